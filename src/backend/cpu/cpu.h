@@ -1,0 +1,24 @@
+#ifndef TFD_BACKEND_CPU_H
+#define TFD_BACKEND_CPU_H
+/* Private to the CPU back end: kernel prototypes and loop helpers. */
+
+#include "backend/backend.h"
+#include "base/memory.h"
+#include "base/thread.h"
+
+/* Compile a loop for several instruction sets and choose at run time. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&         \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define TFD_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define TFD_CLONES
+#endif
+
+/* Elements below which a loop stays on one thread. */
+#define TFD_GRAIN 16384
+
+#define KERNEL(name) int tfd__cpu_##name(const tfd__call *call);
+#include "backend/kernels/all.def"
+#undef KERNEL
+
+#endif

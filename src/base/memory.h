@@ -1,0 +1,72 @@
+#ifndef TFD_BASE_MEMORY_H
+#define TFD_BASE_MEMORY_H
+/* L0 base: the one allocation shim, and counted objects.
+**
+** Every heap byte of the runtime comes from tfd__alloc and friends, so that
+** specs can make the n-th allocation fail and leaks show in the counters.
+** Device buffers are counted apart (device layer) and reported through
+** tfd__memory_adjust, which drives the Lua collector. */
+
+#include <stdatomic.h>
+
+#include "base/status.h"
+
+/* All return NULL on failure without touching the error record;
+** TFD_NEW-style callers report with tfd__fail(TFD_RESOURCE_EXHAUSTED, ...). */
+void *tfd__alloc(size_t bytes);
+void *tfd__calloc(size_t count, size_t size); /* overflow-checked, zeroed */
+void *tfd__realloc(void *p, size_t bytes);
+void *tfd__alloc_aligned(size_t alignment, size_t bytes); /* tfd__free it */
+char *tfd__strdup(const char *text);
+void tfd__free(void *p); /* NULL allowed */
+
+/* Report "out of memory" for `bytes`; returns TFD_RESOURCE_EXHAUSTED. */
+int tfd__no_memory(size_t bytes, const char *what);
+
+/* a*b into *out; false on overflow. Sizes are never negative. */
+bool tfd__mul_size(size_t a, size_t b, size_t *out_p);
+bool tfd__mul_i64(int64_t a, int64_t b, int64_t *out_p);
+
+/* Fail the n-th allocation from now (1 = the next), and every `n`-th only
+** once; 0 switches it off. Also set by TFDIST_FAIL_ALLOC. Threads: any. */
+void tfd__alloc_fail_at(int64_t n);
+int64_t tfd__alloc_count(void); /* calls since start */
+int64_t tfd__alloc_live(void);  /* blocks not yet freed */
+
+/* --- counted objects --------------------------------------------------- */
+
+/* One static instance for each handle type. `destroy` frees everything the
+** object owns, then the object itself; it cannot fail. */
+typedef struct tfd__type {
+  const char *name; /* "tensor", as shown in messages */
+  tfd_handle_kind kind;
+  void (*destroy)(void *self);
+  /* (optional) The tensor an op should use in place of this handle:
+  ** variables give their value, distributed values the current replica's.
+  ** Borrowed result, valid while the handle is; NULL with a record on error. */
+  tfd_tensor *(*operand)(tfd_object *self);
+} tfd__type;
+
+/* First member of every handle's structure. */
+struct tfd_object {
+  const tfd__type *type;
+  atomic_int refs;
+};
+
+void tfd__object_init(tfd_object *o, const tfd__type *type); /* refs = 1 */
+/* Live objects of one kind (leak checks). */
+int64_t tfd__object_count(tfd_handle_kind kind);
+
+static inline void tfd__retain(void *object) {
+  tfd_object *o = object;
+
+  if (o != NULL) atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed);
+}
+void tfd__release(void *object); /* NULL allowed */
+
+/* --- collector pressure ------------------------------------------------ */
+
+/* Device bytes made live (positive) or dropped (negative). Threads: any. */
+void tfd__memory_adjust(int64_t bytes);
+
+#endif

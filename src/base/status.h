@@ -1,0 +1,74 @@
+#ifndef TFD_BASE_STATUS_H
+#define TFD_BASE_STATUS_H
+/* L0 base: status codes and the per-thread error record.
+**
+** The function that decides a failure calls tfd__fail once and returns its
+** result; every caller passes the code on with TFD_TRY. A record stays valid
+** until the next failing call of the same thread. Success never touches it.
+** Base includes nothing of ours but tfdist.h. Specs: spec/c/base. */
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tfdist.h"
+
+#if defined(__GNUC__)
+#define TFD_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define TFD_UNUSED __attribute__((unused))
+#define TFD_LIKELY(x) __builtin_expect(!!(x), 1)
+#else
+#define TFD_PRINTF(f, a)
+#define TFD_UNUSED
+#define TFD_LIKELY(x) (x)
+#endif
+
+/* Store `code` with the formatted message; returns `code`. Message form:
+** operation first, then the offending values, then what was expected. */
+int tfd__fail(tfd_status code, const char *fmt, ...) TFD_PRINTF(2, 3);
+
+/* Attach a hint ("call x with y") to the record just written by tfd__fail;
+** returns the record's code, so `return tfd__hint(...)` may follow a fail. */
+int tfd__hint(const char *fmt, ...) TFD_PRINTF(1, 2);
+
+/* Prefix the current record's message with "<text>: " (context for files,
+** variables, replicas). Keeps code and hint. Returns the record's code. */
+int tfd__wrap(const char *fmt, ...) TFD_PRINTF(1, 2);
+
+/* A record moved between threads (a stream keeps its first failure). */
+typedef struct tfd__error {
+  tfd_status code;
+  char *message; /* tfd__alloc'ed or NULL */
+  char *hint;    /* tfd__alloc'ed or NULL */
+} tfd__error;
+
+/* Copy this thread's record into *e (frees what *e held before). */
+void tfd__error_save(tfd__error *e);
+/* Make *e this thread's record and return its code; *e is left untouched. */
+int tfd__error_raise(const tfd__error *e);
+void tfd__error_free(tfd__error *e);
+
+#define TFD_TRY(call)                                                          \
+  do {                                                                         \
+    int tfd_rc_ = (call);                                                      \
+    if (!TFD_LIKELY(tfd_rc_ == TFD_OK)) return tfd_rc_;                        \
+  } while (0)
+
+/* TFD_TRY_OR(rc = call, label): on failure keep the code and jump. */
+#define TFD_TRY_OR(assignment, label)                                          \
+  do {                                                                         \
+    if (!TFD_LIKELY((assignment) == TFD_OK)) goto label;                       \
+  } while (0)
+
+/* Log to stderr if `level` is enabled (TFDIST_LOG=error|warning|info|debug,
+** default warning). One line, lower case, no newline in fmt. */
+typedef enum tfd__log_level {
+  TFD_LOG_ERROR = 0,
+  TFD_LOG_WARNING = 1,
+  TFD_LOG_INFO = 2,
+  TFD_LOG_DEBUG = 3
+} tfd__log_level;
+void tfd__log(tfd__log_level level, const char *fmt, ...) TFD_PRINTF(2, 3);
+
+#endif

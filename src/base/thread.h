@@ -1,0 +1,69 @@
+#ifndef TFD_BASE_THREAD_H
+#define TFD_BASE_THREAD_H
+/* L0 base: threads, ranked mutexes, conditions, deadlines, parallel loops.
+**
+** A mutex's rank is its layer number (architecture: L0..L9); debug builds
+** (-DTFD_DEBUG) assert that a thread only locks downward, i.e. a rank lower
+** than every rank it already holds. Every wait has a deadline and sits in a
+** loop over its predicate. */
+
+#include <pthread.h>
+#include <time.h>
+
+#include "base/status.h"
+
+typedef struct tfd__mutex {
+  pthread_mutex_t m;
+  int rank;
+} tfd__mutex;
+
+typedef struct tfd__cond {
+  pthread_cond_t c; /* CLOCK_MONOTONIC */
+} tfd__cond;
+
+/* Absolute CLOCK_MONOTONIC nanoseconds; TFD_FOREVER never passes. */
+typedef int64_t tfd__deadline;
+#define TFD_FOREVER INT64_MAX
+
+int64_t tfd__now_ns(void);
+tfd__deadline tfd__deadline_in(double seconds); /* <= 0 or inf: TFD_FOREVER */
+
+int tfd__mutex_init(tfd__mutex *m, int rank);
+void tfd__mutex_destroy(tfd__mutex *m);
+void tfd__lock(tfd__mutex *m);
+void tfd__unlock(tfd__mutex *m);
+
+int tfd__cond_init(tfd__cond *c);
+void tfd__cond_destroy(tfd__cond *c);
+void tfd__cond_signal(tfd__cond *c);
+void tfd__cond_broadcast(tfd__cond *c);
+/* false when the deadline passed first; spurious wake-ups return true. */
+bool tfd__cond_wait(tfd__cond *c, tfd__mutex *m, tfd__deadline until);
+
+typedef pthread_t tfd__thread;
+int tfd__thread_start(tfd__thread *t, const char *name, void (*fn)(void *),
+                      void *arg);
+void tfd__thread_join(tfd__thread t);
+
+/* CPU cores this process may use (affinity mask, cgroup quota); at least 1. */
+int tfd__cores(void);
+
+/* Cores given to kernels run by the calling thread (OpenMP's per-thread
+** setting; oneDNN obeys it too). n >= 1. */
+void tfd__threads_set(int n);
+int tfd__threads_get(void);
+
+/* Call fn(arg, begin, end) over [0, n) in contiguous pieces of at least
+** `grain`, on up to tfd__threads_get() threads; returns when all are done.
+** fn must not fail and must not lock. The pieces depend on n, grain and the
+** number of threads only; results must not depend on the cut. */
+void tfd__parallel_for(int64_t n, int64_t grain,
+                       void (*fn)(void *arg, int64_t begin, int64_t end),
+                       void *arg);
+
+/* Set by the host's signal handler; long waits poll it and fail with
+** TFD_CANCELLED. Async-signal-safe. */
+void tfd__interrupt_set(bool on);
+bool tfd__interrupt_get(void);
+
+#endif

@@ -1,0 +1,98 @@
+#ifndef TFD_DEVICE_DEVICE_H
+#define TFD_DEVICE_DEVICE_H
+/* L3 device: names, ordered queues (streams), stream-ordered memory.
+**
+** Contract, the same for CPU queues and CUDA streams:
+** - A device has one stream. Work runs in submission order. `inline` runs a
+**   call before submit returns; `queued` copies the call (views by value) into
+**   a ring and returns at once.
+** - In queued mode the host thread runs device 0's queue itself whenever it
+**   has to wait or the ring is full ("caller runs"); every further device has
+**   a worker thread. One primitive, tfd__stream_wait, does all host waiting and
+**   always drains the queue the host owns, so waits cannot deadlock. Nobody
+**   spins when there are more runnable threads than cores.
+** - Memory is stream-ordered: a released buffer returns to its device's pool at
+**   once and may be handed out again while older calls on the same stream
+**   still use it; the stream's order makes that safe. Therefore (1) only calls
+**   on the owning stream may touch a buffer, except through tfd__copy_across,
+**   which retains both ends until it has run; (2) the host may write a fresh
+**   buffer directly only when tfd__buffer_host_idle says so.
+** - Queued calls hold no references: a buffer's count is exactly the number of
+**   tensors that show it, which is what copy-on-write asks.
+** - A failing call makes the stream sticky: later calls are dropped, the first
+**   error surfaces (once) at the next tfd__stream_wait, then the stream works
+**   again.
+** May include base, types, backend. Mutex rank 3. Specs: spec/c/device. */
+
+#include "backend/backend.h"
+#include "base/memory.h"
+#include "base/thread.h"
+
+typedef struct tfd__stream tfd__stream;
+typedef struct tfd__pool tfd__pool;
+
+struct tfd_device {
+  tfd_object object;
+  char name[64];       /* "/job:localhost/replica:0/task:0/device:CPU:1" */
+  char short_name[16]; /* "/cpu:1" */
+  const tfd__backend *backend;
+  int index;   /* position in the list of all logical devices */
+  int ordinal; /* within its type */
+  int threads; /* cores its kernels may use */
+  tfd__stream *stream;
+  tfd__pool *pool;
+};
+
+/* --- registry (made on first use, fixed afterwards) --------------------- */
+
+/* All logical devices; CPU devices come first. Starts the runtime. */
+int tfd__devices(tfd_device *const **devices_p, int *n_p);
+
+/* --- memory -------------------------------------------------------------- */
+
+typedef struct tfd__buffer {
+  tfd_object object; /* kind TFD_HANDLE_BUFFER, never seen by users */
+  tfd_device *device;
+  void *data;
+  size_t bytes;      /* asked for */
+  size_t capacity;   /* size class */
+  uint64_t free_seq; /* stream position when the memory was last released */
+  uint64_t use_seq;  /* stream position of the last call that was given it */
+} tfd__buffer;
+
+/* Errors: ResourceExhausted after a trim of the pool and the collect hook. */
+int tfd__buffer_new(tfd_device *device, size_t bytes, tfd__buffer **buffer_p);
+/* True when no queued call can still touch the memory. */
+bool tfd__buffer_host_idle(const tfd__buffer *b);
+/* Return cached memory to the system. */
+void tfd__pool_trim(tfd_device *device);
+
+/* --- streams ------------------------------------------------------------- */
+
+/* Run or enqueue. `views`, `ints`, `reals` are copied when it queues.
+** Returns the kernel's own error in inline mode, else only out-of-memory. */
+int tfd__stream_submit(tfd_device *device, const tfd__call *call);
+/* Sequence number of the last submitted call. */
+uint64_t tfd__stream_seq(const tfd_device *device);
+/* Block until call `seq` has finished (UINT64_MAX: all). Returns the sticky
+** error if there is one and clears it, with where and replica filled in.
+** Errors: also Cancelled when interrupted, DeadlineExceeded. */
+int tfd__stream_wait(tfd_device *device, uint64_t seq, tfd__deadline until);
+/* Calls submitted to `waiter` from now on start after everything submitted
+** to `device` so far. Same device: nothing to do. */
+int tfd__stream_after(tfd_device *waiter, tfd_device *device);
+bool tfd__stream_is_inline(const tfd_device *device);
+
+/* Copy bytes between host memory and a buffer's memory, in stream order.
+** `data` of host_write may be reused as soon as it returns (staged when the
+** memory is not idle); host_read waits for the stream. */
+int tfd__host_write(tfd__buffer *b, size_t offset, const void *data,
+                    size_t bytes);
+int tfd__host_read(const tfd__buffer *b, size_t offset, void *data,
+                   size_t bytes);
+/* Enqueue on to's device a copy of src's bytes after src's stream reached
+** this point. Both dense, same dtype and shape, any two devices. */
+int tfd__copy_across(tfd__buffer *to, const tfd__view *to_view,
+                     tfd__buffer *from, const tfd__view *from_view);
+
+#endif

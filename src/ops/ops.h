@@ -1,0 +1,151 @@
+#ifndef TFD_OPS_OPS_H
+#define TFD_OPS_OPS_H
+/* L5 ops: the registry, shape inference, dispatch, the current context.
+**
+** ops/defs/<family>.def holds one line for each op:
+**   OP(name, schema, infer, kernel, grad, flags)
+** name    C identifier, also the name tfd_op_find knows
+** schema  space-separated "arg:kind[=default]"; tensors first, attributes after
+**           t   tensor          t?  optional tensor (NULL handle)
+**           t*  list of tensors (only as the single tensor argument)
+**           b   bool   i  int   d  dtype   e(a|b|c)  enum by position
+**           f   real
+**           l   list of up to 8 ints, absent = nil
+**         b, i, d, e take 1 slot in `ints`; l takes TFD_LIST_SLOTS (count,
+**         then values; count -1 = absent); f takes 1 slot in `reals`.
+** infer   tfd__infer_<infer>: checks everything, sets the outputs
+** kernel  TFD_KERNEL_<kernel>, `none` for pure views
+** grad    tfd__grad_<grad> (autograd), `none` = no gradient flows
+** flags   or-ed TFD_OP_*; 0 = dense inputs, nothing saved for the gradient
+**
+** May include base, types, backend, device, tensor. Specs: spec/ops. */
+
+#include "tensor/tensor.h"
+
+#define TFD_LIST_SLOTS (1 + TFD_MAX_RANK)
+#define TFD_MAX_INTS 64
+#define TFD_MAX_REALS 8
+
+enum {
+  TFD_OP_STRIDED = 1 << 0,  /* kernel takes non-dense inputs */
+  TFD_OP_STATEFUL = 1 << 1, /* result is not a function of its inputs */
+  /* Which values the gradient rule reads. Inputs and outputs not named here
+  ** reach the rule as shape-only tensors. */
+  TFD_OP_SAVE_IN0 = 1 << 4,
+  TFD_OP_SAVE_IN1 = 1 << 5,
+  TFD_OP_SAVE_IN2 = 1 << 6,
+  TFD_OP_SAVE_IN3 = 1 << 7,
+  TFD_OP_SAVE_INS = 0xff << 4, /* the first eight inputs (all of a t* list) */
+  TFD_OP_SAVE_OUT0 = 1 << 12,
+  TFD_OP_SAVE_OUT1 = 1 << 13,
+  TFD_OP_SAVE_OUTS = 0xf << 12
+};
+
+typedef enum tfd__op_id {
+#define OP(name, schema, infer, kernel, grad, flags) TFD_OP_##name,
+#include "ops/defs/all.def"
+#undef OP
+  TFD_OP_N
+} tfd__op_id;
+
+/* What inference sees and fills. */
+typedef struct tfd__out_spec {
+  tfd__view view; /* dtype, dims (tfd__view_set); for aliases also strides */
+  int64_t offset; /* alias only: elements from input 0's first element */
+} tfd__out_spec;
+
+typedef struct tfd__infer {
+  const struct tfd__op *op;
+  const char *name; /* op->name, for messages */
+  const tfd__view *const *in; /* NULL for an absent optional input */
+  int in_n;
+  const int64_t *ints;
+  const double *reals;
+  int out_n;          /* default 1 */
+  tfd__out_spec *out; /* capacity 4, more after tfd__infer_outputs */
+  bool alias;         /* outputs are views of input 0: no kernel runs */
+  tfd__out_spec small[4];
+  tfd__out_spec *large; /* freed by dispatch */
+} tfd__infer;
+
+/* Set out_n, growing `out`. */
+int tfd__infer_outputs(tfd__infer *s, int n);
+/* Output i gets dtype and dims, dense. */
+int tfd__infer_out(tfd__infer *s, int i, int dtype, const int64_t *dims,
+                   int rank);
+/* Output 0 is exactly like view v (dense). */
+int tfd__infer_like(tfd__infer *s, int i, const tfd__view *v);
+/* The list attribute at slot; *n_p = -1 when absent. */
+static inline const int64_t *tfd__list(const int64_t *ints, int slot,
+                                       int *n_p) {
+  *n_p = (int)ints[slot];
+  return ints + slot + 1;
+}
+/* Common checks; they write the standard messages.
+** dtype: InvalidArgument "<op>: a is float32 and b is int32; both must have
+** the same dtype (use tf.cast)"; want: "<op>: x has dtype int32; expected a
+** floating-point dtype"; rank: "<op>: x has rank 1 {3}; expected rank 2". */
+int tfd__check_same_dtype(tfd__infer *s, int a, int b);
+int tfd__check_float(tfd__infer *s, int i);
+int tfd__check_int(tfd__infer *s, int i);
+int tfd__check_index(tfd__infer *s, int i); /* int32 or int64 */
+int tfd__check_rank(tfd__infer *s, int i, int rank);
+/* Argument's name by its schema position ("x", "labels"). */
+const char *tfd__arg_name(const tfd__infer *s, int i, char buf[32]);
+
+typedef int (*tfd__infer_fn)(tfd__infer *s);
+
+typedef struct tfd__op {
+  const char *name;
+  const char *schema;
+  tfd__infer_fn infer;
+  tfd__kernel_id kernel;
+  int flags;
+  bool differentiable; /* grad column is not `none` */
+  bool list_input;     /* one t* argument */
+  int in_n;            /* tensor arguments in the schema */
+  int ints_n;          /* slots */
+  int reals_n;
+} tfd__op;
+
+const tfd__op *tfd__op_at(int op); /* no check */
+
+/* --- the current context -------------------------------------------------- */
+
+/* Called after an op ran when a tape is active; autograd sets it. */
+typedef int (*tfd__record_fn)(void *tapes, const tfd__op *op,
+                              tfd_tensor *const *in, int in_n,
+                              tfd_tensor *const *out, int out_n,
+                              const int64_t *ints, const double *reals);
+
+struct tfd_context {
+  tfd_object object;
+  tfd_device *device_stack[32];
+  int device_depth;
+  void *tapes; /* autograd's list of recording tapes; NULL = none */
+  tfd__record_fn record;
+  int replica; /* -1 outside replicas */
+  int line;    /* script position of the running op */
+  const char *file;
+};
+
+/* The calling thread's context; made on first use, never NULL. */
+tfd_context *tfd__context(void);
+/* Innermost tf.device, else NULL. */
+tfd_device *tfd__context_device(void);
+/* Device for new tensors: the above, else the first device. Starts the
+** runtime. */
+int tfd__default_device(tfd_device **device_p);
+
+/* Run one op on tensors already resolved. in[i] == NULL: optional, absent.
+** out has room for `capacity`; Owns: out[0..*out_n_p). Records on tapes. */
+int tfd__run(int op, tfd_tensor *const *in, int in_n, const int64_t *ints,
+             const double *reals, tfd_tensor **out, int capacity,
+             int *out_n_p);
+
+#define OP(name, schema, infer, kernel, grad, flags)                            \
+  int tfd__infer_##infer(tfd__infer *s);
+#include "ops/defs/all.def"
+#undef OP
+
+#endif

@@ -1,0 +1,85 @@
+#ifndef TFD_TENSOR_TENSOR_H
+#define TFD_TENSOR_TENSOR_H
+/* L4 tensor: immutable views of buffers, variables, indexed slices.
+**
+** Invariants:
+** T1 A tensor header never changes after it is made, except the header a
+**    variable owns (`variable` != NULL), whose buffer is written in place or
+**    replaced by assignment.
+** T2 Writing in place is allowed only when the buffer has one reference
+**    (tfd__variable_writable does copy-on-write otherwise).
+** T3 A shape-only tensor (buffer == NULL) carries dtype, dims, device and id;
+**    it stands in for tensors whose values nobody needs.
+** T4 `id` is unique for each value; a snapshot of a variable keeps the
+**    variable's id so that tapes recognise it.
+** May include base, types, backend, device. Specs: spec/tensor. */
+
+#include "device/device.h"
+
+struct tfd_tensor {
+  tfd_object object;
+  tfd__view view;
+  tfd__buffer *buffer; /* owned reference; NULL = shape-only */
+  tfd_device *device;  /* borrowed, devices live for ever */
+  struct tfd_variable *variable; /* borrowed back pointer or NULL */
+  uint64_t id;
+};
+
+/* Dense, uninitialised. Owns: *t_p. */
+int tfd__tensor_new(tfd_device *device, int dtype, const int64_t *dims,
+                    int rank, tfd_tensor **t_p);
+/* Another header on t's buffer with this view (data already set). */
+int tfd__tensor_alias(const tfd_tensor *t, const tfd__view *view,
+                      tfd_tensor **alias_p);
+/* Header with the same id that later in-place writes do not change:
+** a new reference to t itself when t is immutable. */
+int tfd__tensor_snapshot(tfd_tensor *t, tfd_tensor **snapshot_p);
+int tfd__tensor_shape_only(const tfd_tensor *t, tfd_tensor **p);
+/* Scalar or small dense tensor from doubles on `device`. */
+int tfd__tensor_from_doubles(tfd_device *device, int dtype,
+                             const int64_t *dims, int rank,
+                             const double *values, tfd_tensor **t_p);
+/* Dense copy (or a new reference when already dense). */
+int tfd__tensor_dense(tfd_tensor *t, tfd_tensor **p);
+/* Same values on `device` (a new reference when already there). */
+int tfd__tensor_to_device(tfd_tensor *t, tfd_device *device, tfd_tensor **p);
+/* Wait for t's last writer; then t->view.data may be read by the host
+** (host-visible back ends only). */
+int tfd__tensor_sync(const tfd_tensor *t);
+uint64_t tfd__next_id(void);
+
+/* Bytes of the largest live buffers, for out-of-memory messages. */
+void tfd__tensor_largest(char *text, size_t text_bytes);
+
+/* The tensor behind any handle usable as an op's input. Borrowed.
+** Errors: TypeError naming what was given; FailedPrecondition if released. */
+int tfd__operand(tfd_object *object, tfd_tensor **t_p);
+
+struct tfd_variable {
+  tfd_object object;
+  tfd_tensor *value; /* owned header, variable == this */
+  char *name;
+  bool trainable;
+  uint8_t synchronization; /* tfd_variable_synchronization */
+  uint8_t aggregation;     /* tfd_variable_aggregation */
+  uint64_t version;        /* +1 for each write; shadows compare it */
+};
+
+/* Make v->value's buffer exclusively owned and dense; `keep` copies the old
+** contents, otherwise they are undefined. */
+int tfd__variable_writable(tfd_variable *v, bool keep);
+
+/* A sparse gradient: values[i] belongs to row indices[i] of dense_shape. */
+struct tfd_slices {
+  tfd_object object;
+  tfd_tensor *values;  /* {n, ...} */
+  tfd_tensor *indices; /* {n} int32 or int64 */
+  int rank;
+  int64_t dims[TFD_MAX_RANK];
+};
+
+extern const tfd__type tfd__tensor_type;
+extern const tfd__type tfd__variable_type;
+extern const tfd__type tfd__slices_type;
+
+#endif

@@ -1,0 +1,443 @@
+/* tfdist.h: the public C API of tfdist, tf.distribute for Lua and C.
+**
+** One shape for everything, so that a script can generate the bindings:
+** - A function returns `int`: 0 or a tfd_status; then tfd_error_message() of
+**   the same thread says what went wrong. Other return types cannot fail.
+** - `tfd_X **out_p` is a new reference that the caller releases; handles that
+**   come in are borrowed. `double *x_p`, `int64_t *x_p`, `int *x_p` return one
+**   value. `const T *xs, int xs_n` is a list. Outputs are written on success
+**   only.
+** - Axes, positions, ordinals and labels count from 0.
+** Doc labels: Shapes, Units, Owns, Blocks, Threads, Errors, Source.
+*/
+#ifndef TFDIST_H
+#define TFDIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TFD_API __attribute__((visibility("default")))
+#else
+#define TFD_API
+#endif
+
+#define TFD_VERSION "0.1.0"
+
+/* --- Constants ---------------------------------------------------------- */
+
+/* X(constant, kind): the kind is what Lua's error objects carry. */
+#define TFD_STATUS_LIST(X)                                                     \
+  X(TFD_OK, "OK")                                                              \
+  X(TFD_VALUE_ERROR, "ValueError")                                             \
+  X(TFD_TYPE_ERROR, "TypeError")                                               \
+  X(TFD_RUNTIME_ERROR, "RuntimeError")                                         \
+  X(TFD_NOT_IMPLEMENTED, "NotImplementedError")                                \
+  X(TFD_ASSERTION_ERROR, "AssertionError")                                     \
+  X(TFD_KEY_ERROR, "KeyError")                                                 \
+  X(TFD_INDEX_ERROR, "IndexError")                                             \
+  X(TFD_INVALID_ARGUMENT, "InvalidArgument")                                   \
+  X(TFD_OUT_OF_RANGE, "OutOfRange")                                            \
+  X(TFD_NOT_FOUND, "NotFound")                                                 \
+  X(TFD_ALREADY_EXISTS, "AlreadyExists")                                       \
+  X(TFD_FAILED_PRECONDITION, "FailedPrecondition")                             \
+  X(TFD_UNAVAILABLE, "Unavailable")                                            \
+  X(TFD_DEADLINE_EXCEEDED, "DeadlineExceeded")                                 \
+  X(TFD_ABORTED, "Aborted")                                                    \
+  X(TFD_CANCELLED, "Cancelled")                                                \
+  X(TFD_RESOURCE_EXHAUSTED, "ResourceExhausted")                               \
+  X(TFD_DATA_LOSS, "DataLoss")                                                 \
+  X(TFD_INTERNAL, "Internal")
+
+typedef enum tfd_status {
+#define TFD_STATUS_ENUM(constant, kind) constant,
+  TFD_STATUS_LIST(TFD_STATUS_ENUM)
+#undef TFD_STATUS_ENUM
+  TFD_STATUS_END
+} tfd_status;
+
+typedef enum tfd_dtype {
+  TFD_FLOAT32 = 1,
+  TFD_FLOAT64,
+  TFD_FLOAT16,
+  TFD_BFLOAT16,
+  TFD_INT8,
+  TFD_INT16,
+  TFD_INT32,
+  TFD_INT64,
+  TFD_UINT8,
+  TFD_BOOL,
+  TFD_DTYPE_END
+} tfd_dtype;
+
+typedef enum tfd_handle_kind {
+  TFD_HANDLE_TENSOR = 0,
+  TFD_HANDLE_VARIABLE,
+  TFD_HANDLE_SLICES,
+  TFD_HANDLE_TAPE,
+  TFD_HANDLE_WALK,
+  TFD_HANDLE_CONTEXT,
+  TFD_HANDLE_DEVICE,
+  TFD_HANDLE_BUFFER,
+  TFD_HANDLE_KINDS
+} tfd_handle_kind;
+
+typedef enum tfd_queue_mode {
+  TFD_QUEUE_AUTO = 0, /* inline with one device, queued with several */
+  TFD_QUEUE_INLINE,
+  TFD_QUEUE_QUEUED
+} tfd_queue_mode;
+
+typedef enum tfd_variable_synchronization {
+  TFD_SYNCHRONIZATION_AUTO = 0,
+  TFD_SYNCHRONIZATION_NONE,
+  TFD_SYNCHRONIZATION_ON_WRITE,
+  TFD_SYNCHRONIZATION_ON_READ
+} tfd_variable_synchronization;
+
+typedef enum tfd_variable_aggregation {
+  TFD_AGGREGATION_NONE = 0,
+  TFD_AGGREGATION_SUM,
+  TFD_AGGREGATION_MEAN,
+  TFD_AGGREGATION_ONLY_FIRST_REPLICA
+} tfd_variable_aggregation;
+
+typedef enum tfd_walk_event {
+  TFD_WALK_DONE = 0, /* all gradients are there */
+  TFD_WALK_HOST = 1  /* the caller's gradient function is needed */
+} tfd_walk_event;
+
+typedef struct tfd_object tfd_object;
+typedef struct tfd_device tfd_device;
+typedef struct tfd_tensor tfd_tensor;
+typedef struct tfd_variable tfd_variable;
+typedef struct tfd_slices tfd_slices;
+typedef struct tfd_tape tfd_tape;
+typedef struct tfd_walk tfd_walk;
+typedef struct tfd_context tfd_context;
+
+/* --- Errors and library ------------------------------------------------- */
+
+/** Version of the library, "0.1.0". */
+TFD_API const char *tfd_version(void);
+
+/** Name of a status as error objects show it, "InvalidArgument". */
+TFD_API const char *tfd_status_kind(int status);
+
+/** Message of the calling thread's last failure, "" if there was none. */
+TFD_API const char *tfd_error_message(void);
+
+/** What to do about the last failure, or "". */
+TFD_API const char *tfd_error_hint(void);
+
+/** Replica that failed, -1 if the failure has none. */
+TFD_API int tfd_error_replica(void);
+
+/** Script position of a failure that surfaced later, "file:line", or "". */
+TFD_API const char *tfd_error_where(void);
+
+/** Keep a handle alive beyond its owner; pair with tfd_release. */
+TFD_API tfd_object *tfd_retain(tfd_object *object);
+
+/** Drop one reference; NULL is allowed. Every handle kind. */
+TFD_API void tfd_release(tfd_object *object);
+
+/** Live handles of one kind, for leak checks. */
+TFD_API int64_t tfd_live_handles(tfd_handle_kind kind);
+
+/** Bytes in live device buffers. */
+TFD_API int64_t tfd_live_bytes(void);
+
+/** True when the host should run its collector: live bytes grew past the
+ * soft limit since the last tfd_memory_collected. */
+TFD_API bool tfd_memory_should_collect(void);
+
+/** The host ran a full collection; adapts the soft limit. */
+TFD_API void tfd_memory_collected(void);
+
+/** Smallest soft limit. Units: bytes. */
+TFD_API void tfd_memory_set_limit(int64_t limit_bytes);
+
+/** Make the n-th allocation from now fail (1 = next, 0 = never): for tests
+ * of error paths. */
+TFD_API void tfd_test_fail_allocation(int64_t n);
+
+/** Interrupt every wait (true) or go on (false). Async-signal-safe. */
+TFD_API void tfd_interrupt(bool on);
+
+/** True after tfd_interrupt(true). */
+TFD_API bool tfd_is_interrupted(void);
+
+/* --- Devices ------------------------------------------------------------ */
+
+/** Split the CPU into `count` logical devices.
+ * Errors: ValueError unless 1 <= count <= 64; RuntimeError once the runtime
+ *   has started. Source: tf.config.set_logical_device_configuration */
+TFD_API int tfd_config_set_cpu_devices(int count);
+
+/** Choose how devices run their work. Errors: RuntimeError once started. */
+TFD_API int tfd_config_set_queue_mode(tfd_queue_mode mode);
+
+/** Cores each CPU device may use; 0 = this process's cores shared equally.
+ * Errors: ValueError for a negative number; RuntimeError once started. */
+TFD_API int tfd_config_set_device_threads(int count);
+
+/** True once the first device was used; configuration is fixed then. */
+TFD_API bool tfd_is_started(void);
+
+/** Number of logical devices of a type ("CPU", "GPU", "" = all). */
+TFD_API int tfd_device_count(const char *type, int64_t *count_p);
+
+/** The i-th logical device of a type. Owns: none, devices live for ever. */
+TFD_API int tfd_device_at(const char *type, int index, tfd_device **device_p);
+
+/** The device with this name: canonical, "CPU:1", "/cpu:1", "/device:CPU:1".
+ * Errors: InvalidArgument naming the devices there are. */
+TFD_API int tfd_device_find(const char *name, tfd_device **device_p);
+
+/** Canonical name, "/job:localhost/replica:0/task:0/device:CPU:1". */
+TFD_API const char *tfd_device_name(const tfd_device *device);
+
+/** Name for people, "/cpu:1". */
+TFD_API const char *tfd_device_short_name(const tfd_device *device);
+
+/** Cores the device's kernels may use. */
+TFD_API int tfd_device_threads(const tfd_device *device);
+
+/** True when work is queued rather than run at the call. */
+TFD_API bool tfd_device_is_queued(const tfd_device *device);
+
+/** Wait for everything submitted. Blocks: yes. Errors: the first failure of
+ * queued work. */
+TFD_API int tfd_device_synchronize(tfd_device *device);
+
+/** Bytes live now, most ever, and kept for re-use. */
+TFD_API int tfd_device_memory(tfd_device *device, int64_t *current_p,
+                              int64_t *peak_p, int64_t *reserved_p);
+
+/** Start the peak count again at the current level. */
+TFD_API int tfd_device_reset_peak(tfd_device *device);
+
+/** Give cached memory back to the system. */
+TFD_API int tfd_device_trim(tfd_device *device);
+
+/* --- Contexts ----------------------------------------------------------- */
+
+/** State that calls use implicitly: device stack, tapes, replica. One for
+ * each coroutine that needs its own. */
+TFD_API int tfd_context_new(tfd_context **context_p);
+
+/** Make it the calling thread's; NULL = the thread's default one. */
+TFD_API int tfd_context_enter(tfd_context *context);
+
+/** Place following ops on `device` until tfd_device_pop. NULL = no rule. */
+TFD_API int tfd_device_push(tfd_device *device);
+
+/** Undo the last push. Errors: RuntimeError when there is none. */
+TFD_API int tfd_device_pop(void);
+
+/** Depth of the device stack, to unwind after errors. */
+TFD_API int tfd_device_depth(void);
+
+/** Device that new tensors get. */
+TFD_API int tfd_device_current(tfd_device **device_p);
+
+/** Note the script position for messages of queued work. `file` is kept. */
+TFD_API void tfd_context_set_position(const char *file, int line);
+
+/* --- Tensors ------------------------------------------------------------ */
+
+/** Tensor from raw little-endian elements, row-major.
+ * Errors: InvalidArgument if data_bytes does not fit dims. */
+TFD_API int tfd_tensor_from_bytes(const void *data, size_t data_bytes,
+                                  tfd_dtype dtype, const int64_t *dims,
+                                  int dims_n, tfd_tensor **tensor_p);
+
+/** Tensor from numbers, converted to dtype. One value fills any shape.
+ * Errors: InvalidArgument if values_n is neither 1 nor the element count. */
+TFD_API int tfd_tensor_from_values(const double *values, int64_t values_n,
+                                   tfd_dtype dtype, const int64_t *dims,
+                                   int dims_n, tfd_tensor **tensor_p);
+
+/** Copy all elements, row-major. Blocks: until they are computed.
+ * Errors: InvalidArgument unless data_bytes is exactly the tensor's size. */
+TFD_API int tfd_tensor_read(tfd_tensor *tensor, void *data, size_t data_bytes);
+
+/** One element as a double, by row-major position. Blocks.
+ * Errors: IndexError outside the tensor. */
+TFD_API int tfd_tensor_item(tfd_tensor *tensor, int64_t index,
+                            double *value_p);
+
+/** All elements as doubles; values has room for the element count. Blocks. */
+TFD_API int tfd_tensor_values(tfd_tensor *tensor, double *values,
+                              int64_t values_n);
+
+/** Wait until the elements can be read. Errors: sticky failures. */
+TFD_API int tfd_tensor_wait(tfd_tensor *tensor);
+
+/** Address of element 0 for host-visible dense tensors, after waiting; valid
+ * while the tensor is open. Writing is undefined. */
+TFD_API int tfd_tensor_data(tfd_tensor *tensor, void **data_p);
+
+TFD_API tfd_dtype tfd_tensor_dtype(const tfd_tensor *tensor);
+TFD_API int tfd_tensor_rank(const tfd_tensor *tensor);
+/** Size of axis `axis` (0-based); -1 outside the rank. */
+TFD_API int64_t tfd_tensor_dim(const tfd_tensor *tensor, int axis);
+/** Number of elements. */
+TFD_API int64_t tfd_tensor_size(const tfd_tensor *tensor);
+/** True when elements lie row-major without gaps. */
+TFD_API bool tfd_tensor_is_dense(const tfd_tensor *tensor);
+/** Identity of the value, equal for handles of the same value. */
+TFD_API int64_t tfd_tensor_id(const tfd_tensor *tensor);
+/** Device that holds the tensor. */
+TFD_API int tfd_tensor_device(tfd_tensor *tensor, tfd_device **device_p);
+/** Same values on another device (the same handle's value if already there).
+ * Gradients flow through. */
+TFD_API int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
+                                 tfd_tensor **copy_p);
+
+/** "float32" … ; NULL if unknown. */
+TFD_API const char *tfd_dtype_name(int dtype);
+/** dtype by name. Errors: TypeError naming the dtypes there are. */
+TFD_API int tfd_dtype_find(const char *name, int *dtype_p);
+/** Bytes of one element. */
+TFD_API int tfd_dtype_size(int dtype);
+
+/* --- Indexed slices ----------------------------------------------------- */
+
+/** Sparse rows: values {n, ...} belong to rows `indices` {n} of a tensor of
+ * shape dims. Errors: InvalidArgument. Source: tf.IndexedSlices */
+TFD_API int tfd_slices_new(tfd_tensor *values, tfd_tensor *indices,
+                           const int64_t *dims, int dims_n,
+                           tfd_slices **slices_p);
+TFD_API int tfd_slices_values(tfd_slices *slices, tfd_tensor **values_p);
+TFD_API int tfd_slices_indices(tfd_slices *slices, tfd_tensor **indices_p);
+TFD_API int tfd_slices_rank(const tfd_slices *slices);
+/** Size of axis `axis` of the dense shape; -1 outside the rank. */
+TFD_API int64_t tfd_slices_dim(const tfd_slices *slices, int axis);
+/** Dense tensor; repeated rows are added. */
+TFD_API int tfd_slices_to_dense(tfd_slices *slices, tfd_tensor **tensor_p);
+
+/* --- Variables ---------------------------------------------------------- */
+
+/** A mutable tensor on `device` (NULL = current), starting as a copy of
+ * initial. Source: tf.Variable */
+TFD_API int tfd_variable_new(tfd_object *initial, const char *name,
+                             bool trainable, tfd_device *device,
+                             tfd_variable **variable_p);
+/** Replace the value. Errors: InvalidArgument on another shape or dtype. */
+TFD_API int tfd_variable_assign(tfd_variable *variable, tfd_object *value);
+/** value += delta, in place. */
+TFD_API int tfd_variable_assign_add(tfd_variable *variable, tfd_object *delta);
+/** value -= delta, in place. */
+TFD_API int tfd_variable_assign_sub(tfd_variable *variable, tfd_object *delta);
+/** Snapshot of the value; tapes record the read. */
+TFD_API int tfd_variable_read(tfd_variable *variable, tfd_tensor **value_p);
+/** Run an update op in place: the op's input 0 is the variable's value, the
+ * rest are `inputs`; its output 0 overwrites the value.
+ * Errors: InvalidArgument if the op's result has another shape or dtype. */
+TFD_API int tfd_variable_update(tfd_variable *variable, int op,
+                                tfd_object *const *inputs, int inputs_n,
+                                const int64_t *ints, int ints_n,
+                                const double *reals, int reals_n);
+TFD_API const char *tfd_variable_name(const tfd_variable *variable);
+TFD_API bool tfd_variable_is_trainable(const tfd_variable *variable);
+/** Count of writes so far. */
+TFD_API int64_t tfd_variable_version(const tfd_variable *variable);
+TFD_API int tfd_variable_set_distribution(
+    tfd_variable *variable, tfd_variable_synchronization synchronization,
+    tfd_variable_aggregation aggregation);
+TFD_API tfd_variable_synchronization
+tfd_variable_synchronization_of(const tfd_variable *variable);
+TFD_API tfd_variable_aggregation
+tfd_variable_aggregation_of(const tfd_variable *variable);
+
+/* --- Operands: any handle that ops accept (tensor, variable, slices) ----- */
+
+/** The tensor that ops would read: the handle's value, not a copy. */
+TFD_API int tfd_operand_tensor(tfd_object *operand, tfd_tensor **tensor_p);
+
+/* --- Ops ---------------------------------------------------------------- */
+
+/** Number of the op called `name`. Errors: NotImplementedError. */
+TFD_API int tfd_op_find(const char *name, int *op_p);
+/** Count of ops; numbers run from 0. */
+TFD_API int tfd_op_count(void);
+TFD_API const char *tfd_op_name(int op);
+/** Arguments and attributes, "a:t b:t transpose_a:b=false"; see README. */
+TFD_API const char *tfd_op_schema(int op);
+/** True when gradients flow through it. */
+TFD_API bool tfd_op_is_differentiable(int op);
+/** Run an op by number. inputs may hold NULL for absent optional tensors.
+ * Owns: outputs[0..*outputs_n_p) are new references.
+ * Errors: all argument errors; in queued mode failures that depend on element
+ *   values come later. */
+TFD_API int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
+                       const int64_t *ints, int ints_n, const double *reals,
+                       int reals_n, tfd_tensor **outputs, int outputs_capacity,
+                       int *outputs_n_p);
+
+/* --- Gradients ---------------------------------------------------------- */
+
+/** A tape, recording in the current context until stopped.
+ * Source: tf.GradientTape */
+TFD_API int tfd_tape_new(bool persistent, bool watch_accessed_variables,
+                         tfd_tape **tape_p);
+/** Stop recording. Errors: RuntimeError if it does not record. */
+TFD_API int tfd_tape_stop(tfd_tape *tape);
+/** Record again (same context). */
+TFD_API int tfd_tape_resume(tfd_tape *tape);
+TFD_API bool tfd_tape_is_recording(const tfd_tape *tape);
+TFD_API bool tfd_tape_is_persistent(const tfd_tape *tape);
+/** Trace what is computed from this tensor or variable. */
+TFD_API int tfd_tape_watch(tfd_tape *tape, tfd_object *operand);
+/** Drop everything recorded and watched. */
+TFD_API int tfd_tape_reset(tfd_tape *tape);
+/** Number of recorded operations. */
+TFD_API int64_t tfd_tape_length(const tfd_tape *tape);
+/** Variables watched so far, i-th in order of first use (0-based).
+ * Errors: IndexError past the last. */
+TFD_API int tfd_tape_variable(tfd_tape *tape, int index,
+                              tfd_variable **variable_p);
+/** Record a step whose gradient the caller computes: `number` comes back from
+ * tfd_walk_host. inputs and outputs are what gradients flow between. */
+TFD_API int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,
+                                 int inputs_n, tfd_tensor *const *outputs,
+                                 int outputs_n);
+/** Suspend (true) or go on (false) recording on all tapes of this context. */
+TFD_API int tfd_tape_pause_all(bool pause);
+/** Number of tapes that record in this context. */
+TFD_API int tfd_tape_active(void);
+
+/** Begin a backward walk from targets to sources. target_grads has one entry
+ * for each target (NULL = ones) or is empty. unconnected_zero: sources without
+ * a path get zeros instead of none.
+ * Errors: RuntimeError when a non-persistent tape is used twice. */
+TFD_API int tfd_walk_begin(tfd_tape *tape, tfd_object *const *targets,
+                           int targets_n, tfd_object *const *sources,
+                           int sources_n, tfd_object *const *target_grads,
+                           int target_grads_n, bool unconnected_zero,
+                           tfd_walk **walk_p);
+/** Go on until done or until a host step needs its gradient function. */
+TFD_API int tfd_walk_next(tfd_walk *walk, tfd_walk_event *event_p);
+/** The host step that waits: its number and how many outputs it has. */
+TFD_API int tfd_walk_host(tfd_walk *walk, int64_t *number_p,
+                          int *outputs_n_p);
+/** Gradient of the waiting step's i-th output; NULL handle where none. */
+TFD_API int tfd_walk_output_grad(tfd_walk *walk, int index,
+                                 tfd_object **grad_p);
+/** Answer the waiting step: one gradient (or NULL) for each of its inputs. */
+TFD_API int tfd_walk_supply(tfd_walk *walk, tfd_object *const *grads,
+                            int grads_n);
+/** Gradient of source i (0-based): tensor or slices; NULL handle = none. */
+TFD_API int tfd_walk_gradient(tfd_walk *walk, int index, tfd_object **grad_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,92 @@
+#ifndef TFD_TYPES_TYPES_H
+#define TFD_TYPES_TYPES_H
+/* L1 types: dtypes, shapes and strided views: plain data, no ownership.
+** May include base. Everything counts from 0. Strides are in elements and may
+** be 0 (broadcast) or negative (reversed). Specs: spec/c/types. */
+
+#include "base/status.h"
+
+#define TFD_MAX_RANK 8
+
+/* Where a tensor's elements lie. `data` points at element [0,...,0]. */
+typedef struct tfd__view {
+  void *data;
+  int64_t numel; /* product of dims, cached; 1 for a scalar */
+  uint8_t dtype; /* tfd_dtype */
+  uint8_t rank;  /* 0..8 */
+  bool dense;    /* strides are exactly row-major without gaps */
+  int64_t dims[TFD_MAX_RANK];
+  int64_t strides[TFD_MAX_RANK];
+} tfd__view;
+
+typedef struct tfd__dtype_info {
+  const char *name; /* "float32" */
+  uint8_t size;     /* bytes of one element */
+  bool is_float;    /* float16, bfloat16, float32, float64 */
+  bool is_int;      /* signed and unsigned integers, not bool */
+  bool is_signed;
+} tfd__dtype_info;
+
+/* NULL for a number that is no dtype. */
+const tfd__dtype_info *tfd__dtype_info_of(int dtype);
+static inline bool tfd__dtype_ok(int dtype) {
+  return dtype > 0 && dtype < TFD_DTYPE_END;
+}
+const char *tfd__dtype_name(int dtype); /* "?" when unknown */
+size_t tfd__dtype_size(int dtype);
+bool tfd__is_float(int dtype);
+bool tfd__is_int(int dtype);
+
+/* Set rank, dims, numel and row-major strides (dense = true); data is kept.
+** Errors: InvalidArgument for rank > 8, a negative size, or a product or byte
+** count over INT64_MAX. */
+int tfd__view_set(tfd__view *v, int dtype, const int64_t *dims, int rank);
+/* Recompute numel and dense from dims and strides. */
+void tfd__view_refresh(tfd__view *v);
+size_t tfd__view_bytes(const tfd__view *v); /* numel * element size */
+bool tfd__same_shape(const tfd__view *a, const tfd__view *b);
+
+/* "{64, 784}" into buf; returns buf. */
+#define TFD_SHAPE_TEXT 192
+const char *tfd__shape_text(const tfd__view *v, char buf[TFD_SHAPE_TEXT]);
+const char *tfd__dims_text(const int64_t *dims, int rank,
+                           char buf[TFD_SHAPE_TEXT]);
+
+/* Broadcast shape of a and b (NumPy's rule) into dims and rank.
+** Errors: InvalidArgument "<op>: shapes {..} and {..} do not broadcast". */
+int tfd__broadcast(const char *op, const tfd__view *a, const tfd__view *b,
+                   int64_t dims[TFD_MAX_RANK], int *rank_p);
+/* `v` seen with the (already checked) broadcast shape: stride 0 where a size
+** of 1 is repeated. `dense` becomes false unless nothing changed. */
+tfd__view tfd__broadcast_view(const tfd__view *v, const int64_t *dims,
+                              int rank);
+
+/* Normalise an axis that may be negative. Errors: ValueError "<op>: axis 2 is
+** outside a tensor of rank 2 {64, 10}; axes count from 0, -1 is the last". */
+int tfd__axis(const char *op, const tfd__view *v, int64_t axis, int *axis_p);
+
+/* Drop size-1 axes and merge neighbours that are contiguous in all `n` views
+** (same dims in all); returns the new rank, dims and per-view strides. The
+** order of elements is kept. Kernels call it to get long inner loops. */
+int tfd__coalesce(const tfd__view *const *views, int n,
+                  int64_t dims[TFD_MAX_RANK],
+                  int64_t strides[][TFD_MAX_RANK]);
+
+/* IEEE half and bfloat16, round to nearest even, NaN and infinities kept. */
+float tfd__half_to_float(uint16_t h);
+uint16_t tfd__float_to_half(float f);
+static inline float tfd__bf16_to_float(uint16_t h) {
+  union {
+    uint32_t u;
+    float f;
+  } x = {(uint32_t)h << 16};
+  return x.f;
+}
+uint16_t tfd__float_to_bf16(float f);
+
+/* One element to and from double (bool as 0 or 1; integers saturate, NaN to
+** an integer is 0). No checks: `data` must hold an element of `dtype`. */
+double tfd__load(const void *data, int dtype);
+void tfd__store(void *data, int dtype, double value);
+
+#endif
