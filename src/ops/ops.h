@@ -7,6 +7,7 @@
 ** name    C identifier, also the name tfd_op_find knows
 ** schema  space-separated "arg:kind[=default]"; tensors first, attributes after
 **           t   tensor          t?  optional tensor (NULL handle)
+**           n   n?  the same, but Lua numbers become int32 (indices, labels)
 **           t*  list of tensors (only as the single tensor argument)
 **           b   bool   i  int   d  dtype   e(a|b|c)  enum by position
 **           f   real
