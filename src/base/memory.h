@@ -66,7 +66,10 @@ void tfd__release(void *object); /* NULL allowed */
 
 /* --- collector pressure ------------------------------------------------ */
 
-/* Device bytes made live (positive) or dropped (negative). Threads: any. */
+/* Device bytes made live (positive) or dropped (negative). Threads: any.
+** The soft limit starts at 64 MiB (the floor, tfd_memory_set_limit; 0 or less
+** sets the default again). It grows by half when a collection freed little
+** and goes back towards twice the live bytes when they fall. */
 void tfd__memory_adjust(int64_t bytes);
 
 #endif

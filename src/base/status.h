@@ -36,11 +36,19 @@ int tfd__hint(const char *fmt, ...) TFD_PRINTF(1, 2);
 ** variables, replicas). Keeps code and hint. Returns the record's code. */
 int tfd__wrap(const char *fmt, ...) TFD_PRINTF(1, 2);
 
-/* A record moved between threads (a stream keeps its first failure). */
+/* Say where the record just written comes from: the replica (-1 = none) and
+** the script position "file:line" (NULL or "" = unknown). For failures that
+** surface later than the call that caused them. Returns the record's code. */
+int tfd__error_set_place(int replica, const char *where);
+
+/* A record moved between threads (a stream keeps its first failure). Starts
+** as {0}; code TFD_OK means empty. */
 typedef struct tfd__error {
   tfd_status code;
   char *message; /* tfd__alloc'ed or NULL */
   char *hint;    /* tfd__alloc'ed or NULL */
+  char *where;   /* tfd__alloc'ed or NULL */
+  int replica;   /* -1 = none */
 } tfd__error;
 
 /* Copy this thread's record into *e (frees what *e held before). */

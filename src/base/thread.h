@@ -47,6 +47,10 @@ void tfd__thread_join(tfd__thread t);
 
 /* CPU cores this process may use (affinity mask, cgroup quota); at least 1. */
 int tfd__cores(void);
+/* The cgroup v1 and v2 CPU quota in cores (2.5 = two and a half), 0 = none;
+** `membership` is laid out like /proc/self/cgroup, `mount` like
+** /sys/fs/cgroup. */
+double tfd__cgroup_cores(const char *membership, const char *mount);
 
 /* Cores given to kernels run by the calling thread (OpenMP's per-thread
 ** setting; oneDNN obeys it too). n >= 1. */

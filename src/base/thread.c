@@ -1,0 +1,237 @@
+/* For thread names. */
+#define _GNU_SOURCE
+#include "base/thread.h"
+
+#include <omp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* --- time ---------------------------------------------------------------- */
+
+#define NS_PER_S INT64_C(1000000000)
+
+int64_t tfd__now_ns(void) {
+  struct timespec now;
+
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+tfd__deadline tfd__deadline_in(double seconds) {
+  /* Four centuries fit in the range; anything longer is for ever. NaN fails
+  ** the first comparison. */
+  if (!(seconds > 0) || seconds > 4e9) return TFD_FOREVER;
+  return tfd__now_ns() + (int64_t)(seconds * (double)NS_PER_S);
+}
+
+/* --- mutexes -------------------------------------------------------------- */
+
+#ifdef TFD_DEBUG
+/* Ranks this thread holds, in locking order. */
+static _Thread_local int held[16];
+static _Thread_local int held_n;
+
+static void rank_push(int rank) {
+  if (held_n > 0 && rank >= held[held_n - 1]) {
+    tfd__log(TFD_LOG_ERROR, "lock of rank %d taken while holding rank %d",
+             rank, held[held_n - 1]);
+    abort();
+  }
+  if (held_n == (int)(sizeof held / sizeof held[0])) abort();
+  held[held_n++] = rank;
+}
+
+/* Unlocking need not be in reverse order. */
+static void rank_pop(int rank) {
+  int i = held_n - 1;
+
+  while (i >= 0 && held[i] != rank) i--;
+  if (i < 0) abort();
+  for (held_n--; i < held_n; i++) held[i] = held[i + 1];
+}
+#else
+static inline void rank_push(int rank) {
+  (void)rank;
+}
+static inline void rank_pop(int rank) {
+  (void)rank;
+}
+#endif
+
+int tfd__mutex_init(tfd__mutex *m, int rank) {
+  int rc = pthread_mutex_init(&m->m, NULL);
+
+  m->rank = rank;
+  if (rc == 0) return TFD_OK;
+  return tfd__fail(TFD_RESOURCE_EXHAUSTED, "cannot make a mutex: %s",
+                   strerror(rc));
+}
+
+void tfd__mutex_destroy(tfd__mutex *m) {
+  pthread_mutex_destroy(&m->m);
+}
+
+void tfd__lock(tfd__mutex *m) {
+  rank_push(m->rank);
+  pthread_mutex_lock(&m->m);
+}
+
+void tfd__unlock(tfd__mutex *m) {
+  pthread_mutex_unlock(&m->m);
+  rank_pop(m->rank);
+}
+
+/* --- conditions ----------------------------------------------------------- */
+
+int tfd__cond_init(tfd__cond *c) {
+  pthread_condattr_t attr;
+  int rc = pthread_condattr_init(&attr);
+
+  if (rc == 0) {
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    rc = pthread_cond_init(&c->c, &attr);
+    pthread_condattr_destroy(&attr);
+  }
+  if (rc == 0) return TFD_OK;
+  return tfd__fail(TFD_RESOURCE_EXHAUSTED, "cannot make a condition: %s",
+                   strerror(rc));
+}
+
+void tfd__cond_destroy(tfd__cond *c) {
+  pthread_cond_destroy(&c->c);
+}
+
+void tfd__cond_signal(tfd__cond *c) {
+  pthread_cond_signal(&c->c);
+}
+
+void tfd__cond_broadcast(tfd__cond *c) {
+  pthread_cond_broadcast(&c->c);
+}
+
+bool tfd__cond_wait(tfd__cond *c, tfd__mutex *m, tfd__deadline until) {
+  struct timespec at;
+
+  if (until == TFD_FOREVER) {
+    pthread_cond_wait(&c->c, &m->m);
+    return true;
+  }
+  if (until < 0) until = 0;
+  at.tv_sec = (time_t)(until / NS_PER_S);
+  at.tv_nsec = (long)(until % NS_PER_S);
+  return pthread_cond_timedwait(&c->c, &m->m, &at) == 0;
+}
+
+/* --- threads -------------------------------------------------------------- */
+
+typedef struct start {
+  void (*fn)(void *);
+  void *arg;
+  char name[16]; /* the kernel's limit */
+} start;
+
+static void *thread_main(void *p) {
+  start s = *(start *)p;
+
+  tfd__free(p);
+  pthread_setname_np(pthread_self(), s.name);
+  s.fn(s.arg);
+  return NULL;
+}
+
+int tfd__thread_start(tfd__thread *t, const char *name, void (*fn)(void *),
+                      void *arg) {
+  start *s = tfd__alloc(sizeof *s);
+  sigset_t all;
+  sigset_t before;
+  int rc = 0;
+
+  if (s == NULL) return tfd__no_memory(sizeof *s, "a thread's start");
+  s->fn = fn;
+  s->arg = arg;
+  (void)snprintf(s->name, sizeof s->name, "%s", name);
+  /* Signals belong to the host's thread, which knows what to do with them. */
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  rc = pthread_create(t, NULL, thread_main, s);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (rc == 0) return TFD_OK;
+  tfd__free(s);
+  return tfd__fail(TFD_RESOURCE_EXHAUSTED, "cannot start thread \"%s\": %s",
+                   name, strerror(rc));
+}
+
+void tfd__thread_join(tfd__thread t) {
+  pthread_join(t, NULL);
+}
+
+/* --- parallel loops ------------------------------------------------------- */
+
+void tfd__threads_set(int n) {
+  omp_set_num_threads(n > 1 ? n : 1);
+}
+
+int tfd__threads_get(void) {
+  return omp_get_max_threads();
+}
+
+/* Size of all pieces but the last. Long ones end on a multiple of 64 elements
+** so that two threads share no cache line and tails stay out of the middle. */
+static int64_t piece_size(int64_t n, int64_t grain, int64_t pieces) {
+  int64_t size = n / pieces + (n % pieces != 0);
+
+  if (grain >= 64 && size <= INT64_MAX - 63) size = (size + 63) / 64 * 64;
+  return size;
+}
+
+void tfd__parallel_for(int64_t n, int64_t grain,
+                       void (*fn)(void *arg, int64_t begin, int64_t end),
+                       void *arg) {
+  int64_t pieces = 1;
+  int64_t size = n;
+
+  if (n <= 0) return;
+  if (grain < 1) grain = 1;
+  if (n > grain && !omp_in_parallel()) {
+    pieces = tfd__threads_get();
+    if (pieces > n / grain) pieces = n / grain;
+  }
+  if (pieces <= 1) {
+    fn(arg, 0, n);
+    return;
+  }
+  size = piece_size(n, grain, pieces);
+  pieces = n / size + (n % size != 0);
+  /* The team may come out smaller than asked for (a thread limit), hence a
+  ** loop over the pieces instead of one piece for each thread. */
+#pragma omp parallel for schedule(static, 1) num_threads((int)pieces)
+  for (int64_t i = 0; i < pieces; i++) {
+    fn(arg, i * size, i + 1 < pieces ? (i + 1) * size : n);
+  }
+}
+
+/* --- interrupt ------------------------------------------------------------ */
+
+/* Lock-free, so a signal handler may write it. */
+static atomic_int interrupted;
+
+void tfd__interrupt_set(bool on) {
+  atomic_store_explicit(&interrupted, on ? 1 : 0, memory_order_relaxed);
+}
+
+bool tfd__interrupt_get(void) {
+  return atomic_load_explicit(&interrupted, memory_order_relaxed) != 0;
+}
+
+void tfd_interrupt(bool on) {
+  tfd__interrupt_set(on);
+}
+
+bool tfd_is_interrupted(void) {
+  return tfd__interrupt_get();
+}
