@@ -65,6 +65,7 @@ typedef struct tfd__infer {
   int out_n;          /* default 1 */
   tfd__out_spec *out; /* capacity 4, more after tfd__infer_outputs */
   bool alias;         /* outputs are views of input 0: no kernel runs */
+  bool dense_first;   /* alias of a dense copy when input 0 has gaps */
   tfd__out_spec small[4];
   tfd__out_spec *large; /* freed by dispatch */
 } tfd__infer;
@@ -143,6 +144,13 @@ int tfd__default_device(tfd_device **device_p);
 int tfd__run(int op, tfd_tensor *const *in, int in_n, const int64_t *ints,
              const double *reals, tfd_tensor **out, int capacity,
              int *out_n_p);
+
+/* Run an update op: inputs 0..targets_n-1 are the targets' values, outputs
+** 0..targets_n-1 replace them, in place where nothing else shows their
+** buffers. Kernels of such ops must allow out i == in i. Not recorded. */
+int tfd__run_update(int op, tfd_variable *const *targets, int targets_n,
+                    tfd_tensor *const *in, int in_n, const int64_t *ints,
+                    const double *reals);
 
 #define OP(name, schema, infer, kernel, grad, flags)                            \
   int tfd__infer_##infer(tfd__infer *s);

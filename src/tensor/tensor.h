@@ -23,6 +23,9 @@ struct tfd_tensor {
   tfd_device *device;  /* borrowed, devices live for ever */
   struct tfd_variable *variable; /* borrowed back pointer or NULL */
   uint64_t id;
+  struct tfd_tensor *big_next; /* list of large tensors, see tensor.c */
+  struct tfd_tensor *big_prev;
+  bool is_big;
 };
 
 /* Dense, uninitialised. Owns: *t_p. */
@@ -48,7 +51,7 @@ int tfd__tensor_to_device(tfd_tensor *t, tfd_device *device, tfd_tensor **p);
 int tfd__tensor_sync(const tfd_tensor *t);
 uint64_t tfd__next_id(void);
 
-/* Bytes of the largest live buffers, for out-of-memory messages. */
+/* "largest live tensors: float32 {1024, 1024} 4.0 MiB, ..." into text. */
 void tfd__tensor_largest(char *text, size_t text_bytes);
 
 /* The tensor behind any handle usable as an op's input. Borrowed.
@@ -77,6 +80,12 @@ struct tfd_slices {
   int rank;
   int64_t dims[TFD_MAX_RANK];
 };
+
+/* Header around a buffer whose reference it takes over; view by value. */
+int tfd__tensor_wrap(tfd_device *device, tfd__buffer *buffer,
+                     const tfd__view *view, tfd_tensor **t_p);
+/* Put `buffer` (its reference is taken over) behind v's header. */
+void tfd__variable_replace(tfd_variable *v, tfd__buffer *buffer);
 
 extern const tfd__type tfd__tensor_type;
 extern const tfd__type tfd__variable_type;

@@ -1,0 +1,100 @@
+#include "ops/ops.h"
+
+#define DEVICE_STACK                                                           \
+  (int)(sizeof((tfd_context *)0)->device_stack / sizeof(tfd_device *))
+
+static void context_destroy(void *self) { tfd__free(self); }
+
+static const tfd__type context_type = {
+    .name = "context",
+    .kind = TFD_HANDLE_CONTEXT,
+    .destroy = context_destroy,
+};
+
+/* A thread's own context lives in its local storage, so asking for it can
+** neither fail nor leak. */
+static _Thread_local tfd_context own_context;
+static _Thread_local tfd_context *current = NULL;
+
+tfd_context *tfd__context(void) {
+  if (!TFD_LIKELY(current != NULL)) {
+    tfd__object_init(&own_context.object, &context_type);
+    own_context.replica = -1;
+    current = &own_context;
+  }
+  return current;
+}
+
+int tfd_context_new(tfd_context **context_p) {
+  tfd_context *c = tfd__calloc(1, sizeof *c);
+
+  if (c == NULL) return tfd__no_memory(sizeof *c, "context");
+  tfd__object_init(&c->object, &context_type);
+  c->replica = -1;
+  *context_p = c;
+  return TFD_OK;
+}
+
+int tfd_context_enter(tfd_context *context) {
+  tfd_context *before = tfd__context();
+
+  if (context == NULL) context = &own_context;
+  if (context == before) return TFD_OK;
+  if (context != &own_context) tfd__retain(context);
+  current = context;
+  if (before != &own_context) tfd__release(before);
+  return TFD_OK;
+}
+
+int tfd_device_push(tfd_device *device) {
+  tfd_context *c = tfd__context();
+
+  if (c->device_depth >= DEVICE_STACK) {
+    return tfd__fail(TFD_RUNTIME_ERROR, "device: nested deeper than %d levels",
+                     DEVICE_STACK);
+  }
+  c->device_stack[c->device_depth++] = device;
+  return TFD_OK;
+}
+
+int tfd_device_pop(void) {
+  tfd_context *c = tfd__context();
+
+  if (c->device_depth == 0) {
+    return tfd__fail(TFD_RUNTIME_ERROR, "device: no device to leave");
+  }
+  c->device_depth--;
+  return TFD_OK;
+}
+
+int tfd_device_depth(void) { return tfd__context()->device_depth; }
+
+tfd_device *tfd__context_device(void) {
+  tfd_context *c = tfd__context();
+
+  return c->device_depth > 0 ? c->device_stack[c->device_depth - 1] : NULL;
+}
+
+int tfd__default_device(tfd_device **device_p) {
+  tfd_device *const *devices = NULL;
+  tfd_device *d = tfd__context_device();
+  int n = 0;
+
+  if (d == NULL) {
+    TFD_TRY(tfd__devices(&devices, &n));
+    d = devices[0];
+  }
+  *device_p = d;
+  return TFD_OK;
+}
+
+int tfd_device_current(tfd_device **device_p) {
+  return tfd__default_device(device_p);
+}
+
+void tfd_context_set_position(const char *file, int line) {
+  tfd_context *c = tfd__context();
+
+  c->file = file;
+  c->line = line;
+}

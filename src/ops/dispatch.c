@@ -1,0 +1,442 @@
+/* From an op's number and its inputs to queued work and fresh outputs.
+**
+** Cost: inference, one header and one pooled buffer for each output, and a
+** copy of the views; nothing else is allocated for ops of up to
+** TFD_CALL_VIEWS inputs and outputs. */
+#include "ops/ops.h"
+
+#include <string.h>
+
+#define FAST_INPUTS TFD_CALL_VIEWS
+
+/* One op on its way. `in` is what the caller gave; `ready` holds the same
+** values on the op's device, dense where the kernel asks for it. */
+typedef struct dispatch {
+  const tfd__op *op;
+  tfd_device *device;
+  tfd_tensor *const *in;
+  int in_n;
+  const tfd__view **in_views;
+  tfd_tensor **ready;
+  tfd__view *views;
+  tfd__infer infer;
+  bool owned; /* some of `ready` are temporaries to release */
+  /* Updates: input i is targets[i]'s value and output i replaces it. */
+  tfd_variable *const *targets;
+  int targets_n;
+} dispatch;
+
+/* The innermost tf.device, else where the largest-rank input lies: a scalar
+** made from a number must not pull an op away from its data. */
+static int choose_device(dispatch *d) {
+  tfd_device *device = d->targets_n > 0 ? d->targets[0]->value->device
+                                       : tfd__context_device();
+  int i;
+
+  for (i = 0; device == NULL && i < d->in_n; i++) {
+    if (d->in[i] != NULL && d->in[i]->view.rank > 0) device = d->in[i]->device;
+  }
+  for (i = 0; device == NULL && i < d->in_n; i++) {
+    if (d->in[i] != NULL) device = d->in[i]->device;
+  }
+  if (device == NULL) TFD_TRY(tfd__default_device(&device));
+  d->device = device;
+  return TFD_OK;
+}
+
+static int infer(dispatch *d, const int64_t *ints, const double *reals) {
+  tfd__infer *s = &d->infer;
+  int i;
+
+  for (i = 0; i < d->in_n; i++) {
+    d->in_views[i] = d->in[i] == NULL ? NULL : &d->in[i]->view;
+  }
+  s->op = d->op;
+  s->name = d->op->name;
+  s->in = d->in_views;
+  s->in_n = d->in_n;
+  s->ints = ints;
+  s->reals = reals;
+  s->out_n = 1;
+  s->out = s->small;
+  s->alias = false;
+  s->dense_first = false;
+  s->large = NULL;
+  return d->op->infer(s);
+}
+
+/* Bring input i to the op's device, dense if it must be. */
+static int make_ready(dispatch *d, int i, bool dense) {
+  tfd_tensor *t = d->in[i];
+  tfd_tensor *moved = NULL;
+  int rc;
+
+  d->ready[i] = t;
+  if (t == NULL) return TFD_OK;
+  if (t->buffer == NULL) {
+    return tfd__fail(TFD_INTERNAL, "%s: an input carries no values",
+                     d->op->name);
+  }
+  if (TFD_LIKELY(t->device == d->device && (!dense || t->view.dense))) {
+    return TFD_OK;
+  }
+  TFD_TRY(tfd__tensor_to_device(t, d->device, &moved));
+  if (dense && !moved->view.dense) {
+    rc = tfd__tensor_dense(moved, &d->ready[i]);
+    tfd__release(moved);
+    if (rc != TFD_OK) {
+      d->ready[i] = t;
+      return rc;
+    }
+  } else {
+    d->ready[i] = moved;
+  }
+  d->owned = true;
+  return TFD_OK;
+}
+
+static void release_ready(dispatch *d) {
+  int i;
+
+  if (!d->owned) return;
+  for (i = 0; i < d->in_n; i++) {
+    if (d->ready[i] != d->in[i]) tfd__release(d->ready[i]);
+  }
+}
+
+static void release_outputs(tfd_tensor **out, int n) {
+  while (n > 0) tfd__release(out[--n]);
+}
+
+static int make_aliases(dispatch *d, tfd_tensor **out) {
+  const tfd_tensor *base = d->ready[0];
+  size_t size = tfd__dtype_size(base->view.dtype);
+  int i;
+
+  for (i = 0; i < d->infer.out_n; i++) {
+    tfd__out_spec *spec = &d->infer.out[i];
+    int rc;
+
+    spec->view.data =
+        (char *)base->view.data + spec->offset * (int64_t)size;
+    rc = tfd__tensor_alias(base, &spec->view, &out[i]);
+    if (rc != TFD_OK) {
+      release_outputs(out, i);
+      return rc;
+    }
+  }
+  return TFD_OK;
+}
+
+/* Writing over target i is safe when nothing else shows its buffer: no other
+** tensor (a tape's snapshot, say) and no other input of this op. */
+static bool in_place(const dispatch *d, int i) {
+  const tfd__buffer *b = d->targets[i]->value->buffer;
+  int k;
+
+  if (atomic_load(&b->object.refs) != 1) return false;
+  for (k = 0; k < d->in_n; k++) {
+    if (k != i && d->ready[k] != NULL && d->ready[k]->buffer == b) return false;
+  }
+  return true;
+}
+
+static int output_buffer(dispatch *d, int i, tfd__buffer **buffer_p) {
+  if (i < d->targets_n && in_place(d, i)) {
+    *buffer_p = d->targets[i]->value->buffer;
+    tfd__retain(*buffer_p);
+    return TFD_OK;
+  }
+  return tfd__buffer_new(d->device, tfd__view_bytes(&d->infer.out[i].view),
+                         buffer_p);
+}
+
+static int make_outputs(dispatch *d, tfd_tensor **out) {
+  int i;
+
+  for (i = 0; i < d->infer.out_n; i++) {
+    tfd__view *view = &d->infer.out[i].view;
+    tfd__buffer *buffer = NULL;
+    int rc = output_buffer(d, i, &buffer);
+
+    if (rc == TFD_OK) {
+      view->data = buffer->data;
+      rc = tfd__tensor_wrap(d->device, buffer, view, &out[i]);
+    }
+    if (rc != TFD_OK) {
+      release_outputs(out, i);
+      return rc;
+    }
+  }
+  return TFD_OK;
+}
+
+/* Hand the kernel to the device's stream. */
+static int submit(dispatch *d, tfd_tensor *const *out, const int64_t *ints,
+                  const double *reals) {
+  const tfd_context *c = tfd__context();
+  tfd__call call;
+  int i;
+
+  call.kernel = d->device->backend->kernels[d->op->kernel];
+  if (call.kernel == NULL) {
+    return tfd__fail(TFD_NOT_IMPLEMENTED, "%s: not available on %s",
+                     d->op->name, d->device->short_name);
+  }
+  for (i = 0; i < d->in_n; i++) {
+    if (d->ready[i] != NULL) {
+      d->views[i] = d->ready[i]->view;
+    } else {
+      memset(&d->views[i], 0, sizeof d->views[i]);
+    }
+  }
+  for (i = 0; i < d->infer.out_n; i++) d->views[d->in_n + i] = out[i]->view;
+  call.name = d->op->name;
+  call.views = d->views;
+  call.ints = ints;
+  call.reals = reals;
+  call.in_n = (int16_t)d->in_n;
+  call.out_n = (int16_t)d->infer.out_n;
+  call.ints_n = (int16_t)d->op->ints_n;
+  call.reals_n = (int16_t)d->op->reals_n;
+  call.replica = c->replica;
+  call.line = c->line;
+  call.file = c->file;
+  TFD_TRY(tfd__stream_submit(d->device, &call));
+  if (!tfd__stream_is_inline(d->device)) {
+    uint64_t seq = tfd__stream_seq(d->device);
+
+    for (i = 0; i < d->infer.out_n; i++) out[i]->buffer->use_seq = seq;
+  }
+  return TFD_OK;
+}
+
+static int run_kernel(dispatch *d, const int64_t *ints, const double *reals,
+                      tfd_tensor **out) {
+  bool dense = (d->op->flags & TFD_OP_STRIDED) == 0;
+  int rc = TFD_OK;
+  int i;
+
+  for (i = 0; rc == TFD_OK && i < d->in_n; i++) rc = make_ready(d, i, dense);
+  if (rc == TFD_OK) rc = make_outputs(d, out);
+  if (rc == TFD_OK) {
+    rc = submit(d, out, ints, reals);
+    if (rc != TFD_OK) release_outputs(out, d->infer.out_n);
+  }
+  return rc;
+}
+
+static int run_alias(dispatch *d, tfd_tensor **out) {
+  TFD_TRY(make_ready(d, 0, d->infer.dense_first));
+  return make_aliases(d, out);
+}
+
+static int check_capacity(const dispatch *d, int capacity) {
+  if (d->infer.out_n <= capacity) return TFD_OK;
+  return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %d outputs, room for %d",
+                   d->op->name, d->infer.out_n, capacity);
+}
+
+/* An update's results must be able to stand in the variables' places. */
+static int check_targets(const dispatch *d) {
+  char a[TFD_SHAPE_TEXT];
+  char b[TFD_SHAPE_TEXT];
+  int i;
+
+  if (d->targets_n > d->infer.out_n || (d->targets_n > 0 && d->infer.alias)) {
+    return tfd__fail(TFD_VALUE_ERROR, "%s: not an op that updates a variable",
+                     d->op->name);
+  }
+  for (i = 0; i < d->targets_n; i++) {
+    const tfd__view *have = &d->targets[i]->value->view;
+    const tfd__view *get = &d->infer.out[i].view;
+
+    if (have->dtype == get->dtype && tfd__same_shape(have, get)) continue;
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: variable \"%s\" is %s %s, the result is %s %s",
+                     d->op->name, d->targets[i]->name,
+                     tfd__dtype_name(have->dtype), tfd__shape_text(have, a),
+                     tfd__dtype_name(get->dtype), tfd__shape_text(get, b));
+  }
+  return TFD_OK;
+}
+
+static int run(dispatch *d, const int64_t *ints, const double *reals,
+               tfd_tensor **out, int capacity) {
+  int rc;
+  int i;
+
+  TFD_TRY(infer(d, ints, reals));
+  TFD_TRY(check_capacity(d, capacity));
+  TFD_TRY(check_targets(d));
+  if (d->in_n + d->infer.out_n > TFD_CALL_VIEWS && !d->infer.alias) {
+    size_t bytes = (size_t)(d->in_n + d->infer.out_n) * sizeof *d->views;
+
+    d->views = tfd__alloc(bytes);
+    if (d->views == NULL) return tfd__no_memory(bytes, d->op->name);
+  }
+  for (i = 0; i < d->in_n; i++) d->ready[i] = d->in[i];
+  TFD_TRY(choose_device(d));
+  rc = d->infer.alias ? run_alias(d, out) : run_kernel(d, ints, reals, out);
+  release_ready(d);
+  return rc;
+}
+
+static int record(dispatch *d, const int64_t *ints, const double *reals,
+                  tfd_tensor **out) {
+  tfd_context *c = tfd__context();
+  int rc;
+
+  if (TFD_LIKELY(c->tapes == NULL)) return TFD_OK;
+  rc = c->record(c->tapes, d->op, d->in, d->in_n, out, d->infer.out_n, ints,
+                 reals);
+  if (rc != TFD_OK) release_outputs(out, d->infer.out_n);
+  return rc;
+}
+
+/* Everything but the recording; out holds new references on success. */
+static int dispatch_run(dispatch *d, const int64_t *ints, const double *reals,
+                        tfd_tensor **out, int capacity) {
+  const tfd__view *in_views[FAST_INPUTS];
+  tfd_tensor *ready[FAST_INPUTS];
+  tfd__view views[TFD_CALL_VIEWS];
+  void *heap = NULL;
+  int rc;
+
+  d->in_views = in_views;
+  d->ready = ready;
+  d->views = views;
+  d->owned = false;
+  d->infer.large = NULL;
+  if (d->in_n > FAST_INPUTS) {
+    size_t bytes = (size_t)d->in_n * 2 * sizeof(void *);
+
+    heap = tfd__alloc(bytes);
+    if (heap == NULL) return tfd__no_memory(bytes, d->op->name);
+    d->in_views = heap;
+    d->ready = (tfd_tensor **)heap + d->in_n;
+  }
+  rc = run(d, ints, reals, out, capacity);
+  if (d->views != views) tfd__free(d->views);
+  tfd__free(d->infer.large);
+  tfd__free(heap);
+  return rc;
+}
+
+int tfd__run(int op, tfd_tensor *const *in, int in_n, const int64_t *ints,
+             const double *reals, tfd_tensor **out, int capacity,
+             int *out_n_p) {
+  dispatch d;
+
+  d.op = tfd__op_at(op);
+  d.in = in;
+  d.in_n = in_n;
+  d.targets_n = 0;
+  TFD_TRY(dispatch_run(&d, ints, reals, out, capacity));
+  TFD_TRY(record(&d, ints, reals, out));
+  *out_n_p = d.infer.out_n;
+  return TFD_OK;
+}
+
+int tfd__run_update(int op, tfd_variable *const *targets, int targets_n,
+                    tfd_tensor *const *in, int in_n, const int64_t *ints,
+                    const double *reals) {
+  tfd_tensor *out[TFD_CALL_VIEWS];
+  dispatch d;
+  int i;
+
+  d.op = tfd__op_at(op);
+  d.in = in;
+  d.in_n = in_n;
+  d.targets = targets;
+  d.targets_n = targets_n;
+  TFD_TRY(dispatch_run(&d, ints, reals, out, TFD_CALL_VIEWS));
+  for (i = 0; i < targets_n; i++) {
+    if (out[i]->buffer == targets[i]->value->buffer) {
+      targets[i]->version++;
+    } else {
+      tfd__retain(out[i]->buffer);
+      tfd__variable_replace(targets[i], out[i]->buffer);
+    }
+  }
+  release_outputs(out, d.infer.out_n);
+  return TFD_OK;
+}
+
+/* --- the public entry ----------------------------------------------------- */
+
+static int check_arguments(int op, int inputs_n, int ints_n, int reals_n) {
+  const tfd__op *o;
+
+  if (op < 0 || op >= TFD_OP_N) {
+    return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op number %d", op);
+  }
+  o = tfd__op_at(op);
+  if (o->list_input ? inputs_n < 1 : inputs_n != o->in_n) {
+    return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %d inputs given, it takes %s%d",
+                     o->name, inputs_n, o->list_input ? "at least " : "",
+                     o->list_input ? 1 : o->in_n);
+  }
+  if (ints_n != o->ints_n || reals_n != o->reals_n) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: %d integer and %d real attributes given, it takes "
+                     "%d and %d",
+                     o->name, ints_n, reals_n, o->ints_n, o->reals_n);
+  }
+  return TFD_OK;
+}
+
+/* True when tensor argument `i` of the schema may be absent. */
+static bool is_optional(const tfd__op *o, int i) {
+  const char *p = o->schema;
+
+  while (i-- > 0 && p != NULL) {
+    p = strchr(p, ' ');
+    if (p != NULL) p++;
+  }
+  if (p != NULL) p = strchr(p, ':');
+  return p != NULL && (p[1] == 't' || p[1] == 'n') && p[2] == '?';
+}
+
+static int resolve(const tfd__op *o, tfd_object *const *inputs, int inputs_n,
+                   tfd_tensor **in) {
+  int i;
+
+  for (i = 0; i < inputs_n; i++) {
+    in[i] = NULL;
+    if (inputs[i] == NULL && !o->list_input && is_optional(o, i)) continue;
+    if (tfd__operand(inputs[i], &in[i]) != TFD_OK) {
+      return tfd__wrap("%s: input %d", o->name, i);
+    }
+  }
+  return TFD_OK;
+}
+
+int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
+               const int64_t *ints, int ints_n, const double *reals,
+               int reals_n, tfd_tensor **outputs, int outputs_capacity,
+               int *outputs_n_p) {
+  tfd_tensor *small[FAST_INPUTS];
+  tfd_tensor **in = small;
+  int rc;
+
+  TFD_TRY(check_arguments(op, inputs_n, ints_n, reals_n));
+  if (inputs_n > FAST_INPUTS) {
+    in = tfd__alloc((size_t)inputs_n * sizeof *in);
+    if (in == NULL) return tfd__no_memory((size_t)inputs_n * 8, "op");
+  }
+  rc = resolve(tfd__op_at(op), inputs, inputs_n, in);
+  if (rc == TFD_OK) {
+    rc = tfd__run(op, in, inputs_n, ints, reals, outputs, outputs_capacity,
+                  outputs_n_p);
+  }
+  if (in != small) tfd__free(in);
+  return rc;
+}
+
+int tfd_operand_tensor(tfd_object *operand, tfd_tensor **tensor_p) {
+  tfd_tensor *t = NULL;
+
+  TFD_TRY(tfd__operand(operand, &t));
+  return tfd__tensor_snapshot(t, tensor_p);
+}

@@ -1,0 +1,103 @@
+#include "ops/ops.h"
+
+#include <string.h>
+
+/* Filled by the list macro; counts are parsed from the schemas once, before
+** main, so that looking an op up is an array access. */
+static tfd__op ops[TFD_OP_N] = {
+#define OP(name_, schema_, infer_, kernel_, grad_, flags_)                     \
+  [TFD_OP_##name_] = {.name = #name_,                                          \
+                      .schema = schema_,                                       \
+                      .infer = tfd__infer_##infer_,                            \
+                      .kernel = TFD_KERNEL_##kernel_,                          \
+                      .flags = flags_},
+#include "ops/defs/all.def"
+#undef OP
+};
+
+static const char *const grad_names[TFD_OP_N] = {
+#define OP(name_, schema_, infer_, kernel_, grad_, flags_)                     \
+  [TFD_OP_##name_] = #grad_,
+#include "ops/defs/all.def"
+#undef OP
+};
+
+static void count_argument(tfd__op *op, const char *kind) {
+  switch (kind[0]) {
+  case 't':
+  case 'n':
+    op->in_n++;
+    if (kind[1] == '*') op->list_input = true;
+    break;
+  case 'f':
+    op->reals_n++;
+    break;
+  case 'l':
+    op->ints_n += TFD_LIST_SLOTS;
+    break;
+  default: /* b, i, d, e */
+    op->ints_n++;
+    break;
+  }
+}
+
+__attribute__((constructor)) static void parse_schemas(void) {
+  int i;
+
+  for (i = 0; i < TFD_OP_N; i++) {
+    const char *p = ops[i].schema;
+
+    ops[i].differentiable = strcmp(grad_names[i], "none") != 0;
+    while ((p = strchr(p, ':')) != NULL) {
+      count_argument(&ops[i], ++p);
+    }
+  }
+}
+
+const tfd__op *tfd__op_at(int op) { return &ops[op]; }
+
+int tfd_op_find(const char *name, int *op_p) {
+  int i;
+
+  for (i = 0; i < TFD_OP_N; i++) {
+    if (strcmp(ops[i].name, name) == 0) {
+      *op_p = i;
+      return TFD_OK;
+    }
+  }
+  return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op \"%s\"", name);
+}
+
+int tfd_op_count(void) { return TFD_OP_N; }
+
+const char *tfd_op_name(int op) {
+  return op >= 0 && op < TFD_OP_N ? ops[op].name : "";
+}
+
+const char *tfd_op_schema(int op) {
+  return op >= 0 && op < TFD_OP_N ? ops[op].schema : "";
+}
+
+bool tfd_op_is_differentiable(int op) {
+  return op >= 0 && op < TFD_OP_N && ops[op].differentiable;
+}
+
+const char *tfd__arg_name(const tfd__infer *s, int i, char buf[32]) {
+  const char *p = s->op->schema;
+  const char *end;
+  size_t n;
+  int k;
+
+  if (s->op->list_input) i = 0;
+  for (k = 0; k < i && p != NULL; k++) {
+    p = strchr(p, ' ');
+    if (p != NULL) p++;
+  }
+  end = p == NULL ? NULL : strchr(p, ':');
+  if (end == NULL) return "input";
+  n = (size_t)(end - p);
+  if (n > 31) n = 31;
+  memcpy(buf, p, n);
+  buf[n] = '\0';
+  return buf;
+}

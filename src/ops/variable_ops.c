@@ -1,0 +1,117 @@
+/* What variables, slices and devices need ops for. */
+#include "ops/ops.h"
+
+#include <string.h>
+
+/* Number of an op of another family, looked up once. */
+static int op_number(const char *name, _Atomic int *cache, int *op_p) {
+  int op = atomic_load(cache);
+
+  if (op == 0) {
+    TFD_TRY(tfd_op_find(name, &op));
+    atomic_store(cache, op);
+  }
+  *op_p = op;
+  return TFD_OK;
+}
+
+int tfd_variable_read(tfd_variable *variable, tfd_tensor **value_p) {
+  int n = 0;
+
+  return tfd__run(TFD_OP_identity, &variable->value, 1, NULL, NULL, value_p, 1,
+                  &n);
+}
+
+int tfd_variable_update(tfd_variable *variable, int op,
+                        tfd_object *const *inputs, int inputs_n,
+                        const int64_t *ints, int ints_n, const double *reals,
+                        int reals_n) {
+  tfd_tensor *in[TFD_CALL_VIEWS];
+  const tfd__op *o;
+  int i;
+
+  if (op < 0 || op >= TFD_OP_N) {
+    return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op number %d", op);
+  }
+  o = tfd__op_at(op);
+  if (o->in_n != inputs_n + 1 || o->in_n >= TFD_CALL_VIEWS ||
+      o->ints_n != ints_n || o->reals_n != reals_n || o->list_input) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: cannot update a variable from %d inputs and %d "
+                     "attributes",
+                     o->name, inputs_n, ints_n + reals_n);
+  }
+  in[0] = variable->value;
+  for (i = 0; i < inputs_n; i++) {
+    if (tfd__operand(inputs[i], &in[i + 1]) != TFD_OK) {
+      return tfd__wrap("%s: input %d", o->name, i + 1);
+    }
+  }
+  return tfd__run_update(op, &variable, 1, in, o->in_n, ints, reals);
+}
+
+static int assign_sum(tfd_variable *variable, tfd_object *delta,
+                      const char *op_name, _Atomic int *cache) {
+  tfd_tensor *t = NULL;
+  const tfd__view *have = &variable->value->view;
+  char a[TFD_SHAPE_TEXT];
+  char b[TFD_SHAPE_TEXT];
+  int op = 0;
+
+  TFD_TRY(op_number(op_name, cache, &op));
+  TFD_TRY(tfd__operand(delta, &t));
+  if (!tfd__same_shape(&t->view, have) || t->view.dtype != have->dtype) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "assign_%s: variable \"%s\" is %s %s, the delta is %s %s",
+                     op_name[0] == 'a' ? "add" : "sub", variable->name,
+                     tfd__dtype_name(have->dtype), tfd__shape_text(have, a),
+                     tfd__dtype_name(t->view.dtype),
+                     tfd__shape_text(&t->view, b));
+  }
+  return tfd_variable_update(variable, op, &delta, 1, NULL, 0, NULL, 0);
+}
+
+int tfd_variable_assign_add(tfd_variable *variable, tfd_object *delta) {
+  static _Atomic int cache = 0;
+
+  return assign_sum(variable, delta, "add", &cache);
+}
+
+int tfd_variable_assign_sub(tfd_variable *variable, tfd_object *delta) {
+  static _Atomic int cache = 0;
+
+  return assign_sum(variable, delta, "subtract", &cache);
+}
+
+int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
+                         tfd_tensor **copy_p) {
+  tfd_context *c = tfd__context();
+  tfd_tensor *copy = NULL;
+  int rc;
+
+  if (tensor->device == device) {
+    return tfd__tensor_snapshot(tensor, copy_p);
+  }
+  TFD_TRY(tfd__tensor_to_device(tensor, device, &copy));
+  if (c->tapes != NULL) {
+    rc = c->record(c->tapes, tfd__op_at(TFD_OP_identity), &tensor, 1, &copy, 1,
+                   NULL, NULL);
+    if (rc != TFD_OK) {
+      tfd__release(copy);
+      return rc;
+    }
+  }
+  *copy_p = copy;
+  return TFD_OK;
+}
+
+int tfd_slices_to_dense(tfd_slices *slices, tfd_tensor **tensor_p) {
+  static _Atomic int cache = 0;
+  tfd_tensor *in[2] = {slices->values, slices->indices};
+  int64_t segments = slices->dims[0];
+  int op = 0;
+  int n = 0;
+
+  TFD_TRY(op_number("unsorted_segment_sum", &cache, &op));
+  return tfd__run(op, in, 2, &segments, NULL, tensor_p, 1, &n);
+}

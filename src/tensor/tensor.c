@@ -1,0 +1,271 @@
+#include "tensor/tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Tensors at least this large are listed, so that an out-of-memory message
+** can name the worst of them; smaller ones pay nothing. */
+#define BIG_BYTES ((size_t)1 << 20)
+#define LARGEST_SHOWN 4
+
+/* Headers are recycled per thread: a loop of small ops never reaches malloc.
+** Sanitizer builds skip that, so that every use after release is seen. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HEADER_CACHE 0
+#else
+#define HEADER_CACHE 256
+#endif
+
+static _Thread_local tfd_tensor *free_headers = NULL;
+static _Thread_local int free_headers_n = 0;
+
+static pthread_mutex_t big_lock = PTHREAD_MUTEX_INITIALIZER;
+static tfd_tensor *big_head = NULL;
+
+static atomic_uint_fast64_t last_id = 0;
+
+uint64_t tfd__next_id(void) {
+  return atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
+}
+
+static tfd_tensor *header_take(void) {
+  tfd_tensor *t = free_headers;
+
+  if (t != NULL) {
+    free_headers = t->big_next;
+    free_headers_n--;
+    return t;
+  }
+  t = tfd__alloc(sizeof *t);
+  if (t == NULL) (void)tfd__no_memory(sizeof *t, "tensor");
+  return t;
+}
+
+static void header_give(tfd_tensor *t) {
+  if (free_headers_n >= HEADER_CACHE) {
+    tfd__free(t);
+    return;
+  }
+  t->big_next = free_headers;
+  free_headers = t;
+  free_headers_n++;
+}
+
+static void big_link(tfd_tensor *t) {
+  t->is_big = true;
+  t->big_prev = NULL;
+  pthread_mutex_lock(&big_lock);
+  t->big_next = big_head;
+  if (big_head != NULL) big_head->big_prev = t;
+  big_head = t;
+  pthread_mutex_unlock(&big_lock);
+}
+
+static void big_unlink(tfd_tensor *t) {
+  pthread_mutex_lock(&big_lock);
+  if (t->big_prev != NULL) {
+    t->big_prev->big_next = t->big_next;
+  } else {
+    big_head = t->big_next;
+  }
+  if (t->big_next != NULL) t->big_next->big_prev = t->big_prev;
+  pthread_mutex_unlock(&big_lock);
+}
+
+static void tensor_destroy(void *self) {
+  tfd_tensor *t = self;
+
+  if (t->is_big) big_unlink(t);
+  tfd__release(t->buffer);
+  header_give(t);
+}
+
+static tfd_tensor *tensor_operand(tfd_object *self) {
+  return (tfd_tensor *)self;
+}
+
+const tfd__type tfd__tensor_type = {
+    .name = "tensor",
+    .kind = TFD_HANDLE_TENSOR,
+    .destroy = tensor_destroy,
+    .operand = tensor_operand,
+};
+
+int tfd__tensor_wrap(tfd_device *device, tfd__buffer *buffer,
+                     const tfd__view *view, tfd_tensor **t_p) {
+  tfd_tensor *t = header_take();
+
+  if (t == NULL) {
+    tfd__release(buffer);
+    return TFD_RESOURCE_EXHAUSTED;
+  }
+  tfd__object_init(&t->object, &tfd__tensor_type);
+  t->view = *view;
+  t->buffer = buffer;
+  t->device = device;
+  t->variable = NULL;
+  t->id = tfd__next_id();
+  t->is_big = false;
+  if (buffer != NULL && buffer->bytes >= BIG_BYTES) big_link(t);
+  *t_p = t;
+  return TFD_OK;
+}
+
+int tfd__tensor_new(tfd_device *device, int dtype, const int64_t *dims,
+                    int rank, tfd_tensor **t_p) {
+  tfd__view view;
+  tfd__buffer *buffer = NULL;
+
+  TFD_TRY(tfd__view_set(&view, dtype, dims, rank));
+  TFD_TRY(tfd__buffer_new(device, tfd__view_bytes(&view), &buffer));
+  view.data = buffer->data;
+  return tfd__tensor_wrap(device, buffer, &view, t_p);
+}
+
+int tfd__tensor_alias(const tfd_tensor *t, const tfd__view *view,
+                      tfd_tensor **alias_p) {
+  tfd__retain(t->buffer);
+  return tfd__tensor_wrap(t->device, t->buffer, view, alias_p);
+}
+
+int tfd__tensor_snapshot(tfd_tensor *t, tfd_tensor **snapshot_p) {
+  tfd_tensor *s = NULL;
+
+  if (t->variable == NULL) {
+    tfd__retain(t);
+    *snapshot_p = t;
+    return TFD_OK;
+  }
+  TFD_TRY(tfd__tensor_alias(t, &t->view, &s));
+  s->id = t->id;
+  *snapshot_p = s;
+  return TFD_OK;
+}
+
+int tfd__tensor_shape_only(const tfd_tensor *t, tfd_tensor **p) {
+  tfd_tensor *s = NULL;
+  tfd__view view = t->view;
+
+  view.data = NULL;
+  TFD_TRY(tfd__tensor_wrap(t->device, NULL, &view, &s));
+  s->id = t->id;
+  *p = s;
+  return TFD_OK;
+}
+
+int tfd__tensor_dense(tfd_tensor *t, tfd_tensor **p) {
+  tfd_tensor *copy = NULL;
+  tfd__view views[2];
+  tfd__call call = {.name = "copy", .views = views, .in_n = 1, .out_n = 1};
+  int rc;
+
+  if (t->view.dense) {
+    tfd__retain(t);
+    *p = t;
+    return TFD_OK;
+  }
+  TFD_TRY(tfd__tensor_new(t->device, t->view.dtype, t->view.dims,
+                          t->view.rank, &copy));
+  views[0] = t->view;
+  views[1] = copy->view;
+  call.kernel = t->device->backend->kernels[TFD_KERNEL_copy];
+  call.replica = -1;
+  rc = tfd__stream_submit(t->device, &call);
+  if (rc != TFD_OK) {
+    tfd__release(copy);
+    return rc;
+  }
+  copy->buffer->use_seq = tfd__stream_seq(t->device);
+  *p = copy;
+  return TFD_OK;
+}
+
+int tfd__tensor_to_device(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
+  tfd_tensor *dense = NULL;
+  tfd_tensor *copy = NULL;
+  int rc;
+
+  if (t->device == device) {
+    tfd__retain(t);
+    *p = t;
+    return TFD_OK;
+  }
+  TFD_TRY(tfd__tensor_dense(t, &dense));
+  TFD_TRY_OR(rc = tfd__tensor_new(device, t->view.dtype, t->view.dims,
+                                  t->view.rank, &copy),
+             release_dense);
+  rc = tfd__copy_across(copy->buffer, &copy->view, dense->buffer,
+                        &dense->view);
+  if (rc != TFD_OK) {
+    tfd__release(copy);
+    goto release_dense;
+  }
+  *p = copy;
+
+release_dense:
+  tfd__release(dense);
+  return rc;
+}
+
+int tfd__tensor_sync(const tfd_tensor *t) {
+  if (t->buffer == NULL) {
+    return tfd__fail(TFD_INTERNAL, "reading a tensor that has no values");
+  }
+  return tfd__stream_wait(t->device, t->buffer->use_seq, TFD_FOREVER);
+}
+
+int tfd__operand(tfd_object *object, tfd_tensor **t_p) {
+  tfd_tensor *t = NULL;
+
+  if (object == NULL) {
+    return tfd__fail(TFD_TYPE_ERROR, "expected a tensor, got nothing");
+  }
+  if (object->type->operand == NULL) {
+    return tfd__fail(TFD_TYPE_ERROR, "expected a tensor, got a %s handle",
+                     object->type->name);
+  }
+  t = object->type->operand(object);
+  if (t == NULL) return TFD_FAILED_PRECONDITION;
+  *t_p = t;
+  return TFD_OK;
+}
+
+/* Insert t into the list of the largest seen so far, once per buffer. */
+static void largest_add(const tfd_tensor *t, const tfd_tensor **top) {
+  int i;
+  int j;
+
+  for (i = 0; i < LARGEST_SHOWN; i++) {
+    if (top[i] != NULL && top[i]->buffer == t->buffer) return;
+  }
+  for (i = 0; i < LARGEST_SHOWN; i++) {
+    if (top[i] == NULL || t->buffer->bytes > top[i]->buffer->bytes) break;
+  }
+  if (i == LARGEST_SHOWN) return;
+  for (j = LARGEST_SHOWN - 1; j > i; j--) top[j] = top[j - 1];
+  top[i] = t;
+}
+
+void tfd__tensor_largest(char *text, size_t text_bytes) {
+  const tfd_tensor *top[LARGEST_SHOWN] = {NULL};
+  const tfd_tensor *t;
+  char shape[TFD_SHAPE_TEXT];
+  size_t used = 0;
+  int i;
+
+  text[0] = '\0';
+  pthread_mutex_lock(&big_lock);
+  for (t = big_head; t != NULL; t = t->big_next) largest_add(t, top);
+  for (i = 0; i < LARGEST_SHOWN && top[i] != NULL; i++) {
+    int n = snprintf(text + used, text_bytes - used, "%s%s %s %.1f MiB",
+                     i == 0 ? "largest live tensors: " : ", ",
+                     tfd__dtype_name(top[i]->view.dtype),
+                     tfd__shape_text(&top[i]->view, shape),
+                     (double)top[i]->buffer->bytes / 1048576.0);
+
+    if (n < 0 || (size_t)n >= text_bytes - used) break;
+    used += (size_t)n;
+  }
+  pthread_mutex_unlock(&big_lock);
+}

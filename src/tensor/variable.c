@@ -1,0 +1,166 @@
+#include "tensor/tensor.h"
+
+#include <string.h>
+
+static void variable_destroy(void *self) {
+  tfd_variable *v = self;
+
+  /* The header may outlive the variable on a tape: it is then immutable. */
+  if (v->value != NULL) v->value->variable = NULL;
+  tfd__release(v->value);
+  tfd__free(v->name);
+  tfd__free(v);
+}
+
+static tfd_tensor *variable_operand(tfd_object *self) {
+  return ((tfd_variable *)self)->value;
+}
+
+const tfd__type tfd__variable_type = {
+    .name = "variable",
+    .kind = TFD_HANDLE_VARIABLE,
+    .destroy = variable_destroy,
+    .operand = variable_operand,
+};
+
+/* A dense tensor on `device` whose buffer holds nothing else: shared with
+** `t` when it already is one (copy-on-write protects both), else a copy. */
+static int own_storage(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
+  tfd_tensor *there = NULL;
+  tfd_tensor *copy = NULL;
+  tfd__view compact;
+  int rc;
+
+  TFD_TRY(tfd__tensor_to_device(t, device, &there));
+  if (there->view.dense &&
+      there->buffer->bytes == tfd__view_bytes(&there->view)) {
+    rc = tfd__tensor_alias(there, &there->view, p);
+    tfd__release(there);
+    return rc;
+  }
+  /* A window of a larger buffer: do not keep the whole alive. Reading it as
+  ** non-dense makes tfd__tensor_dense copy. */
+  compact = there->view;
+  compact.dense = false;
+  rc = tfd__tensor_alias(there, &compact, &copy);
+  tfd__release(there);
+  TFD_TRY(rc);
+  rc = tfd__tensor_dense(copy, p);
+  tfd__release(copy);
+  return rc;
+}
+
+int tfd_variable_new(tfd_object *initial, const char *name, bool trainable,
+                     tfd_device *device, tfd_variable **variable_p) {
+  tfd_variable *v = NULL;
+  tfd_tensor *t = NULL;
+  int rc;
+
+  TFD_TRY(tfd__operand(initial, &t));
+  if (device == NULL) TFD_TRY(tfd_device_current(&device));
+  v = tfd__calloc(1, sizeof *v);
+  if (v == NULL) return tfd__no_memory(sizeof *v, "variable");
+  tfd__object_init(&v->object, &tfd__variable_type);
+  v->trainable = trainable;
+  v->name = tfd__strdup(name == NULL ? "Variable" : name);
+  if (v->name == NULL) {
+    rc = tfd__no_memory(64, "variable name");
+    goto release_variable;
+  }
+  TFD_TRY_OR(rc = own_storage(t, device, &v->value), release_variable);
+  v->value->variable = v;
+  *variable_p = v;
+  return TFD_OK;
+
+release_variable:
+  tfd__release(v);
+  return rc;
+}
+
+void tfd__variable_replace(tfd_variable *v, tfd__buffer *buffer) {
+  tfd__release(v->value->buffer);
+  v->value->buffer = buffer;
+  v->value->view.data = buffer->data;
+  v->version++;
+}
+
+int tfd__variable_writable(tfd_variable *v, bool keep) {
+  tfd_tensor *t = v->value;
+  tfd_tensor *fresh = NULL;
+  tfd__view window;
+  tfd_tensor *alias = NULL;
+  int rc;
+
+  if (atomic_load(&t->buffer->object.refs) == 1) {
+    v->version++;
+    return TFD_OK;
+  }
+  if (keep) {
+    window = t->view;
+    window.dense = false;
+    TFD_TRY(tfd__tensor_alias(t, &window, &alias));
+    rc = tfd__tensor_dense(alias, &fresh);
+    tfd__release(alias);
+    TFD_TRY(rc);
+  } else {
+    TFD_TRY(tfd__tensor_new(t->device, t->view.dtype, t->view.dims,
+                            t->view.rank, &fresh));
+  }
+  tfd__retain(fresh->buffer);
+  tfd__variable_replace(v, fresh->buffer);
+  tfd__release(fresh);
+  return TFD_OK;
+}
+
+int tfd_variable_assign(tfd_variable *variable, tfd_object *value) {
+  tfd_tensor *t = NULL;
+  tfd_tensor *own = NULL;
+  const tfd__view *have = &variable->value->view;
+  char a[TFD_SHAPE_TEXT];
+  char b[TFD_SHAPE_TEXT];
+
+  TFD_TRY(tfd__operand(value, &t));
+  if (t == variable->value) return TFD_OK;
+  if (t->view.dtype != have->dtype || !tfd__same_shape(&t->view, have)) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "assign: variable \"%s\" is %s %s, the value is %s %s",
+                     variable->name, tfd__dtype_name(have->dtype),
+                     tfd__shape_text(have, a), tfd__dtype_name(t->view.dtype),
+                     tfd__shape_text(&t->view, b));
+  }
+  TFD_TRY(own_storage(t, variable->value->device, &own));
+  tfd__retain(own->buffer);
+  tfd__variable_replace(variable, own->buffer);
+  tfd__release(own);
+  return TFD_OK;
+}
+
+const char *tfd_variable_name(const tfd_variable *variable) {
+  return variable->name;
+}
+
+bool tfd_variable_is_trainable(const tfd_variable *variable) {
+  return variable->trainable;
+}
+
+int64_t tfd_variable_version(const tfd_variable *variable) {
+  return (int64_t)variable->version;
+}
+
+int tfd_variable_set_distribution(
+    tfd_variable *variable, tfd_variable_synchronization synchronization,
+    tfd_variable_aggregation aggregation) {
+  variable->synchronization = (uint8_t)synchronization;
+  variable->aggregation = (uint8_t)aggregation;
+  return TFD_OK;
+}
+
+tfd_variable_synchronization
+tfd_variable_synchronization_of(const tfd_variable *variable) {
+  return (tfd_variable_synchronization)variable->synchronization;
+}
+
+tfd_variable_aggregation
+tfd_variable_aggregation_of(const tfd_variable *variable) {
+  return (tfd_variable_aggregation)variable->aggregation;
+}
