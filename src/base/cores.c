@@ -14,7 +14,7 @@ enum { PATH_BYTES = 1024 };
 /* Cores in the affinity mask; 0 if it cannot be read. The mask is as long as
 ** the kernel's, which may be more than the 1024 of a plain cpu_set_t. */
 static int affinity_cores(void) {
-  for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
+  for (size_t cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
     size_t bytes = CPU_ALLOC_SIZE(cpus);
     cpu_set_t *set = tfd__alloc(bytes);
     int rc = -1;

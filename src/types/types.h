@@ -41,7 +41,8 @@ bool tfd__is_int(int dtype);
 ** Errors: InvalidArgument for rank > 8, a negative size, or a product or byte
 ** count over INT64_MAX. */
 int tfd__view_set(tfd__view *v, int dtype, const int64_t *dims, int rank);
-/* Recompute numel and dense from dims and strides. */
+/* Recompute numel and dense from dims and strides. A view that is dense gets
+** exact row-major strides, also along axes of size 1 or of no elements. */
 void tfd__view_refresh(tfd__view *v);
 size_t tfd__view_bytes(const tfd__view *v); /* numel * element size */
 bool tfd__same_shape(const tfd__view *a, const tfd__view *b);
@@ -67,25 +68,70 @@ int tfd__axis(const char *op, const tfd__view *v, int64_t axis, int *axis_p);
 
 /* Drop size-1 axes and merge neighbours that are contiguous in all `n` views
 ** (same dims in all); returns the new rank, dims and per-view strides. The
-** order of elements is kept. Kernels call it to get long inner loops. */
+** order of elements is kept. Kernels call it to get long inner loops. The new
+** rank is at least 1: a scalar gives {1}, no elements give {0}. */
 int tfd__coalesce(const tfd__view *const *views, int n,
                   int64_t dims[TFD_MAX_RANK],
                   int64_t strides[][TFD_MAX_RANK]);
 
-/* IEEE half and bfloat16, round to nearest even, NaN and infinities kept. */
-float tfd__half_to_float(uint16_t h);
-uint16_t tfd__float_to_half(float f);
-static inline float tfd__bf16_to_float(uint16_t h) {
+/* IEEE half and bfloat16, round to nearest even, NaN and infinities kept
+** (a NaN becomes quiet). Free of branches and inline, so that loops over
+** them vectorise on any instruction set. */
+static inline float tfd__bits_to_float(uint32_t u) {
   union {
     uint32_t u;
     float f;
-  } x = {(uint32_t)h << 16};
+  } x = {u};
   return x.f;
 }
-uint16_t tfd__float_to_bf16(float f);
+static inline uint32_t tfd__float_to_bits(float f) {
+  union {
+    float f;
+    uint32_t u;
+  } x = {f};
+  return x.u;
+}
+static inline float tfd__half_to_float(uint16_t h) {
+  uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
+  uint32_t exponent = bits & 0x0f800000;
+  uint32_t normal = bits + (112u << 23);
+  /* A subnormal's bits are an integer multiple of 2^-24. */
+  float small = tfd__bits_to_float(bits + (113u << 23)) -
+                tfd__bits_to_float(113u << 23);
+  uint32_t u = exponent == 0 ? tfd__float_to_bits(small) : normal;
 
-/* One element to and from double (bool as 0 or 1; integers saturate, NaN to
-** an integer is 0). No checks: `data` must hold an element of `dtype`. */
+  u = exponent == 0x0f800000 ? normal + (112u << 23) : u;
+  return tfd__bits_to_float(u | (uint32_t)(h & 0x8000) << 16);
+}
+static inline uint16_t tfd__float_to_half(float f) {
+  uint32_t u = tfd__float_to_bits(f);
+  uint32_t sign = u & 0x80000000;
+  uint32_t size = u ^ sign;
+  /* Adding 0.5 leaves exactly a subnormal half's bits at the end of the
+  ** mantissa, rounded by the addition. */
+  uint32_t small =
+      tfd__float_to_bits(tfd__bits_to_float(size) + 0.5f) - 0x3f000000;
+  uint32_t normal = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
+  uint32_t large = size > 0x7f800000 ? 0x7e00 | (size >> 13 & 0x1ff) : 0x7c00;
+  uint32_t h = size < (113u << 23) ? small : normal;
+
+  h = size >= (143u << 23) ? large : h;
+  return (uint16_t)(h | sign >> 16);
+}
+static inline float tfd__bf16_to_float(uint16_t h) {
+  return tfd__bits_to_float((uint32_t)h << 16);
+}
+static inline uint16_t tfd__float_to_bf16(float f) {
+  uint32_t u = tfd__float_to_bits(f);
+  uint32_t rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+  bool is_nan = (u & 0x7fffffff) > 0x7f800000;
+
+  return (uint16_t)(is_nan ? u >> 16 | 0x40 : rounded);
+}
+
+/* One element to and from double (bool as 0 or 1; integers truncate towards 0
+** and saturate, NaN to an integer is 0; floats round to nearest even once).
+** No checks: `data` must hold an element of `dtype`. */
 double tfd__load(const void *data, int dtype);
 void tfd__store(void *data, int dtype, double value);
 
