@@ -1,0 +1,196 @@
+--- The case table that drives every op.
+---
+--- A family's file in spec/support/cases lists cases; this module collects
+--- them, makes their inputs from a formula that spec/reference/reference.py
+--- repeats, and reads the expected values that it computes with NumPy.
+
+local M = {}
+
+local FLOATS = { "float32", "float64", "float16", "bfloat16" }
+local INTS = { "int8", "int16", "int32", "int64", "uint8" }
+
+local function join(...)
+  local all = {}
+  for _, list in ipairs { ... } do
+    for _, item in ipairs(list) do all[#all + 1] = item end
+  end
+  return all
+end
+
+local DTYPES = {
+  float = FLOATS,
+  int = INTS,
+  number = join(FLOATS, INTS),
+  all = join(FLOATS, INTS, { "bool" }),
+}
+
+M.families = {
+  "core", "math", "reduce", "array", "linalg", "nn", "loss", "random",
+}
+
+-- Input generators -----------------------------------------------------------
+
+local I = {}
+
+local function generator(kind)
+  return function(dims) return { kind = kind, dims = dims } end
+end
+
+I.normal = generator "normal"
+I.positive = generator "positive"
+I.unit = generator "unit"
+I.boolean = function(dims)
+  return { kind = "boolean", dims = dims, dtype = "bool" }
+end
+I.integer = function(dims, lo, hi, dtype)
+  return { kind = "integer", dims = dims, lo = lo, hi = hi, dtype = dtype }
+end
+I.index = function(dims, n, dtype)
+  return { kind = "integer", dims = dims, lo = 0, hi = n,
+           dtype = dtype or "int32" }
+end
+
+local MODULUS = 2147483647
+
+--- Element `i` of input `k`: a number in (0, 1) that is the same, to the last
+--- bit, in Lua and in Python (every product stays below 2^53).
+local function uniform(k, i, round)
+  local x = (i * 7919 + k * 104729 + round * 1299709 + 12345) % MODULUS
+  for _ = 1, 3 do x = (x * 16807 + 11) % MODULUS end
+  return (x + 1) / (MODULUS + 2)
+end
+
+local function element(spec, k, i)
+  local kind = spec.kind
+  if kind == "normal" then
+    local a, b, c = uniform(k, i, 0), uniform(k, i, 1), uniform(k, i, 2)
+    return (a + b + c - 1.5) * 2
+  elseif kind == "positive" then
+    return 0.1 + 2.9 * uniform(k, i, 0)
+  elseif kind == "unit" then
+    return -0.95 + 1.9 * uniform(k, i, 0)
+  elseif kind == "boolean" then
+    return uniform(k, i, 0) < 0.5
+  end
+  return spec.lo + math.floor(uniform(k, i, 0) * (spec.hi - spec.lo))
+end
+
+local function numel(dims)
+  local n = 1
+  for _, d in ipairs(dims) do n = n * d end
+  return n
+end
+M.numel = numel
+
+--- Flat values of input `k` (from 0) of a case, row-major.
+function M.values(spec, k)
+  local out = {}
+  for i = 0, numel(spec.dims) - 1 do out[i + 1] = element(spec, k, i) end
+  return out
+end
+
+-- Collecting ------------------------------------------------------------------
+
+local function normalise(family, entry)
+  local name = entry[1]
+  assert(type(name) == "string", family .. ": a case needs a name")
+  entry.name = name
+  entry.family = family
+  entry.op = entry.op or name:match "^%S+"
+  entry.inputs = entry.inputs or {}
+  local dtypes = entry.dtypes or "float"
+  if entry.grad == nil then
+    entry.grad = dtypes == "float" or dtypes == "number"
+  end
+  entry.dtypes = type(dtypes) == "table" and dtypes
+    or assert(DTYPES[dtypes], name .. ": unknown dtypes " .. tostring(dtypes))
+  return entry
+end
+
+--- All cases of one family; an empty list when it has no file.
+function M.load(family)
+  local cases, seen = {}, {}
+  local path = "spec/support/cases/" .. family .. ".lua"
+  local file = io.open(path)
+  if not file then return cases end
+  file:close()
+  local define = assert(loadfile(path))()
+  define(function(entry)
+    local case = normalise(family, entry)
+    assert(not seen[case.name], "two cases named " .. case.name)
+    seen[case.name] = true
+    cases[#cases + 1] = case
+  end, I)
+  return cases
+end
+
+-- Reference values --------------------------------------------------------------
+
+local function quote(s)
+  return '"' .. s:gsub('[%c"\\]', function(c)
+    return ("\\u%04x"):format(c:byte())
+  end) .. '"'
+end
+
+local function describe(case)
+  local inputs = {}
+  for i, spec in ipairs(case.inputs) do
+    inputs[i] = ('{"kind":%s,"dims":[%s],"lo":%d,"hi":%d,"dtype":%s}'):format(
+      quote(spec.kind), table.concat(spec.dims, ","), spec.lo or 0,
+      spec.hi or 0, spec.dtype and quote(spec.dtype) or "null")
+  end
+  local dtypes = {}
+  for i, d in ipairs(case.dtypes) do dtypes[i] = quote(d) end
+  return ('{"name":%s,"ref":%s,"inputs":[%s],"dtypes":[%s]}'):format(
+    quote(case.name), quote(case.ref), table.concat(inputs, ","),
+    table.concat(dtypes, ","))
+end
+
+local function number(text)
+  if text == "nan" then return 0 / 0 end
+  if text == "inf" then return math.huge end
+  if text == "-inf" then return -math.huge end
+  return assert(tonumber(text), text)
+end
+
+local function parse(line)
+  local name, dtype, dims, values =
+    line:match "^([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$"
+  assert(name, "bad reference line: " .. line)
+  local out = { dims = {}, values = {} }
+  for d in dims:gmatch "%d+" do out.dims[#out.dims + 1] = tonumber(d) end
+  for v in values:gmatch "%S+" do
+    out.values[#out.values + 1] = number(v)
+  end
+  return name, dtype, out
+end
+
+--- Expected outputs of a family's cases: [name][dtype] = list of
+--- { dims, values }. Runs Python once; errors name the case that failed.
+function M.reference(family, cases)
+  local request = os.tmpname()
+  local answer = os.tmpname()
+  local file = assert(io.open(request, "w"))
+  local lines = {}
+  for i, case in ipairs(cases) do lines[i] = describe(case) end
+  file:write("[", table.concat(lines, ",\n"), "]\n")
+  file:close()
+  local python = os.getenv "TFDIST_PYTHON" or "/usr/bin/python3"
+  local command = ("%s spec/reference/reference.py %s %s %s"):format(
+    python, family, request, answer)
+  local ok = os.execute(command)
+  assert(ok == true or ok == 0, "reference failed: " .. command)
+  local expected = {}
+  for line in io.lines(answer) do
+    local name, dtype, out = parse(line)
+    expected[name] = expected[name] or {}
+    local outs = expected[name][dtype] or {}
+    expected[name][dtype] = outs
+    outs[#outs + 1] = out
+  end
+  os.remove(request)
+  os.remove(answer)
+  return expected
+end
+
+return M
