@@ -1,0 +1,227 @@
+#include <string.h>
+
+#include "backend/cpu/onednn.h"
+
+/* The last two axes of `v` exchanged when `transpose` is set. */
+static tfd__view turned(const tfd__view *v, bool transpose) {
+  tfd__view t = *v;
+  int row = v->rank - 2;
+
+  if (!transpose) return t;
+  t.dims[row] = v->dims[row + 1];
+  t.dims[row + 1] = v->dims[row];
+  t.strides[row] = v->strides[row + 1];
+  t.strides[row + 1] = v->strides[row];
+  t.dense = false;
+  return t;
+}
+
+static int64_t batch_of(const tfd__view *v) {
+  int64_t n = 1;
+
+  for (int i = 0; i < v->rank - 2; i++) n *= v->dims[i];
+  return n;
+}
+
+/* One product instead of many when b is the same for the whole batch and the
+** rows of a follow one another: makes a and c matrices. */
+static void fold_batch(tfd__view *a, const tfd__view *b, tfd__view *c) {
+  int64_t rows = 1;
+  int last = a->rank - 1;
+
+  if (c->rank == 2 || a->rank != c->rank || batch_of(b) != 1) return;
+  for (int i = 0; i < last - 1; i++)
+    if (a->dims[i] != c->dims[i] ||
+        (a->dims[i] != 1 &&
+         a->strides[i] != a->strides[i + 1] * a->dims[i + 1]))
+      return;
+  for (int i = 0; i < last; i++) rows *= a->dims[i];
+  a->dims[0] = rows;
+  a->strides[0] = a->strides[last - 1];
+  a->dims[1] = a->dims[last];
+  a->strides[1] = a->strides[last];
+  c->dims[0] = rows;
+  c->strides[0] = c->strides[last - 1];
+  c->dims[1] = c->dims[last];
+  c->strides[1] = 1;
+  a->rank = c->rank = 2;
+}
+
+static void drop_batch(tfd__view *v) {
+  int row = v->rank - 2;
+
+  v->dims[0] = v->dims[row];
+  v->dims[1] = v->dims[row + 1];
+  v->strides[0] = v->strides[row];
+  v->strides[1] = v->strides[row + 1];
+  v->rank = 2;
+}
+
+/* Element offset of operand v for the batch position `at` of the result. */
+static int64_t batch_offset(const tfd__view *v, const tfd__view *c,
+                            const int64_t *at) {
+  int pad = c->rank - v->rank;
+  int64_t offset = 0;
+
+  for (int i = 0; i < v->rank - 2; i++)
+    if (v->dims[i] != 1) offset += at[i + pad] * v->strides[i];
+  return offset;
+}
+
+/* One product for each batch position. */
+static int each_batch(const tfd__view *a, const tfd__view *b,
+                      const tfd__view *c) {
+  int64_t size = (int64_t)tfd__dtype_size(c->dtype);
+  int64_t at[TFD_MAX_RANK] = {0};
+  int64_t batches = batch_of(c);
+  tfd__gemm_args g = {.dtype = c->dtype,
+                      .m = c->dims[c->rank - 2],
+                      .n = c->dims[c->rank - 1],
+                      .k = a->dims[a->rank - 1],
+                      .a_row = a->strides[a->rank - 2],
+                      .a_col = a->strides[a->rank - 1],
+                      .b_row = b->strides[b->rank - 2],
+                      .b_col = b->strides[b->rank - 1],
+                      .c_row = c->dims[c->rank - 1]};
+
+  for (int64_t done = 0; done < batches; done++) {
+    int axis = c->rank - 3;
+
+    g.a = (char *)a->data + batch_offset(a, c, at) * size;
+    g.b = (char *)b->data + batch_offset(b, c, at) * size;
+    g.c = (char *)c->data + done * g.m * g.n * size;
+    TFD_TRY(tfd__gemm(&g));
+    while (axis >= 0 && ++at[axis] == c->dims[axis]) at[axis--] = 0;
+  }
+  return TFD_OK;
+}
+
+/* int8, int16 and uint8 go through int32; the low bits are the same. */
+static void convert_ints(const tfd__view *from, const tfd__view *to) {
+  size_t from_size = tfd__dtype_size(from->dtype);
+  const char *in = from->data;
+  char *out = to->data;
+
+  for (int64_t i = 0; i < from->numel; i++) {
+    if (from->dtype == TFD_INT32) {
+      memcpy(out + (size_t)i * tfd__dtype_size(to->dtype),
+             in + (size_t)i * from_size, tfd__dtype_size(to->dtype));
+    } else {
+      int32_t wide = (int32_t)tfd__load(in + (size_t)i * from_size,
+                                        from->dtype);
+
+      memcpy(out + (size_t)i * sizeof wide, &wide, sizeof wide);
+    }
+  }
+}
+
+static int multiply(tfd__view a, tfd__view b, tfd__view c);
+
+static int multiply_small_ints(const tfd__view *a, const tfd__view *b,
+                               const tfd__view *c) {
+  const tfd__view *from[3] = {a, b, c};
+  tfd__view wide[3];
+
+  for (int i = 0; i < 3; i++) {
+    tfd__view dense;
+
+    TFD_TRY(tfd__densify(from[i], &dense));
+    wide[i] = dense;
+    wide[i].dtype = TFD_INT32;
+    wide[i].data = tfd__scratch((size_t)dense.numel * sizeof(int32_t) + 1);
+    if (wide[i].data == NULL) return TFD_RESOURCE_EXHAUSTED;
+    if (i < 2) convert_ints(&dense, &wide[i]);
+  }
+  TFD_TRY(multiply(wide[0], wide[1], wide[2]));
+  convert_ints(&wide[2], c);
+  return TFD_OK;
+}
+
+static int multiply(tfd__view a, tfd__view b, tfd__view c) {
+  int rc = TFD_OK;
+
+  if (a.dims[a.rank - 1] == 0) {
+    memset(c.data, 0, tfd__view_bytes(&c));
+    return TFD_OK;
+  }
+  if (c.dtype == TFD_INT8 || c.dtype == TFD_INT16 || c.dtype == TFD_UINT8)
+    return multiply_small_ints(&a, &b, &c);
+  fold_batch(&a, &b, &c);
+  if (c.rank == 2) drop_batch(&b);
+  if (c.dtype == TFD_FLOAT32 && tfd__dnnl_matmul("matmul", &a, &b, &c, &rc))
+    return rc;
+  return each_batch(&a, &b, &c);
+}
+
+int tfd__cpu_matmul(const tfd__call *call) {
+  const tfd__view *c = tfd__out(call, 0);
+
+  if (c->numel == 0) return TFD_OK;
+  if (tfd__is_half(c->dtype)) return tfd__via_float(call, tfd__cpu_matmul);
+  return multiply(turned(tfd__in(call, 0), call->ints[0] || call->ints[2]),
+                  turned(tfd__in(call, 1), call->ints[1] || call->ints[3]),
+                  *c);
+}
+
+/* --- bias ------------------------------------------------------------------ */
+
+typedef struct bias_job {
+  const tfd__view *x;
+  const tfd__view *bias;
+  void *out;
+  int64_t run; /* elements that share one bias value */
+} bias_job;
+
+#define BIAS_ROWS(T, ID)                                                       \
+  TFD_CLONES static void bias_##ID(void *arg, int64_t begin, int64_t end) {    \
+    const bias_job *job = arg;                                                 \
+    int64_t n = job->bias->dims[0];                                            \
+    const T *bias = job->bias->data;                                           \
+                                                                               \
+    for (int64_t row = begin; row < end; row++) {                              \
+      if (job->run == 1) {                                                     \
+        const T *x = (const T *)job->x->data + row * n;                        \
+        T *out = (T *)job->out + row * n;                                      \
+                                                                               \
+        for (int64_t i = 0; i < n; i++) out[i] = (T)(x[i] + bias[i]);          \
+      } else {                                                                 \
+        const T *x = (const T *)job->x->data + row * job->run;                 \
+        T *out = (T *)job->out + row * job->run;                               \
+        T value = bias[row % n];                                               \
+                                                                               \
+        for (int64_t i = 0; i < job->run; i++) out[i] = (T)(x[i] + value);     \
+      }                                                                        \
+    }                                                                          \
+  }
+BIAS_ROWS(float, f32)
+BIAS_ROWS(double, f64)
+BIAS_ROWS(uint8_t, u8)
+BIAS_ROWS(uint16_t, u16)
+BIAS_ROWS(uint32_t, u32)
+BIAS_ROWS(uint64_t, u64)
+
+int tfd__cpu_bias_add(const tfd__call *call) {
+  const tfd__view *x = tfd__in(call, 0);
+  const tfd__view *bias = tfd__in(call, 1);
+  bias_job job = {x, bias, tfd__out(call, 0)->data, 1};
+  int64_t rows = 0;
+  int64_t width = bias->dims[0];
+  size_t size = tfd__dtype_size(x->dtype);
+  void (*loop)(void *, int64_t, int64_t) = size == 1   ? bias_u8
+                                           : size == 2 ? bias_u16
+                                           : size == 4 ? bias_u32
+                                                       : bias_u64;
+
+  if (x->numel == 0) return TFD_OK;
+  if (tfd__is_half(x->dtype)) return tfd__via_float(call, tfd__cpu_bias_add);
+  if (x->dtype == TFD_FLOAT32) loop = bias_f32;
+  if (x->dtype == TFD_FLOAT64) loop = bias_f64;
+  if (call->ints[0] == 1) {
+    for (int i = 2; i < x->rank; i++) job.run *= x->dims[i];
+    width = job.run;
+  }
+  if (call->ints[0] == 1 && job.run == 1) width = bias->dims[0];
+  rows = x->numel / width;
+  tfd__parallel_for(rows, 1 + TFD_GRAIN / width, loop, &job);
+  return TFD_OK;
+}
