@@ -1,0 +1,8 @@
+std = "min"
+max_line_length = 100
+exclude_files = { "build" }
+-- A method keeps its self and a callback its place, used or not.
+unused_args = false
+files["spec"] = { std = "min+busted", globals = { "_G" } }
+files["scripts"] = { std = "lua54" }
+files["rocks"] = { std = "min+rockspec" }
