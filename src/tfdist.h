@@ -394,6 +394,9 @@ TFD_API int tfd_tape_stop(tfd_tape *tape);
 TFD_API int tfd_tape_resume(tfd_tape *tape);
 TFD_API bool tfd_tape_is_recording(const tfd_tape *tape);
 TFD_API bool tfd_tape_is_persistent(const tfd_tape *tape);
+/** Make the tape persistent from now on, for several gradients of one record
+ * (jacobians). Errors: RuntimeError once its records were dropped. */
+TFD_API int tfd_tape_keep(tfd_tape *tape);
 /** Trace what is computed from this tensor or variable. */
 TFD_API int tfd_tape_watch(tfd_tape *tape, tfd_object *operand);
 /** Drop everything recorded and watched. */
@@ -436,6 +439,13 @@ TFD_API int tfd_walk_supply(tfd_walk *walk, tfd_object *const *grads,
                             int grads_n);
 /** Gradient of source i (0-based): tensor or slices; NULL handle = none. */
 TFD_API int tfd_walk_gradient(tfd_walk *walk, int index, tfd_object **grad_p);
+
+/* --- Files -------------------------------------------------------------- */
+
+/** Tensor from an idx file, plain or gzip (images and labels of the MNIST
+ * family). Shapes: as the file says, rank <= 8.
+ * Errors: NotFound; DataLoss naming file and offset. */
+TFD_API int tfd_read_idx(const char *path, tfd_tensor **tensor_p);
 
 #ifdef __cplusplus
 }
