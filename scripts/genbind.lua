@@ -176,9 +176,10 @@ local function meaning(header, f, i)
     local list = LISTS[p.ctype]
     local handle = p.ctype:match("^([%w_]+) %*const %*$")
     if handle and header.handles[handle] then
-      return { as = "handles", of = handle, name = p.name, takes = 2 }
+      return { as = "handles", of = handle, name = p.name, takes = 2,
+        count = after.ctype }
     elseif list then
-      return { as = list, name = p.name, takes = 2 }
+      return { as = list, name = p.name, takes = 2, count = after.ctype }
     end
     return nil
   end
@@ -235,7 +236,11 @@ local function mark_optional(f)
 end
 
 local function understand(header)
-  local list = {}
+  local list, declared = {}, {}
+  for _, f in ipairs(header.functions) do declared[f.name] = true end
+  for name in pairs(SKIP) do
+    if not declared[name] then fail("SKIP names %s, which is gone", name) end
+  end
   for _, f in ipairs(header.functions) do
     if not SKIP[f.name] then
       local i, outs = 1, 0
@@ -251,6 +256,11 @@ local function understand(header)
         i = i + (a.takes or 1)
       end
       f.outs = outs
+      for _, a in ipairs(f.args) do
+        if outs > 1 and a.out == "handle" then
+          fail("%s: a handle among several results", f.name)
+        end
+      end
       f.returns = return_meaning(header, f, outs)
       if not f.returns then fail("%s: cannot translate '%s'", f.name, f.ret) end
       f.short = f.name:gsub("^tfd_", "")
@@ -304,7 +314,7 @@ function C.argument(header, f, a, index, label)
       :format(reader[a.as], kind, arg, a.name)
     local cast = a.as == "handles" and ("(%s *const *)"):format(a.of) or ""
     return ("tfd__lua_%s %s;"):format(a.as, a.name),
-      ("%s%s.p, %s.n"):format(cast, a.name, a.name)
+      ("%s%s.p, (%s)%s.n"):format(cast, a.name, a.count, a.name)
   elseif a.as == "bytes" then
     return ("size_t %s_bytes = 0;\n  const void *%s = tfd__lua_bytes(L, %s,"
       .. "\n      &%s_bytes);"):format(a.name, a.name, arg, a.name),
@@ -413,8 +423,8 @@ function C.wrapper(header, f)
   return table.concat {
     "static int bind_", f.short, "(lua_State *L) {\n",
     table.concat(declare), "\n",
-    index == 0 and not f.makes and f.returns ~= "status" and f.outs == 0
-      and "" or "",
+    f.returns == "void" and index == 0 and f.outs == 0 and "  (void)L;\n"
+      or "",
     slow and index > 0 and ("  lua_settop(L, %d);\n"):format(index) or "",
     f.returns == "status" and "  TFD_LUA_ENTER(L);\n" or "",
     f.lists or "", table.concat(checks),
