@@ -1,0 +1,55 @@
+#include "autograd/tape.h"
+
+#include <string.h>
+
+#define MIN_BITS 6
+
+static void place(tfd__id_map *m, uint64_t id, uint32_t slot) {
+  uint32_t mask = (UINT32_C(1) << m->bits) - 1;
+  uint32_t i = tfd__ids_home(m, id);
+
+  while (m->cells[i].used && m->cells[i].id != id) i = (i + 1) & mask;
+  if (!m->cells[i].used) m->n++;
+  m->cells[i].id = id;
+  m->cells[i].slot = slot;
+  m->cells[i].used = 1;
+}
+
+static int resize(tfd__id_map *m, int bits) {
+  tfd__id_map bigger = {.bits = bits};
+  uint32_t n = m->bits > 0 ? UINT32_C(1) << m->bits : 0;
+  uint32_t i;
+
+  bigger.cells = tfd__calloc((size_t)1 << bits, sizeof *bigger.cells);
+  if (bigger.cells == NULL) {
+    return tfd__no_memory(sizeof *bigger.cells << bits, "gradient tape");
+  }
+  for (i = 0; i < n; i++) {
+    if (m->cells[i].used) place(&bigger, m->cells[i].id, m->cells[i].slot);
+  }
+  tfd__free(m->cells);
+  *m = bigger;
+  return TFD_OK;
+}
+
+int tfd__ids_reserve(tfd__id_map *m, uint32_t more) {
+  uint64_t want = ((uint64_t)m->n + more) * 2;
+  int bits = m->bits > 0 ? m->bits : MIN_BITS;
+
+  if (TFD_LIKELY(m->bits > 0 && want <= UINT64_C(1) << bits)) return TFD_OK;
+  while (want > UINT64_C(1) << bits) bits++;
+  if (bits > 31) {
+    return tfd__fail(TFD_RESOURCE_EXHAUSTED,
+                     "gradient tape: more than %u values on one tape", m->n);
+  }
+  return resize(m, bits);
+}
+
+void tfd__ids_set(tfd__id_map *m, uint64_t id, uint32_t slot) {
+  place(m, id, slot);
+}
+
+void tfd__ids_free(tfd__id_map *m) {
+  tfd__free(m->cells);
+  memset(m, 0, sizeof *m);
+}

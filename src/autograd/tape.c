@@ -1,0 +1,559 @@
+/* Recording: which values a tape follows and what it keeps of each op.
+**
+** Cost of recording an op: one look-up per input and one insertion per output
+** in the id map, and one entry in an arena; values nobody needs are kept as
+** shapes. Ops that touch no followed value cost the look-ups alone. */
+#include "autograd/tape.h"
+
+#include <string.h>
+
+#define FIRST_CHUNK ((size_t)8 << 10)
+#define LARGEST_CHUNK ((size_t)1 << 20)
+#define CACHED_SLOTS 8
+
+/* --- what an entry keeps -------------------------------------------------- */
+
+/* One op (or host step, op == NULL) to be recorded. */
+typedef struct step {
+  const tfd__op *op;
+  int64_t number;
+  tfd_tensor *const *in;
+  tfd_tensor *const *out;
+  int in_n;
+  int out_n;
+  const int64_t *ints;
+  const double *reals;
+} step;
+
+static bool saves_input(const step *s, int i) {
+  int flags = s->op == NULL ? 0 : s->op->flags;
+
+  if (i < 8) return (flags & (TFD_OP_SAVE_IN0 << i)) != 0;
+  return (flags & TFD_OP_SAVE_INS) == TFD_OP_SAVE_INS;
+}
+
+static bool saves_output(const step *s, int i) {
+  int flags = s->op == NULL ? 0 : s->op->flags;
+
+  if (i < 4) return (flags & (TFD_OP_SAVE_OUT0 << i)) != 0;
+  return (flags & TFD_OP_SAVE_OUTS) == TFD_OP_SAVE_OUTS;
+}
+
+static size_t shape_bytes(const tfd_tensor *t) {
+  return sizeof(tfd__shape_note) + (size_t)t->view.rank * sizeof(int64_t);
+}
+
+static size_t attribute_bytes(const step *s) {
+  if (s->op == NULL) return 0;
+  return (size_t)s->op->ints_n * sizeof(int64_t) +
+         (size_t)s->op->reals_n * sizeof(double);
+}
+
+static size_t entry_bytes(const step *s) {
+  size_t bytes = sizeof(tfd__entry) +
+                 (size_t)(s->in_n + s->out_n) * sizeof(tfd__note) +
+                 attribute_bytes(s);
+  int i;
+
+  for (i = 0; i < s->in_n; i++) {
+    if (s->in[i] != NULL && !saves_input(s, i)) bytes += shape_bytes(s->in[i]);
+  }
+  for (i = 0; i < s->out_n; i++) {
+    if (!saves_output(s, i)) bytes += shape_bytes(s->out[i]);
+  }
+  return bytes;
+}
+
+static unsigned char *note_shape(tfd__note *note, const tfd_tensor *t,
+                                 unsigned char *at) {
+  tfd__shape_note *shape = (tfd__shape_note *)(void *)at;
+
+  shape->device = t->device;
+  shape->id = t->id;
+  shape->numel = t->view.numel;
+  shape->dtype = t->view.dtype;
+  shape->rank = t->view.rank;
+  memcpy(shape->dims, t->view.dims, t->view.rank * sizeof(int64_t));
+  note->u.shape = shape;
+  note->state = TFD_NOTE_SHAPE;
+  return at + shape_bytes(t);
+}
+
+static int note_saved(tfd__note *note, tfd_tensor *t) {
+  TFD_TRY(tfd__tensor_snapshot(t, &note->u.tensor));
+  note->state = TFD_NOTE_SAVED;
+  return TFD_OK;
+}
+
+void tfd__entry_release(tfd__entry *e) {
+  int i;
+
+  for (i = 0; i < e->in_n + e->out_n; i++) {
+    if (e->notes[i].state != TFD_NOTE_SAVED) continue;
+    e->notes[i].state = TFD_NOTE_ABSENT;
+    tfd__release(e->notes[i].u.tensor);
+  }
+}
+
+/* --- the arena ------------------------------------------------------------ */
+
+/* Uninitialised room for `bytes`; the caller takes it by adding to `used`. */
+static int arena_reserve(tfd_tape *tape, size_t bytes, void **p) {
+  tfd__chunk *c = tape->current;
+  size_t capacity = FIRST_CHUNK;
+
+  if (TFD_LIKELY(c != NULL && c->capacity - c->used >= bytes)) {
+    *p = c->data + c->used;
+    return TFD_OK;
+  }
+  if (bytes > UINT32_MAX) return tfd__no_memory(bytes, "gradient tape");
+  if (c != NULL) capacity = c->capacity * 2;
+  if (capacity > LARGEST_CHUNK) capacity = LARGEST_CHUNK;
+  if (capacity < bytes) capacity = bytes;
+  c = tfd__alloc(sizeof *c + capacity);
+  if (c == NULL) return tfd__no_memory(capacity, "gradient tape");
+  c->next = NULL;
+  c->capacity = capacity;
+  c->used = 0;
+  if (tape->current != NULL) {
+    tape->current->next = c;
+  } else {
+    tape->first = c;
+  }
+  tape->current = c;
+  *p = c->data;
+  return TFD_OK;
+}
+
+/* --- the tape's state ----------------------------------------------------- */
+
+static int reserve_slots(tfd_tape *tape, int n) {
+  if ((uint64_t)tape->slots_n + (uint64_t)n >= TFD_NO_SLOT) {
+    return tfd__fail(TFD_RESOURCE_EXHAUSTED,
+                     "gradient tape: more than %u values on one tape",
+                     tape->slots_n);
+  }
+  return tfd__ids_reserve(&tape->ids, (uint32_t)n);
+}
+
+static int track(tfd_tape *tape, uint64_t id) {
+  TFD_TRY(reserve_slots(tape, 1));
+  tfd__ids_set(&tape->ids, id, tape->slots_n++);
+  return TFD_OK;
+}
+
+static int watch_variable(tfd_tape *tape, tfd_variable *v) {
+  if (tape->variables_n == tape->variables_capacity) {
+    int capacity = tape->variables_n < 16 ? 16 : tape->variables_n * 2;
+    size_t bytes = (size_t)capacity * sizeof *tape->variables;
+    tfd_variable **more = tfd__realloc(tape->variables, bytes);
+
+    if (more == NULL) return tfd__no_memory(bytes, "gradient tape");
+    tape->variables = more;
+    tape->variables_capacity = capacity;
+  }
+  TFD_TRY(track(tape, v->value->id));
+  tfd__retain(v);
+  tape->variables[tape->variables_n++] = v;
+  return TFD_OK;
+}
+
+void tfd__tape_drop(tfd_tape *tape) {
+  tfd__chunk *c = tape->first;
+  tfd__entry *e = tape->last;
+
+  for (; e != NULL; e = e->prev) tfd__entry_release(e);
+  while (c != NULL) {
+    tfd__chunk *next = c->next;
+
+    tfd__free(c);
+    c = next;
+  }
+  tape->first = NULL;
+  tape->current = NULL;
+  tape->last = NULL;
+  tape->length = 0;
+  tape->slots_n = 0;
+  tfd__ids_free(&tape->ids);
+}
+
+static void drop_variables(tfd_tape *tape) {
+  while (tape->variables_n > 0) {
+    tfd__release(tape->variables[--tape->variables_n]);
+  }
+}
+
+/* --- recording ------------------------------------------------------------ */
+
+static uint32_t slot_of(const tfd_tape *tape, const step *s, int i,
+                        const uint32_t *cached) {
+  if (s->in[i] == NULL) return TFD_NO_SLOT;
+  return i < CACHED_SLOTS ? cached[i] : tfd__ids_get(&tape->ids, s->in[i]->id);
+}
+
+/* Fill the notes of e; on failure nothing is left referenced. */
+static int fill_notes(tfd_tape *tape, const step *s, const uint32_t *slots,
+                      tfd__entry *e, unsigned char *at) {
+  uint32_t slot = tape->slots_n;
+  int n = s->in_n + s->out_n;
+  int rc = TFD_OK;
+  int i;
+
+  for (i = 0; rc == TFD_OK && i < n; i++) {
+    tfd__note *note = &e->notes[i];
+    bool is_in = i < s->in_n;
+    tfd_tensor *t = is_in ? s->in[i] : s->out[i - s->in_n];
+
+    note->state = TFD_NOTE_ABSENT;
+    if (is_in) {
+      note->slot = slot_of(tape, s, i, slots);
+    } else {
+      note->slot = tfd__is_float(t->view.dtype) ? slot++ : TFD_NO_SLOT;
+    }
+    if (t == NULL) continue;
+    if (is_in ? saves_input(s, i) : saves_output(s, i - s->in_n)) {
+      rc = note_saved(note, t);
+    } else {
+      at = note_shape(note, t, at);
+    }
+  }
+  if (rc != TFD_OK) {
+    e->in_n = i; /* those filled so far */
+    e->out_n = 0;
+    tfd__entry_release(e);
+  }
+  return rc;
+}
+
+static void copy_attributes(tfd__entry *e, const step *s, unsigned char *at) {
+  e->ints = NULL;
+  e->reals = NULL;
+  if (s->op == NULL) return;
+  if (s->op->ints_n > 0) {
+    size_t bytes = (size_t)s->op->ints_n * sizeof(int64_t);
+
+    memcpy(at, s->ints, bytes);
+    e->ints = (const int64_t *)(void *)at;
+    at += bytes;
+  }
+  if (s->op->reals_n > 0) {
+    memcpy(at, s->reals, (size_t)s->op->reals_n * sizeof(double));
+    e->reals = (const double *)(void *)at;
+  }
+}
+
+static int append(tfd_tape *tape, const step *s, const uint32_t *slots) {
+  size_t bytes = entry_bytes(s);
+  tfd__entry *e = NULL;
+  unsigned char *at = NULL;
+  void *room = NULL;
+  int i;
+
+  TFD_TRY(reserve_slots(tape, s->out_n));
+  TFD_TRY(arena_reserve(tape, bytes, &room));
+  e = room;
+  e->in_n = s->in_n;
+  e->out_n = s->out_n;
+  at = (unsigned char *)&e->notes[s->in_n + s->out_n];
+  copy_attributes(e, s, at);
+  TFD_TRY(fill_notes(tape, s, slots, e, at + attribute_bytes(s)));
+  for (i = 0; i < s->out_n; i++) {
+    uint32_t slot = e->notes[s->in_n + i].slot;
+
+    if (slot == TFD_NO_SLOT) continue;
+    tfd__ids_set(&tape->ids, s->out[i]->id, slot);
+    tape->slots_n++;
+  }
+  e->prev = tape->last;
+  e->op = s->op;
+  e->number = s->number;
+  e->bytes = (uint32_t)bytes;
+  tape->current->used += bytes;
+  tape->last = e;
+  tape->length++;
+  return TFD_OK;
+}
+
+static bool watches(const tfd_tape *tape, const tfd_tensor *t) {
+  return tape->watch_accessed && t->variable->trainable &&
+         tfd__is_float(t->view.dtype);
+}
+
+static int record_on(tfd_tape *tape, const step *s) {
+  uint32_t slots[CACHED_SLOTS];
+  bool tracked = false;
+  bool flows = false;
+  int i;
+
+  for (i = 0; i < s->in_n; i++) {
+    tfd_tensor *t = s->in[i];
+    uint32_t slot = TFD_NO_SLOT;
+
+    if (t != NULL) {
+      slot = tfd__ids_get(&tape->ids, t->id);
+      if (slot == TFD_NO_SLOT && t->variable != NULL && watches(tape, t)) {
+        slot = tape->slots_n;
+        TFD_TRY(watch_variable(tape, t->variable));
+      }
+    }
+    if (i < CACHED_SLOTS) slots[i] = slot;
+    if (slot != TFD_NO_SLOT) tracked = true;
+  }
+  if (!tracked || (s->op != NULL && !s->op->differentiable)) return TFD_OK;
+  for (i = 0; i < s->out_n; i++) {
+    if (tfd__is_float(s->out[i]->view.dtype)) flows = true;
+  }
+  return flows ? append(tape, s, slots) : TFD_OK;
+}
+
+static int record_all(const tfd__tapes *tapes, const step *s) {
+  int i;
+
+  for (i = 0; i < tapes->n; i++) {
+    if (tapes->items[i]->paused == 0) TFD_TRY(record_on(tapes->items[i], s));
+  }
+  return TFD_OK;
+}
+
+/* The recorder of a context; see tfd__record_fn. */
+static int record(void *tapes, const tfd__op *op, tfd_tensor *const *in,
+                  int in_n, tfd_tensor *const *out, int out_n,
+                  const int64_t *ints, const double *reals) {
+  step s = {.op = op,
+            .in = in,
+            .out = out,
+            .in_n = in_n,
+            .out_n = out_n,
+            .ints = ints,
+            .reals = reals};
+
+  return record_all(tapes, &s);
+}
+
+/* --- the context's list --------------------------------------------------- */
+
+static int list_add(tfd_context *c, tfd_tape *tape) {
+  tfd__tapes *list = c->tapes;
+
+  if (list == NULL) {
+    list = tfd__calloc(1, sizeof *list);
+    if (list == NULL) return tfd__no_memory(sizeof *list, "gradient tape");
+  }
+  if (list->n == list->capacity) {
+    int capacity = list->n < 4 ? 4 : list->n * 2;
+    size_t bytes = (size_t)capacity * sizeof *list->items;
+    tfd_tape **items = tfd__realloc(list->items, bytes);
+
+    if (items == NULL) {
+      if (c->tapes == NULL) tfd__free(list);
+      return tfd__no_memory(bytes, "gradient tape");
+    }
+    list->items = items;
+    list->capacity = capacity;
+  }
+  list->items[list->n++] = tape;
+  c->tapes = list;
+  c->record = record;
+  tape->recording = true;
+  return TFD_OK;
+}
+
+static void list_remove(tfd_tape *tape) {
+  tfd_context *c = tape->context;
+  tfd__tapes *list = c->tapes;
+  int i = 0;
+
+  while (list->items[i] != tape) i++;
+  list->n--;
+  memmove(&list->items[i], &list->items[i + 1],
+          (size_t)(list->n - i) * sizeof *list->items);
+  tape->recording = false;
+  tape->paused = 0;
+  if (list->n > 0) return;
+  c->tapes = NULL; /* so that ops outside tapes pay one comparison */
+  c->record = NULL;
+  tfd__free(list->items);
+  tfd__free(list);
+}
+
+/* --- the public interface ------------------------------------------------- */
+
+static void tape_destroy(void *self) {
+  tfd_tape *tape = self;
+
+  if (tape->recording) list_remove(tape);
+  tfd__tape_drop(tape);
+  drop_variables(tape);
+  tfd__free(tape->variables);
+  tfd__release(tape->context);
+  tfd__free(tape);
+}
+
+static const tfd__type tape_type = {
+    .name = "gradient tape",
+    .kind = TFD_HANDLE_TAPE,
+    .destroy = tape_destroy,
+};
+
+int tfd_tape_new(bool persistent, bool watch_accessed_variables,
+                 tfd_tape **tape_p) {
+  tfd_tape *tape = tfd__calloc(1, sizeof *tape);
+  int rc;
+
+  if (tape == NULL) return tfd__no_memory(sizeof *tape, "gradient tape");
+  tfd__object_init(&tape->object, &tape_type);
+  tape->persistent = persistent;
+  tape->watch_accessed = watch_accessed_variables;
+  tape->context = tfd__context();
+  tfd__retain(tape->context);
+  rc = list_add(tape->context, tape);
+  if (rc != TFD_OK) {
+    tfd__release(tape);
+    return rc;
+  }
+  *tape_p = tape;
+  return TFD_OK;
+}
+
+int tfd_tape_stop(tfd_tape *tape) {
+  if (!tape->recording) {
+    return tfd__fail(TFD_RUNTIME_ERROR, "GradientTape: tape is not recording");
+  }
+  list_remove(tape);
+  return TFD_OK;
+}
+
+int tfd_tape_resume(tfd_tape *tape) {
+  if (tape->recording) {
+    return tfd__fail(TFD_RUNTIME_ERROR,
+                     "GradientTape: tape is already recording");
+  }
+  return list_add(tape->context, tape);
+}
+
+bool tfd_tape_is_recording(const tfd_tape *tape) { return tape->recording; }
+
+bool tfd_tape_is_persistent(const tfd_tape *tape) { return tape->persistent; }
+
+int tfd_tape_keep(tfd_tape *tape) {
+  if (tape->used && !tape->persistent) {
+    return tfd__fail(TFD_RUNTIME_ERROR,
+                     "GradientTape: its records were dropped when the "
+                     "gradient was computed");
+  }
+  tape->persistent = true;
+  return TFD_OK;
+}
+
+int tfd_tape_watch(tfd_tape *tape, tfd_object *operand) {
+  tfd_tensor *t = NULL;
+
+  if (tfd__operand(operand, &t) != TFD_OK) {
+    return tfd__wrap("GradientTape.watch");
+  }
+  if (!tfd__is_float(t->view.dtype)) {
+    tfd__log(TFD_LOG_WARNING,
+             "GradientTape.watch: the dtype of the watched tensor must be "
+             "floating-point (as float32), got %s; its gradients are none",
+             tfd__dtype_name(t->view.dtype));
+    return TFD_OK;
+  }
+  if (tfd__ids_get(&tape->ids, t->id) != TFD_NO_SLOT) return TFD_OK;
+  if (t->variable != NULL) return watch_variable(tape, t->variable);
+  return track(tape, t->id);
+}
+
+int tfd_tape_reset(tfd_tape *tape) {
+  if (tape->walks > 0) {
+    return tfd__fail(TFD_RUNTIME_ERROR,
+                     "GradientTape.reset: a gradient of this tape is being "
+                     "computed");
+  }
+  tfd__tape_drop(tape);
+  drop_variables(tape);
+  tape->used = false;
+  return TFD_OK;
+}
+
+int64_t tfd_tape_length(const tfd_tape *tape) { return tape->length; }
+
+int tfd_tape_variable(tfd_tape *tape, int index, tfd_variable **variable_p) {
+  if (index < 0 || index >= tape->variables_n) {
+    return tfd__fail(TFD_INDEX_ERROR,
+                     "GradientTape: no watched variable %d; there are %d",
+                     index, tape->variables_n);
+  }
+  tfd__retain(tape->variables[index]);
+  *variable_p = tape->variables[index];
+  return TFD_OK;
+}
+
+static int resolve_inputs(tfd_object *const *inputs, int inputs_n,
+                          tfd_tensor **in) {
+  int i;
+
+  for (i = 0; i < inputs_n; i++) {
+    in[i] = NULL;
+    if (inputs[i] == NULL) continue;
+    if (tfd__operand(inputs[i], &in[i]) != TFD_OK) {
+      return tfd__wrap("custom_gradient: input %d", i);
+    }
+  }
+  return TFD_OK;
+}
+
+int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,
+                         int inputs_n, tfd_tensor *const *outputs,
+                         int outputs_n) {
+  tfd_context *c = tfd__context();
+  tfd_tensor *small[CACHED_SLOTS];
+  step s = {.number = number,
+            .in = small,
+            .out = outputs,
+            .in_n = inputs_n,
+            .out_n = outputs_n};
+  tfd_tensor **in = small;
+  int rc;
+  int i;
+
+  for (i = 0; i < outputs_n; i++) {
+    if (outputs[i] != NULL) continue;
+    return tfd__fail(TFD_TYPE_ERROR, "custom_gradient: output %d is nothing",
+                     i);
+  }
+  if (c->tapes == NULL) return TFD_OK;
+  if (inputs_n > CACHED_SLOTS) {
+    in = tfd__alloc((size_t)inputs_n * sizeof *in);
+    if (in == NULL) return tfd__no_memory((size_t)inputs_n * 8, "tape");
+    s.in = in;
+  }
+  rc = resolve_inputs(inputs, inputs_n, in);
+  if (rc == TFD_OK) rc = record_all(c->tapes, &s);
+  if (in != small) tfd__free(in);
+  return rc;
+}
+
+int tfd_tape_pause_all(bool pause) {
+  tfd__tapes *list = tfd__context()->tapes;
+  int i;
+
+  for (i = 0; list != NULL && i < list->n; i++) {
+    if (pause) {
+      list->items[i]->paused++;
+    } else if (list->items[i]->paused > 0) {
+      list->items[i]->paused--;
+    }
+  }
+  return TFD_OK;
+}
+
+int tfd_tape_active(void) {
+  const tfd__tapes *list = tfd__context()->tapes;
+  int n = 0;
+  int i;
+
+  for (i = 0; list != NULL && i < list->n; i++) {
+    if (list->items[i]->paused == 0) n++;
+  }
+  return n;
+}
