@@ -57,15 +57,24 @@ typedef struct tfd__buffer {
   size_t bytes;      /* asked for */
   size_t capacity;   /* size class */
   uint64_t free_seq; /* stream position when the memory was last released */
-  uint64_t use_seq;  /* stream position of the last call that was given it */
+  uint64_t use_seq;  /* position of the last call that writes it, set by who
+                     ** submitted the call; readers wait for it */
+  uint64_t birth_seq; /* stream position when tfd__buffer_new gave it out */
+  struct tfd__buffer *next; /* pool only */
+  struct tfd__slab *slab;   /* pool only; NULL = memory of its own */
+  int size_class;           /* pool only */
 } tfd__buffer;
 
 /* Errors: ResourceExhausted after a trim of the pool and the collect hook. */
 int tfd__buffer_new(tfd_device *device, size_t bytes, tfd__buffer **buffer_p);
 /* True when no queued call can still touch the memory. */
 bool tfd__buffer_host_idle(const tfd__buffer *b);
-/* Return cached memory to the system. */
+/* Return cached memory to the system, after waiting for the calls that may
+** still touch it. Failures of queued work stay for tfd__stream_wait. */
 void tfd__pool_trim(tfd_device *device);
+/* fn writes what an out-of-memory message should add ("largest live tensors:
+** ..."), at most n bytes with the terminator. NULL = nothing. */
+void tfd__set_oom_hook(void (*fn)(char *text, size_t n));
 
 /* --- streams ------------------------------------------------------------- */
 
@@ -75,7 +84,9 @@ int tfd__stream_submit(tfd_device *device, const tfd__call *call);
 /* Sequence number of the last submitted call. */
 uint64_t tfd__stream_seq(const tfd_device *device);
 /* Block until call `seq` has finished (UINT64_MAX: all). Returns the sticky
-** error if there is one and clears it, with where and replica filled in.
+** error if there is one and clears it, with where and replica filled in. The
+** error of a device whose results were waited for (tfd__stream_after,
+** tfd__copy_across) surfaces here too, once for all devices it spoiled.
 ** Errors: also Cancelled when interrupted, DeadlineExceeded. */
 int tfd__stream_wait(tfd_device *device, uint64_t seq, tfd__deadline until);
 /* Calls submitted to `waiter` from now on start after everything submitted
@@ -85,13 +96,14 @@ bool tfd__stream_is_inline(const tfd_device *device);
 
 /* Copy bytes between host memory and a buffer's memory, in stream order.
 ** `data` of host_write may be reused as soon as it returns (staged when the
-** memory is not idle); host_read waits for the stream. */
+** memory is not idle); host_read waits for the buffer's use_seq. */
 int tfd__host_write(tfd__buffer *b, size_t offset, const void *data,
                     size_t bytes);
 int tfd__host_read(const tfd__buffer *b, size_t offset, void *data,
                    size_t bytes);
-/* Enqueue on to's device a copy of src's bytes after src's stream reached
-** this point. Both dense, same dtype and shape, any two devices. */
+/* Enqueue on to's device a copy of from's bytes after from's last writer
+** (use_seq) has finished. Both dense, same dtype and shape, any two devices.
+** Sets to->use_seq. */
 int tfd__copy_across(tfd__buffer *to, const tfd__view *to_view,
                      tfd__buffer *from, const tfd__view *from_view);
 

@@ -1,0 +1,144 @@
+/* Settings that are fixed once the first device is used: calls win over the
+** environment, the environment over defaults. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "device/private.h"
+
+#define MAX_CPU_DEVICES 64
+
+static tfd__config asked = {.queue_mode = -1, .device_threads = -1};
+
+static int check_not_started(const char *what) {
+  if (!tfd_is_started()) return TFD_OK;
+  return tfd__fail(TFD_RUNTIME_ERROR,
+                   "%s must come before the first tensor or device is used; "
+                   "the runtime has started",
+                   what);
+}
+
+int tfd_config_set_cpu_devices(int count) {
+  if (count < 1 || count > MAX_CPU_DEVICES) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "set_cpu_devices: %d devices; expected 1 to %d", count,
+                     MAX_CPU_DEVICES);
+  }
+  TFD_TRY(check_not_started("set_cpu_devices"));
+  asked.cpu_devices = count;
+  return TFD_OK;
+}
+
+int tfd_config_set_queue_mode(tfd_queue_mode mode) {
+  if ((int)mode < TFD_QUEUE_AUTO || (int)mode > TFD_QUEUE_QUEUED) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "set_queue_mode: %d is no queue mode; expected auto, "
+                     "inline or queued",
+                     (int)mode);
+  }
+  TFD_TRY(check_not_started("set_queue_mode"));
+  asked.queue_mode = (int)mode;
+  return TFD_OK;
+}
+
+int tfd_config_set_device_threads(int count) {
+  if (count < 0) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "set_device_threads: %d threads; expected 0 (share the "
+                     "cores equally) or more",
+                     count);
+  }
+  TFD_TRY(check_not_started("set_device_threads"));
+  asked.device_threads = count;
+  return TFD_OK;
+}
+
+/* --- environment -------------------------------------------------------------- */
+
+/* *value_p is left alone when the variable is unset or empty. */
+static int env_int(const char *name, int low, int high, int *value_p) {
+  const char *text = getenv(name);
+  char *end = NULL;
+  long value = 0;
+
+  if (text == NULL || text[0] == '\0') return TFD_OK;
+  errno = 0;
+  value = strtol(text, &end, 10);
+  if (errno != 0 || end == text || *end != '\0' || value < low ||
+      value > high) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "%s is \"%s\"; expected a whole number from %d to %d",
+                     name, text, low, high);
+  }
+  *value_p = (int)value;
+  return TFD_OK;
+}
+
+static int env_queue(const char *name, int *mode_p) {
+  static const char *const modes[] = {"auto", "inline", "queued"};
+  const char *text = getenv(name);
+  int i;
+
+  if (text == NULL || text[0] == '\0') return TFD_OK;
+  for (i = 0; i < 3; i++) {
+    if (strcasecmp(text, modes[i]) != 0) continue;
+    *mode_p = i; /* tfd_queue_mode counts in this order */
+    return TFD_OK;
+  }
+  return tfd__fail(TFD_VALUE_ERROR,
+                   "%s is \"%s\"; expected inline, queued or auto", name,
+                   text);
+}
+
+/* Power of 1024 that a suffix stands for, -1 if it is none: "", "K", "MiB". */
+static int size_shift(const char *suffix) {
+  static const char letters[] = "KMGT";
+  const char *letter = NULL;
+
+  if (suffix[0] == '\0' || strcasecmp(suffix, "B") == 0) return 0;
+  letter = strchr(letters, suffix[0] & ~0x20);
+  if (letter == NULL || *letter == '\0') return -1;
+  if (suffix[1] != '\0' && strcasecmp(suffix + 1, "B") != 0 &&
+      strcasecmp(suffix + 1, "iB") != 0) {
+    return -1;
+  }
+  return 10 * (int)(letter - letters + 1);
+}
+
+static int env_size(const char *name, size_t *bytes_p) {
+  const char *text = getenv(name);
+  char *end = NULL;
+  double value = 0;
+  int shift = 0;
+
+  if (text == NULL || text[0] == '\0') return TFD_OK;
+  value = strtod(text, &end);
+  shift = end == text ? -1 : size_shift(end);
+  if (shift >= 0) value *= (double)((int64_t)1 << shift);
+  if (shift < 0 || !(value >= 1) || value > 1e18) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "%s is \"%s\"; expected a size such as 512M or 16GiB",
+                     name, text);
+  }
+  *bytes_p = (size_t)value;
+  return TFD_OK;
+}
+
+int tfd__config_resolve(tfd__config *c) {
+  int devices = 1;
+  int queue = TFD_QUEUE_AUTO;
+  int threads = 0;
+  size_t limit = 0;
+
+  TFD_TRY(env_int("TFDIST_CPU_DEVICES", 1, MAX_CPU_DEVICES, &devices));
+  TFD_TRY(env_queue("TFDIST_QUEUE", &queue));
+  TFD_TRY(env_int("TFDIST_THREADS", 0, 4096, &threads));
+  TFD_TRY(env_size("TFDIST_MEMORY_LIMIT", &limit));
+  c->cpu_devices = asked.cpu_devices > 0 ? asked.cpu_devices : devices;
+  c->queue_mode = asked.queue_mode >= 0 ? asked.queue_mode : queue;
+  c->device_threads =
+      asked.device_threads >= 0 ? asked.device_threads : threads;
+  c->memory_limit = limit;
+  return TFD_OK;
+}

@@ -1,0 +1,230 @@
+/* The registry: made on first use, fixed afterwards; start, stop and fork. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "device/private.h"
+
+tfd__runtime tfd__rt;
+
+/* Guards starting only; a plain mutex because it must exist before any
+** initialisation and is taken outside all ranked ones. */
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int tfd__fork_error(void) {
+  (void)tfd__fail(TFD_FAILED_PRECONDITION,
+                  "tfdist cannot be used after fork()");
+  return tfd__hint("start another process (os.execute, io.popen, the "
+                   "launcher), or fork before the first tensor is made");
+}
+
+static void in_forked_child(void) {
+  atomic_store(&tfd__rt.forked, true);
+}
+
+/* --- making devices ---------------------------------------------------------- */
+
+/* Devices live for ever; the count exists only for the handle's form. */
+static void device_destroy(void *self) {
+  (void)self;
+}
+
+static const tfd__type device_type = {
+    .name = "device",
+    .kind = TFD_HANDLE_DEVICE,
+    .destroy = device_destroy,
+};
+
+static void device_free(tfd_device *d) {
+  if (d == NULL) return;
+  tfd__pool_free(d->pool); /* asks the stream what is idle */
+  tfd__stream_free(d->stream);
+  tfd__free(d);
+}
+
+static int device_new(const tfd__backend *backend, int index, int ordinal,
+                      int threads, bool queued, size_t memory_limit,
+                      tfd_device **device_p) {
+  tfd_device *d = tfd__calloc(1, sizeof *d);
+  const char *p = backend->device_type;
+  char lower[8];
+  size_t i;
+  int rc;
+
+  if (d == NULL) return tfd__no_memory(sizeof *d, "device");
+  d->backend = backend;
+  d->index = index;
+  d->ordinal = ordinal;
+  d->threads = threads;
+  for (i = 0; i < sizeof lower - 1 && p[i] != '\0'; i++) {
+    lower[i] = (char)tolower((unsigned char)p[i]);
+  }
+  lower[i] = '\0';
+  (void)snprintf(d->name, sizeof d->name,
+                 "/job:localhost/replica:0/task:0/device:%.7s:%d", p, ordinal);
+  (void)snprintf(d->short_name, sizeof d->short_name, "/%s:%d", lower,
+                 ordinal % 100000);
+  TFD_TRY_OR(rc = tfd__stream_new(d, queued, &d->stream), free_device);
+  TFD_TRY_OR(rc = tfd__pool_new(d, memory_limit, &d->pool), free_device);
+  tfd__object_init(&d->object, &device_type);
+  *device_p = d;
+  return TFD_OK;
+
+free_device:
+  device_free(d);
+  return rc;
+}
+
+/* --- start -------------------------------------------------------------------- */
+
+static void free_devices(tfd_device **devices, int n) {
+  int i;
+
+  for (i = 0; i < n; i++) device_free(devices[i]);
+  tfd__free(devices);
+}
+
+static int make_devices(const tfd__config *c, tfd_device ***devices_p) {
+  int n = c->cpu_devices;
+  bool queued = c->queue_mode == TFD_QUEUE_QUEUED ||
+                (c->queue_mode == TFD_QUEUE_AUTO && n > 1);
+  int threads = c->device_threads;
+  tfd_device **devices = tfd__calloc((size_t)n, sizeof(tfd_device *));
+  int i;
+
+  if (devices == NULL) return tfd__no_memory(64, "devices");
+  if (threads == 0) threads = tfd__rt.cores / n > 1 ? tfd__rt.cores / n : 1;
+  for (i = 0; i < n; i++) {
+    int rc = device_new(&tfd__cpu_backend, i, i, threads, queued,
+                        c->memory_limit, &devices[i]);
+
+    if (rc != TFD_OK) {
+      free_devices(devices, i);
+      return rc;
+    }
+  }
+  *devices_p = devices;
+  return TFD_OK;
+}
+
+static int start(void) {
+  static bool prepared = false;
+  tfd__config config;
+  tfd_device **devices = NULL;
+
+  if (!prepared) {
+    TFD_TRY(tfd__mutex_init(&tfd__rt.board, 3));
+    tfd__counter_init(&tfd__rt.stop);
+    pthread_atfork(NULL, NULL, in_forked_child);
+    tfd__rt.cores = tfd__cores();
+    prepared = true;
+  }
+  TFD_TRY(tfd__config_resolve(&config));
+  TFD_TRY(make_devices(&config, &devices));
+  tfd__rt.devices = devices;
+  tfd__rt.n = config.cpu_devices;
+  /* The host's thread counts as running what the first device may use. */
+  atomic_store(&tfd__rt.running, devices[0]->threads);
+  atomic_store_explicit(&tfd__rt.started, true, memory_order_release);
+  return TFD_OK;
+}
+
+bool tfd_is_started(void) {
+  return atomic_load_explicit(&tfd__rt.started, memory_order_acquire);
+}
+
+static int ensure_started(void) {
+  int rc = TFD_OK;
+
+  if (!TFD_LIKELY(!tfd__is_forked())) return tfd__fork_error();
+  if (TFD_LIKELY(tfd_is_started())) return TFD_OK;
+  pthread_mutex_lock(&start_lock);
+  if (!tfd_is_started()) rc = start();
+  pthread_mutex_unlock(&start_lock);
+  return rc;
+}
+
+int tfd__devices(tfd_device *const **devices_p, int *n_p) {
+  TFD_TRY(ensure_started());
+  *devices_p = tfd__rt.devices;
+  *n_p = tfd__rt.n;
+  return TFD_OK;
+}
+
+/* At exit and when the library is unloaded: no thread may go on running its
+** code. Calls still queued are dropped. In a forked child the workers do not
+** exist and locks may be held for ever: leave everything. */
+__attribute__((destructor)) static void stop(void) {
+  int i;
+
+  if (!tfd_is_started() || tfd__is_forked()) return;
+  tfd__counter_set(&tfd__rt.stop, 1);
+  for (i = 0; i < tfd__rt.n; i++) {
+    tfd__stream_stop(tfd__rt.devices[i]->stream);
+  }
+  for (i = 0; i < tfd__rt.n; i++) {
+    tfd__stream_discard(tfd__rt.devices[i]->stream);
+  }
+  /* Live buffers point into the pools: whoever still holds some keeps all. */
+  if (tfd__object_count(TFD_HANDLE_BUFFER) > 0) return;
+  atomic_store(&tfd__rt.started, false);
+  free_devices(tfd__rt.devices, tfd__rt.n);
+  tfd__rt.devices = NULL;
+  tfd__rt.n = 0;
+}
+
+/* --- public -------------------------------------------------------------------- */
+
+static bool has_type(const tfd_device *d, const char *type) {
+  return type == NULL || type[0] == '\0' ||
+         strcasecmp(type, d->backend->device_type) == 0;
+}
+
+int tfd_device_count(const char *type, int64_t *count_p) {
+  int64_t count = 0;
+  int i;
+
+  TFD_TRY(ensure_started());
+  for (i = 0; i < tfd__rt.n; i++) {
+    if (has_type(tfd__rt.devices[i], type)) count++;
+  }
+  *count_p = count;
+  return TFD_OK;
+}
+
+int tfd_device_at(const char *type, int index, tfd_device **device_p) {
+  int seen = 0;
+  int i;
+
+  TFD_TRY(ensure_started());
+  for (i = 0; i < tfd__rt.n; i++) {
+    if (!has_type(tfd__rt.devices[i], type)) continue;
+    if (seen++ != index) continue;
+    *device_p = tfd__rt.devices[i];
+    return TFD_OK;
+  }
+  return tfd__fail(TFD_INDEX_ERROR,
+                   "device %d of type \"%s\": there are %d, counted from 0",
+                   index, type == NULL ? "" : type, seen);
+}
+
+const char *tfd_device_name(const tfd_device *device) {
+  return device->name;
+}
+
+const char *tfd_device_short_name(const tfd_device *device) {
+  return device->short_name;
+}
+
+int tfd_device_threads(const tfd_device *device) {
+  return device->threads;
+}
+
+bool tfd_device_is_queued(const tfd_device *device) {
+  return device->stream->queued;
+}
+
+int tfd_device_synchronize(tfd_device *device) {
+  return tfd__stream_wait(device, UINT64_MAX, TFD_FOREVER);
+}

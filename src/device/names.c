@@ -1,0 +1,147 @@
+/* Device names as TensorFlow writes them: components separated by slashes,
+** "/job:localhost/replica:0/task:0/device:CPU:1", any of them left out, and
+** the old short forms "/cpu:1", "CPU:1", "/cpu". Types in any case. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "device/private.h"
+
+static int malformed(const char *text) {
+  (void)tfd__fail(TFD_VALUE_ERROR, "\"%s\" is not a device name", text);
+  return tfd__hint("write \"/cpu:0\", \"GPU:1\" or \"/job:localhost/replica:0/"
+                   "task:0/device:CPU:0\"");
+}
+
+/* Decimal digits only, up to six. */
+static bool parse_number(const char *p, int *value_p) {
+  size_t digits = strspn(p, "0123456789");
+
+  if (digits == 0 || digits > 6 || p[digits] != '\0') return false;
+  *value_p = atoi(p);
+  return true;
+}
+
+/* Letter first, then letters, digits and underscores. */
+static bool is_word(const char *p, size_t n) {
+  size_t i;
+
+  if (n == 0 || !isalpha((unsigned char)p[0])) return false;
+  for (i = 1; i < n; i++) {
+    if (!isalnum((unsigned char)p[i]) && p[i] != '_') return false;
+  }
+  return true;
+}
+
+/* "CPU:1", "cpu", "GPU:0". A device may be named once. */
+static bool parse_device(const char *p, tfd__name *name) {
+  const char *colon = strchr(p, ':');
+  size_t n = colon == NULL ? strlen(p) : (size_t)(colon - p);
+  size_t i;
+
+  if (name->type[0] != '\0') return false;
+  if (!is_word(p, n) || n >= sizeof name->type) return false;
+  for (i = 0; i < n; i++) {
+    name->type[i] = (char)toupper((unsigned char)p[i]);
+  }
+  name->type[n] = '\0';
+  name->ordinal = 0;
+  return colon == NULL || parse_number(colon + 1, &name->ordinal);
+}
+
+static const char *after(const char *part, const char *key) {
+  size_t n = strlen(key);
+
+  return strncasecmp(part, key, n) == 0 ? part + n : NULL;
+}
+
+static bool parse_part(const char *part, tfd__name *name) {
+  const char *p = NULL;
+  int value = 0;
+
+  if ((p = after(part, "job:")) != NULL) {
+    if (strcmp(p, "localhost") != 0) name->local = false;
+    return is_word(p, strlen(p));
+  }
+  if ((p = after(part, "replica:")) != NULL ||
+      (p = after(part, "task:")) != NULL) {
+    if (!parse_number(p, &value)) return false;
+    if (value != 0) name->local = false;
+    return true;
+  }
+  p = after(part, "device:");
+  return parse_device(p != NULL ? p : part, name);
+}
+
+int tfd__name_parse(const char *text, tfd__name *name) {
+  char part[64];
+  const char *p = text;
+
+  memset(name, 0, sizeof *name);
+  name->local = true;
+  if (p[0] == '/') p++;
+  for (;;) {
+    size_t n = strcspn(p, "/");
+
+    if (n == 0 || n >= sizeof part) return malformed(text);
+    memcpy(part, p, n);
+    part[n] = '\0';
+    if (!parse_part(part, name)) return malformed(text);
+    if (p[n] == '\0') break;
+    p += n + 1;
+  }
+  if (name->type[0] == '\0') return malformed(text);
+  return TFD_OK;
+}
+
+tfd_device *tfd__name_match(const tfd__name *name) {
+  int i;
+
+  if (!name->local) return NULL;
+  for (i = 0; i < tfd__rt.n; i++) {
+    tfd_device *d = tfd__rt.devices[i];
+
+    if (d->ordinal == name->ordinal &&
+        strcmp(d->backend->device_type, name->type) == 0) {
+      return d;
+    }
+  }
+  return NULL;
+}
+
+/* "/cpu:0, /cpu:1" */
+static void list_devices(char *text, size_t size) {
+  size_t used = 0;
+  int i;
+
+  text[0] = '\0';
+  for (i = 0; i < tfd__rt.n; i++) {
+    int n = snprintf(text + used, size - used, "%s%s", i == 0 ? "" : ", ",
+                     tfd__rt.devices[i]->short_name);
+
+    if (n < 0 || (size_t)n >= size - used) return;
+    used += (size_t)n;
+  }
+}
+
+int tfd_device_find(const char *name, tfd_device **device_p) {
+  char here[1024]; /* 64 devices need less */
+  tfd__name parsed;
+  tfd_device *device = NULL;
+  tfd_device *const *devices = NULL;
+  int n = 0;
+
+  TFD_TRY(tfd__devices(&devices, &n));
+  if (name == NULL) return tfd__fail(TFD_VALUE_ERROR, "device name missing");
+  TFD_TRY(tfd__name_parse(name, &parsed));
+  device = tfd__name_match(&parsed);
+  if (device == NULL) {
+    list_devices(here, sizeof here);
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "no device \"%s\"; devices here: %s", name, here);
+  }
+  *device_p = device;
+  return TFD_OK;
+}
