@@ -114,8 +114,8 @@ static int GEMM_ID(run)(const tfd__gemm_args *g) {
   int64_t k_n = g->k < k_max ? g->k : k_max;
   int64_t n_n = g->n < n_max ? g->n : n_max;
   int64_t panels = (n_n + GEMM_ID(width) - 1) / GEMM_ID(width);
-  GEMM_T *packed = tfd__scratch((size_t)(panels * GEMM_ID(width) * k_n) *
-                                sizeof *packed);
+  GEMM_T *packed = tfd__work_block(
+      (size_t)(panels * GEMM_ID(width) * k_n) * sizeof *packed);
 
   if (packed == NULL) return TFD_RESOURCE_EXHAUSTED;
   for (int64_t k0 = 0; k0 < g->k; k0 += k_max) {

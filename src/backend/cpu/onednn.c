@@ -48,13 +48,21 @@ static dnnl_engine_t engine;              /* NULL when oneDNN fails to start */
 static dnnl_primitive_attr_t attributes;  /* scratch memory is ours */
 static __thread plan_table *my_table;
 
-static void plan_free(tfd__dnnl_plan *plan) {
+/* Drop steps and memories. */
+static void plan_clear(tfd__dnnl_plan *plan) {
   for (int i = 0; i < plan->steps_n; i++) {
     dnnl_primitive_destroy(plan->steps[i]->primitive);
     tfd__free(plan->steps[i]);
   }
   for (int i = 0; i < plan->memories_n; i++)
     dnnl_memory_destroy(plan->memories[i].object);
+  plan->steps_n = 0;
+  plan->memories_n = 0;
+  plan->scratch_bytes = 0;
+}
+
+static void plan_free(tfd__dnnl_plan *plan) {
+  plan_clear(plan);
   tfd__free(plan);
 }
 
@@ -372,8 +380,10 @@ bool tfd__dnnl_add(tfd__dnnl_plan *plan, const_dnnl_op_desc_t desc,
   bool ok = false;
 
   if (pd == NULL) return false;
-  ok = (allow_ref || !is_reference(pd)) &&
-       add_described(plan, pd, args, args_n);
+  if (allow_ref || !is_reference(pd)) {
+    ok = add_described(plan, pd, args, args_n);
+    if (!ok) plan_clear(plan);
+  }
   dnnl_primitive_desc_destroy(pd);
   return ok;
 }
@@ -392,7 +402,7 @@ int tfd__dnnl_run(tfd__dnnl_plan *plan, const char *name,
   dnnl_status_t status = dnnl_success;
 
   if (plan->scratch_bytes > 0) {
-    scratch = tfd__scratch(plan->scratch_bytes);
+    scratch = tfd__work_block(plan->scratch_bytes);
     if (scratch == NULL) return TFD_RESOURCE_EXHAUSTED;
   }
   for (int i = 0; i < plan->memories_n; i++) {

@@ -12,6 +12,7 @@
 ** TFD_DNNL_PLANS plans, the least recently used ones go first. */
 
 #include "backend/cpu/gemm.h"
+#include "backend/window.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
@@ -58,7 +59,7 @@ tfd__dnnl_plan_for(const tfd__dnnl_key *key,
                    const void *arg);
 
 /* For builders: append a primitive, with reorders where its layouts differ
-** from the caller's. `hint` is the forward description of a backward one.
+** from the caller's. Failing half-way empties the plan. `hint` is the forward description of a backward one.
 ** allow_ref admits implementations named "ref" (recurrent cells). */
 bool tfd__dnnl_add(tfd__dnnl_plan *plan, const_dnnl_op_desc_t desc,
                    const_dnnl_primitive_desc_t hint, const tfd__dnnl_arg *args,
@@ -89,5 +90,15 @@ int tfd__dnnl_plans(void);
 bool tfd__dnnl_gemm(const tfd__gemm_args *g, int *rc_p);
 bool tfd__dnnl_matmul(const char *name, const tfd__view *a,
                       const tfd__view *b, const tfd__view *c, int *rc_p);
+
+/* Which of x, filter and y is computed from the other two. */
+typedef enum tfd__dnnl_conv {
+  TFD_DNNL_CONV_FORWARD,
+  TFD_DNNL_CONV_INPUT,
+  TFD_DNNL_CONV_FILTER
+} tfd__dnnl_conv;
+bool tfd__dnnl_convolve(const char *name, tfd__dnnl_conv kind,
+                        const tfd__window *w, void *x, void *filter, void *y,
+                        int *rc_p);
 
 #endif
