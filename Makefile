@@ -52,6 +52,83 @@ $(BUILD)/libtfdist.a: $(CORE_OBJ)
 $(BUILD)/libtfdist.so: $(CORE_OBJ)
 	$(CC) -shared -fopenmp $(SAN_FLAGS) -o $@ $^ $(LIBS)
 
+# --- Lua: generated bindings, core modules, hosts ------------------------------
+# Per engine: E_lua54 and E_luajit give the include flags, L_... the library
+# (static and whole where there is one, so that C modules find every symbol).
+LUA ?= lua5.4
+PKG_lua54 = $(shell pkg-config --exists lua5.4 2>/dev/null && echo lua5.4 \
+              || echo lua-5.4)
+PKG_luajit = luajit
+ENGINES := $(foreach e,lua54 luajit,$(if $(shell pkg-config --exists \
+             $(PKG_$(e)) 2>/dev/null && echo yes),$(e)))
+define engine_library
+$(firstword $(wildcard $(shell pkg-config --variable=libdir $(PKG_$(1)) \
+  2>/dev/null)/lib$(2).a))
+endef
+A_lua54 = $(call engine_library,lua54,lua5.4)
+A_luajit = $(call engine_library,luajit,luajit-5.1)
+EDIT := $(shell pkg-config --exists libedit 2>/dev/null && echo yes)
+HOST_lua54 = $(BUILD)/tfdist
+HOST_luajit = $(BUILD)/tfdist-luajit
+
+LUA_BIND_SRC := $(sort $(wildcard src/lua/*.c))
+LUA_HOST_SRC := $(sort $(wildcard src/host/*.c))
+LUA_LIB := $(sort $(shell find lua -name '*.lua' 2>/dev/null))
+BIND_lua54 = $(LUA_BIND_SRC:%.c=$(BUILD)/lua54/%.o) \
+             $(BUILD)/lua54/gen/bind_gen.o
+BIND_luajit = $(LUA_BIND_SRC:%.c=$(BUILD)/luajit/%.o) \
+              $(BUILD)/luajit/gen/bind_gen.o $(BUILD)/luajit/gen/embed_ffi.o
+HOSTO_lua54 = $(LUA_HOST_SRC:%.c=$(BUILD)/lua54/%.o) \
+              $(BUILD)/lua54/gen/embed_library.o
+HOSTO_luajit = $(LUA_HOST_SRC:%.c=$(BUILD)/luajit/%.o) \
+               $(BUILD)/luajit/gen/embed_library.o
+
+all: $(foreach e,$(ENGINES),$(BUILD)/$(e)/tfdist/core.so \
+       $(if $(LUA_HOST_SRC),$(HOST_$(e))))
+
+$(BUILD)/gen/bind_gen.c: scripts/genbind.lua src/tfdist.h
+	@mkdir -p $(@D)
+	$(LUA) scripts/genbind.lua src/tfdist.h $(@D)
+
+$(BUILD)/gen/embed_ffi.c: $(BUILD)/gen/bind_gen.c scripts/embed.lua
+	$(LUA) scripts/embed.lua tfd__embedded_ffi $@ ffi=$(BUILD)/gen/ffi.lua
+
+# The list of files is a dependency too: a removed file must leave the host.
+$(BUILD)/gen/library.list: FORCE
+	@mkdir -p $(@D)
+	@echo '$(LUA_LIB)' | cmp -s - $@ || echo '$(LUA_LIB)' > $@
+
+$(BUILD)/gen/embed_library.c: $(LUA_LIB) $(BUILD)/gen/library.list \
+                              scripts/embed.lua
+	$(LUA) scripts/embed.lua tfd__embedded_library $@ -C lua $(LUA_LIB)
+
+define engine_rules
+FLAGS_$(1) := $$(shell pkg-config --cflags $$(PKG_$(1)) 2>/dev/null)
+$(BUILD)/$(1)/gen/%.o: $(BUILD)/gen/%.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(BASE_FLAGS) $$(OPT) $$(SAN_FLAGS) $$(FLAGS_$(1)) -c $$< -o $$@
+$(BUILD)/$(1)/%.o: %.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(BASE_FLAGS) $$(OPT) $$(SAN_FLAGS) $$(FLAGS_$(1)) \
+	  $$(if $$(EDIT),-DTFD_LIBEDIT) -c $$< -o $$@
+# Never unloaded: device threads may outlive the Lua state.
+$(BUILD)/$(1)/tfdist/core.so: $$(BIND_$(1)) $(BUILD)/libtfdist.a
+	@mkdir -p $$(@D)
+	$$(CC) -shared -fopenmp $$(SAN_FLAGS) -Wl,-z,nodelete -o $$@ \
+	  $$(BIND_$(1)) -Wl,--whole-archive $(BUILD)/libtfdist.a \
+	  -Wl,--no-whole-archive $$(LIBS)
+$$(HOST_$(1)): $$(HOSTO_$(1)) $$(BIND_$(1)) $(BUILD)/libtfdist.a
+	$$(CC) -fopenmp $$(SAN_FLAGS) -Wl,-E -o $$@ $$(HOSTO_$(1)) \
+	  $$(BIND_$(1)) -Wl,--whole-archive $(BUILD)/libtfdist.a \
+	  $$(or $$(strip $$(A_$(1))),$$(shell pkg-config --libs $$(PKG_$(1)))) \
+	  -Wl,--no-whole-archive $$(LIBS) $$(if $$(EDIT),-ledit)
+-include $$(BIND_$(1):.o=.d) $$(HOSTO_$(1):.o=.d)
+endef
+$(foreach e,$(ENGINES),$(eval $(call engine_rules,$(e))))
+
+FORCE:
+.PHONY: FORCE
+
 # --- tests --------------------------------------------------------------------
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libtfdist.a
 	@mkdir -p $(@D)

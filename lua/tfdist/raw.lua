@@ -48,7 +48,7 @@
 ---   kind(x) -> "tensor"|"variable"|"slices"|...|nil for what is no handle
 ---   metatable(kind) -> the kind's metatable; add __index, operators ...
 ---   is_operand(x) -> true for open handles that ops accept
----   is_released(x)   release(x)   retain(x) -> a second handle (own slot)
+---   is_released(x)   release(x)   retain(t) -> a tensor's second handle
 ---   op_run(op, inputs, ints, reals) -> all outputs
 ---       inputs: list with n, holes are absent optional tensors; ints, reals:
 ---       attribute slots in schema order (nil = none)
@@ -68,4 +68,28 @@
 ---   set_position(file, line)   position for messages of queued work
 ---   enums -> { dtype = { float32 = 1, ... }, queue_mode = ... } numbers
 ---   engine -> "Lua 5.4"|"LuaJIT"
---- Here: ffi_enabled -> true when the LuaJIT fast paths are in use.
+---   check_interrupt()   raises Cancelled after Ctrl-C; for long Lua loops
+--- Here: ffi_enabled -> true when the LuaJIT fast paths are in use
+---   (TFDIST_FFI=0 switches them off; everything works without);
+---   tensor_pointer(t) -> typed cdata pointer, nil unless ffi_enabled.
+local errors = require "tfdist.errors"
+local core = require "tfdist.core"
+
+local M = {}
+for name, value in pairs(core) do
+  M[name] = value
+end
+
+core.set_library_prefix(errors.library)
+core.set_raise(errors.raise)
+
+M.ffi_enabled = false
+if rawget(_G, "jit") and os.getenv("TFDIST_FFI") ~= "0" then
+  local fast = require "tfdist.ffi"
+  for name, fn in pairs(fast.fast_paths) do
+    M[name] = fn
+  end
+  M.ffi_enabled = true
+end
+
+return M

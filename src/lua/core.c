@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "lua/embedded.h"
+
 /* Both the finaliser and :release(). A second call does nothing; devices
 ** live for ever. */
 static int core_release(lua_State *L) {
@@ -201,5 +203,9 @@ int luaopen_tfdist_core(lua_State *L) {
   tfd__lua_enums(L);
   lua_pushstring(L, TFD_LUA_ENGINE);
   lua_setfield(L, -2, "engine");
+#if LUA_VERSION_NUM < 502
+  lua_pushlstring(L, tfd__embedded_ffi->text, tfd__embedded_ffi->size);
+  lua_setfield(L, -2, "ffi_source");
+#endif
   return 1;
 }

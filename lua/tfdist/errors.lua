@@ -1,0 +1,211 @@
+--- The one error object, the same on both engines.
+---
+--- Fields: `kind` ("ValueError", "InvalidArgument", ...), `message`, `hint`
+--- (or nil), `where` ("file:line" of the innermost frame outside this
+--- library, or nil), `replica`, `worker` (numbers or nil), `notes` (list of
+--- lines, innermost first), `traceback` (text of the user's frames).
+--- tostring gives where, kind and message, then replica, notes and hint.
+---
+--- `error("text")` and `error(table)` of user code are left alone; `wrap`
+--- makes an object of a text when one is needed.
+local M = {}
+
+local getinfo = debug.getinfo
+local MAX_FRAMES = 24
+
+--- Sources that start so belong to this library, not to the user.
+M.library = getinfo(1, "S").source:match("^(.*)errors%.lua$") or "@lua/tfdist/"
+
+--- True keeps the library's own frames in tracebacks.
+M.full_traceback = false
+
+--- Set by the distribution layer: returns the current replica and worker, or
+--- nil for either.
+M.place = nil
+
+local Error = {}
+Error.__index = Error
+Error.__name = "tfdist.Error"
+
+function Error.__tostring(e)
+  local lines = { ("%s: %s"):format(e.kind, e.message) }
+  if e.where then
+    lines[1] = e.where .. ": " .. lines[1]
+  end
+  if e.replica then
+    lines[#lines + 1] = "  replica " .. e.replica
+      .. (e.worker and " of worker " .. e.worker or "")
+  elseif e.worker then
+    lines[#lines + 1] = "  worker " .. e.worker
+  end
+  for _, note in ipairs(e.notes or {}) do
+    lines[#lines + 1] = "  " .. note
+  end
+  if e.hint then
+    lines[#lines + 1] = "hint: " .. e.hint
+  end
+  return table.concat(lines, "\n")
+end
+
+function Error.__concat(a, b)
+  return tostring(a) .. tostring(b)
+end
+
+-- Frames --------------------------------------------------------------------
+
+local function is_library(info)
+  return info.source:sub(1, #M.library) == M.library
+end
+
+-- Functions of the language itself, by value: the C frames worth showing.
+local standard = {}
+for _, name in ipairs { "string", "table", "math", "os", "io", "coroutine" } do
+  for key, value in pairs(_G[name] or {}) do
+    standard[value] = name .. "." .. key
+  end
+end
+for _, name in ipairs { "pcall", "xpcall", "require", "dofile", "load" } do
+  standard[_G[name]] = name
+end
+
+local function frame_name(info)
+  if info.what == "main" then
+    return "in main chunk"
+  elseif info.what == "C" then
+    return standard[info.func] and ("in function '%s'"):format(
+      standard[info.func]) or "in a C function"
+  elseif info.name == nil or info.namewhat == "" then
+    return ("in function <%s:%d>"):format(info.short_src, info.linedefined)
+  end
+  local what = info.namewhat == "global" and "function" or info.namewhat
+  return ("in %s '%s'"):format(what, info.name)
+end
+
+-- The frame's line, or nil when the reader has no use for it.
+local function frame_line(info)
+  if info.what == "C" then
+    if not M.full_traceback and not standard[info.func] then
+      return nil
+    end
+    return "[C]: " .. frame_name(info)
+  elseif is_library(info) and not M.full_traceback then
+    return nil
+  elseif info.currentline > 0 then
+    return ("%s:%d: %s"):format(info.short_src, info.currentline,
+      frame_name(info))
+  end
+  return info.short_src .. ": " .. frame_name(info)
+end
+
+--- Lines of the call stack, innermost first, without this library's frames.
+---@param level? integer 1 = the caller of traceback
+---@param thread? thread  another coroutine's stack; level 0 is its innermost
+---@return string "stack traceback:" and one indented line for each frame
+function M.traceback(level, thread)
+  local lines = { "stack traceback:" }
+  level = (level or 1) + (thread and 0 or 1)
+  while true do
+    local info
+    if thread then
+      info = getinfo(thread, level, "Slnf")
+    else
+      info = getinfo(level, "Slnf")
+    end
+    if not info then
+      break
+    end
+    local line = frame_line(info)
+    if line and #lines > MAX_FRAMES then
+      lines[#lines + 1] = "    ..."
+      break
+    elseif line then
+      lines[#lines + 1] = "    " .. line
+    end
+    level = level + 1
+  end
+  return table.concat(lines, "\n")
+end
+
+-- "file:line" of the innermost user frame; nil at the prompt.
+local function user_position(level)
+  level = level + 1
+  while true do
+    local info = getinfo(level, "Sl")
+    if not info then
+      return nil
+    elseif info.what ~= "C" and not is_library(info) then
+      if info.source == "=(repl)" then
+        return nil
+      end
+      return ("%s:%d"):format(info.short_src, info.currentline)
+    end
+    level = level + 1
+  end
+end
+
+-- Objects ---------------------------------------------------------------------
+
+local function make(kind, message, hint, where, replica, level)
+  local e = {
+    kind = kind, message = message, hint = hint, replica = replica,
+    where = where or user_position(level + 1),
+    traceback = M.traceback(level + 1),
+  }
+  if M.place then
+    local r, w = M.place()
+    e.replica, e.worker = replica or r, w
+  end
+  return setmetatable(e, Error)
+end
+
+--- An error object, not raised.
+---@param kind string
+---@param message string operation, values, expectation
+---@param hint? string what to do about it
+function M.new(kind, message, hint)
+  return make(kind, message, hint, nil, nil, 2)
+end
+
+--- Raise an error object.
+---@param kind string
+---@param message string
+---@param hint? string
+---@param where? string position of a failure that surfaced later
+---@param replica? integer
+function M.raise(kind, message, hint, where, replica)
+  error(make(kind, message, hint, where, replica, 2), 0)
+end
+
+--- True for error objects.
+function M.is_error(x)
+  return getmetatable(x) == Error
+end
+
+--- The kind of an error object, nil for anything else.
+function M.kind(x)
+  return getmetatable(x) == Error and x.kind or nil
+end
+
+--- Whatever pcall caught, as an object: texts become a RuntimeError with that
+--- text, everything else passes through.
+function M.wrap(x)
+  if type(x) ~= "string" then
+    return x
+  end
+  local where, text = x:match("^(.-:%d+): (.*)$")
+  local e = make("RuntimeError", text or x, nil, where, nil, 2)
+  e.where = where
+  return e
+end
+
+--- Add a line of context ("in layer \"dense\"") to an error object on its way
+--- up; other values are left alone. Returns the value.
+function M.note(x, text)
+  if M.is_error(x) then
+    x.notes = x.notes or {}
+    x.notes[#x.notes + 1] = text
+  end
+  return x
+end
+
+return M
