@@ -251,6 +251,32 @@ int tfd__infer_strided_slice(tfd__infer *s) {
   return view_out(s, 0, dims, strides, k, offset);
 }
 
+/* dy must have the shape of the slice of a tensor of `shape`. */
+int tfd__infer_strided_slice_grad(tfd__infer *s) {
+  const tfd__view *dy = s->in[0];
+  int rank = 0;
+  const int64_t *shape = tfd__list(s->ints, 0, &rank);
+  tfd__view whole;
+  const tfd__view *in = &whole;
+  tfd__infer slice = *s;
+  char a[TFD_SHAPE_TEXT];
+  char b[TFD_SHAPE_TEXT];
+
+  if (rank < 0) rank = 0;
+  TFD_TRY(tfd__view_set(&whole, dy->dtype, shape, rank));
+  slice.in = &in;
+  slice.out = slice.small;
+  slice.ints = s->ints + TFD_LIST_SLOTS;
+  TFD_TRY(tfd__infer_strided_slice(&slice));
+  if (!tfd__same_shape(&slice.out[0].view, dy)) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: dy has shape %s, the slice has %s", s->name,
+                     tfd__shape_text(dy, a),
+                     tfd__shape_text(&slice.out[0].view, b));
+  }
+  return tfd__infer_out(s, 0, dy->dtype, shape, rank);
+}
+
 /* Outputs are consecutive pieces of `axis`, the i-th sizes[i] (or `each`)
 ** long. */
 static int pieces(tfd__infer *s, int axis, int n, const int64_t *sizes,
