@@ -1,0 +1,105 @@
+--- Native memory stays flat, whatever the Lua collector thinks of tiny handles.
+
+local tf = require "tfdist"
+
+local PAGE_MIB = 4096 / 1048576
+
+--- Resident memory of this process. Units: MiB.
+local function resident()
+  local file = assert(io.open "/proc/self/statm")
+  local _, pages = file:read("*n", "*n")
+  file:close()
+  return pages * PAGE_MIB
+end
+
+--- A Lua heap large enough that the collector is in no hurry.
+local function ballast(megabytes)
+  local keep = {}
+  for i = 1, megabytes * 1024 do keep[i] = ("%08d"):format(i):rep(128) end
+  return keep
+end
+
+describe("memory", function()
+  it("is flat over a million small ops", function()
+    local x = tf.constant { 1, 2, 3, 4 }
+    local function work(n)
+      for _ = 1, n do x = x + 0 end
+      x:item(0)
+    end
+    work(200000)
+    collectgarbage()
+    local before = resident()
+    work(800000)
+    collectgarbage()
+    assert.is_true(resident() - before < 8,
+      ("grew by %.1f MiB"):format(resident() - before))
+  end)
+
+  it("of dropped tensors is given back beside a 30-MB Lua heap", function()
+    local keep = ballast(30)
+    collectgarbage()
+    local before = resident()
+    local peak = before
+    for i = 1, 20000 do
+      tf.zeros { 4096 } -- luacheck: ignore
+      if i % 500 == 0 then peak = math.max(peak, resident()) end
+    end
+    assert.is_true(peak - before < 120,
+      ("20,000 tensors of 16 KiB (312 MiB) grew the process by %.1f MiB")
+      :format(peak - before))
+    assert.are.equal(30 * 1024, #keep)
+  end)
+
+  it("comes back from gradients of a long loop", function()
+    local w = tf.Variable(tf.zeros { 64, 64 })
+    local x = tf.ones { 16, 64 }
+    local function work(n)
+      for _ = 1, n do
+        local tape, loss = tf.GradientTape(function()
+          return tf.reduce_sum(tf.matmul(x, w))
+        end)
+        w:assign_sub(tape:gradient(loss, w) * 1e-6)
+      end
+      w:read_value():item(0)
+    end
+    work(2000)
+    collectgarbage()
+    local before = resident()
+    work(8000)
+    collectgarbage()
+    assert.is_true(resident() - before < 8,
+      ("grew by %.1f MiB"):format(resident() - before))
+  end)
+
+  it("counts live bytes and gives a peak", function()
+    collectgarbage()
+    collectgarbage()
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    local before = tf.config.experimental.get_memory_info("CPU:0")
+    local t
+    tf.device("CPU:0", function() t = tf.zeros { 1024, 1024 } end)
+    local during = tf.config.experimental.get_memory_info("CPU:0")
+    assert.is_true(during.current - before.current >= 4194304)
+    t:release()
+    local after = tf.config.experimental.get_memory_info("CPU:0")
+    assert.are.equal(before.current, after.current)
+    assert.is_true(after.peak >= during.current)
+  end)
+
+  it("is released by tf.tidy but for what it returns", function()
+    collectgarbage()
+    collectgarbage()
+    local before = tf.config.experimental.get_memory_info("CPU:0").current
+    local kept
+    tf.device("CPU:0", function()
+      kept = tf.tidy(function()
+        local a = tf.zeros { 512, 512 }
+        local b = a + 1
+        return tf.reduce_sum(b)
+      end)
+    end)
+    local after = tf.config.experimental.get_memory_info("CPU:0").current
+    assert.are.equal(262144, kept:item())
+    assert.is_true(after - before < 4096)
+  end)
+end)
