@@ -1,0 +1,143 @@
+--- tfdist: tf.distribute for Lua.
+---
+--- `local tf = require "tfdist"`. The table fills itself: op families and
+--- classes are loaded when one of their names is first used.
+---
+--- The calling rule: functions take TensorFlow's parameters in its order; a
+--- trailing table gives any of them by name. Axes, positions, labels and
+--- devices count from 0, Lua lists from 1.
+
+local errors = require "tfdist.errors"
+local raw = require "tfdist.raw"
+
+local tf = {}
+
+-- name = module that is the value
+local MODULES = {
+  config = "tfdist.config", nest = "tfdist.nest", keras = "tfdist.keras",
+  data = "tfdist.data", distribute = "tfdist.distribute",
+  train = "tfdist.train", summary = "tfdist.summary", io = "tfdist.io",
+  estimator = "tfdist.estimator", profiler = "tfdist.profiler",
+  saved_model = "tfdist.saved_model",
+}
+
+-- name = { module, field of it }
+local FIELDS = {
+  flags = { "tfdist.flags", "parse" }, Module = { "tfdist.module", "Module" },
+  device = { "tfdist.device", "device" }, tidy = { "tfdist.device", "tidy" },
+  keep = { "tfdist.device", "keep" }, print = { "tfdist.device", "print" },
+  group = { "tfdist.device", "group" }, no_op = { "tfdist.device", "no_op" },
+  sync_devices = { "tfdist.device", "sync_devices" },
+  function_ = { "tfdist.function", "function_" },
+}
+
+-- True while the modules below register their names.
+local core_loaded = false
+
+local function load_core()
+  core_loaded = true
+  local ops = require "tfdist.ops"
+  ops.install(tf)
+  for _, name in ipairs { "variable", "slices", "debugging", "tape" } do
+    local ok, module = pcall(require, "tfdist." .. name)
+    if ok then
+      module.install(tf, ops.def)
+    elseif not tostring(module):find("module 'tfdist." .. name
+      .. "' not found", 1, true) then
+      error(module, 0)
+    end
+  end
+end
+
+local function load_module(name, path)
+  local ok, module = pcall(require, path)
+  if ok then
+    return module
+  elseif not (type(module) == "string"
+    and module:find("module '" .. path .. "' not found", 1, true)) then
+    error(module, 0)
+  end
+  errors.raise("NotImplementedError", ("tf.%s is not there yet"):format(name),
+    "README, \"What is not there\", lists what is planned")
+end
+
+local function load_name(name)
+  local path = MODULES[name]
+  if path ~= nil then
+    return load_module(name, path)
+  elseif FIELDS[name] ~= nil then
+    return load_module(name, FIELDS[name][1])[FIELDS[name][2]]
+  end
+  if not core_loaded then
+    load_core()
+    -- Loading may have set the name itself (constants).
+    local value = rawget(tf, name)
+    if value ~= nil then
+      return value
+    end
+  end
+  return require "tfdist.ops".find("", name)
+end
+
+setmetatable(tf, {
+  __name = "tfdist",
+  __index = function(_, name)
+    if type(name) ~= "string" then
+      return nil
+    end
+    local value = load_name(name)
+    if value ~= nil then
+      rawset(tf, name, value)
+    end
+    return value
+  end,
+  -- All names, for completion.
+  __names = function()
+    if not core_loaded then
+      load_core()
+    end
+    local names = require "tfdist.ops".names("")
+    for name in pairs(MODULES) do
+      names[#names + 1] = name
+    end
+    for name in pairs(FIELDS) do
+      names[#names + 1] = name
+    end
+    table.sort(names)
+    return names
+  end,
+  __tostring = function()
+    return "tfdist " .. raw.version()
+  end,
+})
+
+tf.__version__ = raw.version()
+tf.version = { VERSION = tf.__version__ }
+
+--- Kinds of errors as strings, for `e.kind == tf.errors.OutOfRange`; also under
+--- TensorFlow's class names (OutOfRangeError). `tf.errors.is_error(e)`,
+--- `tf.errors.kind(e)` and `tf.errors.raise(kind, message, hint)` work on what
+--- pcall returns.
+tf.errors = {
+  is_error = errors.is_error, kind = errors.kind, raise = errors.raise,
+}
+for _, kind in ipairs {
+  "ValueError", "TypeError", "RuntimeError", "NotImplementedError",
+  "AssertionError", "KeyError", "IndexError", "InvalidArgument", "OutOfRange",
+  "NotFound", "AlreadyExists", "FailedPrecondition", "Unavailable",
+  "DeadlineExceeded", "Aborted", "Cancelled", "ResourceExhausted", "DataLoss",
+  "Internal",
+} do
+  tf.errors[kind] = kind
+  if not kind:find("Error$") then
+    tf.errors[kind .. "Error"] = kind
+  end
+end
+tf.errors.CancelledError = "Cancelled"
+
+--- True: ops run at the call. (False while tf.function_ traces.)
+function tf.executing_eagerly()
+  return raw.tracing == nil or not raw.tracing()
+end
+
+return tf

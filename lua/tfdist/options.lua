@@ -1,0 +1,441 @@
+--- The calling rule: positional arguments in TensorFlow's order, or a trailing
+--- table of options by TensorFlow's name.
+---
+--- A signature is text: "input_tensor axis=nil keepdims=false name=nil". A
+--- parameter without default is required. A default is nil, true, false, a
+--- number, a 'quoted text' or a bare word. A parameter may carry a kind after
+--- a colon, as in op schemas; the kind `table` lets an optional parameter take
+--- tables with string keys as values (`y:table=nil`).
+---
+--- How a table argument is read, in the position of
+---   a required parameter: a value, always; except that it is options when it
+---     names that parameter and every other one that would be missing;
+---   an optional parameter: options when it is empty or all keys are option
+---     names; a value when all keys are positive integers (and `n`); an error
+---     that names the nearest option otherwise.
+--- Tables with a metatable are values everywhere.
+local errors = require "tfdist.errors"
+local text = require "tfdist.text"
+
+local M = {}
+
+local getmetatable, next, pairs, select, type =
+  getmetatable, next, pairs, select, type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+local load_text = rawget(_G, "loadstring") or load
+
+local is_whole = text.is_whole
+-- Generated functions carry this file's name: they are the library's, not the
+-- user's, when a position in the script is looked for.
+local SOURCE = debug.getinfo(1, "S").source
+
+local WORDS = {
+  ["true"] = true,
+  ["false"] = false,
+  inf = math.huge,
+  ["-inf"] = -math.huge,
+  nan = 0 / 0,
+}
+
+local function default_value(word)
+  if word == "nil" then
+    return nil
+  end
+  local quoted = word:match("^'(.*)'$") or word:match('^"(.*)"$')
+  if quoted ~= nil then
+    return quoted
+  end
+  local value = WORDS[word]
+  if value ~= nil then
+    return value
+  end
+  local number = tonumber(word)
+  if number ~= nil then
+    return number
+  end
+  return word
+end
+
+local function split_parameter(source, at)
+  local _, stop, name = source:find("^%s*([%a_][%w_]*)", at)
+  if stop == nil then
+    error("bad signature at column " .. at .. ": " .. source, 0)
+  end
+  local kind, word
+  local _, kind_stop = source:find("^:%a+%b()[?*]?", stop + 1)
+  if kind_stop == nil then
+    _, kind_stop = source:find("^:%a+[?*]?", stop + 1)
+  end
+  if kind_stop ~= nil then
+    kind = source:sub(stop + 2, kind_stop)
+    stop = kind_stop
+  end
+  if source:sub(stop + 1, stop + 1) == "=" then
+    local _, word_stop = source:find("^%b''", stop + 2)
+    if word_stop == nil then
+      _, word_stop = source:find('^%b""', stop + 2)
+    end
+    if word_stop == nil then
+      _, word_stop = source:find("^%S+", stop + 2)
+    end
+    word = source:sub(stop + 2, word_stop)
+    stop = word_stop
+  end
+  return name, kind, word, stop + 1
+end
+
+--- Read a signature once.
+---@param what string    function name for messages
+---@param source string  the signature
+---@return table         { what, n, names, index, required, defaults, kinds }
+function M.signature(what, source)
+  local sig = {
+    what = what, n = 0, names = {}, index = {}, required = {}, defaults = {},
+    kinds = {}, words = {},
+  }
+  local at = 1
+  while source:find("%S", at) do
+    local name, kind, word
+    name, kind, word, at = split_parameter(source, at)
+    local n = sig.n + 1
+    sig.n = n
+    sig.names[n] = name
+    sig.index[name] = n
+    sig.kinds[n] = kind
+    sig.words[n] = word
+    sig.required[n] = word == nil and not (kind and kind:find("?", 1, true))
+    if word ~= nil then
+      sig.defaults[n] = default_value(word)
+    end
+  end
+  return sig
+end
+
+local function unknown_option(sig, key)
+  local shown = type(key) == "string" and text.quote(key)
+    or text.describe(key)
+  local hint
+  if type(key) == "string" then
+    hint = text.suggestion(key, sig.names, "option")
+  end
+  errors.raise("ValueError", sig.what .. ": unknown option " .. shown, hint)
+end
+
+-- "options", "value" or an error for plain table t at position i.
+local function classify(sig, t, i)
+  if next(t) == nil then
+    return "options"
+  end
+  local list, known, unknown = false, false, nil
+  for key in pairs(t) do
+    if sig.index[key] ~= nil then
+      known = true
+    elseif is_whole(key) and key >= 1 then
+      list = true
+    elseif key ~= "n" then
+      unknown = key
+    end
+  end
+  if known and not list and unknown == nil then
+    return "options"
+  end
+  if sig.kinds[i] == "table" or (unknown == nil and not known) then
+    return "value"
+  end
+  if unknown ~= nil and not (list and not known) then
+    unknown_option(sig, unknown)
+  end
+  errors.raise("ValueError", sig.what .. ": a table with both list elements "
+    .. "and named options; give " .. (sig.names[i] or "the list")
+    .. " as a table of its own")
+end
+
+-- In a required position: options only if the call is complete with it.
+local function completes(sig, t, i)
+  if sig.index[next(t)] == nil or t[sig.names[i]] == nil then
+    return false
+  end
+  local missing = 0
+  for key in pairs(t) do
+    local at = sig.index[key]
+    if at == nil or at < i then
+      return false
+    end
+  end
+  for j = i, sig.n do
+    if sig.required[j] then
+      if t[sig.names[j]] == nil then
+        return false
+      end
+      missing = missing + 1
+    end
+  end
+  return missing > 1 or sig.kinds[i] == "t" or sig.kinds[i] == "n"
+    or sig.kinds[i] == "t*"
+end
+
+local function count_text(n)
+  return n == 1 and "1 argument" or n .. " arguments"
+end
+
+local function too_many(sig, given)
+  local names = #sig.names > 0 and " (" .. table.concat(sig.names, ", ") .. ")"
+    or ""
+  errors.raise("TypeError", ("%s: takes at most %s%s, got %d"):format(
+    sig.what, count_text(sig.n), names, given))
+end
+
+local function missing_argument(sig, i, values, given)
+  local hint
+  if given >= 1 and given < i and text.is_plain(values[given]) then
+    hint = "the table in place of " .. sig.names[given]
+      .. " is taken as its value"
+  end
+  errors.raise("TypeError", sig.what .. ": missing argument "
+    .. sig.names[i], hint)
+end
+
+-- The general rule; the fast path below covers calls without tables.
+local function resolve(sig, ...)
+  local given = select("#", ...)
+  local values = { ... }
+  while given > 0 and values[given] == nil do
+    given = given - 1
+  end
+  local last = values[given]
+  local options
+  if type(last) == "table" and getmetatable(last) == nil then
+    if sig.required[given] then
+      if completes(sig, last, given) then
+        options = last
+      end
+    elseif classify(sig, last, given) == "options" then
+      options = last
+    end
+  end
+  if options ~= nil then
+    values[given] = nil
+    given = given - 1
+  end
+  if given > sig.n then
+    too_many(sig, given)
+  end
+  local names, defaults = sig.names, sig.defaults
+  for i = 1, sig.n do
+    local value = values[i]
+    if options ~= nil then
+      local named = options[names[i]]
+      if named ~= nil then
+        if value ~= nil then
+          errors.raise("TypeError", sig.what .. ": argument " .. names[i]
+            .. " is given twice, by position and by name")
+        end
+        value = named
+      end
+    end
+    if value == nil then
+      if sig.required[i] then
+        missing_argument(sig, i, values, given)
+      end
+      value = defaults[i]
+    end
+    values[i] = value
+  end
+  return unpack(values, 1, sig.n)
+end
+
+-- Makers of fast paths, one for each pattern of required parameters and
+-- defaults: "rrod" = required, required, optional, optional with default.
+local makers = {}
+
+local function maker_text(pattern, leading)
+  local params, tests, fills, defaults = {}, {}, {}, {}
+  for i = 1, #pattern do
+    local a = "a" .. i
+    params[i] = a
+    local mark = pattern:sub(i, i)
+    if mark == "r" then
+      tests[#tests + 1] = a .. " == nil"
+    else
+      tests[#tests + 1] = "type(" .. a .. ") == 'table'"
+    end
+    if mark == "d" then
+      defaults[#defaults + 1] = "d" .. i
+      fills[#fills + 1] = ("if %s == nil then %s = d%d end"):format(a, a, i)
+    end
+  end
+  -- One argument more than there are parameters shows a call with too many.
+  tests[#tests + 1] = "x ~= nil"
+  local list = table.concat(params, ", ")
+  local comma = #params > 0 and ", " or ""
+  local d_comma = #defaults > 0 and ", " or ""
+  return ([[
+local type, slow, fn%s%s = ...
+return function(%s%s%sx)
+  if %s then
+    return fn(%sslow(%s%sx))
+  end
+  %s
+  return fn(%s%s)
+end]]):format(d_comma, table.concat(defaults, ", "),
+    leading and "self, " or "", list, comma,
+    table.concat(tests, " or "),
+    leading and "self, " or "", list, comma,
+    table.concat(fills, "\n  "),
+    leading and (#params > 0 and "self, " or "self") or "", list)
+end
+
+local function build(sig, fn, leading)
+  local marks, defaults, n = {}, {}, 0
+  for i = 1, sig.n do
+    if sig.required[i] then
+      marks[i] = "r"
+    elseif sig.defaults[i] ~= nil then
+      marks[i] = "d"
+      n = n + 1
+      defaults[n] = sig.defaults[i]
+    else
+      marks[i] = "o"
+    end
+  end
+  local pattern = table.concat(marks)
+  local key = leading and "." .. pattern or pattern
+  local maker = makers[key]
+  if maker == nil then
+    maker = assert(load_text(maker_text(pattern, leading), SOURCE))
+    makers[key] = maker
+  end
+  local function slow(...)
+    return resolve(sig, ...)
+  end
+  return maker(type, slow, fn, unpack(defaults, 1, n))
+end
+
+--- Wrap fn with the calling rule: the result takes arguments as users write
+--- them and calls fn(value of parameter 1, ...), defaults filled in.
+---@param what string       name for messages, "norm"
+---@param source string     signature
+---@param fn function
+---@return function
+function M.wrap(what, source, fn)
+  return build(M.signature(what, source), fn, false)
+end
+
+--- The same from a signature that was read before.
+---@param sig table
+---@param fn function
+---@return function
+function M.wrap_signature(sig, fn)
+  return build(sig, fn, false)
+end
+
+--- Like wrap for methods: fn(self, values...). A call with a dot instead of a
+--- colon is a TypeError when `is_self` is given.
+---@param what string       "MirroredStrategy.run"
+---@param source string     signature without self
+---@param fn function
+---@param is_self? fun(x:any):boolean
+---@param noun? string      what self is, "strategy"
+---@return function
+function M.method(what, source, fn, is_self, noun)
+  local sig = M.signature(what, source)
+  local call = build(sig, fn, true)
+  if is_self == nil then
+    return call
+  end
+  return function(self, ...)
+    if not is_self(self) then
+      M.wrong_self(what, noun or "object", self, sig.names)
+    end
+    return call(self, ...)
+  end
+end
+
+--- The arguments as positional values: parse(...) -> values.
+---@param what string
+---@param source string
+---@return fun(...):...
+function M.parser(what, source)
+  local function values(...)
+    return ...
+  end
+  return M.wrap(what, source, values)
+end
+
+--- Raise the error of a method called with a dot.
+---@param what string      "MirroredStrategy.run"
+---@param noun string      "strategy"
+---@param got any          what came as self
+---@param names? string[]  parameters, for the hint
+function M.wrong_self(what, noun, got, names)
+  local method = what:match("[^.:]*$")
+  errors.raise("TypeError", ("%s: the first argument must be the %s itself, "
+    .. "got %s"):format(what, noun, text.describe(got)),
+    ("call %s:%s(%s) with a colon"):format(noun, method,
+      table.concat(names or {}, ", ")))
+end
+
+--- Check a table of options outside a call: every key must be one of names.
+---@param what string
+---@param t table
+---@param names string[]
+function M.check_keys(what, t, names)
+  local index = {}
+  for i = 1, #names do
+    index[names[i]] = i
+  end
+  local sig = { what = what, names = names, index = index }
+  for key in pairs(t) do
+    if index[key] == nil then
+      unknown_option(sig, key)
+    end
+  end
+end
+
+--- A whole number in lo..hi (either may be nil), else TypeError/ValueError.
+---@param what string   function, for messages
+---@param name string   argument
+---@param x any
+---@param lo? number
+---@param hi? number
+---@return integer
+function M.integer(what, name, x, lo, hi)
+  if type(x) ~= "number" then
+    errors.raise("TypeError", ("%s: %s must be a whole number, got %s"):format(
+      what, name, text.describe(x)))
+  elseif not is_whole(x) then
+    errors.raise("ValueError", ("%s: %s must be a whole number, got %s"):format(
+      what, name, text.number(x)))
+  elseif (lo and x < lo) or (hi and x > hi) then
+    local range = lo and hi and ("in %d..%d"):format(lo, hi)
+      or lo and ("at least %d"):format(lo) or ("at most %d"):format(hi)
+    errors.raise("ValueError", ("%s: %s must be %s, got %s"):format(
+      what, name, range, text.number(x)))
+  end
+  return x
+end
+
+--- One of the strings in `choices`, in any case; returns it as listed.
+---@param what string
+---@param name string
+---@param x any
+---@param choices string[]
+---@return string choice, integer position  position from 0
+function M.choice(what, name, x, choices)
+  if type(x) ~= "string" then
+    errors.raise("TypeError", ("%s: %s must be one of %s, got %s"):format(
+      what, name, table.concat(choices, ", "), text.describe(x)))
+  end
+  local lower = x:lower()
+  for i = 1, #choices do
+    if choices[i]:lower() == lower then
+      return choices[i], i - 1
+    end
+  end
+  local near = text.nearest(x, choices)
+  errors.raise("ValueError", ("%s: %s must be one of %s, got %s"):format(
+    what, name, table.concat(choices, ", "), text.quote(x)),
+    near and "did you mean " .. near .. "?" or nil)
+end
+
+return M

@@ -1,0 +1,99 @@
+--- tf.IndexedSlices: rows of a tensor that is zero elsewhere.
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local raw = require "tfdist.raw"
+local tensor = require "tfdist.tensor"
+local text = require "tfdist.text"
+
+local M = {}
+
+local getters, methods = {}, {}
+
+local function dims_of(x)
+  local dims = {}
+  for axis = 0, raw.slices_rank(x) - 1 do
+    dims[axis + 1] = raw.slices_dim(x, axis)
+  end
+  return dims
+end
+
+function getters.values(x)
+  return raw.slices_values(x)
+end
+
+function getters.indices(x)
+  return raw.slices_indices(x)
+end
+
+getters.dense_shape = dims_of
+getters.shape = dims_of
+
+function getters.dtype(x)
+  return raw.tensor_dtype(raw.slices_values(x))
+end
+
+function getters.device(x)
+  return raw.device_name(raw.tensor_device(raw.slices_values(x)))
+end
+
+--- The dense tensor; repeated rows are added.
+function methods.to_dense(self)
+  return raw.slices_to_dense(self)
+end
+
+function methods.release(self)
+  return raw.release(self)
+end
+
+local function to_text(x)
+  if raw.is_released(x) then
+    return "IndexedSlices (released)"
+  end
+  return ("IndexedSlices %s %s, %d rows\n indices %s\n values %s"):format(
+    getters.dtype(x), text.shape(dims_of(x)), raw.tensor_size(getters.indices(x)),
+    tostring(getters.indices(x)), tostring(getters.values(x)))
+end
+
+--- Put tf.IndexedSlices into tf.
+function M.install(_, def)
+  local meta = raw.metatable "slices"
+  meta.__index = function(self, key)
+    if methods[key] ~= nil then
+      return methods[key]
+    elseif getters[key] ~= nil then
+      return getters[key](self)
+    end
+    errors.raise("KeyError", "IndexedSlices have no field "
+      .. text.describe(key), "fields are values, indices, dense_shape, dtype, "
+      .. "device; tf.convert_to_tensor(slices) makes them dense")
+  end
+  meta.__newindex = function()
+    errors.raise("TypeError", "IndexedSlices cannot be changed")
+  end
+  meta.__tostring = to_text
+
+  --- Rows `values` at positions `indices` of a tensor of shape dense_shape.
+  --- Shapes: values [n, d1..dk], indices [n].
+  --- Errors: InvalidArgument when they do not fit.
+  --- Source: tf.IndexedSlices
+  def("IndexedSlices", "values indices dense_shape=nil",
+    function(values, indices, dense_shape)
+      values = convert.tensor(values, nil, "IndexedSlices", "values")
+      indices = convert.index_operand(indices, "IndexedSlices", "indices")
+      if dense_shape == nil then
+        errors.raise("ValueError", "IndexedSlices: dense_shape is needed to "
+          .. "know the number of rows",
+          "tf.IndexedSlices(values, indices, { rows, ... })")
+      end
+      local dims = convert.integers(dense_shape, "IndexedSlices",
+        "dense_shape")
+      local shape = tensor.shape_of(values)
+      if #dims ~= #shape then
+        errors.raise("InvalidArgument", ("IndexedSlices: values %s do not fit "
+          .. "dense_shape %s"):format(text.shape(shape), text.shape(dims)))
+      end
+      return raw.slices_new(values, raw.operand_tensor(indices), dims)
+    end)
+end
+
+return M

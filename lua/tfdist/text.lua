@@ -1,0 +1,152 @@
+--- Words for messages: what a value is, shapes, the nearest known name.
+local M = {}
+
+local floor, abs, huge = math.floor, math.abs, math.huge
+
+-- Describers for userdata and classes, by kind name; the tensor and variable
+-- modules add theirs, so that this file needs no other.
+local describers = {}
+
+--- Register `fn(value) -> string or nil` for values that are not plain Lua.
+function M.add_describer(fn)
+  describers[#describers + 1] = fn
+end
+
+--- True for a table without metatable: the only tables that are structure.
+function M.is_plain(x)
+  return type(x) == "table" and getmetatable(x) == nil
+end
+
+--- True for a finite number without fraction.
+function M.is_whole(x)
+  return type(x) == "number" and x == floor(x) and abs(x) < huge
+end
+
+--- A number as people write it: no ".0" on whole numbers, on both engines.
+---@param x number
+---@return string
+function M.number(x)
+  if M.is_whole(x) and abs(x) < 2 ^ 63 then
+    return ("%.0f"):format(x)
+  end
+  return ("%.14g"):format(x)
+end
+
+--- A Lua list of sizes as "{2, 3}".
+---@param dims number[]
+---@return string
+function M.shape(dims)
+  local parts = {}
+  for i = 1, dims.n or #dims do
+    local d = dims[i]
+    parts[i] = type(d) == "number" and M.number(d) or tostring(d)
+  end
+  return "{" .. table.concat(parts, ", ") .. "}"
+end
+
+--- A string in quotes, shortened to what a message can hold.
+---@param s string
+---@return string
+function M.quote(s)
+  if #s > 60 then
+    s = s:sub(1, 57) .. "..."
+  end
+  return '"' .. s:gsub("[%c\\\"]", function(c)
+    if c == '"' or c == "\\" then
+      return "\\" .. c
+    end
+    return ("\\%d"):format(c:byte())
+  end) .. '"'
+end
+
+--- What a value is, with an article: "a function", "the number 3",
+--- 'the string "x"', "a Tensor".
+---@param x any
+---@return string
+function M.describe(x)
+  local kind = type(x)
+  if kind == "nil" or kind == "boolean" then
+    return tostring(x)
+  elseif kind == "number" then
+    return "the number " .. M.number(x)
+  elseif kind == "string" then
+    return "the string " .. M.quote(x)
+  end
+  for i = 1, #describers do
+    local text = describers[i](x)
+    if text ~= nil then
+      return text
+    end
+  end
+  return "a " .. kind
+end
+
+-- Levenshtein distance with adjacent swaps, given up beyond `limit`.
+local function distance(a, b, limit)
+  local m, n = #a, #b
+  if abs(m - n) > limit then
+    return limit + 1
+  end
+  local before, last, row = {}, {}, {}
+  for j = 0, n do
+    last[j] = j
+  end
+  for i = 1, m do
+    row[0] = i
+    local best = i
+    local ca = a:byte(i)
+    for j = 1, n do
+      local cb = b:byte(j)
+      local d = last[j - 1] + (ca == cb and 0 or 1)
+      d = math.min(d, last[j] + 1, row[j - 1] + 1)
+      if i > 1 and j > 1 and ca == b:byte(j - 1) and a:byte(i - 1) == cb then
+        d = math.min(d, before[j - 2] + 1)
+      end
+      row[j] = d
+      best = math.min(best, d)
+    end
+    if best > limit then
+      return limit + 1
+    end
+    before, last, row = last, row, before
+  end
+  return last[n]
+end
+
+--- The name in `names` nearest to `name`, or nil when none is near. Case and
+--- underscores do not count.
+---@param name string
+---@param names string[]
+---@return string|nil
+function M.nearest(name, names)
+  local plain = name:lower():gsub("_", "")
+  local limit = math.max(1, math.min(4, floor(#plain / 3)))
+  local best, best_distance = nil, limit + 1
+  for i = 1, #names do
+    local candidate = names[i]:lower():gsub("_", "")
+    local d = distance(plain, candidate, limit)
+    if d < best_distance then
+      best, best_distance = names[i], d
+    end
+  end
+  return best
+end
+
+--- Hint for an unknown name: the nearest known one, else all of them.
+---@param name string
+---@param names string[]
+---@param what string  "option", "flag"
+---@return string|nil
+function M.suggestion(name, names, what)
+  local near = M.nearest(name, names)
+  if near ~= nil then
+    return "did you mean " .. near .. "?"
+  elseif #names == 0 then
+    return "there are no " .. what .. "s"
+  elseif #names <= 24 then
+    return what .. "s are " .. table.concat(names, ", ")
+  end
+  return nil
+end
+
+return M

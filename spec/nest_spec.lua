@@ -1,0 +1,122 @@
+--- tf.nest.
+local nest = require "tfdist.nest"
+
+local function kind_of(fn, ...)
+  local ok, e = pcall(fn, ...)
+  assert.is_false(ok)
+  return e.kind, e.message
+end
+
+describe("nest.flatten", function()
+  it("lists leaves: list elements first, then keys in order", function()
+    assert.same({ 1, 2, 3, 4, 5, n = 5 },
+      nest.flatten { 1, { 2, 3 }, b = 5, a = { 4 } })
+  end)
+
+  it("gives a list of one for a leaf", function()
+    assert.same({ 7, n = 1 }, nest.flatten(7))
+    assert.same({ n = 1 }, nest.flatten(nil))
+  end)
+
+  it("keeps nil elements of counted lists", function()
+    assert.equal(3, nest.flatten({ 1, nil, nil, n = 3 }).n)
+    assert.equal(0, nest.flatten({ n = 0 }).n)
+  end)
+
+  it("takes tables with a metatable as leaves", function()
+    local object = setmetatable({ 1, 2 }, {})
+    assert.equal(object, nest.flatten({ object })[1])
+    assert.is_false(nest.is_nested(object))
+    assert.is_true(nest.is_nested {})
+  end)
+
+  it("refuses a table that contains itself", function()
+    local t = {}
+    t[1] = t
+    assert.equal("ValueError", (kind_of(nest.flatten, t)))
+    assert.equal("ValueError", (kind_of(nest.map_structure, tostring, t)))
+    assert.equal("ValueError", (kind_of(nest.assert_same_structure, t, t)))
+  end)
+
+  it("takes 200 levels", function()
+    local t = 1
+    for _ = 1, 200 do
+      t = { t }
+    end
+    assert.same({ 1, n = 1 }, nest.flatten(t))
+    assert.equal("ValueError", (kind_of(nest.flatten, { t })))
+  end)
+end)
+
+describe("nest.map_structure", function()
+  it("keeps the structure", function()
+    local got = nest.map_structure(function(x)
+      return x * 2
+    end, { 1, { a = 2, b = { 3 } } })
+    assert.same({ 2, { a = 4, b = { 6 } } }, got)
+  end)
+
+  it("takes corresponding leaves of several structures", function()
+    local function add(...)
+      local sum = 0
+      for i = 1, select("#", ...) do
+        sum = sum + select(i, ...)
+      end
+      return sum
+    end
+    assert.same({ 11, { x = 22 } },
+      nest.map_structure(add, { 1, { x = 2 } }, { 10, { x = 20 } }))
+    assert.same({ 111, { x = 222 } }, nest.map_structure(add,
+      { 1, { x = 2 } }, { 10, { x = 20 } }, { 100, { x = 200 } }))
+  end)
+
+  it("keeps the count of a list with nil results", function()
+    local got = nest.map_structure(function() return nil end, { 1, 2, n = 2 })
+    assert.equal(2, got.n)
+  end)
+
+  it("names the place where structures differ", function()
+    local kind, message = kind_of(nest.map_structure, math.max,
+      { 1, { x = 2 } }, { 1, { y = 2 } })
+    assert.equal("ValueError", kind)
+    assert.truthy(message:find("element [2]", 1, true))
+  end)
+
+  it("needs a function", function()
+    assert.equal("TypeError", (kind_of(nest.map_structure, 1, {})))
+  end)
+
+  it("may be left by a yield and gone on with", function()
+    local co = coroutine.wrap(function()
+      return nest.map_structure(coroutine.yield, { 1, { 2 } })
+    end)
+    assert.equal(1, co())
+    assert.equal(2, co("a"))
+    assert.same({ "a", { "b" } }, co("b"))
+  end)
+end)
+
+describe("nest.pack_sequence_as", function()
+  it("is the inverse of flatten", function()
+    local shape = { 1, { a = 2, b = { 3, 4 } }, z = 5 }
+    assert.same(shape, nest.pack_sequence_as(shape, nest.flatten(shape)))
+    assert.equal(9, nest.pack_sequence_as(0, { 9 }))
+  end)
+
+  it("refuses another number of leaves", function()
+    assert.equal("ValueError", (kind_of(nest.pack_sequence_as, { 1, 2 }, { 1 })))
+  end)
+end)
+
+describe("nest.assert_same_structure", function()
+  it("compares tables and keys, not leaves", function()
+    nest.assert_same_structure({ 1, { a = 2 } }, { "x", { a = false } })
+    for _, pair in ipairs {
+      { { 1 }, { 1, 2 } }, { { 1 }, 1 }, { { a = 1 }, { b = 1 } },
+      { { 1 }, { a = 1 } },
+    } do
+      assert.equal("ValueError",
+        (kind_of(nest.assert_same_structure, pair[1], pair[2])))
+    end
+  end)
+end)

@@ -1,0 +1,219 @@
+--- The calling rule.
+local options = require "tfdist.options"
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local function parse(signature, ...)
+  return options.parser("f", signature)(...)
+end
+
+local function caught(fn, ...)
+  local ok, e = pcall(fn, ...)
+  assert.is_false(ok)
+  return e
+end
+
+describe("a signature", function()
+  it("reads names, kinds and defaults", function()
+    local sig = options.signature("f", "a b:t? c:e(x|y)=y d=-1.5 e='two words' "
+      .. "f=true g=nil h:l=nil i=float32 j=inf")
+    assert.equal(10, sig.n)
+    assert.same({ true, false, false }, { sig.required[1], sig.required[2],
+      sig.required[3] })
+    assert.equal("e(x|y)", sig.kinds[3])
+    assert.equal("t?", sig.kinds[2])
+    assert.same({ "y", -1.5, "two words", true }, { sig.defaults[3],
+      sig.defaults[4], sig.defaults[5], sig.defaults[6] })
+    assert.is_nil(sig.defaults[7])
+    assert.equal("float32", sig.defaults[9])
+    assert.equal(math.huge, sig.defaults[10])
+  end)
+end)
+
+describe("positional arguments", function()
+  it("arrive in order, with defaults for what is left out", function()
+    assert.same({ 1, 2, 3 }, { parse("a b=2 c=3", 1) })
+    assert.same({ 1, 7, 3 }, { parse("a b=2 c=3", 1, 7) })
+    assert.same({ 1, 2, 9 }, { parse("a b=2 c=3", 1, nil, 9) })
+  end)
+
+  it("keep false", function()
+    assert.same({ 1, false }, { parse("a b=true", 1, false) })
+  end)
+
+  it("may be lists in optional positions", function()
+    local _, axis = parse("a axis=nil", 1, { 0, 1 })
+    assert.same({ 0, 1 }, axis)
+    _, axis = parse("a axis=nil", 1, { 5, n = 3 })
+    assert.same({ 5, n = 3 }, axis)
+  end)
+
+  it("may be any table in required positions", function()
+    for _, value in ipairs { {}, { 1, 2 }, { b = 1 }, { other = 1 } } do
+      local a, b = parse("a b=2", value)
+      assert.equal(value, a)
+      assert.equal(2, b)
+    end
+  end)
+
+  it("may be tables with a metatable anywhere", function()
+    local object = setmetatable({ b = 1 }, {})
+    local a, b = parse("a=nil b=2", object)
+    assert.equal(object, a)
+    assert.equal(2, b)
+  end)
+end)
+
+describe("a trailing options table", function()
+  it("gives arguments by name", function()
+    assert.same({ 1, 5, 6 }, { parse("a b=2 c=3", 1, { c = 6, b = 5 }) })
+    assert.same({ 1, 5, 6 }, { parse("a b=2 c=3", 1, 5, { c = 6 }) })
+    assert.same({ 1, 2, 3 }, { parse("a b=2 c=3", 1, {}) })
+  end)
+
+  it("may come after all positions", function()
+    assert.same({ 1, 2 }, { parse("a b", 1, 2, {}) })
+  end)
+
+  it("may be the only argument of a constructor", function()
+    assert.same({ 4, 3 }, { parse("a=2 b=3", { a = 4 }) })
+  end)
+
+  it("may give all required arguments when it names them", function()
+    assert.same({ 1, 2, 3 }, { parse("a b c=3", { a = 1, b = 2 }) })
+    local a, b = parse("a b=2", { a = 1 })
+    assert.same({ a = 1 }, a)
+    assert.equal(2, b)
+  end)
+
+  it("names the nearest option for an unknown key", function()
+    local e = caught(options.parser("Adam", "learning_rate=0.001 beta_1=0.9"),
+      { learningrate = 1 })
+    assert.equal("ValueError", e.kind)
+    assert.equal('Adam: unknown option "learningrate"', e.message)
+    assert.equal("did you mean learning_rate?", e.hint)
+    e = caught(options.parser("sum", "x axis=nil keepdims=false"), 1,
+      { keep_dim = true })
+    assert.equal("did you mean keepdims?", e.hint)
+  end)
+
+  it("lists the options when none is near", function()
+    local e = caught(options.parser("f", "x axis=nil"), 1, { zzzzzz = 1 })
+    assert.equal("options are x, axis", e.hint)
+  end)
+
+  it("is a value where the parameter takes tables", function()
+    local out = { out = 1 }
+    local x, y, epochs = parse("x y:table=nil epochs=1", 0, out)
+    assert.same({ 0, out, 1 }, { x, y, epochs })
+    x, y, epochs = parse("x y:table=nil epochs=1", 0, { epochs = 2 })
+    assert.same({ 0, nil, 2 }, { x, y, epochs })
+  end)
+
+  it("cannot mix list elements and options", function()
+    local e = caught(options.parser("f", "x axis=nil"), 1, { 1, axis = 2 })
+    assert.equal("ValueError", e.kind)
+  end)
+
+  it("cannot repeat a positional argument", function()
+    local e = caught(options.parser("f", "x axis=nil"), 1, 0, { axis = 2 })
+    assert.equal("TypeError", e.kind)
+    assert.truthy(e.message:find("axis is given twice", 1, true))
+  end)
+end)
+
+describe("a wrong number of arguments", function()
+  it("is a TypeError that names the parameters", function()
+    local e = caught(options.parser("f", "a b=nil"), 1, 2, 3)
+    assert.equal("TypeError", e.kind)
+    assert.equal("f: takes at most 2 arguments (a, b), got 3", e.message)
+  end)
+
+  it("is a TypeError that names what is missing", function()
+    local e = caught(options.parser("f", "a b"), 1)
+    assert.equal("TypeError", e.kind)
+    assert.equal("f: missing argument b", e.message)
+    e = caught(options.parser("f", "a b=1"))
+    assert.equal("f: missing argument a", e.message)
+  end)
+end)
+
+describe("wrapped functions", function()
+  it("agree with the rule for every shape of signature", function()
+    -- Oracle: assignment by position. Formula values, patterns of required
+    -- and optional parameters up to five.
+    for n = 0, 5 do
+      for required = 0, n do
+        local parts = {}
+        for i = 1, n do
+          parts[i] = i <= required and "p" .. i or "p" .. i .. "=" .. -i
+        end
+        local fn = options.wrap("f", table.concat(parts, " "), function(...)
+          return select("#", ...), { ... }
+        end)
+        for given = required, n do
+          local args, want = {}, {}
+          for i = 1, n do
+            args[i] = i <= given and i * 10 or nil
+            want[i] = i <= given and i * 10 or -i
+          end
+          local count, got = fn(unpack(args, 1, given))
+          assert.equal(n, count)
+          assert.same(want, got)
+        end
+      end
+    end
+  end)
+
+  it("pass all results on", function()
+    local fn = options.wrap("f", "a", function(a)
+      return a, nil, a
+    end)
+    assert.equal(3, select("#", fn(1)))
+  end)
+end)
+
+describe("methods", function()
+  local class = {}
+  local run = options.method("Strategy.run", "fn args=nil", function(self, fn)
+    return self, fn
+  end, function(x)
+    return getmetatable(x) == class
+  end, "strategy")
+
+  it("get self and the values", function()
+    local object = setmetatable({}, class)
+    local self, fn = run(object, print)
+    assert.equal(object, self)
+    assert.equal(print, fn)
+  end)
+
+  it("called with a dot raise a TypeError with the right form", function()
+    local e = caught(run, print)
+    assert.equal("TypeError", e.kind)
+    assert.equal("Strategy.run: the first argument must be the strategy "
+      .. "itself, got a function", e.message)
+    assert.equal("call strategy:run(fn, args) with a colon", e.hint)
+  end)
+end)
+
+describe("checks of values", function()
+  it("accept whole numbers in range only", function()
+    assert.equal(3, options.integer("f", "n", 3, 1, 4))
+    assert.equal("ValueError", caught(options.integer, "f", "n", 1.5).kind)
+    assert.equal("f: n must be a whole number, got 1.5",
+      caught(options.integer, "f", "n", 1.5).message)
+    assert.equal("TypeError", caught(options.integer, "f", "n", "1").kind)
+    assert.equal("ValueError", caught(options.integer, "f", "n", 5, 1, 4).kind)
+  end)
+
+  it("take enumerations in any case", function()
+    local choice, position = options.choice("f", "op", "Mean",
+      { "sum", "mean" })
+    assert.equal("mean", choice)
+    assert.equal(1, position)
+    local e = caught(options.choice, "f", "op", "maen", { "sum", "mean" })
+    assert.equal("ValueError", e.kind)
+    assert.equal("did you mean mean?", e.hint)
+  end)
+end)
