@@ -54,7 +54,7 @@ int tfd_config_set_device_threads(int count) {
   return TFD_OK;
 }
 
-/* --- environment -------------------------------------------------------------- */
+/* --- environment ---------------------------------------------------------- */
 
 /* *value_p is left alone when the variable is unset or empty. */
 static int env_int(const char *name, int low, int high, int *value_p) {

@@ -35,7 +35,7 @@ static int check_range(const char *what, const tfd__buffer *b, size_t offset,
                    bytes, offset, b->bytes);
 }
 
-/* --- host to buffer -------------------------------------------------------- */
+/* --- host to buffer ------------------------------------------------------- */
 
 /* In the ring: ints[0] = bytes, and the bytes behind the ints. */
 static int write_staged(const tfd__call *call) {
@@ -87,7 +87,7 @@ int tfd__host_read(const tfd__buffer *b, size_t offset, void *data,
   return TFD_OK;
 }
 
-/* --- device to device ------------------------------------------------------- */
+/* --- device to device ----------------------------------------------------- */
 
 static int copy_views(const tfd__call *call) {
   tfd__copy_bytes(tfd__out(call, 0)->data, tfd__in(call, 0)->data,

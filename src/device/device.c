@@ -23,7 +23,7 @@ static void in_forked_child(void) {
   atomic_store(&tfd__rt.forked, true);
 }
 
-/* --- making devices ---------------------------------------------------------- */
+/* --- making devices ------------------------------------------------------- */
 
 /* Devices live for ever; the count exists only for the handle's form. */
 static void device_destroy(void *self) {
@@ -76,7 +76,7 @@ free_device:
   return rc;
 }
 
-/* --- start -------------------------------------------------------------------- */
+/* --- start ---------------------------------------------------------------- */
 
 static void free_devices(tfd_device **devices, int n) {
   int i;
@@ -174,7 +174,7 @@ __attribute__((destructor)) static void stop(void) {
   tfd__rt.n = 0;
 }
 
-/* --- public -------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 static bool has_type(const tfd_device *d, const char *type) {
   return type == NULL || type[0] == '\0' ||

@@ -50,7 +50,7 @@ void tfd__set_oom_hook(void (*fn)(char *text, size_t n)) {
   oom_hook = fn;
 }
 
-/* --- size classes ------------------------------------------------------------ */
+/* --- size classes --------------------------------------------------------- */
 
 static int class_of(size_t bytes, size_t *capacity_p) {
   uint64_t top = 0;
@@ -70,7 +70,7 @@ static int class_of(size_t bytes, size_t *capacity_p) {
   return FINE_CLASSES + 4 * (bits - FINE_BITS) + (int)quarter - 4;
 }
 
-/* --- buffers ------------------------------------------------------------------- */
+/* --- buffers -------------------------------------------------------------- */
 
 static void buffer_destroy(void *self) {
   tfd__buffer *b = self;
@@ -101,7 +101,7 @@ static void count_live(tfd__pool *pool, size_t bytes, size_t capacity) {
   if (pool->current > pool->peak) pool->peak = pool->current;
 }
 
-/* --- getting memory ------------------------------------------------------------ */
+/* --- getting memory ------------------------------------------------------- */
 
 /* Count `bytes` more as held; false over the limit. */
 static bool reserve(tfd__pool *pool, size_t bytes) {
@@ -185,7 +185,7 @@ static int grow(tfd__pool *pool, tfd__buffer *b) {
   }
 }
 
-/* --- giving memory back --------------------------------------------------------- */
+/* --- giving memory back --------------------------------------------------- */
 
 static bool is_idle(const tfd__buffer *b) {
   return tfd__counter_get(&b->device->stream->done) >= b->free_seq;
@@ -296,7 +296,7 @@ static void trim_all(const tfd__backend *backend) {
   }
 }
 
-/* --- the allocator's face -------------------------------------------------------- */
+/* --- the allocator's face ------------------------------------------------- */
 
 static int out_of_memory(const tfd__pool *pool, size_t bytes) {
   char more[512] = "";
@@ -420,7 +420,7 @@ void tfd__pool_free(tfd__pool *pool) {
   tfd__free(pool);
 }
 
-/* --- public ---------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 int tfd_device_memory(tfd_device *device, int64_t *current_p, int64_t *peak_p,
                       int64_t *reserved_p) {

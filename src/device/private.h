@@ -73,7 +73,7 @@ typedef struct tfd__target {
 void tfd__board_wait(const tfd__target targets[TFD_TARGETS], int weight,
                      tfd__deadline until);
 
-/* --- failures -------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------- */
 
 /* The first error of a stream, shared by the streams that depend on its
 ** results. Guarded by the board's mutex except `refs`. Calls submitted before
@@ -85,7 +85,7 @@ typedef struct tfd__failure {
   tfd__error error;
 } tfd__failure;
 
-/* --- streams ---------------------------------------------------------------- */
+/* --- streams -------------------------------------------------------------- */
 
 typedef enum tfd__command_kind {
   TFD_COMMAND_CALL = 0,
@@ -184,7 +184,8 @@ int tfd__stream_open(tfd__stream *s);
 void tfd__failure_keep(tfd__stream *s, const tfd__call *call, uint64_t seq);
 /* Must this command be dropped? Forgets a failure that is over. */
 bool tfd__failure_drops(tfd__stream *s, const tfd__command *command);
-/* `s` goes on with results of `from` up to position seq: inherit its failure. */
+/* `s` goes on with results of `from` up to position seq: take over its failure.
+** `at` is the position in `s`. */
 void tfd__failure_inherit(tfd__stream *s, uint64_t at, tfd__stream *from,
                           uint64_t seq, const tfd__command *command);
 /* Raise and end the failure of a call up to seq, if there is one. */
@@ -196,12 +197,12 @@ void tfd__copy_bytes(void *to, const void *from, size_t bytes);
 /* Cores for kernels on this thread; free when nothing changes. */
 void tfd__use_threads(int n);
 
-/* --- memory ---------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 int tfd__pool_new(tfd_device *device, size_t limit, tfd__pool **pool_p);
 void tfd__pool_free(tfd__pool *pool); /* no buffer may be live */
 
-/* --- configuration and runtime ---------------------------------------------- */
+/* --- configuration and runtime -------------------------------------------- */
 
 typedef struct tfd__config {
   int cpu_devices;    /* 0 = not set */

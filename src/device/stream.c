@@ -21,7 +21,7 @@ void tfd__use_threads(int n) {
   tfd__threads_set(n);
 }
 
-/* --- running ---------------------------------------------------------------- */
+/* --- running -------------------------------------------------------------- */
 
 static int run_inline(tfd__stream *s, const tfd__call *call) {
   uint64_t seq = atomic_load_explicit(&s->head.value, memory_order_relaxed);
@@ -159,7 +159,7 @@ int tfd__stream_after_seq(tfd_device *waiter, tfd_device *device,
   return TFD_OK;
 }
 
-/* --- waiting ---------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
 static int check_wait(const tfd__stream *s, uint64_t seq,
                       tfd__deadline until) {
@@ -241,7 +241,7 @@ bool tfd__stream_is_inline(const tfd_device *device) {
   return !device->stream->queued;
 }
 
-/* --- life -------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------- */
 
 int tfd__stream_new(tfd_device *device, bool queued, tfd__stream **s_p) {
   tfd__stream *s = tfd__alloc_aligned(64, sizeof *s);
