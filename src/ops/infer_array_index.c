@@ -360,10 +360,6 @@ int tfd__infer_unique(tfd__infer *s) {
   return tfd__infer_out(s, 3, TFD_INT64, NULL, 0);
 }
 
-int tfd__infer_where_count(tfd__infer *s) {
-  return tfd__infer_out(s, 0, TFD_INT64, NULL, 0);
-}
-
 int tfd__infer_where_indices(tfd__infer *s) {
   int64_t dims[2] = {s->ints[0], s->in[0]->rank};
 

@@ -90,16 +90,7 @@ static int64_t count_true(const uint8_t *truth, int64_t n) {
   return count;
 }
 
-int tfd__cpu_where_count(const tfd__call *call) {
-  const tfd__view *x = tfd__in(call, 0);
-  const uint8_t *truth = truths(call, x);
-
-  if (truth == NULL) return TFD_RESOURCE_EXHAUSTED;
-  *(int64_t *)tfd__out(call, 0)->data = count_true(truth, x->numel);
-  return TFD_OK;
-}
-
-/* ints: count, what where_count said about the same input. */
+/* ints: count, the number of true elements. */
 int tfd__cpu_where_indices(const tfd__call *call) {
   const tfd__view *x = tfd__in(call, 0);
   const uint8_t *truth = truths(call, x);
