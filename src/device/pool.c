@@ -75,6 +75,7 @@ static int class_of(size_t bytes, size_t *capacity_p) {
 static void buffer_destroy(void *self) {
   tfd__buffer *b = self;
   tfd__pool *pool = b->device->pool;
+  int64_t bytes = (int64_t)b->bytes; /* the next owner's after the unlock */
 
   /* In a forked child a lock may be held for ever. */
   if (!TFD_LIKELY(!tfd__is_forked())) return;
@@ -82,10 +83,10 @@ static void buffer_destroy(void *self) {
   tfd__spin_lock(&pool->lock);
   b->next = pool->free[b->size_class];
   pool->free[b->size_class] = b;
-  pool->current -= (int64_t)b->bytes;
+  pool->current -= bytes;
   pool->in_use -= (int64_t)b->capacity;
   tfd__spin_unlock(&pool->lock);
-  tfd__memory_adjust(-(int64_t)b->bytes);
+  tfd__memory_adjust(-bytes);
 }
 
 static const tfd__type buffer_type = {
