@@ -198,6 +198,29 @@ function M.wrap(x)
   return e
 end
 
+--- Raise what Ctrl-C raises.
+function M.interrupted()
+  error(make("Cancelled", "interrupted", nil, nil, nil, 2), 0)
+end
+
+--- All there is to say about an uncaught error: its text and the user's frames.
+---@param x any what was raised
+---@param level? integer where the stack begins, as in traceback
+---@return string
+function M.report(x, level)
+  if M.is_error(x) then
+    return tostring(x) .. "\n" .. x.traceback
+  elseif type(x) == "string" or type(x) == "number" then
+    return x .. "\n" .. M.traceback((level or 1) + 1)
+  end
+  local mt = getmetatable(x)
+  if type(mt) == "table" and mt.__tostring then
+    return tostring(x)
+  end
+  return ("(error object is a %s value)\n%s"):format(type(x),
+    M.traceback((level or 1) + 1))
+end
+
 --- Add a line of context ("in layer \"dense\"") to an error object on its way
 --- up; other values are left alone. Returns the value.
 function M.note(x, text)

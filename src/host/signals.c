@@ -1,0 +1,61 @@
+/* Ctrl-C: the first asks, the second ends the process. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/host.h"
+
+static lua_State *volatile running = NULL;
+static volatile sig_atomic_t count = 0;
+
+/* Runs at the next instruction of the interrupted thread. */
+static void stop_hook(lua_State *L, lua_Debug *ar) {
+  (void)ar;
+  lua_sethook(L, NULL, 0, 0);
+  if (!tfd_is_interrupted()) return; /* a tfdist call has raised already */
+  tfd_interrupt(false);
+  lua_getfield(L, LUA_REGISTRYINDEX, "tfdist.interrupted");
+  if (lua_isfunction(L, -1)) lua_call(L, 0, 0);
+  luaL_error(L, "interrupted");
+}
+
+/* lua_sethook is the one Lua function that is made for signal handlers. */
+static void on_interrupt(int number) {
+  (void)number;
+  if (count > 0) _exit(TFD_EXIT_INTERRUPT);
+  count = 1;
+  tfd_interrupt(true);
+  if (running != NULL)
+    lua_sethook(running, stop_hook,
+                LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+}
+
+void tfd__signals_running(lua_State *L) {
+  lua_State *before = running;
+
+  running = L;
+  /* A signal that came while `before` was ending: its hook never ran. */
+  if (L != before && count > 0 && tfd_is_interrupted())
+    lua_sethook(L, stop_hook, LUA_MASKCALL | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+}
+
+lua_State *tfd__signals_current(void) { return running; }
+
+bool tfd__signals_seen(void) { return count > 0; }
+
+void tfd__signals_reset(void) {
+  count = 0;
+  tfd_interrupt(false);
+}
+
+void tfd__signals_open(lua_State *L) {
+  struct sigaction old;
+  struct sigaction now;
+
+  running = L;
+  memset(&now, 0, sizeof now);
+  now.sa_handler = on_interrupt;
+  sigemptyset(&now.sa_mask);
+  if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler == SIG_IGN) return;
+  sigaction(SIGINT, &now, NULL); /* no SA_RESTART: reads must wake up */
+}
