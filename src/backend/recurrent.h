@@ -1,0 +1,39 @@
+#ifndef TFD_BACKEND_RECURRENT_H
+#define TFD_BACKEND_RECURRENT_H
+/* L2 backend: sizes of recurrent layers, for inference and kernels. May
+** include base, types. */
+
+#include "types/types.h"
+
+typedef struct tfd__recurrent {
+  int64_t steps;
+  int64_t batch;
+  int64_t depth; /* of the inputs */
+  int64_t units;
+  int64_t gates; /* 4 for LSTM, 3 for GRU */
+} tfd__recurrent;
+
+/* First bytes of a workspace: which code wrote it, so that the backward pass
+** reads what the forward pass left. */
+#define TFD_WORKSPACE_HEADER 64
+enum { TFD_WORKSPACE_PLAIN = 1, TFD_WORKSPACE_ONEDNN = 2 };
+
+/* Bytes that hold what any of our implementations keeps from the forward pass
+** for the backward pass. oneDNN pads rows to its taste (at most 48 elements)
+** and stores states for two layers, hence the generous second part. */
+static inline int64_t tfd__recurrent_workspace(const tfd__recurrent *r,
+                                               int dtype) {
+  int64_t size = (int64_t)tfd__dtype_size(dtype);
+  int64_t widest = r->depth > r->units ? r->depth : r->units;
+  int64_t rows = r->steps * r->batch;
+  int64_t plain = rows * 5 * r->units;
+  int64_t states = 6 * (r->steps + 1) * r->batch * (widest + 48);
+  int64_t gates = rows * ((r->gates + 1) * r->units + 96);
+
+  if (dtype == TFD_FLOAT64)
+    return TFD_WORKSPACE_HEADER + plain * size;
+  return TFD_WORKSPACE_HEADER +
+         4 * (states + gates + 16 * r->units) + 32 * 4096;
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* Inference of the fused recurrent layers. */
+#include "backend/recurrent.h"
+#include "ops/ops.h"
+
+/* An optional operand of exactly these sizes and of the inputs' dtype. */
+static int check_operand(tfd__infer *s, int i, const int64_t *dims, int rank) {
+  const tfd__view *v = s->in[i];
+  char name[32];
+  char have[TFD_SHAPE_TEXT];
+  char want[TFD_SHAPE_TEXT];
+  bool same = true;
+
+  if (v == NULL) return TFD_OK;
+  TFD_TRY(tfd__check_same_dtype(s, 0, i));
+  for (int a = 0; a < rank && v->rank == rank; a++)
+    same = same && v->dims[a] == dims[a];
+  if (v->rank == rank && same) return TFD_OK;
+  return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s is %s; expected %s", s->name,
+                   tfd__arg_name(s, i, name), tfd__shape_text(v, have),
+                   tfd__dims_text(dims, rank, want));
+}
+
+/* Sizes from inputs {steps, batch, depth} and recurrent_kernel {units, gates *
+** units}; checks the four weights and h. */
+static int sizes(tfd__infer *s, int64_t gates, tfd__recurrent *r) {
+  const tfd__view *u = s->in[2];
+  char shape[TFD_SHAPE_TEXT];
+  int bias = gates == 4 ? 1 : 2;
+
+  TFD_TRY(tfd__check_float(s, 0));
+  TFD_TRY(tfd__check_rank(s, 0, 3));
+  TFD_TRY(tfd__check_rank(s, 2, 2));
+  if (u->dims[0] < 1 || u->dims[1] != gates * u->dims[0])
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: recurrent_kernel is %s; expected {units, %d * units}",
+                     s->name, tfd__shape_text(u, shape), (int)gates);
+  *r = (tfd__recurrent){s->in[0]->dims[0], s->in[0]->dims[1],
+                        s->in[0]->dims[2], u->dims[0], gates};
+  TFD_TRY(check_operand(s, 1, (int64_t[]){r->depth, u->dims[1]}, 2));
+  TFD_TRY(check_operand(s, 2, (int64_t[]){r->units, u->dims[1]}, 2));
+  TFD_TRY(check_operand(s, 3,
+                        bias == 1 ? (int64_t[]){u->dims[1], 0}
+                                  : (int64_t[]){2, u->dims[1]},
+                        bias));
+  return check_operand(s, 4, (int64_t[]){r->batch, r->units}, 2);
+}
+
+/* sequence, then one state for each of `states`, then the workspace. */
+static int outputs(tfd__infer *s, const tfd__recurrent *r, int states) {
+  int dtype = s->in[0]->dtype;
+  int64_t bytes = s->ints[0] ? tfd__recurrent_workspace(r, dtype) : 0;
+  int64_t state[2] = {r->batch, r->units};
+
+  TFD_TRY(tfd__infer_outputs(s, states + 2));
+  TFD_TRY(tfd__infer_out(s, 0, dtype,
+                         (int64_t[]){r->steps, r->batch, r->units}, 3));
+  for (int i = 1; i <= states; i++)
+    TFD_TRY(tfd__infer_out(s, i, dtype, state, 2));
+  return tfd__infer_out(s, states + 1, TFD_UINT8, &bytes, 1);
+}
+
+int tfd__infer_lstm(tfd__infer *s) {
+  tfd__recurrent r;
+
+  TFD_TRY(sizes(s, 4, &r));
+  TFD_TRY(check_operand(s, 5, (int64_t[]){r.batch, r.units}, 2));
+  return outputs(s, &r, 2);
+}
+
+int tfd__infer_gru(tfd__infer *s) {
+  tfd__recurrent r;
+
+  TFD_TRY(sizes(s, 3, &r));
+  return outputs(s, &r, 1);
+}
+
+/* Gradients of x, kernel, recurrent kernel, bias and the states; `at` is
+** where the saved outputs start among the inputs. */
+static int gradients(tfd__infer *s, const tfd__recurrent *r, int states) {
+  int dtype = s->in[0]->dtype;
+  int at = 4 + states;
+  int64_t wide = r->gates * r->units;
+  int64_t state[2] = {r->batch, r->units};
+  int64_t sequence[3] = {r->steps, r->batch, r->units};
+  int64_t bytes = tfd__recurrent_workspace(r, dtype);
+
+  TFD_TRY(check_operand(s, at, sequence, 3));
+  for (int i = 0; i < states; i++) {
+    TFD_TRY(check_operand(s, at + 1 + i, state, 2));
+    TFD_TRY(check_operand(s, at + 3 + states + i, state, 2));
+  }
+  TFD_TRY(check_operand(s, at + 2 + states, sequence, 3));
+  if (s->in[at + 1 + states]->dtype != TFD_UINT8 ||
+      s->in[at + 1 + states]->numel != bytes)
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: the workspace has %lld elements; expected that of a "
+                     "forward pass with training = true (%lld bytes)",
+                     s->name, (long long)s->in[at + 1 + states]->numel,
+                     (long long)bytes);
+  TFD_TRY(tfd__infer_outputs(s, 4 + states));
+  TFD_TRY(tfd__infer_like(s, 0, s->in[0]));
+  TFD_TRY(tfd__infer_like(s, 1, s->in[1]));
+  TFD_TRY(tfd__infer_like(s, 2, s->in[2]));
+  TFD_TRY(tfd__infer_out(s, 3, dtype,
+                         r->gates == 4 ? &wide : (int64_t[]){2, wide},
+                         r->gates == 4 ? 1 : 2));
+  for (int i = 0; i < states; i++)
+    TFD_TRY(tfd__infer_out(s, 4 + i, dtype, state, 2));
+  return TFD_OK;
+}
+
+int tfd__infer_lstm_grad(tfd__infer *s) {
+  tfd__recurrent r;
+
+  TFD_TRY(sizes(s, 4, &r));
+  TFD_TRY(check_operand(s, 5, (int64_t[]){r.batch, r.units}, 2));
+  return gradients(s, &r, 2);
+}
+
+int tfd__infer_gru_grad(tfd__infer *s) {
+  tfd__recurrent r;
+
+  TFD_TRY(sizes(s, 3, &r));
+  return gradients(s, &r, 1);
+}
