@@ -91,7 +91,8 @@ function M.integers(x, what, name)
       :format(what, name, text.describe(x)))
   end
   local list = {}
-  for i = 1, x.n or #x do
+  local n = x.n or #x
+  for i = 1, n do
     local value = x[i]
     if type(value) == "userdata" and is_operand(value) then
       value = raw.item(raw.operand_tensor(value))

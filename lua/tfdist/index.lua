@@ -140,16 +140,28 @@ local function survey(list, n, dims)
   return #dims - used, dots
 end
 
-local function fill_lists(ints, dims)
+-- Attribute slots of strided_slice, one list for each rank: only the entries
+-- of that rank's axes ever change.
+local slots = {}
+
+-- Slots that take everything.
+local function whole(dims)
   local rank = #dims
-  for i = 1, 3 * LIST + 1 do
-    ints[i] = 0
+  local ints = slots[rank]
+  if ints == nil then
+    ints = {}
+    for i = 1, 3 * LIST + 1 do
+      ints[i] = 0
+    end
+    ints[1], ints[LIST + 1], ints[2 * LIST + 1] = rank, rank, rank
+    slots[rank] = ints
   end
-  ints[1], ints[LIST + 1], ints[2 * LIST + 1] = rank, rank, rank
   for axis = 1, rank do
+    ints[1 + axis] = 0
     ints[LIST + 1 + axis] = dims[axis]
     ints[2 * LIST + 1 + axis] = 1
   end
+  return ints
 end
 
 local function set(ints, axis, begin, stop, step)
@@ -162,8 +174,7 @@ local function slice(x, list)
   local dims = dims_of(raw.operand_tensor(x))
   local n = length(list)
   local left, dots = survey(list, n, dims)
-  local ints, new_axes = {}, {}
-  fill_lists(ints, dims)
+  local ints, new_axes = whole(dims), {}
   local axis, out, shrink = 1, 0, 0
   for i = 1, n do
     local entry = plain(list[i])
@@ -201,8 +212,7 @@ local function row(x, i)
       "t:item() is its value")
   end
   local at = position(i, 1, dims)
-  local ints = {}
-  fill_lists(ints, dims)
+  local ints = whole(dims)
   set(ints, 1, at, at + 1, 1)
   ints[3 * LIST + 1] = 1
   return raw.op_run(op "strided_slice", { x, n = 1 }, ints)

@@ -109,16 +109,9 @@ function encoders.f(what, name, slot)
 end
 
 function encoders.l(what, name, slot)
-  return function(x, ints)
-    if x == nil then
-      ints[slot] = -1
-      return
-    end
-    if type(x) == "number" then
-      ints[slot] = 1
-      ints[slot + 1] = whole_of(x, what, name)
-      return
-    end
+  -- The usual list, plain whole numbers and nothing else, goes in directly;
+  -- anything else takes the careful way.
+  local function careful(x, ints)
     local list = convert.integers(x, what, name)
     local n = #list
     if n > LIST - 1 then
@@ -128,6 +121,29 @@ function encoders.l(what, name, slot)
     ints[slot] = n
     for i = 1, n do
       ints[slot + i] = list[i]
+    end
+  end
+  return function(x, ints)
+    if x == nil then
+      ints[slot] = -1
+    elseif type(x) == "number" then
+      ints[slot] = 1
+      ints[slot + 1] = whole_of(x, what, name)
+    elseif type(x) ~= "table" or getmetatable(x) ~= nil then
+      careful(x, ints)
+    else
+      local n = #x
+      if n >= LIST or next(x, n > 0 and n or nil) ~= nil then
+        return careful(x, ints)
+      end
+      ints[slot] = n
+      for i = 1, n do
+        local value = x[i]
+        if type(value) ~= "number" or value % 1 ~= 0 then
+          return careful(x, ints)
+        end
+        ints[slot + i] = value
+      end
     end
   end
 end
@@ -154,16 +170,16 @@ local function convert_list(what, name, x)
   return list
 end
 
--- Replace the first n values by operands; `marks[i]` is the argument's kind.
-local function convert_operands(what, names, marks, n, values)
+-- The operands for n values of which some are none yet; `marks[i]` is the
+-- argument's kind. Returns a list with `n`.
+local function convert_operands(what, names, marks, n, ...)
+  local values = { ... }
   local dtype, known = nil, false
   for i = 1, n do
     local x = values[i]
-    if not (type(x) == "userdata" and is_operand(x)) then
+    if x ~= nil and not (type(x) == "userdata" and is_operand(x)) then
       local mark = marks[i]
-      if x == nil then
-        values.n = n -- an absent optional operand, checked by the parser
-      elseif mark == "n" or mark == "n?" then
+      if mark == "n" or mark == "n?" then
         values[i] = convert.index_operand(x, what, names[i])
       else
         if not known then
@@ -173,6 +189,8 @@ local function convert_operands(what, names, marks, n, values)
       end
     end
   end
+  values.n = n -- absent optional operands leave holes
+  return values
 end
 
 --- Op functions ---------------------------------------------------------------
@@ -219,10 +237,47 @@ local function describe_op(op)
   return info
 end
 
+-- Text of the function that runs an op on the values of its parameters, for
+-- a number of tensors and of attributes.
+local function runner_text(tensors, attributes)
+  local params, tests, encode, encoders_list = {}, {}, {}, {}
+  for i = 1, tensors + attributes do
+    params[i] = "a" .. i
+  end
+  for i = 1, tensors do
+    tests[i] = ("type(a%d) ~= 'userdata' or not is_operand(a%d)"):format(i, i)
+  end
+  for j = 1, attributes do
+    encoders_list[j] = ", e" .. j
+    encode[j] = ("e%d(a%d, ints, reals)"):format(j, tensors + j)
+  end
+  local inputs = table.concat(params, ", ", 1, tensors)
+  local comma = tensors > 0 and ", " or ""
+  return ([[
+local type, is_operand, run, convert, op, what, names, marks, ints, reals%s = ...
+return function(%s)
+  local inputs
+  if %s then
+    inputs = convert(what, names, marks, %d%s%s)
+  else
+    inputs = { %s }
+  end
+  %s
+  return run(op, inputs, ints, reals)
+end]]):format(table.concat(encoders_list), table.concat(params, ", "),
+    tensors > 0 and table.concat(tests, " or ") or "false", tensors, comma,
+    inputs, inputs, table.concat(encode, "\n  "))
+end
+
+local runners = {}
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+local load_text = rawget(_G, "loadstring") or load
+local SOURCE = debug.getinfo(1, "S").source
+
 local function run_op(info)
   local op, what, n = info.op, info.name, info.tensors
   local names, marks, encode = info.sig.names, info.sig.kinds, info.encode
-  local attributes, last = #encode, info.sig.n
+  local attributes = #encode
   local ints, reals = info.ints, info.reals
   if info.list then
     return function(list, ...)
@@ -233,20 +288,14 @@ local function run_op(info)
       return raw.op_run(op, inputs, ints, reals)
     end
   end
-  return function(...)
-    local values = { ... }
-    convert_operands(what, names, marks, n, values)
-    for j = 1, attributes do
-      encode[j](values[n + j], ints, reals)
-    end
-    for i = n + 1, last do
-      values[i] = nil
-    end
-    if n == 0 then
-      values.n = 0
-    end
-    return raw.op_run(op, values, ints, reals)
+  local key = n * 64 + attributes
+  local maker = runners[key]
+  if maker == nil then
+    maker = assert(load_text(runner_text(n, attributes), SOURCE))
+    runners[key] = maker
   end
+  return maker(type, is_operand, raw.op_run, convert_operands, op, what, names,
+    marks, ints, reals, unpack(encode, 1, attributes))
 end
 
 local functions, infos, parsed = {}, {}, {}

@@ -40,21 +40,10 @@ local function scatter(variable, method, op, indices, updates)
   return variable
 end
 
-local function column(indices)
-  return raw.op_run(raw.op_find "expand_dims", { indices, n = 1 }, { -1 })
-end
-
--- Products of the rows that share an index, 1 elsewhere.
-local function factors(tf, variable, values, indices)
-  return tf.math.unsorted_segment_prod(values, indices, #variable)
-end
-
+-- Ops with one index for each row, by method: the names are the same.
 local BY_ROW = {
-  scatter_update = "tensor_scatter_nd_update",
-  scatter_add = "tensor_scatter_nd_add",
-  scatter_sub = "tensor_scatter_nd_sub",
-  scatter_min = "tensor_scatter_nd_min",
-  scatter_max = "tensor_scatter_nd_max",
+  "scatter_update", "scatter_add", "scatter_sub", "scatter_mul",
+  "scatter_div", "scatter_min", "scatter_max",
 }
 
 local BY_POSITION = {
@@ -106,11 +95,12 @@ function M.install(methods, tf, is_self)
   end
   local SLICES = "sparse_delta use_locking=false name=nil"
 
-  for name, op in pairs(BY_ROW) do
-    -- Rows of IndexedSlices replace, are added to ... rows of the variable.
+  for _, name in ipairs(BY_ROW) do
+    -- Rows of IndexedSlices replace, are added to ... rows of the variable; a
+    -- row given twice counts twice.
     method(name, SLICES, function(self, delta)
       local values, indices = parts(self, name, delta)
-      return scatter(self, name, op, column(indices), values)
+      return scatter(self, name, name, indices, values)
     end)
   end
   for name, op in pairs(BY_POSITION) do
@@ -123,18 +113,6 @@ function M.install(methods, tf, is_self)
         convert.operand(updates, dtype, what, "updates"))
     end)
   end
-
-  --- Rows are multiplied; a row given twice is multiplied twice.
-  method("scatter_mul", SLICES, function(self, delta)
-    local values, indices = parts(self, "scatter_mul", delta)
-    return self:assign(self:read_value() * factors(tf, self, values, indices))
-  end)
-
-  --- Rows are divided; a row given twice is divided twice.
-  method("scatter_div", SLICES, function(self, delta)
-    local values, indices = parts(self, "scatter_div", delta)
-    return self:assign(self:read_value() / factors(tf, self, values, indices))
-  end)
 
   --- Slices with indices [b1..bm, k] replace rows inside each batch entry.
   --- Source: tf.Variable.batch_scatter_update
