@@ -8,7 +8,7 @@
 
 static tfd_tensor *one(tfd__grad *g) { return tfd__e_scalar(g, g->dy[0], 1.0); }
 
-/* --- one input -------------------------------------------------------------- */
+/* --- one input ------------------------------------------------------------ */
 
 /* dx = expr; x, y and dy are the op's tensors. */
 #define UNARY_RULE(name, expr)                                                 \
@@ -74,7 +74,7 @@ int tfd__grad_cast(tfd__grad *g) {
   return g->status;
 }
 
-/* --- two inputs --------------------------------------------------------------- */
+/* --- two inputs ----------------------------------------------------------- */
 
 /* dx = ex, dy = ey, each summed over the axes it was broadcast along. The
 ** inputs are a and b, the output is out, its gradient d. */
@@ -192,7 +192,7 @@ static int incomplete_gamma(tfd__grad *g, double sign) {
 int tfd__grad_igamma(tfd__grad *g) { return incomplete_gamma(g, 1.0); }
 int tfd__grad_igammac(tfd__grad *g) { return incomplete_gamma(g, -1.0); }
 
-/* --- more inputs ---------------------------------------------------------------- */
+/* --- more inputs ---------------------------------------------------------- */
 
 int tfd__grad_select(tfd__grad *g) {
   tfd_tensor *mask = g->in[0];

@@ -1,6 +1,7 @@
 /* Gradient rules of reductions and running sums. */
 #include "autograd/autograd.h"
 
+#include <math.h>
 #include <string.h>
 
 #define KEEPDIMS TFD_LIST_SLOTS
@@ -75,5 +76,127 @@ int tfd__grad_reduce_extreme(tfd__grad *g) {
   ties = E1A(reduce_sum, mask, ints, NULL);
   tfd__grad_set(g, 0,
                 MUL(mask, E2(divide, with_axes(g, g->dy[0]), ties)));
+  return g->status;
+}
+
+/* The product of the other elements along one axis, without dividing: zeros
+** are no special case. x has full rank; so has the result. */
+static tfd_tensor *others(tfd__grad *g, tfd_tensor *x, int axis) {
+  int64_t before[3] = {axis, 1, 0};
+  int64_t after[3] = {axis, 1, 1};
+
+  return MUL(E1A(cumprod, x, before, NULL), E1A(cumprod, x, after, NULL));
+}
+
+/* Axis by axis: partial[k] is reduced over the first k axes of the list. */
+int tfd__grad_reduce_prod(tfd__grad *g) {
+  const tfd__view *in = &g->in[0]->view;
+  unsigned axes = axes_of(g);
+  tfd_tensor *partial[TFD_MAX_RANK] = {g->in[0]};
+  int axis[TFD_MAX_RANK] = {0};
+  tfd_tensor *dx = with_axes(g, g->dy[0]);
+  int n = 0;
+
+  for (int d = 0; d < in->rank; d++) {
+    if ((axes >> d & 1u) != 0 && in->dims[d] != 1) axis[n++] = d;
+  }
+  for (int k = 1; k < n; k++) {
+    int64_t ints[TFD_LIST_SLOTS + 1] = {1, axis[k - 1]};
+
+    ints[KEEPDIMS] = 1;
+    partial[k] = E1A(reduce_prod, partial[k - 1], ints, NULL);
+  }
+  for (int k = n - 1; k >= 0; k--) {
+    dx = MUL(dx, others(g, partial[k], axis[k]));
+  }
+  tfd__grad_set(g, 0, dx);
+  return g->status;
+}
+
+/* exp(x - y), a softmax over the reduced axes; where y is infinite it is not
+** subtracted. */
+int tfd__grad_reduce_logsumexp(tfd__grad *g) {
+  tfd_tensor *y = g->out[0];
+  tfd_tensor *zero = tfd__e_scalar(g, y, 0.0);
+  tfd_tensor *shift = E3(select, E1(is_finite, y), y, zero);
+  tfd_tensor *share =
+      E1(exp, E2(subtract, g->in[0], with_axes(g, shift)));
+
+  tfd__grad_set(g, 0, MUL(share, with_axes(g, g->dy[0])));
+  return g->status;
+}
+
+/* dy x / y, 0 for a norm of 0. */
+int tfd__grad_reduce_euclidean_norm(tfd__grad *g) {
+  tfd_tensor *factor = E2(divide_no_nan, g->dy[0], g->out[0]);
+
+  tfd__grad_set(g, 0, MUL(g->in[0], with_axes(g, factor)));
+  return g->status;
+}
+
+/* (x - mean) times `factor`, which has the output's shape. */
+static void set_deviation(tfd__grad *g, tfd_tensor *factor) {
+  int64_t ints[TFD_LIST_SLOTS + 1];
+  tfd_tensor *mean = NULL;
+  tfd_tensor *x = g->in[0];
+
+  memcpy(ints, g->ints, sizeof ints);
+  ints[KEEPDIMS] = 1;
+  mean = E1A(reduce_mean, x, ints, NULL);
+  tfd__grad_set(g, 0, MUL(E2(subtract, x, mean), with_axes(g, factor)));
+}
+
+int tfd__grad_reduce_variance(tfd__grad *g) {
+  set_deviation(g, tfd__e_scale(g, g->dy[0], 2.0 / count_of(g)));
+  return g->status;
+}
+
+/* 0 for a deviation of 0. */
+int tfd__grad_reduce_std(tfd__grad *g) {
+  tfd_tensor *share = tfd__e_scale(g, g->dy[0], 1.0 / count_of(g));
+
+  set_deviation(g, E2(divide_no_nan, share, g->out[0]));
+  return g->status;
+}
+
+/* --- running sums; attributes are axis, exclusive, reverse ------------------ */
+
+#define REVERSED(g) {(g)->ints[0], (g)->ints[1], (g)->ints[2] == 0}
+
+int tfd__grad_cumsum(tfd__grad *g) {
+  int64_t back[3] = REVERSED(g);
+
+  tfd__grad_set(g, 0, E1A(cumsum, g->dy[0], back, NULL));
+  return g->status;
+}
+
+/* As TensorFlow, by division: NaN where x is 0. */
+int tfd__grad_cumprod(tfd__grad *g) {
+  int64_t back[3] = REVERSED(g);
+  tfd_tensor *sum = E1A(cumsum, MUL(g->out[0], g->dy[0]), back, NULL);
+
+  tfd__grad_set(g, 0, E2(divide, sum, g->in[0]));
+  return g->status;
+}
+
+/* The part of the gradient whose dy has this sign, in logarithms. */
+static tfd_tensor *log_part(tfd__grad *g, double sign) {
+  int64_t back[3] = REVERSED(g);
+  tfd_tensor *dy = tfd__e_scale(g, g->dy[0], sign);
+  tfd_tensor *zero = tfd__e_scalar(g, dy, 0.0);
+  tfd_tensor *mask = E2(greater, dy, zero);
+  tfd_tensor *safe = E3(select, mask, dy, tfd__e_scalar(g, dy, 1.0));
+  tfd_tensor *none = tfd__e_scalar(g, dy, -(double)INFINITY);
+  tfd_tensor *logs = E3(select, mask, E1(log, safe), none);
+  tfd_tensor *finite = E3(select, E1(is_finite, g->out[0]), g->out[0], zero);
+  tfd_tensor *sum = E1A(cumulative_logsumexp, E2(subtract, logs, finite), back,
+                        NULL);
+
+  return E1(exp, E2(add, sum, g->in[0]));
+}
+
+int tfd__grad_cumulative_logsumexp(tfd__grad *g) {
+  tfd__grad_set(g, 0,
+                E2(subtract, log_part(g, 1.0), log_part(g, -1.0)));
   return g->status;
 }

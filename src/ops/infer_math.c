@@ -37,7 +37,7 @@ static int binary(tfd__infer *s, int dtype) {
   return broadcast_pair(s, dtype, s->in[0], s->in[1]);
 }
 
-/* --- one input -------------------------------------------------------------- */
+/* --- one input ------------------------------------------------------------ */
 
 int tfd__infer_unary_number(tfd__infer *s) {
   TFD_TRY(check_number(s, 0));
@@ -91,7 +91,7 @@ int tfd__infer_cast(tfd__infer *s) {
   return tfd__infer_out(s, 0, dtype, s->in[0]->dims, s->in[0]->rank);
 }
 
-/* --- two inputs --------------------------------------------------------------- */
+/* --- two inputs ----------------------------------------------------------- */
 
 int tfd__infer_binary_number(tfd__infer *s) {
   TFD_TRY(tfd__check_same_dtype(s, 0, 1));
@@ -141,7 +141,7 @@ int tfd__infer_equality(tfd__infer *s) {
   return binary(s, TFD_BOOL);
 }
 
-/* --- more inputs ---------------------------------------------------------------- */
+/* --- more inputs ---------------------------------------------------------- */
 
 /* Output 0 is in[0] broadcast with in[1] and in[2]. */
 static int broadcast_three(tfd__infer *s, int dtype) {

@@ -11,7 +11,7 @@ static inline void add_exactly(tfd__acc *s, double v) {
   s->a = t;
 }
 
-/* --- sum and mean ---------------------------------------------------------- */
+/* --- sum and mean --------------------------------------------------------- */
 
 #define SUM_BLOCK(name, type)                                                  \
   TFD_CLONES static type name(const type *x, int64_t n) {                      \
@@ -74,7 +74,7 @@ static int64_t mean_whole(const tfd__acc *s, int64_t n) {
   return n > 0 ? s->i / n : 0;
 }
 
-/* --- product ---------------------------------------------------------------- */
+/* --- product -------------------------------------------------------------- */
 
 /* float32 too multiplies in float64, beyond float32's range in between. */
 #define PROD_FLOAT(name, type)                                                 \
@@ -112,7 +112,7 @@ static void prod_int_merge(tfd__acc *s, const tfd__acc *t) {
   s->i = (int64_t)((uint64_t)s->i * (uint64_t)t->i);
 }
 
-/* --- maximum and minimum ------------------------------------------------------ */
+/* --- maximum and minimum -------------------------------------------------- */
 
 #define SIMD_MAX "omp simd reduction(max : t) reduction(| : nan)"
 #define SIMD_MIN "omp simd reduction(min : t) reduction(| : nan)"
@@ -171,7 +171,7 @@ static void min_int_merge(tfd__acc *s, const tfd__acc *t) {
   if (t->i < s->i) s->i = t->i;
 }
 
-/* --- any, all, count_nonzero ---------------------------------------------------- */
+/* --- any, all, count_nonzero ---------------------------------------------- */
 
 static void any_b(tfd__acc *s, const void *x_, int64_t n, int64_t at) {
   const uint8_t *x = x_;
@@ -210,7 +210,7 @@ COUNT(count_i32, int32_t)
 COUNT(count_i64, int64_t)
 COUNT(count_u8, uint8_t)
 
-/* --- kernels -------------------------------------------------------------------- */
+/* --- kernels -------------------------------------------------------------- */
 
 #define FOR_FLOATS(base, ...)                                                  \
   [TFD_FLOAT32] = {__VA_ARGS__, .step = base##_f32},                           \

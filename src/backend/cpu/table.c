@@ -18,7 +18,9 @@ static int cpu_alloc(int ordinal, size_t bytes, void **data_p) {
 
   (void)ordinal;
   if (data == NULL) return tfd__no_memory(bytes, "device buffer");
-  if (large) (void)madvise(data, bytes / LARGE_PAGE * LARGE_PAGE, MADV_HUGEPAGE);
+  if (large) {
+    (void)madvise(data, bytes / LARGE_PAGE * LARGE_PAGE, MADV_HUGEPAGE);
+  }
   *data_p = data;
   return TFD_OK;
 }

@@ -25,7 +25,7 @@
   K(atanh, atanhf(x), atanh(x))                                                \
   K(erf, tfd__erff(x), erf(x))                                                 \
   K(erfc, erfcf(x), erfc(x))                                                   \
-  K(erfinv, (float)tfd__erfinv((double)x), tfd__erfinv(x))                            \
+  K(erfinv, tfd__erfinv((double)x), tfd__erfinv(x))                            \
   K(ndtri, tfd__ndtri((double)x), tfd__ndtri(x))                               \
   K(lgamma, tfd__lgamma((double)x), tfd__lgamma(x))                            \
   K(digamma, tfd__digamma((double)x), tfd__digamma(x))                         \
