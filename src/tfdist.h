@@ -407,6 +407,8 @@ TFD_API int64_t tfd_tape_length(const tfd_tape *tape);
  * Errors: IndexError past the last. */
 TFD_API int tfd_tape_variable(tfd_tape *tape, int index,
                               tfd_variable **variable_p);
+/** How many variables are watched so far. */
+TFD_API int tfd_tape_variable_count(const tfd_tape *tape);
 /** Record a step whose gradient the caller computes: `number` comes back from
  * tfd_walk_host. inputs and outputs are what gradients flow between. */
 TFD_API int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,

@@ -488,6 +488,10 @@ int tfd_tape_variable(tfd_tape *tape, int index, tfd_variable **variable_p) {
   return TFD_OK;
 }
 
+int tfd_tape_variable_count(const tfd_tape *tape) {
+  return tape->variables_n;
+}
+
 static int resolve_inputs(tfd_object *const *inputs, int inputs_n,
                           tfd_tensor **in) {
   int i;

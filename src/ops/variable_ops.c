@@ -108,10 +108,10 @@ int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
 int tfd_slices_to_dense(tfd_slices *slices, tfd_tensor **tensor_p) {
   static _Atomic int cache = 0;
   tfd_tensor *in[2] = {slices->values, slices->indices};
-  int64_t segments = slices->dims[0];
+  int64_t ints[3] = {slices->dims[0], 0, 0}; /* no mean, ids in any order */
   int op = 0;
   int n = 0;
 
-  TFD_TRY(op_number("unsorted_segment_sum", &cache, &op));
-  return tfd__run(op, in, 2, &segments, NULL, tensor_p, 1, &n);
+  TFD_TRY(op_number("segment_sum", &cache, &op));
+  return tfd__run(op, in, 2, ints, NULL, tensor_p, 1, &n);
 }
