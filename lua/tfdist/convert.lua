@@ -162,7 +162,7 @@ local function from_number(x, dtype, what, name)
   return (raw.tensor_from_table(x, dtype))
 end
 
---- An operand for x. Numbers and tables get `dtype`, or float32 (booleans are
+--- An operand for x; IndexedSlices become dense. Numbers and tables get `dtype`, or float32 (booleans are
 --- always bool); operands are returned as they are.
 --- Errors: TypeError naming the argument and what was given.
 ---@param x any
@@ -178,6 +178,9 @@ function convert(x, dtype, what, name)
     return from_number(x, dtype, what, name)
   elseif kind == "boolean" then
     return (raw.tensor_from_table(x, nil))
+  elseif kind == "userdata" and raw.kind(x) == "slices"
+    and not raw.is_released(x) then
+    return raw.slices_to_dense(x)
   end
   local meta = getmetatable(x)
   if kind == "table" and meta == nil then
@@ -246,11 +249,8 @@ end
 ---@return tfdist.Tensor
 function M.tensor(x, dtype, what, name)
   local operand = convert(x, dtype, what, name)
-  local kind = raw.kind(operand)
-  if kind == "variable" then
+  if raw.kind(operand) == "variable" then
     return raw.variable_read(operand)
-  elseif kind == "slices" then
-    return raw.slices_to_dense(operand)
   end
   return operand
 end

@@ -418,7 +418,7 @@ function M.install(tf, def)
 
   --- True for tensors, variables, IndexedSlices and objects that stand for one.
   def("is_tensor", "x=nil", function(x)
-    return is_self(x)
+    return is_self(x) or (type(x) == "userdata" and raw.kind(x) == "slices")
   end)
 end
 
