@@ -126,8 +126,10 @@ $$(HOST_$(1)): $$(HOSTO_$(1)) $$(BIND_$(1)) $(BUILD)/libtfdist.a
 endef
 $(foreach e,$(ENGINES),$(eval $(call engine_rules,$(e))))
 
+hosts: $(foreach e,$(ENGINES),$(BUILD)/$(e)/tfdist/core.so $(HOST_$(e)))
+
 FORCE:
-.PHONY: FORCE
+.PHONY: FORCE hosts
 
 # --- tests --------------------------------------------------------------------
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libtfdist.a

@@ -56,7 +56,9 @@ while arg[i] do
 end
 table.sort(modules, function(a, b) return a.name < b.name end)
 
-local out = { '/* Written by scripts/embed.lua. */\n#include "lua/embedded.h"\n' }
+local out = {
+  '/* Written by scripts/embed.lua. */\n#include "lua/embedded.h"\n',
+}
 for n, m in ipairs(modules) do
   m.text = read_file(m.path)
   if m.text:sub(1, 1) == "\27" then fail("%s is bytecode", m.path) end

@@ -49,7 +49,7 @@ local function trim(s) return (s:gsub("^%s+", ""):gsub("%s+$", "")) end
 
 local function squeeze(s) return trim((s:gsub("%s+", " "))) end
 
--- --- reading -----------------------------------------------------------------
+-- --- reading ----------------------------------------------------------------
 
 local function read_file(path)
   local f = io.open(path, "rb") or fail("cannot open %s", path)
@@ -142,13 +142,14 @@ local function read_header(text)
   return header
 end
 
--- --- understanding -------------------------------------------------------------
+-- --- understanding ----------------------------------------------------------
 
 local NUMBERS = { int = true, int64_t = true, double = true, float = true,
   uint32_t = true, int32_t = true, size_t = true }
 
 local function handle_of(header, ctype)
-  local name = ctype:match("^const ([%w_]+) %*$") or ctype:match("^([%w_]+) %*$")
+  local name = ctype:match("^const ([%w_]+) %*$")
+    or ctype:match("^([%w_]+) %*$")
   if name and header.handles[name] then return name end
   return nil
 end
@@ -271,7 +272,7 @@ local function understand(header)
   return list
 end
 
--- --- names in messages ----------------------------------------------------------
+-- --- names in messages ------------------------------------------------------
 
 local function class_name(kind)
   return (kind:sub(1, 1):upper() .. kind:sub(2))
@@ -287,7 +288,7 @@ local function display_name(f)
   return f.short, false
 end
 
--- --- C ----------------------------------------------------------------------------
+-- --- C ----------------------------------------------------------------------
 
 local C = {}
 
@@ -493,7 +494,7 @@ local function write_c(header, functions)
   return table.concat(out, "\n") .. "\n"
 end
 
--- --- LuaJIT FFI ---------------------------------------------------------------------
+-- --- LuaJIT FFI -------------------------------------------------------------
 
 local F = {}
 
@@ -644,7 +645,7 @@ local function write_ffi(header, functions, text)
     table.concat(out, "\n"))
 end
 
--- --- main ------------------------------------------------------------------------------
+-- --- main -------------------------------------------------------------------
 
 local function write_file(path, text)
   local f = io.open(path, "wb") or fail("cannot write %s", path)

@@ -51,7 +51,7 @@ function Error.__concat(a, b)
   return tostring(a) .. tostring(b)
 end
 
--- Frames --------------------------------------------------------------------
+-- Frames ---------------------------------------------------------------------
 
 local function is_library(info)
   return info.source:sub(1, #M.library) == M.library
@@ -143,7 +143,7 @@ local function user_position(level)
   end
 end
 
--- Objects ---------------------------------------------------------------------
+-- Objects --------------------------------------------------------------------
 
 local function make(kind, message, hint, where, replica, level)
   local e = {

@@ -19,7 +19,7 @@ end
 
 local ffi = require "ffi"
 -- Generated from the header, carried by the core module it belongs to.
-local build = assert(loadstring(core.ffi_source, "=tfdist.ffi"))()
+local build = assert(rawget(_G, "loadstring")(core.ffi_source, "=tfdist.ffi"))()
 
 -- The symbols are in the host itself or in the core module.
 local function library()
@@ -27,7 +27,8 @@ local function library()
   if ok and there ~= nil then
     return ffi.C
   end
-  return ffi.load(assert(package.searchpath("tfdist.core", package.cpath)))
+  local searchpath = rawget(package, "searchpath")
+  return ffi.load(assert(searchpath("tfdist.core", package.cpath)))
 end
 
 local C = library()
@@ -35,7 +36,7 @@ local cast, new, string = ffi.cast, ffi.new, ffi.string
 local slot_type = ffi.typeof("tfd__slot *")
 local getmetatable, type, tonumber = getmetatable, type, tonumber
 
--- Support for the generated wrappers ---------------------------------------------
+-- Support for the generated wrappers -----------------------------------------
 
 local support = { adopt = core.adopt, fail = core.fail }
 
@@ -132,7 +133,7 @@ end
 
 local M = build(C, support)
 
--- Views ----------------------------------------------------------------------------
+-- Views ----------------------------------------------------------------------
 
 local CTYPES = {
   float32 = "float *", float64 = "double *", float16 = "uint16_t *",
@@ -183,7 +184,7 @@ function M.view(t)
   }, View)
 end
 
--- Fast paths -------------------------------------------------------------------------
+-- Fast paths -----------------------------------------------------------------
 
 local tensor_mt = metatables.tensor
 local number_cell = new("double[1]")

@@ -41,7 +41,7 @@ int tfd__chunks_load(lua_State *L, const char *text, size_t size,
   return status;
 }
 
-/* --- load, loadstring, loadfile, dofile ------------------------------------- */
+/* --- load, loadstring, loadfile, dofile ----------------------------------- */
 
 /* Call the engine's own function (upvalue 1) with its mode argument (at index
 ** upvalue 2) restricted to text. */
@@ -106,7 +106,7 @@ static void restrict_global(lua_State *L, const char *name, int mode) {
   lua_setglobal(L, name);
 }
 
-/* --- searchers ---------------------------------------------------------------- */
+/* --- searchers ------------------------------------------------------------ */
 
 /* Push package.searchers or package.loaders. */
 static void push_searchers(lua_State *L) {

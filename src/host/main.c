@@ -7,7 +7,7 @@
 #include "host/host.h"
 #include "lua/bind.h"
 
-/* --- messages ------------------------------------------------------------------ */
+/* --- messages ------------------------------------------------------------- */
 
 /* True when the text begins with a script position, "file:12:". */
 static bool has_position(const char *text) {
@@ -70,7 +70,7 @@ static bool report(lua_State *L, const tfd__options *o, int status) {
   return false;
 }
 
-/* --- pieces of the command line ------------------------------------------------- */
+/* --- pieces of the command line ------------------------------------------- */
 
 /* Table `arg`: the script at 0, its arguments after, the rest before. */
 static void set_arg(lua_State *L, const tfd__options *o) {
@@ -217,7 +217,7 @@ static bool run_script(lua_State *L, const tfd__options *o) {
   return report(L, o, status);
 }
 
-/* --- commands and prompt: written in Lua ----------------------------------------- */
+/* --- commands and prompt: written in Lua ---------------------------------- */
 
 /* Call tfdist.cli's function with the arguments from `first` on. Its result
 ** is the exit code, or nil when it does not know the command. */
@@ -250,7 +250,7 @@ static bool run_prompt(lua_State *L, const tfd__options *o) {
   return report(L, o, call(L, 0, 0));
 }
 
-/* --- the whole ---------------------------------------------------------------------- */
+/* --- the whole ------------------------------------------------------------ */
 
 static void print_version(void) {
   printf("%s (tfdist %s)\n", TFD_HOST_COPYRIGHT, tfd_version());

@@ -35,7 +35,7 @@ static int usage(const char *program, const char *why, const char *what) {
   return TFD_EXIT_USAGE;
 }
 
-/* --- long options ------------------------------------------------------------- */
+/* --- long options --------------------------------------------------------- */
 
 static int failed(const tfd__options *o) {
   const char *hint = tfd_error_hint();
@@ -180,7 +180,7 @@ static int read_long(tfd__options *o, int i) {
   return l->set(o, value);
 }
 
-/* --- lua's options -------------------------------------------------------------- */
+/* --- lua's options -------------------------------------------------------- */
 
 static int read_short(tfd__options *o, int i) {
   const char *a = o->argv[i];

@@ -14,7 +14,7 @@
 #include <editline/readline.h>
 #endif
 
-/* --- reading lines ---------------------------------------------------------------- */
+/* --- reading lines -------------------------------------------------------- */
 
 /* A line through stdio; NULL at the end and when a signal came. */
 static bool read_plain(lua_State *L, const char *prompt) {
@@ -137,7 +137,7 @@ static int host_readline(lua_State *L) {
   return 1;
 }
 
-/* --- the rest ------------------------------------------------------------------------ */
+/* --- the rest ------------------------------------------------------------- */
 
 static int host_isatty(lua_State *L) {
   lua_pushboolean(L, isatty((int)luaL_checknumber(L, 1)));

@@ -41,7 +41,7 @@ void tfd__lua_make_identity(lua_State *L) {
   registry_set(L, &identity_key);
 }
 
-/* --- errors ---------------------------------------------------------------- */
+/* --- errors --------------------------------------------------------------- */
 
 /* Call the raise function with the `n` values on top. Without one (the core
 ** module was loaded alone) a plain "kind: message" is raised. */
@@ -131,7 +131,7 @@ int tfd__lua_type_error(lua_State *L, const tfd__lua_arg *a,
       a->name, what);
 }
 
-/* --- handles --------------------------------------------------------------- */
+/* --- handles -------------------------------------------------------------- */
 
 static const char *kind_name(int kind) {
   return kind < TFD_HANDLE_KINDS ? tfd__lua_kinds[kind] : "handle";
@@ -280,7 +280,7 @@ void tfd__lua_push_many(lua_State *L, tfd_tensor **out, int n) {
   lua_error(L);
 }
 
-/* --- the collector --------------------------------------------------------- */
+/* --- the collector -------------------------------------------------------- */
 
 /* Finalisers may make tensors; they must not start a second collection. */
 static _Thread_local bool collecting = false;
@@ -294,7 +294,7 @@ bool tfd__lua_collect(lua_State *L) {
   return true;
 }
 
-/* --- lists ------------------------------------------------------------------ */
+/* --- lists ---------------------------------------------------------------- */
 
 int64_t tfd__lua_list_length(lua_State *L, int i) {
   int64_t n = -1;
@@ -387,7 +387,7 @@ void tfd__lua_handle_list(lua_State *L, int kind, const tfd__lua_arg *a,
   }
 }
 
-/* --- single values ------------------------------------------------------------ */
+/* --- single values -------------------------------------------------------- */
 
 bool tfd__lua_to_i64(lua_State *L, int i, int64_t *x_p) {
   lua_Number x = 0;

@@ -113,7 +113,7 @@ void tfd__lua_set_metatable(lua_State *L, int kind);
 void tfd__lua_set_raise(lua_State *L);
 void tfd__lua_make_identity(lua_State *L);
 
-/* --- the collector --------------------------------------------------------- */
+/* --- the collector -------------------------------------------------------- */
 
 /* Full collection, reported to the runtime; false inside another one. */
 bool tfd__lua_collect(lua_State *L);
@@ -123,7 +123,7 @@ static inline void tfd__lua_pressure(lua_State *L) {
   if (!TFD_LIKELY(!tfd_memory_should_collect())) tfd__lua_collect(L);
 }
 
-/* --- errors ---------------------------------------------------------------- */
+/* --- errors --------------------------------------------------------------- */
 
 /* Raise the record of the call that returned `code`; never returns. */
 int tfd__lua_fail(lua_State *L, int code);
@@ -157,7 +157,7 @@ int tfd__lua_interrupted(lua_State *L);
     if (!TFD_LIKELY(tfd_rc_ == TFD_OK)) return tfd__lua_fail(L, tfd_rc_);      \
   } while (0)
 
-/* --- arguments and results -------------------------------------------------- */
+/* --- arguments and results ------------------------------------------------ */
 
 /* Lists up to this length need no memory of their own; longer ones live in a
 ** userdata that is pushed, so indices counted from the top move. */
@@ -206,7 +206,7 @@ static inline void tfd__lua_push_string(lua_State *L, const char *text) {
     lua_pushstring(L, text);
 }
 
-/* --- the parts of the module -------------------------------------------------- */
+/* --- the parts of the module ---------------------------------------------- */
 
 /* Functions written by hand, NULL-terminated; all get upvalue 1. */
 extern const luaL_Reg tfd__lua_core_functions[];

@@ -132,7 +132,7 @@ static int core_set_library_prefix(lua_State *L) {
   return 0;
 }
 
-/* --- running --------------------------------------------------------------- */
+/* --- running -------------------------------------------------------------- */
 
 static int run_again(lua_State *L, int rc, int op, tfd_object *const *in,
                      int in_n, const op_face *f, tfd_tensor **out,
@@ -255,7 +255,7 @@ static int call_binary(lua_State *L) {
   return call_slow(L);
 }
 
-/* --- making the closures --------------------------------------------------- */
+/* --- making the closures -------------------------------------------------- */
 
 /* Attribute slots from the lists at `ints` and `reals` (nil = none). */
 static void read_slots(lua_State *L, op_face *f, int ints, int reals,
@@ -323,7 +323,7 @@ static int core_binary_metamethod(lua_State *L) {
   return make_closure(L, call_binary, 2, 2, "binary_metamethod");
 }
 
-/* --- the general call ------------------------------------------------------- */
+/* --- the general call ----------------------------------------------------- */
 
 /* Results of ops with many outputs wait here until they are handles; the
 ** collector may run in between, so pushing starts from a copy. */

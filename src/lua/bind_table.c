@@ -254,7 +254,7 @@ static int core_tensor_from_table(lua_State *L) {
   return 1;
 }
 
-/* --- the other way ----------------------------------------------------------- */
+/* --- the other way -------------------------------------------------------- */
 
 /* Elements of a tensor on the host, in a userdata on the stack. */
 typedef struct writer {

@@ -1,0 +1,361 @@
+--- The prompt: reads, runs and shows, one chunk after the other.
+---
+--- Locals stay alive from line to line; `tf` is there; `?name` shows the
+--- documentation of a function; Ctrl-C stops what runs and keeps the session.
+local errors = require "tfdist.errors"
+
+local M = {}
+
+local CHUNK = "=(repl)"
+local load_text = rawget(_G, "loadstring") or load
+local setfenv = rawget(_G, "setfenv")
+
+local host = require "tfdist.host"
+
+-- Environment ----------------------------------------------------------------
+
+-- Names declared with `local` at the prompt live in `locals`; everything else
+-- is global as usual.
+local locals, declared = {}, {}
+
+local environment = setmetatable({}, {
+  __index = function(_, name)
+    if declared[name] then
+      return locals[name]
+    end
+    return _G[name]
+  end,
+  __newindex = function(_, name, value)
+    if declared[name] then
+      locals[name] = value
+    else
+      _G[name] = value
+    end
+  end,
+})
+
+local function compile(text)
+  if setfenv then
+    local fn, why = load_text(text, CHUNK)
+    if fn then
+      setfenv(fn, environment)
+    end
+    return fn, why
+  end
+  return load_text(text, CHUNK, "t", environment)
+end
+
+-- `local a, b = x` at the start of a chunk becomes `a, b = x` with a and b
+-- declared. Returns the new text, or nil when it begins in another way.
+local function without_local(text)
+  local name, rest = text:match("^%s*local%s+function%s+([%a_][%w_]*)(.*)$")
+  if name then
+    declared[name] = true
+    return ("%s = function%s"):format(name, rest)
+  end
+  local names, after = text:match("^%s*local%s+([%w_,%s<>]-)%s*(=[^=].*)$")
+  if not names then
+    names = text:match("^%s*local%s+([%a_][%w_,%s<>]-)%s*;?%s*$")
+    after = "= nil"
+  end
+  if not names then
+    return nil
+  end
+  names = names:gsub("<%s*%a+%s*>", "")
+  for word in names:gmatch("[%a_][%w_]*") do
+    declared[word] = true
+  end
+  return names .. " " .. after
+end
+
+-- Reading --------------------------------------------------------------------
+
+local function is_incomplete(why)
+  return why:find("<eof>", 1, true) ~= nil or why:find("'<eof>'", 1, true)
+end
+
+-- A function for the text, or nil and the message.
+local function understand(text)
+  local fn = compile("return " .. text)
+  if fn then
+    return fn
+  end
+  local plain, why = compile(text)
+  if not plain then
+    return nil, why
+  end
+  local global = without_local(text)
+  return global and compile(global) or plain
+end
+
+-- One complete chunk: function | nil, why | nil, nil at the end of input.
+local function read_chunk()
+  local text
+  while true do
+    local line, what = host.readline(text and ">> " or "> ")
+    if line == nil and what == "interrupted" then
+      io.write("\n")
+      text = nil
+    elseif line == nil then
+      return nil, nil
+    else
+      if text == nil and line:find("^%s*%?") then
+        return line:match("^%s*(%?.*)$")
+      end
+      text = text and text .. "\n" .. line or line:gsub("^=", "return ")
+      local fn, why = understand(text)
+      if fn or not is_incomplete(why) then
+        return fn, why
+      end
+    end
+  end
+end
+
+-- Showing --------------------------------------------------------------------
+
+local function sorted_keys(t)
+  local keys = {}
+  for key in pairs(t) do
+    keys[#keys + 1] = key
+  end
+  table.sort(keys, function(a, b)
+    if type(a) == type(b) and (type(a) == "number" or type(a) == "string") then
+      return a < b
+    end
+    return type(a) == "number" or (type(b) ~= "number" and type(a) == "string")
+  end)
+  return keys
+end
+
+local show
+
+local function show_table(t, depth)
+  if depth > 3 then
+    return "{...}"
+  end
+  local parts, n = {}, #t
+  for i = 1, math.min(n, 20) do
+    parts[#parts + 1] = show(t[i], depth + 1)
+  end
+  if n > 20 then
+    parts[#parts + 1] = ("... %d more"):format(n - 20)
+  end
+  local shown = 0
+  for _, key in ipairs(sorted_keys(t)) do
+    local listed = type(key) == "number" and key >= 1 and key <= n
+      and key % 1 == 0
+    if not listed and shown < 20 then
+      local name = type(key) == "string" and key:find("^[%a_][%w_]*$") and key
+        or "[" .. show(key, depth + 1) .. "]"
+      parts[#parts + 1] = name .. " = " .. show(t[key], depth + 1)
+      shown = shown + 1
+    end
+  end
+  if #parts == 0 then
+    return "{}"
+  end
+  return "{ " .. table.concat(parts, ", ") .. " }"
+end
+
+function show(value, depth)
+  if type(value) == "string" and depth > 0 then
+    return ("%q"):format(value)
+  elseif type(value) == "table" then
+    local mt = getmetatable(value)
+    if not (type(mt) == "table" and mt.__tostring) then
+      return show_table(value, depth)
+    end
+  end
+  return tostring(value)
+end
+
+-- Results side by side; those of several lines one below the other.
+local function print_results(n, ...)
+  local parts, tall = {}, false
+  for i = 1, n do
+    parts[i] = show((select(i, ...)), 0)
+    tall = tall or parts[i]:find("\n", 1, true) ~= nil
+  end
+  if n > 0 then
+    print(table.concat(parts, tall and "\n" or "    "))
+  end
+end
+
+-- Errors that come from the typed line itself need no position.
+local function print_error(x)
+  local text
+  if errors.is_error(x) then
+    text = errors.full_traceback and tostring(x) .. "\n" .. x.traceback
+      or tostring(x)
+  elseif type(x) == "string" then
+    text = x:gsub("^%(repl%):%d+: ", "")
+  else
+    text = errors.report(x)
+  end
+  io.stdout:flush()
+  io.stderr:write(text, "\n")
+end
+
+-- Documentation --------------------------------------------------------------
+
+-- The comment above the function, from the library's own source.
+local function documentation(fn)
+  local info = debug.getinfo(fn, "S")
+  local file = info.source:match("^@lua/(tfdist/.*)$")
+  local text = file and host.source(file)
+  if not text then
+    return nil
+  end
+  local lines = {}
+  for line in (text .. "\n"):gmatch("(.-)\n") do
+    lines[#lines + 1] = line
+    if #lines == info.linedefined then
+      break
+    end
+  end
+  local first = #lines
+  while first > 1 and lines[first - 1]:find("^%s*%-%-%-") do
+    first = first - 1
+  end
+  local out = {}
+  for i = first, #lines do
+    out[#out + 1] = lines[i]:gsub("^%s*%-%-%-%s?", "")
+  end
+  return #out > 1 and table.concat(out, "\n") or nil
+end
+
+local HELP = [[
+An expression prints its value. A statement runs; an unfinished one goes on
+with ">>". Locals stay alive from line to line; tf is tfdist.
+?NAME shows what NAME is. Ctrl-C stops what runs; Ctrl-D leaves.]]
+
+local function help(topic)
+  if topic == "" or topic == "help" then
+    print(HELP)
+    return
+  end
+  local fn, why = compile("return " .. topic)
+  if not fn then
+    print_error(why)
+    return
+  end
+  local ok, value = pcall(fn)
+  if not ok then
+    print_error(value)
+    return
+  end
+  local text = type(value) == "function" and documentation(value)
+  print(text or ("%s: a %s"):format(topic, type(value)))
+end
+
+-- Completion -----------------------------------------------------------------
+
+-- Fields of a value that can be listed: tables and their __index tables.
+local function add_fields(found, value)
+  local seen = 0
+  while value ~= nil and seen < 8 do
+    seen = seen + 1
+    if type(value) == "table" then
+      for key in pairs(value) do
+        if type(key) == "string" then
+          found[key] = true
+        end
+      end
+    end
+    local mt = debug.getmetatable(value)
+    local index = type(mt) == "table" and rawget(mt, "__index") or nil
+    local names = type(mt) == "table" and rawget(mt, "__names") or nil
+    if type(names) == "function" then
+      for _, key in ipairs(names(value)) do
+        found[key] = true
+      end
+    end
+    value = type(index) == "table" and index or nil
+  end
+end
+
+local function complete(word)
+  local prefix, last = word:match("^(.*[%.:])([%a_]?[%w_]*)$")
+  local found, out = {}, {}
+  if prefix then
+    local fn = compile("return " .. prefix:sub(1, -2))
+    local ok, value = pcall(fn or error)
+    if not ok then
+      return out
+    end
+    add_fields(found, value)
+  else
+    prefix, last = "", word
+    add_fields(found, _G)
+    for name in pairs(declared) do
+      found[name] = true
+    end
+  end
+  for name in pairs(found) do
+    if name:sub(1, #last) == last then
+      out[#out + 1] = prefix .. name
+    end
+  end
+  table.sort(out)
+  return out
+end
+
+-- The loop -------------------------------------------------------------------
+
+local function banner(tf)
+  local dot = (os.getenv("LC_ALL") or os.getenv("LC_CTYPE")
+    or os.getenv("LANG") or ""):upper():find("UTF%-?8") and " · " or " - "
+  local parts = { "tfdist " .. require("tfdist.raw").version(), host.lua }
+  if tf then
+    local n = require("tfdist.raw").device_count("CPU")
+    parts[#parts + 1] = ("%d logical CPU device%s"):format(n,
+      n == 1 and "" or "s")
+  end
+  parts[#parts + 1] = "?help"
+  parts[#parts + 1] = "Ctrl-D leaves"
+  print(table.concat(parts, dot))
+end
+
+local function after(ok, ...)
+  if not ok then
+    print_error((...))
+    return
+  end
+  print_results(select("#", ...), ...)
+end
+
+local function run_chunk(chunk)
+  host.reset_interrupt()
+  after(pcall(chunk))
+end
+
+--- Run the prompt until the end of input.
+function M.run()
+  local ok, tf = pcall(require, "tfdist")
+  if ok and rawget(_G, "tf") == nil then
+    rawset(_G, "tf", tf)
+  elseif not ok then
+    print_error(tf)
+  end
+  if host.isatty(0) then
+    banner(ok)
+  end
+  host.complete(complete)
+  while true do
+    local chunk, why = read_chunk()
+    if type(chunk) == "string" then
+      help(chunk:match("^%?%s*(.-)%s*$"))
+    elseif chunk then
+      run_chunk(chunk)
+    elseif why then
+      print_error(why)
+    else
+      break
+    end
+  end
+  if host.isatty(0) then
+    io.write("\n")
+  end
+end
+
+return M
