@@ -1,0 +1,90 @@
+/* Inference of matrix factorisations and solvers: the last two axes are
+** matrices, the others a batch. float32 and float64, as in TensorFlow. */
+#include "ops/ops.h"
+
+#include <string.h>
+
+static int check_dtype(tfd__infer *s, int i) {
+  int dtype = s->in[i]->dtype;
+  char name[32];
+
+  if (dtype == TFD_FLOAT32 || dtype == TFD_FLOAT64) return TFD_OK;
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: %s has dtype %s; expected float32 or float64", s->name,
+                   tfd__arg_name(s, i, name), tfd__dtype_name(dtype));
+}
+
+static int check_matrix(tfd__infer *s, int i, bool square) {
+  const tfd__view *x = s->in[i];
+  char name[32];
+  char shape[TFD_SHAPE_TEXT];
+
+  TFD_TRY(check_dtype(s, i));
+  if (x->rank >= 2 &&
+      (!square || x->dims[x->rank - 1] == x->dims[x->rank - 2])) {
+    return TFD_OK;
+  }
+  return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s has shape %s; expected %s",
+                   s->name, tfd__arg_name(s, i, name),
+                   tfd__shape_text(x, shape),
+                   square ? "square matrices {..., n, n}"
+                          : "matrices {..., m, n}");
+}
+
+int tfd__infer_square_matrix(tfd__infer *s) {
+  TFD_TRY(check_matrix(s, 0, true));
+  return tfd__infer_like(s, 0, s->in[0]);
+}
+
+/* matrix {..., n, n}, rhs {..., n, k}: the result is like rhs. */
+int tfd__infer_matrix_solve(tfd__infer *s) {
+  const tfd__view *a = s->in[0];
+  const tfd__view *b = s->in[1];
+  int r = a->rank;
+  bool fits = false;
+  char at[TFD_SHAPE_TEXT];
+  char bt[TFD_SHAPE_TEXT];
+
+  TFD_TRY(check_matrix(s, 0, true));
+  TFD_TRY(tfd__check_same_dtype(s, 0, 1));
+  fits = b->rank == r &&
+         memcmp(a->dims, b->dims, (size_t)(r - 1) * sizeof *a->dims) == 0;
+  if (!fits) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: matrix %s and rhs %s; expected {..., n, n} and "
+                     "{..., n, k} with the same batch",
+                     s->name, tfd__shape_text(a, at), tfd__shape_text(b, bt));
+  }
+  return tfd__infer_like(s, 0, b);
+}
+
+int tfd__infer_matrix_determinant(tfd__infer *s) {
+  const tfd__view *x = s->in[0];
+
+  TFD_TRY(check_matrix(s, 0, true));
+  return tfd__infer_out(s, 0, x->dtype, x->dims, x->rank - 2);
+}
+
+int tfd__infer_slogdet(tfd__infer *s) {
+  const tfd__view *x = s->in[0];
+
+  TFD_TRY(check_matrix(s, 0, true));
+  TFD_TRY(tfd__infer_outputs(s, 2));
+  TFD_TRY(tfd__infer_out(s, 0, x->dtype, x->dims, x->rank - 2));
+  return tfd__infer_out(s, 1, x->dtype, x->dims, x->rank - 2);
+}
+
+int tfd__infer_cross(tfd__infer *s) {
+  const tfd__view *a = s->in[0];
+  const tfd__view *b = s->in[1];
+  char at[TFD_SHAPE_TEXT];
+  char bt[TFD_SHAPE_TEXT];
+
+  TFD_TRY(tfd__check_same_dtype(s, 0, 1));
+  if (a->rank < 1 || a->dims[a->rank - 1] != 3 || !tfd__same_shape(a, b)) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: a %s and b %s; expected two equal shapes {..., 3}",
+                     s->name, tfd__shape_text(a, at), tfd__shape_text(b, bt));
+  }
+  return tfd__infer_like(s, 0, a);
+}
