@@ -82,10 +82,22 @@ local function numel(dims)
 end
 M.numel = numel
 
---- Flat values of input `k` (from 0) of a case, row-major.
-function M.values(spec, k)
+local WHOLE = {}
+for _, dtype in ipairs(INTS) do WHOLE[dtype] = true end
+
+--- Flat values of input `k` (from 0) of a case, row-major. Real numbers become
+--- a few different whole ones for integer dtypes, none below 0 for uint8.
+function M.values(spec, k, dtype)
+  dtype = spec.dtype or dtype
   local out = {}
-  for i = 0, numel(spec.dims) - 1 do out[i + 1] = element(spec, k, i) end
+  for i = 0, numel(spec.dims) - 1 do
+    local x = element(spec, k, i)
+    if WHOLE[dtype] and spec.kind ~= "integer" then
+      x = math.floor(x * 3)
+      if dtype == "uint8" then x = math.abs(x) end
+    end
+    out[i + 1] = x
+  end
   return out
 end
 

@@ -6,21 +6,26 @@
 
 /* --- relu and relu6, for every number; NaN stays NaN ---------------------------- */
 
-#define RELU_ROWS(suffix, type)                                                \
-  TFD_ROW1(relu_##suffix, type, type, x < (type)0 ? (type)0 : x)               \
-  TFD_ROW1(relu6_##suffix, type, type,                                         \
-           x < (type)0 ? (type)0 : (x > (type)6 ? (type)6 : x))                \
+/* Comparing this way round gives NaN for NaN; unsigned types cannot. */
+#define FLOAT_RELU(type) (x < (type)0 ? (type)0 : x)
+#define FLOAT_RELU6(type) (x < (type)0 ? (type)0 : (x > (type)6 ? (type)6 : x))
+#define INT_RELU(type) (x > (type)0 ? x : (type)0)
+#define INT_RELU6(type) (x > (type)0 ? (x < (type)6 ? x : (type)6) : (type)0)
+
+#define RELU_ROWS(suffix, type, kind)                                          \
+  TFD_ROW1(relu_##suffix, type, type, kind##_RELU(type))                       \
+  TFD_ROW1(relu6_##suffix, type, type, kind##_RELU6(type))                     \
   TFD_ROW2(relu_grad_##suffix, type, type, y > (type)0 ? x : (type)0)          \
   TFD_ROW2(relu6_grad_##suffix, type, type,                                    \
            y > (type)0 && y < (type)6 ? x : (type)0)
 
-RELU_ROWS(f32, float)
-RELU_ROWS(f64, double)
-RELU_ROWS(i8, int8_t)
-RELU_ROWS(i16, int16_t)
-RELU_ROWS(i32, int32_t)
-RELU_ROWS(i64, int64_t)
-RELU_ROWS(u8, uint8_t)
+RELU_ROWS(f32, float, FLOAT)
+RELU_ROWS(f64, double, FLOAT)
+RELU_ROWS(i8, int8_t, INT)
+RELU_ROWS(i16, int16_t, INT)
+RELU_ROWS(i32, int32_t, INT)
+RELU_ROWS(i64, int64_t, INT)
+RELU_ROWS(u8, uint8_t, INT)
 
 #define NUMBER_KERNEL(name)                                                    \
   int tfd__cpu_##name(const tfd__call *call) {                                 \
