@@ -64,6 +64,8 @@
 ---   tensor_to_table(t) -> nested lists, or the plain value of a scalar
 ---   tensor_to_flat(t) -> one list, row-major   tensor_bytes(t) -> string
 ---   item(t[, i]) -> number or boolean; without i the tensor has one element
+---   tidy_begin() tidy_end() -> tensor handles made in between by this
+---       coroutine (n and holes)   tidy_note(x)
 ---   collect()   full collection that reports to the runtime
 ---   set_position(file, line)   position for messages of queued work
 ---   enums -> { dtype = { float32 = 1, ... }, queue_mode = ... } numbers

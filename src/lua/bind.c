@@ -205,6 +205,8 @@ void tfd__lua_seal(lua_State *L, tfd__slot *s) {
       return;
     }
     remember(L, s->object);
+  } else if (tfd__lua_tidying > 0) {
+    tfd__lua_tidy_note(L);
   }
   tfd__lua_pressure(L);
 }

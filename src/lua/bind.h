@@ -88,6 +88,10 @@ tfd__slot *tfd__lua_slot(lua_State *L);
 /* The slot at the top gets its metatable and identity; an empty one becomes
 ** nil. May run the collector. */
 void tfd__lua_seal(lua_State *L, tfd__slot *s);
+/* More than 0 while some tidy_begin has no tidy_end yet. */
+extern int tfd__lua_tidying;
+/* Note the handle on top for the running coroutine's tidy, if any. */
+void tfd__lua_tidy_note(lua_State *L);
 /* Push an empty slot with the tensor metatable from upvalue 1. Tensors only:
 ** nothing but tfd__lua_pressure is needed once it is filled. */
 static inline tfd__slot *tfd__lua_tensor_slot(lua_State *L) {
@@ -97,6 +101,7 @@ static inline tfd__slot *tfd__lua_tensor_slot(lua_State *L) {
   s->object = NULL;
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_setmetatable(L, -2);
+  if (!TFD_LIKELY(tfd__lua_tidying == 0)) tfd__lua_tidy_note(L);
   return s;
 }
 /* Push a handle for n outputs, owned by the array; NULL becomes nil. On any
@@ -212,6 +217,7 @@ static inline void tfd__lua_push_string(lua_State *L, const char *text) {
 extern const luaL_Reg tfd__lua_core_functions[];
 extern const luaL_Reg tfd__lua_op_functions[];
 extern const luaL_Reg tfd__lua_table_functions[];
+extern const luaL_Reg tfd__lua_tidy_functions[];
 
 /* Source prefix of the Lua library's files, "@lua/tfdist/" or the like. */
 const char *tfd__lua_library_prefix(size_t *length_p);
