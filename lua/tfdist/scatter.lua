@@ -114,12 +114,24 @@ function M.install(methods, tf, is_self)
     end)
   end
 
-  --- Slices with indices [b1..bm, k] replace rows inside each batch entry.
+  --- Replace rows inside each entry of a batch: values [b1..bm, k, rest],
+  --- indices [b1..bm, k]. IndexedSlices have one axis of indices only, so for
+  --- m > 0 the argument is a table { values = , indices = }.
   --- Source: tf.Variable.batch_scatter_update
   method("batch_scatter_update", SLICES, function(self, delta)
-    local values, indices = parts(self, "batch_scatter_update", delta)
-    return scatter(self, "batch_scatter_update", "tensor_scatter_nd_update",
-      batch_positions(indices, "batch_scatter_update"), values)
+    local what = "batch_scatter_update"
+    local values, indices
+    if text.is_plain(delta) then
+      options.check_keys("Variable:" .. what, delta, { "values", "indices" })
+      values = convert.operand(delta.values,
+        raw.tensor_dtype(raw.operand_tensor(self)), what, "values")
+      indices = raw.operand_tensor(convert.index_operand(delta.indices, what,
+        "indices"))
+    else
+      values, indices = parts(self, what, delta)
+    end
+    return scatter(self, what, "tensor_scatter_nd_update",
+      batch_positions(indices, what), values)
   end)
 
   --- Rows by position: tf.gather of the variable.
