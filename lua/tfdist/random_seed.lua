@@ -101,10 +101,15 @@ end
 
 --- Two seeds of a stateless function: a list of two whole numbers or an
 --- integer tensor of shape {2}.
+--- Errors: TypeError, ValueError, InvalidArgument for anything else.
 ---@param what string
 ---@param seed any
 ---@param integers fun(x, what, name):integer[]
 function M.pair(what, seed, integers)
+  if seed == nil then
+    errors.raise("TypeError", what .. ": missing argument seed",
+      what .. "(..., { seed = { 1, 2 } })")
+  end
   local list = integers(seed, what, "seed")
   if #list ~= 2 then
     errors.raise("InvalidArgument", ("%s: seed must be two whole numbers, "

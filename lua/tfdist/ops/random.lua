@@ -209,8 +209,10 @@ local function define_stateless(tf, def, name, fn, required, optional)
   end
   local before = select(2, required:gsub("%S+", ""))
   local after = select(2, optional:gsub("%S+", ""))
-  local signature = ("%s seed %s alg=auto_select name=nil"):format(required,
-    optional)
+  -- The seed may come by name in a table of options: not a required
+  -- parameter to the calling rule, but to this function.
+  local signature = ("%s seed=nil %s alg=auto_select name=nil"):format(
+    required, optional)
   def(paths, signature, function(...)
     local args = { ... }
     check_algorithm(what, args[before + 1 + after + 1])
