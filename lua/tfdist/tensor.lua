@@ -249,11 +249,11 @@ function M.fill_metatable(meta, tf, own_methods, own_getters, what)
   M.set_operators(meta, tf)
 end
 
---- Arithmetic; operands of other kinds take the general way through tf.<op>.
+--- Arithmetic; operands of other kinds take the general way through tf.math.
 function M.set_operators(meta, tf)
   for event, name in pairs(OPERATORS) do
     local slow = function(a, b)
-      return tf[name](a, b)
+      return tf.math[name](a, b)
     end
     local number = M.find_op(name)
     meta[event] = number and raw.binary_metamethod(number, nil, nil, slow)
@@ -261,7 +261,7 @@ function M.set_operators(meta, tf)
   end
   local negative = M.find_op "negative"
   local function slow_negative(a)
-    return tf.negative(a)
+    return tf.math.negative(a)
   end
   meta.__unm = negative
     and raw.unary_metamethod(negative, nil, nil, slow_negative)
@@ -399,7 +399,8 @@ function M.install(tf, def)
   --- float32 unless dtype says otherwise.
   --- Shapes: that of the nested lists; with `shape`, one value fills it and
   ---   several are laid out row-major.
-  --- Errors: InvalidArgument for ragged lists or a shape that does not fit.
+  --- Errors: ValueError for ragged lists, InvalidArgument for a shape that
+  ---   does not fit.
   --- Source: tf.constant
   def("constant", "value dtype=nil shape=nil name=nil", constant)
 

@@ -65,7 +65,7 @@ describe("tf.constant", function()
   end)
 
   it("refuses ragged lists, other dtypes and what is no number", function()
-    assert.equal("InvalidArgument", caught(tf.constant, { { 1 }, { 1, 2 } }).kind)
+    assert.equal("ValueError", caught(tf.constant, { { 1 }, { 1, 2 } }).kind)
     assert.equal("TypeError", caught(tf.constant, print).kind)
     assert.equal("TypeError", caught(tf.constant, 1, "float31").kind)
     assert.equal("TypeError", caught(tf.constant, tf.constant(1), "int32").kind)
