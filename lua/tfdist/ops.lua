@@ -195,6 +195,14 @@ end
 
 --- Op functions ---------------------------------------------------------------
 
+local function copy(list)
+  local out = {}
+  for i = 1, #list do
+    out[i] = list[i]
+  end
+  return out
+end
+
 -- Everything that calls of one op share.
 local function describe_op(op)
   local name = raw.op_name(op)
@@ -234,6 +242,8 @@ local function describe_op(op)
       end
     end
   end
+  -- Calls write their attributes into ints and reals.
+  info.default_ints, info.default_reals = copy(info.ints), copy(info.reals)
   return info
 end
 
@@ -320,20 +330,11 @@ local function slow_function(op)
   return slow
 end
 
-local function copy(list)
-  local out = {}
-  for i = 1, #list do
-    out[i] = list[i]
-  end
-  return out
-end
-
 local function with_fast_path(op, slow)
   local info = info_of(op)
   if info.fixed and not info.list then
-    -- Slots at their defaults: later calls write into info's own lists.
-    return raw.op_function(op, info.tensors, copy(info.ints),
-      copy(info.reals), slow)
+    return raw.op_function(op, info.tensors, info.default_ints,
+      info.default_reals, slow)
   end
   return slow
 end
