@@ -172,6 +172,7 @@ __attribute__((destructor)) static void stop(void) {
   free_devices(tfd__rt.devices, tfd__rt.n);
   tfd__rt.devices = NULL;
   tfd__rt.n = 0;
+  tfd__board_free();
 }
 
 /* --- public --------------------------------------------------------------- */

@@ -72,6 +72,7 @@ typedef struct tfd__target {
 ** up to 30 us first if the cores suffice for all who run. */
 void tfd__board_wait(const tfd__target targets[TFD_TARGETS], int weight,
                      tfd__deadline until);
+void tfd__board_free(void); /* at the end, when nobody waits */
 
 /* --- failures ------------------------------------------------------------- */
 
@@ -234,6 +235,7 @@ typedef struct tfd__runtime {
   int cores;
   tfd__mutex board;   /* rank 3: waiters, failures */
   struct tfd__waiter *waiters;
+  struct tfd__waiter *idle_waiters;
   atomic_int running; /* cores taken by threads that are not parked */
   atomic_uint epoch;  /* failures reported */
   tfd__counter stop;  /* 1 = workers must end */

@@ -183,6 +183,9 @@ static bool drain(tfd__stream *own, tfd__stream *s, uint64_t seq,
   uint64_t releases = tfd__counter_get(&own->releases);
   bool progress = false;
 
+  if (tfd__counter_get(&own->done) == tfd__counter_get(&own->head)) {
+    return false;
+  }
   if (atomic_exchange(&own->draining, true)) {
     on_p->counter = &own->releases; /* another host thread is at it */
     on_p->value = releases + 1;
