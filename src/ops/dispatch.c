@@ -104,8 +104,12 @@ static void release_ready(dispatch *d) {
   }
 }
 
+/* Leaves no pointer behind: callers release what is not NULL. */
 static void release_outputs(tfd_tensor **out, int n) {
-  while (n > 0) tfd__release(out[--n]);
+  while (n > 0) {
+    tfd__release(out[--n]);
+    out[n] = NULL;
+  }
 }
 
 static int make_aliases(dispatch *d, tfd_tensor **out) {
