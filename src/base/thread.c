@@ -172,6 +172,20 @@ void tfd__thread_join(tfd__thread t) {
 
 /* --- parallel loops ------------------------------------------------------- */
 
+/* The thread sanitizer does not see how OpenMP's threads wait for each other;
+** these say it: what one did before `released` another sees after `acquired`
+** at the same address. */
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#define UNWATCHED __attribute__((no_sanitize_thread))
+#define released(p) __tsan_release(p)
+#define acquired(p) __tsan_acquire(p)
+#else
+#define UNWATCHED
+#define released(p) ((void)(p))
+#define acquired(p) ((void)(p))
+#endif
+
 void tfd__threads_set(int n) {
   omp_set_num_threads(n > 1 ? n : 1);
 }
@@ -189,30 +203,46 @@ static int64_t piece_size(int64_t n, int64_t grain, int64_t pieces) {
   return size;
 }
 
+typedef struct loop {
+  void (*fn)(void *arg, int64_t begin, int64_t end);
+  void *arg;
+  int64_t n;
+  int64_t size; /* of all pieces but the last */
+  int64_t pieces;
+} loop;
+
+/* The team may come out smaller than asked for (a thread limit), hence a loop
+** over the pieces instead of one piece for each thread. (Two addresses for the
+** sanitizer: pieces come after the start, but not after each other.) */
+UNWATCHED static void run_pieces(loop *l) {
+  released(&l->fn);
+#pragma omp parallel for schedule(static, 1) num_threads((int)l->pieces)
+  for (int64_t i = 0; i < l->pieces; i++) {
+    acquired(&l->fn);
+    l->fn(l->arg, i * l->size, i + 1 < l->pieces ? (i + 1) * l->size : l->n);
+    released(&l->arg);
+  }
+  acquired(&l->arg);
+}
+
 void tfd__parallel_for(int64_t n, int64_t grain,
                        void (*fn)(void *arg, int64_t begin, int64_t end),
                        void *arg) {
-  int64_t pieces = 1;
-  int64_t size = n;
+  loop l = {.fn = fn, .arg = arg, .n = n, .pieces = 1};
 
   if (n <= 0) return;
   if (grain < 1) grain = 1;
   if (n > grain && !omp_in_parallel()) {
-    pieces = tfd__threads_get();
-    if (pieces > n / grain) pieces = n / grain;
+    l.pieces = tfd__threads_get();
+    if (l.pieces > n / grain) l.pieces = n / grain;
   }
-  if (pieces <= 1) {
+  if (l.pieces <= 1) {
     fn(arg, 0, n);
     return;
   }
-  size = piece_size(n, grain, pieces);
-  pieces = n / size + (n % size != 0);
-  /* The team may come out smaller than asked for (a thread limit), hence a
-  ** loop over the pieces instead of one piece for each thread. */
-#pragma omp parallel for schedule(static, 1) num_threads((int)pieces)
-  for (int64_t i = 0; i < pieces; i++) {
-    fn(arg, i * size, i + 1 < pieces ? (i + 1) * size : n);
-  }
+  l.size = piece_size(n, grain, l.pieces);
+  l.pieces = n / l.size + (n % l.size != 0);
+  run_pieces(&l);
 }
 
 /* --- interrupt ------------------------------------------------------------ */
