@@ -1,9 +1,10 @@
 --- Functions made from the op registry, and the names of everything under tf
 --- that comes from op families.
 ---
---- An op's function has two ways. In C (raw.op_function): exactly its tensor
---- operands, attributes at their defaults. In Lua, for every other call: the
---- calling rule, conversion of Lua values to operands, attributes to slots.
+--- An op's function has two ways. In C (raw.op_function): tensors, then
+--- attributes by position as plain numbers, booleans and lists. In Lua, for
+--- every other call: the calling rule, conversion of Lua values to operands,
+--- attributes to slots.
 --- Functions are made when their name is first used.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
@@ -209,7 +210,10 @@ local function describe_op(op)
   local sig = options.signature(name, raw.op_schema(op) .. " name=nil")
   local info = {
     op = op, name = name, sig = sig, tensors = 0, list = false,
-    encode = {}, ints = {}, reals = {}, fixed = true,
+    encode = {}, ints = {}, reals = {},
+    -- What C needs to read attributes: a letter each, upper case = required;
+    -- x = ignored.
+    kinds = "",
   }
   local ints, reals = 0, 0
   for i = 1, sig.n - 1 do
@@ -236,8 +240,9 @@ local function describe_op(op)
         end
       end
       if sig.required[i] then
-        info.fixed = false
+        info.kinds = info.kinds .. letter:upper()
       else
+        info.kinds = info.kinds .. letter
         encode(sig.defaults[i], info.ints, info.reals)
       end
     end
@@ -330,13 +335,19 @@ local function slow_function(op)
   return slow
 end
 
+-- True when Lua numbers take the dtype of the op's other operand.
+local function takes_numbers(info)
+  local kinds = info.sig.kinds
+  return info.tensors == 2 and kinds[1] == "t" and kinds[2] == "t"
+end
+
 local function with_fast_path(op, slow)
   local info = info_of(op)
-  if info.fixed and not info.list then
-    return raw.op_function(op, info.tensors, info.default_ints,
-      info.default_reals, slow)
+  if info.list then
+    return slow
   end
-  return slow
+  return raw.op_function(op, info.tensors, info.default_ints,
+    info.default_reals, slow, info.kinds .. "x", takes_numbers(info))
 end
 
 --- The public function of op number `op`.
@@ -355,7 +366,7 @@ end
 -- fn as a method called `name`: a dot in place of the colon is an error.
 local function checked(name, fn, names)
   return function(self, ...)
-    if not tensor.is_self(self) then
+    if type(self) ~= "userdata" and not tensor.is_self(self) then
       options.wrong_self("Tensor." .. name, "tensor", self, names)
     end
     return fn(self, ...)

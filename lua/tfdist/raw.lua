@@ -52,9 +52,12 @@
 ---   op_run(op, inputs, ints, reals) -> all outputs
 ---       inputs: list with n, holes are absent optional tensors; ints, reals:
 ---       attribute slots in schema order (nil = none)
----   op_function(op, n, ints, reals, slow) -> function
----       called with exactly n operands it runs the op with these attribute
----       slots; called in any other way it returns slow(...)
+---   op_function(op, n, ints, reals, slow[, kinds[, numbers]]) -> function
+---       called with n operands it runs the op with these attribute slots, or
+---       with those that follow as plain numbers, booleans and lists (`kinds`:
+---       a letter of the schema each, upper case = required, x = ignored);
+---       with `numbers` one of two operands may be a number; called in any
+---       other way it returns slow(...)
 ---   unary_metamethod(op, ints, reals, slow)   for __unm (Lua passes two)
 ---   binary_metamethod(op, ints, reals, slow)  operand and operand, operand
 ---       and number, number and operand; a number gets the operand's dtype

@@ -202,6 +202,11 @@ const char *tfd__lua_string(lua_State *L, const tfd__lua_arg *a);
 const char *tfd__lua_bytes(lua_State *L, const tfd__lua_arg *a, size_t *n_p);
 int tfd__lua_enum_arg(lua_State *L, const tfd__lua_enum *names,
                       const tfd__lua_arg *a);
+/* Attributes at stack indices first..top into slots that hold the defaults.
+** `kinds` has a letter for each (b i l f d e, upper case = required, x =
+** ignored). False, with slots in any state, for what is not plainly right. */
+bool tfd__lua_attributes(lua_State *L, const char *kinds, int first, int top,
+                         int64_t *ints, double *reals);
 /* Push the name, or nil for a number without one. */
 void tfd__lua_push_enum(lua_State *L, const tfd__lua_enum *names, int value);
 static inline void tfd__lua_push_string(lua_State *L, const char *text) {

@@ -13,6 +13,9 @@ typedef struct op_face {
   int n; /* operands that make the fast path */
   int ints_n;
   int reals_n;
+  bool numbers;   /* a number may stand for one of two operands */
+  bool complete;  /* no attribute is required */
+  char kinds[20]; /* of the attributes, see tfd__lua_attributes */
   int64_t ints[TFD_MAX_INTS];
   double reals[TFD_MAX_REALS];
 } op_face;
@@ -103,11 +106,12 @@ void tfd__lua_note_position(lua_State *L) {
     const source *s = NULL;
 
     if (!lua_getstack(L, level, &ar)) return;
-    lua_getinfo(L, "S", &ar);
+    /* One call when the caller is the script itself, the usual case. */
+    lua_getinfo(L, level == 1 ? "Sl" : "S", &ar);
     if (ar.source[0] != '@') continue;
     s = find_source(ar.source);
     if (s->library || s->text == NULL) continue;
-    lua_getinfo(L, "l", &ar);
+    if (level > 1) lua_getinfo(L, "l", &ar);
     tfd_context_set_position(s->text + 1, ar.currentline);
     return;
   }
@@ -134,16 +138,19 @@ static int core_set_library_prefix(lua_State *L) {
 
 /* --- running -------------------------------------------------------------- */
 
-static int run_again(lua_State *L, int rc, int op, tfd_object *const *in,
-                     int in_n, const op_face *f, tfd_tensor **out,
-                     int capacity, int *out_n_p) {
+/* Once more after a full collection, if memory was what was missing. */
+static int run_again(lua_State *L, int rc, const op_face *f,
+                     tfd_object *const *in, const int64_t *ints,
+                     const double *reals, tfd_tensor **out, int capacity,
+                     int *out_n_p) {
   if (rc != TFD_RESOURCE_EXHAUSTED || !tfd__lua_collect(L)) return rc;
-  return tfd_op_run(op, in, in_n, f->ints, f->ints_n, f->reals, f->reals_n,
-                    out, capacity, out_n_p);
+  return tfd_op_run(f->op, in, f->n, ints, f->ints_n, reals, f->reals_n, out,
+                    capacity, out_n_p);
 }
 
-/* Run with the face's attributes and leave the results on the stack. */
-static int run_face(lua_State *L, const op_face *f, tfd_object *const *in) {
+/* Run with these attribute slots and leave the results on the stack. */
+static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
+                    const int64_t *ints, const double *reals) {
   tfd_tensor *out[FAST_OUTPUTS];
   tfd__slot *slot = NULL;
   int out_n = 0;
@@ -152,10 +159,10 @@ static int run_face(lua_State *L, const op_face *f, tfd_object *const *in) {
   TFD_LUA_ENTER(L);
   tfd__lua_note_position(L);
   slot = tfd__lua_tensor_slot(L);
-  rc = tfd_op_run(f->op, in, f->n, f->ints, f->ints_n, f->reals, f->reals_n,
-                  out, FAST_OUTPUTS, &out_n);
+  rc = tfd_op_run(f->op, in, f->n, ints, f->ints_n, reals, f->reals_n, out,
+                  FAST_OUTPUTS, &out_n);
   if (!TFD_LIKELY(rc == TFD_OK)) {
-    rc = run_again(L, rc, f->op, in, f->n, f, out, FAST_OUTPUTS, &out_n);
+    rc = run_again(L, rc, f, in, ints, reals, out, FAST_OUTPUTS, &out_n);
     if (rc != TFD_OK) return tfd__lua_fail(L, rc);
   }
   if (TFD_LIKELY(out_n == 1)) {
@@ -167,6 +174,10 @@ static int run_face(lua_State *L, const op_face *f, tfd_object *const *in) {
   return out_n;
 }
 
+static int run_face(lua_State *L, const op_face *f, tfd_object *const *in) {
+  return run_with(L, f, in, f->ints, f->reals);
+}
+
 /* Everything that is not the plain case goes to the Lua function. */
 static int call_slow(lua_State *L) {
   lua_pushvalue(L, lua_upvalueindex(SLOW_UPVALUE));
@@ -175,17 +186,28 @@ static int call_slow(lua_State *L) {
   return lua_gettop(L);
 }
 
+static int call_binary(lua_State *L);
+
 static int call_op(lua_State *L) {
   const op_face *f = lua_touserdata(L, lua_upvalueindex(FACE_UPVALUE));
   tfd_object *in[FAST_INPUTS];
+  int64_t ints[TFD_MAX_INTS];
+  double reals[TFD_MAX_REALS];
+  int top = lua_gettop(L);
   int i = 0;
 
-  if (lua_gettop(L) != f->n) return call_slow(L);
+  if (top < f->n || f->n > FAST_INPUTS) return call_slow(L);
   for (i = 0; i < f->n; i++) {
     in[i] = tfd__lua_to_operand(L, i + 1);
-    if (in[i] == NULL) return call_slow(L);
+    if (in[i] != NULL) continue;
+    return f->numbers && top == 2 ? call_binary(L) : call_slow(L);
   }
-  return run_face(L, f, in);
+  if (top == f->n && f->complete) return run_face(L, f, in);
+  memcpy(ints, f->ints, (size_t)f->ints_n * sizeof *ints);
+  memcpy(reals, f->reals, (size_t)f->reals_n * sizeof *reals);
+  if (!tfd__lua_attributes(L, f->kinds, f->n + 1, top, ints, reals))
+    return call_slow(L);
+  return run_with(L, f, in, ints, reals);
 }
 
 /* Lua calls __unm with its operand twice. */
@@ -304,13 +326,27 @@ static int make_closure(lua_State *L, lua_CFunction call, int n, int first,
   return 1;
 }
 
-/* op_function(op, n, ints, reals, slow) */
+/* op_function(op, n, ints, reals, slow[, kinds[, numbers]]) */
 static int core_op_function(lua_State *L) {
   const tfd__lua_arg a = {"op_function", "n", 2, false};
   int64_t n = tfd__lua_int(L, &a);
+  const char *text = luaL_optstring(L, 6, "");
+  char kinds[sizeof((op_face *)NULL)->kinds] = "";
+  bool numbers = lua_toboolean(L, 7);
+  op_face *f = NULL;
 
-  if (n < 0 || n > FAST_INPUTS) n = FAST_INPUTS + 1; /* always slow */
-  return make_closure(L, call_op, (int)n, 3, "op_function");
+  if (n < 0 || n > FAST_INPUTS || strlen(text) >= sizeof kinds)
+    n = FAST_INPUTS + 1; /* always slow */
+  else
+    memcpy(kinds, text, strlen(text) + 1);
+  make_closure(L, call_op, (int)n, 3, "op_function");
+  lua_getupvalue(L, -1, FACE_UPVALUE);
+  f = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  memcpy(f->kinds, kinds, sizeof kinds);
+  f->numbers = numbers && n == 2;
+  f->complete = strpbrk(kinds, "BILFDE") == NULL;
+  return 1;
 }
 
 /* unary_metamethod(op, ints, reals, slow) */
@@ -373,8 +409,9 @@ static int core_op_run(lua_State *L) {
   rc = tfd_op_run(f.op, (tfd_object *const *)in.p, in.n, f.ints, f.ints_n,
                   f.reals, f.reals_n, many, MANY_OUTPUTS, &out_n);
   if (rc != TFD_OK) {
-    rc = run_again(L, rc, f.op, (tfd_object *const *)in.p, in.n, &f, many,
-                   MANY_OUTPUTS, &out_n);
+    f.n = in.n;
+    rc = run_again(L, rc, &f, (tfd_object *const *)in.p, f.ints, f.reals,
+                   many, MANY_OUTPUTS, &out_n);
     if (rc != TFD_OK) return tfd__lua_fail(L, rc);
   }
   if (out_n != 1) return push_results(L, out_n);
