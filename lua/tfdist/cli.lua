@@ -47,13 +47,13 @@ local function vector_unit(info)
   return nil
 end
 
--- "AMD EPYC 7B13, 2 cores, 23.5 GiB, AVX-512"
-local function machine(cores)
+-- "AMD EPYC 7B13, 23.5 GiB, AVX-512"
+local function machine()
   local info = read_file("/proc/cpuinfo") or ""
   local name = info:match("model name%s*:%s*([^\n]*)") or "CPU"
   local kib = tonumber((read_file("/proc/meminfo") or ""):match(
     "MemTotal:%s*(%d+)"))
-  local parts = { name, ("%d core%s"):format(cores, cores == 1 and "" or "s") }
+  local parts = { name }
   if kib then
     parts[#parts + 1] = ("%.1f GiB"):format(kib / 2 ^ 20)
   end
@@ -80,9 +80,8 @@ function commands.devices()
   for i = 0, n - 1 do
     local d = raw.device_at("", i)
     local threads = raw.device_threads(d)
-    print(("%-8s %s"):format(raw.device_short_name(d), i == 0
-      and machine(total) or ("%d core%s"):format(threads,
-        threads == 1 and "" or "s")))
+    print(("%-8s %d core%s%s"):format(raw.device_short_name(d), threads,
+      threads == 1 and "" or "s", i == 0 and " of " .. machine() or ""))
   end
   if n == 1 and total > 1 then
     local list = {}
