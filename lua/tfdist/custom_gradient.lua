@@ -129,6 +129,16 @@ local function renew(results, n, what)
   return structure, outputs
 end
 
+-- Results when no tape records: tensors too, as TensorFlow's.
+local function as_tensors(results, n, what)
+  for i = 1, n do
+    results[i] = nest.map_structure(function(x)
+      return x ~= nil and convert.operand(x, nil, what, "result") or nil
+    end, results[i])
+  end
+  return unpack(results, 1, n)
+end
+
 -- Record a step from inputs and variables to outputs.
 local function record(inputs, variables, outputs, step)
   local all = { n = inputs.n + variables.n }
@@ -275,7 +285,7 @@ local function custom_gradient(f)
         .. "a gradient function, got " .. text.describe(grad_fn) .. " last")
     end
     if not recorded then
-      return unpack(results, 1, n)
+      return as_tensors(results, n, what)
     end
     local inputs = tensors_of(args, what)
     variables = without_inputs(variables, inputs)
@@ -335,7 +345,8 @@ local function recompute_grad(f)
   check_function(f, what)
   return function(...)
     if raw.tape_active() == 0 then
-      return f(...)
+      local results = pack(f(...))
+      return as_tensors(results, results.n, what)
     end
     local args = pack(...)
     raw.tape_pause_all(true)
@@ -365,7 +376,8 @@ local function grad_pass_through(f)
   check_function(f, what)
   return function(...)
     if raw.tape_active() == 0 then
-      return f(...)
+      local results = pack(f(...))
+      return as_tensors(results, results.n, what)
     end
     local args = pack(...)
     local results = pack(f(...))
