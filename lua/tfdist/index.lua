@@ -140,41 +140,61 @@ local function survey(list, n, dims)
   return #dims - used, dots
 end
 
--- Attribute slots of strided_slice, one list for each rank: only the entries
--- of that rank's axes ever change.
-local slots = {}
+-- strided_slice(x, begin, end, strides, shrink_mask), made on first use.
+local strided_slice
 
--- Slots that take everything.
-local function whole(dims)
-  local rank = #dims
-  local ints = slots[rank]
-  if ints == nil then
-    ints = {}
-    for i = 1, 3 * LIST + 1 do
-      ints[i] = 0
+local function make_strided_slice()
+  local slots = {}
+  for i = 1, 3 * LIST + 1 do
+    slots[i] = 0
+  end
+  local number = op "strided_slice"
+  local function slow(x, ...)
+    local ints = {}
+    for i = 1, 3 do
+      local list = select(i, ...)
+      ints[(i - 1) * LIST + 1] = #list
+      for j = 1, LIST - 1 do
+        ints[(i - 1) * LIST + 1 + j] = list[j] or 0
+      end
     end
-    ints[1], ints[LIST + 1], ints[2 * LIST + 1] = rank, rank, rank
-    slots[rank] = ints
+    ints[3 * LIST + 1] = select(4, ...)
+    return raw.op_run(number, { x, n = 1 }, ints)
   end
-  for axis = 1, rank do
-    ints[1 + axis] = 0
-    ints[LIST + 1 + axis] = dims[axis]
-    ints[2 * LIST + 1 + axis] = 1
-  end
-  return ints
+  strided_slice = raw.op_function(number, 1, slots, nil, slow, "LLLi")
 end
 
-local function set(ints, axis, begin, stop, step)
-  ints[1 + axis] = begin
-  ints[LIST + 1 + axis] = stop
-  ints[2 * LIST + 1 + axis] = step
+-- Lists of the whole of each axis, one set for each rank: filled anew at every
+-- use, never given out.
+local sets = {}
+
+local function whole(dims)
+  local rank = #dims
+  local lists = sets[rank]
+  if lists == nil then
+    lists = { begins = {}, ends = {}, steps = {} }
+    sets[rank] = lists
+  end
+  local begins, ends, steps = lists.begins, lists.ends, lists.steps
+  for axis = 1, rank do
+    begins[axis], ends[axis], steps[axis] = 0, dims[axis], 1
+  end
+  return begins, ends, steps
+end
+
+local function tensor_behind(x)
+  if raw.kind(x) == "variable" then
+    return raw.operand_tensor(x)
+  end
+  return x
 end
 
 local function slice(x, list)
-  local dims = dims_of(raw.operand_tensor(x))
+  local dims = dims_of(tensor_behind(x))
   local n = length(list)
   local left, dots = survey(list, n, dims)
-  local ints, new_axes = whole(dims), {}
+  local begins, ends, steps = whole(dims)
+  local new_axes = {}
   local axis, out, shrink = 1, 0, 0
   for i = 1, n do
     local entry = plain(list[i])
@@ -186,17 +206,20 @@ local function slice(x, list)
     elseif entry == nil then
       axis, out = axis + 1, out + 1
     elseif type(entry) == "table" and getmetatable(entry) == nil then
-      set(ints, axis, range(entry, axis, dims))
+      begins[axis], ends[axis], steps[axis] = range(entry, axis, dims)
       axis, out = axis + 1, out + 1
     else
       local at = position(entry, axis, dims)
-      set(ints, axis, at, at + 1, 1)
+      begins[axis], ends[axis] = at, at + 1
       shrink = shrink + 2 ^ (axis - 1)
       axis = axis + 1
     end
   end
-  ints[3 * LIST + 1] = shrink
-  local result = raw.op_run(op "strided_slice", { x, n = 1 }, ints)
+  if strided_slice == nil then
+    make_strided_slice()
+  end
+  local result = #dims == 0 and raw.op_run(op "identity", { x, n = 1 })
+    or strided_slice(x, begins, ends, steps, shrink)
   for i = 1, #new_axes do
     result = raw.op_run(op "expand_dims", { result, n = 1 }, { new_axes[i] })
   end
@@ -205,17 +228,19 @@ end
 
 -- Row i of axis 0; the usual case, so without the general machinery.
 local function row(x, i)
-  local t = raw.operand_tensor(x)
+  local t = tensor_behind(x)
   local dims = dims_of(t)
   if #dims == 0 then
     errors.raise("IndexError", "index: a scalar has no positions",
       "t:item() is its value")
   end
   local at = position(i, 1, dims)
-  local ints = whole(dims)
-  set(ints, 1, at, at + 1, 1)
-  ints[3 * LIST + 1] = 1
-  return raw.op_run(op "strided_slice", { x, n = 1 }, ints)
+  local begins, ends, steps = whole(dims)
+  begins[1], ends[1] = at, at + 1
+  if strided_slice == nil then
+    make_strided_slice()
+  end
+  return strided_slice(x, begins, ends, steps, 1)
 end
 
 local function by_tensor(tf, x, key)

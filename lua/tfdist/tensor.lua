@@ -26,7 +26,10 @@ local methods, getters = M.methods, M.getters
 
 -- The tensor behind a tensor, a variable or slices, without recording.
 local function value_of(x)
-  if type(x) == "userdata" and raw.is_operand(x) then
+  local kind = raw.kind(x)
+  if kind == "tensor" then
+    return x
+  elseif kind == "variable" then
     return raw.operand_tensor(x)
   end
   return convert.operand(x, nil, "Tensor", "self")
@@ -82,7 +85,10 @@ end
 --- 0), as a number or boolean. Blocks: until it is computed.
 --- Errors: ValueError when there are several elements and no `i`; IndexError.
 --- Source: numpy.ndarray.item
-method("item", "i=nil", function(self, i)
+function methods.item(self, i)
+  if type(self) ~= "userdata" and not is_self(self) then
+    options.wrong_self("Tensor.item", "tensor", self, { "i" })
+  end
   local t = value_of(self)
   if i == nil and raw.tensor_size(t) ~= 1 then
     errors.raise("ValueError", "item: the tensor has shape "
@@ -90,7 +96,7 @@ method("item", "i=nil", function(self, i)
       .. "one value", "t:totable() gives all, t:item(i) the i-th")
   end
   return raw.item(t, i)
-end)
+end
 
 --- All elements as nested Lua lists; the plain value of a scalar.
 --- Blocks: until they are computed.
@@ -218,13 +224,13 @@ local OPERATORS = {
 function M.fill_metatable(meta, tf, own_methods, own_getters, what)
   meta.__index = function(self, key)
     if type(key) == "string" then
-      local found = own_methods[key]
-      if found ~= nil then
-        return found
-      end
-      found = own_getters[key]
+      local found = own_getters[key]
       if found ~= nil then
         return found(self)
+      end
+      found = own_methods[key]
+      if found ~= nil then
+        return found
       elseif key ~= "..." then
         unknown_field(what, key)
       end
@@ -289,6 +295,9 @@ local function check_dtype(x, dtype, what)
 end
 
 local function constant(value, dtype, shape)
+  if dtype == nil and shape == nil and type(value) == "number" then
+    return raw.tensor_from_table(value)
+  end
   dtype = convert.dtype(dtype, "constant")
   if type(value) == "boolean" and dtype ~= nil and dtype ~= "bool" then
     value = value and 1 or 0
