@@ -149,7 +149,7 @@ local function make(kind, message, hint, where, replica, level)
   local e = {
     kind = kind, message = message, hint = hint, replica = replica,
     where = where or user_position(level + 1),
-    traceback = M.traceback(level + 1),
+    traceback = M.traceback(M.full_traceback and 1 or level + 1),
   }
   if M.place then
     local r, w = M.place()

@@ -1,0 +1,138 @@
+local process = require "spec.support.process"
+
+-- A script whose output must be the same everywhere: on both plain engines,
+-- in both hosts, with FFI on and off.
+local SCRIPT = [[
+local raw = require "tfdist.raw"
+local function show(...)
+  local n, parts = select("#", ...), {}
+  for i = 1, n do
+    parts[i] = tostring((select(i, ...)))
+  end
+  print(table.concat(parts, " "))
+end
+local function list(t)
+  if type(t) ~= "table" then return tostring(t) end
+  local parts = {}
+  for i = 1, #t do parts[i] = list(t[i]) end
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+local function check(fn, ...)
+  local ok, e = pcall(fn, ...)
+  show(ok, ok and e or tostring(e))
+end
+for _, dtype in ipairs { "int8", "uint8", "int16", "int32", "int64" } do
+  local t = raw.tensor_from_table({ { 1, 2, 3 }, { 4, 5, 6 } }, dtype)
+  show(dtype, list(raw.tensor_to_table(t)), raw.item(t, 4), raw.tensor_size(t),
+    raw.tensor_rank(t), raw.tensor_dim(t, 1), raw.tensor_dim(t, 2))
+end
+for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16" } do
+  local t = raw.tensor_from_table({ 0.5, -2, 1 / 0 }, dtype)
+  show(raw.tensor_dtype(t), raw.item(t, 0), list(raw.tensor_to_flat(t)),
+    #raw.tensor_bytes(t))
+end
+local b = raw.tensor_from_table { true, false }
+show(list(raw.tensor_to_table(b)), raw.item(b, 0), raw.item(b, 1))
+local d = raw.device_current()
+show(raw.device_name(d), raw.device_count("CPU"), raw.device_at("CPU", 0) == d)
+show(raw.op_count(), raw.op_find("identity"), raw.op_schema(0))
+show(raw.enums.dtype.int32, raw.dtype_size(raw.enums.dtype.int32))
+check(raw.tensor_dim, b, "x")
+check(raw.tensor_size, 7)
+check(raw.tensor_rank, {})
+check(raw.tensor_dtype, nil)
+check(raw.item, b, 2)
+check(raw.item, b, 0.5)
+check(raw.item, b)
+check(raw.item, nil, 0)
+check(raw.tensor_dim, b, 0.5)
+check(raw.tensor_from_table, { { 1 }, { 1, 2 } })
+check(raw.tensor_from_table, { 300 }, "uint8")
+check(raw.device_find, "GPU:9")
+b:release()
+check(raw.tensor_size, b)
+check(raw.tensor_dtype, b)
+check(raw.item, b, 0)
+show(raw.kind(b), raw.is_released(b))
+local v = raw.variable_new(raw.tensor_from_table { 1, 2 }, "v", true)
+raw.variable_assign_add(v, raw.tensor_from_table { 1, 1 })
+show(raw.variable_version(v), raw.variable_name(v),
+  list(raw.tensor_to_table(raw.variable_read(v))))
+show(raw.variable_synchronization_of(v), raw.variable_aggregation_of(v))
+]]
+
+local PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;;' LUA_CPATH='"
+  .. process.build .. "/%s/?.so;;' "
+
+describe("both engines", function()
+  it("give the same text for everything, with FFI on and off", function()
+    local path = process.file(SCRIPT, ".lua")
+    local expected
+    for _, command in ipairs {
+      PATH:format("lua54") .. "lua5.4", PATH:format("luajit") .. "luajit",
+      "TFDIST_FFI=0 " .. PATH:format("luajit") .. "luajit",
+      PATH:format("luajit") .. "luajit -joff",
+      process.build .. "/tfdist", process.build .. "/tfdist-luajit",
+      "TFDIST_FFI=0 " .. process.build .. "/tfdist-luajit",
+    } do
+      local r = process.run(command .. " " .. path)
+      assert.equal(0, r.code, command .. ": " .. r.err)
+      -- Lua 5.4 writes floats with a point, LuaJIT does not.
+      local text = r.out:gsub("(%d)%.0%f[%D]", "%1")
+      expected = expected or text
+      assert.equal(expected, text, command)
+    end
+    os.remove(path)
+    assert.matches("int32 {{1,2,3},{4,5,6}} 5 6 2 3 %-1\n", expected)
+  end)
+
+  it("leave no thread behind that crashes at exit", function()
+    local path = process.file([[
+local raw = require "tfdist.raw"
+local t = raw.tensor_from_table { 1, 2, 3 }
+for i = 0, 1 do
+  local u = raw.tensor_to_device(t, raw.device_at("CPU", i))
+  for _ = 1, 100 do
+    u = raw.op_run(raw.op_find("copy"), { u })
+  end
+end
+]], ".lua")
+    for _ = 1, 5 do
+      for _, command in ipairs { PATH:format("lua54") .. "lua5.4",
+        PATH:format("luajit") .. "luajit", process.build .. "/tfdist",
+        process.build .. "/tfdist-luajit" } do
+        local r = process.run("TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued "
+          .. command .. " " .. path)
+        assert.equal(0, r.code, command .. ": " .. r.err)
+        assert.equal("", r.err)
+      end
+    end
+    os.remove(path)
+  end)
+
+  it("say where queued work came from", function()
+    if not require("tfdist.raw").op_count() then
+      return
+    end
+    local path = process.file([[
+local raw = require "tfdist.raw"
+local t = raw.tensor_from_table { 1, 2, 3 }
+local ok, op = pcall(raw.op_find, "gather")
+if not ok then print("gather") return end
+local slots = {}
+for _ in raw.op_schema(op):gmatch(":i") do slots[#slots + 1] = 0 end
+local i = raw.tensor_from_table({ 0, 9 }, "int32")
+local u = raw.op_run(op, { t, i }, slots)
+local fine, e = pcall(raw.tensor_wait, u)
+print(fine, e and e.where)
+]], ".lua")
+    for _, host in ipairs(process.hosts) do
+      local r = process.run(host.path .. " --queue=queued " .. path)
+      assert.equal(0, r.code, r.err)
+      if r.out ~= "gather\n" then
+        assert.equal("false\t" .. path .. ":7\n", r.out)
+      end
+    end
+    os.remove(path)
+  end)
+end)
