@@ -298,7 +298,7 @@ static const tfd__call work_call = {
 ** waits for both, as reading the loss does. */
 static double step(void *arg) {
   int n = *(int *)arg;
-  enum { STEPS = 20 };
+  enum { STEPS = 2 };
   int64_t t = tfd__now_ns();
   int s;
   int d;
@@ -325,7 +325,7 @@ static void *bare_side(void *arg) {
   int i;
 
   (void)arg;
-  for (i = 0; i < 20 * OPS; i++) spin_loops(op_loops);
+  for (i = 0; i < 2 * OPS; i++) spin_loops(op_loops);
   return NULL;
 }
 
@@ -340,7 +340,26 @@ static double bare_step(void *arg) {
   }
   (void)bare_side(NULL);
   for (i = 1; i < n; i++) pthread_join(threads[i], NULL);
-  return (double)(tfd__now_ns() - t) / 20;
+  return (double)(tfd__now_ns() - t) / 2;
+}
+
+/* Short turns in alternation, the best of each: both meet the same load. */
+static void schedule_lines(int devices) {
+  double ideal = (double)OPS * OP_NS;
+  double ours = step(&devices);
+  double bare = bare_step(&devices);
+  int i;
+
+  if (devices > tfd__cores()) ideal = ideal * devices / tfd__cores();
+  for (i = 0; i < 300; i++) {
+    double a = step(&devices);
+    double b = bare_step(&devices);
+
+    if (a < ours) ours = a;
+    if (b < bare) bare = b;
+  }
+  line("step of 30 ops of 50 us each", ours, bare, "bare threads", "<= 1.03");
+  line("step of 30 ops of 50 us each", ours, ideal, "ideal", "<= 1.03");
 }
 
 /* --- memory ---------------------------------------------------------------------------- */
@@ -445,8 +464,6 @@ static void memory_lines(void) {
 int main(int argc, char **argv) {
   int devices = argc > 1 ? atoi(argv[1]) : 2;
   int one = 1;
-  double ideal = 0;
-  double bare = 0;
 
   check(tfd_config_set_cpu_devices(devices < 2 ? 2 : devices));
   check(tfd_config_set_queue_mode(TFD_QUEUE_QUEUED));
@@ -465,12 +482,7 @@ int main(int argc, char **argv) {
   line("enqueue 3 views, worker drains", measure(enqueue, device(1)),
        measure(copy_command, NULL), "copy of 576 B", "");
   calibrate();
-  ideal = (double)OPS * OP_NS;
-  if (devices > tfd__cores()) ideal = ideal * devices / tfd__cores();
-  bare = measure(bare_step, &devices);
-  line("step of 30 ops of 50 us each", measure(step, &devices), bare,
-       "bare threads", "<= 1.03");
-  line("bare threads", bare, ideal, "ideal", "");
+  schedule_lines(devices);
   memory_lines();
   return 0;
 }

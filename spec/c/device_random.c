@@ -1,6 +1,6 @@
 /* Random work on three devices against a sequential oracle: calls, copies
 ** between devices, host writes and reads, waits in any direction, releases and
-** re-use of memory. Every seed is printed when it fails; TFD_SEED=n runs one,
+** re-use of memory; with and without calls that fail. Every seed is printed when it fails; TFD_SEED=n runs one,
 ** TFD_SEEDS=n that many. */
 #include "device_support.h"
 
@@ -12,11 +12,16 @@
 typedef struct cell {
   tfd__buffer *b;
   int words;
+  bool known; /* false: written while a failure was pending, maybe dropped */
   int64_t expected[MAX_WORDS];
 } cell;
 
 static cell cells[CELLS];
 static uint64_t seed;
+
+/* Calls that failed since everything was well, and those reported. */
+static int injected;
+static int reported;
 
 static int pick(int n) {
   return (int)(next_random(&seed) % (uint64_t)n);
@@ -67,6 +72,18 @@ static tfd__buffer *renew(cell *c, tfd_device *d, int words) {
   return old;
 }
 
+static void set_known(cell *c) {
+  c->known = injected == 0;
+}
+
+/* Success, or the report of an injected failure. */
+static void check_report(int rc) {
+  if (rc == TFD_OK) return;
+  if (injected == 0) fail_msg("%s", tfd_error_message());
+  assert_int_equal(TFD_DATA_LOSS, rc);
+  reported++;
+}
+
 static cell *on_device(tfd_device *d) {
   int first = pick(CELLS);
   int i;
@@ -109,6 +126,7 @@ static void do_mix(void) {
           ints[0]);
   old = renew(out, d, words);
   memcpy(out->expected, result, sizeof result);
+  set_known(out);
   views[2] = view_of(out->b);
   assert_int_equal(TFD_OK, tfd__stream_submit(d, &call));
   out->b->use_seq = tfd__stream_seq(d);
@@ -127,6 +145,7 @@ static void do_copy(void) {
   to->words = from->words;
   to->b = buffer(d, from->b->bytes);
   memcpy(to->expected, from->expected, sizeof to->expected);
+  set_known(to);
   from_view = view_of(from->b);
   to_view = view_of(to->b);
   assert_int_equal(TFD_OK,
@@ -141,6 +160,7 @@ static void do_write(void) {
   tfd__release(
       renew(c, pick(2) == 0 ? c->b->device : device(pick(DEVICES)), words));
   for (i = 0; i < words; i++) c->expected[i] = pick(1 << 30);
+  set_known(c);
   assert_int_equal(TFD_OK, tfd__host_write(c->b, 0, c->expected,
                                            (size_t)words * sizeof(int64_t)));
 }
@@ -148,9 +168,48 @@ static void do_write(void) {
 static void check(cell *c) {
   int64_t got[MAX_WORDS];
   size_t bytes = (size_t)c->words * sizeof(int64_t);
+  int rc = tfd__host_read(c->b, 0, got, bytes);
 
-  assert_int_equal(TFD_OK, tfd__host_read(c->b, 0, got, bytes));
-  assert_memory_equal(c->expected, got, bytes);
+  check_report(rc);
+  if (rc == TFD_OK && c->known) assert_memory_equal(c->expected, got, bytes);
+}
+
+static int fail_kernel(const tfd__call *call) {
+  return tfd__fail(TFD_DATA_LOSS, "%s", call->name);
+}
+
+/* Report everything, then write anew what may have been dropped. */
+static void settle(void) {
+  int before = 0;
+  int i;
+
+  if (injected == 0) return;
+  do {
+    before = reported;
+    for (i = 0; i < DEVICES; i++) {
+      check_report(tfd_device_synchronize(device(i)));
+    }
+  } while (reported != before);
+  /* Later ones may be dropped with the first; none comes twice. */
+  assert_in_range(reported, 1, injected);
+  injected = 0;
+  reported = 0;
+  for (i = 0; i < CELLS; i++) {
+    if (cells[i].known) continue;
+    assert_int_equal(TFD_OK, tfd__host_write(cells[i].b, 0, cells[i].expected,
+                                             cells[i].b->bytes));
+    cells[i].known = true;
+  }
+}
+
+static void do_failure(void) {
+  if (pick(3) == 0) {
+    settle();
+    return;
+  }
+  injected++;
+  assert_int_equal(TFD_OK,
+                   submit_ints(device(pick(DEVICES)), fail_kernel, NULL, 0));
 }
 
 static void do_step(void) {
@@ -172,15 +231,14 @@ static void do_step(void) {
     uint64_t behind = (uint64_t)pick(40);
     uint64_t seq = tfd__stream_seq(d);
 
-    assert_int_equal(TFD_OK,
-                     tfd__stream_wait(d, seq > behind ? seq - behind : 0,
-                                      tfd__deadline_in(60)));
+    check_report(tfd__stream_wait(d, seq > behind ? seq - behind : 0,
+                                  tfd__deadline_in(60)));
   } else if (pick(10) == 0) {
     tfd__pool_trim(device(pick(DEVICES)));
   }
 }
 
-static void run_seed(uint64_t first, int steps) {
+static void run_seed(uint64_t first, int steps, int failure_every) {
   int64_t live = tfd_live_handles(TFD_HANDLE_BUFFER);
   int i;
 
@@ -189,10 +247,15 @@ static void run_seed(uint64_t first, int steps) {
     cells[i].words = 1;
     cells[i].b = buffer(device(pick(DEVICES)), sizeof(int64_t));
     cells[i].expected[0] = i;
+    cells[i].known = true;
     assert_int_equal(TFD_OK, tfd__host_write(cells[i].b, 0, cells[i].expected,
                                              sizeof(int64_t)));
   }
-  for (i = 0; i < steps; i++) do_step();
+  for (i = 0; i < steps; i++) {
+    if (failure_every > 0 && pick(failure_every) == 0) do_failure();
+    do_step();
+  }
+  settle();
   for (i = 0; i < CELLS; i++) check(&cells[i]);
   for (i = 0; i < CELLS; i++) tfd__release(cells[i].b);
   for (i = 0; i < DEVICES; i++) {
@@ -201,25 +264,35 @@ static void run_seed(uint64_t first, int steps) {
   assert_int_equal(live, tfd_live_handles(TFD_HANDLE_BUFFER));
 }
 
-static void random_work_gives_the_sequential_result(void **state) {
+static void run_seeds(int failure_every) {
   const char *one = getenv("TFD_SEED");
   const char *many = getenv("TFD_SEEDS");
   uint64_t first = one != NULL ? strtoull(one, NULL, 10) : 1;
   uint64_t n = many != NULL ? strtoull(many, NULL, 10) : 60;
   uint64_t k;
 
-  (void)state;
   if (one != NULL) n = 1;
   for (k = first; k < first + n; k++) {
     alarm(60);
     print_message("seed %llu\n", (unsigned long long)k);
-    run_seed(k, k % 4 == 0 ? 4000 : 400);
+    run_seed(k, k % 4 == 0 ? 4000 : 400, failure_every);
   }
+}
+
+static void random_work_gives_the_sequential_result(void **state) {
+  (void)state;
+  run_seeds(0);
+}
+
+static void random_failures_surface_and_spoil_nothing_else(void **state) {
+  (void)state;
+  run_seeds(40);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_work_gives_the_sequential_result),
+      cmocka_unit_test(random_failures_surface_and_spoil_nothing_else),
   };
 
   configure("3", "queued");

@@ -90,6 +90,9 @@ static void use_in_a_fork_of_a_started_process(void) {
     CHECK(tfd__host_read(a, 0, &n, 8) == TFD_FAILED_PRECONDITION);
     CHECK(tfd_device_trim(a->device) == TFD_FAILED_PRECONDITION);
     tfd__release(a); /* collectors run in the child too */
+#if defined(__SANITIZE_ADDRESS__)
+    _exit(0); /* what the missing threads held would count as leaked */
+#endif
     exit(0);
   }
   CHECK(waitpid(child, &status, 0) == child);

@@ -196,7 +196,7 @@ static bool spin(const tfd__target targets[TFD_TARGETS]) {
   for (round = 0; atomic_load(&tfd__rt.running) <= tfd__rt.cores; round++) {
     if (reached(targets)) return true;
     for (i = 0; i < 2; i++) tfd__relax();
-    if (round % 64 != 63) continue;
+    if (round % 64 != 15) continue;
     if (end == 0) end = tfd__now_ns() + SPIN_NS;
     if (tfd__now_ns() >= end) return false;
     sched_yield(); /* who we wait for may have been put on this core */
