@@ -269,3 +269,8 @@ void tfd__tensor_largest(char *text, size_t text_bytes) {
   }
   pthread_mutex_unlock(&big_lock);
 }
+
+/* Out-of-memory messages of the device layer name the largest tensors. */
+__attribute__((constructor)) static void register_oom_text(void) {
+  tfd__set_oom_hook(tfd__tensor_largest);
+}
