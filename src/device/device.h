@@ -16,7 +16,9 @@
 **   still use it; the stream's order makes that safe. Therefore (1) only calls
 **   on the owning stream may touch a buffer, except through tfd__copy_across,
 **   which retains both ends until it has run; (2) the host may write a fresh
-**   buffer directly only when tfd__buffer_host_idle says so.
+**   buffer directly only when tfd__buffer_host_idle says so; (3) a buffer is
+**   released only after the last call that reads it was submitted; (4) in
+**   place, by calls or by the host, only with a count of 1.
 ** - Queued calls hold no references: a buffer's count is exactly the number of
 **   tensors that show it, which is what copy-on-write asks.
 ** - A failing call makes the stream sticky: later calls are dropped, the first
