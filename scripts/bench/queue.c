@@ -66,7 +66,7 @@ static void line(const char *name, double ours, double reference,
          ours, what, reference, ours / reference, goal);
 }
 
-/* --- hand-over ------------------------------------------------------------------ */
+/* --- hand-over ------------------------------------------------------------ */
 
 static int nothing(const tfd__call *call) {
   (void)call;
@@ -204,7 +204,7 @@ static double raw_futex(void *arg) {
   return median(v, N);
 }
 
-/* --- enqueue ---------------------------------------------------------------------- */
+/* --- enqueue -------------------------------------------------------------- */
 
 /* A call with three views of rank 2, as a matrix product has. */
 static double enqueue(void *arg) {
@@ -256,7 +256,7 @@ static double copy_command(void *arg) {
   return (double)(tfd__now_ns() - t) / N;
 }
 
-/* --- the schedule of two replicas ---------------------------------------------------- */
+/* --- the schedule of two replicas ----------------------------------------- */
 
 #define OPS 30
 #define OP_NS 50000
@@ -362,7 +362,7 @@ static void schedule_lines(int devices) {
   line("step of 30 ops of 50 us each", ours, ideal, "ideal", "<= 1.03");
 }
 
-/* --- memory ---------------------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 static double pool_pair(void *arg) {
   size_t bytes = *(size_t *)arg;

@@ -195,7 +195,7 @@ static void fill_stores_every_dtype(void **state) {
   free(memory);
 }
 
-/* --- scratch ------------------------------------------------------------------ */
+/* --- scratch -------------------------------------------------------------- */
 
 static void scratch_blocks_are_apart_and_aligned(void **state) {
   unsigned char *blocks[40];

@@ -150,7 +150,8 @@ static void unknown_devices_are_named_with_those_there_are(void **state) {
 static void malformed_names_are_value_errors(void **state) {
   static const char *const names[] = {
       "", "/", "//cpu:0", "/cpu:0/", "cpu:", "cpu:x", "cpu:-1", "cpu: 1",
-      "/cpu:0/cpu:1", "1cpu:0", ":0", "/job:localhost", "/task:0", "/job:/cpu:0",
+      "/cpu:0/cpu:1", "1cpu:0", ":0", "/job:localhost", "/task:0",
+      "/job:/cpu:0",
       "/replica:a/cpu:0", "/device:", "/device:CPU:*", "cpu:0:1",
       "averyverylongdevicetype:0", "cpu:1234567",
       "/job:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

@@ -211,7 +211,7 @@ static void failed_allocations_are_reported_and_leave_no_trace(void **state) {
   assert_int_equal(1, failures);
 }
 
-/* --- steady state ---------------------------------------------------------------- */
+/* --- steady state --------------------------------------------------------- */
 
 static long faults_of_this_thread(void) {
   struct rusage usage;

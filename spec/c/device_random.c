@@ -1,7 +1,7 @@
 /* Random work on three devices against a sequential oracle: calls, copies
 ** between devices, host writes and reads, waits in any direction, releases and
-** re-use of memory; with and without calls that fail. Every seed is printed when it fails; TFD_SEED=n runs one,
-** TFD_SEEDS=n that many. */
+** re-use of memory; with and without calls that fail. Seeds are printed;
+** TFD_SEED=n runs one, TFD_SEEDS=n that many. */
 #include "device_support.h"
 
 #define CELLS 24

@@ -4,7 +4,7 @@
 
 #include "device_support.h"
 
-/* --- order ------------------------------------------------------------------ */
+/* --- order ---------------------------------------------------------------- */
 
 typedef struct log {
   int64_t next;
@@ -84,7 +84,9 @@ static int check_payload(const tfd__call *call) {
     if (call->ints[i] != i * 3) return tfd__fail(TFD_INTERNAL, "ints");
   }
   for (i = 0; i < call->reals_n; i++) {
-    if (call->reals[i] != (double)i / 2) return tfd__fail(TFD_INTERNAL, "reals");
+    if (call->reals[i] != (double)i / 2) {
+      return tfd__fail(TFD_INTERNAL, "reals");
+    }
   }
   for (i = 1; i < call->in_n; i++) {
     if (tfd__in(call, (int)i)->numel != i) {
@@ -134,7 +136,7 @@ static void arguments_are_copied_whatever_their_size(void **state) {
   assert_int_equal(submitted, ran);
 }
 
-/* --- across devices ----------------------------------------------------------- */
+/* --- across devices ------------------------------------------------------- */
 
 static int set_value(const tfd__call *call) {
   *(atomic_int *)(uintptr_t)call->ints[0] = (int)call->ints[1];
@@ -189,7 +191,7 @@ static void a_full_ring_does_not_wait_for_itself(void **state) {
   assert_int_equal(0, l1.wrong);
 }
 
-/* --- failures ------------------------------------------------------------------ */
+/* --- failures ------------------------------------------------------------- */
 
 static int fail_kernel(const tfd__call *call) {
   return tfd__fail(TFD_INVALID_ARGUMENT, "%s: value %d is bad", call->name,
@@ -301,7 +303,7 @@ static void a_failure_leaves_earlier_results_alone(void **state) {
   tfd__release(b);
 }
 
-/* --- waits that end early --------------------------------------------------------- */
+/* --- waits that end early ------------------------------------------------- */
 
 static void a_wait_ends_at_its_deadline(void **state) {
   gate g = {0};
@@ -341,7 +343,7 @@ static void an_interrupt_ends_a_wait(void **state) {
   assert_int_equal(1, l.next); /* nothing was lost */
 }
 
-/* --- bytes of the host -------------------------------------------------------------- */
+/* --- bytes of the host ---------------------------------------------------- */
 
 /* out[i] = in[i] */
 static int copy_ints(const tfd__call *call) {
@@ -473,7 +475,7 @@ static void a_copy_across_keeps_both_ends(void **state) {
   tfd__release(other);
 }
 
-/* --- several host threads ------------------------------------------------------------- */
+/* --- several host threads ------------------------------------------------- */
 
 static int add_one(const tfd__call *call) {
   int64_t *cell = (int64_t *)(uintptr_t)call->ints[0];
