@@ -171,6 +171,10 @@ int tfd__grad_tile(tfd__grad *g) {
   int64_t outer = 1;
   int axis;
 
+  if (g->out[0]->view.numel == 0) {
+    tfd__grad_set(g, 0, tfd__e_zeros_like(g, g->in[0]));
+    return g->status;
+  }
   for (axis = 0; axis < x->rank; axis++) {
     int64_t times = g->ints[1 + axis];
     int64_t inner = x->dims[axis];
@@ -180,13 +184,12 @@ int tfd__grad_tile(tfd__grad *g) {
     for (i = axis + 1; i < x->rank; i++) {
       inner *= g->out[0]->view.dims[i];
     }
-    if (times != 1 && times != 0) {
+    if (times != 1) {
       dy = tfd__e_reshape(g, dy, (int64_t[]){outer, times, inner}, 3);
       dy = tfd__e_sum(g, dy, &middle, 1, false);
     }
     outer *= x->dims[axis];
   }
-  if (g->out[0]->view.numel == 0) dy = tfd__e_zeros_like(g, g->in[0]);
   tfd__grad_set(g, 0, tfd__e_reshape_like(g, dy, g->in[0]));
   return g->status;
 }
