@@ -23,20 +23,17 @@ typedef struct step {
   int out_n;
   const int64_t *ints;
   const double *reals;
+  int flags; /* TFD_OP_SAVE_*: the op's, 0 for host steps */
 } step;
 
-static bool saves_input(const step *s, int i) {
-  int flags = s->op == NULL ? 0 : s->op->flags;
-
-  if (i < 8) return (flags & (TFD_OP_SAVE_IN0 << i)) != 0;
-  return (flags & TFD_OP_SAVE_INS) == TFD_OP_SAVE_INS;
+static inline bool saves_input(const step *s, int i) {
+  if (TFD_LIKELY(i < 8)) return (s->flags & (TFD_OP_SAVE_IN0 << i)) != 0;
+  return (s->flags & TFD_OP_SAVE_INS) == TFD_OP_SAVE_INS;
 }
 
-static bool saves_output(const step *s, int i) {
-  int flags = s->op == NULL ? 0 : s->op->flags;
-
-  if (i < 4) return (flags & (TFD_OP_SAVE_OUT0 << i)) != 0;
-  return (flags & TFD_OP_SAVE_OUTS) == TFD_OP_SAVE_OUTS;
+static inline bool saves_output(const step *s, int i) {
+  if (TFD_LIKELY(i < 4)) return (s->flags & (TFD_OP_SAVE_OUT0 << i)) != 0;
+  return (s->flags & TFD_OP_SAVE_OUTS) == TFD_OP_SAVE_OUTS;
 }
 
 static size_t shape_bytes(const tfd_tensor *t) {
@@ -64,23 +61,37 @@ static size_t entry_bytes(const step *s) {
   return bytes;
 }
 
-static unsigned char *note_shape(tfd__note *note, const tfd_tensor *t,
-                                 unsigned char *at) {
-  tfd__shape_note *shape = (tfd__shape_note *)(void *)at;
+static void note_shape(tfd__note *note, const tfd_tensor *t,
+                       unsigned char **at_p) {
+  tfd__shape_note *shape = (tfd__shape_note *)(void *)*at_p;
+  int i;
 
   shape->device = t->device;
   shape->id = t->id;
   shape->numel = t->view.numel;
   shape->dtype = t->view.dtype;
   shape->rank = t->view.rank;
-  memcpy(shape->dims, t->view.dims, t->view.rank * sizeof(int64_t));
+  for (i = 0; i < t->view.rank; i++) shape->dims[i] = t->view.dims[i];
   note->u.shape = shape;
   note->state = TFD_NOTE_SHAPE;
-  return at + shape_bytes(t);
+  *at_p += shape_bytes(t);
 }
 
-static int note_saved(tfd__note *note, tfd_tensor *t) {
-  TFD_TRY(tfd__tensor_snapshot(t, &note->u.tensor));
+/* `at_p` walks over the room for shapes. */
+static inline int note_value(tfd__note *note, tfd_tensor *t, bool save,
+                             unsigned char **at_p) {
+  note->state = TFD_NOTE_ABSENT;
+  if (t == NULL) return TFD_OK;
+  if (!save) {
+    note_shape(note, t, at_p);
+    return TFD_OK;
+  }
+  if (TFD_LIKELY(t->variable == NULL)) {
+    tfd__retain(t);
+    note->u.tensor = t;
+  } else {
+    TFD_TRY(tfd__tensor_snapshot(t, &note->u.tensor));
+  }
   note->state = TFD_NOTE_SAVED;
   return TFD_OK;
 }
@@ -194,31 +205,23 @@ static uint32_t slot_of(const tfd_tape *tape, const step *s, int i,
 /* Fill the notes of e; on failure nothing is left referenced. */
 static int fill_notes(tfd_tape *tape, const step *s, const uint32_t *slots,
                       tfd__entry *e, unsigned char *at) {
+  tfd__note *out = e->notes + s->in_n;
   uint32_t slot = tape->slots_n;
-  int n = s->in_n + s->out_n;
   int rc = TFD_OK;
+  int n = 0;
   int i;
 
-  for (i = 0; rc == TFD_OK && i < n; i++) {
-    tfd__note *note = &e->notes[i];
-    bool is_in = i < s->in_n;
-    tfd_tensor *t = is_in ? s->in[i] : s->out[i - s->in_n];
-
-    note->state = TFD_NOTE_ABSENT;
-    if (is_in) {
-      note->slot = slot_of(tape, s, i, slots);
-    } else {
-      note->slot = tfd__is_float(t->view.dtype) ? slot++ : TFD_NO_SLOT;
-    }
-    if (t == NULL) continue;
-    if (is_in ? saves_input(s, i) : saves_output(s, i - s->in_n)) {
-      rc = note_saved(note, t);
-    } else {
-      at = note_shape(note, t, at);
-    }
+  for (i = 0; rc == TFD_OK && i < s->in_n; i++, n++) {
+    e->notes[i].slot = slot_of(tape, s, i, slots);
+    rc = note_value(&e->notes[i], s->in[i], saves_input(s, i), &at);
+  }
+  for (i = 0; rc == TFD_OK && i < s->out_n; i++, n++) {
+    out[i].slot =
+        tfd__is_float(s->out[i]->view.dtype) ? slot++ : TFD_NO_SLOT;
+    rc = note_value(&out[i], s->out[i], saves_output(s, i), &at);
   }
   if (rc != TFD_OK) {
-    e->in_n = i; /* those filled so far */
+    e->in_n = n; /* those filled so far */
     e->out_n = 0;
     tfd__entry_release(e);
   }
@@ -325,7 +328,8 @@ static int record(void *tapes, const tfd__op *op, tfd_tensor *const *in,
             .in_n = in_n,
             .out_n = out_n,
             .ints = ints,
-            .reals = reals};
+            .reals = reals,
+            .flags = op->flags};
 
   return record_all(tapes, &s);
 }
