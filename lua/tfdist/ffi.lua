@@ -216,7 +216,8 @@ size_path("tensor_rank")
 
 function fast.tensor_dim(t, axis)
   local object = open(t)
-  if object == nil or type(axis) ~= "number" or axis % 1 ~= 0 then
+  if object == nil or type(axis) ~= "number" or axis % 1 ~= 0
+    or axis < -8 or axis > 8 then
     return core.tensor_dim(t, axis)
   end
   return tonumber(C.tfd_tensor_dim(cast("void *", object), axis))
@@ -236,7 +237,7 @@ local BOOL = core.enums.dtype.bool
 
 function fast.item(t, i)
   local object = open(t)
-  if object == nil or type(i) ~= "number" or i % 1 ~= 0
+  if object == nil or type(i) ~= "number" or i % 1 ~= 0 or i < 0 or i > 1e15
     or C.tfd_is_interrupted() then
     return core.item(t, i)
   end

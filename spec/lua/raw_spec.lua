@@ -2,7 +2,25 @@ local leaks = require "spec.support.leaks"
 local raw = require "tfdist.raw"
 
 local function tensor(value, dtype)
-  return assert(raw.tensor_from_table(value, dtype))
+  return (raw.tensor_from_table(value, dtype))
+end
+
+-- Attribute slots of an op with the schema's defaults, `given` by name.
+local function slots(op, given)
+  local list = {}
+  for name, kind, default in (raw.op_schema(op) .. " "):gmatch(
+    "([%w_]+):([bidefl])[^= ]*=?(%S*) ") do
+    local value = given[name] or tonumber(default) or 0
+    if kind == "l" then
+      list[#list + 1] = -1
+      for _ = 1, 8 do
+        list[#list + 1] = 0
+      end
+    elseif kind ~= "f" then
+      list[#list + 1] = value
+    end
+  end
+  return list
 end
 
 -- The error object that fn raises.
@@ -139,7 +157,8 @@ describe("handles", function()
       raw.collect()
       t:release()
     end
-    if rawget(_G, "newproxy") then
+    local newproxy = rawget(_G, "newproxy")
+    if newproxy then
       getmetatable(newproxy(true)).__gc = probe
     else
       setmetatable({}, { __gc = probe })
@@ -214,7 +233,7 @@ describe("arguments", function()
 
   it("count from nothing when missing", function()
     assert.equal("TypeError", failure(raw.tensor_rank).kind)
-    assert.matches("got nothing", failure(raw.tensor_rank).message)
+    assert.matches("got nil", failure(raw.tensor_rank).message)
     assert.equal("TypeError", failure(raw.device_find).kind)
   end)
 end)
@@ -244,7 +263,7 @@ describe("results", function()
   it("carry C's error kind and message", function()
     local e = failure(raw.device_find, "TPU:0")
     assert.equal("InvalidArgument", e.kind)
-    assert.matches("CPU:0", e.message)
+    assert.matches("cpu:0", e.message)
     e = failure(raw.tensor_from_bytes, "abc", "float32", { 1 })
     assert.equal("InvalidArgument", e.kind)
     assert.equal("IndexError", failure(raw.item, tensor { 1 }, 5).kind)
@@ -322,19 +341,11 @@ describe("ops", function()
     for i = 1, 300 do
       numbers[i] = i
     end
-    local function slots(n)
-      local list = {}
-      for _ in raw.op_schema(unstack):gmatch("(%w+):i") do
-        list[#list + 1] = 0
-      end
-      list[1] = n and list[1] or 0
-      return list
-    end
-    local ok, a, b, c = pcall(raw.op_run, unstack, { tensor { 5, 6, 7 } },
-      slots())
-    assert(ok, a)
+    local a, b, c = raw.op_run(unstack, { tensor { 5, 6, 7 } },
+      slots(unstack, { num = 3 }))
     assert.same({ 5, 6, 7 }, { raw.item(a), raw.item(b), raw.item(c) })
-    local many = { raw.op_run(unstack, { tensor(numbers) }, slots()) }
+    local many = { raw.op_run(unstack, { tensor(numbers) },
+      slots(unstack, { num = 300 })) }
     assert.equal(300, #many)
     assert.equal(300, raw.item(many[300]))
   end)

@@ -77,7 +77,11 @@ static int coroutine_resume(lua_State *L) {
   lua_State *co = lua_tothread(L, 1);
   int n = 0;
 
+#if LUA_VERSION_NUM >= 504
+  if (co == NULL) return luaL_typeerror(L, 1, "thread");
+#else
   luaL_argcheck(L, co != NULL, 1, "coroutine expected");
+#endif
   n = run(L, co, lua_gettop(L) - 1);
   lua_pushboolean(L, n >= 0);
   if (n < 0) n = 1;

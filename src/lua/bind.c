@@ -106,7 +106,7 @@ const char *tfd__lua_what(lua_State *L, int i) {
   if (luaL_getmetafield(L, i, "__name")) name = lua_tostring(L, -1);
   if (name != NULL) return lua_pushfstring(L, "a %s", name);
   switch (lua_type(L, i)) {
-  case LUA_TNONE: return "nothing";
+  case LUA_TNONE:
   case LUA_TNIL: return "nil";
   case LUA_TTHREAD: return "a coroutine";
   case LUA_TLIGHTUSERDATA: return "a light userdata";
@@ -116,10 +116,12 @@ const char *tfd__lua_what(lua_State *L, int i) {
 
 int tfd__lua_type_error(lua_State *L, const tfd__lua_arg *a,
                         const char *expected) {
-  const char *what = tfd__lua_what(L, a->index);
+  const char *what = NULL;
   const char *verb = strchr(a->function, ':');
   char hint[128];
 
+  if (lua_gettop(L) < a->index) lua_settop(L, a->index);
+  what = tfd__lua_what(L, a->index);
   if (!a->self || verb == NULL)
     return tfd__lua_error(L, "TypeError", NULL,
                           "%s: argument \"%s\" must be %s, got %s",
@@ -139,6 +141,7 @@ static const char *kind_name(int kind) {
 
 void *tfd__lua_handle(lua_State *L, int kind, const tfd__lua_arg *a) {
   const tfd__slot *s = tfd__lua_to_slot(L, a->index);
+  char expected[64];
 
   if (TFD_LIKELY(s != NULL && s->object != NULL)) {
     if (TFD_LIKELY(kind == TFD_HANDLE_KINDS ||
@@ -149,7 +152,8 @@ void *tfd__lua_handle(lua_State *L, int kind, const tfd__lua_arg *a) {
                    a->function);
     return NULL;
   }
-  tfd__lua_type_error(L, a, lua_pushfstring(L, "a %s", kind_name(kind)));
+  snprintf(expected, sizeof expected, "a %s", kind_name(kind));
+  tfd__lua_type_error(L, a, expected);
   return NULL;
 }
 
