@@ -374,6 +374,76 @@ describe("truncated normal numbers", function()
   end
 end)
 
+describe("gamma numbers", function()
+  for _, alpha in ipairs { 0.3, 1, 2.5, 40 } do
+    it("have the moments of alpha = " .. alpha, function()
+      local values = list(tf.random.stateless_gamma({ N }, { 8, 1 }, alpha, 2))
+      local mean, variance = moments(values)
+      -- standard deviation of the mean: sqrt(alpha) / 2 / sqrt(N)
+      local sd = math.sqrt(alpha / N) / 2
+      assert.is_true(math.abs(mean - alpha / 2) < 4 * sd)
+      assert.is_true(math.abs(variance / (alpha / 4) - 1) < 0.2)
+      for _, x in ipairs(values) do assert.is_true(x > 0) end
+    end)
+  end
+
+  it("of alpha = 1 are exponential", function()
+    local values = list(tf.random.stateless_gamma({ N }, { 8, 2 }, 1))
+    assert.is_true(kolmogorov(values, function(x)
+      return 1 - math.exp(-x)
+    end) < 1.95)
+  end)
+
+  it("add the shape of the parameters to theirs", function()
+    local t = tf.random.gamma({ 7 }, { { 1 }, { 2 } }, { 1, 2, 3 })
+    assert.are.same({ 7, 2, 3 }, { unpack(t.shape) })
+    caught("InvalidArgument", "does not broadcast", tf.random.stateless_gamma,
+      { 4 }, { 1, 2 }, { 1, 2 })
+  end)
+end)
+
+describe("poisson numbers", function()
+  for _, rate in ipairs { 0.5, 4, 12, 300 } do
+    it("have the moments of rate = " .. rate, function()
+      local values = list(tf.random.stateless_poisson({ N }, { 8, 1 }, rate))
+      local mean, variance = moments(values)
+      assert.is_true(math.abs(mean - rate) < 4 * math.sqrt(rate / N))
+      assert.is_true(math.abs(variance / rate - 1) < 0.1)
+    end)
+  end
+
+  it("follow the distribution on both sides of the change of method",
+    function()
+      for _, rate in ipairs { 9.5, 10.5 } do
+        local counts, expected = {}, {}
+        for _, k in ipairs(list(tf.random.stateless_poisson({ N }, { 8, 3 },
+          rate))) do
+          local class = math.max(1, math.min(15, k - 3))
+          counts[class] = (counts[class] or 0) + 1
+        end
+        local p = math.exp(-rate)
+        for k = 0, 60 do
+          local class = math.max(1, math.min(15, k - 3))
+          expected[class] = (expected[class] or 0) + p * N
+          p = p * rate / (k + 1)
+        end
+        -- 14 degrees of freedom: above 36.1 once in a thousand
+        assert.is_true(chi_square(counts, expected) < 36.1)
+      end
+    end)
+
+  it("add the shape of the rates to theirs", function()
+    local t = tf.random.poisson({ 2 }, { 1, 0 })
+    assert.are.same({ 2, 2 }, { unpack(t.shape) })
+    assert.are.equal("float32", t.dtype)
+    assert.are.equal(0, t[{ 0, 1 }]:item())
+    caught("InvalidArgument", "bool", tf.random.poisson, { 2 }, 1,
+      { dtype = "bool" })
+    caught("InvalidArgument", "lam is int32", tf.random.poisson, { 2 },
+      tf.constant(1, "int32"))
+  end)
+end)
+
 describe("categorical draws", function()
   it("follow the probabilities of each row", function()
     local p = { { 0.5, 0.25, 0.125, 0.125 }, { 0.1, 0.2, 0.3, 0.4 } }

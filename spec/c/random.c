@@ -120,12 +120,25 @@ static void shuffles_do_not_depend_on_threads(void **state) {
   free(x.data);
 }
 
+static void rejections_do_not_depend_on_threads(void **state) {
+  const int64_t ints[LIST + 5] = {[LIST] = 1, 2, 3, 4};
+  const int64_t dims[] = {2000, 5};
+  tfd__view x = view_of(TFD_FLOAT32, dims + 1, 1);
+
+  (void)state;
+  for (int i = 0; i < 5; i++) ((float *)x.data)[i] = 0.5f + 7.0f * (float)i;
+  check_threads(tfd__cpu_stateless_gamma, &x, 1, TFD_FLOAT32, dims, 2, ints);
+  check_threads(tfd__cpu_stateless_poisson, &x, 1, TFD_INT64, dims, 2, ints);
+  free(x.data);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(floats_do_not_depend_on_threads),
       cmocka_unit_test(integers_do_not_depend_on_threads),
       cmocka_unit_test(categories_do_not_depend_on_threads),
       cmocka_unit_test(shuffles_do_not_depend_on_threads),
+      cmocka_unit_test(rejections_do_not_depend_on_threads),
   };
 
   return cmocka_run_group_tests_name("backend/cpu/random", tests, NULL, NULL);

@@ -119,3 +119,68 @@ def shuffle(x, seed):
         j = draws[i] * (i + 1) >> 64
         order[i], order[j] = order[j], order[i]
     return x[order]
+
+
+def tries(seed, i):
+    """Attempts of element i: four numbers in (0, 1) each."""
+    a, b = (s % 2**53 for s in seed)
+    n = i << 8
+    while True:
+        w = block((a & MASK, a >> 32), (n & MASK, n >> 32, b & MASK, b >> 32))
+        yield [(x + 0.5) * 2.0**-32 for x in w]
+        n += 1
+
+
+def gamma_one(attempts, alpha):
+    u = next(attempts)
+    scale = 1.0
+    if alpha < 1:
+        scale = u[3] ** (1 / alpha)
+        alpha += 1
+    d = alpha - 1.0 / 3
+    while True:
+        x = math.sqrt(-2 * math.log(u[0])) * math.cos(2 * math.pi * u[1])
+        v = (1 + x / math.sqrt(9 * d)) ** 3
+        if v > 0 and math.log(u[2]) < x * x / 2 + d * (1 - v + math.log(v)):
+            return scale * d * v
+        u = next(attempts)
+
+
+def poisson_one(attempts, rate):
+    u = next(attempts)
+    if rate < 10:
+        target = (u[0] * 2.0**32 + u[1] - 0.5) * 2.0**-32
+        k, p = 0, math.exp(-rate)
+        total = p
+        while target > total:
+            k += 1
+            p *= rate / k
+            total += p
+        return k
+    b = 0.931 + 2.53 * math.sqrt(rate)
+    a = -0.059 + 0.02483 * b
+    while True:
+        us = 0.5 - abs(u[0] - 0.5)
+        k = math.floor((2 * a / us + b) * (u[0] - 0.5) + rate + 0.43)
+        if us >= 0.07 and u[1] <= 0.9277 - 3.6224 / (b - 2):
+            return k
+        if k >= 0 and not (us < 0.013 and u[1] > us):
+            ratio = u[1] * (1.1239 + 1.1328 / (b - 3.4)) / (a / us**2 + b)
+            if math.log(ratio) <= (k * math.log(rate) - rate
+                                   - math.lgamma(k + 1)):
+                return k
+        u = next(attempts)
+
+
+def rejection(one, shape, seed, parameter):
+    parameter = np.broadcast_to(parameter, shape).reshape(-1)
+    return np.array([one(tries(seed, i), float(p))
+                     for i, p in enumerate(parameter)]).reshape(shape)
+
+
+def gamma(shape, seed, alpha):
+    return rejection(gamma_one, shape, seed, alpha)
+
+
+def poisson(shape, seed, rate):
+    return rejection(poisson_one, shape, seed, rate)

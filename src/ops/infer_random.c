@@ -112,3 +112,44 @@ int tfd__infer_random_categorical(tfd__infer *s) {
 int tfd__infer_random_shuffle(tfd__infer *s) {
   return tfd__infer_like(s, 0, s->in[0]);
 }
+
+/* Output 0 from `dims`, against which the parameter must broadcast. */
+static int broadcast_out(tfd__infer *s, int dtype) {
+  int64_t dims[TFD_MAX_RANK];
+  int rank = 0;
+  char name[32];
+  char a[TFD_SHAPE_TEXT];
+  char b[TFD_SHAPE_TEXT];
+
+  TFD_TRY(tfd__check_float(s, 0));
+  TFD_TRY(dims_out(s, dtype));
+  if (tfd__broadcast(s->name, s->in[0], &s->out[0].view, dims, &rank) ==
+          TFD_OK &&
+      rank == s->out[0].view.rank) {
+    bool same = true;
+
+    for (int i = 0; i < rank; i++) {
+      if (dims[i] != s->out[0].view.dims[i]) same = false;
+    }
+    if (same) return TFD_OK;
+  }
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: %s of shape %s does not broadcast to the result's "
+                   "shape %s",
+                   s->name, tfd__arg_name(s, 0, name),
+                   tfd__shape_text(s->in[0], a),
+                   tfd__shape_text(&s->out[0].view, b));
+}
+
+int tfd__infer_random_gamma(tfd__infer *s) {
+  return broadcast_out(s, s->in[0]->dtype);
+}
+
+int tfd__infer_random_poisson(tfd__infer *s) {
+  int dtype = (int)s->ints[TFD_LIST_SLOTS + 4];
+
+  if (dtype == 0) dtype = TFD_FLOAT32;
+  if (dtype != TFD_BOOL) return broadcast_out(s, dtype);
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: dtype is bool; expected a number's dtype", s->name);
+}

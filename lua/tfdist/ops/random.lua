@@ -1,5 +1,33 @@
 --- tf.random: numbers drawn from Philox streams. Element i of a result depends
 --- on the seeds and i only, whatever the device and its number of threads.
+---
+--- Every draw comes in three forms:
+---   tf.random.normal(shape, mean, stddev, dtype, seed)      global state, see
+---     tfdist.random_seed for what seeds mean
+---   tf.random.stateless_normal(shape, seed, mean, stddev, dtype)     a pure
+---     function; seed is { a, b }
+---   generator:normal(shape, mean, stddev, dtype)    state of its own
+---
+--- Shapes: the result has shape `shape`; gamma and poisson append the shape of
+---   their parameters (the stateless forms broadcast them instead).
+--- Errors: InvalidArgument (dtype, sizes, bounds), TypeError, ValueError.
+---
+---   normal(shape, mean=0, stddev=1, dtype="float32")
+---   truncated_normal(...)    the same, within two standard deviations
+---   uniform(shape, minval=0, maxval=nil, dtype="float32")    in
+---     [minval, maxval); maxval defaults to 1, integer dtypes need it
+---   categorical(logits, num_samples, dtype="int64")    classes from 0 by their
+---     unnormalised log probabilities; {rows, classes} to {rows, num_samples}
+---   shuffle(value)    rows of axis 0 in random order
+---   gamma(shape, alpha, beta=nil, dtype="float32")    beta is the inverse
+---     scale; gradients reach beta, not alpha
+---   poisson(shape, lam, dtype="float32")    (int32 in the stateless form)
+---
+--- mean, stddev, minval and maxval may be tensors that broadcast; gradients
+--- reach them. No gradient flows through categorical, shuffle and poisson.
+--- Also set_seed(seed), split(seed, num) and fold_in(seed, data) for stateless
+--- seeds, Generator (module tfdist.generator).
+--- Source: tf.random
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local generator = require "tfdist.generator"
@@ -174,6 +202,78 @@ local function shuffle(_, what, stream, value)
   return (raw.op_run(raw.op_find "stateless_shuffle", { value }, stream, {}))
 end
 
+-- Sizes of `shape` followed by those of tensor t.
+local function outer_shape(what, shape, t)
+  local dims = convert.integers(shape, what, "shape")
+  local inner = t.shape
+  for i = 1, #inner do
+    dims[#dims + 1] = inner[i]
+  end
+  return dims
+end
+
+-- A draw with a parameter for each element, in the shape `dims`.
+local function draw_with(op, what, stream, parameter, dims, dtype)
+  local slots = shape_slots(what, dims)
+  for i = 1, 4 do
+    slots[9 + i] = stream[i]
+  end
+  slots[14] = dtype and raw.enums.dtype[dtype]
+  return (raw.op_run(raw.op_find(op), { parameter }, slots, {}))
+end
+
+-- gamma: `outer` says whether the parameters' shape is added to `shape`.
+-- Gradients reach beta; alpha has none.
+local function gamma_like(outer)
+  return function(tf, what, stream, shape, alpha, beta, dtype)
+    dtype = floating(what, dtype)
+    alpha = convert.operand(alpha, dtype, what, "alpha")
+    if beta ~= nil then
+      beta = convert.operand(beta, dtype, what, "beta")
+      alpha = tf.add(alpha, tf.zeros_like(beta))
+    end
+    local dims = outer and outer_shape(what, shape, alpha) or shape
+    local x = draw_with("stateless_gamma", what, stream, alpha, dims)
+    if beta ~= nil then
+      return tf.divide(x, beta)
+    end
+    return x
+  end
+end
+
+local gamma, stateless_gamma = gamma_like(true), gamma_like(false)
+
+local function rate_of(what, lam)
+  lam = convert.operand(lam, nil, what, "lam")
+  if not convert.FLOATING[lam.dtype] then
+    errors.raise("InvalidArgument", ("%s: lam is %s; expected a floating-point"
+      .. " dtype"):format(what, lam.dtype))
+  end
+  return lam
+end
+
+local function count_dtype(what, dtype)
+  dtype = convert.dtype(dtype, what)
+  if dtype == "bool" then
+    errors.raise("InvalidArgument", what .. ": dtype is bool; expected a "
+      .. "number's dtype")
+  end
+  return dtype
+end
+
+local function poisson(_, what, stream, shape, lam, dtype)
+  dtype = count_dtype(what, dtype)
+  lam = rate_of(what, lam)
+  return draw_with("stateless_poisson", what, stream, lam,
+    outer_shape(what, shape, lam), dtype)
+end
+
+local function stateless_poisson(_, what, stream, shape, lam, dtype)
+  dtype = count_dtype(what, dtype)
+  return draw_with("stateless_poisson", what, stream, rate_of(what, lam),
+    shape, dtype)
+end
+
 --- Names ----------------------------------------------------------------------
 
 -- Every draw: its function, required arguments, optional ones.
@@ -258,6 +358,14 @@ function M.define(tf, def)
     define_stateful(tf, def, name, fn, required .. " " .. optional, n)
     define_stateless(tf, def, name, fn, required, optional)
   end
+  define_stateful(tf, def, "gamma", gamma,
+    "shape alpha beta=nil dtype=float32", 4)
+  define_stateful(tf, def, "poisson", poisson,
+    "shape lam dtype=float32", 3)
+  define_stateless(tf, def, "gamma", stateless_gamma, "shape",
+    "alpha beta=nil dtype=float32")
+  define_stateless(tf, def, "poisson", stateless_poisson, "shape",
+    "lam dtype=int32")
   def("random.set_seed", "seed", random_seed.set_seed)
   define_seeds(tf, def)
   generator.define(tf, def, {

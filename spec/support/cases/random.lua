@@ -104,4 +104,24 @@ return function(case, I)
   draw("shuffle of nothing", "shuffle(a, (1, 2))", function(tf, x)
     return tf.random.stateless_shuffle(x, { 1, 2 })
   end, { inputs = { I.integer({ 3, 0 }, 0, 100) }, dtypes = { "int32" } })
+
+  draw("gamma", "gamma([5, 2, 3], (4, 2), a)", function(tf, alpha)
+    return tf.random.stateless_gamma({ 5, 2, 3 }, { 4, 2 }, alpha,
+      { dtype = alpha.dtype })
+  end, { inputs = { I.positive { 2, 3 } } })
+  draw("gamma with a scale", "gamma([6, 3], (4, 2), a) / b",
+    function(tf, alpha, beta)
+      return tf.random.stateless_gamma({ 6, 3 }, { 4, 2 }, alpha, beta,
+        alpha.dtype)
+    end, { inputs = { I.positive { 3 }, I.positive { 6, 1 } },
+           grad = { 1 }, tol = { float16 = 1e-2, bfloat16 = 6e-2 } })
+  draw("poisson", "poisson([4, 3], (4, 2), a)", function(tf, rate)
+    return tf.random.stateless_poisson({ 4, 3 }, { 4, 2 }, rate,
+      { dtype = "int32" })
+  end, { inputs = { I.positive { 4, 1 } } })
+  draw("poisson with large rates", "poisson([200], (4, 7), a * 40)",
+    function(tf, rate)
+      return tf.random.stateless_poisson({ 200 }, { 4, 7 }, rate * 40,
+        { dtype = "float64" })
+    end, { inputs = { I.positive { 200 } }, dtypes = { "float64" } })
 end
