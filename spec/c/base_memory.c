@@ -3,7 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -88,6 +91,40 @@ static void nth_allocation_fails_once(void **state) {
     assert_int_equal(1, failed);
     assert_int_equal(live, tfd__alloc_live());
   }
+}
+
+/* This program again, as a child that allocates until something fails. */
+static void environment_names_the_allocation_that_fails(void **state) {
+  char self[4096];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  int status = 0;
+  pid_t child = 0;
+
+  (void)state;
+  assert_true(n > 0);
+  self[n] = '\0';
+  child = fork();
+  if (child == 0) {
+    setenv("TFDIST_FAIL_ALLOC", "3", 1);
+    execl(self, self, (char *)NULL);
+    _exit(99);
+  }
+  assert_int_equal(child, waitpid(child, &status, 0));
+  assert_true(WIFEXITED(status));
+  assert_int_equal(3, WEXITSTATUS(status));
+}
+
+/* What that child does: its status is the number of the failing call. */
+static int count_until_failure(void) {
+  void *p = NULL;
+  int n = 0;
+
+  do {
+    tfd__free(p);
+    p = tfd__alloc(1);
+    n++;
+  } while (p != NULL && n < 50);
+  return n;
 }
 
 static void failing_can_be_switched_off(void **state) {
@@ -307,6 +344,7 @@ int main(void) {
       cmocka_unit_test(zero_bytes_are_a_block_too),
       cmocka_unit_test(calloc_gives_zeros_and_checks_overflow),
       cmocka_unit_test(nth_allocation_fails_once),
+      cmocka_unit_test(environment_names_the_allocation_that_fails),
       cmocka_unit_test(failing_can_be_switched_off),
       cmocka_unit_test(failed_realloc_keeps_the_block),
       cmocka_unit_test(no_memory_names_the_request),
@@ -326,5 +364,6 @@ int main(void) {
                              reset_pressure),
   };
 
+  if (getenv("TFDIST_FAIL_ALLOC") != NULL) return count_until_failure();
   return cmocka_run_group_tests_name("base/memory", tests, NULL, NULL);
 }
