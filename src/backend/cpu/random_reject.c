@@ -98,7 +98,7 @@ static double draw_poisson(tries *t, double rate) {
   return rate < 10 ? poisson_small(t, rate) : poisson_large(t, rate);
 }
 
-/* --- loops ----------------------------------------------------------------- */
+/* --- loops ---------------------------------------------------------------- */
 
 typedef struct reject {
   double (*draw)(tries *t, double parameter);
