@@ -31,14 +31,17 @@ local FIELDS = {
   function_ = { "tfdist.function", "function_" },
 }
 
--- True while the modules below register their names.
+-- Modules with an install(tf, def), loaded with the first op.
+local CORE = { "variable", "slices", "debugging", "control", "tape" }
+
+-- True while they register their names.
 local core_loaded = false
 
 local function load_core()
   core_loaded = true
   local ops = require "tfdist.ops"
   ops.install(tf)
-  for _, name in ipairs { "variable", "slices", "debugging", "tape" } do
+  for _, name in ipairs(CORE) do
     local ok, module = pcall(require, "tfdist." .. name)
     if ok then
       module.install(tf, ops.def)

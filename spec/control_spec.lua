@@ -1,0 +1,99 @@
+--- tf.cond, tf.while_loop, tf.map_fn and the like.
+local tf = require "tfdist"
+local leaks = require "spec.support.leaks"
+
+local function caught(fn, ...)
+  local ok, e = pcall(fn, ...)
+  assert.is_false(ok)
+  return e
+end
+
+local function value(x)
+  return function()
+    return x
+  end
+end
+
+describe("branches", function()
+  leaks(before_each, after_each)
+
+  it("take booleans and scalar tensors", function()
+    assert.equal(1, tf.cond(true, value(1), value(2)))
+    assert.equal(2, tf.cond(tf.constant(false), value(1), value(2)))
+    assert.equal("TypeError", caught(tf.cond, tf.constant(1), value(1),
+      value(2)).kind)
+    assert.equal("TypeError", caught(tf.cond, true, 1, 2).kind)
+  end)
+
+  it("choose the first case that holds", function()
+    local pairs_list = { { false, value(1) }, { true, value(2) },
+      { tf.constant(true), value(3) } }
+    assert.equal(2, tf.case(pairs_list))
+    assert.equal("InvalidArgument", caught(tf.case, pairs_list,
+      { exclusive = true }).kind)
+    assert.equal(9, tf.case({ { false, value(1) } }, { default = value(9) }))
+    assert.equal("InvalidArgument", caught(tf.case, { { false, value(1) } })
+      .kind)
+  end)
+
+  it("switch by an index from 0, the last for what is outside", function()
+    local fns = { value "a", value "b" }
+    assert.equal("a", tf.switch_case(0, fns))
+    assert.equal("b", tf.switch_case(tf.constant(1, "int32"), fns))
+    assert.equal("b", tf.switch_case(7, fns))
+  end)
+end)
+
+describe("loops", function()
+  leaks(before_each, after_each)
+
+  it("go on while the condition holds", function()
+    local i, sum = tf.while_loop(function(i)
+      return tf.less(i, 5)
+    end, function(i, sum)
+      return i + 1, sum + i
+    end, { tf.constant(0), tf.constant(0) })
+    assert.equal(5, i:item())
+    assert.equal(10, sum:item())
+    assert.equal(3, (tf.while_loop(value(true), function(x)
+      return x + 1
+    end, { 0 }, { maximum_iterations = 3 })))
+    assert.equal("ValueError", caught(tf.while_loop, value(true),
+      function() end, { 1, 2 }).kind)
+  end)
+
+  it("map rows to rows", function()
+    local t = tf.constant { { 1, 2 }, { 3, 4 }, { 5, 6 } }
+    assert.same({ 3, 7, 11 }, tf.map_fn(tf.reduce_sum, t):totable())
+    local a, b = tf.map_fn(function(x, y)
+      return x + y, x - y
+    end, { t, t })
+    assert.same({ { 2, 4 }, { 6, 8 }, { 10, 12 } }, a:totable())
+    assert.same({ { 0, 0 }, { 0, 0 }, { 0, 0 } }, b:totable())
+    assert.equal("InvalidArgument", caught(tf.map_fn, tf.add,
+      { tf.constant { 1 }, tf.constant { 1, 2 } }).kind)
+  end)
+
+  it("fold from either end, and keep what is in between", function()
+    local t = tf.constant { 1, 2, 3 }
+    local function digits(a, x)
+      return a * 10 + x
+    end
+    assert.equal(123, tf.foldl(digits, t):item())
+    assert.equal(321, tf.foldr(digits, t):item())
+    assert.equal(4123, tf.foldl(digits, t, tf.constant(4)):item())
+    assert.same({ 1, 12, 123 }, tf.scan(digits, t):totable())
+    assert.same({ 321, 32, 3 }, tf.scan(digits, t,
+      { reverse = true }):totable())
+  end)
+
+  it("carry gradients", function()
+    local x = tf.Variable { 1, 2, 3 }
+    local tape, y = tf.GradientTape(function()
+      return tf.foldl(function(a, b) return a * b end, x)
+    end)
+    assert.equal(6, y:item())
+    assert.same({ 6, 3, 2 }, tf.convert_to_tensor(tape:gradient(y, x))
+      :totable())
+  end)
+end)
