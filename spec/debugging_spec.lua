@@ -87,7 +87,8 @@ describe("shape and dtype checks", function()
     assert.equal("TypeError", caught(d.assert_integer, t).kind)
     assert.equal("ValueError", caught(d.assert_same_float_dtype,
       { t, tf.constant(1, "float64") }).kind)
-    local e = caught(d.assert_shapes, { { t, { "N", "C" } }, { t, { "C", 3 } } })
+    local e = caught(d.assert_shapes,
+      { { t, { "N", "C" } }, { t, { "C", 3 } } })
     assert.equal("ValueError", e.kind)
     assert.equal('assert_shapes: tensor 2 {1, 3}: axis 0 has size 1, but "C" '
       .. "is 3 before", e.message)

@@ -104,7 +104,8 @@ describe("nest.pack_sequence_as", function()
   end)
 
   it("refuses another number of leaves", function()
-    assert.equal("ValueError", (kind_of(nest.pack_sequence_as, { 1, 2 }, { 1 })))
+    assert.equal("ValueError",
+      (kind_of(nest.pack_sequence_as, { 1, 2 }, { 1 })))
   end)
 end)
 

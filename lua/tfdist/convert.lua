@@ -162,8 +162,9 @@ local function from_number(x, dtype, what, name)
   return (raw.tensor_from_table(x, dtype))
 end
 
---- An operand for x; IndexedSlices become dense. Numbers and tables get `dtype`, or float32 (booleans are
---- always bool); operands are returned as they are.
+--- An operand for x; IndexedSlices become dense. Numbers and tables get
+--- `dtype`, or float32 (booleans are always bool); operands are returned as
+--- they are.
 --- Errors: TypeError naming the argument and what was given.
 ---@param x any
 ---@param dtype string|nil

@@ -32,7 +32,7 @@ local CORE = {
   },
 }
 
---- Attributes -----------------------------------------------------------------
+-- Attributes -----------------------------------------------------------------
 
 -- A number from a number or a scalar tensor.
 local function number_of(x, what, name, noun)
@@ -149,7 +149,7 @@ function encoders.l(what, name, slot)
   end
 end
 
---- Operands -------------------------------------------------------------------
+-- Operands -------------------------------------------------------------------
 
 local function convert_list(what, name, x)
   if not text.is_plain(x) then
@@ -194,7 +194,7 @@ local function convert_operands(what, names, marks, n, ...)
   return values
 end
 
---- Op functions ---------------------------------------------------------------
+-- Op functions ---------------------------------------------------------------
 
 local function copy(list)
   local out = {}
@@ -269,7 +269,8 @@ local function runner_text(tensors, attributes)
   local inputs = table.concat(params, ", ", 1, tensors)
   local comma = tensors > 0 and ", " or ""
   return ([[
-local type, is_operand, run, convert, op, what, names, marks, ints, reals%s = ...
+local type, is_operand, run, convert, op, what, names, marks,
+  ints, reals%s = ...
 return function(%s)
   local inputs
   if %s then
@@ -382,7 +383,7 @@ local function op_method(op, name)
   return with_fast_path(op, checked(name, slow_function(op), names))
 end
 
---- Names ----------------------------------------------------------------------
+-- Names ----------------------------------------------------------------------
 
 -- lazy[namespace][name] = function that makes the value; "" is tf itself.
 local lazy = { [""] = {} }

@@ -50,7 +50,8 @@ local function to_text(x)
     return "IndexedSlices (released)"
   end
   return ("IndexedSlices %s %s, %d rows\n indices %s\n values %s"):format(
-    getters.dtype(x), text.shape(dims_of(x)), raw.tensor_size(getters.indices(x)),
+    getters.dtype(x), text.shape(dims_of(x)),
+    raw.tensor_size(getters.indices(x)),
     tostring(getters.indices(x)), tostring(getters.values(x)))
 end
 

@@ -48,7 +48,7 @@ end
 
 M.shape_of = shape_of
 
---- Properties -----------------------------------------------------------------
+-- Properties -----------------------------------------------------------------
 
 getters.shape = shape_of
 
@@ -66,7 +66,7 @@ end
 
 getters.ndim = getters.rank
 
---- Methods that are no ops -----------------------------------------------------
+-- Methods that are no ops ----------------------------------------------------
 
 local function is_self(x)
   return type(x) == "userdata" and raw.is_operand(x)
@@ -181,7 +181,7 @@ method("data", "", function(self)
   return views.view(t)
 end)
 
---- Metatable ------------------------------------------------------------------
+-- Metatable ------------------------------------------------------------------
 
 local function unknown_field(what, key)
   local names = {}
@@ -284,7 +284,7 @@ function M.find_op(name)
   return nil
 end
 
---- Functions under tf ------------------------------------------------------------
+-- Functions under tf ---------------------------------------------------------
 
 local function check_dtype(x, dtype, what)
   local given = raw.tensor_dtype(raw.operand_tensor(x))

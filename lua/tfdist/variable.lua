@@ -36,7 +36,7 @@ function M.origin(variable)
   return origins[variable]
 end
 
---- Properties -----------------------------------------------------------------
+-- Properties -----------------------------------------------------------------
 
 function getters.name(v)
   return raw.variable_name(v)
@@ -63,7 +63,7 @@ function getters.version(v)
   return raw.variable_version(v)
 end
 
---- Methods ---------------------------------------------------------------------
+-- Methods --------------------------------------------------------------------
 
 local function method(name, signature, fn)
   methods[name] = options.method("Variable." .. name, signature, fn,
@@ -135,7 +135,7 @@ local function to_text(v)
   return printer.body(t, header, " " .. place)
 end
 
---- Creation ----------------------------------------------------------------------
+-- Creation -------------------------------------------------------------------
 
 local function initial_operand(kwargs)
   local value = kwargs.initial_value
@@ -173,7 +173,8 @@ end
 --- variables of their own.
 --- Errors: ValueError, TypeError, InvalidArgument.
 ---@param kwargs table
----@return table  { operand, dtype, name, trainable, synchronization, aggregation }
+---@return table  { operand, dtype, name, trainable, synchronization,
+---  aggregation, constraint }
 function M.specification(kwargs)
   local synchronization = options.choice("Variable", "synchronization",
     kwargs.synchronization or "AUTO", SYNCHRONIZATION)

@@ -132,7 +132,9 @@ describe("t[{ ... }]", function()
 
   it("refuses too many positions, unknown keys and a step of 0", function()
     local t = matrix()
-    assert.equal("IndexError", caught(function() return t[{ 0, 0, 0 }] end).kind)
+    assert.equal("IndexError", caught(function()
+      return t[{ 0, 0, 0 }]
+    end).kind)
     assert.equal("IndexError", caught(function() return t[{ {}, 5 }] end).kind)
     assert.equal("ValueError", caught(function() return t[{ { 0, 1, 0 } }] end)
       .kind)
