@@ -8,8 +8,10 @@
 --- tables with string keys as values (`y:table=nil`).
 ---
 --- How a table argument is read, in the position of
----   a required parameter: a value, always; except that it is options when it
----     names that parameter and every other one that would be missing;
+---   a required parameter: a value; but options when all keys are option names
+---     and it names that parameter and every other one that would be missing
+---     (`concat(list, { axis = 0 })`), unless it is the one required argument
+---     (`from_tensor_slices { tensors = x }` is a value);
 ---   an optional parameter: options when it is empty or all keys are option
 ---     names; a value when all keys are positive integers (and `n`); an error
 ---     that names the nearest option otherwise.
@@ -170,8 +172,9 @@ local function completes(sig, t, i)
       missing = missing + 1
     end
   end
-  return missing > 1 or sig.kinds[i] == "t" or sig.kinds[i] == "n"
-    or sig.kinds[i] == "t*"
+  -- The only argument of a function may well be a table with such a key;
+  -- operands and attributes of ops never are.
+  return missing > 1 or i > 1 or sig.kinds[i] ~= nil
 end
 
 local function count_text(n)

@@ -78,6 +78,9 @@ describe("an op function", function()
   it("takes all arguments by name", function()
     assert.same({ { 11 } }, tf.matmul({ a = { { 1, 2 } }, b = { { 3, 4 } },
       transpose_b = true }):totable())
+    assert.same({ 1, 2 }, tf.concat({ { 1 }, { 2 } }, { axis = 0 }):totable())
+    assert.equal(6, tf.reduce_sum({ input_tensor = { 1, 2, 3 } }):item())
+    assert.same({ 0, 1 }, tf.one_hot(1, { depth = 2 }):totable())
   end)
 
   it("reads variables and IndexedSlices like tensors", function()
