@@ -26,6 +26,10 @@ typedef struct tfd__gemm_args {
   bool add; /* add to c rather than overwrite it */
 } tfd__gemm_args;
 
+/* Multiplications below which our own product is faster than a call of oneDNN
+** (1 to 2 us before the first result). */
+#define TFD_SMALL_PRODUCT 32768
+
 /* Errors: ResourceExhausted when the packing block cannot be had. */
 int tfd__gemm(const tfd__gemm_args *g);
 

@@ -101,6 +101,11 @@ static void GEMM_ID(pack)(const GEMM_ID(job) * job, GEMM_T *to) {
     for (int64_t p = 0; p < job->k_n; p++) {
       const GEMM_T *from = b + p * g->b_row + j * g->b_col;
 
+      if (g->b_col == 1 && cols >= GEMM_ID(width)) {
+        memcpy(to, from, sizeof(GEMM_ID(vec)));
+        to += GEMM_ID(width);
+        continue;
+      }
       for (int64_t q = 0; q < GEMM_ID(width); q++)
         to[q] = q < cols ? from[q * g->b_col] : 0;
       to += GEMM_ID(width);

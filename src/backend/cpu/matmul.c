@@ -148,7 +148,9 @@ static int multiply(tfd__view a, tfd__view b, tfd__view c) {
     return multiply_small_ints(&a, &b, &c);
   fold_batch(&a, &b, &c);
   if (c.rank == 2) drop_batch(&b);
-  if (c.dtype == TFD_FLOAT32 && tfd__dnnl_matmul("matmul", &a, &b, &c, &rc))
+  if (c.dtype == TFD_FLOAT32 &&
+      c.numel * a.dims[a.rank - 1] > TFD_SMALL_PRODUCT &&
+      tfd__dnnl_matmul("matmul", &a, &b, &c, &rc))
     return rc;
   return each_batch(&a, &b, &c);
 }
