@@ -134,6 +134,145 @@ void tfd__sort_pairs(tfd__pair *x, tfd__pair *spare, int64_t n) {
   if (from != x) memcpy(x, from, (size_t)n * sizeof *x);
 }
 
+/* --- packed sorting ------------------------------------------------------- */
+
+/* Elements of up to 4 bytes: key above, position below, in one word. All
+** words differ, so their plain order is the stable one. */
+
+#define SIGN32 (UINT32_C(1) << 31)
+
+static inline uint32_t key_of_float(float x) {
+  union {
+    float f;
+    uint32_t u;
+  } v = {x};
+  uint32_t u = v.u == SIGN32 ? 0 : v.u;
+  uint32_t key = u ^ ((uint32_t)((int32_t)u >> 31) | SIGN32);
+
+  return (u & ~SIGN32) > 0x7f800000u ? UINT32_MAX : key;
+}
+
+static inline uint32_t key_of_small(int32_t x) { return (uint32_t)x ^ SIGN32; }
+
+/* NaN stays last whichever way: only a NaN has the key of all ones. */
+#define PACK(type, expr, is_nan)                                               \
+  do {                                                                         \
+    const type *p = data;                                                      \
+    for (i = 0; i < n; i++) {                                                  \
+      const type x = p[i];                                                     \
+      const uint32_t key = expr;                                               \
+      words[i] = (uint64_t)(key ^ ((is_nan) ? 0 : turn)) << 32 | (uint32_t)i;  \
+    }                                                                          \
+  } while (0)
+
+TFD_CLONES static void pack_words(uint64_t *words, const void *data, int dtype,
+                                  int64_t n, bool descending) {
+  uint32_t turn = descending ? UINT32_MAX : 0;
+  int64_t i;
+
+  switch (dtype) {
+  case TFD_FLOAT32:
+    PACK(float, key_of_float(x), key == UINT32_MAX);
+    break;
+  case TFD_FLOAT16:
+    PACK(uint16_t, key_of_float(tfd__half_to_float(x)), key == UINT32_MAX);
+    break;
+  case TFD_BFLOAT16:
+    PACK(uint16_t, key_of_float(tfd__bf16_to_float(x)), key == UINT32_MAX);
+    break;
+  case TFD_INT8:
+    PACK(int8_t, key_of_small(x), false);
+    break;
+  case TFD_INT16:
+    PACK(int16_t, key_of_small(x), false);
+    break;
+  case TFD_INT32:
+    PACK(int32_t, key_of_small(x), false);
+    break;
+  default: /* uint8, bool */
+    PACK(uint8_t, key_of_small(x), false);
+    break;
+  }
+}
+
+static int by_word(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a;
+  uint64_t y = *(const uint64_t *)b;
+
+  return x < y ? -1 : x > y;
+}
+
+#define DIGIT 11 /* bits of a key sorted at a time */
+#define DIGITS 3
+#define BINS (1 << DIGIT)
+
+static inline uint64_t digit(uint64_t word, int d) {
+  return word >> (32 + d * DIGIT) & (BINS - 1);
+}
+
+static void insertion_sort_words(uint64_t *x, int64_t n) {
+  int64_t i;
+  int64_t k;
+
+  for (i = 1; i < n; i++) {
+    uint64_t moved = x[i];
+
+    for (k = i; k > 0 && x[k - 1] > moved; k--) x[k] = x[k - 1];
+    x[k] = moved;
+  }
+}
+
+/* By key only: positions rise already, and the passes are stable. */
+static void sort_words(uint64_t *x, uint64_t *spare, int64_t n) {
+  uint32_t start[DIGITS][BINS];
+  uint64_t *from = x;
+  uint64_t *to = spare;
+  int64_t i;
+  int d;
+
+  if (n < FEW) {
+    insertion_sort_words(x, n);
+    return;
+  }
+  memset(start, 0, sizeof start);
+  for (i = 0; i < n; i++) {
+    for (d = 0; d < DIGITS; d++) start[d][digit(x[i], d)]++;
+  }
+  for (d = 0; d < DIGITS; d++) {
+    uint64_t *other = from;
+    uint32_t sum = 0;
+    int b;
+
+    if (start[d][digit(x[0], d)] == n) continue;
+    for (b = 0; b < BINS; b++) {
+      uint32_t count = start[d][b];
+
+      start[d][b] = sum;
+      sum += count;
+    }
+    for (i = 0; i < n; i++) to[start[d][digit(from[i], d)]++] = from[i];
+    from = to;
+    to = other;
+  }
+  if (from != x) memcpy(x, from, (size_t)n * sizeof *x);
+}
+
+/* The smallest k words move to the front, in order: each smaller one that is
+** met pushes the last out. Cost: n comparisons, and for random rows about
+** k log(n/k) insertions. */
+static void first_words(uint64_t *x, int64_t n, int64_t k) {
+  int64_t i;
+
+  qsort(x, (size_t)k, sizeof *x, by_word);
+  for (i = k; i < n; i++) {
+    int64_t at = k - 1;
+
+    if (x[i] >= x[k - 1]) continue;
+    for (; at > 0 && x[at - 1] > x[i]; at--) x[at] = x[at - 1];
+    x[at] = x[i];
+  }
+}
+
 /* --- rows ----------------------------------------------------------------- */
 
 /* Rows of n elements, cut into `slots` shares with workspace of their own. */
@@ -149,50 +288,31 @@ typedef struct rows {
   bool descending;
 } rows;
 
-/* `heap` holds k pairs, the one that is last in order at its root. */
-static void sift_down(tfd__pair *heap, int64_t k, int64_t i) {
-  tfd__pair moved = heap[i];
+#define FIRST_FEW 64 /* kept by insertion while a row is read */
 
-  for (;;) {
-    int64_t child = 2 * i + 1;
-
-    if (child >= k) break;
-    if (child + 1 < k &&
-        (heap[child + 1].key > heap[child].key ||
-         (heap[child + 1].key == heap[child].key &&
-          heap[child + 1].index > heap[child].index))) {
-      child++;
-    }
-    if (heap[child].key < moved.key ||
-        (heap[child].key == moved.key && heap[child].index < moved.index)) {
-      break;
-    }
-    heap[i] = heap[child];
-    i = child;
-  }
-  heap[i] = moved;
-}
-
-static int by_key_and_index(const void *a, const void *b) {
-  const tfd__pair *x = a;
-  const tfd__pair *y = b;
-
-  if (x->key != y->key) return x->key < y->key ? -1 : 1;
-  return x->index < y->index ? -1 : x->index > y->index;
-}
-
-/* The first k pairs in order move to the front. Cost: n comparisons plus
-** k log k log(n/k), instead of sorting all n. */
-static void select_first(tfd__pair *x, int64_t n, int64_t k) {
+/* Positions of the first k into `indices`. */
+static void sort_small(const rows *w, const char *in, int32_t *indices,
+                       tfd__pair *work) {
+  uint64_t *words = (uint64_t *)(void *)work;
   int64_t i;
 
-  for (i = k / 2 - 1; i >= 0; i--) sift_down(x, k, i);
-  for (i = k; i < n; i++) {
-    if (x[i].key >= x[0].key) continue;
-    x[0] = x[i];
-    sift_down(x, k, 0);
+  pack_words(words, in, w->in->dtype, w->n, w->descending);
+  if (w->k <= FIRST_FEW && w->k < w->n / 8) {
+    first_words(words, w->n, w->k);
+  } else {
+    sort_words(words, words + w->n, w->n);
   }
-  qsort(x, (size_t)k, sizeof *x, by_key_and_index);
+  for (i = 0; i < w->k; i++) indices[i] = (int32_t)(uint32_t)words[i];
+}
+
+static void sort_wide(const rows *w, const char *in, int32_t *indices,
+                      tfd__pair *pairs) {
+  int64_t i;
+
+  tfd__sort_keys(pairs, in, w->in->dtype, w->n);
+  if (w->descending) descend(pairs, w->n);
+  tfd__sort_pairs(pairs, pairs + w->n, w->n);
+  for (i = 0; i < w->k; i++) indices[i] = (int32_t)pairs[i].index;
 }
 
 static void sort_row(const rows *w, int64_t row, tfd__pair *pairs) {
@@ -202,17 +322,13 @@ static void sort_row(const rows *w, int64_t row, tfd__pair *pairs) {
   int32_t *indices = (int32_t *)w->indices->data + row * w->k;
   int64_t i;
 
-  tfd__sort_keys(pairs, in, w->in->dtype, w->n);
-  if (w->descending) descend(pairs, w->n);
-  if (w->k < w->n / 8) {
-    select_first(pairs, w->n, w->k);
+  if (size <= 4) {
+    sort_small(w, in, indices, pairs);
   } else {
-    tfd__sort_pairs(pairs, pairs + w->n, w->n);
+    sort_wide(w, in, indices, pairs);
   }
   for (i = 0; i < w->k; i++) {
-    indices[i] = (int32_t)pairs[i].index;
-    memcpy(values + (size_t)i * size, in + (size_t)pairs[i].index * size,
-           size);
+    memcpy(values + (size_t)i * size, in + (size_t)indices[i] * size, size);
   }
 }
 

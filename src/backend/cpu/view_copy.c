@@ -132,6 +132,58 @@ static void plan_rows(plan *p) {
 
 /* --- the loops ------------------------------------------------------------ */
 
+typedef uint32_t lanes __attribute__((vector_size(16)));
+
+/* 16 x 16 elements of 4 bytes: whole lines in, 4 x 4 blocks turned in
+** registers, whole lines out. */
+static void full_tile_uint32_t(uint32_t *d, const uint32_t *s, const plan *p) {
+  _Alignas(64) uint32_t tile[16][16];
+  int64_t c;
+  int64_t r;
+
+  for (c = 0; c < 16; c += 4) {
+    const uint32_t *from = s + c * p->sc;
+
+    for (r = 0; r < 16; r += 4) {
+      lanes x[4];
+      lanes low[2];
+      lanes high[2];
+      int k;
+
+      for (k = 0; k < 4; k++) memcpy(&x[k], from + k * p->sc + r, 16);
+      for (k = 0; k < 2; k++) {
+        low[k] = __builtin_shufflevector(x[k], x[k + 2], 0, 4, 1, 5);
+        high[k] = __builtin_shufflevector(x[k], x[k + 2], 2, 6, 3, 7);
+      }
+      x[0] = __builtin_shufflevector(low[0], low[1], 0, 4, 1, 5);
+      x[1] = __builtin_shufflevector(low[0], low[1], 2, 6, 3, 7);
+      x[2] = __builtin_shufflevector(high[0], high[1], 0, 4, 1, 5);
+      x[3] = __builtin_shufflevector(high[0], high[1], 2, 6, 3, 7);
+      for (k = 0; k < 4; k++) memcpy(&tile[r + k][c], &x[k], 16);
+    }
+  }
+  for (r = 0; r < 16; r++) memcpy(d + r * p->dr, tile[r], 64);
+}
+
+/* The other sizes: the compiler's choice of loads and stores. */
+#define DEFINE_FULL_TILE(T)                                                    \
+  static void full_tile_##T(T *restrict d, const T *restrict s,                \
+                            const plan *p) {                                   \
+    enum { N = 64 / sizeof(T) };                                               \
+    T tile[N][N];                                                              \
+    int64_t r;                                                                 \
+    int64_t c;                                                                 \
+                                                                               \
+    for (c = 0; c < N; c++) memcpy(tile[c], s + c * p->sc, 64);                \
+    for (r = 0; r < N; r++) {                                                  \
+      for (c = 0; c < N; c++) d[r * p->dr + c] = tile[c][r];                   \
+    }                                                                          \
+  }
+
+DEFINE_FULL_TILE(uint8_t)
+DEFINE_FULL_TILE(uint16_t)
+DEFINE_FULL_TILE(uint64_t)
+
 /* rows x cols elements of type T through tiles of one cache line each way:
 ** every line of src and dst is touched once while it is cached. */
 #define DEFINE_BLOCK(T)                                                        \
@@ -149,18 +201,6 @@ static void plan_rows(plan *p) {
       for (c = 0; c < cols; c++) d[r * p->dr + c * p->dc] = tile[c][r];        \
     }                                                                          \
   }                                                                            \
-  static void full_tile_##T(T *restrict d, const T *restrict s,                \
-                            const plan *p) {                                   \
-    enum { N = 64 / sizeof(T) };                                               \
-    T tile[N][N];                                                              \
-    int64_t r;                                                                 \
-    int64_t c;                                                                 \
-                                                                               \
-    for (c = 0; c < N; c++) memcpy(tile[c], s + c * p->sc, 64);                \
-    for (r = 0; r < N; r++) {                                                  \
-      for (c = 0; c < N; c++) d[r * p->dr + c] = tile[c][r];                   \
-    }                                                                          \
-  }                                                                            \
   static void transpose_##T(T *d, const T *s, const plan *p, int64_t rows) {   \
     const int64_t n = 64 / (int64_t)sizeof(T);                                 \
     bool unit = p->sr == 1 && p->dc == 1;                                      \
@@ -174,7 +214,10 @@ static void plan_rows(plan *p) {
         int64_t cn = p->cols - c < n ? p->cols - c : n;                        \
         T *to = d + r * p->dr + c * p->dc;                                     \
         const T *from = s + r * p->sr + c * p->sc;                             \
+        int64_t k;                                                             \
                                                                                \
+        /* Lines a page apart: no hardware prefetcher foresees them. */        \
+        for (k = 0; k < n; k++) __builtin_prefetch(from + (n + k) * p->sc);    \
         if (unit && rn == n && cn == n) {                                      \
           full_tile_##T(to, from, p);                                          \
         } else {                                                               \
