@@ -247,8 +247,9 @@ local function resolve(sig, ...)
   return unpack(values, 1, sig.n)
 end
 
--- Makers of fast paths, one for each pattern of required parameters and
--- defaults: "rrod" = required, required, optional, optional with default.
+-- Makers of fast paths, one for each pattern of parameters: "rRod" = required,
+-- required where a table may complete the call, optional, optional with
+-- default.
 local makers = {}
 
 local function maker_text(pattern, leading)
@@ -257,9 +258,10 @@ local function maker_text(pattern, leading)
     local a = "a" .. i
     params[i] = a
     local mark = pattern:sub(i, i)
-    if mark == "r" then
+    if mark == "r" or mark == "R" then
       tests[#tests + 1] = a .. " == nil"
-    else
+    end
+    if mark ~= "r" then
       tests[#tests + 1] = "type(" .. a .. ") == 'table'"
     end
     if mark == "d" then
@@ -290,9 +292,11 @@ end
 
 local function build(sig, fn, leading)
   local marks, defaults, n = {}, {}, 0
+  local last_required
   for i = 1, sig.n do
     if sig.required[i] then
       marks[i] = "r"
+      last_required = i
     elseif sig.defaults[i] ~= nil then
       marks[i] = "d"
       n = n + 1
@@ -300,6 +304,11 @@ local function build(sig, fn, leading)
     else
       marks[i] = "o"
     end
+  end
+  -- Before the last one, completing tables leave a required argument nil.
+  if last_required ~= nil
+    and (last_required > 1 or sig.kinds[last_required] ~= nil) then
+    marks[last_required] = "R"
   end
   local pattern = table.concat(marks)
   local key = leading and "." .. pattern or pattern
