@@ -20,7 +20,7 @@ local function pack(...)
   return { n = select("#", ...), ... }
 end
 
---- Values -----------------------------------------------------------------------
+--- Values ---------------------------------------------------------------------
 
 local function is_tensor(x)
   if type(x) == "userdata" then
@@ -77,7 +77,7 @@ local function fill_zeros(grads, n, shapes)
   return grads
 end
 
---- Recording ----------------------------------------------------------------------
+--- Recording ------------------------------------------------------------------
 
 -- Call fn(...) and find out which variables it uses; the results are packed.
 local function watch_variables(fn, args)
@@ -157,7 +157,7 @@ local function record(inputs, variables, outputs, step)
   end)
 end
 
---- custom_gradient ------------------------------------------------------------------
+--- custom_gradient ------------------------------------------------------------
 
 -- A Lua value given as a gradient, as a handle (or nil).
 local function gradient_value(x, input, what)
@@ -299,7 +299,7 @@ local function custom_gradient(f)
   end
 end
 
---- recompute_grad -------------------------------------------------------------------
+--- recompute_grad -------------------------------------------------------------
 
 -- Arguments with their tensors replaced by copies that a tape may watch.
 local function copy_arguments(args, inputs)
@@ -363,7 +363,7 @@ local function recompute_grad(f)
   end
 end
 
---- The rest ---------------------------------------------------------------------------
+--- The rest -------------------------------------------------------------------
 
 --- A function like f whose gradient is that of the identity: gradients of the
 --- outputs become those of the arguments, one for one. Variables that f uses

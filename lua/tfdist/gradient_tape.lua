@@ -475,8 +475,8 @@ end
 
 --- The jacobian of each row by itself, for rows that do not depend on each
 --- other's sources.
---- Shapes: target [b, t...], source [b, s...]; result [b, t..., s...]. Cost: one
----   walk for each element of a row of target.
+--- Shapes: target [b, t...], source [b, s...]; result [b, t..., s...]. Cost:
+---   one walk for each element of a row of target.
 --- Errors: ValueError when the first dimensions differ.
 --- Source: tf.GradientTape.batch_jacobian
 method("batch_jacobian", "target source unconnected_gradients='none' "

@@ -30,7 +30,7 @@ end
 describe("tf.GradientTape", function()
   leaks(before_each, after_each)
 
-  it("calls fn with the tape and returns the tape, then fn's results", function()
+  it("calls fn(tape) and returns the tape, then fn's results", function()
     local given
     local tape, a, b, c = tf.GradientTape(function(tape)
       given = tape
@@ -434,7 +434,7 @@ describe("variables on a tape", function()
   end)
 
   it("train: gradient descent finds the line", function()
-    -- y = 2 x + 1 at 8 points; error falls by the factor (1 - rate * curvature).
+    -- y = 2 x + 1 at 8 points; the error falls geometrically.
     local x = tf.reshape(tf.range(8, { dtype = "float64" }), { 8, 1 }) / 8
     local y = x * 2 + 1
     local w = tf.Variable(tf.zeros({ 1, 1 }, "float64"))

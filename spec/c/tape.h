@@ -81,7 +81,10 @@ TFD_UNUSED static tfd_tensor *op2(const char *name, void *a, void *b) {
   return t;
 }
 
-TFD_UNUSED static tfd_tensor *multiply(void *a, void *b) { return op2("multiply", a, b); }
+TFD_UNUSED static tfd_tensor *multiply(void *a, void *b) {
+  return op2("multiply", a, b);
+}
+
 TFD_UNUSED static tfd_tensor *add(void *a, void *b) { return op2("add", a, b); }
 
 TFD_UNUSED static double item(const void *t) {
@@ -122,7 +125,8 @@ TFD_UNUSED static tfd_object *result(tfd_walk *w, int i) {
 }
 
 /* The gradient of one target for one source, or NULL. */
-TFD_UNUSED static tfd_object *gradient(tfd_tape *tape, void *target, void *source) {
+TFD_UNUSED static tfd_object *gradient(tfd_tape *tape, void *target,
+                                       void *source) {
   tfd_walk *w = begin(tape, target, source);
   tfd_object *grad = NULL;
 
