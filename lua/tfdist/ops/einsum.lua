@@ -107,16 +107,16 @@ local function implicit_output(operands, most_dots)
   return append(out, once)
 end
 
---- Operands { tensor, labels } and the labels of the result.
+--- Operands { tensor, labels, dims } and the labels of the result.
 --- Errors: ValueError for an equation that does not fit the tensors.
-function M.parse(equation, inputs)
+function M.parse(equation, inputs, shapes)
   local terms, right = split_equation(equation)
   local operands, most_dots = {}, 0
   if #terms ~= #inputs then
     fail("%q has %d terms, %d tensors are given", equation, #terms, #inputs)
   end
   for i = 1, #terms do
-    local dims = shape_of(inputs[i])
+    local dims = shapes[i]
     local has_dots = terms[i]:find("...", 1, true) ~= nil
     local dots = #dims - letters(terms[i])
     if dots < 0 or (dots > 0 and not has_dots) then
@@ -124,7 +124,7 @@ function M.parse(equation, inputs)
         table.concat(dims, ", "))
     end
     most_dots = math.max(most_dots, dots)
-    operands[i] = { tensor = inputs[i], dims = dims,
+    operands[i] = { tensor = inputs[i], dims = append({}, dims),
       labels = labels_of(terms[i], dots, equation) }
   end
   local out = right and labels_of(right, most_dots, equation)
@@ -334,13 +334,8 @@ local function check_output(out, sizes)
   end
 end
 
---- The sum of products that `equation` describes.
----@param ops table           functions by op name
----@param equation string     "ij,jk->ik"
----@param inputs userdata[]   tensors of one dtype
----@return tfdist.Tensor
-function M.run(ops, equation, inputs)
-  local operands, out = M.parse(equation, inputs)
+local function evaluate(ops, equation, inputs, shapes)
+  local operands, out = M.parse(equation, inputs, shapes)
   for i = 1, #operands do
     operands[i] = diagonals(ops, operands[i])
   end
@@ -359,8 +354,78 @@ function M.run(ops, equation, inputs)
   for i = 2, #operands do
     x = contract(ops, x, operands[i], needed_from(operands, i + 1, out), sizes)
   end
-  -- Broadcast axes that were 1 everywhere they occurred may have gone.
   return ordered(ops, x, out)
+end
+
+-- Plans --------------------------------------------------------------------------
+
+-- Which ops an equation needs depends on the shapes only: a plan is what
+-- `evaluate` did to numbered values in place of tensors.
+local PAIR = { matmul = true, multiply = true }
+local MOST_PLANS = 512
+
+local plans, plans_n = {}, 0
+
+local function record(equation, shapes)
+  local plan, ids = { n = #shapes }, {}
+  local recorder = setmetatable({}, { __index = function(_, name)
+    return function(x, y)
+      local id = #shapes + #plan + 1
+      plan[#plan + 1] = { name = name, x = x, y = y, pair = PAIR[name] }
+      return id
+    end
+  end })
+  for i = 1, #shapes do
+    ids[i] = i
+  end
+  plan.result = evaluate(recorder, equation, ids, shapes)
+  return plan
+end
+
+local function plan_for(equation, shapes)
+  local key = equation
+  for i = 1, #shapes do
+    key = key .. "|" .. table.concat(shapes[i], ",")
+  end
+  local plan = plans[key]
+  if plan == nil then
+    plan = record(equation, shapes)
+    if plans_n == MOST_PLANS then
+      plans, plans_n = {}, 0
+    end
+    plans[key], plans_n = plan, plans_n + 1
+  end
+  return plan
+end
+
+--- The sum of products that `equation` describes. Cost: shapes that were seen
+--- before with this equation go straight to their ops.
+---@param ops table           functions by op name
+---@param equation string     "ij,jk->ik"
+---@param inputs userdata[]   tensors of one dtype
+---@return tfdist.Tensor
+function M.run(ops, equation, inputs)
+  local shapes, values = {}, {}
+  for i = 1, #inputs do
+    shapes[i], values[i] = shape_of(inputs[i]), inputs[i]
+  end
+  local plan = plan_for(equation, shapes)
+  for i = 1, #plan do
+    local step = plan[i]
+    local y = step.y
+    if step.pair then
+      y = values[y]
+    end
+    if y == nil then
+      values[plan.n + i] = ops[step.name](values[step.x])
+    else
+      values[plan.n + i] = ops[step.name](values[step.x], y)
+    end
+  end
+  if plan.result <= plan.n then
+    return ops.identity(values[plan.result])
+  end
+  return values[plan.result]
 end
 
 return M
