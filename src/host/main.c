@@ -291,6 +291,9 @@ static void open_state(lua_State *L, const tfd__options *o) {
     lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");
   }
   luaL_openlibs(L);
+#if LUA_VERSION_NUM >= 504
+  lua_gc(L, LUA_GCGEN, 0, 0); /* as lua does */
+#endif
   preload(L, "tfdist.core", luaopen_tfdist_core);
   preload(L, "tfdist.host", tfd__host_module);
   tfd__chunks_open(L, o);

@@ -300,6 +300,25 @@ bool tfd__lua_collect(lua_State *L) {
   return true;
 }
 
+void tfd__lua_relieve(lua_State *L) {
+#if LUA_VERSION_NUM >= 504
+  /* In generational mode a step looks at young objects only, which is what
+  ** temporaries are; its cost does not depend on the script's own tables. In
+  ** incremental mode it does next to nothing. */
+  int64_t before = tfd_live_bytes();
+
+  if (collecting) return;
+  collecting = true;
+  lua_gc(L, LUA_GCSTEP, 0);
+  collecting = false;
+  if (tfd_live_bytes() <= before / 4 * 3) {
+    tfd_memory_collected();
+    return;
+  }
+#endif
+  tfd__lua_collect(L);
+}
+
 /* --- lists ---------------------------------------------------------------- */
 
 int64_t tfd__lua_list_length(lua_State *L, int i) {

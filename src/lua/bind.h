@@ -122,10 +122,12 @@ void tfd__lua_make_identity(lua_State *L);
 
 /* Full collection, reported to the runtime; false inside another one. */
 bool tfd__lua_collect(lua_State *L);
+/* A collection as small as suffices to drop unused native memory. */
+void tfd__lua_relieve(lua_State *L);
 /* Collect when native memory asks for it. Call with the new handle safely on
 ** the stack. */
 static inline void tfd__lua_pressure(lua_State *L) {
-  if (!TFD_LIKELY(!tfd_memory_should_collect())) tfd__lua_collect(L);
+  if (!TFD_LIKELY(!tfd_memory_should_collect())) tfd__lua_relieve(L);
 }
 
 /* --- errors --------------------------------------------------------------- */
