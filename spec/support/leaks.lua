@@ -5,8 +5,13 @@ local raw = require "tfdist.raw"
 
 local KINDS = { "tensor", "variable", "slices", "tape", "walk" }
 
+local flush = type(jit) == "table" and jit.flush -- luacheck: ignore 113
+  or function() end
+
+-- Compiled traces hold upvalues that never change: LuaJIT lets them go first.
 -- Twice: a finaliser may drop the last reference to another handle.
 local function counts()
+  flush()
   raw.collect()
   raw.collect()
   local n = { bytes = raw.live_bytes() }
