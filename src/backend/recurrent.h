@@ -19,21 +19,22 @@ typedef struct tfd__recurrent {
 enum { TFD_WORKSPACE_PLAIN = 1, TFD_WORKSPACE_ONEDNN = 2 };
 
 /* Bytes that hold what any of our implementations keeps from the forward pass
-** for the backward pass. oneDNN pads rows to its taste (at most 48 elements)
-** and stores states for two layers, hence the generous second part. */
+** for the backward pass. oneDNN asks for up to 16 arrays of states with padded
+** rows (at most 48 elements more) and whole pages; measured over sizes from 1
+** to 513, never more than this. */
 static inline int64_t tfd__recurrent_workspace(const tfd__recurrent *r,
                                                int dtype) {
   int64_t size = (int64_t)tfd__dtype_size(dtype);
   int64_t widest = r->depth > r->units ? r->depth : r->units;
   int64_t rows = r->steps * r->batch;
   int64_t plain = rows * 5 * r->units;
-  int64_t states = 6 * (r->steps + 1) * r->batch * (widest + 48);
+  int64_t states = 16 * (r->steps + 1) * r->batch * (widest + 48);
   int64_t gates = rows * ((r->gates + 1) * r->units + 96);
 
   if (dtype == TFD_FLOAT64)
     return TFD_WORKSPACE_HEADER + plain * size;
   return TFD_WORKSPACE_HEADER +
-         4 * (states + gates + 16 * r->units) + 32 * 4096;
+         4 * (states + gates + 16 * r->units) + 64 * 4096;
 }
 
 #endif
