@@ -43,7 +43,11 @@ local suites = {
                 kind = "cmocka" } },
   { "tsan", lua_suite("build/tsan/tfdist", TSAN .. " " .. TWO, CORE) },
   { "fuzz", { command = "make -s fuzz", kind = "command" } },
-  { "memory", { command = "make -s test-memory", kind = "command" } },
+  -- Resident memory is only telling in a process of its own.
+  { "memory", lua_suite("build/tfdist", "",
+                        "--pattern=flat_memory spec/memory") },
+  { "memory-luajit", lua_suite("build/tfdist-luajit", "",
+                               "--pattern=flat_memory spec/memory") },
 }
 
 local BUILDS = {
