@@ -27,6 +27,27 @@ int tfd__no_memory(size_t bytes, const char *what);
 bool tfd__mul_size(size_t a, size_t b, size_t *out_p);
 bool tfd__mul_i64(int64_t a, int64_t b, int64_t *out_p);
 
+/* Tell AddressSanitizer which bytes of a pool's memory nobody may touch now;
+** nothing in other builds. TFD_REDZONE: bytes to keep unused after a block, so
+** that reading past its end is seen. */
+#if defined(__SANITIZE_ADDRESS__)
+#define TFD_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TFD_ASAN 1
+#endif
+#endif
+#ifdef TFD_ASAN
+#include <sanitizer/asan_interface.h>
+#define TFD_REDZONE 64
+#define TFD_POISON(p, n) __asan_poison_memory_region(p, n)
+#define TFD_UNPOISON(p, n) __asan_unpoison_memory_region(p, n)
+#else
+#define TFD_REDZONE 0
+#define TFD_POISON(p, n) ((void)(p), (void)(n))
+#define TFD_UNPOISON(p, n) ((void)(p), (void)(n))
+#endif
+
 /* Fail the n-th allocation from now (1 = the next), and every `n`-th only
 ** once; 0 switches it off. Also set by TFDIST_FAIL_ALLOC. Threads: any. */
 void tfd__alloc_fail_at(int64_t n);

@@ -16,6 +16,7 @@
 #define FINE_LIMIT ((size_t)FINE * FINE_CLASSES)
 #define FINE_BITS 10 /* log2(FINE_LIMIT) */
 #define MAX_BITS 48
+#define MAX_BYTES (((size_t)1 << MAX_BITS) - TFD_REDZONE)
 #define CLASSES (FINE_CLASSES + 4 * (MAX_BITS - FINE_BITS))
 #define SLAB_BYTES ((size_t)2 << 20)
 #define SLAB_BLOCK ((size_t)256 << 10)
@@ -72,6 +73,14 @@ static int class_of(size_t bytes, size_t *capacity_p) {
 
 /* --- buffers -------------------------------------------------------------- */
 
+/* Queued work may use a block after its release, and one that has a new owner
+** already: only inline devices can tell AddressSanitizer what is whose. */
+static void poison(const tfd__buffer *b, size_t live) {
+  if (TFD_REDZONE == 0 || b->device->stream->queued) return;
+  TFD_UNPOISON(b->data, live);
+  TFD_POISON((char *)b->data + live, b->capacity - live);
+}
+
 static void buffer_destroy(void *self) {
   tfd__buffer *b = self;
   tfd__pool *pool = b->device->pool;
@@ -80,6 +89,7 @@ static void buffer_destroy(void *self) {
   /* In a forked child a lock may be held for ever. */
   if (!TFD_LIKELY(!tfd__is_forked())) return;
   b->free_seq = tfd__stream_seq(b->device);
+  poison(b, 0);
   tfd__spin_lock(&pool->lock);
   b->next = pool->free[b->size_class];
   pool->free[b->size_class] = b;
@@ -136,6 +146,7 @@ static int backend_alloc(tfd__pool *pool, size_t bytes, void **data_p) {
 }
 
 static void backend_free(tfd__pool *pool, void *data, size_t bytes) {
+  TFD_UNPOISON(data, bytes);
   pool->device->backend->free(pool->device->ordinal, data, bytes);
   unreserve(pool, bytes);
 }
@@ -332,7 +343,7 @@ static int buffer_miss(tfd_device *device, size_t bytes, int size_class,
   tfd__buffer *b = NULL;
   int rc;
 
-  if (bytes > (size_t)1 << MAX_BITS) return out_of_memory(pool, bytes);
+  if (bytes > MAX_BYTES) return out_of_memory(pool, bytes);
   limit_kept(pool, capacity);
   b = tfd__calloc(1, sizeof *b);
   if (b == NULL) return out_of_memory(pool, bytes);
@@ -363,8 +374,8 @@ int tfd__buffer_new(tfd_device *device, size_t bytes,
   tfd__buffer *b = NULL;
 
   if (!TFD_LIKELY(!tfd__is_forked())) return tfd__fork_error();
-  if (TFD_LIKELY(bytes <= (size_t)1 << MAX_BITS)) {
-    c = class_of(bytes, &capacity);
+  if (TFD_LIKELY(bytes <= MAX_BYTES)) {
+    c = class_of(bytes + TFD_REDZONE, &capacity);
     tfd__spin_lock(&pool->lock);
     b = pool->free[c];
     if (TFD_LIKELY(b != NULL)) {
@@ -377,6 +388,7 @@ int tfd__buffer_new(tfd_device *device, size_t bytes,
     TFD_TRY(buffer_miss(device, bytes, c, capacity, &b));
   }
   b->bytes = bytes;
+  poison(b, bytes);
   b->use_seq = 0;
   b->birth_seq = tfd__stream_seq(device);
   tfd__object_init(&b->object, &buffer_type);
