@@ -209,6 +209,36 @@ outer()
       end)
     end)
 
+    describe("with --strict", function()
+      local CODE = [[
+declared = 1
+local function f()
+  made = declared
+  return mistyped
+end
+f() f()
+print(declared, made)]]
+
+      it("warns about undeclared globals, once for each place", function()
+        local r = call(H, { "--strict", "-e", CODE })
+        assert.equal("1\t1\n", r.out)
+        assert.equal("(command line):3: warning: assignment to undeclared "
+          .. "global \"made\"\n(command line):4: warning: reading undeclared "
+          .. "global \"mistyped\"\n", r.err)
+        assert.equal(0, r.code)
+      end)
+
+      it("refuses them with =error", function()
+        local r = call(H, { "--strict=error", "-e", CODE })
+        assert.equal(1, r.code)
+        assert.matches("^%(command line%):3: RuntimeError: assignment to "
+          .. "undeclared global \"made\"", r.err)
+        assert.equal("ok\n", call(H, { "--strict=error", "-e",
+          "local tf = require 'tfdist' print(tf.constant(1) and 'ok')" }).out)
+        assert.equal(2, call(H, { "--strict=maybe" }).code)
+      end)
+    end)
+
     describe("with bytecode", function()
       local dumped
 

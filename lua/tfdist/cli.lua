@@ -199,6 +199,7 @@ usage: tfdist [options] [script.lua [args...]]        run a script
 
 Lua options (as in lua):   -e STAT  -l MOD  -l g=MOD  -i  -v  -E  -W  -  --
   (tfdist is the Lua 5.4 host, tfdist-luajit the LuaJIT one: same options)
+  --strict[=error]         warn about (or refuse) undeclared globals
 Devices:
   --cpu-devices=N          split this machine's CPU into N logical devices
   --threads=N              cores for each device

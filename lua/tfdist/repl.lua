@@ -250,26 +250,39 @@ end
 
 -- Completion -----------------------------------------------------------------
 
+local function add_keys(found, t)
+  for key in pairs(t or {}) do
+    if type(key) == "string" then
+      found[key] = true
+    end
+  end
+end
+
+-- Names that exist but are made on first use only.
+local function add_lazy(found, value)
+  local raw = package.loaded["tfdist.raw"]
+  local tensor = package.loaded["tfdist.tensor"]
+  local ops = package.loaded["tfdist.ops"]
+  if tensor and raw.is_operand(value) then
+    add_keys(found, tensor.methods)
+    add_keys(found, tensor.getters)
+    add_keys(found, tensor.lazy_method_names)
+  elseif ops and value == package.loaded["tfdist"] then
+    add_keys(found, ops.lazy and ops.lazy[""])
+  end
+end
+
 -- Fields of a value that can be listed: tables and their __index tables.
 local function add_fields(found, value)
+  add_lazy(found, value)
   local seen = 0
   while value ~= nil and seen < 8 do
     seen = seen + 1
     if type(value) == "table" then
-      for key in pairs(value) do
-        if type(key) == "string" then
-          found[key] = true
-        end
-      end
+      add_keys(found, value)
     end
     local mt = debug.getmetatable(value)
     local index = type(mt) == "table" and rawget(mt, "__index") or nil
-    local names = type(mt) == "table" and rawget(mt, "__names") or nil
-    if type(names) == "function" then
-      for _, key in ipairs(names(value)) do
-        found[key] = true
-      end
-    end
     value = type(index) == "table" and index or nil
   end
 end

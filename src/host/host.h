@@ -52,6 +52,7 @@ typedef struct tfd__options {
   bool has_chunk; /* -e or --help and the like: no REPL afterwards */
   bool allow_bytecode;
   bool full_traceback;
+  const char *strict;  /* "warn", "error", or NULL */
   const char *command; /* "help", "version" asked for as an option */
 } tfd__options;
 

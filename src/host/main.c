@@ -302,6 +302,16 @@ static void open_state(lua_State *L, const tfd__options *o) {
   prepare_errors(L, o);
 }
 
+/* --strict: watch globals before any user code runs. */
+static bool watch_globals(lua_State *L, const tfd__options *o) {
+  if (o->strict == NULL) return true;
+  lua_getglobal(L, "require");
+  lua_pushliteral(L, "tfdist.strict");
+  if (!report(L, o, call(L, 1, 1))) return false;
+  lua_pushstring(L, o->strict);
+  return report(L, o, call(L, 1, 0));
+}
+
 static int exit_code(bool ok) {
   if (ok) return TFD_EXIT_OK;
   return tfd__signals_seen() ? TFD_EXIT_INTERRUPT : TFD_EXIT_ERROR;
@@ -323,14 +333,13 @@ static int run(lua_State *L, const tfd__options *o) {
 
   if (o->command != NULL) return run_command(L, o, o->command, o->script);
   if (o->show_version) print_version();
+  if (!watch_globals(L, o)) return exit_code(false);
   if (!o->ignore_environment && !run_environment(L, o)) return exit_code(false);
   if (!run_options(L, o)) return exit_code(false);
   if (has_script) {
     code = try_command(L, o);
     if (code >= 0) return code;
-    if (!run_script(L, o)) {
-      if (!o->interactive || tfd__signals_seen()) return exit_code(false);
-    }
+    if (!run_script(L, o)) return exit_code(false);
   }
   if (o->interactive) return exit_code(run_prompt(L, o));
   if (has_script || o->has_chunk || o->show_version) return TFD_EXIT_OK;

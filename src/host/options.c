@@ -24,6 +24,7 @@ static const char usage_text[] =
     "  --log=error|warning|info|debug\n"
     "  --full-traceback       keep the host's own frames in tracebacks\n"
     "  --allow-bytecode       let load and require take bytecode\n"
+    "  --strict[=error]       warn about (or refuse) undeclared globals\n"
     "  --version  --help\n"
     "A script called like a command is run with ./NAME.\n";
 
@@ -108,6 +109,14 @@ static int set_traceback(tfd__options *o, const char *value) {
   return TFD_EXIT_OK;
 }
 
+static int set_strict(tfd__options *o, const char *value) {
+  if (value != NULL && strcmp(value, "warn") != 0 &&
+      strcmp(value, "error") != 0)
+    return usage(o->program, "--strict is warn or error, not '%s'", value);
+  o->strict = value != NULL ? value : "warn";
+  return TFD_EXIT_OK;
+}
+
 static int set_version(tfd__options *o, const char *value) {
   (void)value;
   o->command = "version";
@@ -120,21 +129,24 @@ static int set_help(tfd__options *o, const char *value) {
   return TFD_EXIT_OK;
 }
 
+typedef enum value_form { NO_VALUE, NEEDS_VALUE, MAY_HAVE_VALUE } value_form;
+
 typedef struct long_option {
   const char *name;
-  bool takes_value;
+  value_form value; /* an optional one only as --name=VALUE */
   int (*set)(tfd__options *o, const char *value);
 } long_option;
 
 static const long_option long_options[] = {
-    {"allow-bytecode", false, set_bytecode},
-    {"cpu-devices", true, set_cpu_devices},
-    {"full-traceback", false, set_traceback},
-    {"help", false, set_help},
-    {"log", true, set_log},
-    {"queue", true, set_queue},
-    {"threads", true, set_threads},
-    {"version", false, set_version},
+    {"allow-bytecode", NO_VALUE, set_bytecode},
+    {"cpu-devices", NEEDS_VALUE, set_cpu_devices},
+    {"full-traceback", NO_VALUE, set_traceback},
+    {"help", NO_VALUE, set_help},
+    {"log", NEEDS_VALUE, set_log},
+    {"queue", NEEDS_VALUE, set_queue},
+    {"strict", MAY_HAVE_VALUE, set_strict},
+    {"threads", NEEDS_VALUE, set_threads},
+    {"version", NO_VALUE, set_version},
 };
 
 /* The option that `text` ("--name" or "--name=value") names, or NULL. */
@@ -156,7 +168,8 @@ int tfd__options_width(char **argv, int i) {
 
   if (a[1] == '-') {
     l = a[2] != 0 ? find_long(a) : NULL;
-    return l != NULL && l->takes_value && strchr(a, '=') == NULL ? 2 : 1;
+    if (l == NULL || l->value != NEEDS_VALUE) return 1;
+    return strchr(a, '=') == NULL ? 2 : 1;
   }
 #if LUA_VERSION_NUM < 502
   if (a[1] == 'j' && a[2] == 0) return 2;
@@ -170,13 +183,14 @@ static int read_long(tfd__options *o, int i) {
 
   if (l == NULL)
     return usage(o->program, "unknown option '%s'", o->argv[i]);
-  if (!l->takes_value && value != NULL)
+  if (l->value == NO_VALUE && value != NULL)
     return usage(o->program, "'%s' takes no value", o->argv[i]);
-  if (l->takes_value) {
-    value = value != NULL ? value + 1 : o->argv[i + 1];
-    if (value == NULL)
-      return usage(o->program, "'%s' needs a value", o->argv[i]);
-  }
+  if (value != NULL)
+    value++;
+  else if (l->value == NEEDS_VALUE)
+    value = o->argv[i + 1];
+  if (l->value == NEEDS_VALUE && value == NULL)
+    return usage(o->program, "'%s' needs a value", o->argv[i]);
   return l->set(o, value);
 }
 
