@@ -88,3 +88,56 @@ int tfd__infer_cross(tfd__infer *s) {
   }
   return tfd__infer_like(s, 0, a);
 }
+
+/* --- orthogonal factorisations -------------------------------------------- */
+
+/* Output i: x's batch with `rows` (and `cols`, unless negative) behind it. */
+static int factor(tfd__infer *s, int i, int64_t rows, int64_t cols) {
+  const tfd__view *x = s->in[0];
+  int64_t dims[TFD_MAX_RANK];
+
+  memcpy(dims, x->dims, sizeof dims);
+  dims[x->rank - 2] = rows;
+  dims[x->rank - 1] = cols;
+  return tfd__infer_out(s, i, x->dtype, dims, x->rank - (cols < 0 ? 1 : 0));
+}
+
+int tfd__infer_self_adjoint_eig(tfd__infer *s) {
+  const tfd__view *x = s->in[0];
+
+  TFD_TRY(check_matrix(s, 0, true));
+  TFD_TRY(tfd__infer_outputs(s, 2));
+  TFD_TRY(factor(s, 0, x->dims[x->rank - 1], -1));
+  return tfd__infer_like(s, 1, x);
+}
+
+int tfd__infer_svd(tfd__infer *s) {
+  const tfd__view *x = s->in[0];
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+
+  TFD_TRY(check_matrix(s, 0, false));
+  m = x->dims[x->rank - 2];
+  n = x->dims[x->rank - 1];
+  k = m < n ? m : n;
+  TFD_TRY(tfd__infer_outputs(s, 3));
+  TFD_TRY(factor(s, 0, k, -1));
+  TFD_TRY(factor(s, 1, m, k));
+  return factor(s, 2, n, k);
+}
+
+int tfd__infer_qr(tfd__infer *s) {
+  const tfd__view *x = s->in[0];
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+
+  TFD_TRY(check_matrix(s, 0, false));
+  m = x->dims[x->rank - 2];
+  n = x->dims[x->rank - 1];
+  k = s->ints[0] != 0 || m < n ? m : n;
+  TFD_TRY(tfd__infer_outputs(s, 2));
+  TFD_TRY(factor(s, 0, m, k));
+  return factor(s, 1, k, n);
+}

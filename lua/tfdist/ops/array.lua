@@ -91,7 +91,7 @@ local function integers(list)
   return raw.tensor_from_values(list, "int32", { #list })
 end
 
--- Tensors from sizes and values ------------------------------------------------
+-- Tensors from sizes and values -----------------------------------------------
 
 local function define_makers(tf, def)
   local ops = tf.raw_ops
@@ -190,7 +190,7 @@ local function define_makers(tf, def)
     end)
 end
 
--- Shapes -----------------------------------------------------------------------
+-- Shapes ----------------------------------------------------------------------
 
 local function broadcast_shapes(what, a, b)
   local dims, rank = {}, math.max(#a, #b)
@@ -272,7 +272,7 @@ local function define_shapes(tf, def)
   end)
 end
 
--- Parts ------------------------------------------------------------------------
+-- Parts -----------------------------------------------------------------------
 
 -- Pieces of sizes that may be more than a list attribute holds: cut into
 -- groups first, so that the gradient is joined a group at a time.
@@ -475,7 +475,7 @@ local function define_parts(tf, def)
   end)
 end
 
--- Growing and rearranging --------------------------------------------------------
+-- Growing and rearranging -----------------------------------------------------
 
 local function define_growth(tf, def)
   local ops = tf.raw_ops
@@ -610,7 +610,7 @@ local function define_growth(tf, def)
     end)
 end
 
--- Order --------------------------------------------------------------------------
+-- Order -----------------------------------------------------------------------
 
 local function define_order(tf, def)
   local ops = tf.raw_ops
@@ -663,7 +663,7 @@ local function define_order(tf, def)
   end)
 end
 
--- Segments -----------------------------------------------------------------------
+-- Segments --------------------------------------------------------------------
 
 local function define_segments(tf, def)
   local ops = tf.raw_ops

@@ -65,7 +65,7 @@ local function operands(what, a, a_name, b, b_name)
     convert.operand(b, dtype, what, b_name)
 end
 
--- Solvers ------------------------------------------------------------------------
+-- Solvers ---------------------------------------------------------------------
 
 -- Both with the batch axes that their batches broadcast to.
 local function same_batch(tf, what, a, b)
@@ -149,7 +149,81 @@ local function define_solvers(tf, def)
   end)
 end
 
--- Diagonals ----------------------------------------------------------------------
+-- Factorisations ---------------------------------------------------------------
+
+local function define_factors(tf, def)
+  local ops = tf.raw_ops
+
+  --- Eigenvalues in rising order and eigenvectors (columns) of symmetric
+  --- matrices, of which the lower triangle is read.
+  --- Shapes: {..., n, n} gives {..., n} and {..., n, n}.
+  --- Source: tf.linalg.eigh
+  def("linalg.eigh self_adjoint_eig", "tensor name=nil", function(x)
+    return ops.self_adjoint_eig(x)
+  end)
+
+  --- The eigenvalues alone. Source: tf.linalg.eigvalsh
+  def("linalg.eigvalsh self_adjoint_eigvals", "tensor name=nil", function(x)
+    return (ops.self_adjoint_eig(x))
+  end)
+
+  --- Singular values from the largest down, left and right singular vectors
+  --- (columns): x = u diag(s) transpose(v).
+  --- Shapes: {..., m, n} gives {..., k}, {..., m, k}, {..., n, k} with k the
+  ---   smaller of m and n.
+  --- Source: tf.linalg.svd
+  def("linalg.svd", "tensor full_matrices=false compute_uv=true name=nil",
+    function(x, full, vectors)
+      if full and vectors then
+        fail("NotImplementedError", "svd: only full_matrices = false")
+      end
+      if vectors then
+        return ops.svd(x)
+      end
+      return (ops.svd(x))
+    end)
+
+  --- Orthogonal q and upper triangular r with x = q r.
+  --- Shapes: {..., m, n} gives {..., m, k} and {..., k, n}, k the smaller of m
+  ---   and n, or m with full_matrices. Source: tf.linalg.qr
+  def("linalg.qr", "input full_matrices=false name=nil", function(x, full)
+    return ops.qr(x, full)
+  end)
+
+  local function epsilon(x)
+    return raw.tensor_dtype(raw.operand_tensor(x)) == "float64" and 2 ^ -52
+      or 2 ^ -23
+  end
+
+  --- Moore-Penrose inverse: singular values up to rcond times the largest
+  --- count as 0. Source: tf.linalg.pinv
+  def("linalg.pinv", "a rcond=nil validate_args=false name=nil",
+    function(x, rcond)
+      x = convert.operand(x, nil, "pinv", "a")
+      local dims = shape_of(x)
+      local s, u, v = ops.svd(x)
+      rcond = rcond or 10 * math.max(dims[#dims - 1], dims[#dims]) * epsilon(x)
+      local cut = tf.reduce_max(s, -1, true) * rcond
+      local inverse = tf.where(tf.greater(s, cut), tf.math.reciprocal(s),
+        tf.zeros_like(s))
+      return tf.matmul(v * tf.expand_dims(inverse, -2), u,
+        { transpose_b = true })
+    end)
+
+  --- Number of singular values above `tol`, as int32. Source:
+  --- tf.linalg.matrix_rank
+  def("linalg.matrix_rank", "a tol=nil validate_args=false name=nil",
+    function(x, tol)
+      x = convert.operand(x, nil, "matrix_rank", "a")
+      local dims = shape_of(x)
+      local s = ops.svd(x)
+      tol = tol or tf.reduce_max(s, -1, true)
+        * (math.max(dims[#dims - 1], dims[#dims]) * epsilon(x))
+      return tf.reduce_sum(tf.cast(tf.greater(s, tol), "int32"), -1)
+    end)
+end
+
+-- Diagonals -------------------------------------------------------------------
 
 local function define_diagonals(tf, def)
   local ops = tf.raw_ops
@@ -234,7 +308,7 @@ local function define_diagonals(tf, def)
   end)
 end
 
--- Norms --------------------------------------------------------------------------
+-- Norms -----------------------------------------------------------------------
 
 -- 1, 2, math.huge, another number, or "euclidean".
 local function order_of(what, order)
@@ -245,8 +319,9 @@ local function order_of(what, order)
   elseif order == "inf" then
     return math.huge
   end
-  return fail("ValueError", "%s: ord is %s; expected \"euclidean\", \"fro\", 1, "
-    .. "2, math.huge or another positive number", what, text.describe(order))
+  return fail("ValueError", "%s: ord is %s; expected \"euclidean\", \"fro\", "
+    .. "1, 2, math.huge or another positive number", what,
+    text.describe(order))
 end
 
 local function vector_norm(tf, x, order, axis, keepdims)
@@ -262,11 +337,34 @@ local function vector_norm(tf, x, order, axis, keepdims)
   return tf.pow(tf.reduce_sum(tf.pow(x, order), axis, keepdims), 1 / order)
 end
 
+-- The largest singular value of the matrices in a pair of axes.
+local function spectral_norm(tf, x, axes, keepdims)
+  local dims, perm, used = shape_of(x), {}, {}
+  for i = 1, 2 do
+    axes[i] = axes[i] < 0 and axes[i] + #dims or axes[i]
+    used[axes[i]] = true
+  end
+  for i = 0, #dims - 1 do
+    if not used[i] then
+      perm[#perm + 1] = i
+    end
+  end
+  local s = tf.raw_ops.svd(tf.transpose(x, joined(perm, axes)))
+  s = tf.reduce_max(s, -1)
+  if keepdims then
+    table.sort(axes)
+    s = tf.expand_dims(tf.expand_dims(s, axes[1]), axes[2])
+  end
+  return s
+end
+
 local function matrix_norm(tf, x, order, axes, keepdims)
   if order == "euclidean" then
     return vector_norm(tf, x, order, axes, keepdims)
+  elseif order == 2 then
+    return spectral_norm(tf, x, axes, keepdims)
   elseif order ~= 1 and order ~= math.huge then
-    fail("NotImplementedError", "norm: ord %s of matrices; \"fro\", 1 and "
+    fail("NotImplementedError", "norm: ord %s of matrices; \"fro\", 1, 2 and "
       .. "math.huge are there", tostring(order))
   end
   -- 1: the largest column sum; infinity: the largest row sum.
@@ -322,7 +420,7 @@ local function define_norms(tf, def)
     end)
 end
 
--- Contractions -------------------------------------------------------------------
+-- Contractions ----------------------------------------------------------------
 
 -- Axes of tensordot as two lists of positions from 0.
 local function dot_axes(axes, a, b)
@@ -426,6 +524,7 @@ end
 
 function M.define(tf, def)
   define_solvers(tf, def)
+  define_factors(tf, def)
   define_diagonals(tf, def)
   define_norms(tf, def)
   define_contractions(tf, def)

@@ -135,6 +135,64 @@ return function(case, I)
       .. "np.linalg.lstsq(a.T, b[:3], None)[0]",
     dtypes = REAL, tol = { float32 = 2e-3, float64 = 1e-9 },
     grad_tol = 1e-4 }
+  -- Vectors are determined up to their sign: compare what does not depend on
+  -- it.
+  case { "self_adjoint_eig", inputs = { I.normal { 2, 5, 5 } },
+    fn = function(tf, x)
+      local e, v = tf.linalg.eigh(x)
+      local back = tf.matmul(v * tf.expand_dims(e, -2), v,
+        { transpose_b = true })
+      return e, back, tf.matmul(v, v, { transpose_a = true }),
+        tf.linalg.eigvalsh(x), tf.square(v)
+    end,
+    ref = "eigen(a)", dtypes = REAL, tol = LOOSE, grad_tol = 1e-4 }
+  case { "self_adjoint_eig large", op = "self_adjoint_eig",
+    inputs = { I.unit { 1 } },
+    fn = function(tf, x) return tf.linalg.eigvalsh(large(tf, x, 80)) end,
+    ref = "np.linalg.eigvalsh(large(a, 80))", dtypes = REAL,
+    tol = { float32 = 1e-3, float64 = 1e-9 }, grad = false }
+  for name, dims in pairs { tall = { 2, 5, 3 }, wide = { 3, 4 },
+    square = { 4, 4 } } do
+    case { "svd " .. name, inputs = { I.normal(dims) },
+      fn = function(tf, x)
+        local s, u, v = tf.linalg.svd(x)
+        return s, tf.matmul(u * tf.expand_dims(s, -2), v,
+          { transpose_b = true }), tf.square(u), tf.square(v),
+          tf.matmul(u * tf.expand_dims(s * s, -2), v, { transpose_b = true })
+      end,
+      ref = "singular(a)", dtypes = REAL, tol = LOOSE, grad_tol = 1e-4 }
+  end
+  case { "svd deficient", op = "svd", inputs = { I.normal { 4, 1 } },
+    fn = function(tf, x)
+      x = tf.matmul(x, tf.ones({ 1, 3 }, x.dtype))
+      local s, u, v = tf.linalg.svd(x)
+      return tf.maximum(s, 1e-5), tf.matmul(u, u, { transpose_a = true }),
+        tf.matmul(v, v, { transpose_a = true }), tf.linalg.matrix_rank(x)
+    end,
+    ref = "np.maximum(np.linalg.svd(a @ np.ones((1, 3)))[1], 1e-5), "
+      .. "np.eye(3), np.eye(3), np.array(1)",
+    dtypes = REAL, tol = LOOSE, grad = false }
+  case { "pinv", op = "svd", inputs = { I.normal { 2, 5, 3 } },
+    fn = function(tf, x)
+      return tf.linalg.pinv(x), tf.norm(x, 2, { 1, 2 }),
+        tf.norm(x, 2, { -1, -2 }, true)
+    end,
+    ref = "np.linalg.pinv(a), np.linalg.norm(a, 2, (1, 2)), "
+      .. "np.linalg.norm(a, 2, (1, 2), True)",
+    dtypes = REAL, tol = LOOSE, grad_tol = 1e-4 }
+  for name, dims in pairs { tall = { 2, 5, 3 }, square = { 4, 4 },
+    wide = { 3, 5 } } do
+    case { "qr " .. name, inputs = { I.normal(dims) },
+      fn = function(tf, x) return tf.linalg.qr(x) end,
+      ref = "qr(a)", dtypes = REAL, tol = LOOSE, grad = name ~= "wide",
+      grad_tol = 1e-4 }
+  end
+  case { "qr full", op = "qr", inputs = { I.normal { 4, 2 } },
+    fn = function(tf, x)
+      return tf.linalg.qr(x, { full_matrices = true })
+    end,
+    ref = "tuple(np.linalg.qr(a, 'complete'))", dtypes = REAL, tol = LOOSE,
+    grad = false }
   case { "cross", inputs = { I.normal { 2, 3 }, I.normal { 2, 3 } },
     fn = function(tf, a, b) return tf.linalg.cross(a, b) end,
     ref = "np.cross(a, b)",

@@ -115,7 +115,7 @@ int tfd__cpu_cholesky(const tfd__call *call) {
   return tfd__matrices_run(&m, "is not positive definite");
 }
 
-/* --- products of vectors --------------------------------------------------- */
+/* --- products of vectors -------------------------------------------------- */
 
 /* Cross products of vectors of three elements. */
 int tfd__cpu_cross(const tfd__call *call) {
