@@ -19,7 +19,7 @@ local type = type
 local is_operand = raw.is_operand
 local LIST = 9 -- slots of a list attribute: its count, then up to 8 values
 local FAMILIES = {
-  "math", "reduce", "array", "linalg", "nn", "loss", "random",
+  "math", "reduce", "array", "linalg", "nn", "loss", "random", "image",
 }
 
 -- Public names of the ops that the runtime itself needs.

@@ -71,8 +71,10 @@ def inputs_of(case, dtype):
         if np.issubdtype(kind_of(wanted), np.integer) \
                 and spec["kind"] not in ("integer", "boolean"):
             values = np.floor(values * 3)
-            if wanted == "uint8":
-                values = np.abs(values)
+        if wanted == "uint8":
+            values = np.abs(values)
+        if wanted == "bool":
+            values = values > 0
         out.append(as_dtype(values, wanted).reshape(spec["dims"]))
     return out
 

@@ -26,6 +26,7 @@ local DTYPES = {
 
 M.families = {
   "core", "math", "reduce", "array", "linalg", "nn", "loss", "random",
+  "image",
 }
 
 -- Input generators -----------------------------------------------------------
@@ -86,16 +87,16 @@ local WHOLE = {}
 for _, dtype in ipairs(INTS) do WHOLE[dtype] = true end
 
 --- Flat values of input `k` (from 0) of a case, row-major. Real numbers become
---- a few different whole ones for integer dtypes, none below 0 for uint8.
+--- a few different whole ones for integer dtypes, none below 0 for uint8, and
+--- their signs for bool.
 function M.values(spec, k, dtype)
   dtype = spec.dtype or dtype
   local out = {}
   for i = 0, numel(spec.dims) - 1 do
     local x = element(spec, k, i)
-    if WHOLE[dtype] and spec.kind ~= "integer" then
-      x = math.floor(x * 3)
-      if dtype == "uint8" then x = math.abs(x) end
-    end
+    if WHOLE[dtype] and spec.kind ~= "integer" then x = math.floor(x * 3) end
+    if dtype == "uint8" then x = math.abs(x) end
+    if dtype == "bool" and spec.kind ~= "boolean" then x = x > 0 end
     out[i + 1] = x
   end
   return out
