@@ -98,7 +98,7 @@ local function inputs(case, dtype, make)
   return out
 end
 
-local unpack = table.unpack or unpack
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
 local function call(case, args)
   return { case.fn(tf, unpack(args, 1, #case.inputs)) }
