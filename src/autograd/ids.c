@@ -3,20 +3,36 @@
 #include <string.h>
 
 #define MIN_BITS 6
+/* Cells of at most 128 KiB are kept for the thread's next tape. */
+#define KEPT_BITS 13
+
+static _Thread_local tfd__id_map kept;
 
 static void place(tfd__id_map *m, uint64_t id, uint32_t slot) {
   uint32_t mask = (UINT32_C(1) << m->bits) - 1;
   uint32_t i = tfd__ids_home(m, id);
 
-  while (m->cells[i].used && m->cells[i].id != id) i = (i + 1) & mask;
-  if (!m->cells[i].used) m->n++;
+  while (m->cells[i].stamp == m->stamp && m->cells[i].id != id) {
+    i = (i + 1) & mask;
+  }
+  if (m->cells[i].stamp != m->stamp) m->n++;
   m->cells[i].id = id;
   m->cells[i].slot = slot;
-  m->cells[i].used = 1;
+  m->cells[i].stamp = m->stamp;
+}
+
+/* The kept cells under a new stamp, if there are enough of them. */
+static bool take_kept(tfd__id_map *m, int bits) {
+  if (kept.bits < bits || kept.stamp == UINT32_MAX) return false;
+  *m = kept;
+  m->n = 0;
+  m->stamp++;
+  memset(&kept, 0, sizeof kept);
+  return true;
 }
 
 static int resize(tfd__id_map *m, int bits) {
-  tfd__id_map bigger = {.bits = bits};
+  tfd__id_map bigger = {.bits = bits, .stamp = 1};
   uint32_t n = m->bits > 0 ? UINT32_C(1) << m->bits : 0;
   uint32_t i;
 
@@ -25,7 +41,8 @@ static int resize(tfd__id_map *m, int bits) {
     return tfd__no_memory(sizeof *bigger.cells << bits, "gradient tape");
   }
   for (i = 0; i < n; i++) {
-    if (m->cells[i].used) place(&bigger, m->cells[i].id, m->cells[i].slot);
+    if (m->cells[i].stamp != m->stamp) continue;
+    place(&bigger, m->cells[i].id, m->cells[i].slot);
   }
   tfd__free(m->cells);
   *m = bigger;
@@ -42,6 +59,7 @@ int tfd__ids_reserve(tfd__id_map *m, uint32_t more) {
     return tfd__fail(TFD_RESOURCE_EXHAUSTED,
                      "gradient tape: more than %u values on one tape", m->n);
   }
+  if (m->bits == 0 && take_kept(m, bits)) return TFD_OK;
   return resize(m, bits);
 }
 
@@ -50,6 +68,12 @@ void tfd__ids_set(tfd__id_map *m, uint64_t id, uint32_t slot) {
 }
 
 void tfd__ids_free(tfd__id_map *m) {
-  tfd__free(m->cells);
+  tfd__id_map spare = *m;
+
+  if (m->bits > kept.bits && m->bits <= KEPT_BITS) {
+    spare = kept;
+    kept = *m;
+  }
+  tfd__free(spare.cells);
   memset(m, 0, sizeof *m);
 }

@@ -8,7 +8,10 @@
 #include <string.h>
 
 #define FIRST_CHUNK ((size_t)8 << 10)
-#define LARGEST_CHUNK ((size_t)1 << 20)
+#define LARGEST_CHUNK ((size_t)256 << 10)
+/* Chunks kept for the thread's next tapes: a training loop in steady state
+** takes no fresh memory for its tapes. */
+#define KEPT_BYTES ((size_t)1 << 20)
 #define CACHED_SLOTS 8
 
 /* --- what an entry keeps -------------------------------------------------- */
@@ -108,6 +111,38 @@ void tfd__entry_release(tfd__entry *e) {
 
 /* --- the arena ------------------------------------------------------------ */
 
+static _Thread_local tfd__chunk *kept_chunks = NULL;
+static _Thread_local size_t kept_bytes = 0;
+
+static tfd__chunk *chunk_take(size_t capacity, size_t bytes) {
+  tfd__chunk *c = kept_chunks;
+
+  if (c != NULL && c->capacity >= bytes) {
+    kept_chunks = c->next;
+    kept_bytes -= c->capacity;
+    return c;
+  }
+  if (capacity < bytes) capacity = bytes;
+  c = tfd__alloc(sizeof *c + capacity);
+  if (c == NULL) {
+    (void)tfd__no_memory(capacity, "gradient tape");
+    return NULL;
+  }
+  c->capacity = capacity;
+  return c;
+}
+
+static void chunk_give(tfd__chunk *c) {
+  if (c->capacity > LARGEST_CHUNK ||
+      kept_bytes + c->capacity > KEPT_BYTES) {
+    tfd__free(c);
+    return;
+  }
+  c->next = kept_chunks;
+  kept_chunks = c;
+  kept_bytes += c->capacity;
+}
+
 /* Uninitialised room for `bytes`; the caller takes it by adding to `used`. */
 static int arena_reserve(tfd_tape *tape, size_t bytes, void **p) {
   tfd__chunk *c = tape->current;
@@ -120,11 +155,9 @@ static int arena_reserve(tfd_tape *tape, size_t bytes, void **p) {
   if (bytes > UINT32_MAX) return tfd__no_memory(bytes, "gradient tape");
   if (c != NULL) capacity = c->capacity * 2;
   if (capacity > LARGEST_CHUNK) capacity = LARGEST_CHUNK;
-  if (capacity < bytes) capacity = bytes;
-  c = tfd__alloc(sizeof *c + capacity);
-  if (c == NULL) return tfd__no_memory(capacity, "gradient tape");
+  c = chunk_take(capacity, bytes);
+  if (c == NULL) return TFD_RESOURCE_EXHAUSTED;
   c->next = NULL;
-  c->capacity = capacity;
   c->used = 0;
   if (tape->current != NULL) {
     tape->current->next = c;
@@ -177,7 +210,7 @@ void tfd__tape_drop(tfd_tape *tape) {
   while (c != NULL) {
     tfd__chunk *next = c->next;
 
-    tfd__free(c);
+    chunk_give(c);
     c = next;
   }
   tape->first = NULL;

@@ -18,14 +18,16 @@
 typedef struct tfd__id_cell {
   uint64_t id;
   uint32_t slot;
-  uint32_t used;
+  uint32_t stamp; /* the map's, if the cell is in use */
 } tfd__id_cell;
 
-/* Open addressing; capacity is a power of two, at most half full. */
+/* Open addressing; capacity is a power of two, at most half full. Cells are
+** passed on from tape to tape without clearing: another stamp empties them. */
 typedef struct tfd__id_map {
   tfd__id_cell *cells;
   uint32_t n;
-  int bits; /* log2 of the capacity, 0 = no cells */
+  uint32_t stamp; /* never 0 */
+  int bits;       /* log2 of the capacity, 0 = no cells */
 } tfd__id_map;
 
 /* Room for `more` further ids, so that tfd__ids_set cannot fail. */
@@ -49,7 +51,7 @@ static inline uint32_t tfd__ids_get(const tfd__id_map *m, uint64_t id) {
   if (m->n == 0) return TFD_NO_SLOT;
   mask = (UINT32_C(1) << m->bits) - 1;
   i = tfd__ids_home(m, id);
-  while (m->cells[i].used) {
+  while (m->cells[i].stamp == m->stamp) {
     if (m->cells[i].id == id) return m->cells[i].slot;
     i = (i + 1) & mask;
   }
