@@ -15,6 +15,11 @@ else ifeq ($(SAN),thread)
 endif
 BUILD ?= build
 PREFIX ?= /usr/local
+DESTDIR ?=
+# V=1 shows whole command lines.
+V ?=
+Q := $(if $(V),,@)
+say = @$(if $(V),true,printf '  %-5s %s\n' '$(1)' '$(2)')
 
 # --- flags --------------------------------------------------------------------
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
@@ -27,7 +32,7 @@ BASE_FLAGS = -std=gnu11 -fPIC -fvisibility=hidden -fopenmp -fno-math-errno \
 LIBS = -ldnnl -lz -lm -lpthread -ldl
 
 # --- lists --------------------------------------------------------------------
-LAYERS = base types backend backend/cpu device tensor ops autograd io
+LAYERS = base types backend backend/cpu device tensor ops dist autograd io
 CORE_SRC := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.c)))
 CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(sort $(wildcard spec/c/*.c))
@@ -36,21 +41,27 @@ BENCH_SRC := $(sort $(wildcard scripts/bench/*.c))
 BENCH_BIN := $(BENCH_SRC:scripts/bench/%.c=$(BUILD)/bench/%)
 
 # --- rules --------------------------------------------------------------------
-all: $(BUILD)/libtfdist.so
+# The table comes last, whatever order the parts are made in.
+all: parts
+	@scripts/built $(BUILD)
+
+parts: $(BUILD)/libtfdist.so $(BUILD)/libtfdist.a
 
 # Numeric loops gain from -O3; the rest is branchy and stays at -O2.
 $(BUILD)/src/backend/cpu/%.o: OPT += -O3
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE_FLAGS) $(OPT) $(SAN_FLAGS) -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(BASE_FLAGS) $(OPT) $(SAN_FLAGS) -c $< -o $@
 
 $(BUILD)/libtfdist.a: $(CORE_OBJ)
 	@rm -f $@
-	ar rcs $@ $^
+	$(Q)ar rcs $@ $^
 
 $(BUILD)/libtfdist.so: $(CORE_OBJ)
-	$(CC) -shared -fopenmp $(SAN_FLAGS) -o $@ $^ $(LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -fopenmp $(SAN_FLAGS) -o $@ $^ $(LIBS)
 
 # --- Lua: generated bindings, core modules, hosts ------------------------------
 # Per engine: E_lua54 and E_luajit give the include flags, L_... the library
@@ -83,15 +94,15 @@ HOSTO_lua54 = $(LUA_HOST_SRC:%.c=$(BUILD)/lua54/%.o) \
 HOSTO_luajit = $(LUA_HOST_SRC:%.c=$(BUILD)/luajit/%.o) \
                $(BUILD)/luajit/gen/embed_library.o
 
-all: $(foreach e,$(ENGINES),$(BUILD)/$(e)/tfdist/core.so \
+parts: $(foreach e,$(ENGINES),$(BUILD)/$(e)/tfdist/core.so \
        $(if $(LUA_HOST_SRC),$(HOST_$(e))))
 
 $(BUILD)/gen/bind_gen.c: scripts/genbind.lua src/tfdist.h
 	@mkdir -p $(@D)
-	$(LUA) scripts/genbind.lua src/tfdist.h $(@D)
+	$(Q)$(LUA) scripts/genbind.lua src/tfdist.h $(@D)
 
 $(BUILD)/gen/embed_ffi.c: $(BUILD)/gen/bind_gen.c scripts/embed.lua
-	$(LUA) scripts/embed.lua tfd__embedded_ffi $@ ffi=$(BUILD)/gen/ffi.lua
+	$(Q)$(LUA) scripts/embed.lua tfd__embedded_ffi $@ ffi=$(BUILD)/gen/ffi.lua
 
 # The list of files is a dependency too: a removed file must leave the host.
 $(BUILD)/gen/library.list: FORCE
@@ -100,25 +111,28 @@ $(BUILD)/gen/library.list: FORCE
 
 $(BUILD)/gen/embed_library.c: $(LUA_LIB) $(BUILD)/gen/library.list \
                               scripts/embed.lua
-	$(LUA) scripts/embed.lua tfd__embedded_library $@ -C lua $(LUA_LIB)
+	$(Q)$(LUA) scripts/embed.lua tfd__embedded_library $@ -C lua $(LUA_LIB)
 
 define engine_rules
 FLAGS_$(1) := $$(shell pkg-config --cflags $$(PKG_$(1)) 2>/dev/null)
 $(BUILD)/$(1)/gen/%.o: $(BUILD)/gen/%.c
 	@mkdir -p $$(@D)
-	$$(CC) $$(BASE_FLAGS) $$(OPT) $$(SAN_FLAGS) $$(FLAGS_$(1)) -c $$< -o $$@
+	$$(Q)$$(CC) $$(BASE_FLAGS) $$(OPT) $$(SAN_FLAGS) $$(FLAGS_$(1)) -c $$< -o $$@
 $(BUILD)/$(1)/%.o: %.c
 	@mkdir -p $$(@D)
-	$$(CC) $$(BASE_FLAGS) $$(OPT) $$(SAN_FLAGS) $$(FLAGS_$(1)) \
+	$$(call say,CC,$$< for $(1))
+	$$(Q)$$(CC) $$(BASE_FLAGS) $$(OPT) $$(SAN_FLAGS) $$(FLAGS_$(1)) \
 	  $$(if $$(EDIT),-DTFD_LIBEDIT) -c $$< -o $$@
 # Never unloaded: device threads may outlive the Lua state.
 $(BUILD)/$(1)/tfdist/core.so: $$(BIND_$(1)) $(BUILD)/libtfdist.a
 	@mkdir -p $$(@D)
-	$$(CC) -shared -fopenmp $$(SAN_FLAGS) -Wl,-z,nodelete -o $$@ \
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CC) -shared -fopenmp $$(SAN_FLAGS) -Wl,-z,nodelete -o $$@ \
 	  $$(BIND_$(1)) -Wl,--whole-archive $(BUILD)/libtfdist.a \
 	  -Wl,--no-whole-archive $$(LIBS)
 $$(HOST_$(1)): $$(HOSTO_$(1)) $$(BIND_$(1)) $(BUILD)/libtfdist.a
-	$$(CC) -fopenmp $$(SAN_FLAGS) -Wl,-E -o $$@ $$(HOSTO_$(1)) \
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CC) -fopenmp $$(SAN_FLAGS) -Wl,-E -o $$@ $$(HOSTO_$(1)) \
 	  $$(BIND_$(1)) -Wl,--whole-archive $(BUILD)/libtfdist.a \
 	  $$(or $$(strip $$(A_$(1))),$$(shell pkg-config --libs $$(PKG_$(1)))) \
 	  -Wl,--no-whole-archive $$(LIBS) $$(if $$(EDIT),-ledit)
@@ -134,7 +148,8 @@ FORCE:
 # --- tests --------------------------------------------------------------------
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libtfdist.a
 	@mkdir -p $(@D)
-	$(CC) $(BASE_FLAGS) $(OPT) $(SAN_FLAGS) -Wno-missing-prototypes $< \
+	$(call say,CC,$<)
+	$(Q)$(CC) $(BASE_FLAGS) $(OPT) $(SAN_FLAGS) -Wno-missing-prototypes $< \
 	  -o $@ $(BUILD)/libtfdist.a -lcmocka $(LIBS)
 
 test-c: $(TEST_BIN)
@@ -153,6 +168,31 @@ $(BUILD)/bench/%: scripts/bench/%.c $(BUILD)/libtfdist.a
 	@mkdir -p $(@D)
 	$(CC) $(BASE_FLAGS) $(OPT) $< -o $@ $(BUILD)/libtfdist.a $(LIBS)
 
+# --- installation ---------------------------------------------------------------
+# The Lua modules go where Debian's interpreters look below PREFIX.
+SHARE = $(DESTDIR)$(PREFIX)/share/lua
+LIBDIR = $(DESTDIR)$(PREFIX)/lib
+install: parts
+	install -d $(DESTDIR)$(PREFIX)/bin $(LIBDIR) $(DESTDIR)$(PREFIX)/include
+	install -m 644 src/tfdist.h $(DESTDIR)$(PREFIX)/include/tfdist.h
+	install -m 755 $(BUILD)/libtfdist.so $(LIBDIR)/libtfdist.so
+	install -m 644 $(BUILD)/libtfdist.a $(LIBDIR)/libtfdist.a
+	install -m 755 $(wildcard $(BUILD)/tfdist $(BUILD)/tfdist-luajit) \
+	  $(DESTDIR)$(PREFIX)/bin
+	for f in $(LUA_LIB:lua/%=%); do for v in 5.1 5.4; do \
+	  install -D -m 644 lua/$$f $(SHARE)/$$v/$$f || exit 1; done; done
+	for e in $(subst lua54,5.4,$(subst luajit,5.1,$(ENGINES))); do \
+	  case $$e in 5.4) from=lua54 ;; *) from=luajit ;; esac; \
+	  install -D -m 755 $(BUILD)/$$from/tfdist/core.so \
+	    $(LIBDIR)/lua/$$e/tfdist/core.so || exit 1; done
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/include/tfdist.h $(LIBDIR)/libtfdist.so \
+	  $(LIBDIR)/libtfdist.a $(DESTDIR)$(PREFIX)/bin/tfdist \
+	  $(DESTDIR)$(PREFIX)/bin/tfdist-luajit
+	rm -rf $(SHARE)/5.1/tfdist $(SHARE)/5.4/tfdist \
+	  $(LIBDIR)/lua/5.1/tfdist $(LIBDIR)/lua/5.4/tfdist
+
 clean:
 	rm -rf $(BUILD)
 
@@ -163,6 +203,6 @@ help:
 	@echo 'make bench      benchmarks with peers, side by side'
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
-.PHONY: all test test-all test-c lint clean help
+.PHONY: all parts install uninstall test test-all test-c lint clean help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d)
 
