@@ -23,7 +23,7 @@ typedef struct op_face {
 enum {
   FACE_UPVALUE = 2,
   SLOW_UPVALUE = 3,
-  FAST_OUTPUTS = 8,    /* results an op of fixed arity may have */
+  FAST_OUTPUTS = 8,    /* results that need no list of their own */
   MANY_OUTPUTS = 8192, /* pieces that split and unstack may give */
   FAST_INPUTS = 8
 };
@@ -148,10 +148,35 @@ static int run_again(lua_State *L, int rc, const op_face *f,
                     capacity, out_n_p);
 }
 
+/* Results of ops with many outputs wait here until they are handles; the
+** collector may run in between, so pushing starts from a copy. */
+static _Thread_local tfd_tensor *many[MANY_OUTPUTS];
+
+static int push_results(lua_State *L, int n) {
+  tfd_tensor *few[FAST_OUTPUTS];
+  tfd_tensor **out = few;
+
+  if (n > FAST_OUTPUTS) out = tfd__alloc((size_t)n * sizeof *out);
+  if (out == NULL) {
+    while (n > 0) tfd_release((tfd_object *)many[--n]);
+    return tfd__lua_error(L, "ResourceExhausted", NULL,
+                          "op_run: out of memory for the results");
+  }
+  memcpy(out, many, (size_t)n * sizeof *out);
+  if (n > FAST_OUTPUTS) {
+    /* An error while pushing loses this array only, and that error is the
+    ** end of Lua's memory. */
+    tfd__lua_push_many(L, out, n);
+    tfd__free(out);
+  } else {
+    tfd__lua_push_many(L, out, n);
+  }
+  return n;
+}
+
 /* Run with these attribute slots and leave the results on the stack. */
 static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
                     const int64_t *ints, const double *reals) {
-  tfd_tensor *out[FAST_OUTPUTS];
   tfd__slot *slot = NULL;
   int out_n = 0;
   int rc = 0;
@@ -159,19 +184,18 @@ static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
   TFD_LUA_ENTER(L);
   tfd__lua_note_position(L);
   slot = tfd__lua_tensor_slot(L);
-  rc = tfd_op_run(f->op, in, f->n, ints, f->ints_n, reals, f->reals_n, out,
-                  FAST_OUTPUTS, &out_n);
+  rc = tfd_op_run(f->op, in, f->n, ints, f->ints_n, reals, f->reals_n, many,
+                  MANY_OUTPUTS, &out_n);
   if (!TFD_LIKELY(rc == TFD_OK)) {
-    rc = run_again(L, rc, f, in, ints, reals, out, FAST_OUTPUTS, &out_n);
+    rc = run_again(L, rc, f, in, ints, reals, many, MANY_OUTPUTS, &out_n);
     if (rc != TFD_OK) return tfd__lua_fail(L, rc);
   }
   if (TFD_LIKELY(out_n == 1)) {
-    slot->object = (tfd_object *)out[0];
+    slot->object = (tfd_object *)many[0];
     tfd__lua_pressure(L);
     return 1;
   }
-  tfd__lua_push_many(L, out, out_n);
-  return out_n;
+  return push_results(L, out_n);
 }
 
 static int run_face(lua_State *L, const op_face *f, tfd_object *const *in) {
@@ -360,32 +384,6 @@ static int core_binary_metamethod(lua_State *L) {
 }
 
 /* --- the general call ----------------------------------------------------- */
-
-/* Results of ops with many outputs wait here until they are handles; the
-** collector may run in between, so pushing starts from a copy. */
-static _Thread_local tfd_tensor *many[MANY_OUTPUTS];
-
-static int push_results(lua_State *L, int n) {
-  tfd_tensor *few[FAST_OUTPUTS];
-  tfd_tensor **out = few;
-
-  if (n > FAST_OUTPUTS) out = tfd__alloc((size_t)n * sizeof *out);
-  if (out == NULL) {
-    while (n > 0) tfd_release((tfd_object *)many[--n]);
-    return tfd__lua_error(L, "ResourceExhausted", NULL,
-                          "op_run: out of memory for the results");
-  }
-  memcpy(out, many, (size_t)n * sizeof *out);
-  if (n > FAST_OUTPUTS) {
-    /* An error while pushing loses this array only, and that error is the
-    ** end of Lua's memory. */
-    tfd__lua_push_many(L, out, n);
-    tfd__free(out);
-  } else {
-    tfd__lua_push_many(L, out, n);
-  }
-  return n;
-}
 
 /* op_run(op, inputs, ints, reals) -> outputs */
 static int core_op_run(lua_State *L) {
