@@ -33,6 +33,13 @@ static int segment_rows(const tfd__call *call, bool sorted, int64_t segments,
   for (j = 0; j < ids->numel; j++) {
     int64_t id = tfd__index_at(ids, j);
 
+    if (sorted && id >= segments) { /* segments: the last id + 1 */
+      return tfd__fail(TFD_INVALID_ARGUMENT,
+                       "%s: segment_ids must not fall, but segment_ids[%lld] "
+                       "= %lld is above the last, %lld",
+                       call->name, (long long)j, (long long)id,
+                       (long long)segments - 1);
+    }
     if (id >= segments || (sorted && id < 0)) {
       return tfd__index_fail(call, "segment_ids", ids, j, segments);
     }
