@@ -21,7 +21,7 @@ typedef struct job {
   const tfd__view *in;
   const tfd__view *out;
   void (*add)(state *s, const double *x, int64_t n);
-  double (*value)(const state *s, int64_t i);
+  double (*value)(const state *s, int64_t i); /* NULL: real itself */
   bool product; /* integers: product, else sum */
   bool exclusive;
   bool reverse;
@@ -38,8 +38,6 @@ static void add_sum(state *s, const double *x, int64_t n) {
 static void add_product(state *s, const double *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) s->real[i] *= x[i];
 }
-static double plain_value(const state *s, int64_t i) { return s->real[i]; }
-
 static void add_logsumexp(state *s, const double *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     double high = x[i] > s->real[i] || x[i] != x[i] ? x[i] : s->real[i];
@@ -82,10 +80,16 @@ static void store_reals(const job *j, int64_t at, int64_t n, const state *s) {
   float f[COLUMNS];
 
   if (j->out->dtype == TFD_FLOAT64) {
-    for (int64_t i = 0; i < n; i++) ((double *)data)[at + i] = j->value(s, i);
+    for (int64_t i = 0; i < n; i++) {
+      ((double *)data)[at + i] = j->value == NULL ? s->real[i] : j->value(s, i);
+    }
     return;
   }
-  for (int64_t i = 0; i < n; i++) f[i] = (float)j->value(s, i);
+  if (j->value == NULL) {
+    for (int64_t i = 0; i < n; i++) f[i] = (float)s->real[i];
+  } else {
+    for (int64_t i = 0; i < n; i++) f[i] = (float)j->value(s, i);
+  }
   if (j->out->dtype == TFD_FLOAT32) {
     for (int64_t i = 0; i < n; i++) ((float *)data)[at + i] = f[i];
     return;
@@ -127,6 +131,35 @@ static void step(const job *j, int64_t at, int64_t n, state *s) {
   }
 }
 
+/* Sums and products along contiguous floats: COLUMNS elements of one row at a
+** time, whose running values take the places of the columns. */
+static void real_row(const job *j, int64_t base) {
+  state s;
+  double x[COLUMNS];
+  double t = j->start;
+
+  for (int64_t k = 0; k < j->length; k += COLUMNS) {
+    int64_t n = j->length - k < COLUMNS ? j->length - k : COLUMNS;
+    int64_t at = base + (j->reverse ? j->length - k - n : k);
+
+    load_reals(j, at, n, x);
+    for (int64_t i = 0; i < n; i++) {
+      int64_t p = j->reverse ? n - 1 - i : i;
+      double next = j->product ? t * x[p] : t + x[p];
+
+      s.real[p] = j->exclusive ? t : next;
+      t = next;
+    }
+    store_reals(j, at, n, &s);
+  }
+}
+
+static void run_rows(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+
+  for (int64_t r = begin; r < end; r++) real_row(j, r * j->length);
+}
+
 static void run_tasks(void *arg, int64_t begin, int64_t end) {
   const job *j = arg;
 
@@ -166,20 +199,23 @@ static int run(const tfd__call *call, job *j) {
   for (int64_t d = axis + 1; d < in->rank; d++) j->inner *= in->dims[d];
   j->groups = (j->inner + COLUMNS - 1) / COLUMNS;
   work = j->length * (j->inner < COLUMNS ? j->inner : COLUMNS);
-  tfd__parallel_for(outer * j->groups, TFD_GRAIN / (work + 16) + 1, run_tasks,
+  tfd__parallel_for(outer * j->groups, TFD_GRAIN / (work + 16) + 1,
+                    j->inner == 1 && j->value == NULL &&
+                            tfd__is_float(in->dtype)
+                        ? run_rows
+                        : run_tasks,
                     j);
   return TFD_OK;
 }
 
 int tfd__cpu_cumsum(const tfd__call *call) {
-  job j = {.add = add_sum, .value = plain_value};
+  job j = {.add = add_sum};
 
   return run(call, &j);
 }
 
 int tfd__cpu_cumprod(const tfd__call *call) {
-  job j = {.add = add_product, .value = plain_value, .product = true,
-           .start = 1.0};
+  job j = {.add = add_product, .product = true, .start = 1.0};
 
   return run(call, &j);
 }

@@ -1,5 +1,7 @@
 /* Division with a whole quotient, remainders and powers: the ops whose integer
 ** forms can fail on element values. */
+#include <string.h>
+
 #include "backend/cpu/loops.h"
 #include "backend/cpu/vmath.h"
 
@@ -12,12 +14,6 @@ static double floor_mod(double x, double y) {
   double r = fmod(x, y);
 
   return r != 0.0 && (y < 0.0) != (r < 0.0) ? r + y : r;
-}
-
-static float floor_mod_f(float x, float y) {
-  float r = fmodf(x, y);
-
-  return r != 0.0f && (y < 0.0f) != (r < 0.0f) ? r + y : r;
 }
 
 /* Quotients and remainders in C's sense for y != 0; dividing by -1 is a
@@ -95,6 +91,60 @@ static inline int64_t pow_int(int64_t x, int64_t y, void *ctx) {
   INT_ROW(name##_i64, int64_t)                                                 \
   INT_ROW(name##_u8, uint8_t)
 
+/* Remainders of float32, first without branches, then, where a quotient was
+** too large for that, by libm. Inputs may be the output: they are kept. */
+TFD_CLONES static bool fmod_fast(float *out, const float *a, const float *b,
+                                 int64_t n) {
+  int far = 0;
+
+  TFD_IVDEP
+  for (int64_t i = 0; i < n; i++) out[i] = tfd__fmodf(a[i], b[i], &far);
+  return far != 0;
+}
+
+TFD_CLONES static void floor_adjust(float *out, const float *b, int64_t n) {
+  TFD_IVDEP
+  for (int64_t i = 0; i < n; i++) {
+    float r = out[i];
+    float moved = r + b[i];
+    bool differ = (b[i] < 0.0f) != (r < 0.0f);
+
+    out[i] = r != 0.0f && differ ? moved : r;
+  }
+}
+
+static void remainder_f32(float *out, const void *const *in, int64_t n,
+                          bool to_floor) {
+  const float *a = in[0];
+  const float *b = in[1];
+  float x[TFD_CHUNK];
+  float y[TFD_CHUNK];
+
+  for (int64_t i = 0; i < n; i += TFD_CHUNK) {
+    int64_t m = n - i < TFD_CHUNK ? n - i : TFD_CHUNK;
+
+    memcpy(x, a + i, (size_t)m * sizeof(float));
+    memcpy(y, b + i, (size_t)m * sizeof(float));
+    if (fmod_fast(out + i, x, y, m)) {
+      for (int64_t k = 0; k < m; k++) out[i + k] = fmodf(x[k], y[k]);
+    }
+    if (to_floor) floor_adjust(out + i, y, m);
+  }
+}
+
+static void floormod_f32(void *out, const void *const *in, int scalar,
+                         int64_t n, void *ctx) {
+  (void)scalar;
+  (void)ctx;
+  remainder_f32(out, in, n, true);
+}
+static void truncatemod_f32(void *out, const void *const *in, int scalar,
+                            int64_t n, void *ctx) {
+  (void)scalar;
+  (void)ctx;
+  remainder_f32(out, in, n, false);
+}
+
 #define BY_ZERO "integer division by zero"
 
 #define INT_OP floordiv_int
@@ -107,7 +157,6 @@ KERNEL_WITH_ERROR(floordiv, BY_ZERO)
 #define INT_OP floormod_int
 INT_ROWS(floormod)
 #undef INT_OP
-TFD_ROW2_HEAVY(floormod_f32, float, float, floor_mod_f(x, y))
 TFD_ROW2_HEAVY(floormod_f64, double, double, floor_mod(x, y))
 KERNEL_WITH_ERROR(floormod, BY_ZERO)
 
@@ -121,7 +170,6 @@ KERNEL_WITH_ERROR(truncatediv, BY_ZERO)
 #define INT_OP truncatemod_int
 INT_ROWS(truncatemod)
 #undef INT_OP
-TFD_ROW2_HEAVY(truncatemod_f32, float, float, fmodf(x, y))
 TFD_ROW2_HEAVY(truncatemod_f64, double, double, fmod(x, y))
 KERNEL_WITH_ERROR(truncatemod, BY_ZERO)
 

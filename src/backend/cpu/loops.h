@@ -79,6 +79,29 @@ static inline bool tfd__below_zero(int64_t x) { return x < 0; }
     }                                                                          \
   }
 
+/* Row with one float32 input for long expressions, in blocks of TFD_BLOCK
+** elements; a short end is padded to a block. So every element goes through
+** the same vector instructions, and products may be fused with sums. */
+#define TFD_BLOCK 64
+#define TFD_ROW1_BLOCKS(name, expr)                                            \
+  TFD_CLONES static void name##_blocks(float *out, const float *a,             \
+                                       int64_t n) {                            \
+    for (int64_t i = 0; i < n; i += TFD_BLOCK) {                               \
+      TFD_IVDEP                                                                \
+      for (int k = 0; k < TFD_BLOCK; k++) {                                    \
+        const float x = a[i + k];                                              \
+        out[i + k] = expr;                                                     \
+      }                                                                        \
+    }                                                                          \
+  }                                                                            \
+  static void name(void *out, const void *const *in, int scalar, int64_t n,    \
+                   void *ctx) {                                                \
+    (void)ctx;                                                                 \
+    tfd__run_blocks(name##_blocks, out, in[0], scalar != 0, n);                \
+  }
+void tfd__run_blocks(void (*blocks)(float *, const float *, int64_t),
+                     float *out, const float *a, bool scalar, int64_t n);
+
 /* Row with two inputs: `expr` of x and y. */
 #define TFD_ROW2(name, type, otype, expr)                                      \
   TFD_CLONES static void name(void *out_, const void *const *in, int scalar,   \

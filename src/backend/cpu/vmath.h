@@ -153,9 +153,99 @@ TFD_INLINE float tfd__tanhf(float x) {
 
 /* log(1 + exp(x)); < 1.9 ulp. */
 TFD_INLINE float tfd__softplusf(float x) {
-  float tail = tfd__log1pf(tfd__expf(-fabsf(x)));
+  float e = tfd__expf(-fabsf(x));
+  float u = 1.0f + e; /* in [1, 2], NaN aside, which x itself carries on */
+  float tail = tfd__log_normal(u, 0.0f) + (e - (u - 1.0f)) / u;
 
-  return (x > 0.0f ? x : (x != x ? x : 0.0f)) + tail;
+  return (x < 0.0f ? 0.0f : x) + tail;
+}
+
+/* < 3.5 ulp, cosh < 3. exp of half the argument cannot overflow. */
+TFD_INLINE float tfd__sinhf(float x) {
+  float a = fabsf(x);
+  float h = tfd__expf(0.5f * a);
+  float z = x * x;
+  float big = (0.5f * h) * h - (0.5f / h) / h;
+  float p = 2.03721912945e-4f;
+
+  p = p * z + 8.33028376239e-3f;
+  p = p * z + 1.66667160211e-1f;
+  return a < 1.0f ? p * z * x + x : copysignf(big, x);
+}
+TFD_INLINE float tfd__coshf(float x) {
+  float h = tfd__expf(0.5f * fabsf(x));
+
+  return (0.5f * h) * h + (0.5f / h) / h;
+}
+
+/* < 2.1 ulp each. Beyond 2^30 the square would lose all to rounding. */
+TFD_INLINE float tfd__asinhf(float x) {
+  float a = fabsf(x);
+  bool huge = a > 1073741824.0f;
+  float s = huge ? 1.0f : a;
+  float small = tfd__log1pf(s + s * s / (sqrtf(s * s + 1.0f) + 1.0f));
+  float large = tfd__logf(a) + 0.69314718055994530942f;
+
+  return copysignf(huge ? large : small, x);
+}
+TFD_INLINE float tfd__acoshf(float x) {
+  bool huge = x > 1073741824.0f;
+  float t = huge ? 1.0f : x - 1.0f;
+  float small = tfd__log1pf(t + sqrtf(t * (t + 2.0f)));
+  float large = tfd__logf(x) + 0.69314718055994530942f;
+
+  return huge ? large : (x < 1.0f ? NAN : small);
+}
+TFD_INLINE float tfd__atanhf(float x) {
+  float a = fabsf(x);
+
+  return copysignf(0.5f * tfd__log1pf(2.0f * a / (1.0f - a)), x);
+}
+
+/* < 2.8 ulp. */
+TFD_INLINE float tfd__atanf(float x) {
+  float a = fabsf(x);
+  bool high = a > 2.414213562373095f;  /* tan(3 pi / 8) */
+  bool middle = a > 0.4142135623730950f; /* tan(pi / 8) */
+  float t = high ? -1.0f / a : (middle ? (a - 1.0f) / (a + 1.0f) : a);
+  float base = high ? 1.5707963267948966f
+                    : (middle ? 0.78539816339744831f : 0.0f);
+  float z = t * t;
+  float p = 8.05374449538e-2f;
+
+  p = p * z - 1.38776856032e-1f;
+  p = p * z + 1.99777106478e-1f;
+  p = p * z - 3.33329491539e-1f;
+  return copysignf(base + (p * z * t + t), x);
+}
+
+/* asin(a) for 0 <= a <= 1/2, and the tail of it as a polynomial. */
+TFD_INLINE float tfd__asin_poly(float a, float z) {
+  float p = 4.2163199048e-2f;
+
+  p = p * z + 2.4181311049e-2f;
+  p = p * z + 4.5470025998e-2f;
+  p = p * z + 7.4953002686e-2f;
+  p = p * z + 1.6666752422e-1f;
+  return p * z * a + a;
+}
+/* < 2.5 ulp each; NaN outside [-1, 1]. */
+TFD_INLINE float tfd__asinf(float x) {
+  float a = fabsf(x);
+  bool high = a > 0.5f;
+  float z = high ? 0.5f * (1.0f - a) : a * a;
+  float v = tfd__asin_poly(high ? sqrtf(z) : a, z);
+
+  return copysignf(high ? 1.57079632679489661923f - (v + v) : v, x);
+}
+TFD_INLINE float tfd__acosf(float x) {
+  float a = fabsf(x);
+  bool high = a > 0.5f;
+  float z = high ? 0.5f * (1.0f - a) : a * a;
+  float v = tfd__asin_poly(high ? sqrtf(z) : a, z);
+  float far = x < 0.0f ? 3.14159265358979323846f - 2.0f * v : 2.0f * v;
+
+  return high ? far : 1.57079632679489661923f - copysignf(v, x);
 }
 
 /* < 1.5 ulp. */
@@ -278,6 +368,20 @@ TFD_INLINE double tfd__exp2_clipped(double w) {
   p = p * r + 6.9314718055994530e-1;
   p = p * r + 1.0;
   return p * tfd__f64_of((tfd__f64_bits(t) + 1023) << 52);
+}
+
+/* x - y trunc(x / y), exact, of finite y with |x / y| < 2^28; for others *far
+** is raised. In float64, where the product is exact; a
+** quotient that was rounded up shows in the sign of the remainder. */
+TFD_INLINE float tfd__fmodf(float x, float y, int *far) {
+  double a = fabs((double)x);
+  double b = fabs((double)y);
+  double q = a / b;
+  double r = a - trunc(q) * b;
+
+  r = r < 0.0 ? r + b : r;
+  *far |= q < 268435456.0 && b < (double)INFINITY ? 0 : 1;
+  return copysignf((float)r, x);
 }
 
 /* < 0.6 ulp. */
