@@ -319,12 +319,37 @@ static bool add_reorder(tfd__dnnl_plan *plan, int from,
   return ok;
 }
 
-static bool is_reference(const_dnnl_primitive_desc_t pd) {
+static const char *name_of(const_dnnl_primitive_desc_t pd) {
   const char *name = NULL;
 
-  return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0,
-                                   (void *)&name) != dnnl_success ||
-         strstr(name, "ref") != NULL;
+  if (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0,
+                                (void *)&name) != dnnl_success)
+    return "ref";
+  return name;
+}
+
+/* The implementation whose name contains `prefer`; NULL when there is none. */
+static dnnl_primitive_desc_t describe_as(const_dnnl_op_desc_t desc,
+                                         const_dnnl_primitive_desc_t hint,
+                                         const char *prefer) {
+  dnnl_primitive_desc_iterator_t at = NULL;
+  dnnl_primitive_desc_t pd = NULL;
+
+  if (prefer == NULL || dnnl_primitive_desc_iterator_create(
+                            &at, desc, attributes, engine, hint) !=
+                            dnnl_success)
+    return NULL;
+  do {
+    dnnl_primitive_desc_destroy(pd);
+    pd = dnnl_primitive_desc_iterator_fetch(at);
+  } while (pd != NULL && strstr(name_of(pd), prefer) == NULL &&
+           dnnl_primitive_desc_iterator_next(at) == dnnl_success);
+  dnnl_primitive_desc_iterator_destroy(at);
+  if (pd != NULL && strstr(name_of(pd), prefer) == NULL) {
+    dnnl_primitive_desc_destroy(pd);
+    pd = NULL;
+  }
+  return pd;
 }
 
 /* Where each argument lies for the primitive: the caller's memory or a copy
@@ -375,15 +400,19 @@ static bool add_described(tfd__dnnl_plan *plan,
 
 bool tfd__dnnl_add(tfd__dnnl_plan *plan, const_dnnl_op_desc_t desc,
                    const_dnnl_primitive_desc_t hint, const tfd__dnnl_arg *args,
-                   int args_n, bool allow_ref) {
-  dnnl_primitive_desc_t pd = tfd__dnnl_describe(desc, hint);
+                   int args_n, const char *prefer) {
+  dnnl_primitive_desc_t pd = describe_as(desc, hint, prefer);
+  bool allow_ref = prefer != NULL && strcmp(prefer, "ref") == 0;
   bool ok = false;
 
+  if (pd == NULL) pd = tfd__dnnl_describe(desc, hint);
   if (pd == NULL) return false;
-  if (allow_ref || !is_reference(pd)) {
+  if (allow_ref || strstr(name_of(pd), "ref") == NULL) {
     ok = add_described(plan, pd, args, args_n);
     if (!ok) plan_clear(plan);
   }
+  tfd__log(TFD_LOG_DEBUG, "onednn: %s %s", name_of(pd),
+           ok ? "taken" : "not taken");
   dnnl_primitive_desc_destroy(pd);
   return ok;
 }

@@ -59,11 +59,14 @@ tfd__dnnl_plan_for(const tfd__dnnl_key *key,
                    const void *arg);
 
 /* For builders: append a primitive, with reorders where its layouts differ
-** from the caller's. Failing half-way empties the plan. `hint` is the forward description of a backward one.
-** allow_ref admits implementations named "ref" (recurrent cells). */
+** from the caller's. Failing half-way empties the plan. `hint` is the forward
+** description of a backward one. `prefer`: part of an implementation's name
+** to take when the library has it, else its first choice; NULL = no wish.
+** Implementations named "ref" are refused unless `prefer` is "ref" (recurrent
+** cells, which are fast under that name). */
 bool tfd__dnnl_add(tfd__dnnl_plan *plan, const_dnnl_op_desc_t desc,
                    const_dnnl_primitive_desc_t hint, const tfd__dnnl_arg *args,
-                   int args_n, bool allow_ref);
+                   int args_n, const char *prefer);
 
 /* Make a description with scratch memory in our hands; NULL on failure. */
 dnnl_primitive_desc_t tfd__dnnl_describe(const_dnnl_op_desc_t desc,

@@ -138,11 +138,11 @@ static bool attempt(tfd__dnnl_plan *plan, tfd__dnnl_conv kind,
 
   if (!init_forward(steps, shape, x, y, &forward)) return false;
   if (kind == TFD_DNNL_CONV_FORWARD)
-    return tfd__dnnl_add(plan, &forward, NULL, args, 3, false);
+    return tfd__dnnl_add(plan, &forward, NULL, args, 3, NULL);
   if (!init_backward(kind, steps, shape, x, y, &backward)) return false;
   hint = tfd__dnnl_describe(&forward, NULL);
   if (hint == NULL) return false;
-  ok = tfd__dnnl_add(plan, &backward, hint, args, 3, false);
+  ok = tfd__dnnl_add(plan, &backward, hint, args, 3, NULL);
   dnnl_primitive_desc_destroy(hint);
   return ok;
 }

@@ -124,11 +124,11 @@ static bool build(tfd__dnnl_plan *plan, const void *arg) {
   n = list_args(rnn, &m, args);
   /* oneDNN calls its product-based cells "ref"; they are the fast ones. */
   if (!rnn->backward)
-    return tfd__dnnl_add(plan, &forward, NULL, args, n, true);
+    return tfd__dnnl_add(plan, &forward, NULL, args, n, "ref");
   if (!init_backward(rnn, &m, &backward)) return false;
   hint = tfd__dnnl_describe(&forward, NULL);
   if (hint == NULL) return false;
-  ok = tfd__dnnl_add(plan, &backward, hint, args, n, true);
+  ok = tfd__dnnl_add(plan, &backward, hint, args, n, "ref");
   dnnl_primitive_desc_destroy(hint);
   return ok;
 }
