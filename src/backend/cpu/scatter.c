@@ -132,11 +132,19 @@ static int check_divisors(const tfd__call *call, const tfd__view *updates) {
   return TFD_OK;
 }
 
-/* Output 0 starts as input 0 (already so when they share memory), then the
-** rows of input 2 are combined into it. */
+/* Output 0 starts as input 0; it is that already when they share memory.
+** Before any check: a queued update that fails then leaves the variable,
+** which shows the output by now, with the value it had. */
+static void start_as_ref(const tfd__call *call) {
+  const tfd__view *ref = tfd__in(call, 0);
+  const tfd__view *out = tfd__out(call, 0);
+
+  if (out->data != ref->data) tfd__copy_view(out, ref);
+}
+
+/* Combine the rows of input 2 into output 0. */
 static int combine_into(const tfd__call *call, tfd__combine_kind kind,
                         const int64_t *rows, int64_t n, int64_t inner) {
-  const tfd__view *ref = tfd__in(call, 0);
   const tfd__view *updates = tfd__in(call, 2);
   const tfd__view *out = tfd__out(call, 0);
   tfd__combine combine = tfd__combine_of(kind, out->dtype);
@@ -146,7 +154,6 @@ static int combine_into(const tfd__call *call, tfd__combine_kind kind,
                      call->name, tfd__dtype_name(out->dtype));
   }
   if (kind == TFD_COMBINE_DIV) TFD_TRY(check_divisors(call, updates));
-  if (out->data != ref->data) tfd__copy_view(out, ref);
   if (inner == 0) return TFD_OK;
   tfd__combine_rows(combine, out->dtype, out->data, out->numel / inner, rows,
                     n, updates->data, inner);
@@ -159,6 +166,7 @@ static int update_nd(const tfd__call *call, tfd__combine_kind kind) {
   int64_t *rows = NULL;
   int64_t n = 0;
 
+  start_as_ref(call);
   TFD_TRY(rows_of(call, indices, ref, 0, &rows, &n));
   return combine_into(call, kind, rows, n, row_length(indices, ref, 0));
 }
@@ -170,6 +178,7 @@ static int update_rows(const tfd__call *call, tfd__combine_kind kind) {
   int64_t *rows = tfd__scratch((size_t)n * sizeof *rows + 1);
   int64_t j;
 
+  start_as_ref(call);
   if (rows == NULL) return tfd__no_memory((size_t)n * 8, call->name);
   TFD_TRY(tfd__check_indices(call, "indices", indices, ref->dims[0]));
   for (j = 0; j < n; j++) rows[j] = tfd__index_at(indices, j);
