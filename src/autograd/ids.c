@@ -8,19 +8,6 @@
 
 static _Thread_local tfd__id_map kept;
 
-static void place(tfd__id_map *m, uint64_t id, uint32_t slot) {
-  uint32_t mask = (UINT32_C(1) << m->bits) - 1;
-  uint32_t i = tfd__ids_home(m, id);
-
-  while (m->cells[i].stamp == m->stamp && m->cells[i].id != id) {
-    i = (i + 1) & mask;
-  }
-  if (m->cells[i].stamp != m->stamp) m->n++;
-  m->cells[i].id = id;
-  m->cells[i].slot = slot;
-  m->cells[i].stamp = m->stamp;
-}
-
 /* The kept cells under a new stamp, if there are enough of them. */
 static bool take_kept(tfd__id_map *m, int bits) {
   if (kept.bits < bits || kept.stamp == UINT32_MAX) return false;
@@ -42,18 +29,17 @@ static int resize(tfd__id_map *m, int bits) {
   }
   for (i = 0; i < n; i++) {
     if (m->cells[i].stamp != m->stamp) continue;
-    place(&bigger, m->cells[i].id, m->cells[i].slot);
+    tfd__ids_set(&bigger, m->cells[i].id, m->cells[i].slot);
   }
   tfd__free(m->cells);
   *m = bigger;
   return TFD_OK;
 }
 
-int tfd__ids_reserve(tfd__id_map *m, uint32_t more) {
+int tfd__ids_grow(tfd__id_map *m, uint32_t more) {
   uint64_t want = ((uint64_t)m->n + more) * 2;
   int bits = m->bits > 0 ? m->bits : MIN_BITS;
 
-  if (TFD_LIKELY(m->bits > 0 && want <= UINT64_C(1) << bits)) return TFD_OK;
   while (want > UINT64_C(1) << bits) bits++;
   if (bits > 31) {
     return tfd__fail(TFD_RESOURCE_EXHAUSTED,
@@ -61,10 +47,6 @@ int tfd__ids_reserve(tfd__id_map *m, uint32_t more) {
   }
   if (m->bits == 0 && take_kept(m, bits)) return TFD_OK;
   return resize(m, bits);
-}
-
-void tfd__ids_set(tfd__id_map *m, uint64_t id, uint32_t slot) {
-  place(m, id, slot);
 }
 
 void tfd__ids_free(tfd__id_map *m) {

@@ -39,29 +39,19 @@ static inline bool saves_output(const step *s, int i) {
   return (s->flags & TFD_OP_SAVE_OUTS) == TFD_OP_SAVE_OUTS;
 }
 
-static size_t shape_bytes(const tfd_tensor *t) {
-  return sizeof(tfd__shape_note) + (size_t)t->view.rank * sizeof(int64_t);
-}
-
 static size_t attribute_bytes(const step *s) {
   if (s->op == NULL) return 0;
   return (size_t)s->op->ints_n * sizeof(int64_t) +
          (size_t)s->op->reals_n * sizeof(double);
 }
 
-static size_t entry_bytes(const step *s) {
-  size_t bytes = sizeof(tfd__entry) +
-                 (size_t)(s->in_n + s->out_n) * sizeof(tfd__note) +
-                 attribute_bytes(s);
-  int i;
+/* No entry of this step is larger. */
+static size_t entry_bound(const step *s) {
+  size_t shape = sizeof(tfd__shape_note) + TFD_MAX_RANK * sizeof(int64_t);
+  size_t n = (size_t)s->in_n + (size_t)s->out_n;
 
-  for (i = 0; i < s->in_n; i++) {
-    if (s->in[i] != NULL && !saves_input(s, i)) bytes += shape_bytes(s->in[i]);
-  }
-  for (i = 0; i < s->out_n; i++) {
-    if (!saves_output(s, i)) bytes += shape_bytes(s->out[i]);
-  }
-  return bytes;
+  return sizeof(tfd__entry) + n * (sizeof(tfd__note) + shape) +
+         attribute_bytes(s);
 }
 
 static void note_shape(tfd__note *note, const tfd_tensor *t,
@@ -77,7 +67,7 @@ static void note_shape(tfd__note *note, const tfd_tensor *t,
   for (i = 0; i < t->view.rank; i++) shape->dims[i] = t->view.dims[i];
   note->u.shape = shape;
   note->state = TFD_NOTE_SHAPE;
-  *at_p += shape_bytes(t);
+  *at_p = (unsigned char *)&shape->dims[t->view.rank];
 }
 
 /* `at_p` walks over the room for shapes. */
@@ -171,7 +161,8 @@ static int arena_reserve(tfd_tape *tape, size_t bytes, void **p) {
 
 /* --- the tape's state ----------------------------------------------------- */
 
-static int reserve_slots(tfd_tape *tape, int n) {
+/* Room for n more slots and ids. */
+static inline int reserve_slots(tfd_tape *tape, int n) {
   if ((uint64_t)tape->slots_n + (uint64_t)n >= TFD_NO_SLOT) {
     return tfd__fail(TFD_RESOURCE_EXHAUSTED,
                      "gradient tape: more than %u values on one tape",
@@ -229,85 +220,111 @@ static void drop_variables(tfd_tape *tape) {
 
 /* --- recording ------------------------------------------------------------ */
 
-static uint32_t slot_of(const tfd_tape *tape, const step *s, int i,
-                        const uint32_t *cached) {
-  if (s->in[i] == NULL) return TFD_NO_SLOT;
-  return i < CACHED_SLOTS ? cached[i] : tfd__ids_get(&tape->ids, s->in[i]->id);
-}
+/* A step being written into the arena. */
+typedef struct writer {
+  tfd__entry *e;
+  unsigned char *at; /* room for shapes */
+  uint32_t slot;     /* the next free one */
+} writer;
 
-/* Fill the notes of e; on failure nothing is left referenced. */
-static int fill_notes(tfd_tape *tape, const step *s, const uint32_t *slots,
-                      tfd__entry *e, unsigned char *at) {
-  tfd__note *out = e->notes + s->in_n;
-  uint32_t slot = tape->slots_n;
-  int rc = TFD_OK;
-  int n = 0;
+static inline int write_inputs(const tfd_tape *tape, const step *s,
+                               const uint32_t *slots, writer *w) {
   int i;
 
-  for (i = 0; rc == TFD_OK && i < s->in_n; i++, n++) {
-    e->notes[i].slot = slot_of(tape, s, i, slots);
-    rc = note_value(&e->notes[i], s->in[i], saves_input(s, i), &at);
+  for (i = 0; i < s->in_n; i++) {
+    tfd__note *note = &w->e->notes[i];
+    tfd_tensor *t = s->in[i];
+
+    if (TFD_LIKELY(i < CACHED_SLOTS)) {
+      note->slot = slots[i];
+    } else {
+      note->slot =
+          t == NULL ? TFD_NO_SLOT : tfd__ids_get(&tape->ids, t->id);
+    }
+    w->e->in_n = i; /* those that a failure must release */
+    TFD_TRY(note_value(note, t, saves_input(s, i), &w->at));
   }
-  for (i = 0; rc == TFD_OK && i < s->out_n; i++, n++) {
-    out[i].slot =
-        tfd__is_float(s->out[i]->view.dtype) ? slot++ : TFD_NO_SLOT;
-    rc = note_value(&out[i], s->out[i], saves_output(s, i), &at);
-  }
-  if (rc != TFD_OK) {
-    e->in_n = n; /* those filled so far */
-    e->out_n = 0;
-    tfd__entry_release(e);
-  }
-  return rc;
+  w->e->in_n = s->in_n;
+  return TFD_OK;
 }
 
-static void copy_attributes(tfd__entry *e, const step *s, unsigned char *at) {
+static inline int write_outputs(const step *s, writer *w) {
+  int i;
+
+  for (i = 0; i < s->out_n; i++) {
+    tfd__note *note = &w->e->notes[s->in_n + i];
+    tfd_tensor *t = s->out[i];
+
+    note->slot = tfd__is_float(t->view.dtype) ? w->slot++ : TFD_NO_SLOT;
+    w->e->out_n = i;
+    TFD_TRY(note_value(note, t, saves_output(s, i), &w->at));
+  }
+  w->e->out_n = s->out_n;
+  return TFD_OK;
+}
+
+static void copy_attributes(writer *w, const step *s) {
+  tfd__entry *e = w->e;
+
   e->ints = NULL;
   e->reals = NULL;
   if (s->op == NULL) return;
   if (s->op->ints_n > 0) {
     size_t bytes = (size_t)s->op->ints_n * sizeof(int64_t);
 
-    memcpy(at, s->ints, bytes);
-    e->ints = (const int64_t *)(void *)at;
-    at += bytes;
+    memcpy(w->at, s->ints, bytes);
+    e->ints = (const int64_t *)(void *)w->at;
+    w->at += bytes;
   }
   if (s->op->reals_n > 0) {
-    memcpy(at, s->reals, (size_t)s->op->reals_n * sizeof(double));
-    e->reals = (const double *)(void *)at;
+    size_t bytes = (size_t)s->op->reals_n * sizeof(double);
+
+    memcpy(w->at, s->reals, bytes);
+    e->reals = (const double *)(void *)w->at;
+    w->at += bytes;
   }
 }
 
-static int append(tfd_tape *tape, const step *s, const uint32_t *slots) {
-  size_t bytes = entry_bytes(s);
-  tfd__entry *e = NULL;
-  unsigned char *at = NULL;
-  void *room = NULL;
+/* The entry becomes part of the tape; cannot fail. */
+static inline void commit(tfd_tape *tape, const step *s, const writer *w) {
+  tfd__entry *e = w->e;
   int i;
 
-  TFD_TRY(reserve_slots(tape, s->out_n));
-  TFD_TRY(arena_reserve(tape, bytes, &room));
-  e = room;
-  e->in_n = s->in_n;
-  e->out_n = s->out_n;
-  at = (unsigned char *)&e->notes[s->in_n + s->out_n];
-  copy_attributes(e, s, at);
-  TFD_TRY(fill_notes(tape, s, slots, e, at + attribute_bytes(s)));
   for (i = 0; i < s->out_n; i++) {
     uint32_t slot = e->notes[s->in_n + i].slot;
 
-    if (slot == TFD_NO_SLOT) continue;
-    tfd__ids_set(&tape->ids, s->out[i]->id, slot);
-    tape->slots_n++;
+    if (slot != TFD_NO_SLOT) tfd__ids_set(&tape->ids, s->out[i]->id, slot);
   }
   e->prev = tape->last;
   e->op = s->op;
   e->number = s->number;
-  e->bytes = (uint32_t)bytes;
-  tape->current->used += bytes;
+  e->bytes = (uint32_t)(w->at - (unsigned char *)e);
+  tape->slots_n = w->slot;
+  tape->current->used += e->bytes;
   tape->last = e;
   tape->length++;
-  return TFD_OK;
+}
+
+static int append(tfd_tape *tape, const step *s, const uint32_t *slots) {
+  writer w = {.slot = tape->slots_n};
+  void *room = NULL;
+  int rc;
+
+  TFD_TRY(reserve_slots(tape, s->out_n));
+  TFD_TRY(arena_reserve(tape, entry_bound(s), &room));
+  w.e = room;
+  w.at = (unsigned char *)&w.e->notes[s->in_n + s->out_n];
+  w.e->in_n = 0;
+  w.e->out_n = 0;
+  copy_attributes(&w, s);
+  rc = write_inputs(tape, s, slots, &w);
+  if (rc == TFD_OK) rc = write_outputs(s, &w);
+  if (rc == TFD_OK && TFD_LIKELY(w.slot != tape->slots_n)) {
+    commit(tape, s, &w);
+    return TFD_OK;
+  }
+  tfd__entry_release(w.e); /* failed, or no output that gradients reach */
+  return rc;
 }
 
 static bool watches(const tfd_tape *tape, const tfd_tensor *t) {
@@ -318,7 +335,6 @@ static bool watches(const tfd_tape *tape, const tfd_tensor *t) {
 static int record_on(tfd_tape *tape, const step *s) {
   uint32_t slots[CACHED_SLOTS];
   bool tracked = false;
-  bool flows = false;
   int i;
 
   for (i = 0; i < s->in_n; i++) {
@@ -336,10 +352,7 @@ static int record_on(tfd_tape *tape, const step *s) {
     if (slot != TFD_NO_SLOT) tracked = true;
   }
   if (!tracked || (s->op != NULL && !s->op->differentiable)) return TFD_OK;
-  for (i = 0; i < s->out_n; i++) {
-    if (tfd__is_float(s->out[i]->view.dtype)) flows = true;
-  }
-  return flows ? append(tape, s, slots) : TFD_OK;
+  return append(tape, s, slots);
 }
 
 static int record_all(const tfd__tapes *tapes, const step *s) {

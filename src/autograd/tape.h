@@ -30,10 +30,18 @@ typedef struct tfd__id_map {
   int bits;       /* log2 of the capacity, 0 = no cells */
 } tfd__id_map;
 
-/* Room for `more` further ids, so that tfd__ids_set cannot fail. */
-int tfd__ids_reserve(tfd__id_map *m, uint32_t more);
-void tfd__ids_set(tfd__id_map *m, uint64_t id, uint32_t slot);
+int tfd__ids_grow(tfd__id_map *m, uint32_t more);
 void tfd__ids_free(tfd__id_map *m);
+
+/* Room for `more` further ids, so that tfd__ids_set cannot fail. */
+static inline int tfd__ids_reserve(tfd__id_map *m, uint32_t more) {
+  uint64_t want = ((uint64_t)m->n + more) * 2;
+
+  if (TFD_LIKELY(m->bits > 0 && want <= UINT64_C(1) << m->bits)) {
+    return TFD_OK;
+  }
+  return tfd__ids_grow(m, more);
+}
 
 /* Ids are handed out in sequence: neighbours share a block of 8 cells (two
 ** cache lines), blocks are scattered so that no long runs of used cells arise.
@@ -56,6 +64,19 @@ static inline uint32_t tfd__ids_get(const tfd__id_map *m, uint64_t id) {
     i = (i + 1) & mask;
   }
   return TFD_NO_SLOT;
+}
+
+static inline void tfd__ids_set(tfd__id_map *m, uint64_t id, uint32_t slot) {
+  uint32_t mask = (UINT32_C(1) << m->bits) - 1;
+  uint32_t i = tfd__ids_home(m, id);
+
+  while (m->cells[i].stamp == m->stamp && m->cells[i].id != id) {
+    i = (i + 1) & mask;
+  }
+  if (m->cells[i].stamp != m->stamp) m->n++;
+  m->cells[i].id = id;
+  m->cells[i].slot = slot;
+  m->cells[i].stamp = m->stamp;
 }
 
 /* Shape of a value that nobody needs, inside its entry. */
