@@ -250,8 +250,13 @@ end
 ---@return tfdist.Tensor
 function M.tensor(x, dtype, what, name)
   local operand = convert(x, dtype, what, name)
-  if raw.kind(operand) == "variable" then
+  local kind = raw.kind(operand)
+  if kind == "variable" then
     return raw.variable_read(operand)
+  elseif kind == "mirrored" then
+    return raw.mirrored_read(operand)
+  elseif kind ~= "tensor" then
+    return raw.operand_tensor(operand)
   end
   return operand
 end

@@ -183,7 +183,7 @@ local function whole(dims)
 end
 
 local function tensor_behind(x)
-  if raw.kind(x) == "variable" then
+  if raw.kind(x) ~= "tensor" then
     return raw.operand_tensor(x)
   end
   return x

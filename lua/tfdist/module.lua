@@ -34,7 +34,8 @@ local MAX_DEPTH = 200
 -- answer this in their metatable.
 local function is_variable(x)
   if type(x) == "userdata" then
-    return raw.kind(x) == "variable"
+    local kind = raw.kind(x)
+    return kind == "variable" or kind == "mirrored"
   elseif type(x) == "table" then
     local meta = getmetatable(x)
     return type(meta) == "table" and meta.__variable == true

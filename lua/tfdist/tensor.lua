@@ -29,7 +29,7 @@ local function value_of(x)
   local kind = raw.kind(x)
   if kind == "tensor" then
     return x
-  elseif kind == "variable" then
+  elseif kind == "variable" or kind == "mirrored" or kind == "value" then
     return raw.operand_tensor(x)
   end
   return convert.operand(x, nil, "Tensor", "self")

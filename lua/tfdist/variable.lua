@@ -353,7 +353,9 @@ function M.install(tf, def)
   end)
 
   --- True for variables, false for tensors and everything else.
-  def("is_variable", "x=nil", is_variable)
+  def("is_variable", "x=nil", function(x)
+    return is_variable(x) or (type(x) == "userdata" and raw.kind(x) == "mirrored")
+  end)
 
   --- Call fn; its variables are made by creator(next_creator, kwargs), where
   --- next_creator(kwargs) makes them in the usual way.

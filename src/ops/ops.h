@@ -127,6 +127,8 @@ struct tfd_context {
   void *tapes; /* autograd's list of recording tapes; NULL = none */
   tfd__record_fn record;
   int replica; /* -1 outside replicas */
+  int update;  /* 1 + the copy that an update function works on, 0 = none */
+  struct tfd_strategy *strategy; /* whose replica this is; borrowed */
   int line;    /* script position of the running op */
   const char *file;
 };

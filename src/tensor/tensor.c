@@ -226,7 +226,15 @@ int tfd__operand(tfd_object *object, tfd_tensor **t_p) {
                      object->type->name);
   }
   t = object->type->operand(object);
-  if (t == NULL) return TFD_FAILED_PRECONDITION;
+  if (t == NULL) {
+    tfd__error e = {0};
+    int code;
+
+    tfd__error_save(&e);
+    code = e.code != TFD_OK ? (int)e.code : (int)TFD_FAILED_PRECONDITION;
+    tfd__error_free(&e);
+    return code;
+  }
   *t_p = t;
   return TFD_OK;
 }

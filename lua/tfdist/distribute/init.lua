@@ -1,0 +1,50 @@
+--- tf.distribute: strategies, contexts, distributed values.
+local contexts = require "tfdist.distribute.contexts"
+local errors = require "tfdist.errors"
+local options = require "tfdist.options"
+local reduce = require "tfdist.distribute.reduce"
+local strategy = require "tfdist.distribute.strategy"
+local tf = require "tfdist"
+local values = require "tfdist.distribute.values"
+local variables = require "tfdist.distribute.variables"
+
+values.install(tf)
+variables.install(tf)
+reduce.install(tf)
+strategy.install(tf)
+
+local M = {
+  MirroredStrategy = strategy.MirroredStrategy,
+  OneDeviceStrategy = strategy.OneDeviceStrategy,
+  get_strategy = contexts.get_strategy,
+  has_strategy = contexts.has_strategy,
+  get_replica_context = contexts.get_replica_context,
+  in_cross_replica_context = contexts.in_cross_replica_context,
+  experimental_set_strategy = contexts.experimental_set_strategy,
+  is_strategy = strategy.is_strategy,
+  is_distributed_value = values.is_value,
+  ReduceOp = { SUM = "SUM", MEAN = "MEAN" },
+  experimental = {
+    CentralStorageStrategy = strategy.CentralStorageStrategy,
+    ValueContext = options.wrap("ValueContext",
+      "replica_id_in_sync_group=0 num_replicas_in_sync=1",
+      strategy.value_context),
+  },
+}
+
+local function not_there(prefix)
+  return function(_, name)
+    if type(name) ~= "string" then
+      return nil
+    end
+    errors.raise("NotImplementedError",
+      ("tf.%s.%s is not there yet"):format(prefix, name),
+      "README, \"What is not there\", lists what is planned")
+  end
+end
+
+setmetatable(M, { __index = not_there "distribute" })
+setmetatable(M.experimental,
+  { __index = not_there "distribute.experimental" })
+
+return M

@@ -1,0 +1,315 @@
+--- Strategies as users see them: Default, OneDevice, Mirrored.
+---
+--- A class is a name, a kind of the C side and the methods below; what differs
+--- follows from two facts: `one_copy` strategies have one replica and nothing
+--- distributed; the default strategy is in force where no other is.
+local contexts = require "tfdist.distribute.contexts"
+local errors = require "tfdist.errors"
+local extended = require "tfdist.distribute.extended"
+local nest = require "tfdist.nest"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local reduce = require "tfdist.distribute.reduce"
+local replica = require "tfdist.distribute.replica"
+local text = require "tfdist.text"
+local values = require "tfdist.distribute.values"
+local variables = require "tfdist.distribute.variables"
+
+local M = {}
+
+local getmetatable, setmetatable, type = getmetatable, setmetatable, type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local function is_strategy(x)
+  local meta = type(x) == "table" and getmetatable(x) or nil
+  return meta ~= nil and meta.is_tf_strategy == true
+end
+
+contexts.is_strategy = is_strategy
+M.is_strategy = is_strategy
+
+-- Methods, put into every class ----------------------------------------------
+
+local list = {}
+
+local function method(name, signature, fn)
+  list[#list + 1] = { name = name, signature = signature, fn = fn }
+end
+
+--- Call fn inside the strategy's scope and return what it returns: variables
+--- made there belong to the strategy. Without fn: a scope object, entered, with
+--- close() and a reentrant enter().
+--- Errors: RuntimeError inside another strategy's scope or a replica function.
+--- Source: tf.distribute.Strategy.scope
+method("scope", "fn=nil", function(self, fn)
+  local scope = self:new_scope()
+  if fn == nil then
+    scope:enter()
+    return scope
+  elseif type(fn) ~= "function" then
+    errors.raise("TypeError", "strategy:scope: fn must be a function, got "
+      .. text.describe(fn))
+  end
+  return scope:call(fn)
+end)
+
+local function check_arguments(what, fn, args, kwargs)
+  if type(fn) ~= "function" and not (getmetatable(fn) or {}).__call then
+    errors.raise("TypeError", ("%s: fn must be a function, got %s"):format(what,
+      text.describe(fn)))
+  elseif args ~= nil and not text.is_plain(args) then
+    errors.raise("ValueError", ("%s: args must be a table of arguments, got %s")
+      :format(what, text.describe(args)), "strategy:run(step, { images })")
+  elseif kwargs ~= nil and not text.is_plain(kwargs) then
+    errors.raise("ValueError", ("%s: kwargs must be a table, got %s"):format(
+      what, text.describe(kwargs)))
+  end
+  if type(fn) ~= "function" then
+    local object = fn
+    fn = function(...)
+      return object(...)
+    end
+  end
+  return fn
+end
+
+local function run_replicas(self, fn, args, kwargs)
+  local packs = replica.run(self, fn, args, kwargs)
+  local results = values.regroup_results(self, packs, #packs, "per_replica")
+  return unpack(results, 1, results.n)
+end
+
+--- Call fn once on each replica with its components of args (and kwargs as a
+--- last table); returns its results, regrouped.
+--- Errors: those of fn, with the replica they come from; RuntimeError inside a
+---   replica function or another strategy's scope; ValueError for args that is
+---   no table.
+--- Source: tf.distribute.Strategy.run
+local function run(self, fn, args, kwargs)
+  fn = check_arguments("strategy:run", fn, args, kwargs)
+  args = args or {}
+  if self == contexts.default_strategy then
+    contexts.require_cross_replica(self, "strategy:run")
+    return replica.run_inline(self, fn, args, kwargs)
+  end
+  contexts.require_cross_replica(self, "strategy:run",
+    "a replica function cannot start another run")
+  local scope = self:new_scope()
+  if not self.one_copy then
+    return scope:call(run_replicas, self, fn, args, kwargs)
+  end
+  return scope:call(extended.on_device, self.replica_devices[1],
+    replica.run_inline, self, fn, args, kwargs)
+end
+
+method("run", "fn args:table=nil kwargs:table=nil options:table=nil", run)
+method("experimental_run_v2", "fn args:table=nil kwargs:table=nil", run)
+
+local INSIDE = "inside the step use "
+  .. "tf.distribute.get_replica_context():all_reduce(\"sum\", x)"
+
+--- Sum or mean across replicas, with axis also along it; one plain tensor on
+--- the current device. Structures are reduced leaf by leaf.
+--- Shapes: components [d0..dk] of equal shape give [d0..dk]; with axis the sizes
+---   along it may differ and weigh.
+--- Errors: RuntimeError inside a replica function; ValueError for a plain value
+---   that has no sum; InvalidArgument for shapes that differ.
+--- Source: tf.distribute.Strategy.reduce
+method("reduce", "reduce_op value:table axis=nil", function(self, op, value,
+    axis)
+  contexts.require_cross_replica(self, "strategy:reduce", INSIDE)
+  if axis ~= nil and type(op) ~= "string" then
+    errors.raise("TypeError", "strategy:reduce: op must be SUM or MEAN, got "
+      .. text.describe(op))
+  end
+  op = reduce.op("strategy:reduce", op)
+  return nest.map_structure(function(x)
+    if axis ~= nil then
+      return reduce.along(M.tf, self, op, x, axis, "strategy:reduce")
+    end
+    return reduce.across(self, op, x, "strategy:reduce")
+  end, value)
+end)
+
+--- The components joined along an axis, on the current device.
+--- Shapes: [..., n_i, ...] give [..., sum n_i, ...].
+--- Errors: RuntimeError inside a replica function; InvalidArgument when other
+---   sizes or ranks differ; NotImplementedError for IndexedSlices.
+--- Source: tf.distribute.Strategy.gather
+method("gather", "value:table axis", function(self, value, axis)
+  contexts.require_cross_replica(self, "strategy:gather", "inside the step "
+    .. "use tf.distribute.get_replica_context():all_gather(x, axis)")
+  options.integer("strategy:gather", "axis", axis)
+  return nest.map_structure(function(x)
+    return reduce.gather(self, x, axis)
+  end, value)
+end)
+
+--- What each replica of this process holds, replica 0 first.
+--- Source: tf.distribute.Strategy.experimental_local_results
+method("experimental_local_results", "value:table=nil", function(self, value)
+  return values.local_results(value, self.num_replicas_in_sync)
+end)
+
+--- A PerReplica value of value_fn(context) for each replica, where context has
+--- replica_id_in_sync_group and num_replicas_in_sync; the bare value for
+--- strategies with one copy.
+--- Source: tf.distribute.Strategy.experimental_distribute_values_from_function
+method("experimental_distribute_values_from_function", "value_fn",
+  function(self, value_fn)
+    contexts.require_cross_replica(self,
+      "strategy:experimental_distribute_values_from_function")
+    local parts, n = {}, self.num_replicas_in_sync
+    for i = 1, n do
+      parts[i] = value_fn(M.value_context(i - 1, n))
+    end
+    return self.one_copy and parts[1]
+      or values.new(self, "per_replica", parts, n)
+  end)
+
+--- A new scope object of the strategy, not entered.
+method("new_scope", "", function(self)
+  local creator = self == contexts.default_strategy and M.default_creator
+    or variables.creator(self)
+  return contexts.new_scope(self, creator)
+end)
+
+--- Canonical name of a replica's device; nil for the default strategy.
+method("replica_device", "id", function(self, id)
+  local device = self.replica_devices[id + 1]
+  return device and raw.device_name(device)
+end)
+
+-- Inside default.scope(), where another strategy's scope was opened.
+function M.default_creator(next_creator, kwargs)
+  local mode = contexts.mode()
+  if mode ~= nil and mode.strategy ~= contexts.default_strategy then
+    contexts.mixing(contexts.default_strategy, mode, "creating a variable "
+      .. "inside the scope")
+  end
+  return next_creator(kwargs)
+end
+
+-- ValueContext ---------------------------------------------------------------
+
+local ValueContext = { __name = "ValueContext" }
+ValueContext.__index = ValueContext
+
+function ValueContext:__tostring()
+  return ("ValueContext (replica %d of %d)"):format(
+    self.replica_id_in_sync_group, self.num_replicas_in_sync)
+end
+
+--- Source: tf.distribute.experimental.ValueContext
+function M.value_context(id, n)
+  return setmetatable({
+    replica_id_in_sync_group = id or 0, num_replicas_in_sync = n or 1,
+  }, ValueContext)
+end
+
+-- Classes --------------------------------------------------------------------
+
+local function to_text(self)
+  local places = {}
+  for i, device in ipairs(self.replica_devices) do
+    places[i] = raw.device_short_name(device)
+  end
+  return ("%s{ %s }  %d replica%s in sync"):format(self.name,
+    table.concat(places, ", "), self.num_replicas_in_sync,
+    self.num_replicas_in_sync == 1 and "" or "s")
+end
+
+local function class(name)
+  local meta = { __name = name, is_tf_strategy = true, methods = {} }
+  for _, entry in ipairs(list) do
+    meta.methods[entry.name] = options.method(name .. "." .. entry.name,
+      entry.signature, entry.fn, is_strategy, "strategy")
+  end
+  meta.__index = meta.methods
+  meta.__tostring = to_text
+  return meta
+end
+
+--- A strategy object of a class.
+local function new(meta, kind, devices, parameter_device)
+  local handle = raw.strategy_new(kind, devices, parameter_device)
+  local self = setmetatable({
+    handle = handle, name = meta.__name, replica_devices = devices,
+    num_replicas_in_sync = raw.strategy_replica_count(handle),
+    one_copy = kind == "default" or kind == "one_device",
+  }, meta)
+  self.extended = extended.new(self)
+  return self
+end
+
+local function find_devices(what, names)
+  if type(names) == "string" then
+    names = { names }
+  elseif not text.is_plain(names) then
+    errors.raise("TypeError", ("%s: devices must be a list of names, got %s")
+      :format(what, text.describe(names)))
+  end
+  local devices = {}
+  for i = 1, #names do
+    devices[i] = type(names[i]) == "userdata" and names[i]
+      or raw.device_find(tostring(names[i]))
+  end
+  return devices
+end
+
+local function all_devices()
+  local kind = raw.device_count "GPU" > 0 and "GPU" or "CPU"
+  local devices = {}
+  for i = 1, raw.device_count(kind) do
+    devices[i] = raw.device_at(kind, i - 1)
+  end
+  return devices
+end
+
+local Mirrored, OneDevice, Central = class "MirroredStrategy",
+  class "OneDeviceStrategy", class "CentralStorageStrategy"
+
+--- One replica on each device, with copies of the variables kept equal.
+--- devices: names; by default all GPUs, else all logical CPU devices.
+--- Errors: AssertionError for no devices or one twice; InvalidArgument for a
+---   device that is not there.
+--- Source: tf.distribute.MirroredStrategy
+M.MirroredStrategy = options.wrap("MirroredStrategy",
+  "devices:table=nil cross_device_ops=nil", function(names, cross_device_ops)
+    if cross_device_ops ~= nil then
+      errors.raise("NotImplementedError", "MirroredStrategy: cross_device_ops "
+        .. "cannot be chosen yet", "leave it out: sums are made in process")
+    end
+    local devices = names ~= nil and find_devices("MirroredStrategy", names)
+      or all_devices()
+    return new(Mirrored, "mirrored", devices)
+  end)
+
+--- Everything on one device.
+--- Source: tf.distribute.OneDeviceStrategy
+M.OneDeviceStrategy = options.wrap("OneDeviceStrategy", "device",
+  function(device)
+    return new(OneDevice, "one_device",
+      find_devices("OneDeviceStrategy", device))
+  end)
+
+--- Replicas on compute_devices, each variable once, on parameter_device.
+--- Source: tf.distribute.experimental.CentralStorageStrategy
+M.CentralStorageStrategy = options.wrap("CentralStorageStrategy",
+  "compute_devices:table=nil parameter_device=nil",
+  function(compute_devices, parameter_device)
+    local devices = compute_devices ~= nil
+      and find_devices("CentralStorageStrategy", compute_devices)
+      or all_devices()
+    return new(Central, "central_storage", devices,
+      parameter_device and raw.device_find(parameter_device) or nil)
+  end)
+
+--- Make the default strategy and what hangs on it.
+function M.install(tf)
+  M.tf = tf
+  contexts.default_strategy = new(class "DefaultStrategy", "default", {})
+  contexts.default_context = replica.default_context(contexts.default_strategy)
+end
+
+return M

@@ -1,0 +1,454 @@
+--- PerReplica and Mirrored: one handle for what every replica holds.
+---
+--- Components that are no handles (numbers, strings, tables with a metatable)
+--- stay on this side, in a weak table by value.
+local errors = require "tfdist.errors"
+local index = require "tfdist.index"
+local nest = require "tfdist.nest"
+local raw = require "tfdist.raw"
+local tensor = require "tfdist.tensor"
+local text = require "tfdist.text"
+
+local M = {}
+
+local rawequal, type = rawequal, type
+local is_nested = nest.is_nested
+
+-- value -> { [replica + 1] = component that is no handle }
+local hosts = setmetatable({}, { __mode = "k" })
+-- copy of a distributed variable -> the variable; both stay alive with it
+local containers = setmetatable({}, { __mode = "kv" })
+local copies = setmetatable({}, { __mode = "k" })
+-- variable without copies -> the strategy that placed it
+local plain_strategies = setmetatable({}, { __mode = "k" })
+
+--- True for PerReplica and Mirrored values (not for variables).
+local function is_value(x)
+  return type(x) == "userdata" and raw.kind(x) == "value"
+end
+
+local function is_mirrored(x)
+  return type(x) == "userdata" and raw.kind(x) == "mirrored"
+end
+
+M.is_value, M.is_mirrored = is_value, is_mirrored
+
+--- True for PerReplica values.
+function M.is_per_replica(x)
+  return is_value(x) and raw.value_kind_of(x) == "per_replica"
+end
+
+--- Remember the copies of a distributed variable, copy 0 first.
+function M.register_variable(variable, components, strategy)
+  components.strategy = strategy
+  copies[variable] = components
+  for i = 1, #components do
+    containers[components[i]] = variable
+  end
+end
+
+--- The distributed variable that a copy belongs to, or x itself.
+function M.container(x)
+  if type(x) ~= "userdata" then
+    return x
+  end
+  return containers[x] or x
+end
+
+--- The copies of a distributed variable, copy 0 first.
+function M.copies(variable)
+  return copies[variable]
+end
+
+--- The strategy of a distributed variable or of a copy of one, or nil.
+function M.strategy_of(x)
+  x = M.container(x)
+  if not is_mirrored(x) then
+    return M.plain_strategy(x)
+  end
+  return copies[x] and copies[x].strategy
+end
+
+--- Note the strategy of a variable without copies; plain_strategy gives it.
+function M.note_strategy(variable, strategy)
+  plain_strategies[variable] = strategy
+end
+
+function M.plain_strategy(variable)
+  return type(variable) == "userdata" and plain_strategies[variable] or nil
+end
+
+-- Components -----------------------------------------------------------------
+
+local function is_handle(x)
+  return type(x) == "userdata" and raw.kind(x) ~= nil
+end
+
+--- A PerReplica or Mirrored value of components[1..n], replica 0 first.
+---@param strategy table
+---@param kind "per_replica"|"mirrored"
+---@param components any[]
+---@param n integer
+function M.new(strategy, kind, components, n)
+  local handles, host = { n = n }, nil
+  for i = 1, n do
+    local x = components[i]
+    if is_handle(x) then
+      handles[i] = x
+    elseif x ~= nil then
+      host = host or { strategy = strategy }
+      host[i] = x
+    end
+  end
+  local value = raw.value_new(strategy.handle, kind, handles)
+  hosts[value] = host
+  return value
+end
+
+local function component(value, i)
+  local host = hosts[value]
+  if host ~= nil and host[i + 1] ~= nil then
+    return host[i + 1]
+  end
+  return raw.value_component(value, i)
+end
+
+--- Component `i` (from 0) of a distributed value or variable.
+function M.component(x, i)
+  if is_mirrored(x) then
+    local list = copies[x]
+    return list[i + 1] or list[1]
+  end
+  return component(x, i)
+end
+
+--- All components as a list with n; nil survives.
+function M.components(x)
+  local list = {}
+  if is_mirrored(x) then
+    local own = copies[x]
+    for i = 1, #own do
+      list[i] = own[i]
+    end
+    list.n = #own
+    return list
+  end
+  list.n = raw.value_count(x)
+  for i = 1, list.n do
+    list[i] = component(x, i - 1)
+  end
+  return list
+end
+
+-- What replica i gets for a leaf: components of values; variables stay.
+local function own_leaf(x, i)
+  if is_value(x) then
+    return component(x, i)
+  end
+  return x
+end
+
+--- A structure as replica i sees it.
+function M.select_replica(structure, i)
+  if not is_nested(structure) then
+    return own_leaf(structure, i)
+  end
+  local out = {}
+  local n, keys = nest.layout(structure)
+  for k = 1, n do
+    out[k] = M.select_replica(structure[k], i)
+  end
+  if n > 0 or keys == nil then
+    out.n = structure.n and n or nil
+  end
+  for k = 1, keys and #keys or 0 do
+    out[keys[k]] = M.select_replica(structure[keys[k]], i)
+  end
+  return out
+end
+
+-- The same with variables replaced by their copies: for updates.
+function M.select_copy(structure, i)
+  return nest.map_structure(function(x)
+    if is_value(x) then
+      return component(x, i)
+    end
+    return x
+  end, structure)
+end
+
+--- True when any leaf is a distributed value.
+function M.has_values(structure)
+  if not is_nested(structure) then
+    return is_value(structure)
+  end
+  local flat = nest.flatten(structure)
+  for i = 1, flat.n do
+    if is_value(flat[i]) then
+      return true
+    end
+  end
+  return false
+end
+
+-- Regrouping -----------------------------------------------------------------
+
+local function all_same(list, n)
+  local first = list[1]
+  for i = 2, n do
+    local x = list[i]
+    if not rawequal(x, first) and not (type(x) == "number" and x == first) then
+      return false
+    end
+  end
+  return true
+end
+
+-- The variable whose copy i the i-th element is, or nil.
+local function common_container(list, n)
+  local owner = type(list[1]) == "userdata" and containers[list[1]] or nil
+  if owner == nil then
+    return nil
+  end
+  local own = copies[owner]
+  if #own < n then
+    return nil
+  end
+  for i = 1, n do
+    if not rawequal(own[i], list[i]) then
+      return nil
+    end
+  end
+  return owner
+end
+
+local function regroup_leaf(strategy, list, n, kind)
+  local owner = common_container(list, n)
+  if owner ~= nil then
+    return owner
+  elseif all_same(list, n) then
+    return M.container(list[1])
+  end
+  return M.new(strategy, kind, list, n)
+end
+
+local function keys_differ(i)
+  errors.raise("AssertionError", ("strategy:run: replica %d gives a table with "
+    .. "other keys than replica 0; structures must match"):format(i))
+end
+
+local regroup
+
+local function regroup_tables(strategy, list, n, kind)
+  local size, keys = nest.layout(list[1])
+  for i = 2, n do
+    if not is_nested(list[i]) then
+      keys_differ(i - 1)
+    end
+    local m, other = nest.layout(list[i])
+    if m ~= size or (keys and #keys or 0) ~= (other and #other or 0) then
+      keys_differ(i - 1)
+    end
+    for k = 1, keys and #keys or 0 do
+      if keys[k] ~= other[k] then
+        keys_differ(i - 1)
+      end
+    end
+  end
+  local out = {}
+  local function field(key)
+    local parts = {}
+    for i = 1, n do
+      parts[i] = list[i][key]
+    end
+    out[key] = regroup(strategy, parts, n, kind)
+  end
+  for k = 1, size do
+    field(k)
+  end
+  out.n = list[1].n and size or nil
+  for k = 1, keys and #keys or 0 do
+    field(keys[k])
+  end
+  return out
+end
+
+--- One value for list[1..n], what replica 0..n-1 gave: tables leaf by leaf, a
+--- value that is the same on all replicas as it is, copies of one variable as
+--- that variable, everything else as PerReplica (or Mirrored).
+--- Errors: AssertionError when structures differ.
+regroup = function(strategy, list, n, kind)
+  for i = 1, n do
+    if is_nested(list[i]) then
+      if not is_nested(list[1]) then
+        keys_differ(i - 1)
+      end
+      return regroup_tables(strategy, list, n, kind)
+    end
+  end
+  return regroup_leaf(strategy, list, n, kind)
+end
+
+M.regroup = regroup
+
+--- Results of all replicas, position by position: `packs` are lists with n.
+--- Returns one list with n.
+function M.regroup_results(strategy, packs, n, kind)
+  local width = 0
+  for i = 1, n do
+    width = math.max(width, packs[i].n)
+  end
+  local out = { n = width }
+  for k = 1, width do
+    local list = {}
+    for i = 1, n do
+      list[i] = packs[i][k]
+    end
+    out[k] = regroup(strategy, list, n, kind)
+  end
+  return out
+end
+
+--- Per-replica locals of x: components of a value or variable; for a structure
+--- one structure per replica; anything else alone.
+function M.local_results(x, n)
+  if is_value(x) or is_mirrored(x) then
+    local list = M.components(x)
+    if is_mirrored(x) and #list < n then
+      for i = 2, n do
+        list[i] = list[1]
+      end
+      list.n = n
+    end
+    return list
+  elseif not is_nested(x) then
+    return { x, n = 1 }
+  end
+  local list = { n = n }
+  for i = 1, n do
+    list[i] = nest.map_structure(function(leaf)
+      if is_value(leaf) or is_mirrored(leaf) then
+        return M.component(leaf, i - 1)
+      end
+      return leaf
+    end, x)
+  end
+  return list
+end
+
+-- What users see -------------------------------------------------------------
+
+local function class_of(x)
+  return raw.value_kind_of(x) == "mirrored" and "Mirrored" or "PerReplica"
+end
+
+local function to_text(x)
+  if raw.is_released(x) then
+    return "distributed value (released)"
+  end
+  local lines = { class_of(x) .. "{" }
+  for i = 0, raw.value_count(x) - 1 do
+    local c = component(x, i)
+    local place
+    if is_handle(c) and raw.is_operand(c) then
+      place = raw.tensor_device(raw.operand_tensor(c))
+    elseif hosts[x] ~= nil then
+      place = hosts[x].strategy.replica_devices[i + 1]
+    end
+    place = place and raw.device_short_name(place) .. "  " or ""
+    local shown = tostring(c)
+    lines[#lines + 1] = ("  %d  %s%s"):format(i, place,
+      (shown:gsub("\n", "\n     ")))
+  end
+  lines[#lines + 1] = "}"
+  return table.concat(lines, "\n")
+end
+
+-- The component that this code means, nil when there is no such one.
+local function meant(x)
+  local i = raw.value_index(x)
+  if i < 0 and raw.value_kind_of(x) == "mirrored" then
+    i = 0
+  end
+  return i >= 0 and component(x, i) or nil
+end
+
+local function not_one(x, key)
+  errors.raise("ValueError", ("attempt to use a PerReplica value (%d replicas) "
+    .. "as one tensor%s; you look like you are outside of a replica context")
+    :format(raw.value_count(x), key and " (field " .. tostring(key) .. ")"
+    or ""),
+    "strategy:reduce(\"sum\", x), strategy:gather(x, 0) or "
+    .. "strategy:experimental_local_results(x)")
+end
+
+local own_methods = {}
+
+--- The components, replica 0 first.
+local function get_values(x)
+  return M.components(x)
+end
+
+function own_methods.release(self)
+  return raw.release(self)
+end
+
+--- Put the metatable of distributed values in place.
+function M.install(tf)
+  local meta = raw.metatable "value"
+  tensor.set_operators(meta, tf)
+  meta.__tostring = to_text
+  meta.__index = function(x, key)
+    if key == "values" then
+      return get_values(x)
+    elseif own_methods[key] ~= nil then
+      return own_methods[key]
+    end
+    local c = meant(x)
+    if c == nil then
+      not_one(x, key)
+    elseif is_handle(c) and raw.kind(c) == "tensor" and type(key) ~= "string"
+    then
+      return index.get(tf, c, key)
+    end
+    local found = c[key]
+    -- A method is called with the value as self: bind it to the component.
+    if type(found) == "function" and tensor.methods[key] == found then
+      return function(self, ...)
+        return found(rawequal(self, x) and c or self, ...)
+      end
+    end
+    return found
+  end
+  meta.__newindex = function()
+    errors.raise("TypeError", "a distributed value cannot be changed")
+  end
+  meta.__len = function(x)
+    local c = meant(x)
+    if c == nil then
+      not_one(x)
+    end
+    return #c
+  end
+end
+
+text.add_describer(function(x)
+  if type(x) ~= "userdata" or raw.is_released(x) then
+    return nil
+  end
+  local kind = raw.kind(x)
+  if kind == "value" then
+    return "a " .. class_of(x) .. " value"
+  elseif kind == "mirrored" then
+    return "the distributed variable "
+      .. text.quote(raw.variable_name(raw.mirrored_component(x, 0)))
+  elseif kind == "strategy" then
+    return "a strategy"
+  end
+  return nil
+end)
+
+--- Raise unless x can be read as one tensor here.
+M.not_one = not_one
+
+return M

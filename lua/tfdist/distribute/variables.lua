@@ -1,0 +1,498 @@
+--- MirroredVariable, SyncOnReadVariable, AggregatingVariable: making them and
+--- the rules of writing and reading them.
+local contexts = require "tfdist.distribute.contexts"
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local options = require "tfdist.options"
+local printer = require "tfdist.printer"
+local raw = require "tfdist.raw"
+local reduce = require "tfdist.distribute.reduce"
+local replica = require "tfdist.distribute.replica"
+local state = require "tfdist.state"
+local tensor = require "tfdist.tensor"
+local text = require "tfdist.text"
+local values = require "tfdist.distribute.values"
+
+local M = {}
+
+local rawequal, setmetatable, type = rawequal, setmetatable, type
+
+M.methods, M.getters = {}, {}
+local methods, getters = M.methods, M.getters
+
+local CLASSES = {
+  mirrored = "MirroredVariable", sync_on_read = "SyncOnReadVariable",
+  aggregating = "AggregatingVariable",
+}
+
+local function class_of(v)
+  return CLASSES[raw.mirrored_kind_of(v)]
+end
+
+-- Creation -------------------------------------------------------------------
+
+local SYNCHRONIZATION = { AUTO = 1, NONE = 1, ON_WRITE = 1, ON_READ = 1 }
+local AGGREGATION = { NONE = 1, SUM = 1, MEAN = 1, ONLY_FIRST_REPLICA = 1 }
+
+local function check_mode(what, x, choices, name)
+  local upper = type(x) == "string" and x:upper() or nil
+  if upper == nil or choices[upper] == nil then
+    errors.raise("ValueError", ("Invalid variable %s mode: %s for variable: %s")
+      :format(what, tostring(x), name))
+  end
+  return upper
+end
+
+-- Call fn with new tensors on a device and no recording.
+local function on_device(device, fn, ...)
+  raw.device_push(device)
+  raw.tape_pause_all(true)
+  return state.protect(function()
+    raw.tape_pause_all(false)
+    raw.device_pop()
+  end, fn, ...)
+end
+
+local function with_changes(kwargs, changes)
+  local out = {}
+  for key, value in pairs(kwargs) do
+    out[key] = value
+  end
+  for key, value in pairs(changes) do
+    out[key] = value
+  end
+  return out
+end
+
+local function check_component(v)
+  if type(v) ~= "userdata" or raw.kind(v) ~= "variable" then
+    errors.raise("TypeError", "variable creator: expected a variable for each "
+      .. "device, got " .. text.describe(v))
+  end
+  return v
+end
+
+-- Copies 0..n-1; the initial value is computed once and copied.
+local function make_copies(strategy, next_creator, kwargs, spec, n)
+  local list = {}
+  for i = 1, n do
+    local device = raw.strategy_parameter_device(strategy.handle, i - 1)
+    local own = with_changes(kwargs, {
+      synchronization = "AUTO", aggregation = spec.aggregation,
+      trainable = spec.trainable, name = spec.name,
+    })
+    if i > 1 then
+      own.initial_value = list[1]
+      own.name = ("%s/replica_%d"):format(spec.name, i - 1)
+    end
+    list[i] = check_component(on_device(device, next_creator, own))
+  end
+  return list
+end
+
+local function make(strategy, next_creator, kwargs)
+  local name = type(kwargs.name) == "string" and kwargs.name or "Variable"
+  local synchronization = check_mode("synchronization",
+    kwargs.synchronization or "AUTO", SYNCHRONIZATION, name)
+  local aggregation = check_mode("aggregation", kwargs.aggregation or "NONE",
+    AGGREGATION, name)
+  local kind, copies = raw.strategy_place(strategy.handle,
+    synchronization:lower(), name)
+  if kind == "plain" then
+    local device = raw.strategy_parameter_device(strategy.handle, 0)
+    local v = on_device(device, next_creator, kwargs)
+    values.note_strategy(v, strategy)
+    return v
+  end
+  local trainable = kwargs.trainable
+  if trainable == nil then
+    trainable = synchronization ~= "ON_READ"
+  end
+  if synchronization == "AUTO" then
+    synchronization = "ON_WRITE"
+  end
+  local list = make_copies(strategy, next_creator, kwargs,
+    { aggregation = aggregation, trainable = trainable, name = name }, copies)
+  local v = raw.mirrored_new(strategy.handle, kind, list,
+    synchronization:lower(), aggregation:lower())
+  values.register_variable(v, list, strategy)
+  return v
+end
+
+-- Names of one variable on several replicas may differ in trailing numbers.
+local function canonical(name)
+  if type(name) ~= "string" then
+    return "Variable"
+  end
+  return ((name .. "/"):gsub("_%d+/", "/"))
+end
+
+-- Inside a replica function: replica 0 makes the k-th variable of a name, the
+-- others get it.
+local function shared_variable(context, strategy, next_creator, kwargs)
+  local name = canonical(kwargs.name)
+  local all = context.shared.variables
+  local made = all[name]
+  local id = context.replica_id_in_sync_group
+  local counts = context.counts or {}
+  context.counts = counts
+  local k = (counts[name] or 0) + 1
+  counts[name] = k
+  if id == 0 then
+    made = made or {}
+    all[name] = made
+    made[k] = make(strategy, next_creator, kwargs)
+    return made[k]
+  elseif made == nil or made[k] == nil then
+    errors.raise("RuntimeError", ("Tried to create variable %s on replica %d, "
+      .. "but replica 0 made no such variable before"):format(
+      text.quote(kwargs.name or "Variable"), id),
+      "every replica must create the same variables in the same order")
+  end
+  return made[k]
+end
+
+--- The creator that a strategy's scope puts in place.
+function M.creator(strategy)
+  return function(next_creator, kwargs)
+    local mode = contexts.mode()
+    if mode == nil or mode.strategy ~= strategy then
+      contexts.mixing(strategy, mode or { strategy = contexts.default_strategy },
+        "creating a variable")
+    elseif mode.replica ~= nil and mode.replica.thread ~= nil then
+      return shared_variable(mode.replica, strategy, next_creator, kwargs)
+    end
+    return make(strategy, next_creator, kwargs)
+  end
+end
+
+-- Writing --------------------------------------------------------------------
+
+local WRITERS = {
+  assign = raw.variable_assign, assign_add = raw.variable_assign_add,
+  assign_sub = raw.variable_assign_sub,
+}
+
+local function dtype_of(v)
+  return raw.tensor_dtype(raw.operand_tensor(values.component(v, 0)))
+end
+
+local function operand_for(v, what, x)
+  return convert.operand(x, dtype_of(v), what, "value")
+end
+
+-- Apply fn(copy, value for it) to every copy. A Mirrored value gives each its
+-- component.
+local function each_copy(v, x, fn)
+  local list = values.copies(v)
+  local many = values.is_value(x)
+    or (values.is_mirrored(x) and raw.mirrored_kind_of(x) == "mirrored")
+  for i = 1, #list do
+    fn(list[i], many and values.component(x, i - 1) or x)
+  end
+end
+
+local function write_copy(op, v)
+  return function(copy, x)
+    WRITERS[op](copy, operand_for(v, op, x))
+  end
+end
+
+-- Cross-replica context, synchronized on read.
+local function write_on_read(v, op, x)
+  local aggregation = raw.mirrored_aggregation_of(v)
+  if aggregation == "sum" then
+    if op ~= "assign" then
+      errors.raise("ValueError", ("SyncOnReadVariable does not support `%s` in "
+        .. "cross-replica context when aggregation is set to SUM (variable %s)")
+        :format(op, text.quote(v.name)), "call it in the replica function")
+    end
+    local dtype = dtype_of(v)
+    local t = convert.tensor(operand_for(v, op, x), dtype, op, "value")
+    local n = raw.tensor_from_values({ #values.copies(v) }, dtype, {})
+    t = raw.op_run(raw.op_find "divide", { t, n, n = 2 })
+    x = M.tf.cast(t, dtype)
+  end
+  each_copy(v, x, write_copy(op, v))
+end
+
+-- One value for all copies from the replicas' values, by the aggregation.
+local function aggregate(strategy, v, op, list)
+  local aggregation = raw.mirrored_aggregation_of(v):upper()
+  if aggregation == "ONLY_FIRST_REPLICA" then
+    return list[1]
+  end
+  local same = true
+  for i = 2, list.n do
+    same = same and (rawequal(list[i], list[1])
+      or (type(list[i]) == "number" and list[i] == list[1]))
+  end
+  local devices = {}
+  for i, copy in ipairs(values.copies(v)) do
+    devices[i] = raw.tensor_device(raw.operand_tensor(copy))
+  end
+  if same then
+    if values.is_mirrored(list[1]) and aggregation == "MEAN" then
+      return list[1]
+    end
+    return reduce.leaf(strategy, aggregation, list[1], devices, op)
+  end
+  local parts = { n = list.n }
+  for i = 1, list.n do
+    parts[i] = type(list[i]) == "userdata" and raw.kind(list[i]) == "slices"
+      and list[i] or operand_for(v, op, list[i])
+  end
+  return raw.strategy_reduce(strategy.handle, aggregation:lower(), op, parts,
+    devices)
+end
+
+-- Write together with all other replicas; apply(copy, value).
+local function write_merged(context, v, op, x, apply)
+  if values.is_mirrored(x) and raw.mirrored_kind_of(x) == "sync_on_read" then
+    x = raw.mirrored_read(x)
+  end
+  local point = ("%s of variable %s"):format(op, text.quote(v.name))
+  replica.sync(context, point, { x = x }, function(strategy, payloads)
+    local list = { n = payloads.n }
+    for i = 1, payloads.n do
+      list[i] = payloads[i].x
+    end
+    each_copy(v, aggregate(strategy, v, op, list), apply)
+  end)
+end
+
+local function current_copy(v)
+  return values.component(v, raw.mirrored_index(v))
+end
+
+local function no_aggregation(v, op)
+  errors.raise("ValueError", ("%s: You must specify an aggregation method to "
+    .. "update the AggregatingVariable %s in replica context"):format(op,
+    text.quote(v.name)), "pass aggregation = \"SUM\", \"MEAN\" or "
+    .. "\"ONLY_FIRST_REPLICA\" to tf.Variable")
+end
+
+local function check_owner(v, mode, op)
+  local strategy = values.strategy_of(v)
+  if mode ~= nil and mode.strategy ~= strategy
+    and mode.strategy ~= contexts.default_strategy then
+    contexts.mixing(strategy, mode, op .. " of variable " .. text.quote(v.name))
+  end
+end
+
+-- Where does a write go? "copy" (this replica's or the one being updated),
+-- "merge" (with all replicas) or "all".
+local function route(v, op)
+  local mode = contexts.mode()
+  check_owner(v, mode, op)
+  local kind = raw.mirrored_kind_of(v)
+  if mode ~= nil and mode.replica ~= nil
+    and mode.strategy == values.strategy_of(v) then
+    local none = raw.mirrored_aggregation_of(v) == "none"
+    if kind == "aggregating" and none then
+      no_aggregation(v, op)
+    elseif kind == "sync_on_read" or (none and kind == "mirrored") then
+      return "copy"
+    end
+    return "merge", mode.replica
+  elseif raw.mirrored_index(v) >= 0 then
+    return "copy"
+  end
+  return "all"
+end
+
+local function not_per_replica(v, op, x)
+  if values.is_per_replica(x) and raw.value_index(x) < 0 then
+    errors.raise("ValueError", ("%s: variable %s cannot take a PerReplica "
+      .. "value in cross-replica context"):format(op, text.quote(v.name)),
+      "strategy:reduce(\"mean\", x) makes one tensor of it")
+  end
+end
+
+local function write(v, op, x)
+  local way, context = route(v, op)
+  if way == "copy" then
+    WRITERS[op](current_copy(v), operand_for(v, op, x))
+  elseif way == "merge" then
+    write_merged(context, v, op, x, write_copy(op, v))
+  else
+    not_per_replica(v, op, x)
+    if raw.mirrored_kind_of(v) == "sync_on_read" then
+      write_on_read(v, op, x)
+    else
+      each_copy(v, x, write_copy(op, v))
+    end
+  end
+end
+
+local function method(name, signature, fn)
+  methods[name] = options.method("Variable." .. name, signature, fn,
+    values.is_mirrored, "variable")
+end
+
+local ASSIGN = " use_locking=false name=nil read_value=true"
+
+for _, op in ipairs { "assign", "assign_add", "assign_sub" } do
+  --- Change the value by the rules of synchronization and aggregation; returns
+  --- the variable, nil with read_value = false.
+  --- Errors: ValueError where the value cannot be aggregated.
+  method(op, (op == "assign" and "value" or "delta") .. ASSIGN,
+    function(self, x, _, _, read_value)
+      write(self, op, x)
+      return read_value and self or nil
+    end)
+end
+
+local SCATTER = {
+  scatter_add = true, scatter_sub = true, scatter_mul = true,
+  scatter_div = true, scatter_min = false, scatter_max = false,
+  scatter_update = false,
+}
+
+local function scatter(v, op, delta)
+  local kind = raw.mirrored_kind_of(v)
+  local aggregation = raw.mirrored_aggregation_of(v)
+  if kind == "sync_on_read" then
+    errors.raise("NotImplementedError", op .. ": not supported for a variable "
+      .. "that is synchronized on read (" .. text.quote(v.name) .. ")")
+  end
+  local function apply(copy, x)
+    copy[op](copy, x)
+  end
+  local way, context = route(v, op)
+  if way == "merge" and not SCATTER[op]
+    and aggregation ~= "only_first_replica" then
+    errors.raise("NotImplementedError", ("%s: aggregation %s is not supported; "
+      .. "only NONE and ONLY_FIRST_REPLICA are"):format(op,
+      aggregation:upper()))
+  elseif way == "copy" then
+    apply(current_copy(v), delta)
+  elseif way == "merge" then
+    write_merged(context, v, op, delta, apply)
+  else
+    each_copy(v, delta, apply)
+  end
+  return v
+end
+
+for op in pairs(SCATTER) do
+  method(op, "sparse_delta use_locking=false name=nil", function(self, delta)
+    return scatter(self, op, delta)
+  end)
+end
+
+-- Reading --------------------------------------------------------------------
+
+--- The value here: this replica's copy, or in cross-replica context the closest
+--- one; a variable synchronized on read is combined.
+--- Errors: ValueError when it has no aggregation and is read together.
+method("read_value", "", function(self)
+  return raw.mirrored_read(self)
+end)
+
+method("value", "", function(self)
+  return raw.mirrored_read(self)
+end)
+
+method("is_initialized", "", function()
+  return true
+end)
+
+function methods.release(self)
+  return raw.release(self)
+end
+
+local function from_first(name)
+  getters[name] = function(v)
+    return values.component(v, 0)[name]
+  end
+end
+
+for _, name in ipairs { "name", "trainable", "dtype", "shape", "rank", "ndim",
+  "constraint" } do
+  from_first(name)
+end
+
+function getters.synchronization(v)
+  return raw.mirrored_synchronization_of(v):upper()
+end
+
+function getters.aggregation(v)
+  return raw.mirrored_aggregation_of(v):upper()
+end
+
+function getters.values(v)
+  return values.components(v)
+end
+
+function getters.distribute_strategy(v)
+  return values.strategy_of(v)
+end
+
+function getters.device(v)
+  local i = raw.mirrored_index(v)
+  if i >= 0 or raw.mirrored_kind_of(v) == "sync_on_read" then
+    return values.component(v, i >= 0 and i or 0).device
+  end
+  return raw.device_name(raw.tensor_device(raw.operand_tensor(v)))
+end
+
+--- Count of writes so far.
+function getters.version(v)
+  return values.component(v, 0).version
+end
+
+-- Printing -------------------------------------------------------------------
+
+local function short_value(t)
+  return printer.scalar(raw.item(t), raw.tensor_dtype(t))
+end
+
+local function same_bytes(list)
+  local first = raw.tensor_bytes(raw.operand_tensor(list[1]))
+  for i = 2, #list do
+    if raw.tensor_bytes(raw.operand_tensor(list[i])) ~= first then
+      return false
+    end
+  end
+  return true
+end
+
+local function to_text(v)
+  if raw.is_released(v) then
+    return "distributed variable (released)"
+  end
+  local list = values.copies(v)
+  local places, shown = {}, {}
+  for i = 1, #list do
+    local t = raw.operand_tensor(list[i])
+    places[i] = raw.device_short_name(raw.tensor_device(t))
+    shown[i] = raw.tensor_rank(t) == 0 and short_value(t) or nil
+  end
+  local first = raw.operand_tensor(list[1])
+  local header = ("%s %s %s %s"):format(class_of(v), text.quote(v.name),
+    raw.tensor_dtype(first), text.shape(tensor.shape_of(first)))
+  local equal = same_bytes(list)
+  local place = ("on %s%s"):format(table.concat(places, " "),
+    #list > 1 and (equal and " (equal)" or " (copies differ)") or "")
+  if #shown > 0 then
+    return ("%s = %s   %s"):format(header,
+      equal and shown[1] or table.concat(shown, " | "), place)
+  end
+  return printer.body(first, header, " " .. place)
+end
+
+--- Put the metatable of distributed variables in place.
+function M.install(tf)
+  M.tf = tf
+  local meta = raw.metatable "mirrored"
+  setmetatable(methods, { __index = tensor.methods })
+  setmetatable(getters, { __index = tensor.getters })
+  tensor.fill_metatable(meta, tf, methods, getters, "distributed variable")
+  meta.__tostring = to_text
+  meta.__variable = true
+end
+
+M.class_of = class_of
+
+return M

@@ -1,0 +1,71 @@
+#ifndef TFD_DIST_DIST_H
+#define TFD_DIST_DIST_H
+/* L6 dist: strategies, distributed values and variables, replica runs.
+**
+** A strategy places variables on devices and combines what replicas computed;
+** a run hands out turns to the replicas of one function call. Nothing here
+** calls the host: a run is pulled forward by whoever owns the functions.
+** Invariants:
+** S1 Replica i works on devices[i]; component i belongs to replica i.
+** S2 A replica's context names its strategy and number; a handle with
+**    components picks one by them (tfd__component_index).
+** S3 Sums are added up in replica order; every destination gets the same
+**    bits.
+** May include base .. ops. Specs: spec/dist. */
+
+#include "ops/ops.h"
+
+#define TFD_MAX_REPLICAS 64
+
+/* What differs between strategies. Each fills it completely. */
+typedef struct tfd__strategy_ops {
+  const char *name;
+  /* Check and complete devices and parameter devices. */
+  int (*set_up)(tfd_strategy *s, tfd_device *parameter_device);
+  /* What a variable becomes and how many copies it has. */
+  int (*place)(const tfd_strategy *s, bool on_read,
+               tfd_variable_kind *kind_p, int *copies_p);
+} tfd__strategy_ops;
+
+struct tfd_strategy {
+  tfd_object object;
+  const tfd__strategy_ops *ops;
+  tfd_strategy_kind kind;
+  tfd_device **devices; /* of the replicas */
+  int devices_n;        /* 0 for the default strategy: one replica, no rule */
+  tfd_device **parameters;
+  int parameters_n;
+};
+
+struct tfd_value {
+  tfd_object object;
+  tfd_strategy *strategy; /* owned reference */
+  tfd_value_kind kind;
+  int n;
+  tfd_object *components[]; /* owned, NULL = the host's */
+};
+
+struct tfd_mirrored {
+  tfd_object object;
+  tfd_strategy *strategy; /* owned reference */
+  tfd_variable_kind kind;
+  uint8_t synchronization; /* tfd_variable_synchronization */
+  uint8_t aggregation;     /* tfd_variable_aggregation */
+  /* Last combined value of a sync-on-read variable and the sum of the copies'
+  ** versions it was made from. */
+  tfd_tensor *combined;
+  uint64_t combined_version;
+  int n;
+  tfd_variable *components[]; /* owned */
+};
+
+int tfd__strategy_replicas(const tfd_strategy *s);
+/* The component this context means, -1 in cross-replica context. */
+int tfd__component_index(const tfd_strategy *s, int n);
+
+/* Sum or mean of in[0..n) on `device`, added in order. Owns: *out_p. */
+int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
+                        tfd_tensor *const *in, int n, tfd_device *device,
+                        tfd_tensor **out_p);
+
+#endif

@@ -1,0 +1,379 @@
+/* Combining what replicas computed.
+**
+** Cost of a sum over n replicas of b bytes: n-1 copies to the reducing
+** device, one pass of add_n, and a copy to each further destination. */
+#include "dist/dist.h"
+
+#include <string.h>
+
+/* --- checks --------------------------------------------------------------- */
+
+static int differ(const char *what, int i, const tfd__view *v,
+                  const tfd__view *first, const char *expected) {
+  char a[TFD_SHAPE_TEXT];
+  char b[TFD_SHAPE_TEXT];
+
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: replica %d has %s %s, replica 0 has %s %s; %s", what, i,
+                   tfd__dtype_name(v->dtype), tfd__shape_text(v, a),
+                   tfd__dtype_name(first->dtype), tfd__shape_text(first, b),
+                   expected);
+}
+
+static int check_same(const char *what, tfd_tensor *const *in, int n) {
+  const tfd__view *first = &in[0]->view;
+  int i;
+
+  for (i = 1; i < n; i++) {
+    const tfd__view *v = &in[i]->view;
+
+    if (v->dtype == first->dtype && tfd__same_shape(v, first)) continue;
+    return differ(what, i, v, first, "shapes and dtypes must match");
+  }
+  return TFD_OK;
+}
+
+static int check_count(const char *what, int n) {
+  if (n >= 1 && n <= TFD_MAX_REPLICAS) return TFD_OK;
+  return tfd__fail(TFD_VALUE_ERROR, "%s: %d components; expected 1 to %d",
+                   what, n, TFD_MAX_REPLICAS);
+}
+
+/* --- steps, each an ordinary op ------------------------------------------- */
+
+static int run_one(int op, tfd_tensor *const *in, int n, const int64_t *ints,
+                   tfd_tensor **out_p) {
+  int out_n = 0;
+
+  return tfd__run(op, in, n, ints, NULL, out_p, 1, &out_n);
+}
+
+static int cast_to(tfd_tensor *t, int dtype, tfd_tensor **out_p) {
+  const int64_t ints[1] = {dtype};
+
+  if (t->view.dtype == dtype) {
+    tfd__retain(t);
+    *out_p = t;
+    return TFD_OK;
+  }
+  return run_one(TFD_OP_cast, &t, 1, ints, out_p);
+}
+
+/* t / n; integers become float64 or float32 as division makes them. */
+static int divide_by(tfd_tensor *t, int n, tfd_tensor **out_p) {
+  double value = n;
+  tfd_tensor *in[2] = {t, NULL};
+  int rc;
+
+  TFD_TRY(tfd__tensor_from_doubles(t->device, t->view.dtype, NULL, 0, &value,
+                                   &in[1]));
+  rc = run_one(TFD_OP_divide, in, 2, NULL, out_p);
+  tfd__release(in[1]);
+  return rc;
+}
+
+/* Half types lose too much when sums of sums are rounded. */
+static bool widens(int dtype) {
+  return dtype == TFD_FLOAT16 || dtype == TFD_BFLOAT16;
+}
+
+static void release_all(tfd_tensor **list, int n) {
+  while (n > 0) tfd__release(list[--n]);
+}
+
+static int sum_wide(tfd_reduce_op op, tfd_tensor *const *in, int n,
+                    tfd_tensor **out_p) {
+  tfd_tensor *wide[TFD_MAX_REPLICAS] = {NULL};
+  tfd_tensor *sum = NULL;
+  tfd_tensor *mean = NULL;
+  int rc = TFD_OK;
+  int k = 0;
+
+  while (rc == TFD_OK && k < n) {
+    rc = cast_to(in[k], TFD_FLOAT32, &wide[k]);
+    if (rc == TFD_OK) k++;
+  }
+  if (rc == TFD_OK) rc = run_one(TFD_OP_add_n, wide, n, NULL, &sum);
+  release_all(wide, k);
+  TFD_TRY(rc);
+  if (op == TFD_REDUCE_MEAN) {
+    rc = divide_by(sum, n, &mean);
+    tfd__release(sum);
+    TFD_TRY(rc);
+    sum = mean;
+  }
+  rc = cast_to(sum, in[0]->view.dtype, out_p);
+  tfd__release(sum);
+  return rc;
+}
+
+static int sum_plain(tfd_reduce_op op, tfd_tensor *const *in, int n,
+                     tfd_tensor **out_p) {
+  tfd_tensor *sum = NULL;
+  int rc;
+
+  TFD_TRY(run_one(TFD_OP_add_n, in, n, NULL, &sum));
+  if (op == TFD_REDUCE_SUM) {
+    *out_p = sum;
+    return TFD_OK;
+  }
+  rc = divide_by(sum, n, out_p);
+  tfd__release(sum);
+  return rc;
+}
+
+int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
+                        tfd_tensor *const *in, int n, tfd_device *device,
+                        tfd_tensor **out_p) {
+  int rc;
+
+  TFD_TRY(check_same(what, in, n));
+  TFD_TRY(tfd_device_push(device));
+  if (n == 1 && (op == TFD_REDUCE_SUM || tfd__is_float(in[0]->view.dtype))) {
+    rc = tfd_tensor_to_device(in[0], device, out_p);
+  } else if (widens(in[0]->view.dtype)) {
+    rc = sum_wide(op, in, n, out_p);
+  } else {
+    rc = sum_plain(op, in, n, out_p);
+  }
+  (void)tfd_device_pop();
+  return rc;
+}
+
+/* --- slices --------------------------------------------------------------- */
+
+static int concat(tfd_tensor *const *in, int n, int axis, tfd_device *device,
+                  tfd_tensor **out_p) {
+  const int64_t ints[1] = {axis};
+  int rc;
+
+  TFD_TRY(tfd_device_push(device));
+  rc = run_one(TFD_OP_concat, in, n, ints, out_p);
+  (void)tfd_device_pop();
+  return rc;
+}
+
+static int check_slices(const char *what, tfd_slices *const *in, int n) {
+  int i;
+  int axis;
+
+  for (i = 1; i < n; i++) {
+    bool same = in[i]->rank == in[0]->rank &&
+                in[i]->values->view.dtype == in[0]->values->view.dtype &&
+                in[i]->indices->view.dtype == in[0]->indices->view.dtype;
+
+    for (axis = 0; same && axis < in[i]->rank; axis++) {
+      same = in[i]->dims[axis] == in[0]->dims[axis];
+    }
+    if (same) continue;
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: IndexedSlices of replica %d and of replica 0 have "
+                     "another dense shape or dtype",
+                     what, i);
+  }
+  return TFD_OK;
+}
+
+/* Joined values (divided for the mean) and indices on `device`. */
+static int reduce_slices(tfd_reduce_op op, tfd_slices *const *in, int n,
+                         tfd_device *device, tfd_slices **out_p) {
+  tfd_tensor *values[TFD_MAX_REPLICAS];
+  tfd_tensor *indices[TFD_MAX_REPLICAS];
+  tfd_tensor *all = NULL;
+  tfd_tensor *rows = NULL;
+  tfd_tensor *mean = NULL;
+  int rc;
+  int i;
+
+  for (i = 0; i < n; i++) {
+    values[i] = in[i]->values;
+    indices[i] = in[i]->indices;
+  }
+  TFD_TRY_OR(rc = concat(values, n, 0, device, &all), done);
+  TFD_TRY_OR(rc = concat(indices, n, 0, device, &rows), done);
+  if (op == TFD_REDUCE_MEAN) {
+    TFD_TRY_OR(rc = divide_by(all, n, &mean), done);
+    tfd__release(all);
+    all = mean;
+  }
+  rc = tfd_slices_new(all, rows, in[0]->dims, in[0]->rank, out_p);
+
+done:
+  tfd__release(all);
+  tfd__release(rows);
+  return rc;
+}
+
+static int slices_to_device(tfd_slices *s, tfd_device *device,
+                            tfd_object **out_p) {
+  tfd_tensor *values = NULL;
+  tfd_tensor *indices = NULL;
+  tfd_slices *copy = NULL;
+  int rc;
+
+  TFD_TRY(tfd_tensor_to_device(s->values, device, &values));
+  rc = tfd_tensor_to_device(s->indices, device, &indices);
+  if (rc == TFD_OK) {
+    rc = tfd_slices_new(values, indices, s->dims, s->rank, &copy);
+  }
+  tfd__release(values);
+  tfd__release(indices);
+  TFD_TRY(rc);
+  *out_p = &copy->object;
+  return TFD_OK;
+}
+
+/* --- results on every destination ----------------------------------------- */
+
+static int to_device(tfd_object *x, tfd_device *device, tfd_object **out_p) {
+  tfd_tensor *t = NULL;
+
+  if (x->type == &tfd__slices_type) {
+    return slices_to_device((tfd_slices *)x, device, out_p);
+  }
+  TFD_TRY(tfd_tensor_to_device((tfd_tensor *)x, device, &t));
+  *out_p = &t->object;
+  return TFD_OK;
+}
+
+/* Mirrored value of x on all destinations. */
+static int spread(tfd_strategy *s, tfd_object *x,
+                  tfd_device *const *destinations, int n,
+                  tfd_value **result_p) {
+  tfd_object *copies[TFD_MAX_REPLICAS];
+  int rc = TFD_OK;
+  int k = 0;
+
+  while (rc == TFD_OK && k < n) {
+    rc = to_device(x, destinations[k], &copies[k]);
+    if (rc == TFD_OK) k++;
+  }
+  if (rc == TFD_OK) {
+    rc = tfd_value_new(s, TFD_VALUE_MIRRORED, copies, n, result_p);
+  }
+  while (k > 0) tfd__release(copies[--k]);
+  return rc;
+}
+
+/* Tensors behind the components; slices among tensors become dense, and all
+** that this made is released by release_all on `made`. */
+static int resolve(const char *what, tfd_object *const *components, int n,
+                   tfd_tensor **in, tfd_tensor **made, int *made_n) {
+  int i;
+
+  for (i = 0; i < n; i++) {
+    if (components[i] != NULL && components[i]->type == &tfd__slices_type) {
+      TFD_TRY(tfd_slices_to_dense((tfd_slices *)components[i], &in[i]));
+      made[(*made_n)++] = in[i];
+    } else if (tfd__operand(components[i], &in[i]) != TFD_OK) {
+      return tfd__wrap("%s: replica %d", what, i);
+    }
+  }
+  return TFD_OK;
+}
+
+static bool all_slices(tfd_object *const *components, int n) {
+  int i;
+
+  for (i = 0; i < n; i++) {
+    if (components[i] == NULL || components[i]->type != &tfd__slices_type) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
+                        const char *what, tfd_object *const *components,
+                        int components_n, tfd_device *const *destinations,
+                        int destinations_n, tfd_value **result_p) {
+  tfd_tensor *in[TFD_MAX_REPLICAS];
+  tfd_tensor *made[TFD_MAX_REPLICAS];
+  tfd_tensor *sum = NULL;
+  tfd_slices *rows = NULL;
+  tfd_object *result = NULL;
+  int made_n = 0;
+  int rc;
+
+  TFD_TRY(check_count(what, components_n));
+  TFD_TRY(check_count(what, destinations_n));
+  if (all_slices(components, components_n)) {
+    tfd_slices *const *slices = (tfd_slices *const *)components;
+
+    TFD_TRY(check_slices(what, slices, components_n));
+    TFD_TRY(reduce_slices(op, slices, components_n, destinations[0], &rows));
+    result = &rows->object;
+  } else {
+    rc = resolve(what, components, components_n, in, made, &made_n);
+    if (rc == TFD_OK) {
+      rc = tfd__reduce_tensors(op, what, in, components_n, destinations[0],
+                               &sum);
+    }
+    release_all(made, made_n);
+    TFD_TRY(rc);
+    result = &sum->object;
+  }
+  rc = spread(strategy, result, destinations, destinations_n, result_p);
+  tfd__release(result);
+  return rc;
+}
+
+static int check_gather(const char *what, tfd_tensor *const *in, int n,
+                        int *axis_p) {
+  const tfd__view *first = &in[0]->view;
+  int rank = first->rank;
+  int axis = *axis_p < 0 ? *axis_p + rank : *axis_p;
+  int i;
+  int d;
+
+  for (i = 1; i < n; i++) {
+    const tfd__view *v = &in[i]->view;
+
+    if (v->rank != rank || v->dtype != first->dtype) {
+      return differ(what, i, v, first, "ranks and dtypes must match");
+    }
+  }
+  if (axis < 0 || axis >= rank) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "%s: axis %d is outside tensors of rank %d%s", what,
+                     *axis_p, rank,
+                     rank == 0 ? "; scalars cannot be gathered" : "");
+  }
+  for (i = 1; i < n; i++) {
+    for (d = 0; d < rank; d++) {
+      if (d == axis || in[i]->view.dims[d] == first->dims[d]) continue;
+      return differ(what, i, &in[i]->view, first,
+                    "only the sizes along the gathered axis may differ");
+    }
+  }
+  *axis_p = axis;
+  return TFD_OK;
+}
+
+int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
+                        tfd_object *const *components, int components_n,
+                        tfd_device *const *destinations, int destinations_n,
+                        tfd_value **result_p) {
+  tfd_tensor *in[TFD_MAX_REPLICAS];
+  tfd_tensor *joined = NULL;
+  int rc;
+  int i;
+
+  TFD_TRY(check_count(what, components_n));
+  TFD_TRY(check_count(what, destinations_n));
+  for (i = 0; i < components_n; i++) {
+    if (components[i] != NULL && components[i]->type == &tfd__slices_type) {
+      return tfd__fail(TFD_NOT_IMPLEMENTED,
+                       "%s: IndexedSlices cannot be gathered", what);
+    }
+    if (tfd__operand(components[i], &in[i]) != TFD_OK) {
+      return tfd__wrap("%s: replica %d", what, i);
+    }
+  }
+  TFD_TRY(check_gather(what, in, components_n, &axis));
+  TFD_TRY(concat(in, components_n, axis, destinations[0], &joined));
+  rc = spread(strategy, &joined->object, destinations, destinations_n,
+              result_p);
+  tfd__release(joined);
+  return rc;
+}

@@ -1,0 +1,223 @@
+/* One call of a function on every replica: whose turn it is.
+**
+** Replicas take turns in order and run until they return or reach a sync
+** point. When all have stopped they must be at the same point. */
+#include "dist/dist.h"
+
+#include <stdio.h>
+
+enum { POINT_TEXT = 64 };
+
+typedef enum replica_state { READY = 0, WAITING, RETURNED } replica_state;
+
+typedef struct replica {
+  tfd_context *context; /* owned reference */
+  replica_state state;
+  char point[POINT_TEXT];
+} replica;
+
+struct tfd_run {
+  tfd_object object;
+  tfd_strategy *strategy; /* owned reference */
+  tfd_context *outer;     /* owned reference: the caller's */
+  bool running;           /* replica `at` has its turn */
+  bool cancelled;
+  int at; /* next replica to look at */
+  int n;
+  replica replicas[];
+};
+
+static void leave(tfd_run *run) {
+  run->running = false;
+  tfd_context_enter(run->outer);
+}
+
+static void run_destroy(void *self) {
+  tfd_run *run = self;
+  int i;
+
+  if (run->running) leave(run);
+  for (i = 0; i < run->n; i++) tfd__release(run->replicas[i].context);
+  tfd__release(run->outer);
+  tfd__release(run->strategy);
+  tfd__free(run);
+}
+
+static const tfd__type run_type = {
+    .name = "run",
+    .kind = TFD_HANDLE_RUN,
+    .destroy = run_destroy,
+};
+
+/* Replica i's context: on its device, with nothing of the caller's. */
+static int make_context(tfd_run *run, int i) {
+  tfd_strategy *s = run->strategy;
+  tfd_context *c = NULL;
+
+  TFD_TRY(tfd_context_new(&c));
+  run->replicas[i].context = c;
+  c->replica = i;
+  c->strategy = s;
+  c->line = run->outer->line;
+  c->file = run->outer->file;
+  if (i < s->devices_n) c->device_stack[c->device_depth++] = s->devices[i];
+  return TFD_OK;
+}
+
+int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p) {
+  tfd_context *outer = tfd__context();
+  int n = tfd__strategy_replicas(strategy);
+  size_t bytes = sizeof(tfd_run) + (size_t)n * sizeof(replica);
+  tfd_run *run = NULL;
+  int rc = TFD_OK;
+
+  if (outer->replica >= 0) {
+    tfd__fail(TFD_RUNTIME_ERROR,
+              "strategy:run requires cross-replica context, but replica %d "
+              "called it",
+              outer->replica);
+    return tfd__hint("a replica function cannot start another run");
+  }
+  run = tfd__calloc(1, bytes);
+  if (run == NULL) return tfd__no_memory(bytes, "strategy:run");
+  tfd__object_init(&run->object, &run_type);
+  tfd__retain(strategy);
+  tfd__retain(outer);
+  run->strategy = strategy;
+  run->outer = outer;
+  while (rc == TFD_OK && run->n < n) rc = make_context(run, run->n++);
+  if (rc != TFD_OK) {
+    tfd__release(run);
+    return rc;
+  }
+  *run_p = run;
+  return TFD_OK;
+}
+
+static bool same_point(const replica *a, const replica *b) {
+  int i = 0;
+
+  if (a->state != b->state) return false;
+  if (a->state != WAITING) return true;
+  while (a->point[i] != 0 && a->point[i] == b->point[i]) i++;
+  return a->point[i] == b->point[i];
+}
+
+/* All replicas have stopped: where? */
+static void judge(tfd_run *run, tfd_run_event *event_p, int *replica_p) {
+  int i;
+
+  *replica_p = 0;
+  if (run->cancelled) {
+    *event_p = TFD_RUN_DONE;
+    return;
+  }
+  for (i = 1; i < run->n; i++) {
+    if (same_point(&run->replicas[0], &run->replicas[i])) continue;
+    *event_p = TFD_RUN_DIVERGED;
+    *replica_p = i;
+    return;
+  }
+  if (run->replicas[0].state == RETURNED) {
+    *event_p = TFD_RUN_DONE;
+    return;
+  }
+  for (i = 0; i < run->n; i++) run->replicas[i].state = READY;
+  run->at = 0;
+  *event_p = TFD_RUN_MERGE;
+}
+
+int tfd_run_next(tfd_run *run, tfd_run_event *event_p, int *replica_p) {
+  if (run->running) {
+    return tfd__fail(TFD_RUNTIME_ERROR,
+                     "strategy:run: replica %d has not stopped", run->at);
+  }
+  while (run->at < run->n && run->replicas[run->at].state != READY) run->at++;
+  if (run->at == run->n) {
+    judge(run, event_p, replica_p);
+    return TFD_OK;
+  }
+  TFD_TRY(tfd_context_enter(run->replicas[run->at].context));
+  run->running = true;
+  *event_p = TFD_RUN_RESUME;
+  *replica_p = run->at;
+  return TFD_OK;
+}
+
+int tfd_run_stopped(tfd_run *run, const char *point) {
+  replica *r = NULL;
+
+  if (!run->running) {
+    return tfd__fail(TFD_RUNTIME_ERROR, "strategy:run: no replica runs");
+  }
+  r = &run->replicas[run->at++];
+  r->state = point[0] == 0 ? RETURNED : WAITING;
+  snprintf(r->point, sizeof r->point, "%s", point);
+  leave(run);
+  return TFD_OK;
+}
+
+int tfd_run_cancel(tfd_run *run) {
+  int i;
+
+  if (run->running) {
+    run->replicas[run->at].state = RETURNED;
+    leave(run);
+  }
+  run->cancelled = true;
+  run->at = 0;
+  for (i = 0; i < run->n; i++) {
+    replica *r = &run->replicas[i];
+
+    /* One that waits is woken once; one that never began need not. */
+    if (r->state == WAITING) {
+      r->state = READY;
+    } else if (r->point[0] == 0) {
+      r->state = RETURNED;
+    }
+  }
+  return TFD_OK;
+}
+
+/* "reached all_reduce at train.lua:31" */
+static void describe(const replica *r, const char *where, char *text,
+                     size_t n) {
+  const char *at = where[0] != 0 ? " at " : "";
+
+  if (r->state == RETURNED) {
+    snprintf(text, n, "returned%s%s without it", at, where);
+  } else {
+    snprintf(text, n, "reached %s%s%s", r->point, at, where);
+  }
+}
+
+int tfd_run_diverge(tfd_run *run, int replica_number, const char *where_first,
+                    const char *where_other) {
+  char first[256];
+  char other[256];
+  int first_number = 0;
+  const replica *a = &run->replicas[0];
+  const replica *b = NULL;
+
+  if (replica_number < 0 || replica_number >= run->n) replica_number = 0;
+  b = &run->replicas[replica_number];
+  if (a->state == RETURNED) {
+    /* The one that reached a point comes first: "it" is that point. */
+    const replica *swap = a;
+    const char *where = where_first;
+
+    a = b;
+    b = swap;
+    where_first = where_other;
+    where_other = where;
+    first_number = replica_number;
+    replica_number = 0;
+  }
+  describe(a, where_first, first, sizeof first);
+  describe(b, where_other, other, sizeof other);
+  tfd__fail(TFD_RUNTIME_ERROR,
+            "replicas took different paths: replica %d %s, replica %d %s",
+            first_number, first, replica_number, other);
+  return tfd__hint("a condition around a sync point must be the same on every "
+                   "replica; all need the same number of merge calls");
+}

@@ -1,0 +1,175 @@
+/* Variables with copies on several devices. Writing them is the business of
+** the copies; this file knows which copy a read means. */
+#include "dist/dist.h"
+
+static void mirrored_destroy(void *self) {
+  tfd_mirrored *m = self;
+  int i;
+
+  for (i = 0; i < m->n; i++) tfd__release(m->components[i]);
+  tfd__release(m->combined);
+  tfd__release(m->strategy);
+  tfd__free(m);
+}
+
+/* The copy on the current device, else the first. */
+static int closest(const tfd_mirrored *m) {
+  tfd_device *device = NULL;
+  int i;
+
+  if (tfd__default_device(&device) != TFD_OK) return 0;
+  for (i = 0; i < m->n; i++) {
+    if (m->components[i]->value->device == device) return i;
+  }
+  return 0;
+}
+
+static uint64_t versions(const tfd_mirrored *m) {
+  uint64_t sum = 1; /* 0 means that nothing was combined */
+  int i;
+
+  for (i = 0; i < m->n; i++) sum += m->components[i]->version;
+  return sum;
+}
+
+/* Sum or mean of the copies, kept until one of them is written. */
+static int combine(tfd_mirrored *m, tfd_tensor **t_p) {
+  tfd_tensor *in[TFD_MAX_REPLICAS];
+  tfd_tensor *fresh = NULL;
+  tfd_device *device = NULL;
+  uint64_t version = versions(m);
+  bool mean = m->aggregation == TFD_AGGREGATION_MEAN;
+  int i;
+
+  TFD_TRY(tfd__default_device(&device));
+  if (m->combined == NULL || m->combined_version != version ||
+      m->combined->device != device) {
+    for (i = 0; i < m->n; i++) in[i] = m->components[i]->value;
+    TFD_TRY(tfd__reduce_tensors(mean ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM,
+                                "SyncOnReadVariable", in, m->n, device,
+                                &fresh));
+    tfd__release(m->combined);
+    m->combined = fresh;
+    m->combined_version = version;
+  }
+  *t_p = m->combined;
+  return TFD_OK;
+}
+
+/* The tensor that a read means here. Borrowed. */
+static int current(tfd_mirrored *m, tfd_tensor **t_p) {
+  int i = tfd__component_index(m->strategy, m->n);
+
+  if (i < 0 && m->kind == TFD_VARIABLE_SYNC_ON_READ) {
+    if (m->aggregation == TFD_AGGREGATION_NONE) {
+      return tfd__fail(TFD_VALUE_ERROR,
+                       "Could not convert from `VariableAggregation` NONE to "
+                       "a reduction: variable \"%s\" is synchronized on read "
+                       "and has no aggregation",
+                       m->components[0]->name);
+    }
+    if (m->aggregation != TFD_AGGREGATION_ONLY_FIRST_REPLICA && m->n > 1) {
+      return combine(m, t_p);
+    }
+    i = 0;
+  }
+  if (i < 0) i = closest(m);
+  *t_p = m->components[i]->value;
+  return TFD_OK;
+}
+
+static tfd_tensor *mirrored_operand(tfd_object *self) {
+  tfd_tensor *t = NULL;
+
+  return current((tfd_mirrored *)self, &t) == TFD_OK ? t : NULL;
+}
+
+static const tfd__type mirrored_type = {
+    .name = "distributed variable",
+    .kind = TFD_HANDLE_MIRRORED,
+    .destroy = mirrored_destroy,
+    .operand = mirrored_operand,
+};
+
+static int check_components(const tfd_strategy *s, tfd_variable_kind kind,
+                            int n) {
+  int want = kind == TFD_VARIABLE_AGGREGATING ? 1 : s->parameters_n;
+
+  if (n == want && n > 0 && n <= TFD_MAX_REPLICAS) return TFD_OK;
+  return tfd__fail(TFD_VALUE_ERROR,
+                   "%s: a distributed variable needs %d copies, got %d",
+                   s->ops->name, want, n);
+}
+
+int tfd_mirrored_new(tfd_strategy *strategy, tfd_variable_kind kind,
+                     tfd_variable *const *components, int components_n,
+                     tfd_variable_synchronization synchronization,
+                     tfd_variable_aggregation aggregation,
+                     tfd_mirrored **mirrored_p) {
+  size_t bytes =
+      sizeof(tfd_mirrored) + (size_t)components_n * sizeof *components;
+  tfd_mirrored *m = NULL;
+  int i;
+
+  TFD_TRY(check_components(strategy, kind, components_n));
+  m = tfd__calloc(1, bytes);
+  if (m == NULL) return tfd__no_memory(bytes, "distributed variable");
+  tfd__object_init(&m->object, &mirrored_type);
+  tfd__retain(strategy);
+  m->strategy = strategy;
+  m->kind = kind;
+  m->synchronization = (uint8_t)synchronization;
+  m->aggregation = (uint8_t)aggregation;
+  m->n = components_n;
+  for (i = 0; i < components_n; i++) {
+    tfd__retain(components[i]);
+    m->components[i] = components[i];
+  }
+  *mirrored_p = m;
+  return TFD_OK;
+}
+
+tfd_variable_kind tfd_mirrored_kind_of(const tfd_mirrored *mirrored) {
+  return mirrored->kind;
+}
+
+int tfd_mirrored_count(const tfd_mirrored *mirrored) { return mirrored->n; }
+
+int tfd_mirrored_component(tfd_mirrored *mirrored, int index,
+                           tfd_variable **component_p) {
+  if (index < 0 || index >= mirrored->n) {
+    return tfd__fail(TFD_INDEX_ERROR, "variable \"%s\": no copy %d of %d",
+                     mirrored->components[0]->name, index, mirrored->n);
+  }
+  tfd__retain(mirrored->components[index]);
+  *component_p = mirrored->components[index];
+  return TFD_OK;
+}
+
+int tfd_mirrored_index(const tfd_mirrored *mirrored) {
+  return tfd__component_index(mirrored->strategy, mirrored->n);
+}
+
+int tfd_mirrored_strategy(tfd_mirrored *mirrored, tfd_strategy **strategy_p) {
+  tfd__retain(mirrored->strategy);
+  *strategy_p = mirrored->strategy;
+  return TFD_OK;
+}
+
+tfd_variable_synchronization
+tfd_mirrored_synchronization_of(const tfd_mirrored *mirrored) {
+  return (tfd_variable_synchronization)mirrored->synchronization;
+}
+
+tfd_variable_aggregation
+tfd_mirrored_aggregation_of(const tfd_mirrored *mirrored) {
+  return (tfd_variable_aggregation)mirrored->aggregation;
+}
+
+int tfd_mirrored_read(tfd_mirrored *mirrored, tfd_tensor **value_p) {
+  tfd_tensor *t = NULL;
+  int n = 0;
+
+  TFD_TRY(current(mirrored, &t));
+  return tfd__run(TFD_OP_identity, &t, 1, NULL, NULL, value_p, 1, &n);
+}
