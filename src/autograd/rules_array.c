@@ -1,12 +1,11 @@
 /* Gradient rules of the array ops that move elements without computing. */
-#include "autograd/autograd.h"
+#include "autograd/rules_array.h"
 
 #include <string.h>
 
 #define LIST TFD_LIST_SLOTS
 
-/* List attribute `i` of an op whose attributes start with lists. */
-static void put(int64_t *ints, int i, const int64_t *values, int n) {
+void tfd__put_list(int64_t *ints, int i, const int64_t *values, int n) {
   int64_t *slots = ints + i * LIST;
 
   memset(slots, 0, LIST * sizeof *slots);
@@ -18,15 +17,14 @@ static int axis_of(int64_t axis, int rank) {
   return (int)(axis < 0 ? axis + rank : axis);
 }
 
-/* The part of x that starts at `begin` along `axis`, `size` long. */
-static tfd_tensor *part(tfd__grad *g, tfd_tensor *x, int axis, int64_t begin,
+tfd_tensor *tfd__e_part(tfd__grad *g, tfd_tensor *x, int axis, int64_t begin,
                         int64_t size) {
   int64_t ints[2 * LIST];
   int64_t from[TFD_MAX_RANK] = {0};
 
   if (x == NULL) return NULL;
-  put(ints, 0, from, x->view.rank);
-  put(ints, 1, x->view.dims, x->view.rank);
+  tfd__put_list(ints, 0, from, x->view.rank);
+  tfd__put_list(ints, 1, x->view.dims, x->view.rank);
   ints[1 + axis] = begin;
   ints[LIST + 1 + axis] = size;
   return E1A(slice, x, ints, NULL);
@@ -42,7 +40,7 @@ int tfd__grad_transpose(tfd__grad *g) {
   int i;
 
   for (i = 0; i < n; i++) inverse[axis_of(perm[i], n)] = i;
-  put(ints, 0, inverse, n);
+  tfd__put_list(ints, 0, inverse, n);
   tfd__grad_set(g, 0, E1A(transpose, g->dy[0], ints, NULL));
   return g->status;
 }
@@ -68,10 +66,10 @@ int tfd__grad_slice(tfd__grad *g) {
     end[i] = g->ints[1 + i] + g->out[0]->view.dims[i];
     ones[i] = 1;
   }
-  put(ints, 0, x->dims, x->rank);
-  put(ints, 1, g->ints + 1, x->rank);
-  put(ints, 2, end, x->rank);
-  put(ints, 3, ones, x->rank);
+  tfd__put_list(ints, 0, x->dims, x->rank);
+  tfd__put_list(ints, 1, g->ints + 1, x->rank);
+  tfd__put_list(ints, 2, end, x->rank);
+  tfd__put_list(ints, 3, ones, x->rank);
   ints[4 * LIST] = 0;
   tfd__grad_set(g, 0, E1A(strided_slice_grad, g->dy[0], ints, NULL));
   return g->status;
@@ -81,7 +79,7 @@ int tfd__grad_strided_slice(tfd__grad *g) {
   const tfd__view *x = &g->in[0]->view;
   int64_t ints[4 * LIST + 1];
 
-  put(ints, 0, x->dims, x->rank);
+  tfd__put_list(ints, 0, x->dims, x->rank);
   memcpy(ints + LIST, g->ints, (3 * LIST + 1) * sizeof *ints);
   tfd__grad_set(g, 0, E1A(strided_slice_grad, g->dy[0], ints, NULL));
   return g->status;
@@ -145,7 +143,9 @@ int tfd__grad_concat(tfd__grad *g) {
   for (i = 0; i < g->in_n; i++) {
     int64_t size = g->in[i]->view.dims[axis];
 
-    if (g->needs[i]) tfd__grad_set(g, i, part(g, g->dy[0], axis, at, size));
+    if (g->needs[i]) {
+      tfd__grad_set(g, i, tfd__e_part(g, g->dy[0], axis, at, size));
+    }
     at += size;
   }
   return g->status;
@@ -153,12 +153,13 @@ int tfd__grad_concat(tfd__grad *g) {
 
 int tfd__grad_stack(tfd__grad *g) {
   int axis = axis_of(g->ints[0], g->out[0]->view.rank);
+  tfd_tensor *row = NULL;
   int i;
 
   for (i = 0; i < g->in_n; i++) {
     if (!g->needs[i]) continue;
-    tfd__grad_set(g, i, tfd__e_reshape_like(g, part(g, g->dy[0], axis, i, 1),
-                                            g->in[i]));
+    row = tfd__e_part(g, g->dy[0], axis, i, 1);
+    tfd__grad_set(g, i, tfd__e_reshape_like(g, row, g->in[i]));
   }
   return g->status;
 }
@@ -246,7 +247,7 @@ int tfd__grad_matrix_band_part(tfd__grad *g) {
 
 static void gather_ints(int64_t *ints, const tfd_tensor *x, int64_t axis,
                         int64_t batch) {
-  put(ints, 0, x->view.dims, x->view.rank);
+  tfd__put_list(ints, 0, x->view.dims, x->view.rank);
   ints[LIST] = axis;
   ints[LIST + 1] = batch;
 }
@@ -288,7 +289,7 @@ int tfd__grad_gather_grad(tfd__grad *g) {
 int tfd__grad_gather_nd(tfd__grad *g) {
   int64_t ints[LIST + 1];
 
-  put(ints, 0, g->in[0]->view.dims, g->in[0]->view.rank);
+  tfd__put_list(ints, 0, g->in[0]->view.dims, g->in[0]->view.rank);
   ints[LIST] = g->ints[0];
   tfd__grad_set(g, 0, E2A(scatter_nd, g->in[1], g->dy[0], ints, NULL));
   return g->status;

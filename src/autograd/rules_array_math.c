@@ -1,34 +1,10 @@
 /* Gradient rules of the array ops that compute: padding by reflection,
 ** differences, extremes and products of rows. */
-#include "autograd/autograd.h"
-
-#include <string.h>
+#include "autograd/rules_array.h"
 
 #define LIST TFD_LIST_SLOTS
 
 /* --- padding -------------------------------------------------------------- */
-
-static void put(int64_t *ints, int i, const int64_t *values, int n) {
-  int64_t *slots = ints + i * LIST;
-
-  memset(slots, 0, LIST * sizeof *slots);
-  slots[0] = n;
-  if (n > 0) memcpy(slots + 1, values, (size_t)n * sizeof *values);
-}
-
-/* x[begin : begin + size] along `axis`. */
-static tfd_tensor *part(tfd__grad *g, tfd_tensor *x, int axis, int64_t begin,
-                        int64_t size) {
-  int64_t ints[2 * LIST];
-  int64_t zeros[TFD_MAX_RANK] = {0};
-
-  if (x == NULL) return NULL;
-  put(ints, 0, zeros, x->view.rank);
-  put(ints, 1, x->view.dims, x->view.rank);
-  ints[1 + axis] = begin;
-  ints[LIST + 1 + axis] = size;
-  return E1A(slice, x, ints, NULL);
-}
 
 /* A border, turned round, in zeros of `size` elements along `axis`. */
 static tfd_tensor *folded(tfd__grad *g, tfd_tensor *border, int axis,
@@ -48,15 +24,15 @@ static tfd_tensor *folded(tfd__grad *g, tfd_tensor *border, int axis,
 static tfd_tensor *unmirror(tfd__grad *g, tfd_tensor *dy, int axis,
                             int64_t before, int64_t after, int64_t skip) {
   int64_t size = dy == NULL ? 0 : dy->view.dims[axis] - before - after;
-  tfd_tensor *x = part(g, dy, axis, before, size);
+  tfd_tensor *x = tfd__e_part(g, dy, axis, before, size);
 
   if (before > 0) {
-    tfd_tensor *border = part(g, dy, axis, 0, before);
+    tfd_tensor *border = tfd__e_part(g, dy, axis, 0, before);
 
     x = E2(add, x, folded(g, border, axis, skip, size));
   }
   if (after > 0) {
-    tfd_tensor *border = part(g, dy, axis, before + size, after);
+    tfd_tensor *border = tfd__e_part(g, dy, axis, before + size, after);
 
     x = E2(add, x, folded(g, border, axis, size - after - skip, size));
   }
@@ -73,8 +49,8 @@ int tfd__grad_pad(tfd__grad *g) {
   int axis;
 
   if (mode == 0) {
-    put(ints, 0, before, x->rank);
-    put(ints, 1, x->dims, x->rank);
+    tfd__put_list(ints, 0, before, x->rank);
+    tfd__put_list(ints, 1, x->dims, x->rank);
     tfd__grad_set(g, 0, E1A(slice, dy, ints, NULL));
     return g->status;
   }

@@ -1,6 +1,6 @@
 /* Inference of the array ops that only look at their input in another way:
 ** every output is a view of input 0, so no kernel runs and no byte moves. */
-#include "ops/ops.h"
+#include "ops/infer_array.h"
 
 #include <string.h>
 
@@ -55,17 +55,21 @@ int tfd__infer_transpose(tfd__infer *s) {
   return view_out(s, 0, dims, strides, x->rank, 0);
 }
 
+int tfd__check_matrix(tfd__infer *s) {
+  char shape[TFD_SHAPE_TEXT];
+
+  if (s->in[0]->rank >= 2) return TFD_OK;
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: the input has rank %d %s; expected rank 2 or more",
+                   s->name, s->in[0]->rank, tfd__shape_text(s->in[0], shape));
+}
+
 int tfd__infer_matrix_transpose(tfd__infer *s) {
   const tfd__view *x = s->in[0];
   tfd__view v = *x;
   int r = x->rank;
-  char shape[TFD_SHAPE_TEXT];
 
-  if (r < 2) {
-    return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "%s: the input has rank %d %s; expected rank 2 or more",
-                     s->name, r, tfd__shape_text(x, shape));
-  }
+  TFD_TRY(tfd__check_matrix(s));
   v.dims[r - 1] = x->dims[r - 2];
   v.dims[r - 2] = x->dims[r - 1];
   v.strides[r - 1] = x->strides[r - 2];
@@ -160,13 +164,14 @@ int tfd__infer_squeeze(tfd__infer *s) {
 
 /* --- parts ---------------------------------------------------------------- */
 
-static int check_count(tfd__infer *s, const char *what, int n) {
+int tfd__check_entries(tfd__infer *s, const char *what, int n) {
   char shape[TFD_SHAPE_TEXT];
 
   if (n == s->in[0]->rank) return TFD_OK;
   return tfd__fail(TFD_INVALID_ARGUMENT,
                    "%s: %s has %d entries for a tensor of rank %d %s", s->name,
-                   what, n, s->in[0]->rank, tfd__shape_text(s->in[0], shape));
+                   what, n < 0 ? 0 : n, s->in[0]->rank,
+                   tfd__shape_text(s->in[0], shape));
 }
 
 int tfd__infer_slice(tfd__infer *s) {
@@ -180,8 +185,8 @@ int tfd__infer_slice(tfd__infer *s) {
   char shape[TFD_SHAPE_TEXT];
   int i;
 
-  TFD_TRY(check_count(s, "begin", begin_n));
-  TFD_TRY(check_count(s, "size", size_n));
+  TFD_TRY(tfd__check_entries(s, "begin", begin_n));
+  TFD_TRY(tfd__check_entries(s, "size", size_n));
   for (i = 0; i < x->rank; i++) {
     dims[i] = size[i] == -1 ? x->dims[i] - begin[i] : size[i];
     if (begin[i] < 0 || dims[i] < 0 || begin[i] > x->dims[i] ||
@@ -222,9 +227,9 @@ int tfd__infer_strided_slice(tfd__infer *s) {
   int i;
   int k = 0;
 
-  TFD_TRY(check_count(s, "begin", n[0]));
-  TFD_TRY(check_count(s, "end", n[1]));
-  TFD_TRY(check_count(s, "strides", n[2]));
+  TFD_TRY(tfd__check_entries(s, "begin", n[0]));
+  TFD_TRY(tfd__check_entries(s, "end", n[1]));
+  TFD_TRY(tfd__check_entries(s, "strides", n[2]));
   for (i = 0; i < x->rank; i++) {
     int64_t count = step[i] == 0 ? 0 : stepped(begin[i], end[i], step[i]);
     int64_t last = begin[i] + (count - 1) * step[i];
@@ -388,11 +393,7 @@ int tfd__infer_matrix_diag_part(tfd__infer *s) {
   int64_t cols = 0;
   char shape[TFD_SHAPE_TEXT];
 
-  if (r < 2) {
-    return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "%s: the input has rank %d %s; expected rank 2 or more",
-                     s->name, r, tfd__shape_text(x, shape));
-  }
+  TFD_TRY(tfd__check_matrix(s));
   rows = x->dims[r - 2];
   cols = x->dims[r - 1];
   if ((k > 0 && k >= cols) || (k < 0 && -k >= rows)) {

@@ -1,21 +1,11 @@
 /* Inference of the array ops that make or join tensors. */
-#include "ops/ops.h"
+#include "ops/infer_array.h"
 
 #include <math.h>
 #include <string.h>
 
 static const int64_t *list_at(const tfd__infer *s, int i, int *n_p) {
   return tfd__list(s->ints, i * TFD_LIST_SLOTS, n_p);
-}
-
-static int check_entries(tfd__infer *s, const char *what, int n) {
-  char shape[TFD_SHAPE_TEXT];
-
-  if (n == s->in[0]->rank) return TFD_OK;
-  return tfd__fail(TFD_INVALID_ARGUMENT,
-                   "%s: %s has %d entries for a tensor of rank %d %s", s->name,
-                   what, n < 0 ? 0 : n, s->in[0]->rank,
-                   tfd__shape_text(s->in[0], shape));
 }
 
 static int negative(tfd__infer *s, const char *what, int64_t value) {
@@ -109,7 +99,7 @@ int tfd__infer_tile(tfd__infer *s) {
   int64_t dims[TFD_MAX_RANK];
   int i;
 
-  TFD_TRY(check_entries(s, "multiples", n));
+  TFD_TRY(tfd__check_entries(s, "multiples", n));
   for (i = 0; i < n; i++) {
     if (times[i] < 0) return negative(s, "an entry of multiples", times[i]);
     if (!tfd__mul_i64(x->dims[i], times[i], &dims[i])) dims[i] = INT64_MAX;
@@ -141,8 +131,8 @@ int tfd__infer_pad(tfd__infer *s) {
   int64_t dims[TFD_MAX_RANK];
   int i;
 
-  TFD_TRY(check_entries(s, "paddings", before_n));
-  TFD_TRY(check_entries(s, "paddings", after_n));
+  TFD_TRY(tfd__check_entries(s, "paddings", before_n));
+  TFD_TRY(tfd__check_entries(s, "paddings", after_n));
   for (i = 0; i < x->rank; i++) {
     int64_t most = x->dims[i] - (mode == 1 ? 1 : 0);
 
@@ -267,17 +257,8 @@ int tfd__infer_sequence_mask(tfd__infer *s) {
 
 /* --- matrices ------------------------------------------------------------- */
 
-static int check_matrix(tfd__infer *s) {
-  char shape[TFD_SHAPE_TEXT];
-
-  if (s->in[0]->rank >= 2) return TFD_OK;
-  return tfd__fail(TFD_INVALID_ARGUMENT,
-                   "%s: the input has rank %d %s; expected rank 2 or more",
-                   s->name, s->in[0]->rank, tfd__shape_text(s->in[0], shape));
-}
-
 int tfd__infer_matrix_band_part(tfd__infer *s) {
-  TFD_TRY(check_matrix(s));
+  TFD_TRY(tfd__check_matrix(s));
   return tfd__infer_like(s, 0, s->in[0]);
 }
 
@@ -327,7 +308,7 @@ int tfd__infer_matrix_set_diag(tfd__infer *s) {
   char b[TFD_SHAPE_TEXT];
   int i;
 
-  TFD_TRY(check_matrix(s));
+  TFD_TRY(tfd__check_matrix(s));
   TFD_TRY(tfd__check_same_dtype(s, 0, 1));
   rows = x->dims[r - 2] + (k < 0 ? k : 0);
   cols = x->dims[r - 1] - (k > 0 ? k : 0);

@@ -4,6 +4,7 @@ local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
+local tensor = require "tfdist.tensor"
 local text = require "tfdist.text"
 
 local M = {}
@@ -40,17 +41,7 @@ local function fail(kind, message, ...)
   errors.raise(kind, message:format(...))
 end
 
-local function shape_of(x)
-  local t, dims = raw.operand_tensor(x), {}
-  for i = 1, raw.tensor_rank(t) do
-    dims[i] = raw.tensor_dim(t, i - 1)
-  end
-  return dims
-end
-
-local function dims_text(dims)
-  return "{" .. table.concat(dims, ", ") .. "}"
-end
+local shape_of, dims_text = tensor.shape_of, text.shape
 
 local function product(dims, first, last)
   local n = 1
@@ -91,7 +82,7 @@ local function integers(list)
   return raw.tensor_from_values(list, "int32", { #list })
 end
 
--- Tensors from sizes and values -----------------------------------------------
+-- Tensors from sizes and values ---------------------------------------------
 
 local function define_makers(tf, def)
   local ops = tf.raw_ops
@@ -190,7 +181,7 @@ local function define_makers(tf, def)
     end)
 end
 
--- Shapes ----------------------------------------------------------------------
+-- Shapes --------------------------------------------------------------------
 
 local function broadcast_shapes(what, a, b)
   local dims, rank = {}, math.max(#a, #b)
@@ -272,7 +263,7 @@ local function define_shapes(tf, def)
   end)
 end
 
--- Parts -----------------------------------------------------------------------
+-- Parts ---------------------------------------------------------------------
 
 -- Pieces of sizes that may be more than a list attribute holds: cut into
 -- groups first, so that the gradient is joined a group at a time.
@@ -475,7 +466,7 @@ local function define_parts(tf, def)
   end)
 end
 
--- Growing and rearranging -----------------------------------------------------
+-- Growing and rearranging ---------------------------------------------------
 
 local function define_growth(tf, def)
   local ops = tf.raw_ops
@@ -610,7 +601,7 @@ local function define_growth(tf, def)
     end)
 end
 
--- Order -----------------------------------------------------------------------
+-- Order ---------------------------------------------------------------------
 
 local function define_order(tf, def)
   local ops = tf.raw_ops
@@ -663,7 +654,7 @@ local function define_order(tf, def)
   end)
 end
 
--- Segments --------------------------------------------------------------------
+-- Segments ------------------------------------------------------------------
 
 local function define_segments(tf, def)
   local ops = tf.raw_ops

@@ -5,20 +5,14 @@
 --- nobody needs later are summed. Axes of "..." are labels "1", "2", ...
 --- counted from the right, which broadcast.
 local errors = require "tfdist.errors"
-local raw = require "tfdist.raw"
+local tensor = require "tfdist.tensor"
+
+local shape_of = tensor.shape_of
 
 local M = {}
 
 local function fail(message, ...)
   errors.raise("ValueError", "einsum: " .. message:format(...))
-end
-
-local function shape_of(x)
-  local t, dims = raw.operand_tensor(x), {}
-  for i = 1, raw.tensor_rank(t) do
-    dims[i] = raw.tensor_dim(t, i - 1)
-  end
-  return dims
 end
 
 local function position(list, label)
@@ -45,7 +39,7 @@ local function append(to, from)
   return to
 end
 
--- The equation ----------------------------------------------------------------
+-- The equation --------------------------------------------------------------
 
 -- Labels of one term; "..." becomes `dots` numbered labels.
 local function labels_of(term, dots, equation)
@@ -132,7 +126,7 @@ function M.parse(equation, inputs, shapes)
   return operands, out
 end
 
--- One operand -----------------------------------------------------------------
+-- One operand ---------------------------------------------------------------
 
 -- A label that occurs twice: its diagonal.
 local function diagonals(ops, x)
@@ -214,7 +208,7 @@ local function ordered(ops, x, labels)
   return moved and ops.transpose(x.tensor, perm) or x.tensor
 end
 
--- Pairs -----------------------------------------------------------------------
+-- Pairs ---------------------------------------------------------------------
 
 local function sizes_of(labels, sizes)
   local dims = {}
@@ -306,7 +300,7 @@ local function contract(ops, a, b, needed, sizes)
     tensor = ops.reshape(ops.matmul(x, y), dims) }
 end
 
--- Everything ------------------------------------------------------------------
+-- Everything ----------------------------------------------------------------
 
 -- Labels that operands from `first` on, or the result, still need.
 local function needed_from(operands, first, out)
@@ -357,7 +351,7 @@ local function evaluate(ops, equation, inputs, shapes)
   return ordered(ops, x, out)
 end
 
--- Plans -----------------------------------------------------------------------
+-- Plans ---------------------------------------------------------------------
 
 -- Which ops an equation needs depends on the shapes only: a plan is what
 -- `evaluate` did to numbered values in place of tensors.

@@ -4,6 +4,7 @@ local convert = require "tfdist.convert"
 local einsum = require "tfdist.ops.einsum"
 local errors = require "tfdist.errors"
 local raw = require "tfdist.raw"
+local tensor = require "tfdist.tensor"
 local text = require "tfdist.text"
 
 local M = {}
@@ -22,17 +23,7 @@ local function fail(kind, message, ...)
   errors.raise(kind, message:format(...))
 end
 
-local function shape_of(x)
-  local t, dims = raw.operand_tensor(x), {}
-  for i = 1, raw.tensor_rank(t) do
-    dims[i] = raw.tensor_dim(t, i - 1)
-  end
-  return dims
-end
-
-local function dims_text(dims)
-  return "{" .. table.concat(dims, ", ") .. "}"
-end
+local shape_of, dims_text = tensor.shape_of, text.shape
 
 local function product(dims, first, last)
   local n = 1
@@ -65,7 +56,7 @@ local function operands(what, a, a_name, b, b_name)
     convert.operand(b, dtype, what, b_name)
 end
 
--- Solvers ---------------------------------------------------------------------
+-- Solvers -------------------------------------------------------------------
 
 -- Both with the batch axes that their batches broadcast to.
 local function same_batch(tf, what, a, b)
@@ -149,7 +140,7 @@ local function define_solvers(tf, def)
   end)
 end
 
--- Factorisations ---------------------------------------------------------------
+-- Factorisations ------------------------------------------------------------
 
 local function define_factors(tf, def)
   local ops = tf.raw_ops
@@ -223,7 +214,7 @@ local function define_factors(tf, def)
     end)
 end
 
--- Diagonals -------------------------------------------------------------------
+-- Diagonals -----------------------------------------------------------------
 
 local function define_diagonals(tf, def)
   local ops = tf.raw_ops
@@ -308,7 +299,7 @@ local function define_diagonals(tf, def)
   end)
 end
 
--- Norms -----------------------------------------------------------------------
+-- Norms ---------------------------------------------------------------------
 
 -- 1, 2, math.huge, another number, or "euclidean".
 local function order_of(what, order)
@@ -420,7 +411,7 @@ local function define_norms(tf, def)
     end)
 end
 
--- Contractions ----------------------------------------------------------------
+-- Contractions --------------------------------------------------------------
 
 -- Axes of tensordot as two lists of positions from 0.
 local function dot_axes(axes, a, b)

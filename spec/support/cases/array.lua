@@ -114,7 +114,7 @@ return function(case, I)
     end,
     ref = "tuple(np.diagonal(a, k, -2, -1) for k in (0, 2, -1))" }
 
-  -- Joining and growing -------------------------------------------------------
+  -- Joining and growing -----------------------------------------------------
 
   case { "concat", inputs = { I.normal { 2, 3 }, I.normal { 2, 1 },
       I.normal { 2, 0 } },
@@ -203,7 +203,7 @@ return function(case, I)
     end,
     ref = "np.moveaxis(space_to_depth(np.moveaxis(a, 1, -1), 2), -1, 1), a" }
 
-  -- From attributes -------------------------------------------------------------
+  -- From attributes ---------------------------------------------------------
 
   case { "zeros_like", inputs = { I.normal { 2, 3 } },
     fn = function(tf, x)
@@ -263,7 +263,7 @@ return function(case, I)
     end,
     ref = "np.array(a.shape), np.array(a.size), np.array(a.ndim), a" }
 
-  -- Matrices ----------------------------------------------------------------------
+  -- Matrices ----------------------------------------------------------------
 
   case { "matrix_diag", inputs = { I.normal { 2, 3 } },
     fn = function(tf, x)
@@ -292,7 +292,7 @@ return function(case, I)
     end,
     ref = "np.diag(a.ravel()).reshape(2, 3, 2, 3), a, a.sum()" }
 
-  -- Indices -----------------------------------------------------------------------
+  -- Indices -----------------------------------------------------------------
 
   case { "gather", inputs = { I.normal { 5, 3 }, I.index({ 2, 4 }, 5) },
     fn = function(tf, x, i) return tf.gather(x, i) end,
@@ -306,7 +306,8 @@ return function(case, I)
       return tf.gather(x, i, { axis = 1 }), tf.gather(x, i, { axis = -1 })
     end,
     ref = "np.take(a, b, 1), np.take(a, b, 2)", dtypes = "number" }
-  case { "gather batch", inputs = { I.normal { 2, 3, 4 }, I.index({ 2, 2 }, 3) },
+  case { "gather batch", inputs = { I.normal { 2, 3, 4 },
+      I.index({ 2, 2 }, 3) },
     fn = function(tf, x, i)
       return tf.gather(x, i, { batch_dims = 1 }),
         tf.gather(x, i, { batch_dims = 1, axis = 2 }),
@@ -317,7 +318,8 @@ return function(case, I)
       I.index({ 700 }, 300) },
     fn = function(tf, x, i) return tf.gather(x, i) end, ref = "a[b]",
     grad = false }
-  case { "gather_grad", inputs = { I.normal { 2, 2, 4 }, I.index({ 2, 2 }, 3) },
+  case { "gather_grad", inputs = { I.normal { 2, 2, 4 },
+      I.index({ 2, 2 }, 3) },
     fn = function(tf, x, i)
       return tf.raw_ops.gather_grad(x, i, { 2, 3, 4 }, 1, 1)
     end,
@@ -433,7 +435,7 @@ return function(case, I)
     end,
     ref = "np.stack([a[1], b[0, 0], b[1, 0], b[1, 1], a[0], b[0, 1]])" }
 
-  -- Order -------------------------------------------------------------------------
+  -- Order -------------------------------------------------------------------
 
   case { "sort", op = "sort_pairs", inputs = { I.normal { 3, 7 } },
     fn = function(tf, x)
@@ -485,7 +487,7 @@ return function(case, I)
     ref = "searchsorted(a, b, 'left'), searchsorted(a, b, 'right')",
     dtypes = { "float32", "float64", "int32", "int64" }, grad = false }
 
-  -- Segments ----------------------------------------------------------------------
+  -- Segments ----------------------------------------------------------------
 
   for kind, op in pairs { sum = "segment_sum", mean = "segment_sum",
     prod = "segment_select", min = "segment_select", max = "segment_select" }

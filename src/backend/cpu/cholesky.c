@@ -6,7 +6,7 @@
 
 #define SMALL TFD_LINALG_SMALL
 
-TFD_CLONES static double dot(const double *a, const double *b, int64_t n) {
+TFD_CLONES double tfd__dot(const double *a, const double *b, int64_t n) {
   double sums[8] = {0};
   double sum = 0;
   int64_t i;
@@ -31,10 +31,10 @@ static bool factorise_square(double *a, int64_t n, int64_t from, int64_t to) {
     for (k = from; k < i; k++) {
       const double *other = a + k * n + from;
 
-      row[k - from] = (row[k - from] - dot(row, other, k - from)) /
+      row[k - from] = (row[k - from] - tfd__dot(row, other, k - from)) /
                       other[k - from];
     }
-    row[i - from] -= dot(row, row, i - from);
+    row[i - from] -= tfd__dot(row, row, i - from);
     if (!(row[i - from] > 0) || isinf(row[i - from])) return false;
     row[i - from] = sqrt(row[i - from]);
   }
@@ -52,7 +52,7 @@ static void factorise_below(double *a, int64_t n, int64_t from, int64_t to) {
     for (k = from; k < to; k++) {
       const double *other = a + k * n + from;
 
-      row[k - from] = (row[k - from] - dot(row, other, k - from)) /
+      row[k - from] = (row[k - from] - tfd__dot(row, other, k - from)) /
                       other[k - from];
     }
   }

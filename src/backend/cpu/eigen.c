@@ -10,21 +10,6 @@
 
 #define SWEEPS 60 /* quadratic convergence: a dozen is many */
 
-TFD_CLONES static double dot(const double *restrict a,
-                             const double *restrict b, int64_t n) {
-  double sums[8] = {0};
-  double sum = 0;
-  int64_t i;
-  int k;
-
-  for (i = 0; i + 8 <= n; i += 8) {
-    for (k = 0; k < 8; k++) sums[k] += a[i + k] * b[i + k];
-  }
-  for (; i < n; i++) sum += a[i] * b[i];
-  for (k = 0; k < 8; k++) sum += sums[k];
-  return sum;
-}
-
 /* (x, y) becomes (c x - s y, s x + c y). */
 TFD_CLONES static void rotate(double *restrict x, double *restrict y, double c,
                               double s, int64_t n) {
@@ -137,7 +122,7 @@ static int eigen_one(const tfd__matrices *m, int64_t index, double *a) {
   }
   if (!all_finite(a, n * n)) return TFD_INVALID_ARGUMENT;
   identity(v, n);
-  norm = sqrt(dot(a, a, n * n));
+  norm = sqrt(tfd__dot(a, a, n * n));
   for (sweep = 0; sweep < SWEEPS; sweep++) {
     if (eigen_sweep(a, v, n, norm * DBL_EPSILON * 1e-3) == 0) break;
   }
@@ -175,9 +160,9 @@ static int64_t singular_sweep(double *u, double *v, int64_t k, int64_t n) {
     for (q = p + 1; q < k; q++) {
       double *x = u + p * n;
       double *y = u + q * n;
-      double pp = dot(x, x, n);
-      double qq = dot(y, y, n);
-      double r = dot(x, y, n);
+      double pp = tfd__dot(x, x, n);
+      double qq = tfd__dot(y, y, n);
+      double r = tfd__dot(x, y, n);
       double c = 1;
       double s = 0;
 
@@ -206,12 +191,12 @@ static void complete_row(double *u, int64_t i, int64_t n) {
     row[e] = 1;
     for (again = 0; again < 2; again++) {
       for (k = 0; k < i; k++) {
-        double share = dot(row, u + k * n, n);
+        double share = tfd__dot(row, u + k * n, n);
 
         for (j = 0; j < n; j++) row[j] -= share * u[k * n + j];
       }
     }
-    norm = sqrt(dot(row, row, n));
+    norm = sqrt(tfd__dot(row, row, n));
     if (norm < 0.5 / sqrt((double)n)) continue;
     for (j = 0; j < n; j++) row[j] /= norm;
     return;
@@ -267,7 +252,7 @@ static int singular_one(const tfd__matrices *m, int64_t index, double *u) {
   for (sweep = 0; sweep < SWEEPS; sweep++) {
     if (singular_sweep(u, v, k, n) == 0) break;
   }
-  for (i = 0; i < k; i++) values[i] = sqrt(dot(u + i * n, u + i * n, n));
+  for (i = 0; i < k; i++) values[i] = sqrt(tfd__dot(u + i * n, u + i * n, n));
   rank_values(values, k, true, order);
   reorder(u, order, k, n, spare);
   reorder(v, order, k, k, spare);
@@ -313,7 +298,7 @@ static void reflect_columns(double *a, double *tau, int64_t cols,
   for (i = 0; i < steps; i++) {
     double *x = a + i * rows + i;
     int64_t n = rows - i;
-    double rest = dot(x + 1, x + 1, n - 1);
+    double rest = tfd__dot(x + 1, x + 1, n - 1);
     double beta = -copysign(sqrt(x[0] * x[0] + rest), x[0]);
 
     tau[i] = 0;
@@ -323,7 +308,7 @@ static void reflect_columns(double *a, double *tau, int64_t cols,
     x[0] = beta;
     for (j = i + 1; j < cols; j++) {
       double *y = a + j * rows + i;
-      double share = tau[i] * (y[0] + dot(x + 1, y + 1, n - 1));
+      double share = tau[i] * (y[0] + tfd__dot(x + 1, y + 1, n - 1));
 
       y[0] -= share;
       for (k = 1; k < n; k++) y[k] -= share * x[k];
@@ -346,7 +331,7 @@ static void build_q(const double *a, const double *tau, double *q,
 
     for (j = i; j < count; j++) {
       double *y = q + j * rows + i;
-      double share = tau[i] * (y[0] + dot(v + 1, y + 1, n - 1));
+      double share = tau[i] * (y[0] + tfd__dot(v + 1, y + 1, n - 1));
 
       y[0] -= share;
       for (k = 1; k < n; k++) y[k] -= share * v[k];

@@ -38,6 +38,9 @@ void tfd__read_doubles(double *to, const tfd__view *v, int64_t at, int64_t n);
 void tfd__write_doubles(const tfd__view *v, int64_t at, const double *from,
                         int64_t n);
 
+/* Sum of a[i] b[i], in eight parts: the same bits on every machine. */
+double tfd__dot(const double *a, const double *b, int64_t n);
+
 /* A triangular matrix as it lies: element (i, j) at a[i * row + j * col]. */
 typedef struct tfd__triangle {
   const double *a;
