@@ -173,11 +173,6 @@ int tfd__infer_add_n(tfd__infer *s) {
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
 
-  if (s->in_n == 0) {
-    return tfd__fail(TFD_VALUE_ERROR,
-                     "%s: inputs is empty; expected one tensor or more",
-                     s->name);
-  }
   TFD_TRY(check_number(s, 0));
   for (int i = 1; i < s->in_n; i++) {
     if (s->in[i]->dtype != s->in[0]->dtype) {
