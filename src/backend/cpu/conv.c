@@ -309,6 +309,48 @@ static int pass_filter(const conv_run *run, const conv_job *job, int64_t image,
   return tfd__gemm_plain(&g);
 }
 
+/* --- 1x1 -------------------------------------------------------------------- */
+
+/* A window of one pixel over channels-last tensors is a matrix product. */
+static bool is_product(const tfd__window *w) {
+  bool single = !w->channels_first && w->groups == 1;
+
+  for (int i = 0; i < 3; i++)
+    single = single && w->kernel[i] == 1 && w->stride[i] == 1 &&
+             w->low[i] == 0 && w->high[i] == 0;
+  return single;
+}
+
+static int multiply(const conv_run *run, tfd__dnnl_conv kind) {
+  const tfd__window *w = &run->w;
+  int64_t rows = w->batch * volume(w->in);
+  tfd__gemm_args forward = {run->x->dtype,     rows,
+                            w->filters,        w->channels,
+                            run->x->data,      w->channels,
+                            1,                 run->filter->data,
+                            w->filters,        1,
+                            run->y->data,      w->filters,
+                            false};
+  tfd__gemm_args input = {run->x->dtype,    rows,
+                          w->channels,      w->filters,
+                          run->y->data,     w->filters,
+                          1,                run->filter->data,
+                          1,                w->filters,
+                          run->x->data,     w->channels,
+                          false};
+  tfd__gemm_args filter = {run->x->dtype,      w->channels,
+                           w->filters,         rows,
+                           run->x->data,       1,
+                           w->channels,        run->y->data,
+                           w->filters,         1,
+                           run->filter->data,  w->filters,
+                           false};
+
+  return tfd__gemm(kind == TFD_DNNL_CONV_FORWARD ? &forward
+                   : kind == TFD_DNNL_CONV_INPUT ? &input
+                                                 : &filter);
+}
+
 /* --- the kernels ------------------------------------------------------------ */
 
 static int convolve(const tfd__call *call, conv_run *run, tfd__dnnl_conv kind) {
@@ -319,6 +361,7 @@ static int convolve(const tfd__call *call, conv_run *run, tfd__dnnl_conv kind) {
   TFD_TRY(tfd__window_of_filter(call->name, run->x, run->filter, &attrs,
                                 &run->w));
   if (out->numel == 0) return TFD_OK;
+  if (is_product(&run->w)) return multiply(run, kind);
   if (run->x->numel > 0 && run->y->numel > 0 && run->filter->numel > 0 &&
       out->dtype == TFD_FLOAT32 &&
       tfd__dnnl_convolve(call->name, kind, &run->w, run->x->data,

@@ -117,15 +117,22 @@ static bool init_backward(tfd__dnnl_conv kind, const conv_steps *s,
              s->stride, s->dilation, s->low, s->high) == dnnl_success;
 }
 
+/* The library's first choice for channels last works on blocks of 16 input
+** channels; with fewer the older kernels are 1.2 to 2 times faster. */
+static const char *preferred(const tfd__window *w) {
+  return w->channels / w->groups < 16 ? "jit:" : NULL;
+}
+
 /* One attempt with the given layouts of x and y; the filter's is oneDNN's
 ** choice always, it is small. */
-static bool attempt(tfd__dnnl_plan *plan, tfd__dnnl_conv kind,
+static bool attempt(tfd__dnnl_plan *plan, const conv_spec *spec,
                     const conv_steps *steps, const conv_shape *shape,
                     const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *y) {
   static const int names[3][3] = {
       {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
       {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
       {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
+  tfd__dnnl_conv kind = spec->kind;
   const int *exec = names[kind];
   tfd__dnnl_arg args[3] = {
       {exec[0], 0, kind == TFD_DNNL_CONV_INPUT, &shape->x},
@@ -138,7 +145,7 @@ static bool attempt(tfd__dnnl_plan *plan, tfd__dnnl_conv kind,
 
   if (!init_forward(steps, shape, x, y, &forward)) return false;
   if (kind == TFD_DNNL_CONV_FORWARD)
-    return tfd__dnnl_add(plan, &forward, NULL, args, 3, NULL);
+    return tfd__dnnl_add(plan, &forward, NULL, args, 3, preferred(spec->w));
   if (!init_backward(kind, steps, shape, x, y, &backward)) return false;
   hint = tfd__dnnl_describe(&forward, NULL);
   if (hint == NULL) return false;
@@ -157,12 +164,12 @@ static bool build(tfd__dnnl_plan *plan, const void *arg) {
   /* Channels last runs as it lies at a small cost; channels first gains from
   ** blocked copies. Either falls back to the other before our own loops. */
   if (!spec->w->channels_first &&
-      attempt(plan, spec->kind, &steps, &shape, &shape.x, &shape.y))
+      attempt(plan, spec, &steps, &shape, &shape.x, &shape.y))
     return true;
-  if (attempt(plan, spec->kind, &steps, &shape, &shape.any_x, &shape.any_y))
+  if (attempt(plan, spec, &steps, &shape, &shape.any_x, &shape.any_y))
     return true;
   return spec->w->channels_first &&
-         attempt(plan, spec->kind, &steps, &shape, &shape.x, &shape.y);
+         attempt(plan, spec, &steps, &shape, &shape.x, &shape.y);
 }
 
 bool tfd__dnnl_convolve(const char *name, tfd__dnnl_conv kind,
