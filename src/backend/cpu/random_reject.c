@@ -31,6 +31,7 @@ static double draw_gamma(tries *t, double alpha) {
   double c = 0;
 
   if (!(alpha > 0)) return alpha == 0 ? 0 : NAN;
+  if (isinf(alpha)) return alpha; /* no try would ever be accepted */
   next_try(t);
   if (alpha < 1) {
     scale = pow(t->u[3], 1 / alpha);
