@@ -275,7 +275,7 @@ local Mirrored, OneDevice, Central = class "MirroredStrategy",
 ---   device that is not there.
 --- Source: tf.distribute.MirroredStrategy
 M.MirroredStrategy = options.wrap("MirroredStrategy",
-  "devices:table=nil cross_device_ops=nil", function(names, cross_device_ops)
+  "devices=nil cross_device_ops=nil", function(names, cross_device_ops)
     if cross_device_ops ~= nil then
       errors.raise("NotImplementedError", "MirroredStrategy: cross_device_ops "
         .. "cannot be chosen yet", "leave it out: sums are made in process")
@@ -296,7 +296,7 @@ M.OneDeviceStrategy = options.wrap("OneDeviceStrategy", "device",
 --- Replicas on compute_devices, each variable once, on parameter_device.
 --- Source: tf.distribute.experimental.CentralStorageStrategy
 M.CentralStorageStrategy = options.wrap("CentralStorageStrategy",
-  "compute_devices:table=nil parameter_device=nil",
+  "compute_devices=nil parameter_device=nil",
   function(compute_devices, parameter_device)
     local devices = compute_devices ~= nil
       and find_devices("CentralStorageStrategy", compute_devices)
