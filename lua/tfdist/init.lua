@@ -32,7 +32,9 @@ local FIELDS = {
 }
 
 -- Modules with an install(tf, def), loaded with the first op.
-local CORE = { "variable", "slices", "debugging", "control", "tape" }
+local CORE = {
+  "variable", "slices", "debugging", "control", "tape", "loss_scaling",
+}
 
 -- True while they register their names.
 local core_loaded = false

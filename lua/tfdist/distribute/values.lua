@@ -122,6 +122,14 @@ function M.component(x, i)
   return component(x, i)
 end
 
+--- Copy `i` (from 0) of a distributed variable, anything else as it is.
+function M.component_of(x, i)
+  if is_mirrored(x) then
+    return M.component(x, i)
+  end
+  return x
+end
+
 --- All components as a list with n; nil survives.
 function M.components(x)
   local list = {}

@@ -6,6 +6,7 @@ local M = {}
 
 local MODULES = {
   datasets = "tfdist.keras.datasets",
+  optimizers = "tfdist.keras.optimizers",
 }
 
 setmetatable(M, {

@@ -1,0 +1,143 @@
+--- tf.keras.optimizers.schedules: learning rates as functions of the step.
+---
+--- A schedule is an object; schedule(step) gives a number for a step from 0.
+local errors = require "tfdist.errors"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local text = require "tfdist.text"
+
+local M = {}
+
+local Schedule = { __name = "LearningRateSchedule" }
+
+--- True for schedules.
+function M.is_schedule(x)
+  return type(x) == "table" and getmetatable(x) == Schedule
+end
+
+function Schedule:__call(step)
+  if type(step) == "userdata" and raw.is_operand(step) then
+    step = raw.item(raw.operand_tensor(step))
+  end
+  return self.value(step)
+end
+
+function Schedule:__tostring()
+  return "schedule " .. self.name
+end
+
+local function check(what, name, x, positive)
+  if type(x) ~= "number" then
+    errors.raise("TypeError", ("%s: %s must be a number, got %s"):format(what,
+      name, text.describe(x)))
+  elseif positive and x <= 0 then
+    errors.raise("ValueError", ("%s: %s must be positive, got %s"):format(what,
+      name, text.number(x)))
+  end
+  return x
+end
+
+local function define(name, signature, make)
+  M[name] = options.wrap(name, signature, function(...)
+    local value, config = make(...)
+    return setmetatable({ name = name, value = value, config = config },
+      Schedule)
+  end)
+end
+
+--- initial * rate ^ (step / decay_steps); whole powers with staircase.
+--- Source: tf.keras.optimizers.schedules.ExponentialDecay
+define("ExponentialDecay", "initial_learning_rate decay_steps decay_rate "
+  .. "staircase=false name=nil", function(initial, steps, rate, staircase)
+    check("ExponentialDecay", "initial_learning_rate", initial)
+    check("ExponentialDecay", "decay_steps", steps, true)
+    check("ExponentialDecay", "decay_rate", rate)
+    return function(step)
+      local p = step / steps
+      return initial * rate ^ (staircase and math.floor(p) or p)
+    end
+  end)
+
+--- values[i] up to and with boundaries[i], then the last.
+--- Source: tf.keras.optimizers.schedules.PiecewiseConstantDecay
+define("PiecewiseConstantDecay", "boundaries values name=nil",
+  function(boundaries, list)
+    if #boundaries + 1 ~= #list then
+      errors.raise("ValueError", ("PiecewiseConstantDecay: %d boundaries need "
+        .. "%d values, got %d"):format(#boundaries, #boundaries + 1, #list))
+    end
+    return function(step)
+      for i = 1, #boundaries do
+        if step <= boundaries[i] then
+          return list[i]
+        end
+      end
+      return list[#list]
+    end
+  end)
+
+--- From initial to end over decay_steps as (1 - step / decay_steps) ^ power;
+--- with cycle it starts again with more steps.
+--- Source: tf.keras.optimizers.schedules.PolynomialDecay
+define("PolynomialDecay", "initial_learning_rate decay_steps "
+  .. "end_learning_rate=0.0001 power=1 cycle=false name=nil",
+  function(initial, steps, last, power, cycle)
+    check("PolynomialDecay", "decay_steps", steps, true)
+    return function(step)
+      local all = steps
+      if cycle then
+        all = steps * math.max(1, math.ceil(step / steps))
+      else
+        step = math.min(step, steps)
+      end
+      return (initial - last) * (1 - step / all) ^ power + last
+    end
+  end)
+
+--- initial / (1 + rate * step / decay_steps); whole quotients with staircase.
+--- Source: tf.keras.optimizers.schedules.InverseTimeDecay
+define("InverseTimeDecay", "initial_learning_rate decay_steps decay_rate "
+  .. "staircase=false name=nil", function(initial, steps, rate, staircase)
+    check("InverseTimeDecay", "decay_steps", steps, true)
+    return function(step)
+      local p = step / steps
+      return initial / (1 + rate * (staircase and math.floor(p) or p))
+    end
+  end)
+
+local function cosine(fraction)
+  return 0.5 * (1 + math.cos(math.pi * fraction))
+end
+
+--- From initial to alpha * initial along half a cosine.
+--- Source: tf.keras.experimental.CosineDecay
+define("CosineDecay", "initial_learning_rate decay_steps alpha=0 name=nil",
+  function(initial, steps, alpha)
+    check("CosineDecay", "decay_steps", steps, true)
+    return function(step)
+      local c = cosine(math.min(step, steps) / steps)
+      return initial * ((1 - alpha) * c + alpha)
+    end
+  end)
+
+--- CosineDecay that begins again: periods grow by t_mul, heights by m_mul.
+--- Source: tf.keras.experimental.CosineDecayRestarts
+define("CosineDecayRestarts", "initial_learning_rate first_decay_steps "
+  .. "t_mul=2 m_mul=1 alpha=0 name=nil",
+  function(initial, first, t_mul, m_mul, alpha)
+    check("CosineDecayRestarts", "first_decay_steps", first, true)
+    return function(step)
+      local fraction = step / first
+      local i
+      if t_mul == 1 then
+        i = math.floor(fraction)
+        fraction = fraction - i
+      else
+        i = math.floor(math.log(1 - fraction * (1 - t_mul)) / math.log(t_mul))
+        fraction = (fraction - (1 - t_mul ^ i) / (1 - t_mul)) / t_mul ^ i
+      end
+      return initial * ((1 - alpha) * m_mul ^ i * cosine(fraction) + alpha)
+    end
+  end)
+
+return M

@@ -1,0 +1,400 @@
+-- Cases K: optimizers and loss scaling, alone and under strategies.
+local R = require "spec.support.replicas"
+local raw = require "tfdist.raw"
+local tf = require "tfdist"
+
+local O = tf.keras.optimizers
+local fails, locals, list = R.fails, R.locals, R.list
+
+local function near(expected, got, tolerance)
+  assert.equal(#expected, #got)
+  for i = 1, #expected do
+    assert.near(expected[i], got[i], tolerance or 1e-6)
+  end
+end
+
+-- Plain Lua rules for one number, by optimizer: state s, gradient g, step t.
+local reference = {}
+
+function reference.SGD(s, g) s.x = s.x - 0.1 * g end
+
+function reference.momentum(s, g)
+  s.m = 0.9 * (s.m or 0) - 0.1 * g
+  s.x = s.x + s.m
+end
+
+function reference.nesterov(s, g)
+  s.m = 0.9 * (s.m or 0) - 0.1 * g
+  s.x = s.x + 0.9 * s.m - 0.1 * g
+end
+
+function reference.Adam(s, g, t)
+  s.m = 0.9 * (s.m or 0) + 0.1 * g
+  s.v = 0.999 * (s.v or 0) + 0.001 * g * g
+  local lr = 0.1 * math.sqrt(1 - 0.999 ^ t) / (1 - 0.9 ^ t)
+  s.x = s.x - lr * s.m / (math.sqrt(s.v) + 1e-7)
+end
+
+function reference.amsgrad(s, g, t)
+  s.m = 0.9 * (s.m or 0) + 0.1 * g
+  s.v = 0.999 * (s.v or 0) + 0.001 * g * g
+  s.h = math.max(s.h or 0, s.v)
+  local lr = 0.1 * math.sqrt(1 - 0.999 ^ t) / (1 - 0.9 ^ t)
+  s.x = s.x - lr * s.m / (math.sqrt(s.h) + 1e-7)
+end
+
+function reference.Adamax(s, g, t)
+  s.m = 0.9 * (s.m or 0) + 0.1 * g
+  s.u = math.max(0.999 * (s.u or 0), math.abs(g))
+  s.x = s.x - 0.1 / (1 - 0.9 ^ t) * s.m / (s.u + 1e-7)
+end
+
+function reference.Nadam(s, g, t)
+  local function schedule(k) return 0.9 * (1 - 0.5 * 0.96 ^ (0.004 * k)) end
+  s.p = (s.p or 1) * schedule(t)
+  s.m = 0.9 * (s.m or 0) + 0.1 * g
+  s.v = 0.999 * (s.v or 0) + 0.001 * g * g
+  local mean = (1 - schedule(t)) * g / (1 - s.p)
+    + schedule(t + 1) * s.m / (1 - s.p * schedule(t + 1))
+  s.x = s.x - 0.1 * mean / (math.sqrt(s.v / (1 - 0.999 ^ t)) + 1e-7)
+end
+
+function reference.RMSprop(s, g)
+  s.r = 0.9 * (s.r or 0) + 0.1 * g * g
+  s.x = s.x - 0.1 * g / (math.sqrt(s.r) + 1e-7)
+end
+
+function reference.centered(s, g)
+  s.r = 0.9 * (s.r or 0) + 0.1 * g * g
+  s.a = 0.9 * (s.a or 0) + 0.1 * g
+  s.m = 0.5 * (s.m or 0) + 0.1 * g / math.sqrt(s.r - s.a * s.a + 1e-7)
+  s.x = s.x - s.m
+end
+
+function reference.Adagrad(s, g)
+  s.a = (s.a or 0.1) + g * g
+  s.x = s.x - 0.1 * g / (math.sqrt(s.a) + 1e-7)
+end
+
+function reference.Adadelta(s, g)
+  s.a = 0.95 * (s.a or 0) + 0.05 * g * g
+  local u = g * math.sqrt((s.u or 0) + 1e-7) / math.sqrt(s.a + 1e-7)
+  s.u = 0.95 * (s.u or 0) + 0.05 * u * u
+  s.x = s.x - 0.1 * u
+end
+
+function reference.Ftrl(s, g)
+  local before = s.a or 0.1
+  s.a = before + g * g
+  s.l = (s.l or 0) + g - (math.sqrt(s.a) - math.sqrt(before)) / 0.1 * s.x
+  local q = math.sqrt(s.a) / 0.1 + 2 * 0.01
+  s.x = math.abs(s.l) > 0.05
+    and ((s.l > 0 and 0.05 or -0.05) - s.l) / q or 0
+end
+
+local made = {
+  SGD = function() return O.SGD { learning_rate = 0.1 } end,
+  momentum = function() return O.SGD(0.1, 0.9) end,
+  nesterov = function()
+    return O.SGD { learning_rate = 0.1, momentum = 0.9, nesterov = true }
+  end,
+  Adam = function() return O.Adam(0.1) end,
+  amsgrad = function() return O.Adam { learning_rate = 0.1, amsgrad = true } end,
+  Adamax = function() return O.Adamax(0.1) end,
+  Nadam = function() return O.Nadam(0.1) end,
+  RMSprop = function() return O.RMSprop(0.1) end,
+  centered = function()
+    return O.RMSprop { learning_rate = 0.1, momentum = 0.5, centered = true }
+  end,
+  Adagrad = function() return O.Adagrad(0.1) end,
+  Adadelta = function() return O.Adadelta(0.1) end,
+  Ftrl = function()
+    return O.Ftrl { learning_rate = 0.1, l1_regularization_strength = 0.05,
+      l2_regularization_strength = 0.01 }
+  end,
+}
+
+local GRADS = { 1.0, -0.5, 0.25, 2.0, -3.0 }
+
+describe("optimizers", function()
+  R.leaks(before_each, after_each)
+
+  for name, make in pairs(made) do
+    it(name .. " follows its formula", function()
+      local v = tf.Variable({ 1.0, 2.0 }, { dtype = "float64" })
+      local opt, s, z = make(), { x = 1.0 }, { x = 2.0 }
+      for t, g in ipairs(GRADS) do
+        opt:apply_gradients({ tf.constant({ g, -g }, "float64") }, { v })
+        reference[name](s, g, t)
+        reference[name](z, -g, t)
+        near({ s.x, z.x }, v:totable(), 1e-9)
+      end
+      assert.equal(#GRADS, opt.iterations:read_value():item())
+      assert.equal(name == "SGD" and 1 or 1 + #opt:get_slot_names(),
+        #opt.variables)
+    end)
+
+    it(name .. " adds up rows that come twice", function()
+      local v = tf.Variable({ { 1.0 }, { 2.0 }, { 3.0 } },
+        { dtype = "float64" })
+      local w = tf.Variable({ { 1.0 }, { 2.0 }, { 3.0 } },
+        { dtype = "float64" })
+      local opt, other = make(), make()
+      local g = tf.IndexedSlices(tf.constant({ { 1.0 }, { 2.0 }, { 0.5 } },
+        "float64"), { 0, 2, 0 }, { 3, 1 })
+      opt:apply_gradients({ g }, { v })
+      other:apply_gradients({ g:to_dense() }, { w })
+      assert.same(w:totable(), v:totable())
+    end)
+  end
+
+  R.each(it, pending, "K01 sum over replicas unless told otherwise",
+    function(s, n)
+      for _, aggregate in ipairs { true, false } do
+        local v, opt = s:scope(function()
+          return tf.Variable { 0.0, 0.0 }, O.SGD(0.1)
+        end)
+        s:run(function()
+          local g = tf.ones { 2 } * (R.id() + 1)
+          opt:apply_gradients({ g }, { v },
+            { experimental_aggregate_gradients = aggregate })
+        end)
+        for i, x in ipairs(locals(s, v)) do
+          local want = aggregate and -0.1 * n * (n + 1) / 2 or -0.1 * i
+          near({ want, want }, x)
+        end
+        assert.same(list(n, 1), locals(s, opt.iterations))
+      end
+    end)
+
+  it("K02 one device", function()
+    local s = tf.distribute.OneDeviceStrategy "/cpu:0"
+    for _, aggregate in ipairs { true, false } do
+      local v, opt = s:scope(function()
+        return tf.Variable { 0.0, 0.0 }, O.SGD(0.1)
+      end)
+      s:run(function()
+        opt:apply_gradients({ tf.ones { 2 } }, { v },
+          { experimental_aggregate_gradients = aggregate })
+      end)
+      near({ -0.1, -0.1 }, v:totable())
+    end
+  end)
+
+  R.each(it, pending, "K16 slots once per copy, on its device", function(s, n)
+    local v, opt = s:scope(function()
+      return tf.Variable({ 1.0 }, { name = "w" }), O.Adam()
+    end)
+    s:run(function() opt:apply_gradients({ tf.ones { 1 } }, { v }) end)
+    local slot = opt:get_slot(v, "m")
+    assert.equal("w/m", slot.name)
+    for i, copy in ipairs(slot.values) do
+      assert.equal(s.extended.worker_devices[i], copy.device)
+      assert.equal(i == 1 and "w/m" or "w/m/replica_" .. i - 1, copy.name)
+    end
+    assert.equal(3, #opt.variables)
+    assert.equal(n, #opt.iterations.values)
+  end)
+
+  R.each(it, pending, "training equals training on the whole batch",
+    function(s, n)
+      -- 4n examples of y = 3x + 1; losses divided by the global batch.
+      local xs, ys = {}, {}
+      for i = 1, 4 * n do
+        xs[i], ys[i] = i / (4 * n), 3 * i / (4 * n) + 1
+      end
+      local function losses(w, b, x, y)
+        return (x * w + b - y) ^ 2
+      end
+      for name, make in pairs(made) do
+        local w0, b0 = tf.Variable(0.0), tf.Variable(0.0)
+        local alone = make()
+        local w, b, opt = s:scope(function()
+          return tf.Variable(0.0), tf.Variable(0.0), make()
+        end)
+        for _ = 1, 5 do
+          local tape, loss = tf.GradientTape(function()
+            return tf.nn.compute_average_loss(losses(w0, b0, tf.constant(xs),
+              tf.constant(ys)))
+          end)
+          alone:apply_gradients(tape:gradient(loss, { w0, b0 }), { w0, b0 })
+          s:run(function()
+            local x, y = {}, {}
+            for i = 1, 4 do
+              x[i], y[i] = xs[4 * R.id() + i], ys[4 * R.id() + i]
+            end
+            local own, part = tf.GradientTape(function()
+              return tf.nn.compute_average_loss(losses(w, b, tf.constant(x),
+                tf.constant(y)))
+            end)
+            opt:apply_gradients(own:gradient(part, { w, b }), { w, b })
+          end)
+        end
+        local first = locals(s, w)
+        for i = 2, n do assert.equal(first[1], first[i]) end
+        assert.near(w0:item(), first[1], 2e-5, name)
+        assert.near(b0:item(), b:read_value():item(), 2e-5, name)
+      end
+    end)
+
+  R.each(it, pending, "K18 reduce_to and update make progress", function(s)
+    local w = s:scope(function() return tf.Variable(3.0) end)
+    local before
+    for _ = 1, 10 do
+      local g = s:run(function()
+        local tape, loss = tf.GradientTape(function()
+          return (w - 1) ^ 2 / s.num_replicas_in_sync
+        end)
+        return tape:gradient(loss, w)
+      end)
+      s.extended:update(w, function(copy, grad)
+        copy:assign_sub(grad * 0.2)
+      end, { s.extended:reduce_to("SUM", g, w) })
+      local now = math.abs(w:read_value():item() - 1)
+      assert.is_true(before == nil or now < before)
+      before = now
+    end
+    assert.is_true(before < 0.05)
+  end)
+
+  R.each(it, pending, "errors of apply_gradients", function(s)
+    local v, opt = s:scope(function()
+      return tf.Variable(1.0, { name = "w" }), O.SGD()
+    end)
+    s:scope(function()
+      fails("RuntimeError", "cannot be called in cross-replica context",
+        opt.apply_gradients, opt, { tf.constant(1.0) }, { v })
+    end)
+    fails("ValueError", "No gradients provided for any variable: w", s.run, s,
+      function() opt:apply_gradients({ n = 1 }, { v }) end)
+    s:run(function() opt:apply_gradients({ n = 0 }, { n = 0 }) end)
+    assert.equal(1, v:read_value():item())
+    local stranger = tf.Variable({ 1.0, 2.0 }, { name = "dense/kernel" })
+    local e = fails("ValueError", 'got variable "dense/kernel" {2} that was '
+      .. "made outside this strategy's scope (made at ", s.run, s, function()
+        opt:apply_gradients({ tf.ones { 2 } }, { stranger })
+      end)
+    assert.is_truthy(e.hint:find("strategy:scope", 1, true))
+    s:run(function()
+      opt:apply_gradients({ { nil, v, n = 2 }, { tf.constant(1.0), v } })
+    end)
+  end)
+
+  it("hyperparameters can be read, changed and scheduled", function()
+    local opt = O.SGD { learning_rate = 0.5 }
+    assert.equal(0.5, opt.lr)
+    opt.learning_rate = 0.25
+    local v = tf.Variable(1.0)
+    opt:apply_gradients({ tf.constant(1.0) }, { v })
+    assert.equal(0.75, v:item())
+    fails("KeyError", "momentun", function() opt.momentun = 1 end)
+    local e = fails("ValueError", 'unknown option "learningrate"', O.Adam,
+      { learningrate = 1 })
+    assert.is_truthy(e.hint:find "learning_rate")
+    fails("ValueError", "momentum", O.SGD, { momentum = 2 })
+    local halving = O.SGD(O.schedules.ExponentialDecay(1.0, 1, 0.5))
+    local w = tf.Variable(0.0)
+    for _ = 1, 3 do halving:apply_gradients({ tf.constant(1.0) }, { w }) end
+    assert.equal(-1.75, w:item())
+    halving.iterations:assign(0)
+    halving:apply_gradients({ tf.constant(1.0) }, { w })
+    assert.equal(-2.75, w:item())
+    local decayed = O.SGD { learning_rate = 1, decay = 1 }
+    local u = tf.Variable(0.0)
+    for _ = 1, 2 do decayed:apply_gradients({ tf.constant(1.0) }, { u }) end
+    assert.equal(-1.5, u:item())
+    assert.equal("Adam", tostring(O.get "adam"):match "^%a+")
+    fails("ValueError", "unknown optimizer", O.get, "adamm")
+  end)
+
+  it("clips after adding up", function()
+    local function step(options)
+      options.learning_rate = 1
+      local a, b = tf.Variable { 0.0, 0.0 }, tf.Variable(0.0)
+      O.SGD(options):apply_gradients({ tf.constant { 3.0, 4.0 },
+        tf.constant(12.0) }, { a, b })
+      local flat = a:totable()
+      return { -flat[1], -flat[2], -b:item() }
+    end
+    near({ 3, 3.5, 3.5 }, step { clipvalue = 3.5 })
+    near({ 0.6, 0.8, 1 }, step { clipnorm = 1 })
+    near({ 3 / 13, 4 / 13, 12 / 13 }, step { global_clipnorm = 1 })
+  end)
+
+  it("minimize", function()
+    local v, opt = tf.Variable(2.0), O.SGD(0.25)
+    for _ = 1, 2 do opt:minimize(function() return v * v end, { v }) end
+    assert.equal(0.5, v:item())
+  end)
+
+  it("constraints are applied after the update", function()
+    local v = tf.Variable(0.5, { constraint = function(x)
+      return tf.maximum(x, 0)
+    end })
+    O.SGD(1):apply_gradients({ tf.constant(1.0) }, { v })
+    assert.equal(0, v:item())
+  end)
+end)
+
+describe("schedules", function()
+  it("follow their formulas", function()
+    local S = O.schedules
+    assert.near(0.1 * 0.5 ^ 1.5, S.ExponentialDecay(0.1, 2, 0.5)(3), 1e-12)
+    assert.near(0.05, S.ExponentialDecay(0.1, 2, 0.5, true)(3), 1e-12)
+    local p = S.PiecewiseConstantDecay({ 10, 20 }, { 3, 2, 1 })
+    assert.same({ 3, 3, 2, 1 }, { p(0), p(10), p(11), p(21) })
+    assert.near(0.55, S.PolynomialDecay(1, 10, 0.1)(5), 1e-12)
+    assert.near(0.1, S.PolynomialDecay(1, 10, 0.1)(50), 1e-12)
+    assert.near(0.5, S.InverseTimeDecay(1, 10, 1)(10), 1e-12)
+    assert.near(0.5, S.CosineDecay(1, 10)(5), 1e-12)
+    assert.near(1, S.CosineDecayRestarts(1, 10)(10), 1e-9)
+    assert.near(0.5, S.CosineDecayRestarts(1, 10)(20), 1e-9)
+    assert.near(0.25, S.CosineDecayRestarts { initial_learning_rate = 1,
+      first_decay_steps = 10, t_mul = 1, m_mul = 0.5 }(15), 1e-9)
+  end)
+end)
+
+describe("loss scaling", function()
+  it("K04 K05 the global batch size", function()
+    local average = tf.nn.compute_average_loss
+    local losses = { 1, 2, 3, 4, 5 }
+    assert.equal(1.5, average(losses, { global_batch_size = 10 }):item())
+    assert.equal(3, average(losses):item())
+    fails("ValueError", "must be scalar", average, losses, nil, { 10 })
+    fails("ValueError", "must be scalar", average, losses, nil,
+      tf.constant({ 10 }, "int32"))
+    fails("TypeError", "whole", average, losses, nil, 10.5)
+    fails("TypeError", "whole", average, losses, nil, tf.constant(10.0))
+    fails("InvalidArgument", "must be positive", average, losses, nil, -1)
+    fails("InvalidArgument", "must be positive", average, losses, nil, 0)
+  end)
+
+  R.each(it, pending, "K06 K12 add up to the mean over replicas",
+    function(s, n)
+      local a, b = s:run(function()
+        return tf.nn.compute_average_loss { 2.5, 6.2, 5 },
+          tf.nn.scale_regularization_loss { 2.5, 6.2, 5 }
+      end)
+      assert.near(13.7 / 3, s:reduce("SUM", a):item(), 1e-5)
+      assert.near(13.7, s:reduce("SUM", b):item(), 1e-5)
+      s:scope(function()
+        fails("RuntimeError", "cross replica context",
+          tf.nn.compute_average_loss, { 1.0 })
+        fails("RuntimeError", "cross replica context",
+          tf.nn.scale_regularization_loss, { 1.0 })
+        assert.equal(n, tf.nn.compute_average_loss({ 2.0 * n }, nil, 2):item())
+      end)
+    end, 1)
+
+  it("K08 K09 K10 weights, dtypes, ranks", function()
+    local average = tf.nn.compute_average_loss
+    assert.equal(2.5, average({ 1, 2 }, { 1, 2 }):item())
+    fails("InvalidArgument", nil, average, { 1, 2, 3 },
+      tf.constant { 1.0, 2.0 })
+    assert.equal("float64", average(tf.constant({ 1, 2 }, "float64")).dtype)
+    fails("ValueError", "at least rank 1", average, tf.constant(1.0))
+    assert.equal(0, raw.tensor_rank(average { 1.0 }))
+    assert.near(13.7, tf.nn.scale_regularization_loss { 2.5, 6.2, 5 }:item(),
+      1e-5)
+  end)
+end)
