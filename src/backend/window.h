@@ -91,10 +91,14 @@ static inline bool tfd__taps_start(const tfd__window *w, const int64_t o[3],
     int64_t d = w->dilation[i];
     int64_t origin = o[i] * w->stride[i] - w->low[i];
     int64_t room = w->in[i] - origin;
-    int64_t end = room <= 0 ? 0 : (room + d - 1) / d;
+    int64_t end = room <= 0 ? 0 : room;
 
     t->origin[i] = origin;
-    t->begin[i] = origin < 0 ? (-origin + d - 1) / d : 0;
+    t->begin[i] = origin < 0 ? -origin : 0;
+    if (d != 1) { /* divisions cost more than the rest together */
+      end = (end + d - 1) / d;
+      t->begin[i] = (t->begin[i] + d - 1) / d;
+    }
     t->end[i] = end < w->kernel[i] ? end : w->kernel[i];
     t->at[i] = t->begin[i];
     some = some && t->begin[i] < t->end[i];

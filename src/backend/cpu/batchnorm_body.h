@@ -1,6 +1,8 @@
 /* Template: define NORM_T and NORM_ID(name). Statistics and application of
 ** batch normalisation for one float type. */
 
+#include "backend/cpu/norm_vec.h"
+
 typedef struct NORM_ID(stat_job) {
   norm_shape d;
   const NORM_T *x;
@@ -10,23 +12,47 @@ typedef struct NORM_ID(stat_job) {
   NORM_T *part1;      /* sums of dy * (x - mean) */
 } NORM_ID(stat_job);
 
-/* Add the row's terms to s0 and s1, channels last. */
+/* Channels last: add rows [begin, end) to s0 and s1, a block of channels at a
+** time so that the sums stay in the first-level cache. */
 static inline __attribute__((always_inline)) void
-NORM_ID(stat_row)(const NORM_ID(stat_job) * job, int64_t o, NORM_T *s0,
-                  NORM_T *s1) {
-  int64_t n = job->d.channels;
-  const NORM_T *x = job->x + o * n;
-  const NORM_T *m = job->mean;
+NORM_ID(stat_block)(const NORM_ID(stat_job) * job, int64_t begin, int64_t end,
+                    int64_t c0, int64_t n, NORM_T *s0, NORM_T *s1) {
+  int64_t step = job->d.channels;
+  const NORM_T *restrict x = job->x + begin * step + c0;
+  const NORM_T *restrict dy = job->dy + begin * step + c0;
+  NORM_T m[NORM_BLOCK] = {0};
+  NORM_T a[NORM_BLOCK] = {0};
+  NORM_T b[NORM_BLOCK] = {0};
 
-  if (job->dy != NULL) {
-    const NORM_T *dy = job->dy + o * n;
+  if (job->mean != NULL)
+    memcpy(m, job->mean + c0, (size_t)n * sizeof *m);
+  for (int64_t o = begin; o < end; o++, x += step, dy += step) {
+    if (job->dy != NULL) {
+      for (int64_t c = 0; c < n; c++) {
+        a[c] += dy[c];
+        b[c] += dy[c] * (x[c] - m[c]);
+      }
+    } else if (job->mean != NULL) {
+      for (int64_t c = 0; c < n; c++) a[c] += (x[c] - m[c]) * (x[c] - m[c]);
+    } else {
+      for (int64_t c = 0; c < n; c++) a[c] += x[c];
+    }
+  }
+  memcpy(s0 + c0, a, (size_t)n * sizeof *a);
+  memcpy(s1 + c0, b, (size_t)n * sizeof *b);
+}
 
-    for (int64_t c = 0; c < n; c++) s0[c] += dy[c];
-    for (int64_t c = 0; c < n; c++) s1[c] += dy[c] * (x[c] - m[c]);
-  } else if (m != NULL) {
-    for (int64_t c = 0; c < n; c++) s0[c] += (x[c] - m[c]) * (x[c] - m[c]);
-  } else {
-    for (int64_t c = 0; c < n; c++) s0[c] += x[c];
+static inline __attribute__((always_inline)) void
+NORM_ID(stat_rows)(const NORM_ID(stat_job) * job, int64_t begin, int64_t end,
+                   NORM_T *s0, NORM_T *s1) {
+  for (int64_t c = 0; c < job->d.channels; c += NORM_BLOCK) {
+    int64_t n = job->d.channels - c;
+
+    /* The whole block's size is a constant for the compiler. */
+    if (n >= NORM_BLOCK)
+      NORM_ID(stat_block)(job, begin, end, c, NORM_BLOCK, s0, s1);
+    else
+      NORM_ID(stat_block)(job, begin, end, c, n, s0, s1);
   }
 }
 
@@ -37,24 +63,34 @@ NORM_ID(stat_plane)(const NORM_ID(stat_job) * job, int64_t plane, NORM_T *s0,
   int64_t n = job->d.inner;
   const NORM_T *x = job->x + plane * n;
   const NORM_T *dy = job->dy != NULL ? job->dy + plane * n : NULL;
-  NORM_T m = job->mean != NULL ? job->mean[plane % job->d.channels] : 0;
-  NORM_T a[NORM_LANES] = {0};
-  NORM_T b[NORM_LANES] = {0};
+  bool square = job->mean != NULL;
+  NORM_T m = square ? job->mean[plane % job->d.channels] : 0;
+  NORM_ID(vec) a = {0};
+  NORM_ID(vec) b = {0};
+  double a_rest = 0;
+  double b_rest = 0;
+  int64_t i = 0;
 
-  for (int64_t i = 0; i < n; i += NORM_LANES) {
-    int64_t width = n - i < NORM_LANES ? n - i : NORM_LANES;
+  for (; i + NORM_ID(width) <= n; i += NORM_ID(width)) {
+    NORM_ID(vec) v = *(const NORM_ID(loose) *)(x + i) - m;
 
-    for (int64_t l = 0; l < width; l++) {
-      NORM_T v = x[i + l] - m;
+    if (dy != NULL) {
+      NORM_ID(vec) d = *(const NORM_ID(loose) *)(dy + i);
 
-      a[l] += dy != NULL ? dy[i + l] : job->mean != NULL ? v * v : v;
-      b[l] += dy != NULL ? dy[i + l] * v : 0;
+      a += d;
+      b += d * v;
+    } else {
+      a += square ? v * v : v;
     }
   }
-  for (int l = 0; l < NORM_LANES; l++) {
-    *s0 += a[l];
-    *s1 += b[l];
+  for (; i < n; i++) {
+    double v = (double)(x[i] - m);
+
+    a_rest += dy != NULL ? (double)dy[i] : square ? v * v : v;
+    b_rest += dy != NULL ? (double)dy[i] * v : 0;
   }
+  *s0 += (NORM_T)(NORM_ID(total)(&a) + a_rest);
+  *s1 += (NORM_T)(NORM_ID(total)(&b) + b_rest);
 }
 
 TFD_CLONES static void NORM_ID(stat_parts)(void *arg, int64_t begin,
@@ -66,18 +102,17 @@ TFD_CLONES static void NORM_ID(stat_parts)(void *arg, int64_t begin,
   for (int64_t p = begin; p < end; p++) {
     NORM_T *s0 = job->part0 + p * n;
     NORM_T *s1 = job->part1 + p * n;
+    int64_t first = p * job->d.outer / parts;
+    int64_t last = (p + 1) * job->d.outer / parts;
 
     memset(s0, 0, (size_t)n * sizeof *s0);
     memset(s1, 0, (size_t)n * sizeof *s1);
-    for (int64_t o = p * job->d.outer / parts;
-         o < (p + 1) * job->d.outer / parts; o++) {
-      if (job->d.inner == 1) {
-        NORM_ID(stat_row)(job, o, s0, s1);
-        continue;
-      }
-      for (int64_t c = 0; c < n; c++)
-        NORM_ID(stat_plane)(job, o * n + c, &s0[c], &s1[c]);
+    if (job->d.inner == 1) {
+      NORM_ID(stat_rows)(job, first, last, s0, s1);
+      continue;
     }
+    for (int64_t plane = first * n; plane < last * n; plane++)
+      NORM_ID(stat_plane)(job, plane, &s0[plane % n], &s1[plane % n]);
   }
 }
 
@@ -115,15 +150,15 @@ typedef struct NORM_ID(apply_job) {
 static inline __attribute__((always_inline)) void
 NORM_ID(apply_row)(const NORM_ID(apply_job) * job, int64_t o) {
   int64_t n = job->d.channels;
-  const NORM_T *x = job->x + o * n;
-  const NORM_T *m = job->mean;
-  const NORM_T *a = job->a;
-  const NORM_T *b = job->b;
-  const NORM_T *d = job->c;
-  NORM_T *out = job->out + o * n;
+  const NORM_T *restrict x = job->x + o * n;
+  const NORM_T *restrict m = job->mean;
+  const NORM_T *restrict a = job->a;
+  const NORM_T *restrict b = job->b;
+  const NORM_T *restrict d = job->c;
+  NORM_T *restrict out = job->out + o * n;
 
   if (job->dy != NULL) {
-    const NORM_T *dy = job->dy + o * n;
+    const NORM_T *restrict dy = job->dy + o * n;
 
     for (int64_t c = 0; c < n; c++)
       out[c] = dy[c] * a[c] + (x[c] - m[c]) * b[c] + d[c];
@@ -136,14 +171,14 @@ static inline __attribute__((always_inline)) void
 NORM_ID(apply_plane)(const NORM_ID(apply_job) * job, int64_t plane) {
   int64_t n = job->d.inner;
   int64_t channel = plane % job->d.channels;
-  const NORM_T *x = job->x + plane * n;
+  const NORM_T *restrict x = job->x + plane * n;
   NORM_T m = job->mean[channel];
   NORM_T b = job->b[channel];
   NORM_T c = job->c[channel];
-  NORM_T *out = job->out + plane * n;
+  NORM_T *restrict out = job->out + plane * n;
 
   if (job->dy != NULL) {
-    const NORM_T *dy = job->dy + plane * n;
+    const NORM_T *restrict dy = job->dy + plane * n;
     NORM_T a = job->a[channel];
 
     for (int64_t i = 0; i < n; i++)

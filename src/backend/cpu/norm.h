@@ -22,7 +22,7 @@ static inline int64_t norm_parts(int64_t outer) {
   return outer < NORM_PARTS ? outer : NORM_PARTS;
 }
 
-/* Lanes of explicit partial sums: the compiler may not reorder additions. */
-#define NORM_LANES 16
+/* Channels whose sums are held together. */
+#define NORM_BLOCK 64
 
 #endif

@@ -34,11 +34,47 @@ static int start(const tfd__call *call, const tfd__view *input,
   return TFD_OK;
 }
 
-static inline void unravel(const tfd__window *w, int64_t p, int64_t o[3]) {
-  o[2] = p % w->out[2];
+/* An output position over all images, and where its image's input starts. */
+typedef struct place {
+  int64_t p;
+  int64_t base;
+  int64_t o[3];
+} place;
+
+static inline place place_at(const pool_job *job, int64_t p) {
+  const tfd__window *w = &job->w;
+  place at = {p, p / job->positions * job->pixels, {0, 0, 0}};
+
+  at.o[2] = p % w->out[2];
   p /= w->out[2];
-  o[1] = p % w->out[1];
-  o[0] = p / w->out[1] % w->out[0];
+  at.o[1] = p % w->out[1];
+  at.o[0] = p / w->out[1] % w->out[0];
+  return at;
+}
+
+static inline void place_next(const pool_job *job, place *at) {
+  at->p++;
+  for (int i = 2; i >= 0; i--) {
+    if (++at->o[i] < job->w.out[i]) return;
+    at->o[i] = 0;
+  }
+  at->base += job->pixels;
+}
+
+/* Zeros for one image's block of channels, just before they are added to: the
+** memory is still in the cache then. */
+static inline void clear_block(const pool_job *job, int64_t image, int64_t c0,
+                               int64_t n, size_t size) {
+  int64_t channels = job->w.channels;
+  char *out = job->out;
+
+  out += (size_t)(image * job->pixels * channels + c0) * size;
+  if (n == channels) {
+    memset(out, 0, (size_t)(job->pixels * channels) * size);
+    return;
+  }
+  for (int64_t i = 0; i < job->pixels; i++)
+    memset(out + (size_t)(i * channels) * size, 0, (size_t)n * size);
 }
 
 /* Outputs [begin, end) over all images. */
@@ -47,20 +83,17 @@ static inline void unravel(const tfd__window *w, int64_t p, int64_t o[3]) {
     const pool_job *job = arg;                                                 \
     int64_t channels = job->w.channels;                                        \
                                                                                \
-    for (int64_t p = begin; p < end; p++) {                                    \
-      int64_t base = p / job->positions * job->pixels;                         \
-      int64_t o[3];                                                            \
+    for (place at = place_at(job, begin); at.p < end; place_next(job, &at)) {  \
       tfd__taps t;                                                             \
-      T *y = (T *)job->out + p * channels;                                     \
-      const T *x = job->x;                                                     \
+      T *restrict y = (T *)job->out + at.p * channels;                         \
+      const T *restrict x = job->x;                                            \
                                                                                \
-      unravel(&job->w, p, o);                                                  \
-      if (!tfd__taps_start(&job->w, o, &t)) continue;                          \
-      x += (base + tfd__taps_index(&job->w, &t)) * channels;                   \
+      if (!tfd__taps_start(&job->w, at.o, &t)) continue;                       \
+      x += (at.base + tfd__taps_index(&job->w, &t)) * channels;                \
       memcpy(y, x, (size_t)channels * sizeof(T));                              \
       while (tfd__taps_next(&t)) {                                             \
         x = job->x;                                                            \
-        x += (base + tfd__taps_index(&job->w, &t)) * channels;                 \
+        x += (at.base + tfd__taps_index(&job->w, &t)) * channels;              \
         for (int64_t c = 0; c < channels; c++) y[c] = x[c] > y[c] ? x[c] : y[c]; \
       }                                                                        \
     }                                                                          \
@@ -70,22 +103,19 @@ static inline void unravel(const tfd__window *w, int64_t p, int64_t o[3]) {
 ** what is still to be handed out for each channel. */
 #define MAX_BACKWARD(T, ID)                                                    \
   static inline __attribute__((always_inline)) void max_grad_at_##ID(          \
-      const pool_job *job, int64_t p, int64_t c0, int64_t n) {                 \
+      const pool_job *job, const place *at, int64_t c0, int64_t n) {           \
     int64_t channels = job->w.channels;                                        \
-    int64_t base = p / job->positions * job->pixels;                           \
-    const T *y = (const T *)job->y + p * channels + c0;                        \
+    const T *restrict y = (const T *)job->y + at->p * channels + c0;           \
     T open[BLOCK];                                                             \
-    int64_t o[3];                                                              \
     tfd__taps t;                                                               \
                                                                                \
-    unravel(&job->w, p, o);                                                    \
-    if (!tfd__taps_start(&job->w, o, &t)) return;                              \
-    memcpy(open, (const T *)job->dy + p * channels + c0,                       \
+    if (!tfd__taps_start(&job->w, at->o, &t)) return;                          \
+    memcpy(open, (const T *)job->dy + at->p * channels + c0,                   \
            (size_t)n * sizeof(T));                                             \
     do {                                                                       \
-      int64_t at = (base + tfd__taps_index(&job->w, &t)) * channels + c0;      \
-      const T *x = (const T *)job->x + at;                                     \
-      T *dx = (T *)job->out + at;                                              \
+      int64_t i = (at->base + tfd__taps_index(&job->w, &t)) * channels + c0;   \
+      const T *restrict x = (const T *)job->x + i;                             \
+      T *restrict dx = (T *)job->out + i;                                      \
                                                                                \
       for (int64_t c = 0; c < n; c++) {                                        \
         dx[c] = (T)(dx[c] + (x[c] == y[c] ? open[c] : 0));                     \
@@ -98,35 +128,34 @@ static inline void unravel(const tfd__window *w, int64_t p, int64_t o[3]) {
     const pool_job *job = arg;                                                 \
                                                                                \
     for (int64_t u = begin; u < end; u++) {                                    \
-      int64_t first = u / job->blocks * job->positions;                        \
+      int64_t image = u / job->blocks;                                         \
       int64_t c0 = u % job->blocks * BLOCK;                                    \
-      int64_t n = job->w.channels - c0;                                        \
+      int64_t n = job->w.channels - c0 < BLOCK ? job->w.channels - c0 : BLOCK; \
+      place at = place_at(job, image * job->positions);                        \
                                                                                \
-      for (int64_t p = first; p < first + job->positions; p++)                 \
-        max_grad_at_##ID(job, p, c0, n < BLOCK ? n : BLOCK);                   \
+      clear_block(job, image, c0, n, sizeof(T));                               \
+      for (int64_t p = 0; p < job->positions; p++, place_next(job, &at))       \
+        max_grad_at_##ID(job, &at, c0, n);                                     \
     }                                                                          \
   }
 
 /* Picks dy at the tap that gave the maximum. */
 #define MAX_PICK(T, ID)                                                        \
   static inline __attribute__((always_inline)) void max_pick_at_##ID(          \
-      const pool_job *job, int64_t p, int64_t c0, int64_t n) {                 \
+      const pool_job *job, const place *at, int64_t c0, int64_t n) {           \
     int64_t channels = job->w.channels;                                        \
-    int64_t base = p / job->positions * job->pixels;                           \
-    const T *y = (const T *)job->y + p * channels + c0;                        \
-    T *out = (T *)job->out + p * channels + c0;                                \
+    const T *restrict y = (const T *)job->y + at->p * channels + c0;           \
+    T *restrict out = (T *)job->out + at->p * channels + c0;                   \
     T open[BLOCK];                                                             \
-    int64_t o[3];                                                              \
     tfd__taps t;                                                               \
                                                                                \
     for (int64_t c = 0; c < n; c++) open[c] = 1;                               \
     memset(out, 0, (size_t)n * sizeof(T));                                     \
-    unravel(&job->w, p, o);                                                    \
-    if (!tfd__taps_start(&job->w, o, &t)) return;                              \
+    if (!tfd__taps_start(&job->w, at->o, &t)) return;                          \
     do {                                                                       \
-      int64_t at = (base + tfd__taps_index(&job->w, &t)) * channels + c0;      \
-      const T *x = (const T *)job->x + at;                                     \
-      const T *dx = (const T *)job->dy + at;                                   \
+      int64_t i = (at->base + tfd__taps_index(&job->w, &t)) * channels + c0;   \
+      const T *restrict x = (const T *)job->x + i;                             \
+      const T *restrict dx = (const T *)job->dy + i;                           \
                                                                                \
       for (int64_t c = 0; c < n; c++) {                                        \
         bool hit = x[c] == y[c] && open[c] != 0;                               \
@@ -140,11 +169,11 @@ static inline void unravel(const tfd__window *w, int64_t p, int64_t o[3]) {
                                        int64_t end) {                          \
     const pool_job *job = arg;                                                 \
                                                                                \
-    for (int64_t p = begin; p < end; p++)                                      \
+    for (place at = place_at(job, begin); at.p < end; place_next(job, &at))    \
       for (int64_t c0 = 0; c0 < job->w.channels; c0 += BLOCK) {                \
         int64_t n = job->w.channels - c0;                                      \
                                                                                \
-        max_pick_at_##ID(job, p, c0, n < BLOCK ? n : BLOCK);                   \
+        max_pick_at_##ID(job, &at, c0, n < BLOCK ? n : BLOCK);                 \
       }                                                                        \
   }
 
@@ -153,41 +182,35 @@ static inline void unravel(const tfd__window *w, int64_t p, int64_t o[3]) {
     const pool_job *job = arg;                                                 \
     int64_t channels = job->w.channels;                                        \
                                                                                \
-    for (int64_t p = begin; p < end; p++) {                                    \
-      int64_t base = p / job->positions * job->pixels;                         \
-      int64_t o[3];                                                            \
+    for (place at = place_at(job, begin); at.p < end; place_next(job, &at)) {  \
       tfd__taps t;                                                             \
-      T *y = (T *)job->out + p * channels;                                     \
+      T *restrict y = (T *)job->out + at.p * channels;                         \
       T share = 0;                                                             \
                                                                                \
       memset(y, 0, (size_t)channels * sizeof(T));                              \
-      unravel(&job->w, p, o);                                                  \
-      if (!tfd__taps_start(&job->w, o, &t)) continue;                          \
+      if (!tfd__taps_start(&job->w, at.o, &t)) continue;                       \
       share = (T)1 / (T)tfd__taps_count(&t);                                   \
       do {                                                                     \
-        const T *x = job->x;                                                   \
+        const T *restrict x = job->x;                                          \
                                                                                \
-        x += (base + tfd__taps_index(&job->w, &t)) * channels;                 \
+        x += (at.base + tfd__taps_index(&job->w, &t)) * channels;              \
         for (int64_t c = 0; c < channels; c++) y[c] += x[c];                   \
       } while (tfd__taps_next(&t));                                            \
       for (int64_t c = 0; c < channels; c++) y[c] *= share;                    \
     }                                                                          \
   }                                                                            \
   static inline __attribute__((always_inline)) void avg_grad_at_##ID(          \
-      const pool_job *job, int64_t p, int64_t c0, int64_t n) {                 \
+      const pool_job *job, const place *at, int64_t c0, int64_t n) {           \
     int64_t channels = job->w.channels;                                        \
-    int64_t base = p / job->positions * job->pixels;                           \
-    const T *dy = (const T *)job->dy + p * channels + c0;                      \
-    int64_t o[3];                                                              \
+    const T *restrict dy = (const T *)job->dy + at->p * channels + c0;         \
     tfd__taps t;                                                               \
     T share = 0;                                                               \
                                                                                \
-    unravel(&job->w, p, o);                                                    \
-    if (!tfd__taps_start(&job->w, o, &t)) return;                              \
+    if (!tfd__taps_start(&job->w, at->o, &t)) return;                          \
     share = (T)1 / (T)tfd__taps_count(&t);                                     \
     do {                                                                       \
-      int64_t at = (base + tfd__taps_index(&job->w, &t)) * channels + c0;      \
-      T *dx = (T *)job->out + at;                                              \
+      int64_t i = (at->base + tfd__taps_index(&job->w, &t)) * channels + c0;   \
+      T *restrict dx = (T *)job->out + i;                                      \
                                                                                \
       for (int64_t c = 0; c < n; c++) dx[c] += dy[c] * share;                  \
     } while (tfd__taps_next(&t));                                              \
@@ -197,12 +220,14 @@ static inline void unravel(const tfd__window *w, int64_t p, int64_t o[3]) {
     const pool_job *job = arg;                                                 \
                                                                                \
     for (int64_t u = begin; u < end; u++) {                                    \
-      int64_t first = u / job->blocks * job->positions;                        \
+      int64_t image = u / job->blocks;                                         \
       int64_t c0 = u % job->blocks * BLOCK;                                    \
-      int64_t n = job->w.channels - c0;                                        \
+      int64_t n = job->w.channels - c0 < BLOCK ? job->w.channels - c0 : BLOCK; \
+      place at = place_at(job, image * job->positions);                        \
                                                                                \
-      for (int64_t p = first; p < first + job->positions; p++)                 \
-        avg_grad_at_##ID(job, p, c0, n < BLOCK ? n : BLOCK);                   \
+      clear_block(job, image, c0, n, sizeof(T));                               \
+      for (int64_t p = 0; p < job->positions; p++, place_next(job, &at))       \
+        avg_grad_at_##ID(job, &at, c0, n);                                     \
     }                                                                          \
   }
 
@@ -257,7 +282,6 @@ static int run_images(pool_job *job, const tfd__view *out, int which) {
 
   if (out->numel == 0) return TFD_OK;
   job->out = out->data;
-  memset(out->data, 0, tfd__view_bytes(out));
   tfd__parallel_for(job->w.batch * job->blocks, 1 + TFD_GRAIN / (1 + work),
                     loops[out->dtype][which], job);
   return TFD_OK;

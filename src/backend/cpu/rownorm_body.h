@@ -1,6 +1,8 @@
 /* Template: define NORM_T and NORM_ID(name). Normalisation of rows: each
 ** (sample, group) has its own mean and deviation. */
 
+#include "backend/cpu/norm_vec.h"
+
 typedef struct NORM_ID(row_job) {
   row_shape d;
   const NORM_T *x;
@@ -33,32 +35,24 @@ static inline int64_t NORM_ID(channel)(const row_shape *d, int64_t row,
   return row % d->groups * d->width + (d->per_segment ? s : 0);
 }
 
-static inline __attribute__((always_inline)) double
-NORM_ID(total)(const NORM_T lanes[NORM_LANES]) {
-  double sum = 0;
-
-  for (int l = 0; l < NORM_LANES; l++) sum += (double)lanes[l];
-  return sum;
-}
-
 /* Sum of (x - shift)^power over n elements. */
 static inline __attribute__((always_inline)) double
 NORM_ID(moment)(const NORM_T *x, int64_t n, NORM_T shift, bool square) {
-  NORM_T a[NORM_LANES] = {0};
+  NORM_ID(vec) a = {0};
+  double sum = 0;
   int64_t i = 0;
 
-  for (; i + NORM_LANES <= n; i += NORM_LANES)
-    for (int l = 0; l < NORM_LANES; l++) {
-      NORM_T v = x[i + l] - shift;
+  for (; i + NORM_ID(width) <= n; i += NORM_ID(width)) {
+    NORM_ID(vec) v = *(const NORM_ID(loose) *)(x + i) - shift;
 
-      a[l] += square ? v * v : v;
-    }
-  for (int l = 0; i + l < n; l++) {
-    NORM_T v = x[i + l] - shift;
-
-    a[l] += square ? v * v : v;
+    a += square ? v * v : v;
   }
-  return NORM_ID(total)(a);
+  for (; i < n; i++) {
+    double v = (double)(x[i] - shift);
+
+    sum += square ? v * v : v;
+  }
+  return sum + NORM_ID(total)(&a);
 }
 
 static inline __attribute__((always_inline)) void
@@ -83,10 +77,10 @@ NORM_ID(forward_row)(const NORM_ID(row_job) * job, int64_t row) {
   for (int64_t s = 0; s < d->segments; s++) {
     int64_t at = NORM_ID(segment)(d, row, s);
     int64_t c = NORM_ID(channel)(d, row, s);
-    const NORM_T *x = job->x + at;
-    NORM_T *out = job->out + at;
-    const NORM_T *g = job->scale != NULL ? job->scale + c : NULL;
-    const NORM_T *b = job->offset != NULL ? job->offset + c : NULL;
+    const NORM_T *restrict x = job->x + at;
+    NORM_T *restrict out = job->out + at;
+    const NORM_T *restrict g = job->scale != NULL ? job->scale + c : NULL;
+    const NORM_T *restrict b = job->offset != NULL ? job->offset + c : NULL;
 
     for (int64_t i = 0; i < d->length; i++) out[i] = (x[i] - m) * inv;
     if (g != NULL && d->per_segment)
@@ -106,33 +100,47 @@ TFD_CLONES static void NORM_ID(forward_rows)(void *arg, int64_t begin,
     NORM_ID(forward_row)(arg, row);
 }
 
+/* Add the sums of dy * g and dy * g * (x - m) over n elements; g may be NULL. */
+static inline __attribute__((always_inline)) void
+NORM_ID(weighted_sums)(const NORM_T *x, const NORM_T *dy, const NORM_T *g,
+                       NORM_T m, int64_t n, double *s0, double *s1) {
+  NORM_ID(vec) a = {0};
+  NORM_ID(vec) b = {0};
+  int64_t i = 0;
+
+  for (; i + NORM_ID(width) <= n; i += NORM_ID(width)) {
+    NORM_ID(vec) v = *(const NORM_ID(loose) *)(dy + i);
+
+    if (g != NULL) v *= *(const NORM_ID(loose) *)(g + i);
+    a += v;
+    b += v * (*(const NORM_ID(loose) *)(x + i) - m);
+  }
+  *s0 += NORM_ID(total)(&a);
+  *s1 += NORM_ID(total)(&b);
+  for (; i < n; i++) {
+    double v = (double)(g != NULL ? dy[i] * g[i] : dy[i]);
+
+    *s0 += v;
+    *s1 += v * (double)(x[i] - m);
+  }
+}
+
 /* Sums of dy * scale and dy * scale * (x - mean) over one segment. */
 static inline __attribute__((always_inline)) void
 NORM_ID(grad_moments)(const NORM_ID(row_job) * job, int64_t row, int64_t s,
                       double *s0, double *s1) {
   const row_shape *d = &job->d;
   int64_t at = NORM_ID(segment)(d, row, s);
-  const NORM_T *x = job->x + at;
-  const NORM_T *dy = job->dy + at;
   const NORM_T *g =
       job->scale != NULL ? job->scale + NORM_ID(channel)(d, row, s) : NULL;
-  NORM_T m = job->mean[row];
-  NORM_T a[NORM_LANES] = {0};
-  NORM_T b[NORM_LANES] = {0};
+  bool one = g != NULL && d->per_segment;
+  double a = 0;
+  double b = 0;
 
-  for (int64_t i = 0; i < d->length; i += NORM_LANES) {
-    int64_t width = d->length - i < NORM_LANES ? d->length - i : NORM_LANES;
-
-    for (int64_t l = 0; l < width; l++) {
-      NORM_T w = g == NULL ? 1 : g[d->per_segment ? 0 : i + l];
-      NORM_T v = dy[i + l] * w;
-
-      a[l] += v;
-      b[l] += v * (x[i + l] - m);
-    }
-  }
-  *s0 += NORM_ID(total)(a);
-  *s1 += NORM_ID(total)(b);
+  NORM_ID(weighted_sums)(job->x + at, job->dy + at, one ? NULL : g,
+                         job->mean[row], d->length, &a, &b);
+  *s0 += one ? a * (double)g[0] : a;
+  *s1 += one ? b * (double)g[0] : b;
 }
 
 static inline __attribute__((always_inline)) void
@@ -153,59 +161,53 @@ NORM_ID(backward_row)(const NORM_ID(row_job) * job, int64_t row) {
   c = (NORM_T)(-inv * s0 / count);
   for (int64_t s = 0; s < d->segments; s++) {
     int64_t at = NORM_ID(segment)(d, row, s);
-    const NORM_T *x = job->x + at;
-    const NORM_T *dy = job->dy + at;
-    const NORM_T *g =
+    const NORM_T *restrict x = job->x + at;
+    const NORM_T *restrict dy = job->dy + at;
+    const NORM_T *restrict g =
         job->scale != NULL ? job->scale + NORM_ID(channel)(d, row, s) : NULL;
-    NORM_T *out = job->out + at;
+    NORM_T *restrict out = job->out + at;
 
-    for (int64_t i = 0; i < d->length; i++) out[i] = (x[i] - m) * b + c;
     if (g == NULL || d->per_segment) {
       NORM_T w = g == NULL ? a : a * g[0];
 
-      for (int64_t i = 0; i < d->length; i++) out[i] += dy[i] * w;
+      for (int64_t i = 0; i < d->length; i++)
+        out[i] = dy[i] * w + ((x[i] - m) * b + c);
     } else {
-      for (int64_t i = 0; i < d->length; i++) out[i] += dy[i] * a * g[i];
+      for (int64_t i = 0; i < d->length; i++)
+        out[i] = dy[i] * a * g[i] + ((x[i] - m) * b + c);
     }
   }
-}
-
-TFD_CLONES static void NORM_ID(backward_rows)(void *arg, int64_t begin,
-                                              int64_t end) {
-  for (int64_t row = begin; row < end; row++)
-    NORM_ID(backward_row)(arg, row);
 }
 
 /* One segment's share of the gradients of scale and offset. */
 static inline __attribute__((always_inline)) void
 NORM_ID(weigh_segment)(const NORM_ID(row_job) * job, int64_t row, int64_t s,
-                       NORM_T *s0, NORM_T *s1) {
+                       NORM_T *restrict s0, NORM_T *restrict s1) {
   const row_shape *d = &job->d;
   int64_t at = NORM_ID(segment)(d, row, s);
   int64_t c = NORM_ID(channel)(d, row, s);
-  const NORM_T *x = job->x + at;
-  const NORM_T *dy = job->dy + at;
+  const NORM_T *restrict x = job->x + at;
+  const NORM_T *restrict dy = job->dy + at;
   NORM_T m = job->mean[row];
   NORM_T inv = job->inv[row];
   double a = 0;
   double b = 0;
 
   if (!d->per_segment) {
-    for (int64_t i = 0; i < d->length; i++) s0[c + i] += dy[i];
-    for (int64_t i = 0; i < d->length; i++)
+    for (int64_t i = 0; i < d->length; i++) {
+      s0[c + i] += dy[i];
       s1[c + i] += dy[i] * (x[i] - m) * inv;
+    }
     return;
   }
-  for (int64_t i = 0; i < d->length; i++) {
-    a += (double)dy[i];
-    b += (double)(dy[i] * (x[i] - m));
-  }
+  NORM_ID(weighted_sums)(x, dy, NULL, m, d->length, &a, &b);
   s0[c] += (NORM_T)a;
   s1[c] += (NORM_T)(b * (double)inv);
 }
 
-TFD_CLONES static void NORM_ID(weigh_parts)(void *arg, int64_t begin,
-                                            int64_t end) {
+/* Each row's three passes follow one another while it is in the cache. */
+TFD_CLONES static void NORM_ID(backward_parts)(void *arg, int64_t begin,
+                                               int64_t end) {
   const NORM_ID(row_job) *job = arg;
   const row_shape *d = &job->d;
   int64_t parts = norm_parts(d->samples);
@@ -218,14 +220,16 @@ TFD_CLONES static void NORM_ID(weigh_parts)(void *arg, int64_t begin,
 
     memset(s0, 0, (size_t)channels * sizeof *s0);
     memset(s1, 0, (size_t)channels * sizeof *s1);
-    for (int64_t r = p * d->samples / parts * d->groups; r < last; r++)
+    for (int64_t r = p * d->samples / parts * d->groups; r < last; r++) {
+      NORM_ID(backward_row)(job, r);
       for (int64_t s = 0; s < d->segments; s++)
         NORM_ID(weigh_segment)(job, r, s, s0, s1);
+    }
   }
 }
 
-/* Gradients of scale and offset; scratch for the parts. */
-static int NORM_ID(weigh)(NORM_ID(row_job) * job, NORM_T *dscale,
+/* All gradients; scratch for the parts of those of scale and offset. */
+static int NORM_ID(backward_all)(NORM_ID(row_job) * job, NORM_T *dscale,
                           NORM_T *doffset) {
   int64_t parts = norm_parts(job->d.samples);
   int64_t n = job->d.groups * job->d.width;
@@ -234,7 +238,7 @@ static int NORM_ID(weigh)(NORM_ID(row_job) * job, NORM_T *dscale,
   job->part0 = tfd__scratch((size_t)(2 * parts * n) * sizeof(NORM_T));
   if (job->part0 == NULL) return TFD_RESOURCE_EXHAUSTED;
   job->part1 = job->part0 + parts * n;
-  tfd__parallel_for(parts, 1 + TFD_GRAIN / work, NORM_ID(weigh_parts), job);
+  tfd__parallel_for(parts, 1 + TFD_GRAIN / work, NORM_ID(backward_parts), job);
   for (int64_t c = 0; c < n; c++) {
     double a = 0;
     double b = 0;
@@ -266,7 +270,6 @@ static int NORM_ID(row_forward)(const tfd__call *call, const row_shape *d) {
 }
 
 static int NORM_ID(row_backward)(const tfd__call *call, const row_shape *d) {
-  int64_t work = d->segments * d->length;
   NORM_ID(row_job) job = {.d = *d,
                           .dy = tfd__in(call, 0)->data,
                           .x = tfd__in(call, 1)->data,
@@ -275,8 +278,6 @@ static int NORM_ID(row_backward)(const tfd__call *call, const row_shape *d) {
                           .scale = tfd__in(call, 4)->data,
                           .out = tfd__out(call, 0)->data};
 
-  tfd__parallel_for(d->samples * d->groups, 1 + TFD_GRAIN / work,
-                    NORM_ID(backward_rows), &job);
-  return NORM_ID(weigh)(&job, tfd__out(call, 1)->data,
-                        tfd__out(call, 2)->data);
+  return NORM_ID(backward_all)(&job, tfd__out(call, 1)->data,
+                               tfd__out(call, 2)->data);
 }
