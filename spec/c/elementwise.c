@@ -24,12 +24,18 @@ typedef struct kernel {
   double ulps;             /* largest error against it */
 } kernel;
 
-static double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+static double sigmoid(double x) {
+  return 1.0 / (1.0 + exp(-x));
+}
 static double softplus(double x) {
   return fmax(x, 0.0) + log1p(exp(-fabs(x)));
 }
-static double log_sigmoid(double x) { return -softplus(-x); }
-static double rsqrt(double x) { return 1.0 / sqrt(x); }
+static double log_sigmoid(double x) {
+  return -softplus(-x);
+}
+static double rsqrt(double x) {
+  return 1.0 / sqrt(x);
+}
 
 static const kernel kernels[] = {
     {"exp", tfd__cpu_exp, 1, exp, 1.1},
@@ -182,8 +188,12 @@ typedef struct reduction {
 static void reduce(const reduction *r, int dtype, char *in, void *out) {
   tfd__view views[2] = {{0}};
   int64_t ints[10] = {r->axes[0], r->axes[1], r->axes[2]};
-  tfd__call call = {.name = "reduce", .views = views, .in_n = 1, .out_n = 1,
-                    .ints = ints, .ints_n = 10};
+  tfd__call call = {.name = "reduce",
+                    .views = views,
+                    .in_n = 1,
+                    .out_n = 1,
+                    .ints = ints,
+                    .ints_n = 10};
 
   assert_int_equal(TFD_OK, tfd__view_set(&views[0], dtype, r->dims, 3));
   assert_int_equal(TFD_OK, tfd__view_set(&views[1], dtype, &r->out, 1));
@@ -244,7 +254,9 @@ static void long_sums_keep_their_digits(void **state) {
   (void)state;
   for (int64_t i = 0; i < 8000000; i++) x[i] = 0.1f;
   for (int s = 0; s < 2; s++) {
-    reduction r = {tfd__cpu_reduce_sum, {0}, {1, s == 0 ? 2 : 1},
+    reduction r = {tfd__cpu_reduce_sum,
+                   {0},
+                   {1, s == 0 ? 2 : 1},
                    shapes[s][s == 0 ? 1 : 2]};
     float sum[8] = {0};
 
@@ -271,8 +283,7 @@ static void halves_convert_as_single_elements_do(void **state) {
     tfd__halves_to_floats(dtype, f, h, 65536);
     tfd__floats_to_halves(dtype, back, f, 65536);
     for (int i = 0; i < 65536; i++) {
-      float want =
-          d == 0 ? tfd__half_to_float(h[i]) : tfd__bf16_to_float(h[i]);
+      float want = d == 0 ? tfd__half_to_float(h[i]) : tfd__bf16_to_float(h[i]);
 
       if (isnan(want)) {
         assert_true(isnan(f[i]));

@@ -6,21 +6,23 @@
 #define TWO_OVER_ROOT_PI 1.12837916709551257390
 #define ROOT_TWO_PI 2.50662827463100050242
 
-static tfd_tensor *one(tfd__grad *g) { return tfd__e_scalar(g, g->dy[0], 1.0); }
+static tfd_tensor *one(tfd__grad *g) {
+  return tfd__e_scalar(g, g->dy[0], 1.0);
+}
 
 /* --- one input ------------------------------------------------------------ */
 
 /* dx = expr; x, y and dy are the op's tensors. */
-#define UNARY_RULE(name, expr)                                                 \
-  int tfd__grad_##name(tfd__grad *g) {                                         \
-    tfd_tensor *x = g->in[0];                                                  \
-    tfd_tensor *y = g->out[0];                                                 \
-    tfd_tensor *dy = g->dy[0];                                                 \
-    (void)x;                                                                   \
-    (void)dy;                                                                  \
-    (void)y;                                                                   \
-    tfd__grad_set(g, 0, expr);                                                 \
-    return g->status;                                                          \
+#define UNARY_RULE(name, expr)         \
+  int tfd__grad_##name(tfd__grad *g) { \
+    tfd_tensor *x = g->in[0];          \
+    tfd_tensor *y = g->out[0];         \
+    tfd_tensor *dy = g->dy[0];         \
+    (void)x;                           \
+    (void)dy;                          \
+    (void)y;                           \
+    tfd__grad_set(g, 0, expr);         \
+    return g->status;                  \
   }
 #define MUL(a, b) E2(multiply, a, b)
 #define DIV(a, b) E2(divide, a, b)
@@ -56,8 +58,7 @@ UNARY_RULE(atanh, DIV(dy, SUB(one(g), SQUARE(x))))
 UNARY_RULE(erf, MUL(SCALE(dy, TWO_OVER_ROOT_PI), E1(exp, NEG(SQUARE(x)))))
 UNARY_RULE(erfc, MUL(SCALE(dy, -TWO_OVER_ROOT_PI), E1(exp, NEG(SQUARE(x)))))
 UNARY_RULE(erfinv, MUL(SCALE(dy, 1.0 / TWO_OVER_ROOT_PI), E1(exp, SQUARE(y))))
-UNARY_RULE(ndtri,
-           MUL(SCALE(dy, ROOT_TWO_PI), E1(exp, SCALE(SQUARE(y), 0.5))))
+UNARY_RULE(ndtri, MUL(SCALE(dy, ROOT_TWO_PI), E1(exp, SCALE(SQUARE(y), 0.5))))
 UNARY_RULE(lgamma, MUL(dy, E1(digamma, x)))
 UNARY_RULE(digamma, MUL(dy, E2(polygamma, one(g), x)))
 UNARY_RULE(sigmoid, E2(sigmoid_grad, y, dy))
@@ -78,16 +79,16 @@ int tfd__grad_cast(tfd__grad *g) {
 
 /* dx = ex, dy = ey, each summed over the axes it was broadcast along. The
 ** inputs are a and b, the output is out, its gradient d. */
-#define BINARY_RULE(name, ex, ey)                                              \
-  int tfd__grad_##name(tfd__grad *g) {                                         \
-    tfd_tensor *a = g->in[0];                                                  \
-    tfd_tensor *b = g->in[1];                                                  \
-    tfd_tensor *out = g->out[0];                                               \
-    tfd_tensor *d = g->dy[0];                                                  \
-    (void)out;                                                                 \
-    if (g->needs[0]) tfd__grad_set(g, 0, tfd__e_unbroadcast(g, ex, a));        \
-    if (g->needs[1]) tfd__grad_set(g, 1, tfd__e_unbroadcast(g, ey, b));        \
-    return g->status;                                                          \
+#define BINARY_RULE(name, ex, ey)                                       \
+  int tfd__grad_##name(tfd__grad *g) {                                  \
+    tfd_tensor *a = g->in[0];                                           \
+    tfd_tensor *b = g->in[1];                                           \
+    tfd_tensor *out = g->out[0];                                        \
+    tfd_tensor *d = g->dy[0];                                           \
+    (void)out;                                                          \
+    if (g->needs[0]) tfd__grad_set(g, 0, tfd__e_unbroadcast(g, ex, a)); \
+    if (g->needs[1]) tfd__grad_set(g, 1, tfd__e_unbroadcast(g, ey, b)); \
+    return g->status;                                                   \
   }
 
 /* 1 where t is not 0, else 0, in t's dtype. */
@@ -154,8 +155,8 @@ BINARY_RULE(sigmoid_grad, MUL(MUL(d, b), SUB(one(g), SCALE(a, 2.0))),
 /* Second arguments only: the first ones select a function. */
 static int no_rule(const tfd__grad *g, const char *argument) {
   return tfd__fail(TFD_NOT_IMPLEMENTED,
-                   "%s: there is no gradient with respect to %s",
-                   g->op->name, argument);
+                   "%s: there is no gradient with respect to %s", g->op->name,
+                   argument);
 }
 
 int tfd__grad_polygamma(tfd__grad *g) {
@@ -172,8 +173,7 @@ int tfd__grad_zeta(tfd__grad *g) {
   tfd_tensor *slope = NEG(MUL(x, E2(zeta, ADD(x, one(g)), g->in[1])));
 
   if (g->needs[0]) return no_rule(g, "x");
-  tfd__grad_set(g, 1,
-                tfd__e_unbroadcast(g, MUL(g->dy[0], slope), g->in[1]));
+  tfd__grad_set(g, 1, tfd__e_unbroadcast(g, MUL(g->dy[0], slope), g->in[1]));
   return g->status;
 }
 
@@ -189,8 +189,12 @@ static int incomplete_gamma(tfd__grad *g, double sign) {
   tfd__grad_set(g, 1, tfd__e_unbroadcast(g, dx, x));
   return g->status;
 }
-int tfd__grad_igamma(tfd__grad *g) { return incomplete_gamma(g, 1.0); }
-int tfd__grad_igammac(tfd__grad *g) { return incomplete_gamma(g, -1.0); }
+int tfd__grad_igamma(tfd__grad *g) {
+  return incomplete_gamma(g, 1.0);
+}
+int tfd__grad_igammac(tfd__grad *g) {
+  return incomplete_gamma(g, -1.0);
+}
 
 /* --- more inputs ---------------------------------------------------------- */
 
@@ -221,8 +225,7 @@ int tfd__grad_clip_by_value(tfd__grad *g) {
     tfd__grad_set(g, 0, tfd__e_unbroadcast(g, where_false(g, outside, d), t));
   }
   if (g->needs[1]) {
-    tfd__grad_set(g, 1,
-                  tfd__e_unbroadcast(g, where_true(g, low, d), g->in[1]));
+    tfd__grad_set(g, 1, tfd__e_unbroadcast(g, where_true(g, low, d), g->in[1]));
   }
   if (g->needs[2]) {
     tfd__grad_set(g, 2,

@@ -74,8 +74,7 @@ int tfd__grad_reduce_extreme(tfd__grad *g) {
   memcpy(ints, g->ints, sizeof ints);
   ints[KEEPDIMS] = 1;
   ties = E1A(reduce_sum, mask, ints, NULL);
-  tfd__grad_set(g, 0,
-                MUL(mask, E2(divide, with_axes(g, g->dy[0]), ties)));
+  tfd__grad_set(g, 0, MUL(mask, E2(divide, with_axes(g, g->dy[0]), ties)));
   return g->status;
 }
 
@@ -119,8 +118,7 @@ int tfd__grad_reduce_logsumexp(tfd__grad *g) {
   tfd_tensor *y = g->out[0];
   tfd_tensor *zero = tfd__e_scalar(g, y, 0.0);
   tfd_tensor *shift = E3(select, E1(is_finite, y), y, zero);
-  tfd_tensor *share =
-      E1(exp, E2(subtract, g->in[0], with_axes(g, shift)));
+  tfd_tensor *share = E1(exp, E2(subtract, g->in[0], with_axes(g, shift)));
 
   tfd__grad_set(g, 0, MUL(share, with_axes(g, g->dy[0])));
   return g->status;
@@ -159,9 +157,10 @@ int tfd__grad_reduce_std(tfd__grad *g) {
   return g->status;
 }
 
-/* --- running sums; attributes are axis, exclusive, reverse ------------------ */
+/* --- running sums; attributes are axis, exclusive, reverse ---------------*/
 
-#define REVERSED(g) {(g)->ints[0], (g)->ints[1], (g)->ints[2] == 0}
+#define REVERSED(g) \
+  { (g)->ints[0], (g)->ints[1], (g)->ints[2] == 0 }
 
 int tfd__grad_cumsum(tfd__grad *g) {
   int64_t back[3] = REVERSED(g);
@@ -189,14 +188,13 @@ static tfd_tensor *log_part(tfd__grad *g, double sign) {
   tfd_tensor *none = tfd__e_scalar(g, dy, -(double)INFINITY);
   tfd_tensor *logs = E3(select, mask, E1(log, safe), none);
   tfd_tensor *finite = E3(select, E1(is_finite, g->out[0]), g->out[0], zero);
-  tfd_tensor *sum = E1A(cumulative_logsumexp, E2(subtract, logs, finite), back,
-                        NULL);
+  tfd_tensor *sum =
+      E1A(cumulative_logsumexp, E2(subtract, logs, finite), back, NULL);
 
   return E1(exp, E2(add, sum, g->in[0]));
 }
 
 int tfd__grad_cumulative_logsumexp(tfd__grad *g) {
-  tfd__grad_set(g, 0,
-                E2(subtract, log_part(g, 1.0), log_part(g, -1.0)));
+  tfd__grad_set(g, 0, E2(subtract, log_part(g, 1.0), log_part(g, -1.0)));
   return g->status;
 }

@@ -3,20 +3,20 @@
 #include "backend/cpu/special.h"
 #include "backend/cpu/vmath.h"
 
-#define NUMBER_ROWS(name, e32, e64, eint)                                      \
-  TFD_ROW2(name##_f32, float, float, e32)                                      \
-  TFD_ROW2(name##_f64, double, double, e64)                                    \
-  TFD_ROW2(name##_i8, int8_t, int8_t, eint(uint32_t))                          \
-  TFD_ROW2(name##_i16, int16_t, int16_t, eint(uint32_t))                       \
-  TFD_ROW2(name##_i32, int32_t, int32_t, eint(uint32_t))                       \
-  TFD_ROW2(name##_i64, int64_t, int64_t, eint(uint64_t))                       \
+#define NUMBER_ROWS(name, e32, e64, eint)                \
+  TFD_ROW2(name##_f32, float, float, e32)                \
+  TFD_ROW2(name##_f64, double, double, e64)              \
+  TFD_ROW2(name##_i8, int8_t, int8_t, eint(uint32_t))    \
+  TFD_ROW2(name##_i16, int16_t, int16_t, eint(uint32_t)) \
+  TFD_ROW2(name##_i32, int32_t, int32_t, eint(uint32_t)) \
+  TFD_ROW2(name##_i64, int64_t, int64_t, eint(uint64_t)) \
   TFD_ROW2(name##_u8, uint8_t, uint8_t, eint(uint32_t))
 
-#define NUMBER_KERNEL(name, e32, e64, eint)                                    \
-  NUMBER_ROWS(name, e32, e64, eint)                                            \
-  int tfd__cpu_##name(const tfd__call *call) {                                 \
-    static const tfd__rows rows = {TFD_ROWS_FLOAT(name), TFD_ROWS_INT(name)};  \
-    return tfd__elementwise_of(call, rows, 0, false, NULL);                    \
+#define NUMBER_KERNEL(name, e32, e64, eint)                                   \
+  NUMBER_ROWS(name, e32, e64, eint)                                           \
+  int tfd__cpu_##name(const tfd__call *call) {                                \
+    static const tfd__rows rows = {TFD_ROWS_FLOAT(name), TFD_ROWS_INT(name)}; \
+    return tfd__elementwise_of(call, rows, 0, false, NULL);                   \
   }
 
 /* Integer expressions are computed in the unsigned type U: they wrap. */
@@ -31,31 +31,31 @@ NUMBER_KERNEL(add, x + y, x + y, ADD_INT)
 NUMBER_KERNEL(subtract, x - y, x - y, SUBTRACT_INT)
 NUMBER_KERNEL(multiply, x *y, x *y, MULTIPLY_INT)
 /* A NaN on either side wins. */
-NUMBER_KERNEL(maximum, x >= y || x != x ? x : y, x >= y || x != x ? x : y,
+NUMBER_KERNEL(maximum, (x >= y) | (x != x) ? x : y, (x >= y) | (x != x) ? x : y,
               MAXIMUM_INT)
-NUMBER_KERNEL(minimum, x <= y || x != x ? x : y, x <= y || x != x ? x : y,
+NUMBER_KERNEL(minimum, (x <= y) | (x != x) ? x : y, (x <= y) | (x != x) ? x : y,
               MINIMUM_INT)
 NUMBER_KERNEL(squared_difference, (x - y) * (x - y), (x - y) * (x - y),
               SQUARED_DIFFERENCE_INT)
 
-#define FLOAT_KERNEL(name, e32, e64)                                           \
-  TFD_ROW2(name##_f32, float, float, e32)                                      \
-  TFD_ROW2(name##_f64, double, double, e64)                                    \
-  int tfd__cpu_##name(const tfd__call *call) {                                 \
-    static const tfd__rows rows = {TFD_ROWS_FLOAT(name)};                      \
-    return tfd__elementwise_of(call, rows, 0, false, NULL);                    \
+#define FLOAT_KERNEL(name, e32, e64)                        \
+  TFD_ROW2(name##_f32, float, float, e32)                   \
+  TFD_ROW2(name##_f64, double, double, e64)                 \
+  int tfd__cpu_##name(const tfd__call *call) {              \
+    static const tfd__rows rows = {TFD_ROWS_FLOAT(name)};   \
+    return tfd__elementwise_of(call, rows, 0, false, NULL); \
   }
 /* Of tanh and sigmoid, from the output x and the gradient y that arrives. */
-FLOAT_KERNEL(tanh_grad, y * (1.0f - x * x), y * (1.0 - x * x))
-FLOAT_KERNEL(sigmoid_grad, y * x * (1.0f - x), y * x * (1.0 - x))
+FLOAT_KERNEL(tanh_grad, y *(1.0f - x * x), y *(1.0 - x * x))
+FLOAT_KERNEL(sigmoid_grad, y *x *(1.0f - x), y *x *(1.0 - x))
 FLOAT_KERNEL(multiply_no_nan, y == 0.0f ? 0.0f : x * y, y == 0.0 ? 0.0 : x * y)
 
-#define HEAVY_KERNEL(name, e32, e64)                                           \
-  TFD_ROW2_HEAVY(name##_f32, float, float, e32)                                \
-  TFD_ROW2_HEAVY(name##_f64, double, double, e64)                              \
-  int tfd__cpu_##name(const tfd__call *call) {                                 \
-    static const tfd__rows rows = {TFD_ROWS_FLOAT(name)};                      \
-    return tfd__elementwise_of(call, rows, 0, true, NULL);                     \
+#define HEAVY_KERNEL(name, e32, e64)                       \
+  TFD_ROW2_HEAVY(name##_f32, float, float, e32)            \
+  TFD_ROW2_HEAVY(name##_f64, double, double, e64)          \
+  int tfd__cpu_##name(const tfd__call *call) {             \
+    static const tfd__rows rows = {TFD_ROWS_FLOAT(name)};  \
+    return tfd__elementwise_of(call, rows, 0, true, NULL); \
   }
 HEAVY_KERNEL(atan2, atan2f(x, y), atan2(x, y))
 HEAVY_KERNEL(xdivy, x == 0.0f ? 0.0f : x / y, x == 0.0 ? 0.0 : x / y)
@@ -71,17 +71,17 @@ HEAVY_KERNEL(igamma, tfd__igamma((double)x, (double)y), tfd__igamma(x, y))
 HEAVY_KERNEL(igammac, tfd__igammac((double)x, (double)y), tfd__igammac(x, y))
 
 /* True division: small integers give float32, int32 and int64 float64. */
-#define DIVIDE_ROWS(name, e32, e64)                                            \
-  TFD_ROW2(name##_f32, float, float, e32)                                      \
-  TFD_ROW2(name##_f64, double, double, e64)                                    \
-  TFD_ROW2(name##_i8, int8_t, float, (float)e32)                               \
-  TFD_ROW2(name##_i16, int16_t, float, (float)e32)                             \
-  TFD_ROW2(name##_i32, int32_t, double, e64)                                   \
-  TFD_ROW2(name##_i64, int64_t, double, e64)                                   \
-  TFD_ROW2(name##_u8, uint8_t, float, (float)e32)                              \
-  int tfd__cpu_##name(const tfd__call *call) {                                 \
-    static const tfd__rows rows = {TFD_ROWS_FLOAT(name), TFD_ROWS_INT(name)};  \
-    return tfd__elementwise_of(call, rows, 0, false, NULL);                    \
+#define DIVIDE_ROWS(name, e32, e64)                                           \
+  TFD_ROW2(name##_f32, float, float, e32)                                     \
+  TFD_ROW2(name##_f64, double, double, e64)                                   \
+  TFD_ROW2(name##_i8, int8_t, float, (float)e32)                              \
+  TFD_ROW2(name##_i16, int16_t, float, (float)e32)                            \
+  TFD_ROW2(name##_i32, int32_t, double, e64)                                  \
+  TFD_ROW2(name##_i64, int64_t, double, e64)                                  \
+  TFD_ROW2(name##_u8, uint8_t, float, (float)e32)                             \
+  int tfd__cpu_##name(const tfd__call *call) {                                \
+    static const tfd__rows rows = {TFD_ROWS_FLOAT(name), TFD_ROWS_INT(name)}; \
+    return tfd__elementwise_of(call, rows, 0, false, NULL);                   \
   }
 #define OVER32 ((float)x / (float)y)
 #define OVER64 ((double)x / (double)y)
@@ -102,11 +102,11 @@ static void add_n_half(const tfd__call *call, int64_t at, int64_t n) {
   float next[TFD_CHUNK];
   const void *pair[2] = {sum, next};
 
-  tfd__halves_to_floats(dtype, sum, (const uint16_t *)tfd__in(call, 0)->data +
-                        at, n);
+  tfd__halves_to_floats(dtype, sum,
+                        (const uint16_t *)tfd__in(call, 0)->data + at, n);
   for (int k = 1; k < call->in_n; k++) {
-    tfd__halves_to_floats(
-        dtype, next, (const uint16_t *)tfd__in(call, k)->data + at, n);
+    tfd__halves_to_floats(dtype, next,
+                          (const uint16_t *)tfd__in(call, k)->data + at, n);
     add_f32(sum, pair, 0, n, NULL);
   }
   tfd__floats_to_halves(dtype, (uint16_t *)tfd__out(call, 0)->data + at, sum,

@@ -2,7 +2,7 @@
 **
 ** The tensor is seen as [outer, length, inner]. A task takes up to COLUMNS
 ** neighbouring inner positions of one outer index and walks along the axis;
-** sums and products of floats run in float64 and are rounded for each output. */
+** sums and products of floats run in float64, rounded for each output. */
 #include <stdbool.h>
 
 #include "backend/cpu/loops.h"
@@ -22,7 +22,7 @@ typedef struct job {
   const tfd__view *out;
   void (*add)(state *s, const double *x, int64_t n);
   double (*value)(const state *s, int64_t i); /* NULL: real itself */
-  bool product; /* integers: product, else sum */
+  bool product;                               /* integers: product, else sum */
   bool exclusive;
   bool reverse;
   double start; /* real and second at the beginning */
@@ -43,10 +43,9 @@ static void add_logsumexp(state *s, const double *x, int64_t n) {
     double high = x[i] > s->real[i] || x[i] != x[i] ? x[i] : s->real[i];
 
     if (fabs(high) < (double)INFINITY) {
-      s->second[i] = (s->second[i] == 0.0 ? 0.0
-                                          : s->second[i] *
-                                                exp(s->real[i] - high)) +
-                     exp(x[i] - high);
+      s->second[i] =
+          (s->second[i] == 0.0 ? 0.0 : s->second[i] * exp(s->real[i] - high)) +
+          exp(x[i] - high);
     } else if (high != -(double)INFINITY) {
       s->second[i] = 1.0; /* infinite or NaN from here on */
     }
@@ -63,15 +62,15 @@ static void load_reals(const job *j, int64_t at, int64_t n, double *x) {
   float f[COLUMNS];
 
   switch (j->in->dtype) {
-    case TFD_FLOAT64:
-      for (int64_t i = 0; i < n; i++) x[i] = ((const double *)data)[at + i];
-      return;
-    case TFD_FLOAT32:
-      for (int64_t i = 0; i < n; i++) x[i] = ((const float *)data)[at + i];
-      return;
-    default:
-      tfd__halves_to_floats(j->in->dtype, f, (const uint16_t *)data + at, n);
-      for (int64_t i = 0; i < n; i++) x[i] = (double)f[i];
+  case TFD_FLOAT64:
+    for (int64_t i = 0; i < n; i++) x[i] = ((const double *)data)[at + i];
+    return;
+  case TFD_FLOAT32:
+    for (int64_t i = 0; i < n; i++) x[i] = ((const float *)data)[at + i];
+    return;
+  default:
+    tfd__halves_to_floats(j->in->dtype, f, (const uint16_t *)data + at, n);
+    for (int64_t i = 0; i < n; i++) x[i] = (double)f[i];
   }
 }
 
@@ -106,28 +105,34 @@ static void real_step(const job *j, int64_t at, int64_t n, state *s) {
   if (!j->exclusive) store_reals(j, at, n, s);
 }
 
-#define INT_STEP(type)                                                         \
-  {                                                                            \
-    const type *in = j->in->data;                                              \
-    type *out = j->out->data;                                                  \
-    for (int64_t i = 0; i < n; i++) {                                          \
-      uint64_t before = s->whole[i];                                           \
-      uint64_t x = (uint64_t)in[at + i];                                       \
-      uint64_t after = j->product ? before * x : before + x;                   \
-      s->whole[i] = after;                                                     \
-      out[at + i] = (type)(j->exclusive ? before : after);                     \
-    }                                                                          \
-    return;                                                                    \
+#define INT_STEP(type)                                       \
+  {                                                          \
+    const type *in = j->in->data;                            \
+    type *out = j->out->data;                                \
+    for (int64_t i = 0; i < n; i++) {                        \
+      uint64_t before = s->whole[i];                         \
+      uint64_t x = (uint64_t)in[at + i];                     \
+      uint64_t after = j->product ? before * x : before + x; \
+      s->whole[i] = after;                                   \
+      out[at + i] = (type)(j->exclusive ? before : after);   \
+    }                                                        \
+    return;                                                  \
   }
 
 static void step(const job *j, int64_t at, int64_t n, state *s) {
   switch (j->in->dtype) {
-    case TFD_INT8: INT_STEP(int8_t)
-    case TFD_INT16: INT_STEP(int16_t)
-    case TFD_INT32: INT_STEP(int32_t)
-    case TFD_INT64: INT_STEP(int64_t)
-    case TFD_UINT8: INT_STEP(uint8_t)
-    default: real_step(j, at, n, s);
+  case TFD_INT8:
+    INT_STEP(int8_t)
+  case TFD_INT16:
+    INT_STEP(int16_t)
+  case TFD_INT32:
+    INT_STEP(int32_t)
+  case TFD_INT64:
+    INT_STEP(int64_t)
+  case TFD_UINT8:
+    INT_STEP(uint8_t)
+  default:
+    real_step(j, at, n, s);
   }
 }
 
@@ -199,12 +204,11 @@ static int run(const tfd__call *call, job *j) {
   for (int64_t d = axis + 1; d < in->rank; d++) j->inner *= in->dims[d];
   j->groups = (j->inner + COLUMNS - 1) / COLUMNS;
   work = j->length * (j->inner < COLUMNS ? j->inner : COLUMNS);
-  tfd__parallel_for(outer * j->groups, TFD_GRAIN / (work + 16) + 1,
-                    j->inner == 1 && j->value == NULL &&
-                            tfd__is_float(in->dtype)
-                        ? run_rows
-                        : run_tasks,
-                    j);
+  tfd__parallel_for(
+      outer * j->groups, TFD_GRAIN / (work + 16) + 1,
+      j->inner == 1 && j->value == NULL && tfd__is_float(in->dtype) ? run_rows
+                                                                    : run_tasks,
+      j);
   return TFD_OK;
 }
 
@@ -221,7 +225,8 @@ int tfd__cpu_cumprod(const tfd__call *call) {
 }
 
 int tfd__cpu_cumulative_logsumexp(const tfd__call *call) {
-  job j = {.add = add_logsumexp, .value = logsumexp_value,
+  job j = {.add = add_logsumexp,
+           .value = logsumexp_value,
            .start = -(double)INFINITY};
 
   return run(call, &j);

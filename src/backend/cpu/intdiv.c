@@ -63,32 +63,32 @@ static inline int64_t pow_int(int64_t x, int64_t y, void *ctx) {
   return (int64_t)r;
 }
 
-#define INT_ROW(name, type)                                                    \
-  static void name(void *out_, const void *const *in, int scalar, int64_t n,   \
-                   void *ctx) {                                                \
-    const type *a = in[0];                                                     \
-    const type *b = in[1];                                                     \
-    type *out = out_;                                                          \
-    (void)scalar;                                                              \
-    for (int64_t i = 0; i < n; i++) {                                          \
-      out[i] = (type)INT_OP((int64_t)a[i], (int64_t)b[i], ctx);                \
-    }                                                                          \
+#define INT_ROW(name, type)                                                  \
+  static void name(void *out_, const void *const *in, int scalar, int64_t n, \
+                   void *ctx) {                                              \
+    const type *a = in[0];                                                   \
+    const type *b = in[1];                                                   \
+    type *out = out_;                                                        \
+    (void)scalar;                                                            \
+    for (int64_t i = 0; i < n; i++) {                                        \
+      out[i] = (type)INT_OP((int64_t)a[i], (int64_t)b[i], ctx);              \
+    }                                                                        \
   }
 
-#define KERNEL_WITH_ERROR(op, message)                                       \
-  int tfd__cpu_##op(const tfd__call *call) {                                 \
-    static const tfd__rows rows = {TFD_ROWS_FLOAT(op), TFD_ROWS_INT(op)};  \
-    int bad = 0;                                                               \
-    TFD_TRY(tfd__elementwise_of(call, rows, 0, true, &bad));                   \
-    if (bad == 0) return TFD_OK;                                               \
-    return tfd__fail(TFD_INVALID_ARGUMENT, "%s: " message, call->name);        \
+#define KERNEL_WITH_ERROR(op, message)                                    \
+  int tfd__cpu_##op(const tfd__call *call) {                              \
+    static const tfd__rows rows = {TFD_ROWS_FLOAT(op), TFD_ROWS_INT(op)}; \
+    int bad = 0;                                                          \
+    TFD_TRY(tfd__elementwise_of(call, rows, 0, true, &bad));              \
+    if (bad == 0) return TFD_OK;                                          \
+    return tfd__fail(TFD_INVALID_ARGUMENT, "%s: " message, call->name);   \
   }
 
-#define INT_ROWS(name)                                                         \
-  INT_ROW(name##_i8, int8_t)                                                   \
-  INT_ROW(name##_i16, int16_t)                                                 \
-  INT_ROW(name##_i32, int32_t)                                                 \
-  INT_ROW(name##_i64, int64_t)                                                 \
+#define INT_ROWS(name)         \
+  INT_ROW(name##_i8, int8_t)   \
+  INT_ROW(name##_i16, int16_t) \
+  INT_ROW(name##_i32, int32_t) \
+  INT_ROW(name##_i64, int64_t) \
   INT_ROW(name##_u8, uint8_t)
 
 /* Remainders of float32, first without branches, then, where a quotient was

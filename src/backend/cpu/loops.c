@@ -85,8 +85,7 @@ TFD_CLONES static void f16_to_f32(float *to, const uint16_t *from, int64_t n) {
   for (int64_t i = 0; i < n; i++) to[i] = half_to_float(from[i]);
 }
 
-TFD_CLONES static void bf16_to_f32(float *to, const uint16_t *from,
-                                   int64_t n) {
+TFD_CLONES static void bf16_to_f32(float *to, const uint16_t *from, int64_t n) {
   TFD_IVDEP
   for (int64_t i = 0; i < n; i++) {
     bits32 x = {(uint32_t)from[i] << 16};
@@ -99,8 +98,7 @@ TFD_CLONES static void f32_to_f16(uint16_t *to, const float *from, int64_t n) {
   for (int64_t i = 0; i < n; i++) to[i] = float_to_half(from[i]);
 }
 
-TFD_CLONES static void f32_to_bf16(uint16_t *to, const float *from,
-                                   int64_t n) {
+TFD_CLONES static void f32_to_bf16(uint16_t *to, const float *from, int64_t n) {
   TFD_IVDEP
   for (int64_t i = 0; i < n; i++) to[i] = float_to_bf16(from[i]);
 }
@@ -131,9 +129,13 @@ f32_to_f16c(uint16_t *to, const float *from, int64_t n) {
   return i;
 }
 
-static bool has_f16c(void) { return __builtin_cpu_supports("f16c") != 0; }
+static bool has_f16c(void) {
+  return __builtin_cpu_supports("f16c") != 0;
+}
 #else
-static bool has_f16c(void) { return false; }
+static bool has_f16c(void) {
+  return false;
+}
 static int64_t f16c_to_f32(float *to, const uint16_t *from, int64_t n) {
   (void)to;
   (void)from;
@@ -174,12 +176,12 @@ void tfd__floats_to_halves(int dtype, uint16_t *to, const float *from,
 
 /* --- gathering ------------------------------------------------------------ */
 
-#define GATHER(type)                                                           \
-  {                                                                            \
-    type *t = to;                                                              \
-    const type *f = from;                                                      \
-    for (int64_t i = 0; i < n; i++) t[i] = f[i * stride];                      \
-    return;                                                                    \
+#define GATHER(type)                                      \
+  {                                                       \
+    type *t = to;                                         \
+    const type *f = from;                                 \
+    for (int64_t i = 0; i < n; i++) t[i] = f[i * stride]; \
+    return;                                               \
   }
 
 void tfd__gather_row(void *to, const void *from, int64_t stride, int64_t n,
@@ -189,10 +191,14 @@ void tfd__gather_row(void *to, const void *from, int64_t stride, int64_t n,
     return;
   }
   switch (size) {
-    case 1: GATHER(uint8_t)
-    case 2: GATHER(uint16_t)
-    case 4: GATHER(uint32_t)
-    default: GATHER(uint64_t)
+  case 1:
+    GATHER(uint8_t)
+  case 2:
+    GATHER(uint16_t)
+  case 4:
+    GATHER(uint32_t)
+  default:
+    GATHER(uint64_t)
   }
 }
 
@@ -216,19 +222,19 @@ static inline void walk_on(walk *w, int64_t run, int rank, const int64_t *dims,
   }
 }
 
-#define SPAN(type)                                                             \
-  {                                                                            \
-    type *t = to;                                                              \
-    while (n > 0) {                                                            \
-      int64_t left = dims[last] - w.at[last];                                  \
-      int64_t run = left < n ? left : n;                                       \
-      const type *f = (const type *)from + w.offset;                           \
-      for (int64_t i = 0; i < run; i++) t[i] = f[i * stride];                  \
-      t += run;                                                                \
-      n -= run;                                                                \
-      walk_on(&w, run, rank, dims, strides);                                   \
-    }                                                                          \
-    return;                                                                    \
+#define SPAN(type)                                            \
+  {                                                           \
+    type *t = to;                                             \
+    while (n > 0) {                                           \
+      int64_t left = dims[last] - w.at[last];                 \
+      int64_t run = left < n ? left : n;                      \
+      const type *f = (const type *)from + w.offset;          \
+      for (int64_t i = 0; i < run; i++) t[i] = f[i * stride]; \
+      t += run;                                               \
+      n -= run;                                               \
+      walk_on(&w, run, rank, dims, strides);                  \
+    }                                                         \
+    return;                                                   \
   }
 
 void tfd__gather_span(void *to, const void *from, size_t size, int rank,
@@ -244,10 +250,14 @@ void tfd__gather_span(void *to, const void *from, size_t size, int rank,
     w.offset += w.at[d] * strides[d];
   }
   switch (size) {
-    case 1: SPAN(uint8_t)
-    case 2: SPAN(uint16_t)
-    case 4: SPAN(uint32_t)
-    default: SPAN(uint64_t)
+  case 1:
+    SPAN(uint8_t)
+  case 2:
+    SPAN(uint16_t)
+  case 4:
+    SPAN(uint32_t)
+  default:
+    SPAN(uint64_t)
   }
 }
 

@@ -16,7 +16,7 @@ typedef struct job {
   const tfd__reduction *plan;
   const tfd__reducer *r;
   const tfd__view *out;
-  int64_t parts; /* tasks for each output */
+  int64_t parts;     /* tasks for each output */
   tfd__acc *partial; /* [outputs][parts], NULL when parts is 1 */
 } job;
 
@@ -119,17 +119,31 @@ void tfd__reduction_store(const tfd__view *out, int64_t k, double real,
   float f = (float)real;
 
   switch (out->dtype) {
-    case TFD_FLOAT32: STORE(float, real); break;
-    case TFD_FLOAT64: STORE(double, real); break;
-    case TFD_FLOAT16:
-    case TFD_BFLOAT16:
-      tfd__floats_to_halves(out->dtype, (uint16_t *)out->data + k, &f, 1);
-      break;
-    case TFD_INT8: STORE(int8_t, whole); break;
-    case TFD_INT16: STORE(int16_t, whole); break;
-    case TFD_INT32: STORE(int32_t, whole); break;
-    case TFD_INT64: STORE(int64_t, whole); break;
-    default: STORE(uint8_t, whole); break;
+  case TFD_FLOAT32:
+    STORE(float, real);
+    break;
+  case TFD_FLOAT64:
+    STORE(double, real);
+    break;
+  case TFD_FLOAT16:
+  case TFD_BFLOAT16:
+    tfd__floats_to_halves(out->dtype, (uint16_t *)out->data + k, &f, 1);
+    break;
+  case TFD_INT8:
+    STORE(int8_t, whole);
+    break;
+  case TFD_INT16:
+    STORE(int16_t, whole);
+    break;
+  case TFD_INT32:
+    STORE(int32_t, whole);
+    break;
+  case TFD_INT64:
+    STORE(int64_t, whole);
+    break;
+  default:
+    STORE(uint8_t, whole);
+    break;
   }
 }
 

@@ -35,7 +35,7 @@ typedef struct tfd__reduction {
   int dtype;
   int kept_n;
   int red_n;
-  int64_t kept; /* outputs */
+  int64_t kept;    /* outputs */
   int64_t reduced; /* elements for each */
   int64_t kept_dims[TFD_MAX_RANK];
   int64_t kept_strides[TFD_MAX_RANK];
@@ -44,8 +44,7 @@ typedef struct tfd__reduction {
 } tfd__reduction;
 
 /* Bit d of `axes`: axis d is reduced. */
-void tfd__reduction_plan(tfd__reduction *p, const tfd__view *in,
-                         unsigned axes);
+void tfd__reduction_plan(tfd__reduction *p, const tfd__view *in, unsigned axes);
 /* The bits of an axis list attribute (checked); all axes when absent. */
 unsigned tfd__reduction_axes(const tfd__view *in, const int64_t *list);
 int64_t tfd__reduction_offset(int n, const int64_t *dims,

@@ -14,46 +14,46 @@ static inline void add_exactly(tfd__acc *s, double v) {
 /* --- sum and mean --------------------------------------------------------- */
 
 /* Four runs at once: independent chains of additions, each shorter. */
-#define SUM_BLOCK(name, type)                                                  \
-  TFD_CLONES static type name(const type *x, int64_t n) {                      \
-    int64_t q = n / 4;                                                         \
-    type t = 0;                                                                \
-    type u = 0;                                                                \
-    type v = 0;                                                                \
-    type w = 0;                                                                \
-    _Pragma("omp simd reduction(+ : t, u, v, w)")                              \
-    for (int64_t i = 0; i < q; i++) {                                          \
-      t += x[i];                                                               \
-      u += x[i + q];                                                           \
-      v += x[i + 2 * q];                                                       \
-      w += x[i + 3 * q];                                                       \
-    }                                                                          \
-    for (int64_t i = 4 * q; i < n; i++) t += x[i];                             \
-    return (t + u) + (v + w);                                                  \
+#define SUM_BLOCK(name, type)                                                \
+  TFD_CLONES static type name(const type *x, int64_t n) {                    \
+    int64_t q = n / 4;                                                       \
+    type t = 0;                                                              \
+    type u = 0;                                                              \
+    type v = 0;                                                              \
+    type w = 0;                                                              \
+    _Pragma("omp simd reduction(+ : t, u, v, w)") for (int64_t i = 0; i < q; \
+                                                       i++) {                \
+      t += x[i];                                                             \
+      u += x[i + q];                                                         \
+      v += x[i + 2 * q];                                                     \
+      w += x[i + 3 * q];                                                     \
+    }                                                                        \
+    for (int64_t i = 4 * q; i < n; i++) t += x[i];                           \
+    return (t + u) + (v + w);                                                \
   }
 SUM_BLOCK(block_sum_f32, float)
 SUM_BLOCK(block_sum_f64, double)
 
 /* Short runs are not worth a vector loop; float64 gives them no error. */
 #define SHORT_SUM 24
-#define SUM_FLOAT(name, type)                                                  \
-  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) {       \
-    const type *x = x_;                                                        \
-    (void)at;                                                                  \
-    if (n <= SHORT_SUM) {                                                      \
-      double even = (n & 1) != 0 ? (double)x[n - 1] : 0.0;                     \
-      double odd = 0.0;                                                        \
-      for (int64_t i = 0; i + 1 < n; i += 2) {                                 \
-        even += (double)x[i];                                                  \
-        odd += (double)x[i + 1];                                               \
-      }                                                                        \
-      add_exactly(s, even + odd);                                              \
-      return;                                                                  \
-    }                                                                          \
-    for (int64_t i = 0; i < n; i += REDUCE_BLOCK) {                            \
-      int64_t m = n - i < REDUCE_BLOCK ? n - i : REDUCE_BLOCK;                 \
-      add_exactly(s, (double)block_##name(x + i, m));                          \
-    }                                                                          \
+#define SUM_FLOAT(name, type)                                            \
+  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) { \
+    const type *x = x_;                                                  \
+    (void)at;                                                            \
+    if (n <= SHORT_SUM) {                                                \
+      double even = (n & 1) != 0 ? (double)x[n - 1] : 0.0;               \
+      double odd = 0.0;                                                  \
+      for (int64_t i = 0; i + 1 < n; i += 2) {                           \
+        even += (double)x[i];                                            \
+        odd += (double)x[i + 1];                                         \
+      }                                                                  \
+      add_exactly(s, even + odd);                                        \
+      return;                                                            \
+    }                                                                    \
+    for (int64_t i = 0; i < n; i += REDUCE_BLOCK) {                      \
+      int64_t m = n - i < REDUCE_BLOCK ? n - i : REDUCE_BLOCK;           \
+      add_exactly(s, (double)block_##name(x + i, m));                    \
+    }                                                                    \
   }
 SUM_FLOAT(sum_f32, float)
 SUM_FLOAT(sum_f64, double)
@@ -71,14 +71,14 @@ static double mean_real(const tfd__acc *s, int64_t n) {
   return sum_real(s, n) / (double)n;
 }
 
-#define SUM_INT(name, type)                                                    \
-  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n,          \
-                              int64_t at) {                                    \
-    const type *x = x_;                                                        \
-    uint64_t t = (uint64_t)s->i;                                               \
-    (void)at;                                                                  \
-    for (int64_t i = 0; i < n; i++) t += (uint64_t)x[i];                       \
-    s->i = (int64_t)t;                                                         \
+#define SUM_INT(name, type)                                           \
+  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n, \
+                              int64_t at) {                           \
+    const type *x = x_;                                               \
+    uint64_t t = (uint64_t)s->i;                                      \
+    (void)at;                                                         \
+    for (int64_t i = 0; i < n; i++) t += (uint64_t)x[i];              \
+    s->i = (int64_t)t;                                                \
   }
 SUM_INT(sum_i8, int8_t)
 SUM_INT(sum_i16, int16_t)
@@ -100,31 +100,33 @@ static int64_t mean_whole(const tfd__acc *s, int64_t n) {
 /* --- product -------------------------------------------------------------- */
 
 /* float32 too multiplies in float64, beyond float32's range in between. */
-#define PROD_FLOAT(name, type)                                                 \
-  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n,          \
-                              int64_t at) {                                    \
-    const type *x = x_;                                                        \
-    double t = 1.0;                                                            \
-    (void)at;                                                                  \
-    _Pragma("omp simd reduction(* : t)")                                       \
-    for (int64_t i = 0; i < n; i++) t *= (double)x[i];                         \
-    s->a *= t;                                                                 \
+#define PROD_FLOAT(name, type)                                                \
+  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n,         \
+                              int64_t at) {                                   \
+    const type *x = x_;                                                       \
+    double t = 1.0;                                                           \
+    (void)at;                                                                 \
+    _Pragma("omp simd reduction(* : t)") for (int64_t i = 0; i < n; i++) t *= \
+        (double)x[i];                                                         \
+    s->a *= t;                                                                \
   }
 PROD_FLOAT(prod_f32, float)
 PROD_FLOAT(prod_f64, double)
-static void prod_merge(tfd__acc *s, const tfd__acc *t) { s->a *= t->a; }
+static void prod_merge(tfd__acc *s, const tfd__acc *t) {
+  s->a *= t->a;
+}
 static double value_real(const tfd__acc *s, int64_t n) {
   (void)n;
   return s->a;
 }
 
-#define PROD_INT(name, type)                                                   \
-  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) {       \
-    const type *x = x_;                                                        \
-    uint64_t t = (uint64_t)s->i;                                               \
-    (void)at;                                                                  \
-    for (int64_t i = 0; i < n; i++) t *= (uint64_t)x[i];                       \
-    s->i = (int64_t)t;                                                         \
+#define PROD_INT(name, type)                                             \
+  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) { \
+    const type *x = x_;                                                  \
+    uint64_t t = (uint64_t)s->i;                                         \
+    (void)at;                                                            \
+    for (int64_t i = 0; i < n; i++) t *= (uint64_t)x[i];                 \
+    s->i = (int64_t)t;                                                   \
   }
 PROD_INT(prod_i8, int8_t)
 PROD_INT(prod_i16, int16_t)
@@ -140,23 +142,22 @@ static void prod_int_merge(tfd__acc *s, const tfd__acc *t) {
 #define SIMD_MAX "omp simd reduction(max : t) reduction(| : nan)"
 #define SIMD_MIN "omp simd reduction(min : t) reduction(| : nan)"
 /* Any NaN makes the result NaN, as in TensorFlow and NumPy. */
-#define EXTREME_FLOAT(name, type, op, kind)                                    \
-  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n,          \
-                              int64_t at) {                                    \
-    const type *x = x_;                                                        \
-    type t = x[0];                                                             \
-    int nan = 0;                                                               \
-    (void)at;                                                                  \
-    _Pragma(kind)                                                              \
-    for (int64_t i = 0; i < n; i++) {                                          \
-      t = x[i] op t ? x[i] : t;                                                \
-      nan |= x[i] != x[i];                                                     \
-    }                                                                          \
-    if (nan != 0) {                                                            \
-      s->a = (double)NAN;                                                      \
-    } else if ((double)t op s->a) {                                            \
-      s->a = (double)t;                                                        \
-    }                                                                          \
+#define EXTREME_FLOAT(name, type, op, kind)                           \
+  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n, \
+                              int64_t at) {                           \
+    const type *x = x_;                                               \
+    type t = x[0];                                                    \
+    int nan = 0;                                                      \
+    (void)at;                                                         \
+    _Pragma(kind) for (int64_t i = 0; i < n; i++) {                   \
+      t = x[i] op t ? x[i] : t;                                       \
+      nan |= x[i] != x[i];                                            \
+    }                                                                 \
+    if (nan != 0) {                                                   \
+      s->a = (double)NAN;                                             \
+    } else if ((double)t op s->a) {                                   \
+      s->a = (double)t;                                               \
+    }                                                                 \
   }
 EXTREME_FLOAT(max_f32, float, >, SIMD_MAX)
 EXTREME_FLOAT(max_f64, double, >, SIMD_MAX)
@@ -169,21 +170,21 @@ static void min_merge(tfd__acc *s, const tfd__acc *t) {
   if (t->a < s->a || t->a != t->a) s->a = t->a;
 }
 
-#define EXTREME_INT(name, type, op)                                            \
-  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n,          \
-                              int64_t at) {                                    \
-    const type *x = x_;                                                        \
-    type t = x[0];                                                             \
-    (void)at;                                                                  \
-    for (int64_t i = 0; i < n; i++) t = x[i] op t ? x[i] : t;                  \
-    if (s->n == 0 || (int64_t)t op s->i) s->i = (int64_t)t;                    \
-    s->n = 1;                                                                  \
+#define EXTREME_INT(name, type, op)                                   \
+  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n, \
+                              int64_t at) {                           \
+    const type *x = x_;                                               \
+    type t = x[0];                                                    \
+    (void)at;                                                         \
+    for (int64_t i = 0; i < n; i++) t = x[i] op t ? x[i] : t;         \
+    if (s->n == 0 || (int64_t)t op s->i) s->i = (int64_t)t;           \
+    s->n = 1;                                                         \
   }
-#define EXTREME_INTS(base, op)                                                 \
-  EXTREME_INT(base##_i8, int8_t, op)                                           \
-  EXTREME_INT(base##_i16, int16_t, op)                                         \
-  EXTREME_INT(base##_i32, int32_t, op)                                         \
-  EXTREME_INT(base##_i64, int64_t, op)                                         \
+#define EXTREME_INTS(base, op)         \
+  EXTREME_INT(base##_i8, int8_t, op)   \
+  EXTREME_INT(base##_i16, int16_t, op) \
+  EXTREME_INT(base##_i32, int32_t, op) \
+  EXTREME_INT(base##_i64, int64_t, op) \
   EXTREME_INT(base##_u8, uint8_t, op)
 EXTREME_INTS(max, >)
 EXTREME_INTS(min, <)
@@ -204,7 +205,9 @@ static void any_b(tfd__acc *s, const void *x_, int64_t n, int64_t at) {
   for (int64_t i = 0; i < n; i++) t |= x[i];
   s->i |= t != 0;
 }
-static void any_merge(tfd__acc *s, const tfd__acc *t) { s->i |= t->i; }
+static void any_merge(tfd__acc *s, const tfd__acc *t) {
+  s->i |= t->i;
+}
 
 static void all_b(tfd__acc *s, const void *x_, int64_t n, int64_t at) {
   const uint8_t *x = x_;
@@ -214,16 +217,18 @@ static void all_b(tfd__acc *s, const void *x_, int64_t n, int64_t at) {
   for (int64_t i = 0; i < n; i++) t &= x[i];
   s->i &= t != 0;
 }
-static void all_merge(tfd__acc *s, const tfd__acc *t) { s->i &= t->i; }
+static void all_merge(tfd__acc *s, const tfd__acc *t) {
+  s->i &= t->i;
+}
 
-#define COUNT(name, type)                                                      \
-  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n,          \
-                              int64_t at) {                                    \
-    const type *x = x_;                                                        \
-    int64_t t = 0;                                                             \
-    (void)at;                                                                  \
-    for (int64_t i = 0; i < n; i++) t += x[i] != 0;                            \
-    s->i += t;                                                                 \
+#define COUNT(name, type)                                             \
+  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n, \
+                              int64_t at) {                           \
+    const type *x = x_;                                               \
+    int64_t t = 0;                                                    \
+    (void)at;                                                         \
+    for (int64_t i = 0; i < n; i++) t += x[i] != 0;                   \
+    s->i += t;                                                        \
   }
 COUNT(count_f32, float)
 COUNT(count_f64, double)
@@ -235,19 +240,19 @@ COUNT(count_u8, uint8_t)
 
 /* --- kernels -------------------------------------------------------------- */
 
-#define FOR_FLOATS(base, ...)                                                  \
-  [TFD_FLOAT32] = {__VA_ARGS__, .step = base##_f32},                           \
-  [TFD_FLOAT64] = {__VA_ARGS__, .step = base##_f64},                           \
-  [TFD_FLOAT16] = {__VA_ARGS__, .step = base##_f32},                           \
+#define FOR_FLOATS(base, ...)                        \
+  [TFD_FLOAT32] = {__VA_ARGS__, .step = base##_f32}, \
+  [TFD_FLOAT64] = {__VA_ARGS__, .step = base##_f64}, \
+  [TFD_FLOAT16] = {__VA_ARGS__, .step = base##_f32}, \
   [TFD_BFLOAT16] = {__VA_ARGS__, .step = base##_f32}
-#define FOR_INT(dtype, suffix, base, initial, ...)                             \
+#define FOR_INT(dtype, suffix, base, initial, ...) \
   [dtype] = {.start = {.i = initial}, __VA_ARGS__, .step = base##_##suffix}
-#define FOR_INTS(base, initial, ...)                                           \
-  FOR_INT(TFD_INT8, i8, base, initial(INT8), __VA_ARGS__),                     \
-  FOR_INT(TFD_INT16, i16, base, initial(INT16), __VA_ARGS__),                  \
-  FOR_INT(TFD_INT32, i32, base, initial(INT32), __VA_ARGS__),                  \
-  FOR_INT(TFD_INT64, i64, base, initial(INT64), __VA_ARGS__),                  \
-  FOR_INT(TFD_UINT8, u8, base, initial(UINT8), __VA_ARGS__)
+#define FOR_INTS(base, initial, ...)                              \
+  FOR_INT(TFD_INT8, i8, base, initial(INT8), __VA_ARGS__),        \
+      FOR_INT(TFD_INT16, i16, base, initial(INT16), __VA_ARGS__), \
+      FOR_INT(TFD_INT32, i32, base, initial(INT32), __VA_ARGS__), \
+      FOR_INT(TFD_INT64, i64, base, initial(INT64), __VA_ARGS__), \
+      FOR_INT(TFD_UINT8, u8, base, initial(UINT8), __VA_ARGS__)
 #define ZERO(type) 0
 #define ONE(type) 1
 #define UINT8_MIN 0

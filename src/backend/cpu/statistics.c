@@ -7,18 +7,18 @@
 #include "backend/cpu/reduce.h"
 #include "backend/cpu/vmath.h"
 
-/* --- Euclidean norm -------------------------------------------------------- */
+/* --- Euclidean norm ----------------------------------------------------- */
 
 /* In float64, so that float32 squares neither overflow nor underflow. */
-#define NORM(name, type)                                                       \
-  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n,          \
-                              int64_t at) {                                    \
-    const type *x = x_;                                                        \
-    double t = 0.0;                                                            \
-    (void)at;                                                                  \
-    _Pragma("omp simd reduction(+ : t)")                                       \
-    for (int64_t i = 0; i < n; i++) t += (double)x[i] * (double)x[i];          \
-    s->a += t;                                                                 \
+#define NORM(name, type)                                                      \
+  TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n,         \
+                              int64_t at) {                                   \
+    const type *x = x_;                                                       \
+    double t = 0.0;                                                           \
+    (void)at;                                                                 \
+    _Pragma("omp simd reduction(+ : t)") for (int64_t i = 0; i < n; i++) t += \
+        (double)x[i] * (double)x[i];                                          \
+    s->a += t;                                                                \
   }
 NORM(norm_f32, float)
 NORM(norm_f64, double)
@@ -27,7 +27,9 @@ NORM(norm_i16, int16_t)
 NORM(norm_i32, int32_t)
 NORM(norm_i64, int64_t)
 NORM(norm_u8, uint8_t)
-static void add_merge(tfd__acc *s, const tfd__acc *t) { s->a += t->a; }
+static void add_merge(tfd__acc *s, const tfd__acc *t) {
+  s->a += t->a;
+}
 static double norm_real(const tfd__acc *s, int64_t n) {
   (void)n;
   return sqrt(s->a);
@@ -37,7 +39,7 @@ static int64_t norm_whole(const tfd__acc *s, int64_t n) {
   return (int64_t)sqrt(s->a);
 }
 
-/* --- variance --------------------------------------------------------------- */
+/* --- variance ------------------------------------------------------------ */
 
 /* Mean a and sum of squared deviations b of n elements; joining two such is
 ** exact in real arithmetic. Source: Chan, Golub, LeVeque 1979. */
@@ -56,11 +58,11 @@ static void moments_merge(tfd__acc *s, const tfd__acc *t) {
     double sum = 0.0;                                                          \
     double squares = 0.0;                                                      \
     double mean = 0.0;                                                         \
-    _Pragma("omp simd reduction(+ : sum)")                                     \
-    for (int64_t i = 0; i < n; i++) sum += (double)x[i];                       \
+    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++)     \
+        sum += (double)x[i];                                                   \
     mean = sum / (double)n;                                                    \
-    _Pragma("omp simd reduction(+ : squares)")                                 \
-    for (int64_t i = 0; i < n; i++) {                                          \
+    _Pragma("omp simd reduction(+ : squares)") for (int64_t i = 0; i < n;      \
+                                                    i++) {                     \
       double d = (double)x[i] - mean;                                          \
       squares += d * d;                                                        \
     }                                                                          \
@@ -87,7 +89,7 @@ static double std_real(const tfd__acc *s, int64_t n) {
   return sqrt(s->b / (double)n);
 }
 
-/* --- log of a sum of exponentials -------------------------------------------- */
+/* --- log of a sum of exponentials ----------------------------------------- */
 
 /* Largest element a, and b = the sum of exp(x - shift(a)). */
 static double shift_of(double largest) {
@@ -110,15 +112,15 @@ static void logsumexp_merge(tfd__acc *s, const tfd__acc *t) {
     type shift = 0;                                                            \
     type sum = 0;                                                              \
     int nan = 0;                                                               \
-    _Pragma("omp simd reduction(max : largest) reduction(| : nan)")            \
-    for (int64_t i = 0; i < n; i++) {                                          \
+    _Pragma("omp simd reduction(max : largest) reduction(| : nan)") for (      \
+        int64_t i = 0; i < n; i++) {                                           \
       largest = x[i] > largest ? x[i] : largest;                               \
       nan |= x[i] != x[i];                                                     \
     }                                                                          \
     t->a = nan != 0 ? (double)NAN : (double)largest;                           \
     shift = (type)shift_of(t->a);                                              \
-    _Pragma("omp simd reduction(+ : sum)")                                     \
-    for (int64_t i = 0; i < n; i++) sum += fn(x[i] - shift);                   \
+    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++)     \
+        sum += fn(x[i] - shift);                                               \
     t->b = (double)sum;                                                        \
   }                                                                            \
   static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) {       \
@@ -138,48 +140,48 @@ static double logsumexp_real(const tfd__acc *s, int64_t n) {
   return log(s->b) + shift_of(s->a);
 }
 
-/* --- positions of extremes ------------------------------------------------- */
+/* --- positions of extremes ---------------------------------------------- */
 
 /* The first of equal elements; NaN never wins. Floats keep the value in a and
 ** set n when something was seen; integers, which must stay exact, keep the
 ** value in n and set b. The position is i. */
-#define ARG_FLOAT(name, type, op, none, simd)                                  \
-  TFD_CLONES static type extreme_##name(const type *x, int64_t n) {            \
-    type best = none;                                                          \
-    _Pragma(simd)                                                              \
-    for (int64_t i = 0; i < n; i++) best = x[i] op best ? x[i] : best;         \
-    return best;                                                               \
-  }                                                                            \
-  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) {       \
-    const type *x = x_;                                                        \
-    type best = extreme_##name(x, n);                                          \
-    if (s->n != 0 && !((double)best op s->a)) return;                          \
-    for (int64_t i = 0; i < n; i++) {                                          \
-      if (x[i] != best) continue;                                              \
-      s->a = (double)best;                                                     \
-      s->i = at + i;                                                           \
-      s->n = 1;                                                                \
-      return;                                                                  \
-    }                                                                          \
+#define ARG_FLOAT(name, type, op, none, simd)                            \
+  TFD_CLONES static type extreme_##name(const type *x, int64_t n) {      \
+    type best = none;                                                    \
+    _Pragma(simd) for (int64_t i = 0; i < n; i++) best =                 \
+        x[i] op best ? x[i] : best;                                      \
+    return best;                                                         \
+  }                                                                      \
+  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) { \
+    const type *x = x_;                                                  \
+    type best = extreme_##name(x, n);                                    \
+    if (s->n != 0 && !((double)best op s->a)) return;                    \
+    for (int64_t i = 0; i < n; i++) {                                    \
+      if (x[i] != best) continue;                                        \
+      s->a = (double)best;                                               \
+      s->i = at + i;                                                     \
+      s->n = 1;                                                          \
+      return;                                                            \
+    }                                                                    \
   }
-#define ARG_INT(name, type, op)                                                \
-  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) {       \
-    const type *x = x_;                                                        \
-    for (int64_t i = 0; i < n; i++) {                                          \
-      if ((int64_t)x[i] op s->n || s->b == 0.0) {                              \
-        s->n = (int64_t)x[i];                                                  \
-        s->i = at + i;                                                         \
-        s->b = 1.0;                                                            \
-      }                                                                        \
-    }                                                                          \
+#define ARG_INT(name, type, op)                                          \
+  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) { \
+    const type *x = x_;                                                  \
+    for (int64_t i = 0; i < n; i++) {                                    \
+      if ((int64_t)x[i] op s->n || s->b == 0.0) {                        \
+        s->n = (int64_t)x[i];                                            \
+        s->i = at + i;                                                   \
+        s->b = 1.0;                                                      \
+      }                                                                  \
+    }                                                                    \
   }
-#define ARG(base, op, none, simd)                                              \
-  ARG_FLOAT(base##_f32, float, op, (float)(none), simd)                        \
-  ARG_FLOAT(base##_f64, double, op, (double)(none), simd)                      \
-  ARG_INT(base##_i8, int8_t, op)                                               \
-  ARG_INT(base##_i16, int16_t, op)                                             \
-  ARG_INT(base##_i32, int32_t, op)                                             \
-  ARG_INT(base##_i64, int64_t, op)                                             \
+#define ARG(base, op, none, simd)                         \
+  ARG_FLOAT(base##_f32, float, op, (float)(none), simd)   \
+  ARG_FLOAT(base##_f64, double, op, (double)(none), simd) \
+  ARG_INT(base##_i8, int8_t, op)                          \
+  ARG_INT(base##_i16, int16_t, op)                        \
+  ARG_INT(base##_i32, int32_t, op)                        \
+  ARG_INT(base##_i64, int64_t, op)                        \
   ARG_INT(base##_u8, uint8_t, op)
 ARG(argmax, >, -INFINITY, "omp simd reduction(max : best)")
 ARG(argmin, <, INFINITY, "omp simd reduction(min : best)")
@@ -188,20 +190,20 @@ static int64_t position(const tfd__acc *s, int64_t n) {
   return s->i;
 }
 
-/* --- kernels ---------------------------------------------------------------- */
+/* --- kernels ------------------------------------------------------------- */
 
 #define STEP(dtype, fn, ...) [dtype] = {.step = fn, __VA_ARGS__}
-#define FLOATS(base, ...)                                                      \
-  STEP(TFD_FLOAT32, base##_f32, __VA_ARGS__),                                  \
-  STEP(TFD_FLOAT64, base##_f64, __VA_ARGS__),                                  \
-  STEP(TFD_FLOAT16, base##_f32, __VA_ARGS__),                                  \
-  STEP(TFD_BFLOAT16, base##_f32, __VA_ARGS__)
-#define INTS(base, ...)                                                        \
-  STEP(TFD_INT8, base##_i8, __VA_ARGS__),                                      \
-  STEP(TFD_INT16, base##_i16, __VA_ARGS__),                                    \
-  STEP(TFD_INT32, base##_i32, __VA_ARGS__),                                    \
-  STEP(TFD_INT64, base##_i64, __VA_ARGS__),                                    \
-  STEP(TFD_UINT8, base##_u8, __VA_ARGS__)
+#define FLOATS(base, ...)                         \
+  STEP(TFD_FLOAT32, base##_f32, __VA_ARGS__),     \
+      STEP(TFD_FLOAT64, base##_f64, __VA_ARGS__), \
+      STEP(TFD_FLOAT16, base##_f32, __VA_ARGS__), \
+      STEP(TFD_BFLOAT16, base##_f32, __VA_ARGS__)
+#define INTS(base, ...)                         \
+  STEP(TFD_INT8, base##_i8, __VA_ARGS__),       \
+      STEP(TFD_INT16, base##_i16, __VA_ARGS__), \
+      STEP(TFD_INT32, base##_i32, __VA_ARGS__), \
+      STEP(TFD_INT64, base##_i64, __VA_ARGS__), \
+      STEP(TFD_UINT8, base##_u8, __VA_ARGS__)
 
 static int run(const tfd__call *call, const tfd__reducer *reducers,
                unsigned axes) {
@@ -221,24 +223,21 @@ int tfd__cpu_euclidean_norm(const tfd__call *call) {
       FLOATS(norm, .merge = add_merge, .real = norm_real),
       INTS(norm, .merge = add_merge, .whole = norm_whole)};
 
-  return run(call, reducers,
-             tfd__reduction_axes(tfd__in(call, 0), call->ints));
+  return run(call, reducers, tfd__reduction_axes(tfd__in(call, 0), call->ints));
 }
 
 int tfd__cpu_reduce_variance(const tfd__call *call) {
   static const tfd__reducer reducers[TFD_DTYPE_END] = {
       FLOATS(moments, .merge = moments_merge, .real = variance_real)};
 
-  return run(call, reducers,
-             tfd__reduction_axes(tfd__in(call, 0), call->ints));
+  return run(call, reducers, tfd__reduction_axes(tfd__in(call, 0), call->ints));
 }
 
 int tfd__cpu_reduce_std(const tfd__call *call) {
   static const tfd__reducer reducers[TFD_DTYPE_END] = {
       FLOATS(moments, .merge = moments_merge, .real = std_real)};
 
-  return run(call, reducers,
-             tfd__reduction_axes(tfd__in(call, 0), call->ints));
+  return run(call, reducers, tfd__reduction_axes(tfd__in(call, 0), call->ints));
 }
 
 int tfd__cpu_reduce_logsumexp(const tfd__call *call) {
@@ -246,8 +245,7 @@ int tfd__cpu_reduce_logsumexp(const tfd__call *call) {
       FLOATS(logsumexp, .start = {.a = -(double)INFINITY},
              .merge = logsumexp_merge, .real = logsumexp_real)};
 
-  return run(call, reducers,
-             tfd__reduction_axes(tfd__in(call, 0), call->ints));
+  return run(call, reducers, tfd__reduction_axes(tfd__in(call, 0), call->ints));
 }
 
 static unsigned one_axis(const tfd__call *call) {

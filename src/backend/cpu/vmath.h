@@ -205,11 +205,11 @@ TFD_INLINE float tfd__atanhf(float x) {
 /* < 2.8 ulp. */
 TFD_INLINE float tfd__atanf(float x) {
   float a = fabsf(x);
-  bool high = a > 2.414213562373095f;  /* tan(3 pi / 8) */
+  bool high = a > 2.414213562373095f;    /* tan(3 pi / 8) */
   bool middle = a > 0.4142135623730950f; /* tan(pi / 8) */
   float t = high ? -1.0f / a : (middle ? (a - 1.0f) / (a + 1.0f) : a);
-  float base = high ? 1.5707963267948966f
-                    : (middle ? 0.78539816339744831f : 0.0f);
+  float base =
+      high ? 1.5707963267948966f : (middle ? 0.78539816339744831f : 0.0f);
   float z = t * t;
   float p = 8.05374449538e-2f;
 
