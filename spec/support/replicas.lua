@@ -54,8 +54,10 @@ function M.leaks(before_each, after_each)
     for i = 0, M.available - 1 do
       raw.device_synchronize(raw.device_at("CPU", i))
     end
-    raw.collect()
-    raw.collect()
+    -- On LuaJIT a weak table gives up one layer of handles a collection.
+    for _ = 1, 3 do
+      raw.collect()
+    end
   end
   before_each(settle)
   after_each(settle)

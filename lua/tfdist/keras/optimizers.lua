@@ -243,6 +243,21 @@ local function make_slots(self, vars)
   end
 end
 
+local function check_clipping(hyper, strategy)
+  if (hyper.clipnorm or hyper.clipvalue or hyper.global_clipnorm)
+    and M.is_central(strategy) then
+    errors.raise("ValueError", "apply_gradients: gradient clipping in the "
+      .. "optimizer (clipnorm, clipvalue, global_clipnorm) is not supported by "
+      .. strategy.name, "clip the gradients yourself")
+  end
+end
+
+--- True for strategies that keep each variable once for several replicas.
+function M.is_central(strategy)
+  return strategy.num_replicas_in_sync > 1
+    and raw.strategy_parameter_count(strategy.handle) == 1
+end
+
 -- grads[k][i]: the gradient for copy i of variable k.
 local function update_all(self, vars, grads)
   local own = rawget(self, "own")
@@ -277,8 +292,7 @@ local function aggregate(strategy, payloads, vars)
 end
 
 local function as_they_are(strategy, payloads, vars)
-  if strategy.num_replicas_in_sync > 1
-    and raw.strategy_parameter_count(strategy.handle) == 1 then
+  if M.is_central(strategy) then
     errors.raise("NotImplementedError", "apply_gradients: "
       .. "experimental_aggregate_gradients = false is not supported by "
       .. strategy.name)
@@ -393,6 +407,7 @@ method("apply_gradients", "grads vars:table=nil name=nil "
     replica.sync(context, "apply_gradients("
       .. kept.vars.n .. " variables)", kept, function(strategy, payloads)
         local first = payloads[1].vars
+        check_clipping(rawget(self, "own").hyper, strategy)
         if strategy.one_copy then
           local own = {}
           for k = 1, first.n do
