@@ -77,186 +77,113 @@ static inline void clear_block(const pool_job *job, int64_t image, int64_t c0,
     memset(out + (size_t)(i * channels) * size, 0, (size_t)n * size);
 }
 
-/* Outputs [begin, end) over all images. */
-#define MAX_FORWARD(T, ID)                                                     \
-  TFD_CLONES static void max_##ID(void *arg, int64_t begin, int64_t end) {     \
-    const pool_job *job = arg;                                                 \
-    int64_t channels = job->w.channels;                                        \
-                                                                               \
-    for (place at = place_at(job, begin); at.p < end; place_next(job, &at)) {  \
-      tfd__taps t;                                                             \
-      T *restrict y = (T *)job->out + at.p * channels;                         \
-      const T *restrict x = job->x;                                            \
-                                                                               \
-      if (!tfd__taps_start(&job->w, at.o, &t)) continue;                       \
-      x += (at.base + tfd__taps_index(&job->w, &t)) * channels;                \
-      memcpy(y, x, (size_t)channels * sizeof(T));                              \
-      while (tfd__taps_next(&t)) {                                             \
-        x = job->x;                                                            \
-        x += (at.base + tfd__taps_index(&job->w, &t)) * channels;              \
-        for (int64_t c = 0; c < channels; c++) y[c] = x[c] > y[c] ? x[c] : y[c]; \
-      }                                                                        \
-    }                                                                          \
-  }
+/* The taps of one output position that lie inside the input: a box of n[0] *
+** n[1] * n[2] of them, `step` elements apart. */
+typedef struct tap_box {
+  int64_t first; /* element of the first tap */
+  int64_t n[3];
+  int64_t step[3];
+} tap_box;
 
-/* The tap that gave the maximum is the first one equal to it: `open` holds
-** what is still to be handed out for each channel. */
-#define MAX_BACKWARD(T, ID)                                                    \
-  static inline __attribute__((always_inline)) void max_grad_at_##ID(          \
-      const pool_job *job, const place *at, int64_t c0, int64_t n) {           \
-    int64_t channels = job->w.channels;                                        \
-    const T *restrict y = (const T *)job->y + at->p * channels + c0;           \
-    T open[BLOCK];                                                             \
-    tfd__taps t;                                                               \
-                                                                               \
-    if (!tfd__taps_start(&job->w, at->o, &t)) return;                          \
-    memcpy(open, (const T *)job->dy + at->p * channels + c0,                   \
-           (size_t)n * sizeof(T));                                             \
-    do {                                                                       \
-      int64_t i = (at->base + tfd__taps_index(&job->w, &t)) * channels + c0;   \
-      const T *restrict x = (const T *)job->x + i;                             \
-      T *restrict dx = (T *)job->out + i;                                      \
-                                                                               \
-      for (int64_t c = 0; c < n; c++) {                                        \
-        dx[c] = (T)(dx[c] + (x[c] == y[c] ? open[c] : 0));                     \
-        open[c] = x[c] == y[c] ? 0 : open[c];                                  \
-      }                                                                        \
-    } while (tfd__taps_next(&t));                                              \
-  }                                                                            \
-  TFD_CLONES static void max_grad_##ID(void *arg, int64_t begin,               \
-                                       int64_t end) {                          \
-    const pool_job *job = arg;                                                 \
-                                                                               \
-    for (int64_t u = begin; u < end; u++) {                                    \
-      int64_t image = u / job->blocks;                                         \
-      int64_t c0 = u % job->blocks * BLOCK;                                    \
-      int64_t n = job->w.channels - c0 < BLOCK ? job->w.channels - c0 : BLOCK; \
-      place at = place_at(job, image * job->positions);                        \
-                                                                               \
-      clear_block(job, image, c0, n, sizeof(T));                               \
-      for (int64_t p = 0; p < job->positions; p++, place_next(job, &at))       \
-        max_grad_at_##ID(job, &at, c0, n);                                     \
-    }                                                                          \
-  }
+/* Runs over a box with i = elements from its first tap. */
+#define EACH_TAP(box, i)                                                       \
+  for (int64_t d_ = 0; d_ < (box)->n[0]; d_++)                                 \
+    for (int64_t h_ = 0; h_ < (box)->n[1]; h_++)                               \
+      for (int64_t w_ = 0, i = d_ * (box)->step[0] + h_ * (box)->step[1];      \
+           w_ < (box)->n[2]; w_++, i += (box)->step[2])
 
-/* Picks dy at the tap that gave the maximum. */
-#define MAX_PICK(T, ID)                                                        \
-  static inline __attribute__((always_inline)) void max_pick_at_##ID(          \
-      const pool_job *job, const place *at, int64_t c0, int64_t n) {           \
-    int64_t channels = job->w.channels;                                        \
-    const T *restrict y = (const T *)job->y + at->p * channels + c0;           \
-    T *restrict out = (T *)job->out + at->p * channels + c0;                   \
-    T open[BLOCK];                                                             \
-    tfd__taps t;                                                               \
-                                                                               \
-    for (int64_t c = 0; c < n; c++) open[c] = 1;                               \
-    memset(out, 0, (size_t)n * sizeof(T));                                     \
-    if (!tfd__taps_start(&job->w, at->o, &t)) return;                          \
-    do {                                                                       \
-      int64_t i = (at->base + tfd__taps_index(&job->w, &t)) * channels + c0;   \
-      const T *restrict x = (const T *)job->x + i;                             \
-      const T *restrict dx = (const T *)job->dy + i;                           \
-                                                                               \
-      for (int64_t c = 0; c < n; c++) {                                        \
-        bool hit = x[c] == y[c] && open[c] != 0;                               \
-                                                                               \
-        out[c] = hit ? dx[c] : out[c];                                         \
-        open[c] = hit ? 0 : open[c];                                           \
-      }                                                                        \
-    } while (tfd__taps_next(&t));                                              \
-  }                                                                            \
-  TFD_CLONES static void max_pick_##ID(void *arg, int64_t begin,               \
-                                       int64_t end) {                          \
+/* false when every tap is in the padding. */
+static inline bool box_at(const pool_job *job, const place *at, tap_box *box) {
+  const tfd__window *w = &job->w;
+  tfd__taps t;
+
+  if (!tfd__taps_start(w, at->o, &t)) return false;
+  box->first = (at->base + tfd__taps_index(w, &t)) * w->channels;
+  for (int i = 0; i < 3; i++) box->n[i] = t.end[i] - t.begin[i];
+  box->step[2] = w->channels;
+  box->step[1] = box->step[2] * w->in[2];
+  box->step[0] = box->step[1] * w->in[1];
+  return true;
+}
+
+/* Loops name(job, begin, end) around name_at: over output positions, or over
+** (image, block of channels) pairs, whose windows may overlap. */
+#define POSITIONS(T, name) POSITIONS_(T, name)
+#define POSITIONS_(T, name)                                                    \
+  TFD_CLONES static void name(void *arg, int64_t begin, int64_t end) {         \
     const pool_job *job = arg;                                                 \
+    tap_box box;                                                               \
                                                                                \
     for (place at = place_at(job, begin); at.p < end; place_next(job, &at))    \
-      for (int64_t c0 = 0; c0 < job->w.channels; c0 += BLOCK) {                \
-        int64_t n = job->w.channels - c0;                                      \
-                                                                               \
-        max_pick_at_##ID(job, &at, c0, n < BLOCK ? n : BLOCK);                 \
-      }                                                                        \
+      if (box_at(job, &at, &box))                                              \
+        at_##name(job, &box, at.p * job->w.channels, 0, job->w.channels);      \
   }
-
-#define AVERAGE(T, ID)                                                         \
-  TFD_CLONES static void avg_##ID(void *arg, int64_t begin, int64_t end) {     \
+#define IMAGES(T, name) IMAGES_(T, name)
+#define IMAGES_(T, name)                                                       \
+  TFD_CLONES static void name(void *arg, int64_t begin, int64_t end) {         \
     const pool_job *job = arg;                                                 \
     int64_t channels = job->w.channels;                                        \
-                                                                               \
-    for (place at = place_at(job, begin); at.p < end; place_next(job, &at)) {  \
-      tfd__taps t;                                                             \
-      T *restrict y = (T *)job->out + at.p * channels;                         \
-      T share = 0;                                                             \
-                                                                               \
-      memset(y, 0, (size_t)channels * sizeof(T));                              \
-      if (!tfd__taps_start(&job->w, at.o, &t)) continue;                       \
-      share = (T)1 / (T)tfd__taps_count(&t);                                   \
-      do {                                                                     \
-        const T *restrict x = job->x;                                          \
-                                                                               \
-        x += (at.base + tfd__taps_index(&job->w, &t)) * channels;              \
-        for (int64_t c = 0; c < channels; c++) y[c] += x[c];                   \
-      } while (tfd__taps_next(&t));                                            \
-      for (int64_t c = 0; c < channels; c++) y[c] *= share;                    \
-    }                                                                          \
-  }                                                                            \
-  static inline __attribute__((always_inline)) void avg_grad_at_##ID(          \
-      const pool_job *job, const place *at, int64_t c0, int64_t n) {           \
-    int64_t channels = job->w.channels;                                        \
-    const T *restrict dy = (const T *)job->dy + at->p * channels + c0;         \
-    tfd__taps t;                                                               \
-    T share = 0;                                                               \
-                                                                               \
-    if (!tfd__taps_start(&job->w, at->o, &t)) return;                          \
-    share = (T)1 / (T)tfd__taps_count(&t);                                     \
-    do {                                                                       \
-      int64_t i = (at->base + tfd__taps_index(&job->w, &t)) * channels + c0;   \
-      T *restrict dx = (T *)job->out + i;                                      \
-                                                                               \
-      for (int64_t c = 0; c < n; c++) dx[c] += dy[c] * share;                  \
-    } while (tfd__taps_next(&t));                                              \
-  }                                                                            \
-  TFD_CLONES static void avg_grad_##ID(void *arg, int64_t begin,               \
-                                       int64_t end) {                          \
-    const pool_job *job = arg;                                                 \
+    tap_box box;                                                               \
                                                                                \
     for (int64_t u = begin; u < end; u++) {                                    \
-      int64_t image = u / job->blocks;                                         \
-      int64_t c0 = u % job->blocks * BLOCK;                                    \
-      int64_t n = job->w.channels - c0 < BLOCK ? job->w.channels - c0 : BLOCK; \
-      place at = place_at(job, image * job->positions);                        \
+      int64_t c = u % job->blocks * BLOCK;                                     \
+      int64_t last = c + BLOCK < channels ? c + BLOCK : channels;              \
+      place at = place_at(job, u / job->blocks * job->positions);              \
                                                                                \
-      clear_block(job, image, c0, n, sizeof(T));                               \
+      clear_block(job, u / job->blocks, c, last - c, sizeof(T));               \
       for (int64_t p = 0; p < job->positions; p++, place_next(job, &at))       \
-        avg_grad_at_##ID(job, &at, c0, n);                                     \
+        if (box_at(job, &at, &box))                                            \
+          at_##name(job, &box, at.p * channels, c, last);                      \
     }                                                                          \
   }
 
-/* Every loop of one dtype; integers have the forward maximum only. */
+/* Integers have the forward maximum only. */
+#define INT_MAXIMUM(T, ID)                                                     \
+  static inline void at_max_##ID(const pool_job *job, const tap_box *taps,     \
+                                 int64_t out, int64_t c, int64_t end) {        \
+    const T *x = (const T *)job->x + taps->first;                              \
+    T *y = (T *)job->out + out;                                                \
+                                                                               \
+    memcpy(y + c, x + c, (size_t)(end - c) * sizeof(T));                       \
+    EACH_TAP(taps, i)                                                          \
+    for (int64_t k = c; k < end; k++) y[k] = x[i + k] > y[k] ? x[i + k] : y[k];\
+  }                                                                            \
+  POSITIONS(T, max_##ID)
+INT_MAXIMUM(int8_t, i8)
+INT_MAXIMUM(int16_t, i16)
+INT_MAXIMUM(int32_t, i32)
+INT_MAXIMUM(int64_t, i64)
+INT_MAXIMUM(uint8_t, u8)
+
+#define POOL_T float
+#define POOL_BITS int32_t
+#define POOL_ID(name) name##_f32
+#include "backend/cpu/pool_body.h"
+#undef POOL_T
+#undef POOL_BITS
+#undef POOL_ID
+
+#define POOL_T double
+#define POOL_BITS int64_t
+#define POOL_ID(name) name##_f64
+#include "backend/cpu/pool_body.h"
+#undef POOL_T
+#undef POOL_BITS
+#undef POOL_ID
+
 typedef void (*pool_loop)(void *arg, int64_t begin, int64_t end);
 enum { LOOP_MAX, LOOP_GRAD, LOOP_PICK, LOOP_AVG, LOOP_AVG_GRAD, LOOPS };
 
-#define FLOATS(X)                                                              \
-  X(TFD_FLOAT32, float, f32)                                                   \
-  X(TFD_FLOAT64, double, f64)
-#define INTS(X)                                                                \
-  X(TFD_INT8, int8_t, i8)                                                      \
-  X(TFD_INT16, int16_t, i16)                                                   \
-  X(TFD_INT32, int32_t, i32)                                                   \
-  X(TFD_INT64, int64_t, i64)                                                   \
-  X(TFD_UINT8, uint8_t, u8)
-#define DEFINE(dtype, T, ID)                                                   \
-  MAX_FORWARD(T, ID) MAX_BACKWARD(T, ID) MAX_PICK(T, ID) AVERAGE(T, ID)
-#define DEFINE_INT(dtype, T, ID) MAX_FORWARD(T, ID)
-FLOATS(DEFINE)
-INTS(DEFINE_INT)
-
 static const pool_loop loops[TFD_DTYPE_END][LOOPS] = {
-#define ROW(dtype, T, ID)                                                      \
-  [dtype] = {max_##ID, max_grad_##ID, max_pick_##ID, avg_##ID, avg_grad_##ID},
-#define ROW_INT(dtype, T, ID) [dtype] = {max_##ID},
-    FLOATS(ROW) INTS(ROW_INT)
-#undef ROW
-#undef ROW_INT
+    [TFD_FLOAT32] = {max_f32, max_grad_f32, max_pick_f32, avg_f32,
+                     avg_grad_f32},
+    [TFD_FLOAT64] = {max_f64, max_grad_f64, max_pick_f64, avg_f64,
+                     avg_grad_f64},
+    [TFD_INT8] = {max_i8},
+    [TFD_INT16] = {max_i16},
+    [TFD_INT32] = {max_i32},
+    [TFD_INT64] = {max_i64},
+    [TFD_UINT8] = {max_u8},
 };
 
 /* Outputs are independent of one another. */

@@ -1,0 +1,140 @@
+/* Template: define POOL_T (float or double), POOL_BITS (the integer of its
+** size) and POOL_ID(name). Pooling at one output position: channels go by
+** vectors that stay in registers while the taps pass. Each function handles
+** channels [c, end); `out` is the position's first element in the output. */
+
+typedef POOL_T POOL_ID(vec) __attribute__((vector_size(64)));
+typedef POOL_BITS POOL_ID(mask) __attribute__((vector_size(64)));
+typedef POOL_T POOL_ID(loose)
+    __attribute__((vector_size(64), aligned(4), may_alias));
+
+enum { POOL_ID(width) = 64 / (int)sizeof(POOL_T) };
+
+#define POOL_LOAD(p) (*(const POOL_ID(loose) *)(p))
+#define POOL_STORE(p, v) (*(POOL_ID(loose) *)(p) = (v))
+
+static inline __attribute__((always_inline)) void
+POOL_ID(at_max)(const pool_job *job, const tap_box *taps, int64_t out,
+                int64_t c, int64_t end) {
+  const POOL_T *x = (const POOL_T *)job->x + taps->first;
+  POOL_T *y = (POOL_T *)job->out + out;
+
+  for (; c + POOL_ID(width) <= end; c += POOL_ID(width)) {
+    POOL_ID(vec) best = POOL_LOAD(x + c);
+
+    EACH_TAP(taps, i) {
+      POOL_ID(vec) v = POOL_LOAD(x + i + c);
+      POOL_ID(mask) more = v > best;
+
+      best = (POOL_ID(vec))((more & (POOL_ID(mask))v) |
+                            (~more & (POOL_ID(mask))best));
+    }
+    POOL_STORE(y + c, best);
+  }
+  for (; c < end; c++) {
+    y[c] = x[c];
+    EACH_TAP(taps, i) y[c] = x[i + c] > y[c] ? x[i + c] : y[c];
+  }
+}
+
+/* The tap that gave the maximum is the first one equal to it: `open` holds
+** what is still to be handed out. */
+static inline __attribute__((always_inline)) void
+POOL_ID(at_max_grad)(const pool_job *job, const tap_box *taps, int64_t out,
+                     int64_t c, int64_t end) {
+  const POOL_T *x = (const POOL_T *)job->x + taps->first;
+  const POOL_T *y = (const POOL_T *)job->y + out;
+  const POOL_T *dy = (const POOL_T *)job->dy + out;
+  POOL_T *dx = (POOL_T *)job->out + taps->first;
+
+  for (; c + POOL_ID(width) <= end; c += POOL_ID(width)) {
+    POOL_ID(vec) best = POOL_LOAD(y + c);
+    POOL_ID(mask) open = (POOL_ID(mask))POOL_LOAD(dy + c);
+
+    EACH_TAP(taps, i) {
+      POOL_ID(mask) hit = POOL_LOAD(x + i + c) == best;
+      POOL_ID(vec) part = (POOL_ID(vec))(open & hit);
+
+      POOL_STORE(dx + i + c, POOL_LOAD(dx + i + c) + part);
+      open &= ~hit;
+    }
+  }
+  for (; c < end; c++) {
+    POOL_T open = dy[c];
+
+    EACH_TAP(taps, i) {
+      bool hit = x[i + c] == y[c];
+
+      dx[i + c] += hit ? open : 0;
+      open = hit ? 0 : open;
+    }
+  }
+}
+
+/* Picks the third operand's value at the tap that gave the maximum. */
+static inline __attribute__((always_inline)) void
+POOL_ID(at_max_pick)(const pool_job *job, const tap_box *taps, int64_t out,
+                     int64_t c, int64_t end) {
+  const POOL_T *x = (const POOL_T *)job->x + taps->first;
+  const POOL_T *y = (const POOL_T *)job->y + out;
+  const POOL_T *from = (const POOL_T *)job->dy + taps->first;
+  POOL_T *to = (POOL_T *)job->out + out;
+
+  for (; c < end; c++) {
+    bool open = true;
+
+    to[c] = 0;
+    EACH_TAP(taps, i) {
+      bool hit = open && x[i + c] == y[c];
+
+      to[c] = hit ? from[i + c] : to[c];
+      open = open && !hit;
+    }
+  }
+}
+
+static inline __attribute__((always_inline)) void
+POOL_ID(at_avg)(const pool_job *job, const tap_box *taps, int64_t out,
+                int64_t c, int64_t end) {
+  const POOL_T *x = (const POOL_T *)job->x + taps->first;
+  POOL_T *y = (POOL_T *)job->out + out;
+  POOL_T share = 1 / (POOL_T)(taps->n[0] * taps->n[1] * taps->n[2]);
+
+  for (; c + POOL_ID(width) <= end; c += POOL_ID(width)) {
+    POOL_ID(vec) sum = {0};
+
+    EACH_TAP(taps, i) sum += POOL_LOAD(x + i + c);
+    POOL_STORE(y + c, sum * share);
+  }
+  for (; c < end; c++) {
+    POOL_T sum = 0;
+
+    EACH_TAP(taps, i) sum += x[i + c];
+    y[c] = sum * share;
+  }
+}
+
+static inline __attribute__((always_inline)) void
+POOL_ID(at_avg_grad)(const pool_job *job, const tap_box *taps, int64_t out,
+                     int64_t c, int64_t end) {
+  const POOL_T *dy = (const POOL_T *)job->dy + out;
+  POOL_T *dx = (POOL_T *)job->out + taps->first;
+  POOL_T share = 1 / (POOL_T)(taps->n[0] * taps->n[1] * taps->n[2]);
+
+  for (; c + POOL_ID(width) <= end; c += POOL_ID(width)) {
+    POOL_ID(vec) part = POOL_LOAD(dy + c) * share;
+
+    EACH_TAP(taps, i)
+    POOL_STORE(dx + i + c, POOL_LOAD(dx + i + c) + part);
+  }
+  for (; c < end; c++) EACH_TAP(taps, i) dx[i + c] += dy[c] * share;
+}
+
+POSITIONS(POOL_T, POOL_ID(max))
+POSITIONS(POOL_T, POOL_ID(max_pick))
+POSITIONS(POOL_T, POOL_ID(avg))
+IMAGES(POOL_T, POOL_ID(max_grad))
+IMAGES(POOL_T, POOL_ID(avg_grad))
+
+#undef POOL_LOAD
+#undef POOL_STORE
