@@ -54,7 +54,8 @@ static void blocks_are_large_enough_and_aligned(void **state) {
   (void)state;
   for (bytes = 0; bytes < (size_t)40 << 20; bytes += 1 + bytes / 7) {
     tfd__buffer *b = buffer(device(0), bytes);
-    size_t limit = bytes < 64 ? 64 : bytes + bytes / 4 + 64;
+    size_t need = bytes + TFD_REDZONE;
+    size_t limit = need < 64 ? 64 : need + need / 4 + 64;
 
     assert_non_null(b->data);
     assert_int_equal(0, (uintptr_t)b->data % 64);
