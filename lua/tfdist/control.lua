@@ -6,6 +6,7 @@
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local nest = require "tfdist.nest"
+local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
 
@@ -85,6 +86,9 @@ local function rows(what, elems)
     size = n
     return t
   end, elems)
+  if size == nil then
+    errors.raise("ValueError", what .. ": elems hold no tensor")
+  end
   return tensors, size
 end
 
@@ -136,8 +140,10 @@ local function branches(def)
   def("case", "pred_fn_pairs default=nil exclusive=false strict=false "
     .. "name='case'", function(pairs_list, default, exclusive)
       local chosen
-      for i = 1, #pairs_list do
-        local pair = pairs_list[i]
+      local _, n = options.list("case", "pred_fn_pairs", pairs_list, "pairs")
+      for i = 1, n do
+        local pair = options.list("case", ("pred_fn_pairs[%d]"):format(i),
+          pairs_list[i], "a condition and a function")
         check_function("case", "pred_fn_pairs[" .. i .. "][2]", pair[2])
         if truth("case", "pred_fn_pairs[" .. i .. "][1]", pair[1]) then
           if chosen == nil then
@@ -153,6 +159,7 @@ local function branches(def)
         errors.raise("InvalidArgument", "case: no condition holds and there "
           .. "is no default")
       end
+      check_function("case", "default", chosen)
       return chosen()
     end)
 
@@ -164,6 +171,8 @@ local function branches(def)
         index = raw.item(raw.operand_tensor(convert.index_operand(index,
           "switch_case", "branch_index")))
       end
+      options.integer("switch_case", "branch_index", index)
+      options.list("switch_case", "branch_fns", fns, "functions")
       local fn = fns[index + 1] or default or fns[#fns]
       check_function("switch_case", "branch_fns", fn)
       return fn()
@@ -179,8 +188,11 @@ local function loops(tf, def)
     function(cond, body, vars, _, _, _, _, most)
       check_function("while_loop", "cond", cond)
       check_function("while_loop", "body", body)
+      if most ~= nil then
+        options.integer("while_loop", "maximum_iterations", most)
+      end
       local n, values = arguments(vars)
-      values.n = n
+      values = { unpack(values, 1, n) }
       local count = 0
       while (most == nil or count < most)
         and truth("while_loop", "cond's result",

@@ -5,6 +5,7 @@
 --- a metatable field `__tensor(x, dtype, what, argument)` that returns an
 --- operand or raises.
 local errors = require "tfdist.errors"
+local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
 
@@ -91,7 +92,7 @@ function M.integers(x, what, name)
       :format(what, name, text.describe(x)))
   end
   local list = {}
-  local n = x.n or #x
+  local _, n = options.list(what, name, x, "whole numbers")
   for i = 1, n do
     local value = x[i]
     if type(value) == "userdata" and is_operand(value) then
@@ -136,7 +137,9 @@ local convert
 
 -- A list with tensors among its leaves: packed along a new axis 0.
 local function pack(list, dtype, what, name)
-  local parts = { n = list.n or #list }
+  local parts = {}
+  local _
+  _, parts.n = options.list(what, name, list, "tensors")
   if dtype == nil then
     for i = 1, parts.n do
       local x = first_leaf(list[i])

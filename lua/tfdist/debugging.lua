@@ -5,6 +5,7 @@
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local nest = require "tfdist.nest"
+local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local tensor = require "tfdist.tensor"
 local text = require "tfdist.text"
@@ -12,7 +13,11 @@ local text = require "tfdist.text"
 local M = {}
 
 local function lead(message, what)
-  return message ~= nil and tostring(message) .. ": " .. what or what
+  if message == nil then
+    return what
+  end
+  return (type(message) == "string" and message or text.describe(message))
+    .. ": " .. what
 end
 
 -- "[1, 2]" of flat position i in a tensor of this shape.
@@ -70,6 +75,19 @@ local function require_all(tf, what, message, x, y, condition, rule)
     .. "%d of %d elements fail"):format(what, at, values, rule, count, total)))
 end
 
+-- A plain number from a number, a scalar or nothing.
+local function number_or(x, default, name)
+  if x == nil or type(x) == "number" then
+    return x or default
+  end
+  local t = raw.operand_tensor(convert.operand(x, nil, "assert_near", name))
+  if raw.tensor_size(t) ~= 1 or raw.tensor_dtype(t) == "bool" then
+    errors.raise("TypeError", ("assert_near: %s must be a number, got %s")
+      :format(name, text.describe(x)))
+  end
+  return raw.item(t)
+end
+
 local COMPARISONS = {
   assert_equal = { "equal", "x = y" },
   assert_none_equal = { "not_equal", "x ~= y" },
@@ -123,7 +141,8 @@ local function value_checks(tf, def)
       local epsilon = ({ float64 = 2 ^ -52, float32 = 2 ^ -23,
         float16 = 2 ^ -10, bfloat16 = 2 ^ -7 })[raw.tensor_dtype(
         raw.operand_tensor(x))] or 0
-      rtol, atol = rtol or 10 * epsilon, atol or 10 * epsilon
+      rtol = number_or(rtol, 10 * epsilon, "rtol")
+      atol = number_or(atol, 10 * epsilon, "atol")
       local bound = tf.abs(y) * rtol + atol
       require_all(tf, "assert_near", message, x, y,
         tf.less_equal(tf.abs(x - y), bound),
@@ -209,7 +228,7 @@ local function check_shape(symbols, x, spec, position, message)
   else
     sizes = type(spec) == "table" and spec or { spec }
   end
-  local n = sizes.n or #sizes
+  local _, n = options.list("assert_shapes", "sizes", sizes)
   local what = lead(message, ("assert_shapes: tensor %d %s"):format(position,
     text.shape(dims)))
   if n ~= #dims then
@@ -227,23 +246,26 @@ local function shape_checks(def)
   def("debugging.assert_rank assert_rank", "x rank" .. COMMON,
     function(x, rank, message)
       local dims = tensor.shape_of(convert.operand(x, nil, "assert_rank", "x"))
+      options.integer("assert_rank", "rank", rank)
       if #dims ~= rank then
-        wrong_rank("assert_rank", message, dims, "rank " .. tostring(rank))
+        wrong_rank("assert_rank", message, dims, "rank " .. text.number(rank))
       end
     end)
   def("debugging.assert_rank_at_least", "x rank" .. COMMON,
     function(x, rank, message)
       local dims = tensor.shape_of(convert.operand(x, nil,
         "assert_rank_at_least", "x"))
+      options.integer("assert_rank_at_least", "rank", rank)
       if #dims < rank then
-        wrong_rank("assert_rank_at_least", message, dims, ("rank %d or more")
-          :format(rank))
+        wrong_rank("assert_rank_at_least", message, dims,
+          text.format("rank %d or more", rank))
       end
     end)
   def("debugging.assert_rank_in", "x ranks" .. COMMON,
     function(x, ranks, message)
       local dims = tensor.shape_of(convert.operand(x, nil, "assert_rank_in",
         "x"))
+      ranks = convert.integers(ranks, "assert_rank_in", "ranks")
       for i = 1, #ranks do
         if ranks[i] == #dims then
           return
@@ -267,8 +289,11 @@ local function shape_checks(def)
     "shapes data=nil summarize=nil message=nil name=nil",
     function(shapes, _, _, message)
       local symbols = {}
-      for i = 1, #shapes do
-        check_shape(symbols, shapes[i][1], shapes[i][2], i, message)
+      local _, n = options.list("assert_shapes", "shapes", shapes, "pairs")
+      for i = 1, n do
+        local pair = options.list("assert_shapes", ("shapes[%d]"):format(i),
+          shapes[i], "a tensor and its sizes")
+        check_shape(symbols, pair[1], pair[2], i, message)
       end
     end)
 

@@ -19,6 +19,7 @@
 ---   local layer = setmetatable({ w = tf.Variable(0) }, meta)
 local errors = require "tfdist.errors"
 local nest = require "tfdist.nest"
+local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local state = require "tfdist.state"
 local text = require "tfdist.text"
@@ -181,7 +182,9 @@ end
 --- Called by subclasses that take a name; may be left out.
 ---@param name? string
 function Module:init(name)
-  if name ~= nil and (type(name) ~= "string"
+  if type(self) ~= "table" then
+    options.wrong_self("Module.init", "module", self, { "name" })
+  elseif name ~= nil and (type(name) ~= "string"
     or not name:find("^[%a_][%w_]*$")) then
     errors.raise("ValueError", "Module: name must be a word of letters, "
       .. "digits and underscores, got " .. text.describe(name))
@@ -234,7 +237,9 @@ end
 ---@param name string
 ---@return table
 function Module:subclass(name)
-  if type(name) ~= "string" then
+  if type(self) ~= "table" then
+    options.wrong_self("Module.subclass", "class", self, { "name" })
+  elseif type(name) ~= "string" then
     errors.raise("TypeError", "Module:subclass: the class needs a name, got "
       .. text.describe(name), 'tf.Module:subclass "MyModule"')
   end
@@ -252,6 +257,10 @@ end
 ---@param fn function
 ---@return function
 function Module.with_name_scope(fn)
+  if type(fn) ~= "function" then
+    errors.raise("TypeError", "Module.with_name_scope: fn must be a function, "
+      .. "got " .. text.describe(fn))
+  end
   return function(self, ...)
     local own = state.current
     local before = own.name_scope

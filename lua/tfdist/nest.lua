@@ -58,7 +58,14 @@ local function layout(t)
   return n, keys
 end
 
-M.layout = layout
+--- The same for callers who may give anything. Errors: TypeError.
+function M.layout(t)
+  if not is_nested(t) then
+    errors.raise("TypeError", "nest.layout: the structure must be a plain "
+      .. "table, got " .. text.describe(t))
+  end
+  return layout(t)
+end
 
 local function flatten_into(x, out, count, depth, what)
   if not is_nested(x) then
@@ -247,12 +254,9 @@ end
 ---@param flat_sequence any[]
 ---@return any
 function M.pack_sequence_as(structure, flat_sequence)
-  if not is_nested(flat_sequence) then
-    errors.raise("TypeError", "nest.pack_sequence_as: flat_sequence must be a "
-      .. "list, got " .. text.describe(flat_sequence))
-  end
   local wanted = M.flatten(structure).n
-  local given = flat_sequence.n or #flat_sequence
+  local _, given = options.list("nest.pack_sequence_as", "flat_sequence",
+    flat_sequence)
   if given ~= wanted then
     errors.raise("ValueError", ("nest.pack_sequence_as: the structure has %d "
       .. "leaves, the list has %d elements"):format(wanted, given))

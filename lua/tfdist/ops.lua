@@ -152,11 +152,7 @@ end
 -- Operands -------------------------------------------------------------------
 
 local function convert_list(what, name, x)
-  if not text.is_plain(x) then
-    errors.raise("TypeError", ("%s: %s must be a list of tensors, got %s")
-      :format(what, name, text.describe(x)))
-  end
-  local n = x.n or #x
+  local _, n = options.list(what, name, x, "tensors")
   local list = { n = n }
   local dtype
   for i = 1, n do

@@ -404,6 +404,28 @@ function M.check_keys(what, t, names)
   end
 end
 
+--- A plain list, and its length by `n` where that is set.
+--- Errors: TypeError.
+---@param what string   function, for messages
+---@param name string   argument
+---@param x any
+---@param of? string    what the list should hold, "tensors"
+---@return table, integer
+function M.list(what, name, x, of)
+  if not text.is_plain(x) then
+    errors.raise("TypeError", ("%s: %s must be a list%s, got %s"):format(what,
+      name, of and " of " .. of or "", text.describe(x)))
+  end
+  local n = x.n
+  if n == nil then
+    return x, #x
+  elseif not is_whole(n) or n < 0 then
+    errors.raise("TypeError", ("%s: n of the list %s must be its length, got "
+      .. "%s"):format(what, name, text.describe(n)))
+  end
+  return x, n
+end
+
 --- A whole number in lo..hi (either may be nil), else TypeError/ValueError.
 ---@param what string   function, for messages
 ---@param name string   argument

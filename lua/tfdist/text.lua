@@ -32,6 +32,29 @@ function M.number(x)
   return ("%.14g"):format(x)
 end
 
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+--- string.format whose %d takes any number: Lua 5.4 refuses those beyond 63
+--- bits, LuaJIT cuts them off.
+---@param format string
+---@return string
+function M.format(format, ...)
+  local args = { ... }
+  local i = 0
+  format = format:gsub("%%(.)", function(c)
+    if c == "%" then
+      return nil
+    end
+    i = i + 1
+    if c == "d" and type(args[i]) == "number" then
+      args[i] = M.number(args[i])
+      return "%s"
+    end
+    return nil
+  end)
+  return format:format(unpack(args, 1, select("#", ...)))
+end
+
 --- A Lua list of sizes as "{2, 3}".
 ---@param dims number[]
 ---@return string

@@ -38,7 +38,7 @@ local function pack(...)
 end
 
 local function fail(kind, message, ...)
-  errors.raise(kind, message:format(...))
+  errors.raise(kind, text.format(message, ...))
 end
 
 local shape_of, dims_text = tensor.shape_of, text.shape
@@ -256,7 +256,8 @@ local function define_shapes(tf, def)
   --- New tensors with the same values. Source: tf.identity_n
   def("identity_n", "input name=nil", function(list)
     local out = {}
-    for i = 1, list.n or #list do
+    local _, n = options.list("identity_n", "input", list, "tensors")
+    for i = 1, n do
       out[i] = tf.identity(list[i])
     end
     return out
@@ -674,7 +675,10 @@ local function define_segments(tf, def)
       ids = convert.index_operand(ids, name, "segment_ids")
       local t = raw.operand_tensor(ids)
       local size = raw.tensor_size(t)
-      local n = size == 0 and 0 or raw.item(t, size - 1) + 1
+      local n = 0
+      if size > 0 and raw.tensor_dtype(t) ~= "bool" then
+        n = raw.item(t, size - 1) + 1
+      end
       return reduce(kind, data, ids, math.max(n, 0), true)
     end)
     -- Ids in any order, of any rank; ids below 0 leave a row out.
@@ -706,6 +710,7 @@ local function define_segments(tf, def)
   def("dynamic_partition", "data partitions num_partitions name=nil",
     function(data, partitions, n)
       local what = "dynamic_partition"
+      options.integer(what, "num_partitions", n, 1, 65536)
       data = convert.operand(data, nil, what, "data")
       partitions = convert.index_operand(partitions, what, "partitions")
       local dims, part_dims = shape_of(data), shape_of(partitions)
@@ -744,7 +749,13 @@ local function define_segments(tf, def)
   def("dynamic_stitch", "indices data name=nil", function(indices, data)
     local what = "dynamic_stitch"
     local all_rows, all_data = {}, {}
-    for k = 1, #indices do
+    local _, count = options.list(what, "indices", indices, "tensors")
+    local _, others = options.list(what, "data", data, "tensors")
+    if count ~= others or count == 0 then
+      fail("InvalidArgument", "%s: %d tensors of indices and %d of data; "
+        .. "expected as many of both, and one at least", what, count, others)
+    end
+    for k = 1, count do
       local at = convert.index_operand(indices[k], what, "indices")
       local x = convert.operand(data[k], nil, what, "data")
       local dims = shape_of(x)

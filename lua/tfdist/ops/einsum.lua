@@ -6,13 +6,14 @@
 --- counted from the right, which broadcast.
 local errors = require "tfdist.errors"
 local tensor = require "tfdist.tensor"
+local text = require "tfdist.text"
 
 local shape_of = tensor.shape_of
 
 local M = {}
 
 local function fail(message, ...)
-  errors.raise("ValueError", "einsum: " .. message:format(...))
+  errors.raise("ValueError", "einsum: " .. text.format(message, ...))
 end
 
 local function position(list, label)
@@ -67,9 +68,9 @@ local function letters(term)
 end
 
 local function split_equation(equation)
-  local text = equation:gsub("%s+", "")
-  local left, right = text:match("^(.-)%->(.*)$")
-  left = left or text
+  local plain = equation:gsub("%s+", "")
+  local left, right = plain:match("^(.-)%->(.*)$")
+  left = left or plain
   local terms = {}
   for term in (left .. ","):gmatch("([^,]*),") do
     local _, dots = term:gsub("%.%.%.", "")

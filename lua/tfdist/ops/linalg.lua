@@ -3,6 +3,7 @@
 local convert = require "tfdist.convert"
 local einsum = require "tfdist.ops.einsum"
 local errors = require "tfdist.errors"
+local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local tensor = require "tfdist.tensor"
 local text = require "tfdist.text"
@@ -20,7 +21,7 @@ M.functions = {
 M.methods = {}
 
 local function fail(kind, message, ...)
-  errors.raise(kind, message:format(...))
+  errors.raise(kind, text.format(message, ...))
 end
 
 local shape_of, dims_text = tensor.shape_of, text.shape
@@ -416,6 +417,7 @@ end
 -- Axes of tensordot as two lists of positions from 0.
 local function dot_axes(axes, a, b)
   if type(axes) == "number" then
+    options.integer("tensordot", "axes", axes, 0, math.min(#a, #b))
     local x, y = {}, {}
     for i = 1, axes do
       x[i], y[i] = #a - axes + i - 1, i - 1
@@ -423,6 +425,7 @@ local function dot_axes(axes, a, b)
     return x, y
   end
   axes = raw.is_operand(axes) and axes:totable() or axes
+  options.list("tensordot", "axes", axes, "two lists of axes")
   local pair = { axes[1], axes[2] }
   for i = 1, 2 do
     local dims = i == 1 and a or b

@@ -30,8 +30,8 @@ local function swap(what, x, axis)
     at = at + rank
   end
   if at < 0 or at >= rank then
-    errors.raise("ValueError", ("%s: axis %d is outside a tensor of rank %d %s;"
-      .. " axes count from 0, -1 is the last"):format(what, axis, rank,
+    errors.raise("ValueError", text.format("%s: axis %d is outside a tensor of "
+      .. "rank %d %s; axes count from 0, -1 is the last", what, axis, rank,
       text.shape(x.shape)))
   end
   if at == rank - 1 then

@@ -2,6 +2,7 @@
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local raw = require "tfdist.raw"
+local options = require "tfdist.options"
 local text = require "tfdist.text"
 
 local M = {}
@@ -108,9 +109,9 @@ local function define_clipping(tf, def)
       return t * clip_norm / ops.maximum(average, clip_norm)
     end)
 
-  local function global_norm(t_list, what)
+  local function global_norm(t_list, n, what)
     local squares = {}
-    for i = 1, t_list.n or #t_list do
+    for i = 1, n do
       local x = t_list[i]
       if x ~= nil then
         local norm = ops.reduce_euclidean_norm(values_of(x))
@@ -124,18 +125,11 @@ local function define_clipping(tf, def)
     return ops.sqrt(ops.add_n(squares))
   end
 
-  local function check_list(t_list, what)
-    if not text.is_plain(t_list) then
-      errors.raise("TypeError", ("%s: t_list must be a list of tensors, got %s")
-        :format(what, text.describe(t_list)))
-    end
-  end
-
   --- The norm of all tensors together; nil entries (with `n`) are left out,
   --- slices count by their rows. Source: tf.linalg.global_norm
   def("linalg.global_norm global_norm", "t_list name=nil", function(t_list)
-    check_list(t_list, "global_norm")
-    return global_norm(t_list, "global_norm")
+    local _, n = options.list("global_norm", "t_list", t_list, "tensors")
+    return global_norm(t_list, n, "global_norm")
   end)
 
   --- The list with all tensors scaled so that their global norm is at most
@@ -143,10 +137,11 @@ local function define_clipping(tf, def)
   --- norm that is not finite makes everything NaN. Source: as TensorFlow
   def("clip_by_global_norm", "t_list clip_norm use_norm=nil name=nil",
     function(t_list, clip_norm, use_norm)
-      check_list(t_list, "clip_by_global_norm")
-      local n = t_list.n or #t_list
+      local _, n = options.list("clip_by_global_norm", "t_list", t_list,
+        "tensors")
       local out = { n = n }
-      local norm = use_norm or global_norm(t_list, "clip_by_global_norm")
+      local norm = use_norm
+        or global_norm(t_list, n, "clip_by_global_norm")
       norm = convert.operand(norm, nil, "clip_by_global_norm", "use_norm")
       local scale = clip_norm / ops.maximum(norm, clip_norm)
       scale = ops.select(ops.is_finite(norm), scale, 0 / 0)

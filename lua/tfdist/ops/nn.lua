@@ -23,7 +23,7 @@ M.methods = {
 local LAST = { [3] = "NWC", [4] = "NHWC", [5] = "NDHWC" }
 
 local function fail(kind, message, ...)
-  errors.raise(kind, message:format(...))
+  errors.raise(kind, text.format(message, ...))
 end
 
 --- Arguments ------------------------------------------------------------------
@@ -330,9 +330,15 @@ local function define_moments(tf, def)
       local list = convert.integers(axes, "sufficient_statistics", "axes")
       local count = 1
       for _, axis in ipairs(list) do
-        count = count * x.shape[axis < 0 and axis + #x.shape + 1 or axis + 1]
+        local size = x.shape[axis < 0 and axis + #x.shape + 1 or axis + 1]
+        if size == nil then
+          fail("ValueError", "sufficient_statistics: axis %d is outside a "
+            .. "tensor of rank %d %s; axes count from 0, -1 is the last", axis,
+            #x.shape, text.shape(x.shape))
+        end
+        count = count * size
       end
-      local moved = shift == nil and x or x - shift
+      local moved = shift == nil and x or tf.subtract(x, shift)
       return tf.constant(count, x.dtype),
         tf.reduce_sum(moved, list, keepdims),
         tf.reduce_sum(tf.square(moved), list, keepdims), shift
@@ -342,10 +348,10 @@ local function define_moments(tf, def)
   --- Source: tf.nn.normalize_moments
   def("nn.normalize_moments", "counts mean_ss variance_ss shift=nil name=nil",
     function(counts, mean_ss, variance_ss, shift)
-      local mean = mean_ss / counts
-      local variance = variance_ss / counts - tf.square(mean)
+      local mean = tf.divide(mean_ss, counts)
+      local variance = tf.divide(variance_ss, counts) - tf.square(mean)
       if shift ~= nil then
-        mean = mean + shift
+        mean = tf.add(mean, shift)
       end
       return mean, variance
     end)
@@ -360,15 +366,15 @@ local function define_normalisation(tf, def)
   def("nn.batch_normalization", "x mean variance offset=nil scale=nil "
     .. "variance_epsilon=0.001 name=nil",
     function(x, mean, variance, offset, scale, epsilon)
-      local inverse = tf.math.rsqrt(variance + epsilon)
+      local inverse = tf.math.rsqrt(tf.add(variance, epsilon))
       if scale ~= nil then
-        inverse = inverse * scale
+        inverse = tf.multiply(inverse, scale)
       end
-      local shift = -mean * inverse
+      local shift = tf.multiply(tf.negative(mean), inverse)
       if offset ~= nil then
-        shift = offset + shift
+        shift = tf.add(offset, shift)
       end
-      return x * inverse + shift
+      return tf.multiply(x, inverse) + shift
     end)
 
   --- Batch normalisation with the batch's own moments (is_training) or given

@@ -2,6 +2,7 @@
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local raw = require "tfdist.raw"
+local text = require "tfdist.text"
 
 local M = {}
 
@@ -30,7 +31,7 @@ M.methods = {
 }
 
 local function fail(kind, message, ...)
-  errors.raise(kind, message:format(...))
+  errors.raise(kind, text.format(message, ...))
 end
 
 -- An integer tensor from counts or labels.
