@@ -70,7 +70,8 @@ local function define_floats(case, I)
         case { name .. " of " .. s[1], inputs = { I[entry[2]](s[2]) },
           fn = function(tf, x) return tf.math[name](x, s[3]) end, grad = false,
           ref = entry[1]:format(arguments(s)),
-          tol = { float32 = 2e-5, float16 = 1e-2, bfloat16 = 0.1 } }
+          -- Partial sums reach 70 where the result is near 0.
+          tol = { float32 = 2e-4, float16 = 1e-2, bfloat16 = 0.1 } }
       end
     end
   end
