@@ -62,6 +62,10 @@ int tfd__options_read(int argc, char **argv, tfd__options *o);
 /* Arguments that the option at argv[i] takes up, itself included. */
 int tfd__options_width(char **argv, int i);
 
+/* An empty state with the host's allocator; NULL without memory. */
+lua_State *tfd__state_new(void);
+void tfd__state_close(lua_State *L);
+
 /* Searchers, load, loadfile, dofile ... that take text only; the embedded
 ** library; package.cpath without the current directory. */
 void tfd__chunks_open(lua_State *L, const tfd__options *o);

@@ -371,7 +371,7 @@ int main(int argc, char **argv) {
   int code = tfd__options_read(argc, argv, &options);
 
   if (code != TFD_EXIT_OK) return code;
-  L = luaL_newstate();
+  L = tfd__state_new();
   if (L == NULL) {
     fprintf(stderr, "%s: cannot create state: not enough memory\n",
             options.program);
@@ -382,6 +382,6 @@ int main(int argc, char **argv) {
   lua_pushlightuserdata(L, &p);
   if (!report(L, &options, lua_pcall(L, 1, 0, 0))) p.code = exit_code(false);
   tfd__signals_running(NULL);
-  lua_close(L);
+  tfd__state_close(L);
   return p.code;
 }

@@ -319,6 +319,46 @@ void tfd__lua_relieve(lua_State *L) {
   tfd__lua_collect(L);
 }
 
+#if LUA_VERSION_NUM >= 504
+int tfd__lua_young = 0;
+
+/* Old tensors that are garbage may be this many more than those in use. */
+#define OLD_TENSORS 65536
+
+/* What was there after the last full collection. The steps below put off
+** Lua's own decision to look at old objects, so it is taken here, by the same
+** rule: when the heap has doubled. Tensors weigh more than Lua knows. */
+static struct {
+  int64_t kilobytes;
+  int64_t tensors;
+} after_full;
+
+static bool old_ones_pile_up(lua_State *L) {
+  int64_t kilobytes = lua_gc(L, LUA_GCCOUNT);
+  int64_t tensors = tfd_live_handles(TFD_HANDLE_TENSOR);
+
+  if (after_full.kilobytes == 0) after_full.kilobytes = kilobytes;
+  return kilobytes > 2 * after_full.kilobytes ||
+         tensors > 2 * after_full.tensors + OLD_TENSORS;
+}
+
+/* A step of generational mode costs what the young objects cost. In
+** incremental mode it is one of Lua's small steps. */
+void tfd__lua_collect_young(lua_State *L) {
+  tfd__lua_young = 0;
+  if (collecting || !lua_gc(L, LUA_GCISRUNNING)) return;
+  if (old_ones_pile_up(L)) {
+    tfd__lua_collect(L);
+    after_full.kilobytes = lua_gc(L, LUA_GCCOUNT);
+    after_full.tensors = tfd_live_handles(TFD_HANDLE_TENSOR);
+    return;
+  }
+  collecting = true;
+  lua_gc(L, LUA_GCSTEP, 0);
+  collecting = false;
+}
+#endif
+
 /* --- lists ---------------------------------------------------------------- */
 
 int64_t tfd__lua_list_length(lua_State *L, int i) {

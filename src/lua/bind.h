@@ -124,10 +124,22 @@ void tfd__lua_make_identity(lua_State *L);
 bool tfd__lua_collect(lua_State *L);
 /* A collection as small as suffices to drop unused native memory. */
 void tfd__lua_relieve(lua_State *L);
-/* Collect when native memory asks for it. Call with the new handle safely on
-** the stack. */
+#if LUA_VERSION_NUM >= 504
+/* Temporaries are best dropped while they are still in the cache, about 500
+** bytes each. Lua's own pace is worse than late: a finalised handle is counted
+** as live for one more round, so rounds grow, and with them what is pending. */
+#define TFD_LUA_YOUNG 1024
+/* Tensors made since the young ones were last collected. */
+extern int tfd__lua_young;
+/* Drop young temporaries, and old ones when they have piled up. */
+void tfd__lua_collect_young(lua_State *L);
+#endif
+/* Collect when it is time. Call with the new handle safely on the stack. */
 static inline void tfd__lua_pressure(lua_State *L) {
   if (!TFD_LIKELY(!tfd_memory_should_collect())) tfd__lua_relieve(L);
+#if LUA_VERSION_NUM >= 504
+  if (!TFD_LIKELY(++tfd__lua_young < TFD_LUA_YOUNG)) tfd__lua_collect_young(L);
+#endif
 }
 
 /* --- errors --------------------------------------------------------------- */

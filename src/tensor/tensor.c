@@ -14,7 +14,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HEADER_CACHE 0
 #else
-#define HEADER_CACHE 256
+#define HEADER_CACHE 2048
 #endif
 
 static _Thread_local tfd_tensor *free_headers = NULL;
