@@ -147,6 +147,20 @@ def max_pool_pick(x, y, dx, kernel, strides, padding):
     return out
 
 
+def argmax_pool(x, kernel, strides, padding, whole):
+    kernel = _list(kernel, x.ndim - 2)
+    y = pool(x, kernel, strides, padding, "max")
+    where = np.full(y.shape, -1, np.int64)
+    index = np.arange(x.size).reshape(x.shape)
+    if not whole:
+        index = index % (x.size // x.shape[0])
+    for o, _, at in _taps(x.shape[1:-1], kernel, strides, padding, 1):
+        to, from_ = (slice(None),) + o, (slice(None),) + at
+        hit = (x[from_] == y[to]) & (where[to] < 0)
+        where[to] = np.where(hit, index[from_], where[to])
+    return y, where
+
+
 def avg_pool_grad(dy, shape, kernel, strides, padding):
     kernel = _list(kernel, len(shape) - 2)
     count = np.zeros(dy.shape)
@@ -198,6 +212,22 @@ def group_norm(x, scale, offset, groups, first=False, epsilon=0.001):
          / np.sqrt(g.var((1, 3), keepdims=True) + epsilon)).reshape(z.shape)
     y = y * scale + offset
     return np.moveaxis(y, -1, 1) if first else y
+
+
+def lrn(x, radius, bias, alpha, beta):
+    y = np.zeros_like(x)
+    c = x.shape[-1]
+    for i in range(c):
+        part = x[..., max(i - radius, 0):min(i + radius + 1, c)]
+        y[..., i] = x[..., i] / (bias + alpha * (part ** 2).sum(-1)) ** beta
+    return y
+
+
+def weighted_moments(x, w, axes):
+    w = np.broadcast_to(w, x.shape)
+    mean = (w * x).sum(axes, keepdims=True) / w.sum(axes, keepdims=True)
+    var = (w * (x - mean) ** 2).sum(axes) / w.sum(axes)
+    return mean.squeeze(axes), var
 
 
 def _sigmoid(x):

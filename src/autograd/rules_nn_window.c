@@ -65,6 +65,7 @@ int tfd__grad_conv_backprop_filter(tfd__grad *g) {
 
 /* --- pooling ------------------------------------------------------------------- */
 
+/* Also of max_pool_with_argmax, whose second output has no gradient. */
 int tfd__grad_max_pool(tfd__grad *g) {
   if (g->needs[0])
     tfd__grad_set(

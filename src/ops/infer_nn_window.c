@@ -173,6 +173,28 @@ int tfd__infer_max_pool(tfd__infer *s) {
   return tfd__infer_out(s, 0, s->in[0]->dtype, dims, rank);
 }
 
+int tfd__infer_max_pool_with_argmax(tfd__infer *s) {
+  int64_t dims[TFD_MAX_RANK];
+  int rank = 0;
+  int64_t dtype = s->ints[29];
+
+  TFD_TRY(tfd__check_float(s, 0));
+  TFD_TRY(tfd__check_rank(s, 0, 4));
+  if (dtype != TFD_INT32 && dtype != TFD_INT64)
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: output_dtype is %s; expected int32 or int64",
+                     s->name, tfd__dtype_name((int)dtype));
+  if (s->ints[19] != 0 || s->ints[18] == TFD_PADDING_EXPLICIT)
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "%s: takes data_format \"NHWC\" and padding \"VALID\" or "
+                     "\"SAME\" only",
+                     s->name);
+  TFD_TRY(pool_dims(s, s->in[0], dims, &rank));
+  TFD_TRY(tfd__infer_outputs(s, 2));
+  TFD_TRY(tfd__infer_out(s, 0, s->in[0]->dtype, dims, rank));
+  return tfd__infer_out(s, 1, (int)dtype, dims, rank);
+}
+
 int tfd__infer_avg_pool(tfd__infer *s) {
   TFD_TRY(tfd__check_float(s, 0));
   return tfd__infer_max_pool(s);

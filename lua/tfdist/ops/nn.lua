@@ -280,6 +280,17 @@ local function define_pooling(def, ops)
     end
   end
 
+  --- Maxima and where they lie: row-major positions in the image, or in the
+  --- batch with include_batch_in_index.
+  --- Source: tf.nn.max_pool_with_argmax
+  def("nn.max_pool_with_argmax", "input ksize strides padding "
+    .. "data_format='NHWC' output_dtype='int64' include_batch_in_index=false "
+    .. "name=nil", function(input, ksize, strides, padding, format, dtype,
+      batch)
+    return ops.max_pool_with_argmax(input, ksize, strides, padding, format,
+      nil, dtype, batch)
+  end)
+
   --- Pooling by name, "AVG" or "MAX". Errors: NotImplementedError for
   --- dilations. Source: tf.nn.pool
   def("nn.pool", "input window_shape pooling_type strides=nil "
@@ -320,6 +331,23 @@ local function define_moments(tf, def)
         return tf.cast(mean, dtype), tf.cast(variance, dtype)
       end
       return mean, variance
+    end)
+
+  --- Mean and variance over axes with a weight for each element.
+  --- Source: tf.nn.weighted_moments
+  def("nn.weighted_moments", "x axes frequency_weights keepdims=false name=nil",
+    function(x, axes, weights, keepdims)
+      x = tensor_of("weighted_moments", "x", x)
+      weights = tf.broadcast_to(tf.cast(weights, x.dtype), x.shape)
+      local total = tf.reduce_sum(weights, axes, true)
+      local mean = tf.reduce_sum(weights * x, axes, true) / total
+      local variance = tf.reduce_sum(weights
+        * tf.math.squared_difference(x, mean), axes, keepdims)
+      if keepdims then
+        return mean, variance / total
+      end
+      total = tf.reshape(total, variance.shape)
+      return tf.reshape(mean, variance.shape), variance / total
     end)
 
   --- Count, sum and sum of squares over axes, to combine moments of parts.
@@ -389,6 +417,24 @@ local function define_normalisation(tf, def)
       local y, batch_mean, batch_variance = ops.fused_batch_norm(x, scale,
         offset, mean, variance, epsilon, format, training, factor)
       return y, batch_mean, batch_variance
+    end)
+
+  --- Divide by (bias + alpha * sum of squares)^beta over 2 * depth_radius + 1
+  --- neighbouring channels. Shapes: input {n, h, w, c}.
+  --- Source: tf.nn.local_response_normalization
+  def("nn.local_response_normalization nn.lrn", "input depth_radius=5 bias=1 "
+    .. "alpha=1 beta=0.5 name=nil",
+    function(input, radius, bias, alpha, beta)
+      input = tensor_of("local_response_normalization", "input", input)
+      local d = input.shape
+      if #d ~= 4 then
+        fail("InvalidArgument", "local_response_normalization: input has rank "
+          .. "%d %s; expected 4", #d, text.shape(d))
+      end
+      local rows = tf.reshape(tf.square(input), { -1, d[4], 1 })
+      local window = tf.ones({ 2 * radius + 1, 1, 1 }, input.dtype)
+      local sums = tf.reshape(ops.conv1d(rows, window, 1, "SAME"), d)
+      return input / tf.pow(sums * alpha + bias, beta)
     end)
 
   --- Normalise over the axes from `axis` to the last, for each position

@@ -267,6 +267,17 @@ return function(case, I)
     inputs = { I.integer({ 2, 5, 5, 3 }, 0, 100) },
     fn = function(tf, a) return tf.nn.max_pool2d(a, 3, 2, "SAME") end,
     ref = "pool(a, 3, 2, 'SAME', 'max')" }
+  case { "max_pool_with_argmax",
+    inputs = { I.normal { 2, 5, 6, 3 } },
+    fn = function(tf, a)
+      return tf.nn.max_pool_with_argmax(a, 3, 2, "SAME")
+    end, ref = "argmax_pool(a, 3, 2, 'SAME', False)" }
+  case { "max_pool_with_argmax over the batch", grad = false,
+    inputs = { I.normal { 2, 5, 6, 18 } },
+    fn = function(tf, a)
+      return tf.nn.max_pool_with_argmax(a, { 2, 1 }, 1, "VALID",
+        { output_dtype = "int32", include_batch_in_index = true })
+    end, ref = "argmax_pool(a, (2, 1), 1, 'VALID', True)" }
   case { "max_pool_grad gives ties to the first", grad = false,
     inputs = { I.integer({ 2, 5, 6, 3 }, 0, 3), I.normal { 2, 3, 3, 3 } },
     fn = function(tf, a, b)
@@ -372,6 +383,15 @@ return function(case, I)
     fn = function(tf, x, m, v, o, s)
       return tf.nn.batch_normalization(x, m, v, o, s, 0.01)
     end, ref = "batch_norm_fixed(a, e, d, b, c, 0.01)" }
+  case { "conv1d in local response normalisation", tol = norm,
+    inputs = { I.normal { 2, 3, 2, 7 } },
+    fn = function(tf, x)
+      return tf.nn.local_response_normalization(x, 2, 0.5, 0.1, 0.75)
+    end, ref = "lrn(a, 2, 0.5, 0.1, 0.75)" }
+  case { "reduce_sum weighted moments", tol = norm,
+    inputs = { I.normal { 4, 3, 5 }, I.positive { 3, 1 } },
+    fn = function(tf, x, w) return tf.nn.weighted_moments(x, { 0, 1 }, w) end,
+    ref = "weighted_moments(a, b, (0, 1))" }
   case { "reduce_mean moments", tol = norm,
     inputs = { I.normal { 4, 3, 5 } },
     fn = function(tf, x) return tf.nn.moments(x, { 0, 2 }) end,

@@ -16,6 +16,8 @@ typedef struct pool_job {
   const void *y;
   const void *dy;
   void *out;
+  int64_t *argmax;
+  bool whole_batch; /* positions count from the first image */
 } pool_job;
 
 static int start(const tfd__call *call, const tfd__view *input,
@@ -172,13 +174,21 @@ INT_MAXIMUM(uint8_t, u8)
 #undef POOL_ID
 
 typedef void (*pool_loop)(void *arg, int64_t begin, int64_t end);
-enum { LOOP_MAX, LOOP_GRAD, LOOP_PICK, LOOP_AVG, LOOP_AVG_GRAD, LOOPS };
+enum {
+  LOOP_MAX,
+  LOOP_GRAD,
+  LOOP_PICK,
+  LOOP_AVG,
+  LOOP_AVG_GRAD,
+  LOOP_ARGMAX,
+  LOOPS
+};
 
 static const pool_loop loops[TFD_DTYPE_END][LOOPS] = {
     [TFD_FLOAT32] = {max_f32, max_grad_f32, max_pick_f32, avg_f32,
-                     avg_grad_f32},
+                     avg_grad_f32, argmax_f32},
     [TFD_FLOAT64] = {max_f64, max_grad_f64, max_pick_f64, avg_f64,
-                     avg_grad_f64},
+                     avg_grad_f64, argmax_f64},
     [TFD_INT8] = {max_i8},
     [TFD_INT16] = {max_i16},
     [TFD_INT32] = {max_i32},
@@ -221,6 +231,26 @@ int tfd__cpu_max_pool(const tfd__call *call) {
     return tfd__via_float(call, tfd__cpu_max_pool);
   TFD_TRY(start(call, tfd__in(call, 0), &job));
   return run_positions(&job, tfd__out(call, 0), LOOP_MAX);
+}
+
+/* Positions are counted as int64 and narrowed afterwards if asked for. */
+int tfd__cpu_max_pool_with_argmax(const tfd__call *call) {
+  const tfd__view *argmax = tfd__out(call, 1);
+  pool_job job = {.x = tfd__in(call, 0)->data,
+                  .argmax = argmax->data,
+                  .whole_batch = call->ints[30] != 0};
+
+  if (tfd__is_half(tfd__in(call, 0)->dtype))
+    return tfd__via_float(call, tfd__cpu_max_pool_with_argmax);
+  TFD_TRY(start(call, tfd__in(call, 0), &job));
+  if (argmax->dtype == TFD_INT32) {
+    job.argmax = tfd__scratch((size_t)argmax->numel * sizeof(int64_t) + 1);
+    if (job.argmax == NULL) return TFD_RESOURCE_EXHAUSTED;
+  }
+  TFD_TRY(run_positions(&job, tfd__out(call, 0), LOOP_ARGMAX));
+  for (int64_t i = 0; argmax->dtype == TFD_INT32 && i < argmax->numel; i++)
+    ((int32_t *)argmax->data)[i] = (int32_t)job.argmax[i];
+  return TFD_OK;
 }
 
 int tfd__cpu_max_pool_grad(const tfd__call *call) {

@@ -93,6 +93,26 @@ POOL_ID(at_max_pick)(const pool_job *job, const tap_box *taps, int64_t out,
   }
 }
 
+/* The maximum and its element's position in the image, or in the batch. */
+static inline __attribute__((always_inline)) void
+POOL_ID(at_argmax)(const pool_job *job, const tap_box *taps, int64_t out,
+                   int64_t c, int64_t end) {
+  const POOL_T *x = (const POOL_T *)job->x + taps->first;
+  POOL_T *y = (POOL_T *)job->out + out;
+  int64_t *where = job->argmax + out;
+  int64_t image = out / (job->positions * end);
+  int64_t origin =
+      taps->first - (job->whole_batch ? 0 : image * job->pixels * end);
+
+  for (; c < end; c++) {
+    int64_t best = 0;
+
+    EACH_TAP(taps, i) best = x[i + c] > x[best + c] ? i : best;
+    y[c] = x[best + c];
+    where[c] = origin + best + c;
+  }
+}
+
 static inline __attribute__((always_inline)) void
 POOL_ID(at_avg)(const pool_job *job, const tap_box *taps, int64_t out,
                 int64_t c, int64_t end) {
@@ -132,6 +152,7 @@ POOL_ID(at_avg_grad)(const pool_job *job, const tap_box *taps, int64_t out,
 
 POSITIONS(POOL_T, POOL_ID(max))
 POSITIONS(POOL_T, POOL_ID(max_pick))
+POSITIONS(POOL_T, POOL_ID(argmax))
 POSITIONS(POOL_T, POOL_ID(avg))
 IMAGES(POOL_T, POOL_ID(max_grad))
 IMAGES(POOL_T, POOL_ID(avg_grad))
