@@ -4,8 +4,8 @@
 #include <string.h>
 #include <zlib.h>
 
-#define FIRST_BYTES ((size_t)1 << 20)
-#define CHUNK_BYTES ((unsigned)1 << 20)
+#define FIRST_BYTES ((size_t)64 << 10)
+#define CHUNK_BYTES ((size_t)16 << 20)
 
 /* Room for `need` bytes; memory follows what was read, not what was claimed. */
 static int grow(unsigned char **data, size_t *capacity, size_t need) {
@@ -26,11 +26,13 @@ static int read_all(gzFile file, const char *path, size_t limit,
   size_t capacity = 0;
 
   for (;;) {
+    size_t room;
     int n;
     int code = Z_OK;
 
-    TFD_TRY(grow(data, &capacity, *bytes + CHUNK_BYTES));
-    n = gzread(file, *data + *bytes, CHUNK_BYTES);
+    TFD_TRY(grow(data, &capacity, *bytes + 1));
+    room = capacity - *bytes < CHUNK_BYTES ? capacity - *bytes : CHUNK_BYTES;
+    n = gzread(file, *data + *bytes, (unsigned)room);
     if (n < 0) {
       const char *why = gzerror(file, &code);
 
