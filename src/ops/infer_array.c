@@ -251,7 +251,8 @@ int tfd__infer_strided_slice(tfd__infer *s) {
     if (count > 0) offset += begin[i] * x->strides[i];
     if (drop) continue;
     dims[k] = count;
-    strides[k++] = x->strides[i] * step[i];
+    /* A step past the end may be any number. */
+    strides[k++] = x->strides[i] * (count > 1 ? step[i] : 1);
   }
   return view_out(s, 0, dims, strides, k, offset);
 }
