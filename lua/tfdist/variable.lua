@@ -363,6 +363,9 @@ function M.install(tf, def)
   def("variable_creator_scope", "variable_creator fn=nil",
     function(creator, fn)
       check_function("variable_creator_scope", "variable_creator", creator)
+      if fn ~= nil then
+        check_function("variable_creator_scope", "fn", fn)
+      end
       return M.creator_scope(creator, fn)
     end)
 
