@@ -520,6 +520,17 @@ TFD_API int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                                 tfd_object *const *components, int components_n,
                                 tfd_device *const *destinations,
                                 int destinations_n, tfd_value **result_p);
+/** tfd_strategy_reduce of many values at once, each replica getting its own
+ * results: components holds the replicas' tensors or slices of value 0, then
+ * of value 1 and so on, and so does the result. Dense values of float, int32
+ * or int64 elements are added up by all devices together, each taking a
+ * stretch of every value.
+ * Errors: as tfd_strategy_reduce; ValueError unless components_n is a multiple
+ *   of the replicas. Source: tf.distribute.ReplicaContext.all_reduce */
+TFD_API int tfd_strategy_all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
+                                    const char *what,
+                                    tfd_object *const *components,
+                                    int components_n, tfd_value **result_p);
 /** The components joined along `axis` in replica order, on every destination.
  * Shapes: [..., n_i, ...] give [..., sum n_i, ...].
  * Errors: InvalidArgument when ranks or other sizes differ, ValueError for an

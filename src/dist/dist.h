@@ -68,4 +68,7 @@ int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
                         tfd_tensor *const *in, int n, tfd_device *device,
                         tfd_tensor **out_p);
 
+/* All components have one dtype and shape. Errors: InvalidArgument. */
+int tfd__check_components(const char *what, tfd_tensor *const *in, int n);
+
 #endif

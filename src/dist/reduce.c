@@ -20,7 +20,7 @@ static int differ(const char *what, int i, const tfd__view *v,
                    expected);
 }
 
-static int check_same(const char *what, tfd_tensor *const *in, int n) {
+int tfd__check_components(const char *what, tfd_tensor *const *in, int n) {
   const tfd__view *first = &in[0]->view;
   int i;
 
@@ -127,7 +127,7 @@ int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
                         tfd_tensor **out_p) {
   int rc;
 
-  TFD_TRY(check_same(what, in, n));
+  TFD_TRY(tfd__check_components(what, in, n));
   TFD_TRY(tfd_device_push(device));
   if (n == 1 && (op == TFD_REDUCE_SUM || tfd__is_float(in[0]->view.dtype))) {
     rc = tfd_tensor_to_device(in[0], device, out_p);

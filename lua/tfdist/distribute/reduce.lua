@@ -267,6 +267,32 @@ local function zeros_for(grads, outputs, n)
   return grads
 end
 
+--- Reduce many values on all replicas at once: lists[i][k] is what replica i-1
+--- has for value k; the result[k][i] is what it gets.
+function M.all_reduce(strategy, op, lists, what)
+  local count, n = lists[1].n, lists.n
+  local parts = { n = count * n }
+  for k = 1, count do
+    for i = 1, n do
+      parts[(k - 1) * n + i] = lists[i][k]
+    end
+  end
+  local out = {}
+  if count == 0 then
+    return out
+  end
+  local value = raw.strategy_all_reduce(strategy.handle, op:lower(), what,
+    parts)
+  for k = 1, count do
+    out[k] = { n = n }
+    for i = 1, n do
+      out[k][i] = raw.value_component(value, (k - 1) * n + i - 1)
+    end
+  end
+  raw.release(value)
+  return out
+end
+
 local function all_reduce_flat(context, op, flat)
   local strategy = context.strategy
   if strategy.one_copy then
@@ -274,10 +300,15 @@ local function all_reduce_flat(context, op, flat)
   end
   local outputs = replica.sync(context, point_of("all_reduce", op, flat.n),
     flat, function(_, payloads)
-      return each_leaf(strategy, payloads, function(parts)
-        return raw.strategy_reduce(strategy.handle, op:lower(), "all_reduce",
-          parts, strategy.replica_devices)
-      end)
+      local grouped = M.all_reduce(strategy, op, payloads, "all_reduce")
+      local replies = {}
+      for i = 1, payloads.n do
+        replies[i] = { n = flat.n }
+        for k = 1, flat.n do
+          replies[i][k] = grouped[k][i]
+        end
+      end
+      return replies
     end)
   if needs_gradient(flat) then
     gradient_tape.record_step(flat, outputs, function(grads, n)

@@ -7,6 +7,7 @@ local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
+local reduce = require "tfdist.distribute.reduce"
 local replica = require "tfdist.distribute.replica"
 local rules = require "tfdist.keras.update_rules"
 local schedules = require "tfdist.keras.schedules"
@@ -278,6 +279,13 @@ end
 
 -- Sum of each variable's gradients over replicas, a component per copy.
 local function aggregate(strategy, payloads, vars)
+  if not M.is_central(strategy) then
+    local lists = { n = payloads.n }
+    for i = 1, payloads.n do
+      lists[i] = payloads[i].grads
+    end
+    return reduce.all_reduce(strategy, "SUM", lists, "apply_gradients")
+  end
   local grads = {}
   for k = 1, vars.n do
     local parts = { n = payloads.n }
