@@ -16,12 +16,12 @@
 #define RUNS 15
 #define MAX_ARGS 24
 
-#define CHECK(call)                                                            \
-  do {                                                                         \
-    if ((call) != dnnl_success) {                                              \
-      fprintf(stderr, "onednn: %s failed\n", #call);                           \
-      exit(1);                                                                 \
-    }                                                                          \
+#define CHECK(call)                                  \
+  do {                                               \
+    if ((call) != dnnl_success) {                    \
+      fprintf(stderr, "onednn: %s failed\n", #call); \
+      exit(1);                                       \
+    }                                                \
   } while (0)
 
 static dnnl_engine_t engine;
@@ -43,7 +43,7 @@ static int by_value(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-/* --- one primitive with its memories ----------------------------------------- */
+/* --- one primitive with its memories -------------------------------------- */
 
 typedef struct job {
   dnnl_primitive_t primitive;
@@ -101,8 +101,7 @@ static void add_reorder(job *j, const_dnnl_primitive_desc_t pd, int arg,
   j->reorder_args[0] = (dnnl_exec_arg_t){DNNL_ARG_FROM, make_memory(plain)};
   for (int i = 0; i < j->args_n; i++)
     if (j->args[i].arg == arg)
-      j->reorder_args[1] =
-          (dnnl_exec_arg_t){DNNL_ARG_TO, j->args[i].memory};
+      j->reorder_args[1] = (dnnl_exec_arg_t){DNNL_ARG_TO, j->args[i].memory};
   dnnl_primitive_desc_destroy(reorder);
 }
 
@@ -158,7 +157,7 @@ static dnnl_primitive_desc_t describe(const_dnnl_op_desc_t desc,
   return pd;
 }
 
-/* --- products ------------------------------------------------------------------ */
+/* --- products ------------------------------------------------------------- */
 
 typedef struct product {
   const char *name;
@@ -194,8 +193,8 @@ static void matrix(dnnl_memory_desc_t *md, int64_t rows, int64_t cols, int t) {
 static void any_matrix(dnnl_memory_desc_t *md, int64_t rows, int64_t cols) {
   dnnl_dims_t dims = {rows, cols};
 
-  CHECK(dnnl_memory_desc_init_by_tag(md, 2, dims, dnnl_f32,
-                                     dnnl_format_tag_any));
+  CHECK(
+      dnnl_memory_desc_init_by_tag(md, 2, dims, dnnl_f32, dnnl_format_tag_any));
 }
 
 static void bench_product(const product *p) {
@@ -230,7 +229,7 @@ static void bench_product(const product *p) {
   stop(&packed);
 }
 
-/* --- convolutions: the three directions ------------------------------------------ */
+/* --- convolutions: the three directions ----------------------------------- */
 
 typedef struct layer {
   const char *name;
@@ -272,9 +271,9 @@ static dnnl_primitive_desc_t conv_desc(const layer *l, int direction,
   tagged(&x, (dnnl_dims_t){l->n, l->c, l->size, l->size}, tag);
   tagged(&w, (dnnl_dims_t){l->o, l->c, l->k, l->k}, dnnl_format_tag_any);
   tagged(&y, (dnnl_dims_t){l->n, l->o, out, out}, tag);
-  CHECK(dnnl_convolution_forward_desc_init(
-      &forward, dnnl_forward_training, dnnl_convolution_direct, &x, &w, NULL,
-      &y, one, pad, pad));
+  CHECK(dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training,
+                                           dnnl_convolution_direct, &x, &w,
+                                           NULL, &y, one, pad, pad));
   hint = describe(&forward, NULL);
   if (direction == 0) return hint;
   if (direction == 1)
@@ -294,11 +293,11 @@ static void bench_layer(const layer *l, int direction) {
       {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
       {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
       {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
-  static const dnnl_format_tag_t tags[3] = {
-      dnnl_nhwc, dnnl_format_tag_any, dnnl_nchw};
+  static const dnnl_format_tag_t tags[3] = {dnnl_nhwc, dnnl_format_tag_any,
+                                            dnnl_nchw};
   int64_t out = l->size + 2 * l->pad - l->k + 1;
-  double flops = 2e-9 * (double)(l->n * out * out * l->o) *
-                 (double)(l->c * l->k * l->k);
+  double flops =
+      2e-9 * (double)(l->n * out * out * l->o) * (double)(l->c * l->k * l->k);
   const char *impl[3];
   char text[64];
 
@@ -309,9 +308,8 @@ static void bench_layer(const layer *l, int direction) {
     job j;
 
     start(&j, pd, args[direction], 3);
-    printf(" %7.1f", strstr(j.name, "ref") != NULL
-                         ? 0.0
-                         : flops / seconds(&j, 0));
+    printf(" %7.1f",
+           strstr(j.name, "ref") != NULL ? 0.0 : flops / seconds(&j, 0));
     impl[i] = j.name;
     dnnl_primitive_desc_destroy(pd);
     stop(&j);
@@ -319,7 +317,7 @@ static void bench_layer(const layer *l, int direction) {
   printf("  %s | %s | %s\n", impl[0], impl[1], impl[2]);
 }
 
-/* --- LSTM ---------------------------------------------------------------------------- */
+/* --- LSTM ----------------------------------------------------------------- */
 
 enum { STEPS = 50, BATCH = 50, UNITS = 512 };
 
@@ -339,8 +337,8 @@ static void lstm_layouts(lstm *d) {
 
   CHECK(dnnl_memory_desc_init_by_tag(&d->x, 3, x, dnnl_f32, dnnl_tnc));
   CHECK(dnnl_memory_desc_init_by_tag(&d->s, 4, s, dnnl_f32, dnnl_ldnc));
-  CHECK(dnnl_memory_desc_init_by_tag(&d->w, 5, w, dnnl_f32,
-                                     dnnl_format_tag_any));
+  CHECK(
+      dnnl_memory_desc_init_by_tag(&d->w, 5, w, dnnl_f32, dnnl_format_tag_any));
   CHECK(dnnl_memory_desc_init_by_tag(&d->dw, 5, w, dnnl_f32, dnnl_ldigo));
   CHECK(dnnl_memory_desc_init_by_tag(&d->b, 4, b, dnnl_f32, dnnl_ldgo));
 }
@@ -370,8 +368,8 @@ static void bench_lstm(void) {
       &d.s, &d.w, &d.w, &d.b, &d.x, &d.s, &d.s, 0));
   forward = describe(&desc, NULL);
   start(&j, forward, args, 10);
-  printf("%-26s %7.1f  %s\n", "lstm 50x50x512 forward",
-         flops / seconds(&j, 0), j.name);
+  printf("%-26s %7.1f  %s\n", "lstm 50x50x512 forward", flops / seconds(&j, 0),
+         j.name);
   stop(&j);
   CHECK(dnnl_lstm_backward_desc_init(
       &desc, dnnl_backward, dnnl_unidirectional_left2right, &d.x, &d.s, &d.s,

@@ -20,7 +20,9 @@ static double c[ROOM];
 static double before[ROOM];
 
 /* Small whole numbers: products and sums are exact in every dtype. */
-static double number(int64_t i) { return (double)(i * 7919 % 9) - 4; }
+static double number(int64_t i) {
+  return (double)(i * 7919 % 9) - 4;
+}
 
 static void fill(double *data, int dtype) {
   size_t size = tfd__dtype_size(dtype);
@@ -48,8 +50,8 @@ static void check(const tfd__gemm_args *g) {
   assert_int_equal(tfd__gemm_plain(g), TFD_OK);
   for (int64_t i = 0; i < g->m; i++)
     for (int64_t j = 0; j < g->n; j++)
-      assert_float_equal(at(c, g->dtype, i * g->c_row + j),
-                         expected(g, i, j), 0);
+      assert_float_equal(at(c, g->dtype, i * g->c_row + j), expected(g, i, j),
+                         0);
 }
 
 static void check_sizes(int dtype, int64_t m, int64_t n, int64_t k) {

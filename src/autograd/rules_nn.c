@@ -1,7 +1,7 @@
 /* Gradients of products and biases. */
 #include "autograd/autograd.h"
 
-/* --- matmul ---------------------------------------------------------------- */
+/* --- matmul --------------------------------------------------------------- */
 
 static tfd_tensor *product(tfd__grad *g, tfd_tensor *a, tfd_tensor *b, bool ta,
                            bool tb) {
@@ -25,8 +25,8 @@ static tfd_tensor *as_matrix(tfd__grad *g, tfd_tensor *x) {
 static void matmul_grad_a(tfd__grad *g, bool ta, bool tb) {
   tfd_tensor *b = g->in[1];
   tfd_tensor *dy = g->dy[0];
-  tfd_tensor *da = ta ? product(g, b, dy, tb, true)
-                      : product(g, dy, b, false, !tb);
+  tfd_tensor *da =
+      ta ? product(g, b, dy, tb, true) : product(g, dy, b, false, !tb);
 
   tfd__grad_set(g, 0, tfd__e_unbroadcast(g, da, g->in[0]));
 }
@@ -55,7 +55,7 @@ int tfd__grad_matmul(tfd__grad *g) {
   return g->status;
 }
 
-/* --- bias_add --------------------------------------------------------------- */
+/* --- bias_add ------------------------------------------------------------- */
 
 int tfd__grad_bias_add(tfd__grad *g) {
   int rank = g->in[0]->view.rank;
@@ -66,7 +66,6 @@ int tfd__grad_bias_add(tfd__grad *g) {
   for (int i = 0; i < rank; i++)
     if (i != channel) axes[n++] = i;
   if (g->needs[0]) tfd__grad_set(g, 0, g->dy[0]);
-  if (g->needs[1])
-    tfd__grad_set(g, 1, tfd__e_sum(g, g->dy[0], axes, n, false));
+  if (g->needs[1]) tfd__grad_set(g, 1, tfd__e_sum(g, g->dy[0], axes, n, false));
   return g->status;
 }

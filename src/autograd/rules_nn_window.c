@@ -17,7 +17,7 @@ static void with_shape(const tfd__grad *g, const tfd_tensor *like,
          like->view.rank * sizeof *ints);
 }
 
-/* --- convolution: three ops that are bilinear in their two inputs ------------- */
+/* --- convolution: three ops that are bilinear in their two inputs --------- */
 
 static tfd_tensor *conv_input(tfd__grad *g, tfd_tensor *filter, tfd_tensor *dy,
                               const tfd_tensor *like) {
@@ -63,7 +63,7 @@ int tfd__grad_conv_backprop_filter(tfd__grad *g) {
   return g->status;
 }
 
-/* --- pooling ------------------------------------------------------------------- */
+/* --- pooling -------------------------------------------------------------- */
 
 /* Also of max_pool_with_argmax, whose second output has no gradient. */
 int tfd__grad_max_pool(tfd__grad *g) {
@@ -77,8 +77,9 @@ int tfd__grad_max_pool(tfd__grad *g) {
 ** input has a gradient. */
 int tfd__grad_max_pool_grad(tfd__grad *g) {
   if (g->needs[2])
-    tfd__grad_set(g, 2, E3A(max_pool_grad_grad, g->in[0], g->in[1], g->dy[0],
-                            g->ints, NULL));
+    tfd__grad_set(
+        g, 2,
+        E3A(max_pool_grad_grad, g->in[0], g->in[1], g->dy[0], g->ints, NULL));
   return g->status;
 }
 
@@ -99,7 +100,6 @@ int tfd__grad_avg_pool(tfd__grad *g) {
 }
 
 int tfd__grad_avg_pool_grad(tfd__grad *g) {
-  if (g->needs[0])
-    tfd__grad_set(g, 0, E1A(avg_pool, g->dy[0], g->ints, NULL));
+  if (g->needs[0]) tfd__grad_set(g, 0, E1A(avg_pool, g->dy[0], g->ints, NULL));
   return g->status;
 }

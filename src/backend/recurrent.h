@@ -31,10 +31,9 @@ static inline int64_t tfd__recurrent_workspace(const tfd__recurrent *r,
   int64_t states = 16 * (r->steps + 1) * r->batch * (widest + 48);
   int64_t gates = rows * ((r->gates + 1) * r->units + 96);
 
-  if (dtype == TFD_FLOAT64)
-    return TFD_WORKSPACE_HEADER + plain * size;
-  return TFD_WORKSPACE_HEADER +
-         4 * (states + gates + 16 * r->units) + 64 * 4096;
+  if (dtype == TFD_FLOAT64) return TFD_WORKSPACE_HEADER + plain * size;
+  return TFD_WORKSPACE_HEADER + 4 * (states + gates + 16 * r->units) +
+         64 * 4096;
 }
 
 #endif

@@ -26,8 +26,10 @@ int tfd__window_list(const char *name, const char *what, const int64_t *list,
                      "positions",
                      name, what, tfd__dims_text(list + 1, n, text));
   if (n == 0)
-    return tfd__fail(TFD_VALUE_ERROR, "%s: %s is empty; expected 1, %d or %d "
-                     "numbers", name, what, spatial, spatial + 2);
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "%s: %s is empty; expected 1, %d or %d "
+                     "numbers",
+                     name, what, spatial, spatial + 2);
   return TFD_OK;
 }
 
@@ -48,8 +50,8 @@ static int set_explicit(const char *name, const tfd__window_attrs *attrs,
     w->high[pad + i] = list[2 + 2 * i];
     if (w->low[pad + i] < 0 || w->high[pad + i] < 0)
       return tfd__fail(TFD_VALUE_ERROR,
-                       "%s: padding is %s; expected numbers of 0 or more",
-                       name, tfd__dims_text(list + 1, n, text));
+                       "%s: padding is %s; expected numbers of 0 or more", name,
+                       tfd__dims_text(list + 1, n, text));
   }
   return TFD_OK;
 }

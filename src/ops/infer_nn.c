@@ -1,7 +1,7 @@
 /* Inference of products and biases. */
 #include "ops/ops.h"
 
-/* --- matmul ---------------------------------------------------------------- */
+/* --- matmul --------------------------------------------------------------- */
 
 static int check_flags(const tfd__infer *s, int plain, int adjoint,
                        const char *which) {
@@ -69,7 +69,7 @@ int tfd__infer_matmul(tfd__infer *s) {
   return tfd__infer_out(s, 0, a->dtype, dims, rank + 2);
 }
 
-/* --- bias_add --------------------------------------------------------------- */
+/* --- bias_add ------------------------------------------------------------- */
 
 int tfd__infer_bias_add(tfd__infer *s) {
   const tfd__view *x = s->in[0];
@@ -92,7 +92,6 @@ int tfd__infer_bias_add(tfd__infer *s) {
                      "%s: bias is %s and value is %s; expected one bias for "
                      "each of the %lld channels",
                      s->name, tfd__shape_text(s->in[1], bias),
-                     tfd__shape_text(x, shape),
-                     (long long)x->dims[channel]);
+                     tfd__shape_text(x, shape), (long long)x->dims[channel]);
   return tfd__infer_like(s, 0, x);
 }

@@ -20,8 +20,7 @@ static int check_parameter(tfd__infer *s, int x, int i, const int64_t *dims,
   bool same = true;
 
   if (v == NULL) return TFD_OK;
-  if (v->dtype != s->in[x]->dtype &&
-      v->dtype != statistics_dtype(s->in[x]))
+  if (v->dtype != s->in[x]->dtype && v->dtype != statistics_dtype(s->in[x]))
     return tfd__check_same_dtype(s, x, i);
   for (int a = 0; a < rank && v->rank == rank; a++)
     same = same && v->dims[a] == dims[a];
@@ -36,12 +35,11 @@ static int check_same_shape(tfd__infer *s, int a, int b) {
   char shape[2][TFD_SHAPE_TEXT];
 
   if (tfd__same_shape(s->in[a], s->in[b])) return TFD_OK;
-  return tfd__fail(TFD_INVALID_ARGUMENT,
-                   "%s: %s is %s and %s is %s; expected equal shapes", s->name,
-                   tfd__arg_name(s, a, name[0]),
-                   tfd__shape_text(s->in[a], shape[0]),
-                   tfd__arg_name(s, b, name[1]),
-                   tfd__shape_text(s->in[b], shape[1]));
+  return tfd__fail(
+      TFD_INVALID_ARGUMENT, "%s: %s is %s and %s is %s; expected equal shapes",
+      s->name, tfd__arg_name(s, a, name[0]),
+      tfd__shape_text(s->in[a], shape[0]), tfd__arg_name(s, b, name[1]),
+      tfd__shape_text(s->in[b], shape[1]));
 }
 
 static int check_rank_from(tfd__infer *s, int i, int low) {
@@ -58,11 +56,11 @@ static int check_rank_from(tfd__infer *s, int i, int low) {
 static int check_epsilon(const tfd__infer *s) {
   if (s->reals[0] >= 0) return TFD_OK;
   return tfd__fail(TFD_VALUE_ERROR,
-                   "%s: epsilon is %g; expected a number of 0 or more",
-                   s->name, s->reals[0]);
+                   "%s: epsilon is %g; expected a number of 0 or more", s->name,
+                   s->reals[0]);
 }
 
-/* --- batch normalisation ------------------------------------------------------ */
+/* --- batch normalisation -------------------------------------------------- */
 
 int tfd__infer_fused_batch_norm(tfd__infer *s) {
   const tfd__view *x = s->in[0];
@@ -77,8 +75,7 @@ int tfd__infer_fused_batch_norm(tfd__infer *s) {
                      "%s: exponential_avg_factor is %g; expected 0 to 1",
                      s->name, s->reals[1]);
   channels = x->dims[(s->ints[0] & 1) ? 1 : x->rank - 1];
-  for (int i = 1; i < 5; i++)
-    TFD_TRY(check_parameter(s, 0, i, &channels, 1));
+  for (int i = 1; i < 5; i++) TFD_TRY(check_parameter(s, 0, i, &channels, 1));
   if (needs_running && (s->in[3] == NULL || s->in[4] == NULL))
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: mean and variance are missing; expected both when "
@@ -88,8 +85,7 @@ int tfd__infer_fused_batch_norm(tfd__infer *s) {
   TFD_TRY(tfd__infer_like(s, 0, x));
   TFD_TRY(tfd__infer_like(s, 1, s->in[1]));
   TFD_TRY(tfd__infer_like(s, 2, s->in[1]));
-  return tfd__infer_out(s, 3, statistics_dtype(x), (int64_t[]){2, channels},
-                        2);
+  return tfd__infer_out(s, 3, statistics_dtype(x), (int64_t[]){2, channels}, 2);
 }
 
 int tfd__infer_fused_batch_norm_grad(tfd__infer *s) {
@@ -109,7 +105,7 @@ int tfd__infer_fused_batch_norm_grad(tfd__infer *s) {
   return tfd__infer_like(s, 2, s->in[2]);
 }
 
-/* --- layer and group normalisation ---------------------------------------------- */
+/* --- layer and group normalisation ---------------------------------------- */
 
 /* y, mean, 1 / deviation. */
 static int row_outputs(tfd__infer *s, const tfd__view *x, const int64_t *dims,

@@ -34,14 +34,13 @@ static int sizes(tfd__infer *s, int64_t gates, tfd__recurrent *r) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: recurrent_kernel is %s; expected {units, %d * units}",
                      s->name, tfd__shape_text(u, shape), (int)gates);
-  *r = (tfd__recurrent){s->in[0]->dims[0], s->in[0]->dims[1],
-                        s->in[0]->dims[2], u->dims[0], gates};
+  *r = (tfd__recurrent){s->in[0]->dims[0], s->in[0]->dims[1], s->in[0]->dims[2],
+                        u->dims[0], gates};
   TFD_TRY(check_operand(s, 1, (int64_t[]){r->depth, u->dims[1]}, 2));
   TFD_TRY(check_operand(s, 2, (int64_t[]){r->units, u->dims[1]}, 2));
-  TFD_TRY(check_operand(s, 3,
-                        bias == 1 ? (int64_t[]){u->dims[1], 0}
-                                  : (int64_t[]){2, u->dims[1]},
-                        bias));
+  TFD_TRY(check_operand(
+      s, 3, bias == 1 ? (int64_t[]){u->dims[1], 0} : (int64_t[]){2, u->dims[1]},
+      bias));
   return check_operand(s, 4, (int64_t[]){r->batch, r->units}, 2);
 }
 
@@ -52,8 +51,8 @@ static int outputs(tfd__infer *s, const tfd__recurrent *r, int states) {
   int64_t state[2] = {r->batch, r->units};
 
   TFD_TRY(tfd__infer_outputs(s, states + 2));
-  TFD_TRY(tfd__infer_out(s, 0, dtype,
-                         (int64_t[]){r->steps, r->batch, r->units}, 3));
+  TFD_TRY(tfd__infer_out(s, 0, dtype, (int64_t[]){r->steps, r->batch, r->units},
+                         3));
   for (int i = 1; i <= states; i++)
     TFD_TRY(tfd__infer_out(s, i, dtype, state, 2));
   return tfd__infer_out(s, states + 1, TFD_UINT8, &bytes, 1);

@@ -35,8 +35,7 @@ static int check_arithmetic(tfd__infer *s, int i) {
   return tfd__fail(TFD_INVALID_ARGUMENT,
                    "%s: %s has dtype %s; expected a floating-point dtype, "
                    "int32 or int64",
-                   s->name, tfd__arg_name(s, i, name),
-                   tfd__dtype_name(dtype));
+                   s->name, tfd__arg_name(s, i, name), tfd__dtype_name(dtype));
 }
 
 /* A list attribute as a shape of `dtype`. */
@@ -56,8 +55,7 @@ static int listed_view(const tfd__infer *s, int slot, int dtype,
 }
 
 /* The incoming gradient must have the shape that the forward op gives. */
-static int check_gradient(tfd__infer *s, int i, const int64_t *dims,
-                          int rank) {
+static int check_gradient(tfd__infer *s, int i, const int64_t *dims, int rank) {
   const tfd__view *v = s->in[i];
   char name[32];
   char a[TFD_SHAPE_TEXT];
@@ -73,7 +71,7 @@ static int check_gradient(tfd__infer *s, int i, const int64_t *dims,
                    tfd__dims_text(dims, rank, b));
 }
 
-/* --- convolution ------------------------------------------------------------ */
+/* --- convolution ---------------------------------------------------------- */
 
 static int conv_window(tfd__infer *s, const tfd__view *input,
                        const tfd__view *filter, tfd__window *w) {
@@ -135,7 +133,7 @@ int tfd__infer_conv_backprop_filter(tfd__infer *s) {
   return tfd__infer_like(s, 0, &filter);
 }
 
-/* --- pooling ------------------------------------------------------------------ */
+/* --- pooling -------------------------------------------------------------- */
 
 /* Explicit padding as wide as the window would average or maximise nothing. */
 static int check_padding(const tfd__infer *s, const tfd__window *w) {
@@ -182,8 +180,8 @@ int tfd__infer_max_pool_with_argmax(tfd__infer *s) {
   TFD_TRY(tfd__check_rank(s, 0, 4));
   if (dtype != TFD_INT32 && dtype != TFD_INT64)
     return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "%s: output_dtype is %s; expected int32 or int64",
-                     s->name, tfd__dtype_name((int)dtype));
+                     "%s: output_dtype is %s; expected int32 or int64", s->name,
+                     tfd__dtype_name((int)dtype));
   if (s->ints[19] != 0 || s->ints[18] == TFD_PADDING_EXPLICIT)
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: takes data_format \"NHWC\" and padding \"VALID\" or "

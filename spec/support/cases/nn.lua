@@ -68,7 +68,7 @@ return function(case, I)
   case { "bias_add empty", inputs = { I.normal { 0, 3 }, I.normal { 3 } },
     fn = function(tf, a, b) return tf.nn.bias_add(a, b) end, ref = "a + b" }
 
-  -- Convolution -----------------------------------------------------------------
+  -- Convolution ----------------------------------------
 
   local wide = { float32 = 1e-5, float16 = 8e-3, bfloat16 = 5e-2 }
 
@@ -223,7 +223,7 @@ return function(case, I)
     ref = "conv_input(a.reshape(3, 3, 1, 4), b, (2, 4, 4, 2), 1, 'SAME')",
     tol = wide }
 
-  -- Pooling ---------------------------------------------------------------------
+  -- Pooling ----------------------------------------
 
   local function pooling(kind, name, x, options, ref, dtypes)
     case { kind .. " " .. name, inputs = { x }, ref = ref, dtypes = dtypes,
@@ -307,7 +307,7 @@ return function(case, I)
     end,
     ref = "avg_pool_grad(a, (2, 5, 6, 3), 3, 2, 'SAME')" }
 
-  -- Normalisation ----------------------------------------------------------------
+  -- Normalisation ----------------------------------------
 
   local norm = { float32 = 2e-5, float16 = 1e-2, bfloat16 = 8e-2 }
 
@@ -397,7 +397,7 @@ return function(case, I)
     fn = function(tf, x) return tf.nn.moments(x, { 0, 2 }) end,
     ref = "(a.mean((0, 2)), a.var((0, 2)))" }
 
-  -- Recurrence -------------------------------------------------------------------
+  -- Recurrence ----------------------------------------
 
   local cell = { float32 = 1e-5, float16 = 8e-3, bfloat16 = 6e-2 }
 

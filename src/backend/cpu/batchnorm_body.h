@@ -24,8 +24,7 @@ NORM_ID(stat_block)(const NORM_ID(stat_job) * job, int64_t begin, int64_t end,
   NORM_T a[NORM_BLOCK] = {0};
   NORM_T b[NORM_BLOCK] = {0};
 
-  if (job->mean != NULL)
-    memcpy(m, job->mean + c0, (size_t)n * sizeof *m);
+  if (job->mean != NULL) memcpy(m, job->mean + c0, (size_t)n * sizeof *m);
   for (int64_t o = begin; o < end; o++, x += step, dy += step) {
     if (job->dy != NULL) {
       for (int64_t c = 0; c < n; c++) {
@@ -117,8 +116,7 @@ TFD_CLONES static void NORM_ID(stat_parts)(void *arg, int64_t begin,
 }
 
 /* Sums over everything but channels into sum0 and sum1 (may be NULL). */
-static void NORM_ID(stat)(NORM_ID(stat_job) * job, double *sum0,
-                          double *sum1) {
+static void NORM_ID(stat)(NORM_ID(stat_job) * job, double *sum0, double *sum1) {
   int64_t parts = norm_parts(job->d.outer);
   int64_t n = job->d.channels;
   int64_t work = 1 + job->d.outer / parts * n * job->d.inner;
@@ -181,8 +179,7 @@ NORM_ID(apply_plane)(const NORM_ID(apply_job) * job, int64_t plane) {
     const NORM_T *restrict dy = job->dy + plane * n;
     NORM_T a = job->a[channel];
 
-    for (int64_t i = 0; i < n; i++)
-      out[i] = dy[i] * a + (x[i] - m) * b + c;
+    for (int64_t i = 0; i < n; i++) out[i] = dy[i] * a + (x[i] - m) * b + c;
   } else {
     for (int64_t i = 0; i < n; i++) out[i] = (x[i] - m) * b + c;
   }
@@ -273,8 +270,8 @@ static int NORM_ID(batch_forward)(const tfd__call *call, const norm_shape *d) {
   NORM_T *saved = tfd__out(call, 3)->data;
   NORM_ID(space) s;
   NORM_ID(stat_job) stat = {.d = *d, .x = tfd__in(call, 0)->data};
-  NORM_ID(apply_job) apply = {
-      .d = *d, .x = stat.x, .mean = saved, .out = tfd__out(call, 0)->data};
+  NORM_ID(apply_job)
+  apply = {.d = *d, .x = stat.x, .mean = saved, .out = tfd__out(call, 0)->data};
 
   TFD_TRY(NORM_ID(space_get)(d, &s));
   stat.part0 = s.part0;
@@ -298,8 +295,7 @@ static int NORM_ID(batch_forward)(const tfd__call *call, const norm_shape *d) {
 }
 
 /* dx of training: scale * inv * (dy - mean(dy) - xhat * mean(dy * xhat)). */
-static int NORM_ID(batch_backward)(const tfd__call *call,
-                                   const norm_shape *d) {
+static int NORM_ID(batch_backward)(const tfd__call *call, const norm_shape *d) {
   bool training = call->ints[1] != 0;
   double count = (double)(d->outer * d->inner);
   const NORM_T *scale = tfd__in(call, 2)->data;
@@ -308,15 +304,17 @@ static int NORM_ID(batch_backward)(const tfd__call *call,
   NORM_T *dscale = tfd__out(call, 1)->data;
   NORM_T *doffset = tfd__out(call, 2)->data;
   NORM_ID(space) s;
-  NORM_ID(stat_job) stat = {.d = *d,
-                            .x = tfd__in(call, 1)->data,
-                            .dy = tfd__in(call, 0)->data,
-                            .mean = saved};
-  NORM_ID(apply_job) apply = {.d = *d,
-                              .x = stat.x,
-                              .dy = stat.dy,
-                              .mean = saved,
-                              .out = tfd__out(call, 0)->data};
+  NORM_ID(stat_job)
+  stat = {.d = *d,
+          .x = tfd__in(call, 1)->data,
+          .dy = tfd__in(call, 0)->data,
+          .mean = saved};
+  NORM_ID(apply_job)
+  apply = {.d = *d,
+           .x = stat.x,
+           .dy = stat.dy,
+           .mean = saved,
+           .out = tfd__out(call, 0)->data};
 
   TFD_TRY(NORM_ID(space_get)(d, &s));
   stat.part0 = s.part0;

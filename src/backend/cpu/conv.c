@@ -95,14 +95,14 @@ static void gather_rows(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-#define SCATTER(T, ID)                                                         \
-  static void scatter_##ID(const conv_job *job, const char *columns,           \
-                           int64_t index, int64_t begin, int64_t end) {        \
-    T *to = (T *)job->image + index;                                           \
-    const T *from = (const T *)columns;                                        \
-                                                                               \
-    for (int64_t c = begin; c < end; c++)                                      \
-      to[c * job->channel] = (T)(to[c * job->channel] + from[c]);              \
+#define SCATTER(T, ID)                                                  \
+  static void scatter_##ID(const conv_job *job, const char *columns,    \
+                           int64_t index, int64_t begin, int64_t end) { \
+    T *to = (T *)job->image + index;                                    \
+    const T *from = (const T *)columns;                                 \
+                                                                        \
+    for (int64_t c = begin; c < end; c++)                               \
+      to[c * job->channel] = (T)(to[c * job->channel] + from[c]);       \
   }
 SCATTER(float, f32)
 SCATTER(double, f64)
@@ -218,14 +218,13 @@ static int each_block(conv_run *run) {
 static void gather(const conv_job *job) {
   conv_job copy = *job;
 
-  tfd__parallel_for(job->positions,
-                    1 + TFD_GRAIN / (job->taps * job->depth), gather_rows,
-                    &copy);
+  tfd__parallel_for(job->positions, 1 + TFD_GRAIN / (job->taps * job->depth),
+                    gather_rows, &copy);
 }
 
 /* y = windows * filter, or its transpose for channels first. */
-static int pass_forward(const conv_run *run, const conv_job *job,
-                        int64_t image, int64_t group) {
+static int pass_forward(const conv_run *run, const conv_job *job, int64_t image,
+                        int64_t group) {
   const tfd__window *w = &run->w;
   int64_t width = w->filters / w->groups;
   int64_t depth = job->taps * job->depth;
@@ -309,7 +308,7 @@ static int pass_filter(const conv_run *run, const conv_job *job, int64_t image,
   return tfd__gemm_plain(&g);
 }
 
-/* --- 1x1 -------------------------------------------------------------------- */
+/* --- 1x1 ------------------------------------------------------------------ */
 
 /* A window of one pixel over channels-last tensors is a matrix product. */
 static bool is_product(const tfd__window *w) {
@@ -324,42 +323,52 @@ static bool is_product(const tfd__window *w) {
 static int multiply(const conv_run *run, tfd__dnnl_conv kind) {
   const tfd__window *w = &run->w;
   int64_t rows = w->batch * volume(w->in);
-  tfd__gemm_args forward = {run->x->dtype,     rows,
-                            w->filters,        w->channels,
-                            run->x->data,      w->channels,
-                            1,                 run->filter->data,
-                            w->filters,        1,
-                            run->y->data,      w->filters,
+  tfd__gemm_args forward = {run->x->dtype,
+                            rows,
+                            w->filters,
+                            w->channels,
+                            run->x->data,
+                            w->channels,
+                            1,
+                            run->filter->data,
+                            w->filters,
+                            1,
+                            run->y->data,
+                            w->filters,
                             false};
-  tfd__gemm_args input = {run->x->dtype,    rows,
-                          w->channels,      w->filters,
-                          run->y->data,     w->filters,
-                          1,                run->filter->data,
-                          1,                w->filters,
-                          run->x->data,     w->channels,
+  tfd__gemm_args input = {run->x->dtype,
+                          rows,
+                          w->channels,
+                          w->filters,
+                          run->y->data,
+                          w->filters,
+                          1,
+                          run->filter->data,
+                          1,
+                          w->filters,
+                          run->x->data,
+                          w->channels,
                           false};
-  tfd__gemm_args filter = {run->x->dtype,      w->channels,
-                           w->filters,         rows,
-                           run->x->data,       1,
-                           w->channels,        run->y->data,
-                           w->filters,         1,
-                           run->filter->data,  w->filters,
-                           false};
+  tfd__gemm_args filter = {
+      run->x->dtype, w->channels, w->filters,        rows,
+      run->x->data,  1,           w->channels,       run->y->data,
+      w->filters,    1,           run->filter->data, w->filters,
+      false};
 
   return tfd__gemm(kind == TFD_DNNL_CONV_FORWARD ? &forward
                    : kind == TFD_DNNL_CONV_INPUT ? &input
                                                  : &filter);
 }
 
-/* --- the kernels ------------------------------------------------------------ */
+/* --- the kernels ---------------------------------------------------------- */
 
 static int convolve(const tfd__call *call, conv_run *run, tfd__dnnl_conv kind) {
   tfd__window_attrs attrs = tfd__conv_attrs(call->ints);
   const tfd__view *out = tfd__out(call, 0);
   int rc = TFD_OK;
 
-  TFD_TRY(tfd__window_of_filter(call->name, run->x, run->filter, &attrs,
-                                &run->w));
+  TFD_TRY(
+      tfd__window_of_filter(call->name, run->x, run->filter, &attrs, &run->w));
   if (out->numel == 0) return TFD_OK;
   if (is_product(&run->w)) return multiply(run, kind);
   if (run->x->numel > 0 && run->y->numel > 0 && run->filter->numel > 0 &&

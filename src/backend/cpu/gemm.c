@@ -40,7 +40,7 @@
 #pragma GCC pop_options
 #endif
 
-/* --- the work block -------------------------------------------------------- */
+/* --- the work block ------------------------------------------------------- */
 
 static __thread void *block;
 static __thread size_t block_bytes;
@@ -75,7 +75,7 @@ void *tfd__work_block(size_t bytes) {
   return p;
 }
 
-/* --- products --------------------------------------------------------------- */
+/* --- products ------------------------------------------------------------- */
 
 static void clear(const tfd__gemm_args *g) {
   size_t size = tfd__dtype_size(g->dtype);

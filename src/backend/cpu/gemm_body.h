@@ -84,16 +84,17 @@ TFD_CLONES static void GEMM_ID(rows)(void *arg, int64_t begin, int64_t end) {
     for (int64_t j = 0; j < job->n_n; j += GEMM_ID(width)) {
       int64_t cols = job->n_n - j;
 
-      GEMM_ID(tile)(job, row, rows, job->packed + j * job->k_n, c + j,
-                    cols < GEMM_ID(width) ? cols : GEMM_ID(width));
+      GEMM_ID(tile)
+      (job, row, rows, job->packed + j * job->k_n, c + j,
+       cols < GEMM_ID(width) ? cols : GEMM_ID(width));
     }
   }
 }
 
 static void GEMM_ID(pack)(const GEMM_ID(job) * job, GEMM_T *to) {
   const tfd__gemm_args *g = job->g;
-  const GEMM_T *b = (const GEMM_T *)g->b + job->k0 * g->b_row +
-                    job->n0 * g->b_col;
+  const GEMM_T *b =
+      (const GEMM_T *)g->b + job->k0 * g->b_row + job->n0 * g->b_col;
 
   for (int64_t j = 0; j < job->n_n; j += GEMM_ID(width)) {
     int64_t cols = job->n_n - j;
@@ -119,8 +120,8 @@ static int GEMM_ID(run)(const tfd__gemm_args *g) {
   int64_t k_n = g->k < k_max ? g->k : k_max;
   int64_t n_n = g->n < n_max ? g->n : n_max;
   int64_t panels = (n_n + GEMM_ID(width) - 1) / GEMM_ID(width);
-  GEMM_T *packed = tfd__work_block(
-      (size_t)(panels * GEMM_ID(width) * k_n) * sizeof *packed);
+  GEMM_T *packed =
+      tfd__work_block((size_t)(panels * GEMM_ID(width) * k_n) * sizeof *packed);
 
   if (packed == NULL) return TFD_RESOURCE_EXHAUSTED;
   for (int64_t k0 = 0; k0 < g->k; k0 += k_max) {
@@ -132,8 +133,8 @@ static int GEMM_ID(run)(const tfd__gemm_args *g) {
       job.n_n = g->n - n0 < n_max ? g->n - n0 : n_max;
       work = 6 * job.k_n * job.n_n;
       GEMM_ID(pack)(&job, packed);
-      tfd__parallel_for((g->m + 5) / 6, 1 + 8 * TFD_GRAIN / work,
-                        GEMM_ID(rows), &job);
+      tfd__parallel_for((g->m + 5) / 6, 1 + 8 * TFD_GRAIN / work, GEMM_ID(rows),
+                        &job);
     }
   }
   return TFD_OK;

@@ -107,8 +107,8 @@ static void convert_ints(const tfd__view *from, const tfd__view *to) {
       memcpy(out + (size_t)i * tfd__dtype_size(to->dtype),
              in + (size_t)i * from_size, tfd__dtype_size(to->dtype));
     } else {
-      int32_t wide = (int32_t)tfd__load(in + (size_t)i * from_size,
-                                        from->dtype);
+      int32_t wide =
+          (int32_t)tfd__load(in + (size_t)i * from_size, from->dtype);
 
       memcpy(out + (size_t)i * sizeof wide, &wide, sizeof wide);
     }
@@ -161,11 +161,10 @@ int tfd__cpu_matmul(const tfd__call *call) {
   if (c->numel == 0) return TFD_OK;
   if (tfd__is_half(c->dtype)) return tfd__via_float(call, tfd__cpu_matmul);
   return multiply(turned(tfd__in(call, 0), call->ints[0] || call->ints[2]),
-                  turned(tfd__in(call, 1), call->ints[1] || call->ints[3]),
-                  *c);
+                  turned(tfd__in(call, 1), call->ints[1] || call->ints[3]), *c);
 }
 
-/* --- bias ------------------------------------------------------------------ */
+/* --- bias ----------------------------------------------------------------- */
 
 typedef struct bias_job {
   const tfd__view *x;
@@ -174,26 +173,26 @@ typedef struct bias_job {
   int64_t run; /* elements that share one bias value */
 } bias_job;
 
-#define BIAS_ROWS(T, ID)                                                       \
-  TFD_CLONES static void bias_##ID(void *arg, int64_t begin, int64_t end) {    \
-    const bias_job *job = arg;                                                 \
-    int64_t n = job->bias->dims[0];                                            \
-    const T *bias = job->bias->data;                                           \
-                                                                               \
-    for (int64_t row = begin; row < end; row++) {                              \
-      if (job->run == 1) {                                                     \
-        const T *x = (const T *)job->x->data + row * n;                        \
-        T *out = (T *)job->out + row * n;                                      \
-                                                                               \
-        for (int64_t i = 0; i < n; i++) out[i] = (T)(x[i] + bias[i]);          \
-      } else {                                                                 \
-        const T *x = (const T *)job->x->data + row * job->run;                 \
-        T *out = (T *)job->out + row * job->run;                               \
-        T value = bias[row % n];                                               \
-                                                                               \
-        for (int64_t i = 0; i < job->run; i++) out[i] = (T)(x[i] + value);     \
-      }                                                                        \
-    }                                                                          \
+#define BIAS_ROWS(T, ID)                                                    \
+  TFD_CLONES static void bias_##ID(void *arg, int64_t begin, int64_t end) { \
+    const bias_job *job = arg;                                              \
+    int64_t n = job->bias->dims[0];                                         \
+    const T *bias = job->bias->data;                                        \
+                                                                            \
+    for (int64_t row = begin; row < end; row++) {                           \
+      if (job->run == 1) {                                                  \
+        const T *x = (const T *)job->x->data + row * n;                     \
+        T *out = (T *)job->out + row * n;                                   \
+                                                                            \
+        for (int64_t i = 0; i < n; i++) out[i] = (T)(x[i] + bias[i]);       \
+      } else {                                                              \
+        const T *x = (const T *)job->x->data + row * job->run;              \
+        T *out = (T *)job->out + row * job->run;                            \
+        T value = bias[row % n];                                            \
+                                                                            \
+        for (int64_t i = 0; i < job->run; i++) out[i] = (T)(x[i] + value);  \
+      }                                                                     \
+    }                                                                       \
   }
 BIAS_ROWS(float, f32)
 BIAS_ROWS(double, f64)

@@ -44,8 +44,8 @@ typedef struct plan_table {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t table_key;
-static dnnl_engine_t engine;              /* NULL when oneDNN fails to start */
-static dnnl_primitive_attr_t attributes;  /* scratch memory is ours */
+static dnnl_engine_t engine;             /* NULL when oneDNN fails to start */
+static dnnl_primitive_attr_t attributes; /* scratch memory is ours */
 static __thread plan_table *my_table;
 
 /* Drop steps and memories. */
@@ -98,8 +98,8 @@ static plan_table *table_get(void) {
   if (engine == NULL) return NULL;
   table = tfd__calloc(1, sizeof *table);
   if (table == NULL) return NULL;
-  if (dnnl_stream_create(&table->stream, engine,
-                         dnnl_stream_default_flags) != dnnl_success ||
+  if (dnnl_stream_create(&table->stream, engine, dnnl_stream_default_flags) !=
+          dnnl_success ||
       pthread_setspecific(table_key, table) != 0) {
     tfd__free(table);
     return NULL;
@@ -108,9 +108,11 @@ static plan_table *table_get(void) {
   return table;
 }
 
-int tfd__dnnl_plans(void) { return my_table == NULL ? 0 : my_table->n; }
+int tfd__dnnl_plans(void) {
+  return my_table == NULL ? 0 : my_table->n;
+}
 
-/* --- keys ------------------------------------------------------------------ */
+/* --- keys ----------------------------------------------------------------- */
 
 void tfd__dnnl_key_start(tfd__dnnl_key *key, int64_t kind) {
   key->hash = 0x2545f4914f6cdd1du;
@@ -132,7 +134,7 @@ static bool same_key(const tfd__dnnl_key *a, const tfd__dnnl_key *b) {
          memcmp(a->v, b->v, (size_t)a->n * sizeof a->v[0]) == 0;
 }
 
-/* --- the table -------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------ */
 
 static void unlink_use(plan_table *table, tfd__dnnl_plan *plan) {
   if (plan->newer != NULL)
@@ -185,10 +187,10 @@ static void keep(plan_table *table, tfd__dnnl_plan *plan) {
   table->n++;
 }
 
-tfd__dnnl_plan *
-tfd__dnnl_plan_for(const tfd__dnnl_key *key,
-                   bool (*build)(tfd__dnnl_plan *plan, const void *arg),
-                   const void *arg) {
+tfd__dnnl_plan *tfd__dnnl_plan_for(const tfd__dnnl_key *key,
+                                   bool (*build)(tfd__dnnl_plan *plan,
+                                                 const void *arg),
+                                   const void *arg) {
   plan_table *table = table_get();
   tfd__dnnl_plan *plan = NULL;
 
@@ -204,7 +206,7 @@ tfd__dnnl_plan_for(const tfd__dnnl_key *key,
   return plan->usable ? plan : NULL;
 }
 
-/* --- building --------------------------------------------------------------- */
+/* --- building ------------------------------------------------------------- */
 
 bool tfd__dnnl_md(dnnl_memory_desc_t *md, int rank, const int64_t *dims,
                   const int64_t *strides) {
@@ -335,9 +337,9 @@ static dnnl_primitive_desc_t describe_as(const_dnnl_op_desc_t desc,
   dnnl_primitive_desc_iterator_t at = NULL;
   dnnl_primitive_desc_t pd = NULL;
 
-  if (prefer == NULL || dnnl_primitive_desc_iterator_create(
-                            &at, desc, attributes, engine, hint) !=
-                            dnnl_success)
+  if (prefer == NULL ||
+      dnnl_primitive_desc_iterator_create(&at, desc, attributes, engine,
+                                          hint) != dnnl_success)
     return NULL;
   do {
     dnnl_primitive_desc_destroy(pd);
@@ -358,8 +360,8 @@ static bool place_args(tfd__dnnl_plan *plan, const_dnnl_primitive_desc_t pd,
                        const tfd__dnnl_arg *args, int n, int *user,
                        int *native) {
   for (int i = 0; i < n; i++) {
-    const dnnl_memory_desc_t *want = dnnl_primitive_desc_query_md(
-        pd, dnnl_query_exec_arg_md, args[i].exec);
+    const dnnl_memory_desc_t *want =
+        dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, args[i].exec);
     const dnnl_memory_desc_t *have = args[i].md != NULL ? args[i].md : want;
 
     if (want == NULL || dnnl_memory_desc_get_size(want) == 0) return false;
@@ -375,8 +377,7 @@ static bool place_args(tfd__dnnl_plan *plan, const_dnnl_primitive_desc_t pd,
   return true;
 }
 
-static bool add_described(tfd__dnnl_plan *plan,
-                          const_dnnl_primitive_desc_t pd,
+static bool add_described(tfd__dnnl_plan *plan, const_dnnl_primitive_desc_t pd,
                           const tfd__dnnl_arg *args, int n) {
   int user[TFD_DNNL_MEMORIES] = {0};
   int native[TFD_DNNL_MEMORIES] = {0};
@@ -423,7 +424,7 @@ size_t tfd__dnnl_external_bytes(const tfd__dnnl_plan *plan, int external) {
   return 0;
 }
 
-/* --- running ---------------------------------------------------------------- */
+/* --- running -------------------------------------------------------------- */
 
 int tfd__dnnl_run(tfd__dnnl_plan *plan, const char *name,
                   void *const *externals) {
@@ -444,9 +445,9 @@ int tfd__dnnl_run(tfd__dnnl_plan *plan, const char *name,
     m->handle = handle;
   }
   for (int i = 0; i < plan->steps_n && status == dnnl_success; i++)
-    status = dnnl_primitive_execute(plan->steps[i]->primitive,
-                                    my_table->stream, plan->steps[i]->args_n,
-                                    plan->steps[i]->args);
+    status =
+        dnnl_primitive_execute(plan->steps[i]->primitive, my_table->stream,
+                               plan->steps[i]->args_n, plan->steps[i]->args);
   if (status != dnnl_success)
     return tfd__fail(TFD_INTERNAL, "%s: oneDNN failed with status %d", name,
                      (int)status);

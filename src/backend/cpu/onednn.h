@@ -53,10 +53,10 @@ typedef struct tfd__dnnl_arg {
 /* The plan for `key`, built by `build` when it is not in the table. NULL when
 ** oneDNN has nothing better than its reference loops for it: that verdict is
 ** kept too. build returns false to give up. */
-tfd__dnnl_plan *
-tfd__dnnl_plan_for(const tfd__dnnl_key *key,
-                   bool (*build)(tfd__dnnl_plan *plan, const void *arg),
-                   const void *arg);
+tfd__dnnl_plan *tfd__dnnl_plan_for(const tfd__dnnl_key *key,
+                                   bool (*build)(tfd__dnnl_plan *plan,
+                                                 const void *arg),
+                                   const void *arg);
 
 /* For builders: append a primitive, with reorders where its layouts differ
 ** from the caller's. Failing half-way empties the plan. `hint` is the forward
@@ -91,8 +91,8 @@ int tfd__dnnl_plans(void);
 /* --- calls it takes ------------------------------------------------------- */
 
 bool tfd__dnnl_gemm(const tfd__gemm_args *g, int *rc_p);
-bool tfd__dnnl_matmul(const char *name, const tfd__view *a,
-                      const tfd__view *b, const tfd__view *c, int *rc_p);
+bool tfd__dnnl_matmul(const char *name, const tfd__view *a, const tfd__view *b,
+                      const tfd__view *c, int *rc_p);
 
 /* Which of x, filter and y is computed from the other two. */
 typedef enum tfd__dnnl_conv {

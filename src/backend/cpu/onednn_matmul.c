@@ -94,8 +94,8 @@ static bool run(const char *name, matmul_spec *spec, void *const *data,
   return true;
 }
 
-bool tfd__dnnl_matmul(const char *name, const tfd__view *a,
-                      const tfd__view *b, const tfd__view *c, int *rc_p) {
+bool tfd__dnnl_matmul(const char *name, const tfd__view *a, const tfd__view *b,
+                      const tfd__view *c, int *rc_p) {
   const tfd__view *views[3] = {a, b, c};
   void *data[3] = {a->data, b->data, c->data};
   matmul_spec spec;
@@ -107,9 +107,10 @@ bool tfd__dnnl_matmul(const char *name, const tfd__view *a,
 }
 
 bool tfd__dnnl_gemm(const tfd__gemm_args *g, int *rc_p) {
-  matmul_spec spec = {2,
-                      {{g->m, g->k}, {g->k, g->n}, {g->m, g->n}},
-                      {{g->a_row, g->a_col}, {g->b_row, g->b_col}, {g->c_row, 1}}};
+  matmul_spec spec = {
+      2,
+      {{g->m, g->k}, {g->k, g->n}, {g->m, g->n}},
+      {{g->a_row, g->a_col}, {g->b_row, g->b_col}, {g->c_row, 1}}};
   union {
     const void *in;
     void *any;

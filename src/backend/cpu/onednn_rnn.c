@@ -45,10 +45,10 @@ static bool init_forward(const tfd__rnn *rnn, const rnn_mds *m,
   dnnl_rnn_direction_t way = dnnl_unidirectional_left2right;
 
   if (rnn->r.gates == 4)
-    return dnnl_lstm_forward_desc_init(
-               desc, kind, way, &m->layer_in, &m->state, &m->state, &m->any_w,
-               &m->any_u, &m->bias, &m->layer_out, &m->state, &m->state,
-               0) == dnnl_success;
+    return dnnl_lstm_forward_desc_init(desc, kind, way, &m->layer_in, &m->state,
+                                       &m->state, &m->any_w, &m->any_u,
+                                       &m->bias, &m->layer_out, &m->state,
+                                       &m->state, 0) == dnnl_success;
   return dnnl_lbr_gru_forward_desc_init(
              desc, kind, way, &m->layer_in, &m->state, &m->any_w, &m->any_u,
              &m->bias, &m->layer_out, &m->state, 0) == dnnl_success;
@@ -146,9 +146,9 @@ bool tfd__dnnl_recurrent(tfd__rnn *rnn, int *rc_p) {
   tfd__dnnl_key_add(&key, r->units);
   tfd__dnnl_key_add(&key, r->gates);
   plan = tfd__dnnl_plan_for(&key, build, rnn);
-  if (plan == NULL || (rnn->training &&
-                       tfd__dnnl_external_bytes(plan, RNN_WORKSPACE) >
-                           rnn->workspace_bytes))
+  if (plan == NULL ||
+      (rnn->training &&
+       tfd__dnnl_external_bytes(plan, RNN_WORKSPACE) > rnn->workspace_bytes))
     return false;
   *rc_p = tfd__dnnl_run(plan, rnn->name, rnn->at);
   return true;

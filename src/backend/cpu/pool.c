@@ -20,8 +20,7 @@ typedef struct pool_job {
   bool whole_batch; /* positions count from the first image */
 } pool_job;
 
-static int start(const tfd__call *call, const tfd__view *input,
-                 pool_job *job) {
+static int start(const tfd__call *call, const tfd__view *input, pool_job *job) {
   tfd__window *w = &job->w;
 
   TFD_TRY(tfd__window_of_pool(call->name, input, call->ints, w));
@@ -88,10 +87,10 @@ typedef struct tap_box {
 } tap_box;
 
 /* Runs over a box with i = elements from its first tap. */
-#define EACH_TAP(box, i)                                                       \
-  for (int64_t d_ = 0; d_ < (box)->n[0]; d_++)                                 \
-    for (int64_t h_ = 0; h_ < (box)->n[1]; h_++)                               \
-      for (int64_t w_ = 0, i = d_ * (box)->step[0] + h_ * (box)->step[1];      \
+#define EACH_TAP(box, i)                                                  \
+  for (int64_t d_ = 0; d_ < (box)->n[0]; d_++)                            \
+    for (int64_t h_ = 0; h_ < (box)->n[1]; h_++)                          \
+      for (int64_t w_ = 0, i = d_ * (box)->step[0] + h_ * (box)->step[1]; \
            w_ < (box)->n[2]; w_++, i += (box)->step[2])
 
 /* false when every tap is in the padding. */
@@ -111,45 +110,46 @@ static inline bool box_at(const pool_job *job, const place *at, tap_box *box) {
 /* Loops name(job, begin, end) around name_at: over output positions, or over
 ** (image, block of channels) pairs, whose windows may overlap. */
 #define POSITIONS(T, name) POSITIONS_(T, name)
-#define POSITIONS_(T, name)                                                    \
-  TFD_CLONES static void name(void *arg, int64_t begin, int64_t end) {         \
-    const pool_job *job = arg;                                                 \
-    tap_box box;                                                               \
-                                                                               \
-    for (place at = place_at(job, begin); at.p < end; place_next(job, &at))    \
-      if (box_at(job, &at, &box))                                              \
-        at_##name(job, &box, at.p * job->w.channels, 0, job->w.channels);      \
+#define POSITIONS_(T, name)                                                 \
+  TFD_CLONES static void name(void *arg, int64_t begin, int64_t end) {      \
+    const pool_job *job = arg;                                              \
+    tap_box box;                                                            \
+                                                                            \
+    for (place at = place_at(job, begin); at.p < end; place_next(job, &at)) \
+      if (box_at(job, &at, &box))                                           \
+        at_##name(job, &box, at.p * job->w.channels, 0, job->w.channels);   \
   }
 #define IMAGES(T, name) IMAGES_(T, name)
-#define IMAGES_(T, name)                                                       \
-  TFD_CLONES static void name(void *arg, int64_t begin, int64_t end) {         \
-    const pool_job *job = arg;                                                 \
-    int64_t channels = job->w.channels;                                        \
-    tap_box box;                                                               \
-                                                                               \
-    for (int64_t u = begin; u < end; u++) {                                    \
-      int64_t c = u % job->blocks * BLOCK;                                     \
-      int64_t last = c + BLOCK < channels ? c + BLOCK : channels;              \
-      place at = place_at(job, u / job->blocks * job->positions);              \
-                                                                               \
-      clear_block(job, u / job->blocks, c, last - c, sizeof(T));               \
-      for (int64_t p = 0; p < job->positions; p++, place_next(job, &at))       \
-        if (box_at(job, &at, &box))                                            \
-          at_##name(job, &box, at.p * channels, c, last);                      \
-    }                                                                          \
+#define IMAGES_(T, name)                                                 \
+  TFD_CLONES static void name(void *arg, int64_t begin, int64_t end) {   \
+    const pool_job *job = arg;                                           \
+    int64_t channels = job->w.channels;                                  \
+    tap_box box;                                                         \
+                                                                         \
+    for (int64_t u = begin; u < end; u++) {                              \
+      int64_t c = u % job->blocks * BLOCK;                               \
+      int64_t last = c + BLOCK < channels ? c + BLOCK : channels;        \
+      place at = place_at(job, u / job->blocks * job->positions);        \
+                                                                         \
+      clear_block(job, u / job->blocks, c, last - c, sizeof(T));         \
+      for (int64_t p = 0; p < job->positions; p++, place_next(job, &at)) \
+        if (box_at(job, &at, &box))                                      \
+          at_##name(job, &box, at.p *channels, c, last);                 \
+    }                                                                    \
   }
 
 /* Integers have the forward maximum only. */
-#define INT_MAXIMUM(T, ID)                                                     \
-  static inline void at_max_##ID(const pool_job *job, const tap_box *taps,     \
-                                 int64_t out, int64_t c, int64_t end) {        \
-    const T *x = (const T *)job->x + taps->first;                              \
-    T *y = (T *)job->out + out;                                                \
-                                                                               \
-    memcpy(y + c, x + c, (size_t)(end - c) * sizeof(T));                       \
-    EACH_TAP(taps, i)                                                          \
-    for (int64_t k = c; k < end; k++) y[k] = x[i + k] > y[k] ? x[i + k] : y[k];\
-  }                                                                            \
+#define INT_MAXIMUM(T, ID)                                                 \
+  static inline void at_max_##ID(const pool_job *job, const tap_box *taps, \
+                                 int64_t out, int64_t c, int64_t end) {    \
+    const T *x = (const T *)job->x + taps->first;                          \
+    T *y = (T *)job->out + out;                                            \
+                                                                           \
+    memcpy(y + c, x + c, (size_t)(end - c) * sizeof(T));                   \
+    EACH_TAP(taps, i)                                                      \
+    for (int64_t k = c; k < end; k++)                                      \
+      y[k] = x[i + k] > y[k] ? x[i + k] : y[k];                            \
+  }                                                                        \
   POSITIONS(T, max_##ID)
 INT_MAXIMUM(int8_t, i8)
 INT_MAXIMUM(int16_t, i16)
@@ -185,10 +185,10 @@ enum {
 };
 
 static const pool_loop loops[TFD_DTYPE_END][LOOPS] = {
-    [TFD_FLOAT32] = {max_f32, max_grad_f32, max_pick_f32, avg_f32,
-                     avg_grad_f32, argmax_f32},
-    [TFD_FLOAT64] = {max_f64, max_grad_f64, max_pick_f64, avg_f64,
-                     avg_grad_f64, argmax_f64},
+    [TFD_FLOAT32] = {max_f32, max_grad_f32, max_pick_f32, avg_f32, avg_grad_f32,
+                     argmax_f32},
+    [TFD_FLOAT64] = {max_f64, max_grad_f64, max_pick_f64, avg_f64, avg_grad_f64,
+                     argmax_f64},
     [TFD_INT8] = {max_i8},
     [TFD_INT16] = {max_i16},
     [TFD_INT32] = {max_i32},
@@ -198,8 +198,8 @@ static const pool_loop loops[TFD_DTYPE_END][LOOPS] = {
 
 /* Outputs are independent of one another. */
 static int run_positions(pool_job *job, const tfd__view *out, int which) {
-  int64_t work = job->w.kernel[0] * job->w.kernel[1] * job->w.kernel[2] *
-                 job->w.channels;
+  int64_t work =
+      job->w.kernel[0] * job->w.kernel[1] * job->w.kernel[2] * job->w.channels;
 
   if (out->numel == 0) return TFD_OK;
   job->out = out->data;
@@ -214,8 +214,8 @@ static int run_positions(pool_job *job, const tfd__view *out, int which) {
 
 /* Windows overlap, so a thread takes all of an image's block of channels. */
 static int run_images(pool_job *job, const tfd__view *out, int which) {
-  int64_t work = job->positions * (job->w.channels < BLOCK ? job->w.channels
-                                                           : BLOCK);
+  int64_t work =
+      job->positions * (job->w.channels < BLOCK ? job->w.channels : BLOCK);
 
   if (out->numel == 0) return TFD_OK;
   job->out = out->data;

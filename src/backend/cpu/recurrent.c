@@ -34,7 +34,7 @@ int tfd__rnn_plain(tfd__rnn *rnn) {
   return rnn->backward ? backward_f32(rnn) : forward_f32(rnn);
 }
 
-/* --- operands ------------------------------------------------------------------ */
+/* --- operands ------------------------------------------------------------- */
 
 static void *zeros(size_t bytes) {
   void *p = tfd__scratch(bytes + 1);
@@ -130,7 +130,7 @@ static void set_sizes(const tfd__view *x, const tfd__view *recurrent,
                             recurrent->dims[0], gates};
 }
 
-/* --- forward -------------------------------------------------------------------- */
+/* --- forward -------------------------------------------------------------- */
 
 /* Outputs: sequence, h, [c,] workspace. */
 static int run_forward(tfd__rnn *rnn, const tfd__view *workspace) {
@@ -151,10 +151,10 @@ static int run_forward(tfd__rnn *rnn, const tfd__view *workspace) {
   if (rnn->training) {
     header[0] = TFD_WORKSPACE_PLAIN;
   } else {
-    rnn->at[RNN_WORKSPACE] = tfd__scratch(
-        (size_t)(5 * rnn->r.steps * rnn->r.batch * rnn->r.units) *
-            tfd__dtype_size(rnn->dtype) +
-        1);
+    rnn->at[RNN_WORKSPACE] =
+        tfd__scratch((size_t)(5 * rnn->r.steps * rnn->r.batch * rnn->r.units) *
+                         tfd__dtype_size(rnn->dtype) +
+                     1);
     if (rnn->at[RNN_WORKSPACE] == NULL) return TFD_RESOURCE_EXHAUSTED;
   }
   return tfd__rnn_plain(rnn);
@@ -194,7 +194,7 @@ int tfd__cpu_gru(const tfd__call *call) {
   return run_forward(&rnn, tfd__out(call, 2));
 }
 
-/* --- backward ------------------------------------------------------------------- */
+/* --- backward ------------------------------------------------------------- */
 
 static int run_backward(tfd__rnn *rnn, const tfd__view *workspace) {
   const int64_t *header = workspace->data;
@@ -217,9 +217,8 @@ static int run_backward(tfd__rnn *rnn, const tfd__view *workspace) {
 ** dsequence, dh, dc. */
 int tfd__cpu_lstm_grad(const tfd__call *call) {
   static const tfd__rnn_operand in[] = {
-      RNN_X,        RNN_W, RNN_U, RNN_BIAS,      RNN_H0,        RNN_C0,
-      RNN_SEQUENCE, RNN_H, RNN_C, RNN_WORKSPACE, RNN_DSEQUENCE, RNN_DH,
-      RNN_DC};
+      RNN_X, RNN_W, RNN_U,         RNN_BIAS,      RNN_H0, RNN_C0, RNN_SEQUENCE,
+      RNN_H, RNN_C, RNN_WORKSPACE, RNN_DSEQUENCE, RNN_DH, RNN_DC};
   static const tfd__rnn_operand out[] = {RNN_DX,    RNN_DW,  RNN_DU,
                                          RNN_DBIAS, RNN_DH0, RNN_DC0};
   tfd__rnn rnn = {.name = call->name};

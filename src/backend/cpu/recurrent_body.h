@@ -79,8 +79,7 @@ static void RNN_ID(gru_cells)(void *arg, int64_t begin, int64_t end) {
 
     for (int64_t j = 0; j < n; j++) {
       RNN_T z = RNN_ID(sigmoid)(g[j] + b[j] + m[j] + rb[j]);
-      RNN_T r =
-          RNN_ID(sigmoid)(g[n + j] + b[n + j] + m[n + j] + rb[n + j]);
+      RNN_T r = RNN_ID(sigmoid)(g[n + j] + b[n + j] + m[n + j] + rb[n + j]);
       RNN_T p = m[2 * n + j] + rb[2 * n + j];
       RNN_T u = RNN_TANH(g[2 * n + j] + b[2 * n + j] + r * p);
 
@@ -119,11 +118,12 @@ static int RNN_ID(forward)(const tfd__rnn *rnn) {
   RNN_T *gates = rnn->at[RNN_WORKSPACE];
   RNN_T *cells = gates + 4 * r->steps * rows;
   RNN_T *mixed = tfd__scratch((size_t)(3 * rows) * sizeof *mixed + 1);
-  RNN_ID(cell) job = {.units = r->units,
-                      .mixed = mixed,
-                      .bias = rnn->at[RNN_BIAS],
-                      .h_prev = rnn->at[RNN_H0],
-                      .c_prev = rnn->at[RNN_C0]};
+  RNN_ID(cell)
+  job = {.units = r->units,
+         .mixed = mixed,
+         .bias = rnn->at[RNN_BIAS],
+         .h_prev = rnn->at[RNN_H0],
+         .c_prev = rnn->at[RNN_C0]};
 
   if (mixed == NULL) return TFD_RESOURCE_EXHAUSTED;
   TFD_TRY(RNN_ID(input_products)(rnn, gates));
@@ -131,8 +131,8 @@ static int RNN_ID(forward)(const tfd__rnn *rnn) {
     job.gates = gates + 4 * t * rows;
     job.h = (RNN_T *)rnn->at[RNN_SEQUENCE] + t * rows;
     job.c = cells + t * rows;
-    TFD_TRY(RNN_ID(product)(r->batch, r->gates * r->units, r->units,
-                            job.h_prev, false, rnn->at[RNN_U], false,
+    TFD_TRY(RNN_ID(product)(r->batch, r->gates * r->units, r->units, job.h_prev,
+                            false, rnn->at[RNN_U], false,
                             lstm ? job.gates : mixed, lstm));
     tfd__parallel_for(r->batch, 1 + TFD_GRAIN / (32 * r->units),
                       lstm ? RNN_ID(lstm_cells) : RNN_ID(gru_cells), &job);
@@ -144,7 +144,7 @@ static int RNN_ID(forward)(const tfd__rnn *rnn) {
   return TFD_OK;
 }
 
-/* --- backward ------------------------------------------------------------------ */
+/* --- backward ------------------------------------------------------------- */
 
 typedef struct RNN_ID(back) {
   int64_t units;
@@ -256,9 +256,8 @@ static int RNN_ID(backward)(const tfd__rnn *rnn) {
   RNN_T *dgates = tfd__scratch((size_t)all * sizeof *dgates + 1);
   RNN_T *dmixed =
       lstm ? dgates : tfd__scratch((size_t)all * sizeof *dgates + 1);
-  RNN_ID(back) job = {.units = r->units,
-                      .dh = rnn->at[RNN_DH0],
-                      .dc = rnn->at[RNN_DC0]};
+  RNN_ID(back)
+  job = {.units = r->units, .dh = rnn->at[RNN_DH0], .dc = rnn->at[RNN_DC0]};
 
   if (dgates == NULL || dmixed == NULL) return TFD_RESOURCE_EXHAUSTED;
   memcpy(job.dh, rnn->at[RNN_DH], (size_t)rows * sizeof *job.dh);
@@ -273,9 +272,8 @@ static int RNN_ID(backward)(const tfd__rnn *rnn) {
     job.dsequence = (const RNN_T *)rnn->at[RNN_DSEQUENCE] + t * rows;
     tfd__parallel_for(r->batch, 1 + TFD_GRAIN / (32 * r->units),
                       lstm ? RNN_ID(lstm_back) : RNN_ID(gru_back), &job);
-    TFD_TRY(RNN_ID(product)(r->batch, r->units, r->gates * r->units,
-                            job.dmixed, false, rnn->at[RNN_U], true, job.dh,
-                            !lstm));
+    TFD_TRY(RNN_ID(product)(r->batch, r->units, r->gates * r->units, job.dmixed,
+                            false, rnn->at[RNN_U], true, job.dh, !lstm));
   }
   return RNN_ID(weights_back)(rnn, dgates, dmixed);
 }

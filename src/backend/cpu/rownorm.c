@@ -37,8 +37,7 @@ static row_shape layer_shape(const tfd__view *x, int64_t first) {
   return d;
 }
 
-static row_shape group_shape(const tfd__view *x, int64_t groups,
-                             int64_t axis) {
+static row_shape group_shape(const tfd__view *x, int64_t groups, int64_t axis) {
   row_shape d = {.samples = x->dims[0], .groups = groups};
   int channel = (int)(axis < 0 ? axis + x->rank : axis);
   int64_t channels = x->dims[channel];
@@ -80,8 +79,7 @@ static bool has_half(const tfd__call *call) {
 int tfd__cpu_layer_normalization(const tfd__call *call) {
   row_shape d = layer_shape(tfd__in(call, 0), call->ints[0]);
 
-  if (has_half(call))
-    return tfd__via_float(call, tfd__cpu_layer_normalization);
+  if (has_half(call)) return tfd__via_float(call, tfd__cpu_layer_normalization);
   return forward(call, &d);
 }
 
@@ -94,17 +92,14 @@ int tfd__cpu_layer_normalization_grad(const tfd__call *call) {
 }
 
 int tfd__cpu_group_normalization(const tfd__call *call) {
-  row_shape d =
-      group_shape(tfd__in(call, 0), call->ints[0], call->ints[1]);
+  row_shape d = group_shape(tfd__in(call, 0), call->ints[0], call->ints[1]);
 
-  if (has_half(call))
-    return tfd__via_float(call, tfd__cpu_group_normalization);
+  if (has_half(call)) return tfd__via_float(call, tfd__cpu_group_normalization);
   return forward(call, &d);
 }
 
 int tfd__cpu_group_normalization_grad(const tfd__call *call) {
-  row_shape d =
-      group_shape(tfd__in(call, 0), call->ints[0], call->ints[1]);
+  row_shape d = group_shape(tfd__in(call, 0), call->ints[0], call->ints[1]);
 
   if (has_half(call))
     return tfd__via_float(call, tfd__cpu_group_normalization_grad);

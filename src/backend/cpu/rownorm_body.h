@@ -96,11 +96,11 @@ NORM_ID(forward_row)(const NORM_ID(row_job) * job, int64_t row) {
 
 TFD_CLONES static void NORM_ID(forward_rows)(void *arg, int64_t begin,
                                              int64_t end) {
-  for (int64_t row = begin; row < end; row++)
-    NORM_ID(forward_row)(arg, row);
+  for (int64_t row = begin; row < end; row++) NORM_ID(forward_row)(arg, row);
 }
 
-/* Add the sums of dy * g and dy * g * (x - m) over n elements; g may be NULL. */
+/* Add the sums of dy * g and dy * g * (x - m) over n elements; g may be NULL.
+ */
 static inline __attribute__((always_inline)) void
 NORM_ID(weighted_sums)(const NORM_T *x, const NORM_T *dy, const NORM_T *g,
                        NORM_T m, int64_t n, double *s0, double *s1) {
@@ -137,8 +137,9 @@ NORM_ID(grad_moments)(const NORM_ID(row_job) * job, int64_t row, int64_t s,
   double a = 0;
   double b = 0;
 
-  NORM_ID(weighted_sums)(job->x + at, job->dy + at, one ? NULL : g,
-                         job->mean[row], d->length, &a, &b);
+  NORM_ID(weighted_sums)
+  (job->x + at, job->dy + at, one ? NULL : g, job->mean[row], d->length, &a,
+   &b);
   *s0 += one ? a * (double)g[0] : a;
   *s1 += one ? b * (double)g[0] : b;
 }
@@ -230,7 +231,7 @@ TFD_CLONES static void NORM_ID(backward_parts)(void *arg, int64_t begin,
 
 /* All gradients; scratch for the parts of those of scale and offset. */
 static int NORM_ID(backward_all)(NORM_ID(row_job) * job, NORM_T *dscale,
-                          NORM_T *doffset) {
+                                 NORM_T *doffset) {
   int64_t parts = norm_parts(job->d.samples);
   int64_t n = job->d.groups * job->d.width;
   int64_t work = 1 + job->d.samples / parts * job->d.sample;
@@ -255,14 +256,15 @@ static int NORM_ID(backward_all)(NORM_ID(row_job) * job, NORM_T *dscale,
 
 static int NORM_ID(row_forward)(const tfd__call *call, const row_shape *d) {
   int64_t work = d->segments * d->length;
-  NORM_ID(row_job) job = {.d = *d,
-                          .x = tfd__in(call, 0)->data,
-                          .scale = tfd__in(call, 1)->data,
-                          .offset = tfd__in(call, 2)->data,
-                          .mean_out = tfd__out(call, 1)->data,
-                          .inv_out = tfd__out(call, 2)->data,
-                          .out = tfd__out(call, 0)->data,
-                          .epsilon = call->reals[0]};
+  NORM_ID(row_job)
+  job = {.d = *d,
+         .x = tfd__in(call, 0)->data,
+         .scale = tfd__in(call, 1)->data,
+         .offset = tfd__in(call, 2)->data,
+         .mean_out = tfd__out(call, 1)->data,
+         .inv_out = tfd__out(call, 2)->data,
+         .out = tfd__out(call, 0)->data,
+         .epsilon = call->reals[0]};
 
   tfd__parallel_for(d->samples * d->groups, 1 + TFD_GRAIN / work,
                     NORM_ID(forward_rows), &job);
@@ -270,13 +272,14 @@ static int NORM_ID(row_forward)(const tfd__call *call, const row_shape *d) {
 }
 
 static int NORM_ID(row_backward)(const tfd__call *call, const row_shape *d) {
-  NORM_ID(row_job) job = {.d = *d,
-                          .dy = tfd__in(call, 0)->data,
-                          .x = tfd__in(call, 1)->data,
-                          .mean = tfd__in(call, 2)->data,
-                          .inv = tfd__in(call, 3)->data,
-                          .scale = tfd__in(call, 4)->data,
-                          .out = tfd__out(call, 0)->data};
+  NORM_ID(row_job)
+  job = {.d = *d,
+         .dy = tfd__in(call, 0)->data,
+         .x = tfd__in(call, 1)->data,
+         .mean = tfd__in(call, 2)->data,
+         .inv = tfd__in(call, 3)->data,
+         .scale = tfd__in(call, 4)->data,
+         .out = tfd__out(call, 0)->data};
 
   return NORM_ID(backward_all)(&job, tfd__out(call, 1)->data,
                                tfd__out(call, 2)->data);
