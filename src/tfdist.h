@@ -123,7 +123,10 @@ typedef enum tfd_strategy_kind {
   TFD_STRATEGY_CENTRAL_STORAGE
 } tfd_strategy_kind;
 
-typedef enum tfd_reduce_op { TFD_REDUCE_SUM = 0, TFD_REDUCE_MEAN } tfd_reduce_op;
+typedef enum tfd_reduce_op {
+  TFD_REDUCE_SUM = 0,
+  TFD_REDUCE_MEAN
+} tfd_reduce_op;
 
 typedef enum tfd_value_kind {
   TFD_VALUE_PER_REPLICA = 0, /* components may differ */

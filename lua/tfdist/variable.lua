@@ -354,7 +354,8 @@ function M.install(tf, def)
 
   --- True for variables, false for tensors and everything else.
   def("is_variable", "x=nil", function(x)
-    return is_variable(x) or (type(x) == "userdata" and raw.kind(x) == "mirrored")
+    return is_variable(x)
+      or (type(x) == "userdata" and raw.kind(x) == "mirrored")
   end)
 
   --- Call fn; its variables are made by creator(next_creator, kwargs), where

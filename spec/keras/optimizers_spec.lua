@@ -99,7 +99,9 @@ local made = {
     return O.SGD { learning_rate = 0.1, momentum = 0.9, nesterov = true }
   end,
   Adam = function() return O.Adam(0.1) end,
-  amsgrad = function() return O.Adam { learning_rate = 0.1, amsgrad = true } end,
+  amsgrad = function()
+    return O.Adam { learning_rate = 0.1, amsgrad = true }
+  end,
   Adamax = function() return O.Adamax(0.1) end,
   Nadam = function() return O.Nadam(0.1) end,
   RMSprop = function() return O.RMSprop(0.1) end,

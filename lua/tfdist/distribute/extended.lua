@@ -75,7 +75,8 @@ end
 --- Mirrored value, one gives a tensor.
 --- Errors: RuntimeError inside a replica function; AssertionError for a list.
 --- Source: tf.distribute.StrategyExtended.reduce_to
-method("reduce_to", "reduce_op value:table destinations:table options:table=nil",
+method("reduce_to", "reduce_op value:table destinations:table "
+  .. "options:table=nil",
   function(strategy, op, value, destinations)
     contexts.require_cross_replica(strategy, "reduce_to")
     return reduce_to(strategy, reduce.op("reduce_to", op), value, destinations,

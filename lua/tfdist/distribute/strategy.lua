@@ -110,8 +110,8 @@ local INSIDE = "inside the step use "
 
 --- Sum or mean across replicas, with axis also along it; one plain tensor on
 --- the current device. Structures are reduced leaf by leaf.
---- Shapes: components [d0..dk] of equal shape give [d0..dk]; with axis the sizes
----   along it may differ and weigh.
+--- Shapes: components [d0..dk] of equal shape give [d0..dk]; with axis the
+---   sizes along it may differ and weigh.
 --- Errors: RuntimeError inside a replica function; ValueError for a plain value
 ---   that has no sum; InvalidArgument for shapes that differ.
 --- Source: tf.distribute.Strategy.reduce

@@ -157,7 +157,8 @@ function M.creator(strategy)
   return function(next_creator, kwargs)
     local mode = contexts.mode()
     if mode == nil or mode.strategy ~= strategy then
-      contexts.mixing(strategy, mode or { strategy = contexts.default_strategy },
+      contexts.mixing(strategy,
+        mode or { strategy = contexts.default_strategy },
         "creating a variable")
     elseif mode.replica ~= nil and mode.replica.thread ~= nil then
       return shared_variable(mode.replica, strategy, next_creator, kwargs)

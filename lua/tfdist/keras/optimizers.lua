@@ -321,8 +321,8 @@ local function check_strategy(v, strategy, what)
     return
   end
   local made = variable.origin(values.component_of(v, 0))
-  errors.raise("ValueError", ("%s got variable %s %s that was made outside this "
-    .. "strategy's scope%s"):format(what, text.quote(v.name),
+  errors.raise("ValueError", ("%s got variable %s %s that was made outside "
+    .. "this strategy's scope%s"):format(what, text.quote(v.name),
     text.shape(v.shape), made and " (made at " .. made .. ")" or ""),
     "build the model inside strategy:scope(function() ... end)")
 end
