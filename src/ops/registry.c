@@ -22,6 +22,18 @@ static const char *const grad_names[TFD_OP_N] = {
 #undef OP
 };
 
+/* "e(a|b|c)" has three choices. */
+static uint8_t count_choices(const char *kind) {
+  int n = 1;
+
+  for (; *kind != ')' && *kind != '\0'; kind++) n += *kind == '|';
+  return (uint8_t)n;
+}
+
+static void add_slot(tfd__op *op, uint8_t limit) {
+  op->slots[op->ints_n++] = limit;
+}
+
 static void count_argument(tfd__op *op, const char *kind) {
   switch (kind[0]) {
   case 't':
@@ -33,10 +45,22 @@ static void count_argument(tfd__op *op, const char *kind) {
     op->reals_n++;
     break;
   case 'l':
+    op->slots[op->ints_n] = strncmp(kind, "l=nil", 5) == 0
+                                ? TFD_SLOT_LIST_OR_NONE
+                                : TFD_SLOT_LIST;
     op->ints_n += TFD_LIST_SLOTS;
     break;
-  default: /* b, i, d, e */
-    op->ints_n++;
+  case 'b':
+    add_slot(op, 2);
+    break;
+  case 'd':
+    add_slot(op, TFD_DTYPE_END);
+    break;
+  case 'e':
+    add_slot(op, count_choices(kind));
+    break;
+  default: /* i */
+    add_slot(op, 0);
     break;
   }
 }

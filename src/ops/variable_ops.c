@@ -41,6 +41,7 @@ int tfd_variable_update(tfd_variable *variable, int op,
                      "attributes",
                      o->name, inputs_n, ints_n + reals_n);
   }
+  TFD_TRY(tfd__check_slots(o, ints));
   in[0] = variable->value;
   for (i = 0; i < inputs_n; i++) {
     if (tfd__operand(inputs[i], &in[i + 1]) != TFD_OK) {
