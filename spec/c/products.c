@@ -206,6 +206,34 @@ static void gaps_in_both_directions_are_left_to_our_loops(void **state) {
   assert_float_equal(at(c, TFD_FLOAT32, 33), expected(&g, 1, 1), 0);
 }
 
+/* Whole numbers, so that every order of additions gives the same sums, which
+** are rounded once. */
+static void bfloat16_sums_are_rounded_once(void **state) {
+  tfd__view v[3];
+  int rc = TFD_INTERNAL;
+
+  (void)state;
+  fill(a, TFD_BFLOAT16);
+  fill(b, TFD_BFLOAT16);
+  for (int i = 0; i < 3; i++)
+    assert_int_equal(tfd__view_set(&v[i], TFD_BFLOAT16, (int64_t[]){64, 64}, 2),
+                     TFD_OK);
+  v[0].data = a;
+  v[1].data = b;
+  v[2].data = c;
+  if (!tfd__dnnl_matmul("matmul", &v[0], &v[1], &v[2], &rc)) skip();
+  assert_int_equal(rc, TFD_OK);
+  for (int64_t i = 0; i < 64 * 64; i++) {
+    double sum = 0;
+
+    for (int64_t p = 0; p < 64; p++)
+      sum += at(a, TFD_BFLOAT16, i / 64 * 64 + p) *
+             at(b, TFD_BFLOAT16, p * 64 + i % 64);
+    assert_float_equal(at(c, TFD_BFLOAT16, i),
+                       tfd__bf16_to_float(tfd__float_to_bf16((float)sum)), 0);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(own_products_match_the_definition),
@@ -213,6 +241,7 @@ int main(void) {
       cmocka_unit_test(threads_do_not_change_a_bit),
       cmocka_unit_test(plans_are_bounded_and_come_back),
       cmocka_unit_test(a_plan_serves_other_memory),
+      cmocka_unit_test(bfloat16_sums_are_rounded_once),
       cmocka_unit_test(gaps_in_both_directions_are_left_to_our_loops),
   };
 

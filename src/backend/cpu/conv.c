@@ -362,20 +362,23 @@ static int multiply(const conv_run *run, tfd__dnnl_conv kind) {
 
 /* --- the kernels ---------------------------------------------------------- */
 
-static int convolve(const tfd__call *call, conv_run *run, tfd__dnnl_conv kind) {
+static int convolve(const tfd__call *call, conv_run *run, tfd__dnnl_conv kind,
+                    tfd__kernel kernel) {
   tfd__window_attrs attrs = tfd__conv_attrs(call->ints);
   const tfd__view *out = tfd__out(call, 0);
+  bool some = run->x->numel > 0 && run->y->numel > 0 && run->filter->numel > 0;
+  bool half = tfd__is_half(out->dtype);
   int rc = TFD_OK;
 
   TFD_TRY(
       tfd__window_of_filter(call->name, run->x, run->filter, &attrs, &run->w));
   if (out->numel == 0) return TFD_OK;
-  if (is_product(&run->w)) return multiply(run, kind);
-  if (run->x->numel > 0 && run->y->numel > 0 && run->filter->numel > 0 &&
-      out->dtype == TFD_FLOAT32 &&
-      tfd__dnnl_convolve(call->name, kind, &run->w, run->x->data,
+  if (is_product(&run->w) && !half) return multiply(run, kind);
+  if (some && tfd__dnnl_takes(out->dtype) &&
+      tfd__dnnl_convolve(call->name, kind, out->dtype, &run->w, run->x->data,
                          run->filter->data, run->y->data, &rc))
     return rc;
+  if (half) return tfd__via_float(call, kernel);
   if (kind != TFD_DNNL_CONV_FORWARD || run->x->numel == 0)
     memset(out->data, 0, tfd__view_bytes(out));
   if (run->x->numel == 0 || run->y->numel == 0) return TFD_OK;
@@ -388,8 +391,7 @@ int tfd__cpu_conv(const tfd__call *call) {
                   .y = tfd__out(call, 0),
                   .pass = pass_forward};
 
-  if (tfd__is_half(run.x->dtype)) return tfd__via_float(call, tfd__cpu_conv);
-  return convolve(call, &run, TFD_DNNL_CONV_FORWARD);
+  return convolve(call, &run, TFD_DNNL_CONV_FORWARD, tfd__cpu_conv);
 }
 
 int tfd__cpu_conv_backprop_input(const tfd__call *call) {
@@ -398,9 +400,8 @@ int tfd__cpu_conv_backprop_input(const tfd__call *call) {
                   .y = tfd__in(call, 1),
                   .pass = pass_input};
 
-  if (tfd__is_half(run.x->dtype))
-    return tfd__via_float(call, tfd__cpu_conv_backprop_input);
-  return convolve(call, &run, TFD_DNNL_CONV_INPUT);
+  return convolve(call, &run, TFD_DNNL_CONV_INPUT,
+                  tfd__cpu_conv_backprop_input);
 }
 
 int tfd__cpu_conv_backprop_filter(const tfd__call *call) {
@@ -409,7 +410,6 @@ int tfd__cpu_conv_backprop_filter(const tfd__call *call) {
                   .y = tfd__in(call, 1),
                   .pass = pass_filter};
 
-  if (tfd__is_half(run.x->dtype))
-    return tfd__via_float(call, tfd__cpu_conv_backprop_filter);
-  return convolve(call, &run, TFD_DNNL_CONV_FILTER);
+  return convolve(call, &run, TFD_DNNL_CONV_FILTER,
+                  tfd__cpu_conv_backprop_filter);
 }

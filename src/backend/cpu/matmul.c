@@ -157,11 +157,16 @@ static int multiply(tfd__view a, tfd__view b, tfd__view c) {
 
 int tfd__cpu_matmul(const tfd__call *call) {
   const tfd__view *c = tfd__out(call, 0);
+  tfd__view a = turned(tfd__in(call, 0), call->ints[0] || call->ints[2]);
+  tfd__view b = turned(tfd__in(call, 1), call->ints[1] || call->ints[3]);
+  int rc = TFD_OK;
 
   if (c->numel == 0) return TFD_OK;
-  if (tfd__is_half(c->dtype)) return tfd__via_float(call, tfd__cpu_matmul);
-  return multiply(turned(tfd__in(call, 0), call->ints[0] || call->ints[2]),
-                  turned(tfd__in(call, 1), call->ints[1] || call->ints[3]), *c);
+  if (!tfd__is_half(c->dtype)) return multiply(a, b, *c);
+  if (tfd__dnnl_takes(c->dtype) && a.dims[a.rank - 1] > 0 &&
+      tfd__dnnl_matmul(call->name, &a, &b, c, &rc))
+    return rc;
+  return tfd__via_float(call, tfd__cpu_matmul);
 }
 
 /* --- bias ----------------------------------------------------------------- */

@@ -208,8 +208,20 @@ tfd__dnnl_plan *tfd__dnnl_plan_for(const tfd__dnnl_key *key,
 
 /* --- building ------------------------------------------------------------- */
 
-bool tfd__dnnl_md(dnnl_memory_desc_t *md, int rank, const int64_t *dims,
-                  const int64_t *strides) {
+static dnnl_data_type_t data_type(int dtype) {
+  return dtype == TFD_BFLOAT16 ? dnnl_bf16 : dnnl_f32;
+}
+
+bool tfd__dnnl_takes(int dtype) {
+  int isa = 0;
+
+  if (dtype != TFD_BFLOAT16) return dtype == TFD_FLOAT32;
+  isa = (int)dnnl_get_effective_cpu_isa();
+  return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+}
+
+bool tfd__dnnl_md(dnnl_memory_desc_t *md, int dtype, int rank,
+                  const int64_t *dims, const int64_t *strides) {
   dnnl_dims_t d = {0};
   dnnl_dims_t s = {0};
 
@@ -217,15 +229,16 @@ bool tfd__dnnl_md(dnnl_memory_desc_t *md, int rank, const int64_t *dims,
     d[i] = dims[i];
     s[i] = strides[i];
   }
-  return dnnl_memory_desc_init_by_strides(md, rank, d, dnnl_f32, s) ==
+  return dnnl_memory_desc_init_by_strides(md, rank, d, data_type(dtype), s) ==
          dnnl_success;
 }
 
-bool tfd__dnnl_md_any(dnnl_memory_desc_t *md, int rank, const int64_t *dims) {
+bool tfd__dnnl_md_any(dnnl_memory_desc_t *md, int dtype, int rank,
+                      const int64_t *dims) {
   dnnl_dims_t d = {0};
 
   for (int i = 0; i < rank; i++) d[i] = dims[i];
-  return dnnl_memory_desc_init_by_tag(md, rank, d, dnnl_f32,
+  return dnnl_memory_desc_init_by_tag(md, rank, d, data_type(dtype),
                                       dnnl_format_tag_any) == dnnl_success;
 }
 

@@ -79,11 +79,17 @@ size_t tfd__dnnl_external_bytes(const tfd__dnnl_plan *plan, int external);
 int tfd__dnnl_run(tfd__dnnl_plan *plan, const char *name,
                   void *const *externals);
 
-/* A memory description by dims and strides in elements; false on failure. */
-bool tfd__dnnl_md(dnnl_memory_desc_t *md, int rank, const int64_t *dims,
-                  const int64_t *strides);
+/* A memory description by dims and strides in elements, of float32 or
+** bfloat16; false on failure. */
+bool tfd__dnnl_md(dnnl_memory_desc_t *md, int dtype, int rank,
+                  const int64_t *dims, const int64_t *strides);
 /* The same dims, layout left to the primitive. */
-bool tfd__dnnl_md_any(dnnl_memory_desc_t *md, int rank, const int64_t *dims);
+bool tfd__dnnl_md_any(dnnl_memory_desc_t *md, int dtype, int rank,
+                      const int64_t *dims);
+
+/* True for float32, and for bfloat16 where the processor multiplies it: by
+** emulation it is slower than a way through float32. */
+bool tfd__dnnl_takes(int dtype);
 
 /* Plans now in the calling thread's table. */
 int tfd__dnnl_plans(void);
@@ -100,7 +106,7 @@ typedef enum tfd__dnnl_conv {
   TFD_DNNL_CONV_INPUT,
   TFD_DNNL_CONV_FILTER
 } tfd__dnnl_conv;
-bool tfd__dnnl_convolve(const char *name, tfd__dnnl_conv kind,
+bool tfd__dnnl_convolve(const char *name, tfd__dnnl_conv kind, int dtype,
                         const tfd__window *w, void *x, void *filter, void *y,
                         int *rc_p);
 

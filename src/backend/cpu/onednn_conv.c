@@ -8,10 +8,12 @@ enum { PLAN_CONV = 16 };
 typedef struct conv_spec {
   const tfd__window *w;
   tfd__dnnl_conv kind;
+  int dtype;
 } conv_spec;
 
 /* Geometry in oneDNN's terms: N C [D] H W and [G] O I [D] H W. */
 typedef struct conv_shape {
+  int dtype;
   int axes;  /* spatial ones: 2 or 3 */
   int first; /* the first of the window's three that is used */
   dnnl_memory_desc_t x;
@@ -37,8 +39,8 @@ static bool describe_data(const conv_shape *shape, const tfd__window *w,
   }
   strides[1] = w->channels_first ? step : 1;
   strides[0] = w->channels_first ? step * channels : step;
-  return tfd__dnnl_md(md, shape->axes + 2, dims, strides) &&
-         tfd__dnnl_md_any(any, shape->axes + 2, dims);
+  return tfd__dnnl_md(md, shape->dtype, shape->axes + 2, dims, strides) &&
+         tfd__dnnl_md_any(any, shape->dtype, shape->axes + 2, dims);
 }
 
 /* {kernel..., channels / groups, filters}, all filters of a group together. */
@@ -59,8 +61,10 @@ static bool describe_filter(conv_shape *shape, const tfd__window *w) {
     strides[g + 2 + i] = step;
     step *= dims[g + 2 + i];
   }
-  return tfd__dnnl_md(&shape->filter, g + 2 + shape->axes, dims, strides) &&
-         tfd__dnnl_md_any(&shape->any_filter, g + 2 + shape->axes, dims);
+  return tfd__dnnl_md(&shape->filter, shape->dtype, g + 2 + shape->axes, dims,
+                      strides) &&
+         tfd__dnnl_md_any(&shape->any_filter, shape->dtype, g + 2 + shape->axes,
+                          dims);
 }
 
 static bool describe(const tfd__window *w, conv_shape *shape) {
@@ -159,6 +163,7 @@ static bool build(tfd__dnnl_plan *plan, const void *arg) {
   conv_shape shape;
   conv_steps steps;
 
+  shape.dtype = spec->dtype;
   if (!describe(spec->w, &shape)) return false;
   set_steps(&shape, spec->w, &steps);
   /* Channels last runs as it lies at a small cost; channels first gains from
@@ -172,15 +177,16 @@ static bool build(tfd__dnnl_plan *plan, const void *arg) {
          attempt(plan, spec, &steps, &shape, &shape.x, &shape.y);
 }
 
-bool tfd__dnnl_convolve(const char *name, tfd__dnnl_conv kind,
+bool tfd__dnnl_convolve(const char *name, tfd__dnnl_conv kind, int dtype,
                         const tfd__window *w, void *x, void *filter, void *y,
                         int *rc_p) {
-  conv_spec spec = {w, kind};
+  conv_spec spec = {w, kind, dtype};
   void *data[3] = {x, filter, y};
   tfd__dnnl_key key;
   tfd__dnnl_plan *plan = NULL;
 
   tfd__dnnl_key_start(&key, PLAN_CONV + (int64_t)kind);
+  tfd__dnnl_key_add(&key, dtype);
   tfd__dnnl_key_add(&key, w->spatial * 2 + w->channels_first);
   tfd__dnnl_key_add(&key, w->batch);
   tfd__dnnl_key_add(&key, w->channels);

@@ -4,6 +4,7 @@ enum { PLAN_MATMUL = 1 };
 
 /* Operands with the result's rank: absent leading axes have size 1. */
 typedef struct matmul_spec {
+  int dtype;
   int rank;
   int64_t dims[3][TFD_MAX_RANK];
   int64_t strides[3][TFD_MAX_RANK];
@@ -51,7 +52,8 @@ static const char *preferred(const matmul_spec *spec) {
   int64_t k = spec->dims[0][row + 1];
   bool turned = spec->strides[1][row + 1] != 1;
 
-  if (n < 48 || (turned && m < 1024) || (m <= 256 && n <= 256 && k <= 256))
+  if (spec->dtype != TFD_FLOAT32 || n < 48 || (turned && m < 1024) ||
+      (m <= 256 && n <= 256 && k <= 256))
     return NULL;
   return "gemm";
 }
@@ -62,7 +64,8 @@ static bool build(tfd__dnnl_plan *plan, const void *arg) {
   dnnl_matmul_desc_t desc;
 
   for (int i = 0; i < 3; i++)
-    if (!tfd__dnnl_md(&md[i], spec->rank, spec->dims[i], spec->strides[i]))
+    if (!tfd__dnnl_md(&md[i], spec->dtype, spec->rank, spec->dims[i],
+                      spec->strides[i]))
       return false;
   if (dnnl_matmul_desc_init(&desc, &md[0], &md[1], NULL, &md[2]) !=
       dnnl_success)
@@ -80,7 +83,7 @@ static bool run(const char *name, matmul_spec *spec, void *const *data,
   tfd__dnnl_plan *plan = NULL;
 
   tfd__dnnl_key_start(&key, PLAN_MATMUL);
-  tfd__dnnl_key_add(&key, spec->rank);
+  tfd__dnnl_key_add(&key, spec->dtype * 16 + spec->rank);
   for (int i = 0; i < 3; i++) {
     if (!suits(spec->rank, spec->dims[i], spec->strides[i])) return false;
     for (int j = 0; j < spec->rank; j++) {
@@ -100,6 +103,7 @@ bool tfd__dnnl_matmul(const char *name, const tfd__view *a, const tfd__view *b,
   void *data[3] = {a->data, b->data, c->data};
   matmul_spec spec;
 
+  spec.dtype = c->dtype;
   spec.rank = c->rank;
   for (int i = 0; i < 3; i++)
     spread(views[i], spec.rank, spec.dims[i], spec.strides[i]);
@@ -108,6 +112,7 @@ bool tfd__dnnl_matmul(const char *name, const tfd__view *a, const tfd__view *b,
 
 bool tfd__dnnl_gemm(const tfd__gemm_args *g, int *rc_p) {
   matmul_spec spec = {
+      g->dtype,
       2,
       {{g->m, g->k}, {g->k, g->n}, {g->m, g->n}},
       {{g->a_row, g->a_col}, {g->b_row, g->b_col}, {g->c_row, 1}}};

@@ -22,7 +22,7 @@ static bool dense(dnnl_memory_desc_t *md, int rank, const int64_t *dims) {
     strides[i] = step;
     step *= dims[i];
   }
-  return tfd__dnnl_md(md, rank, dims, strides);
+  return tfd__dnnl_md(md, TFD_FLOAT32, rank, dims, strides);
 }
 
 static bool describe(const tfd__recurrent *r, rnn_mds *m) {
@@ -33,8 +33,8 @@ static bool describe(const tfd__recurrent *r, rnn_mds *m) {
          dense(&m->layer_out, 3, (int64_t[]){r->steps, r->batch, r->units}) &&
          dense(&m->state, 4, (int64_t[]){1, 1, r->batch, r->units}) &&
          dense(&m->w, 5, w) && dense(&m->u, 5, u) &&
-         tfd__dnnl_md_any(&m->any_w, 5, w) &&
-         tfd__dnnl_md_any(&m->any_u, 5, u) &&
+         tfd__dnnl_md_any(&m->any_w, TFD_FLOAT32, 5, w) &&
+         tfd__dnnl_md_any(&m->any_u, TFD_FLOAT32, 5, u) &&
          dense(&m->bias, 4, (int64_t[]){1, 1, 4, r->units});
 }
 
