@@ -129,7 +129,8 @@ describe("a wrong number of arguments", function()
   it("is a TypeError that names the parameters", function()
     local e = caught(options.parser("f", "a b=nil"), 1, 2, 3)
     assert.equal("TypeError", e.kind)
-    assert.equal("f: takes at most 2 arguments (a, b), got 3", e.message)
+    assert.equal("f: takes at most 2 arguments (a, b), got one more: "
+      .. "the number 3", e.message)
   end)
 
   it("is a TypeError that names what is missing", function()

@@ -101,9 +101,10 @@ function M.integers(x, what, name)
     if type(value) ~= "number" then
       errors.raise("TypeError", ("%s: %s must be a list of whole numbers, got "
         .. "%s in it"):format(what, name, text.describe(value)))
-    elseif not text.is_whole(value) then
-      errors.raise("ValueError", ("%s: %s must be whole numbers, got %s")
-        :format(what, name, text.number(value)))
+    elseif not text.is_int64(value) then
+      errors.raise("ValueError", ("%s: %s must be whole numbers%s, got %s")
+        :format(what, name, text.is_whole(value) and " of 64 bits" or "",
+        text.number(value)))
     end
     list[i] = value
   end

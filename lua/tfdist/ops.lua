@@ -16,7 +16,7 @@ local text = require "tfdist.text"
 local M = {}
 
 local type = type
-local is_operand = raw.is_operand
+local is_operand, is_int64 = raw.is_operand, text.is_int64
 local LIST = 9 -- slots of a list attribute: its count, then up to 8 values
 local FAMILIES = {
   "math", "reduce", "array", "linalg", "nn", "loss", "random", "image",
@@ -55,9 +55,10 @@ end
 
 local function whole_of(x, what, name)
   x = number_of(x, what, name, "a whole number")
-  if not text.is_whole(x) then
-    errors.raise("ValueError", ("%s: %s must be a whole number, got %s")
-      :format(what, name, text.number(x)))
+  if not text.is_int64(x) then
+    errors.raise("ValueError", ("%s: %s must be a whole number%s, got %s")
+      :format(what, name, text.is_whole(x) and " of 64 bits" or "",
+      text.number(x)))
   end
   return x
 end
@@ -140,7 +141,7 @@ function encoders.l(what, name, slot)
       ints[slot] = n
       for i = 1, n do
         local value = x[i]
-        if type(value) ~= "number" or value % 1 ~= 0 then
+        if type(value) ~= "number" or not is_int64(value) then
           return careful(x, ints)
         end
         ints[slot + i] = value

@@ -181,11 +181,12 @@ local function count_text(n)
   return n == 1 and "1 argument" or n .. " arguments"
 end
 
-local function too_many(sig, given)
+local function too_many(sig, extra)
   local names = #sig.names > 0 and " (" .. table.concat(sig.names, ", ") .. ")"
     or ""
-  errors.raise("TypeError", ("%s: takes at most %s%s, got %d"):format(
-    sig.what, count_text(sig.n), names, given))
+  errors.raise("TypeError", ("%s: takes at most %s%s, got one more: %s")
+    :format(sig.what, count_text(sig.n), names,
+    text.describe(extra)))
 end
 
 local function missing_argument(sig, i, values, given)
@@ -221,7 +222,7 @@ local function resolve(sig, ...)
     given = given - 1
   end
   if given > sig.n then
-    too_many(sig, given)
+    too_many(sig, values[given])
   end
   local names, defaults = sig.names, sig.defaults
   for i = 1, sig.n do

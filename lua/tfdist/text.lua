@@ -22,11 +22,18 @@ function M.is_whole(x)
   return type(x) == "number" and x == floor(x) and abs(x) < huge
 end
 
+--- True for a whole number that 64 bits hold.
+function M.is_int64(x)
+  return M.is_whole(x) and x >= -2 ^ 63 and x < 2 ^ 63
+end
+
 --- A number as people write it: no ".0" on whole numbers, on both engines.
 ---@param x number
 ---@return string
 function M.number(x)
-  if M.is_whole(x) and abs(x) < 2 ^ 63 then
+  if x ~= x then
+    return "nan" -- some print its sign
+  elseif M.is_whole(x) and abs(x) < 2 ^ 63 then
     return ("%.0f"):format(x)
   end
   return ("%.14g"):format(x)
