@@ -200,7 +200,6 @@ help:
 	@echo 'make            library, core modules, hosts'
 	@echo 'make test       every suite (what scripts/check runs)'
 	@echo 'make test-c     C unit tests      make lint   layers, luacheck'
-	@echo 'make bench      benchmarks with peers, side by side'
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
 .PHONY: all parts install uninstall test test-all test-c lint clean help

@@ -2,6 +2,7 @@
 
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
+local tf = require "tfdist"
 
 local M = {}
 
@@ -33,7 +34,8 @@ local function load_idx_set(path, advice)
       return nil, ("%s/%s.gz is missing; %s"):format(path, name, advice),
         "NotFound"
     end
-    parts[i] = raw.read_idx(file)
+    -- The names of tensors are loaded with the first function of tf.
+    parts[i] = tf.identity(raw.read_idx(file))
   end
   return parts[1], parts[2], parts[3], parts[4]
 end
