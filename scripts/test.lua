@@ -127,8 +127,10 @@ local function run(name, suite)
   return pass, fail, skip
 end
 
--- Run only when named: these take longer than all the others together.
-local LONG = { ["asan-luajit"] = true, tsan = true }
+-- Run only when named: instrumented builds take longer than
+-- all the others together.
+local LONG = { asan = true, ["asan-c"] = true, ["asan-luajit"] = true,
+               tsan = true, ["tsan-c"] = true }
 
 local function main(names)
   os.execute("mkdir -p " .. LOGS)
