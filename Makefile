@@ -166,7 +166,12 @@ lint:
 # --- benchmarks ---------------------------------------------------------------
 $(BUILD)/bench/%: scripts/bench/%.c $(BUILD)/libtfdist.a
 	@mkdir -p $(@D)
-	$(CC) $(BASE_FLAGS) $(OPT) $< -o $@ $(BUILD)/libtfdist.a $(LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(BASE_FLAGS) $(OPT) $< -o $@ $(BUILD)/libtfdist.a $(LIBS)
+
+# ONLY=dispatch,gemm runs these alone, SHORT=1 measures less often.
+bench: $(BENCH_BIN) $(foreach e,$(ENGINES),$(HOST_$(e)))
+	@ONLY='$(ONLY)' SHORT='$(SHORT)' $(LUA) scripts/bench.lua $(BUILD)
 
 # --- installation ---------------------------------------------------------------
 # The Lua modules go where Debian's interpreters look below PREFIX.
@@ -200,8 +205,9 @@ help:
 	@echo 'make            library, core modules, hosts'
 	@echo 'make test       every suite (what scripts/check runs)'
 	@echo 'make test-c     C unit tests      make lint   layers, luacheck'
+	@echo 'make bench      benchmarks with peers, side by side (ONLY=, SHORT=1)'
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
-.PHONY: all parts install uninstall test test-all test-c lint clean help
+.PHONY: all parts install uninstall test test-all test-c lint bench clean help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d)
 

@@ -13,6 +13,7 @@ local M = {}
 
 local getmetatable, type = getmetatable, type
 local is_operand = raw.is_operand
+local MAX_RANK = 8
 
 local KINDS = {
   tensor = "a Tensor", slices = "IndexedSlices", tape = "a GradientTape",
@@ -137,7 +138,11 @@ end
 local convert
 
 -- A list with tensors among its leaves: packed along a new axis 0.
-local function pack(list, dtype, what, name)
+local function pack(list, dtype, what, name, depth)
+  if depth == MAX_RANK then
+    errors.raise("ValueError", ("%s: %s is nested deeper than %d levels or "
+      .. "contains itself"):format(what, name, MAX_RANK))
+  end
   local parts = {}
   local _
   _, parts.n = options.list(what, name, list, "tensors")
@@ -151,7 +156,7 @@ local function pack(list, dtype, what, name)
     end
   end
   for i = 1, parts.n do
-    parts[i] = convert(list[i], dtype, what, name)
+    parts[i] = convert(list[i], dtype, what, name, depth + 1)
   end
   return raw.op_run(raw.op_find "stack", parts, { 0 })
 end
@@ -174,8 +179,9 @@ end
 ---@param dtype string|nil
 ---@param what string  operation, for messages
 ---@param name string  argument, for messages
+---@param depth? integer  lists around x
 ---@return userdata
-function convert(x, dtype, what, name)
+function convert(x, dtype, what, name, depth)
   local kind = type(x)
   if kind == "userdata" and is_operand(x) then
     return x
@@ -196,7 +202,7 @@ function convert(x, dtype, what, name)
     end
     local t, why = raw.tensor_from_table(x, dtype)
     if t == nil and why == "handle" then
-      return pack(x, dtype, what, name)
+      return pack(x, dtype, what, name, depth or 0)
     end
     return t
   elseif type(meta) == "table" and meta.__tensor ~= nil then

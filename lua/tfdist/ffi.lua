@@ -242,8 +242,10 @@ function fast.item(t, i)
     return core.item(t, i)
   end
   object = cast("void *", object)
-  if C.tfd_tensor_item(object, i, number_cell) ~= 0 then
-    return core.item(t, i) -- fails again, with the whole message
+  -- The error of queued work is told once: it must not be asked for again.
+  local code = C.tfd_tensor_item(object, i, number_cell)
+  if code ~= 0 then
+    core.fail(code)
   end
   if tonumber(C.tfd_tensor_dtype(object)) == BOOL then
     return number_cell[0] ~= 0

@@ -307,6 +307,9 @@ local function name_scope(name, fn)
     errors.raise("TypeError", "name_scope: name must be a string, got "
       .. text.describe(name))
   end
+  if fn ~= nil then
+    check_function("name_scope", "fn", fn)
+  end
   local own = state.current
   local before = own.name_scope
   if name:sub(-1) == "/" then
@@ -320,7 +323,6 @@ local function name_scope(name, fn)
   if fn == nil then
     return state.closer("name_scope", undo)
   end
-  check_function("name_scope", "fn", fn)
   return state.protect(undo, fn, own.name_scope)
 end
 

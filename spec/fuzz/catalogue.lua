@@ -30,7 +30,16 @@ function options.method(what, source, fn, is_self, noun)
     method(what, source, fn, is_self, noun))
 end
 
+local ops = require "tfdist.ops"
 local raw = require "tfdist.raw"
+local op_function = ops.op_function
+
+-- Ops go to C at once: their functions are made elsewhere.
+function ops.op_function(op)
+  return note(options.signature(raw.op_name(op), raw.op_schema(op)
+    .. " name=nil"), op_function(op))
+end
+
 local tf = require "tfdist"
 
 -- What ends the process, reads files, writes to them, or raises by itself.
@@ -103,7 +112,7 @@ function M.signature_of(fn)
   return signatures[fn]
 end
 
--- Arguments -------------------------------------------------------------------
+-- Arguments ------------------------------------------------------------------
 
 -- Parameter names of functions that carry no kinds, and what suits them.
 local BY_NAME = {

@@ -60,7 +60,7 @@ function moves.method(v, rng, catalogue)
   return text("tf.Tensor." .. name, args), caller(method, args)
 end
 
--- Operators and indices --------------------------------------------------------
+-- Operators and indices ------------------------------------------------------
 
 local OPERATORS = {
   ["+"] = function(a, b) return (a + b) end,
@@ -133,7 +133,7 @@ function moves.index(v, rng)
   return text("index", args), caller(get, args)
 end
 
--- Variables ---------------------------------------------------------------------
+-- Variables ------------------------------------------------------------------
 
 local WRITES = {
   "assign", "assign_add", "assign_sub", "scatter_nd_update", "scatter_nd_add",
@@ -168,7 +168,7 @@ function moves.variable(v, rng)
   return text("Variable", args), caller(write, args)
 end
 
--- Gradients ---------------------------------------------------------------------
+-- Gradients ------------------------------------------------------------------
 
 local function same_shape(a, b)
   if #a ~= #b then return false end
@@ -301,7 +301,7 @@ function moves.tape(v, rng)
   end
 end
 
--- Scopes --------------------------------------------------------------------------
+-- Scopes ---------------------------------------------------------------------
 
 local SCOPES = {}
 
@@ -367,7 +367,7 @@ function moves.scopes(v, rng)
   end
 end
 
--- Choosing ------------------------------------------------------------------------
+-- Choosing -------------------------------------------------------------------
 
 local WEIGHTS = {
   { "case", 22 }, { "op", 15 }, { "function", 20 }, { "method", 7 },

@@ -12,7 +12,7 @@ for _, family in ipairs(cases.families) do
   for _, case in ipairs(cases.load(family)) do all[#all + 1] = case end
 end
 
--- Values -------------------------------------------------------------------------
+-- Values ---------------------------------------------------------------------
 
 local mutate
 
@@ -87,7 +87,7 @@ local function spoilt(v, t)
   })
 end
 
--- Inputs -------------------------------------------------------------------------
+-- Inputs ---------------------------------------------------------------------
 
 local function changed_dims(rng, dims)
   local out = {}

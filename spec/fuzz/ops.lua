@@ -48,7 +48,7 @@ local function violation(call, format, ...)
   stderr:flush()
 end
 
--- Checks -----------------------------------------------------------------------
+-- Checks ---------------------------------------------------------------------
 
 -- Wording that no message to users may have.
 local BAD_WORDS = {
@@ -131,7 +131,7 @@ end
 
 local function pack(...) return { n = select("#", ...), ... } end
 
--- One call --------------------------------------------------------------------
+-- One call -------------------------------------------------------------------
 
 local function run(v, rng)
   local call, fn = moves.next(v, rng, catalogue)
@@ -157,7 +157,7 @@ local function run(v, rng)
   return results[1]
 end
 
--- Episodes ----------------------------------------------------------------------
+-- Episodes -------------------------------------------------------------------
 
 local function live()
   raw.collect()

@@ -37,7 +37,7 @@ local WORDS = {
   "a\0b", "a\nb", ("x"):rep(5000), "int32", "string", "left", "xy", "ij",
 }
 
--- Things that are no tensor ----------------------------------------------------
+-- Things that are no tensor --------------------------------------------------
 
 local function deep_table()
   local deep = 1
@@ -124,7 +124,7 @@ function M.is_own_error(e)
     or (type(e) == "table" and e[1] == 1)
 end
 
--- Objects ----------------------------------------------------------------------
+-- Objects --------------------------------------------------------------------
 
 local function numel(dims)
   local n = 1
@@ -291,7 +291,7 @@ function M:callback()
   return self.rng:pick(CALLBACKS)
 end
 
--- Attributes ---------------------------------------------------------------------
+-- Attributes -----------------------------------------------------------------
 
 function M:small()
   local rng = self.rng
@@ -373,7 +373,7 @@ function M:plain()
     { 0, 1 }, {}, { true, false }, { 0.5 }, 3, { { 0, 1 } } }
 end
 
--- Text -----------------------------------------------------------------------------
+-- Text -----------------------------------------------------------------------
 
 local function show(x, depth)
   local kind = type(x)

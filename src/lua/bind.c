@@ -319,43 +319,61 @@ void tfd__lua_relieve(lua_State *L) {
   tfd__lua_collect(L);
 }
 
-#if LUA_VERSION_NUM >= 504
 int tfd__lua_young = 0;
 
-/* Old tensors that are garbage may be this many more than those in use. */
-#define OLD_TENSORS 65536
-
-/* What was there after the last full collection. The steps below put off
-** Lua's own decision to look at old objects, so it is taken here, by the same
-** rule: when the heap has doubled. Tensors weigh more than Lua knows. */
+/* What was there after the last full collection. */
 static struct {
   int64_t kilobytes;
   int64_t tensors;
 } after_full;
 
-static bool old_ones_pile_up(lua_State *L) {
-  int64_t kilobytes = lua_gc(L, LUA_GCCOUNT);
-  int64_t tensors = tfd_live_handles(TFD_HANDLE_TENSOR);
-
-  if (after_full.kilobytes == 0) after_full.kilobytes = kilobytes;
-  return kilobytes > 2 * after_full.kilobytes ||
-         tensors > 2 * after_full.tensors + OLD_TENSORS;
+/* Garbage tensors weigh more than Lua knows; this many, and as many as are in
+** use, and as many as make up for a larger heap to look through, may wait. */
+static bool tensors_pile_up(void) {
+  return tfd_live_handles(TFD_HANDLE_TENSOR) >
+         2 * after_full.tensors + 65536 + 4 * after_full.kilobytes;
 }
 
-/* A step of generational mode costs what the young objects cost. In
-** incremental mode it is one of Lua's small steps. */
+static void collect_all(lua_State *L) {
+  tfd__lua_collect(L);
+  after_full.kilobytes = lua_gc(L, LUA_GCCOUNT, 0);
+  after_full.tensors = tfd_live_handles(TFD_HANDLE_TENSOR);
+}
+
+#if LUA_VERSION_NUM >= 504
+/* A step of generational mode costs what the young objects cost. It puts off
+** Lua's own decision to look at old objects, so that is taken here, by Lua's
+** rule: when the heap has doubled. In incremental mode it is a small step. */
 void tfd__lua_collect_young(lua_State *L) {
+  int64_t kilobytes = lua_gc(L, LUA_GCCOUNT, 0);
+
   tfd__lua_young = 0;
-  if (collecting || !lua_gc(L, LUA_GCISRUNNING)) return;
-  if (old_ones_pile_up(L)) {
-    tfd__lua_collect(L);
-    after_full.kilobytes = lua_gc(L, LUA_GCCOUNT);
-    after_full.tensors = tfd_live_handles(TFD_HANDLE_TENSOR);
+  if (collecting || !lua_gc(L, LUA_GCISRUNNING, 0)) return;
+  if (after_full.kilobytes == 0) after_full.kilobytes = kilobytes;
+  if (kilobytes > 2 * after_full.kilobytes || tensors_pile_up()) {
+    collect_all(L);
     return;
   }
   collecting = true;
   lua_gc(L, LUA_GCSTEP, 0);
   collecting = false;
+}
+#else
+/* A collection costs about 1 ms for each MiB of heap. That much for every 8192
+** ops is less than the cache misses cost, as long as the pending tensors fit
+** the cache at all. */
+void tfd__lua_collect_young(lua_State *L) {
+  static int64_t made = 0;
+  int64_t mebibytes = lua_gc(L, LUA_GCCOUNT, 0) / 1024 + 1;
+
+  made += tfd__lua_young;
+  tfd__lua_young = 0;
+  if (collecting || !lua_gc(L, LUA_GCISRUNNING, 0)) return;
+  if ((mebibytes > 4 || made < mebibytes * TFD_LUA_YOUNG) &&
+      !tensors_pile_up())
+    return;
+  made = 0;
+  collect_all(L);
 }
 #endif
 

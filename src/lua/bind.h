@@ -124,22 +124,23 @@ void tfd__lua_make_identity(lua_State *L);
 bool tfd__lua_collect(lua_State *L);
 /* A collection as small as suffices to drop unused native memory. */
 void tfd__lua_relieve(lua_State *L);
-#if LUA_VERSION_NUM >= 504
 /* Temporaries are best dropped while they are still in the cache, about 500
-** bytes each. Lua's own pace is worse than late: a finalised handle is counted
-** as live for one more round, so rounds grow, and with them what is pending. */
+** bytes each. Lua's own pace is worse than late: Lua 5.4 counts a finalised
+** handle as live for one more round, so rounds grow, and with them what is
+** pending; LuaJIT leaves tens of thousands. */
+#if LUA_VERSION_NUM >= 504
 #define TFD_LUA_YOUNG 1024
-/* Tensors made since the young ones were last collected. */
-extern int tfd__lua_young;
-/* Drop young temporaries, and old ones when they have piled up. */
-void tfd__lua_collect_young(lua_State *L);
+#else
+#define TFD_LUA_YOUNG 8192 /* it can only collect everything */
 #endif
+/* Tensors made since tfd__lua_collect_young. */
+extern int tfd__lua_young;
+/* Drop temporaries, and tensors that lived longer when they have piled up. */
+void tfd__lua_collect_young(lua_State *L);
 /* Collect when it is time. Call with the new handle safely on the stack. */
 static inline void tfd__lua_pressure(lua_State *L) {
   if (!TFD_LIKELY(!tfd_memory_should_collect())) tfd__lua_relieve(L);
-#if LUA_VERSION_NUM >= 504
   if (!TFD_LIKELY(++tfd__lua_young < TFD_LUA_YOUNG)) tfd__lua_collect_young(L);
-#endif
 }
 
 /* --- errors --------------------------------------------------------------- */

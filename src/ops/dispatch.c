@@ -13,6 +13,7 @@
 ** values on the op's device, dense where the kernel asks for it. */
 typedef struct dispatch {
   const tfd__op *op;
+  tfd_context *context;
   tfd_device *device;
   tfd_tensor *const *in;
   int in_n;
@@ -29,10 +30,12 @@ typedef struct dispatch {
 /* The innermost tf.device, else where the largest-rank input lies: a scalar
 ** made from a number must not pull an op away from its data. */
 static int choose_device(dispatch *d) {
-  tfd_device *device = d->targets_n > 0 ? d->targets[0]->value->device
-                                       : tfd__context_device();
+  const tfd_context *c = d->context;
+  tfd_device *device = NULL;
   int i;
 
+  if (c->device_depth > 0) device = c->device_stack[c->device_depth - 1];
+  if (d->targets_n > 0) device = d->targets[0]->value->device;
   for (i = 0; device == NULL && i < d->in_n; i++) {
     if (d->in[i] != NULL && d->in[i]->view.rank > 0) device = d->in[i]->device;
   }
@@ -49,7 +52,10 @@ static int infer(dispatch *d, const int64_t *ints, const double *reals) {
   int i;
 
   for (i = 0; i < d->in_n; i++) {
-    d->in_views[i] = d->in[i] == NULL ? NULL : &d->in[i]->view;
+    tfd_tensor *t = d->in[i];
+
+    d->ready[i] = t;
+    d->in_views[i] = t == NULL ? NULL : &t->view;
   }
   s->op = d->op;
   s->name = d->op->name;
@@ -66,19 +72,14 @@ static int infer(dispatch *d, const int64_t *ints, const double *reals) {
 }
 
 /* Bring input i to the op's device, dense if it must be. */
-static int make_ready(dispatch *d, int i, bool dense) {
+static int bring(dispatch *d, int i, bool dense) {
   tfd_tensor *t = d->in[i];
   tfd_tensor *moved = NULL;
   int rc;
 
-  d->ready[i] = t;
-  if (t == NULL) return TFD_OK;
   if (t->buffer == NULL) {
     return tfd__fail(TFD_INTERNAL, "%s: an input carries no values",
                      d->op->name);
-  }
-  if (TFD_LIKELY(t->device == d->device && (!dense || t->view.dense))) {
-    return TFD_OK;
   }
   TFD_TRY(tfd__tensor_to_device(t, d->device, &moved));
   if (dense && !moved->view.dense) {
@@ -93,6 +94,17 @@ static int make_ready(dispatch *d, int i, bool dense) {
   }
   d->owned = true;
   return TFD_OK;
+}
+
+static inline int make_ready(dispatch *d, int i, bool dense) {
+  const tfd_tensor *t = d->in[i];
+
+  if (t == NULL ||
+      TFD_LIKELY(t->buffer != NULL && t->device == d->device &&
+                 (!dense || t->view.dense))) {
+    return TFD_OK;
+  }
+  return bring(d, i, dense);
 }
 
 static void release_ready(dispatch *d) {
@@ -178,7 +190,7 @@ static int make_outputs(dispatch *d, tfd_tensor **out) {
 /* Hand the kernel to the device's stream. */
 static int submit(dispatch *d, tfd_tensor *const *out, const int64_t *ints,
                   const double *reals) {
-  const tfd_context *c = tfd__context();
+  const tfd_context *c = d->context;
   tfd__call call;
   int i;
 
@@ -188,13 +200,15 @@ static int submit(dispatch *d, tfd_tensor *const *out, const int64_t *ints,
                      d->op->name, d->device->short_name);
   }
   for (i = 0; i < d->in_n; i++) {
-    if (d->ready[i] != NULL) {
-      d->views[i] = d->ready[i]->view;
+    if (TFD_LIKELY(d->ready[i] != NULL)) {
+      tfd__view_copy(&d->views[i], &d->ready[i]->view);
     } else {
       memset(&d->views[i], 0, sizeof d->views[i]);
     }
   }
-  for (i = 0; i < d->infer.out_n; i++) d->views[d->in_n + i] = out[i]->view;
+  for (i = 0; i < d->infer.out_n; i++) {
+    tfd__view_copy(&d->views[d->in_n + i], &d->infer.out[i].view);
+  }
   call.name = d->op->name;
   call.views = d->views;
   call.ints = ints;
@@ -268,7 +282,6 @@ static int check_targets(const dispatch *d) {
 static int run(dispatch *d, const int64_t *ints, const double *reals,
                tfd_tensor **out, int capacity) {
   int rc;
-  int i;
 
   TFD_TRY(infer(d, ints, reals));
   TFD_TRY(check_capacity(d, capacity));
@@ -279,7 +292,6 @@ static int run(dispatch *d, const int64_t *ints, const double *reals,
     d->views = tfd__alloc(bytes);
     if (d->views == NULL) return tfd__no_memory(bytes, d->op->name);
   }
-  for (i = 0; i < d->in_n; i++) d->ready[i] = d->in[i];
   TFD_TRY(choose_device(d));
   rc = d->infer.alias ? run_alias(d, out) : run_kernel(d, ints, reals, out);
   release_ready(d);
@@ -288,7 +300,7 @@ static int run(dispatch *d, const int64_t *ints, const double *reals,
 
 static int record(dispatch *d, const int64_t *ints, const double *reals,
                   tfd_tensor **out) {
-  tfd_context *c = tfd__context();
+  const tfd_context *c = d->context;
   int rc;
 
   if (TFD_LIKELY(c->tapes == NULL)) return TFD_OK;
@@ -307,6 +319,7 @@ static int dispatch_run(dispatch *d, const int64_t *ints, const double *reals,
   void *heap = NULL;
   int rc;
 
+  d->context = tfd__context();
   d->in_views = in_views;
   d->ready = ready;
   d->views = views;
@@ -321,9 +334,9 @@ static int dispatch_run(dispatch *d, const int64_t *ints, const double *reals,
     d->ready = (tfd_tensor **)heap + d->in_n;
   }
   rc = run(d, ints, reals, out, capacity);
-  if (d->views != views) tfd__free(d->views);
-  tfd__free(d->infer.large);
-  tfd__free(heap);
+  if (!TFD_LIKELY(d->views == views)) tfd__free(d->views);
+  if (!TFD_LIKELY(d->infer.large == NULL)) tfd__free(d->infer.large);
+  if (!TFD_LIKELY(heap == NULL)) tfd__free(heap);
   return rc;
 }
 

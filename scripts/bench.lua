@@ -1,0 +1,187 @@
+--- Benchmarks: the library beside what it is measured against, in one run.
+---
+--- usage: lua5.4 scripts/bench.lua [BUILD]   (default: build; `make bench`)
+---        ONLY=dispatch,gemm    these benches alone
+---        SHORT=1               fewer pairs
+---        PYTHON=python3        the interpreter that has torch
+--- Two processes answer the same requests by turns (ours, reference, ours,
+--- reference ...), each on the same core with one thread; a line shows the
+--- median of the pairs' ratios with the tenth and ninetieth percentile, the
+--- goal, and whether it was met. Before and after each pair a fixed loop is
+--- timed: when it drifts, the pair does not count, and a line that lost more
+--- than half of its pairs is INCONCLUSIVE. Peers that are not installed are
+--- named and left out. All numbers go to BUILD/bench/results.json.
+--- Ends with status 1 when a rule is broken: a oneDNN kernel called "ref", or
+--- page faults in a steady training step. Missed goals do not fail.
+package.path = "scripts/bench/?.lua;" .. package.path
+
+local report = require "report"
+local worker = require "worker"
+
+local build = arg[1] or "build"
+local short = (os.getenv "SHORT" or "") ~= ""
+local pairs_wanted = short and 5 or 11
+
+local bench = {
+  build = build,
+  short = short,
+  broken = {}, -- rules that do not hold
+  limits = {}, -- by name, measured first
+}
+
+-- The interpreter that has PyTorch; nil without one.
+local function find_torch()
+  for _, python in ipairs { os.getenv "PYTHON" or "python3",
+                            "/usr/bin/python3" } do
+    local found = os.execute(python .. " -c 'import torch' 2>/dev/null")
+    if found == true then
+      return python
+    end
+  end
+  return nil
+end
+
+--- Run `command` of the peer called `name`, or say once why not.
+local missing = {}
+function bench.peer(name, command)
+  if command == nil then
+    if not missing[name] then
+      report.note("%s is not installed: its columns are left out", name)
+      missing[name] = true
+    end
+    return nil
+  end
+  return worker.start(command)
+end
+
+function bench.torch(arguments)
+  local python = bench.python
+  return python and ("%s scripts/bench/torch_peer.py %s"):format(python,
+    arguments or "")
+end
+
+--- The host program with the library's side of a request.
+function bench.host(engine, arguments)
+  local host = engine == "LuaJIT" and "tfdist-luajit" or "tfdist"
+  return ("%s/%s scripts/bench/ours.lua %s"):format(build, host,
+    arguments or "")
+end
+
+function bench.exists(path)
+  local file = io.open(path, "r")
+  if file then
+    file:close()
+  end
+  return file ~= nil
+end
+
+--- Interleaved measurements of `ours` and `reference`, functions that give a
+--- number or nil and a message. Result: { ours, reference, ratio, low, high,
+--- pairs, discarded }, medians and percentiles; or nil and the message.
+--- The ratio is ours / reference, or reference / ours with `faster`.
+function bench.compare(ours, reference, faster, count)
+  local a, b, ratios, all, discarded = {}, {}, {}, {}, 0
+  count = count or pairs_wanted
+  for _ = 1, count do
+    local before = bench.floor:ask "quiet"
+    local x, why = ours()
+    if x == nil then return nil, why end
+    local y
+    y, why = reference()
+    if y == nil then return nil, why end
+    local after = bench.floor:ask "quiet"
+    a[#a + 1], b[#b + 1] = x, y
+    local ratio = faster and y / x or x / y
+    all[#all + 1] = ratio
+    local drift = before and after and math.abs(after / before - 1) or 0
+    if drift > 0.05 then
+      discarded = discarded + 1
+    else
+      ratios[#ratios + 1] = ratio
+    end
+  end
+  local steady = #ratios * 2 >= count
+  local used = steady and ratios or all
+  return {
+    ours = report.median(a), reference = report.median(b),
+    ratio = report.median(used),
+    low = report.percentile(used, 0.1), high = report.percentile(used, 0.9),
+    pairs = count, discarded = discarded, inconclusive = not steady,
+  }
+end
+
+--- Cores that other programs kept busy just now.
+function bench.other_load()
+  local function busy()
+    local file = io.open "/proc/stat"
+    if file == nil then return 0, 0 end
+    local line = file:read "*l"
+    file:close()
+    local sum, idle, i = 0, 0, 0
+    for n in line:gmatch "%d+" do
+      i, sum = i + 1, sum + tonumber(n)
+      if i == 4 or i == 5 then idle = idle + tonumber(n) end
+    end
+    return sum - idle, sum
+  end
+  local b0, s0 = busy()
+  os.execute "sleep 0.5"
+  local b1, s1 = busy()
+  return s1 > s0 and (b1 - b0) / (s1 - s0) * bench.cores or 0
+end
+
+local function machine()
+  local file = io.open "/proc/cpuinfo"
+  local text = file and file:read "*a" or ""
+  if file then file:close() end
+  local cores = 0
+  for _ in text:gmatch "\nprocessor%s*:" do cores = cores + 1 end
+  if text:find "^processor" then cores = cores + 1 end
+  bench.cores = math.max(cores, 1)
+  return text:match "model name%s*:%s*([^\n]+)" or "unknown processor"
+end
+
+--- Main -----------------------------------------------------------------------
+
+local rows = require "rows"
+
+local function chosen()
+  local only, known = os.getenv "ONLY" or "", {}
+  if only == "" then return rows.all end
+  local names = {}
+  for _, row in ipairs(rows.all) do
+    known[row.name] = row
+    names[#names + 1] = row.name
+  end
+  local list = {}
+  for name in only:gmatch "[^,%s]+" do
+    if known[name] == nil then
+      io.stderr:write(("bench: no bench \"%s\"; there are: %s\n"):format(name,
+        table.concat(names, ", ")))
+      os.exit(2)
+    end
+    list[#list + 1] = known[name]
+  end
+  return list
+end
+
+local list = chosen()
+local processor = machine()
+bench.core = bench.cores - 1
+worker.pin(bench.core)
+bench.python = find_torch()
+bench.floor = assert(worker.start(build .. "/bench/floor"))
+report.open { machine = processor, cores = bench.cores, short = short }
+report.note("%d x %s; others use %.1f cores now", bench.cores, processor,
+  bench.other_load())
+rows.limits(bench)
+for _, row in ipairs(list) do
+  report.section(row.name, row.title, bench.other_load())
+  row.run(bench)
+end
+bench.floor:stop()
+report.close(build .. "/bench/results.json", bench)
+for _, text in ipairs(bench.broken) do
+  print("BROKEN: " .. text)
+end
+os.exit(#bench.broken == 0)

@@ -1,0 +1,103 @@
+--- Everything that fuzzes: random calls under both hosts, then the libFuzzer
+--- targets. Prints "N calls, N errors, 0 crashes"; exit status 1 after any
+--- crash, hang, leak or other violation.
+---
+--- usage: lua5.4 spec/fuzz/run.lua BUILD [CALLS [SEED [SECONDS]]]
+--- CALLS is for each host, SECONDS for all libFuzzer targets together.
+
+local build = assert(arg[1], "usage: run.lua BUILD [CALLS [SEED [SECONDS]]]")
+local calls = tonumber(arg[2]) or 100000
+local seed = tonumber(arg[3]) or os.time() % 1000000
+local seconds = tonumber(arg[4]) or 60
+
+local BATCH, BATCH_DEADLINE = 10000, 900
+local HOSTS = { "tfdist", "tfdist-luajit" }
+local TARGETS = { "idx", "device_name", "shape", "program" }
+local LOGS = build .. "/fuzz/logs"
+
+local ENVIRONMENT = "env LUA_PATH='./?.lua;;' OMP_NUM_THREADS=1 "
+  .. "TFDIST_LOG=error TFDIST_MEMORY_LIMIT=16777216 "
+  .. "ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_abort=1 "
+  .. "UBSAN_OPTIONS=print_stacktrace=1 "
+-- Inline devices let AddressSanitizer see every block's end; queued ones have
+-- other orders of events.
+local MODES = { "TFDIST_CPU_DEVICES=1 TFDIST_QUEUE=inline ",
+                "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued " }
+
+local totals = { calls = 0, errors = 0, crashes = 0 }
+
+local function read(path)
+  local file = io.open(path)
+  if file == nil then return "" end
+  local text = file:read "a"
+  file:close()
+  return text
+end
+
+local function execute(command, deadline, log)
+  local _, how, code = os.execute(("timeout -s ABRT -k 10 %d %s >%s 2>&1")
+    :format(deadline, command, log))
+  return how == "exit" and code or 128 + code
+end
+
+local function report(what, log)
+  totals.crashes = totals.crashes + 1
+  io.write(("== %s\n%s\n"):format(what, read(log):sub(-4000)))
+  io.flush()
+end
+
+-- The last call that a crashed episode printed is the one that crashed.
+local function replay(program, batch_seed, state, mode)
+  local episode = read(state):match "^%d+ (%d+)"
+  if episode == nil then return end
+  local log = LOGS .. "/replay.log"
+  local command = ("%s%s%s spec/fuzz/ops.lua 0 %d %s"):format(ENVIRONMENT,
+    mode, program, batch_seed, episode)
+  execute(command, 120, log)
+  report("again with: " .. command, log)
+end
+
+local function run_batch(host, number, count)
+  local log = ("%s/%s-%d.log"):format(LOGS, host, number)
+  local state = LOGS .. "/" .. host .. ".state"
+  local program, mode = build .. "/" .. host, MODES[number % 2 + 1]
+  local batch_seed = seed + number
+  local code = execute(("%sTFDIST_FUZZ_STATE=%s %s%s spec/fuzz/ops.lua %d %d")
+    :format(ENVIRONMENT, state, mode, program, count, batch_seed),
+    BATCH_DEADLINE, log)
+  local made, errors = read(log):match "(%d+) calls, (%d+) errors, %d+ viol"
+  totals.calls = totals.calls + (tonumber(made) or 0)
+  totals.errors = totals.errors + (tonumber(errors) or 0)
+  if code ~= 0 or made == nil then
+    report(("%s, seed %d: exit status %d"):format(host, batch_seed, code), log)
+    if made == nil then replay(program, batch_seed, state, mode) end
+  end
+end
+
+local function run_target(name)
+  local log = ("%s/%s.log"):format(LOGS, name)
+  local folder = build .. "/fuzz/corpus/" .. name
+  local share = math.max(1, math.floor(seconds / #TARGETS))
+  local code = execute(("%s%s/fuzz/%s -max_total_time=%d -timeout=25 "
+    .. "-rss_limit_mb=2048 -max_len=1024 -len_control=10 -seed=%d "
+    .. "-print_final_stats=1 -artifact_prefix=%s/ %s"):format(ENVIRONMENT,
+    build, name, share, seed, LOGS, folder), share + 120, log)
+  local runs = tonumber(read(log):match "number_of_executed_units: (%d+)")
+  if code ~= 0 or runs == nil then
+    report(("libFuzzer %s: exit status %d"):format(name, code), log)
+  end
+  print(("libFuzzer %-12s %9d runs"):format(name, runs or 0))
+end
+
+os.execute("mkdir -p " .. LOGS)
+print(("seed %d"):format(seed))
+for _, host in ipairs(HOSTS) do
+  for number = 0, math.ceil(calls / BATCH) - 1 do
+    run_batch(host, number, math.min(BATCH, calls - number * BATCH))
+  end
+end
+assert(os.execute(("lua5.4 spec/fuzz/seeds.lua %s/fuzz/corpus"):format(build)))
+for _, name in ipairs(TARGETS) do run_target(name) end
+print(("%d calls, %d errors, %d crashes"):format(totals.calls, totals.errors,
+  totals.crashes))
+os.exit(totals.crashes == 0 and 0 or 1)

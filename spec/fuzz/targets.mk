@@ -1,0 +1,47 @@
+# Fuzzing; included by the Makefile.
+# The libFuzzer targets are clang's; what they watch is compiled by clang too,
+# the rest of the library comes from the AddressSanitizer build.
+CLANG ?= clang
+FUZZ_BUILD = build/asan
+FUZZ_FLAGS = -std=gnu11 -Isrc -O1 -g -fno-omit-frame-pointer -DTFD_DEBUG \
+             -fno-sanitize-recover=all
+FUZZ_SAN = address,undefined
+FUZZ_NAMES = idx device_name shape program
+FUZZ_BIN = $(FUZZ_NAMES:%=$(FUZZ_BUILD)/fuzz/%)
+FUZZ_src_idx = src/io/idx.c src/io/file.c src/types/types.c
+FUZZ_src_device_name = src/device/names.c src/types/types.c
+FUZZ_src_shape = $(wildcard src/ops/infer*.c) src/ops/registry.c \
+                 src/types/types.c
+FUZZ_src_program = $(wildcard src/ops/*.c src/autograd/*.c src/tensor/*.c) \
+                   src/types/types.c
+FUZZ_OBJ = $(patsubst %.c,$(FUZZ_BUILD)/fuzz/%.o,$(sort \
+             $(foreach n,$(FUZZ_NAMES),$(FUZZ_src_$(n)))))
+
+$(FUZZ_BUILD)/fuzz/src/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link,$(FUZZ_SAN) -MMD -MP \
+	  -c $< -o $@
+
+define fuzz_rule
+$(FUZZ_BUILD)/fuzz/$(1): spec/fuzz/$(1).c spec/fuzz/input.h \
+    $$(FUZZ_src_$(1):%.c=$(FUZZ_BUILD)/fuzz/%.o) fuzz-hosts
+	$$(CLANG) $$(FUZZ_FLAGS) -fsanitize=fuzzer,$$(FUZZ_SAN) -o $$@ $$< \
+	  $$(filter %.o,$$^) $(FUZZ_BUILD)/libtfdist.a $$(LIBS) \
+	  $$(shell $$(CC) -print-file-name=libgomp.so)
+endef
+$(foreach n,$(FUZZ_NAMES),$(eval $(call fuzz_rule,$(n))))
+
+fuzz-hosts:
+	@$(MAKE) --no-print-directory SAN=address hosts
+
+# N random calls under each host and 60 s of libFuzzer: make fuzz
+# As long as you like:   make fuzz-long N=1000000 SEED=1 SECONDS=3600
+fuzz: fuzz-hosts $(FUZZ_BIN)
+	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) 100000 $(SEED)
+
+fuzz-long: fuzz-hosts $(FUZZ_BIN)
+	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) $(or $(N),1000000) \
+	  $(or $(SEED),1) $(or $(SECONDS),3600)
+
+.PHONY: fuzz fuzz-long fuzz-hosts
+-include $(FUZZ_OBJ:.o=.d)
