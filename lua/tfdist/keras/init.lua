@@ -4,22 +4,56 @@ local errors = require "tfdist.errors"
 
 local M = {}
 
-local MODULES = {
-  datasets = "tfdist.keras.datasets",
-  optimizers = "tfdist.keras.optimizers",
+local MODULES = {}
+for _, name in ipairs {
+  "activations", "callbacks", "constraints", "datasets", "initializers",
+  "layers", "losses", "metrics", "models", "optimizers", "regularizers",
+  "utils",
+} do
+  MODULES[name] = "tfdist.keras." .. name
+end
+
+-- name = { module, field of it }
+local FIELDS = {
+  Model = { "models", "Model" }, Sequential = { "models", "Sequential" },
+  Input = { "models", "Input" }, Layer = { "layers", "Layer" },
 }
+
+local function load(name)
+  local path = MODULES[name]
+  local ok, module
+  if path then
+    ok, module = pcall(require, path)
+    if ok then
+      return module
+    elseif not (type(module) == "string"
+      and module:find("module '" .. path .. "' not found", 1, true)) then
+      error(module, 0)
+    end
+  end
+  errors.raise("NotImplementedError",
+    ("tf.keras.%s is not there yet"):format(tostring(name)),
+    "README, \"What is not there\", lists what is planned")
+end
 
 setmetatable(M, {
   __index = function(self, name)
-    local module = MODULES[name]
-    if not module then
-      errors.raise("NotImplementedError",
-        ("tf.keras.%s is not there yet"):format(tostring(name)),
-        "README, \"What is not there\", lists what is planned")
+    local field = FIELDS[name]
+    local value
+    if field then
+      value = load(field[1])[field[2]]
+    else
+      value = load(name)
     end
-    local loaded = require(module)
-    rawset(self, name, loaded)
-    return loaded
+    rawset(self, name, value)
+    return value
+  end,
+  __names = function()
+    local names = {}
+    for name in pairs(MODULES) do names[#names + 1] = name end
+    for name in pairs(FIELDS) do names[#names + 1] = name end
+    table.sort(names)
+    return names
   end,
 })
 
