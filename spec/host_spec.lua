@@ -81,7 +81,7 @@ for _, host in ipairs(process.hosts) do
         for _, arguments in ipairs {
           { "-x" }, { "-e" }, { "--no-such" }, { "-vv" }, { "-l" },
           { "--cpu-devices=x" }, { "--cpu-devices=0" }, { "--queue=fast" },
-          { "--threads" }, { "--help=1" }, { "--log=loud" },
+          { "--threads" }, { "--help=1" }, { "--log=loud" }, { "--progress=loud" },
         } do
           local r = call(H, arguments)
           assert.equal(2, r.code)

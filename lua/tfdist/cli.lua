@@ -206,6 +206,7 @@ Devices:
   --queue=auto|inline|queued   how devices run their work
 Seeing:
   --log=error|warning|info|debug     --full-traceback
+  --progress=auto|bar|lines|none     how fit shows its progress
 Safety:
   --allow-bytecode         let load and require take bytecode
 A script called like a command is run with ./NAME.
@@ -218,6 +219,7 @@ TFDIST_CPU_DEVICES=N       as --cpu-devices
 TFDIST_THREADS=N           as --threads
 TFDIST_QUEUE=MODE          as --queue
 TFDIST_LOG=LEVEL           as --log
+TFDIST_PROGRESS=FORM       as --progress
 TFDIST_MEMORY_LIMIT=BYTES  smallest native memory that starts a collection
 TFDIST_FFI=0               no FFI fast paths (LuaJIT)
 TFDIST_DEV=DIR             the Lua library from DIR instead of the host

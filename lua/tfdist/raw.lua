@@ -72,6 +72,8 @@
 ---   collect()   full collection that reports to the runtime
 ---   set_position(file, line)   position for messages of queued work
 ---   enums -> { dtype = { float32 = 1, ... }, queue_mode = ... } numbers
+---   monotonic() -> seconds of a clock that only goes forward
+---   terminal_width(fd) -> columns; nil when it is no terminal
 ---   engine -> "Lua 5.4"|"LuaJIT"
 ---   check_interrupt()   raises Cancelled after Ctrl-C; for long Lua loops
 --- Here: ffi_enabled -> true when the LuaJIT fast paths are in use

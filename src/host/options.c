@@ -22,6 +22,7 @@ static const char usage_text[] =
     "  --threads=N            cores for each device\n"
     "  --queue=auto|inline|queued   how devices run their work\n"
     "  --log=error|warning|info|debug\n"
+    "  --progress=auto|bar|lines|none   how fit shows its progress\n"
     "  --full-traceback       keep the host's own frames in tracebacks\n"
     "  --allow-bytecode       let load and require take bytecode\n"
     "  --strict[=error]       warn about (or refuse) undeclared globals\n"
@@ -97,6 +98,18 @@ static int set_log(tfd__options *o, const char *value) {
   return usage(o->program, "'%s' is not error, warning, info or debug", value);
 }
 
+static int set_progress(tfd__options *o, const char *value) {
+  static const char *const names[] = {"auto", "bar", "lines", "none"};
+  int i = 0;
+
+  for (i = 0; i < 4; i++) {
+    if (strcmp(names[i], value) != 0) continue;
+    setenv("TFDIST_PROGRESS", value, 1);
+    return TFD_EXIT_OK;
+  }
+  return usage(o->program, "'%s' is not auto, bar, lines or none", value);
+}
+
 static int set_bytecode(tfd__options *o, const char *value) {
   (void)value;
   o->allow_bytecode = true;
@@ -143,6 +156,7 @@ static const long_option long_options[] = {
     {"full-traceback", NO_VALUE, set_traceback},
     {"help", NO_VALUE, set_help},
     {"log", NEEDS_VALUE, set_log},
+    {"progress", NEEDS_VALUE, set_progress},
     {"queue", NEEDS_VALUE, set_queue},
     {"strict", MAY_HAVE_VALUE, set_strict},
     {"threads", NEEDS_VALUE, set_threads},

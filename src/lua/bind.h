@@ -230,6 +230,13 @@ static inline void tfd__lua_push_string(lua_State *L, const char *text) {
   else
     lua_pushstring(L, text);
 }
+static inline void tfd__lua_push_bytes(lua_State *L, const void *data,
+                                       size_t bytes) {
+  if (data == NULL)
+    lua_pushnil(L);
+  else
+    lua_pushlstring(L, (const char *)data, bytes);
+}
 
 /* --- the parts of the module ---------------------------------------------- */
 
@@ -237,6 +244,7 @@ static inline void tfd__lua_push_string(lua_State *L, const char *text) {
 extern const luaL_Reg tfd__lua_core_functions[];
 extern const luaL_Reg tfd__lua_op_functions[];
 extern const luaL_Reg tfd__lua_table_functions[];
+extern const luaL_Reg tfd__lua_system_functions[];
 extern const luaL_Reg tfd__lua_tidy_functions[];
 
 /* Source prefix of the Lua library's files, "@lua/tfdist/" or the like. */
