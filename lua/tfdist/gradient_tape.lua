@@ -171,6 +171,7 @@ local function finish(tape)
   tape.used = true
   if not tape.persistent then
     tape.steps = {}
+    raw.step_ended()
   end
 end
 

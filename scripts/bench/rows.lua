@@ -194,7 +194,7 @@ local function check_names(bench)
   local pipe = io.popen("env DNNL_VERBOSE=1 " .. bench.host("Lua 5.4",
     "kernels") .. " 2>&1")
   for text in pipe:lines() do
-    local kind, name = text:match "^dnnl_verbose,exec,cpu,([^,]+),([^,]+)"
+    local kind, name = text:match "^%a*dnnl_verbose,exec,cpu,([^,]+),([^,]+)"
     if kind then
       seen = seen + 1
       if name:find "^ref" and kind ~= "rnn" then
@@ -232,8 +232,8 @@ end
 
 local function bytes_text(n)
   local bytes = n * 4
-  if bytes >= 1048576 then return ("%d MiB"):format(bytes / 1048576) end
-  return ("%d KiB"):format(bytes / 1024)
+  if bytes >= 1048576 then return ("%.0f MiB"):format(bytes / 1048576) end
+  return ("%.0f KiB"):format(bytes / 1024)
 end
 
 local function elementwise(bench)

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ops/ops.h"
+
 /* Addresses used as registry keys and as the slots' tag. */
 const char tfd__slot_tag = 0;
 static const char metatable_keys[TFD_HANDLE_KINDS];
@@ -320,6 +322,7 @@ void tfd__lua_relieve(lua_State *L) {
 }
 
 int tfd__lua_young = 0;
+int64_t tfd__lua_young_bytes = 0;
 
 /* What was there after the last full collection. */
 static struct {
@@ -348,6 +351,7 @@ void tfd__lua_collect_young(lua_State *L) {
   int64_t kilobytes = lua_gc(L, LUA_GCCOUNT, 0);
 
   tfd__lua_young = 0;
+  tfd__lua_young_bytes = 0;
   if (collecting || !lua_gc(L, LUA_GCISRUNNING, 0)) return;
   if (after_full.kilobytes == 0) after_full.kilobytes = kilobytes;
   if (kilobytes > 2 * after_full.kilobytes || tensors_pile_up()) {
@@ -357,6 +361,23 @@ void tfd__lua_collect_young(lua_State *L) {
   collecting = true;
   lua_gc(L, LUA_GCSTEP, 0);
   collecting = false;
+}
+
+/* What a core's own cache holds. */
+#define CACHE_BYTES (1 << 20)
+
+/* Not too often either: what survives two collections counts as old, and is
+** looked at again when everything is. So a tape that records, which holds
+** all it sees, puts this off until its step has ended. */
+void tfd__lua_made_bytes(lua_State *L, const tfd_tensor *t) {
+  tfd__lua_young_bytes += tfd_tensor_size(t) * 4;
+  if (tfd__lua_young_bytes >= CACHE_BYTES && tfd__lua_young >= 16 &&
+      tfd__context()->tapes == NULL)
+    tfd__lua_collect_young(L);
+}
+
+void tfd__lua_step_ended(lua_State *L) {
+  if (tfd__lua_young_bytes >= CACHE_BYTES) tfd__lua_collect_young(L);
 }
 #else
 /* A collection costs about 1 ms for each MiB of heap. That much for every 8192
@@ -374,6 +395,15 @@ void tfd__lua_collect_young(lua_State *L) {
     return;
   made = 0;
   collect_all(L);
+}
+
+void tfd__lua_made_bytes(lua_State *L, const tfd_tensor *t) {
+  (void)L;
+  (void)t;
+}
+
+void tfd__lua_step_ended(lua_State *L) {
+  (void)L;
 }
 #endif
 

@@ -133,10 +133,15 @@ void tfd__lua_relieve(lua_State *L);
 #else
 #define TFD_LUA_YOUNG 8192 /* it can only collect everything */
 #endif
-/* Tensors made since tfd__lua_collect_young. */
+/* Tensors made since tfd__lua_collect_young, and the bytes of most of them. */
 extern int tfd__lua_young;
+extern int64_t tfd__lua_young_bytes;
 /* Drop temporaries, and tensors that lived longer when they have piled up. */
 void tfd__lua_collect_young(lua_State *L);
+/* An op made this tensor: large temporaries leave the cache sooner. */
+void tfd__lua_made_bytes(lua_State *L, const tfd_tensor *t);
+/* Nothing of a step is needed any more: a good moment to drop its tensors. */
+void tfd__lua_step_ended(lua_State *L);
 /* Collect when it is time. Call with the new handle safely on the stack. */
 static inline void tfd__lua_pressure(lua_State *L) {
   if (!TFD_LIKELY(!tfd_memory_should_collect())) tfd__lua_relieve(L);

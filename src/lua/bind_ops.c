@@ -192,6 +192,7 @@ static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
   }
   if (TFD_LIKELY(out_n == 1)) {
     slot->object = (tfd_object *)many[0];
+    tfd__lua_made_bytes(L, (const tfd_tensor *)many[0]);
     tfd__lua_pressure(L);
     return 1;
   }
@@ -414,6 +415,7 @@ static int core_op_run(lua_State *L) {
   }
   if (out_n != 1) return push_results(L, out_n);
   slot->object = (tfd_object *)many[0];
+  tfd__lua_made_bytes(L, (const tfd_tensor *)many[0]);
   tfd__lua_pressure(L);
   return 1;
 }

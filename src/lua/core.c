@@ -148,6 +148,12 @@ static int core_check_interrupt(lua_State *L) {
   return 0;
 }
 
+/* step_ended(): a gradient has been taken, its tape will not run again. */
+static int core_step_ended(lua_State *L) {
+  tfd__lua_step_ended(L);
+  return 0;
+}
+
 const luaL_Reg tfd__lua_core_functions[] = {
     {"adopt", core_adopt},
     {"check_interrupt", core_check_interrupt},
@@ -160,6 +166,7 @@ const luaL_Reg tfd__lua_core_functions[] = {
     {"release", core_release},
     {"retain", core_retain},
     {"set_raise", core_set_raise},
+    {"step_ended", core_step_ended},
     {NULL, NULL},
 };
 
