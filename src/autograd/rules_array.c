@@ -211,11 +211,17 @@ int tfd__grad_repeat(tfd__grad *g) {
 }
 
 int tfd__grad_roll(tfd__grad *g) {
+  const tfd__view *x = &g->in[0]->view;
   int64_t ints[2 * LIST];
   int i;
 
   memcpy(ints, g->ints, sizeof ints);
-  for (i = 0; i < ints[0]; i++) ints[1 + i] = -ints[1 + i];
+  for (i = 0; i < ints[0]; i++) {
+    int64_t n = x->dims[axis_of(ints[LIST + 1 + i], x->rank)];
+
+    /* By less than once around: any shift has a negative then. */
+    ints[1 + i] = n > 0 ? -(ints[1 + i] % n) : 0;
+  }
   tfd__grad_set(g, 0, E1A(roll, g->dy[0], ints, NULL));
   return g->status;
 }

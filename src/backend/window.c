@@ -13,10 +13,10 @@ int tfd__window_list(const char *name, const char *what, const int64_t *list,
     if (n == 1) values[i] = list[1];
     if (n == spatial && n > 1) values[i] = list[1 + i];
     if (n == spatial + 2) values[i] = list[1 + first + i];
-    if (n > 0 && values[i] < 1)
+    if (n > 0 && (values[i] < 1 || values[i] > INT32_MAX))
       return tfd__fail(TFD_VALUE_ERROR,
-                       "%s: %s is %s; expected positive numbers, one, %d "
-                       "(each spatial axis) or %d (each axis)",
+                       "%s: %s is %s; expected positive 32-bit numbers, one, "
+                       "%d (each spatial axis) or %d (each axis)",
                        name, what, tfd__dims_text(list + 1, n, text), spatial,
                        spatial + 2);
   }
@@ -48,10 +48,12 @@ static int set_explicit(const char *name, const tfd__window_attrs *attrs,
   for (int i = 0; i < w->spatial; i++) {
     w->low[pad + i] = list[1 + 2 * i];
     w->high[pad + i] = list[2 + 2 * i];
-    if (w->low[pad + i] < 0 || w->high[pad + i] < 0)
+    if (w->low[pad + i] < 0 || w->high[pad + i] < 0 ||
+        w->low[pad + i] > INT32_MAX || w->high[pad + i] > INT32_MAX)
       return tfd__fail(TFD_VALUE_ERROR,
-                       "%s: padding is %s; expected numbers of 0 or more", name,
-                       tfd__dims_text(list + 1, n, text));
+                       "%s: padding is %s; expected 32-bit numbers of 0 or "
+                       "more",
+                       name, tfd__dims_text(list + 1, n, text));
   }
   return TFD_OK;
 }
@@ -59,11 +61,17 @@ static int set_explicit(const char *name, const tfd__window_attrs *attrs,
 /* Output size and padding of one axis. */
 static int set_axis(const char *name, int64_t padding, tfd__window *w,
                     int axis) {
-  int64_t reach = (w->kernel[axis] - 1) * w->dilation[axis] + 1;
+  int64_t reach = 0;
   int64_t stride = w->stride[axis];
   int64_t in = w->in[axis];
   int64_t total = 0;
 
+  /* Strides, dilations and padding have 32 bits: no sum below overflows. */
+  if (w->kernel[axis] > INT32_MAX || in > INT64_MAX / 4)
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: a window of %lld over an axis of %lld is too large",
+                     name, (long long)w->kernel[axis], (long long)in);
+  reach = (w->kernel[axis] - 1) * w->dilation[axis] + 1;
   if (padding == TFD_PADDING_SAME) {
     w->out[axis] = (in + stride - 1) / stride;
     total = (w->out[axis] - 1) * stride + reach - in;

@@ -188,9 +188,10 @@ int tfd__infer_slice(tfd__infer *s) {
   TFD_TRY(tfd__check_entries(s, "begin", begin_n));
   TFD_TRY(tfd__check_entries(s, "size", size_n));
   for (i = 0; i < x->rank; i++) {
-    dims[i] = size[i] == -1 ? x->dims[i] - begin[i] : size[i];
-    if (begin[i] < 0 || dims[i] < 0 || begin[i] > x->dims[i] ||
-        dims[i] > x->dims[i] - begin[i]) {
+    bool fits = begin[i] >= 0 && begin[i] <= x->dims[i];
+
+    dims[i] = size[i] == -1 && fits ? x->dims[i] - begin[i] : size[i];
+    if (!fits || dims[i] < 0 || dims[i] > x->dims[i] - begin[i]) {
       return tfd__fail(TFD_INVALID_ARGUMENT,
                        "%s: axis %d: begin %lld and size %lld do not fit a "
                        "tensor of shape %s",
@@ -202,12 +203,13 @@ int tfd__infer_slice(tfd__infer *s) {
   return view_out(s, 0, dims, x->strides, x->rank, offset);
 }
 
-/* Elements of begin, begin + stride, ... before end. */
-static int64_t stepped(int64_t begin, int64_t end, int64_t stride) {
-  int64_t n = stride > 0 ? (end - begin + stride - 1) / stride
-                         : (begin - end - stride - 1) / -stride;
+/* Elements of begin, begin + stride, ... before end, for positions and
+** strides of any size. */
+static __int128 stepped(int64_t begin, int64_t end, int64_t stride) {
+  __int128 span = stride > 0 ? (__int128)end - begin : (__int128)begin - end;
+  __int128 step = stride > 0 ? stride : -(__int128)stride;
 
-  return n > 0 ? n : 0;
+  return span > 0 ? (span + step - 1) / step : 0;
 }
 
 /* begin, end and strides are resolved: positions count from 0, and an end of
@@ -230,9 +232,14 @@ int tfd__infer_strided_slice(tfd__infer *s) {
   TFD_TRY(tfd__check_entries(s, "begin", n[0]));
   TFD_TRY(tfd__check_entries(s, "end", n[1]));
   TFD_TRY(tfd__check_entries(s, "strides", n[2]));
+  if (shrink < 0 || shrink >> x->rank != 0) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "%s: shrink_mask is %lld; expected bits of the %d axes",
+                     s->name, (long long)shrink, x->rank);
+  }
   for (i = 0; i < x->rank; i++) {
-    int64_t count = step[i] == 0 ? 0 : stepped(begin[i], end[i], step[i]);
-    int64_t last = begin[i] + (count - 1) * step[i];
+    __int128 count = step[i] == 0 ? 0 : stepped(begin[i], end[i], step[i]);
+    __int128 last = begin[i] + (count - 1) * step[i];
     bool drop = ((shrink >> i) & 1) != 0;
 
     if (step[i] == 0) {
@@ -250,7 +257,7 @@ int tfd__infer_strided_slice(tfd__infer *s) {
     }
     if (count > 0) offset += begin[i] * x->strides[i];
     if (drop) continue;
-    dims[k] = count;
+    dims[k] = (int64_t)count;
     /* A step past the end may be any number. */
     strides[k++] = x->strides[i] * (count > 1 ? step[i] : 1);
   }
@@ -361,12 +368,12 @@ int tfd__infer_unstack(tfd__infer *s) {
   int k = 0;
 
   TFD_TRY(tfd__axis(s->name, x, s->ints[1], &axis));
-  if ((num >= 0 && num != x->dims[axis]) || x->dims[axis] > INT16_MAX) {
+  if ((num != -1 && num != x->dims[axis]) || x->dims[axis] > INT16_MAX) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: axis %d has size %lld, which cannot become %lld "
                      "tensors",
                      s->name, axis, (long long)x->dims[axis],
-                     (long long)(num < 0 ? x->dims[axis] : num));
+                     (long long)(num == -1 ? x->dims[axis] : num));
   }
   for (i = 0; i < x->rank; i++) {
     if (i == axis) continue;
@@ -397,7 +404,7 @@ int tfd__infer_matrix_diag_part(tfd__infer *s) {
   TFD_TRY(tfd__check_matrix(s));
   rows = x->dims[r - 2];
   cols = x->dims[r - 1];
-  if ((k > 0 && k >= cols) || (k < 0 && -k >= rows)) {
+  if ((k > 0 && k >= cols) || (k < 0 && k <= -rows)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: diagonal k = %lld is outside matrices of shape %s",
                      s->name, (long long)k, tfd__shape_text(x, shape));

@@ -30,7 +30,7 @@ static int check_batch(tfd__infer *s, int64_t *batch_p) {
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
 
-  if (batch < 0) batch += indices->rank;
+  if (batch < 0) batch += indices->rank; /* tf.gather counts from the end */
   if (batch < 0 || batch > indices->rank || batch > params->rank ||
       !same_dims(params->dims, indices->dims, (int)batch)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
@@ -53,6 +53,10 @@ int tfd__infer_gather(tfd__infer *s) {
 
   TFD_TRY(tfd__check_index(s, 1));
   TFD_TRY(check_batch(s, &batch));
+  if (n > 1) {
+    return tfd__fail(TFD_VALUE_ERROR, "%s: axis lists %d axes; expected one",
+                     s->name, n);
+  }
   TFD_TRY(tfd__axis(s->name, params, n < 1 ? batch : axes[0], &axis));
   if (axis < batch) {
     return tfd__fail(TFD_VALUE_ERROR,
@@ -131,6 +135,18 @@ static int check_depth(tfd__infer *s, int i, int most, int *depth_p) {
   return TFD_OK;
 }
 
+/* The batch axes of the _nd ops: before the last axis of input i. */
+static int check_batch_nd(tfd__infer *s, int i, int64_t batch) {
+  const tfd__view *indices = s->in[i];
+  char a[TFD_SHAPE_TEXT];
+
+  if (batch >= 0 && (batch == 0 || batch < indices->rank)) return TFD_OK;
+  return tfd__fail(TFD_VALUE_ERROR,
+                   "%s: batch_dims is %lld; expected 0 or more and less than "
+                   "the rank of indices %s",
+                   s->name, (long long)batch, text_of(indices, a));
+}
+
 int tfd__infer_gather_nd(tfd__infer *s) {
   const tfd__view *params = s->in[0];
   const tfd__view *indices = s->in[1];
@@ -139,7 +155,8 @@ int tfd__infer_gather_nd(tfd__infer *s) {
   int depth = 0;
   int n = 0;
 
-  if (batch < 0 || batch >= indices->rank) batch = batch < 0 ? -1 : 99;
+  TFD_TRY(tfd__check_index(s, 1));
+  TFD_TRY(check_batch_nd(s, 1, batch));
   TFD_TRY(check_batch(s, &batch));
   TFD_TRY(check_depth(s, 1, params->rank - (int)batch, &depth));
   memcpy(dims, indices->dims, sizeof indices->dims);
@@ -173,12 +190,19 @@ int tfd__infer_scatter_nd(tfd__infer *s) {
   int rank = 0;
   const int64_t *shape = tfd__list(s->ints, 0, &rank);
   int64_t batch = s->ints[TFD_LIST_SLOTS];
+  char a[TFD_SHAPE_TEXT];
+  char b[TFD_SHAPE_TEXT];
   int depth = 0;
 
   if (rank < 0) rank = 0;
-  if (batch < 0 || batch >= indices->rank || batch > rank ||
-      !same_dims(indices->dims, shape, (int)batch)) {
-    batch = indices->rank; /* leaves no room: check_depth reports it */
+  TFD_TRY(tfd__check_index(s, 0));
+  TFD_TRY(check_batch_nd(s, 0, batch));
+  if (batch > rank || !same_dims(indices->dims, shape, (int)batch)) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: indices %s and shape %s do not have %lld batch axes "
+                     "in common",
+                     s->name, text_of(indices, a),
+                     tfd__dims_text(shape, rank, b), (long long)batch);
   }
   TFD_TRY(check_depth(s, 0, rank - (int)batch, &depth));
   TFD_TRY(check_updates(s, 1, indices->dims, indices->rank - 1, shape, rank,
@@ -241,6 +265,9 @@ int tfd__infer_segment(tfd__infer *s) {
                      (long long)s->ints[0]);
   }
   dims[0] = s->ints[0];
+  /* The kernel counts the rows of each segment, in int64, also where rows
+  ** are empty. */
+  TFD_TRY(tfd__infer_out(s, 0, TFD_INT64, dims, 1));
   n = append(dims, 1, data, ids->rank);
   return tfd__infer_out(s, 0, data->dtype, dims, n);
 }

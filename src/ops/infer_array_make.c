@@ -68,7 +68,13 @@ int tfd__infer_concat(tfd__infer *s) {
   TFD_TRY(tfd__axis(s->name, s->in[0], s->ints[0], &axis));
   TFD_TRY(check_alike(s, axis));
   memcpy(dims, s->in[0]->dims, sizeof dims);
-  for (i = 1; i < s->in_n; i++) dims[axis] += s->in[i]->dims[axis];
+  for (i = 1; i < s->in_n; i++) {
+    /* What is too large here is too large for a shape too. */
+    if (__builtin_add_overflow(dims[axis], s->in[i]->dims[axis], &dims[axis])) {
+      dims[axis] = INT64_MAX;
+      break;
+    }
+  }
   return tfd__infer_out(s, 0, s->in[0]->dtype, dims, s->in[0]->rank);
 }
 
@@ -146,7 +152,10 @@ int tfd__infer_pad(tfd__infer *s) {
                        mode == 1 ? "REFLECT" : "SYMMETRIC", (long long)most,
                        (long long)x->dims[i]);
     }
-    dims[i] = x->dims[i] + before[i] + after[i];
+    if (__builtin_add_overflow(x->dims[i], before[i], &dims[i]) ||
+        __builtin_add_overflow(dims[i], after[i], &dims[i])) {
+      dims[i] = INT64_MAX;
+    }
   }
   return tfd__infer_out(s, 0, x->dtype, dims, x->rank);
 }
@@ -182,13 +191,14 @@ int tfd__infer_constant_like(tfd__infer *s) {
 
 int tfd__infer_eye(tfd__infer *s) {
   int64_t rows = s->ints[0];
-  int64_t cols = s->ints[1] < 0 ? rows : s->ints[1];
+  int64_t cols = s->ints[1] == -1 ? rows : s->ints[1];
   int n = 0;
   const int64_t *batch = tfd__list(s->ints, 2, &n);
   int64_t dtype = s->ints[2 + TFD_LIST_SLOTS];
   int64_t dims[TFD_MAX_RANK + 2];
 
   if (rows < 0) return negative(s, "num_rows", rows);
+  if (cols < 0) return negative(s, "num_columns", cols);
   TFD_TRY(check_dtype(s, &dtype, TFD_FLOAT32));
   if (n < 0) n = 0;
   memcpy(dims, batch, (size_t)n * sizeof *dims);
@@ -257,6 +267,11 @@ int tfd__infer_sequence_mask(tfd__infer *s) {
 
 /* --- matrices ------------------------------------------------------------- */
 
+/* Diagonal k runs through a rows by cols matrix; 0 does through empty ones. */
+static bool has_diagonal(int64_t k, int64_t rows, int64_t cols) {
+  return k == 0 || (k > -rows && k < cols);
+}
+
 int tfd__infer_matrix_band_part(tfd__infer *s) {
   TFD_TRY(tfd__check_matrix(s));
   return tfd__infer_like(s, 0, s->in[0]);
@@ -267,8 +282,8 @@ int tfd__infer_matrix_diag(tfd__infer *s) {
   int64_t k = s->ints[0];
   int64_t rows = s->ints[1];
   int64_t cols = s->ints[2];
-  int64_t down = k < 0 ? -k : 0;
-  int64_t right = k > 0 ? k : 0;
+  int64_t down = 0;
+  int64_t right = 0;
   int64_t n = 0;
   int64_t dims[TFD_MAX_RANK + 1];
   char shape[TFD_SHAPE_TEXT];
@@ -278,12 +293,23 @@ int tfd__infer_matrix_diag(tfd__infer *s) {
                      "%s: diagonal is a scalar; expected rank 1 or more",
                      s->name);
   }
+  if (rows < -1) return negative(s, "num_rows", rows);
+  if (cols < -1) return negative(s, "num_cols", cols);
+  if (k < -INT32_MAX || k > INT32_MAX) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: k is %lld; expected -2147483647 to 2147483647",
+                     s->name, (long long)k);
+  }
   n = x->dims[x->rank - 1];
+  down = k < 0 ? -k : 0;
+  right = k > 0 ? k : 0;
+  if (n > INT64_MAX / 2) n = INT64_MAX / 2; /* too large for any matrix */
   /* What is not given is as small as the diagonal allows, or, when only one
   ** is, as TensorFlow has it: the diagonal is the longest possible. */
   if (rows < 0) rows = n + down;
   if (cols < 0) cols = n + right;
-  if ((rows - down < cols - right ? rows - down : cols - right) != n) {
+  if ((rows - down < cols - right ? rows - down : cols - right) != n ||
+      !has_diagonal(k, rows, cols)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: diagonal %s does not fill diagonal k = %lld of a "
                      "%lld by %lld matrix",
@@ -313,7 +339,7 @@ int tfd__infer_matrix_set_diag(tfd__infer *s) {
   rows = x->dims[r - 2] + (k < 0 ? k : 0);
   cols = x->dims[r - 1] - (k > 0 ? k : 0);
   for (i = 0; fits && i < r - 2; i++) fits = x->dims[i] == d->dims[i];
-  if (!fits || rows < 0 || cols < 0 ||
+  if (!fits || !has_diagonal(k, x->dims[r - 2], x->dims[r - 1]) ||
       d->dims[r - 2] != (rows < cols ? rows : cols)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: diagonal %s does not fit diagonal k = %lld of %s",

@@ -70,7 +70,7 @@ int tfd__infer_fused_batch_norm(tfd__infer *s) {
   TFD_TRY(tfd__check_float(s, 0));
   TFD_TRY(check_rank_from(s, 0, 2));
   TFD_TRY(check_epsilon(s));
-  if (s->reals[1] < 0 || s->reals[1] > 1)
+  if (!(s->reals[1] >= 0 && s->reals[1] <= 1))
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: exponential_avg_factor is %g; expected 0 to 1",
                      s->name, s->reals[1]);

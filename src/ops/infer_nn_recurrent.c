@@ -25,12 +25,14 @@ static int check_operand(tfd__infer *s, int i, const int64_t *dims, int rank) {
 static int sizes(tfd__infer *s, int64_t gates, tfd__recurrent *r) {
   const tfd__view *u = s->in[2];
   char shape[TFD_SHAPE_TEXT];
+  int64_t wide = 0;
   int bias = gates == 4 ? 1 : 2;
 
   TFD_TRY(tfd__check_float(s, 0));
   TFD_TRY(tfd__check_rank(s, 0, 3));
   TFD_TRY(tfd__check_rank(s, 2, 2));
-  if (u->dims[0] < 1 || u->dims[1] != gates * u->dims[0])
+  if (u->dims[0] < 1 || !tfd__mul_i64(gates, u->dims[0], &wide) ||
+      u->dims[1] != wide)
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: recurrent_kernel is %s; expected {units, %d * units}",
                      s->name, tfd__shape_text(u, shape), (int)gates);
@@ -47,12 +49,13 @@ static int sizes(tfd__infer *s, int64_t gates, tfd__recurrent *r) {
 /* sequence, then one state for each of `states`, then the workspace. */
 static int outputs(tfd__infer *s, const tfd__recurrent *r, int states) {
   int dtype = s->in[0]->dtype;
-  int64_t bytes = s->ints[0] ? tfd__recurrent_workspace(r, dtype) : 0;
+  int64_t bytes = 0;
   int64_t state[2] = {r->batch, r->units};
 
   TFD_TRY(tfd__infer_outputs(s, states + 2));
   TFD_TRY(tfd__infer_out(s, 0, dtype, (int64_t[]){r->steps, r->batch, r->units},
                          3));
+  if (s->ints[0]) bytes = tfd__recurrent_workspace(r, dtype);
   for (int i = 1; i <= states; i++)
     TFD_TRY(tfd__infer_out(s, i, dtype, state, 2));
   return tfd__infer_out(s, states + 1, TFD_UINT8, &bytes, 1);
@@ -81,9 +84,10 @@ static int gradients(tfd__infer *s, const tfd__recurrent *r, int states) {
   int64_t wide = r->gates * r->units;
   int64_t state[2] = {r->batch, r->units};
   int64_t sequence[3] = {r->steps, r->batch, r->units};
-  int64_t bytes = tfd__recurrent_workspace(r, dtype);
+  int64_t bytes = 0;
 
   TFD_TRY(check_operand(s, at, sequence, 3));
+  bytes = tfd__recurrent_workspace(r, dtype);
   for (int i = 0; i < states; i++) {
     TFD_TRY(check_operand(s, at + 1 + i, state, 2));
     TFD_TRY(check_operand(s, at + 3 + states + i, state, 2));

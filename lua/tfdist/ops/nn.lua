@@ -431,6 +431,8 @@ local function define_normalisation(tf, def)
         fail("InvalidArgument", "local_response_normalization: input has rank "
           .. "%d %s; expected 4", #d, text.shape(d))
       end
+      options.integer("local_response_normalization", "depth_radius", radius,
+        0, 2 ^ 30)
       local rows = tf.reshape(tf.square(input), { -1, d[4], 1 })
       local window = tf.ones({ 2 * radius + 1, 1, 1 }, input.dtype)
       local sums = tf.reshape(ops.conv1d(rows, window, 1, "SAME"), d)

@@ -1,6 +1,7 @@
 --- Names of reductions and running sums, and functions made of them.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
 
@@ -96,7 +97,8 @@ local function define_bincount(tf, def)
       local b = ops.cast(whole(predictions, "confusion_matrix",
         "predictions"), "int64")
       local found = math.max(bins_for(ops, a), bins_for(ops, b))
-      local n = num_classes or found
+      local n = num_classes and options.integer("confusion_matrix",
+        "num_classes", num_classes, 0, 2 ^ 26) or found
       if found > n then
         fail("InvalidArgument", "confusion_matrix: found class %d; expected "
           .. "0 to %d (num_classes is %d)", found - 1, n - 1, n)

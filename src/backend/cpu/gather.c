@@ -142,12 +142,12 @@ int tfd__cpu_gather(const tfd__call *call) {
   const tfd__view *out = tfd__out(call, 0);
   int64_t size = (int64_t)tfd__dtype_size(params->dtype);
   int batch = (int)call->ints[2 + TFD_MAX_RANK];
-  int axis = call->ints[1] < 0 ? batch : (int)call->ints[2];
+  int axis = call->ints[1] < 1 ? batch : (int)call->ints[2];
   int64_t inner = 0;
   gather g;
 
   if (batch < 0) batch += indices->rank;
-  if (call->ints[1] < 0) axis = batch;
+  if (call->ints[1] < 1) axis = batch;
   if (axis < 0) axis += params->rank;
   TFD_TRY(tfd__check_indices(call, "indices", indices, params->dims[axis]));
   if (out->numel == 0) return TFD_OK;
