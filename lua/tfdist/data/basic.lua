@@ -1,0 +1,665 @@
+--- Stages that choose, order and join elements without looking into them:
+--- take, skip, repeat_, shard, shuffle, concatenate, zip, enumerate, prefetch.
+local dataset = require "tfdist.data.dataset"
+local errors = require "tfdist.errors"
+local nest = require "tfdist.nest"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local rows = require "tfdist.data.rows"
+local spec = require "tfdist.data.spec"
+local text = require "tfdist.text"
+
+local M = {}
+
+local min, max = math.min, math.max
+local INFINITE, UNKNOWN = dataset.INFINITE, dataset.UNKNOWN
+local method, stage = dataset.method, dataset.stage
+
+local function cardinality(node)
+  return dataset.cardinality_of(node.inputs[1])
+end
+
+-- take, skip -----------------------------------------------------------------
+
+local Take = stage { rows = rows.passes_rows }
+
+function Take.describe(node)
+  return text.number(node.count or -1)
+end
+
+function Take.cardinality(node)
+  local n, count = cardinality(node), node.count
+  if count == nil then
+    return n
+  elseif n == INFINITE then
+    return count
+  end
+  return n == UNKNOWN and (count == 0 and 0 or UNKNOWN) or min(n, count)
+end
+
+function Take.index(node, run)
+  return rows.take(rows.index_of(node.inputs[1], run), node.count
+    or math.huge)
+end
+
+function Take.open(node, run)
+  local input = dataset.open(node.inputs[1], run)
+  local left = node.count or math.huge
+  local self = {}
+  function self.next()
+    if left == 0 then
+      return nil
+    end
+    left = left - 1
+    return input:next()
+  end
+  function self.skip(_, n)
+    n = min(n, left)
+    left = left - n
+    return dataset.skip(input, n)
+  end
+  return self
+end
+
+--- The first `count` elements; -1 = all. Source: tf.data.Dataset.take
+method("take", "count name=nil", function(self, count)
+  return dataset.new(Take, "take", { self.node }, {
+    count = dataset.count_or_nil("Dataset.take", "count", count),
+  })
+end)
+
+local Skip = stage { rows = rows.passes_rows }
+
+function Skip.describe(node)
+  return text.number(node.count or -1)
+end
+
+function Skip.cardinality(node)
+  local n = cardinality(node)
+  if node.count == nil then
+    return 0
+  end
+  return n < 0 and n or max(0, n - node.count)
+end
+
+function Skip.index(node, run)
+  local index = rows.index_of(node.inputs[1], run)
+  if node.count == nil then
+    return rows.take(index, 0)
+  end
+  return rows.skip(index, node.count)
+end
+
+function Skip.open(node, run)
+  if node.count == nil then
+    return { next = function() return nil end }
+  end
+  local input = dataset.open(node.inputs[1], run)
+  local first = node.count
+  local self = {}
+  function self.next()
+    if first > 0 then
+      local n = first
+      first = 0
+      dataset.skip(input, n)
+    end
+    return input:next()
+  end
+  function self.skip(_, n)
+    local own = first
+    first = 0
+    return max(0, dataset.skip(input, n + own) - own)
+  end
+  return self
+end
+
+--- All but the first `count` elements; -1 = none. Source: tf.data.Dataset.skip
+method("skip", "count name=nil", function(self, count)
+  return dataset.new(Skip, "skip", { self.node }, {
+    count = dataset.count_or_nil("Dataset.skip", "count", count),
+  })
+end)
+
+-- repeat_ --------------------------------------------------------------------
+
+local Repeat = stage { rows = rows.passes_rows }
+
+function Repeat.describe(node)
+  return node.count and text.number(node.count) or ""
+end
+
+function Repeat.cardinality(node)
+  local n = cardinality(node)
+  if node.count == nil then
+    return n == 0 and 0 or n == UNKNOWN and UNKNOWN or INFINITE
+  elseif node.count == 0 then
+    return 0
+  end
+  return n < 0 and n or n * node.count
+end
+
+function Repeat.index(node, run)
+  return rows.repeat_(function()
+    return rows.index_of(node.inputs[1], run)
+  end, node.count or math.huge)
+end
+
+function Repeat.open(node, run)
+  local left, input, seen = node.count or math.huge, nil, false
+  local self = {}
+  -- The next round; false when there is none, or when a round was empty.
+  local function more()
+    if input ~= nil then
+      dataset.close(input, run)
+      left = seen and left - 1 or 0
+    end
+    if left <= 0 then
+      return false
+    end
+    input, seen = dataset.open(node.inputs[1], run), false
+    return true
+  end
+  function self.next()
+    while input ~= nil or more() do
+      local pack = input:next()
+      if pack ~= nil then
+        seen = true
+        return pack
+      elseif not more() then
+        break
+      end
+    end
+    input, left = nil, 0
+    return nil
+  end
+  function self.skip(_, n)
+    local done = 0
+    while done < n and (input ~= nil or more()) do
+      local got = dataset.skip(input, n - done)
+      seen = seen or got > 0
+      done = done + got
+      if done < n and not more() then
+        input, left = nil, 0
+        break
+      end
+    end
+    return done
+  end
+  return self
+end
+
+--- All elements `count` times; for ever without count (or with -1).
+--- Source: tf.data.Dataset.repeat
+method("repeat_", "count=nil name=nil", function(self, count)
+  return dataset.new(Repeat, "repeat_", { self.node }, {
+    count = dataset.count_or_nil("Dataset.repeat_", "count", count),
+  })
+end)
+
+-- shard ----------------------------------------------------------------------
+
+local Shard = stage { rows = rows.passes_rows }
+
+function Shard.describe(node)
+  return ("%s, %s"):format(text.number(node.num_shards),
+    text.number(node.index_of_shard))
+end
+
+local function check_hint(node)
+  if node.num_shards == M.SHARD_HINT then
+    errors.raise("ValueError", "shard: SHARD_HINT stands for the number of "
+      .. "workers", "it works in a data set given to "
+      .. "experimental_distribute_dataset with auto_shard_policy = \"HINT\"")
+  end
+end
+
+function Shard.cardinality(node)
+  local n = cardinality(node)
+  if n < 0 or node.num_shards == M.SHARD_HINT then
+    return n
+  end
+  return math.ceil(max(0, n - node.index_of_shard) / node.num_shards)
+end
+
+function Shard.index(node, run)
+  check_hint(node)
+  return rows.shard(rows.index_of(node.inputs[1], run), node.num_shards,
+    node.index_of_shard)
+end
+
+function Shard.open(node, run)
+  check_hint(node)
+  local input = dataset.open(node.inputs[1], run)
+  local n, w = node.num_shards, node.index_of_shard
+  local before = w -- elements to pass over before the next one
+  local self = {}
+  function self.next()
+    if before > 0 and dataset.skip(input, before) < before then
+      before = 0
+      return nil
+    end
+    before = n - 1
+    return input:next()
+  end
+  return self
+end
+
+--- Stands for both arguments of shard in data sets sharded by HINT.
+--- Source: tf.data.experimental.SHARD_HINT
+M.SHARD_HINT = -1
+
+--- Every num_shards-th element, beginning with element `index`.
+--- Errors: InvalidArgument unless 0 <= index < num_shards.
+--- Source: tf.data.Dataset.shard
+method("shard", "num_shards index name=nil", function(self, num_shards, index)
+  local what = "Dataset.shard"
+  options.integer(what, "num_shards", num_shards)
+  options.integer(what, "index", index)
+  local hint = num_shards == M.SHARD_HINT and index == M.SHARD_HINT
+  if not hint and (num_shards < 1 or index < 0 or index >= num_shards) then
+    errors.raise("InvalidArgument", ("%s: index %s with num_shards %s; it must "
+      .. "be in 0..num_shards - 1"):format(what, text.number(index),
+      text.number(num_shards)))
+  end
+  return dataset.new(Shard, "shard", { self.node }, {
+    num_shards = num_shards, index_of_shard = index,
+  })
+end)
+
+-- shuffle --------------------------------------------------------------------
+
+local Shuffle = stage { rows = rows.passes_rows }
+
+function Shuffle.describe(node)
+  return text.number(node.buffer_size)
+    .. (node.seed and ", seed " .. text.number(node.seed) or "")
+    .. (node.each_iteration and "" or ", same order in every iteration")
+end
+
+-- Items of pull() in random order: each is drawn from the `size` items that
+-- come next; nil at the end.
+local function reservoir(pull, size, draw)
+  local held, count, ended = nil, 0, false
+  return function()
+    if held == nil then
+      held = {}
+      while count < size and not ended do
+        local item = pull()
+        if item == nil then
+          ended = true
+        else
+          count = count + 1
+          held[count] = item
+        end
+      end
+    end
+    if count == 0 then
+      return nil
+    end
+    local at = draw(count) + 1
+    local item = held[at]
+    local fresh
+    if not ended then
+      fresh = pull()
+      ended = fresh == nil
+    end
+    if fresh ~= nil then
+      held[at] = fresh
+    else
+      held[at] = held[count]
+      held[count] = nil
+      count = count - 1
+    end
+    return item
+  end
+end
+
+local function draws_of(node, run)
+  return dataset.draws(dataset.begin_random(node, run, node.each_iteration))
+end
+
+function Shuffle.index(node, run)
+  local index = rows.index_of(node.inputs[1], run)
+  local list, at, count = {}, 0, 0
+  local function pull()
+    if at == count then
+      count = index:fill(list, 1024)
+      at = 0
+      if count == 0 then
+        return nil
+      end
+    end
+    at = at + 1
+    return list[at]
+  end
+  local take = reservoir(pull, node.buffer_size, draws_of(node, run))
+  local self = {}
+  function self.fill(_, out, k)
+    for i = 1, k do
+      local item = take()
+      if item == nil then
+        return i - 1
+      end
+      out[i] = item
+    end
+    return k
+  end
+  return self
+end
+
+-- Elements without end in a buffer without end would fill the memory first.
+local MOST_HELD = 1e8
+
+function Shuffle.open(node, run)
+  if node.buffer_size > MOST_HELD and cardinality(node) == INFINITE then
+    errors.raise("ResourceExhausted", ("shuffle: buffer_size %s over a data "
+      .. "set without end"):format(text.number(node.buffer_size)),
+      "shuffle before repeat_()")
+  end
+  local input = dataset.open(node.inputs[1], run)
+  local take = reservoir(function()
+    return input:next()
+  end, node.buffer_size, draws_of(node, run))
+  return { next = take }
+end
+
+--- Elements in random order: each is drawn from a buffer of the next
+--- buffer_size ones, so a buffer as large as the data set shuffles it fully.
+--- With a seed the order is the same in every run of the program; without, that
+--- of tf.random.set_seed. Every iteration has an order of its own unless
+--- reshuffle_each_iteration is false.
+--- Source: tf.data.Dataset.shuffle
+method("shuffle", "buffer_size seed=nil reshuffle_each_iteration=true name=nil",
+  function(self, buffer_size, seed, each_iteration)
+    local what = "Dataset.shuffle"
+    if type(buffer_size) == "userdata" then
+      buffer_size = raw.item(raw.operand_tensor(buffer_size))
+    end
+    options.integer(what, "buffer_size", buffer_size, 1)
+    return dataset.new(Shuffle, "shuffle", { self.node }, {
+      buffer_size = buffer_size, seed = seed,
+      each_iteration = each_iteration ~= false,
+      stream = dataset.seed_stream(what, seed),
+    })
+  end)
+
+-- concatenate ----------------------------------------------------------------
+
+local Concatenate = stage {}
+
+function Concatenate.cardinality(node)
+  local total = 0
+  for i = 1, #node.inputs do
+    local n = dataset.cardinality_of(node.inputs[i])
+    if n == INFINITE then
+      return INFINITE
+    elseif n == UNKNOWN or total == UNKNOWN then
+      total = UNKNOWN
+    else
+      total = total + n
+    end
+  end
+  return total
+end
+
+local function widen_all(node)
+  local found = dataset.spec_of(node.inputs[1])
+  for i = 2, #node.inputs do
+    local other = dataset.spec_of(node.inputs[i])
+    nest.assert_same_structure(found, other)
+    found = nest.map_structure(function(a, b)
+      return spec.widen(a, b, node.name)
+    end, found, other)
+  end
+  return found
+end
+
+function Concatenate.spec(node)
+  return dataset.call(node, widen_all, node)
+end
+
+function Concatenate.open(node, run)
+  local at, input = 0, nil
+  local self = {}
+  local function more()
+    at = at + 1
+    if node.inputs[at] == nil then
+      input = nil
+      return false
+    end
+    input = dataset.open(node.inputs[at], run)
+    return true
+  end
+  function self.next()
+    while input ~= nil or (at == 0 and more()) do
+      local pack = input:next()
+      if pack ~= nil then
+        return pack
+      end
+      more()
+    end
+    return nil
+  end
+  function self.skip(_, n)
+    local done = 0
+    while done < n and (input ~= nil or (at == 0 and more())) do
+      done = done + dataset.skip(input, n - done)
+      if done < n then
+        more()
+      end
+    end
+    return done
+  end
+  return self
+end
+
+--- The elements of this data set, then those of another.
+--- Errors: TypeError or ValueError when the elements are of different kinds
+---   (noticed where element_spec is asked for, or in a batch).
+--- Source: tf.data.Dataset.concatenate
+method("concatenate", "dataset name=nil", function(self, other)
+  return dataset.new(Concatenate, "concatenate", {
+    self.node, dataset.node_of("Dataset.concatenate", "dataset", other),
+  })
+end)
+
+-- zip, enumerate -------------------------------------------------------------
+
+local Zip = stage {}
+
+-- One pack for packs[i] of input i: in a list of data sets each gives its
+-- value, or a table of its values when it has several.
+local function join(node, packs)
+  local function value(pack)
+    if pack.n == 1 then
+      return pack[1]
+    end
+    local list = { n = pack.n }
+    for i = 1, pack.n do
+      list[i] = pack[i]
+    end
+    return list
+  end
+  local out = nest.map_structure(function(i)
+    return value(packs[i])
+  end, node.structure)
+  if node.is_tuple then
+    out.n = nest.layout(node.structure)
+    return out
+  end
+  return { out, n = 1 }
+end
+
+function Zip.cardinality(node)
+  local least = INFINITE
+  for i = 1, #node.inputs do
+    local n = dataset.cardinality_of(node.inputs[i])
+    if n == 0 then
+      return 0
+    elseif n == UNKNOWN or least == UNKNOWN then
+      least = UNKNOWN
+    elseif n ~= INFINITE then
+      least = least == INFINITE and n or min(least, n)
+    end
+  end
+  return least
+end
+
+function Zip.spec(node)
+  local specs = {}
+  for i = 1, #node.inputs do
+    specs[i] = dataset.spec_of(node.inputs[i])
+  end
+  return join(node, specs)
+end
+
+function Zip.sample(node, n)
+  local packs = {}
+  for i = 1, #node.inputs do
+    packs[i] = dataset.sample_of(node.inputs[i], n)
+    if packs[i] == nil then
+      return nil
+    end
+  end
+  return join(node, packs)
+end
+
+function Zip.open(node, run)
+  local inputs = {}
+  for i = 1, #node.inputs do
+    inputs[i] = dataset.open(node.inputs[i], run)
+  end
+  local self = {}
+  function self.next()
+    local packs = {}
+    for i = 1, #inputs do
+      packs[i] = inputs[i]:next()
+      if packs[i] == nil then
+        return nil
+      end
+    end
+    return join(node, packs)
+  end
+  function self.skip(_, n)
+    local done = n
+    for i = 1, #inputs do
+      done = min(done, dataset.skip(inputs[i], n))
+    end
+    return done
+  end
+  return self
+end
+
+local function zip(name, structure)
+  local nodes = {}
+  local positions = nest.map_structure(function(x)
+    nodes[#nodes + 1] = dataset.node_of(name, "datasets", x)
+    return #nodes
+  end, structure)
+  if #nodes == 0 then
+    errors.raise("ValueError", name .. ": there are no data sets")
+  end
+  local fields = {
+    structure = positions,
+    is_tuple = nest.is_nested(positions) and select(2, nest.layout(positions))
+      == nil,
+  }
+  local side = rows.side_by_side(nodes, function(packs)
+    return join(fields, packs)
+  end)
+  if side ~= nil then
+    return rows.dataset(name, side, text.number(side.n) .. " rows")
+  end
+  return dataset.new(Zip, name, nodes, fields)
+end
+
+--- Elements of several data sets side by side, until one ends: zip { a, b }
+--- gives a tuple, zip { x = a, y = b } a table. An element that is a tuple
+--- itself becomes a list in it.
+--- Source: tf.data.Dataset.zip
+dataset.static("zip", "datasets:table name=nil", function(datasets)
+  return zip("zip", datasets)
+end)
+
+--- int64 numbers from `start` on before each element, which becomes a list
+--- when it is a tuple. Source: tf.data.Dataset.enumerate
+method("enumerate", "start=0 name=nil", function(self, start)
+  options.integer("Dataset.enumerate", "start", start)
+  local n = dataset.cardinality_of(self.node)
+  local counter = rows.dataset("range", rows.new({ rows.counter(start),
+    n = 1 }, n >= 0 and n or math.huge), "from " .. text.number(start))
+  return zip("enumerate", { counter, self })
+end)
+
+-- prefetch -------------------------------------------------------------------
+
+local Prefetch = stage { rows = rows.passes_rows }
+
+function Prefetch.describe(node)
+  return text.number(node.buffer_size)
+end
+
+function Prefetch.index(node, run)
+  return rows.index_of(node.inputs[1], run)
+end
+
+--- An iterator that stays `ahead` elements ahead of its reader. What goes wrong
+--- is raised where its element is asked for.
+function M.ahead(input, ahead)
+  local queue, first, last, ended = {}, 1, 0, false
+  local self = {}
+  local function fill()
+    while not ended and last - first < ahead do
+      local ok, pack = pcall(input.next, input)
+      last = last + 1
+      queue[last] = { ok = ok, pack = pack }
+      ended = ok and pack == nil
+      if not ok then
+        return
+      end
+    end
+  end
+  function self.next()
+    fill()
+    local entry = queue[first]
+    if entry == nil then
+      return nil
+    end
+    queue[first] = nil
+    first = first + 1
+    if not entry.ok then
+      error(entry.pack, 0)
+    end
+    return entry.pack
+  end
+  function self.skip(_, n)
+    local done = 0
+    while done < n and first <= last do
+      if self.next() == nil then
+        return done
+      end
+      done = done + 1
+    end
+    return ended and done or done + dataset.skip(input, n - done)
+  end
+  return self
+end
+
+function Prefetch.open(node, run)
+  return M.ahead(dataset.open(node.inputs[1], run), node.buffer_size)
+end
+
+--- Elements prepared ahead of their use: buffer_size of them (2 by default or
+--- for AUTOTUNE). Lua runs in one thread, so the functions of the pipeline run
+--- when an element is asked for, buffer_size elements early; what they leave to
+--- queued devices goes on while the caller computes.
+--- Source: tf.data.Dataset.prefetch
+method("prefetch", "buffer_size=-1 name=nil", function(self, buffer_size)
+  buffer_size = dataset.count_or_nil("Dataset.prefetch", "buffer_size",
+    buffer_size) or 2
+  return dataset.new(Prefetch, "prefetch", { self.node }, {
+    buffer_size = buffer_size,
+  })
+end)
+
+return M

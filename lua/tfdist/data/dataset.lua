@@ -1,0 +1,737 @@
+--- tf.data.Dataset: what all stages share, and the iterators users hold.
+---
+--- A data set is a node of a pipeline: a stage, its inputs and its arguments.
+--- Nodes never change; an iterator opens its node, which opens its inputs.
+---
+--- A stage is a table of functions, made with M.stage and found through the
+--- node's metatable. node.inputs holds nodes; everything a stage knows is a
+--- field of its node, never an upvalue, so that a pipeline can be rebuilt with
+--- another input (sharding does that).
+---   open(node, run)   an iterator { next(self) -> pack or nil [, skip(self, n)]
+---                     [, close(self)] }
+---   spec(node)        packed structure of TensorSpecs, nil = unknown until an
+---                     element was seen; default: that of input 1
+---   cardinality(node) default: that of input 1
+---   describe(node)    arguments for printing
+---   sample(node, n)   an element as it may come out, batches of at most n rows,
+---                     made without disturbing anything; nil = none at hand
+---   rows(node), index(node, run)    for stages whose elements are rows of
+---                     tensors in some order: see module rows
+--- `run` is the state of one iteration: seeds of random stages and what must be
+--- closed.
+local device = require "tfdist.device"
+local element = require "tfdist.data.element"
+local errors = require "tfdist.errors"
+local nest = require "tfdist.nest"
+local options = require "tfdist.options"
+local optional = require "tfdist.data.optional"
+local random_seed = require "tfdist.random_seed"
+local raw = require "tfdist.raw"
+local spec = require "tfdist.data.spec"
+local state = require "tfdist.state"
+local text = require "tfdist.text"
+
+local M = {}
+
+local getmetatable, setmetatable, type = getmetatable, setmetatable, type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+local getinfo = debug.getinfo
+
+--- cardinality() of data sets without end, and of those that must be read to
+--- know. Source: tf.data.INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
+M.INFINITE, M.UNKNOWN = -1, -2
+
+local Dataset = { __name = "Dataset", is_tf_dataset = true }
+local methods, getters = {}, {}
+
+--- name -> function of tf.data.Dataset.
+M.statics = {}
+
+--- True for data sets.
+function M.is_dataset(x)
+  return getmetatable(x) == Dataset
+end
+
+-- Nodes ----------------------------------------------------------------------
+
+-- "train.lua:12", the innermost line outside this library; nil at the prompt.
+local function user_position()
+  for level = 3, 40 do
+    local info = getinfo(level, "Sl")
+    if info == nil then
+      return nil
+    elseif info.what ~= "C" and info.currentline > 0 and info.source:sub(1,
+      #errors.library) ~= errors.library and info.source ~= "=(repl)" then
+      return ("%s:%d"):format(info.short_src, info.currentline)
+    end
+  end
+end
+
+--- Where a user's function stands, "train.lua:12".
+function M.place_of(fn)
+  if type(fn) ~= "function" then
+    return "a callable object"
+  end
+  local info = getinfo(fn, "S")
+  if info.what == "C" then
+    return "a C function"
+  end
+  return ("%s:%d"):format(info.short_src, info.linedefined)
+end
+
+local Base = {}
+
+function Base.describe() return nil end
+
+function Base.rows() return nil end
+
+function Base.spec(node)
+  return M.spec_of(node.inputs[1])
+end
+
+function Base.cardinality(node)
+  return M.cardinality_of(node.inputs[1])
+end
+
+function Base.sample(node, n)
+  if node.inputs[1] == nil then
+    return M.first(node)
+  end
+  return M.sample_of(node.inputs[1], n)
+end
+
+--- A stage from its functions; the rest are the defaults.
+function M.stage(functions)
+  setmetatable(functions, { __index = Base })
+  functions.__index = functions
+  return functions
+end
+
+--- A data set of a stage.
+---@param stage table
+---@param name string      as users call it, "shuffle"
+---@param inputs table[]   nodes
+---@param fields? table    what the stage knows; becomes the node
+function M.new(stage, name, inputs, fields)
+  local node = setmetatable(fields or {}, stage)
+  node.name, node.inputs, node.where = name, inputs, user_position()
+  return setmetatable({ node = node }, Dataset)
+end
+
+--- A copy of a node with other inputs.
+function M.rebuild(node, inputs)
+  local copy = {}
+  for key, value in pairs(node) do
+    copy[key] = value
+  end
+  copy.inputs, copy.known_spec = inputs, nil
+  return setmetatable(copy, getmetatable(node))
+end
+
+--- The data set of a node.
+function M.wrap(node)
+  return setmetatable({ node = node }, Dataset)
+end
+
+function M.cardinality_of(node)
+  return node.cardinality(node)
+end
+
+function M.sample_of(node, n)
+  return node.sample(node, n)
+end
+
+--- The rows that the node's elements are, or nil (module rows).
+function M.rows_of(node)
+  return node.rows(node)
+end
+
+-- One iteration --------------------------------------------------------------
+
+--- State of one iteration. `seeds` is what another one's saved state says.
+function M.new_run(seeds)
+  return { closers = {}, epochs = {}, seeds = seeds }
+end
+
+local function close_run(run)
+  local closers = run.closers
+  run.closers = {}
+  for iterator in pairs(closers) do
+    iterator:close()
+  end
+end
+
+--- Open a node: its rows in order where it has any, else what its stage does.
+function M.open(node, run)
+  local iterator
+  if node.rows(node) ~= nil then
+    iterator = M.open_rows(node, run)
+  else
+    iterator = node.open(node, run)
+  end
+  if iterator.close ~= nil then
+    run.closers[iterator] = true
+  end
+  return iterator
+end
+
+--- Close an iterator before its run ends.
+function M.close(iterator, run)
+  if iterator.close ~= nil and run.closers[iterator] then
+    run.closers[iterator] = nil
+    iterator:close()
+  end
+end
+
+--- Pass over up to n elements; returns how many there were.
+function M.skip(iterator, n)
+  if iterator.skip ~= nil then
+    return iterator:skip(n)
+  end
+  for i = 1, n do
+    if iterator:next() == nil then
+      return i - 1
+    end
+  end
+  return n
+end
+
+--- The first element, from an iteration of its own; nil when there is none.
+function M.first(node)
+  local run = M.new_run()
+  run.probing = true
+  return state.protect(function()
+    close_run(run)
+  end, function()
+    return M.open(node, run):next()
+  end)
+end
+
+-- What went wrong in a stage, on its way out.
+local function note(node, e)
+  e = errors.wrap(e)
+  local text_of = ("in dataset stage %s"):format(node.name)
+  if node.fn ~= nil then
+    text_of = text_of .. ", function at " .. M.place_of(node.fn)
+  end
+  if node.where ~= nil then
+    text_of = text_of .. ", made at " .. node.where
+  end
+  return errors.note(e, text_of)
+end
+
+local function checked(node, ok, ...)
+  if not ok then
+    error(note(node, (...)), 0)
+  end
+  return ...
+end
+
+--- Call fn for a stage; its errors name the stage, the function that the user
+--- gave to it and where it was made.
+function M.call(node, fn, ...)
+  return checked(node, pcall(fn, ...))
+end
+
+-- Random stages --------------------------------------------------------------
+
+--- Seeds of datasets: base seeds and what iterations derive from them.
+local BASE, ITERATION = 5, 6
+local DEFAULT_SEED = 87654321
+local CHUNKS = 2 ^ 21
+
+--- What a random stage draws from: the same numbers for the same seed, fresh
+--- ones (or the next ones of the global seed) without. Call it where the stage
+--- is made.
+function M.seed_stream(what, seed)
+  if seed == nil then
+    return { random_seed.next(what) }
+  end
+  return { random_seed.stream(BASE, random_seed.global_seed() or DEFAULT_SEED,
+    random_seed.check(what, seed)) }
+end
+
+local function uniform_ints(stream, n, limit)
+  return raw.tensor_to_flat((raw.op_run(element.op "stateless_uniform_int",
+    { n = 0 }, { 1, n, 0, 0, 0, 0, 0, 0, 0, stream[1], stream[2], stream[3],
+    stream[4], 0, limit, 0, raw.enums.dtype.int64 })))
+end
+
+--- Seed and number of the iteration that a random node begins now. Each
+--- opening of a node that changes from one iteration to the next counts.
+function M.begin_random(node, run, each_iteration)
+  if node.base_seed == nil then
+    local two = uniform_ints(node.stream, 2, 2 ^ 26)
+    node.base_seed = two[1] * 2 ^ 26 + two[2]
+  end
+  local own = run.epochs[node]
+  if own == nil then
+    local saved = run.seeds and run.seeds[node.position or 0]
+    own = { seed = saved and saved.seed or node.base_seed,
+      epoch = saved and saved.epoch or node.iterations or 0 }
+    own.first = own.epoch
+    run.epochs[node] = own
+  else
+    own.epoch = own.epoch + 1
+  end
+  if not run.probing then
+    node.iterations = math.max(node.iterations or 0, own.epoch + 1)
+  end
+  return own.seed, each_iteration and own.epoch or 0
+end
+
+local FIRST_DRAWS, DRAWS = 256, 4096
+
+local function request(seed, epoch, chunk)
+  local count = chunk == 0 and FIRST_DRAWS or DRAWS
+  local lo, hi, counter_lo, counter_hi = random_seed.stream(ITERATION, seed,
+    epoch * CHUNKS + chunk)
+  return (raw.op_run(element.op "stateless_uniform", { n = 0 },
+    { 1, count, 0, 0, 0, 0, 0, 0, 0, lo, hi, counter_lo, counter_hi,
+    raw.enums.dtype.float64 }, { 0, 1 }))
+end
+
+--- A function draw(k) that gives whole numbers in 0..k-1, always the same ones
+--- for the same seed and epoch. Numbers are made in chunks, one chunk ahead of
+--- its use, so that a queued device is not waited for.
+function M.draws(seed, epoch)
+  local floor = math.floor
+  local chunk, at, list, ahead = 0, 0, {}, request(seed, epoch, 0)
+  return function(k)
+    at = at + 1
+    local u = list[at]
+    if u == nil then
+      list, chunk, at = raw.tensor_to_flat(ahead), chunk + 1, 1
+      ahead = request(seed, epoch, chunk)
+      u = list[1]
+    end
+    return floor(u * k)
+  end
+end
+
+local function walk(node, fn)
+  for i = 1, #node.inputs do
+    walk(node.inputs[i], fn)
+  end
+  fn(node)
+end
+
+--- Call fn for every node, inputs first.
+M.walk = walk
+
+-- Iterators ------------------------------------------------------------------
+
+local Iterator = { __name = "DatasetIterator" }
+local iterator_methods = {}
+
+local function is_iterator(x)
+  return getmetatable(x) == Iterator
+end
+
+M.is_iterator = is_iterator
+
+-- Pipelines work on the host's first CPU device whatever surrounds them.
+local function host()
+  return raw.device_at("CPU", 0)
+end
+
+local function start(self)
+  local node = self.node
+  local position = 0
+  walk(node, function(each)
+    if each.stream ~= nil then
+      position = position + 1
+      each.position = position
+    end
+  end)
+  self.inner = M.open(node, self.run)
+end
+
+local function pull(self)
+  if self.inner == nil then
+    start(self)
+  end
+  return self.inner:next()
+end
+
+-- Every tensor that a pull makes is no business of a tf.tidy around it, except
+-- the delivered ones.
+local function finish_pull(self, ok, pack)
+  raw.device_pop()
+  raw.tidy_end()
+  self.count = self.count + 1
+  if not ok then
+    error(pack, 0)
+  elseif pack == nil then
+    self.done = true
+    self.inner = nil
+    close_run(self.run)
+    return nil
+  end
+  local leaves = element.leaves(pack)
+  for i = 1, leaves.n do
+    if type(leaves[i]) == "userdata" then
+      raw.tidy_note(leaves[i])
+    end
+  end
+  return pack
+end
+
+--- The next element as a pack, nil at the end.
+function M.next_pack(self)
+  if self.done then
+    return nil
+  elseif self.closed then
+    errors.raise("FailedPrecondition", "dataset iterator: it was closed",
+      "dataset:iter() makes another one")
+  elseif self.pulling then
+    errors.raise("RuntimeError", "dataset iterator: asked for an element "
+      .. "while it makes one", "a function of the pipeline uses the iterator "
+      .. "that it belongs to")
+  end
+  self.pulling = true
+  raw.tidy_begin()
+  raw.device_push(host())
+  local ok, pack = pcall(pull, self)
+  self.pulling = false
+  return finish_pull(self, ok, pack)
+end
+
+local function check_iterator(self, name)
+  if not is_iterator(self) then
+    options.wrong_self("DatasetIterator." .. name, "iterator", self)
+  end
+end
+
+--- The next element, a tuple as several values.
+--- Errors: OutOfRange at the end, every time; those of the pipeline.
+--- Source: tf.data.Iterator.get_next
+function iterator_methods.get_next(self)
+  check_iterator(self, "get_next")
+  local pack = M.next_pack(self)
+  if pack == nil then
+    errors.raise("OutOfRange", ("get_next: the data set has ended after %d "
+      .. "element%s"):format(self.count - 1, self.count == 2 and "" or "s"),
+      "a for loop over dataset:iter() ends by itself")
+  end
+  return unpack(pack, 1, pack.n)
+end
+
+iterator_methods.next = iterator_methods.get_next
+
+--- The next element as an Optional, without value at the end.
+--- Source: tf.data.Iterator.get_next_as_optional
+function iterator_methods.get_next_as_optional(self)
+  check_iterator(self, "get_next_as_optional")
+  local pack = M.next_pack(self)
+  return optional.new(pack, pack and element.spec_of(pack))
+end
+
+--- Where the iterator is: a plain table of numbers, for a checkpoint. It holds
+--- the number of elements taken and the seeds of this iteration.
+function iterator_methods.state(self)
+  check_iterator(self, "state")
+  local seeds = {}
+  walk(self.node, function(node)
+    if node.stream ~= nil then
+      local own = self.run.epochs[node]
+      local saved = self.run.seeds and self.run.seeds[node.position or 0]
+      seeds[#seeds + 1] = own and { seed = own.seed, epoch = own.first }
+        or saved or { epoch = node.iterations or 0 }
+    end
+  end)
+  local taken = self.done and self.count - 1 or self.count
+  return { version = 1, count = taken, seeds = seeds, done = self.done }
+end
+
+local function check_state(self, saved)
+  local random = 0
+  walk(self.node, function(node)
+    random = random + (node.stream ~= nil and 1 or 0)
+  end)
+  if not text.is_plain(saved) or saved.version ~= 1
+    or not text.is_whole(saved.count) or saved.count < 0
+    or not text.is_plain(saved.seeds) then
+    errors.raise("ValueError", "restore: this is no state of a dataset "
+      .. "iterator: " .. text.describe(saved))
+  elseif #saved.seeds ~= random then
+    errors.raise("ValueError", ("restore: the state is of a data set with %d "
+      .. "random stages, this one has %d"):format(#saved.seeds, random))
+  end
+end
+
+--- Go where another iterator of an equal data set was when state() was called:
+--- the pipeline starts again with the same seeds and passes over the elements
+--- taken. Stages that can pass over elements without making them (slices,
+--- batches, map) do so; files are read again up to that place.
+--- Errors: ValueError for a state of another data set.
+function iterator_methods.restore(self, saved)
+  check_iterator(self, "restore")
+  check_state(self, saved)
+  close_run(self.run)
+  self.run = M.new_run(saved.seeds)
+  self.inner, self.closed, self.done = nil, false, saved.done or false
+  self.count = saved.count + (self.done and 1 or 0)
+  if not self.done then
+    raw.device_push(host())
+    state.protect(raw.device_pop, function()
+      start(self)
+      M.skip(self.inner, saved.count)
+    end)
+  end
+  return self
+end
+
+--- Give files and buffers back now; asking for elements is an error then.
+function iterator_methods.close(self)
+  check_iterator(self, "close")
+  if not self.closed and not self.done then
+    self.closed = true
+    self.inner = nil
+    close_run(self.run)
+  end
+end
+
+function Iterator:__index(key)
+  if key == "element_spec" then
+    return M.element_spec(rawget(self, "node"))
+  elseif iterator_methods[key] ~= nil then
+    return iterator_methods[key]
+  end
+  return nil
+end
+
+-- `for x, y in dataset:iter() do`: the end is quiet and closes.
+function Iterator:__call()
+  local pack = M.next_pack(self)
+  if pack == nil then
+    return nil
+  end
+  return unpack(pack, 1, pack.n)
+end
+
+function Iterator:__tostring()
+  return ("DatasetIterator (%s after %d element%s)"):format(
+    self.done and "ended" or self.closed and "closed" or "open",
+    self.done and self.count - 1 or self.count, self.count == 1 and "" or "s")
+end
+
+--- An iterator over a node.
+function M.iterate(node)
+  return setmetatable({
+    node = node, run = M.new_run(), count = 0, done = false, closed = false,
+  }, Iterator)
+end
+
+-- Specs ----------------------------------------------------------------------
+
+--- The packed spec of a node: from its stages, else from an element.
+--- Errors: ValueError when there is no element to see.
+function M.spec_of(node)
+  if node.known_spec == nil then
+    local found = node.spec(node)
+    if found == nil then
+      local sample = M.sample_of(node, 2)
+      if sample == nil then
+        errors.raise("ValueError", ("element_spec: the data set (%s) is empty, "
+          .. "so nothing says what its elements are"):format(node.name))
+      end
+      found = element.spec_of(sample)
+    elseif found.n == nil then
+      -- A user's structure: one spec, a list of them, or a table by keys.
+      local n, keys
+      if nest.is_nested(found) then
+        n, keys = nest.layout(found)
+      end
+      if n == nil or keys ~= nil then
+        found = { found, n = 1 }
+      else
+        local pack = { n = n }
+        for i = 1, n do
+          pack[i] = found[i]
+        end
+        found = pack
+      end
+    end
+    node.known_spec = found
+  end
+  return node.known_spec
+end
+
+--- The spec that is known without calling user functions, or nil.
+function M.known_spec(node)
+  if node.known_spec ~= nil then
+    return node.known_spec
+  elseif node.lazy_spec then
+    return nil
+  end
+  for i = 1, #node.inputs do
+    if M.known_spec(node.inputs[i]) == nil then
+      return nil
+    end
+  end
+  return M.spec_of(node)
+end
+
+--- A packed structure as users see it: the one value, or a list.
+function M.public_structure(pack)
+  if pack.n == 1 then
+    return pack[1]
+  end
+  local list = {}
+  for i = 1, pack.n do
+    list[i] = pack[i]
+  end
+  return list
+end
+
+--- What users see as element_spec.
+function M.element_spec(node)
+  return M.public_structure(M.spec_of(node))
+end
+
+getters.element_spec = function(self)
+  return M.element_spec(self.node)
+end
+
+-- Methods --------------------------------------------------------------------
+
+--- Define dataset:name(...).
+function M.method(name, signature, fn)
+  for each in name:gmatch "%S+" do
+    methods[each] = options.method("Dataset." .. each, signature, fn,
+      M.is_dataset, "dataset")
+    M.statics[each] = methods[each]
+  end
+end
+
+--- Define tf.data.Dataset.name(...).
+function M.static(name, signature, fn)
+  M.statics[name] = options.wrap("Dataset." .. name, signature, fn)
+end
+
+--- The node of an argument that must be a data set.
+--- Errors: TypeError.
+function M.node_of(what, name, x)
+  if not M.is_dataset(x) then
+    errors.raise("TypeError", ("%s: %s must be a dataset, got %s"):format(what,
+      name, text.describe(x)))
+  end
+  return x.node
+end
+
+--- An argument that must be callable.
+--- Errors: TypeError.
+function M.check_function(what, name, fn)
+  if type(fn) ~= "function" and not (type(getmetatable(fn)) == "table"
+    and getmetatable(fn).__call) then
+    errors.raise("TypeError", ("%s: %s must be a function, got %s"):format(what,
+      name, text.describe(fn)))
+  end
+  return fn
+end
+
+--- A count that may be -1 (or nil) for "all" or "for ever": nil then.
+--- Errors: TypeError, ValueError.
+function M.count_or_nil(what, name, x)
+  if x == nil or x == -1 then
+    return nil
+  end
+  return options.integer(what, name, x, -1)
+end
+
+--- Elements for a loop: `for x, y in dataset:iter() do`. The object also has
+--- get_next, get_next_as_optional, state, restore and close.
+M.method("iter make_one_shot_iterator", "", function(self)
+  return M.iterate(self.node)
+end)
+
+--- How many elements there are: a number, tf.data.INFINITE_CARDINALITY (-1) or
+--- tf.data.UNKNOWN_CARDINALITY (-2). Source: tf.data.Dataset.cardinality
+M.method("cardinality", "", function(self)
+  return M.cardinality_of(self.node)
+end)
+
+--- What fn makes of the data set. Source: tf.data.Dataset.apply
+M.method("apply", "transformation_func", function(self, fn)
+  M.check_function("Dataset.apply", "transformation_func", fn)
+  local result = fn(self)
+  if not M.is_dataset(result) then
+    errors.raise("TypeError", "Dataset.apply: transformation_func must return "
+      .. "a dataset, got " .. text.describe(result))
+  end
+  return result
+end)
+
+local function unknown_name(key)
+  local names = {}
+  for name in pairs(methods) do
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  errors.raise("KeyError", "a Dataset has no field or method "
+    .. text.describe(key), type(key) == "string"
+    and text.suggestion(key, names, "method") or "datasets are read by loops: "
+    .. "for x in dataset:iter() do")
+end
+
+function Dataset.__index(self, key)
+  local found = methods[key]
+  if found ~= nil then
+    return found
+  elseif getters[key] ~= nil then
+    return getters[key](self)
+  end
+  return unknown_name(key)
+end
+
+function Dataset.__newindex(_, key)
+  errors.raise("TypeError", "a Dataset cannot be changed by assigning to "
+    .. tostring(key), "its methods return new data sets")
+end
+
+function Dataset.__len(self)
+  local n = M.cardinality_of(self.node)
+  if n < 0 then
+    errors.raise("TypeError", "#: the length of the dataset is "
+      .. (n == M.INFINITE and "infinite" or "unknown"))
+  end
+  return n
+end
+
+-- Printing -------------------------------------------------------------------
+
+local function lines_of(node, depth, out)
+  for i = 1, #node.inputs do
+    lines_of(node.inputs[i], i == 1 and #node.inputs == 1 and depth
+      or depth + 1, out)
+  end
+  local details = node.describe(node)
+  out[#out + 1] = ("%s  %s%s"):format(("  "):rep(depth), node.name,
+    details and ("(%s)"):format(details) or "")
+end
+
+--- The pipeline, source first, with indented branches.
+function M.pipeline_text(node)
+  local out = {}
+  lines_of(node, 0, out)
+  return table.concat(out, "\n")
+end
+
+function Dataset.__tostring(self)
+  local node = self.node
+  local n = M.cardinality_of(node)
+  local ok, known = pcall(M.known_spec, node)
+  local head = n == M.INFINITE and "without end"
+    or n == M.UNKNOWN and "of unknown length"
+    or ("%s element%s"):format(text.number(n), n == 1 and "" or "s")
+  if ok and known ~= nil then
+    head = head .. " of " .. spec.structure_text(M.public_structure(known))
+  end
+  return ("Dataset, %s\n%s"):format(head, M.pipeline_text(node))
+end
+
+--- tf.keep for tensors that stages hold on to over several pulls.
+M.keep = device.keep
+
+return M

@@ -1,0 +1,63 @@
+--- tf.experimental.Optional: an element, or none.
+local errors = require "tfdist.errors"
+local text = require "tfdist.text"
+
+local M = {}
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local Optional = { __name = "Optional" }
+local methods = {}
+
+--- An Optional of a pack, without value when it is nil.
+function M.new(pack, spec)
+  return setmetatable({ pack = pack or false, spec = spec or false }, Optional)
+end
+
+--- True when there is an element. Source: tf.experimental.Optional.has_value
+function methods.has_value(self)
+  return self.pack ~= false
+end
+
+--- The element, a tuple as several values.
+--- Errors: InvalidArgument when there is none.
+--- Source: tf.experimental.Optional.get_value
+function methods.get_value(self)
+  if not self.pack then
+    errors.raise("InvalidArgument", "get_value: the Optional has no value",
+      "ask has_value() first")
+  end
+  return unpack(self.pack, 1, self.pack.n)
+end
+
+function Optional:__index(key)
+  if key == "element_spec" then
+    local spec = rawget(self, "spec")
+    return spec and (spec.n == 1 and spec[1] or spec) or nil
+  end
+  return methods[key]
+end
+
+function Optional:__tostring()
+  if not self.pack then
+    return "Optional (no value)"
+  end
+  local parts = {}
+  for i = 1, self.pack.n do
+    parts[i] = type(self.pack[i]) == "table" and text.describe(self.pack[i])
+      or tostring(self.pack[i])
+  end
+  return "Optional (" .. table.concat(parts, ", ") .. ")"
+end
+
+--- An Optional that has this value. Source: tf.experimental.Optional.from_value
+function M.from_value(...)
+  return M.new({ n = select("#", ...), ... })
+end
+
+--- An Optional without value. Source: tf.experimental.Optional.empty
+function M.empty()
+  return M.new(nil)
+end
+
+return M

@@ -1,0 +1,473 @@
+--- Data sets whose elements are rows of tensors in memory, in some order.
+---
+--- Between from_tensor_slices and batch only numbers move: shuffle, take, skip,
+--- shard and repeat_ work on positions, and a batch is one gather for each
+--- component (or a view, when the positions follow each other). A stage takes
+--- part by
+---   rows(node)         the table of its source
+---   index(node, run)   { fill(self, list, k) }: puts up to k positions into
+---                      list[1..k], returns how many; fewer than k = the end,
+---                      and from then on 0. skip(self, k) is optional.
+---
+--- A table of rows has `n`, `spec` (packed, of one row), `batch(self, list, k)`
+--- and `row(self, i)`, which give packs.
+local convert = require "tfdist.convert"
+local dataset = require "tfdist.data.dataset"
+local element = require "tfdist.data.element"
+local errors = require "tfdist.errors"
+local nest = require "tfdist.nest"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local spec = require "tfdist.data.spec"
+local text = require "tfdist.text"
+
+local M = {}
+
+local type, min = type, math.min
+
+-- Columns --------------------------------------------------------------------
+
+-- A column is a component of the source: a tensor, strings, or a progression
+-- { start, step, dtype } of numbers.
+local Progression = { __name = "progression", is_tf_component = true }
+
+local function is_progression(x)
+  return getmetatable(x) == Progression
+end
+
+local function column_spec(x)
+  if is_progression(x) then
+    return spec.new({}, x.dtype)
+  end
+  return spec.row(spec.of(x))
+end
+
+local function column_row(x, i)
+  if is_progression(x) then
+    return (raw.tensor_from_table(x.start + i * x.step, x.dtype))
+  end
+  return element.row_leaf(x, i)
+end
+
+local function column_batch(x, at, list, k, first)
+  if is_progression(x) then
+    local values = {}
+    for i = 1, k do
+      values[i] = x.start + list[i] * x.step
+    end
+    return (raw.tensor_from_values(values, x.dtype, { k }))
+  elseif first ~= nil then
+    return element.slice_leaf(x, first, k)
+  end
+  return element.gather_leaf(x, at, list, k)
+end
+
+local Rows = {}
+Rows.__index = Rows
+
+--- A table of rows. `pack` is an element whose leaves are columns of n rows.
+function M.new(pack, n)
+  return setmetatable({
+    n = n, pack = pack, columns = element.leaves(pack),
+    spec = element.map(column_spec, pack),
+  }, Rows)
+end
+
+--- The element at position i (from 0).
+function Rows:row(i)
+  local columns = self.columns
+  local out = { n = columns.n }
+  for c = 1, columns.n do
+    out[c] = column_row(columns[c], i)
+  end
+  return element.rebuild(self.pack, out)
+end
+
+-- The first position when list[1..k] are neighbours in order.
+local function run_of(list, k)
+  local first = list[1]
+  for i = 2, k do
+    if list[i] ~= first + i - 1 then
+      return nil
+    end
+  end
+  return first
+end
+
+--- The batch of list[1..k], k >= 1; list has no more than k entries.
+function Rows:batch(list, k)
+  local columns = self.columns
+  local out = { n = columns.n }
+  local first = run_of(list, k)
+  local at
+  if first == nil then
+    at = raw.tensor_from_values(list, "int32", { k })
+  end
+  for c = 1, columns.n do
+    out[c] = column_batch(columns[c], at, list, k, first)
+  end
+  return element.rebuild(self.pack, out)
+end
+
+-- Reading rows one by one ----------------------------------------------------
+
+local AHEAD = 64
+
+local RowIterator = {}
+RowIterator.__index = RowIterator
+
+function RowIterator.next(self)
+  if self.at == self.count then
+    self.count = self.index:fill(self.list, AHEAD)
+    self.at = 0
+    if self.count == 0 then
+      return nil
+    end
+  end
+  self.at = self.at + 1
+  return self.rows:row(self.list[self.at])
+end
+
+--- Pass over k positions of an index; returns how many there were.
+function M.skip_index(index, k)
+  if index.skip ~= nil then
+    return index:skip(k)
+  end
+  local list, done = {}, 0
+  while done < k do
+    local want = min(k - done, 1024)
+    local got = index:fill(list, want)
+    done = done + got
+    if got < want then
+      break
+    end
+  end
+  return done
+end
+
+function RowIterator.skip(self, n)
+  local own = min(n, self.count - self.at)
+  self.at = self.at + own
+  return own + M.skip_index(self.index, n - own)
+end
+
+--- The order in which a node's rows come.
+function M.index_of(node, run)
+  return node.index(node, run)
+end
+
+function dataset.open_rows(node, run)
+  return setmetatable({
+    rows = node.rows(node), index = M.index_of(node, run), list = {}, at = 0,
+    count = 0,
+  }, RowIterator)
+end
+
+-- Sources --------------------------------------------------------------------
+
+local Slices = dataset.stage {}
+
+function Slices.rows(node)
+  return node.table_of_rows
+end
+
+function Slices.spec(node)
+  return node.table_of_rows.spec
+end
+
+function Slices.cardinality(node)
+  local n = node.table_of_rows.n
+  return n == math.huge and dataset.INFINITE or n
+end
+
+function Slices.describe(node)
+  return node.details
+end
+
+function Slices.sample(node)
+  local rows = node.table_of_rows
+  return rows.n > 0 and rows:row(0) or nil
+end
+
+local Sequence = {}
+Sequence.__index = Sequence
+
+function Sequence.fill(self, list, k)
+  local at = self.at
+  local count = min(k, self.n - at)
+  for i = 1, count do
+    list[i] = at + i - 1
+  end
+  self.at = at + count
+  return count
+end
+
+function Sequence.skip(self, k)
+  local count = min(k, self.n - self.at)
+  self.at = self.at + count
+  return count
+end
+
+function Slices.index(node)
+  return setmetatable({ at = 0, n = node.table_of_rows.n }, Sequence)
+end
+
+--- True for a source whose rows come in their own order.
+function M.is_plain(node)
+  return node.rows == Slices.rows
+end
+
+--- A data set of the rows of a table.
+function M.dataset(name, rows, details)
+  return dataset.new(Slices, name, {}, {
+    table_of_rows = rows, details = details,
+  })
+end
+
+-- Columns stay where pipelines work.
+local function settled(x)
+  if type(x) == "userdata" then
+    return raw.tensor_to_device(x, raw.device_at("CPU", 0))
+  end
+  return x
+end
+
+local function slices_mismatch(what, sizes)
+  errors.raise("InvalidArgument", ("%s: the components have %s and %s rows; "
+    .. "axis 0 must have the same size in all"):format(what, sizes[1],
+    sizes[2]))
+end
+
+--- The table of rows of a structure of tensors.
+--- Errors: InvalidArgument for scalars and sizes that differ.
+function M.from_structure(what, pack)
+  local columns = element.leaves(pack)
+  local n
+  for c = 1, columns.n do
+    local x = columns[c]
+    local own = element.leading(x)
+    if own == nil then
+      errors.raise("InvalidArgument", ("%s: component %d is %s, which has no "
+        .. "axis 0 to slice"):format(what, c - 1, type(x) == "userdata"
+        and "a scalar" or text.describe(x)),
+        "from_tensors makes one element of it")
+    elseif n ~= nil and own ~= n then
+      slices_mismatch(what, { n, own })
+    end
+    n = own
+  end
+  if n == nil then
+    errors.raise("ValueError", what .. ": there are no components")
+  end
+  return M.new(element.map(settled, pack), n)
+end
+
+--- The pack that a structure given by the user is: a list with tensors inside
+--- is a tuple, everything else one value.
+function M.pack_of(what, x)
+  if text.is_plain(x) and element.literal_kind(x, 0) == "structure" then
+    local n, keys = nest.layout(x)
+    if keys == nil then
+      local out = { n = n }
+      for i = 1, n do
+        if x[i] == nil then
+          errors.raise("TypeError", ("%s: component %d is nil"):format(what,
+            i - 1))
+        end
+        out[i] = element.component(x[i], what)
+      end
+      return out
+    end
+  end
+  return { element.component(x, what), n = 1 }
+end
+
+--- Elements are the rows of tensors: slices along axis 0 of each component. A
+--- list with a tensor inside is a tuple of components; a rectangular list of
+--- numbers is one tensor; a table with keys gives tables.
+--- Shapes: components [n, ...] give n elements [...].
+--- Errors: InvalidArgument when sizes of axis 0 differ.
+--- Source: tf.data.Dataset.from_tensor_slices
+dataset.static("from_tensor_slices", "tensors:table name=nil", function(x)
+  local what = "from_tensor_slices"
+  if x == nil then
+    errors.raise("TypeError", what .. ": missing argument tensors")
+  end
+  local rows = M.from_structure(what, M.pack_of(what, x))
+  return M.dataset(what, rows, rows.n .. " rows")
+end)
+
+local function whole(what, name, x)
+  if type(x) == "userdata" then
+    x = raw.item(raw.operand_tensor(x))
+  end
+  return options.integer(what, name, x)
+end
+
+-- start, start + step, ... as a column.
+local function progression(start, step, dtype)
+  return setmetatable({ start = start, step = step, dtype = dtype },
+    Progression)
+end
+
+--- Numbers start, start + step, ... below stop (above, for a negative step):
+--- range(stop), range(start, stop), range(start, stop, step).
+--- Source: tf.data.Dataset.range
+dataset.static("range", "start stop=nil step=1 output_type='int64' name=nil",
+  function(start, stop, step, output_type)
+    local what = "Dataset.range"
+    start = whole(what, "start", start)
+    if stop == nil then
+      start, stop = 0, start
+    end
+    stop, step = whole(what, "stop", stop), whole(what, "step", step)
+    if step == 0 then
+      errors.raise("InvalidArgument", what .. ": step is 0")
+    end
+    local n = math.max(0, math.ceil((stop - start) / step))
+    local column = progression(start, step, convert.dtype(output_type, what))
+    local details = text.number(stop)
+    if start ~= 0 or step ~= 1 then
+      details = text.number(start) .. ", " .. details
+        .. (step ~= 1 and ", " .. text.number(step) or "")
+    end
+    return M.dataset("range", M.new({ column, n = 1 }, n), details)
+  end)
+
+--- The rows of several plain sources side by side, or nil.
+---@param nodes table[]
+---@param join fun(packs: table[]): table  one pack of several
+function M.side_by_side(nodes, join)
+  local n, packs = nil, {}
+  for i = 1, #nodes do
+    if not M.is_plain(nodes[i]) then
+      return nil
+    end
+    local rows = nodes[i].table_of_rows
+    n = n and min(n, rows.n) or rows.n
+    packs[i] = rows.pack
+  end
+  return n and M.new(join(packs), n) or nil
+end
+
+--- 0, 1, 2, ... as a column.
+function M.counter(start)
+  return progression(start, 1, "int64")
+end
+
+-- Orders of rows -------------------------------------------------------------
+
+-- A stage of positions: rows of its input, another order.
+local function passes_rows(node)
+  return dataset.rows_of(node.inputs[1])
+end
+
+M.passes_rows = passes_rows
+
+local Take = {}
+Take.__index = Take
+
+function Take.fill(self, list, k)
+  local got = self.index:fill(list, min(k, self.left))
+  self.left = self.left - got
+  return got
+end
+
+function Take.skip(self, k)
+  local got = M.skip_index(self.index, min(k, self.left))
+  self.left = self.left - got
+  return got
+end
+
+--- The first `count` positions.
+function M.take(index, count)
+  return setmetatable({ index = index, left = count }, Take)
+end
+
+local Skip = {}
+Skip.__index = Skip
+
+function Skip.fill(self, list, k)
+  if self.first > 0 then
+    local first = self.first
+    self.first = 0
+    M.skip_index(self.index, first)
+  end
+  return self.index:fill(list, k)
+end
+
+--- All but the first `count`.
+function M.skip(index, count)
+  return setmetatable({ index = index, first = count }, Skip)
+end
+
+local Shard = {}
+Shard.__index = Shard
+
+function Shard.fill(self, list, k)
+  local n, w, held = self.num_shards, self.shard, self.held
+  local count = 0
+  while count < k do
+    -- Blocks are whole but for the last one.
+    local want = (k - count) * n
+    local got = self.index:fill(held, want)
+    for i = w + 1, got, n do
+      count = count + 1
+      list[count] = held[i]
+    end
+    if got < want then
+      break
+    end
+  end
+  return count
+end
+
+--- Every num_shards-th position, from `shard` on.
+function M.shard(index, num_shards, shard)
+  return setmetatable({
+    index = index, num_shards = num_shards, shard = shard, held = {},
+  }, Shard)
+end
+
+local Repeat = {}
+Repeat.__index = Repeat
+
+function Repeat.fill(self, list, k)
+  local total = 0
+  local part = self.part
+  while total < k and self.left > 0 do
+    if self.index == nil then
+      self.index, self.seen = self.open(), false
+    end
+    local got
+    if total == 0 then
+      got = self.index:fill(list, k)
+    else
+      got = self.index:fill(part, k - total)
+      for i = 1, got do
+        list[total + i] = part[i]
+      end
+    end
+    total = total + got
+    self.seen = self.seen or got > 0
+    if total < k then
+      self.index = nil
+      self.left = self.seen and self.left - 1 or 0
+    end
+  end
+  return total
+end
+
+--- Positions of open() again and again, `count` times.
+function M.repeat_(open, count)
+  return setmetatable({ open = open, left = count, part = {} }, Repeat)
+end
+
+--- Rows per batch that fill() was asked for; for the batch stage.
+function M.batches(node, run, size)
+  return {
+    rows = dataset.rows_of(node), index = M.index_of(node, run), size = size,
+  }
+end
+
+return M
