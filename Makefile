@@ -29,7 +29,7 @@ WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
 BASE_FLAGS = -std=gnu11 -fPIC -fvisibility=hidden -fopenmp -fno-math-errno \
              -fno-trapping-math -ffp-contract=off -MMD -MP -Isrc \
              $(WARN) $(EXTRA)
-LIBS = -ldnnl -lz -lm -lpthread -ldl
+LIBS = -ldnnl -ljansson -lz -lm -lpthread -ldl
 
 # --- lists --------------------------------------------------------------------
 LAYERS = base types backend backend/cpu device tensor ops dist autograd io
@@ -113,6 +113,10 @@ $(BUILD)/gen/embed_library.c: $(LUA_LIB) $(BUILD)/gen/library.list \
                               scripts/embed.lua
 	$(Q)$(LUA) scripts/embed.lua tfd__embedded_library $@ -C lua $(LUA_LIB)
 
+# Libraries beside the host win, for it and for what they need themselves
+# (which is why the older kind of path): that makes a bundle relocatable.
+RELOCATABLE = -Wl,--disable-new-dtags,-rpath,'$$$$ORIGIN/../lib'
+
 define engine_rules
 FLAGS_$(1) := $$(shell pkg-config --cflags $$(PKG_$(1)) 2>/dev/null)
 $(BUILD)/$(1)/gen/%.o: $(BUILD)/gen/%.c
@@ -132,7 +136,8 @@ $(BUILD)/$(1)/tfdist/core.so: $$(BIND_$(1)) $(BUILD)/libtfdist.a
 	  -Wl,--no-whole-archive $$(LIBS)
 $$(HOST_$(1)): $$(HOSTO_$(1)) $$(BIND_$(1)) $(BUILD)/libtfdist.a
 	$$(call say,LINK,$$@)
-	$$(Q)$$(CC) -fopenmp $$(SAN_FLAGS) -Wl,-E -o $$@ $$(HOSTO_$(1)) \
+	$$(Q)$$(CC) -fopenmp $$(SAN_FLAGS) -Wl,-E $(RELOCATABLE) -o $$@ \
+	  $$(HOSTO_$(1)) \
 	  $$(BIND_$(1)) -Wl,--whole-archive $(BUILD)/libtfdist.a \
 	  $$(or $$(strip $$(A_$(1))),$$(shell pkg-config --libs $$(PKG_$(1)))) \
 	  -Wl,--no-whole-archive $$(LIBS) $$(if $$(EDIT),-ledit)
@@ -163,6 +168,8 @@ lint:
 	lua5.4 scripts/check_layers.lua
 	luacheck -q lua spec scripts examples
 
+include spec/fuzz/targets.mk
+
 # --- benchmarks ---------------------------------------------------------------
 $(BUILD)/bench/%: scripts/bench/%.c $(BUILD)/libtfdist.a
 	@mkdir -p $(@D)
@@ -175,28 +182,75 @@ bench: $(BENCH_BIN) $(foreach e,$(ENGINES),$(HOST_$(e)))
 
 # --- installation ---------------------------------------------------------------
 # The Lua modules go where Debian's interpreters look below PREFIX.
-SHARE = $(DESTDIR)$(PREFIX)/share/lua
-LIBDIR = $(DESTDIR)$(PREFIX)/lib
-install: parts
-	install -d $(DESTDIR)$(PREFIX)/bin $(LIBDIR) $(DESTDIR)$(PREFIX)/include
-	install -m 644 src/tfdist.h $(DESTDIR)$(PREFIX)/include/tfdist.h
+VERSION := $(shell sed -n 's/.*TFD_VERSION "\(.*\)".*/\1/p' src/tfdist.h)
+ROOT = $(DESTDIR)$(PREFIX)
+SHARE = $(ROOT)/share/lua
+LIBDIR = $(ROOT)/lib
+MANUAL = $(ROOT)/share/man/man1
+COMPLETIONS = $(ROOT)/share/bash-completion/completions
+DIRECTORY_lua54 = 5.4
+DIRECTORY_luajit = 5.1
+
+# Once for each engine: host, core module, Lua files. The two differ in the
+# folder of the Lua version only, so they can be there side by side.
+define install_rules
+install-$(1): parts
+	install -d $$(ROOT)/bin
+	install -m 755 $$(HOST_$(1)) $$(ROOT)/bin
+	install -D -m 755 $$(BUILD)/$(1)/tfdist/core.so \
+	  $$(LIBDIR)/lua/$$(DIRECTORY_$(1))/tfdist/core.so
+	for f in $$(LUA_LIB:lua/%=%); do install -D -m 644 lua/$$$$f \
+	  $$(SHARE)/$$(DIRECTORY_$(1))/$$$$f || exit 1; done
+# What LuaRocks runs: its own folders instead of PREFIX.
+install-rock-$(1):
+	install -d $$(BINDIR)
+	install -m 755 $$(HOST_$(1)) $$(BINDIR)
+	install -D -m 755 $$(BUILD)/$(1)/tfdist/core.so \
+	  $$(LIBDIR)/tfdist/core.so
+	for f in $$(LUA_LIB:lua/%=%); do install -D -m 644 lua/$$$$f \
+	  $$(LUADIR)/$$$$f || exit 1; done
+endef
+$(foreach e,$(ENGINES),$(eval $(call install_rules,$(e))))
+
+install: parts $(ENGINES:%=install-%)
+	install -d $(ROOT)/include $(LIBDIR)/pkgconfig $(MANUAL) $(COMPLETIONS)
+	install -m 644 src/tfdist.h $(ROOT)/include/tfdist.h
 	install -m 755 $(BUILD)/libtfdist.so $(LIBDIR)/libtfdist.so
 	install -m 644 $(BUILD)/libtfdist.a $(LIBDIR)/libtfdist.a
-	install -m 755 $(wildcard $(BUILD)/tfdist $(BUILD)/tfdist-luajit) \
-	  $(DESTDIR)$(PREFIX)/bin
-	for f in $(LUA_LIB:lua/%=%); do for v in 5.1 5.4; do \
-	  install -D -m 644 lua/$$f $(SHARE)/$$v/$$f || exit 1; done; done
-	for e in $(subst lua54,5.4,$(subst luajit,5.1,$(ENGINES))); do \
-	  case $$e in 5.4) from=lua54 ;; *) from=luajit ;; esac; \
-	  install -D -m 755 $(BUILD)/$$from/tfdist/core.so \
-	    $(LIBDIR)/lua/$$e/tfdist/core.so || exit 1; done
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' \
+	  scripts/install/tfdist.pc >$(LIBDIR)/pkgconfig/tfdist.pc
+	install -m 644 scripts/install/tfdist.1 $(MANUAL)
+	ln -sf tfdist.1 $(MANUAL)/tfdist-luajit.1
+	install -m 644 scripts/install/tfdist.bash $(COMPLETIONS)/tfdist
+	ln -sf tfdist $(COMPLETIONS)/tfdist-luajit
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/include/tfdist.h $(LIBDIR)/libtfdist.so \
-	  $(LIBDIR)/libtfdist.a $(DESTDIR)$(PREFIX)/bin/tfdist \
-	  $(DESTDIR)$(PREFIX)/bin/tfdist-luajit
+	rm -f $(ROOT)/include/tfdist.h $(LIBDIR)/libtfdist.so \
+	  $(LIBDIR)/libtfdist.a $(LIBDIR)/pkgconfig/tfdist.pc \
+	  $(ROOT)/bin/tfdist $(ROOT)/bin/tfdist-luajit \
+	  $(MANUAL)/tfdist.1 $(MANUAL)/tfdist-luajit.1 \
+	  $(COMPLETIONS)/tfdist $(COMPLETIONS)/tfdist-luajit
 	rm -rf $(SHARE)/5.1/tfdist $(SHARE)/5.4/tfdist \
 	  $(LIBDIR)/lua/5.1/tfdist $(LIBDIR)/lua/5.4/tfdist
+
+# LuaRocks installs for one interpreter, ROCK_LUA; $(LUA) runs the generators.
+ROCK_LUA ?= $(LUA)
+ROCK_ENGINE = $(shell $(ROCK_LUA) -e 'print(rawget(_G, "jit") and "luajit" or \
+                _VERSION == "Lua 5.4" and "lua54" or _VERSION)')
+rock:
+	@case "$(ROCK_ENGINE)" in lua54|luajit) ;; *) \
+	  echo 'tfdist needs Lua 5.4 or LuaJIT, this is $(ROCK_ENGINE);' \
+	    'LuaJIT: luarocks --lua-version 5.1 make FILE' \
+	    'LUA_INCDIR=/usr/include/luajit-2.1 LUA=/usr/bin/luajit'; exit 1;; \
+	esac
+	$(MAKE) ENGINES=$(ROCK_ENGINE) parts
+install-rock:
+	$(MAKE) ENGINES=$(ROCK_ENGINE) BINDIR='$(BINDIR)' \
+	  LIBDIR='$(LIBDIR)' LUADIR='$(LUADIR)' install-rock-$(ROCK_ENGINE)
+
+# A tarball that runs where nothing is installed: make bundle
+bundle: parts
+	scripts/bundle $(BUILD) $(VERSION)
 
 clean:
 	rm -rf $(BUILD)
@@ -206,8 +260,13 @@ help:
 	@echo 'make test       every suite (what scripts/check runs)'
 	@echo 'make test-c     C unit tests      make lint   layers, luacheck'
 	@echo 'make bench      benchmarks with peers, side by side (ONLY=, SHORT=1)'
+	@echo 'make fuzz       100,000 random calls on each host, 60 s of libFuzzer'
+	@echo 'make fuzz-long  N= calls, SECONDS= of libFuzzer, SEED='
+	@echo 'make install    PREFIX=/usr/local DESTDIR=   make uninstall'
+	@echo 'make bundle     a relocatable tarball'
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
-.PHONY: all parts install uninstall test test-all test-c lint bench clean help
+.PHONY: all parts install uninstall rock install-rock bundle test test-all \
+        test-c lint bench clean help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d)
 

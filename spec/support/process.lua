@@ -37,15 +37,16 @@ function M.file(text, suffix)
   return path
 end
 
---- Run a shell command line, at most 60 seconds.
+--- Run a shell command line.
 ---@param command string
 ---@param input? string what it reads from stdin
+---@param seconds? integer  it is ended after (default 60)
 ---@return table { out, err, code }
-function M.run(command, input)
+function M.run(command, input, seconds)
   local base = os.tmpname()
   local stdin = input and M.file(input) or "/dev/null"
-  os.execute(("timeout -k 5 60 sh -c %s <%s >%s.out 2>%s.err; echo $? >%s.code")
-    :format(M.quote(command), stdin, base, base, base))
+  os.execute(("timeout -k 5 %d sh -c %s <%s >%s.out 2>%s.err; echo $? >%s.code")
+    :format(seconds or 60, M.quote(command), stdin, base, base, base))
   if input then
     os.remove(stdin)
   end

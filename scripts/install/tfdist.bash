@@ -1,0 +1,35 @@
+# bash completion for tfdist and tfdist-luajit
+_tfdist() {
+  local word=${COMP_WORDS[COMP_CWORD]}
+  local before=${COMP_WORDS[COMP_CWORD-1]}
+  COMPREPLY=()
+  # bash splits --option=value at the sign.
+  if [ "$before" = '=' ]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi
+  if [ "$word" = '=' ]; then word=''; fi
+  case $before in
+    --queue)
+      COMPREPLY=($(compgen -W 'auto inline queued' -- "$word")); return ;;
+    --log)
+      COMPREPLY=($(compgen -W 'error warning info debug' -- "$word")); return ;;
+    --progress)
+      COMPREPLY=($(compgen -W 'auto bar lines none' -- "$word")); return ;;
+    --strict)
+      COMPREPLY=($(compgen -W 'error' -- "$word")); return ;;
+    help)
+      COMPREPLY=($(compgen -W 'env' -- "$word")); return ;;
+  esac
+  case $word in
+    -*)
+      COMPREPLY=($(compgen -W '--cpu-devices= --threads= --queue= --log=
+        --progress= --full-traceback --strict --version --help
+        -e -l -i -v -E -W' -- "$word"))
+      [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace ;;
+    *)
+      compopt -o filenames
+      COMPREPLY=($(compgen -f -X '!*.lua' -- "$word")
+        $(compgen -d -- "$word"))
+      [ "$COMP_CWORD" -eq 1 ] && COMPREPLY+=($(compgen -W \
+        'devices doctor version help' -- "$word")) ;;
+  esac
+}
+complete -F _tfdist tfdist tfdist-luajit

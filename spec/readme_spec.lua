@@ -1,0 +1,66 @@
+--- Every block of README.md runs: `lua` blocks on both hosts, `sh` blocks in
+--- a shell with the documented folder layout.
+
+local process = require "spec.support.process"
+
+local DEADLINE = 300 -- seconds; some blocks train for an epoch
+
+-- The set-up commands are what runs this spec.
+local SET_UP = { "^scripts/demo", "^scripts/check" }
+
+local function blocks()
+  local list, line = {}, 0
+  local language, at, text
+  for s in io.lines "README.md" do
+    line = line + 1
+    local fence = s:match "^```(.*)$"
+    if fence and text then
+      list[#list + 1] = { language = language, line = at,
+        text = table.concat(text, "\n") .. "\n" }
+      text = nil
+    elseif fence then
+      language, at, text = fence, line, {}
+    elseif text then
+      text[#text + 1] = s
+    end
+  end
+  assert(text == nil, "README.md: a block is not closed")
+  return list
+end
+
+local function is_set_up(text)
+  for _, pattern in ipairs(SET_UP) do
+    if text:find(pattern) then return true end
+  end
+  return false
+end
+
+describe("README.md", function()
+  for _, block in ipairs(blocks()) do
+    local where = "line " .. block.line
+    if block.language == "lua" then
+      for _, host in ipairs(process.hosts) do
+        it(("%s runs on %s"):format(where, host.name), function()
+          local path = process.file(block.text, ".lua")
+          local r = process.run(host.path .. " " .. path)
+          os.remove(path)
+          assert.equal(0, r.code, r.err)
+        end)
+      end
+    elseif block.language == "sh" and not is_set_up(block.text) then
+      it(where .. " runs in the shell", function()
+        local path = process.file("set -e\n" .. block.text, ".sh")
+        local r = process.run("PATH=\"$PWD/build:$PATH\" sh " .. path,
+          nil, DEADLINE)
+        os.remove(path)
+        assert.equal(0, r.code, r.out .. r.err)
+      end)
+    end
+  end
+
+  it("has blocks of both kinds", function()
+    local seen = {}
+    for _, block in ipairs(blocks()) do seen[block.language] = true end
+    assert.is_true(seen.lua and seen.sh)
+  end)
+end)
