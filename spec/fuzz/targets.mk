@@ -2,7 +2,7 @@
 # The libFuzzer targets are clang's; what they watch is compiled by clang too,
 # the rest of the library comes from the AddressSanitizer build.
 CLANG ?= clang
-FUZZ_BUILD = build/asan
+FUZZ_BUILD ?= build/asan
 FUZZ_FLAGS = -std=gnu11 -Isrc -O1 -g -fno-omit-frame-pointer -DTFD_DEBUG \
              -fno-sanitize-recover=all
 FUZZ_SAN = address,undefined
@@ -19,29 +19,39 @@ FUZZ_OBJ = $(patsubst %.c,$(FUZZ_BUILD)/fuzz/%.o,$(sort \
 
 $(FUZZ_BUILD)/fuzz/src/%.o: src/%.c
 	@mkdir -p $(@D)
-	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link,$(FUZZ_SAN) -MMD -MP \
+	$(call say,CLANG,$<)
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link,$(FUZZ_SAN) -MMD -MP \
 	  -c $< -o $@
 
 define fuzz_rule
 $(FUZZ_BUILD)/fuzz/$(1): spec/fuzz/$(1).c spec/fuzz/input.h \
-    $$(FUZZ_src_$(1):%.c=$(FUZZ_BUILD)/fuzz/%.o) fuzz-hosts
-	$$(CLANG) $$(FUZZ_FLAGS) -fsanitize=fuzzer,$$(FUZZ_SAN) -o $$@ $$< \
+    $$(FUZZ_src_$(1):%.c=$(FUZZ_BUILD)/fuzz/%.o) $(FUZZ_BUILD)/hosts.stamp
+	$$(call say,FUZZ,$$@)
+	$$(Q)$$(CLANG) $$(FUZZ_FLAGS) -fsanitize=fuzzer,$$(FUZZ_SAN) -o $$@ $$< \
 	  $$(filter %.o,$$^) $(FUZZ_BUILD)/libtfdist.a $$(LIBS) \
 	  $$(shell $$(CC) -print-file-name=libgomp.so)
 endef
 $(foreach n,$(FUZZ_NAMES),$(eval $(call fuzz_rule,$(n))))
 
-fuzz-hosts:
-	@$(MAKE) --no-print-directory SAN=address hosts
+# The stamp is newer than the programs only when the library changed.
+$(FUZZ_BUILD)/hosts.stamp: fuzz-hosts
+	@[ $@ -nt $(FUZZ_BUILD)/libtfdist.a ] || touch $@
 
-# N random calls under each host and 60 s of libFuzzer: make fuzz
+fuzz-hosts:
+	@$(MAKE) --no-print-directory SAN=address BUILD=$(FUZZ_BUILD) hosts
+
+# 100,000 random calls under each host and 60 s of libFuzzer: make fuzz
 # As long as you like:   make fuzz-long N=1000000 SEED=1 SECONDS=3600
+# What scripts/check runs: make fuzz-short
 fuzz: fuzz-hosts $(FUZZ_BIN)
-	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) 100000 $(SEED)
+	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) $(or $(N),100000) $(SEED)
 
 fuzz-long: fuzz-hosts $(FUZZ_BIN)
 	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) $(or $(N),1000000) \
 	  $(or $(SEED),1) $(or $(SECONDS),3600)
 
-.PHONY: fuzz fuzz-long fuzz-hosts
+fuzz-short: fuzz-hosts $(FUZZ_BIN)
+	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) 10000 $(or $(SEED),1) 10
+
+.PHONY: fuzz fuzz-long fuzz-short fuzz-hosts
 -include $(FUZZ_OBJ:.o=.d)

@@ -55,6 +55,19 @@ describe("a view", function()
   end)
 end)
 
+describe("sums of scattered truths", function()
+  leaks(before_each, after_each)
+
+  it("are truths that any true update makes true", function()
+    local y = tf.scatter_nd({ { 2 }, { 0 }, { 2 } },
+      tf.constant { false, false, true }, { 4 })
+    assert.same({ false, false, true, false }, y:totable())
+    local dy = tf.constant { true, true, false }
+    assert.same({ false, true, true }, tf.raw_ops.gather_grad(dy, { 2, 1, 2 },
+      { 3 }):totable())
+  end)
+end)
+
 describe("an index outside its tensor", function()
   leaks(before_each, after_each)
 

@@ -44,6 +44,8 @@ INT_ROWS(i16, int16_t)
 INT_ROWS(i32, int32_t)
 INT_ROWS(i64, int64_t)
 INT_ROWS(u8, uint8_t)
+/* Sums of truths, as TensorFlow has them. */
+ROW(or_b1, uint8_t, x | y)
 
 /* Half types go through float32 rows, a chunk at a time. */
 #define HALF_ROW(op, h, dtype)                                                 \
@@ -91,11 +93,11 @@ static void update_8(void *dst, const void *src, int64_t n) {
 }
 
 #define KIND(op)                                                               \
-  {[TFD_FLOAT32] = op##_f32, [TFD_FLOAT64] = op##_f64,                         \
-   [TFD_FLOAT16] = op##_f16, [TFD_BFLOAT16] = op##_bf16,                       \
-   [TFD_INT8] = op##_i8,     [TFD_INT16] = op##_i16,                           \
-   [TFD_INT32] = op##_i32,   [TFD_INT64] = op##_i64,                           \
-   [TFD_UINT8] = op##_u8}
+  [TFD_FLOAT32] = op##_f32, [TFD_FLOAT64] = op##_f64,                          \
+  [TFD_FLOAT16] = op##_f16, [TFD_BFLOAT16] = op##_bf16,                        \
+  [TFD_INT8] = op##_i8,     [TFD_INT16] = op##_i16,                            \
+  [TFD_INT32] = op##_i32,   [TFD_INT64] = op##_i64,                            \
+  [TFD_UINT8] = op##_u8
 
 static const tfd__combine table[TFD_COMBINE_N][TFD_DTYPE_END] = {
     [TFD_COMBINE_UPDATE] =
@@ -104,12 +106,12 @@ static const tfd__combine table[TFD_COMBINE_N][TFD_DTYPE_END] = {
          [TFD_INT8] = update_1,    [TFD_INT16] = update_2,
          [TFD_INT32] = update_4,   [TFD_INT64] = update_8,
          [TFD_UINT8] = update_1,   [TFD_BOOL] = update_1},
-    [TFD_COMBINE_ADD] = KIND(add),
-    [TFD_COMBINE_SUB] = KIND(sub),
-    [TFD_COMBINE_MUL] = KIND(mul),
-    [TFD_COMBINE_DIV] = KIND(div),
-    [TFD_COMBINE_MIN] = KIND(min),
-    [TFD_COMBINE_MAX] = KIND(max),
+    [TFD_COMBINE_ADD] = {KIND(add), [TFD_BOOL] = or_b1},
+    [TFD_COMBINE_SUB] = {KIND(sub)},
+    [TFD_COMBINE_MUL] = {KIND(mul)},
+    [TFD_COMBINE_DIV] = {KIND(div)},
+    [TFD_COMBINE_MIN] = {KIND(min)},
+    [TFD_COMBINE_MAX] = {KIND(max)},
 };
 
 tfd__combine tfd__combine_of(tfd__combine_kind kind, int dtype) {
