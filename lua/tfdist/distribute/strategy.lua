@@ -251,8 +251,15 @@ local function find_devices(what, names)
   end
   local devices = {}
   for i = 1, #names do
-    devices[i] = type(names[i]) == "userdata" and names[i]
-      or raw.device_find(tostring(names[i]))
+    local given = names[i]
+    if type(given) == "userdata" and raw.kind(given) == "device" then
+      devices[i] = given
+    elseif type(given) == "string" then
+      devices[i] = raw.device_find(given)
+    else
+      errors.raise("TypeError", ("%s: devices[%d] must be a device's name, got "
+        .. "%s"):format(what, i, text.describe(given)))
+    end
   end
   return devices
 end
