@@ -16,7 +16,7 @@ for _, host in ipairs(process.hosts) do
     return call(H, { "-e", code, ... })
   end
 
-  describe(host.name, function()
+  describe(host.name .. " #once", function()
     local script
 
     setup(function()

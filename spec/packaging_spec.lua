@@ -16,7 +16,7 @@ local function exists(path)
   return file ~= nil
 end
 
-describe("packages", function()
+describe("packages #once", function()
   local root
 
   before_each(function()

@@ -35,7 +35,7 @@ local function is_set_up(text)
   return false
 end
 
-describe("README.md", function()
+describe("README.md #once", function()
   for _, block in ipairs(blocks()) do
     local where = "line " .. block.line
     if block.language == "lua" then

@@ -64,7 +64,7 @@ show(raw.variable_synchronization_of(v), raw.variable_aggregation_of(v))
 local PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;;' LUA_CPATH='"
   .. process.build .. "/%s/?.so;;' "
 
-describe("both engines", function()
+describe("both engines #once", function()
   it("give the same text for everything, with FFI on and off", function()
     local path = process.file(SCRIPT, ".lua")
     local expected

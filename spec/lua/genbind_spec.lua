@@ -47,7 +47,7 @@ local function generate(declarations, head)
   return r, c, lua
 end
 
-describe("the binding generator", function()
+describe("the binding generator #once", function()
   it("reads functions, lists, strings, enums and results", function()
     local r, c, lua = generate [[
 /** Doc. NULL = current. */
