@@ -13,12 +13,17 @@ local M = {}
 
 local getmetatable, type = getmetatable, type
 local is_operand = raw.is_operand
+local is_plain, is_plain_meta = text.is_plain, text.is_plain_meta
 local MAX_RANK = 8
 
 local KINDS = {
   tensor = "a Tensor", slices = "IndexedSlices", tape = "a GradientTape",
   device = "a device", context = "a context", walk = "a gradient walk",
 }
+
+text.set_released(function(x)
+  return type(x) == "userdata" and raw.is_released(x)
+end)
 
 text.add_describer(function(x)
   if type(x) == "userdata" then
@@ -88,7 +93,8 @@ function M.integers(x, what, name)
         raw.tensor_dtype(t), raw.tensor_rank(t)))
     end
     return raw.tensor_to_flat(t)
-  elseif type(x) ~= "table" or getmetatable(x) ~= nil then
+  elseif not is_plain(x) then
+    text.check_open(x, what, name)
     errors.raise("TypeError", ("%s: %s must be a list of whole numbers, got %s")
       :format(what, name, text.describe(x)))
   end
@@ -120,17 +126,14 @@ end
 
 local function first_leaf(x)
   local depth = 0
-  while type(x) == "table" and getmetatable(x) == nil and depth < 9 do
+  while is_plain(x) and depth < 9 do
     x, depth = x[1], depth + 1
   end
   return x
 end
 
 local function bad(x, what, name)
-  if type(x) == "userdata" and raw.kind(x) ~= nil and raw.is_released(x) then
-    errors.raise("FailedPrecondition", ("%s: %s is a released handle"):format(
-      what, name))
-  end
+  text.check_open(x, what, name)
   errors.raise("TypeError", ("%s: %s must be a tensor, got %s"):format(
     what, name, text.describe(x)))
 end
@@ -168,7 +171,7 @@ local function from_number(x, dtype, what, name)
   elseif dtype == "bool" then
     dtype = nil
   end
-  return (raw.tensor_from_table(x, dtype))
+  return (raw.tensor_from_table(x, dtype, what, name))
 end
 
 --- An operand for x; IndexedSlices become dense. Numbers and tables get
@@ -188,19 +191,19 @@ function convert(x, dtype, what, name, depth)
   elseif kind == "number" then
     return from_number(x, dtype, what, name)
   elseif kind == "boolean" then
-    return (raw.tensor_from_table(x, nil))
+    return (raw.tensor_from_table(x, nil, what, name))
   elseif kind == "userdata" and raw.kind(x) == "slices"
     and not raw.is_released(x) then
     return raw.slices_to_dense(x)
   end
   local meta = getmetatable(x)
-  if kind == "table" and meta == nil then
+  if kind == "table" and is_plain_meta(meta) then
     if type(first_leaf(x)) == "boolean" then
       dtype = nil
     elseif dtype == "bool" then
       dtype = nil
     end
-    local t, why = raw.tensor_from_table(x, dtype)
+    local t, why = raw.tensor_from_table(x, dtype, what, name)
     if t == nil and why == "handle" then
       return pack(x, dtype, what, name, depth or 0)
     end
@@ -222,13 +225,18 @@ function M.index_operand(x, what, name)
 end
 
 --- The dtype that Lua numbers among the operands take: that of the first
---- operand that is not bool, nil when there is none.
+--- operand that is not bool, nil when there is none. Positions and labels,
+--- marked "n" or "n?", say nothing about it.
 ---@param values any[]
 ---@param n integer
+---@param marks? string[]
 ---@return string|nil
-function M.common_dtype(values, n)
+function M.common_dtype(values, n, marks)
   for i = 1, n do
     local x = values[i]
+    if marks ~= nil and marks[i]:sub(1, 1) == "n" then
+      x = nil
+    end
     if type(x) == "userdata" and is_operand(x) then
       local dtype = raw.tensor_dtype(raw.operand_tensor(x))
       if dtype ~= "bool" then
@@ -236,7 +244,7 @@ function M.common_dtype(values, n)
       end
     elseif type(x) == "table" then
       local meta = getmetatable(x)
-      if meta == nil then
+      if is_plain_meta(meta) then
         x = first_leaf(x)
         if type(x) == "userdata" and is_operand(x) then
           return raw.tensor_dtype(raw.operand_tensor(x))

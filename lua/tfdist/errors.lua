@@ -186,16 +186,51 @@ function M.kind(x)
   return getmetatable(x) == Error and x.kind or nil
 end
 
+local explanations = {}
+
+--- Register fn(message) -> kind, hint for texts that Lua itself raises and
+--- that mean something particular here; nil when it does not know the text.
+function M.add_explanation(fn)
+  explanations[#explanations + 1] = fn
+end
+
+--- Kind and hint for a text raised by Lua, nil when there is no more to say.
+---@param message string
+---@return string|nil kind, string|nil hint
+function M.explain(message)
+  for i = 1, #explanations do
+    local kind, hint = explanations[i](message)
+    if kind ~= nil then
+      return kind, hint
+    end
+  end
+  return nil
+end
+
 --- Whatever pcall caught, as an object: texts become a RuntimeError with that
---- text, everything else passes through.
+--- text (or the kind that it stands for), everything else passes through.
 function M.wrap(x)
   if type(x) ~= "string" then
     return x
   end
   local where, text = x:match("^(.-:%d+): (.*)$")
-  local e = make("RuntimeError", text or x, nil, where, nil, 2)
+  local kind, hint = M.explain(text or x)
+  local e = make(kind or "RuntimeError", text or x, hint, where, nil, 2)
   e.where = where
   return e
+end
+
+--- tostring that never raises, whatever __tostring does.
+---@param x any
+---@return string
+function M.text_of(x)
+  local ok, text = pcall(tostring, x)
+  if ok then
+    return text
+  end
+  ok, text = pcall(tostring, text)
+  return ("(a %s value whose __tostring fails%s)"):format(type(x),
+    ok and ": " .. text or "")
 end
 
 --- Raise what Ctrl-C raises.
@@ -209,13 +244,15 @@ end
 ---@return string
 function M.report(x, level)
   if M.is_error(x) then
-    return tostring(x) .. "\n" .. x.traceback
+    return M.text_of(x) .. "\n" .. tostring(x.traceback)
   elseif type(x) == "string" or type(x) == "number" then
-    return x .. "\n" .. M.traceback((level or 1) + 1)
+    local _, hint = M.explain(tostring(x))
+    return x .. (hint and "\nhint: " .. hint or "") .. "\n"
+      .. M.traceback((level or 1) + 1)
   end
   local mt = getmetatable(x)
-  if type(mt) == "table" and mt.__tostring then
-    return tostring(x)
+  if type(mt) == "table" and rawget(mt, "__tostring") then
+    return M.text_of(x)
   end
   return ("(error object is a %s value)\n%s"):format(type(x),
     M.traceback((level or 1) + 1))

@@ -11,7 +11,7 @@ local text = require "tfdist.text"
 
 local M = {}
 
-local getmetatable, type = getmetatable, type
+local type = type
 local LIST = 9 -- slots of a list attribute: count and up to 8 values
 
 --- Marks a new axis in a list of slices.
@@ -51,7 +51,9 @@ local function position(x, axis, dims)
   if x < -size or x >= size then
     errors.raise("IndexError", ("index: %s is outside axis %d of size %s of "
       .. "a tensor of shape %s; positions count from 0, -1 is the last")
-      :format(text.number(x), axis - 1, text.number(size), text.shape(dims)))
+      :format(text.number(x), axis - 1, text.number(size), text.shape(dims)),
+      -- where ipairs ends, which starts from 1
+      x == size and "for i, row in t:iter() do goes through the rows" or nil)
   end
   return x < 0 and x + size or x
 end
@@ -205,7 +207,7 @@ local function slice(x, list)
       out = out + 1
     elseif entry == nil then
       axis, out = axis + 1, out + 1
-    elseif type(entry) == "table" and getmetatable(entry) == nil then
+    elseif text.is_plain(entry) then
       begins[axis], ends[axis], steps[axis] = range(entry, axis, dims)
       axis, out = axis + 1, out + 1
     else
@@ -262,16 +264,17 @@ end
 ---@return tfdist.Tensor
 function M.get(tf, x, key)
   local kind = type(key)
+  text.check_open(x, "index")
   if kind == "number" then
     return row(x, key)
-  elseif kind == "table" and (getmetatable(key) == nil or key == M.newaxis)
-  then
+  elseif kind == "table" and (text.is_plain(key) or key == M.newaxis) then
     return slice(x, key == M.newaxis and { key } or key)
   elseif kind == "userdata" and raw.is_operand(key) then
     return by_tensor(tf, x, key)
   elseif key == "..." then
     return slice(x, { key })
   end
+  text.check_open(key, "index", "the tensor of positions")
   errors.raise("TypeError", "index: a position, a list of slices or a tensor "
     .. "expected, got " .. text.describe(key))
 end

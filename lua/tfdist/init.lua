@@ -93,6 +93,8 @@ setmetatable(tf, {
     local value = load_name(name)
     if value ~= nil then
       rawset(tf, name, value)
+    else
+      require "tfdist.ops".check_name("", name, getmetatable(tf).__names)
     end
     return value
   end,

@@ -16,9 +16,7 @@ local getmetatable, pairs, type = getmetatable, pairs, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local MAX_DEPTH = 200
 
-local function is_nested(x)
-  return type(x) == "table" and getmetatable(x) == nil
-end
+local is_nested = text.is_plain
 
 local function too_deep(what)
   errors.raise("ValueError", what .. ": the structure is nested deeper than "

@@ -49,6 +49,7 @@ local function number_of(x, what, name, noun)
     errors.raise("TypeError", ("%s: %s must be %s, got a tensor of shape %s")
       :format(what, name, noun, text.shape(tensor.shape_of(t))))
   end
+  text.check_open(x, what, name)
   errors.raise("TypeError", ("%s: %s must be %s, got %s"):format(what, name,
     noun, text.describe(x)))
 end
@@ -131,7 +132,7 @@ function encoders.l(what, name, slot)
     elseif type(x) == "number" then
       ints[slot] = 1
       ints[slot + 1] = whole_of(x, what, name)
-    elseif type(x) ~= "table" or getmetatable(x) ~= nil then
+    elseif not text.is_plain(x) then
       careful(x, ints)
     else
       local n = #x
@@ -181,7 +182,7 @@ local function convert_operands(what, names, marks, n, ...)
         values[i] = convert.index_operand(x, what, names[i])
       else
         if not known then
-          dtype, known = convert.common_dtype(values, n), true
+          dtype, known = convert.common_dtype(values, n, marks), true
         end
         values[i] = convert.operand(x, dtype, what, names[i])
       end
@@ -403,6 +404,53 @@ end
 --- The value called `name` in a namespace ("" = tf), nil if there is none.
 M.find = find
 
+-- Names of TensorFlow's that are not here, but are close to ones that are:
+-- programs ask for them, and nil is the answer.
+local ABSENT = {
+  strings = true, string = true, sets = true, sparse = true, ragged = true,
+  audio = true, signal = true, compat = true, test = true, lookup = true,
+  queue = true, types = true, xla = true, lite = true, mlir = true,
+  complex = true, real = true, imag = true, conj = true, angle = true,
+  fft = true, py_function = true, timestamp = true,
+}
+
+-- "nn.softmax" for "softmax": the namespace that has just this name.
+local function elsewhere(name)
+  if lazy[""][name] ~= nil then
+    return name
+  end
+  for _, path in ipairs { "nn", "math", "linalg", "image", "random" } do
+    if lazy[path] ~= nil and lazy[path][name] ~= nil then
+      return path .. "." .. name
+    end
+  end
+  return nil
+end
+
+--- Refuse a name that is not there but nearly one that is, or is one in
+--- another place: what follows could only be a call of nil. Other names are
+--- nil, so that programs can ask.
+--- Errors: KeyError naming the nearest.
+---@param path string   namespace, "" = tf
+---@param name string
+---@param names string[]|fun():string[]  the names there are
+function M.check_name(path, name, names)
+  if ABSENT[name] or not name:find("^%a") then
+    return
+  end
+  local prefix = path == "" and "" or path .. "."
+  local near = elsewhere(name)
+  if near == nil then
+    near = text.nearest(name, type(names) == "function" and names() or names,
+      2)
+    near = near and prefix .. near
+  end
+  if near ~= nil then
+    errors.raise("KeyError", ("there is no tf.%s%s"):format(prefix, name),
+      ("did you mean tf.%s?"):format(near))
+  end
+end
+
 --- The table of a namespace ("math"); it fills itself as names are used.
 ---@param path string
 ---@return table
@@ -412,6 +460,9 @@ function M.namespace(path)
     space = setmetatable({}, {
       __index = function(self, name)
         local value = find(path, name)
+        if value == nil and type(name) == "string" then
+          M.check_name(path, name, M.names(path))
+        end
         rawset(self, name, value)
         return value
       end,
@@ -495,7 +546,7 @@ function M.def(paths, signature, fn, methods)
   local what = paths:match("^(%S+)")
   what = what:match("[^.]*$")
   local wrapped = once(function()
-    return options.wrap(what, signature, fn)
+    return options.wrap(what, signature, fn, true)
   end)
   publish(paths, wrapped)
   if methods ~= nil then

@@ -154,13 +154,15 @@ end
 
 -- In a required position: options only if the call is complete with it.
 local function completes(sig, t, i)
-  if sig.index[next(t)] == nil or t[sig.names[i]] == nil then
+  if rawget(t, 1) ~= nil or t[sig.names[i]] == nil then
     return false
   end
   local missing = 0
   for key in pairs(t) do
     local at = sig.index[key]
-    if at == nil or at < i then
+    if at == nil and (sig.named or sig.kinds[i] ~= nil) then
+      unknown_option(sig, key) -- a tensor has no named parts
+    elseif at == nil or at < i then
       return false
     end
   end
@@ -174,7 +176,7 @@ local function completes(sig, t, i)
   end
   -- The only argument of a function may well be a table with such a key;
   -- operands and attributes of ops never are.
-  return missing > 1 or i > 1 or sig.kinds[i] ~= nil
+  return missing > 1 or i > 1 or sig.kinds[i] ~= nil or sig.named
 end
 
 local function count_text(n)
@@ -262,7 +264,11 @@ local function maker_text(pattern, leading)
     if mark == "r" or mark == "R" then
       tests[#tests + 1] = a .. " == nil"
     end
-    if mark ~= "r" then
+    if mark == "R" then
+      -- What has an element 1 is a list of values, never options.
+      tests[#tests + 1] = ("type(%s) == 'table' and rawget(%s, 1) == nil")
+        :format(a, a)
+    elseif mark ~= "r" then
       tests[#tests + 1] = "type(" .. a .. ") == 'table'"
     end
     if mark == "d" then
@@ -276,7 +282,7 @@ local function maker_text(pattern, leading)
   local comma = #params > 0 and ", " or ""
   local d_comma = #defaults > 0 and ", " or ""
   return ([[
-local type, slow, fn%s%s = ...
+local type, rawget, slow, fn%s%s = ...
 return function(%s%s%sx)
   if %s then
     return fn(%sslow(%s%sx))
@@ -308,7 +314,8 @@ local function build(sig, fn, leading)
   end
   -- Before the last one, completing tables leave a required argument nil.
   if last_required ~= nil
-    and (last_required > 1 or sig.kinds[last_required] ~= nil) then
+    and (last_required > 1 or sig.kinds[last_required] ~= nil or sig.named)
+  then
     marks[last_required] = "R"
   end
   local pattern = table.concat(marks)
@@ -321,7 +328,7 @@ local function build(sig, fn, leading)
   local function slow(...)
     return resolve(sig, ...)
   end
-  return maker(type, slow, fn, unpack(defaults, 1, n))
+  return maker(type, rawget, slow, fn, unpack(defaults, 1, n))
 end
 
 --- Wrap fn with the calling rule: the result takes arguments as users write
@@ -329,9 +336,13 @@ end
 ---@param what string       name for messages, "norm"
 ---@param source string     signature
 ---@param fn function
+---@param named? boolean  no required argument is a table with keys of its own,
+---   so that a table may name even the only one
 ---@return function
-function M.wrap(what, source, fn)
-  return build(M.signature(what, source), fn, false)
+function M.wrap(what, source, fn, named)
+  local sig = M.signature(what, source)
+  sig.named = named
+  return build(sig, fn, false)
 end
 
 --- The same from a signature that was read before.
@@ -382,6 +393,7 @@ end
 ---@param names? string[]  parameters, for the hint
 function M.wrong_self(what, noun, got, names)
   local method = what:match("[^.:]*$")
+  text.check_open(got, what)
   errors.raise("TypeError", ("%s: the first argument must be the %s itself, "
     .. "got %s"):format(what, noun, text.describe(got)),
     ("call %s:%s(%s) with a colon"):format(noun, method,
@@ -405,8 +417,26 @@ function M.check_keys(what, t, names)
   end
 end
 
+-- Keys of the list x of n elements that are no positions raise.
+local function check_positions(what, name, x, n)
+  for key in pairs(x) do
+    if type(key) == "string" and key ~= "n" then
+      errors.raise("TypeError", ("%s: the list %s has the key %s"):format(what,
+        name, text.quote(key)), "a list has positions only; options go into a "
+        .. "table of their own, after the values")
+    elseif key ~= "n" and not (is_whole(key) and key >= 1) then
+      errors.raise("TypeError", ("%s: the list %s has a key that is no "
+        .. "position: %s"):format(what, name, text.describe(key)))
+    elseif x.n == nil and key > n then
+      errors.raise("TypeError", ("%s: the list %s has holes"):format(what,
+        name), "the field n tells how many elements a list with holes has")
+    end
+  end
+end
+
 --- A plain list, and its length by `n` where that is set.
---- Errors: TypeError.
+--- Errors: TypeError for anything else, for keys that are no positions, and
+---   for holes without `n`: where such a list ends is the engine's choice.
 ---@param what string   function, for messages
 ---@param name string   argument
 ---@param x any
@@ -419,11 +449,16 @@ function M.list(what, name, x, of)
   end
   local n = x.n
   if n == nil then
-    return x, #x
+    n = #x
+    if next(x, n > 0 and n or nil) ~= nil then
+      check_positions(what, name, x, n)
+    end
+    return x, n
   elseif not is_whole(n) or n < 0 then
     errors.raise("TypeError", ("%s: n of the list %s must be its length, got "
       .. "%s"):format(what, name, text.describe(n)))
   end
+  check_positions(what, name, x, n)
   return x, n
 end
 

@@ -166,7 +166,7 @@ function show(value, depth)
       return show_table(value, depth)
     end
   end
-  return tostring(value)
+  return errors.text_of(value)
 end
 
 -- Results side by side; those of several lines one below the other.
@@ -185,10 +185,13 @@ end
 local function print_error(x)
   local text
   if errors.is_error(x) then
-    text = errors.full_traceback and tostring(x) .. "\n" .. x.traceback
-      or tostring(x)
+    text = errors.text_of(x)
+    if errors.full_traceback then
+      text = text .. "\n" .. tostring(x.traceback)
+    end
   elseif type(x) == "string" then
-    text = x:gsub("^%(repl%):%d+: ", "")
+    local _, hint = errors.explain(x)
+    text = x:gsub("^%(repl%):%d+: ", "") .. (hint and "\nhint: " .. hint or "")
   else
     text = errors.report(x)
   end
@@ -337,9 +340,18 @@ local function after(ok, ...)
   print_results(select("#", ...), ...)
 end
 
+-- Whatever happens while a result is shown, the prompt goes on: values come
+-- with code of their own, and Ctrl-C may strike there too.
+local function guarded(fn, ...)
+  local ok, why = pcall(fn, ...)
+  if not ok and not pcall(print_error, why) then
+    io.stderr:write("the error cannot be shown\n")
+  end
+end
+
 local function run_chunk(chunk)
   host.reset_interrupt()
-  after(pcall(chunk))
+  guarded(after, pcall(chunk))
 end
 
 --- Run the prompt until the end of input.
@@ -357,7 +369,7 @@ function M.run()
   while true do
     local chunk, why = read_chunk()
     if type(chunk) == "string" then
-      help(chunk:match("^%?%s*(.-)%s*$"))
+      guarded(help, chunk:match("^%?%s*(.-)%s*$"))
     elseif chunk then
       run_chunk(chunk)
     elseif why then

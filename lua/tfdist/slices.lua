@@ -25,8 +25,11 @@ function getters.indices(x)
   return raw.slices_indices(x)
 end
 
-getters.dense_shape = dims_of
-getters.shape = dims_of
+function getters.dense_shape(x)
+  return text.as_shape(dims_of(x))
+end
+
+getters.shape = getters.dense_shape
 
 function getters.dtype(x)
   return raw.tensor_dtype(raw.slices_values(x))
@@ -55,8 +58,49 @@ local function to_text(x)
     tostring(getters.indices(x)), tostring(getters.values(x)))
 end
 
+-- The slices with other values, in the same rows.
+local function with_values(x, values)
+  return raw.slices_new(values, raw.slices_indices(x), dims_of(x))
+end
+
+local function is_slices(x)
+  return type(x) == "userdata" and raw.kind(x) == "slices"
+end
+
+--- Operators. A number scales the rows and the result is slices (as
+--- tf.math.scalar_mul); everything else makes the slices dense first, as
+--- TensorFlow's functions do.
+local function set_operators(meta, tf)
+  tensor.set_operators(meta, tf)
+  local dense_multiply, dense_divide = meta.__mul, meta.__div
+
+  function meta.__mul(a, b)
+    if type(b) == "number" and is_slices(a) then
+      return with_values(a, raw.slices_values(a) * b)
+    elseif type(a) == "number" then
+      return with_values(b, a * raw.slices_values(b))
+    end
+    return dense_multiply(a, b)
+  end
+
+  function meta.__div(a, b)
+    if type(b) == "number" then
+      return with_values(a, raw.slices_values(a) / b)
+    end
+    return dense_divide(a, b)
+  end
+
+  function meta.__unm(a)
+    return with_values(a, -raw.slices_values(a))
+  end
+
+  function meta.__len(a)
+    return raw.slices_dim(a, 0)
+  end
+end
+
 --- Put tf.IndexedSlices into tf.
-function M.install(_, def)
+function M.install(tf, def)
   local meta = raw.metatable "slices"
   meta.__index = function(self, key)
     if methods[key] ~= nil then
@@ -72,6 +116,8 @@ function M.install(_, def)
     errors.raise("TypeError", "IndexedSlices cannot be changed")
   end
   meta.__tostring = to_text
+  tensor.refuse_order(meta)
+  set_operators(meta, tf)
 
   --- Rows `values` at positions `indices` of a tensor of shape dense_shape.
   --- Shapes: values [n, d1..dk], indices [n].

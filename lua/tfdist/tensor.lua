@@ -50,7 +50,11 @@ M.shape_of = shape_of
 
 -- Properties -----------------------------------------------------------------
 
-getters.shape = shape_of
+--- Sizes of the axes: a plain list that prints as "{2, 3}" and is equal to
+--- another shape of the same sizes.
+function getters.shape(x)
+  return text.as_shape(shape_of(x))
+end
 
 function getters.dtype(x)
   return raw.tensor_dtype(value_of(x))
@@ -183,6 +187,31 @@ end)
 
 -- Metatable ------------------------------------------------------------------
 
+local ITERATE = "for i, row in t:iter() do goes through the rows, from 0"
+
+-- What other libraries call what is here under another name.
+local ELSEWHERE = {
+  numpy = "t:totable() gives nested lists, t:toflat() one list, t:item() the "
+    .. "value of a scalar",
+  tolist = "t:totable() gives nested lists, t:toflat() one list",
+  to_table = "t:totable() gives nested lists",
+  to_flat = "t:toflat() gives one list",
+  get_shape = "t.shape is a list of sizes",
+  astype = "t:cast(dtype) converts", type = "t.dtype, t:cast(dtype)",
+  float = "t:cast(\"float32\") converts",
+  int = "t:cast(\"int32\") converts",
+  view = "t:reshape { ... }", permute = "t:transpose { ... }",
+  T = "t:transpose()", dot = "a:matmul(b), a:tensordot(b, axes)",
+  mm = "a:matmul(b)", detach = "tf.stop_gradient(t)",
+  backward = "tape:gradient(loss, variables) of tf.GradientTape",
+  grad = "tape:gradient(loss, variables) of tf.GradientTape",
+  requires_grad = "tape:watch(t) of tf.GradientTape",
+  set_shape = "t:reshape { ... } gives a tensor of another shape",
+  assign = "tensors do not change; tf.Variable has assign",
+  assign_add = "tensors do not change; tf.Variable has assign_add",
+  assign_sub = "tensors do not change; tf.Variable has assign_sub",
+}
+
 local function unknown_field(what, key)
   local names = {}
   for _, list in ipairs { methods, getters } do
@@ -194,14 +223,21 @@ local function unknown_field(what, key)
     names[#names + 1] = name
   end
   table.sort(names)
-  local near = text.nearest(key, names)
+  local hint = ELSEWHERE[key]
+  if hint == nil then
+    local near = text.nearest(key, names)
+    hint = near and "did you mean " .. near .. "?" or nil
+  end
   errors.raise("KeyError", ("a %s has no field or method %s"):format(what,
-    text.quote(key)), near and "did you mean " .. near .. "?" or nil)
+    text.quote(key)), hint)
 end
 
 M.unknown_field = unknown_field
 
--- lessThan-like operators would make booleans of tensors: refuse them.
+-- Operators like `<` would make one boolean of tensors: refuse them. LuaJIT
+-- asks only when both operands have the very same function, so all kinds of
+-- tensors share these; with a number it raises a text of its own, which
+-- errors.explain knows.
 local function no_order(symbol, name)
   return function()
     errors.raise("TypeError", ("tensors have no `%s`: Lua makes its result one "
@@ -210,10 +246,45 @@ local function no_order(symbol, name)
   end
 end
 
+local no_less = no_order("<", "less")
+local no_less_equal = no_order("<=", "less_equal")
+
+errors.add_explanation(function(message)
+  local of = message:match("attempt to compare (.*)$")
+  if of ~= nil and of:find("userdata", 1, true) then
+    return "TypeError", "tensors have no `<` and `<=`: a:less(b) and "
+      .. "a:less_equal(b) compare element by element, a:item() < b two numbers"
+  elseif message:find("to 'i?pairs' %(table expected, got userdata%)") then
+    return "TypeError", ITERATE
+  end
+end)
+
+local function no_pairs(x)
+  local what = text.describe(x)
+  errors.raise("TypeError", "pairs: " .. what .. " is no table", ITERATE)
+end
+
+-- "loss " .. loss is the text that print shows.
+local function concat(a, b)
+  return tostring(a) .. tostring(b)
+end
+
+local function no_call(x)
+  errors.raise("TypeError", text.describe(x) .. " cannot be called", ITERATE)
+end
+
 local OPERATORS = {
   __add = "add", __sub = "subtract", __mul = "multiply", __div = "divide",
   __idiv = "floordiv", __mod = "floormod", __pow = "pow",
 }
+
+--- Let `<`, iteration and calls of what has this metatable be errors with a
+--- hint.
+---@param meta table
+function M.refuse_order(meta)
+  meta.__lt, meta.__le = no_less, no_less_equal
+  meta.__pairs, meta.__ipairs, meta.__call = no_pairs, no_pairs, no_call
+end
 
 --- Fill a metatable with what tensors can do.
 ---@param meta table
@@ -243,6 +314,7 @@ function M.fill_metatable(meta, tf, own_methods, own_getters, what)
       .. " tf.tensor_scatter_nd_update makes a changed copy")
   end
   meta.__len = function(self)
+    text.check_open(self, "#")
     local t = value_of(self)
     if raw.tensor_rank(t) == 0 then
       errors.raise("TypeError", "a scalar has no length (`#` is the size of "
@@ -250,8 +322,8 @@ function M.fill_metatable(meta, tf, own_methods, own_getters, what)
     end
     return raw.tensor_dim(t, 0)
   end
-  meta.__lt = no_order("<", "less")
-  meta.__le = no_order("<=", "less_equal")
+  M.refuse_order(meta)
+  meta.__concat = concat
   M.set_operators(meta, tf)
 end
 
@@ -306,7 +378,7 @@ local function constant(value, dtype, shape)
     value = value ~= 0
   end
   local t
-  if type(value) == "table" and getmetatable(value) == nil then
+  if text.is_plain(value) then
     local why
     t, why = raw.tensor_from_table(value, dtype)
     if t == nil and why == "handle" then

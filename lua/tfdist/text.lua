@@ -1,4 +1,6 @@
 --- Words for messages: what a value is, shapes, the nearest known name.
+local errors = require "tfdist.errors"
+
 local M = {}
 
 local floor, abs, huge = math.floor, math.abs, math.huge
@@ -12,9 +14,72 @@ function M.add_describer(fn)
   describers[#describers + 1] = fn
 end
 
---- True for a table without metatable: the only tables that are structure.
+local function never()
+  return false
+end
+
+local is_released = never
+
+--- Tell this module how to know handles that were released.
+function M.set_released(fn)
+  is_released = fn
+end
+
+--- Refuse a handle that was released: the one wording for every use of it.
+--- Errors: FailedPrecondition.
+---@param x any
+---@param what string   operation, for messages
+---@param name? string  argument
+function M.check_open(x, what, name)
+  if is_released(x) then
+    errors.raise("FailedPrecondition", name ~= nil and ("%s: %s: handle is "
+      .. "released"):format(what, name) or what .. ": handle is released")
+  end
+end
+
+-- What t.shape gives: a plain list in all but how it prints and compares.
+local Shape = { __name = "shape" }
+
+function Shape.__tostring(dims)
+  return M.shape(dims)
+end
+
+function Shape.__concat(a, b)
+  return tostring(a) .. tostring(b)
+end
+
+function Shape.__eq(a, b)
+  if #a ~= #b then
+    return false
+  end
+  for i = 1, #a do
+    if a[i] ~= b[i] then
+      return false
+    end
+  end
+  return true
+end
+
+--- Let a list of sizes print as "{2, 3}" and compare by its elements.
+---@param dims integer[]
+---@return integer[]  dims
+function M.as_shape(dims)
+  return setmetatable(dims, Shape)
+end
+
+--- True for a metatable (or nil) whose tables are plain lists to everybody.
+function M.is_plain_meta(meta)
+  return meta == nil or meta == Shape
+end
+
+--- True for a table without metatable, and for shapes: the only tables that
+--- are structure.
 function M.is_plain(x)
-  return type(x) == "table" and getmetatable(x) == nil
+  if type(x) ~= "table" then
+    return false
+  end
+  local meta = getmetatable(x)
+  return meta == nil or meta == Shape
 end
 
 --- True for a finite number without fraction.
@@ -147,10 +212,11 @@ end
 --- underscores do not count.
 ---@param name string
 ---@param names string[]
+---@param most? integer  edits that are still near, usually 4
 ---@return string|nil
-function M.nearest(name, names)
+function M.nearest(name, names, most)
   local plain = name:lower():gsub("_", "")
-  local limit = math.max(1, math.min(4, floor(#plain / 3)))
+  local limit = math.max(1, math.min(most or 4, floor(#plain / 3)))
   local best, best_distance = nil, limit + 1
   for i = 1, #names do
     local candidate = names[i]:lower():gsub("_", "")

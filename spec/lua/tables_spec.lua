@@ -86,17 +86,17 @@ describe("tensors from tables", function()
   it("name the place of a ragged row", function()
     local e = failure { { 1, 2 }, { 3 } }
     assert.equal("ValueError", e.kind)
-    assert.matches("element %[2%] has 1 elements.*have 2", e.message)
+    assert.matches("element %[2%] of value has 1 elements.*have 2", e.message)
     e = failure { { { 1 }, { 2 } }, { { 3 }, { 4, 5 } } }
-    assert.matches("element %[2%]%[2%] has 2", e.message)
+    assert.matches("element %[2%]%[2%] of value has 2", e.message)
     e = failure { { 1 }, 2 }
-    assert.matches("element %[2%] is a number", e.message)
+    assert.matches("element %[2%] of value is a number", e.message)
   end)
 
   it("name the place of a leaf of another type", function()
     local e = failure { { 1, 2 }, { 3, "x" } }
     assert.equal("TypeError", e.kind)
-    assert.matches("element %[2%]%[2%] must be a number.*got a string",
+    assert.matches("element %[2%]%[2%] of value must be a number.*got a string",
       e.message)
     assert.equal("TypeError", failure({ 1, true }).kind)
     assert.equal("TypeError", failure({ true, 1 }).kind)

@@ -150,6 +150,9 @@ void *tfd__lua_handle(lua_State *L, int kind, const tfd__lua_arg *a) {
                    (int)s->object->type->kind == kind))
       return s->object;
   } else if (s != NULL) {
+    /* Functions of no class have names that only this library knows. */
+    if (strchr(a->function, ':') == NULL)
+      tfd__lua_error(L, "FailedPrecondition", NULL, "handle is released");
     tfd__lua_error(L, "FailedPrecondition", NULL, "%s: handle is released",
                    a->function);
     return NULL;

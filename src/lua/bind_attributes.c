@@ -6,15 +6,12 @@
 #include "lua/bind.h"
 #include "ops/ops.h"
 
-/* A plain list of whole numbers and nothing else, into a list slot. */
+/* A list of whole numbers and nothing else, into a list slot. Metatables do
+** not matter: shapes have one. */
 static bool read_list(lua_State *L, int index, int64_t *slot) {
   int64_t n = 0;
   int i = 0;
 
-  if (lua_getmetatable(L, index)) {
-    lua_pop(L, 1);
-    return false;
-  }
   n = (int64_t)lua_rawlen(L, index);
   /* An empty table may stand for options. */
   if (n == 0 || n > TFD_MAX_RANK) return false;

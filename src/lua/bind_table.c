@@ -2,6 +2,8 @@
 **
 ** Reading a table: one pass finds the shape along the first elements, a
 ** second one fills typed elements and checks every level against that shape.
+** Keys that are no positions are errors: an option written among the values
+** would be lost without a word.
 ** Cost: about 10 ns an element and one buffer of the tensor's size. */
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +14,8 @@
 /* The table being read, and where in it the reading is. */
 typedef struct reader {
   lua_State *L;
+  const char *what; /* operation and argument, for messages */
+  const char *name;
   int dtype;
   int rank;
   bool given; /* the caller named the dtype */
@@ -20,6 +24,11 @@ typedef struct reader {
   int64_t dims[TFD_MAX_RANK];
   int64_t at[TFD_MAX_RANK]; /* current indices, from 1 as in the table */
 } reader;
+
+/* Lists up to this length are looked through for stray keys in full. Longer
+** ones live in the table's array part but for its tail, and only what comes
+** after the last element is looked at. */
+enum { SMALL_LIST = 256 };
 
 /* "[2][3]", the place of the current element down to `depth`. */
 static const char *place(const reader *r, int depth, char buf[192]) {
@@ -33,11 +42,95 @@ static const char *place(const reader *r, int depth, char buf[192]) {
   return buf;
 }
 
-static void too_deep(lua_State *L) {
-  tfd__lua_error(L, "ValueError", NULL,
-                 "constant: the table is nested deeper than %d levels (or "
-                 "contains itself)",
-                 TFD_MAX_RANK);
+static void too_deep(const reader *r) {
+  tfd__lua_error(r->L, "ValueError", NULL,
+                 "%s: %s is nested deeper than %d levels (or contains itself)",
+                 r->what, r->name, TFD_MAX_RANK);
+}
+
+/* The list at `table` has a key that is no position: raise. */
+static void stray_key(const reader *r, int key, int depth) {
+  lua_State *L = r->L;
+  char where[192];
+  char number[48];
+  const char *shown = number;
+
+  (void)place(r, depth, where);
+  if (lua_type(L, key) == LUA_TSTRING)
+    tfd__lua_error(L, "TypeError",
+                   "a list of values has positions only; options go into a "
+                   "table of their own, after the values",
+                   "%s: the list %s%s has the key \"%.60s\"", r->what, r->name,
+                   where, lua_tostring(L, key));
+  if (lua_type(L, key) == LUA_TNUMBER)
+    snprintf(number, sizeof number, "%.14g", lua_tonumber(L, key));
+  else
+    shown = tfd__lua_what(L, key);
+  tfd__lua_error(L, "TypeError", "a list of values counts from 1, without gaps",
+                 "%s: the list %s%s has a key that is no position: %s", r->what,
+                 r->name, where, shown);
+}
+
+/* The first element of the list at `table` that is nil, though others follow:
+** raise. Where the length ends in such a list is for the engine to choose. */
+static void hole(reader *r, int table, int depth) {
+  lua_State *L = r->L;
+  char where[192];
+  int64_t i = 1;
+
+  for (;; i++) {
+    lua_rawgeti(L, table, (int)i);
+    if (lua_isnil(L, -1)) break;
+    lua_pop(L, 1);
+  }
+  r->at[depth] = i;
+  tfd__lua_error(L, "TypeError", "a list of values has no holes",
+                 "%s: element %s of %s is nil, but elements follow", r->what,
+                 place(r, depth + 1, where), r->name);
+}
+
+/* Look at one key of the list at `table`, on top of the stack; it stays. */
+static void check_key(reader *r, int table, int depth, int64_t n,
+                      bool counted) {
+  lua_State *L = r->L;
+  int key = lua_gettop(L);
+  int64_t i = 0;
+
+  if (lua_type(L, key) == LUA_TNUMBER && tfd__lua_to_i64(L, key, &i) &&
+      i >= 1) {
+    if (i > n && !counted) hole(r, table, depth);
+    return;
+  }
+  if (lua_type(L, key) == LUA_TSTRING && counted &&
+      strcmp(lua_tostring(L, key), "n") == 0)
+    return;
+  stray_key(r, key, depth);
+}
+
+/* Every key of the list at `table` must be a position, or n. */
+static void check_keys(reader *r, int table, int depth, int64_t n) {
+  lua_State *L = r->L;
+  bool counted = false;
+
+  lua_pushliteral(L, "n");
+  lua_rawget(L, table);
+  counted = lua_type(L, -1) == LUA_TNUMBER;
+  lua_pop(L, 1);
+  if (n > SMALL_LIST)
+    lua_pushinteger(L, (lua_Integer)n);
+  else
+    lua_pushnil(L);
+  if (n > SMALL_LIST && counted) { /* element n itself may be missing */
+    lua_rawgeti(L, table, (int)n);
+    if (lua_isnil(L, -1))
+      lua_replace(L, -2);
+    else
+      lua_pop(L, 1);
+  }
+  while (lua_next(L, table) != 0) {
+    lua_pop(L, 1);
+    check_key(r, table, depth, n, counted);
+  }
 }
 
 /* Shape along the first elements, dtype from the first leaf. The value is on
@@ -51,7 +144,7 @@ static bool find_shape(reader *r) {
   while (lua_istable(L, -1)) {
     int64_t n = tfd__lua_list_length(L, lua_gettop(L));
 
-    if (r->rank == TFD_MAX_RANK) too_deep(L);
+    if (r->rank == TFD_MAX_RANK) too_deep(r);
     r->at[r->rank] = 1;
     r->dims[r->rank++] = n;
     if (n == 0) break;
@@ -72,21 +165,20 @@ static void leaf_error(const reader *r) {
   const char *want = r->dtype == TFD_BOOL ? "a boolean" : "a number";
 
   if (r->rank == 0)
-    tfd__lua_error(L, "TypeError", NULL, "constant: %s expected for %s, got %s",
-                   want, tfd__dtype_name(r->dtype), got);
+    tfd__lua_error(L, "TypeError", NULL, "%s: %s must be %s (dtype %s), got %s",
+                   r->what, r->name, want, tfd__dtype_name(r->dtype), got);
   tfd__lua_error(L, "TypeError", NULL,
-                 "constant: element %s must be %s like the others (dtype %s), "
+                 "%s: element %s of %s must be %s like the others (dtype %s), "
                  "got %s",
-                 place(r, r->rank, where), want, tfd__dtype_name(r->dtype),
-                 got);
+                 r->what, place(r, r->rank, where), r->name, want,
+                 tfd__dtype_name(r->dtype), got);
 }
 
 static void value_error(const reader *r, const char *text) {
   char where[192];
 
-  tfd__lua_error(r->L, "TypeError", NULL,
-                 "constant: %s%s%s does not fit dtype %s", text,
-                 r->rank > 0 ? " at " : "", place(r, r->rank, where),
+  tfd__lua_error(r->L, "TypeError", NULL, "%s: %s%s = %s does not fit dtype %s",
+                 r->what, r->name, place(r, r->rank, where), text,
                  tfd__dtype_name(r->dtype));
 }
 
@@ -101,8 +193,12 @@ static void put_integer(reader *r) {
     value_error(r, text);
   }
   switch (r->dtype) {
-  case TFD_INT8: *(int8_t *)r->next = (int8_t)x; break;
-  case TFD_UINT8: *(uint8_t *)r->next = (uint8_t)x; break;
+  case TFD_INT8:
+    *(int8_t *)r->next = (int8_t)x;
+    break;
+  case TFD_UINT8:
+    *(uint8_t *)r->next = (uint8_t)x;
+    break;
   case TFD_INT16: {
     int16_t y = (int16_t)x;
     memcpy(r->next, &y, sizeof y);
@@ -113,7 +209,9 @@ static void put_integer(reader *r) {
     memcpy(r->next, &y, sizeof y);
     break;
   }
-  default: memcpy(r->next, &x, sizeof x); return;
+  default:
+    memcpy(r->next, &x, sizeof x);
+    return;
   }
   if (tfd__load(r->next, r->dtype) != (double)x) {
     snprintf(text, sizeof text, "%lld", (long long)x);
@@ -149,13 +247,21 @@ static void ragged(const reader *r, int depth, int64_t n) {
 
   if (n < 0)
     tfd__lua_error(r->L, "ValueError", NULL,
-                   "constant: element %s is %s, but the elements before it "
+                   "%s: element %s of %s is %s, but the elements before it "
                    "are lists; all must have one shape",
-                   where, tfd__lua_what(r->L, -1));
+                   r->what, where, r->name, tfd__lua_what(r->L, -1));
   tfd__lua_error(r->L, "ValueError", NULL,
-                 "constant: element %s has %lld elements, but the elements "
+                 "%s: element %s of %s has %lld elements, but the elements "
                  "before it have %lld; all must have one shape",
-                 where, (long long)n, (long long)r->dims[depth]);
+                 r->what, where, r->name, (long long)n,
+                 (long long)r->dims[depth]);
+}
+
+/* Element r->at[depth] is nil: a hole, or past what the field n promised. */
+static void missing(reader *r, int table, int depth) {
+  check_keys(r, table, depth, r->at[depth] - 1);
+  r->rank = depth + 1;
+  leaf_error(r);
 }
 
 /* Elements of the table on top of the stack, at this depth. Recursion is
@@ -173,9 +279,10 @@ static bool put_list(reader *r, int depth) {
     lua_rawgeti(L, table, (int)i);
     is_table = lua_istable(L, -1);
     if (!is_table && tfd__lua_to_slot(L, -1) != NULL) return false;
+    if (lua_isnil(L, -1)) missing(r, table, depth);
     if (depth + 1 == r->rank) {
       if (is_table) {
-        if (depth + 1 == TFD_MAX_RANK) too_deep(L);
+        if (depth + 1 == TFD_MAX_RANK) too_deep(r);
         leaf_error(r);
       }
       put_leaf(r);
@@ -188,6 +295,8 @@ static bool put_list(reader *r, int depth) {
     }
     lua_settop(L, table);
   }
+  check_keys(r, table, depth, n);
+  lua_settop(L, table);
   return true;
 }
 
@@ -214,7 +323,7 @@ static int dtype_argument(lua_State *L, int i) {
   return dtype;
 }
 
-/* tensor_from_table(value[, dtype]) -> tensor | nil, "handle" */
+/* tensor_from_table(value[, dtype[, what, name]]) -> tensor | nil, "handle" */
 static int core_tensor_from_table(lua_State *L) {
   reader r = {.L = L};
   int64_t n = 0;
@@ -224,9 +333,11 @@ static int core_tensor_from_table(lua_State *L) {
   tfd__slot *slot = NULL;
   char scalar[16];
 
-  lua_settop(L, 2);
+  lua_settop(L, 4);
   TFD_LUA_ENTER(L);
   luaL_checkstack(L, 2 * TFD_MAX_RANK + 16, NULL);
+  r.what = luaL_optstring(L, 3, "constant");
+  r.name = luaL_optstring(L, 4, "value");
   r.given = !lua_isnil(L, 2);
   if (r.given) r.dtype = dtype_argument(L, 2);
   lua_pushvalue(L, 1);
@@ -235,11 +346,11 @@ static int core_tensor_from_table(lua_State *L) {
   n = product(&r);
   if (n < 0 || !tfd__mul_size((size_t)n, r.size, &bytes))
     return tfd__lua_error(L, "InvalidArgument", NULL,
-                          "constant: too many elements");
+                          "%s: %s has too many elements", r.what, r.name);
   data = scalar;
   if (bytes > sizeof scalar) {
     data = lua_newuserdatauv(L, bytes, 0);
-    lua_insert(L, 3); /* the value stays on top */
+    lua_insert(L, 5); /* the value stays on top */
   }
   r.next = data;
   if (r.rank == 0)
@@ -279,7 +390,9 @@ static void push_element(lua_State *L, const char *data, int dtype) {
     memcpy(&i, data, sizeof i);
     lua_pushinteger(L, (lua_Integer)i);
     break;
-  case TFD_BOOL: lua_pushboolean(L, *data != 0); break;
+  case TFD_BOOL:
+    lua_pushboolean(L, *data != 0);
+    break;
   default:
     if (tfd__is_float(dtype))
       lua_pushnumber(L, tfd__load(data, dtype));
@@ -334,7 +447,7 @@ static writer read_tensor(lua_State *L, const char *function, size_t *bytes_p) {
 /* tensor_to_table(t) */
 static int core_tensor_to_table(lua_State *L) {
   size_t bytes = 0;
-  writer w = read_tensor(L, "Tensor:to_table", &bytes);
+  writer w = read_tensor(L, "Tensor:totable", &bytes);
 
   if (w.rank == 0)
     push_element(L, w.next, w.dtype);
@@ -346,7 +459,7 @@ static int core_tensor_to_table(lua_State *L) {
 /* tensor_to_flat(t) */
 static int core_tensor_to_flat(lua_State *L) {
   size_t bytes = 0;
-  writer w = read_tensor(L, "Tensor:to_flat", &bytes);
+  writer w = read_tensor(L, "Tensor:toflat", &bytes);
   int n = (int)(bytes / w.size);
   int i = 0;
 
@@ -380,7 +493,7 @@ static int core_item(lua_State *L) {
   if (lua_isnoneornil(L, 2)) {
     if (!TFD_LIKELY(tfd_tensor_size(t) == 1))
       return tfd__lua_error(
-          L, "ValueError", "call t:item(i) or t:to_table()",
+          L, "ValueError", "call t:item(i) or t:totable()",
           "Tensor:item: the tensor has %lld elements; without a position it "
           "must have exactly one",
           (long long)tfd_tensor_size(t));

@@ -1,0 +1,161 @@
+-- Names that are not there, operators that tensors refuse, handles that were
+-- released: one kind and one wording each.
+local tf = require "tfdist"
+local errors = require "tfdist.errors"
+
+local function failure(fn, ...)
+  local ok, e = pcall(fn, ...)
+  assert.is_false(ok)
+  assert.is_true(tf.errors.is_error(e), tostring(e))
+  return e
+end
+
+describe("a name that tf does not have", function()
+  it("is a KeyError when one that it has is near", function()
+    for path, near in pairs {
+      reducesum = "tf.reduce_sum", Variabel = "tf.Variable",
+      constat = "tf.constant", softmax = "tf.nn.softmax",
+      rsqrt = "tf.math.rsqrt",
+    } do
+      local e = failure(function() return tf[path] end)
+      assert.equal("KeyError", e.kind)
+      assert.equal("there is no tf." .. path, e.message)
+      assert.equal("did you mean " .. near .. "?", e.hint)
+    end
+    local e = failure(function() return tf.nn.sofmax end)
+    assert.equal("did you mean tf.nn.softmax?", e.hint)
+    e = failure(function() return tf.math.reduce_summ end)
+    assert.equal("did you mean tf.math.reduce_sum?", e.hint)
+    e = failure(function() return tf.nn.reduce_sum end)
+    assert.equal("did you mean tf.reduce_sum?", e.hint)
+  end)
+
+  it("is nil otherwise, so that programs can ask", function()
+    for _, name in ipairs {
+      "sparse", "strings", "ragged", "xyzzy", "__call", "_private",
+    } do
+      assert.is_nil(tf[name])
+    end
+    assert.is_nil(tf.nn.ctc_loss)
+    assert.is_nil(tf[1])
+  end)
+end)
+
+describe("a name that tensors do not have", function()
+  it("is explained where other libraries have it", function()
+    local x = tf.constant { 1, 2 }
+    assert.matches("totable", failure(function() return x:numpy() end).hint)
+    assert.matches("cast", failure(function() return x:astype("int32") end)
+      .hint)
+    assert.matches("Variable", failure(function() return x:assign(1) end).hint)
+    local e = failure(function() return x:reduce_summ() end)
+    assert.equal("KeyError", e.kind)
+    assert.equal("did you mean reduce_sum?", e.hint)
+  end)
+end)
+
+describe("order of tensors", function()
+  local x, y = tf.constant { 1, 2 }, tf.constant { 3, 4 }
+  local v = tf.Variable { 1.0, 2.0 }
+
+  it("is refused between tensors of any kind", function()
+    for _, fn in ipairs {
+      function() return x < y end, function() return x <= y end,
+      function() return x > v end, function() return v >= x end,
+    } do
+      local e = failure(fn)
+      assert.equal("TypeError", e.kind)
+      assert.matches("a:less", e.hint)
+    end
+  end)
+
+  it("is refused with numbers, in the engine's words on LuaJIT", function()
+    for _, fn in ipairs {
+      function() return x > 1 end, function() return 1 <= x end,
+      function() return v < 1 end,
+    } do
+      local ok, e = pcall(fn)
+      assert.is_false(ok)
+      e = errors.wrap(e)
+      assert.equal("TypeError", e.kind)
+      assert.matches("a:less", e.hint)
+    end
+  end)
+end)
+
+describe("the rows of a tensor", function()
+  local x = tf.constant { { 1, 2 }, { 3, 4 } }
+
+  it("come from iter, from position 0", function()
+    local seen = {}
+    for i, row in x:iter() do
+      seen[#seen + 1] = { i, row:totable() }
+    end
+    assert.same({ { 0, { 1, 2 } }, { 1, { 3, 4 } } }, seen)
+    assert.equal(2, #x)
+  end)
+
+  it("come from nothing else", function()
+    for _, fn in ipairs {
+      function() local step = pairs(x) return step end,
+      function() local n = 0 for _ in ipairs(x) do n = n + 1 end return n end,
+      function() local n = 0 for _ in x do n = n + 1 end return n end,
+    } do
+      local ok, e = pcall(fn)
+      assert.is_false(ok)
+      assert.matches("t:iter%(%)", errors.report(e))
+    end
+  end)
+end)
+
+describe("a text of tensors", function()
+  it("is made by ..", function()
+    assert.equal("loss 2.5", "loss " .. tf.constant(2.5))
+    assert.equal("2.5 is it", tf.constant(2.5) .. " is it")
+  end)
+end)
+
+describe("a released handle", function()
+  it("has one error for every use", function()
+    local r = tf.constant { 1, 2 }
+    local v = tf.Variable(1.0)
+    local s = tf.IndexedSlices({ 1 }, { 0 }, { 3 })
+    r:release()
+    v:release()
+    s:release()
+    for name, fn in pairs {
+      length = function() return #r end,
+      shape = function() return r.shape end,
+      dtype = function() return r.dtype end,
+      plus = function() return r + 1 end,
+      minus = function() return -r end,
+      op = function() return tf.add(r, r) end,
+      method = function() return r:sum() end,
+      index = function() return r[0] end,
+      item = function() return r:item() end,
+      table = function() return r:totable() end,
+      numel = function() return r:numel() end,
+      to = function() return r:to("/cpu:0") end,
+      iter = function() return r:iter() end,
+      position = function() return tf.ones { 2 }[r] end,
+      axis = function() return tf.reduce_sum({ 1 }, r) end,
+      sizes = function() return tf.zeros(r) end,
+      list = function() return tf.concat({ r, r }, 0) end,
+      constant = function() return tf.constant { r } end,
+      variable = function() return tf.Variable(r) end,
+      cond = function() return tf.cond(r, print, print) end,
+      v_name = function() return v.name end,
+      v_shape = function() return v.shape end,
+      v_assign = function() return v:assign(1.0) end,
+      v_plus = function() return v + 1 end,
+      s_values = function() return s.values end,
+      s_times = function() return s * 2 end,
+      s_dense = function() return s:to_dense() end,
+    } do
+      local e = failure(fn)
+      assert.equal("FailedPrecondition", e.kind, name)
+      assert.matches("handle is released$", e.message, name)
+      assert.is_nil(e.message:find("operand_tensor", 1, true), name)
+    end
+  end)
+end)
