@@ -1,0 +1,147 @@
+--- tf.keras.activations: elementwise functions (and softmax) by name.
+--- Source: tf.keras.activations
+local errors = require "tfdist.errors"
+local objects = require "tfdist.keras.objects"
+local options = require "tfdist.options"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+local M = {}
+
+local names = {}   -- function -> name
+local by_name = {} -- name -> function
+local known = {}
+
+local function define(name, signature, fn)
+  local f = options.wrap("activations." .. name:match("%S+"), signature, fn)
+  names[f] = name:match("%S+")
+  for alias in name:gmatch("%S+") do
+    M[alias], by_name[alias] = f, f
+    known[#known + 1] = alias
+  end
+end
+
+define("linear", "x", function(x)
+  return x
+end)
+
+--- max(x, 0), with a slope alpha below threshold and a largest value.
+define("relu", "x alpha=0 max_value=nil threshold=0",
+  function(x, alpha, max_value, threshold)
+    if alpha == 0 and threshold == 0 then
+      if max_value == nil then
+        return tf.nn.relu(x)
+      elseif max_value == 6 then
+        return tf.nn.relu6(x)
+      end
+    end
+    local above = tf.greater_equal(x, threshold)
+    local y = max_value and tf.minimum(x, max_value) or x
+    return tf.where(above, y, (x - threshold) * alpha)
+  end)
+
+define("relu6", "x", function(x)
+  return tf.nn.relu6(x)
+end)
+
+define("leaky_relu", "x alpha=0.2", function(x, alpha)
+  return tf.nn.leaky_relu(x, alpha)
+end)
+
+define("elu", "x alpha=1", function(x, alpha)
+  local y = tf.nn.elu(x)
+  if alpha == 1 then
+    return y
+  end
+  return tf.where(tf.greater(x, 0), y, y * alpha)
+end)
+
+define("selu", "x", function(x)
+  return tf.nn.selu(x)
+end)
+
+define("gelu", "x approximate=false", function(x, approximate)
+  return tf.nn.gelu(x, approximate)
+end)
+
+define("sigmoid", "x", function(x)
+  return tf.sigmoid(x)
+end)
+
+--- clip(0.2 x + 0.5, 0, 1)
+define("hard_sigmoid", "x", function(x)
+  return tf.clip_by_value(x * 0.2 + 0.5, 0, 1)
+end)
+
+define("tanh", "x", function(x)
+  return tf.tanh(x)
+end)
+
+local function needs_axis(what, x)
+  if #x.shape < 2 then
+    errors.raise("ValueError", ("%s: cannot be applied to a tensor of rank %d "
+      .. "%s; a batch axis is expected"):format(what, #x.shape,
+      text.shape(x.shape)))
+  end
+end
+
+define("softmax", "x axis=-1", function(x, axis)
+  needs_axis("softmax", x)
+  return tf.nn.softmax(x, axis)
+end)
+
+define("log_softmax", "x axis=-1", function(x, axis)
+  needs_axis("log_softmax", x)
+  return tf.nn.log_softmax(x, axis)
+end)
+
+define("softplus", "x", function(x)
+  return tf.math.softplus(x)
+end)
+
+define("softsign", "x", function(x)
+  return tf.nn.softsign(x)
+end)
+
+define("swish silu", "x", function(x)
+  return tf.nn.silu(x)
+end)
+
+define("mish", "x", function(x)
+  return x * tf.tanh(tf.math.softplus(x))
+end)
+
+define("exponential", "x", function(x)
+  return tf.exp(x)
+end)
+
+--- The function a name means; nil is linear, functions and layers are returned
+--- as they are.
+--- Errors: ValueError for an unknown name, TypeError.
+--- Source: tf.keras.activations.get
+function M.get(identifier)
+  if identifier == nil then
+    return M.linear
+  elseif objects.is_callable(identifier) then
+    return identifier
+  elseif type(identifier) == "string" then
+    local f = by_name[identifier] or by_name[identifier:lower()]
+    if f == nil then
+      errors.raise("ValueError", "unknown activation " .. text.quote(identifier),
+        text.suggestion(identifier, known, "activation"))
+    end
+    return f
+  end
+  errors.raise("TypeError", "activations.get: expected a name or a function, "
+    .. "got " .. text.describe(identifier))
+end
+
+M.deserialize = M.get
+
+--- The name of a function of this module; other functions as they are.
+--- Source: tf.keras.activations.serialize
+function M.serialize(activation)
+  return names[activation] or activation
+end
+
+return M

@@ -1,0 +1,76 @@
+--- tf.keras.backend: what all layers share. The default dtype, the fuzz factor
+--- and the numbering of names.
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local text = require "tfdist.text"
+
+local M = {}
+
+local floatx, epsilon = "float32", 1e-7
+local counts = {} -- [name] = objects that were named after it
+
+--- The dtype of layers that are given none.
+--- Source: tf.keras.backend.floatx
+function M.floatx()
+  return floatx
+end
+
+--- Errors: ValueError unless it is a floating-point dtype.
+--- Source: tf.keras.backend.set_floatx
+---@param dtype string
+function M.set_floatx(dtype)
+  dtype = convert.dtype(dtype, "backend.set_floatx")
+  if not convert.FLOATING[dtype] then
+    errors.raise("ValueError", ("backend.set_floatx: %s is no floating-point "
+      .. "dtype"):format(text.describe(dtype)))
+  end
+  floatx = dtype
+end
+
+--- The small number that keeps divisions finite, 1e-7.
+--- Source: tf.keras.backend.epsilon
+function M.epsilon()
+  return epsilon
+end
+
+--- Source: tf.keras.backend.set_epsilon
+---@param value number
+function M.set_epsilon(value)
+  if type(value) ~= "number" then
+    errors.raise("TypeError", "backend.set_epsilon: expected a number, got "
+      .. text.describe(value))
+  end
+  epsilon = value
+end
+
+--- 1, 2, ... for each prefix. Source: tf.keras.backend.get_uid
+---@param prefix? string
+---@return integer
+function M.get_uid(prefix)
+  prefix = prefix or ""
+  counts[prefix] = (counts[prefix] or 0) + 1
+  return counts[prefix]
+end
+
+--- Start the numbering of names again. Source: tf.keras.backend.clear_session
+function M.clear_session()
+  counts = {}
+end
+
+--- "MaxPooling2D" as "max_pooling2d", as Keras writes it.
+---@param class string
+---@return string
+function M.snake_case(class)
+  return (class:gsub("(.)(%u[%l%d]+)", "%1_%2"):gsub("(%l)(%u)", "%1_%2")
+    :lower())
+end
+
+--- "dense" for the first, then "dense_1", ...
+---@param base string
+---@return string
+function M.unique_name(base)
+  local n = M.get_uid(base)
+  return n == 1 and base or base .. "_" .. (n - 1)
+end
+
+return M

@@ -1,0 +1,145 @@
+--- tf.keras.layers: all layer classes, and getting one by its configuration.
+--- Source: tf.keras.layers
+local base = require "tfdist.keras.layers.base"
+local define = require "tfdist.keras.layers.define"
+local call = require "tfdist.keras.layers.call"
+local core = require "tfdist.keras.layers.core"
+local errors = require "tfdist.errors"
+local options = require "tfdist.options"
+local support = require "tfdist.keras.layers.support"
+local text = require "tfdist.text"
+
+local M = {}
+
+-- Puts symbolic calls in place.
+require "tfdist.keras.layers.symbolic"
+
+M.Layer = base.Layer
+M.is_layer = base.is_layer
+
+--- The mask a layer gave to a tensor, nil if none.
+M.mask_of = call.mask_of
+
+local PARTS = {
+  "core", "activation", "convolution", "pooling", "normalization",
+  "regularization", "merge", "attention", "recurrent", "wrappers", "shaping",
+  "preprocessing",
+}
+
+for _, part in ipairs(PARTS) do
+  local classes = require("tfdist.keras.layers." .. part)
+  for name, class in pairs(classes) do
+    if name:find "^%u" then
+      M[name] = class
+    end
+  end
+  for name, fn in pairs(classes.functions or {}) do
+    M[name] = fn
+  end
+end
+
+--- Source: tf.keras.Input
+M.Input = options.wrap("Input", "shape=nil batch_size=nil name=nil dtype=nil "
+  .. "sparse=nil tensor=nil ragged=nil batch_shape=nil", core.input)
+
+--- What inputs of a layer must look like, for `self.input_spec`.
+--- Source: tf.keras.layers.InputSpec
+M.InputSpec = options.wrap("InputSpec", "dtype=nil shape=nil ndim=nil "
+  .. "max_ndim=nil min_ndim=nil axes:table=nil", function(dtype, shape, ndim,
+    max_ndim, min_ndim, axes)
+  if shape ~= nil then
+    ndim, axes = #shape, {}
+    for i = 1, #shape do
+      axes[i - 1] = shape[i] >= 0 and shape[i] or nil
+    end
+  end
+  return { dtype = dtype, ndim = ndim, max_ndim = max_ndim,
+    min_ndim = min_ndim, axes = axes }
+end)
+
+-- By configuration -----------------------------------------------------------
+
+-- Classes of the user's own that may stand in a configuration.
+M.custom = {}
+
+local function class_named(name, custom)
+  local class = custom and custom[name] or define.classes[name]
+    or M.custom[name]
+  if class == nil then
+    local names = {}
+    for known in pairs(define.classes) do
+      names[#names + 1] = known
+    end
+    table.sort(names)
+    errors.raise("ValueError", "unknown layer class " .. text.describe(name),
+      type(name) == "string" and text.suggestion(name, names, "class")
+      or nil)
+  end
+  return class
+end
+
+--- A layer from { class_name = ..., config = {...} }; classes that are not the
+--- library's come from custom_objects or
+--- tf.keras.utils.register_keras_serializable.
+--- Errors: ValueError for an unknown class.
+--- Source: tf.keras.layers.deserialize
+---@param config table
+---@param custom? table  name -> class
+function M.deserialize(config, custom)
+  if base.is_layer(config) then
+    return config
+  elseif not text.is_plain(config) or config.class_name == nil then
+    errors.raise("TypeError", "layers.deserialize: expected { class_name = , "
+      .. "config = }, got " .. text.describe(config))
+  end
+  return class_named(config.class_name, custom):from_config(
+    config.config or {}, custom)
+end
+
+M.get = M.deserialize
+support.layer_from = M.deserialize
+
+--- { class_name = ..., config = {...} }. Source: tf.keras.layers.serialize
+function M.serialize(layer)
+  return { class_name = getmetatable(layer).__name,
+    config = layer:get_config() }
+end
+
+-- What Keras has and this library has not.
+local MISSING = {}
+for name in ([[SeparableConv1D LocallyConnected1D LocallyConnected2D
+  ConvLSTM1D ConvLSTM2D ConvLSTM3D DepthwiseConv1D Hashing StringLookup
+  TextVectorization Discretization HashedCrossing AdditiveAttention
+  RandomContrast RandomBrightness RandomHeight RandomWidth RandomTranslation
+  RandomZoom DenseFeatures SpectralNormalization EinsumDense]]):gmatch "%S+" do
+  MISSING[name] = true
+end
+
+setmetatable(M, {
+  __index = function(_, name)
+    if type(name) ~= "string" then
+      return nil
+    elseif MISSING[name] then
+      errors.raise("NotImplementedError", "tf.keras.layers." .. name
+        .. " is not implemented")
+    end
+    local names = {}
+    for known in pairs(M) do
+      names[#names + 1] = known
+    end
+    table.sort(names)
+    local near = text.nearest(name, names)
+    errors.raise("KeyError", "tf.keras.layers has no " .. text.quote(name),
+      near and "did you mean " .. near .. "?" or nil)
+  end,
+  __names = function()
+    local names = {}
+    for name in pairs(M) do
+      names[#names + 1] = name
+    end
+    table.sort(names)
+    return names
+  end,
+})
+
+return M

@@ -1,0 +1,113 @@
+--- Activations that are layers: ReLU, LeakyReLU, PReLU, ELU, ThresholdedReLU,
+--- Softmax.
+local activations = require "tfdist.keras.activations"
+local convert = require "tfdist.convert"
+local define = require "tfdist.keras.layers.define"
+local errors = require "tfdist.errors"
+local support = require "tfdist.keras.layers.support"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+local M = {}
+
+local function same_shape(_, shape)
+  return support.copy(shape)
+end
+
+-- Numbers that must not be negative (or nil).
+local function not_negative(...)
+  local names = { ... }
+  return function(self, config)
+    for _, name in ipairs(names) do
+      local x = config[name]
+      if x ~= nil and (type(x) ~= "number" or x < 0) then
+        errors.raise("ValueError", ("%s: %s must be a number from 0, got %s")
+          :format(getmetatable(self).__name, name, text.describe(x)))
+      end
+    end
+  end
+end
+
+local function elementwise(name, signature, fields)
+  fields.supports_masking = true
+  fields.compute_output_shape = same_shape
+  M[name] = define.layer(name, signature, fields)
+end
+
+--- Source: tf.keras.layers.ReLU
+elementwise("ReLU", "max_value=nil negative_slope=0 threshold=0", {
+  setup = not_negative("max_value", "negative_slope", "threshold"),
+  call = function(self, x)
+    return activations.relu(x, self.negative_slope, self.max_value,
+      self.threshold)
+  end,
+})
+
+--- Source: tf.keras.layers.LeakyReLU
+elementwise("LeakyReLU", "alpha=0.3", {
+  setup = not_negative("alpha"),
+  call = function(self, x)
+    return tf.nn.leaky_relu(x, self.alpha)
+  end,
+})
+
+--- A slope below 0 for each position, learned; shared along shared_axes.
+--- Source: tf.keras.layers.PReLU
+elementwise("PReLU", "alpha_initializer='zeros' alpha_regularizer=nil "
+  .. "alpha_constraint=nil shared_axes=nil", {
+  build = function(self, shape)
+    local dims = {}
+    for i = 2, #shape do
+      dims[i - 1] = shape[i]
+    end
+    if self.shared_axes ~= nil then
+      for _, axis in ipairs(convert.integers(self.shared_axes, "PReLU",
+        "shared_axes")) do
+        dims[axis] = 1
+      end
+    end
+    support.add(self, "alpha", dims)
+  end,
+  call = function(self, x)
+    return tf.nn.relu(x) - self.alpha * tf.nn.relu(-x)
+  end,
+})
+
+--- Source: tf.keras.layers.ELU
+elementwise("ELU", "alpha=1", {
+  setup = not_negative("alpha"),
+  call = function(self, x)
+    return activations.elu(x, self.alpha)
+  end,
+})
+
+--- x where it is larger than theta, else 0.
+--- Source: tf.keras.layers.ThresholdedReLU
+elementwise("ThresholdedReLU", "theta=1", {
+  setup = not_negative("theta"),
+  call = function(self, x)
+    return x * tf.cast(tf.greater(x, self.theta), x.dtype)
+  end,
+})
+
+--- Softmax over an axis or several; positions whose mask is false get 0.
+--- Source: tf.keras.layers.Softmax
+elementwise("Softmax", "axis=-1", {
+  call = function(self, x, options)
+    if type(options.mask) == "userdata" then
+      x = x + (1 - tf.cast(options.mask, x.dtype))
+        * (x.dtype == "float16" and -65504 or -1e9)
+    end
+    local axis = self.axis
+    if type(axis) == "table" then
+      if #axis > 1 then
+        return tf.exp(x - tf.reduce_logsumexp(x, { axis = axis,
+          keepdims = true }))
+      end
+      axis = axis[1]
+    end
+    return tf.nn.softmax(x, axis)
+  end,
+})
+
+return M

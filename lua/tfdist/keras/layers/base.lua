@@ -1,0 +1,722 @@
+--- Layer: weights, building on the first call, losses, masks, names.
+---
+---   local Scale = tf.keras.layers.Layer:extend "Scale"
+---   function Scale:build(input_shape)
+---     self.factor = self:add_weight { name = "factor",
+---       shape = { input_shape[#input_shape] }, initializer = "ones" }
+---   end
+---   function Scale:call(x, options)     -- options.training, options.mask
+---     return x * self.factor
+---   end
+---   local y = Scale()(x)
+---
+--- init(self, ...) gets the constructor's arguments; Layer.init(self, { name =
+--- ..., dtype = ..., trainable = ... }) may be called in it. A layer is a
+--- tf.Module. Its private state hangs in the field _own; weights and layers are
+--- tracked in all other fields, in the order in which they were first assigned.
+local backend = require "tfdist.keras.backend"
+local contexts = require "tfdist.distribute.contexts"
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local initializers = require "tfdist.keras.initializers"
+local module = require "tfdist.module"
+local nest = require "tfdist.nest"
+local objects = require "tfdist.keras.objects"
+local options = require "tfdist.options"
+local regularizers = require "tfdist.keras.regularizers"
+local constraints = require "tfdist.keras.constraints"
+local state = require "tfdist.state"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+local variable = require "tfdist.variable"
+
+-- Puts the default context in place.
+require "tfdist.distribute"
+
+local M = {}
+
+local getmetatable, rawget, rawset, setmetatable, type =
+  getmetatable, rawget, rawset, setmetatable, type
+
+-- A metatable makes the state a leaf to whoever walks the fields.
+local Own = { __name = "layer state" }
+
+local Layer = module.Module.subclass(module.Module, "Layer")
+M.Layer = Layer
+
+--- True for objects of Layer and its descendants.
+local function is_layer(x)
+  local meta = type(x) == "table" and getmetatable(x) or nil
+  return type(meta) == "table" and meta.is_keras_layer == true
+end
+
+M.is_layer = is_layer
+
+--- name -> function(self), looked up after methods. A subclass that defines
+--- more gives its table this one as __index.
+Layer.getters = {}
+--- name -> function(self, value)
+Layer.setters = {}
+Layer.supports_masking = false
+--- False for layers that take their inputs as they are.
+Layer.autocast = true
+
+local getters, setters = Layer.getters, Layer.setters
+
+-- Objects --------------------------------------------------------------------
+
+-- Keep the order of first assignment; it is the order of weights.
+local function assign(self, key, value)
+  local set = getmetatable(self).class.setters[key]
+  if set ~= nil then
+    return set(self, value)
+  end
+  local order = rawget(self, "_own").order
+  order[#order + 1] = key
+  rawset(self, key, value)
+end
+
+local function make_metatable(class)
+  local meta = {
+    __name = class.__name, is_tf_module = true, is_keras_layer = true,
+    class = class, __newindex = assign,
+  }
+  function meta.__index(self, key)
+    local value = class[key]
+    if value ~= nil then
+      return value
+    end
+    local get = class.getters[key]
+    if get ~= nil then
+      return get(self)
+    end
+    return rawget(self, "_own").config[key]
+  end
+  function meta.__call(self, ...)
+    return M.call(self, ...)
+  end
+  function meta.__tostring(self)
+    return class.to_text(self)
+  end
+  class.instance_metatable = meta
+  return meta
+end
+
+local function new(class, ...)
+  local own = setmetatable({
+    trainable = true, built = false, weights = {}, order = {}, config = {},
+    strategy = contexts.get_strategy(),
+  }, Own)
+  local self = setmetatable({ _own = own },
+    rawget(class, "instance_metatable") or make_metatable(class))
+  function own.handler(e)
+    if type(e) == "string" then
+      e = errors.wrap(e)
+    end
+    return errors.note(e, ("in layer %s (%s)"):format(text.quote(self.name),
+      self:describe()))
+  end
+  own.dtype = backend.floatx()
+  class.init(self, ...)
+  -- Names count in the order of construction.
+  getters.name(self)
+  return self
+end
+
+getmetatable(Layer).__call = new
+
+--- A class that inherits from this one; calling it makes an object and calls
+--- init(self, ...).
+---@param name string
+---@return table
+function Layer:extend(name)
+  local class = module.Module.subclass(self, name)
+  getmetatable(class).__call = new
+  return class
+end
+
+Layer.subclass = Layer.extend
+
+local function set_common(self, name, trainable, dtype, shape)
+  local own = rawget(self, "_own")
+  if name ~= nil then
+    if type(name) ~= "string" or name == "" or name:find "[%c]" then
+      errors.raise("TypeError", ("%s: name must be a word, got %s"):format(
+        getmetatable(self).__name, text.describe(name)))
+    end
+    own.name = name
+  end
+  if dtype ~= nil then
+    own.dtype = convert.dtype(dtype, getmetatable(self).__name)
+  end
+  if trainable ~= nil then
+    own.trainable = trainable
+  end
+  own.batch_input_shape = shape
+end
+
+-- batch_input_shape from what the user gives, nil when there is nothing.
+local function first_shape(what, given)
+  local shape = given.batch_input_shape
+  if shape ~= nil then
+    return convert.integers(shape, what, "batch_input_shape")
+  elseif given.input_shape ~= nil then
+    shape = convert.integers(given.input_shape, what, "input_shape")
+    table.insert(shape, 1, given.batch_size or -1)
+    return shape
+  elseif given.input_dim ~= nil then
+    return { given.batch_size or -1, given.input_dim }
+  end
+  return nil
+end
+
+M.first_shape = first_shape
+
+--- The arguments that every layer takes.
+M.COMMON = "name=nil trainable=true dtype=nil input_shape=nil "
+  .. "batch_input_shape=nil batch_size=nil input_dim=nil "
+  .. "activity_regularizer=nil dynamic=nil"
+
+-- Values of the common arguments, by name.
+function M.apply_common(self, given)
+  local what = getmetatable(self).__name
+  set_common(self, given.name, given.trainable, given.dtype,
+    first_shape(what, given))
+  rawget(self, "_own").activity_regularizer =
+    regularizers.get(given.activity_regularizer)
+end
+
+--- What subclasses without an init of their own do.
+Layer.init = options.method("Layer", M.COMMON,
+  function(self, name, trainable, dtype, input_shape, batch_input_shape,
+      batch_size, input_dim, activity_regularizer)
+    M.apply_common(self, {
+      name = name, trainable = trainable, dtype = dtype,
+      input_shape = input_shape, batch_input_shape = batch_input_shape,
+      batch_size = batch_size, input_dim = input_dim,
+      activity_regularizer = activity_regularizer,
+    })
+  end, is_layer, "layer")
+
+--- "Dense, units = 10": the class and the arguments it cannot do without.
+function Layer:describe()
+  local class = getmetatable(self).class
+  local sig = class.signature
+  local parts = { class.__name }
+  for i = 1, sig and sig.n or 0 do
+    local value = sig.required[i] and self._own.config[sig.names[i]]
+    if type(value) == "number" then
+      value = text.number(value)
+    elseif type(value) == "table" and getmetatable(value) == nil then
+      value = text.shape(value)
+    end
+    if type(value) == "string" then
+      parts[#parts + 1] = sig.names[i] .. " = " .. value
+    end
+  end
+  return table.concat(parts, ", ")
+end
+
+function Layer.to_text(self)
+  local n = self:count_params(true)
+  return ("%s %s (%s)"):format(getmetatable(self).__name,
+    text.quote(self.name), n == nil and "not built"
+    or text.number(n) .. " parameters")
+end
+
+-- Properties -----------------------------------------------------------------
+
+function getters.name(self)
+  local own = rawget(self, "_own")
+  if own.name == nil then
+    local class = getmetatable(self).class
+    own.name = backend.unique_name(class.base_name
+      or backend.snake_case(class.__name))
+  end
+  return own.name
+end
+
+function setters.name(self, value)
+  set_common(self, value)
+end
+
+function getters.dtype(self)
+  return rawget(self, "_own").dtype
+end
+
+function getters.built(self)
+  return rawget(self, "_own").built
+end
+
+function setters.built(self, value)
+  rawget(self, "_own").built = value
+end
+
+function getters.trainable(self)
+  return rawget(self, "_own").trainable
+end
+
+--- The strategy that was current when the layer was made.
+function getters.distribute_strategy(self)
+  return rawget(self, "_own").strategy
+end
+
+function getters.input_spec(self)
+  return rawget(self, "_own").input_spec
+end
+
+--- What inputs must look like: { ndim = , min_ndim = , max_ndim = , axes = {
+--- [axis] = size }, dtype = }. Source: tf.keras.layers.InputSpec
+function setters.input_spec(self, spec)
+  rawget(self, "_own").input_spec = spec
+end
+
+-- Walks ----------------------------------------------------------------------
+
+local is_variable, is_module = module.is_variable, module.is_module
+
+-- Metrics are not part of a model's weights.
+local function is_metric(x)
+  return x.is_tf_metric == true
+end
+
+-- Call visit(x) for each variable and each module among the layer's own weights
+-- and fields, once each, in order.
+local function each_child(self, visit)
+  local own = rawget(self, "_own")
+  local seen = { [self] = true }
+  local function leaf(x)
+    if type(x) == "userdata" then
+      if not seen[x] and is_variable(x) then
+        seen[x] = true
+        visit(x)
+      end
+    elseif type(x) ~= "table" or seen[x] then
+      return
+    elseif getmetatable(x) ~= nil then
+      seen[x] = true
+      if (is_module(x) and not is_metric(x)) or is_variable(x) then
+        visit(x)
+      end
+    else
+      seen[x] = true
+      local n, keys = nest.layout(x)
+      for i = 1, n do
+        leaf(x[i])
+      end
+      for i = 1, keys and #keys or 0 do
+        leaf(x[keys[i]])
+      end
+    end
+  end
+  for _, v in ipairs(own.weights) do
+    leaf(v)
+  end
+  for _, key in ipairs(own.order) do
+    leaf(rawget(self, key))
+  end
+end
+
+M.each_child = each_child
+
+-- Call visit(variable, trainable) for the variables of the layer and of what
+-- is inside it, trainable ones of a layer before its others.
+local function each_variable(self, trainable, seen, visit)
+  if seen[self] then
+    return
+  end
+  seen[self] = true
+  if not is_layer(self) then
+    for _, v in ipairs(self.variables) do
+      visit(v, v.trainable and trainable)
+    end
+    return
+  end
+  local own = rawget(self, "_own")
+  trainable = trainable and own.trainable
+  each_child(self, function(x)
+    if is_variable(x) then
+      visit(x, x.trainable and trainable)
+    else
+      each_variable(x, trainable, seen, visit)
+    end
+  end)
+end
+
+local function collect(self, want)
+  local list, seen = {}, {}
+  each_variable(self, true, {}, function(v, trainable)
+    if not seen[v] and (want == nil or want == trainable) then
+      seen[v] = true
+      list[#list + 1] = v
+    end
+  end)
+  return list
+end
+
+function getters.trainable_variables(self)
+  return collect(self, true)
+end
+
+function getters.non_trainable_variables(self)
+  return collect(self, false)
+end
+
+--- Trainable ones first.
+function getters.variables(self)
+  local list = collect(self, true)
+  for _, v in ipairs(collect(self, false)) do
+    list[#list + 1] = v
+  end
+  return list
+end
+
+getters.trainable_weights = getters.trainable_variables
+getters.non_trainable_weights = getters.non_trainable_variables
+getters.weights = getters.variables
+
+--- Modules directly inside, in the order of assignment.
+local function sublayers(self)
+  local list = {}
+  each_child(self, function(x)
+    if is_layer(x) then
+      list[#list + 1] = x
+    end
+  end)
+  return list
+end
+
+M.sublayers = sublayers
+
+--- Call fn(layer) for this layer and all inside it, each once.
+local function each_layer(self, fn, seen)
+  seen = seen or {}
+  if seen[self] then
+    return
+  end
+  seen[self] = true
+  fn(self)
+  for _, layer in ipairs(sublayers(self)) do
+    each_layer(layer, fn, seen)
+  end
+end
+
+M.each_layer = each_layer
+
+function getters.submodules(self)
+  local list, seen = {}, { [self] = true }
+  local function walk(x)
+    each_child(x, function(child)
+      if is_module(child) and not seen[child] then
+        seen[child] = true
+        list[#list + 1] = child
+        if is_layer(child) then
+          walk(child)
+        end
+      end
+    end)
+  end
+  walk(self)
+  return list
+end
+
+--- Counts for the layers inside, too.
+function setters.trainable(self, value)
+  if type(value) ~= "boolean" then
+    errors.raise("TypeError", ("layer %s: trainable must be true or false, got "
+      .. "%s"):format(text.quote(self.name), text.describe(value)))
+  end
+  each_layer(self, function(layer)
+    rawget(layer, "_own").trainable = value
+  end)
+end
+
+-- Weights --------------------------------------------------------------------
+
+local function weight_shape(self, name, shape)
+  local dims = convert.integers(shape, "add_weight", "shape")
+  for i = 1, #dims do
+    if dims[i] < 0 then
+      errors.raise("ValueError", ("weight %s of layer %s: axis %d of its shape "
+        .. "%s is not known"):format(text.quote(name), text.quote(self.name),
+        i - 1, text.shape(dims)), "give the size in input_shape or tf.keras."
+        .. "Input; only the batch and steps may be open")
+    end
+  end
+  return dims
+end
+
+--- Make a variable of the layer. Numbers that are no floats start as zeros,
+--- others by Glorot's uniform rule.
+--- Errors: ValueError, TypeError.
+--- Source: tf.keras.layers.Layer.add_weight
+Layer.add_weight = options.method("add_weight", "name=nil shape=nil dtype=nil "
+  .. "initializer=nil regularizer=nil trainable=nil constraint=nil "
+  .. "use_resource=nil synchronization='AUTO' aggregation='NONE' "
+  .. "partitioner=nil",
+  function(self, name, shape, dtype, initializer, regularizer, trainable,
+      constraint, _, synchronization, aggregation)
+    local own = rawget(self, "_own")
+    name = name or "weight"
+    dtype = convert.dtype(dtype or own.dtype, "add_weight")
+    local dims = weight_shape(self, name, shape or {})
+    if initializer == nil then
+      initializer = convert.FLOATING[dtype] and "glorot_uniform" or "zeros"
+    end
+    initializer = initializers.get(initializer)
+    local v = variable.create {
+      initial_value = function()
+        return initializer(dims, dtype)
+      end,
+      name = self.name .. "/" .. name, dtype = dtype, trainable = trainable,
+      constraint = constraints.get(constraint),
+      synchronization = synchronization, aggregation = aggregation,
+    }
+    for _, other in ipairs(own.weights) do
+      if other == v then
+        return v
+      end
+    end
+    own.weights[#own.weights + 1] = v
+    regularizer = regularizers.get(regularizer)
+    if regularizer ~= nil then
+      own.regularized = own.regularized or {}
+      table.insert(own.regularized, { v, regularizer })
+    end
+    return v
+  end, is_layer, "layer")
+
+--- Number of weights' elements; nil when `quiet` and not built.
+--- Errors: ValueError before the layer is built.
+--- Source: tf.keras.layers.Layer.count_params
+function Layer:count_params(quiet)
+  if not self.built then
+    if quiet then
+      return nil
+    end
+    errors.raise("ValueError", ("layer %s is not built, so its weights are not "
+      .. "known"):format(text.quote(self.name)), "call it with data, or give "
+      .. "input_shape")
+  end
+  return M.count(self.variables)
+end
+
+--- Elements of variables in all.
+function M.count(variables)
+  local n = 0
+  for _, v in ipairs(variables) do
+    local size = 1
+    for _, d in ipairs(v.shape) do
+      size = size * d
+    end
+    n = n + size
+  end
+  return n
+end
+
+--- Values of the weights as a list of tensors.
+--- Source: tf.keras.layers.Layer.get_weights
+function Layer:get_weights()
+  local list = {}
+  for i, v in ipairs(self.variables) do
+    list[i] = v:read_value()
+  end
+  return list
+end
+
+--- Set all weights, in the order of `weights`.
+--- Errors: ValueError when number or shapes differ.
+--- Source: tf.keras.layers.Layer.set_weights
+---@param weights any[]  tensors or nested lists
+function Layer:set_weights(weights)
+  local list, n = options.list("set_weights", "weights", weights, "tensors")
+  local own = self.variables
+  if #own ~= n then
+    errors.raise("ValueError", ("set_weights: layer %s has %d weights, got %d")
+      :format(text.quote(self.name), #own, n))
+  end
+  local new_values = {}
+  for i = 1, n do
+    local t = convert.tensor(list[i], own[i].dtype, "set_weights",
+      "weights[" .. i .. "]")
+    if text.shape(t.shape) ~= text.shape(own[i].shape) then
+      errors.raise("ValueError", ("set_weights: weight %s has shape %s, got %s")
+        :format(text.quote(own[i].name), text.shape(own[i].shape),
+        text.shape(t.shape)))
+    end
+    new_values[i] = t
+  end
+  for i = 1, n do
+    own[i]:assign(new_values[i])
+  end
+end
+
+-- Losses ---------------------------------------------------------------------
+
+-- Replicas add their own losses; -1 outside of them.
+local function replica_key()
+  local context = contexts.get_replica_context()
+  return context and context.replica_id_in_sync_group or -1
+end
+
+M.replica_key = replica_key
+
+local function scalar(loss)
+  if #loss.shape > 0 then
+    return tf.reduce_mean(loss)
+  end
+  return loss
+end
+
+--- Add to the loss of the running call a scalar, a list of them, or a function
+--- without arguments that is called when the losses are asked for.
+--- Source: tf.keras.layers.Layer.add_loss
+---@param losses any
+function Layer:add_loss(losses)
+  local own = rawget(self, "_own")
+  if not text.is_plain(losses) then
+    losses = { losses }
+  end
+  for _, loss in ipairs(losses) do
+    if type(loss) == "function" then
+      own.loss_functions = own.loss_functions or {}
+      table.insert(own.loss_functions, loss)
+    else
+      loss = convert.tensor(loss, own.dtype, "add_loss", "losses")
+      local frame = state.current.layer_call
+      local key = replica_key()
+      own.added = own.added or {}
+      local list = own.added[key]
+      if list == nil or list.token ~= (frame and frame.token) then
+        list = { token = frame and frame.token }
+        own.added[key] = list
+      end
+      list[#list + 1] = loss
+    end
+  end
+end
+
+--- Scalars: what the last call's add_loss gave, then regularization.
+function getters.losses(self)
+  local list = {}
+  local key = replica_key()
+  local own = rawget(self, "_own")
+  local token = own.token and own.token[key]
+  each_layer(self, function(layer)
+    local its = rawget(layer, "_own")
+    local added = its.added and its.added[key]
+    if added ~= nil and (token == nil or layer == self
+      or added.token == token) then
+      for i = 1, #added do
+        list[#list + 1] = scalar(added[i])
+      end
+    end
+  end)
+  each_layer(self, function(layer)
+    local its = rawget(layer, "_own")
+    for _, entry in ipairs(its.regularized or {}) do
+      list[#list + 1] = scalar(entry[2](entry[1]))
+    end
+    for _, fn in ipairs(its.loss_functions or {}) do
+      list[#list + 1] = scalar(convert.tensor(fn(), its.dtype, "add_loss",
+        "losses"))
+    end
+  end)
+  return list
+end
+
+--- Record a value under a name as the mean over all calls since the last
+--- reset. Source: tf.keras.layers.Layer.add_metric
+Layer.add_metric = options.method("add_metric", "value name=nil "
+  .. "aggregation='mean'", function(self, value, name)
+    local own = rawget(self, "_own")
+    own.metrics = own.metrics or {}
+    name = name or self.name .. "_metric"
+    for _, metric in ipairs(own.metrics) do
+      if metric.name == name then
+        metric:update_state(value)
+        return
+      end
+    end
+    local metric = tf.keras.metrics.Mean { name = name }
+    own.metrics[#own.metrics + 1] = metric
+    metric:update_state(value)
+  end, is_layer, "layer")
+
+--- Metrics of add_metric, those of inner layers too.
+function getters.metrics(self)
+  local list = {}
+  each_layer(self, function(layer)
+    for _, metric in ipairs(rawget(layer, "_own").metrics or {}) do
+      list[#list + 1] = metric
+    end
+  end)
+  return list
+end
+
+-- Configuration --------------------------------------------------------------
+
+local function serialize(value)
+  if text.is_plain(value) then
+    local out = {}
+    for key, x in pairs(value) do
+      out[key] = serialize(x)
+    end
+    return out
+  end
+  return objects.serialize(value)
+end
+
+M.serialize_value = serialize
+
+--- Everything a new layer like this one needs, without weights.
+--- Source: tf.keras.layers.Layer.get_config
+function Layer:get_config()
+  local own = rawget(self, "_own")
+  local config = {
+    name = self.name, trainable = own.trainable, dtype = own.dtype,
+    batch_input_shape = own.batch_input_shape,
+    activity_regularizer = objects.serialize(own.activity_regularizer),
+  }
+  for key, value in pairs(own.config) do
+    config[key] = serialize(value)
+  end
+  return config
+end
+
+--- A layer of this class from get_config's table: `Dense:from_config(config)`.
+--- Errors: ValueError for an unknown key.
+--- Source: tf.keras.layers.Layer.from_config
+function Layer:from_config(config)
+  local class = is_layer(self) and getmetatable(self).class or self
+  local sig = class.signature
+  if sig == nil then
+    return class(config)
+  end
+  options.check_keys(class.__name, config, sig.names)
+  local args, n, rest = {}, 0, {}
+  for key, value in pairs(config) do
+    rest[key] = value
+  end
+  for i = 1, sig.n do
+    if sig.required[i] then
+      n = n + 1
+      args[n], rest[sig.names[i]] = rest[sig.names[i]], nil
+    end
+  end
+  args[n + 1] = rest
+  return class((rawget(table, "unpack") or rawget(_G, "unpack"))(args, 1,
+    n + 1))
+end
+
+--- What calling does; a subclass defines its own.
+function Layer.call(_, inputs)
+  return inputs
+end
+
+--- Make the weights; called before the first call with the shape of the inputs
+--- (-1 for sizes that are not known).
+function Layer.build()
+end
+
+return M

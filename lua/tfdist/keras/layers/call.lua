@@ -1,0 +1,404 @@
+--- Calling a layer: inputs become tensors, the layer is built when it is not,
+--- masks and `training` pass from the outer layer to those inside.
+---
+--- `training` is what the call says, else what the enclosing call says, else
+--- false. `call(self, inputs, options)` finds it in options, beside `mask` and
+--- whatever else was given.
+local base = require "tfdist.keras.layers.base"
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local keras_tensor = require "tfdist.keras.layers.keras_tensor"
+local nest = require "tfdist.nest"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local state = require "tfdist.state"
+local support = require "tfdist.keras.layers.support"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+local M = {}
+
+local getmetatable, rawget, select, type, xpcall =
+  getmetatable, rawget, select, type, xpcall
+local FLOATING = convert.FLOATING
+local is_symbolic = keras_tensor.is_symbolic
+local has_symbolic = keras_tensor.has_symbolic
+
+-- Masks ----------------------------------------------------------------------
+
+-- tensor -> bool tensor that is false where a step does not count
+local masks = setmetatable({}, { __mode = "k" })
+-- False until the first mask: models without masks do not look.
+local masks_used = false
+
+--- The mask that a layer gave its output, or nil. (Keras: x._keras_mask)
+---@param x any
+---@return tfdist.Tensor|nil
+function M.mask_of(x)
+  if masks_used and type(x) == "userdata" then
+    return masks[x]
+  end
+  return nil
+end
+
+--- Give a tensor a mask.
+function M.set_mask(x, mask)
+  masks_used = true
+  masks[x] = mask
+end
+
+local function masks_of(inputs)
+  if type(inputs) == "userdata" then
+    return masks[inputs]
+  elseif not nest.is_nested(inputs) then
+    return nil
+  end
+  local found = false
+  local out = nest.map_structure(function(x)
+    local mask = M.mask_of(x)
+    found = found or mask ~= nil
+    return mask or false
+  end, inputs)
+  return found and out or nil
+end
+
+--- The mask of the output; layers that support masking pass theirs on.
+--- Source: tf.keras.layers.Layer.compute_mask
+function base.Layer:compute_mask(_, mask)
+  if self.supports_masking and type(mask) == "userdata" then
+    return mask
+  end
+  return nil
+end
+
+-- Inputs ---------------------------------------------------------------------
+
+local function first_leaf(x)
+  local depth = 0
+  while text.is_plain(x) and depth < 9 do
+    local inner = x[1]
+    x, depth = inner, depth + 1
+  end
+  return x
+end
+
+--- Numbers and lists of numbers as tensors; with `cast`, tensors of a
+--- floating-point dtype in the layer's own.
+local function to_inputs(self, x, dtype, cast)
+  local kind = type(x)
+  if kind == "userdata" then
+    if cast and raw.is_operand(x) then
+      local given = raw.tensor_dtype(raw.operand_tensor(x))
+      if given ~= dtype and FLOATING[given] then
+        return tf.cast(x, dtype)
+      end
+    end
+    return x
+  elseif kind == "number" or kind == "boolean" then
+    return convert.tensor(x, dtype, self.name, "inputs")
+  elseif kind ~= "table" or getmetatable(x) ~= nil then
+    return x
+  end
+  local leaf = first_leaf(x)
+  if type(leaf) == "number" or type(leaf) == "boolean" then
+    return convert.tensor(x, dtype, self.name, "inputs")
+  end
+  local out = {}
+  for key, value in pairs(x) do
+    out[key] = key == "n" and value or to_inputs(self, value, dtype, cast)
+  end
+  return out
+end
+
+M.to_inputs = to_inputs
+
+--- The shape of a tensor or KerasTensor; of a structure, a structure of shapes.
+local function shape_of(x)
+  if nest.is_nested(x) then
+    local out = {}
+    for key, value in pairs(x) do
+      out[key] = key == "n" and value or shape_of(value)
+    end
+    return out
+  elseif is_symbolic(x) then
+    local dims = {}
+    for i = 1, #x.shape do
+      dims[i] = x.shape[i]
+    end
+    return dims
+  elseif type(x) == "userdata" and raw.kind(x) ~= nil then
+    return x.shape
+  elseif type(x) == "table" and (getmetatable(x) or {}).__tensor ~= nil then
+    return x.shape
+  end
+  return nil
+end
+
+M.shape_of = shape_of
+
+-- What inputs must look like ---------------------------------------------------
+
+local function misfit(self, x, expected)
+  errors.raise("InvalidArgument", ("%s: the input has shape %s; expected %s")
+    :format(self.name, is_symbolic(x) and keras_tensor.shape_text(x.shape)
+    or text.shape(x.shape), expected))
+end
+
+local function check_one(self, spec, x)
+  local symbolic = is_symbolic(x)
+  if not symbolic and not (type(x) == "userdata" and raw.is_operand(x)) then
+    errors.raise("TypeError", ("%s: the input must be a tensor, got %s")
+      :format(self.name, text.describe(x)))
+  end
+  local t = not symbolic and raw.operand_tensor(x)
+  local rank = symbolic and #x.shape or raw.tensor_rank(t)
+  if spec.ndim ~= nil and rank ~= spec.ndim then
+    misfit(self, x, "rank " .. spec.ndim)
+  elseif spec.min_ndim ~= nil and rank < spec.min_ndim then
+    misfit(self, x, "rank " .. spec.min_ndim .. " or more")
+  elseif spec.max_ndim ~= nil and rank > spec.max_ndim then
+    misfit(self, x, "rank " .. spec.max_ndim .. " or less")
+  end
+  for axis, size in pairs(spec.axes or {}) do
+    local at = axis < 0 and axis + rank or axis
+    local have = symbolic and x.shape[at + 1]
+      or (at >= 0 and at < rank and raw.tensor_dim(t, at)) or nil
+    if have ~= size and have ~= -1 then
+      misfit(self, x, ("%s on axis %d, which the layer's weights were made "
+        .. "for"):format(text.number(size), axis))
+    end
+  end
+end
+
+local function check_spec(self, own, inputs)
+  local spec = own.input_spec
+  if spec == nil then
+    return
+  elseif spec[1] == nil then
+    check_one(self, spec, inputs)
+    return
+  end
+  local flat = nest.flatten(inputs)
+  if flat.n ~= #spec then
+    errors.raise("ValueError", ("%s: expects %d inputs, got %d"):format(
+      self.name, #spec, flat.n))
+  end
+  for i = 1, flat.n do
+    check_one(self, spec[i], flat[i])
+  end
+end
+
+--- Build the layer for inputs of these shapes, once.
+function M.build(self, shapes)
+  local own = rawget(self, "_own")
+  -- Weights that a build left behind when it failed are not the layer's.
+  for i = #own.weights, (own.building or #own.weights) + 1, -1 do
+    own.weights[i] = nil
+  end
+  own.building = #own.weights
+  own.build_shape = shapes
+  local build = self.build_in_call or self.build
+  build(self, shapes)
+  own.building = nil
+  -- A model of the user's is built when its first call is over.
+  own.built = self.build_in_call == nil
+end
+
+-- For layers that build those inside them.
+function support.build(self, shapes)
+  if not rawget(self, "_own").built then
+    M.build(self, shapes)
+  end
+end
+
+-- The call -------------------------------------------------------------------
+
+local function record_shape(own, inputs, out)
+  local shape = shape_of(out)
+  if shape == nil then
+    own.output_shape = false
+    return
+  end
+  -- The first axis is the batch where inputs and outputs agree about it.
+  local first = shape_of(inputs)
+  while type(first) == "table" and type(first[1]) == "table" do
+    first = first[1]
+  end
+  local batch = type(first) == "table" and first[1] or nil
+  local function open(dims)
+    if type(dims[1]) == "table" or next(dims) ~= nil and dims[1] == nil then
+      for key, value in pairs(dims) do
+        if type(value) == "table" then
+          dims[key] = open(value)
+        end
+      end
+    elseif dims[1] ~= nil and dims[1] == batch then
+      dims[1] = -1
+    end
+    return dims
+  end
+  own.output_shape = open(shape)
+end
+
+-- What follows call(): masks, activity penalties.
+local function outputs(self, own, inputs, opts, ...)
+  local first = ...
+  own.built = true
+  if own.output_shape == nil then
+    record_shape(own, inputs, first)
+  end
+  if masks_used and opts.mask ~= nil and type(first) == "userdata"
+    or own.makes_mask then
+    local mask = self:compute_mask(inputs, opts.mask)
+    if mask ~= nil then
+      M.set_mask(first, mask)
+    end
+  end
+  if own.activity_regularizer ~= nil then
+    local flat = nest.flatten(first)
+    for i = 1, flat.n do
+      local batch = math.max(1, flat[i].shape[1] or 1)
+      self:add_loss(own.activity_regularizer(flat[i]) / batch)
+    end
+  end
+  return ...
+end
+
+local function forward(self, own, inputs, opts)
+  if inputs == nil then
+    errors.raise("TypeError", self.name .. ": missing argument inputs")
+  end
+  local autocast = self.autocast
+  if autocast then
+    inputs = to_inputs(self, inputs, own.dtype, autocast == true)
+  end
+  if own.input_spec ~= nil and not own.built then
+    check_spec(self, own, inputs)
+  end
+  if not own.built then
+    M.build(self, shape_of(inputs))
+  end
+  check_spec(self, own, inputs)
+  if masks_used and opts.mask == nil then
+    opts.mask = masks_of(inputs)
+  end
+  return outputs(self, own, inputs, opts, self:call(inputs, opts))
+end
+
+local function finish(current, outer, ok, ...)
+  current.layer_call = outer
+  if not ok then
+    error((...), 0)
+  end
+  return ...
+end
+
+-- Tensors given by position after the first go where the class wants them.
+local function positional(self, given, ...)
+  local names = self.call_arguments or {}
+  local list, n = { given, ... }, select("#", ...) + 1
+  local out = {}
+  for i = 1, n do
+    local x = list[i]
+    if i == n and text.is_plain(x) and x[1] == nil then
+      for key, value in pairs(x) do
+        out[key] = value
+      end
+    elseif x ~= nil then
+      if names[i] == nil then
+        errors.raise("TypeError", ("%s: got one argument more than it takes: "
+          .. "%s"):format(self.name, text.describe(x)),
+          "layer(inputs, { training = true })")
+      end
+      out[names[i]] = x
+    end
+  end
+  return out
+end
+
+local CALL = { "training", "mask" }
+
+local function check_given(self, given)
+  local class = getmetatable(self).class
+  local training = given.training
+  if training ~= nil and type(training) ~= "boolean" then
+    if training ~= 0 and training ~= 1 then
+      errors.raise("TypeError", ("%s: training must be true or false, got %s")
+        :format(self.name, text.describe(training)))
+    end
+  end
+  if class.signature == nil or class.any_option then
+    return -- a class of the user's own
+  end
+  local known = class.call_names
+  if known == nil then
+    known = {}
+    for _, list in ipairs { CALL, class.call_arguments or {},
+      class.call_options or {} } do
+      for _, name in ipairs(list) do
+        known[#known + 1] = name
+      end
+    end
+    class.call_names = known
+  end
+  options.check_keys(self.name, given, known)
+end
+
+--- layer(inputs, options): see the head of this file. With KerasTensors among
+--- the inputs the result is KerasTensors.
+function base.call(self, inputs, given, ...)
+  if given ~= nil and (select("#", ...) > 0 or type(given) == "userdata"
+    or is_symbolic(given) or not text.is_plain(given)
+    or given[1] ~= nil) then
+    given = positional(self, given, ...)
+  end
+  local own = rawget(self, "_own")
+  if given ~= nil then
+    check_given(self, given)
+  end
+  if has_symbolic(inputs) or (given ~= nil and has_symbolic(given)) then
+    return finish(state.current, state.current.layer_call,
+      xpcall(M.symbolic, own.handler, self, own, inputs, given))
+  end
+  local current = state.current
+  local outer = current.layer_call
+  local opts = {}
+  if given ~= nil then
+    for key, value in pairs(given) do
+      opts[key] = value
+    end
+  end
+  local training = opts.training
+  if training == nil then
+    training = outer ~= nil and outer.training
+  elseif type(training) == "number" then
+    training = training ~= 0
+  end
+  opts.training = training
+  local token = outer and outer.token
+  if token == nil then
+    token = {}
+    own.token = own.token or {}
+    own.token[base.replica_key()] = token
+  end
+  current.layer_call = { training = training, token = token }
+  return finish(current, outer, xpcall(forward, own.handler, self, own, inputs,
+    opts))
+end
+
+M.check_spec = check_spec
+
+--- Call fn as if inside a layer's call with this `training`, without
+--- recording; for looking at shapes.
+function M.probe(training, fn, ...)
+  local current = state.current
+  local outer = current.layer_call
+  current.layer_call = { training = training, token = {} }
+  raw.tape_pause_all(true)
+  return state.protect(function()
+    raw.tape_pause_all(false)
+    current.layer_call = outer
+  end, fn, ...)
+end
+
+return M

@@ -1,0 +1,61 @@
+--- Defining the library's own layers: arguments by the calling rule, kept as
+--- the configuration.
+local base = require "tfdist.keras.layers.base"
+local options = require "tfdist.options"
+local M = {}
+
+-- name -> class of every layer defined here
+M.classes = {}
+
+local function with_common(signature)
+  local sig = options.signature("", signature)
+  local parts = { signature }
+  for word in base.COMMON:gmatch "%S+" do
+    if sig.index[word:match "^[%w_]+"] == nil then
+      parts[#parts + 1] = word
+    end
+  end
+  return table.concat(parts, " "), sig
+end
+
+--- Make a layer class. `fields` are its methods: setup(self, config) completes
+--- the configuration after construction, then build, call,
+--- compute_output_shape. `fields.super` is the class it extends.
+---@param name string
+---@param signature string
+---@param fields table
+---@return table class
+function M.layer(name, signature, fields)
+  local super = fields.super or base.Layer
+  local class = super:extend(name)
+  local full, own_sig = with_common(signature)
+  local sig = options.signature(name, full)
+  class.signature = sig
+  for key, value in pairs(fields) do
+    if key ~= "super" then
+      class[key] = value
+    end
+  end
+  class.init = options.method(name, full, function(self, ...)
+    local given, values = {}, { ... }
+    local config = rawget(self, "_own").config
+    for i = 1, sig.n do
+      local key = sig.names[i]
+      given[key] = values[i]
+      if own_sig.index[key] ~= nil then
+        config[key] = values[i]
+      end
+    end
+    if own_sig.index.input_dim ~= nil then
+      given.input_dim = nil -- another meaning here
+    end
+    base.apply_common(self, given)
+    if self.setup ~= nil then
+      self:setup(config)
+    end
+  end, base.is_layer, "layer")
+  M.classes[name] = class
+  return class
+end
+
+return M

@@ -1,0 +1,124 @@
+--- Dropout and noise: layers that do something in training only.
+local define = require "tfdist.keras.layers.define"
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local support = require "tfdist.keras.layers.support"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+local M = {}
+
+local function same_shape(_, shape)
+  return support.copy(shape)
+end
+
+local function check_rate(self, config)
+  support.rate(self, "rate", config.rate)
+end
+
+local function layer(name, signature, fields)
+  fields.supports_masking = true
+  fields.compute_output_shape = same_shape
+  M[name] = define.layer(name, signature, fields)
+end
+
+--- Elements become 0 with probability rate, others grow by 1 / (1 - rate).
+--- Source: tf.keras.layers.Dropout
+layer("Dropout", "rate:f noise_shape=nil seed=nil", {
+  setup = check_rate,
+  call = function(self, x, options)
+    if not options.training or self.rate == 0 then
+      return x
+    end
+    local noise = self.noise_shape
+    if noise ~= nil then
+      noise = convert.integers(noise, "Dropout", "noise_shape")
+    end
+    return tf.nn.dropout(x, self.rate, noise, self.seed)
+  end,
+})
+
+for spatial = 1, 3 do
+  --- Dropout of whole channels.
+  --- Source: tf.keras.layers.SpatialDropout1D .. 3D
+  layer(("SpatialDropout%dD"):format(spatial), "rate:f data_format=nil", {
+    setup = function(self, config)
+      check_rate(self, config)
+      self._own.format = support.format(self, config.data_format, spatial)
+      self.input_spec = { ndim = spatial + 2 }
+    end,
+    call = function(self, x, options)
+      if not options.training or self.rate == 0 then
+        return x
+      end
+      local dims = x.shape
+      local first = support.axes(self._own.format, spatial)
+      for i = first, first + spatial - 1 do
+        dims[i] = 1
+      end
+      return tf.nn.dropout(x, self.rate, dims)
+    end,
+  })
+end
+
+--- x + normal numbers. Source: tf.keras.layers.GaussianNoise
+layer("GaussianNoise", "stddev:f seed=nil", {
+  setup = function(_, config)
+    if type(config.stddev) ~= "number" or config.stddev < 0 then
+      errors.raise("ValueError", "GaussianNoise: stddev must be a number from "
+        .. "0, got " .. text.describe(config.stddev))
+    end
+  end,
+  call = function(self, x, options)
+    if not options.training then
+      return x
+    end
+    return x + tf.random.normal(x.shape, 0, self.stddev, x.dtype, self.seed)
+  end,
+})
+
+--- x times numbers around 1 of variance rate / (1 - rate).
+--- Source: tf.keras.layers.GaussianDropout
+layer("GaussianDropout", "rate:f seed=nil", {
+  setup = check_rate,
+  call = function(self, x, options)
+    if not options.training or self.rate == 0 then
+      return x
+    end
+    local stddev = math.sqrt(self.rate / (1 - self.rate))
+    return x * tf.random.normal(x.shape, 1, stddev, x.dtype, self.seed)
+  end,
+})
+
+--- Dropout to the lowest value of selu that keeps mean and variance.
+--- Source: tf.keras.layers.AlphaDropout
+layer("AlphaDropout", "rate:f noise_shape=nil seed=nil", {
+  setup = check_rate,
+  call = function(self, x, options)
+    local rate = self.rate
+    if not options.training or rate == 0 then
+      return x
+    end
+    local low = -1.7580993408473766
+    local shape = self.noise_shape and convert.integers(self.noise_shape,
+      "AlphaDropout", "noise_shape") or x.shape
+    local keep = tf.cast(tf.greater_equal(tf.random.uniform(shape, 0, 1,
+      "float32", self.seed), rate), x.dtype)
+    local a = ((1 - rate) * (1 + rate * low ^ 2)) ^ -0.5
+    return (x * keep + (1 - keep) * low) * a + (-a * low * rate)
+  end,
+})
+
+--- The inputs as they are, with a penalty of l1 |x| + l2 x^2 on the loss.
+--- Source: tf.keras.layers.ActivityRegularization
+layer("ActivityRegularization", "l1=0 l2=0", {
+  setup = function(self, config)
+    self._own.activity_regularizer = tf.keras.regularizers.L1L2 {
+      l1 = config.l1, l2 = config.l2 }
+  end,
+  call = function(_, x)
+    return x
+  end,
+})
+
+return M

@@ -1,0 +1,173 @@
+--- Layers around another layer: TimeDistributed, Bidirectional.
+--- Source: tf.keras.layers, wrappers
+local base = require "tfdist.keras.layers.base"
+local define = require "tfdist.keras.layers.define"
+local errors = require "tfdist.errors"
+local options = require "tfdist.options"
+local support = require "tfdist.keras.layers.support"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+local M = {}
+
+local select = select
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local function rest_of(shape, first)
+  local out = { first }
+  for i = 3, #shape do
+    out[#out + 1] = shape[i]
+  end
+  return out
+end
+
+--- The layer at every step on its own.
+--- Shapes: {batch, steps, ...} to {batch, steps, ...}.
+--- Source: tf.keras.layers.TimeDistributed
+M.TimeDistributed = define.layer("TimeDistributed", "layer:o", {
+  supports_masking = true,
+  setup = function(self, config)
+    config.layer = support.layer_from(config.layer)
+    self.layer = config.layer
+    self.input_spec = { min_ndim = 3 }
+  end,
+  build = function(self, shape)
+    support.build(self.layer, rest_of(shape, -1))
+  end,
+  call = function(self, x)
+    local dims = x.shape
+    local y = self.layer(tf.reshape(x, rest_of(dims, dims[1] * dims[2])))
+    local out = { dims[1], dims[2] }
+    local inner = y.shape
+    for i = 2, #inner do
+      out[i + 1] = inner[i]
+    end
+    return tf.reshape(y, out)
+  end,
+  compute_output_shape = function(self, shape)
+    local inner = self.layer:compute_output_shape(rest_of(shape, shape[1]))
+    local out = { shape[1], shape[2] }
+    for i = 2, #inner do
+      out[i + 1] = inner[i]
+    end
+    return out
+  end,
+})
+
+-- Bidirectional ----------------------------------------------------------------
+
+local MODES = { "sum", "mul", "ave", "concat" }
+
+local function recreate(layer, prefix, backwards)
+  local config = layer:get_config()
+  config.name = prefix .. layer.name
+  if backwards then
+    config.go_backwards = not config.go_backwards
+  end
+  return getmetatable(layer).class:from_config(config)
+end
+
+local function check_recurrent(layer)
+  if not base.is_layer(layer) or layer.go_backwards == nil then
+    errors.raise("ValueError", "Bidirectional: expects a recurrent layer (RNN, "
+      .. "SimpleRNN, LSTM, GRU), got " .. text.describe(layer))
+  end
+end
+
+local MERGE = {}
+
+function MERGE.sum(a, b) return a + b end
+function MERGE.mul(a, b) return a * b end
+function MERGE.ave(a, b) return (a + b) / 2 end
+function MERGE.concat(a, b) return tf.concat({ a, b }, -1) end
+
+local function pack(...)
+  return { n = select("#", ...), ... }
+end
+
+-- Outputs of both directions as one list: y (or both), then the states.
+local function join(mode, forward, backward, merge)
+  local out = {}
+  if mode == nil then
+    out[1], out[2] = forward[1], backward[1]
+  else
+    out[1] = merge(forward[1], backward[1])
+  end
+  for _, list in ipairs { forward, backward } do
+    for i = 2, list.n do
+      out[#out + 1] = list[i]
+    end
+  end
+  return out
+end
+
+--- A recurrent layer forwards and a copy of it backwards; outputs are merged
+--- by merge_mode ("concat", "sum", "mul", "ave"; with "none" both come).
+--- Source: tf.keras.layers.Bidirectional
+M.Bidirectional = define.layer("Bidirectional", "layer:o merge_mode='concat' "
+  .. "backward_layer=nil", {
+  supports_masking = true,
+  call_options = { "initial_state" },
+  setup = function(self, config)
+    local layer = support.layer_from(config.layer)
+    check_recurrent(layer)
+    config.layer = layer
+    self.forward_layer = recreate(layer, "forward_", false)
+    if config.backward_layer ~= nil then
+      config.backward_layer = support.layer_from(config.backward_layer)
+      check_recurrent(config.backward_layer)
+      if config.backward_layer.go_backwards == layer.go_backwards then
+        errors.raise("ValueError", "Bidirectional: backward_layer must run the "
+          .. "other way than layer", "go_backwards = true")
+      end
+      self.backward_layer = recreate(config.backward_layer, "", false)
+    else
+      self.backward_layer = recreate(layer, "backward_", true)
+    end
+    local mode = config.merge_mode
+    if mode ~= "none" and mode ~= nil then
+      self._own.mode = options.choice("Bidirectional", "merge_mode", mode,
+        MODES)
+    end
+  end,
+  build = function(self, shape)
+    support.build(self.forward_layer, shape)
+    support.build(self.backward_layer, shape)
+  end,
+  call = function(self, x, opts)
+    local first, second
+    if opts.initial_state ~= nil then
+      local half = #opts.initial_state / 2
+      first = { unpack(opts.initial_state, 1, half) }
+      second = { unpack(opts.initial_state, half + 1, 2 * half) }
+    end
+    local forward = pack(self.forward_layer(x, { mask = opts.mask,
+      initial_state = first }))
+    local backward = pack(self.backward_layer(x, { mask = opts.mask,
+      initial_state = second }))
+    if self.backward_layer.return_sequences then
+      local axis = self.backward_layer.time_major and 0 or 1
+      backward[1] = tf.reverse(backward[1], { axis })
+    end
+    local mode = self._own.mode
+    return unpack(join(mode, forward, backward, MERGE[mode]))
+  end,
+  compute_mask = function(self, _, mask)
+    return self.forward_layer.return_sequences and type(mask) == "userdata"
+      and mask or nil
+  end,
+  compute_output_shape = function(self, shape)
+    local forward = pack(self.forward_layer:compute_output_shape(shape))
+    local backward = pack(self.backward_layer:compute_output_shape(shape))
+    local mode = self._own.mode
+    return unpack(join(mode, forward, backward, function(a, b)
+      local out = support.copy(a)
+      if mode == "concat" then
+        out[#out] = a[#a] + b[#b]
+      end
+      return out
+    end))
+  end,
+})
+
+return M

@@ -1,0 +1,136 @@
+--- Families of small configured objects: initializers, regularizers,
+--- constraints. An object is called for its effect, has get_config() and is
+--- found by name, by { class_name = ..., config = {...} } or given as it is.
+local backend = require "tfdist.keras.backend"
+local errors = require "tfdist.errors"
+local options = require "tfdist.options"
+local text = require "tfdist.text"
+
+local M = {}
+
+local Family = {}
+Family.__index = Family
+
+local function is_callable(x)
+  if type(x) == "function" then
+    return true
+  end
+  local meta = type(x) == "table" and getmetatable(x) or nil
+  return type(meta) == "table" and meta.__call ~= nil
+end
+
+M.is_callable = is_callable
+
+--- A family of objects; its classes become fields of `module`, and so do get,
+--- serialize and deserialize.
+---@param noun string    "initializer", for messages
+---@param module table
+function M.family(noun, module)
+  local family = setmetatable({ noun = noun, module = module, classes = {},
+    names = {} }, Family)
+  module.get = function(identifier)
+    return family:get(identifier)
+  end
+  module.serialize = M.serialize
+  module.deserialize = function(config)
+    return family:get(config)
+  end
+  return family
+end
+
+--- An object as { class_name = ..., config = {...} }; functions and nil as they
+--- are. Source: tf.keras.utils.serialize_keras_object
+function M.serialize(object)
+  if type(object) ~= "table" then
+    return object
+  end
+  local meta = getmetatable(object)
+  if meta == nil or object.get_config == nil then
+    return object
+  end
+  return { class_name = meta.__name, config = object:get_config() }
+end
+
+--- Define a class: setup(object) checks its configuration after construction,
+--- call(object, ...) is what calling it does.
+---@param name string        "GlorotUniform"
+---@param aliases string     more names, "glorot_uniform"
+---@param signature string
+---@param class table        { setup?, call, methods? }
+function Family:define(name, aliases, signature, class)
+  local sig = options.signature(name, signature)
+  local methods = class.methods or {}
+  local meta = { __name = name, family = self }
+  meta.__call = class.call
+  function meta.__index(object, key)
+    return methods[key]
+  end
+  function meta.__tostring(object)
+    local parts = {}
+    for i = 1, sig.n do
+      local value = rawget(object, sig.names[i])
+      parts[#parts + 1] = value ~= nil and sig.names[i] .. " = "
+        .. (type(value) == "number" and text.number(value) or tostring(value))
+        or nil
+    end
+    return name .. " { " .. table.concat(parts, ", ") .. " }"
+  end
+  --- The arguments it was made with.
+  function methods.get_config(object)
+    local config = {}
+    for i = 1, sig.n do
+      config[sig.names[i]] = M.serialize(rawget(object, sig.names[i]))
+    end
+    return config
+  end
+  local function make(...)
+    local object, values = {}, { ... }
+    for i = 1, sig.n do
+      object[sig.names[i]] = values[i]
+    end
+    setmetatable(object, meta)
+    if class.setup then
+      class.setup(object)
+    end
+    return object
+  end
+  local constructor = options.wrap_signature(sig, make)
+  self.module[name] = constructor
+  self.names[#self.names + 1] = name
+  self.classes[name:lower()] = constructor
+  self.classes[backend.snake_case(name)] = constructor
+  for alias in aliases:gmatch("%S+") do
+    self.classes[alias] = constructor
+    self.module[alias] = constructor
+    self.names[#self.names + 1] = alias
+  end
+end
+
+--- The object an identifier means; nil for nil.
+--- Errors: ValueError for an unknown name, TypeError.
+function Family:get(identifier)
+  if identifier == nil or is_callable(identifier) then
+    return identifier
+  elseif text.is_plain(identifier) and identifier.class_name ~= nil then
+    local config = identifier.config or {}
+    local constructor = self:named(identifier.class_name)
+    return next(config) == nil and constructor() or constructor(config)
+  elseif type(identifier) == "string" then
+    return self:named(identifier)()
+  end
+  errors.raise("TypeError", ("%ss.get: expected a name, a function or an %s, "
+    .. "got %s"):format(self.noun, self.noun, text.describe(identifier)))
+end
+
+function Family:named(name)
+  local constructor = type(name) == "string"
+    and (self.classes[name] or self.classes[name:lower()])
+  if not constructor then
+    errors.raise("ValueError", ("unknown %s %s"):format(self.noun,
+      text.describe(name)), type(name) == "string"
+      and text.suggestion(name, self.names, self.noun) or nil)
+  end
+  return constructor
+end
+
+return M
