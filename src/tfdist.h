@@ -384,6 +384,13 @@ TFD_API int tfd_variable_update(tfd_variable *variable, int op,
                                 tfd_object *const *inputs, int inputs_n,
                                 const int64_t *ints, int ints_n,
                                 const double *reals, int reals_n);
+/** The same for several variables at once: the op's first inputs are the
+ * targets' values, its first outputs overwrite them. `inputs` may hold NULL
+ * for absent optional tensors. */
+TFD_API int tfd_variables_update(tfd_variable *const *targets, int targets_n,
+                                 int op, tfd_object *const *inputs,
+                                 int inputs_n, const int64_t *ints,
+                                 int ints_n, const double *reals, int reals_n);
 TFD_API const char *tfd_variable_name(const tfd_variable *variable);
 TFD_API bool tfd_variable_is_trainable(const tfd_variable *variable);
 /** Count of writes so far. */
@@ -534,6 +541,20 @@ TFD_API int tfd_strategy_all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                                     const char *what,
                                     tfd_object *const *components,
                                     int components_n, tfd_value **result_p);
+/** Update variables by an optimizer's op (update_...): each copy of each by the
+ * sum over replicas of its gradient, in one pass over gradients, variables and
+ * slots. For variable k of n and copy i, targets holds the copy and its slots
+ * (the op's first inputs), copy by copy, variable by variable; grads holds for
+ * each variable one tensor or slices per replica. Every copy gets the same
+ * sum, added in replica order.
+ * Shapes: gradients are like their variable.
+ * Errors: InvalidArgument when shapes or dtypes differ; ValueError for lists
+ *   that do not go together.
+ * Source: tf.keras.optimizers.Optimizer.apply_gradients */
+TFD_API int tfd_strategy_update(tfd_strategy *strategy, int op,
+                                tfd_variable *const *targets, int targets_n,
+                                tfd_object *const *grads, int grads_n,
+                                const double *reals, int reals_n);
 /** The components joined along `axis` in replica order, on every destination.
  * Shapes: [..., n_i, ...] give [..., sum n_i, ...].
  * Errors: InvalidArgument when ranks or other sizes differ, ValueError for an

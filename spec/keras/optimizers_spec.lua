@@ -146,7 +146,12 @@ describe("optimizers", function()
         "float64"), { 0, 2, 0 }, { 3, 1 })
       opt:apply_gradients({ g }, { v })
       other:apply_gradients({ g:to_dense() }, { w })
-      assert.same(w:totable(), v:totable())
+      local expected = w:totable()
+      if name == "Ftrl" then
+        -- Its dense form moves rows whose gradient is 0, too.
+        expected[2] = { 2.0 }
+      end
+      assert.same(expected, v:totable())
     end)
   end
 

@@ -26,7 +26,7 @@ local DTYPES = {
 
 M.families = {
   "core", "math", "reduce", "array", "linalg", "nn", "loss", "random",
-  "image",
+  "image", "update",
 }
 
 -- Input generators -----------------------------------------------------------

@@ -431,8 +431,7 @@ int tfd__check_slots(const tfd__op *o, const int64_t *ints) {
   return TFD_OK;
 }
 
-/* True when tensor argument `i` of the schema may be absent. */
-static bool is_optional(const tfd__op *o, int i) {
+bool tfd__is_optional(const tfd__op *o, int i) {
   const char *p = o->schema;
 
   while (i-- > 0 && p != NULL) {
@@ -449,7 +448,7 @@ static int resolve(const tfd__op *o, tfd_object *const *inputs, int inputs_n,
 
   for (i = 0; i < inputs_n; i++) {
     in[i] = NULL;
-    if (inputs[i] == NULL && !o->list_input && is_optional(o, i)) continue;
+    if (inputs[i] == NULL && !o->list_input && tfd__is_optional(o, i)) continue;
     if (tfd__operand(inputs[i], &in[i]) != TFD_OK) {
       return tfd__wrap("%s: input %d", o->name, i);
     }

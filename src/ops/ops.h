@@ -116,6 +116,8 @@ typedef struct tfd__op {
 enum { TFD_SLOT_LIST = 254, TFD_SLOT_LIST_OR_NONE = 255 };
 
 const tfd__op *tfd__op_at(int op); /* no check */
+/* True when tensor argument `i` of the schema may be absent. */
+bool tfd__is_optional(const tfd__op *op, int i);
 /* Attributes that a caller outside the runtime gave: enums and dtypes are
 ** ones there are, lists fit their slots. Errors: ValueError. */
 int tfd__check_slots(const tfd__op *op, const int64_t *ints);

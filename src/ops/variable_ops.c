@@ -22,10 +22,10 @@ int tfd_variable_read(tfd_variable *variable, tfd_tensor **value_p) {
                   &n);
 }
 
-int tfd_variable_update(tfd_variable *variable, int op,
-                        tfd_object *const *inputs, int inputs_n,
-                        const int64_t *ints, int ints_n, const double *reals,
-                        int reals_n) {
+/* Inputs 0..targets_n-1 are the targets' values, the rest may be absent. */
+static int update(int op, tfd_variable *const *targets, int targets_n,
+                  tfd_object *const *inputs, int inputs_n, const int64_t *ints,
+                  int ints_n, const double *reals, int reals_n) {
   tfd_tensor *in[TFD_CALL_VIEWS];
   const tfd__op *o;
   int i;
@@ -34,7 +34,7 @@ int tfd_variable_update(tfd_variable *variable, int op,
     return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op number %d", op);
   }
   o = tfd__op_at(op);
-  if (o->in_n != inputs_n + 1 || o->in_n >= TFD_CALL_VIEWS ||
+  if (o->in_n != inputs_n + targets_n || o->in_n >= TFD_CALL_VIEWS ||
       o->ints_n != ints_n || o->reals_n != reals_n || o->list_input) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: cannot update a variable from %d inputs and %d "
@@ -42,13 +42,35 @@ int tfd_variable_update(tfd_variable *variable, int op,
                      o->name, inputs_n, ints_n + reals_n);
   }
   TFD_TRY(tfd__check_slots(o, ints));
-  in[0] = variable->value;
+  for (i = 0; i < targets_n; i++) in[i] = targets[i]->value;
   for (i = 0; i < inputs_n; i++) {
-    if (tfd__operand(inputs[i], &in[i + 1]) != TFD_OK) {
-      return tfd__wrap("%s: input %d", o->name, i + 1);
+    in[targets_n + i] = NULL;
+    if (inputs[i] == NULL && tfd__is_optional(o, targets_n + i)) continue;
+    if (tfd__operand(inputs[i], &in[targets_n + i]) != TFD_OK) {
+      return tfd__wrap("%s: input %d", o->name, targets_n + i);
     }
   }
-  return tfd__run_update(op, &variable, 1, in, o->in_n, ints, reals);
+  return tfd__run_update(op, targets, targets_n, in, o->in_n, ints, reals);
+}
+
+int tfd_variable_update(tfd_variable *variable, int op,
+                        tfd_object *const *inputs, int inputs_n,
+                        const int64_t *ints, int ints_n, const double *reals,
+                        int reals_n) {
+  return update(op, &variable, 1, inputs, inputs_n, ints, ints_n, reals,
+                reals_n);
+}
+
+int tfd_variables_update(tfd_variable *const *targets, int targets_n, int op,
+                         tfd_object *const *inputs, int inputs_n,
+                         const int64_t *ints, int ints_n, const double *reals,
+                         int reals_n) {
+  if (targets_n < 1) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "variables_update: no variables to update");
+  }
+  return update(op, targets, targets_n, inputs, inputs_n, ints, ints_n, reals,
+                reals_n);
 }
 
 static int assign_sum(tfd_variable *variable, tfd_object *delta,

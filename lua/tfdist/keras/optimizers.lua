@@ -3,15 +3,14 @@
 --- apply_gradients in a replica function is a sync point: gradients are summed
 --- over replicas, then every copy of every variable is updated on its device.
 --- A rule works on one copy and its slots and does not know of replicas.
+local apply = require "tfdist.keras.apply"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
-local reduce = require "tfdist.distribute.reduce"
 local replica = require "tfdist.distribute.replica"
 local rules = require "tfdist.keras.update_rules"
 local schedules = require "tfdist.keras.schedules"
-local state = require "tfdist.state"
 local text = require "tfdist.text"
 local tf = require "tfdist"
 local values = require "tfdist.distribute.values"
@@ -38,282 +37,75 @@ local function method(name, signature, fn)
     is_optimizer, "optimizer")
 end
 
--- Hyperparameters ------------------------------------------------------------
-
-local function number_of(x)
-  if type(x) == "userdata" and raw.is_operand(x) then
-    return raw.item(raw.operand_tensor(x))
-  end
-  return x
-end
-
--- Steps taken; read from the variable only when somebody else wrote it.
-local function steps(self)
-  local own = rawget(self, "own")
-  local v = own.iterations
-  if v == nil then
-    return 0
-  elseif own.step_version ~= v.version then
-    own.step, own.step_version = v:read_value():item(), v.version
-  end
-  return own.step
-end
-
-local function learning_rate(self, step)
-  local own = rawget(self, "own")
-  local lr = own.hyper.learning_rate
-  if schedules.is_schedule(lr) or type(lr) == "function" then
-    lr = number_of(lr(step))
-  end
-  lr = number_of(lr)
-  local decay = number_of(own.hyper.decay or 0)
-  return decay > 0 and lr / (1 + decay * step) or lr
-end
-
--- The rule's numbers for this step, plain.
-local function hyper_of(self)
-  local own = rawget(self, "own")
-  local step = steps(self)
-  local h = { step = step }
-  for name, value in pairs(own.hyper) do
-    if name ~= "learning_rate" then
-      h[name] = number_of(value)
-    end
-  end
-  h.learning_rate = learning_rate(self, step)
-  return h
-end
-
 -- Slots ----------------------------------------------------------------------
 
--- Call fn where variables belong to the strategy that was current when the
--- optimizer was made (nil: to the one of `like`).
-local function in_scope_of(strategy, fn)
-  local mode = contexts.mode()
-  if strategy == nil or strategy == contexts.default_strategy
-    or (mode ~= nil and mode.strategy == strategy) then
-    return fn()
-  end
-  return strategy:scope(fn)
-end
-
-local function make_iterations(self)
-  local own = rawget(self, "own")
-  if own.iterations == nil then
-    own.iterations = in_scope_of(own.strategy, function()
-      return tf.Variable(0, {
-        dtype = "int64", trainable = false, name = own.name .. "/iterations",
-        aggregation = "ONLY_FIRST_REPLICA",
-      })
-    end)
-  end
-  return own.iterations
-end
-
-local function check_slot_scope(v)
-  local owner = values.strategy_of(v) or contexts.default_strategy
-  local current = contexts.get_strategy()
-  if owner ~= current and owner ~= contexts.default_strategy then
-    errors.raise("ValueError", ("optimizer: Trying to create optimizer slot "
-      .. "variable under the scope of a %s, which is different from the "
-      .. "strategy (%s) of variable %s"):format(current.name, owner.name,
-      text.quote(v.name)), "create it in strategy:scope(function() ... end)")
-  end
+local function own_of(self)
+  return rawget(self, "own")
 end
 
 --- The slot of a variable, made on first use with a value like the variable's
---- (initializer: a number, a tensor or a function of the shape).
+--- (initializer: a number, a tensor or a function of shape and dtype).
 --- Errors: ValueError outside of the variable's strategy.
 --- Source: tf.keras.optimizers.Optimizer.add_slot
 method("add_slot", "var slot_name initializer=0", function(self, v, name,
     initial)
-  local own = rawget(self, "own")
-  local slots = own.slots[v]
-  if slots == nil then
-    slots = {}
-    own.slots[v] = slots
-  end
-  if slots[name] == nil then
-    check_slot_scope(v)
-    slots[name] = tf.Variable(function()
-      if type(initial) == "number" then
-        return tf.fill(v.shape, tf.constant(initial, v.dtype))
-      elseif type(initial) == "function" then
-        return initial(v.shape, v.dtype)
-      end
-      return initial
-    end, { trainable = false, name = v.name .. "/" .. name })
-    own.order[#own.order + 1] = slots[name]
-  end
-  return slots[name]
+  return apply.add_slot(own_of(self), v, name, initial)
 end)
 
 --- The slot, nil if there is none yet.
 method("get_slot", "var slot_name", function(self, v, name)
-  local slots = rawget(self, "own").slots[v]
+  local slots = own_of(self).slots[v]
   return slots and slots[name]
 end)
 
+--- Names of the slots that every variable gets.
 method("get_slot_names", "", function(self)
-  local list = {}
-  for i, entry in ipairs(rawget(self, "own").rule.slots(
-    rawget(self, "own").hyper)) do
+  local list, own = {}, own_of(self)
+  for i, entry in ipairs(own.rule.slots(apply.hyper_of(own))) do
     list[i] = entry[1]
   end
   return list
 end)
 
--- Applying -------------------------------------------------------------------
-
--- The copies of a variable and where they are.
-local function copies_of(v)
-  local list = values.is_mirrored(v) and values.components(v) or { v, n = 1 }
-  local devices = {}
-  for i = 1, list.n do
-    devices[i] = raw.tensor_device(raw.operand_tensor(list[i]))
+--- Make the step count and the slots of these variables now rather than at
+--- the first step. Source: tf.keras.optimizers.Optimizer.build
+method("build", "var_list:table", function(self, vars)
+  local list = { n = vars.n or #vars }
+  for k = 1, list.n do
+    list[k] = values.container(vars[k])
   end
-  return list, devices
-end
+  apply.build(own_of(self), list, apply.hyper_of(own_of(self)))
+end)
 
-local function dense(grad)
-  return raw.kind(grad) == "slices" and raw.slices_to_dense(grad) or grad
-end
-
--- Clip summed gradients, all of one copy.
-local function clip(hyper, grads)
-  if hyper.clipvalue then
-    for k = 1, grads.n do
-      grads[k] = tf.clip_by_value(dense(grads[k]), -hyper.clipvalue,
-        hyper.clipvalue)
+--- Leave variables out of weight decay: those in var_list and those whose names
+--- match one of var_names (Lua patterns).
+--- Source: tf.keras.optimizers.Optimizer.exclude_from_weight_decay
+method("exclude_from_weight_decay", "var_list:table=nil var_names:table=nil",
+  function(self, vars, names)
+    local excluded = { vars = {}, names = {} }
+    for _, v in ipairs(vars or {}) do
+      excluded.vars[values.container(v)] = true
     end
-  end
-  if hyper.clipnorm then
-    for k = 1, grads.n do
-      grads[k] = tf.clip_by_norm(dense(grads[k]), hyper.clipnorm)
+    for i, name in ipairs(names or {}) do
+      excluded.names[i] = name
     end
-  end
-  if hyper.global_clipnorm then
-    local clipped = tf.clip_by_global_norm(grads, hyper.global_clipnorm)
-    for k = 1, grads.n do
-      grads[k] = clipped[k]
-    end
-  end
-  return grads
-end
-
--- Update copy i of every variable: grads[k] is variable k's.
-local function update_copies(self, hyper, vars, grads, i, devices)
-  local own = rawget(self, "own")
-  raw.device_push(devices[1])
-  local depth = raw.device_depth() - 1
-  raw.tape_pause_all(true)
-  state.protect(function()
-    raw.tape_pause_all(false)
-    while raw.device_depth() > depth do
-      raw.device_pop()
-    end
-  end, function()
-    clip(hyper, grads)
-    for k = 1, vars.n do
-      local slots = {}
-      for _, entry in ipairs(own.rule.slots(own.hyper)) do
-        slots[entry[1]] = values.component_of(own.slots[vars[k]][entry[1]],
-          i - 1)
-      end
-      local v = values.component_of(vars[k], i - 1)
-      if raw.kind(grads[k]) == "slices" and own.rule.sparse ~= nil then
-        own.rule.sparse(tf, v, grads[k], slots, hyper)
-      else
-        own.rule.dense(tf, v, dense(grads[k]), slots, hyper)
-      end
-      local constraint = v.constraint
-      if constraint ~= nil then
-        v:assign(constraint(v:read_value()))
-      end
-    end
+    own_of(self).excluded = excluded
   end)
-end
 
-local function make_slots(self, vars)
-  local own = rawget(self, "own")
-  make_iterations(self)
-  for k = 1, vars.n do
-    for _, entry in ipairs(own.rule.slots(own.hyper)) do
-      self:add_slot(vars[k], entry[1], entry[2])
-    end
+--- With use_ema: put the running means in place of the variables, at the end
+--- of training.
+--- Source: tf.keras.optimizers.Optimizer.finalize_variable_values
+method("finalize_variable_values", "var_list:table", function(self, vars)
+  local own, list = own_of(self), { n = vars.n or #vars }
+  for k = 1, list.n do
+    list[k] = values.container(vars[k])
   end
-end
+  if own.hyper.use_ema then
+    apply.overwrite_by_averages(own, list)
+  end
+end)
 
-local function check_clipping(hyper, strategy)
-  if (hyper.clipnorm or hyper.clipvalue or hyper.global_clipnorm)
-    and M.is_central(strategy) then
-    errors.raise("ValueError", "apply_gradients: gradient clipping in the "
-      .. "optimizer (clipnorm, clipvalue, global_clipnorm) is not supported by "
-      .. strategy.name, "clip the gradients yourself")
-  end
-end
-
---- True for strategies that keep each variable once for several replicas.
-function M.is_central(strategy)
-  return strategy.num_replicas_in_sync > 1
-    and raw.strategy_parameter_count(strategy.handle) == 1
-end
-
--- grads[k][i]: the gradient for copy i of variable k.
-local function update_all(self, vars, grads)
-  local own = rawget(self, "own")
-  make_slots(self, vars)
-  local hyper = hyper_of(self)
-  -- Copy 0 of everything, then copy 1: the devices work at once.
-  local _, devices = copies_of(vars[1])
-  for i = 1, #devices do
-    local mine = { n = vars.n }
-    for k = 1, vars.n do
-      mine[k] = grads[k][i] or grads[k][1]
-    end
-    update_copies(self, hyper, vars, mine, i, { devices[i] })
-  end
-  own.iterations:assign_add(1)
-  own.step, own.step_version = hyper.step + 1, own.iterations.version
-end
-
--- Sum of each variable's gradients over replicas, a component per copy.
-local function aggregate(strategy, payloads, vars)
-  if not M.is_central(strategy) then
-    local lists = { n = payloads.n }
-    for i = 1, payloads.n do
-      lists[i] = payloads[i].grads
-    end
-    return reduce.all_reduce(strategy, "SUM", lists, "apply_gradients")
-  end
-  local grads = {}
-  for k = 1, vars.n do
-    local parts = { n = payloads.n }
-    for i = 1, payloads.n do
-      parts[i] = payloads[i].grads[k]
-    end
-    local _, devices = copies_of(vars[k])
-    grads[k] = values.components(raw.strategy_reduce(strategy.handle, "sum",
-      "apply_gradients", parts, devices))
-  end
-  return grads
-end
-
-local function as_they_are(strategy, payloads, vars)
-  if M.is_central(strategy) then
-    errors.raise("NotImplementedError", "apply_gradients: "
-      .. "experimental_aggregate_gradients = false is not supported by "
-      .. strategy.name)
-  end
-  local grads = {}
-  for k = 1, vars.n do
-    grads[k] = {}
-    for i = 1, payloads.n do
-      grads[k][i] = payloads[i].grads[k]
-    end
-  end
-  return grads
-end
+-- Applying -------------------------------------------------------------------
 
 local function check_strategy(v, strategy, what)
   local owner = values.strategy_of(v) or contexts.default_strategy
@@ -360,74 +152,81 @@ local function split_pairs(grads, vars)
   return left, right, n
 end
 
--- Without the pairs that have no gradient.
-local function filter(grads, vars, n, strategy)
-  local what = "optimizer:apply_gradients"
-  local kept = { grads = { n = 0 }, vars = { n = 0 } }
+local WHAT = "optimizer:apply_gradients"
+
+-- The gradient as the runtime takes it: a tensor or slices.
+local function gradient(g, v)
+  local kind = type(g) == "userdata" and raw.kind(g) or nil
+  if kind == "slices" or (kind == "tensor" and raw.is_operand(g)) then
+    return g
+  elseif kind ~= nil and raw.is_operand(g) then
+    return raw.operand_tensor(g)
+  end
+  errors.raise("TypeError", ("%s: the gradient of %s must be a tensor or "
+    .. "IndexedSlices, got %s"):format(WHAT, text.quote(v.name),
+    text.describe(g)))
+end
+
+local function no_gradients(vars, n)
   local names = {}
   for k = 1, n do
-    check_variable(vars[k], what)
-    check_strategy(vars[k], strategy, what)
     names[k] = vars[k].name
-    local g = grads[k]
-    if g ~= nil then
-      if type(g) ~= "userdata"
-        or not (raw.is_operand(g) or raw.kind(g) == "slices") then
-        errors.raise("TypeError", ("%s: the gradient of %s must be a tensor or "
-          .. "IndexedSlices, got %s"):format(what, text.quote(names[k]),
-          text.describe(g)))
-      end
-      local m = kept.grads.n + 1
-      kept.grads.n, kept.vars.n = m, m
-      kept.grads[m], kept.vars[m] = g, vars[k]
+  end
+  errors.raise("ValueError", WHAT .. ": No gradients provided for any "
+    .. "variable: " .. table.concat(names, ", "),
+    "is the loss computed from these variables inside the tape?")
+end
+
+-- Pairs that have a gradient, copies of variables as the variables.
+local function filter(own, grads, vars, n, strategy)
+  local kept_grads, kept_vars, m = {}, {}, 0
+  for k = 1, n do
+    local v = values.container(vars[k])
+    if own.checked[v] ~= strategy then
+      check_variable(v, WHAT)
+      check_strategy(v, strategy, WHAT)
+      own.checked[v] = strategy
+    end
+    if grads[k] ~= nil then
+      m = m + 1
+      kept_grads[m], kept_vars[m] = gradient(grads[k], v), v
     end
   end
-  if n > 0 and kept.vars.n == 0 then
-    errors.raise("ValueError", what .. ": No gradients provided for any "
-      .. "variable: " .. table.concat(names, ", "),
-      "is the loss computed from these variables inside the tape?")
+  if n > 0 and m == 0 then
+    no_gradients(vars, n)
   end
-  return kept
+  kept_grads.n, kept_vars.n = m, m
+  return { grads = kept_grads, vars = kept_vars }
 end
 
 --- Update variables by gradients: two lists of the same length (or one list of
 --- { gradient, variable }). In a replica function gradients are summed over
---- replicas first, unless experimental_aggregate_gradients is false. Variables
---- whose gradient is nil are left out. Returns the step count variable.
+--- replicas first, unless experimental_aggregate_gradients is false (or
+--- skip_gradients_aggregation true). Variables whose gradient is nil are left
+--- out. Returns the step count variable.
 --- Errors: RuntimeError in cross-replica context; ValueError when no variable
 ---   has a gradient, or one is of another strategy.
 --- Source: tf.keras.optimizers.Optimizer.apply_gradients
 method("apply_gradients", "grads vars:table=nil name=nil "
-  .. "experimental_aggregate_gradients=true",
-  function(self, grads, vars, _, aggregated)
+  .. "experimental_aggregate_gradients=true skip_gradients_aggregation=false",
+  function(self, grads, vars, _, aggregated, skipped)
     if contexts.in_cross_replica_context() and contexts.has_strategy() then
       errors.raise("RuntimeError", "`apply_gradients() cannot be called in "
         .. "cross-replica context", "call it in the function given to "
         .. "strategy:run")
     end
-    local context = contexts.get_replica_context()
+    local own, context = own_of(self), contexts.get_replica_context()
     local n
     grads, vars, n = split_pairs(grads, vars)
-    local kept = filter(grads, vars, n, context.strategy)
+    local kept = filter(own, grads, vars, n, context.strategy)
     if kept.vars.n == 0 then
-      return make_iterations(self)
+      return apply.iterations(own)
     end
-    replica.sync(context, "apply_gradients("
-      .. kept.vars.n .. " variables)", kept, function(strategy, payloads)
-        local first = payloads[1].vars
-        check_clipping(rawget(self, "own").hyper, strategy)
-        if strategy.one_copy then
-          local own = {}
-          for k = 1, first.n do
-            own[k] = { payloads[1].grads[k] }
-          end
-          update_all(self, first, own)
-        else
-          update_all(self, first, (aggregated and aggregate or as_they_are)(
-            strategy, payloads, first))
-        end
+    replica.sync(context, "apply_gradients(" .. kept.vars.n .. " variables)",
+      kept, function(strategy, payloads)
+        apply.apply(own, strategy, payloads, aggregated and not skipped)
       end)
-    return rawget(self, "own").iterations
+    return own.iterations
   end)
 
 --- Gradient of loss (a function without arguments) for vars, then
@@ -452,13 +251,13 @@ method("minimize", "loss var_list:table grad_loss=nil name=nil tape=nil",
 
 --- Number of steps taken, an int64 variable.
 function getters.iterations(self)
-  return make_iterations(self)
+  return apply.iterations(own_of(self))
 end
 
 --- iterations, then slots in the order they were made.
 function getters.variables(self)
   local own = rawget(self, "own")
-  local list = { make_iterations(self) }
+  local list = { apply.iterations(own_of(self)) }
   for i, v in ipairs(own.order) do
     list[i + 1] = v
   end
@@ -485,13 +284,14 @@ local function new(meta, rule, name, hyper)
   return setmetatable({ own = {
     rule = rule, name = name, hyper = hyper, order = {},
     slots = setmetatable({}, { __mode = "k" }),
+    checked = setmetatable({}, { __mode = "k" }),
     strategy = contexts.mode() and contexts.get_strategy() or nil,
   } }, meta)
 end
 
 local ALIASES = { lr = "learning_rate" }
 
-local function make_class(name)
+local function make_class(name, known)
   local meta = { __name = name, is_tf_optimizer = true }
   function meta.__index(self, key)
     if methods[key] ~= nil then
@@ -504,24 +304,35 @@ local function make_class(name)
   function meta.__newindex(self, key, value)
     local hyper = rawget(self, "own").hyper
     key = ALIASES[key] or key
-    if hyper[key] == nil and not rules.COMMON[key] then
+    if not known[key] then
       errors.raise("KeyError", ("%s has no hyperparameter %s"):format(name,
         text.describe(key)))
     end
+    rules.check_one(name, key, value)
     hyper[key] = value
   end
   function meta.__tostring(self)
+    local step = apply.steps(own_of(self))
     return ("%s (learning rate %s, %d steps)"):format(name,
-      text.number(learning_rate(self, steps(self))), steps(self))
+      text.number(apply.learning_rate(own_of(self), step)), step)
   end
   return meta
 end
 
+local COMMON = "decay=0 clipnorm=nil clipvalue=nil global_clipnorm=nil "
+  .. "use_ema=false ema_momentum=0.99 ema_overwrite_frequency=nil lr=nil"
+
 local function define(name, rule)
-  local meta = make_class(name)
-  local sig = options.signature(name, rule.signature .. " name=nil decay=0 "
-    .. "clipnorm=nil clipvalue=nil global_clipnorm=nil lr=nil")
-  local parse = options.wrap_signature(sig, function(...)
+  local known = {}
+  local sig = options.signature(name, rule.signature .. " name=nil "
+    .. (rule.signature:find "weight_decay" and "" or "weight_decay=nil ")
+    .. COMMON)
+  for i = 1, sig.n do
+    known[sig.names[i]] = true
+  end
+  known.name, known.lr = nil, nil
+  local meta = make_class(name, known)
+  M[name] = options.wrap_signature(sig, function(...)
     local hyper, given = {}, { ... }
     for i = 1, sig.n do
       hyper[sig.names[i]] = given[i]
@@ -530,13 +341,8 @@ local function define(name, rule)
     local own_name = hyper.name or name
     hyper.lr, hyper.name = nil, nil
     rules.check(name, hyper)
-    if hyper.clipnorm and hyper.global_clipnorm then
-      errors.raise("ValueError", name .. ": give one of clipnorm and "
-        .. "global_clipnorm")
-    end
     return new(meta, rule, own_name, hyper)
   end)
-  M[name] = parse
 end
 
 for name, rule in pairs(rules.rules) do

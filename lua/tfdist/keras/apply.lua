@@ -1,0 +1,537 @@
+--- How an optimizer's rule reaches every copy of every variable.
+---
+--- What is the same from step to step (the op, copies and slots of the
+--- variables in the op's order) is a plan, made anew when the variables or the
+--- op change; a step is then one call of the runtime for all variables. `own`
+--- is an optimizer's private table: rule, name, hyper, slots (variable -> name
+--- -> slot), order, excluded, strategy, iterations, plan.
+local contexts = require "tfdist.distribute.contexts"
+local errors = require "tfdist.errors"
+local raw = require "tfdist.raw"
+local reduce = require "tfdist.distribute.reduce"
+local schedules = require "tfdist.keras.schedules"
+local state = require "tfdist.state"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+local values = require "tfdist.distribute.values"
+
+local M = {}
+
+local rawequal, type = rawequal, type
+
+-- Hyperparameters ------------------------------------------------------------
+
+local function number_of(x)
+  if type(x) == "userdata" and raw.is_operand(x) then
+    return raw.item(raw.operand_tensor(x))
+  end
+  return x
+end
+
+local function copies_of(v)
+  return values.is_mirrored(v) and values.copies(v) or { v }
+end
+
+--- Steps taken; read from the variable only when somebody else wrote it.
+function M.steps(own)
+  local v = own.iterations
+  if v == nil then
+    return 0
+  end
+  local version = raw.variable_version(copies_of(v)[1])
+  if own.step_version ~= version then
+    own.step, own.step_version = v:read_value():item(), version
+  end
+  return own.step
+end
+
+--- The learning rate of a step (from 0) as a plain number.
+function M.learning_rate(own, step)
+  local lr = own.hyper.learning_rate
+  if schedules.is_schedule(lr) or type(lr) == "function" then
+    lr = number_of(lr(step))
+  end
+  lr = number_of(lr)
+  local decay = number_of(own.hyper.decay or 0)
+  return decay > 0 and lr / (1 + decay * step) or lr
+end
+
+--- The hyperparameters of this step, plain.
+function M.hyper_of(own)
+  local step = M.steps(own)
+  local h = { step = step }
+  for name, value in pairs(own.hyper) do
+    h[name] = type(value) == "userdata" and number_of(value) or value
+  end
+  h.learning_rate = M.learning_rate(own, step)
+  return h
+end
+
+-- Slots ----------------------------------------------------------------------
+
+-- Call fn where variables belong to the strategy that was current when the
+-- optimizer was made.
+local function in_scope_of(strategy, fn)
+  local mode = contexts.mode()
+  if strategy == nil or strategy == contexts.default_strategy
+    or (mode ~= nil and mode.strategy == strategy) then
+    return fn()
+  end
+  return strategy:scope(fn)
+end
+
+--- The step count, made on first use.
+function M.iterations(own)
+  if own.iterations == nil then
+    own.iterations = in_scope_of(own.strategy, function()
+      return tf.Variable(0, {
+        dtype = "int64", trainable = false, name = own.name .. "/iterations",
+        aggregation = "ONLY_FIRST_REPLICA",
+      })
+    end)
+  end
+  return own.iterations
+end
+
+local function count_step(own, step)
+  local copies = copies_of(M.iterations(own))
+  local ones = own.ones
+  if ones == nil then
+    ones = {}
+    for i = 1, #copies do
+      raw.device_push(raw.tensor_device(raw.operand_tensor(copies[i])))
+      ones[i] = raw.tensor_from_values({ 1 }, "int64", {})
+      raw.device_pop()
+    end
+    own.ones = ones
+  end
+  for i = 1, #copies do
+    raw.variable_assign_add(copies[i], ones[i])
+  end
+  own.step, own.step_version = step + 1, raw.variable_version(copies[1])
+end
+
+local function check_slot_scope(v)
+  local owner = values.strategy_of(v) or contexts.default_strategy
+  local current = contexts.get_strategy()
+  if owner ~= current and owner ~= contexts.default_strategy then
+    errors.raise("ValueError", ("optimizer: Trying to create optimizer slot "
+      .. "variable under the scope of a %s, which is different from the "
+      .. "strategy (%s) of variable %s"):format(current.name, owner.name,
+      text.quote(v.name)), "create it in strategy:scope(function() ... end)")
+  end
+end
+
+--- The slot of a variable, made on first use from a number, a tensor or a
+--- function of shape and dtype. Errors: ValueError outside of the variable's
+--- strategy.
+function M.add_slot(own, v, name, initial)
+  local slots = own.slots[v]
+  if slots == nil then
+    slots = {}
+    own.slots[v] = slots
+  end
+  if slots[name] == nil then
+    check_slot_scope(v)
+    slots[name] = tf.Variable(function()
+      if type(initial) == "number" then
+        return tf.fill(v.shape, tf.constant(initial, v.dtype))
+      elseif type(initial) == "function" then
+        return initial(v.shape, v.dtype)
+      end
+      return initial
+    end, { trainable = false, name = v.name .. "/" .. name })
+    own.order[#own.order + 1] = slots[name]
+    if own.on_slot ~= nil then
+      own.on_slot() -- a checkpoint may have a value that waits for it
+    end
+  end
+  return slots[name]
+end
+
+--- Step count and slots for the variables.
+function M.build(own, vars, h)
+  M.iterations(own)
+  local list = own.rule.slots(h)
+  for k = 1, vars.n do
+    for i = 1, #list do
+      M.add_slot(own, vars[k], list[i][1], list[i][2])
+    end
+    if h.use_ema then
+      M.add_slot(own, vars[k], "average", vars[k])
+    end
+  end
+end
+
+-- Plans ----------------------------------------------------------------------
+
+local ops = {}
+
+local function op_number(name)
+  local op = ops[name]
+  if op == nil then
+    op = raw.op_find(name)
+    ops[name] = op
+  end
+  return op
+end
+
+-- For each copy of a variable, the copy and its slots.
+local function targets_of(own, v, list)
+  local copies, targets = copies_of(v), {}
+  for i = 1, #copies do
+    local own_targets = { copies[i] }
+    for s = 1, #list do
+      own_targets[s + 1] = values.component_of(own.slots[v][list[s][1]], i - 1)
+    end
+    targets[i] = own_targets
+  end
+  return targets
+end
+
+-- Variables that one call can update: as many copies, all with or all without
+-- weight decay, none twice.
+local function group_of(plan, key, copies, decays)
+  local group = plan.by_key[key]
+  if group == nil then
+    group = { members = {}, targets = {}, copies = copies, decays = decays }
+    plan.by_key[key] = group
+    plan.groups[#plan.groups + 1] = group
+  end
+  return group
+end
+
+local function excluded(own, v)
+  if own.excluded == nil then
+    return false
+  elseif own.excluded.vars[v] then
+    return true
+  end
+  for _, pattern in ipairs(own.excluded.names) do
+    if v.name:find(pattern) then
+      return true
+    end
+  end
+  return false
+end
+
+local function make_plan(own, vars, h, name)
+  M.build(own, vars, h)
+  local plan = {
+    name = name, op = op_number(name), n = vars.n, ema = h.use_ema,
+    excluded = own.excluded, targets = {}, groups = {}, by_key = {},
+    constraints = {},
+  }
+  local list, times = own.rule.slots(h), {}
+  for k = 1, vars.n do
+    local v = vars[k]
+    local targets = targets_of(own, v, list)
+    local decays = not excluded(own, v)
+    times[v] = (times[v] or 0) + 1
+    local group = group_of(plan, ("%d %s %d"):format(#targets,
+      tostring(decays), times[v]), #targets, decays)
+    group.members[#group.members + 1] = k
+    for i = 1, #targets do
+      for s = 1, #targets[i] do
+        group.targets[#group.targets + 1] = targets[i][s]
+      end
+    end
+    plan[k], plan.targets[k] = v, targets
+    plan.constraints[k] = targets[1][1].constraint
+  end
+  return plan
+end
+
+local function still_fits(plan, own, vars, h, name)
+  if plan == nil or plan.name ~= name or plan.n ~= vars.n
+    or plan.ema ~= h.use_ema or plan.excluded ~= own.excluded then
+    return false
+  end
+  for k = 1, vars.n do
+    if not rawequal(plan[k], vars[k]) then
+      return false
+    end
+  end
+  return true
+end
+
+local function plan_of(own, vars, h)
+  local name = own.rule.op(h)
+  if not still_fits(own.plan, own, vars, h, name) then
+    own.plan = make_plan(own, vars, h, name)
+  end
+  return own.plan
+end
+
+-- The op's attributes, and the same without weight decay.
+local function reals_of(own, h)
+  local reals = { (h.weight_decay or 0) * h.learning_rate }
+  own.rule.reals(h, reals)
+  if reals[1] == 0 or own.excluded == nil then
+    return reals, reals
+  end
+  local plain = { 0 }
+  for i = 2, #reals do
+    plain[i] = reals[i]
+  end
+  return reals, plain
+end
+
+-- Updates --------------------------------------------------------------------
+
+-- grads[k][i]: the gradient of replica i for variable k. Sums and updates in
+-- one call of the runtime.
+local function update_together(own, plan, strategy, grads, h)
+  local decaying, plain = reals_of(own, h)
+  for _, group in ipairs(plan.groups) do
+    local members = group.members
+    local list, n = {}, grads.replicas
+    for m = 1, #members do
+      local of_one = grads[members[m]]
+      for i = 1, n do
+        list[(m - 1) * n + i] = of_one[i]
+      end
+    end
+    raw.strategy_update(strategy.handle, plan.op, group.targets, list,
+      group.decays and decaying or plain)
+  end
+end
+
+local function dense(grad)
+  return raw.kind(grad) == "slices" and raw.slices_to_dense(grad) or grad
+end
+
+-- Clip complete gradients, all of one copy.
+local function clip(h, grads)
+  if h.clipvalue then
+    for k = 1, grads.n do
+      grads[k] = tf.clip_by_value(dense(grads[k]), -h.clipvalue, h.clipvalue)
+    end
+  end
+  if h.clipnorm then
+    for k = 1, grads.n do
+      grads[k] = tf.clip_by_norm(dense(grads[k]), h.clipnorm)
+    end
+  end
+  if h.global_clipnorm then
+    grads = tf.clip_by_global_norm(grads, h.global_clipnorm)
+  end
+  return grads
+end
+
+-- Call fn with new tensors on a device and no recording.
+local function on_device(device, fn)
+  raw.device_push(device)
+  local depth = raw.device_depth() - 1
+  raw.tape_pause_all(true)
+  return state.protect(function()
+    raw.tape_pause_all(false)
+    while raw.device_depth() > depth do
+      raw.device_pop()
+    end
+  end, fn)
+end
+
+local function place_of(copy)
+  return raw.tensor_device(raw.operand_tensor(copy))
+end
+
+local function inputs_of(grad)
+  if raw.kind(grad) == "slices" then
+    return { raw.slices_values(grad), raw.slices_indices(grad), n = 2 }
+  end
+  return { grad, n = 2 }
+end
+
+-- grads[k][i]: the complete gradient for copy i of variable k.
+local function update_one_by_one(own, plan, grads, h)
+  local decaying, plain = reals_of(own, h)
+  local copies = 0
+  for _, group in ipairs(plan.groups) do
+    copies = math.max(copies, group.copies)
+  end
+  for i = 1, copies do
+    local mine = { n = plan.n }
+    for k = 1, plan.n do
+      mine[k] = grads[k][i] or grads[k][1]
+    end
+    on_device(place_of((plan.targets[1][i] or plan.targets[1][1])[1]),
+      function()
+        mine = clip(h, mine)
+        for k = 1, plan.n do
+          local targets = plan.targets[k][i]
+          if targets ~= nil then
+            raw.variables_update(targets, plan.op, inputs_of(mine[k]), nil,
+              excluded(own, plan[k]) and plain or decaying)
+          end
+        end
+      end)
+  end
+end
+
+-- Sum of each variable's gradients over replicas, a component per copy.
+local function aggregate(strategy, grads, plan)
+  if not M.is_central(strategy) then
+    local lists = { n = grads.replicas }
+    for i = 1, grads.replicas do
+      lists[i] = { n = plan.n }
+      for k = 1, plan.n do
+        lists[i][k] = grads[k][i]
+      end
+    end
+    return reduce.all_reduce(strategy, "SUM", lists, "apply_gradients")
+  end
+  local sums = {}
+  for k = 1, plan.n do
+    local parts = { n = grads.replicas }
+    for i = 1, parts.n do
+      parts[i] = grads[k][i]
+    end
+    local devices = {}
+    for i, targets in ipairs(plan.targets[k]) do
+      devices[i] = place_of(targets[1])
+    end
+    sums[k] = values.components(raw.strategy_reduce(strategy.handle, "sum",
+      "apply_gradients", parts, devices))
+  end
+  return sums
+end
+
+--- True for strategies that keep each variable once for several replicas.
+function M.is_central(strategy)
+  return strategy.num_replicas_in_sync > 1
+    and raw.strategy_parameter_count(strategy.handle) == 1
+end
+
+-- After the updates ----------------------------------------------------------
+
+local function constrain(plan)
+  for k = 1, plan.n do
+    local constraint = plan.constraints[k]
+    if constraint ~= nil then
+      for _, targets in ipairs(plan.targets[k]) do
+        on_device(place_of(targets[1]), function()
+          targets[1]:assign(constraint(targets[1]:read_value()))
+        end)
+      end
+    end
+  end
+end
+
+local function each_average(own, vars, fn)
+  for k = 1, vars.n or #vars do
+    local slots = own.slots[vars[k]]
+    if slots ~= nil and slots.average ~= nil then
+      for i, copy in ipairs(copies_of(vars[k])) do
+        fn(copy, values.component_of(slots.average, i - 1))
+      end
+    end
+  end
+end
+
+--- Put the running means in place of the variables.
+function M.overwrite_by_averages(own, vars)
+  each_average(own, vars, function(copy, average)
+    raw.variable_assign(copy, average)
+  end)
+end
+
+local function average(own, plan, h)
+  local op, reals = op_number "update_average", { 0, h.ema_momentum }
+  each_average(own, plan, function(copy, mean)
+    raw.variables_update({ mean }, op, { copy, n = 2 }, nil, reals)
+  end)
+  local every = h.ema_overwrite_frequency
+  if every and (h.step + 1) % every == 0 then
+    M.overwrite_by_averages(own, plan)
+  end
+end
+
+-- Checks ---------------------------------------------------------------------
+
+local function check_clipping(h, strategy)
+  if (h.clipnorm or h.clipvalue or h.global_clipnorm)
+    and M.is_central(strategy) then
+    errors.raise("ValueError", "apply_gradients: gradient clipping in the "
+      .. "optimizer (clipnorm, clipvalue, global_clipnorm) is not supported by "
+      .. strategy.name, "clip the gradients yourself")
+  end
+end
+
+local function check_constraints(plan, grads)
+  for k = 1, plan.n do
+    if plan.constraints[k] ~= nil then
+      for i = 1, grads.replicas do
+        if raw.kind(grads[k][i]) == "slices" then
+          errors.raise("RuntimeError", ("apply_gradients: cannot use a "
+            .. "constraint function on a sparse variable; %s has one and its "
+            .. "gradient is IndexedSlices"):format(text.quote(plan[k].name)))
+        end
+      end
+    end
+  end
+end
+
+local function same_variables(payloads, vars)
+  for i = 2, payloads.n do
+    local other = payloads[i].vars
+    for k = 1, vars.n do
+      if not rawequal(vars[k], other[k]) then
+        errors.raise("RuntimeError", ("apply_gradients: variable %d is %s on "
+          .. "replica %d and %s on replica 0"):format(k,
+          text.quote(other[k].name), i - 1, text.quote(vars[k].name)),
+          "all replicas must update the same variables in the same order")
+      end
+    end
+  end
+end
+
+-- Strategies whose replicas all live in this process.
+local LOCAL = {
+  default = true, one_device = true, mirrored = true, central_storage = true,
+}
+
+local function is_local(strategy)
+  return strategy.one_copy or LOCAL[raw.strategy_kind_of(strategy.handle)]
+end
+
+--- One step: payloads[i] has the gradients and variables of replica i as lists
+--- with n; gradients are summed over replicas if `aggregated`.
+function M.apply(own, strategy, payloads, aggregated)
+  local vars = payloads[1].vars
+  same_variables(payloads, vars)
+  local h = M.hyper_of(own)
+  check_clipping(h, strategy)
+  if not aggregated and M.is_central(strategy) then
+    errors.raise("NotImplementedError", "apply_gradients: "
+      .. "experimental_aggregate_gradients = false is not supported by "
+      .. strategy.name)
+  end
+  local plan = plan_of(own, vars, h)
+  local grads = { replicas = payloads.n }
+  for k = 1, vars.n do
+    local list = {}
+    for i = 1, payloads.n do
+      list[i] = payloads[i].grads[k]
+    end
+    grads[k] = list
+  end
+  if next(plan.constraints) ~= nil then
+    check_constraints(plan, grads)
+  end
+  local clips = h.clipnorm or h.clipvalue or h.global_clipnorm
+  aggregated = aggregated and not strategy.one_copy
+  if not clips and (aggregated or payloads.n == 1) and is_local(strategy) then
+    update_together(own, plan, strategy, grads, h)
+  else
+    update_one_by_one(own, plan, aggregated
+      and aggregate(strategy, grads, plan) or grads, h)
+  end
+  constrain(plan)
+  if h.use_ema then
+    average(own, plan, h)
+  end
+  count_step(own, h.step)
+end
+
+return M

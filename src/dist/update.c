@@ -1,0 +1,345 @@
+/* Gradients of all replicas to updated copies of variables in one pass.
+**
+** Where every copy lies with a replica, device d takes stretch d of every
+** variable: it adds up all replicas' gradients there and updates all copies
+** and their slots, so that no sum is ever stored. Copies with the same bits
+** are computed once, which halves an optimizer's work on two devices. The
+** fences are those of an all-reduce (all_reduce.c); in other cases gradients
+** are reduced first and copies updated one by one.
+** Cost: one pass over n gradients and n copies shared by n devices, and
+** 2(n-1) waits for each device, whatever the number of variables. */
+#include "dist/dist.h"
+
+#include <string.h>
+
+/* Below this many elements one device updates a variable alone. */
+#define SHARED_ELEMENTS 8192
+/* Stretches end at multiples of this: devices share no cache line. */
+#define STRETCH 64
+
+typedef struct job {
+  tfd_strategy *strategy;
+  const tfd__op *op;
+  int op_number;
+  tfd_variable *const *targets; /* variable-major, then copy, then slot */
+  tfd_object *const *grads;     /* variable-major, n each */
+  const double *reals;
+  tfd__buffer **out; /* owned once set, one for each target */
+  tfd__view *views;  /* of one call */
+  int variables;
+  int n;      /* replicas */
+  int copies; /* of each variable */
+  int slots;  /* targets of one copy */
+} job;
+
+static tfd_variable *const *targets_of(const job *j, int k) {
+  return j->targets + (ptrdiff_t)k * j->copies * j->slots;
+}
+
+static tfd_object *const *grads_of(const job *j, int k) {
+  return j->grads + (ptrdiff_t)k * j->n;
+}
+
+/* --- one variable after the other ----------------------------------------- */
+
+/* Copy c of variable k by a gradient that is complete. */
+static int update_copy(const job *j, int k, int c, tfd_object *grad) {
+  tfd_variable *const *own = targets_of(j, k) + (ptrdiff_t)c * j->slots;
+  tfd_object *in[2] = {grad, NULL};
+  tfd_slices *s = NULL;
+
+  if (grad != NULL && grad->type == &tfd__slices_type) {
+    s = (tfd_slices *)grad;
+    in[0] = &s->values->object;
+    in[1] = &s->indices->object;
+  }
+  return tfd_variables_update(own, j->slots, j->op_number, in, 2, NULL, 0,
+                              j->reals, j->op->reals_n);
+}
+
+static int update_after_reduce(const job *j, int k) {
+  tfd_device *devices[TFD_MAX_REPLICAS];
+  tfd_value *sum = NULL;
+  int rc = TFD_OK;
+  int c;
+
+  for (c = 0; c < j->copies; c++) {
+    devices[c] = targets_of(j, k)[c * j->slots]->value->device;
+  }
+  TFD_TRY(tfd_strategy_reduce(j->strategy, TFD_REDUCE_SUM, "apply_gradients",
+                              grads_of(j, k), j->n, devices, j->copies, &sum));
+  for (c = 0; rc == TFD_OK && c < j->copies; c++) {
+    rc = update_copy(j, k, c, sum->components[c]);
+  }
+  tfd__release(sum);
+  return rc;
+}
+
+static int update_alone(const job *j, int k) {
+  if (j->n == 1 && j->copies == 1) {
+    return update_copy(j, k, 0, grads_of(j, k)[0]);
+  }
+  return update_after_reduce(j, k);
+}
+
+/* --- all devices together ------------------------------------------------- */
+
+static bool devices_fit(const job *j) {
+  int i;
+
+  if (j->n < 2 || j->copies != j->n || j->strategy->devices_n != j->n) {
+    return false;
+  }
+  for (i = 0; i < j->n; i++) {
+    const tfd__backend *b = j->strategy->devices[i]->backend;
+
+    if (!b->host_visible || b->kernels[j->op->kernel] == NULL) return false;
+  }
+  return true;
+}
+
+/* Are gradients and copies of variable k all dense and in their places? */
+static bool fits(const job *j, int k) {
+  int c;
+  int t;
+
+  for (c = 0; c < j->n; c++) {
+    tfd_object *x = grads_of(j, k)[c];
+    const tfd_device *device = j->strategy->devices[c];
+    const tfd_tensor *g = (const tfd_tensor *)x;
+
+    if (x == NULL || x->type != &tfd__tensor_type || g->buffer == NULL ||
+        !g->view.dense || g->device != device) {
+      return false;
+    }
+    for (t = 0; t < j->slots; t++) {
+      if (targets_of(j, k)[c * j->slots + t]->value->device != device) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+/* What the op itself checks, for every copy with its own gradient. */
+static int check(const job *j, int k) {
+  tfd_tensor *grads[TFD_MAX_REPLICAS];
+  const tfd__view *in[TFD_CALL_VIEWS];
+  tfd__infer s = {.op = j->op, .name = j->op->name, .in = in,
+                  .in_n = j->op->in_n, .reals = j->reals};
+  int c;
+  int t;
+
+  for (c = 0; c < j->n; c++) grads[c] = (tfd_tensor *)grads_of(j, k)[c];
+  TFD_TRY(tfd__check_components("apply_gradients", grads, j->n));
+  for (c = 0; c < j->n; c++) {
+    for (t = 0; t < j->slots; t++) {
+      in[t] = &targets_of(j, k)[c * j->slots + t]->value->view;
+    }
+    in[j->slots] = &grads[c]->view;
+    in[j->slots + 1] = NULL;
+    s.out = s.small;
+    TFD_TRY(j->op->infer(&s));
+  }
+  return TFD_OK;
+}
+
+/* Memory for the new values: the old one where nothing else shows it. */
+static int make_outputs(job *j, int k) {
+  int per = j->copies * j->slots;
+  int i;
+
+  for (i = 0; i < per; i++) {
+    const tfd_tensor *t = targets_of(j, k)[i]->value;
+    tfd__buffer **out = &j->out[(ptrdiff_t)k * per + i];
+
+    if (atomic_load(&t->buffer->object.refs) == 1) {
+      tfd__retain(t->buffer);
+      *out = t->buffer;
+    } else {
+      TFD_TRY(tfd__buffer_new(t->device, tfd__view_bytes(&t->view), out));
+    }
+  }
+  return TFD_OK;
+}
+
+static int fence(const job *j) {
+  tfd_device *const *d = j->strategy->devices;
+  int i;
+  int k;
+
+  for (i = 0; i < j->n; i++) {
+    for (k = 0; k < j->n; k++) {
+      if (i != k) TFD_TRY(tfd__stream_after(d[i], d[k]));
+    }
+  }
+  return TFD_OK;
+}
+
+/* The device that updates a small variable. The same variable twice in the
+** lists goes to the same device, whose queue keeps the order. */
+static int owner(const job *j, const tfd_variable *first) {
+  return (int)(first->value->id % (uint64_t)j->n);
+}
+
+static void set_views(const job *j, int k) {
+  int per = j->copies * j->slots;
+  tfd__view *v = j->views;
+  int i;
+
+  for (i = 0; i < per; i++) {
+    v[i] = targets_of(j, k)[i]->value->view;
+    v[per + j->n + 1 + i] = v[i];
+    v[per + j->n + 1 + i].data = j->out[(ptrdiff_t)k * per + i]->data;
+  }
+  for (i = 0; i < j->n; i++) {
+    v[per + i] = ((tfd_tensor *)grads_of(j, k)[i])->view;
+  }
+  memset(&v[per + j->n], 0, sizeof *v); /* no indices */
+}
+
+/* Stretches of variable k, one for each device, or all of it for one. */
+static int submit(const job *j, int k) {
+  const tfd_context *c = tfd__context();
+  int per = j->copies * j->slots;
+  const tfd_variable *first = targets_of(j, k)[0];
+  int64_t numel = first->value->view.numel;
+  int64_t each = (numel + j->n - 1) / j->n;
+  bool shared = numel >= SHARED_ELEMENTS;
+  int d;
+
+  each = (each + STRETCH - 1) / STRETCH * STRETCH;
+  set_views(j, k);
+  for (d = 0; d < j->n; d++) {
+    tfd_device *device = j->strategy->devices[d];
+    int64_t begin = each * d < numel ? each * d : numel;
+    int64_t end = each * (d + 1) < numel ? each * (d + 1) : numel;
+    int64_t ints[2] = {shared ? begin : 0, shared ? end : numel};
+    tfd__call call = {
+        .name = j->op->name,
+        .kernel = device->backend->kernels[j->op->kernel],
+        .views = j->views,
+        .ints = ints,
+        .reals = j->reals,
+        .in_n = (int16_t)(per + j->n + 1),
+        .out_n = (int16_t)per,
+        .ints_n = 2,
+        .reals_n = (int16_t)j->op->reals_n,
+        .replica = -1,
+        .line = c->line,
+        .file = c->file,
+    };
+
+    if (ints[0] == ints[1] || (!shared && d != owner(j, first))) continue;
+    TFD_TRY(tfd__stream_submit(device, &call));
+  }
+  return TFD_OK;
+}
+
+/* The new memory is the variables' from now on; it is written once their
+** devices have passed the last fence. */
+static void put_in_place(job *j, int k) {
+  int per = j->copies * j->slots;
+  int i;
+
+  for (i = 0; i < per; i++) {
+    tfd_variable *v = targets_of(j, k)[i];
+    tfd__buffer *b = j->out[(ptrdiff_t)k * per + i];
+
+    if (v->value->buffer == b) {
+      v->version++;
+    } else {
+      tfd__retain(b);
+      tfd__variable_replace(v, b);
+    }
+    b->use_seq = tfd__stream_seq(v->value->device);
+  }
+}
+
+static int run_together(job *j, const bool *together) {
+  int k;
+
+  for (k = 0; k < j->variables; k++) {
+    if (together[k]) TFD_TRY(check(j, k));
+  }
+  for (k = 0; k < j->variables; k++) {
+    if (together[k]) TFD_TRY(make_outputs(j, k));
+  }
+  TFD_TRY(fence(j));
+  for (k = 0; k < j->variables; k++) {
+    if (together[k]) TFD_TRY(submit(j, k));
+  }
+  TFD_TRY(fence(j));
+  for (k = 0; k < j->variables; k++) {
+    if (together[k]) put_in_place(j, k);
+  }
+  return TFD_OK;
+}
+
+static int run(job *j, bool *together) {
+  bool possible = devices_fit(j);
+  int n = 0;
+  int k;
+
+  for (k = 0; k < j->variables; k++) {
+    together[k] = possible && fits(j, k);
+    n += together[k];
+  }
+  if (n > 0) TFD_TRY(run_together(j, together));
+  for (k = 0; k < j->variables; k++) {
+    if (!together[k]) TFD_TRY(update_alone(j, k));
+  }
+  return TFD_OK;
+}
+
+/* --- the public entry ----------------------------------------------------- */
+
+static int check_lists(const job *j, int op, int targets_n, int grads_n,
+                       int reals_n) {
+  int per = j->variables * j->slots;
+
+  if (j->slots >= 1 && reals_n == j->op->reals_n && j->op->ints_n == 0 &&
+      !j->op->list_input && j->op->in_n < TFD_CALL_VIEWS && grads_n > 0 &&
+      grads_n % j->n == 0 && targets_n > 0 && targets_n % per == 0 &&
+      targets_n / per <= TFD_MAX_REPLICAS) {
+    return TFD_OK;
+  }
+  return tfd__fail(TFD_VALUE_ERROR,
+                   "strategy_update: %s with %d targets, %d gradients and %d "
+                   "attributes on %d replicas",
+                   tfd_op_name(op), targets_n, grads_n, reals_n, j->n);
+}
+
+int tfd_strategy_update(tfd_strategy *strategy, int op,
+                        tfd_variable *const *targets, int targets_n,
+                        tfd_object *const *grads, int grads_n,
+                        const double *reals, int reals_n) {
+  job j = {.strategy = strategy, .op_number = op, .targets = targets,
+           .grads = grads, .reals = reals};
+  bool *together = NULL;
+  size_t bytes = (size_t)targets_n * sizeof(void *);
+  int rc;
+  int i;
+
+  if (op < 0 || op >= TFD_OP_N) {
+    return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op number %d", op);
+  }
+  j.op = tfd__op_at(op);
+  j.n = tfd__strategy_replicas(strategy);
+  j.slots = j.op->in_n - 2;
+  j.variables = grads_n / j.n;
+  TFD_TRY(check_lists(&j, op, targets_n, grads_n, reals_n));
+  j.copies = targets_n / (j.variables * j.slots);
+  j.out = tfd__calloc((size_t)targets_n, sizeof(void *));
+  j.views = tfd__calloc((size_t)(2 * j.copies * j.slots + j.n + 1),
+                        sizeof *j.views);
+  together = tfd__calloc((size_t)j.variables, sizeof *together);
+  rc = j.out == NULL || j.views == NULL || together == NULL
+           ? tfd__no_memory(bytes, "strategy_update")
+           : run(&j, together);
+  for (i = 0; j.out != NULL && i < targets_n; i++) tfd__release(j.out[i]);
+  tfd__free(j.out);
+  tfd__free(j.views);
+  tfd__free(together);
+  return rc;
+}
