@@ -37,7 +37,7 @@ CORE_SRC := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.c)))
 CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(sort $(wildcard spec/c/*.c))
 TEST_BIN := $(TEST_SRC:spec/c/%.c=$(BUILD)/spec/%)
-BENCH_SRC := $(sort $(wildcard scripts/bench/*.c))
+BENCH_SRC := $(filter-out %/net.c,$(sort $(wildcard scripts/bench/*.c)))
 BENCH_BIN := $(BENCH_SRC:scripts/bench/%.c=$(BUILD)/bench/%)
 
 # --- rules --------------------------------------------------------------------
@@ -171,10 +171,12 @@ lint:
 include spec/fuzz/targets.mk
 
 # --- benchmarks ---------------------------------------------------------------
+$(BUILD)/bench/steps: scripts/bench/net.c scripts/bench/net.h
 $(BUILD)/bench/%: scripts/bench/%.c $(BUILD)/libtfdist.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(BASE_FLAGS) $(OPT) $< -o $@ $(BUILD)/libtfdist.a $(LIBS)
+	$(Q)$(CC) $(BASE_FLAGS) -MF $@.d $(OPT) $(filter %.c,$^) -o $@ \
+	  $(BUILD)/libtfdist.a $(LIBS)
 
 # ONLY=dispatch,gemm runs these alone, SHORT=1 measures less often.
 bench: $(BENCH_BIN) $(foreach e,$(ENGINES),$(HOST_$(e)))

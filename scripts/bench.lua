@@ -41,9 +41,10 @@ local function find_torch()
   return nil
 end
 
---- Run `command` of the peer called `name`, or say once why not.
+--- Run `command` of the peer called `name`, or say once why not. `free`: on
+--- all cores.
 local missing = {}
-function bench.peer(name, command)
+function bench.peer(name, command, free)
   if command == nil then
     if not missing[name] then
       report.note("%s is not installed: its columns are left out", name)
@@ -51,7 +52,7 @@ function bench.peer(name, command)
     end
     return nil
   end
-  return worker.start(command)
+  return worker.start(command, free)
 end
 
 function bench.torch(arguments)

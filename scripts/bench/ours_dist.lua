@@ -1,0 +1,235 @@
+--- The library's side of the benchmarks of strategies: answers requests from
+--- stdin, one on each line, with one line of numbers (see scripts/bench.lua).
+---
+--- usage: tfdist --cpu-devices=N scripts/bench/ours_dist.lua
+---   step NAME REPLICAS        wall s of a training step under MirroredStrategy
+---   plain NAME                the same on one device without a strategy
+---   allreduce REPLICAS BYTES  wall s of one sum over replicas to all of them
+---   run REPLICAS              wall s of strategy:run with one merge
+---   quit
+--- The networks are those of scripts/bench/steps.c.
+local tf = require "tfdist"
+local raw = require "tfdist.raw"
+
+local clock = raw.monotonic
+
+--- Networks -------------------------------------------------------------------
+
+-- Each gives the trainable variables, an input and labels, and the logits.
+local networks = {}
+
+local function normal(dims, scale)
+  return tf.Variable(tf.random.normal(dims, 0, scale))
+end
+
+-- Fully connected layers of these sizes; returns variables and a function.
+local function dense(sizes)
+  local variables = {}
+  for i = 1, #sizes - 1 do
+    variables[#variables + 1] = normal({ sizes[i], sizes[i + 1] },
+      math.sqrt(1 / sizes[i]))
+    variables[#variables + 1] = tf.Variable(tf.zeros { sizes[i + 1] })
+  end
+  local count = #variables -- callers append theirs
+  return variables, function(x)
+    for i = 1, count, 2 do
+      x = tf.matmul(x, variables[i]) + variables[i + 1]
+      if i < count - 1 then x = tf.nn.relu(x) end
+    end
+    return x
+  end
+end
+
+local function labels(n, classes)
+  return tf.random.uniform({ n }, 0, classes, "int32")
+end
+
+function networks.mlp()
+  local variables, forward = dense { 784, 512, 512, 10 }
+  return variables, forward, function()
+    return tf.random.normal { 64, 784 }, labels(64, 10)
+  end
+end
+
+-- Convolution, activation, pooling for each of `filters`, then dense layers.
+local function convolutional(filters, sizes)
+  local variables, forward = dense(sizes)
+  local first = #variables
+  for _, f in ipairs(filters) do
+    variables[#variables + 1] = normal({ f.size, f.size, f.from, f.to },
+      math.sqrt(1 / (f.size * f.size * f.from)))
+    variables[#variables + 1] = tf.Variable(tf.zeros { f.to })
+  end
+  local function run(x)
+    for i, f in ipairs(filters) do
+      local k = first + 2 * i - 1
+      x = tf.nn.conv2d(x, variables[k], 1, f.padding)
+      x = tf.nn.relu(tf.nn.bias_add(x, variables[k + 1]))
+      x = tf.nn.max_pool2d(x, 2, 2, "VALID")
+    end
+    return forward(tf.reshape(x, { x.shape[1], -1 }))
+  end
+  return variables, run, function()
+    return tf.random.normal { 64, 28, 28, 1 }, labels(64, 10)
+  end
+end
+
+function networks.cnn()
+  return convolutional({
+    { size = 3, from = 1, to = 32, padding = "VALID" },
+    { size = 3, from = 32, to = 64, padding = "VALID" },
+  }, { 1600, 64, 10 })
+end
+
+function networks.lenet()
+  return convolutional({
+    { size = 5, from = 1, to = 6, padding = "SAME" },
+    { size = 5, from = 6, to = 16, padding = "VALID" },
+  }, { 400, 120, 84, 10 })
+end
+
+function networks.lstm()
+  local units, steps, batch, classes = 512, 50, 50, 65
+  local variables, forward = dense { units, classes }
+  for i = 0, 1 do
+    local scale = math.sqrt(1 / units)
+    variables[3 + 3 * i] = normal({ units, 4 * units }, scale)
+    variables[4 + 3 * i] = normal({ units, 4 * units }, scale)
+    variables[5 + 3 * i] = tf.Variable(tf.zeros { 4 * units })
+  end
+  local function run(x)
+    for i = 0, 1 do
+      x = tf.nn.lstm(x, variables[3 + 3 * i], variables[4 + 3 * i],
+        variables[5 + 3 * i])
+    end
+    return forward(tf.reshape(x, { steps * batch, units }))
+  end
+  return variables, run, function()
+    return tf.random.normal { steps, batch, units }, labels(steps * batch,
+      classes)
+  end
+end
+
+--- Steps ----------------------------------------------------------------------
+
+-- A step's function of its input, for inside and outside of strategies.
+local function make_step(name)
+  local variables, forward, data = networks[name]()
+  local optimizer = tf.keras.optimizers.SGD(1e-4)
+  local function step(x, y, replicas)
+    local tape, loss = tf.GradientTape(function()
+      local each = tf.nn.sparse_softmax_cross_entropy_with_logits(y,
+        forward(x))
+      return tf.reduce_sum(each) / (#each * replicas)
+    end)
+    optimizer:apply_gradients(tape:gradient(loss, variables), variables)
+    return loss
+  end
+  return step, data
+end
+
+-- Strategies, and what was made under them, by name and replicas.
+local made = {}
+
+local function mirrored(replicas)
+  local devices = {}
+  for i = 1, replicas do devices[i] = "CPU:" .. i - 1 end
+  return tf.distribute.MirroredStrategy { devices = devices }
+end
+
+local function distributed(name, replicas)
+  local key = name .. replicas
+  if made[key] == nil then
+    local strategy = mirrored(replicas)
+    local step, data = strategy:scope(function() return make_step(name) end)
+    local x, y = strategy:run(data)
+    made[key] = function()
+      return strategy:experimental_local_results(strategy:run(step,
+        { x, y, replicas }))[1]
+    end
+  end
+  return made[key]
+end
+
+local function plain(name)
+  if made[name] == nil then
+    local step, data = make_step(name)
+    local x, y = data()
+    made[name] = function() return step(x, y, 1) end
+  end
+  return made[name]
+end
+
+-- Wall seconds of one call; the device is waited for at both ends.
+local function timed(step, times)
+  step():item()
+  step():item()
+  local start, last = clock(), nil
+  for _ = 1, times do last = step() end
+  last:item()
+  return (clock() - start) / times
+end
+
+local function step_times(name)
+  return name == "lstm" and 2 or 30
+end
+
+--- Sums and merges ------------------------------------------------------------
+
+-- The buffers are written anew before each sum, as gradients are.
+local function all_reduce(replicas, bytes)
+  local strategy = mirrored(replicas)
+  local n, times = bytes / 4, bytes > 1048576 and 20 or 400
+  local spent = 0
+  for i = -2, times do
+    local buffers = strategy:run(function() return tf.fill({ n }, 1) end)
+    tf.sync_devices()
+    local start = clock()
+    strategy:run(function(x)
+      return tf.distribute.get_replica_context():all_reduce("SUM", x)
+    end, { buffers })
+    tf.sync_devices()
+    if i > 0 then spent = spent + clock() - start end
+  end
+  return spent / times
+end
+
+local function one_merge(replicas)
+  local strategy = mirrored(replicas)
+  local function merge() return 1 end
+  local function replica()
+    return tf.distribute.get_replica_context():merge_call(merge)
+  end
+  local times = 2000
+  for _ = 1, 200 do strategy:run(replica) end
+  local start = clock()
+  for _ = 1, times do strategy:run(replica) end
+  return (clock() - start) / times
+end
+
+--- Requests -------------------------------------------------------------------
+
+local function answer(what, a, b)
+  if what == "step" then
+    return timed(distributed(a, tonumber(b)), step_times(a))
+  elseif what == "plain" then
+    return timed(plain(a), step_times(a))
+  elseif what == "allreduce" then
+    return all_reduce(tonumber(a), tonumber(b))
+  elseif what == "run" then
+    return one_merge(tonumber(a))
+  end
+  error("no such request: " .. what)
+end
+
+for line in io.lines() do
+  local what, a, b = line:match "^(%S+)%s*(%S*)%s*(%S*)"
+  if what == "quit" then break end
+  local ok, value = pcall(answer, what, a, b)
+  if ok then
+    print(("%.9g"):format(value))
+  else
+    print("failed: " .. tostring(value):gsub("\n.*", ""))
+  end
+  io.stdout:flush()
+end
