@@ -22,7 +22,7 @@ local method, stage = dataset.method, dataset.stage
 local Batch = stage {}
 
 function Batch.describe(node)
-  return text.number(node.batch_size)
+  return text.number(node.rows_per_batch)
     .. (node.drop_remainder and ", drop_remainder" or "")
 end
 
@@ -31,13 +31,17 @@ function Batch.cardinality(node)
   if n < 0 then
     return n
   end
-  local full = math.floor(n / node.batch_size)
-  local rest = n - full * node.batch_size
+  local full = math.floor(n / node.rows_per_batch)
+  local rest = n - full * node.rows_per_batch
   return full + (rest > 0 and not node.drop_remainder and 1 or 0)
 end
 
+function Batch.batch_size(node)
+  return node.rows_per_batch
+end
+
 local function leading_size(node)
-  return node.drop_remainder and node.batch_size or -1
+  return node.drop_remainder and node.rows_per_batch or -1
 end
 
 function Batch.spec(node)
@@ -52,8 +56,8 @@ local function sample_batch(node, n, join)
     return nil
   end
   local packs = {}
-  local count = node.drop_remainder and node.batch_size
-    or min(n, node.batch_size)
+  local count = node.drop_remainder and node.rows_per_batch
+    or min(n, node.rows_per_batch)
   for i = 1, count do
     packs[i] = one
   end
@@ -68,7 +72,7 @@ end
 
 -- Batches of rows in memory: one gather each.
 local function open_rows(node, run)
-  local size = node.batch_size
+  local size = node.rows_per_batch
   local input = node.inputs[1]
   local table_of_rows = dataset.rows_of(input)
   local index = rows.index_of(input, run)
@@ -106,7 +110,7 @@ end
 -- Batches of elements joined by `join(packs, count)`.
 local function open_elements(node, run, join)
   local input = dataset.open(node.inputs[1], run)
-  local size = node.batch_size
+  local size = node.rows_per_batch
   local self = {}
   function self.next()
     local packs, count = collect(input, size)
@@ -149,7 +153,7 @@ end
 method("batch", "batch_size drop_remainder=false num_parallel_calls=nil "
   .. "deterministic=nil name=nil", function(self, batch_size, drop_remainder)
     return dataset.new(Batch, "batch", { self.node }, {
-      batch_size = size_of("Dataset.batch", "batch_size", batch_size),
+      rows_per_batch = size_of("Dataset.batch", "batch_size", batch_size),
       drop_remainder = drop_remainder == true,
     })
   end)
@@ -157,7 +161,7 @@ method("batch", "batch_size drop_remainder=false num_parallel_calls=nil "
 -- padded_batch ---------------------------------------------------------------
 
 local Padded = stage { describe = Batch.describe,
-  cardinality = Batch.cardinality }
+  cardinality = Batch.cardinality, batch_size = Batch.batch_size }
 
 -- One entry for each component from what users give: nil, one value for all,
 -- or a structure. `is_value` tells values from structure.
@@ -364,7 +368,8 @@ method("padded_batch", "batch_size padded_shapes:table=nil "
   .. "padding_values:table=nil drop_remainder=false name=nil",
   function(self, batch_size, padded_shapes, padding_values, drop_remainder)
     return dataset.new(Padded, "padded_batch", { self.node }, {
-      batch_size = size_of("Dataset.padded_batch", "batch_size", batch_size),
+      rows_per_batch = size_of("Dataset.padded_batch", "batch_size",
+        batch_size),
       padded_shapes = padded_shapes, padding_values = padding_values,
       drop_remainder = drop_remainder == true,
     })
@@ -372,7 +377,11 @@ method("padded_batch", "batch_size padded_shapes:table=nil "
 
 -- unbatch --------------------------------------------------------------------
 
-local Unbatch = stage {}
+local function no_batch_size()
+  return nil
+end
+
+local Unbatch = stage { batch_size = no_batch_size }
 
 function Unbatch.cardinality(node)
   local input = node.inputs[1]
@@ -456,6 +465,10 @@ function Rebatch.describe(node)
   local list = table.concat(parts, ", ")
   return (#parts > 1 and "{" .. list .. "}" or list)
     .. (node.drop_remainder and ", drop_remainder" or "")
+end
+
+function Rebatch.batch_size(node)
+  return #node.sizes == 1 and node.sizes[1] or nil
 end
 
 function Rebatch.cardinality(node)
@@ -622,7 +635,7 @@ function M.of_packs(name, packs)
   return dataset.new(Held, name, {}, { packs = packs })
 end
 
-local Window = stage {}
+local Window = stage { batch_size = no_batch_size }
 
 function Window.describe(node)
   return ("%d, shift %d, stride %d%s"):format(node.size, node.shift,

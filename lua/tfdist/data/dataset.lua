@@ -13,6 +13,8 @@
 ---                     element was seen; default: that of input 1
 ---   cardinality(node) default: that of input 1
 ---   describe(node)    arguments for printing
+---   batch_size(node)  rows of a full batch, nil = unknown; default: that of the
+---                     inputs
 ---   sample(node, n)   an element as it may come out, batches of at most n rows,
 ---                     made without disturbing anything; nil = none at hand
 ---   rows(node), index(node, run)    for stages whose elements are rows of
@@ -100,6 +102,32 @@ function Base.sample(node, n)
   return M.sample_of(node.inputs[1], n)
 end
 
+-- The one size that all inputs' batches have; of a source, what its spec says.
+function Base.batch_size(node)
+  local size
+  for i = 1, #node.inputs do
+    local own = M.batch_size_of(node.inputs[i])
+    if own == nil or (size ~= nil and own ~= size) then
+      return nil
+    end
+    size = own
+  end
+  if #node.inputs > 0 then
+    return size
+  end
+  local known = M.known_spec(node)
+  local leaves = known and nest.flatten(known) or { n = 0 }
+  for i = 1, leaves.n do
+    local own = spec.is_spec(leaves[i]) and leaves[i].shape
+      and leaves[i].shape[1] or -1
+    if own < 0 or (size ~= nil and own ~= size) then
+      return nil
+    end
+    size = own
+  end
+  return size
+end
+
 --- A stage from its functions; the rest are the defaults.
 function M.stage(functions)
   setmetatable(functions, { __index = Base })
@@ -135,6 +163,20 @@ end
 
 function M.cardinality_of(node)
   return node.cardinality(node)
+end
+
+--- Rows of a full batch, nil when nothing says so before reading.
+function M.batch_size_of(node)
+  return node.batch_size(node)
+end
+
+--- True when batches may be shorter than batch_size_of: unless the last batch
+--- stage drops the remainder.
+function M.has_short_batches(node)
+  while node.rows_per_batch == nil and #node.inputs == 1 do
+    node = node.inputs[1]
+  end
+  return not node.drop_remainder
 end
 
 function M.sample_of(node, n)
@@ -354,11 +396,35 @@ local function pull(self)
   return self.inner:next()
 end
 
--- Every tensor that a pull makes is no business of a tf.tidy around it, except
--- the delivered ones.
-local function finish_pull(self, ok, pack)
+local function leave(ok, ...)
   raw.device_pop()
   raw.tidy_end()
+  if not ok then
+    error((...), 0)
+  end
+  return ...
+end
+
+--- Call fn where pipelines work: on the host's device, and so that no tf.tidy
+--- around releases the tensors made inside.
+function M.isolated(fn, ...)
+  raw.tidy_begin()
+  raw.device_push(host())
+  return leave(pcall(fn, ...))
+end
+
+-- A tf.tidy around releases what is delivered.
+local function note_delivered(pack)
+  local leaves = element.leaves(pack)
+  for i = 1, leaves.n do
+    if type(leaves[i]) == "userdata" then
+      raw.tidy_note(leaves[i])
+    end
+  end
+end
+
+local function finish_pull(self, ok, pack)
+  self.pulling = false
   self.count = self.count + 1
   if not ok then
     error(pack, 0)
@@ -368,12 +434,7 @@ local function finish_pull(self, ok, pack)
     close_run(self.run)
     return nil
   end
-  local leaves = element.leaves(pack)
-  for i = 1, leaves.n do
-    if type(leaves[i]) == "userdata" then
-      raw.tidy_note(leaves[i])
-    end
-  end
+  note_delivered(pack)
   return pack
 end
 
@@ -390,11 +451,7 @@ function M.next_pack(self)
       .. "that it belongs to")
   end
   self.pulling = true
-  raw.tidy_begin()
-  raw.device_push(host())
-  local ok, pack = pcall(pull, self)
-  self.pulling = false
-  return finish_pull(self, ok, pack)
+  return finish_pull(self, pcall(M.isolated, pull, self))
 end
 
 local function check_iterator(self, name)
@@ -473,8 +530,7 @@ function iterator_methods.restore(self, saved)
   self.inner, self.closed, self.done = nil, false, saved.done or false
   self.count = saved.count + (self.done and 1 or 0)
   if not self.done then
-    raw.device_push(host())
-    state.protect(raw.device_pop, function()
+    M.isolated(function()
       start(self)
       M.skip(self.inner, saved.count)
     end)

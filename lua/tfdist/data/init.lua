@@ -2,6 +2,7 @@
 local basic = require "tfdist.data.basic"
 require "tfdist.data.batch"
 local dataset = require "tfdist.data.dataset"
+local pipeline_options = require "tfdist.data.pipeline_options"
 local tf = require "tfdist"
 require "tfdist.data.transform"
 
@@ -13,7 +14,18 @@ local M = {
   INFINITE_CARDINALITY = dataset.INFINITE,
   UNKNOWN_CARDINALITY = dataset.UNKNOWN,
   AUTOTUNE = -1,
-  experimental = { SHARD_HINT = basic.SHARD_HINT, AUTOTUNE = -1 },
+  Options = pipeline_options.Options,
+  ThreadingOptions = pipeline_options.ThreadingOptions,
+  experimental = {
+    SHARD_HINT = basic.SHARD_HINT, AUTOTUNE = -1,
+    INFINITE_CARDINALITY = dataset.INFINITE,
+    UNKNOWN_CARDINALITY = dataset.UNKNOWN,
+    AutoShardPolicy = pipeline_options.AutoShardPolicy,
+    DistributeOptions = pipeline_options.DistributeOptions,
+    ThreadingOptions = pipeline_options.ThreadingOptions,
+    AutotuneOptions = pipeline_options.AutotuneOptions,
+    OptimizationOptions = pipeline_options.OptimizationOptions,
+  },
 }
 
 return M

@@ -140,6 +140,7 @@ end
 function M.dataset(source)
   return dataset.new(Stage, source.name, {}, {
     source = source, files = source.files,
+    lazy_spec = source.element_spec == nil,
     with_files = source.with_files and function(node, files)
       return M.dataset(node.source:with_files(files))
     end,

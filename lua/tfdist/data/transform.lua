@@ -68,13 +68,18 @@ end
 
 function Map.open(node, run)
   local input = dataset.open(node.inputs[1], run)
+  local watch = run.watch_sizes and dataset.batch_size_of(node.inputs[1])
   local self = {}
   function self.next()
     local pack = input:next()
     if pack == nil then
       return nil
     end
-    return dataset.call(node, call_pack, node, pack)
+    local out = dataset.call(node, call_pack, node, pack)
+    if watch and element.batch_size(out) ~= element.batch_size(pack) then
+      run.resized = true
+    end
+    return out
   end
   function self.skip(_, n)
     return dataset.skip(input, n)
@@ -189,7 +194,11 @@ function M.example_inner(node)
   return one and dataset.call(node, made_dataset, node, one)
 end
 
-local Interleave = stage { lazy_spec = true }
+local function no_batch_size()
+  return nil
+end
+
+local Interleave = stage { lazy_spec = true, batch_size = no_batch_size }
 
 function Interleave.cardinality(node)
   return dataset.cardinality_of(node.inputs[1]) == 0 and 0 or UNKNOWN
@@ -294,7 +303,8 @@ method("interleave", "map_func cycle_length=nil block_length=1 "
 
 -- scan -----------------------------------------------------------------------
 
-local Scan = stage { describe = describe_function, lazy_spec = true }
+local Scan = stage { describe = describe_function, lazy_spec = true,
+  batch_size = no_batch_size }
 
 function Scan.sample(node)
   return dataset.first(node)

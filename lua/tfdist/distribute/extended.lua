@@ -1,6 +1,7 @@
 --- strategy.extended: reductions to chosen places, updates of variables.
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
+local input = require "tfdist.distribute.input"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -276,6 +277,8 @@ method("colocate_vars_with", "colocate_with_variable fn=nil",
     end
     return fn()
   end)
+
+input.extended_methods(method)
 
 -- Properties -----------------------------------------------------------------
 

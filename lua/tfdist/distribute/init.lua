@@ -1,6 +1,7 @@
 --- tf.distribute: strategies, contexts, distributed values.
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
+local input = require "tfdist.distribute.input"
 local options = require "tfdist.options"
 local reduce = require "tfdist.distribute.reduce"
 local strategy = require "tfdist.distribute.strategy"
@@ -12,6 +13,7 @@ values.install(tf)
 variables.install(tf)
 reduce.install(tf)
 strategy.install(tf)
+input.install(tf)
 
 local M = {
   MirroredStrategy = strategy.MirroredStrategy,
@@ -23,6 +25,9 @@ local M = {
   experimental_set_strategy = contexts.experimental_set_strategy,
   is_strategy = strategy.is_strategy,
   is_distributed_value = values.is_value,
+  InputContext = input.InputContext,
+  InputOptions = input.InputOptions,
+  InputReplicationMode = input.InputReplicationMode,
   ReduceOp = { SUM = "SUM", MEAN = "MEAN" },
   experimental = {
     CentralStorageStrategy = strategy.CentralStorageStrategy,

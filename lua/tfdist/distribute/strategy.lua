@@ -6,6 +6,7 @@
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
 local extended = require "tfdist.distribute.extended"
+local input = require "tfdist.distribute.input"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -166,6 +167,8 @@ method("experimental_distribute_values_from_function", "value_fn",
     return self.one_copy and parts[1]
       or values.new(self, "per_replica", parts, n)
   end)
+
+input.methods(method)
 
 --- A new scope object of the strategy, not entered.
 method("new_scope", "", function(self)

@@ -1,0 +1,943 @@
+--- Distributed input: data sets whose batches are shared among replicas.
+---
+--- Every iteration step gives each replica of this worker one element. Where it
+--- comes from (module input_shares has the arithmetic):
+---   one replica in sync   the data set as it is
+---   DATA     each batch of the pipeline is split among all replicas; workers
+---            run the same pipeline and take their replicas' pieces
+---   FILE, OFF, HINT    the worker's own stream is cut into pieces, across
+---            batches; with an unknown batch size batch by batch
+---   from a function    the next elements, one for each replica
+--- Replicas without data get an empty share (leading dimension 0).
+local basic = require "tfdist.data.basic"
+local batch = require "tfdist.data.batch"
+local contexts = require "tfdist.distribute.contexts"
+local dataset = require "tfdist.data.dataset"
+local element = require "tfdist.data.element"
+local errors = require "tfdist.errors"
+local nest = require "tfdist.nest"
+local optional = require "tfdist.data.optional"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local shares = require "tfdist.distribute.input_shares"
+local sharding = require "tfdist.distribute.input_sharding"
+local spec = require "tfdist.data.spec"
+local text = require "tfdist.text"
+local values = require "tfdist.distribute.values"
+
+local M = {}
+
+local getmetatable, setmetatable, type = getmetatable, setmetatable, type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+local DISTRIBUTE = "experimental_distribute_dataset"
+
+-- Where this process stands --------------------------------------------------
+
+--- Workers W, this worker w, replicas of this worker R. A strategy of several
+--- workers says so by input_workers(strategy) -> W, w and by
+--- input_any(strategy, flag) -> true when the flag is true on any worker.
+function M.topology(strategy)
+  local R = #strategy.replica_devices
+  if strategy.input_workers ~= nil then
+    local W, w = strategy:input_workers()
+    return W, w, R
+  end
+  return 1, 0, math.max(R, 1)
+end
+
+-- InputOptions, InputContext -------------------------------------------------
+
+local MODES = { "PER_WORKER", "PER_REPLICA" }
+
+--- Source: tf.distribute.InputReplicationMode
+M.InputReplicationMode = {
+  PER_WORKER = "PER_WORKER", PER_REPLICA = "PER_REPLICA",
+}
+
+local InputOptions = { __name = "InputOptions" }
+
+function InputOptions:__tostring()
+  return ("InputOptions (fetch to device %s, %s, place dataset on device %s, "
+    .. "buffer of %d per replica)"):format(
+    tostring(self.experimental_fetch_to_device ~= false),
+    self.experimental_replication_mode,
+    tostring(self.experimental_place_dataset_on_device),
+    self.experimental_per_replica_buffer_size)
+end
+
+--- How distributed iterators hand out elements.
+---   experimental_fetch_to_device          copy shares to the replicas' devices
+---     ahead of their use (default true); false leaves them on the host
+---   experimental_replication_mode         PER_WORKER, or PER_REPLICA for
+---     distribute_datasets_from_function of a MirroredStrategy
+---   experimental_place_dataset_on_device  only with PER_REPLICA
+---   experimental_per_replica_buffer_size  steps prepared ahead (default 1)
+--- Source: tf.distribute.InputOptions
+M.InputOptions = options.wrap("InputOptions",
+  "experimental_fetch_to_device=nil experimental_replication_mode=PER_WORKER "
+  .. "experimental_place_dataset_on_device=false "
+  .. "experimental_per_replica_buffer_size=1",
+  function(fetch, mode, place, buffer)
+    local what = "InputOptions"
+    mode = options.choice(what, "experimental_replication_mode", mode, MODES)
+    if place and mode ~= "PER_REPLICA" then
+      errors.raise("ValueError", "InputOptions: "
+        .. "experimental_place_dataset_on_device needs "
+        .. "experimental_replication_mode PER_REPLICA")
+    end
+    return setmetatable({
+      experimental_fetch_to_device = fetch,
+      experimental_replication_mode = mode,
+      experimental_place_dataset_on_device = place,
+      experimental_per_replica_buffer_size = options.integer(what,
+        "experimental_per_replica_buffer_size", buffer, 0),
+    }, InputOptions)
+  end)
+
+local function input_options(what, given)
+  if given == nil then
+    return M.InputOptions()
+  elseif getmetatable(given) == InputOptions then
+    return given
+  elseif text.is_plain(given) then
+    return M.InputOptions(given)
+  end
+  errors.raise("TypeError", ("%s: options must be tf.distribute.InputOptions, "
+    .. "got %s"):format(what, text.describe(given)))
+end
+
+local InputContext = { __name = "InputContext" }
+local context_methods = {}
+InputContext.__index = context_methods
+
+function InputContext:__tostring()
+  return ("tf.distribute.InputContext(input pipeline id %d, total: %d)")
+    :format(self.input_pipeline_id, self.num_input_pipelines)
+end
+
+--- The share of one replica of a global batch.
+--- Errors: ValueError unless it divides evenly.
+--- Source: tf.distribute.InputContext.get_per_replica_batch_size
+context_methods.get_per_replica_batch_size = options.method(
+  "InputContext.get_per_replica_batch_size", "global_batch_size",
+  function(self, G)
+    local n = self.num_replicas_in_sync
+    options.integer("get_per_replica_batch_size", "global_batch_size", G, 0)
+    if G % n ~= 0 then
+      errors.raise("ValueError", ("get_per_replica_batch_size: the "
+        .. "global_batch_size %s is not divisible by num_replicas_in_sync %d")
+        :format(text.number(G), n))
+    end
+    return G / n - G / n % 1
+  end, function(x)
+    return getmetatable(x) == InputContext
+  end, "input context")
+
+--- What a dataset function is told: which pipeline it makes, of how many.
+--- Source: tf.distribute.InputContext
+M.InputContext = options.wrap("InputContext", "num_input_pipelines=1 "
+  .. "input_pipeline_id=0 num_replicas_in_sync=1",
+  function(pipelines, id, replicas)
+    return setmetatable({
+      num_input_pipelines = pipelines, input_pipeline_id = id,
+      num_replicas_in_sync = replicas,
+    }, InputContext)
+  end)
+
+-- PerReplicaSpec -------------------------------------------------------------
+
+local PerReplicaSpec = { __name = "PerReplicaSpec" }
+
+function PerReplicaSpec:__index(key)
+  if key == "value_specs" then
+    return rawget(self, "specs")
+  end
+  return rawget(self, "specs")[1][key]
+end
+
+function PerReplicaSpec:__tostring()
+  local parts = {}
+  for i = 1, #self.value_specs do
+    parts[i] = tostring(self.value_specs[i])
+  end
+  return "PerReplicaSpec(" .. table.concat(parts, ", ") .. ")"
+end
+
+--- True for specs of PerReplica values; `value_specs` has one for each replica.
+function M.is_per_replica_spec(x)
+  return getmetatable(x) == PerReplicaSpec
+end
+
+-- Steps ----------------------------------------------------------------------
+
+-- A step gives packs[1..R] on the host, or nil at the end. A maker of steps is
+-- a table { next(self) } like any iterator.
+
+local function need_batched(node, pack, n)
+  local size, why = element.batch_size(pack)
+  if size ~= nil then
+    return size
+  end
+  local shown = element.spec_of(pack)
+  local parts = {}
+  local leaves = nest.flatten(shown)
+  for i = 1, leaves.n do
+    parts[i] = spec.is_spec(leaves[i]) and spec.dims_text(leaves[i].shape)
+      or text.describe(leaves[i])
+  end
+  errors.raise(why == "scalar" and "ValueError" or "InvalidArgument",
+    ("%s needs a batched dataset to share among %d replicas; elements here are "
+    .. "%s%s"):format(DISTRIBUTE, n, #parts > 1 and table.concat(parts, ", ", 1,
+    #parts - 1) .. " and " .. parts[#parts] or parts[1] or "empty",
+    node.where and ", made at " .. node.where or ""),
+    "add :batch(global_batch_size) before")
+end
+
+-- Batches that all workers see: pieces for replicas w * R ... of each.
+local function global_steps(plan, source)
+  local n = plan.W * plan.R
+  local self = {}
+  function self.next()
+    local pack = dataset.next_pack(source)
+    if pack == nil then
+      return nil
+    end
+    local B = need_batched(plan.node, pack, n)
+    local G = not source.run.resized and plan.G or nil
+    local sizes = shares.pieces(B, G, n)
+    local at, step = shares.offset(sizes, plan.w, plan.R), {}
+    for r = 1, plan.R do
+      local size = sizes[plan.w * plan.R + r]
+      step[r] = element.slice(pack, at, size)
+      at = at + size
+    end
+    return step
+  end
+  return self
+end
+
+-- Pieces of the worker's own stream, where the batch size is not known: even
+-- ones of every batch.
+local function even_stream(plan, source)
+  local n, pack, sizes, turn, at = plan.W * plan.R, nil, nil, 0, 0
+  return {
+    next = function()
+      if turn == 0 then
+        pack = dataset.next_pack(source)
+        if pack == nil then
+          return nil
+        end
+        sizes, at = shares.even_pieces(need_batched(plan.node, pack, n), n), 0
+      end
+      turn = turn % n + 1
+      local piece = element.slice(pack, at, sizes[turn])
+      at = at + sizes[turn]
+      turn = turn % n
+      return piece
+    end,
+  }
+end
+
+-- Rows of a pack, where its components have such.
+local function has_rows(pack)
+  local size = element.batch_size(pack)
+  return size == nil or size > 0
+end
+
+-- What a replica without data gets: no rows; scalars are zeros.
+local function dummy(like)
+  return element.map(function(x)
+    local size = element.leading(x)
+    if size ~= nil then
+      return element.slice_leaf(x, 0, 0)
+    end
+    return element.zeros(spec.of(x))
+  end, like)
+end
+
+M.dummy = dummy
+
+-- The next element for each replica. Missing ones are empty with `partial`,
+-- else the step is given up. `any` tells whether any worker has data.
+local function dealt_steps(plan, streams, partial)
+  local last, ended
+  local self = {}
+  function self.next()
+    local step, data = {}, false
+    for r = 1, plan.R do
+      step[r] = not ended and streams[r]:next() or nil
+      if step[r] == nil and #streams == 1 then
+        ended = true
+      end
+      last = step[r] or last
+      -- A piece without rows may be the list's or the end's.
+      data = data or (step[r] ~= nil and (not plan.pieces
+        or has_rows(step[r]) or not ended))
+    end
+    if partial and plan.any ~= nil then
+      data = plan.any(data)
+    end
+    if not data then
+      return nil
+    end
+    for r = 1, plan.R do
+      if step[r] == nil then
+        if not partial then
+          return nil
+        end
+        last = last or element.map(element.zeros, dataset.spec_of(plan.node))
+        step[r] = dummy(last)
+      end
+    end
+    return step
+  end
+  return self
+end
+
+local function pack_stream(source)
+  return { next = function() return dataset.next_pack(source) end }
+end
+
+-- Partial steps of data from functions, as TensorFlow decides: unless every
+-- size is known (then a missing element ends the data).
+local function is_partial(plan)
+  if plan.W > 1 then
+    return true
+  end
+  for i = 1, #plan.nodes do
+    if dataset.cardinality_of(plan.nodes[i]) == dataset.INFINITE then
+      return false
+    end
+  end
+  local ok, found = pcall(dataset.spec_of, plan.node)
+  return not (ok and spec.is_static(found))
+end
+
+-- plan -> the maker of its steps, reading from sources[1..].
+local function make_steps(plan, sources)
+  local source = sources[1]
+  if plan.kind == "global" then
+    return global_steps(plan, source)
+  elseif plan.kind == "cut" then
+    local stream
+    if plan.G ~= nil then
+      stream = batch.cut({
+        next = function()
+          local pack = dataset.next_pack(source)
+          if pack ~= nil then
+            need_batched(plan.node, pack, plan.W * plan.R)
+          end
+          return pack
+        end,
+      }, shares.sizes_for_worker(plan.G, plan.W, plan.R, plan.w), false,
+        DISTRIBUTE)
+    else
+      stream = even_stream(plan, source)
+    end
+    local streams = {}
+    for r = 1, plan.R do
+      streams[r] = stream
+    end
+    streams.n = 1
+    return dealt_steps(plan, streams, true)
+  end
+  local streams = {}
+  for r = 1, plan.R do
+    streams[r] = pack_stream(sources[#sources == 1 and 1 or r])
+  end
+  return dealt_steps(plan, streams, is_partial(plan))
+end
+
+-- Iterators ------------------------------------------------------------------
+
+local Iterator = { __name = "DistributedIterator" }
+local iterator_methods = {}
+
+local function is_iterator(x)
+  return getmetatable(x) == Iterator
+end
+
+M.is_iterator = is_iterator
+
+local function placed(x, device)
+  if type(x) == "userdata" then
+    return raw.tensor_to_device(x, device)
+  end
+  return x
+end
+
+-- packs[1..R] as values of the strategy, in the structure of an element.
+local function regroup(plan, packs)
+  local devices = plan.strategy.replica_devices
+  local columns, R = {}, plan.R
+  for r = 1, R do
+    local leaves = element.leaves(packs[r])
+    for c = 1, leaves.n do
+      columns[c] = columns[c] or {}
+      columns[c][r] = plan.fetch and devices[r] ~= nil
+        and placed(leaves[c], devices[r]) or leaves[c]
+    end
+    columns.n = leaves.n
+  end
+  local out = { n = columns.n }
+  for c = 1, columns.n do
+    out[c] = plan.wrapped and values.new(plan.strategy, "per_replica",
+      columns[c], R) or columns[c][1]
+  end
+  return element.rebuild(packs[1], out)
+end
+
+local function steps_of(plan, seeds)
+  local sources = {}
+  for i = 1, #plan.nodes do
+    local source = dataset.iterate(plan.nodes[i])
+    source.run = dataset.new_run(seeds and seeds[i])
+    source.run.watch_sizes = plan.kind == "global"
+    sources[i] = source
+  end
+  local steps = make_steps(plan, sources)
+  return sources, {
+    next = function()
+      local packs = steps:next()
+      return packs and regroup(plan, packs)
+    end,
+  }
+end
+
+local function iterate(plan)
+  local self = setmetatable({ plan = plan, count = 0, done = false }, Iterator)
+  self.sources, self.steps = steps_of(plan)
+  self.seeds = {}
+  for i = 1, #self.sources do
+    self.seeds[i] = self.sources[i]:state().seeds
+  end
+  self.ahead = basic.ahead(self.steps, plan.buffer)
+  return self
+end
+
+local function next_step(self)
+  local mode = contexts.mode()
+  if mode ~= nil and mode.replica ~= nil then
+    errors.raise("ValueError", "DistributedIterator: get_next must be called "
+      .. "in cross-replica context, not inside the replica function",
+      "pass the element to strategy:run(step, { it:get_next() })")
+  elseif self.done then
+    return nil
+  elseif self.closed then
+    errors.raise("FailedPrecondition", "DistributedIterator: it was closed")
+  end
+  self.count = self.count + 1
+  local pack = dataset.isolated(self.ahead.next)
+  if pack == nil then
+    self.done = true
+    self.count = self.count - 1
+  end
+  return pack
+end
+
+local function check_self(self, name)
+  if not is_iterator(self) then
+    options.wrong_self("DistributedIterator." .. name, "iterator", self)
+  end
+end
+
+--- The next element: PerReplica values, a tuple as several.
+--- Errors: OutOfRange at the end, every time; ValueError inside a replica
+---   function. Source: tf.distribute.DistributedIterator.get_next
+function iterator_methods.get_next(self)
+  check_self(self, "get_next")
+  local pack = next_step(self)
+  if pack == nil then
+    errors.raise("OutOfRange", ("get_next: the data set has ended after %d "
+      .. "step%s"):format(self.count, self.count == 1 and "" or "s"),
+      "a for loop over dataset:iter() ends by itself")
+  end
+  return unpack(pack, 1, pack.n)
+end
+
+iterator_methods.next = iterator_methods.get_next
+
+--- The next element as an Optional, without value at the end.
+--- Source: tf.distribute.DistributedIterator.get_next_as_optional
+function iterator_methods.get_next_as_optional(self)
+  check_self(self, "get_next_as_optional")
+  local pack = next_step(self)
+  return optional.new(pack, pack and M.packed_spec(self.plan))
+end
+
+--- Where the iterator is, for a checkpoint: a plain table of numbers.
+function iterator_methods.state(self)
+  check_self(self, "state")
+  return { version = 1, count = self.count, seeds = self.seeds }
+end
+
+--- Go where another iterator of an equal data set was at state(); as the
+--- restore of a data set's own iterator.
+--- Errors: ValueError for a state of another data set.
+function iterator_methods.restore(self, saved)
+  check_self(self, "restore")
+  if not text.is_plain(saved) or saved.version ~= 1
+    or not text.is_plain(saved.seeds) or #saved.seeds ~= #self.plan.nodes
+    or not text.is_whole(saved.count) or saved.count < 0 then
+    errors.raise("ValueError", "restore: this is no state of this iterator: "
+      .. text.describe(saved))
+  end
+  self:close()
+  self.closed, self.done, self.count = false, false, saved.count
+  self.seeds = saved.seeds
+  self.sources, self.steps = steps_of(self.plan, saved.seeds)
+  if self.plan.kind == "global" then
+    local source = self.sources[1]
+    source:restore { version = 1, count = saved.count, seeds = saved.seeds[1] }
+    source.run.watch_sizes = true
+  else
+    for _ = 1, saved.count do
+      dataset.isolated(self.steps.next)
+    end
+  end
+  self.ahead = basic.ahead(self.steps, self.plan.buffer)
+  return self
+end
+
+--- Give files and buffers back now.
+function iterator_methods.close(self)
+  check_self(self, "close")
+  for i = 1, #self.sources do
+    self.sources[i]:close()
+  end
+  self.closed = true
+end
+
+function Iterator:__index(key)
+  if key == "element_spec" then
+    return M.element_spec(rawget(self, "plan"))
+  end
+  return iterator_methods[key]
+end
+
+function Iterator:__call()
+  local pack = next_step(self)
+  if pack == nil then
+    return nil
+  end
+  return unpack(pack, 1, pack.n)
+end
+
+function Iterator:__tostring()
+  return ("DistributedIterator (%s after %d step%s) of %s"):format(
+    self.done and "ended" or self.closed and "closed" or "open", self.count,
+    self.count == 1 and "" or "s", self.plan.strategy.name)
+end
+
+-- Data sets ------------------------------------------------------------------
+
+local Distributed = { __name = "DistributedDataset" }
+local methods = {}
+
+local function is_distributed(x)
+  return getmetatable(x) == Distributed
+end
+
+--- True for distributed data sets.
+M.is_distributed = is_distributed
+
+-- The spec of replica r's element.
+local function replica_spec(plan, x, r)
+  if not spec.is_spec(x) or plan.kind == "dealt" or x.shape == nil
+    or #x.shape == 0 or plan.W * plan.R == 1 then
+    return x
+  end
+  local dims = {}
+  for i = 1, #x.shape do
+    dims[i] = x.shape[i]
+  end
+  dims[1] = plan.W == 1 and shares.static_share(plan.G or dims[1], plan.R,
+    dims[1] >= 0) or -1
+  return spec.new(dims, x.dtype, x.name, r)
+end
+
+--- The packed spec of what a plan's iterators give.
+function M.packed_spec(plan)
+  if plan.known_spec == nil then
+    plan.known_spec = element.map(function(x)
+      if not plan.wrapped then
+        return x
+      end
+      local list = {}
+      for r = 1, plan.R do
+        list[r] = replica_spec(plan, x, r)
+      end
+      return setmetatable({ specs = list }, PerReplicaSpec)
+    end, dataset.spec_of(plan.node))
+  end
+  return plan.known_spec
+end
+
+function M.element_spec(plan)
+  return dataset.public_structure(M.packed_spec(plan))
+end
+
+local function method(name, signature, fn)
+  methods[name] = options.method("DistributedDataset." .. name, signature, fn,
+    is_distributed, "dataset")
+end
+
+--- Steps for a loop: `for x, y in dist_dataset:iter() do`, from the beginning.
+--- Errors: RuntimeError inside a replica function.
+method("iter", "", function(self)
+  contexts.require_cross_replica(self.plan.strategy, "DistributedDataset:iter")
+  return iterate(self.plan)
+end)
+
+--- Number of steps, or one of tf.data's constants where it is not known.
+method("cardinality", "", function(self)
+  local plan = self.plan
+  local n = dataset.cardinality_of(plan.node)
+  if n < 0 or plan.kind == "global" then
+    return n
+  elseif plan.kind == "dealt" then
+    local parts = #plan.nodes == 1 and plan.R or 1
+    return is_partial(plan) and math.ceil(n / parts) or math.floor(n / parts)
+  end
+  return dataset.UNKNOWN
+end)
+
+local function explain_global(plan, out)
+  local n = plan.W * plan.R
+  if plan.G ~= nil then
+    out[#out + 1] = ("Each batch of %d elements is shared among %d replicas: "
+      .. "%s elements, in order."):format(plan.G, n,
+      shares.list_text(shares.shares(plan.G, n)))
+    out[#out + 1] = "A shorter batch fills replica 0 first, then replica 1 and "
+      .. "so on; replicas left without data get an empty share."
+  else
+    out[#out + 1] = ("The batch size is not known beforehand: each batch of B "
+      .. "elements is split into pieces of ceil(B / %d), the last ones shorter "
+      .. "or empty."):format(n)
+  end
+  if plan.W > 1 then
+    out[#out + 1] = ("All %d workers run the whole pipeline and see the same "
+      .. "batches; this one, worker %d, has replicas %d to %d."):format(plan.W,
+      plan.w, plan.w * plan.R, plan.w * plan.R + plan.R - 1)
+  end
+end
+
+local function explain_cut(plan, out)
+  if plan.W > 1 then
+    out[#out + 1] = ("Worker %d of %d reads %s."):format(plan.w, plan.W,
+      plan.policy == "OFF" and "the whole data set, as all others do"
+      or plan.policy == "FILE" and "its own files"
+      or "what shard(SHARD_HINT, SHARD_HINT) leaves it")
+  end
+  if plan.G == nil then
+    out[#out + 1] = ("The batch size is not known beforehand: its batches are "
+      .. "split into %d even pieces, which its replicas take in turn.")
+      :format(plan.W * plan.R)
+    return
+  end
+  out[#out + 1] = ("Its stream is cut into pieces of %s elements in turn, "
+    .. "across batches, one for each of its %d replica%s in every step; a step "
+    .. "of all workers has %d elements."):format(shares.list_text(
+    shares.sizes_for_worker(plan.G, plan.W, plan.R, plan.w)), plan.R,
+    plan.R == 1 and "" or "s", plan.G)
+end
+
+--- In words: which replica gets which part of the data, and why.
+---@return string
+method("explain", "", function(self)
+  local plan = self.plan
+  local out = {}
+  if plan.kind == "dealt" then
+    out[1] = plan.per_replica and "Each replica reads a data set of its own."
+      or ("Each step takes the next %d element%s of the data set, one for each "
+      .. "replica of this worker; nothing is split or sharded."):format(plan.R,
+      plan.R == 1 and "" or "s")
+  elseif plan.W * plan.R == 1 then
+    out[1] = "One replica: every element goes to it as it is."
+  else
+    out[1] = ("Auto-shard policy: %s (%s)."):format(plan.policy, plan.reason)
+    if plan.kind == "cut" then
+      explain_cut(plan, out)
+    else
+      explain_global(plan, out)
+    end
+  end
+  out[#out + 1] = plan.fetch and plan.strategy.replica_devices[1] ~= nil
+    and ("Shares are copied to the replicas' devices %d step%s ahead.")
+    :format(plan.buffer, plan.buffer == 1 and "" or "s")
+    or "Elements stay on the host."
+  return table.concat(out, "\n")
+end)
+
+function Distributed:__index(key)
+  if methods[key] ~= nil then
+    return methods[key]
+  elseif key == "element_spec" then
+    return M.element_spec(rawget(self, "plan"))
+  end
+  local names = { "iter", "element_spec", "cardinality", "explain" }
+  errors.raise("KeyError", "a DistributedDataset has no field or method "
+    .. text.describe(key), type(key) == "string" and (text.nearest(key, names)
+    and "did you mean " .. text.nearest(key, names) .. "?"
+    or "transform the data set before it is distributed") or nil)
+end
+
+function Distributed:__tostring()
+  local plan = self.plan
+  return ("DistributedDataset for %s, %d replica%s%s\n%s"):format(
+    plan.strategy.name, plan.W * plan.R, plan.W * plan.R == 1 and "" or "s",
+    plan.W > 1 and (" (worker %d of %d)"):format(plan.w, plan.W) or "",
+    dataset.pipeline_text(plan.node))
+end
+
+local function new_plan(strategy, kind, given)
+  local W, w, R = M.topology(strategy)
+  return {
+    strategy = strategy, kind = kind, W = W, w = w, R = R,
+    wrapped = W * R > 1, buffer = given.experimental_per_replica_buffer_size,
+    fetch = given.experimental_fetch_to_device ~= false,
+    any = W > 1 and strategy.input_any and function(flag)
+      return strategy:input_any(flag)
+    end or nil,
+  }
+end
+
+--- A distributed data set for worker w of W with R replicas, without a strategy
+--- of several workers: for tests of the arithmetic. `step` tables are plain.
+function M.plan_for(strategy, node, W, w, R)
+  local plan = new_plan(strategy, "global", M.InputOptions())
+  plan.W, plan.w, plan.R = W, w, R
+  plan.wrapped, plan.fetch, plan.buffer = false, false, 0
+  return M.complete(plan, node)
+end
+
+--- Steps of such a plan: lists of R packs.
+function M.plain_steps(plan)
+  local sources = {}
+  for i = 1, #plan.nodes do
+    sources[i] = dataset.iterate(plan.nodes[i])
+    sources[i].run.watch_sizes = plan.kind == "global"
+  end
+  local steps = make_steps(plan, sources)
+  return function()
+    return steps:next()
+  end
+end
+
+--- Decide how a node's elements are divided.
+function M.complete(plan, node)
+  local n = plan.W * plan.R
+  if n == 1 then
+    plan.kind, plan.policy, plan.reason = "dealt", "OFF", "one replica"
+  else
+    node, plan.policy, plan.reason = sharding.resolve(node, plan.W, plan.w,
+      plan.R)
+    plan.kind = plan.policy == "DATA" and "global" or "cut"
+    plan.pieces = plan.kind == "cut"
+    plan.G = dataset.batch_size_of(node)
+  end
+  plan.node, plan.nodes = node, { node }
+  return plan
+end
+
+-- E10 as early as it can be told without reading.
+local function check_batched(plan)
+  local known = dataset.known_spec(plan.node)
+  local leaves = known and nest.flatten(known) or { n = 0 }
+  for i = 1, leaves.n do
+    local x = leaves[i]
+    if spec.is_spec(x) and x.shape ~= nil and #x.shape == 0 then
+      local pack = element.map(element.zeros, known)
+      need_batched(plan.node, pack, plan.W * plan.R)
+    end
+  end
+end
+
+local function distribute(strategy, given, input)
+  contexts.require_cross_replica(strategy, DISTRIBUTE)
+  if is_distributed(given) then
+    errors.raise("TypeError", DISTRIBUTE .. ": the dataset is distributed "
+      .. "already")
+  end
+  local node = dataset.node_of(DISTRIBUTE, "dataset", given)
+  local how = input_options(DISTRIBUTE, input)
+  if how.experimental_replication_mode == "PER_REPLICA" then
+    errors.raise("NotImplementedError", DISTRIBUTE .. ": "
+      .. "experimental_replication_mode PER_REPLICA only works with "
+      .. "distribute_datasets_from_function")
+  elseif strategy == contexts.default_strategy then
+    return given
+  end
+  local plan = M.complete(new_plan(strategy, "global", how), node)
+  if plan.kind ~= "dealt" then
+    check_batched(plan)
+  end
+  return setmetatable({ plan = plan }, Distributed)
+end
+
+-- dataset_fn of a context, as a node.
+local function call_dataset_fn(what, fn, context)
+  local made = fn(context)
+  if not dataset.is_dataset(made) then
+    errors.raise("TypeError", ("%s: dataset_fn must return a dataset, got %s")
+      :format(what, text.describe(made)))
+  end
+  return made.node
+end
+
+local FROM_FUNCTION = "distribute_datasets_from_function"
+
+local function per_replica_nodes(strategy, fn)
+  local W, w, R = M.topology(strategy)
+  local nodes = {}
+  for r = 1, R do
+    nodes[r] = call_dataset_fn(FROM_FUNCTION, fn, M.InputContext {
+      num_input_pipelines = W * R, input_pipeline_id = w * R + r - 1,
+      num_replicas_in_sync = W * R,
+    })
+  end
+  return nodes
+end
+
+local function from_function(strategy, fn, input)
+  contexts.require_cross_replica(strategy, FROM_FUNCTION)
+  dataset.check_function(FROM_FUNCTION, "dataset_fn", fn)
+  local how = input_options(FROM_FUNCTION, input)
+  local plan = new_plan(strategy, "dealt", how)
+  if how.experimental_replication_mode == "PER_REPLICA" then
+    if strategy.name ~= "MirroredStrategy" then
+      errors.raise("NotImplementedError", ("%s: experimental_replication_mode "
+        .. "PER_REPLICA only works with MirroredStrategy, not %s"):format(
+        FROM_FUNCTION, strategy.name))
+    end
+    plan.nodes, plan.per_replica = per_replica_nodes(strategy, fn), true
+  else
+    plan.nodes = { call_dataset_fn(FROM_FUNCTION, fn, M.InputContext {
+      num_input_pipelines = plan.W, input_pipeline_id = plan.w,
+      num_replicas_in_sync = plan.W * plan.R,
+    }) }
+  end
+  plan.node = plan.nodes[1]
+  if strategy == contexts.default_strategy then
+    return dataset.wrap(plan.node)
+  end
+  return setmetatable({ plan = plan }, Distributed)
+end
+
+-- NumPy-like data ------------------------------------------------------------
+
+-- Lists of tensors are stacked; everything else must be a tensor's worth.
+local function host_arrays(what, x)
+  if text.is_plain(x) and element.literal_kind(x, 0) == "structure" then
+    local n, keys = nest.layout(x)
+    local out = { n = keys == nil and n or nil }
+    for i = 1, n do
+      out[i] = element.component(x[i], what)
+    end
+    for i = 1, keys and #keys or 0 do
+      out[keys[i]] = element.component(x[keys[i]], what)
+    end
+    return out
+  end
+  return element.component(x, what)
+end
+
+local function numpy_dataset(strategy, x)
+  local what = "experimental_make_numpy_dataset"
+  contexts.require_cross_replica(strategy, what)
+  return M.tf.data.Dataset.from_tensor_slices(host_arrays(what, x))
+end
+
+-- run_steps_on_iterator ------------------------------------------------------
+
+local StepContext = { __name = "MultiStepContext" }
+local step_methods = {}
+
+function StepContext:__index(key)
+  return step_methods[key]
+end
+
+--- Keep an output of the last step, reduced over replicas when reduce_op is
+--- given; found in last_step_outputs afterwards.
+step_methods.set_last_step_output = options.method(
+  "MultiStepContext.set_last_step_output", "name output:table reduce_op=nil",
+  function(self, name, output, op)
+    if op ~= nil then
+      output = self.strategy:reduce(op, output)
+    end
+    self.last_step_outputs[name] = output
+  end)
+
+--- Keep something that is no tensor; found in non_tensor_outputs.
+step_methods.set_non_tensor_output = options.method(
+  "MultiStepContext.set_non_tensor_output", "name output:table",
+  function(self, name, output)
+    self.non_tensor_outputs[name] = output
+  end)
+
+local function run_steps(strategy, fn, iterator, iterations, initial)
+  local what = "experimental_run_steps_on_iterator"
+  contexts.require_cross_replica(strategy, what)
+  dataset.check_function(what, "fn", fn)
+  if not is_iterator(iterator) and not dataset.is_iterator(iterator) then
+    errors.raise("TypeError", ("%s: iterator must come from dataset:iter(), "
+      .. "got %s"):format(what, text.describe(iterator)))
+  end
+  options.integer(what, "iterations", iterations, 0)
+  local context = setmetatable({
+    strategy = strategy, last_step_outputs = {}, non_tensor_outputs = {},
+  }, StepContext)
+  for name, value in pairs(initial or {}) do
+    context.last_step_outputs[name] = value
+  end
+  for _ = 1, iterations do
+    fn(context, iterator:get_next())
+  end
+  return context
+end
+
+-- Methods of strategies ------------------------------------------------------
+
+--- Call method(name, signature, fn) for what every strategy gets.
+function M.methods(define)
+  --- A data set whose batches are shared among the replicas, see explain().
+  --- options: tf.distribute.InputOptions.
+  --- Errors: ValueError for a data set that is not batched (several replicas);
+  ---   NotFound, InvalidArgument from sharding by FILE; NotImplementedError for
+  ---   PER_REPLICA. Source: tf.distribute.Strategy
+  define("experimental_distribute_dataset", "dataset:table options:table=nil",
+    distribute)
+  --- A data set of dataset_fn(InputContext), called once for each input
+  --- pipeline; each step takes one element for each replica, unchanged.
+  --- Source: tf.distribute.Strategy.distribute_datasets_from_function
+  define("distribute_datasets_from_function", "dataset_fn options:table=nil",
+    from_function)
+  define("experimental_distribute_datasets_from_function",
+    "dataset_fn options:table=nil", from_function)
+  --- Slices along axis 0 of arrays (nested lists or tensors), held on the host;
+  --- batch and distribute it yourself.
+  --- Source: tf.distribute.Strategy.experimental_make_numpy_dataset
+  define("experimental_make_numpy_dataset", "numpy_input:table session=nil",
+    numpy_dataset)
+end
+
+--- Call method(name, signature, fn) for what strategy.extended gets; fn's first
+--- argument is the strategy.
+function M.extended_methods(define)
+  --- Call fn(context, element...) for each of the next `iterations` elements;
+  --- returns the context, which collects outputs.
+  --- Source: StrategyExtended.experimental_run_steps_on_iterator
+  define("experimental_run_steps_on_iterator", "fn iterator iterations=1 "
+    .. "initial_loop_values:table=nil", run_steps)
+  define("experimental_make_numpy_dataset", "numpy_input:table session=nil",
+    numpy_dataset)
+  define("make_experimental_numpy_dataset", "numpy_input:table session=nil",
+    numpy_dataset)
+end
+
+--- Remember tf, for functions that need its names.
+function M.install(tf)
+  M.tf = tf
+end
+
+return M
