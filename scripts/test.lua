@@ -23,7 +23,7 @@ end
 
 local PLAIN54 = "LUA_CPATH='build/lua54/?.so;;'"
 local PLAINJIT = "LUA_CPATH='build/luajit/?.so;;'"
-local FOUR = "TFDIST_CPU_DEVICES=4"
+local FIVE = "TFDIST_CPU_DEVICES=5"
 -- The specs that need more devices than the other suites have.
 local DIST = "spec/dist"
 local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
@@ -40,10 +40,10 @@ local suites = {
   { "luajit-noffi", lua_suite("luajit", PLAINJIT .. " TFDIST_FFI=0") },
   { "tfdist", lua_suite("build/tfdist", TWO) },
   { "tfdist-luajit", lua_suite("build/tfdist-luajit", TWO) },
-  { "replicas", lua_suite("build/tfdist", FOUR .. " TFDIST_QUEUE=inline",
+  { "replicas", lua_suite("build/tfdist", FIVE .. " TFDIST_QUEUE=inline",
                           DIST) },
   { "replicas-luajit", lua_suite("build/tfdist-luajit",
-                                 FOUR .. " TFDIST_QUEUE=queued", DIST) },
+                                 FIVE .. " TFDIST_QUEUE=queued", DIST) },
   { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
                 kind = "cmocka" } },
   { "asan", lua_suite("build/asan/tfdist", ASAN, CORE) },

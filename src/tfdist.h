@@ -125,7 +125,10 @@ typedef enum tfd_strategy_kind {
 
 typedef enum tfd_reduce_op {
   TFD_REDUCE_SUM = 0,
-  TFD_REDUCE_MEAN
+  TFD_REDUCE_MEAN,
+  TFD_REDUCE_MIN,
+  TFD_REDUCE_MAX,
+  TFD_REDUCE_PROD
 } tfd_reduce_op;
 
 typedef enum tfd_value_kind {
@@ -517,13 +520,15 @@ TFD_API int tfd_strategy_place(const tfd_strategy *strategy,
                                tfd_variable_synchronization synchronization,
                                const char *name, tfd_variable_kind *kind_p,
                                int *copies_p);
-/** Sum or mean of one tensor or slices per replica, added in this order, the
- * same bits on every destination. Slices stay slices: values and indices are
- * joined, repeated rows kept. Half types add up in float32.
+/** Sum, mean, minimum, maximum or product of one tensor or slices per replica,
+ * combined in this order, the same bits on every destination. Slices stay
+ * slices: values and indices are joined, repeated rows kept. Half types add up
+ * and multiply in float32.
  * `what` names the operation in messages.
  * Shapes: all components are [d0..dk]; so is each of the result.
  * Owns: result_p holds one new tensor for each destination.
- * Errors: InvalidArgument when shapes or dtypes differ.
+ * Errors: InvalidArgument when shapes or dtypes differ; NotImplementedError for
+ *   slices and anything but sum and mean.
  * Source: tf.distribute.StrategyExtended.reduce_to */
 TFD_API int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                                 const char *what,
@@ -580,6 +585,7 @@ TFD_API int tfd_value_component(tfd_value *value, int index,
 /** The component that code in this context means: its replica's, or the one
  * being updated; -1 in cross-replica context. */
 TFD_API int tfd_value_index(const tfd_value *value);
+TFD_API int tfd_value_strategy(tfd_value *value, tfd_strategy **strategy_p);
 
 /** One variable for copies on several devices.
  * Source: tf.distribute MirroredVariable, SyncOnReadVariable */

@@ -14,7 +14,7 @@ local function central(n, parameter)
     compute_devices = names(n), parameter_device = parameter }
 end
 
--- it(name, fn(strategy, n)) for 2..4 replicas.
+-- it(name, fn(strategy, n)) for 2..5 replicas.
 local function each(name, fn)
   R.each(it, pending, name, function(_, n) fn(central(n), n) end)
 end

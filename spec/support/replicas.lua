@@ -8,6 +8,8 @@ local tf = require "tfdist"
 local M = {}
 
 M.available = raw.device_count "CPU"
+--- The largest number of replicas that specs try.
+M.most = 5
 
 local function names(n)
   local list = {}
@@ -22,9 +24,9 @@ function M.mirrored(n)
   return tf.distribute.MirroredStrategy { devices = names(n) }
 end
 
---- it(name, fn(strategy, n)) for 2..4 replicas; those without devices pend.
+--- it(name, fn(strategy, n)) for 2..5 replicas; those without devices pend.
 function M.each(it, pending, name, fn, first)
-  for n = first or 2, 4 do
+  for n = first or 2, M.most do
     local title = ("%s, %d replicas"):format(name, n)
     if n <= M.available then
       it(title, function()
@@ -47,16 +49,11 @@ function M.pair(it, pending, name, fn)
   end
 end
 
---- As spec.support.leaks, once queued copies are done (they hold both ends)
---- and finalised handles have left the weak tables.
+--- As spec.support.leaks, once queued copies are done (they hold both ends).
 function M.leaks(before_each, after_each)
   local function settle()
     for i = 0, M.available - 1 do
       raw.device_synchronize(raw.device_at("CPU", i))
-    end
-    -- On LuaJIT a weak table gives up one layer of handles a collection.
-    for _ = 1, 3 do
-      raw.collect()
     end
   end
   before_each(settle)

@@ -25,6 +25,7 @@ typedef struct job {
 } job;
 
 static bool adds_up(int dtype, tfd_reduce_op op) {
+  if (op > TFD_REDUCE_MEAN) return false;
   if (tfd__is_float(dtype)) return true;
   return op == TFD_REDUCE_SUM && (dtype == TFD_INT32 || dtype == TFD_INT64);
 }

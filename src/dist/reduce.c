@@ -1,7 +1,8 @@
 /* Combining what replicas computed.
 **
 ** Cost of a sum over n replicas of b bytes: n-1 copies to the reducing
-** device, one pass of add_n, and a copy to each further destination. */
+** device, one pass of add_n (n-1 of a binary op for what is no sum), and a
+** copy to each further destination. */
 #include "dist/dist.h"
 
 #include <string.h>
@@ -81,8 +82,38 @@ static void release_all(tfd_tensor **list, int n) {
   while (n > 0) tfd__release(list[--n]);
 }
 
-static int sum_wide(tfd_reduce_op op, tfd_tensor *const *in, int n,
-                    tfd_tensor **out_p) {
+/* The operation pair by pair, in replica order. */
+static int fold(int op, tfd_tensor *const *in, int n, tfd_tensor **out_p) {
+  tfd_tensor *total = in[0];
+  int i;
+
+  tfd__retain(total);
+  for (i = 1; i < n; i++) {
+    tfd_tensor *const pair[2] = {total, in[i]};
+    tfd_tensor *next = NULL;
+    int rc = run_one(op, pair, 2, NULL, &next);
+
+    tfd__release(total);
+    TFD_TRY(rc);
+    total = next;
+  }
+  *out_p = total;
+  return TFD_OK;
+}
+
+/* Everything but the division of the mean. */
+static int accumulate(tfd_reduce_op op, tfd_tensor *const *in, int n,
+                      tfd_tensor **out_p) {
+  switch (op) {
+  case TFD_REDUCE_MIN: return fold(TFD_OP_minimum, in, n, out_p);
+  case TFD_REDUCE_MAX: return fold(TFD_OP_maximum, in, n, out_p);
+  case TFD_REDUCE_PROD: return fold(TFD_OP_multiply, in, n, out_p);
+  default: return run_one(TFD_OP_add_n, in, n, NULL, out_p);
+  }
+}
+
+static int reduce_wide(tfd_reduce_op op, tfd_tensor *const *in, int n,
+                       tfd_tensor **out_p) {
   tfd_tensor *wide[TFD_MAX_REPLICAS] = {NULL};
   tfd_tensor *sum = NULL;
   tfd_tensor *mean = NULL;
@@ -93,7 +124,7 @@ static int sum_wide(tfd_reduce_op op, tfd_tensor *const *in, int n,
     rc = cast_to(in[k], TFD_FLOAT32, &wide[k]);
     if (rc == TFD_OK) k++;
   }
-  if (rc == TFD_OK) rc = run_one(TFD_OP_add_n, wide, n, NULL, &sum);
+  if (rc == TFD_OK) rc = accumulate(op, wide, n, &sum);
   release_all(wide, k);
   TFD_TRY(rc);
   if (op == TFD_REDUCE_MEAN) {
@@ -107,13 +138,13 @@ static int sum_wide(tfd_reduce_op op, tfd_tensor *const *in, int n,
   return rc;
 }
 
-static int sum_plain(tfd_reduce_op op, tfd_tensor *const *in, int n,
-                     tfd_tensor **out_p) {
+static int reduce_plain(tfd_reduce_op op, tfd_tensor *const *in, int n,
+                        tfd_tensor **out_p) {
   tfd_tensor *sum = NULL;
   int rc;
 
-  TFD_TRY(run_one(TFD_OP_add_n, in, n, NULL, &sum));
-  if (op == TFD_REDUCE_SUM) {
+  TFD_TRY(accumulate(op, in, n, &sum));
+  if (op != TFD_REDUCE_MEAN) {
     *out_p = sum;
     return TFD_OK;
   }
@@ -129,12 +160,12 @@ int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
 
   TFD_TRY(tfd__check_components(what, in, n));
   TFD_TRY(tfd_device_push(device));
-  if (n == 1 && (op == TFD_REDUCE_SUM || tfd__is_float(in[0]->view.dtype))) {
+  if (n == 1 && (op != TFD_REDUCE_MEAN || tfd__is_float(in[0]->view.dtype))) {
     rc = tfd_tensor_to_device(in[0], device, out_p);
   } else if (widens(in[0]->view.dtype)) {
-    rc = sum_wide(op, in, n, out_p);
+    rc = reduce_wide(op, in, n, out_p);
   } else {
-    rc = sum_plain(op, in, n, out_p);
+    rc = reduce_plain(op, in, n, out_p);
   }
   (void)tfd_device_pop();
   return rc;
@@ -300,6 +331,10 @@ int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   if (all_slices(components, components_n)) {
     tfd_slices *const *slices = (tfd_slices *const *)components;
 
+    if (op > TFD_REDUCE_MEAN) {
+      return tfd__fail(TFD_NOT_IMPLEMENTED,
+                       "%s: IndexedSlices have only sums and means", what);
+    }
     TFD_TRY(check_slices(what, slices, components_n));
     TFD_TRY(reduce_slices(op, slices, components_n, destinations[0], &rows));
     result = &rows->object;

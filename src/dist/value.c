@@ -86,3 +86,9 @@ int tfd_value_component(tfd_value *value, int index,
 int tfd_value_index(const tfd_value *value) {
   return tfd__component_index(value->strategy, value->n);
 }
+
+int tfd_value_strategy(tfd_value *value, tfd_strategy **strategy_p) {
+  tfd__retain(value->strategy);
+  *strategy_p = value->strategy;
+  return TFD_OK;
+}

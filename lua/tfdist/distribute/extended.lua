@@ -1,5 +1,7 @@
 --- strategy.extended: reductions to chosen places, updates of variables.
+local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
+local cross_device = require "tfdist.distribute.cross_device_ops"
 local errors = require "tfdist.errors"
 local input = require "tfdist.distribute.input"
 local nest = require "tfdist.nest"
@@ -55,7 +57,7 @@ method("call_for_each_replica", "fn args:table=nil kwargs:table=nil",
 
 -- Reductions -----------------------------------------------------------------
 
-local function reduce_to(strategy, op, value, destinations, what)
+local function reduce_to(strategy, op, value, destinations, what, more)
   if strategy.one_copy then
     return nest.map_structure(function(x)
       return values.is_value(x) and values.component(x, 0) or x
@@ -63,7 +65,7 @@ local function reduce_to(strategy, op, value, destinations, what)
   end
   local devices = reduce.destinations(what, destinations)
   return nest.map_structure(function(x)
-    local result = reduce.leaf(strategy, op, x, devices, what)
+    local result = reduce.leaf(strategy, op, x, devices, what, more)
     if values.is_value(result) and #devices == 1 then
       return values.component(result, 0)
     end
@@ -78,26 +80,30 @@ end
 --- Source: tf.distribute.StrategyExtended.reduce_to
 method("reduce_to", "reduce_op value:table destinations:table "
   .. "options:table=nil",
-  function(strategy, op, value, destinations)
+  function(strategy, op, value, destinations, more)
     contexts.require_cross_replica(strategy, "reduce_to")
     return reduce_to(strategy, reduce.op("reduce_to", op), value, destinations,
-      "reduce_to")
+      "reduce_to", communication.read("reduce_to", more))
   end)
 
 --- reduce_to for a list of { value, destinations }; a list of results.
 --- Source: tf.distribute.StrategyExtended.batch_reduce_to
 method("batch_reduce_to", "reduce_op value_destination_pairs:table "
-  .. "options:table=nil", function(strategy, op, pairs_list)
+  .. "options:table=nil", function(strategy, op, pairs_list, more)
     contexts.require_cross_replica(strategy, "batch_reduce_to")
     op = reduce.op("batch_reduce_to", op)
-    local out = { n = pairs_list.n or #pairs_list }
-    for i = 1, out.n do
+    more = communication.read("batch_reduce_to", more)
+    local _, n = options.list("batch_reduce_to", "value_destination_pairs",
+      pairs_list, "pairs")
+    local out = { n = n }
+    for i = 1, n do
       local pair = pairs_list[i]
       if not text.is_plain(pair) then
         errors.raise("ValueError", "batch_reduce_to: every entry must be a "
           .. "list { value, destinations }, got " .. text.describe(pair))
       end
-      out[i] = reduce_to(strategy, op, pair[1], pair[2], "batch_reduce_to")
+      out[i] = reduce_to(strategy, op, pair[1], pair[2], "batch_reduce_to",
+        more)
     end
     return out
   end)
@@ -119,6 +125,13 @@ method("broadcast_to", "tensor destinations:table=nil options:table=nil",
 --- The value of a variable, combined over replicas.
 method("read_var", "v", function(_, v)
   return v:read_value()
+end)
+
+--- The cross-device ops that combine this value; nil for strategies with one
+--- copy.
+method("_get_cross_device_ops", "value:table=nil", function(strategy, value)
+  local ops = strategy.cross_device_ops
+  return ops and cross_device.for_value(ops, value)
 end)
 
 -- Updates --------------------------------------------------------------------

@@ -1,17 +1,20 @@
 --- tf.distribute: strategies, contexts, distributed values.
+local collectives = require "tfdist.distribute.collectives"
+local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
+local cross_device_ops = require "tfdist.distribute.cross_device_ops"
 local errors = require "tfdist.errors"
 local input = require "tfdist.distribute.input"
 local options = require "tfdist.options"
-local reduce = require "tfdist.distribute.reduce"
 local strategy = require "tfdist.distribute.strategy"
 local tf = require "tfdist"
 local values = require "tfdist.distribute.values"
 local variables = require "tfdist.distribute.variables"
 
+cross_device_ops.install(tf)
 values.install(tf)
 variables.install(tf)
-reduce.install(tf)
+collectives.install(tf)
 strategy.install(tf)
 input.install(tf)
 
@@ -28,8 +31,17 @@ local M = {
   InputContext = input.InputContext,
   InputOptions = input.InputOptions,
   InputReplicationMode = input.InputReplicationMode,
-  ReduceOp = { SUM = "SUM", MEAN = "MEAN" },
+  ReduceOp = { SUM = "SUM", MEAN = "MEAN", MIN = "MIN", MAX = "MAX",
+    PROD = "PROD" },
+  CrossDeviceOps = cross_device_ops.CrossDeviceOps,
+  ReductionToOneDevice = cross_device_ops.ReductionToOneDevice,
+  NcclAllReduce = cross_device_ops.NcclAllReduce,
+  HierarchicalCopyAllReduce = cross_device_ops.HierarchicalCopyAllReduce,
   experimental = {
+    CommunicationOptions = communication.CommunicationOptions,
+    CommunicationImplementation = communication.CommunicationImplementation,
+    CollectiveCommunication = communication.CommunicationImplementation,
+    CollectiveHints = communication.CollectiveHints,
     CentralStorageStrategy = strategy.CentralStorageStrategy,
     ValueContext = options.wrap("ValueContext",
       "replica_id_in_sync_group=0 num_replicas_in_sync=1",

@@ -1,20 +1,21 @@
 --- Reductions and gathers of distributed values, leaf by leaf.
+---
+--- Strategies whose cross-device ops are `native` reduce in the runtime;
+--- others are asked through their objects.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
-local gradient_tape = require "tfdist.gradient_tape"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
-local replica = require "tfdist.distribute.replica"
 local text = require "tfdist.text"
 local values = require "tfdist.distribute.values"
 
 local M = {}
 
 local type = type
-local OPS = { "SUM", "MEAN" }
+local OPS = { "SUM", "MEAN", "MIN", "MAX", "PROD" }
 
---- The reduction as "SUM" or "MEAN" from a string in any case.
+--- The reduction's name in upper case from a string in any case.
 --- Errors: ValueError, TypeError.
 function M.op(what, op)
   return (options.choice(what, "op", op, OPS))
@@ -26,28 +27,42 @@ local function device_of(x)
   return raw.tensor_device(raw.operand_tensor(x))
 end
 
---- Devices as handles: of a name, a tensor, a variable or a distributed value.
+local function component_device(x)
+  if type(x) ~= "userdata" then
+    return nil
+  elseif raw.kind(x) == "slices" then
+    return raw.tensor_device(raw.slices_values(x))
+  end
+  return device_of(x)
+end
+
+-- Devices of the components; the replicas' where those are no handles.
+local function devices_of_value(x)
+  local parts, devices = values.components(x), { given = x }
+  local handle = values.is_value(x) and raw.value_strategy(x) or nil
+  for i = 1, parts.n do
+    local device = component_device(parts[i])
+    if device == nil and handle ~= nil and parts.n > 1 then
+      device = raw.strategy_device(handle, i - 1)
+    end
+    devices[i] = device or raw.device_current()
+  end
+  return devices
+end
+
+--- Devices as handles: of a name, a tensor, a variable or a distributed value;
+--- `given` is what was asked for.
 --- Errors: AssertionError for nil and lists, InvalidArgument for a device that
 ---   is not there, ValueError for anything else.
 function M.destinations(what, x)
   if type(x) == "string" then
-    return { raw.device_find(x) }
+    return { raw.device_find(x), given = x }
   elseif values.is_value(x) or values.is_mirrored(x) then
-    local parts, devices = values.components(x), {}
-    for i = 1, parts.n do
-      if type(parts[i]) ~= "userdata" then
-        return { raw.device_current() }
-      elseif raw.kind(parts[i]) == "slices" then
-        devices[i] = raw.tensor_device(raw.slices_values(parts[i]))
-      else
-        devices[i] = device_of(parts[i])
-      end
-    end
-    return devices
+    return devices_of_value(x)
   elseif type(x) == "userdata" and raw.is_operand(x) then
-    return { device_of(x) }
+    return { device_of(x), given = x }
   elseif type(x) == "userdata" and raw.kind(x) == "device" then
-    return { x }
+    return { x, given = raw.device_name(x) }
   elseif x == nil or type(x) == "table" then
     errors.raise("AssertionError", ("%s: destinations must be a device, a "
       .. "tensor, a variable or a distributed value, got %s"):format(what,
@@ -69,7 +84,8 @@ function M.operand(x, what)
   return convert.operand(x, nil, what, "value")
 end
 
-local function operands(list, what)
+--- A list of components, all as M.operand. Errors: ValueError for nil.
+function M.operands(list, what)
   local out = { n = list.n }
   for i = 1, list.n do
     if list[i] == nil then
@@ -80,9 +96,40 @@ local function operands(list, what)
   return out
 end
 
+local operands = M.operands
+
+-- What a strategy's own cross-device ops made, as a Mirrored value.
+local function check_result(strategy, x, devices, what)
+  local n = #devices
+  if values.is_value(x) and raw.value_count(x) >= n then
+    return x
+  elseif n == 1 and type(x) == "userdata"
+    and (raw.is_operand(x) or raw.kind(x) == "slices") then
+    return values.new(strategy, "mirrored", { x }, 1)
+  end
+  errors.raise("TypeError", ("%s: the cross-device ops %s gave %s; expected a "
+    .. "Mirrored value of %d components"):format(what,
+    tostring(strategy.cross_device_ops), text.describe(x), n))
+end
+
+--- One component of each replica, parts[1..n], combined on the devices; returns
+--- a Mirrored value. `communication` = CommunicationOptions or nil.
+function M.combine(strategy, op, parts, devices, what, communication)
+  local ops = strategy.cross_device_ops
+  parts = operands(parts, what)
+  if ops == nil or ops.native or parts.n == 1 then
+    return raw.strategy_reduce(strategy.handle, op:lower(), what, parts,
+      devices)
+  end
+  local value = values.new(strategy, "per_replica", parts, parts.n)
+  return check_result(strategy, ops:reduce(op, value, devices.given or value,
+    communication), devices, what)
+end
+
 -- A plain value, the same on all replicas.
 local function reduce_plain(strategy, op, x, what)
-  if x == 0 or op == "MEAN" or strategy.num_replicas_in_sync == 1 then
+  if x == 0 or (op ~= "SUM" and op ~= "PROD")
+    or strategy.num_replicas_in_sync == 1 then
     return x
   end
   errors.raise("ValueError", ("%s: A non-DistributedValues value %s cannot be "
@@ -97,21 +144,21 @@ end
 
 --- Reduce one leaf onto devices. Returns a Mirrored value, or a plain value
 --- that needs no reduction.
-function M.leaf(strategy, op, x, devices, what)
+function M.leaf(strategy, op, x, devices, what, communication)
   local parts
   if values.is_per_replica(x) or (values.is_mirrored(x) and is_on_read(x)) then
     parts = values.components(x)
   elseif values.is_value(x) or values.is_mirrored(x) then
-    if op == "SUM" and strategy.num_replicas_in_sync > 1 then
-      errors.raise("AssertionError", what .. ": a mirrored value is the same "
-        .. "on all replicas; it has no sum")
+    if (op == "SUM" or op == "PROD") and strategy.num_replicas_in_sync > 1 then
+      errors.raise("AssertionError", ("%s: a mirrored value is the same on all "
+        .. "replicas; it has no %s"):format(what, op == "SUM" and "sum"
+        or "product"))
     end
     parts = { values.component(x, 0), n = 1 }
   else
     return reduce_plain(strategy, op, x, what)
   end
-  return raw.strategy_reduce(strategy.handle, op:lower(), what,
-    operands(parts, what), devices)
+  return M.combine(strategy, op, parts, devices, what, communication)
 end
 
 -- The result on one device of M.leaf's.
@@ -127,7 +174,9 @@ function M.across(strategy, op, x, what)
   if strategy.one_copy then
     x = values.is_value(x) and values.component(x, 0) or x
   else
-    x = first(M.leaf(strategy, op, x, { raw.device_current() }, what))
+    local device = raw.device_current()
+    x = first(M.leaf(strategy, op, x,
+      { device, given = raw.device_name(device) }, what))
   end
   if type(x) == "number" then
     return convert.operand(x, nil, what, "value")
@@ -199,90 +248,49 @@ function M.along(tf, strategy, op, x, axis, what)
     raw.tensor_dtype(total), {}))
 end
 
--- Inside the replica function ------------------------------------------------
+-- Many values at once --------------------------------------------------------
 
-local function needs_gradient(list)
-  if raw.tape_active() == 0 then
-    return false
-  end
-  for i = 1, list.n do
-    if raw.kind(list[i]) == "slices" then
-      return false
+-- By the strategy's own cross-device ops, value by value of the batch.
+local function all_reduce_through(strategy, op, lists, what, communication)
+  local count, n = lists[1].n, lists.n
+  local pairs_list = { n = count }
+  for k = 1, count do
+    local parts = { n = n }
+    for i = 1, n do
+      parts[i] = lists[i][k]
     end
+    local value = values.new(strategy, "per_replica", operands(parts, what), n)
+    pairs_list[k] = { value, value }
   end
-  return true
-end
-
--- Leaves as tensors (variables: this replica's copy) or slices.
-local function replica_leaves(value, what)
-  local flat = nest.flatten(value)
-  for i = 1, flat.n do
-    local x = M.operand(flat[i], what)
-    if raw.kind(x) ~= "slices" then
-      x = convert.tensor(x, nil, what, "value")
-    end
-    flat[i] = x
+  local results = strategy.cross_device_ops:batch_reduce(op, pairs_list,
+    communication)
+  local out = {}
+  for k = 1, count do
+    out[k] = values.components(check_result(strategy, results[k],
+      strategy.replica_devices, what))
   end
-  return flat
-end
-
--- replies[i][k]: what replica i gets for leaf k from make(components).
-local function each_leaf(strategy, payloads, make)
-  local replies = {}
-  for i = 1, payloads.n do
-    replies[i] = { n = payloads[1].n }
-  end
-  for k = 1, payloads[1].n do
-    local parts = { n = payloads.n }
-    for i = 1, payloads.n do
-      parts[i] = payloads[i][k]
-    end
-    local value = make(parts, k)
-    for i = 1, payloads.n do
-      replies[i][k] = raw.value_component(value, i - 1)
-    end
-  end
-  return replies
-end
-
-local function point_of(what, detail, n)
-  return ("%s(%s%s)"):format(what, detail, n == 1 and "" or (", %d values")
-    :format(n))
-end
-
-local function zeros_for(grads, outputs, n)
-  for i = 1, n do
-    if grads[i] == nil then
-      local t = outputs[i]
-      local dims = {}
-      for axis = 0, raw.tensor_rank(t) - 1 do
-        dims[axis + 1] = raw.tensor_dim(t, axis)
-      end
-      grads[i] = raw.tensor_from_values({ 0 }, raw.tensor_dtype(t), dims)
-    elseif raw.kind(grads[i]) == "slices" then
-      grads[i] = raw.slices_to_dense(grads[i])
-    end
-  end
-  grads.n = n
-  return grads
+  return out
 end
 
 --- Reduce many values on all replicas at once: lists[i][k] is what replica i-1
 --- has for value k; the result[k][i] is what it gets.
-function M.all_reduce(strategy, op, lists, what)
+function M.all_reduce(strategy, op, lists, what, communication)
   local count, n = lists[1].n, lists.n
+  local ops = strategy.cross_device_ops
+  if count == 0 then
+    return {}
+  elseif ops ~= nil and not ops.native then
+    return all_reduce_through(strategy, op, lists, what, communication)
+  end
   local parts = { n = count * n }
   for k = 1, count do
     for i = 1, n do
       parts[(k - 1) * n + i] = lists[i][k]
     end
   end
-  local out = {}
-  if count == 0 then
-    return out
-  end
   local value = raw.strategy_all_reduce(strategy.handle, op:lower(), what,
     parts)
+  local out = {}
   for k = 1, count do
     out[k] = { n = n }
     for i = 1, n do
@@ -293,139 +301,41 @@ function M.all_reduce(strategy, op, lists, what)
   return out
 end
 
-local function all_reduce_flat(context, op, flat)
-  local strategy = context.strategy
-  if strategy.one_copy then
-    return flat
-  end
-  local outputs = replica.sync(context, point_of("all_reduce", op, flat.n),
-    flat, function(_, payloads)
-      local grouped = M.all_reduce(strategy, op, payloads, "all_reduce")
-      local replies = {}
-      for i = 1, payloads.n do
-        replies[i] = { n = flat.n }
-        for k = 1, flat.n do
-          replies[i][k] = grouped[k][i]
-        end
-      end
-      return replies
-    end)
-  if needs_gradient(flat) then
-    gradient_tape.record_step(flat, outputs, function(grads, n)
-      return all_reduce_flat(context, op, zeros_for(grads, outputs, n))
-    end)
-  end
-  return outputs
-end
+-- Gather and broadcast -------------------------------------------------------
 
---- Sum or mean over all replicas, on each of them; gradients flow through.
---- value may be a structure; all its leaves are reduced together.
---- Errors: RuntimeError unless all replicas call it; InvalidArgument when
----   shapes or dtypes differ.
---- Source: tf.distribute.ReplicaContext.all_reduce
-replica.define("all_reduce", "op value:table options:table=nil",
-  function(self, op, value)
-    op = M.op("all_reduce", op)
-    local flat = replica_leaves(value, "all_reduce")
-    return nest.pack_sequence_as(value, all_reduce_flat(self, op, flat))
-  end)
-
--- My rows of a gathered gradient.
-local function own_part(tf, grad, axis, offset, size)
-  local begins, sizes = {}, {}
-  for d = 0, raw.tensor_rank(grad) - 1 do
-    begins[d + 1] = d == axis and offset or 0
-    sizes[d + 1] = d == axis and size or raw.tensor_dim(grad, d)
-  end
-  return tf.slice(grad, begins, sizes)
-end
-
-local function gather_answer(strategy, payloads, axis)
-  local replies = each_leaf(strategy, payloads, function(parts)
-    return raw.strategy_gather(strategy.handle, axis, "all_gather", parts,
-      strategy.replica_devices)
-  end)
-  -- Where each replica's part begins, for the gradient.
-  for k = 1, payloads[1].n do
-    local offset = 0
-    for i = 1, payloads.n do
-      local t = payloads[i][k]
-      local d = axis < 0 and axis + raw.tensor_rank(t) or axis
-      replies[i].offsets = replies[i].offsets or {}
-      replies[i].offsets[k] = offset
-      offset = offset + raw.tensor_dim(t, d)
-    end
-  end
-  return replies
-end
-
-local function all_gather_flat(tf, context, flat, axis)
-  local strategy = context.strategy
-  local outputs = replica.sync(context,
-    point_of("all_gather", "axis " .. axis, flat.n), flat,
-    function(_, payloads)
-      return gather_answer(strategy, payloads, axis)
-    end)
-  if needs_gradient(flat) then
-    gradient_tape.record_step(flat, outputs, function(grads, n)
-      local summed = all_reduce_flat(context, "SUM",
-        zeros_for(grads, outputs, n))
-      local own = { n = n }
-      for k = 1, n do
-        local d = axis < 0 and axis + raw.tensor_rank(flat[k]) or axis
-        own[k] = own_part(tf, summed[k], d, outputs.offsets[k],
-          raw.tensor_dim(flat[k], d))
-      end
-      return own
-    end)
-  end
-  return outputs
-end
-
-local function check_dense(flat, what)
-  for i = 1, flat.n do
-    if raw.kind(flat[i]) == "slices" then
+--- Errors: NotImplementedError for slices among list[1..n].
+function M.check_dense(list, what)
+  for i = 1, list.n do
+    if type(list[i]) == "userdata" and raw.kind(list[i]) == "slices" then
       errors.raise("NotImplementedError", what .. ": IndexedSlices cannot be "
         .. "gathered")
     end
   end
 end
 
---- Put in what needs ops.
-function M.install(tf)
-  --- All replicas' values joined along an axis, on each replica; gradients flow
-  --- through.
-  --- Shapes: [..., n_i, ...] give [..., sum n_i, ...].
-  --- Errors: NotImplementedError for slices; InvalidArgument when other sizes
-  ---   or ranks differ.
-  --- Source: tf.distribute.ReplicaContext.all_gather
-  replica.define("all_gather", "value:table axis options:table=nil",
-    function(self, value, axis)
-      options.integer("all_gather", "axis", axis)
-      local flat = replica_leaves(value, "all_gather")
-      check_dense(flat, "all_gather")
-      if self.strategy.one_copy then
-        return value
-      end
-      return nest.pack_sequence_as(value,
-        all_gather_flat(tf, self, flat, axis))
-    end)
+--- Components parts[1..n] joined along an axis on the devices; a Mirrored
+--- value.
+function M.join(strategy, parts, axis, devices, what, communication)
+  local ops = strategy.cross_device_ops
+  parts = operands(parts, what)
+  M.check_dense(parts, what)
+  if ops == nil or ops.native or parts.n == 1 then
+    return raw.strategy_gather(strategy.handle, axis, what, parts, devices)
+  end
+  local value = values.new(strategy, "per_replica", parts, parts.n)
+  return check_result(strategy, ops:_gather(value, devices.given or value, axis,
+    communication), devices, what)
 end
-
--- Outside --------------------------------------------------------------------
 
 --- Join the components of x along an axis on the current device.
 function M.gather(strategy, x, axis)
   if not (values.is_value(x) or values.is_mirrored(x)) then
-    if type(x) == "userdata" and raw.kind(x) == "slices" then
-      check_dense({ x, n = 1 }, "gather")
-    end
+    M.check_dense({ x, n = 1 }, "gather")
     return x
   end
-  local parts = operands(values.components(x), "gather")
-  check_dense(parts, "gather")
-  return raw.value_component(raw.strategy_gather(strategy.handle, axis,
-    "gather", parts, { raw.device_current() }), 0)
+  local device = raw.device_current()
+  return first(M.join(strategy, values.components(x), axis,
+    { device, given = raw.device_name(device) }, "gather"))
 end
 
 --- Copies of x on all destination devices as a Mirrored value; plain Lua
@@ -433,6 +343,11 @@ end
 function M.broadcast(strategy, x, devices)
   if type(x) ~= "userdata" then
     return x
+  end
+  local ops = strategy.cross_device_ops
+  if ops ~= nil and not ops.native then
+    return check_result(strategy, ops:broadcast(x, devices.given), devices,
+      "broadcast_to")
   end
   return raw.strategy_reduce(strategy.handle, "sum", "broadcast_to",
     { M.operand(x, "broadcast_to"), n = 1 }, devices)

@@ -4,6 +4,7 @@
 --- follows from two facts: `one_copy` strategies have one replica and nothing
 --- distributed; the default strategy is in force where no other is.
 local contexts = require "tfdist.distribute.contexts"
+local cross_device = require "tfdist.distribute.cross_device_ops"
 local errors = require "tfdist.errors"
 local extended = require "tfdist.distribute.extended"
 local input = require "tfdist.distribute.input"
@@ -119,11 +120,11 @@ local INSIDE = "inside the step use "
 method("reduce", "reduce_op value:table axis=nil", function(self, op, value,
     axis)
   contexts.require_cross_replica(self, "strategy:reduce", INSIDE)
-  if axis ~= nil and type(op) ~= "string" then
-    errors.raise("TypeError", "strategy:reduce: op must be SUM or MEAN, got "
-      .. text.describe(op))
-  end
   op = reduce.op("strategy:reduce", op)
+  if axis ~= nil and op ~= "SUM" and op ~= "MEAN" then
+    errors.raise("TypeError", ("strategy:reduce: along an axis there are SUM "
+      .. "and MEAN, got %s"):format(op))
+  end
   return nest.map_structure(function(x)
     if axis ~= nil then
       return reduce.along(M.tf, self, op, x, axis, "strategy:reduce")
@@ -281,18 +282,19 @@ local Mirrored, OneDevice, Central = class "MirroredStrategy",
 
 --- One replica on each device, with copies of the variables kept equal.
 --- devices: names; by default all GPUs, else all logical CPU devices.
+--- cross_device_ops: how values are combined; by default all devices that share
+--- memory add up together.
 --- Errors: AssertionError for no devices or one twice; InvalidArgument for a
 ---   device that is not there.
 --- Source: tf.distribute.MirroredStrategy
 M.MirroredStrategy = options.wrap("MirroredStrategy",
-  "devices=nil cross_device_ops=nil", function(names, cross_device_ops)
-    if cross_device_ops ~= nil then
-      errors.raise("NotImplementedError", "MirroredStrategy: cross_device_ops "
-        .. "cannot be chosen yet", "leave it out: sums are made in process")
-    end
+  "devices=nil cross_device_ops:table=nil", function(names, ops)
+    cross_device.check("MirroredStrategy", ops)
     local devices = names ~= nil and find_devices("MirroredStrategy", names)
       or all_devices()
-    return new(Mirrored, "mirrored", devices)
+    local self = new(Mirrored, "mirrored", devices)
+    self.cross_device_ops = ops or cross_device.choose(devices)
+    return self
   end)
 
 --- Everything on one device.
@@ -311,8 +313,10 @@ M.CentralStorageStrategy = options.wrap("CentralStorageStrategy",
     local devices = compute_devices ~= nil
       and find_devices("CentralStorageStrategy", compute_devices)
       or all_devices()
-    return new(Central, "central_storage", devices,
+    local self = new(Central, "central_storage", devices,
       parameter_device and raw.device_find(parameter_device) or nil)
+    self.cross_device_ops = cross_device.ReductionToOneDevice()
+    return self
   end)
 
 --- Make the default strategy and what hangs on it.

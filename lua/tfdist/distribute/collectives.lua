@@ -1,0 +1,320 @@
+--- What replicas do together: all_reduce, all_gather, reduce_scatter of the
+--- replica context, with their gradients.
+local communication = require "tfdist.distribute.communication"
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local gradient_tape = require "tfdist.gradient_tape"
+local nest = require "tfdist.nest"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local reduce = require "tfdist.distribute.reduce"
+local replica = require "tfdist.distribute.replica"
+local values = require "tfdist.distribute.values"
+
+local M = {}
+
+local function needs_gradient(list)
+  if raw.tape_active() == 0 then
+    return false
+  end
+  for i = 1, list.n do
+    if raw.kind(list[i]) == "slices" then
+      return false
+    end
+  end
+  return true
+end
+
+-- Leaves as tensors (variables: this replica's copy) or slices.
+local function replica_leaves(value, what)
+  local flat = nest.flatten(value)
+  for i = 1, flat.n do
+    local x = reduce.operand(flat[i], what)
+    if raw.kind(x) ~= "slices" then
+      x = convert.tensor(x, nil, what, "value")
+    end
+    flat[i] = x
+  end
+  return flat
+end
+
+-- replies[i][k]: what replica i gets for leaf k from make(components).
+local function each_leaf(payloads, make)
+  local replies = {}
+  for i = 1, payloads.n do
+    replies[i] = { n = payloads[1].n }
+  end
+  for k = 1, payloads[1].n do
+    local parts = { n = payloads.n }
+    for i = 1, payloads.n do
+      parts[i] = payloads[i][k]
+    end
+    local value = make(parts, k)
+    for i = 1, payloads.n do
+      replies[i][k] = values.component(value, i - 1)
+    end
+  end
+  return replies
+end
+
+local function point_of(what, detail, n)
+  return ("%s(%s%s)"):format(what, detail, n == 1 and "" or (", %d values")
+    :format(n))
+end
+
+local function zeros_for(grads, outputs, n)
+  for i = 1, n do
+    if grads[i] == nil then
+      local t = outputs[i]
+      local dims = {}
+      for axis = 0, raw.tensor_rank(t) - 1 do
+        dims[axis + 1] = raw.tensor_dim(t, axis)
+      end
+      grads[i] = raw.tensor_from_values({ 0 }, raw.tensor_dtype(t), dims)
+    elseif raw.kind(grads[i]) == "slices" then
+      grads[i] = raw.slices_to_dense(grads[i])
+    end
+  end
+  grads.n = n
+  return grads
+end
+
+local all_reduce_flat
+
+-- Gradients of the smallest or largest: to the replicas that have it, in equal
+-- shares where several have.
+local function extreme_gradient(context, flat, outputs, grads, n, more)
+  local tf, shares = M.tf, { n = n }
+  for k = 1, n do
+    shares[k] = tf.cast(tf.equal(flat[k], outputs[k]),
+      raw.tensor_dtype(flat[k]))
+  end
+  local summed = all_reduce_flat(context, "SUM", grads, more)
+  local counts = all_reduce_flat(context, "SUM", shares, more)
+  local own = { n = n }
+  for k = 1, n do
+    own[k] = tf.math.divide(tf.multiply(summed[k], shares[k]), counts[k])
+  end
+  return own
+end
+
+local function all_reduce_gradient(context, op, flat, outputs, more)
+  return function(grads, n)
+    grads = zeros_for(grads, outputs, n)
+    if op == "SUM" or op == "MEAN" then
+      return all_reduce_flat(context, op, grads, more)
+    elseif op == "PROD" then
+      errors.raise("NotImplementedError",
+        "all_reduce: the product has no gradient",
+        "all_gather and tf.reduce_prod have one")
+    end
+    return extreme_gradient(context, flat, outputs, grads, n, more)
+  end
+end
+
+all_reduce_flat = function(context, op, flat, more)
+  local strategy = context.strategy
+  if strategy.one_copy then
+    return flat
+  end
+  local outputs = replica.sync(context, point_of("all_reduce", op, flat.n),
+    flat, function(_, payloads)
+      local grouped = reduce.all_reduce(strategy, op, payloads, "all_reduce",
+        more)
+      local replies = {}
+      for i = 1, payloads.n do
+        replies[i] = { n = flat.n }
+        for k = 1, flat.n do
+          replies[i][k] = grouped[k][i]
+        end
+      end
+      return replies
+    end)
+  if needs_gradient(flat) then
+    gradient_tape.record_step(flat, outputs,
+      all_reduce_gradient(context, op, flat, outputs, more))
+  end
+  return outputs
+end
+
+--- Sum or mean ("MIN", "MAX", "PROD") over all replicas, on each of them;
+--- gradients flow through. value may be a structure; all its leaves are reduced
+--- together.
+--- Errors: RuntimeError unless all replicas call it; InvalidArgument when
+---   shapes or dtypes differ.
+--- Source: tf.distribute.ReplicaContext.all_reduce
+replica.define("all_reduce", "op value:table options:table=nil",
+  function(self, op, value, more)
+    op = reduce.op("all_reduce", op)
+    more = communication.read("all_reduce", more)
+    local flat = replica_leaves(value, "all_reduce")
+    return nest.pack_sequence_as(value, all_reduce_flat(self, op, flat, more))
+  end)
+
+-- My rows of a gathered gradient.
+local function own_part(t, axis, offset, size)
+  local begins, sizes = {}, {}
+  for d = 0, raw.tensor_rank(t) - 1 do
+    begins[d + 1] = d == axis and offset or 0
+    sizes[d + 1] = d == axis and size or raw.tensor_dim(t, d)
+  end
+  return M.tf.slice(t, begins, sizes)
+end
+
+local function gather_answer(strategy, payloads, axis, more)
+  local replies = each_leaf(payloads, function(parts)
+    return reduce.join(strategy, parts, axis, strategy.replica_devices,
+      "all_gather", more)
+  end)
+  -- Where each replica's part begins, for the gradient.
+  for k = 1, payloads[1].n do
+    local offset = 0
+    for i = 1, payloads.n do
+      local t = payloads[i][k]
+      local d = axis < 0 and axis + raw.tensor_rank(t) or axis
+      replies[i].offsets = replies[i].offsets or {}
+      replies[i].offsets[k] = offset
+      offset = offset + raw.tensor_dim(t, d)
+    end
+  end
+  return replies
+end
+
+local function all_gather_flat(context, flat, axis, more)
+  local strategy = context.strategy
+  local outputs = replica.sync(context,
+    point_of("all_gather", "axis " .. axis, flat.n), flat,
+    function(_, payloads)
+      return gather_answer(strategy, payloads, axis, more)
+    end)
+  local offsets = outputs.offsets
+  outputs.offsets = nil
+  if needs_gradient(flat) then
+    gradient_tape.record_step(flat, outputs, function(grads, n)
+      local summed = all_reduce_flat(context, "SUM",
+        zeros_for(grads, outputs, n))
+      local own = { n = n }
+      for k = 1, n do
+        local d = axis < 0 and axis + raw.tensor_rank(flat[k]) or axis
+        own[k] = own_part(summed[k], d, offsets[k],
+          raw.tensor_dim(flat[k], d))
+      end
+      return own
+    end)
+  end
+  return outputs
+end
+
+--- All replicas' values joined along an axis, on each replica; gradients flow
+--- through.
+--- Shapes: [..., n_i, ...] give [..., sum n_i, ...].
+--- Errors: NotImplementedError for slices; InvalidArgument when other sizes
+---   or ranks differ.
+--- Source: tf.distribute.ReplicaContext.all_gather
+replica.define("all_gather", "value:table axis options:table=nil",
+  function(self, value, axis, more)
+    options.integer("all_gather", "axis", axis)
+    more = communication.read("all_gather", more)
+    local flat = replica_leaves(value, "all_gather")
+    reduce.check_dense(flat, "all_gather")
+    if self.strategy.one_copy then
+      return value
+    end
+    return nest.pack_sequence_as(value,
+      all_gather_flat(self, flat, axis, more))
+  end)
+
+-- reduce_scatter -------------------------------------------------------------
+
+-- The axis from 0 and the size of one replica's part.
+local function part_of(t, axis, n)
+  local rank = raw.tensor_rank(t)
+  local d = axis < 0 and axis + rank or axis
+  if d < 0 or d >= rank then
+    errors.raise("ValueError", ("reduce_scatter: axis %d is outside a tensor "
+      .. "of rank %d; axes count from 0, -1 is the last"):format(axis, rank))
+  end
+  local size = raw.tensor_dim(t, d)
+  if size % n ~= 0 then
+    errors.raise("InvalidArgument", ("reduce_scatter: %d elements along axis "
+      .. "%d cannot be shared among %d replicas; a multiple is needed"):format(
+      size, axis, n))
+  end
+  return d, math.floor(size / n)
+end
+
+-- Part i of every replica's value, reduced on replica i's device.
+local function scatter_answer(strategy, payloads, op, axis)
+  local n = payloads.n
+  local replies = {}
+  for i = 1, n do
+    replies[i] = { n = payloads[1].n }
+  end
+  for k = 1, payloads[1].n do
+    for i = 1, n do
+      local parts = { n = n }
+      for j = 1, n do
+        local t = payloads[j][k]
+        local d, size = part_of(t, axis, n)
+        parts[j] = own_part(t, d, (i - 1) * size, size)
+      end
+      replies[i][k] = raw.value_component(raw.strategy_reduce(strategy.handle,
+        op:lower(), "reduce_scatter", parts,
+        { strategy.replica_devices[i] }), 0)
+    end
+  end
+  return replies
+end
+
+local function reduce_scatter_flat(context, op, flat, axis)
+  local strategy = context.strategy
+  local outputs = replica.sync(context, point_of("reduce_scatter",
+    op .. ", axis " .. axis, flat.n), flat, function(_, payloads)
+      return scatter_answer(strategy, payloads, op, axis)
+    end)
+  if needs_gradient(flat) then
+    gradient_tape.record_step(flat, outputs, function(grads, n)
+      if op ~= "SUM" and op ~= "MEAN" then
+        errors.raise("NotImplementedError", "reduce_scatter: only SUM and MEAN "
+          .. "have gradients", "all_reduce has one for MIN and MAX")
+      end
+      local all = all_gather_flat(context, zeros_for(grads, outputs, n), axis)
+      for k = 1, op == "MEAN" and n or 0 do
+        all[k] = M.tf.math.divide(all[k], strategy.num_replicas_in_sync)
+      end
+      all.n = n
+      return all
+    end)
+  end
+  return outputs
+end
+
+--- The reduction over all replicas, of which each replica gets its part along
+--- an axis: replica i part i. Gradients flow through SUM and MEAN.
+--- Shapes: [..., n * m, ...] on each of n replicas give [..., m, ...].
+--- Errors: InvalidArgument for sizes that are no multiple of the replicas or
+---   differ; ValueError for an axis outside; NotImplementedError for slices.
+--- Source: the collective of MPI_Reduce_scatter_block; not in TensorFlow.
+replica.define("reduce_scatter", "op value:table axis=0 options:table=nil",
+  function(self, op, value, axis, more)
+    op = reduce.op("reduce_scatter", op)
+    options.integer("reduce_scatter", "axis", axis)
+    communication.read("reduce_scatter", more)
+    local flat = replica_leaves(value, "reduce_scatter")
+    reduce.check_dense(flat, "reduce_scatter")
+    for k = 1, flat.n do
+      part_of(flat[k], axis, self.strategy.num_replicas_in_sync)
+    end
+    if self.strategy.one_copy then
+      return value
+    end
+    return nest.pack_sequence_as(value,
+      reduce_scatter_flat(self, op, flat, axis))
+  end)
+
+--- Put in what needs ops.
+function M.install(tf)
+  M.tf = tf
+end
+
+return M
