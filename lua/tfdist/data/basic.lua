@@ -6,6 +6,7 @@ local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local rows = require "tfdist.data.rows"
+local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
 local text = require "tfdist.text"
 
@@ -315,7 +316,7 @@ local function reservoir(pull, size, draw)
 end
 
 local function draws_of(node, run)
-  return dataset.draws(dataset.begin_random(node, run, node.each_iteration))
+  return seeds.draws(seeds.begin(node, run, node.each_iteration))
 end
 
 function Shuffle.index(node, run)
@@ -379,7 +380,7 @@ method("shuffle", "buffer_size seed=nil reshuffle_each_iteration=true name=nil",
     return dataset.new(Shuffle, "shuffle", { self.node }, {
       buffer_size = buffer_size, seed = seed,
       each_iteration = each_iteration ~= false,
-      stream = dataset.seed_stream(what, seed),
+      stream = seeds.stream(what, seed),
     })
   end)
 

@@ -9,26 +9,22 @@
 ---            batches; with an unknown batch size batch by batch
 ---   from a function    the next elements, one for each replica
 --- Replicas without data get an empty share (leading dimension 0).
-local basic = require "tfdist.data.basic"
-local batch = require "tfdist.data.batch"
 local contexts = require "tfdist.distribute.contexts"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
+local iterators = require "tfdist.distribute.input_iterator"
 local nest = require "tfdist.nest"
-local optional = require "tfdist.data.optional"
 local options = require "tfdist.options"
-local raw = require "tfdist.raw"
 local shares = require "tfdist.distribute.input_shares"
 local sharding = require "tfdist.distribute.input_sharding"
 local spec = require "tfdist.data.spec"
+local steps = require "tfdist.distribute.input_steps"
 local text = require "tfdist.text"
-local values = require "tfdist.distribute.values"
 
 local M = {}
 
-local getmetatable, setmetatable, type = getmetatable, setmetatable, type
-local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+local getmetatable, setmetatable = getmetatable, setmetatable
 local DISTRIBUTE = "experimental_distribute_dataset"
 
 -- Where this process stands --------------------------------------------------
@@ -144,390 +140,7 @@ M.InputContext = options.wrap("InputContext", "num_input_pipelines=1 "
     }, InputContext)
   end)
 
--- PerReplicaSpec -------------------------------------------------------------
-
-local PerReplicaSpec = { __name = "PerReplicaSpec" }
-
-function PerReplicaSpec:__index(key)
-  if key == "value_specs" then
-    return rawget(self, "specs")
-  end
-  return rawget(self, "specs")[1][key]
-end
-
-function PerReplicaSpec:__tostring()
-  local parts = {}
-  for i = 1, #self.value_specs do
-    parts[i] = tostring(self.value_specs[i])
-  end
-  return "PerReplicaSpec(" .. table.concat(parts, ", ") .. ")"
-end
-
---- True for specs of PerReplica values; `value_specs` has one for each replica.
-function M.is_per_replica_spec(x)
-  return getmetatable(x) == PerReplicaSpec
-end
-
--- Steps ----------------------------------------------------------------------
-
--- A step gives packs[1..R] on the host, or nil at the end. A maker of steps is
--- a table { next(self) } like any iterator.
-
-local function need_batched(node, pack, n)
-  local size, why = element.batch_size(pack)
-  if size ~= nil then
-    return size
-  end
-  local shown = element.spec_of(pack)
-  local parts = {}
-  local leaves = nest.flatten(shown)
-  for i = 1, leaves.n do
-    parts[i] = spec.is_spec(leaves[i]) and spec.dims_text(leaves[i].shape)
-      or text.describe(leaves[i])
-  end
-  errors.raise(why == "scalar" and "ValueError" or "InvalidArgument",
-    ("%s needs a batched dataset to share among %d replicas; elements here are "
-    .. "%s%s"):format(DISTRIBUTE, n, #parts > 1 and table.concat(parts, ", ", 1,
-    #parts - 1) .. " and " .. parts[#parts] or parts[1] or "empty",
-    node.where and ", made at " .. node.where or ""),
-    "add :batch(global_batch_size) before")
-end
-
--- Batches that all workers see: pieces for replicas w * R ... of each.
-local function global_steps(plan, source)
-  local n = plan.W * plan.R
-  local self = {}
-  function self.next()
-    local pack = dataset.next_pack(source)
-    if pack == nil then
-      return nil
-    end
-    local B = need_batched(plan.node, pack, n)
-    local G = not source.run.resized and plan.G or nil
-    local sizes = shares.pieces(B, G, n)
-    local at, step = shares.offset(sizes, plan.w, plan.R), {}
-    for r = 1, plan.R do
-      local size = sizes[plan.w * plan.R + r]
-      step[r] = element.slice(pack, at, size)
-      at = at + size
-    end
-    return step
-  end
-  return self
-end
-
--- Pieces of the worker's own stream, where the batch size is not known: even
--- ones of every batch.
-local function even_stream(plan, source)
-  local n, pack, sizes, turn, at = plan.W * plan.R, nil, nil, 0, 0
-  return {
-    next = function()
-      if turn == 0 then
-        pack = dataset.next_pack(source)
-        if pack == nil then
-          return nil
-        end
-        sizes, at = shares.even_pieces(need_batched(plan.node, pack, n), n), 0
-      end
-      turn = turn % n + 1
-      local piece = element.slice(pack, at, sizes[turn])
-      at = at + sizes[turn]
-      turn = turn % n
-      return piece
-    end,
-  }
-end
-
--- Rows of a pack, where its components have such.
-local function has_rows(pack)
-  local size = element.batch_size(pack)
-  return size == nil or size > 0
-end
-
--- What a replica without data gets: no rows; scalars are zeros.
-local function dummy(like)
-  return element.map(function(x)
-    local size = element.leading(x)
-    if size ~= nil then
-      return element.slice_leaf(x, 0, 0)
-    end
-    return element.zeros(spec.of(x))
-  end, like)
-end
-
-M.dummy = dummy
-
--- The next element for each replica. Missing ones are empty with `partial`,
--- else the step is given up. `any` tells whether any worker has data.
-local function dealt_steps(plan, streams, partial)
-  local last, ended
-  local self = {}
-  function self.next()
-    local step, data = {}, false
-    for r = 1, plan.R do
-      step[r] = not ended and streams[r]:next() or nil
-      if step[r] == nil and #streams == 1 then
-        ended = true
-      end
-      last = step[r] or last
-      -- A piece without rows may be the list's or the end's.
-      data = data or (step[r] ~= nil and (not plan.pieces
-        or has_rows(step[r]) or not ended))
-    end
-    if partial and plan.any ~= nil then
-      data = plan.any(data)
-    end
-    if not data then
-      return nil
-    end
-    for r = 1, plan.R do
-      if step[r] == nil then
-        if not partial then
-          return nil
-        end
-        last = last or element.map(element.zeros, dataset.spec_of(plan.node))
-        step[r] = dummy(last)
-      end
-    end
-    return step
-  end
-  return self
-end
-
-local function pack_stream(source)
-  return { next = function() return dataset.next_pack(source) end }
-end
-
--- Partial steps of data from functions, as TensorFlow decides: unless every
--- size is known (then a missing element ends the data).
-local function is_partial(plan)
-  if plan.W > 1 then
-    return true
-  end
-  for i = 1, #plan.nodes do
-    if dataset.cardinality_of(plan.nodes[i]) == dataset.INFINITE then
-      return false
-    end
-  end
-  local ok, found = pcall(dataset.spec_of, plan.node)
-  return not (ok and spec.is_static(found))
-end
-
--- plan -> the maker of its steps, reading from sources[1..].
-local function make_steps(plan, sources)
-  local source = sources[1]
-  if plan.kind == "global" then
-    return global_steps(plan, source)
-  elseif plan.kind == "cut" then
-    local stream
-    if plan.G ~= nil then
-      stream = batch.cut({
-        next = function()
-          local pack = dataset.next_pack(source)
-          if pack ~= nil then
-            need_batched(plan.node, pack, plan.W * plan.R)
-          end
-          return pack
-        end,
-      }, shares.sizes_for_worker(plan.G, plan.W, plan.R, plan.w), false,
-        DISTRIBUTE)
-    else
-      stream = even_stream(plan, source)
-    end
-    local streams = {}
-    for r = 1, plan.R do
-      streams[r] = stream
-    end
-    streams.n = 1
-    return dealt_steps(plan, streams, true)
-  end
-  local streams = {}
-  for r = 1, plan.R do
-    streams[r] = pack_stream(sources[#sources == 1 and 1 or r])
-  end
-  return dealt_steps(plan, streams, is_partial(plan))
-end
-
--- Iterators ------------------------------------------------------------------
-
-local Iterator = { __name = "DistributedIterator" }
-local iterator_methods = {}
-
-local function is_iterator(x)
-  return getmetatable(x) == Iterator
-end
-
-M.is_iterator = is_iterator
-
-local function placed(x, device)
-  if type(x) == "userdata" then
-    return raw.tensor_to_device(x, device)
-  end
-  return x
-end
-
--- packs[1..R] as values of the strategy, in the structure of an element.
-local function regroup(plan, packs)
-  local devices = plan.strategy.replica_devices
-  local columns, R = {}, plan.R
-  for r = 1, R do
-    local leaves = element.leaves(packs[r])
-    for c = 1, leaves.n do
-      columns[c] = columns[c] or {}
-      columns[c][r] = plan.fetch and devices[r] ~= nil
-        and placed(leaves[c], devices[r]) or leaves[c]
-    end
-    columns.n = leaves.n
-  end
-  local out = { n = columns.n }
-  for c = 1, columns.n do
-    out[c] = plan.wrapped and values.new(plan.strategy, "per_replica",
-      columns[c], R) or columns[c][1]
-  end
-  return element.rebuild(packs[1], out)
-end
-
-local function steps_of(plan, seeds)
-  local sources = {}
-  for i = 1, #plan.nodes do
-    local source = dataset.iterate(plan.nodes[i])
-    source.run = dataset.new_run(seeds and seeds[i])
-    source.run.watch_sizes = plan.kind == "global"
-    sources[i] = source
-  end
-  local steps = make_steps(plan, sources)
-  return sources, {
-    next = function()
-      local packs = steps:next()
-      return packs and regroup(plan, packs)
-    end,
-  }
-end
-
-local function iterate(plan)
-  local self = setmetatable({ plan = plan, count = 0, done = false }, Iterator)
-  self.sources, self.steps = steps_of(plan)
-  self.seeds = {}
-  for i = 1, #self.sources do
-    self.seeds[i] = self.sources[i]:state().seeds
-  end
-  self.ahead = basic.ahead(self.steps, plan.buffer)
-  return self
-end
-
-local function next_step(self)
-  local mode = contexts.mode()
-  if mode ~= nil and mode.replica ~= nil then
-    errors.raise("ValueError", "DistributedIterator: get_next must be called "
-      .. "in cross-replica context, not inside the replica function",
-      "pass the element to strategy:run(step, { it:get_next() })")
-  elseif self.done then
-    return nil
-  elseif self.closed then
-    errors.raise("FailedPrecondition", "DistributedIterator: it was closed")
-  end
-  self.count = self.count + 1
-  local pack = dataset.isolated(self.ahead.next)
-  if pack == nil then
-    self.done = true
-    self.count = self.count - 1
-  end
-  return pack
-end
-
-local function check_self(self, name)
-  if not is_iterator(self) then
-    options.wrong_self("DistributedIterator." .. name, "iterator", self)
-  end
-end
-
---- The next element: PerReplica values, a tuple as several.
---- Errors: OutOfRange at the end, every time; ValueError inside a replica
----   function. Source: tf.distribute.DistributedIterator.get_next
-function iterator_methods.get_next(self)
-  check_self(self, "get_next")
-  local pack = next_step(self)
-  if pack == nil then
-    errors.raise("OutOfRange", ("get_next: the data set has ended after %d "
-      .. "step%s"):format(self.count, self.count == 1 and "" or "s"),
-      "a for loop over dataset:iter() ends by itself")
-  end
-  return unpack(pack, 1, pack.n)
-end
-
-iterator_methods.next = iterator_methods.get_next
-
---- The next element as an Optional, without value at the end.
---- Source: tf.distribute.DistributedIterator.get_next_as_optional
-function iterator_methods.get_next_as_optional(self)
-  check_self(self, "get_next_as_optional")
-  local pack = next_step(self)
-  return optional.new(pack, pack and M.packed_spec(self.plan))
-end
-
---- Where the iterator is, for a checkpoint: a plain table of numbers.
-function iterator_methods.state(self)
-  check_self(self, "state")
-  return { version = 1, count = self.count, seeds = self.seeds }
-end
-
---- Go where another iterator of an equal data set was at state(); as the
---- restore of a data set's own iterator.
---- Errors: ValueError for a state of another data set.
-function iterator_methods.restore(self, saved)
-  check_self(self, "restore")
-  if not text.is_plain(saved) or saved.version ~= 1
-    or not text.is_plain(saved.seeds) or #saved.seeds ~= #self.plan.nodes
-    or not text.is_whole(saved.count) or saved.count < 0 then
-    errors.raise("ValueError", "restore: this is no state of this iterator: "
-      .. text.describe(saved))
-  end
-  self:close()
-  self.closed, self.done, self.count = false, false, saved.count
-  self.seeds = saved.seeds
-  self.sources, self.steps = steps_of(self.plan, saved.seeds)
-  if self.plan.kind == "global" then
-    local source = self.sources[1]
-    source:restore { version = 1, count = saved.count, seeds = saved.seeds[1] }
-    source.run.watch_sizes = true
-  else
-    for _ = 1, saved.count do
-      dataset.isolated(self.steps.next)
-    end
-  end
-  self.ahead = basic.ahead(self.steps, self.plan.buffer)
-  return self
-end
-
---- Give files and buffers back now.
-function iterator_methods.close(self)
-  check_self(self, "close")
-  for i = 1, #self.sources do
-    self.sources[i]:close()
-  end
-  self.closed = true
-end
-
-function Iterator:__index(key)
-  if key == "element_spec" then
-    return M.element_spec(rawget(self, "plan"))
-  end
-  return iterator_methods[key]
-end
-
-function Iterator:__call()
-  local pack = next_step(self)
-  if pack == nil then
-    return nil
-  end
-  return unpack(pack, 1, pack.n)
-end
-
-function Iterator:__tostring()
-  return ("DistributedIterator (%s after %d step%s) of %s"):format(
-    self.done and "ended" or self.closed and "closed" or "open", self.count,
-    self.count == 1 and "" or "s", self.plan.strategy.name)
-end
+M.is_per_replica_spec = iterators.is_per_replica_spec
 
 -- Data sets ------------------------------------------------------------------
 
@@ -541,42 +154,6 @@ end
 --- True for distributed data sets.
 M.is_distributed = is_distributed
 
--- The spec of replica r's element.
-local function replica_spec(plan, x, r)
-  if not spec.is_spec(x) or plan.kind == "dealt" or x.shape == nil
-    or #x.shape == 0 or plan.W * plan.R == 1 then
-    return x
-  end
-  local dims = {}
-  for i = 1, #x.shape do
-    dims[i] = x.shape[i]
-  end
-  dims[1] = plan.W == 1 and shares.static_share(plan.G or dims[1], plan.R,
-    dims[1] >= 0) or -1
-  return spec.new(dims, x.dtype, x.name, r)
-end
-
---- The packed spec of what a plan's iterators give.
-function M.packed_spec(plan)
-  if plan.known_spec == nil then
-    plan.known_spec = element.map(function(x)
-      if not plan.wrapped then
-        return x
-      end
-      local list = {}
-      for r = 1, plan.R do
-        list[r] = replica_spec(plan, x, r)
-      end
-      return setmetatable({ specs = list }, PerReplicaSpec)
-    end, dataset.spec_of(plan.node))
-  end
-  return plan.known_spec
-end
-
-function M.element_spec(plan)
-  return dataset.public_structure(M.packed_spec(plan))
-end
-
 local function method(name, signature, fn)
   methods[name] = options.method("DistributedDataset." .. name, signature, fn,
     is_distributed, "dataset")
@@ -586,7 +163,7 @@ end
 --- Errors: RuntimeError inside a replica function.
 method("iter", "", function(self)
   contexts.require_cross_replica(self.plan.strategy, "DistributedDataset:iter")
-  return iterate(self.plan)
+  return iterators.iterate(self.plan)
 end)
 
 --- Number of steps, or one of tf.data's constants where it is not known.
@@ -597,7 +174,7 @@ method("cardinality", "", function(self)
     return n
   elseif plan.kind == "dealt" then
     local parts = #plan.nodes == 1 and plan.R or 1
-    return is_partial(plan) and math.ceil(n / parts) or math.floor(n / parts)
+    return steps.is_partial(plan) and math.ceil(n / parts) or math.floor(n / parts)
   end
   return dataset.UNKNOWN
 end)
@@ -673,7 +250,7 @@ function Distributed:__index(key)
   if methods[key] ~= nil then
     return methods[key]
   elseif key == "element_spec" then
-    return M.element_spec(rawget(self, "plan"))
+    return iterators.element_spec(rawget(self, "plan"))
   end
   local names = { "iter", "element_spec", "cardinality", "explain" }
   errors.raise("KeyError", "a DistributedDataset has no field or method "
@@ -718,9 +295,9 @@ function M.plain_steps(plan)
     sources[i] = dataset.iterate(plan.nodes[i])
     sources[i].run.watch_sizes = plan.kind == "global"
   end
-  local steps = make_steps(plan, sources)
+  local maker = steps.make(plan, sources)
   return function()
-    return steps:next()
+    return maker:next()
   end
 end
 
@@ -748,7 +325,7 @@ local function check_batched(plan)
     local x = leaves[i]
     if spec.is_spec(x) and x.shape ~= nil and #x.shape == 0 then
       local pack = element.map(element.zeros, known)
-      need_batched(plan.node, pack, plan.W * plan.R)
+      steps.need_batched(plan.node, pack, plan.W * plan.R)
     end
   end
 end
@@ -879,7 +456,7 @@ local function run_steps(strategy, fn, iterator, iterations, initial)
   local what = "experimental_run_steps_on_iterator"
   contexts.require_cross_replica(strategy, what)
   dataset.check_function(what, "fn", fn)
-  if not is_iterator(iterator) and not dataset.is_iterator(iterator) then
+  if not iterators.is_iterator(iterator) and not dataset.is_iterator(iterator) then
     errors.raise("TypeError", ("%s: iterator must come from dataset:iter(), "
       .. "got %s"):format(what, text.describe(iterator)))
   end

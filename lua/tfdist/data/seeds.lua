@@ -1,0 +1,86 @@
+--- Random stages: which numbers an iteration of a data set draws.
+---
+--- A node that draws has a field `stream`, made where the stage is made. Its base
+--- seed and the number of the iteration decide everything, so an iterator's
+--- state needs to hold no more than these.
+local element = require "tfdist.data.element"
+local random_seed = require "tfdist.random_seed"
+local raw = require "tfdist.raw"
+
+local M = {}
+
+-- Kinds of streams: base seeds, and what iterations derive from them.
+local BASE, ITERATION = 5, 6
+local DEFAULT_SEED = 87654321
+local CHUNKS = 2 ^ 21
+
+--- What a random stage draws from: the same numbers for the same seed, fresh
+--- ones (or the next ones of the global seed) without. Call it where the stage
+--- is made.
+function M.stream(what, seed)
+  if seed == nil then
+    return { random_seed.next(what) }
+  end
+  return { random_seed.stream(BASE, random_seed.global_seed() or DEFAULT_SEED,
+    random_seed.check(what, seed)) }
+end
+
+local function uniform_ints(stream, n, limit)
+  return raw.tensor_to_flat((raw.op_run(element.op "stateless_uniform_int",
+    { n = 0 }, { 1, n, 0, 0, 0, 0, 0, 0, 0, stream[1], stream[2], stream[3],
+    stream[4], 0, limit, 0, raw.enums.dtype.int64 })))
+end
+
+--- Seed and number of the iteration that a random node begins now. Each
+--- opening of a node that changes from one iteration to the next counts.
+function M.begin(node, run, each_iteration)
+  if node.base_seed == nil then
+    local two = uniform_ints(node.stream, 2, 2 ^ 26)
+    node.base_seed = two[1] * 2 ^ 26 + two[2]
+  end
+  local own = run.epochs[node]
+  if own == nil then
+    local saved = run.seeds and run.seeds[node.position or 0]
+    own = { seed = saved and saved.seed or node.base_seed,
+      epoch = saved and saved.epoch or node.iterations or 0 }
+    own.first = own.epoch
+    run.epochs[node] = own
+  else
+    own.epoch = own.epoch + 1
+  end
+  if not run.probing then
+    node.iterations = math.max(node.iterations or 0, own.epoch + 1)
+  end
+  return own.seed, each_iteration and own.epoch or 0
+end
+
+local FIRST_DRAWS, DRAWS = 256, 4096
+
+local function request(seed, epoch, chunk)
+  local count = chunk == 0 and FIRST_DRAWS or DRAWS
+  local lo, hi, counter_lo, counter_hi = random_seed.stream(ITERATION, seed,
+    epoch * CHUNKS + chunk)
+  return (raw.op_run(element.op "stateless_uniform", { n = 0 },
+    { 1, count, 0, 0, 0, 0, 0, 0, 0, lo, hi, counter_lo, counter_hi,
+    raw.enums.dtype.float64 }, { 0, 1 }))
+end
+
+--- A function draw(k) that gives whole numbers in 0..k-1, always the same ones
+--- for the same seed and epoch. Numbers are made in chunks, one chunk ahead of
+--- its use, so that a queued device is not waited for.
+function M.draws(seed, epoch)
+  local floor = math.floor
+  local chunk, at, list, ahead = 0, 0, {}, request(seed, epoch, 0)
+  return function(k)
+    at = at + 1
+    local u = list[at]
+    if u == nil then
+      list, chunk, at = raw.tensor_to_flat(ahead), chunk + 1, 1
+      ahead = request(seed, epoch, chunk)
+      u = list[1]
+    end
+    return floor(u * k)
+  end
+end
+
+return M

@@ -1,0 +1,263 @@
+--- Iterators over distributed data sets, and the specs of what they give.
+local basic = require "tfdist.data.basic"
+local contexts = require "tfdist.distribute.contexts"
+local dataset = require "tfdist.data.dataset"
+local element = require "tfdist.data.element"
+local errors = require "tfdist.errors"
+local optional = require "tfdist.data.optional"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local shares = require "tfdist.distribute.input_shares"
+local spec = require "tfdist.data.spec"
+local steps = require "tfdist.distribute.input_steps"
+local text = require "tfdist.text"
+local values = require "tfdist.distribute.values"
+
+local M = {}
+
+local getmetatable, setmetatable, type = getmetatable, setmetatable, type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+-- PerReplicaSpec -------------------------------------------------------------
+
+local PerReplicaSpec = { __name = "PerReplicaSpec" }
+
+function PerReplicaSpec:__index(key)
+  if key == "value_specs" then
+    return rawget(self, "specs")
+  end
+  return rawget(self, "specs")[1][key]
+end
+
+function PerReplicaSpec:__tostring()
+  local parts = {}
+  for i = 1, #self.value_specs do
+    parts[i] = tostring(self.value_specs[i])
+  end
+  return "PerReplicaSpec(" .. table.concat(parts, ", ") .. ")"
+end
+
+--- True for specs of PerReplica values; `value_specs` has one for each replica.
+function M.is_per_replica_spec(x)
+  return getmetatable(x) == PerReplicaSpec
+end
+
+-- The spec of replica r's element.
+local function replica_spec(plan, x, r)
+  if not spec.is_spec(x) or plan.kind == "dealt" or x.shape == nil
+    or #x.shape == 0 or plan.W * plan.R == 1 then
+    return x
+  end
+  local dims = {}
+  for i = 1, #x.shape do
+    dims[i] = x.shape[i]
+  end
+  dims[1] = plan.W == 1 and shares.static_share(plan.G or dims[1], plan.R,
+    dims[1] >= 0) or -1
+  return spec.new(dims, x.dtype, x.name, r)
+end
+
+--- The packed spec of what a plan's iterators give.
+function M.packed_spec(plan)
+  if plan.known_spec == nil then
+    plan.known_spec = element.map(function(x)
+      if not plan.wrapped then
+        return x
+      end
+      local list = {}
+      for r = 1, plan.R do
+        list[r] = replica_spec(plan, x, r)
+      end
+      return setmetatable({ specs = list }, PerReplicaSpec)
+    end, dataset.spec_of(plan.node))
+  end
+  return plan.known_spec
+end
+
+function M.element_spec(plan)
+  return dataset.public_structure(M.packed_spec(plan))
+end
+
+-- Iterators ------------------------------------------------------------------
+
+local Iterator = { __name = "DistributedIterator" }
+local iterator_methods = {}
+
+local function is_iterator(x)
+  return getmetatable(x) == Iterator
+end
+
+M.is_iterator = is_iterator
+
+local function placed(x, device)
+  if type(x) == "userdata" then
+    return raw.tensor_to_device(x, device)
+  end
+  return x
+end
+
+-- packs[1..R] as values of the strategy, in the structure of an element.
+local function regroup(plan, packs)
+  local devices = plan.strategy.replica_devices
+  local columns, R = {}, plan.R
+  for r = 1, R do
+    local leaves = element.leaves(packs[r])
+    for c = 1, leaves.n do
+      columns[c] = columns[c] or {}
+      columns[c][r] = plan.fetch and devices[r] ~= nil
+        and placed(leaves[c], devices[r]) or leaves[c]
+    end
+    columns.n = leaves.n
+  end
+  local out = { n = columns.n }
+  for c = 1, columns.n do
+    out[c] = plan.wrapped and values.new(plan.strategy, "per_replica",
+      columns[c], R) or columns[c][1]
+  end
+  return element.rebuild(packs[1], out)
+end
+
+local function steps_of(plan, seeds)
+  local sources = {}
+  for i = 1, #plan.nodes do
+    local source = dataset.iterate(plan.nodes[i])
+    source.run = dataset.new_run(seeds and seeds[i])
+    source.run.watch_sizes = plan.kind == "global"
+    sources[i] = source
+  end
+  local maker = steps.make(plan, sources)
+  return sources, {
+    next = function()
+      local packs = maker:next()
+      return packs and regroup(plan, packs)
+    end,
+  }
+end
+
+--- An iterator from the beginning.
+function M.iterate(plan)
+  local self = setmetatable({ plan = plan, count = 0, done = false }, Iterator)
+  self.sources, self.steps = steps_of(plan)
+  self.seeds = {}
+  for i = 1, #self.sources do
+    self.seeds[i] = self.sources[i]:state().seeds
+  end
+  self.ahead = basic.ahead(self.steps, plan.buffer)
+  return self
+end
+
+local function next_step(self)
+  local mode = contexts.mode()
+  if mode ~= nil and mode.replica ~= nil then
+    errors.raise("ValueError", "DistributedIterator: get_next must be called "
+      .. "in cross-replica context, not inside the replica function",
+      "pass the element to strategy:run(step, { it:get_next() })")
+  elseif self.done then
+    return nil
+  elseif self.closed then
+    errors.raise("FailedPrecondition", "DistributedIterator: it was closed")
+  end
+  self.count = self.count + 1
+  local pack = dataset.isolated(self.ahead.next)
+  if pack == nil then
+    self.done = true
+    self.count = self.count - 1
+  end
+  return pack
+end
+
+local function check_self(self, name)
+  if not is_iterator(self) then
+    options.wrong_self("DistributedIterator." .. name, "iterator", self)
+  end
+end
+
+--- The next element: PerReplica values, a tuple as several.
+--- Errors: OutOfRange at the end, every time; ValueError inside a replica
+---   function. Source: tf.distribute.DistributedIterator.get_next
+function iterator_methods.get_next(self)
+  check_self(self, "get_next")
+  local pack = next_step(self)
+  if pack == nil then
+    errors.raise("OutOfRange", ("get_next: the data set has ended after %d "
+      .. "step%s"):format(self.count, self.count == 1 and "" or "s"),
+      "a for loop over dataset:iter() ends by itself")
+  end
+  return unpack(pack, 1, pack.n)
+end
+
+iterator_methods.next = iterator_methods.get_next
+
+--- The next element as an Optional, without value at the end.
+--- Source: tf.distribute.DistributedIterator.get_next_as_optional
+function iterator_methods.get_next_as_optional(self)
+  check_self(self, "get_next_as_optional")
+  local pack = next_step(self)
+  return optional.new(pack, pack and M.packed_spec(self.plan))
+end
+
+--- Where the iterator is, for a checkpoint: a plain table of numbers.
+function iterator_methods.state(self)
+  check_self(self, "state")
+  return { version = 1, count = self.count, seeds = self.seeds }
+end
+
+--- Go where another iterator of an equal data set was at state(); as the
+--- restore of a data set's own iterator.
+--- Errors: ValueError for a state of another data set.
+function iterator_methods.restore(self, saved)
+  check_self(self, "restore")
+  if not text.is_plain(saved) or saved.version ~= 1
+    or not text.is_plain(saved.seeds) or #saved.seeds ~= #self.plan.nodes
+    or not text.is_whole(saved.count) or saved.count < 0 then
+    errors.raise("ValueError", "restore: this is no state of this iterator: "
+      .. text.describe(saved))
+  end
+  self:close()
+  self.closed, self.done, self.count = false, false, saved.count
+  self.seeds = saved.seeds
+  self.sources, self.steps = steps_of(self.plan, saved.seeds)
+  if self.plan.kind == "global" then
+    local source = self.sources[1]
+    source:restore { version = 1, count = saved.count, seeds = saved.seeds[1] }
+    source.run.watch_sizes = true
+  else
+    for _ = 1, saved.count do
+      dataset.isolated(self.steps.next)
+    end
+  end
+  self.ahead = basic.ahead(self.steps, self.plan.buffer)
+  return self
+end
+
+--- Give files and buffers back now.
+function iterator_methods.close(self)
+  check_self(self, "close")
+  for i = 1, #self.sources do
+    self.sources[i]:close()
+  end
+  self.closed = true
+end
+
+function Iterator:__index(key)
+  if key == "element_spec" then
+    return M.element_spec(rawget(self, "plan"))
+  end
+  return iterator_methods[key]
+end
+
+function Iterator:__call()
+  local pack = next_step(self)
+  if pack == nil then
+    return nil
+  end
+  return unpack(pack, 1, pack.n)
+end
+
+function Iterator:__tostring()
+  return ("DistributedIterator (%s after %d step%s) of %s"):format(
+    self.done and "ended" or self.closed and "closed" or "open", self.count,
+    self.count == 1 and "" or "s", self.plan.strategy.name)
+end
+
+return M
