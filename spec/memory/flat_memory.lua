@@ -1,6 +1,10 @@
 --- Native memory stays flat, whatever the Lua collector thinks of tiny handles.
 
+local raw = require "tfdist.raw"
 local tf = require "tfdist"
+
+-- Training needs two devices; the other tests run on the first.
+if not raw.is_started() then raw.config_set_cpu_devices(2) end
 
 local PAGE_MIB = 4096 / 1048576
 
@@ -69,6 +73,53 @@ describe("memory", function()
     collectgarbage()
     assert.is_true(resident() - before < 8,
       ("grew by %.1f MiB"):format(resident() - before))
+  end)
+
+  -- TFDIST_SPEC_STEPS=100000 is the long form.
+  it("is flat over training steps under MirroredStrategy", function()
+    local steps = tonumber(os.getenv "TFDIST_SPEC_STEPS") or 10000
+    local strategy = tf.distribute.MirroredStrategy()
+    local w, b, optimizer = strategy:scope(function()
+      return tf.Variable(tf.zeros { 8, 4 }), tf.Variable(tf.zeros { 4 }),
+        tf.keras.optimizers.Adam()
+    end)
+    local vars = { w, b }
+    local function share(make)
+      return strategy:experimental_distribute_values_from_function(make)
+    end
+    local x = share(function() return tf.ones { 4, 8 } end)
+    local y = share(function(context)
+      return tf.fill({ 4 }, tf.constant(context.replica_id_in_sync_group,
+        "int32"))
+    end)
+    local function step(images, labels)
+      local tape, loss = tf.GradientTape(function()
+        return tf.nn.compute_average_loss(
+          tf.nn.sparse_softmax_cross_entropy_with_logits(labels,
+            tf.matmul(images, w) + b))
+      end)
+      optimizer:apply_gradients(tape:gradient(loss, vars), vars)
+      return loss
+    end
+    local function train(n)
+      local loss
+      for _ = 1, n do loss = strategy:run(step, { x, y }) end
+      return strategy:reduce("SUM", loss):item()
+    end
+    local first = train(1)
+    train(math.floor(steps / 5))
+    collectgarbage()
+    local handles, before = raw.live_handles "tensor", resident()
+    local last = train(steps)
+    collectgarbage()
+    local grown = resident() - before
+    if os.getenv "TFDIST_SPEC_STEPS" then
+      print(("%d steps: %.1f MiB, then %.1f MiB; %d tensors, then %d"):format(
+        steps, before, before + grown, handles, raw.live_handles "tensor"))
+    end
+    assert.is_true(last < first)
+    assert.is_true(grown < 8, ("grew by %.1f MiB"):format(grown))
+    assert.is_true(raw.live_handles "tensor" <= handles + 100)
   end)
 
   it("counts live bytes and gives a peak", function()

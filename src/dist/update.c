@@ -40,6 +40,12 @@ static tfd_object *const *grads_of(const job *j, int k) {
   return j->grads + (ptrdiff_t)k * j->n;
 }
 
+/* The failure just recorded is about variable k. */
+static int blame(const job *j, int k) {
+  return tfd__wrap("apply_gradients: variable \"%s\"",
+                   targets_of(j, k)[0]->name);
+}
+
 /* --- one variable after the other ----------------------------------------- */
 
 /* Copy c of variable k by a gradient that is complete. */
@@ -76,10 +82,17 @@ static int update_after_reduce(const job *j, int k) {
 }
 
 static int update_alone(const job *j, int k) {
-  if (j->n == 1 && j->copies == 1) {
-    return update_copy(j, k, 0, grads_of(j, k)[0]);
+  int rc = TFD_OK;
+  int c;
+
+  if (j->n > 1) {
+    rc = update_after_reduce(j, k);
+  } else {
+    for (c = 0; rc == TFD_OK && c < j->copies; c++) {
+      rc = update_copy(j, k, c, grads_of(j, k)[0]);
+    }
   }
-  return update_after_reduce(j, k);
+  return rc == TFD_OK ? rc : blame(j, k);
 }
 
 /* --- all devices together ------------------------------------------------- */
@@ -131,7 +144,9 @@ static int check(const job *j, int k) {
   int t;
 
   for (c = 0; c < j->n; c++) grads[c] = (tfd_tensor *)grads_of(j, k)[c];
-  TFD_TRY(tfd__check_components("apply_gradients", grads, j->n));
+  if (tfd__check_components("gradients", grads, j->n) != TFD_OK) {
+    return blame(j, k);
+  }
   for (c = 0; c < j->n; c++) {
     for (t = 0; t < j->slots; t++) {
       in[t] = &targets_of(j, k)[c * j->slots + t]->value->view;
@@ -139,7 +154,7 @@ static int check(const job *j, int k) {
     in[j->slots] = &grads[c]->view;
     in[j->slots + 1] = NULL;
     s.out = s.small;
-    TFD_TRY(j->op->infer(&s));
+    if (j->op->infer(&s) != TFD_OK) return blame(j, k);
   }
   return TFD_OK;
 }
