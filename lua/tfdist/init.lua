@@ -10,6 +10,14 @@
 local errors = require "tfdist.errors"
 local raw = require "tfdist.raw"
 
+-- Lua finds such a script before the library; when it did not this time, it
+-- will from another folder, and end in a C stack overflow.
+local script = (rawget(_G, "arg") or {})[0]
+if type(script) == "string" and ("/" .. script):find("/tfdist%.lua$") then
+  errors.raise("RuntimeError", "your script tfdist.lua hides the module of the "
+    .. "same name; rename it")
+end
+
 local tf = {}
 
 -- name = module that is the value
@@ -29,6 +37,7 @@ local FIELDS = {
   group = { "tfdist.device", "group" }, no_op = { "tfdist.device", "no_op" },
   sync_devices = { "tfdist.device", "sync_devices" },
   function_ = { "tfdist.function", "function_" },
+  TensorSpec = { "tfdist.data.spec", "TensorSpec" },
 }
 
 -- Modules with an install(tf, def), loaded with the first op.

@@ -1,8 +1,13 @@
 --- tf.data: input pipelines.
 local basic = require "tfdist.data.basic"
 require "tfdist.data.batch"
+require "tfdist.data.cache"
+require "tfdist.data.combine"
 local dataset = require "tfdist.data.dataset"
+local optional = require "tfdist.data.optional"
 local pipeline_options = require "tfdist.data.pipeline_options"
+local errors = require "tfdist.errors"
+local text = require "tfdist.text"
 local tf = require "tfdist"
 require "tfdist.data.transform"
 
@@ -17,6 +22,7 @@ local M = {
   Options = pipeline_options.Options,
   ThreadingOptions = pipeline_options.ThreadingOptions,
   experimental = {
+    Optional = { from_value = optional.from_value, empty = optional.empty },
     SHARD_HINT = basic.SHARD_HINT, AUTOTUNE = -1,
     INFINITE_CARDINALITY = dataset.INFINITE,
     UNKNOWN_CARDINALITY = dataset.UNKNOWN,
@@ -27,5 +33,35 @@ local M = {
     OptimizationOptions = pipeline_options.OptimizationOptions,
   },
 }
+
+local function load_readers()
+  local ok, readers = pcall(require, "tfdist.data.readers")
+  if ok then
+    return readers
+  elseif tostring(readers):find("module 'tfdist.data.readers' not found", 1,
+    true) then
+    return {}
+  end
+  error(readers, 0)
+end
+
+-- Readers of records are loaded when one of their names is first used.
+setmetatable(M, {
+  __index = function(_, name)
+    if type(name) ~= "string" then
+      return nil
+    end
+    local readers = load_readers()
+    for key, fn in pairs(readers) do
+      M[key] = fn
+    end
+    local found = rawget(M, name)
+    if found == nil then
+      errors.raise("NotImplementedError", ("tf.data.%s is not there yet")
+        :format(name), text.suggestion(name, { "Dataset", "Options" }, "name"))
+    end
+    return found
+  end,
+})
 
 return M

@@ -208,8 +208,13 @@ function Sequence.skip(self, k)
   return count
 end
 
+--- The positions 0 .. n - 1 in order.
+function M.sequence(n)
+  return setmetatable({ at = 0, n = n }, Sequence)
+end
+
 function Slices.index(node)
-  return setmetatable({ at = 0, n = node.table_of_rows.n }, Sequence)
+  return M.sequence(node.table_of_rows.n)
 end
 
 --- True for a source whose rows come in their own order.

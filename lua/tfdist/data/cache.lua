@@ -1,0 +1,315 @@
+--- cache: elements are made once and kept, in memory or in a file.
+---
+--- The file: a line "tfdist cache 1", then for each element a line "e", its
+--- values as below, and at the end a line "end COUNT". It is written beside its
+--- place and renamed when the data set has been read to its end, so a file that
+--- is there is whole.
+---   t DTYPE SIZES...     and the bytes of a tensor, little-endian
+---   s BYTES              and a string
+---   S SIZES...           a tensor of strings, as that many `s`
+---   l COUNT KEYS         a table: COUNT values, then KEYS keys (s) with values
+local dataset = require "tfdist.data.dataset"
+local errors = require "tfdist.errors"
+local nest = require "tfdist.nest"
+local raw = require "tfdist.raw"
+local spec = require "tfdist.data.spec"
+local strings = require "tfdist.data.strings"
+local text = require "tfdist.text"
+
+local type = type
+local MAGIC = "tfdist cache 1\n"
+
+-- Writing --------------------------------------------------------------------
+
+local function numbers(list)
+  local parts = {}
+  for i = 1, #list do
+    parts[i] = text.number(list[i])
+  end
+  return table.concat(parts, " ")
+end
+
+local function write_string(file, s)
+  file:write("s ", text.number(#s), "\n", s)
+end
+
+local function write_value(file, x)
+  if type(x) == "userdata" then
+    local own = spec.of(x)
+    file:write("t ", own.dtype, " ", numbers(own.shape), "\n", x:bytes())
+  elseif type(x) == "string" then
+    write_string(file, x)
+  elseif strings.is(x) then
+    file:write("S ", numbers(strings.dims(x)), "\n")
+    for _, s in ipairs(x:toflat()) do
+      write_string(file, s)
+    end
+  elseif text.is_plain(x) then
+    local n, keys = nest.layout(x)
+    file:write("l ", text.number(n), " ", text.number(keys and #keys or 0),
+      "\n")
+    for i = 1, n do
+      write_value(file, x[i])
+    end
+    for i = 1, keys and #keys or 0 do
+      write_string(file, tostring(keys[i]))
+      write_value(file, x[keys[i]])
+    end
+  else
+    errors.raise("TypeError", "cache: a file cannot hold " .. text.describe(x))
+  end
+end
+
+-- Reading --------------------------------------------------------------------
+
+local function damaged(self, why)
+  errors.raise("DataLoss", ("cache: %s is damaged at byte %s: %s"):format(
+    self.path, text.number(self.file:seek() or 0), why),
+    "remove the file; it is made anew")
+end
+
+local function read_bytes(self, n)
+  local bytes = n == 0 and "" or self.file:read(n)
+  if bytes == nil or #bytes < n then
+    damaged(self, "it ends early")
+  end
+  return bytes
+end
+
+local function read_line(self)
+  return self.file:read "*l" or damaged(self, "it ends early")
+end
+
+local function dims_of(self, words)
+  local dims, count = {}, 1
+  for word in words:gmatch "%S+" do
+    local size = tonumber(word)
+    if not text.is_whole(size) or size < 0 then
+      damaged(self, "a size is " .. text.quote(word))
+    end
+    dims[#dims + 1] = size
+    count = count * size
+  end
+  return dims, count
+end
+
+local read_value
+
+local function read_table(self, words, depth)
+  local list = dims_of(self, words)
+  local out = { n = list[1] }
+  for i = 1, list[1] or 0 do
+    out[i] = read_value(self, depth + 1)
+  end
+  for _ = 1, list[2] or 0 do
+    local key = read_value(self, depth + 1)
+    out[tonumber(key) or key] = read_value(self, depth + 1)
+  end
+  if (list[2] or 0) > 0 and list[1] == 0 then
+    out.n = nil
+  end
+  return out
+end
+
+read_value = function(self, depth)
+  local line = read_line(self)
+  local kind, words = line:match "^(%a) ?(.*)$"
+  if kind == "t" then
+    local dtype, sizes = words:match "^(%w+) ?(.*)$"
+    if raw.enums.dtype[dtype or ""] == nil then
+      damaged(self, "a dtype is " .. text.quote(dtype or ""))
+    end
+    local dims, count = dims_of(self, sizes)
+    return (raw.tensor_from_bytes(read_bytes(self, count
+      * raw.dtype_size(raw.enums.dtype[dtype])), dtype, dims))
+  elseif kind == "s" then
+    return read_bytes(self, dims_of(self, words)[1] or 0)
+  elseif kind == "S" then
+    local dims, count = dims_of(self, words)
+    local list = {}
+    for i = 1, count do
+      list[i] = read_value(self, depth + 1)
+    end
+    return strings.new(list, dims)
+  elseif kind == "l" and depth < 100 then
+    return read_table(self, words, depth)
+  end
+  return damaged(self, "unexpected line " .. text.quote(line))
+end
+
+local Reader = {}
+Reader.__index = Reader
+
+function Reader.next(self)
+  if self.file == nil then
+    return nil
+  end
+  local line = read_line(self)
+  if line == "e" then
+    return read_value(self, 0)
+  elseif not line:find "^end %d+$" then
+    damaged(self, "unexpected line " .. text.quote(line))
+  end
+  self:close()
+  return nil
+end
+
+function Reader.close(self)
+  if self.file ~= nil then
+    self.file:close()
+    self.file = nil
+  end
+end
+
+-- A reader of a whole cache file, nil when there is none.
+local function open_file(path)
+  local file = io.open(path, "rb")
+  if file == nil then
+    return nil
+  end
+  local self = setmetatable({ file = file, path = path }, Reader)
+  if file:read(#MAGIC) ~= MAGIC then
+    damaged(self, "it is no cache file")
+  end
+  return self
+end
+
+-- The stage ------------------------------------------------------------------
+
+local Cache = dataset.stage {}
+
+function Cache.describe(node)
+  return node.path and text.quote(node.path) or "in memory"
+end
+
+-- Rows in memory need no second copy, unless their order is to be kept.
+function Cache.rows(node)
+  if node.path ~= nil then
+    return nil
+  elseif node.is_random == nil then
+    node.is_random = false
+    dataset.walk(node.inputs[1], function(each)
+      node.is_random = node.is_random or each.stream ~= nil
+    end)
+  end
+  return not node.is_random and dataset.rows_of(node.inputs[1]) or nil
+end
+
+function Cache.index(node, run)
+  return node.inputs[1].index(node.inputs[1], run)
+end
+
+function Cache.cardinality(node)
+  return node.held.packs and #node.held.packs
+    or dataset.cardinality_of(node.inputs[1])
+end
+
+local function from_memory(packs)
+  local at = 0
+  return {
+    next = function()
+      at = at + 1
+      return packs[at]
+    end,
+    skip = function(_, n)
+      local own = math.min(n, #packs - at)
+      at = at + own
+      return own
+    end,
+  }
+end
+
+local function to_memory(node, run)
+  local input = dataset.open(node.inputs[1], run)
+  local packs = {}
+  return {
+    next = function()
+      local pack = input:next()
+      if pack == nil then
+        node.held.packs = packs
+      else
+        packs[#packs + 1] = pack
+      end
+      return pack
+    end,
+  }
+end
+
+local function finish(self, path)
+  self.file:write("end ", text.number(self.count), "\n")
+  self.file:close()
+  self.file = nil
+  local ok, why = os.rename(self.temporary, path)
+  if not ok then
+    errors.raise("Unavailable", ("cache: cannot write %s: %s"):format(path,
+      why))
+  end
+end
+
+local function to_file(node, run)
+  local input = dataset.open(node.inputs[1], run)
+  local temporary = ("%s.%s.part"):format(node.path,
+    tostring({}):match "0x(%x+)" or "0")
+  local file, why = io.open(temporary, "wb")
+  if file == nil then
+    errors.raise("Unavailable", "cache: cannot write " .. why)
+  end
+  file:write(MAGIC)
+  local self = { file = file, temporary = temporary, count = 0 }
+  function self.next()
+    local pack = input:next()
+    if self.file == nil then
+      return pack
+    elseif pack == nil then
+      finish(self, node.path)
+    else
+      self.count = self.count + 1
+      self.file:write "e\n"
+      write_value(self.file, pack)
+    end
+    return pack
+  end
+  -- Given up before the end: no cache.
+  function self.close()
+    if self.file ~= nil then
+      self.file:close()
+      self.file = nil
+      os.remove(temporary)
+    end
+  end
+  return self
+end
+
+function Cache.open(node, run)
+  if node.path ~= nil then
+    local reader = not run.probing and open_file(node.path)
+    if reader then
+      run.closers[reader] = true
+      return reader
+    elseif run.probing then
+      return dataset.open(node.inputs[1], run)
+    end
+    return to_file(node, run)
+  elseif node.held.packs ~= nil then
+    return from_memory(node.held.packs)
+  elseif dataset.cardinality_of(node.inputs[1]) == dataset.INFINITE then
+    errors.raise("ResourceExhausted", "cache: a data set without end would "
+      .. "fill the memory", "cache before repeat_()")
+  end
+  return to_memory(node, run)
+end
+
+--- Elements are made in the first iteration that reaches the end, and kept: in
+--- memory, or in the file `filename`, which later programs use too. Iterations
+--- given up before the end leave nothing. Random stages before it are frozen.
+--- Errors: DataLoss for a damaged file.
+--- Source: tf.data.Dataset.cache
+dataset.method("cache", "filename='' name=nil", function(self, filename)
+  if type(filename) ~= "string" then
+    errors.raise("TypeError", "Dataset.cache: filename must be a string, got "
+      .. text.describe(filename))
+  end
+  return dataset.new(Cache, "cache", { self.node }, {
+    path = filename ~= "" and filename or nil, held = {},
+  })
+end)
