@@ -82,6 +82,7 @@ for _, host in ipairs(process.hosts) do
           { "-x" }, { "-e" }, { "--no-such" }, { "-vv" }, { "-l" },
           { "--cpu-devices=x" }, { "--cpu-devices=0" }, { "--queue=fast" },
           { "--threads" }, { "--help=1" }, { "--log=loud" }, { "--progress=loud" },
+          { "--memory-limit=12parsecs" }, { "--cpu-device=2" },
         } do
           local r = call(H, arguments)
           assert.equal(2, r.code)
@@ -89,6 +90,26 @@ for _, host in ipairs(process.hosts) do
           assert.truthy(#r.err > 0)
         end
         assert.matches("%-x", call(H, { "-x" }).err)
+        assert.matches("did you mean %-%-cpu%-devices%?",
+          call(H, { "--cpu-device=2" }).err)
+        assert.matches("512M", call(H, { "--memory-limit=x" }).err)
+      end)
+
+      it("waits for queued work at the end and reports what failed", function()
+        local late = [[
+local tf = require "tfdist"
+local lost = tf.gather(tf.constant { 1, 2, 3 }, { 7 })
+print "end"]]
+        for _, queue in ipairs { "queued", "inline" } do
+          local r = call(H, { "--queue=" .. queue, "-e", late })
+          assert.equal(1, r.code, queue)
+          assert.matches("InvalidArgument: gather: indices%[0%] = 7", r.err)
+        end
+        local r = call(H, { "--queue=queued", "-e", late .. [[
+
+print(pcall(tf.sync_devices))]] })
+        assert.equal(0, r.code) -- it has been told
+        assert.equal("", r.err)
       end)
 
       it("runs LUA_INIT unless -E is given", function()
@@ -455,6 +476,9 @@ print(ok, tostring(why):match("C stack overflow"))]])
         assert.equal("true\n", call(H, { "--queue=queued", "-e", [[
 local raw = require "tfdist.raw"
 print(raw.device_is_queued(raw.device_current()))]] }).out)
+        local r2 = call(H, { "--memory-limit=1M", "-e",
+          "require('tfdist').zeros({ 1024, 1024 }):wait()" })
+        assert.matches("ResourceExhausted", r2.err)
         assert.equal("1\n", call(H, { "--threads", "1", "-e", [[
 local raw = require "tfdist.raw"
 print(raw.device_threads(raw.device_current()))]] }).out)
@@ -513,6 +537,20 @@ print(raw.device_threads(raw.device_current()))]] }).out)
         assert.equal(0, r.code)
       end)
 
+      it("survives values that cannot be shown", function()
+        local out, r = prompt([[
+setmetatable({}, { __tostring = function() error "boom" end })
+{ setmetatable({}, { __tostring = function() error {} end }) }
+error(setmetatable({}, { __tostring = function() error "bang" end }))
+setmetatable({}, { __index = function() error "dang" end, __tostring = 5 })
+1 + 1
+]])
+        assert.matches("__tostring fails: .*boom", out)
+        assert.matches("__tostring fails: .*bang", r.err)
+        assert.matches("\n2\n", out)
+        assert.equal(0, r.code)
+      end)
+
       it("has tf and prints tensors", function()
         assert.matches("Tensor float32 {3}: 1 2 3\n", (prompt(
           "tf.constant { 1, 2, 3 }\n")))
@@ -526,6 +564,13 @@ print(raw.device_threads(raw.device_current()))]] }).out)
       it("explains names", function()
         assert.matches("Ctrl%-D", (prompt("?help\n")))
         assert.matches("Source: tf%.device", (prompt("?tf.device\n")))
+        assert.matches("reduce_sum%(input_tensor, axis=nil, keepdims=false%)",
+          (prompt("?tf.reduce_sum\n")))
+        assert.matches("zeros%(shape, dtype='float32'%).*Source: tf.zeros",
+          (prompt("?tf.zeros\n")))
+        assert.matches("reshape%(tensor, shape%)",
+          (prompt("?tf.ones { 2 }.reshape\n")))
+        assert.matches("tf.nn: .*, moments, .*softmax", (prompt("?tf.nn\n")))
       end)
     end)
   end)

@@ -114,7 +114,8 @@ checks[#checks + 1] = function()
     return "ok", "module for plain interpreters at " .. path
   end
   return "--", "no module for plain interpreters on package.cpath",
-    "luarocks --local make rocks/tfdist-scm-1.rockspec"
+    "in the source tree: luarocks --lua-version 5.4 --local make "
+      .. "rocks/tfdist-scm-1.rockspec"
 end
 
 checks[#checks + 1] = function()
@@ -203,6 +204,7 @@ Lua options (as in lua):   -e STAT  -l MOD  -l g=MOD  -i  -v  -E  -W  -  --
 Devices:
   --cpu-devices=N          split this machine's CPU into N logical devices
   --threads=N              cores for each device
+  --memory-limit=SIZE      most memory of each device: 512M, 16GiB
   --queue=auto|inline|queued   how devices run their work
 Seeing:
   --log=error|warning|info|debug     --full-traceback
@@ -220,7 +222,7 @@ TFDIST_THREADS=N           as --threads
 TFDIST_QUEUE=MODE          as --queue
 TFDIST_LOG=LEVEL           as --log
 TFDIST_PROGRESS=FORM       as --progress
-TFDIST_MEMORY_LIMIT=BYTES  smallest native memory that starts a collection
+TFDIST_MEMORY_LIMIT=SIZE   as --memory-limit
 TFDIST_FFI=0               no FFI fast paths (LuaJIT)
 TFDIST_DEV=DIR             the Lua library from DIR instead of the host
 TFDIST_FAIL_ALLOC=N        the N-th allocation fails (tests)

@@ -244,7 +244,11 @@ end
 ---@return string
 function M.report(x, level)
   if M.is_error(x) then
-    return M.text_of(x) .. "\n" .. tostring(x.traceback)
+    local frames = tostring(x.traceback)
+    if not frames:find("\n", 1, true) then
+      return M.text_of(x) -- nothing of the user's was running
+    end
+    return M.text_of(x) .. "\n" .. frames
   elseif type(x) == "string" or type(x) == "number" then
     local _, hint = M.explain(tostring(x))
     return x .. (hint and "\nhint: " .. hint or "") .. "\n"

@@ -356,7 +356,8 @@ function M.op_function(op)
   local fn = functions[op]
   if fn == nil then
     info_of(op)
-    fn = with_fast_path(op, slow_function(op))
+    fn = options.describe(with_fast_path(op, slow_function(op)),
+      info_of(op).sig)
     functions[op] = fn
   end
   return fn
@@ -364,12 +365,13 @@ end
 
 -- fn as a method called `name`: a dot in place of the colon is an error.
 local function checked(name, fn, names)
-  return function(self, ...)
+  local function method(self, ...)
     if type(self) ~= "userdata" and not tensor.is_self(self) then
       options.wrong_self("Tensor." .. name, "tensor", self, names)
     end
     return fn(self, ...)
   end
+  return options.describe_as(method, fn)
 end
 
 local function op_method(op, name)
@@ -378,7 +380,8 @@ local function op_method(op, name)
   for i = 2, info.sig.n - 1 do
     names[i - 1] = info.sig.names[i]
   end
-  return with_fast_path(op, checked(name, slow_function(op), names))
+  return options.describe(with_fast_path(op, checked(name, slow_function(op),
+    names)), info.sig)
 end
 
 -- Names ----------------------------------------------------------------------

@@ -328,7 +328,49 @@ local function build(sig, fn, leading)
   local function slow(...)
     return resolve(sig, ...)
   end
-  return maker(type, rawget, slow, fn, unpack(defaults, 1, n))
+  return M.describe(maker(type, rawget, slow, fn, unpack(defaults, 1, n)), sig,
+    fn)
+end
+
+-- What is known of functions made here; goes when they go.
+local described = setmetatable({}, { __mode = "k" })
+
+--- Note what `fn` takes, and the function `inner` behind it, for the prompt.
+---@param fn function
+---@param sig table
+---@param inner? function
+---@return function  fn
+function M.describe(fn, sig, inner)
+  described[fn] = { sig = sig, inner = inner }
+  return fn
+end
+
+--- Note that `fn` takes what `like` takes.
+---@param fn function
+---@param like function
+---@return function  fn
+function M.describe_as(fn, like)
+  described[fn] = described[like]
+  return fn
+end
+
+--- How a function is called, "zeros(shape, dtype='float32')", and the function
+--- whose source documents it; nil for functions that were not made here.
+---@param fn function
+---@return string|nil, function|nil
+function M.usage(fn)
+  local known = described[fn]
+  if known == nil then
+    return nil
+  end
+  local sig, parts = known.sig, {}
+  for i = 1, sig.n do
+    if sig.names[i] ~= "name" then
+      parts[#parts + 1] = sig.names[i]
+        .. (sig.words[i] ~= nil and "=" .. sig.words[i] or "")
+    end
+  end
+  return ("%s(%s)"):format(sig.what, table.concat(parts, ", ")), known.inner
 end
 
 --- Wrap fn with the calling rule: the result takes arguments as users write
@@ -367,12 +409,12 @@ function M.method(what, source, fn, is_self, noun)
   if is_self == nil then
     return call
   end
-  return function(self, ...)
+  return M.describe(function(self, ...)
     if not is_self(self) then
       M.wrong_self(what, noun or "object", self, sig.names)
     end
     return call(self, ...)
-  end
+  end, sig, fn)
 end
 
 --- The arguments as positional values: parse(...) -> values.

@@ -201,8 +201,9 @@ end
 
 -- Documentation --------------------------------------------------------------
 
--- The comment above the function, from the library's own source.
-local function documentation(fn)
+-- The comment above the function, from the library's own source. Functions
+-- that are arguments of a definition begin a few lines below its comment.
+local function comment(fn)
   local info = debug.getinfo(fn, "S")
   local file = info.source:match("^@lua/(tfdist/.*)$")
   local text = file and host.source(file)
@@ -216,15 +217,32 @@ local function documentation(fn)
       break
     end
   end
-  local first = #lines
-  while first > 1 and lines[first - 1]:find("^%s*%-%-%-") do
+  local last = #lines - 1
+  while last > #lines - 5 and last > 0 and lines[last]:find("%S")
+    and not lines[last]:find("^%s*%-%-") do
+    last = last - 1
+  end
+  local first = last + 1
+  while first > 1 and lines[first - 1]:find("^%s*%-%-%-?") do
     first = first - 1
   end
   local out = {}
-  for i = first, #lines do
-    out[#out + 1] = lines[i]:gsub("^%s*%-%-%-%s?", "")
+  for i = first, last do
+    out[#out + 1] = lines[i]:gsub("^%s*%-%-%-?%s?", "")
   end
-  return #out > 1 and table.concat(out, "\n") or nil
+  return #out > 0 and table.concat(out, "\n") or nil
+end
+
+-- How to call a function, and its comment.
+local function documentation(fn)
+  local options = package.loaded["tfdist.options"]
+  local usage, inner
+  if options ~= nil then
+    usage, inner = options.usage(fn)
+  end
+  local parts = { usage }
+  parts[#parts + 1] = comment(inner or fn)
+  return #parts > 0 and table.concat(parts, "\n") or nil
 end
 
 local HELP = [[
@@ -248,7 +266,18 @@ local function help(topic)
     return
   end
   local text = type(value) == "function" and documentation(value)
-  print(text or ("%s: a %s"):format(topic, type(value)))
+  if text then
+    print(text)
+    return
+  end
+  local meta = type(value) == "table" and getmetatable(value)
+  if type(meta) == "table" and rawget(meta, "__names") then
+    print(("%s: %s"):format(topic, table.concat(meta.__names(), ", ")))
+  elseif type(value) == "function" then
+    print(("%s: a function"):format(topic))
+  else
+    print(show(value, 0))
+  end
 end
 
 -- Completion -----------------------------------------------------------------
@@ -265,13 +294,15 @@ end
 local function add_lazy(found, value)
   local raw = package.loaded["tfdist.raw"]
   local tensor = package.loaded["tfdist.tensor"]
-  local ops = package.loaded["tfdist.ops"]
   if tensor and raw.is_operand(value) then
     add_keys(found, tensor.methods)
     add_keys(found, tensor.getters)
     add_keys(found, tensor.lazy_method_names)
-  elseif ops and value == package.loaded["tfdist"] then
-    add_keys(found, ops.lazy and ops.lazy[""])
+  end
+  local meta = type(value) == "table" and getmetatable(value)
+  local names = type(meta) == "table" and rawget(meta, "__names")
+  for _, name in ipairs(names and names() or {}) do
+    found[name] = true
   end
 end
 

@@ -327,6 +327,19 @@ static int try_command(lua_State *L, const tfd__options *o) {
   return run_command(L, o, name, o->script + 1);
 }
 
+/* Queued work may have failed after the last line that looked at it: wait for
+** all of it, so that a program which went wrong does not end as if it had not.
+** os.exit does not come by here. */
+static int settle(lua_State *L, const tfd__options *o) {
+  if (!tfd_is_started()) return TFD_EXIT_OK;
+  lua_getglobal(L, "require");
+  lua_pushliteral(L, "tfdist.device");
+  if (!report(L, o, call(L, 1, 1))) return exit_code(false);
+  lua_getfield(L, -1, "sync_devices");
+  lua_remove(L, -2);
+  return exit_code(report(L, o, call(L, 0, 0)));
+}
+
 static int run(lua_State *L, const tfd__options *o) {
   bool has_script = o->script < o->argc;
   int code = 0;
@@ -361,6 +374,7 @@ static int run_protected(lua_State *L) {
 #endif
   open_state(L, p->options);
   p->code = run(L, p->options);
+  if (p->code == TFD_EXIT_OK) p->code = settle(L, p->options);
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/private.h"
 #include "host/host.h"
 
 static const char usage_text[] =
@@ -20,6 +21,7 @@ static const char usage_text[] =
     "tfdist options:\n"
     "  --cpu-devices=N        split the CPU into N logical devices\n"
     "  --threads=N            cores for each device\n"
+    "  --memory-limit=SIZE    most memory of each device, \"512M\", \"16GiB\"\n"
     "  --queue=auto|inline|queued   how devices run their work\n"
     "  --log=error|warning|info|debug\n"
     "  --progress=auto|bar|lines|none   how fit shows its progress\n"
@@ -72,6 +74,14 @@ static int set_threads(tfd__options *o, const char *value) {
 
   if (code != TFD_EXIT_OK) return code;
   return tfd_config_set_device_threads(n) == TFD_OK ? TFD_EXIT_OK : failed(o);
+}
+
+/* Of each device; workers started from here inherit it. */
+static int set_memory_limit(tfd__options *o, const char *value) {
+  tfd__config config;
+
+  setenv("TFDIST_MEMORY_LIMIT", value, 1);
+  return tfd__config_resolve(&config) == TFD_OK ? TFD_EXIT_OK : failed(o);
 }
 
 static int set_queue(tfd__options *o, const char *value) {
@@ -156,6 +166,7 @@ static const long_option long_options[] = {
     {"full-traceback", NO_VALUE, set_traceback},
     {"help", NO_VALUE, set_help},
     {"log", NEEDS_VALUE, set_log},
+    {"memory-limit", NEEDS_VALUE, set_memory_limit},
     {"progress", NEEDS_VALUE, set_progress},
     {"queue", NEEDS_VALUE, set_queue},
     {"strict", MAY_HAVE_VALUE, set_strict},
@@ -174,6 +185,30 @@ static const long_option *find_long(const char *text) {
     if (strlen(l->name) == n && strncmp(l->name, text + 2, n) == 0) return l;
   }
   return NULL;
+}
+
+/* Unknown option: with the one that begins most like it, if any does. */
+static int unknown_long(const tfd__options *o, const char *text) {
+  enum { ALIKE = 3 };
+  const char *best = NULL;
+  size_t longest = ALIKE - 1;
+  size_t i = 0;
+
+  for (i = 0; i < sizeof long_options / sizeof *long_options; i++) {
+    const char *name = long_options[i].name;
+    size_t n = 0;
+
+    while (name[n] != 0 && name[n] == text[2 + n]) n++;
+    if (n <= longest) continue;
+    longest = n;
+    best = name;
+  }
+  if (best == NULL) return usage(o->program, "unknown option '%s'", text);
+  fprintf(stderr,
+          "%s: unknown option '%s'\nhint: did you mean --%s?\n"
+          "%s --help lists all options\n",
+          o->program, text, best, o->program);
+  return TFD_EXIT_USAGE;
 }
 
 int tfd__options_width(char **argv, int i) {
@@ -195,8 +230,7 @@ static int read_long(tfd__options *o, int i) {
   const long_option *l = find_long(o->argv[i]);
   const char *value = strchr(o->argv[i], '=');
 
-  if (l == NULL)
-    return usage(o->program, "unknown option '%s'", o->argv[i]);
+  if (l == NULL) return unknown_long(o, o->argv[i]);
   if (l->value == NO_VALUE && value != NULL)
     return usage(o->program, "'%s' takes no value", o->argv[i]);
   if (value != NULL)
