@@ -1,0 +1,254 @@
+--- Callbacks: the base class and the list that fit calls.
+---
+--- A callback is an object of a subclass of Callback, or a plain table with
+--- on_* functions: { on_epoch_end = function(self, epoch, logs) end }. Epochs
+--- and batches count from 0. fit sets the fields `model` and `params`.
+local errors = require "tfdist.errors"
+local module = require "tfdist.module"
+local options = require "tfdist.options"
+local text = require "tfdist.text"
+
+local M = {}
+
+local type, rawget, rawset = type, rawget, rawset
+
+local HOOKS = {
+  "on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end",
+  "on_train_batch_begin", "on_train_batch_end", "on_batch_begin",
+  "on_batch_end", "on_test_begin", "on_test_end", "on_test_batch_begin",
+  "on_test_batch_end", "on_predict_begin", "on_predict_end",
+  "on_predict_batch_begin", "on_predict_batch_end",
+}
+
+local IS_HOOK = {}
+for _, name in ipairs(HOOKS) do
+  IS_HOOK[name] = true
+end
+
+--- Base class: `local Mine = tf.keras.callbacks.Callback:subclass "Mine"`,
+--- then functions Mine:on_epoch_end(epoch, logs) and the like.
+--- Source: tf.keras.callbacks.Callback
+local Callback = module.Module:subclass "Callback"
+Callback.is_tf_callback = true
+M.Callback = Callback
+
+function Callback:init() end
+
+function Callback:set_model(model)
+  rawset(self, "model", model)
+end
+
+function Callback:set_params(params)
+  rawset(self, "params", params)
+end
+
+function Callback:__tostring()
+  return self.__name
+end
+
+--- True for objects of Callback and its subclasses.
+function M.is_callback(x)
+  local meta = type(x) == "table" and getmetatable(x) or nil
+  return type(meta) == "table" and meta.is_tf_module == true
+    and x.is_tf_callback == true
+end
+
+--- A class of this library.
+---@param name string
+---@param signature string
+---@param init fun(self, ...)
+function M.define(name, signature, init)
+  local class = Callback:subclass(name)
+  class.init = options.method(name, signature, init)
+  return class
+end
+
+-- Monitors ---------------------------------------------------------------------
+
+local MODES = { "auto", "min", "max" }
+
+--- Comparison of a monitored value by mode: function(a, b) -> a is better, and
+--- the worst value there is.
+---@param callback table  its `monitor` names the value
+function M.comparison(callback, mode)
+  mode = options.choice(callback.__name, "mode", mode, MODES)
+  if mode == "auto" then
+    local name = callback.monitor
+    local rising = name:find("acc", 1, true) or name:find("auc", 1, true)
+      or name:find("precision", 1, true) or name:find("recall", 1, true)
+      or name:find("f1", 1, true) or name:find("^fmeasure")
+      or name:find("io_u", 1, true)
+    mode = rising and "max" or "min"
+  end
+  if mode == "max" then
+    return function(a, b)
+      return a > b
+    end, -math.huge, "max"
+  end
+  return function(a, b)
+    return a < b
+  end, math.huge, "min"
+end
+
+--- A line on stderr.
+function M.say(callback, format, ...)
+  local trainer = rawget(callback, "trainer")
+  if trainer ~= nil and trainer.progress ~= nil then
+    trainer.progress:interrupt()
+  end
+  io.stderr:write("tfdist: ", format:format(...), "\n")
+end
+
+--- The monitored value in logs; a name that is not there gives nil and, once,
+--- a warning that names what there is.
+function M.monitored(callback, logs)
+  local value = logs[callback.monitor]
+  if type(value) == "number" then
+    return value
+  elseif not rawget(callback, "warned") then
+    rawset(callback, "warned", true)
+    local names = {}
+    for name in pairs(logs) do
+      names[#names + 1] = tostring(name)
+    end
+    table.sort(names)
+    M.say(callback, "warning: %s: %s is %s; available are %s",
+      callback.__name, text.quote(callback.monitor), value == nil
+      and "not among the logs" or "no number", table.concat(names, ", "))
+  end
+  return nil
+end
+
+function M.check_string(callback, name, x)
+  if type(x) ~= "string" or x == "" then
+    errors.raise("TypeError", ("%s: %s must be a string, got %s"):format(
+      callback.__name, name, text.describe(x)))
+  end
+  return x
+end
+
+-- The list ---------------------------------------------------------------------
+
+local List = { __name = "CallbackList" }
+List.__index = List
+
+local function check_table(x)
+  for key in pairs(x) do
+    if type(key) == "string" and key:find "^on_" and not IS_HOOK[key] then
+      errors.raise("ValueError", "callbacks: there is no hook "
+        .. text.quote(key), text.suggestion(key, HOOKS, "hook"))
+    end
+  end
+end
+
+local function has_hooks(x)
+  for key in pairs(x) do
+    if type(key) == "string" and (IS_HOOK[key] or key:find "^on_") then
+      return true
+    end
+  end
+  return false
+end
+
+local function entries_of(given)
+  if given == nil then
+    return {}
+  elseif M.is_callback(given) or text.is_plain(given) and has_hooks(given) then
+    return { given }
+  elseif not text.is_plain(given) then
+    errors.raise("TypeError", "callbacks: a list of callbacks expected, got "
+      .. text.describe(given))
+  end
+  local list = {}
+  for i = 1, #given do
+    local each = given[i]
+    if not M.is_callback(each) and type(each) ~= "table" then
+      errors.raise("TypeError", ("callbacks: entry %d must be a callback or a "
+        .. "table with on_* functions, got %s"):format(i, text.describe(each)))
+    end
+    list[i] = each
+  end
+  return list
+end
+
+--- The callbacks of one call of fit, evaluate or predict.
+---@param given any      what the user gave
+---@param model table
+---@param params table   { epochs, steps, verbose }
+---@param trainer table  { progress }
+---@param more? table[]  callbacks that come after them
+function M.list(given, model, params, trainer, more)
+  local list = entries_of(given)
+  for _, each in ipairs(more or {}) do
+    list[#list + 1] = each
+  end
+  for _, each in ipairs(list) do
+    check_table(each)
+    rawset(each, "trainer", M.is_callback(each) and trainer or nil)
+    if M.is_callback(each) then
+      each:set_model(model)
+      each:set_params(params)
+    else
+      each.model, each.params = model, params
+    end
+  end
+  return setmetatable({ list = list }, List)
+end
+
+--- Call a hook of every callback that has it.
+function List:call(name, ...)
+  for _, each in ipairs(self.list) do
+    local hook = each[name]
+    if hook ~= nil then
+      hook(each, ...)
+    end
+  end
+end
+
+-- Names of the hooks of a batch.
+local BATCH = {
+  train = { ["begin"] = { "on_train_batch_begin", "on_batch_begin" },
+    ["end"] = { "on_train_batch_end", "on_batch_end" } },
+  test = { ["begin"] = { "on_test_batch_begin" },
+    ["end"] = { "on_test_batch_end" } },
+  predict = { ["begin"] = { "on_predict_batch_begin" },
+    ["end"] = { "on_predict_batch_end" } },
+}
+
+--- Call the batch hooks.
+function List:batch(phase, mode, step, logs)
+  for _, name in ipairs(BATCH[mode][phase]) do
+    self:call(name, step, logs or {})
+  end
+end
+
+--- True when some callback has a hook for the end of a batch.
+function List:wants_batch(mode)
+  local known = self[mode]
+  if known == nil then
+    known = false
+    for _, each in ipairs(self.list) do
+      for _, name in ipairs(BATCH[mode]["end"]) do
+        known = known or each[name] ~= nil
+      end
+    end
+    self[mode] = known
+  end
+  return known
+end
+
+--- True when one of them reads the logs: they then are read after each batch,
+--- which waits for the devices.
+function List:wants_logs(mode)
+  for _, each in ipairs(self.list) do
+    for _, name in ipairs(BATCH[mode]["end"]) do
+      if each[name] ~= nil and not (M.is_callback(each)
+        and each.ignores_batch_logs) then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+return M

@@ -1,0 +1,329 @@
+--- Callbacks that write files: checkpoints, tables, backups.
+local base = require "tfdist.keras.callbacks.base"
+local contexts = require "tfdist.distribute.contexts"
+local errors = require "tfdist.errors"
+local options = require "tfdist.options"
+local state = require "tfdist.keras.training.state"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+local M = {}
+
+local type = type
+
+-- File names -------------------------------------------------------------------
+
+-- A number without trailing zeros, as str() shows it.
+local function python_number(x)
+  local s = ("%.14g"):format(x)
+  return s
+end
+
+local function format_field(value, spec)
+  if spec == "" then
+    return type(value) == "number" and python_number(value) or tostring(value)
+  end
+  local flags, kind = spec:match "^([%d%.]*)([dfeg])$"
+  if kind == nil or type(value) ~= "number" then
+    return nil
+  elseif kind == "d" then
+    return text.format("%" .. flags:gsub("%..*", "") .. "s",
+      text.number(value)):gsub(" ", flags:sub(1, 1) == "0" and "0" or " ")
+  end
+  return ("%" .. flags .. kind):format(value)
+end
+
+--- "ckpt-{epoch:02d}-{val_loss:.2f}" with values put in, as Python writes them.
+--- Errors: KeyError for a name that is not among them.
+function M.format_path(what, path, fields)
+  return (path:gsub("{([^{}:]*):?([^{}]*)}", function(name, spec)
+    local value = fields[name]
+    if value == nil then
+      local names = {}
+      for key in pairs(fields) do
+        names[#names + 1] = key
+      end
+      table.sort(names)
+      errors.raise("KeyError", ("%s: Failed to format this callback filepath: "
+        .. "%s has no value %s"):format(what, text.quote(path),
+        text.quote(name)), "available are " .. table.concat(names, ", "))
+    end
+    local shown = format_field(value, spec)
+    if shown == nil then
+      errors.raise("ValueError", ("%s: the format of {%s:%s} is none of d, f, "
+        .. "e and g"):format(what, name, spec))
+    end
+    return shown
+  end))
+end
+
+local function note(self, remark)
+  local trainer = rawget(self, "trainer")
+  if trainer ~= nil and trainer.progress ~= nil then
+    trainer.progress:note(remark)
+  end
+end
+
+-- ModelCheckpoint --------------------------------------------------------------
+
+--- Save the model or its weights under filepath, after each epoch or every
+--- save_freq batches; save_best_only keeps the best `monitor`. filepath may
+--- hold {epoch} (from 1) and names of logs: "ckpt-{epoch:02d}-{val_loss:.2f}".
+--- Errors: ValueError, KeyError for names that are not there.
+--- Source: tf.keras.callbacks.ModelCheckpoint
+M.ModelCheckpoint = base.define("ModelCheckpoint", "filepath:s "
+  .. "monitor='val_loss' verbose=0 save_best_only=false "
+  .. "save_weights_only=false mode='auto' save_freq='epoch' options:table=nil "
+  .. "initial_value_threshold=nil", function(self, filepath, monitor, verbose,
+      best_only, weights_only, mode, save_freq, _, threshold)
+    self.filepath = base.check_string(self, "filepath", filepath)
+    self.monitor = base.check_string(self, "monitor", monitor)
+    if save_freq ~= "epoch" and not text.is_whole(save_freq) then
+      errors.raise("ValueError", "ModelCheckpoint: Unrecognized save_freq: "
+        .. text.describe(save_freq) .. ". Expected save_freq are \"epoch\" or "
+        .. "a whole number")
+    elseif save_freq ~= "epoch" then
+      options.integer("ModelCheckpoint", "save_freq", save_freq, 1)
+    end
+    self.verbose, self.save_freq = verbose, save_freq
+    self.save_best_only, self.save_weights_only = best_only, weights_only
+    self.better, self.worst = base.comparison(self, mode)
+    self.best = threshold or self.worst
+    self.batches_seen, self.current_epoch = 0, 0
+    -- Logs of batches are read only for those that need them.
+    self.ignores_batch_logs = save_freq == "epoch"
+  end)
+
+function M.ModelCheckpoint:on_epoch_begin(epoch)
+  self.current_epoch = epoch
+end
+
+local function write(self, path)
+  if not self.save_weights_only and type(self.model.save) == "function" then
+    return self.model:save(path) or path
+  end
+  return self.model:save_weights(path) or path
+end
+
+local function save(self, epoch, batch, logs)
+  local fields = { epoch = epoch + 1, batch = batch and batch + 1 }
+  for name, value in pairs(logs) do
+    fields[name] = fields[name] or value
+  end
+  local path = M.format_path("ModelCheckpoint", self.filepath, fields)
+  if self.save_best_only then
+    local current = base.monitored(self, logs)
+    if current == nil or not self.better(current, self.best) then
+      return
+    end
+    if self.verbose > 0 then
+      base.say(self, "Epoch %d: %s improved from %.5f to %.5f, saving model to "
+        .. "%s", epoch + 1, self.monitor, self.best, current, path)
+    end
+    self.best = current
+  elseif self.verbose > 0 then
+    base.say(self, "Epoch %d: saving model to %s", epoch + 1, path)
+  end
+  local written = write(self, path)
+  note(self, "saved " .. (type(written) == "string"
+    and written:gsub("%.safetensors$", "") or path))
+end
+
+function M.ModelCheckpoint:on_train_batch_end(batch, logs)
+  if self.save_freq == "epoch" then
+    return
+  end
+  self.batches_seen = self.batches_seen + 1
+  if self.batches_seen >= self.save_freq then
+    self.batches_seen = 0
+    save(self, self.current_epoch, batch, logs)
+  end
+end
+
+function M.ModelCheckpoint:on_epoch_end(epoch, logs)
+  if self.save_freq == "epoch" then
+    save(self, epoch, nil, logs)
+  end
+end
+
+-- CSVLogger --------------------------------------------------------------------
+
+--- One line of values for each epoch in a CSV file.
+--- Errors: NotFound when the file cannot be written.
+--- Source: tf.keras.callbacks.CSVLogger
+M.CSVLogger = base.define("CSVLogger", "filename:s separator=',' append=false",
+  function(self, filename, separator, append)
+    self.filename = base.check_string(self, "filename", filename)
+    self.separator = base.check_string(self, "separator", separator)
+    self.append = append
+  end)
+
+-- Only the chief's logs go to files.
+local function is_chief()
+  local ok, first = pcall(function()
+    return contexts.get_strategy().extended.should_save_summary
+  end)
+  return not ok or first ~= false
+end
+
+function M.CSVLogger:on_train_begin()
+  self.keys = nil
+  if not is_chief() then
+    return
+  end
+  local has_header = false
+  if self.append then
+    local old = io.open(self.filename, "r")
+    if old ~= nil then
+      has_header = (old:read(1) ~= nil)
+      old:close()
+    end
+  end
+  local file, why = io.open(self.filename, self.append and "a" or "w")
+  if file == nil then
+    errors.raise("NotFound", "CSVLogger: cannot write " .. why)
+  end
+  self.file, self.has_header = file, has_header
+end
+
+local function csv_field(x, separator)
+  local s = type(x) == "number" and text.number(x) or tostring(x)
+  if type(x) == "table" then
+    s = "[" .. table.concat(x, ", ") .. "]"
+  end
+  if s:find(separator, 1, true) or s:find '["\n]' then
+    s = '"' .. s:gsub('"', '""') .. '"'
+  end
+  return s
+end
+
+function M.CSVLogger:on_epoch_end(epoch, logs)
+  if self.file == nil then
+    return
+  end
+  if self.keys == nil then
+    self.keys = {}
+    for name in pairs(logs) do
+      self.keys[#self.keys + 1] = name
+    end
+    table.sort(self.keys)
+    if not self.has_header then
+      self.file:write("epoch", self.separator,
+        table.concat(self.keys, self.separator), "\n")
+    end
+  end
+  local row = { text.number(epoch) }
+  for _, name in ipairs(self.keys) do
+    local value = logs[name]
+    row[#row + 1] = value == nil and "NA" or csv_field(value, self.separator)
+  end
+  self.file:write(table.concat(row, self.separator), "\n")
+  self.file:flush()
+end
+
+function M.CSVLogger:on_train_end()
+  if self.file ~= nil then
+    self.file:close()
+    self.file = nil
+  end
+end
+
+-- BackupAndRestore -------------------------------------------------------------
+
+--- Back up model, optimizer and epoch after each epoch (or every save_freq
+--- batches); a fit that was interrupted goes on at the next epoch when the
+--- same script runs again. The backup is deleted at the end of training unless
+--- delete_checkpoint is false.
+--- Errors: NotImplementedError under strategies that have no backup, and for
+---   save_before_preemption.
+--- Source: tf.keras.callbacks.BackupAndRestore
+M.BackupAndRestore = base.define("BackupAndRestore", "backup_dir:s "
+  .. "save_freq='epoch' delete_checkpoint=true save_before_preemption=false",
+  function(self, backup_dir, save_freq, delete_checkpoint, preemption)
+    self.backup_dir = base.check_string(self, "backup_dir", backup_dir)
+    if preemption then
+      errors.raise("NotImplementedError", "BackupAndRestore: "
+        .. "save_before_preemption is not there yet")
+    elseif save_freq ~= "epoch" then
+      options.integer("BackupAndRestore", "save_freq", save_freq, 1)
+    end
+    self.save_freq, self.delete_checkpoint = save_freq, delete_checkpoint
+    self.ignores_batch_logs = true
+  end)
+
+local SUPPORTED = {
+  DefaultStrategy = true, MirroredStrategy = true, OneDeviceStrategy = true,
+  MultiWorkerMirroredStrategy = true, CollectiveAllReduceStrategy = true,
+  ParameterServerStrategy = true, TPUStrategy = true,
+}
+
+local function check_strategy(strategy)
+  if not SUPPORTED[strategy.name] then
+    errors.raise("NotImplementedError", "BackupAndRestore only supports empty "
+      .. "strategy, MirroredStrategy, MultiWorkerMirroredStrategy, OneDevice "
+      .. "and ParameterServerStrategy, got " .. strategy.name)
+  end
+end
+
+function M.BackupAndRestore:on_train_begin()
+  local own = state.of(self.model)
+  check_strategy(own.strategy)
+  self.epoch = tf.Variable(-1, { dtype = "int64", trainable = false,
+    name = "backup/epoch", aggregation = "ONLY_FIRST_REPLICA" })
+  local checkpoint = tf.train.Checkpoint { model = self.model,
+    optimizer = self.model.optimizer, epoch = self.epoch }
+  self.manager = tf.train.CheckpointManager(checkpoint,
+    self.backup_dir .. "/chief", { max_to_keep = 1 })
+  local latest = self.manager.latest_checkpoint
+  if latest ~= nil and checkpoint:restore(latest) then
+    own.resume_epoch = self.epoch:read_value():item() + 1
+  end
+  self.batches_seen, self.current_epoch = 0, -1
+end
+
+function M.BackupAndRestore:on_epoch_begin(epoch)
+  self.current_epoch = epoch
+end
+
+local function back_up(self, epoch)
+  self.epoch:assign(tf.constant(epoch, "int64"))
+  self.manager:save()
+end
+
+function M.BackupAndRestore:on_train_batch_end()
+  if self.save_freq == "epoch" then
+    return
+  end
+  self.batches_seen = self.batches_seen + 1
+  if self.batches_seen >= self.save_freq then
+    self.batches_seen = 0
+    -- The epoch is not over: it begins again after a restart.
+    back_up(self, self.current_epoch - 1)
+  end
+end
+
+function M.BackupAndRestore:on_epoch_end(epoch)
+  if self.save_freq == "epoch" then
+    back_up(self, epoch)
+  end
+end
+
+-- The manager's files, and the state file that names them.
+local function delete_backup(self)
+  for _, path in ipairs(self.manager.checkpoints or {}) do
+    os.remove(path)
+    os.remove(path .. ".safetensors")
+  end
+  os.remove(self.backup_dir .. "/chief/checkpoint")
+  os.remove(self.backup_dir .. "/chief")
+  os.remove(self.backup_dir)
+end
+
+function M.BackupAndRestore:on_train_end()
+  if self.delete_checkpoint then
+    delete_backup(self)
+  end
+  self.manager = nil
+end
+
+return M

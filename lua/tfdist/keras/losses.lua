@@ -1,0 +1,321 @@
+--- tf.keras.losses: classes with a reduction, and functions without.
+---
+---   local loss_fn = tf.keras.losses.SparseCategoricalCrossentropy {
+---     from_logits = true, reduction = "none" }
+---   loss_fn(y_true, y_pred[, sample_weight])
+---
+--- A class of one's own:
+---   local Loss = tf.keras.losses.Loss
+---   local Quartic = Loss:subclass "Quartic"
+---   function Quartic:call(y_true, y_pred) return (y_true - y_pred) ^ 4 end
+local contexts = require "tfdist.distribute.contexts"
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local functions = require "tfdist.keras.losses.functions"
+local module = require "tfdist.module"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+-- Puts the default context in place.
+require "tfdist.distribute"
+
+local M = {}
+
+local type = type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local REDUCTIONS = { "auto", "none", "sum", "sum_over_batch_size" }
+
+--- Names of the reductions.
+--- Source: tf.keras.losses.Reduction
+M.Reduction = {
+  AUTO = "auto", NONE = "none", SUM = "sum",
+  SUM_OVER_BATCH_SIZE = "sum_over_batch_size",
+}
+
+-- Weights and sums -----------------------------------------------------------
+
+--- Losses times weights: a number, one weight per example, or any shape that
+--- broadcasts; a last axis of size 1 too many or missing is bridged.
+--- Errors: InvalidArgument when the shapes do not go together.
+function M.weighted(values, sample_weight, what)
+  if sample_weight == nil then
+    return values
+  end
+  local dtype = raw.tensor_dtype(values)
+  local w = convert.tensor(sample_weight, type(sample_weight) ~= "userdata"
+    and dtype or nil, what, "sample_weight")
+  if raw.tensor_dtype(w) ~= dtype then
+    w = tf.cast(w, dtype)
+  end
+  local rank, values_rank = raw.tensor_rank(w), raw.tensor_rank(values)
+  if rank == 0 then
+    return values * w
+  elseif rank == values_rank + 1 and raw.tensor_dim(w, rank - 1) == 1 then
+    w = tf.squeeze(w, { axis = -1 })
+  elseif rank > values_rank then
+    errors.raise("InvalidArgument", ("%s: sample_weight has shape %s, the "
+      .. "losses have shape %s"):format(what, text.shape(w.shape),
+      text.shape(values.shape)))
+  elseif rank < values_rank then
+    -- One weight per example: axes are added behind.
+    for _ = rank + 1, values_rank do
+      w = tf.expand_dims(w, -1)
+    end
+  end
+  for axis = 0, values_rank - 1 do
+    local n, m = raw.tensor_dim(w, axis), raw.tensor_dim(values, axis)
+    if n ~= m and n ~= 1 then
+      errors.raise("InvalidArgument", ("%s: sample_weight has shape %s, the "
+        .. "losses have shape %s"):format(what, text.shape(w.shape),
+        text.shape(values.shape)))
+    end
+  end
+  return values * w
+end
+
+local function reduce(values, reduction)
+  if reduction == "none" then
+    return values
+  end
+  local sum = tf.reduce_sum(values)
+  local n = raw.tensor_size(values)
+  if reduction == "sum" or n == 0 then
+    return sum
+  end
+  return sum / n
+end
+
+-- Loss -----------------------------------------------------------------------
+
+--- Base class: call(y_true, y_pred) gives one loss per example, which calling
+--- the object weighs and reduces.
+--- Source: tf.keras.losses.Loss
+local Loss = module.Module:subclass "Loss"
+
+local function snake_case(name)
+  return (name:gsub("(%l)(%u)", "%1_%2"):gsub("(%u)(%u%l)", "%1_%2"):lower())
+end
+
+local base_init = options.method("Loss.init", "reduction='auto' name=nil",
+  function(self, reduction, name)
+    self.reduction = options.choice(self.__name, "reduction", reduction,
+      REDUCTIONS)
+    if name ~= nil and type(name) ~= "string" then
+      errors.raise("TypeError", ("%s: name must be a string, got %s"):format(
+        self.__name, text.describe(name)))
+    end
+    rawset(self, "_name", name or snake_case(self.__name))
+  end)
+
+--- Called by subclasses that take reduction and name.
+function Loss:init(...)
+  base_init(self, ...)
+end
+
+function Loss:call()
+  errors.raise("NotImplementedError", ("%s: a loss class defines "
+    .. "call(self, y_true, y_pred)"):format(self.__name))
+end
+
+local function reduction_of(self)
+  local reduction = rawget(self, "reduction") or "auto"
+  if reduction ~= "auto" and reduction ~= "sum_over_batch_size" then
+    return reduction
+  elseif contexts.has_strategy() then
+    errors.raise("ValueError", ("%s: reduction %s cannot be used inside a "
+      .. "strategy: Please use reduction SUM or NONE, except for losses given "
+      .. "to compile"):format(self.name, reduction), "reduction = \"none\", "
+      .. "then tf.nn.compute_average_loss(losses, { global_batch_size = G })")
+  end
+  return "sum_over_batch_size"
+end
+
+local function get_config(self)
+  local config = { reduction = self.reduction, name = self.name }
+  for key, value in pairs(rawget(self, "config") or {}) do
+    config[key] = value
+  end
+  return config
+end
+
+function Loss:get_config()
+  return get_config(self)
+end
+
+Loss.__call = options.method("loss", "y_true:table y_pred:table "
+  .. "sample_weight:table=nil", function(self, y_true, y_pred, sample_weight)
+    local reduction = reduction_of(self)
+    local values = self:call(y_true, y_pred)
+    return reduce(M.weighted(values, sample_weight, self.name), reduction)
+  end)
+
+function Loss:__tostring()
+  return ("%s (reduction %s)"):format(self.__name, self.reduction)
+end
+
+M.Loss = Loss
+
+--- True for objects of Loss and its subclasses.
+function M.is_loss(x)
+  return type(x) == "table" and type(getmetatable(x)) == "table"
+    and getmetatable(x).is_tf_module == true and x.is_tf_loss == true
+end
+
+Loss.is_tf_loss = true
+
+-- Classes of the functions ---------------------------------------------------
+
+local classes = {}
+
+-- A class whose call is the function with the same options.
+local function define(class_name, function_name)
+  local class = Loss:subclass(class_name)
+  local fn = functions.functions[function_name]
+  local signature = functions.signatures[function_name]
+  local sig = options.signature(class_name, signature)
+  local parse = options.method(class_name, signature
+    .. " reduction='auto' name='" .. function_name .. "'",
+    function(self, ...)
+      local given, config = { ... }, {}
+      for i = 1, sig.n do
+        config[sig.names[i]] = given[i]
+      end
+      rawset(self, "config", config)
+      rawset(self, "given", given)
+      base_init(self, given[sig.n + 1], given[sig.n + 2])
+    end)
+  class.init = parse
+  function class.call(self, y_true, y_pred)
+    if function_name ~= "sparse_categorical_crossentropy" then
+      y_pred = functions.prediction(class_name, y_pred)
+      y_true, y_pred = functions.same_rank(functions.label(class_name, y_true,
+        y_pred), y_pred)
+    end
+    return fn(y_true, y_pred, unpack(rawget(self, "given"), 1, sig.n))
+  end
+  classes[class_name] = class
+  M[class_name] = class
+end
+
+for class_name, function_name in pairs {
+  MeanSquaredError = "mean_squared_error",
+  MeanAbsoluteError = "mean_absolute_error",
+  MeanAbsolutePercentageError = "mean_absolute_percentage_error",
+  MeanSquaredLogarithmicError = "mean_squared_logarithmic_error",
+  Huber = "huber", LogCosh = "log_cosh", Hinge = "hinge",
+  CosineSimilarity = "cosine_similarity", SquaredHinge = "squared_hinge",
+  CategoricalHinge = "categorical_hinge", KLDivergence = "kl_divergence",
+  Poisson = "poisson", BinaryCrossentropy = "binary_crossentropy",
+  BinaryFocalCrossentropy = "binary_focal_crossentropy",
+  CategoricalCrossentropy = "categorical_crossentropy",
+  CategoricalFocalCrossentropy = "categorical_focal_crossentropy",
+  SparseCategoricalCrossentropy = "sparse_categorical_crossentropy",
+} do
+  define(class_name, function_name)
+end
+
+for name, fn in pairs(functions.functions) do
+  M[name] = fn
+end
+
+-- Looking up -----------------------------------------------------------------
+
+-- A loss around a function, as compile makes it.
+local Wrapped = Loss:subclass "LossFunctionWrapper"
+
+function Wrapped:init(fn, name)
+  rawset(self, "fn", fn)
+  base_init(self, "auto", name or "loss")
+end
+
+function Wrapped:call(y_true, y_pred)
+  return (self.fn(y_true, y_pred))
+end
+
+local function known_names()
+  local names = {}
+  for name in pairs(classes) do
+    names[#names + 1] = name
+  end
+  for name in pairs(functions.functions) do
+    names[#names + 1] = name
+  end
+  -- Small letters first: they win where case is all that differs.
+  table.sort(names, function(a, b)
+    return a:lower() == b:lower() and a > b or a:lower() < b:lower()
+  end)
+  local list = {}
+  for _, lower in ipairs { true, false } do
+    for _, name in ipairs(names) do
+      if (name == name:lower()) == lower then
+        list[#list + 1] = name
+      end
+    end
+  end
+  return list
+end
+
+M.names = known_names
+
+--- The function of a name, a class's object for a class name, or the loss or
+--- function itself. nil gives nil.
+--- Errors: ValueError naming the nearest loss.
+--- Source: tf.keras.losses.get
+function M.get(identifier)
+  if identifier == nil or type(identifier) == "function"
+    or M.is_loss(identifier) then
+    return identifier
+  elseif type(identifier) == "string" then
+    if classes[identifier] ~= nil then
+      return classes[identifier]()
+    elseif functions.functions[identifier] ~= nil then
+      return functions.functions[identifier]
+    end
+    errors.raise("ValueError", "losses.get: unknown loss "
+      .. text.quote(identifier), text.suggestion(identifier, known_names(),
+      "loss"))
+  elseif type(identifier) == "table" then
+    local meta = getmetatable(identifier)
+    if type(meta) == "table" and meta.__call then
+      return identifier
+    elseif identifier.class_name ~= nil then
+      return M.deserialize(identifier)
+    end
+  end
+  errors.raise("TypeError", "losses.get: a loss is a name, a function or an "
+    .. "object of tf.keras.losses, got " .. text.describe(identifier))
+end
+
+--- { class_name = ..., config = ... } of a loss object.
+function M.serialize(loss)
+  if not M.is_loss(loss) then
+    errors.raise("TypeError", "losses.serialize: a loss object expected, got "
+      .. text.describe(loss))
+  end
+  return { class_name = loss.__name, config = loss:get_config() }
+end
+
+--- A loss object from what serialize gives.
+--- Errors: ValueError for an unknown class.
+function M.deserialize(config)
+  local class = classes[config.class_name]
+  if class == nil then
+    errors.raise("ValueError", "losses.deserialize: unknown class "
+      .. text.quote(tostring(config.class_name)))
+  end
+  return class(config.config or {})
+end
+
+--- As get, but always a loss object; functions get the reduction `auto`.
+function M.object(identifier)
+  local loss = M.get(identifier)
+  if loss == nil or M.is_loss(loss) then
+    return loss
+  end
+  return Wrapped(loss, type(identifier) == "string" and identifier or nil)
+end
+
+return M

@@ -1,0 +1,366 @@
+--- Losses as functions: one value per example, from labels and predictions.
+---
+--- Shapes: y_true and y_pred are [n, ..., d] (sparse labels [n, ...]); results
+--- are [n, ...], the mean over the last axis where there is one. Predictions
+--- keep their floating-point dtype; labels are cast to it.
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+-- The operators of tensors come with the first function of tf.
+assert(tf.identity)
+
+local M = {}
+
+local type = type
+local EPSILON = 1e-7
+
+-- name -> function; every spelling
+M.functions = {}
+-- name -> its signature without y_true and y_pred
+M.signatures = {}
+
+-- Operands -------------------------------------------------------------------
+
+--- Predictions as a floating-point tensor.
+function M.prediction(what, y_pred)
+  local t = convert.tensor(y_pred, nil, what, "y_pred")
+  if not convert.FLOATING[raw.tensor_dtype(t)] then
+    t = tf.cast(t, "float32")
+  end
+  return t
+end
+
+--- Labels in the dtype of the predictions.
+function M.label(what, y_true, y_pred)
+  local dtype = raw.tensor_dtype(y_pred)
+  local t = convert.tensor(y_true, type(y_true) ~= "userdata" and dtype or nil,
+    what, "y_true")
+  if raw.tensor_dtype(t) ~= dtype then
+    t = tf.cast(t, dtype)
+  end
+  return t
+end
+
+--- [n, 1] against [n]: the longer one without its last axis.
+function M.same_rank(y_true, y_pred)
+  local a, b = raw.tensor_rank(y_true), raw.tensor_rank(y_pred)
+  if a == b + 1 and raw.tensor_dim(y_true, a - 1) == 1 then
+    y_true = tf.squeeze(y_true, { axis = -1 })
+  elseif b == a + 1 and raw.tensor_dim(y_pred, b - 1) == 1 then
+    y_pred = tf.squeeze(y_pred, { axis = -1 })
+  end
+  return y_true, y_pred
+end
+
+local function pair(what, y_true, y_pred)
+  y_pred = M.prediction(what, y_pred)
+  return M.label(what, y_true, y_pred), y_pred
+end
+
+local function last_mean(t)
+  return raw.tensor_rank(t) == 0 and t or tf.reduce_mean(t, { axis = -1 })
+end
+
+local function check_number(what, name, x, lo, hi)
+  if type(x) ~= "number" then
+    errors.raise("TypeError", ("%s: %s must be a number, got %s"):format(what,
+      name, text.describe(x)))
+  elseif x ~= x or x < lo or x > hi then
+    errors.raise("ValueError", ("%s: %s must be %s, got %s"):format(what, name,
+      hi == math.huge and "at least " .. text.number(lo)
+      or ("in %s..%s"):format(text.number(lo), text.number(hi)),
+      text.number(x)))
+  end
+end
+
+local function define(names, signature, fn)
+  local what = names:match("^%S+")
+  local wrapped = options.wrap("losses." .. what,
+    "y_true:table y_pred:table " .. signature, fn)
+  for name in names:gmatch("%S+") do
+    M.functions[name] = wrapped
+    M.signatures[name] = signature
+  end
+end
+
+-- Distances ------------------------------------------------------------------
+
+--- Mean of (t - p)^2 over the last axis.
+define("mean_squared_error mse MSE", "", function(y_true, y_pred)
+  local t, p = pair("mean_squared_error", y_true, y_pred)
+  return last_mean(tf.math.squared_difference(p, t))
+end)
+
+--- Mean of |t - p|.
+define("mean_absolute_error mae MAE", "", function(y_true, y_pred)
+  local t, p = pair("mean_absolute_error", y_true, y_pred)
+  return last_mean(tf.abs(p - t))
+end)
+
+--- 100 times the mean of |t - p| / max(|t|, 1e-7).
+define("mean_absolute_percentage_error mape MAPE", "",
+  function(y_true, y_pred)
+    local t, p = pair("mean_absolute_percentage_error", y_true, y_pred)
+    return last_mean(tf.abs((t - p) / tf.maximum(tf.abs(t), EPSILON))) * 100
+  end)
+
+--- Mean of (log(1 + t) - log(1 + p))^2, arguments at least 1e-7.
+define("mean_squared_logarithmic_error msle MSLE", "",
+  function(y_true, y_pred)
+    local t, p = pair("mean_squared_logarithmic_error", y_true, y_pred)
+    return last_mean(tf.math.squared_difference(
+      tf.math.log1p(tf.maximum(p, EPSILON)),
+      tf.math.log1p(tf.maximum(t, EPSILON))))
+  end)
+
+--- Half the square up to delta, linear beyond.
+define("huber huber_loss", "delta=1", function(y_true, y_pred, delta)
+  check_number("huber", "delta", delta, 0, math.huge)
+  local t, p = pair("huber", y_true, y_pred)
+  local e = tf.abs(p - t)
+  -- min(e, delta) * (e - min(e, delta) / 2) is both branches at once.
+  local small = tf.minimum(e, delta)
+  return last_mean(small * (e - small * 0.5))
+end)
+
+--- Mean of log(cosh(p - t)), safe for large differences.
+define("log_cosh logcosh", "", function(y_true, y_pred)
+  local t, p = pair("log_cosh", y_true, y_pred)
+  local d = p - t
+  return last_mean(d + tf.math.softplus(d * -2) - math.log(2))
+end)
+
+--- Minus the cosine of the angle between t and p: -1 for the same direction.
+define("cosine_similarity", "axis=-1", function(y_true, y_pred, axis)
+  local t, p = pair("cosine_similarity", y_true, y_pred)
+  return -tf.reduce_sum(tf.math.l2_normalize(t, axis)
+    * tf.math.l2_normalize(p, axis), { axis = axis })
+end)
+
+-- Margins --------------------------------------------------------------------
+
+-- Labels 0 and 1 as -1 and 1; labels that are no such pair stay.
+local function signed(t)
+  if raw.tensor_size(t) == 0 then
+    return t
+  end
+  local binary = tf.reduce_all(tf.logical_or(tf.equal(t, 0), tf.equal(t, 1)))
+  return tf.where(binary, t * 2 - 1, t)
+end
+
+--- Mean of max(0, 1 - t p), labels -1 and 1 (0 and 1 are converted).
+define("hinge", "", function(y_true, y_pred)
+  local t, p = pair("hinge", y_true, y_pred)
+  return last_mean(tf.maximum(1 - signed(t) * p, 0))
+end)
+
+define("squared_hinge", "", function(y_true, y_pred)
+  local t, p = pair("squared_hinge", y_true, y_pred)
+  return last_mean(tf.square(tf.maximum(1 - signed(t) * p, 0)))
+end)
+
+--- max(0, 1 + largest wrong prediction - right prediction), t one-hot.
+define("categorical_hinge", "", function(y_true, y_pred)
+  local t, p = pair("categorical_hinge", y_true, y_pred)
+  local right = tf.reduce_sum(t * p, { axis = -1 })
+  local wrong = tf.reduce_max((1 - t) * p, { axis = -1 })
+  return tf.maximum(wrong - right + 1, 0)
+end)
+
+-- Distributions --------------------------------------------------------------
+
+--- Sum of t log(t / p) over the last axis, both clipped to 1e-7..1.
+define("kl_divergence kullback_leibler_divergence kld KLD", "",
+  function(y_true, y_pred)
+    local t, p = pair("kl_divergence", y_true, y_pred)
+    t = tf.clip_by_value(t, EPSILON, 1)
+    p = tf.clip_by_value(p, EPSILON, 1)
+    return tf.reduce_sum(t * tf.math.log(t / p), { axis = -1 })
+  end)
+
+--- Mean of p - t log(p + 1e-7).
+define("poisson", "", function(y_true, y_pred)
+  local t, p = pair("poisson", y_true, y_pred)
+  return last_mean(p - t * tf.math.log(p + EPSILON))
+end)
+
+local function clip(p)
+  return tf.clip_by_value(p, EPSILON, 1 - EPSILON)
+end
+
+-- Axis `axis` last; the cross-entropies work on the last one.
+local function axis_last(what, t, axis)
+  local rank = raw.tensor_rank(t)
+  options.integer(what, "axis", axis)
+  if axis < -rank or axis >= rank then
+    errors.raise("ValueError", text.format("%s: axis %d is outside a tensor of "
+      .. "rank %d; axes count from 0, -1 is the last", what, axis, rank))
+  end
+  axis = axis < 0 and axis + rank or axis
+  if axis == rank - 1 then
+    return t
+  end
+  local perm = {}
+  for i = 0, rank - 1 do
+    if i ~= axis then
+      perm[#perm + 1] = i
+    end
+  end
+  perm[#perm + 1] = axis
+  return tf.transpose(t, perm)
+end
+
+local function smooth(t, label_smoothing, classes)
+  if label_smoothing == 0 then
+    return t
+  end
+  return t * (1 - label_smoothing) + label_smoothing / classes
+end
+
+-- Per element: -t log p - (1 - t) log(1 - p).
+local function binary_elements(t, p, from_logits)
+  if from_logits then
+    return tf.nn.sigmoid_cross_entropy_with_logits(t, p)
+  end
+  p = clip(p)
+  return -(t * tf.math.log(p + EPSILON)
+    + (1 - t) * tf.math.log(1 - p + EPSILON))
+end
+
+--- Mean of the cross-entropy of each label 0 or 1 (or in between) and its
+--- probability, or logit with from_logits.
+define("binary_crossentropy", "from_logits=false label_smoothing=0 axis=-1",
+  function(y_true, y_pred, from_logits, label_smoothing, axis)
+    local what = "binary_crossentropy"
+    check_number(what, "label_smoothing", label_smoothing, 0, 1)
+    local t, p = pair(what, y_true, y_pred)
+    t = smooth(t, label_smoothing, 2)
+    local each = binary_elements(t, p, from_logits)
+    return raw.tensor_rank(each) == 0 and each
+      or tf.reduce_mean(each, { axis = axis })
+  end)
+
+--- binary_crossentropy times (1 - p_t)^gamma: easy examples count less;
+--- apply_class_balancing also weighs class 1 by alpha, class 0 by 1 - alpha.
+define("binary_focal_crossentropy", "apply_class_balancing=false alpha=0.25 "
+  .. "gamma=2 from_logits=false label_smoothing=0 axis=-1",
+  function(y_true, y_pred, balanced, alpha, gamma, from_logits,
+      label_smoothing, axis)
+    local what = "binary_focal_crossentropy"
+    check_number(what, "label_smoothing", label_smoothing, 0, 1)
+    check_number(what, "alpha", alpha, 0, 1)
+    check_number(what, "gamma", gamma, 0, math.huge)
+    local t, p = pair(what, y_true, y_pred)
+    t = smooth(t, label_smoothing, 2)
+    local each = binary_elements(t, p, from_logits)
+    local probability = from_logits and tf.sigmoid(p) or p
+    local of_truth = t * probability + (1 - t) * (1 - probability)
+    each = each * tf.pow(1 - of_truth, gamma)
+    if balanced then
+      each = each * (t * alpha + (1 - t) * (1 - alpha))
+    end
+    return tf.reduce_mean(each, { axis = axis })
+  end)
+
+--- -sum(t log p) over the classes, p scaled to sum 1; p are logits with
+--- from_logits.
+define("categorical_crossentropy",
+  "from_logits=false label_smoothing=0 axis=-1",
+  function(y_true, y_pred, from_logits, label_smoothing, axis)
+    local what = "categorical_crossentropy"
+    check_number(what, "label_smoothing", label_smoothing, 0, 1)
+    local t, p = pair(what, y_true, y_pred)
+    t, p = axis_last(what, t, axis), axis_last(what, p, axis)
+    t = smooth(t, label_smoothing,
+      raw.tensor_dim(p, raw.tensor_rank(p) - 1))
+    if from_logits then
+      return tf.nn.softmax_cross_entropy_with_logits(t, p)
+    end
+    p = clip(p / tf.reduce_sum(p, { axis = -1, keepdims = true }))
+    return -tf.reduce_sum(t * tf.math.log(p), { axis = -1 })
+  end)
+
+--- categorical_crossentropy with each class weighed by alpha (1 - p)^gamma.
+define("categorical_focal_crossentropy", "alpha=0.25 gamma=2 "
+  .. "from_logits=false label_smoothing=0 axis=-1",
+  function(y_true, y_pred, alpha, gamma, from_logits, label_smoothing, axis)
+    local what = "categorical_focal_crossentropy"
+    check_number(what, "label_smoothing", label_smoothing, 0, 1)
+    local t, p = pair(what, y_true, y_pred)
+    t, p = axis_last(what, t, axis), axis_last(what, p, axis)
+    t = smooth(t, label_smoothing,
+      raw.tensor_dim(p, raw.tensor_rank(p) - 1))
+    if from_logits then
+      p = tf.nn.softmax(p)
+    end
+    p = clip(p / tf.reduce_sum(p, { axis = -1, keepdims = true }))
+    return tf.reduce_sum(tf.pow(1 - p, gamma) * alpha * t
+      * -tf.math.log(p), { axis = -1 })
+  end)
+
+local SPARSE = "sparse_categorical_crossentropy"
+
+--- A failure of the op below in the words of the loss; others pass through.
+function M.rename(e)
+  if errors.is_error(e) then
+    local rest = e.message:match("^sparse_softmax_cross_entropy: (.*)$")
+    if rest ~= nil then
+      if e.replica ~= nil then
+        rest = rest:gsub("^(label %S+ at position %S+)",
+          "%1 of replica " .. e.replica)
+      end
+      e.message = SPARSE .. ": " .. rest
+    end
+  end
+  return e
+end
+
+local function cross_entropy(labels, logits)
+  local ok, x = pcall(tf.nn.sparse_softmax_cross_entropy_with_logits, labels,
+    logits)
+  if not ok then
+    error(M.rename(x), 0)
+  end
+  return x
+end
+
+-- Whole-number labels without a last axis of size 1.
+local function sparse_labels(y_true, y_pred)
+  local t = type(y_true) == "userdata" and convert.tensor(y_true, nil, SPARSE,
+    "y_true") or convert.tensor(convert.index_operand(y_true, SPARSE,
+    "y_true"), nil, SPARSE, "y_true")
+  local rank = raw.tensor_rank(t)
+  if rank == raw.tensor_rank(y_pred) and raw.tensor_dim(t, rank - 1) == 1 then
+    t = tf.squeeze(t, { axis = -1 })
+  end
+  if not convert.INTEGER[raw.tensor_dtype(t)] then
+    t = tf.cast(t, "int64")
+  end
+  return t
+end
+
+--- -log of the probability of class y_true[i], a whole number from 0; y_pred
+--- are logits with from_logits. Examples of ignore_class give 0.
+--- Shapes: y_true [n, ...] or [n, ..., 1], y_pred [n, ..., classes].
+--- Errors: InvalidArgument for a label outside of 0..classes-1.
+define(SPARSE, "from_logits=false ignore_class=nil axis=-1",
+  function(y_true, y_pred, from_logits, ignore_class, axis)
+    local p = axis_last(SPARSE, M.prediction(SPARSE, y_pred), axis)
+    local t = sparse_labels(y_true, p)
+    if not from_logits then
+      p = tf.math.log(clip(p))
+    end
+    if ignore_class == nil then
+      return cross_entropy(t, p)
+    end
+    options.integer(SPARSE, "ignore_class", ignore_class)
+    local valid = tf.not_equal(t, ignore_class)
+    local each = cross_entropy(tf.where(valid, t, tf.zeros_like(t)), p)
+    return tf.where(valid, each, tf.zeros_like(each))
+  end)
+
+return M

@@ -1,0 +1,306 @@
+--- The base of metrics: sums kept in variables that each replica adds to.
+---
+--- State is synchronized on read with aggregation SUM: update_state in a
+--- replica function adds to the replica's own copy; result() adds the copies
+--- up, so that it does not depend on the number of replicas. In a replica
+--- function result() is a sync point.
+local contexts = require "tfdist.distribute.contexts"
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local losses = require "tfdist.keras.losses"
+local module = require "tfdist.module"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local state = require "tfdist.state"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+local values = require "tfdist.distribute.values"
+
+local M = {}
+
+local type, rawget, rawset = type, rawget, rawset
+
+--- Base class. A metric of one's own defines init, update_state and result:
+---   local Peak = tf.keras.metrics.Metric:subclass "Peak"
+---   function Peak:init(options)
+---     tf.keras.metrics.Metric.init(self, options)
+---     self.total = self:add_weight { name = "total" }
+---   end
+---   function Peak:update_state(y_true, y_pred) self.total:assign_add(...) end
+---   function Peak:result() return self.total:read_value() end
+--- Source: tf.keras.metrics.Metric
+local Metric = module.Module:subclass "Metric"
+
+M.Metric = Metric
+Metric.is_tf_metric = true
+
+--- True for metric objects.
+function M.is_metric(x)
+  local meta = type(x) == "table" and getmetatable(x) or nil
+  return type(meta) == "table" and meta.is_tf_module == true
+    and x.is_tf_metric == true
+end
+
+-- result in a replica function: once, in cross-replica context.
+local function together(fn)
+  return function(self, ...)
+    local mode = contexts.mode()
+    local context = mode and mode.replica
+    if context == nil or context.thread == nil then
+      return fn(self, ...)
+    end
+    local args = { n = select("#", ...), ... }
+    return context:merge_call(function(_, ...)
+      return fn(self, ...)
+    end, args)
+  end
+end
+
+local function guard_class(class)
+  local meta = getmetatable(class)
+  meta.__newindex = function(t, key, value)
+    if key == "result" and type(value) == "function" then
+      value = together(value)
+    end
+    rawset(t, key, value)
+  end
+  return class
+end
+
+local base_subclass = Metric.subclass
+
+--- A class that inherits from this one. Its `result` may be called in replica
+--- functions: it then runs once for all of them.
+function Metric:subclass(name)
+  return guard_class(base_subclass(self, name))
+end
+
+guard_class(Metric)
+
+local function snake_case(name)
+  return (name:gsub("(%l)(%u)", "%1_%2"):gsub("(%u)(%u%l)", "%1_%2"):lower())
+end
+
+--- Called by subclasses.
+Metric.init = options.method("Metric.init", "name=nil dtype='float32'",
+  function(self, name, dtype)
+    if name ~= nil and type(name) ~= "string" then
+      errors.raise("TypeError", ("%s: name must be a string, got %s"):format(
+        self.__name, text.describe(name)))
+    end
+    rawset(self, "_name", name or snake_case(self.__name))
+    rawset(self, "dtype", convert.dtype(dtype, self.__name))
+    if not convert.FLOATING[self.dtype] then
+      errors.raise("ValueError", ("%s: dtype must be a floating-point one, got "
+        .. "%s"):format(self.__name, self.dtype))
+    end
+  end)
+
+local function check_metric(self, what)
+  if not M.is_metric(self) then
+    options.wrong_self("Metric." .. what, "metric", self)
+  end
+end
+
+--- The strategy whose scope this metric's variables belong to.
+function M.strategy_of(self)
+  local weights = rawget(self, "weights_made")
+  local first = weights and weights[1]
+  return first and values.strategy_of(first) or nil
+end
+
+local INITIAL = { zeros = 0, ones = 1 }
+
+--- A variable of state, 0 unless initializer says otherwise ("zeros", "ones",
+--- a number or a function of the shape). Also add_variable.
+---@return tfdist.Variable
+Metric.add_weight = options.method("Metric.add_weight", "name=nil shape=nil "
+  .. "initializer='zeros' dtype=nil aggregation='SUM'",
+  function(self, name, shape, initializer, dtype, aggregation)
+    check_metric(self, "add_weight")
+    local initial = INITIAL[initializer] or initializer
+    dtype = dtype or rawget(self, "dtype") or "float32"
+    shape = shape or {}
+    local function make()
+      if type(initial) == "number" then
+        return tf.fill(shape, tf.constant(initial, dtype))
+      end
+      return initial(shape, dtype)
+    end
+    if type(initial) ~= "number" and type(initial) ~= "function" then
+      errors.raise("TypeError", ("%s:add_weight: initializer must be \"zeros\", "
+        .. "\"ones\", a number or a function, got %s"):format(self.name,
+        text.describe(initializer)))
+    end
+    local own = state.current
+    local before = own.name_scope
+    own.name_scope = ""
+    local v = state.protect(function()
+      own.name_scope = before
+    end, tf.Variable, make, {
+      name = self.name .. "/" .. (name or "weight"), trainable = false,
+      synchronization = "ON_READ", aggregation = aggregation,
+    })
+    local weights = rawget(self, "weights_made")
+    if weights == nil then
+      weights = {}
+      rawset(self, "weights_made", weights)
+    end
+    weights[#weights + 1] = v
+    return v
+  end)
+
+Metric.add_variable = Metric.add_weight
+
+function Metric:update_state()
+  errors.raise("NotImplementedError", ("%s: a metric class defines "
+    .. "update_state(self, ...)"):format(self.__name))
+end
+
+rawset(Metric, "result", function(self)
+  errors.raise("NotImplementedError", ("%s: a metric class defines "
+    .. "result(self)"):format(self.__name))
+end)
+
+--- Back to zero: outside of replica functions every copy, inside this one.
+function Metric:reset_state()
+  check_metric(self, "reset_state")
+  for _, v in ipairs(rawget(self, "weights_made") or {}) do
+    v:assign(tf.zeros(v.shape, v.dtype))
+  end
+end
+
+--- The older name of reset_state.
+function Metric:reset_states()
+  return self:reset_state()
+end
+
+--- Add the state of other metrics of the same class to this one.
+--- Errors: ValueError when a metric has another number of variables.
+function Metric:merge_state(metrics)
+  check_metric(self, "merge_state")
+  local _, n = options.list("Metric:merge_state", "metrics", metrics,
+    "metrics")
+  local own = rawget(self, "weights_made") or {}
+  for i = 1, n do
+    local other = M.is_metric(metrics[i])
+      and (rawget(metrics[i], "weights_made") or {})
+    if not other or #other ~= #own then
+      errors.raise("ValueError", ("Metric %s is not compatible with %s")
+        :format(M.is_metric(metrics[i]) and metrics[i].name
+        or text.describe(metrics[i]), self.name))
+    end
+    for k = 1, #own do
+      M.add(own[k], other[k]:read_value())
+    end
+  end
+end
+
+function Metric:get_config()
+  local config = { name = self.name, dtype = rawget(self, "dtype") }
+  for key, value in pairs(rawget(self, "config") or {}) do
+    config[key] = value
+  end
+  return config
+end
+
+--- update_state, then result.
+function Metric:__call(...)
+  self:update_state(...)
+  return self:result()
+end
+
+function Metric:__tostring()
+  if rawget(self, "weights_made") == nil then
+    return ("%s \"%s\" (no state yet)"):format(self.__name, self.name)
+  end
+  return ("%s \"%s\""):format(self.__name, self.name)
+end
+
+-- For the classes of this library --------------------------------------------
+
+-- The copy that an update here writes to: in a replica function and in an
+-- update the variable finds it itself; elsewhere copy 0 stands for the sum.
+local function writable(v)
+  if not values.is_mirrored(v) or raw.mirrored_index(v) >= 0 then
+    return v
+  end
+  local mode = contexts.mode()
+  if mode ~= nil and mode.replica ~= nil
+    and mode.strategy == values.strategy_of(v) then
+    return v
+  end
+  return values.component(v, 0)
+end
+
+--- v += delta where this code runs.
+function M.add(v, delta)
+  local own = writable(v)
+  if own ~= v and type(delta) == "userdata" then
+    delta = raw.tensor_to_device(raw.operand_tensor(delta),
+      raw.tensor_device(raw.operand_tensor(own)))
+  end
+  own:assign_add(delta)
+end
+
+--- A tensor in the metric's dtype.
+function M.cast(self, x, what)
+  local dtype = rawget(self, "dtype")
+  local t = convert.tensor(x, type(x) ~= "userdata" and dtype or nil,
+    self.name, what or "values")
+  return raw.tensor_dtype(t) == dtype and t or tf.cast(t, dtype)
+end
+
+--- Weights that broadcast to values, times them; and the weights' sum. Without
+--- weights the values themselves and their number.
+function M.weigh(self, x, sample_weight)
+  if sample_weight == nil then
+    return x, raw.tensor_size(x)
+  end
+  local rank = raw.tensor_rank(x)
+  local w = M.cast(self, sample_weight, "sample_weight")
+  -- Values with more axes than weights: their mean over those first.
+  local surplus = rank - raw.tensor_rank(w)
+  if raw.tensor_rank(w) > 0 and surplus > 0 then
+    local axes = {}
+    for i = 1, surplus do
+      axes[i] = rank - i
+    end
+    x = tf.reduce_mean(x, { axis = axes })
+  end
+  w = losses.weighted(tf.ones_like(x), w, self.name)
+  return x * w, tf.reduce_sum(w)
+end
+
+--- Weights spread over values like `ones`.
+function M.weight_like(self, ones, sample_weight)
+  return losses.weighted(ones, M.cast(self, sample_weight, "sample_weight"),
+    self.name)
+end
+
+--- A class of this library: `init` gets the options of the signature after
+--- name and dtype are taken care of.
+---@param name string
+---@param signature string  options; `name` and `dtype` come last
+---@param init? fun(self, ...)
+---@param default? string   name of objects
+---@param parent? table     default Metric
+function M.define(name, signature, init, default, parent)
+  local class = (parent or Metric):subclass(name)
+  local sig = options.signature(name, signature)
+  class.init = options.method(name, signature .. " name=nil dtype='float32'",
+    function(self, ...)
+      local given, config = { ... }, {}
+      for i = 1, sig.n do
+        config[sig.names[i]] = given[i]
+      end
+      Metric.init(self, given[sig.n + 1] or default, given[sig.n + 2])
+      rawset(self, "config", config)
+      if init ~= nil then
+        init(self, ...)
+      end
+    end)
+  return class
+end
+
+return M

@@ -1,0 +1,480 @@
+--- The loops of fit, evaluate and predict.
+---
+--- Steps are queued, not waited for: the host stays one step ahead of the
+--- devices. What is shown while training is the state at the step before.
+local contexts = require "tfdist.distribute.contexts"
+local errors = require "tfdist.errors"
+local feed = require "tfdist.keras.training.feed"
+local functions = require "tfdist.keras.losses.functions"
+local nest = require "tfdist.nest"
+local raw = require "tfdist.raw"
+local state = require "tfdist.keras.training.state"
+local steps = require "tfdist.keras.training.steps"
+local values = require "tfdist.distribute.values"
+
+local M = {}
+
+local type = type
+
+-- Values -----------------------------------------------------------------------
+
+--- A result as Lua numbers: a number, or a list for a vector.
+function M.number(x)
+  if values.is_value(x) then
+    x = values.component(x, 0)
+  end
+  if type(x) == "userdata" and raw.is_operand(x) then
+    local t = raw.operand_tensor(x)
+    return raw.tensor_rank(t) == 0 and raw.item(t) or raw.tensor_to_table(t)
+  end
+  return x
+end
+
+--- Results of all metrics as pairs { name, tensor }, queued, not waited for.
+function M.results(model)
+  local list = {}
+  for _, metric in ipairs(model.metrics) do
+    list[#list + 1] = { metric.name, metric:result() }
+  end
+  return list
+end
+
+local function from_table(t)
+  local list = {}
+  local _, keys = nest.layout(t)
+  for _, key in ipairs(keys or {}) do
+    list[#list + 1] = { key, t[key] }
+  end
+  -- The loss first, as everywhere.
+  for i, entry in ipairs(list) do
+    if entry[1] == "loss" then
+      table.insert(list, 1, table.remove(list, i))
+    end
+  end
+  return list
+end
+
+--- The pairs with numbers instead of tensors. Blocks until they are there.
+function M.numbers(list)
+  local out = {}
+  for i, entry in ipairs(list) do
+    out[i] = { entry[1], M.number(entry[2]) }
+  end
+  return out
+end
+
+--- Pairs as a table by name, names with a prefix.
+function M.logs(list, prefix, into)
+  local logs = into or {}
+  for _, entry in ipairs(list) do
+    logs[(prefix or "") .. entry[1]] = entry[2]
+  end
+  return logs
+end
+
+-- One pass over a feed ---------------------------------------------------------
+
+local function wait_for(x)
+  if values.is_value(x) then
+    for i = 0, raw.value_count(x) - 1 do
+      wait_for(values.component(x, i))
+    end
+  elseif type(x) == "userdata" and raw.is_operand(x) then
+    raw.tensor_wait(raw.operand_tensor(x))
+  elseif nest.is_nested(x) then
+    for _, each in pairs(x) do
+      wait_for(each)
+    end
+  end
+end
+
+local function described(e, step, epoch)
+  e = functions.rename(errors.wrap(e))
+  return errors.note(e, epoch and ("step %d of epoch %d"):format(step, epoch + 1)
+    or ("step %d"):format(step))
+end
+
+-- The next batch; a failure says in which step.
+local function pull(pass, step)
+  local ok, pack = pcall(pass.next)
+  if not ok then
+    error(described(pack, step + 1, pass.epoch), 0)
+  end
+  return pack
+end
+
+-- Run the body once on every replica.
+local function run_step(pass, pack, step)
+  local own = pass.own
+  local count = feed.count(pack)
+  own.step_examples = count * own.share
+  local ok, ticket = pcall(own.strategy.run, own.strategy, pass.body, pack)
+  own.step_examples = nil
+  if not ok then
+    error(described(ticket, step + 1, pass.epoch), 0)
+  end
+  local waited, why = pcall(wait_for, pass.ticket)
+  if not waited then
+    error(described(why, step, pass.epoch), 0)
+  end
+  pass.ticket = ticket
+  return count, ticket
+end
+
+local function read_results(pass, ticket)
+  if pass.custom and nest.is_nested(ticket) then
+    return from_table(ticket)
+  end
+  return M.results(pass.model)
+end
+
+-- Show where the pass is; the values are those asked for at the step before,
+-- which the devices have done by now.
+local function show(pass, step)
+  local progress = pass.progress
+  if progress == nil then
+    return
+  end
+  if pass.asked ~= nil then
+    progress:update(step, pass.examples, M.numbers(pass.asked))
+    pass.asked = nil
+  elseif progress:due() then
+    pass.asked = read_results(pass, pass.ticket)
+  end
+end
+
+local function begin_batch(pass, step)
+  if pass.callbacks ~= nil then
+    pass.callbacks:batch("begin", pass.mode, step)
+  end
+end
+
+local function end_batch(pass, step, ticket)
+  local callbacks = pass.callbacks
+  if callbacks ~= nil and callbacks:wants_batch(pass.mode) then
+    local logs
+    if pass.mode == "predict" then
+      logs = { outputs = ticket }
+    elseif callbacks:wants_logs(pass.mode) then
+      logs = M.logs(M.numbers(read_results(pass, ticket)))
+    else
+      logs = {}
+    end
+    callbacks:batch("end", pass.mode, step, logs)
+  end
+end
+
+--- Run steps until the feed ends or `limit` steps are done. `group` steps make
+--- one batch for callbacks (steps_per_execution).
+--- pass: model, own, next, body, mode ("train", "test", "predict"), custom,
+---   callbacks?, progress?, epoch?, on_output?
+---@return integer steps, boolean ended  ended: the feed had no more
+function M.pass(pass, limit, group)
+  pass.examples = 0
+  local step, ended = 0, false
+  while limit == nil or step < limit do
+    local first = step
+    local ticket
+    for _ = 1, math.min(group or 1, limit and limit - step or math.huge) do
+      local pack = pull(pass, step)
+      if pack == nil then
+        ended = true
+        break
+      elseif step == first then
+        begin_batch(pass, step)
+      end
+      local count
+      count, ticket = run_step(pass, pack, step)
+      pass.examples, step = pass.examples + count, step + 1
+      if pass.on_output ~= nil then
+        pass.on_output(ticket)
+      end
+    end
+    if step > first then
+      end_batch(pass, step - 1, ticket)
+      show(pass, step)
+    end
+    raw.check_interrupt()
+    if ended or pass.mode == "train" and pass.model.stop_training then
+      break
+    end
+  end
+  local ok, why = pcall(wait_for, pass.ticket)
+  if not ok then
+    error(described(why, step, pass.epoch), 0)
+  end
+  return step, ended
+end
+
+-- Bodies -----------------------------------------------------------------------
+
+local function body_of(model, name, default)
+  local method = model[name]
+  if method ~= model.training_defaults[name] then
+    return function(...)
+      return method(model, ...)
+    end, true
+  end
+  return function(...)
+    return default(model, ...)
+  end, name ~= "predict_step" and steps.own_metrics(model)
+end
+
+--- The function of a step of training, and whether the user wrote it.
+function M.train_body(model)
+  return body_of(model, "train_step", steps.train)
+end
+
+function M.test_body(model)
+  return body_of(model, "test_step", steps.test)
+end
+
+function M.predict_body(model)
+  return body_of(model, "predict_step", steps.predict)
+end
+
+-- Evaluate ---------------------------------------------------------------------
+
+--- One evaluation: results as pairs { name, number }.
+---@param model table
+---@param source table    feed
+---@param opts table      { steps, callbacks, progress, what }
+function M.evaluate(model, source, opts)
+  local own = state.of(model)
+  local body, custom = M.test_body(model)
+  local callbacks = opts.callbacks
+  callbacks:call("on_test_begin", {})
+  model:reset_metrics()
+  local pass = {
+    model = model, own = own, next = source.open(), body = body, mode = "test",
+    custom = custom, callbacks = callbacks, progress = opts.progress,
+  }
+  local count = M.pass(pass, opts.steps, own.steps_per_execution)
+  if count == 0 then
+    errors.raise("ValueError", opts.what .. ": the dataset has no elements")
+  end
+  local list = M.numbers(read_results(pass, pass.ticket))
+  callbacks:call("on_test_end", M.logs(list))
+  return list, count, pass.examples
+end
+
+-- Predict ----------------------------------------------------------------------
+
+local function components(x)
+  return values.is_value(x) and values.components(x) or { x, n = 1 }
+end
+
+-- Batches' outputs, replica by replica, along axis 0.
+local function joined(batches, tf)
+  local first = batches[1]
+  if nest.is_nested(first) then
+    local out = {}
+    for key in pairs(first) do
+      if key ~= "n" then
+        local list = {}
+        for i = 1, #batches do
+          list[i] = batches[i][key]
+        end
+        out[key] = joined(list, tf)
+      end
+    end
+    return out
+  end
+  local parts = {}
+  for i = 1, #batches do
+    local list = components(batches[i])
+    for k = 1, list.n do
+      -- Replicas without data add nothing, whatever their shape.
+      if steps.examples(list[k]) > 0 then
+        parts[#parts + 1] = list[k]
+      end
+    end
+  end
+  if #parts == 0 then
+    return components(first)[1]
+  end
+  return tf.concat(parts, 0)
+end
+
+M.join = joined
+
+--- Outputs for the whole feed, in the order of the examples.
+function M.predict(model, source, opts)
+  local own = state.of(model)
+  local body = M.predict_body(model)
+  opts.callbacks:call("on_predict_begin", {})
+  local batches = {}
+  local pass = {
+    model = model, own = own, next = source.open(), mode = "predict",
+    callbacks = opts.callbacks, progress = opts.progress,
+    body = function(x)
+      return body(x)
+    end,
+    on_output = function(ticket)
+      batches[#batches + 1] = ticket
+    end,
+  }
+  -- Nothing else than the count is shown.
+  local count = M.pass(pass, opts.steps, own.steps_per_execution)
+  if count == 0 then
+    errors.raise("ValueError", "predict: the dataset has no elements")
+  end
+  opts.callbacks:call("on_predict_end", {})
+  return joined(batches, opts.tf), count, pass.examples
+end
+
+-- Fit --------------------------------------------------------------------------
+
+local function validation_due(freq, epoch)
+  if type(freq) == "number" then
+    return (epoch + 1) % freq == 0
+  end
+  for _, at in ipairs(freq) do
+    if at == epoch + 1 then
+      return true
+    end
+  end
+  return false
+end
+
+local function ran_out(progress, steps_done, steps_wanted)
+  progress:interrupt()
+  io.stderr:write(("tfdist: warning: Your input ran out of data; interrupting "
+    .. "training after %s. Make sure that your dataset can generate at least "
+    .. "`steps_per_epoch * epochs` batches (dataset:repeat_())\n"):format(
+    steps_wanted and ("step %d of %d"):format(steps_done, steps_wanted)
+    or steps_done .. " steps"))
+end
+
+local function by_name(list)
+  local seen = {}
+  for _, entry in ipairs(list) do
+    seen[entry[1]] = true
+  end
+  return seen
+end
+
+-- What callbacks added to logs, behind what was there.
+local function with_additions(list, logs)
+  local seen, more = by_name(list), {}
+  for name, value in pairs(logs) do
+    if not seen[name] and type(name) == "string" then
+      more[#more + 1] = { name, value }
+    end
+  end
+  table.sort(more, function(a, b)
+    return a[1] < b[1]
+  end)
+  for i, entry in ipairs(list) do
+    list[i] = { entry[1], logs[entry[1]] }
+  end
+  for _, entry in ipairs(more) do
+    list[#list + 1] = entry
+  end
+  return list
+end
+
+local function train_epoch(run, epoch)
+  local own, progress, model = run.own, run.progress, run.model
+  own.variables = nil
+  model:reset_metrics()
+  run.callbacks:call("on_epoch_begin", epoch, {})
+  progress:begin(run.steps, epoch, run.epochs)
+  if run.next == nil then
+    run.next = run.source.open()
+  end
+  local pass = {
+    model = model, own = own, next = run.next, body = run.body, mode = "train",
+    custom = run.custom, callbacks = run.callbacks, progress = progress, epoch = epoch,
+  }
+  local count, ended = M.pass(pass, run.limit, own.steps_per_execution)
+  progress:done(count, pass.examples)
+  if count == 0 then
+    return nil, true
+  end
+  -- A data set that ends with the epoch begins anew in the next one.
+  if run.source.restarts and (run.limit == nil
+    or run.limit == run.source.steps) then
+    run.steps = run.steps or count
+    run.next = nil
+  end
+  local short = run.limit ~= nil and count < run.limit
+    or ended and not run.source.restarts and epoch + 1 < run.epochs
+  return M.numbers(read_results(pass, pass.ticket)),
+    short and not model.stop_training, count
+end
+
+local function validate(run, list)
+  local val = run.validation
+  local found = M.evaluate(run.model, val.source, {
+    steps = val.steps, callbacks = run.callbacks, what = "fit: validation_data",
+  })
+  for _, entry in ipairs(found) do
+    list[#list + 1] = { "val_" .. entry[1], entry[2] }
+  end
+end
+
+local function no_data(run)
+  errors.raise("ValueError", ("fit: the %s gave no element"):format(
+    run.source.restarts and "dataset" or "function"))
+end
+
+-- One epoch with all that belongs to it; returns false when it is the last.
+local function epoch_of(run, epoch)
+  local list, short, count = train_epoch(run, epoch)
+  if list == nil then
+    if epoch == run.initial_epoch then
+      no_data(run)
+    end
+    ran_out(run.progress, 0, run.limit)
+    return false
+  elseif short then
+    ran_out(run.progress, count, run.limit)
+  end
+  if run.validation ~= nil and validation_due(run.validation.freq, epoch) then
+    validate(run, list)
+  end
+  local logs = M.logs(list)
+  run.callbacks:call("on_epoch_end", epoch, logs)
+  run.progress:finish(with_additions(list, logs))
+  run.logs = logs
+  return not short and not run.model.stop_training
+end
+
+--- Train. run: model, own, source, limit (steps_per_epoch or nil), epochs,
+---   initial_epoch, callbacks, progress, validation? { source, steps, freq }
+function M.fit(run)
+  local model, own = run.model, run.own
+  run.body, run.custom = M.train_body(model)
+  run.steps = run.limit or run.source.steps
+  model.stop_training = false
+  run.callbacks:call("on_train_begin", {})
+  local first = own.resume_epoch or run.initial_epoch
+  own.resume_epoch = nil
+  run.initial_epoch = first
+  for epoch = first, run.epochs - 1 do
+    if not epoch_of(run, epoch) then
+      break
+    end
+  end
+  run.callbacks:call("on_train_end", run.logs or {})
+end
+
+--- Call fn with the strategy's scope around it; a line that is being drawn is
+--- left when it fails.
+function M.inside(own, progress, fn)
+  local function protected()
+    local ok, e = pcall(fn)
+    if not ok then
+      progress:interrupt()
+      error(e, 0)
+    end
+    return e
+  end
+  if own.strategy == contexts.default_strategy then
+    return protected()
+  end
+  return own.strategy:scope(protected)
+end
+
+return M

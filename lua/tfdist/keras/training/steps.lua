@@ -1,0 +1,310 @@
+--- What one replica does in a step of training, evaluation or prediction.
+---
+--- A loss that is a mean is scaled so that gradients summed over replicas give
+--- the mean over the global batch, also when shares differ in size: each
+--- replica divides its sum by the number of examples of all replicas.
+local base = require "tfdist.keras.metrics.base"
+local contexts = require "tfdist.distribute.contexts"
+local errors = require "tfdist.errors"
+local losses = require "tfdist.keras.losses"
+local nest = require "tfdist.nest"
+local outputs = require "tfdist.keras.training.outputs"
+local raw = require "tfdist.raw"
+local state = require "tfdist.keras.training.state"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+local M = {}
+
+local type = type
+
+-- Sizes ------------------------------------------------------------------------
+
+--- Examples in a structure: the size of axis 0 of its first tensor.
+function M.examples(structure)
+  local flat = nest.flatten(structure)
+  for i = 1, flat.n do
+    local x = flat[i]
+    if type(x) == "userdata" and raw.is_operand(x) then
+      local t = raw.operand_tensor(x)
+      return raw.tensor_rank(t) > 0 and raw.tensor_dim(t, 0) or 1
+    end
+  end
+  return 1
+end
+
+-- Examples of the global batch, as far as this replica knows.
+local function global_examples(own, n)
+  if own.step_examples ~= nil then
+    return own.step_examples
+  end
+  local mode = contexts.mode()
+  return n * (mode and mode.strategy.num_replicas_in_sync or 1)
+end
+
+local function replica_count()
+  local mode = contexts.mode()
+  return mode and mode.strategy.num_replicas_in_sync or 1
+end
+
+-- Losses -----------------------------------------------------------------------
+
+local function resolve_losses(own, names)
+  if own.names == nil then
+    own.names = names
+    own.losses, own.loss_weights = outputs.losses(own.spec, names)
+  end
+end
+
+local function no_labels(names, i)
+  errors.raise("ValueError", ("compute_loss: output %s has a loss but there "
+    .. "are no labels for it"):format(text.quote(names[i])),
+    "give y, or a dataset of pairs x, y")
+end
+
+-- One output's loss: { scaled, tracked }, both scalars; tracked is its mean
+-- times n.
+local function one_loss(loss, y_true, y_pred, weight, n, total)
+  local values = losses.weighted(loss:call(y_true, y_pred), weight, loss.name)
+  local sum = raw.tensor_rank(values) == 0 and values or tf.reduce_sum(values)
+  local size = raw.tensor_size(values)
+  local reduction = loss.reduction
+  if reduction == "sum" then
+    return sum, sum * (replica_count() * n)
+  elseif reduction == "none" then
+    return sum, size == 0 and sum or sum * (n / size)
+  elseif n == 0 or raw.tensor_rank(values) == 0 then
+    return sum * (n / total), sum * n
+  end
+  local each = size / n -- losses for one example
+  return sum / (each * total), each == 1 and sum or sum / each
+end
+
+local function scaled(x, weight)
+  return weight ~= nil and weight ~= 1 and x * weight or x
+end
+
+local function plus(a, b)
+  return a == nil and b or a + b
+end
+
+-- Regularization: counted once, whatever the number of replicas.
+local function add_penalties(model, loss, detail, n)
+  local list = model.losses
+  if #list == 0 then
+    return loss, detail
+  end
+  local sum = list[1]
+  for i = 2, #list do
+    sum = sum + list[i]
+  end
+  local replicas = replica_count()
+  detail.total = plus(detail.total, sum * n)
+  return plus(loss, replicas > 1 and sum / replicas or sum), detail
+end
+
+--- The loss that a step minimises: a scalar whose sum over replicas is the
+--- global one. As second value what the loss metrics count.
+--- Errors: ValueError when there is nothing to minimise.
+--- Source: tf.keras.Model.compute_loss
+function M.compute_loss(model, x, y, y_pred, sample_weight)
+  local own = state.of(model)
+  local list, names = outputs.flatten(model, y_pred)
+  resolve_losses(own, names)
+  local labels = outputs.match("y", y, names)
+  local weights = outputs.match("sample_weight", sample_weight, names)
+  if #names > 1 and sample_weight ~= nil and not nest.is_nested(sample_weight)
+  then
+    for i = 1, #names do
+      weights[i] = sample_weight
+    end
+  end
+  local n = M.examples(x ~= nil and x or y_pred)
+  local total = global_examples(own, n)
+  local loss
+  local detail = { n = n, each = {} }
+  for i = 1, #names do
+    local object = own.losses[i]
+    if object ~= nil then
+      if labels[i] == nil then
+        no_labels(names, i)
+      end
+      local part, tracked = one_loss(object, labels[i], list[i], weights[i], n,
+        total)
+      detail.each[i] = tracked
+      loss = plus(loss, scaled(part, own.loss_weights[i]))
+      detail.total = plus(detail.total, scaled(tracked, own.loss_weights[i]))
+    end
+  end
+  loss, detail = add_penalties(model, loss, detail, n)
+  if loss == nil then
+    errors.raise("ValueError", ("model %s has no loss to compute"):format(
+      text.quote(model.name)), "pass loss = ... to compile, or call add_loss")
+  end
+  return loss, detail
+end
+
+-- Metrics ----------------------------------------------------------------------
+
+-- Add n examples with the sum `tracked` to a mean.
+local function track(metric, tracked, n)
+  base.add(metric.total, tracked)
+  base.add(metric.count, n)
+end
+
+local function output_trackers(own, names)
+  if own.trackers == nil then
+    own.trackers = {}
+    local count = 0
+    for i = 1, #names do
+      count = count + (own.losses[i] ~= nil and 1 or 0)
+    end
+    for i = 1, #names do
+      if #names > 1 and own.losses[i] ~= nil then
+        own.trackers[i] = own.new_mean(names[i] .. "_loss")
+      end
+    end
+  end
+  return own.trackers
+end
+
+--- Count the step's loss.
+function M.track_loss(model, loss, detail, n)
+  local own = state.of(model)
+  if detail == nil then
+    return track(own.loss_tracker, loss * (n * replica_count()), n)
+  end
+  track(own.loss_tracker, detail.total, n)
+  for i, tracker in pairs(output_trackers(own, own.names)) do
+    track(tracker, detail.each[i], n)
+  end
+end
+
+local function resolve_metrics(own, names, labels, list)
+  if own.metrics_made ~= nil then
+    return
+  end
+  local spec = own.spec
+  own.plain = outputs.metrics("compile: metrics", spec.metrics, names, labels,
+    list, own.losses or {})
+  own.weighted = outputs.metrics("compile: weighted_metrics", spec.weighted,
+    names, labels, list, own.losses or {})
+  local all, seen = {}, {}
+  for _, family in ipairs { own.plain, own.weighted } do
+    for i = 1, #names do
+      for _, metric in ipairs(family[i]) do
+        if seen[metric.name] ~= nil and seen[metric.name] ~= metric then
+          errors.raise("ValueError", ("compile: two metrics are called %s")
+            :format(text.quote(metric.name)), "give one of them a name = ...")
+        elseif seen[metric.name] == nil then
+          all[#all + 1] = metric
+        end
+        seen[metric.name] = metric
+      end
+    end
+  end
+  own.metrics_made = all
+end
+
+--- Update the compiled metrics.
+function M.update_metrics(model, y, y_pred, sample_weight)
+  local own = state.of(model)
+  local list, names = outputs.flatten(model, y_pred)
+  local labels = outputs.match("y", y, names)
+  resolve_metrics(own, names, labels, list)
+  local weights
+  for i = 1, #names do
+    for _, metric in ipairs(own.plain[i]) do
+      metric:update_state(labels[i], list[i])
+    end
+    if #own.weighted[i] > 0 then
+      weights = weights or (nest.is_nested(sample_weight)
+        and outputs.match("sample_weight", sample_weight, names))
+      for _, metric in ipairs(own.weighted[i]) do
+        metric:update_state(labels[i], list[i], weights and weights[i]
+          or not weights and sample_weight or nil)
+      end
+    end
+  end
+end
+
+--- True when the model's class defines compute_metrics itself.
+function M.own_metrics(model)
+  return model.compute_metrics ~= model.training_defaults.compute_metrics
+end
+
+local function count_metrics(model, x, y, y_pred, sample_weight)
+  if M.own_metrics(model) then
+    return model:compute_metrics(x, y, y_pred, sample_weight)
+  end
+  M.update_metrics(model, y, y_pred, sample_weight)
+end
+
+-- Steps ------------------------------------------------------------------------
+
+local function trainable(model, own)
+  if own.variables == nil then
+    own.variables = model.trainable_variables
+  end
+  return own.variables
+end
+
+local function no_variables(model)
+  errors.raise("ValueError", ("fit: model %s has no trainable variables")
+    :format(text.quote(model.name)))
+end
+
+-- Weights of examples by their class, times their own.
+local function class_weights(own, y, weight)
+  local list = own.class_weight
+  if list == nil or y == nil then
+    return weight
+  end
+  local ids = y
+  if raw.tensor_rank(y) > 1 then
+    ids = raw.tensor_dim(y, raw.tensor_rank(y) - 1) > 1
+      and tf.argmax(y, { axis = -1, output_type = "int32" })
+      or tf.squeeze(y, { axis = -1 })
+  end
+  local own_weight = tf.gather(tf.constant(list), tf.cast(ids, "int32"))
+  return weight and tf.cast(weight, "float32") * own_weight or own_weight
+end
+
+--- Forward, backward and update; returns the scaled loss.
+function M.train(model, x, y, sample_weight)
+  local own = state.of(model)
+  sample_weight = class_weights(own, y, sample_weight)
+  local tape, loss, detail, y_pred = tf.GradientTape(function()
+    local y_pred = model(x, { training = true })
+    local loss, detail = model:compute_loss(x, y, y_pred, sample_weight)
+    return loss, detail, y_pred
+  end)
+  local variables = trainable(model, own)
+  if #variables == 0 then
+    no_variables(model)
+  end
+  own.optimizer:apply_gradients(tape:gradient(loss, variables), variables)
+  M.track_loss(model, loss, detail, M.examples(x))
+  return count_metrics(model, x, y, y_pred, sample_weight) or loss
+end
+
+--- Forward and count; returns the scaled loss.
+function M.test(model, x, y, sample_weight)
+  local y_pred = model(x, { training = false })
+  local loss, detail
+  local own = state.of(model)
+  if own.spec.loss ~= nil or model.compute_loss ~= M.compute_loss
+    or #model.losses > 0 then
+    loss, detail = model:compute_loss(x, y, y_pred, sample_weight)
+    M.track_loss(model, loss, detail, M.examples(x))
+  end
+  return count_metrics(model, x, y, y_pred, sample_weight) or loss
+    or nest.flatten(y_pred)[1]
+end
+
+--- Forward only.
+function M.predict(model, x)
+  return model(x, { training = false })
+end
+
+return M

@@ -1,0 +1,278 @@
+-- Metrics: values worked out by hand, state over batches and replicas.
+local R = require "spec.support.replicas"
+local tf = require "tfdist"
+
+local K = tf.keras.metrics
+local fails = R.fails
+
+local function value(x)
+  return type(x) == "userdata" and x:totable() or x
+end
+
+local function near(expected, got, tolerance)
+  got = value(got)
+  if type(expected) == "table" then
+    assert.equal(#expected, #got)
+    for i = 1, #expected do
+      near(expected[i], got[i], tolerance)
+    end
+  else
+    assert.near(expected, got, tolerance or 1e-6)
+  end
+end
+
+-- name, options, y_true, y_pred, result
+local LABELS, SCORES = { 0, 0, 1, 1 }, { 0, 0.5, 0.3, 0.9 }
+local ONE_HOT = { { 0, 0, 1 }, { 0, 1, 0 }, { 1, 0, 0 } }
+local GUESSES = { { 0.1, 0.9, 0.8 }, { 0.05, 0.95, 0 }, { 0.5, 0.1, 0.4 } }
+local CASES = {
+  { "Accuracy", {}, { 1, 2, 3, 4 }, { 0, 2, 3, 4 }, 3 / 4 },
+  { "BinaryAccuracy", {}, { { 1 }, { 1 }, { 0 }, { 0 } },
+    { { 0.98 }, { 1 }, { 0 }, { 0.6 } }, 3 / 4 },
+  { "BinaryAccuracy", { threshold = 0.7 }, { { 1 }, { 1 }, { 0 }, { 0 } },
+    { { 0.98 }, { 0.5 }, { 0 }, { 0.6 } }, 3 / 4 },
+  { "CategoricalAccuracy", {}, ONE_HOT, GUESSES, 2 / 3 },
+  { "SparseCategoricalAccuracy", {}, { 2, 1, 0 }, GUESSES, 2 / 3 },
+  { "SparseCategoricalAccuracy", {}, { { 2 }, { 1 }, { 0 } }, GUESSES, 2 / 3 },
+  { "TopKCategoricalAccuracy", { k = 1 }, ONE_HOT, GUESSES, 2 / 3 },
+  { "TopKCategoricalAccuracy", { k = 2 }, ONE_HOT, GUESSES, 1 },
+  { "SparseTopKCategoricalAccuracy", { k = 1 }, { 2, 1, 0 }, GUESSES, 2 / 3 },
+  { "MeanSquaredError", {}, { 1, 2 }, { 3, 5 }, (4 + 9) / 2 },
+  { "RootMeanSquaredError", {}, { 1, 2 }, { 3, 5 }, (13 / 2) ^ 0.5 },
+  { "MeanAbsoluteError", {}, { 1, 2 }, { 3, 5 }, 5 / 2 },
+  { "MeanAbsolutePercentageError", {}, { 1, 2 }, { 3, 5 }, 175 },
+  { "CosineSimilarity", {}, { { 3, 4 } }, { { 1, 1 } }, 7 / 50 ^ 0.5 },
+  { "MeanRelativeError", { normalizer = { 1, 3, 2, 3 } }, { 1, 3, 2, 3 },
+    { 2, 4, 6, 8 }, 5 / 4 },
+  { "KLDivergence", {}, { { 0.2, 0.8 } }, { { 0.5, 0.5 } },
+    0.2 * math.log(0.4) + 0.8 * math.log(1.6) },
+  { "Poisson", {}, { { 1, 0 } }, { { 2, 3 } }, (2 - math.log(2) + 3) / 2 },
+  { "Hinge", {}, { { 1, -1 } }, { { 0.5, 0.5 } }, (0.5 + 1.5) / 2 },
+  { "BinaryCrossentropy", {}, { { 1, 0 } }, { { 0.8, 0.4 } },
+    (-math.log(0.8) - math.log(0.6)) / 2 },
+  { "SparseCategoricalCrossentropy", {}, { 1, 0 },
+    { { 0.25, 0.75 }, { 0.4, 0.6 } },
+    (-math.log(0.75) - math.log(0.4)) / 2 },
+  { "CategoricalCrossentropy", { from_logits = true }, { { 0, 1 } },
+    { { 0, 0 } }, math.log(2) },
+  { "R2Score", {}, { { 1 }, { 2 }, { 3 } }, { { 1 }, { 2 }, { 4 } },
+    1 - 1 / 2 },
+  { "TruePositives", {}, { 0, 1, 1, 1 }, { 1, 0, 1, 1 }, 2 },
+  { "FalsePositives", {}, { 0, 1, 0, 0 }, { 0, 0, 1, 1 }, 2 },
+  { "TrueNegatives", {}, { 0, 1, 0, 0 }, { 1, 1, 0, 0 }, 2 },
+  { "FalseNegatives", {}, { 0, 1, 1, 1 }, { 0, 1, 0, 0 }, 2 },
+  { "FalsePositives", { thresholds = { 0.2, 0.6 } }, { 0, 0, 1 },
+    { 0.3, 0.7, 0.9 }, { 2, 1 } },
+  { "Precision", {}, { 0, 1, 1, 1 }, { 1, 0, 1, 1 }, 2 / 3 },
+  { "Precision", { top_k = 2 }, { { 0, 0, 1, 1 } }, { { 1, 1, 1, 1 } }, 0 },
+  { "Precision", { class_id = 1 }, { { 0, 1 }, { 1, 1 } },
+    { { 0.9, 0.9 }, { 0.9, 0.2 } }, 1 },
+  { "Recall", {}, { 0, 1, 1, 1 }, { 1, 0, 1, 1 }, 2 / 3 },
+  -- thresholds -1e-7, 0.5, 1 + 1e-7: tp 2 1 0, fp 2 0 0
+  { "AUC", { num_thresholds = 3 }, LABELS, SCORES, 0.75 },
+  { "AUC", { num_thresholds = 3, summation_method = "minoring" }, LABELS,
+    SCORES, 0.5 },
+  { "AUC", { num_thresholds = 3, summation_method = "majoring" }, LABELS,
+    SCORES, 1 },
+  { "AUC", { thresholds = { 0.5 } }, LABELS, SCORES, 0.75 },
+  -- precision 0.5, 1, 0 at recall 1, 0.5, 0
+  { "AUC", { num_thresholds = 3, curve = "pr", summation_method = "minoring" },
+    LABELS, SCORES, 0.5 * 0.5 + 0.5 * 0 },
+  -- slopes 1/3 (from 1 hit of 1 to 2 of 4) and 1: 0.5 (1 + 2/3 log 4) / 3 ...
+  { "AUC", { num_thresholds = 3, curve = "PR" }, LABELS, SCORES,
+    (1 / 3 * (1 + 2 / 3 * math.log(4))) / 2 + 1 / 2 },
+  { "SensitivityAtSpecificity", { specificity = 0.5 }, { 0, 0, 0, 1, 1 },
+    { 0, 0.3, 0.8, 0.3, 0.8 }, 0.5 },
+  { "SpecificityAtSensitivity", { sensitivity = 0.5 }, { 0, 0, 0, 1, 1 },
+    { 0, 0.3, 0.8, 0.3, 0.8 }, 2 / 3 },
+  { "PrecisionAtRecall", { recall = 0.5 }, { 0, 0, 0, 1, 1 },
+    { 0, 0.3, 0.8, 0.3, 0.8 }, 0.5 },
+  { "RecallAtPrecision", { precision = 0.8 }, LABELS, SCORES, 0.5 },
+  { "F1Score", { threshold = 0.5 }, { { 1, 1, 1 }, { 1, 0, 0 }, { 1, 1, 0 } },
+    { { 0.2, 0.6, 0.7 }, { 0.2, 0.6, 0.6 }, { 0.6, 0.8, 0 } },
+    { 0.5, 0.8, 2 / 3 } },
+  { "FBetaScore", { beta = 2, threshold = 0.5, average = "micro" },
+    { { 1, 0 }, { 1, 1 } }, { { 1, 1 }, { 0, 1 } }, 2 / 3 },
+  { "MeanIoU", { num_classes = 2 }, { 0, 0, 1, 1 }, { 0, 1, 0, 1 }, 1 / 3 },
+  { "IoU", { num_classes = 2, target_class_ids = { 0 } }, { 0, 0, 1, 1 },
+    { 0, 1, 0, 1 }, 1 / 3 },
+  { "BinaryIoU", { threshold = 0.3, target_class_ids = { 0, 1 } },
+    { 0, 1, 0, 1 }, { 0.1, 0.2, 0.4, 0.7 }, 1 / 3 },
+  { "OneHotMeanIoU", { num_classes = 3 }, ONE_HOT, GUESSES,
+    (1 + 1 / 2 + 0) / 3 },
+}
+
+describe("metrics", function()
+  R.leaks(before_each, after_each)
+
+  for i, case in ipairs(CASES) do
+    it(("gives the %s worked out by hand (case %d)"):format(case[1], i),
+      function()
+        local metric = K[case[1]](case[2])
+        metric:update_state(case[3], case[4])
+        near(case[5], metric:result(), 2e-6)
+        metric:reset_state()
+        metric:update_state(case[3], case[4])
+        near(case[5], metric:result(), 2e-6)
+      end)
+  end
+
+  it("leaves ties among the k largest to the order of classes", function()
+    near(0.5, K.Precision { top_k = 2 }({ { 1, 0, 1, 1 } }, { { 1, 1, 1, 1 } }))
+  end)
+
+  it("gives the same for one batch and for many", function()
+    for _, name in ipairs { "AUC", "Precision", "MeanIoU", "R2Score",
+      "MeanSquaredError", "BinaryAccuracy" } do
+      local options = name == "MeanIoU" and { num_classes = 2 } or {}
+      local p = name == "MeanIoU" and { 0, 1, 1, 1 } or SCORES
+      local one, many = K[name](options), K[name](options)
+      one:update_state(LABELS, p)
+      for i = 1, 4 do
+        many:update_state({ LABELS[i] }, { p[i] })
+      end
+      near(value(one:result()), many:result())
+    end
+  end)
+
+  it("weighs examples", function()
+    near((1 * 3 + 2 * 1) / 4, K.Mean()({ 1, 2 }, { 3, 1 }))
+    near(3 + 4, K.Sum()({ 1, 2 }, { 3, 2 }))
+    near(0.5 / 0.7, K.Accuracy()({ 1, 2 }, { 1, 3 }, { 0.5, 0.2 }))
+    near((4 * 1 + 9 * 3) / 4, K.MeanSquaredError()({ { 1 }, { 2 } },
+      { { 3 }, { 5 } }, { 1, 3 }))
+    near(1, K.TruePositives()({ 1, 1, 0 }, { 1, 0, 1 }, { 1, 2, 4 }))
+    near(4, K.FalsePositives()({ 1, 1, 0 }, { 1, 0, 1 }, { 1, 2, 4 }))
+    near(0, K.Mean()({ 1, 2 }, { 0, 0 }))
+  end)
+
+  it("gives 0 before anything was counted", function()
+    for _, name in ipairs { "Mean", "Sum", "Precision", "Recall", "AUC",
+      "CategoricalAccuracy" } do
+      near(0, K[name]():result())
+    end
+    fails("ValueError", "does not have any value yet", function()
+      K.MeanTensor():result()
+    end)
+  end)
+
+  it("averages tensors element by element", function()
+    local metric = K.MeanTensor()
+    metric:update_state { 0, 1, 2, 3 }
+    metric:update_state { 4, 5, 6, 7 }
+    near({ 2, 3, 4, 5 }, metric:result())
+    metric:reset_state()
+    metric:update_state({ 0, 1, 2, 3 }, { 1, 0.2, 0.5, 1 })
+    near({ 0, 1, 2, 3 }, metric:result())
+    fails("ValueError", "shape", metric.update_state, metric, { 1, 2 })
+  end)
+
+  it("merges the state of other metrics", function()
+    local a, b = K.Mean(), K.Mean()
+    a:update_state { 1, 2 }
+    b:update_state { 6 }
+    a:merge_state { b }
+    near(3, a:result())
+    fails("ValueError", "not compatible", a.merge_state, a, { K.AUC() })
+  end)
+
+  it("names itself as Keras does and rebuilds from its configuration",
+    function()
+      assert.equal("sparse_categorical_accuracy",
+        K.SparseCategoricalAccuracy().name)
+      assert.equal("mean", K.Mean().name)
+      assert.equal("accuracy", K.SparseCategoricalAccuracy { name = "accuracy" }
+        .name)
+      local auc = K.AUC { num_thresholds = 7, curve = "PR" }
+      local copy = K.deserialize(K.serialize(auc))
+      assert.same(auc:get_config(), copy:get_config())
+    end)
+
+  it("finds metrics by name and names the nearest one", function()
+    assert.equal("AUC", K.get "AUC".__name)
+    assert.equal(K.mean_squared_error, K.get "mse")
+    local e = fails("ValueError", "unknown metric", K.get,
+      "SparseCategoricalAccurcy")
+    assert.matches("SparseCategoricalAccuracy", e.hint)
+    local e2 = fails("ValueError", "unknown option", K.AUC,
+      { num_treshold = 3 })
+    assert.matches("num_thresholds", e2.hint)
+    fails("ValueError", "thresholds must be numbers in 0..1", K.Precision,
+      { thresholds = 2 })
+    fails("ValueError", "must be in 0..1", K.RecallAtPrecision, 3)
+    fails("NotImplementedError", "multi_label", K.AUC, { multi_label = true })
+    fails("TypeError", "must be the metric itself", K.Mean().update_state,
+      { 1 })
+  end)
+
+  it("lets users write metrics", function()
+    local Peak = K.Metric:subclass "Peak"
+    function Peak:init(options)
+      K.Metric.init(self, options or {})
+      self.peak = self:add_weight { name = "peak", shape = { 2 } }
+    end
+    function Peak:update_state(x)
+      self.peak:assign_add(x)
+    end
+    function Peak:result()
+      return tf.reduce_max(self.peak:read_value())
+    end
+    local peak = Peak { name = "top" }
+    assert.equal("top", peak.name)
+    near(4, peak { 1, 4 })
+    assert.equal("top/peak", peak.variables[1].name)
+    fails("NotImplementedError", "update_state", K.Metric().update_state,
+      K.Metric())
+  end)
+
+  R.each(it, pending, "adds up what replicas count", function(strategy, n)
+    local mean, auc, sum = strategy:scope(function()
+      return K.Mean(), K.AUC { num_thresholds = 3 }, K.Sum()
+    end)
+    local inside = strategy:run(function()
+      local id = R.id()
+      mean:update_state { id, id + 1 }
+      sum:update_state(id)
+      auc:update_state({ id % 2, 1 }, { 0.7, 0.2 })
+      return mean:result()
+    end)
+    local total, single = 0, K.AUC { num_thresholds = 3 }
+    for id = 0, n - 1 do
+      total = total + 2 * id + 1
+      single:update_state({ id % 2, 1 }, { 0.7, 0.2 })
+    end
+    near(total / (2 * n), mean:result())
+    for _, x in ipairs(R.locals(strategy, inside)) do
+      near(total / (2 * n), x)
+    end
+    near(n * (n - 1) / 2, sum:result())
+    near(value(single:result()), auc:result())
+    mean:reset_state()
+    near(0, mean:result())
+  end)
+
+  R.pair(it, pending, "counts outside of replica functions too", function(s)
+    local mean = s:scope(function()
+      return K.Mean()
+    end)
+    mean:update_state { 1, 2, 3 }
+    s:run(function()
+      mean:update_state { 6 }
+    end)
+    near((6 + 12) / 5, mean:result())
+    s:scope(function()
+      mean:update_state { 3 }
+      near(21 / 6, mean:result())
+    end)
+  end)
+
+  R.pair(it, pending, "makes its state inside a replica function", function(s)
+    local metric = s:scope(function()
+      return K.MeanTensor()
+    end)
+    s:run(function()
+      metric:update_state { R.id(), 1 }
+    end)
+    near({ 0.5, 1 }, metric:result())
+  end)
+end)
