@@ -11,6 +11,7 @@
 ---   int64_t *n_p, double *x_p   result: a number
 ---   const int64_t *xs, int xs_n list; likewise double and handles
 ---   const void *p, size_t p_bytes  Lua string
+---   const void **x_p, size_t *x_bytes_p  result: a Lua string; NULL is nil
 ---   any enum                    lower-case string without the common prefix
 ---   returns int                 status, unless the name is a quantity:
 ---                               see PLAIN_WORDS
@@ -171,6 +172,10 @@ local LISTS = { ["const int64_t *"] = "ints", ["const double *"] = "reals" }
 --- Meaning of parameter i of f: a table with `as`, or nil.
 local function meaning(header, f, i)
   local p, after = f.params[i], f.params[i + 1]
+  if after and p.ctype == "const void **" and after.ctype == "size_t *"
+    and after.name == p.name:gsub("_p$", "_bytes_p") then
+    return { as = "out", out = "bytes", name = p.name, takes = 2 }
+  end
   local as, of = result_kind(header, p)
   if as then return { as = "out", out = as, of = of, name = p.name } end
   if after and after.name == p.name .. "_n" then
@@ -360,6 +365,9 @@ function C.result(a)
   elseif a.out == "bool" then
     return ("  bool %s = false;\n"):format(name),
       ("  lua_pushboolean(L, %s);\n"):format(name)
+  elseif a.out == "bytes" then
+    return ("  const void *%s = NULL;\n  size_t %s_bytes = 0;\n"):format(name,
+      name), ("  tfd__lua_push_bytes(L, %s, %s_bytes);\n"):format(name, name)
   elseif a.out == "string" then
     return ("  const char *%s = NULL;\n"):format(name),
       ("  tfd__lua_push_string(L, %s);\n"):format(name)
@@ -410,6 +418,9 @@ function C.wrapper(header, f)
       end
       pushes[#pushes + 1] = push
       calls[#calls + 1] = "&" .. a.name
+      if a.out == "bytes" then
+        calls[#calls + 1] = "&" .. a.name .. "_bytes"
+      end
     else
       index = index + 1
       a.self = method and i == 1
@@ -557,6 +568,9 @@ function F.result(a)
       (a.of:gsub("^tfd_", "")), cell)
   elseif a.out == "string" then
     return 'new("const char *[1]")', ("text(%s[0])"):format(cell)
+  elseif a.out == "bytes" then
+    return 'new("const void *[1]"), new("size_t[1]")',
+      ("bytes(%s[0], size_%s[0])"):format(cell, a.name)
   elseif a.out == "bool" then
     return 'new("bool[1]")', cell .. "[0]"
   end
@@ -575,9 +589,11 @@ function F.wrapper(f)
     if LUA_KEYWORDS[a.name] then a.name = a.name .. "_" end
     if a.as == "out" then
       local cell, value = F.result(a)
-      cells[#cells + 1] = ("  local cell_%s = %s\n"):format(a.name, cell)
+      local size = a.out == "bytes" and ", size_" .. a.name or ""
+      cells[#cells + 1] = ("  local cell_%s%s = %s\n"):format(a.name, size,
+        cell)
       results[#results + 1] = value
-      args[#args + 1] = "cell_" .. a.name
+      args[#args + 1] = "cell_" .. a.name .. size
     else
       names[#names + 1] = a.name
       local text = F.argument(a, label)
@@ -627,6 +643,7 @@ local function build(C, support)
     support.fail
   local handle_or_nil, handles = support.handle_or_nil, support.handles
   local ints, reals, text = support.ints, support.reals, support.text
+  local bytes = support.bytes
   local enum, enum_name = support.enum, support.enum_name
 
 %s

@@ -88,6 +88,8 @@ typedef enum tfd_handle_kind {
   TFD_HANDLE_VALUE,
   TFD_HANDLE_MIRRORED,
   TFD_HANDLE_RUN,
+  TFD_HANDLE_ARCHIVE,
+  TFD_HANDLE_SAVER,
   TFD_HANDLE_KINDS
 } tfd_handle_kind;
 
@@ -162,6 +164,8 @@ typedef struct tfd_strategy tfd_strategy;
 typedef struct tfd_value tfd_value;
 typedef struct tfd_mirrored tfd_mirrored;
 typedef struct tfd_run tfd_run;
+typedef struct tfd_archive tfd_archive;
+typedef struct tfd_saver tfd_saver;
 
 /* --- Errors and library ------------------------------------------------- */
 
@@ -643,4 +647,60 @@ TFD_API int tfd_read_idx(const char *path, tfd_tensor **tensor_p);
 #ifdef __cplusplus
 }
 #endif
+/** Put a file in place with these contents: it appears whole or not at all.
+ * Blocks: until it is on the disk. Errors: ResourceExhausted (no space),
+ *   NotFound (no such folder), FailedPrecondition. */
+TFD_API int tfd_file_write(const char *path, const void *data,
+                           size_t data_bytes);
+/** What `path` is; neither when there is nothing. */
+TFD_API int tfd_file_stat(const char *path, bool *is_file_p, bool *is_folder_p,
+                          int64_t *bytes_p);
+/** Make a folder and those above it that are missing. */
+TFD_API int tfd_folder_make(const char *path);
+/** Names in a folder in no order, each ended by a zero byte; valid until the
+ * thread's next call. Errors: NotFound, FailedPrecondition. */
+TFD_API int tfd_folder_list(const char *path, const void **names_p,
+                            size_t *names_bytes_p);
+
+/** Open a safetensors file; its header is read and checked, tensors are in the
+ * order of their names.
+ * Errors: NotFound; DataLoss naming file, tensor and offset.
+ * Source: github.com/huggingface/safetensors, "Format" */
+TFD_API int tfd_archive_open(const char *path, tfd_archive **archive_p);
+/** Number of tensors. */
+TFD_API int tfd_archive_count(const tfd_archive *archive);
+/** Position of the tensor called `name`, -1 when there is none. */
+TFD_API int tfd_archive_find(const tfd_archive *archive, const char *name,
+                             int *position_p);
+/** Name, dtype, offset in the file and size in bytes of tensor `index`.
+ * Errors: IndexError. */
+TFD_API int tfd_archive_entry(const tfd_archive *archive, int index,
+                              const char **name_p, const char **dtype_p,
+                              int64_t *offset_p, int64_t *bytes_p);
+/** Size of axis `axis` of tensor `index`, -1 outside its rank. */
+TFD_API int tfd_archive_dim(const tfd_archive *archive, int index, int axis,
+                            int64_t *size_p);
+/** Metadata by key, NULL when there is none. */
+TFD_API const char *tfd_archive_metadata(const tfd_archive *archive,
+                                         const char *key);
+/** Read tensor `index`, on the current device, and check it against its
+ * checksum if the file has one.
+ * Errors: DataLoss; NotImplementedError for dtypes that there are not. */
+TFD_API int tfd_archive_read(tfd_archive *archive, int index,
+                             tfd_tensor **tensor_p);
+
+/** Collects tensors for one safetensors file. */
+TFD_API int tfd_saver_new(tfd_saver **saver_p);
+/** Add a tensor. Errors: AlreadyExists for a name that is taken. */
+TFD_API int tfd_saver_add(tfd_saver *saver, const char *name,
+                          tfd_tensor *tensor);
+/** Add an entry to the file's metadata; both texts are UTF-8. */
+TFD_API int tfd_saver_metadata(tfd_saver *saver, const char *key,
+                               const char *text);
+/** Write the file with checksums of header and tensors. It appears under its
+ * name when it is whole and on the disk; until then the old file stays.
+ * Blocks: until tensors are computed and synced to the disk.
+ * Errors: ResourceExhausted (no space), FailedPrecondition. */
+TFD_API int tfd_saver_write(tfd_saver *saver, const char *path);
+
 #endif

@@ -110,6 +110,13 @@ function support.text(pointer)
   return string(pointer)
 end
 
+function support.bytes(pointer, size)
+  if pointer == nil then
+    return nil
+  end
+  return string(pointer, size)
+end
+
 function support.enum(enum, name, what, argument)
   local value = core.enums[enum][type(name) == "string" and name:lower() or 0]
   if value == nil then

@@ -1,10 +1,11 @@
 #ifndef TFD_IO_IO_H
 #define TFD_IO_IO_H
-/* L6 io: files in, tensors out.
+/* L6 io: files in, tensors out, and back.
 **
 ** A reader trusts nothing that a file says: sizes are checked against what is
 ** really there before memory is taken for them, and an error names file and
-** offset. May include base .. ops; not autograd, dist. Specs: spec/io. */
+** offset. A file that is replaced is written under another name first.
+** May include base .. ops; not autograd, dist. Specs: spec/io. */
 
 #include "tensor/tensor.h"
 
@@ -12,5 +13,51 @@
 ** Owns: *data_p is tfd__alloc'ed. Errors: NotFound, DataLoss. */
 int tfd__read_file(const char *path, size_t limit, unsigned char **data_p,
                    size_t *bytes_p);
+
+/* What an errno means for a caller: NotFound, ResourceExhausted for a full
+** disk, FailedPrecondition. */
+tfd_status tfd__errno_status(int code);
+
+/* --- output that appears whole or not at all ------------------------------ */
+
+typedef struct tfd__output {
+  char *path; /* owned */
+  char *temp; /* owned; the name until commit */
+  int file;   /* -1 = none open */
+  uint64_t bytes; /* written so far */
+} tfd__output;
+
+/* Begin a file that will replace `path`. `expected`: bytes to come, checked
+** against the space on the disk (0 = unknown). */
+int tfd__output_open(tfd__output *o, const char *path, uint64_t expected);
+int tfd__output_write(tfd__output *o, const void *data, size_t bytes);
+/* Sync, rename, sync the folder. The old file stays if anything fails. */
+int tfd__output_commit(tfd__output *o);
+/* Remove what was not committed; free. Safe to call at any time. */
+void tfd__output_close(tfd__output *o);
+
+/* --- bytes that grow -------------------------------------------------------- */
+
+typedef struct tfd__bytes {
+  unsigned char *data; /* tfd__alloc'ed or NULL */
+  size_t n;
+  size_t capacity;
+} tfd__bytes;
+
+int tfd__bytes_reserve(tfd__bytes *b, size_t more);
+int tfd__bytes_add(tfd__bytes *b, const void *data, size_t n);
+
+/* --- tensors as host bytes -------------------------------------------------- */
+
+/* A tensor's elements, row-major, readable by the host. */
+typedef struct tfd__host_copy {
+  tfd_tensor *dense; /* owned */
+  void *stage;       /* owned; NULL when the host sees the tensor itself */
+  const void *data;
+  size_t bytes;
+} tfd__host_copy;
+
+int tfd__host_copy_begin(tfd__host_copy *c, tfd_tensor *t);
+void tfd__host_copy_end(tfd__host_copy *c);
 
 #endif

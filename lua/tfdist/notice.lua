@@ -1,0 +1,23 @@
+--- One-line notices on stderr: lower case, obeying TFDIST_LOG.
+local M = {}
+
+local LEVELS = { error = 0, warning = 1, info = 2, debug = 3 }
+
+local function show(level, message)
+  local limit = LEVELS[os.getenv("TFDIST_LOG") or "warning"] or 1
+  if LEVELS[level] <= limit then
+    io.stderr:write("tfdist: ", level, ": ", message, "\n")
+  end
+end
+
+--- Something went on differently than asked.
+function M.warn(message)
+  show("warning", message)
+end
+
+--- Something worth knowing once.
+function M.info(message)
+  show("info", message)
+end
+
+return M

@@ -1,0 +1,587 @@
+--- tf.train: checkpoints, their manager, tf.train.Example.
+---
+---   local checkpoint = tf.train.Checkpoint { model = model, optimizer = opt }
+---   local manager = tf.train.CheckpointManager(checkpoint, "ckpt/run",
+---     { max_to_keep = 3 })
+---   local restored, why = checkpoint:restore(manager.latest_checkpoint)
+---   ...
+---   manager:save()                  -- on every worker; the chief's is kept
+---
+--- A checkpoint's name, "ckpt/run/ckpt-2", is what save returns and restore
+--- takes; its file is "ckpt/run/ckpt-2.safetensors". A folder's state file
+--- "checkpoint" (JSON) lists the checkpoints, oldest first.
+local checkpoint = require "tfdist.checkpoint"
+local errors = require "tfdist.errors"
+local graphs = require "tfdist.object_graph"
+local json = require "tfdist.json"
+local log = require "tfdist.notice"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+local M = {}
+
+-- Checkpoint -----------------------------------------------------------------
+
+local Checkpoint = { __name = "Checkpoint" }
+local methods = {}
+
+local function is_checkpoint(x)
+  return type(x) == "table" and getmetatable(x) == Checkpoint
+end
+
+local function method(name, signature, fn)
+  methods[name] = options.method("Checkpoint." .. name, signature, fn,
+    is_checkpoint, "checkpoint")
+end
+
+local function own_of(self)
+  return rawget(self, "_own")
+end
+
+-- Made on first use, outside of all scopes that are not the user's.
+local function save_counter(self)
+  local own = own_of(self)
+  if own.save_counter == nil then
+    own.save_counter = tf.Variable(0, {
+      dtype = "int64", trainable = false, name = "save_counter",
+      aggregation = "ONLY_FIRST_REPLICA",
+    })
+  end
+  return own.save_counter
+end
+
+function Checkpoint.__checkpoint_children(self)
+  local list, own = {}, own_of(self)
+  if own.root ~= nil then
+    for _, child in ipairs(graphs.children(own.root)) do
+      list[#list + 1] = child
+    end
+  end
+  for key, value in pairs(self) do
+    if type(key) == "string" and key ~= "_own" then
+      list[#list + 1] = { key, value }
+    end
+  end
+  list[#list + 1] = { "save_counter", own.save_counter }
+  table.sort(list, function(a, b)
+    return a[1] < b[1]
+  end)
+  return list
+end
+
+local function check_trackable(name, value)
+  if not graphs.is_trackable(value) then
+    errors.raise("ValueError", ("Checkpoint: %s must be an object with "
+      .. "variables, got %s"):format(name, text.describe(value)),
+      type(value) == "number" and "a number is saved as tf.Variable" or nil)
+  end
+end
+
+function Checkpoint.__index(self, key)
+  if methods[key] ~= nil then
+    return methods[key]
+  elseif key == "save_counter" then
+    return save_counter(self)
+  elseif key == "root" then
+    return own_of(self).root
+  end
+  return nil
+end
+
+function Checkpoint.__newindex(self, key, value)
+  if methods[key] ~= nil or key == "save_counter" then
+    errors.raise("ValueError", "Checkpoint: " .. text.quote(key)
+      .. " is the name of a member")
+  end
+  check_trackable(tostring(key), value)
+  rawset(self, key, value)
+end
+
+function Checkpoint.__tostring(self)
+  local names = {}
+  for key in pairs(self) do
+    if key ~= "_own" then
+      names[#names + 1] = tostring(key)
+    end
+  end
+  table.sort(names)
+  return "Checkpoint { " .. table.concat(names, ", ") .. " }"
+end
+
+--- Groups objects that are saved and restored together, by name:
+--- Checkpoint { model = model, optimizer = optimizer }, or
+--- Checkpoint(root, { more = object }): then the children of root count as the
+--- checkpoint's own.
+--- Errors: ValueError for values without variables.
+--- Source: tf.train.Checkpoint
+function M.Checkpoint(root, kwargs)
+  if text.is_plain(root) and kwargs == nil then
+    root, kwargs = nil, root
+  end
+  if kwargs ~= nil and not text.is_plain(kwargs) then
+    errors.raise("TypeError", "Checkpoint: the objects must be a table by name, "
+      .. "got " .. text.describe(kwargs))
+  elseif root ~= nil then
+    check_trackable("root", root)
+  end
+  local self = setmetatable({ _own = { root = root } }, Checkpoint)
+  for key, value in pairs(kwargs or {}) do
+    if key == "root" then
+      own_of(self).root = value
+    elseif type(key) ~= "string" then
+      errors.raise("TypeError", "Checkpoint: objects need names, got "
+        .. text.describe(key), "tf.train.Checkpoint { model = model }")
+    else
+      self[key] = value
+    end
+  end
+  return self
+end
+
+--- Write to file_prefix .. "-" .. number, a number that counts the saves;
+--- returns that name.
+--- Errors: as write.
+--- Source: tf.train.Checkpoint.save
+method("save", "file_prefix options=nil", function(self, prefix)
+  if type(prefix) ~= "string" then
+    errors.raise("TypeError", "Checkpoint.save: file_prefix must be a string, "
+      .. "got " .. text.describe(prefix))
+  end
+  local counter = save_counter(self)
+  counter:assign_add(tf.constant(1, "int64"))
+  local path = ("%s-%s"):format(prefix,
+    text.number(counter:read_value():item()))
+  checkpoint.write(self, path, "Checkpoint.save")
+  local folder, name = path:match("^(.*)/([^/]*)$")
+  M.update_checkpoint_state(folder or ".", name or path)
+  return path
+end)
+
+--- Write to this name without counting; returns it. The file appears whole or
+--- not at all.
+--- Errors: ResourceExhausted (no space), ValueError for variables that cannot be
+---   read as one. Source: tf.train.Checkpoint.write
+method("write", "file_prefix options=nil", function(self, path)
+  return checkpoint.write(self, path, "Checkpoint.write")
+end)
+
+--- Restore what write wrote; a status object with assert_consumed(),
+--- assert_existing_objects_matched(), assert_nontrivial_match(),
+--- expect_partial().
+--- Errors: returns nil, message, "NotFound" without a file (or a name); raises
+---   DataLoss naming file, tensor and offset, InvalidArgument when a shape or
+---   dtype differs; then nothing was changed.
+--- Source: tf.train.Checkpoint.read
+method("read", "save_path=nil options=nil", function(self, path)
+  return checkpoint.read(self, path, "Checkpoint.read")
+end)
+
+--- As read; also restores the counter of saves.
+--- Source: tf.train.Checkpoint.restore
+method("restore", "save_path=nil options=nil", function(self, path)
+  if path ~= nil then
+    save_counter(self)
+  end
+  return checkpoint.read(self, path, "Checkpoint.restore")
+end)
+
+-- State file -----------------------------------------------------------------
+
+local STATE_FILE = "checkpoint"
+
+local function read_text(path)
+  local f = io.open(path, "rb")
+  if f == nil then
+    return nil
+  end
+  local content = f:read("*a")
+  f:close()
+  return content
+end
+
+local function is_names(list)
+  if type(list) ~= "table" then
+    return false
+  end
+  for i = 1, list.n or #list do
+    if type(list[i]) ~= "string" then
+      return false
+    end
+  end
+  return true
+end
+
+-- The state file as a table; nil when there is none or it is not one.
+local function read_state(folder)
+  local path = folder .. "/" .. STATE_FILE
+  local source = read_text(path)
+  if source == nil then
+    return nil
+  end
+  local ok, found = pcall(json.decode, source, path)
+  if not ok or type(found) ~= "table"
+    or not is_names(found.all_model_checkpoint_paths) then
+    log.warn(("%s is not a list of checkpoints; it is ignored"):format(path))
+    return nil
+  end
+  return found
+end
+
+local function absolute(folder, name)
+  return name:find("^/") and name or folder .. "/" .. name
+end
+
+local function should_save()
+  local strategy = tf.distribute.get_strategy()
+  return strategy == nil or strategy.extended == nil
+    or strategy.extended.should_checkpoint ~= false
+end
+
+--- Write a folder's state file: the newest checkpoint's name and all names.
+--- Source: tf.train.update_checkpoint_state
+M.update_checkpoint_state = options.wrap("update_checkpoint_state",
+  "save_dir model_checkpoint_path all_model_checkpoint_paths:table=nil "
+  .. "all_model_checkpoint_timestamps:table=nil last_preserved_timestamp=nil",
+  function(folder, latest, all, timestamps, preserved)
+    if not should_save() then
+      return
+    end
+    raw.file_write(folder .. "/" .. STATE_FILE, json.encode({
+      model_checkpoint_path = latest,
+      all_model_checkpoint_paths = all or { latest },
+      all_model_checkpoint_timestamps = timestamps,
+      last_preserved_timestamp = preserved,
+    }, true) .. "\n")
+  end)
+
+--- What a folder's state file says, nil without one: a table with
+--- model_checkpoint_path and all_model_checkpoint_paths.
+--- Source: tf.train.get_checkpoint_state
+M.get_checkpoint_state = options.wrap("get_checkpoint_state",
+  "checkpoint_dir latest_filename=nil", function(folder)
+    local found = read_state(folder)
+    if found == nil then
+      return nil
+    end
+    local all = {}
+    for i = 1, #found.all_model_checkpoint_paths do
+      all[i] = absolute(folder, found.all_model_checkpoint_paths[i])
+    end
+    return {
+      model_checkpoint_path = type(found.model_checkpoint_path) == "string"
+        and absolute(folder, found.model_checkpoint_path) or nil,
+      all_model_checkpoint_paths = all,
+      all_model_checkpoint_timestamps = found.all_model_checkpoint_timestamps,
+      last_preserved_timestamp = found.last_preserved_timestamp,
+    }
+  end)
+
+-- Can the header be read?
+local function is_whole(path)
+  if not raw.file_stat(checkpoint.file_name(path)) then
+    return false
+  end
+  local ok, why = pcall(checkpoint.open, path)
+  if not ok then
+    log.warn(("%s is left out: %s"):format(path,
+      errors.is_error(why) and why.message or tostring(why)))
+  end
+  return ok
+end
+
+--- Name of the newest checkpoint in a folder whose file is there and begins
+--- with a whole header; nil when there is none.
+--- Source: tf.train.latest_checkpoint
+---@param checkpoint_dir string
+---@return string?
+M.latest_checkpoint = options.wrap("latest_checkpoint",
+  "checkpoint_dir latest_filename=nil", function(folder)
+    local found = M.get_checkpoint_state(folder)
+    if found == nil then
+      return nil
+    end
+    local latest = found.model_checkpoint_path
+    if latest ~= nil and is_whole(latest) then
+      return latest
+    end
+    for i = #found.all_model_checkpoint_paths, 1, -1 do
+      local path = found.all_model_checkpoint_paths[i]
+      if path ~= latest and is_whole(path) then
+        return path
+      end
+    end
+    return nil
+  end)
+
+--- Names and shapes of what a checkpoint holds: a list of { name, shape text }.
+--- Errors: returns nil, message, "NotFound".
+--- Source: tf.train.list_variables
+M.list_variables = options.wrap("list_variables", "ckpt_dir_or_file",
+  function(path)
+    local list, message, kind = checkpoint.list(M.latest_checkpoint(path)
+      or path)
+    if list == nil then
+      return nil, message, kind
+    end
+    local out = {}
+    for i, entry in ipairs(list) do
+      out[i] = { entry.name, entry.shape }
+    end
+    return out
+  end)
+
+--- The tensor of this name in a checkpoint.
+--- Errors: returns nil, message, "NotFound" without the file; KeyError.
+--- Source: tf.train.load_variable
+M.load_variable = options.wrap("load_variable", "ckpt_dir_or_file name",
+  function(path, name)
+    return checkpoint.load_variable(M.latest_checkpoint(path) or path, name)
+  end)
+
+-- Manager --------------------------------------------------------------------
+
+local Manager = { __name = "CheckpointManager" }
+local manager_methods, manager_getters = {}, {}
+
+local function is_manager(x)
+  return type(x) == "table" and getmetatable(x) == Manager
+end
+
+local function manager_method(name, signature, fn)
+  manager_methods[name] = options.method("CheckpointManager." .. name,
+    signature, fn, is_manager, "manager")
+end
+
+function Manager.__index(self, key)
+  if manager_methods[key] ~= nil then
+    return manager_methods[key]
+  elseif manager_getters[key] ~= nil then
+    return manager_getters[key](rawget(self, "_own"))
+  end
+  return nil
+end
+
+function Manager.__tostring(self)
+  local own = rawget(self, "_own")
+  return ("CheckpointManager %s, %d kept%s"):format(text.quote(own.directory),
+    #own.kept, own.max_to_keep and " of at most " .. own.max_to_keep or "")
+end
+
+--- Names of the kept checkpoints, oldest first.
+function manager_getters.checkpoints(own)
+  local list = {}
+  for i, entry in ipairs(own.kept) do
+    list[i] = entry.path
+  end
+  return list
+end
+
+--- Name of the newest one, nil when there is none.
+function manager_getters.latest_checkpoint(own)
+  return own.latest
+end
+
+function manager_getters.directory(own)
+  return own.directory
+end
+
+function manager_getters.checkpoint(own)
+  return own.checkpoint
+end
+
+function manager_getters.checkpoint_interval(own)
+  return own.checkpoint_interval
+end
+
+--- Steps between checkpoints are counted by this variable.
+function manager_getters.step_counter(own)
+  return own.step_counter
+end
+
+-- Seconds since 1970, as the state file has them.
+local function now()
+  return os.time()
+end
+
+-- Take over what the folder's state file lists.
+local function recover(own)
+  local found = M.get_checkpoint_state(own.directory)
+  if found == nil then
+    return
+  end
+  local times = found.all_model_checkpoint_timestamps
+  for i, path in ipairs(found.all_model_checkpoint_paths) do
+    if raw.file_stat(checkpoint.file_name(path)) then
+      own.kept[#own.kept + 1] = { path = path,
+        time = type(times) == "table" and tonumber(times[i]) or now() }
+    end
+  end
+  own.latest = M.latest_checkpoint(own.directory)
+  own.preserved = tonumber(found.last_preserved_timestamp) or own.preserved
+end
+
+local function record(own)
+  local names, times = { n = #own.kept }, { n = #own.kept }
+  for i, entry in ipairs(own.kept) do
+    names[i] = entry.path:match("[^/]*$")
+    times[i] = entry.time
+  end
+  M.update_checkpoint_state(own.directory, own.latest:match("[^/]*$"), {
+    all_model_checkpoint_paths = names,
+    all_model_checkpoint_timestamps = times,
+    last_preserved_timestamp = own.preserved,
+  })
+end
+
+-- Checkpoints over the limit: forgotten, and removed unless they are one of
+-- those kept every n hours. Returns the names to remove.
+local function sweep(own)
+  local gone = {}
+  while own.max_to_keep and #own.kept > own.max_to_keep do
+    local entry = table.remove(own.kept, 1)
+    local hours = own.keep_every_hours
+    if hours and entry.time - hours * 3600 >= own.preserved then
+      own.preserved = entry.time
+    else
+      gone[#gone + 1] = entry.path
+    end
+  end
+  return gone
+end
+
+local function counter_value(x)
+  return x:read_value():item()
+end
+
+-- Has the interval passed since the last save?
+local function is_due(own)
+  if own.checkpoint_interval == nil or own.last_step == nil then
+    return true
+  end
+  return counter_value(own.step_counter)
+    >= own.last_step + own.checkpoint_interval
+end
+
+--- Save a checkpoint and remove those over the limit; the number is
+--- checkpoint_number or the counter of saves. Returns its name, nil when
+--- checkpoint_interval says it is too early (check_interval = false saves
+--- anyhow).
+--- Source: tf.train.CheckpointManager.save
+manager_method("save", "checkpoint_number=nil check_interval=true options=nil",
+  function(self, number, check)
+    local own = rawget(self, "_own")
+    if check and not is_due(own) then
+      return nil
+    end
+    local counter = own.checkpoint.save_counter
+    counter:assign_add(tf.constant(1, "int64"))
+    if number == nil then
+      number = counter_value(counter)
+    elseif type(number) == "userdata" then
+      number = counter_value(number)
+    end
+    local path = own.prefix .. "-" .. text.number(options.integer(
+      "CheckpointManager.save", "checkpoint_number", number, 0))
+    checkpoint.write(own.checkpoint, path, "CheckpointManager.save")
+    if own.step_counter ~= nil then
+      own.last_step = counter_value(own.step_counter)
+    end
+    for i = #own.kept, 1, -1 do
+      if own.kept[i].path == path then
+        table.remove(own.kept, i)
+      end
+    end
+    own.kept[#own.kept + 1] = { path = path, time = now() }
+    own.latest = path
+    local gone = sweep(own)
+    -- The list first: a checkpoint it names is there at any moment.
+    record(own)
+    if should_save() then
+      for _, old in ipairs(gone) do
+        os.remove(checkpoint.file_name(old))
+      end
+    end
+    return path
+  end)
+
+--- Restore the newest checkpoint that is whole, passing over damaged ones with
+--- a warning; without any, call init_fn. Returns the name restored, or nil.
+--- Source: tf.train.CheckpointManager.restore_or_initialize
+manager_method("restore_or_initialize", "", function(self)
+  local own = rawget(self, "_own")
+  local tried = {}
+  local candidates = manager_getters.checkpoints(own)
+  candidates[#candidates + 1] = own.latest
+  for i = #candidates, 1, -1 do
+    local path = candidates[i]
+    if not tried[path] then
+      tried[path] = true
+      local ok, status = pcall(own.checkpoint.restore, own.checkpoint, path)
+      if ok and status ~= nil then
+        if own.step_counter ~= nil then
+          own.last_step = counter_value(own.step_counter)
+        end
+        return path
+      elseif not ok and errors.kind(status) ~= "DataLoss" then
+        error(status, 0)
+      end
+      log.warn(("%s cannot be restored, trying the one before: %s"):format(path,
+        not ok and status.message or "the file is gone"))
+    end
+  end
+  if own.init_fn ~= nil then
+    own.init_fn()
+  end
+  return nil
+end)
+
+local MANAGER = "checkpoint directory max_to_keep=nil "
+  .. "keep_checkpoint_every_n_hours=nil checkpoint_name='ckpt' "
+  .. "step_counter=nil checkpoint_interval=nil init_fn=nil"
+
+local function check_manager(ckpt, directory, max, hours, step, interval)
+  local what = "CheckpointManager"
+  if not is_checkpoint(ckpt) then
+    errors.raise("TypeError", what .. ": checkpoint must be a "
+      .. "tf.train.Checkpoint, got " .. text.describe(ckpt))
+  elseif type(directory) ~= "string" then
+    errors.raise("TypeError", what .. ": directory must be a string, got "
+      .. text.describe(directory))
+  elseif hours ~= nil and (type(hours) ~= "number" or hours < 0) then
+    errors.raise("ValueError", what .. ": keep_checkpoint_every_n_hours must "
+      .. "not be negative, got " .. text.describe(hours))
+  end
+  if max ~= nil then
+    options.integer(what, "max_to_keep", max, 1)
+  end
+  if interval ~= nil then
+    options.integer(what, "checkpoint_interval", interval, 1)
+    if step == nil then
+      errors.raise("ValueError", what
+        .. ": checkpoint_interval needs a step_counter")
+    end
+  end
+end
+
+--- Keeps the last max_to_keep checkpoints of a folder (nil = all), and of the
+--- older ones one every keep_checkpoint_every_n_hours. With
+--- checkpoint_interval, saves only when step_counter has grown by that much.
+--- Errors: ValueError, TypeError.
+--- Source: tf.train.CheckpointManager
+M.CheckpointManager = options.wrap("CheckpointManager", MANAGER,
+  function(ckpt, directory, max, hours, name, step, interval, init_fn)
+    check_manager(ckpt, directory, max, hours, step, interval)
+    directory = #directory > 1 and directory:gsub("/+$", "") or directory
+    local own = {
+      checkpoint = ckpt, directory = directory, max_to_keep = max,
+      keep_every_hours = hours, prefix = directory .. "/" .. name, kept = {},
+      step_counter = step, checkpoint_interval = interval, init_fn = init_fn,
+      preserved = now(),
+    }
+    recover(own)
+    return setmetatable({ _own = own }, Manager)
+  end)
+
+return M

@@ -1,0 +1,562 @@
+/* Reading safetensors files. Nothing in the header is believed before it is
+** checked, and no tensor is handed out before its checksum is. */
+#define _GNU_SOURCE
+#include "io/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+
+#define ENTRY_LIMIT 1000000
+#define PIECE_BYTES ((size_t)8 << 20)
+
+typedef struct archive_entry {
+  const char *name; /* borrowed from the header */
+  const tfd__st_dtype *dtype;
+  int64_t dims[TFD_MAX_RANK];
+  size_t rank;     /* over TFD_MAX_RANK: cannot be read here */
+  uint64_t begin;  /* from the first byte after the header */
+  uint64_t end;
+  bool has_crc;
+  uint32_t crc;
+} archive_entry;
+
+struct tfd_archive {
+  tfd_object object;
+  char *path;
+  int file;
+  json_t *header;
+  json_t *metadata; /* borrowed from header; NULL = none */
+  archive_entry *entries; /* in order of names */
+  size_t entries_n;
+  uint64_t data_at; /* offset of the elements in the file */
+  uint64_t data_bytes;
+  bool ours;
+};
+
+static void archive_destroy(void *self) {
+  tfd_archive *a = self;
+
+  if (a->file >= 0) close(a->file);
+  json_decref(a->header);
+  tfd__free(a->entries);
+  tfd__free(a->path);
+  tfd__free(a);
+}
+
+static const tfd__type archive_type = {
+    .name = "Archive",
+    .kind = TFD_HANDLE_ARCHIVE,
+    .destroy = archive_destroy,
+};
+
+static void use_our_memory(void) { json_set_alloc_funcs(tfd__alloc, tfd__free); }
+
+void tfd__json_prepare(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+  pthread_once(&once, use_our_memory);
+}
+
+#define ST_ROW(dtype, name, size) {dtype, name, size},
+static const tfd__st_dtype dtypes[] = {TFD_ST_DTYPES(ST_ROW)};
+#define DTYPES_N (sizeof dtypes / sizeof dtypes[0])
+
+const tfd__st_dtype *tfd__st_dtype_named(const char *name) {
+  size_t i;
+
+  for (i = 0; i < DTYPES_N; i++) {
+    if (strcmp(dtypes[i].name, name) == 0) return &dtypes[i];
+  }
+  return NULL;
+}
+
+const tfd__st_dtype *tfd__st_dtype_of(int dtype) {
+  size_t i;
+
+  for (i = 0; i < DTYPES_N; i++) {
+    if (dtypes[i].dtype == dtype && dtype != 0) return &dtypes[i];
+  }
+  return NULL;
+}
+
+static int read_at(const tfd_archive *a, void *data, size_t bytes,
+                   uint64_t offset) {
+  char *p = data;
+
+  while (bytes > 0) {
+    size_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+    ssize_t n = pread(a->file, p, piece, (off_t)offset);
+
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      return tfd__fail(TFD_DATA_LOSS, "%s: cannot read at offset %llu: %s",
+                       a->path, (unsigned long long)offset, strerror(errno));
+    }
+    if (n == 0) {
+      return tfd__fail(TFD_DATA_LOSS, "%s: ends at offset %llu, %zu bytes early",
+                       a->path, (unsigned long long)offset, bytes);
+    }
+    p += n;
+    offset += (uint64_t)n;
+    bytes -= (size_t)n;
+  }
+  return TFD_OK;
+}
+
+/* --- the header ------------------------------------------------------------- */
+
+static bool parse_crc(const char *text, uint32_t *crc_p) {
+  uint32_t crc = 0;
+  int i;
+
+  for (i = 0; i < TFD_ST_CRC_DIGITS; i++) {
+    char c = text[i];
+    int digit = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                       : -1;
+
+    if (digit < 0) return false;
+    crc = crc << 4 | (uint32_t)digit;
+  }
+  if (text[i] != '\0' && text[i] != '"') return false;
+  *crc_p = crc;
+  return true;
+}
+
+static const char *metadata_text(const tfd_archive *a, const char *key) {
+  return json_string_value(json_object_get(a->metadata, key));
+}
+
+/* The header's own checksum, which files of ours begin with. */
+static int check_header_crc(tfd_archive *a, char *text, size_t bytes) {
+  size_t at = strlen(TFD_ST_PREFIX);
+  uint32_t stored = 0;
+  uint32_t found;
+
+  if (bytes < at + TFD_ST_CRC_DIGITS + 1 ||
+      memcmp(text, TFD_ST_PREFIX, at) != 0 || !parse_crc(text + at, &stored)) {
+    return tfd__fail(TFD_DATA_LOSS,
+                     "%s: the header's checksum at offset %zu is damaged",
+                     a->path, TFD_ST_LENGTH_BYTES + at);
+  }
+  memset(text + at, '0', TFD_ST_CRC_DIGITS);
+  found = tfd__crc32c(0, text, bytes);
+  if (found == stored) return TFD_OK;
+  return tfd__fail(TFD_DATA_LOSS,
+                   "%s: the header (offsets 8 to %zu) is damaged: checksum "
+                   "%08x, stored %08x",
+                   a->path, TFD_ST_LENGTH_BYTES + bytes, found, stored);
+}
+
+static int bad_entry(const tfd_archive *a, const char *name, const char *why) {
+  return tfd__fail(TFD_DATA_LOSS, "%s: header entry \"%s\": %s", a->path, name,
+                   why);
+}
+
+/* Sizes and their product. */
+static int parse_shape(const tfd_archive *a, archive_entry *e, json_t *shape,
+                       uint64_t *bytes_p) {
+  uint64_t bytes = e->dtype->size;
+  bool empty = false;
+  size_t i;
+
+  if (!json_is_array(shape)) return bad_entry(a, e->name, "no shape");
+  e->rank = json_array_size(shape);
+  for (i = 0; i < e->rank; i++) {
+    json_t *x = json_array_get(shape, i);
+    json_int_t dim = json_integer_value(x);
+
+    if (!json_is_integer(x) || dim < 0) {
+      return bad_entry(a, e->name, "a size of the shape is no whole number");
+    }
+    if (i < TFD_MAX_RANK) e->dims[i] = dim;
+    empty = empty || dim == 0;
+    if (dim > 0 && __builtin_mul_overflow(bytes, (uint64_t)dim, &bytes)) {
+      return bad_entry(a, e->name, "the shape has too many elements");
+    }
+  }
+  *bytes_p = empty ? 0 : bytes;
+  return TFD_OK;
+}
+
+static int parse_crc_of(const tfd_archive *a, archive_entry *e) {
+  char key[sizeof TFD_ST_CRC_KEY + TFD_ST_NAME_LIMIT];
+  const char *text;
+
+  snprintf(key, sizeof key, "%s%s", TFD_ST_CRC_KEY, e->name);
+  text = metadata_text(a, key);
+  if (text == NULL && !a->ours) return TFD_OK;
+  if (text == NULL || strlen(text) != TFD_ST_CRC_DIGITS ||
+      !parse_crc(text, &e->crc)) {
+    return bad_entry(a, e->name, "its checksum is missing or damaged");
+  }
+  e->has_crc = true;
+  return TFD_OK;
+}
+
+static int parse_entry(const tfd_archive *a, const char *name, json_t *value,
+                       archive_entry *e) {
+  json_t *offsets = json_object_get(value, "data_offsets");
+  json_t *begin = json_array_get(offsets, 0);
+  json_t *end = json_array_get(offsets, 1);
+  const char *dtype = json_string_value(json_object_get(value, "dtype"));
+  uint64_t bytes = 0;
+
+  memset(e, 0, sizeof *e);
+  e->name = name;
+  if (strlen(name) > TFD_ST_NAME_LIMIT) {
+    return tfd__fail(TFD_DATA_LOSS, "%s: a tensor's name has %zu bytes, more "
+                     "than %d", a->path, strlen(name), TFD_ST_NAME_LIMIT);
+  }
+  if (dtype == NULL) return bad_entry(a, name, "no dtype");
+  e->dtype = tfd__st_dtype_named(dtype);
+  if (e->dtype == NULL) {
+    return tfd__fail(TFD_DATA_LOSS, "%s: header entry \"%s\": unknown dtype "
+                     "\"%.32s\"", a->path, name, dtype);
+  }
+  TFD_TRY(parse_shape(a, e, json_object_get(value, "shape"), &bytes));
+  if (json_array_size(offsets) != 2 || !json_is_integer(begin) ||
+      !json_is_integer(end) || json_integer_value(begin) < 0 ||
+      json_integer_value(end) < json_integer_value(begin)) {
+    return bad_entry(a, name, "no data_offsets [begin, end]");
+  }
+  e->begin = (uint64_t)json_integer_value(begin);
+  e->end = (uint64_t)json_integer_value(end);
+  if (e->end > a->data_bytes || e->end - e->begin != bytes) {
+    return tfd__fail(TFD_DATA_LOSS,
+                     "%s: tensor \"%s\" at offset %llu takes %llu bytes of %llu "
+                     "after the header; its shape and dtype %s need %llu",
+                     a->path, name, (unsigned long long)(a->data_at + e->begin),
+                     (unsigned long long)(e->end - e->begin),
+                     (unsigned long long)a->data_bytes, dtype,
+                     (unsigned long long)bytes);
+  }
+  return parse_crc_of(a, e);
+}
+
+static int by_place(const void *a, const void *b) {
+  const archive_entry *x = a;
+  const archive_entry *y = b;
+
+  if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+  if (x->end != y->end) return x->end < y->end ? -1 : 1;
+  return strcmp(x->name, y->name);
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const archive_entry *)a)->name,
+                ((const archive_entry *)b)->name);
+}
+
+/* Tensors must lie one after the other and fill the file. */
+static int check_tiling(tfd_archive *a) {
+  uint64_t at = 0;
+  const char *before = "the header";
+  size_t i;
+
+  qsort(a->entries, a->entries_n, sizeof *a->entries, by_place);
+  for (i = 0; i < a->entries_n; i++) {
+    const archive_entry *e = &a->entries[i];
+
+    if (e->begin != at) {
+      return tfd__fail(TFD_DATA_LOSS,
+                       "%s: tensor \"%s\" begins at offset %llu, but %s ends "
+                       "at %llu (%s)",
+                       a->path, e->name,
+                       (unsigned long long)(a->data_at + e->begin), before,
+                       (unsigned long long)(a->data_at + at),
+                       e->begin < at ? "they overlap" : "a gap");
+    }
+    at = e->end;
+    before = e->name;
+  }
+  if (at != a->data_bytes) {
+    return tfd__fail(TFD_DATA_LOSS,
+                     "%s: %llu bytes after the last tensor, which ends at "
+                     "offset %llu",
+                     a->path, (unsigned long long)(a->data_bytes - at),
+                     (unsigned long long)(a->data_at + at));
+  }
+  qsort(a->entries, a->entries_n, sizeof *a->entries, by_name);
+  return TFD_OK;
+}
+
+static int check_metadata(tfd_archive *a) {
+  const char *key;
+  json_t *value;
+  const char *format;
+
+  a->metadata = json_object_get(a->header, "__metadata__");
+  if (a->metadata == NULL) return TFD_OK;
+  if (!json_is_object(a->metadata)) {
+    return bad_entry(a, "__metadata__", "not an object");
+  }
+  json_object_foreach(a->metadata, key, value) {
+    if (!json_is_string(value)) {
+      return bad_entry(a, "__metadata__", "a value is not a text");
+    }
+  }
+  format = metadata_text(a, "format");
+  /* Either mark alone is enough, so that damage to one cannot hide damage. */
+  a->ours = (format != NULL && strcmp(format, TFD_ST_FORMAT) == 0) ||
+            metadata_text(a, "crc32c") != NULL;
+  return TFD_OK;
+}
+
+static int parse_entries(tfd_archive *a) {
+  size_t n = json_object_size(a->header) - (a->metadata != NULL ? 1 : 0);
+  const char *key;
+  json_t *value;
+
+  if (n > ENTRY_LIMIT) {
+    return tfd__fail(TFD_DATA_LOSS, "%s: %zu tensors, more than %d", a->path, n,
+                     ENTRY_LIMIT);
+  }
+  a->entries = tfd__calloc(n > 0 ? n : 1, sizeof *a->entries);
+  if (a->entries == NULL) return tfd__no_memory(n, "list of tensors");
+  json_object_foreach(a->header, key, value) {
+    if (strcmp(key, "__metadata__") == 0) continue;
+    TFD_TRY(parse_entry(a, key, value, &a->entries[a->entries_n]));
+    a->entries_n++;
+  }
+  return check_tiling(a);
+}
+
+static int parse_header(tfd_archive *a, char *text, size_t bytes) {
+  json_error_t error;
+
+  tfd__json_prepare();
+  if (bytes == 0 || text[0] != '{') {
+    return tfd__fail(TFD_DATA_LOSS, "%s: the header at offset 8 does not begin "
+                     "with '{'", a->path);
+  }
+  a->header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  if (a->header == NULL) {
+    if (json_error_code(&error) == json_error_out_of_memory) {
+      return tfd__no_memory(bytes, "header of a safetensors file");
+    }
+    return tfd__fail(TFD_DATA_LOSS, "%s: the header is not valid JSON at "
+                     "offset %lld: %s", a->path,
+                     (long long)error.position + TFD_ST_LENGTH_BYTES,
+                     error.text);
+  }
+  TFD_TRY(check_metadata(a));
+  if (a->ours) TFD_TRY(check_header_crc(a, text, bytes));
+  return parse_entries(a);
+}
+
+static int read_header(tfd_archive *a, uint64_t file_bytes) {
+  unsigned char length[TFD_ST_LENGTH_BYTES];
+  uint64_t n = 0;
+  char *text;
+  int rc;
+  int i;
+
+  if (file_bytes < TFD_ST_LENGTH_BYTES) {
+    return tfd__fail(TFD_DATA_LOSS, "%s: %llu bytes are no safetensors file",
+                     a->path, (unsigned long long)file_bytes);
+  }
+  TFD_TRY(read_at(a, length, sizeof length, 0));
+  for (i = TFD_ST_LENGTH_BYTES - 1; i >= 0; i--) n = n << 8 | length[i];
+  if (n > TFD_ST_HEADER_LIMIT || n > file_bytes - TFD_ST_LENGTH_BYTES) {
+    return tfd__fail(TFD_DATA_LOSS, "%s: a header of %llu bytes at offset 8 in "
+                     "a file of %llu (at most %llu)", a->path,
+                     (unsigned long long)n, (unsigned long long)file_bytes,
+                     (unsigned long long)TFD_ST_HEADER_LIMIT);
+  }
+  a->data_at = TFD_ST_LENGTH_BYTES + n;
+  a->data_bytes = file_bytes - a->data_at;
+  text = tfd__alloc((size_t)n + 1);
+  if (text == NULL) return tfd__no_memory((size_t)n, "safetensors header");
+  text[n] = '\0';
+  rc = read_at(a, text, (size_t)n, TFD_ST_LENGTH_BYTES);
+  if (rc == TFD_OK) rc = parse_header(a, text, (size_t)n);
+  tfd__free(text);
+  return rc;
+}
+
+static int open_file(tfd_archive *a) {
+  struct stat s;
+
+  a->file = open(a->path, O_RDONLY | O_CLOEXEC);
+  if (a->file < 0 || fstat(a->file, &s) != 0) {
+    return tfd__fail(tfd__errno_status(errno), "%s: %s", a->path,
+                     strerror(errno));
+  }
+  if (!S_ISREG(s.st_mode)) {
+    return tfd__fail(TFD_FAILED_PRECONDITION, "%s: not a plain file", a->path);
+  }
+  return read_header(a, (uint64_t)s.st_size);
+}
+
+int tfd_archive_open(const char *path, tfd_archive **archive_p) {
+  tfd_archive *a = tfd__calloc(1, sizeof *a);
+  int rc;
+
+  if (a == NULL) return tfd__no_memory(sizeof *a, "archive");
+  tfd__object_init(&a->object, &archive_type);
+  a->file = -1;
+  a->path = tfd__strdup(path);
+  rc = a->path == NULL ? tfd__no_memory(strlen(path), "file name")
+                       : open_file(a);
+  if (rc != TFD_OK) {
+    tfd__release(a);
+    return rc;
+  }
+  *archive_p = a;
+  return TFD_OK;
+}
+
+/* --- what is in it ---------------------------------------------------------- */
+
+int tfd_archive_count(const tfd_archive *archive) {
+  return (int)archive->entries_n;
+}
+
+static int entry_at(const tfd_archive *a, int index, const archive_entry **e_p) {
+  if (index < 0 || (size_t)index >= a->entries_n) {
+    return tfd__fail(TFD_INDEX_ERROR, "%s: tensor %d of %zu", a->path, index,
+                     a->entries_n);
+  }
+  *e_p = &a->entries[index];
+  return TFD_OK;
+}
+
+int tfd_archive_find(const tfd_archive *archive, const char *name,
+                     int *position_p) {
+  archive_entry want = {.name = name};
+  const archive_entry *e = NULL;
+
+  if (archive->entries_n > 0) {
+    e = bsearch(&want, archive->entries, archive->entries_n, sizeof want,
+                by_name);
+  }
+  *position_p = e == NULL ? -1 : (int)(e - archive->entries);
+  return TFD_OK;
+}
+
+int tfd_archive_entry(const tfd_archive *archive, int index,
+                      const char **name_p, const char **dtype_p,
+                      int64_t *offset_p, int64_t *bytes_p) {
+  const archive_entry *e = NULL;
+
+  TFD_TRY(entry_at(archive, index, &e));
+  *name_p = e->name;
+  *dtype_p = e->dtype->dtype != 0 ? tfd__dtype_name(e->dtype->dtype)
+                                  : e->dtype->name;
+  *offset_p = (int64_t)(archive->data_at + e->begin);
+  *bytes_p = (int64_t)(e->end - e->begin);
+  return TFD_OK;
+}
+
+int tfd_archive_dim(const tfd_archive *archive, int index, int axis,
+                    int64_t *size_p) {
+  const archive_entry *e = NULL;
+
+  TFD_TRY(entry_at(archive, index, &e));
+  *size_p = axis >= 0 && (size_t)axis < e->rank && axis < TFD_MAX_RANK
+                ? e->dims[axis]
+                : -1;
+  return TFD_OK;
+}
+
+const char *tfd_archive_metadata(const tfd_archive *archive, const char *key) {
+  return metadata_text(archive, key);
+}
+
+/* --- elements --------------------------------------------------------------- */
+
+static int check_crc(const tfd_archive *a, const archive_entry *e,
+                     uint32_t found) {
+  if (!e->has_crc || found == e->crc) return TFD_OK;
+  return tfd__fail(TFD_DATA_LOSS,
+                   "%s: tensor \"%s\" at offset %llu (%llu bytes) is damaged: "
+                   "checksum %08x, stored %08x",
+                   a->path, e->name, (unsigned long long)(a->data_at + e->begin),
+                   (unsigned long long)(e->end - e->begin), found, e->crc);
+}
+
+/* Any other byte would be undefined behaviour in kernels. */
+static int check_bools(const tfd_archive *a, const archive_entry *e,
+                       const unsigned char *p, size_t n) {
+  size_t i;
+
+  for (i = 0; i < n; i++) {
+    if (p[i] > 1) {
+      return tfd__fail(TFD_DATA_LOSS,
+                       "%s: tensor \"%s\": byte %u at offset %llu is no boolean",
+                       a->path, e->name, p[i],
+                       (unsigned long long)(a->data_at + e->begin + i));
+    }
+  }
+  return TFD_OK;
+}
+
+/* Read all bytes of e, checksum and check them. */
+static int read_checked(const tfd_archive *a, const archive_entry *e,
+                        unsigned char *data) {
+  uint64_t bytes = e->end - e->begin;
+  uint64_t done = 0;
+  uint32_t crc = 0;
+
+  while (done < bytes) {
+    size_t n = bytes - done < PIECE_BYTES ? (size_t)(bytes - done)
+                                          : PIECE_BYTES;
+
+    TFD_TRY(read_at(a, data + done, n, a->data_at + e->begin + done));
+    crc = tfd__crc32c(crc, data + done, n);
+    done += n;
+  }
+  TFD_TRY(check_crc(a, e, crc));
+  return e->dtype->dtype == TFD_BOOL ? check_bools(a, e, data, (size_t)bytes)
+                                     : TFD_OK;
+}
+
+static int fill(const tfd_archive *a, const archive_entry *e, tfd_tensor *t) {
+  uint64_t bytes = e->end - e->begin;
+  unsigned char *stage;
+  int rc;
+
+  if (t->device->backend->host_visible && tfd__buffer_host_idle(t->buffer)) {
+    return read_checked(a, e, t->view.data);
+  }
+  stage = tfd__alloc((size_t)bytes);
+  if (stage == NULL) return tfd__no_memory((size_t)bytes, "tensor from file");
+  rc = read_checked(a, e, stage);
+  if (rc == TFD_OK && bytes > 0) {
+    rc = tfd__host_write(t->buffer, 0, stage, (size_t)bytes);
+  }
+  tfd__free(stage);
+  return rc;
+}
+
+int tfd_archive_read(tfd_archive *archive, int index, tfd_tensor **tensor_p) {
+  const archive_entry *e = NULL;
+  tfd_device *device = NULL;
+  tfd_tensor *t = NULL;
+  int rc;
+
+  TFD_TRY(entry_at(archive, index, &e));
+  if (e->dtype->dtype == 0 || e->rank > TFD_MAX_RANK) {
+    return tfd__fail(TFD_NOT_IMPLEMENTED,
+                     "%s: tensor \"%s\" has dtype %s and rank %zu; there are "
+                     "no such tensors here",
+                     archive->path, e->name, e->dtype->name, e->rank);
+  }
+  TFD_TRY(tfd_device_current(&device));
+  TFD_TRY(tfd__tensor_new(device, e->dtype->dtype, e->dims, (int)e->rank, &t));
+  rc = fill(archive, e, t);
+  if (rc != TFD_OK) {
+    tfd__release(t);
+    return rc;
+  }
+  *tensor_p = t;
+  return TFD_OK;
+}

@@ -1,0 +1,228 @@
+/* Files that appear whole or not at all: written under another name, synced,
+** renamed, and the folder synced, so that a crash at any moment leaves either
+** the old file or the new one. */
+#define _GNU_SOURCE
+#include "io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define PIECE_BYTES ((size_t)16 << 20)
+#define SUFFIX_BYTES 48
+#define NAME_TRIES 100
+
+tfd_status tfd__errno_status(int code) {
+  switch (code) {
+  case ENOENT:
+    return TFD_NOT_FOUND;
+  case EEXIST:
+    return TFD_ALREADY_EXISTS;
+  case ENOSPC:
+  case EDQUOT:
+  case EFBIG:
+  case ENOMEM:
+  case EMFILE:
+    return TFD_RESOURCE_EXHAUSTED;
+  default:
+    return TFD_FAILED_PRECONDITION;
+  }
+}
+
+static int failed(const char *path, const char *what) {
+  int code = errno;
+
+  return tfd__fail(tfd__errno_status(code), "%s: cannot %s: %s", path, what,
+                   strerror(code));
+}
+
+/* The folder of `path` into buf (as long as path + 2). */
+static void folder_of(const char *path, char *buf) {
+  const char *slash = strrchr(path, '/');
+
+  if (slash == NULL) {
+    strcpy(buf, ".");
+  } else {
+    size_t n = slash == path ? 1 : (size_t)(slash - path);
+
+    memcpy(buf, path, n);
+    buf[n] = '\0';
+  }
+}
+
+static int check_space(const char *path, char *folder, uint64_t expected) {
+  struct statvfs s;
+  uint64_t there;
+
+  folder_of(path, folder);
+  if (expected == 0 || statvfs(folder, &s) != 0 || s.f_blocks == 0) {
+    return TFD_OK; /* opening or writing will say more */
+  }
+  there = (uint64_t)s.f_bavail * s.f_frsize;
+  if (there >= expected) return TFD_OK;
+  return tfd__fail(TFD_RESOURCE_EXHAUSTED,
+                   "%s: %llu bytes do not fit on a disk with %llu free", path,
+                   (unsigned long long)expected, (unsigned long long)there);
+}
+
+/* A name of its own for each file of each process. */
+static int open_temp(tfd__output *o, size_t room) {
+  static atomic_int counter;
+  int tries;
+
+  for (tries = 0; tries < NAME_TRIES; tries++) {
+    snprintf(o->temp, room, "%s.tmp-%ld-%d", o->path, (long)getpid(),
+             atomic_fetch_add(&counter, 1));
+    o->file = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (o->file >= 0) return TFD_OK;
+    if (errno != EEXIST) break;
+  }
+  return failed(o->temp, "create");
+}
+
+int tfd__output_open(tfd__output *o, const char *path, uint64_t expected) {
+  size_t room = strlen(path) + SUFFIX_BYTES;
+  int rc;
+
+  memset(o, 0, sizeof *o);
+  o->file = -1;
+  o->path = tfd__strdup(path);
+  o->temp = tfd__alloc(room);
+  if (o->path == NULL || o->temp == NULL) {
+    rc = tfd__no_memory(room, "file name");
+  } else {
+    rc = check_space(path, o->temp, expected);
+    if (rc == TFD_OK) rc = open_temp(o, room);
+  }
+  if (rc != TFD_OK) tfd__output_close(o);
+  return rc;
+}
+
+int tfd__output_write(tfd__output *o, const void *data, size_t bytes) {
+  const char *p = data;
+
+  while (bytes > 0) {
+    size_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+    ssize_t n = write(o->file, p, piece);
+
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      int code = errno;
+
+      return tfd__fail(tfd__errno_status(code),
+                       "%s: cannot write after byte %llu: %s", o->path,
+                       (unsigned long long)o->bytes, strerror(code));
+    }
+    p += n;
+    bytes -= (size_t)n;
+    o->bytes += (uint64_t)n;
+  }
+  return TFD_OK;
+}
+
+/* Make the rename itself durable. Some file systems cannot sync folders. */
+static int sync_folder(const char *path, char *folder) {
+  int file;
+  int code;
+
+  folder_of(path, folder);
+  file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return failed(folder, "open");
+  code = fsync(file) == 0 ? 0 : errno;
+  close(file);
+  if (code == 0 || code == EINVAL || code == ENOTSUP) return TFD_OK;
+  errno = code;
+  return failed(folder, "sync");
+}
+
+int tfd__output_commit(tfd__output *o) {
+  int file = o->file;
+
+  if (fsync(file) != 0) return failed(o->path, "sync");
+  o->file = -1;
+  if (close(file) != 0) {
+    int rc = failed(o->path, "close");
+
+    unlink(o->temp);
+    return rc;
+  }
+  if (rename(o->temp, o->path) != 0) {
+    int rc = failed(o->path, "put the new file in place");
+
+    unlink(o->temp);
+    return rc;
+  }
+  return sync_folder(o->path, o->temp);
+}
+
+void tfd__output_close(tfd__output *o) {
+  if (o->file >= 0) {
+    close(o->file);
+    unlink(o->temp);
+  }
+  o->file = -1;
+  tfd__free(o->path);
+  tfd__free(o->temp);
+  o->path = NULL;
+  o->temp = NULL;
+}
+
+/* --- bytes ------------------------------------------------------------------ */
+
+int tfd__bytes_reserve(tfd__bytes *b, size_t more) {
+  size_t size = b->capacity == 0 ? 256 : b->capacity;
+  unsigned char *p;
+
+  if (more <= b->capacity - b->n) return TFD_OK;
+  if (more > SIZE_MAX / 4) return tfd__no_memory(more, "bytes");
+  while (size - b->n < more) size *= 2;
+  p = tfd__realloc(b->data, size);
+  if (p == NULL) return tfd__no_memory(size, "bytes");
+  b->data = p;
+  b->capacity = size;
+  return TFD_OK;
+}
+
+int tfd__bytes_add(tfd__bytes *b, const void *data, size_t n) {
+  TFD_TRY(tfd__bytes_reserve(b, n));
+  if (n > 0) memcpy(b->data + b->n, data, n);
+  b->n += n;
+  return TFD_OK;
+}
+
+/* --- tensors as host bytes -------------------------------------------------- */
+
+int tfd__host_copy_begin(tfd__host_copy *c, tfd_tensor *t) {
+  tfd_tensor *dense = NULL;
+  void *stage = NULL;
+  size_t bytes = tfd__view_bytes(&t->view);
+  int rc;
+
+  TFD_TRY(tfd__tensor_dense(t, &dense));
+  rc = tfd__tensor_sync(dense);
+  if (rc == TFD_OK && !dense->device->backend->host_visible) {
+    stage = tfd__alloc(bytes);
+    rc = stage == NULL ? tfd__no_memory(bytes, "copy of a tensor")
+                       : tfd_tensor_read(dense, stage, bytes);
+  }
+  if (rc != TFD_OK) {
+    tfd__free(stage);
+    tfd__release(dense);
+    return rc;
+  }
+  c->dense = dense;
+  c->stage = stage;
+  c->data = stage != NULL ? stage : dense->view.data;
+  c->bytes = bytes;
+  return TFD_OK;
+}
+
+void tfd__host_copy_end(tfd__host_copy *c) {
+  tfd__free(c->stage);
+  tfd__release(c->dense);
+  memset(c, 0, sizeof *c);
+}
