@@ -487,12 +487,48 @@ function M.clone_model(model)
   return getmetatable(model).class:from_config(model:get_config())
 end
 
-local ok, training = pcall(require, "tfdist.keras.training")
-if ok then
+-- A module that may be missing, nil then.
+local function optional(name)
+  local ok, found = pcall(require, name)
+  if ok then
+    return found
+  elseif not (type(found) == "string"
+    and found:find("module '" .. name .. "' not found", 1, true)) then
+    error(found, 0)
+  end
+  return nil
+end
+
+local training = optional "tfdist.keras.training"
+if training ~= nil then
   training.install(Model)
-elseif not (type(training) == "string"
-  and training:find("module 'tfdist.keras.training' not found", 1, true)) then
-  error(training, 0)
+end
+
+local checkpoint = optional "tfdist.checkpoint"
+if checkpoint ~= nil then
+  --- Write all variables to the file filepath.safetensors; returns the path.
+  --- Every worker calls it; the chief's file is kept.
+  --- Source: tf.keras.Model.save_weights
+  Model.save_weights = options.method("model:save_weights", "filepath "
+    .. "overwrite=true save_format=nil options:table=nil",
+    function(self, filepath)
+      return checkpoint.save_weights(self, filepath)
+    end, is_model, "model")
+
+  --- Read what save_weights wrote; layers that are not built yet get their
+  --- values when they are.
+  --- Errors: returns nil, message, "NotFound" without a file; raises DataLoss,
+  ---   InvalidArgument when shapes differ, NotImplementedError for by_name.
+  --- Source: tf.keras.Model.load_weights
+  Model.load_weights = options.method("model:load_weights", "filepath "
+    .. "skip_mismatch=false by_name=false options:table=nil",
+    function(self, filepath, skip_mismatch, by_name)
+      if by_name or skip_mismatch then
+        errors.raise("NotImplementedError", "load_weights: by_name and "
+          .. "skip_mismatch are not implemented")
+      end
+      return checkpoint.load_weights(self, filepath)
+    end, is_model, "model")
 end
 
 local MISSING = { load_model = true, save_model = true, model_from_json = true,
