@@ -6,7 +6,7 @@ local M = {}
 
 local MODULES = {}
 for _, name in ipairs {
-  "activations", "callbacks", "constraints", "datasets", "initializers",
+  "activations", "backend", "callbacks", "constraints", "datasets", "initializers",
   "layers", "losses", "metrics", "models", "optimizers", "regularizers",
   "utils",
 } do
