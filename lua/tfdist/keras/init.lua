@@ -6,9 +6,9 @@ local M = {}
 
 local MODULES = {}
 for _, name in ipairs {
-  "activations", "backend", "callbacks", "constraints", "datasets", "initializers",
-  "layers", "losses", "metrics", "models", "optimizers", "regularizers",
-  "utils",
+  "activations", "backend", "callbacks", "constraints", "datasets",
+  "initializers", "layers", "losses", "metrics", "models", "optimizers",
+  "regularizers", "utils",
 } do
   MODULES[name] = "tfdist.keras." .. name
 end
