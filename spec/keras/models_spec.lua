@@ -1,0 +1,368 @@
+-- Sequential, functional and subclassed models.
+local leaks = require "spec.support.leaks"
+local R = require "spec.support.replicas"
+local tf = require "tfdist"
+
+local K = tf.keras
+local L = K.layers
+local fails = R.fails
+
+local function near(want, got, tolerance)
+  if type(want) ~= "table" then want, got = { want }, { got } end
+  assert.equal(#want, #got)
+  for i = 1, #want do
+    if type(want[i]) == "table" then
+      near(want[i], got[i], tolerance)
+    else
+      assert.near(want[i], got[i], tolerance or 1e-6)
+    end
+  end
+end
+
+local function names(list)
+  local out = {}
+  for i, x in ipairs(list) do out[i] = x.name end
+  return out
+end
+
+local function ones(units, options)
+  options = options or {}
+  options.kernel_initializer = "ones"
+  return L.Dense(units, options)
+end
+
+local function lines_of(model, options)
+  local lines = {}
+  options = options or {}
+  options.print_fn = function(line) lines[#lines + 1] = line end
+  model:summary(options)
+  return lines
+end
+
+describe("Sequential", function()
+  leaks(before_each, after_each)
+
+  it("is built at once when the input is known", function()
+    local m = K.Sequential { ones(3, { input_shape = { 4 } }), ones(2) }
+    assert.is_true(m.built)
+    assert.equal(4, #m.weights)
+    assert.same({ -1, 2 }, m.output_shape)
+    near({ { 12, 12 } }, m(tf.ones { 1, 4 }):totable())
+    m = K.Sequential { K.Input { 4 }, ones(3) }
+    assert.is_true(m.built)
+    assert.equal(1, #m.layers)
+    m = K.Sequential()
+    m:add(ones(3))
+    assert.is_false(m.built)
+    m:build { -1, 4 }
+    assert.is_true(m.built)
+    assert.same({ 4, 3 }, m.layers[1].kernel.shape)
+  end)
+
+  it("waits for its first call otherwise", function()
+    local m = K.Sequential { ones(3), ones(2) }
+    assert.same({}, m.weights)
+    fails("ValueError", "is not built", m.summary, m)
+    near({ { 12, 12 } }, m(tf.ones { 1, 4 }):totable())
+    assert.is_true(m.built)
+    assert.equal(4, #m.trainable_variables)
+  end)
+
+  it("grows and shrinks", function()
+    local m = K.Sequential({ ones(3, { input_shape = { 2 } }) },
+      { name = "grow" })
+    m:add(ones(2, { name = "top" }))
+    near({ { 6, 6 } }, m(tf.ones { 1, 2 }):totable())
+    assert.equal("top", m:pop().name)
+    near({ { 2, 2, 2 } }, m(tf.ones { 1, 2 }):totable())
+    assert.same({ -1, 3 }, m.output_shape)
+    assert.equal("grow", m.name)
+    m:pop()
+    fails("TypeError", "no layers", m.pop, m)
+  end)
+
+  it("refuses what does not fit", function()
+    fails("TypeError", "entry 1 must be a layer, got the number 3",
+      K.Sequential, { 3 })
+    fails("ValueError", 'two layers are called "a"', K.Sequential,
+      { L.Dense(1, { name = "a" }), L.Dense(1, { name = "a" }) })
+    local d = L.Dense(1)
+    fails("ValueError", "in it already", K.Sequential, { d, d })
+    fails("ValueError", "several outputs", K.Sequential,
+      { L.LSTM(1, { return_state = true, input_shape = { 2, 3 } }) })
+    fails("ValueError", "unknown option", K.Sequential, { laiers = {} })
+    local m = K.Sequential { L.Dense(1, { input_shape = { 2 } }) }
+    fails("InvalidArgument", "rank 4", m.add, m, L.Conv2D(1, 1))
+    assert.equal(1, #m.layers)
+    near({ 2, 1 }, m(tf.ones { 2, 2 }).shape)
+  end)
+
+  it("holds models", function()
+    local inner = K.Sequential({ ones(2) }, { name = "inner" })
+    local m = K.Sequential { inner, ones(1) }
+    near({ { 8 } }, m(tf.ones { 1, 4 }):totable())
+    assert.equal(4, #m.weights)
+    assert.equal(inner, m:get_layer "inner")
+    assert.equal(inner, m:get_layer { index = 0 })
+    local e = fails("ValueError", "no layer", m.get_layer, m, "iner")
+    assert.equal("did you mean inner?", e.hint)
+    fails("ValueError", "index 5", m.get_layer, m, { index = 5 })
+  end)
+
+  it("comes back from its configuration", function()
+    local m = K.Sequential({
+      L.Conv2D(2, 3, { input_shape = { 5, 5, 1 }, activation = "relu",
+        kernel_regularizer = K.regularizers.L2(0.1) }),
+      L.BatchNormalization(), L.Reshape { 9, 2 }, L.Bidirectional(L.LSTM(2)),
+    }, { name = "m" })
+    local again = K.Sequential:from_config(m:get_config())
+    assert.equal("m", again.name)
+    assert.same(names(m.layers), names(again.layers))
+    again:set_weights(m:get_weights())
+    local x = tf.random.normal({ 2, 5, 5, 1 }, { seed = 1 })
+    near(m(x):totable(), again(x):totable())
+    assert.equal(#m.losses, #again.losses)
+  end)
+
+  it("is trained by a loop of one's own", function()
+    local m = K.Sequential { L.Dense(8, { activation = "tanh" }), L.Dense(1) }
+    local optimizer = K.optimizers.Adam { learning_rate = 0.05 }
+    tf.random.set_seed(1)
+    local x = tf.random.normal { 64, 2 }
+    local y = x[{ {}, { 0, 1 } }] * x[{ {}, { 1, 2 } }]
+    local first, last
+    for _ = 1, 60 do
+      local tape, loss = tf.GradientTape(function()
+        return tf.reduce_mean(tf.square(m(x, { training = true }) - y))
+      end)
+      local vars = m.trainable_variables
+      optimizer:apply_gradients(tape:gradient(loss, vars), vars)
+      last = loss:item()
+      first = first or last
+    end
+    assert.is_true(last < 0.5 * first)
+  end)
+end)
+
+describe("a functional model", function()
+  leaks(before_each, after_each)
+
+  it("computes what its layers do", function()
+    local x = K.Input { 4 }
+    local h = ones(3)(x)
+    local m = K.Model(x, ones(1)(h), { name = "f" })
+    assert.equal("f", m.name)
+    near({ { 12 } }, m(tf.ones { 1, 4 }):totable())
+    near({ { 12 } }, m({ { 1, 1, 1, 1 } }):totable())
+    assert.same({ -1, 1 }, m.output_shape)
+    assert.equal(3, #m.layers)
+    assert.equal(4, #m.weights)
+    local other = K.Model { inputs = x, outputs = h }
+    near({ { 4, 4, 4 } }, other(tf.ones { 1, 4 }):totable())
+  end)
+
+  it("takes and gives structures", function()
+    local a, b = K.Input({ 2 }, { name = "a" }), K.Input({ 2 }, { name = "b" })
+    local shared = ones(2, { name = "shared" })
+    local sum = L.Add()({ shared(a), shared(b) })
+    local m = K.Model({ a, b }, { sum = sum, first = shared.output or a })
+    assert.same({ "a", "b" }, m.input_names)
+    local xa, xb = tf.ones { 1, 2 }, tf.ones { 1, 2 } * 2
+    for _, given in ipairs { { xa, xb }, { a = xa, b = xb } } do
+      near({ { 6, 6 } }, m(given).sum:totable())
+    end
+    assert.equal(2, #m.weights)
+    local dict = K.Model({ left = a, right = b }, { sum, a * b })
+    local out = dict { left = xa, right = xb }
+    near({ { 6, 6 } }, out[1]:totable())
+    near({ { 2, 2 } }, out[2]:totable())
+    fails("ValueError", "expects 2 inputs (a, b), got one", m, xa)
+    fails("ValueError", "expects 2 inputs (a, b), got 3", m, { xa, xb, xa })
+    fails("ValueError", 'no input "right"', dict, { left = xa })
+  end)
+
+  it("uses models and several outputs of a layer as layers", function()
+    local x = K.Input { 3, 2 }
+    local y, h, c = L.LSTM(4, { return_state = true })(x)
+    assert.same({ -1, 4 }, c.shape)
+    local inner = K.Model(x, { y, h + c })
+    local z = K.Input { 3, 2 }
+    local out = inner(z)
+    local m = K.Model(z, L.Concatenate()(out))
+    assert.same({ 5, 8 }, m(tf.ones { 5, 3, 2 }).shape)
+    assert.equal(3, #m.weights)
+    local encoder = L.LSTM(4)(x, { initial_state = { h, c } })
+    assert.same({ 2, 4 }, K.Model(x, encoder)(tf.ones { 2, 3, 2 }).shape)
+  end)
+
+  it("lets KerasTensors be computed with", function()
+    local x = K.Input { 3 }
+    local y = (2 * x - 1) / x + (-x) ^ 2
+    local z = y:reshape { -1, 3, 1 }
+    assert.same({ -1, 3, 1 }, z.shape)
+    local m = K.Model(x, { y, z:reduce_sum { axis = 1 } })
+    local out = m { { 1, 2, 4 } }
+    near({ { 2, 5.5, 17.75 } }, out[1]:totable())
+    near({ { 25.25 } }, out[2]:totable())
+    local e = fails("TypeError", "KerasTensor", tf.nn.relu, x)
+    assert.is_truthy(e.hint:find "Lambda")
+    local f = L.Lambda(function(t) return tf.nn.relu(t) end)(x)
+    assert.same({ -1, 3 }, f.shape)
+    assert.equal('KerasTensor float32 (B, 3) "' .. x.name .. '"', tostring(x))
+  end)
+
+  it("casts inputs to their dtype and keeps ids whole", function()
+    local ids = K.Input({ 2 }, { dtype = "int32" })
+    local m = K.Model(ids, L.Embedding(3, 2, { embeddings_initializer = "ones" })
+      (ids))
+    assert.same({ 1, 2, 2 }, m(tf.constant({ { 1, 2 } }, "int64")).shape)
+    local x = K.Input { 2 }
+    near({ { 2 } }, K.Model(x, ones(1)(x))(tf.ones({ 1, 2 }, "uint8"))
+      :totable())
+  end)
+
+  it("passes masks and training on", function()
+    local ids = K.Input({ 3 }, { dtype = "int32" })
+    local e = L.Embedding(4, 2, { mask_zero = true })(ids)
+    local m = K.Model(ids, L.GRU(2)(L.Dropout(0.5)(e)))
+    near(m(tf.constant({ { 1, 2, 0 } }, "int32")):totable(),
+      m(tf.constant({ { 1, 2, 0 } }, "int32")):totable())
+    local d = K.Input { 1000 }
+    local drop = K.Model(d, L.Dropout(0.5)(d))
+    local zeros = tf.math.count_nonzero(drop(tf.ones { 1, 1000 },
+      { training = true })):item()
+    assert.is_true(zeros < 600 and zeros > 400)
+  end)
+
+  it("comes back from its configuration", function()
+    local a, b = K.Input { 2 }, K.Input({ 2 }, { name = "second" })
+    local shared = L.Dense(2, { activation = "tanh" })
+    local out = L.Concatenate()({ shared(a), shared(b), a * 2 })
+    local m = K.Model({ a, b }, { out = out, same = shared(shared(a)) })
+    local again = K.Model:from_config(m:get_config())
+    again:set_weights(m:get_weights())
+    local x = { tf.ones { 1, 2 }, tf.ones { 1, 2 } * 3 }
+    local want, got = m(x), again(x)
+    near(want.out:totable(), got.out:totable())
+    near(want.same:totable(), got.same:totable())
+    assert.same(names(m.layers), names(again.layers))
+    local clone = K.models.clone_model(m)
+    assert.same(names(m.layers), names(clone.layers))
+  end)
+
+  it("refuses graphs with loose ends", function()
+    local a, b = K.Input { 2 }, K.Input { 2 }
+    fails("ValueError", "which is not among the inputs", K.Model, a,
+      L.Add()({ a, b }))
+    fails("TypeError", "outputs must be KerasTensors", K.Model, a,
+      tf.ones { 1 })
+    fails("ValueError", "belong together", K.Model, a)
+    fails("ValueError", "listed twice", K.Model, { a, a }, L.Dense(1)(a))
+    fails("ValueError", "two layers are called", K.Model, a,
+      L.Dense(1, { name = "x" })(L.Dense(1, { name = "x" })(a)))
+    fails("ValueError", "a shape is needed", K.Input)
+    fails("InvalidArgument", "expected 2 on axis -1", function()
+      local d = L.Dense(1)
+      d(a)
+      d(K.Input { 3 })
+    end)
+    fails("ValueError", "not known", L.Dense(1), K.Input { -1 })
+    fails("NotImplementedError", "load_model", function()
+      return K.models.load_model
+    end)
+  end)
+
+  it("prints a summary", function()
+    local x = K.Input({ 28, 28, 1 }, { name = "image" })
+    local h = L.Conv2D(32, 3, { name = "conv2d" })(x)
+    h = L.Flatten { name = "flatten" }(L.MaxPooling2D { name = "pool" }(h))
+    local m = K.Model(x, L.Dense(64, { name = "dense" })(h), { name = "net" })
+    m:get_layer("conv2d").trainable = false
+    assert.same({
+      'Model "net"',
+      " layer            output shape          parameters",
+      " image            (B, 28, 28, 1)                 0",
+      " conv2d           (B, 26, 26, 32)              320",
+      " pool             (B, 13, 13, 32)                0",
+      " flatten          (B, 5408)                      0",
+      " dense            (B, 64)                  346,176",
+      " total 346,496 (1.32 MiB), trainable 346,176, not trainable 320",
+    }, lines_of(m))
+    local outer = K.Sequential({ m }, { name = "outer" })
+    local lines = lines_of(outer, { expand_nested = true,
+      show_trainable = true })
+    assert.equal(9, #lines)
+    assert.is_truthy(lines[5]:find("  conv2d (frozen)", 1, true))
+  end)
+end)
+
+describe("a model of one's own class", function()
+  leaks(before_each, after_each)
+
+  local function two()
+    local Two = K.Model:extend "Two"
+    function Two:init(units)
+      K.Model.init(self, { name = "two" })
+      self.first = ones(units)
+      self.drop = L.Dropout(0.5)
+      self.blocks = { ones(2), ones(1) }
+    end
+    function Two:call(x, options)
+      x = self.drop(self.first(x))
+      if options.double then x = x * 2 end
+      for _, block in ipairs(self.blocks) do x = block(x) end
+      return x
+    end
+    return Two
+  end
+
+  it("has its layers in order, and is built by a call", function()
+    local m = two()(3)
+    assert.equal("two", m.name)
+    assert.is_false(m.built)
+    near({ { 24 } }, m(tf.ones { 1, 4 }):totable())
+    near({ { 48 } }, m(tf.ones { 1, 4 }, { double = true }):totable())
+    assert.is_true(m.built)
+    assert.equal(4, #m.layers)
+    assert.equal(6, #m.trainable_variables)
+    assert.equal('Two "two" (26 parameters)', tostring(m))
+    assert.equal(" total 26 (104 bytes), trainable 26",
+      lines_of(m)[#lines_of(m)])
+    local b = two()(3)
+    b:build { -1, 4 }
+    assert.equal(6, #b.weights)
+    fails("NotImplementedError", "get_config", m.get_config, m)
+    local Empty = K.Model:extend "Empty"
+    fails("NotImplementedError", "defines no call", Empty(), tf.ones { 1 })
+  end)
+
+  it("works as a layer", function()
+    local m = K.Sequential { two()(3), ones(1) }
+    near({ { 24 } }, m(tf.ones { 1, 4 }):totable())
+    local x = K.Input { 4 }
+    local f = K.Model(x, two()(3)(x))
+    near({ { 24 } }, f(tf.ones { 1, 4 }):totable())
+  end)
+
+  it("is restored by its class from a configuration", function()
+    local Scale = L.Layer:extend "Scale"
+    function Scale:init(options)
+      L.Layer.init(self, { name = options.name })
+      self.by = options.by
+    end
+    function Scale:call(x) return x * self.by end
+    function Scale:get_config()
+      return { name = self.name, by = self.by }
+    end
+    local m = K.Sequential { Scale { by = 3 } }
+    local config = m:get_config()
+    fails("ValueError", 'unknown layer class the string "Scale"',
+      K.Sequential.from_config, K.Sequential, config)
+    local again = K.Sequential:from_config(config, { Scale = Scale })
+    near({ { 3 } }, again(tf.ones { 1, 1 }):totable())
+    K.utils.register_keras_serializable(Scale)
+    near({ { 3 } }, K.Sequential:from_config(config)(tf.ones { 1, 1 })
+      :totable())
+    K.layers.custom.Scale = nil
+  end)
+end)
