@@ -91,7 +91,7 @@ end
 --- Errors: ValueError for unknown names and for variables or metrics of
 ---   another strategy.
 --- Source: tf.keras.Model.compile
-method("compile", "optimizer:table='rmsprop' loss:table=nil metrics:table=nil "
+method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
   .. "loss_weights:table=nil weighted_metrics:table=nil run_eagerly=false "
   .. "steps_per_execution=1 jit_compile=nil",
   function(self, optimizer, loss, metric_spec, loss_weights, weighted, _,
