@@ -233,6 +233,7 @@ local function differentiate_twice(fn, sources)
       for i = 1, #sources do t:watch(sources[i]) end
       y = fn()
     end)
+    values.close(y)
     grads = inner:gradient(y, sources)
   end)
   local targets = {}

@@ -102,20 +102,11 @@ local function check_stacks(call)
   end
 end
 
--- Scopes and tapes that a call left open on purpose.
-local function close(x)
-  local meta = getmetatable(x)
-  if type(x) == "table" and type(meta) == "table"
-    and rawget(meta, "__close") ~= nil then
-    pcall(x.close, x)
-  end
-end
-
 -- What came back must be usable; queued failures come out here.
 local function check_results(call, list)
   for i = 1, list.n do
     local x = list[i]
-    close(x)
+    values.close(x)
     if type(x) == "userdata" and raw.kind(x) == "tensor"
       and not raw.is_released(x) then
       local ok, e = pcall(raw.tensor_wait, x)

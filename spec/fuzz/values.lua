@@ -373,6 +373,15 @@ function M:plain()
     { 0, 1 }, {}, { true, false }, { 0.5 }, 3, { { 0, 1 } } }
 end
 
+--- Close a scope or tape that a call left open on purpose.
+function M.close(x)
+  local meta = getmetatable(x)
+  if type(x) == "table" and type(meta) == "table"
+    and rawget(meta, "__close") ~= nil then
+    pcall(x.close, x)
+  end
+end
+
 -- Text -----------------------------------------------------------------------
 
 local function show(x, depth)

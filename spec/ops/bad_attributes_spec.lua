@@ -100,6 +100,10 @@ local CASES = {
     BIG },
   { "bincount", "ValueError", "size is -1", raw_ops.bincount, INDEX, nil,
     -1 },
+  { "bincount", "ValueError", "minlength", "got -1", tf.math.bincount, INDEX,
+    { minlength = -1 } },
+  { "bincount", "TypeError", "maxlength", "got the string", tf.math.bincount,
+    INDEX, { maxlength = "2" } },
   { "segment_sum", "InvalidArgument", "num_segments is -1",
     tf.math.unsorted_segment_sum, z { 2 }, INDEX, -1 },
   -- One counter for each segment, even when rows are empty.

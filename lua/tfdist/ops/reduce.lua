@@ -79,6 +79,9 @@ local function define_bincount(tf, def)
         fail("InvalidArgument",
           "bincount: binary_output and weights exclude each other")
       end
+      for name, n in pairs { minlength = minlength, maxlength = maxlength } do
+        options.integer("bincount", name, n, 0)
+      end
       if from ~= "int32" and from ~= "int64" then
         t = ops.cast(t, "int32")
       end

@@ -142,6 +142,14 @@ return function(case, I)
     fn = function(tf, x) return tf.tile(x, { 2, 5, 3 }),
       tf.tile(x, { 1, 1, 1 }) end,
     ref = "np.tile(a, (2, 5, 3)), a", dtypes = "number" }
+  case { "tile along axes of size 1", op = "tile",
+    inputs = { I.normal { 1, 1, 3 }, I.normal { 1, 2, 1 } },
+    fn = function(tf, x, y)
+      return tf.tile(x, { 2, 3, 1 }), tf.tile(x, { 4, 1, 2 }),
+        tf.tile(y, { 3, 2, 1 }), tf.tile(y, { 2, 1, 5 })
+    end,
+    ref = "np.tile(a, (2, 3, 1)), np.tile(a, (4, 1, 2)), "
+      .. "np.tile(b, (3, 2, 1)), np.tile(b, (2, 1, 5))", dtypes = "number" }
   case { "tile to nothing", inputs = { I.normal { 2, 3 } },
     fn = function(tf, x) return tf.tile(x, { 0, 2 }) end,
     ref = "np.tile(a, (0, 2))" }
@@ -168,6 +176,14 @@ return function(case, I)
     end,
     ref = "np.pad(a, ((2, 1), (0, 0), (3, 2)), 'reflect')",
     dtypes = "number" }
+  case { "pad symmetric along axes of size 1", op = "pad",
+    inputs = { I.normal { 1, 3, 1 }, I.normal { 1, 1, 2 } },
+    fn = function(tf, x, y)
+      return tf.pad(x, { { 1, 1 }, { 0, 2 }, { 1, 0 } }, "SYMMETRIC"),
+        tf.pad(y, { { 1, 0 }, { 1, 1 }, { 2, 1 } }, "SYMMETRIC")
+    end,
+    ref = "np.pad(a, ((1, 1), (0, 2), (1, 0)), 'symmetric'), "
+      .. "np.pad(b, ((1, 0), (1, 1), (2, 1)), 'symmetric')" }
   case { "pad symmetric", inputs = { I.normal { 3, 4 } },
     fn = function(tf, x)
       return tf.pad(x, { { 3, 1 }, { 4, 0 } }, "SYMMETRIC")

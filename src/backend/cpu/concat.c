@@ -133,6 +133,13 @@ int tfd__cpu_stack(const tfd__call *call) {
 
 /* --- repeating ------------------------------------------------------------ */
 
+/* Count the elements of a part of `out` whose sizes changed. Its strides are
+** out's, also along axes of size 1: those grow later. */
+static void refresh_part(tfd__view *box, const tfd__view *out) {
+  tfd__view_refresh(box);
+  memcpy(box->strides, out->strides, sizeof out->strides);
+}
+
 /* The first copy, then along each tiled axis what is there already, twice as
 ** much each time. Each byte is written once. */
 int tfd__cpu_tile(const tfd__call *call) {
@@ -143,7 +150,7 @@ int tfd__cpu_tile(const tfd__call *call) {
 
   if (out->numel == 0) return TFD_OK;
   for (axis = 0; axis < in->rank; axis++) box.dims[axis] = in->dims[axis];
-  tfd__view_refresh(&box);
+  refresh_part(&box, out);
   tfd__copy_view(&box, in);
   for (axis = in->rank - 1; axis >= 0; axis--) {
     int64_t have = in->dims[axis];
@@ -204,19 +211,19 @@ static void mirror(tfd__view *box, const tfd__view *out, int axis,
     to.dims[axis] = from.dims[axis] = before;
     to.data = first - before * stride;
     from.data = first + (before - 1 + skip) * stride;
-    tfd__view_refresh(&to);
+    refresh_part(&to, out);
     tfd__copy_view(&to, &from);
   }
   if (after > 0) {
     to.dims[axis] = from.dims[axis] = after;
     to.data = first + size * stride;
     from.data = first + (size - 1 - skip) * stride;
-    tfd__view_refresh(&to);
+    refresh_part(&to, out);
     tfd__copy_view(&to, &from);
   }
   box->data = first - before * stride;
   box->dims[axis] = before + size + after;
-  tfd__view_refresh(box);
+  refresh_part(box, out);
 }
 
 /* ints: before (list), after (list), mode. reals: constant. */
@@ -237,6 +244,7 @@ int tfd__cpu_pad(const tfd__call *call) {
   for (axis = 0; axis < in->rank; axis++) {
     box = tfd__part(&box, axis, before[axis], in->dims[axis]);
   }
+  refresh_part(&box, out);
   tfd__copy_view(&box, in);
   if (mode == 0) return TFD_OK;
   for (axis = 0; axis < in->rank; axis++) {
