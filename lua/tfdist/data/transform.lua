@@ -637,6 +637,10 @@ dataset.static("from_generator", "generator output_types:table=nil "
       end
       signature = as_pack(signature)
     end
+    if args ~= nil and not text.is_plain(args) then
+      errors.raise("TypeError", what .. ": args must be a list, got "
+        .. text.describe(args))
+    end
     local given = { n = args and (args.n or #args) or 0 }
     for i = 1, given.n do
       given[i] = args[i]
