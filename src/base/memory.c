@@ -12,6 +12,7 @@ static struct {
   /* Absolute number of the call that fails; 0 = none. Fires once by itself
   ** because `calls` only grows. */
   atomic_int_least64_t fail_at;
+  atomic_bool fail_on; /* so does every call after it */
   _Alignas(64) atomic_int_least64_t frees;
 } blocks;
 
@@ -27,6 +28,9 @@ static bool may_allocate(void) {
       atomic_load_explicit(&blocks.fail_at, memory_order_relaxed);
 
   if (TFD_LIKELY(call != fail_at)) return true;
+  if (atomic_load_explicit(&blocks.fail_on, memory_order_relaxed)) {
+    atomic_store_explicit(&blocks.fail_at, call + 1, memory_order_relaxed);
+  }
   count_free();
   return false;
 }
@@ -96,7 +100,9 @@ bool tfd__mul_i64(int64_t a, int64_t b, int64_t *out_p) {
 void tfd__alloc_fail_at(int64_t n) {
   int64_t calls = atomic_load_explicit(&blocks.calls, memory_order_relaxed);
 
-  atomic_store_explicit(&blocks.fail_at, n > 0 ? calls + n : 0,
+  atomic_store_explicit(&blocks.fail_on, n < 0, memory_order_relaxed);
+  atomic_store_explicit(&blocks.fail_at,
+                        n > 0 ? calls + n : n < 0 ? calls - n : 0,
                         memory_order_relaxed);
 }
 

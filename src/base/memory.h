@@ -48,8 +48,9 @@ bool tfd__mul_i64(int64_t a, int64_t b, int64_t *out_p);
 #define TFD_UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
-/* Fail the n-th allocation from now (1 = the next), and every `n`-th only
-** once; 0 switches it off. Also set by TFDIST_FAIL_ALLOC. Threads: any. */
+/* Fail the n-th allocation from now (1 = the next), or with -n that one and
+** all after it; 0 switches it off. Also set by TFDIST_FAIL_ALLOC. Threads:
+** any. */
 void tfd__alloc_fail_at(int64_t n);
 int64_t tfd__alloc_count(void); /* calls since start */
 int64_t tfd__alloc_live(void);  /* blocks not yet freed */
