@@ -1,7 +1,7 @@
 --- Training on 1, 2 and 4 devices side by side, on Fashion-MNIST.
 ---
 --- usage: tfdist --cpu-devices=4 scripts/parity.lua [--steps 200]
----        [--short_steps 20] [--tolerance 1e-5]
+---        [--short_steps 20] [--tolerance 1e-5] [--activation tanh]
 --- 784-512-512-10, batches of 128: SGD 0.01 over all steps, every optimizer over
 --- the short ones. Prints the largest relative difference of losses from those
 --- of one device; the program fails when one is over the tolerance, when copies
@@ -10,7 +10,8 @@ local raw = require "tfdist.raw"
 local tf = require "tfdist"
 local training = require "spec.parity.training"
 
-local opt = tf.flags { steps = 200, short_steps = 20, tolerance = 1e-5 }
+local opt = tf.flags { steps = 200, short_steps = 20, tolerance = 1e-5,
+  activation = "tanh" }
 
 local data = assert(training.data(60000))
 local counts = {}
@@ -23,7 +24,8 @@ local failed = false
 local function compare(name, steps, optimizer)
   local function run(n)
     return training.run { data = data, n = n, steps = steps,
-      hidden = { 512, 512 }, optimizer = optimizer }
+      hidden = { 512, 512 }, optimizer = optimizer,
+      activation = opt.activation }
   end
   local alone = run(1)
   local line = ("%-18s %4d steps  loss %.4f -> %.4f"):format(name, steps,

@@ -188,6 +188,130 @@ describe("optimizers", function()
     end
   end)
 
+  R.each(it, pending, "K15 a sum of losses and means of them", function(s, n)
+    -- loss (wx - y)^2 of both examples; its slope in w at 2 is -106.
+    local function trained(loss_of)
+      local w, opt = s:scope(function()
+        return tf.Variable(2.0), O.SGD(0.001)
+      end)
+      s:run(function()
+        local tape, loss = tf.GradientTape(function()
+          local x = tf.constant { 2.0, 7.0 }
+          return loss_of((w * x - tf.constant { 6.0, 21.0 }) ^ 2)
+        end)
+        opt:apply_gradients(tape:gradient(loss, { w }), { w })
+      end)
+      return w:read_value():item()
+    end
+    assert.near(2 + 0.106 * n, trained(tf.reduce_sum), 1e-5)
+    assert.near(2.053, trained(function(losses)
+      return tf.reduce_mean(losses) / n
+    end), 1e-5)
+    assert.near(2.053, trained(function(losses)
+      return tf.nn.compute_average_loss(losses)
+    end), 1e-5)
+  end)
+
+  R.each(it, pending, "the update of a stretch each is the update of a whole",
+    function(s, n)
+      for name, make in pairs(made) do
+        local start = tf.random.stateless_uniform({ 100, 101 }, { 1, 2 })
+        local w = tf.Variable(start)
+        local alone = make()
+        local v, small, opt = s:scope(function()
+          return tf.Variable(start), tf.Variable { 1.0, 2.0 }, make()
+        end)
+        local kept
+        for step = 1, 3 do
+          local grads, sum = {}, nil
+          for i = 1, n do
+            grads[i] = tf.random.stateless_uniform({ 100, 101 }, { step, i },
+              -1, 1)
+            sum = sum and sum + grads[i] or grads[i]
+          end
+          alone:apply_gradients({ sum }, { w })
+          s:run(function()
+            opt:apply_gradients({ tf.identity(grads[R.id() + 1]),
+              tf.ones { 2 } }, { v, small })
+          end)
+          -- What somebody has read does not change under him.
+          kept = kept or { v.values[1]:read_value(), w:read_value() }
+        end
+        local want = raw.tensor_bytes(w:read_value())
+        for _, copy in ipairs(v.values) do
+          assert.is_true(raw.tensor_bytes(copy:read_value()) == want, name)
+        end
+        assert.is_true(raw.tensor_bytes(kept[1]) == raw.tensor_bytes(kept[2]))
+      end
+    end)
+
+  R.pair(it, pending, "copies that went apart are updated one by one",
+    function(s)
+      local v, opt = s:scope(function()
+        return tf.Variable(tf.zeros { 10000 }), O.SGD(1.0)
+      end)
+      local function step(aggregate)
+        s:run(function()
+          opt:apply_gradients({ tf.fill({ 10000 },
+            tf.constant(R.id() + 1.0)) }, { v },
+            { skip_gradients_aggregation = not aggregate })
+        end)
+      end
+      step(false)
+      step(true)
+      for i, copy in ipairs(v.values) do
+        assert.equal(-3 - i, tf.reduce_max(copy):item())
+        assert.equal(-3 - i, tf.reduce_min(copy):item())
+      end
+    end)
+
+  R.pair(it, pending, "replicas must update the same variables", function(s)
+    local a, b, opt = s:scope(function()
+      return tf.Variable(1.0, { name = "a" }), tf.Variable(1.0, { name = "b" }),
+        O.SGD(1.0)
+    end)
+    fails("RuntimeError", "variable 1 is \"b\" on replica 1 and \"a\" on "
+      .. "replica 0", s.run, s, function()
+        local vars = R.id() == 0 and { a, b } or { b, a }
+        opt:apply_gradients({ tf.ones {}, tf.ones {} }, vars)
+      end)
+    assert.equal(1, a:read_value():item())
+    -- A copy stands for its variable; one that comes twice is updated twice.
+    s:run(function()
+      opt:apply_gradients({ tf.ones {}, tf.ones {} },
+        { a.values[R.id() + 1], a })
+    end)
+    assert.same({ -3, -3 }, locals(s, a))
+    fails("InvalidArgument", "variable \"a\"", s.run, s, function()
+      opt:apply_gradients({ tf.ones { 2 } }, { a })
+    end)
+    fails("InvalidArgument", "float64", s.run, s, function()
+      opt:apply_gradients({ tf.constant(1, "float64") }, { a })
+    end)
+    fails("InvalidArgument", "gradients", s.run, s, function()
+      opt:apply_gradients({ tf.ones { R.id() + 1 } }, { a })
+    end)
+    assert.same({ -3, -3 }, locals(s, a))
+  end)
+
+  R.pair(it, pending, "sparse gradients of replicas are added up", function(s)
+    local v, opt = s:scope(function()
+      return tf.Variable { { 1.0, 1.0 }, { 2.0, 2.0 }, { 3.0, 3.0 } },
+        O.SGD(0.5, 0.5)
+    end)
+    for _ = 1, 2 do
+      s:run(function()
+        opt:apply_gradients({ tf.IndexedSlices(tf.ones { 2, 2 },
+          { 0, R.id() + 1 }, { 3, 2 }) }, { v })
+      end)
+    end
+    -- Row 0: moments -1, -1.5; rows 1 and 2: -0.5, -0.75.
+    for _, copy in ipairs(v.values) do
+      assert.same({ { -1.5, -1.5 }, { 0.75, 0.75 }, { 1.75, 1.75 } },
+        copy:totable())
+    end
+  end)
+
   R.each(it, pending, "K16 slots once per copy, on its device", function(s, n)
     local v, opt = s:scope(function()
       return tf.Variable({ 1.0 }, { name = "w" }), O.Adam()
@@ -326,6 +450,91 @@ describe("optimizers", function()
     near({ 3, 3.5, 3.5 }, step { clipvalue = 3.5 })
     near({ 0.6, 0.8, 1 }, step { clipnorm = 1 })
     near({ 3 / 13, 4 / 13, 12 / 13 }, step { global_clipnorm = 1 })
+  end)
+
+  it("weight decay takes a share of all but the excluded", function()
+    local a, b = tf.Variable(4.0, { name = "w" }), tf.Variable(4.0,
+      { name = "bias" })
+    local opt = O.SGD { learning_rate = 0.5, weight_decay = 0.25 }
+    opt:exclude_from_weight_decay { var_names = { "bias" } }
+    opt:apply_gradients({ tf.constant(1.0), tf.constant(1.0) }, { a, b })
+    assert.equal(4 - 4 * 0.125 - 0.5, a:item())
+    assert.equal(3.5, b:item())
+    opt:exclude_from_weight_decay { a }
+    opt:apply_gradients({ tf.constant(0.0), tf.constant(0.0) }, { a, b })
+    assert.equal(3, a:item())
+    assert.equal(3.0625, b:item())
+    assert.equal(0.004, O.AdamW().weight_decay)
+    local c, adam, same = tf.Variable(1.0), O.AdamW(0.1), { x = 1.0 }
+    for t = 1, 3 do
+      adam:apply_gradients({ tf.constant(0.5) }, { c })
+      same.x = same.x * (1 - 0.1 * 0.004)
+      reference.Adam(same, 0.5, t)
+      assert.near(same.x, c:item(), 1e-6)
+    end
+  end)
+
+  it("keeps a running mean of the variables", function()
+    local v = tf.Variable(1.0)
+    local opt = O.SGD { learning_rate = 1, use_ema = true, ema_momentum = 0.5,
+      ema_overwrite_frequency = 3 }
+    local x, mean = 1, 1
+    for step = 1, 4 do
+      opt:apply_gradients({ tf.constant(0.5) }, { v })
+      x = x - 0.5
+      mean = mean * 0.5 + x * 0.5
+      if step == 3 then x = mean end
+      assert.equal(x, v:item())
+      assert.equal(mean, opt:get_slot(v, "average"):item())
+    end
+    opt:finalize_variable_values { v }
+    assert.equal(mean, v:item())
+  end)
+
+  it("half types are updated in float32", function()
+    for _, dtype in ipairs { "float16", "bfloat16" } do
+      for name, make in pairs(made) do
+        local v = tf.Variable(tf.cast(tf.fill({ 1500 }, 1.0), dtype))
+        local opt, s = make(), { x = 1.0 }
+        for t = 1, 3 do
+          opt:apply_gradients({ tf.cast(tf.fill({ 1500 }, 0.5), dtype) },
+            { v })
+          reference[name](s, 0.5, t)
+        end
+        local numbers = tf.cast(v, "float32"):totable()
+        assert.near(s.x, numbers[1], dtype == "float16" and 5e-3 or 4e-2, name)
+        assert.equal(numbers[1], numbers[1500])
+      end
+    end
+  end)
+
+  it("refuses what makes no sense", function()
+    fails("ValueError", "epsilon must be at least 0", O.Adam,
+      { epsilon = -1 })
+    fails("ValueError", "learning_rate must be at least 0, got nan", O.SGD,
+      0 / 0)
+    fails("TypeError", "rho must be a number", O.RMSprop, { rho = "0.9" })
+    fails("ValueError", "learning_rate_power must be 0 or less", O.Ftrl,
+      { learning_rate_power = 1 })
+    fails("ValueError", "whole number of steps", O.SGD,
+      { use_ema = true, ema_overwrite_frequency = 0.5 })
+    local opt = O.SGD()
+    fails("ValueError", "momentum must be between 0 and 1", function()
+      opt.momentum = 2
+    end)
+    local v = tf.Variable({ { 1.0 }, { 2.0 } }, { constraint = tf.abs,
+      name = "w" })
+    fails("RuntimeError", "constraint", opt.apply_gradients, opt,
+      { tf.IndexedSlices(tf.ones { 1, 1 }, { 0 }, { 2, 1 }) }, { v })
+    local w = tf.Variable { { 1.0 }, { 2.0 } }
+    fails("InvalidArgument", nil, function()
+      opt:apply_gradients({ tf.IndexedSlices(tf.ones { 1, 1 }, { 5 },
+        { 2, 1 }) }, { w })
+      w:totable()
+    end)
+    local count = tf.Variable(1, { dtype = "int32" })
+    fails("InvalidArgument", "floating", opt.apply_gradients, opt,
+      { tf.constant(1, "int32") }, { count })
   end)
 
   it("minimize", function()
