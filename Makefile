@@ -182,6 +182,10 @@ $(BUILD)/bench/%: scripts/bench/%.c $(BUILD)/libtfdist.a
 bench: $(BENCH_BIN) $(foreach e,$(ENGINES),$(HOST_$(e)))
 	@ONLY='$(ONLY)' SHORT='$(SHORT)' $(LUA) scripts/bench.lua $(BUILD)
 
+# The same training on 1, 2 and 4 devices, on real images: minutes.
+parity: $(HOST_lua54)
+	TFDIST_CPU_DEVICES=4 $< scripts/parity.lua
+
 # --- installation ---------------------------------------------------------------
 # The Lua modules go where Debian's interpreters look below PREFIX.
 VERSION := $(shell sed -n 's/.*TFD_VERSION "\(.*\)".*/\1/p' src/tfdist.h)
@@ -266,9 +270,10 @@ help:
 	@echo 'make fuzz-long  N= calls, SECONDS= of libFuzzer, SEED='
 	@echo 'make install    PREFIX=/usr/local DESTDIR=   make uninstall'
 	@echo 'make bundle     a relocatable tarball'
+	@echo 'make parity     the same training on 1, 2 and 4 devices'
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
 .PHONY: all parts install uninstall rock install-rock bundle test test-all \
-        test-c lint bench clean help
+        test-c lint bench parity clean help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d)
 

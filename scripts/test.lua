@@ -25,7 +25,7 @@ local PLAIN54 = "LUA_CPATH='build/lua54/?.so;;'"
 local PLAINJIT = "LUA_CPATH='build/luajit/?.so;;'"
 local FIVE = "TFDIST_CPU_DEVICES=5"
 -- The specs that need more devices than the other suites have.
-local DIST = "spec/dist"
+local DIST = "spec/dist spec/parity spec/keras/optimizers_spec.lua"
 local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
 local ASAN = "OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:"
   .. "allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1"
