@@ -213,8 +213,8 @@ describe("a functional model", function()
 
   it("casts inputs to their dtype and keeps ids whole", function()
     local ids = K.Input({ 2 }, { dtype = "int32" })
-    local m = K.Model(ids, L.Embedding(3, 2, { embeddings_initializer = "ones" })
-      (ids))
+    local rows = L.Embedding(3, 2, { embeddings_initializer = "ones" })
+    local m = K.Model(ids, rows(ids))
     assert.same({ 1, 2, 2 }, m(tf.constant({ { 1, 2 } }, "int64")).shape)
     local x = K.Input { 2 }
     near({ { 2 } }, K.Model(x, ones(1)(x))(tf.ones({ 1, 2 }, "uint8"))
