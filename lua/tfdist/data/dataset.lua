@@ -28,6 +28,7 @@ local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local optional = require "tfdist.data.optional"
 local raw = require "tfdist.raw"
+local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
 local state = require "tfdist.state"
 local text = require "tfdist.text"
@@ -189,9 +190,9 @@ end
 
 -- One iteration --------------------------------------------------------------
 
---- State of one iteration. `seeds` is what another one's saved state says.
-function M.new_run(seeds)
-  return { closers = {}, epochs = {}, seeds = seeds }
+--- State of one iteration. `saved` is what another one's state says of seeds.
+function M.new_run(saved)
+  return { closers = {}, epochs = {}, seeds = saved }
 end
 
 local function close_run(run)
@@ -413,17 +414,17 @@ end
 --- the number of elements taken and the seeds of this iteration.
 function iterator_methods.state(self)
   check_iterator(self, "state")
-  local seeds = {}
+  local list = {}
   walk(self.node, function(node)
     if node.stream ~= nil then
       local own = self.run.epochs[node]
       local saved = self.run.seeds and self.run.seeds[node.position or 0]
-      seeds[#seeds + 1] = own and { seed = own.seed, epoch = own.first }
-        or saved or { epoch = node.iterations or 0 }
+      list[#list + 1] = own and { seed = own.seed, epoch = own.first }
+        or saved or { seed = seeds.base(node), epoch = node.iterations or 0 }
     end
   end)
   local taken = self.done and self.count - 1 or self.count
-  return { version = 1, count = taken, seeds = seeds, done = self.done }
+  return { version = 1, count = taken, seeds = list, done = self.done }
 end
 
 local function check_state(self, saved)

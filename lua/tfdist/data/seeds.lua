@@ -31,17 +31,22 @@ local function uniform_ints(stream, n, limit)
     stream[4], 0, limit, 0, raw.enums.dtype.int64 })))
 end
 
---- Seed and number of the iteration that a random node begins now. Each
---- opening of a node that changes from one iteration to the next counts.
-function M.begin(node, run, each_iteration)
+--- The base seed of a random node.
+function M.base(node)
   if node.base_seed == nil then
     local two = uniform_ints(node.stream, 2, 2 ^ 26)
     node.base_seed = two[1] * 2 ^ 26 + two[2]
   end
+  return node.base_seed
+end
+
+--- Seed and number of the iteration that a random node begins now. Each
+--- opening of a node that changes from one iteration to the next counts.
+function M.begin(node, run, each_iteration)
   local own = run.epochs[node]
   if own == nil then
     local saved = run.seeds and run.seeds[node.position or 0]
-    own = { seed = saved and saved.seed or node.base_seed,
+    own = { seed = saved and saved.seed or M.base(node),
       epoch = saved and saved.epoch or node.iterations or 0 }
     own.first = own.epoch
     run.epochs[node] = own

@@ -106,31 +106,63 @@ end
 local Iterator = {}
 Iterator.__index = Iterator
 
-function Iterator.next(self)
-  return element.pack(self.what, self.reader:next())
+local function close(self)
+  local reader = self.reader
+  self.reader = nil
+  if reader ~= nil and reader.close ~= nil then
+    reader:close()
+  end
 end
 
-function Iterator.skip(self, n)
-  if self.reader.skip ~= nil then
-    return self.reader:skip(n)
+Iterator.close = close
+
+-- The reader's answer; without one, or with an error, it is done with.
+local function settle(self, ok, ...)
+  if not ok then
+    close(self)
+    error((...), 0)
+  end
+  local pack = element.pack(self.node.name, ...)
+  if pack == nil then
+    close(self)
+  end
+  return pack
+end
+
+local function next_pack(self)
+  return settle(self, pcall(self.reader.next, self.reader))
+end
+
+function Iterator.next(self)
+  if self.reader == nil then
+    return nil
+  end
+  return dataset.call(self.node, next_pack, self)
+end
+
+local function skip(self, n)
+  local reader = self.reader
+  if reader.skip ~= nil then
+    return reader:skip(n)
   end
   for i = 1, n do
-    if self.reader:next() == nil then
+    if reader:next() == nil then
       return i - 1
     end
   end
   return n
 end
 
-function Iterator.close(self)
-  if self.reader.close ~= nil then
-    self.reader:close()
+function Iterator.skip(self, n)
+  if self.reader == nil or n == 0 then
+    return 0
   end
+  return dataset.call(self.node, skip, self, n)
 end
 
 function Stage.open(node)
   return setmetatable({
-    reader = node.source.open(node.source), what = node.source.name,
+    reader = dataset.call(node, node.source.open, node.source), node = node,
   }, Iterator)
 end
 

@@ -1,0 +1,291 @@
+-- Iterators: their end, their state, what they hold; caches and sources.
+local E = require "spec.support.elements"
+local R = require "spec.support.replicas"
+local leaks = require "spec.support.leaks"
+local source = require "tfdist.data.source"
+local spec = require "tfdist.data.spec"
+local tf = require "tfdist"
+
+local D = tf.data.Dataset
+local all, fails = E.all, R.fails
+
+local function rest(it)
+  local out = {}
+  for x in it do
+    out[#out + 1] = E.plain(x)
+  end
+  return out
+end
+
+describe("iterators", function()
+  leaks(before_each, after_each)
+
+  it("loops end quietly, get_next says OutOfRange every time", function()
+    local it = D.range(2):iter()
+    assert.equal(0, it:get_next():item())
+    assert.equal(1, it:next():item())
+    for _ = 1, 3 do
+      local e = fails("OutOfRange", "after 2 elements", it.get_next, it)
+      assert.truthy(e.hint:find("for loop", 1, true))
+    end
+    assert.is_nil(it())
+    assert.same({}, rest(it))
+    assert.is_false(it:get_next_as_optional():has_value())
+  end)
+
+  it("an Optional has a value or none", function()
+    local it = D.from_tensor_slices { tf.constant { 1 }, tf.constant { 2 } }
+      :iter()
+    local o = it:get_next_as_optional()
+    assert.is_true(o:has_value())
+    local a, b = o:get_value()
+    assert.same({ 1, 2 }, { a:item(), b:item() })
+    assert.equal(2, #o.element_spec)
+    o = it:get_next_as_optional()
+    assert.is_false(o:has_value())
+    fails("InvalidArgument", "no value", o.get_value, o)
+  end)
+
+  it("two at once do not disturb each other", function()
+    local ds = D.range(6):shuffle(6, { seed = 1,
+      reshuffle_each_iteration = false }):batch(2)
+    local a, b, one, two = ds:iter(), ds:iter(), {}, {}
+    for _ = 1, 3 do
+      one[#one + 1] = a:get_next():totable()
+      two[#two + 1] = b:get_next():totable()
+    end
+    assert.same(one, two)
+    local n = 0
+    for _ in ds:iter() do
+      for _ in ds:iter() do n = n + 1 end
+    end
+    assert.equal(9, n)
+  end)
+
+  it("a closed one gives nothing more", function()
+    local it = D.range(5):batch(2):prefetch(1):iter()
+    it:get_next()
+    it:close()
+    it:close()
+    fails("FailedPrecondition", "closed", it.get_next, it)
+    fails("TypeError", "iterator itself", it.get_next, nil)
+  end)
+
+  it("elements outlive a tf.tidy that prefetched them", function()
+    local it = D.range(6):map(function(x) return x + 1 end):prefetch(3):iter()
+    local first
+    tf.tidy(function()
+      first = it:get_next()
+    end)
+    assert.same({ 2, 3, 4, 5, 6 }, rest(it))
+    fails("FailedPrecondition", nil, first.item, first)
+    local shuffled = D.range(20):map(function(x) return x + 0 end)
+      :shuffle(20, { seed = 1 }):iter()
+    local seen = 0
+    tf.tidy(function() seen = seen + shuffled:get_next():item() end)
+    for _, x in ipairs(rest(shuffled)) do seen = seen + x end
+    assert.equal(190, seen)
+  end)
+
+  it("work on the host whatever device surrounds them", function()
+    local it = D.range(2):batch(2):map(function(x) return x + 1 end):iter()
+    local x = tf.device("/cpu:0", function() return it:get_next() end)
+    assert.equal(tf.zeros {}.device, x.device)
+  end)
+
+  it("an empty loop body costs no memory", function()
+    for x in D.range(300):repeat_(3):batch(7):iter() do
+      assert.is_true(#x <= 7)
+    end
+  end)
+
+  local function pipelines()
+    local function one_by_one(x) return x end
+    return {
+      D.range(40), D.range(40):shuffle(7, { seed = 2 }):batch(3):repeat_(3),
+      D.range(40):map(one_by_one):shuffle(9, { seed = 3 }):batch(2),
+      D.range(40):shuffle(40):batch(4):prefetch(2):repeat_(2),
+      D.range(12):filter(function(x) return x:item() % 3 > 0 end):repeat_(4),
+      D.range(6):flat_map(function(x) return D.range(x:item()) end):batch(2),
+      D.range(8):interleave(function(x)
+        return D.from_tensors(x):repeat_(3)
+      end, { cycle_length = 3 }),
+      D.zip { D.range(20), D.range(30):shuffle(5) },
+      D.range(9):concatenate(D.range(9)):skip(2):take(13),
+      D.range(30):batch(4):unbatch():shard(2, 1):batch(2, true),
+      D.range(30):window(4, 2):flat_map(function(w) return w:batch(4) end),
+      D.sample_from_datasets { D.range(9), D.range(20, 29) },
+      D.range(23):batch(4):rebatch { 2, 0, 3 },
+      D.range(9):map(one_by_one):cache():repeat_(3),
+    }
+  end
+
+  it("go where another one was by its state", function()
+    for number, ds in ipairs(pipelines()) do
+      local whole = #all(ds)
+      for _, taken in ipairs { 0, 1, math.floor(whole / 2), whole } do
+        local it = ds:iter()
+        for _ = 1, taken do it() end
+        local saved = it:state()
+        local wanted = rest(it)
+        local other = ds:iter()
+        other()
+        assert.same(wanted, rest(other:restore(saved)),
+          "pipeline " .. number .. " after " .. taken)
+        assert.same(saved, ds:iter():restore(saved):state())
+      end
+    end
+  end)
+
+  it("refuse states of other data sets", function()
+    local it = D.range(3):iter()
+    fails("ValueError", "no state", it.restore, it, {})
+    fails("ValueError", "no state", it.restore, it, 3)
+    local saved = D.range(3):shuffle(3):iter():state()
+    fails("ValueError", "1 random stages, this one has 0", it.restore, it,
+      saved)
+  end)
+
+  it("pass over elements without making them", function()
+    local made = 0
+    local ds = D.range(1000):batch(2):map(function(x)
+      made = made + 1
+      return x
+    end)
+    local it = ds:iter()
+    for _ = 1, 100 do it() end
+    local saved = it:state()
+    made = 0
+    assert.same({ 200, 201 }, ds:iter():restore(saved):get_next():totable())
+    assert.equal(1, made)
+  end)
+end)
+
+describe("cache", function()
+  leaks(before_each, after_each)
+
+  local function counted(calls)
+    return D.range(4):map(function(x)
+      calls.n = calls.n + 1
+      return { x = x * 2, s = { "a", "b" } }, "text", tf.zeros { 2, 0 }
+    end)
+  end
+
+  local wanted = {}
+  for i = 0, 3 do
+    wanted[i + 1] = { { x = i * 2, s = { "a", "b" } }, "text", { {}, {} } }
+  end
+
+  it("in memory: functions run once", function()
+    local calls = { n = 0 }
+    local ds = counted(calls):cache()
+    ds:iter():get_next() -- given up: nothing is kept
+    assert.same(wanted, all(ds))
+    assert.same(wanted, all(ds))
+    assert.equal(5, calls.n)
+    local frozen = D.range(20):shuffle(20, { seed = 1 }):cache()
+    assert.same(all(frozen), all(frozen))
+    fails("ResourceExhausted", "without end", all,
+      D.range(2):map(function(x) return x end):repeat_():cache())
+  end)
+
+  it("in a file: also for another program", function()
+    local path = os.tmpname()
+    os.remove(path)
+    local calls = { n = 0 }
+    counted(calls):cache(path):iter():get_next()
+    assert.is_nil(io.open(path))
+    assert.same(wanted, all(counted(calls):cache(path)))
+    assert.equal(5, calls.n)
+    assert.same(wanted, all(counted(calls):cache(path)))
+    assert.equal(5, calls.n)
+    local file = io.open(path, "rb")
+    local bytes = file:read "*a"
+    file:close()
+    for _, cut in ipairs { 3, 20, 60, #bytes - 3 } do
+      file = io.open(path, "wb")
+      file:write(bytes:sub(1, cut))
+      file:close()
+      fails("DataLoss", path, all, counted(calls):cache(path))
+    end
+    os.remove(path)
+    fails("Unavailable", "cannot write", all,
+      counted(calls):cache "/nowhere/at/all")
+    -- The one given up must not leave its part behind.
+    collectgarbage()
+    local left = io.popen("ls " .. path .. ".*.part 2>/dev/null"):read "*a"
+    for name in left:gmatch "%S+" do os.remove(name) end
+  end)
+end)
+
+describe("sources", function()
+  leaks(before_each, after_each)
+
+  local closed, skipped
+
+  local function numbers(n, fail_at)
+    return {
+      name = "Numbers", details = n .. " of them",
+      cardinality = function() return n end,
+      element_spec = { spec.new({}, "float32"), spec.new({}, "string") },
+      open = function()
+        local at = 0
+        return {
+          next = function()
+            at = at + 1
+            if at == fail_at then
+              tf.errors.raise("DataLoss", "numbers: damaged at " .. at)
+            elseif at <= n then
+              return at, "s" .. at
+            end
+          end,
+          skip = function(_, k)
+            skipped = skipped + k
+            local own = math.min(k, n - at)
+            at = at + own
+            return own
+          end,
+          close = function() closed = closed + 1 end,
+        }
+      end,
+    }
+  end
+
+  before_each(function() closed, skipped = 0, 0 end)
+
+  it("give elements, specs and printing", function()
+    local ds = source.dataset(numbers(3))
+    assert.same({ { 1, "s1" }, { 2, "s2" }, { 3, "s3" } }, all(ds))
+    assert.equal(3, ds:cardinality())
+    assert.equal("string", ds.element_spec[2].dtype)
+    assert.truthy(tostring(ds):find("Numbers(3 of them)", 1, true))
+    assert.equal(1, closed)
+    assert.same({ { 3, "s3" } }, all(ds:skip(2)))
+    assert.equal(2, skipped)
+  end)
+
+  it("are closed early, at the end and on errors", function()
+    local it = source.dataset(numbers(9)):batch(2):repeat_():iter()
+    it:get_next()
+    it:close()
+    assert.equal(1, closed)
+    it = source.dataset(numbers(9, 2)):iter()
+    it:get_next()
+    local e = fails("DataLoss", "damaged at 2", it.get_next, it)
+    assert.truthy(tostring(e):find("in dataset stage Numbers", 1, true))
+    assert.equal(2, closed)
+    assert.is_nil(it())
+    assert.same(4, #all(source.dataset(numbers(2)):repeat_(2)))
+    assert.equal(4, closed)
+  end)
+
+  it("file names come in many forms", function()
+    assert.same({ "a" }, source.filenames("f", "a"))
+    assert.same({ "a", "b" }, source.filenames("f", { "a", "b" }))
+    assert.same({ "a", "b" }, source.filenames("f",
+      D.from_tensor_slices { "a", "b" }))
+    fails("TypeError", "file name 2", source.filenames, "f", { "a", 3 })
+    fails("ValueError", "no file names", source.filenames, "f", {})
+    fails("TypeError", "list of names", source.filenames, "f", 3)
+  end)
+end)
