@@ -581,6 +581,11 @@ local function publish_family(family, ops)
       end)
     end
   end
+  for path, value in pairs(family.constants or {}) do
+    publish(path, function()
+      return value
+    end)
+  end
   for name, names in pairs(family.methods or {}) do
     local op = ops[name]
     if op == nil then

@@ -84,20 +84,111 @@ local function lerp_axis(tf, x, axis, to)
   return below + (above - below) * along(tf, part, #x.shape, axis, x.dtype)
 end
 
-local METHODS = { "bilinear", "nearest" }
-local OTHER_METHODS = {
-  area = true, bicubic = true, gaussian = true, lanczos3 = true,
-  lanczos5 = true, mitchellcubic = true,
+local METHODS = {
+  "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian",
+  "mitchellcubic",
 }
 
-local function method_of(method, antialias)
-  local name = type(method) == "string" and method:lower() or method
-  if OTHER_METHODS[name] or antialias then
-    errors.raise("NotImplementedError", ("resize: %s is not there; bilinear "
-      .. "and nearest without antialias are"):format(
-      antialias and "antialias" or name))
+local function lanczos(radius)
+  return { radius = radius, function(x)
+    if x > radius then
+      return 0
+    elseif x <= 1e-3 then
+      return 1
+    end
+    local a = math.pi * x
+    return radius * math.sin(a) * math.sin(a / radius) / (a * a)
+  end }
+end
+
+--- Weight of a pixel at distance x >= 0 from the sample, by method.
+local KERNELS = {
+  bilinear = { radius = 1, function(x)
+    return math.max(0, 1 - x)
+  end },
+  -- Keys 1981 with a = -1/2.
+  bicubic = { radius = 2, function(x)
+    if x >= 2 then
+      return 0
+    elseif x >= 1 then
+      return ((-0.5 * x + 2.5) * x - 4) * x + 2
+    end
+    return (1.5 * x - 2.5) * x * x + 1
+  end },
+  -- Mitchell & Netravali 1988 with B = C = 1/3.
+  mitchellcubic = { radius = 2, function(x)
+    if x >= 2 then
+      return 0
+    elseif x >= 1 then
+      return ((-7 / 18 * x + 2) * x - 10 / 3) * x + 16 / 9
+    end
+    return (7 / 6 * x - 2) * x * x + 8 / 9
+  end },
+  -- Standard deviation 1/2.
+  gaussian = { radius = 1.5, function(x)
+    return x >= 1.5 and 0 or math.exp(-2 * x * x)
+  end },
+  lanczos3 = lanczos(3), lanczos5 = lanczos(5),
+}
+
+local function zeros(n)
+  local row = {}
+  for i = 1, n do
+    row[i] = 0
   end
-  return options.choice("resize", "method", name, METHODS)
+  return row
+end
+
+--- Weights {to, from} of a kernel; pixels outside count nothing, each row's
+--- sum is 1. With antialias the kernel is as wide as the samples are apart.
+local function kernel_weights(kernel, from, to, antialias)
+  local rows, scale = {}, from / to
+  local wide = antialias and math.max(scale, 1) or 1
+  for i = 1, to do
+    local row, sum = zeros(from), 0
+    local at = (i - 0.5) * scale
+    local first = math.ceil(at - kernel.radius * wide - 0.5)
+    local last = floor(at + kernel.radius * wide - 0.5)
+    for j = math.max(first, 0), math.min(last, from - 1) do
+      row[j + 1] = kernel[1](math.abs(j + 0.5 - at) / wide)
+      sum = sum + row[j + 1]
+    end
+    for j = 1, from do
+      row[j] = row[j] / sum
+    end
+    rows[i] = row
+  end
+  return rows
+end
+
+--- Weights {to, from} by how much of each pixel lies under a sample.
+local function area_weights(from, to)
+  local rows, scale = {}, from / to
+  for i = 1, to do
+    local row = zeros(from)
+    local first, last = (i - 1) * scale, i * scale
+    for j = floor(first), math.min(math.ceil(last), from) - 1 do
+      row[j + 1] = (math.min(last, j + 1) - math.max(first, j)) / scale
+    end
+    rows[i] = row
+  end
+  return rows
+end
+
+--- Mix the rows of `axis` by weights {to, from}.
+local function mix_axis(tf, x, axis, weights)
+  local dims = x.shape
+  local before, after = 1, 1
+  for i = 1, axis do
+    before = before * dims[i]
+  end
+  for i = axis + 2, #dims do
+    after = after * dims[i]
+  end
+  local matrix = tf.constant(weights, { dtype = x.dtype })
+  local y = tf.matmul(matrix, tf.reshape(x, { before, dims[axis + 1], after }))
+  dims[axis + 1] = #weights
+  return tf.reshape(y, dims)
 end
 
 local function target_size(x, first, size, keep_ratio)
@@ -118,7 +209,7 @@ end
 
 local function resize(tf, images, size, method, keep_ratio, antialias)
   local x, first = images_of(tf, "resize", images)
-  method = method_of(method, antialias)
+  method = options.choice("resize", "method", method, METHODS)
   local height, width = target_size(x, first, size, keep_ratio)
   if x.shape[first + 1] == 0 or x.shape[first + 2] == 0 then
     errors.raise("InvalidArgument", ("resize: images of shape %s have no "
@@ -132,8 +223,39 @@ local function resize(tf, images, size, method, keep_ratio, antialias)
   if not convert.FLOATING[x.dtype] then
     x = tf.cast(x, "float32")
   end
-  x = lerp_axis(tf, x, first, height)
-  return lerp_axis(tf, x, first + 1, width)
+  for axis, to in pairs { [first] = height, [first + 1] = width } do
+    local from = x.shape[axis + 1]
+    if method == "bilinear" and not antialias then
+      x = lerp_axis(tf, x, axis, to)
+    elseif method == "area" then
+      x = mix_axis(tf, x, axis, area_weights(from, to))
+    elseif from ~= to or method == "gaussian" or method == "mitchellcubic" then
+      x = mix_axis(tf, x, axis, kernel_weights(KERNELS[method], from, to,
+        antialias))
+    end
+  end
+  return x
+end
+
+--- Resize with the aspect ratio kept, then pad evenly to the size.
+local function resize_with_pad(tf, images, height, width, method, antialias)
+  local what = "resize_with_pad"
+  height = whole(what, "target_height", height, 1)
+  width = whole(what, "target_width", width, 1)
+  local x, first = images_of(tf, what, images)
+  local h, w = x.shape[first + 1], x.shape[first + 2]
+  local ratio = math.max(h / height, w / width)
+  local to_h = math.max(1, floor(h / ratio))
+  local to_w = math.max(1, floor(w / ratio))
+  x = resize(tf, x, { to_h, to_w }, method, false, antialias)
+  local top, left = floor((height - to_h) / 2), floor((width - to_w) / 2)
+  local paddings = {}
+  for axis = 1, #x.shape do
+    paddings[axis] = { 0, 0 }
+  end
+  paddings[first + 1] = { top, height - to_h - top }
+  paddings[first + 2] = { left, width - to_w - left }
+  return tf.pad(x, paddings)
 end
 
 --- Cropping and padding --------------------------------------------------------------
@@ -192,7 +314,8 @@ local function central_crop(tf, images, fraction)
   local x, first = images_of(tf, "central_crop", images)
   if type(fraction) ~= "number" or not (fraction > 0 and fraction <= 1) then
     errors.raise("ValueError", ("central_crop: central_fraction is %s; "
-      .. "expected more than 0 and at most 1"):format(tostring(fraction)))
+      .. "expected more than 0 and at most 1"):format(
+      text.describe(fraction)))
   end
   local h, w = x.shape[first + 1], x.shape[first + 2]
   local top, left = floor((h - h * fraction) / 2), floor((w - w * fraction) / 2)
@@ -200,9 +323,18 @@ local function central_crop(tf, images, fraction)
 end
 
 local function define_sizes(tf, def)
+  --- Images of another size, of the same dtype; whole numbers become float32,
+  --- but for "nearest". Pixel centres are at halves; `antialias` widens the
+  --- kernel where images shrink (nearest and area need it not).
+  --- Source: tf.image.resize
   def("image.resize", "images size method=bilinear "
     .. "preserve_aspect_ratio=false antialias=false name=nil",
     function(...) return resize(tf, ...) end)
+  --- The largest image of the same aspect ratio that fits, zeros around it.
+  --- Source: tf.image.resize_with_pad
+  def("image.resize_with_pad", "image target_height target_width "
+    .. "method=bilinear antialias=false",
+    function(...) return resize_with_pad(tf, ...) end)
   def("image.crop_to_bounding_box",
     "image offset_height offset_width target_height target_width",
     function(...) return crop(tf, "crop_to_bounding_box", ...) end)
@@ -294,7 +426,42 @@ end
 
 --- Values -----------------------------------------------------------------------------
 
+--- Values of one dtype's range in another's: 0..1 for floating dtypes, 0..max
+--- for whole numbers.
+local function convert_dtype(tf, image, dtype, saturate)
+  local what = "convert_image_dtype"
+  local x = tf.convert_to_tensor(image)
+  dtype = convert.dtype(dtype, what)
+  local cast = saturate and tf.saturate_cast or tf.cast
+  local floating = convert.FLOATING[dtype] or false
+  if x.dtype == dtype then
+    return x
+  elseif not floating and not convert.INTEGER[dtype]
+    or not convert.FLOATING[x.dtype] and not convert.INTEGER[x.dtype] then
+    errors.raise("TypeError", ("%s: images of %s and %s have no range of "
+      .. "values"):format(what, x.dtype, dtype))
+  elseif convert.FLOATING[x.dtype] then
+    -- The half makes truncation round.
+    return floating and tf.cast(x, dtype)
+      or cast(x * (tf.dtypes.max(dtype) + 0.5), dtype)
+  end
+  local from = tf.dtypes.max(x.dtype)
+  if floating then
+    return tf.cast(x, dtype) / from
+  end
+  local to = tf.dtypes.max(dtype)
+  if from > to then
+    return cast(tf.math.floordiv(x, floor((from + 1) / (to + 1))), dtype)
+  end
+  return cast(x, dtype) * floor((to + 1) / (from + 1))
+end
+
 local function define_values(tf, def)
+  --- Images of another dtype, values scaled to its range: float images have
+  --- 0..1, others 0..largest. `saturate` clips what does not fit.
+  --- Source: tf.image.convert_image_dtype
+  def("image.convert_image_dtype", "image dtype saturate=false name=nil",
+    function(...) return convert_dtype(tf, ...) end)
   def("image.per_image_standardization", "image", function(image)
     local x, first = images_of(tf, "per_image_standardization", image)
     if not convert.FLOATING[x.dtype] then
@@ -331,6 +498,14 @@ local function define_values(tf, def)
     return tf.concat({ x, x, x }, -1)
   end)
 end
+
+M.constants = {
+  ["image.ResizeMethod"] = {
+    BILINEAR = "bilinear", NEAREST_NEIGHBOR = "nearest", BICUBIC = "bicubic",
+    AREA = "area", LANCZOS3 = "lanczos3", LANCZOS5 = "lanczos5",
+    GAUSSIAN = "gaussian", MITCHELLCUBIC = "mitchellcubic",
+  },
+}
 
 --- Called by the op loader.
 ---@param tf table

@@ -16,6 +16,41 @@ return function(case, I)
     fn = function(tf, x)
       return tf.image.resize(x, { 7, 3 }, { method = "nearest" })
     end, ref = "nearest(a, 7, 3)" }
+  local TOL = { float16 = 1e-2, bfloat16 = 6e-2 }
+  for _, method in ipairs {
+    "bicubic", "mitchellcubic", "gaussian", "lanczos3", "lanczos5",
+  } do
+    for _, size in ipairs { { 7, 9 }, { 2, 3 }, { 4, 5 } } do
+      case { ("resize %s to %d x %d"):format(method, size[1], size[2]),
+        op = "matmul", inputs = image, tol = TOL,
+        fn = function(tf, x) return tf.image.resize(x, size, method) end,
+        ref = ("filtered(a, %d, %d, %q)"):format(size[1], size[2], method) }
+    end
+  end
+  case { "resize bilinear antialias", op = "matmul", inputs = image, tol = TOL,
+    fn = function(tf, x)
+      return tf.image.resize(x, { 2, 9 }, { antialias = true })
+    end, ref = "filtered(a, 2, 9, 'triangle', True)" }
+  case { "resize bicubic antialias", op = "matmul", inputs = batch, tol = TOL,
+    fn = function(tf, x)
+      return tf.image.resize(x, { 2, 1 },
+        { method = "bicubic", antialias = true })
+    end, ref = "batch(a, filtered, 2, 1, 'bicubic', True)" }
+  for _, size in ipairs { { 7, 9 }, { 2, 3 }, { 4, 1 } } do
+    case { ("resize area to %d x %d"):format(size[1], size[2]), op = "matmul",
+      inputs = image, tol = TOL,
+      fn = function(tf, x) return tf.image.resize(x, size, "area") end,
+      ref = ("area(a, %d, %d)"):format(size[1], size[2]) }
+  end
+  case { "resize_with_pad", op = "pad", inputs = image,
+    fn = function(tf, x) return tf.image.resize_with_pad(x, 8, 5) end,
+    ref = "np.pad(bilinear(a, 4, 5), ((2, 2), (0, 0), (0, 0)))" }
+  case { "convert_image_dtype to float64", op = "cast",
+    dtypes = { "uint8" }, grad = false,
+    inputs = { I.integer({ 2, 3, 1 }, 0, 255, "uint8") },
+    fn = function(tf, x)
+      return tf.image.convert_image_dtype(x, "float64")
+    end, ref = "a / 255" }
   case { "resize with the aspect ratio", op = "gather", inputs = image,
     fn = function(tf, x)
       return tf.image.resize(x, { 8, 5 }, { preserve_aspect_ratio = true })
