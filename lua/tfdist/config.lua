@@ -104,7 +104,8 @@ M.set_logical_device_configuration = wrap(
     end
     options.integer("config.set_logical_device_configuration",
       "the number of logical devices", n)
-    raw.config_set_cpu_devices(n)
+    errors.said_by("config.set_logical_device_configuration",
+      raw.config_set_cpu_devices, n)
     local list = {}
     for i = 1, n do
       list[i] = type(logical_devices) == "table" and logical_devices[i]
@@ -127,7 +128,7 @@ M.get_logical_device_configuration = wrap(
 M.set_queue_mode = wrap("config.set_queue_mode", "mode", function(mode)
   mode = options.choice("config.set_queue_mode", "mode", mode,
     { "auto", "inline", "queued" })
-  raw.config_set_queue_mode(mode)
+  errors.said_by("config.set_queue_mode", raw.config_set_queue_mode, mode)
   configured.queue_mode = mode
 end)
 
@@ -144,7 +145,8 @@ M.threading.set_intra_op_parallelism_threads = wrap(
   function(n)
     options.integer("config.threading.set_intra_op_parallelism_threads",
       "num_threads", n)
-    raw.config_set_device_threads(n)
+    errors.said_by("config.threading.set_intra_op_parallelism_threads",
+      raw.config_set_device_threads, n)
     configured.threads = n
   end)
 

@@ -176,6 +176,25 @@ function M.raise(kind, message, hint, where, replica)
   error(make(kind, message, hint, where, replica, 2), 0)
 end
 
+local function renamed(what, ok, ...)
+  if ok then
+    return ...
+  end
+  local e = ...
+  if M.is_error(e) then
+    e.message = e.message:gsub("^[%w_.:]+: ", what .. ": ", 1)
+  end
+  error(e, 0)
+end
+
+--- fn(...) whose errors name `what`, the function that the user called, not
+--- the one that does its work.
+---@param what string
+---@param fn function
+function M.said_by(what, fn, ...)
+  return renamed(what, pcall(fn, ...))
+end
+
 --- True for error objects.
 function M.is_error(x)
   return getmetatable(x) == Error

@@ -11,12 +11,14 @@ local errors = require "tfdist.errors"
 local options = require "tfdist.options"
 local random_seed = require "tfdist.random_seed"
 local raw = require "tfdist.raw"
+local text = require "tfdist.text"
 
 local M = {}
 
 local Generator = { __name = "Generator" }
 local methods = {}
 local getters = {}
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local function is_generator(x)
   return getmetatable(x) == Generator
@@ -34,6 +36,14 @@ function Generator.__index(self, name)
     return methods[name]
   elseif getters[name] ~= nil then
     return getters[name](self)
+  elseif type(name) == "string" and name:find("^%a") then
+    local names = {}
+    for known in pairs(methods) do
+      names[#names + 1] = known
+    end
+    table.sort(names)
+    errors.raise("KeyError", "a Generator has no field or method "
+      .. text.quote(name), text.suggestion(name, names, "method"))
   end
   return nil
 end
@@ -108,6 +118,49 @@ method("skip", "delta", function(self, delta)
     + options.integer("Generator.skip", "delta", delta)) % 2 ^ 53
 end)
 
+-- Elements of one block of trials.
+local BLOCK = 2 ^ 20
+
+-- Trials in blocks; those past an element's own count do not count.
+local function draw_binomial(tf, draws, self, shape, counts, probs, dtype)
+  local what = "Generator.binomial"
+  local dims = convert.integers(shape, what, "shape")
+  counts = tf.cast(convert.tensor(counts, nil, what, "counts"), "float64")
+  probs = tf.cast(convert.tensor(probs, nil, what, "probs"), "float64")
+  local most, size = 0, 1
+  for _, n in ipairs(raw.tensor_to_flat(counts)) do
+    if not (n >= 0 and n < 2 ^ 31) then
+      errors.raise("InvalidArgument", what .. ": counts must be 0 or more, got "
+        .. text.number(n))
+    end
+    most = math.max(most, math.floor(n))
+  end
+  for _, p in ipairs(raw.tensor_to_flat(probs)) do
+    if not (p >= 0 and p <= 1) then
+      errors.raise("InvalidArgument", what .. ": probs must be in 0..1, got "
+        .. text.number(p))
+    end
+  end
+  for i = 1, #dims do
+    size = size * math.max(dims[i], 1)
+  end
+  local total = tf.zeros(dims, "float64")
+  local rows = math.max(1, math.floor(BLOCK / size))
+  local block, ones = { 1 }, { 1 }
+  for i = 1, #dims do
+    block[i + 1], ones[i + 1] = dims[i], 1
+  end
+  for first = 0, most - 1, rows do
+    block[1] = math.min(rows, most - first)
+    local u = draws.uniform(tf, what, advance(self), block, 0, 1, "float64")
+    local trial = tf.reshape(tf.range(first, first + block[1],
+      { dtype = "float64" }), { block[1], unpack(ones, 2) })
+    total = total + tf.reduce_sum(tf.cast(tf.logical_and(tf.less(u, probs),
+      tf.less(trial, tf.floor(counts))), "float64"), 0)
+  end
+  return tf.cast(total, convert.dtype(dtype, what))
+end
+
 local function define_methods(tf, draws)
   method("normal", "shape mean=0 stddev=1 dtype=float32 name=nil",
     function(self, shape, mean, stddev, dtype)
@@ -123,6 +176,16 @@ local function define_methods(tf, draws)
     function(self, shape, minval, maxval, dtype)
       return draws.uniform(tf, "Generator.uniform", advance(self), shape,
         minval, maxval, dtype)
+    end)
+  --- How many of `counts` trials succeed, each with probability `probs`; both
+  --- broadcast to the last axes of `shape`.
+  --- Shapes: the result is shape. Costs counts draws for each element.
+  --- Errors: InvalidArgument for negative counts, or probabilities outside
+  ---   0..1.
+  --- Source: tf.random.Generator.binomial
+  method("binomial", "shape counts probs dtype=int32 name=nil",
+    function(self, shape, counts, probs, dtype)
+      return draw_binomial(tf, draws, self, shape, counts, probs, dtype)
     end)
   method("uniform_full_int", "shape dtype=int64 name=nil",
     function(self, shape, dtype)

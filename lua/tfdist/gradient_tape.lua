@@ -239,7 +239,11 @@ end
 M.record = record
 
 local function make(fn, persistent, watch_accessed_variables)
-  if fn ~= nil then
+  if is_callable(persistent) and text.is_plain(fn) then
+    errors.raise("TypeError", "GradientTape: fn must be a function, got a table "
+      .. "before it", "options come last: tf.GradientTape(fn, { persistent = "
+      .. "true })")
+  elseif fn ~= nil then
     check_fn(fn, "GradientTape", "fn")
   end
   check_flag(persistent, "persistent")

@@ -20,6 +20,7 @@ local is_operand, is_int64 = raw.is_operand, text.is_int64
 local LIST = 9 -- slots of a list attribute: its count, then up to 8 values
 local FAMILIES = {
   "math", "reduce", "array", "linalg", "nn", "loss", "random", "image",
+  "positions",
 }
 
 -- Public names of the ops that the runtime itself needs.

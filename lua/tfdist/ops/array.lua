@@ -89,7 +89,8 @@ local function define_makers(tf, def)
 
   local function filled(what, dims, value, dtype)
     dims = convert.integers(dims, what, "shape")
-    return ops.fill(dims, value, convert.dtype(dtype, what) or "float32")
+    return errors.said_by(what, ops.fill, dims, value,
+      convert.dtype(dtype, what) or "float32")
   end
 
   --- Zeros. Errors: InvalidArgument for negative sizes. Source: tf.zeros

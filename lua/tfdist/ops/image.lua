@@ -9,7 +9,7 @@ local M = {}
 
 local floor = math.floor
 
---- Checks ------------------------------------------------------------------------
+--- Checks ---------------------------------------------------------------------
 
 --- The image or batch as a tensor; axis of its rows, counted from 0.
 local function images_of(tf, what, images)
@@ -38,7 +38,7 @@ local function whole(what, name, value, least)
   return options.integer(what, name, value, least)
 end
 
---- Resizing ------------------------------------------------------------------------
+--- Resizing -------------------------------------------------------------------
 
 --- For each of `to` samples over `from`: the two neighbours and how far the
 --- sample lies towards the second. Pixel centres are at halves.
@@ -258,7 +258,7 @@ local function resize_with_pad(tf, images, height, width, method, antialias)
   return tf.pad(x, paddings)
 end
 
---- Cropping and padding --------------------------------------------------------------
+--- Cropping and padding -------------------------------------------------------
 
 local function crop(tf, what, images, top, left, height, width)
   local x, first = images_of(tf, what, images)
@@ -347,7 +347,7 @@ local function define_sizes(tf, def)
     function(...) return central_crop(tf, ...) end)
 end
 
---- Flipping -----------------------------------------------------------------------
+--- Flipping -------------------------------------------------------------------
 
 local function flip(tf, what, images, side)
   local x, first = images_of(tf, what, images)
@@ -424,7 +424,7 @@ local function define_flips(tf, def)
     end)
 end
 
---- Values -----------------------------------------------------------------------------
+--- Values ---------------------------------------------------------------------
 
 --- Values of one dtype's range in another's: 0..1 for floating dtypes, 0..max
 --- for whole numbers.

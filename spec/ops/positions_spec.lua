@@ -1,0 +1,143 @@
+-- Positions, bytes and images of other dtypes; values by hand.
+local tf = require "tfdist"
+
+local function refused(kind, pattern, fn, ...)
+  local ok, e = pcall(fn, ...)
+  assert.is_false(ok)
+  assert.equal(kind, e.kind)
+  assert.matches(pattern, e.message)
+end
+
+describe("tf.unravel_index", function()
+  it("gives the position along each axis", function()
+    assert.same({ { 0, 0, 1 }, { 0, 2, 2 } },
+      tf.unravel_index({ 0, 2, 5 }, { 2, 3 }):totable())
+    assert.same({ 1, 0, 2 }, tf.unravel_index(14, { 2, 3, 4 }):totable())
+    assert.equal("int64", tf.unravel_index(tf.constant(3, "int64"), { 4 })
+      .dtype)
+    assert.same({ 2, 0 }, tf.unravel_index(tf.zeros({ 0 }, "int32"), { 2, 3 })
+      .shape)
+  end)
+
+  it("refuses positions outside", function()
+    refused("InvalidArgument", "indices%[1%] = 6 is outside .*{2, 3}",
+      tf.unravel_index, { 0, 6 }, { 2, 3 })
+    refused("InvalidArgument", "%-1", tf.unravel_index, -1, { 2 })
+  end)
+end)
+
+describe("tf.bitcast", function()
+  it("reads the same bytes as another dtype", function()
+    assert.equal(0x3f800000, tf.bitcast(1, "int32"):item())
+    assert.same({ 1, -2 }, tf.bitcast(tf.bitcast({ 1, -2 }, "int32"),
+      "float32"):totable())
+    assert.same({ { 1, 2, 0, 0 } },
+      tf.bitcast(tf.constant({ 0x201 }, "int32"), "uint8"):totable())
+    assert.same({ 0x201 }, tf.bitcast(tf.constant({ { 1, 2, 0, 0 } }, "uint8"),
+      "int32"):totable())
+  end)
+
+  it("refuses rows that make no whole element", function()
+    refused("InvalidArgument", "last axis has size 4", tf.bitcast,
+      tf.constant({ { 1, 2, 3 } }, "uint8"), "int32")
+    refused("TypeError", "bool", tf.bitcast, { true }, "uint8")
+  end)
+end)
+
+describe("tf.reverse_sequence", function()
+  it("reverses the first entries of each row", function()
+    local x = tf.constant { { 1, 2, 3 }, { 4, 5, 6 }, { 7, 8, 9 } }
+    assert.same({ { 2, 1, 3 }, { 4, 5, 6 }, { 9, 8, 7 } },
+      tf.reverse_sequence(x, { 2, 1, 3 }):totable())
+    assert.same({ { 4, 2, 9 }, { 1, 5, 6 }, { 7, 8, 3 } },
+      tf.reverse_sequence(x, { 2, 0, 3 }, 0, 1):totable())
+    refused("InvalidArgument", "seq_lengths%[0%] = 4", tf.reverse_sequence, x,
+      { 4, 1, 1 })
+  end)
+end)
+
+describe("tf.image.convert_image_dtype", function()
+  local convert = tf.image.convert_image_dtype
+
+  it("scales between the ranges of the dtypes", function()
+    local bytes = tf.constant({ { { 0 }, { 51 }, { 255 } } }, "uint8")
+    assert.near(0.2, convert(bytes, "float32"):item(1), 1e-7)
+    assert.equal(1, convert(bytes, "float64"):item(2))
+    assert.same({ { { 0 }, { 51 }, { 255 } } },
+      convert(convert(bytes, "float32"), "uint8"):totable())
+    assert.same({ { { 0 }, { 51 * 128 }, { 255 * 128 } } },
+      convert(bytes, "int16"):totable())
+    assert.same({ { { 0 }, { 51 }, { 255 } } },
+      convert(convert(bytes, "int16"), "uint8"):totable())
+  end)
+
+  it("clips with saturate, and leaves the same dtype alone", function()
+    local x = tf.constant { { { -1.0 }, { 2.0 } } }
+    assert.same({ { { 0 }, { 255 } } }, convert(x, "uint8", true):totable())
+    assert.is_true(rawequal(x, convert(x, "float32")))
+    refused("TypeError", "bool", convert, x, "bool")
+  end)
+end)
+
+describe("tf.image.resize_with_pad", function()
+  it("keeps the aspect ratio and centres", function()
+    local x = tf.ones { 2, 4, 1 }
+    assert.same({ { 0, 0 }, { 1, 1 }, { 0, 0 } }, tf.image.resize_with_pad(x,
+      3, 2):reshape({ 3, 2 }):totable())
+  end)
+
+  it("knows all methods by name", function()
+    for name, method in pairs(tf.image.ResizeMethod) do
+      assert.near(1, tf.image.resize(tf.ones { 4, 4, 1 }, { 3, 7 }, method)
+        :item(5), 1e-6, name)
+    end
+    refused("ValueError", "one of bilinear, nearest, bicubic", tf.image.resize,
+      tf.ones { 2, 2, 1 }, { 1, 1 }, "nope")
+  end)
+end)
+
+describe("Generator.binomial", function()
+  it("has the mean and variance of its distribution", function()
+    local g = tf.random.Generator.from_seed(3)
+    local n, counts, p = 4000, 20, 0.3
+    local x = tf.cast(g:binomial({ n }, counts, p), "float64")
+    -- Five standard errors.
+    assert.near(counts * p, tf.reduce_mean(x):item(),
+      5 * math.sqrt(counts * p * (1 - p) / n))
+    assert.near(counts * p * (1 - p), tf.math.reduce_variance(x):item(), 0.5)
+    assert.equal("int32", g:binomial({ 2 }, 3, 0.5).dtype)
+  end)
+
+  it("broadcasts counts and probabilities", function()
+    local g = tf.random.Generator.from_seed(3)
+    assert.same({ { 0, 7, 0 }, { 0, 7, 0 } },
+      g:binomial({ 2, 3 }, { 5, 7, 0 }, { 0, 1, 1 }):totable())
+    refused("InvalidArgument", "0%.%.1", g.binomial, g, { 2 }, 3, 1.5)
+    refused("InvalidArgument", "counts", g.binomial, g, { 2 }, -1, 0.5)
+  end)
+
+  it("names what a generator does not have", function()
+    refused("KeyError", "norml", function()
+      return tf.random.Generator.from_seed(3):norml { 2 }
+    end)
+  end)
+end)
+
+describe("messages name the function that was called", function()
+  it("not the one that does its work", function()
+    refused("InvalidArgument", "^zeros: ", tf.zeros, { -1 })
+    refused("InvalidArgument", "^ones: ", tf.ones, { -1 })
+    local devices = tf.config.list_physical_devices "CPU"
+    refused("ValueError", "^config%.set_logical_device_configuration: ",
+      tf.config.set_logical_device_configuration, devices[1], 0)
+    refused("ValueError", "^config%.threading%.set_intra",
+      tf.config.threading.set_intra_op_parallelism_threads, -3)
+  end)
+
+  it("and what is in the wrong order", function()
+    local ok, e = pcall(tf.GradientTape, { persistent = true }, print)
+    assert.is_false(ok)
+    assert.equal("TypeError", e.kind)
+    assert.matches("tf.GradientTape%(fn, {", e.hint)
+  end)
+end)
