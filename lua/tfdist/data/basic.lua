@@ -277,6 +277,8 @@ function Shuffle.describe(node)
     .. (node.each_iteration and "" or ", same order in every iteration")
 end
 
+local FILL = 4096 -- positions fetched at a time
+
 -- Items of pull() in random order: each is drawn from the `size` items that
 -- come next; nil at the end.
 local function reservoir(pull, size, draw)
@@ -319,29 +321,56 @@ local function draws_of(node, run)
   return seeds.draws(seeds.begin(node, run, node.each_iteration))
 end
 
+-- The same for positions, with everything in one loop: this runs for every
+-- element of an epoch.
 function Shuffle.index(node, run)
   local index = rows.index_of(node.inputs[1], run)
-  local list, at, count = {}, 0, 0
-  local function pull()
-    if at == count then
-      count = index:fill(list, 1024)
-      at = 0
-      if count == 0 then
-        return nil
-      end
-    end
-    at = at + 1
-    return list[at]
+  local more_draws = seeds.chunks(seeds.begin(node, run, node.each_iteration))
+  local uniform, draw = {}, 0
+  local size = node.buffer_size
+  local held, count, ended = nil, 0, false
+  local list, at, got = {}, 0, 0
+  local function refill()
+    got = index:fill(list, 1024)
+    at = 0
+    return got > 0
   end
-  local take = reservoir(pull, node.buffer_size, draws_of(node, run))
   local self = {}
   function self.fill(_, out, k)
+    if held == nil then
+      held = {}
+      while count < size and not ended do
+        local wanted = min(size - count, FILL)
+        local more = index:fill(list, wanted)
+        for i = 1, more do
+          held[count + i] = list[i]
+        end
+        count = count + more
+        ended = more < wanted
+      end
+    end
     for i = 1, k do
-      local item = take()
-      if item == nil then
+      if count == 0 then
         return i - 1
       end
-      out[i] = item
+      draw = draw + 1
+      local u = uniform[draw]
+      if u == nil then
+        uniform, draw = more_draws(), 1
+        u = uniform[1]
+      end
+      u = u * count
+      local slot = u - u % 1 + 1
+      out[i] = held[slot]
+      if not ended and (at < got or refill()) then
+        at = at + 1
+        held[slot] = list[at]
+      else
+        ended = true
+        held[slot] = held[count]
+        held[count] = nil
+        count = count - 1
+      end
     end
     return k
   end

@@ -7,16 +7,16 @@
 --- node's metatable. node.inputs holds nodes; everything a stage knows is a
 --- field of its node, never an upvalue, so that a pipeline can be rebuilt with
 --- another input (sharding does that).
----   open(node, run)   an iterator { next(self) -> pack or nil [, skip(self, n)]
----                     [, close(self)] }
+---   open(node, run)   an iterator { next(self) -> pack or nil
+---                     [, skip(self, n)] [, close(self)] }
 ---   spec(node)        packed structure of TensorSpecs, nil = unknown until an
 ---                     element was seen; default: that of input 1
 ---   cardinality(node) default: that of input 1
 ---   describe(node)    arguments for printing
----   batch_size(node)  rows of a full batch, nil = unknown; default: that of the
----                     inputs
----   sample(node, n)   an element as it may come out, batches of at most n rows,
----                     made without disturbing anything; nil = none at hand
+---   batch_size(node)  rows of a full batch, nil = unknown; default: that of
+---                     the inputs
+---   sample(node, n)   an element as it may come out, batches of at most n
+---                     rows, made without disturbing anything; nil = none
 ---   rows(node), index(node, run)    for stages whose elements are rows of
 ---                     tensors in some order: see module rows
 --- `run` is the state of one iteration: seeds of random stages and what must be

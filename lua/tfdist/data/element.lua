@@ -325,13 +325,24 @@ function M.slice_leaf(x, first, count)
     slice_slots(x, first, first + count, 0)))
 end
 
+--- A function that gives row i of a component, for many rows.
+function M.row_reader(x)
+  if type(x) ~= "userdata" then
+    return function(i)
+      return strings.row(x, i)
+    end
+  end
+  local inputs, slots = { x, n = 1 }, slice_slots(x, 0, 1, 1)
+  local slice = op "strided_slice"
+  return function(i)
+    slots[2], slots[11] = i, i + 1
+    return (op_run(slice, inputs, slots))
+  end
+end
+
 --- Row i of a component.
 function M.row_leaf(x, i)
-  if type(x) ~= "userdata" then
-    return strings.row(x, i)
-  end
-  return (op_run(op "strided_slice", { x, n = 1 },
-    slice_slots(x, i, i + 1, 1)))
+  return M.row_reader(x)(i)
 end
 
 local WHOLE = { 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0 }

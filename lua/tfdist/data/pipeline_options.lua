@@ -1,8 +1,8 @@
 --- tf.data.Options and what hangs on it.
 ---
 --- auto_shard_policy decides how workers share a data set. The rest is accepted
---- for programs that set it: there are no threads and no rewriting to steer, and
---- order is always deterministic.
+--- for programs that set it: there are no threads and no rewriting to steer,
+--- and order is always deterministic.
 local dataset = require "tfdist.data.dataset"
 local errors = require "tfdist.errors"
 local options = require "tfdist.options"

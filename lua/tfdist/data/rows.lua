@@ -42,11 +42,13 @@ local function column_spec(x)
   return spec.row(spec.of(x))
 end
 
-local function column_row(x, i)
+local function column_reader(x)
   if is_progression(x) then
-    return (raw.tensor_from_table(x.start + i * x.step, x.dtype))
+    return function(i)
+      return (raw.tensor_from_table(x.start + i * x.step, x.dtype))
+    end
   end
-  return element.row_leaf(x, i)
+  return element.row_reader(x)
 end
 
 local function column_batch(x, at, list, k, first)
@@ -75,10 +77,17 @@ end
 
 --- The element at position i (from 0).
 function Rows:row(i)
-  local columns = self.columns
-  local out = { n = columns.n }
-  for c = 1, columns.n do
-    out[c] = column_row(columns[c], i)
+  local readers = self.readers
+  local out = { n = self.columns.n }
+  if readers == nil then
+    readers = {}
+    for c = 1, out.n do
+      readers[c] = column_reader(self.columns[c])
+    end
+    self.readers = readers
+  end
+  for c = 1, out.n do
+    out[c] = readers[c](i)
   end
   return element.rebuild(self.pack, out)
 end

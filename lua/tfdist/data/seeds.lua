@@ -1,8 +1,8 @@
 --- Random stages: which numbers an iteration of a data set draws.
 ---
---- A node that draws has a field `stream`, made where the stage is made. Its base
---- seed and the number of the iteration decide everything, so an iterator's
---- state needs to hold no more than these.
+--- A node that draws has a field `stream`, made where the stage is made. Its
+--- base seed and the number of the iteration decide everything, so an
+--- iterator's state needs to hold no more than these.
 local element = require "tfdist.data.element"
 local random_seed = require "tfdist.random_seed"
 local raw = require "tfdist.raw"
@@ -70,18 +70,28 @@ local function request(seed, epoch, chunk)
     raw.enums.dtype.float64 }, { 0, 1 }))
 end
 
---- A function draw(k) that gives whole numbers in 0..k-1, always the same ones
---- for the same seed and epoch. Numbers are made in chunks, one chunk ahead of
+--- A function that gives list after list of numbers in [0, 1), always the same
+--- ones for the same seed and epoch. Each list is asked for one list ahead of
 --- its use, so that a queued device is not waited for.
+function M.chunks(seed, epoch)
+  local chunk, ahead = 0, request(seed, epoch, 0)
+  return function()
+    local list = raw.tensor_to_flat(ahead)
+    chunk = chunk + 1
+    ahead = request(seed, epoch, chunk)
+    return list
+  end
+end
+
+--- A function draw(k) that gives whole numbers in 0..k-1 from such lists.
 function M.draws(seed, epoch)
   local floor = math.floor
-  local chunk, at, list, ahead = 0, 0, {}, request(seed, epoch, 0)
+  local more, list, at = M.chunks(seed, epoch), {}, 0
   return function(k)
     at = at + 1
     local u = list[at]
     if u == nil then
-      list, chunk, at = raw.tensor_to_flat(ahead), chunk + 1, 1
-      ahead = request(seed, epoch, chunk)
+      list, at = more(), 1
       u = list[1]
     end
     return floor(u * k)

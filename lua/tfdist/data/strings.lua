@@ -1,8 +1,8 @@
 --- Tensors of strings: they live on the host, as lists of Lua strings.
 ---
 --- A scalar is a plain Lua string. With one or more axes it is an object with
---- `shape`, `dtype` ("string"), `t[i]` (row i, from 0), `t:item(i)`, `t:totable()`,
---- `t:toflat()`, `t:numel()`, and a text.
+--- `shape`, `dtype` ("string"), `t[i]` (row i, from 0), `t:item(i)`,
+--- `t:totable()`, `t:toflat()`, `t:numel()`, and a text.
 local errors = require "tfdist.errors"
 local options = require "tfdist.options"
 local text = require "tfdist.text"

@@ -174,7 +174,8 @@ method("cardinality", "", function(self)
     return n
   elseif plan.kind == "dealt" then
     local parts = #plan.nodes == 1 and plan.R or 1
-    return steps.is_partial(plan) and math.ceil(n / parts) or math.floor(n / parts)
+    return steps.is_partial(plan) and math.ceil(n / parts)
+      or math.floor(n / parts)
   end
   return dataset.UNKNOWN
 end)
@@ -224,13 +225,13 @@ end
 method("explain", "", function(self)
   local plan = self.plan
   local out = {}
-  if plan.kind == "dealt" then
+  if plan.W * plan.R == 1 then
+    out[1] = "One replica: every element goes to it as it is."
+  elseif plan.kind == "dealt" then
     out[1] = plan.per_replica and "Each replica reads a data set of its own."
       or ("Each step takes the next %d element%s of the data set, one for each "
       .. "replica of this worker; nothing is split or sharded."):format(plan.R,
       plan.R == 1 and "" or "s")
-  elseif plan.W * plan.R == 1 then
-    out[1] = "One replica: every element goes to it as it is."
   else
     out[1] = ("Auto-shard policy: %s (%s)."):format(plan.policy, plan.reason)
     if plan.kind == "cut" then
@@ -456,7 +457,8 @@ local function run_steps(strategy, fn, iterator, iterations, initial)
   local what = "experimental_run_steps_on_iterator"
   contexts.require_cross_replica(strategy, what)
   dataset.check_function(what, "fn", fn)
-  if not iterators.is_iterator(iterator) and not dataset.is_iterator(iterator) then
+  if not iterators.is_iterator(iterator)
+    and not dataset.is_iterator(iterator) then
     errors.raise("TypeError", ("%s: iterator must come from dataset:iter(), "
       .. "got %s"):format(what, text.describe(iterator)))
   end
