@@ -157,6 +157,8 @@ $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libtfdist.a
 	$(Q)$(CC) $(BASE_FLAGS) $(OPT) $(SAN_FLAGS) -Wno-missing-prototypes $< \
 	  -o $@ $(BUILD)/libtfdist.a -lcmocka $(LIBS)
 
+tests-c: $(TEST_BIN)
+
 test-c: $(TEST_BIN)
 	@status=0; for t in $^; do \
 	  echo "== $$t"; timeout 120 $$t 2>&1 || status=1; done; exit $$status
@@ -274,6 +276,6 @@ help:
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
 .PHONY: all parts install uninstall rock install-rock bundle test test-all \
-        test-c lint bench parity clean help
+        tests-c test-c lint bench parity clean help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d)
 

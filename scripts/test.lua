@@ -5,6 +5,7 @@
 --- to the terminal. The last line is "N passed, N failed, N skipped".
 
 local LOGS = "build/test"
+local LUA_PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;./?.lua;;'"
 local BUSTED = "/usr/bin/busted --output=plainTerminal --shuffle-files"
 local SPECS = "spec"
 -- The specs that say most about memory and threads, for the slow builds.
@@ -14,9 +15,8 @@ local CORE = "spec/ops spec/autograd spec/tensor spec/lua"
 -- matter, so the first suite alone runs them.
 local function lua_suite(interpreter, environment, specs, all)
   return {
-    command = ("env LUA_PATH='lua/?.lua;lua/?/init.lua;./?.lua;;' %s %s %s%s %s")
-      :format(environment, interpreter, BUSTED,
-        all and "" or " --exclude-tags=once", specs or SPECS),
+    command = ("env OMP_WAIT_POLICY=passive %s %s %s %s%s %s"):format(LUA_PATH,
+      environment, interpreter, BUSTED, all and "" or " --exclude-tags=once", specs or SPECS),
     kind = "busted",
   }
 end
@@ -59,10 +59,14 @@ local suites = {
                                "--pattern=flat_memory spec/memory") },
 }
 
+-- Made before anything runs; a target is named once for all its suites.
 local BUILDS = {
+  c = "make -s -j2 tests-c",
   ["asan"] = "make -s -j2 SAN=address hosts",
   ["asan-luajit"] = "make -s -j2 SAN=address hosts",
+  ["asan-c"] = "make -s -j2 SAN=address tests-c",
   ["tsan"] = "make -s -j2 SAN=thread hosts",
+  ["tsan-c"] = "make -s -j2 SAN=thread tests-c",
 }
 
 local DEADLINE = 900 -- seconds a suite may take; a hung one is a failure
@@ -103,31 +107,74 @@ local function read(path)
   return text
 end
 
-local function run(name, suite)
-  local log = ("%s/%s.log"):format(LOGS, name)
-  if BUILDS[name] then
-    local built = os.execute(("%s >%s 2>&1"):format(BUILDS[name], log))
-    if not built then
-      io.write(read(log))
-      return 0, 1, 0
+-- Two suites at a time, for most of one runs on one core. A finished job says
+-- so through a named pipe.
+local JOBS = 2
+
+local function build(names)
+  for _, name in ipairs(names) do
+    if BUILDS[name] then
+      local log = ("%s/%s.build.log"):format(LOGS, name)
+      if not os.execute(("%s >%s 2>&1"):format(BUILDS[name], log)) then
+        io.write(read(log))
+        return false
+      end
     end
   end
-  local started = os.time()
+  return true
+end
+
+local function log_of(name)
+  return ("%s/%s.log"):format(LOGS, name)
+end
+
+local function start(name, suite, fifo)
   -- --kill-after: no suite and no child of it outlives its deadline.
-  local ok = os.execute(("timeout --kill-after=10 %d sh -c %s >%s 2>&1 </dev/null")
-    :format(DEADLINE, "'" .. suite.command:gsub("'", "'\\''") .. "'", log))
-  local text = read(log)
+  return { started = os.time(), pipe = io.popen(
+    ("timeout --kill-after=10 %d sh -c %s >%s 2>&1 </dev/null; echo %s $? >%s")
+      :format(DEADLINE, "'" .. suite.command:gsub("'", "'\\''") .. "'",
+        log_of(name), name, fifo)) }
+end
+
+local function report(name, suite, job, code)
+  local text = read(log_of(name))
   local pass, fail, skip = parsers[suite.kind](text)
   if not pass then pass, fail, skip = 0, 1, 0 end
-  if not ok and fail == 0 then
+  if code ~= 0 and fail == 0 then
     fail = 1
     if suite.kind == "command" then pass = 0 end
   end
   print(("%-14s %6d passed %4d failed %4d skipped  %4d s"):format(
-    name, pass, fail, skip, os.time() - started))
+    name, pass, fail, skip, os.time() - job.started))
   if fail > 0 then io.write(text:sub(-6000), "\n") end
   io.flush()
   return pass, fail, skip
+end
+
+-- Runs the suites called `names`; the sums of what they report.
+local function run_all(names, by_name)
+  local fifo = LOGS .. "/finished"
+  assert(os.execute(("rm -f %s && mkfifo %s"):format(fifo, fifo)))
+  local finished = assert(io.open(fifo, "r+"))
+  local jobs, next_one, running = {}, 1, 0
+  local totals = { 0, 0, 0 }
+  while running > 0 or next_one <= #names do
+    while running < JOBS and next_one <= #names do
+      local name = names[next_one]
+      jobs[name] = start(name, by_name[name], fifo)
+      next_one, running = next_one + 1, running + 1
+    end
+    local name, code = finished:read "l":match "^(%S+) (%d+)$"
+    jobs[name].pipe:close()
+    running = running - 1
+    for i, n in ipairs { report(name, by_name[name], jobs[name],
+      tonumber(code)) } do
+      totals[i] = totals[i] + n
+    end
+  end
+  finished:close()
+  os.remove(fifo)
+  return totals
 end
 
 -- Run only when named: instrumented builds take longer than
@@ -137,22 +184,27 @@ local LONG = { asan = true, ["asan-c"] = true, ["asan-luajit"] = true,
 
 local function main(names)
   os.execute("mkdir -p " .. LOGS)
-  local chosen = {}
+  local chosen, list, by_name = {}, {}, {}
   for _, name in ipairs(names) do chosen[name] = true end
-  local pass, fail, skip = 0, 0, 0
   for _, entry in ipairs(suites) do
-    if chosen[entry[1]] or #names == 0 and not LONG[entry[1]] then
-      chosen[entry[1]] = nil
-      local p, f, s = run(entry[1], entry[2])
-      pass, fail, skip = pass + p, fail + f, skip + s
+    local name = entry[1]
+    if chosen[name] or #names == 0 and not LONG[name] then
+      chosen[name] = nil
+      list[#list + 1], by_name[name] = name, entry[2]
     end
   end
   for name in pairs(chosen) do
     io.stderr:write("scripts/test.lua: no suite \"", name, "\"\n")
     os.exit(2)
   end
-  print(("%d passed, %d failed, %d skipped"):format(pass, fail, skip))
-  os.exit(fail == 0 and pass > 0 and 0 or 1)
+  if not build(list) then
+    print "0 passed, 1 failed, 0 skipped"
+    os.exit(1)
+  end
+  local totals = run_all(list, by_name)
+  print(("%d passed, %d failed, %d skipped"):format(totals[1], totals[2],
+    totals[3]))
+  os.exit(totals[2] == 0 and totals[1] > 0 and 0 or 1)
 end
 
 main(arg)
