@@ -520,6 +520,38 @@ describe("layers under a strategy", function()
     assert.is_truthy(lines[#lines]:find(", per replica", 1, true))
   end)
 
+  R.pair(it, pending, "work under every strategy of one machine", function()
+    for _, strategy in ipairs {
+      tf.distribute.OneDeviceStrategy "/cpu:1",
+      tf.distribute.experimental.CentralStorageStrategy {
+        compute_devices = { "/cpu:0", "/cpu:1" },
+        parameter_device = "/cpu:0",
+      },
+    } do
+      local m, optimizer = strategy:scope(function()
+        return K.Sequential { L.Dense(3, { kernel_initializer = "ones",
+          input_shape = { 2 } }), L.BatchNormalization(), L.Dense(1) },
+          K.optimizers.SGD { learning_rate = 0.1 }
+      end)
+      local first, last
+      for _ = 1, 5 do
+        local out = strategy:run(function()
+          local x = tf.constant { { 1, 2 }, { 3, 4 } }
+          local tape, loss = tf.GradientTape(function()
+            return tf.reduce_mean(tf.square(m(x, { training = true }) - 3))
+          end)
+          local vars = m.trainable_variables
+          optimizer:apply_gradients(tape:gradient(loss, vars), vars)
+          return loss
+        end)
+        last = strategy:reduce("mean", out):item()
+        first = first or last
+      end
+      assert.is_true(last < first)
+      assert.equal(6, #m.trainable_variables)
+    end
+  end)
+
   R.pair(it, pending, "keep each replica's losses apart", function(strategy)
     local d = strategy:scope(function() return L.ActivityRegularization(1) end)
     local out = strategy:run(function()

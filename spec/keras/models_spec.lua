@@ -296,6 +296,39 @@ describe("a functional model", function()
   end)
 end)
 
+describe("weights in a file", function()
+  leaks(before_each, after_each)
+
+  local function make()
+    return K.Sequential { L.Conv2D(2, 2, { name = "c" }),
+      L.BatchNormalization { name = "b" }, L.Flatten { name = "f" },
+      L.Dense(2, { name = "d" }) }
+  end
+
+  it("come back, also before the model is built", function()
+    local path = os.tmpname()
+    os.remove(path)
+    local x = tf.random.normal({ 2, 4, 4, 1 }, { seed = 1 })
+    local m = make()
+    m(x, { training = true })
+    local want = m(x):totable()
+    m:save_weights(path)
+    local built, waiting = make(), make()
+    built(x)
+    assert(built:load_weights(path))
+    near(want, built(x):totable())
+    assert(waiting:load_weights(path))
+    near(want, waiting(x):totable())
+    os.remove(path .. ".safetensors")
+    local status, why, kind = m:load_weights(path)
+    assert.is_nil(status)
+    assert.equal("NotFound", kind)
+    assert.is_string(why)
+    fails("NotImplementedError", "by_name", m.load_weights, m, path,
+      { by_name = true })
+  end)
+end)
+
 describe("a model of one's own class", function()
   leaks(before_each, after_each)
 
@@ -331,6 +364,12 @@ describe("a model of one's own class", function()
     local b = two()(3)
     b:build { -1, 4 }
     assert.equal(6, #b.weights)
+    local Pair = K.Model:extend "Pair"
+    function Pair:init() self.d = ones(1) end
+    function Pair:call(x) return self.d(x.a) + self.d(x.b) end
+    local p = Pair()
+    p:build { a = { -1, 2 }, b = { -1, 2 } }
+    near({ { 4 } }, p { a = tf.ones { 1, 2 }, b = tf.ones { 1, 2 } }:totable())
     fails("NotImplementedError", "get_config", m.get_config, m)
     local Empty = K.Model:extend "Empty"
     fails("NotImplementedError", "defines no call", Empty(), tf.ones { 1 })

@@ -38,6 +38,11 @@ for _, part in ipairs(PARTS) do
   end
 end
 
+--- Names that Keras had before.
+M.experimental = {
+  SyncBatchNormalization = M.SyncBatchNormalization, preprocessing = M,
+}
+
 --- Source: tf.keras.Input
 M.Input = options.wrap("Input", "shape=nil batch_size=nil name=nil dtype=nil "
   .. "sparse=nil tensor=nil ragged=nil batch_shape=nil", core.input)

@@ -16,7 +16,6 @@ local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local layers = require "tfdist.keras.layers"
-local nest = require "tfdist.nest"
 local network = require "tfdist.keras.models_network"
 local options = require "tfdist.options"
 local summary = require "tfdist.keras.models_summary"
@@ -91,12 +90,13 @@ function Model.build(self, input_shape)
     return
   end
   local function zeros(shape)
-    if not symbolic.is_shape(shape) then
-      return nest.map_structure(function(x)
-        return x
-      end, { zeros(shape[1]) })[1]
-    end
     local dims = {}
+    if not symbolic.is_shape(shape) then
+      for key, value in pairs(shape) do
+        dims[key] = zeros(value)
+      end
+      return dims
+    end
     for i = 1, #shape do
       dims[i] = math.max(shape[i], 1)
     end

@@ -104,7 +104,8 @@ end
 
 local function new(class, ...)
   local own = setmetatable({
-    trainable = true, built = false, weights = {}, order = {}, config = {},
+    trainable = true, built = false, weights = {}, flags = {}, order = {},
+    config = {},
     strategy = contexts.get_strategy(),
   }, Own)
   local self = setmetatable({ _own = own },
@@ -132,6 +133,8 @@ getmetatable(Layer).__call = new
 function Layer:extend(name)
   local class = module.Module.subclass(self, name)
   getmetatable(class).__call = new
+  -- True for layers whose only fields are their weights.
+  class.is_leaf = false
   return class
 end
 
@@ -268,7 +271,8 @@ end
 --- What inputs must look like: { ndim = , min_ndim = , max_ndim = , axes = {
 --- [axis] = size }, dtype = }. Source: tf.keras.layers.InputSpec
 function setters.input_spec(self, spec)
-  rawget(self, "_own").input_spec = spec
+  local own = rawget(self, "_own")
+  own.input_spec, own.checks = spec, nil
 end
 
 -- Walks ----------------------------------------------------------------------
@@ -334,6 +338,14 @@ local function each_variable(self, trainable, seen, visit)
   end
   local own = rawget(self, "_own")
   trainable = trainable and own.trainable
+  local weights = own.weights
+  if getmetatable(self).class.is_leaf and #own.order == #weights then
+    -- Nothing but its weights, each in a field.
+    for i = 1, #weights do
+      visit(weights[i], trainable and own.flags[i])
+    end
+    return
+  end
   each_child(self, function(x)
     if is_variable(x) then
       visit(x, x.trainable and trainable)
@@ -478,6 +490,7 @@ Layer.add_weight = options.method("add_weight", "name=nil shape=nil dtype=nil "
       end
     end
     own.weights[#own.weights + 1] = v
+    own.flags[#own.weights] = v.trainable
     regularizer = regularizers.get(regularizer)
     if regularizer ~= nil then
       own.regularized = own.regularized or {}

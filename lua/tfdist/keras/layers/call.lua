@@ -21,6 +21,7 @@ local M = {}
 local getmetatable, rawget, select, type, xpcall =
   getmetatable, rawget, select, type, xpcall
 local FLOATING = convert.FLOATING
+local MAX_DEPTH = 200
 local is_symbolic = keras_tensor.is_symbolic
 local has_symbolic = keras_tensor.has_symbolic
 
@@ -84,7 +85,7 @@ end
 
 --- Numbers and lists of numbers as tensors; with `cast`, tensors of a
 --- floating-point dtype in the layer's own.
-local function to_inputs(self, x, dtype, cast)
+local function to_inputs(self, x, dtype, cast, depth)
   local kind = type(x)
   if kind == "userdata" then
     if cast and raw.is_operand(x) then
@@ -103,9 +104,15 @@ local function to_inputs(self, x, dtype, cast)
   if type(leaf) == "number" or type(leaf) == "boolean" then
     return convert.tensor(x, dtype, self.name, "inputs")
   end
+  depth = (depth or 0) + 1
+  if depth > MAX_DEPTH then
+    errors.raise("ValueError", ("%s: the inputs are nested deeper than %d "
+      .. "levels or contain themselves"):format(self.name, MAX_DEPTH))
+  end
   local out = {}
   for key, value in pairs(x) do
-    out[key] = key == "n" and value or to_inputs(self, value, dtype, cast)
+    out[key] = key == "n" and value
+      or to_inputs(self, value, dtype, cast, depth)
   end
   return out
 end
@@ -144,25 +151,45 @@ local function misfit(self, x, expected)
     or text.shape(x.shape), expected))
 end
 
-local function check_one(self, spec, x)
-  local symbolic = is_symbolic(x)
-  if not symbolic and not (type(x) == "userdata" and raw.is_operand(x)) then
-    errors.raise("TypeError", ("%s: the input must be a tensor, got %s")
-      :format(self.name, text.describe(x)))
-  end
-  local t = not symbolic and raw.operand_tensor(x)
-  local rank = symbolic and #x.shape or raw.tensor_rank(t)
-  if spec.ndim ~= nil and rank ~= spec.ndim then
-    misfit(self, x, "rank " .. spec.ndim)
-  elseif spec.min_ndim ~= nil and rank < spec.min_ndim then
-    misfit(self, x, "rank " .. spec.min_ndim .. " or more")
-  elseif spec.max_ndim ~= nil and rank > spec.max_ndim then
-    misfit(self, x, "rank " .. spec.max_ndim .. " or less")
-  end
+-- A specification as what is checked: bounds of the rank, and axes with their
+-- sizes in a list.
+local function compile(spec)
+  local checks = {
+    min = spec.ndim or spec.min_ndim or 0,
+    max = spec.ndim or spec.max_ndim or math.huge, axes = {},
+  }
+  checks.rank = spec.ndim and "rank " .. spec.ndim
+    or spec.min_ndim and ("rank %d or more"):format(spec.min_ndim)
+    or ("rank %d or less"):format(spec.max_ndim or 0)
   for axis, size in pairs(spec.axes or {}) do
+    table.insert(checks.axes, { axis, size })
+  end
+  return checks
+end
+
+local function check_one(self, checks, x)
+  local symbolic = is_symbolic(x)
+  local t, rank
+  if symbolic then
+    rank = #x.shape
+  else
+    x = convert.operand(x, nil, self.name, "inputs")
+    t = raw.operand_tensor(x)
+    rank = raw.tensor_rank(t)
+  end
+  if rank < checks.min or rank > checks.max then
+    misfit(self, x, checks.rank)
+  end
+  local axes = checks.axes
+  for i = 1, #axes do
+    local axis, size = axes[i][1], axes[i][2]
     local at = axis < 0 and axis + rank or axis
-    local have = symbolic and x.shape[at + 1]
-      or (at >= 0 and at < rank and raw.tensor_dim(t, at)) or nil
+    local have
+    if symbolic then
+      have = x.shape[at + 1]
+    elseif at >= 0 and at < rank then
+      have = raw.tensor_dim(t, at)
+    end
     if have ~= size and have ~= -1 then
       misfit(self, x, ("%s on axis %d, which the layer's weights were made "
         .. "for"):format(text.number(size), axis))
@@ -175,7 +202,12 @@ local function check_spec(self, own, inputs)
   if spec == nil then
     return
   elseif spec[1] == nil then
-    check_one(self, spec, inputs)
+    local checks = own.checks
+    if checks == nil then
+      checks = compile(spec)
+      own.checks = checks
+    end
+    check_one(self, checks, inputs)
     return
   end
   local flat = nest.flatten(inputs)
@@ -184,7 +216,7 @@ local function check_spec(self, own, inputs)
       self.name, #spec, flat.n))
   end
   for i = 1, flat.n do
-    check_one(self, spec[i], flat[i])
+    check_one(self, compile(spec[i]), flat[i])
   end
 end
 
@@ -272,10 +304,8 @@ local function forward(self, own, inputs, opts)
   if autocast then
     inputs = to_inputs(self, inputs, own.dtype, autocast == true)
   end
-  if own.input_spec ~= nil and not own.built then
-    check_spec(self, own, inputs)
-  end
   if not own.built then
+    check_spec(self, own, inputs)
     M.build(self, shape_of(inputs))
   end
   check_spec(self, own, inputs)
@@ -375,13 +405,14 @@ function base.call(self, inputs, given, ...)
     training = training ~= 0
   end
   opts.training = training
-  local token = outer and outer.token
-  if token == nil then
-    token = {}
+  if outer == nil then
+    local token = {}
     own.token = own.token or {}
     own.token[base.replica_key()] = token
+    current.layer_call = { training = training, token = token }
+  elseif outer.training ~= training then
+    current.layer_call = { training = training, token = outer.token }
   end
-  current.layer_call = { training = training, token = token }
   return finish(current, outer, xpcall(forward, own.handler, self, own, inputs,
     opts))
 end

@@ -6,6 +6,7 @@ local convert = require "tfdist.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
+local raw = require "tfdist.raw"
 local support = require "tfdist.keras.layers.support"
 local tensor = require "tfdist.tensor"
 local text = require "tfdist.text"
@@ -41,14 +42,15 @@ M.Dense = define.layer("Dense", "units:i activation=nil use_bias=true "
   end,
   call = function(self, x)
     local own = self._own
-    if x.dtype ~= own.dtype then
+    local t = raw.operand_tensor(x)
+    if raw.tensor_dtype(t) ~= own.dtype then
       x = tf.cast(x, own.dtype)
     end
-    local dims = x.shape
     local y
-    if #dims == 2 then
+    if raw.tensor_rank(t) == 2 then
       y = tf.matmul(x, self.kernel)
     else
+      local dims = x.shape
       local rows = product(dims, 1, #dims - 1)
       y = tf.matmul(tf.reshape(x, { rows, last(dims) }), self.kernel)
       dims[#dims] = own.config.units
@@ -300,6 +302,13 @@ M.InputLayer = define.layer("InputLayer", "input_shape=nil batch_size=nil "
     if own.batch_input_shape == nil then
       errors.raise("ValueError", "Input: a shape is needed",
         "tf.keras.Input { 28, 28, 1 }")
+    end
+    for i, size in ipairs(own.batch_input_shape) do
+      if size < -1 then
+        errors.raise("ValueError", ("Input: axis %d of shape %s is negative; -1 "
+          .. "is for sizes that are not known"):format(i - 1,
+          text.shape(own.batch_input_shape)))
+      end
     end
     own.dtype = convert.dtype(config.dtype, "Input") or own.dtype
     own.built = true

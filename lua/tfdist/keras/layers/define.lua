@@ -31,6 +31,7 @@ function M.layer(name, signature, fields)
   local full, own_sig = with_common(signature)
   local sig = options.signature(name, full)
   class.signature = sig
+  class.is_leaf = true
   for key, value in pairs(fields) do
     if key ~= "super" then
       class[key] = value

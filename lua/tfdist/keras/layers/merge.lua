@@ -24,7 +24,8 @@ end
 
 local function shapes_of(self, shapes, least)
   if symbolic.is_shape(shapes) then
-    list_of(self, nil, least)
+    errors.raise("ValueError", ("%s: expects a list of %d or more inputs, got "
+      .. "one tensor"):format(self.name, least or 1))
   end
   return list_of(self, shapes, least)
 end
@@ -168,6 +169,11 @@ M.Concatenate = define.layer("Concatenate", "axis=-1", {
     shapes_of(self, shapes)
     local out = support.copy(shapes[1])
     local axis = self.axis < 0 and self.axis + #out or self.axis
+    if axis < 0 or axis >= #out then
+      errors.raise("ValueError", ("%s: axis %d is outside inputs of rank %d; "
+        .. "axes count from 0, -1 is the last"):format(self.name, self.axis,
+        #out))
+    end
     for k = 2, #shapes do
       local other = shapes[k]
       local fits = #other == #out

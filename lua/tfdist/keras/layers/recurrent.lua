@@ -138,6 +138,11 @@ local function loop(self, xs, states, mask, options)
     end
     states = new
   end
+  if #steps == 0 then
+    local dims = { xs.shape[2], cell.output_size or sizes_of(cell)[1] }
+    return tf.zeros(dims, xs.dtype), tf.zeros({ 0, dims[1], dims[2] },
+      xs.dtype), states
+  end
   return y, config.return_sequences and tf.stack(outputs) or nil, states
 end
 
@@ -245,8 +250,13 @@ recurrent("RNN", "cell:o ", {
     if text.is_plain(cell) and cell.class_name == nil then
       cell = M.StackedRNNCells(cell)
     end
+    if type(cell) ~= "table" then
+      errors.raise("TypeError", "RNN: cell must be a cell or a list of cells, "
+        .. "got " .. text.describe(cell))
+    end
     config.cell = support.layer_from(cell)
     self.cell = config.cell
+    self.input_spec = { min_ndim = 3 }
     if self.cell.state_size == nil then
       errors.raise("TypeError", ("RNN: cell %s has no state_size"):format(
         self.cell.name))
@@ -265,6 +275,7 @@ local function own_cell(self, config, class)
   end
   args.name = self.name .. "/" .. (class:gsub("Cell$", "_cell"):lower())
   args.dtype = self._own.dtype
+  self.input_spec = { ndim = 3 }
   self.cell = cells[class](config.units, args)
 end
 

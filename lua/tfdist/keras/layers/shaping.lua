@@ -20,6 +20,10 @@ local function amounts(self, name, x, n)
   if n == 1 and type(x) == "table" and type(x[1]) == "number" then
     x = { x }
   end
+  if text.is_plain(x) and #x ~= n then
+    errors.raise("ValueError", ("%s: %s lists %d entries for %d axes"):format(
+      what, name, #x, n))
+  end
   for i = 1, n do
     local entry = type(x) == "number" and x or (text.is_plain(x) and x[i])
     local pair = convert.integers(entry or {}, what, name)

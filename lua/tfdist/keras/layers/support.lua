@@ -121,7 +121,12 @@ end
 --- Make the weight `name` with its initializer, regularizer and constraint of
 --- the configuration, and keep it in the field of that name.
 function M.add(self, name, shape, kind)
-  local config = rawget(self, "_own").config
+  local own = rawget(self, "_own")
+  local config = own.config
+  if not convert.FLOATING[own.dtype] then
+    errors.raise("TypeError", ("%s: dtype is %s; weights need a "
+      .. "floating-point dtype"):format(self.name, own.dtype))
+  end
   kind = kind or name
   self[name] = self:add_weight {
     name = name, shape = shape, initializer = config[kind .. "_initializer"],

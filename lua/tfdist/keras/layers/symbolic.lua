@@ -90,6 +90,10 @@ local function probe_outputs(self, inputs, given)
   local two = run_on_zeros(self, inputs, given, 2)
   local three = run_on_zeros(self, inputs, given, 3)
   local list = { n = two.n }
+  if two.n == 0 then
+    errors.raise("TypeError", self.name .. ": call must return tensors, got "
+      .. "nothing")
+  end
   for i = 1, two.n do
     list[i] = merge_specs(self, two[i], three[i])
   end
