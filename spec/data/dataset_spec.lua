@@ -334,5 +334,11 @@ describe("shuffle", function()
   it("refuses to buffer what has no end", function()
     fails("ResourceExhausted", "without end", all, D.range(2)
       :map(function(x) return x end):repeat_():shuffle(1e9):take(1))
+    fails("ResourceExhausted", "without end", all,
+      D.range(2):repeat_():shuffle(1e9):take(1))
+    fails("ResourceExhausted", "elements", all,
+      D.range(1e15):shuffle(1e15):take(1))
+    assert.equal(3, #all(D.range(1e15):shuffle(100):take(3)))
+    assert.equal(9, #all(D.range(9):shuffle(1e15)))
   end)
 end)

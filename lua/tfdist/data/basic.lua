@@ -278,6 +278,19 @@ function Shuffle.describe(node)
 end
 
 local FILL = 4096 -- positions fetched at a time
+local MOST_HELD = 2 ^ 28
+
+-- What would fill the memory before the first element comes.
+local function check_buffer(node)
+  local n = cardinality(node)
+  if node.buffer_size > MOST_HELD and (n == INFINITE or n > MOST_HELD) then
+    errors.raise("ResourceExhausted", ("shuffle: buffer_size %s over a data "
+      .. "set %s"):format(text.number(node.buffer_size), n == INFINITE
+      and "without end" or "of " .. text.number(n) .. " elements"),
+      n == INFINITE and "shuffle before repeat_()" or "a smaller buffer will "
+      .. "do")
+  end
+end
 
 -- Items of pull() in random order: each is drawn from the `size` items that
 -- come next; nil at the end.
@@ -324,6 +337,7 @@ end
 -- The same for positions, with everything in one loop: this runs for every
 -- element of an epoch.
 function Shuffle.index(node, run)
+  check_buffer(node)
   local index = rows.index_of(node.inputs[1], run)
   local more_draws = seeds.chunks(seeds.begin(node, run, node.each_iteration))
   local uniform, draw = {}, 0
@@ -377,15 +391,8 @@ function Shuffle.index(node, run)
   return self
 end
 
--- Elements without end in a buffer without end would fill the memory first.
-local MOST_HELD = 1e8
-
 function Shuffle.open(node, run)
-  if node.buffer_size > MOST_HELD and cardinality(node) == INFINITE then
-    errors.raise("ResourceExhausted", ("shuffle: buffer_size %s over a data "
-      .. "set without end"):format(text.number(node.buffer_size)),
-      "shuffle before repeat_()")
-  end
+  check_buffer(node)
   local input = dataset.open(node.inputs[1], run)
   local take = reservoir(function()
     return input:next()

@@ -625,7 +625,7 @@ function Held.open(node)
   return {
     next = function()
       at = at + 1
-      return packs[at]
+      return packs[at] and element.fresh(packs[at])
     end,
   }
 end

@@ -9,6 +9,7 @@
 ---   S SIZES...           a tensor of strings, as that many `s`
 ---   l COUNT KEYS         a table: COUNT values, then KEYS keys (s) with values
 local dataset = require "tfdist.data.dataset"
+local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
 local nest = require "tfdist.nest"
 local raw = require "tfdist.raw"
@@ -209,7 +210,7 @@ local function from_memory(packs)
   return {
     next = function()
       at = at + 1
-      return packs[at]
+      return packs[at] and element.fresh(packs[at])
     end,
     skip = function(_, n)
       local own = math.min(n, #packs - at)
@@ -228,7 +229,7 @@ local function to_memory(node, run)
       if pack == nil then
         node.held.packs = packs
       else
-        packs[#packs + 1] = pack
+        packs[#packs + 1] = element.fresh(pack)
       end
       return pack
     end,

@@ -332,21 +332,12 @@ local function leave(ok, ...)
 end
 
 --- Call fn where pipelines work: on the host's device, and so that no tf.tidy
---- around releases the tensors made inside.
+--- around releases the tensors made inside, which may be in buffers and caches.
+--- Delivered elements are left to the collector.
 function M.isolated(fn, ...)
   raw.tidy_begin()
   raw.device_push(host())
   return leave(pcall(fn, ...))
-end
-
--- A tf.tidy around releases what is delivered.
-local function note_delivered(pack)
-  local leaves = element.leaves(pack)
-  for i = 1, leaves.n do
-    if type(leaves[i]) == "userdata" then
-      raw.tidy_note(leaves[i])
-    end
-  end
 end
 
 local function finish_pull(self, ok, pack)
@@ -360,7 +351,6 @@ local function finish_pull(self, ok, pack)
     close_run(self.run)
     return nil
   end
-  note_delivered(pack)
   return pack
 end
 

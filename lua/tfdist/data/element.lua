@@ -314,12 +314,21 @@ local function slice_slots(t, first, last, shrink)
   return ints
 end
 
+local function fresh_leaf(x)
+  return type(x) == "userdata" and raw.retain(x) or x
+end
+
+--- The element with handles of its own, which the user may release.
+function M.fresh(pack)
+  return M.map(fresh_leaf, pack)
+end
+
 --- Rows first .. first + count - 1 of a component.
 function M.slice_leaf(x, first, count)
   if type(x) ~= "userdata" then
     return strings.rows(x, first, count)
   elseif first == 0 and count == tensor_dim(x, 0) then
-    return x
+    return raw.retain(x)
   end
   return (op_run(op "strided_slice", { x, n = 1 },
     slice_slots(x, first, first + count, 0)))

@@ -241,7 +241,7 @@ end
 -- Columns stay where pipelines work.
 local function settled(x)
   if type(x) == "userdata" then
-    return raw.tensor_to_device(x, raw.device_at("CPU", 0))
+    return raw.retain(raw.tensor_to_device(x, raw.device_at("CPU", 0)))
   end
   return x
 end

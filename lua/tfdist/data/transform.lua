@@ -416,7 +416,7 @@ function One.open(node)
   local pack = node.pack
   return {
     next = function()
-      local out = pack
+      local out = pack and element.fresh(pack)
       pack = nil
       return out
     end,
@@ -427,7 +427,7 @@ end
 --- Source: tf.data.Dataset.from_tensors
 dataset.static("from_tensors", "tensors:table name=nil", function(x)
   return dataset.new(One, "from_tensors", {}, {
-    pack = rows.pack_of("from_tensors", x),
+    pack = element.fresh(rows.pack_of("from_tensors", x)),
   })
 end)
 
