@@ -630,6 +630,9 @@ TFD_API int tfd_run_next(tfd_run *run, tfd_run_event *event_p,
 /** The replica whose turn it was waits at the sync point `point`, or has
  * returned (""). The caller's context is entered again. */
 TFD_API int tfd_run_stopped(tfd_run *run, const char *point);
+/** tfd_run_stopped, then tfd_run_next. */
+TFD_API int tfd_run_pass(tfd_run *run, const char *point,
+                         tfd_run_event *event_p, int *replica_p);
 /** Give every waiting replica one last turn, without any merge. */
 TFD_API int tfd_run_cancel(tfd_run *run);
 /** Fail because `replica` is elsewhere than replica 0; the texts say where

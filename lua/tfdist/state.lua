@@ -3,6 +3,8 @@
 ---
 --- One state for each replica's coroutine: whoever switches coroutines swaps
 --- `M.current` together with raw.context_enter.
+local guard = require "tfdist.guard"
+
 local M = {}
 
 --- A state that starts as a copy of the current one (or empty).
@@ -36,12 +38,14 @@ local function leave(undo, ok, ...)
 end
 
 --- Call fn and run undo afterwards, also when fn raised; returns fn's results.
+--- Errors: RuntimeError when a coroutine of the user's yields inside fn.
 ---@param undo fun()
 ---@param fn function
 ---@param ... any
 ---@return any
 function M.protect(undo, fn, ...)
-  return leave(undo, pcall(fn, ...))
+  return leave(undo, guard.pcall(M.current.thread,
+    "a scope, a tape or a tf.device", fn, ...))
 end
 
 --- An object with `close`, for the forms without a function; closing twice is

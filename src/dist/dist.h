@@ -35,6 +35,7 @@ struct tfd_strategy {
   int devices_n;        /* 0 for the default strategy: one replica, no rule */
   tfd_device **parameters;
   int parameters_n;
+  tfd_run *spare; /* owned: a finished run to use again, NULL = none */
 };
 
 struct tfd_value {
@@ -58,6 +59,9 @@ struct tfd_mirrored {
   int n;
   tfd_variable *components[]; /* owned */
 };
+
+/* Free the memory of a spare run. */
+void tfd__run_discard(tfd_run *run);
 
 int tfd__strategy_replicas(const tfd_strategy *s);
 /* The component this context means, -1 in cross-replica context. */

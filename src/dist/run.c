@@ -1,10 +1,14 @@
 /* One call of a function on every replica: whose turn it is.
 **
 ** Replicas take turns in order and run until they return or reach a sync
-** point. When all have stopped they must be at the same point. */
+** point. When all have stopped they must be at the same point.
+**
+** A strategy keeps its last finished run: the next one costs no allocation
+** where nothing has kept or changed the replicas' contexts. */
 #include "dist/dist.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { POINT_TEXT = 64 };
 
@@ -32,15 +36,45 @@ static void leave(tfd_run *run) {
   tfd_context_enter(run->outer);
 }
 
-static void run_destroy(void *self) {
-  tfd_run *run = self;
+void tfd__run_discard(tfd_run *run) {
   int i;
 
-  if (run->running) leave(run);
   for (i = 0; i < run->n; i++) tfd__release(run->replicas[i].context);
-  tfd__release(run->outer);
-  tfd__release(run->strategy);
   tfd__free(run);
+}
+
+/* Nothing but this run knows the contexts, and they are as they were made. */
+static bool is_clean(const tfd_run *run) {
+  const tfd_strategy *s = run->strategy;
+  int i;
+
+  for (i = 0; i < run->n; i++) {
+    const tfd_context *c = run->replicas[i].context;
+
+    if (atomic_load_explicit(&c->object.refs, memory_order_acquire) != 1 ||
+        c->tapes != NULL || c->update != 0 ||
+        c->device_depth != (s->devices_n > 0) ||
+        (s->devices_n > 0 && c->device_stack[0] != s->devices[i])) {
+      return false;
+    }
+  }
+  return run->n == tfd__strategy_replicas(s);
+}
+
+static void run_destroy(void *self) {
+  tfd_run *run = self;
+  tfd_strategy *s = run->strategy;
+
+  if (run->running) leave(run);
+  tfd__release(run->outer);
+  run->outer = NULL;
+  run->strategy = s;
+  if (s->spare == NULL && is_clean(run)) {
+    s->spare = run;
+  } else {
+    tfd__run_discard(run);
+  }
+  tfd__release(s); /* may be the last one, and end the spare run too */
 }
 
 static const tfd__type run_type = {
@@ -58,18 +92,33 @@ static int make_context(tfd_run *run, int i) {
   run->replicas[i].context = c;
   c->replica = i;
   c->strategy = s;
-  c->line = run->outer->line;
-  c->file = run->outer->file;
   if (i < s->devices_n) c->device_stack[c->device_depth++] = s->devices[i];
+  return TFD_OK;
+}
+
+static int make_run(tfd_strategy *strategy, int n, tfd_run **run_p) {
+  size_t bytes = sizeof(tfd_run) + (size_t)n * sizeof(replica);
+  tfd_run *run = tfd__calloc(1, bytes);
+  int rc = TFD_OK;
+
+  if (run == NULL) return tfd__no_memory(bytes, "strategy:run");
+  run->strategy = strategy;
+  while (rc == TFD_OK && run->n < n) {
+    rc = make_context(run, run->n);
+    if (rc == TFD_OK) run->n++;
+  }
+  if (rc != TFD_OK) {
+    tfd__run_discard(run);
+    return rc;
+  }
+  *run_p = run;
   return TFD_OK;
 }
 
 int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p) {
   tfd_context *outer = tfd__context();
-  int n = tfd__strategy_replicas(strategy);
-  size_t bytes = sizeof(tfd_run) + (size_t)n * sizeof(replica);
-  tfd_run *run = NULL;
-  int rc = TFD_OK;
+  tfd_run *run = strategy->spare;
+  int i;
 
   if (outer->replica >= 0) {
     tfd__fail(TFD_RUNTIME_ERROR,
@@ -78,17 +127,23 @@ int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p) {
               outer->replica);
     return tfd__hint("a replica function cannot start another run");
   }
-  run = tfd__calloc(1, bytes);
-  if (run == NULL) return tfd__no_memory(bytes, "strategy:run");
+  if (run == NULL) {
+    TFD_TRY(make_run(strategy, tfd__strategy_replicas(strategy), &run));
+  }
+  strategy->spare = NULL;
   tfd__object_init(&run->object, &run_type);
   tfd__retain(strategy);
   tfd__retain(outer);
-  run->strategy = strategy;
   run->outer = outer;
-  while (rc == TFD_OK && run->n < n) rc = make_context(run, run->n++);
-  if (rc != TFD_OK) {
-    tfd__release(run);
-    return rc;
+  run->cancelled = false;
+  run->at = 0;
+  for (i = 0; i < run->n; i++) {
+    replica *r = &run->replicas[i];
+
+    r->state = READY;
+    r->point[0] = 0;
+    r->context->line = outer->line;
+    r->context->file = outer->file;
   }
   *run_p = run;
   return TFD_OK;
@@ -144,6 +199,14 @@ int tfd_run_next(tfd_run *run, tfd_run_event *event_p, int *replica_p) {
   return TFD_OK;
 }
 
+static void copy_point(char *to, const char *point) {
+  size_t n = strlen(point);
+
+  if (n >= POINT_TEXT) n = POINT_TEXT - 1;
+  memcpy(to, point, n);
+  to[n] = 0;
+}
+
 int tfd_run_stopped(tfd_run *run, const char *point) {
   replica *r = NULL;
 
@@ -152,9 +215,15 @@ int tfd_run_stopped(tfd_run *run, const char *point) {
   }
   r = &run->replicas[run->at++];
   r->state = point[0] == 0 ? RETURNED : WAITING;
-  snprintf(r->point, sizeof r->point, "%s", point);
+  copy_point(r->point, point);
   leave(run);
   return TFD_OK;
+}
+
+int tfd_run_pass(tfd_run *run, const char *point, tfd_run_event *event_p,
+                 int *replica_p) {
+  TFD_TRY(tfd_run_stopped(run, point));
+  return tfd_run_next(run, event_p, replica_p);
 }
 
 int tfd_run_cancel(tfd_run *run) {

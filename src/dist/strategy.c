@@ -6,6 +6,7 @@
 static void strategy_destroy(void *self) {
   tfd_strategy *s = self;
 
+  if (s->spare != NULL) tfd__run_discard(s->spare);
   tfd__free(s->devices);
   tfd__free(s->parameters);
   tfd__free(s);

@@ -5,7 +5,9 @@
 --- context, else cross-replica. No mode: the default strategy, in its replica
 --- context.
 local errors = require "tfdist.errors"
+local guard = require "tfdist.guard"
 local options = require "tfdist.options"
+local raw = require "tfdist.raw"
 local state = require "tfdist.state"
 local text = require "tfdist.text"
 
@@ -15,14 +17,30 @@ local M = {}
 M.default_strategy = nil
 M.default_context = nil
 
+-- A scope whose coroutine has yielded without leaving it.
+local function check_thread(mode)
+  local status = coroutine.status(mode.thread)
+  if status == "suspended" or status == "dead" then
+    errors.raise("RuntimeError", ("the scope of a %s is open in a coroutine "
+      .. "that has %s%s"):format(mode.strategy.name, status == "dead"
+      and "ended" or "yielded", mode.where and " (entered at " .. mode.where
+      .. ")" or ""), "close scopes before a coroutine yields or ends")
+  end
+end
+
 --- The innermost mode, or nil.
+--- Errors: RuntimeError where a coroutine left its scope open.
 function M.mode()
-  return state.current.mode
+  local mode = state.current.mode
+  if mode ~= nil and mode.thread ~= nil then
+    check_thread(mode)
+  end
+  return mode
 end
 
 --- Source: tf.distribute.get_strategy
 function M.get_strategy()
-  local mode = state.current.mode
+  local mode = M.mode()
   return mode and mode.strategy or M.default_strategy
 end
 
@@ -34,7 +52,7 @@ end
 --- The replica's context; nil in cross-replica context.
 --- Source: tf.distribute.get_replica_context
 function M.get_replica_context()
-  local mode = state.current.mode
+  local mode = M.mode()
   if mode == nil then
     return M.default_context
   end
@@ -61,10 +79,12 @@ local function at(mode)
 end
 
 local function mixing(strategy, mode, what)
+  what = what == "scope()" and ("%s scope entered at %s"):format(strategy.name,
+    M.where() or "the prompt") or ("%s of a %s"):format(what, strategy.name)
   errors.raise("RuntimeError", ("Mixing different tf.distribute.Strategy "
-    .. "objects: %s of a %s while the scope of another strategy (%s%s) is "
-    .. "active"):format(what, strategy.name, mode.strategy.name, at(mode)),
-    "strategies cannot be mixed; leave the other scope first")
+    .. "objects: %s while the scope of another strategy (%s%s) is active; "
+    .. "strategies cannot be mixed"):format(what, mode.strategy.name, at(mode)),
+    "leave the other scope first")
 end
 
 M.mixing = mixing
@@ -73,15 +93,16 @@ M.mixing = mixing
 --- context or outside of all strategies.
 --- Errors: RuntimeError.
 function M.require_cross_replica(strategy, what, hint)
-  local mode = state.current.mode
+  local mode = M.mode()
   if mode == nil then
     return
   elseif mode.strategy ~= strategy then
     mixing(strategy, mode, what)
   elseif mode.replica ~= nil then
+    local where = M.where()
     errors.raise("RuntimeError", ("%s needs cross-replica context but replica "
-      .. "%d called it (inside the replica function)"):format(what,
-      mode.replica.replica_id_in_sync_group), hint)
+      .. "%d called it%s"):format(what, mode.replica.replica_id_in_sync_group,
+      where and " at " .. where or ""), hint)
   end
 end
 
@@ -109,7 +130,7 @@ function M.new_scope(strategy, creator)
 end
 
 local function check_enter(strategy)
-  local mode = state.current.mode
+  local mode = M.mode()
   if mode == nil then
     return
   elseif strategy == M.default_strategy then
@@ -129,11 +150,13 @@ function Scope:enter()
   check_enter(strategy)
   local saved = {
     state = own, mode = own.mode, creators = own.creators,
-    name_scope = own.name_scope,
+    name_scope = own.name_scope, thread = guard.thread(),
+    devices = raw.device_depth(),
   }
   if strategy ~= M.default_strategy then
     own.mode = {
       strategy = strategy, outer = own.mode, where = M.where(),
+      thread = saved.thread,
     }
     saved.inner = own.mode
     if saved.mode == nil then
@@ -150,7 +173,15 @@ end
 -- Whatever was opened inside must be closed by now.
 local function check_exit(saved)
   local own = state.current
-  if own ~= saved.state or own.mode ~= saved.inner then
+  if saved.thread ~= guard.thread() and (saved.thread == nil
+    or coroutine.status(saved.thread) ~= "dead") then
+    errors.raise("RuntimeError", "strategy scope: it was entered in another "
+      .. "coroutine", "leave it where it was entered")
+  elseif raw.device_depth() > saved.devices then
+    errors.raise("RuntimeError", "Device scope nesting error: a tf.device "
+      .. "opened inside the strategy scope is still open",
+      "close it before the strategy scope")
+  elseif own ~= saved.state or own.mode ~= saved.inner then
     errors.raise("RuntimeError", "strategy scope: scopes are left in another "
       .. "order than they were entered")
   elseif own.creators ~= saved.inner_creators then
@@ -183,10 +214,17 @@ function Scope:abandon()
   self.entered[#self.entered] = nil
   saved.state.mode, saved.state.creators = saved.mode, saved.creators
   saved.state.name_scope = saved.name_scope
+  while raw.device_depth() > saved.devices do
+    raw.device_pop()
+  end
 end
 
-local function finish(scope, ok, ...)
+local function finish(scope, depth, ok, ...)
+  -- Whatever was entered above this entry and not left goes too.
   if not ok then
+    while #scope.entered > depth do
+      scope:abandon()
+    end
     scope:abandon()
     error((...), 0)
   end
@@ -201,7 +239,16 @@ end
 --- Call fn inside the scope; returns what it returns.
 function Scope:call(fn, ...)
   self:enter()
-  return finish(self, pcall(fn, ...))
+  local depth = #self.entered
+  return finish(self, depth, guard.pcall(state.current.thread,
+    self:place(), fn, ...))
+end
+
+-- "strategy:scope (entered at train.lua:3)"
+function Scope:place()
+  local mode = self.entered[#self.entered].inner
+  return "strategy:scope" .. (mode and mode.where and " (entered at "
+    .. mode.where .. ")" or "")
 end
 
 function Scope:close()
@@ -247,6 +294,22 @@ M.experimental_set_strategy = options.wrap(
     end
   end)
 
+local getinfo = debug.getinfo
+-- function -> its file, false for the library's and C's; getinfo is slow.
+local files = setmetatable({}, { __mode = "k" })
+
+local function file_of(fn)
+  local file = files[fn]
+  if file == nil then
+    local info = getinfo(fn, "S")
+    file = info.what ~= "C"
+      and info.source:sub(1, #errors.library) ~= errors.library
+      and info.short_src
+    files[fn] = file
+  end
+  return file
+end
+
 --- "file:line" of the innermost frame outside the library, of another
 --- coroutine when one is given; nil if there is none.
 ---@param thread? thread
@@ -255,15 +318,16 @@ function M.where(thread)
   while true do
     local info
     if thread then
-      info = debug.getinfo(thread, level, "Sl")
+      info = getinfo(thread, level, "fl")
     else
-      info = debug.getinfo(level, "Sl")
+      info = getinfo(level, "fl")
     end
     if info == nil then
       return nil
-    elseif info.what ~= "C"
-      and info.source:sub(1, #errors.library) ~= errors.library then
-      return ("%s:%d"):format(info.short_src, info.currentline)
+    end
+    local file = file_of(info.func)
+    if file then
+      return ("%s:%d"):format(file, info.currentline)
     end
     level = level + 1
   end

@@ -14,40 +14,90 @@ local values = require "tfdist.distribute.values"
 
 local M = {}
 
-local coroutine, select, type = coroutine, select, type
+local select, type = select, type
+local running, resume, yield = coroutine.running, coroutine.resume,
+  coroutine.yield
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local Context = { __name = "ReplicaContext" }
 
-local STOP = {} -- what a replica gets to hear when another one has failed
+-- What passes between a run and its replicas: a run resumes with GO or STOP, a
+-- replica yields SYNC at a sync point and DONE with what fn returned.
+local GO, STOP, SYNC, DONE = {}, {}, {}, {}
+local NOTHING = { n = 0 }
 
 local function pack(...)
-  return { n = select("#", ...), ... }
+  local n = select("#", ...)
+  if n == 0 then
+    return NOTHING
+  end
+  return { n = n, ... }
 end
 
 local function is_context(x)
   return getmetatable(x) == Context
 end
 
--- One run --------------------------------------------------------------------
+-- Crews ----------------------------------------------------------------------
 
-local function new_replica(strategy, shared, id, fn, args, kwargs)
-  local context = setmetatable({
-    replica_id_in_sync_group = id, strategy = strategy, shared = shared,
-  }, Context)
-  local own = state.new(state.current)
-  own.mode = { strategy = strategy, replica = context }
-  local inbox = values.select_replica(args, id)
-  inbox.n = args.n or #args
-  if kwargs ~= nil then
-    inbox.n = inbox.n + 1
-    inbox[inbox.n] = values.select_replica(kwargs, id)
-  end
-  local replica = { id = id, state = own, inbox = inbox }
-  replica.thread = coroutine.create(fn)
-  context.thread = replica.thread
-  return replica
+-- A crew is a strategy's replicas at work: coroutines that call one function
+-- after the other. A run that ends well gives it back to the strategy; after
+-- an error it is left to the collector.
+
+-- A frame of its own: at rest a coroutine holds nothing of the last run.
+local function work(replica, fn, ...)
+  replica.results = pack(fn(...))
 end
+
+local function serve(replica)
+  while true do
+    work(replica, yield(DONE))
+  end
+end
+
+local function new_crew(strategy)
+  local crew = { n = strategy.num_replicas_in_sync }
+  for i = 1, crew.n do
+    local thread = coroutine.create(serve)
+    crew[i] = {
+      id = i - 1, thread = thread, mode = { strategy = strategy },
+      state = { name_scope = "", thread = thread },
+    }
+    resume(thread, crew[i])
+  end
+  return crew
+end
+
+-- Make the replicas ready for a run that begins in state `outer`.
+local function muster(strategy, outer)
+  local crew = rawget(strategy, "crew") or new_crew(strategy)
+  strategy.crew = nil
+  local shared = { variables = {} }
+  for i = 1, crew.n do
+    local replica = crew[i]
+    local context = setmetatable({
+      replica_id_in_sync_group = i - 1, strategy = strategy, shared = shared,
+      thread = replica.thread, replica = replica,
+    }, Context)
+    local own = replica.state
+    replica.context, replica.waits, replica.results = context, false, nil
+    replica.mode.replica = context
+    own.mode, own.creators = replica.mode, outer.creators
+    own.name_scope = outer.name_scope
+  end
+  return crew
+end
+
+local function dismiss(strategy, crew)
+  for i = 1, crew.n do
+    local replica = crew[i]
+    replica.context, replica.results, replica.mode.replica = nil, nil, nil
+    replica.state.creators, replica.state.mode = nil, nil
+  end
+  strategy.crew = crew
+end
+
+-- One run --------------------------------------------------------------------
 
 -- The replica's error on its way out: who it was, and the frames of both
 -- coroutines.
@@ -69,123 +119,153 @@ local function describe_error(replica, e)
 end
 
 -- Note what the coroutine did; returns true, or false and its error.
-local function note(replica, ok, ...)
-  replica.inbox, replica.request = nil, nil
-  local first, request = ...
+local function note(replica, ok, signal)
   if not ok then
-    return false, first
-  elseif coroutine.status(replica.thread) == "dead" then
-    replica.results = pack(...)
+    return false, signal
+  elseif signal == SYNC then
+    replica.waits = true
     return true
-  elseif first ~= STOP then
-    return false, errors.new("RuntimeError", "strategy:run: the replica "
-      .. "function yielded outside of a sync point",
-      "wrap its own coroutines in coroutine.wrap inside the function")
+  elseif signal == DONE then
+    return true
   end
-  replica.request = request
-  return true
+  return false, errors.new("RuntimeError", "strategy:run: the replica "
+    .. "function yielded outside of a sync point",
+    "wrap its own coroutines in coroutine.wrap inside the function")
 end
 
-local function resume(replica)
-  local inbox = replica.inbox
-  local before = state.swap(replica.state)
-  local ok, e = note(replica,
-    coroutine.resume(replica.thread, unpack(inbox, 1, inbox.n)))
-  state.swap(before)
+-- Give a replica its turn: resume its coroutine in its state.
+local function turn(replica, ...)
+  local before = state.current
+  state.current = replica.state
+  replica.waits = false
+  local ok, e = note(replica, resume(replica.thread, ...))
+  state.current = before
   return ok, e
 end
 
 -- Wake those that wait so that their own clean-up runs; what they raise is
 -- not news.
-local function stop_others(run, replicas)
+local function stop_others(run, crew)
   raw.run_cancel(run)
-  while true do
-    local event, id = raw.run_next(run)
-    if event ~= "resume" then
-      return
-    end
-    local replica = replicas[id + 1]
-    replica.state.mode.replica.stopped = true
-    replica.inbox = { STOP, n = 1 }
-    resume(replica)
-    raw.run_stopped(run, "")
+  local event, id = raw.run_next(run)
+  while event == "resume" do
+    local replica = crew[id + 1]
+    replica.context.stopped = true
+    turn(replica, STOP)
+    event, id = raw.run_pass(run, "")
   end
 end
 
-local function fail(run, replicas, e)
-  stop_others(run, replicas)
+local function fail(run, crew, e)
+  stop_others(run, crew)
   raw.release(run)
   error(e, 0)
 end
 
-local function where_of(replica)
-  if replica.request == nil then
+-- Where a replica waits, or where the function it came back from ends.
+local function where_of(replica, fn)
+  if replica.waits then
+    return contexts.where(replica.thread) or ""
+  end
+  local info = debug.getinfo(fn, "S")
+  if info.what == "C"
+    or info.source:sub(1, #errors.library) == errors.library then
     return ""
   end
-  return contexts.where(replica.thread) or ""
+  return ("%s:%d (or an earlier return)"):format(info.short_src,
+    info.lastlinedefined)
 end
 
-local function diverged(run, replicas, id)
-  local ok, e = pcall(raw.run_diverge, run, id, where_of(replicas[1]),
-    where_of(replicas[id + 1]))
+local function diverged(run, crew, id, fn)
+  local ok, e = pcall(raw.run_diverge, run, id, where_of(crew[1], fn),
+    where_of(crew[id + 1], fn))
   if ok then
     e = errors.new("Internal", "strategy:run: replicas differ")
   end
-  fail(run, replicas, e)
+  fail(run, crew, e)
 end
 
--- Answer the request that all replicas made, in cross-replica context.
-local function answer(run, strategy, replicas)
-  local payloads = { n = #replicas }
-  for i = 1, #replicas do
-    payloads[i] = replicas[i].request.payload
+-- Put the state back to what it was before a merge function.
+local function restore(own, mode, creators, name_scope, depth)
+  own.mode, own.creators, own.name_scope = mode, creators, name_scope
+  while raw.device_depth() > depth do
+    raw.device_pop()
   end
-  local own = state.current
-  local name_scope = own.name_scope
-  own.name_scope = replicas[1].state.name_scope
-  local ok, replies = pcall(replicas[1].request.answer, strategy, payloads)
-  own.name_scope = name_scope
+end
+
+-- Answer the request that all replicas made, in cross-replica context: a list
+-- with one reply for each, or nil.
+local function answer(run, strategy, crew)
+  local first = crew[1]
+  local payloads = { n = crew.n }
+  for i = 1, crew.n do
+    payloads[i] = crew[i].payload
+    crew[i].payload = nil
+  end
+  local own, depth = state.current, raw.device_depth()
+  local mode, creators, name_scope = own.mode, own.creators, own.name_scope
+  own.name_scope = first.state.name_scope
+  local ok, replies = pcall(first.answer, strategy, payloads)
+  first.answer = nil
+  restore(own, mode, creators, name_scope, depth)
   if not ok then
-    fail(run, replicas, errors.wrap(replies))
+    fail(run, crew, errors.wrap(replies))
   end
-  for i = 1, #replicas do
-    local reply = replies and replies[i]
-    replicas[i].inbox = { nil, reply, n = 2 }
+  return replies
+end
+
+local function first_turn(replica, fn, args, kwargs)
+  if args == nil and kwargs == nil then
+    return turn(replica, fn)
   end
+  local own = values.select_replica(args or NOTHING, replica.id)
+  local n = args and (args.n or #args) or 0
+  if kwargs ~= nil then
+    n = n + 1
+    own[n] = values.select_replica(kwargs, replica.id)
+  end
+  return turn(replica, fn, unpack(own, 1, n))
 end
 
 --- Call fn on each replica of the strategy; its scope must be entered.
---- Returns a list with n of what each replica returned (lists with n).
+--- Returns the results of all, regrouped, as a list with n.
 function M.run(strategy, fn, args, kwargs)
-  local shared = { variables = {} }
-  local replicas = {}
   local run = raw.run_begin(strategy.handle)
-  for i = 1, strategy.num_replicas_in_sync do
-    replicas[i] = new_replica(strategy, shared, i - 1, fn, args, kwargs)
-  end
-  while true do
-    local event, id = raw.run_next(run)
+  local crew = muster(strategy, state.current)
+  local replies, begun = nil, 0
+  local event, id = raw.run_next(run)
+  while event ~= "done" do
     if event == "resume" then
-      local replica = replicas[id + 1]
-      local ok, e = resume(replica)
-      if not ok then
-        fail(run, replicas, describe_error(replica, e))
+      local replica = crew[id + 1]
+      local ok, e
+      if begun == id then
+        begun = id + 1
+        ok, e = first_turn(replica, fn, args, kwargs)
+      else
+        ok, e = turn(replica, GO, replies and replies[id + 1])
       end
-      raw.run_stopped(run, replica.request and replica.request.point or "")
+      if not ok then
+        fail(run, crew, describe_error(replica, e))
+      end
+      event, id = raw.run_pass(run, replica.waits and replica.point or "")
     elseif event == "merge" then
-      answer(run, strategy, replicas)
-    elseif event == "diverged" then
-      diverged(run, replicas, id)
+      replies = answer(run, strategy, crew)
+      event, id = raw.run_next(run)
     else
-      break
+      diverged(run, crew, id, fn)
     end
   end
   raw.release(run)
-  local packs = {}
-  for i = 1, #replicas do
-    packs[i] = replicas[i].results
+  local packs, width = {}, 0
+  for i = 1, crew.n do
+    packs[i] = crew[i].results
+    width = width + packs[i].n
   end
-  return packs
+  dismiss(strategy, crew)
+  if width == 0 then
+    return NOTHING
+  end
+  return values.regroup_results(strategy, packs, #packs, "per_replica")
 end
 
 -- Sync points ----------------------------------------------------------------
@@ -195,11 +275,15 @@ local function stopped(context)
     :format(context.replica_id_in_sync_group))
 end
 
-local function received(context, signal, reply)
-  if signal == STOP then
+local function received(context, point, signal, reply)
+  if signal == GO then
+    return reply
+  elseif signal == STOP then
     stopped(context)
   end
-  return reply
+  errors.raise("RuntimeError", point .. ": the replica's coroutine was resumed "
+    .. "by something else than its run",
+    "leave the coroutines of replicas to strategy:run")
 end
 
 --- Wait until every replica has come here. `point` names the operation with
@@ -214,12 +298,13 @@ function M.sync(context, point, payload, answer_fn)
     return replies and replies[1]
   elseif context.stopped then
     stopped(context)
-  elseif coroutine.running() ~= context.thread then
+  elseif running() ~= context.thread then
     errors.raise("RuntimeError", point .. ": a sync point inside a coroutine "
       .. "of the replica function's own", "call it from the function itself")
   end
-  local request = { point = point, payload = payload, answer = answer_fn }
-  return received(context, coroutine.yield(STOP, request))
+  local replica = context.replica
+  replica.point, replica.payload, replica.answer = point, payload, answer_fn
+  return received(context, point, yield(SYNC))
 end
 
 --- Call fn here as the only replica (id 0); returns what it returns.
@@ -274,22 +359,40 @@ end
 
 M.define = method
 
-local function same_everywhere(x)
-  return values.is_value(x)
-end
-
 -- A reply for each replica from what a merge function returned.
 local function split_results(results, n)
   local replies = {}
   for i = 1, n do
     local own = { n = results.n }
     for k = 1, results.n do
-      own[k] = same_everywhere(results[k]) and values.component(results[k],
-        i - 1) or values.select_replica(results[k], i - 1)
+      own[k] = values.select_replica(results[k], i - 1)
     end
     replies[i] = own
   end
   return replies
+end
+
+-- Regroup what all replicas gave to merge_call and call replica 0's function.
+local function merge(strategy, list)
+  local first = list[1]
+  local given = NOTHING
+  if first.n > 0 or first.kwargs ~= nil then
+    given = values.regroup_results(strategy, list, list.n, "per_replica")
+    given.n = first.n
+  end
+  if first.kwargs ~= nil then
+    local tables = {}
+    for i = 1, list.n do
+      tables[i] = list[i].kwargs
+    end
+    given.n = given.n + 1
+    given[given.n] = values.regroup(strategy, tables, list.n, "per_replica")
+  end
+  local results = pack(first.fn(strategy, unpack(given, 1, given.n)))
+  if results.n == 0 then
+    return nil
+  end
+  return split_results(results, list.n)
 end
 
 --- Call merge_fn(strategy, ...) once for all replicas, in cross-replica
@@ -304,28 +407,17 @@ method("merge_call", "merge_fn args:table=nil kwargs:table=nil",
       errors.raise("TypeError", "merge_call: merge_fn must be a function, got "
         .. text.describe(merge_fn))
     end
-    args = args or {}
-    local payload = {
-      fn = merge_fn, kwargs = kwargs, n = args.n or #args,
-      unpack(args, 1, args.n or #args),
-    }
-    local reply = M.sync(self, "merge_call", payload, function(strategy, list)
-      local first = list[1]
-      local given = values.regroup_results(strategy, list, list.n,
-        "per_replica")
-      given.n = first.n
-      if first.kwargs ~= nil then
-        local tables = {}
-        for i = 1, list.n do
-          tables[i] = list[i].kwargs
-        end
-        given.n = given.n + 1
-        given[given.n] = values.regroup(strategy, tables, list.n,
-          "per_replica")
-      end
-      local results = pack(first.fn(strategy, unpack(given, 1, given.n)))
-      return split_results(results, list.n)
-    end)
+    local payload
+    if args == nil then
+      payload = { fn = merge_fn, kwargs = kwargs, n = 0 }
+    else
+      local n = args.n or #args
+      payload = { fn = merge_fn, kwargs = kwargs, n = n, unpack(args, 1, n) }
+    end
+    local reply = M.sync(self, "merge_call", payload, merge)
+    if reply == nil then
+      return
+    end
     return unpack(reply, 1, reply.n)
   end)
 

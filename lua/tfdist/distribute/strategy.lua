@@ -7,12 +7,14 @@ local contexts = require "tfdist.distribute.contexts"
 local cross_device = require "tfdist.distribute.cross_device_ops"
 local errors = require "tfdist.errors"
 local extended = require "tfdist.distribute.extended"
+local guard = require "tfdist.guard"
 local input = require "tfdist.distribute.input"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local reduce = require "tfdist.distribute.reduce"
 local replica = require "tfdist.distribute.replica"
+local state = require "tfdist.state"
 local text = require "tfdist.text"
 local values = require "tfdist.distribute.values"
 local variables = require "tfdist.distribute.variables"
@@ -75,10 +77,34 @@ local function check_arguments(what, fn, args, kwargs)
   return fn
 end
 
-local function run_replicas(self, fn, args, kwargs)
-  local packs = replica.run(self, fn, args, kwargs)
-  local results = values.regroup_results(self, packs, #packs, "per_replica")
+local function leave_run(own, mode, creators, depth, ok, ...)
+  own.mode, own.creators = mode, creators
+  while raw.device_depth() > depth do
+    raw.device_pop()
+  end
+  if not ok then
+    error((...), 0)
+  end
+  local results = ...
   return unpack(results, 1, results.n)
+end
+
+-- In the strategy's scope, which need not be looked for by position.
+local function run_replicas(self, fn, args, kwargs)
+  local own = state.current
+  local mode, creators = own.mode, own.creators
+  if mode == nil then
+    local creator = self.creator
+    if creator == nil then
+      creator = variables.creator(self)
+      self.creator = creator
+    end
+    own.mode = { strategy = self }
+    own.creators = { fn = creator, next = creators }
+  end
+  return leave_run(own, mode, creators, raw.device_depth(),
+    guard.pcall(own.thread, "strategy:run", replica.run, self, fn, args,
+      kwargs))
 end
 
 --- Call fn once on each replica with its components of args (and kwargs as a
@@ -89,18 +115,16 @@ end
 --- Source: tf.distribute.Strategy.run
 local function run(self, fn, args, kwargs)
   fn = check_arguments("strategy:run", fn, args, kwargs)
-  args = args or {}
-  if self == contexts.default_strategy then
-    contexts.require_cross_replica(self, "strategy:run")
-    return replica.run_inline(self, fn, args, kwargs)
-  end
   contexts.require_cross_replica(self, "strategy:run",
     "a replica function cannot start another run")
-  local scope = self:new_scope()
   if not self.one_copy then
-    return scope:call(run_replicas, self, fn, args, kwargs)
+    return run_replicas(self, fn, args, kwargs)
   end
-  return scope:call(extended.on_device, self.replica_devices[1],
+  args = args or {}
+  if self == contexts.default_strategy then
+    return replica.run_inline(self, fn, args, kwargs)
+  end
+  return self:new_scope():call(extended.on_device, self.replica_devices[1],
     replica.run_inline, self, fn, args, kwargs)
 end
 

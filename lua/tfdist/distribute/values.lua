@@ -1,7 +1,7 @@
 --- PerReplica and Mirrored: one handle for what every replica holds.
 ---
---- Components that are no handles (numbers, strings, tables with a metatable)
---- stay on this side, in a weak table by value.
+--- What only this side knows of a handle (components that are no handles, a
+--- variable's copies and strategy) is attached to it and goes with it.
 local errors = require "tfdist.errors"
 local index = require "tfdist.index"
 local nest = require "tfdist.nest"
@@ -14,13 +14,34 @@ local M = {}
 local rawequal, type = rawequal, type
 local is_nested = nest.is_nested
 
--- value -> { [replica + 1] = component that is no handle }
-local hosts = setmetatable({}, { __mode = "k" })
+-- handle -> a table of its own. Weak tables of LuaJIT keep what leads back to
+-- its key for ever, and let the rest go late; its userdata can carry a table.
+local attach, attached
+
+local setfenv, getfenv = rawget(debug, "setfenv"), rawget(debug, "getfenv")
+
+if setfenv ~= nil then
+  local MARK = {}
+  attach = function(handle, t)
+    t[MARK] = true
+    setfenv(handle, t)
+  end
+  attached = function(handle)
+    local t = getfenv(handle)
+    return rawget(t, MARK) and t or nil
+  end
+else
+  local tables = setmetatable({}, { __mode = "k" })
+  attach = function(handle, t)
+    tables[handle] = t
+  end
+  attached = function(handle)
+    return tables[handle]
+  end
+end
+
 -- copy of a distributed variable -> the variable; both stay alive with it
 local containers = setmetatable({}, { __mode = "kv" })
-local copies = setmetatable({}, { __mode = "k" })
--- variable without copies -> the strategy that placed it
-local plain_strategies = setmetatable({}, { __mode = "k" })
 
 --- True for PerReplica and Mirrored values (not for variables).
 local function is_value(x)
@@ -41,7 +62,7 @@ end
 --- Remember the copies of a distributed variable, copy 0 first.
 function M.register_variable(variable, components, strategy)
   components.strategy = strategy
-  copies[variable] = components
+  attach(variable, components)
   for i = 1, #components do
     containers[components[i]] = variable
   end
@@ -57,7 +78,7 @@ end
 
 --- The copies of a distributed variable, copy 0 first.
 function M.copies(variable)
-  return copies[variable]
+  return attached(variable)
 end
 
 --- The strategy of a distributed variable or of a copy of one, or nil.
@@ -66,16 +87,18 @@ function M.strategy_of(x)
   if not is_mirrored(x) then
     return M.plain_strategy(x)
   end
-  return copies[x] and copies[x].strategy
+  local own = attached(x)
+  return own and own.strategy
 end
 
 --- Note the strategy of a variable without copies; plain_strategy gives it.
 function M.note_strategy(variable, strategy)
-  plain_strategies[variable] = strategy
+  attach(variable, { strategy = strategy })
 end
 
 function M.plain_strategy(variable)
-  return type(variable) == "userdata" and plain_strategies[variable] or nil
+  local own = type(variable) == "userdata" and attached(variable)
+  return own and own.strategy or nil
 end
 
 -- Components -----------------------------------------------------------------
@@ -101,12 +124,14 @@ function M.new(strategy, kind, components, n)
     end
   end
   local value = raw.value_new(strategy.handle, kind, handles)
-  hosts[value] = host
+  if host ~= nil then
+    attach(value, host)
+  end
   return value
 end
 
 local function component(value, i)
-  local host = hosts[value]
+  local host = attached(value)
   if host ~= nil and host[i + 1] ~= nil then
     return host[i + 1]
   end
@@ -116,7 +141,7 @@ end
 --- Component `i` (from 0) of a distributed value or variable.
 function M.component(x, i)
   if is_mirrored(x) then
-    local list = copies[x]
+    local list = attached(x)
     return list[i + 1] or list[1]
   end
   return component(x, i)
@@ -134,7 +159,7 @@ end
 function M.components(x)
   local list = {}
   if is_mirrored(x) then
-    local own = copies[x]
+    local own = attached(x)
     for i = 1, #own do
       list[i] = own[i]
     end
@@ -218,7 +243,7 @@ local function common_container(list, n)
   if owner == nil then
     return nil
   end
-  local own = copies[owner]
+  local own = attached(owner)
   if #own < n then
     return nil
   end
@@ -360,8 +385,8 @@ local function to_text(x)
     local place
     if is_handle(c) and raw.is_operand(c) then
       place = raw.tensor_device(raw.operand_tensor(c))
-    elseif hosts[x] ~= nil then
-      place = hosts[x].strategy.replica_devices[i + 1]
+    elseif attached(x) ~= nil then
+      place = attached(x).strategy.replica_devices[i + 1]
     end
     place = place and raw.device_short_name(place) .. "  " or ""
     local shown = tostring(c)
