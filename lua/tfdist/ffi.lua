@@ -163,10 +163,22 @@ end
 
 local View = {}
 
+-- Negative NaNs that lie in memory would be taken for objects of LuaJIT, by
+-- their bits: those are looked at first.
+local function is_strange(view, i)
+  local bits = view.bits
+  if view.wide then
+    return bits[2 * i + 1] >= 0xfff80000
+  end
+  return bits[i] > 0xff800000
+end
+
 function View.__index(view, i)
   if type(i) ~= "number" or i < 0 or i >= view.n then
     errors.raise("IndexError", ("view: position %s is outside 0..%d")
       :format(tostring(i), view.n - 1))
+  elseif view.bits and is_strange(view, i - i % 1) then
+    return 0 / 0
   end
   return view.pointer[i]
 end
@@ -183,11 +195,16 @@ end
 --- The tensor's elements in place: view[i] for i = 0 .. view.n - 1, row-major.
 --- Half types appear as their 16 bits, booleans as 0 and 1.
 --- Owns: the view holds the tensor; `view.pointer` alone does not.
+---   `view.pointer[i]` of floats must not be read where a NaN can lie.
 --- Errors: FailedPrecondition for tensors the host cannot see or that are
 ---   not dense.
 function M.view(t)
+  local pointer, dtype = tensor_pointer(t), M.tensor_dtype(t)
+  local wide = dtype == "float64"
   return setmetatable({
-    pointer = tensor_pointer(t), n = M.tensor_size(t), tensor = t,
+    pointer = pointer, n = M.tensor_size(t), tensor = t, wide = wide,
+    -- The missing key must not go through __index.
+    bits = (wide or dtype == "float32") and cast("uint32_t *", pointer),
   }, View)
 end
 

@@ -125,8 +125,14 @@ local function pack(...) return { n = select("#", ...), ... } end
 -- One call -------------------------------------------------------------------
 
 local function run(v, rng)
-  local call, fn = moves.next(v, rng, catalogue)
+  local made, call, fn = pcall(moves.next, v, rng, catalogue)
   counts.calls = counts.calls + 1
+  if not made then
+    -- A queued failure of an earlier call reached what arguments come from.
+    check_error("arguments", call)
+    for i in pairs(v.pool) do v.pool[i] = nil end
+    return false
+  end
   if only then
     stdout:write(where_now, "  ", call, "\n")
     stdout:flush()

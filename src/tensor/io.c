@@ -1,6 +1,7 @@
 /* Tensors from host values and back. */
 #include "tensor/tensor.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Values staged on the stack; larger ones take the heap. */
@@ -170,6 +171,10 @@ static void *element(const tfd__view *v, int64_t index) {
   return (char *)v->data + offset * (int64_t)tfd__dtype_size(v->dtype);
 }
 
+/* The one NaN that LuaJIT takes for a number: others, read from memory that
+** its FFI shares, stand for its own objects. */
+static double plain_nan(double x) { return x == x ? x : (double)NAN; }
+
 int tfd_tensor_item(tfd_tensor *tensor, int64_t index, double *value_p) {
   char cell[8];
   const char *p;
@@ -188,7 +193,7 @@ int tfd_tensor_item(tfd_tensor *tensor, int64_t index, double *value_p) {
     TFD_TRY(tfd__host_read(tensor->buffer, offset, cell, size));
     p = cell;
   }
-  *value_p = tfd__load(p, tensor->view.dtype);
+  *value_p = plain_nan(tfd__load(p, tensor->view.dtype));
   return TFD_OK;
 }
 
@@ -216,7 +221,7 @@ int tfd_tensor_values(tfd_tensor *tensor, double *values, int64_t values_n) {
     p = stage;
   }
   for (i = 0; rc == TFD_OK && i < values_n; i++, p += size) {
-    values[i] = tfd__load(p, tensor->view.dtype);
+    values[i] = plain_nan(tfd__load(p, tensor->view.dtype));
   }
   tfd__free(stage);
   tfd__release(dense);
