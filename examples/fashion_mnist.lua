@@ -1,85 +1,71 @@
 #!/usr/bin/env tfdist
---- Train a small network on the real Fashion-MNIST images, on one device.
+--- Train a convolutional network on the real Fashion-MNIST images, the Keras
+--- way: on every device of this process.
 ---
---- Prints one line for each epoch, "epoch 1  loss 0.5521  accuracy 0.8384",
---- accuracy being that of the 10,000 test images, and at the end
---- "test accuracy 0.87..". Options: see --help.
+--- usage: tfdist --cpu-devices=2 examples/fashion_mnist.lua [--epochs 6]
+---
+--- Progress goes to stderr; the last line on stdout is "test accuracy 0.91..".
+--- Options: see --help. Six epochs reach 0.90.
 local tf = require "tfdist"
 
 local opt = tf.flags {
-  epochs = 5, batch = 128, learning_rate = 0.1, momentum = 0.9, hidden = 128,
-  seed = 1, path = "/usr/share/datasets/fashion-mnist",
+  epochs = 6, batch_per_replica = 64, seed = 1, limit = 60000, log_dir = "",
+  path = "/usr/share/datasets/fashion-mnist",
 }
 
 tf.random.set_seed(opt.seed)
+
+local strategy = tf.distribute.MirroredStrategy() -- all devices of this process
+print("replicas in sync:", strategy.num_replicas_in_sync)
 
 -- nil, message when the files are missing: assert names the package to install
 local x_train, y_train, x_test, y_test = assert(
   tf.keras.datasets.fashion_mnist.load_data { path = opt.path })
 
-local function prepare(images, labels)
-  local pixels = images:reshape { -1, 784 }:cast("float32") / 255
-  return pixels, labels:cast("int32")
+local function scale(x, y)
+  return x:cast("float32"):expand_dims(-1) / 255, y
 end
 
-x_train, y_train = prepare(x_train, y_train)
-x_test, y_test = prepare(x_test, y_test)
+local batch = opt.batch_per_replica * strategy.num_replicas_in_sync
+local train = tf.data.Dataset.from_tensor_slices { x_train, y_train }
+  :take(opt.limit):shuffle(#x_train, { seed = opt.seed }):batch(batch)
+  :map(scale):prefetch()
+local test = tf.data.Dataset.from_tensor_slices { x_test, y_test }
+  :batch(batch):map(scale)
 
-local function layer(name, inputs, outputs)
-  local scale = math.sqrt(2 / inputs)
-  return {
-    kernel = tf.Variable(tf.random.normal({ inputs, outputs },
-      { stddev = scale }), { name = name .. "/kernel" }),
-    bias = tf.Variable(tf.zeros { outputs }, { name = name .. "/bias" }),
+local layers = tf.keras.layers
+local model = strategy:scope(function()
+  local m = tf.keras.Sequential {
+    layers.Conv2D(32, 3, { activation = "relu", input_shape = { 28, 28, 1 } }),
+    layers.MaxPooling2D(),
+    layers.Flatten(),
+    layers.Dense(64, { activation = "relu" }),
+    layers.Dense(10),
   }
+  m:compile {
+    optimizer = tf.keras.optimizers.Adam { learning_rate = 1e-3 },
+    loss = tf.keras.losses.SparseCategoricalCrossentropy { from_logits = true },
+    metrics = { "accuracy" },
+  }
+  return m
+end)
+model:summary()
+
+local callbacks = {
+  { on_epoch_end = function(self, _, logs) -- any table with on_* functions
+      if logs.val_accuracy > 0.93 then self.model.stop_training = true end
+    end },
+}
+if opt.log_dir ~= "" then
+  table.insert(callbacks, tf.keras.callbacks.ModelCheckpoint {
+    filepath = opt.log_dir .. "/ckpt", save_best_only = true,
+  })
+  table.insert(callbacks,
+    tf.keras.callbacks.TensorBoard { log_dir = opt.log_dir })
 end
 
-local hidden = layer("hidden", 784, opt.hidden)
-local output = layer("output", opt.hidden, 10)
-local variables = { hidden.kernel, hidden.bias, output.kernel, output.bias }
-
--- SGD with momentum: velocity = momentum * velocity - rate * gradient
-local velocities = {}
-for i, v in ipairs(variables) do
-  velocities[i] = tf.Variable(tf.zeros(v.shape), { trainable = false })
-end
-
-local function forward(x)
-  local h = tf.nn.relu(tf.matmul(x, hidden.kernel) + hidden.bias)
-  return tf.matmul(h, output.kernel) + output.bias
-end
-
-local function step(x, y)
-  local tape, loss = tf.GradientTape(function()
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits {
-      labels = y, logits = forward(x),
-    })
-  end)
-  local gradients = tape:gradient(loss, variables)
-  for i, v in ipairs(variables) do
-    velocities[i]:assign(velocities[i] * opt.momentum
-      - gradients[i] * opt.learning_rate)
-    v:assign_add(velocities[i])
-  end
-  return loss
-end
-
-local function accuracy(x, y)
-  local predicted = tf.argmax(forward(x), { axis = -1, output_type = "int32" })
-  return tf.reduce_mean(tf.cast(tf.equal(predicted, y), "float32")):item()
-end
-
-local n = #x_train
-local steps = math.floor(n / opt.batch)
-for epoch = 1, opt.epochs do
-  local order = tf.random.shuffle(tf.range(n))
-  local total = 0
-  for s = 0, steps - 1 do
-    local rows = order[{ { s * opt.batch, (s + 1) * opt.batch } }]
-    total = total + step(tf.gather(x_train, rows), tf.gather(y_train, rows))
-      :item()
-  end
-  print(("epoch %d  loss %.4f  accuracy %.4f"):format(epoch, total / steps,
-    accuracy(x_test, y_test)))
-end
-print(("test accuracy %.4f"):format(accuracy(x_test, y_test)))
+model:fit(train, {
+  epochs = opt.epochs, validation_data = test, callbacks = callbacks,
+})
+print(("test accuracy %.4f"):format(
+  model:evaluate(test, { return_dict = true }).accuracy))

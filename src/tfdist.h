@@ -209,8 +209,8 @@ TFD_API void tfd_memory_collected(void);
 /** Smallest soft limit. Units: bytes. */
 TFD_API void tfd_memory_set_limit(int64_t limit_bytes);
 
-/** Make the n-th allocation from now fail (1 = next, 0 = never): for tests
- * of error paths. */
+/** Make the n-th allocation from now fail (1 = next, 0 = never), or with -n
+ * that one and all after it: for tests of error paths. */
 TFD_API void tfd_test_fail_allocation(int64_t n);
 
 /** Interrupt every wait (true) or go on (false). Async-signal-safe. */
