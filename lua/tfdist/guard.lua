@@ -27,6 +27,19 @@ function M.thread()
   return thread
 end
 
+--- What was raised, made clear where it is the engine's word for such a yield.
+---@param e any
+---@param what string
+function M.explain(e, what)
+  if type(e) == "string"
+    and e:find("attempt to yield across a?%s?C%-call boundary") then
+    return errors.new("RuntimeError", "attempt to yield across a tfdist "
+      .. "boundary: a coroutine cannot be left inside " .. what,
+      "yield between such calls, or begin them in the code that resumes")
+  end
+  return e
+end
+
 --- Call fn(...); returns ok and its results or its error, as pcall. `what` is
 --- what a yield must not leave; `own` a coroutine whose yields may (a replica's)
 --- or nil.
@@ -44,13 +57,8 @@ function M.pcall(own, what, fn, ...)
   end)
   if ok then
     return true, unpack(results, 1, results.n)
-  elseif type(e) == "string"
-    and e:find("attempt to yield across a?%s?C%-call boundary") then
-    e = errors.new("RuntimeError", "attempt to yield across a tfdist boundary: "
-      .. "a coroutine cannot be left inside " .. what,
-      "yield between such calls, or begin them in the code that resumes")
   end
-  return false, e
+  return false, M.explain(e, what)
 end
 
 return M

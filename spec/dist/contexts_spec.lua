@@ -1,5 +1,6 @@
 -- Cases A: contexts and scopes.
 local R = require "spec.support.replicas"
+local raw = require "tfdist.raw"
 local tf = require "tfdist"
 
 local D = tf.distribute
@@ -207,8 +208,10 @@ describe("contexts", function()
     fails("RuntimeError", "cross-replica context", s.run, s, function()
       s:scope(function() end)
     end)
-    local e = fails("RuntimeError", "strategy:reduce needs cross-replica",
+    local e = fails("RuntimeError", "strategy:reduce needs cross-replica "
+      .. "context but replica 0 called it at ",
       s.run, s, function() s:reduce("SUM", 1.0) end)
+    assert.is_truthy(e.message:find "contexts_spec%.lua:%d+$")
     assert.equal(0, e.replica)
     assert.is_truthy(e.hint:find("all_reduce", 1, true))
   end)
@@ -224,11 +227,143 @@ describe("contexts", function()
   end)
 
   R.pair(it, pending, "strategies and contexts print", function(s)
-    assert.equal("MirroredStrategy{ /cpu:0, /cpu:1 }  2 replicas in sync",
-      tostring(s))
+    assert.equal("MirroredStrategy{ /cpu:0, /cpu:1 }  2 replicas in sync, "
+      .. "reduction: all devices share memory", tostring(s))
+    assert.equal("MirroredStrategy{ /cpu:0 }  1 replica in sync",
+      tostring(R.mirrored(1)))
+    assert.equal("CentralStorageStrategy{ /cpu:0, /cpu:1 }  2 replicas in "
+      .. "sync, variables on /cpu:0", tostring(
+      D.experimental.CentralStorageStrategy { compute_devices =
+        { "/cpu:0", "/cpu:1" } }))
     s:run(function()
       assert.equal(("ReplicaContext (replica %d of 2, MirroredStrategy)")
         :format(R.id()), tostring(R.ctx()))
+    end)
+  end)
+
+  it("E8 strategies in each other name both places", function()
+    local s, other = one(), one()
+    local e = s:scope(function()
+      return fails("RuntimeError", "OneDeviceStrategy scope entered at ",
+        function() other:scope(function() end) end)
+    end)
+    assert.is_truthy(e.message:find("while the scope of another strategy "
+      .. "(OneDeviceStrategy, entered at ", 1, true))
+    assert.is_truthy(e.message:find("strategies cannot be mixed", 1, true))
+    local _, count = e.message:gsub("contexts_spec%.lua:%d+", "")
+    assert.equal(2, count)
+  end)
+
+  it("a device scope left open is a nesting error", function()
+    local scope = one():scope()
+    local device = tf.device "/cpu:0"
+    fails("RuntimeError", "Device scope nesting error", scope.close, scope)
+    device:close()
+    scope:close()
+  end)
+
+  it("an error unwinds what was left open in a scope", function()
+    local s, depth = one(), raw.device_depth()
+    assert.is_false((pcall(s.scope, s, function()
+      s:scope()
+      tf.device "/cpu:0"
+      tf.name_scope "n"
+      error "mine"
+    end)))
+    assert.equal(depth, raw.device_depth())
+    assert_default()
+  end)
+
+  R.each(it, pending, "F20 there is no cluster resolver", function(s)
+    for _, x in ipairs { s, one(), D.get_strategy() } do
+      assert.is_nil(x.cluster_resolver)
+      if x ~= D.get_strategy() then
+        x:scope(function() assert.is_nil(x.cluster_resolver) end)
+      end
+    end
+  end, 1)
+
+  describe("coroutines of the user's", function()
+    local yield, wrap = coroutine.yield, coroutine.wrap
+
+    it("cannot leave a scope by a yield", function()
+      local s = one()
+      local e = fails("RuntimeError", "attempt to yield across a tfdist "
+        .. "boundary: a coroutine cannot be left inside strategy:scope "
+        .. "(entered at ", wrap(function() s:scope(yield) end))
+      assert.is_truthy(e.message:find "contexts_spec%.lua:%d+")
+      fails("RuntimeError", "boundary", wrap(function()
+        tf.device("/cpu:0", yield)
+      end))
+      fails("RuntimeError", "boundary", wrap(function()
+        tf.name_scope("n", yield)
+      end))
+      assert.equal(0, raw.device_depth())
+    end)
+
+    R.pair(it, pending, "cannot leave a run or a merge by a yield", function(s)
+      fails("RuntimeError", "a merge function", wrap(function()
+        s:run(function() R.ctx():merge_call(function() yield() end) end)
+      end))
+      fails("RuntimeError", "yielded outside", wrap(function() s:run(yield) end))
+      -- Runs inside of coroutines, and yields between them, are fine.
+      local steps = wrap(function()
+        for _ = 1, 3 do
+          yield((s:reduce("SUM", s:run(function()
+            return R.ctx():all_reduce("SUM", tf.constant(1.0))
+          end))))
+        end
+      end)
+      for _ = 1, 3 do
+        local ok, e = pcall(steps)
+        assert.is_true(not ok or e ~= nil)
+      end
+    end)
+
+    it("that yielded keep no scope for others", function()
+      local s = one()
+      local thread = coroutine.create(function()
+        local scope = s:scope()
+        yield()
+        scope:close()
+      end)
+      coroutine.resume(thread)
+      local e = fails("RuntimeError", "in a coroutine that has yielded",
+        D.get_strategy)
+      assert.is_truthy(e.message:find("entered at", 1, true))
+      assert.is_true(coroutine.resume(thread))
+      assert_default()
+    end)
+
+    it("that ended leave a scope that can be closed", function()
+      local s, scope = one(), nil
+      wrap(function() scope = s:scope() end)()
+      fails("RuntimeError", "that has ended", D.get_strategy)
+      scope:close()
+      assert_default()
+      local other = s:scope()
+      fails("RuntimeError", "another coroutine", wrap(function()
+        other:close()
+      end))
+      other:close()
+    end)
+
+    R.pair(it, pending, "cannot resume a replica", function(s)
+      local first
+      local e = fails("RuntimeError", "resumed by something else", s.run, s,
+        function()
+          first = first or coroutine.running()
+          if R.id() == 1 then
+            local ok, why = coroutine.resume(first)
+            assert.is_false(ok)
+            error(why, 0)
+          end
+          R.ctx():all_reduce("SUM", 1.0)
+        end)
+      assert.equal(1, e.replica)
+      assert.equal(2, s:reduce("SUM", s:run(function()
+        return tf.constant(1.0)
+      end)):item())
     end)
   end)
 

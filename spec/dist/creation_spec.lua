@@ -60,7 +60,7 @@ describe("variable creation", function()
     assert.equal("ON_READ", t[2].synchronization)
   end)
 
-  R.each(it, pending, "E08 E09 E10 settings are checked", function(s)
+  R.each(it, pending, "E08 E09 E10 P05 settings are checked", function(s)
     s:scope(function()
       fails("ValueError", "`NONE` variable synchronization mode", tf.Variable,
         1.0, { name = "v", synchronization = "NONE" })

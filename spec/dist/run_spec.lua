@@ -134,13 +134,41 @@ describe("strategy:run", function()
       assert.equal(n * (n - 1) / 2, x:item())
     end)
 
+  R.each(it, pending, "F09 F10 the number of the replica, again and again",
+    function(s, n)
+      for _ = 1, 10 do
+        assert.same(list(n, function(i) return i end), locals(s, s:run(R.id)))
+      end
+    end, 2)
+
+  R.each(it, pending, "a run keeps nothing of the one before", function(s)
+    local kept = setmetatable({}, { __mode = "k" })
+    do
+      local object = {}
+      kept[object] = true
+      s:run(function(x)
+        R.ctx():merge_call(function() end, { object })
+        return x
+      end, { object })
+    end
+    collectgarbage()
+    collectgarbage()
+    assert.is_nil((next(kept)))
+  end)
+
+  R.each(it, pending, "P09 merge_call on one replica only", function(s)
+    fails("RuntimeError", "merge_call", s.run, s, function()
+      if R.id() == 0 then R.ctx():merge_call(function() end) end
+    end)
+  end)
+
   R.each(it, pending, "E9 replicas that take different paths", function(s)
     local e = fails("RuntimeError", "replicas took different paths", s.run, s,
       function()
         if R.id() == 0 then R.ctx():all_reduce("SUM", 1.0) end
       end)
     assert.is_truthy(e.message:find "all_reduce.* at .*run_spec")
-    assert.is_truthy(e.message:find("replica 1 returned", 1, true))
+    assert.is_truthy(e.message:find "replica 1 returned at .*run_spec.lua:%d+")
     fails("RuntimeError", "replicas took different paths", s.run, s, function()
       if R.id() == 1 then R.ctx():merge_call(function() end) end
     end)

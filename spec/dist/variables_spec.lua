@@ -143,7 +143,7 @@ describe("a variable synchronized on write", function()
     fails("ValueError", "PerReplica", v.assign, v, x)
   end)
 
-  R.each(it, pending, "B14 B15 B16 scatters", function(s, n)
+  R.each(it, pending, "B14 B15 B16 B18 B19 scatters", function(s, n)
     local function slices(value, row, dtype)
       return tf.IndexedSlices(tf.constant({ value }, { dtype = dtype }),
         { row }, { 3 })
@@ -261,6 +261,15 @@ describe("a variable synchronized on read", function()
     end
   end)
 
+  R.each(it, pending, "C09 starts with the same random value", function(s, n)
+    local v = s:run(function()
+      return tf.Variable(function() return tf.random.normal { 3 } end,
+        { synchronization = "ON_READ", aggregation = "SUM" })
+    end)
+    local all = locals(s, v)
+    for i = 2, n do assert.same(all[1], all[i]) end
+  end)
+
   R.each(it, pending, "C10 operators", function(s, n)
     local v = on_read(s, 0.0, "MEAN")
     s:run(function() v:assign(R.id()) end)
@@ -326,7 +335,34 @@ describe("update", function()
       assert.same({ 1, 1 }, { parts[1], parts[2] })
     end)
 
-  R.each(it, pending, "refuses PerReplica arguments and strangers", function(s)
+  R.each(it, pending, "D12 _update in a replica function", function(s, n)
+    for _, strategy in ipairs { s, tf.distribute.get_strategy() } do
+      for op, want in pairs { assign = 1, assign_add = 8, assign_sub = 2 } do
+        local v = strategy:scope(function() return tf.Variable(5.0) end)
+        strategy:run(function()
+          local function update(copy, x) copy[op](copy, x) end
+          R.ctx():_update(v, update, { tf.constant(2.0) })
+          R.ctx():_update(v, update, { 1.0 })
+        end)
+        assert.equal(want, v:read_value():item())
+        if strategy == s then assert.same(list(n, want), locals(s, v)) end
+      end
+    end
+  end)
+
+  R.each(it, pending, "takes keywords as a last table", function(s, n)
+    local v = make(s, 1.0)
+    s.extended:update(v, function(copy, x, more)
+      copy:assign(x + more.y)
+    end, { args = { tf.constant(2.0) }, kwargs = { y = 3.0 } })
+    assert.same(list(n, 5), locals(s, v))
+    local r = s.extended:update_non_slot(v, function(x, more)
+      return x + more.y
+    end, { args = { 2.0 }, kwargs = { y = 3.0 }, group = false })
+    assert.same({ 5, 5 }, { r[1], r[2] })
+  end)
+
+  R.each(it, pending, "P10 refuses PerReplica arguments and strangers", function(s)
     local v = make(s, 1.0)
     local x = s:run(function() return tf.constant(R.id() + 0.0) end)
     fails("TypeError", "PerReplica", s.extended.update, s.extended, v,

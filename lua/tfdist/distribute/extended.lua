@@ -8,6 +8,7 @@ local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local reduce = require "tfdist.distribute.reduce"
+local replica = require "tfdist.distribute.replica"
 local state = require "tfdist.state"
 local text = require "tfdist.text"
 local values = require "tfdist.distribute.values"
@@ -163,6 +164,19 @@ local function update_copy(strategy, i, copy, fn, args, kwargs)
     copy, unpack(own, 1, own.n))
 end
 
+-- Arguments and, if there are any, keywords as a last table.
+local function pack_arguments(args, kwargs)
+  local list = { n = args and (args.n or #args) or 0 }
+  for i = 1, list.n do
+    list[i] = args[i]
+  end
+  if kwargs ~= nil then
+    list.n = list.n + 1
+    list[list.n] = kwargs
+  end
+  return list
+end
+
 local function first_components(args)
   return nest.map_structure(function(x)
     if values.is_value(x) then
@@ -176,8 +190,10 @@ local function update_all(strategy, var, fn, args, kwargs, group)
   local what = "update"
   if not values.is_mirrored(var) then
     if strategy.one_copy then
+      local list = pack_arguments(first_components(args),
+        kwargs and first_components(kwargs))
       return M.on_device(strategy.replica_devices[1], fn, var,
-        unpack(first_components(args), 1, args and (args.n or #args) or 0))
+        unpack(list, 1, list.n))
     end
     errors.raise("ValueError", ("update: var must be a variable made in this "
       .. "strategy's scope, got %s"):format(text.describe(var)))
@@ -227,10 +243,32 @@ method("update", "var fn args:table=nil kwargs:table=nil group=true",
     return update_all(strategy, var, fn, args, kwargs, group)
   end)
 
+-- This replica's part of an update that nobody aggregates.
+replica.define("_update", "var fn args:table=nil kwargs:table=nil group=true",
+  function(context, var, fn, args, kwargs)
+    local strategy, list = context.strategy, pack_arguments(args, kwargs)
+    if values.is_mirrored(var)
+      and raw.mirrored_kind_of(var) == "aggregating" then
+      return strategy.extended:update(var, fn, args, kwargs)
+    elseif values.is_mirrored(var) then
+      if values.strategy_of(var) ~= strategy then
+        contexts.mixing(values.strategy_of(var), { strategy = strategy },
+          "_update")
+      end
+      var = values.component(var, context.replica_id_in_sync_group)
+    elseif type(var) ~= "userdata" or raw.kind(var) ~= "variable" then
+      errors.raise("ValueError", "_update: var must be a variable, got "
+        .. text.describe(var))
+    end
+    return M.on_device(raw.tensor_device(raw.operand_tensor(var)), fn, var,
+      unpack(list, 1, list.n))
+  end)
+
 --- Call fn once for each device.
 --- Source: tf.distribute.StrategyExtended.update_non_slot
 method("update_non_slot", "colocate_with:table fn args:table=nil "
-  .. "kwargs:table=nil group=true", function(strategy, places, fn, args)
+  .. "kwargs:table=nil group=true", function(strategy, places, fn, args,
+    kwargs, group)
     contexts.require_cross_replica(strategy, "update_non_slot")
     local devices = { false }
     if not strategy.one_copy and places ~= nil and not text.is_plain(places)
@@ -242,10 +280,20 @@ method("update_non_slot", "colocate_with:table fn args:table=nil "
         devices[i] = raw.device_find(places[i])
       end
     end
-    local packs, n = {}, args and (args.n or #args) or 0
+    local packs = {}
     for i = 1, #devices do
-      local own = values.select_copy(args or {}, i - 1)
-      packs[i] = pack(M.on_device(devices[i] or nil, fn, unpack(own, 1, n)))
+      local own = pack_arguments(args, kwargs)
+      for k = 1, own.n do
+        own[k] = values.select_copy(own[k], i - 1)
+      end
+      packs[i] = pack(M.on_device(devices[i] or nil, fn, unpack(own, 1, own.n)))
+    end
+    if not group then
+      local list = { n = #devices }
+      for i = 1, #devices do
+        list[i] = packs[i][1]
+      end
+      return list
     end
     local results = values.regroup_results(strategy, packs, #packs, "mirrored")
     return unpack(results, 1, results.n)

@@ -6,6 +6,7 @@
 --- all go on. The C side keeps the turns and each replica's context.
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
+local guard = require "tfdist.guard"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local state = require "tfdist.state"
@@ -209,7 +210,7 @@ local function answer(run, strategy, crew)
   first.answer = nil
   restore(own, mode, creators, name_scope, depth)
   if not ok then
-    fail(run, crew, errors.wrap(replies))
+    fail(run, crew, errors.wrap(guard.explain(replies, "a merge function")))
   end
   return replies
 end

@@ -177,6 +177,15 @@ method("experimental_local_results", "value:table=nil", function(self, value)
   return values.local_results(value, self.num_replicas_in_sync)
 end)
 
+--- The older name of experimental_local_results.
+method("unwrap", "value:table=nil", function(self, value)
+  return values.local_results(value, self.num_replicas_in_sync)
+end)
+
+--- Nothing is left to do for the results of an update: they are made when this
+--- is called. Source: tf.distribute.Strategy.group
+method("group", "value:table=nil name=nil", function() end)
+
 --- A PerReplica value of value_fn(context) for each replica, where context has
 --- replica_id_in_sync_group and num_replicas_in_sync; the bare value for
 --- strategies with one copy.
@@ -242,9 +251,18 @@ local function to_text(self)
   for i, device in ipairs(self.replica_devices) do
     places[i] = raw.device_short_name(device)
   end
-  return ("%s{ %s }  %d replica%s in sync"):format(self.name,
-    table.concat(places, ", "), self.num_replicas_in_sync,
-    self.num_replicas_in_sync == 1 and "" or "s")
+  local n = self.num_replicas_in_sync
+  local shown = ("%s{ %s }  %d replica%s in sync"):format(self.name,
+    table.concat(places, ", "), n, n == 1 and "" or "s")
+  if n == 1 then
+    return shown
+  elseif raw.strategy_parameter_count(self.handle) == 1 then
+    return shown .. ", variables on " .. raw.device_short_name(
+      raw.strategy_parameter_device(self.handle, 0))
+  end
+  local ops = self.cross_device_ops
+  return shown .. ", reduction: " .. (ops.native
+    and "all devices share memory" or tostring(ops))
 end
 
 local function class(name)
