@@ -416,6 +416,61 @@ describe("preprocessing layers", function()
     near(x[{ {}, { 1, 3 }, { 0, 3 } }]:totable(), c(x):totable())
   end)
 
+  -- A picture whose value is 10 row + column.
+  local function picture(n)
+    local rows = tf.reshape(tf.range(n, { dtype = "float32" }), { 1, n, 1, 1 })
+    return rows * 10 + tf.reshape(rows, { 1, 1, n, 1 })
+  end
+
+  it("turn, move and zoom images by what is asked", function()
+    local x = picture(4)
+    local train = { training = true }
+    -- A quarter counter-clockwise puts the last column on top.
+    near(tf.image.rot90(x):totable(),
+      L.RandomRotation({ 0.25, 0.25 })(x, train):totable(), 1e-4)
+    near(x:totable(), L.RandomRotation(0.5)(x):totable())
+    local moved = L.RandomTranslation({ 0.25, 0.25 }, { -0.25, -0.25 },
+      { fill_mode = "constant", fill_value = -1 })(x, train)
+    near({ { { { -1 }, { -1 }, { -1 }, { -1 } },
+      { { 1 }, { 2 }, { 3 }, { -1 } }, { { 11 }, { 12 }, { 13 }, { -1 } },
+      { { 21 }, { 22 }, { 23 }, { -1 } } } }, moved:totable(), 1e-4)
+    for mode, edge in pairs { reflect = 0, nearest = 0, wrap = 30 } do
+      local y = L.RandomTranslation({ 0.25, 0.25 }, 0, { fill_mode = mode })(x,
+        train)
+      assert.near(edge, y:item(0), 1e-4)
+      assert.near(0, y:item(4), 1e-4)
+    end
+    -- Half size: rows -1.5, 0.5, 2.5, 4.5 of the picture around its middle.
+    local small = L.RandomZoom({ 1, 1 }, nil, { fill_mode = "nearest" })(x,
+      train)
+    near({ { 0, 0.5, 2.5, 3 } }, tf.reshape(small, { 4, 4 })[{ { 0, 1 } }]
+      :totable(), 1e-4)
+    local near_by = L.RandomZoom({ -0.5, -0.5 }, { interpolation = "nearest" })
+    assert.same(x.shape, near_by(x, train).shape)
+    assert.same({ 4, 4, 1 }, L.RandomRotation(0.1)(x[0], train).shape)
+    fails("TypeError", "number or a pair", L.RandomRotation, "x")
+    fails("ValueError", "low to high", L.RandomZoom, { 1, 0 })
+    fails("InvalidArgument", "expected an image", L.RandomZoom(0.1),
+      tf.ones { 2, 2 })
+  end)
+
+  it("change each image by itself", function()
+    local x = tf.repeat_(picture(4), 8, 0)
+    local y = L.RandomRotation(0.5, { seed = 1 })(x, { training = true })
+    assert.not_same(y[0]:totable(), y[1]:totable())
+  end)
+
+  it("change contrast and brightness", function()
+    local x = picture(2)
+    local c = L.RandomContrast({ 0.5, -0.5 })
+    near({ { { { 2.75 }, { 3.25 } }, { { 7.75 }, { 8.25 } } } },
+      c(x, { training = true }):totable(), 1e-5)
+    local b = L.RandomBrightness({ 0.5, 0.5 }, { value_range = { 0, 10 } })
+    near({ { { { 5 }, { 6 } }, { { 10 }, { 10 } } } },
+      b(x, { training = true }):totable(), 1e-5)
+    near(x:totable(), b(x):totable())
+  end)
+
   it("look numbers up", function()
     local t = L.IntegerLookup { vocabulary = { 12, 36, 1138 } }
     assert.same({ { 1, 3, 0 } }, t(tf.constant({ { 12, 1138, 5 } }, "int64"))

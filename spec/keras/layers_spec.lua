@@ -82,8 +82,8 @@ local function score(outs)
     for i = 1, y:size() do
       factors[i] = math.sin(i * 1.7 + k)
     end
-    local part = tf.reduce_sum(tf.reshape(y, { y:size() })
-      * tf.constant(factors, y.dtype))
+    local part = tf.reduce_sum(tf.reshape(tf.cast(y, "float64"), { y:size() })
+      * tf.constant(factors, "float64"))
     total = total and total + part or part
   end
   return total
@@ -174,9 +174,11 @@ describe("a layer against NumPy:", function()
         1e-9)
     end)
 
-    it(case.name .. ": gradients", function()
-      check_gradients(case)
-    end)
+    if not case.no_grad then
+      it(case.name .. ": gradients", function()
+        check_gradients(case)
+      end)
+    end
 
     it(case.name .. ": symbolic shapes", function()
       check_symbolic(case)
@@ -203,7 +205,9 @@ describe("layers", function()
       local tape, loss = tf.GradientTape(function()
         return score(pack(run(layer, inputs)))
       end)
-      tape:gradient(loss, layer.trainable_variables)
+      if not case.no_grad then
+        tape:gradient(loss, layer.trainable_variables)
+      end
       check_symbolic(case)
     end
   end)

@@ -102,6 +102,16 @@ return function(case, I)
     end, inputs = { N{2, 3, 3, 2}, N{2, 2, 2, 1}, N{1, 1, 2, 3}, N{3} },
     ref = "conv(depthwise(a, b, 0, 1, 'SAME'), c, d)" }
 
+  layer { "SeparableConv1D", layer = function(L)
+      return L.SeparableConv1D(3, 2, { strides = 2, depth_multiplier = 2 })
+    end, inputs = { N{2, 5, 2}, N{2, 2, 2}, N{1, 4, 3}, N{3} },
+    ref = "conv(depthwise(a[:, None], b[None], 0, [1, 2])[:, 0], c, d)" }
+  layer { "SeparableConv1D causal", layer = function(L)
+      return L.SeparableConv1D(3, 2, { padding = "causal", dilation_rate = 2 })
+    end, inputs = { N{2, 5, 2}, N{2, 2, 1}, N{1, 2, 3}, N{3} },
+    ref = "conv(np.stack([causal(a[..., i:i+1], b[:, i:i+1], 0, 2)[..., 0] "
+      .. "for i in range(2)], -1), c, d)" }
+
   -- Pooling --------------------------------------------------------------------------
   layer { "MaxPooling1D", layer = function(L) return L.MaxPooling1D() end,
     inputs = { N{2, 5, 3} }, ref = "pool(a, [2], 2, 'VALID', 'max')" }
@@ -232,6 +242,21 @@ return function(case, I)
       N{2, 2, 4} },
     ref = "multi_head(a, b, c, d, e, f)" }
 
+  layer { "AdditiveAttention", layer = function(L)
+      return L.AdditiveAttention()
+    end, x = 2, inputs = { N{2, 3, 4}, N{2, 5, 4}, N{4} },
+    ref = "np.einsum('bij,bjd->bid', softmax((np.tanh(a[:, :, None] "
+      .. "+ b[:, None]) * c).sum(-1)), b)" }
+  layer { "EinsumDense", layer = function(L)
+      return L.EinsumDense("...b,bcd->...cd", { 3, 2 }, { bias_axes = "cd",
+        activation = "tanh" })
+    end, inputs = { N{2, 3, 4}, N{4, 3, 2}, N{3, 2} },
+    ref = "np.tanh(np.einsum('tub,bcd->tucd', a, b) + c)" }
+  layer { "EinsumDense with a bias of one axis", layer = function(L)
+      return L.EinsumDense("abc,bd->adc", { 5, -1 }, { bias_axes = "d" })
+    end, inputs = { N{2, 3, 4}, N{3, 5}, N{5, 1} },
+    ref = "np.einsum('abc,bd->adc', a, b) + c" }
+
   -- Recurrent --------------------------------------------------------------------------
   local mask = { { true, false, true, true }, { true, true, false, false } }
   local python_mask = "[[1, 0, 1, 1], [1, 1, 0, 0]]"
@@ -294,6 +319,10 @@ return function(case, I)
   layer { "Normalization", layer = function(L)
       return L.Normalization { mean = { 1, 2, 3 }, variance = { 1, 4, 9 } }
     end, inputs = { N{2, 3} }, ref = "(a - [1, 2, 3]) / [1, 2, 3]" }
+  layer { "Discretization", layer = function(L)
+      return L.Discretization { -0.5, 0.1, 1 }
+    end, inputs = { N{3, 4} }, no_grad = true,
+    ref = "np.digitize(a, [-0.5, 0.1, 1])" }
   layer { "CenterCrop", layer = function(L) return L.CenterCrop(2, 3) end,
     inputs = { N{2, 4, 5, 2} }, ref = "a[:, 1:3, 1:4]" }
   layer { "Resizing", layer = function(L)

@@ -56,6 +56,15 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
         name = "concat_score_weight", shape = {}, initializer = "ones" }
     end
   end,
+  scores = function(self, query, key)
+    if self.score_mode == "dot" then
+      local scores = tf.matmul(query, key, { transpose_b = true })
+      return self.scale and scores * self.scale or scores
+    end
+    local total = tf.expand_dims(query, -2) + tf.expand_dims(key, -3)
+    return tf.reduce_sum(tf.tanh(self.scale and total * self.scale or total),
+      { axis = -1 }) * self.concat_score_weight
+  end,
   call = function(self, inputs, options)
     if not nest.is_nested(inputs) or #inputs < 2 or #inputs > 3 then
       errors.raise("ValueError", self.name .. ": expects { query, value } or "
@@ -63,15 +72,7 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
     end
     local query, value = inputs[1], inputs[2]
     local key = inputs[3] or value
-    local scores
-    if self.score_mode == "dot" then
-      scores = tf.matmul(query, key, { transpose_b = true })
-      scores = self.scale and scores * self.scale or scores
-    else
-      local total = tf.expand_dims(query, -2) + tf.expand_dims(key, -3)
-      scores = tf.reduce_sum(tf.tanh(self.scale and total * self.scale
-        or total), { axis = -1 }) * self.concat_score_weight
-    end
+    local scores = self:scores(query, key)
     local allowed
     local mask = options.mask
     if nest.is_nested(mask) and type(mask[2]) == "userdata" then
@@ -104,6 +105,29 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
       return { q[1], q[2], v[3] }, { q[1], q[2], v[2] }
     end
     return { q[1], q[2], v[3] }
+  end,
+})
+
+--- Bahdanau's attention: softmax(sum(scale tanh(query + key))) value.
+--- Shapes: as Attention; scale {d}.
+--- Source: tf.keras.layers.AdditiveAttention
+M.AdditiveAttention = define.layer("AdditiveAttention", "use_scale=true "
+  .. "dropout=0 seed=nil causal=false", {
+  super = M.Attention,
+  setup = function(self, config)
+    support.rate(self, "dropout", config.dropout)
+  end,
+  build = function(self, shapes)
+    if self.use_scale then
+      local value = shapes[2]
+      self.scale = self:add_weight { name = "scale",
+        shape = { value[#value] }, initializer = "glorot_uniform" }
+    end
+  end,
+  scores = function(self, query, key)
+    local total = tf.tanh(tf.expand_dims(query, -2) + tf.expand_dims(key, -3))
+    return tf.reduce_sum(self.scale and total * self.scale or total,
+      { axis = -1 })
   end,
 })
 

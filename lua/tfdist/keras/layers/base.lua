@@ -10,6 +10,8 @@
 ---   end
 ---   local y = Scale()(x)
 ---
+--- More tensors by position, layer(x, y), are found in options under the names
+--- that the class lists: Scale.call_arguments = { "y" }.
 --- init(self, ...) gets the constructor's arguments; Layer.init(self, { name =
 --- ..., dtype = ..., trainable = ... }) may be called in it. A layer is a
 --- tf.Module. Its private state hangs in the field _own; weights and layers are
@@ -149,7 +151,11 @@ local function set_common(self, name, trainable, dtype, shape)
     end
     own.name = name
   end
-  if dtype ~= nil then
+  if dtype == "mixed_float16" or dtype == "mixed_bfloat16" then
+    errors.raise("NotImplementedError", ("%s: dtype %s is not implemented")
+      :format(getmetatable(self).__name, dtype), "layers compute in the dtype "
+      .. "of their weights, float16 or bfloat16 too")
+  elseif dtype ~= nil then
     own.dtype = convert.dtype(dtype, getmetatable(self).__name)
   end
   if trainable ~= nil then

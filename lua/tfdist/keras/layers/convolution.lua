@@ -305,4 +305,53 @@ M.SeparableConv2D = define.layer("SeparableConv2D", "filters:i kernel_size:l "
 })
 M.SeparableConvolution2D = M.SeparableConv2D
 
+-- One axis is an image of height 1.
+local function separable_1d(self, x)
+  local own = self._own
+  local first = own.format == "channels_first"
+  local at = first and 2 or 1
+  if own.padding == "causal" then
+    x = pad_causal(self, x)
+  end
+  local y = tf.nn.separable_conv2d(tf.expand_dims(x, at),
+    tf.expand_dims(self.depthwise_kernel, 0),
+    tf.expand_dims(self.pointwise_kernel, 0),
+    { own.strides[1], own.strides[1] },
+    own.padding == "causal" and "VALID" or own.padding:upper(),
+    first and "NCHW" or "NHWC", { 1, own.dilations[1] })
+  return finish(self, tf.squeeze(y, { at }))
+end
+
+--- SeparableConv2D over one axis. Source: tf.keras.layers.SeparableConv1D
+M.SeparableConv1D = define.layer("SeparableConv1D", "filters:i kernel_size:l "
+  .. "strides=1 padding='valid' data_format=nil dilation_rate=1 "
+  .. "depth_multiplier=1 activation=nil use_bias=true "
+  .. "depthwise_initializer='glorot_uniform' "
+  .. "pointwise_initializer='glorot_uniform' bias_initializer='zeros' "
+  .. "depthwise_regularizer=nil pointwise_regularizer=nil "
+  .. "bias_regularizer=nil activity_regularizer=nil "
+  .. "depthwise_constraint=nil pointwise_constraint=nil bias_constraint=nil", {
+  setup = function(self, config)
+    common_setup(self, config, 1)
+    size(self, "filters", config.filters)
+    size(self, "depth_multiplier", config.depth_multiplier)
+  end,
+  build = function(self, shape)
+    local channels, at = channels_of(self, shape)
+    add(self, "depthwise_kernel", { self._own.kernel_size[1], channels,
+      self.depth_multiplier }, "depthwise")
+    add(self, "pointwise_kernel", { 1, channels * self.depth_multiplier,
+      self.filters }, "pointwise")
+    if self.use_bias then
+      add(self, "bias", { self.filters })
+    end
+    self.input_spec = { ndim = 3, axes = { [at - 1] = channels } }
+  end,
+  call = separable_1d,
+  compute_output_shape = function(self, shape)
+    return output_shape(self, shape, self.filters)
+  end,
+})
+M.SeparableConvolution1D = M.SeparableConv1D
+
 return M

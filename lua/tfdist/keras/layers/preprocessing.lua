@@ -365,6 +365,36 @@ M.CategoryEncoding = define.layer("CategoryEncoding", "num_tokens:i "
   end,
 })
 
+--- The number of boundaries that are not above each element.
+--- Source: tf.keras.layers.Discretization
+M.Discretization = define.layer("Discretization", "bin_boundaries:l", {
+  setup = function(self, config)
+    local list = config.bin_boundaries
+    for i = 1, text.is_plain(list) and #list or 0 do
+      if type(list[i]) ~= "number" or (i > 1 and list[i] <= list[i - 1]) then
+        list = nil
+        break
+      end
+    end
+    if not text.is_plain(list) then
+      errors.raise("ValueError", "Discretization: bin_boundaries must be a "
+        .. "list of rising numbers, got "
+        .. text.describe(config.bin_boundaries))
+    end
+    self._own.boundaries = list
+  end,
+  call = function(self, x)
+    local bins = tf.constant(self._own.boundaries, x.dtype)
+    local flat = tf.reshape(x, { x:size() })
+    return tf.cast(tf.reshape(tf.searchsorted(bins, flat, "right"), x.shape),
+      "int64")
+  end,
+  output_dtype = function()
+    return "int64"
+  end,
+  compute_output_shape = same_shape,
+})
+
 --- Numbers of a vocabulary by their place in it; others get the places before
 --- the first. `invert` goes back.
 --- Source: tf.keras.layers.IntegerLookup
