@@ -125,7 +125,7 @@ describe("a shape that does not fit", function()
       message("InvalidArgument", tf.stack, { x[0], x }))
     assert.equal("split: axis 1 of {2, 3} cannot be cut into 2 equal pieces",
       message("InvalidArgument", tf.split, x, 2, 1))
-    assert.equal("split_v: pieces of sizes {1, 4} do not make up axis 1 of "
+    assert.equal("split: pieces of sizes {1, 4} do not make up axis 1 of "
       .. "{2, 3}", message("InvalidArgument", tf.split, x, { 1, 4 }, 1))
     assert.equal("transpose: perm {0, 0} does not name each axis of a tensor "
       .. "of rank 2 {2, 3} once",

@@ -67,7 +67,8 @@ int tfd__lua_fail(lua_State *L, int code) {
 
   if (tfd__interrupt_get()) return tfd__lua_interrupted(L);
   lua_pushstring(L, tfd_status_kind(code));
-  lua_pushstring(L, tfd_error_message());
+  /* Whether a NaN has a sign says nothing, and differs between machines. */
+  luaL_gsub(L, tfd_error_message(), "-nan", "nan");
   tfd__lua_push_string(L, hint != NULL && hint[0] != 0 ? hint : NULL);
   tfd__lua_push_string(L, where != NULL && where[0] != 0 ? where : NULL);
   if (replica >= 0)

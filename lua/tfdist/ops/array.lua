@@ -271,7 +271,7 @@ end
 -- groups first, so that the gradient is joined a group at a time.
 local function split_sizes(ops, value, sizes, axis)
   if #sizes <= MOST then
-    return pack(ops.split_v(value, sizes, axis))
+    return pack(errors.said_by("split", ops.split_v, value, sizes, axis))
   end
   local each = math.ceil(#sizes / MOST)
   local groups, totals = {}, {}
@@ -282,7 +282,7 @@ local function split_sizes(ops, value, sizes, axis)
     groups[k][#groups[k] + 1] = sizes[i]
   end
   local out = {}
-  local parts = pack(ops.split_v(value, totals, axis))
+  local parts = pack(errors.said_by("split", ops.split_v, value, totals, axis))
   for k = 1, #groups do
     local pieces = split_sizes(ops, parts[k], groups[k], axis)
     for i = 1, #pieces do
@@ -458,7 +458,7 @@ local function define_parts(tf, def)
   --- Blocks: with one argument, until condition is computed. Source: tf.where
   def("where", "condition x=nil y=nil name=nil", function(condition, x, y)
     if x ~= nil and y ~= nil then
-      return ops.select(condition, x, y)
+      return errors.said_by("where", ops.select, condition, x, y)
     elseif x ~= nil or y ~= nil then
       fail("ValueError", "where: give both x and y, or neither")
     end
