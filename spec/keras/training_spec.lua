@@ -528,13 +528,13 @@ describe("training", function()
     it("warns and stops when data runs out", function()
       local x, y = rows(6)
       local m = compiled()
-      local err, write = {}, nil
-      write, io.stderr = io.stderr, { write = function(_, ...)
+      local err, stderr = {}, io.stderr
+      rawset(io, "stderr", { write = function(_, ...)
         err[#err + 1] = table.concat { ... }
-      end }
+      end })
       local ok, h = pcall(m.fit, m, batches(x, y, 2), quiet { epochs = 3,
         steps_per_epoch = 2 })
-      io.stderr = write
+      rawset(io, "stderr", stderr)
       assert.is_true(ok, tostring(h))
       assert.matches("ran out of data", table.concat(err))
       assert.equal(2, #h.history.loss)

@@ -5,6 +5,7 @@
 --- and batches count from 0. fit sets the fields `model` and `params`.
 local errors = require "tfdist.errors"
 local module = require "tfdist.module"
+local notice = require "tfdist.notice"
 local options = require "tfdist.options"
 local text = require "tfdist.text"
 
@@ -90,12 +91,17 @@ function M.comparison(callback, mode)
   end, math.huge, "min"
 end
 
---- A line on stderr.
-function M.say(callback, format, ...)
+--- Make room for a line on stderr.
+function M.step_aside(callback)
   local trainer = rawget(callback, "trainer")
   if trainer ~= nil and trainer.progress ~= nil then
     trainer.progress:interrupt()
   end
+end
+
+--- A line on stderr.
+function M.say(callback, format, ...)
+  M.step_aside(callback)
   io.stderr:write("tfdist: ", format:format(...), "\n")
 end
 
@@ -112,9 +118,10 @@ function M.monitored(callback, logs)
       names[#names + 1] = tostring(name)
     end
     table.sort(names)
-    M.say(callback, "warning: %s: %s is %s; available are %s",
-      callback.__name, text.quote(callback.monitor), value == nil
-      and "not among the logs" or "no number", table.concat(names, ", "))
+    M.step_aside(callback)
+    notice.warn(("%s: %s is %s; available are %s"):format(callback.__name,
+      text.quote(callback.monitor), value == nil and "not among the logs"
+      or "no number", table.concat(names, ", ")))
   end
   return nil
 end

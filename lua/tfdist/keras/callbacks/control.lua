@@ -174,8 +174,8 @@ function M.EarlyStopping:on_epoch_end(epoch, logs)
     end
     if self.baseline == nil or improved(self, current, self.baseline) then
       self.wait = 0
+      return
     end
-    return
   end
   if self.wait >= self.patience and epoch > 0 then
     self.stopped_epoch = epoch

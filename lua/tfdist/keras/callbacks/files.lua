@@ -15,8 +15,7 @@ local type = type
 
 -- A number without trailing zeros, as str() shows it.
 local function python_number(x)
-  local s = ("%.14g"):format(x)
-  return s
+  return ("%.14g"):format(x)
 end
 
 local function format_field(value, spec)
@@ -27,8 +26,7 @@ local function format_field(value, spec)
   if kind == nil or type(value) ~= "number" then
     return nil
   elseif kind == "d" then
-    return text.format("%" .. flags:gsub("%..*", "") .. "s",
-      text.number(value)):gsub(" ", flags:sub(1, 1) == "0" and "0" or " ")
+    return ("%" .. flags .. "d"):format(math.floor(value))
   end
   return ("%" .. flags .. kind):format(value)
 end
@@ -98,11 +96,14 @@ function M.ModelCheckpoint:on_epoch_begin(epoch)
   self.current_epoch = epoch
 end
 
+-- Weights alone, or with the optimizer's state beside them; load_weights reads
+-- both, tf.train.Checkpoint(model, { optimizer = ... }) all.
 local function write(self, path)
-  if not self.save_weights_only and type(self.model.save) == "function" then
-    return self.model:save(path) or path
+  local optimizer = self.model.optimizer
+  if self.save_weights_only or optimizer == nil then
+    return self.model:save_weights(path)
   end
-  return self.model:save_weights(path) or path
+  return tf.train.Checkpoint(self.model, { optimizer = optimizer }):write(path)
 end
 
 local function save(self, epoch, batch, logs)

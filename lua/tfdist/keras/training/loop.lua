@@ -7,6 +7,7 @@ local errors = require "tfdist.errors"
 local feed = require "tfdist.keras.training.feed"
 local functions = require "tfdist.keras.losses.functions"
 local nest = require "tfdist.nest"
+local notice = require "tfdist.notice"
 local raw = require "tfdist.raw"
 local state = require "tfdist.keras.training.state"
 local steps = require "tfdist.keras.training.steps"
@@ -339,10 +340,10 @@ end
 
 local function ran_out(progress, steps_done, steps_wanted)
   progress:interrupt()
-  io.stderr:write(("tfdist: warning: Your input ran out of data; interrupting "
-    .. "training after %s. Make sure that your dataset can generate at least "
-    .. "`steps_per_epoch * epochs` batches (dataset:repeat_())\n"):format(
-    steps_wanted and ("step %d of %d"):format(steps_done, steps_wanted)
+  notice.warn(("Your input ran out of data; interrupting training after %s. "
+    .. "Make sure that your dataset can generate at least `steps_per_epoch * "
+    .. "epochs` batches (dataset:repeat_())"):format(steps_wanted
+    and ("step %d of %d"):format(steps_done, steps_wanted)
     or steps_done .. " steps"))
 end
 

@@ -1,0 +1,377 @@
+-- Callbacks: when they are called, what they do to training, what they write.
+local R = require "spec.support.replicas"
+local tf = require "tfdist"
+
+local C, L = tf.keras.callbacks, tf.keras.layers
+local fails = R.fails
+
+-- One weight w = 1 that predicts w x; with loss "mae" on x = 1, y = 0 it goes
+-- down by the learning rate each step.
+local function model(rate)
+  local m = tf.keras.Sequential { L.Dense(1, { input_shape = { 1 },
+    use_bias = false, kernel_initializer = "ones" }) }
+  m:compile { optimizer = tf.keras.optimizers.SGD { learning_rate = rate or 0 },
+    loss = "mae" }
+  return m
+end
+
+local X, Y = { { 1 } }, { { 0 } }
+
+local function weight(m)
+  return m.variables[1]:read_value():item()
+end
+
+local function fit(m, callbacks, more)
+  local options = { verbose = 0, epochs = 1, callbacks = callbacks }
+  for key, value in pairs(more or {}) do
+    options[key] = value
+  end
+  return m:fit(tf.constant(X), tf.constant(Y), options)
+end
+
+-- A callback that gives the monitored value `v` the listed values.
+local function script(list)
+  return { on_epoch_end = function(_, epoch, logs)
+    logs.v = list[epoch + 1]
+  end }
+end
+
+-- Run fn with stderr collected; returns what was written.
+local function listen(fn)
+  local heard, stderr = {}, io.stderr
+  rawset(io, "stderr", { write = function(_, ...)
+    heard[#heard + 1] = table.concat { ... }
+  end })
+  local ok, e = pcall(fn)
+  rawset(io, "stderr", stderr)
+  if not ok then
+    error(e, 0)
+  end
+  return table.concat(heard)
+end
+
+local made
+
+local function place()
+  local path = os.tmpname()
+  os.remove(path)
+  made[#made + 1] = path
+  return path
+end
+
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read "*a"
+  file:close()
+  return text
+end
+
+local function exists(path)
+  local file = io.open(path, "rb")
+  return file ~= nil and (file:close() or true)
+end
+
+describe("callbacks", function()
+  R.leaks(before_each, after_each)
+
+  before_each(function()
+    made = {}
+  end)
+
+  after_each(function()
+    for _, path in ipairs(made) do
+      os.execute("rm -rf " .. path .. "*")
+    end
+  end)
+
+  it("are called in Keras's order, epochs and batches from 0", function()
+    local seen = {}
+    local all = {}
+    for _, name in ipairs { "train_begin", "train_end", "epoch_begin",
+      "epoch_end", "train_batch_begin", "train_batch_end", "test_begin",
+      "test_end", "test_batch_begin", "test_batch_end", "predict_begin",
+      "predict_end", "predict_batch_begin", "predict_batch_end" } do
+      all["on_" .. name] = function(_, at)
+        seen[#seen + 1] = type(at) == "number" and name .. " " .. at or name
+      end
+    end
+    local m = model()
+    m:fit(tf.constant { { 1 }, { 2 } }, tf.constant { { 1 }, { 2 } }, {
+      batch_size = 1, verbose = 0, callbacks = { all },
+      validation_data = { X, Y } })
+    assert.same({ "train_begin", "epoch_begin 0", "train_batch_begin 0",
+      "train_batch_end 0", "train_batch_begin 1", "train_batch_end 1",
+      "test_begin", "test_batch_begin 0", "test_batch_end 0", "test_end",
+      "epoch_end 0", "train_end" }, seen)
+    seen = {}
+    m:predict(X, { verbose = 0, callbacks = all })
+    assert.same({ "predict_begin", "predict_batch_begin 0",
+      "predict_batch_end 0", "predict_end" }, seen)
+    assert.equal(m, all.model)
+  end)
+
+  it("get numbers in their logs, and the model to stop", function()
+    local m = model(0.25)
+    local losses = {}
+    local h = fit(m, { { on_train_batch_end = function(_, _, logs)
+      losses[#losses + 1] = logs.loss
+    end, on_epoch_end = function(self, epoch)
+      self.model.stop_training = epoch == 2
+    end } }, { epochs = 10 })
+    assert.same({ 1, 0.75, 0.5 }, losses)
+    assert.same({ 1, 0.75, 0.5 }, h.history.loss)
+  end)
+
+  it("are refused with hooks that there are not", function()
+    local e = fails("ValueError", "there is no hook \"on_epoch_ends\"", fit,
+      model(), { { on_epoch_ends = print } })
+    assert.matches("on_epoch_end", e.hint)
+    fails("TypeError", "entry 1 must be a callback", fit, model(), { 3 })
+    fails("NotImplementedError", "RemoteMonitor", function()
+      return C.RemoteMonitor
+    end)
+  end)
+
+  it("may be subclasses and LambdaCallbacks", function()
+    local Mine = C.Callback:subclass "Mine"
+    local seen = {}
+    function Mine:on_epoch_begin(epoch)
+      seen[#seen + 1] = self.params.epochs + epoch
+    end
+    fit(model(), { Mine(), C.LambdaCallback { on_epoch_end = function(epoch)
+      seen[#seen + 1] = "end " .. epoch
+    end } }, { epochs = 2 })
+    assert.same({ 2, "end 0", 3, "end 1" }, seen)
+  end)
+
+  describe("EarlyStopping", function()
+    local function stop_at(values, options)
+      options.monitor = "v"
+      local h = fit(model(), { script(values), C.EarlyStopping(options) },
+        { epochs = #values })
+      return #h.epoch
+    end
+
+    it("stops after patience epochs without a better value", function()
+      assert.equal(2, stop_at({ 1, 1, 1, 1 }, {}))
+      assert.equal(5, stop_at({ 3, 2, 2.5, 2.5, 2.5, 1 }, { patience = 3 }))
+      assert.equal(4, stop_at({ 3, 2.9, 2.85, 2.8, 2.6 }, { patience = 2,
+        min_delta = 0.15, start_from_epoch = 1 }))
+      assert.equal(3, stop_at({ 1, 2, 1, 3 }, { mode = "max" }))
+      assert.equal(3, stop_at({ 5, 5, 5, 5 }, { start_from_epoch = 1 }))
+    end)
+
+    it("wants to be better than the baseline", function()
+      assert.equal(3, stop_at({ 3, 2.5, 2.2, 2.1, 1 }, { baseline = 2,
+        patience = 3 }))
+    end)
+
+    it("goes back to the weights of the best epoch", function()
+      local m = model(0.25)
+      fit(m, { script { 3, 1, 2, 2, 2 }, C.EarlyStopping { monitor = "v",
+        patience = 2, restore_best_weights = true } }, { epochs = 9 })
+      assert.equal(0.5, weight(m)) -- after epoch 1
+    end)
+
+    it("says once that its monitor is not there, and what is", function()
+      local heard = listen(function()
+        fit(model(), { C.EarlyStopping() }, { epochs = 3 })
+      end)
+      assert.matches('"val_loss" is not among the logs; available are loss',
+        heard, 1, true)
+      assert.equal(1, select(2, heard:gsub("EarlyStopping", "")))
+    end)
+
+    it("refuses options that make no sense", function()
+      local e = fails("ValueError", "unknown option", C.EarlyStopping,
+        { patiense = 3 })
+      assert.matches("patience", e.hint)
+      fails("ValueError", "patience must be at least 0", C.EarlyStopping,
+        { patience = -1 })
+      fails("ValueError", "mode must be one of", C.EarlyStopping,
+        { mode = "lowest" })
+    end)
+  end)
+
+  it("LearningRateScheduler sets the rate of each epoch", function()
+    local m = model(1)
+    local h = fit(m, { C.LearningRateScheduler(function(epoch, lr)
+      return epoch == 0 and lr / 4 or lr / 2
+    end) }, { epochs = 3 })
+    assert.same({ 0.25, 0.125, 0.0625 }, h.history.lr)
+    assert.equal(1 - 0.25 - 0.125 - 0.0625, weight(m))
+    fails("ValueError", "should be a number", fit, model(),
+      { C.LearningRateScheduler(function() end) })
+  end)
+
+  it("ReduceLROnPlateau lowers the rate, with a cooldown and a floor",
+    function()
+      local m = model(1)
+      local rates = {}
+      fit(m, { script { 5, 5, 5, 5, 5, 5, 5, 5 }, C.ReduceLROnPlateau {
+        monitor = "v", factor = 0.5, patience = 2, cooldown = 1, min_lr = 0.3,
+      }, { on_epoch_end = function(self)
+        rates[#rates + 1] = self.model.optimizer.learning_rate
+      end } }, { epochs = 8 })
+      -- epoch 2: two waits; then one of cooldown, two waits
+      assert.same({ 1, 1, 0.5, 0.5, 0.3, 0.3, 0.3, 0.3 }, rates)
+      fails("ValueError", "does not support a factor >= 1.0",
+        C.ReduceLROnPlateau, { factor = 1 })
+    end)
+
+  it("TerminateOnNaN stops at once", function()
+    local m = model(0)
+    local batches = 0
+    local heard = listen(function()
+      m:fit(tf.constant { { 1 }, { 0 / 0 }, { 1 } }, tf.constant { { 0 }, { 0 },
+        { 0 } }, { batch_size = 1, shuffle = false, verbose = 0, epochs = 3,
+        callbacks = { C.TerminateOnNaN(), { on_train_batch_end = function()
+          batches = batches + 1
+        end } } })
+    end)
+    assert.equal(2, batches)
+    assert.matches("Batch 1: Invalid loss", heard, 1, true)
+  end)
+
+  it("CSVLogger writes one line for each epoch, and goes on", function()
+    local path = place()
+    fit(model(0.25), { C.CSVLogger(path) }, { epochs = 2,
+      validation_data = { X, Y }, validation_freq = { 1 } })
+    assert.equal("epoch,loss,val_loss\n0,1,0.75\n1,0.75,NA\n", read(path))
+    fit(model(0.25), { C.CSVLogger { filename = path, separator = ",",
+      append = true } }, { validation_data = { X, Y } })
+    assert.equal("epoch,loss,val_loss\n0,1,0.75\n1,0.75,NA\n0,1,0.75\n",
+      read(path))
+  end)
+
+  describe("ModelCheckpoint", function()
+    it("writes weights that load again, under formatted names", function()
+      local path = place()
+      local m = model(0.25)
+      fit(m, { C.ModelCheckpoint { filepath = path .. "-{epoch:02d}-{loss:.2f}",
+        save_weights_only = true } }, { epochs = 2 })
+      local other = model()
+      assert(other:load_weights(path .. "-01-1.00"))
+      assert.equal(0.75, weight(other))
+      assert(other:load_weights(path .. "-02-0.75"))
+      assert.equal(0.5, weight(other))
+    end)
+
+    it("keeps the best, with the optimizer's state", function()
+      local path = place()
+      local m = model(0.25)
+      fit(m, { script { 3, 1, 2 }, C.ModelCheckpoint { filepath = path,
+        monitor = "v", save_best_only = true } }, { epochs = 3 })
+      local other = model()
+      assert(other:load_weights(path))
+      assert.equal(0.5, weight(other))
+      assert(tf.train.Checkpoint(other, { optimizer = other.optimizer })
+        :restore(path))
+      assert.equal(2, other.optimizer.iterations:read_value():item())
+    end)
+
+    it("saves every few batches", function()
+      local path = place()
+      model(0.25):fit(tf.ones { 5, 1 }, tf.zeros { 5, 1 }, { batch_size = 1, verbose = 0,
+        callbacks = { C.ModelCheckpoint { filepath = path .. "{batch}",
+          save_freq = 2 } } })
+      assert.is_true(exists(path .. "2.safetensors"))
+      assert.is_true(exists(path .. "4.safetensors"))
+      assert.is_false(exists(path .. "1.safetensors") or false)
+    end)
+
+    it("names what a file name asks for and is not there", function()
+      local e = fails("KeyError", "has no value \"val_los\"", fit, model(),
+        { C.ModelCheckpoint { filepath = "x-{val_los:.2f}" } })
+      assert.matches("available are epoch, loss", e.hint, 1, true)
+      fails("ValueError", "Unrecognized save_freq", C.ModelCheckpoint,
+        { filepath = "x", save_freq = "batch" })
+      fails("TypeError", "missing argument filepath", C.ModelCheckpoint)
+    end)
+  end)
+
+  describe("BackupAndRestore", function()
+    local function interrupted(make, folder)
+      local m = make()
+      local seen = 0
+      local ok, e = pcall(fit, m, { C.BackupAndRestore(folder), {
+        on_epoch_begin = function(_, epoch)
+          if epoch == 4 then
+            error("pulled the plug", 0)
+          end
+          seen = seen + 1
+        end } }, { epochs = 10 })
+      assert.is_false(ok)
+      assert.matches("pulled the plug", tostring(e))
+      assert.equal(4, seen)
+      return weight(m)
+    end
+
+    it("goes on in the epoch that was interrupted (K19)", function()
+      local folder = place()
+      local function make()
+        return model(0.0625)
+      end
+      local left = interrupted(make, folder)
+      assert.equal(1 - 4 / 16, left)
+      local m = make()
+      local h = fit(m, { C.BackupAndRestore(folder) }, { epochs = 10 })
+      assert.equal(6, #h.epoch)
+      assert.same({ 4, 5, 6, 7, 8, 9 }, h.epoch)
+      assert.equal(1 - 10 / 16, weight(m))
+      assert.equal(10, m.optimizer.iterations:read_value():item())
+      assert.is_false(exists(folder .. "/chief/checkpoint") or false)
+      -- Nothing is left: the next one starts anew.
+      assert.equal(2, #fit(make(), { C.BackupAndRestore { backup_dir = folder,
+        delete_checkpoint = false } }, { epochs = 2 }).epoch)
+      assert.is_true(exists(folder .. "/chief/checkpoint"))
+    end)
+
+    R.pair(it, pending, "does so on two devices", function(strategy)
+      local folder = place()
+      local function make()
+        return strategy:scope(function()
+          return model(0.0625)
+        end)
+      end
+      interrupted(make, folder)
+      local m = make()
+      local h = fit(m, { C.BackupAndRestore(folder) }, { epochs = 10 })
+      assert.equal(6, #h.epoch)
+      assert.equal(1 - 10 / 16, weight(m))
+    end)
+
+    it("is refused where there is no backup", function()
+      fails("NotImplementedError", "save_before_preemption",
+        C.BackupAndRestore, { backup_dir = "x", save_before_preemption = true })
+    end)
+  end)
+
+  it("TensorBoard writes scalars of epochs and of batches", function()
+    local ok = pcall(function()
+      return tf.summary.create_file_writer
+    end)
+    if not ok then
+      return pending "tf.summary is not there"
+    end
+    local folder = place()
+    fit(model(0.25), { C.TensorBoard { log_dir = folder, update_freq = "batch",
+      histogram_freq = 1 } }, { epochs = 2, validation_data = { X, Y } })
+    local pipe = io.popen("cat " .. folder .. "/train/* " .. folder
+      .. "/validation/*")
+    local bytes = pipe:read "*a"
+    pipe:close()
+    for _, tag in ipairs { "epoch_loss", "batch_loss", "epoch_learning_rate",
+      "dense" } do
+      assert.is_truthy(bytes:find(tag, 1, true), tag)
+    end
+    fails("NotImplementedError", "embeddings_freq", C.TensorBoard,
+      { embeddings_freq = 1 })
+  end)
+
+  it("cost no waiting for the devices unless they read the logs", function()
+    local list = require "tfdist.keras.callbacks.base".list({
+      C.ModelCheckpoint { filepath = "x" }, C.History() }, model(), {}, {})
+    assert.is_false(list:wants_logs "train")
+  end)
+end)
