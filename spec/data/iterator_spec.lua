@@ -166,7 +166,14 @@ describe("iterators", function()
     local it = D.range(3):iter()
     fails("ValueError", "no state", it.restore, it, {})
     fails("ValueError", "no state", it.restore, it, 3)
-    local saved = D.range(3):shuffle(3):iter():state()
+    it = D.range(3):shuffle(3):iter()
+    for _, seeds in ipairs { { 3 }, { {} }, { { seed = 1, epoch = {} } },
+      { { seed = "x", epoch = 1 } } } do
+      fails("ValueError", "no state", it.restore, it, { version = 1, count = 1,
+        seeds = seeds })
+    end
+    local saved = it:state()
+    it = D.range(3):iter()
     fails("ValueError", "1 random stages, this one has 0", it.restore, it,
       saved)
   end)

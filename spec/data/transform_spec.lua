@@ -167,6 +167,60 @@ describe("functions of a pipeline", function()
   end)
 end)
 
+describe("tf.data.experimental", function()
+  leaks(before_each, after_each)
+  local X = tf.data.experimental
+
+  it("transformations for apply", function()
+    assert.same({ { 3, 0 }, { 4, 1 } }, all(D.range(2)
+      :apply(X.enumerate_dataset(3))))
+    assert.same(count(4), all(D.range(4):batch(3):apply(X.unbatch())))
+    assert.same(count(4), all(D.range(4)
+      :apply(X.prefetch_to_device("/cpu:0", 1))))
+    assert.same({ 0, 1 }, all(D.range(4):apply(X.take_while(function(x)
+      return x:item() < 2
+    end))))
+    assert.equal(4, X.cardinality(D.range(4)))
+    assert.equal(3, X.get_single_element(D.range(3, 4)):item())
+    fails("NotImplementedError", "rejection", function()
+      return X.rejection_resample
+    end)
+  end)
+
+  it("assert_cardinality", function()
+    local odd = D.range(6):filter(function(x) return x:item() % 2 == 1 end)
+    local ds = odd:apply(X.assert_cardinality(3))
+    assert.equal(3, ds:cardinality())
+    assert.same({ 1, 3, 5 }, all(ds))
+    fails("FailedPrecondition", "the data set has 3", all,
+      odd:apply(X.assert_cardinality(4)))
+    fails("FailedPrecondition", "the data set has more", all,
+      odd:apply(X.assert_cardinality(2)))
+  end)
+
+  it("ignore_errors", function()
+    local ds = D.range(5):map(function(x)
+      assert(x:item() % 2 == 0)
+      return x
+    end)
+    assert.same({ 0, 2, 4 }, all(ds:apply(X.ignore_errors())))
+    fails("RuntimeError", "no good", all, D.range(3):repeat_():map(function()
+      error "no good"
+    end):apply(X.ignore_errors()))
+  end)
+
+  it("as_numpy_iterator gives Lua values", function()
+    local out = {}
+    for x, t in D.range(2):map(function(x)
+      return x, { s = "a", v = { 1, 2 } }
+    end):as_numpy_iterator() do
+      out[#out + 1] = { x, t }
+    end
+    assert.same({ { 0, { s = "a", v = { 1, 2 } } },
+      { 1, { s = "a", v = { 1, 2 } } } }, out)
+  end)
+end)
+
 describe("errors of a pipeline", function()
   leaks(before_each, after_each)
 
@@ -254,6 +308,10 @@ describe("errors of a pipeline", function()
       D.range(1):map(function() end))
     fails("TypeError", "must be a tensor", all,
       D.range(1):map(function() return io.stdout end))
+    fails("FailedPrecondition", "released", all, D.range(1):map(function(x)
+      x:release()
+      return x
+    end))
     local loop = {}
     loop.x = loop
     fails("ValueError", "contains itself", all,

@@ -198,6 +198,24 @@ describe("distributed data sets", function()
     end
   end)
 
+  strategies("J14 input functions that return a function", function(s, n)
+    local it = s:make_input_fn_iterator(function()
+      local i = -1
+      return function()
+        i = i + 1
+        return i < 10 * n and math.floor(i / n) or nil
+      end
+    end)
+    for i = 0, 9 do
+      for _, x in ipairs(s:experimental_local_results(it:get_next())) do
+        assert.equal(i, x:item())
+      end
+    end
+    fails("OutOfRange", "after 10 steps", it.get_next, it)
+    local first = s:make_dataset_iterator(D.range(24):batch(12)):get_next()
+    assert.same(count(12), joined(R.locals(s, first)))
+  end)
+
   strategies("J04 fully static shapes end with the last whole step",
     function(s, n)
       local got = steps(s, s:distribute_datasets_from_function(function()
@@ -401,6 +419,11 @@ describe("distributed data sets", function()
     end, options)
     assert.same({ 0, 1 }, ids)
     assert.same({ { 0, 1 }, { 2, 3 } }, steps(s, ds, 2))
+    ds = s:distribute_datasets_from_function(function(c)
+      return D.range(2 + c.input_pipeline_id):batch(1)
+    end, options)
+    assert.same({ { { 0 }, { 0 } }, { { 1 }, { 1 } }, { {}, { 2 } } },
+      steps(s, ds))
     fails("NotImplementedError", "PER_REPLICA", function()
       s:experimental_distribute_dataset(D.range(4):batch(2), options)
     end)
@@ -409,6 +432,23 @@ describe("distributed data sets", function()
         return D.range(3)
       end, options)
     end)
+  end)
+
+  R.pair(it, pending, "scalars have no rows to be missing", function(s)
+    local ds = s:distribute_datasets_from_function(function()
+      return D.from_tensor_slices { 5, 6, 7 }
+    end)
+    assert.same({ { 5, 6 } }, steps(s, ds))
+    ds = s:distribute_datasets_from_function(function()
+      return D.from_generator(function()
+        local i = 0
+        return function()
+          i = i + 1
+          return i < 4 and i or nil
+        end
+      end)
+    end)
+    assert.same({ { 1, 2 } }, steps(s, ds))
   end)
 
   R.pair(it, pending, "E10 an unbatched data set", function(s)

@@ -422,9 +422,15 @@ local function check_state(self, saved)
   walk(self.node, function(node)
     random = random + (node.stream ~= nil and 1 or 0)
   end)
-  if not text.is_plain(saved) or saved.version ~= 1
-    or not text.is_whole(saved.count) or saved.count < 0
-    or not text.is_plain(saved.seeds) then
+  local good = text.is_plain(saved) and saved.version == 1
+    and text.is_whole(saved.count) and saved.count >= 0
+    and text.is_plain(saved.seeds)
+  for i = 1, good and #saved.seeds or 0 do
+    local own = saved.seeds[i]
+    good = good and text.is_plain(own) and text.is_whole(own.seed)
+      and text.is_whole(own.epoch)
+  end
+  if not good then
     errors.raise("ValueError", "restore: this is no state of a dataset "
       .. "iterator: " .. text.describe(saved))
   elseif #saved.seeds ~= random then
@@ -616,6 +622,26 @@ end
 --- get_next, get_next_as_optional, state, restore and close.
 M.method("iter make_one_shot_iterator", "", function(self)
   return M.iterate(self.node)
+end)
+
+--- Elements as plain Lua values, for a loop: numbers, booleans, strings and
+--- nested lists in place of tensors. Source: tf.data.Dataset.as_numpy_iterator
+M.method("as_numpy_iterator", "", function(self)
+  local iterator = M.iterate(self.node)
+  local function plain(x)
+    if type(x) == "string" or M.is_dataset(x) then
+      return x
+    end
+    return x:totable()
+  end
+  return function()
+    local pack = M.next_pack(iterator)
+    if pack == nil then
+      return nil
+    end
+    local out = element.map(plain, pack)
+    return unpack(out, 1, out.n)
+  end
 end)
 
 --- How many elements there are: a number, tf.data.INFINITE_CARDINALITY (-1) or

@@ -142,7 +142,8 @@ function M.pack(what, ...)
     if x == nil then
       errors.raise("TypeError", ("%s: value %d of %d is nil; an element has "
         .. "no missing values"):format(what, i, n))
-    elseif type(x) ~= "userdata" or raw.kind(x) ~= "tensor" then
+    elseif type(x) ~= "userdata" or raw.kind(x) ~= "tensor"
+      or raw.is_released(x) then
       out[i] = component(x, what)
     end
   end

@@ -1,10 +1,10 @@
 --- tf.data: input pipelines.
-local basic = require "tfdist.data.basic"
+require "tfdist.data.basic"
 require "tfdist.data.batch"
 require "tfdist.data.cache"
 require "tfdist.data.combine"
 local dataset = require "tfdist.data.dataset"
-local optional = require "tfdist.data.optional"
+local experimental = require "tfdist.data.experimental"
 local pipeline_options = require "tfdist.data.pipeline_options"
 local errors = require "tfdist.errors"
 local text = require "tfdist.text"
@@ -21,18 +21,15 @@ local M = {
   AUTOTUNE = -1,
   Options = pipeline_options.Options,
   ThreadingOptions = pipeline_options.ThreadingOptions,
-  experimental = {
-    Optional = { from_value = optional.from_value, empty = optional.empty },
-    SHARD_HINT = basic.SHARD_HINT, AUTOTUNE = -1,
-    INFINITE_CARDINALITY = dataset.INFINITE,
-    UNKNOWN_CARDINALITY = dataset.UNKNOWN,
-    AutoShardPolicy = pipeline_options.AutoShardPolicy,
-    DistributeOptions = pipeline_options.DistributeOptions,
-    ThreadingOptions = pipeline_options.ThreadingOptions,
-    AutotuneOptions = pipeline_options.AutotuneOptions,
-    OptimizationOptions = pipeline_options.OptimizationOptions,
-  },
+  experimental = experimental,
 }
+
+setmetatable(experimental, {
+  __index = function(_, name)
+    errors.raise("NotImplementedError", ("tf.data.experimental.%s is not there "
+      .. "yet"):format(tostring(name)))
+  end,
+})
 
 local function load_readers()
   local ok, readers = pcall(require, "tfdist.data.readers")

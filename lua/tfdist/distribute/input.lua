@@ -402,6 +402,25 @@ local function from_function(strategy, fn, input)
   return setmetatable({ plan = plan }, Distributed)
 end
 
+-- Iterators of TensorFlow 1 ---------------------------------------------------
+
+-- A function that gives elements stands for a data set of them.
+local function as_dataset(made)
+  if type(made) ~= "function" then
+    return made
+  end
+  return M.tf.data.Dataset.from_generator(function()
+    return made
+  end)
+end
+
+local function make_input_fn_iterator(strategy, fn, mode)
+  dataset.check_function("make_input_fn_iterator", "input_fn", fn)
+  return from_function(strategy, function(context)
+    return as_dataset(fn(context))
+  end, M.InputOptions { experimental_replication_mode = mode }):iter()
+end
+
 -- NumPy-like data ------------------------------------------------------------
 
 -- Lists of tensors are stacked; everything else must be a tensor's worth.
@@ -493,6 +512,16 @@ function M.methods(define)
     from_function)
   define("experimental_distribute_datasets_from_function",
     "dataset_fn options:table=nil", from_function)
+  --- An iterator over experimental_distribute_dataset(dataset).
+  --- Source: tf.compat.v1.distribute.Strategy.make_dataset_iterator
+  define("make_dataset_iterator", "dataset:table", function(strategy, given)
+    return distribute(strategy, given):iter()
+  end)
+  --- An iterator over distribute_datasets_from_function(input_fn), where
+  --- input_fn may also return a function that gives the next element.
+  --- Source: tf.compat.v1.distribute.Strategy.make_input_fn_iterator
+  define("make_input_fn_iterator", "input_fn replication_mode=PER_WORKER",
+    make_input_fn_iterator)
   --- Slices along axis 0 of arrays (nested lists or tensors), held on the host;
   --- batch and distribute it yourself.
   --- Source: tf.distribute.Strategy.experimental_make_numpy_dataset

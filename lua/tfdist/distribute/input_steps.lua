@@ -102,50 +102,19 @@ end
 
 M.dummy = dummy
 
--- The next element for each replica. Missing ones are empty with `partial`,
--- else the step is given up. `any` tells whether any worker has data.
-local function dealt_steps(plan, streams, partial)
-  local last, ended
-  local self = {}
-  function self.next()
-    local step, data = {}, false
-    for r = 1, plan.R do
-      step[r] = not ended and streams[r]:next() or nil
-      if step[r] == nil and #streams == 1 then
-        ended = true
-      end
-      last = step[r] or last
-      -- A piece without rows may be the list's or the end's.
-      data = data or (step[r] ~= nil and (not plan.pieces
-        or has_rows(step[r]) or not ended))
-    end
-    if partial and plan.any ~= nil then
-      data = plan.any(data)
-    end
-    if not data then
-      return nil
-    end
-    for r = 1, plan.R do
-      if step[r] == nil then
-        if not partial then
-          return nil
-        end
-        last = last or element.map(element.zeros, dataset.spec_of(plan.node))
-        step[r] = dummy(last)
-      end
-    end
-    return step
-  end
-  return self
-end
-
-local function pack_stream(source)
-  return { next = function() return dataset.next_pack(source) end }
+-- True when asking for the spec reads nothing that only comes once.
+local function can_ask(node)
+  local good = true
+  dataset.walk(node, function(each)
+    good = good and not (each.lazy_spec and #each.inputs == 0)
+  end)
+  return good
 end
 
 -- Partial steps of data from functions, as TensorFlow decides: unless every
--- size is known (then a missing element ends the data).
-local function is_partial(plan)
+-- size is known (then a missing element ends the data). `like` is an element,
+-- for data whose specs nobody knows: scalars have no rows to be missing.
+local function is_partial(plan, like)
   if plan.W > 1 then
     return true
   end
@@ -154,8 +123,62 @@ local function is_partial(plan)
       return false
     end
   end
-  local ok, found = pcall(dataset.spec_of, plan.node)
-  return not (ok and spec.is_static(found))
+  if can_ask(plan.node) then
+    local ok, found = pcall(dataset.spec_of, plan.node)
+    return not (ok and spec.is_static(found))
+  end
+  local leaves = like and element.leaves(like) or { n = 0 }
+  for i = 1, leaves.n do
+    if element.leading(leaves[i]) ~= nil then
+      return true
+    end
+  end
+  return false
+end
+
+-- Put something in the place of missing elements; false when the step is to be
+-- given up.
+local function fill_step(plan, step, last)
+  for r = 1, plan.R do
+    if step[r] == nil then
+      if plan.partial == nil then
+        plan.partial = is_partial(plan, last)
+      end
+      if not plan.partial then
+        return false
+      end
+      step[r] = dummy(last or element.map(element.zeros,
+        dataset.spec_of(plan.node)))
+    end
+  end
+  return true
+end
+
+-- The next element for each replica, from streams[r]. plan.any tells whether
+-- any worker has data.
+local function dealt_steps(plan, streams)
+  local last, ended
+  local self = {}
+  function self.next()
+    local step, data = {}, false
+    for r = 1, plan.R do
+      step[r] = streams[r]:next()
+      ended = ended or step[r] == nil
+      last = step[r] or last
+      -- A piece without rows may be the list's or the end's.
+      data = data or (step[r] ~= nil and (not plan.pieces
+        or has_rows(step[r]) or not ended))
+    end
+    if plan.any ~= nil then
+      data = plan.any(data)
+    end
+    return data and fill_step(plan, step, last) and step or nil
+  end
+  return self
+end
+
+local function pack_stream(source)
+  return { next = function() return dataset.next_pack(source) end }
 end
 
 -- plan -> the maker of its steps, reading from sources[1..].
@@ -183,14 +206,14 @@ local function make_steps(plan, sources)
     for r = 1, plan.R do
       streams[r] = stream
     end
-    streams.n = 1
-    return dealt_steps(plan, streams, true)
+    plan.partial = true
+    return dealt_steps(plan, streams)
   end
-  local streams = {}
-  for r = 1, plan.R do
-    streams[r] = pack_stream(sources[#sources == 1 and 1 or r])
+  local streams = { pack_stream(source) }
+  for r = 2, plan.R do
+    streams[r] = #sources == 1 and streams[1] or pack_stream(sources[r])
   end
-  return dealt_steps(plan, streams, is_partial(plan))
+  return dealt_steps(plan, streams)
 end
 
 --- The size that a batch must have, to be shared.
