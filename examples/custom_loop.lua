@@ -2,12 +2,16 @@
 --- A training loop of one's own on several devices, on Fashion-MNIST.
 ---
 --- usage: tfdist --cpu-devices=2 examples/custom_loop.lua [--epochs 2]
+---        [--accumulate 1] [--clip 0]
 ---
 --- Prints one line for each epoch, "epoch 1  loss 0.5610  accuracy 0.8076
---- test accuracy 0.8369". Every device trains on its share of each batch.
+--- test accuracy 0.8369". Every device trains on its share of each batch; with
+--- --accumulate 4 it adds up the gradients of 4 batches before each update, and
+--- --clip 1 bounds the norm of what all devices have added up.
 local tf = require "tfdist"
 
-local opt = tf.flags { epochs = 2, batch_per_replica = 64, limit = 60000 }
+local opt = tf.flags { epochs = 2, batch_per_replica = 64, limit = 60000,
+  accumulate = 1, clip = 0 }
 
 local strategy = tf.distribute.MirroredStrategy() -- all devices of this process
 local replicas = strategy.num_replicas_in_sync
@@ -26,19 +30,43 @@ local w1, b1, w2, b2, optimizer, correct = strategy:scope(function()
     tf.Variable(tf.zeros { 128 }, { name = "b1" }),
     tf.Variable(tf.random.normal({ 128, 10 }, 0, 0.1), { name = "w2" }),
     tf.Variable(tf.zeros { 10 }, { name = "b2" }),
-    tf.keras.optimizers.Adam { learning_rate = 1e-3 },
+    tf.keras.optimizers.Adam { learning_rate = 1e-3,
+      global_clipnorm = opt.clip > 0 and opt.clip or nil },
     -- every replica counts for itself; reading adds the counts up
     tf.Variable(0, { dtype = "int64", synchronization = "ON_READ",
       aggregation = "SUM", name = "correct" })
 end)
 local vars = { w1, b1, w2, b2 }
 
+-- What this replica's gradients of earlier batches add up to.
+local sums = strategy:scope(function()
+  local list = {}
+  for k, v in ipairs(vars) do
+    list[k] = tf.Variable(tf.zeros(v.shape), { trainable = false,
+      synchronization = "ON_READ", aggregation = "SUM", name = "sum" .. k })
+  end
+  return list
+end)
+
 local function logits_of(x)
   return tf.matmul(tf.nn.relu(tf.matmul(x, w1) + b1), w2) + b2
 end
 
+-- Update by the mean of `accumulate` batches' gradients; `complete` says that
+-- these are the last of them. Devices exchange nothing until then.
+local function apply(grads, complete)
+  if opt.accumulate > 1 then
+    for k, sum in ipairs(sums) do sum:assign_add(grads[k] / opt.accumulate) end
+    grads = sums
+  end
+  if complete then
+    optimizer:apply_gradients(grads, vars) -- all-reduce here
+    for _, sum in ipairs(sums) do sum:assign(tf.zeros(sum.shape)) end
+  end
+end
+
 -- runs once on every replica; images and labels are this replica's share
-local function train_step(images, labels)
+local function train_step(images, labels, complete)
   local tape, loss = tf.GradientTape(function()
     local logits = logits_of(pixels(images))
     correct:assign_add(tf.math.count_nonzero(tf.equal(
@@ -47,7 +75,7 @@ local function train_step(images, labels)
       tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits),
       { global_batch_size = GLOBAL_BATCH })
   end)
-  optimizer:apply_gradients(tape:gradient(loss, vars), vars) -- all-reduce here
+  apply(tape:gradient(loss, vars), complete)
   return loss
 end
 
@@ -66,8 +94,10 @@ for epoch = 1, opt.epochs do
           + context.replica_id_in_sync_group * opt.batch_per_replica
         return order[{ { first, first + opt.batch_per_replica } }]
       end)
+    local complete = (step + 1) % opt.accumulate == 0
     local loss = strategy:run(function(own)
-      return train_step(tf.gather(x_train, own), tf.gather(y_train, own))
+      return train_step(tf.gather(x_train, own), tf.gather(y_train, own),
+        complete)
     end, { rows })
     total = total + strategy:reduce("sum", loss):item()
   end

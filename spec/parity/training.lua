@@ -11,7 +11,8 @@ local tf = require "tfdist"
 
 local M = {}
 
---- Optimizers by name, each made anew by its function.
+--- Optimizers by name, each made anew by its function. Rates are such that
+--- training does not magnify rounding a hundred times within 20 steps.
 M.optimizers = {
   { "SGD", function(O) return O.SGD(0.01) end },
   { "momentum", function(O) return O.SGD(0.01, 0.9) end },
@@ -20,13 +21,13 @@ M.optimizers = {
   { "amsgrad", function(O) return O.Adam { amsgrad = true } end },
   { "AdamW", function(O) return O.AdamW() end },
   { "Adamax", function(O) return O.Adamax() end },
-  { "Nadam", function(O) return O.Nadam() end },
-  { "RMSprop", function(O) return O.RMSprop() end },
+  { "Nadam", function(O) return O.Nadam(2e-4) end },
+  { "RMSprop", function(O) return O.RMSprop(2e-4) end },
   { "RMSprop centered", function(O)
     return O.RMSprop { centered = true, momentum = 0.5, learning_rate = 1e-4 }
   end },
   { "Adagrad", function(O) return O.Adagrad() end },
-  { "Adadelta", function(O) return O.Adadelta(1.0) end },
+  { "Adadelta", function(O) return O.Adadelta(0.5) end },
   { "Ftrl", function(O) return O.Ftrl(0.01) end },
   { "clipped SGD", function(O)
     return O.SGD { learning_rate = 0.01, global_clipnorm = 0.5 }
