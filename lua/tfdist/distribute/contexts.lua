@@ -52,9 +52,11 @@ end
 --- The replica's context; nil in cross-replica context.
 --- Source: tf.distribute.get_replica_context
 function M.get_replica_context()
-  local mode = M.mode()
+  local mode = state.current.mode
   if mode == nil then
     return M.default_context
+  elseif mode.thread ~= nil then
+    check_thread(mode)
   end
   return mode.replica
 end

@@ -61,8 +61,9 @@ local function new_crew(strategy)
   for i = 1, crew.n do
     local thread = coroutine.create(serve)
     crew[i] = {
-      id = i - 1, thread = thread, mode = { strategy = strategy },
-      state = { name_scope = "", thread = thread },
+      id = i - 1, thread = thread, crew = crew, mode = { strategy = strategy },
+      state = { name_scope = "", thread = thread }, waits = false,
+      plain = { n = 0 },
     }
     resume(thread, crew[i])
   end
@@ -73,18 +74,18 @@ end
 local function muster(strategy, outer)
   local crew = rawget(strategy, "crew") or new_crew(strategy)
   strategy.crew = nil
-  local shared = { variables = {} }
+  local creators, name_scope = outer.creators, outer.name_scope
+  crew.variables = nil
   for i = 1, crew.n do
     local replica = crew[i]
+    local mode, own = replica.mode, replica.state
     local context = setmetatable({
-      replica_id_in_sync_group = i - 1, strategy = strategy, shared = shared,
+      replica_id_in_sync_group = i - 1, strategy = strategy,
       thread = replica.thread, replica = replica,
     }, Context)
-    local own = replica.state
-    replica.context, replica.waits, replica.results = context, false, nil
-    replica.mode.replica = context
-    own.mode, own.creators = replica.mode, outer.creators
-    own.name_scope = outer.name_scope
+    replica.context, replica.counts, replica.stopped = context, nil, false
+    mode.replica = context
+    own.mode, own.creators, own.name_scope = mode, creators, name_scope
   end
   return crew
 end
@@ -93,7 +94,7 @@ local function dismiss(strategy, crew)
   for i = 1, crew.n do
     local replica = crew[i]
     replica.context, replica.results, replica.mode.replica = nil, nil, nil
-    replica.state.creators, replica.state.mode = nil, nil
+    replica.state.creators = nil
   end
   strategy.crew = crew
 end
@@ -151,7 +152,7 @@ local function stop_others(run, crew)
   local event, id = raw.run_next(run)
   while event == "resume" do
     local replica = crew[id + 1]
-    replica.context.stopped = true
+    replica.stopped = true
     turn(replica, STOP)
     event, id = raw.run_pass(run, "")
   end
@@ -297,13 +298,14 @@ function M.sync(context, point, payload, answer_fn)
     local replies = contexts.with_mode({ strategy = strategy }, answer_fn,
       strategy, { payload, n = 1 })
     return replies and replies[1]
-  elseif context.stopped then
+  end
+  local replica = context.replica
+  if replica.stopped then
     stopped(context)
   elseif running() ~= context.thread then
     errors.raise("RuntimeError", point .. ": a sync point inside a coroutine "
       .. "of the replica function's own", "call it from the function itself")
   end
-  local replica = context.replica
   replica.point, replica.payload, replica.answer = point, payload, answer_fn
   return received(context, point, yield(SYNC))
 end
@@ -312,7 +314,6 @@ end
 function M.run_inline(strategy, fn, args, kwargs)
   local context = setmetatable({
     replica_id_in_sync_group = 0, strategy = strategy,
-    shared = { variables = {} },
   }, Context)
   local inbox = values.select_replica(args, 0)
   inbox.n = args.n or #args
@@ -389,7 +390,11 @@ local function merge(strategy, list)
     given.n = given.n + 1
     given[given.n] = values.regroup(strategy, tables, list.n, "per_replica")
   end
-  local results = pack(first.fn(strategy, unpack(given, 1, given.n)))
+  local fn = first.fn
+  for i = 1, list.n do
+    list[i].fn = nil
+  end
+  local results = pack(fn(strategy, unpack(given, 1, given.n)))
   if results.n == 0 then
     return nil
   end
@@ -402,25 +407,41 @@ end
 --- Errors: RuntimeError unless all replicas call it; those of merge_fn come
 ---   out of strategy:run.
 --- Source: tf.distribute.ReplicaContext.merge_call
-method("merge_call", "merge_fn args:table=nil kwargs:table=nil",
-  function(self, merge_fn, args, kwargs)
-    if type(merge_fn) ~= "function" then
-      errors.raise("TypeError", "merge_call: merge_fn must be a function, got "
-        .. text.describe(merge_fn))
-    end
-    local payload
-    if args == nil then
-      payload = { fn = merge_fn, kwargs = kwargs, n = 0 }
-    else
-      local n = args.n or #args
-      payload = { fn = merge_fn, kwargs = kwargs, n = n, unpack(args, 1, n) }
-    end
-    local reply = M.sync(self, "merge_call", payload, merge)
-    if reply == nil then
-      return
-    end
-    return unpack(reply, 1, reply.n)
-  end)
+local function merge_call(self, merge_fn, args, kwargs)
+  if type(merge_fn) ~= "function" then
+    errors.raise("TypeError", "merge_call: merge_fn must be a function, got "
+      .. text.describe(merge_fn))
+  end
+  local payload
+  if args == nil and kwargs == nil and self.thread ~= nil then
+    -- One merge waits at a time: the table can be used again.
+    payload = self.replica.plain
+    payload.fn = merge_fn
+  else
+    local n = args and (args.n or #args) or 0
+    payload = { fn = merge_fn, kwargs = kwargs, n = n,
+      unpack(args or NOTHING, 1, n) }
+  end
+  local reply = M.sync(self, "merge_call", payload, merge)
+  if reply == nil then
+    return
+  end
+  return unpack(reply, 1, reply.n)
+end
+
+method("merge_call", "merge_fn args:table=nil kwargs:table=nil", merge_call)
+
+local checked_merge_call = methods.merge_call
+
+-- The usual call has a function only, and needs no look at its arguments.
+function methods.merge_call(self, merge_fn, ...)
+  if select("#", ...) == 0 and type(merge_fn) == "function"
+    and getmetatable(self) == Context then
+    M.require_current(self, "merge_call")
+    return merge_call(self, merge_fn)
+  end
+  return checked_merge_call(self, merge_fn, ...)
+end
 
 local getters = {}
 

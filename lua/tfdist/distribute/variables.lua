@@ -131,11 +131,13 @@ end
 -- others get it.
 local function shared_variable(context, strategy, next_creator, kwargs)
   local name = canonical(kwargs.name)
-  local all = context.shared.variables
+  local own = context.replica
+  local all = own.crew.variables or {}
+  own.crew.variables = all
   local made = all[name]
   local id = context.replica_id_in_sync_group
-  local counts = context.counts or {}
-  context.counts = counts
+  local counts = own.counts or {}
+  own.counts = counts
   local k = (counts[name] or 0) + 1
   counts[name] = k
   if id == 0 then
