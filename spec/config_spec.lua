@@ -219,6 +219,26 @@ describe("the top level", function()
     assert.equal(tf.errors.NotFound, tf.errors.kind(e))
   end)
 
+  it("has the initializers of keras under TensorFlow's old names", function()
+    for name, value in pairs { zeros = 0, ones = 1, constant = 0 } do
+      assert.same({ value, value },
+        tf[name .. "_initializer"]()({ 2 }):totable(), name)
+    end
+    assert.same({ 2 }, tf.random_normal_initializer()({ 2 }).shape)
+    assert.same({ 2 }, tf.random_uniform_initializer()({ 2 }).shape)
+  end)
+
+  it("takes settings that are always on", function()
+    local set = tf.config.experimental.set_memory_growth
+    local device = tf.config.list_physical_devices("CPU")[1]
+    set(device, true)
+    assert.is_true(tf.config.experimental.get_memory_growth(device))
+    local ok, e = pcall(set, device, false)
+    assert.is_false(ok)
+    assert.equal("NotImplementedError", e.kind)
+    tf.config.experimental.enable_op_determinism()
+  end)
+
   it("is nil for names that TensorFlow does not have", function()
     assert.is_nil(tf.no_such_name)
     assert.is_nil(tf.math.no_such_name)

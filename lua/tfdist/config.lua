@@ -170,6 +170,33 @@ M.experimental.reset_memory_stats = wrap(
     raw.device_reset_peak(raw.device_find(name))
   end)
 
+--- Memory of a device grows as it is needed; that cannot be switched off.
+--- Errors: NotImplementedError for false.
+--- Source: tf.config.experimental.set_memory_growth
+M.experimental.set_memory_growth = wrap("config.experimental.set_memory_growth",
+  "device enable", function(device, enable)
+    cpu_name(device)
+    if enable ~= true then
+      errors.raise("NotImplementedError", "config.experimental."
+        .. "set_memory_growth: memory always grows as needed, got enable = "
+        .. text.describe(enable), "TFDIST_MEMORY_LIMIT bounds it")
+    end
+  end)
+
+--- Always true.
+--- Source: tf.config.experimental.get_memory_growth
+M.experimental.get_memory_growth = wrap("config.experimental.get_memory_growth",
+  "device", function(device)
+    cpu_name(device)
+    return true
+  end)
+
+--- Nothing to switch on: with the same devices and seeds, every run gives the
+--- same bits.
+--- Source: tf.config.experimental.enable_op_determinism
+M.experimental.enable_op_determinism = wrap(
+  "config.experimental.enable_op_determinism", "", function() end)
+
 M.experimental.list_physical_devices = M.list_physical_devices
 M.experimental.list_logical_devices = M.list_logical_devices
 

@@ -39,6 +39,12 @@ local FIELDS = {
   function_ = { "tfdist.function", "function_" },
   TensorSpec = { "tfdist.data.spec", "TensorSpec" },
 }
+for name, class in pairs {
+  zeros = "Zeros", ones = "Ones", constant = "Constant",
+  random_normal = "RandomNormal", random_uniform = "RandomUniform",
+} do
+  FIELDS[name .. "_initializer"] = { "tfdist.keras.initializers", class }
+end
 
 -- Modules with an install(tf, def), loaded with the first op.
 local CORE = {

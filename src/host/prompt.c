@@ -97,7 +97,7 @@ static bool read_edited(lua_State *L, const char *prompt) {
     rl_readline_name = "tfdist";
     rl_initialize();
     rl_attempted_completion_function = complete;
-    rl_basic_word_break_characters = " \t\n\"'(){}[],;+-*/%^=<>~#&|";
+    rl_basic_word_break_characters = " \t\n\"'(){}[],;+-*/%^=<>~#&|?";
     ready = true;
   }
   completing = L;
