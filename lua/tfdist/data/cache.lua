@@ -247,6 +247,18 @@ local function finish(self, path)
   end
 end
 
+local new_proxy = rawget(_G, "newproxy")
+
+-- An object that calls fn when the collector takes it, on every engine.
+local function when_collected(fn)
+  if new_proxy ~= nil then
+    local proxy = new_proxy(true)
+    getmetatable(proxy).__gc = fn
+    return proxy
+  end
+  return setmetatable({}, { __gc = fn })
+end
+
 local function to_file(node, run)
   local input = dataset.open(node.inputs[1], run)
   local temporary = ("%s.%s.part"):format(node.path,
@@ -278,6 +290,7 @@ local function to_file(node, run)
       os.remove(temporary)
     end
   end
+  self.guard = when_collected(self.close) -- loops that break do not close
   return self
 end
 

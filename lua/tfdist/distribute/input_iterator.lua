@@ -42,8 +42,8 @@ function M.is_per_replica_spec(x)
   return getmetatable(x) == PerReplicaSpec
 end
 
--- The spec of replica r's element.
-local function replica_spec(plan, x, r)
+-- The spec of what every replica gets.
+local function replica_spec(plan, x)
   if not spec.is_spec(x) or plan.kind == "dealt" or x.shape == nil
     or #x.shape == 0 or plan.W * plan.R == 1 then
     return x
@@ -54,7 +54,7 @@ local function replica_spec(plan, x, r)
   end
   dims[1] = plan.W == 1 and shares.static_share(plan.G or dims[1], plan.R,
     dims[1] >= 0) or -1
-  return spec.new(dims, x.dtype, x.name, r)
+  return spec.new(dims, x.dtype, x.name)
 end
 
 --- The packed spec of what a plan's iterators give.
@@ -66,7 +66,7 @@ function M.packed_spec(plan)
       end
       local list = {}
       for r = 1, plan.R do
-        list[r] = replica_spec(plan, x, r)
+        list[r] = replica_spec(plan, x)
       end
       return setmetatable({ specs = list }, PerReplicaSpec)
     end, dataset.spec_of(plan.node))
