@@ -124,6 +124,21 @@ describe("Sequential", function()
     assert.equal(#m.losses, #again.losses)
   end)
 
+  it("is fitted by a loss's name as by its object", function()
+    local x = tf.random.normal({ 32, 3 }, { seed = 1 })
+    local y = tf.cast(tf.greater(tf.reduce_sum(x, { axis = 1 }), 0), "float32")
+    local got = {}
+    for i, loss in ipairs { "binary_crossentropy",
+      K.losses.BinaryCrossentropy() } do
+      local m = K.Sequential { L.Dense(1, { activation = "sigmoid",
+        kernel_initializer = "ones" }) }
+      m:compile { optimizer = "sgd", loss = loss }
+      got[i] = m:fit(x, y, { epochs = 2, batch_size = 8, shuffle = false,
+        verbose = 0 }).history.loss
+    end
+    near(got[2], got[1])
+  end)
+
   it("is trained by a loop of one's own", function()
     local m = K.Sequential { L.Dense(8, { activation = "tanh" }), L.Dense(1) }
     local optimizer = K.optimizers.Adam { learning_rate = 0.05 }

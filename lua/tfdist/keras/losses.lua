@@ -231,7 +231,12 @@ function Wrapped:init(fn, name)
   base_init(self, "auto", name or "loss")
 end
 
+-- Labels {n} against predictions {n, 1} would broadcast to {n, n}.
 function Wrapped:call(y_true, y_pred)
+  if type(y_true) == "userdata" and raw.kind(y_true) == "tensor"
+    and type(y_pred) == "userdata" and raw.kind(y_pred) == "tensor" then
+    y_true, y_pred = functions.same_rank(y_true, y_pred)
+  end
   return (self.fn(y_true, y_pred))
 end
 
