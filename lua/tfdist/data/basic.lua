@@ -334,10 +334,49 @@ local function draws_of(node, run)
   return seeds.draws(seeds.begin(node, run, node.each_iteration))
 end
 
--- The same for positions, with everything in one loop: this runs for every
--- element of an epoch.
+-- Positions that all fit into the buffer: one random order of them.
+local function whole_order(node, run, n)
+  local index = rows.index_of(node.inputs[1], run)
+  local order, list, at
+  local function begin()
+    list = {}
+    n = index:fill(list, n)
+    local seed, epoch = seeds.begin(node, run, node.each_iteration)
+    order, at = seeds.permutation(seed, epoch, n), 0
+  end
+  local self = {}
+  function self.fill(_, out, k)
+    if order == nil then
+      begin()
+    end
+    local got = min(k, n - at)
+    for i = 1, got do
+      out[i] = list[order[at + i] + 1]
+    end
+    at = at + got
+    return got
+  end
+  function self.skip(_, k)
+    if order == nil then
+      begin()
+    end
+    local got = min(k, n - at)
+    at = at + got
+    return got
+  end
+  return self
+end
+
+local MOST_AT_ONCE = 2 ^ 24
+
+-- Positions through a smaller buffer, with everything in one loop: this runs
+-- for every element of an epoch.
 function Shuffle.index(node, run)
   check_buffer(node)
+  local n = cardinality(node)
+  if n >= 0 and n <= min(node.buffer_size, MOST_AT_ONCE) then
+    return whole_order(node, run, n)
+  end
   local index = rows.index_of(node.inputs[1], run)
   local more_draws = seeds.chunks(seeds.begin(node, run, node.each_iteration))
   local uniform, draw = {}, 0

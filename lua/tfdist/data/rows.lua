@@ -115,6 +115,9 @@ function Rows:batch(list, k)
   for c = 1, columns.n do
     out[c] = column_batch(columns[c], at, list, k, first)
   end
+  if at ~= nil then
+    raw.release(at)
+  end
   return element.rebuild(self.pack, out)
 end
 

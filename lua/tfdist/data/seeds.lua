@@ -83,6 +83,15 @@ function M.chunks(seed, epoch)
   end
 end
 
+--- 0 .. n - 1 in random order, as one list.
+function M.permutation(seed, epoch, n)
+  local in_order = raw.op_run(element.op "range", { n = 0 },
+    { raw.enums.dtype.int32 }, { 0, n, 1 })
+  return raw.tensor_to_flat((raw.op_run(element.op "stateless_shuffle",
+    { in_order, n = 1 }, { random_seed.stream(ITERATION, seed,
+    epoch * CHUNKS + CHUNKS - 1) })))
+end
+
 --- A function draw(k) that gives whole numbers in 0..k-1 from such lists.
 function M.draws(seed, epoch)
   local floor = math.floor
