@@ -659,6 +659,36 @@ describe("layers under a strategy", function()
       near({ variance }, bn.moving_variance:read_value():totable(), 1e-5)
     end)
 
+  -- The gradient of the sum of all replicas' losses, as if they were one batch.
+  R.pair(it, pending, "SyncBatchNormalization's gradients are those of the "
+    .. "whole batch", function(strategy)
+      local x = tf.random.normal({ 6, 3 }, { seed = 1 })
+      local factors = tf.random.normal({ 6, 3 }, { seed = 2 })
+      local one = L.BatchNormalization()
+      local function slopes(bn, part, weights)
+        local tape, y = tf.GradientTape(function(tape)
+          tape:watch(part)
+          return tf.reduce_sum(bn(part, { training = true }) * weights)
+        end)
+        local vars = bn.trainable_variables
+        local grads = tape:gradient(y, { part, vars[1], vars[2] })
+        return grads[1], grads[2], grads[3]
+      end
+      one(x)
+      local want, gamma, beta = slopes(one, x, factors)
+      local both = strategy:scope(function()
+        return L.SyncBatchNormalization { input_shape = { 3 } }
+      end)
+      strategy:run(function() both(tf.ones { 1, 3 }) end)
+      local got, g, b = strategy:run(function()
+        local rows = { 3 * R.id(), 3 * R.id() + 3 }
+        return slopes(both, x[{ rows }], factors[{ rows }])
+      end)
+      near(want:totable(), strategy:gather(got, 0):totable(), 1e-5)
+      near(gamma:totable(), strategy:reduce("sum", g):totable(), 1e-5)
+      near(beta:totable(), strategy:reduce("sum", b):totable(), 1e-5)
+    end)
+
   R.pair(it, pending, "BatchNormalization leaves a replica without data alone",
     function(strategy)
       local bn = strategy:scope(function()

@@ -127,8 +127,8 @@ function M.get(identifier)
   elseif type(identifier) == "string" then
     local f = by_name[identifier] or by_name[identifier:lower()]
     if f == nil then
-      errors.raise("ValueError", "unknown activation " .. text.quote(identifier),
-        text.suggestion(identifier, known, "activation"))
+      errors.raise("ValueError", "unknown activation "
+        .. text.quote(identifier), text.suggestion(identifier, known, "activation"))
     end
     return f
   end

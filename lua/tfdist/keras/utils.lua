@@ -13,8 +13,8 @@ local tf = require "tfdist"
 local M = {}
 
 --- Class numbers from 0 as rows with a 1.
---- Shapes: {...} (a last axis of 1 is dropped) to {..., num_classes}; num_classes
----   defaults to the largest number plus 1.
+--- Shapes: {...} (a last axis of 1 is dropped) to {..., num_classes};
+---   num_classes defaults to the largest number plus 1.
 --- Errors: InvalidArgument for a class outside 0..num_classes-1.
 --- Source: tf.keras.utils.to_categorical
 M.to_categorical = options.wrap("utils.to_categorical", "y:t num_classes=nil "
@@ -53,8 +53,8 @@ M.normalize = options.wrap("utils.normalize", "x:t axis=-1 order=2",
   end)
 
 --- Base class of data that is read batch by batch: a subclass defines
---- length(self), the number of batches, and get(self, i), batch i from 0; it may
---- define on_epoch_end(self).
+--- length(self), the number of batches, and get(self, i), batch i from 0; it
+--- may define on_epoch_end(self).
 ---
 ---   local Noise = tf.keras.utils.Sequence:extend "Noise"
 ---   function Noise:length() return 10 end

@@ -36,7 +36,7 @@ return function(case, I)
   layer { "Masking", layer = function(L) return L.Masking(0) end,
     inputs = { N{2, 3, 2} }, ref = "a" }
 
-  -- Activations ----------------------------------------------------------------
+  -- Activations ---------------------------------------------------------------
   layer { "ReLU", layer = function(L)
       return L.ReLU { max_value = 1, negative_slope = 0.1, threshold = 0.2 }
     end, inputs = { N{3, 5} },
@@ -55,9 +55,10 @@ return function(case, I)
     inputs = { N{2, 3, 4} }, ref = "softmax(a, 1)" }
   layer { "Softmax over two axes",
     layer = function(L) return L.Softmax { axis = { 1, 2 } } end,
-    inputs = { N{2, 3, 4} }, ref = "softmax(a.reshape(2, 12)).reshape(a.shape)" }
+    inputs = { N{2, 3, 4} },
+    ref = "softmax(a.reshape(2, 12)).reshape(a.shape)" }
 
-  -- Convolution ------------------------------------------------------------------
+  -- Convolution ---------------------------------------------------------------
   layer { "Conv1D", layer = function(L)
       return L.Conv1D(3, 2, { strides = 2 })
     end, inputs = { N{2, 6, 2}, N{2, 2, 3}, N{3} },
@@ -112,7 +113,7 @@ return function(case, I)
     ref = "conv(np.stack([causal(a[..., i:i+1], b[:, i:i+1], 0, 2)[..., 0] "
       .. "for i in range(2)], -1), c, d)" }
 
-  -- Pooling --------------------------------------------------------------------------
+  -- Pooling -------------------------------------------------------------------
   layer { "MaxPooling1D", layer = function(L) return L.MaxPooling1D() end,
     inputs = { N{2, 5, 3} }, ref = "pool(a, [2], 2, 'VALID', 'max')" }
   layer { "MaxPooling2D", layer = function(L)
@@ -140,7 +141,7 @@ return function(case, I)
       return L.GlobalMaxPooling2D { data_format = "channels_first" }
     end, inputs = { N{2, 3, 4, 2} }, ref = "a.max((2, 3))" }
 
-  -- Normalization ----------------------------------------------------------------------
+  -- Normalization -------------------------------------------------------------
   for _, dims in ipairs { { 4, 3 }, { 2, 4, 3 }, { 2, 3, 2, 3 } } do
     layer { "BatchNormalization in inference, rank " .. #dims,
       layer = function(L) return L.BatchNormalization() end,
@@ -185,7 +186,7 @@ return function(case, I)
     layer = function(L) return L.UnitNormalization() end,
     inputs = { N{3, 4} }, ref = "a / np.sqrt((a * a).sum(-1, keepdims=True))" }
 
-  -- Merging ----------------------------------------------------------------------------
+  -- Merging -------------------------------------------------------------------
   for name, ref in pairs {
     Add = "a + b + c[:, None]", Multiply = "a * b * c[:, None]",
     Average = "(a + b + c[:, None]) / 3",
@@ -207,7 +208,7 @@ return function(case, I)
     ref = "(a / np.sqrt((a*a).sum(2, keepdims=True))) @ "
       .. "(b / np.sqrt((b*b).sum(1, keepdims=True)))" }
 
-  -- Shaping ----------------------------------------------------------------------------
+  -- Shaping -------------------------------------------------------------------
   layer { "ZeroPadding1D", layer = function(L)
       return L.ZeroPadding1D { { 1, 2 } }
     end, inputs = { N{2, 3, 2} },
@@ -223,10 +224,11 @@ return function(case, I)
     end, inputs = { N{2, 3, 4, 2} }, ref = "a[:, 1:, :2]" }
   layer { "UpSampling1D", layer = function(L) return L.UpSampling1D(3) end,
     inputs = { N{2, 2, 2} }, ref = "upsample(a, [3])" }
-  layer { "UpSampling2D", layer = function(L) return L.UpSampling2D { 2, 3 } end,
+  layer { "UpSampling2D",
+    layer = function(L) return L.UpSampling2D { 2, 3 } end,
     inputs = { N{2, 2, 2, 2} }, ref = "upsample(a, [2, 3])" }
 
-  -- Attention --------------------------------------------------------------------------
+  -- Attention -----------------------------------------------------------------
   layer { "Attention", layer = function(L) return L.Attention() end, x = 3,
     inputs = { N{2, 3, 4}, N{2, 5, 4}, N{2, 5, 4} },
     ref = "attention(a, b, c)" }
@@ -257,7 +259,7 @@ return function(case, I)
     end, inputs = { N{2, 3, 4}, N{3, 5}, N{5, 1} },
     ref = "np.einsum('abc,bd->adc', a, b) + c" }
 
-  -- Recurrent --------------------------------------------------------------------------
+  -- Recurrent -----------------------------------------------------------------
   local mask = { { true, false, true, true }, { true, true, false, false } }
   local python_mask = "[[1, 0, 1, 1], [1, 1, 0, 0]]"
   local function recurrent(name, gates, fn, bias, given)
@@ -313,7 +315,7 @@ return function(case, I)
     end, inputs = { N{2, 3, 4, 2}, N{2, 2, 2}, N{2} },
     ref = "np.stack([conv(a[:, t], b, c) for t in range(3)], 1)" }
 
-  -- Preprocessing ----------------------------------------------------------------------
+  -- Preprocessing -------------------------------------------------------------
   layer { "Rescaling", layer = function(L) return L.Rescaling(2, -1) end,
     inputs = { N{2, 3} }, ref = "2 * a - 1" }
   layer { "Normalization", layer = function(L)

@@ -131,7 +131,7 @@ M.AdditiveAttention = define.layer("AdditiveAttention", "use_scale=true "
   end,
 })
 
--- MultiHeadAttention -----------------------------------------------------------
+-- MultiHeadAttention ----------------------------------------------------------
 
 local Heads = {}
 

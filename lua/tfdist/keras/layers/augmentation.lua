@@ -47,7 +47,7 @@ local function draw(self, n, limits)
     self._own.config.seed)
 end
 
--- Reading at other positions -----------------------------------------------------
+-- Reading at other positions --------------------------------------------------
 
 -- Positions beyond 0 .. n-1 by the way of filling; real numbers.
 local function fold(at, n, mode)
@@ -173,7 +173,7 @@ moving("RandomZoom", "height_factor:f width_factor=nil",
     return ys * zoom, xs * wide
   end)
 
--- Values -----------------------------------------------------------------------------
+-- Values ----------------------------------------------------------------------
 
 local function check_limits(self, config)
   local limits = config.value_range

@@ -143,7 +143,7 @@ end
 
 M.shape_of = shape_of
 
--- What inputs must look like ---------------------------------------------------
+-- What inputs must look like --------------------------------------------------
 
 local function misfit(self, x, expected)
   errors.raise("InvalidArgument", ("%s: the input has shape %s; expected %s")

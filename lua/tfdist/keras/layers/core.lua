@@ -305,8 +305,8 @@ M.InputLayer = define.layer("InputLayer", "input_shape=nil batch_size=nil "
     end
     for i, size in ipairs(own.batch_input_shape) do
       if size < -1 then
-        errors.raise("ValueError", ("Input: axis %d of shape %s is negative; -1 "
-          .. "is for sizes that are not known"):format(i - 1,
+        errors.raise("ValueError", ("Input: axis %d of shape %s is negative; "
+          .. "-1 is for sizes that are not known"):format(i - 1,
           text.shape(own.batch_input_shape)))
       end
     end

@@ -73,7 +73,7 @@ local SCALES = "epsilon=0.001 center=true scale=true "
 local SCALE_RULES = "beta_regularizer=nil gamma_regularizer=nil "
   .. "beta_constraint=nil gamma_constraint=nil"
 
--- Batch normalization ----------------------------------------------------------
+-- Batch normalization ---------------------------------------------------------
 
 local Batch = {}
 
@@ -257,7 +257,7 @@ M.SyncBatchNormalization = define.layer("SyncBatchNormalization", BATCH, {
   compute_output_shape = same_shape,
 })
 
--- Within an example ------------------------------------------------------------
+-- Within an example -----------------------------------------------------------
 
 -- True when axes are the last ones in a row.
 local function trailing(axes, rank)

@@ -31,7 +31,7 @@ M.Rescaling = define.layer("Rescaling", "scale:f offset=0", {
   compute_output_shape = same_shape,
 })
 
--- Normalization ----------------------------------------------------------------
+-- Normalization ---------------------------------------------------------------
 
 local Norm = {}
 
@@ -166,7 +166,7 @@ M.Normalization = define.layer("Normalization", "axis=-1 mean=nil "
   compute_output_shape = same_shape,
 })
 
--- Images -----------------------------------------------------------------------
+-- Images ----------------------------------------------------------------------
 
 -- Positions of height and width in a shape of rank 3 or 4, from 1.
 local function image_axes(self, shape)
@@ -303,7 +303,7 @@ M.RandomFlip = define.layer("RandomFlip", "mode='horizontal_and_vertical' "
   compute_output_shape = same_shape,
 })
 
--- Whole numbers ----------------------------------------------------------------
+-- Whole numbers ---------------------------------------------------------------
 
 local OUTPUTS = { "multi_hot", "one_hot", "count" }
 

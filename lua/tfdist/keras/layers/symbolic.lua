@@ -186,8 +186,8 @@ function call.infer(self, inputs, given)
 end
 
 --- The shape of the output for a shape of the input, both with the batch and
---- with -1 for open sizes. Without a rule of its own a layer is built and called
---- with zeros.
+--- with -1 for open sizes. Without a rule of its own a layer is built and
+--- called with zeros.
 --- Source: tf.keras.layers.Layer.compute_output_shape
 function base.Layer:compute_output_shape(input_shape)
   local own = rawget(self, "_own")

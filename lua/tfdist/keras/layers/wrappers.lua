@@ -54,7 +54,7 @@ M.TimeDistributed = define.layer("TimeDistributed", "layer:o", {
   end,
 })
 
--- Bidirectional ----------------------------------------------------------------
+-- Bidirectional ---------------------------------------------------------------
 
 local MODES = { "sum", "mul", "ave", "concat" }
 
