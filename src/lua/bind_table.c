@@ -28,7 +28,7 @@ typedef struct reader {
 /* Lists up to this length are looked through for stray keys in full. Longer
 ** ones live in the table's array part but for its tail, and only what comes
 ** after the last element is looked at. */
-enum { SMALL_LIST = 256 };
+enum { SMALL_LIST = 4 };
 
 /* "[2][3]", the place of the current element down to `depth`. */
 static const char *place(const reader *r, int depth, char buf[192]) {
