@@ -90,6 +90,9 @@ typedef enum tfd_handle_kind {
   TFD_HANDLE_RUN,
   TFD_HANDLE_ARCHIVE,
   TFD_HANDLE_SAVER,
+  TFD_HANDLE_READER,
+  TFD_HANDLE_WRITER,
+  TFD_HANDLE_EXAMPLE,
   TFD_HANDLE_KINDS
 } tfd_handle_kind;
 
@@ -152,6 +155,26 @@ typedef enum tfd_run_event {
   TFD_RUN_DONE        /* all replicas have returned */
 } tfd_run_event;
 
+typedef enum tfd_reader_kind {
+  TFD_READER_RECORDS = 0, /* TFRecord: length, data, checksums */
+  TFD_READER_LINES,       /* text, without the line ends */
+  TFD_READER_ROWS,        /* the same, but line ends in quotes are text */
+  TFD_READER_FIXED        /* records of one size */
+} tfd_reader_kind;
+
+typedef enum tfd_compression {
+  TFD_COMPRESSION_NONE = 0,
+  TFD_COMPRESSION_GZIP,
+  TFD_COMPRESSION_ZLIB
+} tfd_compression;
+
+typedef enum tfd_feature_kind {
+  TFD_FEATURE_NONE = 0,
+  TFD_FEATURE_BYTES,
+  TFD_FEATURE_FLOAT,
+  TFD_FEATURE_INT64
+} tfd_feature_kind;
+
 typedef struct tfd_object tfd_object;
 typedef struct tfd_device tfd_device;
 typedef struct tfd_tensor tfd_tensor;
@@ -166,6 +189,9 @@ typedef struct tfd_mirrored tfd_mirrored;
 typedef struct tfd_run tfd_run;
 typedef struct tfd_archive tfd_archive;
 typedef struct tfd_saver tfd_saver;
+typedef struct tfd_reader tfd_reader;
+typedef struct tfd_writer tfd_writer;
+typedef struct tfd_example tfd_example;
 
 /* --- Errors and library ------------------------------------------------- */
 
@@ -703,6 +729,71 @@ TFD_API int tfd_saver_metadata(tfd_saver *saver, const char *key,
 /** Write the file with checksums of header and tensors. It appears under its
  * name when it is whole and on the disk; until then the old file stays.
  * Blocks: until tensors are computed and synced to the disk.
+/** Read the records of a file in order, ahead of the caller by a thread.
+ * `sizes`: for fixed records their size and those of header and footer. Units:
+ *   bytes.
+ * Errors: NotFound, FailedPrecondition; ValueError for bad sizes. */
+TFD_API int tfd_reader_open(tfd_reader_kind kind, const char *path,
+                            tfd_compression compression, const int64_t *sizes,
+                            int sizes_n, tfd_reader **reader_p);
+/** The next record, NULL at the end; valid until the next call.
+ * Blocks: until it is read. Errors: DataLoss naming file, record and offset,
+ *   every time from then on; Cancelled. */
+TFD_API int tfd_reader_next(tfd_reader *reader, const void **record_p,
+                            size_t *record_bytes_p);
+/** Pass over up to n records; fewer only at the end. Blocks, Errors: as next.
+ */
+TFD_API int tfd_reader_skip(tfd_reader *reader, int64_t n,
+                            int64_t *skipped_p);
+
+/** Write records (TFRecord) to a new file; an old one is emptied.
+ * Errors: NotFound (no such folder), FailedPrecondition. */
+TFD_API int tfd_writer_open(const char *path, tfd_compression compression,
+                            tfd_writer **writer_p);
+/** Add a record. Errors: FailedPrecondition when closed; ResourceExhausted. */
+TFD_API int tfd_writer_record(tfd_writer *writer, const void *record,
+                              size_t record_bytes);
+/** Let other processes see what was written. */
+TFD_API int tfd_writer_flush(tfd_writer *writer);
+/** Complete the file; closing twice is nothing. */
+TFD_API int tfd_writer_close(tfd_writer *writer);
+
+/** An Example without features. Source: tf.train.Example */
+TFD_API int tfd_example_new(tfd_example **example_p);
+/** Read a serialized Example. Errors: DataLoss. */
+TFD_API int tfd_example_parse(const void *data, size_t data_bytes,
+                              tfd_example **example_p);
+/** Number of features; they are sorted by name. */
+TFD_API int tfd_example_count(const tfd_example *example);
+/** Position of the feature called `name`, -1 when there is none. */
+TFD_API int tfd_example_find(const tfd_example *example, const char *name,
+                             int *position_p);
+/** Name, kind and number of values of feature `index`. Errors: IndexError. */
+TFD_API int tfd_example_feature(const tfd_example *example, int index,
+                                const char **name_p, tfd_feature_kind *kind_p,
+                                int64_t *values_p);
+/** Values of a feature of numbers. Shapes: [n], float32 or int64.
+ * Errors: InvalidArgument for another kind. */
+TFD_API int tfd_example_tensor(tfd_example *example, int index,
+                               tfd_tensor **tensor_p);
+/** Text `value` of feature `index`. Errors: IndexError. */
+TFD_API int tfd_example_text(const tfd_example *example, int index,
+                             int64_t value, const void **text_p,
+                             size_t *text_bytes_p);
+/** Begin a feature; what is put next are its values. */
+TFD_API int tfd_example_add(tfd_example *example, const char *name,
+                            tfd_feature_kind kind);
+TFD_API int tfd_example_put_text(tfd_example *example, const void *text,
+                                 size_t text_bytes);
+/** Elements of a float32 or int64 tensor. */
+TFD_API int tfd_example_put_tensor(tfd_example *example, tfd_tensor *tensor);
+/** The Example as bytes, features sorted by name; valid until it changes. */
+TFD_API int tfd_example_serialize(tfd_example *example, const void **data_p,
+                                  size_t *data_bytes_p);
+
+#ifdef __cplusplus
+}
+#endif
  * Errors: ResourceExhausted (no space), FailedPrecondition. */
 TFD_API int tfd_saver_write(tfd_saver *saver, const char *path);
 

@@ -12,6 +12,7 @@
 --- "checkpoint" (JSON) lists the checkpoints, oldest first.
 local checkpoint = require "tfdist.checkpoint"
 local errors = require "tfdist.errors"
+local example = require "tfdist.example"
 local graphs = require "tfdist.object_graph"
 local json = require "tfdist.json"
 local log = require "tfdist.notice"
@@ -21,6 +22,10 @@ local text = require "tfdist.text"
 local tf = require "tfdist"
 
 local M = {}
+
+for name, value in pairs(example.train) do
+  M[name] = value
+end
 
 -- Checkpoint -----------------------------------------------------------------
 

@@ -1,0 +1,326 @@
+--- tf.io: files, TFRecord writing, tf.train.Example parsing, npy and npz.
+local convert = require "tfdist.convert"
+local errors = require "tfdist.errors"
+local example = require "tfdist.example"
+local npy = require "tfdist.npy"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local strings = require "tfdist.data.strings"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+local M = {}
+
+for name, value in pairs(example.io) do
+  M[name] = value
+end
+for name, value in pairs(npy) do
+  M[name] = value
+end
+
+-- Files ----------------------------------------------------------------------
+
+local function check_name(what, x)
+  if type(x) ~= "string" then
+    errors.raise("TypeError", ("%s: the file name must be a string, got %s")
+      :format(what, text.describe(x)))
+  end
+end
+
+--- The contents of a file as a string.
+--- Errors: returns nil, message, "NotFound" when it cannot be opened.
+--- Source: tf.io.read_file
+---@param filename string
+---@return string?
+M.read_file = options.wrap("read_file", "filename name=nil", function(filename)
+  check_name("read_file", filename)
+  local f, why = io.open(filename, "rb")
+  if f == nil then
+    return nil, why, "NotFound"
+  end
+  local contents = f:read("*a")
+  f:close()
+  if contents == nil then
+    return nil, filename .. ": cannot be read", "FailedPrecondition"
+  end
+  return contents
+end)
+
+--- Write a string to a file, which appears whole or not at all; folders are
+--- made.
+--- Errors: ResourceExhausted, FailedPrecondition.
+--- Source: tf.io.write_file
+M.write_file = options.wrap("write_file", "filename contents name=nil",
+  function(filename, contents)
+    check_name("write_file", filename)
+    if type(contents) ~= "string" then
+      errors.raise("TypeError", "write_file: contents must be a string, got "
+        .. text.describe(contents))
+    end
+    local folder = filename:match("^(.+)/[^/]*$")
+    if folder ~= nil then
+      raw.folder_make(folder)
+    end
+    raw.file_write(filename, contents)
+  end)
+
+-- Lua pattern of one name with * ? and [sets].
+local function pattern_of(glob)
+  local out = glob:gsub("[%^%$%(%)%%%.%+%-]", "%%%0"):gsub("%*", "[^/]*")
+    :gsub("%?", "[^/]")
+  out = out:gsub("%[!", "[^")
+  return "^" .. out .. "$"
+end
+
+local function has_wildcard(part)
+  return part:find("[%*%?%[]") ~= nil
+end
+
+local function names_in(folder)
+  local ok, list = pcall(raw.folder_list, folder == "" and "." or folder)
+  local names = {}
+  for name in (ok and list or ""):gmatch("[^%z]+") do
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  return names
+end
+
+local function exists(path)
+  local is_file, is_folder = raw.file_stat(path)
+  return is_file or is_folder
+end
+
+-- Paths that match the parts of a pattern below the given ones.
+local function expand(paths, part)
+  local out = {}
+  for _, path in ipairs(paths) do
+    if not has_wildcard(part) then
+      if part == "" or exists(path .. part) then
+        out[#out + 1] = path .. part
+      end
+    else
+      local pattern = pattern_of(part)
+      for _, name in ipairs(names_in(path)) do
+        if name:find(pattern) and (name:sub(1, 1) ~= "."
+          or part:sub(1, 1) == ".") then
+          out[#out + 1] = path .. name
+        end
+      end
+    end
+  end
+  return out
+end
+
+local function glob(pattern)
+  local paths, first = { "" }, true
+  for part, slash in pattern:gmatch("([^/]*)(/?)") do
+    if part ~= "" or slash ~= "" then
+      if not (first and part == "") then
+        paths = expand(paths, part)
+      end
+      for i = 1, #paths do
+        paths[i] = paths[i] .. slash
+      end
+      first = false
+    end
+  end
+  return paths
+end
+
+--- Names of the files that match a pattern with * ? and [sets], sorted.
+--- Source: tf.io.matching_files, tf.io.gfile.glob
+---@param pattern string|string[]
+---@return string[]
+M.matching_files = options.wrap("matching_files", "pattern:table name=nil",
+  function(pattern)
+    if type(pattern) == "string" then
+      pattern = { pattern }
+    end
+    local list, n = options.list("matching_files", "pattern", pattern)
+    local out = {}
+    for i = 1, n do
+      check_name("matching_files", list[i])
+      for _, path in ipairs(glob(list[i])) do
+        out[#out + 1] = path
+      end
+    end
+    table.sort(out)
+    return out
+  end)
+
+local function path_function(name, fn)
+  return options.wrap("gfile." .. name, "path", function(path)
+    check_name("gfile." .. name, path)
+    return fn(path)
+  end)
+end
+
+--- tf.io.gfile: exists, isdir, listdir, glob, makedirs, remove, rename.
+M.gfile = {
+  exists = path_function("exists", exists),
+  isdir = path_function("isdir", function(path)
+    local _, is_folder = raw.file_stat(path)
+    return is_folder
+  end),
+  listdir = path_function("listdir", function(path)
+    raw.folder_list(path) -- raises what names_in would hide
+    return names_in(path)
+  end),
+  makedirs = path_function("makedirs", raw.folder_make),
+  mkdir = path_function("mkdir", raw.folder_make),
+  glob = M.matching_files,
+  remove = path_function("remove", function(path)
+    local ok, why = os.remove(path)
+    if not ok then
+      errors.raise(exists(path) and "FailedPrecondition" or "NotFound", why)
+    end
+  end),
+  rename = options.wrap("gfile.rename", "src dst overwrite=false",
+    function(from, to, overwrite)
+      if exists(to) and not overwrite then
+        errors.raise("AlreadyExists", ("gfile.rename: %s exists"):format(to),
+          "overwrite = true replaces it")
+      end
+      local ok, why = os.rename(from, to)
+      if not ok then
+        errors.raise(exists(from) and "FailedPrecondition" or "NotFound", why)
+      end
+    end),
+}
+
+-- TFRecord -------------------------------------------------------------------
+
+local COMPRESSION = { "", "NONE", "GZIP", "ZLIB" }
+local Options = { __name = "TFRecordOptions" }
+
+--- Options of TFRecordWriter: compression_type "GZIP", "ZLIB" or "".
+--- Source: tf.io.TFRecordOptions
+M.TFRecordOptions = options.wrap("TFRecordOptions", "compression_type=''",
+  function(kind)
+    return setmetatable({ compression_type = options.choice("TFRecordOptions",
+      "compression_type", kind, COMPRESSION) }, Options)
+  end)
+
+local Writer = { __name = "TFRecordWriter" }
+Writer.__index = Writer
+
+local function is_writer(x)
+  return type(x) == "table" and getmetatable(x) == Writer
+end
+
+local function writer_method(name, signature, fn)
+  Writer[name] = options.method("TFRecordWriter." .. name, signature, fn,
+    is_writer, "writer")
+end
+
+--- Add a record: a string, or a tf.train.Example.
+--- Errors: FailedPrecondition when closed; ResourceExhausted.
+writer_method("write", "record:table", function(self, record)
+  if type(record) == "table" and record.SerializeToString then
+    record = record:SerializeToString()
+  elseif type(record) ~= "string" then
+    errors.raise("TypeError", "TFRecordWriter.write: the record must be a "
+      .. "string, got " .. text.describe(record))
+  end
+  raw.writer_record(self.handle, record)
+end)
+
+writer_method("flush", "", function(self)
+  raw.writer_flush(self.handle)
+end)
+
+--- Complete the file. (It is also completed when the writer is collected.)
+writer_method("close", "", function(self)
+  raw.writer_close(self.handle)
+end)
+
+Writer.__close = function(self)
+  raw.writer_close(self.handle)
+end
+
+function Writer.__tostring(self)
+  return "TFRecordWriter " .. text.quote(self.path)
+end
+
+--- Writes records to a new file. options: "GZIP", "ZLIB" or TFRecordOptions.
+--- Errors: NotFound (no such folder), FailedPrecondition.
+--- Source: tf.io.TFRecordWriter
+M.TFRecordWriter = options.wrap("TFRecordWriter", "path options:table=nil",
+  function(path, kind)
+    check_name("TFRecordWriter", path)
+    if getmetatable(kind) == Options then
+      kind = kind.compression_type
+    end
+    kind = kind == nil and "" or options.choice("TFRecordWriter", "options",
+      kind, COMPRESSION)
+    return setmetatable({ path = path, handle = raw.writer_open(path,
+      (kind == "" or kind == "NONE") and "none" or kind:lower()) }, Writer)
+  end)
+
+-- Raw bytes --------------------------------------------------------------------
+
+local function decode_one(what, data, dtype, little)
+  if type(data) ~= "string" then
+    errors.raise("TypeError", what .. ": input_bytes must be a string, got "
+      .. text.describe(data))
+  end
+  dtype = convert.dtype(dtype, what)
+  local size = raw.dtype_size(raw.dtype_find(dtype))
+  if #data % size ~= 0 then
+    errors.raise("InvalidArgument", ("%s: %d bytes are no whole number of %s, "
+      .. "%d bytes each"):format(what, #data, dtype, size))
+  elseif not little and size > 1 then
+    data = data:gsub(("."):rep(size), string.reverse)
+  end
+  return raw.tensor_from_bytes(data, dtype, { #data / size })
+end
+
+--- The bytes of a string as a tensor of out_type; strings of a tensor become
+--- its rows. bool takes bytes 0 and 1.
+--- Shapes: [n] for a string; [d0.., n] for strings of equal length.
+--- Errors: InvalidArgument when the length does not fit.
+--- Source: tf.io.decode_raw
+M.decode_raw = options.wrap("decode_raw",
+  "input_bytes:table out_type little_endian=true fixed_length=nil name=nil",
+  function(data, dtype, little)
+    if not strings.is(data) then
+      return decode_one("decode_raw", data, dtype, little)
+    end
+    local rows = data:toflat()
+    for i = 1, #rows do
+      rows[i] = decode_one("decode_raw", rows[i], dtype, little)
+    end
+    local t = tf.stack(rows)
+    local dims = data.shape
+    dims[#dims + 1] = -1
+    return tf.reshape(t, dims)
+  end)
+
+--- The record's bytes of a table of values by name: strings, numbers (float),
+--- integer and float tensors, lists of these.
+---@param features table
+---@return string
+function M.serialize_example(features)
+  if not text.is_plain(features) then
+    errors.raise("TypeError", "serialize_example: expected a table by name, got "
+      .. text.describe(features))
+  end
+  local train, out = example.train, {}
+  for name, x in pairs(features) do
+    local first = text.is_plain(x) and x[1] or x
+    if strings.is(x) or type(first) == "string" then
+      out[name] = train.Feature { bytes_list = train.BytesList { value =
+        type(x) == "string" and { x } or x } }
+    else
+      local t = tf.reshape(tf.convert_to_tensor(x), { -1 })
+      local whole = not t.dtype:find "float"
+      out[name] = train.Feature { [whole and "int64_list" or "float_list"] =
+        train[whole and "Int64List" or "FloatList"] { value = t } }
+    end
+  end
+  return train.Example { features = train.Features { feature = out } }
+    :SerializeToString()
+end
+
+return M
