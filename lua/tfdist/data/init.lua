@@ -24,14 +24,7 @@ local M = {
   experimental = experimental,
 }
 
-setmetatable(experimental, {
-  __index = function(_, name)
-    errors.raise("NotImplementedError", ("tf.data.experimental.%s is not there "
-      .. "yet"):format(tostring(name)))
-  end,
-})
-
-local function load_readers()
+local function require_readers()
   local ok, readers = pcall(require, "tfdist.data.readers")
   if ok then
     return readers
@@ -42,23 +35,48 @@ local function load_readers()
   error(readers, 0)
 end
 
--- Readers of records are loaded when one of their names is first used.
-setmetatable(M, {
-  __index = function(_, name)
+-- Readers of records are loaded when a name is first used that is not here.
+local readers_loaded = false
+
+local function load_readers()
+  if readers_loaded then
+    return
+  end
+  readers_loaded = true
+  local readers = require_readers()
+  for name, value in pairs(readers) do
+    if name ~= "experimental" then
+      rawset(M, name, value)
+    end
+  end
+  for name, value in pairs(readers.experimental or {}) do
+    rawset(experimental, name, value)
+  end
+end
+
+local function lazy(names, prefix)
+  return function(_, name)
     if type(name) ~= "string" then
       return nil
     end
-    local readers = load_readers()
-    for key, fn in pairs(readers) do
-      M[key] = fn
+    load_readers()
+    local found = rawget(names, name)
+    if found ~= nil then
+      return found
     end
-    local found = rawget(M, name)
-    if found == nil then
-      errors.raise("NotImplementedError", ("tf.data.%s is not there yet")
-        :format(name), text.suggestion(name, { "Dataset", "Options" }, "name"))
+    local known = {}
+    for each in pairs(names) do
+      known[#known + 1] = each
     end
-    return found
-  end,
+    table.sort(known)
+    errors.raise("NotImplementedError", ("%s.%s is not there yet"):format(
+      prefix, name), text.suggestion(name, known, "name"))
+  end
+end
+
+setmetatable(M, { __index = lazy(M, "tf.data") })
+setmetatable(experimental, {
+  __index = lazy(experimental, "tf.data.experimental"),
 })
 
 return M
