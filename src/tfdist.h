@@ -673,9 +673,6 @@ TFD_API int tfd_run_diverge(tfd_run *run, int replica, const char *where_first,
  * Errors: NotFound; DataLoss naming file and offset. */
 TFD_API int tfd_read_idx(const char *path, tfd_tensor **tensor_p);
 
-#ifdef __cplusplus
-}
-#endif
 /** Put a file in place with these contents: it appears whole or not at all.
  * Blocks: until it is on the disk. Errors: ResourceExhausted (no space),
  *   NotFound (no such folder), FailedPrecondition. */
@@ -729,6 +726,9 @@ TFD_API int tfd_saver_metadata(tfd_saver *saver, const char *key,
 /** Write the file with checksums of header and tensors. It appears under its
  * name when it is whole and on the disk; until then the old file stays.
  * Blocks: until tensors are computed and synced to the disk.
+ * Errors: ResourceExhausted (no space), FailedPrecondition. */
+TFD_API int tfd_saver_write(tfd_saver *saver, const char *path);
+
 /** Read the records of a file in order, ahead of the caller by a thread.
  * `sizes`: for fixed records their size and those of header and footer. Units:
  *   bytes.
@@ -794,7 +794,4 @@ TFD_API int tfd_example_serialize(tfd_example *example, const void **data_p,
 #ifdef __cplusplus
 }
 #endif
- * Errors: ResourceExhausted (no space), FailedPrecondition. */
-TFD_API int tfd_saver_write(tfd_saver *saver, const char *path);
-
 #endif
