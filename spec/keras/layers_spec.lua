@@ -78,7 +78,7 @@ local function score(outs)
   local total
   for k = 1, outs.n do
     local y = outs[k]
-    local factors = {}
+    local factors = { n = y:size() }
     for i = 1, y:size() do
       factors[i] = math.sin(i * 1.7 + k)
     end
@@ -182,6 +182,29 @@ describe("a layer against NumPy:", function()
 
     it(case.name .. ": symbolic shapes", function()
       check_symbolic(case)
+    end)
+
+    it(case.name .. ": no examples", function()
+      local layer, inputs, _, run = prepare(case)
+      local empty = {}
+      for i, x in ipairs(inputs) do
+        empty[i] = x[{ { 0, 0 } }]
+      end
+      local mask = case.mask
+      case.mask = nil
+      local tape, loss, shape = tf.GradientTape(function()
+        local outs = pack(run(layer, empty))
+        return score(outs), outs[1].shape
+      end)
+      case.mask = mask
+      assert.equal(0, shape[1])
+      if not case.no_grad then
+        for _, v in ipairs(layer.trainable_variables) do
+          local g = tape:gradient(loss, v)
+          assert.same(v.shape, tf.convert_to_tensor(g).shape)
+          break
+        end
+      end
     end)
 
     it(case.name .. ": configuration", function()

@@ -73,8 +73,12 @@ local function assign(self, key, value)
   if set ~= nil then
     return set(self, value)
   end
-  local order = rawget(self, "_own").order
-  order[#order + 1] = key
+  local own = rawget(self, "_own")
+  if own.config[key] ~= nil and type(value) ~= "table" then
+    own.config[key] = value -- an argument of the constructor
+    return
+  end
+  own.order[#own.order + 1] = key
   rawset(self, key, value)
 end
 
