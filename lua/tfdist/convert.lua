@@ -11,7 +11,7 @@ local text = require "tfdist.text"
 
 local M = {}
 
-local getmetatable, type = getmetatable, type
+local getmetatable, next, type = getmetatable, next, type
 local is_operand = raw.is_operand
 local is_plain, is_plain_meta = text.is_plain, text.is_plain_meta
 local MAX_RANK = 8
@@ -76,6 +76,27 @@ function M.dtype(dtype, what)
     "dtypes are " .. table.concat(names, ", "))
 end
 
+-- A copy of a list of whole numbers and nothing else; nil for anything else.
+local function plain_integers(x)
+  if type(x) ~= "table" or getmetatable(x) ~= nil then
+    return nil
+  end
+  local n = #x
+  if next(x, n > 0 and n or nil) ~= nil then
+    return nil
+  end
+  local list = {}
+  for i = 1, n do
+    local value = x[i]
+    if type(value) ~= "number" or value % 1 ~= 0 or value > 2 ^ 53
+      or value < -2 ^ 53 then
+      return nil
+    end
+    list[i] = value
+  end
+  return list
+end
+
 --- A sequence of sizes as a plain list: from a list, a number or an integer
 --- tensor. Entries are whole numbers.
 ---@param x any
@@ -83,7 +104,10 @@ end
 ---@param name string  the argument
 ---@return integer[]
 function M.integers(x, what, name)
-  if type(x) == "number" then
+  local plain = plain_integers(x)
+  if plain ~= nil then
+    return plain
+  elseif type(x) == "number" then
     x = { x }
   elseif type(x) == "userdata" and is_operand(x) then
     local t = raw.operand_tensor(x)

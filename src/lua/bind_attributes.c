@@ -32,6 +32,21 @@ static bool read_list(lua_State *L, int index, int64_t *slot) {
   return true;
 }
 
+/* The dtype of this very name. */
+static bool read_dtype(lua_State *L, int index, int64_t *slot) {
+  const char *name =
+      lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : NULL;
+  int dtype = 0;
+
+  if (name == NULL) return false;
+  for (dtype = 1; dtype < TFD_DTYPE_END; dtype++) {
+    if (strcmp(name, tfd__dtype_name(dtype)) != 0) continue;
+    *slot = dtype;
+    return true;
+  }
+  return false;
+}
+
 static bool read_ints(lua_State *L, int index, char kind, int64_t *slot) {
   switch (kind) {
   case 'b':
@@ -44,7 +59,9 @@ static bool read_ints(lua_State *L, int index, char kind, int64_t *slot) {
     if (lua_istable(L, index)) return read_list(L, index, slot);
     slot[0] = 1;
     return tfd__lua_to_i64(L, index, &slot[1]);
-  default: /* names of dtypes and enumerations */
+  case 'd':
+    return read_dtype(L, index, slot);
+  default: /* names of enumerations */
     return false;
   }
 }

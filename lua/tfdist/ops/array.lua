@@ -89,8 +89,15 @@ local function define_makers(tf, def)
 
   local function filled(what, dims, value, dtype)
     dims = convert.integers(dims, what, "shape")
-    return errors.said_by(what, ops.fill, dims, value,
-      convert.dtype(dtype, what) or "float32")
+    dtype = convert.dtype(dtype, what) or "float32"
+    local size = 1
+    for i = 1, #dims do
+      size = dims[i] >= 0 and size * dims[i] or math.huge
+    end
+    if #dims <= 8 and size < 2 ^ 32 then -- nothing to complain about
+      return ops.fill(dims, value, dtype)
+    end
+    return errors.said_by(what, ops.fill, dims, value, dtype)
   end
 
   --- Zeros. Errors: InvalidArgument for negative sizes. Source: tf.zeros

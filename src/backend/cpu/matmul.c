@@ -155,18 +155,57 @@ static int multiply(tfd__view a, tfd__view b, tfd__view c) {
   return each_batch(&a, &b, &c);
 }
 
-int tfd__cpu_matmul(const tfd__call *call) {
+/* Two small matrices: nothing to fold, no views to copy. */
+static int multiply_small(const tfd__call *call, bool turn_a, bool turn_b) {
+  const tfd__view *a = tfd__in(call, 0);
+  const tfd__view *b = tfd__in(call, 1);
   const tfd__view *c = tfd__out(call, 0);
-  tfd__view a = turned(tfd__in(call, 0), call->ints[0] || call->ints[2]);
-  tfd__view b = turned(tfd__in(call, 1), call->ints[1] || call->ints[3]);
+  tfd__gemm_args g = {.dtype = c->dtype,
+                      .m = c->dims[0],
+                      .n = c->dims[1],
+                      .k = a->dims[turn_a ? 0 : 1],
+                      .a_row = a->strides[turn_a],
+                      .a_col = a->strides[!turn_a],
+                      .b_row = b->strides[turn_b],
+                      .b_col = b->strides[!turn_b],
+                      .c_row = c->dims[1],
+                      .a = a->data,
+                      .b = b->data,
+                      .c = c->data};
+
+  return tfd__gemm(&g);
+}
+
+static bool is_small(const tfd__call *call, int64_t k) {
+  const tfd__view *c = tfd__out(call, 0);
+
+  return c->rank == 2 && c->dtype == TFD_FLOAT32 && k > 0 &&
+         tfd__in(call, 0)->rank == 2 && tfd__in(call, 1)->rank == 2 &&
+         c->numel <= TFD_SMALL_PRODUCT && c->numel * k <= TFD_SMALL_PRODUCT;
+}
+
+static int multiply_any(const tfd__call *call, bool turn_a, bool turn_b) {
+  const tfd__view *c = tfd__out(call, 0);
+  tfd__view a = turned(tfd__in(call, 0), turn_a);
+  tfd__view b = turned(tfd__in(call, 1), turn_b);
   int rc = TFD_OK;
 
-  if (c->numel == 0) return TFD_OK;
   if (!tfd__is_half(c->dtype)) return multiply(a, b, *c);
   if (tfd__dnnl_takes(c->dtype) && a.dims[a.rank - 1] > 0 &&
       tfd__dnnl_matmul(call->name, &a, &b, c, &rc))
     return rc;
   return tfd__via_float(call, tfd__cpu_matmul);
+}
+
+int tfd__cpu_matmul(const tfd__call *call) {
+  const tfd__view *c = tfd__out(call, 0);
+  bool turn_a = call->ints[0] || call->ints[2];
+  bool turn_b = call->ints[1] || call->ints[3];
+
+  if (c->numel == 0) return TFD_OK;
+  if (is_small(call, tfd__in(call, 0)->dims[turn_a ? 0 : 1]))
+    return multiply_small(call, turn_a, turn_b);
+  return multiply_any(call, turn_a, turn_b);
 }
 
 /* --- bias ----------------------------------------------------------------- */

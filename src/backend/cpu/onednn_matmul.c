@@ -77,8 +77,19 @@ static bool build(tfd__dnnl_plan *plan, const void *arg) {
                        3, preferred(spec));
 }
 
-static bool run(const char *name, matmul_spec *spec, void *const *data,
-                int *rc_p) {
+/* Multiply-adds of a product that is worth handing to other threads: less is
+** done before they have woken up, or waits for them where cores are shared. */
+#define SHARED_PRODUCT (1 << 20)
+
+static int64_t product_size(const matmul_spec *spec) {
+  int64_t n = spec->dims[0][spec->rank - 1];
+
+  for (int i = 0; i < spec->rank; i++) n *= spec->dims[2][i];
+  return n;
+}
+
+static bool run_plan(const char *name, matmul_spec *spec, void *const *data,
+                     int *rc_p) {
   tfd__dnnl_key key;
   tfd__dnnl_plan *plan = NULL;
 
@@ -95,6 +106,20 @@ static bool run(const char *name, matmul_spec *spec, void *const *data,
   if (plan == NULL) return false;
   *rc_p = tfd__dnnl_run(plan, name, data);
   return true;
+}
+
+static bool run(const char *name, matmul_spec *spec, void *const *data,
+                int *rc_p) {
+  int threads = tfd__threads_get();
+  bool found = false;
+
+  if (threads == 1 || product_size(spec) >= SHARED_PRODUCT) {
+    return run_plan(name, spec, data, rc_p);
+  }
+  tfd__threads_set(1);
+  found = run_plan(name, spec, data, rc_p);
+  tfd__threads_set(threads);
+  return found;
 }
 
 bool tfd__dnnl_matmul(const char *name, const tfd__view *a, const tfd__view *b,
