@@ -173,6 +173,38 @@ describe("workers", function()
     end, 2, 2))
   end)
 
+  it("workers go on with empty shares until all have ended", function()
+    -- Workers in coroutines: `any` meets the others.
+    local workers, out = {}, {}
+    for w = 0, 1 do
+      -- Worker 0 gets two elements, worker 1 four.
+      local both = files({ 1, 2 }, 4):batch(2)
+      local node = policy(both:filter(function(x)
+        return x[0]:item() ~= 102
+      end), "FILE").node
+      local plan = input.plan_for(tf.distribute.get_strategy(), node, 2, w, 1)
+      plan.any = coroutine.yield
+      workers[w] = coroutine.wrap(function()
+        for packs in input.plain_steps(plan) do
+          coroutine.yield(E.plain(packs[1][1]))
+        end
+        return nil
+      end)
+    end
+    while true do
+      local a, b = workers[0](), workers[1]()
+      local any = a or b
+      a, b = workers[0](any), workers[1](any)
+      if a == nil then
+        assert.is_nil(b)
+        break
+      end
+      out[#out + 1] = { a, b }
+    end
+    assert.same({ { { 100 }, { 200 } }, { { 101 }, { 201 } }, { {}, { 202 } },
+      { {}, { 203 } } }, out)
+  end)
+
   it("FILE gives file i to worker i mod W, through interleave too", function()
     local node = sharding.resolve(policy(files({ 1, 2, 3, 4, 5 }, 1), "FILE")
       .node, 2, 1, 1)
