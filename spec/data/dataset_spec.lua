@@ -56,6 +56,22 @@ describe("sources", function()
     assert.same({ 2 ^ 40 - 1 }, all(D.range(2 ^ 40):skip(2 ^ 40 - 1)))
   end)
 
+  it("counters go on, unique gives values once", function()
+    assert.same({ 3, 5, 7 }, all(D.counter(3, 2):take(3)))
+    assert.same({ { 0, -1, -2 } }, all(D.counter { step = -1,
+      dtype = "float32" }:batch(3):take(1)))
+    assert.equal(tf.data.INFINITE_CARDINALITY, D.counter():cardinality())
+    assert.same({ 1, 2, 3 }, all(D.from_tensor_slices { 1, 2, 1, 3, 2 }
+      :unique()))
+    assert.same({ "a", "b" }, all(D.from_tensor_slices { "a", "b", "a" }
+      :unique()))
+    fails("TypeError", "one component", all,
+      D.zip { D.range(2), D.range(2) }:unique())
+    fails("NotImplementedError", "Dataset.snapshot", function()
+      return D.range(2):snapshot "x"
+    end)
+  end)
+
   it("a generator is called for every iteration", function()
     local calls = 0
     local ds = D.from_generator(function()

@@ -489,3 +489,48 @@ dataset.static("list_files", "file_pattern shuffle=nil seed=nil name=nil",
     end
     return made:shuffle(#files, { seed = seed })
   end)
+
+-- unique ---------------------------------------------------------------------
+
+local Unique = stage {}
+
+function Unique.cardinality(node)
+  local n = dataset.cardinality_of(node.inputs[1])
+  return (n == 0 or n == 1) and n or UNKNOWN
+end
+
+local function key_of(pack)
+  local x = pack[1]
+  if pack.n ~= 1 or text.is_plain(x) or dataset.is_dataset(x) then
+    errors.raise("TypeError", "unique: elements must have one component, got "
+      .. spec.structure_text(element.spec_of(pack)))
+  elseif type(x) == "userdata" then
+    return x:bytes()
+  end
+  return type(x) == "string" and x or table.concat(x:toflat(), "\0")
+end
+
+function Unique.open(node, run)
+  local input = dataset.open(node.inputs[1], run)
+  local seen = {}
+  return {
+    next = function()
+      while true do
+        local pack = input:next()
+        local key = pack and dataset.call(node, key_of, pack)
+        if key == nil then
+          return nil
+        elseif not seen[key] then
+          seen[key] = true
+          return pack
+        end
+      end
+    end,
+  }
+end
+
+--- Each value once, where it first comes; elements have one component.
+--- Source: tf.data.Dataset.unique
+method("unique", "name=nil", function(self)
+  return dataset.new(Unique, "unique", { self.node })
+end)

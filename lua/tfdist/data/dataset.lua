@@ -583,6 +583,15 @@ function M.method(name, signature, fn)
   end
 end
 
+--- Make dataset:name(...) a NotImplementedError.
+function M.not_there(name)
+  methods[name] = function()
+    errors.raise("NotImplementedError", "Dataset." .. name .. " is not there",
+      "README, \"What is not there\", lists what is planned")
+  end
+  M.statics[name] = methods[name]
+end
+
 --- Define tf.data.Dataset.name(...).
 function M.static(name, signature, fn)
   M.statics[name] = options.wrap("Dataset." .. name, signature, fn)

@@ -155,4 +155,18 @@ M.ignore_errors = options.wrap("ignore_errors", "log_warning=false",
     end
   end)
 
+--- The same as a method. Source: tf.data.Dataset.ignore_errors
+dataset.method("ignore_errors", "log_warning=false name=nil",
+  function(self, log_warning)
+    return self:apply(M.ignore_errors(log_warning))
+  end)
+
+-- What TensorFlow has and this library has not says so.
+for _, name in ipairs {
+  "fingerprint", "load", "ragged_batch", "rejection_resample", "save",
+  "snapshot", "sparse_batch",
+} do
+  dataset.not_there(name)
+end
+
 return M

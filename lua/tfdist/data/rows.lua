@@ -367,10 +367,21 @@ function M.side_by_side(nodes, join)
   return n and M.new(join(packs), n) or nil
 end
 
---- 0, 1, 2, ... as a column.
-function M.counter(start)
-  return progression(start, 1, "int64")
+--- start, start + step, ... as a column.
+function M.counter(start, step, dtype)
+  return progression(start, step or 1, dtype or "int64")
 end
+
+--- Numbers start, start + step, ... without end.
+--- Source: tf.data.Dataset.counter
+dataset.static("counter", "start=0 step=1 dtype='int64' name=nil",
+  function(start, step, dtype)
+    local what = "Dataset.counter"
+    local column = progression(whole(what, "start", start),
+      whole(what, "step", step), convert.dtype(dtype, what))
+    return M.dataset("counter", M.new({ column, n = 1 }, math.huge),
+      text.number(start) .. ", step " .. text.number(step))
+  end)
 
 -- Orders of rows -------------------------------------------------------------
 
