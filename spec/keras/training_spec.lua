@@ -525,6 +525,42 @@ describe("training", function()
       assert.matches("step 1 of epoch 1", tostring(e), 1, true)
     end)
 
+    it("names the loss whose shapes do not go together", function()
+      local x = rows(4)
+      local m = compiled { loss = "mse", metrics = {} }
+      local e = fails("InvalidArgument", "do not broadcast", m.fit, m, x,
+        tf.ones { 4, 2 }, QUIET)
+      assert.matches('in loss "mse", labels {4, 2}, predictions {4, 3}',
+        tostring(e), 1, true)
+      m = compiled { loss = function() return 3 end, metrics = {} }
+      fails("TypeError", "a loss function must return a tensor", m.fit, m, x, x,
+        QUIET)
+    end)
+
+    R.pair(it, pending, "is not for replica functions", function(strategy)
+      local m = strategy:scope(compiled)
+      local x, y = rows(4)
+      fails("RuntimeError", "cannot be called in a replica function",
+        strategy.run, strategy, function()
+          m:fit(x, y, QUIET)
+        end)
+    end)
+
+    it("wants steps for distributed data of unknown length", function()
+      local strategy = tf.distribute.OneDeviceStrategy "/cpu:0"
+      local m = strategy:scope(compiled)
+      local x, y = rows(8)
+      local known = strategy:distribute_datasets_from_function(function()
+        return batches(x, y, 4)
+      end)
+      assert.equal(1, #m:fit(known, QUIET).epoch)
+      local e = fails("ValueError", "must specify the number of steps", m.fit,
+        m, strategy:distribute_datasets_from_function(function()
+          return batches(x, y, 4):filter(function() return true end)
+        end), QUIET)
+      assert.matches("steps_per_epoch", e.hint)
+    end)
+
     it("warns and stops when data runs out", function()
       local x, y = rows(6)
       local m = compiled()

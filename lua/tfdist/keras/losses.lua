@@ -237,7 +237,13 @@ function Wrapped:call(y_true, y_pred)
     and type(y_pred) == "userdata" and raw.kind(y_pred) == "tensor" then
     y_true, y_pred = functions.same_rank(y_true, y_pred)
   end
-  return (self.fn(y_true, y_pred))
+  local values = self.fn(y_true, y_pred)
+  if type(values) ~= "userdata" or not raw.is_operand(values) then
+    errors.raise("TypeError", ("%s: a loss function must return a tensor, one "
+      .. "value for each example; got %s"):format(self.name,
+      text.describe(values)))
+  end
+  return values
 end
 
 local function known_names()

@@ -245,13 +245,8 @@ local function of_dataset(own, what, dataset, wanted)
       .. "evaluate and predict")
   end
   local known = n >= 0 and n or nil
-  if own.strategy == contexts.default_strategy or own.strategy.one_copy
-    and own.strategy.experimental_distribute_dataset == nil then
+  if own.strategy == contexts.default_strategy then
     return of_iterable(what, dataset, known)
-  elseif own.strategy.experimental_distribute_dataset == nil then
-    return of_iterable(what, dataset, known, function(pack)
-      return M.distribute(own.strategy, pack)
-    end)
   end
   return of_iterable(what,
     own.strategy:experimental_distribute_dataset(dataset), known)

@@ -91,6 +91,9 @@ end
 
 local function described(e, step, epoch)
   e = functions.rename(errors.wrap(e))
+  if errors.is_error(e) then
+    e.where = e.where or contexts.where()
+  end
   return errors.note(e, epoch and ("step %d of epoch %d"):format(step, epoch + 1)
     or ("step %d"):format(step))
 end
@@ -463,7 +466,14 @@ end
 
 --- Call fn with the strategy's scope around it; a line that is being drawn is
 --- left when it fails.
+--- Errors: RuntimeError in a replica function.
 function M.inside(own, progress, fn)
+  local mode = contexts.mode()
+  if mode ~= nil and mode.replica ~= nil and mode.replica.thread ~= nil then
+    errors.raise("RuntimeError", "fit, evaluate and predict run their steps on "
+      .. "all replicas; they cannot be called in a replica function",
+      "call them outside of strategy:run")
+  end
   local function protected()
     local ok, e = pcall(fn)
     if not ok then

@@ -62,10 +62,22 @@ local function no_labels(names, i)
     "give y, or a dataset of pairs x, y")
 end
 
+-- Call a loss; its errors name it.
+local function call_loss(loss, y_true, y_pred)
+  local ok, values = pcall(loss.call, loss, y_true, y_pred)
+  if not ok then
+    error(errors.note(errors.wrap(values), ("in loss %s, labels %s, "
+      .. "predictions %s"):format(text.quote(loss.name),
+      text.shape(y_true.shape), text.shape(y_pred.shape))), 0)
+  end
+  return values
+end
+
 -- One output's loss: { scaled, tracked }, both scalars; tracked is its mean
 -- times n.
 local function one_loss(loss, y_true, y_pred, weight, n, total)
-  local values = losses.weighted(loss:call(y_true, y_pred), weight, loss.name)
+  local values = losses.weighted(call_loss(loss, y_true, y_pred), weight,
+    loss.name)
   local sum = raw.tensor_rank(values) == 0 and values or tf.reduce_sum(values)
   local size = raw.tensor_size(values)
   local reduction = loss.reduction
