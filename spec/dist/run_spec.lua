@@ -253,6 +253,23 @@ describe("strategy:run", function()
       end)))
     end)
 
+  R.each(it, pending, "what fails before the first turn leaves no trace",
+    function(s)
+      local circle = {}
+      circle[1] = circle
+      fails("ValueError", "contains itself", s.run, s, function() end, circle)
+      fails("ValueError", "contains itself", s.run, s, function()
+        return circle
+      end)
+      fails("ValueError", "contains itself", s.run, s, function()
+        R.ctx():merge_call(function() end, { circle })
+      end)
+      fails("ValueError", 'the key "arg"', s.run, s, function() end,
+        { arg = 1 })
+      assert.equal(1, s:run(function() return 1 end))
+      assert.is_false(D.has_strategy())
+    end)
+
   it("arguments are checked", function()
     local s = R.mirrored(1)
     fails("ValueError", "args must be a table", s.run, s, function() end,
@@ -270,5 +287,10 @@ describe("strategy:run", function()
     end)
     assert.same(list(n, function(i) return i end), locals(s, v))
     assert.equal(n, #v.values)
+    local t = s:experimental_distribute_values_from_function(function()
+      return { a = 5, b = { 6 } }
+    end)
+    assert.same(list(n, 5), locals(s, t.a))
+    assert.same(list(n, 6), locals(s, t.b[1]))
   end)
 end)

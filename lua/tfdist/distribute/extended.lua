@@ -125,6 +125,12 @@ method("broadcast_to", "tensor destinations:table=nil options:table=nil",
 
 --- The value of a variable, combined over replicas.
 method("read_var", "v", function(_, v)
+  if type(v) ~= "userdata" or not raw.is_operand(v) then
+    errors.raise("TypeError", "read_var: v must be a variable, got "
+      .. text.describe(v))
+  elseif raw.kind(v) == "tensor" then
+    return v
+  end
   return v:read_value()
 end)
 
@@ -186,8 +192,16 @@ local function first_components(args)
   end, args or {})
 end
 
+local function check_function(what, fn)
+  if type(fn) ~= "function" and not (getmetatable(fn) or {}).__call then
+    errors.raise("TypeError", ("%s: fn must be a function, got %s"):format(what,
+      text.describe(fn)))
+  end
+end
+
 local function update_all(strategy, var, fn, args, kwargs, group)
   local what = "update"
+  check_function(what, fn)
   if not values.is_mirrored(var) then
     if strategy.one_copy then
       local list = pack_arguments(first_components(args),
@@ -270,6 +284,7 @@ method("update_non_slot", "colocate_with:table fn args:table=nil "
   .. "kwargs:table=nil group=true", function(strategy, places, fn, args,
     kwargs, group)
     contexts.require_cross_replica(strategy, "update_non_slot")
+    check_function("update_non_slot", fn)
     local devices = { false }
     if not strategy.one_copy and places ~= nil and not text.is_plain(places)
     then

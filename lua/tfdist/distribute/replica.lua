@@ -57,7 +57,7 @@ local function serve(replica)
 end
 
 local function new_crew(strategy)
-  local crew = { n = strategy.num_replicas_in_sync }
+  local crew = { n = raw.strategy_replica_count(strategy.handle) }
   for i = 1, crew.n do
     local thread = coroutine.create(serve)
     crew[i] = {
@@ -160,7 +160,6 @@ end
 
 local function fail(run, crew, e)
   stop_others(run, crew)
-  raw.release(run)
   error(e, 0)
 end
 
@@ -216,35 +215,45 @@ local function answer(run, strategy, crew)
   return replies
 end
 
-local function first_turn(replica, fn, args, kwargs)
+-- Arguments as each replica gets them: lists with n, nil for none.
+local function specialise(crew_n, args, kwargs)
   if args == nil and kwargs == nil then
-    return turn(replica, fn)
+    return nil
   end
-  local own = values.select_replica(args or NOTHING, replica.id)
-  local n = args and (args.n or #args) or 0
-  if kwargs ~= nil then
-    n = n + 1
-    own[n] = values.select_replica(kwargs, replica.id)
+  local lists = {}
+  for i = 1, crew_n do
+    local own = values.select_replica(args or NOTHING, i - 1)
+    own.n = args and (args.n or #args) or 0
+    if kwargs ~= nil then
+      own.n = own.n + 1
+      own[own.n] = values.select_replica(kwargs, i - 1)
+    end
+    lists[i] = own
   end
-  return turn(replica, fn, unpack(own, 1, n))
+  return lists
 end
 
---- Call fn on each replica of the strategy; its scope must be entered.
+--- Call fn on each replica of the strategy, whose scope must be entered, by a
+--- run that has begun; whoever began it releases it after an error.
 --- Returns the results of all, regrouped, as a list with n.
-function M.run(strategy, fn, args, kwargs)
-  local run = raw.run_begin(strategy.handle)
+function M.run(strategy, run, fn, args, kwargs)
   local crew = muster(strategy, state.current)
+  local lists = specialise(crew.n, args, kwargs)
   local replies, begun = nil, 0
   local event, id = raw.run_next(run)
   while event ~= "done" do
     if event == "resume" then
       local replica = crew[id + 1]
       local ok, e
-      if begun == id then
-        begun = id + 1
-        ok, e = first_turn(replica, fn, args, kwargs)
-      else
+      if begun ~= id then
         ok, e = turn(replica, GO, replies and replies[id + 1])
+      elseif lists == nil then
+        begun = id + 1
+        ok, e = turn(replica, fn)
+      else
+        begun = id + 1
+        ok, e = turn(replica, fn, unpack(lists[begun], 1, lists[begun].n))
+        lists[begun] = nil
       end
       if not ok then
         fail(run, crew, describe_error(replica, e))

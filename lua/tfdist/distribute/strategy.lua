@@ -68,6 +68,13 @@ local function check_arguments(what, fn, args, kwargs)
     errors.raise("ValueError", ("%s: kwargs must be a table, got %s"):format(
       what, text.describe(kwargs)))
   end
+  for key in next, args or {} do
+    if type(key) ~= "number" and key ~= "n" then
+      errors.raise("ValueError", ("%s: args must be a list of arguments, got "
+        .. "the key %s"):format(what, text.quote(tostring(key))),
+        "named arguments go last: strategy:run(step, { images }, { rate = 1 })")
+    end
+  end
   if type(fn) ~= "function" then
     local object = fn
     fn = function(...)
@@ -77,8 +84,11 @@ local function check_arguments(what, fn, args, kwargs)
   return fn
 end
 
-local function leave_run(own, mode, creators, depth, ok, ...)
+local function leave_run(own, mode, creators, run, depth, ok, ...)
   own.mode, own.creators = mode, creators
+  if not ok and not raw.is_released(run) then
+    raw.release(run) -- enters the context it began in
+  end
   while raw.device_depth() > depth do
     raw.device_pop()
   end
@@ -93,6 +103,7 @@ end
 local function run_replicas(self, fn, args, kwargs)
   local own = state.current
   local mode, creators = own.mode, own.creators
+  local run, depth = raw.run_begin(self.handle), raw.device_depth()
   if mode == nil then
     local creator = self.creator
     if creator == nil then
@@ -102,9 +113,8 @@ local function run_replicas(self, fn, args, kwargs)
     own.mode = { strategy = self }
     own.creators = { fn = creator, next = creators }
   end
-  return leave_run(own, mode, creators, raw.device_depth(),
-    guard.pcall(own.thread, "strategy:run", replica.run, self, fn, args,
-      kwargs))
+  return leave_run(own, mode, creators, run, depth, guard.pcall(own.thread,
+    "strategy:run", replica.run, self, run, fn, args, kwargs))
 end
 
 --- Call fn once on each replica with its components of args (and kwargs as a
@@ -186,20 +196,25 @@ end)
 --- is called. Source: tf.distribute.Strategy.group
 method("group", "value:table=nil name=nil", function() end)
 
---- A PerReplica value of value_fn(context) for each replica, where context has
+--- A PerReplica value of value_fn(context) for each replica (of each leaf, if
+--- it gives tables), where context has
 --- replica_id_in_sync_group and num_replicas_in_sync; the bare value for
 --- strategies with one copy.
 --- Source: tf.distribute.Strategy.experimental_distribute_values_from_function
 method("experimental_distribute_values_from_function", "value_fn",
   function(self, value_fn)
-    contexts.require_cross_replica(self,
-      "strategy:experimental_distribute_values_from_function")
+    local what = "strategy:experimental_distribute_values_from_function"
+    contexts.require_cross_replica(self, what)
+    if type(value_fn) ~= "function" then
+      errors.raise("TypeError", ("%s: value_fn must be a function, got %s")
+        :format(what, text.describe(value_fn)))
+    end
     local parts, n = {}, self.num_replicas_in_sync
     for i = 1, n do
       parts[i] = value_fn(M.value_context(i - 1, n))
     end
     return self.one_copy and parts[1]
-      or values.new(self, "per_replica", parts, n)
+      or values.regroup(self, parts, n, "wrapped")
   end)
 
 input.methods(method)
@@ -356,7 +371,8 @@ M.CentralStorageStrategy = options.wrap("CentralStorageStrategy",
       and find_devices("CentralStorageStrategy", compute_devices)
       or all_devices()
     local self = new(Central, "central_storage", devices,
-      parameter_device and raw.device_find(parameter_device) or nil)
+      parameter_device ~= nil and find_devices("CentralStorageStrategy",
+        { parameter_device })[1] or nil)
     self.cross_device_ops = cross_device.ReductionToOneDevice()
     return self
   end)

@@ -181,23 +181,33 @@ local function own_leaf(x, i)
   return x
 end
 
---- A structure as replica i sees it.
-function M.select_replica(structure, i)
+-- Deeper than this it is left to nest to say so.
+local MAX_DEPTH = 150
+
+local function select_at(structure, i, depth)
   if not is_nested(structure) then
     return own_leaf(structure, i)
+  elseif depth > MAX_DEPTH then
+    nest.flatten(structure)
   end
   local out = {}
   local n, keys = nest.layout(structure)
   for k = 1, n do
-    out[k] = M.select_replica(structure[k], i)
+    out[k] = select_at(structure[k], i, depth + 1)
   end
   if n > 0 or keys == nil then
     out.n = structure.n and n or nil
   end
   for k = 1, keys and #keys or 0 do
-    out[keys[k]] = M.select_replica(structure[keys[k]], i)
+    out[keys[k]] = select_at(structure[keys[k]], i, depth + 1)
   end
   return out
+end
+
+--- A structure as replica i sees it.
+--- Errors: ValueError for one that contains itself.
+function M.select_replica(structure, i)
+  return select_at(structure, i, 0)
 end
 
 -- The same with variables replaced by their copies: for updates.
@@ -256,6 +266,9 @@ local function common_container(list, n)
 end
 
 local function regroup_leaf(strategy, list, n, kind)
+  if kind == "wrapped" then
+    return M.new(strategy, "per_replica", list, n)
+  end
   local owner = common_container(list, n)
   if owner ~= nil then
     return owner
@@ -272,7 +285,10 @@ end
 
 local regroup
 
-local function regroup_tables(strategy, list, n, kind)
+local function regroup_tables(strategy, list, n, kind, depth)
+  if depth == MAX_DEPTH then
+    nest.flatten(list[1])
+  end
   local size, keys = nest.layout(list[1])
   for i = 2, n do
     if not is_nested(list[i]) then
@@ -294,7 +310,7 @@ local function regroup_tables(strategy, list, n, kind)
     for i = 1, n do
       parts[i] = list[i][key]
     end
-    out[key] = regroup(strategy, parts, n, kind)
+    out[key] = regroup(strategy, parts, n, kind, depth + 1)
   end
   for k = 1, size do
     field(k)
@@ -308,15 +324,16 @@ end
 
 --- One value for list[1..n], what replica 0..n-1 gave: tables leaf by leaf, a
 --- value that is the same on all replicas as it is, copies of one variable as
---- that variable, everything else as PerReplica (or Mirrored).
+--- that variable, everything else as PerReplica (or Mirrored). Kind "wrapped"
+--- makes a PerReplica of every leaf.
 --- Errors: AssertionError when structures differ.
-regroup = function(strategy, list, n, kind)
+regroup = function(strategy, list, n, kind, depth)
   for i = 1, n do
     if is_nested(list[i]) then
       if not is_nested(list[1]) then
         keys_differ(i - 1)
       end
-      return regroup_tables(strategy, list, n, kind)
+      return regroup_tables(strategy, list, n, kind, depth or 0)
     end
   end
   return regroup_leaf(strategy, list, n, kind)
