@@ -196,6 +196,8 @@ end
 local USAGE = [=[
 usage: tfdist [options] [script.lua [args...]]        run a script
        tfdist [options]                               prompt (on a terminal)
+       tfdist ckpt ls|verify FILE...                  look into checkpoints
+       tfdist events ls|plot RUN [TAG...]             look at tf.summary files
        tfdist devices | doctor | version | help [topic]
 
 Lua options (as in lua):   -e STAT  -l MOD  -l g=MOD  -i  -v  -E  -W  -  --
