@@ -294,6 +294,24 @@ describe("optimizers", function()
     assert.same({ -3, -3 }, locals(s, a))
   end)
 
+  R.pair(it, pending, "a user's own cross-device ops add gradients up",
+    function()
+      local Mine = tf.distribute.CrossDeviceOps:subclass "Mine"
+      function Mine:batch_reduce_implementation(_, pairs_list)
+        local out = {}
+        for i, pair in ipairs(pairs_list) do
+          out[i] = self:broadcast(tf.add_n(pair[1].values) * 10, pair[2])
+        end
+        return out
+      end
+      local s = tf.distribute.MirroredStrategy {
+        devices = { "/cpu:0", "/cpu:1" }, cross_device_ops = Mine(),
+      }
+      local v, opt = s:scope(function() return tf.Variable(0.0), O.SGD(1.0) end)
+      s:run(function() opt:apply_gradients({ tf.ones {} }, { v }) end)
+      assert.same({ -20, -20 }, locals(s, v))
+    end)
+
   R.pair(it, pending, "sparse gradients of replicas are added up", function(s)
     local v, opt = s:scope(function()
       return tf.Variable { { 1.0, 1.0 }, { 2.0, 2.0 }, { 3.0, 3.0 } },

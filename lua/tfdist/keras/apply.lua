@@ -486,13 +486,15 @@ local function same_variables(payloads, vars)
   end
 end
 
--- Strategies whose replicas all live in this process.
-local LOCAL = {
-  default = true, one_device = true, mirrored = true, central_storage = true,
-}
-
-local function is_local(strategy)
-  return strategy.one_copy or LOCAL[raw.strategy_kind_of(strategy.handle)]
+-- May the runtime sum and update at once? Mirrored gradients that a user's own
+-- cross-device ops add up, and strategies of other kinds, take the long way.
+local function in_one_pass(strategy)
+  local kind = raw.strategy_kind_of(strategy.handle)
+  if kind == "mirrored" then
+    local reducer = strategy.cross_device_ops
+    return reducer == nil or reducer.native
+  end
+  return strategy.one_copy or kind == "central_storage"
 end
 
 --- One step: payloads[i] has the gradients and variables of replica i as lists
@@ -521,7 +523,7 @@ function M.apply(own, strategy, payloads, aggregated)
   end
   local clips = h.clipnorm or h.clipvalue or h.global_clipnorm
   aggregated = aggregated and not strategy.one_copy
-  if not clips and (aggregated or payloads.n == 1) and is_local(strategy) then
+  if not clips and (aggregated or payloads.n == 1) and in_one_pass(strategy) then
     update_together(own, plan, strategy, grads, h)
   else
     update_one_by_one(own, plan, aggregated
