@@ -33,6 +33,7 @@
 ---   variable_new(initial, name, trainable, device|nil)
 ---   variable_assign(v, x) variable_assign_add(v, x) variable_assign_sub(v, x)
 ---   variable_read(v) variable_update(v, op, inputs, ints, reals)
+---   variables_update(list, op, inputs, ints, reals)
 ---   variable_name(v) variable_is_trainable(v) variable_version(v)
 ---   variable_set_distribution(v, synchronization, aggregation)
 ---   variable_synchronization_of(v) variable_aggregation_of(v)
