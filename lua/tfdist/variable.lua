@@ -201,6 +201,9 @@ function M.specification(kwargs)
   elseif type(name) ~= "string" then
     errors.raise("TypeError", "Variable: name must be a string, got "
       .. text.describe(name))
+  elseif name:find("\0", 1, true) then
+    errors.raise("ValueError", "Variable: name must not contain zero bytes, got "
+      .. text.quote(name))
   end
   return {
     operand = operand, dtype = dtype, trainable = trainable,
@@ -250,7 +253,9 @@ local function create(creators, kwargs)
   local function next_creator(changed)
     return create(creators.next, changed or kwargs)
   end
-  return creators.fn(next_creator, kwargs)
+  -- No tail call: a creator that calls tf.Variable must end in an error.
+  local made = creators.fn(next_creator, kwargs)
+  return made
 end
 
 --- Make a variable from a table of tf.Variable's arguments, through the

@@ -44,6 +44,21 @@ describe("all arguments by name", function()
   end)
 end)
 
+describe("making a variable", function()
+  it("ends in an error when its creator makes it anew", function()
+    assert.is_false(pcall(tf.variable_creator_scope, function()
+      return tf.Variable(1.0)
+    end, function()
+      return tf.Variable(2.0)
+    end))
+  end)
+
+  it("refuses names with zero bytes", function()
+    refused("ValueError", { "Variable: name", "zero bytes" }, tf.Variable, 1,
+      { name = "a\0b" })
+  end)
+end)
+
 describe("a list of values", function()
   it("has no keys but positions", function()
     local hint = "options go into a table of their own"
