@@ -12,6 +12,12 @@ local text = require "tfdist.text"
 
 local M = {}
 
+--- Set by the distribution layer: the distributed variable that a copy belongs
+--- to, else the argument.
+function M.container(variable)
+  return variable
+end
+
 local getmetatable, pairs, setmetatable, type =
   getmetatable, pairs, setmetatable, type
 
@@ -281,7 +287,7 @@ method("watched_variables", "", function(self)
   end
   local list = {}
   for i = 1, raw.tape_variable_count(self.handle) do
-    list[i] = raw.tape_variable(self.handle, i - 1)
+    list[i] = M.container(raw.tape_variable(self.handle, i - 1))
   end
   return list
 end)

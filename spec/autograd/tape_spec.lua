@@ -131,18 +131,30 @@ describe("tf.GradientTape", function()
     end
   end)
 
-  it("may yield inside fn", function()
+  it("is not left by a yield of a coroutine", function()
     local x = scalar(2)
     local run = coroutine.wrap(function()
-      local tape, y = tf.GradientTape(function(tape)
+      tf.GradientTape(function(tape)
         tape:watch(x)
         coroutine.yield "inside"
-        return x * x
       end)
+    end)
+    local e = caught(run)
+    assert.equal("RuntimeError", e.kind)
+    assert.is_truthy(e.message:find("attempt to yield across a tfdist boundary",
+      1, true))
+    assert.equal(0, raw.tape_active())
+    -- Without a function the tape is the coroutine's own business.
+    local steps = coroutine.wrap(function()
+      local tape = tf.GradientTape()
+      tape:watch(x)
+      coroutine.yield "inside"
+      local y = x * x
+      tape:close()
       return tape:gradient(y, x):item()
     end)
-    assert.equal("inside", run())
-    assert.equal(4, run())
+    assert.equal("inside", steps())
+    assert.equal(4, steps())
   end)
 
   it("prints what it is", function()

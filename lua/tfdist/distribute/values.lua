@@ -3,6 +3,7 @@
 --- What only this side knows of a handle (components that are no handles, a
 --- variable's copies and strategy) is attached to it and goes with it.
 local errors = require "tfdist.errors"
+local gradient_tape = require "tfdist.gradient_tape"
 local index = require "tfdist.index"
 local nest = require "tfdist.nest"
 local raw = require "tfdist.raw"
@@ -75,6 +76,8 @@ function M.container(x)
   end
   return containers[x] or x
 end
+
+gradient_tape.container = M.container
 
 --- The copies of a distributed variable, copy 0 first.
 function M.copies(variable)
