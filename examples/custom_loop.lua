@@ -4,10 +4,11 @@
 --- usage: tfdist --cpu-devices=2 examples/custom_loop.lua [--epochs 2]
 ---        [--accumulate 1] [--clip 0]
 ---
---- Prints one line for each epoch, "epoch 1  loss 0.5610  accuracy 0.8076
---- test accuracy 0.8369". Every device trains on its share of each batch; with
---- --accumulate 4 it adds up the gradients of 4 batches before each update, and
---- --clip 1 bounds the norm of what all devices have added up.
+--- prints (with --epochs=1 --limit=3840):
+---   epoch 1  loss …  accuracy 0.…  test accuracy 0.…
+--- Every device trains on its share of each batch; with --accumulate 4 it adds
+--- up the gradients of 4 batches before each update, and --clip 1 bounds the
+--- norm of what all devices have added up. Two epochs reach about 0.85.
 local tf = require "tfdist"
 
 local opt = tf.flags { epochs = 2, batch_per_replica = 64, limit = 60000,

@@ -7,8 +7,8 @@ local M = {}
 local MODULES = {}
 for _, name in ipairs {
   "activations", "backend", "callbacks", "constraints", "datasets",
-  "initializers", "layers", "losses", "metrics", "models", "optimizers",
-  "regularizers", "utils",
+  "initializers", "layers", "losses", "metrics", "mixed_precision", "models",
+  "optimizers", "regularizers", "utils",
 } do
   MODULES[name] = "tfdist.keras." .. name
 end

@@ -1,0 +1,244 @@
+--- tf.keras.mixed_precision: loss scaling, so that gradients of half types do
+--- not vanish.
+local contexts = require "tfdist.distribute.contexts"
+local errors = require "tfdist.errors"
+local optimizers = require "tfdist.keras.optimizers"
+local options = require "tfdist.options"
+local raw = require "tfdist.raw"
+local text = require "tfdist.text"
+local tf = require "tfdist"
+
+local M = {}
+
+local WHAT = "LossScaleOptimizer"
+
+local Scaler = { __name = WHAT, is_tf_optimizer = true }
+local methods, getters = {}, {}
+
+local function own_of(self)
+  return rawget(self, "own")
+end
+
+local function method(name, signature, fn)
+  methods[name] = options.method(WHAT .. ":" .. name, signature, fn,
+    function(x) return getmetatable(x) == Scaler end, "optimizer")
+end
+
+-- The scale as `x` needs it.
+local function scale_for(self, x)
+  local scale = own_of(self).scale
+  if x.dtype ~= "float32" then
+    return tf.cast(scale, x.dtype)
+  end
+  return scale
+end
+
+--- The loss times the scale (for a function, a function that gives that): what
+--- the tape differentiates.
+--- Source: tf.keras.mixed_precision.LossScaleOptimizer.get_scaled_loss
+method("get_scaled_loss", "loss", function(self, loss)
+  if type(loss) == "function" then
+    return function()
+      local x = loss()
+      return x * scale_for(self, x)
+    end
+  end
+  return loss * scale_for(self, loss)
+end)
+
+local function unscaled(self, grad)
+  if raw.kind(grad) == "slices" then
+    return tf.IndexedSlices(unscaled(self, grad.values), grad.indices,
+      grad.dense_shape)
+  end
+  return grad / scale_for(self, grad)
+end
+
+--- The gradients of a scaled loss divided by the scale; nil stays nil.
+--- Source: tf.keras.mixed_precision.LossScaleOptimizer.get_unscaled_gradients
+method("get_unscaled_gradients", "grads:table", function(self, grads)
+  local list = { n = grads.n or #grads }
+  for k = 1, list.n do
+    list[k] = grads[k] ~= nil and unscaled(self, grads[k]) or nil
+  end
+  return list
+end)
+
+-- 0 when every element is finite, else NaN: anything else times 0 is NaN.
+local function trouble(grads, n)
+  local total = tf.constant(0.0)
+  for k = 1, n do
+    local x = grads[k]
+    if x ~= nil then
+      x = raw.kind(x) == "slices" and x.values or x
+      total = total + tf.cast(tf.reduce_sum(x * 0), "float32")
+    end
+  end
+  return total
+end
+
+-- The scale after a step, once for all replicas.
+local function adapt(own, finite)
+  if not own.dynamic then
+    return
+  end
+  local scale = own.scale:read_value():item()
+  local good = finite and own.counter:read_value():item() + 1 or 0
+  if not finite then
+    own.scale:assign(math.max(scale / 2, 1))
+  elseif good >= own.growth then
+    good = 0
+    if scale * 2 < 3.4e38 then
+      own.scale:assign(scale * 2)
+    end
+  end
+  own.counter:assign(good)
+end
+
+--- As the inner optimizer's, unless some gradient on some replica is not finite:
+--- then no replica updates anything, and the scale is halved. After
+--- dynamic_growth_steps updates in a row it is doubled. Gradients are those of
+--- get_unscaled_gradients. Returns the inner optimizer's step count.
+--- Blocks: until the gradients are there.
+--- Source: tf.keras.mixed_precision.LossScaleOptimizer.apply_gradients
+method("apply_gradients", "grads vars:table=nil name=nil "
+  .. "experimental_aggregate_gradients=true skip_gradients_aggregation=false",
+  function(self, grads, vars, name, aggregated, skipped)
+    local own, context = own_of(self), contexts.get_replica_context()
+    if context == nil then
+      errors.raise("RuntimeError", "`apply_gradients() cannot be called in "
+        .. "cross-replica context", "call it in the function given to "
+        .. "strategy:run")
+    end
+    local n = vars ~= nil and (vars.n or #vars) or grads.n or #grads
+    local list = grads
+    if vars == nil then
+      list = {}
+      for k = 1, n do
+        list[k] = text.is_plain(grads[k]) and grads[k][1] or nil
+      end
+    end
+    local finite = context:all_reduce("SUM", trouble(list, n)):item() == 0
+    if finite then
+      own.inner:apply_gradients(grads, vars, name, aggregated, skipped)
+    end
+    context:merge_call(function()
+      adapt(own, finite)
+    end)
+    return own.inner.iterations
+  end)
+
+--- Scale the loss (a function), differentiate, unscale and apply.
+--- Source: tf.keras.optimizers.Optimizer.minimize
+method("minimize", "loss var_list:table", function(self, loss, vars)
+  if type(loss) ~= "function" then
+    errors.raise("TypeError", WHAT .. ":minimize: loss must be a function, got "
+      .. text.describe(loss))
+  end
+  local tape, scaled = tf.GradientTape(self:get_scaled_loss(loss))
+  return self:apply_gradients(
+    self:get_unscaled_gradients(tape:gradient(scaled, vars)), vars)
+end)
+
+--- What it was made with, the inner optimizer's under `inner_optimizer`.
+method("get_config", "", function(self)
+  local own = own_of(self)
+  return {
+    inner_optimizer = own.inner:get_config(), dynamic = own.dynamic,
+    initial_scale = own.initial, dynamic_growth_steps = own.growth,
+  }
+end)
+
+function getters.inner_optimizer(self) return own_of(self).inner end
+function getters.dynamic(self) return own_of(self).dynamic end
+function getters.initial_scale(self) return own_of(self).initial end
+function getters.dynamic_growth_steps(self) return own_of(self).growth end
+
+--- Updates since the scale was changed last, a variable.
+function getters.dynamic_counter(self) return own_of(self).counter end
+
+--- The scale, a float32 tensor.
+function getters.loss_scale(self)
+  return own_of(self).scale:read_value()
+end
+
+function getters.variables(self)
+  local list = { own_of(self).scale, own_of(self).counter }
+  for _, v in ipairs(own_of(self).inner.variables) do
+    list[#list + 1] = v
+  end
+  return list
+end
+
+function Scaler.__index(self, key)
+  if methods[key] ~= nil then
+    return methods[key]
+  elseif getters[key] ~= nil then
+    return getters[key](self)
+  end
+  local inner = own_of(self).inner
+  local found = inner[key]
+  if type(found) == "function" then
+    return function(_, ...)
+      return found(inner, ...)
+    end
+  end
+  return found
+end
+
+function Scaler.__newindex(self, key, value)
+  own_of(self).inner[key] = value
+end
+
+function Scaler.__tostring(self)
+  return ("%s (scale %s) of %s"):format(WHAT,
+    text.number(own_of(self).scale:read_value():item()),
+    tostring(own_of(self).inner))
+end
+
+local function check(inner, dynamic, initial, growth)
+  if getmetatable(inner) == Scaler or not optimizers.is_optimizer(inner) then
+    errors.raise("TypeError", ("%s: inner_optimizer must be an optimizer, got "
+      .. "%s"):format(WHAT, text.describe(inner)))
+  elseif type(dynamic) ~= "boolean" then
+    errors.raise("TypeError", ("%s: dynamic must be true or false, got %s")
+      :format(WHAT, text.describe(dynamic)))
+  elseif not dynamic and initial == nil then
+    errors.raise("ValueError", WHAT .. ": initial_scale must be given when "
+      .. "dynamic is false")
+  elseif not dynamic and growth ~= nil then
+    errors.raise("ValueError", WHAT .. ": dynamic_growth_steps makes no sense "
+      .. "when dynamic is false")
+  elseif initial ~= nil and not (type(initial) == "number" and initial > 0) then
+    errors.raise("ValueError", ("%s: initial_scale must be a positive number, "
+      .. "got %s"):format(WHAT, text.describe(initial)))
+  elseif growth ~= nil and not (text.is_whole(growth) and growth >= 1) then
+    errors.raise("ValueError", ("%s: dynamic_growth_steps must be a whole "
+      .. "number, 1 or more, got %s"):format(WHAT, text.describe(growth)))
+  end
+end
+
+--- An optimizer around `inner_optimizer` with a scale for the loss: 2^15 at
+--- first, halved whenever a gradient is not finite, doubled after
+--- dynamic_growth_steps (2000) updates in a row; with dynamic = false it stays
+--- initial_scale.
+--- Errors: TypeError, ValueError for options that do not go together.
+--- Source: tf.keras.mixed_precision.LossScaleOptimizer
+M.LossScaleOptimizer = options.wrap(WHAT, "inner_optimizer:table dynamic=true "
+  .. "initial_scale=nil dynamic_growth_steps=nil",
+  function(inner, dynamic, initial, growth)
+    check(inner, dynamic, initial, growth)
+    local function state(value, dtype, name)
+      return tf.Variable(value, { dtype = dtype, trainable = false,
+        aggregation = "ONLY_FIRST_REPLICA", name = name })
+    end
+    initial = initial or 2 ^ 15
+    return setmetatable({ own = {
+      inner = inner, dynamic = dynamic, initial = initial,
+      growth = dynamic and (growth or 2000) or nil,
+      scale = state(initial, "float32", "current_loss_scale"),
+      counter = state(0, "int64", "good_steps"),
+    } }, Scaler)
+  end)
+
+return M
