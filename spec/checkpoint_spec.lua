@@ -260,9 +260,11 @@ describe("tf.train.Checkpoint", function()
 
   it("can be called on an endless loop without growing", function()
     local ckpt = tf.train.Checkpoint { v = tf.Variable { 1, 2 } }
-    for _ = 1, 20 do
-      ckpt:read(ckpt:write(dir .. "/w"))
+    local kept = {}
+    for i = 1, 20 do
+      kept[i] = ckpt:read(ckpt:write(dir .. "/w"))
     end
+    assert.are.equal(0, raw.live_handles "archive")
     local _, count = raw.folder_list(dir):gsub("%z", "")
     assert.are.equal(1, count)
   end)

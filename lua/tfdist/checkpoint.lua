@@ -197,6 +197,14 @@ function M.open(path)
   }, Restore)
 end
 
+--- Give the file back. What is asked for later opens it again.
+function Restore:close()
+  if self.archive ~= nil then
+    raw.release(self.archive)
+    self.archive = nil
+  end
+end
+
 function Restore:node(number)
   return self.nodes[number + 1]
 end
@@ -265,6 +273,7 @@ end
 -- The value of variable v, checked against it but not yet assigned.
 function Restore:load(v, number)
   local key = self:node(number).key
+  self.archive = self.archive or raw.archive_open(self.path)
   local i = raw.archive_find(self.archive, key)
   if i < 0 then
     errors.raise("DataLoss", ("%s: the object graph names tensor %s, which is "
@@ -364,11 +373,13 @@ local function watch_slots(optimizer)
 end
 
 function Restore:watch(found)
+  local waiting = false
   for _, match in ipairs(found) do
     local object, number = match[1], match[2]
     local meta = type(object) == "table" and getmetatable(object)
     if type(object) == "table" and self:is_waiting(object, number) then
       pending[object] = { self, number }
+      waiting = true
       if graphs.is_optimizer(object) then
         watch_slots(object)
       elseif type(meta) == "table" then
@@ -378,6 +389,7 @@ function Restore:watch(found)
       pending[object] = nil
     end
   end
+  return waiting
 end
 
 --- Restore what an object has got since it was matched by a restore; nothing
@@ -523,7 +535,9 @@ function M.read(root, path, what)
   restore:match(root, 0, found)
   restore:match_slots(found, true)
   restore:apply(found)
-  restore:watch(found)
+  if not restore:watch(found) then
+    restore:close()
+  end
   return setmetatable({ restore = restore, root = root }, Status)
 end
 
@@ -563,23 +577,26 @@ function M.list(path)
     list[i + 1] = { name = name, dtype = dtype, offset = offset, bytes = bytes,
       shape = shape_text(restore.archive, i) }
   end
-  return list, restore
+  restore:close()
+  return list
 end
 
 --- Read every tensor of a file and check its checksum.
 --- Errors: as list.
 ---@return integer? count of tensors
 function M.verify(path)
-  local list, restore, kind = M.list(path)
-  if list == nil then
-    return nil, restore, kind
+  local restore, message, kind = M.open(path)
+  if restore == nil then
+    return nil, message, kind
   end
+  local n = raw.archive_count(restore.archive)
   on_first_device(function()
-    for i = 0, #list - 1 do
+    for i = 0, n - 1 do
       raw.release(raw.archive_read(restore.archive, i))
     end
   end)
-  return #list
+  restore:close()
+  return n
 end
 
 --- The tensor called `name` of a file.
@@ -596,7 +613,9 @@ function M.load_variable(path, name)
     errors.raise("KeyError", ("%s: no tensor %s"):format(restore.path,
       text.describe(name)))
   end
-  return raw.archive_read(restore.archive, i)
+  local t = raw.archive_read(restore.archive, i)
+  restore:close()
+  return t
 end
 
 return M

@@ -220,6 +220,10 @@ end
 
 -- The state file as a table; nil when there is none or it is not one.
 local function read_state(folder)
+  if type(folder) ~= "string" then
+    errors.raise("TypeError", "checkpoint_dir must be a folder's path, got "
+      .. text.describe(folder))
+  end
   local path = folder .. "/" .. STATE_FILE
   local source = read_text(path)
   if source == nil then
@@ -288,12 +292,14 @@ local function is_whole(path)
   if not raw.file_stat(checkpoint.file_name(path)) then
     return false
   end
-  local ok, why = pcall(checkpoint.open, path)
+  local ok, found = pcall(checkpoint.open, path)
   if not ok then
     log.warn(("%s is left out: %s"):format(path,
-      errors.is_error(why) and why.message or tostring(why)))
+      errors.is_error(found) and found.message or tostring(found)))
+  elseif found ~= nil then
+    found:close()
   end
-  return ok
+  return ok and found ~= nil
 end
 
 --- Name of the newest checkpoint in a folder whose file is there and begins

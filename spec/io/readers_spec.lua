@@ -436,6 +436,47 @@ describe("tf.io", function()
     os.execute("rm -r " .. dir)
   end)
 
+  it("reads idx, npy and npz files of any damage without a crash", function()
+    local path = os.tmpname()
+    local function field(n, size)
+      local out = {}
+      for i = 1, size do
+        out[i] = string.char(n % 256)
+        n = math.floor(n / 256)
+      end
+      return table.concat(out)
+    end
+    tf.io.write_npy(path, tf.constant { 1, 2 })
+    local array = read(path)
+    local common = field(20, 2) .. field(0, 8) .. field(0, 4)
+      .. field(#array, 4) .. field(#array, 4) .. field(5, 2) .. field(0, 2)
+    local body = "PK\3\4" .. common .. "a.npy" .. array
+    local zip = body .. "PK\1\2" .. field(20, 2) .. common .. field(0, 14)
+      .. "a.npy"
+    zip = zip .. "PK\5\6" .. field(0, 4) .. field(1, 2) .. field(1, 2)
+      .. field(#zip - #body, 4) .. field(#body, 4) .. field(0, 2)
+    write(path, zip)
+    assert.are.same({ 1, 2 }, tf.io.read_npz(path).a:totable())
+    for content, load in pairs {
+      ["\0\0\12\2\0\0\0\1\0\0\0\2abcdefgh"] = raw.read_idx,
+      [array] = tf.io.read_npy, [zip] = tf.io.read_npz } do
+      local kinds = { DataLoss = true, InvalidArgument = true,
+        NotImplementedError = true }
+      for at = 1, #content do
+        for _, byte in ipairs { 0, 255, (content:byte(at) + 1) % 256 } do
+          write(path, content:sub(1, at - 1) .. string.char(byte)
+            .. content:sub(at + 1))
+          local ok, e = pcall(load, path)
+          assert.is_true(ok or kinds[e.kind], tostring(e))
+        end
+        write(path, content:sub(1, at - 1))
+        local ok, e = pcall(load, path)
+        assert.is_true(not ok and kinds[e.kind], tostring(e))
+      end
+    end
+    os.remove(path)
+  end)
+
   it("shares npy and npz files with NumPy", function()
     local base = os.tmpname()
     if process.run("/usr/bin/python3 -c 'import numpy'").code == 0 then
