@@ -93,8 +93,7 @@ end
 local function dismiss(strategy, crew)
   for i = 1, crew.n do
     local replica = crew[i]
-    replica.context, replica.results, replica.mode.replica = nil, nil, nil
-    replica.state.creators = nil
+    replica.context, replica.results, replica.state.creators = nil, nil, nil
   end
   strategy.crew = crew
 end
@@ -120,29 +119,26 @@ local function describe_error(replica, e)
   return e
 end
 
--- Note what the coroutine did; returns true, or false and its error.
-local function note(replica, ok, signal)
-  if not ok then
-    return false, signal
-  elseif signal == SYNC then
-    replica.waits = true
-    return true
-  elseif signal == DONE then
-    return true
-  end
-  return false, errors.new("RuntimeError", "strategy:run: the replica "
-    .. "function yielded outside of a sync point",
+local function astray()
+  return errors.new("RuntimeError", "strategy:run: the replica function yielded "
+    .. "outside of a sync point",
     "wrap its own coroutines in coroutine.wrap inside the function")
 end
 
--- Give a replica its turn: resume its coroutine in its state.
+-- Give a replica its turn: resume its coroutine in its state. Returns true, or
+-- false and its error.
 local function turn(replica, ...)
   local before = state.current
   state.current = replica.state
-  replica.waits = false
-  local ok, e = note(replica, resume(replica.thread, ...))
+  local ok, signal = resume(replica.thread, ...)
   state.current = before
-  return ok, e
+  replica.waits = signal == SYNC
+  if signal == SYNC or signal == DONE then
+    return true
+  elseif ok then
+    return false, astray()
+  end
+  return false, signal
 end
 
 -- Wake those that wait so that their own clean-up runs; what they raise is
@@ -442,14 +438,26 @@ method("merge_call", "merge_fn args:table=nil kwargs:table=nil", merge_call)
 
 local checked_merge_call = methods.merge_call
 
--- The usual call has a function only, and needs no look at its arguments.
-function methods.merge_call(self, merge_fn, ...)
-  if select("#", ...) == 0 and type(merge_fn) == "function"
-    and getmetatable(self) == Context then
-    M.require_current(self, "merge_call")
-    return merge_call(self, merge_fn)
+-- The usual call: a function only, by the replica whose turn it is.
+function methods.merge_call(self, merge_fn, args, kwargs, surplus)
+  if args == nil and kwargs == nil and surplus == nil
+    and type(merge_fn) == "function" and getmetatable(self) == Context then
+    local replica = self.replica
+    if replica ~= nil and replica.context == self
+      and state.current == replica.state and running() == replica.thread
+      and not replica.stopped then
+      local payload = replica.plain
+      payload.fn = merge_fn
+      replica.point, replica.payload = "merge_call", payload
+      replica.answer = merge
+      local reply = received(self, "merge_call", yield(SYNC))
+      if reply == nil then
+        return
+      end
+      return unpack(reply, 1, reply.n)
+    end
   end
-  return checked_merge_call(self, merge_fn, ...)
+  return checked_merge_call(self, merge_fn, args, kwargs, surplus)
 end
 
 local getters = {}
