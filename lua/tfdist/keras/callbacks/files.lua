@@ -64,9 +64,10 @@ end
 
 -- ModelCheckpoint --------------------------------------------------------------
 
---- Save the model or its weights under filepath, after each epoch or every
---- save_freq batches; save_best_only keeps the best `monitor`. filepath may
---- hold {epoch} (from 1) and names of logs: "ckpt-{epoch:02d}-{val_loss:.2f}".
+--- Save the model's variables, the optimizer's among them, under filepath,
+--- after each epoch or every save_freq batches; save_best_only keeps the best
+--- `monitor`. filepath may hold {epoch} (from 1) and names of logs:
+--- "ckpt-{epoch:02d}-{val_loss:.2f}". model:load_weights(filepath) reads it.
 --- Errors: ValueError, KeyError for names that are not there.
 --- Source: tf.keras.callbacks.ModelCheckpoint
 M.ModelCheckpoint = base.define("ModelCheckpoint", "filepath:s "
@@ -96,16 +97,6 @@ function M.ModelCheckpoint:on_epoch_begin(epoch)
   self.current_epoch = epoch
 end
 
--- Weights alone, or with the optimizer's state beside them; load_weights reads
--- both, tf.train.Checkpoint(model, { optimizer = ... }) all.
-local function write(self, path)
-  local optimizer = self.model.optimizer
-  if self.save_weights_only or optimizer == nil then
-    return self.model:save_weights(path)
-  end
-  return tf.train.Checkpoint(self.model, { optimizer = optimizer }):write(path)
-end
-
 local function save(self, epoch, batch, logs)
   local fields = { epoch = epoch + 1, batch = batch and batch + 1 }
   for name, value in pairs(logs) do
@@ -125,7 +116,7 @@ local function save(self, epoch, batch, logs)
   elseif self.verbose > 0 then
     base.say(self, "Epoch %d: saving model to %s", epoch + 1, path)
   end
-  local written = write(self, path)
+  local written = self.model:save_weights(path)
   note(self, "saved " .. (type(written) == "string"
     and written:gsub("%.safetensors$", "") or path))
 end
