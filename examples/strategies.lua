@@ -3,16 +3,19 @@
 ---
 --- usage: tfdist --cpu-devices=4 examples/strategies.lua
 ---
---- Prints, for the devices of this process (here four): the strategy, a
---- variable with its copies, what each replica computed, sums and means across
---- replicas, what replicas tell each other inside a step, one training step,
---- and what a mistake looks like:
+--- The strategy, a variable with its copies, what each replica computed, sums
+--- and means across replicas, what replicas tell each other inside a step, one
+--- training step, and what a mistake looks like.
 ---
----   MirroredStrategy{ /cpu:0, /cpu:1, /cpu:2, /cpu:3 }  4 replicas in sync, ...
----   MirroredVariable "v" float32 {} = 1   on /cpu:0 ... (equal)
----   PerReplica{ 0  /cpu:0  0 ... }
----   sum 60, mean 15
----   ...
+--- prints:
+---   MirroredStrategy{ /cpu:0, /cpu:1 }  2 replicas in sync…
+---   MirroredVariable "v" float32 {} = 1   on /cpu:0 /cpu:1 (equal)
+---   PerReplica{
+---     0  /cpu:0  0
+---     1  /cpu:1  10
+---   }
+---   sum 10, mean 5
+---   …
 local tf = require "tfdist"
 
 -- 1. A strategy: one replica of the computation on each device.
