@@ -172,6 +172,20 @@ describe("training", function()
       end
     end)
 
+  it("gives them with central storage, too", function()
+    if R.available < 2 then
+      return pending "needs TFDIST_CPU_DEVICES=2"
+    end
+    local x, y = rows(22)
+    local m = in_scope(tf.distribute.experimental.CentralStorageStrategy {
+      compute_devices = { "/cpu:0", "/cpu:1" } }, compiled)
+    local h = m:fit(batches(x, y, 8), quiet { epochs = 2 })
+    same_weights(by_hand(x, y, 8, 2), m, 2e-6)
+    local one = compiled():fit(batches(x, y, 8), quiet { epochs = 2 })
+    near(one.history.accuracy, h.history.accuracy)
+    near(one.history.loss, h.history.loss, 2e-6)
+  end)
+
   it("weighs a short last batch by its examples in evaluate", function()
     local x, y = rows(7)
     local m = compiled()

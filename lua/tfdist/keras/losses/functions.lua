@@ -309,7 +309,7 @@ function M.rename(e)
   if errors.is_error(e) then
     local rest = e.message:match("^sparse_softmax_cross_entropy: (.*)$")
     if rest ~= nil then
-      if e.replica ~= nil then
+      if e.replica ~= nil and not rest:find " of replica " then
         rest = rest:gsub("^(label %S+ at position %S+)",
           "%1 of replica " .. e.replica)
       end

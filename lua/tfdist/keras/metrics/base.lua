@@ -236,7 +236,11 @@ end
 --- v += delta where this code runs.
 function M.add(v, delta)
   local own = writable(v)
-  if own ~= v and type(delta) == "userdata" then
+  if type(delta) == "number" and own == v and values.is_mirrored(v)
+    and raw.mirrored_kind_of(v) == "aggregating" then
+    -- A number that all replicas give would count as one value.
+    delta = tf.constant(delta, v.dtype)
+  elseif own ~= v and type(delta) == "userdata" then
     delta = raw.tensor_to_device(raw.operand_tensor(delta),
       raw.tensor_device(raw.operand_tensor(own)))
   end
