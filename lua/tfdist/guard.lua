@@ -41,8 +41,8 @@ function M.explain(e, what)
 end
 
 --- Call fn(...); returns ok and its results or its error, as pcall. `what` is
---- what a yield must not leave; `own` a coroutine whose yields may (a replica's)
---- or nil.
+--- what a yield must not leave; `own` a coroutine whose yields may (a
+--- replica's) or nil.
 ---@param own thread|nil
 ---@param what string
 ---@param fn function

@@ -305,7 +305,9 @@ describe("contexts", function()
       fails("RuntimeError", "a merge function", wrap(function()
         s:run(function() R.ctx():merge_call(function() yield() end) end)
       end))
-      fails("RuntimeError", "yielded outside", wrap(function() s:run(yield) end))
+      fails("RuntimeError", "yielded outside", wrap(function()
+        s:run(yield)
+      end))
       -- Runs inside of coroutines, and yields between them, are fine.
       local steps = wrap(function()
         for _ = 1, 3 do

@@ -43,7 +43,7 @@ describe("reduce", function()
     assert.equal(2 * n, r[2]:item())
   end)
 
-  R.each(it, pending, "G05 G06 uneven shares weigh by their sizes", function(s, n)
+  R.each(it, pending, "G05 G06 uneven shares weigh by size", function(s, n)
     for _, dtype in ipairs { "float32", "int32", "float64", "int64" } do
       local v = s:run(function()
         return tf.fill({ R.id() + 1 }, tf.constant(R.id(), dtype))

@@ -367,7 +367,7 @@ describe("update", function()
     assert.same({ 5, 5 }, { r[1], r[2] })
   end)
 
-  R.each(it, pending, "P10 refuses PerReplica arguments and strangers", function(s)
+  R.each(it, pending, "P10 refuses PerReplica values and strangers", function(s)
     local v = make(s, 1.0)
     local x = s:run(function() return tf.constant(R.id() + 0.0) end)
     fails("TypeError", "PerReplica", s.extended.update, s.extended, v,

@@ -120,8 +120,8 @@ local function describe_error(replica, e)
 end
 
 local function astray()
-  return errors.new("RuntimeError", "strategy:run: the replica function yielded "
-    .. "outside of a sync point",
+  return errors.new("RuntimeError", "strategy:run: the replica function "
+    .. "yielded outside of a sync point",
     "wrap its own coroutines in coroutine.wrap inside the function")
 end
 
