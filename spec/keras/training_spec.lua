@@ -186,6 +186,15 @@ describe("training", function()
     near(one.history.loss, h.history.loss, 2e-6)
   end)
 
+  it("scales losses for an optimizer that asks for it", function()
+    local x, y = rows(16)
+    local m = compiled { optimizer = tf.keras.mixed_precision.LossScaleOptimizer(
+      tf.keras.optimizers.SGD { learning_rate = 0.1, momentum = 0.9 }) }
+    m:fit(x, y, quiet { epochs = 2, batch_size = 8, shuffle = false })
+    -- The scale is a power of two: nothing is rounded.
+    same_weights(by_hand(x, y, 8, 2), m)
+  end)
+
   it("weighs a short last batch by its examples in evaluate", function()
     local x, y = rows(7)
     local m = compiled()

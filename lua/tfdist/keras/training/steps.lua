@@ -286,16 +286,24 @@ end
 function M.train(model, x, y, sample_weight)
   local own = state.of(model)
   sample_weight = class_weights(own, y, sample_weight)
-  local tape, loss, detail, y_pred = tf.GradientTape(function()
+  local optimizer = own.optimizer
+  -- A LossScaleOptimizer wants the gradients of a larger loss.
+  local scales = type(optimizer.get_scaled_loss) == "function"
+  local tape, loss, detail, y_pred, target = tf.GradientTape(function()
     local y_pred = model(x, { training = true })
     local loss, detail = model:compute_loss(x, y, y_pred, sample_weight)
-    return loss, detail, y_pred
+    return loss, detail, y_pred, scales and optimizer:get_scaled_loss(loss)
+      or loss
   end)
   local variables = trainable(model, own)
   if #variables == 0 then
     no_variables(model)
   end
-  own.optimizer:apply_gradients(tape:gradient(loss, variables), variables)
+  local gradients = tape:gradient(target, variables)
+  if scales then
+    gradients = optimizer:get_unscaled_gradients(gradients)
+  end
+  optimizer:apply_gradients(gradients, variables)
   M.track_loss(model, loss, detail, M.examples(x))
   return count_metrics(model, x, y, y_pred, sample_weight) or loss
 end
