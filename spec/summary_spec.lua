@@ -104,7 +104,7 @@ describe("tf.summary", function()
     end)
   end)
 
-  it("is read by TensorBoard where it is installed", function()
+  it("is read by TensorBoard where it is installed #once", function()
     if process.run("python3 -c 'import tensorboard'").code ~= 0 then
       return -- the reader above stands in
     end
@@ -122,7 +122,7 @@ print(a.Tags()['tensors'], a.Tensors('loss')[0].step)
     assert.are.equal("['loss'] 3\n", r.out, r.err)
   end)
 
-  it("writes images as PNG", function()
+  it("writes images as PNG #once", function()
     local writer = tf.summary.create_file_writer(dir)
     local pixels = tf.reshape(tf.range(0, 24, 1), { 2, 2, 3, 2 })
     writer:as_default(function()
@@ -248,7 +248,7 @@ E]])
     end
   end)
 
-  it("is listed and drawn by the command line", function()
+  it("is listed and drawn by the command line #once", function()
     local writer = tf.summary.create_file_writer(dir .. "/train")
     writer:as_default(function()
       for i = 0, 10 do
@@ -279,7 +279,7 @@ E]])
     end
   end)
 
-  it("of checkpoints: ls and verify", function()
+  it("of checkpoints: ls and verify #once", function()
     local path = tf.train.Checkpoint { v = tf.Variable { 1, 2 } }:write(dir
       .. "/c")
     for _, host in ipairs(process.hosts) do

@@ -77,7 +77,7 @@ describe("files of records", function()
     end)
   end
 
-  it("are what Python writes and reads by the format's rules", function()
+  it("are what Python writes and reads by the format's rules #once", function()
     local writer = tf.io.TFRecordWriter(path)
     for _, record in ipairs(DATA) do
       writer:write(record)
@@ -477,7 +477,7 @@ describe("tf.io", function()
     os.remove(path)
   end)
 
-  it("shares npy and npz files with NumPy", function()
+  it("shares npy and npz files with NumPy #once", function()
     local base = os.tmpname()
     if process.run("/usr/bin/python3 -c 'import numpy'").code == 0 then
       python([==[

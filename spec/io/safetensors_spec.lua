@@ -118,7 +118,7 @@ describe("safetensors files", function()
     raw.release(archive)
   end)
 
-  it("are what Python reads by the format's rules", function()
+  it("are what Python reads by the format's rules #once", function()
     save(samples(), path)
     local script = process.file(PYTHON, ".py")
     local r = process.run("python3 " .. script .. " " .. process.quote(path))
@@ -132,7 +132,7 @@ describe("safetensors files", function()
     end
   end)
 
-  it("load with the safetensors package, and its files load here", function()
+  it("load with the safetensors package, and its files load here #once", function()
     if process.run("python3 -c 'import safetensors.numpy'").code ~= 0 then
       return -- the package is not installed; the reader above stands in
     end
