@@ -27,12 +27,17 @@ function M.thread()
   return thread
 end
 
+--- True for the engine's text about a yield that C code forbids.
+---@param text string
+function M.is_boundary(text)
+  return text:find("attempt to yield across a?%s?C%-call boundary") ~= nil
+end
+
 --- What was raised, made clear where it is the engine's word for such a yield.
 ---@param e any
 ---@param what string
 function M.explain(e, what)
-  if type(e) == "string"
-    and e:find("attempt to yield across a?%s?C%-call boundary") then
+  if type(e) == "string" and M.is_boundary(e) then
     return errors.new("RuntimeError", "attempt to yield across a tfdist "
       .. "boundary: a coroutine cannot be left inside " .. what,
       "yield between such calls, or begin them in the code that resumes")

@@ -253,6 +253,37 @@ describe("strategy:run", function()
       end)))
     end)
 
+  R.pair(it, pending, "sync points in callbacks of C are told", function(s)
+    local e = fails("RuntimeError", "a sync point inside a function that C "
+      .. "calls", s.run, s, function()
+        local t = { 3, 1, 2 }
+        table.sort(t, function(a, b)
+          R.ctx():merge_call(function() end)
+          return a < b
+        end)
+      end)
+    assert.is_truthy(e.where:find "run_spec%.lua:%d+")
+    assert.equal(0, e.replica)
+    -- Values in values print.
+    local v = s:scope(function() return tf.Variable(1.0) end)
+    local x = s.extended:update(v, function() return s:run(R.id) end)
+    assert.is_truthy(tostring(x):find("PerReplica{", 1, true))
+  end)
+
+  it("results have their methods before any op was named", function()
+    local P = require "spec.support.process"
+    local host = P.hosts[rawget(_G, "jit") and 2 or 1].path
+    local r = P.run(("TFDIST_CPU_DEVICES=2 %s -e %s"):format(host, P.quote [[
+        local D = require "tfdist".distribute
+        local s = D.MirroredStrategy()
+        local x = s:run(function()
+          return D.get_replica_context():all_reduce("SUM", 1.0) + 1
+        end)
+        io.write(tostring(x.values[2]))]]))
+    assert.equal("", r.err)
+    assert.equal("3", r.out)
+  end)
+
   R.each(it, pending, "what fails before the first turn leaves no trace",
     function(s)
       local circle = {}

@@ -11,6 +11,9 @@ local tf = require "tfdist"
 local values = require "tfdist.distribute.values"
 local variables = require "tfdist.distribute.variables"
 
+-- Results are tensors: they need their methods before any op has a name.
+assert(tf.constant)
+
 cross_device_ops.install(tf)
 values.install(tf)
 variables.install(tf)

@@ -103,6 +103,12 @@ end
 -- The replica's error on its way out: who it was, and the frames of both
 -- coroutines.
 local function describe_error(replica, e)
+  if type(e) == "string" and guard.is_boundary(e) then
+    e = errors.new("RuntimeError", "strategy:run: a sync point inside a "
+      .. "function that C calls, as table.sort and string.gsub do",
+      "call it from the replica function itself")
+    e.where = contexts.where(replica.thread)
+  end
   local e_text = type(e) == "string"
   local outer = errors.traceback(2):gsub("^stack traceback:\n?", "")
   e = errors.wrap(e)

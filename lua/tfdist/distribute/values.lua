@@ -403,7 +403,8 @@ local function to_text(x)
   for i = 0, raw.value_count(x) - 1 do
     local c = component(x, i)
     local place
-    if is_handle(c) and raw.is_operand(c) then
+    if is_handle(c) and not is_value(c) and not is_mirrored(c)
+      and raw.is_operand(c) then
       place = raw.tensor_device(raw.operand_tensor(c))
     elseif attached(x) ~= nil then
       place = attached(x).strategy.replica_devices[i + 1]
