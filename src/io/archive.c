@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -55,14 +54,6 @@ static const tfd__type archive_type = {
     .kind = TFD_HANDLE_ARCHIVE,
     .destroy = archive_destroy,
 };
-
-static void use_our_memory(void) { json_set_alloc_funcs(tfd__alloc, tfd__free); }
-
-void tfd__json_prepare(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-  pthread_once(&once, use_our_memory);
-}
 
 #define ST_ROW(dtype, name, size) {dtype, name, size},
 static const tfd__st_dtype dtypes[] = {TFD_ST_DTYPES(ST_ROW)};
@@ -332,7 +323,6 @@ static int parse_entries(tfd_archive *a) {
 static int parse_header(tfd_archive *a, char *text, size_t bytes) {
   json_error_t error;
 
-  tfd__json_prepare();
   if (bytes == 0 || text[0] != '{') {
     return tfd__fail(TFD_DATA_LOSS, "%s: the header at offset 8 does not begin "
                      "with '{'", a->path);

@@ -8,7 +8,11 @@
 ** Files of ours are told by metadata "format" = "tfdist" and carry checksums
 ** in the metadata, CRC-32C as 8 hexadecimal digits: "crc32c:NAME" of each
 ** tensor's bytes, and as the very first entry "crc32c" of the header itself
-** with these digits read as zeros. */
+** with these digits read as zeros.
+**
+** jansson keeps its own allocator: its parser stops the process when one that
+** fails on purpose returns NULL. What it may take is bounded by the limits
+** below, which are checked before it runs. */
 
 #include <jansson.h>
 
@@ -50,8 +54,5 @@ typedef struct tfd__st_dtype {
 /* By the name in files, or by our dtype; NULL when there is none. */
 const tfd__st_dtype *tfd__st_dtype_named(const char *name);
 const tfd__st_dtype *tfd__st_dtype_of(int dtype);
-
-/* Let jansson allocate as everybody does. Call before using it. */
-void tfd__json_prepare(void);
 
 #endif

@@ -48,7 +48,6 @@ int tfd_saver_new(tfd_saver **saver_p) {
   tfd_saver *s = tfd__calloc(1, sizeof *s);
 
   if (s == NULL) return tfd__no_memory(sizeof *s, "saver");
-  tfd__json_prepare();
   tfd__object_init(&s->object, &saver_type);
   s->names = json_object();
   s->metadata = json_object();
