@@ -272,7 +272,8 @@ describe("callbacks", function()
 
     it("saves every few batches", function()
       local path = place()
-      model(0.25):fit(tf.ones { 5, 1 }, tf.zeros { 5, 1 }, { batch_size = 1, verbose = 0,
+      model(0.25):fit(tf.ones { 5, 1 }, tf.zeros { 5, 1 }, { batch_size = 1,
+        verbose = 0,
         callbacks = { C.ModelCheckpoint { filepath = path .. "{batch}",
           save_freq = 2 } } })
       assert.is_true(exists(path .. "2.safetensors"))

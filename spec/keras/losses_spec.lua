@@ -170,7 +170,7 @@ describe("losses", function()
     near(0, L.MeanSquaredError()(tf.zeros { 0, 3 }, tf.zeros { 0, 3 }))
   end)
 
-  it("weighs examples before it reduces, and divides by their number", function()
+  it("weighs examples, then reduces and divides by their number", function()
     local each = rows(elementwise.mean_squared_error, T, P)
     near((2 * each[1] + 0.5 * each[2]) / 2, L.MeanSquaredError()(T, P,
       { 2, 0.5 }))
@@ -217,11 +217,12 @@ describe("losses", function()
     end
   end)
 
-  it("names a label out of range, its position and the classes (E18)", function()
+  it("names a label out of range, its place and the classes (E18)", function()
     -- A queued device tells later, in the words of the op.
     fails("InvalidArgument", "label 10 at position 1 is outside 0..9 (logits "
       .. "have 10 classes; labels count from 0)", function()
-        L.sparse_categorical_crossentropy({ 1, 10 }, tf.ones { 2, 10 }):totable()
+        L.sparse_categorical_crossentropy({ 1, 10 }, tf.ones { 2, 10 })
+          :totable()
       end)
   end)
 

@@ -188,8 +188,10 @@ describe("training", function()
 
   it("scales losses for an optimizer that asks for it", function()
     local x, y = rows(16)
-    local m = compiled { optimizer = tf.keras.mixed_precision.LossScaleOptimizer(
-      tf.keras.optimizers.SGD { learning_rate = 0.1, momentum = 0.9 }) }
+    local sgd = tf.keras.optimizers.SGD { learning_rate = 0.1, momentum = 0.9 }
+    local m = compiled {
+      optimizer = tf.keras.mixed_precision.LossScaleOptimizer(sgd),
+    }
     m:fit(x, y, quiet { epochs = 2, batch_size = 8, shuffle = false })
     -- The scale is a power of two: nothing is rounded.
     same_weights(by_hand(x, y, 8, 2), m)
@@ -379,7 +381,8 @@ describe("training", function()
     m:compile { optimizer = "sgd", loss = { a = "mse", b = "mae" },
       loss_weights = { a = 1, b = 10 }, metrics = { a = { "mae" } } }
     local x = tf.constant { { 1, 2 }, { 3, 4 } }
-    local y = { a = tf.constant { { 1 }, { 1 } }, b = tf.constant { { 5 }, { 1 } } }
+    local y = { a = tf.constant { { 1 }, { 1 } },
+      b = tf.constant { { 5 }, { 1 } } }
     -- a: 3 - 1, 7 - 1: mse 20, mae 4; b: mae 3
     local got = m:evaluate(x, y, quiet { return_dict = true })
     near(20 + 30, got.loss)

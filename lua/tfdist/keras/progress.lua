@@ -2,8 +2,8 @@
 ---
 --- Forms: "bar" redraws one line (at most 10 times a second) and leaves a last
 --- one; "lines" writes that last line only, and a heartbeat every minute;
---- "none" writes nothing. `auto` is a bar on a terminal, else lines. The knob is
---- TFDIST_PROGRESS (option --progress of the host).
+--- "none" writes nothing. `auto` is a bar on a terminal, else lines. The knob
+--- is TFDIST_PROGRESS (option --progress of the host).
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 
@@ -20,7 +20,7 @@ local GLYPHS = {
   ascii = { full = "=", empty = ".", dot = " - " },
 }
 
--- Numbers ----------------------------------------------------------------------
+-- Numbers --------------------------------------------------------------------
 
 --- A metric's value: four decimals, small ones with an exponent; vectors as
 --- "[0.5000 0.6667]".
@@ -80,7 +80,7 @@ function M.rate(x)
   return ("%.1fM"):format(x / 1e6)
 end
 
--- Where ------------------------------------------------------------------------
+-- Where ----------------------------------------------------------------------
 
 local function locale_is_utf8()
   for _, name in ipairs { "LC_ALL", "LC_CTYPE", "LANG" } do
@@ -136,7 +136,7 @@ function M.form(verbose, tty)
   return tty and "bar" or "lines"
 end
 
--- Showing ----------------------------------------------------------------------
+-- Showing --------------------------------------------------------------------
 
 local Progress = { __name = "Progress" }
 Progress.__index = Progress

@@ -37,7 +37,7 @@ local function method(name, signature, fn)
     "model")
 end
 
--- compile ----------------------------------------------------------------------
+-- compile --------------------------------------------------------------------
 
 local function strategy_of(model)
   return model.distribute_strategy or contexts.get_strategy()
@@ -47,8 +47,8 @@ local function check_owner(strategy, v, what)
   local owner = values.strategy_of(v) or contexts.default_strategy
   if owner ~= strategy and (owner ~= contexts.default_strategy
     or not strategy.one_copy) then
-    errors.raise("ValueError", ("compile: %s %s was created in the scope of %s, "
-      .. "the model belongs to %s"):format(what, text.quote(v.name), owner.name,
+    errors.raise("ValueError", ("compile: %s %s was created in the scope of "
+      .. "%s, the model belongs to %s"):format(what, text.quote(v.name), owner.name,
       strategy.name), "make the model, its metrics and its optimizer inside "
       .. "strategy:scope(function() ... end)")
   end
@@ -121,7 +121,7 @@ method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
     own.compiled = true
   end)
 
--- Results ----------------------------------------------------------------------
+-- Results --------------------------------------------------------------------
 
 --- Back to zero, as at the start of an epoch.
 method("reset_metrics", "", function(self)
@@ -149,7 +149,7 @@ local function answer(list, return_dict)
   return out
 end
 
--- fit ----------------------------------------------------------------------------
+-- fit ------------------------------------------------------------------------
 
 local function new_progress(own, verbose, given)
   if type(given) == "table" and verbose == 0 then
@@ -314,7 +314,7 @@ method("fit", "x:table y:table=nil batch_size=nil epochs=1 verbose='auto' "
     return history
   end)
 
--- evaluate, predict ------------------------------------------------------------
+-- evaluate, predict ----------------------------------------------------------
 
 --- Loss and metrics on data: the loss alone, or a list { loss, metric, ... } in
 --- the order of model.metrics_names; with return_dict a table by names. A
@@ -380,7 +380,7 @@ method("predict", "x:table batch_size=nil verbose='auto' steps=nil "
     end)
   end)
 
--- One batch ----------------------------------------------------------------------
+-- One batch ------------------------------------------------------------------
 
 local silent = progress.new("none")
 
@@ -447,7 +447,7 @@ method("predict_on_batch", "x:table", function(self, x)
   return loop.join({ out }, tf)
 end)
 
--- What users override ------------------------------------------------------------
+-- What users override --------------------------------------------------------
 
 --- What a replica does with its share of a batch: define train_step(self, x, y,
 --- sample_weight) in a subclass to do something else, and return a table of
@@ -478,7 +478,7 @@ function methods.compute_metrics(self, _, y, y_pred, sample_weight)
   return self:get_metrics_result()
 end
 
--- Properties ---------------------------------------------------------------------
+-- Properties -----------------------------------------------------------------
 
 local getters = {}
 

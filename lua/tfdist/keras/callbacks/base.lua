@@ -64,7 +64,7 @@ function M.define(name, signature, init)
   return class
 end
 
--- Monitors ---------------------------------------------------------------------
+-- Monitors -------------------------------------------------------------------
 
 local MODES = { "auto", "min", "max" }
 
@@ -134,7 +134,7 @@ function M.check_string(callback, name, x)
   return x
 end
 
--- The list ---------------------------------------------------------------------
+-- The list -------------------------------------------------------------------
 
 local List = { __name = "CallbackList" }
 List.__index = List

@@ -10,7 +10,7 @@ local M = {}
 
 local type = type
 
--- History ----------------------------------------------------------------------
+-- History --------------------------------------------------------------------
 
 --- What fit returns: `history` (name -> list of values, one for each epoch),
 --- `epoch` (list of epoch numbers, from 0), `params`, `model`.
@@ -87,7 +87,7 @@ M.LambdaCallback = base.define("LambdaCallback", "on_epoch_begin=nil "
     end
   end)
 
--- Stopping ---------------------------------------------------------------------
+-- Stopping -------------------------------------------------------------------
 
 --- Stops training when a batch's loss is no finite number.
 --- Source: tf.keras.callbacks.TerminateOnNaN
@@ -197,7 +197,7 @@ function M.EarlyStopping:on_train_end()
   end
 end
 
--- Learning rates ---------------------------------------------------------------
+-- Learning rates -------------------------------------------------------------
 
 -- The optimizer's learning rate as a number.
 -- Errors: ValueError when it is a schedule.

@@ -11,7 +11,7 @@ local M = {}
 
 local type = type
 
--- File names -------------------------------------------------------------------
+-- File names -----------------------------------------------------------------
 
 -- A number without trailing zeros, as str() shows it.
 local function python_number(x)
@@ -62,7 +62,7 @@ local function note(self, remark)
   end
 end
 
--- ModelCheckpoint --------------------------------------------------------------
+-- ModelCheckpoint ------------------------------------------------------------
 
 --- Save the model's variables, the optimizer's among them, under filepath,
 --- after each epoch or every save_freq batches; save_best_only keeps the best
@@ -138,7 +138,7 @@ function M.ModelCheckpoint:on_epoch_end(epoch, logs)
   end
 end
 
--- CSVLogger --------------------------------------------------------------------
+-- CSVLogger ------------------------------------------------------------------
 
 --- One line of values for each epoch in a CSV file.
 --- Errors: NotFound when the file cannot be written.
@@ -220,7 +220,7 @@ function M.CSVLogger:on_train_end()
   end
 end
 
--- BackupAndRestore -------------------------------------------------------------
+-- BackupAndRestore -----------------------------------------------------------
 
 --- Back up model, optimizer and epoch after each epoch (or every save_freq
 --- batches); a fit that was interrupted goes on at the next epoch when the

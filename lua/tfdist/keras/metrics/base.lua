@@ -128,8 +128,8 @@ Metric.add_weight = options.method("Metric.add_weight", "name=nil shape=nil "
       return initial(shape, dtype)
     end
     if type(initial) ~= "number" and type(initial) ~= "function" then
-      errors.raise("TypeError", ("%s:add_weight: initializer must be \"zeros\", "
-        .. "\"ones\", a number or a function, got %s"):format(self.name,
+      errors.raise("TypeError", ("%s:add_weight: initializer must be "
+        .. "\"zeros\", \"ones\", a number or a function, got %s"):format(self.name,
         text.describe(initializer)))
     end
     local own = state.current

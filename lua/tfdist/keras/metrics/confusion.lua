@@ -17,7 +17,7 @@ local COUNTS = {
   "true_positives", "false_positives", "true_negatives", "false_negatives",
 }
 
--- Counting ---------------------------------------------------------------------
+-- Counting -------------------------------------------------------------------
 
 -- Options that all these metrics know: one threshold or a list, in 0..1.
 local function read_thresholds(self, thresholds, default)
@@ -138,7 +138,7 @@ local function check_choice_options(self, top_k, class_id)
   end
 end
 
--- Counts themselves ------------------------------------------------------------
+-- Counts themselves ----------------------------------------------------------
 
 for i, class_name in ipairs { "TruePositives", "FalsePositives",
   "TrueNegatives", "FalseNegatives" } do
@@ -178,7 +178,7 @@ for class_name, other in pairs { Precision = "false_positives",
   M[class_name] = class
 end
 
--- Curves -----------------------------------------------------------------------
+-- Curves ---------------------------------------------------------------------
 
 -- n thresholds from just below 0 to just above 1.
 local function even_thresholds(self, n)
@@ -321,7 +321,7 @@ define_at("SpecificityAtSensitivity", "specificity", "sensitivity")
 define_at("PrecisionAtRecall", "precision", "recall")
 define_at("RecallAtPrecision", "recall", "precision")
 
--- F ----------------------------------------------------------------------------
+-- F --------------------------------------------------------------------------
 
 local AVERAGES = { "micro", "macro", "weighted" }
 

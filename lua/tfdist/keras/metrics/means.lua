@@ -28,7 +28,7 @@ function M.quotient(total, count)
   return tf.math.divide_no_nan(total:read_value(), count:read_value())
 end
 
--- Mean, Sum --------------------------------------------------------------------
+-- Mean, Sum ------------------------------------------------------------------
 
 local function make_mean(self)
   self.total = self:add_weight { name = "total" }
@@ -106,7 +106,7 @@ function M.MeanTensor:result()
   return M.quotient(self.total, self.count)
 end
 
--- Means of functions of labels and predictions ---------------------------------
+-- Means of functions of labels and predictions -------------------------------
 
 --- Mean of fn(y_true, y_pred, options...) over examples.
 --- Source: tf.keras.metrics.MeanMetricWrapper
@@ -228,7 +228,7 @@ function M.R2Score:result()
   return 1 - tf.math.divide_no_nan(self.residual:read_value(), total)
 end
 
--- Accuracies -------------------------------------------------------------------
+-- Accuracies -----------------------------------------------------------------
 
 -- class -> { name, options, matches(options, y_true, y_pred) }: what counts.
 local function accuracy(class_name, name, signature, matches)

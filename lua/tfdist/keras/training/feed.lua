@@ -19,7 +19,7 @@ local M = {}
 
 local type = type
 
--- Kinds of input ---------------------------------------------------------------
+-- Kinds of input -------------------------------------------------------------
 
 local function has_method(x, name)
   local kind = type(x)
@@ -46,7 +46,7 @@ function M.is_stream(x)
   return is_dataset(x) or is_distributed(x) or type(x) == "function"
 end
 
--- Arrays -----------------------------------------------------------------------
+-- Arrays ---------------------------------------------------------------------
 
 local function has_handles(x)
   if type(x) == "userdata" then
@@ -130,7 +130,7 @@ function M.part(list, first, last)
   return out
 end
 
--- Batches on replicas ----------------------------------------------------------
+-- Batches on replicas --------------------------------------------------------
 
 local function own_rows(t, device, first, size)
   local begins, sizes = {}, {}
@@ -195,7 +195,7 @@ function M.count(pack)
   return 1
 end
 
--- Feeds ------------------------------------------------------------------------
+-- Feeds ----------------------------------------------------------------------
 
 local function check_columns(what, n, stream)
   if n > 3 then

@@ -17,7 +17,7 @@ local M = {}
 
 local type = type
 
--- Values -----------------------------------------------------------------------
+-- Values ---------------------------------------------------------------------
 
 --- A result as Lua numbers: a number, or a list for a vector.
 function M.number(x)
@@ -73,7 +73,7 @@ function M.logs(list, prefix, into)
   return logs
 end
 
--- One pass over a feed ---------------------------------------------------------
+-- One pass over a feed -------------------------------------------------------
 
 local function wait_for(x)
   if values.is_value(x) then
@@ -94,7 +94,8 @@ local function described(e, step, epoch)
   if errors.is_error(e) then
     e.where = e.where or contexts.where()
   end
-  return errors.note(e, epoch and ("step %d of epoch %d"):format(step, epoch + 1)
+  return errors.note(e, epoch
+    and ("step %d of epoch %d"):format(step, epoch + 1)
     or ("step %d"):format(step))
 end
 
@@ -210,7 +211,7 @@ function M.pass(pass, limit, group)
   return step, ended
 end
 
--- Bodies -----------------------------------------------------------------------
+-- Bodies ---------------------------------------------------------------------
 
 local function body_of(model, name, default)
   local method = model[name]
@@ -237,7 +238,7 @@ function M.predict_body(model)
   return body_of(model, "predict_step", steps.predict)
 end
 
--- Evaluate ---------------------------------------------------------------------
+-- Evaluate -------------------------------------------------------------------
 
 --- One evaluation: results as pairs { name, number }.
 ---@param model table
@@ -262,7 +263,7 @@ function M.evaluate(model, source, opts)
   return list, count, pass.examples
 end
 
--- Predict ----------------------------------------------------------------------
+-- Predict --------------------------------------------------------------------
 
 local function components(x)
   return values.is_value(x) and values.components(x) or { x, n = 1 }
@@ -327,7 +328,7 @@ function M.predict(model, source, opts)
   return joined(batches, opts.tf), count, pass.examples
 end
 
--- Fit --------------------------------------------------------------------------
+-- Fit ------------------------------------------------------------------------
 
 local function validation_due(freq, epoch)
   if type(freq) == "number" then
@@ -389,7 +390,8 @@ local function train_epoch(run, epoch)
   end
   local pass = {
     model = model, own = own, next = run.next, body = run.body, mode = "train",
-    custom = run.custom, callbacks = run.callbacks, progress = progress, epoch = epoch,
+    custom = run.custom, callbacks = run.callbacks, progress = progress,
+    epoch = epoch,
   }
   local count, ended = M.pass(pass, run.limit, own.steps_per_execution)
   progress:done(count, pass.examples)

@@ -24,7 +24,7 @@ local function is_serialized(x)
   return is_plain(x) and type(x.class_name) == "string"
 end
 
--- Keys --------------------------------------------------------------------------
+-- Keys -----------------------------------------------------------------------
 
 --- The outputs of a call as a list, and their names.
 ---@return any[] list, string[] names
@@ -107,7 +107,7 @@ function M.match(what, data, names)
   return spread(what, data, names, never)
 end
 
--- Losses ------------------------------------------------------------------------
+-- Losses ---------------------------------------------------------------------
 
 local function check_each(x, check)
   if is_plain(x) and not is_serialized(x) then
@@ -151,7 +151,7 @@ function M.losses(spec, names)
   return out, weights
 end
 
--- Metrics -----------------------------------------------------------------------
+-- Metrics --------------------------------------------------------------------
 
 --- Names that stand for one of three classes, by the shapes of labels and
 --- predictions.

@@ -18,7 +18,7 @@ local M = {}
 
 local type = type
 
--- Sizes ------------------------------------------------------------------------
+-- Sizes ----------------------------------------------------------------------
 
 --- Examples in a structure: the size of axis 0 of its first tensor.
 function M.examples(structure)
@@ -47,7 +47,7 @@ local function replica_count()
   return mode and mode.strategy.num_replicas_in_sync or 1
 end
 
--- Losses -----------------------------------------------------------------------
+-- Losses ---------------------------------------------------------------------
 
 local function resolve_losses(own, names)
   if own.names == nil then
@@ -156,7 +156,7 @@ function M.compute_loss(model, x, y, y_pred, sample_weight)
   return loss, detail
 end
 
--- Metrics ----------------------------------------------------------------------
+-- Metrics --------------------------------------------------------------------
 
 -- Add n examples with the sum `tracked` to a mean.
 local function track(metric, tracked, n)
@@ -252,7 +252,7 @@ local function count_metrics(model, x, y, y_pred, sample_weight)
   M.update_metrics(model, y, y_pred, sample_weight)
 end
 
--- Steps ------------------------------------------------------------------------
+-- Steps ----------------------------------------------------------------------
 
 local function trainable(model, own)
   if own.variables == nil then
