@@ -9,7 +9,8 @@ local LUA_PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;./?.lua;;'"
 local BUSTED = "/usr/bin/busted --output=plainTerminal --shuffle-files"
 local SPECS = "spec"
 -- The specs that say most about memory and threads, for the slow builds.
-local CORE = "spec/ops spec/autograd spec/tensor spec/lua"
+local CORE = "spec/ops spec/autograd spec/tensor spec/lua "
+  .. "spec/memory_oom_spec.lua spec/io"
 
 -- Specs tagged #once start programs of their own: what runs the spec does not
 -- matter, so the first suite alone runs them.
@@ -49,9 +50,12 @@ local suites = {
   { "asan", lua_suite("build/asan/tfdist", ASAN, CORE) },
   { "asan-luajit", lua_suite("build/asan/tfdist-luajit", ASAN .. " " .. TWO,
                              CORE) },
+  { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
+                           .. " TFDIST_QUEUE=queued", "spec/dist") },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",
                 kind = "cmocka" } },
   { "tsan", lua_suite("build/tsan/tfdist", TSAN .. " " .. TWO, CORE) },
+  { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
   -- Resident memory is only telling in a process of its own.
   { "memory", lua_suite("build/tfdist", "",
                         "--pattern=flat_memory spec/memory") },
@@ -65,6 +69,8 @@ local BUILDS = {
   ["asan"] = "make -s -j2 SAN=address hosts",
   ["asan-luajit"] = "make -s -j2 SAN=address hosts",
   ["asan-c"] = "make -s -j2 SAN=address tests-c",
+  ["asan-dist"] = "make -s -j2 SAN=address hosts",
+  fuzz = "make -s -j2 fuzz-programs",
   ["tsan"] = "make -s -j2 SAN=thread hosts",
   ["tsan-c"] = "make -s -j2 SAN=thread tests-c",
 }
@@ -93,6 +99,14 @@ function parsers.cmocka(text)
   end
   if not seen then return nil end
   return pass, fail, skip
+end
+
+-- One for each host and libFuzzer target that ran.
+function parsers.fuzz(text)
+  local crashes = text:match "%d+ calls, %d+ errors, (%d+) crashes"
+  if not crashes then return nil end
+  local _, targets = text:gsub("libFuzzer %S+ +[1-9]%d* runs", "")
+  return 2 + targets, tonumber(crashes), 0
 end
 
 function parsers.command()
@@ -179,7 +193,8 @@ end
 
 -- Run only when named: instrumented builds take longer than
 -- all the others together.
-local LONG = { asan = true, ["asan-c"] = true, ["asan-luajit"] = true,
+local LONG = { asan = true, ["asan-c"] = true, ["asan-luajit"] = true, fuzz = true,
+               ["asan-dist"] = true,
                tsan = true, ["tsan-c"] = true }
 
 local function main(names)

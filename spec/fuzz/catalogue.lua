@@ -46,6 +46,7 @@ local tf = require "tfdist"
 local LEFT_OUT = {
   ["tf.flags"] = true, ["tf.errors.raise"] = true, ["tf.keras"] = true,
   ["tf.raw_ops"] = true, ["tf.errors"] = true, ["tf.compat"] = true,
+  ["tf.train"] = true, ["tf.io"] = true,
   ["tf.debugging.enable_check_numerics"] = true,
 }
 
@@ -63,6 +64,13 @@ local function names_of(t)
   return names
 end
 
+-- Methods of classes that users derive from are no functions of the library.
+local function is_class(t)
+  local meta = getmetatable(t)
+  return rawget(t, "__name") ~= nil
+    or type(meta) == "table" and rawget(meta, "__call") ~= nil
+end
+
 local function collect(path, t, depth, list)
   for _, name in ipairs(names_of(t)) do
     local full = path .. "." .. name
@@ -71,7 +79,7 @@ local function collect(path, t, depth, list)
       if ok and type(value) == "function" then
         list[#list + 1] = { name = full, fn = value, sig = signatures[value] }
       elseif ok and type(value) == "table" and depth < 4
-        and value ~= tf.newaxis then
+        and value ~= tf.newaxis and not is_class(value) then
         collect(full, value, depth + 1, list)
       end
     end

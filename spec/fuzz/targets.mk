@@ -50,8 +50,10 @@ fuzz-long: fuzz-hosts $(FUZZ_BIN)
 	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) $(or $(N),1000000) \
 	  $(or $(SEED),1) $(or $(SECONDS),3600)
 
-fuzz-short: fuzz-hosts $(FUZZ_BIN)
+fuzz-programs: fuzz-hosts $(FUZZ_BIN)
+
+fuzz-short: fuzz-programs
 	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) 10000 $(or $(SEED),1) 10
 
-.PHONY: fuzz fuzz-long fuzz-short fuzz-hosts
+.PHONY: fuzz fuzz-long fuzz-short fuzz-hosts fuzz-programs
 -include $(FUZZ_OBJ:.o=.d)

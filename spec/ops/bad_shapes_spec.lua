@@ -1,6 +1,7 @@
 --- Shapes, sizes and structures that fit nothing, and what the errors say.
 
 local refused = require "spec.support.refused"
+local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
 
 local a_tensor = tf.zeros { 2, 3 }
@@ -100,8 +101,8 @@ local MISFITS = {
     local x = tf.eye(-1)
     return x
   end },
-  { "matmul", "InvalidArgument", "inner sizes differ: a is {64, 784} and b is "
-    .. "{100, 10} (784 against 100)", function()
+  { "matmul", "InvalidArgument", "InvalidArgument: matmul: inner sizes differ: "
+    .. "a is {64, 784} and b is {100, 10} (784 against 100)", function()
     local x = tf.matmul(z { 64, 784 }, z { 100, 10 })
     return x
   end },
@@ -232,6 +233,43 @@ describe("tensors that do not fit", function()
       refused.check(case[1], case[2], words, case[#case])
     end)
   end
+end)
+
+describe("a label that does not fit", function()
+  local MESSAGE = "label 10 at position 37%s is outside 0..9 (logits have 10 "
+    .. "classes; labels count from 0)"
+
+  local function labels(wrong)
+    local list = {}
+    for i = 1, 64 do list[i] = wrong and i == 38 and 10 or i % 10 end
+    return tf.constant(list, { dtype = "int32" })
+  end
+
+  it("is named by the loss of Keras", function()
+    refused.check("loss", "InvalidArgument", { MESSAGE:format "" }, function()
+      local x = tf.keras.losses.sparse_categorical_crossentropy(labels(true),
+        z { 64, 10 }, { from_logits = true })
+      x:item(0)
+    end)
+  end)
+
+  it("is named with its replica", function()
+    if replicas.available < 2 then return pending "needs two devices" end
+    local strategy = replicas.mirrored(2)
+    local y = strategy:experimental_distribute_values_from_function(
+      function(context)
+        return labels(context.replica_id_in_sync_group == 1)
+      end)
+    refused.check("loss", "InvalidArgument",
+      { MESSAGE:format " of replica 1" }, function()
+        local loss = strategy:run(function(of)
+          local x = tf.nn.sparse_softmax_cross_entropy_with_logits(of,
+            z { 64, 10 })
+          return x
+        end, { y })
+        strategy:experimental_local_results(loss)[2]:item(0)
+      end)
+  end)
 end)
 
 -- Sizes ----------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include "backend/cpu/vmath.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* Rows worth one thread: enough elements to outweigh a fork. */
 static int64_t row_grain(int64_t columns) {
@@ -230,13 +231,17 @@ static bool label_ok(rows *r, int64_t i) {
 
 static int check_labels(const tfd__call *call, const rows *r) {
   int64_t bad = atomic_load(&r->bad);
+  char replica[32] = "";
 
   if (bad < 0) return TFD_OK;
+  if (call->replica >= 0) {
+    snprintf(replica, sizeof replica, " of replica %d", call->replica);
+  }
   return tfd__fail(TFD_INVALID_ARGUMENT,
-                   "%s: label %lld at position %lld is outside 0..%lld "
+                   "%s: label %lld at position %lld%s is outside 0..%lld "
                    "(logits have %lld classes; labels count from 0)",
                    call->name, (long long)label_at(r, bad), (long long)bad,
-                   (long long)r->columns - 1, (long long)r->columns);
+                   replica, (long long)r->columns - 1, (long long)r->columns);
 }
 
 /* dy * (softmax - one_hot): what both cross-entropies' gradients share. */
