@@ -285,9 +285,10 @@ static void steady_state_touches_no_fresh_page(void **state) {
     }
     if (i == 200) allocations = tfd__alloc_count();
   }
-  /* the second device's thread, then this one */
-  assert_int_equal(first[1], last[1]);
-  assert_int_equal(first[0], last[0]);
+  /* The second device's thread, then this one. Fresh memory would fault in
+  ** each of the 59 steps; a page or two the system may take away meanwhile. */
+  assert_in_range(last[1] - first[1], 0, 3);
+  assert_in_range(last[0] - first[0], 0, 3);
   assert_int_equal(allocations, tfd__alloc_count());
 }
 

@@ -32,7 +32,7 @@ local MISFITS = {
     local x = tf.bitwise.bitwise_and(z { 2 }, z { 2 })
     return x
   end },
-  { "select", "InvalidArgument", "{3}", "{2}", function()
+  { "where", "InvalidArgument", "{3}", "{2}", function()
     local x = tf.where(z({ 3 }, "bool"), z { 2 }, z { 2 })
     return x
   end },
