@@ -1,6 +1,6 @@
 --- Run the test suites and add up what they report.
 ---
---- usage: lua5.4 scripts/test.lua [SUITE...]     (default: all but LONG)
+--- usage: lua5.4 scripts/test.lua [SUITE...]     (default: all)
 --- Each suite's output goes to build/test/SUITE.log and, when something fails,
 --- to the terminal. The last line is "N passed, N failed, N skipped".
 
@@ -12,6 +12,8 @@ local SPECS = "spec"
 -- The specs that say most about memory and threads, for the slow builds.
 local CORE = "spec/ops spec/autograd spec/tensor spec/lua "
   .. "spec/memory_oom_spec.lua spec/io"
+local ALSO = " spec/data spec/keras spec/checkpoint_spec.lua "
+  .. "spec/summary_spec.lua"
 
 -- Specs tagged #once start programs of their own: what runs the spec does not
 -- matter, so the first suite alone runs them.
@@ -38,7 +40,8 @@ local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
 local ASAN = "OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:"
   .. "allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1"
 local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
-  .. "scripts/tsan.supp:halt_on_error=0:exitcode=66"
+  .. "scripts/tsan.supp:halt_on_error=0:exitcode=66:"
+  .. "allocator_may_return_null=1"
 
 local suites = {
   { "lint", { command = "make -s lint", kind = "command" } },
@@ -54,9 +57,9 @@ local suites = {
                                  FIVE .. " TFDIST_QUEUE=queued", DIST) },
   { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
                 kind = "cmocka" } },
-  { "asan", lua_suite("build/asan/tfdist", ASAN, CORE) },
+  { "asan", lua_suite("build/asan/tfdist", ASAN, CORE .. ALSO) },
   { "asan-luajit", lua_suite("build/asan/tfdist-luajit", ASAN .. " " .. TWO,
-                             CORE) },
+                             CORE .. ALSO) },
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
                            .. " TFDIST_QUEUE=queued", "spec/dist") },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",
@@ -217,19 +220,13 @@ local function run_all(names, by_name)
   return totals
 end
 
--- Run only when named: instrumented builds take longer than
--- all the others together.
-local LONG = { asan = true, ["asan-c"] = true, ["asan-luajit"] = true, fuzz = true,
-               ["asan-dist"] = true,
-               tsan = true, ["tsan-c"] = true }
-
 local function main(names)
   os.execute("mkdir -p " .. LOGS)
   local chosen, list, by_name = {}, {}, {}
   for _, name in ipairs(names) do chosen[name] = true end
   for _, entry in ipairs(suites) do
     local name = entry[1]
-    if chosen[name] or #names == 0 and not LONG[name] then
+    if chosen[name] or #names == 0 then
       chosen[name] = nil
       list[#list + 1], by_name[name] = name, entry[2]
     end

@@ -218,6 +218,20 @@ E]])
     writer:close()
   end)
 
+  it("takes writers only", function()
+    for _, call in ipairs {
+      function() tf.summary.flush(5) end,
+      function() tf.summary.create_file_writer("x", { flush_millis = "a" }) end,
+      function()
+        tf.summary.create_file_writer("x", { filename_suffix = {} })
+      end,
+    } do
+      local ok, e = pcall(call)
+      assert.is_false(ok)
+      assert.are.equal("TypeError", e.kind)
+    end
+  end)
+
   it("writes what a noop writer gets nowhere", function()
     tf.summary.create_noop_writer():as_default(function()
       assert.is_false(tf.summary.scalar("x", 1, 1))

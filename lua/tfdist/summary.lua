@@ -80,6 +80,11 @@ M.create_file_writer = options.wrap("create_file_writer",
         .. "got " .. text.describe(logdir))
     end
     options.integer("create_file_writer", "max_queue", queue, 0)
+    options.integer("create_file_writer", "flush_millis", millis, 0)
+    if type(suffix) ~= "string" then
+      errors.raise("TypeError", "create_file_writer: filename_suffix must be a "
+        .. "string, got " .. text.describe(suffix))
+    end
     local self = setmetatable({ logdir = logdir, max_queue = queue,
       seconds = millis / 1000, waiting = 0, flushed = os.time() }, Writer)
     if should_save() then
@@ -387,6 +392,10 @@ M.text = options.wrap("summary.text",
 --- Let readers see what was written to `writer` (the default one).
 --- Source: tf.summary.flush
 M.flush = options.wrap("summary.flush", "writer=nil name=nil", function(writer)
+  if writer ~= nil and not is_writer(writer) then
+    errors.raise("TypeError", "summary.flush: writer must be a SummaryWriter, "
+      .. "got " .. text.describe(writer))
+  end
   writer = writer or current.writer
   if writer ~= nil then
     writer:flush()
