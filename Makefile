@@ -163,7 +163,7 @@ test-c: $(TEST_BIN)
 	@status=0; for t in $^; do \
 	  echo "== $$t"; timeout 120 $$t 2>&1 || status=1; done; exit $$status
 
-test test-all:
+test:
 	lua5.4 scripts/test.lua
 
 lint:
@@ -275,7 +275,7 @@ help:
 	@echo 'make parity     the same training on 1, 2 and 4 devices'
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
-.PHONY: all parts install uninstall rock install-rock bundle test test-all \
+.PHONY: all parts install uninstall rock install-rock bundle test \
         tests-c test-c lint bench parity clean help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d)
 

@@ -49,9 +49,11 @@ describe("README.md #once", function()
       end
     elseif block.language == "sh" and not is_set_up(block.text) then
       it(where .. " runs in the shell", function()
+        -- What it installs for a user goes into a home of its own.
         local path = process.file("set -e\n" .. block.text, ".sh")
-        local r = process.run("PATH=\"$PWD/build:$PATH\" sh " .. path,
-          nil, DEADLINE)
+        local r = process.run("HOME=$(mktemp -d) && export HOME && "
+          .. "PATH=\"$PWD/build:$PATH\" sh " .. path
+          .. " && rm -rf \"$HOME\"", nil, DEADLINE)
         os.remove(path)
         assert.equal(0, r.code, r.out .. r.err)
       end)
