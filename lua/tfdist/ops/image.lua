@@ -191,11 +191,15 @@ local function mix_axis(tf, x, axis, weights)
   return tf.reshape(y, dims)
 end
 
+-- Weights are made in Lua: a side takes that many rows of them.
+local MAX_SIDE = 65536
+
 local function target_size(x, first, size, keep_ratio)
   local dims = convert.integers(size, "resize", "size")
-  if #dims ~= 2 or dims[1] < 1 or dims[2] < 1 then
+  if #dims ~= 2 or math.min(dims[1], dims[2]) < 1
+    or math.max(dims[1], dims[2]) > MAX_SIDE then
     errors.raise("ValueError", ("resize: size is %s; expected { height, width "
-      .. "}, both at least 1"):format(text.shape(dims)))
+      .. "}, both 1 to %d"):format(text.shape(dims), MAX_SIDE))
   end
   local height, width = dims[1], dims[2]
   if keep_ratio then
@@ -223,7 +227,8 @@ local function resize(tf, images, size, method, keep_ratio, antialias)
   if not convert.FLOATING[x.dtype] then
     x = tf.cast(x, "float32")
   end
-  for axis, to in pairs { [first] = height, [first + 1] = width } do
+  for side, to in ipairs { height, width } do
+    local axis = first + side - 1
     local from = x.shape[axis + 1]
     if method == "bilinear" and not antialias then
       x = lerp_axis(tf, x, axis, to)
