@@ -221,6 +221,7 @@ E]])
   it("takes writers only", function()
     for _, call in ipairs {
       function() tf.summary.flush(5) end,
+      function() tf.summary.record_if(true, 5) end,
       function() tf.summary.create_file_writer("x", { flush_millis = "a" }) end,
       function()
         tf.summary.create_file_writer("x", { filename_suffix = {} })

@@ -181,6 +181,10 @@ end
 --- Source: tf.summary.record_if
 M.record_if = options.wrap("record_if", "condition fn=nil",
   function(condition, fn)
+    if fn ~= nil and type(fn) ~= "function" then
+      errors.raise("TypeError", "record_if: fn must be a function, got "
+        .. text.describe(fn))
+    end
     local before = current.condition
     current.condition = condition
     local function undo()

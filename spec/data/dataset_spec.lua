@@ -58,6 +58,8 @@ describe("sources", function()
 
   it("counters go on, unique gives values once", function()
     assert.same({ 3, 5, 7 }, all(D.counter(3, 2):take(3)))
+    assert.same({ 3, 5 }, all(D.counter(tf.constant(3,
+      { dtype = "int32" }), 2):take(2)))
     assert.same({ { 0, -1, -2 } }, all(D.counter { step = -1,
       dtype = "float32" }:batch(3):take(1)))
     assert.equal(tf.data.INFINITE_CARDINALITY, D.counter():cardinality())

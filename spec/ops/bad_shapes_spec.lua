@@ -32,6 +32,14 @@ local MISFITS = {
     local x = tf.bitwise.bitwise_and(z { 2 }, z { 2 })
     return x
   end },
+  { "fused_batch_norm", "InvalidArgument", "float32", "float16", function()
+    return (tf.raw_ops.fused_batch_norm(z({ 4, 3 }, "float16"), z { 3 },
+      z({ 3 }, "float16"), z { 3 }, z { 3 }))
+  end },
+  { "layer_normalization", "InvalidArgument", "float32", "float16", function()
+    return (tf.raw_ops.layer_normalization(z({ 4, 3 }, "float16"), z { 3 },
+      z({ 3 }, "float16")))
+  end },
   { "where", "InvalidArgument", "{3}", "{2}", function()
     local x = tf.where(z({ 3 }, "bool"), z { 2 }, z { 2 })
     return x

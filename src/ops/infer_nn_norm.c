@@ -30,6 +30,12 @@ static int check_parameter(tfd__infer *s, int x, int i, const int64_t *dims,
                    tfd__dims_text(dims, rank, want));
 }
 
+/* One kernel call gives the gradients of both, in one dtype. */
+static int check_scale_and_offset(tfd__infer *s) {
+  if (s->in[1] == NULL || s->in[2] == NULL) return TFD_OK;
+  return tfd__check_same_dtype(s, 1, 2);
+}
+
 static int check_same_shape(tfd__infer *s, int a, int b) {
   char name[2][32];
   char shape[2][TFD_SHAPE_TEXT];
@@ -76,6 +82,7 @@ int tfd__infer_fused_batch_norm(tfd__infer *s) {
                      s->name, s->reals[1]);
   channels = x->dims[(s->ints[0] & 1) ? 1 : x->rank - 1];
   for (int i = 1; i < 5; i++) TFD_TRY(check_parameter(s, 0, i, &channels, 1));
+  TFD_TRY(check_scale_and_offset(s));
   if (needs_running && (s->in[3] == NULL || s->in[4] == NULL))
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: mean and variance are missing; expected both when "
@@ -142,6 +149,7 @@ int tfd__infer_layer_normalization(tfd__infer *s) {
   TFD_TRY(tfd__axis(s->name, x, s->ints[0], &first));
   TFD_TRY(check_parameter(s, 0, 1, x->dims + first, x->rank - first));
   TFD_TRY(check_parameter(s, 0, 2, x->dims + first, x->rank - first));
+  TFD_TRY(check_scale_and_offset(s));
   return row_outputs(s, x, x->dims, first);
 }
 
@@ -189,6 +197,7 @@ int tfd__infer_group_normalization(tfd__infer *s) {
   TFD_TRY(group_sizes(s, s->in[0], rows, &channels));
   TFD_TRY(check_parameter(s, 0, 1, &channels, 1));
   TFD_TRY(check_parameter(s, 0, 2, &channels, 1));
+  TFD_TRY(check_scale_and_offset(s));
   return row_outputs(s, s->in[0], rows, 2);
 }
 

@@ -377,8 +377,8 @@ end
 dataset.static("counter", "start=0 step=1 dtype='int64' name=nil",
   function(start, step, dtype)
     local what = "Dataset.counter"
-    local column = progression(whole(what, "start", start),
-      whole(what, "step", step), convert.dtype(dtype, what))
+    start, step = whole(what, "start", start), whole(what, "step", step)
+    local column = progression(start, step, convert.dtype(dtype, what))
     return M.dataset("counter", M.new({ column, n = 1 }, math.huge),
       text.number(start) .. ", step " .. text.number(step))
   end)
