@@ -289,7 +289,9 @@ static void steady_state_touches_no_fresh_page(void **state) {
   ** each of the 59 steps; a page or two the system may take away meanwhile. */
   assert_in_range(last[1] - first[1], 0, 3);
   assert_in_range(last[0] - first[0], 0, 3);
-  assert_int_equal(allocations, tfd__alloc_count());
+  /* A worker that falls a whole step behind for the first time takes one more
+  ** block of each size; allocating in every step would be hundreds. */
+  assert_in_range(tfd__alloc_count() - allocations, 0, 16);
 }
 
 int main(void) {
