@@ -22,6 +22,14 @@ end
 describe("tensors from tables", function()
   leaks(before_each, after_each)
 
+  it("believes the field n no further than elements go", function()
+    for _, n in ipairs { 5000, 2 ^ 31, 2 ^ 40, 2 ^ 53 } do
+      local e = failure { 1, 2, n = n }
+      assert.equal("TypeError", e.kind)
+      assert.truthy(e.message:find("element [3]", 1, true), e.message)
+    end
+  end)
+
   it("take shape from nesting and dtype from the leaves", function()
     for _, case in ipairs {
       { 5, {}, "float32" }, { true, {}, "bool" }, { { 1, 2 }, { 2 }, "float32" },

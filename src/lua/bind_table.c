@@ -133,6 +133,25 @@ static void check_keys(reader *r, int table, int depth, int64_t n) {
   }
 }
 
+static void missing(reader *r, int table, int depth);
+
+/* The field n may promise anything: no memory is taken for elements that are
+** not there. */
+static void check_promise(reader *r, int64_t n) {
+  enum { SMALL = 4096 };
+  lua_State *L = r->L;
+  int table = lua_gettop(L);
+  int64_t there = (int64_t)lua_rawlen(L, table);
+
+  if (n <= there || n <= SMALL) return;
+  lua_rawgeti(L, table, (int)(there + 1));
+  if (lua_isnil(L, -1)) {
+    r->at[r->rank - 1] = there + 1;
+    missing(r, table, r->rank - 1);
+  }
+  lua_pop(L, 1);
+}
+
 /* Shape along the first elements, dtype from the first leaf. The value is on
 ** top of the stack and stays there. False when the leaf is a handle. */
 static bool find_shape(reader *r) {
@@ -147,6 +166,7 @@ static bool find_shape(reader *r) {
     if (r->rank == TFD_MAX_RANK) too_deep(r);
     r->at[r->rank] = 1;
     r->dims[r->rank++] = n;
+    check_promise(r, n);
     if (n == 0) break;
     lua_rawgeti(L, -1, 1);
   }
