@@ -38,7 +38,10 @@ local restored, why
 if opt.fresh then
   why = "asked for"
 else
-  restored, why = checkpoint:restore(manager.latest_checkpoint)
+  -- in the scope, for the optimizer's state is made here
+  restored, why = strategy:scope(function()
+    return checkpoint:restore(manager.latest_checkpoint)
+  end)
 end
 print(restored and "resumed at step " .. count:item()
   or "starting fresh: " .. why)
