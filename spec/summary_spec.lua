@@ -106,7 +106,7 @@ describe("tf.summary", function()
 
   it("is read by TensorBoard where it is installed #once", function()
     if process.run("python3 -c 'import tensorboard'").code ~= 0 then
-      return -- the reader above stands in
+      return pending "needs the Python package tensorboard"
     end
     local writer = tf.summary.create_file_writer(dir)
     writer:as_default(function()
