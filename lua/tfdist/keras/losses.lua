@@ -13,6 +13,7 @@ local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local functions = require "tfdist.keras.losses.functions"
 local module = require "tfdist.module"
+local objects = require "tfdist.keras.objects"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
@@ -271,54 +272,10 @@ end
 
 M.names = known_names
 
---- The function of a name, a class's object for a class name, or the loss or
---- function itself. nil gives nil.
---- Errors: ValueError naming the nearest loss.
---- Source: tf.keras.losses.get
-function M.get(identifier)
-  if identifier == nil or type(identifier) == "function"
-    or M.is_loss(identifier) then
-    return identifier
-  elseif type(identifier) == "string" then
-    if classes[identifier] ~= nil then
-      return classes[identifier]()
-    elseif functions.functions[identifier] ~= nil then
-      return functions.functions[identifier]
-    end
-    errors.raise("ValueError", "losses.get: unknown loss "
-      .. text.quote(identifier), text.suggestion(identifier, known_names(),
-      "loss"))
-  elseif type(identifier) == "table" then
-    local meta = getmetatable(identifier)
-    if type(meta) == "table" and meta.__call then
-      return identifier
-    elseif identifier.class_name ~= nil then
-      return M.deserialize(identifier)
-    end
-  end
-  errors.raise("TypeError", "losses.get: a loss is a name, a function or an "
-    .. "object of tf.keras.losses, got " .. text.describe(identifier))
-end
-
---- { class_name = ..., config = ... } of a loss object.
-function M.serialize(loss)
-  if not M.is_loss(loss) then
-    errors.raise("TypeError", "losses.serialize: a loss object expected, got "
-      .. text.describe(loss))
-  end
-  return { class_name = loss.__name, config = loss:get_config() }
-end
-
---- A loss object from what serialize gives.
---- Errors: ValueError for an unknown class.
-function M.deserialize(config)
-  local class = classes[config.class_name]
-  if class == nil then
-    errors.raise("ValueError", "losses.deserialize: unknown class "
-      .. text.quote(tostring(config.class_name)))
-  end
-  return class(config.config or {})
-end
+objects.publish(M, {
+  noun = "loss", plural = "losses", classes = classes,
+  functions = functions.functions, is_object = M.is_loss, names = known_names,
+})
 
 --- As get, but always a loss object; functions get the reduction `auto`.
 function M.object(identifier)

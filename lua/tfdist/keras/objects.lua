@@ -1,6 +1,7 @@
 --- Families of small configured objects: initializers, regularizers,
 --- constraints. An object is called for its effect, has get_config() and is
 --- found by name, by { class_name = ..., config = {...} } or given as it is.
+--- Losses and metrics, which have classes of their own, are found alike.
 local backend = require "tfdist.keras.backend"
 local errors = require "tfdist.errors"
 local options = require "tfdist.options"
@@ -131,6 +132,60 @@ function Family:named(name)
       and text.suggestion(name, self.names, self.noun) or nil)
   end
   return constructor
+end
+
+--- get, serialize and deserialize of a module of classes with state and of
+--- functions: losses, metrics.
+---@param module table
+---@param kind table  { noun = "loss", plural = "losses", classes = by name,
+---  functions = by name, is_object = is it one?, names = list for hints }
+function M.publish(module, kind)
+  local noun, plural = kind.noun, kind.plural
+
+  --- An object for the name of a class, the function of a function's name, or
+  --- the object or function itself. nil gives nil.
+  --- Errors: ValueError naming the nearest one, TypeError.
+  --- Source: tf.keras.losses.get, tf.keras.metrics.get
+  function module.get(identifier)
+    if identifier == nil or is_callable(identifier)
+      or kind.is_object(identifier) then
+      return identifier
+    elseif type(identifier) == "string" then
+      if kind.classes[identifier] ~= nil then
+        return kind.classes[identifier]()
+      elseif kind.functions[identifier] ~= nil then
+        return kind.functions[identifier]
+      end
+      errors.raise("ValueError", ("%s.get: unknown %s %s"):format(plural, noun,
+        text.quote(identifier)), text.suggestion(identifier, kind.names(),
+        noun))
+    elseif type(identifier) == "table" and identifier.class_name ~= nil then
+      return module.deserialize(identifier)
+    end
+    errors.raise("TypeError", ("%s.get: a %s is a name, a function or an "
+      .. "object of tf.keras.%s, got %s"):format(plural, noun, plural,
+      text.describe(identifier)))
+  end
+
+  --- { class_name = ..., config = ... } of an object.
+  function module.serialize(object)
+    if not kind.is_object(object) then
+      errors.raise("TypeError", ("%s.serialize: a %s object expected, got %s")
+        :format(plural, noun, text.describe(object)))
+    end
+    return { class_name = object.__name, config = object:get_config() }
+  end
+
+  --- An object from what serialize gives, with fresh state.
+  --- Errors: ValueError for an unknown class.
+  function module.deserialize(config)
+    local class = kind.classes[config.class_name]
+    if class == nil then
+      errors.raise("ValueError", ("%s.deserialize: unknown class %s"):format(
+        plural, text.quote(tostring(config.class_name))))
+    end
+    return class(config.config or {})
+  end
 end
 
 return M
