@@ -66,14 +66,9 @@ function M.dtype(dtype, what)
   elseif type(dtype) == "string" and raw.enums.dtype[dtype:lower()] ~= nil then
     return dtype:lower()
   end
-  local names = {}
-  for name in pairs(raw.enums.dtype) do
-    names[#names + 1] = name
-  end
-  table.sort(names)
   errors.raise("TypeError", ("%s: %s is no dtype"):format(what,
     type(dtype) == "string" and text.quote(dtype) or text.describe(dtype)),
-    "dtypes are " .. table.concat(names, ", "))
+    "dtypes are " .. table.concat(text.names(raw.enums.dtype), ", "))
 end
 
 -- A copy of a list of whole numbers and nothing else; nil for anything else.

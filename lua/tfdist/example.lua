@@ -124,12 +124,8 @@ M.train.Features = options.wrap("Features", "feature:table=nil",
 local Example = plain_class "Example"
 
 function Example.__tostring(self)
-  local names = {}
-  for name in pairs(self.features.feature) do
-    names[#names + 1] = name
-  end
-  table.sort(names)
-  return "Example { " .. table.concat(names, ", ") .. " }"
+  return "Example { " .. table.concat(text.names(self.features.feature), ", ")
+    .. " }"
 end
 
 --- The record's bytes; features are sorted by name.

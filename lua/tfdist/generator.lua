@@ -37,13 +37,8 @@ function Generator.__index(self, name)
   elseif getters[name] ~= nil then
     return getters[name](self)
   elseif type(name) == "string" and name:find("^%a") then
-    local names = {}
-    for known in pairs(methods) do
-      names[#names + 1] = known
-    end
-    table.sort(names)
     errors.raise("KeyError", "a Generator has no field or method "
-      .. text.quote(name), text.suggestion(name, names, "method"))
+      .. text.quote(name), text.suggestion(name, text.names(methods), "method"))
   end
   return nil
 end

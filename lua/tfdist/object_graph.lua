@@ -195,12 +195,7 @@ end
 
 -- Names of the slots that an optimizer has for a variable.
 local function slot_names(optimizer, v)
-  local names = {}
-  for name in pairs(rawget(optimizer, "own").slots[v] or {}) do
-    names[#names + 1] = name
-  end
-  table.sort(names)
-  return names
+  return text.names(rawget(optimizer, "own").slots[v] or {})
 end
 
 -- Slots that an optimizer has for the variables of the graph.

@@ -213,19 +213,10 @@ local ELSEWHERE = {
 }
 
 local function unknown_field(what, key)
-  local names = {}
-  for _, list in ipairs { methods, getters } do
-    for name in pairs(list) do
-      names[#names + 1] = name
-    end
-  end
-  for name in pairs(M.lazy_method_names or {}) do
-    names[#names + 1] = name
-  end
-  table.sort(names)
   local hint = ELSEWHERE[key]
   if hint == nil then
-    local near = text.nearest(key, names)
+    local near = text.nearest(key, text.names(methods, getters,
+      M.lazy_method_names or {}))
     hint = near and "did you mean " .. near .. "?" or nil
   end
   errors.raise("KeyError", ("a %s has no field or method %s"):format(what,

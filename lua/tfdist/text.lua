@@ -228,6 +228,20 @@ function M.nearest(name, names, most)
   return best
 end
 
+--- The keys of tables as texts, sorted: names for messages and hints.
+---@param ... table
+---@return string[]
+function M.names(...)
+  local names = {}
+  for i = 1, select("#", ...) do
+    for key in pairs((select(i, ...))) do
+      names[#names + 1] = tostring(key)
+    end
+  end
+  table.sort(names)
+  return names
+end
+
 --- Hint for an unknown name: the nearest known one, else all of them.
 ---@param name string
 ---@param names string[]

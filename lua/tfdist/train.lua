@@ -105,14 +105,11 @@ function Checkpoint.__newindex(self, key, value)
 end
 
 function Checkpoint.__tostring(self)
-  local names = {}
+  local shown = {}
   for key in pairs(self) do
-    if key ~= "_own" then
-      names[#names + 1] = tostring(key)
-    end
+    shown[key] = key ~= "_own" or nil
   end
-  table.sort(names)
-  return "Checkpoint { " .. table.concat(names, ", ") .. " }"
+  return "Checkpoint { " .. table.concat(text.names(shown), ", ") .. " }"
 end
 
 --- Groups objects that are saved and restored together, by name:

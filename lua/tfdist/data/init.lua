@@ -64,13 +64,8 @@ local function lazy(names, prefix)
     if found ~= nil then
       return found
     end
-    local known = {}
-    for each in pairs(names) do
-      known[#known + 1] = each
-    end
-    table.sort(known)
     errors.raise("NotImplementedError", ("%s.%s is not there yet"):format(
-      prefix, name), text.suggestion(name, known, "name"))
+      prefix, name), text.suggestion(name, text.names(names), "name"))
   end
 end
 

@@ -79,17 +79,7 @@ local PARTS = {
 }
 
 local function names_of(class)
-  local names = {}
-  for name in pairs(FIELDS[class]) do
-    names[#names + 1] = name
-  end
-  if class == "Options" then
-    for name in pairs(PARTS) do
-      names[#names + 1] = name
-    end
-  end
-  table.sort(names)
-  return names
+  return text.names(FIELDS[class], class == "Options" and PARTS or {})
 end
 
 local metas = {}

@@ -49,11 +49,7 @@ setmetatable(M, {
     return value
   end,
   __names = function()
-    local names = {}
-    for name in pairs(MODULES) do names[#names + 1] = name end
-    for name in pairs(FIELDS) do names[#names + 1] = name end
-    table.sort(names)
-    return names
+    return require "tfdist.text".names(MODULES, FIELDS)
   end,
 })
 

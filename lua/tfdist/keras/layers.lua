@@ -71,14 +71,9 @@ local function class_named(name, custom)
   local class = custom and custom[name] or define.classes[name]
     or M.custom[name]
   if class == nil then
-    local names = {}
-    for known in pairs(define.classes) do
-      names[#names + 1] = known
-    end
-    table.sort(names)
     errors.raise("ValueError", "unknown layer class " .. text.describe(name),
-      type(name) == "string" and text.suggestion(name, names, "class")
-      or nil)
+      type(name) == "string"
+      and text.suggestion(name, text.names(define.classes), "class") or nil)
   end
   return class
 end
@@ -127,22 +122,12 @@ setmetatable(M, {
       errors.raise("NotImplementedError", "tf.keras.layers." .. name
         .. " is not implemented")
     end
-    local names = {}
-    for known in pairs(M) do
-      names[#names + 1] = known
-    end
-    table.sort(names)
-    local near = text.nearest(name, names)
+    local near = text.nearest(name, text.names(M))
     errors.raise("KeyError", "tf.keras.layers has no " .. text.quote(name),
       near and "did you mean " .. near .. "?" or nil)
   end,
   __names = function()
-    local names = {}
-    for name in pairs(M) do
-      names[#names + 1] = name
-    end
-    table.sort(names)
-    return names
+    return text.names(M)
   end,
 })
 

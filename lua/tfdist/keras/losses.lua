@@ -248,13 +248,7 @@ function Wrapped:call(y_true, y_pred)
 end
 
 local function known_names()
-  local names = {}
-  for name in pairs(classes) do
-    names[#names + 1] = name
-  end
-  for name in pairs(functions.functions) do
-    names[#names + 1] = name
-  end
+  local names = text.names(classes, functions.functions)
   -- Small letters first: they win where case is all that differs.
   table.sort(names, function(a, b)
     return a:lower() == b:lower() and a > b or a:lower() < b:lower()

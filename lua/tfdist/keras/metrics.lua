@@ -12,6 +12,7 @@ local functions = require "tfdist.keras.losses.functions"
 local iou = require "tfdist.keras.metrics.iou"
 local means = require "tfdist.keras.metrics.means"
 local objects = require "tfdist.keras.objects"
+local text = require "tfdist.text"
 
 local M = { Metric = base.Metric, is_metric = base.is_metric }
 
@@ -39,26 +40,11 @@ for name, fn in pairs(means.functions) do
 end
 named.accuracy = nil
 
---- Names that get knows, sorted.
-function M.names()
-  local list = {}
-  for name in pairs(classes) do
-    list[#list + 1] = name
-  end
-  for name in pairs(named) do
-    list[#list + 1] = name
-  end
-  table.sort(list)
-  return list
-end
-
 objects.publish(M, {
   noun = "metric", plural = "metrics", classes = classes, functions = named,
   is_object = base.is_metric,
   names = function()
-    local names = M.names()
-    names[#names + 1] = "accuracy"
-    return names
+    return text.names(classes, named, { accuracy = true })
   end,
 })
 

@@ -45,7 +45,7 @@ end
 
 --- The slot of a variable, made on first use with a value like the variable's
 --- (initializer: a number, a tensor or a function of shape and dtype).
---- Errors: ValueError outside of the variable's strategy.
+--- Errors: ValueError in the scope of a strategy that is not the variable's.
 --- Source: tf.keras.optimizers.Optimizer.add_slot
 method("add_slot", "var slot_name initializer=0", function(self, v, name,
     initial)
@@ -109,8 +109,13 @@ end)
 
 local function check_strategy(v, strategy, what)
   local owner = values.strategy_of(v) or contexts.default_strategy
-  if owner == strategy or strategy == contexts.default_strategy then
+  if owner == strategy then
     return
+  elseif strategy == contexts.default_strategy then
+    errors.raise("RuntimeError", ("%s: the replicas of a %s update its "
+      .. "variable %s together, and this call is outside of strategy:run")
+      :format(what, owner.name, text.quote(v.name)), "call it in the function "
+      .. "given to strategy:run")
   end
   local made = variable.origin(values.component_of(v, 0))
   errors.raise("ValueError", ("%s got variable %s %s that was made outside "
@@ -204,14 +209,15 @@ end
 --- replicas first, unless experimental_aggregate_gradients is false (or
 --- skip_gradients_aggregation true). Variables whose gradient is nil are left
 --- out. Returns the step count variable.
---- Errors: RuntimeError in cross-replica context; ValueError when no variable
----   has a gradient, or one is of another strategy.
+--- Errors: RuntimeError in cross-replica context, and outside of replica
+---   functions for variables of a strategy; ValueError when no variable has a
+---   gradient, or one is of another strategy.
 --- Source: tf.keras.optimizers.Optimizer.apply_gradients
 method("apply_gradients", "grads vars:table=nil name=nil "
   .. "experimental_aggregate_gradients=true skip_gradients_aggregation=false",
   function(self, grads, vars, _, aggregated, skipped)
     if contexts.in_cross_replica_context() and contexts.has_strategy() then
-      errors.raise("RuntimeError", "`apply_gradients() cannot be called in "
+      errors.raise("RuntimeError", "apply_gradients() cannot be called in "
         .. "cross-replica context", "call it in the function given to "
         .. "strategy:run")
     end
@@ -361,13 +367,9 @@ function M.get(identifier)
       end
     end
   end
-  local names = {}
-  for name in pairs(rules.rules) do
-    names[#names + 1] = name
-  end
-  table.sort(names)
   errors.raise("ValueError", "optimizers.get: unknown optimizer "
-    .. text.describe(identifier), "there are " .. table.concat(names, ", "))
+    .. text.describe(identifier), "there are "
+    .. table.concat(text.names(rules.rules), ", "))
 end
 
 return M

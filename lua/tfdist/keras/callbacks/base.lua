@@ -113,15 +113,10 @@ function M.monitored(callback, logs)
     return value
   elseif not rawget(callback, "warned") then
     rawset(callback, "warned", true)
-    local names = {}
-    for name in pairs(logs) do
-      names[#names + 1] = tostring(name)
-    end
-    table.sort(names)
     M.step_aside(callback)
     notice.warn(("%s: %s is %s; available are %s"):format(callback.__name,
       text.quote(callback.monitor), value == nil and "not among the logs"
-      or "no number", table.concat(names, ", ")))
+      or "no number", table.concat(text.names(logs), ", ")))
   end
   return nil
 end

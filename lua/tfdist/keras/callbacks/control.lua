@@ -33,13 +33,9 @@ function M.History:on_epoch_end(epoch, logs)
 end
 
 function M.History:__tostring()
-  local names = {}
-  for name in pairs(self.history) do
-    names[#names + 1] = name
-  end
-  table.sort(names)
   return ("History of %d epoch%s (%s)"):format(#self.epoch,
-    #self.epoch == 1 and "" or "s", table.concat(names, ", "))
+    #self.epoch == 1 and "" or "s",
+    table.concat(text.names(self.history), ", "))
 end
 
 --- Shows the progress, also when fit is called with verbose = 0.

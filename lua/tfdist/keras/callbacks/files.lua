@@ -37,14 +37,10 @@ function M.format_path(what, path, fields)
   return (path:gsub("{([^{}:]*):?([^{}]*)}", function(name, spec)
     local value = fields[name]
     if value == nil then
-      local names = {}
-      for key in pairs(fields) do
-        names[#names + 1] = key
-      end
-      table.sort(names)
       errors.raise("KeyError", ("%s: Failed to format this callback filepath: "
         .. "%s has no value %s"):format(what, text.quote(path),
-        text.quote(name)), "available are " .. table.concat(names, ", "))
+        text.quote(name)), "available are "
+        .. table.concat(text.names(fields), ", "))
     end
     local shown = format_field(value, spec)
     if shown == nil then
@@ -194,11 +190,7 @@ function M.CSVLogger:on_epoch_end(epoch, logs)
     return
   end
   if self.keys == nil then
-    self.keys = {}
-    for name in pairs(logs) do
-      self.keys[#self.keys + 1] = name
-    end
-    table.sort(self.keys)
+    self.keys = text.names(logs)
     if not self.has_header then
       self.file:write("epoch", self.separator,
         table.concat(self.keys, self.separator), "\n")
