@@ -24,9 +24,9 @@
 local device = require "tfdist.device"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
+local iterators = require "tfdist.data.iterator"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
-local optional = require "tfdist.data.optional"
 local raw = require "tfdist.raw"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
@@ -289,15 +289,6 @@ M.walk = walk
 
 -- Iterators ------------------------------------------------------------------
 
-local Iterator = { __name = "DatasetIterator" }
-local iterator_methods = {}
-
-local function is_iterator(x)
-  return getmetatable(x) == Iterator
-end
-
-M.is_iterator = is_iterator
-
 -- Pipelines work on the host's first CPU device whatever surrounds them.
 local function host()
   return raw.device_at("CPU", 0)
@@ -370,34 +361,25 @@ function M.next_pack(self)
   return finish_pull(self, pcall(M.isolated, pull, self))
 end
 
-local function check_iterator(self, name)
-  if not is_iterator(self) then
-    options.wrong_self("DatasetIterator." .. name, "iterator", self)
-  end
+-- The failed pull at the end is counted too.
+local function taken(self)
+  return self.done and self.count - 1 or self.count
 end
 
---- The next element, a tuple as several values.
---- Errors: OutOfRange at the end, every time; those of the pipeline.
---- Source: tf.data.Iterator.get_next
-function iterator_methods.get_next(self)
-  check_iterator(self, "get_next")
-  local pack = M.next_pack(self)
-  if pack == nil then
-    errors.raise("OutOfRange", ("get_next: the data set has ended after %d "
-      .. "element%s"):format(self.count - 1, self.count == 2 and "" or "s"),
-      "a for loop over dataset:iter() ends by itself")
-  end
-  return unpack(pack, 1, pack.n)
-end
+local Iterator, iterator_methods, check_iterator = iterators.class {
+  name = "DatasetIterator", unit = "element", next_pack = M.next_pack,
+  taken = taken,
+  spec_of = function(_, pack)
+    return element.spec_of(pack)
+  end,
+  element_spec = function(self)
+    return M.element_spec(rawget(self, "node"))
+  end,
+}
 
-iterator_methods.next = iterator_methods.get_next
-
---- The next element as an Optional, without value at the end.
---- Source: tf.data.Iterator.get_next_as_optional
-function iterator_methods.get_next_as_optional(self)
-  check_iterator(self, "get_next_as_optional")
-  local pack = M.next_pack(self)
-  return optional.new(pack, pack and element.spec_of(pack))
+--- True for iterators over data sets.
+function M.is_iterator(x)
+  return getmetatable(x) == Iterator
 end
 
 --- Where the iterator is: a plain table of numbers, for a checkpoint. It holds
@@ -413,8 +395,7 @@ function iterator_methods.state(self)
         or saved or { seed = seeds.base(node), epoch = node.iterations or 0 }
     end
   end)
-  local taken = self.done and self.count - 1 or self.count
-  return { version = 1, count = taken, seeds = list, done = self.done }
+  return { version = 1, count = taken(self), seeds = list, done = self.done }
 end
 
 local function check_state(self, saved)
@@ -468,30 +449,6 @@ function iterator_methods.close(self)
     self.inner = nil
     close_run(self.run)
   end
-end
-
-function Iterator:__index(key)
-  if key == "element_spec" then
-    return M.element_spec(rawget(self, "node"))
-  elseif iterator_methods[key] ~= nil then
-    return iterator_methods[key]
-  end
-  return nil
-end
-
--- `for x, y in dataset:iter() do`: the end is quiet and closes.
-function Iterator:__call()
-  local pack = M.next_pack(self)
-  if pack == nil then
-    return nil
-  end
-  return unpack(pack, 1, pack.n)
-end
-
-function Iterator:__tostring()
-  return ("DatasetIterator (%s after %d element%s)"):format(
-    self.done and "ended" or self.closed and "closed" or "open",
-    self.done and self.count - 1 or self.count, self.count == 1 and "" or "s")
 end
 
 --- An iterator over a node.
@@ -610,8 +567,9 @@ end
 --- An argument that must be callable.
 --- Errors: TypeError.
 function M.check_function(what, name, fn)
-  if type(fn) ~= "function" and not (type(getmetatable(fn)) == "table"
-    and getmetatable(fn).__call) then
+  local meta = getmetatable(fn)
+  if type(fn) ~= "function" and not (type(meta) == "table" and meta.__call
+    and meta ~= Dataset) then
     errors.raise("TypeError", ("%s: %s must be a function, got %s"):format(what,
       name, text.describe(fn)))
   end
@@ -671,15 +629,10 @@ M.method("apply", "transformation_func", function(self, fn)
 end)
 
 local function unknown_name(key)
-  local names = {}
-  for name in pairs(methods) do
-    names[#names + 1] = name
-  end
-  table.sort(names)
   errors.raise("KeyError", "a Dataset has no field or method "
     .. text.describe(key), type(key) == "string"
-    and text.suggestion(key, names, "method") or "datasets are read by loops: "
-    .. "for x in dataset:iter() do")
+    and text.suggestion(key, text.names(methods), "method")
+    or "datasets are read by loops: for x in dataset:iter() do")
 end
 
 function Dataset.__index(self, key)
@@ -704,6 +657,12 @@ function Dataset.__len(self)
       .. (n == M.INFINITE and "infinite" or "unknown"))
   end
   return n
+end
+
+-- `for x in dataset do` calls what it finds.
+function Dataset.__call(self)
+  errors.raise("TypeError", text.describe(self) .. " cannot be called",
+    "for x in dataset:iter() do")
 end
 
 -- Printing -------------------------------------------------------------------

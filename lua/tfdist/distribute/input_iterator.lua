@@ -4,8 +4,7 @@ local contexts = require "tfdist.distribute.contexts"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
-local optional = require "tfdist.data.optional"
-local options = require "tfdist.options"
+local iterators = require "tfdist.data.iterator"
 local raw = require "tfdist.raw"
 local shares = require "tfdist.distribute.input_shares"
 local spec = require "tfdist.data.spec"
@@ -16,7 +15,6 @@ local values = require "tfdist.distribute.values"
 local M = {}
 
 local getmetatable, setmetatable, type = getmetatable, setmetatable, type
-local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 -- PerReplicaSpec -------------------------------------------------------------
 
@@ -80,15 +78,6 @@ end
 
 -- Iterators ------------------------------------------------------------------
 
-local Iterator = { __name = "DistributedIterator" }
-local iterator_methods = {}
-
-local function is_iterator(x)
-  return getmetatable(x) == Iterator
-end
-
-M.is_iterator = is_iterator
-
 local function placed(x, device)
   if type(x) == "userdata" then
     return raw.tensor_to_device(x, device)
@@ -134,18 +123,6 @@ local function steps_of(plan, seeds)
   }
 end
 
---- An iterator from the beginning.
-function M.iterate(plan)
-  local self = setmetatable({ plan = plan, count = 0, done = false }, Iterator)
-  self.sources, self.steps = steps_of(plan)
-  self.seeds = {}
-  for i = 1, #self.sources do
-    self.seeds[i] = self.sources[i]:state().seeds
-  end
-  self.ahead = basic.ahead(self.steps, plan.buffer)
-  return self
-end
-
 local function next_step(self)
   local mode = contexts.mode()
   if mode ~= nil and mode.replica ~= nil then
@@ -166,34 +143,38 @@ local function next_step(self)
   return pack
 end
 
-local function check_self(self, name)
-  if not is_iterator(self) then
-    options.wrong_self("DistributedIterator." .. name, "iterator", self)
-  end
+-- Its get_next is tf.distribute.DistributedIterator.get_next: PerReplica values,
+-- and a ValueError inside a replica function.
+local Iterator, iterator_methods, check_self = iterators.class {
+  name = "DistributedIterator", unit = "step", next_pack = next_step,
+  taken = function(self)
+    return self.count
+  end,
+  spec_of = function(self)
+    return M.packed_spec(self.plan)
+  end,
+  element_spec = function(self)
+    return M.element_spec(rawget(self, "plan"))
+  end,
+  of = function(self)
+    return " of " .. self.plan.strategy.name
+  end,
+}
+
+function M.is_iterator(x)
+  return getmetatable(x) == Iterator
 end
 
---- The next element: PerReplica values, a tuple as several.
---- Errors: OutOfRange at the end, every time; ValueError inside a replica
----   function. Source: tf.distribute.DistributedIterator.get_next
-function iterator_methods.get_next(self)
-  check_self(self, "get_next")
-  local pack = next_step(self)
-  if pack == nil then
-    errors.raise("OutOfRange", ("get_next: the data set has ended after %d "
-      .. "step%s"):format(self.count, self.count == 1 and "" or "s"),
-      "a for loop over dataset:iter() ends by itself")
+--- An iterator from the beginning.
+function M.iterate(plan)
+  local self = setmetatable({ plan = plan, count = 0, done = false }, Iterator)
+  self.sources, self.steps = steps_of(plan)
+  self.seeds = {}
+  for i = 1, #self.sources do
+    self.seeds[i] = self.sources[i]:state().seeds
   end
-  return unpack(pack, 1, pack.n)
-end
-
-iterator_methods.next = iterator_methods.get_next
-
---- The next element as an Optional, without value at the end.
---- Source: tf.distribute.DistributedIterator.get_next_as_optional
-function iterator_methods.get_next_as_optional(self)
-  check_self(self, "get_next_as_optional")
-  local pack = next_step(self)
-  return optional.new(pack, pack and M.packed_spec(self.plan))
+  self.ahead = basic.ahead(self.steps, plan.buffer)
+  return self
 end
 
 --- Where the iterator is, for a checkpoint: a plain table of numbers.
@@ -237,27 +218,6 @@ function iterator_methods.close(self)
     self.sources[i]:close()
   end
   self.closed = true
-end
-
-function Iterator:__index(key)
-  if key == "element_spec" then
-    return M.element_spec(rawget(self, "plan"))
-  end
-  return iterator_methods[key]
-end
-
-function Iterator:__call()
-  local pack = next_step(self)
-  if pack == nil then
-    return nil
-  end
-  return unpack(pack, 1, pack.n)
-end
-
-function Iterator:__tostring()
-  return ("DistributedIterator (%s after %d step%s) of %s"):format(
-    self.done and "ended" or self.closed and "closed" or "open", self.count,
-    self.count == 1 and "" or "s", self.plan.strategy.name)
 end
 
 return M
