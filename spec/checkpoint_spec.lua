@@ -616,8 +616,8 @@ describe("checkpoints of distributed variables", function()
       status:assert_consumed()
     end)
 
-  replicas.pair(it, pending, "slots that a restore makes need the scope",
-    function(s)
+  replicas.pair(it, pending, "slots that a restore makes go where their "
+    .. "variable is", function(s)
       local function build()
         return tf.train.Checkpoint { v = made(s, { 1, 2 }),
           opt = tf.keras.optimizers.SGD { learning_rate = 1, momentum = 0.5 } }
@@ -627,13 +627,23 @@ describe("checkpoints of distributed variables", function()
         a.opt:apply_gradients({ tf.constant { 1, 1 } }, { a.v })
       end)
       a:write(dir .. "/v")
-      local b = build()
-      fails("ValueError", "slot", b.read, b, dir .. "/v")
+      local outside, inside, elsewhere = build(), build(), build()
+      outside:read(dir .. "/v"):assert_consumed()
       s:scope(function()
-        b:read(dir .. "/v"):assert_consumed()
+        inside:read(dir .. "/v"):assert_consumed()
       end)
-      assert.are.same(a.v:totable(), b.v:totable())
-      assert.are.equal(2, #b.opt:get_slot(b.v, "momentum").values)
+      for _, b in ipairs { outside, inside } do
+        assert.are.same(a.v:totable(), b.v:totable())
+        local slot, slot_values = b.opt:get_slot(b.v, "momentum"), {}
+        for i, copy in ipairs(slot.values) do
+          slot_values[i] = copy:totable()
+        end
+        assert.are.same({ { -2, -2 }, { -2, -2 } }, slot_values)
+        assert.are.equal(b.v.values[2].device, slot.values[2].device)
+      end
+      replicas.mirrored(2):scope(function()
+        fails("ValueError", "slot", elsewhere.read, elsewhere, dir .. "/v")
+      end)
       fails("RuntimeError", "replica function", s.run, s, function()
         a:write(dir .. "/x")
       end)

@@ -201,6 +201,26 @@ local function missing_argument(sig, i, values, given)
     .. sig.names[i], hint)
 end
 
+-- True for a parameter that only labels what is made: a string or nothing.
+local function is_label(sig, i)
+  return sig.names[i] == "name" and sig.kinds[i] == nil and not sig.required[i]
+end
+
+local function wrong_label(sig, i, value)
+  local short = sig.what:match("[^.:]*$")
+  local before = table.concat(sig.names, ", ", 1, i - 1)
+  local hint
+  if i == 2 and (sig.kinds[1] == "table" or sig.kinds[1] == "t*") then
+    hint = ("%s go in as one table: %s({ X, Y })"):format(
+      short:find("^from_tensor") and "features and labels"
+      or "several " .. sig.names[1], short)
+  elseif i > 1 then
+    hint = ("%s takes (%s); what comes after is a name"):format(short, before)
+  end
+  errors.raise("TypeError", ("%s: name must be a string, got %s"):format(
+    sig.what, text.describe(value)), hint)
+end
+
 -- The general rule; the fast path below covers calls without tables.
 local function resolve(sig, ...)
   local given = select("#", ...)
@@ -244,15 +264,17 @@ local function resolve(sig, ...)
         missing_argument(sig, i, values, given)
       end
       value = defaults[i]
+    elseif type(value) ~= "string" and is_label(sig, i) then
+      wrong_label(sig, i, value)
     end
     values[i] = value
   end
   return unpack(values, 1, sig.n)
 end
 
--- Makers of fast paths, one for each pattern of parameters: "rRod" = required,
--- required where a table may complete the call, optional, optional with
--- default.
+-- Makers of fast paths, one for each pattern of parameters: "rRodnN" =
+-- required, required where a table may complete the call, optional, optional
+-- with default, names without and with default.
 local makers = {}
 
 local function maker_text(pattern, leading)
@@ -268,10 +290,12 @@ local function maker_text(pattern, leading)
       -- What has an element 1 is a list of values, never options.
       tests[#tests + 1] = ("type(%s) == 'table' and rawget(%s, 1) == nil")
         :format(a, a)
+    elseif mark == "n" or mark == "N" then
+      tests[#tests + 1] = ("%s ~= nil and type(%s) ~= 'string'"):format(a, a)
     elseif mark ~= "r" then
       tests[#tests + 1] = "type(" .. a .. ") == 'table'"
     end
-    if mark == "d" then
+    if mark == "d" or mark == "N" then
       defaults[#defaults + 1] = "d" .. i
       fills[#fills + 1] = ("if %s == nil then %s = d%d end"):format(a, a, i)
     end
@@ -305,11 +329,11 @@ local function build(sig, fn, leading)
       marks[i] = "r"
       last_required = i
     elseif sig.defaults[i] ~= nil then
-      marks[i] = "d"
+      marks[i] = is_label(sig, i) and "N" or "d"
       n = n + 1
       defaults[n] = sig.defaults[i]
     else
-      marks[i] = "o"
+      marks[i] = is_label(sig, i) and "n" or "o"
     end
   end
   -- Before the last one, completing tables leave a required argument nil.

@@ -75,8 +75,8 @@ bool tfd__lua_attributes(lua_State *L, const char *kinds, int first, int top,
     char kind = required ? (char)(*kinds - 'A' + 'a') : *kinds;
     bool absent = index > top || lua_isnil(L, index);
 
-    if (kind == 'x') { /* `name`: anything goes but a table of options */
-      if (!absent && lua_istable(L, index)) return false;
+    if (kind == 'x') { /* `name`; the slow way says what is wrong with it */
+      if (!absent && lua_type(L, index) != LUA_TSTRING) return false;
       continue;
     }
     if (absent && required) return false;

@@ -260,6 +260,12 @@ function Distributed:__index(key)
     or "transform the data set before it is distributed") or nil)
 end
 
+-- `for x in dist_dataset do` calls what it finds.
+function Distributed:__call()
+  errors.raise("TypeError", text.describe(self) .. " cannot be called",
+    "for x in dist_dataset:iter() do")
+end
+
 function Distributed:__tostring()
   local plan = self.plan
   return ("DistributedDataset for %s, %d replica%s%s\n%s"):format(

@@ -111,20 +111,24 @@ local function count_step(own, step)
   own.step, own.step_version = step + 1, raw.variable_version(copies[1])
 end
 
-local function check_slot_scope(v)
-  local owner = values.strategy_of(v) or contexts.default_strategy
-  local current = contexts.get_strategy()
-  if owner ~= current and owner ~= contexts.default_strategy then
+-- The strategy whose variables the slots of v are: that of v.
+local function slot_strategy(v)
+  local owner = values.strategy_of(v)
+  local mode = contexts.mode()
+  if owner ~= nil and owner ~= contexts.default_strategy and mode ~= nil
+    and mode.strategy ~= owner then
     errors.raise("ValueError", ("optimizer: Trying to create optimizer slot "
       .. "variable under the scope of a %s, which is different from the "
-      .. "strategy (%s) of variable %s"):format(current.name, owner.name,
-      text.quote(v.name)), "create it in strategy:scope(function() ... end)")
+      .. "strategy (%s) of variable %s"):format(mode.strategy.name, owner.name,
+      text.quote(v.name)), "leave that scope: outside of all scopes slots go "
+      .. "where their variable is")
   end
+  return owner
 end
 
 --- The slot of a variable, made on first use from a number, a tensor or a
---- function of shape and dtype. Errors: ValueError outside of the variable's
---- strategy.
+--- function of shape and dtype, in the scope of the variable's strategy.
+--- Errors: ValueError in the scope of another strategy.
 function M.add_slot(own, v, name, initial)
   local slots = own.slots[v]
   if slots == nil then
@@ -132,15 +136,16 @@ function M.add_slot(own, v, name, initial)
     own.slots[v] = slots
   end
   if slots[name] == nil then
-    check_slot_scope(v)
-    slots[name] = tf.Variable(function()
-      if type(initial) == "number" then
-        return tf.fill(v.shape, tf.constant(initial, v.dtype))
-      elseif type(initial) == "function" then
-        return initial(v.shape, v.dtype)
-      end
-      return initial
-    end, { trainable = false, name = v.name .. "/" .. name })
+    slots[name] = in_scope_of(slot_strategy(v), function()
+      return tf.Variable(function()
+        if type(initial) == "number" then
+          return tf.fill(v.shape, tf.constant(initial, v.dtype))
+        elseif type(initial) == "function" then
+          return initial(v.shape, v.dtype)
+        end
+        return initial
+      end, { trainable = false, name = v.name .. "/" .. name })
+    end)
     own.order[#own.order + 1] = slots[name]
     if own.on_slot ~= nil then
       own.on_slot() -- a checkpoint may have a value that waits for it
