@@ -172,9 +172,10 @@ end)
 --- Restore what write wrote; a status object with assert_consumed(),
 --- assert_existing_objects_matched(), assert_nontrivial_match(),
 --- expect_partial().
---- Errors: returns nil, message, "NotFound" without a file (or a name); raises
----   DataLoss naming file, tensor and offset, InvalidArgument when a shape or
----   dtype differs; then nothing was changed.
+--- Errors: without a name (latest_checkpoint of an empty folder) returns nil,
+---   message, "NotFound"; raises NotFound when there is no such file, DataLoss
+---   naming file, tensor and offset, InvalidArgument when a shape or dtype
+---   differs; then nothing was changed.
 --- Source: tf.train.Checkpoint.read
 method("read", "save_path=nil options=nil", function(self, path)
   return checkpoint.read(self, path, "Checkpoint.read")
@@ -527,12 +528,14 @@ manager_method("restore_or_initialize", "", function(self)
     if not tried[path] then
       tried[path] = true
       local ok, status = pcall(own.checkpoint.restore, own.checkpoint, path)
-      if ok and status ~= nil then
+      if ok then
         if own.step_counter ~= nil then
           own.last_step = counter_value(own.step_counter)
         end
         return path
-      elseif not ok and errors.kind(status) ~= "DataLoss" then
+      end
+      local kind = errors.kind(status)
+      if kind ~= "DataLoss" and kind ~= "NotFound" then
         error(status, 0)
       end
       log.warn(("%s cannot be restored, trying the one before: %s"):format(path,
