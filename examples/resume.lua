@@ -38,10 +38,7 @@ local restored, why
 if opt.fresh then
   why = "asked for"
 else
-  -- in the scope, for the optimizer's state is made here
-  restored, why = strategy:scope(function()
-    return checkpoint:restore(manager.latest_checkpoint)
-  end)
+  restored, why = checkpoint:restore(manager.latest_checkpoint)
 end
 print(restored and "resumed at step " .. count:item()
   or "starting fresh: " .. why)

@@ -109,12 +109,25 @@ describe("tf.train.Checkpoint", function()
 
   it("says nil, message, NotFound when there is nothing to restore", function()
     local ckpt = tf.train.Checkpoint { v = tf.Variable(1) }
-    for _, path in ipairs { dir .. "/none", false } do
-      local status, message, kind = ckpt:restore(path or nil)
-      assert.is_nil(status)
-      assert.is_string(message)
-      assert.are.equal("NotFound", kind)
+    local status, message, kind = ckpt:restore(tf.train.latest_checkpoint(dir))
+    assert.is_nil(status)
+    assert.is_string(message)
+    assert.are.equal("NotFound", kind)
+  end)
+
+  it("names the file that is not there, and what may be meant", function()
+    local ckpt = tf.train.Checkpoint { v = tf.Variable(1) }
+    local path = ckpt:write(dir .. "/weights-10")
+    for _, name in ipairs { "restore", "read" } do
+      local e = fails("NotFound", dir .. "/wieghts-10", ckpt[name], ckpt,
+        dir .. "/wieghts-10")
+      assert.are.equal("did you mean " .. dir .. "/weights-10?", e.hint)
+      e = fails("NotFound", "Checkpoint." .. name, ckpt[name], ckpt, dir)
+      assert.is_truthy(e.hint:find("latest_checkpoint", 1, true))
+      e = fails("NotFound", "none/w", ckpt[name], ckpt, dir .. "/none/w")
+      assert.are.equal("there is no folder " .. dir .. "/none/", e.hint)
     end
+    os.remove(path .. ".safetensors")
   end)
 
   it("saves an object with two names once, and restores either", function()

@@ -2,8 +2,7 @@
 ---
 ---   local checkpoint = require "tfdist.checkpoint"
 ---   checkpoint.save_weights(model, "w")          writes w.safetensors
----   local status, why, kind = checkpoint.load_weights(model, "w")
----   status:assert_consumed()
+---   checkpoint.load_weights(model, "w"):assert_consumed()
 ---
 --- (`model:save_weights` and `load_weights` are these two.) A file has one
 --- tensor for each logical variable, whatever the strategy, and the graph in its
@@ -40,6 +39,31 @@ function M.file_name(path)
     return path
   end
   return path .. EXTENSION
+end
+
+-- "ckpt-9" before "ckpt-10".
+local function in_order(a, b)
+  local head_a, n_a = a:match("^(.-)(%d+)$")
+  local head_b, n_b = b:match("^(.-)(%d+)$")
+  if head_a ~= nil and head_a == head_b and tonumber(n_a) ~= tonumber(n_b) then
+    return tonumber(n_a) < tonumber(n_b)
+  end
+  return a < b
+end
+
+--- Names of the checkpoints in a folder, without extension, in order.
+--- Errors: NotFound for a folder that is not there.
+---@param folder string
+---@return string[]
+function M.in_folder(folder)
+  local names = {}
+  for name in raw.folder_list(folder):gmatch "[^%z]+" do
+    if name:sub(-#EXTENSION) == EXTENSION then
+      names[#names + 1] = name:sub(1, -#EXTENSION - 1)
+    end
+  end
+  table.sort(names, in_order)
+  return names
 end
 
 -- Saving ---------------------------------------------------------------------
@@ -509,11 +533,33 @@ function Status:__tostring()
     all, self.restore.path)
 end
 
+-- What to say of a path where no checkpoint is.
+local function not_there(what, path)
+  local folder = path:match("^(.*/)[^/]*$") or "./"
+  local _, is_folder = raw.file_stat(path)
+  local hint
+  if is_folder then
+    hint = ("this is a folder; tf.train.latest_checkpoint(%s) is the name of its "
+      .. "newest checkpoint"):format(text.quote(path))
+  elseif not select(2, raw.file_stat(folder)) then
+    hint = "there is no folder " .. folder
+  else
+    local listed, names = pcall(M.in_folder, folder)
+    local near = listed and text.nearest(path:match("[^/]*$"), names)
+    if near then
+      hint = ("did you mean %s%s?"):format(path:match("^.*/") or "", near)
+    end
+  end
+  errors.raise("NotFound", ("%s: there is no checkpoint %s"):format(what, path),
+    hint)
+end
+
 --- Restore everything reachable from root from the file at path.
---- Errors: returns nil, message, "NotFound" without a file; raises DataLoss
----   naming file, tensor and offset, InvalidArgument for another shape or dtype
----   (then nothing was changed), ValueError for slots that would have to be made
----   outside the strategy of their variable.
+--- Errors: without a path (there was no checkpoint yet) returns nil, message,
+---   "NotFound"; raises NotFound when the file is not there, DataLoss naming
+---   file, tensor and offset, InvalidArgument for another shape or dtype (then
+---   nothing was changed), ValueError for slots that would have to be made in
+---   the scope of another strategy than their variable's.
 ---@param root any
 ---@param path? string
 ---@param what? string
@@ -527,10 +573,7 @@ function M.read(root, path, what)
   end
   check_path(what, path)
   check_context(what)
-  local restore, message, kind = M.open(path)
-  if restore == nil then
-    return nil, message, kind
-  end
+  local restore = M.open(path) or not_there(what, path)
   local found = {}
   restore:match(root, 0, found)
   restore:match_slots(found, true)
@@ -554,9 +597,7 @@ end
 --- Errors: as read.
 ---@param model any
 ---@param path string
----@return table? status
----@return string? message
----@return string? kind
+---@return table status
 function M.load_weights(model, path)
   check_path("load_weights", path)
   return M.read(model, path, "load_weights")

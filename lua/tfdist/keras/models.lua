@@ -517,8 +517,8 @@ if checkpoint ~= nil then
 
   --- Read what save_weights wrote; layers that are not built yet get their
   --- values when they are.
-  --- Errors: returns nil, message, "NotFound" without a file; raises DataLoss,
-  ---   InvalidArgument when shapes differ, NotImplementedError for by_name.
+  --- Errors: NotFound without a file, DataLoss, InvalidArgument when shapes
+  ---   differ, NotImplementedError for by_name.
   --- Source: tf.keras.Model.load_weights
   Model.load_weights = options.method("model:load_weights", "filepath "
     .. "skip_mismatch=false by_name=false options:table=nil",
