@@ -426,7 +426,7 @@ TFD_API int tfd_variables_update(tfd_variable *const *targets, int targets_n,
                                  int ints_n, const double *reals, int reals_n);
 TFD_API const char *tfd_variable_name(const tfd_variable *variable);
 TFD_API bool tfd_variable_is_trainable(const tfd_variable *variable);
-/** Count of writes so far. */
+/** Grows with each write, and when failed work has undone queued ones. */
 TFD_API int64_t tfd_variable_version(const tfd_variable *variable);
 TFD_API int tfd_variable_set_distribution(
     tfd_variable *variable, tfd_variable_synchronization synchronization,

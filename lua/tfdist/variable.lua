@@ -58,7 +58,7 @@ function getters.constraint(v)
   return constraints[v]
 end
 
---- Count of writes so far.
+--- Grows with each write, and when failed work has undone queued ones.
 function getters.version(v)
   return raw.variable_version(v)
 end

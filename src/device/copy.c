@@ -52,7 +52,7 @@ static int stage(tfd__buffer *b, size_t offset, const void *data,
   int64_t *payload = NULL;
 
   TFD_TRY(tfd__stream_open(s));
-  TFD_TRY(tfd__ring_begin(s, TFD_COMMAND_CALL, 2 * sizeof *payload + bytes,
+  TFD_TRY(tfd__ring_begin(s, TFD_COMMAND_WRITE, 2 * sizeof *payload + bytes,
                           &c));
   payload = tfd__ring_payload(c);
   payload[0] = (int64_t)bytes;
@@ -72,6 +72,7 @@ int tfd__host_write(tfd__buffer *b, size_t offset, const void *data,
   TFD_TRY(check_range("host write", b, offset, bytes));
   if (!TFD_LIKELY(!tfd__is_forked())) return tfd__fork_error();
   if (bytes == 0) return TFD_OK;
+  if (bytes == b->bytes) b->made_seq = 0;
   if (!tfd__buffer_host_idle(b)) return stage(b, offset, data, bytes);
   tfd__use_threads(b->device->threads);
   tfd__copy_bytes((char *)b->data + offset, data, bytes);
@@ -82,6 +83,7 @@ int tfd__host_read(const tfd__buffer *b, size_t offset, void *data,
                    size_t bytes) {
   TFD_TRY(check_range("host read", b, offset, bytes));
   TFD_TRY(tfd__stream_wait(b->device, b->use_seq, TFD_FOREVER));
+  TFD_TRY(tfd__buffer_check(b));
   tfd__use_threads(b->device->threads);
   tfd__copy_bytes(data, (const char *)b->data + offset, bytes);
   return TFD_OK;
@@ -107,6 +109,7 @@ int tfd__copy_across(tfd__buffer *to, const tfd__view *to_view,
                     .replica = -1};
   tfd__command *c = NULL;
 
+  TFD_TRY(tfd__buffer_check(from));
   if (!s->queued) return tfd__stream_submit(to->device, &call);
   TFD_TRY(tfd__stream_after_seq(to->device, from->device, from->use_seq));
   TFD_TRY(tfd__stream_open(s));
@@ -115,6 +118,6 @@ int tfd__copy_across(tfd__buffer *to, const tfd__view *to_view,
   tfd__retain(from);
   c->u.copy.to = to;
   c->u.copy.from = from;
-  to->use_seq = tfd__ring_publish(s, c);
+  tfd__buffer_made(to, tfd__ring_publish(s, c));
   return TFD_OK;
 }

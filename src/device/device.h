@@ -22,8 +22,12 @@
 ** - Queued calls hold no references: a buffer's count is exactly the number of
 **   tensors that show it, which is what copy-on-write asks.
 ** - A failing call makes the stream sticky: later calls are dropped, the first
-**   error surfaces (once) at the next tfd__stream_wait, then the stream works
-**   again.
+**   error surfaces (once) at the next tfd__stream_wait that covers it, which
+**   first lets all streams finish what they have, so that the failures of one
+**   step surface together; then the streams work again. What the dropped calls
+**   should have filled stays lost: whoever reads it gets the error again
+**   (tfd__buffer_check). Memory that a dropped call would have written in place
+**   keeps its values.
 ** May include base, types, backend. Mutex rank 3. Specs: spec/c/device. */
 
 #include "backend/backend.h"
@@ -43,6 +47,8 @@ struct tfd_device {
   int threads; /* cores its kernels may use */
   tfd__stream *stream;
   tfd__pool *pool;
+  /* Position of the last call that failed or was dropped; 0 = none ever. */
+  atomic_uint_least64_t lost_until;
 };
 
 /* --- registry (made on first use, fixed afterwards) --------------------- */
@@ -62,6 +68,8 @@ typedef struct tfd__buffer {
   uint64_t use_seq;  /* position of the last call that writes it, set by who
                      ** submitted the call; readers wait for it */
   uint64_t birth_seq; /* stream position when tfd__buffer_new gave it out */
+  uint64_t made_seq;  /* position of the call that fills it first; 0 = the host
+                      ** does. Writing in place leaves it as it is. */
   struct tfd__buffer *next; /* pool only */
   struct tfd__slab *slab;   /* pool only; NULL = memory of its own */
   int size_class;           /* pool only */
@@ -69,6 +77,43 @@ typedef struct tfd__buffer {
 
 /* Errors: ResourceExhausted after a trim of the pool and the collect hook. */
 int tfd__buffer_new(tfd_device *device, size_t bytes, tfd__buffer **buffer_p);
+/* The call at position `seq` of its device fills it. */
+static inline void tfd__buffer_made(tfd__buffer *b, uint64_t seq) {
+  b->use_seq = seq;
+  b->made_seq = seq;
+}
+
+/* Raise again the reported error that b's values were lost to, if one was. */
+int tfd__buffer_check_slow(const tfd__buffer *b);
+/* Every call asks this of its inputs before it is submitted. A failure that
+** nobody has seen yet does not count: the call will be dropped with it. */
+static inline int tfd__buffer_check(const tfd__buffer *b) {
+  if (TFD_LIKELY(b->made_seq == 0 ||
+                 b->made_seq > atomic_load_explicit(&b->device->lost_until,
+                                                    memory_order_relaxed))) {
+    return TFD_OK;
+  }
+  return tfd__buffer_check_slow(b);
+}
+
+/* Filled, still to be filled, or never to be because the call was dropped. */
+typedef enum tfd__buffer_state {
+  TFD_BUFFER_GOOD = 0,
+  TFD_BUFFER_PENDING,
+  TFD_BUFFER_LOST
+} tfd__buffer_state;
+tfd__buffer_state tfd__buffer_state_of(const tfd__buffer *b);
+
+/* Variables keep replaced buffers until the new ones are filled. `fn` lets go
+** of those whose successor is good; after a report it also puts back those
+** whose successor is lost. Called after successful waits while the count is
+** above 0, and when memory is short. */
+void tfd__set_settle_hook(void (*fn)(bool reported));
+void tfd__unsettled_add(int n);
+/* How many failures were reported so far: after each, what dropped calls would
+** have written in place is as it was before. */
+uint32_t tfd__failures_reported(void);
+
 /* True when no queued call can still touch the memory. */
 bool tfd__buffer_host_idle(const tfd__buffer *b);
 /* Return cached memory to the system, after waiting for the calls that may
@@ -86,8 +131,9 @@ int tfd__stream_submit(tfd_device *device, const tfd__call *call);
 /* Sequence number of the last submitted call. */
 uint64_t tfd__stream_seq(const tfd_device *device);
 /* Block until call `seq` has finished (UINT64_MAX: all). Returns the sticky
-** error if there is one and clears it, with where and replica filled in. The
-** error of a device whose results were waited for (tfd__stream_after,
+** error if there is one and clears it, with where and replica filled in; then
+** all devices have finished all calls and no other failure of theirs is left.
+** The error of a device whose results were waited for (tfd__stream_after,
 ** tfd__copy_across) surfaces here too, once for all devices it spoiled.
 ** Errors: also Cancelled when interrupted, DeadlineExceeded. */
 int tfd__stream_wait(tfd_device *device, uint64_t seq, tfd__deadline until);
@@ -98,7 +144,8 @@ bool tfd__stream_is_inline(const tfd_device *device);
 
 /* Copy bytes between host memory and a buffer's memory, in stream order.
 ** `data` of host_write may be reused as soon as it returns (staged when the
-** memory is not idle); host_read waits for the buffer's use_seq. */
+** memory is not idle); host_read waits for the buffer's use_seq. No failure
+** drops a write: what the host has is never lost. */
 int tfd__host_write(tfd__buffer *b, size_t offset, const void *data,
                     size_t bytes);
 int tfd__host_read(const tfd__buffer *b, size_t offset, void *data,

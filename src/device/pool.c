@@ -302,6 +302,12 @@ static void trim_all(const tfd__backend *backend) {
   int i;
 
   for (i = 0; i < tfd__rt.n; i++) {
+    tfd__stream *s = tfd__rt.devices[i]->stream;
+
+    (void)tfd__wait_done(s, tfd__counter_get(&s->head), TFD_FOREVER);
+  }
+  tfd__settle(false);
+  for (i = 0; i < tfd__rt.n; i++) {
     if (tfd__rt.devices[i]->backend == backend) {
       tfd__pool_trim(tfd__rt.devices[i]);
     }
@@ -391,7 +397,7 @@ int tfd__buffer_new(tfd_device *device, size_t bytes,
   }
   b->bytes = bytes;
   poison(b, bytes);
-  b->use_seq = 0;
+  tfd__buffer_made(b, 0);
   b->birth_seq = tfd__stream_seq(device);
   tfd__object_init(&b->object, &buffer_type);
   tfd__memory_adjust((int64_t)bytes);

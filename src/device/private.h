@@ -77,8 +77,9 @@ void tfd__board_free(void); /* at the end, when nobody waits */
 /* --- failures ------------------------------------------------------------- */
 
 /* The first error of a stream, shared by the streams that depend on its
-** results. Guarded by the board's mutex except `refs`. Calls submitted before
-** the report (command epoch < end_epoch) are dropped, later ones run. */
+** results and kept for those who read what it spoiled. Guarded by the board's
+** mutex. Calls submitted before the report (command epoch < end_epoch) are
+** dropped, later ones run. */
 typedef struct tfd__failure {
   int refs;
   bool reported;
@@ -86,12 +87,22 @@ typedef struct tfd__failure {
   tfd__error error;
 } tfd__failure;
 
+/* Calls first..last failed or were dropped. */
+typedef struct tfd__loss {
+  uint64_t first;
+  uint64_t last;
+  tfd__failure *failure;
+} tfd__loss;
+
+#define TFD_LOSSES 1024 /* of the latest; older ones are forgotten */
+
 /* --- streams -------------------------------------------------------------- */
 
 typedef enum tfd__command_kind {
   TFD_COMMAND_CALL = 0,
   TFD_COMMAND_WAIT, /* until another stream has reached a position */
   TFD_COMMAND_COPY, /* a call that holds two buffers until it has run */
+  TFD_COMMAND_WRITE, /* a call that brings the host's bytes: never dropped */
   TFD_COMMAND_PAD   /* unused end of the ring; not counted */
 } tfd__command_kind;
 
@@ -137,12 +148,12 @@ struct tfd__stream {
   _Alignas(64) atomic_bool draining;
   tfd__counter releases; /* times that `draining` was given back */
 
-  /* failure: drops calls now; past: the one before, for late dependents.
-  ** Written under the board's mutex; NULL may be read without. */
+  /* What drops calls now. Written under the board's mutex; NULL may be read
+  ** without. */
   _Atomic(tfd__failure *) failure;
   uint64_t failure_seq;
-  _Atomic(tfd__failure *) past;
-  uint64_t past_seq;
+  tfd__loss *losses; /* ring of TFD_LOSSES, queued streams only */
+  uint64_t losses_n; /* ever added */
 
   atomic_bool worker_started;
   tfd__thread worker;
@@ -183,15 +194,21 @@ int tfd__stream_open(tfd__stream *s);
 
 /* A kernel failed in queued mode: keep its record if it is the first. */
 void tfd__failure_keep(tfd__stream *s, const tfd__call *call, uint64_t seq);
-/* Must this command be dropped? Forgets a failure that is over. */
-bool tfd__failure_drops(tfd__stream *s, const tfd__command *command);
+/* Must this command, at position seq, be dropped? Forgets a failure that is
+** over. */
+bool tfd__failure_drops(tfd__stream *s, const tfd__command *command,
+                        uint64_t seq);
 /* `s` goes on with results of `from` up to position seq: take over its failure.
 ** `at` is the position in `s`. */
 void tfd__failure_inherit(tfd__stream *s, uint64_t at, tfd__stream *from,
                           uint64_t seq, const tfd__command *command);
-/* Raise and end the failure of a call up to seq, if there is one. */
-int tfd__failure_report(tfd__stream *s, uint64_t seq);
+/* Raise and end the failure of a call up to seq, if there is one, once all
+** streams have finished what they have. */
+int tfd__failure_report(tfd__stream *s, uint64_t seq, tfd__deadline until);
 void tfd__failure_forget(tfd__stream *s); /* at the end */
+
+/* Settle variables if any is not; see tfd__set_settle_hook. */
+void tfd__settle(bool reported);
 
 /* Copy loops that threads share when they are large. */
 void tfd__copy_bytes(void *to, const void *from, size_t bytes);
@@ -238,6 +255,7 @@ typedef struct tfd__runtime {
   struct tfd__waiter *idle_waiters;
   atomic_int running; /* cores taken by threads that are not parked */
   atomic_uint epoch;  /* failures reported */
+  atomic_int unsettled; /* variables that keep a replaced buffer */
   tfd__counter stop;  /* 1 = workers must end */
 } tfd__runtime;
 

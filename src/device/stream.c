@@ -60,11 +60,11 @@ static void finish_command(tfd__stream *s, tfd__command *c) {
 static void run_command(tfd__stream *s, tfd__command *c) {
   uint64_t seq =
       atomic_load_explicit(&s->done.value, memory_order_relaxed) + 1;
-  bool drop = tfd__failure_drops(s, c);
+  bool drop = tfd__failure_drops(s, c, seq);
 
   if (c->kind == TFD_COMMAND_WAIT) {
     tfd__failure_inherit(s, seq, c->u.wait.stream, c->u.wait.seq, c);
-  } else if (!drop) {
+  } else if (!drop || c->kind == TFD_COMMAND_WRITE) {
     int rc = c->call.kernel(&c->call);
 
     tfd__scratch_reset();
@@ -233,7 +233,9 @@ int tfd__stream_wait(tfd_device *device, uint64_t seq, tfd__deadline until) {
 
   if (seq > head) seq = head;
   TFD_TRY(tfd__wait_done(s, seq, until));
-  return tfd__failure_report(s, seq);
+  TFD_TRY(tfd__failure_report(s, seq, until));
+  tfd__settle(false);
+  return TFD_OK;
 }
 
 uint64_t tfd__stream_seq(const tfd_device *device) {
@@ -259,8 +261,9 @@ int tfd__stream_new(tfd_device *device, bool queued, tfd__stream **s_p) {
   tfd__counter_init(&s->releases);
   if (queued) {
     s->ring = tfd__alloc_aligned(TFD_UNIT, ring);
-    if (s->ring == NULL) {
-      tfd__free(s);
+    s->losses = tfd__calloc(TFD_LOSSES, sizeof *s->losses);
+    if (s->ring == NULL || s->losses == NULL) {
+      tfd__stream_free(s);
       return tfd__no_memory(ring, "stream");
     }
   }
@@ -284,6 +287,7 @@ void tfd__stream_discard(tfd__stream *s) {
 void tfd__stream_free(tfd__stream *s) {
   if (s == NULL) return;
   tfd__failure_forget(s);
+  tfd__free(s->losses);
   tfd__free(s->ring);
   tfd__free(s);
 }

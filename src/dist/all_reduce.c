@@ -57,6 +57,7 @@ static int leaf_tensors(const job *j, int k, tfd_tensor **in, bool *fits_p) {
         in[i]->device != j->strategy->devices[i]) {
       return TFD_OK;
     }
+    TFD_TRY(tfd__buffer_check(in[i]->buffer));
   }
   TFD_TRY(tfd__check_components(j->what, in, j->n));
   *fits_p = adds_up(in[0]->view.dtype, j->op);
@@ -149,7 +150,7 @@ static void mark_written(job *j, int k) {
   for (i = 0; i < j->n; i++) {
     tfd_tensor *t = (tfd_tensor *)j->out[k * j->n + i];
 
-    t->buffer->use_seq = tfd__stream_seq(t->device);
+    tfd__buffer_made(t->buffer, tfd__stream_seq(t->device));
   }
 }
 

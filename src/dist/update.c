@@ -263,11 +263,12 @@ static void put_in_place(job *j, int k) {
 
     if (v->value->buffer == b) {
       v->version++;
+      b->use_seq = tfd__stream_seq(v->value->device);
     } else {
+      tfd__buffer_made(b, tfd__stream_seq(v->value->device));
       tfd__retain(b);
       tfd__variable_replace(v, b);
     }
-    b->use_seq = tfd__stream_seq(v->value->device);
   }
 }
 

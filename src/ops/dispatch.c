@@ -81,6 +81,7 @@ static int bring(dispatch *d, int i, bool dense) {
     return tfd__fail(TFD_INTERNAL, "%s: an input carries no values",
                      d->op->name);
   }
+  TFD_TRY(tfd__buffer_check(t->buffer));
   TFD_TRY(tfd__tensor_to_device(t, d->device, &moved));
   if (dense && !moved->view.dense) {
     rc = tfd__tensor_dense(moved, &d->ready[i]);
@@ -99,10 +100,10 @@ static int bring(dispatch *d, int i, bool dense) {
 static inline int make_ready(dispatch *d, int i, bool dense) {
   const tfd_tensor *t = d->in[i];
 
-  if (t == NULL ||
-      TFD_LIKELY(t->buffer != NULL && t->device == d->device &&
+  if (t == NULL) return TFD_OK;
+  if (TFD_LIKELY(t->buffer != NULL && t->device == d->device &&
                  (!dense || t->view.dense))) {
-    return TFD_OK;
+    return tfd__buffer_check(t->buffer);
   }
   return bring(d, i, dense);
 }
@@ -224,7 +225,15 @@ static int submit(dispatch *d, tfd_tensor *const *out, const int64_t *ints,
   if (!tfd__stream_is_inline(d->device)) {
     uint64_t seq = tfd__stream_seq(d->device);
 
-    for (i = 0; i < d->infer.out_n; i++) out[i]->buffer->use_seq = seq;
+    for (i = 0; i < d->infer.out_n; i++) {
+      tfd__buffer *b = out[i]->buffer;
+
+      if (i < d->targets_n && b == d->targets[i]->value->buffer) {
+        b->use_seq = seq;
+      } else {
+        tfd__buffer_made(b, seq);
+      }
+    }
   }
   return TFD_OK;
 }

@@ -182,7 +182,7 @@ int tfd__tensor_dense(tfd_tensor *t, tfd_tensor **p) {
     tfd__release(copy);
     return rc;
   }
-  copy->buffer->use_seq = tfd__stream_seq(t->device);
+  tfd__buffer_made(copy->buffer, tfd__stream_seq(t->device));
   *p = copy;
   return TFD_OK;
 }
@@ -218,7 +218,8 @@ int tfd__tensor_sync(const tfd_tensor *t) {
   if (t->buffer == NULL) {
     return tfd__fail(TFD_INTERNAL, "reading a tensor that has no values");
   }
-  return tfd__stream_wait(t->device, t->buffer->use_seq, TFD_FOREVER);
+  TFD_TRY(tfd__stream_wait(t->device, t->buffer->use_seq, TFD_FOREVER));
+  return tfd__buffer_check(t->buffer);
 }
 
 int tfd__operand(tfd_object *object, tfd_tensor **t_p) {

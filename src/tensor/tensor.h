@@ -7,7 +7,7 @@
 **    variable owns (`variable` != NULL), whose buffer is written in place or
 **    replaced by assignment.
 ** T2 Writing in place is allowed only when the buffer has one reference
-**    (tfd__variable_writable does copy-on-write otherwise).
+**    (ops that update variables make a new one otherwise).
 ** T3 A shape-only tensor (buffer == NULL) carries dtype, dims, device and id;
 **    it stands in for tensors whose values nobody needs.
 ** T4 `id` is unique for each value; a snapshot of a variable keeps the
@@ -68,11 +68,16 @@ struct tfd_variable {
   uint8_t synchronization; /* tfd_variable_synchronization */
   uint8_t aggregation;     /* tfd_variable_aggregation */
   uint64_t version;        /* +1 for each write; shadows compare it */
+  struct tfd__replaced *replaced; /* newest first; see history.c */
+  struct tfd_variable *unsettled_next;
+  struct tfd_variable *unsettled_prev;
 };
 
-/* Make v->value's buffer exclusively owned and dense; `keep` copies the old
-** contents, otherwise they are undefined. */
-int tfd__variable_writable(tfd_variable *v, bool keep);
+/* Before `next` takes the place of v's buffer: keep the reference to the old
+** one if the new one is still to be filled, else let go of it. */
+void tfd__history_replace(tfd_variable *v, tfd__buffer *next);
+/* v goes: let go of what is kept. */
+void tfd__history_drop(tfd_variable *v);
 
 /* A sparse gradient: values[i] belongs to row indices[i] of dense_shape. */
 struct tfd_slices {

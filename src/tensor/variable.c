@@ -6,6 +6,7 @@ static void variable_destroy(void *self) {
   tfd_variable *v = self;
 
   /* The header may outlive the variable on a tape: it is then immutable. */
+  tfd__history_drop(v);
   if (v->value != NULL) v->value->variable = NULL;
   tfd__release(v->value);
   tfd__free(v->name);
@@ -78,38 +79,10 @@ release_variable:
 }
 
 void tfd__variable_replace(tfd_variable *v, tfd__buffer *buffer) {
-  tfd__release(v->value->buffer);
+  tfd__history_replace(v, buffer);
   v->value->buffer = buffer;
   v->value->view.data = buffer->data;
   v->version++;
-}
-
-int tfd__variable_writable(tfd_variable *v, bool keep) {
-  tfd_tensor *t = v->value;
-  tfd_tensor *fresh = NULL;
-  tfd__view window;
-  tfd_tensor *alias = NULL;
-  int rc;
-
-  if (atomic_load(&t->buffer->object.refs) == 1) {
-    v->version++;
-    return TFD_OK;
-  }
-  if (keep) {
-    window = t->view;
-    window.dense = false;
-    TFD_TRY(tfd__tensor_alias(t, &window, &alias));
-    rc = tfd__tensor_dense(alias, &fresh);
-    tfd__release(alias);
-    TFD_TRY(rc);
-  } else {
-    TFD_TRY(tfd__tensor_new(t->device, t->view.dtype, t->view.dims,
-                            t->view.rank, &fresh));
-  }
-  tfd__retain(fresh->buffer);
-  tfd__variable_replace(v, fresh->buffer);
-  tfd__release(fresh);
-  return TFD_OK;
 }
 
 int tfd_variable_assign(tfd_variable *variable, tfd_object *value) {
@@ -144,7 +117,7 @@ bool tfd_variable_is_trainable(const tfd_variable *variable) {
 }
 
 int64_t tfd_variable_version(const tfd_variable *variable) {
-  return (int64_t)variable->version;
+  return (int64_t)variable->version + tfd__failures_reported();
 }
 
 int tfd_variable_set_distribution(

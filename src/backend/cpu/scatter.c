@@ -132,9 +132,7 @@ static int check_divisors(const tfd__call *call, const tfd__view *updates) {
   return TFD_OK;
 }
 
-/* Output 0 starts as input 0; it is that already when they share memory.
-** Before any check: a queued update that fails then leaves the variable,
-** which shows the output by now, with the value it had. */
+/* Output 0 starts as input 0; it is that already when they share memory. */
 static void start_as_ref(const tfd__call *call) {
   const tfd__view *ref = tfd__in(call, 0);
   const tfd__view *out = tfd__out(call, 0);
