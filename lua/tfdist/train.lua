@@ -240,10 +240,23 @@ local function absolute(folder, name)
   return name:find("^/") and name or folder .. "/" .. name
 end
 
+-- Does this process write?
 local function should_save()
   local strategy = tf.distribute.get_strategy()
   return strategy == nil or strategy.extended == nil
     or strategy.extended.should_checkpoint ~= false
+end
+
+-- `removing`: names of files that are removed next; whoever reads the state
+-- after this process died removes what is left of them.
+local function write_state(folder, latest, all, timestamps, preserved, removing)
+  raw.file_write(folder .. "/" .. STATE_FILE, json.encode({
+    model_checkpoint_path = latest,
+    all_model_checkpoint_paths = all or { latest },
+    all_model_checkpoint_timestamps = timestamps,
+    last_preserved_timestamp = preserved,
+    removing = removing,
+  }, true) .. "\n")
 end
 
 --- Write a folder's state file: the newest checkpoint's name and all names.
@@ -252,15 +265,9 @@ M.update_checkpoint_state = options.wrap("update_checkpoint_state",
   "save_dir model_checkpoint_path all_model_checkpoint_paths:table=nil "
   .. "all_model_checkpoint_timestamps:table=nil last_preserved_timestamp=nil",
   function(folder, latest, all, timestamps, preserved)
-    if not should_save() then
-      return
+    if should_save() then
+      write_state(folder, latest, all, timestamps, preserved)
     end
-    raw.file_write(folder .. "/" .. STATE_FILE, json.encode({
-      model_checkpoint_path = latest,
-      all_model_checkpoint_paths = all or { latest },
-      all_model_checkpoint_timestamps = timestamps,
-      last_preserved_timestamp = preserved,
-    }, true) .. "\n")
   end)
 
 --- What a folder's state file says, nil without one: a table with
@@ -414,12 +421,23 @@ local function now()
   return os.time()
 end
 
+-- Names in the folder that a process which died was removing.
+local function still_removing(own, state)
+  local names = is_names(state.removing) and state.removing or {}
+  for i = 1, #names do
+    if not names[i]:find "/" then
+      own.gone[#own.gone + 1] = own.directory .. "/" .. names[i]
+    end
+  end
+end
+
 -- Take over what the folder's state file lists.
 local function recover(own)
   local found = M.get_checkpoint_state(own.directory)
   if found == nil then
     return
   end
+  still_removing(own, read_state(own.directory))
   local times = found.all_model_checkpoint_timestamps
   for i, path in ipairs(found.all_model_checkpoint_paths) do
     if raw.file_stat(checkpoint.file_name(path)) then
@@ -437,27 +455,48 @@ local function record(own)
     names[i] = entry.path:match("[^/]*$")
     times[i] = entry.time
   end
-  M.update_checkpoint_state(own.directory, own.latest:match("[^/]*$"), {
-    all_model_checkpoint_paths = names,
-    all_model_checkpoint_timestamps = times,
-    last_preserved_timestamp = own.preserved,
-  })
+  local removing = { n = #own.gone }
+  for i, path in ipairs(own.gone) do
+    removing[i] = path:match("[^/]*$")
+  end
+  write_state(own.directory, own.latest:match("[^/]*$"), names, times,
+    own.preserved, removing.n > 0 and removing or nil)
 end
 
--- Checkpoints over the limit: forgotten, and removed unless they are one of
--- those kept every n hours. Returns the names to remove.
+-- Checkpoints over the limit are forgotten, and to be removed unless they are
+-- one of those kept every n hours.
 local function sweep(own)
-  local gone = {}
   while own.max_to_keep and #own.kept > own.max_to_keep do
     local entry = table.remove(own.kept, 1)
     local hours = own.keep_every_hours
     if hours and entry.time - hours * 3600 >= own.preserved then
       own.preserved = entry.time
     else
-      gone[#gone + 1] = entry.path
+      own.gone[#own.gone + 1] = entry.path
     end
   end
-  return gone
+  local kept, gone = {}, {}
+  for _, entry in ipairs(own.kept) do
+    kept[entry.path] = true
+  end
+  for _, path in ipairs(own.gone) do
+    if not kept[path] then
+      gone[#gone + 1] = path
+    end
+  end
+  own.gone = gone
+end
+
+-- What cannot be removed now is tried again after the next save.
+local function remove_gone(own)
+  local left = {}
+  for _, path in ipairs(own.gone) do
+    local file = checkpoint.file_name(path)
+    if not os.remove(file) and raw.file_stat(file) then
+      left[#left + 1] = path
+    end
+  end
+  own.gone = left
 end
 
 local function counter_value(x)
@@ -493,6 +532,8 @@ manager_method("save", "checkpoint_number=nil check_interval=true options=nil",
     end
     local path = own.prefix .. "-" .. text.number(options.integer(
       "CheckpointManager.save", "checkpoint_number", number, 0))
+    -- What a failure leaves behind is removed after the next save.
+    own.gone[#own.gone + 1] = path
     checkpoint.write(own.checkpoint, path, "CheckpointManager.save")
     if own.step_counter ~= nil then
       own.last_step = counter_value(own.step_counter)
@@ -504,13 +545,13 @@ manager_method("save", "checkpoint_number=nil check_interval=true options=nil",
     end
     own.kept[#own.kept + 1] = { path = path, time = now() }
     own.latest = path
-    local gone = sweep(own)
-    -- The list first: a checkpoint it names is there at any moment.
-    record(own)
+    sweep(own)
     if should_save() then
-      for _, old in ipairs(gone) do
-        os.remove(checkpoint.file_name(old))
-      end
+      -- The list first: a checkpoint it names is there at any moment.
+      record(own)
+      remove_gone(own)
+    else
+      own.gone = {}
     end
     return path
   end)
@@ -539,7 +580,7 @@ manager_method("restore_or_initialize", "", function(self)
         error(status, 0)
       end
       log.warn(("%s cannot be restored, trying the one before: %s"):format(path,
-        not ok and status.message or "the file is gone"))
+        status.message))
     end
   end
   if own.init_fn ~= nil then
@@ -588,6 +629,7 @@ M.CheckpointManager = options.wrap("CheckpointManager", MANAGER,
     local own = {
       checkpoint = ckpt, directory = directory, max_to_keep = max,
       keep_every_hours = hours, prefix = directory .. "/" .. name, kept = {},
+      gone = {},
       step_counter = step, checkpoint_interval = interval, init_fn = init_fn,
       preserved = now(),
     }

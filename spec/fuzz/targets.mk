@@ -8,7 +8,7 @@ FUZZ_FLAGS = -std=gnu11 -Isrc -O1 -g -fno-omit-frame-pointer -DTFD_DEBUG \
 FUZZ_SAN = address,undefined
 FUZZ_NAMES = idx device_name shape program
 FUZZ_BIN = $(FUZZ_NAMES:%=$(FUZZ_BUILD)/fuzz/%)
-FUZZ_src_idx = src/io/idx.c src/io/file.c src/types/types.c
+FUZZ_src_idx = src/io/idx.c src/io/input.c src/types/types.c
 FUZZ_src_device_name = src/device/names.c src/types/types.c
 FUZZ_src_shape = $(wildcard src/ops/infer*.c) src/ops/registry.c \
                  src/types/types.c

@@ -375,7 +375,8 @@ static int read_header(tfd_archive *a, uint64_t file_bytes) {
 static int open_file(tfd_archive *a) {
   struct stat s;
 
-  a->file = open(a->path, O_RDONLY | O_CLOEXEC);
+  /* O_NONBLOCK: a pipe is refused, not waited for. */
+  a->file = open(a->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (a->file < 0 || fstat(a->file, &s) != 0) {
     return tfd__fail(tfd__errno_status(errno), "%s: %s", a->path,
                      strerror(errno));

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/thread.h"
+
 #define POLL_MS 50
 #define ANY_HEADER 32 /* zlib: gzip or zlib, whichever it is */
 
@@ -43,13 +45,32 @@ int tfd__input_open(tfd__input *s, const char *path,
   return rc;
 }
 
+int tfd__input_open_any(tfd__input *s, const char *path) {
+  unsigned char first[2] = {0, 0};
+  int rc;
+
+  TFD_TRY(tfd__input_open(s, path, TFD_COMPRESSION_NONE, NULL));
+  if (pread(s->file, first, sizeof first, 0) != (ssize_t)sizeof first ||
+      first[0] != 0x1f || first[1] != 0x8b) {
+    return TFD_OK;
+  }
+  s->compressed = true;
+  rc = begin_zlib(s);
+  if (rc != TFD_OK) tfd__input_close(s);
+  return rc;
+}
+
+static bool is_stopped(const tfd__input *s) {
+  return s->stop != NULL ? atomic_load(s->stop) : tfd__interrupt_get();
+}
+
 /* Some bytes of the file itself; *n_p == 0 at its end. */
 static int read_file(tfd__input *s, void *data, size_t bytes, size_t *n_p) {
   for (;;) {
     struct pollfd p = {.fd = s->file, .events = POLLIN};
     ssize_t n;
 
-    if (s->stop != NULL && atomic_load(s->stop)) {
+    if (is_stopped(s)) {
       return tfd__fail(TFD_CANCELLED, "%s: reading was stopped", s->path);
     }
     if (!s->plain_file && poll(&p, 1, POLL_MS) == 0) continue;

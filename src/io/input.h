@@ -21,11 +21,15 @@ typedef struct tfd__input {
   z_stream z;
   unsigned char *in; /* owned, compressed bytes */
   uint64_t offset;   /* of the next byte given, uncompressed */
-  const atomic_bool *stop; /* borrowed; set = waiting reads give up */
+  const atomic_bool *stop; /* borrowed; set = waiting reads give up;
+                              NULL = an interrupt ends them */
 } tfd__input;
 
 int tfd__input_open(tfd__input *s, const char *path,
                      tfd_compression compression, const atomic_bool *stop);
+/* A plain file or, told by its first bytes, a gzip one. An interrupt ends
+** waiting reads. */
+int tfd__input_open_any(tfd__input *s, const char *path);
 /* Up to `bytes` more bytes; *n_p < bytes only at the end.
 ** Errors: DataLoss naming file and offset. */
 int tfd__input_read(tfd__input *s, void *data, size_t bytes, size_t *n_p);

@@ -9,11 +9,6 @@
 
 #include "tensor/tensor.h"
 
-/* The whole of a file, plain or gzip, at most `limit` bytes.
-** Owns: *data_p is tfd__alloc'ed. Errors: NotFound, DataLoss. */
-int tfd__read_file(const char *path, size_t limit, unsigned char **data_p,
-                   size_t *bytes_p);
-
 /* What an errno means for a caller: NotFound, ResourceExhausted for a full
 ** disk, FailedPrecondition. */
 tfd_status tfd__errno_status(int code);
@@ -35,6 +30,9 @@ int tfd__output_write(tfd__output *o, const void *data, size_t bytes);
 int tfd__output_commit(tfd__output *o);
 /* Remove what was not committed; free. Safe to call at any time. */
 void tfd__output_close(tfd__output *o);
+/* Remove what ended processes began and did not commit in the folder of `path`.
+** Cost: reads the folder. Nothing happens where that cannot be done. */
+void tfd__output_sweep(const char *path);
 
 /* --- bytes that grow -------------------------------------------------------- */
 

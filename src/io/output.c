@@ -1,18 +1,28 @@
 /* Files that appear whole or not at all: written under another name, synced,
 ** renamed, and the folder synced, so that a crash at any moment leaves either
-** the old file or the new one. */
+** the old file or the new one.
+**
+** A file under its temporary name is locked by the process that writes it,
+** until it has its own name: one that can be locked is what an ended process
+** left. The kernel gives locks back however a process ends, and knows them in
+** all containers and on all hosts that share the folder. */
 #define _GNU_SOURCE
 #include "io/io.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #define PIECE_BYTES ((size_t)16 << 20)
+#define MARK ".tfdist-tmp-" /* before the process and a number: PID-N */
 #define SUFFIX_BYTES 48
 #define NAME_TRIES 100
 
@@ -69,19 +79,40 @@ static int check_space(const char *path, char *folder, uint64_t expected) {
                    (unsigned long long)expected, (unsigned long long)there);
 }
 
+/* Is the file ours, and still there? What swept it may have held the lock, or
+** may have removed it just before. Where there are no locks nothing sweeps. */
+static bool claim(int file) {
+  struct stat s;
+
+  if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  return fstat(file, &s) == 0 && s.st_nlink > 0;
+}
+
 /* A name of its own for each file of each process. */
 static int open_temp(tfd__output *o, size_t room) {
   static atomic_int counter;
   int tries;
 
   for (tries = 0; tries < NAME_TRIES; tries++) {
-    snprintf(o->temp, room, "%s.tmp-%ld-%d", o->path, (long)getpid(),
+    snprintf(o->temp, room, "%s" MARK "%ld-%d", o->path, (long)getpid(),
              atomic_fetch_add(&counter, 1));
     o->file = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (o->file >= 0) return TFD_OK;
-    if (errno != EEXIST) break;
+    if (o->file < 0 && errno != EEXIST) return failed(o->path, "create");
+    if (o->file >= 0 && claim(o->file)) return TFD_OK;
+    if (o->file >= 0) close(o->file);
+    o->file = -1;
   }
-  return failed(o->temp, "create");
+  return tfd__fail(TFD_UNAVAILABLE,
+                   "%s: cannot create: %d names beside it are taken", o->path,
+                   NAME_TRIES);
+}
+
+/* What could never be replaced is refused before it costs anything. */
+static int check_target(const char *path) {
+  struct stat s;
+
+  if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) return TFD_OK;
+  return tfd__fail(TFD_FAILED_PRECONDITION, "%s: is a folder", path);
 }
 
 int tfd__output_open(tfd__output *o, const char *path, uint64_t expected) {
@@ -95,7 +126,8 @@ int tfd__output_open(tfd__output *o, const char *path, uint64_t expected) {
   if (o->path == NULL || o->temp == NULL) {
     rc = tfd__no_memory(room, "file name");
   } else {
-    rc = check_space(path, o->temp, expected);
+    rc = check_target(path);
+    if (rc == TFD_OK) rc = check_space(path, o->temp, expected);
     if (rc == TFD_OK) rc = open_temp(o, room);
   }
   if (rc != TFD_OK) tfd__output_close(o);
@@ -124,38 +156,32 @@ int tfd__output_write(tfd__output *o, const void *data, size_t bytes) {
   return TFD_OK;
 }
 
-/* Make the rename itself durable. Some file systems cannot sync folders. */
+/* Make the rename itself durable. Some file systems cannot sync folders, and
+** some folders may be written but not opened. */
 static int sync_folder(const char *path, char *folder) {
   int file;
   int code;
 
   folder_of(path, folder);
   file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0) return failed(folder, "open");
+  if (file < 0 && errno == EACCES) return TFD_OK;
+  if (file < 0) return failed(path, "open its folder");
   code = fsync(file) == 0 ? 0 : errno;
   close(file);
   if (code == 0 || code == EINVAL || code == ENOTSUP) return TFD_OK;
   errno = code;
-  return failed(folder, "sync");
+  return failed(path, "sync its folder");
 }
 
 int tfd__output_commit(tfd__output *o) {
   int file = o->file;
 
   if (fsync(file) != 0) return failed(o->path, "sync");
-  o->file = -1;
-  if (close(file) != 0) {
-    int rc = failed(o->path, "close");
-
-    unlink(o->temp);
-    return rc;
-  }
   if (rename(o->temp, o->path) != 0) {
-    int rc = failed(o->path, "put the new file in place");
-
-    unlink(o->temp);
-    return rc;
+    return failed(o->path, "put the new file in place");
   }
+  o->file = -1;
+  close(file); /* all is on the disk: it has nothing left to say */
   return sync_folder(o->path, o->temp);
 }
 
@@ -169,6 +195,54 @@ void tfd__output_close(tfd__output *o) {
   tfd__free(o->temp);
   o->path = NULL;
   o->temp = NULL;
+}
+
+/* --- what ended processes left -------------------------------------------- */
+
+/* Does a name end in MARK, digits, '-', digits? */
+static bool is_temporary(const char *name) {
+  const char *p = strstr(name, MARK);
+  int part;
+
+  if (p == NULL || p == name) return false;
+  p += strlen(MARK);
+  for (part = 0; part < 2; part++) {
+    if (!isdigit((unsigned char)*p)) return false;
+    while (isdigit((unsigned char)*p)) p++;
+    if (part == 0 && *p++ != '-') return false;
+  }
+  return *p == '\0';
+}
+
+static void remove_unlocked(int folder, const char *name) {
+  int file = openat(folder, name,
+                    O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  struct stat s;
+
+  if (file < 0) return;
+  if (fstat(file, &s) == 0 && S_ISREG(s.st_mode) &&
+      flock(file, LOCK_EX | LOCK_NB) == 0) {
+    unlinkat(folder, name, 0);
+  }
+  close(file);
+}
+
+void tfd__output_sweep(const char *path) {
+  char *name = tfd__alloc(strlen(path) + 2);
+  const struct dirent *entry;
+  DIR *folder;
+
+  if (name == NULL) return;
+  folder_of(path, name);
+  folder = opendir(name);
+  tfd__free(name);
+  if (folder == NULL) return;
+  while ((entry = readdir(folder)) != NULL) {
+    if (is_temporary(entry->d_name)) {
+      remove_unlocked(dirfd(folder), entry->d_name);
+    }
+  }
+  closedir(folder);
 }
 
 /* --- bytes ------------------------------------------------------------------ */

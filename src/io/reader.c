@@ -145,14 +145,12 @@ static int cut_stretch(tfd_reader *r, tfd__bytes *to, bool rows, bool *quoted,
                        bool *ended_p) {
   const unsigned char *p = r->window + r->window_at;
   size_t n = r->window_n - r->window_at;
-  size_t i = 0;
+  const unsigned char *end = *quoted ? NULL : memchr(p, '\n', n);
+  size_t i = end == NULL ? n : (size_t)(end - p);
 
-  if (!rows || (!*quoted && memchr(p, '"', n) == NULL)) {
-    const unsigned char *end = memchr(p, '\n', n);
-
-    i = end == NULL ? n : (size_t)(end - p);
-  } else {
-    for (; i < n && (p[i] != '\n' || *quoted); i++) {
+  /* Only the line is searched for quotes: a window has many. */
+  if (rows && (*quoted || memchr(p, '"', i) != NULL)) {
+    for (i = 0; i < n && (p[i] != '\n' || *quoted); i++) {
       if (p[i] == '"') *quoted = !*quoted;
     }
   }

@@ -261,6 +261,7 @@ static int write_file(tfd_saver *s, const char *path) {
     TFD_TRY(note_crc(s, e));
   }
   TFD_TRY(make_header(s, &header, &header_bytes));
+  tfd__output_sweep(path); /* first: what it removes may be the room needed */
   rc = tfd__output_open(&output, path,
                         TFD_ST_LENGTH_BYTES + header_bytes + at);
   if (rc == TFD_OK) {
