@@ -10,6 +10,7 @@
 ---     label = tf.io.FixedLenFeature({}, "int64") })
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local strings = require "tfdist.data.strings"
@@ -219,11 +220,9 @@ end
 M.io.FixedLenFeature = options.wrap("FixedLenFeature",
   "shape:table dtype default_value:table=nil", function(shape, dtype, default)
     check_dtype("FixedLenFeature", dtype)
-    local dims, size = convert.integers(shape, "FixedLenFeature", "shape"), 1
-    for i = 1, #dims do
-      size = size * dims[i]
-    end
-    return setmetatable({ shape = dims, dtype = dtype, size = size,
+    local dims = convert.integers(shape, "FixedLenFeature", "shape")
+    return setmetatable({ shape = dims, dtype = dtype,
+      size = lists.product(dims),
       default_value = default }, Fixed)
   end)
 

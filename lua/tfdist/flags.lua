@@ -7,6 +7,7 @@
 --- such values (`--sizes 64,32`). What is no flag lands in [1], [2], ...; after
 --- `--` everything does. `--help` prints the flags and ends the program.
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local text = require "tfdist.text"
 
@@ -174,14 +175,7 @@ local function read_flag(result, defaults, names, args, i, choices)
 end
 
 local function copy(value)
-  if type(value) ~= "table" then
-    return value
-  end
-  local list = {}
-  for i = 1, #value do
-    list[i] = value[i]
-  end
-  return list
+  return type(value) == "table" and lists.copy(value) or value
 end
 
 --- Read the script's command line.

@@ -4,6 +4,7 @@
 --- tape: they have a number, the walk stops at them and `run` calls them.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -386,14 +387,7 @@ local function reshape(x, dims)
 end
 
 local function joined(a, from, b)
-  local dims = {}
-  for i = from, #a do
-    dims[#dims + 1] = a[i]
-  end
-  for i = 1, #b do
-    dims[#dims + 1] = b[i]
-  end
-  return dims
+  return lists.append(lists.copy(a, from), b)
 end
 
 -- One walk for each unit vector: columns[k][i] is the gradient of source k.
@@ -499,10 +493,7 @@ method("batch_jacobian", "target source unconnected_gradients='none' "
     local x = operand(source, what, "source")
     local of, info = describe(y), describe(x)
     check_batch(of, info, what)
-    local n = 1
-    for i = 2, #of.dims do
-      n = n * of.dims[i]
-    end
+    local n = lists.product(of.dims, 2)
     local dims = joined(of.dims, 1, joined(info.dims, 2, {}))
     return with_kept_tape(self, what, function()
       local columns = unit_gradients(self, y, { x, n = 1 }, of.dims[1], n)

@@ -8,6 +8,7 @@
 --- Functions are made when their name is first used.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local tensor = require "tfdist.tensor"
@@ -195,14 +196,6 @@ end
 
 -- Op functions ---------------------------------------------------------------
 
-local function copy(list)
-  local out = {}
-  for i = 1, #list do
-    out[i] = list[i]
-  end
-  return out
-end
-
 -- Everything that calls of one op share.
 local function describe_op(op)
   local name = raw.op_name(op)
@@ -247,7 +240,8 @@ local function describe_op(op)
     end
   end
   -- Calls write their attributes into ints and reals.
-  info.default_ints, info.default_reals = copy(info.ints), copy(info.reals)
+  info.default_ints, info.default_reals = lists.copy(info.ints),
+    lists.copy(info.reals)
   return info
 end
 

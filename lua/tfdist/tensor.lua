@@ -6,6 +6,7 @@
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local index = require "tfdist.index"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local printer = require "tfdist.printer"
 local raw = require "tfdist.raw"
@@ -383,15 +384,11 @@ local function constant(value, dtype, shape)
     return t
   end
   shape = convert.integers(shape, "constant", "shape")
-  local count = 1
-  for i = 1, #shape do
-    count = count * shape[i]
-  end
   local size = raw.tensor_size(t)
   if size == 1 then
     return raw.tensor_from_values({ raw.tensor_to_flat(t)[1] == true and 1
       or raw.tensor_to_flat(t)[1] or 0 }, raw.tensor_dtype(t), shape)
-  elseif size ~= count then
+  elseif size ~= lists.product(shape) then
     errors.raise("InvalidArgument", ("constant: %d values do not fill shape %s")
       :format(size, text.shape(shape)))
   end

@@ -5,6 +5,7 @@ local batch = require "tfdist.data.batch"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local rows = require "tfdist.data.rows"
@@ -479,9 +480,7 @@ dataset.static("list_files", "file_pattern shuffle=nil seed=nil name=nil",
         errors.raise("NotFound", ("%s: no files match %s"):format(what,
           text.quote(patterns[i])))
       end
-      for k = 1, #found do
-        files[#files + 1] = found[k]
-      end
+      lists.append(files, found)
     end
     local made = files_dataset(files)
     if shuffle == false then

@@ -25,6 +25,7 @@ local device = require "tfdist.device"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
 local iterators = require "tfdist.data.iterator"
+local lists = require "tfdist.lists"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -481,11 +482,8 @@ function M.spec_of(node)
       if n == nil or keys ~= nil then
         found = { found, n = 1 }
       else
-        local pack = { n = n }
-        for i = 1, n do
-          pack[i] = found[i]
-        end
-        found = pack
+        found = lists.copy(found, 1, n)
+        found.n = n
       end
     end
     node.known_spec = found
@@ -513,11 +511,7 @@ function M.public_structure(pack)
   if pack.n == 1 then
     return pack[1]
   end
-  local list = {}
-  for i = 1, pack.n do
-    list[i] = pack[i]
-  end
-  return list
+  return lists.copy(pack, 1, pack.n)
 end
 
 --- What users see as element_spec.

@@ -6,6 +6,7 @@
 --- more than it must: rows and stretches of a tensor are views.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local nest = require "tfdist.nest"
 local raw = require "tfdist.raw"
 local spec = require "tfdist.data.spec"
@@ -426,12 +427,8 @@ function M.zeros(s)
     dims[i] = math.max(s.shape[i], 0)
   end
   if s.dtype == "string" then
-    local count = 1
-    for i = 1, #dims do
-      count = count * dims[i]
-    end
     local list = {}
-    for i = 1, count do
+    for i = 1, lists.product(dims) do
       list[i] = ""
     end
     return #dims == 0 and "" or strings.new(list, dims)

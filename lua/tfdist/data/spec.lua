@@ -5,6 +5,7 @@
 --- component, a list of specs for several (a tuple), a table for keys.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -153,11 +154,7 @@ function M.batched(x, size)
   elseif x.shape == nil then
     return M.new(nil, x.dtype)
   end
-  local dims = { size }
-  for i = 1, #x.shape do
-    dims[i + 1] = x.shape[i]
-  end
-  return M.new(dims, x.dtype)
+  return M.new(lists.append({ size }, x.shape), x.dtype)
 end
 
 --- A spec without its first axis.
@@ -165,11 +162,7 @@ function M.row(x)
   if not M.is_spec(x) or x.shape == nil then
     return x
   end
-  local dims = {}
-  for i = 2, #x.shape do
-    dims[i - 1] = x.shape[i]
-  end
-  return M.new(dims, x.dtype)
+  return M.new(lists.copy(x.shape, 2), x.dtype)
 end
 
 --- True when a component of spec `got` may stand where `spec` is asked for.

@@ -4,10 +4,13 @@
 --- `shape`, `dtype` ("string"), `t[i]` (row i, from 0), `t:item(i)`,
 --- `t:totable()`, `t:toflat()`, `t:numel()`, and a text.
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local text = require "tfdist.text"
 
 local M = {}
+
+local copy, product = lists.copy, lists.product
 
 local type = type
 
@@ -17,14 +20,6 @@ local methods = {}
 --- True for tensors of strings with at least one axis.
 function M.is(x)
   return type(x) == "table" and getmetatable(x) == Strings
-end
-
-local function product(dims, from)
-  local n = 1
-  for i = from or 1, #dims do
-    n = n * dims[i]
-  end
-  return n
 end
 
 --- A tensor of strings. The list is kept, not copied.
@@ -37,14 +32,6 @@ function M.new(list, dims)
       :format(#list, text.shape(dims)))
   end
   return setmetatable({ list = list, dims = dims }, Strings)
-end
-
-local function copy(list)
-  local out = {}
-  for i = 1, #list do
-    out[i] = list[i]
-  end
-  return out
 end
 
 --- Its sizes.
@@ -73,11 +60,8 @@ function M.row(x, i)
   if #x.dims == 1 then
     return x.list[i + 1]
   end
-  local inner, dims = product(x.dims, 2), {}
-  for k = 2, #x.dims do
-    dims[k - 1] = x.dims[k]
-  end
-  return sub(x, i * inner, inner, dims)
+  local inner = product(x.dims, 2)
+  return sub(x, i * inner, inner, copy(x.dims, 2))
 end
 
 --- Rows at the positions indices[1..n], counted from 0.
@@ -102,10 +86,6 @@ end
 --- Errors: InvalidArgument.
 function M.stack(parts, n, what)
   local inner, out = dims_of(parts[1]), {}
-  local dims = { n }
-  for i = 1, #inner do
-    dims[i + 1] = inner[i]
-  end
   for i = 1, n do
     local x = parts[i]
     local own = dims_of(x)
@@ -115,12 +95,10 @@ function M.stack(parts, n, what)
     elseif type(x) == "string" then
       out[#out + 1] = x
     else
-      for k = 1, #x.list do
-        out[#out + 1] = x.list[k]
-      end
+      lists.append(out, x.list)
     end
   end
-  return M.new(out, dims)
+  return M.new(out, lists.append({ n }, inner))
 end
 
 --- Joined along axis 0.

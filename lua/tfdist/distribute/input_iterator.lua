@@ -5,6 +5,7 @@ local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
 local iterators = require "tfdist.data.iterator"
+local lists = require "tfdist.lists"
 local raw = require "tfdist.raw"
 local shares = require "tfdist.distribute.input_shares"
 local spec = require "tfdist.data.spec"
@@ -46,10 +47,7 @@ local function replica_spec(plan, x)
     or #x.shape == 0 or plan.W * plan.R == 1 then
     return x
   end
-  local dims = {}
-  for i = 1, #x.shape do
-    dims[i] = x.shape[i]
-  end
+  local dims = lists.copy(x.shape)
   dims[1] = plan.W == 1 and shares.static_share(plan.G or dims[1], plan.R,
     dims[1] >= 0) or -1
   return spec.new(dims, x.dtype, x.name)

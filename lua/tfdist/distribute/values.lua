@@ -5,6 +5,7 @@
 local errors = require "tfdist.errors"
 local gradient_tape = require "tfdist.gradient_tape"
 local index = require "tfdist.index"
+local lists = require "tfdist.lists"
 local nest = require "tfdist.nest"
 local raw = require "tfdist.raw"
 local tensor = require "tfdist.tensor"
@@ -163,9 +164,7 @@ function M.components(x)
   local list = {}
   if is_mirrored(x) then
     local own = attached(x)
-    for i = 1, #own do
-      list[i] = own[i]
-    end
+    list = lists.copy(own)
     list.n = #own
     return list
   end

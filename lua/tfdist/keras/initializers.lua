@@ -7,6 +7,7 @@
 local backend = require "tfdist.keras.backend"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.options"
 local text = require "tfdist.text"
@@ -126,10 +127,7 @@ function M.compute_fans(dims)
   elseif rank == 1 then
     return dims[1], dims[1]
   end
-  local field = 1
-  for i = 1, rank - 2 do
-    field = field * dims[i]
-  end
+  local field = lists.product(dims, 1, rank - 2)
   return dims[rank - 1] * field, dims[rank] * field
 end
 
@@ -187,14 +185,6 @@ for _, entry in ipairs(SCALED) do
     end)
 end
 
-local function product(dims, first, last)
-  local n = 1
-  for i = first, last do
-    n = n * dims[i]
-  end
-  return n
-end
-
 --- Rows or columns of length one at right angles; of longer shapes all axes but
 --- the last make the rows.
 define("Orthogonal", "orthogonal", "gain=1 seed=nil", numbers("gain"),
@@ -204,7 +194,7 @@ define("Orthogonal", "orthogonal", "gain=1 seed=nil", numbers("gain"),
       errors.raise("ValueError", ("Orthogonal: shape %s has rank %d; at least "
         .. "two axes are needed"):format(text.shape(dims), rank))
     end
-    local rows, columns = product(dims, 1, rank - 1), dims[rank]
+    local rows, columns = lists.product(dims, 1, rank - 1), dims[rank]
     local tall = { math.max(rows, columns), math.min(rows, columns) }
     -- The decomposition has no half precision.
     local wide = dtype == "float64" and dtype or "float32"

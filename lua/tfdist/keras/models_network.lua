@@ -4,6 +4,7 @@ local base = require "tfdist.keras.layers.base"
 local call = require "tfdist.keras.layers.call"
 local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
+local lists = require "tfdist.lists"
 local nest = require "tfdist.nest"
 local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.text"
@@ -111,10 +112,7 @@ local function sort_layers(nodes, met, flat_in)
       met[#met + 1], met[node.layer] = node.layer, #met + 1
     end
   end
-  local layers = {}
-  for i = 1, #met do
-    layers[i] = met[i]
-  end
+  local layers = lists.copy(met)
   table.sort(layers, function(a, b)
     if own[a] ~= own[b] then
       return own[a] > own[b]

@@ -2,6 +2,7 @@
 --- of TensorFlow that are made of several of them.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local tensor = require "tfdist.tensor"
@@ -41,15 +42,8 @@ local function fail(kind, message, ...)
   errors.raise(kind, text.format(message, ...))
 end
 
+local product = lists.product
 local shape_of, dims_text = tensor.shape_of, text.shape
-
-local function product(dims, first, last)
-  local n = 1
-  for i = first, last do
-    n = n * dims[i]
-  end
-  return n
-end
 
 -- 0-based axis of a tensor of shape dims. Errors: ValueError.
 local function axis_of(what, axis, dims)
@@ -291,10 +285,7 @@ local function split_sizes(ops, value, sizes, axis)
   local out = {}
   local parts = pack(errors.said_by("split", ops.split_v, value, totals, axis))
   for k = 1, #groups do
-    local pieces = split_sizes(ops, parts[k], groups[k], axis)
-    for i = 1, #pieces do
-      out[#out + 1] = pieces[i]
-    end
+    lists.append(out, split_sizes(ops, parts[k], groups[k], axis))
   end
   return out
 end
@@ -732,13 +723,13 @@ local function define_segments(tf, def)
           rows[#rows + 1] = dims[i]
         end
       end
-      local lists = {}
+      local chosen = {}
       for i = 1, n do
-        lists[i] = {}
+        chosen[i] = {}
       end
       local flat = raw.tensor_to_flat(raw.operand_tensor(partitions))
       for i = 1, #flat do
-        local list = lists[flat[i] + 1]
+        local list = chosen[flat[i] + 1]
         if list == nil then
           fail("InvalidArgument", "%s: partitions[%d] = %d is outside [0, %d)",
             what, i - 1, flat[i], n)
@@ -747,9 +738,9 @@ local function define_segments(tf, def)
       end
       data = tf.reshape(data, rows)
       for i = 1, n do
-        lists[i] = tf.gather(data, integers(lists[i]))
+        chosen[i] = tf.gather(data, integers(chosen[i]))
       end
-      return lists
+      return chosen
     end)
 
   --- The inverse: row indices[k][i] of the result is data[k][i]; where an index

@@ -5,12 +5,15 @@
 --- nobody needs later are summed. Axes of "..." are labels "1", "2", ...
 --- counted from the right, which broadcast.
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local tensor = require "tfdist.tensor"
 local text = require "tfdist.text"
 
 local shape_of = tensor.shape_of
 
 local M = {}
+
+local append, product = lists.append, lists.product
 
 local function fail(message, ...)
   errors.raise("ValueError", "einsum: " .. text.format(message, ...))
@@ -23,21 +26,6 @@ local function position(list, label)
     end
   end
   return nil
-end
-
-local function product(dims)
-  local n = 1
-  for i = 1, #dims do
-    n = n * dims[i]
-  end
-  return n
-end
-
-local function append(to, from)
-  for i = 1, #from do
-    to[#to + 1] = from[i]
-  end
-  return to
 end
 
 -- The equation --------------------------------------------------------------

@@ -2,6 +2,7 @@
 --- {N, H, W, C} batches. Everything is made of ops with gradients.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local text = require "tfdist.text"
 
@@ -178,13 +179,8 @@ end
 --- Mix the rows of `axis` by weights {to, from}.
 local function mix_axis(tf, x, axis, weights)
   local dims = x.shape
-  local before, after = 1, 1
-  for i = 1, axis do
-    before = before * dims[i]
-  end
-  for i = axis + 2, #dims do
-    after = after * dims[i]
-  end
+  local before = lists.product(dims, 1, axis)
+  local after = lists.product(dims, axis + 2)
   local matrix = tf.constant(weights, { dtype = x.dtype })
   local y = tf.matmul(matrix, tf.reshape(x, { before, dims[axis + 1], after }))
   dims[axis + 1] = #weights

@@ -3,6 +3,7 @@
 local convert = require "tfdist.convert"
 local einsum = require "tfdist.ops.einsum"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local tensor = require "tfdist.tensor"
@@ -24,30 +25,11 @@ local function fail(kind, message, ...)
   errors.raise(kind, text.format(message, ...))
 end
 
+local part, product = lists.copy, lists.product
 local shape_of, dims_text = tensor.shape_of, text.shape
 
-local function product(dims, first, last)
-  local n = 1
-  for i = first, last do
-    n = n * dims[i]
-  end
-  return n
-end
-
-local function part(list, first, last)
-  local out = {}
-  for i = first, last do
-    out[#out + 1] = list[i]
-  end
-  return out
-end
-
 local function joined(a, b)
-  local out = part(a, 1, #a)
-  for i = 1, #b do
-    out[#out + 1] = b[i]
-  end
-  return out
+  return lists.append(lists.copy(a), b)
 end
 
 -- Operands of one dtype: Lua numbers take that of the tensors.

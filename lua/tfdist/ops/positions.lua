@@ -1,6 +1,7 @@
 --- Positions inside tensors, and the same bytes read in another way.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
@@ -10,10 +11,7 @@ local M = {}
 -- Row-major positions as one list for each axis: list by list, the way the
 -- result {rank, n} is laid out.
 local function unravel(indices, sizes)
-  local total = 1
-  for axis = 1, #sizes do
-    total = total * sizes[axis]
-  end
+  local total = lists.product(sizes)
   local n, out = #indices, {}
   for i = 1, n do
     local at = indices[i]

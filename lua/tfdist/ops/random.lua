@@ -31,6 +31,7 @@
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local generator = require "tfdist.generator"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local random_seed = require "tfdist.random_seed"
 local raw = require "tfdist.raw"
@@ -205,11 +206,7 @@ end
 -- Sizes of `shape` followed by those of tensor t.
 local function outer_shape(what, shape, t)
   local dims = convert.integers(shape, what, "shape")
-  local inner = t.shape
-  for i = 1, #inner do
-    dims[#dims + 1] = inner[i]
-  end
-  return dims
+  return lists.append(dims, t.shape)
 end
 
 -- A draw with a parameter for each element, in the shape `dims`.

@@ -4,15 +4,13 @@ local activations = require "tfdist.keras.activations"
 local convert = require "tfdist.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.text"
 local tf = require "tfdist"
 
 local M = {}
 
-local function same_shape(_, shape)
-  return support.copy(shape)
-end
 
 -- Numbers that must not be negative (or nil).
 local function not_negative(...)
@@ -29,9 +27,7 @@ local function not_negative(...)
 end
 
 local function elementwise(name, signature, fields)
-  fields.supports_masking = true
-  fields.compute_output_shape = same_shape
-  M[name] = define.layer(name, signature, fields)
+  M[name] = define.elementwise(name, signature, fields)
 end
 
 --- Source: tf.keras.layers.ReLU
@@ -56,10 +52,7 @@ elementwise("LeakyReLU", "alpha=0.3", {
 elementwise("PReLU", "alpha_initializer='zeros' alpha_regularizer=nil "
   .. "alpha_constraint=nil shared_axes=nil", {
   build = function(self, shape)
-    local dims = {}
-    for i = 2, #shape do
-      dims[i - 1] = shape[i]
-    end
+    local dims = lists.copy(shape, 2)
     if self.shared_axes ~= nil then
       for _, axis in ipairs(convert.integers(self.shared_axes, "PReLU",
         "shared_axes")) do

@@ -17,9 +17,7 @@ local M = {}
 local FILLS = { "reflect", "wrap", "constant", "nearest" }
 local METHODS = { "bilinear", "nearest" }
 
-local function same_shape(_, shape)
-  return support.copy(shape)
-end
+local same_shape = support.same_shape
 
 -- { low, high } of a factor; at least `least` each.
 local function range(self, name, x, least)

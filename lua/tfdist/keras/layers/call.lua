@@ -8,6 +8,7 @@ local base = require "tfdist.keras.layers.base"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
+local lists = require "tfdist.lists"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -128,11 +129,7 @@ local function shape_of(x)
     end
     return out
   elseif is_symbolic(x) then
-    local dims = {}
-    for i = 1, #x.shape do
-      dims[i] = x.shape[i]
-    end
-    return dims
+    return lists.copy(x.shape)
   elseif type(x) == "userdata" and raw.kind(x) ~= nil then
     return x.shape
   elseif type(x) == "table" and (getmetatable(x) or {}).__tensor ~= nil then

@@ -2,13 +2,14 @@
 --- Source: tf.keras.layers, convolutional layers
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.text"
 local tf = require "tfdist"
 
 local M = {}
 
-local add, axes, copy, size = support.add, support.axes, support.copy,
+local add, axes, copy, size = support.add, support.axes, lists.copy,
   support.size
 
 -- Channels of an input shape; they must be known.

@@ -6,6 +6,7 @@ local convert = require "tfdist.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
+local lists = require "tfdist.lists"
 local raw = require "tfdist.raw"
 local support = require "tfdist.keras.layers.support"
 local tensor = require "tfdist.tensor"
@@ -15,7 +16,7 @@ local tf = require "tfdist"
 local M = {}
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
-local copy, product = support.copy, support.product
+local copy, product = lists.copy, support.product
 
 local function last(shape)
   return shape[#shape]
@@ -68,9 +69,7 @@ M.Dense = define.layer("Dense", "units:i activation=nil use_bias=true "
   end,
 })
 
-local function same_shape(_, shape)
-  return copy(shape)
-end
+local same_shape = support.same_shape
 
 --- A function by name or as such. Source: tf.keras.layers.Activation
 M.Activation = define.layer("Activation", "activation:f", {

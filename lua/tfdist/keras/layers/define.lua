@@ -2,6 +2,8 @@
 --- the configuration.
 local base = require "tfdist.keras.layers.base"
 local options = require "tfdist.options"
+local support = require "tfdist.keras.layers.support"
+
 local M = {}
 
 -- name -> class of every layer defined here
@@ -57,6 +59,13 @@ function M.layer(name, signature, fields)
   end, base.is_layer, "layer")
   M.classes[name] = class
   return class
+end
+
+--- The same for a layer whose outputs have the shape and mask of its inputs.
+function M.elementwise(name, signature, fields)
+  fields.supports_masking = true
+  fields.compute_output_shape = support.same_shape
+  return M.layer(name, signature, fields)
 end
 
 return M

@@ -4,9 +4,9 @@
 local convert = require "tfdist.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
-local support = require "tfdist.keras.layers.support"
 local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.text"
 local tf = require "tfdist"
@@ -41,13 +41,13 @@ end
 -- The shape two shapes broadcast to, -1 where that is open; inputs of fewer
 -- axes get axes behind the batch.
 local function broadcast(self, shapes)
-  local out = support.copy(shapes[1])
+  local out = lists.copy(shapes[1])
   for k = 2, #shapes do
     local a, b = out, shapes[k]
     if #a < #b then
       a, b = b, a
     end
-    local gap, joined = #a - #b, support.copy(a)
+    local gap, joined = #a - #b, lists.copy(a)
     for i = 2, #b do
       local x, y = a[i + gap], b[i]
       if x == 1 then
@@ -167,7 +167,7 @@ M.Concatenate = define.layer("Concatenate", "axis=-1", {
   end,
   compute_output_shape = function(self, shapes)
     shapes_of(self, shapes)
-    local out = support.copy(shapes[1])
+    local out = lists.copy(shapes[1])
     local axis = self.axis < 0 and self.axis + #out or self.axis
     if axis < 0 or axis >= #out then
       errors.raise("ValueError", ("%s: axis %d is outside inputs of rank %d; "
@@ -279,12 +279,7 @@ M.Dot = define.layer("Dot", "axes:l normalize=false", {
     end
     local left, rest = rows_of(a, axes[1])
     local right, more = rows_of(b, axes[2])
-    local dims = { a.shape[1] }
-    for _, list in ipairs { rest, more } do
-      for i = 1, #list do
-        dims[#dims + 1] = list[i]
-      end
-    end
+    local dims = lists.append(lists.append({ a.shape[1] }, rest), more)
     dims[2] = dims[2] or 1
     return tf.reshape(tf.matmul(left, right, { transpose_b = true }), dims)
   end,

@@ -1,12 +1,13 @@
 --- Max, average and global pooling over one to three axes.
 --- Source: tf.keras.layers, pooling layers
 local define = require "tfdist.keras.layers.define"
+local lists = require "tfdist.lists"
 local support = require "tfdist.keras.layers.support"
 local tf = require "tfdist"
 
 local M = {}
 
-local axes, copy = support.axes, support.copy
+local axes, copy = support.axes, lists.copy
 
 local function define_pool(kind, op, spatial)
   local name = ("%sPooling%dD"):format(kind, spatial)

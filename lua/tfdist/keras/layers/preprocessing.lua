@@ -4,6 +4,7 @@
 local convert = require "tfdist.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.text"
@@ -11,11 +12,9 @@ local tf = require "tfdist"
 
 local M = {}
 
-local copy = support.copy
+local copy = lists.copy
 
-local function same_shape(_, shape)
-  return copy(shape)
-end
+local same_shape = support.same_shape
 
 local function to_float(self, x)
   local dtype = self._own.dtype

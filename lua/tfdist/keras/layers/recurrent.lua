@@ -8,6 +8,7 @@ local cells = require "tfdist.keras.layers.cells"
 local call = require "tfdist.keras.layers.call"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.text"
 local tf = require "tfdist"
@@ -34,11 +35,7 @@ end
 local function build(self, shape)
   local own, config = self._own, self._own.config
   local batch = shape[config.time_major and 2 or 1]
-  local features = { batch }
-  for i = 3, #shape do
-    features[#features + 1] = shape[i]
-  end
-  support.build(self.cell, features)
+  support.build(self.cell, lists.append({ batch }, shape, 3))
   self.input_spec = { ndim = #shape, axes = { [-1] = shape[#shape] } }
   if config.stateful then
     if batch < 0 then

@@ -8,18 +8,13 @@ local tf = require "tfdist"
 
 local M = {}
 
-local function same_shape(_, shape)
-  return support.copy(shape)
-end
 
 local function check_rate(self, config)
   support.rate(self, "rate", config.rate)
 end
 
 local function layer(name, signature, fields)
-  fields.supports_masking = true
-  fields.compute_output_shape = same_shape
-  M[name] = define.layer(name, signature, fields)
+  M[name] = define.elementwise(name, signature, fields)
 end
 
 --- Elements become 0 with probability rate, others grow by 1 / (1 - rate).

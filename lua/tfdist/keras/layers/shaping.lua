@@ -3,6 +3,7 @@
 local convert = require "tfdist.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.text"
@@ -10,7 +11,7 @@ local tf = require "tfdist"
 
 local M = {}
 
-local axes, copy = support.axes, support.copy
+local axes, copy = support.axes, lists.copy
 
 -- { {before, after}, ... } for n axes from a number, a list of n numbers or a
 -- list of n pairs (for one axis: one pair).

@@ -3,6 +3,7 @@
 local activations = require "tfdist.keras.activations"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local text = require "tfdist.text"
 
@@ -145,13 +146,9 @@ function M.axes(format, n)
   return 2, n + 2
 end
 
---- A copy of a list of sizes.
-function M.copy(dims)
-  local out = {}
-  for i = 1, #dims do
-    out[i] = dims[i]
-  end
-  return out
+--- compute_output_shape of layers that keep the shape.
+function M.same_shape(_, shape)
+  return lists.copy(shape)
 end
 
 --- Product of known sizes from `first` to `last`; -1 when one is open.

@@ -3,6 +3,7 @@
 local base = require "tfdist.keras.layers.base"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.text"
@@ -14,11 +15,7 @@ local select = select
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local function rest_of(shape, first)
-  local out = { first }
-  for i = 3, #shape do
-    out[#out + 1] = shape[i]
-  end
-  return out
+  return lists.append({ first }, shape, 3)
 end
 
 --- The layer at every step on its own.
@@ -37,20 +34,11 @@ M.TimeDistributed = define.layer("TimeDistributed", "layer:o", {
   call = function(self, x)
     local dims = x.shape
     local y = self.layer(tf.reshape(x, rest_of(dims, dims[1] * dims[2])))
-    local out = { dims[1], dims[2] }
-    local inner = y.shape
-    for i = 2, #inner do
-      out[i + 1] = inner[i]
-    end
-    return tf.reshape(y, out)
+    return tf.reshape(y, lists.append({ dims[1], dims[2] }, y.shape, 2))
   end,
   compute_output_shape = function(self, shape)
     local inner = self.layer:compute_output_shape(rest_of(shape, shape[1]))
-    local out = { shape[1], shape[2] }
-    for i = 2, #inner do
-      out[i + 1] = inner[i]
-    end
-    return out
+    return lists.append({ shape[1], shape[2] }, inner, 2)
   end,
 })
 
@@ -94,9 +82,7 @@ local function join(mode, forward, backward, merge)
     out[1] = merge(forward[1], backward[1])
   end
   for _, list in ipairs { forward, backward } do
-    for i = 2, list.n do
-      out[#out + 1] = list[i]
-    end
+    lists.append(out, list, 2, list.n)
   end
   return out
 end
@@ -161,7 +147,7 @@ M.Bidirectional = define.layer("Bidirectional", "layer:o merge_mode='concat' "
     local backward = pack(self.backward_layer:compute_output_shape(shape))
     local mode = self._own.mode
     return unpack(join(mode, forward, backward, function(a, b)
-      local out = support.copy(a)
+      local out = lists.copy(a)
       if mode == "concat" then
         out[#out] = a[#a] + b[#b]
       end
