@@ -2,6 +2,7 @@
 --- with inputs and attributes changed at random.
 local cases = require "spec.support.cases"
 local tf = require "tfdist"
+local values = require "spec.fuzz.values"
 
 local M = {}
 
@@ -10,6 +11,11 @@ local unpack = table.unpack or unpack -- luacheck: ignore 113 143
 local all = {}
 for _, family in ipairs(cases.families) do
   for _, case in ipairs(cases.load(family)) do all[#all + 1] = case end
+end
+-- Families make some of their cases in the order of pairs, which has none.
+table.sort(all, function(a, b) return a[1] < b[1] end)
+for i = 2, #all do
+  assert(all[i - 1][1] ~= all[i][1], "two cases have one name: " .. all[i][1])
 end
 
 -- Values ---------------------------------------------------------------------
@@ -29,13 +35,8 @@ end
 
 local function mutated_table(v, t)
   local rng = v.rng
-  local out, keys = {}, {}
-  for key, value in pairs(t) do
-    out[key] = value
-    keys[#keys + 1] = key
-  end
-  -- pairs has no order that all engines share.
-  table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
+  local out, keys = {}, values.keys(t)
+  for _, key in ipairs(keys) do out[key] = t[key] end
   local how = rng:int(1, 5)
   if #keys == 0 or how == 1 then
     out[#out + 1] = rng:int(-1, 3)

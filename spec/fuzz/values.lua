@@ -384,6 +384,15 @@ end
 
 -- Text -----------------------------------------------------------------------
 
+--- The keys of a table in an order that does not change from run to run, as
+--- that of pairs does.
+function M.keys(t)
+  local keys = {}
+  for key in pairs(t) do keys[#keys + 1] = key end
+  table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
+  return keys
+end
+
 local function show(x, depth)
   local kind = type(x)
   if kind == "userdata" and raw.kind(x) ~= nil then
@@ -400,10 +409,10 @@ local function show(x, depth)
     if getmetatable(x) ~= nil then return "<object>" end
     if depth > 3 then return "{...}" end
     local parts = {}
-    for k, v in pairs(x) do
+    for _, k in ipairs(M.keys(x)) do
       if #parts > 12 then break end
       parts[#parts + 1] = (type(k) == "number" and "[" .. k .. "]="
-        or tostring(k) .. "=") .. show(v, depth + 1)
+        or tostring(k) .. "=") .. show(x[k], depth + 1)
     end
     return "{" .. table.concat(parts, ", ") .. "}"
   elseif kind == "string" then

@@ -146,6 +146,12 @@ describe("a shape that does not fit", function()
     assert.equal("boolean_mask: mask {3} does not fit the shape {2, 3} from "
       .. "axis 0 on",
       message("InvalidArgument", tf.boolean_mask, x, { true, false, true }))
+    assert.equal("strided_slice: begin_mask must be a whole number, got true",
+      message("TypeError", tf.strided_slice, x, { 0 }, { 1 }, nil,
+        tf.constant(true)))
+    assert.equal("strided_slice: end_mask is -1; bits are those of a whole "
+      .. "number from 0 on",
+      message("ValueError", tf.strided_slice, x, { 0 }, { 1 }, nil, 0, -1))
     assert.equal("tensor_scatter_nd_update: updates have shape {1}; the "
       .. "indices ask for {1, 3}",
       message("InvalidArgument", tf.tensor_scatter_nd_update, x, { { 0 } },

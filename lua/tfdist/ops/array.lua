@@ -306,6 +306,16 @@ local function fill_in(sizes, whole)
   return sizes
 end
 
+local function mask_of(name, mask)
+  mask = number("strided_slice", name, mask)
+  options.integer("strided_slice", name, mask)
+  if mask < 0 then
+    fail("ValueError", "strided_slice: %s is %s; bits are those of a whole "
+      .. "number from 0 on", name, mask)
+  end
+  return mask
+end
+
 local function bit(mask, i)
   return math.floor(mask / 2 ^ i) % 2 == 1
 end
@@ -414,13 +424,19 @@ local function define_parts(tf, def)
       begin = convert.integers(begin, what, "begin")
       stop = convert.integers(stop, what, "end_")
       strides = strides and convert.integers(strides, what, "strides") or {}
+      local masks = {
+        begin = mask_of("begin_mask", begin_mask),
+        stop = mask_of("end_mask", end_mask),
+        ellipsis = mask_of("ellipsis_mask", ellipsis),
+        new_axis = mask_of("new_axis_mask", new_axis),
+        shrink = mask_of("shrink_axis_mask", shrink),
+      }
       if #begin ~= #stop then
         fail("InvalidArgument", "strided_slice: begin has %d entries, end_ %d",
           #begin, #stop)
       end
       return strided_slice(ops, convert.operand(x, nil, what, "input_"),
-        begin, stop, strides, { begin = begin_mask, stop = end_mask,
-          ellipsis = ellipsis, new_axis = new_axis, shrink = shrink })
+        begin, stop, strides, masks)
     end)
 
   --- Elements where mask is true: the axes of mask, from `axis` on, become one.
