@@ -210,6 +210,17 @@ describe("a functional model", function()
     assert.same({ 2, 4 }, K.Model(x, encoder)(tf.ones { 2, 3, 2 }).shape)
   end)
 
+  it("lists weights layer by layer, frozen ones too", function()
+    local m = K.Sequential { L.Dense(3, { input_shape = { 2 } }),
+      L.BatchNormalization(), L.Dense(1) }
+    local shapes = {}
+    m.layers[1].trainable = false
+    for i, w in ipairs(m.weights) do shapes[i] = table.concat(w.shape, ",") end
+    assert.same({ "2,3", "3", "3", "3", "3", "3", "3,1", "1" }, shapes)
+    assert.equal(m.layers[2].moving_mean, m.weights[5])
+    assert.equal(4, #m.trainable_weights)
+  end)
+
   it("lets KerasTensors be computed with", function()
     local x = K.Input { 3 }
     local y = (2 * x - 1) / x + (-x) ^ 2

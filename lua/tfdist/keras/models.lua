@@ -16,6 +16,7 @@ local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local layers = require "tfdist.keras.layers"
+local module = require "tfdist.module"
 local network = require "tfdist.keras.models_network"
 local options = require "tfdist.options"
 local summary = require "tfdist.keras.models_summary"
@@ -117,6 +118,35 @@ function Model.compute_output_shape(self, input_shape)
 end
 
 -- Properties -----------------------------------------------------------------
+
+--- The model's own variables, then those of one layer after the other: a
+--- BatchNormalization's statistics come before the next layer's weights.
+--- Source: tf.keras.Model.weights
+function getters.variables(self)
+  local list, seen = {}, {}
+  local function add(v)
+    if not seen[v] then
+      seen[v] = true
+      list[#list + 1] = v
+    end
+  end
+  local inner = {}
+  base.each_child(self, function(x)
+    if module.is_variable(x) then
+      add(x)
+    else
+      inner[#inner + 1] = x
+    end
+  end)
+  for _, x in ipairs(inner) do
+    for _, v in ipairs(x.variables) do
+      add(v)
+    end
+  end
+  return list
+end
+
+getters.weights = getters.variables
 
 --- The layers: of a graph those farthest from the outputs first, of other
 --- models in the order of assignment.
