@@ -14,13 +14,7 @@ local M = {}
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
-local function check_function(what, name, fn)
-  if type(fn) ~= "function"
-    and not (type(fn) == "table" and (getmetatable(fn) or {}).__call) then
-    errors.raise("TypeError", ("%s: %s must be a function, got %s"):format(
-      what, name, text.describe(fn)))
-  end
-end
+local check_function = text.check_callable
 
 -- A Lua boolean from a boolean or a scalar boolean tensor.
 local function truth(what, name, x)

@@ -242,18 +242,6 @@ local function gradient_step(grad_fn, inputs, variables, what)
   end
 end
 
-local function is_callable(x)
-  return type(x) == "function"
-    or type(getmetatable(x)) == "table" and getmetatable(x).__call ~= nil
-end
-
-local function check_function(f, what)
-  if not is_callable(f) then
-    errors.raise("TypeError", ("%s: f must be a function, got %s"):format(what,
-      text.describe(f)))
-  end
-end
-
 --- Give a function a gradient of its own.
 ---
 --- f(x...) returns its outputs and, last, a function grad(dy...) that gets one
@@ -268,7 +256,7 @@ end
 ---@return function
 local function custom_gradient(f)
   local what = "custom_gradient"
-  check_function(f, what)
+  text.check_callable(what, "f", f)
   return function(...)
     local args = pack(...)
     local results, variables
@@ -280,7 +268,7 @@ local function custom_gradient(f)
     end
     local n = results.n - 1
     local grad_fn = results[results.n]
-    if n < 1 or not is_callable(grad_fn) then
+    if n < 1 or not text.is_callable(grad_fn) then
       errors.raise("TypeError", what .. ": f must return its outputs and then "
         .. "a gradient function, got " .. text.describe(grad_fn) .. " last")
     end
@@ -342,7 +330,7 @@ end
 ---@return function
 local function recompute_grad(f)
   local what = "recompute_grad"
-  check_function(f, what)
+  text.check_callable(what, "f", f)
   return function(...)
     if raw.tape_active() == 0 then
       local results = pack(f(...))
@@ -373,7 +361,7 @@ end
 ---@return function
 local function grad_pass_through(f)
   local what = "grad_pass_through"
-  check_function(f, what)
+  text.check_callable(what, "f", f)
   return function(...)
     if raw.tape_active() == 0 then
       local results = pack(f(...))

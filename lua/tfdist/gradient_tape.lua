@@ -217,18 +217,6 @@ function Tape:__tostring()
     raw.tape_length(self.handle))
 end
 
-local function is_callable(x)
-  return type(x) == "function"
-    or type(getmetatable(x)) == "table" and getmetatable(x).__call ~= nil
-end
-
-local function check_fn(fn, what, name)
-  if not is_callable(fn) then
-    errors.raise("TypeError", ("%s: %s must be a function, got %s"):format(
-      what, name, text.describe(fn)))
-  end
-end
-
 local function check_flag(x, name)
   if type(x) ~= "boolean" then
     errors.raise("TypeError", ("GradientTape: %s must be true or false, got %s")
@@ -246,12 +234,12 @@ end
 M.record = record
 
 local function make(fn, persistent, watch_accessed_variables)
-  if is_callable(persistent) and text.is_plain(fn) then
+  if text.is_callable(persistent) and text.is_plain(fn) then
     errors.raise("TypeError", "GradientTape: fn must be a function, got a table "
       .. "before it", "options come last: tf.GradientTape(fn, { persistent = "
       .. "true })")
   elseif fn ~= nil then
-    check_fn(fn, "GradientTape", "fn")
+    text.check_callable("GradientTape", "fn", fn)
   end
   check_flag(persistent, "persistent")
   check_flag(watch_accessed_variables, "watch_accessed_variables")
@@ -324,7 +312,7 @@ method("gradient", "target sources output_gradients:table=nil "
 --- Source: tf.GradientTape.stop_recording
 method("stop_recording", "fn=nil", function(self, fn)
   if fn ~= nil then
-    check_fn(fn, "GradientTape.stop_recording", "fn")
+    text.check_callable("GradientTape.stop_recording", "fn", fn)
   end
   if not raw.tape_is_recording(self.handle) then
     errors.raise("RuntimeError", "GradientTape.stop_recording: the tape is not "

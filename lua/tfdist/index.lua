@@ -19,15 +19,7 @@ M.newaxis = setmetatable({}, {
   __tostring = function() return "tf.newaxis" end,
 })
 
-local numbers = {}
-local function op(name)
-  local number = numbers[name]
-  if number == nil then
-    number = raw.op_find(name)
-    numbers[name] = number
-  end
-  return number
-end
+local op = raw.op_find
 
 local function dims_of(t)
   local dims = {}

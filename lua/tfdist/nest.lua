@@ -12,7 +12,7 @@ local text = require "tfdist.text"
 
 local M = {}
 
-local getmetatable, pairs, type = getmetatable, pairs, type
+local pairs, type = pairs, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local MAX_DEPTH = 200
 
@@ -271,7 +271,7 @@ end
 ---@param ... any  more structures
 ---@return any
 function M.map_structure(fn, structure, ...)
-  if type(fn) ~= "function" and not (getmetatable(fn) or {}).__call then
+  if not text.is_callable(fn) then
     errors.raise("TypeError", "nest.map_structure: the first argument must be "
       .. "a function, got " .. text.describe(fn))
   end

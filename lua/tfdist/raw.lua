@@ -88,6 +88,18 @@ for name, value in pairs(core) do
   M[name] = value
 end
 
+-- The core walks its list of ops by name; numbers do not change.
+local numbers = {}
+
+function M.op_find(name)
+  local number = numbers[name]
+  if number == nil then
+    number = core.op_find(name)
+    numbers[name] = number
+  end
+  return number
+end
+
 core.set_library_prefix(errors.library)
 core.set_raise(errors.raise)
 

@@ -67,6 +67,9 @@ local function is_slices(x)
   return type(x) == "userdata" and raw.kind(x) == "slices"
 end
 
+--- True for IndexedSlices.
+M.is_slices = is_slices
+
 --- Operators. A number scales the rows and the result is slices (as
 --- tf.math.scalar_mul); everything else makes the slices dense first, as
 --- TensorFlow's functions do.

@@ -82,6 +82,27 @@ function M.is_plain(x)
   return meta == nil or meta == Shape
 end
 
+--- True for functions and for objects that can be called like one.
+function M.is_callable(x)
+  if type(x) == "function" then
+    return true
+  end
+  -- The __call of tensors only says that they are none.
+  local meta = type(x) == "table" and getmetatable(x) or nil
+  return type(meta) == "table" and meta.__call ~= nil
+end
+
+--- Errors: TypeError unless fn can be called.
+---@param what string   operation, for the message
+---@param name string   argument
+---@param fn any
+function M.check_callable(what, name, fn)
+  if not M.is_callable(fn) then
+    errors.raise("TypeError", ("%s: %s must be a function, got %s"):format(
+      what, name, M.describe(fn)))
+  end
+end
+
 --- True for a finite number without fraction.
 function M.is_whole(x)
   return type(x) == "number" and x == floor(x) and abs(x) < huge

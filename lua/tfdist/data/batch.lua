@@ -267,7 +267,7 @@ local function pad_tensor(x, dims, value)
   if not needed then
     return x
   end
-  return (raw.op_run(element.op "pad", { x, n = 1 }, ints, { value }))
+  return (raw.op_run(raw.op_find "pad", { x, n = 1 }, ints, { value }))
 end
 
 local function pad_strings(x, dims, value)

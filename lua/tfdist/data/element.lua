@@ -19,17 +19,7 @@ local getmetatable, select, type = getmetatable, select, type
 local op_run, tensor_dim, tensor_rank = raw.op_run, raw.tensor_dim,
   raw.tensor_rank
 
-local numbers = {}
-local function op(name)
-  local number = numbers[name]
-  if number == nil then
-    number = raw.op_find(name)
-    numbers[name] = number
-  end
-  return number
-end
-
-M.op = op
+local op = raw.op_find
 
 -- From what user code returns ------------------------------------------------
 

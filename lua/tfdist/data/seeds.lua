@@ -3,7 +3,6 @@
 --- A node that draws has a field `stream`, made where the stage is made. Its
 --- base seed and the number of the iteration decide everything, so an
 --- iterator's state needs to hold no more than these.
-local element = require "tfdist.data.element"
 local random_seed = require "tfdist.random_seed"
 local raw = require "tfdist.raw"
 
@@ -26,7 +25,7 @@ function M.stream(what, seed)
 end
 
 local function uniform_ints(stream, n, limit)
-  return raw.tensor_to_flat((raw.op_run(element.op "stateless_uniform_int",
+  return raw.tensor_to_flat((raw.op_run(raw.op_find "stateless_uniform_int",
     { n = 0 }, { 1, n, 0, 0, 0, 0, 0, 0, 0, stream[1], stream[2], stream[3],
     stream[4], 0, limit, 0, raw.enums.dtype.int64 })))
 end
@@ -65,7 +64,7 @@ local function request(seed, epoch, chunk)
   local count = chunk == 0 and FIRST_DRAWS or DRAWS
   local lo, hi, counter_lo, counter_hi = random_seed.stream(ITERATION, seed,
     epoch * CHUNKS + chunk)
-  return (raw.op_run(element.op "stateless_uniform", { n = 0 },
+  return (raw.op_run(raw.op_find "stateless_uniform", { n = 0 },
     { 1, count, 0, 0, 0, 0, 0, 0, 0, lo, hi, counter_lo, counter_hi,
     raw.enums.dtype.float64 }, { 0, 1 }))
 end
@@ -85,9 +84,9 @@ end
 
 --- 0 .. n - 1 in random order, as one list.
 function M.permutation(seed, epoch, n)
-  local in_order = raw.op_run(element.op "range", { n = 0 },
+  local in_order = raw.op_run(raw.op_find "range", { n = 0 },
     { raw.enums.dtype.int32 }, { 0, n, 1 })
-  return raw.tensor_to_flat((raw.op_run(element.op "stateless_shuffle",
+  return raw.tensor_to_flat((raw.op_run(raw.op_find "stateless_shuffle",
     { in_order, n = 1 }, { random_seed.stream(ITERATION, seed,
     epoch * CHUNKS + CHUNKS - 1) })))
 end

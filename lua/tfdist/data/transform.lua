@@ -519,8 +519,7 @@ end
 -- is not like those before it is an error.
 local function start_generator(node)
   local step, state, control = node.fn(unpack(node.args, 1, node.args.n))
-  if type(step) ~= "function" and not (type(getmetatable(step)) == "table"
-    and getmetatable(step).__call) then
+  if not text.is_callable(step) then
     errors.raise("TypeError", "from_generator: generator must return an "
       .. "iterator function as a for loop takes it, got "
       .. text.describe(step), "coroutine.wrap(function() ... coroutine.yield(x)"

@@ -265,10 +265,8 @@ function One:init(...)
     end
     self.reduce_to_device = raw.device_name(raw.device_find(device))
   end
-  if fn ~= nil and type(fn) ~= "function"
-    and not (getmetatable(fn) or {}).__call then
-    errors.raise("TypeError", "ReductionToOneDevice: accumulation_fn must be a "
-      .. "function, got " .. text.describe(fn))
+  if fn ~= nil then
+    text.check_callable("ReductionToOneDevice", "accumulation_fn", fn)
   end
   self.accumulation_fn = fn
   self.native = device == nil and fn == nil

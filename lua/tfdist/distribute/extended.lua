@@ -192,16 +192,9 @@ local function first_components(args)
   end, args or {})
 end
 
-local function check_function(what, fn)
-  if type(fn) ~= "function" and not (getmetatable(fn) or {}).__call then
-    errors.raise("TypeError", ("%s: fn must be a function, got %s"):format(what,
-      text.describe(fn)))
-  end
-end
-
 local function update_all(strategy, var, fn, args, kwargs, group)
   local what = "update"
-  check_function(what, fn)
+  text.check_callable(what, "fn", fn)
   if not values.is_mirrored(var) then
     if strategy.one_copy then
       local list = pack_arguments(first_components(args),
@@ -284,7 +277,7 @@ method("update_non_slot", "colocate_with:table fn args:table=nil "
   .. "kwargs:table=nil group=true", function(strategy, places, fn, args,
     kwargs, group)
     contexts.require_cross_replica(strategy, "update_non_slot")
-    check_function("update_non_slot", fn)
+    text.check_callable("update_non_slot", "fn", fn)
     local devices = { false }
     if not strategy.one_copy and places ~= nil and not text.is_plain(places)
     then

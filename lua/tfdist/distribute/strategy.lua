@@ -58,10 +58,8 @@ method("scope", "fn=nil", function(self, fn)
 end)
 
 local function check_arguments(what, fn, args, kwargs)
-  if type(fn) ~= "function" and not (getmetatable(fn) or {}).__call then
-    errors.raise("TypeError", ("%s: fn must be a function, got %s"):format(what,
-      text.describe(fn)))
-  elseif args ~= nil and not text.is_plain(args) then
+  text.check_callable(what, "fn", fn)
+  if args ~= nil and not text.is_plain(args) then
     errors.raise("ValueError", ("%s: args must be a table of arguments, got %s")
       :format(what, text.describe(args)), "strategy:run(step, { images })")
   elseif kwargs ~= nil and not text.is_plain(kwargs) then

@@ -1,7 +1,6 @@
 --- tf.keras.activations: elementwise functions (and softmax) by name.
 --- Source: tf.keras.activations
 local errors = require "tfdist.errors"
-local objects = require "tfdist.keras.objects"
 local options = require "tfdist.options"
 local text = require "tfdist.text"
 local tf = require "tfdist"
@@ -122,7 +121,7 @@ end)
 function M.get(identifier)
   if identifier == nil then
     return M.linear
-  elseif objects.is_callable(identifier) then
+  elseif text.is_callable(identifier) then
     return identifier
   elseif type(identifier) == "string" then
     local f = by_name[identifier] or by_name[identifier:lower()]

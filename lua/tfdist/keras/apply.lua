@@ -170,16 +170,7 @@ end
 
 -- Plans ----------------------------------------------------------------------
 
-local ops = {}
-
-local function op_number(name)
-  local op = ops[name]
-  if op == nil then
-    op = raw.op_find(name)
-    ops[name] = op
-  end
-  return op
-end
+local op_number = raw.op_find
 
 -- For each copy of a variable, the copy and its slots.
 local function targets_of(own, v, list)

@@ -8,6 +8,7 @@
 ---   local Loss = tf.keras.losses.Loss
 ---   local Quartic = Loss:subclass "Quartic"
 ---   function Quartic:call(y_true, y_pred) return (y_true - y_pred) ^ 4 end
+local backend = require "tfdist.keras.backend"
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
@@ -96,10 +97,6 @@ end
 --- Source: tf.keras.losses.Loss
 local Loss = module.Module:subclass "Loss"
 
-local function snake_case(name)
-  return (name:gsub("(%l)(%u)", "%1_%2"):gsub("(%u)(%u%l)", "%1_%2"):lower())
-end
-
 local base_init = options.method("Loss.init", "reduction='auto' name=nil",
   function(self, reduction, name)
     self.reduction = options.choice(self.__name, "reduction", reduction,
@@ -108,7 +105,7 @@ local base_init = options.method("Loss.init", "reduction='auto' name=nil",
       errors.raise("TypeError", ("%s: name must be a string, got %s"):format(
         self.__name, text.describe(name)))
     end
-    rawset(self, "_name", name or snake_case(self.__name))
+    rawset(self, "_name", name or backend.snake_case(self.__name))
   end)
 
 --- Called by subclasses that take reduction and name.

@@ -12,15 +12,7 @@ local M = {}
 local Family = {}
 Family.__index = Family
 
-local function is_callable(x)
-  if type(x) == "function" then
-    return true
-  end
-  local meta = type(x) == "table" and getmetatable(x) or nil
-  return type(meta) == "table" and meta.__call ~= nil
-end
-
-M.is_callable = is_callable
+local is_callable = text.is_callable
 
 --- A family of objects; its classes become fields of `module`, and so do get,
 --- serialize and deserialize.

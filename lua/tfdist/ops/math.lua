@@ -3,6 +3,7 @@ local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local raw = require "tfdist.raw"
 local options = require "tfdist.options"
+local slices = require "tfdist.slices"
 local text = require "tfdist.text"
 
 local M = {}
@@ -69,9 +70,7 @@ local RANGE = {
 }
 local FLOATING = convert.FLOATING
 
-local function is_slices(x)
-  return type(x) == "userdata" and raw.kind(x) == "slices"
-end
+local is_slices = slices.is_slices
 
 -- What counts of a gradient: the rows of slices, else the tensor.
 local function values_of(x)

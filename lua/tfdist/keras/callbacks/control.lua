@@ -220,11 +220,7 @@ end
 --- Source: tf.keras.callbacks.LearningRateScheduler
 M.LearningRateScheduler = base.define("LearningRateScheduler",
   "schedule:table verbose=0", function(self, schedule, verbose)
-    local meta = type(schedule) == "table" and getmetatable(schedule)
-    if type(schedule) ~= "function" and not (meta and meta.__call) then
-      errors.raise("TypeError", "LearningRateScheduler: schedule must be a "
-        .. "function, got " .. text.describe(schedule))
-    end
+    text.check_callable("LearningRateScheduler", "schedule", schedule)
     rawset(self, "schedule", schedule)
     self.verbose = verbose
   end)

@@ -4,6 +4,7 @@
 --- replica function adds to the replica's own copy; result() adds the copies
 --- up, so that it does not depend on the number of replicas. In a replica
 --- function result() is a sync point.
+local backend = require "tfdist.keras.backend"
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
@@ -77,10 +78,6 @@ end
 
 guard_class(Metric)
 
-local function snake_case(name)
-  return (name:gsub("(%l)(%u)", "%1_%2"):gsub("(%u)(%u%l)", "%1_%2"):lower())
-end
-
 --- Called by subclasses.
 Metric.init = options.method("Metric.init", "name=nil dtype='float32'",
   function(self, name, dtype)
@@ -88,7 +85,7 @@ Metric.init = options.method("Metric.init", "name=nil dtype='float32'",
       errors.raise("TypeError", ("%s: name must be a string, got %s"):format(
         self.__name, text.describe(name)))
     end
-    rawset(self, "_name", name or snake_case(self.__name))
+    rawset(self, "_name", name or backend.snake_case(self.__name))
     rawset(self, "dtype", convert.dtype(dtype, self.__name))
     if not convert.FLOATING[self.dtype] then
       errors.raise("ValueError", ("%s: dtype must be a floating-point one, got "

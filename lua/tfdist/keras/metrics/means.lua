@@ -9,7 +9,6 @@ local tf = require "tfdist"
 
 local M = { functions = {} }
 
-local type = type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local define, add, cast = base.define, base.add, base.cast
 
@@ -111,11 +110,7 @@ end
 --- Mean of fn(y_true, y_pred, options...) over examples.
 --- Source: tf.keras.metrics.MeanMetricWrapper
 M.MeanMetricWrapper = define("MeanMetricWrapper", "fn:table", function(self, fn)
-  local meta = type(fn) == "table" and getmetatable(fn) or nil
-  if type(fn) ~= "function" and not (type(meta) == "table" and meta.__call) then
-    errors.raise("TypeError", "MeanMetricWrapper: fn must be a function, got "
-      .. text.describe(fn))
-  end
+  text.check_callable("MeanMetricWrapper", "fn", fn)
   rawset(self, "fn", fn)
   make_mean(self)
 end, "mean_metric_wrapper", M.Mean)
