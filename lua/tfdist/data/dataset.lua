@@ -561,9 +561,7 @@ end
 --- An argument that must be callable.
 --- Errors: TypeError.
 function M.check_function(what, name, fn)
-  local meta = getmetatable(fn)
-  if type(fn) ~= "function" and not (type(meta) == "table" and meta.__call
-    and meta ~= Dataset) then
+  if not text.is_callable(fn) or M.is_dataset(fn) then
     errors.raise("TypeError", ("%s: %s must be a function, got %s"):format(what,
       name, text.describe(fn)))
   end

@@ -6,6 +6,7 @@
 local apply = require "tfdist.keras.apply"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
+local object_graph = require "tfdist.object_graph"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local replica = require "tfdist.distribute.replica"
@@ -25,10 +26,7 @@ require "tfdist.distribute"
 
 local methods, getters = {}, {}
 
-local function is_optimizer(x)
-  local meta = type(x) == "table" and getmetatable(x) or nil
-  return type(meta) == "table" and meta.is_tf_optimizer == true
-end
+local is_optimizer = object_graph.is_optimizer
 
 M.is_optimizer = is_optimizer
 
