@@ -12,8 +12,13 @@ local seconds = tonumber(arg[4]) or 60
 
 local BATCH, BATCH_DEADLINE = 10000, 900
 local HOSTS = { "tfdist", "tfdist-luajit" }
-local TARGETS = { "idx", "device_name", "shape", "program" }
+-- The libFuzzer programs, in the order of the Makefile.
+local TARGETS = {}
+for name in (os.getenv "FUZZ_TARGETS" or ""):gmatch "%S+" do
+  TARGETS[#TARGETS + 1] = name
+end
 local LOGS = build .. "/fuzz/logs"
+local SEEDS = build .. "/fuzz/seeds"
 
 local ENVIRONMENT = "env LUA_PATH='./?.lua;;' OMP_NUM_THREADS=1 "
   .. "TFDIST_LOG=error TFDIST_MEMORY_LIMIT=16777216 "
@@ -76,12 +81,15 @@ end
 
 local function run_target(name)
   local log = ("%s/%s.log"):format(LOGS, name)
+  -- Found in this run only: what an earlier one found would change the order.
   local folder = build .. "/fuzz/corpus/" .. name
+  os.execute(("rm -rf '%s' && mkdir -p '%s'"):format(folder, folder))
   local share = math.max(1, math.floor(seconds / #TARGETS))
   local code = execute(("%s%s/fuzz/%s -max_total_time=%d -timeout=25 "
     .. "-rss_limit_mb=2048 -max_len=1024 -len_control=10 -seed=%d "
-    .. "-print_final_stats=1 -artifact_prefix=%s/ %s"):format(ENVIRONMENT,
-    build, name, share, seed, LOGS, folder), share + 120, log)
+    .. "-print_final_stats=1 -artifact_prefix=%s/ -seed_inputs=@%s/%s.list %s")
+    :format(ENVIRONMENT, build, name, share, math.max(seed, 1), LOGS, SEEDS,
+    name, folder), share + 120, log)
   local runs = tonumber(read(log):match "number_of_executed_units: (%d+)")
   if code ~= 0 or runs == nil then
     report(("libFuzzer %s: exit status %d"):format(name, code), log)
@@ -96,7 +104,7 @@ for _, host in ipairs(HOSTS) do
     run_batch(host, number, math.min(BATCH, calls - number * BATCH))
   end
 end
-assert(os.execute(("lua5.4 spec/fuzz/seeds.lua %s/fuzz/corpus"):format(build)))
+assert(os.execute(("lua5.4 spec/fuzz/seeds.lua %s"):format(SEEDS)))
 for _, name in ipairs(TARGETS) do run_target(name) end
 print(("%d calls, %d errors, %d crashes"):format(totals.calls, totals.errors,
   totals.crashes))

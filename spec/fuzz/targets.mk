@@ -6,9 +6,12 @@ FUZZ_BUILD ?= build/asan
 FUZZ_FLAGS = -std=gnu11 -Isrc -O1 -g -fno-omit-frame-pointer -DTFD_DEBUG \
              -fno-sanitize-recover=all
 FUZZ_SAN = address,undefined
-FUZZ_NAMES = idx device_name shape program
+FUZZ_NAMES = idx archive records example device_name shape program
 FUZZ_BIN = $(FUZZ_NAMES:%=$(FUZZ_BUILD)/fuzz/%)
 FUZZ_src_idx = src/io/idx.c src/io/input.c src/types/types.c
+FUZZ_src_archive = src/io/archive.c src/types/types.c
+FUZZ_src_records = src/io/reader.c src/io/input.c src/io/writer.c
+FUZZ_src_example = src/io/example.c
 FUZZ_src_device_name = src/device/names.c src/types/types.c
 FUZZ_src_shape = $(wildcard src/ops/infer*.c) src/ops/registry.c \
                  src/types/types.c
@@ -24,7 +27,7 @@ $(FUZZ_BUILD)/fuzz/src/%.o: src/%.c
 	  -c $< -o $@
 
 define fuzz_rule
-$(FUZZ_BUILD)/fuzz/$(1): spec/fuzz/$(1).c spec/fuzz/input.h \
+$(FUZZ_BUILD)/fuzz/$(1): spec/fuzz/$(1).c spec/fuzz/input.h spec/fuzz/file.h \
     $$(FUZZ_src_$(1):%.c=$(FUZZ_BUILD)/fuzz/%.o) $(FUZZ_BUILD)/hosts.stamp
 	$$(call say,FUZZ,$$@)
 	$$(Q)$$(CLANG) $$(FUZZ_FLAGS) -fsanitize=fuzzer,$$(FUZZ_SAN) -o $$@ $$< \
@@ -40,20 +43,22 @@ $(FUZZ_BUILD)/hosts.stamp: fuzz-hosts
 fuzz-hosts:
 	@$(MAKE) --no-print-directory SAN=address BUILD=$(FUZZ_BUILD) hosts
 
+FUZZ_RUN = FUZZ_TARGETS='$(FUZZ_NAMES)' $(LUA) spec/fuzz/run.lua $(FUZZ_BUILD)
+
 # 100,000 random calls under each host and 60 s of libFuzzer: make fuzz
 # As long as you like:   make fuzz-long N=1000000 SEED=1 SECONDS=3600
 # What scripts/check runs: make fuzz-short
 fuzz: fuzz-hosts $(FUZZ_BIN)
-	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) $(or $(N),100000) $(SEED)
+	@$(FUZZ_RUN) $(or $(N),100000) $(SEED)
 
 fuzz-long: fuzz-hosts $(FUZZ_BIN)
-	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) $(or $(N),1000000) \
+	@$(FUZZ_RUN) $(or $(N),1000000) \
 	  $(or $(SEED),1) $(or $(SECONDS),3600)
 
 fuzz-programs: fuzz-hosts $(FUZZ_BIN)
 
 fuzz-short: fuzz-programs
-	@$(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) 10000 $(or $(SEED),1) 10
+	@$(FUZZ_RUN) 10000 $(or $(SEED),1) 10
 
 .PHONY: fuzz fuzz-long fuzz-short fuzz-hosts fuzz-programs
 -include $(FUZZ_OBJ:.o=.d)
