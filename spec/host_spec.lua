@@ -570,7 +570,49 @@ setmetatable({}, { __index = function() error "dang" end, __tostring = 5 })
           (prompt("?tf.zeros\n")))
         assert.matches("reshape%(tensor, shape%)",
           (prompt("?tf.ones { 2 }.reshape\n")))
-        assert.matches("tf.nn: .*, moments, .*softmax", (prompt("?tf.nn\n")))
+        assert.matches("tf.nn: .*%smoments,.*%ssoftmax", (prompt("?tf.nn\n")))
+      end)
+
+      it("explains classes, methods and values", function()
+        assert.matches("Dense%(units, .*Source: tf.keras.layers.Dense\n"
+          .. "methods: .*call", (prompt("?tf.keras.layers.Dense\n")))
+        assert.matches("tf.data.Dataset: .*%sfrom_tensor_slices,.*%szip\n",
+          (prompt("?tf.data.Dataset\n")))
+        local out = prompt("ds = tf.data.Dataset.range(3)\n?ds\n?ds:map\n")
+        assert.matches("Dataset, 3 elements.*fields: .*%sbatch,", out)
+        assert.matches("Dataset.map%(map_func, .*Source: tf.data.Dataset.map",
+          out)
+        assert.matches("reduce_sum%(input_tensor", (prompt("?reduce_sum\n")))
+        assert.matches("print: a function", (prompt("?print\n")))
+        local _, r = prompt("?reduce_smu\n?tf.nn.nope\n")
+        assert.matches("there is no reduce_smu\nhint: did you mean "
+          .. "tf.reduce_sum%?", r.err)
+        assert.matches("there is no tf.nn.nope", r.err)
+      end)
+
+      it("shows why a tensor was not computed", function()
+        local out, r = prompt([[
+tf.config.set_queue_mode("queued")
+a = tf.gather({ 1, 2, 3 }, { 7 })
+a
+{ a }
+1 + 1
+]])
+        assert.matches("^InvalidArgument: gather: indices", r.err)
+        assert.is_nil(r.err:find("__tostring", 1, true))
+        assert.matches("{ %(InvalidArgument: gather.*%) }", out)
+        assert.matches("\n2\n", out)
+      end)
+
+      it("leaves at exit and quit, unless they are names of the user", function()
+        for _, word in ipairs { "exit", "exit()", "quit", "quit ( ) " } do
+          local out, r = prompt("1 + 1\n" .. word .. "\n3 + 4\n")
+          assert.matches("^2\n", out)
+          assert.is_nil(out:find("7", 1, true))
+          assert.equal("", r.err)
+          assert.equal(0, r.code)
+        end
+        assert.matches("5\n7\n", (prompt("exit = 5\nexit\n3 + 4\n")))
       end)
     end)
   end)

@@ -3,6 +3,7 @@
 --- Locals stay alive from line to line; `tf` is there; `?name` shows the
 --- documentation of a function; Ctrl-C stops what runs and keeps the session.
 local errors = require "tfdist.errors"
+local help = require "tfdist.help"
 
 local M = {}
 
@@ -88,6 +89,14 @@ local function understand(text)
   return global and compile(global) or plain
 end
 
+-- Python's words for leaving, as long as they mean nothing else.
+local function leaves(line)
+  local word = line:match("^%s*(%a+)%s*;?%s*$")
+    or line:match("^%s*(%a+)%s*%(%s*%)%s*;?%s*$")
+  return (word == "exit" or word == "quit")
+    and not declared[word] and rawget(_G, word) == nil
+end
+
 -- One complete chunk: function | nil, why | nil, nil at the end of input.
 local function read_chunk()
   local text
@@ -96,7 +105,7 @@ local function read_chunk()
     if line == nil and what == "interrupted" then
       io.write("\n")
       text = nil
-    elseif line == nil then
+    elseif line == nil or (text == nil and leaves(line)) then
       return nil, nil
     else
       if text == nil and line:find("^%s*%?") then
@@ -166,7 +175,15 @@ function show(value, depth)
       return show_table(value, depth)
     end
   end
-  return errors.text_of(value)
+  local ok, text = pcall(tostring, value)
+  if ok then
+    return text
+  elseif not errors.is_error(text) then
+    return errors.text_of(value)
+  elseif depth > 0 then
+    return ("(%s: %s)"):format(text.kind, text.message)
+  end
+  error(text, 0) -- what failed when the value was computed
 end
 
 -- Results side by side; those of several lines one below the other.
@@ -201,125 +218,36 @@ end
 
 -- Documentation --------------------------------------------------------------
 
--- The comment above the function, from the library's own source. Functions
--- that are arguments of a definition begin a few lines below its comment.
-local function comment(fn)
-  local info = debug.getinfo(fn, "S")
-  local file = info.source:match("^@lua/(tfdist/.*)$")
-  local text = file and host.source(file)
-  if not text then
-    return nil
-  end
-  local lines = {}
-  for line in (text .. "\n"):gmatch("(.-)\n") do
-    lines[#lines + 1] = line
-    if #lines == info.linedefined then
-      break
-    end
-  end
-  local last = #lines - 1
-  while last > #lines - 5 and last > 0 and lines[last]:find("%S")
-    and not lines[last]:find("^%s*%-%-") do
-    last = last - 1
-  end
-  local first = last + 1
-  while first > 1 and lines[first - 1]:find("^%s*%-%-%-?") do
-    first = first - 1
-  end
-  local out = {}
-  for i = first, last do
-    out[#out + 1] = lines[i]:gsub("^%s*%-%-%-?%s?", "")
-  end
-  return #out > 0 and table.concat(out, "\n") or nil
-end
-
--- How to call a function, and its comment.
-local function documentation(fn)
-  local options = package.loaded["tfdist.options"]
-  local usage, inner
-  if options ~= nil then
-    usage, inner = options.usage(fn)
-  end
-  local parts = { usage }
-  parts[#parts + 1] = comment(inner or fn)
-  return #parts > 0 and table.concat(parts, "\n") or nil
-end
-
 local HELP = [[
 An expression prints its value. A statement runs; an unfinished one goes on
 with ">>". Locals stay alive from line to line; tf is tfdist.
-?NAME shows what NAME is. Ctrl-C stops what runs; Ctrl-D leaves.]]
+?NAME shows what NAME is: ?tf.data.Dataset, ?tf.matmul, ?x for a value of yours.
+Ctrl-C stops what runs; Ctrl-D or exit leaves.]]
 
-local function help(topic)
+local function value_of(text)
+  local fn, why = compile("return " .. text)
+  if not fn then
+    error(why, 0)
+  end
+  return fn()
+end
+
+local function explain(topic)
   if topic == "" or topic == "help" then
     print(HELP)
     return
   end
-  local fn, why = compile("return " .. topic)
-  if not fn then
-    print_error(why)
-    return
+  local text, value = help.about(topic, value_of)
+  if value ~= nil and type(value) ~= "function" and not help.is_library(value)
+  then
+    print_results(1, value)
   end
-  local ok, value = pcall(fn)
-  if not ok then
-    print_error(value)
-    return
-  end
-  local text = type(value) == "function" and documentation(value)
-  if text then
+  if text ~= nil then
     print(text)
-    return
-  end
-  local meta = type(value) == "table" and getmetatable(value)
-  if type(meta) == "table" and rawget(meta, "__names") then
-    print(("%s: %s"):format(topic, table.concat(meta.__names(), ", ")))
-  elseif type(value) == "function" then
-    print(("%s: a function"):format(topic))
-  else
-    print(show(value, 0))
   end
 end
 
 -- Completion -----------------------------------------------------------------
-
-local function add_keys(found, t)
-  for key in pairs(t or {}) do
-    if type(key) == "string" then
-      found[key] = true
-    end
-  end
-end
-
--- Names that exist but are made on first use only.
-local function add_lazy(found, value)
-  local raw = package.loaded["tfdist.raw"]
-  local tensor = package.loaded["tfdist.tensor"]
-  if tensor and raw.is_operand(value) then
-    add_keys(found, tensor.methods)
-    add_keys(found, tensor.getters)
-    add_keys(found, tensor.lazy_method_names)
-  end
-  local meta = type(value) == "table" and getmetatable(value)
-  local names = type(meta) == "table" and rawget(meta, "__names")
-  for _, name in ipairs(names and names() or {}) do
-    found[name] = true
-  end
-end
-
--- Fields of a value that can be listed: tables and their __index tables.
-local function add_fields(found, value)
-  add_lazy(found, value)
-  local seen = 0
-  while value ~= nil and seen < 8 do
-    seen = seen + 1
-    if type(value) == "table" then
-      add_keys(found, value)
-    end
-    local mt = debug.getmetatable(value)
-    local index = type(mt) == "table" and rawget(mt, "__index") or nil
-    value = type(index) == "table" and index or nil
-  end
-end
 
 local function complete(word)
   local prefix, last = word:match("^(.*[%.:])([%a_]?[%w_]*)$")
@@ -330,10 +258,10 @@ local function complete(word)
     if not ok then
       return out
     end
-    add_fields(found, value)
+    help.add_fields(found, value)
   else
     prefix, last = "", word
-    add_fields(found, _G)
+    help.add_fields(found, _G)
     for name in pairs(declared) do
       found[name] = true
     end
@@ -400,7 +328,7 @@ function M.run()
   while true do
     local chunk, why = read_chunk()
     if type(chunk) == "string" then
-      guarded(help, chunk:match("^%?%s*(.-)%s*$"))
+      guarded(explain, chunk:match("^%?%s*(.-)%s*$"))
     elseif chunk then
       run_chunk(chunk)
     elseif why then

@@ -95,6 +95,11 @@ function Checkpoint.__index(self, key)
   return nil
 end
 
+-- For the prompt.
+function Checkpoint.__names()
+  return text.names(methods)
+end
+
 function Checkpoint.__newindex(self, key, value)
   if methods[key] ~= nil or key == "save_counter" then
     errors.raise("ValueError", "Checkpoint: " .. text.quote(key)
@@ -377,6 +382,11 @@ function Manager.__index(self, key)
     return manager_getters[key](rawget(self, "_own"))
   end
   return nil
+end
+
+-- For the prompt.
+function Manager.__names()
+  return text.names(manager_methods, manager_getters)
 end
 
 function Manager.__tostring(self)

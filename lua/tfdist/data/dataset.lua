@@ -637,6 +637,11 @@ function Dataset.__index(self, key)
   return unknown_name(key)
 end
 
+-- For the prompt.
+function Dataset.__names()
+  return text.names(methods, getters)
+end
+
 function Dataset.__newindex(_, key)
   errors.raise("TypeError", "a Dataset cannot be changed by assigning to "
     .. tostring(key), "its methods return new data sets")

@@ -247,13 +247,18 @@ method("explain", "", function(self)
   return table.concat(out, "\n")
 end)
 
+-- For the prompt.
+function Distributed.__names()
+  return text.names(methods, { element_spec = true })
+end
+
 function Distributed:__index(key)
   if methods[key] ~= nil then
     return methods[key]
   elseif key == "element_spec" then
     return iterators.element_spec(rawget(self, "plan"))
   end
-  local names = { "iter", "element_spec", "cardinality", "explain" }
+  local names = Distributed.__names()
   errors.raise("KeyError", "a DistributedDataset has no field or method "
     .. text.describe(key), type(key) == "string" and (text.nearest(key, names)
     and "did you mean " .. text.nearest(key, names) .. "?"

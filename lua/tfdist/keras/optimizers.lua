@@ -305,6 +305,9 @@ local function make_class(name, known)
     end
     return rawget(self, "own").hyper[ALIASES[key] or key]
   end
+  function meta.__names() -- for the prompt
+    return text.names(methods, getters, known)
+  end
   function meta.__newindex(self, key, value)
     local hyper = rawget(self, "own").hyper
     key = ALIASES[key] or key
