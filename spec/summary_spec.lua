@@ -306,7 +306,7 @@ E]])
       assert.is_truthy(r.out:find("v +float32 +{2} +8 bytes"), r.out)
       r = ckpt("verify", path .. ".safetensors")
       assert.are.equal(0, r.code, r.err)
-      assert.is_truthy(r.out:find("1 tensors", 1, true), r.out)
+      assert.is_truthy(r.out:find("1 tensor\n", 1, true), r.out)
       assert.are.equal(1, ckpt("verify", dir .. "/none").code)
       assert.are.equal(2, ckpt("verify").code)
     end
@@ -318,6 +318,43 @@ E]])
       { "ckpt", "verify", path })
     assert.are.equal(1, r.code)
     assert.is_truthy(r.err:find('DataLoss.*tensor "v" at offset'), r.err)
+  end)
+
+  it("of checkpoints: ls and verify of a folder #once", function()
+    local checkpoint = tf.train.Checkpoint { v = tf.Variable { 1, 2 } }
+    for _ = 1, 10 do
+      checkpoint:save(dir .. "/many/ckpt")
+    end
+    for _, host in ipairs(process.hosts) do
+      local function ckpt(...)
+        return process.call("TFDIST_DEV=$PWD/lua " .. host.path, { "ckpt", ... })
+      end
+      local r = ckpt("ls", dir .. "/many/")
+      assert.are.equal(0, r.code, r.err)
+      local names = {}
+      for name in r.out:gmatch "([%w-]+)  2 tensors, 16 bytes" do
+        names[#names + 1] = name
+      end
+      assert.are.equal(10, #names)
+      assert.are.same({ "ckpt-1", "ckpt-2", "ckpt-10" }, { names[1], names[2],
+        names[10] })
+      assert.is_truthy(r.out:find("ckpt%-10  [^\n]+%(latest%)\n$"), r.out)
+      r = ckpt("verify", dir .. "/many")
+      assert.are.equal(0, r.code, r.err)
+      assert.is_truthy(r.out:find("ckpt-10: 2 tensors", 1, true), r.out)
+    end
+    local f = assert(io.open(dir .. "/many/ckpt-3.safetensors", "wb"))
+    f:write "x"
+    f:close()
+    local host = "TFDIST_DEV=$PWD/lua " .. process.hosts[1].path
+    local r = process.call(host, { "ckpt", "ls", dir .. "/many" })
+    assert.are.equal(1, r.code)
+    assert.is_truthy(r.out:find("ckpt%-3  DataLoss: .*ckpt%-4  2 tens"), r.out)
+    r = process.call(host, { "ckpt", "verify", dir .. "/many" })
+    assert.are.equal(1, r.code)
+    assert.is_truthy(r.out:find("ckpt-10: 2 tensors", 1, true), r.out)
+    os.execute("rm -r " .. dir .. "/many")
+    assert.are.equal(1, process.call(host, { "ckpt", "ls", dir .. "/no" }).code)
   end)
 end)
 

@@ -196,7 +196,7 @@ end
 local USAGE = [=[
 usage: tfdist [options] [script.lua [args...]]        run a script
        tfdist [options]                               prompt (on a terminal)
-       tfdist ckpt ls|verify FILE...                  look into checkpoints
+       tfdist ckpt ls|verify PATH...                  look into checkpoints
        tfdist events ls|plot RUN [TAG...]             look at tf.summary files
        tfdist devices | doctor | version | help [topic]
 

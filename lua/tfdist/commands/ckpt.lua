@@ -1,13 +1,16 @@
---- `tfdist ckpt ls FILE...`, `tfdist ckpt verify FILE...`: what checkpoints hold,
---- and whether every byte is as it was written.
+--- `tfdist ckpt ls PATH...`, `tfdist ckpt verify PATH...`: what checkpoints hold,
+--- or which there are in a folder, and whether every byte is as it was written.
 local checkpoint = require "tfdist.checkpoint"
 local errors = require "tfdist.errors"
+local raw = require "tfdist.raw"
 local text = require "tfdist.text"
+local train = require "tfdist.train"
 
 local USAGE = [[
-usage: tfdist ckpt ls FILE...        tensors of checkpoints
+usage: tfdist ckpt ls FOLDER...      checkpoints in a folder
+       tfdist ckpt ls FILE...        tensors of checkpoints
        tfdist ckpt verify FILE...    read all of them, compare checksums
-FILE is a checkpoint's name or file, any safetensors file too.]]
+FILE is a checkpoint's name or file, any safetensors file too, or a folder.]]
 
 local actions = {}
 
@@ -15,41 +18,9 @@ local function say(file, message)
   io.stderr:write("tfdist ckpt: ", message or file, "\n")
 end
 
-function actions.ls(file)
-  local list, message = checkpoint.list(file)
-  if list == nil then
-    say(file, message)
-    return false
-  end
-  local width, bytes = 4, 0
-  for _, entry in ipairs(list) do
-    width = math.max(width, #entry.name)
-    bytes = bytes + entry.bytes
-  end
-  for _, entry in ipairs(list) do
-    print(("%-" .. math.min(width, 80) .. "s  %-9s %-18s %12s bytes"):format(
-      entry.name, entry.dtype, entry.shape, text.number(entry.bytes)))
-  end
-  print(("%d tensors, %s bytes"):format(#list, text.number(bytes)))
-  return true
-end
-
-function actions.verify(file)
-  local count, message = checkpoint.verify(file)
-  if count == nil then
-    say(file, message)
-    return false
-  end
-  print(("ok    %s: %d tensors"):format(file, count))
-  return true
-end
-
-return function(action, ...)
-  local run, files = actions[action or ""], { ... }
-  if run == nil or #files == 0 then
-    io.stderr:write(USAGE, "\n")
-    return 2
-  end
+-- Run an action for every file, whatever is wrong with some; true if all is
+-- well.
+local function each(run, files)
   local good = true
   for _, file in ipairs(files) do
     local ok, result = pcall(run, file)
@@ -60,5 +31,101 @@ return function(action, ...)
     end
     good = good and ok and result
   end
-  return good and 0 or 1
+  return good
+end
+
+-- A folder, unless a checkpoint has the same name.
+local function is_folder(path)
+  local _, folder = raw.file_stat(path)
+  return folder and not raw.file_stat(checkpoint.file_name(path))
+end
+
+-- The checkpoints in a folder as paths; nil, message when there are none.
+local function in_folder(folder)
+  local paths = checkpoint.in_folder(folder)
+  for i, name in ipairs(paths) do
+    paths[i] = folder:gsub("/*$", "") .. "/" .. name
+  end
+  if #paths == 0 then
+    return nil, folder .. ": there are no checkpoints in this folder"
+  end
+  return paths
+end
+
+-- "12 tensors, 3456 bytes"
+local function summary(list)
+  local bytes = 0
+  for _, entry in ipairs(list) do
+    bytes = bytes + entry.bytes
+  end
+  return ("%d tensor%s, %s bytes"):format(#list, #list == 1 and "" or "s",
+    text.number(bytes))
+end
+
+local function ls_folder(folder)
+  local paths, message = in_folder(folder)
+  if paths == nil then
+    say(folder, message)
+    return false
+  end
+  local latest = train.latest_checkpoint((folder:gsub("(.)/+$", "%1")))
+  local good = true
+  for _, path in ipairs(paths) do
+    local ok, list = pcall(checkpoint.list, path)
+    if not ok and not errors.is_error(list) then
+      error(list, 0)
+    end
+    good = good and ok
+    print(("%s  %s%s"):format(path, ok and summary(list)
+      or list.kind .. ": " .. list.message, path == latest and "  (latest)"
+      or ""))
+  end
+  return good
+end
+
+function actions.ls(file)
+  if is_folder(file) then
+    return ls_folder(file)
+  end
+  local list, message = checkpoint.list(file)
+  if list == nil then
+    say(file, message)
+    return false
+  end
+  local width = 4
+  for _, entry in ipairs(list) do
+    width = math.max(width, #entry.name)
+  end
+  for _, entry in ipairs(list) do
+    print(("%-" .. math.min(width, 80) .. "s  %-9s %-18s %12s bytes"):format(
+      entry.name, entry.dtype, entry.shape, text.number(entry.bytes)))
+  end
+  print(summary(list))
+  return true
+end
+
+function actions.verify(file)
+  if is_folder(file) then
+    local paths, message = in_folder(file)
+    if paths == nil then
+      say(file, message)
+    end
+    return paths ~= nil and each(actions.verify, paths)
+  end
+  local count, message = checkpoint.verify(file)
+  if count == nil then
+    say(file, message)
+    return false
+  end
+  print(("ok    %s: %d tensor%s"):format(file, count, count == 1 and "" or "s"))
+  return true
+end
+
+return function(action, ...)
+  local run, files = actions[action or ""], { ... }
+  if run == nil or #files == 0 then
+    io.stderr:write(USAGE, "\n")
+    return 2
+  end
+  return each(run, files) and 0 or 1
 end
