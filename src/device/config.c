@@ -7,8 +7,6 @@
 
 #include "device/private.h"
 
-#define MAX_CPU_DEVICES 64
-
 static tfd__config asked = {.queue_mode = -1, .device_threads = -1};
 
 static int check_not_started(const char *what) {
@@ -20,10 +18,10 @@ static int check_not_started(const char *what) {
 }
 
 int tfd_config_set_cpu_devices(int count) {
-  if (count < 1 || count > MAX_CPU_DEVICES) {
+  if (count < 1 || count > TFD_MAX_CPU_DEVICES) {
     return tfd__fail(TFD_VALUE_ERROR,
                      "set_cpu_devices: %d devices; expected 1 to %d", count,
-                     MAX_CPU_DEVICES);
+                     TFD_MAX_CPU_DEVICES);
   }
   TFD_TRY(check_not_started("set_cpu_devices"));
   asked.cpu_devices = count;
@@ -131,7 +129,7 @@ int tfd__config_resolve(tfd__config *c) {
   int threads = 0;
   size_t limit = 0;
 
-  TFD_TRY(env_int("TFDIST_CPU_DEVICES", 1, MAX_CPU_DEVICES, &devices));
+  TFD_TRY(env_int("TFDIST_CPU_DEVICES", 1, TFD_MAX_CPU_DEVICES, &devices));
   TFD_TRY(env_queue("TFDIST_QUEUE", &queue));
   TFD_TRY(env_int("TFDIST_THREADS", 0, 4096, &threads));
   TFD_TRY(env_size("TFDIST_MEMORY_LIMIT", &limit));

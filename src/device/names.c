@@ -126,8 +126,24 @@ static void list_devices(char *text, size_t size) {
   }
 }
 
-int tfd_device_find(const char *name, tfd_device **device_p) {
+/* The error for a name that is well formed. */
+static int no_device(const char *name, const tfd__name *parsed) {
   char here[1024]; /* 64 devices need less */
+
+  list_devices(here, sizeof here);
+  (void)tfd__fail(TFD_INVALID_ARGUMENT, "no device \"%s\"; devices here: %s",
+                  name, here);
+  if (parsed->local && strcmp(parsed->type, "CPU") == 0 &&
+      parsed->ordinal < TFD_MAX_CPU_DEVICES)
+    return tfd__hint("the option --cpu-devices=%d of tfdist, or "
+                     "TFDIST_CPU_DEVICES=%d in the environment, splits the "
+                     "processor into %d devices", parsed->ordinal + 1,
+                     parsed->ordinal + 1, parsed->ordinal + 1);
+  return tfd__hint("`tfdist devices` lists the devices, `tfdist doctor` says "
+                   "what is missing");
+}
+
+int tfd_device_find(const char *name, tfd_device **device_p) {
   tfd__name parsed;
   tfd_device *device = NULL;
   tfd_device *const *devices = NULL;
@@ -137,11 +153,7 @@ int tfd_device_find(const char *name, tfd_device **device_p) {
   if (name == NULL) return tfd__fail(TFD_VALUE_ERROR, "device name missing");
   TFD_TRY(tfd__name_parse(name, &parsed));
   device = tfd__name_match(&parsed);
-  if (device == NULL) {
-    list_devices(here, sizeof here);
-    return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "no device \"%s\"; devices here: %s", name, here);
-  }
+  if (device == NULL) return no_device(name, &parsed);
   *device_p = device;
   return TFD_OK;
 }

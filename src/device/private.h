@@ -11,6 +11,9 @@
 
 #include "device/device.h"
 
+/* As many devices as one processor is split into at most. */
+#define TFD_MAX_CPU_DEVICES 64
+
 /* --- spin lock: a few dozen instructions under it, never a wait ---------- */
 
 typedef struct tfd__spin {
