@@ -37,7 +37,8 @@ CORE_SRC := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.c)))
 CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(sort $(wildcard spec/c/*.c))
 TEST_BIN := $(TEST_SRC:spec/c/%.c=$(BUILD)/spec/%)
-BENCH_SRC := $(filter-out %/net.c,$(sort $(wildcard scripts/bench/*.c)))
+BENCH_SRC := $(filter-out %/net.c %/mpi.c,\
+             $(sort $(wildcard scripts/bench/*.c)))
 BENCH_BIN := $(BENCH_SRC:scripts/bench/%.c=$(BUILD)/bench/%)
 
 # --- rules --------------------------------------------------------------------
@@ -180,8 +181,16 @@ $(BUILD)/bench/%: scripts/bench/%.c $(BUILD)/libtfdist.a
 	$(Q)$(CC) $(BASE_FLAGS) -MF $@.d $(OPT) $(filter %.c,$^) -o $@ \
 	  $(BUILD)/libtfdist.a $(LIBS)
 
+# A peer: left out where there is no MPI.
+$(BUILD)/bench/mpi: scripts/bench/mpi.c
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)OMPI_CC='$(CC)' mpicc -std=gnu11 $(WARN) $(OPT) $< -o $@
+
+MPI_BIN := $(if $(shell command -v mpicc),$(BUILD)/bench/mpi)
+
 # ONLY=dispatch,gemm runs these alone, SHORT=1 measures less often.
-bench: $(BENCH_BIN) $(foreach e,$(ENGINES),$(HOST_$(e)))
+bench: $(BENCH_BIN) $(MPI_BIN) $(foreach e,$(ENGINES),$(HOST_$(e)))
 	@ONLY='$(ONLY)' SHORT='$(SHORT)' $(LUA) scripts/bench.lua $(BUILD)
 
 # The same training on 1, 2 and 4 devices, on real images: minutes.

@@ -4,6 +4,8 @@
 ---        ONLY=dispatch,gemm    these benches alone
 ---        SHORT=1               fewer pairs
 ---        PYTHON=python3        the interpreter that has torch
+---        TENSORFLOW=no         without TensorFlow (else scripts/venv_tensorflow
+---                              makes an environment with it, once)
 --- Two processes answer the same requests by turns (ours, reference, ours,
 --- reference ...), each on the same core with one thread; a line shows the
 --- median of the pairs' ratios with the tenth and ninetieth percentile, the
@@ -61,6 +63,27 @@ function bench.torch(arguments)
     arguments or "")
 end
 
+--- The interpreter that has TensorFlow; nil without one. The first call may
+--- make its environment.
+function bench.tensorflow()
+  if bench.tf_python == nil then
+    bench.tf_python = false
+    if os.getenv "TENSORFLOW" == "no" then
+      report.note "TensorFlow: not wanted (TENSORFLOW=no)"
+    else
+      local pipe = io.popen("scripts/venv_tensorflow 2>&1")
+      local last
+      for text in pipe:lines() do last = text end
+      if pipe:close() then
+        bench.tf_python = last
+      else
+        report.note("TensorFlow is missing: %s", last or "no reason given")
+      end
+    end
+  end
+  return bench.tf_python or nil
+end
+
 --- The host program with the library's side of a request.
 function bench.host(engine, arguments)
   local host = engine == "LuaJIT" and "tfdist-luajit" or "tfdist"
@@ -76,39 +99,65 @@ function bench.exists(path)
   return file ~= nil
 end
 
---- Interleaved measurements of `ours` and `reference`, functions that give a
---- number or nil and a message. Result: { ours, reference, ratio, low, high,
---- pairs, discarded }, medians and percentiles; or nil and the message.
---- The ratio is ours / reference, or reference / ours with `faster`.
-function bench.compare(ours, reference, faster, count)
-  local a, b, ratios, all, discarded = {}, {}, {}, {}, 0
-  count = count or pairs_wanted
-  for _ = 1, count do
+--- Ask every function of `askers`, a table by name, once in each of `count`
+--- rounds, always in the same order: `order` lists the names. A function gives
+--- a number or nil and a message. Result: { by name { numbers }, drifted =
+--- { booleans }, failed = { by name message } }; who fails is not asked again.
+function bench.rounds(askers, order, count)
+  local result = { drifted = {}, failed = {} }
+  for round = 1, count do
     local before = bench.floor:ask "quiet"
-    local x, why = ours()
-    if x == nil then return nil, why end
-    local y
-    y, why = reference()
-    if y == nil then return nil, why end
+    for _, name in ipairs(order) do
+      local list = result[name] or {}
+      result[name] = list
+      if result.failed[name] == nil then
+        local why
+        list[round], why = askers[name]()
+        if list[round] == nil then
+          result.failed[name] = why or "no answer"
+        end
+      end
+    end
     local after = bench.floor:ask "quiet"
-    a[#a + 1], b[#b + 1] = x, y
-    local ratio = faster and y / x or x / y
-    all[#all + 1] = ratio
     local drift = before and after and math.abs(after / before - 1) or 0
-    if drift > 0.05 then
+    result.drifted[round] = drift > 0.05
+  end
+  return result
+end
+
+--- What two of the rounds' names say about each other: { ours, reference,
+--- ratio, low, high, pairs, discarded }, medians and percentiles; or nil and
+--- a message. The ratio is a / b, or b / a with `faster`, times `scale`.
+function bench.ratio(rounds, a, b, faster, scale)
+  local why = rounds.failed[a] or rounds.failed[b]
+  if why ~= nil then return nil, why end
+  local ratios, all, discarded = {}, {}, 0
+  for round, drifted in ipairs(rounds.drifted) do
+    local x, y = rounds[a][round], rounds[b][round]
+    local ratio = (faster and y / x or x / y) * (scale or 1)
+    all[round] = ratio
+    if drifted then
       discarded = discarded + 1
     else
       ratios[#ratios + 1] = ratio
     end
   end
-  local steady = #ratios * 2 >= count
+  local steady = #ratios * 2 >= #all
   local used = steady and ratios or all
   return {
-    ours = report.median(a), reference = report.median(b),
+    ours = report.median(rounds[a]), reference = report.median(rounds[b]),
     ratio = report.median(used),
     low = report.percentile(used, 0.1), high = report.percentile(used, 0.9),
-    pairs = count, discarded = discarded, inconclusive = not steady,
+    pairs = #all, discarded = discarded, inconclusive = not steady,
   }
+end
+
+--- Interleaved measurements of two functions that give a number or nil and a
+--- message; a result of bench.ratio.
+function bench.compare(ours, reference, faster, count)
+  return bench.ratio(bench.rounds({ ours = ours, reference = reference },
+    { "ours", "reference" }, count or pairs_wanted), "ours", "reference",
+    faster)
 end
 
 --- Cores that other programs kept busy just now.
@@ -178,7 +227,9 @@ report.note("%d x %s; others use %.1f cores now", bench.cores, processor,
 rows.limits(bench)
 for _, row in ipairs(list) do
   report.section(row.name, row.title, bench.other_load())
+  local begun = os.time()
   row.run(bench)
+  report.note("%d s", os.time() - begun)
 end
 bench.floor:stop()
 report.close(build .. "/bench/results.json", bench)

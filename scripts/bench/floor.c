@@ -13,10 +13,13 @@
 **   steps ELEMENTS      CPU s of the same ops in five loops, warm temporaries
 **   sgd, momentum, adam ELEMENTS    CPU s of an update in one loop
 **   spawn COMMAND       wall s, CPU s and peak MiB of a command, output dropped
+**   write MIB           wall s to write a file of so much and have it on disk
+**   read MIB            wall s to read it back (out of the system's cache)
 **   quit                ends the program
 ** CPU time is what other load disturbs least; lines without it are wall time.
 */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <math.h>
@@ -27,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -405,6 +409,63 @@ static void spawn(const char *command) {
          (double)usage.ru_maxrss / 1024);
 }
 
+/* --- files ---------------------------------------------------------------- */
+
+/* A file that vanishes with the program, MIB of it, and memory for them. */
+static int file_of(int64_t mib, char **memory_p) {
+  static char *memory;
+  static int64_t size;
+  static int file = -1;
+
+  if (file < 0) {
+    char path[] = "/tmp/floor-XXXXXX";
+
+    file = mkstemp(path);
+    if (file >= 0) unlink(path);
+  }
+  if (size != mib) {
+    free(memory);
+    memory = need((size_t)mib << 20);
+    memset(memory, 1, (size_t)mib << 20);
+    size = mib;
+  }
+  *memory_p = memory;
+  return file;
+}
+
+/* The file takes new blocks each time, as a new one does. */
+static double write_file(int64_t mib) {
+  size_t n = (size_t)mib << 20;
+  char *memory = NULL;
+  int file = file_of(mib, &memory);
+  double begin = seconds(CLOCK_MONOTONIC);
+  ssize_t done = 1;
+  size_t at;
+
+  if (file < 0 || ftruncate(file, 0) != 0) return -1;
+  for (at = 0; at < n && done > 0; at += (size_t)done)
+    done = pwrite(file, memory + at, n - at, (off_t)at);
+  if (done <= 0 || fsync(file) != 0) return -1;
+  return seconds(CLOCK_MONOTONIC) - begin;
+}
+
+static double read_file(int64_t mib) {
+  size_t n = (size_t)mib << 20;
+  char *memory = NULL;
+  int file = file_of(mib, &memory);
+  struct stat about;
+  double begin = 0;
+  ssize_t done = 1;
+  size_t at;
+
+  if (file < 0 || fstat(file, &about) != 0) return -1;
+  if (about.st_size != (off_t)n && write_file(mib) < 0) return -1;
+  begin = seconds(CLOCK_MONOTONIC);
+  for (at = 0; at < n && done > 0; at += (size_t)done)
+    done = pread(file, memory + at, n - at, (off_t)at);
+  return done > 0 ? seconds(CLOCK_MONOTONIC) - begin : -1;
+}
+
 /* --- requests ------------------------------------------------------------- */
 
 typedef struct request {
@@ -412,14 +473,16 @@ typedef struct request {
   double (*plain)(void);
   double (*turn)(int thread);
   void (*loop)(const arrays *);
+  double (*file)(int64_t mib); /* negative: not possible */
 } request;
 
 static const request requests[] = {
-    {"quiet", quiet, NULL, NULL},      {"futex", futex_trip, NULL, NULL},
-    {"fma", NULL, fma_turn, NULL},     {"add", NULL, add_turn, NULL},
-    {"copy", NULL, copy_turn, NULL},   {"chain", NULL, NULL, chain},
-    {"steps", NULL, NULL, steps},      {"sgd", NULL, NULL, sgd},
-    {"momentum", NULL, NULL, momentum}, {"adam", NULL, NULL, adam},
+    {.name = "quiet", .plain = quiet},   {.name = "futex", .plain = futex_trip},
+    {.name = "fma", .turn = fma_turn},   {.name = "add", .turn = add_turn},
+    {.name = "copy", .turn = copy_turn}, {.name = "chain", .loop = chain},
+    {.name = "steps", .loop = steps},    {.name = "sgd", .loop = sgd},
+    {.name = "momentum", .loop = momentum}, {.name = "adam", .loop = adam},
+    {.name = "write", .file = write_file},  {.name = "read", .file = read_file},
 };
 
 static void answer(char *name) {
@@ -440,7 +503,9 @@ static void answer(char *name) {
     if (r->plain != NULL) value = r->plain();
     if (r->turn != NULL) value = together((int)n, r->turn);
     if (r->loop != NULL) value = elementwise(r->loop, n);
-    printf("%.9g\n", value);
+    if (r->file != NULL) value = r->file(n);
+    if (value < 0) printf("failed: %s: %s\n", name, strerror(errno));
+    if (value >= 0) printf("%.9g\n", value);
     return;
   }
   printf("failed: no such request: %s\n", name);

@@ -5,7 +5,9 @@
 ---   step NAME REPLICAS        wall s of a training step under MirroredStrategy
 ---   plain NAME                the same on one device without a strategy
 ---   allreduce REPLICAS BYTES  wall s of one sum over replicas to all of them
+---   more REPLICAS BYTES       the same for each further one in the same run
 ---   run REPLICAS              wall s of strategy:run with one merge
+---   empty REPLICAS            wall s of strategy:run of an empty function
 ---   quit
 --- The networks are those of scripts/bench/steps.c.
 local tf = require "tfdist"
@@ -176,35 +178,61 @@ end
 
 --- Sums and merges ------------------------------------------------------------
 
--- The buffers are written anew before each sum, as gradients are.
-local function all_reduce(replicas, bytes)
+-- Wall s of a run with `count` sums. The buffers are written anew before each
+-- sum, as gradients are.
+local function sums(replicas, bytes, count, times)
   local strategy = mirrored(replicas)
-  local n, times = bytes / 4, bytes > 1048576 and 20 or 400
-  local spent = 0
+  local n, spent = bytes / 4, 0
+  local function make()
+    local list = { n = count }
+    for i = 1, count do list[i] = tf.fill({ n }, 1) end
+    return list
+  end
+  local function reduce(list)
+    local context = tf.distribute.get_replica_context()
+    for i = 1, count do context:all_reduce("SUM", list[i]) end
+  end
   for i = -2, times do
-    local buffers = strategy:run(function() return tf.fill({ n }, 1) end)
+    local buffers = strategy:run(make)
     tf.sync_devices()
     local start = clock()
-    strategy:run(function(x)
-      return tf.distribute.get_replica_context():all_reduce("SUM", x)
-    end, { buffers })
+    strategy:run(reduce, { buffers })
     tf.sync_devices()
     if i > 0 then spent = spent + clock() - start end
   end
   return spent / times
 end
 
-local function one_merge(replicas)
-  local strategy = mirrored(replicas)
-  local function merge() return 1 end
-  local function replica()
-    return tf.distribute.get_replica_context():merge_call(merge)
-  end
-  local times = 2000
-  for _ = 1, 200 do strategy:run(replica) end
+local function all_reduce(replicas, bytes)
+  return sums(replicas, bytes, 1, bytes > 1048576 and 20 or 400)
+end
+
+local MORE = 8
+
+local function one_more(replicas, bytes)
+  local times = bytes > 65536 and 20 or 100
+  return (sums(replicas, bytes, 1 + MORE, times)
+    - sums(replicas, bytes, 1, times)) / MORE
+end
+
+-- Wall s of strategy:run(fn).
+local function calls(replicas, fn)
+  local strategy, times = mirrored(replicas), 2000
+  for _ = 1, 200 do strategy:run(fn) end
   local start = clock()
-  for _ = 1, times do strategy:run(replica) end
+  for _ = 1, times do strategy:run(fn) end
   return (clock() - start) / times
+end
+
+local function empty_run(replicas)
+  return calls(replicas, function() end)
+end
+
+local function one_merge(replicas)
+  local function merge() return 1 end
+  return calls(replicas, function()
+    return tf.distribute.get_replica_context():merge_call(merge)
+  end)
 end
 
 --- Requests -------------------------------------------------------------------
@@ -216,6 +244,10 @@ local function answer(what, a, b)
     return timed(plain(a), step_times(a))
   elseif what == "allreduce" then
     return all_reduce(tonumber(a), tonumber(b))
+  elseif what == "more" then
+    return one_more(tonumber(a), tonumber(b))
+  elseif what == "empty" then
+    return empty_run(tonumber(a))
   elseif what == "run" then
     return one_merge(tonumber(a))
   end

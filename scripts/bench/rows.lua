@@ -4,6 +4,8 @@
 --- like are meant for a core of 3.6 GHz that nobody else uses; ratios hold
 --- anywhere.
 local report = require "report"
+local rows_dist = require "rows_dist"
+local rows_fit = require "rows_fit"
 local worker = require "worker"
 
 local M = {}
@@ -317,11 +319,10 @@ end
 
 --- 20 Start -----------------------------------------------------------------------
 
-local function start(bench)
-  -- A process of its own: peak memory of a child starts at its parent's.
-  local spawner = worker.start(bench.build .. "/bench/floor", true)
+-- A process of its own spawns: peak memory of a child starts at its parent's.
+local function spawning(spawner)
   local peaks = {}
-  local function spawning(command, field)
+  return peaks, function(command, field)
     return function()
       local wall, cpu, peak = spawner:ask("spawn exec env OMP_NUM_THREADS=1 "
         .. "OPENBLAS_NUM_THREADS=1 " .. command)
@@ -329,8 +330,38 @@ local function start(bench)
       return field == "cpu" and cpu or wall, cpu
     end
   end
-  local import = bench.python and bench.python .. " -c 'import torch'"
-  local first = bench.torch "first"
+end
+
+-- Lines about a peer: its bare import, its first step, its memory.
+local function beside_peer(bench, spawn, peaks, host, peer)
+  local count = bench.short and 1 or peer.pairs
+  line(bench, ("  / import %s alone"):format(peer.module), spawn(host),
+    spawn(peer.import), { faster = true, wall = true, pairs = count,
+      goal = { at_least = 6 } })
+  line(bench, ("  / %s's first step"):format(peer.name), spawn(host),
+    spawn(peer.first), { faster = true, wall = true, pairs = count,
+      goal = { at_least = 6 } })
+  local ours, theirs = peaks[host], peaks[peer.first]
+  if ours and theirs then
+    report.line(("  peak memory / %s's"):format(peer.name), { ours = ours,
+      reference = theirs, ratio = ours / theirs }, { at_most = 1 }, "MiB")
+  end
+end
+
+local function start(bench)
+  local spawner = worker.start(bench.build .. "/bench/floor", true)
+  local peaks, spawn = spawning(spawner)
+  local peers, tf = {}, bench.tensorflow()
+  if bench.python then
+    peers[1] = { name = "PyTorch", module = "torch", pairs = 7,
+      import = bench.python .. " -c 'import torch'",
+      first = bench.torch "first" }
+  end
+  if tf then
+    peers[#peers + 1] = { name = "TensorFlow", module = "tensorflow",
+      pairs = 3, import = tf .. " -c 'import tensorflow' 2>/dev/null",
+      first = tf .. " scripts/bench/tf_peer.py first 2>/dev/null" }
+  end
   local count = bench.short and 3 or 7
   for _, engine in ipairs { "Lua 5.4", "LuaJIT" } do
     local host = bench.host(engine, "first")
@@ -339,22 +370,14 @@ local function start(bench)
       local empty = program .. " -e ''"
       local plain = (engine == "LuaJIT" and "luajit" or "lua5.4") .. " -e ''"
       line(bench, ("empty script, %s / %s"):format(engine, plain:match "^%S+"),
-        spawning(empty), spawning(plain), { wall = true, pairs = count,
+        spawn(empty), spawn(plain), { wall = true, pairs = count,
           goal = { at_most = 0.015, unit = "s" } })
-      line(bench, "  processor time", spawning(empty, "cpu"),
-        spawning(plain, "cpu"), { pairs = count })
-      line(bench, ("first training step, %s"):format(engine), spawning(host),
+      line(bench, "  processor time", spawn(empty, "cpu"),
+        spawn(plain, "cpu"), { pairs = count })
+      line(bench, ("first training step, %s"):format(engine), spawn(host),
         nil, { wall = true, goal = { at_most = 0.15, unit = "s" } })
-      if import then
-        line(bench, "  / import torch alone", spawning(host), spawning(import),
-          { faster = true, wall = true, pairs = count,
-            goal = { at_least = 6 } })
-        line(bench, "  / PyTorch's first step", spawning(host),
-          spawning(first), { faster = true, wall = true, pairs = count,
-            goal = { at_least = 6 } })
-        report.line("  peak memory / PyTorch's", { ours = peaks[host],
-          reference = peaks[first], ratio = peaks[host] / peaks[first] },
-          { at_most = 1 }, "MiB")
+      for _, peer in ipairs(peers) do
+        beside_peer(bench, spawn, peaks, host, peer)
       end
     end
   end
@@ -393,9 +416,11 @@ M.all = {
   { name = "start", title = "from nothing to the first training step",
     run = timed_by_wall(start) },
 }
-for _, row in ipairs(require("rows_dist").all) do
-  row.run = timed_by_wall(row.run)
-  M.all[#M.all + 1] = row
+for _, more in ipairs { rows_dist.all, rows_fit.all } do
+  for _, row in ipairs(more) do
+    row.run = timed_by_wall(row.run)
+    M.all[#M.all + 1] = row
+  end
 end
 
 return M

@@ -6,7 +6,7 @@ local worker = require "worker"
 
 local M = {}
 
--- Loose threads everywhere: replicas are threads, so nothing is pinned.
+-- Replicas are threads: nothing is pinned, one thread for each.
 local ONE_THREAD = "env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 "
 
 local function ours(bench, devices)
@@ -25,14 +25,55 @@ local function torch(bench)
     :format(ONE_THREAD, python), true)
 end
 
-local function line(bench, name, mine, reference, options)
-  local r, why = bench.compare(mine, reference, options.faster,
-    bench.short and 3 or 7)
-  if r == nil then return report.failed(name, why) end
-  if bench.busy then r.inconclusive = true end
-  report.line(name, r, options.goal, options.unit)
+-- TensorFlow with so many logical devices; one has one core and one thread.
+local function tensorflow(bench, devices)
+  local python = bench.tensorflow()
+  return bench.peer("TensorFlow", python
+    and ("%s scripts/bench/tf_peer.py %d 2>>%s/bench/tensorflow.log")
+    :format(python, devices, bench.build), devices > 1)
+end
+
+local function mpi(bench)
+  local program = bench.build .. "/bench/mpi"
+  return bench.peer("Open MPI", bench.exists(program)
+    and "mpirun --allow-run-as-root --oversubscribe --bind-to core -q -n 2 "
+    .. program or nil, true)
+end
+
+-- A line about two names of the rounds; nothing where one was not asked.
+local function line(bench, title, rounds, a, b, options)
+  if rounds[a] == nil or rounds[b] == nil then return nil end
+  options = options or {}
+  local r, why = bench.ratio(rounds, a, b, options.faster, options.scale)
+  if r == nil then return report.failed(title, why) end
+  r.inconclusive = r.inconclusive or bench.busy
+  report.line(title, r, options.goal, options.unit)
   return r
 end
+
+-- A line about one name alone.
+local function alone(bench, title, rounds, name, goal, scale)
+  if rounds.failed[name] then
+    return report.failed(title, rounds.failed[name])
+  end
+  report.line(title, { ours = report.median(rounds[name]) * (scale or 1),
+    inconclusive = bench.busy }, goal)
+end
+
+-- Rounds of those in `list` that are there: { name, worker, request } each.
+local function ask(bench, list, count)
+  local askers, order = {}, {}
+  for _, entry in ipairs(list) do
+    local name, program, request = entry[1], entry[2], entry[3]
+    if program then
+      askers[name] = program:asking(request)
+      order[#order + 1] = name
+    end
+  end
+  return bench.rounds(askers, order, count)
+end
+
+M.ask, M.line, M.alone, M.tensorflow = ask, line, alone, tensorflow
 
 --- 1 Sums between devices ---------------------------------------------------------
 
@@ -40,102 +81,157 @@ local SIZES = { { 4, "4 B" }, { 1024, "1 KiB" }, { 65536, "64 KiB" },
                 { 1048576, "1 MiB" }, { 26214400, "25 MiB" },
                 { 67108864, "64 MiB" } }
 
+local function one_size(bench, workers, devices, bytes, text)
+  local request = ("%d %d"):format(devices, bytes)
+  local two = devices == 2
+  local rounds = ask(bench, {
+    { "ours", workers.mine, "allreduce " .. request },
+    { "more", bytes <= 1048576 and workers.mine, "more " .. request },
+    { "hand", workers.hand, "allreduce " .. request },
+    { "gloo", two and workers.peer, "gloo " .. bytes },
+    { "mpi", two and workers.mpi, "allreduce " .. bytes },
+  }, bench.short and 3 or 7)
+  local goal = bytes >= 65536 and { at_most = 1.1 } or nil
+  local r = line(bench, text .. " / hand-written threads", rounds, "ours",
+    "hand", { goal = goal })
+  if r and two and bytes >= 67108864 then
+    -- Both buffers are read and written.
+    local rate = 4e-9 * bytes / r.ours
+    local limit = bench.limits["a += b over 128 MiB, all cores"]
+    report.line("  traffic / memory limit", { ours = rate, reference = limit,
+      ratio = rate / limit, inconclusive = bench.busy }, { at_least = 0.9 },
+      "GB/s")
+  end
+  line(bench, "  one more in the same run / hand", rounds, "more", "hand",
+    { goal = goal or { at_most = 0.3e-6, unit = "s" } })
+  line(bench, "  x faster than gloo", rounds, "ours", "gloo",
+    { faster = true, goal = { at_least = 1 } })
+  line(bench, "  x faster than Open MPI", rounds, "ours", "mpi",
+    { faster = true, goal = bytes >= 1048576 and { at_least = bytes >= 26214400
+      and 3.5 or 5 } or nil })
+end
+
 local function all_reduce(bench)
-  local mine, hand, peer = ours(bench, 2), floor(bench), torch(bench)
-  for _, size in ipairs(SIZES) do
-    local bytes, text = size[1], size[2]
-    local request = ("allreduce 2 %d"):format(bytes)
-    local r = line(bench, text .. " / hand-written threads",
-      mine:asking(request), hand:asking(request),
-      { goal = bytes >= 65536 and { at_most = 1.1 } or nil })
-    if r and bytes >= 67108864 then
-      -- Both buffers are read and written.
-      local rate = 4e-9 * bytes / r.ours
-      local limit = bench.limits["a += b over 128 MiB, all cores"]
-      report.line("  traffic / memory limit", { ours = rate, reference = limit,
-        ratio = rate / limit, inconclusive = bench.busy }, { at_least = 0.9 },
-        "GB/s")
-    end
-    if peer then
-      line(bench, text .. ", x faster than gloo", mine:asking(request),
-        peer:asking(("gloo %d"):format(bytes)),
-        { faster = true, goal = { at_least = 1 } })
+  local workers = { mine = ours(bench, 8), hand = floor(bench),
+    peer = torch(bench), mpi = mpi(bench) }
+  for _, devices in ipairs { 2, 4, 8 } do
+    -- The threads of the reference spin: each needs a core.
+    if devices <= math.max(bench.cores, 2) then
+      for _, size in ipairs(SIZES) do
+        one_size(bench, workers, devices, size[1],
+          devices > 2 and ("%s, %d devices"):format(size[2], devices)
+          or size[2])
+      end
     end
   end
-  worker.stop(mine, hand, peer)
+  worker.stop(workers.mine, workers.hand, workers.peer, workers.mpi)
 end
 
 --- 14 and 15 Steps -----------------------------------------------------------------
 
--- Goals: of the floor; of PyTorch's DistributedDataParallel; weak scaling.
 local NETWORKS = {
-  { "mlp", "MLP 784-512-512-10", 1.08, 3.5, 0.96 },
-  { "cnn", "CNN 32-64-FC64", 1.10, 2.7, 0.94 },
-  { "lenet", "LeNet-5", 1.12, nil, nil },
-  { "lstm", "LSTM 2 x 512, 50 steps", 1.06, 1.3, 0.98 },
+  { "mlp", "MLP 784-512-512-10", floor = 1.08, ddp = 3.5, scaling = 0.96,
+    tf = 2 },
+  { "cnn", "CNN 32-64-FC64", floor = 1.10, ddp = 2.7, scaling = 0.94, tf = 2 },
+  { "lenet", "LeNet-5", floor = 1.12, tf = 2 },
+  { "lstm", "LSTM 2 x 512, 50 steps", floor = 1.06, ddp = 1.3, scaling = 0.98,
+    rounds = 3 },
 }
+
+local function least(bound)
+  return bound and { at_least = bound }
+end
+
+local function step_lines(bench, network, rounds)
+  local of_floor = { goal = { at_most = network.floor } }
+  line(bench, network[2] .. ", 2 / floor", rounds, "two", "floor two",
+    of_floor)
+  line(bench, "  1 device / floor", rounds, "one", "floor one", of_floor)
+  line(bench, "  efficiency 1 -> 2", rounds, "two", "one", { faster = true,
+    goal = least(network.scaling) })
+  line(bench, "  the floor's own efficiency", rounds, "floor two", "floor one",
+    { faster = true })
+  line(bench, "  x faster than PyTorch, 1", rounds, "one", "torch",
+    { faster = true })
+  line(bench, "  x faster than PyTorch DDP, 2", rounds, "two", "ddp",
+    { faster = true, goal = least(network.ddp) })
+  line(bench, "  x faster than TensorFlow, 1", rounds, "one", "tf one",
+    { faster = true })
+  line(bench, "  x faster than TensorFlow, 2", rounds, "two", "tf two",
+    { faster = true, goal = least(network.tf) })
+end
+
+local function check_floor(bench, hand, name)
+  local wrong, why = hand:ask("check " .. name)
+  if wrong == nil or wrong > 0.05 then
+    bench.broken[#bench.broken + 1] = ("the floor program's gradient of %s "
+      .. "is off by %s"):format(name, tostring(wrong or why))
+  else
+    report.note("floor of %s: its gradient is off by %.2g", name, wrong)
+  end
+end
 
 local function steps(bench)
   local mine, hand, peer = ours(bench, 2), floor(bench), torch(bench)
+  local tf_one, tf_two = tensorflow(bench, 1), tensorflow(bench, 2)
   for _, network in ipairs(NETWORKS) do
-    local name, title, of_floor, of_ddp, scaling = table.unpack(network, 1, 5)
-    local wrong = hand:ask("check " .. name)
-    if wrong == nil or wrong > 0.05 then
-      bench.broken[#bench.broken + 1] = ("the floor program's gradient of %s "
-        .. "is off by %s"):format(name, tostring(wrong))
-    end
-    local two = "step " .. name .. " 2"
-    line(bench, title .. ", 2 devices / floor", mine:asking(two),
-      hand:asking(two), { goal = { at_most = of_floor } })
-    line(bench, "  1 device / floor", mine:asking("step " .. name .. " 1"),
-      hand:asking("step " .. name .. " 1"), { goal = { at_most = of_floor } })
-    line(bench, "  efficiency 1 -> 2", mine:asking(two),
-      mine:asking("step " .. name .. " 1"), { faster = true,
-        goal = scaling and { at_least = scaling } })
-    if peer then
-      line(bench, "  x faster than PyTorch, 1", mine:asking("step " .. name
-        .. " 1"), peer:asking("single " .. name), { faster = true })
-      line(bench, "  x faster than PyTorch DDP, 2", mine:asking(two),
-        peer:asking("ddp " .. name), { faster = true,
-          goal = of_ddp and { at_least = of_ddp } })
-    end
+    local name = network[1]
+    check_floor(bench, hand, name)
+    local rounds = ask(bench, {
+      { "two", mine, "step " .. name .. " 2" },
+      { "floor two", hand, "step " .. name .. " 2" },
+      { "ddp", peer, "ddp " .. name },
+      { "tf two", tf_two, "step " .. name },
+      { "one", mine, "step " .. name .. " 1" },
+      { "floor one", hand, "step " .. name .. " 1" },
+      { "torch", peer, "single " .. name },
+      { "tf one", tf_one, "step " .. name },
+    }, bench.short and 3 or network.rounds or 7)
+    step_lines(bench, network, rounds)
   end
-  worker.stop(mine, hand, peer)
+  worker.stop(mine, hand, peer, tf_one, tf_two)
 end
 
 --- 16 and 23 What strategies cost ----------------------------------------------------
 
 local function overhead(bench)
   local mine = ours(bench, 8)
-  line(bench, "MLP, Mirrored with 1 / none", mine:asking "step mlp 1",
-    mine:asking "plain mlp", { goal = { at_most = 1.01 } })
+  local count = bench.short and 3 or 7
+  local rounds = ask(bench, {
+    { "none", mine, "plain mlp" }, { "1", mine, "step mlp 1" },
+    { "2", mine, "step mlp 2" }, { "4", mine, "step mlp 4" },
+    { "8", mine, "step mlp 8" },
+    { "run 1", mine, "run 1" }, { "run 2", mine, "run 2" },
+    { "run 4", mine, "run 4" }, { "empty 4", mine, "empty 4" },
+  }, count)
+  line(bench, "MLP, Mirrored with 1 / none", rounds, "1", "none",
+    { goal = { at_most = 1.01 } })
   for _, replicas in ipairs { 1, 2, 4 } do
-    local list, why = {}, nil
-    for i = 1, bench.short and 3 or 7 do
-      list[i], why = mine:ask("run " .. replicas)
-    end
-    local name = ("run with one merge, %d replicas"):format(replicas)
-    if list[1] == nil then
-      report.failed(name, why)
-    else
-      report.line(name, { ours = report.median(list),
-        inconclusive = bench.busy }, replicas == 4 and { at_most = 10e-6,
-        unit = "s" } or nil)
-    end
+    alone(bench, ("run with one merge, %d replicas"):format(replicas), rounds,
+      "run " .. replicas, replicas == 4 and { at_most = 10e-6, unit = "s" }
+      or nil)
   end
+  alone(bench, "empty run, 4 replicas", rounds, "empty 4")
   -- More replicas than cores: no cliff.
   for _, replicas in ipairs { 4, 8 } do
     line(bench, ("MLP, %d replicas / %d x 2 replicas"):format(replicas,
-      replicas / 2), function()
-      local t, why = mine:ask("step mlp " .. replicas)
-      return t and t / (replicas / 2), why
-    end, mine:asking "step mlp 2", { goal = { at_most = 1.1 } })
+      replicas / 2), rounds, tostring(replicas), "2",
+      { scale = 2 / replicas, goal = { at_most = 1.1 } })
   end
   mine:stop()
+  if bench.exists(bench.build .. "/tfdist-luajit") then
+    local jit = worker.start(("%sTFDIST_THREADS=1 %s/tfdist-luajit "
+      .. "--cpu-devices=4 scripts/bench/ours_dist.lua"):format(ONE_THREAD,
+      bench.build), true)
+    alone(bench, "run with one merge, 4, LuaJIT", ask(bench, {
+      { "run", jit, "run 4" } }, count), "run", { at_most = 10e-6,
+      unit = "s" })
+    jit:stop()
+  end
 end
 
 M.all = {
-  { name = "allreduce", title = "sums between two devices of this process",
+  { name = "allreduce", title = "sums between devices of this process",
     run = all_reduce },
   { name = "steps", title = "training steps under MirroredStrategy",
     run = steps },

@@ -13,14 +13,14 @@ local Worker = {}
 Worker.__index = Worker
 
 --- A process that reads requests from its stdin, or nil and a message.
---- `free` leaves out the pinning. A hung program ends after ten minutes.
+--- `free` leaves out the pinning. A hung program ends after a quarter of an hour.
 function M.start(command, free)
   local fifo = os.tmpname()
   os.remove(fifo)
   if not os.execute("mkfifo " .. fifo) then
     return nil, "cannot make a named pipe in /tmp"
   end
-  local out = io.popen(("%stimeout 600 %s < %s"):format(
+  local out = io.popen(("%stimeout 900 %s < %s"):format(
     free and "env " or prefix, command, fifo), "r")
   local inp = io.open(fifo, "w") -- waits until the shell has opened it
   os.remove(fifo)
@@ -47,9 +47,9 @@ function Worker:ask(request)
   local values = {}
   for word in line:gmatch "%S+" do
     values[#values + 1] = tonumber(word)
-  end
-  if values[1] == nil then
-    return nil, line
+    if values[1] == nil then -- "failed: ..."
+      return nil, line
+    end
   end
   return table.unpack(values)
 end
