@@ -21,7 +21,7 @@ local is_operand, is_int64 = raw.is_operand, text.is_int64
 local LIST = 9 -- slots of a list attribute: its count, then up to 8 values
 local FAMILIES = {
   "math", "reduce", "array", "linalg", "nn", "loss", "random", "image",
-  "positions",
+  "positions", "segments",
 }
 
 -- Public names of the ops that the runtime itself needs.
@@ -593,18 +593,6 @@ local function publish_family(family, ops)
   end
 end
 
-local function load_family(name)
-  local module = "tfdist.ops." .. name
-  local ok, family = pcall(require, module)
-  if ok then
-    return family
-  elseif type(family) == "string"
-    and family:find("module '" .. module .. "' not found", 1, true) then
-    return nil
-  end
-  error(family, 0)
-end
-
 --- Publish all ops and families in tf.
 ---@param tf table
 function M.install(tf)
@@ -632,13 +620,9 @@ function M.install(tf)
   tensor.install(tf, M.def)
   publish_family(CORE, ops)
   for i = 1, #FAMILIES do
-    local family = load_family(FAMILIES[i])
-    if family ~= nil then
-      publish_family(family, ops)
-      if family.define ~= nil then
-        family.define(tf, M.def)
-      end
-    end
+    local family = require("tfdist.ops." .. FAMILIES[i])
+    publish_family(family, ops)
+    family.define(tf, M.def)
   end
 end
 

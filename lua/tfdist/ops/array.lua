@@ -127,6 +127,10 @@ local function define_makers(tf, def)
       return ops.eye(rows, columns or -1, { batch_shape = batch,
         dtype = dtype })
     end)
+end
+
+local function define_ranges(tf, def)
+  local ops = tf.raw_ops
 
   --- start, start + delta, ... below limit. Whole Lua numbers give int32,
   --- others float32, tensors their dtype. Source: tf.range
@@ -438,6 +442,10 @@ local function define_parts(tf, def)
       return strided_slice(ops, convert.operand(x, nil, what, "input_"),
         begin, stop, strides, masks)
     end)
+end
+
+local function define_choices(tf, def)
+  local ops = tf.raw_ops
 
   --- Elements where mask is true: the axes of mask, from `axis` on, become one.
   --- Blocks: until mask is computed. Source: tf.boolean_mask
@@ -527,7 +535,9 @@ local function define_growth(tf, def)
     end
     return tf.gather(x, integers(at), { axis = axis })
   end)
+end
 
+local function define_grids(tf, def)
   --- Coordinate grids of 1-D tensors, as a list; indexing "xy" swaps the first
   --- two axes of the result. Source: tf.meshgrid
   def("meshgrid", "x1 x2=nil x3=nil x4=nil x5=nil x6=nil indexing='xy' "
@@ -556,35 +566,38 @@ local function define_growth(tf, def)
       end
       return list
     end)
+end
 
-  local function blocks(what, x, size, format)
-    format = options.choice(what, "data_format", format, { "NHWC", "NCHW" })
-    options.integer(what, "block_size", size, 2)
-    local d = shape_of(x)
-    if #d ~= 4 then
-      fail("InvalidArgument", "%s: the input has shape %s; expected rank 4",
-        what, dims_text(d))
-    end
-    return d, format
+-- The input, its sizes, and whether channels come last.
+local function blocks(what, x, size, format)
+  x = convert.operand(x, nil, what, "input")
+  format = options.choice(what, "data_format", format, { "NHWC", "NCHW" })
+  options.integer(what, "block_size", size, 2)
+  local d = shape_of(x)
+  if #d ~= 4 then
+    fail("InvalidArgument", "%s: the input has shape %s; expected rank 4",
+      what, dims_text(d))
   end
+  return x, d, format == "NHWC"
+end
 
-  local function divide(what, dims, n, by)
-    if n % by ~= 0 then
-      fail("InvalidArgument", "%s: a size of %s is no multiple of %d", what,
-        dims_text(dims), by)
-    end
-    return n / by
+local function divide(what, dims, n, by)
+  if n % by ~= 0 then
+    fail("InvalidArgument", "%s: a size of %s is no multiple of %d", what,
+      dims_text(dims), by)
   end
+  return n / by
+end
 
+local function define_blocks(tf, def)
   --- Blocks of size x size positions become channels.
   --- Source: tf.nn.space_to_depth
   def("nn.space_to_depth", "input block_size data_format='NHWC' name=nil",
     function(x, b, format)
       local what = "space_to_depth"
-      x = convert.operand(x, nil, what, "input")
-      local d
-      d, format = blocks(what, x, b, format)
-      if format == "NHWC" then
+      local d, channels_last
+      x, d, channels_last = blocks(what, x, b, format)
+      if channels_last then
         local h, w = divide(what, d, d[2], b), divide(what, d, d[3], b)
         x = tf.reshape(x, { d[1], h, b, w, b, d[4] })
         return tf.reshape(tf.transpose(x, { 0, 1, 3, 2, 4, 5 }),
@@ -601,10 +614,9 @@ local function define_growth(tf, def)
   def("nn.depth_to_space", "input block_size data_format='NHWC' name=nil",
     function(x, b, format)
       local what = "depth_to_space"
-      x = convert.operand(x, nil, what, "input")
-      local d
-      d, format = blocks(what, x, b, format)
-      if format == "NHWC" then
+      local d, channels_last
+      x, d, channels_last = blocks(what, x, b, format)
+      if channels_last then
         local c = divide(what, d, d[4], b * b)
         x = tf.reshape(x, { d[1], d[2], d[3], b, b, c })
         return tf.reshape(tf.transpose(x, { 0, 1, 3, 2, 4, 5 }),
@@ -670,133 +682,16 @@ local function define_order(tf, def)
   end)
 end
 
--- Segments ------------------------------------------------------------------
-
-local function define_segments(tf, def)
-  local ops = tf.raw_ops
-  local KINDS = { prod = "PROD", min = "MIN", max = "MAX" }
-
-  local function reduce(kind, data, ids, n, sorted)
-    if KINDS[kind] then
-      return ops.segment_select(data, ids, n, KINDS[kind], sorted)
-    end
-    return ops.segment_sum(data, ids, n, kind == "mean", sorted)
-  end
-
-  for _, kind in ipairs { "sum", "mean", "prod", "min", "max" } do
-    -- Rows that share an id, ids in rising order; result row i is segment i.
-    local name = "segment_" .. kind
-    def("math." .. name, "data segment_ids name=nil", function(data, ids)
-      ids = convert.index_operand(ids, name, "segment_ids")
-      local t = raw.operand_tensor(ids)
-      local size = raw.tensor_size(t)
-      local n = 0
-      if size > 0 and raw.tensor_dtype(t) ~= "bool" then
-        n = raw.item(t, size - 1) + 1
-      end
-      return reduce(kind, data, ids, math.max(n, 0), true)
-    end)
-    -- Ids in any order, of any rank; ids below 0 leave a row out.
-    def("math.unsorted_" .. name, "data segment_ids num_segments name=nil",
-      function(data, ids, n)
-        return reduce(kind, data, ids, n, false)
-      end)
-  end
-
-  --- Sums divided by the square root of the number of rows.
-  --- Source: tf.math.unsorted_segment_sqrt_n
-  def("math.unsorted_segment_sqrt_n",
-    "data segment_ids num_segments name=nil", function(data, ids, n)
-      data = convert.operand(data, nil, "unsorted_segment_sqrt_n", "data")
-      ids = convert.index_operand(ids, "unsorted_segment_sqrt_n",
-        "segment_ids")
-      local total = reduce("sum", data, ids, n)
-      local dims = shape_of(total)
-      for i = 2, #dims do
-        dims[i] = 1
-      end
-      local ones = tf.ones_like(ids, raw.tensor_dtype(raw.operand_tensor(data)))
-      local counts = tf.maximum(reduce("sum", ones, ids, n), 1)
-      return total / tf.reshape(tf.sqrt(counts), dims)
-    end)
-
-  --- Rows of data by the partition they belong to, as a list of tensors.
-  --- Blocks: until partitions is computed. Source: tf.dynamic_partition
-  def("dynamic_partition", "data partitions num_partitions name=nil",
-    function(data, partitions, n)
-      local what = "dynamic_partition"
-      options.integer(what, "num_partitions", n, 1, 65536)
-      data = convert.operand(data, nil, what, "data")
-      partitions = convert.index_operand(partitions, what, "partitions")
-      local dims, part_dims = shape_of(data), shape_of(partitions)
-      local rows = { product(part_dims, 1, #part_dims) }
-      for i = 1, #dims do
-        if i <= #part_dims and dims[i] ~= part_dims[i] or #part_dims > #dims
-        then
-          fail("InvalidArgument", "%s: partitions %s do not fit data %s", what,
-            dims_text(part_dims), dims_text(dims))
-        elseif i > #part_dims then
-          rows[#rows + 1] = dims[i]
-        end
-      end
-      local chosen = {}
-      for i = 1, n do
-        chosen[i] = {}
-      end
-      local flat = raw.tensor_to_flat(raw.operand_tensor(partitions))
-      for i = 1, #flat do
-        local list = chosen[flat[i] + 1]
-        if list == nil then
-          fail("InvalidArgument", "%s: partitions[%d] = %d is outside [0, %d)",
-            what, i - 1, flat[i], n)
-        end
-        list[#list + 1] = i - 1
-      end
-      data = tf.reshape(data, rows)
-      for i = 1, n do
-        chosen[i] = tf.gather(data, integers(chosen[i]))
-      end
-      return chosen
-    end)
-
-  --- The inverse: row indices[k][i] of the result is data[k][i]; where an index
-  --- occurs twice the last one counts. Source: tf.dynamic_stitch
-  def("dynamic_stitch", "indices data name=nil", function(indices, data)
-    local what = "dynamic_stitch"
-    local all_rows, all_data = {}, {}
-    local _, count = options.list(what, "indices", indices, "tensors")
-    local _, others = options.list(what, "data", data, "tensors")
-    if count ~= others or count == 0 then
-      fail("InvalidArgument", "%s: %d tensors of indices and %d of data; "
-        .. "expected as many of both, and one at least", what, count, others)
-    end
-    for k = 1, count do
-      local at = convert.index_operand(indices[k], what, "indices")
-      local x = convert.operand(data[k], nil, what, "data")
-      local dims = shape_of(x)
-      local rows = { -1 }
-      for i = #shape_of(at) + 1, #dims do
-        rows[#rows + 1] = dims[i]
-      end
-      all_rows[k] = tf.reshape(at, { -1 })
-      all_data[k] = tf.reshape(x, rows)
-    end
-    local at, rows = tf.concat(all_rows, 0), tf.concat(all_data, 0)
-    local dims = shape_of(rows)
-    dims[1] = dims[1] == 0 and 0 or tf.reduce_max(at):item() + 1
-    return tf.tensor_scatter_nd_update(
-      ops.fill(dims, 0, raw.tensor_dtype(raw.operand_tensor(rows))),
-      tf.expand_dims(at, -1), rows)
-  end)
-end
-
 function M.define(tf, def)
   define_makers(tf, def)
+  define_ranges(tf, def)
   define_shapes(tf, def)
   define_parts(tf, def)
+  define_choices(tf, def)
   define_growth(tf, def)
+  define_grids(tf, def)
+  define_blocks(tf, def)
   define_order(tf, def)
-  define_segments(tf, def)
 end
 
 return M
