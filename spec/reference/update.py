@@ -80,7 +80,7 @@ def rmsprop(lr, rho, eps, centered=False, mu=None):
             mean = rho * x[-1] + (1 - rho) * g
             spread = max(s - mean * mean, 0)
         if mu is None:
-            w = x[0] - lr * g / (math.sqrt(spread) + eps)
+            w = x[0] - lr * g / math.sqrt(spread + eps)
         else:
             m = mu * x[2] + lr * g / math.sqrt(spread + eps)
             w = x[0] - m
@@ -92,7 +92,7 @@ def rmsprop(lr, rho, eps, centered=False, mu=None):
 def adagrad(lr, eps):
     def rule(x, g):
         s = x[1] + g * g
-        return [x[0] - lr * g / (math.sqrt(s) + eps), s]
+        return [x[0] - lr * g / math.sqrt(s + eps), s]
     return rule
 
 

@@ -150,7 +150,7 @@ rule("Adamax", "learning_rate=0.001 beta_1=0.9 beta_2=0.999 epsilon=1e-7",
 
 -- The momentum schedule of step t (from 1).
 local function nadam_momentum(h, t)
-  return h.beta_1 * (1 - 0.5 * 0.96 ^ (0.004 * t))
+  return h.beta_1 * (1 - 0.5 * 0.96 ^ t)
 end
 
 -- Products of the schedule over steps 1..t by beta_1: a function of t alone,

@@ -36,7 +36,7 @@ return function(case, I)
     I.normal { 3, 3 }, I.index({ 3 }, 4, "int64") },
     function(tf, w, m, g, rows)
       return tf.raw_ops.update_momentum(w, m, g, rows, 0, 0.1, 0.9)
-    end, "rows(momentum(0.1, 0.9), [a, b], c, d)")
+    end, "rows(momentum(0.1, 0.9), [a, b], c, d, 'all')")
   update("update_nesterov", { I.normal(W), I.normal(W), I.normal(W) },
     function(tf, w, m, g)
       return tf.raw_ops.update_nesterov(w, m, g, nil, 0.125, 0.1, 0.9)
@@ -70,7 +70,7 @@ return function(case, I)
       return tf.raw_ops.update_nadam(w, m, v, g, rows, 0, 0.1, 0.8, 0.9, 1e-3,
         0.5, 0.75, 1.5)
     end, "rows(nadam(0.1, 0.8, 0.9, 1e-3, 0.5, 0.75, 1.5), [a, b, c], d, e, "
-    .. "'slots')")
+    .. "'all')")
 
   update("update_rmsprop", { I.normal(P), I.positive(P), I.normal(P) },
     function(tf, w, s, g)

@@ -246,19 +246,20 @@ static int update(const tfd__call *call, const tfd__update_rule *rule) {
     return update(call, &rule);                                                \
   }
 
-/* What Keras does with the rows that a sparse gradient leaves out. */
+/* The rows that a sparse gradient leaves out see a gradient of 0, as in Keras:
+** what it has no effect on is not touched. */
 RULE(sgd, 1, TFD_REST_STAYS)
-RULE(momentum, 2, TFD_REST_STAYS)
-RULE(nesterov, 2, TFD_REST_STAYS)
+RULE(momentum, 2, TFD_REST_ALL)
+RULE(nesterov, 2, TFD_REST_ALL)
 RULE(adam, 3, TFD_REST_ALL)
 RULE(amsgrad, 4, TFD_REST_ALL)
-RULE(adamax, 3, TFD_REST_STAYS)
-RULE(nadam, 3, TFD_REST_SLOTS)
+RULE(adamax, 3, TFD_REST_ALL)
+RULE(nadam, 3, TFD_REST_ALL)
 RULE(rmsprop, 2, TFD_REST_SLOTS)
 RULE(rmsprop_centered, 3, TFD_REST_SLOTS)
-RULE(rmsprop_momentum, 3, TFD_REST_STAYS)
-RULE(rmsprop_both, 4, TFD_REST_STAYS)
+RULE(rmsprop_momentum, 3, TFD_REST_ALL)
+RULE(rmsprop_both, 4, TFD_REST_ALL)
 RULE(adagrad, 2, TFD_REST_STAYS)
-RULE(adadelta, 3, TFD_REST_STAYS)
-RULE(ftrl, 3, TFD_REST_STAYS)
+RULE(adadelta, 3, TFD_REST_SLOTS)
+RULE(ftrl, 3, TFD_REST_ALL)
 RULE(average, 1, TFD_REST_ALL)

@@ -144,7 +144,7 @@ TFD_CLONES static void R(rmsprop)(void *const *x, const void *grad, int64_t n,
 
   for (int64_t i = 0; i < n; i++) {
     s[i] += (g[i] * g[i] - s[i]) * c;
-    w[i] = w[i] * keep - g[i] * lr / (SQRT(s[i]) + epsilon);
+    w[i] = w[i] * keep - g[i] * lr / SQRT(s[i] + epsilon);
   }
 }
 
@@ -168,7 +168,7 @@ TFD_CLONES static void R(rmsprop_centered)(void *const *x, const void *grad,
     mean[i] += (g[i] - mean[i]) * c;
     spread = s[i] - mean[i] * mean[i];
     spread = spread < 0 ? 0 : spread;
-    w[i] = w[i] * keep - g[i] * lr / (SQRT(spread) + epsilon);
+    w[i] = w[i] * keep - g[i] * lr / SQRT(spread + epsilon);
   }
 }
 
@@ -227,7 +227,7 @@ TFD_CLONES static void R(adagrad)(void *const *x, const void *grad, int64_t n,
 
   for (int64_t i = 0; i < n; i++) {
     s[i] += g[i] * g[i];
-    w[i] = w[i] * keep - g[i] * lr / (SQRT(s[i]) + epsilon);
+    w[i] = w[i] * keep - g[i] * lr / SQRT(s[i] + epsilon);
   }
 }
 
