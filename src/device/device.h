@@ -103,6 +103,8 @@ typedef enum tfd__buffer_state {
   TFD_BUFFER_LOST
 } tfd__buffer_state;
 tfd__buffer_state tfd__buffer_state_of(const tfd__buffer *b);
+/* Wait until it is no longer pending, without a report, or for an interrupt. */
+void tfd__buffer_finish(const tfd__buffer *b);
 
 /* Variables keep replaced buffers until the new ones are filled. `fn` lets go
 ** of those whose successor is good; after a report it also puts back those

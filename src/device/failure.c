@@ -230,10 +230,17 @@ tfd__buffer_state tfd__buffer_state_of(const tfd__buffer *b) {
 
   if (b->made_seq == 0 || !s->queued) return TFD_BUFFER_GOOD;
   if (tfd__counter_get(&s->done) < b->made_seq) return TFD_BUFFER_PENDING;
+  if (TFD_LIKELY(b->made_seq > atomic_load(&b->device->lost_until))) {
+    return TFD_BUFFER_GOOD;
+  }
   tfd__lock(&tfd__rt.board);
   lost = find_loss(s, b->made_seq) != NULL;
   tfd__unlock(&tfd__rt.board);
   return lost ? TFD_BUFFER_LOST : TFD_BUFFER_GOOD;
+}
+
+void tfd__buffer_finish(const tfd__buffer *b) {
+  (void)tfd__wait_done(b->device->stream, b->made_seq, TFD_FOREVER);
 }
 
 void tfd__failure_forget(tfd__stream *s) {

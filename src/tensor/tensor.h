@@ -68,7 +68,8 @@ struct tfd_variable {
   uint8_t synchronization; /* tfd_variable_synchronization */
   uint8_t aggregation;     /* tfd_variable_aggregation */
   uint64_t version;        /* +1 for each write; shadows compare it */
-  struct tfd__replaced *replaced; /* newest first; see history.c */
+  struct tfd__replaced *replaced; /* oldest first; see history.c */
+  int replaced_n;
   struct tfd_variable *unsettled_next;
   struct tfd_variable *unsettled_prev;
 };
