@@ -198,7 +198,7 @@ describe("callbacks", function()
     local h = fit(m, { C.LearningRateScheduler(function(epoch, lr)
       return epoch == 0 and lr / 4 or lr / 2
     end) }, { epochs = 3 })
-    assert.same({ 0.25, 0.125, 0.0625 }, h.history.lr)
+    assert.same({ 0.25, 0.125, 0.0625 }, h.history.learning_rate)
     assert.equal(1 - 0.25 - 0.125 - 0.0625, weight(m))
     fails("ValueError", "should be a number", fit, model(),
       { C.LearningRateScheduler(function() end) })

@@ -227,7 +227,7 @@ describe("an activation", function()
           or 1.6732632423543772 * (exp(v) - 1))
       end,
       sigmoid = sigmoid, tanh = tanh, exponential = exp,
-      hard_sigmoid = function(v) return max(0, min(1, 0.2 * v + 0.5)) end,
+      hard_sigmoid = function(v) return max(0, min(1, v / 6 + 0.5)) end,
       softplus = function(v) return log(1 + exp(v)) end,
       softsign = function(v) return v / (1 + math.abs(v)) end,
       swish = function(v) return v * sigmoid(v) end,

@@ -350,6 +350,21 @@ describe("training", function()
     assert.matches("count from 0", e.hint)
   end)
 
+  it("names metrics that are called alike apart", function()
+    local m = tf.keras.Sequential { tf.keras.layers.Dense(1, {
+      input_shape = { 1 }, kernel_initializer = "ones" }) }
+    m:compile { loss = "mse", metrics = { "mae", "mae" },
+      weighted_metrics = { "mae", "mae" } }
+    local x, y = tf.constant { { 1.0 }, { 2.0 } }, tf.constant { { 0.0 },
+      { 0.0 } }
+    local found = m:evaluate(x, y, { sample_weight = tf.constant { 3.0, 1.0 },
+      return_dict = true, verbose = 0 })
+    assert.same({ loss = 3.5, mae = 1.5, mae_1 = 1.5, weighted_mae = 1.25,
+      weighted_mae_1 = 1.25 }, found)
+    assert.same({ "loss", "mae", "mae_1", "weighted_mae", "weighted_mae_1" },
+      m.metrics_names)
+  end)
+
   it("adds regularization once, whatever the number of replicas", function()
     local function make()
       local m = tf.keras.Sequential { L.Dense(1, { input_shape = { 1 },

@@ -67,9 +67,9 @@ define("sigmoid", "x", function(x)
   return tf.sigmoid(x)
 end)
 
---- clip(0.2 x + 0.5, 0, 1)
+--- clip(x / 6 + 0.5, 0, 1)
 define("hard_sigmoid", "x", function(x)
-  return tf.clip_by_value(x * 0.2 + 0.5, 0, 1)
+  return tf.clip_by_value(x / 6 + 0.5, 0, 1)
 end)
 
 define("tanh", "x", function(x)

@@ -433,7 +433,9 @@ function M.overwrite_by_averages(own, vars)
 end
 
 local function average(own, plan, h)
-  local op, reals = op_number "update_average", { 0, h.ema_momentum }
+  -- The first average is what the first step gives.
+  local op = op_number "update_average"
+  local reals = { 0, h.step == 0 and 0 or h.ema_momentum }
   each_average(own, plan, function(copy, mean)
     raw.variables_update({ mean }, op, { copy, n = 2 }, nil, reals)
   end)

@@ -524,9 +524,9 @@ local function all_metrics(self, of_layers)
 end
 
 function getters.metrics_names(self)
-  local names = {}
+  local names, own = {}, state.of(self)
   for i, metric in ipairs(self.metrics) do
-    names[i] = metric.name
+    names[i] = steps.result_name(own, metric)
   end
   return names
 end

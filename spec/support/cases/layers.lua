@@ -287,7 +287,7 @@ return function(case, I)
   end
   recurrent("SimpleRNN", 1, "simple_rnn(a, b, c, d)", N{2})
   recurrent("LSTM", 4, "lstm(a, b, c, d)", N{8})
-  recurrent("LSTM", 4, "lstm(a, b, c, d, gate=lambda x: np.clip(x / 5 + .5, "
+  recurrent("LSTM", 4, "lstm(a, b, c, d, gate=lambda x: np.clip(x / 6 + .5, "
     .. "0, 1))", N{8}, { recurrent_activation = "hard_sigmoid" })
   recurrent("GRU", 3, "gru(a, b, c, d)", N{2, 6})
   recurrent("GRU", 3, "gru(a, b, c, d, after=False)", N{6},

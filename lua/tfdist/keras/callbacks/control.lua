@@ -242,7 +242,7 @@ function M.LearningRateScheduler:on_epoch_begin(epoch)
 end
 
 function M.LearningRateScheduler:on_epoch_end(_, logs)
-  logs.lr = learning_rate(self)
+  logs.learning_rate = learning_rate(self)
 end
 
 --- Multiply the learning rate by factor when `monitor` has not become better
@@ -285,7 +285,7 @@ local function lower_rate(self, epoch)
 end
 
 function M.ReduceLROnPlateau:on_epoch_end(epoch, logs)
-  logs.lr = learning_rate(self)
+  logs.learning_rate = learning_rate(self)
   local current = base.monitored(self, logs)
   if current == nil then
     return

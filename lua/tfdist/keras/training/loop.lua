@@ -33,9 +33,9 @@ end
 
 --- Results of all metrics as pairs { name, tensor }, queued, not waited for.
 function M.results(model)
-  local list = {}
+  local list, own = {}, state.of(model)
   for _, metric in ipairs(model.metrics) do
-    list[#list + 1] = { metric.name, metric:result() }
+    list[#list + 1] = { steps.result_name(own, metric), metric:result() }
   end
   return list
 end

@@ -192,6 +192,29 @@ function M.track_loss(model, loss, detail, n)
   end
 end
 
+-- A name that no result has yet: weighted metrics get "weighted_" first, then
+-- all get a number, as in Keras.
+local function free_name(used, name, output, weighted)
+  if used[name] and weighted then
+    if name:sub(1, #output) ~= output then
+      output = ""
+    end
+    name = output .. "weighted_" .. name:sub(#output + 1)
+  end
+  local free, count = name, 0
+  while used[free] do
+    count = count + 1
+    free = name .. "_" .. count
+  end
+  used[free] = true
+  return free
+end
+
+--- The name of a compiled metric's result.
+function M.result_name(own, metric)
+  return own.shown ~= nil and own.shown[metric] or metric.name
+end
+
 local function resolve_metrics(own, names, labels, list)
   if own.metrics_made ~= nil then
     return
@@ -201,17 +224,17 @@ local function resolve_metrics(own, names, labels, list)
     list, own.losses or {})
   own.weighted = outputs.metrics("compile: weighted_metrics", spec.weighted,
     names, labels, list, own.losses or {})
-  local all, seen = {}, {}
+  local all, used = {}, {}
+  own.shown = {}
   for _, family in ipairs { own.plain, own.weighted } do
     for i = 1, #names do
+      local output = #names > 1 and names[i] .. "_" or ""
       for _, metric in ipairs(family[i]) do
-        if seen[metric.name] ~= nil and seen[metric.name] ~= metric then
-          errors.raise("ValueError", ("compile: two metrics are called %s")
-            :format(text.quote(metric.name)), "give one of them a name = ...")
-        elseif seen[metric.name] == nil then
+        if own.shown[metric] == nil then
           all[#all + 1] = metric
+          own.shown[metric] = free_name(used, metric.name, output,
+            family == own.weighted)
         end
-        seen[metric.name] = metric
       end
     end
   end
