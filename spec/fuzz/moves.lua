@@ -294,7 +294,7 @@ function moves.tape(v, rng)
     local ok, e = pcall(function()
       local _ = tf.square(x) * 2
       for _, step in ipairs(steps) do
-        tape[step.name](tape, unpack(step.args, 1, step.args.n))
+        values.close(tape[step.name](tape, unpack(step.args, 1, step.args.n)))
       end
     end)
     tape:close()
