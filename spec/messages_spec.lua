@@ -79,6 +79,153 @@ describe("a loop over what is not its iterator", function()
   end)
 end)
 
+describe("names", function()
+  local keras = tf.keras
+
+  it("nearly right are followed by the right one, spelt alike", function()
+    for wrong, right in pairs {
+      adamm = "adam", AdamW_ = "AdamW", rmsporp = "rmsprop", Adagard = "Adagrad",
+    } do
+      check(wrong, "ValueError", { '"' .. wrong .. '"', "mean " .. right .. "?" },
+        function()
+          local made = keras.optimizers.get(wrong)
+          return made
+        end)
+    end
+    for wrong, right in pairs {
+      acuracy = "accuracy", Acuracy = "Accuracy",
+      mean_squred_error = "mean_squared_error",
+      MeanSquaredErr = "MeanSquaredError",
+    } do
+      check(wrong, "ValueError", { '"' .. wrong .. '"', "mean " .. right .. "?" },
+        function()
+          local made = keras.metrics.get(wrong)
+          return made
+        end)
+    end
+    check("optimizer", "TypeError", { "optimizers.get", "Adam() makes one" },
+      function()
+        local made = keras.optimizers.get(keras.optimizers.Adam)
+        return made
+      end)
+    check("hyperparameter", "KeyError", { '"momentun"', "momentum?" }, function()
+      keras.optimizers.SGD().momentun = 1
+    end)
+  end)
+
+  it("of methods too", function()
+    check("Dataset", "KeyError", { 'method "bacth"', "did you mean batch?" },
+      function()
+        local made = D.range(3):bacth(2)
+        return made
+      end)
+    check("DistributedDataset", "KeyError", { '"itre"', "did you mean iter?" },
+      function()
+        local ds = R.mirrored(1):experimental_distribute_dataset(
+          D.range(4):batch(2))
+        local made = ds:itre()
+        return made
+      end)
+  end)
+
+  it("of devices that are not there come with what makes them", function()
+    local n = R.available
+    local name = "/cpu:" .. n
+    check("cpu", "InvalidArgument", { 'no device "' .. name .. '"',
+      "--cpu-devices=" .. n + 1, "TFDIST_CPU_DEVICES=" .. n + 1 }, function()
+        local made = tf.distribute.OneDeviceStrategy(name)
+        return made
+      end)
+    check("tpu", "InvalidArgument", { 'no device "/tpu:0"', "tfdist doctor" },
+      function()
+        local made = tf.distribute.OneDeviceStrategy("/tpu:0")
+        return made
+      end)
+  end)
+end)
+
+describe("labels of another kind than the loss takes", function()
+  local L = tf.keras.losses
+  local p = tf.ones { 4, 3 } / 3
+
+  it("are explained", function()
+    for _, shape in ipairs { { 4 }, { 4, 1 } } do
+      local y = tf.zeros(shape, "int32")
+      for _, fn in ipairs { L.categorical_crossentropy,
+        L.CategoricalCrossentropy(), L.CategoricalFocalCrossentropy() } do
+        check("class numbers", "InvalidArgument", { "categorical_",
+          "{4, 3}", "sparse_categorical_crossentropy", "tf.one_hot" },
+          function()
+            local made = fn(y, p)
+            return made
+          end)
+      end
+    end
+    check("rows", "InvalidArgument", { "are for categorical_crossentropy" },
+      function()
+        local made = L.sparse_categorical_crossentropy(p, p)
+        return made
+      end)
+  end)
+end)
+
+describe("a function that forgets to return", function()
+  local v = tf.Variable(1.0)
+
+  it("is named where its value is missed", function()
+    check("gradient", "TypeError", { "GradientTape.gradient",
+      "missing argument target", "return loss" }, function()
+        local tape, loss = tf.GradientTape(function()
+          local _ = v * v
+        end)
+        local grads = tape:gradient(loss, v)
+        return grads
+      end)
+    check("minimize", "TypeError", { "optimizer:minimize", "returned nothing" },
+      function()
+        local done = O.SGD():minimize(function()
+          local _ = v * v
+        end, { v })
+        return done
+      end)
+  end)
+end)
+
+describe("an error in a replica function", function()
+  it("has a place even when a tail call left no frame", function()
+    local s = R.mirrored(1)
+    for _, fn in ipairs {
+      function() return s:run(print) end,
+      function() s:run(print) end,
+    } do
+      check("nested", "RuntimeError", { "strategy:run", "replica 0",
+        "cannot start another run" }, function()
+          -- The place is a line of this function or of those above.
+          local ok, e = pcall(s.run, s, fn)
+          assert(not ok and e.where:find "messages_spec.lua:%d+$", e.where)
+          s:run(function()
+            local made = s:run(print)
+            return made
+          end)
+        end)
+    end
+  end)
+
+  it("has no frame of the library's own calls", function()
+    local s = R.mirrored(1)
+    local ok, e = pcall(function()
+      s:run(function()
+        local x = tf.ones { 2 } + tf.ones { 3 }
+        return x
+      end)
+    end)
+    assert.is_false(ok)
+    local run_at = e.traceback:find("(run on replica 0)", 1, true)
+    local next_line = e.traceback:sub(run_at):match "\n([^\n]*)"
+    assert.matches("messages_spec.lua:%d+:", next_line)
+  end)
+end)
+
 describe("apply_gradients outside of strategy:run", function()
   it("names strategy:run", function()
     local s = R.mirrored(R.available >= 2 and 2 or 1)

@@ -81,10 +81,12 @@ local function frame_name(info)
   return ("in %s '%s'"):format(what, info.name)
 end
 
--- The frame's line, or nil when the reader has no use for it.
-local function frame_line(info)
+-- The frame's line, or nil when the reader has no use for it. `caller` is the
+-- frame that called it: a pcall of the library's own is nobody's business.
+local function frame_line(info, caller)
   if info.what == "C" then
-    if not M.full_traceback and not standard[info.func] then
+    if not M.full_traceback and (not standard[info.func]
+      or (caller ~= nil and caller.what ~= "C" and is_library(caller))) then
       return nil
     end
     return "[C]: " .. frame_name(info)
@@ -104,17 +106,21 @@ end
 function M.traceback(level, thread)
   local lines = { "stack traceback:" }
   level = (level or 1) + (thread and 0 or 1)
-  while true do
-    local info
+  local function frame(at)
+    local info -- no tail calls: they count as frames on some engines
     if thread then
-      info = getinfo(thread, level, "Slnf")
+      info = getinfo(thread, at, "Slnf")
     else
-      info = getinfo(level, "Slnf")
+      info = getinfo(at + 1, "Slnf")
     end
+    return info
+  end
+  while true do
+    local info = frame(level)
     if not info then
       break
     end
-    local line = frame_line(info)
+    local line = frame_line(info, info.what == "C" and frame(level + 1) or nil)
     if line and #lines > MAX_FRAMES then
       lines[#lines + 1] = "    ..."
       break
@@ -141,6 +147,13 @@ local function user_position(level)
     end
     level = level + 1
   end
+end
+
+--- "file:line" of the innermost frame outside this library; nil at the prompt.
+---@return string?
+function M.position()
+  local where = user_position(2)
+  return where
 end
 
 -- Objects --------------------------------------------------------------------

@@ -281,6 +281,9 @@ method("watched_variables", "", function(self)
   return list
 end)
 
+options.hint_missing("GradientTape.gradient", "target", "the function given to "
+  .. "tf.GradientTape must return the loss: return loss")
+
 --- Derivatives of target (several are summed) for sources: one tensor or
 --- variable, a list, or a table with string keys; the result has the same
 --- structure, nil where no path leads from source to target. Lists carry n.

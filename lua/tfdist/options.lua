@@ -114,13 +114,12 @@ function M.signature(what, source)
 end
 
 local function unknown_option(sig, key)
-  local shown = type(key) == "string" and text.quote(key)
-    or text.describe(key)
   local hint
   if type(key) == "string" then
     hint = text.suggestion(key, sig.names, "option")
   end
-  errors.raise("ValueError", sig.what .. ": unknown option " .. shown, hint)
+  errors.raise("ValueError", sig.what .. ": unknown option "
+    .. text.name(key), hint)
 end
 
 -- "options", "value" or an error for plain table t at position i.
@@ -191,9 +190,21 @@ local function too_many(sig, extra)
     text.describe(extra)))
 end
 
+-- function -> parameter -> what to do when it is missing
+local missing_hints = {}
+
+--- Say what to do when an argument is missing.
+---@param what string   function, as in messages
+---@param name string   parameter
+---@param hint string
+function M.hint_missing(what, name, hint)
+  missing_hints[what] = missing_hints[what] or {}
+  missing_hints[what][name] = hint
+end
+
 local function missing_argument(sig, i, values, given)
-  local hint
-  if given >= 1 and given < i and text.is_plain(values[given]) then
+  local hint = (missing_hints[sig.what] or {})[sig.names[i]]
+  if hint == nil and given >= 1 and given < i and text.is_plain(values[given]) then
     hint = "the table in place of " .. sig.names[given]
       .. " is taken as its value"
   end

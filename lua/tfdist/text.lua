@@ -197,6 +197,13 @@ function M.describe(x)
   return "a " .. kind
 end
 
+--- A name as the user gave it: strings in quotes, anything else by what it is.
+---@param x any
+---@return string
+function M.name(x)
+  return type(x) == "string" and M.quote(x) or M.describe(x)
+end
+
 -- Levenshtein distance with adjacent swaps, given up beyond `limit`.
 local function distance(a, b, limit)
   local m, n = #a, #b
@@ -230,7 +237,7 @@ local function distance(a, b, limit)
 end
 
 --- The name in `names` nearest to `name`, or nil when none is near. Case and
---- underscores do not count.
+--- underscores count among names that are equally near.
 ---@param name string
 ---@param names string[]
 ---@param most? integer  edits that are still near, usually 4
@@ -242,7 +249,8 @@ function M.nearest(name, names, most)
   for i = 1, #names do
     local candidate = names[i]:lower():gsub("_", "")
     local d = distance(plain, candidate, limit)
-    if d < best_distance then
+    if d < best_distance or (d == best_distance and best ~= nil
+      and distance(name, names[i], 99) < distance(name, best, 99)) then
       best, best_distance = names[i], d
     end
   end

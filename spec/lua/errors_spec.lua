@@ -39,7 +39,7 @@ describe("error objects", function()
     assert.equal(("%s:%d"):format(HERE, at), e.where)
     assert.is_true(errors.is_error(e))
     assert.is_nil(e.replica)
-    assert.is_nil(e.hint)
+    assert.matches("tfdist doctor", e.hint)
   end)
 
   it("can be glued to text from either side", function()

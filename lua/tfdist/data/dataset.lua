@@ -622,7 +622,7 @@ end)
 
 local function unknown_name(key)
   errors.raise("KeyError", "a Dataset has no field or method "
-    .. text.describe(key), type(key) == "string"
+    .. text.name(key), type(key) == "string"
     and text.suggestion(key, text.names(methods), "method")
     or "datasets are read by loops: for x in dataset:iter() do")
 end

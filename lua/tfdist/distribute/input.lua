@@ -260,7 +260,7 @@ function Distributed:__index(key)
   end
   local names = Distributed.__names()
   errors.raise("KeyError", "a DistributedDataset has no field or method "
-    .. text.describe(key), type(key) == "string" and (text.nearest(key, names)
+    .. text.name(key), type(key) == "string" and (text.nearest(key, names)
     and "did you mean " .. text.nearest(key, names) .. "?"
     or "transform the data set before it is distributed") or nil)
 end

@@ -118,6 +118,8 @@ local function describe_error(replica, e)
   if e_text then
     e.traceback = errors.traceback(0, replica.thread)
   end
+  -- A tail call leaves no frame of the replica function: then the run's place.
+  e.where = e.where or errors.position()
   e.replica = e.replica or replica.id
   e.traceback = e.traceback .. "    (run on replica " .. replica.id .. ")"
     .. (outer ~= "" and "\n" .. outer or "")

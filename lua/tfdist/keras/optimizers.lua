@@ -240,6 +240,10 @@ method("minimize", "loss var_list:table grad_loss=nil name=nil tape=nil",
   function(self, loss, vars, grad_loss, _, tape)
     if type(loss) == "function" then
       tape, loss = tf.GradientTape(loss)
+      if loss == nil then
+        errors.raise("TypeError", "optimizer:minimize: the function loss "
+          .. "returned nothing; it must return the loss", "return loss")
+      end
     elseif tape == nil then
       errors.raise("ValueError", "optimizer:minimize: a loss that is a tensor "
         .. "needs the tape that recorded it", "pass a function, or tape = tape")
@@ -313,7 +317,8 @@ local function make_class(name, known)
     key = ALIASES[key] or key
     if not known[key] then
       errors.raise("KeyError", ("%s has no hyperparameter %s"):format(name,
-        text.describe(key)))
+        text.name(key)), type(key) == "string"
+        and text.suggestion(key, text.names(known), "hyperparameter") or nil)
     end
     rules.check_one(name, key, value)
     hyper[key] = value
@@ -356,7 +361,35 @@ for name, rule in pairs(rules.rules) do
   define(name, rule)
 end
 
+-- What makes one, given in its place: Adam for Adam().
+local function maker_hint(x)
+  for name in pairs(rules.rules) do
+    if M[name] == x then
+      return ("%s() makes one"):format(name)
+    end
+  end
+  return nil
+end
+
+local function unknown(identifier)
+  local names = text.names(rules.rules)
+  if type(identifier) ~= "string" then
+    errors.raise("TypeError", "optimizers.get: an optimizer is a name or an "
+      .. "object of tf.keras.optimizers, got " .. text.describe(identifier),
+      maker_hint(identifier))
+  end
+  local both = {}
+  for i = 1, #names do
+    both[2 * i - 1], both[2 * i] = names[i], names[i]:lower()
+  end
+  local near = text.nearest(identifier, both)
+  errors.raise("ValueError", "optimizers.get: unknown optimizer "
+    .. text.quote(identifier), near and "did you mean " .. near .. "?"
+    or "there are " .. table.concat(names, ", "))
+end
+
 --- An optimizer from its name in any case, or the optimizer itself.
+--- Errors: ValueError naming the nearest one, TypeError.
 --- Source: tf.keras.optimizers.get
 function M.get(identifier)
   if is_optimizer(identifier) then
@@ -368,9 +401,7 @@ function M.get(identifier)
       end
     end
   end
-  errors.raise("ValueError", "optimizers.get: unknown optimizer "
-    .. text.describe(identifier), "there are "
-    .. table.concat(text.names(rules.rules), ", "))
+  unknown(identifier)
 end
 
 return M

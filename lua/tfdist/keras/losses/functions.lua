@@ -266,6 +266,18 @@ define("binary_focal_crossentropy", "apply_class_balancing=false alpha=0.25 "
     return tf.reduce_mean(each, { axis = axis })
   end)
 
+-- Truth and prediction with a number for each class along the last axis.
+local function class_pair(what, y_true, y_pred, axis)
+  local t, p = pair(what, y_true, y_pred)
+  if t.shape ~= p.shape then
+    errors.raise("InvalidArgument", ("%s: y_true has shape %s, y_pred %s; "
+      .. "both must have a number for each class"):format(what,
+      tostring(t.shape), tostring(p.shape)), "labels that are class numbers are for sparse_"
+      .. "categorical_crossentropy, tf.one_hot(labels, depth) makes them rows")
+  end
+  return axis_last(what, t, axis), axis_last(what, p, axis)
+end
+
 --- -sum(t log p) over the classes, p scaled to sum 1; p are logits with
 --- from_logits.
 define("categorical_crossentropy",
@@ -273,8 +285,7 @@ define("categorical_crossentropy",
   function(y_true, y_pred, from_logits, label_smoothing, axis)
     local what = "categorical_crossentropy"
     check_number(what, "label_smoothing", label_smoothing, 0, 1)
-    local t, p = pair(what, y_true, y_pred)
-    t, p = axis_last(what, t, axis), axis_last(what, p, axis)
+    local t, p = class_pair(what, y_true, y_pred, axis)
     t = smooth(t, label_smoothing,
       raw.tensor_dim(p, raw.tensor_rank(p) - 1))
     if from_logits then
@@ -290,8 +301,7 @@ define("categorical_focal_crossentropy", "alpha=0.25 gamma=2 "
   function(y_true, y_pred, alpha, gamma, from_logits, label_smoothing, axis)
     local what = "categorical_focal_crossentropy"
     check_number(what, "label_smoothing", label_smoothing, 0, 1)
-    local t, p = pair(what, y_true, y_pred)
-    t, p = axis_last(what, t, axis), axis_last(what, p, axis)
+    local t, p = class_pair(what, y_true, y_pred, axis)
     t = smooth(t, label_smoothing,
       raw.tensor_dim(p, raw.tensor_rank(p) - 1))
     if from_logits then
@@ -323,7 +333,13 @@ local function cross_entropy(labels, logits)
   local ok, x = pcall(tf.nn.sparse_softmax_cross_entropy_with_logits, labels,
     logits)
   if not ok then
-    error(M.rename(x), 0)
+    x = M.rename(x)
+    if errors.is_error(x) and x.hint == nil
+      and x.message:find("one label for each row", 1, true) then
+      x.hint = "rows with a number for each class are for "
+        .. "categorical_crossentropy"
+    end
+    error(x, 0)
   end
   return x
 end
