@@ -144,6 +144,54 @@ describe("names", function()
   end)
 end)
 
+describe("values of any length", function()
+  local list, word = {}, ("x"):rep(5000)
+  for i = 1, 5000 do
+    list[i] = i
+  end
+
+  local function short(kind, words, fn)
+    local e = check(words[1], kind, words, fn)
+    assert.is_true(#e.message < 700, e.message)
+    return e
+  end
+
+  it("are cut in messages", function()
+    short("ValueError", { "broadcast_dynamic_shape", "{1, 2, 3, ", "52, …}",
+      "and {3, 2}" }, function()
+        local made = tf.broadcast_dynamic_shape(list, { 3, 2 })
+        return made
+      end)
+    short("InvalidArgument", { "ensure_shape", "{2}", "…}" }, function()
+      local made = tf.ensure_shape(tf.ones { 2 }, list)
+      return made
+    end)
+    short("NotFound", { "Checkpoint.restore", "xxx…xxx" }, function()
+      local made = tf.train.Checkpoint { v = tf.Variable(1) }:restore(word)
+      return made
+    end)
+    short("ValueError", { "Adam", "unknown option", "..." }, function()
+      local made = O.Adam { [word] = 1 }
+      return made
+    end)
+    assert.matches("52, …", tostring(tf.TensorSpec(list)))
+  end)
+
+  it("are cut between characters", function()
+    local e = short("NotFound", { "€…€" }, function()
+      local made = tf.train.Checkpoint { v = tf.Variable(1) }:restore(
+        ("€"):rep(500))
+      return made
+    end)
+    assert.equal("", (e.message:gsub("€", ""):gsub("…", "")
+      :gsub("[%w%p%s]", "")))
+  end)
+
+  it("are kept in errors of the user's own", function()
+    assert.equal(word, require "tfdist.errors".wrap(word).message)
+  end)
+end)
+
 describe("labels of another kind than the loss takes", function()
   local L = tf.keras.losses
   local p = tf.ones { 4, 3 } / 3

@@ -13,6 +13,10 @@ local M = {}
 local getinfo = debug.getinfo
 local MAX_FRAMES = 24
 
+--- Characters of one value that a message shows.
+M.SHOWN = 200
+local MOST = 4000 -- of a whole message
+
 --- Sources that start so belong to this library, not to the user.
 M.library = getinfo(1, "S").source:match("^(.*)errors%.lua$") or "@lua/tfdist/"
 
@@ -158,6 +162,24 @@ end
 
 -- Objects --------------------------------------------------------------------
 
+-- The ends of a text that is too long; characters stay whole.
+local function cut(text, most)
+  local half = math.floor(most / 2)
+  return text:sub(1, half):gsub("[\192-\255]?[\128-\191]*$", "") .. "…"
+    .. text:sub(-half):gsub("^[\128-\191]+", "")
+end
+
+-- Values that users give may be of any length; messages are read by people.
+local function readable(message)
+  if #message <= M.SHOWN then
+    return message
+  end
+  message = message:gsub("%S+", function(word)
+    return #word > M.SHOWN + 50 and cut(word, M.SHOWN) or nil
+  end)
+  return #message > MOST and cut(message, MOST) or message
+end
+
 local function make(kind, message, hint, where, replica, level)
   local e = {
     kind = kind, message = message, hint = hint, replica = replica,
@@ -176,7 +198,7 @@ end
 ---@param message string operation, values, expectation
 ---@param hint? string what to do about it
 function M.new(kind, message, hint)
-  return make(kind, message, hint, nil, nil, 2)
+  return make(kind, readable(message), hint, nil, nil, 2)
 end
 
 --- Raise an error object.
@@ -186,7 +208,7 @@ end
 ---@param where? string position of a failure that surfaced later
 ---@param replica? integer
 function M.raise(kind, message, hint, where, replica)
-  error(make(kind, message, hint, where, replica, 2), 0)
+  error(make(kind, readable(message), hint, where, replica, 2), 0)
 end
 
 local function renamed(what, ok, ...)

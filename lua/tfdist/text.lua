@@ -4,6 +4,7 @@ local errors = require "tfdist.errors"
 local M = {}
 
 local floor, abs, huge = math.floor, math.abs, math.huge
+local SHOWN = errors.SHOWN
 
 -- Describers for userdata and classes, by kind name; the tensor and variable
 -- modules add theirs, so that this file needs no other.
@@ -148,14 +149,20 @@ function M.format(format, ...)
   return format:format(unpack(args, 1, select("#", ...)))
 end
 
---- A Lua list of sizes as "{2, 3}".
+--- A Lua list of sizes as "{2, 3}"; of a list longer than a message can hold,
+--- the beginning and "…".
 ---@param dims number[]
 ---@return string
 function M.shape(dims)
-  local parts = {}
+  local parts, length = {}, 0
   for i = 1, dims.n or #dims do
     local d = dims[i]
     parts[i] = type(d) == "number" and M.number(d) or tostring(d)
+    length = length + #parts[i] + 2
+    if length > SHOWN then
+      parts[i] = "…"
+      break
+    end
   end
   return "{" .. table.concat(parts, ", ") .. "}"
 end

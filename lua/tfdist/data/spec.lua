@@ -30,9 +30,9 @@ local function dims_text(dims)
   end
   local parts = {}
   for i = 1, #dims do
-    parts[i] = dims[i] < 0 and "?" or text.number(dims[i])
+    parts[i] = dims[i] < 0 and "?" or dims[i]
   end
-  return "{" .. table.concat(parts, ", ") .. "}"
+  return text.shape(parts)
 end
 
 --- "{?, 28, 28}".
