@@ -76,6 +76,21 @@ int tfd__check_rank(tfd__infer *s, int i, int rank) {
                    tfd__shape_text(s->in[i], shape), rank);
 }
 
+int tfd__check_dims(tfd__infer *s, int i, const int64_t *dims, int rank,
+                    const char *why) {
+  const tfd__view *v = s->in[i];
+  char name[32];
+  char have[TFD_SHAPE_TEXT];
+  char want[TFD_SHAPE_TEXT];
+
+  if (v->rank == rank &&
+      memcmp(v->dims, dims, (size_t)rank * sizeof *dims) == 0)
+    return TFD_OK;
+  return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s is %s; expected %s%s", s->name,
+                   tfd__arg_name(s, i, name), tfd__shape_text(v, have),
+                   tfd__dims_text(dims, rank, want), why);
+}
+
 /* --- the ops of core.def -------------------------------------------------- */
 
 int tfd__infer_identity(tfd__infer *s) {

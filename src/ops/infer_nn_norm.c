@@ -14,20 +14,11 @@ static int statistics_dtype(const tfd__view *x) {
 static int check_parameter(tfd__infer *s, int x, int i, const int64_t *dims,
                            int rank) {
   const tfd__view *v = s->in[i];
-  char name[32];
-  char have[TFD_SHAPE_TEXT];
-  char want[TFD_SHAPE_TEXT];
-  bool same = true;
 
   if (v == NULL) return TFD_OK;
   if (v->dtype != s->in[x]->dtype && v->dtype != statistics_dtype(s->in[x]))
     return tfd__check_same_dtype(s, x, i);
-  for (int a = 0; a < rank && v->rank == rank; a++)
-    same = same && v->dims[a] == dims[a];
-  if (v->rank == rank && same) return TFD_OK;
-  return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s is %s; expected %s", s->name,
-                   tfd__arg_name(s, i, name), tfd__shape_text(v, have),
-                   tfd__dims_text(dims, rank, want));
+  return tfd__check_dims(s, i, dims, rank, "");
 }
 
 /* One kernel call gives the gradients of both, in one dtype. */

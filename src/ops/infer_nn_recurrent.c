@@ -4,20 +4,9 @@
 
 /* An optional operand of exactly these sizes and of the inputs' dtype. */
 static int check_operand(tfd__infer *s, int i, const int64_t *dims, int rank) {
-  const tfd__view *v = s->in[i];
-  char name[32];
-  char have[TFD_SHAPE_TEXT];
-  char want[TFD_SHAPE_TEXT];
-  bool same = true;
-
-  if (v == NULL) return TFD_OK;
+  if (s->in[i] == NULL) return TFD_OK;
   TFD_TRY(tfd__check_same_dtype(s, 0, i));
-  for (int a = 0; a < rank && v->rank == rank; a++)
-    same = same && v->dims[a] == dims[a];
-  if (v->rank == rank && same) return TFD_OK;
-  return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s is %s; expected %s", s->name,
-                   tfd__arg_name(s, i, name), tfd__shape_text(v, have),
-                   tfd__dims_text(dims, rank, want));
+  return tfd__check_dims(s, i, dims, rank, "");
 }
 
 /* Sizes from inputs {steps, batch, depth} and recurrent_kernel {units, gates *

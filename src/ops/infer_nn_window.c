@@ -56,19 +56,8 @@ static int listed_view(const tfd__infer *s, int slot, int dtype,
 
 /* The incoming gradient must have the shape that the forward op gives. */
 static int check_gradient(tfd__infer *s, int i, const int64_t *dims, int rank) {
-  const tfd__view *v = s->in[i];
-  char name[32];
-  char a[TFD_SHAPE_TEXT];
-  char b[TFD_SHAPE_TEXT];
-
-  if (v->rank == rank &&
-      memcmp(v->dims, dims, (size_t)rank * sizeof *dims) == 0)
-    return TFD_OK;
-  return tfd__fail(TFD_INVALID_ARGUMENT,
-                   "%s: %s is %s; expected %s for these sizes, strides and "
-                   "padding",
-                   s->name, tfd__arg_name(s, i, name), tfd__shape_text(v, a),
-                   tfd__dims_text(dims, rank, b));
+  return tfd__check_dims(s, i, dims, rank,
+                         " for these sizes, strides and padding");
 }
 
 /* --- convolution ---------------------------------------------------------- */
@@ -99,9 +88,11 @@ int tfd__infer_conv(tfd__infer *s) {
   return tfd__infer_out(s, 0, s->in[0]->dtype, dims, rank);
 }
 
-int tfd__infer_conv_backprop_input(tfd__infer *s) {
+/* The gradient for the input or for the filter, whose shape is listed;
+** s->in[0] is the other one of the two. */
+static int conv_backprop(tfd__infer *s, bool for_input) {
   int64_t dims[TFD_MAX_RANK];
-  tfd__view input;
+  tfd__view listed;
   tfd__window w;
   int rank = 0;
 
@@ -109,28 +100,20 @@ int tfd__infer_conv_backprop_input(tfd__infer *s) {
   TFD_TRY(tfd__check_same_dtype(s, 0, 1));
   TFD_TRY(check_data(s, 0, 0));
   TFD_TRY(check_data(s, 1, 0));
-  TFD_TRY(listed_view(s, 29, s->in[0]->dtype, &input));
-  TFD_TRY(conv_window(s, &input, s->in[0], &w));
+  TFD_TRY(listed_view(s, 29, s->in[0]->dtype, &listed));
+  TFD_TRY(for_input ? conv_window(s, &listed, s->in[0], &w)
+                    : conv_window(s, s->in[0], &listed, &w));
   rank = tfd__window_out_dims(&w, dims);
   TFD_TRY(check_gradient(s, 1, dims, rank));
-  return tfd__infer_like(s, 0, &input);
+  return tfd__infer_like(s, 0, &listed);
+}
+
+int tfd__infer_conv_backprop_input(tfd__infer *s) {
+  return conv_backprop(s, true);
 }
 
 int tfd__infer_conv_backprop_filter(tfd__infer *s) {
-  int64_t dims[TFD_MAX_RANK];
-  tfd__view filter;
-  tfd__window w;
-  int rank = 0;
-
-  TFD_TRY(check_arithmetic(s, 0));
-  TFD_TRY(tfd__check_same_dtype(s, 0, 1));
-  TFD_TRY(check_data(s, 0, 0));
-  TFD_TRY(check_data(s, 1, 0));
-  TFD_TRY(listed_view(s, 29, s->in[0]->dtype, &filter));
-  TFD_TRY(conv_window(s, s->in[0], &filter, &w));
-  rank = tfd__window_out_dims(&w, dims);
-  TFD_TRY(check_gradient(s, 1, dims, rank));
-  return tfd__infer_like(s, 0, &filter);
+  return conv_backprop(s, false);
 }
 
 /* --- pooling -------------------------------------------------------------- */

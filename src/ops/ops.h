@@ -92,6 +92,9 @@ int tfd__check_float(tfd__infer *s, int i);
 int tfd__check_int(tfd__infer *s, int i);
 int tfd__check_index(tfd__infer *s, int i); /* int32 or int64 */
 int tfd__check_rank(tfd__infer *s, int i, int rank);
+/* Input i has just these sizes. `why` follows them in the message. */
+int tfd__check_dims(tfd__infer *s, int i, const int64_t *dims, int rank,
+                    const char *why);
 /* Argument's name by its schema position ("x", "labels"). */
 const char *tfd__arg_name(const tfd__infer *s, int i, char buf[32]);
 

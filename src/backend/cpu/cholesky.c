@@ -20,20 +20,26 @@ TFD_CLONES double tfd__dot(const double *a, const double *b, int64_t n) {
   return sum;
 }
 
+/* Columns [from, to) of a row (which begins at `from`), solved against the
+** rows of the factor above. */
+static inline void solve_row(const double *a, int64_t n, int64_t from,
+                             int64_t to, double *row) {
+  for (int64_t k = from; k < to; k++) {
+    const double *other = a + k * n + from;
+
+    row[k - from] = (row[k - from] - tfd__dot(row, other, k - from)) /
+                    other[k - from];
+  }
+}
+
 /* The square [from, to) in place; false unless it is positive definite. */
 static bool factorise_square(double *a, int64_t n, int64_t from, int64_t to) {
   int64_t i;
-  int64_t k;
 
   for (i = from; i < to; i++) {
     double *row = a + i * n + from;
 
-    for (k = from; k < i; k++) {
-      const double *other = a + k * n + from;
-
-      row[k - from] = (row[k - from] - tfd__dot(row, other, k - from)) /
-                      other[k - from];
-    }
+    solve_row(a, n, from, i, row);
     row[i - from] -= tfd__dot(row, row, i - from);
     if (!(row[i - from] > 0) || isinf(row[i - from])) return false;
     row[i - from] = sqrt(row[i - from]);
@@ -44,18 +50,8 @@ static bool factorise_square(double *a, int64_t n, int64_t from, int64_t to) {
 /* The rows below a finished square, solved against it. */
 static void factorise_below(double *a, int64_t n, int64_t from, int64_t to) {
   int64_t i;
-  int64_t k;
 
-  for (i = to; i < n; i++) {
-    double *row = a + i * n + from;
-
-    for (k = from; k < to; k++) {
-      const double *other = a + k * n + from;
-
-      row[k - from] = (row[k - from] - tfd__dot(row, other, k - from)) /
-                      other[k - from];
-    }
-  }
+  for (i = to; i < n; i++) solve_row(a, n, from, to, a + i * n + from);
 }
 
 /* The lower triangle from `to` on loses the product of the rows left of it

@@ -288,6 +288,23 @@ static int factorise(const tfd__matrices *m, int64_t i, double *work,
   return singular ? TFD_INVALID_ARGUMENT : TFD_OK;
 }
 
+/* What gives one right-hand side for each matrix; `why` ends the message about
+** a matrix that cannot be used. */
+static int solve_all(const tfd__call *call,
+                     int (*one)(const tfd__matrices *m, int64_t i,
+                                double *work),
+                     const char *why) {
+  const tfd__view *out = tfd__out(call, 0);
+  tfd__matrices m;
+
+  tfd__matrices_init(&m, call);
+  m.one = one;
+  m.rhs = out->dims[out->rank - 1];
+  m.work = work_of(&m);
+  if (m.rows == 0) return TFD_OK;
+  return tfd__matrices_run(&m, why);
+}
+
 static int solve_one(const tfd__matrices *m, int64_t i, double *work) {
   const tfd__call *call = m->call;
   int64_t n = m->rows;
@@ -310,21 +327,13 @@ static int solve_one(const tfd__matrices *m, int64_t i, double *work) {
   return TFD_OK;
 }
 
-static int solve_all(const tfd__call *call) {
-  const tfd__view *out = tfd__out(call, 0);
-  tfd__matrices m;
-
-  tfd__matrices_init(&m, call);
-  m.one = solve_one;
-  m.rhs = out->dims[out->rank - 1];
-  m.work = work_of(&m);
-  if (m.rows == 0) return TFD_OK;
-  return tfd__matrices_run(&m, "is not invertible");
-}
-
 /* ints: adjoint. */
-int tfd__cpu_matrix_inverse(const tfd__call *call) { return solve_all(call); }
-int tfd__cpu_matrix_solve(const tfd__call *call) { return solve_all(call); }
+int tfd__cpu_matrix_inverse(const tfd__call *call) {
+  return solve_all(call, solve_one, "is not invertible");
+}
+int tfd__cpu_matrix_solve(const tfd__call *call) {
+  return solve_all(call, solve_one, "is not invertible");
+}
 
 static int determinant_one(const tfd__matrices *m, int64_t i, double *work) {
   double sign = 1;
@@ -389,13 +398,6 @@ static int triangular_one(const tfd__matrices *m, int64_t i, double *work) {
 }
 
 int tfd__cpu_triangular_solve(const tfd__call *call) {
-  const tfd__view *out = tfd__out(call, 0);
-  tfd__matrices m;
-
-  tfd__matrices_init(&m, call);
-  m.one = triangular_one;
-  m.rhs = out->dims[out->rank - 1];
-  m.work = work_of(&m);
-  if (m.rows == 0) return TFD_OK;
-  return tfd__matrices_run(&m, "is not invertible: its diagonal has a 0");
+  return solve_all(call, triangular_one,
+                   "is not invertible: its diagonal has a 0");
 }

@@ -135,6 +135,19 @@ int tfd__cpu_stateless_uniform(const tfd__call *call) {
   return tfd__draw_fill(&d, tfd__out(call, 0));
 }
 
+/* A distribution by mean and deviation: `wide` makes float64. */
+static int draw_reals(const tfd__call *call, tfd__draw_fn make, tfd__draw_fn wide) {
+  int dtype = tfd__out(call, 0)->dtype;
+  tfd__draw d = {.make = dtype == TFD_FLOAT64 ? wide : make,
+                 .stream = tfd__philox_of(call->ints, TFD_LIST_AFTER),
+                 .dtype = dtype,
+                 .words = words_of(dtype),
+                 .a = call->reals[0],
+                 .b = call->reals[1]};
+
+  return tfd__draw_fill(&d, tfd__out(call, 0));
+}
+
 /* --- normal --------------------------------------------------------------- */
 
 /* Box and Muller: words 2i, 2i + 1 make elements 2i, 2i + 1. The radius uses
@@ -179,15 +192,7 @@ static void normal_f64(const tfd__draw *d, const uint32_t *words, void *out) {
 }
 
 int tfd__cpu_stateless_normal(const tfd__call *call) {
-  int dtype = tfd__out(call, 0)->dtype;
-  tfd__draw d = {.stream = tfd__philox_of(call->ints, TFD_LIST_AFTER),
-                 .dtype = dtype,
-                 .words = words_of(dtype),
-                 .a = call->reals[0],
-                 .b = call->reals[1]};
-
-  d.make = dtype == TFD_FLOAT64 ? normal_f64 : normal_f32;
-  return tfd__draw_fill(&d, tfd__out(call, 0));
+  return draw_reals(call, normal_f32, normal_f64);
 }
 
 /* --- normal cut at two standard deviations -------------------------------- */
@@ -248,15 +253,7 @@ static void truncated_f64(const tfd__draw *d, const uint32_t *words,
 }
 
 int tfd__cpu_stateless_truncated_normal(const tfd__call *call) {
-  int dtype = tfd__out(call, 0)->dtype;
-  tfd__draw d = {.stream = tfd__philox_of(call->ints, TFD_LIST_AFTER),
-                 .dtype = dtype,
-                 .words = words_of(dtype),
-                 .a = call->reals[0],
-                 .b = call->reals[1]};
-
-  d.make = dtype == TFD_FLOAT64 ? truncated_f64 : truncated_f32;
-  return tfd__draw_fill(&d, tfd__out(call, 0));
+  return draw_reals(call, truncated_f32, truncated_f64);
 }
 
 /* --- whole numbers -------------------------------------------------------- */

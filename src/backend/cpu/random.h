@@ -11,10 +11,12 @@
 enum { TFD_LIST_AFTER = 1 + TFD_MAX_RANK, TFD_STREAM_SLOTS = 4 };
 
 typedef struct tfd__draw tfd__draw;
+/* Make TFD_PHILOX_WORDS / words elements from as many words; float32 for the
+** half types. */
+typedef void (*tfd__draw_fn)(const tfd__draw *d, const uint32_t *words,
+                             void *out);
 struct tfd__draw {
-  /* TFD_PHILOX_WORDS / words elements from as many words; float32 for the
-  ** half types. */
-  void (*make)(const tfd__draw *d, const uint32_t *words, void *out);
+  tfd__draw_fn make;
   tfd__philox stream;
   int dtype;
   int words;      /* for each element: 1 or 2 */

@@ -53,6 +53,18 @@ static void moments_merge(tfd__acc *s, const tfd__acc *t) {
   s->n += t->n;
 }
 
+/* A long row as blocks of REDUCE_BLOCK elements, merged in order. */
+#define IN_BLOCKS(name, type, merge)                                         \
+  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) {     \
+    const type *x = x_;                                                      \
+    (void)at;                                                                \
+    for (int64_t i = 0; i < n; i += REDUCE_BLOCK) {                          \
+      tfd__acc t = {0};                                                      \
+      block_##name(&t, x + i, n - i < REDUCE_BLOCK ? n - i : REDUCE_BLOCK);  \
+      merge(s, &t);                                                          \
+    }                                                                        \
+  }
+
 #define MOMENTS(name, type)                                                    \
   TFD_CLONES static void block_##name(tfd__acc *t, const type *x, int64_t n) { \
     double sum = 0.0;                                                          \
@@ -70,15 +82,7 @@ static void moments_merge(tfd__acc *s, const tfd__acc *t) {
     t->b = squares;                                                            \
     t->n = n;                                                                  \
   }                                                                            \
-  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) {       \
-    const type *x = x_;                                                        \
-    (void)at;                                                                  \
-    for (int64_t i = 0; i < n; i += REDUCE_BLOCK) {                            \
-      tfd__acc t = {0};                                                        \
-      block_##name(&t, x + i, n - i < REDUCE_BLOCK ? n - i : REDUCE_BLOCK);    \
-      moments_merge(s, &t);                                                    \
-    }                                                                          \
-  }
+  IN_BLOCKS(name, type, moments_merge)
 MOMENTS(moments_f32, float)
 MOMENTS(moments_f64, double)
 
@@ -123,15 +127,7 @@ static void logsumexp_merge(tfd__acc *s, const tfd__acc *t) {
         sum += fn(x[i] - shift);                                               \
     t->b = (double)sum;                                                        \
   }                                                                            \
-  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) {       \
-    const type *x = x_;                                                        \
-    (void)at;                                                                  \
-    for (int64_t i = 0; i < n; i += REDUCE_BLOCK) {                            \
-      tfd__acc t = {0};                                                        \
-      block_##name(&t, x + i, n - i < REDUCE_BLOCK ? n - i : REDUCE_BLOCK);    \
-      logsumexp_merge(s, &t);                                                  \
-    }                                                                          \
-  }
+  IN_BLOCKS(name, type, logsumexp_merge)
 LOGSUMEXP(logsumexp_f32, float, tfd__expf)
 LOGSUMEXP(logsumexp_f64, double, exp)
 

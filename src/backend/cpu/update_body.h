@@ -5,24 +5,25 @@
 ** ABS and POW compute. Included once for each type. */
 
 #define KEEP (REAL)(1 - a[0])
+#define RULE(name)                                                       \
+  TFD_CLONES static void R(name)(void *const *x, const void *grad,       \
+                                 int64_t n, const double *a)
+/* Variable and gradient, what decay leaves, and the learning rate. */
+#define BEGIN                          \
+  REAL *restrict w = x[0];             \
+  const REAL *restrict g = grad;       \
+  const REAL keep = KEEP;              \
+  const REAL lr = (REAL)a[1]
 
-TFD_CLONES static void R(sgd)(void *const *x, const void *grad, int64_t n,
-                              const double *a) {
-  REAL *restrict w = x[0];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
+RULE(sgd) {
+  BEGIN;
 
   for (int64_t i = 0; i < n; i++) w[i] = w[i] * keep - lr * g[i];
 }
 
-TFD_CLONES static void R(momentum)(void *const *x, const void *grad, int64_t n,
-                                   const double *a) {
-  REAL *restrict w = x[0];
+RULE(momentum) {
+  BEGIN;
   REAL *restrict m = x[1];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL mu = (REAL)a[2];
 
   for (int64_t i = 0; i < n; i++) {
@@ -31,13 +32,9 @@ TFD_CLONES static void R(momentum)(void *const *x, const void *grad, int64_t n,
   }
 }
 
-TFD_CLONES static void R(nesterov)(void *const *x, const void *grad, int64_t n,
-                                   const double *a) {
-  REAL *restrict w = x[0];
+RULE(nesterov) {
+  BEGIN;
   REAL *restrict m = x[1];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL mu = (REAL)a[2];
 
   for (int64_t i = 0; i < n; i++) {
@@ -46,14 +43,10 @@ TFD_CLONES static void R(nesterov)(void *const *x, const void *grad, int64_t n,
   }
 }
 
-TFD_CLONES static void R(adam)(void *const *x, const void *grad, int64_t n,
-                               const double *a) {
-  REAL *restrict w = x[0];
+RULE(adam) {
+  BEGIN;
   REAL *restrict m = x[1];
   REAL *restrict v = x[2];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL c1 = (REAL)(1 - a[2]);
   const REAL c2 = (REAL)(1 - a[3]);
   const REAL epsilon = (REAL)a[4];
@@ -65,15 +58,11 @@ TFD_CLONES static void R(adam)(void *const *x, const void *grad, int64_t n,
   }
 }
 
-TFD_CLONES static void R(amsgrad)(void *const *x, const void *grad, int64_t n,
-                                  const double *a) {
-  REAL *restrict w = x[0];
+RULE(amsgrad) {
+  BEGIN;
   REAL *restrict m = x[1];
   REAL *restrict v = x[2];
   REAL *restrict most = x[3];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL c1 = (REAL)(1 - a[2]);
   const REAL c2 = (REAL)(1 - a[3]);
   const REAL epsilon = (REAL)a[4];
@@ -86,14 +75,10 @@ TFD_CLONES static void R(amsgrad)(void *const *x, const void *grad, int64_t n,
   }
 }
 
-TFD_CLONES static void R(adamax)(void *const *x, const void *grad, int64_t n,
-                                 const double *a) {
-  REAL *restrict w = x[0];
+RULE(adamax) {
+  BEGIN;
   REAL *restrict m = x[1];
   REAL *restrict v = x[2];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL c1 = (REAL)(1 - a[2]);
   const REAL beta_2 = (REAL)a[3];
   const REAL epsilon = (REAL)a[4];
@@ -109,14 +94,10 @@ TFD_CLONES static void R(adamax)(void *const *x, const void *grad, int64_t n,
 }
 
 /* a[5], a[6]: weights of the gradient and of its mean; a[7]: of v. */
-TFD_CLONES static void R(nadam)(void *const *x, const void *grad, int64_t n,
-                                const double *a) {
-  REAL *restrict w = x[0];
+RULE(nadam) {
+  BEGIN;
   REAL *restrict m = x[1];
   REAL *restrict v = x[2];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL c1 = (REAL)(1 - a[2]);
   const REAL c2 = (REAL)(1 - a[3]);
   const REAL epsilon = (REAL)a[4];
@@ -132,13 +113,9 @@ TFD_CLONES static void R(nadam)(void *const *x, const void *grad, int64_t n,
   }
 }
 
-TFD_CLONES static void R(rmsprop)(void *const *x, const void *grad, int64_t n,
-                                  const double *a) {
-  REAL *restrict w = x[0];
+RULE(rmsprop) {
+  BEGIN;
   REAL *restrict s = x[1];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL c = (REAL)(1 - a[2]);
   const REAL epsilon = (REAL)a[3];
 
@@ -150,14 +127,10 @@ TFD_CLONES static void R(rmsprop)(void *const *x, const void *grad, int64_t n,
 
 /* The mean of squares less the square of the mean cannot be negative, but
 ** rounding can make it so when gradients hardly change. */
-TFD_CLONES static void R(rmsprop_centered)(void *const *x, const void *grad,
-                                           int64_t n, const double *a) {
-  REAL *restrict w = x[0];
+RULE(rmsprop_centered) {
+  BEGIN;
   REAL *restrict s = x[1];
   REAL *restrict mean = x[2];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL c = (REAL)(1 - a[2]);
   const REAL epsilon = (REAL)a[3];
 
@@ -172,14 +145,10 @@ TFD_CLONES static void R(rmsprop_centered)(void *const *x, const void *grad,
   }
 }
 
-TFD_CLONES static void R(rmsprop_momentum)(void *const *x, const void *grad,
-                                           int64_t n, const double *a) {
-  REAL *restrict w = x[0];
+RULE(rmsprop_momentum) {
+  BEGIN;
   REAL *restrict s = x[1];
   REAL *restrict m = x[2];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL c = (REAL)(1 - a[2]);
   const REAL epsilon = (REAL)a[3];
   const REAL mu = (REAL)a[4];
@@ -191,15 +160,11 @@ TFD_CLONES static void R(rmsprop_momentum)(void *const *x, const void *grad,
   }
 }
 
-TFD_CLONES static void R(rmsprop_both)(void *const *x, const void *grad,
-                                       int64_t n, const double *a) {
-  REAL *restrict w = x[0];
+RULE(rmsprop_both) {
+  BEGIN;
   REAL *restrict s = x[1];
   REAL *restrict m = x[2];
   REAL *restrict mean = x[3];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL c = (REAL)(1 - a[2]);
   const REAL epsilon = (REAL)a[3];
   const REAL mu = (REAL)a[4];
@@ -216,13 +181,9 @@ TFD_CLONES static void R(rmsprop_both)(void *const *x, const void *grad,
   }
 }
 
-TFD_CLONES static void R(adagrad)(void *const *x, const void *grad, int64_t n,
-                                  const double *a) {
-  REAL *restrict w = x[0];
+RULE(adagrad) {
+  BEGIN;
   REAL *restrict s = x[1];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL epsilon = (REAL)a[2];
 
   for (int64_t i = 0; i < n; i++) {
@@ -231,14 +192,10 @@ TFD_CLONES static void R(adagrad)(void *const *x, const void *grad, int64_t n,
   }
 }
 
-TFD_CLONES static void R(adadelta)(void *const *x, const void *grad, int64_t n,
-                                   const double *a) {
-  REAL *restrict w = x[0];
+RULE(adadelta) {
+  BEGIN;
   REAL *restrict s = x[1];
   REAL *restrict u = x[2];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL rho = (REAL)a[2];
   const REAL c = (REAL)(1 - a[2]);
   const REAL epsilon = (REAL)a[3];
@@ -271,14 +228,10 @@ TFD_CLONES static void R(adadelta)(void *const *x, const void *grad, int64_t n,
   }
 #define GENERAL_POWER(y) POW(y, power)
 
-TFD_CLONES static void R(ftrl)(void *const *x, const void *grad, int64_t n,
-                               const double *a) {
-  REAL *restrict w = x[0];
+RULE(ftrl) {
+  BEGIN;
   REAL *restrict s = x[1];
   REAL *restrict z = x[2];
-  const REAL *restrict g = grad;
-  const REAL keep = KEEP;
-  const REAL lr = (REAL)a[1];
   const REAL power = (REAL)a[2];
   const REAL l1 = (REAL)a[3];
   const REAL l2 = (REAL)(2 * a[4]);
@@ -292,8 +245,7 @@ TFD_CLONES static void R(ftrl)(void *const *x, const void *grad, int64_t n,
 }
 
 /* x[0] is a running mean, "grad" the value that joins it; a[1] its weight. */
-TFD_CLONES static void R(average)(void *const *x, const void *grad, int64_t n,
-                                  const double *a) {
+RULE(average) {
   REAL *restrict w = x[0];
   const REAL *restrict g = grad;
   const REAL keep = KEEP;
@@ -304,5 +256,7 @@ TFD_CLONES static void R(average)(void *const *x, const void *grad, int64_t n,
 }
 
 #undef KEEP
+#undef RULE
+#undef BEGIN
 #undef FTRL
 #undef GENERAL_POWER
