@@ -136,7 +136,8 @@ int tfd__cpu_stateless_uniform(const tfd__call *call) {
 }
 
 /* A distribution by mean and deviation: `wide` makes float64. */
-static int draw_reals(const tfd__call *call, tfd__draw_fn make, tfd__draw_fn wide) {
+static int draw_reals(const tfd__call *call, tfd__draw_fn make,
+                      tfd__draw_fn wide) {
   int dtype = tfd__out(call, 0)->dtype;
   tfd__draw d = {.make = dtype == TFD_FLOAT64 ? wide : make,
                  .stream = tfd__philox_of(call->ints, TFD_LIST_AFTER),
