@@ -264,19 +264,26 @@ local function may_make_slots()
   return state.current.creators == nil or contexts.mode() ~= nil
 end
 
+function Restore:match_slot(optimizer, v, slot, found, make)
+  if not graphs.is_variable(v) then -- only a damaged graph says so
+    return
+  end
+  local x = optimizer:get_slot(v, slot.name)
+  if x == nil and make and may_make_slots() then
+    x = optimizer:add_slot(v, slot.name)
+  end
+  if x ~= nil and self.number_of[x] == nil then
+    self:match(x, slot.node, found)
+  end
+end
+
 -- Slots of matched optimizers for matched variables; with `make`, those that
 -- are not there are made.
 function Restore:match_slots(found, make)
   for optimizer in pairs(self.optimizers) do
     for _, slot in ipairs(self:node(self.number_of[optimizer]).slots or {}) do
       for v in pairs(self.objects[slot.variable] or {}) do
-        local x = optimizer:get_slot(v, slot.name)
-        if x == nil and make and may_make_slots() then
-          x = optimizer:add_slot(v, slot.name)
-        end
-        if x ~= nil and self.number_of[x] == nil then
-          self:match(x, slot.node, found)
-        end
+        self:match_slot(optimizer, v, slot, found, make)
       end
     end
   end
@@ -324,25 +331,42 @@ local function on_first_device(fn, ...)
   end, fn, ...)
 end
 
--- Read all new matches, then change variables and states.
+-- Give an iterator, or what else has a state, the one of the file.
+function Restore:restore_state(object, node)
+  local ok, e = pcall(object.restore, object, node.state)
+  if not ok and errors.kind(e) == "ValueError" then
+    errors.raise("InvalidArgument", ("%s: the state of %s does not fit: %s")
+      :format(self.path, text.describe(object), e.message))
+  elseif not ok then
+    error(e, 0)
+  end
+end
+
+-- Read all new matches, then change states and variables: what cannot be read
+-- or does not fit changes nothing.
 function Restore:apply(found)
-  local staged = {}
+  local staged, states = {}, {}
   on_first_device(function()
     for _, match in ipairs(found) do
       local object, node = match[1], self:node(match[2])
       if node.key ~= nil and graphs.is_variable(object) then
         staged[#staged + 1] = { object, self:load(object, match[2]), node }
       elseif node.state ~= nil and graphs.has_state(object) then
-        object:restore(node.state)
-        self.used[node] = true
-        self.restored[object] = true
+        states[#states + 1] = { object, nil, node }
       end
+    end
+    for _, entry in ipairs(states) do
+      self:restore_state(entry[1], entry[3])
     end
   end)
   for _, entry in ipairs(staged) do
     on_first_device(entry[1].assign, entry[1], entry[2])
-    self.used[entry[3]] = true
-    self.restored[entry[1]] = true
+  end
+  for _, list in ipairs { staged, states } do
+    for _, entry in ipairs(list) do
+      self.used[entry[3]] = true
+      self.restored[entry[1]] = true
+    end
   end
 end
 

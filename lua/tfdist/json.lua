@@ -169,7 +169,11 @@ local function read_number(state, at)
   end
   stop = select(2, source:find("^%.%d+", stop + 1)) or stop
   stop = select(2, source:find("^[eE][+-]?%d+", stop + 1)) or stop
-  return tonumber(source:sub(at, stop)), stop + 1
+  local x = tonumber(source:sub(at, stop))
+  if x == nil or x == math.huge or x == -math.huge then
+    fail(state, at, "a number below 2^1024")
+  end
+  return x, stop + 1
 end
 
 function read_value(state, at, depth)

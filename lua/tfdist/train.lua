@@ -214,7 +214,7 @@ local function is_names(list)
     return false
   end
   for i = 1, list.n or #list do
-    if type(list[i]) ~= "string" then
+    if type(list[i]) ~= "string" or list[i]:find "%z" then
       return false
     end
   end

@@ -1,9 +1,11 @@
---- Everything that fuzzes: random calls under both hosts, then the libFuzzer
---- targets. Prints "N calls, N errors, 0 crashes"; exit status 1 after any
---- crash, hang, leak or other violation.
+--- Everything that fuzzes: random calls and damaged files under both hosts,
+--- then the libFuzzer targets. Prints "N calls, N errors, 0 crashes"; exit status
+--- 1 after any crash, hang, leak or other violation. Calls and files depend on
+--- SEED only; so do the inputs of a target, of which a slow machine makes fewer.
 ---
 --- usage: lua5.4 spec/fuzz/run.lua BUILD [CALLS [SEED [SECONDS]]]
---- CALLS is for each host, SECONDS for all libFuzzer targets together.
+--- CALLS is for each host, SECONDS for all libFuzzer targets together; the
+--- environment's FUZZ_TARGETS names these.
 
 local build = assert(arg[1], "usage: run.lua BUILD [CALLS [SEED [SECONDS]]]")
 local calls = tonumber(arg[2]) or 100000
@@ -11,6 +13,8 @@ local seed = tonumber(arg[3]) or os.time() % 1000000
 local seconds = tonumber(arg[4]) or 60
 
 local BATCH, BATCH_DEADLINE = 10000, 900
+-- What makes calls, and the part of CALLS that it makes.
+local SCRIPTS = { { name = "ops", part = 1 }, { name = "files", part = 0.2 } }
 local HOSTS = { "tfdist", "tfdist-luajit" }
 -- The libFuzzer programs, in the order of the Makefile.
 local TARGETS = {}
@@ -52,30 +56,31 @@ local function report(what, log)
 end
 
 -- The last call that a crashed episode printed is the one that crashed.
-local function replay(program, batch_seed, state, mode)
+local function replay(program, script, batch_seed, state, mode)
   local episode = read(state):match "^%d+ (%d+)"
   if episode == nil then return end
   local log = LOGS .. "/replay.log"
-  local command = ("%s%s%s spec/fuzz/ops.lua 0 %d %s"):format(ENVIRONMENT,
-    mode, program, batch_seed, episode)
+  local command = ("%s%s%s spec/fuzz/%s.lua 0 %d %s"):format(ENVIRONMENT,
+    mode, program, script, batch_seed, episode)
   execute(command, 120, log)
   report("again with: " .. command, log)
 end
 
-local function run_batch(host, number, count)
-  local log = ("%s/%s-%d.log"):format(LOGS, host, number)
+local function run_batch(host, script, number, count)
+  local log = ("%s/%s-%s-%d.log"):format(LOGS, host, script, number)
   local state = LOGS .. "/" .. host .. ".state"
   local program, mode = build .. "/" .. host, MODES[number % 2 + 1]
   local batch_seed = seed + number
-  local code = execute(("%sTFDIST_FUZZ_STATE=%s %s%s spec/fuzz/ops.lua %d %d")
-    :format(ENVIRONMENT, state, mode, program, count, batch_seed),
+  local code = execute(("%sTFDIST_FUZZ_STATE=%s %s%s spec/fuzz/%s.lua %d %d")
+    :format(ENVIRONMENT, state, mode, program, script, count, batch_seed),
     BATCH_DEADLINE, log)
   local made, errors = read(log):match "(%d+) calls, (%d+) errors, %d+ viol"
   totals.calls = totals.calls + (tonumber(made) or 0)
   totals.errors = totals.errors + (tonumber(errors) or 0)
   if code ~= 0 or made == nil then
-    report(("%s, seed %d: exit status %d"):format(host, batch_seed, code), log)
-    if made == nil then replay(program, batch_seed, state, mode) end
+    report(("%s, %s, seed %d: exit status %d"):format(host, script, batch_seed,
+      code), log)
+    if made == nil then replay(program, script, batch_seed, state, mode) end
   end
 end
 
@@ -100,8 +105,12 @@ end
 os.execute("mkdir -p " .. LOGS)
 print(("seed %d"):format(seed))
 for _, host in ipairs(HOSTS) do
-  for number = 0, math.ceil(calls / BATCH) - 1 do
-    run_batch(host, number, math.min(BATCH, calls - number * BATCH))
+  for _, script in ipairs(SCRIPTS) do
+    local count = math.ceil(calls * script.part)
+    for number = 0, math.ceil(count / BATCH) - 1 do
+      run_batch(host, script.name, number, math.min(BATCH,
+        count - number * BATCH))
+    end
   end
 end
 assert(os.execute(("lua5.4 spec/fuzz/seeds.lua %s"):format(SEEDS)))

@@ -9,6 +9,11 @@ RUN is an event file or a folder of them.]]
 
 local WIDTH, HEIGHT = 64, 12
 
+-- What files say, for the terminal.
+local function printable(s)
+  return (s:gsub("[%c\127]", "?"))
+end
+
 -- Series of all files below path: list of { tag, kind, points }, by first use.
 local function collect(path)
   local order, by_tag = {}, {}
@@ -17,7 +22,8 @@ local function collect(path)
       for _, value in ipairs(event.values) do
         local series = by_tag[value.tag]
         if series == nil then
-          series = { tag = value.tag, kind = value.kind or "tensor" }
+          series = { tag = printable(value.tag),
+            kind = printable(value.kind or "tensor") }
           by_tag[value.tag] = series
           order[#order + 1] = series
         end

@@ -19,8 +19,26 @@ local text = require "tfdist.text"
 
 local type = type
 local MAGIC = "tfdist cache 1\n"
+local MAX_RANK, MAX_DEPTH = 8, 100
+local NO_SPACE = { [27] = true, [28] = true, [122] = true } -- errno
 
 -- Writing --------------------------------------------------------------------
+
+local function cannot_write(path, why, code)
+  errors.raise(NO_SPACE[code] and "ResourceExhausted" or "Unavailable",
+    ("cache: %s: cannot write: %s"):format(path, tostring(why)))
+end
+
+-- A file whose writes raise what goes wrong.
+local Output = {}
+Output.__index = Output
+
+function Output.write(self, ...)
+  local ok, why, code = self.file:write(...)
+  if not ok then
+    cannot_write(self.path, why, code)
+  end
+end
 
 local function numbers(list)
   local parts = {}
@@ -69,9 +87,11 @@ local function damaged(self, why)
     "remove the file; it is made anew")
 end
 
+-- The length is compared with what is there before memory is taken for it.
 local function read_bytes(self, n)
-  local bytes = n == 0 and "" or self.file:read(n)
-  if bytes == nil or #bytes < n then
+  local bytes = n == 0 and ""
+    or n <= self.size - self.file:seek() and self.file:read(n)
+  if not bytes or #bytes < n then
     damaged(self, "it ends early")
   end
   return bytes
@@ -81,11 +101,12 @@ local function read_line(self)
   return self.file:read "*l" or damaged(self, "it ends early")
 end
 
+-- Sizes and their product.
 local function dims_of(self, words)
   local dims, count = {}, 1
   for word in words:gmatch "%S+" do
-    local size = tonumber(word)
-    if not text.is_whole(size) or size < 0 then
+    local size = word:find "^%d+$" and tonumber(word)
+    if not size or size >= 2 ^ 53 then
       damaged(self, "a size is " .. text.quote(word))
     end
     dims[#dims + 1] = size
@@ -96,46 +117,70 @@ end
 
 local read_value
 
+local function read_key(self, depth)
+  local key = read_value(self, depth)
+  if type(key) ~= "string" then
+    damaged(self, "a key is no string")
+  end
+  return key:find "^%-?%d+$" and tonumber(key) or key
+end
+
 local function read_table(self, words, depth)
   local list = dims_of(self, words)
+  if #list ~= 2 then
+    damaged(self, "a table has no two sizes")
+  end
   local out = { n = list[1] }
-  for i = 1, list[1] or 0 do
+  for i = 1, list[1] do
     out[i] = read_value(self, depth + 1)
   end
-  for _ = 1, list[2] or 0 do
-    local key = read_value(self, depth + 1)
-    out[tonumber(key) or key] = read_value(self, depth + 1)
+  for _ = 1, list[2] do
+    local key = read_key(self, depth + 1)
+    out[key] = read_value(self, depth + 1)
   end
-  if (list[2] or 0) > 0 and list[1] == 0 then
+  if list[2] > 0 and list[1] == 0 then
     out.n = nil
   end
   return out
+end
+
+local function read_tensor(self, words)
+  local dtype, sizes = words:match "^(%w+) ?(.*)$"
+  local code = raw.enums.dtype[dtype or ""]
+  if code == nil then
+    damaged(self, "a dtype is " .. text.quote(dtype or ""))
+  end
+  local dims, count = dims_of(self, sizes)
+  if #dims > MAX_RANK then
+    damaged(self, ("a tensor has %d sizes"):format(#dims))
+  end
+  local bytes = read_bytes(self, count * raw.dtype_size(code))
+  if dtype == "bool" and bytes:find "[^%z\1]" then
+    damaged(self, "a byte is no boolean")
+  end
+  local ok, t = pcall(raw.tensor_from_bytes, bytes, dtype, dims)
+  return ok and t or damaged(self, t.message)
 end
 
 read_value = function(self, depth)
   local line = read_line(self)
   local kind, words = line:match "^(%a) ?(.*)$"
   if kind == "t" then
-    local dtype, sizes = words:match "^(%w+) ?(.*)$"
-    if raw.enums.dtype[dtype or ""] == nil then
-      damaged(self, "a dtype is " .. text.quote(dtype or ""))
-    end
-    local dims, count = dims_of(self, sizes)
-    return (raw.tensor_from_bytes(read_bytes(self, count
-      * raw.dtype_size(raw.enums.dtype[dtype])), dtype, dims))
+    return read_tensor(self, words)
   elseif kind == "s" then
     return read_bytes(self, dims_of(self, words)[1] or 0)
   elseif kind == "S" then
     local dims, count = dims_of(self, words)
     local list = {}
     for i = 1, count do
-      list[i] = read_value(self, depth + 1)
+      list[i] = read_bytes(self, dims_of(self, read_line(self):match "^s (.*)$"
+        or "-")[1] or 0)
     end
     return strings.new(list, dims)
-  elseif kind == "l" and depth < 100 then
+  elseif kind == "l" and depth < MAX_DEPTH then
     return read_table(self, words, depth)
   end
-  return damaged(self, "unexpected line " .. text.quote(line))
+  return damaged(self, "unexpected line " .. text.quote(line:sub(1, 80)))
 end
 
 local Reader = {}
@@ -147,9 +192,14 @@ function Reader.next(self)
   end
   local line = read_line(self)
   if line == "e" then
-    return read_value(self, 0)
-  elseif not line:find "^end %d+$" then
-    damaged(self, "unexpected line " .. text.quote(line))
+    local pack = read_value(self, 0)
+    if type(pack) ~= "table" or pack.n == nil or strings.is(pack) then
+      damaged(self, "an element is no list of components")
+    end
+    self.count = self.count + 1
+    return pack
+  elseif line ~= "end " .. text.number(self.count) then
+    damaged(self, "unexpected line " .. text.quote(line:sub(1, 80)))
   end
   self:close()
   return nil
@@ -168,7 +218,9 @@ local function open_file(path)
   if file == nil then
     return nil
   end
-  local self = setmetatable({ file = file, path = path }, Reader)
+  local self = setmetatable({ file = file, path = path, count = 0,
+    size = file:seek "end" or 0 }, Reader)
+  file:seek "set"
   if file:read(#MAGIC) ~= MAGIC then
     damaged(self, "it is no cache file")
   end
@@ -237,13 +289,16 @@ local function to_memory(node, run)
 end
 
 local function finish(self, path)
-  self.file:write("end ", text.number(self.count), "\n")
-  self.file:close()
+  self.output:write("end ", text.number(self.count), "\n")
+  local file = self.file
   self.file = nil
-  local ok, why = os.rename(self.temporary, path)
+  local ok, why, code = file:close()
+  if ok then
+    ok, why, code = os.rename(self.temporary, path)
+  end
   if not ok then
-    errors.raise("Unavailable", ("cache: cannot write %s: %s"):format(path,
-      why))
+    os.remove(self.temporary)
+    cannot_write(path, why, code)
   end
 end
 
@@ -263,12 +318,13 @@ local function to_file(node, run)
   local input = dataset.open(node.inputs[1], run)
   local temporary = ("%s.%s.part"):format(node.path,
     tostring({}):match "0x(%x+)" or "0")
-  local file, why = io.open(temporary, "wb")
+  local file, why, code = io.open(temporary, "wb")
   if file == nil then
-    errors.raise("Unavailable", "cache: cannot write " .. why)
+    cannot_write(node.path, why, code)
   end
-  file:write(MAGIC)
-  local self = { file = file, temporary = temporary, count = 0 }
+  local self = { file = file, temporary = temporary, count = 0,
+    output = setmetatable({ file = file, path = node.path }, Output) }
+  self.output:write(MAGIC)
   function self.next()
     local pack = input:next()
     if self.file == nil then
@@ -277,8 +333,8 @@ local function to_file(node, run)
       finish(self, node.path)
     else
       self.count = self.count + 1
-      self.file:write "e\n"
-      write_value(self.file, pack)
+      self.output:write "e\n"
+      write_value(self.output, pack)
     end
     return pack
   end

@@ -77,7 +77,8 @@ function M.columns(what, defaults, select, exclude)
   return columns
 end
 
---- How rows are read.
+--- How rows are read. The caller puts `place`, a function that says which row
+--- of which file is being read, for messages.
 function M.format(what, delim, quotes, na, columns)
   if type(delim) ~= "string" or #delim ~= 1 or delim == '"'
     or delim == "\n" then
@@ -85,12 +86,13 @@ function M.format(what, delim, quotes, na, columns)
       .. "no quote, got " .. text.describe(delim))
   end
   return { what = what, delim = delim, quotes = quotes, na = na,
-    columns = columns, row = 0 }
+    columns = columns }
 end
 
 local function bad_row(format, row, why)
-  errors.raise("InvalidArgument", ("%s: %s in row %s"):format(format.what, why,
-    text.quote(#row > 80 and row:sub(1, 80) .. "..." or row)))
+  errors.raise("InvalidArgument", ("%s: %s in row %s (%s)"):format(format.what,
+    why, text.quote(#row > 80 and row:sub(1, 80) .. "..." or row),
+    format.place()))
 end
 
 -- The quoted field that begins at `at`; its text and where the next begins.
@@ -139,7 +141,8 @@ end
 
 local function bad_field(format, row, column, field)
   bad_row(format, row, ("column %d: %s is no %s"):format(column.at - 1,
-    text.quote(field), column.dtype))
+    text.quote(#field > 80 and field:sub(1, 80) .. "..." or field),
+    column.dtype))
 end
 
 local LIMITS = { int32 = 2 ^ 31, int64 = 2 ^ 53 }
@@ -147,7 +150,7 @@ local WORDS = { nan = 0 / 0, inf = math.huge, ["+inf"] = math.huge,
   ["-inf"] = -math.huge, infinity = math.huge, ["-infinity"] = -math.huge }
 
 local function number_of(format, row, column, field)
-  local x = field:find("^%s*[+-]?%.?%d") and not field:find("[xX]")
+  local x = field:find("^%s*[+-]?%.?%d[%d.eE+-]*%s*$")
     and tonumber((field:gsub("^%s*%+", ""))) or WORDS[field:lower()]
   local limit = LIMITS[column.dtype]
   if x == nil or (limit and (not text.is_whole(x) or x < -limit

@@ -33,6 +33,7 @@ local function open_next(self, slot)
     return
   end
   self.file = self.file + 1
+  self.names[slot], self.rows[slot] = file, self.source.header and 1 or 0
   self.slots[slot] = raw.reader_open(self.source.kind, file,
     self.source.compression, self.source.sizes or {})
   if self.source.header then
@@ -42,6 +43,7 @@ end
 
 local function open(self)
   local reader = setmetatable({ source = self, file = 1, slots = {}, at = 1,
+    names = {}, rows = {},
     width = math.min(self.parallel, #self.files) }, Reader)
   for slot = 1, reader.width do
     open_next(reader, slot)
@@ -61,6 +63,7 @@ local function next_record(self)
     if reader then
       local record = raw.reader_next(reader)
       if record ~= nil then
+        self.last, self.rows[self.at] = self.at, self.rows[self.at] + 1
         advance(self)
         return record
       end
@@ -73,6 +76,12 @@ local function next_record(self)
     end
   end
   return nil
+end
+
+-- Which record of which file the last one was, counted from 0.
+local function place(self)
+  return ("row %s of %s"):format(text.number(self.rows[self.last] - 1),
+    self.names[self.last])
 end
 
 function Reader.next(self)
@@ -95,6 +104,7 @@ function Reader.skip(self, n)
   local done = 0
   while done < n and self.slots[1] do
     local passed = raw.reader_skip(self.slots[1], n - done)
+    self.rows[1] = self.rows[1] + passed
     done = done + passed
     if done < n then
       raw.release(self.slots[1])
@@ -209,6 +219,9 @@ M.experimental.CsvDataset = options.wrap("CsvDataset",
     end
     local columns = csv.columns(name, defaults, select, exclude)
     local format = csv.format(name, delim, quotes, na, columns)
+    function format.place()
+      return place(format.reader)
+    end
     local specs = {}
     for i, column in ipairs(columns) do
       specs[i] = spec.new({}, column.dtype)
@@ -217,7 +230,8 @@ M.experimental.CsvDataset = options.wrap("CsvDataset",
       name = name, kind = quotes and "rows" or "lines", header = header,
       compression = M.compression(name, compression),
       element_spec = #specs == 1 and specs[1] or specs,
-      decode = function(_, row)
+      decode = function(reader, row)
+        format.reader = reader
         return csv.decode(format, row)
       end,
     }, filenames)
@@ -232,17 +246,37 @@ local function header_of(what, file, format, compression)
     errors.raise("InvalidArgument", ("%s: %s has no header row"):format(what,
       file))
   end
-  return csv.split(format, row)
+  function format.place()
+    return "row 0 of " .. file
+  end
+  return (csv.split(format, row))
 end
 
-local function position_of(what, names, wanted)
+local function check_names(what, names, defaults, file)
+  local _, n = options.list(what, "column_defaults", defaults)
+  if #names ~= n then
+    errors.raise("ValueError", ("%s: %d column_defaults for the %d columns of "
+      .. "%s"):format(what, n, #names, file))
+  end
+  local seen = {}
+  for _, name in ipairs(names) do
+    if seen[name] then
+      errors.raise("ValueError", ("%s: %s has two columns %s"):format(what,
+        file, text.quote(name)))
+    end
+    seen[name] = true
+  end
+end
+
+local function position_of(what, names, wanted, file)
   for i, name in ipairs(names) do
     if name == wanted then
       return i
     end
   end
-  errors.raise("ValueError", ("%s: no column %s"):format(what,
-    text.describe(wanted)), text.suggestion(tostring(wanted), names, "column"))
+  errors.raise("ValueError", ("%s: no column %s in %s"):format(what,
+    text.describe(wanted), file),
+    text.suggestion(tostring(wanted), names, "column"))
 end
 
 --- Batches of rows as tables by column name, with label_name the labels as a
@@ -271,7 +305,9 @@ M.experimental.make_csv_dataset = options.wrap("make_csv_dataset",
       errors.raise("NotImplementedError", what .. ": column_defaults are "
         .. "needed; types are not guessed", "{ \"float32\", \"string\", ... }")
     end
-    local at = label ~= nil and position_of(what, names, label) or nil
+    check_names(what, names, defaults, files[1])
+    local at = label ~= nil and position_of(what, names, label, files[1])
+      or nil
     local data = M.experimental.CsvDataset(files, defaults, {
       header = header, field_delim = delim, use_quote_delim = quotes,
       na_value = na, compression_type = compression })

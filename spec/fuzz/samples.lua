@@ -1,0 +1,283 @@
+--- Whole files, and what reads them: for files.lua, which damages them.
+---
+--- Each entry: name, content, read(path), which may return anything or raise an
+--- error object of one of `kinds` (DataLoss by default) that names the file
+--- (unless `nameless`), `rebuild(content)` for what is read with a right checksum
+--- only, and `extension` or `file` when the name matters.
+local checkpoint = require "tfdist.checkpoint"
+local events = require "tfdist.events"
+local json = require "tfdist.json"
+local raw = require "tfdist.raw"
+local run_events = require "tfdist.commands.events"
+local tf = require "tfdist"
+
+local M = {}
+
+local function number(n, size)
+  local out = {}
+  for i = 1, size do
+    out[i] = string.char(n % 256)
+    n = math.floor(n / 256)
+  end
+  return table.concat(out)
+end
+
+local function add(entry)
+  M[#M + 1] = entry
+end
+
+local function take_all(data)
+  local iterator = data:iter()
+  for _ = 1, 100 do
+    if iterator:get_next_as_optional():has_value() == false then break end
+  end
+  iterator:close()
+end
+
+--- What `write(path)` puts into a new file.
+local function written(write)
+  local path = os.tmpname()
+  write(path)
+  local content = tf.io.read_file(path)
+  os.remove(path)
+  return content
+end
+
+-- NumPy ----------------------------------------------------------------------
+
+local ARRAY_KINDS = { DataLoss = true, NotImplementedError = true }
+
+local function npy(head, body)
+  return "\147NUMPY\1\0" .. number(#head, 2) .. head .. body
+end
+
+local function array(...)
+  local values = { ... }
+  return written(function(path) tf.io.write_npy(path, values) end)
+end
+
+local arrays = {
+  array({ 1, 2, 3 }), array(true, false),
+  npy("{'descr': '>i4', 'fortran_order': True, 'shape': (2, 2), }",
+    ("\0\0\0\1"):rep(4)),
+  npy("{'descr': '|u1', 'fortran_order': False, 'shape': (), }", "\7"),
+}
+
+for _, content in ipairs(arrays) do
+  add { name = "npy", content = content, read = tf.io.read_npy,
+    kinds = ARRAY_KINDS }
+end
+
+local function stored_zip(name, body)
+  local common = number(20, 2) .. number(0, 8) .. number(0, 4)
+    .. number(#body, 4) .. number(#body, 4) .. number(#name, 2) .. number(0, 2)
+  local data = "PK\3\4" .. common .. name .. body
+  local list = "PK\1\2" .. number(20, 2) .. common .. number(0, 14) .. name
+  return data .. list .. "PK\5\6" .. number(0, 4) .. number(1, 2)
+    .. number(1, 2) .. number(#list, 4) .. number(#data, 4) .. number(0, 2)
+end
+
+-- Two compressed arrays, as numpy.savez_compressed writes them.
+local COMPRESSED = ""
+  .. "504b0304140000000800000021004fe9002a550000009800000005001400612e6e707901"
+  .. "001000980000000000000055000000000000009bec17ea1b10c9c850c650ad9e925a9c5c"
+  .. "a46ea5a06e9366a2aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416"
+  .. "a402f91a463a0ac69a3a0ab50a64032e063068b007120e4004c40d40bcc00100504b0304"
+  .. "140000000800000021001d527ae9460000008000000005001400652e6e70790100100080"
+  .. "0000000000000046000000000000009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a0"
+  .. "6e9369a4aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416a402f91a"
+  .. "063a0a469a3a0ab50a64032e00504b01021403140000000800000021004fe9002a550000"
+  .. "0098000000050000000000000000000000800100000000612e6e7079504b010214031400"
+  .. "00000800000021001d527ae9460000008000000005000000000000000000000080018c00"
+  .. "0000652e6e7079504b0506000000000200020066000000090100000000"
+
+local function from_hex(hex)
+  return (hex:gsub("%x%x", function(pair)
+    return string.char(tonumber(pair, 16))
+  end))
+end
+
+for _, content in ipairs { stored_zip("a.npy", arrays[1]),
+  from_hex(COMPRESSED) } do
+  add { name = "npz", content = content, read = tf.io.read_npz,
+    kinds = ARRAY_KINDS }
+end
+
+-- Text -----------------------------------------------------------------------
+
+add { name = "json", content = '{"a":[1,-2.5e3,true,null,"\\u00e9\\n"],'
+  .. '"b":{"c":[],"d":{}}}', kinds = { ValueError = true },
+  read = function(path)
+    local value = json.decode(tf.io.read_file(path), path)
+    local text = json.encode(value)
+    assert(json.encode(json.decode(text)) == text)
+  end }
+
+local function csv(defaults, settings)
+  return function(path)
+    take_all(tf.data.experimental.CsvDataset(path, defaults, settings))
+  end
+end
+
+local ROWS = { DataLoss = true, InvalidArgument = true }
+
+add { name = "csv", content = 'x,y,z\n1,2.5,"a,b"\r\n-3,,"say ""hi""\nyou"\n',
+  kinds = ROWS, read = csv({ "int32", 9, "none" }, { header = true }) }
+add { name = "csv", content = "1;2;3\n4;NA;1e9\n", kinds = ROWS,
+  read = csv({ "int64", 7 }, { select_cols = { 0, 1 }, field_delim = ";",
+    na_value = "NA" }) }
+add { name = "csv", content = "a,b,y\n1,u,0\n2,v,1\n",
+  kinds = { DataLoss = true, InvalidArgument = true, ValueError = true },
+  read = function(path)
+    take_all(tf.data.experimental.make_csv_dataset(path, 2, {
+      column_defaults = { 0.5, "string", "int32" }, label_name = "y",
+      num_epochs = 1, shuffle = false }))
+  end }
+
+-- Checkpoints ----------------------------------------------------------------
+
+local SAFETENSORS = ".safetensors"
+
+local function objects()
+  local v = tf.Variable { 1, 2 }
+  return tf.train.Checkpoint { v = v, list = { tf.Variable(3) },
+    opt = tf.keras.optimizers.SGD { learning_rate = 1, momentum = 0.5 },
+    input = tf.data.Dataset.range(4):shuffle(2, { seed = 1 }):iter() }
+end
+
+local saved = written(function(path)
+  local ckpt = objects()
+  ckpt.opt:apply_gradients({ tf.constant { 1, 1 } }, { ckpt.v })
+  ckpt:write(path)
+  os.rename(path .. SAFETENSORS, path)
+end)
+
+local RESTORING = { DataLoss = true, InvalidArgument = true,
+  NotImplementedError = true }
+
+local function restore(path)
+  local ckpt = objects()
+  local status = ckpt:read(path)
+  pcall(status.assert_consumed, status)
+  tostring(status)
+  for _, entry in ipairs(checkpoint.list(path)) do
+    tf.train.load_variable(path, entry.name)
+  end
+end
+
+add { name = "checkpoint", extension = SAFETENSORS, content = saved,
+  read = restore }
+
+-- The same without its checksums, as a file of others; only the graph changes.
+local function foreign(graph)
+  local header = ('{"__metadata__":{"tfdist.graph":%s},%s,%s,%s,%s,%s}'):format(
+    json.encode(graph:gsub("[\128-\255]", "?"):gsub("%z", "0")),
+    '"v":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}',
+    '"list/0":{"dtype":"F32","shape":[],"data_offsets":[8,12]}',
+    '"m":{"dtype":"F32","shape":[2],"data_offsets":[12,20]}',
+    '"i":{"dtype":"I64","shape":[],"data_offsets":[20,28]}',
+    '"b":{"dtype":"BOOL","shape":[2],"data_offsets":[28,30]}')
+  return number(#header, 8) .. header .. ("\0"):rep(30)
+end
+
+add { name = "graph", extension = SAFETENSORS, rebuild = foreign,
+  kinds = RESTORING, read = restore, content = json.encode {
+    version = 1, nodes = {
+      { children = { v = 1, list = 2, opt = 4, input = 5 } },
+      { children = {}, key = "v" }, { children = { ["0"] = 3 } },
+      { children = {}, key = "list/0" },
+      { children = { iterations = 6 },
+        slots = { { variable = 1, name = "momentum", node = 7 } } },
+      { children = {}, state = { version = 1, count = 2,
+        seeds = { { seed = 1, epoch = 0 } } } },
+      { children = {}, key = "i" }, { children = {}, key = "m" },
+    } } }
+
+add { name = "header", extension = SAFETENSORS, rebuild = function(header)
+  return number(#header, 8) .. header .. ("\0"):rep(12)
+end, read = restore, kinds = RESTORING,
+  content = '{"v":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},'
+    .. '"list/0":{"dtype":"F32","shape":[],"data_offsets":[8,12]}}' }
+
+add { name = "state", content = json.encode {
+  model_checkpoint_path = "ckpt-2", last_preserved_timestamp = 12.5,
+  all_model_checkpoint_paths = { "ckpt-1", "ckpt-2" },
+  all_model_checkpoint_timestamps = { 1, 2 }, removing = { "ckpt-0" } },
+  -- Damage is a warning: the folder counts as one without checkpoints.
+  kinds = {}, file = "checkpoint", read = function(path)
+    local folder = path:match "^(.*)/"
+    tf.train.get_checkpoint_state(folder)
+    tf.train.latest_checkpoint(folder)
+    tostring(tf.train.CheckpointManager(tf.train.Checkpoint {}, folder,
+      { max_to_keep = 2 }))
+  end }
+
+-- Caches, records, events ----------------------------------------------------
+
+add { name = "cache", content = written(function(path)
+  os.remove(path)
+  local data = tf.data.Dataset.from_tensor_slices {
+    x = { { 1, 2 }, { 3, 4 } }, s = { "a", "bc" } }
+  for _ in data:cache(path):iter() do end -- luacheck: ignore 542
+end), read = function(path)
+  take_all(tf.data.Dataset.range(3):cache(path))
+end }
+
+local EXAMPLE = tf.io.serialize_example { x = { 1.5, 2 }, s = "text",
+  n = tf.constant({ 1, 300 }, "int64") }
+
+add { name = "example", content = EXAMPLE, nameless = true,
+  kinds = { DataLoss = true, InvalidArgument = true }, read = function(path)
+    local data = tf.io.read_file(path)
+    tf.io.parse_single_example(data, {
+      x = tf.io.FixedLenFeature({ 2 }, "float32"),
+      s = tf.io.FixedLenFeature({}, "string", "none"),
+      n = tf.io.VarLenFeature "int64" })
+    local again = tf.train.Example.FromString(data):SerializeToString()
+    tf.train.Example.FromString(again)
+  end }
+
+-- Records with right checksums around damaged contents.
+local function framed(content)
+  return written(function(path)
+    local writer = tf.io.TFRecordWriter(path)
+    writer:write(events.version(1))
+    writer:write(content)
+    writer:close()
+  end)
+end
+
+local function show_events(path)
+  local saved_print, saved_io = print, rawget(io, "stderr")
+  rawset(_G, "print", function() end)
+  rawset(io, "stderr", { write = function() end })
+  local ok, e = pcall(function()
+    run_events("ls", path)
+    run_events("plot", path)
+  end)
+  rawset(_G, "print", saved_print)
+  rawset(io, "stderr", saved_io)
+  if not ok then error(e, 0) end
+end
+
+local SCALAR = events.summary(2.5, 3, "loss", "scalars",
+  events.numbers("float32", { 1.5 }, {}), "text")
+
+add { name = "event", content = SCALAR, rebuild = framed, read = show_events }
+add { name = "events", content = framed(SCALAR), read = show_events }
+
+for _, kind in ipairs { "", "GZIP", "ZLIB" } do
+  add { name = "records " .. kind, content = written(function(path)
+    local writer = tf.io.TFRecordWriter(path, kind)
+    writer:write "first"
+    writer:write(EXAMPLE)
+    writer:close()
+  end), read = function(path)
+    take_all(tf.data.TFRecordDataset(path, { compression_type = kind }))
+  end }
+end
+
+add { name = "idx", content = "\0\0\12\2\0\0\0\1\0\0\0\2abcdefgh",
+  read = raw.read_idx }
+
+return M
