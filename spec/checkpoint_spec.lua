@@ -6,27 +6,15 @@ local raw = require "tfdist.raw"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
 local checkpoint = require "tfdist.checkpoint"
+local files = require "spec.support.files"
 
 local fails = replicas.fails
 
-local function folder()
-  local path = os.tmpname()
-  os.remove(path)
-  return path
-end
+local folder = files.place
 
-local function read(path)
-  local f = assert(io.open(path, "rb"))
-  local content = f:read("*a")
-  f:close()
-  return content
-end
+local read = files.read
 
-local function write(path, content)
-  local f = assert(io.open(path, "wb"))
-  f:write(content)
-  f:close()
-end
+local write = files.write
 
 local function names(path)
   local list = {}
@@ -295,12 +283,7 @@ describe("a checkpoint file #once", function()
   end)
 
   local function entries()
-    local list = {}
-    for name in raw.folder_list(dir):gmatch "[^%z]+" do
-      list[#list + 1] = name
-    end
-    table.sort(list)
-    return list
+    return files.names(dir)
   end
 
   it("that cannot be put in place leaves no trace", function()

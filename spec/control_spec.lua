@@ -1,12 +1,9 @@
 --- tf.cond, tf.while_loop, tf.map_fn and the like.
 local tf = require "tfdist"
 local leaks = require "spec.support.leaks"
+local expect = require "spec.support.expect"
 
-local function caught(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  return e
-end
+local caught = expect.caught
 
 local function value(x)
   return function()

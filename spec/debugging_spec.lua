@@ -1,13 +1,10 @@
 --- tf.debugging.
 local tf = require "tfdist"
 local leaks = require "spec.support.leaks"
+local expect = require "spec.support.expect"
 local d = tf.debugging
 
-local function caught(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  return e
-end
+local caught = expect.caught
 
 describe("value checks", function()
   leaks(before_each, after_each)

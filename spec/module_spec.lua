@@ -1,14 +1,9 @@
 --- tf.Module.
 local tf = require "tfdist"
 local leaks = require "spec.support.leaks"
+local expect = require "spec.support.expect"
 
-local function names(variables)
-  local list = {}
-  for i, v in ipairs(variables) do
-    list[i] = v.name
-  end
-  return list
-end
+local names = expect.names
 
 local function var(name, trainable)
   return tf.Variable(1, { name = name, trainable = trainable })

@@ -1,5 +1,6 @@
 --- The calling rule.
 local options = require "tfdist.options"
+local expect = require "spec.support.expect"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
@@ -7,11 +8,7 @@ local function parse(signature, ...)
   return options.parser("f", signature)(...)
 end
 
-local function caught(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  return e
-end
+local caught = expect.caught
 
 describe("a signature", function()
   it("reads names, kinds and defaults", function()

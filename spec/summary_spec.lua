@@ -5,6 +5,7 @@ local process = require "spec.support.process"
 local raw = require "tfdist.raw"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
+local files = require "spec.support.files"
 
 local fails = replicas.fails
 
@@ -58,8 +59,7 @@ describe("tf.summary", function()
   local dir
   leaks(before_each, after_each)
   before_each(function()
-    dir = os.tmpname()
-    os.remove(dir)
+    dir = files.place()
   end)
   after_each(function()
     os.execute("rm -rf " .. dir)

@@ -2,14 +2,11 @@
 local tf = require "tfdist"
 local raw = require "tfdist.raw"
 local leaks = require "spec.support.leaks"
+local expect = require "spec.support.expect"
 
 local unpack = table.unpack or unpack -- luacheck: ignore 113 143
 
-local function caught(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  return e
-end
+local caught = expect.caught
 
 local function scalar(x)
   return tf.constant(x, "float64")

@@ -3,6 +3,7 @@
 local process = require "spec.support.process"
 local raw = require "tfdist.raw"
 local tf = require "tfdist"
+local files = require "spec.support.files"
 
 local SIZE = 50000
 local KILLED = 137
@@ -81,20 +82,14 @@ describe("a save #once", function()
     os.remove(library)
   end)
   before_each(function()
-    dir = os.tmpname()
-    os.remove(dir)
+    dir = files.place()
   end)
   after_each(function()
     os.execute("rm -rf " .. dir)
   end)
 
   local function names()
-    local list = {}
-    for name in raw.folder_list(dir):gmatch "[^%z]+" do
-      list[#list + 1] = name
-    end
-    table.sort(list)
-    return list
+    return files.names(dir)
   end
 
   local function temporary_files()

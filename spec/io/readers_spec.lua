@@ -4,6 +4,7 @@ local process = require "spec.support.process"
 local raw = require "tfdist.raw"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
+local files = require "spec.support.files"
 
 local fails = replicas.fails
 
@@ -15,18 +16,9 @@ local function collect(data)
   return list
 end
 
-local function write(path, content)
-  local f = assert(io.open(path, "wb"))
-  f:write(content)
-  f:close()
-end
+local write = files.write
 
-local function read(path)
-  local f = assert(io.open(path, "rb"))
-  local content = f:read "*a"
-  f:close()
-  return content
-end
+local read = files.read
 
 local function python(source, ...)
   local script = process.file(source, ".py")

@@ -3,25 +3,15 @@ local leaks = require "spec.support.leaks"
 local process = require "spec.support.process"
 local raw = require "tfdist.raw"
 local tf = require "tfdist"
+local files = require "spec.support.files"
 
 local function temporary()
-  local path = os.tmpname()
-  os.remove(path)
-  return path .. ".safetensors"
+  return files.place ".safetensors"
 end
 
-local function read(path)
-  local f = assert(io.open(path, "rb"))
-  local content = f:read("*a")
-  f:close()
-  return content
-end
+local read = files.read
 
-local function write(path, content)
-  local f = assert(io.open(path, "wb"))
-  f:write(content)
-  f:close()
-end
+local write = files.write
 
 -- Tensors of every dtype and some shapes, by name.
 local function samples()

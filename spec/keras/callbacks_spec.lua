@@ -1,6 +1,7 @@
 -- Callbacks: when they are called, what they do to training, what they write.
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local files = require "spec.support.files"
 
 local C, L = tf.keras.callbacks, tf.keras.layers
 local fails = R.fails
@@ -53,18 +54,12 @@ end
 local made
 
 local function place()
-  local path = os.tmpname()
-  os.remove(path)
+  local path = files.place()
   made[#made + 1] = path
   return path
 end
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read "*a"
-  file:close()
-  return text
-end
+local read = files.read
 
 local function exists(path)
   local file = io.open(path, "rb")

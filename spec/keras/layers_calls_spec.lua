@@ -3,28 +3,15 @@
 local leaks = require "spec.support.leaks"
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local expect = require "spec.support.expect"
 
 local K = tf.keras
 local L = K.layers
 local fails = R.fails
 
-local function near(want, got, tolerance)
-  if type(want) ~= "table" then want, got = { want }, { got } end
-  assert.equal(#want, #got)
-  for i = 1, #want do
-    if type(want[i]) == "table" then
-      near(want[i], got[i], tolerance)
-    else
-      assert.near(want[i], got[i], tolerance or 1e-6)
-    end
-  end
-end
+local near = expect.near
 
-local function names(variables)
-  local list = {}
-  for i, v in ipairs(variables) do list[i] = v.name end
-  return list
-end
+local names = expect.names
 
 describe("a layer", function()
   leaks(before_each, after_each)

@@ -1,6 +1,7 @@
 -- Losses: against sums written out in Lua, reductions, weights, errors.
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local expect = require "spec.support.expect"
 
 local L = tf.keras.losses
 local fails = R.fails
@@ -8,17 +9,7 @@ local log, exp, abs, max = math.log, math.exp, math.abs, math.max
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local function near(expected, got, tolerance)
-  if type(got) == "userdata" then
-    got = got:totable()
-  end
-  if type(expected) == "table" then
-    assert.equal(#expected, #got)
-    for i = 1, #expected do
-      near(expected[i], got[i], tolerance)
-    end
-  else
-    assert.near(expected, got, tolerance or 2e-6)
-  end
+  expect.near(expected, got, tolerance or 2e-6)
 end
 
 local T = { { 0, 1, 0.5 }, { 1, 0, 2 } }

@@ -1,6 +1,7 @@
 -- Metrics: values worked out by hand, state over batches and replicas.
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local expect = require "spec.support.expect"
 
 local K = tf.keras.metrics
 local fails = R.fails
@@ -9,17 +10,7 @@ local function value(x)
   return type(x) == "userdata" and x:totable() or x
 end
 
-local function near(expected, got, tolerance)
-  got = value(got)
-  if type(expected) == "table" then
-    assert.equal(#expected, #got)
-    for i = 1, #expected do
-      near(expected[i], got[i], tolerance)
-    end
-  else
-    assert.near(expected, got, tolerance or 1e-6)
-  end
-end
+local near = expect.near
 
 -- name, options, y_true, y_pred, result
 local LABELS, SCORES = { 0, 0, 1, 1 }, { 0, 0.5, 0.3, 0.9 }

@@ -2,28 +2,15 @@
 local leaks = require "spec.support.leaks"
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local expect = require "spec.support.expect"
 
 local K = tf.keras
 local L = K.layers
 local fails = R.fails
 
-local function near(want, got, tolerance)
-  if type(want) ~= "table" then want, got = { want }, { got } end
-  assert.equal(#want, #got)
-  for i = 1, #want do
-    if type(want[i]) == "table" then
-      near(want[i], got[i], tolerance)
-    else
-      assert.near(want[i], got[i], tolerance or 1e-6)
-    end
-  end
-end
+local near = expect.near
 
-local function names(list)
-  local out = {}
-  for i, x in ipairs(list) do out[i] = x.name end
-  return out
-end
+local names = expect.names
 
 local function ones(units, options)
   options = options or {}

@@ -2,16 +2,12 @@
 local R = require "spec.support.replicas"
 local raw = require "tfdist.raw"
 local tf = require "tfdist"
+local expect = require "spec.support.expect"
 
 local O = tf.keras.optimizers
 local fails, locals, list = R.fails, R.locals, R.list
 
-local function near(expected, got, tolerance)
-  assert.equal(#expected, #got)
-  for i = 1, #expected do
-    assert.near(expected[i], got[i], tolerance or 1e-6)
-  end
-end
+local near = expect.near
 
 -- Plain Lua rules for one number, by optimizer: state s, gradient g, step t.
 local reference = {}

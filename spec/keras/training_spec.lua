@@ -2,23 +2,12 @@
 -- one device; data of every kind; errors.
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local expect = require "spec.support.expect"
 
 local L, K = tf.keras.layers, tf.keras.metrics
 local fails = R.fails
 
-local function near(expected, got, tolerance)
-  if type(got) == "userdata" then
-    got = got:totable()
-  end
-  if type(expected) == "table" then
-    assert.equal(#expected, #got)
-    for i = 1, #expected do
-      near(expected[i], got[i], tolerance)
-    end
-  else
-    assert.near(expected, got, tolerance or 1e-6)
-  end
-end
+local near = expect.near
 
 -- n rows of 3 numbers and a class in 0..2, by a formula.
 local function rows(n)

@@ -1,11 +1,8 @@
 local errors = require "tfdist.errors"
 local raw = require "tfdist.raw"
+local expect = require "spec.support.expect"
 
-local function caught(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  return e
-end
+local caught = expect.caught
 
 local HERE = debug.getinfo(1, "S").short_src
 

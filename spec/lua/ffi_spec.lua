@@ -2,12 +2,9 @@ local leaks = require "spec.support.leaks"
 local raw = require "tfdist.raw"
 
 local process = require "spec.support.process"
+local expect = require "spec.support.expect"
 
-local function failure(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  return e
-end
+local failure = expect.caught
 
 if rawget(_G, "jit") == nil then
   describe("tfdist.ffi", function()

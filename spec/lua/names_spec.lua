@@ -2,13 +2,9 @@
 -- released: one kind and one wording each.
 local tf = require "tfdist"
 local errors = require "tfdist.errors"
+local expect = require "spec.support.expect"
 
-local function failure(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  assert.is_true(tf.errors.is_error(e), tostring(e))
-  return e
-end
+local failure = expect.failure
 
 describe("a name that tf does not have", function()
   it("is a KeyError when one that it has is near", function()

@@ -3,12 +3,9 @@
 local tf = require "tfdist"
 local leaks = require "spec.support.leaks"
 local ops = require "tfdist.ops"
+local expect = require "spec.support.expect"
 
-local function caught(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  return e
-end
+local caught = expect.caught
 
 local function matrix()
   return tf.constant { { 1, 2, 3 }, { 4, 5, 6 } }

@@ -1,12 +1,9 @@
 --- Positions and slices, against plain Lua loops.
 local tf = require "tfdist"
 local leaks = require "spec.support.leaks"
+local expect = require "spec.support.expect"
 
-local function caught(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  return e
-end
+local caught = expect.caught
 
 -- t[i][j] = 10 i + j in Lua tables counted from 0, and as a tensor.
 local ROWS, COLUMNS = 4, 5

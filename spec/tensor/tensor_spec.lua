@@ -2,12 +2,9 @@
 local tf = require "tfdist"
 local raw = require "tfdist.raw"
 local leaks = require "spec.support.leaks"
+local expect = require "spec.support.expect"
 
-local function caught(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  return e
-end
+local caught = expect.caught
 
 -- 0, 1, 2, ... in a shape of two axes.
 local function counting(rows, columns)

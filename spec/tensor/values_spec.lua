@@ -1,13 +1,9 @@
 -- Tables as values: what belongs to a list, what is an option, what is a
 -- mistake. Positions are checked on lists in Lua's array part and outside it.
 local tf = require "tfdist"
+local expect = require "spec.support.expect"
 
-local function failure(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  assert.is_true(tf.errors.is_error(e), tostring(e))
-  return e
-end
+local failure = expect.failure
 
 local function refused(kind, words, fn, ...)
   local e = failure(fn, ...)

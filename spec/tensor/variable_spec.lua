@@ -3,12 +3,9 @@ local tf = require "tfdist"
 local raw = require "tfdist.raw"
 local leaks = require "spec.support.leaks"
 local variable = require "tfdist.variable"
+local expect = require "spec.support.expect"
 
-local function caught(fn, ...)
-  local ok, e = pcall(fn, ...)
-  assert.is_false(ok)
-  return e
-end
+local caught = expect.caught
 
 describe("tf.Variable", function()
   leaks(before_each, after_each)
