@@ -44,8 +44,8 @@ local function layout(t)
   end
   local keys
   for key in pairs(t) do
-    if not (text.is_whole(key) and key >= 1 and key <= n)
-      and not (counted and key == "n") then
+    if type(key) == "number" and not (key >= 1 and key <= n and key % 1 == 0)
+      or type(key) ~= "number" and not (counted and key == "n") then
       keys = keys or {}
       keys[#keys + 1] = key
     end

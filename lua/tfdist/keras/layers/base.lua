@@ -40,6 +40,10 @@ local M = {}
 local getmetatable, rawget, rawset, setmetatable, type =
   getmetatable, rawget, rawset, setmetatable, type
 
+-- False until the first layer has something to add to a loss: the steps of
+-- models without do not look through their layers.
+local penalties_used = false
+
 -- A metatable makes the state a leaf to whoever walks the fields.
 local Own = { __name = "layer state" }
 
@@ -504,6 +508,7 @@ Layer.add_weight = options.method("add_weight", "name=nil shape=nil dtype=nil "
     regularizer = regularizers.get(regularizer)
     if regularizer ~= nil then
       own.regularized = own.regularized or {}
+      penalties_used = true
       table.insert(own.regularized, { v, regularizer })
     end
     return v
@@ -597,6 +602,7 @@ end
 ---@param losses any
 function Layer:add_loss(losses)
   local own = rawget(self, "_own")
+  penalties_used = true
   if not text.is_plain(losses) then
     losses = { losses }
   end
@@ -622,6 +628,9 @@ end
 --- Scalars: what the last call's add_loss gave, then regularization.
 function getters.losses(self)
   local list = {}
+  if not penalties_used then
+    return list
+  end
   local key = replica_key()
   local own = rawget(self, "_own")
   local token = own.token and own.token[key]
