@@ -85,13 +85,27 @@ local function parse(path, data)
   return tf.transpose(raw.tensor_from_bytes(body, DTYPES[code], turned), axes)
 end
 
+-- The contents of a file; nil, message, "NotFound" without it.
 local function read_all(path)
+  if type(path) ~= "string" then
+    errors.raise("TypeError", "the file's path must be a string, got "
+      .. text.describe(path))
+  end
+  local is_file, is_folder = raw.file_stat(path)
+  if not is_file and not is_folder then
+    return nil, path .. ": No such file or directory", "NotFound"
+  end
   local f, why = io.open(path, "rb")
-  local data = f and f:read "*a"
-  if f then
+  local data
+  if f ~= nil then
+    data, why = f:read "*a"
     f:close()
   end
-  return data, why or path .. ": cannot be read"
+  if data == nil then
+    errors.raise("FailedPrecondition", ("%s: cannot be read: %s"):format(path,
+      is_folder and "is a folder" or tostring(why)))
+  end
+  return data
 end
 
 --- The array of an npy file.
@@ -101,9 +115,9 @@ end
 ---@param path string
 ---@return tfdist.Tensor?
 M.read_npy = options.wrap("read_npy", "path", function(path)
-  local data, why = read_all(path)
+  local data, why, kind = read_all(path)
   if data == nil then
-    return nil, why, "NotFound"
+    return nil, why, kind
   end
   return parse(path, data)
 end)
@@ -128,12 +142,17 @@ end)
 -- npz ------------------------------------------------------------------------
 
 local STORED, DEFLATED = 0, 8
+-- No deflated byte stands for more than these.
+local MOST_BYTES = 1032
 
 -- Deflated bytes: given a gzip file's head and tail, the reader of compressed
 -- files does the work and checks the sum.
 local function inflate(path, packed, tail, size)
   if size == 0 then
     return ""
+  elseif size > #packed * MOST_BYTES then
+    damaged(path, 0, ("%d compressed bytes cannot be %s"):format(#packed,
+      text.number(size)))
   end
   local name = os.tmpname()
   raw.file_write(name, "\31\139\8\0\0\0\0\0\0\255" .. packed .. tail)
@@ -150,7 +169,8 @@ local function inflate(path, packed, tail, size)
   return data
 end
 
--- One entry of the central directory at `at`: name, contents, next position.
+-- One entry of the central directory at `at`: name, contents, next position,
+-- its bytes in the file.
 local function entry_of(path, data, at)
   if data:sub(at, at + 3) ~= "PK\1\2" then
     damaged(path, at - 1, "no entry of the zip directory")
@@ -178,7 +198,7 @@ local function entry_of(path, data, at)
     errors.raise("NotImplementedError", ("%s: zip method %d"):format(path,
       method))
   end
-  return name, body, at + 46 + names + extra + comment
+  return name, body, at + 46 + names + extra + comment, packed
 end
 
 --- The arrays of an npz file by name.
@@ -186,9 +206,9 @@ end
 ---@param path string
 ---@return table<string, tfdist.Tensor>?
 M.read_npz = options.wrap("read_npz", "path", function(path)
-  local data, why = read_all(path)
+  local data, why, kind = read_all(path)
   if data == nil then
-    return nil, why, "NotFound"
+    return nil, why, kind
   end
   -- The directory's end is the last of its marks.
   local last, from = nil, math.max(1, #data - 65557)
@@ -200,10 +220,14 @@ M.read_npz = options.wrap("read_npz", "path", function(path)
     damaged(path, #data, "not a zip file, or cut off")
   end
   local n, at = number_at(data, last + 10, 2), number_at(data, last + 16, 4) + 1
-  local out = {}
+  local out, total = {}, 0
   for _ = 1, n do
-    local name, body
-    name, body, at = entry_of(path, data, at)
+    local name, body, packed
+    name, body, at, packed = entry_of(path, data, at)
+    total = total + packed
+    if total > #data then
+      damaged(path, at - 1, "its arrays lie on top of each other")
+    end
     out[name:gsub("%.npy$", "")] = parse(path .. "(" .. name .. ")", body)
   end
   return out

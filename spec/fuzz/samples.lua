@@ -1,17 +1,18 @@
---- Whole files, and what reads them: for files.lua, which damages them.
+--- Whole files, and what reads them: for those who damage them.
 ---
---- Each entry: name, content, read(path), which may return anything or raise an
---- error object of one of `kinds` (DataLoss by default) that names the file
---- (unless `nameless`), `rebuild(content)` for what is read with a right checksum
---- only, and `extension` or `file` when the name matters.
+--- `list` holds entries of name, content, read(path), which may return anything
+--- or raise an error object of one of `kinds` (DataLoss by default) that names
+--- the file (unless `nameless`), `rebuild(content)` for what is read with a
+--- right checksum only, and `extension` or `file` when the name matters.
 local checkpoint = require "tfdist.checkpoint"
+local errors = require "tfdist.errors"
 local events = require "tfdist.events"
 local json = require "tfdist.json"
 local raw = require "tfdist.raw"
 local run_events = require "tfdist.commands.events"
 local tf = require "tfdist"
 
-local M = {}
+local M = { list = {} }
 
 local function number(n, size)
   local out = {}
@@ -23,7 +24,7 @@ local function number(n, size)
 end
 
 local function add(entry)
-  M[#M + 1] = entry
+  M.list[#M.list + 1] = entry
 end
 
 local function take_all(data)
@@ -279,5 +280,45 @@ end
 
 add { name = "idx", content = "\0\0\12\2\0\0\0\1\0\0\0\2abcdefgh",
   read = raw.read_idx }
+
+-- Reading them ---------------------------------------------------------------
+
+local BAD_WORDS = { "attempt to", "lua/tfdist", "table: 0x", "bad argument",
+  "not enough memory", "stack overflow", "number has no integer" }
+
+-- What is wrong with an error, nil when nothing is.
+local function problem_of(sample, path, e)
+  if not errors.is_error(e) then
+    return ("raised a %s: %s"):format(type(e), tostring(e))
+  end
+  local kinds = sample.kinds or { DataLoss = true }
+  if not kinds[e.kind] then
+    return "raised " .. tostring(e)
+  elseif not sample.nameless and not e.message:find(path, 1, true) then
+    return "does not name the file: " .. tostring(e)
+  elseif #e.message > 2000 then
+    return ("a message of %d bytes"):format(#e.message)
+  end
+  for _, words in ipairs(BAD_WORDS) do
+    if e.message:find(words, 1, true) then return "wording: " .. tostring(e) end
+  end
+end
+
+--- Read a sample with this content in a file of the folder.
+---@return boolean fine  no error was raised
+---@return string? problem  what must not be
+function M.try(sample, folder, content)
+  local path = folder .. "/" .. (sample.file or "file" .. (sample.extension
+    or ""))
+  local file = assert(io.open(path, "wb"))
+  file:write(sample.rebuild and sample.rebuild(content) or content)
+  file:close()
+  local ok, e, message = pcall(sample.read, path)
+  os.remove(path)
+  if content == sample.content and (not ok or e == nil and message ~= nil) then
+    return false, "a whole file: " .. tostring(ok and message or e)
+  end
+  return ok, not ok and problem_of(sample, path, e) or nil
+end
 
 return M

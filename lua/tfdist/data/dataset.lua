@@ -171,15 +171,6 @@ function M.batch_size_of(node)
   return node.batch_size(node)
 end
 
---- True when batches may be shorter than batch_size_of: unless the last batch
---- stage drops the remainder.
-function M.has_short_batches(node)
-  while node.rows_per_batch == nil and #node.inputs == 1 do
-    node = node.inputs[1]
-  end
-  return not node.drop_remainder
-end
-
 function M.sample_of(node, n)
   return node.sample(node, n)
 end
@@ -405,12 +396,12 @@ local function check_state(self, saved)
     random = random + (node.stream ~= nil and 1 or 0)
   end)
   local good = text.is_plain(saved) and saved.version == 1
-    and text.is_whole(saved.count) and saved.count >= 0
+    and text.is_int64(saved.count) and saved.count >= 0
     and text.is_plain(saved.seeds)
   for i = 1, good and #saved.seeds or 0 do
     local own = saved.seeds[i]
-    good = good and text.is_plain(own) and text.is_whole(own.seed)
-      and text.is_whole(own.epoch)
+    good = good and text.is_plain(own) and text.is_int64(own.seed)
+      and text.is_int64(own.epoch)
   end
   if not good then
     errors.raise("ValueError", "restore: this is no state of a dataset "
