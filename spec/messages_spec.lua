@@ -59,6 +59,101 @@ describe("a second structure in the place of a name", function()
   end)
 end)
 
+describe("several values in the place of one table", function()
+  it("are refused with the table", function()
+    check("reshape", "TypeError", { "reshape", "shape goes in as one table: "
+      .. "{ 2, 3 }" }, function()
+        local made = tf.ones { 6 }:reshape(2, 3)
+        return made
+      end)
+    check("zeros", "TypeError", { "zeros", "{ 2, 3 }" }, function()
+      local made = tf.zeros(2, 3)
+      return made
+    end)
+    check("concat", "TypeError", { "list of tensors", "concat({ a, b }, ...)" },
+      function()
+        local made = tf.concat(tf.ones { 2 }, tf.ones { 2 })
+        return made
+      end)
+    local dense = tf.keras.layers.Dense
+    check("Sequential", "TypeError", { "several layers go in as one table" },
+      function()
+        local made = tf.keras.Sequential(dense(3), dense(2))
+        return made
+      end)
+    check("apply_gradients", "TypeError", { "lists of gradients and variables",
+      "({ gradient }, { variable })" }, function()
+        local done = O.SGD():apply_gradients(tf.constant(1.0), tf.Variable(1.0))
+        return done
+      end)
+  end)
+end)
+
+describe("a class in the place of an object", function()
+  local keras = tf.keras
+
+  it("is refused, or used as Keras does", function()
+    local model = keras.Sequential { keras.layers.Dense(1) }
+    local x = tf.ones { 2, 1 }
+    check("loss", "TypeError", { "the class MeanSquaredError",
+      "MeanSquaredError(...) makes" }, function()
+        model:compile { optimizer = "sgd", loss = keras.losses.MeanSquaredError }
+      end)
+    check("metric", "TypeError", { "the class MeanAbsoluteError" }, function()
+      model:compile { optimizer = "sgd", loss = "mse",
+        metrics = { keras.metrics.MeanAbsoluteError } }
+      model:fit(x, x, { verbose = 0 })
+    end)
+    check("callback", "TypeError", { "entry 1 is the class EarlyStopping" },
+      function()
+        model:compile { optimizer = "sgd", loss = "mse" }
+        model:fit(x, x, { verbose = 0,
+          callbacks = { keras.callbacks.EarlyStopping } })
+      end)
+    check("layer", "TypeError", { "Sequential: entry 1 is the class Dense" },
+      function()
+        local made = keras.Sequential { keras.layers.Dense }
+        return made
+      end)
+    local layer = keras.layers.Dense(2,
+      { kernel_initializer = keras.initializers.Zeros })
+    assert.same({ { 0, 0 }, { 0, 0 } }, layer(x):totable())
+  end)
+end)
+
+describe("one example in the place of a batch", function()
+  it("is refused with batch and expand_dims", function()
+    local model = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+    model:compile { optimizer = "sgd", loss = "mse" }
+    check("fit", "InvalidArgument", { "{2}", "rank 2 or more",
+      "dataset:batch(n)", "tf.expand_dims" }, function()
+        model:fit(D.from_tensor_slices { tf.ones { 4, 2 }, tf.ones { 4, 1 } },
+          { verbose = 0 })
+      end)
+  end)
+end)
+
+describe("modules", function()
+  it("name the nearest of their names", function()
+    for _, entry in ipairs {
+      { "tf.keras.layers", function() return tf.keras.layer_s end },
+      { "tf.keras.optimizers.Adam",
+        function() return tf.keras.optimizers.adam end },
+      { "tf.keras.losses.", function() return tf.keras.losses.MeanSqaredError end },
+      { "tf.distribute.MirroredStrategy",
+        function() return tf.distribute.MirorredStrategy end },
+      { "tf.data.Dataset", function() return tf.data.dataset end },
+      { "tf.nn.relu", function() return tf.nn.rlu end },
+    } do
+      check(entry[1], "KeyError", { "there is no tf.", entry[1] }, entry[2])
+    end
+    assert.is_nil(tf.keras.optimizers.Nonesuch)
+    R.fails("NotImplementedError", "tf.distribute.Nonesuch", function()
+      return tf.distribute.Nonesuch
+    end)
+  end)
+end)
+
 describe("a loop over what is not its iterator", function()
   it("says how data sets are read", function()
     local ds = D.range(4):batch(2)

@@ -68,7 +68,8 @@ function M.dtype(dtype, what)
   end
   errors.raise("TypeError", ("%s: %s is no dtype"):format(what,
     type(dtype) == "string" and text.quote(dtype) or text.describe(dtype)),
-    "dtypes are " .. table.concat(text.names(raw.enums.dtype), ", "))
+    type(dtype) == "number" and "several sizes go in as one table: { 2, 3 }"
+    or "dtypes are " .. table.concat(text.names(raw.enums.dtype), ", "))
 end
 
 -- A copy of a list of whole numbers and nothing else; nil for anything else.

@@ -100,7 +100,8 @@ local function operand(x, what, name)
   errors.raise("TypeError", ("%s: %s must be a tensor or variable, got %s")
     :format(what, name, text.describe(x)),
     type(x) == "number" and "make it a tensor with tf.constant before fn runs"
-    or nil)
+    or type(x) == "table" and (getmetatable(x) or {}).is_keras_layer
+    and "its weights are in the field trainable_variables" or nil)
 end
 
 local function operands(structure, what, name)

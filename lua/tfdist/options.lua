@@ -190,6 +190,21 @@ local function too_many(sig, extra)
     text.describe(extra)))
 end
 
+-- The first n names, "a, b, ...", of a list.
+local function first_names(names, n)
+  return table.concat(names, ", ", 1, math.min(n, #names))
+    .. (n < #names and ", ..." or "")
+end
+
+local function required_count(sig)
+  for i = sig.n, 1, -1 do
+    if sig.required[i] then
+      return i
+    end
+  end
+  return 0
+end
+
 -- function -> parameter -> what to do when it is missing
 local missing_hints = {}
 
@@ -208,6 +223,8 @@ local function missing_argument(sig, i, values, given)
     hint = "the table in place of " .. sig.names[given]
       .. " is taken as its value"
   end
+  hint = hint or ("%s(%s)"):format(sig.what:match("[^.:]*$"), first_names(
+    sig.names, math.max(required_count(sig), 1)))
   errors.raise("TypeError", sig.what .. ": missing argument "
     .. sig.names[i], hint)
 end
@@ -217,11 +234,15 @@ local function is_label(sig, i)
   return sig.names[i] == "name" and sig.kinds[i] == nil and not sig.required[i]
 end
 
-local function wrong_label(sig, i, value)
+local function wrong_label(sig, i, value, before_it)
   local short = sig.what:match("[^.:]*$")
   local before = table.concat(sig.names, ", ", 1, i - 1)
   local hint
-  if i == 2 and (sig.kinds[1] == "table" or sig.kinds[1] == "t*") then
+  if type(value) == "number" and type(before_it) == "number"
+    and (sig.kinds[i - 1] == "l" or sig.names[i - 1] == "shape") then
+    hint = ("%s goes in as one table: { %s, %s }"):format(sig.names[i - 1],
+      text.number(before_it), text.number(value))
+  elseif i == 2 and sig.names[1]:find "[^si]s$" then
     hint = ("%s go in as one table: %s({ X, Y })"):format(
       short:find("^from_tensor") and "features and labels"
       or "several " .. sig.names[1], short)
@@ -276,7 +297,7 @@ local function resolve(sig, ...)
       end
       value = defaults[i]
     elseif type(value) ~= "string" and is_label(sig, i) then
-      wrong_label(sig, i, value)
+      wrong_label(sig, i, value, values[i - 1])
     end
     values[i] = value
   end
@@ -474,7 +495,7 @@ function M.wrong_self(what, noun, got, names)
   errors.raise("TypeError", ("%s: the first argument must be the %s itself, "
     .. "got %s"):format(what, noun, text.describe(got)),
     ("call %s:%s(%s) with a colon"):format(noun, method,
-      table.concat(names or {}, ", ")))
+      first_names(names or {}, 4)))
 end
 
 --- Check a table of options outside a call: every key must be one of names.
@@ -522,7 +543,9 @@ end
 function M.list(what, name, x, of)
   if not text.is_plain(x) then
     errors.raise("TypeError", ("%s: %s must be a list%s, got %s"):format(what,
-      name, of and " of " .. of or "", text.describe(x)))
+      name, of and " of " .. of or "", text.describe(x)), of and type(x)
+      ~= "string" and ("%s go in as one table: %s({ a, b }, ...)"):format(of,
+      what:match("[^.:]*$")) or nil)
   end
   local n = x.n
   if n == nil then

@@ -206,6 +206,7 @@ local ELSEWHERE = {
   mm = "a:matmul(b)", detach = "tf.stop_gradient(t)",
   backward = "tape:gradient(loss, variables) of tf.GradientTape",
   grad = "tape:gradient(loss, variables) of tf.GradientTape",
+  gradient = "the tape comes first: tape, loss = tf.GradientTape(fn)",
   requires_grad = "tape:watch(t) of tf.GradientTape",
   set_shape = "t:reshape { ... } gives a tensor of another shape",
   assign = "tensors do not change; tf.Variable has assign",

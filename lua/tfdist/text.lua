@@ -104,6 +104,30 @@ function M.check_callable(what, name, fn)
   end
 end
 
+--- The name of a class, nil for anything else: what makes an object, in the
+--- place of one.
+---@param x any
+---@return string?
+function M.class_name(x)
+  local meta = type(x) == "table" and getmetatable(x) or nil
+  local name = type(meta) == "table" and meta.__call ~= nil
+    and rawget(x, "__name") or nil
+  return type(name) == "string" and name or nil
+end
+
+--- Refuse a class in the place of one of its objects.
+--- Errors: TypeError.
+---@param what string  function, for messages
+---@param name string  argument
+---@param x any
+function M.refuse_class(what, name, x)
+  local class = M.class_name(x)
+  if class ~= nil then
+    errors.raise("TypeError", ("%s: %s is the class %s itself"):format(what,
+      name, class), ("%s(...) makes an object"):format(class))
+  end
+end
+
 --- True for a finite number without fraction.
 function M.is_whole(x)
   return type(x) == "number" and x == floor(x) and abs(x) < huge
@@ -201,7 +225,8 @@ function M.describe(x)
       return text
     end
   end
-  return "a " .. kind
+  local class = M.class_name(x)
+  return class ~= nil and "the class " .. class or "a " .. kind
 end
 
 --- A name as the user gave it: strings in quotes, anything else by what it is.
@@ -252,13 +277,16 @@ end
 function M.nearest(name, names, most)
   local plain = name:lower():gsub("_", "")
   local limit = math.max(1, math.min(most or 4, floor(#plain / 3)))
-  local best, best_distance = nil, limit + 1
+  local best, best_distance, best_exact = nil, limit + 1, nil
   for i = 1, #names do
     local candidate = names[i]:lower():gsub("_", "")
     local d = distance(plain, candidate, limit)
+    -- Slips are rare in first letters.
+    local exact = d <= limit and distance(name, names[i], 99)
+      + (name:byte() == names[i]:byte() and 0 or 0.5)
     if d < best_distance or (d == best_distance and best ~= nil
-      and distance(name, names[i], 99) < distance(name, best, 99)) then
-      best, best_distance = names[i], d
+      and exact < best_exact) then
+      best, best_distance, best_exact = names[i], d, exact
     end
   end
   return best
@@ -276,6 +304,21 @@ function M.names(...)
   end
   table.sort(names)
   return names
+end
+
+--- Refuse a name that a module does not have: a slip, or what is not there yet.
+--- Errors: KeyError naming the nearest one, NotImplementedError.
+---@param path string     "tf.keras"
+---@param name string
+---@param names string[]  what there is
+function M.not_there(path, name, names)
+  local near = M.nearest(name, names, 2)
+  if near ~= nil then
+    errors.raise("KeyError", ("there is no %s.%s"):format(path, name),
+      ("did you mean %s.%s?"):format(path, near))
+  end
+  errors.raise("NotImplementedError", ("%s.%s is not there yet"):format(path,
+    name), "README, \"What is not there\", lists what is planned")
 end
 
 --- Hint for an unknown name: the nearest known one, else all of them.

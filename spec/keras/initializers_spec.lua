@@ -137,7 +137,7 @@ describe("an initializer", function()
     same(I.HeNormal(4)({ 3 }):totable(), again({ 3 }):totable(), 0)
     local e = fails("ValueError", "unknown initializer", I.get,
       "glorot_unifrm")
-    assert.equal("did you mean GlorotUniform?", e.hint)
+    assert.equal("did you mean glorot_uniform?", e.hint)
     fails("TypeError", "expected a name", I.get, 5)
     fails("ValueError", "unknown option", I.HeNormal, { sed = 1 })
   end)

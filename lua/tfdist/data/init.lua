@@ -6,7 +6,6 @@ require "tfdist.data.combine"
 local dataset = require "tfdist.data.dataset"
 local experimental = require "tfdist.data.experimental"
 local pipeline_options = require "tfdist.data.pipeline_options"
-local errors = require "tfdist.errors"
 local text = require "tfdist.text"
 local tf = require "tfdist"
 require "tfdist.data.transform"
@@ -64,8 +63,7 @@ local function lazy(names, prefix)
     if found ~= nil then
       return found
     end
-    errors.raise("NotImplementedError", ("%s.%s is not there yet"):format(
-      prefix, name), text.suggestion(name, text.names(names), "name"))
+    text.not_there(prefix, name, text.names(names))
   end
 end
 

@@ -3,10 +3,10 @@ local collectives = require "tfdist.distribute.collectives"
 local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
 local cross_device_ops = require "tfdist.distribute.cross_device_ops"
-local errors = require "tfdist.errors"
 local input = require "tfdist.distribute.input"
 local options = require "tfdist.options"
 local strategy = require "tfdist.distribute.strategy"
+local text = require "tfdist.text"
 local tf = require "tfdist"
 local values = require "tfdist.distribute.values"
 local variables = require "tfdist.distribute.variables"
@@ -53,13 +53,11 @@ local M = {
 }
 
 local function not_there(prefix)
-  return function(_, name)
+  return function(module, name)
     if type(name) ~= "string" then
       return nil
     end
-    errors.raise("NotImplementedError",
-      ("tf.%s.%s is not there yet"):format(prefix, name),
-      "README, \"What is not there\", lists what is planned")
+    text.not_there("tf." .. prefix, name, text.names(module))
   end
 end
 

@@ -1,6 +1,6 @@
 --- tf.keras: what is there so far. Other names raise NotImplementedError.
 
-local errors = require "tfdist.errors"
+local text = require "tfdist.text"
 
 local M = {}
 
@@ -19,21 +19,34 @@ local FIELDS = {
   Input = { "models", "Input" }, Layer = { "layers", "Layer" },
 }
 
+-- Slips in a module's names are errors; other names are nil, so that programs
+-- can ask.
+local function watch(path, module)
+  if getmetatable(module) == nil then
+    setmetatable(module, { __index = function(_, name)
+      if type(name) == "string" and text.nearest(name, text.names(module), 2)
+      then
+        text.not_there(path, name, text.names(module))
+      end
+      return nil
+    end })
+  end
+  return module
+end
+
 local function load(name)
   local path = MODULES[name]
   local ok, module
   if path then
     ok, module = pcall(require, path)
     if ok then
-      return module
+      return watch("tf.keras." .. name, module)
     elseif not (type(module) == "string"
       and module:find("module '" .. path .. "' not found", 1, true)) then
       error(module, 0)
     end
   end
-  errors.raise("NotImplementedError",
-    ("tf.keras.%s is not there yet"):format(tostring(name)),
-    "README, \"What is not there\", lists what is planned")
+  text.not_there("tf.keras", tostring(name), text.names(MODULES, FIELDS))
 end
 
 setmetatable(M, {
@@ -49,7 +62,7 @@ setmetatable(M, {
     return value
   end,
   __names = function()
-    return require "tfdist.text".names(MODULES, FIELDS)
+    return text.names(MODULES, FIELDS)
   end,
 })
 

@@ -206,7 +206,7 @@ Model.get_layer = options.method("model:get_layer", "name=nil index=nil",
       names[i] = layer.name
     end
     errors.raise("ValueError", "get_layer: the model has no layer "
-      .. text.describe(name), type(name) == "string"
+      .. text.name(name), type(name) == "string"
       and text.suggestion(name, names, "layer") or nil)
   end, is_model, "model")
 
@@ -335,6 +335,7 @@ function Sequential:add(layer)
   if keras_tensor.is_symbolic(layer) then
     layer = layer.node.layer
   end
+  text.refuse_class("Sequential", ("entry %d"):format(#list + 1), layer)
   if not base.is_layer(layer) then
     errors.raise("TypeError", ("Sequential: entry %d must be a layer, got %s")
       :format(#list + 1, text.describe(layer)),
@@ -559,6 +560,18 @@ if checkpoint ~= nil then
       end
       return checkpoint.load_weights(self, filepath)
     end, is_model, "model")
+end
+
+-- Methods of Keras that are not there.
+for name, hint in pairs {
+  save = "model:save_weights(path) keeps the weights",
+  to_json = "model:get_config() tells what the model is",
+  export = "model:save_weights(path) keeps the weights",
+} do
+  Model[name] = function()
+    errors.raise("NotImplementedError", ("model:%s is not implemented"):format(
+      name), hint)
+  end
 end
 
 local MISSING = { load_model = true, save_model = true, model_from_json = true,

@@ -102,6 +102,11 @@ end
 --- The object an identifier means; nil for nil.
 --- Errors: ValueError for an unknown name, TypeError.
 function Family:get(identifier)
+  for _, constructor in pairs(self.classes) do
+    if constructor == identifier then
+      return constructor() -- as Keras takes classes
+    end
+  end
   if identifier == nil or is_callable(identifier) then
     return identifier
   elseif text.is_plain(identifier) and identifier.class_name ~= nil then
@@ -111,8 +116,9 @@ function Family:get(identifier)
   elseif type(identifier) == "string" then
     return self:named(identifier)()
   end
-  errors.raise("TypeError", ("%ss.get: expected a name, a function or an %s, "
-    .. "got %s"):format(self.noun, self.noun, text.describe(identifier)))
+  errors.raise("TypeError", ("%ss.get: expected a name, a function or an "
+    .. "object of tf.keras.%ss, got %s"):format(self.noun, self.noun,
+    text.describe(identifier)))
 end
 
 function Family:named(name)
@@ -120,7 +126,7 @@ function Family:named(name)
     and (self.classes[name] or self.classes[name:lower()])
   if not constructor then
     errors.raise("ValueError", ("unknown %s %s"):format(self.noun,
-      text.describe(name)), type(name) == "string"
+      text.name(name)), type(name) == "string"
       and text.suggestion(name, self.names, self.noun) or nil)
   end
   return constructor
@@ -139,6 +145,7 @@ function M.publish(module, kind)
   --- Errors: ValueError naming the nearest one, TypeError.
   --- Source: tf.keras.losses.get, tf.keras.metrics.get
   function module.get(identifier)
+    text.refuse_class(plural .. ".get", "the " .. noun, identifier)
     if identifier == nil or is_callable(identifier)
       or kind.is_object(identifier) then
       return identifier

@@ -133,7 +133,11 @@ end
 -- Lists of gradients and variables from either form of call.
 local function split_pairs(grads, vars)
   local what = "optimizer:apply_gradients"
-  if vars ~= nil then
+  if not text.is_plain(grads) or (vars ~= nil and not text.is_plain(vars)) then
+    errors.raise("TypeError", ("%s: expected lists of gradients and variables, "
+      .. "got %s"):format(what, text.describe(text.is_plain(grads) and vars
+      or grads)), "optimizer:apply_gradients({ gradient }, { variable })")
+  elseif vars ~= nil then
     local n = vars.n or #vars
     if (grads.n or n) ~= n then
       errors.raise("ValueError", ("%s: %d gradients for %d variables"):format(

@@ -153,6 +153,7 @@ local function has_hooks(x)
 end
 
 local function entries_of(given)
+  text.refuse_class("callbacks", "the callback", given)
   if given == nil then
     return {}
   elseif M.is_callback(given) or text.is_plain(given) and has_hooks(given) then
@@ -164,6 +165,7 @@ local function entries_of(given)
   local list = {}
   for i = 1, #given do
     local each = given[i]
+    text.refuse_class("callbacks", ("entry %d"):format(i), each)
     if not M.is_callback(each) and type(each) ~= "table" then
       errors.raise("TypeError", ("callbacks: entry %d must be a callback or a "
         .. "table with on_* functions, got %s"):format(i, text.describe(each)))

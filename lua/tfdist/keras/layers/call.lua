@@ -142,11 +142,15 @@ M.shape_of = shape_of
 
 -- What inputs must look like --------------------------------------------------
 
-local function misfit(self, x, expected)
+local function misfit(self, x, expected, hint)
   errors.raise("InvalidArgument", ("%s: the input has shape %s; expected %s")
     :format(self.name, is_symbolic(x) and keras_tensor.shape_text(x.shape)
-    or text.shape(x.shape), expected))
+    or text.shape(x.shape), expected), hint)
 end
+
+-- One example in the place of a batch is the usual reason.
+local BATCHES = "the first axis is the batch: dataset:batch(n), or "
+  .. "tf.expand_dims(x, 0) for one example"
 
 -- A specification as what is checked: bounds of the rank, and axes with their
 -- sizes in a list.
@@ -175,7 +179,7 @@ local function check_one(self, checks, x)
     rank = raw.tensor_rank(t)
   end
   if rank < checks.min or rank > checks.max then
-    misfit(self, x, checks.rank)
+    misfit(self, x, checks.rank, rank == checks.min - 1 and BATCHES or nil)
   end
   local axes = checks.axes
   for i = 1, #axes do
