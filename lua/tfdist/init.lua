@@ -25,8 +25,11 @@ local MODULES = {
   config = "tfdist.config", nest = "tfdist.nest", keras = "tfdist.keras",
   data = "tfdist.data", distribute = "tfdist.distribute",
   train = "tfdist.train", summary = "tfdist.summary", io = "tfdist.io",
-  estimator = "tfdist.estimator", profiler = "tfdist.profiler",
-  saved_model = "tfdist.saved_model",
+}
+
+-- What TensorFlow has and this library has not.
+local MISSING = {
+  estimator = true, profiler = true, saved_model = true, function_ = true,
 }
 
 -- name = { module, field of it }
@@ -36,7 +39,6 @@ local FIELDS = {
   keep = { "tfdist.device", "keep" }, print = { "tfdist.device", "print" },
   group = { "tfdist.device", "group" }, no_op = { "tfdist.device", "no_op" },
   sync_devices = { "tfdist.device", "sync_devices" },
-  function_ = { "tfdist.function", "function_" },
   TensorSpec = { "tfdist.data.spec", "TensorSpec" },
 }
 for name, class in pairs {
@@ -59,34 +61,18 @@ local function load_core()
   local ops = require "tfdist.ops"
   ops.install(tf)
   for _, name in ipairs(CORE) do
-    local ok, module = pcall(require, "tfdist." .. name)
-    if ok then
-      module.install(tf, ops.def)
-    elseif not tostring(module):find("module 'tfdist." .. name
-      .. "' not found", 1, true) then
-      error(module, 0)
-    end
+    require("tfdist." .. name).install(tf, ops.def)
   end
-end
-
-local function load_module(name, path)
-  local ok, module = pcall(require, path)
-  if ok then
-    return module
-  elseif not (type(module) == "string"
-    and module:find("module '" .. path .. "' not found", 1, true)) then
-    error(module, 0)
-  end
-  errors.raise("NotImplementedError", ("tf.%s is not there yet"):format(name),
-    "README, \"What is not there\", lists what is planned")
 end
 
 local function load_name(name)
-  local path = MODULES[name]
-  if path ~= nil then
-    return load_module(name, path)
+  if MODULES[name] ~= nil then
+    return require(MODULES[name])
   elseif FIELDS[name] ~= nil then
-    return load_module(name, FIELDS[name][1])[FIELDS[name][2]]
+    return require(FIELDS[name][1])[FIELDS[name][2]]
+  elseif MISSING[name] then
+    errors.raise("NotImplementedError", ("tf.%s is not there"):format(name),
+      "README, \"What is not there\"")
   end
   if not core_loaded then
     load_core()
@@ -119,12 +105,8 @@ setmetatable(tf, {
       load_core()
     end
     local names = require "tfdist.ops".names("")
-    for name in pairs(MODULES) do
-      names[#names + 1] = name
-    end
-    for name in pairs(FIELDS) do
-      names[#names + 1] = name
-    end
+    require "tfdist.lists".append(names,
+      require "tfdist.text".names(MODULES, FIELDS))
     table.sort(names)
     return names
   end,

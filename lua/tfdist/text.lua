@@ -306,7 +306,7 @@ function M.names(...)
   return names
 end
 
---- Refuse a name that a module does not have: a slip, or what is not there yet.
+--- Refuse a name that a module does not have: a slip, or what TensorFlow has.
 --- Errors: KeyError naming the nearest one, NotImplementedError.
 ---@param path string     "tf.keras"
 ---@param name string
@@ -317,8 +317,8 @@ function M.not_there(path, name, names)
     errors.raise("KeyError", ("there is no %s.%s"):format(path, name),
       ("did you mean %s.%s?"):format(path, near))
   end
-  errors.raise("NotImplementedError", ("%s.%s is not there yet"):format(path,
-    name), "README, \"What is not there\", lists what is planned")
+  errors.raise("NotImplementedError", ("%s.%s is not there"):format(path, name),
+    "README, \"What is not there\"")
 end
 
 --- Hint for an unknown name: the nearest known one, else all of them.

@@ -529,7 +529,7 @@ end
 function M.not_there(name)
   methods[name] = function()
     errors.raise("NotImplementedError", "Dataset." .. name .. " is not there",
-      "README, \"What is not there\", lists what is planned")
+      "README, \"What is not there\"")
   end
   M.statics[name] = methods[name]
 end

@@ -222,20 +222,6 @@ function M.select_copy(structure, i)
   end, structure)
 end
 
---- True when any leaf is a distributed value.
-function M.has_values(structure)
-  if not is_nested(structure) then
-    return is_value(structure)
-  end
-  local flat = nest.flatten(structure)
-  for i = 1, flat.n do
-    if is_value(flat[i]) then
-      return true
-    end
-  end
-  return false
-end
-
 -- Regrouping -----------------------------------------------------------------
 
 local function all_same(list, n)

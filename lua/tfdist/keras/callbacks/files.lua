@@ -227,7 +227,7 @@ M.BackupAndRestore = base.define("BackupAndRestore", "backup_dir:s "
     self.backup_dir = base.check_string(self, "backup_dir", backup_dir)
     if preemption then
       errors.raise("NotImplementedError", "BackupAndRestore: "
-        .. "save_before_preemption is not there yet")
+        .. "save_before_preemption is not implemented")
     elseif save_freq ~= "epoch" then
       options.integer("BackupAndRestore", "save_freq", save_freq, 1)
     end

@@ -30,7 +30,7 @@ M.TensorBoard = base.define("TensorBoard", "log_dir='logs' histogram_freq=0 "
       embeddings_freq = embeddings_freq ~= 0 } do
       if used then
         errors.raise("NotImplementedError", "TensorBoard: " .. name
-          .. " is not there yet")
+          .. " is not implemented")
       end
     end
     if update_freq == "batch" then

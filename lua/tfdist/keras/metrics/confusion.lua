@@ -228,7 +228,7 @@ M.AUC = define("AUC", "num_thresholds=200 curve='ROC' "
       label_weights)
     if multi_label or num_labels ~= nil or label_weights ~= nil then
       errors.raise("NotImplementedError", "AUC: multi_label, num_labels and "
-        .. "label_weights are not there yet", "use one AUC for each label")
+        .. "label_weights are not implemented", "use one AUC for each label")
     end
     self.config.curve = options.choice("AUC", "curve", curve, { "ROC", "PR" })
     self.config.summation_method = options.choice("AUC", "summation_method",
