@@ -110,7 +110,7 @@ local function operands(x, y, what)
     convert.operand(y, dtype, what, "y")
 end
 
-local function value_checks(tf, def)
+local function comparisons(tf, def)
   for name, entry in pairs(COMPARISONS) do
     local op, rule = entry[1], entry[2]
     local paths = "debugging." .. name
@@ -130,6 +130,15 @@ local function value_checks(tf, def)
         x = convert.operand(x, nil, name, "x")
         require_all(tf, name, message, x, nil, tf[op](x, 0), rule)
       end)
+  end
+end
+
+local function value_checks(tf, def)
+  local function finite(what, name, x, message)
+    x = convert.operand(x, nil, what, name)
+    require_all(tf, what, message, x, nil, tf.math.is_finite(x),
+      "finite values")
+    return x
   end
 
   --- |x - y| <= atol + rtol * |y| everywhere; the tolerances default to ten
@@ -154,20 +163,14 @@ local function value_checks(tf, def)
   --- Source: tf.debugging.check_numerics
   def("debugging.check_numerics", "tensor message name=nil",
     function(x, message)
-      x = convert.operand(x, nil, "check_numerics", "tensor")
-      require_all(tf, "check_numerics", message, x, nil,
-        tf.math.is_finite(x), "finite values")
-      return x
+      return finite("check_numerics", "tensor", x, message)
     end)
 
   --- The same with the message optional.
   --- Source: tf.debugging.assert_all_finite
   def("debugging.assert_all_finite", "x message=nil name=nil",
     function(x, message)
-      x = convert.operand(x, nil, "assert_all_finite", "x")
-      require_all(tf, "assert_all_finite", message, x, nil,
-        tf.math.is_finite(x), "finite values")
-      return x
+      return finite("assert_all_finite", "x", x, message)
     end)
 
   --- Raise InvalidArgument showing `data` unless condition is true.
@@ -241,8 +244,9 @@ local function check_shape(symbols, x, spec, position, message)
   end
 end
 
-local function shape_checks(def)
-  local COMMON = " message=nil name=nil"
+local COMMON = " message=nil name=nil"
+
+local function rank_checks(def)
   def("debugging.assert_rank assert_rank", "x rank" .. COMMON,
     function(x, rank, message)
       local dims = tensor.shape_of(convert.operand(x, nil, "assert_rank", "x"))
@@ -280,7 +284,9 @@ local function shape_checks(def)
       wrong_rank("assert_scalar", message, dims, "a scalar")
     end
   end)
+end
 
+local function shape_checks(def)
   --- Shapes of several tensors at once: a list of pairs { tensor, sizes }. A
   --- size is a number, -1 for any, or a name that must be the same size
   --- wherever it stands; sizes may be one string, "NHWC".
@@ -296,8 +302,10 @@ local function shape_checks(def)
         check_shape(symbols, pair[1], pair[2], i, message)
       end
     end)
+end
 
-  def("debugging.assert_type", "tensor tf_type message=nil name=nil",
+local function dtype_checks(def)
+  def("debugging.assert_type", "tensor tf_type" .. COMMON,
     function(x, dtype, message)
       local got = raw.tensor_dtype(raw.operand_tensor(
         convert.operand(x, nil, "assert_type", "tensor")))
@@ -307,7 +315,7 @@ local function shape_checks(def)
           .. "%s, expected %s"):format(got, dtype)))
       end
     end)
-  def("debugging.assert_integer", "x message=nil name=nil",
+  def("debugging.assert_integer", "x" .. COMMON,
     function(x, message)
       local got = raw.tensor_dtype(raw.operand_tensor(
         convert.operand(x, nil, "assert_integer", "x")))
@@ -347,8 +355,11 @@ end
 
 --- Put tf.debugging into tf.
 function M.install(tf, def)
+  comparisons(tf, def)
   value_checks(tf, def)
+  rank_checks(def)
   shape_checks(def)
+  dtype_checks(def)
   local function missing(name)
     def("debugging." .. name, "stack_height_limit=nil path_length_limit=nil",
       function()

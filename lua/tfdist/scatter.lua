@@ -8,15 +8,6 @@ local text = require "tfdist.text"
 
 local M = {}
 
-local function op_number(method, name)
-  local op = tensor.find_op(name)
-  if op == nil then
-    errors.raise("NotImplementedError", ("Variable:%s: this build has no op %s")
-      :format(method, name))
-  end
-  return op
-end
-
 -- values and indices {n, 1} of IndexedSlices, in the variable's dtype.
 local function parts(variable, method, delta)
   if raw.kind(delta) ~= "slices" then
@@ -35,7 +26,7 @@ end
 
 -- A scatter op with indices {n, depth}; the op's input 0 is the variable.
 local function scatter(variable, method, op, indices, updates)
-  raw.variable_update(variable, op_number(method, op),
+  raw.variable_update(variable, raw.op_find(op),
     { indices, updates, n = 2 })
   return variable
 end

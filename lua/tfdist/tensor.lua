@@ -326,27 +326,12 @@ function M.set_operators(meta, tf)
     local slow = function(a, b)
       return tf.math[name](a, b)
     end
-    local number = M.find_op(name)
-    meta[event] = number and raw.binary_metamethod(number, nil, nil, slow)
-      or slow
+    meta[event] = raw.binary_metamethod(raw.op_find(name), nil, nil, slow)
   end
-  local negative = M.find_op "negative"
-  local function slow_negative(a)
-    return tf.math.negative(a)
-  end
-  meta.__unm = negative
-    and raw.unary_metamethod(negative, nil, nil, slow_negative)
-    or slow_negative
-end
-
---- Number of the op, nil when this build has none of that name.
-function M.find_op(name)
-  for op = 0, raw.op_count() - 1 do
-    if raw.op_name(op) == name then
-      return op
-    end
-  end
-  return nil
+  meta.__unm = raw.unary_metamethod(raw.op_find "negative", nil, nil,
+    function(a)
+      return tf.math.negative(a)
+    end)
 end
 
 -- Functions under tf ---------------------------------------------------------
