@@ -219,32 +219,34 @@ local function loops(tf, def)
       end
       return give(stack(tf, "map_fn", results))
     end)
+end
 
-  -- Calls fn(accumulated, row) over all rows; `each` gets every state.
-  local function fold(what, fn, elems, initializer, backwards, each)
-    check_function(what, "fn", fn)
-    local tensors, size = rows(what, elems)
-    local first, last, step = 0, size - 1, 1
-    if backwards then
-      first, last, step = size - 1, 0, -1
-    end
-    local value = initializer
-    if value == nil then
-      if size == 0 then
-        errors.raise("ValueError", what .. ": elems are empty and there is no "
-          .. "initializer")
-      end
-      value = row(tensors, first)
-      first = first + step
-      each(value)
-    end
-    for i = first, last, step do
-      value = structure(pack(fn(value, row(tensors, i))))
-      each(value)
-    end
-    return value
+-- Calls fn(accumulated, row) over all rows; `each` gets every state.
+local function fold(what, fn, elems, initializer, backwards, each)
+  check_function(what, "fn", fn)
+  local tensors, size = rows(what, elems)
+  local first, last, step = 0, size - 1, 1
+  if backwards then
+    first, last, step = size - 1, 0, -1
   end
+  local value = initializer
+  if value == nil then
+    if size == 0 then
+      errors.raise("ValueError", what .. ": elems are empty and there is no "
+        .. "initializer")
+    end
+    value = row(tensors, first)
+    first = first + step
+    each(value)
+  end
+  for i = first, last, step do
+    value = structure(pack(fn(value, row(tensors, i))))
+    each(value)
+  end
+  return value
+end
 
+local function folds(tf, def)
   local REST = " initializer=nil parallel_iterations=10 back_prop=true "
     .. "swap_memory=false name=nil"
   local function nothing() end
@@ -266,12 +268,12 @@ local function loops(tf, def)
     function(fn, elems, initializer, _, _, _, _, reverse)
       local list = {}
       fold("scan", fn, elems, initializer, reverse, function(value)
-        if reverse then
-          table.insert(list, 1, value)
-        else
-          list[#list + 1] = value
-        end
+        list[#list + 1] = value
       end)
+      for i = 1, reverse and math.floor(#list / 2) or 0 do
+        local k = #list + 1 - i
+        list[i], list[k] = list[k], list[i]
+      end
       return give(stack(tf, "scan", list))
     end)
 end
@@ -280,6 +282,7 @@ end
 function M.install(tf, def)
   branches(def)
   loops(tf, def)
+  folds(tf, def)
 end
 
 return M

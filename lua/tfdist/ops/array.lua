@@ -241,11 +241,13 @@ local function define_shapes(tf, def)
       convert.integers(a, what, "shape_x"),
       convert.integers(b, what, "shape_y")))
   end)
+end
 
+local function define_checks(tf, def)
   --- x itself if it has this shape, where -1 fits any size.
   --- Errors: InvalidArgument. Source: tf.ensure_shape
   def("ensure_shape", "x shape name=nil", function(x, shape)
-    x = operand(x, "ensure_shape")
+    x = convert.operand(x, nil, "ensure_shape", "x")
     shape = convert.integers(shape, "ensure_shape", "shape")
     local dims = shape_of(x)
     local fits = #dims == #shape
@@ -686,6 +688,7 @@ function M.define(tf, def)
   define_makers(tf, def)
   define_ranges(tf, def)
   define_shapes(tf, def)
+  define_checks(tf, def)
   define_parts(tf, def)
   define_choices(tf, def)
   define_growth(tf, def)

@@ -163,6 +163,10 @@ local function define_factors(tf, def)
   def("linalg.qr", "input full_matrices=false name=nil", function(x, full)
     return ops.qr(x, full)
   end)
+end
+
+local function define_rank(tf, def)
+  local ops = tf.raw_ops
 
   local function epsilon(x)
     return raw.tensor_dtype(raw.operand_tensor(x)) == "float64" and 2 ^ -52
@@ -199,20 +203,20 @@ end
 
 -- Diagonals -----------------------------------------------------------------
 
+local function one_diagonal(what, k)
+  if type(k) == "number" then
+    return k
+  end
+  k = convert.integers(k, what, "k")
+  if #k == 2 and k[1] ~= k[2] then
+    fail("NotImplementedError", "%s: k names several diagonals; one at a "
+      .. "time", what)
+  end
+  return k[1]
+end
+
 local function define_diagonals(tf, def)
   local ops = tf.raw_ops
-
-  local function one_diagonal(what, k)
-    if type(k) == "number" then
-      return k
-    end
-    k = convert.integers(k, what, "k")
-    if #k == 2 and k[1] ~= k[2] then
-      fail("NotImplementedError", "%s: k names several diagonals; one at a "
-        .. "time", what)
-    end
-    return k[1]
-  end
 
   --- Matrices with the given diagonals: {..., n} gives {..., n, n}.
   --- Source: tf.linalg.diag
@@ -247,6 +251,10 @@ local function define_diagonals(tf, def)
   def("linalg.trace", "x name=nil", function(x)
     return tf.reduce_sum(ops.matrix_diag_part(x), -1)
   end)
+end
+
+local function define_tensor_diagonals(tf, def)
+  local ops = tf.raw_ops
 
   --- Shape d gives shape d .. d with the elements on the diagonal.
   --- Source: tf.linalg.tensor_diag
@@ -501,7 +509,9 @@ end
 function M.define(tf, def)
   define_solvers(tf, def)
   define_factors(tf, def)
+  define_rank(tf, def)
   define_diagonals(tf, def)
+  define_tensor_diagonals(tf, def)
   define_norms(tf, def)
   define_contractions(tf, def)
 end

@@ -107,6 +107,10 @@ local function define_clipping(tf, def)
       local average = norm / raw.tensor_size(raw.operand_tensor(t))
       return t * clip_norm / ops.maximum(average, clip_norm)
     end)
+end
+
+local function define_global_norm(tf, def)
+  local ops = tf.raw_ops
 
   local function global_norm(t_list, n, what)
     local squares = {}
@@ -256,6 +260,7 @@ end
 --- Define the composites.
 function M.define(tf, def)
   define_clipping(tf, def)
+  define_global_norm(tf, def)
   define_arithmetic(tf, def)
   define_conversion(tf, def)
 end

@@ -129,7 +129,9 @@ local function define_convolution(def, ops)
       return convolve("atrous_conv2d", ops.conv2d, value, filters, 1, padding,
         "NHWC", rate)
     end)
+end
 
+local function define_transposed(def, ops)
   local function transpose(what, input, filters, output_shape, strides,
       padding, format, dilations)
     local explicit
@@ -349,7 +351,9 @@ local function define_moments(tf, def)
       total = tf.reshape(total, variance.shape)
       return tf.reshape(mean, variance.shape), variance / total
     end)
+end
 
+local function define_statistics(tf, def)
   --- Count, sum and sum of squares over axes, to combine moments of parts.
   --- Source: tf.nn.sufficient_statistics
   def("nn.sufficient_statistics", "x axes shift=nil keepdims=false name=nil",
@@ -418,6 +422,10 @@ local function define_normalisation(tf, def)
         offset, mean, variance, epsilon, format, training, factor)
       return y, batch_mean, batch_variance
     end)
+end
+
+local function define_row_normalisation(tf, def)
+  local ops = tf.raw_ops
 
   --- Divide by (bias + alpha * sum of squares)^beta over 2 * depth_radius + 1
   --- neighbouring channels. Shapes: input {n, h, w, c}.
@@ -498,10 +506,13 @@ end
 function M.define(tf, def)
   local ops = tf.raw_ops
   define_convolution(def, ops)
+  define_transposed(def, ops)
   define_depthwise(tf, def)
   define_pooling(def, ops)
   define_moments(tf, def)
+  define_statistics(tf, def)
   define_normalisation(tf, def)
+  define_row_normalisation(tf, def)
   define_recurrence(def, ops)
 
   --- x * weights + biases. Source: tf.compat.v1.nn.xw_plus_b
