@@ -573,9 +573,36 @@ setmetatable({}, { __index = function() error "dang" end, __tostring = 5 })
         assert.matches("tf.nn: .*%smoments,.*%ssoftmax", (prompt("?tf.nn\n")))
       end)
 
+      it("has a text for every op", function()
+        local r = eval [=[
+          local tf, help = require "tfdist", require "tfdist.help"
+          local ops = assert(tf.add) and require "tfdist.ops"
+          local count = 0
+          for _, space in ipairs { "", "math", "nn", "linalg", "image" } do
+            for _, name in ipairs(ops.names(space)) do
+              local path = (space == "" and "tf." or "tf." .. space .. ".")
+                .. name
+              local fn = ops.find(space, name)
+              local usage = require "tfdist.options".usage(fn)
+              if usage ~= nil then
+                local text = help.about(path, function() return fn end)
+                if not text:find "\n%S" then print(path) end
+                count = count + 1
+              end
+            end
+          end
+          assert(count > 200, count)
+        ]=]
+        assert.equal("", r.err)
+        assert.equal("", r.out)
+      end)
+
       it("explains classes, methods and values", function()
         assert.matches("Dense%(units, .*Source: tf.keras.layers.Dense\n"
           .. "methods: .*call", (prompt("?tf.keras.layers.Dense\n")))
+        assert.matches("%)\nThe sum, over axis", (prompt("?tf.reduce_sum\n")))
+        assert.matches("%)\nSteps by running means",
+          (prompt("?tf.keras.optimizers.Adam\n")))
         assert.matches("tf.data.Dataset: .*%sfrom_tensor_slices,.*%szip\n",
           (prompt("?tf.data.Dataset\n")))
         local out = prompt("ds = tf.data.Dataset.range(3)\n?ds\n?ds:map\n")

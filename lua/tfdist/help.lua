@@ -78,10 +78,27 @@ local function sources_of(file)
   return found
 end
 
--- The comment that says `Source: <something>.name`, in the files of the modules
--- that are loaded; `path` in full is better than any other.
+-- name -> text, of what has no comment of its own
+local texts
+
+local function listed(name)
+  if texts == nil then
+    texts = {}
+    local all = require("tfdist.help_texts"):gsub("\n%s+", " ")
+    for names, text in all:gmatch("([^\n:]+): ([^\n]+)") do
+      for each in names:gmatch "%S+" do
+        texts[plain(each)] = text
+      end
+    end
+  end
+  return texts[plain(name)]
+end
+
+-- The comment that says `Source: path`, in the files of the modules that are
+-- loaded; else the text that is listed; else a comment on another path's name.
 local function sourced(path, name)
   local found
+  local last = listed(name) or listed(path:match("[%w_]*$"))
   name = plain(name)
   for module in pairs(package.loaded) do
     local file = type(module) == "string" and module:find("^tfdist%.")
@@ -96,7 +113,7 @@ local function sourced(path, name)
       end
     end
   end
-  return found
+  return last or found
 end
 
 -- Fields ---------------------------------------------------------------------
@@ -202,7 +219,8 @@ local function about_function(topic, fn)
   local text = comment(inner or fn)
   if text == nil and (usage ~= nil or topic:find "^tf%.") then
     local name = usage and usage:match("^[%w_.:]+") or topic
-    text = sourced(topic, name:match("[%w_]*$"))
+    name = name:match("[%w_]*$")
+    text = sourced(topic, name)
   end
   return join(usage, text) or topic .. ": a function"
 end
