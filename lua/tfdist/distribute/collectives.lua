@@ -27,7 +27,8 @@ end
 
 -- Leaves as tensors (variables: this replica's copy) or slices.
 local function replica_leaves(value, what)
-  local flat = nest.flatten(value)
+  local flat = type(value) == "userdata" and { value, n = 1 }
+    or nest.flatten(value)
   for i = 1, flat.n do
     local x = reduce.operand(flat[i], what)
     if raw.kind(x) ~= "slices" then
@@ -57,9 +58,21 @@ local function each_leaf(payloads, make)
   return replies
 end
 
+-- what -> detail -> name of the sync point with one value
+local points = {}
+
 local function point_of(what, detail, n)
-  return ("%s(%s%s)"):format(what, detail, n == 1 and "" or (", %d values")
-    :format(n))
+  local known = points[what]
+  if known == nil then
+    known = {}
+    points[what] = known
+  end
+  local single = known[detail]
+  if single == nil then
+    single = ("%s(%s)"):format(what, detail)
+    known[detail] = single
+  end
+  return n == 1 and single or ("%s, %d values)"):format(single:sub(1, -2), n)
 end
 
 local function zeros_for(grads, outputs, n)
@@ -112,24 +125,30 @@ local function all_reduce_gradient(context, op, flat, outputs, more)
   end
 end
 
+local function all_reduce_answer(strategy, op, payloads, more)
+  local grouped = reduce.all_reduce(strategy, op, payloads, "all_reduce", more)
+  local replies, count = {}, payloads[1].n
+  for i = 1, payloads.n do
+    local own = { grouped[1] and grouped[1][i], n = count }
+    for k = 2, count do
+      own[k] = grouped[k][i]
+    end
+    replies[i] = own
+  end
+  return replies
+end
+
 all_reduce_flat = function(context, op, flat, more)
   local strategy = context.strategy
   if strategy.one_copy then
     return flat
   end
+  -- The answer of the first replica counts; others need none.
+  local first = context.replica == nil or context.replica.id == 0
   local outputs = replica.sync(context, point_of("all_reduce", op, flat.n),
-    flat, function(_, payloads)
-      local grouped = reduce.all_reduce(strategy, op, payloads, "all_reduce",
-        more)
-      local replies = {}
-      for i = 1, payloads.n do
-        replies[i] = { n = flat.n }
-        for k = 1, flat.n do
-          replies[i][k] = grouped[k][i]
-        end
-      end
-      return replies
-    end)
+    flat, first and function(_, payloads)
+      return all_reduce_answer(strategy, op, payloads, more)
+    end or nil)
   if needs_gradient(flat) then
     gradient_tape.record_step(flat, outputs,
       all_reduce_gradient(context, op, flat, outputs, more))
@@ -148,7 +167,11 @@ replica.define("all_reduce", "op value:table options:table=nil",
     op = reduce.op("all_reduce", op)
     more = communication.read("all_reduce", more)
     local flat = replica_leaves(value, "all_reduce")
-    return nest.pack_sequence_as(value, all_reduce_flat(self, op, flat, more))
+    local outputs = all_reduce_flat(self, op, flat, more)
+    if not nest.is_nested(value) then
+      return outputs[1]
+    end
+    return nest.pack_sequence_as(value, outputs)
   end)
 
 -- My rows of a gathered gradient.

@@ -14,11 +14,14 @@ local M = {}
 
 local type = type
 local OPS = { "SUM", "MEAN", "MIN", "MAX", "PROD" }
+-- What the runtime calls them.
+local RUNTIME = { SUM = "sum", MEAN = "mean", MIN = "min", MAX = "max",
+  PROD = "prod" }
 
 --- The reduction's name in upper case from a string in any case.
 --- Errors: ValueError, TypeError.
 function M.op(what, op)
-  return (options.choice(what, "op", op, OPS))
+  return RUNTIME[op] and op or (options.choice(what, "op", op, OPS))
 end
 
 -- Destinations ---------------------------------------------------------------
@@ -282,20 +285,21 @@ function M.all_reduce(strategy, op, lists, what, communication)
   elseif ops ~= nil and not ops.native then
     return all_reduce_through(strategy, op, lists, what, communication)
   end
-  local parts = { n = count * n }
+  local parts = { lists[1][1], lists[2] and lists[2][1], n = count * n }
   for k = 1, count do
     for i = 1, n do
       parts[(k - 1) * n + i] = lists[i][k]
     end
   end
-  local value = raw.strategy_all_reduce(strategy.handle, op:lower(), what,
+  local value = raw.strategy_all_reduce(strategy.handle, RUNTIME[op], what,
     parts)
   local out = {}
   for k = 1, count do
-    out[k] = { n = n }
-    for i = 1, n do
-      out[k][i] = raw.value_component(value, (k - 1) * n + i - 1)
+    local own = { raw.value_component(value, (k - 1) * n), n = n }
+    for i = 2, n do
+      own[i] = raw.value_component(value, (k - 1) * n + i - 1)
     end
+    out[k] = own
   end
   raw.release(value)
   return out

@@ -374,9 +374,24 @@ end
 
 M.define = method
 
--- A reply for each replica from what a merge function returned.
+-- Whether every replica sees x as it is.
+local function is_common(x)
+  return type(x) ~= "table" and not values.is_value(x)
+end
+
+-- A reply for each replica from what a merge function returned; one for all
+-- where they are the same.
 local function split_results(results, n)
-  local replies = {}
+  local replies, common = {}, true
+  for k = 1, results.n do
+    common = common and is_common(results[k])
+  end
+  if common then
+    for i = 1, n do
+      replies[i] = results
+    end
+    return replies
+  end
   for i = 1, n do
     local own = { n = results.n }
     for k = 1, results.n do

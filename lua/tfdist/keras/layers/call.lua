@@ -363,16 +363,21 @@ local function check_given(self, given)
   end
   local known = class.call_names
   if known == nil then
-    known = {}
+    known = { is = {} }
     for _, list in ipairs { CALL, class.call_arguments or {},
       class.call_options or {} } do
       for _, name in ipairs(list) do
         known[#known + 1] = name
+        known.is[name] = true
       end
     end
     class.call_names = known
   end
-  options.check_keys(self.name, given, known)
+  for key in pairs(given) do
+    if not known.is[key] then
+      options.check_keys(self.name, given, known) -- says what it is
+    end
+  end
 end
 
 --- layer(inputs, options): see the head of this file. With KerasTensors among
