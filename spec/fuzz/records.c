@@ -1,7 +1,10 @@
 /* Files of records. Half of the inputs are any bytes as a file of any kind:
 ** records, then an end or DataLoss, and the same after it was skipped to. The
 ** others are records that a writer writes and a reader gives back; with one
-** byte changed it gives no other ones. */
+** byte changed it gives no other ones.
+**
+** The reader's thread makes what is covered differ from run to run, and with it
+** which inputs a seed leads to. */
 #include "file.h"
 
 #define RECORDS 8

@@ -1,8 +1,8 @@
 --- Everything that fuzzes: random calls and damaged files under both hosts,
 --- then the libFuzzer targets. Prints "N calls, N errors, 0 crashes"; exit
 --- status 1 after any crash, hang, leak or other violation. Calls and files
---- depend on SEED only; so do the inputs of a target, of which a slow machine
---- makes fewer.
+--- depend on SEED only; so do the inputs of a target without threads, of which
+--- a slow machine makes fewer.
 ---
 --- usage: lua5.4 spec/fuzz/run.lua BUILD [CALLS [SEED [SECONDS]]]
 --- CALLS is for each host, SECONDS for all libFuzzer targets together; the
