@@ -260,8 +260,8 @@ local function custom_gradient(f)
   return function(...)
     local args = pack(...)
     local results, variables
-    local recorded = raw.tape_active() > 0
-    if recorded then
+    local is_recorded = raw.tape_active() > 0
+    if is_recorded then
       results, variables = watch_variables(f, args)
     else
       results = pack(f(...))
@@ -272,7 +272,7 @@ local function custom_gradient(f)
       errors.raise("TypeError", what .. ": f must return its outputs and then "
         .. "a gradient function, got " .. text.describe(grad_fn) .. " last")
     end
-    if not recorded then
+    if not is_recorded then
       return as_tensors(results, n, what)
     end
     local inputs = tensors_of(args, what)
@@ -323,6 +323,13 @@ local function recompute(f, args, inputs, variables, dy)
     "zero")
 end
 
+-- What f returned, recorded as one step.
+local function recorded(results, inputs, variables, step, what)
+  local structure, outputs = renew(results, results.n, what)
+  record(inputs, variables, outputs, step)
+  return unpack(structure, 1, structure.n)
+end
+
 --- A function like f that keeps nothing for the gradient but its arguments:
 --- the gradient runs f again. Saves memory, costs a second forward pass.
 --- Source: tf.recompute_grad
@@ -343,11 +350,9 @@ local function recompute_grad(f)
     end, watch_variables, f, args)
     local inputs = tensors_of(args, what)
     variables = without_inputs(variables, inputs)
-    local structure, outputs = renew(results, results.n, what)
-    record(inputs, variables, outputs, function(dy)
+    return recorded(results, inputs, variables, function(dy)
       return recompute(f, args, inputs, variables, dy)
-    end)
-    return unpack(structure, 1, structure.n)
+    end, what)
   end
 end
 
@@ -370,11 +375,9 @@ local function grad_pass_through(f)
     local args = pack(...)
     local results = pack(f(...))
     local inputs = tensors_of(args, what)
-    local structure, outputs = renew(results, results.n, what)
-    record(inputs, { n = 0 }, outputs, function(dy)
+    return recorded(results, inputs, { n = 0 }, function(dy)
       return match(dy, inputs, what)
-    end)
-    return unpack(structure, 1, structure.n)
+    end, what)
   end
 end
 

@@ -26,14 +26,16 @@ function Batch.describe(node)
     .. (node.drop_remainder and ", drop_remainder" or "")
 end
 
-function Batch.cardinality(node)
-  local n = dataset.cardinality_of(node.inputs[1])
-  if n < 0 then
-    return n
-  end
+-- Batches that n elements make.
+local function batches_of(node, n)
   local full = math.floor(n / node.rows_per_batch)
   local rest = n - full * node.rows_per_batch
   return full + (rest > 0 and not node.drop_remainder and 1 or 0)
+end
+
+function Batch.cardinality(node)
+  local n = dataset.cardinality_of(node.inputs[1])
+  return n < 0 and n or batches_of(node, n)
 end
 
 function Batch.batch_size(node)
@@ -86,9 +88,7 @@ local function open_rows(node, run)
     return table_of_rows:batch(list, got)
   end
   function self.skip(_, n)
-    local got = rows.skip_index(index, n * size)
-    local full = math.floor(got / size)
-    return full + (got > full * size and not node.drop_remainder and 1 or 0)
+    return batches_of(node, rows.skip_index(index, n * size))
   end
   return self
 end
@@ -120,9 +120,7 @@ local function open_elements(node, run, join)
     return dataset.call(node, join, packs, count)
   end
   function self.skip(_, n)
-    local got = dataset.skip(input, n * size)
-    local full = math.floor(got / size)
-    return full + (got > full * size and not node.drop_remainder and 1 or 0)
+    return batches_of(node, dataset.skip(input, n * size))
   end
   return self
 end

@@ -146,6 +146,15 @@ end
 
 -- Methods --------------------------------------------------------------------
 
+-- The value and the communication options; also the result, where the value
+-- lies there already.
+local function arguments(what, x, destinations, more)
+  more = communication.read(what, more)
+  local devices = places(what, destinations)
+  local value = value_of(what, x)
+  return value, more, is_there(value, devices) and as_mirrored(value) or nil
+end
+
 --- Reduce one distributed value to the destinations; a Mirrored value, or a
 --- tensor for one destination.
 --- Errors: ValueError for lists and nil.
@@ -154,13 +163,10 @@ method("reduce", "reduce_op per_replica_value:table destinations:table=nil "
   .. "options:table=nil", function(self, op, x, destinations, more)
     local what = name_of(self) .. ":reduce"
     op = reduce.op(what, op)
-    more = communication.read(what, more)
-    local devices = places(what, destinations)
-    local value = value_of(what, x)
-    if is_there(value, devices) then
-      return as_mirrored(value)
-    end
-    return self:reduce_implementation(op, value, destinations, more)
+    local value, there
+    value, more, there = arguments(what, x, destinations, more)
+    return there
+      or self:reduce_implementation(op, value, destinations, more)
   end)
 
 local function check_pairs(what, list)
@@ -213,13 +219,10 @@ method("_gather", "per_replica_value:table destinations:table axis "
   .. "options:table=nil", function(self, x, destinations, axis, more)
     local what = name_of(self) .. ":_gather"
     options.integer(what, "axis", axis)
-    more = communication.read(what, more)
-    local devices = places(what, destinations)
-    local value = value_of(what, x)
-    if is_there(value, devices) then
-      return as_mirrored(value)
-    end
-    return self:_gather_implementation(value, destinations, axis, more)
+    local value, there
+    value, more, there = arguments(what, x, destinations, more)
+    return there
+      or self:_gather_implementation(value, destinations, axis, more)
   end)
 
 local function not_implemented(name)

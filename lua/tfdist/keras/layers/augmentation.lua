@@ -95,7 +95,7 @@ local function sample(self, x, ys, xs)
   return upper * (1 - down) + lower * down
 end
 
-local function as_batch(self, x, change)
+local function as_batch(self, x, training, change)
   local d = x.shape
   if #d ~= 3 and #d ~= 4 then
     errors.raise("InvalidArgument", ("%s: the input has shape %s; expected an "
@@ -104,7 +104,9 @@ local function as_batch(self, x, change)
   if x.dtype ~= self._own.dtype then
     x = tf.cast(x, self._own.dtype)
   end
-  if #d == 3 then
+  if not training then
+    return x
+  elseif #d == 3 then
     return tf.squeeze(change(tf.expand_dims(x, 0)), { 0 })
   end
   return change(x)
@@ -126,10 +128,7 @@ local function moving(name, signature, factors, places)
       end
     end,
     call = function(self, x, opts)
-      return as_batch(self, x, function(images)
-        if not opts.training then
-          return images
-        end
+      return as_batch(self, x, opts.training, function(images)
         local d = images.shape
         local ym, xm = (d[2] - 1) / 2, (d[3] - 1) / 2
         local ys = tf.reshape(tf.range(d[2], { dtype = "float32" }) - ym,
@@ -181,6 +180,12 @@ local function check_limits(self, config)
   end
 end
 
+-- One factor for each image: {n, 1, 1, 1}.
+local function factors_of(self, images)
+  return tf.expand_dims(tf.cast(draw(self, images.shape[1],
+    self._own.factor), images.dtype), -1)
+end
+
 --- (x - mean) * f + mean for each channel, f in 1 - factor .. 1 + factor,
 --- clipped to value_range when that is given.
 M.RandomContrast = define.layer("RandomContrast", "factor:f seed=nil "
@@ -196,12 +201,8 @@ M.RandomContrast = define.layer("RandomContrast", "factor:f seed=nil "
     end
   end,
   call = function(self, x, opts)
-    return as_batch(self, x, function(images)
-      if not opts.training then
-        return images
-      end
-      local f = tf.expand_dims(tf.cast(draw(self, images.shape[1],
-        self._own.factor), images.dtype) + 1, -1)
+    return as_batch(self, x, opts.training, function(images)
+      local f = factors_of(self, images) + 1
       local mean = tf.reduce_mean(images, { axis = { 1, 2 }, keepdims = true })
       local y = (images - mean) * f + mean
       local limits = self.value_range
@@ -220,13 +221,9 @@ M.RandomBrightness = define.layer("RandomBrightness", "factor:f "
     self._own.factor = range(self, "factor", config.factor, -1)
   end,
   call = function(self, x, opts)
-    return as_batch(self, x, function(images)
-      if not opts.training then
-        return images
-      end
+    return as_batch(self, x, opts.training, function(images)
       local limits = self.value_range
-      local f = tf.expand_dims(tf.cast(draw(self, images.shape[1],
-        self._own.factor), images.dtype), -1)
+      local f = factors_of(self, images)
       return tf.clip_by_value(images + f * (limits[2] - limits[1]), limits[1],
         limits[2])
     end)

@@ -81,6 +81,16 @@ local function output_shape(self, shape, filters)
   return out
 end
 
+-- Kernel and bias, and inputs of so many channels from now on.
+local function add_weights(self, dims, channels, at)
+  local own = self._own
+  add(self, "kernel", dims)
+  if own.config.use_bias then
+    add(self, "bias", { own.config.filters })
+  end
+  self.input_spec = { ndim = own.spatial + 2, axes = { [at - 1] = channels } }
+end
+
 -- Convolution ----------------------------------------------------------------
 
 local Conv = {}
@@ -95,11 +105,7 @@ function Conv.build(self, shape)
   local dims = copy(own.kernel_size)
   dims[own.spatial + 1] = channels / config.groups
   dims[own.spatial + 2] = config.filters
-  add(self, "kernel", dims)
-  if config.use_bias then
-    add(self, "bias", { config.filters })
-  end
-  self.input_spec = { ndim = own.spatial + 2, axes = { [at - 1] = channels } }
+  add_weights(self, dims, channels, at)
 end
 
 function Conv.call(self, x)
@@ -150,11 +156,7 @@ function Transpose.build(self, shape)
   local dims = copy(own.kernel_size)
   dims[own.spatial + 1] = config.filters
   dims[own.spatial + 2] = channels
-  add(self, "kernel", dims)
-  if config.use_bias then
-    add(self, "bias", { config.filters })
-  end
-  self.input_spec = { ndim = own.spatial + 2, axes = { [at - 1] = channels } }
+  add_weights(self, dims, channels, at)
 end
 
 function Transpose.compute_output_shape(self, shape)
