@@ -486,20 +486,21 @@ static double cross_entropy(const net *n, int replicas) {
   return loss * scale;
 }
 
-static void bias_gradient(const net *n, net_layer *l) {
-  int64_t out = l->spec.out;
-  float *g = l->g + l->weights_n;
-  int64_t r, c;
+FAST static void sum_rows(float *restrict sum, const float *restrict x,
+                          int64_t rows, int64_t cols) {
+  memset(sum, 0, (size_t)cols * sizeof *sum);
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < cols; c++) sum[c] += x[r * cols + c];
+}
 
-  memset(g, 0, (size_t)out * sizeof *g);
-  for (r = 0; r < n->rows; r++)
-    for (c = 0; c < out; c++) g[c] += l->dy[r * out + c];
+FAST static void relu_gradient(float *restrict dy, const float *restrict y,
+                               size_t n) {
+  for (size_t k = 0; k < n; k++) dy[k] = y[k] > 0 ? dy[k] : 0;
 }
 
 double net_step(net *n, int replicas, int with_gradient) {
   double loss = 0;
   int i;
-  size_t k;
 
   for (i = 0; i < n->spec->layers_n; i++) run(n, &n->layers[i].forward);
   loss = cross_entropy(n, replicas);
@@ -507,11 +508,10 @@ double net_step(net *n, int replicas, int with_gradient) {
   for (i = n->spec->layers_n - 1; i >= 0; i--) {
     net_layer *l = &n->layers[i];
 
-    if (l->spec.relu)
-      for (k = 0; k < l->y_n; k++)
-        if (!(l->y[k] > 0)) l->dy[k] = 0;
+    if (l->spec.relu) relu_gradient(l->dy, l->y, l->y_n);
     run(n, &l->gradient);
-    if (l->spec.kind == NET_DENSE) bias_gradient(n, l);
+    if (l->spec.kind == NET_DENSE)
+      sum_rows(l->g + l->weights_n, l->dy, n->rows, l->spec.out);
     run(n, &l->backward);
   }
   return loss;

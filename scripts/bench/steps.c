@@ -67,6 +67,27 @@ static float *floats(size_t n) {
   return p;
 }
 
+/* --- networks stay, as in a program that trains ---------------------------- */
+
+typedef struct kept {
+  net n;
+  float *w; /* NULL: not made yet */
+  float *g;
+} kept;
+
+static kept *kept_of(const net_spec *spec, int replica) {
+  static kept all[sizeof specs / sizeof *specs][MAX_REPLICAS];
+  kept *k = &all[spec - specs][replica];
+
+  if (k->w == NULL) {
+    k->w = floats(net_size(spec));
+    k->g = floats(net_size(spec));
+    omp_set_num_threads(1);
+    net_open(&k->n, spec, k->w, k->g, (unsigned)replica + 7);
+  }
+  return k;
+}
+
 /* --- replicas --------------------------------------------------------------- */
 
 typedef struct team {
@@ -112,7 +133,7 @@ static void stretch(const team *t, int index, size_t *from, size_t *to) {
 }
 
 /* Sum and gradient descent in one pass, the result written to every copy. */
-__attribute__((optimize("O3"))) static void update(const team *t, int index) {
+FAST static void update(const team *t, int index) {
   enum { PIECE = 4096 };
   float sum[PIECE];
   size_t from, to;
@@ -130,8 +151,7 @@ __attribute__((optimize("O3"))) static void update(const team *t, int index) {
   }
 }
 
-__attribute__((optimize("O3"))) static void all_reduce(const team *t,
-                                                       int index) {
+FAST static void all_reduce(const team *t, int index) {
   size_t from, to;
 
   stretch(t, index, &from, &to);
@@ -151,14 +171,13 @@ __attribute__((optimize("O3"))) static void all_reduce(const team *t,
 }
 
 static void train(team *t, int index) {
-  net n;
+  net *n = &kept_of(t->spec, index)->n;
   double start = 0;
 
   omp_set_num_threads(1);
-  net_open(&n, t->spec, t->w[index], t->g[index], (unsigned)index + 7);
   for (int turn = 0; turn < t->turns + WARM; turn++) {
     if (turn == WARM) start = now();
-    (void)net_step(&n, t->n, 1);
+    (void)net_step(n, t->n, 1);
     meet(t);
     update(t, index);
     meet(t);
@@ -196,18 +215,17 @@ static double together(const net_spec *spec, int n, size_t size, int turns) {
   team t = {.n = n, .spec = spec, .size = size, .turns = turns};
 
   for (int r = 0; r < n; r++) {
-    t.w[r] = floats(spec != NULL ? size : 1);
-    t.g[r] = floats(size);
+    t.w[r] = spec != NULL ? kept_of(spec, r)->w : NULL;
+    t.g[r] = spec != NULL ? kept_of(spec, r)->g : floats(size);
+    /* After turns with other numbers of replicas: as equal as at first. */
+    if (spec != NULL && r > 0) memcpy(t.w[r], t.w[0], size * sizeof **t.w);
     members[r] = (member){&t, r};
   }
   for (int r = 1; r < n; r++)
     pthread_create(&threads[r], NULL, member_main, &members[r]);
   member_main(&members[0]);
   for (int r = 1; r < n; r++) pthread_join(threads[r], NULL);
-  for (int r = 0; r < n; r++) {
-    free(t.w[r]);
-    free(t.g[r]);
-  }
+  for (int r = 0; spec == NULL && r < n; r++) free(t.g[r]);
   return t.spent / turns;
 }
 
