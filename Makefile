@@ -193,9 +193,11 @@ MPI_BIN := $(if $(shell command -v mpicc),$(BUILD)/bench/mpi)
 bench: $(BENCH_BIN) $(MPI_BIN) $(foreach e,$(ENGINES),$(HOST_$(e)))
 	@ONLY='$(ONLY)' SHORT='$(SHORT)' $(LUA) scripts/bench.lua $(BUILD)
 
-# The same training on 1, 2 and 4 devices, on real images: minutes.
+# The same training on 1, 2 and 4 devices, then here and in TensorFlow, on real
+# images: half an hour. OPTIONS=--only=fit takes a part of the second.
 parity: $(HOST_lua54)
 	TFDIST_CPU_DEVICES=4 $< scripts/parity.lua
+	scripts/parity/run $(BUILD) $(OPTIONS)
 
 # --- installation ---------------------------------------------------------------
 # The Lua modules go where Debian's interpreters look below PREFIX.
@@ -281,7 +283,7 @@ help:
 	@echo 'make fuzz-long  N= calls, SECONDS= of libFuzzer, SEED='
 	@echo 'make install    PREFIX=/usr/local DESTDIR=   make uninstall'
 	@echo 'make bundle     a relocatable tarball'
-	@echo 'make parity     the same training on 1, 2 and 4 devices'
+	@echo 'make parity     the same training on 1, 2, 4 devices and in TensorFlow'
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
 .PHONY: all parts install uninstall rock install-rock bundle test \
