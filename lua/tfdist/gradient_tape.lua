@@ -107,8 +107,11 @@ end
 local function operands(structure, what, name)
   local flat = nest.flatten(structure)
   for i = 1, flat.n do
-    flat[i] = operand(flat[i], what, nest.is_nested(structure)
-      and ("%s (leaf %d)"):format(name, i) or name)
+    local x = flat[i]
+    if type(x) ~= "userdata" or not raw.is_operand(x) then
+      flat[i] = operand(x, what, nest.is_nested(structure)
+        and ("%s (leaf %d)"):format(name, i) or name)
+    end
   end
   return flat
 end
@@ -121,7 +124,12 @@ local function regroup(structure, flat, at)
   local out = {}
   local n, keys = nest.layout(structure)
   for i = 1, n do
-    out[i], at = regroup(structure[i], flat, at)
+    local x = structure[i]
+    if type(x) == "userdata" then
+      out[i], at = flat[at], at + 1
+    else
+      out[i], at = regroup(x, flat, at)
+    end
   end
   if n > 0 or keys == nil then
     out.n = n

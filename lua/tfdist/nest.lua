@@ -75,7 +75,13 @@ local function flatten_into(x, out, count, depth, what)
   end
   local n, keys = layout(x)
   for i = 1, n do
-    count = flatten_into(x[i], out, count, depth - 1, what)
+    local leaf = x[i]
+    if type(leaf) == "userdata" then
+      count = count + 1
+      out[count] = leaf
+    else
+      count = flatten_into(leaf, out, count, depth - 1, what)
+    end
   end
   if keys ~= nil then
     for i = 1, #keys do
