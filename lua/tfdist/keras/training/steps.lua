@@ -192,14 +192,12 @@ function M.track_loss(model, loss, detail, n)
   end
 end
 
--- A name that no result has yet: weighted metrics get "weighted_" first, then
--- all get a number, as in Keras.
-local function free_name(used, name, output, weighted)
+-- A name that no result has yet, as in Keras: of several outputs the output's
+-- name comes first; weighted metrics get "weighted_", then all get a number.
+local function free_name(used, own_name, output, weighted)
+  local name = output .. own_name
   if used[name] and weighted then
-    if name:sub(1, #output) ~= output then
-      output = ""
-    end
-    name = output .. "weighted_" .. name:sub(#output + 1)
+    name = output .. "weighted_" .. own_name
   end
   local free, count = name, 0
   while used[free] do
@@ -305,13 +303,25 @@ local function class_weights(own, y, weight)
   return weight and tf.cast(weight, "float32") * own_weight or own_weight
 end
 
+-- optimizer -> whether it wants the gradients of a larger loss, as a
+-- LossScaleOptimizer does; asking for a field that is not there takes long.
+local scaling = setmetatable({}, { __mode = "k" })
+
+local function scales_losses(optimizer)
+  local known = scaling[optimizer]
+  if known == nil then
+    known = type(optimizer.get_scaled_loss) == "function"
+    scaling[optimizer] = known
+  end
+  return known
+end
+
 --- Forward, backward and update; returns the scaled loss.
 function M.train(model, x, y, sample_weight)
   local own = state.of(model)
   sample_weight = class_weights(own, y, sample_weight)
   local optimizer = own.optimizer
-  -- A LossScaleOptimizer wants the gradients of a larger loss.
-  local scales = type(optimizer.get_scaled_loss) == "function"
+  local scales = scales_losses(optimizer)
   local tape, loss, detail, y_pred, target = tf.GradientTape(function()
     local y_pred = model(x, { training = true })
     local loss, detail = model:compute_loss(x, y, y_pred, sample_weight)
