@@ -259,6 +259,19 @@ describe("tf.train.Checkpoint", function()
       status:assert_consumed()
     end)
 
+  it("closes files that it refuses at once", function()
+    local path = tf.train.Checkpoint { v = tf.Variable { 1, 2 } }:write(dir
+      .. "/w")
+    local other = tf.train.Checkpoint { v = tf.Variable(1) }
+    fails("InvalidArgument", path, other.read, other, path)
+    fails("KeyError", path, tf.train.load_variable, path, "none")
+    write(path .. ".safetensors", read(path .. ".safetensors"):sub(1, -2)
+      .. "\255")
+    fails("DataLoss", path, tf.train.load_variable, path, "v")
+    fails("DataLoss", path, checkpoint.verify, path)
+    assert.are.equal(0, raw.live_handles "archive")
+  end)
+
   it("can be called on an endless loop without growing", function()
     local ckpt = tf.train.Checkpoint { v = tf.Variable { 1, 2 } }
     local kept = {}

@@ -211,8 +211,13 @@ function M.open(path)
     file = path
   end
   local archive = raw.archive_open(file)
+  local ok, nodes = pcall(read_graph, archive, file)
+  if not ok then
+    raw.release(archive)
+    error(nodes, 0)
+  end
   return setmetatable({
-    path = file, archive = archive, nodes = read_graph(archive, file),
+    path = file, archive = archive, nodes = nodes,
     -- node number -> list of objects; weak, so that a pending restore keeps
     -- nothing alive
     objects = {}, number_of = setmetatable({}, { __mode = "k" }),
@@ -598,13 +603,17 @@ function M.read(root, path, what)
   check_path(what, path)
   check_context(what)
   local restore = M.open(path) or not_there(what, path)
-  local found = {}
-  restore:match(root, 0, found)
-  restore:match_slots(found, true)
-  restore:apply(found)
-  if not restore:watch(found) then
-    restore:close()
-  end
+  local found, waits = {}, false
+  state.protect(function()
+    if not waits then
+      restore:close()
+    end
+  end, function()
+    restore:match(root, 0, found)
+    restore:match_slots(found, true)
+    restore:apply(found)
+    waits = restore:watch(found)
+  end)
   return setmetatable({ restore = restore, root = root }, Status)
 end
 
@@ -655,12 +664,13 @@ function M.verify(path)
     return nil, message, kind
   end
   local n = raw.archive_count(restore.archive)
-  on_first_device(function()
+  state.protect(function()
+    restore:close()
+  end, on_first_device, function()
     for i = 0, n - 1 do
       raw.release(raw.archive_read(restore.archive, i))
     end
   end)
-  restore:close()
   return n
 end
 
@@ -673,14 +683,16 @@ function M.load_variable(path, name)
   if restore == nil then
     return nil, message, kind
   end
-  local i = raw.archive_find(restore.archive, name)
-  if i < 0 then
-    errors.raise("KeyError", ("%s: no tensor %s"):format(restore.path,
-      text.describe(name)))
-  end
-  local t = raw.archive_read(restore.archive, i)
-  restore:close()
-  return t
+  return state.protect(function()
+    restore:close()
+  end, function()
+    local i = raw.archive_find(restore.archive, name)
+    if i < 0 then
+      errors.raise("KeyError", ("%s: no tensor %s"):format(restore.path,
+        text.describe(name)))
+    end
+    return (raw.archive_read(restore.archive, i))
+  end)
 end
 
 return M

@@ -206,6 +206,41 @@ describe("a save #once", function()
     os.remove(script)
   end)
 
+  -- Trains, and prints what it learnt; takes over what an earlier one backed up.
+  local FIT = [[
+local tf = require "tfdist"
+local model = tf.keras.Sequential { tf.keras.layers.Dense(1, {
+  kernel_initializer = "ones" }) }
+model:compile { optimizer = tf.keras.optimizers.SGD { learning_rate = 0.1,
+  momentum = 0.5 }, loss = "mse" }
+model:fit(tf.constant { { 1, 2 }, { 3, -1 } }, tf.constant { { 2 }, { 1 } }, {
+  epochs = 4, verbose = 0, shuffle = false, batch_size = 1,
+  callbacks = { tf.keras.callbacks.BackupAndRestore(%q) } })
+print(table.concat(model(tf.constant { { 1, 0 }, { 0, 1 }, { 0, 0 } }):toflat(),
+  " "))
+]]
+
+  it("of a fit that is killed at any step: it ends as if it had not been",
+    function()
+      local script = process.file(FIT:format(dir), ".lua")
+      local function fit(step)
+        local r = process.run(("FAULT_FOLDER=%s FAULT_STEP=%d LD_PRELOAD=%s "
+          .. "exec %s %s"):format(dir, step, library, process.hosts[1].path,
+          script))
+        return r, tonumber(r.err:match "steps (%d+)")
+      end
+      local whole, n = fit(0)
+      assert.are.equal(0, whole.code, whole.err)
+      assert.is_true(n > 40)
+      assert.is_false(tf.io.gfile.exists(dir))
+      for step = 1, n, 5 do
+        assert.are.equal(KILLED, fit(step).code)
+        assert.are.equal(whole.out, fit(0).out, "step " .. step)
+        os.execute("rm -rf " .. dir)
+      end
+      os.remove(script)
+    end)
+
   it("that fails when the file has its name is forgotten by the next one",
     function()
       local script = process.file(([[
