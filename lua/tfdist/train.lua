@@ -404,26 +404,14 @@ function manager_getters.checkpoints(own)
   return list
 end
 
---- Name of the newest one, nil when there is none.
-function manager_getters.latest_checkpoint(own)
-  return own.latest
-end
-
-function manager_getters.directory(own)
-  return own.directory
-end
-
-function manager_getters.checkpoint(own)
-  return own.checkpoint
-end
-
-function manager_getters.checkpoint_interval(own)
-  return own.checkpoint_interval
-end
-
---- Steps between checkpoints are counted by this variable.
-function manager_getters.step_counter(own)
-  return own.step_counter
+-- latest_checkpoint is nil when there is none; step_counter is the variable
+-- that counts the steps between checkpoints.
+for _, name in ipairs { "latest_checkpoint", "directory", "checkpoint",
+  "checkpoint_interval", "step_counter" } do
+  local field = name == "latest_checkpoint" and "latest" or name
+  manager_getters[name] = function(own)
+    return own[field]
+  end
 end
 
 -- Seconds since 1970, as the state file has them.

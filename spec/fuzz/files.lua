@@ -8,6 +8,7 @@
 --- which can be made again by its number.
 --- TFDIST_FUZZ_STATE names a file that always holds seed and running call.
 
+local counts_of = require "spec.support.live"
 local notice = require "tfdist.notice"
 local raw = require "tfdist.raw"
 local rng_module = require "spec.fuzz.rng"
@@ -133,11 +134,8 @@ local function play(call)
 end
 
 local function live()
-  raw.collect()
-  raw.collect()
-  local n = { bytes = raw.live_bytes() }
-  for _, kind in ipairs(KINDS) do n[kind] = raw.live_handles(kind) end
-  return n
+  raw.collect() -- finalisers may drop the last reference to other handles
+  return counts_of(KINDS)
 end
 
 local function play_block(first, last)

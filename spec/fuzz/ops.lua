@@ -8,6 +8,7 @@
 --- TFDIST_FUZZ_STATE names a file that always holds the running episode.
 
 local catalogue = require "spec.fuzz.catalogue"
+local counts_of = require "spec.support.live"
 local errors = require "tfdist.errors"
 local moves = require "spec.fuzz.moves"
 local raw = require "tfdist.raw"
@@ -157,11 +158,8 @@ end
 -- Episodes -------------------------------------------------------------------
 
 local function live()
-  raw.collect()
-  raw.collect()
-  local n = { bytes = raw.live_bytes() }
-  for _, kind in ipairs(KINDS) do n[kind] = raw.live_handles(kind) end
-  return n
+  raw.collect() -- finalisers may drop the last reference to other handles
+  return counts_of(KINDS)
 end
 
 local function play(episode)

@@ -7,6 +7,7 @@
 local checkpoint = require "tfdist.checkpoint"
 local errors = require "tfdist.errors"
 local events = require "tfdist.events"
+local files = require "spec.support.files"
 local json = require "tfdist.json"
 local raw = require "tfdist.raw"
 local run_events = require "tfdist.commands.events"
@@ -14,14 +15,7 @@ local tf = require "tfdist"
 
 local M = { list = {} }
 
-local function number(n, size)
-  local out = {}
-  for i = 1, size do
-    out[i] = string.char(n % 256)
-    n = math.floor(n / 256)
-  end
-  return table.concat(out)
-end
+local number = files.little
 
 local function add(entry)
   M.list[#M.list + 1] = entry

@@ -1,5 +1,7 @@
 -- Files that are cut, changed, or say what cannot be: one error that names the
 -- file, and no memory for what is not there.
+local elements = require "spec.support.elements"
+local files = require "spec.support.files"
 local json = require "tfdist.json"
 local leaks = require "spec.support.leaks"
 local notice = require "tfdist.notice"
@@ -11,29 +13,11 @@ local tf = require "tfdist"
 
 local fails = replicas.fails
 
-local function write(path, content)
-  local f = assert(io.open(path, "wb"))
-  f:write(content)
-  f:close()
-end
+local write = files.write
 
-local function collect(data)
-  local list = {}
-  for x in data:iter() do
-    list[#list + 1] = x
-  end
-  return list
-end
+local collect = elements.first
 
--- Bytes of n, lowest first.
-local function little(n, size)
-  local out = {}
-  for i = 1, size do
-    out[i] = string.char(n % 256)
-    n = math.floor(n / 256)
-  end
-  return table.concat(out)
-end
+local little = files.little
 
 describe("damaged files", function()
   local dir, warn
@@ -80,8 +64,8 @@ describe("damaged files", function()
     local a, b = dir .. "/a.csv", dir .. "/b.csv"
     write(a, "n\n1\n2\n3\n")
     write(b, "n\n4\n5\nx\n")
-    local function csv(files, header)
-      return tf.data.experimental.CsvDataset(files, { "int32" },
+    local function csv(paths, header)
+      return tf.data.experimental.CsvDataset(paths, { "int32" },
         { header = header })
     end
     fails("InvalidArgument", "(row 3 of " .. b .. ")", collect, csv({ a, b },

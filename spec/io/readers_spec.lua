@@ -4,17 +4,12 @@ local process = require "spec.support.process"
 local raw = require "tfdist.raw"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
+local elements = require "spec.support.elements"
 local files = require "spec.support.files"
 
 local fails = replicas.fails
 
-local function collect(data)
-  local list = {}
-  for x in data:iter() do
-    list[#list + 1] = x
-  end
-  return list
-end
+local collect = elements.first
 
 local write = files.write
 
@@ -430,14 +425,7 @@ describe("tf.io", function()
 
   it("reads idx, npy and npz files of any damage without a crash", function()
     local path = os.tmpname()
-    local function field(n, size)
-      local out = {}
-      for i = 1, size do
-        out[i] = string.char(n % 256)
-        n = math.floor(n / 256)
-      end
-      return table.concat(out)
-    end
+    local field = files.little
     tf.io.write_npy(path, tf.constant { 1, 2 })
     local array = read(path)
     local common = field(20, 2) .. field(0, 8) .. field(0, 4)

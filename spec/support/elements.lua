@@ -43,6 +43,15 @@ function M.all(ds, most)
   return out
 end
 
+--- The first components of all elements, as they are.
+function M.first(ds)
+  local list = {}
+  for x in ds:iter() do
+    list[#list + 1] = x
+  end
+  return list
+end
+
 --- What a distributed data set gives: a list of steps, each a list of the
 --- replicas' shares of its first component.
 function M.steps(strategy, ds, most)

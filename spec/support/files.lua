@@ -25,6 +25,16 @@ function M.write(path, content)
   f:close()
 end
 
+--- The bytes of a whole number, lowest first.
+function M.little(n, size)
+  local out = {}
+  for i = 1, size do
+    out[i] = string.char(n % 256)
+    n = math.floor(n / 256)
+  end
+  return table.concat(out)
+end
+
 --- Names in a folder, sorted.
 function M.names(folder)
   local list = {}

@@ -1,25 +1,15 @@
 --- Each test ends with no more handles and bytes than it began with.
 ---
 --- usage, at the head of a describe: `leaks(before_each, after_each)`.
-local raw = require "tfdist.raw"
+local live = require "spec.support.live"
 
 local KINDS = { "tensor", "variable", "slices", "tape", "walk" }
 local ROUNDS = 8
 
-local flush = type(jit) == "table" and jit.flush -- luacheck: ignore 113
-  or function() end
-
 -- A full collection of a test run's heap takes a tenth of a second: one for
--- each test is the usual case. Compiled traces hold upvalues that never change:
--- LuaJIT lets them go first.
+-- each test is the usual case.
 local function counts()
-  flush()
-  raw.collect()
-  local n = { bytes = raw.live_bytes() }
-  for _, kind in ipairs(KINDS) do
-    n[kind] = raw.live_handles(kind)
-  end
-  return n
+  return live(KINDS)
 end
 
 local function grown(before, after)
