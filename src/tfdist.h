@@ -398,7 +398,7 @@ TFD_API int tfd_slices_to_dense(tfd_slices *slices, tfd_tensor **tensor_p);
 /* --- Variables ---------------------------------------------------------- */
 
 /** A mutable tensor on `device` (NULL = current), starting as a copy of
- * initial. Source: tf.Variable */
+ * initial. Blocks: until that is computed. Source: tf.Variable */
 TFD_API int tfd_variable_new(tfd_object *initial, const char *name,
                              bool trainable, tfd_device *device,
                              tfd_variable **variable_p);

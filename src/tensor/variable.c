@@ -69,6 +69,9 @@ int tfd_variable_new(tfd_object *initial, const char *name, bool trainable,
     goto release_variable;
   }
   TFD_TRY_OR(rc = own_storage(t, device, &v->value), release_variable);
+  /* A variable has nothing to go back to when its first values are lost, and
+  ** may live long: wait, so that it is not made then. */
+  TFD_TRY_OR(rc = tfd__tensor_sync(v->value), release_variable);
   v->value->variable = v;
   *variable_p = v;
   return TFD_OK;
