@@ -334,6 +334,64 @@ describe("a function that forgets to return", function()
   end)
 end)
 
+describe("strategies", function()
+  it("name the nearest field, and leave other names alone", function()
+    local s = R.mirrored(1)
+    check("runn", "KeyError", { 'MirroredStrategy has no field or method "runn"',
+      "did you mean run?" }, function()
+        s:runn(print)
+      end)
+    assert.is_nil(s.nonesuch)
+    local opt = O.SGD()
+    check("aply_gradients", "KeyError", { "apply_gradients?" }, function()
+      opt:aply_gradients({}, {})
+    end)
+    assert.is_nil(opt.nonesuch)
+  end)
+
+  it("say why a value to reduce may be missing", function()
+    local s = R.mirrored(1)
+    check("reduce", "TypeError", { "missing argument value", "returns nothing" },
+      function()
+        local sum = s:reduce("SUM", s:run(function() end))
+        return sum
+      end)
+  end)
+
+  it("tell models and optimizers of another scope", function()
+    local s = R.mirrored(1)
+    local keras = tf.keras
+    local x = tf.ones { 4, 2 }
+    local model = keras.Sequential {
+      keras.layers.Dense(2, { input_shape = { 2 } }),
+    }
+    check("compile", "ValueError", { '"' .. model.name .. '"', "outside the scope of the "
+      .. "MirroredStrategy", "strategy:scope" }, function()
+        s:scope(function()
+          model:compile { optimizer = "sgd", loss = "mse" }
+        end)
+      end)
+    local opt = s:scope(function() return O.SGD() end)
+    model:compile { optimizer = opt, loss = "mse" }
+    check("fit", "RuntimeError", { "optimizer SGD was made in the scope of a "
+      .. "MirroredStrategy", "where its variables are made" }, function()
+        model:fit(x, x, { verbose = 0 })
+      end)
+  end)
+
+  it("say where a replica context was asked for and is nil", function()
+    local s = R.mirrored(1)
+    local ok, e = pcall(s.scope, s, function()
+      local context = tf.distribute.get_replica_context()
+      return context:all_reduce("SUM", 1.0)
+    end)
+    assert.is_false(ok)
+    e = require "tfdist.errors".wrap(e)
+    assert.matches("get_replica_context%(%) at .*messages_spec.lua:%d+ is nil "
+      .. "in cross%-replica context", e.hint)
+  end)
+end)
+
 describe("an error in a replica function", function()
   it("has a place even when a tail call left no frame", function()
     local s = R.mirrored(1)

@@ -242,8 +242,9 @@ end
 
 local explanations = {}
 
---- Register fn(message) -> kind, hint for texts that Lua itself raises and
---- that mean something particular here; nil when it does not know the text.
+--- Register fn(message, where) -> kind, hint for texts that Lua itself raises
+--- and that mean something particular here; nil when it does not know the text.
+--- `where` is "file:line" or nil.
 function M.add_explanation(fn)
   explanations[#explanations + 1] = fn
 end
@@ -252,8 +253,9 @@ end
 ---@param message string
 ---@return string|nil kind, string|nil hint
 function M.explain(message)
+  local where, text = message:match("^(.-:%d+): (.*)$")
   for i = 1, #explanations do
-    local kind, hint = explanations[i](message)
+    local kind, hint = explanations[i](text or message, where)
     if kind ~= nil then
       return kind, hint
     end
@@ -268,7 +270,7 @@ function M.wrap(x)
     return x
   end
   local where, text = x:match("^(.-:%d+): (.*)$")
-  local kind, hint = M.explain(text or x)
+  local kind, hint = M.explain(x)
   local e = make(kind or "RuntimeError", text or x, hint, where, nil, 2)
   e.where = where
   return e

@@ -209,7 +209,7 @@ end
 local missing_hints = {}
 
 --- Say what to do when an argument is missing.
----@param what string   function, as in messages
+---@param what string   function, as in messages, or its last word
 ---@param name string   parameter
 ---@param hint string
 function M.hint_missing(what, name, hint)
@@ -218,7 +218,9 @@ function M.hint_missing(what, name, hint)
 end
 
 local function missing_argument(sig, i, values, given)
-  local hint = (missing_hints[sig.what] or {})[sig.names[i]]
+  local hints = missing_hints[sig.what]
+    or missing_hints[sig.what:match("[^.:]*$")]
+  local hint = hints and hints[sig.names[i]]
   if hint == nil and given >= 1 and given < i and text.is_plain(values[given]) then
     hint = "the table in place of " .. sig.names[given]
       .. " is taken as its value"

@@ -139,8 +139,8 @@ static int no_device(const char *name, const tfd__name *parsed) {
                      "TFDIST_CPU_DEVICES=%d in the environment, splits the "
                      "processor into %d devices", parsed->ordinal + 1,
                      parsed->ordinal + 1, parsed->ordinal + 1);
-  return tfd__hint("`tfdist devices` lists the devices, `tfdist doctor` says "
-                   "what is missing");
+  return tfd__hint("names are as /cpu:0; `tfdist devices` lists them, "
+                   "`tfdist doctor` says what is missing");
 }
 
 int tfd_device_find(const char *name, tfd_device **device_p) {

@@ -3,6 +3,7 @@ local collectives = require "tfdist.distribute.collectives"
 local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
 local cross_device_ops = require "tfdist.distribute.cross_device_ops"
+local errors = require "tfdist.errors"
 local input = require "tfdist.distribute.input"
 local options = require "tfdist.options"
 local strategy = require "tfdist.distribute.strategy"
@@ -21,12 +22,39 @@ collectives.install(tf)
 strategy.install(tf)
 input.install(tf)
 
+-- Where a program got nil for the replica context last.
+local nil_at
+
+local function get_replica_context()
+  local context = contexts.get_replica_context()
+  if context == nil then
+    nil_at = errors.position()
+  end
+  return context
+end
+
+-- True for a place in the lines that follow another one.
+local function is_behind(where, at)
+  local file, line = at:match("^(.*):(%d+)$")
+  local own_file, own_line = where:match("^(.*):(%d+)$")
+  local lines = tonumber(own_line) - tonumber(line)
+  return file == own_file and lines >= 0 and lines <= 10
+end
+
+errors.add_explanation(function(message, where)
+  if nil_at ~= nil and where ~= nil and is_behind(where, nil_at)
+    and message:find("attempt to index .*nil value") then
+    return "RuntimeError", "tf.distribute.get_replica_context() at " .. nil_at
+      .. " is nil in cross-replica context, as in strategy:scope"
+  end
+end)
+
 local M = {
   MirroredStrategy = strategy.MirroredStrategy,
   OneDeviceStrategy = strategy.OneDeviceStrategy,
   get_strategy = contexts.get_strategy,
   has_strategy = contexts.has_strategy,
-  get_replica_context = contexts.get_replica_context,
+  get_replica_context = get_replica_context,
   in_cross_replica_context = contexts.in_cross_replica_context,
   experimental_set_strategy = contexts.experimental_set_strategy,
   is_strategy = strategy.is_strategy,

@@ -149,6 +149,8 @@ local INSIDE = "inside the step use "
 --- Errors: RuntimeError inside a replica function; ValueError for a plain value
 ---   that has no sum; InvalidArgument for shapes that differ.
 --- Source: tf.distribute.Strategy.reduce
+options.hint_missing("reduce", "value", "a value that strategy:run returns is "
+  .. "nil when the function it runs returns nothing")
 method("reduce", "reduce_op value:table axis=nil", function(self, op, value,
     axis)
   contexts.require_cross_replica(self, "strategy:reduce", INSIDE)
@@ -278,6 +280,9 @@ local function to_text(self)
     and "all devices share memory" or tostring(ops))
 end
 
+-- Public fields, for hints.
+local FIELDS = { num_replicas_in_sync = true, extended = true }
+
 local function class(name)
   local meta = { __name = name, is_tf_strategy = true, methods = {} }
   for _, entry in ipairs(list) do
@@ -285,6 +290,16 @@ local function class(name)
       entry.signature, entry.fn, is_strategy, "strategy")
   end
   meta.__index = meta.methods
+  -- Slips are errors; other names are nil, so that programs can ask.
+  setmetatable(meta.methods, { __index = function(_, key)
+    local near = type(key) == "string" and text.nearest(key,
+      text.names(meta.methods, FIELDS), 2)
+    if near then
+      errors.raise("KeyError", ("a %s has no field or method %s"):format(name,
+        text.quote(key)), "did you mean " .. near .. "?")
+    end
+    return nil
+  end })
   meta.__tostring = to_text
   return meta
 end

@@ -80,9 +80,21 @@ local function in_scope_of(strategy, fn)
   return strategy:scope(fn)
 end
 
+local function check_optimizer_scope(own)
+  local mode = contexts.mode()
+  if mode ~= nil and own.strategy ~= nil and mode.strategy ~= own.strategy
+    and own.strategy ~= contexts.default_strategy then
+    errors.raise("RuntimeError", ("Mixing different tf.distribute.Strategy "
+      .. "objects: optimizer %s was made in the scope of a %s and is used with "
+      .. "a %s"):format(own.name, own.strategy.name, mode.strategy.name),
+      "make it in the scope where its variables are made")
+  end
+end
+
 --- The step count, made on first use.
 function M.iterations(own)
   if own.iterations == nil then
+    check_optimizer_scope(own)
     own.iterations = in_scope_of(own.strategy, function()
       return tf.Variable(0, {
         dtype = "int64", trainable = false, name = own.name .. "/iterations",

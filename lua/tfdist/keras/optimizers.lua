@@ -311,7 +311,15 @@ local function make_class(name, known)
     elseif getters[key] ~= nil then
       return getters[key](self)
     end
-    return rawget(self, "own").hyper[ALIASES[key] or key]
+    local value = rawget(self, "own").hyper[ALIASES[key] or key]
+    -- Slips are errors; other names are nil, so that programs can ask.
+    local near = value == nil and not known[key] and type(key) == "string"
+      and text.nearest(key, text.names(methods, getters, known), 2)
+    if near then
+      errors.raise("KeyError", ("%s has no field or method %s"):format(name,
+        text.quote(key)), "did you mean " .. near .. "?")
+    end
+    return value
   end
   function meta.__names() -- for the prompt
     return text.names(methods, getters, known)

@@ -55,6 +55,13 @@ local function check_owner(strategy, v, what)
 end
 
 local function check_strategy(model, spec, strategy)
+  local current = contexts.get_strategy()
+  if current ~= contexts.default_strategy and current ~= strategy then
+    errors.raise("ValueError", ("compile: model %s was made outside the scope "
+      .. "of the %s in which it is compiled"):format(text.quote(model.name),
+      current.name), "make the model, its metrics and its optimizer inside "
+      .. "strategy:scope(function() ... end)")
+  end
   for _, v in ipairs(model.variables) do
     check_owner(strategy, v, "variable")
   end
