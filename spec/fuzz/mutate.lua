@@ -119,21 +119,21 @@ local function input(v, spec, k, dtype)
   if rng:one_in(10) and like.kind == "integer" then
     like.lo, like.hi = like.lo - 2, like.hi + 3
   end
-  local values = cases.values(like, k,
+  local data = cases.values(like, k,
     spec.kind == "boolean" and "bool" or dtype)
-  for i = 1, #values do
+  for i = 1, #data do
     if dtype == "bool" then
-      values[i] = values[i] == true or type(values[i]) == "number"
-        and values[i] > 0
-    elseif type(values[i]) == "boolean" then
-      values[i] = values[i] and 1 or 0
+      data[i] = data[i] == true or type(data[i]) == "number"
+        and data[i] > 0
+    elseif type(data[i]) == "boolean" then
+      data[i] = data[i] and 1 or 0
     elseif spec.kind ~= "integer" and rng:one_in(200) then
-      values[i] = v:special(dtype)
+      data[i] = v:special(dtype)
     end
-    if dtype ~= "bool" then values[i] = v.fitting(values[i], dtype) end
+    if dtype ~= "bool" then data[i] = v.fitting(data[i], dtype) end
   end
-  local t = #values == 0 and tf.zeros(dims, { dtype = dtype })
-    or tf.constant(values, { dtype = dtype, shape = dims })
+  local t = #data == 0 and tf.zeros(dims, { dtype = dtype })
+    or tf.constant(data, { dtype = dtype, shape = dims })
   if rng:one_in(4) then t = v:view(t) end
   return t
 end
