@@ -383,7 +383,8 @@ describe("training", function()
     local b = L.Dense(1, { name = "b", kernel_initializer = "zeros" })(input)
     local m = tf.keras.Model(input, { a, b })
     m:compile { optimizer = "sgd", loss = { a = "mse", b = "mae" },
-      loss_weights = { a = 1, b = 10 }, metrics = { a = { "mae" } } }
+      loss_weights = { a = 1, b = 10 }, metrics = {
+        a = { "mae", tf.keras.metrics.MeanSquaredError { name = "own" } } } }
     local x = tf.constant { { 1, 2 }, { 3, 4 } }
     local y = { a = tf.constant { { 1 }, { 1 } },
       b = tf.constant { { 5 }, { 1 } } }
@@ -393,7 +394,9 @@ describe("training", function()
     near(20, got.a_loss)
     near(3, got.b_loss)
     near(4, got.a_mae)
-    assert.same({ "loss", "a_loss", "b_loss", "a_mae" }, m.metrics_names)
+    near(20, got.a_own)
+    assert.same({ "loss", "a_loss", "b_loss", "a_mae", "a_own" },
+      m.metrics_names)
     m:compile { optimizer = "sgd", loss = { "mse", "mae" } }
     near(23, m:evaluate(x, { y.a, y.b }, QUIET)[1])
     m:compile { optimizer = "sgd", loss = { c = "mse" } }

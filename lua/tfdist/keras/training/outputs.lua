@@ -191,7 +191,7 @@ local function function_name(fn)
 end
 
 -- A metric object for an entry of compile's list.
-local function object(entry, y_true, y_pred, prefix, loss)
+local function object(entry, y_true, y_pred, loss)
   if base.is_metric(entry) then
     return entry
   end
@@ -200,7 +200,7 @@ local function object(entry, y_true, y_pred, prefix, loss)
   if kinds ~= nil then
     local class = by_shape(kinds, y_true, y_pred)
     local config = loss and rawget(loss, "config") or {}
-    local options = { name = prefix .. name }
+    local options = { name = name }
     -- Cross-entropies see the logits that the loss sees.
     if class:find "Crossentropy$" and config.from_logits ~= nil then
       options.from_logits = config.from_logits
@@ -212,7 +212,7 @@ local function object(entry, y_true, y_pred, prefix, loss)
     return found
   end
   return metrics.MeanMetricWrapper { fn = found,
-    name = prefix .. (name or function_name(found)) }
+    name = name or function_name(found) }
 end
 
 -- A list in metrics is one output's: no entry of it is a list or nil.
@@ -236,11 +236,10 @@ function M.metrics(what, spec, names, y_true, y_pred, loss_objects)
     elseif not is_plain(entries) or is_serialized(entries) then
       entries = { entries }
     end
-    local prefix = #names > 1 and names[i] .. "_" or ""
     out[i] = {}
     for k = 1, #entries do
       if y_true[i] ~= nil then
-        out[i][#out[i] + 1] = object(entries[k], y_true[i], y_pred[i], prefix,
+        out[i][#out[i] + 1] = object(entries[k], y_true[i], y_pred[i],
           loss_objects[i])
       end
     end
