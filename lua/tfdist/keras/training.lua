@@ -399,9 +399,7 @@ local function on_batch(self, own, what, x, y, sample_weight, body)
       pack[i] = feed.to_tensors(what, name, ({ x, y, sample_weight })[i])
     end
     pack = feed.distribute(own.strategy, pack)
-    own.step_examples = feed.count(pack) * own.share
-    local ok, result = pcall(own.strategy.run, own.strategy, body, pack)
-    own.step_examples = nil
+    local ok, result = loop.run_body(own, body, pack)
     if not ok then
       error(result, 0)
     end

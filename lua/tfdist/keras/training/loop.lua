@@ -108,13 +108,21 @@ local function pull(pass, step)
   return pack
 end
 
--- Run the body once on every replica.
-local function run_step(pass, pack, step)
-  local own = pass.own
-  local count = feed.count(pack)
-  own.step_examples = count * own.share
-  local ok, ticket = pcall(own.strategy.run, own.strategy, pass.body, pack)
+--- Run the body once on every replica, as pcall does. What it queues is blamed
+--- on the line that called fit, unless a function of the user's computes it.
+function M.run_body(own, body, pack)
+  local place = own.place
+  if place ~= nil then
+    raw.set_position(place.file, place.line)
+  end
+  own.step_examples = feed.count(pack) * own.share
+  local ok, result = pcall(own.strategy.run, own.strategy, body, pack)
   own.step_examples = nil
+  return ok, result
+end
+
+local function run_step(pass, pack, step)
+  local ok, ticket = M.run_body(pass.own, pass.body, pack)
   if not ok then
     error(described(ticket, step + 1, pass.epoch), 0)
   end
@@ -123,7 +131,7 @@ local function run_step(pass, pack, step)
     error(described(why, step, pass.epoch), 0)
   end
   pass.ticket = ticket
-  return count, ticket
+  return feed.count(pack), ticket
 end
 
 local function read_results(pass, ticket)
@@ -466,6 +474,12 @@ function M.fit(run)
   run.callbacks:call("on_train_end", run.logs or {})
 end
 
+-- The line of the script that called fit, or nil at the prompt.
+local function calling_place()
+  local file, line = (errors.position() or ""):match "^(.*):(%d+)$"
+  return file and { file = file, line = tonumber(line) }
+end
+
 --- Call fn with the strategy's scope around it; a line that is being drawn is
 --- left when it fails.
 --- Errors: RuntimeError in a replica function.
@@ -476,8 +490,11 @@ function M.inside(own, progress, fn)
       .. "all replicas; they cannot be called in a replica function",
       "call them outside of strategy:run")
   end
+  local outer = own.place -- fit's, while a callback evaluates
+  own.place = calling_place()
   local function protected()
     local ok, e = pcall(fn)
+    own.place = outer
     if not ok then
       progress:interrupt()
       error(e, 0)
