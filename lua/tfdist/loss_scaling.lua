@@ -61,7 +61,7 @@ end
 --- Put the functions into tf.nn.
 function M.install(tf, def)
   --- Sum of the (weighted) losses by example divided by the global batch size,
-  --- by default axis 0's size times the number of replicas.
+  --- by default axis 0's size times the number of replicas; 0 where that is 0.
   --- Shapes: per_example_loss [n, ...], sample_weight broadcast to it; scalar.
   --- Errors: RuntimeError in cross-replica context without a size; ValueError,
   ---   TypeError, InvalidArgument for a bad size; ValueError for a scalar loss.
@@ -79,7 +79,9 @@ function M.install(tf, def)
       else
         size = batch_size(size)
       end
-      return tf.reduce_sum(weighted(tf, t, weight)) / size
+      local sum = tf.reduce_sum(weighted(tf, t, weight))
+      -- A replica without data has the loss 0.
+      return size > 0 and sum / size or sum
     end)
 
   --- Sum of a regularization loss divided by the number of replicas.

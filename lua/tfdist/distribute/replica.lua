@@ -226,11 +226,11 @@ local function specialise(crew_n, args, kwargs)
   end
   local lists = {}
   for i = 1, crew_n do
-    local own = values.select_replica(args or NOTHING, i - 1)
+    local own = values.select_replica(args or NOTHING, i - 1, crew_n)
     own.n = args and (args.n or #args) or 0
     if kwargs ~= nil then
       own.n = own.n + 1
-      own[own.n] = values.select_replica(kwargs, i - 1)
+      own[own.n] = values.select_replica(kwargs, i - 1, crew_n)
     end
     lists[i] = own
   end
@@ -328,11 +328,11 @@ function M.run_inline(strategy, fn, args, kwargs)
   local context = setmetatable({
     replica_id_in_sync_group = 0, strategy = strategy,
   }, Context)
-  local inbox = values.select_replica(args, 0)
+  local inbox = values.select_replica(args, 0, 1)
   inbox.n = args.n or #args
   if kwargs ~= nil then
     inbox.n = inbox.n + 1
-    inbox[inbox.n] = values.select_replica(kwargs, 0)
+    inbox[inbox.n] = values.select_replica(kwargs, 0, 1)
   end
   return contexts.with_mode({ strategy = strategy, replica = context }, fn,
     unpack(inbox, 1, inbox.n))

@@ -175,9 +175,19 @@ function M.components(x)
   return list
 end
 
+-- A value of another strategy would lose components.
+local function wrong_count(x, count)
+  errors.raise("ValueError", ("strategy:run: a value of %d replicas cannot be "
+    .. "an argument on %d"):format(raw.value_count(x), count),
+    "distribute the data with the strategy that runs the step")
+end
+
 -- What replica i gets for a leaf: components of values; variables stay.
-local function own_leaf(x, i)
+local function own_leaf(x, i, count)
   if is_value(x) then
+    if count ~= nil and i == 0 and raw.value_count(x) ~= count then
+      wrong_count(x, count)
+    end
     return component(x, i)
   end
   return x
@@ -186,30 +196,31 @@ end
 -- Deeper than this it is left to nest to say so.
 local MAX_DEPTH = 150
 
-local function select_at(structure, i, depth)
+local function select_at(structure, i, depth, count)
   if not is_nested(structure) then
-    return own_leaf(structure, i)
+    return own_leaf(structure, i, count)
   elseif depth > MAX_DEPTH then
     nest.flatten(structure)
   end
   local out = {}
   local n, keys = nest.layout(structure)
   for k = 1, n do
-    out[k] = select_at(structure[k], i, depth + 1)
+    out[k] = select_at(structure[k], i, depth + 1, count)
   end
   if n > 0 or keys == nil then
     out.n = structure.n and n or nil
   end
   for k = 1, keys and #keys or 0 do
-    out[keys[k]] = select_at(structure[keys[k]], i, depth + 1)
+    out[keys[k]] = select_at(structure[keys[k]], i, depth + 1, count)
   end
   return out
 end
 
 --- A structure as replica i sees it.
---- Errors: ValueError for one that contains itself.
-function M.select_replica(structure, i)
-  return select_at(structure, i, 0)
+--- Errors: ValueError for one that contains itself, and with `count` for a
+---   value that has not that many components.
+function M.select_replica(structure, i, count)
+  return select_at(structure, i, 0, count)
 end
 
 -- The same with variables replaced by their copies: for updates.

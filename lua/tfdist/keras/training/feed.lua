@@ -73,7 +73,12 @@ local function to_tensors(what, name, x)
   elseif type(x) == "userdata" and not raw.is_operand(x)
     or type(x) == "function" or type(x) == "string" then
     errors.raise("TypeError", ("%s: %s must be a tensor, a list of numbers or "
-      .. "a dataset, got %s"):format(what, name, text.describe(x)))
+      .. "a dataset, got %s"):format(what, name, text.describe(x)),
+      values.is_value(x) and "a global batch is cut by itself; pass it as one "
+      .. "tensor" or nil)
+  elseif M.is_stream(x) then
+    errors.raise("TypeError", ("%s: %s must be one batch, got %s"):format(what,
+      name, text.describe(x)), "fit, evaluate and predict take datasets")
   end
   return tf.convert_to_tensor(x)
 end
@@ -252,7 +257,23 @@ local function of_dataset(own, what, dataset, wanted)
     own.strategy:experimental_distribute_dataset(dataset), known)
 end
 
-local function of_distributed(what, source, wanted)
+-- Shares of another strategy would lose all but the first replica's.
+local function check_strategy(own, what, source)
+  local plan = rawget(source, "plan")
+  local its = type(plan) == "table" and plan.strategy or own.strategy
+  if its ~= own.strategy and not (its.one_copy and own.strategy.one_copy) then
+    local name = own.strategy == contexts.default_strategy and "no strategy"
+      or its.name == own.strategy.name and "another " .. its.name
+      or "a " .. own.strategy.name
+    errors.raise("ValueError", ("%s: the dataset is distributed by a %s, the "
+      .. "model belongs to %s"):format(what, its.name, name),
+      "make and compile the model inside strategy:scope(function() ... end) of "
+      .. "the dataset's strategy")
+  end
+end
+
+local function of_distributed(own, what, source, wanted)
+  check_strategy(own, what, source)
   local n = cardinality(source)
   if wanted == nil and n < 0 then
     errors.raise("ValueError", what .. ": When providing a distributed dataset "
@@ -354,7 +375,7 @@ function M.new(own, what, spec)
   elseif is_dataset(x) then
     return of_dataset(own, what, x, spec.steps)
   end
-  return of_distributed(what, x, spec.steps)
+  return of_distributed(own, what, x, spec.steps)
 end
 
 return M

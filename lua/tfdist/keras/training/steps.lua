@@ -85,7 +85,11 @@ local function one_loss(loss, y_true, y_pred, weight, n, total)
     return sum, sum * (replica_count() * n)
   elseif reduction == "none" then
     return sum, size == 0 and sum or sum * (n / size)
-  elseif n == 0 or raw.tensor_rank(values) == 0 then
+  elseif n == 0 then
+    -- What a loss computes from nothing may be nan.
+    local none = tf.math.multiply_no_nan(sum, tf.zeros_like(sum))
+    return none, none
+  elseif raw.tensor_rank(values) == 0 then
     return sum * (n / total), sum * n
   end
   local each = size / n -- losses for one example
