@@ -82,6 +82,7 @@ describe("shape and dtype checks", function()
     assert.equal("ValueError", caught(d.assert_scalar, t).kind)
     assert.equal("TypeError", caught(d.assert_type, t, "int32").kind)
     assert.equal("TypeError", caught(d.assert_integer, t).kind)
+    assert.equal("TypeError", caught(d.assert_same_float_dtype, print).kind)
     assert.equal("ValueError", caught(d.assert_same_float_dtype,
       { t, tf.constant(1, "float64") }).kind)
     local e = caught(d.assert_shapes,

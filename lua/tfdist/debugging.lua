@@ -330,6 +330,10 @@ local function dtype_checks(def)
   def("debugging.assert_same_float_dtype", "tensors=nil dtype=nil",
     function(tensors, dtype)
       dtype = convert.dtype(dtype, "assert_same_float_dtype")
+      if tensors ~= nil and not nest.is_nested(tensors) then
+        errors.raise("TypeError", "assert_same_float_dtype: tensors must be a "
+          .. "list of tensors, got " .. text.describe(tensors))
+      end
       for i = 1, tensors and #tensors or 0 do
         local got = raw.tensor_dtype(raw.operand_tensor(convert.operand(
           tensors[i], nil, "assert_same_float_dtype", "tensors")))

@@ -116,6 +116,8 @@ describe("sources", function()
       D.from_generator(gen({ 1, 2 }, { 3 }), "int64", { 2 }))
     fails("TypeError", "signature", all,
       D.from_generator(gen("a"), "int64"))
+    fails("TypeError", "of output_types, got the number 7", D.from_generator,
+      gen({ 1 }), { { "int64" }, "int64" }, { 7, {} })
     fails("TypeError", "2 values", all, D.from_generator(function()
       return function() return 1, 2 end
     end, "int64"))

@@ -582,6 +582,11 @@ local function signature_of(what, types, shapes)
     if not nest.is_nested(kind) then
       return spec.new(spec.dims(what, shape), spec.dtype(kind, what))
     end
+    if shape ~= nil and not text.is_plain(shape) then
+      errors.raise("TypeError", what .. ": output_shapes must have the "
+        .. "structure of output_types, got " .. text.describe(shape)
+        .. " in the place of a list")
+    end
     local out = {}
     local n, keys = nest.layout(kind)
     for i = 1, n do
