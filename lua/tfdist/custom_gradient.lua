@@ -59,11 +59,7 @@ end
 
 -- Like x: dtype and shape without the elements.
 local function shape_of(x)
-  local dims = {}
-  for axis = 0, raw.tensor_rank(x) - 1 do
-    dims[axis + 1] = raw.tensor_dim(x, axis)
-  end
-  return { dtype = raw.tensor_dtype(x), dims = dims }
+  return { dtype = raw.tensor_dtype(x), dims = raw.tensor_dims(x) }
 end
 
 -- Outputs that no gradient reached get zeros, as gradient functions expect.

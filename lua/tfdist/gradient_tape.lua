@@ -360,11 +360,8 @@ local ONE = {
 
 local function describe(x)
   local t = raw.operand_tensor(x)
-  local dims = {}
-  for axis = 0, raw.tensor_rank(t) - 1 do
-    dims[axis + 1] = raw.tensor_dim(t, axis)
-  end
-  return { dims = dims, dtype = raw.tensor_dtype(t), size = raw.tensor_size(t) }
+  return { dims = raw.tensor_dims(t), dtype = raw.tensor_dtype(t),
+    size = raw.tensor_size(t) }
 end
 
 -- `rows` times the i-th unit vector of size n (i from 0), shaped as `dims`.

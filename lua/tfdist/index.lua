@@ -21,13 +21,7 @@ M.newaxis = setmetatable({}, {
 
 local op = raw.op_find
 
-local function dims_of(t)
-  local dims = {}
-  for axis = 0, raw.tensor_rank(t) - 1 do
-    dims[axis + 1] = raw.tensor_dim(t, axis)
-  end
-  return dims
-end
+local dims_of = raw.tensor_dims
 
 local function not_whole(x)
   errors.raise("TypeError", "index: a position must be a whole number, got "

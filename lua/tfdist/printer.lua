@@ -245,10 +245,7 @@ end
 ---@param tail string    " /cpu:0", put after the header of several lines
 ---@return string
 function M.body(t, header, tail)
-  local dims, size = {}, raw.tensor_size(t)
-  for axis = 0, raw.tensor_rank(t) - 1 do
-    dims[axis + 1] = raw.tensor_dim(t, axis)
-  end
+  local dims, size = raw.tensor_dims(t), raw.tensor_size(t)
   local rank = #dims
   if size == 0 then
     return header .. tail .. " (empty)"
@@ -281,10 +278,7 @@ function M.tensor(t)
   if raw.tensor_rank(t) == 0 then
     return M.scalar(raw.item(t), dtype)
   end
-  local dims = {}
-  for axis = 0, raw.tensor_rank(t) - 1 do
-    dims[axis + 1] = raw.tensor_dim(t, axis)
-  end
+  local dims = raw.tensor_dims(t)
   local device = raw.device_short_name(raw.tensor_device(t))
   return M.body(t, "Tensor " .. dtype .. " " .. text.shape(dims),
     " " .. device)

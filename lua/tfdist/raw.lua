@@ -79,7 +79,8 @@
 ---   check_interrupt()   raises Cancelled after Ctrl-C; for long Lua loops
 --- Here: ffi_enabled -> true when the LuaJIT fast paths are in use
 ---   (TFDIST_FFI=0 switches them off; everything works without);
----   tensor_pointer(t) -> typed cdata pointer, nil unless ffi_enabled.
+---   tensor_pointer(t) -> typed cdata pointer, nil unless ffi_enabled;
+---   tensor_dims(t) -> list of sizes.
 local errors = require "tfdist.errors"
 local core = require "tfdist.core"
 
@@ -110,6 +111,17 @@ if rawget(_G, "jit") and os.getenv("TFDIST_FFI") ~= "0" then
     M[name] = fn
   end
   M.ffi_enabled = true
+end
+
+local tensor_dim, tensor_rank = M.tensor_dim, M.tensor_rank
+
+--- The sizes of a tensor's axes as a list.
+function M.tensor_dims(t)
+  local dims = {}
+  for axis = 0, tensor_rank(t) - 1 do
+    dims[axis + 1] = tensor_dim(t, axis)
+  end
+  return dims
 end
 
 return M

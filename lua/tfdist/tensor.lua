@@ -39,12 +39,7 @@ end
 M.value_of = value_of
 
 local function shape_of(x)
-  local t = value_of(x)
-  local dims = {}
-  for axis = 0, raw.tensor_rank(t) - 1 do
-    dims[axis + 1] = raw.tensor_dim(t, axis)
-  end
-  return dims
+  return raw.tensor_dims(value_of(x))
 end
 
 M.shape_of = shape_of

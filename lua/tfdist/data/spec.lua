@@ -103,11 +103,7 @@ function M.of(x)
   elseif strings.is(x) then
     return M.new(strings.dims(x), "string")
   elseif type(x) == "userdata" then
-    local dims = {}
-    for axis = 0, raw.tensor_rank(x) - 1 do
-      dims[axis + 1] = raw.tensor_dim(x, axis)
-    end
-    return M.new(dims, raw.tensor_dtype(x))
+    return M.new(raw.tensor_dims(x), raw.tensor_dtype(x))
   end
   return x
 end

@@ -79,11 +79,8 @@ local function zeros_for(grads, outputs, n)
   for i = 1, n do
     if grads[i] == nil then
       local t = outputs[i]
-      local dims = {}
-      for axis = 0, raw.tensor_rank(t) - 1 do
-        dims[axis + 1] = raw.tensor_dim(t, axis)
-      end
-      grads[i] = raw.tensor_from_values({ 0 }, raw.tensor_dtype(t), dims)
+      grads[i] = raw.tensor_from_values({ 0 }, raw.tensor_dtype(t),
+        raw.tensor_dims(t))
     elseif raw.kind(grads[i]) == "slices" then
       grads[i] = raw.slices_to_dense(grads[i])
     end

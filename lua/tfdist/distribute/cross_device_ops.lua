@@ -333,7 +333,8 @@ function One:reduce_implementation(op, value, destinations)
   return raw.strategy_reduce(handle, "sum", what, { result, n = 1 }, devices)
 end
 
-function One:batch_reduce_implementation(op, pairs_list, more)
+-- Each of a batch by itself.
+local function reduce_each(self, op, pairs_list, more)
   local out = { n = pairs_list.n }
   for i = 1, out.n do
     out[i] = self:reduce_implementation(op, pairs_list[i][1], pairs_list[i][2],
@@ -341,6 +342,8 @@ function One:batch_reduce_implementation(op, pairs_list, more)
   end
   return out
 end
+
+One.batch_reduce_implementation = reduce_each
 
 local one_device = One()
 
@@ -425,12 +428,7 @@ function AllReduce:batch_reduce_implementation(op, pairs_list, more)
     return { one_device:reduce_implementation(op, pairs_list[1][1],
       pairs_list[1][2]), n = 1 }
   end
-  local out = { n = pairs_list.n }
-  for i = 1, out.n do
-    out[i] = self:reduce_implementation(op, pairs_list[i][1], pairs_list[i][2],
-      more)
-  end
-  return out
+  return reduce_each(self, op, pairs_list, more)
 end
 
 --- Sizes of the packs that a batch is cut into, nil for none.

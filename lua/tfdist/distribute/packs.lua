@@ -98,14 +98,6 @@ local function reduce_all(handle, op, lists, devices, what)
   return out
 end
 
-local function shape_of(t)
-  local dims = {}
-  for d = 0, raw.tensor_rank(t) - 1 do
-    dims[d + 1] = raw.tensor_dim(t, d)
-  end
-  return dims
-end
-
 -- Which elements of lists[1] have the same dtype: { dtype -> positions }, and
 -- the dtypes in order.
 local function by_dtype(list)
@@ -160,7 +152,7 @@ local function cut(tf, results, i, list, positions, device, out)
       local size = raw.tensor_size(list[k])
       out[k] = out[k] or {}
       out[k][i] = tf.reshape(tf.slice(vector, { at }, { size }),
-        shape_of(list[k]))
+        raw.tensor_dims(list[k]))
       at = at + size
     end
   end)

@@ -57,13 +57,10 @@ local function define_bitcast(def)
     if dtype == "bool" or old == "bool" then
       errors.raise("TypeError", "bitcast: bool has no bytes of its own")
     end
-    local dims = {}
-    for axis = 0, raw.tensor_rank(x) - 1 do
-      dims[axis + 1] = raw.tensor_dim(x, axis)
-    end
     local sizes = raw.enums.dtype
-    return raw.tensor_from_bytes(raw.tensor_bytes(x), dtype, recast(dims,
-      raw.dtype_size(sizes[old]), raw.dtype_size(sizes[dtype]), dtype))
+    return raw.tensor_from_bytes(raw.tensor_bytes(x), dtype,
+      recast(raw.tensor_dims(x), raw.dtype_size(sizes[old]),
+      raw.dtype_size(sizes[dtype]), dtype))
   end)
 end
 

@@ -160,17 +160,20 @@ static int run_forward(tfd__rnn *rnn, const tfd__view *workspace) {
   return tfd__rnn_plain(rnn);
 }
 
+/* What both kinds begin with. */
+static void set_inputs(const tfd__call *call, int64_t gates, tfd__rnn *rnn) {
+  static const tfd__rnn_operand in[] = {RNN_X, RNN_W, RNN_U, RNN_BIAS, RNN_H0};
+
+  set_sizes(tfd__in(call, 0), tfd__in(call, 2), gates, rnn);
+  for (int i = 0; i < 5; i++) rnn->at[in[i]] = tfd__in(call, i)->data;
+}
+
 int tfd__cpu_lstm(const tfd__call *call) {
   tfd__rnn rnn = {.name = call->name};
 
   if (tfd__is_half(tfd__in(call, 0)->dtype))
     return tfd__via_float(call, tfd__cpu_lstm);
-  set_sizes(tfd__in(call, 0), tfd__in(call, 2), 4, &rnn);
-  rnn.at[RNN_X] = tfd__in(call, 0)->data;
-  rnn.at[RNN_W] = tfd__in(call, 1)->data;
-  rnn.at[RNN_U] = tfd__in(call, 2)->data;
-  rnn.at[RNN_BIAS] = tfd__in(call, 3)->data;
-  rnn.at[RNN_H0] = tfd__in(call, 4)->data;
+  set_inputs(call, 4, &rnn);
   rnn.at[RNN_C0] = tfd__in(call, 5)->data;
   rnn.at[RNN_SEQUENCE] = tfd__out(call, 0)->data;
   rnn.at[RNN_H] = tfd__out(call, 1)->data;
@@ -183,12 +186,7 @@ int tfd__cpu_gru(const tfd__call *call) {
 
   if (tfd__is_half(tfd__in(call, 0)->dtype))
     return tfd__via_float(call, tfd__cpu_gru);
-  set_sizes(tfd__in(call, 0), tfd__in(call, 2), 3, &rnn);
-  rnn.at[RNN_X] = tfd__in(call, 0)->data;
-  rnn.at[RNN_W] = tfd__in(call, 1)->data;
-  rnn.at[RNN_U] = tfd__in(call, 2)->data;
-  rnn.at[RNN_BIAS] = tfd__in(call, 3)->data;
-  rnn.at[RNN_H0] = tfd__in(call, 4)->data;
+  set_inputs(call, 3, &rnn);
   rnn.at[RNN_SEQUENCE] = tfd__out(call, 0)->data;
   rnn.at[RNN_H] = tfd__out(call, 1)->data;
   return run_forward(&rnn, tfd__out(call, 2));

@@ -117,13 +117,17 @@ local function save(self, epoch, batch, logs)
     and written:gsub("%.safetensors$", "") or path))
 end
 
-function M.ModelCheckpoint:on_train_batch_end(batch, logs)
+-- Once in save_freq batches, counted over epochs.
+local function save_is_due(self)
   if self.save_freq == "epoch" then
-    return
+    return false
   end
-  self.batches_seen = self.batches_seen + 1
-  if self.batches_seen >= self.save_freq then
-    self.batches_seen = 0
+  self.batches_seen = (self.batches_seen + 1) % self.save_freq
+  return self.batches_seen == 0
+end
+
+function M.ModelCheckpoint:on_train_batch_end(batch, logs)
+  if save_is_due(self) then
     save(self, self.current_epoch, batch, logs)
   end
 end
@@ -275,12 +279,7 @@ local function back_up(self, epoch)
 end
 
 function M.BackupAndRestore:on_train_batch_end()
-  if self.save_freq == "epoch" then
-    return
-  end
-  self.batches_seen = self.batches_seen + 1
-  if self.batches_seen >= self.save_freq then
-    self.batches_seen = 0
+  if save_is_due(self) then
     -- The epoch is not over: it begins again after a restart.
     back_up(self, self.current_epoch - 1)
   end
