@@ -170,6 +170,27 @@ describe("damaged files", function()
     end
   end)
 
+  it("are not made of what is no plain file", function()
+    local pipe = dir .. "/pipe"
+    assert.are.equal(0, process.run("mkfifo " .. pipe).code)
+    fails("FailedPrecondition", pipe .. ": cannot write: it is no plain file",
+      tf.io.write_file, pipe, "x")
+    fails("FailedPrecondition", dir .. ": cannot write: it is a folder",
+      tf.io.write_file, dir, "x")
+    assert.are.equal(0, process.run("test -p " .. pipe).code)
+  end)
+
+  it("are told when a writer of records finds no room", function()
+    for _, kind in ipairs { "", "GZIP" } do
+      local writer = tf.io.TFRecordWriter("/dev/full", kind)
+      writer:write "x"
+      fails("ResourceExhausted", "/dev/full: cannot write after byte 0",
+        writer.flush, writer)
+      fails("ResourceExhausted", "/dev/full", writer.close, writer)
+      writer:close()
+    end
+  end)
+
   it("of JSON have numbers that a double can hold", function()
     for _, number in ipairs { "1e400", "-1e400", "2e99999999999999999999" } do
       fails("ValueError", "line 1, column 2", json.decode, "[" .. number .. "]")

@@ -107,12 +107,14 @@ static int open_temp(tfd__output *o, size_t room) {
                    NAME_TRIES);
 }
 
-/* What could never be replaced is refused before it costs anything. */
+/* What cannot or must not be replaced is refused before it costs anything:
+** a rename would put a plain file in the place of /dev/null. */
 static int check_target(const char *path) {
   struct stat s;
 
-  if (stat(path, &s) != 0 || !S_ISDIR(s.st_mode)) return TFD_OK;
-  return tfd__fail(TFD_FAILED_PRECONDITION, "%s: is a folder", path);
+  if (stat(path, &s) != 0 || S_ISREG(s.st_mode)) return TFD_OK;
+  return tfd__fail(TFD_FAILED_PRECONDITION, "%s: cannot write: it is %s", path,
+                   S_ISDIR(s.st_mode) ? "a folder" : "no plain file");
 }
 
 int tfd__output_open(tfd__output *o, const char *path, uint64_t expected) {

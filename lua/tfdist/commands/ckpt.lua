@@ -97,8 +97,9 @@ function actions.ls(file)
     width = math.max(width, #entry.name)
   end
   for _, entry in ipairs(list) do
+    -- A file of others may name its tensors anything.
     print(("%-" .. math.min(width, 80) .. "s  %-9s %-18s %12s bytes"):format(
-      entry.name, entry.dtype, entry.shape, text.number(entry.bytes)))
+      (entry.name:gsub("[%c\127]", "?")), entry.dtype, entry.shape, text.number(entry.bytes)))
   end
   print(summary(list))
   return true
