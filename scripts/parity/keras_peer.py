@@ -12,6 +12,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
+sys.dont_write_bytecode = True
 import plan as plans  # noqa: E402
 
 
@@ -19,8 +20,10 @@ def make(x):
     """The object of Keras that a description stands for."""
     if isinstance(x, list):
         return [make(each) for each in x]
-    if not isinstance(x, dict) or "class" not in x:
+    if not isinstance(x, dict):
         return x
+    if "class" not in x:
+        return {key: make(value) for key, value in x.items()}
     found = keras
     for name in x["class"].split("."):
         found = getattr(found, name)
@@ -36,6 +39,11 @@ def graph(case, x):
         layer = make(entry)
         outputs.append(layer(*inputs) if len(inputs) == 1 or entry.get("each")
                        else layer(inputs))
+    if "outputs" in case:
+        chosen = case["outputs"]
+        return keras.Model(x, {k: outputs[i] for k, i in chosen.items()}
+                           if isinstance(chosen, dict)
+                           else [outputs[i] for i in chosen])
     return keras.Model(x, outputs[-1])
 
 
@@ -128,6 +136,7 @@ def fit(plan, case, strategy):
     with strategy.scope():
         model = build(case)
         model.compile(make(case["optimizer"]), make(case["loss"]),
+                      loss_weights=case.get("loss_weights"),
                       metrics=make(case.get("metrics")),
                       weighted_metrics=make(case.get("weighted_metrics")))
     history = model.fit(x, y, verbose=0, callbacks=callbacks(case), **options)
@@ -135,6 +144,10 @@ def fit(plan, case, strategy):
                            plan.targets(case["y"], rows, 300), verbose=0,
                            batch_size=100, return_dict=True)
     predicted = model.predict(plan.examples(case["x"], rows, 20), verbose=0)
+    if isinstance(predicted, dict):
+        predicted = predicted["kind"]
+    elif isinstance(predicted, list):
+        predicted = predicted[0]
     return model, {
         "history": {k: plans.numbers(v) for k, v in history.history.items()},
         "evaluate": {k: plans.numbers(v) for k, v in found.items()},

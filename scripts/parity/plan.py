@@ -53,7 +53,12 @@ class Plan:
         return pixels.reshape(shape)
 
     def targets(self, form, first, count):
-        """y of the rows from first on."""
+        """y of the rows from first on; a list for several outputs."""
+        if isinstance(form, list):
+            return [self.targets(each, first, count) for each in form]
+        if isinstance(form, dict):
+            return {name: self.targets(each, first, count)
+                    for name, each in form.items()}
         labels = self.labels[first:first + count]
         if form == "classes":
             return labels.astype(np.int32)

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-import plan as plans
+sys.dont_write_bytecode = True
+import plan as plans  # noqa: E402
 
 torch.set_num_threads(1)
 ACTIVATIONS = {None: lambda x: x, "linear": lambda x: x, "tanh": torch.tanh,

@@ -8,6 +8,7 @@
 --- `steps` are trained one by one, or `fit` has the options of model:fit.
 --- `alone`: the peer's numbers of one replica are what we should have on any
 --- number of them. `replicas` lists how many are tried, where not all.
+--- `outputs` lists those of a graph, `y` has a form for each then.
 --- `bound` is the largest relative difference of a loss, 1e-4 without it.
 --- Models of 200 steps have smooth activations and a small rate, for training
 --- itself magnifies rounding otherwise; see training.lua.
@@ -266,12 +267,14 @@ loss_case("CategoricalHinge", "onehot", 10, "softmax")
 
 -- fit ------------------------------------------------------------------------
 
+-- A rate that keeps rounding small, for accuracy counts: one example that is
+-- nearly undecided and falls on the other side is 1e-3 of 1000.
 local function fit_case(name, model, fields)
   fields.fit.epochs = fields.fit.epochs or 3
   fields.fit.batch_size = fields.fit.batch_size or 64
   fields.fit.shuffle = false
   fields.rows = fields.rows or 1024
-  fields.optimizer = fields.optimizer or ADAM
+  fields.optimizer = fields.optimizer or { "optimizers.SGD", 0.1 }
   add("fit: " .. name, model, fields)
 end
 
@@ -345,6 +348,20 @@ fit_case("penalties", { x = "flat", layers = {
     kernel_regularizer = { "regularizers.L2", 0.01 } },
   { "layers.Dense", 10, activity_regularizer = { "regularizers.L1", 1e-3 } } },
   }, { metrics = { "accuracy" }, fit = { validation_split = 0.25 } })
+
+local TWO = { x = "flat", layers = {
+  { "layers.Dense", 32, activation = "tanh", at = { 0 } },
+  { "layers.Dense", 10, name = "kind", at = { 1 } },
+  { "layers.Dense", 1, activation = "sigmoid", name = "half", at = { 1 } } } }
+fit_case("two outputs", TWO, { graph = true, outputs = { 2, 3 },
+  y = { "classes", "upper" }, fit = { validation_split = 0.25 },
+  loss = { CROSS, "binary_crossentropy" }, loss_weights = { 1, 0.5 },
+  metrics = { { "accuracy" }, { "accuracy", { "metrics.AUC", name = "auc" } } } })
+fit_case("two outputs by name", TWO, { graph = true, outputs = { 2, 3 },
+  y = { kind = "classes", half = "upper" }, fit = {},
+  loss = { kind = CROSS, half = "binary_crossentropy" },
+  metrics = { kind = "accuracy", half = { "mse", "mae" } },
+  weighted_metrics = { half = "mse" } })
 
 M.list = list
 

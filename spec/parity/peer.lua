@@ -140,7 +140,15 @@ local function examples(data, form, first, last)
     { -1, unpack(SHAPES[form]) })
 end
 
-local function targets(data, form, first, last)
+local targets
+function targets(data, form, first, last)
+  if type(form) == "table" then
+    local list = {}
+    for i, each in pairs(form) do
+      list[i] = targets(data, each, first, last)
+    end
+    return list
+  end
   local labels = tf.cast(data.labels[{ { first, last } }], "int32")
   if form == "classes" then
     return labels
@@ -165,7 +173,12 @@ local function graph(case, x)
       outputs[i] = layer(inputs)
     end
   end
-  return tf.keras.Model(x, outputs[#case.layers])
+  local chosen = outputs[#case.layers]
+  if case.outputs then
+    chosen = {}
+    for i, at in pairs(case.outputs) do chosen[i] = outputs[at] end
+  end
+  return tf.keras.Model(x, chosen)
 end
 
 -- The model with the peer's first weights.
@@ -255,7 +268,7 @@ local function fit(case, data, folder, n)
   local model = scope(strategy, n, function()
     local built = build(case, folder)
     built:compile { optimizer = make(case.optimizer), loss = make(case.loss),
-      metrics = make(case.metrics),
+      loss_weights = case.loss_weights, metrics = make(case.metrics),
       weighted_metrics = make(case.weighted_metrics) }
     return built
   end)
@@ -269,6 +282,9 @@ local function fit(case, data, folder, n)
     { verbose = 0, batch_size = 100, return_dict = true })
   local predicted = model:predict(examples(data, case.x, rows, rows + 20),
     { verbose = 0 })
+  if type(predicted) == "table" then
+    predicted = predicted.kind or predicted[1]
+  end
   return model, { history = history.history, evaluate = found,
     predict = predicted[{ {}, 0 }]:totable() }
 end
