@@ -22,6 +22,24 @@ describe("tf.Variable", function()
     assert.equal(tf.VariableAggregation.NONE, v.aggregation)
   end)
 
+  it("adds where the value lies, without the collector's help", function()
+    local v, delta = tf.Variable(tf.zeros { 65536 }), tf.ones { 65536 }
+    local function assign()
+      v:assign_add(delta)
+      v:assign_sub(delta)
+      tf.sync_devices()
+    end
+    assign()
+    collectgarbage()
+    collectgarbage "stop"
+    local before = tf.config.experimental.get_memory_info("CPU:0").current
+    for _ = 1, 10 do assign() end
+    local after = tf.config.experimental.get_memory_info("CPU:0").current
+    collectgarbage "restart"
+    -- A value alone has four times as many bytes as elements.
+    assert.is_true(after - before < 4 * 65536, after - before)
+  end)
+
   it("takes TensorFlow's options", function()
     local function positive(x)
       return x
