@@ -605,6 +605,7 @@ setmetatable({}, { __index = function() error "dang" end, __tostring = 5 })
           (prompt("?tf.keras.optimizers.Adam\n")))
         assert.matches("tf.data.Dataset: .*%sfrom_tensor_slices,.*%szip\n",
           (prompt("?tf.data.Dataset\n")))
+        assert.matches("^tf.train: .* Checkpoint,", (prompt("?tf.train\n")))
         local out = prompt("ds = tf.data.Dataset.range(3)\n?ds\n?ds:map\n")
         assert.matches("Dataset, 3 elements.*fields: .*%sbatch,", out)
         assert.matches("Dataset.map%(map_func, .*Source: tf.data.Dataset.map",

@@ -89,6 +89,27 @@ describe("several values in the place of one table", function()
   end)
 end)
 
+describe("a colon in the place of a dot", function()
+  it("is told", function()
+    local keras = tf.keras
+    for what, fn in pairs {
+      ["tf.nn.relu"] = function() return (tf.nn:relu(tf.ones { 2 })) end,
+      ["tf.keras.layers"] = function() return (keras.layers:Dense(3)) end,
+      ["tf.keras.optimizers"] = function() return (keras.optimizers:SGD(1)) end,
+      ["tf.keras.Sequential"] = function()
+        return (keras:Sequential { keras.layers.Dense(1) })
+      end,
+      ["tf.distribute"] = function()
+        return (tf.distribute:MirroredStrategy())
+      end,
+      ["Dataset.range"] = function() return (D:range(3)) end,
+      ["the module tf "] = function() return (tf:ones { 2 }) end,
+    } do
+      check(what, "TypeError", { what, "dot" }, fn)
+    end
+  end)
+end)
+
 describe("a class in the place of an object", function()
   local keras = tf.keras
 

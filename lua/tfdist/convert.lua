@@ -68,7 +68,8 @@ function M.dtype(dtype, what)
   end
   errors.raise("TypeError", ("%s: %s is no dtype"):format(what,
     type(dtype) == "string" and text.quote(dtype) or text.describe(dtype)),
-    type(dtype) == "number" and "several sizes go in as one table: { 2, 3 }"
+    type(dtype) == "number" and (what == "zeros" or what == "ones")
+    and "several sizes go in as one table: { 2, 3 }"
     or "dtypes are " .. table.concat(text.names(raw.enums.dtype), ", "))
 end
 

@@ -298,8 +298,9 @@ function M.about(topic, evaluate)
   end
   local found = {}
   M.add_fields(found, value)
-  local is_module = M.is_library(value) or (type(value) == "table"
-    and getmetatable(value) == nil and topic:find("^tf[%.]?"))
+  local meta = type(value) == "table" and (getmetatable(value) or {})
+  local is_module = M.is_library(value) or (type(meta) == "table"
+    and meta.__tostring == nil and topic:find("^tf%."))
   return list(is_module and topic .. ":" or "fields:", found),
     not is_module and value or nil
 end

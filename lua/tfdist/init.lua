@@ -67,7 +67,7 @@ end
 
 local function load_name(name)
   if MODULES[name] ~= nil then
-    return require(MODULES[name])
+    return require "tfdist.text".watch("tf." .. name, require(MODULES[name]))
   elseif FIELDS[name] ~= nil then
     return require(FIELDS[name][1])[FIELDS[name][2]]
   elseif MISSING[name] then

@@ -464,6 +464,7 @@ function M.namespace(path)
         rawset(self, name, value)
         return value
       end,
+      __path = "tf." .. path,
       -- All names, for completion and `pairs`-like listings.
       __names = function()
         return M.names(path)

@@ -236,15 +236,20 @@ local function is_label(sig, i)
   return sig.names[i] == "name" and sig.kinds[i] == nil and not sig.required[i]
 end
 
-local function wrong_label(sig, i, value, before_it)
+local function wrong_label(sig, i, value, values)
+  local before_it = values[i - 1]
   local short = sig.what:match("[^.:]*$")
   local before = table.concat(sig.names, ", ", 1, i - 1)
   local hint
-  if type(value) == "number" and type(before_it) == "number"
+  local module = type(values[1]) == "table" and text.module_name(values[1])
+  if module then
+    hint = ("%s.%s(...) is called with a dot"):format(module, short)
+  elseif type(value) == "number" and type(before_it) == "number"
     and (sig.kinds[i - 1] == "l" or sig.names[i - 1] == "shape") then
     hint = ("%s goes in as one table: { %s, %s }"):format(sig.names[i - 1],
       text.number(before_it), text.number(value))
-  elseif i == 2 and sig.names[1]:find "[^si]s$" then
+  elseif i == 2 and (sig.kinds[1] == "table" or sig.kinds[1] == "t*"
+    or sig.names[1] == "layers") then
     hint = ("%s go in as one table: %s({ X, Y })"):format(
       short:find("^from_tensor") and "features and labels"
       or "several " .. sig.names[1], short)
@@ -299,7 +304,7 @@ local function resolve(sig, ...)
       end
       value = defaults[i]
     elseif type(value) ~= "string" and is_label(sig, i) then
-      wrong_label(sig, i, value, values[i - 1])
+      wrong_label(sig, i, value, values)
     end
     values[i] = value
   end

@@ -206,6 +206,20 @@ function M.quote(s)
   end) .. '"'
 end
 
+--- The name of one of this library's modules, "tf.train"; nil for anything
+--- else.
+---@param x table
+---@return string?
+function M.module_name(x)
+  for name, module in pairs(package.loaded) do
+    if module == x and type(name) == "string" and name:find("^tfdist") then
+      return (name:gsub("^tfdist", "tf"))
+    end
+  end
+  local meta = getmetatable(x)
+  return type(meta) == "table" and rawget(meta, "__path") or nil
+end
+
 --- What a value is, with an article: "a function", "the number 3",
 --- 'the string "x"', "a Tensor".
 ---@param x any
@@ -218,6 +232,11 @@ function M.describe(x)
     return "the number " .. M.number(x)
   elseif kind == "string" then
     return "the string " .. M.quote(x)
+  end
+  local module = kind == "table" and M.module_name(x)
+  if module then
+    return ("the module %s (its functions are called with a dot)"):format(
+      module)
   end
   for i = 1, #describers do
     local text = describers[i](x)
@@ -319,6 +338,23 @@ function M.not_there(path, name, names)
   end
   errors.raise("NotImplementedError", ("%s.%s is not there"):format(path, name),
     "README, \"What is not there\"")
+end
+
+--- Let slips in a module's names be errors; other names stay nil, so that
+--- programs can ask. Modules that have a metatable do this themselves.
+---@param path string   "tf.train"
+---@param module table
+---@return table  module
+function M.watch(path, module)
+  if type(module) == "table" and getmetatable(module) == nil then
+    setmetatable(module, { __index = function(_, name)
+      if type(name) == "string" and M.nearest(name, M.names(module), 2) then
+        M.not_there(path, name, M.names(module))
+      end
+      return nil
+    end })
+  end
+  return module
 end
 
 --- Hint for an unknown name: the nearest known one, else all of them.

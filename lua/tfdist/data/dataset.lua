@@ -536,7 +536,14 @@ end
 
 --- Define tf.data.Dataset.name(...).
 function M.static(name, signature, fn)
-  M.statics[name] = options.wrap("Dataset." .. name, signature, fn)
+  local call = options.wrap("Dataset." .. name, signature, fn)
+  M.statics[name] = options.describe_as(function(first, ...)
+    if first == M.statics then
+      errors.raise("TypeError", ("Dataset.%s: called with a colon"):format(
+        name), ("call tf.data.Dataset.%s(...) with a dot"):format(name))
+    end
+    return call(first, ...)
+  end, call)
 end
 
 --- The node of an argument that must be a data set.

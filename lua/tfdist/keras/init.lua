@@ -19,28 +19,13 @@ local FIELDS = {
   Input = { "models", "Input" }, Layer = { "layers", "Layer" },
 }
 
--- Slips in a module's names are errors; other names are nil, so that programs
--- can ask.
-local function watch(path, module)
-  if getmetatable(module) == nil then
-    setmetatable(module, { __index = function(_, name)
-      if type(name) == "string" and text.nearest(name, text.names(module), 2)
-      then
-        text.not_there(path, name, text.names(module))
-      end
-      return nil
-    end })
-  end
-  return module
-end
-
 local function load(name)
   local path = MODULES[name]
   local ok, module
   if path then
     ok, module = pcall(require, path)
     if ok then
-      return watch("tf.keras." .. name, module)
+      return text.watch("tf.keras." .. name, module)
     elseif not (type(module) == "string"
       and module:find("module '" .. path .. "' not found", 1, true)) then
       error(module, 0)

@@ -48,7 +48,8 @@ end
 --- Check one hyperparameter. Errors: ValueError, TypeError.
 function M.check_one(what, name, x)
   if name == "learning_rate" then
-    if type(x) == "string" or type(x) == "boolean" or x == nil then
+    if type(x) ~= "number" and type(x) ~= "userdata"
+      and not text.is_callable(x) or text.class_name(x) ~= nil then
       errors.raise("TypeError", ("%s: learning_rate must be a number or a "
         .. "schedule, got %s"):format(what, text.describe(x)))
     elseif type(x) == "number" and outside(x, 0, math.huge) then
