@@ -101,3 +101,123 @@ describe("a replica without data", function()
     end
   end)
 end)
+
+describe("call(x, training)", function()
+  local one = tf.constant { { 1 } }
+
+  local function class(call)
+    local C = tf.keras.Model:extend "Own"
+    C.call = call
+    return C
+  end
+
+  it("gets a boolean in fit, evaluate, predict and calls", function()
+    local seen = {}
+    local C = class(function(self, x, training)
+      seen[#seen + 1] = training
+      self.dense = self.dense or L.Dense(1, { kernel_initializer = "ones" })
+      return self.dense(training and x * 3 or x)
+    end)
+    local m = C()
+    assert.equal(1, m(one):item())
+    assert.equal(3, m(one, true):item())
+    assert.equal(3, m(one, { training = true }):item())
+    assert.same({ false, true, true }, seen)
+    m:compile("sgd", "mse")
+    seen = {}
+    m:fit(one, one, { verbose = 0 })
+    m:evaluate(one, one, { verbose = 0 })
+    m:predict(one, { verbose = 0 })
+    assert.same({ true, false, false }, seen)
+  end)
+
+  it("passes on to layers inside", function()
+    local Inner = L.Layer:extend "Inner"
+    function Inner:call(x, mask, training)
+      return mask == nil and training and x * 5 or x
+    end
+    local inner = Inner()
+    local C = class(function(_, x)
+      return inner(x)
+    end)
+    assert.equal(5, C()(one, { training = true }):item())
+    assert.equal(1, C()(one):item())
+    local input = tf.keras.Input { 1 }
+    local graph = tf.keras.Model(input, inner(input))
+    assert.equal(5, graph(one, { training = true }):item())
+  end)
+
+  it("gets a table under any other name", function()
+    local C = class(function(_, x, options)
+      return options.training and x * 2 or x
+    end)
+    assert.equal(2, C()(one, { training = true }):item())
+    fails("TypeError", "one argument more", C(), one, true)
+    local D = class(function(_, x, training, options)
+      assert.equal(training, options.training)
+      return x
+    end)
+    assert.equal(1, D()(one):item())
+  end)
+
+  it("gets tensors by position", function()
+    local C = class(function(_, x, y, training)
+      return training and x + y or x - y
+    end)
+    assert.equal(-1, C()(one, one * 2):item())
+    assert.equal(3, C()(one, one * 2, { training = true }):item())
+  end)
+end)
+
+describe("Sequential from an Embedding of open length", function()
+  local ids = tf.constant({ { 1, 2 }, { 3, 4 }, { 0, 1 } }, "int32")
+
+  local function network()
+    return tf.keras.Sequential { L.Embedding(5, 2), L.Flatten(), L.Dense(1) }
+  end
+
+  it("is built by its first data", function()
+    local m = network()
+    assert.is_false(m.built)
+    assert.same({ 3, 1 }, m(ids).shape)
+    assert.same({ 4, 1 }, m.layers[3].kernel.shape)
+    m = network()
+    m:compile("sgd", "mse")
+    m:fit(ids, tf.ones { 3, 1 }, { verbose = 0 })
+    assert.same({ 4, 1 }, m.layers[3].kernel.shape)
+    fails("InvalidArgument", "shape {1, 6}", m, tf.zeros({ 1, 3 }, "int32"))
+    m = network()
+    m:build { -1, 2 }
+    assert.same({ -1, 1 }, m.output_shape)
+  end)
+
+  it("comes from its configuration", function()
+    local m = tf.keras.Sequential:from_config(network():get_config())
+    assert.same({ 3, 1 }, m(ids).shape)
+  end)
+
+  it("is built at once where nothing asks for the length", function()
+    assert.is_true(tf.keras.Sequential { L.Embedding(5, 2),
+      L.GlobalAveragePooling1D(), L.Dense(1) }.built)
+  end)
+end)
+
+describe("class numbers for categorical_crossentropy", function()
+  it("are an error that names the sparse one", function()
+    local ids, rows = tf.constant({ 0, 1, 2 }, "int32"), tf.fill({ 3, 3 }, 0.5)
+    for _, loss in ipairs { tf.keras.losses.CategoricalCrossentropy(),
+      tf.keras.losses.categorical_crossentropy,
+      tf.keras.losses.CategoricalFocalCrossentropy() } do
+      local e = fails("InvalidArgument", "y_true has shape {3}", loss, ids,
+        rows)
+      assert.matches("sparse_categorical_crossentropy", e.hint, 1, true)
+    end
+  end)
+
+  it("broadcast in losses that are means of distances", function()
+    assert.equal(1, tf.keras.losses.MeanSquaredError()(tf.ones { 3 },
+      tf.zeros { 3, 3 }):item())
+    assert.equal(0, tf.keras.losses.MeanSquaredError()(tf.range(3),
+      tf.reshape(tf.range(3), { 3, 1 })):item())
+  end)
+end)

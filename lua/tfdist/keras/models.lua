@@ -66,13 +66,16 @@ Model.init = options.method("Model", "inputs:table=nil outputs:table=nil "
     end
   end, base.is_layer, "model")
 
---- A model of a graph runs it; other classes define their own call.
+--- A model of a graph runs it; other classes define their own call(self, x,
+--- training, mask), with as many of these parameters as it needs. A parameter
+--- behind x of another name, as in call(self, x, options), is the table of what
+--- the call gave: options.training, options.mask.
 function Model.call(self, inputs, opts)
   local own = rawget(self, "_own")
   if own.network == nil then
     errors.raise("NotImplementedError", ("%s: the class defines no call")
       :format(getmetatable(self).__name),
-      "function MyModel:call(x, options) ... end")
+      "function MyModel:call(x, training) ... end")
   end
   return network.run(own.network, inputs, self.name, opts.mask)
 end
@@ -325,6 +328,26 @@ local function advance(self)
   own.network = nil
 end
 
+-- Forget an input whose open axis the layers cannot do without: they are built
+-- by the first call, from the shapes of its data.
+local function defer(self)
+  local own = rawget(self, "_own")
+  own.input, own.steps = nil, {}
+  own.build_shape, own.output_shape, own.network = nil, nil, nil
+  for _, layer in ipairs(rawget(self, "_layers")) do
+    local its = rawget(layer, "_own")
+    its.output_shape = nil
+    if #its.weights == 0 then
+      its.built = false
+    end
+  end
+end
+
+local function asks_for_a_size(e)
+  return errors.is_error(e) and e.kind == "ValueError"
+    and e.message:find("is not known", 1, true) ~= nil
+end
+
 --- Put a layer on top.
 --- Errors: TypeError, ValueError.
 --- Source: tf.keras.Sequential.add
@@ -363,6 +386,7 @@ function Sequential:add(layer)
       and its.network.flat_in.n == 1 and its.network.flat_in[1].shape)
       or (layer.is_keras_model and its.input and its.input.shape)
     if shape then
+      own.open_length = its.open_length
       set_input(self, core.InputLayer {
         batch_input_shape = shape, name = layer.name .. "_input",
         dtype = layer.input_dtype or its.dtype,
@@ -372,7 +396,9 @@ function Sequential:add(layer)
   list[#list + 1] = layer
   own.built = false
   local ok, e = pcall(advance, self)
-  if not ok then
+  if not ok and own.open_length and asks_for_a_size(e) then
+    defer(self)
+  elseif not ok then
     list[#list] = nil
     error(e, 0)
   end

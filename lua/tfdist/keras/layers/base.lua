@@ -5,13 +5,16 @@
 ---     self.factor = self:add_weight { name = "factor",
 ---       shape = { input_shape[#input_shape] }, initializer = "ones" }
 ---   end
----   function Scale:call(x, options)     -- options.training, options.mask
+---   function Scale:call(x, training)    -- or (x, options)
 ---     return x * self.factor
 ---   end
 ---   local y = Scale()(x)
 ---
+--- call gets its parameters named training and mask as values; any other one
+--- behind x is the table of what the call gave, options.training, options.mask.
 --- More tensors by position, layer(x, y), are found in options under the names
---- that the class lists: Scale.call_arguments = { "y" }.
+--- that the class lists, Scale.call_arguments = { "y" }, or are values where the
+--- parameters have these names.
 --- init(self, ...) gets the constructor's arguments; Layer.init(self, { name =
 --- ..., dtype = ..., trainable = ... }) may be called in it. A layer is a
 --- tf.Module. Its private state hangs in the field _own; weights and layers are

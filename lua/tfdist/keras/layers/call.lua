@@ -3,7 +3,8 @@
 ---
 --- `training` is what the call says, else what the enclosing call says, else
 --- false. `call(self, inputs, options)` finds it in options, beside `mask` and
---- whatever else was given.
+--- whatever else was given. `call(self, inputs, training, mask)`, with
+--- parameters of these names, gets the values themselves.
 local base = require "tfdist.keras.layers.base"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
@@ -19,10 +20,11 @@ local tf = require "tfdist"
 
 local M = {}
 
-local getmetatable, rawget, select, type, xpcall =
-  getmetatable, rawget, select, type, xpcall
+local getmetatable, ipairs, rawget, select, type, xpcall =
+  getmetatable, ipairs, rawget, select, type, xpcall
 local FLOATING = convert.FLOATING
 local MAX_DEPTH = 200
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local is_symbolic = keras_tensor.is_symbolic
 local has_symbolic = keras_tensor.has_symbolic
 
@@ -244,6 +246,60 @@ function support.build(self, shapes)
   end
 end
 
+-- Parameters -----------------------------------------------------------------
+
+local debug = rawget(_G, "debug")
+local VALUES = { training = true, mask = true }
+
+-- Names of fn's parameters behind self and inputs; none where they are not
+-- known (no debug library, stripped bytecode).
+local function parameters(fn)
+  local names = {}
+  local info = debug ~= nil and debug.getinfo(fn, "u") or {}
+  for i = 3, info.nparams or 0 do
+    names[#names + 1] = debug.getlocal(fn, i)
+  end
+  return names
+end
+
+-- call -> names of the values that it takes, false for one table of options
+local passing = setmetatable({}, { __mode = "k" })
+
+local function passing_of(self, fn)
+  local names = parameters(fn)
+  local by_name = false
+  for _, name in ipairs(names) do
+    by_name = by_name or VALUES[name]
+  end
+  for _, name in ipairs(self.call_arguments or {}) do
+    by_name = by_name or name == names[1]
+  end
+  passing[fn] = by_name and names or false
+  return passing[fn]
+end
+
+--- self:call with options as its parameters want them.
+function M.invoke(self, inputs, opts)
+  local fn = self.call
+  local names = passing[fn]
+  if names == nil then
+    names = passing_of(self, fn)
+  end
+  if not names then
+    return fn(self, inputs, opts)
+  end
+  local list = {}
+  for i = 1, #names do
+    local name = names[i]
+    local value = opts[name]
+    if value == nil and (name == "options" or name == "opts") then
+      value = opts
+    end
+    list[i] = value
+  end
+  return fn(self, inputs, unpack(list, 1, #names))
+end
+
 -- The call -------------------------------------------------------------------
 
 local function record_shape(own, inputs, out)
@@ -313,7 +369,7 @@ local function forward(self, own, inputs, opts)
   if masks_used and opts.mask == nil then
     opts.mask = masks_of(inputs)
   end
-  return outputs(self, own, inputs, opts, self:call(inputs, opts))
+  return outputs(self, own, inputs, opts, M.invoke(self, inputs, opts))
 end
 
 local function finish(current, outer, ok, ...)
@@ -326,7 +382,14 @@ end
 
 -- Tensors given by position after the first go where the class wants them.
 local function positional(self, given, ...)
-  local names = self.call_arguments or {}
+  local names = self.call_arguments
+  if names == nil then
+    names = passing[self.call]
+    if names == nil then
+      names = passing_of(self, self.call)
+    end
+    names = names or {}
+  end
   local list, n = { given, ... }, select("#", ...) + 1
   local out = {}
   for i = 1, n do

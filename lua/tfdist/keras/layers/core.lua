@@ -361,6 +361,7 @@ M.Embedding = define.layer("Embedding", "input_dim:i output_dim:i "
     support.size(self, "output_dim", config.output_dim)
     local own = self._own
     own.makes_mask = config.mask_zero
+    own.open_length = config.input_length == nil
     if own.batch_input_shape == nil then
       own.batch_input_shape = { -1, unpack(convert.integers(
         config.input_length or -1, "Embedding", "input_length")) }

@@ -64,7 +64,7 @@ local function run_on_zeros(self, inputs, given, fill)
     opts[key] = value
   end
   return call.probe(opts.training, function()
-    return pack(self:call(replace(inputs, fill), opts))
+    return pack(call.invoke(self, replace(inputs, fill), opts))
   end)
 end
 
