@@ -196,7 +196,7 @@ local function check_names(bench)
   local pipe = io.popen("env DNNL_VERBOSE=1 " .. bench.host("Lua 5.4",
     "kernels") .. " 2>&1")
   for text in pipe:lines() do
-    local kind, name = text:match "^%a*dnnl_verbose,exec,cpu,([^,]+),([^,]+)"
+    local kind, name = text:match "^%a+_verbose,exec,cpu,([^,]+),([^,]+)"
     if kind then
       seen = seen + 1
       if name:find "^ref" and kind ~= "rnn" then
@@ -353,13 +353,13 @@ local function start(bench)
   local peaks, spawn = spawning(spawner)
   local peers, tf = {}, bench.tensorflow()
   if bench.python then
-    peers[1] = { name = "PyTorch", module = "torch", pairs = 7,
+    peers[1] = { name = "PyTorch", module = "torch", pairs = 5,
       import = bench.python .. " -c 'import torch'",
       first = bench.torch "first" }
   end
   if tf then
     peers[#peers + 1] = { name = "TensorFlow", module = "tensorflow",
-      pairs = 3, import = tf .. " -c 'import tensorflow' 2>/dev/null",
+      pairs = 2, import = tf .. " -c 'import tensorflow' 2>/dev/null",
       first = tf .. " scripts/bench/tf_peer.py first 2>/dev/null" }
   end
   local count = bench.short and 3 or 7

@@ -90,7 +90,7 @@ local function one_size(bench, workers, devices, bytes, text)
     { "hand", workers.hand, "allreduce " .. request },
     { "gloo", two and workers.peer, "gloo " .. bytes },
     { "mpi", two and workers.mpi, "allreduce " .. bytes },
-  }, bench.short and 3 or 7)
+  }, bench.short and 3 or 5)
   local goal = bytes >= 65536 and { at_most = 1.1 } or nil
   local r = line(bench, text .. " / hand-written threads", rounds, "ours",
     "hand", { goal = goal })
@@ -186,7 +186,7 @@ local function steps(bench)
       { "floor one", hand, "step " .. name .. " 1" },
       { "torch", peer, "single " .. name },
       { "tf one", tf_one, "step " .. name },
-    }, bench.short and 3 or network.rounds or 7)
+    }, bench.short and 3 or network.rounds or 5)
     step_lines(bench, network, rounds)
   end
   worker.stop(mine, hand, peer, tf_one, tf_two)

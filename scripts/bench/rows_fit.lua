@@ -121,13 +121,13 @@ local function input(bench)
       local what = ("%s %d"):format(name, network.images)
       line(bench, ("%s, %d: with input / without"):format(name:upper(),
         devices), ask(bench, { { "fit", mine, "fit " .. what },
-          { "bare", mine, "bare " .. what } }, bench.short and 3 or 7),
+          { "bare", mine, "bare " .. what } }, bench.short and 3 or 5),
         "fit", "bare", { goal = { at_most = 1.02 } })
     end
   end
   local what = "input mlp 12800"
   local rounds = ask(bench, { { "ours", all.one, what },
-    { "tf", all.tf_one, what } }, bench.short and 3 or 7)
+    { "tf", all.tf_one, what } }, bench.short and 3 or 5)
   alone(bench, "a batch of 128 alone", rounds, "ours")
   line(bench, "  x faster than tf.data", rounds, "ours", "tf",
     { faster = true, goal = { at_least = 1 } })
@@ -145,7 +145,7 @@ local function checkpoint(bench)
   local rounds = ask(bench, {
     { "save", mine, "save " .. MIB }, { "write", floor, "write " .. MIB },
     { "restore", mine, "restore " .. MIB }, { "read", floor, "read " .. MIB },
-  }, bench.short and 3 or 7)
+  }, bench.short and 3 or 5)
   line(bench, ("%d MiB: write + fsync / save"):format(MIB), rounds, "save",
     "write", { faster = true, goal = { at_least = 0.8 } })
   line(bench, "  read / restore", rounds, "restore", "read",
