@@ -574,6 +574,12 @@ describe("schedules", function()
     assert.near(0.1, S.PolynomialDecay(1, 10, 0.1)(50), 1e-12)
     assert.near(0.5, S.InverseTimeDecay(1, 10, 1)(10), 1e-12)
     assert.near(0.5, S.CosineDecay(1, 10)(5), 1e-12)
+    local warm = S.CosineDecay(0.2, 10, { warmup_target = 1, warmup_steps = 4,
+      alpha = 0.1 })
+    for step, want in pairs { [0] = 0.2, [1] = 0.4, [3] = 0.8, [4] = 1,
+      [9] = 0.55, [14] = 0.1, [20] = 0.1 } do
+      assert.near(want, warm(step), 1e-12)
+    end
     assert.near(1, S.CosineDecayRestarts(1, 10)(10), 1e-9)
     assert.near(0.5, S.CosineDecayRestarts(1, 10)(20), 1e-9)
     assert.near(0.25, S.CosineDecayRestarts { initial_learning_rate = 1,

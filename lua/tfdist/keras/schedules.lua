@@ -109,19 +109,28 @@ local function cosine(fraction)
   return 0.5 * (1 + math.cos(math.pi * fraction))
 end
 
---- From initial to alpha * initial along half a cosine.
---- Source: tf.keras.experimental.CosineDecay
-define("CosineDecay", "initial_learning_rate decay_steps alpha=0 name=nil",
-  function(initial, steps, alpha)
+--- From initial to alpha * initial along half a cosine. With warmup_target a
+--- straight line goes there from initial in warmup_steps, and the cosine starts
+--- from the target after it.
+--- Source: tf.keras.optimizers.schedules.CosineDecay
+define("CosineDecay", "initial_learning_rate decay_steps alpha=0 name=nil "
+  .. "warmup_target=nil warmup_steps=0",
+  function(initial, steps, alpha, _, target, warmup)
     check("CosineDecay", "decay_steps", steps, true)
+    if target == nil then
+      target, warmup = initial, 0
+    end
     return function(step)
-      local c = cosine(math.min(step, steps) / steps)
-      return initial * ((1 - alpha) * c + alpha)
+      if step < warmup then
+        return initial + (target - initial) * step / warmup
+      end
+      local c = cosine(math.min(step - warmup, steps) / steps)
+      return target * ((1 - alpha) * c + alpha)
     end
   end)
 
 --- CosineDecay that begins again: periods grow by t_mul, heights by m_mul.
---- Source: tf.keras.experimental.CosineDecayRestarts
+--- Source: tf.keras.optimizers.schedules.CosineDecayRestarts
 define("CosineDecayRestarts", "initial_learning_rate first_decay_steps "
   .. "t_mul=2 m_mul=1 alpha=0 name=nil",
   function(initial, first, t_mul, m_mul, alpha)
