@@ -300,7 +300,9 @@ fit_case("sample weights", SMALL, { weights = true, metrics = { "accuracy" },
   weighted_metrics = { "accuracy", { "metrics.SparseCategoricalCrossentropy",
     from_logits = true, name = "entropy" } },
   fit = { validation_split = 0.25 } })
-fit_case("batch normalisation", MODELS.norm, { rows = 512,
+-- Of several replicas Keras 3 reads the first one's moving statistics; here they
+-- are the mean of all, as in Keras 2.
+fit_case("batch normalisation", MODELS.norm, { rows = 512, replicas = { 1 },
   metrics = { "accuracy" }, fit = { validation_split = 0.25 } })
 fit_case("steps_per_epoch", SMALL, { metrics = { "accuracy" },
   fit = { epochs = 2, steps_per_epoch = 5 } })

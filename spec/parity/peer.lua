@@ -291,8 +291,9 @@ end
 
 -- Comparison -------------------------------------------------------------------
 
-local function max(a, b)
-  return (a >= b and b == b) and a or b
+-- Is b more than a? NaN is more than all numbers.
+local function more(a, b)
+  return a == a and (b > a or b ~= b)
 end
 
 -- Numbers that are smaller than this are compared with it.
@@ -318,10 +319,21 @@ function M.difference(ours, theirs, where)
   for key, value in pairs(theirs) do
     if key ~= "n" then
       local d, place = M.difference(ours[key], value, where .. " " .. key)
-      if max(most, d) ~= most then most, at = d, place end
+      if more(most, d) then most, at = d, place end
     end
   end
   return most, at
+end
+
+-- Predictions, relative to the largest: logits cross 0.
+local function predictions_difference(ours, theirs)
+  local most, scale = 0, SMALL
+  for i, value in ipairs(theirs) do
+    local d = math.abs(ours[i] - value)
+    if more(most, d) then most = d end
+    scale = math.max(scale, math.abs(value))
+  end
+  return most / scale, " predict"
 end
 
 -- Last weights, relative to the norm of each.
@@ -332,7 +344,8 @@ local function weights_difference(model, folder, n)
     if theirs ~= nil then
       local ours = variable:read_value()
       local norm = tf.norm(theirs):item()
-      most = max(most, tf.norm(ours - theirs):item() / math.max(norm, SMALL))
+      local d = tf.norm(ours - theirs):item() / math.max(norm, SMALL)
+      if more(most, d) then most = d end
     end
   end
   return most
@@ -351,8 +364,15 @@ function M.compare(case, data, folder, n, answers)
     if answer == nil then error("no answer of the peer", 0) end
     if answer.error then error("the peer: " .. answer.error, 0) end
     local model, found = (case.fit and fit or train)(case, data, place, n)
-    if case.steps then answer = { losses = answer.losses } end
+    local predict, d, where = found.predict, 0, nil
+    if predict then
+      d, where = predictions_difference(predict, answer.predict)
+      found.predict, answer.predict = nil, nil
+    end
     row.difference, row.where = M.difference(found, answer, "")
+    if more(row.difference, d) then
+      row.difference, row.where = d, where
+    end
     row.weights = weights_difference(model, place, peer_n)
   end)
   row.ok = ok and row.difference <= row.bound
