@@ -333,6 +333,50 @@ describe("labels of another kind than the loss takes", function()
   end)
 end)
 
+describe("shapes that do not fit a loss or metric", function()
+  it("are told with the name of it", function()
+    local a, b = tf.ones { 8, 2 }, tf.ones { 8, 3 }
+    local keras = tf.keras
+    for name, fn in pairs {
+      mean_squared_error = function() return (keras.losses.mse(a, b)) end,
+      MeanSquaredError = function()
+        return (keras.losses.MeanSquaredError()(a, b))
+      end,
+      ["metrics.mse"] = function()
+        keras.metrics.MeanSquaredError():update_state(a, b)
+      end,
+      ["metrics.mae"] = function()
+        keras.metrics.MeanAbsoluteError():update_state(a, b)
+      end,
+      ["metrics.accuracy"] = function()
+        keras.metrics.Accuracy():update_state(a, b)
+      end,
+    } do
+      check(name, "InvalidArgument", { "y_true has shape {8, 2}",
+        "y_pred {8, 3}" }, fn)
+    end
+    check("sparse", "InvalidArgument", { "sparse_categorical_accuracy",
+      "one class number", "without \"sparse\"" }, function()
+        keras.metrics.SparseCategoricalAccuracy():update_state(a, a)
+      end)
+  end)
+end)
+
+describe("a method that an object of a class does not have", function()
+  it("is followed by the nearest one", function()
+    local errors = require "tfdist.errors"
+    local model = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+    for right, fn in pairs {
+      fit = function() model:fitt() end,
+      evaluate = function() model:evalute() end,
+    } do
+      local ok, e = pcall(fn)
+      assert.is_false(ok)
+      assert.equal("did you mean " .. right .. "?", errors.wrap(e).hint)
+    end
+  end)
+end)
+
 describe("a function that forgets to return", function()
   local v = tf.Variable(1.0)
 

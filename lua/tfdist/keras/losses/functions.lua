@@ -56,9 +56,25 @@ function M.same_rank(y_true, y_pred)
   return y_true, y_pred
 end
 
+--- Refuse labels and predictions that do not broadcast.
+--- Errors: InvalidArgument naming both shapes.
+function M.check_shapes(what, t, p)
+  local a, b = raw.tensor_rank(t), raw.tensor_rank(p)
+  for axis = 1, a < b and a or b do
+    local m, n = raw.tensor_dim(t, a - axis), raw.tensor_dim(p, b - axis)
+    if m ~= n and m ~= 1 and n ~= 1 then
+      errors.raise("InvalidArgument", ("%s: y_true has shape %s, y_pred %s; "
+        .. "they do not broadcast"):format(what, tostring(t.shape),
+        tostring(p.shape)))
+    end
+  end
+end
+
 local function pair(what, y_true, y_pred)
   y_pred = M.prediction(what, y_pred)
-  return M.label(what, y_true, y_pred), y_pred
+  y_true = M.label(what, y_true, y_pred)
+  M.check_shapes(what, y_true, y_pred)
+  return y_true, y_pred
 end
 
 local function last_mean(t)
@@ -268,7 +284,8 @@ define("binary_focal_crossentropy", "apply_class_balancing=false alpha=0.25 "
 
 -- Truth and prediction with a number for each class along the last axis.
 local function class_pair(what, y_true, y_pred, axis)
-  local t, p = pair(what, y_true, y_pred)
+  local p = M.prediction(what, y_pred)
+  local t = M.label(what, y_true, p)
   if t.shape ~= p.shape then
     errors.raise("InvalidArgument", ("%s: y_true has shape %s, y_pred %s; "
       .. "both must have a number for each class"):format(what,

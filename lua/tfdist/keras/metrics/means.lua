@@ -121,7 +121,10 @@ end)
 -- Labels and predictions as the distances take them.
 local function pair_of(what, y_true, y_pred)
   local p = functions.prediction(what, y_pred)
-  return functions.same_rank(functions.label(what, y_true, p), p)
+  local t
+  t, p = functions.same_rank(functions.label(what, y_true, p), p)
+  functions.check_shapes(what, t, p)
+  return t, p
 end
 
 M.pair_of = pair_of
@@ -283,6 +286,11 @@ local function class_ids(what, y_true, p)
   local rank = raw.tensor_rank(t)
   if rank == raw.tensor_rank(p) and raw.tensor_dim(t, rank - 1) == 1 then
     t = tf.squeeze(t, { axis = -1 })
+  elseif rank > 0 and rank == raw.tensor_rank(p) then
+    errors.raise("InvalidArgument", ("%s: y_true has shape %s, y_pred %s; "
+      .. "expected one class number for each row of y_pred"):format(what,
+      tostring(t.shape), tostring(p.shape)), "rows with a number for each "
+      .. "class are for the metric without \"sparse\" in its name")
   end
   return t
 end
