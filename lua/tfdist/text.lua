@@ -340,6 +340,27 @@ function M.not_there(path, name, names)
     "README, \"What is not there\"")
 end
 
+--- A function of a key that raises if it is a slip of one of the names, and
+--- else returns nil, at once when asked again: programs may ask for any name.
+--- Errors: KeyError naming the nearest.
+---@param names fun():string[]
+---@param slip fun(key:string, near:string)  raises
+---@return fun(key:any):nil
+function M.slips(names, slip)
+  local absent = {}
+  return function(key)
+    if absent[key] or type(key) ~= "string" then
+      return nil
+    end
+    local near = M.nearest(key, names(), 2)
+    if near ~= nil then
+      slip(key, near)
+    end
+    absent[key] = true
+    return nil
+  end
+end
+
 --- Let slips in a module's names be errors; other names stay nil, so that
 --- programs can ask. Modules that have a metatable do this themselves.
 ---@param path string   "tf.train"
@@ -347,11 +368,13 @@ end
 ---@return table  module
 function M.watch(path, module)
   if type(module) == "table" and getmetatable(module) == nil then
+    local check = M.slips(function()
+      return M.names(module)
+    end, function(name)
+      M.not_there(path, name, M.names(module))
+    end)
     setmetatable(module, { __index = function(_, name)
-      if type(name) == "string" and M.nearest(name, M.names(module), 2) then
-        M.not_there(path, name, M.names(module))
-      end
-      return nil
+      return check(name)
     end })
   end
   return module

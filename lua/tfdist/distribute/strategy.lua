@@ -290,15 +290,14 @@ local function class(name)
       entry.signature, entry.fn, is_strategy, "strategy")
   end
   meta.__index = meta.methods
-  -- Slips are errors; other names are nil, so that programs can ask.
+  local check = text.slips(function()
+    return text.names(meta.methods, FIELDS)
+  end, function(key, near)
+    errors.raise("KeyError", ("a %s has no field or method %s"):format(name,
+      text.quote(key)), "did you mean " .. near .. "?")
+  end)
   setmetatable(meta.methods, { __index = function(_, key)
-    local near = type(key) == "string" and text.nearest(key,
-      text.names(meta.methods, FIELDS), 2)
-    if near then
-      errors.raise("KeyError", ("a %s has no field or method %s"):format(name,
-        text.quote(key)), "did you mean " .. near .. "?")
-    end
-    return nil
+    return check(key)
   end })
   meta.__tostring = to_text
   return meta

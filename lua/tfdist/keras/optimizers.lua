@@ -305,6 +305,12 @@ local ALIASES = { lr = "learning_rate" }
 
 local function make_class(name, known)
   local meta = { __name = name, is_tf_optimizer = true }
+  local check = text.slips(function()
+    return text.names(methods, getters, known)
+  end, function(key, near)
+    errors.raise("KeyError", ("%s has no field or method %s"):format(name,
+      text.quote(key)), "did you mean " .. near .. "?")
+  end)
   function meta.__index(self, key)
     if methods[key] ~= nil then
       return methods[key]
@@ -312,12 +318,8 @@ local function make_class(name, known)
       return getters[key](self)
     end
     local value = rawget(self, "own").hyper[ALIASES[key] or key]
-    -- Slips are errors; other names are nil, so that programs can ask.
-    local near = value == nil and not known[key] and type(key) == "string"
-      and text.nearest(key, text.names(methods, getters, known), 2)
-    if near then
-      errors.raise("KeyError", ("%s has no field or method %s"):format(name,
-        text.quote(key)), "did you mean " .. near .. "?")
+    if value == nil and not known[key] then
+      check(key)
     end
     return value
   end
