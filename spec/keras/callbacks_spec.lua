@@ -241,10 +241,12 @@ describe("callbacks", function()
 
   describe("ModelCheckpoint", function()
     it("writes weights that load again, under formatted names", function()
-      local path = place()
+      local path = place() .. "/w"
       local m = model(0.25)
       fit(m, { C.ModelCheckpoint { filepath = path .. "-{epoch:02d}-{loss:.2f}",
         save_weights_only = true } }, { epochs = 2 })
+      assert.equal(path .. "-02-0.75",
+        tf.train.latest_checkpoint(path:match "^(.*)/"))
       local other = model()
       assert(other:load_weights(path .. "-01-1.00"))
       assert.equal(0.75, weight(other))
@@ -253,7 +255,7 @@ describe("callbacks", function()
     end)
 
     it("keeps the best, with the optimizer's state", function()
-      local path = place()
+      local path = place() .. "/w"
       local m = model(0.25)
       fit(m, { script { 3, 1, 2 }, C.ModelCheckpoint { filepath = path,
         monitor = "v", save_best_only = true } }, { epochs = 3 })
@@ -266,7 +268,7 @@ describe("callbacks", function()
     end)
 
     it("saves every few batches", function()
-      local path = place()
+      local path = place() .. "/w"
       model(0.25):fit(tf.ones { 5, 1 }, tf.zeros { 5, 1 }, { batch_size = 1,
         verbose = 0,
         callbacks = { C.ModelCheckpoint { filepath = path .. "{batch}",

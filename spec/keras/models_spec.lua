@@ -319,8 +319,9 @@ describe("weights in a file", function()
   end
 
   it("come back, also before the model is built", function()
-    local path = os.tmpname()
-    os.remove(path)
+    local folder = os.tmpname()
+    os.remove(folder)
+    local path = folder .. "/w"
     local x = tf.random.normal({ 2, 4, 4, 1 }, { seed = 1 })
     local m = make()
     m(x, { training = true })
@@ -330,9 +331,18 @@ describe("weights in a file", function()
     built(x)
     assert(built:load_weights(path))
     near(want, built(x):totable())
-    assert(waiting:load_weights(path))
+    assert(waiting:load_weights(tf.train.latest_checkpoint(folder)))
     near(want, waiting(x):totable())
-    os.remove(path .. ".safetensors")
+    m:save_weights(path .. ".h5")
+    assert.equal(path, tf.train.latest_checkpoint(folder))
+    for _, name in ipairs { "/w.safetensors", "/w.h5.safetensors",
+      "/checkpoint" } do
+      os.remove(folder .. name)
+    end
+    os.remove(folder)
+    local e = fails("TypeError", "missing argument filepath", m.load_weights, m,
+      tf.train.latest_checkpoint(folder))
+    assert.matches("latest_checkpoint", e.hint, 1, true)
     fails("NotFound", path, m.load_weights, m, path)
     fails("NotImplementedError", "by_name", m.load_weights, m, path,
       { by_name = true })

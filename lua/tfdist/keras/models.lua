@@ -563,13 +563,29 @@ end
 
 local checkpoint = optional "tfdist.checkpoint"
 if checkpoint ~= nil then
+  options.hint_missing("model:load_weights", "filepath", "tf.train."
+    .. "latest_checkpoint(folder) is nil when the folder's file `checkpoint` "
+    .. "names none")
+
+  -- tf.train.latest_checkpoint finds it, but for names of Keras's HDF5 files.
+  local function note_latest(path)
+    if not path:find "%.h5$" and not path:find "%.keras$" then
+      tf.train.update_checkpoint_state(path:match "^(.*)/[^/]*$" or ".",
+        path:match "[^/]*$")
+    end
+  end
+
   --- Write all variables to the file filepath.safetensors; returns the path.
-  --- Every worker calls it; the chief's file is kept.
+  --- Every worker calls it; the chief's file is kept. The folder's file
+  --- `checkpoint` names it for tf.train.latest_checkpoint, unless filepath ends
+  --- in .h5 or .keras.
   --- Source: tf.keras.Model.save_weights
   Model.save_weights = options.method("model:save_weights", "filepath "
     .. "overwrite=true save_format=nil options:table=nil",
     function(self, filepath)
-      return checkpoint.save_weights(self, filepath)
+      local path = checkpoint.save_weights(self, filepath)
+      note_latest(filepath)
+      return path
     end, is_model, "model")
 
   --- Read what save_weights wrote; layers that are not built yet get their
