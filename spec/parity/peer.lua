@@ -336,16 +336,16 @@ local function predictions_difference(ours, theirs)
   return most / scale, " predict"
 end
 
--- Last weights, relative to the norm of each.
+-- Last weights, relative to the norm of each; nil when the peer kept none.
 local function weights_difference(model, folder, n)
-  local most = 0
+  local most
   for k, variable in ipairs(model.weights) do
     local theirs = tf.io.read_npy(("%s/%d-f%d.npy"):format(folder, n, k - 1))
     if theirs ~= nil then
       local ours = variable:read_value()
       local norm = tf.norm(theirs):item()
       local d = tf.norm(ours - theirs):item() / math.max(norm, SMALL)
-      if more(most, d) then most = d end
+      if most == nil or more(most, d) then most = d end
     end
   end
   return most
