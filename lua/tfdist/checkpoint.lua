@@ -102,8 +102,9 @@ local function folder_of(path)
 end
 
 --- Write everything reachable from root into path (".safetensors" is added).
---- The file appears whole or not at all; its folder is made. Every worker calls
---- it, the chief's file is kept.
+--- The file appears whole or not at all; its folder is made, and what processes
+--- that died were writing there is removed. Every worker calls it, the chief's
+--- file is kept.
 --- Errors: ValueError for a variable that cannot be read as one (synchronization
 ---   ON_READ without aggregation); ResourceExhausted when the disk is full.
 ---@param root any
