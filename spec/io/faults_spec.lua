@@ -194,10 +194,10 @@ describe("a save #once", function()
 
   it("killed at any time", function()
     local saver = SAVERS[MANAGER]
-    begin(saver)
     local script = process.file(CHILD:format("for _ = 1, 1000 do\n"
       .. saver.save .. "\nend", dir, SIZE, dir, SIZE), ".lua")
     for i = 1, 8 do
+      begin(saver)
       local r = process.run(("exec timeout -s KILL %.2f %s %s"):format(0.2
         + 0.03 * i, process.hosts[1].path, script))
       assert.are.equal(KILLED, r.code, r.err)
