@@ -82,7 +82,9 @@ local function spoilt(v, t)
           local i = v.rng:int(1, n)
           args[i] = mutate(v, args[i])
         end
-        return (value(unpack(args, 1, n)))
+        local result = value(unpack(args, 1, n))
+        values.close(result) -- a tape whose function was taken away is open
+        return result
       end
     end,
   })
