@@ -4,8 +4,8 @@ FOLDER/plan.json lists the cases as spec/parity/cases.lua has them; an object
 of Keras is {"class": path, "args": [...], "options": {...}}. Images and labels
 are FOLDER/images.npy (bytes, n x 28 x 28) and labels.npy (bytes).
 
-FOLDER/I/w0.npy, w1.npy ... take the first weights of case I (its id) to the other side
-and FOLDER/I/N-f0.npy ... the last ones after training on N replicas.
+FOLDER/I/w0.npy, w1.npy ... take the first weights of the case with id I to the
+other side and FOLDER/I/N-f0.npy ... the last ones after training on N replicas.
 FOLDER/answers.json maps a case's name and number of replicas to its numbers,
 or to {"error": text}.
 """

@@ -1,7 +1,7 @@
 --- What is trained here and by a peer (Keras, PyTorch) for comparison.
 ---
 --- A case has a name, `x` and `y` (forms of images and labels, see forms),
---- `shape` of one example, layers, a loss and an optimizer. What stands for an
+--- layers, a loss and an optimizer. What stands for an
 --- object of tf.keras is a list { class, arguments..., option = value }; the
 --- peer makes the same object from it. Defaults are left out on purpose: they
 --- are compared too.
@@ -274,6 +274,7 @@ local function fit_case(name, model, fields)
   fields.fit.batch_size = fields.fit.batch_size or 64
   fields.fit.shuffle = false
   fields.rows = fields.rows or 1024
+  if fields.alone == nil then fields.alone = true end
   fields.optimizer = fields.optimizer or { "optimizers.SGD", 0.1 }
   add("fit: " .. name, model, fields)
 end
@@ -287,8 +288,9 @@ local SOFTMAX = { x = "flat", layers = {
   { "layers.Dense", 16, activation = "tanh" },
   { "layers.Dense", 10, activation = "softmax" } } }
 
-fit_case("accuracy", SMALL, { metrics = { "accuracy" }, fit = {} })
-fit_case("batches that do not divide", SMALL, { rows = 1000,
+fit_case("accuracy", SMALL, { metrics = { "accuracy" }, fit = {},
+  alone = false })
+fit_case("batches that do not divide", SMALL, { rows = 1000, alone = false,
   metrics = { "accuracy" }, fit = { batch_size = 96 } })
 fit_case("validation split", SMALL, { metrics = { "accuracy" },
   fit = { validation_split = 0.25 } })
@@ -300,8 +302,8 @@ fit_case("sample weights", SMALL, { weights = true, metrics = { "accuracy" },
   weighted_metrics = { "accuracy", { "metrics.SparseCategoricalCrossentropy",
     from_logits = true, name = "entropy" } },
   fit = { validation_split = 0.25 } })
--- Of several replicas Keras 3 reads the first one's moving statistics; here they
--- are the mean of all, as in Keras 2.
+-- Of several replicas Keras 3 reads the first one's moving statistics; here
+-- they are the mean of all, as in Keras 2.
 fit_case("batch normalisation", MODELS.norm, { rows = 512, replicas = { 1 },
   metrics = { "accuracy" }, fit = { validation_split = 0.25 } })
 fit_case("steps_per_epoch", SMALL, { metrics = { "accuracy" },
@@ -358,7 +360,8 @@ local TWO = { x = "flat", layers = {
 fit_case("two outputs", TWO, { graph = true, outputs = { 2, 3 },
   y = { "classes", "upper" }, fit = { validation_split = 0.25 },
   loss = { CROSS, "binary_crossentropy" }, loss_weights = { 1, 0.5 },
-  metrics = { { "accuracy" }, { "accuracy", { "metrics.AUC", name = "auc" } } } })
+  metrics = { { "accuracy" },
+    { "accuracy", { "metrics.AUC", name = "auc" } } } })
 fit_case("two outputs by name", TWO, { graph = true, outputs = { 2, 3 },
   y = { kind = "classes", half = "upper" }, fit = {},
   loss = { kind = CROSS, half = "binary_crossentropy" },

@@ -20,7 +20,7 @@ local function is_object(x)
     and x[1]:find "^%l[%w_]*%.[%w_.]+$" ~= nil
 end
 
--- The plan ---------------------------------------------------------------------
+-- The plan --------------------------------------------------------------------
 
 -- Fields of a layer in a graph that are not its options.
 local PLACE = { at = true, each = true }
@@ -103,7 +103,7 @@ function M.ask(command, folder, seconds)
   return M.answers(folder)
 end
 
--- Here -------------------------------------------------------------------------
+-- Here ------------------------------------------------------------------------
 
 local function make(x)
   if type(x) ~= "table" then return x end
@@ -289,7 +289,7 @@ local function fit(case, data, folder, n)
     predict = predicted[{ {}, 0 }]:totable() }
 end
 
--- Comparison -------------------------------------------------------------------
+-- Comparison ------------------------------------------------------------------
 
 -- Is b more than a? NaN is more than all numbers.
 local function more(a, b)
@@ -367,9 +367,11 @@ function M.compare(case, data, folder, n, answers)
     local predict, d, where = found.predict, 0, nil
     if predict then
       d, where = predictions_difference(predict, answer.predict)
-      found.predict, answer.predict = nil, nil
     end
-    row.difference, row.where = M.difference(found, answer, "")
+    row.difference, row.where = M.difference({ losses = found.losses,
+      history = found.history, evaluate = found.evaluate },
+      { losses = answer.losses, history = answer.history,
+        evaluate = answer.evaluate }, "")
     if more(row.difference, d) then
       row.difference, row.where = d, where
     end

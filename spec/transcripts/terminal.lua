@@ -31,8 +31,8 @@ function M.open(command, options)
     seconds = options.seconds or 60,
   }, Screen)
   -- What it ends with stays on the screen. Ctrl-C is for the program alone.
-  local inner = ("trap : INT; env -i PATH=\"$PATH\" HOME=%s LC_ALL=C.UTF-8 TERM=screen "
-    .. "%s; echo \"exit status $?\"; read line"):format(
+  local inner = ("trap : INT; env -i PATH=\"$PATH\" HOME=%s LC_ALL=C.UTF-8 "
+    .. "TERM=screen %s; echo \"exit status $?\"; read line"):format(
     process.quote(self.folder), command)
   local started = tmux(self, "new-session", "-d", "-x",
     tostring(options.columns or 80), "-y", tostring(options.rows or 50), inner)
