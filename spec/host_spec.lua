@@ -640,6 +640,7 @@ a
           assert.equal("", r.err)
           assert.equal(0, r.code)
         end
+        assert.matches("Ctrl%-D", (prompt("help()\n")))
         assert.matches("5\n7\n", (prompt("exit = 5\nexit\n3 + 4\n")))
       end)
     end)

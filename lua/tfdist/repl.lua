@@ -89,12 +89,17 @@ local function understand(text)
   return global and compile(global) or plain
 end
 
--- Python's words for leaving, as long as they mean nothing else.
-local function leaves(line)
+-- A line that is one of Python's words, "exit", "quit()", "help", as long as
+-- they mean nothing else: "leave", "help" or nil.
+local WORDS = { exit = "leave", quit = "leave", help = "help" }
+
+local function word_of(line)
   local word = line:match("^%s*(%a+)%s*;?%s*$")
     or line:match("^%s*(%a+)%s*%(%s*%)%s*;?%s*$")
-  return (word == "exit" or word == "quit")
-    and not declared[word] and rawget(_G, word) == nil
+  if word == nil or declared[word] or rawget(_G, word) ~= nil then
+    return nil
+  end
+  return WORDS[word]
 end
 
 -- One complete chunk: function | nil, why | nil, nil at the end of input.
@@ -105,8 +110,10 @@ local function read_chunk()
     if line == nil and what == "interrupted" then
       io.write("\n")
       text = nil
-    elseif line == nil or (text == nil and leaves(line)) then
+    elseif line == nil or (text == nil and word_of(line) == "leave") then
       return nil, nil
+    elseif text == nil and word_of(line) == "help" then
+      return "?help"
     else
       if text == nil and line:find("^%s*%?") then
         return line:match("^%s*(%?.*)$")
