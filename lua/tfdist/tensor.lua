@@ -209,18 +209,16 @@ local ELSEWHERE = {
   assign_sub = "tensors do not change; tf.Variable has assign_sub",
 }
 
-local function unknown_field(what, key)
+local function unknown_field(what, key, own_methods, own_getters)
   local hint = ELSEWHERE[key]
   if hint == nil then
     local near = text.nearest(key, text.names(methods, getters,
-      M.lazy_method_names or {}))
+      M.lazy_method_names or {}, own_methods, own_getters))
     hint = near and "did you mean " .. near .. "?" or nil
   end
   errors.raise("KeyError", ("a %s has no field or method %s"):format(what,
     text.quote(key)), hint)
 end
-
-M.unknown_field = unknown_field
 
 -- Operators like `<` would make one boolean of tensors: refuse them. LuaJIT
 -- asks only when both operands have the very same function, so all kinds of
@@ -291,7 +289,7 @@ function M.fill_metatable(meta, tf, own_methods, own_getters, what)
       if found ~= nil then
         return found
       elseif key ~= "..." then
-        unknown_field(what, key)
+        unknown_field(what, key, own_methods, own_getters)
       end
     end
     return index.get(tf, self, key)
