@@ -244,6 +244,12 @@ describe("names", function()
       end)
   end)
 
+  it("of variables' own methods", function()
+    check("asign", "KeyError", { '"asign"', "did you mean assign?" }, function()
+      tf.Variable(1):asign(2)
+    end)
+  end)
+
   it("of devices that are not there come with what makes them", function()
     local n = R.available
     local name = "/cpu:" .. n
