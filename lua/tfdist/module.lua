@@ -251,6 +251,14 @@ function Module:subclass(name)
   })
 end
 
+--- The same. What a class does in its own subclass holds here too.
+function Module:extend(name)
+  if type(self) ~= "table" then
+    options.wrong_self("Module.extend", "class", self, { "name" })
+  end
+  return self:subclass(name)
+end
+
 --- fn wrapped so that variables made inside get the module's name scope:
 --- `Linear.build = tf.Module.with_name_scope(function(self, x) ... end)`.
 --- Source: tf.Module.with_name_scope

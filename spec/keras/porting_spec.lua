@@ -221,3 +221,89 @@ describe("class numbers for categorical_crossentropy", function()
       tf.reshape(tf.range(3), { 3, 1 })):item())
   end)
 end)
+
+describe("classes of one's own", function()
+  local K = tf.keras
+  local errors = require "tfdist.errors"
+
+  it("derive by extend and by subclass everywhere", function()
+    for _, base in ipairs { tf.Module, K.layers.Layer, K.layers.Dense, K.Model,
+      K.losses.Loss, K.losses.Huber, K.metrics.Metric, K.metrics.Mean,
+      K.callbacks.Callback, K.callbacks.EarlyStopping,
+      K.initializers.Initializer, K.regularizers.Regularizer,
+      K.constraints.Constraint, K.optimizers.schedules.LearningRateSchedule } do
+      for _, name in ipairs { "extend", "subclass" } do
+        local class = base[name](base, "Mine")
+        assert.equal("class Mine", tostring(class))
+        assert.equal(base, class.super)
+        fails("TypeError", "needs a name", base[name], base)
+      end
+    end
+  end)
+
+  it("say where there is nothing to derive from", function()
+    fails("NotImplementedError", "Optimizer", K.optimizers.Optimizer.extend,
+      K.optimizers.Optimizer, "Mine")
+    for _, fn in ipairs { K.optimizers.SGD, K.initializers.Zeros,
+      K.optimizers.schedules.CosineDecay } do
+      local _, e = pcall(function()
+        local place = {}
+        place.Zeros, place.SGD, place.CosineDecay = fn, fn, fn
+        return place.SGD:extend "Mine"
+      end)
+      e = errors.wrap(e)
+      assert.equal("TypeError", e.kind)
+      assert.matches("cannot be derived from", e.hint, 1, true)
+    end
+    fails("NotImplementedError", "defines call", K.constraints.Constraint(), 1)
+  end)
+
+  R.pair(it, pending, "work in fit", function(strategy)
+    local Fill = K.initializers.Initializer:extend "Fill"
+    function Fill:init(value) self.value = value or 5 end
+    function Fill:call(shape) return tf.fill(shape, self.value) end
+    function Fill:get_config() return { value = self.value } end
+    local Sum = K.regularizers.Regularizer:extend "Sum"
+    function Sum:call(w) return tf.reduce_sum(w) end -- luacheck: no self
+    local Most = K.constraints.Constraint:subclass "Most"
+    function Most:call(w) return tf.minimum(w, 4) end -- luacheck: no self
+    local Half = K.optimizers.schedules.LearningRateSchedule:extend "Half"
+    function Half:call(step) -- luacheck: no self
+      return tf.constant(0.5) / (step + 1)
+    end
+    local seen = {}
+    local Watch = K.callbacks.Callback:extend "Watch"
+    function Watch:on_epoch_end(epoch, logs)
+      seen[#seen + 1] = { epoch, logs.loss, self.model ~= nil }
+    end
+    local Own = K.losses.Loss:extend "Own"
+    function Own:call(y, p) -- luacheck: no self
+      return tf.reduce_sum(tf.abs(y - p), -1)
+    end
+    local Count = K.metrics.Metric:extend "Count"
+    function Count:init()
+      K.metrics.Metric.init(self, "count")
+      self.n = self:add_weight { name = "n" }
+    end
+    function Count:update_state(y) self.n:assign_add(y.shape[1]) end
+    function Count:result() return self.n:read_value() end
+    local function make()
+      local m = K.Sequential { L.Dense(1, { input_shape = { 2 },
+        use_bias = false, kernel_initializer = Fill, kernel_regularizer = Sum(),
+        kernel_constraint = Most() }) }
+      m:compile { optimizer = K.optimizers.SGD { learning_rate = Half() },
+        loss = Own(), metrics = { Count() } }
+      return m
+    end
+    local m = strategy:scope(make)
+    assert.equal(10, m.losses[1]:item())
+    local h = m:fit(tf.ones { 4, 2 }, tf.zeros { 4, 1 }, { verbose = 0,
+      callbacks = { Watch() } }).history
+    -- |0 - 10| and a penalty of 10; kernel 5 - 0.5 (1 + 1) = 4.
+    assert.same({ { 0, 20, true } }, seen)
+    assert.equal(4, h.count[1])
+    assert.same({ { 4 }, { 4 } }, m.layers[1].kernel:read_value():totable())
+    assert.same({ class_name = "Fill", config = { value = 5 } },
+      m.layers[1]:get_config().kernel_initializer)
+  end)
+end)

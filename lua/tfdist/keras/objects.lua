@@ -9,6 +9,92 @@ local text = require "tfdist.text"
 
 local M = {}
 
+-- Classes to derive from -----------------------------------------------------
+
+local new_class
+
+local function new(class, ...)
+  local meta = rawget(class, "object_metatable")
+  if meta == nil then
+    meta = { __name = class.__name, __index = class, kind = class.kind,
+      __call = function(self, ...)
+        return class.convert(self:call(...))
+      end,
+      __tostring = function()
+        return class.__name
+      end }
+    class.object_metatable = meta
+  end
+  local self = setmetatable({}, meta)
+  class.init(self, ...)
+  return self
+end
+
+local function extend(self, name)
+  if type(name) ~= "string" then
+    errors.raise("TypeError", ("%s:extend: the class needs a name, got %s")
+      :format(type(self) == "table" and self.__name or "class",
+      text.describe(name)), 'Class:extend "Mine"')
+  end
+  return new_class(name, self)
+end
+
+new_class = function(name, parent)
+  return setmetatable({ __name = name, super = parent }, { __index = parent,
+    __call = new, kind = parent.kind, __tostring = function()
+      return "class " .. name
+    end })
+end
+
+local function same(...)
+  return ...
+end
+
+--- A class to derive from: Class:extend "Mine" (or :subclass) inherits, calling
+--- it makes an object and calls init(self, ...), calling the object calls its
+--- method call. `convert` is applied to what call returns.
+---@param name string    "Initializer"
+---@param noun string    "initializer", for messages
+---@param convert? function
+function M.class(name, noun, convert)
+  local class = new_class(name, { kind = noun })
+  class.extend, class.subclass = extend, extend
+  class.convert = convert or same
+  function class.init() end
+  function class:call()
+    errors.raise("NotImplementedError", ("%s: an own %s defines call(self, ...)")
+      :format(self.__name, noun))
+  end
+  --- What the constructor needs to make the object again.
+  function class.get_config()
+    return {}
+  end
+  return class
+end
+
+--- True for objects of classes that derive from one that M.class made.
+function M.is_own(x, noun)
+  local meta = type(x) == "table" and getmetatable(x) or nil
+  return type(meta) == "table" and rawget(meta, "kind") == noun
+end
+
+-- Constructors that are functions, and what to derive from in their place.
+local bases = {}
+
+--- Say how to derive where `name` is a function that makes objects.
+function M.not_a_class(name, hint)
+  bases[name] = hint
+end
+
+errors.add_explanation(function(message)
+  local name = message:match "attempt to index a function value %(field '(%w+)'"
+    or message:match "attempt to index field '(%w+)' %(a function value%)"
+  if name ~= nil and bases[name] ~= nil then
+    return "TypeError", name .. " makes objects and cannot be derived from; "
+      .. bases[name]
+  end
+end)
+
 local Family = {}
 Family.__index = Family
 
@@ -21,6 +107,9 @@ local is_callable = text.is_callable
 function M.family(noun, module)
   local family = setmetatable({ noun = noun, module = module, classes = {},
     names = {} }, Family)
+  local base = noun:sub(1, 1):upper() .. noun:sub(2)
+  module[base] = M.class(base, noun)
+  family.hint = ("tf.keras.%ss.%s:extend \"Mine\" is a class"):format(noun, base)
   module.get = function(identifier)
     return family:get(identifier)
   end
@@ -40,6 +129,8 @@ function M.serialize(object)
   local meta = getmetatable(object)
   if meta == nil or object.get_config == nil then
     return object
+  elseif rawget(meta, "kind") ~= nil and rawget(object, "__name") ~= nil then
+    return M.serialize(object()) -- a class stands for what it makes
   end
   return { class_name = meta.__name, config = object:get_config() }
 end
@@ -88,6 +179,7 @@ function Family:define(name, aliases, signature, class)
     return object
   end
   local constructor = options.wrap_signature(sig, make)
+  M.not_a_class(name, self.hint)
   self.module[name] = constructor
   self.names[#self.names + 1] = name
   self.classes[name:lower()] = constructor
@@ -107,7 +199,9 @@ function Family:get(identifier)
       return constructor() -- as Keras takes classes
     end
   end
-  if identifier == nil or is_callable(identifier) then
+  if M.is_own(identifier, self.noun) and rawget(identifier, "__name") then
+    return identifier() -- a class derived from the base
+  elseif identifier == nil or is_callable(identifier) then
     return identifier
   elseif text.is_plain(identifier) and identifier.class_name ~= nil then
     local config = identifier.config or {}

@@ -7,6 +7,7 @@ local apply = require "tfdist.keras.apply"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
 local object_graph = require "tfdist.object_graph"
+local objects = require "tfdist.keras.objects"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local replica = require "tfdist.distribute.replica"
@@ -371,9 +372,23 @@ local function define(name, rule)
   end)
 end
 
+local NO_CLASS = "update rules of one's own are not there; change gradients "
+  .. "before apply_gradients, or assign variables in a train_step"
+
 for name, rule in pairs(rules.rules) do
+  objects.not_a_class(name, NO_CLASS)
   define(name, rule)
 end
+
+local function no_class()
+  errors.raise("NotImplementedError", "optimizers.Optimizer: classes of one's "
+    .. "own are not implemented", NO_CLASS)
+end
+
+--- Not a class to derive from: says so.
+M.Optimizer = setmetatable({ extend = no_class, subclass = no_class }, {
+  __call = no_class,
+})
 
 -- What makes one, given in its place: Adam for Adam().
 local function maker_hint(x)

@@ -2,6 +2,7 @@
 ---
 --- A schedule is an object; schedule(step) gives a number for a step from 0.
 local errors = require "tfdist.errors"
+local objects = require "tfdist.keras.objects"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
@@ -10,9 +11,19 @@ local M = {}
 
 local Schedule = { __name = "LearningRateSchedule" }
 
+--- Base class: `local Mine = LearningRateSchedule:extend "Mine"`, then
+--- Mine:init(...) and Mine:call(step), which returns the learning rate.
+--- Source: tf.keras.optimizers.schedules.LearningRateSchedule
+M.LearningRateSchedule = objects.class("LearningRateSchedule", "schedule",
+  function(lr)
+    return type(lr) == "userdata" and raw.is_operand(lr)
+      and raw.item(raw.operand_tensor(lr)) or lr
+  end)
+
 --- True for schedules.
 function M.is_schedule(x)
-  return type(x) == "table" and getmetatable(x) == Schedule
+  return type(x) == "table" and (getmetatable(x) == Schedule
+    or objects.is_own(x, "schedule") and rawget(x, "__name") == nil)
 end
 
 function Schedule:__call(step)
@@ -38,6 +49,8 @@ local function check(what, name, x, positive)
 end
 
 local function define(name, signature, make)
+  objects.not_a_class(name, "tf.keras.optimizers.schedules."
+    .. "LearningRateSchedule:extend \"Mine\" is a class")
   M[name] = options.wrap(name, signature, function(...)
     local value, config = make(...)
     return setmetatable({ name = name, value = value, config = config },
