@@ -68,12 +68,26 @@ static dnnl_memory_desc_t filters(const net_layer *l, dnnl_format_tag_t tag) {
   return tagged(4, dims, tag);
 }
 
+/* Memory for intermediate values is the caller's: the library's own belongs to
+** the thread that makes a primitive, and another one runs it. */
+static dnnl_primitive_attr_t new_attr(void) {
+  dnnl_primitive_attr_t attr = NULL;
+
+  CHECK(dnnl_primitive_attr_create(&attr));
+  CHECK(dnnl_primitive_attr_set_scratchpad_mode(attr,
+                                                dnnl_scratchpad_mode_user));
+  return attr;
+}
+
 static dnnl_primitive_desc_t describe(const net *n, const_dnnl_op_desc_t desc,
                                       const_dnnl_primitive_attr_t attr,
                                       const_dnnl_primitive_desc_t hint) {
+  dnnl_primitive_attr_t own = attr == NULL ? new_attr() : NULL;
   dnnl_primitive_desc_t pd = NULL;
 
-  CHECK(dnnl_primitive_desc_create(&pd, desc, attr, n->engine, hint));
+  CHECK(dnnl_primitive_desc_create(&pd, desc, own != NULL ? own : attr,
+                                   n->engine, hint));
+  if (own != NULL) dnnl_primitive_attr_destroy(own);
   return pd;
 }
 
@@ -146,7 +160,10 @@ static void run(const net *n, const net_job *j) {
 }
 
 /* A slow kernel would make the floor a ceiling. */
-static void create(net_job *j, dnnl_primitive_desc_t pd, int is_recurrent) {
+static void create(const net *n, net_job *j, dnnl_primitive_desc_t pd,
+                   int is_recurrent) {
+  const dnnl_memory_desc_t *scratch =
+      dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
   const char *name = NULL;
 
   CHECK(dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0,
@@ -155,15 +172,16 @@ static void create(net_job *j, dnnl_primitive_desc_t pd, int is_recurrent) {
     fprintf(stderr, "net: oneDNN chose \"%s\"\n", name);
     exit(1);
   }
+  if (scratch != NULL && dnnl_memory_desc_get_size(scratch) > 0)
+    bind(n, j, DNNL_ARG_SCRATCHPAD, scratch, NULL);
   CHECK(dnnl_primitive_create(&j->primitive, pd));
   dnnl_primitive_desc_destroy(pd);
 }
 
 static dnnl_primitive_attr_t with_relu(int relu) {
-  dnnl_primitive_attr_t attr = NULL;
+  dnnl_primitive_attr_t attr = new_attr();
   dnnl_post_ops_t ops = NULL;
 
-  CHECK(dnnl_primitive_attr_create(&attr));
   if (!relu) return attr;
   CHECK(dnnl_post_ops_create(&ops));
   CHECK(dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f));
@@ -190,7 +208,7 @@ static void product(const net *n, net_job *j, dnnl_memory_desc_t a, float *x,
   bind_packed(n, j, pd, DNNL_ARG_WEIGHTS, &b, y, 0);
   bind(n, j, DNNL_ARG_DST, &c, z);
   if (bias != NULL) bind(n, j, DNNL_ARG_BIAS, &bias_md, bias);
-  create(j, pd, 0);
+  create(n, j, pd, 0);
   dnnl_primitive_attr_destroy(attr);
 }
 
@@ -239,7 +257,7 @@ static void open_conv(const net *n, net_layer *l) {
   bind(n, &l->gradient, DNNL_ARG_DIFF_DST, &y, l->dy);
   bind_packed(n, &l->gradient, pd, DNNL_ARG_DIFF_WEIGHTS, &plain, l->g, 1);
   bind(n, &l->gradient, DNNL_ARG_DIFF_BIAS, &bias, l->g + l->weights_n);
-  create(&l->gradient, pd, 0);
+  create(n, &l->gradient, pd, 0);
   if (l->dx != NULL) {
     CHECK(dnnl_convolution_backward_data_desc_init(
         &desc, dnnl_convolution_direct, &x, &any, &y, one, pad, pad));
@@ -247,9 +265,9 @@ static void open_conv(const net *n, net_layer *l) {
     bind(n, &l->backward, DNNL_ARG_DIFF_DST, &y, l->dy);
     bind_packed(n, &l->backward, pd, DNNL_ARG_WEIGHTS, &plain, l->w, 0);
     bind(n, &l->backward, DNNL_ARG_DIFF_SRC, &x, l->dx);
-    create(&l->backward, pd, 0);
+    create(n, &l->backward, pd, 0);
   }
-  create(&l->forward, hint, 0);
+  create(n, &l->forward, hint, 0);
   dnnl_primitive_attr_destroy(attr);
 }
 
@@ -279,8 +297,8 @@ static void open_pool(const net *n, net_layer *l) {
   bind(n, &l->backward, DNNL_ARG_DIFF_DST, &y, l->dy);
   bind(n, &l->backward, DNNL_ARG_DIFF_SRC, &x, l->dx);
   add(&l->backward, DNNL_ARG_WORKSPACE, workspace);
-  create(&l->backward, pd, 0);
-  create(&l->forward, hint, 0);
+  create(n, &l->backward, pd, 0);
+  create(n, &l->forward, hint, 0);
 }
 
 /* --- LSTM ----------------------------------------------------------------- */
@@ -357,8 +375,8 @@ static void open_lstm(const net *n, net_layer *l) {
   bind(n, &l->gradient, DNNL_ARG_DIFF_WEIGHTS_LAYER, &r.w_x, l->g);
   bind(n, &l->gradient, DNNL_ARG_DIFF_WEIGHTS_ITER, &r.w_h, g_h);
   bind(n, &l->gradient, DNNL_ARG_DIFF_BIAS, &r.b, l->g + l->weights_n);
-  create(&l->gradient, pd, 1);
-  create(&l->forward, hint, 1);
+  create(n, &l->gradient, pd, 1);
+  create(n, &l->forward, hint, 1);
 }
 
 /* --- the network ---------------------------------------------------------- */
