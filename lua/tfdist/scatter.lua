@@ -16,7 +16,7 @@ local function parts(variable, method, delta)
       "tf.IndexedSlices(values, indices, variable.shape)")
   end
   local values, indices = raw.slices_values(delta), raw.slices_indices(delta)
-  local dtype = raw.tensor_dtype(raw.operand_tensor(variable))
+  local dtype = tensor.dtype_of(variable)
   if raw.tensor_dtype(values) ~= dtype then
     errors.raise("InvalidArgument", ("Variable:%s: the variable is %s, the "
       .. "slices are %s"):format(method, dtype, raw.tensor_dtype(values)))
@@ -97,7 +97,7 @@ function M.install(methods, tf, is_self)
   for name, op in pairs(BY_POSITION) do
     -- indices [n, depth], updates [n, rest of the variable's shape].
     method(name, "indices updates name=nil", function(self, indices, updates)
-      local dtype = raw.tensor_dtype(raw.operand_tensor(self))
+      local dtype = tensor.dtype_of(self)
       local what = "Variable:" .. name
       return scatter(self, name, op,
         convert.index_operand(indices, what, "indices"),
@@ -115,7 +115,7 @@ function M.install(methods, tf, is_self)
     if text.is_plain(delta) then
       options.check_keys("Variable:" .. what, delta, { "values", "indices" })
       values = convert.operand(delta.values,
-        raw.tensor_dtype(raw.operand_tensor(self)), what, "values")
+        tensor.dtype_of(self), what, "values")
       indices = raw.operand_tensor(convert.index_operand(delta.indices, what,
         "indices"))
     else

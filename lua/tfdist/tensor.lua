@@ -38,8 +38,24 @@ end
 
 M.value_of = value_of
 
+-- What read(t) says of the tensor behind x. While a snapshot of a variable
+-- lives, assignments take fresh memory: it goes at once.
+local function fact(read, x)
+  local t = value_of(x)
+  local answer = read(t)
+  if raw.kind(x) == "variable" then
+    raw.release(t)
+  end
+  return answer
+end
+
 local function shape_of(x)
-  return raw.tensor_dims(value_of(x))
+  return fact(raw.tensor_dims, x)
+end
+
+--- The dtype of a tensor or variable.
+function M.dtype_of(x)
+  return fact(raw.tensor_dtype, x)
 end
 
 M.shape_of = shape_of
@@ -52,16 +68,14 @@ function getters.shape(x)
   return text.as_shape(shape_of(x))
 end
 
-function getters.dtype(x)
-  return raw.tensor_dtype(value_of(x))
-end
+getters.dtype = M.dtype_of
 
 function getters.device(x)
-  return raw.device_name(raw.tensor_device(value_of(x)))
+  return raw.device_name(fact(raw.tensor_device, x))
 end
 
 function getters.rank(x)
-  return raw.tensor_rank(value_of(x))
+  return fact(raw.tensor_rank, x)
 end
 
 getters.ndim = getters.rank

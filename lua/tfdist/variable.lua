@@ -70,19 +70,8 @@ local function method(name, signature, fn)
     is_variable, "variable")
 end
 
---- The dtype of a variable without copies.
-function M.dtype_of(v)
-  local t = raw.operand_tensor(v)
-  local dtype = raw.tensor_dtype(t)
-  -- While a snapshot lives, assignments take fresh memory.
-  raw.release(t)
-  return dtype
-end
-
-local dtype_of = M.dtype_of
-
 local function operand_for(v, what, name, x)
-  return convert.operand(x, dtype_of(v), what, name)
+  return convert.operand(x, tensor.dtype_of(v), what, name)
 end
 
 local ASSIGN = " use_locking=false name=nil read_value=true"

@@ -8,7 +8,6 @@ local printer = require "tfdist.printer"
 local raw = require "tfdist.raw"
 local reduce = require "tfdist.distribute.reduce"
 local replica = require "tfdist.distribute.replica"
-local single = require "tfdist.variable"
 local state = require "tfdist.state"
 local tensor = require "tfdist.tensor"
 local text = require "tfdist.text"
@@ -178,7 +177,7 @@ local WRITERS = {
 }
 
 local function dtype_of(v)
-  return single.dtype_of(values.component(v, 0))
+  return tensor.dtype_of(values.component(v, 0))
 end
 
 local function operand_for(v, what, x)
