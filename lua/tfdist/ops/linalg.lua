@@ -347,7 +347,7 @@ local function matrix_norm(tf, x, order, axes, keepdims)
     return spectral_norm(tf, x, axes, keepdims)
   elseif order ~= 1 and order ~= math.huge then
     fail("NotImplementedError", "norm: ord %s of matrices; \"fro\", 1, 2 and "
-      .. "math.huge are there", tostring(order))
+      .. "math.huge are there", text.describe(order))
   end
   -- 1: the largest column sum; infinity: the largest row sum.
   local summed, rest = axes[1], axes[2]

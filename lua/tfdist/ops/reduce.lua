@@ -74,7 +74,7 @@ local function define_bincount(tf, def)
       local t, from = whole(arr, "bincount", "arr")
       if axis ~= nil and axis ~= 0 and axis ~= -1 then
         fail("ValueError", "bincount: axis is %s; expected 0, -1 or nil",
-          tostring(axis))
+          text.describe(axis))
       elseif weights ~= nil and binary then
         fail("InvalidArgument",
           "bincount: binary_output and weights exclude each other")

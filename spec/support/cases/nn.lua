@@ -259,6 +259,9 @@ return function(case, I)
     each("3d", "over three axes", I.normal { 1, 4, 3, 4, 2 },
       { ksize = 2, strides = { 2, 1, 2 }, padding = "VALID" },
       "pool(a, 2, (2, 1, 2), 'VALID', KIND)")
+    each("2d", "over images smaller than the window",
+      I.normal { 2, 2, 3, 2 }, { ksize = 3, strides = 1, padding = "VALID" },
+      "np.zeros((2, 0, 1, 2))")
     each("", "picks the axes", I.normal { 2, 8, 3 },
       { ksize = 2, strides = 2, padding = "VALID" },
       "pool(a, 2, 2, 'VALID', KIND)")

@@ -219,6 +219,10 @@ static int run_images(pool_job *job, const tfd__view *out, int which) {
 
   if (out->numel == 0) return TFD_OK;
   job->out = out->data;
+  if (job->positions == 0) { /* images smaller than the window */
+    memset(out->data, 0, tfd__view_bytes(out));
+    return TFD_OK;
+  }
   tfd__parallel_for(job->w.batch * job->blocks, 1 + TFD_GRAIN / (1 + work),
                     loops[out->dtype][which], job);
   return TFD_OK;
