@@ -27,11 +27,6 @@ local MODULES = {
   train = "tfdist.train", summary = "tfdist.summary", io = "tfdist.io",
 }
 
--- What TensorFlow has and this library has not.
-local MISSING = {
-  estimator = true, profiler = true, saved_model = true, function_ = true,
-}
-
 -- name = { module, field of it }
 local FIELDS = {
   flags = { "tfdist.flags", "parse" }, Module = { "tfdist.module", "Module" },
@@ -70,10 +65,8 @@ local function load_name(name)
     return require "tfdist.text".watch("tf." .. name, require(MODULES[name]))
   elseif FIELDS[name] ~= nil then
     return require(FIELDS[name][1])[FIELDS[name][2]]
-  elseif MISSING[name] then
-    errors.raise("NotImplementedError", ("tf.%s is not there"):format(name),
-      "README, \"What is not there\"")
   end
+  require "tfdist.missing".check("", name)
   if not core_loaded then
     load_core()
     -- Loading may have set the name itself (constants).
@@ -138,6 +131,7 @@ for _, kind in ipairs {
   end
 end
 tf.errors.CancelledError = "Cancelled"
+require "tfdist.text".watch("tf.errors", tf.errors)
 
 --- True: ops run at the call. (False while tf.function_ traces.)
 function tf.executing_eagerly()

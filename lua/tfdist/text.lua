@@ -1,5 +1,6 @@
 --- Words for messages: what a value is, shapes, the nearest known name.
 local errors = require "tfdist.errors"
+local missing = require "tfdist.missing"
 
 local M = {}
 
@@ -331,6 +332,7 @@ end
 ---@param name string
 ---@param names string[]  what there is
 function M.not_there(path, name, names)
+  missing.check(path:sub(4), name)
   local near = M.nearest(name, names, 2)
   if near ~= nil then
     errors.raise("KeyError", ("there is no %s.%s"):format(path, name),
@@ -374,6 +376,7 @@ function M.watch(path, module)
       M.not_there(path, name, M.names(module))
     end)
     setmetatable(module, { __index = function(_, name)
+      missing.check(path:sub(4), name)
       return check(name)
     end })
   end

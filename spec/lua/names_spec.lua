@@ -28,12 +28,62 @@ describe("a name that tf does not have", function()
 
   it("is nil otherwise, so that programs can ask", function()
     for _, name in ipairs {
-      "sparse", "strings", "ragged", "xyzzy", "__call", "_private",
+      "xyzzy", "__call", "_private",
     } do
       assert.is_nil(tf[name])
     end
     assert.is_nil(tf.nn.ctc_loss)
     assert.is_nil(tf[1])
+  end)
+end)
+
+describe("a name that only TensorFlow has", function()
+  local missing = require "tfdist.missing"
+
+  it("is a NotImplementedError that names it", function()
+    local count = 0
+    for _, path in ipairs { "", "config", "io", "train", "keras",
+      "keras.callbacks", "keras.datasets", "keras.layers", "keras.losses",
+      "keras.mixed_precision", "keras.models", "keras.optimizers",
+      "keras.utils" } do
+      local space = tf
+      for name in path:gmatch "[^.]+" do
+        space = space[name]
+      end
+      for _, name in ipairs(missing.names(path)) do
+        local e = failure(function() return space[name] end)
+        assert.equal("NotImplementedError", e.kind)
+        assert.matches(name, e.message, 1, true)
+        count = count + 1
+      end
+    end
+    assert.is_true(count > 80)
+  end)
+end)
+
+describe("slips in the names of modules", function()
+  it("are KeyErrors everywhere", function()
+    for path, name in pairs {
+      ["keras.optimizers"] = "Adamm", ["keras.losses"] = "MeanSquareError",
+      ["keras.optimizers.schedules"] = "CosineDeca",
+      ["keras.callbacks"] = "EarlyStoping", ["keras.metrics"] = "Acuracy",
+      ["keras.initializers"] = "GlorotUniforms", ["keras.models"] = "Modl",
+      ["keras.utils"] = "to_categoricall", ["keras.regularizers"] = "L11",
+      ["keras.activations"] = "rellu", ["keras.datasets"] = "mnistt",
+      ["keras.layers"] = "Densee", ["keras.constraints"] = "MaxNrm",
+      io = "read_fil", train = "Chekpoint", distribute = "MirorredStrategy",
+      data = "Datasets", ["data.Dataset"] = "from_tensor_slice",
+      config = "list_physical_device", summary = "scalarr",
+      errors = "OutOfRang",
+    } do
+      local space = tf
+      for part in path:gmatch "[^.]+" do
+        space = space[part]
+      end
+      local e = failure(function() return space[name] end)
+      assert.equal("KeyError", e.kind, path)
+      assert.matches("did you mean", e.hint, 1, true)
+    end
   end)
 end)
 

@@ -14,7 +14,7 @@ require "tfdist.data.transform"
 assert(tf.identity)
 
 local M = {
-  Dataset = dataset.statics,
+  Dataset = text.watch("tf.data.Dataset", dataset.statics),
   INFINITE_CARDINALITY = dataset.INFINITE,
   UNKNOWN_CARDINALITY = dataset.UNKNOWN,
   AUTOTUNE = -1,

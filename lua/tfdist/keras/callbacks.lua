@@ -2,7 +2,6 @@
 local base = require "tfdist.keras.callbacks.base"
 local files = require "tfdist.keras.callbacks.files"
 local control = require "tfdist.keras.callbacks.control"
-local errors = require "tfdist.errors"
 local tensorboard = require "tfdist.keras.callbacks.tensorboard"
 
 local M = { Callback = base.Callback, is_callback = base.is_callback }
@@ -12,18 +11,5 @@ for _, family in ipairs { files, control, tensorboard } do
     M[name] = class
   end
 end
-
-local MISSING = { RemoteMonitor = true, SidecarEvaluatorModelExport = true,
-  SwapEMAWeights = true }
-
-setmetatable(M, {
-  __index = function(_, name)
-    if MISSING[name] then
-      errors.raise("NotImplementedError", "tf.keras.callbacks." .. name
-        .. " is not implemented")
-    end
-    return nil
-  end,
-})
 
 return M

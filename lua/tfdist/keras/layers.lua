@@ -5,6 +5,7 @@ local define = require "tfdist.keras.layers.define"
 local call = require "tfdist.keras.layers.call"
 local core = require "tfdist.keras.layers.core"
 local errors = require "tfdist.errors"
+local missing = require "tfdist.missing"
 local options = require "tfdist.options"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.text"
@@ -105,23 +106,12 @@ function M.serialize(layer)
     config = layer:get_config() }
 end
 
--- What Keras has and this library has not.
-local MISSING = {}
-for name in ([[LocallyConnected1D LocallyConnected2D ConvLSTM1D ConvLSTM2D
-  ConvLSTM3D DepthwiseConv1D Hashing StringLookup TextVectorization
-  HashedCrossing RandomHeight RandomWidth DenseFeatures
-  SpectralNormalization]]):gmatch "%S+" do
-  MISSING[name] = true
-end
-
 setmetatable(M, {
   __index = function(_, name)
     if type(name) ~= "string" then
       return nil
-    elseif MISSING[name] then
-      errors.raise("NotImplementedError", "tf.keras.layers." .. name
-        .. " is not implemented")
     end
+    missing.check("keras.layers", name)
     local near = text.nearest(name, text.names(M))
     errors.raise("KeyError", "tf.keras.layers has no " .. text.quote(name),
       near and "did you mean " .. near .. "?" or nil)

@@ -616,17 +616,4 @@ for name, hint in pairs {
   end
 end
 
-local MISSING = { load_model = true, save_model = true, model_from_json = true,
-  model_from_yaml = true }
-
-setmetatable(M, {
-  __index = function(_, name)
-    if MISSING[name] then
-      errors.raise("NotImplementedError", "tf.keras.models." .. name
-        .. " is not implemented", "tf.train.Checkpoint keeps weights")
-    end
-    return nil
-  end,
-})
-
 return M

@@ -18,7 +18,9 @@ local tf = require "tfdist"
 local values = require "tfdist.distribute.values"
 local variable = require "tfdist.variable"
 
-local M = { schedules = schedules }
+local M = {
+  schedules = text.watch("tf.keras.optimizers.schedules", schedules),
+}
 
 local type = type
 
