@@ -85,11 +85,12 @@ local function frame_name(info)
   return ("in %s '%s'"):format(what, info.name)
 end
 
--- The frame's line, or nil when the reader has no use for it. `caller` is the
--- frame that called it: a pcall of the library's own is nobody's business.
+-- The frame's line, or nil when the reader has no use for it: pcall, and by
+-- `caller`, the frame that called it, what C does for the library.
 local function frame_line(info, caller)
   if info.what == "C" then
     if not M.full_traceback and (not standard[info.func]
+      or info.func == pcall or info.func == xpcall
       or (caller ~= nil and caller.what ~= "C" and is_library(caller))) then
       return nil
     end

@@ -307,3 +307,84 @@ describe("classes of one's own", function()
       m.layers[1]:get_config().kernel_initializer)
   end)
 end)
+
+describe("slips", function()
+  local notice = require "tfdist.notice"
+
+  -- What fn warns of.
+  local function captured(fn)
+    local heard, warn = {}, notice.warn
+    notice.warn = function(message)
+      heard[#heard + 1] = message
+    end
+    local ok, e = pcall(fn)
+    notice.warn = warn
+    assert.is_true(ok, tostring(e))
+    return table.concat(heard)
+  end
+
+  it("of == in a filter are told when nothing passed", function()
+    local none = captured(function()
+      for _ in tf.data.Dataset.range(3):filter(function(x)
+        return x == 1
+      end):iter() do
+        error "nothing is identical"
+      end
+    end)
+    assert.matches("== is identity", none, 1, true)
+    local some = captured(function()
+      local n = 0
+      for _ in tf.data.Dataset.range(3):filter(function(x)
+        return x:item() > 1
+      end):iter() do
+        n = n + 1
+      end
+      assert.equal(1, n)
+      for _ in tf.data.Dataset.range(3):filter(function(x)
+        return x:equal(7)
+      end):iter() do
+        error "none is equal"
+      end
+    end)
+    assert.equal("", some)
+  end)
+
+  it("of reduce's order name the right one", function()
+    local s = tf.distribute.get_strategy()
+    local e = fails("TypeError", "operation comes first", s.reduce, s,
+      tf.constant(1), "SUM")
+    assert.equal('strategy:reduce("SUM", value)', e.hint)
+  end)
+
+  it("in compile leave the model as it was", function()
+    local m = compiled()
+    fails("ValueError", "adm", m.compile, m, { optimizer = "adm" })
+    assert.is_true(m.compiled)
+    assert.equal(2, #m:fit(tf.ones { 2, 1 }, tf.ones { 2, 1 }, { verbose = 0,
+      epochs = 2 }).history.loss)
+  end)
+end)
+
+describe("BatchNormalization { synchronized = true }", function()
+  R.pair(it, pending, "has the moments of all replicas", function(strategy)
+    local layer = strategy:scope(function()
+      local made = L.BatchNormalization { synchronized = true, epsilon = 0,
+        momentum = 0 }
+      made:build { -1, 1 }
+      return made
+    end)
+    local data = strategy:experimental_distribute_dataset(
+      tf.data.Dataset.from_tensor_slices(tf.constant { { 0 }, { 2 }, { 4 },
+        { 6 } }):batch(4))
+    for x in data:iter() do
+      local y = strategy:run(function(own)
+        return layer(own, { training = true })
+      end, { x })
+      -- Mean 3, variance 5.
+      assert.near(-3 / math.sqrt(5), y.values[1]:totable()[1][1], 1e-5)
+      assert.near(3 / math.sqrt(5), y.values[2]:totable()[2][1], 1e-5)
+    end
+    assert.near(3, layer.moving_mean:read_value():totable()[1], 1e-5)
+    assert.is_true(layer:get_config().synchronized)
+  end)
+end)

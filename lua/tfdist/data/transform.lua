@@ -9,6 +9,7 @@ local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
 local nest = require "tfdist.nest"
+local notice = require "tfdist.notice"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local rows = require "tfdist.data.rows"
@@ -102,6 +103,7 @@ method("map", "map_func num_parallel_calls=nil deterministic=nil "
 
 local function truth(node, ...)
   local value = ...
+  local in_lua = type(value) == "boolean"
   if type(value) == "userdata" and raw.is_operand(value) then
     value = raw.item(raw.operand_tensor(value))
   end
@@ -109,7 +111,7 @@ local function truth(node, ...)
     errors.raise("TypeError", ("%s: predicate must return true or false (or a "
       .. "bool scalar), got %s"):format(node.name, text.describe(value)))
   end
-  return value
+  return value, in_lua
 end
 
 local function holds(node, pack)
@@ -121,6 +123,15 @@ local function at_most(node)
   return n == 0 and 0 or n == INFINITE and INFINITE or UNKNOWN
 end
 
+-- x == 1 is false for every tensor x.
+local function warn_of_identity(node)
+  if not node.warned then
+    node.warned = true
+    notice.warn(("filter: %s was false for every element; on tensors == is "
+      .. "identity, x:equal(y) compares"):format(dataset.place_of(node.fn)))
+  end
+end
+
 local Filter = stage { describe = describe_function }
 
 function Filter.cardinality(node)
@@ -130,11 +141,21 @@ end
 
 function Filter.open(node, run)
   local input = dataset.open(node.inputs[1], run)
+  -- True while every predicate was false as Lua has it.
+  local never, begun = true, false
   return {
     next = function()
       while true do
         local pack = input:next()
-        if pack == nil or dataset.call(node, holds, node, pack) then
+        if pack == nil then
+          if never and begun then
+            warn_of_identity(node)
+          end
+          return nil
+        end
+        local kept, in_lua = dataset.call(node, holds, node, pack)
+        begun, never = true, never and in_lua and not kept
+        if kept then
           return pack
         end
       end

@@ -154,6 +154,10 @@ options.hint_missing("reduce", "value", "a value that strategy:run returns is "
 method("reduce", "reduce_op value:table axis=nil", function(self, op, value,
     axis)
   contexts.require_cross_replica(self, "strategy:reduce", INSIDE)
+  if type(op) == "userdata" and type(value) == "string" then
+    errors.raise("TypeError", "strategy:reduce: the operation comes first",
+      ("strategy:reduce(%s, value)"):format(text.quote(value)))
+  end
   op = reduce.op("strategy:reduce", op)
   if axis ~= nil and op ~= "SUM" and op ~= "MEAN" then
     errors.raise("TypeError", ("strategy:reduce: along an axis there are SUM "

@@ -111,6 +111,9 @@ method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
     local own = state.of(self)
     local strategy = strategy_of(self)
     check_strategy(self, spec, strategy)
+    optimizer = in_scope(strategy, function()
+      return optimizers.get(optimizer)
+    end)
     for key in pairs(own) do
       own[key] = nil
     end
@@ -122,7 +125,7 @@ method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
       return metrics.Mean { name = name }
     end
     in_scope(strategy, function()
-      own.optimizer = optimizers.get(optimizer)
+      own.optimizer = optimizer
       own.loss_tracker = own.new_mean("loss")
     end)
     own.compiled = true

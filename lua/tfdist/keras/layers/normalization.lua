@@ -210,16 +210,6 @@ local BATCH = "axis=-1 momentum=0.99 " .. SCALES
   .. SCALE_RULES .. " renorm=false renorm_clipping=nil renorm_momentum=0.99 "
   .. "fused=nil virtual_batch_size=nil adjustment=nil"
 
---- (x - mean) / sqrt(variance + epsilon) * gamma + beta over all axes but
---- `axis`: with training the batch's own moments, which the moving ones follow,
---- else the moving ones. Each replica moves its own; reading takes their mean.
---- Source: tf.keras.layers.BatchNormalization
-M.BatchNormalization = define.layer("BatchNormalization", BATCH, {
-  supports_masking = true,
-  setup = Batch.setup, build = Batch.build, call = Batch.call,
-  compute_output_shape = same_shape,
-})
-
 -- Moments over the batches of all replicas.
 local function moments_together(self, x, context)
   local own = self._own
@@ -233,25 +223,44 @@ local function moments_together(self, x, context)
   return mean, sums[2] / sums[3] - tf.square(mean)
 end
 
---- BatchNormalization whose moments are those of all replicas' batches.
---- In training every replica must call it.
---- Source: tf.keras.layers.experimental.SyncBatchNormalization
-M.SyncBatchNormalization = define.layer("SyncBatchNormalization", BATCH, {
+local function together(self, x, options)
+  local context = contexts.get_replica_context()
+  if not options.training or not self._own.trainable or context == nil
+    or context.num_replicas_in_sync == 1 then
+    return Batch.call(self, x, options)
+  end
+  local momentum = self._own.config.momentum
+  local y = HALF[x.dtype] and tf.cast(x, "float32") or x
+  local mean, variance = moments_together(self, y, context)
+  move(self.moving_mean, mean, momentum)
+  move(self.moving_variance, variance, momentum)
+  return normalize(self, x, mean, variance)
+end
+
+--- (x - mean) / sqrt(variance + epsilon) * gamma + beta over all axes but
+--- `axis`: with training the batch's own moments, which the moving ones follow,
+--- else the moving ones. Each replica moves its own; reading takes their mean.
+--- With synchronized the moments are those of all replicas' batches: in training
+--- every replica must call the layer then.
+--- Source: tf.keras.layers.BatchNormalization
+M.BatchNormalization = define.layer("BatchNormalization", BATCH
+  .. " synchronized=false", {
   supports_masking = true,
   setup = Batch.setup, build = Batch.build,
   call = function(self, x, options)
-    local context = contexts.get_replica_context()
-    if not options.training or not self._own.trainable or context == nil
-      or context.num_replicas_in_sync == 1 then
-      return Batch.call(self, x, options)
+    if self._own.config.synchronized then
+      return together(self, x, options)
     end
-    local momentum = self._own.config.momentum
-    local y = HALF[x.dtype] and tf.cast(x, "float32") or x
-    local mean, variance = moments_together(self, y, context)
-    move(self.moving_mean, mean, momentum)
-    move(self.moving_variance, variance, momentum)
-    return normalize(self, x, mean, variance)
+    return Batch.call(self, x, options)
   end,
+  compute_output_shape = same_shape,
+})
+
+--- BatchNormalization { synchronized = true } under its older name.
+--- Source: tf.keras.layers.experimental.SyncBatchNormalization
+M.SyncBatchNormalization = define.layer("SyncBatchNormalization", BATCH, {
+  supports_masking = true,
+  setup = Batch.setup, build = Batch.build, call = together,
   compute_output_shape = same_shape,
 })
 
