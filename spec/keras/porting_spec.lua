@@ -388,3 +388,38 @@ describe("BatchNormalization { synchronized = true }", function()
     assert.is_true(layer:get_config().synchronized)
   end)
 end)
+
+describe("an index without a row", function()
+  local ids = tf.constant({ { 1, 2 }, { 3, 9 } }, "int32")
+
+  it("is blamed on the Embedding, queued or not", function()
+    local m = tf.keras.Sequential { L.Embedding(5, 2, { input_length = 2,
+      name = "words" }), L.Flatten(), L.Dense(1) }
+    m:compile("sgd", "mse")
+    local e = fails("InvalidArgument", "indices[1,1] = 9", m.fit, m, ids,
+      tf.ones { 2, 1 }, { verbose = 0, shuffle = false })
+    assert.matches('in layer "words"', tostring(e), 1, true)
+  end)
+
+  it("is blamed on class_weight", function()
+    local m = tf.keras.Sequential { L.Dense(3, { input_shape = { 2 } }) }
+    m:compile("sgd", "sparse_categorical_crossentropy")
+    local e = fails("InvalidArgument", "= 2 is outside", m.fit, m,
+      tf.ones { 4, 2 }, tf.constant({ 0, 1, 2, 2 }, "int32"), { verbose = 0,
+        class_weight = { [0] = 1, [1] = 2 } })
+    assert.matches("class_weight", tostring(e), 1, true)
+  end)
+end)
+
+describe("get_initial_state", function()
+  it("gives zeros for each state of the cell", function()
+    local list = L.LSTM(3):get_initial_state(tf.ones { 2, 4, 5 })
+    assert.equal(2, #list)
+    assert.same({ 2, 3 }, list[2].shape)
+    assert.same({ 4, 3 }, L.GRU(3):get_initial_state(4)[1].shape)
+    local x = tf.ones { 2, 4, 5 }
+    local gru = L.GRU(3)
+    assert.same(gru(x):totable(), gru(x, { initial_state =
+      gru:get_initial_state(x) }):totable())
+  end)
+end)

@@ -9,6 +9,7 @@ local call = require "tfdist.keras.layers.call"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
 local lists = require "tfdist.lists"
+local arguments = require "tfdist.options"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.text"
 local tf = require "tfdist"
@@ -228,12 +229,25 @@ local function reset_states(self, states)
   end
 end
 
+--- Zeros as the states before the first step, a list with one for each state
+--- of the cell. `inputs` is a batch, or the number of its examples.
+--- Source: tf.keras.layers.RNN.get_initial_state
+local function get_initial_state(self, inputs)
+  local batch = inputs
+  if type(inputs) == "userdata" then
+    batch = inputs.shape[self._own.config.time_major and 2 or 1]
+  end
+  arguments.integer(self.name .. ":get_initial_state", "inputs", batch, 0)
+  return zero_states(self, batch, self._own.dtype)
+end
+
 local function recurrent(name, signature, fields)
   fields.call_options = { "initial_state" }
   fields.supports_masking = true
   fields.build, fields.call = build, forward
   fields.compute_output_shape = output_shape
   fields.compute_mask, fields.reset_states = keep_mask, reset_states
+  fields.get_initial_state = get_initial_state
   M[name] = define.layer(name, signature .. SEQUENCE, fields)
 end
 

@@ -6,11 +6,13 @@ local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
 local feed = require "tfdist.keras.training.feed"
 local functions = require "tfdist.keras.losses.functions"
+local layers = require "tfdist.keras.layers.base"
 local nest = require "tfdist.nest"
 local notice = require "tfdist.notice"
 local raw = require "tfdist.raw"
 local state = require "tfdist.keras.training.state"
 local steps = require "tfdist.keras.training.steps"
+local text = require "tfdist.text"
 local values = require "tfdist.distribute.values"
 
 local M = {}
@@ -89,10 +91,36 @@ local function wait_for(x)
   end
 end
 
-local function described(e, step, epoch)
+-- Who asked for a row that is not there: the op that finds out, when its queue
+-- gets there, knows numbers only. Nothing where there are several.
+local function note_reader(pass, e)
+  local size = e.message:match(
+    "gather: indices%[[%d,]*%] = %S+ is outside %[0, (%d+)%)")
+  if size == nil or table.concat(e.notes or {}):find("in layer", 1, true) then
+    return
+  end
+  local found = {}
+  local weights = pass.own.class_weight
+  if weights ~= nil and #weights == tonumber(size) then
+    found[1] = "a label without a weight in class_weight"
+  end
+  layers.each_layer(pass.model, function(layer)
+    if getmetatable(layer).__name == "Embedding"
+      and layer.input_dim == tonumber(size) then
+      found[#found + 1] = ("in layer %s (%s)"):format(text.quote(layer.name),
+        layer:describe())
+    end
+  end)
+  if #found == 1 then
+    errors.note(e, found[1])
+  end
+end
+
+local function described(pass, e, step, epoch)
   e = functions.rename(errors.wrap(e))
   if errors.is_error(e) then
     e.where = e.where or contexts.where()
+    note_reader(pass, e)
   end
   return errors.note(e, epoch
     and ("step %d of epoch %d"):format(step, epoch + 1)
@@ -103,7 +131,7 @@ end
 local function pull(pass, step)
   local ok, pack = pcall(pass.next)
   if not ok then
-    error(described(pack, step + 1, pass.epoch), 0)
+    error(described(pass, pack, step + 1, pass.epoch), 0)
   end
   return pack
 end
@@ -124,11 +152,11 @@ end
 local function run_step(pass, pack, step)
   local ok, ticket = M.run_body(pass.own, pass.body, pack)
   if not ok then
-    error(described(ticket, step + 1, pass.epoch), 0)
+    error(described(pass, ticket, step + 1, pass.epoch), 0)
   end
   local waited, why = pcall(wait_for, pass.ticket)
   if not waited then
-    error(described(why, step, pass.epoch), 0)
+    error(described(pass, why, step, pass.epoch), 0)
   end
   pass.ticket = ticket
   return feed.count(pack), ticket
@@ -214,7 +242,7 @@ function M.pass(pass, limit, group)
   end
   local ok, why = pcall(wait_for, pass.ticket)
   if not ok then
-    error(described(why, step, pass.epoch), 0)
+    error(described(pass, why, step, pass.epoch), 0)
   end
   return step, ended
 end
