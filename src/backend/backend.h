@@ -80,6 +80,8 @@ typedef struct tfd__backend {
   bool host_visible;
   /* Kernels indexed by tfd__kernel_id; NULL = not implemented there. */
   const tfd__kernel *kernels;
+  /* Make what libraries make once for all threads; see tfd__stop_at_exit. */
+  void (*prepare)(void);
 } tfd__backend;
 
 extern const tfd__backend tfd__cpu_backend;

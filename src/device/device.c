@@ -1,6 +1,8 @@
 /* The registry: made on first use, fixed afterwards; start, stop and fork. */
 #include <ctype.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -154,7 +156,8 @@ int tfd__devices(tfd_device *const **devices_p, int *n_p) {
 
 /* At exit and when the library is unloaded: no thread may go on running its
 ** code. Calls still queued are dropped. In a forked child the workers do not
-** exist and locks may be held for ever: leave everything. */
+** exist and locks may be held for ever: leave everything. Twice is the same as
+** once. */
 __attribute__((destructor)) static void stop(void) {
   int i;
 
@@ -173,6 +176,26 @@ __attribute__((destructor)) static void stop(void) {
   tfd__rt.devices = NULL;
   tfd__rt.n = 0;
   tfd__board_free();
+}
+
+static void register_stop(void) {
+  int i;
+
+  for (i = 0; i < tfd__rt.n; i++) {
+    const tfd__backend *b = tfd__rt.devices[i]->backend;
+
+    if (i == 0 || b != tfd__rt.devices[i - 1]->backend) b->prepare();
+  }
+  (void)atexit(stop);
+}
+
+/* Handlers run in the reverse order of their registration, and those of static
+** objects in C++ libraries are among them: so what a library makes once must
+** be made before. A destructor of this library alone would come too late. */
+void tfd__stop_at_exit(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+  (void)pthread_once(&once, register_stop);
 }
 
 /* --- public --------------------------------------------------------------- */

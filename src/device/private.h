@@ -267,6 +267,10 @@ extern tfd__runtime tfd__rt;
 /* FailedPrecondition in a forked child. */
 int tfd__fork_error(void);
 
+/* Before the first worker starts: have the workers joined at exit, before the
+** libraries that they use are torn down. */
+void tfd__stop_at_exit(void);
+
 static inline bool tfd__is_forked(void) {
   return atomic_load_explicit(&tfd__rt.forked, memory_order_relaxed);
 }

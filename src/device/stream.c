@@ -101,6 +101,7 @@ static void worker_main(void *arg) {
 static int start_worker(tfd__stream *s) {
   int rc = TFD_OK;
 
+  tfd__stop_at_exit();
   tfd__lock(&tfd__rt.board);
   if (!atomic_load(&s->worker_started)) {
     char name[16] = "tfd";

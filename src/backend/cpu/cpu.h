@@ -17,6 +17,9 @@
 /* Elements below which a loop stays on one thread. */
 #define TFD_GRAIN 16384
 
+/* Make what oneDNN makes once; prepare.c. */
+void tfd__cpu_prepare(void);
+
 #define KERNEL(name) int tfd__cpu_##name(const tfd__call *call);
 #include "backend/kernels/all.def"
 #undef KERNEL

@@ -38,4 +38,5 @@ const tfd__backend tfd__cpu_backend = {
     .free = cpu_free,
     .host_visible = true,
     .kernels = kernels,
+    .prepare = tfd__cpu_prepare,
 };

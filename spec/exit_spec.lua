@@ -1,0 +1,43 @@
+--- A process ends as it was told to, whatever its devices are doing: workers
+--- are joined before the libraries they run are torn down.
+
+local process = require "spec.support.process"
+
+describe("a process whose devices still work", function()
+  local work = process.file([[
+    local tf = require "tfdist"
+    for d = 0, 3 do
+      tf.device("/cpu:" .. d, function()
+        local a = tf.random.normal { 600, 600 }
+        for _ = 1, 10 do a = tf.matmul(a, a) * 1e-3 end
+        local x = tf.ones { 4, 32, 32, 16 }
+        for _ = 1, 10 do x = tf.nn.conv2d(x, tf.ones { 3, 3, 16, 16 }, 1,
+          "SAME") end
+      end)
+    end
+    local how = ...
+    if how == "error" then error "the end" end
+    if how == "exit" then os.exit(3) end
+    if how == "close" then os.exit(4, true) end
+  ]])
+  local programs = {
+    process.build .. "/tfdist", process.build .. "/tfdist-luajit",
+    "LUA_PATH='lua/?.lua;lua/?/init.lua' LUA_CPATH='" .. process.build
+      .. "/lua54/?.so' lua5.4",
+    "LUA_PATH='lua/?.lua;lua/?/init.lua' LUA_CPATH='" .. process.build
+      .. "/luajit/?.so' luajit",
+  }
+  teardown(function() os.remove(work) end)
+
+  for how, code in pairs { error = 1, exit = 3, close = 4, returns = 0 } do
+    it("ends with " .. code .. ": " .. how .. " #once", function()
+      for _, program in ipairs(programs) do
+        for _ = 1, 3 do
+          assert.equal(code, process.run(
+            "TFDIST_CPU_DEVICES=4 TFDIST_QUEUE=queued " .. program .. " "
+            .. work .. " " .. how).code)
+        end
+      end
+    end)
+  end
+end)
