@@ -15,6 +15,7 @@
 --- `checkpoint.settle(object)` afterwards.
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
+local files = require "tfdist.files"
 local graphs = require "tfdist.object_graph"
 local json = require "tfdist.json"
 local options = require "tfdist.options"
@@ -69,10 +70,11 @@ end
 -- Saving ---------------------------------------------------------------------
 
 local function check_path(what, path)
-  if type(path) ~= "string" or path == "" then
+  if path == "" then
     errors.raise("TypeError", ("%s: the path must be a string, got %s"):format(
       what, text.describe(path)))
   end
+  files.path(what, "the path", path)
 end
 
 local function check_context(what)

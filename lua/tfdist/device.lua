@@ -1,5 +1,6 @@
 --- tf.device, tf.tidy, tf.keep and small functions of the top level.
 local errors = require "tfdist.errors"
+local files = require "tfdist.files"
 local nest = require "tfdist.nest"
 local raw = require "tfdist.raw"
 local state = require "tfdist.state"
@@ -177,6 +178,7 @@ function M.print(...)
       errors.raise("ValueError", "print: output_stream must be stdout, stderr "
         .. "or file://path, got " .. text.quote(stream))
     end
+    files.path("print", "output_stream", path)
     local file, why = io.open(path, "a")
     if file == nil then
       errors.raise("NotFound", "print: cannot write " .. why)

@@ -2,6 +2,7 @@
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local example = require "tfdist.example"
+local files = require "tfdist.files"
 local npy = require "tfdist.npy"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -21,26 +22,21 @@ end
 -- Files ----------------------------------------------------------------------
 
 local function check_name(what, x)
-  if type(x) ~= "string" then
-    errors.raise("TypeError", ("%s: the file name must be a string, got %s")
-      :format(what, text.describe(x)))
-  end
+  return files.path(what, "the file name", x)
 end
 
 --- The contents of a file as a string.
---- Errors: returns nil, message, "NotFound" when it cannot be opened.
+--- Errors: returns nil, message, "NotFound" when it cannot be opened; DataLoss
+---   from 1 GiB on.
 --- Source: tf.io.read_file
 ---@param filename string
 ---@return string?
 M.read_file = options.wrap("read_file", "filename name=nil", function(filename)
   check_name("read_file", filename)
-  local f, why = io.open(filename, "rb")
-  if f == nil then
+  local contents, why, missing = files.read(filename)
+  if contents == nil and missing then
     return nil, why, "NotFound"
-  end
-  local contents = f:read("*a")
-  f:close()
-  if contents == nil then
+  elseif contents == nil then
     return nil, filename .. ": cannot be read", "FailedPrecondition"
   end
   return contents
@@ -178,6 +174,8 @@ M.gfile = {
   end),
   rename = options.wrap("gfile.rename", "src dst overwrite=false",
     function(from, to, overwrite)
+      files.path("gfile.rename", "src", from)
+      files.path("gfile.rename", "dst", to)
       if exists(to) and not overwrite then
         errors.raise("AlreadyExists", ("gfile.rename: %s exists"):format(to),
           "overwrite = true replaces it")

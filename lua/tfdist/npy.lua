@@ -1,6 +1,7 @@
 --- NumPy's files: npy (one array) and npz (a zip of them).
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local files = require "tfdist.files"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
@@ -86,21 +87,13 @@ local function parse(path, data)
 end
 
 -- The contents of a file; nil, message, "NotFound" without it.
-local function read_all(path)
-  if type(path) ~= "string" then
-    errors.raise("TypeError", "the file's path must be a string, got "
-      .. text.describe(path))
-  end
+local function read_all(what, path)
+  files.path(what, "the file's path", path)
   local is_file, is_folder = raw.file_stat(path)
   if not is_file and not is_folder then
     return nil, path .. ": No such file or directory", "NotFound"
   end
-  local f, why = io.open(path, "rb")
-  local data
-  if f ~= nil then
-    data, why = f:read "*a"
-    f:close()
-  end
+  local data, why = files.read(path)
   if data == nil then
     errors.raise("FailedPrecondition", ("%s: cannot be read: %s"):format(path,
       is_folder and "is a folder" or tostring(why)))
@@ -110,12 +103,13 @@ end
 
 --- The array of an npy file.
 --- Errors: returns nil, message, "NotFound" without the file; raises DataLoss
----   naming file and offset, NotImplementedError for dtypes there are not.
+---   naming file and offset, or from 1 GiB on; NotImplementedError for
+---   dtypes there are not.
 --- Source: numpy.load
 ---@param path string
 ---@return tfdist.Tensor?
 M.read_npy = options.wrap("read_npy", "path", function(path)
-  local data, why, kind = read_all(path)
+  local data, why, kind = read_all("read_npy", path)
   if data == nil then
     return nil, why, kind
   end
@@ -125,6 +119,7 @@ end)
 --- Write a tensor as an npy file, which appears whole or not at all.
 --- Errors: NotImplementedError for bfloat16. Source: numpy.save
 M.write_npy = options.wrap("write_npy", "path tensor:t", function(path, x)
+  files.path("write_npy", "the file's path", path)
   local t = convert.tensor(x, nil, "write_npy", "tensor")
   local dtype, dims = raw.tensor_dtype(t), t.shape
   if CODES[dtype] == nil then
@@ -206,7 +201,7 @@ end
 ---@param path string
 ---@return table<string, tfdist.Tensor>?
 M.read_npz = options.wrap("read_npz", "path", function(path)
-  local data, why, kind = read_all(path)
+  local data, why, kind = read_all("read_npz", path)
   if data == nil then
     return nil, why, kind
   end

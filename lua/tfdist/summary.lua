@@ -11,6 +11,7 @@
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local files = require "tfdist.files"
 local events = require "tfdist.events"
 local options = require "tfdist.options"
 local png = require "tfdist.png"
@@ -75,16 +76,10 @@ end
 M.create_file_writer = options.wrap("create_file_writer",
   "logdir max_queue=10 flush_millis=120000 filename_suffix='.v2' name=nil "
   .. "experimental_trackable=false", function(logdir, queue, millis, suffix)
-    if type(logdir) ~= "string" then
-      errors.raise("TypeError", "create_file_writer: logdir must be a string, "
-        .. "got " .. text.describe(logdir))
-    end
+    files.path("create_file_writer", "logdir", logdir)
     options.integer("create_file_writer", "max_queue", queue, 0)
     options.integer("create_file_writer", "flush_millis", millis, 0)
-    if type(suffix) ~= "string" then
-      errors.raise("TypeError", "create_file_writer: filename_suffix must be a "
-        .. "string, got " .. text.describe(suffix))
-    end
+    files.path("create_file_writer", "filename_suffix", suffix)
     local self = setmetatable({ logdir = logdir, max_queue = queue,
       seconds = millis / 1000, waiting = 0, flushed = os.time() }, Writer)
     if should_save() then

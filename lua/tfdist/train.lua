@@ -13,6 +13,7 @@
 local checkpoint = require "tfdist.checkpoint"
 local errors = require "tfdist.errors"
 local example = require "tfdist.example"
+local files = require "tfdist.files"
 local graphs = require "tfdist.object_graph"
 local json = require "tfdist.json"
 local log = require "tfdist.notice"
@@ -152,10 +153,7 @@ end
 --- Errors: as write.
 --- Source: tf.train.Checkpoint.save
 method("save", "file_prefix options=nil", function(self, prefix)
-  if type(prefix) ~= "string" then
-    errors.raise("TypeError", "Checkpoint.save: file_prefix must be a string, "
-      .. "got " .. text.describe(prefix))
-  end
+  files.path("Checkpoint.save", "file_prefix", prefix)
   local counter = save_counter(self)
   counter:assign_add(tf.constant(1, "int64"))
   local path = ("%s-%s"):format(prefix,
@@ -200,13 +198,7 @@ end)
 local STATE_FILE = "checkpoint"
 
 local function read_text(path)
-  local f = io.open(path, "rb")
-  if f == nil then
-    return nil
-  end
-  local content = f:read("*a")
-  f:close()
-  return content
+  return (files.read(path))
 end
 
 local function is_names(list)
@@ -227,6 +219,7 @@ local function read_state(folder)
     errors.raise("TypeError", "checkpoint_dir must be a folder's path, got "
       .. text.describe(folder))
   end
+  files.path("checkpoint_dir", "the path", folder)
   local path = folder .. "/" .. STATE_FILE
   local source = read_text(path)
   if source == nil then
@@ -234,7 +227,8 @@ local function read_state(folder)
   end
   local ok, found = pcall(json.decode, source, path)
   if not ok or type(found) ~= "table"
-    or not is_names(found.all_model_checkpoint_paths) then
+    or not is_names(found.all_model_checkpoint_paths)
+    or not is_names { found.model_checkpoint_path } then
     log.warn(("%s is not a list of checkpoints; it is ignored"):format(path))
     return nil
   end
@@ -596,10 +590,9 @@ local function check_manager(ckpt, directory, max, hours, step, interval)
   if not is_checkpoint(ckpt) then
     errors.raise("TypeError", what .. ": checkpoint must be a "
       .. "tf.train.Checkpoint, got " .. text.describe(ckpt))
-  elseif type(directory) ~= "string" then
-    errors.raise("TypeError", what .. ": directory must be a string, got "
-      .. text.describe(directory))
-  elseif hours ~= nil and (type(hours) ~= "number" or hours < 0) then
+  end
+  files.path(what, "directory", directory)
+  if hours ~= nil and (type(hours) ~= "number" or hours < 0) then
     errors.raise("ValueError", what .. ": keep_checkpoint_every_n_hours must "
       .. "not be negative, got " .. text.describe(hours))
   end
@@ -623,6 +616,7 @@ end
 M.CheckpointManager = options.wrap("CheckpointManager", MANAGER,
   function(ckpt, directory, max, hours, name, step, interval, init_fn)
     check_manager(ckpt, directory, max, hours, step, interval)
+    files.path("CheckpointManager", "checkpoint_name", name)
     directory = #directory > 1 and directory:gsub("/+$", "") or directory
     local own = {
       checkpoint = ckpt, directory = directory, max_to_keep = max,

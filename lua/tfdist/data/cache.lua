@@ -11,6 +11,7 @@
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
+local files = require "tfdist.files"
 local nest = require "tfdist.nest"
 local raw = require "tfdist.raw"
 local spec = require "tfdist.data.spec"
@@ -375,10 +376,7 @@ end
 --- Errors: DataLoss for a damaged file.
 --- Source: tf.data.Dataset.cache
 dataset.method("cache", "filename='' name=nil", function(self, filename)
-  if type(filename) ~= "string" then
-    errors.raise("TypeError", "Dataset.cache: filename must be a string, got "
-      .. text.describe(filename))
-  end
+  files.path("Dataset.cache", "filename", filename)
   return dataset.new(Cache, "cache", { self.node }, {
     path = filename ~= "" and filename or nil, held = {},
   })

@@ -5,6 +5,7 @@ local batch = require "tfdist.data.batch"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
+local files = require "tfdist.files"
 local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -449,13 +450,13 @@ end
 
 local files_dataset
 
-local function with_files(_, files)
-  return files_dataset(files)
+local function with_files(_, list)
+  return files_dataset(list)
 end
 
-files_dataset = function(files)
+files_dataset = function(list)
   return dataset.new(Files, "list_files", {}, {
-    files = files, with_files = with_files,
+    files = list, with_files = with_files,
   })
 end
 
@@ -469,24 +470,21 @@ dataset.static("list_files", "file_pattern shuffle=nil seed=nil name=nil",
     local patterns = type(pattern) == "string" and { pattern }
       or strings.is(pattern) and pattern:toflat()
       or options.list(what, "file_pattern", pattern, "patterns")
-    local files = {}
+    local names = {}
     for i = 1, #patterns do
-      if type(patterns[i]) ~= "string" then
-        errors.raise("TypeError", what .. ": file_pattern must be a string, "
-          .. "got " .. text.describe(patterns[i]))
-      end
+      files.path(what, "file_pattern", patterns[i])
       local found = expand(patterns[i])
       if #found == 0 then
         errors.raise("NotFound", ("%s: no files match %s"):format(what,
           text.quote(patterns[i])))
       end
-      lists.append(files, found)
+      lists.append(names, found)
     end
-    local made = files_dataset(files)
+    local made = files_dataset(names)
     if shuffle == false then
       return made
     end
-    return made:shuffle(#files, { seed = seed })
+    return made:shuffle(#names, { seed = seed })
   end)
 
 -- unique ---------------------------------------------------------------------

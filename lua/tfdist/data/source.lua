@@ -81,6 +81,7 @@
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
+local files = require "tfdist.files"
 local strings = require "tfdist.data.strings"
 local text = require "tfdist.text"
 
@@ -173,8 +174,8 @@ function M.dataset(source)
   return dataset.new(Stage, source.name, {}, {
     source = source, files = source.files,
     lazy_spec = source.element_spec == nil,
-    with_files = source.with_files and function(node, files)
-      return M.dataset(node.source:with_files(files))
+    with_files = source.with_files and function(node, list)
+      return M.dataset(node.source:with_files(list))
     end,
   })
 end
@@ -202,10 +203,7 @@ function M.filenames(what, x)
       .. "names, got %s"):format(what, text.describe(x)))
   end
   for i = 1, #list do
-    if type(list[i]) ~= "string" then
-      errors.raise("TypeError", ("%s: file name %d must be a string, got %s")
-        :format(what, i, text.describe(list[i])))
-    end
+    files.path(what, "file name " .. i, list[i])
   end
   if #list == 0 then
     errors.raise("ValueError", what .. ": no file names given")

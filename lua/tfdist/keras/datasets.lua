@@ -1,5 +1,6 @@
 --- tf.keras.datasets: data sets that Debian packages install, read in place.
 
+local files = require "tfdist.files"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local tf = require "tfdist"
@@ -26,7 +27,8 @@ local function locate(path, name)
   return nil
 end
 
-local function load_idx_set(path, advice)
+local function load_idx_set(what, path, advice)
+  files.path(what, "path", path)
   local parts = {}
   for i, name in ipairs(FILES) do
     local file = locate(path, name)
@@ -58,7 +60,7 @@ M.fashion_mnist = {}
 ---@return tfdist.Tensor y_test
 M.fashion_mnist.load_data = options.wrap("fashion_mnist.load_data",
   "path='/usr/share/datasets/fashion-mnist'", function(path)
-    return load_idx_set(path,
+    return load_idx_set("fashion_mnist.load_data", path,
       "apt-get install dataset-fashion-mnist, or pass { path = ... }")
   end)
 
@@ -70,7 +72,8 @@ M.mnist = {}
 --- Source: tf.keras.datasets.mnist.load_data
 ---@param path string
 M.mnist.load_data = options.wrap("mnist.load_data", "path", function(path)
-  return load_idx_set(path, "pass the folder that holds the idx files")
+  return load_idx_set("mnist.load_data", path,
+    "pass the folder that holds the idx files")
 end)
 
 return M

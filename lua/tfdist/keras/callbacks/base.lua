@@ -4,6 +4,7 @@
 --- on_* functions: { on_epoch_end = function(self, epoch, logs) end }. Epochs
 --- and batches count from 0. fit sets the fields `model` and `params`.
 local errors = require "tfdist.errors"
+local files = require "tfdist.files"
 local module = require "tfdist.module"
 local notice = require "tfdist.notice"
 local options = require "tfdist.options"
@@ -127,6 +128,10 @@ function M.check_string(callback, name, x)
       callback.__name, name, text.describe(x)))
   end
   return x
+end
+
+function M.check_path(callback, name, x)
+  return files.path(callback.__name, name, M.check_string(callback, name, x))
 end
 
 -- The list -------------------------------------------------------------------

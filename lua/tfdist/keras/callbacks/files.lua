@@ -71,7 +71,7 @@ M.ModelCheckpoint = base.define("ModelCheckpoint", "filepath:s "
   .. "save_weights_only=false mode='auto' save_freq='epoch' options:table=nil "
   .. "initial_value_threshold=nil", function(self, filepath, monitor, verbose,
       best_only, weights_only, mode, save_freq, _, threshold)
-    self.filepath = base.check_string(self, "filepath", filepath)
+    self.filepath = base.check_path(self, "filepath", filepath)
     self.monitor = base.check_string(self, "monitor", monitor)
     if save_freq ~= "epoch" and not text.is_whole(save_freq) then
       errors.raise("ValueError", "ModelCheckpoint: Unrecognized save_freq: "
@@ -145,7 +145,7 @@ end
 --- Source: tf.keras.callbacks.CSVLogger
 M.CSVLogger = base.define("CSVLogger", "filename:s separator=',' append=false",
   function(self, filename, separator, append)
-    self.filename = base.check_string(self, "filename", filename)
+    self.filename = base.check_path(self, "filename", filename)
     self.separator = base.check_string(self, "separator", separator)
     self.append = append
   end)
@@ -228,7 +228,7 @@ end
 M.BackupAndRestore = base.define("BackupAndRestore", "backup_dir:s "
   .. "save_freq='epoch' delete_checkpoint=true save_before_preemption=false",
   function(self, backup_dir, save_freq, delete_checkpoint, preemption)
-    self.backup_dir = base.check_string(self, "backup_dir", backup_dir)
+    self.backup_dir = base.check_path(self, "backup_dir", backup_dir)
     if preemption then
       errors.raise("NotImplementedError", "BackupAndRestore: "
         .. "save_before_preemption is not implemented")

@@ -22,7 +22,7 @@ M.TensorBoard = base.define("TensorBoard", "log_dir='logs' histogram_freq=0 "
   .. "embeddings_metadata=nil", function(self, log_dir, histogram_freq, _,
       write_images, steps_per_second, update_freq, profile_batch,
       embeddings_freq)
-    self.log_dir = base.check_string(self, "log_dir", log_dir)
+    self.log_dir = base.check_path(self, "log_dir", log_dir)
     self.histogram_freq = options.integer("TensorBoard", "histogram_freq",
       histogram_freq, 0)
     for name, used in pairs { write_images = write_images,
