@@ -212,6 +212,38 @@ describe("cross-device ops", function()
       w:run(function() return tf.constant(1.0) end))
   end)
 
+  it("results of classes of one's own are checked", function()
+    local result
+    local Mine = D.CrossDeviceOps:subclass "Mine"
+    local function give(self, op, value) return result(value, self, op) end
+    Mine.reduce_implementation, Mine._gather_implementation = give, give
+    function Mine:batch_reduce_implementation(op, pairs_list)
+      return result(pairs_list[1][1], self, op)
+    end
+    local s = D.MirroredStrategy { devices = { "/cpu:0", "/cpu:1" },
+      cross_device_ops = Mine() }
+    local function give_number() return tf.constant(R.id() + 1.0) end
+    local x = s:run(give_number)
+    local names = s:run(function() return "replica " .. R.id() end)
+    local wide = R.mirrored(1):run(give_number)
+    local v = s:scope(function() return tf.Variable(1.0) end)
+    local results = { "text", 3, true, print, {}, { x }, { "text", "more" },
+      names, wide, x, tf.Variable, coroutine.create(print), { names } }
+    for i = 0, #results do
+      result = function() return results[i] end
+      if i ~= 9 then -- a tensor, all that one device needs
+        fails("TypeError", "the cross-device ops Mine gave", s.reduce, s, "SUM",
+          x)
+      end
+      fails("TypeError", "the cross-device ops Mine gave",
+        s.extended.reduce_to, s.extended, "SUM", x, v)
+      fails("TypeError", "the cross-device ops Mine gave", s.run, s,
+        function() R.ctx():all_reduce("SUM", 1.0) end)
+      fails("TypeError", "the cross-device ops Mine gave", s.run, s,
+        function() R.ctx():all_gather(tf.ones { 1 }, 0) end)
+    end
+  end)
+
   it("arguments are checked", function()
     local ops, x = D.ReductionToOneDevice(), tf.constant(1.0)
     assert.equal(1, numbers(ops:reduce("MEAN", x, x))[1])

@@ -1,5 +1,6 @@
 -- Cases F: run, regrouping, merge_call.
 local R = require "spec.support.replicas"
+local refused = require "spec.support.refused"
 local tf = require "tfdist"
 
 local D = tf.distribute
@@ -310,6 +311,30 @@ describe("strategy:run", function()
       function() end)
     assert.is_truthy(e.hint:find("with a colon", 1, true))
   end)
+
+  R.each(it, pending, "lists of arguments have a possible length",
+    function(s)
+      local v = s:scope(function() return tf.Variable(1.0) end)
+      local function count(...) return select("#", ...) end
+      for _, n in ipairs { "x", {}, true, 0.5, -1, 251, 1e6, 0 / 0, 1 / 0 } do
+        refused.check("run", "ValueError", { "strategy:run: n, the length" },
+          function() s:run(count, { 1, n = n }) end)
+        refused.check("merge_call", "ValueError",
+          { "merge_call: n, the length" }, function()
+            s:run(function()
+              R.ctx():merge_call(count, { 1, n = n })
+            end)
+          end)
+        refused.check("update", "ValueError", { "update: n, the length" },
+          function() s.extended:update(v, count, { 1, n = n }) end)
+      end
+      for _, n in ipairs { 0, 1, 3, 250 } do
+        assert.equal(n, s:run(count, { n = n }))
+        assert.equal(n + 1, s:run(function()
+          return R.ctx():merge_call(count, { n = n })
+        end))
+      end
+    end)
 
   R.each(it, pending, "values from a function", function(s, n)
     local v = s:experimental_distribute_values_from_function(function(ctx)

@@ -195,6 +195,7 @@ end
 local function update_all(strategy, var, fn, args, kwargs, group)
   local what = "update"
   text.check_callable(what, "fn", fn)
+  replica.check_count(what, args)
   if not values.is_mirrored(var) then
     if strategy.one_copy then
       local list = pack_arguments(first_components(args),

@@ -101,13 +101,31 @@ end
 
 local operands = M.operands
 
+local function is_numeric(x)
+  return type(x) == "userdata" and not values.is_value(x)
+    and not raw.is_released(x) and (raw.is_operand(x) or raw.kind(x) == "slices")
+end
+
+-- Is x a value of n tensors or slices, the same on all devices?
+local function is_reduced(x, n)
+  if not values.is_value(x) or raw.is_released(x) or raw.value_count(x) ~= n
+    or (n > 1 and values.is_per_replica(x)) then
+    return false
+  end
+  for i = 0, n - 1 do
+    if not is_numeric(values.component(x, i)) then
+      return false
+    end
+  end
+  return true
+end
+
 -- What a strategy's own cross-device ops made, as a Mirrored value.
 local function check_result(strategy, x, devices, what)
   local n = #devices
-  if values.is_value(x) and raw.value_count(x) >= n then
+  if is_reduced(x, n) then
     return x
-  elseif n == 1 and type(x) == "userdata"
-    and (raw.is_operand(x) or raw.kind(x) == "slices") then
+  elseif n == 1 and is_numeric(x) then
     return values.new(strategy, "mirrored", { x }, 1)
   end
   errors.raise("TypeError", ("%s: the cross-device ops %s gave %s; expected a "
@@ -267,6 +285,11 @@ local function all_reduce_through(strategy, op, lists, what, communication)
   end
   local results = strategy.cross_device_ops:batch_reduce(op, pairs_list,
     communication)
+  if not text.is_plain(results) then
+    errors.raise("TypeError", ("%s: the cross-device ops %s gave %s; expected "
+      .. "a list of %d Mirrored values"):format(what,
+      tostring(strategy.cross_device_ops), text.describe(results), count))
+  end
   local out = {}
   for k = 1, count do
     out[k] = values.components(check_result(strategy, results[k],

@@ -15,6 +15,9 @@ local values = require "tfdist.distribute.values"
 
 local M = {}
 
+-- Far fewer than what either engine's stack takes.
+local MOST_ARGUMENTS = 250
+
 local select, type = select, type
 local running, resume, yield = coroutine.running, coroutine.resume,
   coroutine.yield
@@ -217,6 +220,17 @@ local function answer(run, strategy, crew)
     fail(run, crew, errors.wrap(guard.explain(replies, "a merge function")))
   end
   return replies
+end
+
+--- A list of arguments must have a length that a call can have.
+--- Errors: ValueError.
+function M.check_count(what, args)
+  local n = args and (args.n or #args) or 0
+  if type(n) ~= "number" or n < 0 or n > MOST_ARGUMENTS or n % 1 ~= 0 then
+    errors.raise("ValueError", ("%s: n, the length of args, must be a whole "
+      .. "number in 0..%d, got %s"):format(what, MOST_ARGUMENTS, type(n)
+      == "number" and text.number(n) or text.describe(n)))
+  end
 end
 
 -- Arguments as each replica gets them: lists with n, nil for none.
@@ -446,6 +460,7 @@ local function merge_call(self, merge_fn, args, kwargs)
     payload = self.replica.plain
     payload.fn = merge_fn
   else
+    M.check_count("merge_call", args)
     local n = args and (args.n or #args) or 0
     payload = { fn = merge_fn, kwargs = kwargs, n = n,
       unpack(args or NOTHING, 1, n) }

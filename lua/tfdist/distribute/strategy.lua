@@ -66,6 +66,7 @@ local function check_arguments(what, fn, args, kwargs)
     errors.raise("ValueError", ("%s: kwargs must be a table, got %s"):format(
       what, text.describe(kwargs)))
   end
+  replica.check_count(what, args)
   for key in next, args or {} do
     if type(key) ~= "number" and key ~= "n" then
       errors.raise("ValueError", ("%s: args must be a list of arguments, got "
