@@ -212,7 +212,7 @@ describe("cross-device ops", function()
       w:run(function() return tf.constant(1.0) end))
   end)
 
-  it("results of classes of one's own are checked", function()
+  R.pair(it, pending, "results of classes of one's own are checked", function()
     local result
     local Mine = D.CrossDeviceOps:subclass "Mine"
     local function give(self, op, value) return result(value, self, op) end
