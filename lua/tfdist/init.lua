@@ -108,6 +108,13 @@ setmetatable(tf, {
   end,
 })
 
+-- exit() tears libraries down that the devices' threads still run.
+local exit = os.exit
+rawset(os, "exit", function(...)
+  raw.stop_devices()
+  return exit(...)
+end)
+
 tf.__version__ = raw.version()
 tf.version = { VERSION = tf.__version__ }
 

@@ -73,6 +73,7 @@
 ---   collect()   full collection that reports to the runtime
 ---   set_position(file, line)   position for messages of queued work
 ---   enums -> { dtype = { float32 = 1, ... }, queue_mode = ... } numbers
+---   stop_devices()   before the process ends
 ---   monotonic() -> seconds of a clock that only goes forward
 ---   terminal_width(fd) -> columns; nil when it is no terminal
 ---   engine -> "Lua 5.4"|"LuaJIT"

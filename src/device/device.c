@@ -154,11 +154,9 @@ int tfd__devices(tfd_device *const **devices_p, int *n_p) {
   return TFD_OK;
 }
 
-/* At exit and when the library is unloaded: no thread may go on running its
-** code. Calls still queued are dropped. In a forked child the workers do not
-** exist and locks may be held for ever: leave everything. Twice is the same as
-** once. */
-__attribute__((destructor)) static void stop(void) {
+/* In a forked child the workers do not exist and locks may be held for ever:
+** leave everything. Twice is the same as once. */
+void tfd__devices_stop(void) {
   int i;
 
   if (!tfd_is_started() || tfd__is_forked()) return;
@@ -169,6 +167,24 @@ __attribute__((destructor)) static void stop(void) {
   for (i = 0; i < tfd__rt.n; i++) {
     tfd__stream_discard(tfd__rt.devices[i]->stream);
   }
+}
+
+void tfd__devices_finish(void) {
+  int i;
+
+  if (!tfd_is_started() || tfd__is_forked()) return;
+  for (i = 0; i < tfd__rt.n; i++) {
+    tfd__stream *s = tfd__rt.devices[i]->stream;
+
+    (void)tfd__wait_done(s, tfd__counter_get(&s->head), TFD_FOREVER);
+  }
+}
+
+/* At exit and when the library is unloaded: no thread may go on running its
+** code. */
+__attribute__((destructor)) static void stop(void) {
+  if (!tfd_is_started() || tfd__is_forked()) return;
+  tfd__devices_stop();
   /* Live buffers point into the pools: whoever still holds some keeps all. */
   if (tfd__object_count(TFD_HANDLE_BUFFER) > 0) return;
   atomic_store(&tfd__rt.started, false);
@@ -191,7 +207,9 @@ static void register_stop(void) {
 
 /* Handlers run in the reverse order of their registration, and those of static
 ** objects in C++ libraries are among them: so what a library makes once must
-** be made before. A destructor of this library alone would come too late. */
+** be made before. A destructor of this library alone would come too late. Who
+** can (the hosts, os.exit) calls tfd__devices_stop before exit, which does not
+** depend on that order. */
 void tfd__stop_at_exit(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
 

@@ -56,6 +56,13 @@ struct tfd_device {
 /* All logical devices; CPU devices come first. Starts the runtime. */
 int tfd__devices(tfd_device *const **devices_p, int *n_p);
 
+/* The process is about to end, and exit() would tear libraries down under the
+** workers: join them and drop what is queued. Whoever needs a queue from now on
+** gets FailedPrecondition. */
+void tfd__devices_stop(void);
+/* Wait until nothing is queued; failures stay for tfd__stream_wait. */
+void tfd__devices_finish(void);
+
 /* --- memory -------------------------------------------------------------- */
 
 typedef struct tfd__buffer {

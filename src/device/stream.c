@@ -98,9 +98,16 @@ static void worker_main(void *arg) {
   atomic_fetch_sub(&tfd__rt.running, weight);
 }
 
+static int check_running(void) {
+  if (TFD_LIKELY(tfd__counter_get(&tfd__rt.stop) == 0)) return TFD_OK;
+  return tfd__fail(TFD_FAILED_PRECONDITION,
+                   "the devices have stopped, because the process ends");
+}
+
 static int start_worker(tfd__stream *s) {
   int rc = TFD_OK;
 
+  TFD_TRY(check_running());
   tfd__stop_at_exit();
   tfd__lock(&tfd__rt.board);
   if (!atomic_load(&s->worker_started)) {
@@ -164,6 +171,7 @@ int tfd__stream_after_seq(tfd_device *waiter, tfd_device *device,
 
 static int check_wait(const tfd__stream *s, uint64_t seq,
                       tfd__deadline until) {
+  TFD_TRY(check_running());
   if (tfd__interrupt_get()) {
     return tfd__fail(TFD_CANCELLED, "interrupted while waiting for %s",
                      s->device->short_name);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/device.h"
 #include "host/host.h"
 #include "lua/bind.h"
 
@@ -396,6 +397,7 @@ int main(int argc, char **argv) {
   lua_pushlightuserdata(L, &p);
   if (!report(L, &options, lua_pcall(L, 1, 0, 0))) p.code = exit_code(false);
   tfd__signals_running(NULL);
+  if (p.code != TFD_EXIT_OK) tfd__devices_stop();
   tfd__state_close(L);
   return p.code;
 }

@@ -250,6 +250,7 @@ extern const luaL_Reg tfd__lua_core_functions[];
 extern const luaL_Reg tfd__lua_op_functions[];
 extern const luaL_Reg tfd__lua_table_functions[];
 extern const luaL_Reg tfd__lua_system_functions[];
+void tfd__lua_finish_on_close(lua_State *L);
 extern const luaL_Reg tfd__lua_tidy_functions[];
 
 /* Source prefix of the Lua library's files, "@lua/tfdist/" or the like. */
