@@ -27,7 +27,23 @@ describe("a process whose devices still work", function()
     "LUA_PATH='lua/?.lua;lua/?/init.lua' LUA_CPATH='" .. process.build
       .. "/luajit/?.so' luajit",
   }
-  teardown(function() os.remove(work) end)
+  local forever = process.file([[
+    local tf = require "tfdist"
+    local strategy = tf.distribute.MirroredStrategy()
+    local n = 300
+    while true do
+      n = n + 1
+      strategy:run(function()
+        local a = tf.ones { n, n }
+        for _ = 1, 3 do a = tf.matmul(a, a) * 1e-3 end
+        return a
+      end)
+    end
+  ]])
+  teardown(function()
+    os.remove(work)
+    os.remove(forever)
+  end)
 
   for how, code in pairs { error = 1, exit = 3, close = 4, returns = 0 } do
     it("ends with " .. code .. ": " .. how .. " #once", function()
@@ -40,4 +56,14 @@ describe("a process whose devices still work", function()
       end
     end)
   end
+
+  it("ends with 130 on Ctrl-C in the middle of a kernel #once", function()
+    for _, host in ipairs(process.hosts) do
+      for i = 1, 4 do
+        assert.equal(130, process.run(("TFDIST_CPU_DEVICES=4 "
+          .. "TFDIST_QUEUE=queued timeout --preserve-status -s INT 0.%d %s %s")
+          :format(2 * i + 1, host.path, forever)).code)
+      end
+    end
+  end)
 end)

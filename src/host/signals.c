@@ -48,6 +48,16 @@ void tfd__signals_reset(void) {
   tfd_interrupt(false);
 }
 
+/* Compiled kernels of oneDNN keep values further below the stack pointer than
+** the 128 bytes that a signal leaves alone: a handler on the same stack makes
+** them write anywhere. */
+static int own_stack(void) {
+  static _Alignas(16) unsigned char memory[1 << 16];
+  stack_t stack = {.ss_sp = memory, .ss_size = sizeof memory};
+
+  return sigaltstack(&stack, NULL) == 0 ? SA_ONSTACK : 0;
+}
+
 void tfd__signals_open(lua_State *L) {
   struct sigaction old;
   struct sigaction now;
@@ -55,6 +65,7 @@ void tfd__signals_open(lua_State *L) {
   running = L;
   memset(&now, 0, sizeof now);
   now.sa_handler = on_interrupt;
+  now.sa_flags = own_stack();
   sigemptyset(&now.sa_mask);
   if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler == SIG_IGN) return;
   sigaction(SIGINT, &now, NULL); /* no SA_RESTART: reads must wake up */
