@@ -316,16 +316,22 @@ static void trim_all(const tfd__backend *backend) {
 
 /* --- the allocator's face ------------------------------------------------- */
 
-static int out_of_memory(const tfd__pool *pool, size_t bytes) {
+static int out_of_memory(tfd__pool *pool, size_t bytes) {
   char more[512] = "";
   const double mib = 1048576.0;
+  int64_t current = 0;
+  int64_t held = 0;
 
+  tfd__spin_lock(&pool->lock); /* workers release buffers of copies */
+  current = pool->current;
+  held = pool->held;
+  tfd__spin_unlock(&pool->lock);
   if (oom_hook != NULL) oom_hook(more, sizeof more);
   return tfd__fail(TFD_RESOURCE_EXHAUSTED,
                    "out of memory on %s: %zu bytes (%.1f MiB) wanted, %.1f MiB "
                    "live, %.1f MiB held%s%s",
                    pool->device->short_name, bytes, (double)bytes / mib,
-                   (double)pool->current / mib, (double)pool->held / mib,
+                   (double)current / mib, (double)held / mib,
                    more[0] != '\0' ? "; " : "", more);
 }
 
