@@ -415,14 +415,9 @@ static void spawn(const char *command) {
 static int file_of(int64_t mib, char **memory_p) {
   static char *memory;
   static int64_t size;
-  static int file = -1;
+  static FILE *file;
 
-  if (file < 0) {
-    char path[] = "/tmp/floor-XXXXXX";
-
-    file = mkstemp(path);
-    if (file >= 0) unlink(path);
-  }
+  if (file == NULL) file = tmpfile();
   if (size != mib) {
     free(memory);
     memory = need((size_t)mib << 20);
@@ -430,7 +425,7 @@ static int file_of(int64_t mib, char **memory_p) {
     size = mib;
   }
   *memory_p = memory;
-  return file;
+  return file != NULL ? fileno(file) : -1;
 }
 
 /* The file takes new blocks each time, as a new one does. */

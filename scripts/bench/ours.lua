@@ -353,18 +353,4 @@ elseif arg[1] == "kernels" then
   return
 end
 
-for line in io.lines() do
-  local name, argument = line:match "^(%S+)%s*(.*)$"
-  if name == "quit" then
-    break
-  end
-  local ok, value, more = pcall(answer, name, argument)
-  if not ok then
-    print("failed: " .. tostring(value):gsub("\n.*", ""))
-  elseif more then
-    print(("%.9g %.9g"):format(value, more))
-  else
-    print(("%.9g"):format(value))
-  end
-  io.stdout:flush()
-end
+require("scripts.bench.answers").serve(answer)

@@ -254,14 +254,4 @@ local function answer(what, a, b)
   error("no such request: " .. what)
 end
 
-for line in io.lines() do
-  local what, a, b = line:match "^(%S+)%s*(%S*)%s*(%S*)"
-  if what == "quit" then break end
-  local ok, value = pcall(answer, what, a, b)
-  if ok then
-    print(("%.9g"):format(value))
-  else
-    print("failed: " .. tostring(value):gsub("\n.*", ""))
-  end
-  io.stdout:flush()
-end
+require("scripts.bench.answers").serve(answer)

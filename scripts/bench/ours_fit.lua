@@ -161,17 +161,5 @@ local function answer(what, a, b)
   error("no such request: " .. what)
 end
 
-for line in io.lines() do
-  local what, a, b = line:match "^(%S+)%s*(%S*)%s*(%S*)"
-  if what == "quit" then break end
-  local ok, value, more = pcall(answer, what, a, b)
-  if not ok then
-    print("failed: " .. tostring(value):gsub("\n.*", ""))
-  elseif more then
-    print(("%.9g %.9g"):format(value, more))
-  else
-    print(("%.9g"):format(value))
-  end
-  io.stdout:flush()
-end
+require("scripts.bench.answers").serve(answer)
 clean_up()
