@@ -5,8 +5,11 @@ local M = {}
 
 -- Words that are for the library's authors, not for its users.
 local INTERNAL = {
-  "attempt to", "lua/tfdist", "0x", "bad argument", "op_run", "stack overflow",
+  "attempt to", "lua/tfdist", "bad argument", "op_run", "stack overflow",
 }
+
+-- An address; shorter runs of digits also stand in names of temporary files.
+local ADDRESS = "0x" .. ("%x"):rep(8)
 
 -- Functions that make the call for a test.
 local helpers = {}
@@ -51,6 +54,7 @@ function M.check(label, kind, words, fn)
   for _, word in ipairs(INTERNAL) do
     if text:find(word, 1, true) then fail("%q in: %s", word, text) end
   end
+  if text:find(ADDRESS) then fail("an address in: %s", text) end
   if not is_place(e.where, fn) then
     fail("where is %s, the call is at line %d", tostring(e.where),
       debug.getinfo(fn, "S").linedefined)
