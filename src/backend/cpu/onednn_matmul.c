@@ -42,9 +42,9 @@ static bool suits(int rank, const int64_t *dims, int64_t *strides) {
 
 /* The library's first choice reads b in place; its packing product is faster
 ** (1.1 to 2 times) except where packing weighs more than it saves: few
-** columns, transposed b under few rows, everything in cache anyway. Measured
-** with one thread; packing once for several calls would need to know that b
-** did not change. */
+** columns, a second panel of 48 columns that is mostly empty, transposed b
+** under few rows, everything in cache anyway. Measured with one thread; packing
+** once for several calls would need to know that b did not change. */
 static const char *preferred(const matmul_spec *spec) {
   int row = spec->rank - 2;
   int64_t m = spec->dims[2][row];
@@ -52,8 +52,8 @@ static const char *preferred(const matmul_spec *spec) {
   int64_t k = spec->dims[0][row + 1];
   bool turned = spec->strides[1][row + 1] != 1;
 
-  if (spec->dtype != TFD_FLOAT32 || n < 48 || (turned && m < 1024) ||
-      (m <= 256 && n <= 256 && k <= 256))
+  if (spec->dtype != TFD_FLOAT32 || n < 48 || (n > 48 && n <= 64) ||
+      (turned && m < 1024) || (m <= 256 && n <= 256 && k <= 256))
     return NULL;
   return "gemm";
 }
