@@ -103,6 +103,19 @@ describe("tf.train.Checkpoint", function()
     assert.are.equal("NotFound", kind)
   end)
 
+  it("and managers refuse slips of their names, other names are nil",
+    function()
+      local ckpt = tf.train.Checkpoint { v = tf.Variable(1) }
+      local manager = tf.train.CheckpointManager(ckpt, dir)
+      local e = fails("KeyError", "restor", function() return ckpt.restor end)
+      assert.are.equal("did you mean restore?", e.hint)
+      e = fails("KeyError", "latest_checkpont",
+        function() return manager.latest_checkpont end)
+      assert.are.equal("did you mean latest_checkpoint?", e.hint)
+      assert.is_nil(ckpt.optimizer)
+      assert.is_nil(manager.optimizer)
+    end)
+
   it("names the file that is not there, and what may be meant", function()
     local ckpt = tf.train.Checkpoint { v = tf.Variable(1) }
     local path = ckpt:write(dir .. "/weights-10")

@@ -363,6 +363,17 @@ function M.slips(names, slip)
   end
 end
 
+--- The same for the fields and methods of an object: a Checkpoint, a strategy.
+---@param what string
+---@param names fun():string[]
+---@return fun(key:any):nil
+function M.field_slips(what, names)
+  return M.slips(names, function(key, near)
+    errors.raise("KeyError", ("a %s has no field or method %s"):format(what,
+      M.quote(key)), "did you mean " .. near .. "?")
+  end)
+end
+
 --- Let slips in a module's names be errors; other names stay nil, so that
 --- programs can ask. Modules that have a metatable do this themselves.
 ---@param path string   "tf.train"

@@ -85,6 +85,10 @@ local function check_trackable(name, value)
   end
 end
 
+local checkpoint_slips = text.field_slips("Checkpoint", function()
+  return text.names(methods)
+end)
+
 function Checkpoint.__index(self, key)
   if methods[key] ~= nil then
     return methods[key]
@@ -93,7 +97,7 @@ function Checkpoint.__index(self, key)
   elseif key == "root" then
     return own_of(self).root
   end
-  return nil
+  return checkpoint_slips(key)
 end
 
 -- For the prompt.
@@ -369,19 +373,23 @@ local function manager_method(name, signature, fn)
     signature, fn, is_manager, "manager")
 end
 
+local function manager_names()
+  return text.names(manager_methods, manager_getters)
+end
+
+local manager_slips = text.field_slips("CheckpointManager", manager_names)
+
 function Manager.__index(self, key)
   if manager_methods[key] ~= nil then
     return manager_methods[key]
   elseif manager_getters[key] ~= nil then
     return manager_getters[key](rawget(self, "_own"))
   end
-  return nil
+  return manager_slips(key)
 end
 
 -- For the prompt.
-function Manager.__names()
-  return text.names(manager_methods, manager_getters)
-end
+Manager.__names = manager_names
 
 function Manager.__tostring(self)
   local own = rawget(self, "_own")
