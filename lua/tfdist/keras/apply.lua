@@ -287,17 +287,22 @@ end
 
 -- Updates --------------------------------------------------------------------
 
--- grads[k][i]: the gradient of replica i for variable k. Sums and updates in
--- one call of the runtime.
-local function update_together(own, plan, strategy, grads, h)
+-- payloads[i].grads[k]: the gradient of replica i for variable k. Sums and
+-- updates in one call of the runtime.
+local function update_together(own, plan, strategy, payloads, h)
   local decaying, plain = reals_of(own, h)
+  local lists, n = {}, payloads.n
+  for i = 1, n do
+    lists[i] = payloads[i].grads
+  end
   for _, group in ipairs(plan.groups) do
     local members = group.members
-    local list, n = {}, grads.replicas
+    local list, at = {}, 0
     for m = 1, #members do
-      local of_one = grads[members[m]]
+      local k = members[m]
       for i = 1, n do
-        list[(m - 1) * n + i] = of_one[i]
+        at = at + 1
+        list[at] = lists[i][k]
       end
     end
     raw.strategy_update(strategy.handle, plan.op, group.targets, list,
@@ -468,11 +473,11 @@ local function check_clipping(h, strategy)
   end
 end
 
-local function check_constraints(plan, grads)
+local function check_constraints(plan, payloads)
   for k = 1, plan.n do
     if plan.constraints[k] ~= nil then
-      for i = 1, grads.replicas do
-        if raw.kind(grads[k][i]) == "slices" then
+      for i = 1, payloads.n do
+        if raw.kind(payloads[i].grads[k]) == "slices" then
           errors.raise("RuntimeError", ("apply_gradients: cannot use a "
             .. "constraint function on a sparse variable; %s has one and its "
             .. "gradient is IndexedSlices"):format(text.quote(plan[k].name)))
@@ -485,7 +490,7 @@ end
 local function same_variables(payloads, vars)
   for i = 2, payloads.n do
     local other = payloads[i].vars
-    for k = 1, vars.n do
+    for k = 1, rawequal(other, vars) and 0 or vars.n do
       if not rawequal(vars[k], other[k]) then
         errors.raise("RuntimeError", ("apply_gradients: variable %d is %s on "
           .. "replica %d and %s on replica 0"):format(k,
@@ -507,6 +512,19 @@ local function in_one_pass(strategy)
   return strategy.one_copy or kind == "central_storage"
 end
 
+-- Lists [k][i], with the field replicas, of what the payloads have as [i][k].
+local function by_variable(payloads, count)
+  local grads = { replicas = payloads.n }
+  for k = 1, count do
+    local list = {}
+    for i = 1, payloads.n do
+      list[i] = payloads[i].grads[k]
+    end
+    grads[k] = list
+  end
+  return grads
+end
+
 --- One step: payloads[i] has the gradients and variables of replica i as lists
 --- with n; gradients are summed over replicas if `aggregated`.
 function M.apply(own, strategy, payloads, aggregated)
@@ -520,22 +538,15 @@ function M.apply(own, strategy, payloads, aggregated)
       .. strategy.name)
   end
   local plan = plan_of(own, vars, h)
-  local grads = { replicas = payloads.n }
-  for k = 1, vars.n do
-    local list = {}
-    for i = 1, payloads.n do
-      list[i] = payloads[i].grads[k]
-    end
-    grads[k] = list
-  end
   if next(plan.constraints) ~= nil then
-    check_constraints(plan, grads)
+    check_constraints(plan, payloads)
   end
   local clips = h.clipnorm or h.clipvalue or h.global_clipnorm
   aggregated = aggregated and not strategy.one_copy
   if not clips and (aggregated or payloads.n == 1) and in_one_pass(strategy) then
-    update_together(own, plan, strategy, grads, h)
+    update_together(own, plan, strategy, payloads, h)
   else
+    local grads = by_variable(payloads, vars.n)
     update_one_by_one(own, plan, aggregated
       and aggregate(strategy, grads, plan) or grads, h)
   end

@@ -187,11 +187,6 @@ local function define(class_name, function_name)
     end)
   class.init = parse
   function class.call(self, y_true, y_pred)
-    if function_name ~= "sparse_categorical_crossentropy" then
-      y_pred = functions.prediction(class_name, y_pred)
-      y_true, y_pred = functions.same_rank(functions.label(class_name, y_true,
-        y_pred), y_pred)
-    end
     return fn(y_true, y_pred, unpack(rawget(self, "given"), 1, sig.n))
   end
   classes[class_name] = class
@@ -229,13 +224,8 @@ function Wrapped:init(fn, name)
   base_init(self, "auto", name or "loss")
 end
 
--- Labels {n} against predictions {n, 1} would broadcast to {n, n}.
 function Wrapped:call(y_true, y_pred)
-  if type(y_true) == "userdata" and raw.kind(y_true) == "tensor"
-    and type(y_pred) == "userdata" and raw.kind(y_pred) == "tensor" then
-    y_true, y_pred = functions.same_rank(y_true, y_pred)
-  end
-  local values = self.fn(y_true, y_pred)
+  local values = self.fn(functions.bridged(y_true, y_pred))
   if type(values) ~= "userdata" or not raw.is_operand(values) then
     errors.raise("TypeError", ("%s: a loss function must return a tensor, one "
       .. "value for each example; got %s"):format(self.name,

@@ -6,6 +6,7 @@
 local apply = require "tfdist.keras.apply"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local object_graph = require "tfdist.object_graph"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.options"
@@ -187,8 +188,24 @@ local function no_gradients(vars, n)
     "is the loss computed from these variables inside the tape?")
 end
 
+-- The variables of the last call, where these are the same and all have dense
+-- gradients: own.seen keeps what was given and the variables behind it.
+local function seen_before(own, grads, vars, n, strategy)
+  local seen = own.seen
+  if seen ~= nil and seen.vars.n == n and seen.strategy == strategy
+    and raw.operand_count(grads, true) == n
+    and raw.same_elements(seen.given, vars, n) then
+    return seen.vars
+  end
+  return nil
+end
+
 -- Pairs that have a gradient, copies of variables as the variables.
 local function filter(own, grads, vars, n, strategy)
+  local seen = seen_before(own, grads, vars, n, strategy)
+  if seen ~= nil then
+    return { grads = grads, vars = seen }
+  end
   local kept_grads, kept_vars, m = {}, {}, 0
   for k = 1, n do
     local v = values.container(vars[k])
@@ -206,7 +223,23 @@ local function filter(own, grads, vars, n, strategy)
     no_gradients(vars, n)
   end
   kept_grads.n, kept_vars.n = m, m
+  if m == n then
+    own.seen = { strategy = strategy, vars = kept_vars,
+      given = lists.copy(vars, 1, n) }
+  end
   return { grads = kept_grads, vars = kept_vars }
+end
+
+-- number of variables -> name of the sync point
+local points = {}
+
+local function point_of(n)
+  local point = points[n]
+  if point == nil then
+    point = "apply_gradients(" .. n .. " variables)"
+    points[n] = point
+  end
+  return point
 end
 
 --- Update variables by gradients: two lists of the same length (or one list of
@@ -233,8 +266,8 @@ method("apply_gradients", "grads vars:table=nil name=nil "
     if kept.vars.n == 0 then
       return apply.iterations(own)
     end
-    replica.sync(context, "apply_gradients(" .. kept.vars.n .. " variables)",
-      kept, function(strategy, payloads)
+    replica.sync(context, point_of(kept.vars.n), kept,
+      function(strategy, payloads)
         apply.apply(own, strategy, payloads, aggregated and not skipped)
       end)
     return own.iterations

@@ -45,13 +45,38 @@ function M.label(what, y_true, y_pred)
   return t
 end
 
---- [n, 1] against [n]: the longer one without its last axis.
+local function is_longer(a, b)
+  local rank = raw.tensor_rank(a)
+  return rank == raw.tensor_rank(b) + 1 and raw.tensor_dim(a, rank - 1) == 1
+end
+
+-- The two in one rank: a list of n becomes [n, 1], so that each of its
+-- elements stays an example; of others the longer one loses its last axis.
+local function bridge(long, short)
+  if raw.tensor_rank(short) == 1 then
+    return long, tf.expand_dims(short, -1)
+  end
+  return tf.squeeze(long, { axis = -1 }), short
+end
+
+--- [n, ..., 1] against [n, ...] in one rank: they would broadcast to [n, n].
 function M.same_rank(y_true, y_pred)
-  local a, b = raw.tensor_rank(y_true), raw.tensor_rank(y_pred)
-  if a == b + 1 and raw.tensor_dim(y_true, a - 1) == 1 then
-    y_true = tf.squeeze(y_true, { axis = -1 })
-  elseif b == a + 1 and raw.tensor_dim(y_pred, b - 1) == 1 then
-    y_pred = tf.squeeze(y_pred, { axis = -1 })
+  if is_longer(y_true, y_pred) then
+    return bridge(y_true, y_pred)
+  elseif is_longer(y_pred, y_true) then
+    y_pred, y_true = bridge(y_pred, y_true)
+  end
+  return y_true, y_pred
+end
+
+local function is_tensor(x)
+  return type(x) == "userdata" and raw.kind(x) == "tensor"
+end
+
+--- Labels and predictions as functions of users get them.
+function M.bridged(y_true, y_pred)
+  if is_tensor(y_true) and is_tensor(y_pred) then
+    return M.same_rank(y_true, y_pred)
   end
   return y_true, y_pred
 end
@@ -72,10 +97,12 @@ end
 
 local function pair(what, y_true, y_pred)
   y_pred = M.prediction(what, y_pred)
-  y_true = M.label(what, y_true, y_pred)
+  y_true, y_pred = M.same_rank(M.label(what, y_true, y_pred), y_pred)
   M.check_shapes(what, y_true, y_pred)
   return y_true, y_pred
 end
+
+M.pair = pair
 
 local function last_mean(t)
   return raw.tensor_rank(t) == 0 and t or tf.reduce_mean(t, { axis = -1 })

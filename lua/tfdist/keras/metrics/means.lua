@@ -107,6 +107,12 @@ end
 
 -- Means of functions of labels and predictions -------------------------------
 
+-- A replica's share of a last batch may have no examples.
+local function is_empty(x)
+  return type(x) == "userdata" and raw.is_operand(x)
+    and raw.tensor_size(x) == 0
+end
+
 --- Mean of fn(y_true, y_pred, options...) over examples.
 --- Source: tf.keras.metrics.MeanMetricWrapper
 M.MeanMetricWrapper = define("MeanMetricWrapper", "fn:table", function(self, fn)
@@ -115,17 +121,15 @@ M.MeanMetricWrapper = define("MeanMetricWrapper", "fn:table", function(self, fn)
   make_mean(self)
 end, "mean_metric_wrapper", M.Mean)
 updater(M.MeanMetricWrapper, PAIR, function(self, y_true, y_pred, weight)
-  M.add_mean(self, self.fn(y_true, y_pred), weight)
+  y_true, y_pred = functions.bridged(y_true, y_pred)
+  local x = cast(self, self.fn(y_true, y_pred))
+  if raw.tensor_rank(x) == 0 and is_empty(y_pred) then
+    return -- the mean of no examples is no number
+  end
+  M.add_mean(self, x, weight)
 end)
 
--- Labels and predictions as the distances take them.
-local function pair_of(what, y_true, y_pred)
-  local p = functions.prediction(what, y_pred)
-  local t
-  t, p = functions.same_rank(functions.label(what, y_true, p), p)
-  functions.check_shapes(what, t, p)
-  return t, p
-end
+local pair_of = functions.pair
 
 M.pair_of = pair_of
 
@@ -259,16 +263,13 @@ accuracy("Accuracy", "accuracy", "", function(_, y_true, y_pred)
   return same(t, p, p.dtype)
 end)
 
---- How often predictions on the label's side of the threshold, mean over the
---- last axis.
+--- How often predictions are on the label's side of the threshold, element by
+--- element.
 --- Source: tf.keras.metrics.BinaryAccuracy
 accuracy("BinaryAccuracy", "binary_accuracy", "threshold=0.5",
   function(config, y_true, y_pred)
     local t, p = pair_of("binary_accuracy", y_true, y_pred)
-    local hits = same(t, tf.cast(tf.greater(p, config.threshold), p.dtype),
-      p.dtype)
-    return raw.tensor_rank(hits) == 0 and hits
-      or tf.reduce_mean(hits, { axis = -1 })
+    return same(t, tf.cast(tf.greater(p, config.threshold), p.dtype), p.dtype)
   end)
 
 --- How often the largest prediction is the largest label (one-hot).

@@ -27,9 +27,14 @@ end
 -- Keys -----------------------------------------------------------------------
 
 --- The outputs of a call as a list, and their names.
+--- Errors: TypeError for what is no tensor, as of a call without return.
 ---@return any[] list, string[] names
 function M.flatten(model, y_pred)
   if not is_plain(y_pred) then
+    if type(y_pred) ~= "userdata" then
+      errors.raise("TypeError", ("%s: call must return tensors, got %s"):format(
+        model.name, y_pred == nil and "nothing" or text.describe(y_pred)))
+    end
     local known = model.output_names
     return { y_pred }, { known and known[1] or "output_1" }
   end
