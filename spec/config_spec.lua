@@ -138,6 +138,28 @@ describe("tf.tidy", function()
     assert.equal(4, kept:item())
   end)
 
+  it("keeps what optimizers and datasets hold for later", function()
+    local v, optimizer = tf.Variable { 1, 2 }, tf.keras.optimizers.SGD(1)
+    local rows, cached, whole
+    tf.tidy(function()
+      optimizer:apply_gradients({ tf.ones { 2 } }, { v })
+      local values = tf.constant { 5, 6 }
+      rows = tf.data.Dataset.from_tensor_slices(values)
+      whole = tf.data.Dataset.from_tensors { 7, 8 }
+      cached = tf.data.Dataset.from_tensor_slices { 1, 2, 3 }:cache()
+      for _ in cached:iter() do end
+    end)
+    optimizer:apply_gradients({ tf.ones { 2 } }, { v })
+    assert.same({ -1, 0 }, v:totable())
+    assert.equal(2, optimizer.iterations:item())
+    local sum = 0
+    for _, dataset in ipairs { rows, cached } do
+      for x in dataset:iter() do sum = sum + x:item() end
+    end
+    for x in whole:iter() do sum = sum + tf.reduce_sum(x):item() end
+    assert.equal(5 + 6 + 1 + 2 + 3 + 7 + 8, sum)
+  end)
+
   it("leaves tensors from outside alone", function()
     local t = tf.constant(1)
     tf.tidy(function()

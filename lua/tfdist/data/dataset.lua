@@ -315,8 +315,8 @@ local function leave(ok, ...)
 end
 
 --- Call fn where pipelines work: on the host's device, and so that no tf.tidy
---- around releases the tensors made inside, which may be in buffers and caches.
---- Delivered elements are left to the collector.
+--- around releases the tensors made inside, which are the pipeline's own or in
+--- buffers and caches. Delivered elements are left to the collector.
 function M.isolated(fn, ...)
   raw.tidy_begin()
   raw.device_push(host())

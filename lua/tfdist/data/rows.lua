@@ -310,7 +310,9 @@ dataset.static("from_tensor_slices", "tensors:table name=nil", function(x)
   if x == nil then
     errors.raise("TypeError", what .. ": missing argument tensors")
   end
-  local rows = M.from_structure(what, M.pack_of(what, x))
+  local rows = dataset.isolated(function()
+    return M.from_structure(what, M.pack_of(what, x))
+  end)
   return M.dataset(what, rows, rows.n .. " rows")
 end)
 

@@ -448,7 +448,9 @@ end
 --- Source: tf.data.Dataset.from_tensors
 dataset.static("from_tensors", "tensors:table name=nil", function(x)
   return dataset.new(One, "from_tensors", {}, {
-    pack = element.fresh(rows.pack_of("from_tensors", x)),
+    pack = dataset.isolated(function()
+      return element.fresh(rows.pack_of("from_tensors", x))
+    end),
   })
 end)
 

@@ -112,7 +112,7 @@ local function count_step(own, step)
     ones = {}
     for i = 1, #copies do
       raw.device_push(raw.tensor_device(raw.operand_tensor(copies[i])))
-      ones[i] = raw.tensor_from_values({ 1 }, "int64", {})
+      ones[i] = tf.keep(raw.tensor_from_values({ 1 }, "int64", {}))
       raw.device_pop()
     end
     own.ones = ones
