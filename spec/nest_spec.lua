@@ -23,6 +23,14 @@ describe("nest.flatten", function()
     assert.equal(0, nest.flatten({ n = 0 }).n)
   end)
 
+  it("refuses lengths that no list has", function()
+    for _, n in ipairs { 2 ^ 27, 2 ^ 53, 1e300 } do
+      assert.equal("ValueError", (kind_of(nest.flatten, { n = n })))
+      assert.equal("ValueError", (kind_of(nest.map_structure, print,
+        { { n = n } })))
+    end
+  end)
+
   it("takes tables with a metatable as leaves", function()
     local object = setmetatable({ 1, 2 }, {})
     assert.equal(object, nest.flatten({ object })[1])

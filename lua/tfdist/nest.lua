@@ -15,6 +15,8 @@ local M = {}
 local pairs, type = pairs, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local MAX_DEPTH = 200
+-- No list has so many values; a field n beyond it was meant as something else.
+local MAX_LENGTH = 2 ^ 26
 
 local is_nested = text.is_plain
 
@@ -41,6 +43,9 @@ local function layout(t)
   local counted = type(n) == "number" and n >= 0 and text.is_whole(n)
   if not counted then
     n = #t
+  elseif n > MAX_LENGTH then
+    errors.raise("ValueError", ("a list whose field n, its length, is %s; at "
+      .. "most %s"):format(text.number(n), text.number(MAX_LENGTH)))
   end
   local keys
   for key in pairs(t) do

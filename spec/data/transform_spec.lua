@@ -54,6 +54,9 @@ describe("functions of a pipeline", function()
     assert.same({ 0, 0, 1, 1 }, all(D.range(2):interleave(times(2), 1)))
     assert.same({ 0, 1, 0, 1 }, all(D.range(2):interleave(times(2), 9)))
     assert.same({}, all(D.range(0):interleave(times(2))))
+    -- Slots that no input reaches cost nothing.
+    assert.same({ 0, 1, 0, 1, 0, 1 },
+      all(D.range(2):interleave(times(3), 2 ^ 53)))
     fails("TypeError", "must return a dataset", all,
       D.range(2):flat_map(function(x) return x end))
   end)

@@ -339,6 +339,22 @@ describe("training", function()
     assert.matches("count from 0", e.hint)
   end)
 
+  it("counts steps in whole numbers", function()
+    local x, y = rows(6)
+    local m = compiled()
+    for _, steps in ipairs { 0, -1, 1.5, 0 / 0, "3" } do
+      for _, name in ipairs { "evaluate", "predict" } do
+        local kind = type(steps) == "string" and "TypeError" or "ValueError"
+        local what = ("model:%s: steps"):format(name)
+        if name == "evaluate" then
+          fails(kind, what, m.evaluate, m, x, y, { steps = steps })
+        else
+          fails(kind, what, m.predict, m, x, { steps = steps })
+        end
+      end
+    end
+  end)
+
   it("names metrics that are called alike apart", function()
     local m = tf.keras.Sequential { tf.keras.layers.Dense(1, {
       input_shape = { 1 }, kernel_initializer = "ones" }) }

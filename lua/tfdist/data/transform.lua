@@ -248,10 +248,17 @@ end
 function Interleave.open(node, run)
   local input = dataset.open(node.inputs[1], run)
   local slots, open, ended = {}, 0, false
-  local slot, taken = 1, 0
+  local slot, taken, used, cycle = 1, 0, 0, node.cycle_length
   local function advance()
-    slot = slot % node.cycle_length + 1
+    slot = slot % cycle + 1
     taken = 0
+  end
+  -- Turns of slots that were never used are not waited for.
+  local function finish()
+    ended, cycle = true, used
+    if slot > used then
+      slot, taken = 1, 0
+    end
   end
   local self = {}
   local function from_slot()
@@ -281,8 +288,10 @@ function Interleave.open(node, run)
         advance()
       else
         local pack = input:next()
-        ended = pack == nil
-        if pack ~= nil then
+        if pack == nil then
+          finish()
+        else
+          used = math.max(used, slot)
           slots[slot] = dataset.open(dataset.call(node, made_dataset, node,
             pack), run)
           open = open + 1

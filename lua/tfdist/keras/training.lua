@@ -200,17 +200,19 @@ local function class_weights(table_given)
   return list
 end
 
+local function check_steps(what, name, wanted)
+  if wanted ~= nil then
+    options.integer(what, name, wanted, 1)
+  end
+end
+
 local function check_counts(epochs, initial_epoch, steps_per_epoch,
     validation_steps)
   local what = "model:fit"
   options.integer(what, "epochs", epochs, 0)
   options.integer(what, "initial_epoch", initial_epoch, 0)
-  if steps_per_epoch ~= nil then
-    options.integer(what, "steps_per_epoch", steps_per_epoch, 1)
-  end
-  if validation_steps ~= nil then
-    options.integer(what, "validation_steps", validation_steps, 1)
-  end
+  check_steps(what, "steps_per_epoch", steps_per_epoch)
+  check_steps(what, "validation_steps", validation_steps)
 end
 
 local function check_freq(freq)
@@ -337,6 +339,7 @@ method("evaluate", "x:table y:table=nil batch_size=nil verbose='auto' "
   function(self, x, y, batch_size, verbose, sample_weight, wanted, given, _, _,
       _, return_dict)
     local own = state.compiled(self, "evaluate")
+    check_steps("model:evaluate", "steps", wanted)
     local shown = new_progress(own, verbose, given)
     local list = loop.inside(own, shown, function()
       local source = feed.new(own, "evaluate", { x = x, y = y,
@@ -374,6 +377,7 @@ method("predict", "x:table batch_size=nil verbose='auto' steps=nil "
   .. "use_multiprocessing=false", function(self, x, batch_size, verbose, wanted,
       given)
     local own = prepared(self)
+    check_steps("model:predict", "steps", wanted)
     local shown = new_progress(own, verbose, given)
     return loop.inside(own, shown, function()
       local source = feed.new(own, "predict", { x = x, batch_size = batch_size,
