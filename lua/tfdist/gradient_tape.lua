@@ -77,12 +77,12 @@ local function collect(tape, walk, n)
   return results
 end
 
--- The gradients of one walk, a list with n.
-local function run(tape, targets, sources, grads, zeros)
+-- The gradients of one walk for n sources, a list with n.
+local function run(tape, targets, sources, n, grads, zeros)
   local walk = raw.walk_begin(tape.handle, targets, sources, grads, zeros)
   return state.protect(function()
     raw.release(walk)
-  end, collect, tape, walk, sources.n)
+  end, collect, tape, walk, n)
 end
 
 --- Arguments ------------------------------------------------------------------
@@ -104,7 +104,8 @@ local function operand(x, what, name)
     and "its weights are in the field trainable_variables" or nil)
 end
 
-local function operands(structure, what, name)
+-- The leaves of a structure as operands: a list with n.
+local function leaves(structure, what, name)
   local flat = nest.flatten(structure)
   for i = 1, flat.n do
     local x = flat[i]
@@ -114,6 +115,20 @@ local function operands(structure, what, name)
     end
   end
   return flat
+end
+
+-- The same as a list, which is the structure itself where that is a list of
+-- operands, and its length.
+local function operands(structure, what, name)
+  if type(structure) == "userdata" and raw.is_operand(structure) then
+    return { structure }, 1
+  end
+  local n = raw.operand_count(structure)
+  if n ~= nil then
+    return structure, n
+  end
+  local flat = leaves(structure, what, name)
+  return flat, flat.n
 end
 
 -- `structure` with its leaves replaced; lists carry n, for nil has no place.
@@ -140,15 +155,17 @@ local function regroup(structure, flat, at)
   return out, at
 end
 
-local function target_gradients(x, targets, what)
+local NO_GRADIENTS = { n = 0 }
+
+local function target_gradients(x, targets, n, what)
   if x == nil then
-    return { n = 0 }
+    return NO_GRADIENTS
   end
   local flat = nest.flatten(x)
-  if flat.n ~= targets.n then
+  if flat.n ~= n then
     errors.raise("ValueError", ("%s: %d output_gradients for %d targets; give "
-      .. "one for each"):format(what, flat.n, targets.n),
-      "a list that ends in nil needs n = " .. targets.n)
+      .. "one for each"):format(what, flat.n, n),
+      "a list that ends in nil needs n = " .. n)
   end
   for i = 1, flat.n do
     local grad = flat[i]
@@ -162,6 +179,9 @@ local function target_gradients(x, targets, what)
 end
 
 local function wants_zeros(x, what)
+  if x == "none" then
+    return false
+  end
   local _, position = options.choice(what, "unconnected_gradients", x,
     CONNECTIONS)
   return position == 1
@@ -271,7 +291,7 @@ end
 --- Errors: TypeError for anything else.
 --- Source: tf.GradientTape.watch
 method("watch", "tensor", function(self, tensor)
-  local flat = operands(tensor, "GradientTape.watch", "tensor")
+  local flat = leaves(tensor, "GradientTape.watch", "tensor")
   for i = 1, flat.n do
     raw.tape_watch(self.handle, flat[i])
   end
@@ -309,12 +329,15 @@ method("gradient", "target sources output_gradients:table=nil "
     local what = "GradientTape.gradient"
     check_unused(self, what)
     local zeros = wants_zeros(unconnected_gradients, what)
-    local targets = operands(target, what, "target")
-    local list = operands(sources, what, "sources")
-    local grads = target_gradients(output_gradients, targets, what)
+    local targets, count = operands(target, what, "target")
+    local list, n = operands(sources, what, "sources")
+    local grads = target_gradients(output_gradients, targets, count, what)
     close_for_gradient(self)
-    local results = run(self, targets, list, grads, zeros)
+    local results = run(self, targets, list, n, grads, zeros)
     finish(self)
+    if rawequal(list, sources) then
+      return results
+    end
     return (regroup(sources, results, 1))
   end)
 
@@ -399,7 +422,7 @@ local function unit_gradients(tape, target, sources, rows, n)
   end
   for i = 1, n > 0 and n or 1 do
     -- A target without elements is walked once, to see what it depends on.
-    local grads = run(tape, { target, n = 1 }, sources,
+    local grads = run(tape, { target, n = 1 }, sources, sources.n,
       n > 0 and { unit(info, rows, n, i - 1), n = 1 } or { n = 0 }, false)
     for k = 1, sources.n do
       if grads[k] ~= nil then
@@ -448,7 +471,7 @@ method("jacobian", JACOBIAN, function(self, target, sources, unconnected)
   local what = "GradientTape.jacobian"
   local fill = wants_zeros(unconnected, what)
   local y = operand(target, what, "target")
-  local list = operands(sources, what, "sources")
+  local list = leaves(sources, what, "sources")
   local of = describe(y)
   local results = with_kept_tape(self, what, function()
     local columns = unit_gradients(self, y, list, 1, of.size)

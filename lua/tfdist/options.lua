@@ -311,9 +311,9 @@ local function resolve(sig, ...)
   return unpack(values, 1, sig.n)
 end
 
--- Makers of fast paths, one for each pattern of parameters: "rRodnN" =
+-- Makers of fast paths, one for each pattern of parameters: "rRotdnN" =
 -- required, required where a table may complete the call, optional, optional
--- with default, names without and with default.
+-- that takes tables, optional with default, names without and with default.
 local makers = {}
 
 local function maker_text(pattern, leading)
@@ -325,7 +325,7 @@ local function maker_text(pattern, leading)
     if mark == "r" or mark == "R" then
       tests[#tests + 1] = a .. " == nil"
     end
-    if mark == "R" then
+    if mark == "R" or mark == "t" then
       -- What has an element 1 is a list of values, never options.
       tests[#tests + 1] = ("type(%s) == 'table' and rawget(%s, 1) == nil")
         :format(a, a)
@@ -372,7 +372,8 @@ local function build(sig, fn, leading)
       n = n + 1
       defaults[n] = sig.defaults[i]
     else
-      marks[i] = is_label(sig, i) and "n" or "o"
+      marks[i] = is_label(sig, i) and "n" or sig.kinds[i] == "table" and "t"
+        or "o"
     end
   end
   -- Before the last one, completing tables leave a required argument nil.

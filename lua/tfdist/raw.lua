@@ -49,6 +49,9 @@
 ---   kind(x) -> "tensor"|"variable"|"slices"|...|nil for what is no handle
 ---   metatable(kind) -> the kind's metatable; add __index, operators ...
 ---   is_operand(x) -> true for open handles that ops accept
+---   operand_count(x[, tensors]) -> n if x is a plain list of n such handles
+---       (tensors) and nothing else, nil if not
+---   same_elements(a, b, n) -> whether two lists begin with the same n values
 ---   is_released(x)   release(x)   retain(t) -> a tensor's second handle
 ---   op_run(op, inputs, ints, reals) -> all outputs
 ---       inputs: list with n, holes are absent optional tensors; ints, reals:

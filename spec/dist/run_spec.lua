@@ -21,6 +21,21 @@ describe("strategy:run", function()
         locals(s, out2))
     end)
 
+  R.each(it, pending, "arguments may be false, nil and structures",
+    function(s)
+      local x = s:run(function() return R.id() > 0 end)
+      local function check(a, b, c, ...)
+        assert.equal(R.id() > 0, a)
+        assert.is_nil(b)
+        assert.equal(0, select("#", ...))
+        return c
+      end
+      assert.equal(3, s:run(check, { x, nil, 3, n = 3 }))
+      assert.equal(R.list, s:run(function(a, _, t)
+        return check(a, nil, t[1])
+      end, { x, nil, { R.list }, n = 3 }))
+    end)
+
   it("F02 one device wraps nothing", function()
     local s = D.OneDeviceStrategy "/cpu:0"
     local x = s:run(function() return tf.constant(4.0) end)

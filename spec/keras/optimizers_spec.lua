@@ -554,6 +554,26 @@ describe("optimizers", function()
     assert.equal(0.5, v:item())
   end)
 
+  it("may get other variables, in another order, at each step", function()
+    local a, b, c = tf.Variable(0.0), tf.Variable(0.0), tf.Variable(0.0)
+    local opt, vars = O.SGD(1), { a, b }
+    local function step(x, y)
+      opt:apply_gradients({ tf.constant(x), y and tf.constant(y), n = 2 }, vars)
+    end
+    step(1, 2)
+    step(1, 2)
+    vars[1], vars[2] = b, a -- the same table
+    step(10, 20)
+    vars[2] = c
+    step(100)
+    step(1000, 3)
+    vars[2] = nil
+    fails("ValueError", "2 gradients for 1 variables", step, 1, 2)
+    assert.equal(-22, a:item())
+    assert.equal(-1114, b:item())
+    assert.equal(-3, c:item())
+  end)
+
   it("constraints are applied after the update", function()
     local v = tf.Variable(0.5, { constraint = function(x)
       return tf.maximum(x, 0)

@@ -57,6 +57,32 @@ describe("handles", function()
     assert.is_false(raw.is_operand(t))
   end)
 
+  it("are counted in plain lists of nothing else", function()
+    local t, v = tensor { 1 }, raw.variable_new(tensor { 1 }, "v", true)
+    assert.equal(0, raw.operand_count {})
+    assert.equal(2, raw.operand_count { t, v })
+    assert.equal(2, raw.operand_count { t, v, n = 2 })
+    assert.equal(2, raw.operand_count({ t, t }, true))
+    local device, meta = raw.device_current(), setmetatable({ t }, {})
+    for _, x in pairs { 1, t, meta, { t, 1 }, { t, nil, v }, { t, n = 2 },
+      { t, v, n = 1 }, { t, x = v }, { [2] = t }, { device }, { t, { v } },
+      { t, n = "1" }, { t, [0] = v } } do
+      assert.is_nil(raw.operand_count(x))
+    end
+    assert.is_nil(raw.operand_count(nil))
+    assert.is_nil(raw.operand_count({ t, v }, true))
+    t:release()
+    assert.is_nil(raw.operand_count { t, v })
+  end)
+
+  it("are compared as they are in lists", function()
+    local a, b = tensor { 1 }, tensor { 1 }
+    assert.is_true(raw.same_elements({ a, b }, { a, b, 1 }, 2))
+    assert.is_false(raw.same_elements({ a, b }, { a, a }, 2))
+    assert.is_true(raw.same_elements({ a, b }, { a, a }, 1))
+    assert.is_false(raw.same_elements({ a }, nil, 1))
+  end)
+
   it("refuse everything but a second release once released", function()
     local t = tensor { 1, 2 }
     t:release()

@@ -85,6 +85,62 @@ static int core_is_operand(lua_State *L) {
   return 1;
 }
 
+/* The operand at i, with `tensors` only a tensor. */
+static bool is_leaf(lua_State *L, int i, bool tensors) {
+  const tfd_object *object = tfd__lua_to_operand(L, i);
+
+  return object != NULL &&
+         (!tensors || object->type->kind == TFD_HANDLE_TENSOR);
+}
+
+/* operand_count(x[, tensors]) -> n if x is a plain list of n open operands
+** (tensors) and nothing else, with or without its field n; nil else. */
+static int core_operand_count(lua_State *L) {
+  bool tensors = lua_toboolean(L, 2);
+  int n = 0;
+  int keys = 0;
+
+  lua_settop(L, 1);
+  if (!lua_istable(L, 1) || lua_getmetatable(L, 1)) return 0;
+  for (n = 0;; n++) {
+    lua_rawgeti(L, 1, n + 1);
+    if (!is_leaf(L, -1, tensors)) break;
+    lua_settop(L, 1);
+  }
+  if (!lua_isnil(L, -1)) return 0;
+  lua_pushliteral(L, "n");
+  lua_rawget(L, 1);
+  if (!lua_isnil(L, -1)) {
+    if (lua_type(L, -1) != LUA_TNUMBER || lua_tonumber(L, -1) != n) return 0;
+    keys--;
+  }
+  lua_settop(L, 1);
+  lua_pushnil(L);
+  while (lua_next(L, 1) != 0) {
+    lua_pop(L, 1);
+    if (++keys > n) return 0;
+  }
+  lua_pushinteger(L, n);
+  return 1;
+}
+
+/* same_elements(a, b, n): whether two lists begin with the same n values. */
+static int core_same_elements(lua_State *L) {
+  int n = (int)luaL_checknumber(L, 3);
+  bool same = lua_istable(L, 1) && lua_istable(L, 2);
+  int i = 0;
+
+  lua_settop(L, 2);
+  for (i = 1; same && i <= n; i++) {
+    lua_rawgeti(L, 1, i);
+    lua_rawgeti(L, 2, i);
+    same = lua_rawequal(L, 3, 4);
+    lua_settop(L, 2);
+  }
+  lua_pushboolean(L, same);
+  return 1;
+}
+
 static int core_is_released(lua_State *L) {
   const tfd__slot *s = tfd__lua_to_slot(L, 1);
 
@@ -163,8 +219,10 @@ const luaL_Reg tfd__lua_core_functions[] = {
     {"is_released", core_is_released},
     {"kind", core_kind},
     {"metatable", core_metatable},
+    {"operand_count", core_operand_count},
     {"release", core_release},
     {"retain", core_retain},
+    {"same_elements", core_same_elements},
     {"set_raise", core_set_raise},
     {"step_ended", core_step_ended},
     {NULL, NULL},

@@ -18,7 +18,8 @@ local M = {}
 -- Far fewer than what either engine's stack takes.
 local MOST_ARGUMENTS = 250
 
-local select, type = select, type
+local select, setmetatable, type = select, setmetatable, type
+local run_next, run_pass = raw.run_next, raw.run_pass
 local running, resume, yield = coroutine.running, coroutine.resume,
   coroutine.yield
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
@@ -68,6 +69,7 @@ local function new_crew(strategy)
       state = { name_scope = "", thread = thread }, waits = false,
       plain = { n = 0 },
     }
+    crew[i].state.replica = crew[i]
     resume(thread, crew[i])
   end
   return crew
@@ -78,27 +80,37 @@ local function muster(strategy, outer)
   local crew = rawget(strategy, "crew") or new_crew(strategy)
   strategy.crew = nil
   local creators, name_scope = outer.creators, outer.name_scope
+  local made = crew.variables ~= nil
   crew.variables = nil
   for i = 1, crew.n do
     local replica = crew[i]
     local mode, own = replica.mode, replica.state
+    if made then
+      replica.counts = nil
+    end
     local context = setmetatable({
       replica_id_in_sync_group = i - 1, strategy = strategy,
       thread = replica.thread, replica = replica,
     }, Context)
-    replica.context, replica.counts, replica.stopped = context, nil, false
-    mode.replica = context
+    replica.context, mode.replica = context, context
     own.mode, own.creators, own.name_scope = mode, creators, name_scope
   end
   return crew
 end
 
+-- Give the crew back; returns what each replica's function returned, and how
+-- many values that is in all.
 local function dismiss(strategy, crew)
+  local packs, count = {}, 0
   for i = 1, crew.n do
     local replica = crew[i]
-    replica.context, replica.results, replica.state.creators = nil, nil, nil
+    local results = replica.results
+    packs[i] = results
+    count = count + results.n
+    replica.results, replica.state.creators = nil, nil
   end
   strategy.crew = crew
+  return packs, count
 end
 
 -- One run --------------------------------------------------------------------
@@ -136,32 +148,34 @@ local function astray()
     "wrap its own coroutines in coroutine.wrap inside the function")
 end
 
--- Give a replica its turn: resume its coroutine in its state. Returns true, or
--- false and its error.
+-- Give a replica its turn: resume its coroutine in its state. Returns the
+-- point where it waits, "" when it has come back, or nil and its error.
 local function turn(replica, ...)
   local before = state.current
   state.current = replica.state
   local ok, signal = resume(replica.thread, ...)
   state.current = before
-  replica.waits = signal == SYNC
-  if signal == SYNC or signal == DONE then
-    return true
-  elseif ok then
-    return false, astray()
+  if signal == SYNC then
+    replica.waits = true
+    return replica.point
   end
-  return false, signal
+  replica.waits = false
+  if signal == DONE then
+    return ""
+  end
+  return nil, ok and astray() or signal
 end
 
 -- Wake those that wait so that their own clean-up runs; what they raise is
 -- not news.
 local function stop_others(run, crew)
   raw.run_cancel(run)
-  local event, id = raw.run_next(run)
+  local event, id = run_next(run)
   while event == "resume" do
     local replica = crew[id + 1]
     replica.stopped = true
     turn(replica, STOP)
-    event, id = raw.run_pass(run, "")
+    event, id = run_pass(run, "")
   end
 end
 
@@ -233,15 +247,27 @@ function M.check_count(what, args)
   end
 end
 
+-- No structures among the arguments?
+local function is_flat(args, n)
+  for k = 1, n do
+    if type(args[k]) == "table" then
+      return false
+    end
+  end
+  return n > 0
+end
+
 -- Arguments as each replica gets them: lists with n, nil for none.
 local function specialise(crew_n, args, kwargs)
   if args == nil and kwargs == nil then
     return nil
   end
-  local lists = {}
+  local lists, n = {}, args and (args.n or #args) or 0
+  local flat = is_flat(args, n)
   for i = 1, crew_n do
-    local own = values.select_replica(args or NOTHING, i - 1, crew_n)
-    own.n = args and (args.n or #args) or 0
+    local own = flat and values.select_flat(args, n, i - 1, crew_n)
+      or values.select_replica(args or NOTHING, i - 1, crew_n)
+    own.n = n
     if kwargs ~= nil then
       own.n = own.n + 1
       own[own.n] = values.select_replica(kwargs, i - 1, crew_n)
@@ -258,43 +284,38 @@ function M.run(strategy, run, fn, args, kwargs)
   local crew = muster(strategy, state.current)
   local lists = specialise(crew.n, args, kwargs)
   local replies, begun = nil, 0
-  local event, id = raw.run_next(run)
+  local event, id = run_next(run)
   while event ~= "done" do
     if event == "resume" then
       local replica = crew[id + 1]
-      local ok, e
+      local point, e
       if begun ~= id then
-        ok, e = turn(replica, GO, replies and replies[id + 1])
+        point, e = turn(replica, GO, replies and replies[id + 1])
       elseif lists == nil then
         begun = id + 1
-        ok, e = turn(replica, fn)
+        point, e = turn(replica, fn)
       else
         begun = id + 1
-        ok, e = turn(replica, fn, unpack(lists[begun], 1, lists[begun].n))
+        point, e = turn(replica, fn, unpack(lists[begun], 1, lists[begun].n))
         lists[begun] = nil
       end
-      if not ok then
+      if point == nil then
         fail(run, crew, describe_error(replica, e))
       end
-      event, id = raw.run_pass(run, replica.waits and replica.point or "")
+      event, id = run_pass(run, point)
     elseif event == "merge" then
       replies = answer(run, strategy, crew)
-      event, id = raw.run_next(run)
+      event, id = run_next(run)
     else
       diverged(run, crew, id, fn)
     end
   end
   raw.release(run)
-  local packs, width = {}, 0
-  for i = 1, crew.n do
-    packs[i] = crew[i].results
-    width = width + packs[i].n
-  end
-  dismiss(strategy, crew)
-  if width == 0 then
+  local packs, count = dismiss(strategy, crew)
+  if count == 0 then
     return NOTHING
   end
-  return values.regroup_results(strategy, packs, #packs, "per_replica")
+  return values.regroup_results(strategy, packs, crew.n, "per_replica")
 end
 
 -- Sync points ----------------------------------------------------------------
@@ -479,17 +500,18 @@ local checked_merge_call = methods.merge_call
 -- The usual call: a function only, by the replica whose turn it is.
 function methods.merge_call(self, merge_fn, args, kwargs, surplus)
   if args == nil and kwargs == nil and surplus == nil
-    and type(merge_fn) == "function" and getmetatable(self) == Context then
-    local replica = self.replica
+    and type(merge_fn) == "function" then
+    local replica = state.current.replica
     if replica ~= nil and replica.context == self
-      and state.current == replica.state and running() == replica.thread
-      and not replica.stopped then
+      and running() == replica.thread and not replica.stopped then
       local payload = replica.plain
       payload.fn = merge_fn
       replica.point, replica.payload = "merge_call", payload
       replica.answer = merge
-      local reply = received(self, "merge_call", yield(SYNC))
-      if reply == nil then
+      local signal, reply = yield(SYNC)
+      if signal ~= GO then
+        received(self, "merge_call", signal)
+      elseif reply == nil then
         return
       end
       return unpack(reply, 1, reply.n)

@@ -57,8 +57,12 @@ method("scope", "fn=nil", function(self, fn)
   return scope:call(fn)
 end)
 
+local NOTHING = {}
+
 local function check_arguments(what, fn, args, kwargs)
-  text.check_callable(what, "fn", fn)
+  if type(fn) ~= "function" then
+    text.check_callable(what, "fn", fn)
+  end
   if args ~= nil and not text.is_plain(args) then
     errors.raise("ValueError", ("%s: args must be a table of arguments, got %s")
       :format(what, text.describe(args)), "strategy:run(step, { images })")
@@ -66,8 +70,10 @@ local function check_arguments(what, fn, args, kwargs)
     errors.raise("ValueError", ("%s: kwargs must be a table, got %s"):format(
       what, text.describe(kwargs)))
   end
-  replica.check_count(what, args)
-  for key in next, args or {} do
+  if args ~= nil then
+    replica.check_count(what, args)
+  end
+  for key in next, args or NOTHING do
     if type(key) ~= "number" and key ~= "n" then
       errors.raise("ValueError", ("%s: args must be a list of arguments, got "
         .. "the key %s"):format(what, text.quote(tostring(key))),

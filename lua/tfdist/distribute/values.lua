@@ -223,6 +223,19 @@ function M.select_replica(structure, i, count)
   return select_at(structure, i, 0, count)
 end
 
+--- The same for a list of n elements, none of them a structure.
+function M.select_flat(list, n, i, count)
+  local out = {}
+  for k = 1, n do
+    local x = list[k]
+    if type(x) == "userdata" then
+      x = own_leaf(x, i, count)
+    end
+    out[k] = x
+  end
+  return out
+end
+
 -- The same with variables replaced by their copies: for updates.
 function M.select_copy(structure, i)
   return nest.map_structure(function(x)
@@ -328,7 +341,8 @@ end
 --- Errors: AssertionError when structures differ.
 regroup = function(strategy, list, n, kind, depth)
   for i = 1, n do
-    if is_nested(list[i]) then
+    local x = list[i]
+    if type(x) == "table" and is_nested(x) then
       if not is_nested(list[1]) then
         keys_differ(i - 1)
       end
@@ -345,7 +359,8 @@ M.regroup = regroup
 function M.regroup_results(strategy, packs, n, kind)
   local width = 0
   for i = 1, n do
-    width = math.max(width, packs[i].n)
+    local own = packs[i].n
+    width = own > width and own or width
   end
   local out = { n = width }
   for k = 1, width do
