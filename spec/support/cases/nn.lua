@@ -250,6 +250,23 @@ return function(case, I)
     each("2d", "more channels than a block", I.normal { 1, 4, 4, 70 },
       { ksize = 2, strides = 1, padding = "VALID" },
       "pool(a, 2, 1, 'VALID', KIND)")
+    -- Every width of vector: 23 = 16 + 4 + 2 + 1, 13 = 8 + 4 + 1.
+    for _, channels in ipairs { 5, 13, 16, 23 } do
+      local of = (" of %d channels"):format(channels)
+      each("2d", "windows apart" .. of, I.normal { 2, 4, 4, channels },
+        { ksize = 2, strides = 2, padding = "VALID" },
+        "pool(a, 2, 2, 'VALID', KIND)")
+      each("2d", "windows apart, uncovered" .. of,
+        I.normal { 1, 4, 5, channels },
+        { ksize = 1, strides = 2, padding = "VALID" },
+        "pool(a, 1, 2, 'VALID', KIND)")
+      each("2d", "windows apart, padded" .. of, I.normal { 1, 3, 5, channels },
+        { ksize = 2, strides = 2, padding = "SAME" },
+        "pool(a, 2, 2, 'SAME', KIND)")
+      each("2d", "overlapping" .. of, I.normal { 1, 4, 4, channels },
+        { ksize = 3, strides = 1, padding = "SAME" },
+        "pool(a, 3, 1, 'SAME', KIND)")
+    end
     each("2d", "no images", I.normal { 0, 4, 4, 2 },
       { ksize = 2, strides = 1, padding = "VALID" },
       "pool(a, 2, 1, 'VALID', KIND)")

@@ -18,6 +18,8 @@ typedef struct pool_job {
   void *out;
   int64_t *argmax;
   bool whole_batch; /* positions count from the first image */
+  bool apart;   /* windows share no input: gradients are stored, not added */
+  bool covered; /* and leave none out: nothing is cleared before */
 } pool_job;
 
 static int start(const tfd__call *call, const tfd__view *input, pool_job *job) {
@@ -32,6 +34,13 @@ static int start(const tfd__call *call, const tfd__view *input, pool_job *job) {
   job->positions = w->out[0] * w->out[1] * w->out[2];
   job->pixels = w->in[0] * w->in[1] * w->in[2];
   job->blocks = (w->channels + BLOCK - 1) / BLOCK;
+  job->apart = true;
+  job->covered = true;
+  for (int i = 0; i < 3; i++) {
+    job->apart = job->apart && w->stride[i] >= w->kernel[i];
+    job->covered = job->covered && w->stride[i] == w->kernel[i] &&
+                   w->low[i] == 0 && w->out[i] * w->stride[i] >= w->in[i];
+  }
   return TFD_OK;
 }
 
@@ -69,6 +78,7 @@ static inline void clear_block(const pool_job *job, int64_t image, int64_t c0,
   int64_t channels = job->w.channels;
   char *out = job->out;
 
+  if (job->covered) return;
   out += (size_t)(image * job->pixels * channels + c0) * size;
   if (n == channels) {
     memset(out, 0, (size_t)(job->pixels * channels) * size);
@@ -158,18 +168,22 @@ INT_MAXIMUM(int64_t, i64)
 INT_MAXIMUM(uint8_t, u8)
 
 #define POOL_T float
+#define POOL_WIDE 1
 #define POOL_BITS int32_t
 #define POOL_ID(name) name##_f32
 #include "backend/cpu/pool_body.h"
 #undef POOL_T
+#undef POOL_WIDE
 #undef POOL_BITS
 #undef POOL_ID
 
 #define POOL_T double
+#define POOL_WIDE 0
 #define POOL_BITS int64_t
 #define POOL_ID(name) name##_f64
 #include "backend/cpu/pool_body.h"
 #undef POOL_T
+#undef POOL_WIDE
 #undef POOL_BITS
 #undef POOL_ID
 
@@ -181,20 +195,42 @@ enum {
   LOOP_AVG,
   LOOP_AVG_GRAD,
   LOOP_ARGMAX,
+  LOOP_MIXED, /* added to the first of the others */
+  LOOP_MAX_MIXED = LOOP_MIXED,
+  LOOP_GRAD_MIXED,
+  LOOP_PICK_MIXED, /* there is none */
+  LOOP_AVG_MIXED,
+  LOOP_AVG_GRAD_MIXED,
   LOOPS
 };
 
 static const pool_loop loops[TFD_DTYPE_END][LOOPS] = {
     [TFD_FLOAT32] = {max_f32, max_grad_f32, max_pick_f32, avg_f32, avg_grad_f32,
-                     argmax_f32},
+                     argmax_f32, max_mixed_f32, max_grad_mixed_f32, NULL,
+                     avg_mixed_f32, avg_grad_mixed_f32},
     [TFD_FLOAT64] = {max_f64, max_grad_f64, max_pick_f64, avg_f64, avg_grad_f64,
-                     argmax_f64},
+                     argmax_f64, max_mixed_f64, max_grad_mixed_f64, NULL,
+                     avg_mixed_f64, avg_grad_mixed_f64},
     [TFD_INT8] = {max_i8},
     [TFD_INT16] = {max_i16},
     [TFD_INT32] = {max_i32},
     [TFD_INT64] = {max_i64},
     [TFD_UINT8] = {max_u8},
 };
+
+/* Narrow vectors pay where channels do not fill the wide ones; gradients of
+** windows that lie apart are written once instead of cleared and added to. */
+static pool_loop pick_loop(const pool_job *job, int dtype, int which) {
+  int64_t channels = job->w.channels;
+  int64_t wide = 64 / (int64_t)tfd__dtype_size(dtype);
+  bool is_grad = which == LOOP_GRAD || which == LOOP_AVG_GRAD;
+  bool mixed = channels % wide != 0 || (is_grad && job->apart);
+
+  mixed = mixed && channels >= (is_grad ? 2 : 4);
+  if (mixed && which < LOOP_ARGMAX && loops[dtype][which + LOOP_MIXED] != NULL)
+    which += LOOP_MIXED;
+  return loops[dtype][which];
+}
 
 /* Outputs are independent of one another. */
 static int run_positions(pool_job *job, const tfd__view *out, int which) {
@@ -208,7 +244,7 @@ static int run_positions(pool_job *job, const tfd__view *out, int which) {
     return TFD_OK;
   }
   tfd__parallel_for(job->w.batch * job->positions, 1 + TFD_GRAIN / work,
-                    loops[out->dtype][which], job);
+                    pick_loop(job, out->dtype, which), job);
   return TFD_OK;
 }
 
@@ -216,15 +252,18 @@ static int run_positions(pool_job *job, const tfd__view *out, int which) {
 static int run_images(pool_job *job, const tfd__view *out, int which) {
   int64_t work =
       job->positions * (job->w.channels < BLOCK ? job->w.channels : BLOCK);
+  pool_loop loop = pick_loop(job, out->dtype, which);
 
   if (out->numel == 0) return TFD_OK;
+  /* What adds to its output needs it cleared. */
+  job->covered = job->covered && loop != loops[out->dtype][which];
   job->out = out->data;
   if (job->positions == 0) { /* images smaller than the window */
     memset(out->data, 0, tfd__view_bytes(out));
     return TFD_OK;
   }
   tfd__parallel_for(job->w.batch * job->blocks, 1 + TFD_GRAIN / (1 + work),
-                    loops[out->dtype][which], job);
+                    loop, job);
   return TFD_OK;
 }
 

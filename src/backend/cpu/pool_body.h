@@ -1,7 +1,8 @@
 /* Template: define POOL_T (float or double), POOL_BITS (the integer of its
-** size) and POOL_ID(name). Pooling at one output position: channels go by
-** vectors that stay in registers while the taps pass. Each function handles
-** channels [c, end); `out` is the position's first element in the output. */
+** size), POOL_WIDE (1: there are vectors of 16) and POOL_ID(name). Pooling at
+** one output position: channels go by vectors that stay in registers while the
+** taps pass. Each function handles channels [c, end); `out` is the position's
+** first element in the output. */
 
 typedef POOL_T POOL_ID(vec) __attribute__((vector_size(64)));
 typedef POOL_BITS POOL_ID(mask) __attribute__((vector_size(64)));
@@ -150,12 +151,136 @@ POOL_ID(at_avg_grad)(const pool_job *job, const tap_box *taps, int64_t out,
   for (; c < end; c++) EACH_TAP(taps, i) dx[i + c] += dy[c] * share;
 }
 
+#undef POOL_LOAD
+#undef POOL_STORE
+
+/* --- mixed widths --------------------------------------------------------- */
+
+#if POOL_WIDE
+#define POOL_LANES 16
+#define POOL_PIECE(name) POOL_ID(name##_16)
+#include "backend/cpu/pool_lanes.h"
+#endif
+#define POOL_LANES 8
+#define POOL_PIECE(name) POOL_ID(name##_8)
+#include "backend/cpu/pool_lanes.h"
+#define POOL_LANES 4
+#define POOL_PIECE(name) POOL_ID(name##_4)
+#include "backend/cpu/pool_lanes.h"
+#define POOL_LANES 2
+#define POOL_PIECE(name) POOL_ID(name##_2)
+#include "backend/cpu/pool_lanes.h"
+
+/* Runs `name`(taps, ...) over channels [c, end) from wide to narrow vectors;
+** at most one channel is left. */
+#if POOL_WIDE
+#define POOL_PIECES(name, ...)                                    \
+  for (; c + 16 <= end; c += 16) POOL_ID(name##_16)(__VA_ARGS__); \
+  if (c + 8 <= end) POOL_ID(name##_8)(__VA_ARGS__), c += 8;       \
+  if (c + 4 <= end) POOL_ID(name##_4)(__VA_ARGS__), c += 4;       \
+  if (c + 2 <= end) POOL_ID(name##_2)(__VA_ARGS__), c += 2
+#else
+#define POOL_PIECES(name, ...)                                 \
+  for (; c + 8 <= end; c += 8) POOL_ID(name##_8)(__VA_ARGS__); \
+  if (c + 4 <= end) POOL_ID(name##_4)(__VA_ARGS__), c += 4;    \
+  if (c + 2 <= end) POOL_ID(name##_2)(__VA_ARGS__), c += 2
+#endif
+
+static inline __attribute__((always_inline)) void
+POOL_ID(at_max_mixed)(const pool_job *job, const tap_box *taps, int64_t out,
+                      int64_t c, int64_t end) {
+  const POOL_T *x = (const POOL_T *)job->x + taps->first;
+  POOL_T *y = (POOL_T *)job->out + out;
+
+  POOL_PIECES(put_max, taps, x + c, y + c);
+  if (c < end) {
+    POOL_T best = x[c];
+
+    EACH_TAP(taps, i) best = x[i + c] > best ? x[i + c] : best;
+    y[c] = best;
+  }
+}
+
+static inline __attribute__((always_inline)) void
+POOL_ID(max_grad_of)(const pool_job *job, const tap_box *taps, int64_t out,
+                     int64_t c, int64_t end, bool apart) {
+  const POOL_T *x = (const POOL_T *)job->x + taps->first;
+  const POOL_T *y = (const POOL_T *)job->y + out;
+  const POOL_T *dy = (const POOL_T *)job->dy + out;
+  POOL_T *dx = (POOL_T *)job->out + taps->first;
+
+  POOL_PIECES(add_max_grad, taps, x + c, y + c, dy + c, dx + c, apart);
+  if (c < end) {
+    POOL_T best = y[c];
+    POOL_T open = dy[c];
+
+    EACH_TAP(taps, i) {
+      bool hit = x[i + c] == best;
+
+      dx[i + c] = (apart ? 0 : dx[i + c]) + (hit ? open : 0);
+      open = hit ? 0 : open;
+    }
+  }
+}
+
+static inline __attribute__((always_inline)) void
+POOL_ID(at_max_grad_mixed)(const pool_job *job, const tap_box *taps,
+                           int64_t out, int64_t c, int64_t end) {
+  if (job->apart)
+    POOL_ID(max_grad_of)(job, taps, out, c, end, true);
+  else
+    POOL_ID(max_grad_of)(job, taps, out, c, end, false);
+}
+
+static inline __attribute__((always_inline)) void
+POOL_ID(at_avg_mixed)(const pool_job *job, const tap_box *taps, int64_t out,
+                      int64_t c, int64_t end) {
+  const POOL_T *x = (const POOL_T *)job->x + taps->first;
+  POOL_T *y = (POOL_T *)job->out + out;
+  POOL_T share = 1 / (POOL_T)(taps->n[0] * taps->n[1] * taps->n[2]);
+
+  POOL_PIECES(put_avg, taps, x + c, y + c, share);
+  if (c < end) {
+    POOL_T sum = 0;
+
+    EACH_TAP(taps, i) sum += x[i + c];
+    y[c] = sum * share;
+  }
+}
+
+static inline __attribute__((always_inline)) void
+POOL_ID(avg_grad_of)(const pool_job *job, const tap_box *taps, int64_t out,
+                     int64_t c, int64_t end, bool apart) {
+  const POOL_T *dy = (const POOL_T *)job->dy + out;
+  POOL_T *dx = (POOL_T *)job->out + taps->first;
+  POOL_T share = 1 / (POOL_T)(taps->n[0] * taps->n[1] * taps->n[2]);
+
+  POOL_PIECES(add_avg_grad, taps, dy + c, dx + c, share, apart);
+  if (c < end) {
+    POOL_T part = dy[c] * share;
+
+    EACH_TAP(taps, i) dx[i + c] = (apart ? 0 : dx[i + c]) + part;
+  }
+}
+
+static inline __attribute__((always_inline)) void
+POOL_ID(at_avg_grad_mixed)(const pool_job *job, const tap_box *taps,
+                           int64_t out, int64_t c, int64_t end) {
+  if (job->apart)
+    POOL_ID(avg_grad_of)(job, taps, out, c, end, true);
+  else
+    POOL_ID(avg_grad_of)(job, taps, out, c, end, false);
+}
+
 POSITIONS(POOL_T, POOL_ID(max))
 POSITIONS(POOL_T, POOL_ID(max_pick))
 POSITIONS(POOL_T, POOL_ID(argmax))
 POSITIONS(POOL_T, POOL_ID(avg))
 IMAGES(POOL_T, POOL_ID(max_grad))
 IMAGES(POOL_T, POOL_ID(avg_grad))
+POSITIONS(POOL_T, POOL_ID(max_mixed))
+POSITIONS(POOL_T, POOL_ID(avg_mixed))
+IMAGES(POOL_T, POOL_ID(max_grad_mixed))
+IMAGES(POOL_T, POOL_ID(avg_grad_mixed))
 
-#undef POOL_LOAD
-#undef POOL_STORE
+#undef POOL_PIECES
