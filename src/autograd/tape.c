@@ -447,6 +447,8 @@ static const tfd__type tape_type = {
 
 int tfd_tape_new(bool persistent, bool watch_accessed_variables,
                  tfd_tape **tape_p) {
+  TFD_GIVEN_POINTER(tape_p);
+
   tfd_tape *tape = tfd__calloc(1, sizeof *tape);
   int rc;
 
@@ -466,6 +468,7 @@ int tfd_tape_new(bool persistent, bool watch_accessed_variables,
 }
 
 int tfd_tape_stop(tfd_tape *tape) {
+  TFD_GIVEN(tape, TAPE);
   if (!tape->recording) {
     return tfd__fail(TFD_RUNTIME_ERROR, "GradientTape: tape is not recording");
   }
@@ -474,6 +477,7 @@ int tfd_tape_stop(tfd_tape *tape) {
 }
 
 int tfd_tape_resume(tfd_tape *tape) {
+  TFD_GIVEN(tape, TAPE);
   if (tape->recording) {
     return tfd__fail(TFD_RUNTIME_ERROR,
                      "GradientTape: tape is already recording");
@@ -481,11 +485,18 @@ int tfd_tape_resume(tfd_tape *tape) {
   return list_add(tape->context, tape);
 }
 
-bool tfd_tape_is_recording(const tfd_tape *tape) { return tape->recording; }
+bool tfd_tape_is_recording(const tfd_tape *tape) {
+  TFD_GIVEN_OR(tape, TAPE, false);
+  return tape->recording;
+}
 
-bool tfd_tape_is_persistent(const tfd_tape *tape) { return tape->persistent; }
+bool tfd_tape_is_persistent(const tfd_tape *tape) {
+  TFD_GIVEN_OR(tape, TAPE, false);
+  return tape->persistent;
+}
 
 int tfd_tape_keep(tfd_tape *tape) {
+  TFD_GIVEN(tape, TAPE);
   if (tape->used && !tape->persistent) {
     return tfd__fail(TFD_RUNTIME_ERROR,
                      "GradientTape: its records were dropped when the "
@@ -496,6 +507,8 @@ int tfd_tape_keep(tfd_tape *tape) {
 }
 
 int tfd_tape_watch(tfd_tape *tape, tfd_object *operand) {
+  TFD_GIVEN(tape, TAPE);
+
   tfd_tensor *t = NULL;
 
   if (tfd__operand(operand, &t) != TFD_OK) {
@@ -514,6 +527,7 @@ int tfd_tape_watch(tfd_tape *tape, tfd_object *operand) {
 }
 
 int tfd_tape_reset(tfd_tape *tape) {
+  TFD_GIVEN(tape, TAPE);
   if (tape->walks > 0) {
     return tfd__fail(TFD_RUNTIME_ERROR,
                      "GradientTape.reset: a gradient of this tape is being "
@@ -525,9 +539,14 @@ int tfd_tape_reset(tfd_tape *tape) {
   return TFD_OK;
 }
 
-int64_t tfd_tape_length(const tfd_tape *tape) { return tape->length; }
+int64_t tfd_tape_length(const tfd_tape *tape) {
+  TFD_GIVEN_OR(tape, TAPE, 0);
+  return tape->length;
+}
 
 int tfd_tape_variable(tfd_tape *tape, int index, tfd_variable **variable_p) {
+  TFD_GIVEN(tape, TAPE);
+  TFD_GIVEN_POINTER(variable_p);
   if (index < 0 || index >= tape->variables_n) {
     return tfd__fail(TFD_INDEX_ERROR,
                      "GradientTape: no watched variable %d; there are %d",
@@ -539,6 +558,7 @@ int tfd_tape_variable(tfd_tape *tape, int index, tfd_variable **variable_p) {
 }
 
 int tfd_tape_variable_count(const tfd_tape *tape) {
+  TFD_GIVEN_OR(tape, TAPE, 0);
   return tape->variables_n;
 }
 
@@ -559,6 +579,9 @@ static int resolve_inputs(tfd_object *const *inputs, int inputs_n,
 int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,
                          int inputs_n, tfd_tensor *const *outputs,
                          int outputs_n) {
+  TFD_GIVEN_LIST(inputs, inputs_n);
+  TFD_GIVEN_HANDLES(outputs, outputs_n, TENSOR);
+
   tfd_context *c = tfd__context();
   tfd_tensor *small[CACHED_SLOTS];
   step s = {.number = number,
@@ -568,13 +591,7 @@ int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,
             .out_n = outputs_n};
   tfd_tensor **in = small;
   int rc;
-  int i;
 
-  for (i = 0; i < outputs_n; i++) {
-    if (outputs[i] != NULL) continue;
-    return tfd__fail(TFD_TYPE_ERROR, "custom_gradient: output %d is nothing",
-                     i);
-  }
   if (c->tapes == NULL) return TFD_OK;
   if (inputs_n > CACHED_SLOTS) {
     in = tfd__alloc((size_t)inputs_n * sizeof *in);

@@ -326,6 +326,7 @@ static tfd_tensor *stand_in(const tfd__note *note, tfd_tensor *shell) {
   if (note->state == TFD_NOTE_ABSENT) return NULL;
   atomic_init(&shell->object.refs, 1);
   shell->object.type = &tfd__tensor_type;
+  shell->object.mark = TFD_OPEN_MARK + (uint32_t)TFD_HANDLE_TENSOR;
   shell->device = shape->device;
   shell->id = shape->id;
   shell->view.numel = shape->numel;
@@ -536,6 +537,12 @@ int tfd_walk_begin(tfd_tape *tape, tfd_object *const *targets, int targets_n,
                    tfd_object *const *sources, int sources_n,
                    tfd_object *const *target_grads, int target_grads_n,
                    bool unconnected_zero, tfd_walk **walk_p) {
+  TFD_GIVEN(tape, TAPE);
+  TFD_GIVEN_LIST(targets, targets_n);
+  TFD_GIVEN_LIST(sources, sources_n);
+  TFD_GIVEN_HANDLES(target_grads, target_grads_n, KINDS);
+  TFD_GIVEN_POINTER(walk_p);
+
   tfd_walk *w = NULL;
   int rc = TFD_OK;
   int i;
@@ -565,6 +572,9 @@ int tfd_walk_begin(tfd_tape *tape, tfd_object *const *targets, int targets_n,
 }
 
 int tfd_walk_next(tfd_walk *walk, tfd_walk_event *event_p) {
+  TFD_GIVEN(walk, WALK);
+  TFD_GIVEN_POINTER(event_p);
+
   int rc = TFD_OK;
 
   if (walk->failed || walk->waiting != NULL) {
@@ -596,6 +606,9 @@ static int check_waiting(const tfd_walk *w) {
 }
 
 int tfd_walk_host(tfd_walk *walk, int64_t *number_p, int *outputs_n_p) {
+  TFD_GIVEN(walk, WALK);
+  TFD_GIVEN_POINTER(number_p);
+  TFD_GIVEN_POINTER(outputs_n_p);
   TFD_TRY(check_waiting(walk));
   *number_p = walk->waiting->number;
   *outputs_n_p = walk->waiting->out_n;
@@ -603,6 +616,9 @@ int tfd_walk_host(tfd_walk *walk, int64_t *number_p, int *outputs_n_p) {
 }
 
 int tfd_walk_output_grad(tfd_walk *walk, int index, tfd_object **grad_p) {
+  TFD_GIVEN(walk, WALK);
+  TFD_GIVEN_POINTER(grad_p);
+
   const tfd__entry *e = walk->waiting;
   uint32_t slot = 0;
 
@@ -645,6 +661,9 @@ static int take_supplied(tfd_walk *w, tfd_object *const *grads) {
 }
 
 int tfd_walk_supply(tfd_walk *walk, tfd_object *const *grads, int grads_n) {
+  TFD_GIVEN(walk, WALK);
+  TFD_GIVEN_HANDLES(grads, grads_n, KINDS);
+
   int rc;
 
   TFD_TRY(check_waiting(walk));
@@ -668,6 +687,8 @@ int tfd_walk_supply(tfd_walk *walk, tfd_object *const *grads, int grads_n) {
 }
 
 int tfd_walk_gradient(tfd_walk *walk, int index, tfd_object **grad_p) {
+  TFD_GIVEN(walk, WALK);
+  TFD_GIVEN_POINTER(grad_p);
   if (!walk->done) {
     return tfd__fail(TFD_FAILED_PRECONDITION,
                      "gradient: the walk is not at its end");

@@ -1,4 +1,4 @@
-#include "base/memory.h"
+#include "base/given.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +137,7 @@ static void count_object(tfd_handle_kind kind, int64_t change) {
 
 void tfd__object_init(tfd_object *o, const tfd__type *type) {
   o->type = type;
+  o->mark = TFD_OPEN_MARK + (uint32_t)type->kind;
   atomic_init(&o->refs, 1);
   count_object(type->kind, 1);
 }
@@ -161,15 +162,27 @@ void tfd__release(void *object) {
     return;
   }
   count_object(o->type->kind, -1);
+  o->mark = 0;
   o->type->destroy(o);
 }
 
 tfd_object *tfd_retain(tfd_object *object) {
+  if (object == NULL) return NULL;
+  if (!TFD_LIKELY(tfd__is_handle(object))) {
+    (void)tfd__bad_handle(__func__, "object", object, TFD_HANDLE_KINDS);
+    return NULL;
+  }
   tfd__retain(object);
   return object;
 }
 
 void tfd_release(tfd_object *object) {
+  if (object == NULL) return;
+  if (!TFD_LIKELY(tfd__is_handle(object))) {
+    (void)tfd__bad_handle(__func__, "object", object, TFD_HANDLE_KINDS);
+    tfd__log(TFD_LOG_ERROR, "%s", tfd_error_message());
+    return;
+  }
   tfd__release(object);
 }
 

@@ -69,10 +69,15 @@ typedef struct tfd__type {
   tfd_tensor *(*operand)(tfd_object *self);
 } tfd__type;
 
-/* First member of every handle's structure. */
+/* First member of every handle's structure. The mark tells handles from other
+** memory before `type` is looked into: TFD_OPEN_MARK + kind while the object
+** lives, 0 from then on. It lies where allocators put a random key into what
+** is given back. */
+#define TFD_OPEN_MARK 0x7fd15700u
 struct tfd_object {
   const tfd__type *type;
   atomic_int refs;
+  uint32_t mark;
 };
 
 void tfd__object_init(tfd_object *o, const tfd__type *type); /* refs = 1 */

@@ -224,6 +224,8 @@ static bool has_type(const tfd_device *d, const char *type) {
 }
 
 int tfd_device_count(const char *type, int64_t *count_p) {
+  TFD_GIVEN_POINTER(count_p);
+
   int64_t count = 0;
   int i;
 
@@ -236,6 +238,8 @@ int tfd_device_count(const char *type, int64_t *count_p) {
 }
 
 int tfd_device_at(const char *type, int index, tfd_device **device_p) {
+  TFD_GIVEN_POINTER(device_p);
+
   int seen = 0;
   int i;
 
@@ -252,21 +256,26 @@ int tfd_device_at(const char *type, int index, tfd_device **device_p) {
 }
 
 const char *tfd_device_name(const tfd_device *device) {
+  TFD_GIVEN_OR(device, DEVICE, "");
   return device->name;
 }
 
 const char *tfd_device_short_name(const tfd_device *device) {
+  TFD_GIVEN_OR(device, DEVICE, "");
   return device->short_name;
 }
 
 int tfd_device_threads(const tfd_device *device) {
+  TFD_GIVEN_OR(device, DEVICE, 0);
   return device->threads;
 }
 
 bool tfd_device_is_queued(const tfd_device *device) {
+  TFD_GIVEN_OR(device, DEVICE, false);
   return device->stream->queued;
 }
 
 int tfd_device_synchronize(tfd_device *device) {
+  TFD_GIVEN(device, DEVICE);
   return tfd__stream_wait(device, UINT64_MAX, TFD_FOREVER);
 }

@@ -31,7 +31,7 @@
 ** May include base, types, backend. Mutex rank 3. Specs: spec/c/device. */
 
 #include "backend/backend.h"
-#include "base/memory.h"
+#include "base/given.h"
 #include "base/thread.h"
 
 typedef struct tfd__stream tfd__stream;

@@ -144,13 +144,15 @@ static int no_device(const char *name, const tfd__name *parsed) {
 }
 
 int tfd_device_find(const char *name, tfd_device **device_p) {
+  TFD_GIVEN_POINTER(name);
+  TFD_GIVEN_POINTER(device_p);
+
   tfd__name parsed;
   tfd_device *device = NULL;
   tfd_device *const *devices = NULL;
   int n = 0;
 
   TFD_TRY(tfd__devices(&devices, &n));
-  if (name == NULL) return tfd__fail(TFD_VALUE_ERROR, "device name missing");
   TFD_TRY(tfd__name_parse(name, &parsed));
   device = tfd__name_match(&parsed);
   if (device == NULL) return no_device(name, &parsed);

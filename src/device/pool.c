@@ -451,6 +451,11 @@ void tfd__pool_free(tfd__pool *pool) {
 
 int tfd_device_memory(tfd_device *device, int64_t *current_p, int64_t *peak_p,
                       int64_t *reserved_p) {
+  TFD_GIVEN(device, DEVICE);
+  TFD_GIVEN_POINTER(current_p);
+  TFD_GIVEN_POINTER(peak_p);
+  TFD_GIVEN_POINTER(reserved_p);
+
   tfd__pool *pool = device->pool;
 
   if (tfd__is_forked()) return tfd__fork_error();
@@ -463,6 +468,8 @@ int tfd_device_memory(tfd_device *device, int64_t *current_p, int64_t *peak_p,
 }
 
 int tfd_device_reset_peak(tfd_device *device) {
+  TFD_GIVEN(device, DEVICE);
+
   tfd__pool *pool = device->pool;
 
   if (tfd__is_forked()) return tfd__fork_error();
@@ -473,6 +480,7 @@ int tfd_device_reset_peak(tfd_device *device) {
 }
 
 int tfd_device_trim(tfd_device *device) {
+  TFD_GIVEN(device, DEVICE);
   if (tfd__is_forked()) return tfd__fork_error();
   tfd__pool_trim(device);
   return TFD_OK;

@@ -186,6 +186,12 @@ static int run(job *j, bool *shared) {
 int tfd_strategy_all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                             const char *what, tfd_object *const *components,
                             int components_n, tfd_value **result_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_ENUM(op, TFD_REDUCE_SUM, TFD_REDUCE_PROD);
+  TFD_GIVEN_POINTER(what);
+  TFD_GIVEN_HANDLES(components, components_n, KINDS);
+  TFD_GIVEN_POINTER(result_p);
+
   int n = strategy->devices_n;
   job j = {.strategy = strategy, .op = op, .what = what, .in = components};
   size_t bytes = (size_t)components_n * sizeof *j.out;

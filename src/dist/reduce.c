@@ -318,6 +318,13 @@ int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                         const char *what, tfd_object *const *components,
                         int components_n, tfd_device *const *destinations,
                         int destinations_n, tfd_value **result_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_ENUM(op, TFD_REDUCE_SUM, TFD_REDUCE_PROD);
+  TFD_GIVEN_POINTER(what);
+  TFD_GIVEN_HANDLES(components, components_n, KINDS);
+  TFD_GIVEN_HANDLES(destinations, destinations_n, DEVICE);
+  TFD_GIVEN_POINTER(result_p);
+
   tfd_tensor *in[TFD_MAX_REPLICAS];
   tfd_tensor *made[TFD_MAX_REPLICAS];
   tfd_tensor *sum = NULL;
@@ -389,6 +396,12 @@ int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
                         tfd_object *const *components, int components_n,
                         tfd_device *const *destinations, int destinations_n,
                         tfd_value **result_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_POINTER(what);
+  TFD_GIVEN_HANDLES(components, components_n, KINDS);
+  TFD_GIVEN_HANDLES(destinations, destinations_n, DEVICE);
+  TFD_GIVEN_POINTER(result_p);
+
   tfd_tensor *in[TFD_MAX_REPLICAS];
   tfd_tensor *joined = NULL;
   int rc;

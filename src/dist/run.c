@@ -116,6 +116,9 @@ static int make_run(tfd_strategy *strategy, int n, tfd_run **run_p) {
 }
 
 int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_POINTER(run_p);
+
   tfd_context *outer = tfd__context();
   tfd_run *run = strategy->spare;
   int i;
@@ -183,6 +186,9 @@ static void judge(tfd_run *run, tfd_run_event *event_p, int *replica_p) {
 }
 
 int tfd_run_next(tfd_run *run, tfd_run_event *event_p, int *replica_p) {
+  TFD_GIVEN(run, RUN);
+  TFD_GIVEN_POINTER(event_p);
+  TFD_GIVEN_POINTER(replica_p);
   if (run->running) {
     return tfd__fail(TFD_RUNTIME_ERROR,
                      "strategy:run: replica %d has not stopped", run->at);
@@ -208,6 +214,9 @@ static void copy_point(char *to, const char *point) {
 }
 
 int tfd_run_stopped(tfd_run *run, const char *point) {
+  TFD_GIVEN(run, RUN);
+  TFD_GIVEN_POINTER(point);
+
   replica *r = NULL;
 
   if (!run->running) {
@@ -222,11 +231,17 @@ int tfd_run_stopped(tfd_run *run, const char *point) {
 
 int tfd_run_pass(tfd_run *run, const char *point, tfd_run_event *event_p,
                  int *replica_p) {
+  TFD_GIVEN(run, RUN);
+  TFD_GIVEN_POINTER(point);
+  TFD_GIVEN_POINTER(event_p);
+  TFD_GIVEN_POINTER(replica_p);
   TFD_TRY(tfd_run_stopped(run, point));
   return tfd_run_next(run, event_p, replica_p);
 }
 
 int tfd_run_cancel(tfd_run *run) {
+  TFD_GIVEN(run, RUN);
+
   int i;
 
   if (run->running) {
@@ -262,6 +277,10 @@ static void describe(const replica *r, const char *where, char *text,
 
 int tfd_run_diverge(tfd_run *run, int replica_number, const char *where_first,
                     const char *where_other) {
+  TFD_GIVEN(run, RUN);
+  TFD_GIVEN_POINTER(where_first);
+  TFD_GIVEN_POINTER(where_other);
+
   char first[256];
   char other[256];
   int first_number = 0;

@@ -161,6 +161,10 @@ static const tfd__strategy_ops *const tables[] = {
 int tfd_strategy_new(tfd_strategy_kind kind, tfd_device *const *devices,
                      int devices_n, tfd_device *parameter_device,
                      tfd_strategy **strategy_p) {
+  TFD_GIVEN_HANDLES(devices, devices_n, DEVICE);
+  TFD_GIVEN_OPTIONAL(parameter_device, DEVICE);
+  TFD_GIVEN_POINTER(strategy_p);
+
   tfd_strategy *s = NULL;
   int rc;
 
@@ -185,6 +189,7 @@ release:
 }
 
 tfd_strategy_kind tfd_strategy_kind_of(const tfd_strategy *strategy) {
+  TFD_GIVEN_OR(strategy, STRATEGY, TFD_STRATEGY_DEFAULT);
   return strategy->kind;
 }
 
@@ -193,6 +198,7 @@ int tfd__strategy_replicas(const tfd_strategy *s) {
 }
 
 int tfd_strategy_replica_count(const tfd_strategy *strategy) {
+  TFD_GIVEN_OR(strategy, STRATEGY, 0);
   return tfd__strategy_replicas(strategy);
 }
 
@@ -208,16 +214,21 @@ static int device_in(const tfd_strategy *s, tfd_device *const *list, int n,
 
 int tfd_strategy_device(const tfd_strategy *strategy, int index,
                         tfd_device **device_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_POINTER(device_p);
   return device_in(strategy, strategy->devices, strategy->devices_n, index,
                    device_p);
 }
 
 int tfd_strategy_parameter_count(const tfd_strategy *strategy) {
+  TFD_GIVEN_OR(strategy, STRATEGY, 0);
   return strategy->parameters_n;
 }
 
 int tfd_strategy_parameter_device(const tfd_strategy *strategy, int index,
                                   tfd_device **device_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_POINTER(device_p);
   return device_in(strategy, strategy->parameters, strategy->parameters_n,
                    index, device_p);
 }
@@ -226,6 +237,12 @@ int tfd_strategy_place(const tfd_strategy *strategy,
                        tfd_variable_synchronization synchronization,
                        const char *name, tfd_variable_kind *kind_p,
                        int *copies_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_ENUM(synchronization, TFD_SYNCHRONIZATION_AUTO,
+                 TFD_SYNCHRONIZATION_ON_READ);
+  TFD_GIVEN_POINTER(name);
+  TFD_GIVEN_POINTER(kind_p);
+  TFD_GIVEN_POINTER(copies_p);
   if (synchronization == TFD_SYNCHRONIZATION_NONE &&
       strategy->kind == TFD_STRATEGY_MIRRORED) {
     return tfd__fail(TFD_VALUE_ERROR,
@@ -247,6 +264,8 @@ int tfd__component_index(const tfd_strategy *s, int n) {
 }
 
 int tfd_context_set_update(int component, int *before_p) {
+  TFD_GIVEN_POINTER(before_p);
+
   tfd_context *c = tfd__context();
   int before = c->update - 1;
 

@@ -330,6 +330,11 @@ int tfd_strategy_update(tfd_strategy *strategy, int op,
                         tfd_variable *const *targets, int targets_n,
                         tfd_object *const *grads, int grads_n,
                         const double *reals, int reals_n) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_HANDLES(targets, targets_n, VARIABLE);
+  TFD_GIVEN_HANDLES(grads, grads_n, KINDS);
+  TFD_GIVEN_LIST(reals, reals_n);
+
   job j = {.strategy = strategy, .op_number = op, .targets = targets,
            .grads = grads, .reals = reals};
   bool *together = NULL;

@@ -44,6 +44,11 @@ static const tfd__type value_type = {
 int tfd_value_new(tfd_strategy *strategy, tfd_value_kind kind,
                   tfd_object *const *components, int components_n,
                   tfd_value **value_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_ENUM(kind, TFD_VALUE_PER_REPLICA, TFD_VALUE_MIRRORED);
+  TFD_GIVEN_HANDLES(components, components_n, KINDS);
+  TFD_GIVEN_POINTER(value_p);
+
   size_t bytes = sizeof(tfd_value) + (size_t)components_n * sizeof *components;
   tfd_value *v = NULL;
   int i;
@@ -67,12 +72,20 @@ int tfd_value_new(tfd_strategy *strategy, tfd_value_kind kind,
   return TFD_OK;
 }
 
-tfd_value_kind tfd_value_kind_of(const tfd_value *value) { return value->kind; }
+tfd_value_kind tfd_value_kind_of(const tfd_value *value) {
+  TFD_GIVEN_OR(value, VALUE, TFD_VALUE_PER_REPLICA);
+  return value->kind;
+}
 
-int tfd_value_count(const tfd_value *value) { return value->n; }
+int tfd_value_count(const tfd_value *value) {
+  TFD_GIVEN_OR(value, VALUE, 0);
+  return value->n;
+}
 
 int tfd_value_component(tfd_value *value, int index,
                         tfd_object **component_p) {
+  TFD_GIVEN(value, VALUE);
+  TFD_GIVEN_POINTER(component_p);
   if (index < 0 || index >= value->n) {
     return tfd__fail(TFD_INDEX_ERROR,
                      "distributed value: no component %d; there are %d", index,
@@ -84,10 +97,13 @@ int tfd_value_component(tfd_value *value, int index,
 }
 
 int tfd_value_index(const tfd_value *value) {
+  TFD_GIVEN_OR(value, VALUE, -1);
   return tfd__component_index(value->strategy, value->n);
 }
 
 int tfd_value_strategy(tfd_value *value, tfd_strategy **strategy_p) {
+  TFD_GIVEN(value, VALUE);
+  TFD_GIVEN_POINTER(strategy_p);
   tfd__retain(value->strategy);
   *strategy_p = value->strategy;
   return TFD_OK;

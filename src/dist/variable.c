@@ -106,6 +106,15 @@ int tfd_mirrored_new(tfd_strategy *strategy, tfd_variable_kind kind,
                      tfd_variable_synchronization synchronization,
                      tfd_variable_aggregation aggregation,
                      tfd_mirrored **mirrored_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_ENUM(kind, TFD_VARIABLE_PLAIN, TFD_VARIABLE_AGGREGATING);
+  TFD_GIVEN_HANDLES(components, components_n, VARIABLE);
+  TFD_GIVEN_ENUM(synchronization, TFD_SYNCHRONIZATION_AUTO,
+                 TFD_SYNCHRONIZATION_ON_READ);
+  TFD_GIVEN_ENUM(aggregation, TFD_AGGREGATION_NONE,
+                 TFD_AGGREGATION_ONLY_FIRST_REPLICA);
+  TFD_GIVEN_POINTER(mirrored_p);
+
   size_t bytes =
       sizeof(tfd_mirrored) + (size_t)components_n * sizeof *components;
   tfd_mirrored *m = NULL;
@@ -130,13 +139,19 @@ int tfd_mirrored_new(tfd_strategy *strategy, tfd_variable_kind kind,
 }
 
 tfd_variable_kind tfd_mirrored_kind_of(const tfd_mirrored *mirrored) {
+  TFD_GIVEN_OR(mirrored, MIRRORED, TFD_VARIABLE_PLAIN);
   return mirrored->kind;
 }
 
-int tfd_mirrored_count(const tfd_mirrored *mirrored) { return mirrored->n; }
+int tfd_mirrored_count(const tfd_mirrored *mirrored) {
+  TFD_GIVEN_OR(mirrored, MIRRORED, 0);
+  return mirrored->n;
+}
 
 int tfd_mirrored_component(tfd_mirrored *mirrored, int index,
                            tfd_variable **component_p) {
+  TFD_GIVEN(mirrored, MIRRORED);
+  TFD_GIVEN_POINTER(component_p);
   if (index < 0 || index >= mirrored->n) {
     return tfd__fail(TFD_INDEX_ERROR, "variable \"%s\": no copy %d of %d",
                      mirrored->components[0]->name, index, mirrored->n);
@@ -147,10 +162,13 @@ int tfd_mirrored_component(tfd_mirrored *mirrored, int index,
 }
 
 int tfd_mirrored_index(const tfd_mirrored *mirrored) {
+  TFD_GIVEN_OR(mirrored, MIRRORED, -1);
   return tfd__component_index(mirrored->strategy, mirrored->n);
 }
 
 int tfd_mirrored_strategy(tfd_mirrored *mirrored, tfd_strategy **strategy_p) {
+  TFD_GIVEN(mirrored, MIRRORED);
+  TFD_GIVEN_POINTER(strategy_p);
   tfd__retain(mirrored->strategy);
   *strategy_p = mirrored->strategy;
   return TFD_OK;
@@ -158,15 +176,20 @@ int tfd_mirrored_strategy(tfd_mirrored *mirrored, tfd_strategy **strategy_p) {
 
 tfd_variable_synchronization
 tfd_mirrored_synchronization_of(const tfd_mirrored *mirrored) {
+  TFD_GIVEN_OR(mirrored, MIRRORED, TFD_SYNCHRONIZATION_AUTO);
   return (tfd_variable_synchronization)mirrored->synchronization;
 }
 
 tfd_variable_aggregation
 tfd_mirrored_aggregation_of(const tfd_mirrored *mirrored) {
+  TFD_GIVEN_OR(mirrored, MIRRORED, TFD_AGGREGATION_NONE);
   return (tfd_variable_aggregation)mirrored->aggregation;
 }
 
 int tfd_mirrored_read(tfd_mirrored *mirrored, tfd_tensor **value_p) {
+  TFD_GIVEN(mirrored, MIRRORED);
+  TFD_GIVEN_POINTER(value_p);
+
   tfd_tensor *t = NULL;
   int n = 0;
 

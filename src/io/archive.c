@@ -388,6 +388,9 @@ static int open_file(tfd_archive *a) {
 }
 
 int tfd_archive_open(const char *path, tfd_archive **archive_p) {
+  TFD_GIVEN_POINTER(path);
+  TFD_GIVEN_POINTER(archive_p);
+
   tfd_archive *a = tfd__calloc(1, sizeof *a);
   int rc;
 
@@ -408,6 +411,7 @@ int tfd_archive_open(const char *path, tfd_archive **archive_p) {
 /* --- what is in it ---------------------------------------------------------- */
 
 int tfd_archive_count(const tfd_archive *archive) {
+  TFD_GIVEN_OR(archive, ARCHIVE, 0);
   return (int)archive->entries_n;
 }
 
@@ -422,6 +426,10 @@ static int entry_at(const tfd_archive *a, int index, const archive_entry **e_p) 
 
 int tfd_archive_find(const tfd_archive *archive, const char *name,
                      int *position_p) {
+  TFD_GIVEN(archive, ARCHIVE);
+  TFD_GIVEN_POINTER(name);
+  TFD_GIVEN_POINTER(position_p);
+
   archive_entry want = {.name = name};
   const archive_entry *e = NULL;
 
@@ -436,6 +444,12 @@ int tfd_archive_find(const tfd_archive *archive, const char *name,
 int tfd_archive_entry(const tfd_archive *archive, int index,
                       const char **name_p, const char **dtype_p,
                       int64_t *offset_p, int64_t *bytes_p) {
+  TFD_GIVEN(archive, ARCHIVE);
+  TFD_GIVEN_POINTER(name_p);
+  TFD_GIVEN_POINTER(dtype_p);
+  TFD_GIVEN_POINTER(offset_p);
+  TFD_GIVEN_POINTER(bytes_p);
+
   const archive_entry *e = NULL;
 
   TFD_TRY(entry_at(archive, index, &e));
@@ -449,6 +463,9 @@ int tfd_archive_entry(const tfd_archive *archive, int index,
 
 int tfd_archive_dim(const tfd_archive *archive, int index, int axis,
                     int64_t *size_p) {
+  TFD_GIVEN(archive, ARCHIVE);
+  TFD_GIVEN_POINTER(size_p);
+
   const archive_entry *e = NULL;
 
   TFD_TRY(entry_at(archive, index, &e));
@@ -459,6 +476,8 @@ int tfd_archive_dim(const tfd_archive *archive, int index, int axis,
 }
 
 const char *tfd_archive_metadata(const tfd_archive *archive, const char *key) {
+  TFD_GIVEN_OR(archive, ARCHIVE, NULL);
+  TFD_GIVEN_POINTER_OR(key, NULL);
   return metadata_text(archive, key);
 }
 
@@ -529,6 +548,9 @@ static int fill(const tfd_archive *a, const archive_entry *e, tfd_tensor *t) {
 }
 
 int tfd_archive_read(tfd_archive *archive, int index, tfd_tensor **tensor_p) {
+  TFD_GIVEN(archive, ARCHIVE);
+  TFD_GIVEN_POINTER(tensor_p);
+
   const archive_entry *e = NULL;
   tfd_device *device = NULL;
   tfd_tensor *t = NULL;

@@ -57,6 +57,8 @@ static const tfd__type example_type = {
 };
 
 int tfd_example_new(tfd_example **example_p) {
+  TFD_GIVEN_POINTER(example_p);
+
   tfd_example *e = tfd__calloc(1, sizeof *e);
 
   if (e == NULL) return tfd__no_memory(sizeof *e, "Example");
@@ -322,6 +324,9 @@ static void settle(tfd_example *e) {
 
 int tfd_example_parse(const void *data, size_t data_bytes,
                       tfd_example **example_p) {
+  TFD_GIVEN_BYTES(data, data_bytes);
+  TFD_GIVEN_POINTER(example_p);
+
   tfd_example *e = NULL;
   span s = {data, data_bytes};
   int rc;
@@ -352,10 +357,17 @@ static int feature_at(const tfd_example *e, int index, const feature **f_p) {
   return TFD_OK;
 }
 
-int tfd_example_count(const tfd_example *example) { return (int)example->n; }
+int tfd_example_count(const tfd_example *example) {
+  TFD_GIVEN_OR(example, EXAMPLE, 0);
+  return (int)example->n;
+}
 
 int tfd_example_find(const tfd_example *example, const char *name,
                      int *position_p) {
+  TFD_GIVEN(example, EXAMPLE);
+  TFD_GIVEN_POINTER(name);
+  TFD_GIVEN_POINTER(position_p);
+
   size_t low = 0;
   size_t high = example->n;
 
@@ -380,6 +392,11 @@ int tfd_example_find(const tfd_example *example, const char *name,
 int tfd_example_feature(const tfd_example *example, int index,
                         const char **name_p, tfd_feature_kind *kind_p,
                         int64_t *values_p) {
+  TFD_GIVEN(example, EXAMPLE);
+  TFD_GIVEN_POINTER(name_p);
+  TFD_GIVEN_POINTER(kind_p);
+  TFD_GIVEN_POINTER(values_p);
+
   const feature *f = NULL;
 
   TFD_TRY(feature_at(example, index, &f));
@@ -391,6 +408,9 @@ int tfd_example_feature(const tfd_example *example, int index,
 
 int tfd_example_tensor(tfd_example *example, int index,
                        tfd_tensor **tensor_p) {
+  TFD_GIVEN(example, EXAMPLE);
+  TFD_GIVEN_POINTER(tensor_p);
+
   const feature *f = NULL;
   int64_t n;
 
@@ -407,6 +427,10 @@ int tfd_example_tensor(tfd_example *example, int index,
 
 int tfd_example_text(const tfd_example *example, int index, int64_t value,
                      const void **text_p, size_t *text_bytes_p) {
+  TFD_GIVEN(example, EXAMPLE);
+  TFD_GIVEN_POINTER(text_p);
+  TFD_GIVEN_POINTER(text_bytes_p);
+
   const feature *f = NULL;
   size_t begin = 0;
   size_t end = 0;
@@ -432,6 +456,10 @@ int tfd_example_text(const tfd_example *example, int index, int64_t value,
 
 int tfd_example_add(tfd_example *example, const char *name,
                     tfd_feature_kind kind) {
+  TFD_GIVEN(example, EXAMPLE);
+  TFD_GIVEN_POINTER(name);
+  TFD_GIVEN_ENUM(kind, TFD_FEATURE_NONE, TFD_FEATURE_INT64);
+
   feature *f = NULL;
 
   TFD_TRY(add_feature(example, name, strlen(name), &f));
@@ -450,6 +478,9 @@ static int last_feature(tfd_example *e, tfd_feature_kind kind, feature **f_p) {
 
 int tfd_example_put_text(tfd_example *example, const void *text,
                          size_t text_bytes) {
+  TFD_GIVEN(example, EXAMPLE);
+  TFD_GIVEN_BYTES(text, text_bytes);
+
   feature *f = NULL;
 
   TFD_TRY(last_feature(example, TFD_FEATURE_BYTES, &f));
@@ -457,6 +488,9 @@ int tfd_example_put_text(tfd_example *example, const void *text,
 }
 
 int tfd_example_put_tensor(tfd_example *example, tfd_tensor *tensor) {
+  TFD_GIVEN(example, EXAMPLE);
+  TFD_GIVEN(tensor, TENSOR);
+
   int dtype = tensor->view.dtype;
   tfd__host_copy copy;
   feature *f = NULL;
@@ -540,6 +574,10 @@ static int write_feature(const feature *f, tfd__bytes scratch[4],
 
 int tfd_example_serialize(tfd_example *example, const void **data_p,
                           size_t *data_bytes_p) {
+  TFD_GIVEN(example, EXAMPLE);
+  TFD_GIVEN_POINTER(data_p);
+  TFD_GIVEN_POINTER(data_bytes_p);
+
   tfd__bytes scratch[4] = {{NULL, 0, 0}};
   tfd__bytes features = {NULL, 0, 0};
   size_t i;

@@ -9,6 +9,9 @@
 #include <sys/stat.h>
 
 int tfd_file_write(const char *path, const void *data, size_t data_bytes) {
+  TFD_GIVEN_POINTER(path);
+  TFD_GIVEN_BYTES(data, data_bytes);
+
   tfd__output output;
   int rc;
 
@@ -21,6 +24,11 @@ int tfd_file_write(const char *path, const void *data, size_t data_bytes) {
 
 int tfd_file_stat(const char *path, bool *is_file_p, bool *is_folder_p,
                   int64_t *bytes_p) {
+  TFD_GIVEN_POINTER(path);
+  TFD_GIVEN_POINTER(is_file_p);
+  TFD_GIVEN_POINTER(is_folder_p);
+  TFD_GIVEN_POINTER(bytes_p);
+
   struct stat s;
 
   if (stat(path, &s) != 0) {
@@ -51,6 +59,8 @@ static int make_one(const char *path) {
 }
 
 int tfd_folder_make(const char *path) {
+  TFD_GIVEN_POINTER(path);
+
   char *part = tfd__strdup(path);
   char *p;
   int rc = TFD_OK;
@@ -81,6 +91,10 @@ static int list_names(DIR *folder, tfd__bytes *names) {
 
 int tfd_folder_list(const char *path, const void **names_p,
                     size_t *names_bytes_p) {
+  TFD_GIVEN_POINTER(path);
+  TFD_GIVEN_POINTER(names_p);
+  TFD_GIVEN_POINTER(names_bytes_p);
+
   /* Stays until the next call: the caller gets a borrowed text. */
   static _Thread_local tfd__bytes names;
   DIR *folder = opendir(path);

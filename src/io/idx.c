@@ -141,6 +141,9 @@ static int make_tensor(tfd__input *in, tfd__bytes *b, tfd_tensor **tensor_p) {
 }
 
 int tfd_read_idx(const char *path, tfd_tensor **tensor_p) {
+  TFD_GIVEN_POINTER(path);
+  TFD_GIVEN_POINTER(tensor_p);
+
   tfd__input in;
   tfd__bytes bytes = {NULL, 0, 0};
   int rc;

@@ -382,6 +382,12 @@ static int begin(tfd_reader *r, const char *path, tfd_compression compression,
 int tfd_reader_open(tfd_reader_kind kind, const char *path,
                     tfd_compression compression, const int64_t *sizes,
                     int sizes_n, tfd_reader **reader_p) {
+  TFD_GIVEN_ENUM(kind, TFD_READER_RECORDS, TFD_READER_FIXED);
+  TFD_GIVEN_POINTER(path);
+  TFD_GIVEN_ENUM(compression, TFD_COMPRESSION_NONE, TFD_COMPRESSION_ZLIB);
+  TFD_GIVEN_LIST(sizes, sizes_n);
+  TFD_GIVEN_POINTER(reader_p);
+
   tfd_reader *r = tfd__calloc(1, sizeof *r);
   int64_t header = 0;
   int rc;
@@ -446,6 +452,10 @@ static size_t block_end(const reader_block *b, size_t i) {
 
 int tfd_reader_next(tfd_reader *reader, const void **record_p,
                     size_t *record_bytes_p) {
+  TFD_GIVEN(reader, READER);
+  TFD_GIVEN_POINTER(record_p);
+  TFD_GIVEN_POINTER(record_bytes_p);
+
   size_t from;
   size_t to;
 
@@ -471,6 +481,9 @@ int tfd_reader_next(tfd_reader *reader, const void **record_p,
 }
 
 int tfd_reader_skip(tfd_reader *reader, int64_t n, int64_t *skipped_p) {
+  TFD_GIVEN(reader, READER);
+  TFD_GIVEN_POINTER(skipped_p);
+
   int64_t done = 0;
 
   while (done < n) {

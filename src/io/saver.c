@@ -45,6 +45,8 @@ static const tfd__type saver_type = {
 };
 
 int tfd_saver_new(tfd_saver **saver_p) {
+  TFD_GIVEN_POINTER(saver_p);
+
   tfd_saver *s = tfd__calloc(1, sizeof *s);
 
   if (s == NULL) return tfd__no_memory(sizeof *s, "saver");
@@ -91,6 +93,10 @@ static int check_name(const tfd_saver *s, const char *name) {
 }
 
 int tfd_saver_add(tfd_saver *saver, const char *name, tfd_tensor *tensor) {
+  TFD_GIVEN(saver, SAVER);
+  TFD_GIVEN_POINTER(name);
+  TFD_GIVEN(tensor, TENSOR);
+
   const tfd__st_dtype *dtype = tfd__st_dtype_of(tensor->view.dtype);
   tfd_tensor *kept = NULL;
   char *own = NULL;
@@ -121,6 +127,10 @@ int tfd_saver_add(tfd_saver *saver, const char *name, tfd_tensor *tensor) {
 }
 
 int tfd_saver_metadata(tfd_saver *saver, const char *key, const char *text) {
+  TFD_GIVEN(saver, SAVER);
+  TFD_GIVEN_POINTER(key);
+  TFD_GIVEN_POINTER(text);
+
   json_t *value;
 
   if (json_object_get(saver->metadata, key) != NULL ||
@@ -273,6 +283,9 @@ static int write_file(tfd_saver *s, const char *path) {
 }
 
 int tfd_saver_write(tfd_saver *saver, const char *path) {
+  TFD_GIVEN(saver, SAVER);
+  TFD_GIVEN_POINTER(path);
+
   size_t i;
   int rc;
 

@@ -145,6 +145,10 @@ static int begin(tfd_writer *w, const char *path, tfd_compression compression) {
 
 int tfd_writer_open(const char *path, tfd_compression compression,
                     tfd_writer **writer_p) {
+  TFD_GIVEN_POINTER(path);
+  TFD_GIVEN_ENUM(compression, TFD_COMPRESSION_NONE, TFD_COMPRESSION_ZLIB);
+  TFD_GIVEN_POINTER(writer_p);
+
   tfd_writer *w = tfd__calloc(1, sizeof *w);
   int rc;
 
@@ -172,6 +176,9 @@ static void little(unsigned char *p, uint64_t x, int n) {
 
 int tfd_writer_record(tfd_writer *writer, const void *record,
                       size_t record_bytes) {
+  TFD_GIVEN(writer, WRITER);
+  TFD_GIVEN_BYTES(record, record_bytes);
+
   unsigned char head[12];
   unsigned char tail[4];
 
@@ -185,6 +192,7 @@ int tfd_writer_record(tfd_writer *writer, const void *record,
 }
 
 int tfd_writer_flush(tfd_writer *writer) {
+  TFD_GIVEN(writer, WRITER);
   TFD_TRY(check_open(writer, "flush"));
   if (writer->compressed) {
     TFD_TRY(deflate_all(writer, NULL, 0, Z_SYNC_FLUSH));
@@ -192,4 +200,7 @@ int tfd_writer_flush(tfd_writer *writer) {
   return to_file(writer);
 }
 
-int tfd_writer_close(tfd_writer *writer) { return finish(writer); }
+int tfd_writer_close(tfd_writer *writer) {
+  TFD_GIVEN(writer, WRITER);
+  return finish(writer);
+}

@@ -26,6 +26,8 @@ tfd_context *tfd__context(void) {
 }
 
 int tfd_context_new(tfd_context **context_p) {
+  TFD_GIVEN_POINTER(context_p);
+
   tfd_context *c = tfd__calloc(1, sizeof *c);
 
   if (c == NULL) return tfd__no_memory(sizeof *c, "context");
@@ -36,6 +38,8 @@ int tfd_context_new(tfd_context **context_p) {
 }
 
 int tfd_context_enter(tfd_context *context) {
+  TFD_GIVEN_OPTIONAL(context, CONTEXT);
+
   tfd_context *before = tfd__context();
 
   if (context == NULL) context = &own_context;
@@ -47,6 +51,8 @@ int tfd_context_enter(tfd_context *context) {
 }
 
 int tfd_device_push(tfd_device *device) {
+  TFD_GIVEN_OPTIONAL(device, DEVICE);
+
   tfd_context *c = tfd__context();
 
   if (c->device_depth >= DEVICE_STACK) {
@@ -89,6 +95,7 @@ int tfd__default_device(tfd_device **device_p) {
 }
 
 int tfd_device_current(tfd_device **device_p) {
+  TFD_GIVEN_POINTER(device_p);
   return tfd__default_device(device_p);
 }
 

@@ -473,6 +473,15 @@ int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
   tfd_tensor **in = small;
   int rc;
 
+  /* Counts are compared with what the op takes in any case. */
+  if (!TFD_LIKELY(inputs != NULL && ints != NULL && reals != NULL &&
+                  outputs != NULL && outputs_n_p != NULL)) {
+    TFD_GIVEN_LIST(inputs, inputs_n);
+    TFD_GIVEN_LIST(ints, ints_n);
+    TFD_GIVEN_LIST(reals, reals_n);
+    TFD_GIVEN_LIST(outputs, outputs_capacity);
+    TFD_GIVEN_POINTER(outputs_n_p);
+  }
   TFD_TRY(check_arguments(op, inputs_n, ints_n, reals_n));
   TFD_TRY(tfd__check_slots(tfd__op_at(op), ints));
   if (inputs_n > FAST_INPUTS) {
@@ -489,6 +498,8 @@ int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
 }
 
 int tfd_operand_tensor(tfd_object *operand, tfd_tensor **tensor_p) {
+  TFD_GIVEN_POINTER(tensor_p);
+
   tfd_tensor *t = NULL;
 
   TFD_TRY(tfd__operand(operand, &t));

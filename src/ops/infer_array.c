@@ -164,7 +164,7 @@ int tfd__infer_squeeze(tfd__infer *s) {
 
 /* --- parts ---------------------------------------------------------------- */
 
-int tfd__check_entries(tfd__infer *s, const char *what, int n) {
+int tfd__check_per_axis(tfd__infer *s, const char *what, int n) {
   char shape[TFD_SHAPE_TEXT];
 
   if (n == s->in[0]->rank) return TFD_OK;
@@ -185,8 +185,8 @@ int tfd__infer_slice(tfd__infer *s) {
   char shape[TFD_SHAPE_TEXT];
   int i;
 
-  TFD_TRY(tfd__check_entries(s, "begin", begin_n));
-  TFD_TRY(tfd__check_entries(s, "size", size_n));
+  TFD_TRY(tfd__check_per_axis(s, "begin", begin_n));
+  TFD_TRY(tfd__check_per_axis(s, "size", size_n));
   for (i = 0; i < x->rank; i++) {
     bool fits = begin[i] >= 0 && begin[i] <= x->dims[i];
 
@@ -229,9 +229,9 @@ int tfd__infer_strided_slice(tfd__infer *s) {
   int i;
   int k = 0;
 
-  TFD_TRY(tfd__check_entries(s, "begin", n[0]));
-  TFD_TRY(tfd__check_entries(s, "end", n[1]));
-  TFD_TRY(tfd__check_entries(s, "strides", n[2]));
+  TFD_TRY(tfd__check_per_axis(s, "begin", n[0]));
+  TFD_TRY(tfd__check_per_axis(s, "end", n[1]));
+  TFD_TRY(tfd__check_per_axis(s, "strides", n[2]));
   if (shrink < 0 || shrink >> x->rank != 0) {
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: shrink_mask is %lld; expected bits of the %d axes",

@@ -105,7 +105,7 @@ int tfd__infer_tile(tfd__infer *s) {
   int64_t dims[TFD_MAX_RANK];
   int i;
 
-  TFD_TRY(tfd__check_entries(s, "multiples", n));
+  TFD_TRY(tfd__check_per_axis(s, "multiples", n));
   for (i = 0; i < n; i++) {
     if (times[i] < 0) return negative(s, "an entry of multiples", times[i]);
     if (!tfd__mul_i64(x->dims[i], times[i], &dims[i])) dims[i] = INT64_MAX;
@@ -137,8 +137,8 @@ int tfd__infer_pad(tfd__infer *s) {
   int64_t dims[TFD_MAX_RANK];
   int i;
 
-  TFD_TRY(tfd__check_entries(s, "paddings", before_n));
-  TFD_TRY(tfd__check_entries(s, "paddings", after_n));
+  TFD_TRY(tfd__check_per_axis(s, "paddings", before_n));
+  TFD_TRY(tfd__check_per_axis(s, "paddings", after_n));
   for (i = 0; i < x->rank; i++) {
     int64_t most = x->dims[i] - (mode == 1 ? 1 : 0);
 

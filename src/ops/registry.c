@@ -81,6 +81,9 @@ __attribute__((constructor)) static void parse_schemas(void) {
 const tfd__op *tfd__op_at(int op) { return &ops[op]; }
 
 int tfd_op_find(const char *name, int *op_p) {
+  TFD_GIVEN_POINTER(name);
+  TFD_GIVEN_POINTER(op_p);
+
   int i;
 
   for (i = 0; i < TFD_OP_N; i++) {

@@ -16,6 +16,9 @@ static int op_number(const char *name, _Atomic int *cache, int *op_p) {
 }
 
 int tfd_variable_read(tfd_variable *variable, tfd_tensor **value_p) {
+  TFD_GIVEN(variable, VARIABLE);
+  TFD_GIVEN_POINTER(value_p);
+
   int n = 0;
 
   return tfd__run(TFD_OP_identity, &variable->value, 1, NULL, NULL, value_p, 1,
@@ -57,6 +60,10 @@ int tfd_variable_update(tfd_variable *variable, int op,
                         tfd_object *const *inputs, int inputs_n,
                         const int64_t *ints, int ints_n, const double *reals,
                         int reals_n) {
+  TFD_GIVEN(variable, VARIABLE);
+  TFD_GIVEN_LIST(inputs, inputs_n);
+  TFD_GIVEN_LIST(ints, ints_n);
+  TFD_GIVEN_LIST(reals, reals_n);
   return update(op, &variable, 1, inputs, inputs_n, ints, ints_n, reals,
                 reals_n);
 }
@@ -65,6 +72,10 @@ int tfd_variables_update(tfd_variable *const *targets, int targets_n, int op,
                          tfd_object *const *inputs, int inputs_n,
                          const int64_t *ints, int ints_n, const double *reals,
                          int reals_n) {
+  TFD_GIVEN_HANDLES(targets, targets_n, VARIABLE);
+  TFD_GIVEN_LIST(inputs, inputs_n);
+  TFD_GIVEN_LIST(ints, ints_n);
+  TFD_GIVEN_LIST(reals, reals_n);
   if (targets_n < 1) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "variables_update: no variables to update");
@@ -95,12 +106,16 @@ static int assign_sum(tfd_variable *variable, tfd_object *delta,
 }
 
 int tfd_variable_assign_add(tfd_variable *variable, tfd_object *delta) {
+  TFD_GIVEN(variable, VARIABLE);
+
   static _Atomic int cache = 0;
 
   return assign_sum(variable, delta, "add", &cache);
 }
 
 int tfd_variable_assign_sub(tfd_variable *variable, tfd_object *delta) {
+  TFD_GIVEN(variable, VARIABLE);
+
   static _Atomic int cache = 0;
 
   return assign_sum(variable, delta, "subtract", &cache);
@@ -108,6 +123,10 @@ int tfd_variable_assign_sub(tfd_variable *variable, tfd_object *delta) {
 
 int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
                          tfd_tensor **copy_p) {
+  TFD_GIVEN(tensor, TENSOR);
+  TFD_GIVEN(device, DEVICE);
+  TFD_GIVEN_POINTER(copy_p);
+
   tfd_context *c = tfd__context();
   tfd_tensor *copy = NULL;
   int rc;
@@ -129,6 +148,9 @@ int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
 }
 
 int tfd_slices_to_dense(tfd_slices *slices, tfd_tensor **tensor_p) {
+  TFD_GIVEN(slices, SLICES);
+  TFD_GIVEN_POINTER(tensor_p);
+
   static _Atomic int cache = 0;
   tfd_tensor *in[2] = {slices->values, slices->indices};
   int64_t ints[3] = {slices->dims[0], 0, 0}; /* no mean, ids in any order */

@@ -45,6 +45,11 @@ static int check_parts(const tfd_tensor *values, const tfd_tensor *indices,
 
 int tfd_slices_new(tfd_tensor *values, tfd_tensor *indices,
                    const int64_t *dims, int dims_n, tfd_slices **slices_p) {
+  TFD_GIVEN(values, TENSOR);
+  TFD_GIVEN(indices, TENSOR);
+  TFD_GIVEN_LIST(dims, dims_n);
+  TFD_GIVEN_POINTER(slices_p);
+
   tfd_slices *s = NULL;
 
   TFD_TRY(check_parts(values, indices, dims, dims_n));
@@ -62,20 +67,28 @@ int tfd_slices_new(tfd_tensor *values, tfd_tensor *indices,
 }
 
 int tfd_slices_values(tfd_slices *slices, tfd_tensor **values_p) {
+  TFD_GIVEN(slices, SLICES);
+  TFD_GIVEN_POINTER(values_p);
   tfd__retain(slices->values);
   *values_p = slices->values;
   return TFD_OK;
 }
 
 int tfd_slices_indices(tfd_slices *slices, tfd_tensor **indices_p) {
+  TFD_GIVEN(slices, SLICES);
+  TFD_GIVEN_POINTER(indices_p);
   tfd__retain(slices->indices);
   *indices_p = slices->indices;
   return TFD_OK;
 }
 
-int tfd_slices_rank(const tfd_slices *slices) { return slices->rank; }
+int tfd_slices_rank(const tfd_slices *slices) {
+  TFD_GIVEN_OR(slices, SLICES, 0);
+  return slices->rank;
+}
 
 int64_t tfd_slices_dim(const tfd_slices *slices, int axis) {
+  TFD_GIVEN_OR(slices, SLICES, -1);
   if (axis < 0 || axis >= slices->rank) return -1;
   return slices->dims[axis];
 }

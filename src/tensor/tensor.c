@@ -228,6 +228,11 @@ int tfd__operand(tfd_object *object, tfd_tensor **t_p) {
   if (object == NULL) {
     return tfd__fail(TFD_TYPE_ERROR, "expected a tensor, got nothing");
   }
+  if (!TFD_LIKELY(tfd__is_handle(object))) {
+    return tfd__fail(TFD_FAILED_PRECONDITION,
+                     "expected a tensor, got no open handle (released before, "
+                     "or never one)");
+  }
   if (object->type->operand == NULL) {
     return tfd__fail(TFD_TYPE_ERROR, "expected a tensor, got a %s handle",
                      object->type->name);

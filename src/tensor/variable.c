@@ -53,6 +53,9 @@ static int own_storage(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
 
 int tfd_variable_new(tfd_object *initial, const char *name, bool trainable,
                      tfd_device *device, tfd_variable **variable_p) {
+  TFD_GIVEN_OPTIONAL(device, DEVICE);
+  TFD_GIVEN_POINTER(variable_p);
+
   tfd_variable *v = NULL;
   tfd_tensor *t = NULL;
   int rc;
@@ -89,6 +92,8 @@ void tfd__variable_replace(tfd_variable *v, tfd__buffer *buffer) {
 }
 
 int tfd_variable_assign(tfd_variable *variable, tfd_object *value) {
+  TFD_GIVEN(variable, VARIABLE);
+
   tfd_tensor *t = NULL;
   tfd_tensor *own = NULL;
   const tfd__view *have = &variable->value->view;
@@ -112,20 +117,28 @@ int tfd_variable_assign(tfd_variable *variable, tfd_object *value) {
 }
 
 const char *tfd_variable_name(const tfd_variable *variable) {
+  TFD_GIVEN_OR(variable, VARIABLE, "");
   return variable->name;
 }
 
 bool tfd_variable_is_trainable(const tfd_variable *variable) {
+  TFD_GIVEN_OR(variable, VARIABLE, false);
   return variable->trainable;
 }
 
 int64_t tfd_variable_version(const tfd_variable *variable) {
+  TFD_GIVEN_OR(variable, VARIABLE, 0);
   return (int64_t)variable->version + tfd__failures_reported();
 }
 
 int tfd_variable_set_distribution(
     tfd_variable *variable, tfd_variable_synchronization synchronization,
     tfd_variable_aggregation aggregation) {
+  TFD_GIVEN(variable, VARIABLE);
+  TFD_GIVEN_ENUM(synchronization, TFD_SYNCHRONIZATION_AUTO,
+                 TFD_SYNCHRONIZATION_ON_READ);
+  TFD_GIVEN_ENUM(aggregation, TFD_AGGREGATION_NONE,
+                 TFD_AGGREGATION_ONLY_FIRST_REPLICA);
   variable->synchronization = (uint8_t)synchronization;
   variable->aggregation = (uint8_t)aggregation;
   return TFD_OK;
@@ -133,10 +146,12 @@ int tfd_variable_set_distribution(
 
 tfd_variable_synchronization
 tfd_variable_synchronization_of(const tfd_variable *variable) {
+  TFD_GIVEN_OR(variable, VARIABLE, TFD_SYNCHRONIZATION_AUTO);
   return (tfd_variable_synchronization)variable->synchronization;
 }
 
 tfd_variable_aggregation
 tfd_variable_aggregation_of(const tfd_variable *variable) {
+  TFD_GIVEN_OR(variable, VARIABLE, TFD_AGGREGATION_NONE);
   return (tfd_variable_aggregation)variable->aggregation;
 }

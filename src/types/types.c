@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/given.h"
+
 /* --- dtypes --------------------------------------------------------------- */
 
 static const tfd__dtype_info dtypes[TFD_DTYPE_END] = {
@@ -48,6 +50,9 @@ int tfd_dtype_size(int dtype) {
 }
 
 int tfd_dtype_find(const char *name, int *dtype_p) {
+  TFD_GIVEN_POINTER(name);
+  TFD_GIVEN_POINTER(dtype_p);
+
   char known[256] = "";
   size_t used = 0;
 
