@@ -56,15 +56,22 @@ M.INTEGER = INTEGER
 M.FLOATING = FLOATING
 
 --- The dtype as listed ("float32") from a name in any case, nil for nil.
---- Errors: TypeError naming the dtypes there are.
+--- Errors: TypeError naming the dtypes there are; NotImplementedError for
+---   "string", which only elements of datasets have.
 ---@param dtype string|nil
 ---@param what string
 ---@return string|nil
 function M.dtype(dtype, what)
   if dtype == nil or raw.enums.dtype[dtype] ~= nil then
     return dtype
-  elseif type(dtype) == "string" and raw.enums.dtype[dtype:lower()] ~= nil then
-    return dtype:lower()
+  end
+  local name = type(dtype) == "string" and dtype:lower() or nil
+  if name ~= nil and raw.enums.dtype[name] ~= nil then
+    return name
+  elseif name == "string" then
+    errors.raise("NotImplementedError", what .. ": there are no tensors of "
+      .. "strings", "strings are Lua strings; elements of datasets can be "
+      .. "tf.string")
   end
   errors.raise("TypeError", ("%s: %s is no dtype"):format(what,
     type(dtype) == "string" and text.quote(dtype) or text.describe(dtype)),

@@ -405,7 +405,7 @@ M.find = find
 -- Names of TensorFlow's that are not here, but are close to ones that are:
 -- programs ask for them, and nil is the answer.
 local ABSENT = {
-  strings = true, string = true, sets = true, sparse = true, ragged = true,
+  strings = true, sets = true, sparse = true, ragged = true,
   audio = true, signal = true, compat = true, test = true, lookup = true,
   queue = true, types = true, xla = true, lite = true, mlir = true,
   complex = true, real = true, imag = true, conj = true, angle = true,

@@ -55,11 +55,13 @@ function M.scalar(x, dtype)
     return tostring(x)
   end
   local bits = BITS[dtype]
-  if special(x) ~= nil then
+  if bits == nil then
+    return text.whole(x)
+  elseif special(x) ~= nil then
     return special(x)
   elseif x == floor(x) and abs(x) < 1e15 then
     return ("%.0f"):format(x)
-  elseif bits == nil or abs(x) < 1e-300 then
+  elseif abs(x) < 1e-300 then
     return ("%.17g"):format(x)
   end
   for digits = 2, 17 do
@@ -72,15 +74,20 @@ function M.scalar(x, dtype)
   return ("%.17g"):format(x)
 end
 
+local function plain(x)
+  return type(x) == "boolean" and tostring(x) or text.whole(x)
+end
+
 -- One format for all values of a tensor: whole numbers, fixed point with four
 -- decimals, or scientific where that would hide digits.
-local function choose_format(values)
+local function choose_format(values, dtype)
+  if BITS[dtype] == nil then
+    return plain
+  end
   local whole, largest, smallest = true, 0, huge
   for i = 1, #values do
     local x = values[i]
-    if type(x) == "boolean" then
-      return tostring
-    elseif special(x) == nil then
+    if special(x) == nil then
       local size = abs(x)
       whole = whole and x == floor(x)
       largest = math.max(largest, size)
@@ -257,7 +264,7 @@ function M.body(t, header, tail)
       size > SUMMARISE and edge or dims[axis])
   end
   local cells = collect(t, dims, positions)
-  local format = choose_format(cells)
+  local format = choose_format(cells, raw.tensor_dtype(t))
   for i = 1, #cells do
     cells[i] = format(cells[i])
   end

@@ -96,7 +96,8 @@ local function method(name, signature, fn)
 end
 
 --- The value of a tensor with one element, or of element `i` (row-major, from
---- 0), as a number or boolean. Blocks: until it is computed.
+--- 0), as a number or boolean. Blocks: until it is computed. Whole numbers
+--- are exact; LuaJIT's numbers hold 53 bits of them.
 --- Errors: ValueError when there are several elements and no `i`; IndexError.
 --- Source: numpy.ndarray.item
 function methods.item(self, i)
@@ -405,20 +406,28 @@ local LIMITS = {
   int64 = 9223372036854774784,
 }
 
+-- A dtype's name, that of the elements of datasets too.
+local function any_dtype(dtype, what)
+  if type(dtype) == "string" and dtype:lower() == "string" then
+    return "string"
+  end
+  return convert.dtype(dtype, what)
+end
+
 local function dtype_functions(def)
   def("as_dtype dtypes.as_dtype", "type_value", function(dtype)
-    return convert.dtype(dtype, "as_dtype")
+    return any_dtype(dtype, "as_dtype")
   end)
   --- Bytes of one element.
   def("dtypes.size", "dtype", function(dtype)
     return raw.dtype_size(raw.enums.dtype[convert.dtype(dtype, "size")])
   end)
   def("dtypes.is_floating", "dtype", function(dtype)
-    return convert.FLOATING[convert.dtype(dtype, "is_floating")] or false
+    return convert.FLOATING[any_dtype(dtype, "is_floating")] or false
   end)
   --- True for int8 .. int64 and uint8; false for bool.
   def("dtypes.is_integer", "dtype", function(dtype)
-    return convert.INTEGER[convert.dtype(dtype, "is_integer")] or false
+    return convert.INTEGER[any_dtype(dtype, "is_integer")] or false
   end)
   --- Largest finite value. int64's is the largest that a double holds.
   def("dtypes.max", "dtype", function(dtype)
@@ -453,6 +462,7 @@ function M.install(tf, def)
     tf[DTYPES[i]] = DTYPES[i]
   end
   tf.double, tf.half = "float64", "float16"
+  tf.string = "string" -- of elements of datasets
   tf.newaxis = index.newaxis
   tf.Tensor = methods
   dtype_functions(def)

@@ -139,11 +139,25 @@ function M.is_int64(x)
   return M.is_whole(x) and x >= -2 ^ 63 and x < 2 ^ 63
 end
 
+local number_type = rawget(math, "type") -- LuaJIT has one type of numbers
+
+--- A whole number with all its digits.
+---@param x number
+---@return string
+function M.whole(x)
+  if number_type ~= nil and number_type(x) == "integer" then
+    return ("%d"):format(x)
+  end
+  return ("%.0f"):format(x)
+end
+
 --- A number as people write it: no ".0" on whole numbers, on both engines.
 ---@param x number
 ---@return string
 function M.number(x)
-  if x ~= x then
+  if number_type ~= nil and number_type(x) == "integer" then
+    return ("%d"):format(x)
+  elseif x ~= x then
     return "nan" -- some print its sign
   elseif M.is_whole(x) and abs(x) < 2 ^ 63 then
     return ("%.0f"):format(x)

@@ -200,6 +200,20 @@ describe("a tensor", function()
     assert.equal("TypeError", caught(t.item).kind)
   end)
 
+  it("gives whole numbers of 64 bits exactly, where Lua has them", function()
+    local x = 9007199254740993 -- 2^53 + 1
+    local t = tf.constant({ x, -x }, "int64")
+    for _, item in ipairs { t:item(0), t[0]:item(), -t[1]:item(),
+      tf.constant(x, "int64"):item(), tf.gather(t, 0):item(),
+      tf.Variable(t)[0]:item(), tf.reverse(t, { 0 })[1]:item(),
+      (tf.Variable(x - 1, { dtype = "int64" }):assign_add(1)):item() } do
+      assert.equal(x, item)
+    end
+    assert.same({ x, -x }, t:totable())
+    assert.same({ x, x }, tf.fill({ 1, 2 }, tf.constant(x, "int64"))[0]
+      :totable())
+  end)
+
   it("is FailedPrecondition after release, and prints", function()
     local t = counting(2, 2)
     t:release()
@@ -333,6 +347,22 @@ describe("printing", function()
     assert.equal("7", show(7, "int64"))
     assert.equal("inf", show(math.huge))
     assert.equal("nan", (show(0 / 0):gsub("-", "")))
+  end)
+
+  it("shows whole numbers with all their digits", function()
+    -- 2^53 + 2, which a double holds
+    assert.equal("Tensor int64 {2}: 9007199254740994 -3",
+      show({ 9007199254740994, -3 }, "int64"))
+    assert.equal("Tensor int32 {2}: 2000000000 1",
+      show({ 2000000000, 1 }, "int32"))
+    assert.equal("9007199254740994", show(9007199254740994, "int64"))
+    assert.matches("\n +%-3  9007199254740994\n +1  +20$",
+      show({ { -3, 9007199254740994 }, { 1, 20 } }, "int64"))
+    if rawget(math, "type") ~= nil then
+      assert.equal("Tensor int64 {2}: 9007199254740993 -3",
+        show({ 9007199254740993, -3 }, "int64"))
+      assert.equal("-9223372036854775807", show(-9223372036854775807, "int64"))
+    end
   end)
 
   it("shows a vector in one line", function()

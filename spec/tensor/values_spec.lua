@@ -14,6 +14,47 @@ local function refused(kind, words, fn, ...)
   end
 end
 
+describe("tf.string", function()
+  it("is the dtype of elements of datasets", function()
+    assert.equal("string", tf.string)
+    assert.equal("string", tf.as_dtype(tf.string))
+    assert.is_false(tf.dtypes.is_floating(tf.string))
+    assert.is_false(tf.dtypes.is_integer(tf.string))
+    assert.equal("string", tf.TensorSpec({}, tf.string).dtype)
+    local path = os.tmpname()
+    local f = assert(io.open(path, "w"))
+    f:write "one,1\n"
+    f:close()
+    local D = tf.data.experimental.CsvDataset
+    local word, number = D(path, { tf.string, tf.int32 }):iter():get_next()
+    assert.equal("one", word)
+    assert.equal(1, number:item())
+    os.remove(path)
+  end)
+
+  it("is refused where tensors are made", function()
+    for name, fn in pairs {
+      constant = function() return tf.constant(1, tf.string) end,
+      cast = function() return tf.cast(1, tf.string) end,
+      zeros = function() return tf.zeros({ 2 }, "String") end,
+      Variable = function() return tf.Variable(1, { dtype = tf.string }) end,
+      decode_raw = function() return tf.io.decode_raw("x", tf.string) end,
+      Dense = function()
+        return tf.keras.layers.Dense(2, { dtype = tf.string })
+      end,
+      size = function() return tf.dtypes.size(tf.string) end,
+      convert_to_tensor = function()
+        return tf.convert_to_tensor("x", tf.string)
+      end,
+    } do
+      local ok, e = pcall(fn)
+      assert.is_false(ok, name)
+      assert.equal("NotImplementedError", e.kind)
+      assert.equal(name .. ": there are no tensors of strings", e.message)
+    end
+  end)
+end)
+
 describe("all arguments by name", function()
   it("work for functions of one required argument", function()
     local x = tf.constant { value = { 1, 2 }, dtype = "int32" }

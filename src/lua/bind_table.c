@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lua/bind.h"
+#include "tensor/tensor.h"
 #include "types/types.h"
 
 /* The table being read, and where in it the reading is. */
@@ -507,7 +508,7 @@ static int core_item(lua_State *L) {
   tfd_tensor *t = tfd__lua_handle(L, TFD_HANDLE_TENSOR, &self);
   int dtype = (int)tfd_tensor_dtype(t);
   int64_t index = 0;
-  double x = 0;
+  int64_t cell = 0; /* room for an element of any dtype */
 
   TFD_LUA_ENTER(L);
   if (lua_isnoneornil(L, 2)) {
@@ -520,13 +521,9 @@ static int core_item(lua_State *L) {
   } else {
     index = tfd__lua_int(L, &at);
   }
-  TFD_LUA_TRY(L, tfd_tensor_item(t, index, &x));
-  if (dtype == TFD_BOOL)
-    lua_pushboolean(L, x != 0);
-  else if (tfd__is_float(dtype))
-    lua_pushnumber(L, x);
-  else
-    lua_pushinteger(L, (lua_Integer)x);
+  /* Whole numbers do not go through a double, which has 53 bits. */
+  TFD_LUA_TRY(L, tfd__tensor_cell(t, index, &cell));
+  push_element(L, (const char *)&cell, dtype);
   return 1;
 }
 

@@ -51,6 +51,9 @@ int tfd__tensor_to_device(tfd_tensor *t, tfd_device *device, tfd_tensor **p);
 /* Wait for t's last writer; then t->view.data may be read by the host
 ** (host-visible back ends only). */
 int tfd__tensor_sync(const tfd_tensor *t);
+/* Element `index` (row-major, of any view) into `cell`, 8 bytes of room, as
+** the dtype stores it. Blocks: until it is computed. Errors: IndexError. */
+int tfd__tensor_cell(tfd_tensor *tensor, int64_t index, void *cell);
 uint64_t tfd__next_id(void);
 
 /* "largest live tensors: float32 {1024, 1024} 4.0 MiB, ..." into text. */
