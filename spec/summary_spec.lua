@@ -294,6 +294,42 @@ E]])
     end
   end)
 
+  it("keeps the runs of a folder apart on the command line #once", function()
+    local function write(run, values)
+      local writer = tf.summary.create_file_writer(dir .. "/runs" .. run)
+      writer:as_default(function()
+        for i, value in ipairs(values) do
+          tf.summary.scalar("loss", value, i - 1)
+        end
+      end)
+      writer:close()
+    end
+    write("/train", { 4, 3, 2 })
+    write("/validation", { 8, 7 })
+    for _, host in ipairs(process.hosts) do
+      local function call(...)
+        local r = process.call("TFDIST_DEV=$PWD/lua " .. host.path,
+          { "events", ... })
+        assert.are.equal(0, r.code, r.err)
+        return r.out
+      end
+      local out = call("ls", dir .. "/runs")
+      assert.matches("runs: 2 runs, 1 tag\n  train +loss +scalars +3 values, "
+        .. "steps 0%.%.2, last 2\n  validation +loss +scalars +2 values, "
+        .. "steps 0%.%.1, last 7\n$", out)
+      out = call("plot", dir .. "/runs", "loss")
+      assert.matches("^train  loss  %(3 values, last 2%)\n +4 |.*\n"
+        .. "validation  loss  %(2 values, last 7%)\n +8 |", out)
+      assert.matches("runs/train: 1 tag\n  loss", call("ls",
+        dir .. "/runs/train"))
+    end
+    write("", { 1 })
+    local host = "TFDIST_DEV=$PWD/lua " .. process.hosts[1].path
+    local out = process.call(host, { "events", "ls", dir .. "/runs/" }).out
+    assert.matches("3 runs, 1 tag\n  %. +loss .* last 1\n  train +loss .*\n"
+      .. "  validation +loss", out)
+  end)
+
   it("of checkpoints: ls and verify #once", function()
     local path = tf.train.Checkpoint { v = tf.Variable { 1, 2 } }:write(dir
       .. "/c")

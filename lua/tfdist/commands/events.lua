@@ -1,11 +1,13 @@
 --- `tfdist events ls RUN...`, `tfdist events plot RUN [TAG...]`: event files
---- (tf.summary, TensorBoard) on the terminal.
+--- (tf.summary, TensorBoard) on the terminal. As in TensorBoard every folder
+--- is a run, and runs keep their own curves.
 local events = require "tfdist.events"
 
 local USAGE = [[
 usage: tfdist events ls RUN...          tags, steps and last values
        tfdist events plot RUN [TAG...]  curves of scalars
-RUN is an event file or a folder of them.]]
+RUN is an event file or a folder of them; each folder in it is a run of its
+own, whose name comes first.]]
 
 local WIDTH, HEIGHT = 64, 12
 
@@ -14,15 +16,30 @@ local function printable(s)
   return (s:gsub("[%c\127]", "?"))
 end
 
--- Series of all files below path: list of { tag, kind, points }, by first use.
+-- The run of a file: its folder below `path`, "." for path itself.
+local function run_of(file, path)
+  return file:sub(#path + 2):match("^(.*)/[^/]*$") or "."
+end
+
+-- Series of all files below path: list of { run, tag, kind, points }, by run
+-- and first use. Runs have no name when there is none but path itself.
 local function collect(path)
-  local order, by_tag = {}, {}
-  for _, file in ipairs(events.files(path)) do
+  local order, by_run = {}, {}
+  local files = events.files(path)
+  local named = false
+  for _, file in ipairs(files) do
+    named = named or run_of(file, path) ~= "."
+  end
+  for _, file in ipairs(files) do
+    local run = run_of(file, path)
+    local by_tag = by_run[run] or {}
+    by_run[run] = by_tag
     local cut = events.read(file, function(event)
       for _, value in ipairs(event.values) do
         local series = by_tag[value.tag]
         if series == nil then
-          series = { tag = printable(value.tag),
+          series = { run = run, name = named and printable(run),
+            tag = printable(value.tag), at = #order + 1,
             kind = printable(value.kind or "tensor") }
           by_tag[value.tag] = series
           order[#order + 1] = series
@@ -45,20 +62,47 @@ local function collect(path)
       return a[3] < b[3]
     end)
   end
+  table.sort(order, function(a, b)
+    if a.run ~= b.run then
+      return a.run < b.run
+    end
+    return a.at < b.at
+  end)
   return order
+end
+
+-- "2 runs": how many different values a field of the series has.
+local function count(list, field)
+  local seen, n = {}, 0
+  for _, series in ipairs(list) do
+    if not seen[series[field]] then
+      seen[series[field]], n = true, n + 1
+    end
+  end
+  return ("%d %s%s"):format(n, field, n == 1 and "" or "s")
 end
 
 local function number(x)
   return x and ("%.5g"):format(x) or "-"
 end
 
+local function pad(s, width)
+  return s .. (" "):rep(width - #s)
+end
+
 local function ls(...)
   for _, path in ipairs { ... } do
     local list = collect(path)
-    print(("%s: %d tag%s"):format(path, #list, #list == 1 and "" or "s"))
+    local width = 0
     for _, series in ipairs(list) do
-      print(("  %-32s %-10s %6d values, steps %d..%d, last %s"):format(
-        series.tag, series.kind, #series, series[1][1], series[#series][1],
+      width = math.max(width, series.name and #series.name + 2 or 0)
+    end
+    print(("%s: %s%s"):format(path, width > 0 and count(list, "run") .. ", "
+      or "", count(list, "tag")))
+    for _, series in ipairs(list) do
+      print(("  %s%-32s %-10s %6d values, steps %d..%d, last %s"):format(
+        series.name and pad(series.name, width) or "", series.tag,
+        series.kind, #series, series[1][1], series[#series][1],
         number(series[#series][2])))
     end
   end
@@ -117,7 +161,8 @@ local function plot(path, ...)
   for _, series in ipairs(collect(path)) do
     if series.kind == "scalars" and (n == 0 or wanted[series.tag]) then
       shown = shown + 1
-      print(("%s  (%d values, last %s)"):format(series.tag, #series,
+      print(("%s%s  (%d values, last %s)"):format(
+        series.name and series.name .. "  " or "", series.tag, #series,
         number(series[#series][2])))
       chart(series)
     end
