@@ -76,6 +76,10 @@ int tfd__tensor_from_doubles(tfd_device *device, int dtype,
 int tfd_tensor_from_values(const double *values, int64_t values_n,
                            tfd_dtype dtype, const int64_t *dims, int dims_n,
                            tfd_tensor **tensor_p) {
+  TFD_GIVEN_LIST(values, values_n);
+  TFD_GIVEN_LIST(dims, dims_n);
+  TFD_GIVEN_POINTER(tensor_p);
+
   tfd_device *device = NULL;
   tfd__view view;
   char text[TFD_SHAPE_TEXT];
@@ -96,6 +100,10 @@ int tfd_tensor_from_values(const double *values, int64_t values_n,
 int tfd_tensor_from_bytes(const void *data, size_t data_bytes, tfd_dtype dtype,
                           const int64_t *dims, int dims_n,
                           tfd_tensor **tensor_p) {
+  TFD_GIVEN_BYTES(data, data_bytes);
+  TFD_GIVEN_LIST(dims, dims_n);
+  TFD_GIVEN_POINTER(tensor_p);
+
   tfd_device *device = NULL;
   tfd_tensor *t = NULL;
   tfd__view view;
@@ -142,6 +150,9 @@ static size_t byte_offset(const tfd_tensor *t) {
 }
 
 int tfd_tensor_read(tfd_tensor *tensor, void *data, size_t data_bytes) {
+  TFD_GIVEN(tensor, TENSOR);
+  TFD_GIVEN_BYTES(data, data_bytes);
+
   tfd_tensor *dense = NULL;
   size_t bytes = tfd__view_bytes(&tensor->view);
   int rc;
@@ -196,6 +207,9 @@ int tfd__tensor_cell(tfd_tensor *tensor, int64_t index, void *cell) {
 }
 
 int tfd_tensor_item(tfd_tensor *tensor, int64_t index, double *value_p) {
+  TFD_GIVEN(tensor, TENSOR);
+  TFD_GIVEN_POINTER(value_p);
+
   int64_t cell = 0; /* room for an element of any dtype, aligned */
 
   TFD_TRY(tfd__tensor_cell(tensor, index, &cell));
@@ -204,6 +218,9 @@ int tfd_tensor_item(tfd_tensor *tensor, int64_t index, double *value_p) {
 }
 
 int tfd_tensor_values(tfd_tensor *tensor, double *values, int64_t values_n) {
+  TFD_GIVEN(tensor, TENSOR);
+  TFD_GIVEN_LIST(values, values_n);
+
   tfd_tensor *dense = NULL;
   const char *p;
   void *stage = NULL;
@@ -234,9 +251,14 @@ int tfd_tensor_values(tfd_tensor *tensor, double *values, int64_t values_n) {
   return rc;
 }
 
-int tfd_tensor_wait(tfd_tensor *tensor) { return tfd__tensor_sync(tensor); }
+int tfd_tensor_wait(tfd_tensor *tensor) {
+  TFD_GIVEN(tensor, TENSOR);
+  return tfd__tensor_sync(tensor);
+}
 
 int tfd_tensor_data(tfd_tensor *tensor, void **data_p) {
+  TFD_GIVEN(tensor, TENSOR);
+  TFD_GIVEN_POINTER(data_p);
   if (!tensor->device->backend->host_visible) {
     return tfd__fail(TFD_FAILED_PRECONDITION,
                      "data: the tensor lies on %s, which the host cannot read",
@@ -252,27 +274,39 @@ int tfd_tensor_data(tfd_tensor *tensor, void **data_p) {
 }
 
 tfd_dtype tfd_tensor_dtype(const tfd_tensor *tensor) {
+  TFD_GIVEN_OR(tensor, TENSOR, (tfd_dtype)0);
   return (tfd_dtype)tensor->view.dtype;
 }
 
-int tfd_tensor_rank(const tfd_tensor *tensor) { return tensor->view.rank; }
+int tfd_tensor_rank(const tfd_tensor *tensor) {
+  TFD_GIVEN_OR(tensor, TENSOR, 0);
+  return tensor->view.rank;
+}
 
 int64_t tfd_tensor_dim(const tfd_tensor *tensor, int axis) {
+  TFD_GIVEN_OR(tensor, TENSOR, -1);
   if (axis < 0 || axis >= tensor->view.rank) return -1;
   return tensor->view.dims[axis];
 }
 
 int64_t tfd_tensor_size(const tfd_tensor *tensor) {
+  TFD_GIVEN_OR(tensor, TENSOR, 0);
   return tensor->view.numel;
 }
 
 bool tfd_tensor_is_dense(const tfd_tensor *tensor) {
+  TFD_GIVEN_OR(tensor, TENSOR, false);
   return tensor->view.dense;
 }
 
-int64_t tfd_tensor_id(const tfd_tensor *tensor) { return (int64_t)tensor->id; }
+int64_t tfd_tensor_id(const tfd_tensor *tensor) {
+  TFD_GIVEN_OR(tensor, TENSOR, 0);
+  return (int64_t)tensor->id;
+}
 
 int tfd_tensor_device(tfd_tensor *tensor, tfd_device **device_p) {
+  TFD_GIVEN(tensor, TENSOR);
+  TFD_GIVEN_POINTER(device_p);
   *device_p = tensor->device;
   return TFD_OK;
 }
