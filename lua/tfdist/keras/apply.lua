@@ -52,6 +52,10 @@ function M.learning_rate(own, step)
     lr = number_of(lr(step))
   end
   lr = number_of(lr)
+  if type(lr) ~= "number" then
+    errors.raise("TypeError", "learning_rate: a schedule must return a number, "
+      .. "got " .. (lr == nil and "nothing" or text.describe(lr)))
+  end
   local decay = number_of(own.hyper.decay or 0)
   return decay > 0 and lr / (1 + decay * step) or lr
 end

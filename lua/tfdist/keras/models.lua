@@ -371,6 +371,10 @@ function Sequential:add(layer)
     end
     return set_input(self, its.output)
   end
+  if layer == self then
+    errors.raise("ValueError", ("Sequential: %s cannot be in itself"):format(
+      text.quote(self.name)))
+  end
   local checked = { layer }
   for i, other in ipairs(list) do
     checked[i + 1] = other

@@ -120,9 +120,9 @@ end
 ---@param verbose any
 ---@param tty? boolean
 function M.form(verbose, tty)
-  local wish = os.getenv "TFDIST_PROGRESS"
+  local wish = (os.getenv "TFDIST_PROGRESS" or ""):lower():match "^%s*(.-)%s*$"
   wish = options.choice("TFDIST_PROGRESS", "the form",
-    (wish == nil or wish == "") and "auto" or wish, FORMS)
+    wish == "" and "auto" or wish, FORMS)
   if verbose == 0 or verbose == false or wish == "none" then
     return "none"
   elseif wish ~= "auto" then

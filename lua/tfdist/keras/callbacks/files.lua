@@ -189,6 +189,13 @@ local function csv_field(x, separator)
   return s
 end
 
+local function checked(self, ok, why)
+  if not ok then
+    errors.raise("DataLoss", ("CSVLogger: cannot write %s: %s"):format(
+      self.filename, why))
+  end
+end
+
 function M.CSVLogger:on_epoch_end(epoch, logs)
   if self.file == nil then
     return
@@ -196,8 +203,8 @@ function M.CSVLogger:on_epoch_end(epoch, logs)
   if self.keys == nil then
     self.keys = text.names(logs)
     if not self.has_header then
-      self.file:write("epoch", self.separator,
-        table.concat(self.keys, self.separator), "\n")
+      checked(self, self.file:write("epoch", self.separator,
+        table.concat(self.keys, self.separator), "\n"))
     end
   end
   local row = { text.number(epoch) }
@@ -205,8 +212,8 @@ function M.CSVLogger:on_epoch_end(epoch, logs)
     local value = logs[name]
     row[#row + 1] = value == nil and "NA" or csv_field(value, self.separator)
   end
-  self.file:write(table.concat(row, self.separator), "\n")
-  self.file:flush()
+  checked(self, self.file:write(table.concat(row, self.separator), "\n"))
+  checked(self, self.file:flush())
 end
 
 function M.CSVLogger:on_train_end()

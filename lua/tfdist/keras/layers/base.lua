@@ -475,6 +475,16 @@ local function weight_shape(self, name, shape)
   return dims
 end
 
+-- What an initializer made: anything else but `dims` would be another layer.
+local function initial_of(self, name, dims, x)
+  local shape = text.shape(backend.returned("an initializer", x).shape)
+  if shape ~= text.shape(dims) then
+    errors.raise("ValueError", ("%s: the initializer of %s returned shape %s, "
+      .. "asked for was %s"):format(self.name, name, shape, text.shape(dims)))
+  end
+  return x
+end
+
 --- Make a variable of the layer. Numbers that are no floats start as zeros,
 --- others by Glorot's uniform rule.
 --- Errors: ValueError, TypeError.
@@ -495,7 +505,7 @@ Layer.add_weight = options.method("add_weight", "name=nil shape=nil dtype=nil "
     initializer = initializers.get(initializer)
     local v = variable.create {
       initial_value = function()
-        return initializer(dims, dtype)
+        return initial_of(self, name, dims, initializer(dims, dtype))
       end,
       name = self.name .. "/" .. name, dtype = dtype, trainable = trainable,
       constraint = constraints.get(constraint),
@@ -650,7 +660,8 @@ function getters.losses(self)
   each_layer(self, function(layer)
     local its = rawget(layer, "_own")
     for _, entry in ipairs(its.regularized or {}) do
-      list[#list + 1] = scalar(entry[2](entry[1]))
+      list[#list + 1] = scalar(backend.returned("a regularizer",
+        entry[2](entry[1])))
     end
     for _, fn in ipairs(its.loss_functions or {}) do
       list[#list + 1] = scalar(convert.tensor(fn(), its.dtype, "add_loss",

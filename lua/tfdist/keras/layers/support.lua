@@ -1,6 +1,7 @@
 --- What several layer classes need: sizes for each axis, output lengths,
 --- weights by their configuration.
 local activations = require "tfdist.keras.activations"
+local backend = require "tfdist.keras.backend"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local lists = require "tfdist.lists"
@@ -84,10 +85,18 @@ function M.padding(self, x, causal)
   return options.choice(getmetatable(self).__name, "padding", x, choices)
 end
 
---- The activation function, nil for linear.
+--- The activation function, nil for linear. Results of users' functions are
+--- checked: one without return would be no activation at all.
 function M.activation(x)
   local f = activations.get(x)
-  return f ~= activations.linear and f or nil
+  if f == activations.linear then
+    return nil
+  elseif type(f) ~= "function" or activations.serialize(f) ~= f then
+    return f
+  end
+  return function(y)
+    return backend.returned("an activation function", f(y))
+  end
 end
 
 --- Steps that a window makes; -1 stays open.

@@ -37,7 +37,12 @@ end
 function M.results(model)
   local list, own = {}, state.of(model)
   for _, metric in ipairs(model.metrics) do
-    list[#list + 1] = { steps.result_name(own, metric), metric:result() }
+    local name, result = steps.result_name(own, metric), metric:result()
+    if result == nil then
+      errors.raise("TypeError", ("metric %s: result must return a tensor or a "
+        .. "number, got nothing"):format(text.quote(name)))
+    end
+    list[#list + 1] = { name, result }
   end
   return list
 end
@@ -165,6 +170,10 @@ end
 local function read_results(pass, ticket)
   if pass.custom and nest.is_nested(ticket) then
     return from_table(ticket)
+  elseif pass.custom and type(ticket) ~= "userdata" then
+    errors.raise("TypeError", ("%s_step must return a table of results by name, "
+      .. "got %s"):format(pass.mode, ticket == nil and "nothing"
+      or text.describe(ticket)), "return { loss = loss }")
   end
   return M.results(pass.model)
 end
