@@ -5,7 +5,8 @@
 ** Cost: each input is read once and each output written once; sums of a block
 ** stay in the first-level cache. Results too large for the caches are written
 ** past them, which saves reading the lines that are about to be overwritten: a
-** third of the traffic. */
+** third of the traffic. They go line by line, so that reads and writes overlap:
+** block by block takes a third longer. */
 #include <string.h>
 
 #if defined(__SSE2__)
@@ -15,6 +16,10 @@
 #include "backend/cpu/cpu.h"
 
 enum { BLOCK = 2048, GRAIN_ELEMENTS = 1 << 16 };
+
+/* Bytes written past the caches at a time, to one output after the other: two
+** lines; and how far ahead of them inputs are fetched. */
+enum { STEP = 128, READ_AHEAD = 1024 };
 
 /* Inputs and outputs together; below it the last-level cache holds them. */
 #define PAST_CACHES ((size_t)32 << 20)
@@ -33,20 +38,14 @@ static inline uint16_t store_bf16(float x) { return tfd__float_to_bf16(x); }
 #define SAME(x) (x)
 
 #if defined(__SSE2__)
-static void copy_past_caches(void *to, const void *from, size_t bytes) {
-  char *t = to;
-  const char *f = from;
-  size_t head = (16 - ((uintptr_t)t & 15)) & 15;
+/* Both ends are aligned to 64 bytes; so is `bytes`. */
+static inline void copy_past_caches(void *to, const void *from, size_t bytes) {
+  __m128i *t = to;
+  const __m128i *f = from;
 
-  if (head > bytes) head = bytes;
-  memcpy(t, f, head);
-  t += head;
-  f += head;
-  for (bytes -= head; bytes >= 16; bytes -= 16, t += 16, f += 16) {
-    _mm_stream_si128((__m128i *)(void *)t,
-                     _mm_loadu_si128((const __m128i *)(const void *)f));
+  for (size_t k = 0; k < bytes / sizeof *t; k++) {
+    _mm_stream_si128(t + k, _mm_load_si128(f + k));
   }
-  memcpy(t, f, bytes);
 }
 
 /* Stores past the caches are not in order with others. */
@@ -54,7 +53,7 @@ static void order_stores(void) {
   _mm_sfence();
 }
 #else
-static void copy_past_caches(void *to, const void *from, size_t bytes) {
+static inline void copy_past_caches(void *to, const void *from, size_t bytes) {
   memcpy(to, from, bytes);
 }
 
@@ -84,13 +83,41 @@ static void order_stores(void) {}
       for (int i = 0; i < c->out_n; i++) {                                     \
         T *z = (T *)tfd__out(c, i)->data + at;                                 \
                                                                                \
-        if (job->past_caches && sizeof(T) == sizeof(A)) {                      \
-          copy_past_caches(z, sums, (size_t)n * sizeof(T));                    \
-          continue;                                                            \
-        }                                                                      \
         for (int64_t j = 0; j < n; j++) z[j] = STORE(sums[j]);                 \
       }                                                                        \
     }                                                                          \
+  }
+
+/* The same past the caches, from a multiple of STEP bytes on. Returns where it
+** stops: less than STEP bytes before `end`. */
+#define DEFINE_PAST_CACHES(name, T, MEAN)                                      \
+  TFD_CLONES static int64_t name(const sum_job *job, int64_t begin,            \
+                                 int64_t end) {                                \
+    enum { EACH = STEP / sizeof(T), AHEAD = READ_AHEAD / sizeof(T) };          \
+    const tfd__call *c = job->call;                                            \
+    _Alignas(64) T sums[EACH];                                                 \
+    int64_t at = begin;                                                        \
+                                                                               \
+    for (; end - at >= EACH; at += EACH) {                                     \
+      for (int i = 0; i < c->in_n; i++) {                                      \
+        const T *x = (const T *)tfd__in(c, i)->data + at;                      \
+                                                                               \
+        __builtin_prefetch(x + AHEAD);                                         \
+        __builtin_prefetch(x + AHEAD + EACH / 2);                              \
+        if (i == 0) {                                                          \
+          memcpy(sums, x, STEP);                                               \
+        } else {                                                               \
+          for (int j = 0; j < EACH; j++) sums[j] = (T)(sums[j] + x[j]);        \
+        }                                                                      \
+      }                                                                        \
+      if (job->mean) {                                                         \
+        for (int j = 0; j < EACH; j++) sums[j] = MEAN(sums[j]);                \
+      }                                                                        \
+      for (int i = 0; i < c->out_n; i++) {                                     \
+        copy_past_caches((T *)tfd__out(c, i)->data + at, sums, STEP);          \
+      }                                                                        \
+    }                                                                          \
+    return at;                                                                 \
   }
 
 #define MEAN_F32(x) ((x) / (float)c->in_n)
@@ -103,11 +130,39 @@ DEFINE_SUM(sum_bf16, uint16_t, float, load_bf16, store_bf16, MEAN_F32)
 DEFINE_SUM(sum_i32, uint32_t, uint32_t, SAME, SAME, SAME)
 DEFINE_SUM(sum_i64, uint64_t, uint64_t, SAME, SAME, SAME)
 
+DEFINE_PAST_CACHES(past_f32, float, MEAN_F32)
+DEFINE_PAST_CACHES(past_f64, double, MEAN_F64)
+DEFINE_PAST_CACHES(past_i32, uint32_t, SAME)
+DEFINE_PAST_CACHES(past_i64, uint64_t, SAME)
+
+/* As much of [begin, end) as can be written past the caches: fresh outputs
+** begin at a line, and so do the parts of a loop. Returns where the rest
+** begins. */
+static int64_t sum_past_caches(const sum_job *job, int64_t begin,
+                               int64_t end) {
+  for (int i = 0; i < job->call->out_n; i++) {
+    const char *z = tfd__out(job->call, i)->data;
+    size_t at = (size_t)begin * tfd__dtype_size(tfd__out(job->call, i)->dtype);
+
+    if (((uintptr_t)z + at) % 64 != 0) return begin;
+  }
+  switch (tfd__in(job->call, 0)->dtype) {
+  case TFD_FLOAT32: begin = past_f32(job, begin, end); break;
+  case TFD_FLOAT64: begin = past_f64(job, begin, end); break;
+  case TFD_INT32: begin = past_i32(job, begin, end); break;
+  case TFD_INT64: begin = past_i64(job, begin, end); break;
+  default: return begin; /* half types: their sums are wider */
+  }
+  order_stores();
+  return begin;
+}
+
 static void sum_range(void *arg, int64_t begin, int64_t end) {
   const sum_job *job = arg;
 
   begin += job->first;
   end += job->first;
+  if (job->past_caches) begin = sum_past_caches(job, begin, end);
   switch (tfd__in(job->call, 0)->dtype) {
   case TFD_FLOAT32: sum_f32(job, begin, end); break;
   case TFD_FLOAT64: sum_f64(job, begin, end); break;
@@ -116,7 +171,6 @@ static void sum_range(void *arg, int64_t begin, int64_t end) {
   case TFD_INT32: sum_i32(job, begin, end); break;
   default: sum_i64(job, begin, end); break; /* the caller's only other one */
   }
-  if (job->past_caches) order_stores();
 }
 
 /* ints: mean, first element, one past the last. */
