@@ -43,6 +43,43 @@ describe("all_reduce over devices", function()
     end
   end)
 
+  -- Past 32 MiB of inputs and outputs together; the end is no whole line.
+  R.each(it, pending, "equals the sum where caches are too small",
+    function(s, n)
+      for dtype, bytes in pairs { float32 = 4, int64 = 8 } do
+        local size = math.ceil(2 ^ 24 / n / bytes) + 37
+        local x = s:run(function()
+          return tf.tidy(function()
+            return R.ctx():all_reduce(dtype == "int64" and "SUM" or "MEAN",
+              value(dtype, size, R.id()))
+          end)
+        end)
+        local whole = tf.range(size) % 13 * n + n * (n - 1) / 2
+        if dtype == "float32" then
+          whole = tf.cast(whole, dtype) / n
+        end
+        local expected = tf.cast(whole, dtype):bytes()
+        for _, part in ipairs(s:experimental_local_results(x)) do
+          assert.is_true(expected == part:bytes())
+        end
+      end
+    end)
+
+  R.each(it, pending, "many in a row add up", function(s, n)
+    local x = s:run(function()
+      local total = tf.zeros { 3 }
+      for i = 1, 50 do
+        local part = tf.fill({ 3 }, tf.constant(i + R.id() + 0.0))
+        total = total + R.ctx():all_reduce("SUM", part)
+      end
+      return total
+    end)
+    local want = 1275 * n + 50 * n * (n - 1) / 2
+    for _, part in ipairs(s:experimental_local_results(x)) do
+      assert.same({ want, want, want }, part:totable())
+    end
+  end)
+
   R.each(it, pending, "rounding does not depend on who asks", function(s)
     local x = s:run(function()
       local t = tf.cast(tf.range(20000), "float32") / (7 + R.id())

@@ -142,6 +142,8 @@ struct tfd__stream {
   _Alignas(64) tfd__spin submit_lock;
   uint64_t write_pos; /* units, ever growing */
   uint64_t tail_seen; /* last look at `tail` */
+  tfd__stream *tail_on; /* all calls after tail_from wait for it; NULL = none */
+  uint64_t tail_from;
   tfd__counter head;  /* calls submitted */
 
   tfd__counter done; /* calls finished or dropped */

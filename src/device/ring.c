@@ -86,6 +86,12 @@ uint64_t tfd__ring_publish(tfd__stream *s, tfd__command *command) {
       atomic_load_explicit(&s->head.value, memory_order_relaxed) + 1;
 
   s->write_pos += command->units;
+  if (command->kind != TFD_COMMAND_WAIT) {
+    s->tail_on = NULL;
+  } else if (command->u.wait.stream != s->tail_on) {
+    s->tail_on = command->u.wait.stream;
+    s->tail_from = seq - 1;
+  }
   tfd__counter_set(&s->head, seq);
   tfd__spin_unlock(&s->submit_lock);
   return seq;

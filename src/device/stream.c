@@ -143,8 +143,26 @@ int tfd__stream_submit(tfd_device *device, const tfd__call *call) {
   return TFD_OK;
 }
 
+/* The position of `on` that `s` must wait for so that all of `on` is done.
+** Waits for `s` itself at its end do not count: what `s` runs later comes after
+** them anyway, and with what they inherit. So sums in a row need no answers. */
+static uint64_t last_awaited(const tfd__stream *s, tfd__stream *on) {
+  uint64_t seq = 0;
+
+  tfd__spin_lock(&on->submit_lock);
+  seq = on->tail_on == s ? on->tail_from
+                         : atomic_load_explicit(&on->head.value,
+                                                memory_order_relaxed);
+  tfd__spin_unlock(&on->submit_lock);
+  return seq;
+}
+
 int tfd__stream_after(tfd_device *waiter, tfd_device *device) {
-  return tfd__stream_after_seq(waiter, device, tfd__stream_seq(device));
+  if (waiter == device || !waiter->stream->queued) {
+    return tfd__stream_open(waiter->stream);
+  }
+  return tfd__stream_after_seq(waiter, device,
+                               last_awaited(waiter->stream, device->stream));
 }
 
 int tfd__stream_after_seq(tfd_device *waiter, tfd_device *device,

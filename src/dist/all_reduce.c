@@ -5,11 +5,15 @@
 ** every device waits for what the others have queued; after, for the others'
 ** stretches. So a tensor may be released, and its memory used again, as soon
 ** as the call returns.
+** Few elements are the first device's alone: it waits for the others, and they
+** for it. Its queue is the one that the host runs when it waits.
 ** Cost: one pass over n inputs and n outputs shared by n devices, and 2(n-1)
-** waits for each device, whatever the number of values. */
+** waits for each device (few elements: n-1 for the first, one for each other),
+** whatever the number of values. */
 #include "dist/dist.h"
 
-/* Below this many elements one device does a value alone. */
+/* Below this many elements one device does a value alone, or all values that
+** have fewer together. */
 #define SHARED_ELEMENTS 8192
 /* Stretches end at multiples of this: devices share no cache line. */
 #define STRETCH 64
@@ -22,6 +26,7 @@ typedef struct job {
   tfd_object **out;      /* owned once set; NULL = not made yet */
   int leaves;
   int n;
+  bool alone; /* the first device does it all */
 } job;
 
 static bool adds_up(int dtype, tfd_reduce_op op) {
@@ -106,6 +111,26 @@ static int fence(const tfd_strategy *s) {
   return TFD_OK;
 }
 
+/* The first device goes on after all others. */
+static int gather_first(const tfd_strategy *s) {
+  int i;
+
+  for (i = 1; i < s->devices_n; i++) {
+    TFD_TRY(tfd__stream_after(s->devices[0], s->devices[i]));
+  }
+  return TFD_OK;
+}
+
+/* All others go on after the first device. */
+static int follow_first(const tfd_strategy *s) {
+  int i;
+
+  for (i = 1; i < s->devices_n; i++) {
+    TFD_TRY(tfd__stream_after(s->devices[i], s->devices[0]));
+  }
+  return TFD_OK;
+}
+
 /* Device d's stretch of leaf k. */
 static int submit_stretch(job *j, int k, int d) {
   const tfd_context *c = tfd__context();
@@ -129,7 +154,9 @@ static int submit_stretch(job *j, int k, int d) {
   int i;
 
   each = (each + STRETCH - 1) / STRETCH * STRETCH;
-  if (numel >= SHARED_ELEMENTS) {
+  if (j->alone) {
+    if (d > 0) return TFD_OK;
+  } else if (numel >= SHARED_ELEMENTS) {
     ints[1] = each * d < numel ? each * d : numel;
     ints[2] = each * (d + 1) < numel ? each * (d + 1) : numel;
   } else if (d != k % j->n) {
@@ -154,12 +181,26 @@ static void mark_written(job *j, int k) {
   }
 }
 
+/* The sums of the marked leaves, all outputs made. */
+static int submit_all(job *j, const bool *shared) {
+  int k;
+  int d;
+
+  TFD_TRY(j->alone ? gather_first(j->strategy) : fence(j->strategy));
+  for (d = 0; d < j->n; d++) {
+    for (k = 0; k < j->leaves; k++) {
+      if (shared[k]) TFD_TRY(submit_stretch(j, k, d));
+    }
+  }
+  return j->alone ? follow_first(j->strategy) : fence(j->strategy);
+}
+
 static int run(job *j, bool *shared) {
   tfd_tensor *in[TFD_MAX_REPLICAS];
   bool possible = host_sees_all(j->strategy);
+  int64_t elements = 0;
   int shared_n = 0;
   int k;
-  int d;
 
   for (k = 0; k < j->leaves; k++) {
     bool fits = false;
@@ -167,16 +208,12 @@ static int run(job *j, bool *shared) {
     if (possible) TFD_TRY(leaf_tensors(j, k, in, &fits));
     shared[k] = fits;
     shared_n += fits;
+    if (fits && elements < SHARED_ELEMENTS) elements += in[0]->view.numel;
     TFD_TRY(fits ? make_outputs(j, k, in) : reduce_leaf(j, k));
   }
   if (shared_n == 0) return TFD_OK;
-  TFD_TRY(fence(j->strategy));
-  for (d = 0; d < j->n; d++) {
-    for (k = 0; k < j->leaves; k++) {
-      if (shared[k]) TFD_TRY(submit_stretch(j, k, d));
-    }
-  }
-  TFD_TRY(fence(j->strategy));
+  j->alone = elements < SHARED_ELEMENTS;
+  TFD_TRY(submit_all(j, shared));
   for (k = 0; k < j->leaves; k++) {
     if (shared[k]) mark_written(j, k);
   }
