@@ -1,8 +1,8 @@
 /* tfdist.h: the public C API of tfdist, tf.distribute for Lua and C.
 **
 ** One shape for everything, so that a script can generate the bindings:
-** - A function returns `int`: 0 or a tfd_status; then tfd_error_message() of
-**   the same thread says what went wrong. Other return types cannot fail.
+** - A function returns `int`: 0 or a tfd_status. Other results fail for bad
+**   handles alone: 0, -1, false, "". The thread's tfd_error_message() says why.
 ** - `tfd_X **out_p` is a new reference that the caller releases; handles that
 **   come in are borrowed. `double *x_p`, `int64_t *x_p`, `int *x_p` return one
 **   value. `const T *xs, int xs_n` is a list. Outputs are written on success
@@ -216,7 +216,7 @@ TFD_API const char *tfd_error_where(void);
 /** Keep a handle alive beyond its owner; pair with tfd_release. */
 TFD_API tfd_object *tfd_retain(tfd_object *object);
 
-/** Drop one reference; NULL is allowed. Every handle kind. */
+/** Drop one reference; NULL is allowed. Once too often: logged at best. */
 TFD_API void tfd_release(tfd_object *object);
 
 /** Live handles of one kind, for leak checks. */

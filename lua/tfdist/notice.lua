@@ -4,7 +4,9 @@ local M = {}
 local LEVELS = { error = 0, warning = 1, info = 2, debug = 3 }
 
 local function show(level, message)
-  local limit = LEVELS[os.getenv("TFDIST_LOG") or "warning"] or 1
+  -- A word that is no level stops the runtime's start, not a notice.
+  local wish = os.getenv("TFDIST_LOG") or "warning"
+  local limit = LEVELS[wish:lower():match "^%s*(.-)%s*$"] or 1
   if LEVELS[level] <= limit then
     io.stderr:write("tfdist: ", level, ": ", message, "\n")
   end

@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "base/memory.h"
 
 /* Fixed sizes: reporting a failure must not itself need memory. Longer texts
@@ -157,13 +158,23 @@ const char *tfd_error_where(void) {
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
-static int level_from_environment(void) {
-  const char *text = getenv("TFDIST_LOG");
+int tfd__env_log_level(int *level_p) {
+  return tfd__env_word("TFDIST_LOG", level_names, (int)TFD_LOG_DEBUG + 1,
+                       "error, warning, info or debug", level_p);
+}
 
-  for (int i = 0; text != NULL && i <= (int)TFD_LOG_DEBUG; i++) {
-    if (strcasecmp(text, level_names[i]) == 0) return i;
+/* Who starts the runtime hears of a word that is none; logging is no reason to
+** lose the record of what went wrong. */
+static int level_from_environment(void) {
+  int level = (int)TFD_LOG_WARNING;
+  char text[TFD_ENV_TEXT];
+  int i;
+
+  if (!tfd__env_text("TFDIST_LOG", text)) return level;
+  for (i = 0; i <= (int)TFD_LOG_DEBUG; i++) {
+    if (strcasecmp(text, level_names[i]) == 0) level = i;
   }
-  return (int)TFD_LOG_WARNING;
+  return level;
 }
 
 void tfd__log(tfd__log_level level, const char *fmt, ...) {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/environment.h"
 #include "device/private.h"
 
 static tfd__config asked = {.queue_mode = -1, .device_threads = -1};
@@ -56,11 +57,11 @@ int tfd_config_set_device_threads(int count) {
 
 /* *value_p is left alone when the variable is unset or empty. */
 static int env_int(const char *name, int low, int high, int *value_p) {
-  const char *text = getenv(name);
+  char text[TFD_ENV_TEXT];
   char *end = NULL;
   long value = 0;
 
-  if (text == NULL || text[0] == '\0') return TFD_OK;
+  if (!tfd__env_text(name, text)) return TFD_OK;
   errno = 0;
   value = strtol(text, &end, 10);
   if (errno != 0 || end == text || *end != '\0' || value < low ||
@@ -74,19 +75,10 @@ static int env_int(const char *name, int low, int high, int *value_p) {
 }
 
 static int env_queue(const char *name, int *mode_p) {
+  /* tfd_queue_mode counts in this order. */
   static const char *const modes[] = {"auto", "inline", "queued"};
-  const char *text = getenv(name);
-  int i;
 
-  if (text == NULL || text[0] == '\0') return TFD_OK;
-  for (i = 0; i < 3; i++) {
-    if (strcasecmp(text, modes[i]) != 0) continue;
-    *mode_p = i; /* tfd_queue_mode counts in this order */
-    return TFD_OK;
-  }
-  return tfd__fail(TFD_VALUE_ERROR,
-                   "%s is \"%s\"; expected inline, queued or auto", name,
-                   text);
+  return tfd__env_word(name, modes, 3, "inline, queued or auto", mode_p);
 }
 
 /* Power of 1024 that a suffix stands for, -1 if it is none: "", "K", "MiB". */
@@ -105,12 +97,12 @@ static int size_shift(const char *suffix) {
 }
 
 static int env_size(const char *name, size_t *bytes_p) {
-  const char *text = getenv(name);
+  char text[TFD_ENV_TEXT];
   char *end = NULL;
   double value = 0;
   int shift = 0;
 
-  if (text == NULL || text[0] == '\0') return TFD_OK;
+  if (!tfd__env_text(name, text)) return TFD_OK;
   value = strtod(text, &end);
   shift = end == text ? -1 : size_shift(end);
   if (shift >= 0) value *= (double)((int64_t)1 << shift);
@@ -127,8 +119,10 @@ int tfd__config_resolve(tfd__config *c) {
   int devices = 1;
   int queue = TFD_QUEUE_AUTO;
   int threads = 0;
+  int level = 0;
   size_t limit = 0;
 
+  TFD_TRY(tfd__env_log_level(&level));
   TFD_TRY(env_int("TFDIST_CPU_DEVICES", 1, TFD_MAX_CPU_DEVICES, &devices));
   TFD_TRY(env_queue("TFDIST_QUEUE", &queue));
   TFD_TRY(env_int("TFDIST_THREADS", 0, 4096, &threads));
