@@ -174,6 +174,32 @@ static void a_device_starts_after_what_it_waits_for(void **state) {
   }
 }
 
+static void who_only_waits_for_a_device_need_not_answer(void **state) {
+  log l = {0};
+  uint64_t before = 0;
+
+  (void)state;
+  assert_int_equal(TFD_OK, tfd_device_synchronize(device(1)));
+  submit_note(device(0), &l, 0); /* nobody runs it yet */
+  assert_int_equal(TFD_OK, tfd__stream_after(device(1), device(0)));
+  before = tfd__stream_seq(device(0));
+  assert_int_equal(TFD_OK, tfd__stream_after(device(0), device(1)));
+  assert_int_equal(before, tfd__stream_seq(device(0)));
+  /* A third device must wait for both, and work counts again. */
+  before = tfd__stream_seq(device(2));
+  assert_int_equal(TFD_OK, tfd__stream_after(device(2), device(1)));
+  assert_int_equal(before + 1, tfd__stream_seq(device(2)));
+  submit_note(device(1), &l, 1);
+  before = tfd__stream_seq(device(0));
+  assert_int_equal(TFD_OK, tfd__stream_after(device(0), device(1)));
+  assert_int_equal(before + 1, tfd__stream_seq(device(0)));
+  assert_int_equal(TFD_OK, tfd_device_synchronize(device(0)));
+  assert_int_equal(TFD_OK, tfd_device_synchronize(device(1)));
+  assert_int_equal(TFD_OK, tfd_device_synchronize(device(2)));
+  assert_int_equal(2, l.next);
+  assert_int_equal(0, l.wrong);
+}
+
 static void a_full_ring_does_not_wait_for_itself(void **state) {
   log l0 = {0};
   log l1 = {0};
@@ -531,6 +557,7 @@ int main(void) {
       cmocka_unit_test(a_wait_runs_no_more_than_it_needs),
       cmocka_unit_test(arguments_are_copied_whatever_their_size),
       cmocka_unit_test(a_device_starts_after_what_it_waits_for),
+      cmocka_unit_test(who_only_waits_for_a_device_need_not_answer),
       cmocka_unit_test(a_full_ring_does_not_wait_for_itself),
       cmocka_unit_test(the_first_failure_surfaces_once),
       cmocka_unit_test(a_failure_follows_its_results),
