@@ -11,8 +11,8 @@
 --- norm of what all devices have added up. Two epochs reach about 0.85.
 local tf = require "tfdist"
 
-local opt = tf.flags { epochs = 2, batch_per_replica = 64, limit = 60000,
-  accumulate = 1, clip = 0 }
+local opt = tf.flags({ epochs = 2, batch_per_replica = 64, limit = 60000,
+  accumulate = 1, clip = 0 }, { types = { clip = "float" } })
 
 local strategy = tf.distribute.MirroredStrategy() -- all devices of this process
 local replicas = strategy.num_replicas_in_sync

@@ -61,10 +61,69 @@ describe("tf.flags", function()
   end)
 
   it("says what a value must be", function()
-    assert.equal('flags: --epochs needs a number, got "many"',
+    assert.equal('flags: --epochs needs a whole number, got "many"',
       error_of("--epochs", "many").message)
+    assert.equal('flags: --learning-rate needs a number, got "many"',
+      error_of("--learning-rate", "many").message)
     assert.equal("flags: --epochs needs a value", error_of("--epochs").message)
     assert.equal("ValueError", error_of("--verbose=maybe").kind)
+  end)
+
+  it("takes whole numbers where the default is one", function()
+    local e = error_of("--epochs=2.5")
+    assert.equal("ValueError", e.kind)
+    assert.equal('flags: --epochs needs a whole number, got "2.5"', e.message)
+    assert.equal('flags: --epochs needs a whole number, got "1e99"',
+      error_of("--epochs", "1e99").message)
+    assert.equal('flags: --sizes needs a whole number, got "0.5"',
+      error_of("--sizes=1,0.5").message)
+    assert.equal("1000", ("%d"):format(parse("--epochs=1e3").epochs))
+    local number_type = rawget(math, "type")
+    if number_type ~= nil then
+      assert.equal("integer", number_type(parse("--epochs=3.0").epochs))
+      assert.equal(0.5, flags.parse({ x = 0.0 }, { args = { "--x=0.5" } }).x)
+    end
+  end)
+
+  it("takes the kinds of numbers that types say", function()
+    local more = { args = { "--clip=0.5", "--rates=1,.5" },
+      types = { clip = "float", rates = "float" } }
+    local opt = flags.parse({ clip = 0, rates = { 1 } }, more)
+    assert.equal(0.5, opt.clip)
+    assert.same({ 1, 0.5 }, opt.rates)
+    for types, message in pairs {
+      [{ clip = "int" }] = "types%.clip", [{ clap = "float" }] = "clap",
+      [{ name = "float" }] = "the default of name is no number",
+    } do
+      local ok, e = pcall(flags.parse, { clip = 0, name = "" },
+        { args = {}, types = types })
+      assert.is_false(ok)
+      assert.matches(message, e.message)
+    end
+  end)
+
+  it("switches off without a dash too, but names of flags come first",
+    function()
+      assert.is_false(parse("--noshuffle").shuffle)
+      local opt = flags.parse({ tice = true, notice = false },
+        { args = { "--notice" } })
+      assert.is_true(opt.tice)
+      assert.is_true(opt.notice)
+      assert.equal("ValueError", error_of("--noepochs").kind)
+    end)
+
+  it("helps for -h, unless that is a flag or a word", function()
+    local exit, stdout, out = os.exit, io.stdout, {}
+    rawset(os, "exit", function(code) error({ code = code }) end)
+    rawset(io, "stdout", { write = function(_, ...) out = { ... } end })
+    local ok, e = pcall(parse, "-h")
+    rawset(os, "exit", exit)
+    rawset(io, "stdout", stdout)
+    assert.is_false(ok)
+    assert.equal(0, e.code)
+    assert.matches("%-%-help, %-h +this text", out[1])
+    assert.equal("-h", parse("--", "-h")[1])
+    assert.equal("-h", flags.parse({ h = 1 }, { args = { "-h" } })[1])
   end)
 
   it("keeps to the choices", function()
@@ -78,9 +137,9 @@ describe("tf.flags", function()
     local help = flags.help_text(DEFAULTS, { program = "train.lua",
       help = { epochs = "passes over the data" } })
     assert.truthy(help:find("usage: train.lua", 1, true))
-    assert.truthy(help:find("--epochs +passes over the data %(default 5%)"))
+    assert.truthy(help:find("--epochs +passes over the data %(whole number, default 5%)"))
     assert.truthy(help:find("--log%-dir +%(default runs%)"))
-    assert.truthy(help:find("--sizes +%(default 64,32%)"))
+    assert.truthy(help:find("--sizes +%(whole numbers, default 64,32%)"))
   end)
 
   it("does not change the defaults", function()

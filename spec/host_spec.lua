@@ -467,6 +467,37 @@ print(ok, tostring(why):match("C stack overflow"))]])
         assert.equal(2, call(H, { "help", "nothing" }).code)
       end)
 
+      it("are those of the manual, as the options are", function()
+        local f = assert(io.open "scripts/install/tfdist.1")
+        local manual = f:read("*a"):gsub("\\%-", "-"):gsub("\\f%a", "")
+        f:close()
+        local help = call(H, { "--help" }).out
+        local function all(text, pattern)
+          local found, list = {}, {}
+          for name in text:gmatch(pattern) do
+            if not found[name] then
+              found[name] = true
+              list[#list + 1] = name
+            end
+          end
+          table.sort(list)
+          return list
+        end
+        local long = "%-%-%l[%l-]*"
+        local section = manual:match "%.SH OPTIONS.-%.SH"
+        assert.same(all(help, long), all(section, long))
+        assert.same(all(call(H, { "--help=1" }).err:gsub("^[^\n]*", ""), long),
+          all(section, long))
+        assert.same(all(help:match "as in lua[^\n]*" .. "\n",
+          "  (%-[%a-]?)%f[%s]"), all(section:gsub('" ?', " "):gsub(",", " ,"),
+          "[%s](%-[%a-]?)%f[%s]"))
+        local commands = all(help:gsub("\n\n.*", ""):gsub("|", "tfdist"),
+          "tfdist (%l+)")
+        assert.is_true(#commands >= 6)
+        assert.same(commands, all(manual:match "%.SH COMMANDS.-%.SH",
+          "%.TP\n%.B (%l+)"))
+      end)
+
       it("list the devices that options ask for", function()
         local r = call(H, { "--cpu-devices", "3", "devices" })
         assert.matches("/cpu:0.*/cpu:1.*/cpu:2", r.out)
@@ -595,6 +626,42 @@ setmetatable({}, { __index = function() error "dang" end, __tostring = 5 })
         ]=]
         assert.equal("", r.err)
         assert.equal("", r.out)
+      end)
+
+      it("shows no page with a tag of the source in it", function()
+        local r = eval [=[
+          local help = require "tfdist.help"
+          local tf = require "tfdist"
+          local count, seen = 0, {}
+          local function look(path, value, depth)
+            if type(value) == "table" and (seen[value] or depth > 4) then
+              return
+            end
+            seen[value] = true
+            local text = help.about(path, function() return value end)
+            count = count + (text and 1 or 0)
+            if text and ("\n" .. text):find "\n%s*@%l" then
+              print(path, text:match "@[^\n]*")
+            end
+            local names = {}
+            if type(value) == "table" then help.add_fields(names, value) end
+            for name in pairs(names) do
+              local ok, field = pcall(function() return value[name] end)
+              -- Pages of raw_ops are those of tf.
+              if ok and not name:find "^_" and name ~= "raw_ops" and (type(field) == "function"
+                or type(field) == "table" and help.is_library(field)) then
+                look(path .. "." .. name, field, depth + 1)
+              end
+            end
+          end
+          look("tf", tf, 0)
+          assert(count > 700, count)
+        ]=]
+        assert.equal("", r.err)
+        assert.equal("", r.out)
+        assert.matches("^Read the script.*\ndefaults: table  flag = default\n"
+          .. "more %(optional%): table .*\nReturns: table  values by flag",
+          (prompt "?tf.flags\n"))
       end)
 
       it("explains classes, methods and values", function()

@@ -211,6 +211,7 @@ Devices:
 Seeing:
   --log=error|warning|info|debug     --full-traceback
   --progress=auto|bar|lines|none     how fit shows its progress
+  --version  --help
 Safety:
   --allow-bytecode         let load and require take bytecode
 A script called like a command is run with ./NAME.

@@ -2,10 +2,15 @@
 ---
 --- `tf.flags { epochs = 5, verbose = false, log_dir = "runs" }` returns a table
 --- with the same keys; each may be set as `--epochs 3`, `--epochs=3`,
---- `--verbose`, `--no-verbose`, `--log-dir=x` (dashes and underscores are the
---- same). The default decides the type: number, boolean, string, or list of
---- such values (`--sizes 64,32`). What is no flag lands in [1], [2], ...; after
---- `--` everything does. `--help` prints the flags and ends the program.
+--- `--verbose`, `--no-verbose`, `--noverbose`, `--log-dir=x` (dashes and
+--- underscores are the same). The default decides the type: whole number,
+--- number, boolean, string, or list of such values (`--sizes 64,32`). What is no
+--- flag lands in [1], [2], ...; after `--` everything does. `--help` and `-h`
+--- print the flags and end the program.
+---
+--- A default without fraction takes whole numbers only: 5, not 5.0. LuaJIT does
+--- not tell these two apart; `types = { rate = "float" }` lets `rate` take any
+--- number on both engines, "integer" whole ones.
 local errors = require "tfdist.errors"
 local lists = require "tfdist.lists"
 local options = require "tfdist.options"
@@ -13,7 +18,11 @@ local text = require "tfdist.text"
 
 local M = {}
 
-local CHECK = { "args", "help", "description", "program", "choices" }
+local CHECK = { "args", "help", "description", "program", "choices", "types" }
+local TYPES = { "float", "integer" }
+
+local number_type = rawget(math, "type")
+local to_integer = rawget(math, "tointeger")
 
 local function dashed(name)
   return "--" .. name:gsub("_", "-")
@@ -57,15 +66,32 @@ local TRUTH = {
   ["false"] = false, no = false, off = false, ["0"] = false,
 }
 
-local function convert(flag, word, like)
+-- True for a default that takes whole numbers only.
+local function is_integer(default, kind)
+  if type(default) ~= "number" then
+    return false
+  elseif kind ~= nil then
+    return kind == "integer"
+  elseif number_type ~= nil then
+    return number_type(default) == "integer"
+  end
+  return text.is_whole(default)
+end
+
+local function convert_number(flag, word, whole)
+  local number = tonumber(word)
+  if number == nil or (whole and not text.is_int64(number)) then
+    errors.raise("ValueError", ("flags: %s needs a %snumber, got %s"):format(
+      flag, whole and "whole " or "", text.quote(word)))
+  end
+  return whole and to_integer ~= nil and to_integer(number) or number
+end
+
+-- `type_name`: what `types` says of the flag.
+local function convert(flag, word, like, type_name)
   local kind = type(like)
   if kind == "number" then
-    local number = tonumber(word)
-    if number == nil then
-      errors.raise("ValueError", ("flags: %s needs a number, got %s"):format(
-        flag, text.quote(word)))
-    end
-    return number
+    return convert_number(flag, word, is_integer(like, type_name))
   elseif kind == "boolean" then
     local truth = TRUTH[word:lower()]
     if truth == nil then
@@ -77,7 +103,8 @@ local function convert(flag, word, like)
     local list = {}
     for part in (word .. ","):gmatch("([^,]*),") do
       if part ~= "" then
-        list[#list + 1] = convert(flag, part, like[1] == nil and "" or like[1])
+        list[#list + 1] = convert(flag, part, like[1] == nil and "" or like[1],
+          type_name)
       end
     end
     return list
@@ -87,7 +114,7 @@ end
 
 --- The text that `--help` prints.
 ---@param defaults table
----@param more table  { help = {flag = text}, description, program }
+---@param more table  { help = {flag = text}, description, program, types }
 ---@return string
 function M.help_text(defaults, more)
   local names = sorted_names(defaults)
@@ -103,13 +130,20 @@ function M.help_text(defaults, more)
     local name = names[i]
     local note = more.help and more.help[name]
     local choices = more.choices and more.choices[name]
-    lines[#lines + 1] = ("  %-" .. width .. "s  %s(default %s)%s"):format(
+    local default = defaults[name]
+    local like = default
+    if type(default) == "table" then
+      like = default[1]
+    end
+    lines[#lines + 1] = ("  %-" .. width .. "s  %s(%sdefault %s)%s"):format(
       dashed(name), note and note .. " " or "",
-      value_text(defaults[name]) == "" and "empty"
-        or value_text(defaults[name]),
+      not is_integer(like, more.types and more.types[name]) and ""
+        or like == default and "whole number, " or "whole numbers, ",
+      value_text(default) == "" and "empty" or value_text(default),
       choices and " one of " .. table.concat(choices, ", ") or "")
   end
-  lines[#lines + 1] = ("  %-" .. width .. "s  this text"):format("--help")
+  lines[#lines + 1] = ("  %-" .. width .. "s  this text"):format(
+    defaults.h == nil and "--help, -h" or "--help")
   return table.concat(lines, "\n")
 end
 
@@ -143,14 +177,14 @@ local function check_choice(flag, value, choices)
 end
 
 -- One word that starts with two dashes; returns the next position.
-local function read_flag(result, defaults, names, args, i, choices)
+local function read_flag(result, defaults, names, args, i, more)
   local word = args[i]
   local name, value = word:match("^%-%-([^=]+)=(.*)$")
   name = (name or word:sub(3)):gsub("-", "_")
   local flag = dashed(name)
   local default = defaults[name]
   if default == nil then
-    local negated = name:match("^no_(.+)$")
+    local negated = name:match("^no_?(.+)$")
     if negated ~= nil and type(defaults[negated]) == "boolean"
       and value == nil then
       result[negated] = false
@@ -169,9 +203,29 @@ local function read_flag(result, defaults, names, args, i, choices)
       errors.raise("ValueError", "flags: " .. flag .. " needs a value")
     end
   end
-  result[name] = convert(flag, value, default)
-  check_choice(flag, result[name], choices and choices[name])
+  result[name] = convert(flag, value, default, more.types and more.types[name])
+  check_choice(flag, result[name], more.choices and more.choices[name])
   return i + 1
+end
+
+local function asks_help(word, defaults)
+  return word == "--help" and defaults.help == nil
+    or word == "-h" and defaults.h == nil
+end
+
+local function check_types(types, defaults, names)
+  for name, kind in pairs(types or {}) do
+    local default = defaults[name]
+    if type(default) == "table" then
+      default = default[1]
+    end
+    if type(default) ~= "number" then
+      options.check_keys("flags: types", { [name] = kind }, names)
+      errors.raise("ValueError", ("flags: types: the default of %s is no "
+        .. "number"):format(name))
+    end
+    options.choice("flags", "types." .. name, kind, TYPES)
+  end
 end
 
 local function copy(value)
@@ -182,7 +236,8 @@ end
 --- Errors: ValueError for an unknown flag, a missing or unsuitable value.
 ---@param defaults table  flag = default
 ---@param more? table     { help = {flag = text}, choices = {flag = list},
----  description = text, program = name, args = list instead of `arg` }
+---  types = {flag = "float" or "integer"}, description = text, program = name,
+---  args = list instead of `arg` }
 ---@return table          values by flag name; other words in [1], [2], ...
 function M.parse(defaults, more)
   if not text.is_plain(defaults) then
@@ -192,6 +247,7 @@ function M.parse(defaults, more)
   more = more or {}
   options.check_keys("flags", more, CHECK)
   local names = sorted_names(defaults)
+  check_types(more.types, defaults, names)
   local args = more.args or _G.arg or {}
   local result, rest = {}, 0
   for i = 1, #names do
@@ -200,19 +256,19 @@ function M.parse(defaults, more)
   local i, only_words = 1, false
   while args[i] ~= nil do
     local word = args[i]
-    if only_words or word:sub(1, 2) ~= "--" then
+    if not only_words and asks_help(word, defaults) then
+      more.program = more.program or (_G.arg and _G.arg[0])
+      io.stdout:write(M.help_text(defaults, more), "\n")
+      os.exit(0)
+    elseif only_words or word:sub(1, 2) ~= "--" then
       rest = rest + 1
       result[rest] = word
       i = i + 1
     elseif word == "--" then
       only_words = true
       i = i + 1
-    elseif word == "--help" and defaults.help == nil then
-      more.program = more.program or (_G.arg and _G.arg[0])
-      io.stdout:write(M.help_text(defaults, more), "\n")
-      os.exit(0)
     else
-      i = read_flag(result, defaults, names, args, i, more.choices)
+      i = read_flag(result, defaults, names, args, i, more)
     end
   end
   return result

@@ -22,6 +22,17 @@ local function lines_of(file)
   return lines
 end
 
+-- A comment's line as people read it: "size: integer" for a tag of it.
+local function untagged(line)
+  if not line:find "^@" then
+    return line
+  end
+  line = line:gsub("^@param ([^%s?]+)(%??)%s*", function(name, optional)
+    return name .. (optional == "?" and " (optional): " or ": ")
+  end)
+  return (line:gsub("^@return%s*", "Returns: "):gsub("   +", "  "))
+end
+
 -- The comment that ends at line `last`, nil when there is none.
 local function block(lines, last)
   local first = last + 1
@@ -31,7 +42,7 @@ local function block(lines, last)
   local out = {}
   for i = first, last do
     if not lines[i]:find("^%s*%-%-.*%-%-%-%-$") then -- a heading
-      out[#out + 1] = lines[i]:gsub("^%s*%-%-%-?%s?", "")
+      out[#out + 1] = untagged((lines[i]:gsub("^%s*%-%-%-?%s?", "")))
     end
   end
   return #out > 0 and table.concat(out, "\n") or nil
