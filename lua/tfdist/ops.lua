@@ -10,6 +10,7 @@ local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local lists = require "tfdist.lists"
 local options = require "tfdist.options"
+local places = require "tfdist.places"
 local raw = require "tfdist.raw"
 local tensor = require "tfdist.tensor"
 local text = require "tfdist.text"
@@ -438,6 +439,10 @@ function M.check_name(path, name, names)
   end
   local prefix = path == "" and "" or path .. "."
   local near = elsewhere(name)
+  if near == nil and path == "" then
+    local list = places.of(namespaces[""], name)
+    near = list[1] and table.concat(list, " or "):sub(#"tf." + 1)
+  end
   if near == nil then
     near = text.nearest(name, type(names) == "function" and names() or names,
       2)

@@ -26,9 +26,32 @@ describe("a name that tf does not have", function()
     assert.equal("did you mean tf.reduce_sum?", e.hint)
   end)
 
+  it("is a KeyError with its place when it lies elsewhere", function()
+    for name, places in pairs {
+      Dataset = "tf.data.Dataset", Dense = "tf.keras.layers.Dense",
+      Adam = "tf.keras.optimizers.Adam",
+      MirroredStrategy = "tf.distribute.MirroredStrategy",
+      TFRecordDataset = "tf.data.TFRecordDataset",
+      CsvDataset = "tf.data.experimental.CsvDataset",
+      Checkpoint = "tf.train.Checkpoint",
+      Sequential = "tf.keras.Sequential",
+      MeanSquaredError = "tf.keras.losses.MeanSquaredError or "
+        .. "tf.keras.metrics.MeanSquaredError",
+      ReduceOp = "tf.distribute.ReduceOp",
+      set_seed = "tf.random.set_seed",
+      map_structure = "tf.nest.map_structure",
+      create_file_writer = "tf.summary.create_file_writer",
+    } do
+      local e = failure(function() return tf[name] end)
+      assert.equal("KeyError", e.kind)
+      assert.equal("there is no tf." .. name, e.message)
+      assert.equal("did you mean " .. places .. "?", e.hint)
+    end
+  end)
+
   it("is nil otherwise, so that programs can ask", function()
     for _, name in ipairs {
-      "xyzzy", "__call", "_private",
+      "xyzzy", "__call", "_private", "Xyzzy", "get", "batch",
     } do
       assert.is_nil(tf[name])
     end
