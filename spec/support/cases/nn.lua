@@ -52,6 +52,12 @@ return function(case, I)
 
   case { "bias_add", inputs = { I.normal { 2, 3, 4 }, I.normal { 4 } },
     fn = function(tf, a, b) return tf.nn.bias_add(a, b) end, ref = "a + b" }
+  for _, n in ipairs { 1, 6, 63, 64 } do
+    case { ("bias_add short rows of %d"):format(n),
+      inputs = { I.normal { 7, 61, n }, I.normal { n } },
+      fn = function(tf, a, b) return tf.nn.bias_add(a, b) end, ref = "a + b",
+      grad = false }
+  end
   case { "bias_add channels first",
     inputs = { I.normal { 2, 3, 4, 2 }, I.normal { 3 } },
     fn = function(tf, a, b)

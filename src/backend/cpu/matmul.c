@@ -217,26 +217,47 @@ typedef struct bias_job {
   int64_t run; /* elements that share one bias value */
 } bias_job;
 
-#define BIAS_ROWS(T, ID)                                                    \
-  TFD_CLONES static void bias_##ID(void *arg, int64_t begin, int64_t end) { \
-    const bias_job *job = arg;                                              \
-    int64_t n = job->bias->dims[0];                                         \
-    const T *bias = job->bias->data;                                        \
-                                                                            \
-    for (int64_t row = begin; row < end; row++) {                           \
-      if (job->run == 1) {                                                  \
-        const T *x = (const T *)job->x->data + row * n;                     \
-        T *out = (T *)job->out + row * n;                                   \
-                                                                            \
-        for (int64_t i = 0; i < n; i++) out[i] = (T)(x[i] + bias[i]);       \
-      } else {                                                              \
-        const T *x = (const T *)job->x->data + row * job->run;              \
-        T *out = (T *)job->out + row * job->run;                            \
-        T value = bias[row % n];                                            \
-                                                                            \
-        for (int64_t i = 0; i < job->run; i++) out[i] = (T)(x[i] + value);  \
-      }                                                                     \
-    }                                                                       \
+/* Rows shorter than this are added several at a time. */
+#define BIAS_WIDE 64
+#define BIAS_TILE 256
+
+#define BIAS_ROWS(T, ID)                                                     \
+  TFD_CLONES static void bias_##ID(void *arg, int64_t begin, int64_t end) {  \
+    const bias_job *job = arg;                                               \
+    int64_t n = job->bias->dims[0];                                          \
+    const T *bias = job->bias->data;                                         \
+                                                                             \
+    for (int64_t row = begin; row < end; row++) {                            \
+      if (job->run == 1) {                                                   \
+        const T *x = (const T *)job->x->data + row * n;                      \
+        T *out = (T *)job->out + row * n;                                    \
+                                                                             \
+        for (int64_t i = 0; i < n; i++) out[i] = (T)(x[i] + bias[i]);        \
+      } else {                                                               \
+        const T *x = (const T *)job->x->data + row * job->run;               \
+        T *out = (T *)job->out + row * job->run;                             \
+        T value = bias[row % n];                                             \
+                                                                             \
+        for (int64_t i = 0; i < job->run; i++) out[i] = (T)(x[i] + value);   \
+      }                                                                      \
+    }                                                                        \
+  }                                                                          \
+  TFD_CLONES static void short_##ID(void *arg, int64_t begin, int64_t end) { \
+    const bias_job *job = arg;                                               \
+    int64_t n = job->bias->dims[0];                                          \
+    int64_t width = BIAS_TILE / n * n;                                       \
+    const T *x = (const T *)job->x->data + begin * n;                        \
+    T *out = (T *)job->out + begin * n;                                      \
+    T tile[BIAS_TILE];                                                       \
+                                                                             \
+    for (int64_t i = 0; i < width; i++)                                      \
+      tile[i] = ((const T *)job->bias->data)[i % n];                         \
+    for (int64_t at = 0, all = (end - begin) * n; at < all; at += width) {   \
+      int64_t here = all - at < width ? all - at : width;                    \
+                                                                             \
+      for (int64_t i = 0; i < here; i++)                                     \
+        out[at + i] = (T)(x[at + i] + tile[i]);                              \
+    }                                                                        \
   }
 BIAS_ROWS(float, f32)
 BIAS_ROWS(double, f64)
@@ -252,15 +273,22 @@ int tfd__cpu_bias_add(const tfd__call *call) {
   int64_t rows = 0;
   int64_t width = bias->dims[0];
   size_t size = tfd__dtype_size(x->dtype);
-  void (*loop)(void *, int64_t, int64_t) = size == 1   ? bias_u8
-                                           : size == 2 ? bias_u16
-                                           : size == 4 ? bias_u32
-                                                       : bias_u64;
+  bool few = call->ints[0] != 1 && width < BIAS_WIDE;
+  void (*loop)(void *, int64_t, int64_t) = NULL;
 
   if (x->numel == 0) return TFD_OK;
   if (tfd__is_half(x->dtype)) return tfd__via_float(call, tfd__cpu_bias_add);
-  if (x->dtype == TFD_FLOAT32) loop = bias_f32;
-  if (x->dtype == TFD_FLOAT64) loop = bias_f64;
+#define BIAS_LOOP(ID) (few ? short_##ID : bias_##ID)
+  if (x->dtype == TFD_FLOAT32)
+    loop = BIAS_LOOP(f32);
+  else if (x->dtype == TFD_FLOAT64)
+    loop = BIAS_LOOP(f64);
+  else if (size == 1)
+    loop = BIAS_LOOP(u8);
+  else if (size == 2)
+    loop = BIAS_LOOP(u16);
+  else
+    loop = size == 4 ? BIAS_LOOP(u32) : BIAS_LOOP(u64);
   if (call->ints[0] == 1) {
     for (int i = 2; i < x->rank; i++) job.run *= x->dims[i];
     width = job.run;
