@@ -8,9 +8,9 @@
 --- flag lands in [1], [2], ...; after `--` everything does. `--help` and `-h`
 --- print the flags and end the program.
 ---
---- A default without fraction takes whole numbers only: 5, not 5.0. LuaJIT does
---- not tell these two apart; `types = { rate = "float" }` lets `rate` take any
---- number on both engines, "integer" whole ones.
+--- A default that is an integer takes whole numbers only: 5, not 5.0. LuaJIT
+--- does not tell these two apart, there all take any number; `types = { rate =
+--- "float", epochs = "integer" }` says it for both engines.
 local errors = require "tfdist.errors"
 local lists = require "tfdist.lists"
 local options = require "tfdist.options"
@@ -72,10 +72,8 @@ local function is_integer(default, kind)
     return false
   elseif kind ~= nil then
     return kind == "integer"
-  elseif number_type ~= nil then
-    return number_type(default) == "integer"
   end
-  return text.is_whole(default)
+  return number_type ~= nil and number_type(default) == "integer"
 end
 
 local function convert_number(flag, word, whole)
