@@ -93,10 +93,10 @@ describe("tf.flags", function()
     local opt = flags.parse({ clip = 0, rates = { 1 } }, more)
     assert.equal(0.5, opt.clip)
     assert.same({ 1, 0.5 }, opt.rates)
-    local whole, e = pcall(flags.parse, { n = 2 }, { args = { "--n=0.5" },
+    local whole, why = pcall(flags.parse, { n = 2 }, { args = { "--n=0.5" },
       types = { n = "integer" } })
     assert.is_false(whole)
-    assert.equal('flags: --n needs a whole number, got "0.5"', e.message)
+    assert.equal('flags: --n needs a whole number, got "0.5"', why.message)
     for types, message in pairs {
       [{ clip = "int" }] = "types%.clip", [{ clap = "float" }] = "clap",
       [{ name = "float" }] = "the default of name is no number",
