@@ -301,11 +301,8 @@ local function class(name)
       entry.signature, entry.fn, is_strategy, "strategy")
   end
   meta.__index = meta.methods
-  local check = text.slips(function()
+  local check = text.field_slips(name, function()
     return text.names(meta.methods, FIELDS)
-  end, function(key, near)
-    errors.raise("KeyError", ("a %s has no field or method %s"):format(name,
-      text.quote(key)), "did you mean " .. near .. "?")
   end)
   setmetatable(meta.methods, { __index = function(_, key)
     return check(key)
