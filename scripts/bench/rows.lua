@@ -280,12 +280,7 @@ local function memory(bench)
     local r = line(bench, "training step, " .. engine, ours:asking "step",
       torch and torch:asking "step", { faster = true,
         goal = torch and { at_least = 1 } })
-    -- Now and then the interpreter's own heap takes a page: the least of three.
     local _, faults = ours:ask "step"
-    for _ = 1, 2 do
-      local _, again = ours:ask "step"
-      faults = faults and again and math.min(faults, again)
-    end
     if r and faults and faults >= 0 then
       report.line("  page faults for each step", { ours = faults },
         { at_most = 0, unit = "faults" }, "faults")
