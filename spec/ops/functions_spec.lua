@@ -121,6 +121,11 @@ describe("an op function", function()
         .. "from 0, -1 is the last"] = { tf.reduce_sum, t, { axis = 2 } },
       ['bias_add: data_format must be one of NHWC, NCHW, got "NCWH"'] =
         { tf.nn.bias_add, t, { 1, 2, 3 }, "NCWH" },
+      ["conv2d: data_format must be a string, got true"] =
+        { function(x)
+          return (tf.nn.conv2d(x, tf.ones { 1, 1, 1, 1 }, 1,
+            { { 0, 0 }, { 0, 0 }, { 0, 0 }, { 0, 0 } }, true))
+        end, tf.ones { 1, 3, 3, 1 } },
       ["transpose: perm has 9 entries; 8 is the most"] =
         { tf.raw_ops.transpose, t, { 0, 1, 2, 3, 4, 5, 6, 7, 8 } },
       ["add: x is int32 and y is float32; both must have the same dtype (use "

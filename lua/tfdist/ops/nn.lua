@@ -42,7 +42,11 @@ local function default_format(what, name, x)
   return format
 end
 
-local function channels_first(format)
+local function channels_first(what, format)
+  if type(format) ~= "string" then
+    fail("TypeError", "%s: data_format must be a string, got %s", what,
+      text.describe(format))
+  end
   return format:upper():sub(2, 2) == "C"
 end
 
@@ -52,12 +56,12 @@ local function split_padding(what, padding, format)
   if type(padding) ~= "table" then
     return padding, nil
   end
+  local first = channels_first(what, format) and 3 or 2
   local rank = #format
   if #padding ~= rank then
     fail("ValueError", "%s: padding lists %d pairs; expected %d, one for each "
       .. "axis", what, #padding, rank)
   end
-  local first = channels_first(format) and 3 or 2
   local list = {}
   for i = 1, rank do
     local pair = convert.integers(padding[i], what, "padding")
@@ -190,7 +194,7 @@ end
 
 local function check_channels(what, input, channels, format)
   local d = input.shape
-  local have = d[channels_first(format) and 2 or #d]
+  local have = d[channels_first(what, format) and 2 or #d]
   if #d ~= 4 or have ~= channels then
     fail("InvalidArgument", "%s: input is %s and filter has %d channels; "
       .. "expected rank 4 and equal channels", what, text.shape(d), channels)

@@ -289,6 +289,11 @@ return function(case, I)
       { ksize = 2, strides = 2, padding = "VALID" },
       "pool(a, 2, 2, 'VALID', KIND)")
   end
+  case { "max_pool2d of windows beyond all images",
+    op = "max_pool2d", inputs = { I.normal { 2, 3, 5, 16 } },
+    fn = function(tf, x)
+      return tf.nn.max_pool2d(x, { 1e9, 1e9 }, { 1e9, 1e9 }, "SAME")
+    end, ref = "a.max(axis=(1, 2), keepdims=True)" }
   case { "max_pool2d of integers", dtypes = "int",
     inputs = { I.integer({ 2, 5, 5, 3 }, 0, 100) },
     fn = function(tf, a) return tf.nn.max_pool2d(a, 3, 2, "SAME") end,

@@ -234,16 +234,18 @@ static pool_loop pick_loop(const pool_job *job, int dtype, int which) {
 
 /* Outputs are independent of one another. */
 static int run_positions(pool_job *job, const tfd__view *out, int which) {
-  int64_t work =
-      job->w.kernel[0] * job->w.kernel[1] * job->w.kernel[2] * job->w.channels;
+  int64_t work = job->w.channels;
 
+  /* A window may be larger than the image, by any factor. */
+  for (int i = 0; i < 3; i++)
+    work *= job->w.kernel[i] < job->w.in[i] ? job->w.kernel[i] : job->w.in[i];
   if (out->numel == 0) return TFD_OK;
   job->out = out->data;
   if (job->pixels == 0) {
     memset(out->data, 0, tfd__view_bytes(out));
     return TFD_OK;
   }
-  tfd__parallel_for(job->w.batch * job->positions, 1 + TFD_GRAIN / work,
+  tfd__parallel_for(job->w.batch * job->positions, 1 + TFD_GRAIN / (1 + work),
                     pick_loop(job, out->dtype, which), job);
   return TFD_OK;
 }
