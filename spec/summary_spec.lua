@@ -239,6 +239,15 @@ E]])
     end)
   end)
 
+  it("has texts for names even where a file has numbers", function()
+    local wire = require "tfdist.wire"
+    local metadata = wire.bytes(1, wire.integer(1, 7))
+    local event = events.parse(wire.bytes(5, wire.bytes(1,
+      wire.integer(1, 3) .. wire.bytes(9, metadata))), "x")
+    assert.are.equal("string", type(event.values[1].tag))
+    assert.are.equal("string", type(event.values[1].kind))
+  end)
+
   it("survives any damaged byte when read", function()
     local writer = tf.summary.create_file_writer(dir)
     writer:as_default(function()

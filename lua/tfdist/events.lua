@@ -87,7 +87,7 @@ local function read_plugin(data, what)
     if field == 1 then
       for inner, name in wire.fields(value, what) do
         if inner == 1 then
-          return name
+          return tostring(name)
         end
       end
     end

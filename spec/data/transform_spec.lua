@@ -319,6 +319,10 @@ describe("errors of a pipeline", function()
     loop.x = loop
     fails("ValueError", "contains itself", all,
       D.range(1):map(function() return loop end))
+    for _, name in ipairs { "output_types", "output_signature" } do
+      fails("ValueError", "contains itself", D.from_generator, print,
+        { [name] = loop })
+    end
     assert.same(count(2), all(D.range(2):map(function(x) return x end)))
   end)
 

@@ -629,6 +629,7 @@ local function signature_of(what, types, shapes)
     end
     return out
   end
+  nest.flatten(types) -- refuses what contains itself
   return build(types, shapes)
 end
 
