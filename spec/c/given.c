@@ -244,7 +244,7 @@ static void variables_look_at_what_they_get(void **state) {
           (tfd_variable_aggregation)-1));
 }
 
-static void variables_look_at_what_they_get_2(void **state) {
+static void operands_look_at_what_they_get(void **state) {
   (void)state;
   BAD_GIVES(VARIABLE, tfd_variable_synchronization_of(bad), 0);
   BAD_GIVES(VARIABLE, tfd_variable_aggregation_of(bad), 0);
@@ -389,7 +389,7 @@ static void strategies_look_at_what_they_get(void **state) {
       1, OUT));
 }
 
-static void strategies_look_at_what_they_get_2(void **state) {
+static void sums_and_updates_look_at_what_they_get(void **state) {
   (void)state;
   REFUSED(tfd_strategy_all_reduce(G(STRATEGY), (tfd_reduce_op)99, "x",
           LIST(TENSOR), 1, OUT));
@@ -760,12 +760,12 @@ int main(void) {
       cmocka_unit_test(devices_look_at_what_they_get),
       cmocka_unit_test(tensors_look_at_what_they_get),
       cmocka_unit_test(variables_look_at_what_they_get),
-      cmocka_unit_test(variables_look_at_what_they_get_2),
+      cmocka_unit_test(operands_look_at_what_they_get),
       cmocka_unit_test(ops_look_at_what_they_get),
       cmocka_unit_test(tapes_look_at_what_they_get),
       cmocka_unit_test(walks_look_at_what_they_get),
       cmocka_unit_test(strategies_look_at_what_they_get),
-      cmocka_unit_test(strategies_look_at_what_they_get_2),
+      cmocka_unit_test(sums_and_updates_look_at_what_they_get),
       cmocka_unit_test(values_look_at_what_they_get),
       cmocka_unit_test(mirrored_look_at_what_they_get),
       cmocka_unit_test(runs_look_at_what_they_get),
