@@ -45,6 +45,14 @@ describe("functions that do not return what they should", function()
         .. entry[2], L.Dense(1, { kernel_initializer = entry[1] }),
         tf.ones { 1, 2 })
     end
+    local numbers = L.Dense(1, { kernel_initializer = function()
+      return { { 2 }, { 3 } }
+    end })
+    assert.same({ { 5 } }, numbers(tf.ones { 1, 2 }):totable())
+    fails("ValueError", "initializer of kernel returned shape {2}, asked "
+      .. "for was {2, 1}", L.Dense(1, { kernel_initializer = function()
+      return { 2, 3 }
+    end }), tf.ones { 1, 2 })
     fails("ValueError", "initializer of kernel returned shape {4, 3}, asked "
       .. "for was {4, 1}", L.Dense(1, { use_bias = false,
       kernel_initializer = function() return tf.ones { 4, 3 } end }),

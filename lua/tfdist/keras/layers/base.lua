@@ -475,8 +475,12 @@ local function weight_shape(self, name, shape)
   return dims
 end
 
--- What an initializer made: anything else but `dims` would be another layer.
-local function initial_of(self, name, dims, x)
+-- What an initializer made, a tensor or numbers: anything else but `dims` would
+-- be another layer.
+local function initial_of(self, name, dims, dtype, x)
+  if type(x) == "number" or text.is_plain(x) and next(x) ~= nil then
+    x = convert.tensor(x, dtype, self.name, "the initializer of " .. name)
+  end
   local shape = text.shape(backend.returned("an initializer", x).shape)
   if shape ~= text.shape(dims) then
     errors.raise("ValueError", ("%s: the initializer of %s returned shape %s, "
@@ -505,7 +509,7 @@ Layer.add_weight = options.method("add_weight", "name=nil shape=nil dtype=nil "
     initializer = initializers.get(initializer)
     local v = variable.create {
       initial_value = function()
-        return initial_of(self, name, dims, initializer(dims, dtype))
+        return initial_of(self, name, dims, dtype, initializer(dims, dtype))
       end,
       name = self.name .. "/" .. name, dtype = dtype, trainable = trainable,
       constraint = constraints.get(constraint),
