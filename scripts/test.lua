@@ -62,10 +62,11 @@ local suites = {
                              CORE .. ALSO) },
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
                            .. " TFDIST_QUEUE=queued", "spec/dist") },
+  -- Takes as long as the two after it, which run beside it.
+  { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",
                 kind = "cmocka" } },
   { "tsan", lua_suite("build/tsan/tfdist", TSAN .. " " .. TWO, CORE) },
-  { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
 }
 
 -- Made before anything runs; a target is named once for all its suites.

@@ -5,8 +5,8 @@
 --- a slow machine makes fewer.
 ---
 --- usage: lua5.4 spec/fuzz/run.lua BUILD [CALLS [SEED [SECONDS]]]
---- CALLS is for each host, SECONDS for all libFuzzer targets together; the
---- environment's FUZZ_TARGETS names these.
+--- CALLS is for each host, SECONDS for each libFuzzer target; the environment's
+--- FUZZ_TARGETS names these.
 
 local build = assert(arg[1], "usage: run.lua BUILD [CALLS [SEED [SECONDS]]]")
 local calls = tonumber(arg[2]) or 100000
@@ -90,12 +90,11 @@ local function run_target(name)
   -- Found in this run only: what an earlier one found would change the order.
   local folder = build .. "/fuzz/corpus/" .. name
   os.execute(("rm -rf '%s' && mkdir -p '%s'"):format(folder, folder))
-  local share = math.max(1, math.floor(seconds / #TARGETS))
   local code = execute(("%s%s/fuzz/%s -max_total_time=%d -timeout=25 "
     .. "-rss_limit_mb=2048 -max_len=1024 -len_control=10 -seed=%d "
     .. "-print_final_stats=1 -artifact_prefix=%s/ -seed_inputs=@%s/%s.list %s")
-    :format(ENVIRONMENT, build, name, share, math.max(seed, 1), LOGS, SEEDS,
-    name, folder), share + 120, log)
+    :format(ENVIRONMENT, build, name, seconds, math.max(seed, 1), LOGS, SEEDS,
+    name, folder), seconds + 120, log)
   local runs = tonumber(read(log):match "number_of_executed_units: (%d+)")
   if code ~= 0 or runs == nil then
     report(("libFuzzer %s: exit status %d"):format(name, code), log)

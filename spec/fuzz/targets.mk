@@ -45,20 +45,20 @@ fuzz-hosts:
 
 FUZZ_RUN = FUZZ_TARGETS='$(FUZZ_NAMES)' $(LUA) spec/fuzz/run.lua $(FUZZ_BUILD)
 
-# 100,000 random calls under each host and 60 s of libFuzzer: make fuzz
-# As long as you like:   make fuzz-long N=1000000 SEED=1 SECONDS=3600
-# What scripts/check runs: make fuzz-short
+# 100,000 random calls under each host and 60 s of each parser: make fuzz
+# As long as you like:   make fuzz-long N=1000000 SEED=1 SECONDS=600
+# What scripts/check runs, fewer calls: make fuzz-short
 fuzz: fuzz-hosts $(FUZZ_BIN)
 	@$(FUZZ_RUN) $(or $(N),100000) $(SEED)
 
 fuzz-long: fuzz-hosts $(FUZZ_BIN)
 	@$(FUZZ_RUN) $(or $(N),1000000) \
-	  $(or $(SEED),1) $(or $(SECONDS),3600)
+	  $(or $(SEED),1) $(or $(SECONDS),600)
 
 fuzz-programs: fuzz-hosts $(FUZZ_BIN)
 
 fuzz-short: fuzz-programs
-	@$(FUZZ_RUN) 10000 $(or $(SEED),1) 10
+	@$(FUZZ_RUN) 10000 $(or $(SEED),1)
 
 .PHONY: fuzz fuzz-long fuzz-short fuzz-hosts fuzz-programs
 -include $(FUZZ_OBJ:.o=.d)
