@@ -1,3 +1,4 @@
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 
 local call, run, quote = process.call, process.run, process.quote
@@ -350,13 +351,20 @@ print(declared, made)]]
     end)
 
     describe("on Ctrl-C", function()
-      -- The signal reaches this one process, half a second after its start.
+      -- Interrupts the code once it has called ready(). A second signal comes
+      -- when the first is no longer pending: two that wait are one.
+      local PENDING = "grep -qs '^ShdPnd:.*[2367abef]$' /proc/$pid/status"
       local function interrupted(code, signals)
-        local path = process.file(code, ".lua")
-        local r = run(("%s %s & pid=$!; sleep 0.5; %s wait $pid"):format(
-          "env --default-signal=INT " .. H, path,
-          ("kill -INT $pid 2>/dev/null; sleep 0.3; "):rep(signals or 1)))
+        local at = files.place()
+        local path = process.file(([[
+local function ready() assert(io.open(%q, "w")):close() end
+]]):format(at) .. code, ".lua")
+        local r = run(("%s %s & pid=$!; until [ -e %s ]; do sleep 0.02; done; "
+          .. "%s wait $pid"):format("env --default-signal=INT " .. H, path, at,
+          ("kill -INT $pid; while %s; do sleep 0.02; done; "):format(PENDING)
+            :rep(signals or 1)))
         os.remove(path)
+        os.remove(at)
         return r
       end
 
@@ -364,6 +372,7 @@ print(declared, made)]]
         local r = interrupted [[
 local raw = require "tfdist.raw"
 local t = raw.tensor_from_table { 1, 2, 3 }
+ready()
 while true do raw.tensor_wait(t) end]]
         assert.equal(130, r.code)
         assert.matches("Cancelled: interrupted", r.err)
@@ -373,7 +382,10 @@ while true do raw.tensor_wait(t) end]]
         local r = interrupted [[
 local raw = require "tfdist.raw"
 local t = raw.tensor_from_table { 1, 2, 3 }
-coroutine.wrap(function() while true do raw.tensor_wait(t) end end)()]]
+coroutine.wrap(function()
+  ready()
+  while true do raw.tensor_wait(t) end
+end)()]]
         assert.equal(130, r.code)
       end)
 
@@ -381,7 +393,10 @@ coroutine.wrap(function() while true do raw.tensor_wait(t) end end)()]]
         local r = interrupted [[
 local raw = require "tfdist.raw"
 local t = raw.tensor_from_table { 1, 2, 3 }
-local ok, e = pcall(function() while true do raw.tensor_wait(t) end end)
+local ok, e = pcall(function()
+  ready()
+  while true do raw.tensor_wait(t) end
+end)
 print(ok, e.kind, e.message)
 raw.tensor_wait(t)
 print("went on")]]
@@ -391,18 +406,18 @@ print("went on")]]
 
       if host.lua == "lua5.4" then
         it("stops loops of Lua alone, in coroutines too", function()
-          assert.equal(130, interrupted("while true do end").code)
-          assert.equal(130, interrupted(
-            "coroutine.wrap(function() while true do end end)()").code)
+          assert.equal(130, interrupted("ready() while true do end").code)
+          assert.equal(130, interrupted("coroutine.wrap(function() ready() "
+            .. "while true do end end)()").code)
           assert.equal(130, interrupted([[
-local inner = coroutine.wrap(function() while true do end end)
+local inner = coroutine.wrap(function() ready() while true do end end)
 coroutine.wrap(function() inner() end)()]]).code)
         end)
       end
 
       it("ends the process at the second", function()
         local r = interrupted([[
-while true do pcall(function() while true do end end) end]], 2)
+while true do pcall(function() ready() while true do end end) end]], 2)
         assert.equal(130, r.code)
         assert.equal("", r.err)
       end)
