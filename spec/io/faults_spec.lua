@@ -194,7 +194,7 @@ describe("a save #once", function()
 
   it("killed at any time", function()
     local saver = SAVERS[MANAGER]
-    local script = process.file(CHILD:format("for _ = 1, 1000 do\n"
+    local script = process.file(CHILD:format("while true do\n"
       .. saver.save .. "\nend", dir, SIZE, dir, SIZE), ".lua")
     for i = 1, 8 do
       begin(saver)
@@ -276,11 +276,11 @@ manager:save()
       tf.io.write_file(dir .. "/old.tfdist-tmp-1-2", "")
       local busy = process.file("", ".busy")
       local lock = ("exec 9>>%s/busy.tfdist-tmp-1-2; flock 9; echo > %s; "
-        .. "exec sleep 60"):format(dir, busy)
+        .. "exec sleep 600"):format(dir, busy)
       local pid = io.popen("sh -c '" .. lock .. "' >/dev/null & echo $!")
       local number = pid:read "*n"
       pid:close()
-      for _ = 1, 1000 do
+      for _ = 1, 6000 do
         if tf.io.read_file(busy) ~= "" then break end
         os.execute "sleep 0.01"
       end
