@@ -162,7 +162,7 @@ tests-c: $(TEST_BIN)
 
 test-c: $(TEST_BIN)
 	@status=0; for t in $^; do \
-	  echo "== $$t"; timeout 120 $$t 2>&1 || status=1; done; exit $$status
+	  echo "== $$t"; timeout 1200 $$t 2>&1 || status=1; done; exit $$status
 
 test:
 	lua5.4 scripts/test.lua

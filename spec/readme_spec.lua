@@ -3,7 +3,7 @@
 
 local process = require "spec.support.process"
 
-local DEADLINE = 300 -- seconds; some blocks train for an epoch
+local DEADLINE = 1200 -- seconds; some blocks train for an epoch
 
 -- The set-up commands are what runs this spec.
 local SET_UP = { "^scripts/demo", "^scripts/check" }
@@ -42,7 +42,7 @@ describe("README.md #once", function()
       for _, host in ipairs(process.hosts) do
         it(("%s runs on %s"):format(where, host.name), function()
           local path = process.file(block.text, ".lua")
-          local r = process.run(host.path .. " " .. path)
+          local r = process.run(host.path .. " " .. path, nil, DEADLINE)
           os.remove(path)
           assert.equal(0, r.code, r.err)
         end)

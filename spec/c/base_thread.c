@@ -72,7 +72,7 @@ static void answer(void *arg) {
 static void signal_wakes_the_waiter(void **state) {
   baton b = {.turn = 0};
   tfd__thread t;
-  tfd__deadline until = tfd__deadline_in(30);
+  tfd__deadline until = tfd__deadline_in(600);
   bool in_time = true;
 
   (void)state;

@@ -259,7 +259,7 @@ static void do_step(void) {
     uint64_t seq = tfd__stream_seq(d);
 
     check_report(tfd__stream_wait(d, seq > behind ? seq - behind : 0,
-                                  tfd__deadline_in(60)));
+                                  tfd__deadline_in(600)));
   } else if (pick(10) == 0) {
     tfd__pool_trim(device(pick(DEVICES)));
   }
@@ -300,7 +300,7 @@ static void run_seeds(int failure_every) {
 
   if (one != NULL) n = 1;
   for (k = first; k < first + n; k++) {
-    alarm(60);
+    alarm(900);
     print_message("seed %llu\n", (unsigned long long)k);
     run_seed(k, k % 4 == 0 ? 4000 : 400, failure_every);
   }

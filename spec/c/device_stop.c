@@ -12,7 +12,7 @@ static int in_child(void (*fn)(void)) {
 
   assert_true(child >= 0);
   if (child == 0) {
-    alarm(30);
+    alarm(600);
     fn();
     exit(0); /* with destructors, as a program ends */
   }
@@ -80,7 +80,7 @@ static void use_in_a_fork_of_a_started_process(void) {
   CHECK(submit_ints(get(1), slow, NULL, 0) == TFD_OK);
   child = fork();
   if (child == 0) {
-    alarm(20);
+    alarm(300);
     CHECK(tfd_device_count("", &n) == TFD_FAILED_PRECONDITION);
     CHECK(strcmp(tfd_error_message(), text) == 0);
     CHECK(tfd__buffer_new(a->device, 64, &b) == TFD_FAILED_PRECONDITION);

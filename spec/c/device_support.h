@@ -23,7 +23,7 @@ static inline void configure(const char *devices, const char *queue) {
   setenv("TFDIST_QUEUE", queue, 1);
   setenv("TFDIST_THREADS", "1", 1);
   unsetenv("TFDIST_MEMORY_LIMIT");
-  alarm(120); /* a hang ends the program */
+  alarm(900); /* a hang ends the program */
 }
 
 static inline tfd_device *device(int i) {

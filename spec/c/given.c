@@ -777,6 +777,6 @@ int main(void) {
       cmocka_unit_test(released_tensors_are_told),
   };
 
-  alarm(120); /* a hang ends the program */
+  alarm(900); /* a hang ends the program */
   return cmocka_run_group_tests(tests, make_all, release_all);
 }

@@ -13,7 +13,7 @@ local calls = tonumber(arg[2]) or 100000
 local seed = tonumber(arg[3]) or os.time() % 1000000
 local seconds = tonumber(arg[4]) or 60
 
-local BATCH, BATCH_DEADLINE = 10000, 900
+local BATCH, BATCH_DEADLINE = 10000, 2400
 -- What makes calls, and the part of CALLS that it makes.
 local SCRIPTS = { { name = "ops", part = 1 }, { name = "files", part = 0.2 } }
 local HOSTS = { "tfdist", "tfdist-luajit" }
@@ -63,7 +63,7 @@ local function replay(program, script, batch_seed, state, mode)
   local log = LOGS .. "/replay.log"
   local command = ("%s%s%s spec/fuzz/%s.lua 0 %d %s"):format(ENVIRONMENT,
     mode, program, script, batch_seed, episode)
-  execute(command, 120, log)
+  execute(command, 900, log)
   report("again with: " .. command, log)
 end
 
@@ -90,7 +90,7 @@ local function run_target(name)
   -- Found in this run only: what an earlier one found would change the order.
   local folder = build .. "/fuzz/corpus/" .. name
   os.execute(("rm -rf '%s' && mkdir -p '%s'"):format(folder, folder))
-  local code = execute(("%s%s/fuzz/%s -max_total_time=%d -timeout=25 "
+  local code = execute(("%s%s/fuzz/%s -max_total_time=%d -timeout=120 "
     .. "-rss_limit_mb=2048 -max_len=1024 -len_control=10 -seed=%d "
     .. "-print_final_stats=1 -artifact_prefix=%s/ -seed_inputs=@%s/%s.list %s")
     :format(ENVIRONMENT, build, name, seconds, math.max(seed, 1), LOGS, SEEDS,

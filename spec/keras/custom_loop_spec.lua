@@ -5,7 +5,7 @@ local DATA = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
 
 local function run(host, options)
   local r = process.run(host.path .. " --cpu-devices=2 examples/custom_loop.lua"
-    .. " --epochs 1 --limit 3840 " .. options, nil, 120)
+    .. " --epochs 1 --limit 3840 " .. options)
   assert.equal("", r.err)
   assert.equal(0, r.code)
   local loss, accuracy, test = r.out:match

@@ -40,13 +40,14 @@ end
 --- Run a shell command line.
 ---@param command string
 ---@param input? string what it reads from stdin
----@param seconds? integer  it is ended after (default 60)
+---@param seconds? integer  it is ended after (default 600: only a hung program
+--- takes as long, however slow the machine is)
 ---@return table { out, err, code }
 function M.run(command, input, seconds)
   local base = os.tmpname()
   local stdin = input and M.file(input) or "/dev/null"
   os.execute(("timeout -k 5 %d sh -c %s <%s >%s.out 2>%s.err; echo $? >%s.code")
-    :format(seconds or 60, M.quote(command), stdin, base, base, base))
+    :format(seconds or 600, M.quote(command), stdin, base, base, base))
   if input then
     os.remove(stdin)
   end

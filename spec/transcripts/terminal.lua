@@ -24,11 +24,11 @@ local function tmux(self, ...)
 end
 
 --- Start a program (a shell command line). options: columns, rows; folder, its
---- home and where its socket lies; seconds that any wait may take (60).
+--- home and where its socket lies; seconds that any wait may take (600).
 function M.open(command, options)
   local self = setmetatable({
     folder = options.folder, socket = options.folder .. "/socket",
-    seconds = options.seconds or 60,
+    seconds = options.seconds or 600,
   }, Screen)
   -- What it ends with stays on the screen. Ctrl-C is for the program alone.
   local inner = ("trap : INT; env -i PATH=\"$PATH\" HOME=%s LC_ALL=C.UTF-8 "
