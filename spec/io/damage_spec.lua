@@ -111,9 +111,11 @@ describe("damaged files", function()
     local path = dir .. "/x"
     local function refused(content, read)
       write(path, content)
+      raw.collect()
       local before = raw.live_bytes()
       fails("DataLoss", path, read)
-      assert.are.equal(before, raw.live_bytes())
+      -- Less when the collector ran and found what it did not find before.
+      assert.is_true(raw.live_bytes() <= before)
     end
     local function cache()
       collect(tf.data.Dataset.range(2):cache(path))

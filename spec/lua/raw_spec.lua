@@ -167,12 +167,13 @@ describe("handles", function()
   end)
 
   it("are freed by the collector", function()
+    raw.collect()
     local before = raw.live_handles("tensor")
     for _ = 1, 100 do
       tensor { 1, 2, 3 }
     end
     raw.collect()
-    assert.equal(before, raw.live_handles("tensor"))
+    assert.is_true(raw.live_handles("tensor") <= before)
   end)
 
   it("may come and go inside finalisers", function()

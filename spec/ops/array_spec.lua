@@ -215,12 +215,13 @@ describe("an update of a variable", function()
 
   it("runs in place while nobody else holds the value", function()
     local v = tf.Variable(tf.zeros { 1000, 8 })
+    raw.collect()
     local before = bytes()
     v:scatter_nd_add({ { 3 }, { 3 } }, tf.ones { 2, 8 })
     assert.equal(2, v[3][0]:item()) -- waits: queued updates keep the old value
     collectgarbage()
     collectgarbage()
-    assert.equal(before, bytes())
+    assert.is_true(bytes() <= before)
   end)
 
   it("leaves a value that was read before as it was", function()
