@@ -290,7 +290,7 @@ static void measure_window(int64_t grown[3]) {
 ** block, and the system may take a page away: neither is what a step costs.
 ** So one window must be free of all, which none is when steps take memory. */
 static void steady_state_touches_no_fresh_page(void **state) {
-  enum { WINDOWS = 10 };
+  enum { WINDOWS = 100 };
   int64_t grown[3] = {1, 1, 1};
   int i;
 
