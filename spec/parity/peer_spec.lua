@@ -32,7 +32,7 @@ describe("losses beside a peer's #once", function()
     local folder = process.run("mktemp -d").out:gsub("%s+$", "")
     local result = process.run(("%s --cpu-devices=2 scripts/parity/peer.lua %s "
       .. "%s scripts/parity/torch_peer.py --common --steps=5"):format(
-      process.hosts[1].path, process.quote(folder), PYTHON), nil, 240)
+      process.hosts[1].path, process.quote(folder), PYTHON))
     process.run("rm -r " .. process.quote(folder))
     assert.equal(0, result.code, result.out .. result.err)
     assert.is_truthy(result.out:find("16 comparisons, 0 over their bounds", 1,
