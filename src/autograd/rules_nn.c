@@ -57,7 +57,8 @@ int tfd__grad_matmul(tfd__grad *g) {
 
 /* --- bias_add ------------------------------------------------------------- */
 
-int tfd__grad_bias_add(tfd__grad *g) {
+/* dy: of the sum of value and bias. */
+static int bias_gradients(tfd__grad *g, tfd_tensor *dy) {
   int rank = g->in[0]->view.rank;
   int channel = g->ints[0] == 1 ? 1 : rank - 1;
   int64_t axes[TFD_MAX_RANK];
@@ -65,7 +66,13 @@ int tfd__grad_bias_add(tfd__grad *g) {
 
   for (int i = 0; i < rank; i++)
     if (i != channel) axes[n++] = i;
-  if (g->needs[0]) tfd__grad_set(g, 0, g->dy[0]);
-  if (g->needs[1]) tfd__grad_set(g, 1, tfd__e_sum(g, g->dy[0], axes, n, false));
+  if (g->needs[0]) tfd__grad_set(g, 0, dy);
+  if (g->needs[1]) tfd__grad_set(g, 1, tfd__e_sum(g, dy, axes, n, false));
   return g->status;
+}
+
+int tfd__grad_bias_add(tfd__grad *g) { return bias_gradients(g, g->dy[0]); }
+
+int tfd__grad_bias_add_relu(tfd__grad *g) {
+  return bias_gradients(g, E2(relu_grad, g->dy[0], g->out[0]));
 }

@@ -95,3 +95,8 @@ int tfd__infer_bias_add(tfd__infer *s) {
                      tfd__shape_text(x, shape), (long long)x->dims[channel]);
   return tfd__infer_like(s, 0, x);
 }
+
+int tfd__infer_bias_add_relu(tfd__infer *s) {
+  TFD_TRY(tfd__check_float(s, 0));
+  return tfd__infer_bias_add(s);
+}

@@ -74,6 +74,23 @@ return function(case, I)
   case { "bias_add empty", inputs = { I.normal { 0, 3 }, I.normal { 3 } },
     fn = function(tf, a, b) return tf.nn.bias_add(a, b) end, ref = "a + b" }
 
+  local function bias_relu(tf, a, b, data_format)
+    return tf.raw_ops.bias_add_relu(a, b, data_format or "NHWC")
+  end
+  case { "bias_add_relu", inputs = { I.normal { 2, 3, 4 }, I.normal { 4 } },
+    fn = bias_relu, ref = "np.maximum(a + b, 0)" }
+  for _, n in ipairs { 1, 6, 63, 64 } do
+    case { ("bias_add_relu rows of %d"):format(n),
+      inputs = { I.normal { 7, 61, n }, I.normal { n } }, fn = bias_relu,
+      ref = "np.maximum(a + b, 0)", grad = n == 6 }
+  end
+  case { "bias_add_relu channels first",
+    inputs = { I.normal { 2, 3, 4, 2 }, I.normal { 3 } },
+    fn = function(tf, a, b) return bias_relu(tf, a, b, "NCHW") end,
+    ref = "np.maximum(a + b.reshape(1, 3, 1, 1), 0)" }
+  case { "bias_add_relu empty", inputs = { I.normal { 0, 3 }, I.normal { 3 } },
+    fn = bias_relu, ref = "np.maximum(a + b, 0)" }
+
   -- Convolution ----------------------------------------
 
   local wide = { float32 = 1e-5, float16 = 8e-3, bfloat16 = 5e-2 }

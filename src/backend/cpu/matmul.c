@@ -221,7 +221,10 @@ typedef struct bias_job {
 #define BIAS_WIDE 64
 #define BIAS_TILE 256
 
-#define BIAS_ROWS(T, ID)                                                     \
+#define BIAS_SUM(T, sum) (T)(sum)
+/* Comparing this way round leaves NaN as it is. */
+#define BIAS_RELU(T, sum) ((sum) < (T)0 ? (T)0 : (sum))
+#define BIAS_ROWS(T, ID, OF)                                                 \
   TFD_CLONES static void bias_##ID(void *arg, int64_t begin, int64_t end) {  \
     const bias_job *job = arg;                                               \
     int64_t n = job->bias->dims[0];                                          \
@@ -232,13 +235,13 @@ typedef struct bias_job {
         const T *x = (const T *)job->x->data + row * n;                      \
         T *out = (T *)job->out + row * n;                                    \
                                                                              \
-        for (int64_t i = 0; i < n; i++) out[i] = (T)(x[i] + bias[i]);        \
+        for (int64_t i = 0; i < n; i++) out[i] = OF(T, x[i] + bias[i]);      \
       } else {                                                               \
         const T *x = (const T *)job->x->data + row * job->run;               \
         T *out = (T *)job->out + row * job->run;                             \
         T value = bias[row % n];                                             \
                                                                              \
-        for (int64_t i = 0; i < job->run; i++) out[i] = (T)(x[i] + value);   \
+        for (int64_t i = 0; i < job->run; i++) out[i] = OF(T, x[i] + value); \
       }                                                                      \
     }                                                                        \
   }                                                                          \
@@ -256,45 +259,62 @@ typedef struct bias_job {
       int64_t here = all - at < width ? all - at : width;                    \
                                                                              \
       for (int64_t i = 0; i < here; i++)                                     \
-        out[at + i] = (T)(x[at + i] + tile[i]);                              \
+        out[at + i] = OF(T, x[at + i] + tile[i]);                            \
     }                                                                        \
   }
-BIAS_ROWS(float, f32)
-BIAS_ROWS(double, f64)
-BIAS_ROWS(uint8_t, u8)
-BIAS_ROWS(uint16_t, u16)
-BIAS_ROWS(uint32_t, u32)
-BIAS_ROWS(uint64_t, u64)
+BIAS_ROWS(float, f32, BIAS_SUM)
+BIAS_ROWS(double, f64, BIAS_SUM)
+BIAS_ROWS(uint8_t, u8, BIAS_SUM)
+BIAS_ROWS(uint16_t, u16, BIAS_SUM)
+BIAS_ROWS(uint32_t, u32, BIAS_SUM)
+BIAS_ROWS(uint64_t, u64, BIAS_SUM)
+BIAS_ROWS(float, relu_f32, BIAS_RELU)
+BIAS_ROWS(double, relu_f64, BIAS_RELU)
 
-int tfd__cpu_bias_add(const tfd__call *call) {
+typedef void (*bias_loop)(void *, int64_t, int64_t);
+
+static int add_bias(const tfd__call *call, bias_loop wide, bias_loop few) {
   const tfd__view *x = tfd__in(call, 0);
   const tfd__view *bias = tfd__in(call, 1);
   bias_job job = {x, bias, tfd__out(call, 0)->data, 1};
-  int64_t rows = 0;
+  bool first = call->ints[0] == 1; /* channels before space */
   int64_t width = bias->dims[0];
-  size_t size = tfd__dtype_size(x->dtype);
-  bool few = call->ints[0] != 1 && width < BIAS_WIDE;
-  void (*loop)(void *, int64_t, int64_t) = NULL;
+  bias_loop loop = !first && width < BIAS_WIDE ? few : wide;
+
+  if (first) {
+    for (int i = 2; i < x->rank; i++) job.run *= x->dims[i];
+    if (job.run > 1) width = job.run;
+  }
+  tfd__parallel_for(x->numel / width, 1 + TFD_GRAIN / width, loop, &job);
+  return TFD_OK;
+}
+
+#define ADD_BIAS(ID) add_bias(call, bias_##ID, short_##ID)
+
+int tfd__cpu_bias_add(const tfd__call *call) {
+  const tfd__view *x = tfd__in(call, 0);
 
   if (x->numel == 0) return TFD_OK;
   if (tfd__is_half(x->dtype)) return tfd__via_float(call, tfd__cpu_bias_add);
-#define BIAS_LOOP(ID) (few ? short_##ID : bias_##ID)
-  if (x->dtype == TFD_FLOAT32)
-    loop = BIAS_LOOP(f32);
-  else if (x->dtype == TFD_FLOAT64)
-    loop = BIAS_LOOP(f64);
-  else if (size == 1)
-    loop = BIAS_LOOP(u8);
-  else if (size == 2)
-    loop = BIAS_LOOP(u16);
-  else
-    loop = size == 4 ? BIAS_LOOP(u32) : BIAS_LOOP(u64);
-  if (call->ints[0] == 1) {
-    for (int i = 2; i < x->rank; i++) job.run *= x->dims[i];
-    width = job.run;
+  if (x->dtype == TFD_FLOAT32) return ADD_BIAS(f32);
+  if (x->dtype == TFD_FLOAT64) return ADD_BIAS(f64);
+  switch (tfd__dtype_size(x->dtype)) {
+  case 1:
+    return ADD_BIAS(u8);
+  case 2:
+    return ADD_BIAS(u16);
+  case 4:
+    return ADD_BIAS(u32);
+  default:
+    return ADD_BIAS(u64);
   }
-  if (call->ints[0] == 1 && job.run == 1) width = bias->dims[0];
-  rows = x->numel / width;
-  tfd__parallel_for(rows, 1 + TFD_GRAIN / width, loop, &job);
-  return TFD_OK;
+}
+
+int tfd__cpu_bias_add_relu(const tfd__call *call) {
+  const tfd__view *x = tfd__in(call, 0);
+
+  if (x->numel == 0) return TFD_OK;
+  if (tfd__is_half(x->dtype))
+    return tfd__via_float(call, tfd__cpu_bias_add_relu);
+  return x->dtype == TFD_FLOAT32 ? ADD_BIAS(relu_f32) : ADD_BIAS(relu_f64);
 }

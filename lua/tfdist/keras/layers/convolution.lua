@@ -52,11 +52,8 @@ end
 
 local function finish(self, y)
   local own = self._own
-  if own.config.use_bias then
-    y = tf.nn.bias_add(y, self.bias, own.format == "channels_first" and "NCHW"
-      or "NHWC")
-  end
-  return own.activation and own.activation(y) or y
+  return support.finish(y, own.config.use_bias and self.bias or nil,
+    own.activation, own.format == "channels_first" and "NCHW" or "NHWC")
 end
 
 -- Zeros before the first step, as many as a causal filter reaches back.

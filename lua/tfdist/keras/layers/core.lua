@@ -57,10 +57,8 @@ M.Dense = define.layer("Dense", "units:i activation=nil use_bias=true "
       dims[#dims] = own.config.units
       y = tf.reshape(y, dims)
     end
-    if own.config.use_bias then
-      y = tf.nn.bias_add(y, self.bias)
-    end
-    return own.activation and own.activation(y) or y
+    return support.finish(y, own.config.use_bias and self.bias or nil,
+      own.activation)
   end,
   compute_output_shape = function(self, shape)
     local out = copy(shape)

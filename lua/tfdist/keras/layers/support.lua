@@ -7,6 +7,7 @@ local errors = require "tfdist.errors"
 local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local text = require "tfdist.text"
+local tf = require "tfdist"
 
 local M = {}
 
@@ -91,12 +92,29 @@ function M.activation(x)
   local f = activations.get(x)
   if f == activations.linear then
     return nil
+  elseif f == tf.nn.relu then
+    return activations.relu
   elseif type(f) ~= "function" or activations.serialize(f) ~= f then
     return f
   end
   return function(y)
     return backend.returned("an activation function", f(y))
   end
+end
+
+--- The end of many layers: activation(y + bias).
+---@param y tensor
+---@param bias? tensor  one for each channel
+---@param activation? function  what M.activation returned
+---@param data_format? "NHWC"|"NCHW"  where the channels are
+function M.finish(y, bias, activation, data_format)
+  if bias == nil then
+    return activation and activation(y) or y
+  elseif activation == activations.relu then
+    return tf.raw_ops.bias_add_relu(y, bias, data_format or "NHWC")
+  end
+  y = tf.nn.bias_add(y, bias, data_format or "NHWC")
+  return activation and activation(y) or y
 end
 
 --- Steps that a window makes; -1 stays open.
