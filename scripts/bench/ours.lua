@@ -163,6 +163,20 @@ function elementwise.adam(n)
   w:assign_sub(m * 1e-9 / (tf.sqrt(v) + 1e-7))
 end
 
+-- What an optimizer does with one variable and its gradient.
+local function updating(name, options)
+  return function(n)
+    local w, g = variable(n, 1), array(n, 2)
+    arrays[options] = arrays[options] or tf.keras.optimizers[name](options)
+    arrays[options]:apply_gradients({ g }, { w })
+  end
+end
+
+elementwise.sgd_optimizer = updating("SGD", { learning_rate = 1e-9 })
+elementwise.momentum_optimizer = updating("SGD", { learning_rate = 1e-9,
+  momentum = 0.9 })
+elementwise.adam_optimizer = updating("Adam", { learning_rate = 1e-9 })
+
 -- Calls of fn until `least` seconds have passed, and their seconds.
 local function repeated(fn, n, least)
   local calls, start = 0, clock()

@@ -262,6 +262,10 @@ local function elementwise(bench)
   for _, what in ipairs { "sgd", "momentum", "adam" } do
     for _, n in ipairs { 101770, 4194304 } do
       one(what, n, { at_most = 2.6 })
+      line(bench, ("  its optimizer %s / one loop"):format(bytes_text(n)),
+        ours:asking(("%s_optimizer %d"):format(what, n)),
+        bench.floor:asking(("%s %d"):format(what, n)),
+        { goal = { at_most = 1.1 } })
     end
   end
   worker.stop(ours, torch)
