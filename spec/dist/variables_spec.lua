@@ -10,8 +10,8 @@ local function make(s, value, options)
   return s:scope(function() return tf.Variable(value, options) end)
 end
 
-local function on_read(s, value, aggregation)
-  return make(s, value, { synchronization = "ON_READ",
+local function on_read(s, value, aggregation, name)
+  return make(s, value, { synchronization = "ON_READ", name = name,
     aggregation = aggregation })
 end
 
@@ -221,6 +221,34 @@ end)
 
 describe("a variable synchronized on read", function()
   R.leaks(before_each, after_each)
+
+  R.pair(it, pending, "prints the copies that differ, a replica its own one",
+    function(s)
+      local v = on_read(s, { 0.0, 0.0 }, "SUM", "v")
+      local w = on_read(s, { { 0.0 } }, "MEAN", "w")
+      local n = on_read(s, 0.0, "SUM", "n")
+      local seen = {}
+      s:run(function()
+        local k = R.id() + 1
+        v:assign_add { k, 10 * k }
+        w:assign_add { { k } }
+        n:assign_add(k)
+        seen[k] = tostring(v) .. "; " .. tostring(n)
+      end)
+      assert.equal('SyncOnReadVariable "v" float32 {2} on /cpu:0 /cpu:1 '
+        .. "(copies differ)\ncopy 0 /cpu:0: 1 10\ncopy 1 /cpu:1: 2 20",
+        tostring(v))
+      assert.equal('SyncOnReadVariable "w" float32 {1, 1} on /cpu:0 /cpu:1 '
+        .. "(copies differ)\ncopy 0 /cpu:0\n 1\ncopy 1 /cpu:1\n 2",
+        tostring(w))
+      assert.equal('SyncOnReadVariable "n" float32 {} = 1 | 2   on /cpu:0 '
+        .. "/cpu:1 (copies differ)", tostring(n))
+      -- Replica 0 comes first: the other copies are as they were.
+      assert.is_truthy(seen[1]:find('"v" float32 {2}: 1 10;', 1, true))
+      assert.is_truthy(seen[2]:find('"v" float32 {2}: 2 20;', 1, true))
+      assert.is_truthy(seen[2]:find('"n" float32 {} = 2   on /cpu:1 (this '
+        .. "replica's copy)", 1, true))
+    end)
 
   R.each(it, pending, "C01 C02 is assigned locally, or everywhere",
     function(s, n)

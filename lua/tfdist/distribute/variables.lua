@@ -461,28 +461,58 @@ local function same_bytes(list)
   return true
 end
 
+local function place_of(copy)
+  return raw.device_short_name(raw.tensor_device(raw.operand_tensor(copy)))
+end
+
+-- One value: a line, or the body of more elements.
+local function one_text(t, header, place)
+  if raw.tensor_rank(t) == 0 then
+    return ("%s = %s   %s"):format(header, short_value(t), place)
+  end
+  return printer.body(t, header, " " .. place)
+end
+
+-- Copies that differ: numbers in the line, more elements below it.
+local function copies_text(list, header, places)
+  local parts = {}
+  local place = ("on %s (copies differ)"):format(table.concat(places, " "))
+  local scalar = raw.tensor_rank(raw.operand_tensor(list[1])) == 0
+  for i = 1, #list do
+    local t = raw.operand_tensor(list[i])
+    parts[i] = scalar and short_value(t)
+      or printer.body(t, ("copy %d %s"):format(i - 1, places[i]), "")
+  end
+  if scalar then
+    return ("%s = %s   %s"):format(header, table.concat(parts, " | "), place)
+  end
+  return header .. " " .. place .. "\n" .. table.concat(parts, "\n")
+end
+
+-- All copies; of those that differ a replica sees its own one, as when it
+-- reads the variable.
 local function to_text(v)
   if raw.is_released(v) then
     return "distributed variable (released)"
   end
   local list = values.copies(v)
-  local places, shown = {}, {}
-  for i = 1, #list do
-    local t = raw.operand_tensor(list[i])
-    places[i] = raw.device_short_name(raw.tensor_device(t))
-    shown[i] = raw.tensor_rank(t) == 0 and short_value(t) or nil
-  end
   local first = raw.operand_tensor(list[1])
   local header = ("%s %s %s %s"):format(class_of(v), text.quote(v.name),
     raw.tensor_dtype(first), text.shape(tensor.shape_of(first)))
-  local equal = same_bytes(list)
-  local place = ("on %s%s"):format(table.concat(places, " "),
-    #list > 1 and (equal and " (equal)" or " (copies differ)") or "")
-  if #shown > 0 then
-    return ("%s = %s   %s"):format(header,
-      equal and shown[1] or table.concat(shown, " | "), place)
+  local equal, own = same_bytes(list), raw.mirrored_index(v)
+  if not equal and own >= 0 then
+    return one_text(raw.operand_tensor(list[own + 1]), header,
+      ("on %s (this replica's copy)"):format(place_of(list[own + 1])))
   end
-  return printer.body(first, header, " " .. place)
+  local places = {}
+  for i = 1, #list do
+    places[i] = place_of(list[i])
+  end
+  if not equal then
+    return copies_text(list, header, places)
+  end
+  return one_text(first, header, ("on %s%s"):format(table.concat(places, " "),
+    #list > 1 and " (equal)" or ""))
 end
 
 --- Put the metatable of distributed variables in place.
