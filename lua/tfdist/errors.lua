@@ -3,7 +3,8 @@
 --- Fields: `kind` ("ValueError", "InvalidArgument", ...), `message`, `hint`
 --- (or nil), `where` ("file:line" of the innermost frame outside this
 --- library, or nil), `replica`, `worker` (numbers or nil), `notes` (list of
---- lines, innermost first), `traceback` (text of the user's frames).
+--- lines, innermost first), `traceback` (text of the user's frames), `deferred`
+--- (true when queued work failed and a later call raises it).
 --- tostring gives where, kind and message, then replica, notes and hint.
 ---
 --- `error("text")` and `error(table)` of user code are left alone; `wrap`
@@ -209,7 +210,9 @@ end
 ---@param where? string position of a failure that surfaced later
 ---@param replica? integer
 function M.raise(kind, message, hint, where, replica)
-  error(make(kind, readable(message), hint, where, replica, 2), 0)
+  local e = make(kind, readable(message), hint, where, replica, 2)
+  e.deferred = where ~= nil or nil
+  error(e, 0)
 end
 
 local function renamed(what, ok, ...)
@@ -327,6 +330,15 @@ function M.note(x, text)
     x.notes[#x.notes + 1] = text
   end
   return x
+end
+
+--- The same for what runs now; not for a deferred failure, which came from work
+--- that was queued before, maybe by something else.
+function M.note_running(x, text)
+  if M.is_error(x) and x.deferred then
+    return x
+  end
+  return M.note(x, text)
 end
 
 return M

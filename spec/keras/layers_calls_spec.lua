@@ -48,6 +48,21 @@ describe("a layer", function()
     near({ { 2 } }, d(tf.ones({ 1, 2 }, "uint8")):totable())
   end)
 
+  it("does not blame the layer that runs when queued work fails", function()
+    local early = L.Lambda(function(x)
+      return tf.gather(x, tf.constant({ 9 }, "int32"))
+    end, { name = "early" })
+    local late = L.Lambda(function(x)
+      tf.sync_devices()
+      return x
+    end, { name = "late" })
+    local m = K.Sequential { early, late }
+    local e = fails("InvalidArgument", "indices[0] = 9", function()
+      return m(tf.ones { 2, 4 }):totable()
+    end)
+    assert.is_nil(tostring(e):find('"late"', 1, true))
+  end)
+
   it("says which layer an error comes from", function()
     local d = L.Dense(10, { name = "d" })
     d(tf.ones { 2, 4 })

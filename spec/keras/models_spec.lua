@@ -424,4 +424,17 @@ describe("a model of one's own class", function()
       :totable())
     K.layers.custom.Scale = nil
   end)
+
+  it("wants from_config called with a colon, with a config", function()
+    local config = L.Dense(3):get_config()
+    assert.equal(3, L.Dense:from_config(config).units)
+    for name, class in pairs { Layer = L.Dense, Sequential = K.Sequential,
+      Model = K.Model } do
+      local e = fails("TypeError", name .. ".from_config: the first argument "
+        .. "must be the class itself, got a table", class.from_config, config)
+      assert.equal("call class:from_config(config) with a colon", e.hint)
+      fails("TypeError", "config must be a table, got nil", class.from_config,
+        class)
+    end
+  end)
 end)

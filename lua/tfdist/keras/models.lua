@@ -253,7 +253,7 @@ end
 ---@param config table
 ---@param custom_objects? table  name -> class
 function Model:from_config(config, custom_objects)
-  local class = base.is_layer(self) and getmetatable(self).class or self
+  local class = base.class_of(self, "Model", config)
   if config.nodes == nil then
     return class(config)
   end
@@ -515,7 +515,7 @@ function Sequential:get_config()
 end
 
 function Sequential:from_config(config, custom_objects)
-  local class = base.is_layer(self) and getmetatable(self).class or self
+  local class = base.class_of(self, "Sequential", config)
   local list = {}
   if config.batch_input_shape ~= nil then
     list[1] = core.InputLayer {

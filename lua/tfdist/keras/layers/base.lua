@@ -127,8 +127,8 @@ local function new(class, ...)
     if type(e) == "string" then
       e = errors.wrap(e)
     end
-    return errors.note(e, ("in layer %s (%s)"):format(text.quote(self.name),
-      self:describe()))
+    return errors.note_running(e, ("in layer %s (%s)"):format(
+      text.quote(self.name), self:describe()))
   end
   own.dtype = backend.floatx()
   class.init(self, ...)
@@ -734,11 +734,31 @@ function Layer:get_config()
   return config
 end
 
+--- The class that from_config was called on, itself or by one of its objects.
+--- Errors: TypeError when it was called with a dot, or without a config.
+---@param self any
+---@param what string    "Layer", for messages
+---@param config any
+function M.class_of(self, what, config)
+  if is_layer(self) then
+    self = getmetatable(self).class
+  end
+  local meta = type(self) == "table" and getmetatable(self) or nil
+  if type(meta) ~= "table" or meta.__call == nil then
+    options.wrong_self(what .. ".from_config", "class", self, { "config" })
+  elseif type(config) ~= "table" then
+    errors.raise("TypeError", ("%s.from_config: config must be a table, got %s")
+      :format(self.__name or what, text.describe(config)),
+      "get_config() gives it")
+  end
+  return self
+end
+
 --- A layer of this class from get_config's table: `Dense:from_config(config)`.
 --- Errors: ValueError for an unknown key.
 --- Source: tf.keras.layers.Layer.from_config
 function Layer:from_config(config)
-  local class = is_layer(self) and getmetatable(self).class or self
+  local class = M.class_of(self, "Layer", config)
   local sig = class.signature
   if sig == nil then
     return class(config)
