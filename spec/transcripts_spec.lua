@@ -124,7 +124,7 @@ describe("a transcript #once", function()
   end)
 
   it("shows lines of fit where there is no terminal", function()
-    local result = process.run(process.hosts[1].path
+    local result = process.run("LC_ALL=C.UTF-8 " .. process.hosts[1].path
       .. " spec/transcripts/fit.lua")
     assert.equal(0, result.code, result.err)
     assert.equal("", result.out)
