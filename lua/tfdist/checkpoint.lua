@@ -18,6 +18,7 @@ local errors = require "tfdist.errors"
 local files = require "tfdist.files"
 local graphs = require "tfdist.object_graph"
 local json = require "tfdist.json"
+local notice = require "tfdist.notice"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local state = require "tfdist.state"
@@ -226,6 +227,8 @@ function M.open(path)
     objects = {}, number_of = setmetatable({}, { __mode = "k" }),
     restored = setmetatable({}, { __mode = "k" }), used = {},
     optimizers = setmetatable({}, { __mode = "k" }),
+    -- models' lists of layers
+    ranked = setmetatable({}, { __mode = "k" }),
   }, Restore)
 end
 
@@ -256,11 +259,16 @@ function Restore:match(object, number, found)
         self.optimizers[x] = true
       end
     end
-    local children = self:node(i).children
-    for _, child in ipairs(next(children) and graphs.children(x) or {}) do
-      local j = children[child[1]]
+    local saved = self:node(i).children
+    local children = next(saved) and graphs.children(x) or {}
+    if self.ranked[x] then
+      saved = graphs.match_layers(children, self.nodes, saved)
+    end
+    for _, child in ipairs(children) do
+      local j = saved[child[1]]
       if j ~= nil and not seen[child[2]] then
         seen[child[2]] = true
+        self.ranked[child[2]] = child.ranked or nil
         queue[#queue + 1] = { child[2], j }
       end
     end
@@ -628,15 +636,72 @@ function M.save_weights(model, path)
   return M.write(model, path, "save_weights")
 end
 
+-- Numbers of the nodes that belong to optimizers: their slots, and what else
+-- the root's has.
+local function optimizer_nodes(nodes)
+  local found = {}
+  local function add(i)
+    if i ~= nil and not found[i] then
+      found[i] = true
+      for _, child in pairs(nodes[i + 1].children) do
+        add(child)
+      end
+    end
+  end
+  add(nodes[1].children.optimizer)
+  for i = 1, nodes.n do
+    for _, slot in ipairs(nodes[i].slots or {}) do
+      add(slot.node)
+    end
+  end
+  return found
+end
+
+-- Tell which variables of a built model kept their values, and, when it has
+-- all it will ever have, which values of the file were of no use.
+local function report(model, restore)
+  if not (getmetatable(model) or {}).is_keras_layer then
+    return
+  end
+  local missing, left, variables = {}, {}, model.variables
+  for _, v in ipairs(variables) do
+    if not restore.restored[v] then
+      missing[#missing + 1] = v.name
+    end
+  end
+  if #missing > 0 then
+    notice.warn(("load_weights: %s has no value for %d of the %d variables of "
+      .. "model %s: %s"):format(restore.path, #missing, #variables, model.name,
+      first_few(missing)))
+  end
+  if rawget(model, "_layers") == nil or not model.built then
+    return
+  end
+  local others = optimizer_nodes(restore.nodes)
+  for i = 1, restore.nodes.n do
+    local node = restore.nodes[i]
+    if node.key ~= nil and not restore.used[node] and not others[i - 1] then
+      left[#left + 1] = node.key
+    end
+  end
+  if #left > 0 then
+    notice.warn(("load_weights: model %s has no variable for %d of the values "
+      .. "in %s: %s"):format(model.name, #left, restore.path, first_few(left)))
+  end
+end
+
 --- Read what save_weights wrote. Layers that are not built yet get their
---- values when they are.
+--- values when they are; variables that are there and get none are told in a
+--- warning.
 --- Errors: as read.
 ---@param model any
 ---@param path string
 ---@return table status
 function M.load_weights(model, path)
   check_path("load_weights", path)
-  return M.read(model, path, "load_weights")
+  local status = M.read(model, path, "load_weights")
+  report(model, status.restore)
+  return status
 end
 
 --- Names, dtypes, shapes and sizes of the tensors in a file.

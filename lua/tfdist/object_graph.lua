@@ -137,11 +137,10 @@ local function fields(x, meta)
   local list, numbered = {}, {}
   for key, child in pairs(x) do
     if M.is_trackable(child) then
-      if type(key) == "string" then
-        key = field_name(key, meta)
-      end
-      if type(key) == "string" then
-        list[#list + 1] = { escape(key), M.logical(child) }
+      local name = type(key) == "string" and field_name(key, meta) or nil
+      if name ~= nil then
+        list[#list + 1] = { escape(name), M.logical(child),
+          ranked = name ~= key }
       elseif text.is_whole(key) and key >= 1 then
         numbered[#numbered + 1] = { key, M.logical(child) }
       end
@@ -155,7 +154,8 @@ local function fields(x, meta)
   return list
 end
 
---- The children of a node: a list of { name, object }, sorted by name.
+--- The children of a node: a list of { name, object, ranked? }, sorted by name.
+--- `ranked`: the object is a model's own list of layers, which match by ranks.
 ---@param x any
 ---@return table[]
 function M.children(x)
@@ -180,6 +180,81 @@ function M.children(x)
     model_optimizer(x, list)
   end
   return list
+end
+
+-- Is a variable below the object? nil where layers have yet to make theirs.
+local function holds_variable(x, seen)
+  if M.is_variable(x) then
+    return true
+  elseif seen[x] or M.is_optimizer(x) then
+    return false
+  end
+  seen[x] = true
+  local meta = meta_of(x)
+  local unsure = meta ~= nil and meta.is_keras_layer and not x.built
+  for _, child in ipairs(M.children(x)) do
+    local found = holds_variable(child[2], seen)
+    if found then
+      return true
+    end
+    unsure = unsure or found == nil
+  end
+  if unsure then
+    return nil
+  end
+  return false
+end
+
+-- Is a value below node number i of a file?
+local function holds_value(nodes, i, seen)
+  local node = nodes[i + 1]
+  if node.key ~= nil or seen[i] then
+    return node.key ~= nil
+  end
+  seen[i] = true
+  for _, child in pairs(node.children) do
+    if holds_value(nodes, child, seen) then
+      return true
+    end
+  end
+  return false
+end
+
+--- Which layers of a file a model's layers match: those with variables one
+--- after the other, so that an Input or a Dropout on one side only moves none.
+--- While a layer is not built its place in the list is all that is known.
+---@param children table[]  of the model's list of layers
+---@param nodes table[]     of the file
+---@param saved table       children of the file's list: name -> number of a node
+---@return table  name in children -> number of a node
+--- Source: the edges layer_with_weights-N of tf.keras models
+function M.match_layers(children, nodes, saved)
+  local names, taken, matches = {}, {}, {}
+  for name, i in pairs(saved) do
+    if tonumber(name) ~= nil and holds_value(nodes, i, {}) then
+      names[#names + 1] = name
+    end
+  end
+  table.sort(names, function(a, b)
+    return tonumber(a) < tonumber(b)
+  end)
+  local rank, rest = 0, {}
+  for _, child in ipairs(children) do
+    local found = holds_variable(child[2], {})
+    if found == nil then
+      return saved
+    elseif found then
+      rank = rank + 1
+      matches[child[1]] = saved[names[rank]]
+      taken[names[rank] or false] = true
+    else
+      rest[#rest + 1] = child[1]
+    end
+  end
+  for _, name in ipairs(rest) do
+    matches[name] = not taken[name] and saved[name] or nil
+  end
+  return matches
 end
 
 -- Node of an object, made when first met.

@@ -592,8 +592,9 @@ if checkpoint ~= nil then
       return path
     end, is_model, "model")
 
-  --- Read what save_weights wrote; layers that are not built yet get their
-  --- values when they are.
+  --- Read what save_weights wrote: layers with weights match in their order.
+  --- Layers that are not built yet get their values when they are; variables
+  --- without a value in the file are told in a warning.
   --- Errors: NotFound without a file, DataLoss, InvalidArgument when shapes
   ---   differ, NotImplementedError for by_name.
   --- Source: tf.keras.Model.load_weights
