@@ -19,6 +19,14 @@ function M.container(variable)
   return variable
 end
 
+--- Set by the distribution layer: sources, n -> the list with copies in place
+--- of variables that stand for several, and how many for each; nil without any.
+---@type fun(sources: table, n: integer): table?, table?
+M.spread = nil
+--- And back: the gradients of such a list -> those of the n sources.
+---@type fun(grads: table, n: integer, counts: table): table
+M.fold = nil
+
 local getmetatable, pairs, setmetatable, type =
   getmetatable, pairs, setmetatable, type
 
@@ -77,12 +85,23 @@ local function collect(tape, walk, n)
   return results
 end
 
--- The gradients of one walk for n sources, a list with n.
-local function run(tape, targets, sources, n, grads, zeros)
+local function walk_back(tape, targets, sources, n, grads, zeros)
   local walk = raw.walk_begin(tape.handle, targets, sources, grads, zeros)
   return state.protect(function()
     raw.release(walk)
   end, collect, tape, walk, n)
+end
+
+-- The gradients of one walk for n sources, a list with n.
+local function run(tape, targets, sources, n, grads, zeros)
+  local all, counts
+  if M.spread ~= nil then
+    all, counts = M.spread(sources, n)
+  end
+  if all == nil then
+    return walk_back(tape, targets, sources, n, grads, zeros)
+  end
+  return M.fold(walk_back(tape, targets, all, all.n, grads, zeros), n, counts)
 end
 
 --- Arguments ------------------------------------------------------------------
@@ -292,6 +311,7 @@ end
 --- Source: tf.GradientTape.watch
 method("watch", "tensor", function(self, tensor)
   local flat = leaves(tensor, "GradientTape.watch", "tensor")
+  flat = M.spread ~= nil and M.spread(flat, flat.n) or flat
   for i = 1, flat.n do
     raw.tape_watch(self.handle, flat[i])
   end

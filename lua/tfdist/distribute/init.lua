@@ -4,6 +4,7 @@ local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
 local cross_device_ops = require "tfdist.distribute.cross_device_ops"
 local errors = require "tfdist.errors"
+local gradients = require "tfdist.distribute.gradients"
 local input = require "tfdist.distribute.input"
 local options = require "tfdist.options"
 local strategy = require "tfdist.distribute.strategy"
@@ -18,6 +19,7 @@ assert(tf.constant)
 cross_device_ops.install(tf)
 values.install(tf)
 variables.install(tf)
+gradients.install(tf)
 collectives.install(tf)
 strategy.install(tf)
 input.install(tf)
