@@ -78,15 +78,16 @@ end
 
 guard_class(Metric)
 
---- Called by subclasses.
-Metric.init = options.method("Metric.init", "name=nil dtype='float32'",
+--- Called by subclasses. dtype is tf.keras.backend.floatx() unless given.
+Metric.init = options.method("Metric.init", "name=nil dtype=nil",
   function(self, name, dtype)
     if name ~= nil and type(name) ~= "string" then
       errors.raise("TypeError", ("%s: name must be a string, got %s"):format(
         self.__name, text.describe(name)))
     end
     rawset(self, "_name", name or backend.snake_case(self.__name))
-    rawset(self, "dtype", convert.dtype(dtype, self.__name))
+    rawset(self, "dtype", convert.dtype(dtype or backend.floatx(),
+      self.__name))
     if not convert.FLOATING[self.dtype] then
       errors.raise("ValueError", ("%s: dtype must be a floating-point one, got "
         .. "%s"):format(self.__name, self.dtype))
@@ -116,7 +117,7 @@ Metric.add_weight = options.method("Metric.add_weight", "name=nil shape=nil "
   function(self, name, shape, initializer, dtype, aggregation)
     check_metric(self, "add_weight")
     local initial = INITIAL[initializer] or initializer
-    dtype = dtype or rawget(self, "dtype") or "float32"
+    dtype = dtype or rawget(self, "dtype") or backend.floatx()
     shape = shape or {}
     local function make()
       if type(initial) == "number" then
@@ -289,7 +290,7 @@ end
 function M.define(name, signature, init, default, parent)
   local class = (parent or Metric):subclass(name)
   local sig = options.signature(name, signature)
-  class.init = options.method(name, signature .. " name=nil dtype='float32'",
+  class.init = options.method(name, signature .. " name=nil dtype=nil",
     function(self, ...)
       local given, config = { ... }, {}
       for i = 1, sig.n do

@@ -1,5 +1,6 @@
 --- Metrics that are a sum or a quotient of two sums.
 local base = require "tfdist.keras.metrics.base"
+local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local functions = require "tfdist.keras.losses.functions"
 local options = require "tfdist.options"
@@ -15,8 +16,22 @@ local define, add, cast = base.define, base.add, base.cast
 local VALUES = "values:table sample_weight:table=nil"
 local PAIR = "y_true:table y_pred:table sample_weight:table=nil"
 
+-- Predictions in the metric's dtype, as Keras has them; whole numbers stay.
+local function converted(self, y_pred)
+  if type(y_pred) == "userdata" and raw.is_operand(y_pred) then
+    local dtype = raw.tensor_dtype(raw.operand_tensor(y_pred))
+    if convert.FLOATING[dtype] and dtype ~= rawget(self, "dtype") then
+      return tf.cast(y_pred, rawget(self, "dtype"))
+    end
+  end
+  return y_pred
+end
+
 local function updater(class, signature, fn)
-  class.update_state = options.method("metric:update_state", signature, fn,
+  local body = signature ~= PAIR and fn or function(self, y_true, y_pred, ...)
+    return fn(self, y_true, converted(self, y_pred), ...)
+  end
+  class.update_state = options.method("metric:update_state", signature, body,
     base.is_metric, "metric")
 end
 

@@ -62,6 +62,30 @@ local function no_labels(names, i)
     "give y, or a dataset of pairs x, y")
 end
 
+local WIDTH = { float16 = 1, bfloat16 = 1, float32 = 2, float64 = 3 }
+
+-- In float32 at least: sums over a batch soon leave float16, and in both half
+-- types stop growing early.
+local function widened(x)
+  return WIDTH[raw.tensor_dtype(x)] == 1 and tf.cast(x, "float32") or x
+end
+
+-- a + b in the wider of their types, as outputs and layers may differ in it; a
+-- may be nil.
+local function plus(a, b)
+  b = widened(b)
+  if a == nil then
+    return b
+  end
+  a = widened(a)
+  local left, right = raw.tensor_dtype(a), raw.tensor_dtype(b)
+  if left ~= right then
+    local wide = (WIDTH[left] or 0) < (WIDTH[right] or 0) and right or left
+    a, b = tf.cast(a, wide), tf.cast(b, wide)
+  end
+  return a + b
+end
+
 -- Call a loss; its errors name it.
 local function call_loss(loss, y_true, y_pred)
   local ok, values = pcall(loss.call, loss, y_true, y_pred)
@@ -70,7 +94,7 @@ local function call_loss(loss, y_true, y_pred)
       .. "predictions %s"):format(text.quote(loss.name),
       text.shape(y_true.shape), text.shape(y_pred.shape))), 0)
   end
-  return values
+  return widened(values)
 end
 
 -- One output's loss: { scaled, tracked }, both scalars; tracked is its mean
@@ -100,19 +124,15 @@ local function scaled(x, weight)
   return weight ~= nil and weight ~= 1 and x * weight or x
 end
 
-local function plus(a, b)
-  return a == nil and b or a + b
-end
-
 -- Regularization: counted once, whatever the number of replicas.
 local function add_penalties(model, loss, detail, n)
   local list = model.losses
   if #list == 0 then
     return loss, detail
   end
-  local sum = list[1]
-  for i = 2, #list do
-    sum = sum + list[i]
+  local sum
+  for i = 1, #list do
+    sum = plus(sum, list[i])
   end
   local replicas = replica_count()
   detail.total = plus(detail.total, sum * n)
@@ -164,7 +184,7 @@ end
 
 -- Add n examples with the sum `tracked` to a mean.
 local function track(metric, tracked, n)
-  base.add(metric.total, tracked)
+  base.add(metric.total, base.cast(metric, tracked))
   base.add(metric.count, n)
 end
 
