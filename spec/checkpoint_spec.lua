@@ -346,16 +346,9 @@ ckpt:write(%q)
     end
   end
 
-  it("stays when the process is killed while it writes the next", function()
-    local value = old_one()
-    -- Writing beyond the limit kills the child.
-    assert.is_true(child("ulimit -f 100;").code ~= 0)
-    assert.are.equal(1, value())
-  end)
-
   it("stays when the disk says no, and nothing is left behind", function()
     local value = old_one()
-    local r = child("trap '' XFSZ; ulimit -f 100;")
+    local r = child("ulimit -f 100;")
     assert.are.equal(1, r.code)
     assert.is_truthy(r.err:find("ResourceExhausted", 1, true), r.err)
     assert.is_truthy(r.err:find(dir .. "/c.safetensors", 1, true), r.err)

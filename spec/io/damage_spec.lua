@@ -228,7 +228,7 @@ local ok, e = pcall(function()
 end)
 print(ok, e.kind, e.message)
 ]]):format(dir .. "/cache"), ".lua")
-    local r = process.run("trap '' XFSZ; ulimit -f 16; exec "
+    local r = process.run("ulimit -f 16; exec "
       .. process.hosts[1].path .. " " .. script)
     os.remove(script)
     assert.is_truthy(r.out:find("^false\tResourceExhausted\t.*" .. "cache"),

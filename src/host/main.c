@@ -374,6 +374,7 @@ static int run_protected(lua_State *L) {
   luaL_checkversion(L);
 #endif
   open_state(L, p->options);
+  tfd__signals_open(L); /* before, Ctrl-C ends the process as it always does */
   p->code = run(L, p->options);
   if (p->code == TFD_EXIT_OK) p->code = settle(L, p->options);
   return 0;
@@ -392,7 +393,6 @@ int main(int argc, char **argv) {
             options.program);
     return TFD_EXIT_ERROR;
   }
-  tfd__signals_open(L);
   lua_pushcfunction(L, run_protected);
   lua_pushlightuserdata(L, &p);
   if (!report(L, &options, lua_pcall(L, 1, 0, 0))) p.code = exit_code(false);

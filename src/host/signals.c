@@ -1,4 +1,5 @@
-/* Ctrl-C: the first asks, the second ends the process. */
+/* Ctrl-C: the first asks, the second ends the process. A limit of file sizes
+** is an error of the write. */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,6 +31,10 @@ static void on_interrupt(int number) {
                 LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
 
+/* Without a handler the process would end; being ignored would be inherited by
+** the programs that scripts start. The write says EFBIG. */
+static void on_file_limit(int number) { (void)number; }
+
 void tfd__signals_running(lua_State *L) {
   lua_State *before = running;
 
@@ -58,15 +63,23 @@ static int own_stack(void) {
   return sigaltstack(&stack, NULL) == 0 ? SA_ONSTACK : 0;
 }
 
-void tfd__signals_open(lua_State *L) {
+/* No SA_RESTART: reads must wake up. */
+static void handle(int number, void (*handler)(int), int flags) {
   struct sigaction old;
   struct sigaction now;
 
-  running = L;
   memset(&now, 0, sizeof now);
-  now.sa_handler = on_interrupt;
-  now.sa_flags = own_stack();
+  now.sa_handler = handler;
+  now.sa_flags = flags;
   sigemptyset(&now.sa_mask);
-  if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler == SIG_IGN) return;
-  sigaction(SIGINT, &now, NULL); /* no SA_RESTART: reads must wake up */
+  if (sigaction(number, NULL, &old) == 0 && old.sa_handler == SIG_IGN) return;
+  sigaction(number, &now, NULL);
+}
+
+void tfd__signals_open(lua_State *L) {
+  int flags = own_stack();
+
+  running = L;
+  handle(SIGINT, on_interrupt, flags);
+  handle(SIGXFSZ, on_file_limit, flags);
 }
