@@ -200,4 +200,8 @@ M.experimental.enable_op_determinism = wrap(
 M.experimental.list_physical_devices = M.list_physical_devices
 M.experimental.list_logical_devices = M.list_logical_devices
 
+for _, name in ipairs { "experimental", "threading" } do
+  text.watch("tf.config." .. name, M[name])
+end
+
 return M

@@ -27,6 +27,11 @@ local MODULES = {
   train = "tfdist.train", summary = "tfdist.summary", io = "tfdist.io",
 }
 
+-- Names of TensorFlow's for what lies in tf.keras.
+local ALIASES = {
+  initializers = true, losses = true, metrics = true, optimizers = true,
+}
+
 -- name = { module, field of it }
 local FIELDS = {
   flags = { "tfdist.flags", "parse" }, Module = { "tfdist.module", "Module" },
@@ -65,6 +70,8 @@ local function load_name(name)
     return require "tfdist.text".watch("tf." .. name, require(MODULES[name]))
   elseif FIELDS[name] ~= nil then
     return require(FIELDS[name][1])[FIELDS[name][2]]
+  elseif ALIASES[name] then
+    return require "tfdist.keras"[name]
   end
   require "tfdist.missing".check("", name)
   if not core_loaded then
@@ -99,7 +106,7 @@ setmetatable(tf, {
     end
     local names = require "tfdist.ops".names("")
     require "tfdist.lists".append(names,
-      require "tfdist.text".names(MODULES, FIELDS))
+      require "tfdist.text".names(MODULES, FIELDS, ALIASES))
     table.sort(names)
     return names
   end,

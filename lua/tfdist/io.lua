@@ -186,6 +186,7 @@ M.gfile = {
       end
     end),
 }
+text.watch("tf.io.gfile", M.gfile)
 
 -- TFRecord -------------------------------------------------------------------
 

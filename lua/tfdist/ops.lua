@@ -9,6 +9,7 @@
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local lists = require "tfdist.lists"
+local missing = require "tfdist.missing"
 local options = require "tfdist.options"
 local places = require "tfdist.places"
 local raw = require "tfdist.raw"
@@ -403,14 +404,16 @@ end
 --- The value called `name` in a namespace ("" = tf), nil if there is none.
 M.find = find
 
--- Names of TensorFlow's that are not here, but are close to ones that are:
--- programs ask for them, and nil is the answer.
+-- Names that are no slips of the ones that are near: programs ask for them,
+-- and nil is the answer.
 local ABSENT = {
-  strings = true, sets = true, sparse = true, ragged = true,
-  audio = true, signal = true, compat = true, test = true, lookup = true,
-  queue = true, types = true, xla = true, lite = true, mlir = true,
-  complex = true, real = true, imag = true, conj = true, angle = true,
-  fft = true, py_function = true, timestamp = true,
+  real = true, imag = true, conj = true, angle = true, fft = true,
+}
+
+-- What Python has words for.
+local WORDS = {
+  None = "nil stands for no value, -1 for an unknown size in shapes",
+  True = "true", False = "false",
 }
 
 -- "nn.softmax" for "softmax": the namespace that has just this name.
@@ -429,13 +432,17 @@ end
 --- Refuse a name that is not there but nearly one that is, or is one in
 --- another place: what follows could only be a call of nil. Other names are
 --- nil, so that programs can ask.
---- Errors: KeyError naming the nearest.
+--- Errors: KeyError naming the nearest, NotImplementedError for what only
+--- TensorFlow has.
 ---@param path string   namespace, "" = tf
 ---@param name string
 ---@param names string[]|fun():string[]  the names there are
 function M.check_name(path, name, names)
+  missing.check(path, name)
   if ABSENT[name] or not name:find("^%a") then
     return
+  elseif WORDS[name] ~= nil then
+    errors.raise("KeyError", ("there is no tf.%s"):format(name), WORDS[name])
   end
   local prefix = path == "" and "" or path .. "."
   local near = elsewhere(name)
@@ -624,6 +631,11 @@ function M.install(tf)
     end,
   })
   tensor.install(tf, M.def)
+  for name, dtype in pairs(tensor.DTYPES) do
+    publish("dtypes." .. name, function()
+      return dtype
+    end)
+  end
   publish_family(CORE, ops)
   for i = 1, #FAMILIES do
     local family = require("tfdist.ops." .. FAMILIES[i])

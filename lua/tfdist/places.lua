@@ -7,7 +7,13 @@ local M = {}
 
 local DEPTH = 3
 -- Aliases of what lies elsewhere, and inner functions.
-local SKIPPED = { raw_ops = true, backend = true, errors = true }
+local SKIPPED = {}
+for path in ([[
+  tf.raw_ops tf.keras.backend tf.errors tf.initializers tf.losses tf.metrics
+  tf.optimizers
+]]):gmatch "%S+" do
+  SKIPPED[path] = true
+end
 
 -- name -> list of paths, the shortest one of each value
 local places
@@ -37,9 +43,9 @@ local function walk(found, space, prefix, depth)
   local _ = field(space, "_") -- some load their names when one is not there
   help.add_fields(names, space)
   for name in pairs(names) do
-    local value = not name:find "^_" and not SKIPPED[name]
-      and field(space, name) or nil
     local path = prefix .. name
+    local value = not name:find "^_" and not SKIPPED[path]
+      and field(space, name) or nil
     if text.is_callable(value)
       or (type(value) == "table" and name:find "^%u") then
       if depth > 1 then

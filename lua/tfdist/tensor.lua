@@ -393,10 +393,12 @@ local function constant(value, dtype, shape)
   return raw.op_run(raw.op_find "reshape", { t, n = 1 }, ints)
 end
 
-local DTYPES = {
-  "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32",
-  "int64", "uint8", "bool",
-}
+-- Names of tf and tf.dtypes; "string" is that of elements of datasets.
+M.DTYPES = { double = "float64", half = "float16" }
+for name in ([[float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8
+  bool string]]):gmatch "%S+" do
+  M.DTYPES[name] = name
+end
 
 local LIMITS = {
   float16 = 65504, bfloat16 = 3.3895313892515355e38,
@@ -458,11 +460,9 @@ function M.install(tf, def)
   local meta = raw.metatable "tensor"
   M.fill_metatable(meta, tf, methods, getters, "Tensor")
   meta.__tostring = printer.tensor
-  for i = 1, #DTYPES do
-    tf[DTYPES[i]] = DTYPES[i]
+  for name, dtype in pairs(M.DTYPES) do
+    tf[name] = dtype
   end
-  tf.double, tf.half = "float64", "float16"
-  tf.string = "string" -- of elements of datasets
   tf.newaxis = index.newaxis
   tf.Tensor = methods
   dtype_functions(def)

@@ -55,7 +55,7 @@ describe("a name that tf does not have", function()
     } do
       assert.is_nil(tf[name])
     end
-    assert.is_nil(tf.nn.ctc_loss)
+    assert.is_nil(tf.nn.xyzzy)
     assert.is_nil(tf[1])
   end)
 end)
@@ -65,10 +65,7 @@ describe("a name that only TensorFlow has", function()
 
   it("is a NotImplementedError that names it", function()
     local count = 0
-    for _, path in ipairs { "", "config", "io", "train", "keras",
-      "keras.callbacks", "keras.datasets", "keras.layers", "keras.losses",
-      "keras.mixed_precision", "keras.models", "keras.optimizers",
-      "keras.utils" } do
+    for _, path in ipairs(missing.paths()) do
       local space = tf
       for name in path:gmatch "[^.]+" do
         space = space[name]
@@ -80,7 +77,34 @@ describe("a name that only TensorFlow has", function()
         count = count + 1
       end
     end
-    assert.is_true(count > 80)
+    assert.is_true(count > 600)
+  end)
+
+  it("is no slip of another name", function()
+    for name, hint in pairs { eig = "symmetric matrices",
+      eigvals = "symmetric matrices" } do
+      local e = failure(function() return tf.linalg[name] end)
+      assert.equal("NotImplementedError", e.kind)
+      assert.matches(hint, e.hint, 1, true)
+    end
+  end)
+end)
+
+describe("names of TensorFlow's for the same", function()
+  it("are of one thing", function()
+    for _, name in ipairs { "initializers", "losses", "metrics", "optimizers" }
+    do
+      assert.equal(tf.keras[name], tf[name])
+    end
+    assert.equal("float32", tf.dtypes.float32)
+    assert.equal("float16", tf.dtypes.half)
+    assert.equal("string", tf.dtypes.string)
+  end)
+
+  it("say what Python's None is", function()
+    local e = failure(function() return tf.None end)
+    assert.equal("KeyError", e.kind)
+    assert.matches("-1 for an unknown size", e.hint, 1, true)
   end)
 end)
 
