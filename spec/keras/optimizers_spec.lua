@@ -463,6 +463,31 @@ describe("optimizers", function()
     near({ 3 / 13, 4 / 13, 12 / 13 }, step { global_clipnorm = 1 })
   end)
 
+  it("clips in one way", function()
+    fails("ValueError", "SGD: only one of clipnorm, clipvalue and "
+      .. "global_clipnorm can be set, got clipnorm and clipvalue", O.SGD,
+      { clipnorm = 1, clipvalue = 1 })
+    fails("ValueError", "got clipvalue and global_clipnorm", O.Adam,
+      { clipvalue = 1, global_clipnorm = 1 })
+  end)
+
+  it("takes as many gradients as variables", function()
+    local a, b = tf.Variable(1.0), tf.Variable(1.0)
+    local opt = O.SGD { learning_rate = 1 }
+    local one = tf.constant(1.0)
+    fails("ValueError", "1 gradients for 2 variables", opt.apply_gradients,
+      opt, { one }, { a, b })
+    fails("ValueError", "2 gradients for 1 variables", opt.apply_gradients,
+      opt, { one, one }, { a })
+    fails("ValueError", "3 gradients for 2 variables", opt.apply_gradients,
+      opt, { nil, one, one }, { a, b })
+    assert.equal(1, a:item())
+    opt:apply_gradients({ nil, one }, { a, b })
+    opt:apply_gradients({ one, n = 2 }, { a, b })
+    assert.equal(0, a:item())
+    assert.equal(0, b:item())
+  end)
+
   it("weight decay takes a share of all but the excluded", function()
     local a, b = tf.Variable(4.0, { name = "w" }), tf.Variable(4.0,
       { name = "bias" })

@@ -134,6 +134,21 @@ local function check_variable(v, what)
   end
 end
 
+-- How many gradients there are for n variables. A list without its length in
+-- it may have holes for variables that are left out.
+local function count(grads, n)
+  local size = grads.n or #grads
+  if size == n or grads.n ~= nil then
+    return size
+  end
+  size = 0
+  for key in pairs(grads) do
+    size = type(key) == "number" and math.max(size, key) or size
+  end
+  -- No gradient at all has a message of its own.
+  return size == 0 and n or size
+end
+
 -- Lists of gradients and variables from either form of call.
 local function split_pairs(grads, vars)
   local what = "optimizer:apply_gradients"
@@ -143,9 +158,11 @@ local function split_pairs(grads, vars)
       or grads)), "optimizer:apply_gradients({ gradient }, { variable })")
   elseif vars ~= nil then
     local n = vars.n or #vars
-    if (grads.n or n) ~= n then
+    local given = count(grads, n)
+    if given ~= n then
       errors.raise("ValueError", ("%s: %d gradients for %d variables"):format(
-        what, grads.n, n))
+        what, given, n), given < n and "n = " .. n .. " in the list of "
+        .. "gradients says that the last ones are nil" or nil)
     end
     return grads, vars, n
   end

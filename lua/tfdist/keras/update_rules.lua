@@ -83,9 +83,14 @@ function M.check(what, hyper)
   for name, x in pairs(hyper) do
     M.check_one(what, name, x)
   end
-  if hyper.clipnorm and hyper.global_clipnorm then
-    errors.raise("ValueError", what .. ": give one of clipnorm and "
-      .. "global_clipnorm")
+  local given = {}
+  for _, name in ipairs { "clipnorm", "clipvalue", "global_clipnorm" } do
+    given[#given + 1] = hyper[name] and name or nil
+  end
+  if #given > 1 then
+    errors.raise("ValueError", ("%s: only one of clipnorm, clipvalue and "
+      .. "global_clipnorm can be set, got %s"):format(what,
+      table.concat(given, " and ")))
   end
 end
 
