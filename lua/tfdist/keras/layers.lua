@@ -12,8 +12,9 @@ local text = require "tfdist.text"
 
 local M = {}
 
--- Puts symbolic calls in place.
+-- Put symbolic calls and properties in place.
 require "tfdist.keras.layers.symbolic"
+require "tfdist.keras.layers.properties"
 
 M.Layer = base.Layer
 M.is_layer = base.is_layer

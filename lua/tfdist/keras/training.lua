@@ -133,9 +133,11 @@ method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
 
 -- Results --------------------------------------------------------------------
 
---- Back to zero, as at the start of an epoch.
+--- All of model.metrics back to zero, as at the start of an epoch. A class that
+--- holds metrics otherwise than in fields defines metrics(self), which returns
+--- the list.
 method("reset_metrics", "", function(self)
-  for _, metric in ipairs(self.metrics) do
+  for _, metric in ipairs(steps.metrics_of(self)) do
     metric:reset_state()
   end
 end)
@@ -504,7 +506,7 @@ function getters.loss(self)
   return spec and spec.loss
 end
 
---- The loss metrics, the compiled metrics, then those of layers.
+--- The loss metrics, the compiled metrics, then those in fields and of layers.
 local function all_metrics(self, of_layers)
   local own = state.of(self)
   local list, seen = {}, {}
@@ -537,7 +539,7 @@ end
 
 function getters.metrics_names(self)
   local names, own = {}, state.of(self)
-  for i, metric in ipairs(self.metrics) do
+  for i, metric in ipairs(steps.metrics_of(self)) do
     names[i] = steps.result_name(own, metric)
   end
   return names

@@ -675,35 +675,6 @@ function getters.losses(self)
   return list
 end
 
---- Record a value under a name as the mean over all calls since the last
---- reset. Source: tf.keras.layers.Layer.add_metric
-Layer.add_metric = options.method("add_metric", "value name=nil "
-  .. "aggregation='mean'", function(self, value, name)
-    local own = rawget(self, "_own")
-    own.metrics = own.metrics or {}
-    name = name or self.name .. "_metric"
-    for _, metric in ipairs(own.metrics) do
-      if metric.name == name then
-        metric:update_state(value)
-        return
-      end
-    end
-    local metric = tf.keras.metrics.Mean { name = name }
-    own.metrics[#own.metrics + 1] = metric
-    metric:update_state(value)
-  end, is_layer, "layer")
-
---- Metrics of add_metric, those of inner layers too.
-function getters.metrics(self)
-  local list = {}
-  each_layer(self, function(layer)
-    for _, metric in ipairs(rawget(layer, "_own").metrics or {}) do
-      list[#list + 1] = metric
-    end
-  end)
-  return list
-end
-
 -- Configuration --------------------------------------------------------------
 
 local function serialize(value)

@@ -36,7 +36,7 @@ end
 --- Results of all metrics as pairs { name, tensor }, queued, not waited for.
 function M.results(model)
   local list, own = {}, state.of(model)
-  for _, metric in ipairs(model.metrics) do
+  for _, metric in ipairs(steps.metrics_of(model)) do
     local name, result = steps.result_name(own, metric), metric:result()
     if result == nil then
       errors.raise("TypeError", ("metric %s: result must return a tensor or a "

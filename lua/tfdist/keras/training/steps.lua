@@ -232,6 +232,29 @@ local function free_name(used, own_name, output, weighted)
   return free
 end
 
+--- The list model.metrics, of a class that defines metrics(self) what this
+--- gives.
+--- Errors: TypeError for another thing than a list of metrics.
+function M.metrics_of(model)
+  local list = model.metrics
+  if type(list) == "function" then
+    list = list(model)
+  end
+  local is_list, wrong = text.is_plain(list), nil
+  for i = 1, is_list and #list or 0 do
+    if wrong == nil and not base.is_metric(list[i]) then
+      wrong = list[i]
+    end
+  end
+  if not is_list or wrong ~= nil then
+    errors.raise("TypeError", ("model %s: metrics must be a list of metrics, "
+      .. "got %s"):format(text.quote(model.name), list == nil and "nothing"
+      or text.describe(wrong or list)),
+      "function MyModel:metrics() return { self.loss_tracker } end")
+  end
+  return list
+end
+
 --- The name of a compiled metric's result.
 function M.result_name(own, metric)
   return own.shown ~= nil and own.shown[metric] or metric.name

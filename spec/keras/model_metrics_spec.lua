@@ -1,0 +1,118 @@
+-- Metrics that a model holds in its fields.
+local R = require "spec.support.replicas"
+local tf = require "tfdist"
+
+local K, L = tf.keras, tf.keras.layers
+local fails = R.fails
+
+-- Counts its steps on each replica.
+local Counting = K.Model:extend "Counting"
+
+function Counting:init()
+  self.dense = L.Dense(1)
+  self.steps = K.metrics.Sum { name = "steps" }
+end
+
+function Counting:call(x)
+  return self.dense(x)
+end
+
+function Counting:train_step()
+  self.steps:update_state(1)
+  return { steps = self.steps:result() }
+end
+
+Counting.test_step = Counting.train_step
+
+local function fitted(m)
+  m:compile { optimizer = "sgd" }
+  return m:fit(tf.ones { 8, 2 }, { batch_size = 4, epochs = 3, verbose = 0 })
+    .history.steps
+end
+
+describe("metrics in fields of a model", function()
+  R.leaks(before_each, after_each)
+
+  it("begin anew with each epoch and evaluation", function()
+    local n = math.min(R.available, 2)
+    local m = R.mirrored(n):scope(function()
+      return Counting()
+    end)
+    assert.same({ 2 * n, 2 * n, 2 * n }, fitted(m))
+    for _ = 1, 2 do
+      assert.equal(2 * n, m:evaluate(tf.ones { 8, 2 }, { batch_size = 4,
+        verbose = 0, return_dict = true }).steps)
+    end
+  end)
+
+  it("are listed, in tables and in layers too, each once", function()
+    local Holder = L.Layer:extend "Holder"
+    function Holder:init()
+      self.seen = K.metrics.Mean { name = "seen" }
+    end
+    local Many = K.Model:extend "Many"
+    function Many:init()
+      self.parts = { K.metrics.Sum { name = "a" },
+        { b = K.metrics.Sum { name = "b" } } }
+      self.again = self.parts[1]
+      self.inner = Holder()
+    end
+    local m = Many()
+    m:compile { optimizer = "sgd", loss = "mse", metrics = { m.again } }
+    assert.same({ "loss", "a", "b", "seen" }, m.metrics_names)
+    m.parts[1]:update_state(3)
+    m.inner.seen:update_state(5)
+    m:reset_metrics()
+    assert.equal(0, m.parts[1]:result():item())
+    assert.equal(0, m.inner.seen:result():item())
+  end)
+
+  it("are shown beside the loss by the usual step", function()
+    local Shown = K.Model:extend "Shown"
+    function Shown:init()
+      self.dense = L.Dense(1, { kernel_initializer = "ones" })
+      self.size = K.metrics.Mean { name = "size" }
+    end
+    function Shown:call(x)
+      self.size:update_state(x)
+      return self.dense(x)
+    end
+    local m = Shown()
+    m:compile { optimizer = K.optimizers.SGD(0), loss = "mse" }
+    local h = m:fit(tf.ones { 4, 2 } * 3, tf.zeros { 4, 1 }, { epochs = 2,
+      verbose = 0 }).history
+    assert.same({ 36, 36 }, h.loss)
+    assert.same({ 3, 3 }, h.size)
+  end)
+end)
+
+describe("a class that defines its metrics", function()
+  R.leaks(before_each, after_each)
+
+  it("gives them by a method, or as a list in a field", function()
+    local Method = Counting:extend "Method"
+    function Method:metrics()
+      return { self.steps }
+    end
+    assert.same({ 2, 2, 2 }, fitted(Method()))
+    assert.same({ "steps" }, Method().metrics_names)
+    local m = Counting()
+    m.metrics = { m.steps }
+    assert.same({ 2, 2, 2 }, fitted(m))
+    m.metrics = {}
+    assert.same({ 4, 6, 8 }, fitted(m))
+  end)
+
+  it("is told when they are none", function()
+    local Wrong = Counting:extend "Wrong"
+    function Wrong:metrics()
+      return { self.dense }
+    end
+    fails("TypeError", "metrics must be a list of metrics, got ", fitted,
+      Wrong())
+    local Nothing = Counting:extend "Nothing"
+    function Nothing.metrics() end
+    fails("TypeError", "metrics must be a list of metrics, got nothing",
+      fitted, Nothing())
+  end)
+end)
