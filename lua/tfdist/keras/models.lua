@@ -120,6 +120,17 @@ function Model.compute_output_shape(self, input_shape)
   return call.shape_of(network.output_shapes(own.network, input_shape))
 end
 
+--- Zeros as the states of all stateful layers.
+--- Source: tf.keras.Model.reset_states
+function Model:reset_states()
+  base.each_layer(self, function(layer)
+    if not layer.is_keras_model and layer.reset_states ~= nil
+      and rawget(layer, "_own").config.stateful then
+      layer:reset_states()
+    end
+  end)
+end
+
 -- Properties -----------------------------------------------------------------
 
 --- The model's own variables, then those of one layer after the other: a
@@ -172,7 +183,16 @@ for _, name in ipairs { "inputs", "outputs", "input_names", "output_names" } do
   end
 end
 
-getters.input, getters.output = getters.inputs, getters.outputs
+-- Those of a model that is no graph are those of its call, nil before that.
+for _, name in ipairs { "input", "output" } do
+  getters[name] = function(self)
+    local its = self[name .. "s"]
+    if its == nil and rawget(self, "_own").nodes ~= nil then
+      return base.Layer.getters[name](self)
+    end
+    return its
+  end
+end
 
 function getters.output_shape(self)
   return self._own.output_shape or nil
@@ -328,13 +348,26 @@ local function advance(self)
   own.network = nil
 end
 
+-- Forget the call of layer number i.
+local function disconnect(self, layer, i)
+  local x = rawget(self, "_own").steps[i]
+  local nodes = x ~= nil and rawget(layer, "_own").nodes or {}
+  for k = #nodes, 1, -1 do
+    if nodes[k] == x.node then
+      table.remove(nodes, k)
+    end
+  end
+  rawget(self, "_own").steps[i] = nil
+end
+
 -- Forget an input whose open axis the layers cannot do without: they are built
 -- by the first call, from the shapes of its data.
 local function defer(self)
   local own = rawget(self, "_own")
-  own.input, own.steps = nil, {}
+  own.input = nil
   own.build_shape, own.output_shape, own.network = nil, nil, nil
-  for _, layer in ipairs(rawget(self, "_layers")) do
+  for i, layer in ipairs(rawget(self, "_layers")) do
+    disconnect(self, layer, i)
     local its = rawget(layer, "_own")
     its.output_shape = nil
     if #its.weights == 0 then
@@ -418,7 +451,7 @@ function Sequential:pop()
     errors.raise("TypeError", "Sequential: there are no layers to take off")
   end
   local layer = table.remove(list)
-  own.steps[#list + 1] = nil
+  disconnect(self, layer, #list + 1)
   own.network, own.output_shape = nil, nil
   advance(self)
   return layer
@@ -438,6 +471,21 @@ function Sequential:call(x, opts)
 end
 
 function Sequential.build_in_call()
+end
+
+-- Make the weights for a KerasTensor, as far as its shape allows.
+function Sequential:build_for(x)
+  local own = rawget(self, "_own")
+  if own.input == nil and keras_tensor.is_symbolic(x)
+    and #rawget(self, "_layers") > 0 then
+    set_input(self, core.InputLayer {
+      batch_input_shape = call.shape_of(x), dtype = x.dtype,
+    }._own.output)
+    local ok = pcall(advance, self)
+    if not ok then
+      defer(self) -- what the call says of it stands
+    end
+  end
 end
 
 --- Make the weights for inputs of this shape, batch first.
@@ -496,9 +544,6 @@ for _, name in ipairs { "inputs", "outputs", "input_names", "output_names" } do
     return its and its[name]
   end
 end
-
-Sequential.getters.input = Sequential.getters.inputs
-Sequential.getters.output = Sequential.getters.outputs
 
 --- Layers as { class_name, config }, and the input's shape if it is known.
 function Sequential:get_config()

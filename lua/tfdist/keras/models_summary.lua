@@ -60,7 +60,7 @@ local function rows_of(layers, options, depth, rows)
         .. (options.show_trainable and (layer.trainable and " (trainable)"
         or " (frozen)") or ""),
       shape_text(own.output_shape),
-      own.built and grouped(layer:count_params()) or "not built",
+      layer.built and grouped(layer:count_params()) or "not built",
     }
     if options.expand_nested and layer.is_keras_model then
       rows_of(layer.layers, options, depth + 1, rows)

@@ -332,6 +332,10 @@ end
 -- What follows call(): masks, activity penalties.
 local function outputs(self, own, inputs, opts, ...)
   local first = ...
+  if first == nil then
+    errors.raise("TypeError", self.name .. ": call must return tensors, got "
+      .. "nothing")
+  end
   own.built = true
   if own.output_shape == nil then
     record_shape(own, inputs, first)

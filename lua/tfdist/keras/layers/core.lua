@@ -271,6 +271,19 @@ M.TensorOp = define.layer("TensorOp", "op:s", {
   end,
 })
 
+--- What x[key] of a KerasTensor becomes.
+M.TensorSlice = define.layer("TensorSlice", "key=nil", {
+  base_name = "tensor_slice",
+  autocast = false,
+  call = function(self, x)
+    return x[self._own.config.key]
+  end,
+})
+
+function keras_tensor.slice(x, key)
+  return M.TensorSlice({ key = key })(x)
+end
+
 function keras_tensor.is_method(name)
   return tensor.methods[name] ~= nil
     or (tensor.lazy_method_names or {})[name] ~= nil

@@ -14,8 +14,14 @@ local KerasTensor = { __name = "KerasTensor" }
 M.metatable = KerasTensor
 
 --- Set by the layers: op(name, ...) makes a layer of a tensor method and calls
---- it; is_method(name) knows them.
-M.op, M.is_method = nil, nil
+--- it; is_method(name) knows them; slice(x, key) makes one of x[key].
+M.op, M.is_method, M.slice = nil, nil, nil
+
+-- Methods that ask a tensor for its values.
+local ASKING = {
+  bytes = true, data = true, item = true, iter = true, numel = true,
+  release = true, size = true, toflat = true, totable = true, wait = true,
+}
 
 --- True for KerasTensors.
 local function is_symbolic(x)
@@ -71,10 +77,26 @@ function M.shape_text(shape)
   return "(" .. table.concat(parts, ", ") .. ")"
 end
 
+local function no_values(x, what, name)
+  errors.raise("TypeError", ("%s: %s is a KerasTensor %s, which has no values "
+    .. "yet"):format(what, name, M.shape_text(x.shape)),
+    "put the function into a layer: tf.keras.layers.Lambda(function(x) ... "
+    .. "end)(x)")
+end
+
 function KerasTensor:__index(key)
   if key == "rank" or key == "ndim" then
     return #self.shape
-  elseif type(key) == "string" and M.is_method ~= nil and M.is_method(key) then
+  elseif type(key) ~= "string" then
+    if has_symbolic(key) then
+      no_values(key, "x[i]", "i")
+    end
+    return M.slice(self, key)
+  elseif ASKING[key] then
+    return function(x)
+      no_values(x, key, "x")
+    end
+  elseif M.is_method ~= nil and M.is_method(key) then
     return function(...)
       return M.op(key, ...)
     end
@@ -89,10 +111,7 @@ end
 
 -- Where an op wants numbers.
 function KerasTensor:__tensor(_, what, name)
-  errors.raise("TypeError", ("%s: %s is a KerasTensor %s, which has no values "
-    .. "yet"):format(what, name, M.shape_text(self.shape)),
-    "put the function into a layer: tf.keras.layers.Lambda(function(x) ... "
-    .. "end)(x)")
+  no_values(self, what, name)
 end
 
 function KerasTensor:__len()

@@ -1,6 +1,7 @@
 --- Rescaling, Normalization, Resizing, CenterCrop, RandomCrop, RandomFlip,
 --- CategoryEncoding, IntegerLookup.
 --- Source: tf.keras.layers, preprocessing layers
+local base = require "tfdist.keras.layers.base"
 local convert = require "tfdist.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
@@ -164,6 +165,21 @@ M.Normalization = define.layer("Normalization", "axis=-1 mean=nil "
   end,
   compute_output_shape = same_shape,
 })
+
+-- What was given, else what adapt found in a shape that broadcasts to inputs;
+-- nil before the layer is built.
+local function moment(name)
+  return function(self)
+    local own = self._own
+    if own.config[name] ~= nil or not own.built then
+      return own.config[name]
+    end
+    return spread(self, self["adapt_" .. name]:read_value(), own.build_shape)
+  end
+end
+
+M.Normalization.getters = setmetatable({ mean = moment "mean",
+  variance = moment "variance" }, { __index = base.Layer.getters })
 
 -- Images ----------------------------------------------------------------------
 

@@ -97,6 +97,7 @@ local function probe_outputs(self, inputs, given)
   for i = 1, two.n do
     list[i] = merge_specs(self, two[i], three[i])
   end
+  rawget(self, "_own").built = true -- a model of the user's is by its call
   return list
 end
 
@@ -151,6 +152,9 @@ local function symbolic(self, own, inputs, given)
   if not own.built then
     call.check_spec(self, own, seen)
     call.build(self, call.shape_of(seen))
+    if self.build_for ~= nil then
+      self:build_for(seen)
+    end
   end
   call.check_spec(self, own, seen)
   local list = infer(self, own, seen, given)
