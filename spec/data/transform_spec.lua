@@ -241,6 +241,29 @@ describe("errors of a pipeline", function()
     assert.truthy(tostring(e):find("transform_spec.lua", 1, true))
   end)
 
+  it("names the stage of work that was queued", function()
+    local function bad(i)
+      return tf.gather(tf.range(4), i)
+    end
+    local strategy = tf.distribute.MirroredStrategy()
+    local rows = D.range(4, 8):map(bad):map(function(x)
+      tf.sync_devices()
+      return x
+    end):batch(2)
+    for _, each in ipairs { rows,
+      strategy:experimental_distribute_dataset(rows) } do
+      local ok, e = pcall(function()
+        for _ in each:iter() do end
+      end)
+      assert.is_false(ok)
+      assert.equal("InvalidArgument", e.kind)
+      assert.equal(1, #e.notes)
+      local line = debug.getinfo(bad, "S").linedefined
+      assert.matches("in dataset stage map, function at ", e.notes[1], 1, true)
+      assert.matches("_spec%.lua:" .. line .. ", made", e.notes[1])
+    end
+  end)
+
   it("tables raised by the user pass through", function()
     local mine = {}
     local ok, e = pcall(all, D.range(1):map(function() error(mine) end))

@@ -241,9 +241,40 @@ function M.first(node)
   end)
 end
 
--- What went wrong in a stage, on its way out.
+local walk
+
+-- Is "file:line" inside a function?
+local function holds(fn, where)
+  local file, line = where:match("^(.*):(%d+)$")
+  local info = type(fn) == "function" and getinfo(fn, "S") or nil
+  return info ~= nil and line ~= nil and info.short_src == file
+    and tonumber(line) >= info.linedefined
+    and tonumber(line) <= info.lastlinedefined
+end
+
+-- The stage whose function is at the place of an error; nil where there are
+-- several.
+local function stage_at(node, where)
+  local found, n = nil, 0
+  walk(node, function(each)
+    if holds(each.fn, where) then
+      found, n = each, n + 1
+    end
+  end)
+  return n == 1 and found or nil
+end
+
+-- What went wrong in a stage, on its way out. Queued work that fails does so
+-- when another stage runs, or none: it is of the function where it was called.
 local function note(node, e)
   e = errors.wrap(e)
+  if errors.is_error(e) and e.deferred then
+    node = not e.stage and e.where and stage_at(node, e.where) or nil
+    if node == nil then
+      return e
+    end
+    e.stage = node.name
+  end
   local text_of = ("in dataset stage %s"):format(node.name)
   if node.fn ~= nil then
     text_of = text_of .. ", function at " .. M.place_of(node.fn)
@@ -261,6 +292,20 @@ local function checked(node, ok, ...)
   return ...
 end
 
+local function traced(node, ok, ...)
+  local e = ...
+  if not ok then
+    error(errors.is_error(e) and e.deferred and note(node, e) or e, 0)
+  end
+  return ...
+end
+
+--- Call fn, which runs the stages up to a node; failures of work that they
+--- queued name the stage.
+function M.traced(node, fn, ...)
+  return traced(node, pcall(fn, ...))
+end
+
 --- Call fn for a stage; its errors name the stage, the function that the user
 --- gave to it and where it was made.
 function M.call(node, fn, ...)
@@ -269,7 +314,7 @@ end
 
 -- Visiting -------------------------------------------------------------------
 
-local function walk(node, fn)
+walk = function(node, fn)
   for i = 1, #node.inputs do
     walk(node.inputs[i], fn)
   end
@@ -327,7 +372,7 @@ local function finish_pull(self, ok, pack)
   self.pulling = false
   self.count = self.count + 1
   if not ok then
-    error(pack, 0)
+    return traced(self.node, false, pack)
   elseif pack == nil then
     self.done = true
     self.inner = nil

@@ -115,7 +115,7 @@ local function steps_of(plan, seeds)
   local maker = steps.make(plan, sources)
   return sources, {
     next = function()
-      local packs = maker:next()
+      local packs = dataset.traced(plan.nodes[1], maker.next, maker)
       return packs and regroup(plan, packs)
     end,
   }
