@@ -22,8 +22,10 @@ describe("tf.config", function()
 
   it("is fixed once a device was used", function()
     tf.constant(1):item()
-    assert.equal("RuntimeError", caught(
-      tf.config.set_logical_device_configuration, "CPU", 2).kind)
+    local e = caught(tf.config.set_logical_device_configuration, "CPU", 2)
+    assert.equal("RuntimeError", e.kind)
+    assert.matches("^config.set_logical_device_configuration: must come before",
+      e.message)
     assert.equal("RuntimeError", caught(tf.config.set_queue_mode, "inline")
       .kind)
     assert.equal("RuntimeError", caught(

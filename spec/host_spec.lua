@@ -91,6 +91,8 @@ for _, host in ipairs(process.hosts) do
           assert.truthy(#r.err > 0)
         end
         assert.matches("%-x", call(H, { "-x" }).err)
+        assert.matches(": %-%-cpu%-devices: 0 devices; expected 1 to ",
+          call(H, { "--cpu-devices=0" }).err)
         assert.matches("did you mean %-%-cpu%-devices%?",
           call(H, { "--cpu-device=2" }).err)
         assert.matches("512M", call(H, { "--memory-limit=x" }).err)

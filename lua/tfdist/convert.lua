@@ -135,7 +135,9 @@ function M.integers(x, what, name)
     end
     if type(value) ~= "number" then
       errors.raise("TypeError", ("%s: %s must be a list of whole numbers, got "
-        .. "%s in it"):format(what, name, text.describe(value)))
+        .. "%s in it"):format(what, name, text.describe(value)),
+        value == nil and name:find "shape"
+        and "an unknown size is written -1" or nil)
     elseif not text.is_int64(value) then
       errors.raise("ValueError", ("%s: %s must be whole numbers%s, got %s")
         :format(what, name, text.is_whole(value) and " of 64 bits" or "",

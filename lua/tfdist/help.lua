@@ -233,7 +233,10 @@ local function about_function(topic, fn)
     name = name:match("[%w_]*$")
     text = sourced(topic, name)
   end
-  return join(usage, text) or topic .. ": a function"
+  local class = usage and usage:match("^%u[%w_]*%f[(]")
+  return join(usage, text,
+    class and list("methods:", options.methods_of(class)))
+    or topic .. ": a function"
 end
 
 local function is_class(value)
@@ -286,6 +289,27 @@ local function field(t, name)
   return ok and value or nil
 end
 
+-- The text of "tf.Variable.assign", where tf.Variable is a function that makes
+-- objects; nil when there is no such function.
+local function about_method(topic, evaluate)
+  local prefix, name = topic:match("^(.*)%.([%a_][%w_]*)$")
+  local ok, maker = pcall(evaluate, prefix or "nil")
+  local options = package.loaded["tfdist.options"]
+  if not ok or type(maker) ~= "function" or not options then
+    return nil
+  end
+  local class = prefix:find "%.optimizers%." and "optimizer"
+    or (options.usage(maker) or prefix):match "[%w_]+%f[%z(]"
+  local methods = options.methods_of(class)
+  if methods[name] == nil then
+    local near = require "tfdist.text".nearest(name,
+      require "tfdist.text".names(methods))
+    errors.raise("KeyError", "there is no " .. topic, near and ("did you mean "
+      .. "%s.%s?"):format(prefix, near) or nil)
+  end
+  return about_function(topic, methods[name]), methods[name]
+end
+
 --- What there is to say of a topic.
 --- Errors: those of evaluating it; KeyError when there is nothing.
 ---@param topic string
@@ -293,7 +317,14 @@ end
 ---@return string? text, any value
 function M.about(topic, evaluate)
   topic = topic:gsub(":([%a_][%w_]*)$", ".%1"):gsub("%(%s*%)$", "")
-  local value = evaluate(topic)
+  local ok, value = pcall(evaluate, topic)
+  if not ok then
+    local said, method = about_method(topic, evaluate)
+    if said ~= nil then
+      return said, method
+    end
+    error(value, 0)
+  end
   local tf = package.loaded["tfdist"]
   if value == nil and topic:find("^[%a_][%w_]*$") and field(tf, topic) ~= nil
   then

@@ -211,7 +211,7 @@ local missing_hints = {}
 --- Say what to do when an argument is missing.
 ---@param what string   function, as in messages, or its last word
 ---@param name string   parameter
----@param hint string
+---@param hint string|fun(values:table, n:integer):string  of the arguments given
 function M.hint_missing(what, name, hint)
   missing_hints[what] = missing_hints[what] or {}
   missing_hints[what][name] = hint
@@ -221,6 +221,9 @@ local function missing_argument(sig, i, values, given)
   local hints = missing_hints[sig.what]
     or missing_hints[sig.what:match("[^.:]*$")]
   local hint = hints and hints[sig.names[i]]
+  if type(hint) == "function" then
+    hint = hint(values, given)
+  end
   if hint == nil and given >= 1 and given < i and text.is_plain(values[given]) then
     hint = "the table in place of " .. sig.names[given]
       .. " is taken as its value"
@@ -435,6 +438,29 @@ function M.usage(fn)
     end
   end
   return ("%s(%s)"):format(sig.what, table.concat(parts, ", ")), known.inner
+end
+
+-- The file of a function and its line, as a key that sorts: shorter paths first.
+local function place_key(fn)
+  local info = debug.getinfo(fn, "S")
+  return ("%04d%s%06d"):format(#info.source, info.source, info.linedefined)
+end
+
+--- The methods of a class by the name that messages give it, "Variable".
+---@param class string
+---@return table  name -> function
+function M.methods_of(class)
+  local found, keys = {}, {}
+  for fn, known in pairs(described) do
+    local of, name = known.sig.what:match("^([%w_]+)[.:]([%w_]+)$")
+    if of == class then
+      local key = place_key(known.inner)
+      if found[name] == nil or key < keys[name] then
+        found[name], keys[name] = fn, key
+      end
+    end
+  end
+  return found
 end
 
 --- Wrap fn with the calling rule: the result takes arguments as users write

@@ -238,23 +238,25 @@ end
 -- Operators like `<` would make one boolean of tensors: refuse them. LuaJIT
 -- asks only when both operands have the very same function, so all kinds of
 -- tensors share these; with a number it raises a text of its own, which
--- errors.explain knows.
-local function no_order(symbol, name)
+-- errors.explain knows. Lua asks for a > b as for b < a: messages name both.
+local function no_order(symbol, name, turned, other)
   return function()
-    errors.raise("TypeError", ("tensors have no `%s`: Lua makes its result one "
-      .. "boolean"):format(symbol), ("a:%s(b) compares element by element, "
-      .. "a:item() %s b:item() two scalars"):format(name, symbol))
+    errors.raise("TypeError", ("tensors have no `%s` and `%s`: Lua makes the "
+      .. "result one boolean"):format(symbol, turned), ("a:%s(b) and a:%s(b) "
+      .. "compare element by element, a:item() %s b:item() two scalars")
+      :format(name, other, symbol))
   end
 end
 
-local no_less = no_order("<", "less")
-local no_less_equal = no_order("<=", "less_equal")
+local no_less = no_order("<", "less", ">", "greater")
+local no_less_equal = no_order("<=", "less_equal", ">=", "greater_equal")
 
 errors.add_explanation(function(message)
   local of = message:match("attempt to compare (.*)$")
   if of ~= nil and of:find("userdata", 1, true) then
-    return "TypeError", "tensors have no `<` and `<=`: a:less(b) and "
-      .. "a:less_equal(b) compare element by element, a:item() < b two numbers"
+    return "TypeError", "tensors have no `<`, `>`, `<=` and `>=`: a:less(b), "
+      .. "a:greater(b), a:less_equal(b) and a:greater_equal(b) compare element "
+      .. "by element, a:item() < b two numbers"
   elseif message:find("to 'i?pairs' %(table expected, got userdata%)") then
     return "TypeError", ITERATE
   end

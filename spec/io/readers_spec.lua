@@ -495,3 +495,21 @@ np.savez_compressed(b + 'c.npz', a=np.tile(a, (9, 9)), e=np.zeros((0, 3)))
     assert.are.equal(0, raw.live_handles "reader")
   end)
 end)
+
+describe("the loaders of digits and clothing", function()
+  it("take a folder in both ways, and say what it lacks", function()
+    for _, name in ipairs { "mnist", "fashion_mnist" } do
+      local load = tf.keras.datasets[name].load_data
+      for _, given in ipairs { "/no-such-folder",
+        { path = "/no-such-folder" } } do
+        local x, why, kind = load(given)
+        assert.is_nil(x)
+        assert.matches("^/no%-such%-folder/train%-images.* is missing", why)
+        assert.are.equal("NotFound", kind)
+      end
+      fails("ValueError", "unknown option", load, { folder = "x" })
+    end
+    local x, why = tf.keras.datasets.mnist.load_data()
+    assert.is_true(x ~= nil or why:find("{ path = ... }", 1, true) ~= nil)
+  end)
+end)

@@ -354,6 +354,12 @@ describe("slips", function()
     local e = fails("TypeError", "operation comes first", s.reduce, s,
       tf.constant(1), "SUM")
     assert.equal('strategy:reduce("SUM", value)', e.hint)
+    e = fails("TypeError", "missing argument value", s.reduce, s,
+      tf.constant(1))
+    assert.equal("the operation comes first: reduce(reduce_op, value, axis)",
+      e.hint)
+    e = fails("TypeError", "missing argument value", s.reduce, s, "sum")
+    assert.matches("returns nothing", e.hint)
   end)
 
   it("in compile leave the model as it was", function()

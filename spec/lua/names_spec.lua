@@ -105,6 +105,46 @@ describe("names of TensorFlow's for the same", function()
     local e = failure(function() return tf.None end)
     assert.equal("KeyError", e.kind)
     assert.matches("-1 for an unknown size", e.hint, 1, true)
+    e = failure(function() return tf.reshape(tf.zeros { 3 }, { nil, 3 }) end)
+    assert.equal("TypeError", e.kind)
+    assert.equal("an unknown size is written -1", e.hint)
+  end)
+end)
+
+describe("help", function()
+  local help = require "tfdist.help"
+  local load_text = rawget(_G, "loadstring") or load
+
+  local function about(topic)
+    return (help.about(topic, function(text)
+      return load_text("local tf = ... return " .. text)(tf)
+    end))
+  end
+
+  it("knows the methods of what is made by functions", function()
+    for topic, usage in pairs {
+      ["tf.Variable.assign"] = "Variable.assign(value, ",
+      ["tf.Variable:assign_add"] = "Variable.assign_add(delta, ",
+      ["tf.distribute.MirroredStrategy.reduce"] =
+        "MirroredStrategy.reduce(reduce_op, value, axis=nil)",
+      ["tf.GradientTape.gradient"] = "GradientTape.gradient(target, sources",
+      ["tf.keras.optimizers.Adam.apply_gradients"] =
+        "optimizer:apply_gradients(grads, vars=nil",
+      ["tf.train.Checkpoint.restore"] = "Checkpoint.restore(",
+    } do
+      assert.equal(usage, about(topic):sub(1, #usage))
+    end
+    assert.matches("\nmethods: assign, assign_add", about "tf.Variable")
+  end)
+
+  it("says what is not there", function()
+    local e = failure(about, "tf.Variable.asign")
+    assert.equal("KeyError", e.kind)
+    assert.equal("there is no tf.Variable.asign", e.message)
+    assert.equal("did you mean tf.Variable.assign?", e.hint)
+    e = failure(about, "tf.distribute.Strategy")
+    assert.equal("NotImplementedError", e.kind)
+    assert.matches("MirroredStrategy", e.hint)
   end)
 end)
 
@@ -159,6 +199,7 @@ describe("order of tensors", function()
       local e = failure(fn)
       assert.equal("TypeError", e.kind)
       assert.matches("a:less", e.hint)
+      assert.matches("a:greater", e.hint)
     end
   end)
 
@@ -172,6 +213,7 @@ describe("order of tensors", function()
       e = errors.wrap(e)
       assert.equal("TypeError", e.kind)
       assert.matches("a:less", e.hint)
+      assert.matches("a:greater", e.hint)
     end
   end)
 end)

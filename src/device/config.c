@@ -13,7 +13,7 @@ static tfd__config asked = {.queue_mode = -1, .device_threads = -1};
 static int check_not_started(const char *what) {
   if (!tfd_is_started()) return TFD_OK;
   return tfd__fail(TFD_RUNTIME_ERROR,
-                   "%s must come before the first tensor or device is used; "
+                   "%s: must come before the first tensor or device is used; "
                    "the runtime has started",
                    what);
 }

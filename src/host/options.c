@@ -49,6 +49,15 @@ static int failed(const tfd__options *o) {
   return TFD_EXIT_USAGE;
 }
 
+/* The same, named by the option that the function was called for. */
+static int failed_as(const tfd__options *o, const char *option) {
+  const char *text = tfd_error_message();
+  const char *rest = strstr(text, ": ");
+
+  fprintf(stderr, "%s: %s%s\n", o->program, option, rest ? rest : text);
+  return TFD_EXIT_USAGE;
+}
+
 /* Exit code; *n_p gets a whole number. */
 static int whole(const tfd__options *o, const char *text, int *n_p) {
   char *end = NULL;
@@ -65,7 +74,9 @@ static int set_cpu_devices(tfd__options *o, const char *value) {
   int code = whole(o, value, &n);
 
   if (code != TFD_EXIT_OK) return code;
-  return tfd_config_set_cpu_devices(n) == TFD_OK ? TFD_EXIT_OK : failed(o);
+  return tfd_config_set_cpu_devices(n) == TFD_OK
+             ? TFD_EXIT_OK
+             : failed_as(o, "--cpu-devices");
 }
 
 static int set_threads(tfd__options *o, const char *value) {
@@ -73,7 +84,9 @@ static int set_threads(tfd__options *o, const char *value) {
   int code = whole(o, value, &n);
 
   if (code != TFD_EXIT_OK) return code;
-  return tfd_config_set_device_threads(n) == TFD_OK ? TFD_EXIT_OK : failed(o);
+  return tfd_config_set_device_threads(n) == TFD_OK
+             ? TFD_EXIT_OK
+             : failed_as(o, "--threads");
 }
 
 /* Of each device; workers started from here inherit it. */

@@ -156,14 +156,22 @@ local INSIDE = "inside the step use "
 --- Errors: RuntimeError inside a replica function; ValueError for a plain value
 ---   that has no sum; InvalidArgument for shapes that differ.
 --- Source: tf.distribute.Strategy.reduce
-options.hint_missing("reduce", "value", "a value that strategy:run returns is "
-  .. "nil when the function it runs returns nothing")
+options.hint_missing("reduce", "value", function(given, n)
+  for i = 1, n do
+    if type(given[i]) == "userdata" then
+      return "the operation comes first: reduce(reduce_op, value, axis)"
+    end
+  end
+  return "a value that strategy:run returns is nil when the function it runs "
+    .. "returns nothing"
+end)
 method("reduce", "reduce_op value:table axis=nil", function(self, op, value,
     axis)
   contexts.require_cross_replica(self, "strategy:reduce", INSIDE)
-  if type(op) == "userdata" and type(value) == "string" then
-    errors.raise("TypeError", "strategy:reduce: the operation comes first",
-      ("strategy:reduce(%s, value)"):format(text.quote(value)))
+  if type(op) == "userdata" then
+    errors.raise("TypeError", "strategy:reduce: the operation comes first: "
+      .. "reduce(reduce_op, value, axis)", ("strategy:reduce(%s, value)"):format(
+      text.quote(type(value) == "string" and value or "sum")))
   end
   op = reduce.op("strategy:reduce", op)
   if axis ~= nil and op ~= "SUM" and op ~= "MEAN" then

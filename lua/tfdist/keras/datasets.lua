@@ -70,10 +70,11 @@ M.mnist = {}
 ---
 --- Shapes and errors: as fashion_mnist.load_data.
 --- Source: tf.keras.datasets.mnist.load_data
----@param path string
-M.mnist.load_data = options.wrap("mnist.load_data", "path", function(path)
-  return load_idx_set("mnist.load_data", path,
-    "pass the folder that holds the idx files")
-end)
+---@param path? string
+M.mnist.load_data = options.wrap("mnist.load_data",
+  "path='/usr/share/datasets/mnist'", function(path)
+    return load_idx_set("mnist.load_data", path,
+      "pass the folder of the idx files: { path = ... }")
+  end)
 
 return M
