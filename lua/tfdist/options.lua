@@ -211,7 +211,7 @@ local missing_hints = {}
 --- Say what to do when an argument is missing.
 ---@param what string   function, as in messages, or its last word
 ---@param name string   parameter
----@param hint string|fun(values:table, n:integer):string  of the arguments given
+---@param hint string|fun(values:table, n:integer):string  of what was given
 function M.hint_missing(what, name, hint)
   missing_hints[what] = missing_hints[what] or {}
   missing_hints[what][name] = hint
@@ -224,7 +224,8 @@ local function missing_argument(sig, i, values, given)
   if type(hint) == "function" then
     hint = hint(values, given)
   end
-  if hint == nil and given >= 1 and given < i and text.is_plain(values[given]) then
+  if hint == nil and given >= 1 and given < i
+    and text.is_plain(values[given]) then
     hint = "the table in place of " .. sig.names[given]
       .. " is taken as its value"
   end
@@ -440,7 +441,7 @@ function M.usage(fn)
   return ("%s(%s)"):format(sig.what, table.concat(parts, ", ")), known.inner
 end
 
--- The file of a function and its line, as a key that sorts: shorter paths first.
+-- The file of a function and its line as a key that sorts, short paths first.
 local function place_key(fn)
   local info = debug.getinfo(fn, "S")
   return ("%04d%s%06d"):format(#info.source, info.source, info.linedefined)

@@ -170,8 +170,8 @@ method("reduce", "reduce_op value:table axis=nil", function(self, op, value,
   contexts.require_cross_replica(self, "strategy:reduce", INSIDE)
   if type(op) == "userdata" then
     errors.raise("TypeError", "strategy:reduce: the operation comes first: "
-      .. "reduce(reduce_op, value, axis)", ("strategy:reduce(%s, value)"):format(
-      text.quote(type(value) == "string" and value or "sum")))
+      .. "reduce(reduce_op, value, axis)", ("strategy:reduce(%s, value)")
+      :format(text.quote(type(value) == "string" and value or "sum")))
   end
   op = reduce.op("strategy:reduce", op)
   if axis ~= nil and op ~= "SUM" and op ~= "MEAN" then
