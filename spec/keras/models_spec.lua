@@ -349,6 +349,40 @@ describe("weights in a file", function()
   end)
 end)
 
+describe("a model's properties", function()
+  local function set(m, name, value)
+    m[name] = value
+  end
+
+  it("that follow from its layers cannot be assigned", function()
+    local m = K.Sequential { ones(2, { input_shape = { 3 } }) }
+    fails("ValueError", "layers of", set, m, "layers", {})
+    for _, name in ipairs { "weights", "variables", "trainable_weights",
+      "trainable_variables", "non_trainable_weights",
+      "non_trainable_variables" } do
+      fails("ValueError", name .. " of", set, m, name, {})
+      fails("ValueError", name .. " of", set, m.layers[1], name, {})
+    end
+    assert.equal(2, #m.weights)
+    assert.equal(1, #m.layers)
+  end)
+
+  it("have the optimizer that trains it", function()
+    local m = K.Sequential { ones(1, { input_shape = { 1 } }) }
+    fails("RuntimeError", "compile", set, m, "optimizer", "sgd")
+    m:compile { optimizer = K.optimizers.SGD(0), loss = "mse" }
+    local x, y = tf.constant { { 1 } }, tf.constant { { 3 } }
+    m:train_on_batch(x, y)
+    near({ { 1 } }, m.layers[1].kernel:totable())
+    m.optimizer = K.optimizers.SGD(0.25)
+    m:train_on_batch(x, y) -- the gradient is 2 (1 - 3)
+    near({ { 2 } }, m.layers[1].kernel:totable())
+    assert.equal(0.25, m.optimizer.learning_rate)
+    fails("ValueError", "adm", set, m, "optimizer", "adm")
+    assert.equal(0.25, m.optimizer.learning_rate)
+  end)
+end)
+
 describe("a model of one's own class", function()
   leaks(before_each, after_each)
 
@@ -393,6 +427,17 @@ describe("a model of one's own class", function()
     fails("NotImplementedError", "get_config", m.get_config, m)
     local Empty = K.Model:extend "Empty"
     fails("NotImplementedError", "defines no call", Empty(), tf.ones { 1 })
+  end)
+
+  it("may hold its layers in a field of any name", function()
+    local Stack = K.Model:extend "Stack"
+    function Stack:init()
+      self.layers = { ones(2), ones(1) }
+    end
+    function Stack:call(x)
+      return self.layers[2](self.layers[1](x))
+    end
+    near({ { 6 } }, Stack()(tf.ones { 1, 3 }):totable())
   end)
 
   it("works as a layer", function()

@@ -33,7 +33,8 @@ Model.getters = setmetatable({}, { __index = base.Layer.getters })
 Model.is_keras_model = true
 Model.autocast = "lists"
 Model.stop_training = false
-local getters = Model.getters
+Model.setters = setmetatable({}, { __index = base.Layer.setters })
+local getters, setters = Model.getters, Model.setters
 
 local function is_model(x)
   return base.is_layer(x) and x.is_keras_model == true
@@ -174,6 +175,17 @@ function getters.layers(self)
     list[i] = layer
   end
   return list
+end
+
+local fixed_layers = base.no_setter("layers", "model:add and model:pop change "
+  .. "a Sequential model; others are made anew")
+
+--- Models that hold their layers in fields may call one of these so.
+function setters.layers(self, value)
+  if rawget(self, "_layers") ~= nil then
+    fixed_layers(self)
+  end
+  base.put(self, "layers", value)
 end
 
 for _, name in ipairs { "inputs", "outputs", "input_names", "output_names" } do

@@ -496,8 +496,18 @@ end
 
 local getters = {}
 
+local setters = {}
+
 function getters.optimizer(self)
   return state.of(self).optimizer
+end
+
+--- Another optimizer for what compile() has set up.
+function setters.optimizer(self, value)
+  local own = state.compiled(self, "model.optimizer")
+  own.optimizer = in_scope(own.strategy, function()
+    return optimizers.get(value)
+  end)
 end
 
 --- What compile was given as loss.
@@ -551,7 +561,8 @@ function getters.compiled(self)
 end
 
 --- Put training into the class Model.
----@param Model table  with a table `getters`: name -> function(self)
+---@param Model table  with tables `getters`: name -> function(self), and
+---   `setters`: name -> function(self, value)
 function M.install(Model)
   for name, fn in pairs(methods) do
     Model[name] = fn
@@ -564,6 +575,9 @@ function M.install(Model)
   }
   for name, fn in pairs(getters) do
     Model.getters[name] = fn
+  end
+  for name, fn in pairs(setters) do
+    Model.setters[name] = fn
   end
   local of_layers = Model.getters.metrics
   Model.getters.metrics = function(self)

@@ -74,19 +74,24 @@ local getters, setters = Layer.getters, Layer.setters
 
 -- Objects --------------------------------------------------------------------
 
--- Keep the order of first assignment; it is the order of weights.
+--- A new field. Keeps the order of first assignment; it is that of weights.
+function M.put(self, key, value)
+  local order = rawget(self, "_own").order
+  order[#order + 1] = key
+  rawset(self, key, value)
+end
+
 local function assign(self, key, value)
   local set = getmetatable(self).class.setters[key]
   if set ~= nil then
     return set(self, value)
   end
-  local own = rawget(self, "_own")
-  if own.config[key] ~= nil and type(value) ~= "table" then
-    own.config[key] = value -- an argument of the constructor
+  local config = rawget(self, "_own").config
+  if config[key] ~= nil and type(value) ~= "table" then
+    config[key] = value -- an argument of the constructor
     return
   end
-  own.order[#own.order + 1] = key
-  rawset(self, key, value)
+  M.put(self, key, value)
 end
 
 local function make_metatable(class)
@@ -403,6 +408,22 @@ end
 getters.trainable_weights = getters.trainable_variables
 getters.non_trainable_weights = getters.non_trainable_variables
 getters.weights = getters.variables
+
+--- A setter for what is made from other fields and cannot be assigned.
+---@param name string
+---@param hint string
+function M.no_setter(name, hint)
+  return function(self)
+    errors.raise("ValueError", ("%s of %s cannot be assigned"):format(name,
+      text.quote(self.name)), hint)
+  end
+end
+
+for _, name in ipairs { "variables", "weights", "trainable_variables",
+  "trainable_weights", "non_trainable_variables", "non_trainable_weights" } do
+  setters[name] = M.no_setter(name, "set_weights(values) gives weights values; "
+    .. "a list of one's own needs another name")
+end
 
 --- Modules directly inside, in the order of assignment.
 local function sublayers(self)
