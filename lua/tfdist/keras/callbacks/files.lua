@@ -226,9 +226,12 @@ end
 -- BackupAndRestore -----------------------------------------------------------
 
 --- Back up model, optimizer and epoch after each epoch (or every save_freq
---- batches); a fit that was interrupted goes on at the next epoch when the
---- same script runs again. The backup is deleted at the end of training unless
---- delete_checkpoint is false.
+--- batches); a fit that was interrupted goes on at the next epoch (or batch)
+--- when the same script runs again. In an epoch that it goes on in, data that
+--- begins anew with each epoch passes over as many batches as were done (which
+--- ones a shuffle has put first may differ), other data goes on where it
+--- begins, and metrics count from there. The backup is deleted at the end of
+--- training unless delete_checkpoint is false.
 --- Errors: NotImplementedError under strategies that have no backup, and for
 ---   save_before_preemption.
 --- Source: tf.keras.callbacks.BackupAndRestore
@@ -263,15 +266,19 @@ end
 function M.BackupAndRestore:on_train_begin()
   local own = state.of(self.model)
   check_strategy(own.strategy)
-  self.epoch = tf.Variable(-1, { dtype = "int64", trainable = false,
-    name = "backup/epoch", aggregation = "ONLY_FIRST_REPLICA" })
+  -- The last epoch that is over, and the last batch of the one after it.
+  for _, name in ipairs { "epoch", "batch" } do
+    self[name] = tf.Variable(-1, { dtype = "int64", trainable = false,
+      name = "backup/" .. name, aggregation = "ONLY_FIRST_REPLICA" })
+  end
   local checkpoint = tf.train.Checkpoint { model = self.model,
-    optimizer = self.model.optimizer, epoch = self.epoch }
+    optimizer = self.model.optimizer, epoch = self.epoch, batch = self.batch }
   self.manager = tf.train.CheckpointManager(checkpoint,
     self.backup_dir .. "/chief", { max_to_keep = 1 })
   local latest = self.manager.latest_checkpoint
   if latest ~= nil and checkpoint:restore(latest) then
     own.resume_epoch = self.epoch:read_value():item() + 1
+    own.resume_step = self.batch:read_value():item() + 1
   end
   self.batches_seen, self.current_epoch = 0, -1
 end
@@ -280,21 +287,21 @@ function M.BackupAndRestore:on_epoch_begin(epoch)
   self.current_epoch = epoch
 end
 
-local function back_up(self, epoch)
+local function back_up(self, epoch, batch)
   self.epoch:assign(tf.constant(epoch, "int64"))
+  self.batch:assign(tf.constant(batch, "int64"))
   self.manager:save()
 end
 
-function M.BackupAndRestore:on_train_batch_end()
+function M.BackupAndRestore:on_train_batch_end(batch)
   if save_is_due(self) then
-    -- The epoch is not over: it begins again after a restart.
-    back_up(self, self.current_epoch - 1)
+    back_up(self, self.current_epoch - 1, batch)
   end
 end
 
 function M.BackupAndRestore:on_epoch_end(epoch)
   if self.save_freq == "epoch" then
-    back_up(self, epoch)
+    back_up(self, epoch, -1)
   end
 end
 

@@ -117,6 +117,10 @@ function M.TensorBoard:on_epoch_end(epoch, logs)
   if self.histogram_freq > 0 and epoch % self.histogram_freq == 0 then
     histograms(self, epoch)
   end
+  -- A process that dies later loses nothing of this epoch.
+  for _, writer in pairs(self.writers) do
+    writer:flush()
+  end
 end
 
 function M.TensorBoard:on_train_end()

@@ -217,11 +217,12 @@ end
 --- Run steps until the feed ends or `limit` steps are done. `group` steps make
 --- one batch for callbacks (steps_per_execution).
 --- pass: model, own, next, body, mode ("train", "test", "predict"), custom,
----   callbacks?, progress?, epoch?, on_output?
----@return integer steps, boolean ended  ended: the feed had no more
+---   callbacks?, progress?, epoch?, on_output?, start?: number of the first step
+---@return integer steps, boolean ended  steps: start among them; ended: the
+---   feed had no more
 function M.pass(pass, limit, group)
   pass.examples = 0
-  local step, ended = 0, false
+  local step, ended = pass.start or 0, false
   while limit == nil or step < limit do
     local first = step
     local ticket
@@ -424,6 +425,41 @@ local function with_additions(list, logs)
   return list
 end
 
+-- Does the feed begin anew with each epoch?
+local function begins_anew(run)
+  return run.source.restarts
+    and (run.limit == nil or run.limit == run.source.steps)
+end
+
+-- Go on in an epoch of which `done` steps were made by a fit that was
+-- interrupted. A feed that begins anew with each epoch passes over as many
+-- batches. Returns the epoch to begin with: the next one when none is left.
+local function go_on(run, epoch, done)
+  if run.steps ~= nil and done >= run.steps then
+    return epoch + 1
+  end
+  if begins_anew(run) then
+    local pull_next = run.source.open()
+    local pack
+    for _ = 0, done do
+      pack = pull_next()
+      if pack == nil then
+        return epoch + 1
+      end
+    end
+    function run.next()
+      local given = pack
+      pack = nil
+      if given == nil then
+        return pull_next()
+      end
+      return given
+    end
+  end
+  run.start = done
+  return epoch
+end
+
 local function train_epoch(run, epoch)
   local own, progress, model = run.own, run.progress, run.model
   own.variables = nil
@@ -436,16 +472,16 @@ local function train_epoch(run, epoch)
   local pass = {
     model = model, own = own, next = run.next, body = run.body, mode = "train",
     custom = run.custom, callbacks = run.callbacks, progress = progress,
-    epoch = epoch,
+    epoch = epoch, start = run.start,
   }
+  run.start = nil
   local count, ended = M.pass(pass, run.limit, own.steps_per_execution)
   progress:done(count, pass.examples)
   if count == 0 then
     return nil, true
   end
   -- A data set that ends with the epoch begins anew in the next one.
-  if run.source.restarts and (run.limit == nil
-    or run.limit == run.source.steps) then
+  if begins_anew(run) then
     run.steps = run.steps or count
     run.next = nil
   end
@@ -501,7 +537,10 @@ function M.fit(run)
   model.stop_training = false
   run.callbacks:call("on_train_begin", {})
   local first = own.resume_epoch or run.initial_epoch
-  own.resume_epoch = nil
+  if (own.resume_step or 0) > 0 then
+    first = go_on(run, first, own.resume_step)
+  end
+  own.resume_epoch, own.resume_step = nil, nil
   run.initial_epoch = first
   for epoch = first, run.epochs - 1 do
     if not epoch_of(run, epoch) then
