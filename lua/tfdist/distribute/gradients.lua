@@ -58,9 +58,11 @@ local function total(tf, grads, first, last)
   return tf.add_n(parts)
 end
 
---- Let tapes ask for gradients of whole variables.
+--- Let tapes ask for gradients of whole variables, once there are some.
 function M.install(tf)
-  gradient_tape.spread = spread
+  function values.on_copies()
+    gradient_tape.spread = spread
+  end
   function gradient_tape.fold(grads, n, counts)
     local out, at = { n = n }, 1
     for i = 1, n do

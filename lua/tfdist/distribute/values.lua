@@ -61,8 +61,15 @@ function M.is_per_replica(x)
   return is_value(x) and raw.value_kind_of(x) == "per_replica"
 end
 
+--- Called when a variable with several copies is made.
+function M.on_copies()
+end
+
 --- Remember the copies of a distributed variable, copy 0 first.
 function M.register_variable(variable, components, strategy)
+  if #components > 1 then
+    M.on_copies()
+  end
   components.strategy = strategy
   attach(variable, components)
   for i = 1, #components do

@@ -53,7 +53,7 @@ end
 local function finish(self, y)
   local own = self._own
   return support.finish(y, own.config.use_bias and self.bias or nil,
-    own.activation, own.format == "channels_first" and "NCHW" or "NHWC")
+    own.activation, own.format == "channels_first" and "NCHW" or nil)
 end
 
 -- Zeros before the first step, as many as a causal filter reaches back.

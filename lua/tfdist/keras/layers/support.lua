@@ -106,14 +106,14 @@ end
 ---@param y tensor
 ---@param bias? tensor  one for each channel
 ---@param activation? function  what M.activation returned
----@param data_format? "NHWC"|"NCHW"  where the channels are
+---@param data_format? "NCHW"  channels are axis 1, not the last one
 function M.finish(y, bias, activation, data_format)
   if bias == nil then
     return activation and activation(y) or y
   elseif activation == activations.relu then
-    return tf.raw_ops.bias_add_relu(y, bias, data_format or "NHWC")
+    return tf.raw_ops.bias_add_relu(y, bias, data_format)
   end
-  y = tf.nn.bias_add(y, bias, data_format or "NHWC")
+  y = tf.nn.bias_add(y, bias, data_format)
   return activation and activation(y) or y
 end
 
