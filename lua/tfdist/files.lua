@@ -7,6 +7,7 @@ local M = {}
 -- Not every engine has strings of this length.
 local MOST = 2 ^ 30
 local PIECE = 2 ^ 20
+local FULL = { [27] = true, [28] = true, [122] = true } -- errno
 
 --- The path x, whole: the system would take a zero byte as its end and meet
 --- another file.
@@ -24,6 +25,14 @@ function M.path(what, name, x)
       :format(what, name, text.describe(x)))
   end
   return x
+end
+
+--- True for the error numbers of a write that found no room: the file grew too
+--- large, the disk is full, the quota is used up.
+---@param code integer?
+---@return boolean
+function M.is_full(code)
+  return FULL[code] or false
 end
 
 local function too_long(path)

@@ -1,6 +1,7 @@
 -- Iterators: their end, their state, what they hold; caches and sources.
 local E = require "spec.support.elements"
 local R = require "spec.support.replicas"
+local files = require "spec.support.files"
 local leaks = require "spec.support.leaks"
 local live = require "spec.support.live"
 local source = require "tfdist.data.source"
@@ -254,6 +255,131 @@ describe("cache", function()
       if names == "" then break end
     end
     assert.equal("", names)
+  end)
+end)
+
+describe("cache files", function()
+  leaks(before_each, after_each)
+
+  local path
+
+  before_each(function() path = files.place() end)
+  after_each(function() os.remove(path) end)
+
+  local function left()
+    local folder, name = path:match "^(.*)/([^/]*)$"
+    local n = 0
+    for _, each in ipairs(files.names(folder)) do
+      n = n + (each:sub(1, #name) == name and 1 or 0)
+    end
+    return n
+  end
+
+  -- The keys of a table and of the tables in it, with their types.
+  local function keys_of(t)
+    local out = {}
+    for key, value in pairs(t) do
+      out[#out + 1] = ("%s %s"):format(type(key), tostring(key))
+        .. (type(value) == "table" and "{" .. keys_of(value) .. "}" or "")
+    end
+    table.sort(out)
+    return table.concat(out, ", ")
+  end
+
+  it("keep the keys of tables", function()
+    for _, make in ipairs {
+      function(i) return { ["12"] = i, a = i } end,
+      function(i) return { [12] = i, ["12"] = i, ["-0"] = i, ["007"] = i } end,
+      function(i) return { [-3] = i, [0] = i, [1.5] = i, [2 ^ 60] = i } end,
+      function(i) return { [true] = i, [false] = i, ["true"] = i } end,
+      function(i) return { i, { i, i }, a = { i, b = i } } end,
+      function(i) return { n = i, a = i } end,
+      function(i) return { i, i, n = 2 } end,
+      function(i) return { [""] = i, ["a b\nc"] = i, ["1e3"] = i } end,
+    } do
+      local ds = D.range(2):map(make):cache(path)
+      local made = ds:iter():get_next()
+      local whole = all(ds)
+      assert.equal(keys_of(made), keys_of(ds:iter():get_next()))
+      assert.same(whole, all(ds))
+      os.remove(path)
+    end
+    fails("TypeError", "the key a function", all, D.range(1):map(function(i)
+      return { [print] = i }
+    end):cache(path))
+  end)
+
+  it("of whole-number keys written as strings are read", function()
+    local one = "t int64 \n" .. files.little(7, 8)
+    files.write(path, "tfdist cache 1\ne\nl 1 0\nl 0 2\ns 2\n12" .. one
+      .. "s 1\na" .. one .. "e\nl 1 0\nl 2 0\n" .. one .. one .. "end 2\n")
+    local it = D.range(2):cache(path):iter()
+    local first, second = it:get_next(), it:get_next()
+    assert.equal("number 12, string a", keys_of(first))
+    assert.equal(7, first[12]:item())
+    assert.equal("number 1, number 2", keys_of(second))
+    assert.is_nil(it())
+    for _, key in ipairs { "n x", "n nan", "b 1", "t int64 ", "q 1" } do
+      files.write(path, "tfdist cache 1\ne\nl 1 0\nl 0 1\n" .. key .. "\n"
+        .. one .. "end 1\n")
+      fails("DataLoss", "damaged", all, D.range(1):cache(path))
+    end
+  end)
+
+  it("of passes that fail or are closed are removed at once", function()
+    collectgarbage "stop" -- what it would remove is to be gone before
+    finally(function() collectgarbage "restart" end)
+    local calls = 0
+    local ds = D.range(4):map(function(i)
+      calls = calls + 1
+      if calls == 3 then error "boom" end
+      return i
+    end):cache(path)
+    local it = ds:iter()
+    it:get_next()
+    assert.equal(1, left())
+    it:get_next()
+    fails("RuntimeError", "boom", it.get_next, it)
+    assert.equal(0, left())
+    -- The pass goes on without the element, the cache is made by another.
+    assert.equal(3, it:get_next():item())
+    assert.is_nil(it())
+    assert.equal(0, left())
+    it = ds:iter()
+    it:get_next()
+    it:close()
+    assert.equal(0, left())
+    fails("TypeError", "cannot hold", all, D.range(1):map(function(i)
+      return { [print] = i }
+    end):cache(path))
+    assert.equal(0, left())
+    assert.same({ 0, 1, 2, 3 }, all(ds))
+    assert.equal(1, left())
+  end)
+
+  it("are removed when the disk is full", function()
+    local open, writes = io.open, 0
+    finally(function() rawset(io, "open", open) end)
+    rawset(io, "open", function(name, mode)
+      local file, why, code = open(name, mode)
+      if mode ~= "wb" then return file, why, code end
+      return {
+        write = function()
+          writes = writes + 1
+          if writes == 8 then return nil, "No space left on device", 28 end
+          return true
+        end,
+        close = function() return file:close() end,
+      }
+    end)
+    local it = D.range(9):cache(path):iter()
+    local e
+    repeat
+      local ok
+      ok, e = pcall(it)
+    until not ok
+    assert.equal("ResourceExhausted", e.kind)
+    assert.equal(0, left())
   end)
 end)
 

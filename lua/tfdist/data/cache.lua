@@ -7,7 +7,12 @@
 ---   t DTYPE SIZES...     and the bytes of a tensor, little-endian
 ---   s BYTES              and a string
 ---   S SIZES...           a tensor of strings, as that many `s`
----   l COUNT KEYS         a table: COUNT values, then KEYS keys (s) with values
+---   l COUNT KEYS [1]     a table: COUNT values, then KEYS keys with values; 1
+---                        for a table that has COUNT as its field n
+---   s BYTES              and a key that is a string, or the digits of a whole
+---                        number
+---   k BYTES              and a key that is a string of digits
+---   n NUMBER, b BOOLEAN  a key that is one
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.errors"
@@ -21,12 +26,11 @@ local text = require "tfdist.text"
 local type = type
 local MAGIC = "tfdist cache 1\n"
 local MAX_RANK, MAX_DEPTH = 8, 100
-local NO_SPACE = { [27] = true, [28] = true, [122] = true } -- errno
 
 -- Writing --------------------------------------------------------------------
 
 local function cannot_write(path, why, code)
-  errors.raise(NO_SPACE[code] and "ResourceExhausted" or "Unavailable",
+  errors.raise(files.is_full(code) and "ResourceExhausted" or "Unavailable",
     ("cache: %s: cannot write: %s"):format(path, tostring(why)))
 end
 
@@ -53,6 +57,28 @@ local function write_string(file, s)
   file:write("s ", text.number(#s), "\n", s)
 end
 
+-- A string that is the digits of a whole number.
+local function is_digits(s)
+  return s:find "^%-?%d+$" ~= nil
+end
+
+local function write_key(file, key)
+  if type(key) == "string" and is_digits(key) then
+    file:write("k ", text.number(#key), "\n", key)
+  elseif type(key) == "string" then
+    write_string(file, key)
+  elseif type(key) == "boolean" then
+    file:write("b ", tostring(key), "\n")
+  elseif type(key) ~= "number" or key == math.huge or key == -math.huge then
+    errors.raise("TypeError", "cache: a file cannot hold a table with the key "
+      .. text.describe(key))
+  elseif is_digits(text.number(key)) then
+    write_string(file, text.number(key))
+  else
+    file:write("n ", ("%.17g"):format(key), "\n")
+  end
+end
+
 local function write_value(file, x)
   if type(x) == "userdata" then
     local own = spec.of(x)
@@ -67,12 +93,12 @@ local function write_value(file, x)
   elseif text.is_plain(x) then
     local n, keys = nest.layout(x)
     file:write("l ", text.number(n), " ", text.number(keys and #keys or 0),
-      "\n")
+      type(x.n) == "number" and " 1\n" or "\n")
     for i = 1, n do
       write_value(file, x[i])
     end
     for i = 1, keys and #keys or 0 do
-      write_string(file, tostring(keys[i]))
+      write_key(file, keys[i])
       write_value(file, x[keys[i]])
     end
   else
@@ -118,29 +144,41 @@ end
 
 local read_value
 
-local function read_key(self, depth)
-  local key = read_value(self, depth)
-  if type(key) ~= "string" then
-    damaged(self, "a key is no string")
+local BOOLEAN = { ["true"] = true, ["false"] = false }
+
+local function read_key(self)
+  local line = read_line(self)
+  local kind, words = line:match "^(%a) (.*)$"
+  local key
+  if kind == "s" or kind == "k" then
+    key = read_bytes(self, dims_of(self, words)[1] or 0)
+    return kind == "s" and is_digits(key) and tonumber(key) or key
+  elseif kind == "n" and words:find "^%-?%d" then
+    key = tonumber(words)
+  elseif kind == "b" then
+    key = BOOLEAN[words]
   end
-  return key:find "^%-?%d+$" and tonumber(key) or key
+  if key == nil then
+    damaged(self, "unexpected key " .. text.quote(line:sub(1, 80)))
+  end
+  return key
 end
 
 local function read_table(self, words, depth)
   local list = dims_of(self, words)
-  if #list ~= 2 then
+  if #list ~= 2 and #list ~= 3 then
     damaged(self, "a table has no two sizes")
   end
-  local out = { n = list[1] }
+  local out = {}
   for i = 1, list[1] do
     out[i] = read_value(self, depth + 1)
   end
   for _ = 1, list[2] do
-    local key = read_key(self, depth + 1)
+    local key = read_key(self)
     out[key] = read_value(self, depth + 1)
   end
-  if list[2] > 0 and list[1] == 0 then
-    out.n = nil
+  if list[3] == 1 then
+    out.n = list[1]
   end
   return out
 end
@@ -194,9 +232,10 @@ function Reader.next(self)
   local line = read_line(self)
   if line == "e" then
     local pack = read_value(self, 0)
-    if type(pack) ~= "table" or pack.n == nil or strings.is(pack) then
+    if not text.is_plain(pack) or next(pack) ~= nil and #pack == 0 then
       damaged(self, "an element is no list of components")
     end
+    pack.n = #pack
     self.count = self.count + 1
     return pack
   elseif line ~= "end " .. text.number(self.count) then
@@ -315,39 +354,59 @@ local function when_collected(fn)
   return setmetatable({}, { __gc = fn })
 end
 
-local function to_file(node, run)
-  local input = dataset.open(node.inputs[1], run)
-  local temporary = ("%s.%s.part"):format(node.path,
+-- Given up before the end, or an element is missing: no cache.
+local function give_up(self)
+  if self.file ~= nil then
+    self.file:close()
+    self.file = nil
+    os.remove(self.temporary)
+  end
+end
+
+local function keep(self, pack, path)
+  if pack == nil then
+    return finish(self, path)
+  end
+  self.count = self.count + 1
+  self.output:write "e\n"
+  write_value(self.output, pack)
+end
+
+local function open_temporary(path)
+  local temporary = ("%s.%s.part"):format(path,
     tostring({}):match "0x(%x+)" or "0")
   local file, why, code = io.open(temporary, "wb")
   if file == nil then
-    cannot_write(node.path, why, code)
+    cannot_write(path, why, code)
   end
   local self = { file = file, temporary = temporary, count = 0,
-    output = setmetatable({ file = file, path = node.path }, Output) }
-  self.output:write(MAGIC)
+    output = setmetatable({ file = file, path = path }, Output),
+    close = give_up }
+  -- For loops that break, which close nothing.
+  self.guard = when_collected(function()
+    give_up(self)
+  end)
+  return self
+end
+
+local function to_file(node, run)
+  local input = dataset.open(node.inputs[1], run)
+  local self = open_temporary(node.path)
+  local function checked(ok, ...)
+    if not ok then
+      give_up(self)
+      error((...), 0)
+    end
+    return ...
+  end
   function self.next()
-    local pack = input:next()
-    if self.file == nil then
-      return pack
-    elseif pack == nil then
-      finish(self, node.path)
-    else
-      self.count = self.count + 1
-      self.output:write "e\n"
-      write_value(self.output, pack)
+    local pack = checked(pcall(input.next, input))
+    if self.file ~= nil then
+      checked(pcall(keep, self, pack, node.path))
     end
     return pack
   end
-  -- Given up before the end: no cache.
-  function self.close()
-    if self.file ~= nil then
-      self.file:close()
-      self.file = nil
-      os.remove(temporary)
-    end
-  end
-  self.guard = when_collected(self.close) -- loops that break do not close
+  checked(pcall(self.output.write, self.output, MAGIC))
   return self
 end
 
