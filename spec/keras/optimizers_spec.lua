@@ -287,6 +287,72 @@ describe("optimizers", function()
     assert.same({ -3, -3 }, locals(s, a))
   end)
 
+  local function bad_gradients()
+    return { tf.ones { 3 }, tf.ones({ 2 }, "float64"),
+      tf.IndexedSlices(tf.ones { 1, 2 }, { 0 }, { 2, 2 }) }
+  end
+
+  local wrong = "apply_gradients: variable \"b\""
+
+  -- The last gradient is bad: nothing has changed, and the next step is the
+  -- first one.
+  local function check_whole(opt, a, b, apply)
+    for _, bad in ipairs(bad_gradients()) do
+      fails("InvalidArgument", wrong, apply, { tf.ones { 2 }, bad })
+      assert.equal(0, opt.iterations:read_value():item())
+      for _, v in ipairs { a, b } do
+        assert.same({ 1, 1 }, v:read_value():totable())
+      end
+    end
+    apply { tf.ones { 2 }, tf.ones { 2 } }
+    assert.equal(1, opt.iterations:read_value():item())
+    for _, v in ipairs { a, b } do
+      assert.is_true(v:read_value()[0]:item() < 1)
+    end
+  end
+
+  local function makers()
+    local decays = O.SGD { learning_rate = 0.5, weight_decay = 0.25 }
+    decays:exclude_from_weight_decay { var_names = { "^b$" } }
+    return { O.SGD(0.5), O.Adam(0.5), decays,
+      O.SGD { learning_rate = 0.5, clipnorm = 9 } }
+  end
+
+  local function ones_named(name)
+    return tf.Variable(tf.ones { 2 }, { name = name })
+  end
+
+  it("a gradient that does not fit leaves all variables as they were",
+    function()
+      for _, opt in ipairs(makers()) do
+        local a, b = ones_named "a", ones_named "b"
+        check_whole(opt, a, b, function(grads)
+          opt:apply_gradients(grads, { a, b })
+        end)
+      end
+    end)
+
+  R.pair(it, pending, "nor does one in a replica change other variables",
+    function(s)
+      local optimizers = s:scope(makers)
+      for _, opt in ipairs(optimizers) do
+        for _, own in ipairs { true, false } do
+          local a, b = s:scope(function()
+            return ones_named "a", ones_named "b"
+          end)
+          opt.iterations:assign(0)
+          check_whole(opt, a, b, function(grads)
+            s:run(function()
+              -- Gradients where their replica is, or all on one device.
+              local mine = own and tf.nest.map_structure(tf.identity, grads)
+                or grads
+              opt:apply_gradients(mine, { a, b })
+            end)
+          end)
+        end
+      end
+    end)
+
   R.pair(it, pending, "a user's own cross-device ops add gradients up",
     function()
       local Mine = tf.distribute.CrossDeviceOps:subclass "Mine"

@@ -46,6 +46,24 @@ static int blame(const job *j, int k) {
                    targets_of(j, k)[0]->name);
 }
 
+/* What the op says of copy c of variable k and a gradient; rows is NULL for a
+** dense one. */
+static int check_op(const job *j, int k, int c, const tfd__view *grad,
+                    const tfd__view *rows) {
+  const tfd__view *in[TFD_CALL_VIEWS];
+  tfd__infer s = {.op = j->op, .name = j->op->name, .in = in,
+                  .in_n = j->op->in_n, .reals = j->reals};
+  int t;
+
+  for (t = 0; t < j->slots; t++) {
+    in[t] = &targets_of(j, k)[c * j->slots + t]->value->view;
+  }
+  in[j->slots] = grad;
+  in[j->slots + 1] = rows;
+  s.out = s.small;
+  return j->op->infer(&s) == TFD_OK ? TFD_OK : blame(j, k);
+}
+
 /* --- one variable after the other ----------------------------------------- */
 
 /* Copy c of variable k by a gradient that is complete. */
@@ -79,6 +97,28 @@ static int update_after_reduce(const job *j, int k) {
   }
   tfd__release(sum);
   return rc;
+}
+
+/* A sum has the shape and dtype of each of its parts. */
+static int check_alone(const job *j, int k) {
+  int c;
+
+  for (c = 0; c < j->n; c++) {
+    tfd_object *x = grads_of(j, k)[c];
+    tfd_tensor *grad = NULL;
+    tfd_tensor *rows = NULL;
+    int rc = TFD_OK;
+
+    if (x != NULL && x->type == &tfd__slices_type) {
+      rc = tfd__operand(&((tfd_slices *)x)->indices->object, &rows);
+      x = &((tfd_slices *)x)->values->object;
+    }
+    if (rc == TFD_OK) rc = tfd__operand(x, &grad);
+    if (rc != TFD_OK) return blame(j, k);
+    TFD_TRY(check_op(j, k, c < j->copies ? c : 0, &grad->view,
+                     rows == NULL ? NULL : &rows->view));
+  }
+  return TFD_OK;
 }
 
 static int update_alone(const job *j, int k) {
@@ -135,27 +175,15 @@ static bool fits(const job *j, int k) {
 }
 
 /* What the op itself checks, for every copy with its own gradient. */
-static int check(const job *j, int k) {
+static int check_together(const job *j, int k) {
   tfd_tensor *grads[TFD_MAX_REPLICAS];
-  const tfd__view *in[TFD_CALL_VIEWS];
-  tfd__infer s = {.op = j->op, .name = j->op->name, .in = in,
-                  .in_n = j->op->in_n, .reals = j->reals};
   int c;
-  int t;
 
   for (c = 0; c < j->n; c++) grads[c] = (tfd_tensor *)grads_of(j, k)[c];
   if (tfd__check_components("gradients", grads, j->n) != TFD_OK) {
     return blame(j, k);
   }
-  for (c = 0; c < j->n; c++) {
-    for (t = 0; t < j->slots; t++) {
-      in[t] = &targets_of(j, k)[c * j->slots + t]->value->view;
-    }
-    in[j->slots] = &grads[c]->view;
-    in[j->slots + 1] = NULL;
-    s.out = s.small;
-    if (j->op->infer(&s) != TFD_OK) return blame(j, k);
-  }
+  for (c = 0; c < j->n; c++) TFD_TRY(check_op(j, k, c, &grads[c]->view, NULL));
   return TFD_OK;
 }
 
@@ -276,9 +304,6 @@ static int run_together(job *j, const bool *together) {
   int k;
 
   for (k = 0; k < j->variables; k++) {
-    if (together[k]) TFD_TRY(check(j, k));
-  }
-  for (k = 0; k < j->variables; k++) {
     if (together[k]) TFD_TRY(make_outputs(j, k));
   }
   TFD_TRY(fence(j));
@@ -300,6 +325,10 @@ static int run(job *j, bool *together) {
   for (k = 0; k < j->variables; k++) {
     together[k] = possible && fits(j, k);
     n += together[k];
+  }
+  /* All or nothing: what is wrong is said before the first update. */
+  for (k = 0; k < j->variables; k++) {
+    TFD_TRY(together[k] ? check_together(j, k) : check_alone(j, k));
   }
   if (n > 0) TFD_TRY(run_together(j, together));
   for (k = 0; k < j->variables; k++) {

@@ -7,6 +7,7 @@
 --- -> slot), order, excluded, strategy, iterations, plan.
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local raw = require "tfdist.raw"
 local reduce = require "tfdist.distribute.reduce"
 local schedules = require "tfdist.keras.schedules"
@@ -18,6 +19,8 @@ local values = require "tfdist.distribute.values"
 local M = {}
 
 local rawequal, type = rawequal, type
+local kind_of, tensor_dim, tensor_dtype, tensor_rank = raw.kind, raw.tensor_dim,
+  raw.tensor_dtype, raw.tensor_rank
 
 -- Hyperparameters ------------------------------------------------------------
 
@@ -227,12 +230,20 @@ local function excluded(own, v)
   return false
 end
 
+-- What gradients of a variable must be: sizes and the field dtype.
+local function form_of(copy)
+  local value = raw.operand_tensor(copy)
+  local form = raw.tensor_dims(value)
+  form.dtype = tensor_dtype(value)
+  return form
+end
+
 local function make_plan(own, vars, h, name)
   M.build(own, vars, h)
   local plan = {
     name = name, op = op_number(name), n = vars.n, ema = h.use_ema,
     excluded = own.excluded, targets = {}, groups = {}, by_key = {},
-    constraints = {},
+    constraints = {}, forms = {}, decays = {}, copies = 0,
   }
   local list, times = own.rule.slots(h), {}
   for k = 1, vars.n do
@@ -248,7 +259,9 @@ local function make_plan(own, vars, h, name)
         group.targets[#group.targets + 1] = targets[i][s]
       end
     end
-    plan[k], plan.targets[k] = v, targets
+    plan[k], plan.targets[k], plan.decays[k] = v, targets, decays
+    plan.copies = math.max(plan.copies, #targets)
+    plan.forms[k] = form_of(targets[1][1])
     plan.constraints[k] = targets[1][1].constraint
   end
   return plan
@@ -291,13 +304,54 @@ end
 
 -- Updates --------------------------------------------------------------------
 
+local function wrong_form(v, form, x)
+  errors.raise("InvalidArgument", ("apply_gradients: variable %s: its gradient "
+    .. "is %s %s, the variable %s %s; expected the same"):format(
+    text.quote(v.name), raw.tensor_dtype(x), text.shape(raw.tensor_dims(x)),
+    form.dtype, text.shape(form)))
+end
+
+-- Raise unless a gradient has the dtype and the shape of variable k, rows of
+-- slices those of a row.
+local function check_form(plan, k, grad)
+  local form, first = plan.forms[k], 1
+  if kind_of(grad) == "slices" then
+    grad, first = raw.slices_values(grad), 2
+  end
+  local rank = tensor_rank(grad)
+  local same = rank == #form and tensor_dtype(grad) == form.dtype
+  for axis = first, rank do
+    if tensor_dim(grad, axis - 1) ~= form[axis] then
+      same = false
+    end
+  end
+  if not same then
+    wrong_form(plan[k], form, grad)
+  end
+end
+
+-- A group is updated as a whole or not at all; what would stop a later one is
+-- to be known before the first.
+local function check_later_groups(plan, given, n)
+  for g = 2, #plan.groups do
+    for _, k in ipairs(plan.groups[g].members) do
+      for i = 1, n do
+        check_form(plan, k, given[i][k])
+      end
+    end
+  end
+end
+
 -- payloads[i].grads[k]: the gradient of replica i for variable k. Sums and
 -- updates in one call of the runtime.
 local function update_together(own, plan, strategy, payloads, h)
   local decaying, plain = reals_of(own, h)
-  local lists, n = {}, payloads.n
+  local given, n = {}, payloads.n
   for i = 1, n do
-    lists[i] = payloads[i].grads
+    given[i] = payloads[i].grads
+  end
+  if plan.groups[2] then
+    check_later_groups(plan, given, n)
   end
   for _, group in ipairs(plan.groups) do
     local members = group.members
@@ -306,7 +360,7 @@ local function update_together(own, plan, strategy, payloads, h)
       local k = members[m]
       for i = 1, n do
         at = at + 1
-        list[at] = lists[i][k]
+        list[at] = given[i][k]
       end
     end
     raw.strategy_update(strategy.handle, plan.op, group.targets, list,
@@ -363,11 +417,12 @@ end
 -- grads[k][i]: the complete gradient for copy i of variable k.
 local function update_one_by_one(own, plan, grads, h)
   local decaying, plain = reals_of(own, h)
-  local copies = 0
-  for _, group in ipairs(plan.groups) do
-    copies = math.max(copies, group.copies)
+  for k = 1, plan.n do
+    for i = 1, #grads[k] do
+      check_form(plan, k, grads[k][i])
+    end
   end
-  for i = 1, copies do
+  for i = 1, plan.copies do
     local mine = { n = plan.n }
     for k = 1, plan.n do
       mine[k] = grads[k][i] or grads[k][1]
@@ -379,24 +434,33 @@ local function update_one_by_one(own, plan, grads, h)
           local targets = plan.targets[k][i]
           if targets ~= nil then
             raw.variables_update(targets, plan.op, inputs_of(mine[k]), nil,
-              excluded(own, plan[k]) and plain or decaying)
+              plan.decays[k] and decaying or plain)
           end
         end
       end)
   end
 end
 
+-- The only replica's payload for variables without copies, clipped.
+local function clipped(plan, payloads, h)
+  local grads = lists.copy(payloads[1].grads, 1, plan.n)
+  grads.n = plan.n
+  return on_device(place_of(plan.targets[1][1][1]), function()
+    return { { grads = clip(h, grads) }, n = 1 }
+  end)
+end
+
 -- Sum of each variable's gradients over replicas, a component per copy.
 local function aggregate(strategy, grads, plan)
   if not M.is_central(strategy) then
-    local lists = { n = grads.replicas }
+    local sent = { n = grads.replicas }
     for i = 1, grads.replicas do
-      lists[i] = { n = plan.n }
+      sent[i] = { n = plan.n }
       for k = 1, plan.n do
-        lists[i][k] = grads[k][i]
+        sent[i][k] = grads[k][i]
       end
     end
-    return reduce.all_reduce(strategy, "SUM", lists, "apply_gradients")
+    return reduce.all_reduce(strategy, "SUM", sent, "apply_gradients")
   end
   local sums = {}
   for k = 1, plan.n do
@@ -547,7 +611,11 @@ function M.apply(own, strategy, payloads, aggregated)
   end
   local clips = h.clipnorm or h.clipvalue or h.global_clipnorm
   aggregated = aggregated and not strategy.one_copy
-  if not clips and (aggregated or payloads.n == 1) and in_one_pass(strategy) then
+  local at_once = in_one_pass(strategy)
+  if clips and at_once and payloads.n == 1 and plan.copies == 1 then
+    payloads, clips = clipped(plan, payloads, h), nil
+  end
+  if not clips and at_once and (aggregated or payloads.n == 1) then
     update_together(own, plan, strategy, payloads, h)
   else
     local grads = by_variable(payloads, vars.n)
