@@ -117,6 +117,24 @@ describe("callbacks", function()
     assert.same({ 1, 0.75, 0.5 }, h.history.loss)
   end)
 
+  it("are refused with hooks that cannot be called", function()
+    local Mine = C.Callback:subclass "Mine"
+    Mine.on_train_begin = {}
+    for shown, callback in pairs {
+      ["on_epoch_end must be a function, got the number 3"] =
+        { on_epoch_end = 3 },
+      ["on_test_end must be a function, got false"] = { on_test_end = false },
+      ["on_train_begin must be a function, got a table"] = Mine(),
+    } do
+      fails("TypeError", shown, fit, model(), { callback })
+    end
+    local called = {}
+    fit(model(), { { on_epoch_end = setmetatable({}, {
+      __call = function(_, _, epoch) called[#called + 1] = epoch end,
+    }) } }, { epochs = 2 })
+    assert.same({ 0, 1 }, called)
+  end)
+
   it("are refused with hooks that there are not", function()
     local e = fails("ValueError", "there is no hook \"on_epoch_ends\"", fit,
       model(), { { on_epoch_ends = print } })

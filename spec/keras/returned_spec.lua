@@ -107,8 +107,8 @@ end)
 
 describe("CSVLogger", function()
   it("says when the disk is full", function()
-    fails("DataLoss", "CSVLogger: cannot write /dev/full: No space left",
-      function()
+    fails("ResourceExhausted", "CSVLogger: cannot write /dev/full: No space "
+      .. "left", function()
         compiled():fit(tf.ones { 4, 2 }, tf.ones { 4, 1 }, { verbose = 0,
           callbacks = { K.callbacks.CSVLogger "/dev/full" } })
       end)

@@ -146,6 +146,13 @@ local function check_table(x)
         .. text.quote(key), text.suggestion(key, HOOKS, "hook"))
     end
   end
+  for i = 1, #HOOKS do
+    local hook = x[HOOKS[i]]
+    if hook ~= nil and not text.is_callable(hook) then
+      errors.raise("TypeError", ("callbacks: %s must be a function, got %s")
+        :format(HOOKS[i], text.describe(hook)))
+    end
+  end
 end
 
 local function has_hooks(x)

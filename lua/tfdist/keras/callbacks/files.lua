@@ -2,6 +2,7 @@
 local base = require "tfdist.keras.callbacks.base"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
+local files = require "tfdist.files"
 local options = require "tfdist.options"
 local state = require "tfdist.keras.training.state"
 local text = require "tfdist.text"
@@ -141,7 +142,8 @@ end
 -- CSVLogger ------------------------------------------------------------------
 
 --- One line of values for each epoch in a CSV file.
---- Errors: NotFound when the file cannot be written.
+--- Errors: NotFound when the file cannot be opened, ResourceExhausted when the
+---   disk is full.
 --- Source: tf.keras.callbacks.CSVLogger
 M.CSVLogger = base.define("CSVLogger", "filename:s separator=',' append=false",
   function(self, filename, separator, append)
@@ -171,9 +173,10 @@ function M.CSVLogger:on_train_begin()
       old:close()
     end
   end
-  local file, why = io.open(self.filename, self.append and "a" or "w")
+  local file, why, code = io.open(self.filename, self.append and "a" or "w")
   if file == nil then
-    errors.raise("NotFound", "CSVLogger: cannot write " .. why)
+    errors.raise(files.is_full(code) and "ResourceExhausted" or "NotFound",
+      "CSVLogger: cannot write " .. why)
   end
   self.file, self.has_header = file, has_header
 end
@@ -189,10 +192,10 @@ local function csv_field(x, separator)
   return s
 end
 
-local function checked(self, ok, why)
+local function checked(self, ok, why, code)
   if not ok then
-    errors.raise("DataLoss", ("CSVLogger: cannot write %s: %s"):format(
-      self.filename, why))
+    errors.raise(files.is_full(code) and "ResourceExhausted" or "DataLoss",
+      ("CSVLogger: cannot write %s: %s"):format(self.filename, why))
   end
 end
 
