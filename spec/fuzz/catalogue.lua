@@ -45,6 +45,8 @@ local tf = require "tfdist"
 -- What ends the process, reads files, writes to them, or raises by itself.
 local LEFT_OUT = {
   ["tf.flags"] = true, ["tf.errors.raise"] = true, ["tf.keras"] = true,
+  ["tf.initializers"] = true, ["tf.losses"] = true, ["tf.metrics"] = true,
+  ["tf.optimizers"] = true, -- those of tf.keras
   ["tf.raw_ops"] = true, ["tf.errors"] = true, ["tf.compat"] = true,
   ["tf.train"] = true, ["tf.io"] = true,
   ["tf.debugging.enable_check_numerics"] = true,

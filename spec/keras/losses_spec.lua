@@ -240,6 +240,9 @@ describe("losses", function()
     near(2 * 3 - 2, copy({ { 3 } }, { { 0 } }))
     assert.same({ delta = 2, reduction = "sum", name = "h" },
       copy:get_config())
+    fails("TypeError", "losses.deserialize", L.deserialize)
+    fails("TypeError", "losses.deserialize", L.deserialize, { delta = 2 })
+    fails("ValueError", "unknown class", L.deserialize, { class_name = "Hubr" })
   end)
 
   it("lets users write loss classes", function()

@@ -696,6 +696,20 @@ describe("schedules", function()
     assert.near(0.25, S.CosineDecayRestarts { initial_learning_rate = 1,
       first_decay_steps = 10, t_mul = 1, m_mul = 0.5 }(15), 1e-9)
   end)
+
+  it("refuse what is no number", function()
+    local S = O.schedules
+    fails("TypeError", "boundaries must be a list of numbers",
+      S.PiecewiseConstantDecay, 0, { 1 })
+    fails("TypeError", "values[2] must be a number, got the string",
+      S.PiecewiseConstantDecay, { 10 }, { 1, "x" })
+    fails("ValueError", "1 boundaries need 2 values",
+      S.PiecewiseConstantDecay, { 10 }, { 1 })
+    fails("TypeError", "end_learning_rate", S.PolynomialDecay, 1, 10, "x")
+    fails("TypeError", "decay_rate", S.InverseTimeDecay, 1, 10, "x")
+    fails("TypeError", "alpha", S.CosineDecay, 1, 10, "x")
+    fails("TypeError", "m_mul", S.CosineDecayRestarts, 1, 10, 2, "x")
+  end)
 end)
 
 describe("loss scaling", function()

@@ -270,8 +270,12 @@ function M.publish(module, kind)
   end
 
   --- An object from what serialize gives, with fresh state.
-  --- Errors: ValueError for an unknown class.
+  --- Errors: TypeError; ValueError for an unknown class.
   function module.deserialize(config)
+    if not text.is_plain(config) or config.class_name == nil then
+      errors.raise("TypeError", ("%s.deserialize: expected { class_name = , "
+        .. "config = }, got %s"):format(plural, text.describe(config)))
+    end
     local class = kind.classes[config.class_name]
     if class == nil then
       errors.raise("ValueError", ("%s.deserialize: unknown class %s"):format(

@@ -48,6 +48,23 @@ local function check(what, name, x, positive)
   return x
 end
 
+local function check_all(what, names, ...)
+  local given = { ... }
+  for i = 1, #names do
+    check(what, names[i], given[i])
+  end
+end
+
+local function check_list(what, name, list)
+  if not text.is_plain(list) then
+    errors.raise("TypeError", ("%s: %s must be a list of numbers, got %s")
+      :format(what, name, text.describe(list)))
+  end
+  for i = 1, #list do
+    check(what, ("%s[%d]"):format(name, i), list[i])
+  end
+end
+
 local function define(name, signature, make)
   objects.not_a_class(name, "tf.keras.optimizers.schedules."
     .. "LearningRateSchedule:extend \"Mine\" is a class")
@@ -75,6 +92,8 @@ define("ExponentialDecay", "initial_learning_rate decay_steps decay_rate "
 --- Source: tf.keras.optimizers.schedules.PiecewiseConstantDecay
 define("PiecewiseConstantDecay", "boundaries values name=nil",
   function(boundaries, list)
+    check_list("PiecewiseConstantDecay", "boundaries", boundaries)
+    check_list("PiecewiseConstantDecay", "values", list)
     if #boundaries + 1 ~= #list then
       errors.raise("ValueError", ("PiecewiseConstantDecay: %d boundaries need "
         .. "%d values, got %d"):format(#boundaries, #boundaries + 1, #list))
@@ -96,6 +115,8 @@ define("PolynomialDecay", "initial_learning_rate decay_steps "
   .. "end_learning_rate=0.0001 power=1 cycle=false name=nil",
   function(initial, steps, last, power, cycle)
     check("PolynomialDecay", "decay_steps", steps, true)
+    check_all("PolynomialDecay", { "initial_learning_rate",
+      "end_learning_rate", "power" }, initial, last, power)
     return function(step)
       local all = steps
       if cycle then
@@ -112,6 +133,8 @@ define("PolynomialDecay", "initial_learning_rate decay_steps "
 define("InverseTimeDecay", "initial_learning_rate decay_steps decay_rate "
   .. "staircase=false name=nil", function(initial, steps, rate, staircase)
     check("InverseTimeDecay", "decay_steps", steps, true)
+    check_all("InverseTimeDecay", { "initial_learning_rate", "decay_rate" },
+      initial, rate)
     return function(step)
       local p = step / steps
       return initial / (1 + rate * (staircase and math.floor(p) or p))
@@ -133,6 +156,8 @@ define("CosineDecay", "initial_learning_rate decay_steps alpha=0 name=nil "
     if target == nil then
       target, warmup = initial, 0
     end
+    check_all("CosineDecay", { "initial_learning_rate", "alpha",
+      "warmup_target", "warmup_steps" }, initial, alpha, target, warmup)
     return function(step)
       if step < warmup then
         return initial + (target - initial) * step / warmup
@@ -148,6 +173,8 @@ define("CosineDecayRestarts", "initial_learning_rate first_decay_steps "
   .. "t_mul=2 m_mul=1 alpha=0 name=nil",
   function(initial, first, t_mul, m_mul, alpha)
     check("CosineDecayRestarts", "first_decay_steps", first, true)
+    check_all("CosineDecayRestarts", { "initial_learning_rate", "t_mul",
+      "m_mul", "alpha" }, initial, t_mul, m_mul, alpha)
     return function(step)
       local fraction = step / first
       local i
