@@ -494,9 +494,7 @@ end
 
 -- Properties -----------------------------------------------------------------
 
-local getters = {}
-
-local setters = {}
+local getters, setters = {}, {}
 
 function getters.optimizer(self)
   return state.of(self).optimizer
