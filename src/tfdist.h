@@ -197,51 +197,36 @@ typedef struct tfd_example tfd_example;
 
 /** Version of the library, "0.1.0". */
 TFD_API const char *tfd_version(void);
-
 /** Name of a status as error objects show it, "InvalidArgument". */
 TFD_API const char *tfd_status_kind(int status);
-
 /** Message of the calling thread's last failure, "" if there was none. */
 TFD_API const char *tfd_error_message(void);
-
 /** What to do about the last failure, or "". */
 TFD_API const char *tfd_error_hint(void);
-
 /** Replica that failed, -1 if the failure has none. */
 TFD_API int tfd_error_replica(void);
-
 /** Script position of a failure that surfaced later, "file:line", or "". */
 TFD_API const char *tfd_error_where(void);
-
 /** Keep a handle alive beyond its owner; pair with tfd_release. */
 TFD_API tfd_object *tfd_retain(tfd_object *object);
-
 /** Drop one reference; NULL is allowed. Once too often: logged at best. */
 TFD_API void tfd_release(tfd_object *object);
-
 /** Live handles of one kind, for leak checks. */
 TFD_API int64_t tfd_live_handles(tfd_handle_kind kind);
-
 /** Bytes in live device buffers. */
 TFD_API int64_t tfd_live_bytes(void);
-
 /** True when the host should run its collector: live bytes grew past the
  * soft limit since the last tfd_memory_collected. */
 TFD_API bool tfd_memory_should_collect(void);
-
 /** The host ran a full collection; adapts the soft limit. */
 TFD_API void tfd_memory_collected(void);
-
 /** Smallest soft limit. Units: bytes. */
 TFD_API void tfd_memory_set_limit(int64_t limit_bytes);
-
 /** Make the n-th allocation from now fail (1 = next, 0 = never), or with -n
  * that one and all after it: for tests of error paths. */
 TFD_API void tfd_test_fail_allocation(int64_t n);
-
 /** Interrupt every wait (true) or go on (false). Async-signal-safe. */
 TFD_API void tfd_interrupt(bool on);
-
 /** True after tfd_interrupt(true). */
 TFD_API bool tfd_is_interrupted(void);
 
@@ -687,6 +672,13 @@ TFD_API int tfd_folder_make(const char *path);
  * thread's next call. Errors: NotFound, FailedPrecondition. */
 TFD_API int tfd_folder_list(const char *path, const void **names_p,
                             size_t *names_bytes_p);
+/** Paths that match a pattern with * ? [sets] and backslashes before plain
+ * characters, in no order, each ended by a zero byte; valid until the thread's
+ * next call. Hidden names match a pattern that begins with a dot; folders that
+ * may not be read hold nothing.
+ * Errors: ResourceExhausted (no descriptors, no memory), FailedPrecondition. */
+TFD_API int tfd_files_match(const char *pattern, const void **paths_p,
+                            size_t *paths_bytes_p);
 
 /** Open a safetensors file; its header is read and checked, tensors are in the
  * order of their names.

@@ -1,5 +1,6 @@
 --- TensorBoard's event files: messages in TFRecord frames.
 local errors = require "tfdist.errors"
+local files = require "tfdist.files"
 local raw = require "tfdist.raw"
 local wire = require "tfdist.wire"
 
@@ -175,12 +176,8 @@ function M.files(path)
   elseif not is_folder then
     errors.raise("NotFound", path .. ": there is no such run")
   end
-  local out, names = {}, {}
-  for name in raw.folder_list(path):gmatch "[^%z]+" do
-    names[#names + 1] = name
-  end
-  table.sort(names)
-  for _, name in ipairs(names) do
+  local out = {}
+  for _, name in ipairs(files.names(path)) do
     local full = path .. "/" .. name
     local _, folder = raw.file_stat(full)
     if folder then

@@ -1,5 +1,6 @@
---- Paths as arguments, and whole files as strings.
+--- Paths as arguments, whole files as strings, and what folders hold.
 local errors = require "tfdist.errors"
+local raw = require "tfdist.raw"
 local text = require "tfdist.text"
 
 local M = {}
@@ -7,7 +8,12 @@ local M = {}
 -- Not every engine has strings of this length.
 local MOST = 2 ^ 30
 local PIECE = 2 ^ 20
-local FULL = { [27] = true, [28] = true, [122] = true } -- errno
+-- errno: no memory, no descriptors (in all, for this process), files too large,
+-- no space, no quota.
+local FULL = {
+  [12] = true, [23] = true, [24] = true, [27] = true, [28] = true,
+  [122] = true,
+}
 
 --- The path x, whole: the system would take a zero byte as its end and meet
 --- another file.
@@ -27,12 +33,38 @@ function M.path(what, name, x)
   return x
 end
 
---- True for the error numbers of a write that found no room: the file grew too
---- large, the disk is full, the quota is used up.
+--- True for the error numbers of what found no room: the disk is full, the
+--- file too large, no descriptor or memory left.
 ---@param code integer?
 ---@return boolean
 function M.is_full(code)
   return FULL[code] or false
+end
+
+-- Texts that end with a zero byte each, in byte order.
+local function sorted(joined)
+  local list = {}
+  for name in joined:gmatch "[^%z]+" do
+    list[#list + 1] = name
+  end
+  table.sort(list)
+  return list
+end
+
+--- Names in a folder, sorted.
+--- Errors: NotFound, FailedPrecondition, ResourceExhausted.
+---@param folder string
+---@return string[]
+function M.names(folder)
+  return sorted(raw.folder_list(folder))
+end
+
+--- Paths that match a pattern with * ? and [sets], sorted.
+--- Errors: ResourceExhausted (no descriptors), FailedPrecondition.
+---@param pattern string
+---@return string[]
+function M.glob(pattern)
+  return sorted(raw.files_match(pattern))
 end
 
 local function too_long(path)
@@ -73,13 +105,27 @@ local function read_open(f)
   return in_pieces(f)
 end
 
+--- The file, open for reading.
+--- Errors: returns nil, message for one that is not there or may not be read;
+---   ResourceExhausted without a free descriptor.
+---@param path string
+---@return file*?
+function M.open(path)
+  local f, why, code = io.open(path, "rb")
+  if f == nil and M.is_full(code) then
+    errors.raise("ResourceExhausted", why)
+  end
+  return f, why
+end
+
 --- The contents of a file, less than 1 GiB, which files that do not end pass.
 --- Errors: returns nil, message, true for a file that cannot be opened, nil,
----   message, false for one that cannot be read; DataLoss from 1 GiB on.
+---   message, false for one that cannot be read; DataLoss from 1 GiB on;
+---   ResourceExhausted without a free descriptor.
 ---@param path string
 ---@return string?
 function M.read(path)
-  local f, why = io.open(path, "rb")
+  local f, why = M.open(path)
   if f == nil then
     return nil, why, true
   end

@@ -60,68 +60,9 @@ M.write_file = options.wrap("write_file", "filename contents name=nil",
     raw.file_write(filename, contents)
   end)
 
--- Lua pattern of one name with * ? and [sets].
-local function pattern_of(glob)
-  local out = glob:gsub("[%^%$%(%)%%%.%+%-]", "%%%0"):gsub("%*", "[^/]*")
-    :gsub("%?", "[^/]")
-  out = out:gsub("%[!", "[^")
-  return "^" .. out .. "$"
-end
-
-local function has_wildcard(part)
-  return part:find("[%*%?%[]") ~= nil
-end
-
-local function names_in(folder)
-  local ok, list = pcall(raw.folder_list, folder == "" and "." or folder)
-  local names = {}
-  for name in (ok and list or ""):gmatch("[^%z]+") do
-    names[#names + 1] = name
-  end
-  table.sort(names)
-  return names
-end
-
 local function exists(path)
   local is_file, is_folder = raw.file_stat(path)
   return is_file or is_folder
-end
-
--- Paths that match the parts of a pattern below the given ones.
-local function expand(paths, part)
-  local out = {}
-  for _, path in ipairs(paths) do
-    if not has_wildcard(part) then
-      if part == "" or exists(path .. part) then
-        out[#out + 1] = path .. part
-      end
-    else
-      local pattern = pattern_of(part)
-      for _, name in ipairs(names_in(path)) do
-        if name:find(pattern) and (name:sub(1, 1) ~= "."
-          or part:sub(1, 1) == ".") then
-          out[#out + 1] = path .. name
-        end
-      end
-    end
-  end
-  return out
-end
-
-local function glob(pattern)
-  local paths, first = { "" }, true
-  for part, slash in pattern:gmatch("([^/]*)(/?)") do
-    if part ~= "" or slash ~= "" then
-      if not (first and part == "") then
-        paths = expand(paths, part)
-      end
-      for i = 1, #paths do
-        paths[i] = paths[i] .. slash
-      end
-      first = false
-    end
-  end
-  return paths
 end
 
 --- Names of the files that match a pattern with * ? and [sets], sorted.
@@ -137,7 +78,7 @@ M.matching_files = options.wrap("matching_files", "pattern:table name=nil",
     local out = {}
     for i = 1, n do
       check_name("matching_files", list[i])
-      for _, path in ipairs(glob(list[i])) do
+      for _, path in ipairs(files.glob(list[i])) do
         out[#out + 1] = path
       end
     end
@@ -159,10 +100,7 @@ M.gfile = {
     local _, is_folder = raw.file_stat(path)
     return is_folder
   end),
-  listdir = path_function("listdir", function(path)
-    raw.folder_list(path) -- raises what names_in would hide
-    return names_in(path)
-  end),
+  listdir = path_function("listdir", files.names),
   makedirs = path_function("makedirs", raw.folder_make),
   mkdir = path_function("mkdir", raw.folder_make),
   glob = M.matching_files,

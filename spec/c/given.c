@@ -534,6 +534,9 @@ static void files_look_at_what_they_get(void **state) {
   REFUSED(tfd_folder_list(NULL, OUT, OUT));
   REFUSED(tfd_folder_list("x", NULL, OUT));
   REFUSED(tfd_folder_list("x", OUT, NULL));
+  REFUSED(tfd_files_match(NULL, OUT, OUT));
+  REFUSED(tfd_files_match("x", NULL, OUT));
+  REFUSED(tfd_files_match("x", OUT, NULL));
 }
 
 static void archives_look_at_what_they_get(void **state) {

@@ -77,16 +77,23 @@ int tfd_folder_make(const char *path) {
   return rc;
 }
 
-static int list_names(DIR *folder, tfd__bytes *names) {
+static int cannot_list(const char *path) {
+  int code = errno;
+
+  return tfd__fail(tfd__errno_status(code), "%s: cannot list the folder: %s",
+                   path, strerror(code));
+}
+
+static int list_names(DIR *folder, const char *path, tfd__bytes *names) {
   const struct dirent *entry;
 
-  while ((entry = readdir(folder)) != NULL) {
+  while ((errno = 0, entry = readdir(folder)) != NULL) {
     if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
       continue;
     }
     TFD_TRY(tfd__bytes_add(names, entry->d_name, strlen(entry->d_name) + 1));
   }
-  return TFD_OK;
+  return errno == 0 ? TFD_OK : cannot_list(path);
 }
 
 int tfd_folder_list(const char *path, const void **names_p,
@@ -100,13 +107,10 @@ int tfd_folder_list(const char *path, const void **names_p,
   DIR *folder = opendir(path);
   int rc;
 
-  if (folder == NULL) {
-    return tfd__fail(tfd__errno_status(errno), "%s: cannot list the folder: %s",
-                     path, strerror(errno));
-  }
+  if (folder == NULL) return cannot_list(path);
   names.n = 0;
   rc = tfd__bytes_reserve(&names, 1);
-  if (rc == TFD_OK) rc = list_names(folder, &names);
+  if (rc == TFD_OK) rc = list_names(folder, path, &names);
   closedir(folder);
   if (rc != TFD_OK) return rc;
   *names_p = names.data;

@@ -37,6 +37,7 @@ tfd_status tfd__errno_status(int code) {
   case EFBIG:
   case ENOMEM:
   case EMFILE:
+  case ENFILE:
     return TFD_RESOURCE_EXHAUSTED;
   default:
     return TFD_FAILED_PRECONDITION;

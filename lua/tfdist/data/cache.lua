@@ -254,7 +254,7 @@ end
 
 -- A reader of a whole cache file, nil when there is none.
 local function open_file(path)
-  local file = io.open(path, "rb")
+  local file = files.open(path)
   if file == nil then
     return nil
   end

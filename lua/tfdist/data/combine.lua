@@ -405,20 +405,6 @@ dataset.static("random", "seed=nil rerandomize_each_iteration=false name=nil",
 
 -- list_files -----------------------------------------------------------------
 
--- Paths that match a shell pattern, in byte order.
-local function expand(pattern)
-  local quoted = pattern:gsub("[^%w/._*?%[%]{},!~^-]", "\\%0")
-  local pipe = io.popen("LC_ALL=C sh -c 'for f in " .. quoted:gsub("'",
-    "'\\''") .. "; do [ -e \"$f\" ] && printf \"%s\\n\" \"$f\"; done'", "r")
-  local list = {}
-  for line in pipe:lines() do
-    list[#list + 1] = line
-  end
-  pipe:close()
-  table.sort(list)
-  return list
-end
-
 local Files = stage {}
 
 function Files.describe(node)
@@ -460,7 +446,7 @@ files_dataset = function(list)
   })
 end
 
---- Names of the files that match shell patterns (*, ?, [...]), in random order
+--- Names of the files that match patterns (*, ?, [...]), in random order
 --- unless shuffle is false; then sorted.
 --- Errors: NotFound when a pattern matches nothing.
 --- Source: tf.data.Dataset.list_files
@@ -473,7 +459,7 @@ dataset.static("list_files", "file_pattern shuffle=nil seed=nil name=nil",
     local names = {}
     for i = 1, #patterns do
       files.path(what, "file_pattern", patterns[i])
-      local found = expand(patterns[i])
+      local found = files.glob(patterns[i])
       if #found == 0 then
         errors.raise("NotFound", ("%s: no files match %s"):format(what,
           text.quote(patterns[i])))

@@ -12,17 +12,11 @@ local FILES = {
   "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
 }
 
-local function exists(path)
-  local file = io.open(path, "rb")
-  if file then file:close() end
-  return file ~= nil
-end
-
 --- `name` in `path`, plain or gzip; nil when there is neither.
 local function locate(path, name)
   for _, candidate in ipairs { name .. ".gz", name } do
     local full = path .. "/" .. candidate
-    if exists(full) then return full end
+    if raw.file_stat(full) then return full end
   end
   return nil
 end

@@ -167,7 +167,7 @@ function M.CSVLogger:on_train_begin()
   end
   local has_header = false
   if self.append then
-    local old = io.open(self.filename, "r")
+    local old = files.open(self.filename)
     if old ~= nil then
       has_header = (old:read(1) ~= nil)
       old:close()
