@@ -625,6 +625,8 @@ tfd_mirrored_aggregation_of(const tfd_mirrored *mirrored);
 /** Snapshot of what reads give here; tapes record the read.
  * Errors: ValueError when copies without aggregation are read together. */
 TFD_API int tfd_mirrored_read(tfd_mirrored *mirrored, tfd_tensor **value_p);
+/** Whether all copies hold the same bytes. Blocks: until they are there. */
+TFD_API int tfd_mirrored_agree(const tfd_mirrored *mirrored, bool *agree_p);
 
 /** Say which copy of variables an update function works on (-1 = none);
  * before_p gets what was set. */

@@ -24,6 +24,7 @@ local raw = require "tfdist.raw"
 local state = require "tfdist.state"
 local text = require "tfdist.text"
 local values = require "tfdist.distribute.values"
+local distributed = require "tfdist.distribute.variables"
 
 -- Puts the default context in place.
 require "tfdist.distribute"
@@ -376,7 +377,7 @@ function Restore:apply(found)
     end
   end)
   for _, entry in ipairs(staged) do
-    on_first_device(entry[1].assign, entry[1], entry[2])
+    on_first_device(distributed.restore, entry[1], entry[2])
   end
   for _, list in ipairs { staged, states } do
     for _, entry in ipairs(list) do
@@ -384,6 +385,17 @@ function Restore:apply(found)
       self.restored[entry[1]] = true
     end
   end
+end
+
+-- What was restored is the same on all replicas.
+local function check_copies(what, found)
+  local list = {}
+  for _, match in ipairs(found) do
+    if graphs.is_variable(match[1]) then
+      list[#list + 1] = match[1]
+    end
+  end
+  distributed.check_copies(what, list)
 end
 
 -- Things that may still come --------------------------------------------------
@@ -623,6 +635,7 @@ function M.read(root, path, what)
     restore:match(root, 0, found)
     restore:match_slots(found, true)
     restore:apply(found)
+    check_copies(what, found)
     waits = restore:watch(found)
   end)
   return setmetatable({ restore = restore, root = root }, Status)

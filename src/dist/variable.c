@@ -2,6 +2,8 @@
 ** the copies; this file knows which copy a read means. */
 #include "dist/dist.h"
 
+#include <string.h>
+
 static void mirrored_destroy(void *self) {
   tfd_mirrored *m = self;
   int i;
@@ -195,4 +197,53 @@ int tfd_mirrored_read(tfd_mirrored *mirrored, tfd_tensor **value_p) {
 
   TFD_TRY(current(mirrored, &t));
   return tfd__run(TFD_OP_identity, &t, 1, NULL, NULL, value_p, 1, &n);
+}
+
+/* --- do copies agree? ------------------------------------------------------- */
+
+/* A tensor's bytes as the host sees them; `stage` is freed by the caller. */
+static int host_bytes(tfd_tensor *t, size_t bytes, void **stage_p,
+                      const void **data_p) {
+  TFD_TRY(tfd__tensor_sync(t));
+  if (t->device->backend->host_visible) {
+    *data_p = t->view.data;
+    return TFD_OK;
+  }
+  *stage_p = tfd__alloc(bytes);
+  if (*stage_p == NULL) return tfd__no_memory(bytes, "copy of a variable");
+  *data_p = *stage_p;
+  return tfd_tensor_read(t, *stage_p, bytes);
+}
+
+static int same_bytes(tfd_tensor *a, tfd_tensor *b, bool *same_p) {
+  size_t bytes = tfd__view_bytes(&a->view);
+  void *stages[2] = {NULL, NULL};
+  const void *x = NULL;
+  const void *y = NULL;
+  int rc;
+
+  rc = host_bytes(a, bytes, &stages[0], &x);
+  if (rc == TFD_OK) rc = host_bytes(b, bytes, &stages[1], &y);
+  if (rc == TFD_OK) *same_p = bytes == 0 || memcmp(x, y, bytes) == 0;
+  tfd__free(stages[0]);
+  tfd__free(stages[1]);
+  return rc;
+}
+
+int tfd_mirrored_agree(const tfd_mirrored *mirrored, bool *agree_p) {
+  TFD_GIVEN(mirrored, MIRRORED);
+  TFD_GIVEN_POINTER(agree_p);
+
+  tfd_tensor *first = mirrored->components[0]->value;
+  bool same = true;
+  int i;
+
+  for (i = 1; same && i < mirrored->n; i++) {
+    tfd_tensor *other = mirrored->components[i]->value;
+
+    if (other->buffer == first->buffer) continue;
+    TFD_TRY(same_bytes(first, other, &same));
+  }
+  *agree_p = same;
+  return TFD_OK;
 }

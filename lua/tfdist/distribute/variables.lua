@@ -328,6 +328,18 @@ local function write(v, op, x)
   end
 end
 
+--- Give all copies one value, wherever this is called: what was saved is the
+--- value of the variable, not that of the replica that comes by first.
+function M.restore(v, x)
+  if not values.is_mirrored(v) then
+    v:assign(x)
+  elseif raw.mirrored_kind_of(v) == "sync_on_read" then
+    write_on_read(v, "assign", x)
+  else
+    each_copy(v, x, write_copy("assign", v))
+  end
+end
+
 local function method(name, signature, fn)
   methods[name] = options.method("Variable." .. name, signature, fn,
     values.is_mirrored, "variable")
@@ -451,18 +463,16 @@ local function short_value(t)
   return printer.scalar(raw.item(t), raw.tensor_dtype(t))
 end
 
-local function same_bytes(list)
-  local first = raw.tensor_bytes(raw.operand_tensor(list[1]))
-  for i = 2, #list do
-    if raw.tensor_bytes(raw.operand_tensor(list[i])) ~= first then
-      return false
-    end
-  end
-  return true
-end
-
 local function place_of(copy)
   return raw.device_short_name(raw.tensor_device(raw.operand_tensor(copy)))
+end
+
+local function places_of(list)
+  local places = {}
+  for i = 1, #list do
+    places[i] = place_of(list[i])
+  end
+  return table.concat(places, " ")
 end
 
 -- One value: a line, or the body of more elements.
@@ -474,14 +484,14 @@ local function one_text(t, header, place)
 end
 
 -- Copies that differ: numbers in the line, more elements below it.
-local function copies_text(list, header, places)
+local function copies_text(list, header)
   local parts = {}
-  local place = ("on %s (copies differ)"):format(table.concat(places, " "))
+  local place = ("on %s (copies differ)"):format(places_of(list))
   local scalar = raw.tensor_rank(raw.operand_tensor(list[1])) == 0
   for i = 1, #list do
     local t = raw.operand_tensor(list[i])
     parts[i] = scalar and short_value(t)
-      or printer.body(t, ("copy %d %s"):format(i - 1, places[i]), "")
+      or printer.body(t, ("copy %d %s"):format(i - 1, place_of(list[i])), "")
   end
   if scalar then
     return ("%s = %s   %s"):format(header, table.concat(parts, " | "), place)
@@ -499,20 +509,46 @@ local function to_text(v)
   local first = raw.operand_tensor(list[1])
   local header = ("%s %s %s %s"):format(class_of(v), text.quote(v.name),
     raw.tensor_dtype(first), text.shape(tensor.shape_of(first)))
-  local equal, own = same_bytes(list), raw.mirrored_index(v)
+  local equal, own = raw.mirrored_agree(v), raw.mirrored_index(v)
   if not equal and own >= 0 then
     return one_text(raw.operand_tensor(list[own + 1]), header,
       ("on %s (this replica's copy)"):format(place_of(list[own + 1])))
   end
-  local places = {}
-  for i = 1, #list do
-    places[i] = place_of(list[i])
-  end
   if not equal then
-    return copies_text(list, header, places)
+    return copies_text(list, header)
   end
-  return one_text(first, header, ("on %s%s"):format(table.concat(places, " "),
+  return one_text(first, header, ("on %s%s"):format(places_of(list),
     #list > 1 and " (equal)" or ""))
+end
+
+-- Checks ---------------------------------------------------------------------
+
+-- Updates keep the copies of these equal. What is neither trained nor
+-- aggregated may be a replica's own affair.
+local function is_shared(v)
+  return values.is_mirrored(v) and raw.mirrored_kind_of(v) == "mirrored"
+    and (values.component(v, 0).trainable
+    or raw.mirrored_aggregation_of(v) ~= "none")
+end
+
+--- Raise where copies that must be equal are not: replicas would train apart.
+--- Cost: the bytes of all copies are read once. Blocks: until they are there.
+--- Errors: FailedPrecondition naming the variable.
+---@param what string     for messages
+---@param list table[]    variables
+---@param all? boolean    those too that may be a replica's own affair
+function M.check_copies(what, list, all)
+  for i = 1, list.n or #list do
+    local v = list[i]
+    local must = is_shared(v) or all and values.is_mirrored(v)
+      and raw.mirrored_kind_of(v) == "mirrored"
+    if must and not raw.mirrored_agree(v) then
+      errors.raise("FailedPrecondition", ("%s: the copies of variable %s on %s "
+        .. "differ; replicas would train apart"):format(what,
+        text.quote(v.name), places_of(values.copies(v))), "assign it outside "
+        .. "of strategy:run, or make it with an aggregation")
+    end
+  end
 end
 
 --- Put the metatable of distributed variables in place.

@@ -3,6 +3,7 @@
 --- Steps are queued, not waited for: the host stays one step ahead of the
 --- devices. What is shown while training is the state at the step before.
 local contexts = require "tfdist.distribute.contexts"
+local distributed = require "tfdist.distribute.variables"
 local errors = require "tfdist.errors"
 local feed = require "tfdist.keras.training.feed"
 local functions = require "tfdist.keras.losses.functions"
@@ -528,6 +529,12 @@ local function epoch_of(run, epoch)
   return not short and not run.model.stop_training
 end
 
+-- Copies that differ at the start would differ ever after.
+local function check_copies(run)
+  distributed.check_copies("fit", run.model.variables)
+  distributed.check_copies("fit", run.own.optimizer.variables, true)
+end
+
 --- Train. run: model, own, source, limit (steps_per_epoch or nil), epochs,
 ---   initial_epoch, callbacks, progress, validation? { source, steps, freq }
 function M.fit(run)
@@ -536,6 +543,7 @@ function M.fit(run)
   run.steps = run.limit or run.source.steps
   model.stop_training = false
   run.callbacks:call("on_train_begin", {})
+  check_copies(run)
   local first = own.resume_epoch or run.initial_epoch
   if (own.resume_step or 0) > 0 then
     first = go_on(run, first, own.resume_step)

@@ -1,0 +1,180 @@
+-- Values that wait in a restore until their variables are made, by replicas.
+local R = require "spec.support.replicas"
+local files = require "spec.support.files"
+local tf = require "tfdist"
+
+local L = tf.keras.layers
+
+local Lazy = tf.Module:subclass "Lazy"
+function Lazy:init(options)
+  self.options = options
+end
+function Lazy:__call(x)
+  if rawget(self, "w") == nil then
+    self.w = tf.Variable({ 1, 2 }, self.options)
+  end
+  return self.w * x
+end
+
+local function copies(v)
+  local list = {}
+  for i = 1, #v.values do
+    list[i] = v.values[i]:totable()
+  end
+  return list
+end
+
+describe("a restore that is settled inside a replica", function()
+  local dir
+  R.leaks(before_each, after_each)
+  before_each(function()
+    dir = files.place()
+  end)
+  after_each(function()
+    os.execute("rm -rf " .. dir)
+  end)
+
+  local function save(value)
+    return tf.train.Checkpoint { net = { w = tf.Variable(value) } }
+      :write(dir .. "/c")
+  end
+
+  for _, aggregation in ipairs { "NONE", "SUM", "MEAN", "ONLY_FIRST_REPLICA" } do
+    R.each(it, pending, "gives all copies the value, aggregation "
+      .. aggregation, function(s, n)
+        local net = Lazy { aggregation = aggregation }
+        local status = tf.train.Checkpoint { net = net }:read(save { 7, 8 })
+        local y = s:run(function()
+          return net(tf.constant(1))
+        end)
+        local want = {}
+        for i = 1, n do
+          want[i] = { 7, 8 }
+          assert.same({ 7, 8 }, y.values[i]:totable())
+        end
+        assert.same(want, copies(net.w))
+        status:assert_consumed()
+      end)
+
+    local ON_READ = { NONE = { 6, 8 }, SUM = { 3, 4 }, MEAN = { 6, 8 },
+      ONLY_FIRST_REPLICA = { 6, 8 } }
+    -- A sum is kept in equal shares: C11.
+    R.pair(it, pending, "gives all copies their part, ON_READ " .. aggregation,
+      function(s)
+        local net = Lazy { synchronization = "ON_READ",
+          aggregation = aggregation }
+        tf.train.Checkpoint { net = net }:restore(save { 6, 8 })
+        s:run(function()
+          net(tf.constant(1))
+        end)
+        local want = ON_READ[aggregation]
+        assert.same({ want, want }, copies(net.w))
+      end)
+  end
+
+  R.pair(it, pending, "gives a variable of CentralStorageStrategy the value",
+    function()
+      local s = tf.distribute.experimental.CentralStorageStrategy {
+        compute_devices = { "/cpu:0", "/cpu:1" },
+        parameter_device = "/cpu:0" }
+      local net = Lazy {}
+      tf.train.Checkpoint { net = net }:read(save { 7, 8 })
+      s:run(function()
+        net(tf.constant(1))
+      end)
+      assert.same({ 7, 8 }, net.w:read_value():totable())
+    end)
+
+  R.pair(it, pending, "reaches layers built there, and their slots",
+    function(s)
+      local function parts()
+        return s:scope(function()
+          return tf.train.Checkpoint { layer = L.Dense(1, { use_bias = false }),
+            opt = tf.keras.optimizers.SGD { learning_rate = 1, momentum = 0.5 } }
+        end)
+      end
+      local function step(c)
+        s:run(function()
+          local tape, loss = tf.GradientTape(function()
+            return tf.reduce_sum(c.layer(tf.constant { { 1, 2 } }))
+          end)
+          c.opt:apply_gradients(tape:gradient(loss, c.layer.weights),
+            c.layer.weights)
+        end)
+      end
+      local a, b = parts(), parts()
+      step(a)
+      local path = a:write(dir .. "/c")
+      step(a)
+      b:restore(path)
+      step(b)
+      assert.same(copies(a.layer.kernel), copies(b.layer.kernel))
+      assert.same(copies(b.layer.kernel)[1], copies(b.layer.kernel)[2])
+      local slot = b.opt:get_slot(b.layer.kernel, "momentum")
+      -- Two replicas' gradients {1, 2}: 0.5 * -{2, 4} - {2, 4}.
+      assert.same({ { { -3 }, { -6 } }, { { -3 }, { -6 } } }, copies(slot))
+    end)
+
+  local function model(s)
+    return s:scope(function()
+      local m = tf.keras.Sequential { L.Dense(3), L.Dense(1) }
+      m:compile { optimizer = tf.keras.optimizers.SGD(0.125), loss = "mse" }
+      return m
+    end)
+  end
+
+  local function pairs_of(v)
+    local list = {}
+    for i, each in ipairs(v) do
+      list[i] = copies(each)
+      assert.same(list[i][1], list[i][2])
+    end
+    return list
+  end
+
+  R.pair(it, pending, "load_weights, then fit or predict of an unbuilt model",
+    function(s)
+      local x = tf.constant { { 1, 2 }, { 3, 4 }, { 5, 6 }, { 7, 8 } }
+      local y = tf.zeros { 4, 1 }
+      local a = model(s)
+      a:fit(x, y, { verbose = 0, shuffle = false })
+      a:save_weights(dir .. "/w")
+      local want = a:predict(x, { verbose = 0 }):totable()
+      local c = model(s)
+      c:load_weights(dir .. "/w")
+      assert.same(want, c:predict(x, { verbose = 0 }):totable())
+      local b = model(s)
+      b:load_weights(dir .. "/w")
+      for _, m in ipairs { a, b } do
+        m:fit(x, y, { verbose = 0, shuffle = false, epochs = 2 })
+      end
+      assert.same(pairs_of(a.variables), pairs_of(b.variables))
+    end)
+
+  R.pair(it, pending, "fit refuses to train copies that differ", function(s)
+    local m = model(s)
+    local x, y = tf.ones { 4, 2 }, tf.zeros { 4, 1 }
+    m:fit(x, y, { verbose = 0 })
+    local kernel = m.variables[1]
+    s:run(function()
+      kernel:assign_add(tf.fill({ 2, 3 }, tf.cast(R.id(), "float32")))
+    end)
+    R.fails("FailedPrecondition", "dense", m.fit, m, x, y, { verbose = 0 })
+    kernel:assign(kernel.values[1]:read_value())
+    m:fit(x, y, { verbose = 0 })
+  end)
+
+  R.pair(it, pending, "fit lets alone what a replica may have for itself",
+    function(s)
+      local m = model(s)
+      local x, y = tf.ones { 4, 2 }, tf.zeros { 4, 1 }
+      m.seen = s:scope(function()
+        return tf.Variable(0, { trainable = false })
+      end)
+      s:run(function()
+        m.seen:assign(tf.cast(R.id(), "float32"))
+      end)
+      m:fit(x, y, { verbose = 0 })
+      assert.same({ 0, 1 }, copies(m.seen))
+    end)
+end)
