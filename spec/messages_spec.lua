@@ -23,6 +23,11 @@ describe("a second structure in the place of a name", function()
           end)
       end
     end
+    check("from_tensors", "TypeError", {
+      "from_tensors({ tf.constant(X), tf.constant(Y) })" }, function()
+      local made = D.from_tensors({ 1.5 }, { 2.5 })
+      return made
+    end)
     check("zip", "TypeError", { "Dataset.zip", "a Dataset", "datasets",
       "zip({ X, Y })" }, function()
         local made = D.zip(D.range(3), D.range(3))

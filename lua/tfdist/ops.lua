@@ -557,7 +557,7 @@ function M.def(paths, signature, fn, methods)
   local what = paths:match("^(%S+)")
   what = what:match("[^.]*$")
   local wrapped = once(function()
-    return options.wrap(what, signature, fn, true)
+    return options.wrap(what, signature, fn)
   end)
   publish(paths, wrapped)
   if methods ~= nil then

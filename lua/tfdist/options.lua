@@ -5,16 +5,17 @@
 --- parameter without default is required. A default is nil, true, false, a
 --- number, a 'quoted text' or a bare word. A parameter may carry a kind after
 --- a colon, as in op schemas; the kind `table` lets an optional parameter take
---- tables with string keys as values (`y:table=nil`).
+--- tables with string keys as values (`y:table=nil`), the kind `nest` is a
+--- structure of the user's, whose keys may be any.
 ---
 --- How a table argument is read, in the position of
 ---   a required parameter: a value; but options when all keys are option names
 ---     and it names that parameter and every other one that would be missing
----     (`concat(list, { axis = 0 })`), unless it is the one required argument
----     (`from_tensor_slices { tensors = x }` is a value);
+---     (`concat(list, { axis = 0 })`), unless it is a structure and the one
+---     required argument (`from_tensor_slices { tensors = x }` is a value);
 ---   an optional parameter: options when it is empty or all keys are option
----     names; a value when all keys are positive integers (and `n`); an error
----     that names the nearest option otherwise.
+---     names; a value when all keys are positive integers (and `n`) or it is a
+---     structure; an error that names the nearest option otherwise.
 --- Tables with a metatable are values everywhere.
 local errors = require "tfdist.errors"
 local text = require "tfdist.text"
@@ -124,7 +125,9 @@ end
 
 -- "options", "value" or an error for plain table t at position i.
 local function classify(sig, t, i)
-  if next(t) == nil then
+  if sig.kinds[i] == "nest" then
+    return "value"
+  elseif next(t) == nil then
     return "options"
   end
   local list, known, unknown = false, false, nil
@@ -151,31 +154,55 @@ local function classify(sig, t, i)
     .. " as a table of its own")
 end
 
--- In a required position: options only if the call is complete with it.
-local function completes(sig, t, i)
-  if rawget(t, 1) ~= nil or t[sig.names[i]] == nil then
-    return false
+-- True for a parameter whose value may be a table that looks like a call by
+-- name: nothing tells them apart, so it is the value.
+local function is_structure(sig, i, others)
+  return sig.kinds[i] == "nest" and i == 1 and not others
+end
+
+-- In the place of a first argument that is no structure: a slip in the name of
+-- the only option raises.
+local function check_slip(sig, t, i)
+  if i > 1 or sig.kinds[1] ~= nil then
+    return
   end
-  local missing = 0
   for key in pairs(t) do
-    local at = sig.index[key]
-    if at == nil and (sig.named or sig.kinds[i] ~= nil) then
-      unknown_option(sig, key) -- a tensor has no named parts
-    elseif at == nil or at < i then
-      return false
+    if type(key) == "string" and key ~= "n" and sig.index[key] == nil
+      and text.nearest(key, sig.names, 2) ~= nil then
+      unknown_option(sig, key)
     end
   end
-  for j = i, sig.n do
+end
+
+-- In a required position: options only if the call is complete with it.
+local function completes(sig, t, i)
+  if rawget(t, 1) ~= nil then
+    return false
+  elseif t[sig.names[i]] == nil then
+    check_slip(sig, t, i)
+    return false
+  end
+  local others = false
+  for j = i + 1, sig.n do
     if sig.required[j] then
       if t[sig.names[j]] == nil then
         return false
       end
-      missing = missing + 1
+      others = true
     end
   end
-  -- The only argument of a function may well be a table with such a key;
-  -- operands and attributes of ops never are.
-  return missing > 1 or i > 1 or sig.kinds[i] ~= nil or sig.named
+  if is_structure(sig, i, others) then
+    return false
+  end
+  for key in pairs(t) do
+    local at = sig.index[key]
+    if at == nil then
+      unknown_option(sig, key)
+    elseif at < i then
+      return false
+    end
+  end
+  return true
 end
 
 local function count_text(n)
@@ -252,11 +279,15 @@ local function wrong_label(sig, i, value, values)
     and (sig.kinds[i - 1] == "l" or sig.names[i - 1] == "shape") then
     hint = ("%s goes in as one table: { %s, %s }"):format(sig.names[i - 1],
       text.number(before_it), text.number(value))
-  elseif i == 2 and (sig.kinds[1] == "table" or sig.kinds[1] == "t*"
+  elseif i == 2 and (sig.kinds[1] == "nest" or sig.kinds[1] == "t*"
     or sig.names[1] == "layers") then
-    hint = ("%s go in as one table: %s({ X, Y })"):format(
+    -- Of a list of plain lists one tensor is made.
+    local lists = sig.kinds[1] == "nest" and text.is_plain(value)
+      and text.is_plain(values[1])
+    hint = ("%s go in as one table: %s"):format(
       short:find("^from_tensor") and "features and labels"
-      or "several " .. sig.names[1], short)
+      or "several " .. sig.names[1], short .. (lists
+      and "({ tf.constant(X), tf.constant(Y) })" or "({ X, Y })"))
   elseif i > 1 then
     hint = ("%s takes (%s); what comes after is a name"):format(short, before)
   end
@@ -365,6 +396,7 @@ end]]):format(d_comma, table.concat(defaults, ", "),
 end
 
 local function build(sig, fn, leading)
+  sig.leading = leading
   local marks, defaults, n = {}, {}, 0
   local last_required
   for i = 1, sig.n do
@@ -376,14 +408,12 @@ local function build(sig, fn, leading)
       n = n + 1
       defaults[n] = sig.defaults[i]
     else
-      marks[i] = is_label(sig, i) and "n" or sig.kinds[i] == "table" and "t"
-        or "o"
+      marks[i] = is_label(sig, i) and "n"
+        or (sig.kinds[i] == "table" or sig.kinds[i] == "nest") and "t" or "o"
     end
   end
   -- Before the last one, completing tables leave a required argument nil.
-  if last_required ~= nil
-    and (last_required > 1 or sig.kinds[last_required] ~= nil or sig.named)
-  then
+  if last_required ~= nil and not is_structure(sig, last_required, false) then
     marks[last_required] = "R"
   end
   local pattern = table.concat(marks)
@@ -420,6 +450,18 @@ end
 function M.describe_as(fn, like)
   described[fn] = described[like]
   return fn
+end
+
+--- The signature of a function that was made here, and the function that gets
+--- its values; nil for any other.
+---@param fn function
+---@return table|nil, function|nil
+function M.signature_of(fn)
+  local known = described[fn]
+  if known == nil then
+    return nil
+  end
+  return known.sig, known.inner
 end
 
 --- How a function is called, "zeros(shape, dtype='float32')", and the function
@@ -469,13 +511,9 @@ end
 ---@param what string       name for messages, "norm"
 ---@param source string     signature
 ---@param fn function
----@param named? boolean  no required argument is a table with keys of its own,
----   so that a table may name even the only one
 ---@return function
-function M.wrap(what, source, fn, named)
-  local sig = M.signature(what, source)
-  sig.named = named
-  return build(sig, fn, false)
+function M.wrap(what, source, fn)
+  return build(M.signature(what, source), fn, false)
 end
 
 --- The same from a signature that was read before.
@@ -531,6 +569,24 @@ function M.wrong_self(what, noun, got, names)
     .. "got %s"):format(what, noun, text.describe(got)),
     ("call %s:%s(%s) with a colon"):format(noun, method,
       first_names(names or {}, 4)))
+end
+
+--- Where numbers begin and end: one bound alone, by position or by name, is the
+--- end, and they begin at 0.
+--- Errors: TypeError when there is none.
+---@param what string   function, for messages
+---@param start any
+---@param stop any
+---@param name string   of the end
+---@return any, any
+function M.bounds(what, start, stop, name)
+  if stop ~= nil then
+    return start == nil and 0 or start, stop
+  elseif start == nil then
+    errors.raise("TypeError", ("%s: missing argument %s"):format(what, name),
+      ("%s(%s)"):format(what:match("[^.]*$"), name))
+  end
+  return 0, start
 end
 
 --- Check a table of options outside a call: every key must be one of names.

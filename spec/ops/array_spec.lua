@@ -141,6 +141,10 @@ describe("a shape that does not fit", function()
         "REFLECT"))
     assert.equal("top_k: k is 4, but the last axis of {2, 3} has 3 elements",
       message("InvalidArgument", tf.math.top_k, x, 4))
+    assert.same({ 0, 1, 2, 3 }, tf.range({ limit = 4 }):totable())
+    assert.same({ 1, 3 }, tf.range(1, { limit = 4, delta = 2 }):totable())
+    assert.equal("range: missing argument limit", message("TypeError",
+      tf.range))
     assert.equal("range: from 1 to 5 is not possible in steps of -1",
       message("InvalidArgument", tf.range, 1, 5, -1))
     assert.equal("boolean_mask: mask {3} does not fit the shape {2, 3} from "

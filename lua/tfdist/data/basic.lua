@@ -653,7 +653,7 @@ end
 --- gives a tuple, zip { x = a, y = b } a table. An element that is a tuple
 --- itself becomes a list in it.
 --- Source: tf.data.Dataset.zip
-dataset.static("zip", "datasets:table name=nil", function(datasets)
+dataset.static("zip", "datasets:nest name=nil", function(datasets)
   return zip("zip", datasets)
 end)
 

@@ -305,7 +305,7 @@ end
 --- Shapes: components [n, ...] give n elements [...].
 --- Errors: InvalidArgument when sizes of axis 0 differ.
 --- Source: tf.data.Dataset.from_tensor_slices
-dataset.static("from_tensor_slices", "tensors:table name=nil", function(x)
+dataset.static("from_tensor_slices", "tensors:nest name=nil", function(x)
   local what = "from_tensor_slices"
   if x == nil then
     errors.raise("TypeError", what .. ": missing argument tensors")
@@ -332,26 +332,24 @@ end
 --- Numbers start, start + step, ... below stop (above, for a negative step):
 --- range(stop), range(start, stop), range(start, stop, step).
 --- Source: tf.data.Dataset.range
-dataset.static("range", "start stop=nil step=1 output_type='int64' name=nil",
-  function(start, stop, step, output_type)
-    local what = "Dataset.range"
-    start = whole(what, "start", start)
-    if stop == nil then
-      start, stop = 0, start
-    end
-    stop, step = whole(what, "stop", stop), whole(what, "step", step)
-    if step == 0 then
-      errors.raise("InvalidArgument", what .. ": step is 0")
-    end
-    local n = math.max(0, math.ceil((stop - start) / step))
-    local column = progression(start, step, convert.dtype(output_type, what))
-    local details = text.number(stop)
-    if start ~= 0 or step ~= 1 then
-      details = text.number(start) .. ", " .. details
-        .. (step ~= 1 and ", " .. text.number(step) or "")
-    end
-    return M.dataset("range", M.new({ column, n = 1 }, n), details)
-  end)
+dataset.static("range", "start=nil stop=nil step=1 output_type='int64' "
+  .. "name=nil", function(start, stop, step, output_type)
+  local what = "Dataset.range"
+  start, stop = options.bounds(what, start, stop, "stop")
+  start, stop = whole(what, "start", start), whole(what, "stop", stop)
+  step = whole(what, "step", step)
+  if step == 0 then
+    errors.raise("InvalidArgument", what .. ": step is 0")
+  end
+  local n = math.max(0, math.ceil((stop - start) / step))
+  local column = progression(start, step, convert.dtype(output_type, what))
+  local details = text.number(stop)
+  if start ~= 0 or step ~= 1 then
+    details = text.number(start) .. ", " .. details
+      .. (step ~= 1 and ", " .. text.number(step) or "")
+  end
+  return M.dataset("range", M.new({ column, n = 1 }, n), details)
+end)
 
 --- The rows of several plain sources side by side, or nil.
 ---@param nodes table[]

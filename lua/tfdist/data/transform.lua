@@ -455,7 +455,7 @@ end
 
 --- One element: the structure itself; a list with a tensor inside is a tuple.
 --- Source: tf.data.Dataset.from_tensors
-dataset.static("from_tensors", "tensors:table name=nil", function(x)
+dataset.static("from_tensors", "tensors:nest name=nil", function(x)
   return dataset.new(One, "from_tensors", {}, {
     pack = dataset.isolated(function()
       return element.fresh(rows.pack_of("from_tensors", x))

@@ -536,7 +536,7 @@ function M.methods(define)
   --- Slices along axis 0 of arrays (nested lists or tensors), held on the host;
   --- batch and distribute it yourself.
   --- Source: tf.distribute.Strategy.experimental_make_numpy_dataset
-  define("experimental_make_numpy_dataset", "numpy_input:table session=nil",
+  define("experimental_make_numpy_dataset", "numpy_input:nest session=nil",
     numpy_dataset)
 end
 
@@ -548,9 +548,9 @@ function M.extended_methods(define)
   --- Source: StrategyExtended.experimental_run_steps_on_iterator
   define("experimental_run_steps_on_iterator", "fn iterator iterations=1 "
     .. "initial_loop_values:table=nil", run_steps)
-  define("experimental_make_numpy_dataset", "numpy_input:table session=nil",
+  define("experimental_make_numpy_dataset", "numpy_input:nest session=nil",
     numpy_dataset)
-  define("make_experimental_numpy_dataset", "numpy_input:table session=nil",
+  define("make_experimental_numpy_dataset", "numpy_input:nest session=nil",
     numpy_dataset)
 end
 

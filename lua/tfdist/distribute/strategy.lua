@@ -202,12 +202,12 @@ end)
 
 --- What each replica of this process holds, replica 0 first.
 --- Source: tf.distribute.Strategy.experimental_local_results
-method("experimental_local_results", "value:table=nil", function(self, value)
+method("experimental_local_results", "value:nest=nil", function(self, value)
   return values.local_results(value, self.num_replicas_in_sync)
 end)
 
 --- The older name of experimental_local_results.
-method("unwrap", "value:table=nil", function(self, value)
+method("unwrap", "value:nest=nil", function(self, value)
   return values.local_results(value, self.num_replicas_in_sync)
 end)
 

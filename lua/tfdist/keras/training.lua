@@ -284,7 +284,7 @@ end
 --- Errors: RuntimeError before compile; ValueError for data that does not go
 ---   together and for infinite data without steps_per_epoch.
 --- Blocks: until the last epoch is over. Source: tf.keras.Model.fit
-method("fit", "x:table y:table=nil batch_size=nil epochs=1 verbose='auto' "
+method("fit", "x:nest y:table=nil batch_size=nil epochs=1 verbose='auto' "
   .. "callbacks:table=nil validation_split=0 validation_data:table=nil "
   .. "shuffle=true class_weight:table=nil sample_weight:table=nil "
   .. "initial_epoch=0 steps_per_epoch=nil validation_steps=nil "
@@ -335,7 +335,7 @@ method("fit", "x:table y:table=nil batch_size=nil epochs=1 verbose='auto' "
 --- short last batch counts by its examples.
 --- Errors: RuntimeError before compile; ValueError.
 --- Source: tf.keras.Model.evaluate
-method("evaluate", "x:table y:table=nil batch_size=nil verbose='auto' "
+method("evaluate", "x:nest y:table=nil batch_size=nil verbose='auto' "
   .. "sample_weight:table=nil steps=nil callbacks:table=nil max_queue_size=10 "
   .. "workers=1 use_multiprocessing=false return_dict=false",
   function(self, x, y, batch_size, verbose, sample_weight, wanted, given, _, _,
@@ -374,7 +374,7 @@ end
 --- The model's outputs for all of x, joined along axis 0 in the order of the
 --- examples.
 --- Source: tf.keras.Model.predict
-method("predict", "x:table batch_size=nil verbose='auto' steps=nil "
+method("predict", "x:nest batch_size=nil verbose='auto' steps=nil "
   .. "callbacks:table=nil max_queue_size=10 workers=1 "
   .. "use_multiprocessing=false", function(self, x, batch_size, verbose, wanted,
       given)
@@ -429,7 +429,7 @@ end
 --- One update on one batch; loss and metrics as evaluate gives them. Metrics go
 --- on counting from the last batch unless reset_metrics is true.
 --- Source: tf.keras.Model.train_on_batch
-method("train_on_batch", "x:table y:table=nil sample_weight:table=nil "
+method("train_on_batch", "x:nest y:table=nil sample_weight:table=nil "
   .. "class_weight:table=nil reset_metrics=true return_dict=false",
   function(self, x, y, sample_weight, class_weight, reset, return_dict)
     local own = state.compiled(self, "train_on_batch")
@@ -442,7 +442,7 @@ method("train_on_batch", "x:table y:table=nil sample_weight:table=nil "
   end)
 
 --- Loss and metrics of one batch. Source: tf.keras.Model.test_on_batch
-method("test_on_batch", "x:table y:table=nil sample_weight:table=nil "
+method("test_on_batch", "x:nest y:table=nil sample_weight:table=nil "
   .. "reset_metrics=true return_dict=false",
   function(self, x, y, sample_weight, reset, return_dict)
     local own = state.compiled(self, "test_on_batch")
@@ -452,7 +452,7 @@ method("test_on_batch", "x:table y:table=nil sample_weight:table=nil "
   end)
 
 --- Outputs for one batch. Source: tf.keras.Model.predict_on_batch
-method("predict_on_batch", "x:table", function(self, x)
+method("predict_on_batch", "x:nest", function(self, x)
   local own = prepared(self)
   local body = loop.predict_body(self)
   local out = on_batch(self, own, "predict_on_batch", x, nil, nil, function(v)

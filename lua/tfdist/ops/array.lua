@@ -134,12 +134,10 @@ local function define_ranges(tf, def)
 
   --- start, start + delta, ... below limit. Whole Lua numbers give int32,
   --- others float32, tensors their dtype. Source: tf.range
-  def("range", "start limit=nil delta=1 dtype=nil name=nil",
+  def("range", "start=nil limit=nil delta=1 dtype=nil name=nil",
     function(start, limit, delta, dtype)
       dtype = dtype or dtype_of(start) or dtype_of(limit) or dtype_of(delta)
-      if limit == nil then
-        start, limit = 0, start
-      end
+      start, limit = options.bounds("range", start, limit, "limit")
       start = number("range", "start", start)
       limit = number("range", "limit", limit)
       delta = number("range", "delta", delta)
