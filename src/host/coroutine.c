@@ -1,64 +1,88 @@
-/* coroutine.resume and coroutine.wrap, the same as the engine's, with two
-** additions: signals know the running thread (a hook set on the main thread
-** does not stop a coroutine of Lua 5.4), and nesting has a limit on LuaJIT,
-** which has none of its own and overruns the C stack. */
+/* Coroutines, and what else nests in C.
+**
+** Lua 5.4: coroutine.resume and coroutine.wrap, the same as the engine's, but
+** signals know the running thread: a hook set on the main thread does not stop
+** a coroutine. LuaJIT: the engine's own functions stay, behind a look at the
+** stack, for LuaJIT counts nothing that nests in C and overruns the C stack. */
 #include "host/host.h"
 
 #if LUA_VERSION_NUM < 502
-enum { MAX_DEPTH = 10000 };
-static int depth = 0;
+#include <stdlib.h>
+#include <sys/resource.h>
 
-/* NULL, or why co cannot be resumed. */
-static const char *refusal(lua_State *L, lua_State *co) {
-  lua_Debug ar;
+/* The most that nesting may take: 120 times string.gsub, whose buffer is the
+** largest, or 13,000 coroutines. Each coroutine that ends in an error puts a
+** position before its text: with no limit but the stack, minutes of copying. */
+enum { MOST = 1 << 20 };
 
-  if (depth >= MAX_DEPTH) return "C stack overflow";
-  if (L == co) return "cannot resume running coroutine";
-  if (lua_status(co) == LUA_YIELD) return NULL;
-  if (lua_status(co) != LUA_OK) return "cannot resume dead coroutine";
-  if (lua_getstack(co, 0, &ar) > 0)
-    return "cannot resume non-suspended coroutine";
-  return lua_gettop(co) == 0 ? "cannot resume dead coroutine" : NULL;
+/* Below this address too much of the stack is used. */
+static const char *lowest = NULL;
+
+static void measure_stack(void) {
+  struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+  size_t most = MOST;
+
+  getrlimit(RLIMIT_STACK, &limit);
+  if (limit.rlim_cur / 2 < most) most = (size_t)limit.rlim_cur / 2;
+  lowest = (const char *)__builtin_frame_address(0) - most;
 }
 
-static int resume(lua_State *L, lua_State *co, int n, int *results_p) {
-  int status = 0;
+static int is_deep(lua_State *L) {
+  lua_pushboolean(L, (const char *)__builtin_frame_address(0) < lowest);
+  return 1;
+}
 
-  depth++;
-  status = lua_resume(co, n);
-  depth--;
-  (void)L;
-  *results_p = lua_gettop(co);
-  return status;
+/* In Lua, since an error that C raises after lua_resume leaves this engine on
+** the dead coroutine, where the next exit from a compiled trace ends the
+** process. Tail calls: messages name the caller's line and the function. */
+static const char guards[] =
+    "local deep, error = ..., error\n"
+    "local full = 'C stack overflow'\n"
+    "local function guard(call)\n"
+    "  return function(...)\n"
+    "    if deep() then error(full, 2) end\n"
+    "    return call(...)\n"
+    "  end\n"
+    "end\n"
+    "local resume, wrap = coroutine.resume, coroutine.wrap\n"
+    "function coroutine.resume(...)\n"
+    "  if deep() then return false, full end\n"
+    "  return resume(...)\n"
+    "end\n"
+    "function coroutine.wrap(f)\n"
+    "  if type(f) ~= 'function' then return wrap(f) end\n"
+    "  return guard(wrap(f))\n"
+    "end\n"
+    "local function guard_all(library, ...)\n"
+    "  for _, name in ipairs { ... } do\n"
+    "    library[name] = guard(library[name])\n"
+    "  end\n"
+    "end\n"
+    "guard_all(_G, 'dofile', 'load', 'print', 'require')\n"
+    "guard_all(string, 'gsub')\n"
+    "guard_all(table, 'foreach', 'foreachi', 'sort')\n";
+
+void tfd__coroutines_open(lua_State *L) {
+  measure_stack();
+  if (luaL_loadbuffer(L, guards, sizeof guards - 1, "=[C]") != LUA_OK)
+    lua_error(L);
+  lua_pushcfunction(L, is_deep);
+  lua_call(L, 1, 0);
 }
 #else
-static const char *refusal(lua_State *L, lua_State *co) {
-  (void)L;
-  (void)co;
-  return NULL; /* lua_resume itself refuses */
-}
-
-static int resume(lua_State *L, lua_State *co, int n, int *results_p) {
-  return lua_resume(co, L, n, results_p);
-}
-#endif
-
 /* Results on L, or -1 with the error value on L. */
 static int run(lua_State *L, lua_State *co, int n) {
   lua_State *before = tfd__signals_current();
-  const char *why = refusal(L, co);
   int status = 0;
   int results = 0;
 
-  if (why == NULL && !lua_checkstack(co, n))
-    why = "too many arguments to resume";
-  if (why != NULL) {
-    lua_pushstring(L, why);
+  if (!lua_checkstack(co, n)) {
+    lua_pushliteral(L, "too many arguments to resume");
     return -1;
   }
   lua_xmove(L, co, n);
   tfd__signals_running(co);
-  status = resume(L, co, n, &results);
+  status = lua_resume(co, L, n, &results);
   tfd__signals_running(before);
   if (status != LUA_OK && status != LUA_YIELD) {
     lua_xmove(co, L, 1);
@@ -77,11 +101,7 @@ static int coroutine_resume(lua_State *L) {
   lua_State *co = lua_tothread(L, 1);
   int n = 0;
 
-#if LUA_VERSION_NUM >= 504
   if (co == NULL) return luaL_typeerror(L, 1, "thread");
-#else
-  luaL_argcheck(L, co != NULL, 1, "coroutine expected");
-#endif
   n = run(L, co, lua_gettop(L) - 1);
   lua_pushboolean(L, n >= 0);
   if (n < 0) n = 1;
@@ -96,12 +116,10 @@ static int wrapped(lua_State *L) {
 
   if (n >= 0) return n;
   status = lua_status(co);
-#if LUA_VERSION_NUM >= 504
   if (status != LUA_OK && status != LUA_YIELD) {
     status = lua_resetthread(co); /* closes pending variables */
     lua_xmove(co, L, 1);
   }
-#endif
   if (status != LUA_ERRMEM && lua_type(L, -1) == LUA_TSTRING) {
     luaL_where(L, 1);
     lua_insert(L, -2);
@@ -129,3 +147,4 @@ void tfd__coroutines_open(lua_State *L) {
   lua_setfield(L, -2, "wrap");
   lua_pop(L, 1);
 }
+#endif

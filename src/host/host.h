@@ -6,7 +6,8 @@
 ** Invariants:
 ** H1 Nothing here loads bytecode unless --allow-bytecode was given.
 ** H2 `running` is the Lua thread that executes now, or the one that resumed
-**    it; it never dangles, because resume restores it.
+**    it; it never dangles, because resume restores it. On LuaJIT, whose hooks
+**    are for all threads at once, it stays the main one.
 ** H3 stdout belongs to the script; the host writes to stderr.
 ** May include everything. Specs: spec/host_spec.lua, spec/lua. */
 
@@ -74,8 +75,9 @@ int tfd__chunks_load_file(lua_State *L, const char *path);
 int tfd__chunks_load(lua_State *L, const char *text, size_t size,
                      const char *name);
 
-/* coroutine.resume and coroutine.wrap that know who runs, and on LuaJIT stop
-** nesting before the C stack ends. */
+/* coroutine.resume and coroutine.wrap that know who runs; on LuaJIT, what
+** calls back from C stops nesting before the C stack ends. To be called near
+** the bottom of the stack, before any code of the user's. */
 void tfd__coroutines_open(lua_State *L);
 
 /* Ctrl-C. */
