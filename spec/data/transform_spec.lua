@@ -309,6 +309,30 @@ describe("errors of a pipeline", function()
     fails("TypeError", "must be a dataset", D.zip, { 3 })
   end)
 
+  it("errors in a coroutine name the user's line", function()
+    local function gen()
+      return D.from_generator(function()
+        return coroutine.wrap(function()
+          for i = 1, 4 do
+            if i == 4 then error("boom") end
+            coroutine.yield(tf.fill({ 2 }, i))
+          end
+        end)
+      end)
+    end
+    local line = debug.getinfo(gen, "S").linedefined + 4
+    for _, ds in ipairs { gen(), gen():batch(2), gen():prefetch(2),
+      gen():map(function(x) return x end), gen():shuffle(2), gen():cache(),
+      D.range(2):flat_map(gen), gen():batch(2):prefetch(2) } do
+      local e = fails("RuntimeError", nil, all, ds)
+      assert.equal("boom", e.message)
+      assert.truthy(e.where:find("transform_spec%.lua:" .. line .. "$"))
+    end
+    fails("InvalidArgument", "reshape", all, D.from_generator(function()
+      return coroutine.wrap(function() tf.ones { 2 }:reshape { 7 } end)
+    end))
+  end)
+
   it("elements that make no sense", function()
     local function gen(...)
       local steps = { ... }

@@ -560,13 +560,17 @@ local function start_generator(node)
   return { step = step, state = state, control = control }
 end
 
+-- Errors that are texts name the line that called a coroutine's function: here
+-- pcall does, which has no line, so that they name the user's alone.
 local function next_generated(node, self)
-  local step, state = self.step, self.state
-  local function give(control, ...)
+  local function give(ok, control, ...)
+    if not ok then
+      error(control, 0)
+    end
     self.control = control
     return generated(node, control, ...)
   end
-  return give(step(state, self.control))
+  return give(pcall(self.step, self.state, self.control))
 end
 
 local function check_like_first(node, self, pack)
