@@ -32,7 +32,7 @@ BASE_FLAGS = -std=gnu11 -fPIC -fvisibility=hidden -fopenmp -fno-math-errno \
 LIBS = -ldnnl -ljansson -lz -lm -lpthread -ldl
 
 # --- lists --------------------------------------------------------------------
-LAYERS = base types backend backend/cpu device tensor ops dist autograd io
+LAYERS = base types backend backend/cpu backend/cpu/stream device tensor ops dist autograd io
 CORE_SRC := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.c)))
 CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(sort $(wildcard spec/c/*.c))

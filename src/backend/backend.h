@@ -1,10 +1,30 @@
 #ifndef TFD_BACKEND_BACKEND_H
 #define TFD_BACKEND_BACKEND_H
-/* L2 backend: what a kind of device can do, as two tables.
+/* L2 backend: what a kind of device can do, as one table: what devices there
+** are, their memory, their streams of work, three copies, and kernels.
 **
-** tfd__backend_ops moves bytes and orders work; tfd__kernels computes. The CPU
-** back end is built in; others are plug-ins that register at run time. A
-** kernel gets views only: no tensors, no allocation of results, no devices.
+** The CPU back end is built in; others register, or come as plug-ins that are
+** opened at run time. A kernel gets views only: no tensors, no allocation of
+** results, no devices.
+**
+** Contract for streams:
+** - A stream takes pieces of work and numbers them 1, 2, 3 ... in the order it
+**   starts them. A position is the event: it has passed when this piece and all
+**   before it have finished. Nothing else is recorded or waited for.
+** - When a piece's turn comes, config.run(owner, work, seq) is called once: by
+**   a thread of the stream or by one that waits (then the piece has finished
+**   when run returns), or, by back ends that are `asynchronous`, inside submit
+**   on the caller's thread, in the order of positions (then run has launched
+**   what it does behind everything launched before it). run calls the kernel or
+**   one of the copies below, knows what to drop after a failure, takes locks
+**   of rank 3, and never submits.
+** - Failures that a kernel returns are the owner's affair. One that shows up
+**   later (asynchronous back ends only) is handed over by `failed`; until then
+**   the stream runs no more kernels, and none of another stream that waits for
+**   it: what they would write in place must keep its values. The host's copies
+**   (copy_in, copy_out) go on.
+** - Nothing is queued twice or waits for itself: a stream only waits for
+**   positions that have been taken.
 **
 ** Contract for kernels:
 ** - Shapes, dtypes and attributes were checked by inference; a kernel checks
@@ -17,9 +37,14 @@
 **   tfd__parallel_for; the result must not depend on the number of threads.
 ** - Temporary memory: tfd__scratch, valid until the kernel returns.
 ** - Returns TFD_OK or a code made by tfd__fail, prefixed with the op's name.
+** - Of an asynchronous back end: launches on call->stream and returns. `views`,
+**   `ints`, `reals` are the caller's again when it has returned.
 **
 ** May include base, types. Specs: spec/backend. */
 
+#include <stdatomic.h>
+
+#include "base/thread.h"
 #include "types/types.h"
 
 #define TFD_CALL_VIEWS 8
@@ -49,6 +74,7 @@ typedef struct tfd__call {
   int replica; /* -1 outside replicas */
   int line;    /* script position, 0 = unknown */
   const char *file; /* interned, never freed */
+  struct tfd__stream *stream; /* where an asynchronous kernel launches */
 } tfd__call;
 
 static inline const tfd__view *tfd__in(const tfd__call *c, int i) {
@@ -70,20 +96,135 @@ typedef int (*tfd__kernel)(const tfd__call *call);
 void *tfd__scratch(size_t bytes);
 void tfd__scratch_reset(void);
 
+/* --- streams ------------------------------------------------------------- */
+
+/* A number that only grows. Who waits for it and who wakes them is the back
+** end's affair, and so is `wake_at`. */
+typedef struct tfd__counter {
+  _Alignas(64) atomic_uint_least64_t value;
+  atomic_uint_least64_t wake_at;
+} tfd__counter;
+
+static inline uint64_t tfd__counter_get(const tfd__counter *c) {
+  return atomic_load_explicit(&c->value, memory_order_acquire);
+}
+
+/* What every back end's stream begins with. `done` is written by the back end,
+** or by the layer above when the table has `poll`. */
+typedef struct tfd__stream {
+  tfd__counter taken; /* position of the last piece taken */
+  tfd__counter done;  /* this one and all before have finished */
+} tfd__stream;
+
+/* One piece of work. Everything it points to is copied when it has to wait. */
+typedef struct tfd__work {
+  const tfd__call *call; /* NULL = nothing to run */
+  const void *data;      /* bytes of the host that go with it, or NULL */
+  size_t data_bytes;
+  /* The owner's: */
+  uint32_t kind;
+  uint32_t epoch;
+  void *held[2];
+  uint64_t seq;
+} tfd__work;
+
+typedef struct tfd__stream_config {
+  int ordinal;      /* of the device */
+  int threads;      /* cores that its kernels may use */
+  const char *name; /* of the device, "/cpu:1" */
+  void *owner;
+  /* Its turn has come: run or drop it. */
+  void (*run)(void *owner, const tfd__work *work, uint64_t seq);
+  /* It will never run (at the end of the process): let go of what it holds. */
+  void (*drop)(void *owner, const tfd__work *work);
+  /* To be called before the first thread starts that calls into a library:
+  ** has the streams stopped at exit, before libraries are torn down. */
+  void (*starting)(void);
+} tfd__stream_config;
+
+/* --- devices --------------------------------------------------------------- */
+
+typedef struct tfd__device_info {
+  char model[128]; /* "NVIDIA H200" */
+  int64_t memory;  /* bytes, 0 = unknown */
+  int cores;       /* processors that work at once, 0 = unknown */
+} tfd__device_info;
+
+/* Slots may be NULL where this is said. Errors: as tfd__fail; UNAVAILABLE with
+** the reason from discover when there is no such device here. */
+#define TFD_BACKEND_ABI 1
+
 typedef struct tfd__backend {
+  int abi;                 /* TFD_BACKEND_ABI; first for ever */
   const char *name;        /* "cpu", "cuda" */
   const char *device_type; /* "CPU", "GPU" */
-  /* Memory of device `ordinal`, at least 64-byte aligned. */
+  /* The host may read and write device memory when its stream is done. */
+  bool host_visible;
+  /* run happens inside submit and what it starts may finish later. */
+  bool asynchronous;
+
+  /* How many devices there are; called once, at start. */
+  int (*discover)(int *count_p);
+  int (*describe)(int ordinal, tfd__device_info *info_p);
+  /* Make what libraries make once for all threads, before the first thread
+  ** starts and before the handler at exit is registered. NULL = nothing. */
+  void (*prepare)(void);
+  /* End all threads and drop what is queued, at the end of the process; no
+  ** host thread waits any more. Twice is the same as once. */
+  void (*stop)(void);
+
+  /* Memory of device `ordinal`, at least 64-byte aligned, in pieces that a pool
+  ** cuts. It is freed when its stream is done with it. */
   int (*alloc)(int ordinal, size_t bytes, void **data_p);
   void (*free)(int ordinal, void *data, size_t bytes);
-  /* Host reads and writes device memory directly. */
-  bool host_visible;
+
+  int (*stream_new)(const tfd__stream_config *config, tfd__stream **stream_p);
+  void (*stream_free)(tfd__stream *stream); /* after stop */
+  /* Take a piece of work; its position in *seq_p. Threads: any. */
+  int (*submit)(tfd__stream *stream, const tfd__work *work, uint64_t *seq_p);
+  /* Likewise, but it and what follows start when `on`, a stream of the same
+  ** back end, has passed on_seq. */
+  int (*after)(tfd__stream *stream, tfd__stream *on, uint64_t on_seq,
+               const tfd__work *work, uint64_t *seq_p);
+  /* The position of `on` after which all is done that it does not itself wait
+  ** for `waiter` to do. NULL = the last one taken. */
+  uint64_t (*awaited)(tfd__stream *on, const tfd__stream *waiter);
+  /* Wait until seq has passed or `until` has; may return early, and does so
+  ** within 20 ms, for the caller looks for interrupts. Threads: any. */
+  void (*wait)(tfd__stream *stream, uint64_t seq, tfd__deadline until);
+  /* The last position that has passed, without waiting. NULL = `done` says so
+  ** all the time. When the device itself is lost all positions have passed. */
+  uint64_t (*poll)(tfd__stream *stream);
+  /* Raise the failure found since the last time, with the position of the piece
+  ** that failed (the first; where and replica set when they are known). What
+  ** was taken from there on until now has no results; what is taken from now on
+  ** runs. TFD_OK when there is none. Asked after poll and before anybody
+  ** believes its answer. NULL = there are none. */
+  int (*failed)(tfd__stream *stream, uint64_t *seq_p);
+
+  /* The three copies, behind what was launched on the stream; called by run.
+  ** Of host_visible back ends also called when the stream is done, by any
+  ** thread. Host memory of copy_in is the caller's again on return; that of
+  ** copy_out is filled when the position has passed. */
+  int (*copy_in)(tfd__stream *stream, void *to, const void *host_from,
+                 size_t bytes);
+  int (*copy_out)(tfd__stream *stream, void *host_to, const void *from,
+                  size_t bytes);
+  /* From memory of device from_ordinal of the same back end. */
+  int (*copy_across)(tfd__stream *stream, void *to, int from_ordinal,
+                     const void *from, size_t bytes);
+
   /* Kernels indexed by tfd__kernel_id; NULL = not implemented there. */
   const tfd__kernel *kernels;
-  /* Make what libraries make once for all threads; see tfd__stop_at_exit. */
-  void (*prepare)(void);
 } tfd__backend;
 
 extern const tfd__backend tfd__cpu_backend;
+
+/* --- the end of the process ------------------------------------------------ */
+
+/* From now on queues that need a thread are refused. */
+void tfd__backends_close(void);
+/* FailedPrecondition after that. */
+int tfd__check_running(void);
 
 #endif

@@ -3,8 +3,8 @@
 #include "base/thread.h"
 
 #include <omp.h>
+#include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +170,20 @@ void tfd__thread_join(tfd__thread t) {
   pthread_join(t, NULL);
 }
 
+void tfd__spin_slow(tfd__spin *l) {
+  int tries = 0;
+
+  do {
+    while (atomic_load_explicit(&l->held, memory_order_relaxed)) {
+      if (++tries < 64) {
+        tfd__relax();
+      } else {
+        sched_yield(); /* the holder may need this core */
+      }
+    }
+  } while (atomic_exchange_explicit(&l->held, true, memory_order_acquire));
+}
+
 /* --- parallel loops ------------------------------------------------------- */
 
 /* The thread sanitizer does not see how OpenMP's threads wait for each other;
@@ -188,6 +202,14 @@ void tfd__thread_join(tfd__thread t) {
 
 void tfd__threads_set(int n) {
   omp_set_num_threads(n > 1 ? n : 1);
+}
+
+void tfd__use_threads(int n) {
+  static _Thread_local int now = 0;
+
+  if (TFD_LIKELY(now == n)) return;
+  now = n;
+  tfd__threads_set(n);
 }
 
 int tfd__threads_get(void) {

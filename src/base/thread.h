@@ -8,6 +8,7 @@
 ** loop over its predicate. */
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "base/status.h"
@@ -20,6 +21,34 @@ typedef struct tfd__mutex {
 typedef struct tfd__cond {
   pthread_cond_t c; /* CLOCK_MONOTONIC */
 } tfd__cond;
+
+/* --- spin lock: a few dozen instructions under it, never a wait ---------- */
+
+typedef struct tfd__spin {
+  atomic_bool held;
+} tfd__spin;
+
+static inline void tfd__relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+void tfd__spin_slow(tfd__spin *l);
+
+static inline void tfd__spin_lock(tfd__spin *l) {
+  if (atomic_exchange_explicit(&l->held, true, memory_order_acquire)) {
+    tfd__spin_slow(l);
+  }
+}
+
+static inline void tfd__spin_unlock(tfd__spin *l) {
+  atomic_store_explicit(&l->held, false, memory_order_release);
+}
+
+/* -------------------------------------------------------------------------- */
 
 /* Absolute CLOCK_MONOTONIC nanoseconds; TFD_FOREVER never passes. */
 typedef int64_t tfd__deadline;
@@ -56,6 +85,9 @@ double tfd__cgroup_cores(const char *membership, const char *mount);
 ** setting; oneDNN obeys it too). n >= 1. */
 void tfd__threads_set(int n);
 int tfd__threads_get(void);
+/* tfd__threads_set for threads whose setting nobody else changes; free when
+** nothing changes. */
+void tfd__use_threads(int n);
 
 /* Call fn(arg, begin, end) over [0, n) in contiguous pieces of at least
 ** `grain`, on up to tfd__threads_get() threads; returns when all are done.

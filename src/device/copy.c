@@ -1,31 +1,6 @@
-/* Bytes between the host and a buffer, and between devices. */
-#include <string.h>
-
+/* Bytes between the host and a buffer, and between devices, all by the three
+** copies of a back end. */
 #include "device/private.h"
-
-/* Below this a copy stays on one thread: waking others costs more. */
-#define SHARE_BYTES ((int64_t)1 << 20)
-
-typedef struct span {
-  char *to;
-  const char *from;
-} span;
-
-static void copy_part(void *arg, int64_t begin, int64_t end) {
-  const span *s = arg;
-
-  memcpy(s->to + begin, s->from + begin, (size_t)(end - begin));
-}
-
-void tfd__copy_bytes(void *to, const void *from, size_t bytes) {
-  span s = {to, from};
-
-  if (bytes < (size_t)SHARE_BYTES) {
-    if (bytes > 0) memcpy(to, from, bytes);
-    return;
-  }
-  tfd__parallel_for((int64_t)bytes, SHARE_BYTES / 2, copy_part, &s);
-}
 
 static int check_range(const char *what, const tfd__buffer *b, size_t offset,
                        size_t bytes) {
@@ -35,48 +10,78 @@ static int check_range(const char *what, const tfd__buffer *b, size_t offset,
                    bytes, offset, b->bytes);
 }
 
-/* --- host to buffer ------------------------------------------------------- */
-
-/* In the ring: ints[0] = bytes, and the bytes behind the ints. */
-static int write_staged(const tfd__call *call) {
-  size_t bytes = (size_t)call->ints[0];
-
-  tfd__copy_bytes((void *)(uintptr_t)call->ints[1], call->ints + 2, bytes);
-  return TFD_OK;
+static void *at(const tfd__buffer *b, size_t offset) {
+  return (char *)b->data + offset;
 }
 
-static int stage(tfd__buffer *b, size_t offset, const void *data,
-                 size_t bytes) {
-  tfd__stream *s = b->device->stream;
-  tfd__command *c = NULL;
-  int64_t *payload = NULL;
+/* --- the host's bytes ------------------------------------------------------ */
 
-  TFD_TRY(tfd__stream_open(s));
-  TFD_TRY(tfd__ring_begin(s, TFD_COMMAND_WRITE, 2 * sizeof *payload + bytes,
-                          &c));
-  payload = tfd__ring_payload(c);
-  payload[0] = (int64_t)bytes;
-  payload[1] = (int64_t)(uintptr_t)((char *)b->data + offset);
-  memcpy(payload + 2, data, bytes);
-  c->call = (tfd__call){.name = "write",
-                        .kernel = write_staged,
-                        .ints = payload,
-                        .ints_n = 2,
-                        .replica = -1};
-  b->use_seq = tfd__ring_publish(s, c);
+/* Where the host wants bytes, and what became of it. */
+typedef struct fetch {
+  void *data;
+  size_t bytes;
+  tfd__error error;
+} fetch;
+
+int tfd__run_host_work(tfd_device *d, const tfd__work *work) {
+  const tfd__backend *b = d->backend;
+  fetch *f = NULL;
+
+  if (work->kind == TFD_WORK_WRITE) {
+    return b->copy_in(d->stream, work->held[0], work->data, work->data_bytes);
+  }
+  f = work->held[1];
+  if (b->copy_out(d->stream, f->data, work->held[0], f->bytes) != TFD_OK) {
+    tfd__error_save(&f->error);
+  }
   return TFD_OK;
 }
 
 int tfd__host_write(tfd__buffer *b, size_t offset, const void *data,
                     size_t bytes) {
+  tfd_device *d = b->device;
+  tfd__work work = {.kind = TFD_WORK_WRITE, .data = data, .data_bytes = bytes};
+
   TFD_TRY(check_range("host write", b, offset, bytes));
   if (!TFD_LIKELY(!tfd__is_forked())) return tfd__fork_error();
   if (bytes == 0) return TFD_OK;
   if (bytes == b->bytes) b->made_seq = 0;
-  if (!tfd__buffer_host_idle(b)) return stage(b, offset, data, bytes);
-  tfd__use_threads(b->device->threads);
-  tfd__copy_bytes((char *)b->data + offset, data, bytes);
-  return TFD_OK;
+  work.held[0] = at(b, offset);
+  if (d->backend->host_visible && tfd__buffer_host_idle(b)) {
+    tfd__use_threads(d->threads);
+    return d->backend->copy_in(d->stream, work.held[0], data, bytes);
+  }
+  return tfd__queue_submit(d, &work, &b->use_seq);
+}
+
+/* To the end, whatever comes: `data` is the caller's. */
+static int read_queued(const tfd__buffer *b, size_t offset, void *data,
+                       size_t bytes) {
+  tfd_device *d = b->device;
+  fetch f = {.data = data, .bytes = bytes};
+  tfd__work work = {.kind = TFD_WORK_READ, .held = {at(b, offset), &f}};
+  uint64_t seq = 0;
+  int rc = TFD_OK;
+
+  TFD_TRY(tfd__queue_submit(d, &work, &seq));
+  while (!tfd__is_done(d, seq)) {
+    TFD_TRY(tfd__check_running());
+    d->backend->wait(d->stream, seq, TFD_FOREVER);
+  }
+  if (f.error.code != TFD_OK) rc = tfd__error_raise(&f.error);
+  tfd__error_free(&f.error);
+  return rc;
+}
+
+/* Its values have been computed and are not lost. */
+static int read_done(const tfd__buffer *b, size_t offset, void *data,
+                     size_t bytes) {
+  tfd_device *d = b->device;
+
+  if (bytes == 0) return TFD_OK;
+  if (!d->backend->host_visible) return read_queued(b, offset, data, bytes);
+  tfd__use_threads(d->threads);
+  return d->backend->copy_out(d->stream, data, at(b, offset), bytes);
 }
 
 int tfd__host_read(const tfd__buffer *b, size_t offset, void *data,
@@ -84,40 +89,95 @@ int tfd__host_read(const tfd__buffer *b, size_t offset, void *data,
   TFD_TRY(check_range("host read", b, offset, bytes));
   TFD_TRY(tfd__stream_wait(b->device, b->use_seq, TFD_FOREVER));
   TFD_TRY(tfd__buffer_check(b));
-  tfd__use_threads(b->device->threads);
-  tfd__copy_bytes(data, (const char *)b->data + offset, bytes);
-  return TFD_OK;
+  return read_done(b, offset, data, bytes);
 }
 
 /* --- device to device ----------------------------------------------------- */
 
+/* ints: the two devices */
 static int copy_views(const tfd__call *call) {
-  tfd__copy_bytes(tfd__out(call, 0)->data, tfd__in(call, 0)->data,
-                  tfd__view_bytes(tfd__out(call, 0)));
+  const tfd_device *to = (tfd_device *)(uintptr_t)call->ints[0];
+  const tfd_device *from = (tfd_device *)(uintptr_t)call->ints[1];
+  const tfd__view *out = tfd__out(call, 0);
+
+  return to->backend->copy_across(to->stream, out->data, from->ordinal,
+                                  tfd__in(call, 0)->data, tfd__view_bytes(out));
+}
+
+static int copy_queued(tfd__buffer *to, tfd__buffer *from, tfd__call *call) {
+  tfd_device *d = to->device;
+  tfd__work work = {.call = call, .kind = TFD_WORK_COPY, .held = {to, from}};
+  tfd__hold *hold = NULL;
+  uint64_t seq = 0;
+  int rc;
+
+  TFD_TRY(tfd__stream_after_seq(d, from->device, from->use_seq));
+  if (d->backend->asynchronous) {
+    hold = tfd__alloc(sizeof *hold);
+    if (hold == NULL) return tfd__no_memory(sizeof *hold, "copy");
+  }
+  tfd__retain(to);
+  tfd__retain(from);
+  call->stream = d->stream;
+  rc = tfd__queue_submit(d, &work, &seq);
+  if (rc != TFD_OK) {
+    tfd__release(from);
+    tfd__release(to);
+    tfd__free(hold);
+    return rc;
+  }
+  if (hold != NULL) tfd__hold_until(d, hold, &work, seq);
+  tfd__buffer_made(to, seq);
   return TFD_OK;
+}
+
+/* Devices of two kinds: the bytes go through the host, which waits for them. */
+static int copy_foreign(tfd__buffer *to, const tfd__view *to_view,
+                        tfd__buffer *from, const tfd__view *from_view) {
+  size_t bytes = tfd__view_bytes(from_view);
+  size_t to_offset = (size_t)((char *)to_view->data - (char *)to->data);
+  size_t offset = (size_t)((char *)from_view->data - (char *)from->data);
+  void *stage = NULL;
+  int rc = TFD_OK;
+
+  TFD_TRY(tfd__stream_after_seq(to->device, from->device, from->use_seq));
+  if (tfd__failure_covers(from->device, from->use_seq)) {
+    tfd__buffer_made(to, tfd__stream_seq(to->device));
+    return TFD_OK; /* lost, as what follows there */
+  }
+  if (bytes == 0) return TFD_OK;
+  if (from->device->backend->host_visible) {
+    return tfd__host_write(to, to_offset, from_view->data, bytes);
+  }
+  if (to->device->backend->host_visible && tfd__buffer_host_idle(to)) {
+    return read_done(from, offset, to_view->data, bytes);
+  }
+  stage = tfd__alloc(bytes);
+  if (stage == NULL) return tfd__no_memory(bytes, "copy between devices");
+  rc = read_done(from, offset, stage, bytes);
+  if (rc == TFD_OK) rc = tfd__host_write(to, to_offset, stage, bytes);
+  tfd__free(stage);
+  return rc;
 }
 
 int tfd__copy_across(tfd__buffer *to, const tfd__view *to_view,
                      tfd__buffer *from, const tfd__view *from_view) {
-  tfd__stream *s = to->device->stream;
   tfd__view views[2] = {*from_view, *to_view};
+  int64_t ints[2] = {(int64_t)(uintptr_t)to->device,
+                     (int64_t)(uintptr_t)from->device};
   tfd__call call = {.name = "copy",
                     .kernel = copy_views,
                     .views = views,
+                    .ints = ints,
                     .in_n = 1,
                     .out_n = 1,
+                    .ints_n = 2,
                     .replica = -1};
-  tfd__command *c = NULL;
 
   TFD_TRY(tfd__buffer_check(from));
-  if (!s->queued) return tfd__stream_submit(to->device, &call);
-  TFD_TRY(tfd__stream_after_seq(to->device, from->device, from->use_seq));
-  TFD_TRY(tfd__stream_open(s));
-  TFD_TRY(tfd__ring_call(s, TFD_COMMAND_COPY, &call, &c));
-  tfd__retain(to);
-  tfd__retain(from);
-  c->u.copy.to = to;
-  c->u.copy.from = from;
-  tfd__buffer_made(to, tfd__ring_publish(s, c));
-  return TFD_OK;
+  if (to->device->backend != from->device->backend) {
+    return copy_foreign(to, to_view, from, from_view);
+  }
+  if (!to->device->queued) return tfd__stream_submit(to->device, &call);
+  return copy_queued(to, from, &call);
 }

@@ -41,7 +41,7 @@ static const tfd__type device_type = {
 static void device_free(tfd_device *d) {
   if (d == NULL) return;
   tfd__pool_free(d->pool); /* asks the stream what is idle */
-  tfd__stream_free(d->stream);
+  tfd__queue_free(d);
   tfd__free(d);
 }
 
@@ -59,6 +59,7 @@ static int device_new(const tfd__backend *backend, int index, int ordinal,
   d->index = index;
   d->ordinal = ordinal;
   d->threads = threads;
+  d->queued = queued;
   for (i = 0; i < sizeof lower - 1 && p[i] != '\0'; i++) {
     lower[i] = (char)tolower((unsigned char)p[i]);
   }
@@ -67,7 +68,7 @@ static int device_new(const tfd__backend *backend, int index, int ordinal,
                  "/job:localhost/replica:0/task:0/device:%.7s:%d", p, ordinal);
   (void)snprintf(d->short_name, sizeof d->short_name, "/%s:%d", lower,
                  ordinal % 100000);
-  TFD_TRY_OR(rc = tfd__stream_new(d, queued, &d->stream), free_device);
+  TFD_TRY_OR(rc = tfd__queue_new(d), free_device);
   TFD_TRY_OR(rc = tfd__pool_new(d, memory_limit, &d->pool), free_device);
   tfd__object_init(&d->object, &device_type);
   *device_p = d;
@@ -116,8 +117,7 @@ static int start(void) {
   tfd_device **devices = NULL;
 
   if (!prepared) {
-    TFD_TRY(tfd__mutex_init(&tfd__rt.board, 3));
-    tfd__counter_init(&tfd__rt.stop);
+    TFD_TRY(tfd__mutex_init(&tfd__rt.failures, 3));
     pthread_atfork(NULL, NULL, in_forked_child);
     tfd__rt.cores = tfd__cores();
     prepared = true;
@@ -126,8 +126,6 @@ static int start(void) {
   TFD_TRY(make_devices(&config, &devices));
   tfd__rt.devices = devices;
   tfd__rt.n = config.cpu_devices;
-  /* The host's thread counts as running what the first device may use. */
-  atomic_store(&tfd__rt.running, devices[0]->threads);
   atomic_store_explicit(&tfd__rt.started, true, memory_order_release);
   return TFD_OK;
 }
@@ -154,19 +152,27 @@ int tfd__devices(tfd_device *const **devices_p, int *n_p) {
   return TFD_OK;
 }
 
+/* Do fn with each back end that has devices. */
+static void each_backend(void (*fn)(const tfd__backend *backend)) {
+  int i;
+
+  for (i = 0; i < tfd__rt.n; i++) {
+    const tfd__backend *b = tfd__rt.devices[i]->backend;
+
+    if (i == 0 || b != tfd__rt.devices[i - 1]->backend) fn(b);
+  }
+}
+
+static void stop_backend(const tfd__backend *backend) {
+  backend->stop();
+}
+
 /* In a forked child the workers do not exist and locks may be held for ever:
 ** leave everything. Twice is the same as once. */
 void tfd__devices_stop(void) {
-  int i;
-
   if (!tfd_is_started() || tfd__is_forked()) return;
-  tfd__counter_set(&tfd__rt.stop, 1);
-  for (i = 0; i < tfd__rt.n; i++) {
-    tfd__stream_stop(tfd__rt.devices[i]->stream);
-  }
-  for (i = 0; i < tfd__rt.n; i++) {
-    tfd__stream_discard(tfd__rt.devices[i]->stream);
-  }
+  tfd__backends_close();
+  each_backend(stop_backend);
 }
 
 void tfd__devices_finish(void) {
@@ -174,9 +180,7 @@ void tfd__devices_finish(void) {
 
   if (!tfd_is_started() || tfd__is_forked()) return;
   for (i = 0; i < tfd__rt.n; i++) {
-    tfd__stream *s = tfd__rt.devices[i]->stream;
-
-    (void)tfd__wait_done(s, tfd__counter_get(&s->head), TFD_FOREVER);
+    (void)tfd__wait_all(tfd__rt.devices[i], TFD_FOREVER);
   }
 }
 
@@ -191,17 +195,14 @@ __attribute__((destructor)) static void stop(void) {
   free_devices(tfd__rt.devices, tfd__rt.n);
   tfd__rt.devices = NULL;
   tfd__rt.n = 0;
-  tfd__board_free();
+}
+
+static void prepare_backend(const tfd__backend *backend) {
+  if (backend->prepare != NULL) backend->prepare();
 }
 
 static void register_stop(void) {
-  int i;
-
-  for (i = 0; i < tfd__rt.n; i++) {
-    const tfd__backend *b = tfd__rt.devices[i]->backend;
-
-    if (i == 0 || b != tfd__rt.devices[i - 1]->backend) b->prepare();
-  }
+  each_backend(prepare_backend);
   (void)atexit(stop);
 }
 
@@ -272,7 +273,7 @@ int tfd_device_threads(const tfd_device *device) {
 
 bool tfd_device_is_queued(const tfd_device *device) {
   TFD_GIVEN_OR(device, DEVICE, false);
-  return device->stream->queued;
+  return device->queued;
 }
 
 int tfd_device_synchronize(tfd_device *device) {

@@ -2,15 +2,13 @@
 #define TFD_DEVICE_DEVICE_H
 /* L3 device: names, ordered queues (streams), stream-ordered memory.
 **
-** Contract, the same for CPU queues and CUDA streams:
+** Contract, the same for the processor's queues and a GPU's:
 ** - A device has one stream. Work runs in submission order. `inline` runs a
-**   call before submit returns; `queued` copies the call (views by value) into
-**   a ring and returns at once.
-** - In queued mode the host thread runs device 0's queue itself whenever it
-**   has to wait or the ring is full ("caller runs"); every further device has
-**   a worker thread. One primitive, tfd__stream_wait, does all host waiting and
-**   always drains the queue the host owns, so waits cannot deadlock. Nobody
-**   spins when there are more runnable threads than cores.
+**   call before submit returns, without a stream; `queued` hands it to the back
+**   end's stream, which copies what it needs, and returns at once.
+** - One primitive, tfd__stream_wait, does all host waiting. A processor that is
+**   queued runs its first device's work on the threads that wait (see
+**   backend/cpu/stream), so waits cannot deadlock.
 ** - Memory is stream-ordered: a released buffer returns to its device's pool at
 **   once and may be handed out again while older calls on the same stream
 **   still use it; the stream's order makes that safe. Therefore (1) only calls
@@ -34,7 +32,7 @@
 #include "base/given.h"
 #include "base/thread.h"
 
-typedef struct tfd__stream tfd__stream;
+typedef struct tfd__queue tfd__queue;
 typedef struct tfd__pool tfd__pool;
 
 struct tfd_device {
@@ -45,7 +43,9 @@ struct tfd_device {
   int index;   /* position in the list of all logical devices */
   int ordinal; /* within its type */
   int threads; /* cores its kernels may use */
-  tfd__stream *stream;
+  bool queued;
+  tfd__stream *stream; /* for ever at 0 when it is inline */
+  tfd__queue *queue;   /* queued devices only */
   tfd__pool *pool;
   /* Position of the last call that failed or was dropped; 0 = none ever. */
   atomic_uint_least64_t lost_until;
@@ -134,11 +134,14 @@ void tfd__set_oom_hook(void (*fn)(char *text, size_t n));
 
 /* --- streams ------------------------------------------------------------- */
 
-/* Run or enqueue. `views`, `ints`, `reals` are copied when it queues.
-** Returns the kernel's own error in inline mode, else only out-of-memory. */
-int tfd__stream_submit(tfd_device *device, const tfd__call *call);
+/* Run or enqueue; sets call->stream. `views`, `ints`, `reals` are copied when
+** it queues. Returns the kernel's own error in inline mode, else only
+** out-of-memory. */
+int tfd__stream_submit(tfd_device *device, tfd__call *call);
 /* Sequence number of the last submitted call. */
-uint64_t tfd__stream_seq(const tfd_device *device);
+static inline uint64_t tfd__stream_seq(const tfd_device *device) {
+  return tfd__counter_get(&device->stream->taken);
+}
 /* Block until call `seq` has finished (UINT64_MAX: all). Returns the sticky
 ** error if there is one and clears it, with where and replica filled in; then
 ** all devices have finished all calls and no other failure of theirs is left.
@@ -149,7 +152,9 @@ int tfd__stream_wait(tfd_device *device, uint64_t seq, tfd__deadline until);
 /* Calls submitted to `waiter` from now on start after everything submitted
 ** to `device` so far. Same device: nothing to do. */
 int tfd__stream_after(tfd_device *waiter, tfd_device *device);
-bool tfd__stream_is_inline(const tfd_device *device);
+static inline bool tfd__stream_is_inline(const tfd_device *device) {
+  return !device->queued;
+}
 
 /* Copy bytes between host memory and a buffer's memory, in stream order.
 ** `data` of host_write may be reused as soon as it returns (staged when the

@@ -20,7 +20,7 @@ static void unref(tfd__failure *f) {
   tfd__free(f);
 }
 
-/* All below: the board's mutex is held. */
+/* All below: tfd__rt.failures is held. */
 static tfd__failure *get(_Atomic(tfd__failure *) *slot) {
   return atomic_load_explicit(slot, memory_order_relaxed);
 }
@@ -34,54 +34,55 @@ static bool concerns(const tfd__failure *f, uint32_t epoch) {
   return f != NULL && (!f->reported || epoch < f->end_epoch);
 }
 
-static void attach(tfd__stream *s, tfd__failure *f, uint64_t seq) {
-  unref(get(&s->failure));
-  s->failure_seq = seq;
-  put(&s->failure, f);
+static void attach(tfd__queue *q, tfd__failure *f, uint64_t seq) {
+  unref(get(&q->failure));
+  q->failure_seq = seq;
+  put(&q->failure, f);
 }
 
-static tfd__loss *newest(const tfd__stream *s) {
-  return &s->losses[(s->losses_n - 1) % TFD_LOSSES];
+static tfd__loss *newest(const tfd__queue *q) {
+  return &q->losses[(q->losses_n - 1) % TFD_LOSSES];
 }
 
-/* The call at seq is lost to the stream's failure. */
-static void lose(tfd__stream *s, uint64_t seq) {
-  tfd__failure *f = get(&s->failure);
+/* What begins at `first` and ends at `last` is lost to the queue's failure. */
+static void lose(tfd_device *d, uint64_t first, uint64_t last) {
+  tfd__queue *q = d->queue;
+  tfd__failure *f = get(&q->failure);
 
-  if (s->losses_n == 0 || newest(s)->failure != f ||
-      newest(s)->last + 1 != seq) {
-    s->losses_n++;
-    unref(newest(s)->failure);
+  if (q->losses_n == 0 || newest(q)->failure != f ||
+      newest(q)->last + 1 != first) {
+    q->losses_n++;
+    unref(newest(q)->failure);
     f->refs++;
-    *newest(s) = (tfd__loss){.first = seq, .failure = f};
+    *newest(q) = (tfd__loss){.first = first, .failure = f};
   }
-  newest(s)->last = seq;
-  atomic_store_explicit(&s->device->lost_until, seq, memory_order_relaxed);
+  newest(q)->last = last;
+  atomic_store_explicit(&d->lost_until, last, memory_order_relaxed);
 }
 
-static const tfd__loss *find_loss(const tfd__stream *s, uint64_t seq) {
-  uint64_t kept = s->losses_n < TFD_LOSSES ? s->losses_n : TFD_LOSSES;
-  uint64_t low = s->losses_n - kept;
-  uint64_t high = s->losses_n;
+static const tfd__loss *find_loss(const tfd__queue *q, uint64_t seq) {
+  uint64_t kept = q->losses_n < TFD_LOSSES ? q->losses_n : TFD_LOSSES;
+  uint64_t low = q->losses_n - kept;
+  uint64_t high = q->losses_n;
 
   while (low < high) { /* the first that ends at seq or later */
     uint64_t middle = low + (high - low) / 2;
 
-    if (s->losses[middle % TFD_LOSSES].last < seq) {
+    if (q->losses[middle % TFD_LOSSES].last < seq) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  if (low == s->losses_n || s->losses[low % TFD_LOSSES].first > seq) {
+  if (low == q->losses_n || q->losses[low % TFD_LOSSES].first > seq) {
     return NULL;
   }
-  return &s->losses[low % TFD_LOSSES];
+  return &q->losses[low % TFD_LOSSES];
 }
 
-static tfd__failure *record_of(const tfd__call *call) {
+/* The thread's error, to be kept. */
+static tfd__failure *new_record(void) {
   tfd__failure *f = tfd__calloc(1, sizeof *f);
-  char where[256] = "";
 
   if (f == NULL) {
     no_memory.refs++;
@@ -89,57 +90,88 @@ static tfd__failure *record_of(const tfd__call *call) {
     return &no_memory;
   }
   f->refs = 1;
-  if (call->file != NULL && call->line > 0) {
-    (void)snprintf(where, sizeof where, "%s:%d", call->file, call->line);
-  }
-  (void)tfd__error_set_place(call->replica, where);
   tfd__error_save(&f->error);
   return f;
 }
 
-void tfd__failure_keep(tfd__stream *s, const tfd__call *call, uint64_t seq) {
-  tfd__lock(&tfd__rt.board);
-  attach(s, record_of(call), seq);
-  lose(s, seq);
-  tfd__unlock(&tfd__rt.board);
+void tfd__failure_keep(tfd_device *d, const tfd__call *call, uint64_t seq) {
+  char where[256] = "";
+
+  if (call != NULL && call->file != NULL && call->line > 0) {
+    (void)snprintf(where, sizeof where, "%s:%d", call->file, call->line);
+  }
+  (void)tfd__error_set_place(call != NULL ? call->replica : -1, where);
+  tfd__lock(&tfd__rt.failures);
+  attach(d->queue, new_record(), seq);
+  lose(d, seq, seq);
+  tfd__unlock(&tfd__rt.failures);
 }
 
-bool tfd__failure_drops(tfd__stream *s, const tfd__command *command,
-                        uint64_t seq) {
+void tfd__failure_late(tfd_device *d, uint64_t seq) {
+  tfd__queue *q = d->queue;
+  uint32_t now = (uint32_t)atomic_load(&tfd__rt.epoch);
+
+  tfd__lock(&tfd__rt.failures);
+  if (!concerns(get(&q->failure), now)) attach(q, new_record(), seq);
+  lose(d, seq, tfd__stream_seq(d));
+  tfd__unlock(&tfd__rt.failures);
+}
+
+bool tfd__failure_drops(tfd_device *d, uint32_t epoch, uint64_t seq) {
+  tfd__queue *q = d->queue;
   bool drops = false;
 
-  if (TFD_LIKELY(atomic_load_explicit(&s->failure, memory_order_acquire) ==
+  if (TFD_LIKELY(atomic_load_explicit(&q->failure, memory_order_acquire) ==
                  NULL)) {
     return false;
   }
-  tfd__lock(&tfd__rt.board);
-  drops = concerns(get(&s->failure), command->epoch);
+  tfd__lock(&tfd__rt.failures);
+  drops = concerns(get(&q->failure), epoch);
   if (drops) {
-    lose(s, seq);
+    lose(d, seq, seq);
   } else {
-    attach(s, NULL, 0);
+    attach(q, NULL, 0);
   }
-  tfd__unlock(&tfd__rt.board);
+  tfd__unlock(&tfd__rt.failures);
   return drops;
 }
 
-void tfd__failure_inherit(tfd__stream *s, uint64_t at, tfd__stream *from,
-                          uint64_t seq, const tfd__command *command) {
+static bool covers(const tfd__queue *q, uint64_t seq, uint32_t epoch) {
+  return concerns(get((_Atomic(tfd__failure *) *)&q->failure), epoch) &&
+         q->failure_seq <= seq;
+}
+
+bool tfd__failure_covers(tfd_device *d, uint64_t seq) {
+  bool covered = false;
+
+  if (!d->queued || TFD_LIKELY(atomic_load_explicit(&d->queue->failure,
+                                                    memory_order_acquire) ==
+                               NULL)) {
+    return false;
+  }
+  tfd__lock(&tfd__rt.failures);
+  covered = covers(d->queue, seq, (uint32_t)atomic_load(&tfd__rt.epoch));
+  tfd__unlock(&tfd__rt.failures);
+  return covered;
+}
+
+void tfd__failure_inherit(tfd_device *d, uint64_t at, tfd_device *from,
+                          uint64_t seq, uint32_t epoch) {
   tfd__failure *f = NULL;
 
-  if (TFD_LIKELY(atomic_load_explicit(&from->failure, memory_order_acquire) ==
-                 NULL)) {
+  if (TFD_LIKELY(atomic_load_explicit(&from->queue->failure,
+                                      memory_order_acquire) == NULL)) {
     return;
   }
-  tfd__lock(&tfd__rt.board);
-  f = get(&from->failure);
-  if (concerns(f, command->epoch) && from->failure_seq <= seq &&
-      !concerns(get(&s->failure), command->epoch)) {
+  tfd__lock(&tfd__rt.failures);
+  if (covers(from->queue, seq, epoch) &&
+      !concerns(get(&d->queue->failure), epoch)) {
+    f = get(&from->queue->failure);
     f->refs++;
-    attach(s, f, at);
-    lose(s, at);
+    attach(d->queue, f, at);
+    lose(d, at, at);
   }
-  tfd__unlock(&tfd__rt.board);
+  tfd__unlock(&tfd__rt.failures);
 }
 
 /* --- reports -------------------------------------------------------------- */
@@ -167,7 +199,7 @@ static int report_all(tfd__failure *f) {
   f->end_epoch = end;
   for (i = 0; i < tfd__rt.n; i++) {
     const tfd_device *d = tfd__rt.devices[i];
-    tfd__failure *other = get(&d->stream->failure);
+    tfd__failure *other = d->queued ? get(&d->queue->failure) : NULL;
 
     if (other == NULL || other->reported) continue;
     other->reported = true;
@@ -179,34 +211,34 @@ static int report_all(tfd__failure *f) {
   return rc;
 }
 
-static bool is_due(tfd__stream *s, uint64_t seq) {
-  const tfd__failure *f = get(&s->failure);
+static bool is_due(tfd__queue *q, uint64_t seq) {
+  const tfd__failure *f = get(&q->failure);
 
-  return f != NULL && !f->reported && s->failure_seq <= seq;
+  return f != NULL && !f->reported && q->failure_seq <= seq;
 }
 
-int tfd__failure_report(tfd__stream *s, uint64_t seq, tfd__deadline until) {
+int tfd__failure_report(tfd_device *d, uint64_t seq, tfd__deadline until) {
+  tfd__queue *q = d->queue;
   bool due = false;
   int rc = TFD_OK;
   int i;
 
-  if (TFD_LIKELY(atomic_load_explicit(&s->failure, memory_order_acquire) ==
-                 NULL)) {
+  if (q == NULL || TFD_LIKELY(atomic_load_explicit(&q->failure,
+                                                   memory_order_acquire) ==
+                              NULL)) {
     return TFD_OK;
   }
-  tfd__lock(&tfd__rt.board);
-  due = is_due(s, seq);
-  tfd__unlock(&tfd__rt.board);
+  tfd__lock(&tfd__rt.failures);
+  due = is_due(q, seq);
+  tfd__unlock(&tfd__rt.failures);
   if (!due) return TFD_OK;
   for (i = 0; i < tfd__rt.n; i++) {
-    tfd__stream *each = tfd__rt.devices[i]->stream;
-
-    TFD_TRY(tfd__wait_done(each, tfd__counter_get(&each->head), until));
+    TFD_TRY(tfd__wait_all(tfd__rt.devices[i], until));
   }
-  tfd__lock(&tfd__rt.board);
-  due = is_due(s, seq);
-  if (due) rc = report_all(get(&s->failure));
-  tfd__unlock(&tfd__rt.board);
+  tfd__lock(&tfd__rt.failures);
+  due = is_due(q, seq);
+  if (due) rc = report_all(get(&q->failure));
+  tfd__unlock(&tfd__rt.failures);
   if (due) tfd__settle(true);
   return rc;
 }
@@ -215,42 +247,42 @@ int tfd__buffer_check_slow(const tfd__buffer *b) {
   const tfd__loss *loss = NULL;
   int rc = TFD_OK;
 
-  tfd__lock(&tfd__rt.board);
-  loss = find_loss(b->device->stream, b->made_seq);
+  tfd__lock(&tfd__rt.failures);
+  loss = find_loss(b->device->queue, b->made_seq);
   if (loss != NULL && loss->failure->reported) {
     rc = raise_record(loss->failure);
   }
-  tfd__unlock(&tfd__rt.board);
+  tfd__unlock(&tfd__rt.failures);
   return rc;
 }
 
 tfd__buffer_state tfd__buffer_state_of(const tfd__buffer *b) {
-  tfd__stream *s = b->device->stream;
   bool lost = false;
 
-  if (b->made_seq == 0 || !s->queued) return TFD_BUFFER_GOOD;
-  if (tfd__counter_get(&s->done) < b->made_seq) return TFD_BUFFER_PENDING;
+  if (b->made_seq == 0 || !b->device->queued) return TFD_BUFFER_GOOD;
+  if (!tfd__is_done(b->device, b->made_seq)) return TFD_BUFFER_PENDING;
   if (TFD_LIKELY(b->made_seq > atomic_load(&b->device->lost_until))) {
     return TFD_BUFFER_GOOD;
   }
-  tfd__lock(&tfd__rt.board);
-  lost = find_loss(s, b->made_seq) != NULL;
-  tfd__unlock(&tfd__rt.board);
+  tfd__lock(&tfd__rt.failures);
+  lost = find_loss(b->device->queue, b->made_seq) != NULL;
+  tfd__unlock(&tfd__rt.failures);
   return lost ? TFD_BUFFER_LOST : TFD_BUFFER_GOOD;
 }
 
 void tfd__buffer_finish(const tfd__buffer *b) {
-  (void)tfd__wait_done(b->device->stream, b->made_seq, TFD_FOREVER);
+  (void)tfd__wait_done(b->device, b->made_seq, TFD_FOREVER);
 }
 
-void tfd__failure_forget(tfd__stream *s) {
-  uint64_t kept = s->losses_n < TFD_LOSSES ? s->losses_n : TFD_LOSSES;
+void tfd__failure_forget(tfd_device *d) {
+  tfd__queue *q = d->queue;
+  uint64_t kept = q->losses_n < TFD_LOSSES ? q->losses_n : TFD_LOSSES;
 
-  tfd__lock(&tfd__rt.board);
-  attach(s, NULL, 0);
-  while (kept > 0) unref(s->losses[--kept].failure);
-  s->losses_n = 0;
-  tfd__unlock(&tfd__rt.board);
+  tfd__lock(&tfd__rt.failures);
+  attach(q, NULL, 0);
+  while (kept > 0) unref(q->losses[--kept].failure);
+  q->losses_n = 0;
+  tfd__unlock(&tfd__rt.failures);
 }
 
 uint32_t tfd__failures_reported(void) {

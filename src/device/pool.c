@@ -76,7 +76,7 @@ static int class_of(size_t bytes, size_t *capacity_p) {
 /* Queued work may use a block after its release, and one that has a new owner
 ** already: only inline devices can tell AddressSanitizer what is whose. */
 static void poison(const tfd__buffer *b, size_t live) {
-  if (TFD_REDZONE == 0 || b->device->stream->queued) return;
+  if (TFD_REDZONE == 0 || b->device->queued) return;
   TFD_UNPOISON(b->data, live);
   TFD_POISON((char *)b->data + live, b->capacity - live);
 }
@@ -199,6 +199,8 @@ static int grow(tfd__pool *pool, tfd__buffer *b) {
 
 /* --- giving memory back --------------------------------------------------- */
 
+/* The pool's lock may be held: what was finished since the last look does not
+** count. */
 static bool is_idle(const tfd__buffer *b) {
   return tfd__counter_get(&b->device->stream->done) >= b->free_seq;
 }
@@ -290,10 +292,8 @@ static void trim_idle(tfd__pool *pool) {
 }
 
 void tfd__pool_trim(tfd_device *device) {
-  tfd__stream *s = device->stream;
-
   if (!TFD_LIKELY(!tfd__is_forked())) return;
-  (void)tfd__wait_done(s, tfd__counter_get(&s->head), TFD_FOREVER);
+  (void)tfd__wait_all(device, TFD_FOREVER);
   trim_idle(device->pool);
 }
 
@@ -302,9 +302,7 @@ static void trim_all(const tfd__backend *backend) {
   int i;
 
   for (i = 0; i < tfd__rt.n; i++) {
-    tfd__stream *s = tfd__rt.devices[i]->stream;
-
-    (void)tfd__wait_done(s, tfd__counter_get(&s->head), TFD_FOREVER);
+    (void)tfd__wait_all(tfd__rt.devices[i], TFD_FOREVER);
   }
   tfd__settle(false);
   for (i = 0; i < tfd__rt.n; i++) {
@@ -415,12 +413,11 @@ int tfd__buffer_new(tfd_device *device, size_t bytes,
 ** former users are done; any other only when the stream is empty, since calls
 ** that read it leave no mark. */
 bool tfd__buffer_host_idle(const tfd__buffer *b) {
-  const tfd__stream *s = b->device->stream;
-  uint64_t head = tfd__counter_get(&s->head);
-  uint64_t done = tfd__counter_get(&s->done);
+  tfd_device *d = b->device;
+  uint64_t taken = tfd__stream_seq(d);
 
-  if (!s->queued || done == head) return true;
-  return b->birth_seq == head && done >= b->free_seq;
+  if (!d->queued || tfd__is_done(d, taken)) return true;
+  return b->birth_seq == taken && tfd__is_done(d, b->free_seq);
 }
 
 int tfd__pool_new(tfd_device *device, size_t limit, tfd__pool **pool_p) {

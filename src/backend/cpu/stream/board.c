@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <semaphore.h>
 
-#include "device/private.h"
+#include "backend/cpu/stream/stream.h"
 
 /* Long enough to bridge the gap between two kernels, short against the 15 to
 ** 45 us that waking a parked thread costs. */
@@ -25,20 +25,6 @@ typedef struct tfd__waiter {
   struct tfd__waiter *prev;
   struct tfd__waiter *next;
 } tfd__waiter;
-
-void tfd__spin_slow(tfd__spin *l) {
-  int tries = 0;
-
-  do {
-    while (atomic_load_explicit(&l->held, memory_order_relaxed)) {
-      if (++tries < 64) {
-        tfd__relax();
-      } else {
-        sched_yield(); /* the holder may need this core */
-      }
-    }
-  } while (atomic_exchange_explicit(&l->held, true, memory_order_acquire));
-}
 
 void tfd__counter_init(tfd__counter *c) {
   atomic_init(&c->value, 0);
@@ -84,8 +70,8 @@ void tfd__board_wake(tfd__counter *c) {
   tfd__waiter *w = NULL;
   int n = 0;
 
-  tfd__lock(&tfd__rt.board);
-  for (w = tfd__rt.waiters; w != NULL; w = w->next) {
+  tfd__lock(&tfd__board.lock);
+  for (w = tfd__board.waiters; w != NULL; w = w->next) {
     if (!concerned(w, c, &next)) continue;
     if (n < BATCH) {
       woken[n++] = w;
@@ -94,7 +80,7 @@ void tfd__board_wake(tfd__counter *c) {
     }
   }
   atomic_store(&c->wake_at, next);
-  tfd__unlock(&tfd__rt.board);
+  tfd__unlock(&tfd__board.lock);
   while (n > 0) sem_post(&woken[--n]->sem);
 }
 
@@ -102,9 +88,9 @@ static void link_waiter(tfd__waiter *w) {
   int i;
 
   w->prev = NULL;
-  w->next = tfd__rt.waiters;
+  w->next = tfd__board.waiters;
   if (w->next != NULL) w->next->prev = w;
-  tfd__rt.waiters = w;
+  tfd__board.waiters = w;
   for (i = 0; i < TFD_TARGETS; i++) {
     const tfd__target *t = &w->targets[i];
 
@@ -118,17 +104,17 @@ static void unlink_waiter(tfd__waiter *w) {
   if (w->prev != NULL) {
     w->prev->next = w->next;
   } else {
-    tfd__rt.waiters = w->next;
+    tfd__board.waiters = w->next;
   }
   if (w->next != NULL) w->next->prev = w->prev;
 }
 
 /* A waiter with a semaphore, or NULL. The board is locked. */
 static tfd__waiter *take_waiter(void) {
-  tfd__waiter *w = tfd__rt.idle_waiters;
+  tfd__waiter *w = tfd__board.idle_waiters;
 
   if (w != NULL) {
-    tfd__rt.idle_waiters = w->next;
+    tfd__board.idle_waiters = w->next;
     return w;
   }
   w = tfd__calloc(1, sizeof *w);
@@ -140,7 +126,7 @@ static tfd__waiter *take_waiter(void) {
 }
 
 void tfd__board_free(void) {
-  tfd__waiter *w = tfd__rt.idle_waiters;
+  tfd__waiter *w = tfd__board.idle_waiters;
 
   while (w != NULL) {
     tfd__waiter *next = w->next;
@@ -149,7 +135,7 @@ void tfd__board_free(void) {
     tfd__free(w);
     w = next;
   }
-  tfd__rt.idle_waiters = NULL;
+  tfd__board.idle_waiters = NULL;
 }
 
 /* False when `until` has passed. */
@@ -166,24 +152,24 @@ static void park(const tfd__target targets[TFD_TARGETS], int weight,
                  tfd__deadline until) {
   tfd__waiter *w = NULL;
 
-  tfd__lock(&tfd__rt.board);
+  tfd__lock(&tfd__board.lock);
   w = take_waiter();
   if (w == NULL) {
-    tfd__unlock(&tfd__rt.board);
+    tfd__unlock(&tfd__board.lock);
     sched_yield(); /* the caller looks again */
     return;
   }
   w->targets = targets;
   link_waiter(w);
-  tfd__unlock(&tfd__rt.board);
-  atomic_fetch_sub(&tfd__rt.running, weight);
+  tfd__unlock(&tfd__board.lock);
+  atomic_fetch_sub(&tfd__board.running, weight);
   while (!reached(targets) && sleep_on(&w->sem, until)) continue;
-  atomic_fetch_add(&tfd__rt.running, weight);
-  tfd__lock(&tfd__rt.board);
+  atomic_fetch_add(&tfd__board.running, weight);
+  tfd__lock(&tfd__board.lock);
   unlink_waiter(w);
-  w->next = tfd__rt.idle_waiters;
-  tfd__rt.idle_waiters = w;
-  tfd__unlock(&tfd__rt.board);
+  w->next = tfd__board.idle_waiters;
+  tfd__board.idle_waiters = w;
+  tfd__unlock(&tfd__board.lock);
 }
 
 /* Spinning beats a wake-up by a factor of 200 on a free core and costs a
@@ -193,7 +179,8 @@ static bool spin(const tfd__target targets[TFD_TARGETS]) {
   int round;
   int i;
 
-  for (round = 0; atomic_load(&tfd__rt.running) <= tfd__rt.cores; round++) {
+  for (round = 0; atomic_load(&tfd__board.running) <= tfd__board.cores;
+       round++) {
     if (reached(targets)) return true;
     for (i = 0; i < 2; i++) tfd__relax();
     if (round % 64 != 15) continue;
