@@ -87,6 +87,9 @@ lua_State *tfd__signals_current(void);
 bool tfd__signals_seen(void);   /* since the last reset */
 void tfd__signals_reset(void);  /* the next Ctrl-C is a first one again */
 
+/* A crash says where it was. After tfd__signals_open, on the main thread. */
+void tfd__crash_open(void);
+
 /* The module tfdist.host: prompt, terminal, embedded sources. */
 int tfd__host_module(lua_State *L);
 

@@ -375,6 +375,7 @@ static int run_protected(lua_State *L) {
 #endif
   open_state(L, p->options);
   tfd__signals_open(L); /* before, Ctrl-C ends the process as it always does */
+  tfd__crash_open();
   p->code = run(L, p->options);
   if (p->code == TFD_EXIT_OK) p->code = settle(L, p->options);
   return 0;
