@@ -76,6 +76,8 @@
 ---   collect()   full collection that reports to the runtime
 ---   set_position(file, line)   position for messages of queued work
 ---   enums -> { dtype = { float32 = 1, ... }, queue_mode = ... } numbers
+---   device_position(d) -> how many calls were submitted to its queue so far
+---   tensor_is_pending(t) -> true until its queue has filled it; never waits
 ---   stop_devices()   before the process ends
 ---   monotonic() -> seconds of a clock that only goes forward
 ---   terminal_width(fd) -> columns; nil when it is no terminal

@@ -16,6 +16,7 @@ typedef struct tfd__grad {
   const tfd__op *op;
   const int64_t *ints;
   const double *reals;
+  tfd_device *device;    /* where the op ran, and its rule runs */
   tfd_tensor *const *in; /* saved or shape-only; NULL = absent optional */
   tfd_tensor *const *out;
   tfd_tensor *const *dy; /* per output; NULL where no gradient arrives */
@@ -52,7 +53,7 @@ int tfd__e_many(tfd__grad *g, int op, int in_n, tfd_tensor *const *in,
 #define E3A(op, a, b, c, ints, reals)                                          \
   tfd__e(g, TFD_OP_##op, 3, (tfd_tensor *[]){a, b, c}, ints, reals)
 
-/* A scalar of x's dtype on x's device. */
+/* A scalar of x's dtype. */
 tfd_tensor *tfd__e_scalar(tfd__grad *g, const tfd_tensor *x, double value);
 tfd_tensor *tfd__e_scale(tfd__grad *g, tfd_tensor *x, double factor);
 tfd_tensor *tfd__e_zeros_like(tfd__grad *g, const tfd_tensor *x);

@@ -227,7 +227,7 @@ tfd_tensor *tfd__e_scalar(tfd__grad *g, const tfd_tensor *x, double value) {
   tfd_tensor *t = NULL;
 
   if (g->status != TFD_OK || x == NULL) return NULL;
-  g->status = tfd__tensor_from_doubles(x->device, x->view.dtype, NULL, 0,
+  g->status = tfd__tensor_from_doubles(g->device, x->view.dtype, NULL, 0,
                                        &value, &t);
   return g->status == TFD_OK ? keep(g, t) : NULL;
 }
@@ -244,7 +244,7 @@ tfd_tensor *tfd__e_zeros_like(tfd__grad *g, const tfd_tensor *x) {
   tfd_tensor *t = NULL;
 
   if (g->status != TFD_OK || x == NULL) return NULL;
-  g->status = tfd__filled(x->device, x->view.dtype, x->view.dims,
+  g->status = tfd__filled(g->device, x->view.dtype, x->view.dims,
                           x->view.rank, 0.0, &t);
   return g->status == TFD_OK ? keep(g, t) : NULL;
 }

@@ -15,8 +15,7 @@ tfd__grad_fn tfd__grad_rule(int op) {
   return rules[op] == tfd__grad_none ? NULL : rules[op];
 }
 
-/* Also the rule of copies between devices: the walk takes the gradient back
-** to the device of the input. */
+/* Also the rule of copies between devices. */
 int tfd__grad_identity(tfd__grad *g) {
   tfd__grad_set(g, 0, g->dy[0]);
   return g->status;

@@ -21,6 +21,7 @@ typedef struct step {
   const tfd__op *op;
   int64_t number;
   tfd_tensor *const *in;
+  tfd_tensor *const *ready; /* see tfd__record_fn */
   tfd_tensor *const *out;
   int in_n;
   int out_n;
@@ -242,6 +243,10 @@ static inline int write_inputs(const tfd_tape *tape, const step *s,
           t == NULL ? TFD_NO_SLOT : tfd__ids_get(&tape->ids, t->id);
     }
     w->e->in_n = i; /* those that a failure must release */
+    /* What was copied to the op's device need not go there again. */
+    if (t != NULL && !TFD_LIKELY(s->ready[i]->device == t->device)) {
+      t = s->ready[i];
+    }
     TFD_TRY(note_value(note, t, saves_input(s, i), &w->at));
   }
   w->e->in_n = s->in_n;
@@ -366,10 +371,12 @@ static int record_all(const tfd__tapes *tapes, const step *s) {
 
 /* The recorder of a context; see tfd__record_fn. */
 static int record(void *tapes, const tfd__op *op, tfd_tensor *const *in,
-                  int in_n, tfd_tensor *const *out, int out_n,
+                  tfd_tensor *const *ready, int in_n,
+                  tfd_tensor *const *out, int out_n,
                   const int64_t *ints, const double *reals) {
   step s = {.op = op,
             .in = in,
+            .ready = ready,
             .out = out,
             .in_n = in_n,
             .out_n = out_n,
@@ -586,6 +593,7 @@ int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,
   tfd_tensor *small[CACHED_SLOTS];
   step s = {.number = number,
             .in = small,
+            .ready = small,
             .out = outputs,
             .in_n = inputs_n,
             .out_n = outputs_n};
@@ -597,6 +605,7 @@ int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,
     in = tfd__alloc((size_t)inputs_n * sizeof *in);
     if (in == NULL) return tfd__no_memory((size_t)inputs_n * 8, "tape");
     s.in = in;
+    s.ready = in;
   }
   rc = resolve_inputs(inputs, inputs_n, in);
   if (rc == TFD_OK) rc = record_all(c->tapes, &s);

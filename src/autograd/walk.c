@@ -4,7 +4,11 @@
 ** backward runs the rules of marked entries that a gradient reaches.
 ** Gradients live in an array indexed by slot (tape.h, A1) and are released as
 ** soon as the entry that made the value has been visited; so are the saved
-** tensors of tapes that serve one walk only. */
+** tensors of tapes that serve one walk only.
+**
+** A rule runs on the device that its op ran on, and what it gives stays there
+** until another rule needs it: a replica's walk puts nothing on the queue of a
+** device that its inputs happen to lie on. */
 #include "autograd/gradsum.h"
 
 #include <string.h>
@@ -27,6 +31,7 @@ struct tfd_walk {
   uint32_t slots_n;
   uint32_t *source_slots;
   tfd_tensor **source_shapes; /* for zeros; owned, NULL unless wanted */
+  tfd_device **homes;         /* by source: where its gradient is to lie */
   tfd_object **results;       /* by source; owned */
   int sources_n;
   tfd__id_map extra; /* sources the tape does not know */
@@ -112,6 +117,7 @@ static void walk_destroy(void *self) {
   }
   tfd__free(w->source_slots);
   tfd__free(w->source_shapes);
+  tfd__free(w->homes);
   tfd__free(w->results);
   scratch_free(w);
   tfd__release(w->tape);
@@ -139,9 +145,10 @@ static int walk_new(tfd_tape *tape, int sources_n, bool zeros,
   w->marks = tfd__calloc(n, 1);
   w->source_slots = tfd__calloc((size_t)sources_n, sizeof *w->source_slots);
   w->source_shapes = tfd__calloc((size_t)sources_n, sizeof *w->source_shapes);
+  w->homes = tfd__calloc((size_t)sources_n, sizeof *w->homes);
   w->results = tfd__calloc((size_t)sources_n, sizeof *w->results);
   if (w->grads == NULL || w->marks == NULL || w->source_slots == NULL ||
-      w->source_shapes == NULL || w->results == NULL) {
+      w->source_shapes == NULL || w->homes == NULL || w->results == NULL) {
     tfd__release(w);
     return tfd__no_memory(n * sizeof(void *), "gradient");
   }
@@ -166,6 +173,7 @@ static int add_source(tfd_walk *w, int i, tfd_object *source) {
     return tfd__wrap("GradientTape.gradient: source %d", i);
   }
   w->source_slots[i] = TFD_NO_SLOT;
+  w->homes[i] = t->device;
   if (w->zeros) TFD_TRY(tfd__tensor_shape_only(t, &w->source_shapes[i]));
   if (!tfd__is_float(t->view.dtype)) {
     tfd__log(TFD_LOG_WARNING,
@@ -235,7 +243,10 @@ static expected expect_note(const tfd__note *note) {
                     note->u.shape->dims};
 }
 
-static tfd_device *note_device(const tfd__note *note) {
+/* Where the op ran: where its outputs lay. */
+static tfd_device *entry_device(const tfd__entry *e) {
+  const tfd__note *note = &e->notes[e->in_n];
+
   return note->state == TFD_NOTE_SAVED ? note->u.tensor->device
                                        : note->u.shape->device;
 }
@@ -283,6 +294,7 @@ static int take_gradient(tfd_object *object, expected e, const char *what,
 }
 
 static int seed(tfd_walk *w, int i, tfd_object *target, tfd_object *given) {
+  tfd_device *chosen = tfd__context_device();
   tfd_object *grad = NULL;
   tfd_tensor *t = NULL;
   uint32_t slot = 0;
@@ -308,8 +320,11 @@ static int seed(tfd_walk *w, int i, tfd_object *target, tfd_object *given) {
     return TFD_OK;
   }
   if (grad == NULL) {
-    TFD_TRY(tfd__filled(t->device, t->view.dtype, t->view.dims, t->view.rank,
-                        1.0, &t));
+    /* A target that is a source need not have been made where it is used. */
+    bool moves = chosen != NULL && (w->marks[slot] & MARK_SOURCE);
+
+    TFD_TRY(tfd__filled(moves ? chosen : t->device, t->view.dtype,
+                        t->view.dims, t->view.rank, 1.0, &t));
     grad = &t->object;
   }
   return tfd__gradient_add(&w->grads[slot], grad);
@@ -341,12 +356,11 @@ static tfd_tensor *stand_in(const tfd__note *note, tfd_tensor *shell) {
   return shell;
 }
 
-/* A rule's answer for input i: checked, on the input's device, added up. */
+/* A rule's answer for input i: checked and added up. */
 static int store(tfd_walk *w, const tfd__note *note, int i, tfd_object *grad) {
   int rc = check_gradient(grad, expect_note(note), TFD_INTERNAL,
                           "the gradient of input", i);
 
-  if (rc == TFD_OK) rc = tfd__gradient_to_device(&grad, note_device(note));
   if (rc != TFD_OK) {
     tfd__release(grad);
     return rc;
@@ -381,7 +395,10 @@ static int pass_sparse(tfd_walk *w, const tfd__entry *e) {
 }
 
 static int run_rule(tfd_walk *w, const tfd__entry *e, tfd__grad_fn rule) {
-  tfd__grad g = {.op = e->op, .ints = e->ints, .reals = e->reals};
+  tfd__grad g = {.op = e->op,
+                 .ints = e->ints,
+                 .reals = e->reals,
+                 .device = entry_device(e)};
   int n = e->in_n + e->out_n;
   int i;
 
@@ -420,12 +437,14 @@ static int differentiate(tfd_walk *w, const tfd__entry *e) {
   int rc = TFD_OK;
 
   if (rule == NULL) return TFD_OK;
+  TFD_TRY(tfd_device_push(entry_device(e)));
   if (rule == tfd__grad_identity &&
       !tfd__gradient_is_dense(w->grads[e->notes[1].slot])) {
     rc = pass_sparse(w, e);
   } else {
     rc = run_rule(w, e, rule);
   }
+  (void)tfd_device_pop();
   return rc == TFD_OK ? rc : tfd__wrap("gradient of %s", e->op->name);
 }
 
@@ -455,8 +474,11 @@ static void finish_entry(tfd_walk *w, tfd__entry *e) {
   w->at = e->prev;
 }
 
-/* All entries are visited: keep the sources' gradients, drop the rest. */
+/* All entries are visited: keep the sources' gradients, drop the rest. They go
+** to their sources' devices unless the caller works on one of its choice, as
+** replicas do: then they stay where they were made. */
 static int finish(tfd_walk *w) {
+  tfd_device *chosen = tfd__context_device();
   int i;
 
   for (i = 0; i < w->sources_n; i++) {
@@ -465,11 +487,14 @@ static int finish(tfd_walk *w) {
 
     if (slot != TFD_NO_SLOT && w->grads[slot] != NULL) {
       TFD_TRY(tfd__gradient_join(&w->grads[slot]));
+      if (chosen == NULL) {
+        TFD_TRY(tfd__gradient_to_device(&w->grads[slot], w->homes[i]));
+      }
       tfd__retain(w->grads[slot]);
       w->results[i] = w->grads[slot];
     } else if (w->zeros) {
-      TFD_TRY(tfd__filled(t->device, t->view.dtype, t->view.dims,
-                          t->view.rank, 0.0, &t));
+      TFD_TRY(tfd__filled(chosen != NULL ? chosen : w->homes[i],
+                          t->view.dtype, t->view.dims, t->view.rank, 0.0, &t));
       w->results[i] = &t->object;
     }
   }
@@ -522,15 +547,13 @@ static int check_begin(const tfd_tape *tape, int targets_n,
 
 static int seed_all(tfd_walk *w, tfd_object *const *targets, int targets_n,
                     tfd_object *const *target_grads, int target_grads_n) {
-  int rc = TFD_OK;
   int i;
 
-  TFD_TRY(tfd_device_push(NULL));
-  for (i = 0; rc == TFD_OK && i < targets_n; i++) {
-    rc = seed(w, i, targets[i], target_grads_n > 0 ? target_grads[i] : NULL);
+  for (i = 0; i < targets_n; i++) {
+    TFD_TRY(seed(w, i, targets[i],
+                 target_grads_n > 0 ? target_grads[i] : NULL));
   }
-  (void)tfd_device_pop();
-  return rc;
+  return TFD_OK;
 }
 
 int tfd_walk_begin(tfd_tape *tape, tfd_object *const *targets, int targets_n,
@@ -584,12 +607,7 @@ int tfd_walk_next(tfd_walk *walk, tfd_walk_event *event_p) {
                          : "gradient: the waiting host step needs its "
                            "gradients first (tfd_walk_supply)");
   }
-  if (!walk->done) {
-    /* Rules work where their data is, whatever tf.device says now. */
-    TFD_TRY(tfd_device_push(NULL));
-    rc = advance(walk);
-    (void)tfd_device_pop();
-  }
+  if (!walk->done) rc = advance(walk);
   if (rc != TFD_OK) {
     walk->failed = true;
     leave_tape(walk);
@@ -673,7 +691,7 @@ int tfd_walk_supply(tfd_walk *walk, tfd_object *const *grads, int grads_n) {
                      "function, got %d",
                      walk->waiting->in_n, grads_n);
   }
-  TFD_TRY(tfd_device_push(NULL));
+  TFD_TRY(tfd_device_push(entry_device(walk->waiting)));
   rc = take_supplied(walk, grads);
   (void)tfd_device_pop();
   if (rc != TFD_OK) {

@@ -245,11 +245,12 @@ static int call_unary(lua_State *L) {
   return call_slow(L);
 }
 
-/* A scalar like `other` with the number at i; NULL when its dtype cannot hold
-** the number exactly, or when there is nothing to compare with. The result
-** sits in a slot pushed on the stack. */
+/* A scalar like `other` with the number at i, where the op will run; NULL when
+** its dtype cannot hold the number exactly, or when there is nothing to compare
+** with. The result sits in a slot pushed on the stack. */
 static tfd_object *number_operand(lua_State *L, int i, tfd_object *other) {
   double x = lua_tonumber(L, i);
+  tfd_device *device = tfd__context_device();
   tfd_tensor *like = NULL;
   tfd_tensor *t = NULL;
   tfd__slot *slot = NULL;
@@ -266,9 +267,10 @@ static tfd_object *number_operand(lua_State *L, int i, tfd_object *other) {
     if (tfd__load(element, dtype) != x) return NULL;
   }
   slot = tfd__lua_tensor_slot(L);
-  rc = tfd__tensor_from_doubles(like->device, dtype, NULL, 0, &x, &t);
+  if (device == NULL) device = like->device;
+  rc = tfd__tensor_from_doubles(device, dtype, NULL, 0, &x, &t);
   if (rc == TFD_RESOURCE_EXHAUSTED && tfd__lua_collect(L))
-    rc = tfd__tensor_from_doubles(like->device, dtype, NULL, 0, &x, &t);
+    rc = tfd__tensor_from_doubles(device, dtype, NULL, 0, &x, &t);
   if (rc != TFD_OK) tfd__lua_fail(L, rc);
   slot->object = (tfd_object *)t;
   return slot->object;

@@ -1,10 +1,10 @@
 /* What the Lua side asks of the system: a clock that only goes forward, the
-** width of a terminal, an end in order. */
+** width of a terminal, how far the queues are, an end in order. */
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "device/device.h"
 #include "lua/bind.h"
+#include "tensor/tensor.h"
 
 /* monotonic() -> seconds since some moment in the past. */
 static int system_monotonic(lua_State *L) {
@@ -33,6 +33,25 @@ static int system_stop_devices(lua_State *L) {
   return 0;
 }
 
+/* device_position(device) -> how many calls were submitted to it so far */
+static int system_device_position(lua_State *L) {
+  const tfd__lua_arg arg = {"device_position", "device", 1, false};
+  const tfd_device *device = tfd__lua_handle(L, TFD_HANDLE_DEVICE, &arg);
+
+  lua_pushnumber(L, (lua_Number)tfd__stream_seq(device));
+  return 1;
+}
+
+/* tensor_is_pending(t) -> true until the queue has filled it; never waits */
+static int system_tensor_is_pending(lua_State *L) {
+  const tfd__lua_arg arg = {"tensor_is_pending", "tensor", 1, false};
+  const tfd_tensor *t = tfd__lua_handle(L, TFD_HANDLE_TENSOR, &arg);
+
+  lua_pushboolean(L, t->buffer != NULL && tfd__buffer_state_of(t->buffer) ==
+                                              TFD_BUFFER_PENDING);
+  return 1;
+}
+
 static int closing(lua_State *L) {
   (void)L;
   tfd__devices_finish();
@@ -50,8 +69,10 @@ void tfd__lua_finish_on_close(lua_State *L) {
 }
 
 const luaL_Reg tfd__lua_system_functions[] = {
+    {"device_position", system_device_position},
     {"monotonic", system_monotonic},
     {"stop_devices", system_stop_devices},
+    {"tensor_is_pending", system_tensor_is_pending},
     {"terminal_width", system_terminal_width},
     {NULL, NULL},
 };

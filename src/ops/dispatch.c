@@ -10,7 +10,8 @@
 #define FAST_INPUTS TFD_CALL_VIEWS
 
 /* One op on its way. `in` is what the caller gave; `ready` holds the same
-** values on the op's device, dense where the kernel asks for it. */
+** values (with the same ids) on the op's device, dense where the kernel asks
+** for it. */
 typedef struct dispatch {
   const tfd__op *op;
   tfd_context *context;
@@ -21,7 +22,8 @@ typedef struct dispatch {
   tfd_tensor **ready;
   tfd__view *views;
   tfd__infer infer;
-  bool owned; /* some of `ready` are temporaries to release */
+  bool owned;    /* some of `ready` are temporaries to release */
+  bool recorded; /* on tapes */
   /* Updates: input i is targets[i]'s value and output i replaces it. */
   tfd_variable *const *targets;
   int targets_n;
@@ -93,6 +95,7 @@ static int bring(dispatch *d, int i, bool dense) {
   } else {
     d->ready[i] = moved;
   }
+  if (d->ready[i] != t) d->ready[i]->id = t->id;
   d->owned = true;
   return TFD_OK;
 }
@@ -288,6 +291,19 @@ static int check_targets(const dispatch *d) {
   return TFD_OK;
 }
 
+static int record(dispatch *d, const int64_t *ints, const double *reals,
+                  tfd_tensor **out) {
+  const tfd_context *c = d->context;
+  int rc;
+
+  if (TFD_LIKELY(c->tapes == NULL) || !d->recorded) return TFD_OK;
+  rc = c->record(c->tapes, d->op, d->in, d->ready, d->in_n, out,
+                 d->infer.out_n, ints, reals);
+  if (rc != TFD_OK) release_outputs(out, d->infer.out_n);
+  return rc;
+}
+
+/* out holds new references on success. */
 static int run(dispatch *d, const int64_t *ints, const double *reals,
                tfd_tensor **out, int capacity) {
   int rc;
@@ -303,23 +319,11 @@ static int run(dispatch *d, const int64_t *ints, const double *reals,
   }
   TFD_TRY(choose_device(d));
   rc = d->infer.alias ? run_alias(d, out) : run_kernel(d, ints, reals, out);
+  if (rc == TFD_OK) rc = record(d, ints, reals, out);
   release_ready(d);
   return rc;
 }
 
-static int record(dispatch *d, const int64_t *ints, const double *reals,
-                  tfd_tensor **out) {
-  const tfd_context *c = d->context;
-  int rc;
-
-  if (TFD_LIKELY(c->tapes == NULL)) return TFD_OK;
-  rc = c->record(c->tapes, d->op, d->in, d->in_n, out, d->infer.out_n, ints,
-                 reals);
-  if (rc != TFD_OK) release_outputs(out, d->infer.out_n);
-  return rc;
-}
-
-/* Everything but the recording; out holds new references on success. */
 static int dispatch_run(dispatch *d, const int64_t *ints, const double *reals,
                         tfd_tensor **out, int capacity) {
   const tfd__view *in_views[FAST_INPUTS];
@@ -358,8 +362,8 @@ int tfd__run(int op, tfd_tensor *const *in, int in_n, const int64_t *ints,
   d.in = in;
   d.in_n = in_n;
   d.targets_n = 0;
+  d.recorded = true;
   TFD_TRY(dispatch_run(&d, ints, reals, out, capacity));
-  TFD_TRY(record(&d, ints, reals, out));
   *out_n_p = d.infer.out_n;
   return TFD_OK;
 }
@@ -376,6 +380,7 @@ int tfd__run_update(int op, tfd_variable *const *targets, int targets_n,
   d.in_n = in_n;
   d.targets = targets;
   d.targets_n = targets_n;
+  d.recorded = false;
   TFD_TRY(dispatch_run(&d, ints, reals, out, TFD_CALL_VIEWS));
   for (i = 0; i < targets_n; i++) {
     if (out[i]->buffer == targets[i]->value->buffer) {

@@ -127,9 +127,11 @@ int tfd__check_slots(const tfd__op *op, const int64_t *ints);
 
 /* --- the current context -------------------------------------------------- */
 
-/* Called after an op ran when a tape is active; autograd sets it. */
+/* Called after an op ran when a tape is active; autograd sets it. `ready` holds
+** the inputs as the kernel saw them: some may be copies on the op's device. */
 typedef int (*tfd__record_fn)(void *tapes, const tfd__op *op,
-                              tfd_tensor *const *in, int in_n,
+                              tfd_tensor *const *in,
+                              tfd_tensor *const *ready, int in_n,
                               tfd_tensor *const *out, int out_n,
                               const int64_t *ints, const double *reals);
 

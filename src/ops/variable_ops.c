@@ -136,8 +136,8 @@ int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
   }
   TFD_TRY(tfd__tensor_to_device(tensor, device, &copy));
   if (c->tapes != NULL) {
-    rc = c->record(c->tapes, tfd__op_at(TFD_OP_identity), &tensor, 1, &copy, 1,
-                   NULL, NULL);
+    rc = c->record(c->tapes, tfd__op_at(TFD_OP_identity), &tensor, &tensor, 1,
+                   &copy, 1, NULL, NULL);
     if (rc != TFD_OK) {
       tfd__release(copy);
       return rc;

@@ -187,8 +187,31 @@ int tfd__tensor_dense(tfd_tensor *t, tfd_tensor **p) {
   return TFD_OK;
 }
 
+/* The stretch of memory that a view shows: its elements' number, gaps included,
+** and how many lie before the view's first. */
+static int64_t stretch_of(const tfd__view *v, int64_t *before_p) {
+  int64_t before = 0;
+  int64_t after = 0;
+  int i;
+
+  if (v->numel == 0) return 0;
+  for (i = 0; i < v->rank; i++) {
+    int64_t reach = (v->dims[i] - 1) * v->strides[i];
+
+    *(reach < 0 ? &before : &after) += reach;
+  }
+  *before_p = -before;
+  return after - before + 1;
+}
+
+/* Views go across as they lie in memory, gaps included: making them dense
+** first would be work for the queue of the device they leave. */
 int tfd__tensor_to_device(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
-  tfd_tensor *dense = NULL;
+  int64_t before = 0;
+  int64_t n = stretch_of(&t->view, &before);
+  int64_t offset = before * (int64_t)tfd__dtype_size(t->view.dtype);
+  tfd__view stretch;
+  tfd__view view;
   tfd_tensor *copy = NULL;
   int rc;
 
@@ -197,20 +220,16 @@ int tfd__tensor_to_device(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
     *p = t;
     return TFD_OK;
   }
-  TFD_TRY(tfd__tensor_dense(t, &dense));
-  TFD_TRY_OR(rc = tfd__tensor_new(device, t->view.dtype, t->view.dims,
-                                  t->view.rank, &copy),
-             release_dense);
-  rc = tfd__copy_across(copy->buffer, &copy->view, dense->buffer,
-                        &dense->view);
-  if (rc != TFD_OK) {
-    tfd__release(copy);
-    goto release_dense;
+  TFD_TRY(tfd__view_set(&stretch, t->view.dtype, &n, 1));
+  stretch.data = (char *)t->view.data - offset;
+  TFD_TRY(tfd__tensor_new(device, t->view.dtype, &n, 1, &copy));
+  rc = tfd__copy_across(copy->buffer, &copy->view, t->buffer, &stretch);
+  if (rc == TFD_OK) {
+    view = t->view;
+    view.data = (char *)copy->view.data + offset;
+    rc = tfd__tensor_alias(copy, &view, p);
   }
-  *p = copy;
-
-release_dense:
-  tfd__release(dense);
+  tfd__release(copy);
   return rc;
 }
 

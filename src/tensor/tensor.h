@@ -46,7 +46,8 @@ int tfd__tensor_from_doubles(tfd_device *device, int dtype,
                              const double *values, tfd_tensor **t_p);
 /* Dense copy (or a new reference when already dense). */
 int tfd__tensor_dense(tfd_tensor *t, tfd_tensor **p);
-/* Same values on `device` (a new reference when already there). */
+/* Same values on `device`, laid out as t's (a new reference when already
+** there). */
 int tfd__tensor_to_device(tfd_tensor *t, tfd_device *device, tfd_tensor **p);
 /* Wait for t's last writer; then t->view.data may be read by the host
 ** (host-visible back ends only). */

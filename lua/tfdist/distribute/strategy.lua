@@ -218,7 +218,8 @@ method("group", "value:table=nil name=nil", function() end)
 --- A PerReplica value of value_fn(context) for each replica (of each leaf, if
 --- it gives tables), where context has
 --- replica_id_in_sync_group and num_replicas_in_sync; the bare value for
---- strategies with one copy.
+--- strategies with one copy. Tensors that value_fn makes lie on the replica's
+--- device.
 --- Source: tf.distribute.Strategy.experimental_distribute_values_from_function
 method("experimental_distribute_values_from_function", "value_fn",
   function(self, value_fn)
@@ -230,7 +231,8 @@ method("experimental_distribute_values_from_function", "value_fn",
     end
     local parts, n = {}, self.num_replicas_in_sync
     for i = 1, n do
-      parts[i] = value_fn(M.value_context(i - 1, n))
+      parts[i] = extended.on_device(self.replica_devices[i], value_fn,
+        M.value_context(i - 1, n))
     end
     return self.one_copy and parts[1]
       or values.regroup(self, parts, n, "wrapped")
