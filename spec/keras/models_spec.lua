@@ -429,6 +429,29 @@ describe("a model of one's own class", function()
     fails("NotImplementedError", "defines no call", Empty(), tf.ones { 1 })
   end)
 
+  it("is built once, by hand or by its first call", function()
+    for _, ends_in_base in ipairs { false, true } do
+      local Own = K.Model:extend "Own"
+      function Own:build(shape)
+        self.k = self:add_weight { name = "k", shape = { shape[2], 2 } }
+        if ends_in_base then
+          K.Model.build(self, shape)
+        end
+      end
+      function Own:call(x)
+        return tf.matmul(x, self.k)
+      end
+      local by_hand, by_call = Own(), Own()
+      by_hand:build { 1, 3 }
+      assert.is_true(by_hand.built)
+      by_hand:set_weights { tf.ones { 3, 2 } }
+      near({ { 3, 3 } }, by_hand(tf.ones { 1, 3 }):totable())
+      by_call(tf.ones { 1, 3 })
+      assert.equal(1, #by_hand.weights)
+      assert.equal(1, #by_call.weights)
+    end
+  end)
+
   it("may hold its layers in a field of any name", function()
     local Stack = K.Model:extend "Stack"
     function Stack:init()

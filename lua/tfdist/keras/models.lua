@@ -26,7 +26,7 @@ local tf = require "tfdist"
 
 local M = {}
 
-local rawget = rawget
+local getmetatable, rawget = getmetatable, rawget
 
 local Model = base.Layer:extend "Model"
 Model.getters = setmetatable({}, { __index = base.Layer.getters })
@@ -82,8 +82,9 @@ function Model.call(self, inputs, opts)
 end
 
 function Model.build_in_call(self, shapes)
-  if self.build ~= Model.build then
-    self:build(shapes)
+  local build = getmetatable(self).class.build
+  if build ~= Model.build then
+    build(self, shapes)
   end
 end
 
@@ -94,6 +95,8 @@ function Model.build(self, input_shape)
   if own.network ~= nil then
     return
   end
+  -- A subclass's build that ends here is not asked again by the call.
+  own.built = own.built or own.building ~= nil
   local function zeros(shape)
     local dims = {}
     if not symbolic.is_shape(shape) then
@@ -112,6 +115,8 @@ function Model.build(self, input_shape)
   end)
   own.build_shape = input_shape
 end
+
+base.whole_builds[Model.build] = true
 
 function Model.compute_output_shape(self, input_shape)
   local own = rawget(self, "_own")
@@ -514,6 +519,8 @@ function Sequential:build(input_shape)
   }._own.output)
   advance(self)
 end
+
+base.whole_builds[Sequential.build] = true
 
 function Sequential:compute_output_shape(shape)
   for _, layer in ipairs(rawget(self, "_layers")) do

@@ -5,6 +5,7 @@ local call = require "tfdist.keras.layers.call"
 local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local lists = require "tfdist.lists"
+local masks = require "tfdist.keras.masks"
 local nest = require "tfdist.nest"
 local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.text"
@@ -255,15 +256,15 @@ function M.run(network, x, name, mask)
     local input = network.flat_in[i]
     local value = given[i]
     if type(value) == "userdata" and value.dtype ~= input.dtype then
-      value = tf.cast(value, input.dtype)
+      value = masks.keep(value, tf.cast(value, input.dtype))
     end
     known[input] = value
   end
   if mask ~= nil then
-    local masks = nest.flatten(mask)
+    local flat = nest.flatten(mask)
     for i = 1, given.n do
-      if type(masks[i]) == "userdata" then
-        call.set_mask(known[network.flat_in[i]], masks[i])
+      if type(flat[i]) == "userdata" then
+        masks.set(known[network.flat_in[i]], flat[i])
       end
     end
   end

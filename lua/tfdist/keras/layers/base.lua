@@ -72,6 +72,9 @@ Layer.autocast = true
 
 local getters, setters = Layer.getters, Layer.setters
 
+-- Builds that do all that a call would do, as those of models.
+M.whole_builds = {}
+
 -- Objects --------------------------------------------------------------------
 
 --- A new field. Keeps the order of first assignment; it is that of weights.
@@ -102,7 +105,8 @@ local function make_metatable(class)
   function meta.__index(self, key)
     local value = class[key]
     if value ~= nil then
-      return value
+      -- Building is once, whoever asks for it.
+      return key == "build" and M.build or value
     end
     local get = class.getters[key]
     if get ~= nil then

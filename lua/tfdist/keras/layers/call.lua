@@ -10,6 +10,7 @@ local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local lists = require "tfdist.lists"
+local masks = require "tfdist.keras.masks"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -30,49 +31,34 @@ local has_symbolic = keras_tensor.has_symbolic
 
 -- Masks ----------------------------------------------------------------------
 
--- tensor -> bool tensor that is false where a step does not count
-local masks = setmetatable({}, { __mode = "k" })
--- False until the first mask: models without masks do not look.
-local masks_used = false
+M.mask_of, M.set_mask = masks.of, masks.set
 
---- The mask that a layer gave its output, or nil. (Keras: x._keras_mask)
----@param x any
----@return tfdist.Tensor|nil
-function M.mask_of(x)
-  if masks_used and type(x) == "userdata" then
-    return masks[x]
-  end
-  return nil
-end
-
---- Give a tensor a mask.
-function M.set_mask(x, mask)
-  masks_used = true
-  masks[x] = mask
-end
-
-local function masks_of(inputs)
-  if type(inputs) == "userdata" then
-    return masks[inputs]
-  elseif not nest.is_nested(inputs) then
-    return nil
-  end
-  local found = false
-  local out = nest.map_structure(function(x)
-    local mask = M.mask_of(x)
-    found = found or mask ~= nil
-    return mask or false
-  end, inputs)
-  return found and out or nil
-end
-
---- The mask of the output; layers that support masking pass theirs on.
+--- The mask of the output, or a list of masks for several outputs with false
+--- for none. Layers that support masking pass theirs on; a class of one's own
+--- that makes masks defines this, and is asked without a mask, too.
 --- Source: tf.keras.layers.Layer.compute_mask
 function base.Layer:compute_mask(_, mask)
-  if self.supports_masking and type(mask) == "userdata" then
-    return mask
+  return self.supports_masking and mask or nil
+end
+
+local default_mask = base.Layer.compute_mask
+
+-- Outputs that have a mask keep it.
+local function give_masks(self, inputs, mask, ...)
+  local made = self:compute_mask(inputs, mask)
+  if made == nil then
+    return
+  elseif type(made) == "userdata" then
+    made = { made }
   end
-  return nil
+  local flat = nest.flatten { n = select("#", ...), ... }
+  for i = 1, flat.n do
+    local x = flat[i]
+    if type(made[i]) == "userdata" and type(x) == "userdata"
+      and masks.of(x) == nil then
+      masks.set(x, made[i])
+    end
+  end
 end
 
 -- Inputs ---------------------------------------------------------------------
@@ -94,7 +80,7 @@ local function to_inputs(self, x, dtype, cast, depth)
     if cast and raw.is_operand(x) then
       local given = raw.tensor_dtype(raw.operand_tensor(x))
       if given ~= dtype and FLOATING[given] then
-        return tf.cast(x, dtype)
+        return masks.keep(x, tf.cast(x, dtype))
       end
     end
     return x
@@ -223,20 +209,44 @@ local function check_spec(self, own, inputs)
   end
 end
 
+-- Run a build. Weights that it leaves behind when it fails are not the layer's.
+local function run_build(self, own, build, shapes)
+  local before, done = #own.weights, false
+  own.building, own.build_shape = true, shapes
+  state.protect(function()
+    own.building = nil
+    for i = done and 0 or #own.weights, before + 1, -1 do
+      own.weights[i] = nil
+    end
+  end, function()
+    build(self, shapes)
+    done = true
+  end)
+end
+
 --- Build the layer for inputs of these shapes, once.
 function M.build(self, shapes)
   local own = rawget(self, "_own")
-  -- Weights that a build left behind when it failed are not the layer's.
-  for i = #own.weights, (own.building or #own.weights) + 1, -1 do
-    own.weights[i] = nil
-  end
-  own.building = #own.weights
-  own.build_shape = shapes
-  local build = self.build_in_call or self.build
-  build(self, shapes)
-  own.building = nil
+  local class = getmetatable(self).class
+  run_build(self, own, class.build_in_call or class.build, shapes)
   -- A model of the user's is built when its first call is over.
-  own.built = self.build_in_call == nil
+  own.built = class.build_in_call == nil
+end
+
+--- layer:build(shape): as the first call would do it.
+--- Errors: ValueError for a layer that has its weights.
+--- Source: tf.keras.layers.Layer.build
+function base.build(self, shapes)
+  local own = rawget(self, "_own")
+  local build = getmetatable(self).class.build
+  if own.building or base.whole_builds[build] then
+    return build(self, shapes)
+  elseif own.built and #own.weights > 0 then
+    errors.raise("ValueError", ("layer %s is built already"):format(
+      text.quote(self.name)), "other shapes need another layer")
+  end
+  run_build(self, own, build, shapes)
+  own.built = true
 end
 
 -- For layers that build those inside them.
@@ -340,12 +350,9 @@ local function outputs(self, own, inputs, opts, ...)
   if own.output_shape == nil then
     record_shape(own, inputs, first)
   end
-  if masks_used and opts.mask ~= nil and type(first) == "userdata"
-    or own.makes_mask then
-    local mask = self:compute_mask(inputs, opts.mask)
-    if mask ~= nil then
-      M.set_mask(first, mask)
-    end
+  if opts.mask ~= nil
+    or getmetatable(self).class.compute_mask ~= default_mask then
+    give_masks(self, inputs, opts.mask, ...)
   end
   if own.activity_regularizer ~= nil then
     local flat = nest.flatten(first)
@@ -370,8 +377,8 @@ local function forward(self, own, inputs, opts)
     M.build(self, shape_of(inputs))
   end
   check_spec(self, own, inputs)
-  if masks_used and opts.mask == nil then
-    opts.mask = masks_of(inputs)
+  if opts.mask == nil then
+    opts.mask = masks.of_each(inputs)
   end
   return outputs(self, own, inputs, opts, M.invoke(self, inputs, opts))
 end

@@ -341,9 +341,6 @@ M.InputLayer = define.layer("InputLayer", "input_shape=nil batch_size=nil "
 --- Shapes: {batch, steps, ...}.
 --- Source: tf.keras.layers.Masking
 M.Masking = define.layer("Masking", "mask_value=0", {
-  setup = function(self)
-    self._own.makes_mask = true
-  end,
   compute_mask = function(self, x)
     return tf.reduce_any(tf.not_equal(x, self.mask_value), { axis = -1 })
   end,
@@ -371,7 +368,6 @@ M.Embedding = define.layer("Embedding", "input_dim:i output_dim:i "
     support.size(self, "input_dim", config.input_dim)
     support.size(self, "output_dim", config.output_dim)
     local own = self._own
-    own.makes_mask = config.mask_zero
     own.open_length = config.input_length == nil
     if own.batch_input_shape == nil then
       own.batch_input_shape = { -1, unpack(convert.integers(
