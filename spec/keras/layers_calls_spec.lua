@@ -29,6 +29,29 @@ describe("a layer", function()
     fails("ValueError", "not built", function() L.Dense(1):count_params() end)
   end)
 
+  it("is built once, by hand or by its first call", function()
+    local layers = { L.Dense(3), L.LSTM(3), L.Bidirectional(L.GRU(2)),
+      L.BatchNormalization(), L.TimeDistributed(L.Dense(2)) }
+    for i, layer in ipairs(layers) do
+      local dims = i == 1 and { 1, 2 } or { 1, 4, 2 }
+      layer:build(dims)
+      assert.is_true(layer.built)
+      local weights, values = layer.weights, {}
+      for k, w in ipairs(weights) do
+        values[k] = w:read_value() + 1
+      end
+      layer:set_weights(values)
+      layer(tf.ones(dims))
+      assert.equal(#values, #layer.weights)
+      for k, value in ipairs(values) do
+        assert.equal(weights[k], layer.weights[k])
+        if i ~= 4 then near(value:totable(), weights[k]:totable()) end
+      end
+    end
+    fails("ValueError", "is built already", layers[1].build, layers[1],
+      { 1, 2 })
+  end)
+
   it("has a name with a number of its own", function()
     local a, b = L.Dense(1), L.Dense(1)
     local n = tonumber(a.name:match "^dense_?(%d*)$") or 0
@@ -339,14 +362,26 @@ describe("recurrent layers", function()
       :totable(), 1e-5)
     local kept = L.LSTM(4, { stateful = true })
     kept(x[{ {}, { 0, 3 } }])
-    local weights = kept:get_weights()
-    for i, w in ipairs(whole:get_weights()) do weights[i] = w end
-    kept:set_weights(weights)
+    kept:set_weights(whole:get_weights())
     kept:reset_states()
     kept(x[{ {}, { 0, 3 } }])
     near(y:totable(), kept(x[{ {}, { 3, 6 } }]):totable(), 1e-5)
     fails("ValueError", "not stateful", whole.reset_states, whole)
     fails("ValueError", "2 states", whole, x, { initial_state = h })
+  end)
+
+  it("keep their states apart from their weights", function()
+    for _, name in ipairs { "SimpleRNN", "LSTM", "GRU" } do
+      local kept, plain = L[name](3, { stateful = true }), L[name](3)
+      kept:build { 2, 4, 5 }
+      plain:build { 2, 4, 5 }
+      for _, list in ipairs { "weights", "variables", "trainable_weights",
+        "non_trainable_weights" } do
+        assert.equal(#plain[list], #kept[list])
+      end
+      assert.equal(plain:count_params(), kept:count_params())
+      assert.equal(name == "LSTM" and 2 or 1, #kept.states)
+    end
   end)
 
   it("start LSTM's forget gate at 1", function()
@@ -490,17 +525,17 @@ end)
 describe("batch normalization", function()
   leaks(before_each, after_each)
 
-  it("moves by the unbiased variance of images, the plain one of rows",
-    function()
-      local flat = { 1, 3, 5, 7 }
-      for _, case in ipairs { { { 4, 1 }, 5 }, { { 2, 2, 1 }, 5 },
-        { { 1, 2, 2, 1 }, 20 / 3 } } do
-        local bn = L.BatchNormalization { momentum = 0.9 }
-        bn(tf.reshape(tf.constant(flat), case[1]), { training = true })
-        near({ 0.4 }, bn.moving_mean:totable())
-        near({ 0.9 + 0.1 * case[2] }, bn.moving_variance:totable())
-      end
-    end)
+  it("moves by the plain variance of inputs of every rank", function()
+    local flat = { 1, 3, 5, 7 }
+    for _, dims in ipairs { { 4, 1 }, { 2, 2, 1 }, { 1, 2, 2, 1 },
+      { 1, 1, 2, 2, 1 }, { 2, 1, 2 } } do
+      local bn = L.BatchNormalization { momentum = 0.9,
+        axis = #dims == 3 and dims[3] == 2 and 1 or -1 }
+      bn(tf.reshape(tf.constant(flat), dims), { training = true })
+      near({ 0.4 }, bn.moving_mean:totable())
+      near({ 0.9 + 0.1 * 5 }, bn.moving_variance:totable())
+    end
+  end)
 
   it("keeps its statistics when frozen, and without data", function()
     local bn = L.BatchNormalization()

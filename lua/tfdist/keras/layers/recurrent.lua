@@ -44,13 +44,15 @@ local function build(self, shape)
         :format(self.name), "give batch_input_shape = { batch, steps, "
         .. "features }")
     end
-    self.states = {}
+    local states = {}
     for i, n in ipairs(sizes_of(self.cell)) do
-      self.states[i] = tf.Variable(tf.zeros({ batch, n }, own.dtype), {
+      states[i] = tf.Variable(tf.zeros({ batch, n }, own.dtype), {
         name = self.name .. "/state_" .. (i - 1), trainable = false,
         synchronization = "ON_READ", aggregation = "ONLY_FIRST_REPLICA",
       })
     end
+    -- No weights: checkpoints find them, set_weights and optimizers do not.
+    rawset(self, "states", states)
   end
 end
 
@@ -88,11 +90,6 @@ local function zero_states(self, batch, dtype)
   return list
 end
 
--- Where a step counts the new value, else the old one.
-local function choose(mask, new, old)
-  return mask == nil and new or tf.where(mask, new, old)
-end
-
 local function step_masks(mask, config)
   if type(mask) ~= "userdata" then
     return nil
@@ -123,18 +120,13 @@ local function loop(self, xs, states, mask, options)
     local out, new = cell:call(steps[t], own)
     local m = masks and masks[t]
     if m ~= nil then
-      local last = y or tf.zeros_like(out)
-      y = choose(m, out, last)
+      local last = not config.zero_output_for_mask and y
+      out = tf.where(m, out, last or tf.zeros_like(out))
       for i = 1, #new do
-        new[i] = choose(m, new[i], states[i])
+        new[i] = tf.where(m, new[i], states[i])
       end
-      outputs[t] = config.zero_output_for_mask
-        and choose(m, out, tf.zeros_like(out)) or y
-    else
-      y = out
-      outputs[t] = out
     end
-    states = new
+    y, outputs[t], states = out, out, new
   end
   if #steps == 0 then
     local dims = { xs.shape[2], cell.output_size or sizes_of(cell)[1] }

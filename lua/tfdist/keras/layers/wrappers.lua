@@ -52,6 +52,10 @@ local function recreate(layer, prefix, backwards)
   if backwards then
     config.go_backwards = not config.go_backwards
   end
+  -- The two directions repeat different steps where a mask leaves some out.
+  if config.zero_output_for_mask ~= nil then
+    config.zero_output_for_mask = config.return_sequences
+  end
   return getmetatable(layer).class:from_config(config)
 end
 
@@ -139,8 +143,10 @@ M.Bidirectional = define.layer("Bidirectional", "layer:o merge_mode='concat' "
     return unpack(join(mode, forward, backward, MERGE[mode]))
   end,
   compute_mask = function(self, _, mask)
-    return self.forward_layer.return_sequences and type(mask) == "userdata"
-      and mask or nil
+    if not self.forward_layer.return_sequences or type(mask) ~= "userdata" then
+      return nil
+    end
+    return self._own.mode == nil and { mask, mask } or mask
   end,
   compute_output_shape = function(self, shape)
     local forward = pack(self.forward_layer:compute_output_shape(shape))
