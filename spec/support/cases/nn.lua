@@ -395,6 +395,14 @@ return function(case, I)
     end,
     ref = "(0.75 * d + 0.25 * batch_norm(a, b, c)[1],"
       .. " 0.75 * e + 0.25 * batch_norm(a, b, c)[2])" }
+  case { "fused_batch_norm plain variance", tol = norm, grad = false,
+    inputs = { I.normal { 4, 3, 5 }, I.positive { 5 }, I.normal { 5 },
+      I.normal { 5 }, I.positive { 5 } },
+    fn = function(tf, x, s, o, m, v)
+      return (select(3, tf.raw_ops.fused_batch_norm(x, s, o, m, v, 0.001,
+        "NHWC", true, 0.25, false)))
+    end,
+    ref = "0.75 * e + 0.25 * 11 / 12 * batch_norm(a, b, c)[2]" }
   case { "layer_normalization last axis", tol = norm,
     op = "layer_normalization layer_normalization_grad",
     inputs = { I.normal { 4, 3, 21 }, I.positive { 21 }, I.normal { 21 } },

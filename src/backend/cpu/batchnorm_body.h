@@ -245,8 +245,9 @@ static void NORM_ID(finish)(const tfd__call *call, const norm_shape *d,
   NORM_T *saved = tfd__out(call, 3)->data;
   double m = (double)saved[c];
   double v = s->sum0[c] / count;
-  /* The running variance is the unbiased one, as in TensorFlow. */
-  double wide = count > 1 ? s->sum0[c] / (count - 1) : v;
+  /* TensorFlow's running variance is unbiased, Keras' is not. */
+  double wide =
+      call->ints[2] != 0 && count > 1 ? s->sum0[c] / (count - 1) : v;
 
   if (call->ints[1] == 0) {
     m = (double)old_mean[c];

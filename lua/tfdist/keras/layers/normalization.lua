@@ -11,6 +11,8 @@ local tf = require "tfdist"
 
 local M = {}
 
+-- What Keras adds to the number of steps that count.
+local EPSILON = 1e-7
 local HALF = { float16 = true, bfloat16 = true }
 
 local same_shape = support.same_shape
@@ -158,32 +160,51 @@ local function count_of(dims, own)
   return n
 end
 
--- One op for everything; its variance is the unbiased one, which is what Keras
--- moves by for images only.
+-- One op for everything, moving statistics included.
 local function fused(self, x, training)
   local own, config = self._own, self._own.config
   local gamma, beta = self.gamma, self.beta
   gamma = gamma or tf.ones_like(self.moving_mean)
   beta = beta or tf.zeros_like(self.moving_mean)
-  if not training then
-    return (tf.nn.fused_batch_norm(x, gamma, beta, self.moving_mean,
-      self.moving_variance, config.epsilon, own.op_format, false))
-  end
-  local dims = x.shape
-  if #dims >= 4 then
-    local y, mean, variance = tf.nn.fused_batch_norm(x, gamma, beta,
-      self.moving_mean, self.moving_variance, config.epsilon, own.op_format,
-      true, nil, 1 - config.momentum)
+  local y, mean, variance = tf.raw_ops.fused_batch_norm(x, gamma, beta,
+    self.moving_mean, self.moving_variance, config.epsilon, own.op_format,
+    training, training and 1 - config.momentum or 1, false)
+  if training then
     self.moving_mean:assign(mean)
     self.moving_variance:assign(variance)
-    return y
   end
-  local n = count_of(dims, own)
-  local y, mean, variance = tf.nn.fused_batch_norm(x, gamma, beta, nil, nil,
-    config.epsilon, own.op_format, true)
-  move(self.moving_mean, mean, config.momentum)
-  move(self.moving_variance, variance * ((n - 1) / n), config.momentum)
   return y
+end
+
+-- Where x counts, as bools of its shape, and x with zeros elsewhere.
+local function masked(self, x, mask)
+  if #mask.shape ~= #x.shape - 1 then
+    errors.raise("ValueError", ("%s: the mask has shape %s, the input %s; "
+      .. "expected one axis less"):format(self.name, text.shape(mask.shape),
+      text.shape(x.shape)))
+  end
+  local counts = tf.broadcast_to(tf.expand_dims(tf.cast(mask, "bool"), -1),
+    x.shape)
+  return counts, tf.where(counts, x, tf.zeros_like(x))
+end
+
+-- Keras' rule for steps that do not count: with none that do, 0 and 0.
+local function masked_moments(self, x, mask, axes)
+  local dims = x.shape
+  local counts, kept = masked(self, x, mask)
+  local n = tf.reduce_sum(tf.cast(counts, x.dtype), axes) + EPSILON
+  local mean = tf.reduce_sum(kept, axes) / n
+  local off = tf.where(counts, x - spread(self._own, mean, #dims, dims),
+    tf.zeros_like(x))
+  return mean, tf.reduce_sum(tf.square(off), axes) / n
+end
+
+local function moments(self, x, mask)
+  local axes = other_axes(self._own, #x.shape)
+  if mask ~= nil then
+    return masked_moments(self, x, mask, axes)
+  end
+  return tf.nn.moments(x, axes)
 end
 
 function Batch.call(self, x, options)
@@ -193,13 +214,14 @@ function Batch.call(self, x, options)
   -- data has none.
   local training = options.training and own.trainable
     and count_of(dims, own) > 0
-  if own.op_format ~= nil then
+  local mask = training and options.mask or nil
+  if own.op_format ~= nil and mask == nil then
     return fused(self, x, training)
   elseif not training then
     return normalize(self, x, self.moving_mean, self.moving_variance)
   end
   local y = HALF[x.dtype] and tf.cast(x, "float32") or x
-  local mean, variance = tf.nn.moments(y, other_axes(own, #dims))
+  local mean, variance = moments(self, y, mask)
   move(self.moving_mean, mean, config.momentum)
   move(self.moving_variance, variance, config.momentum)
   return normalize(self, x, mean, variance)
@@ -211,11 +233,16 @@ local BATCH = "axis=-1 momentum=0.99 " .. SCALES
   .. "fused=nil virtual_batch_size=nil adjustment=nil"
 
 -- Moments over the batches of all replicas.
-local function moments_together(self, x, context)
+local function moments_together(self, x, mask, context)
   local own = self._own
   local dims = x.shape
   local axes = other_axes(own, #dims)
   local n = tf.constant(count_of(dims, own), x.dtype)
+  if mask ~= nil then
+    local counts
+    counts, x = masked(self, x, mask)
+    n = tf.reduce_sum(tf.cast(counts, x.dtype), axes) + EPSILON
+  end
   local sums = context:all_reduce("SUM", {
     tf.reduce_sum(x, axes), tf.reduce_sum(tf.square(x), axes), n,
   })
@@ -231,7 +258,7 @@ local function together(self, x, options)
   end
   local momentum = self._own.config.momentum
   local y = HALF[x.dtype] and tf.cast(x, "float32") or x
-  local mean, variance = moments_together(self, y, context)
+  local mean, variance = moments_together(self, y, options.mask, context)
   move(self.moving_mean, mean, momentum)
   move(self.moving_variance, variance, momentum)
   return normalize(self, x, mean, variance)
@@ -239,9 +266,10 @@ end
 
 --- (x - mean) / sqrt(variance + epsilon) * gamma + beta over all axes but
 --- `axis`: with training the batch's own moments, which the moving ones follow,
---- else the moving ones. Each replica moves its own; reading takes their mean.
---- With synchronized the moments are those of all replicas' batches: in training
---- every replica must call the layer then.
+--- else the moving ones. In training steps that the mask leaves out do not
+--- count. Each replica moves its own; reading takes their mean. With synchronized
+--- the moments are those of all replicas' batches: in training every replica
+--- must call the layer then.
 --- Source: tf.keras.layers.BatchNormalization
 M.BatchNormalization = define.layer("BatchNormalization", BATCH
   .. " synchronized=false", {
