@@ -158,7 +158,39 @@ describe("losses", function()
     near((each[1] + each[2]) / 2, L.MeanSquaredError()(T, P))
     near((each[1] + each[2]) / 2, L.MeanSquaredError {
       reduction = tf.keras.losses.Reduction.SUM_OVER_BATCH_SIZE }(T, P))
-    near(0, L.MeanSquaredError()(tf.zeros { 0, 3 }, tf.zeros { 0, 3 }))
+    near((each[1] + each[2]) / 2, L.MeanSquaredError { reduction = "mean" }(T,
+      P))
+  end)
+
+  it("has no number for no examples, as Keras", function()
+    for _, name in ipairs { "MeanSquaredError", "MeanAbsoluteError", "Huber",
+      "BinaryCrossentropy", "CosineSimilarity", "Hinge", "LogCosh", "Poisson",
+      "CategoricalCrossentropy", "KLDivergence" } do
+      for _, reduction in ipairs { "none", "sum", "sum_over_batch_size" } do
+        assert.same({ 0 }, L[name] { reduction = reduction }(tf.zeros { 0, 2 },
+          tf.zeros { 0, 2 }).shape)
+      end
+    end
+    near(0, L.MeanSquaredError()(tf.zeros { 0, 2, 2 }, tf.zeros { 0, 2, 2 }))
+  end)
+
+  it("has the shape of weights {n, 1} where nothing is reduced", function()
+    local t, p = { { 0, 0 }, { 0, 0 } }, { { 1, 1 }, { 2, 2 } }
+    for name, values in pairs { MeanSquaredError = { 1, 12 },
+      MeanAbsoluteError = { 1, 6 }, Huber = { 0.5, 4.5 }, Poisson = { 1, 6 } } do
+      near({ { values[1] }, { values[2] } }, L[name] { reduction = "none" }(t,
+        p, { { 1 }, { 3 } }))
+    end
+    -- losses' shape, weights' shape, shape of the result
+    for _, case in ipairs {
+      { { 2, 3 }, { 2, 3, 1 }, { 2, 3 } }, { { 2, 3 }, { 2, 1 }, { 2, 3 } },
+      { { 2, 1 }, { 2 }, { 2, 1 } }, { { 2, 3, 1 }, { 2, 3 }, { 2, 3 } },
+      { { 2 }, { 1 }, { 2 } }, { { 2 }, { 2, 1 }, { 2, 1 } } } do
+      local dims = { unpack(case[1]) }
+      dims[#dims + 1] = 2
+      assert.same(case[3], L.MeanSquaredError { reduction = "none" }(
+        tf.zeros(dims), tf.ones(dims), tf.ones(case[2])).shape)
+    end
   end)
 
   it("weighs examples, then reduces and divides by their number", function()
@@ -168,6 +200,8 @@ describe("losses", function()
     near((2 * each[1] + 0.5 * each[2]) / 2, L.MeanSquaredError()(T, P,
       { { 2 }, { 0.5 } }))
     near((each[1] + each[2]) * 3 / 2, L.MeanSquaredError()(T, P, 3))
+    near((2 * each[1] + 0.5 * each[2]) / 2.5, L.MeanSquaredError {
+      reduction = "mean_with_sample_weight" }(T, P, { 2, 0.5 }))
     fails("InvalidArgument", "sample_weight", L.MeanSquaredError(), T, P,
       { 1, 2, 3 })
   end)
@@ -230,7 +264,7 @@ describe("losses", function()
       L.SparseCategoricalCrossentropy, { from_logit = true })
     assert.matches("from_logits", e2.hint)
     fails("ValueError", "reduction must be one of", L.Huber,
-      { reduction = "mean" })
+      { reduction = "average" })
   end)
 
   it("rebuilds a loss from its configuration", function()

@@ -137,6 +137,54 @@ describe("metrics", function()
     near(0, K.Mean()({ 1, 2 }, { 0, 0 }))
   end)
 
+  it("weighs samples of several values", function()
+    local x = { { 1, 2 }, { 3, 4 } }
+    near(3 * 1 + 7 * 10, K.Sum()(x, { 1, 10 }))
+    near(3 * 1 + 7 * 10, K.Sum()(x, { { 1 }, { 10 } }))
+    near(1 + 4 + 9 + 16, K.Sum()(x, x))
+    near((1.5 * 1 + 3.5 * 10) / 11, K.Mean()(x, { 1, 10 }))
+    near(30 / 10, K.Mean()(x, x))
+  end)
+
+  it("counts samples, whatever their shape", function()
+    -- Means of rows 1.5 and 3.5, of a scalar 7, of a list 1 and 2.
+    local m = K.Mean()
+    m:update_state { { 1, 2 }, { 3, 4 } }
+    m:update_state(7)
+    m:update_state { 1, 2 }
+    near((1.5 + 3.5 + 7 + 1 + 2) / 5, m:result())
+    local accuracy = K.BinaryAccuracy()
+    accuracy:update_state({ { 1, 1, 1, 0 } }, { { 1, 1, 1, 1 } })
+    accuracy:update_state({ { 1 }, { 1 } }, { { 0 }, { 1 } })
+    near((0.75 + 0 + 1) / 3, accuracy:result())
+  end)
+
+  it("scores each output of R2Score on its own", function()
+    -- Scores 1/2 and 0.93, of variances 2 and 200.
+    local t = { { 1, 10 }, { 2, 30 }, { 3, 20 } }
+    local p = { { 1, 12 }, { 2, 27 }, { 2, 21 } }
+    near(0.715, K.R2Score()(t, p))
+    near({ 0.5, 0.93 }, K.R2Score { class_aggregation = "none" }(t, p))
+    near((2 * 0.5 + 200 * 0.93) / 202, K.R2Score {
+      class_aggregation = "variance_weighted_average" }(t, p))
+    -- Six values: adjusted while there are fewer than five regressors.
+    near(1 - 0.285 * 5 / 4, K.R2Score { num_regressors = 1 }(t, p))
+    near(1 - 0.285 * 5, K.R2Score { num_regressors = 4 }(t, p), 1e-5)
+    near(0.715, K.R2Score { num_regressors = 5 }(t, p))
+    local weighted = K.R2Score { class_aggregation = "none" }
+    weighted:update_state({ { 1, 10 }, { 2, 30 } }, { { 1, 12 }, { 2, 27 } },
+      { 1, 0 })
+    weighted:update_state({ { 3, 20 } }, { { 2, 21 } }, { { 2, 2 } })
+    -- Weighted means 7/3 and 50/3.
+    near({ 1 - 2 / (16 / 9 + 8 / 9), 1 - 6 / (400 / 9 + 200 / 9) },
+      weighted:result(), 1e-5)
+    fails("ValueError", "class_aggregation", K.R2Score,
+      { class_aggregation = "sum" })
+    fails("ValueError", "num_regressors", K.R2Score, { num_regressors = -1 })
+    fails("ValueError", "expected {n, outputs}", K.R2Score(),
+      tf.ones { 2, 2, 2 }, tf.ones { 2, 2, 2 })
+  end)
+
   it("gives 0 before anything was counted", function()
     for _, name in ipairs { "Mean", "Sum", "Precision", "Recall", "AUC",
       "CategoricalAccuracy" } do

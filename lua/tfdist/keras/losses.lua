@@ -13,6 +13,7 @@ local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local functions = require "tfdist.keras.losses.functions"
+local masks = require "tfdist.keras.masks"
 local module = require "tfdist.module"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.options"
@@ -28,7 +29,8 @@ local M = {}
 local type = type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
-local REDUCTIONS = { "auto", "none", "sum", "sum_over_batch_size" }
+local REDUCTIONS = { "auto", "none", "sum", "sum_over_batch_size", "mean",
+  "mean_with_sample_weight" }
 
 --- Names of the reductions.
 --- Source: tf.keras.losses.Reduction
@@ -37,49 +39,120 @@ M.Reduction = {
   SUM_OVER_BATCH_SIZE = "sum_over_batch_size",
 }
 
--- Weights and sums -----------------------------------------------------------
+-- Weights, masks and sums ----------------------------------------------------
+
+local function misfit(what, values, w)
+  errors.raise("InvalidArgument", ("%s: sample_weight has shape %s, the "
+    .. "losses have shape %s"):format(what, text.shape(w.shape),
+    text.shape(values.shape)))
+end
+
+-- t with axes of size 1 behind, up to a rank.
+local function with_axes(t, rank)
+  for _ = raw.tensor_rank(t) + 1, rank do
+    t = tf.expand_dims(t, -1)
+  end
+  return t
+end
+
+local function check_fit(values, w, what)
+  for axis = 0, raw.tensor_rank(values) - 1 do
+    local n, m = raw.tensor_dim(w, axis), raw.tensor_dim(values, axis)
+    if n ~= m and n ~= 1 then
+      misfit(what, values, w)
+    end
+  end
+end
+
+-- Values and weights in one rank. A last axis of size 1 too many is bridged;
+-- fewer weights are those of whole examples or steps.
+local function fitted(values, w, what)
+  local rank = raw.tensor_rank(w)
+  if rank == 0 or raw.tensor_rank(values) == 0 then
+    return values, w
+  end
+  values, w = functions.same_rank(values, w)
+  if raw.tensor_rank(w) > raw.tensor_rank(values) then
+    misfit(what, values, w)
+  end
+  w = with_axes(w, raw.tensor_rank(values))
+  check_fit(values, w, what)
+  return values, w
+end
+
+local function in_dtype(x, dtype, what)
+  local w = convert.tensor(x, type(x) ~= "userdata" and dtype or nil, what,
+    "sample_weight")
+  return raw.tensor_dtype(w) == dtype and w or tf.cast(w, dtype)
+end
+
+--- sample_weight (or nil) where the mask (or nil) counts, 0 elsewhere.
+function M.weight_of(sample_weight, mask, dtype, what)
+  if mask == nil then
+    return sample_weight
+  end
+  mask = tf.cast(mask, dtype)
+  if sample_weight == nil then
+    return mask
+  end
+  local w = in_dtype(sample_weight, dtype, what)
+  w, mask = functions.same_rank(w, mask)
+  local rank = math.max(raw.tensor_rank(w), raw.tensor_rank(mask))
+  return (raw.tensor_rank(w) == 0 and w or with_axes(w, rank))
+    * with_axes(mask, rank)
+end
 
 --- Losses times weights: a number, one weight per example, or any shape that
---- broadcasts; a last axis of size 1 too many or missing is bridged.
+--- broadcasts; a last axis of size 1 too many or missing is bridged. As second
+--- value the weights as they were multiplied.
 --- Errors: InvalidArgument when the shapes do not go together.
 function M.weighted(values, sample_weight, what)
   if sample_weight == nil then
-    return values
+    return values, nil
   end
-  local dtype = raw.tensor_dtype(values)
-  local w = convert.tensor(sample_weight, type(sample_weight) ~= "userdata"
-    and dtype or nil, what, "sample_weight")
-  if raw.tensor_dtype(w) ~= dtype then
-    w = tf.cast(w, dtype)
-  end
-  local rank, values_rank = raw.tensor_rank(w), raw.tensor_rank(values)
-  if rank == 0 then
-    return values * w
-  elseif rank == values_rank + 1 and raw.tensor_dim(w, rank - 1) == 1 then
-    w = tf.squeeze(w, { axis = -1 })
-  elseif rank > values_rank then
-    errors.raise("InvalidArgument", ("%s: sample_weight has shape %s, the "
-      .. "losses have shape %s"):format(what, text.shape(w.shape),
-      text.shape(values.shape)))
-  elseif rank < values_rank then
-    -- One weight per example: axes are added behind.
-    for _ = rank + 1, values_rank do
-      w = tf.expand_dims(w, -1)
-    end
-  end
-  for axis = 0, values_rank - 1 do
-    local n, m = raw.tensor_dim(w, axis), raw.tensor_dim(values, axis)
-    if n ~= m and n ~= 1 then
-      errors.raise("InvalidArgument", ("%s: sample_weight has shape %s, the "
-        .. "losses have shape %s"):format(what, text.shape(w.shape),
-        text.shape(values.shape)))
-    end
-  end
-  return values * w
+  local w = in_dtype(sample_weight, raw.tensor_dtype(values), what)
+  values, w = fitted(values, w, what)
+  return values * w, w
 end
 
-local function reduce(values, reduction)
-  if reduction == "none" then
+--- What a mean over values divides by: nil for their number.
+local function divisor(reduction, values, mask, weight)
+  if reduction == "mean_with_sample_weight" then
+    return weight ~= nil and tf.reduce_sum(weight) or nil
+  elseif mask == nil or reduction == "sum" or reduction == "none" then
+    return nil
+  end
+  local valid = tf.reduce_sum(tf.cast(mask, raw.tensor_dtype(values)))
+  -- An entry of the mask may stand for several values, or several for one.
+  local each = raw.tensor_size(values) / math.max(1, raw.tensor_size(mask))
+  return each == 1 and valid or valid * each
+end
+
+local function both(a, b)
+  if a ~= nil and b ~= nil then
+    return tf.logical_and(tf.cast(a, "bool"), tf.cast(b, "bool"))
+  end
+  return a or b
+end
+
+--- The losses of a call, weighed by sample_weight and by the masks of the
+--- predictions and of the losses themselves; and what their mean divides by,
+--- nil for their number.
+---@param loss table
+---@param values tfdist.Tensor  what loss:call gave
+---@param y_pred any
+---@param sample_weight any
+function M.weigh(loss, values, y_pred, sample_weight)
+  local mask = both(masks.of(y_pred), masks.of(values))
+  local w
+  values, w = M.weighted(values, M.weight_of(sample_weight, mask,
+    raw.tensor_dtype(values), loss.name), loss.name)
+  return values, divisor(loss.reduction, values, mask, w)
+end
+
+local function reduce(values, reduction, by)
+  if reduction == "none" or raw.tensor_rank(values) == 0
+    or raw.tensor_rank(values) == 1 and raw.tensor_size(values) == 0 then
     return values
   end
   local sum = tf.reduce_sum(values)
@@ -87,7 +160,7 @@ local function reduce(values, reduction)
   if reduction == "sum" or n == 0 then
     return sum
   end
-  return sum / n
+  return by ~= nil and tf.math.divide_no_nan(sum, by) or sum / n
 end
 
 -- Loss -----------------------------------------------------------------------
@@ -120,7 +193,7 @@ end
 
 local function reduction_of(self)
   local reduction = rawget(self, "reduction") or "auto"
-  if reduction ~= "auto" and reduction ~= "sum_over_batch_size" then
+  if reduction == "sum" or reduction == "none" then
     return reduction
   elseif contexts.has_strategy() then
     errors.raise("ValueError", ("%s: reduction %s cannot be used inside a "
@@ -128,7 +201,7 @@ local function reduction_of(self)
       .. "to compile"):format(self.name, reduction), "reduction = \"none\", "
       .. "then tf.nn.compute_average_loss(losses, { global_batch_size = G })")
   end
-  return "sum_over_batch_size"
+  return reduction
 end
 
 local function get_config(self)
@@ -146,8 +219,9 @@ end
 Loss.__call = options.method("loss", "y_true:table y_pred:table "
   .. "sample_weight:table=nil", function(self, y_true, y_pred, sample_weight)
     local reduction = reduction_of(self)
-    local values = self:call(y_true, y_pred)
-    return reduce(M.weighted(values, sample_weight, self.name), reduction)
+    local values, by = M.weigh(self, self:call(y_true, y_pred), y_pred,
+      sample_weight)
+    return reduce(values, reduction, by)
   end)
 
 function Loss:__tostring()

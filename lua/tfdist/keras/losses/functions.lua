@@ -5,6 +5,7 @@
 --- keep their floating-point dtype; labels are cast to it.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local masks = require "tfdist.keras.masks"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
@@ -404,7 +405,8 @@ local function sparse_labels(y_true, y_pred)
 end
 
 --- -log of the probability of class y_true[i], a whole number from 0; y_pred
---- are logits with from_logits. Examples of ignore_class give 0.
+--- are logits with from_logits. Examples of ignore_class give 0 and do not
+--- count in a mean.
 --- Shapes: y_true [n, ...] or [n, ..., 1], y_pred [n, ..., classes].
 --- Errors: InvalidArgument for a label outside of 0..classes-1.
 define(SPARSE, "from_logits=false ignore_class=nil axis=-1",
@@ -420,7 +422,9 @@ define(SPARSE, "from_logits=false ignore_class=nil axis=-1",
     options.integer(SPARSE, "ignore_class", ignore_class)
     local valid = tf.not_equal(t, ignore_class)
     local each = cross_entropy(tf.where(valid, t, tf.zeros_like(t)), p)
-    return tf.where(valid, each, tf.zeros_like(each))
+    each = tf.where(valid, each, tf.zeros_like(each))
+    masks.set(each, valid)
+    return each
   end)
 
 return M

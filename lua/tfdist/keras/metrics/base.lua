@@ -8,7 +8,9 @@ local backend = require "tfdist.keras.backend"
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local functions = require "tfdist.keras.losses.functions"
 local losses = require "tfdist.keras.losses"
+local masks = require "tfdist.keras.masks"
 local module = require "tfdist.module"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -253,25 +255,37 @@ function M.cast(self, x, what)
   return raw.tensor_dtype(t) == dtype and t or tf.cast(t, dtype)
 end
 
---- Weights that broadcast to values, times them; and the weights' sum. Without
---- weights the values themselves and their number.
-function M.weigh(self, x, sample_weight)
-  if sample_weight == nil then
-    return x, raw.tensor_size(x)
+-- Axes from `first` to the last one, counted from 0, made one number by `op`
+-- ("reduce_mean", "reduce_sum").
+local function reduce_from(x, first, op)
+  local rank, axes = raw.tensor_rank(x), {}
+  for axis = first, rank - 1 do
+    axes[#axes + 1] = axis
   end
-  local rank = raw.tensor_rank(x)
-  local w = M.cast(self, sample_weight, "sample_weight")
-  -- Values with more axes than weights: their mean over those first.
-  local surplus = rank - raw.tensor_rank(w)
-  if raw.tensor_rank(w) > 0 and surplus > 0 then
-    local axes = {}
-    for i = 1, surplus do
-      axes[i] = rank - i
+  return #axes > 0 and tf[op](x, { axis = axes }) or x
+end
+
+--- One value per sample, weighted, and the weight of each (nil without
+--- weights). Axes that the weights lack are reduced first.
+---@param op "reduce_mean"|"reduce_sum"
+function M.samplewise(self, x, sample_weight, op)
+  local w
+  if sample_weight ~= nil then
+    w = losses.weight_of(M.cast(self, sample_weight, "sample_weight"),
+      masks.of(x), rawget(self, "dtype"), self.name)
+  end
+  x = M.cast(self, x)
+  if w ~= nil then
+    if raw.tensor_rank(w) > 0 then
+      x, w = functions.same_rank(x, w)
     end
-    x = tf.reduce_mean(x, { axis = axes })
+    x = reduce_from(x, raw.tensor_rank(w), op)
+    local rank = raw.tensor_rank(w)
+    w = losses.weighted(tf.ones_like(x), w, self.name)
+    x = x * w
+    w = rank > 1 and reduce_from(w, 1, op) or w
   end
-  w = losses.weighted(tf.ones_like(x), w, self.name)
-  return x * w, tf.reduce_sum(w)
+  return reduce_from(x, 1, op), w
 end
 
 --- Weights spread over values like `ones`.

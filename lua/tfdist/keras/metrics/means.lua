@@ -3,6 +3,8 @@ local base = require "tfdist.keras.metrics.base"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local functions = require "tfdist.keras.losses.functions"
+local losses = require "tfdist.keras.losses"
+local masks = require "tfdist.keras.masks"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
@@ -21,7 +23,7 @@ local function converted(self, y_pred)
   if type(y_pred) == "userdata" and raw.is_operand(y_pred) then
     local dtype = raw.tensor_dtype(raw.operand_tensor(y_pred))
     if convert.FLOATING[dtype] and dtype ~= rawget(self, "dtype") then
-      return tf.cast(y_pred, rawget(self, "dtype"))
+      return masks.keep(y_pred, tf.cast(y_pred, rawget(self, "dtype")))
     end
   end
   return y_pred
@@ -49,17 +51,37 @@ local function make_mean(self)
   self.count = self:add_weight { name = "count" }
 end
 
---- Add values to a mean's sums; sample_weight broadcasts to them.
-function M.add_mean(self, x, sample_weight)
-  local weighted, count = base.weigh(self, cast(self, x), sample_weight)
-  add(self.total, tf.reduce_sum(weighted))
-  add(self.count, count)
+-- A replica's share of a last batch may have no examples.
+local function is_empty(x)
+  return type(x) == "userdata" and raw.is_operand(x)
+    and raw.tensor_size(x) == 0
 end
 
---- Weighted mean of all values seen; 0 when there were none.
+--- Add values to a mean's sums, sample by sample; sample_weight broadcasts to
+--- them.
+function M.add_mean(self, x, sample_weight)
+  if is_empty(x) then
+    return -- the mean of nothing is no number
+  end
+  local sums, weights = base.samplewise(self, x, sample_weight, "reduce_mean")
+  add(self.total, tf.reduce_sum(sums))
+  add(self.count, weights and tf.reduce_sum(weights)
+    or raw.tensor_rank(sums) > 0 and raw.tensor_dim(sums, 0) or 1)
+end
+
+--- The same for values computed from predictions, whose mask says what counts.
+function M.add_masked(self, x, sample_weight, y_pred)
+  M.add_mean(self, x, losses.weight_of(sample_weight, masks.of(y_pred),
+    rawget(self, "dtype"), self.name))
+end
+
+--- Weighted mean over the samples seen, each the mean of its values; 0 when
+--- there were none.
 --- Source: tf.keras.metrics.Mean
 M.Mean = define("Mean", "", make_mean, "mean")
-updater(M.Mean, VALUES, M.add_mean)
+updater(M.Mean, VALUES, function(self, x, sample_weight)
+  M.add_mean(self, type(x) == "userdata" and x or cast(self, x), sample_weight)
+end)
 
 function M.Mean:result()
   return M.quotient(self.total, self.count)
@@ -71,8 +93,8 @@ M.Sum = define("Sum", "", function(self)
   self.total = self:add_weight { name = "total" }
 end, "sum")
 updater(M.Sum, VALUES, function(self, x, sample_weight)
-  add(self.total, tf.reduce_sum((base.weigh(self, cast(self, x),
-    sample_weight))))
+  add(self.total, tf.reduce_sum((base.samplewise(self, x, sample_weight,
+    "reduce_sum"))))
 end)
 
 function M.Sum:result()
@@ -122,12 +144,6 @@ end
 
 -- Means of functions of labels and predictions -------------------------------
 
--- A replica's share of a last batch may have no examples.
-local function is_empty(x)
-  return type(x) == "userdata" and raw.is_operand(x)
-    and raw.tensor_size(x) == 0
-end
-
 --- Mean of fn(y_true, y_pred, options...) over examples.
 --- Source: tf.keras.metrics.MeanMetricWrapper
 M.MeanMetricWrapper = define("MeanMetricWrapper", "fn:table", function(self, fn)
@@ -136,12 +152,12 @@ M.MeanMetricWrapper = define("MeanMetricWrapper", "fn:table", function(self, fn)
   make_mean(self)
 end, "mean_metric_wrapper", M.Mean)
 updater(M.MeanMetricWrapper, PAIR, function(self, y_true, y_pred, weight)
-  y_true, y_pred = functions.bridged(y_true, y_pred)
-  local x = cast(self, self.fn(y_true, y_pred))
-  if raw.tensor_rank(x) == 0 and is_empty(y_pred) then
-    return -- the mean of no examples is no number
+  local t, p = functions.bridged(y_true, y_pred)
+  local x = self.fn(t, p)
+  if not is_empty(y_pred) then
+    M.add_masked(self, type(x) == "userdata" and x or cast(self, x), weight,
+      y_pred)
   end
-  M.add_mean(self, x, weight)
 end)
 
 local pair_of = functions.pair
@@ -173,10 +189,11 @@ for class_name, entry in pairs(WRAPPED) do
       make_mean(self)
     end, entry[2] or entry[1], M.Mean)
   updater(class, PAIR, function(self, y_true, y_pred, weight)
+    local t, p = y_true, y_pred
     if not sparse then
-      y_true, y_pred = pair_of(self.name, y_true, y_pred)
+      t, p = pair_of(self.name, y_true, y_pred)
     end
-    M.add_mean(self, fn(y_true, y_pred, unpack(self.given, 1, sig.n)), weight)
+    M.add_masked(self, fn(t, p, unpack(self.given, 1, sig.n)), weight, y_pred)
   end)
   M[class_name] = class
 end
@@ -188,9 +205,9 @@ M.CosineSimilarity = define("CosineSimilarity", "axis=-1", function(self)
   make_mean(self)
 end, "cosine_similarity", M.Mean)
 updater(M.CosineSimilarity, PAIR, function(self, y_true, y_pred, weight)
-  y_true, y_pred = pair_of(self.name, y_true, y_pred)
-  M.add_mean(self, -functions.functions.cosine_similarity(y_true, y_pred,
-    self.config.axis), weight)
+  local t, p = pair_of(self.name, y_true, y_pred)
+  M.add_masked(self, -functions.functions.cosine_similarity(t, p,
+    self.config.axis), weight, y_pred)
 end)
 
 --- Mean of |y_true - y_pred| / normalizer, 0 where the normalizer is 0.
@@ -219,30 +236,91 @@ function M.RootMeanSquaredError:result()
   return tf.sqrt(M.quotient(self.total, self.count))
 end
 
---- 1 - (sum of squared errors) / (sum of squared deviations from the mean).
+local AGGREGATIONS = { "uniform_average", "variance_weighted_average", "none" }
+
+--- 1 - (sum of squared errors) / (sum of squared deviations from the mean), of
+--- each output on its own; class_aggregation is how the outputs' scores become
+--- one ("none": they do not). With num_regressors p the score of n values is
+--- adjusted to 1 - (1 - score) (n - 1) / (n - p - 1) where n > p + 1.
+--- Shapes: labels and predictions {n, outputs}.
+--- Errors: ValueError for other shapes.
 --- Source: tf.keras.metrics.R2Score
-M.R2Score = define("R2Score", "", function(self)
-  for _, name in ipairs { "squared_sum", "sum", "residual", "count" } do
-    self[name] = self:add_weight { name = name }
+M.R2Score = define("R2Score", "class_aggregation='uniform_average' "
+  .. "num_regressors=0", function(self, aggregation, regressors)
+    self.config.class_aggregation = options.choice("R2Score",
+      "class_aggregation", aggregation, AGGREGATIONS)
+    options.integer("R2Score", "num_regressors", regressors, 0)
+    self.num_samples = self:add_weight { name = "num_samples" }
+  end, "r2_score")
+
+local R2_SUMS = { "squared_sum", "sum", "residual", "count" }
+
+-- Labels and predictions of one output may lack its axis.
+local function columns(self, x)
+  x = cast(self, x)
+  return raw.tensor_rank(x) == 1 and tf.expand_dims(x, -1) or x
+end
+
+local function check_r2(self, t, p)
+  local outputs = rawget(self, "outputs")
+  if #p.shape ~= 2 or text.shape(t.shape) ~= text.shape(p.shape)
+    or outputs ~= nil and outputs ~= p.shape[2] then
+    errors.raise("ValueError", ("R2Score: y_true has shape %s, y_pred %s; "
+      .. "expected {n, %s} for both"):format(text.shape(t.shape),
+      text.shape(p.shape), outputs or "outputs"))
+  elseif outputs == nil then
+    rawset(self, "outputs", p.shape[2])
+    for _, name in ipairs(R2_SUMS) do
+      self[name] = self:add_weight { name = name, shape = { p.shape[2] } }
+    end
   end
-end, "r2_score")
+end
+
 updater(M.R2Score, PAIR, function(self, y_true, y_pred, weight)
-  y_true, y_pred = pair_of(self.name, y_true, y_pred)
-  y_true, y_pred = cast(self, y_true), cast(self, y_pred)
-  local sum, count = base.weigh(self, y_true, weight)
-  add(self.sum, tf.reduce_sum(sum))
-  add(self.squared_sum, tf.reduce_sum((base.weigh(self, tf.square(y_true),
-    weight))))
-  add(self.residual, tf.reduce_sum((base.weigh(self,
-    tf.math.squared_difference(y_pred, y_true), weight))))
-  add(self.count, count)
+  local t, p = pair_of(self.name, y_true, y_pred)
+  t, p = columns(self, t), columns(self, p)
+  check_r2(self, t, p)
+  local w = tf.ones_like(t)
+  if weight ~= nil then
+    w = base.weight_like(self, w, weight)
+  end
+  local weighted = t * w
+  add(self.sum, tf.reduce_sum(weighted, 0))
+  add(self.squared_sum, tf.reduce_sum(t * weighted, 0))
+  add(self.residual, tf.reduce_sum(tf.math.squared_difference(t, p) * w, 0))
+  add(self.count, tf.reduce_sum(w, 0))
+  add(self.num_samples, raw.tensor_size(t))
 end)
 
+local AGGREGATE = {
+  uniform_average = function(scores)
+    return tf.reduce_mean(scores)
+  end,
+  variance_weighted_average = function(scores, total)
+    return tf.reduce_sum(total * scores) / tf.reduce_sum(total)
+  end,
+  none = function(scores)
+    return scores
+  end,
+}
+
 function M.R2Score:result()
+  if rawget(self, "outputs") == nil then
+    return tf.constant(0, rawget(self, "dtype"))
+  end
   local sum = self.sum:read_value()
-  local mean = tf.math.divide_no_nan(sum, self.count:read_value())
-  local total = self.squared_sum:read_value() - sum * mean
-  return 1 - tf.math.divide_no_nan(self.residual:read_value(), total)
+  local total = self.squared_sum:read_value()
+    - sum * (sum / self.count:read_value())
+  local scores = 1 - self.residual:read_value() / total
+  scores = tf.where(tf.math.is_inf(scores), tf.zeros_like(scores), scores)
+  local score = AGGREGATE[self.config.class_aggregation](scores, total)
+  local p = self.config.num_regressors
+  if p == 0 then
+    return score
+  end
+  local n = self.num_samples:read_value()
+  return tf.where(tf.greater(n, p + 1),
+    1 - (1 - score) * (n - 1) / (n - p - 1), score)
 end
 
 -- Accuracies -----------------------------------------------------------------
@@ -251,7 +329,7 @@ end
 local function accuracy(class_name, name, signature, matches)
   local class = define(class_name, signature, make_mean, name, M.Mean)
   updater(class, PAIR, function(self, y_true, y_pred, weight)
-    M.add_mean(self, matches(self.config, y_true, y_pred), weight)
+    M.add_masked(self, matches(self.config, y_true, y_pred), weight, y_pred)
   end)
   M[class_name] = class
   -- The function form of the name.

@@ -7,6 +7,7 @@ local base = require "tfdist.keras.metrics.base"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
 local losses = require "tfdist.keras.losses"
+local masks = require "tfdist.keras.masks"
 local nest = require "tfdist.nest"
 local outputs = require "tfdist.keras.training.outputs"
 local raw = require "tfdist.raw"
@@ -86,22 +87,37 @@ local function plus(a, b)
   return a + b
 end
 
--- Call a loss; its errors name it.
-local function call_loss(loss, y_true, y_pred)
+-- Losses of a call, weighed, and what their mean divides by; errors name the
+-- loss.
+local function call_loss(loss, y_true, y_pred, weight)
   local ok, values = pcall(loss.call, loss, y_true, y_pred)
   if not ok then
     error(errors.note(errors.wrap(values), ("in loss %s, labels %s, "
       .. "predictions %s"):format(text.quote(loss.name),
       text.shape(y_true.shape), text.shape(y_pred.shape))), 0)
   end
-  return widened(values)
+  return losses.weigh(loss, masks.keep(values, widened(values)), y_pred, weight)
+end
+
+-- A sum over all replicas where this one has a part: what counts in a batch
+-- shows only in the data.
+local function over_replicas(x)
+  local context = contexts.get_replica_context()
+  if context == nil or context.num_replicas_in_sync == 1 then
+    return x
+  end
+  return context:all_reduce("SUM", x)
+end
+
+-- What a loss computes from nothing may be nan.
+local function nothing(sum)
+  return tf.math.multiply_no_nan(sum, tf.zeros_like(sum))
 end
 
 -- One output's loss: { scaled, tracked }, both scalars; tracked is its mean
 -- times n.
 local function one_loss(loss, y_true, y_pred, weight, n, total)
-  local values = losses.weighted(call_loss(loss, y_true, y_pred), weight,
-    loss.name)
+  local values, divisor = call_loss(loss, y_true, y_pred, weight)
   local sum = raw.tensor_rank(values) == 0 and values or tf.reduce_sum(values)
   local size = raw.tensor_size(values)
   local reduction = loss.reduction
@@ -109,9 +125,12 @@ local function one_loss(loss, y_true, y_pred, weight, n, total)
     return sum, sum * (replica_count() * n)
   elseif reduction == "none" then
     return sum, size == 0 and sum or sum * (n / size)
+  elseif divisor ~= nil then
+    local part = tf.math.divide_no_nan(n == 0 and nothing(sum) or sum,
+      over_replicas(divisor))
+    return part, part * total
   elseif n == 0 then
-    -- What a loss computes from nothing may be nan.
-    local none = tf.math.multiply_no_nan(sum, tf.zeros_like(sum))
+    local none = nothing(sum)
     return none, none
   elseif raw.tensor_rank(values) == 0 then
     return sum * (n / total), sum * n
