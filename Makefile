@@ -29,12 +29,16 @@ WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
 BASE_FLAGS = -std=gnu11 -fPIC -fvisibility=hidden -fopenmp -fno-math-errno \
              -fno-trapping-math -ffp-contract=off -MMD -MP -Isrc \
              $(WARN) $(EXTRA)
-LIBS = -ldnnl -ljansson -lz -lm -lpthread -ldl
+# C++ is for what a library of that language throws, and nothing else.
+CXX_FLAGS = -std=gnu++17 -fPIC -fvisibility=hidden -MMD -MP -Isrc -Wall \
+            -Wextra -Wshadow -Wconversion $(EXTRA)
+LIBS = -ldnnl -lstdc++ -ljansson -lz -lm -lpthread -ldl
 
 # --- lists --------------------------------------------------------------------
 LAYERS = base types backend backend/cpu backend/cpu/stream device tensor ops dist autograd io
 CORE_SRC := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.c)))
-CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o)
+CORE_CXX := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.cc)))
+CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o) $(CORE_CXX:%.cc=$(BUILD)/%.o)
 TEST_SRC := $(sort $(wildcard spec/c/*.c))
 TEST_BIN := $(TEST_SRC:spec/c/%.c=$(BUILD)/spec/%)
 BENCH_SRC := $(filter-out %/net.c %/mpi.c,\
@@ -55,6 +59,11 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(BASE_FLAGS) $(OPT) $(SAN_FLAGS) -c $< -o $@
+
+$(BUILD)/%.o: %.cc
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) $(CXX_FLAGS) $(OPT) $(SAN_FLAGS) -c $< -o $@
 
 $(BUILD)/libtfdist.a: $(CORE_OBJ)
 	@rm -f $@

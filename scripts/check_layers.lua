@@ -115,7 +115,7 @@ local function find_cycles()
   for _, name in ipairs(names) do visit(name, {}) end
 end
 
-for _, path in ipairs(files "'src/*.c' 'src/*.h' 'src/*.cu' 'spec/c/*.c'") do
+for _, path in ipairs(files "'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'spec/c/*.c'") do
   check_c(path)
 end
 for _, path in ipairs(files "'*.lua'") do check_lua(path) end

@@ -1,9 +1,15 @@
 #include "backend/cpu/onednn.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#include "backend/cpu/onednn_calls.h"
 
 #define BUCKETS 1024 /* a power of two */
+/* Some four times what making and first running any plan was seen to take. */
+#define ROOM_BYTES ((size_t)16 << 20)
 
 typedef struct memory {
   dnnl_memory_t object;
@@ -25,6 +31,7 @@ struct tfd__dnnl_plan {
   tfd__dnnl_plan *newer; /* use order */
   tfd__dnnl_plan *older;
   bool usable;
+  bool has_run;
   int memories_n;
   int steps_n;
   size_t scratch_bytes;
@@ -42,7 +49,10 @@ typedef struct plan_table {
 
 /* --- the engine and each thread's table ----------------------------------- */
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* Held while something is made of the library's, code above all: one thread at
+** a time needs the room that was looked for. No other lock is taken under it.
+*/
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t table_key;
 static dnnl_engine_t engine;             /* NULL when oneDNN fails to start */
 static dnnl_primitive_attr_t attributes; /* scratch memory is ours */
@@ -81,27 +91,48 @@ static void table_free(void *arg) {
   my_table = NULL;
 }
 
-static void start(void) {
-  if (pthread_key_create(&table_key, table_free) != 0) return;
-  if (dnnl_primitive_attr_create(&attributes) != dnnl_success) return;
-  dnnl_primitive_attr_set_scratchpad_mode(attributes,
-                                          dnnl_scratchpad_mode_user);
-  if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
+static bool make_engine(void) {
+  dnnl_primitive_attr_t attr = NULL;
+
+  if (tfd__dnnl_try_primitive_attr_create(&attr) != dnnl_success) return false;
+  if (tfd__dnnl_try_primitive_attr_set_scratchpad_mode(
+          attr, dnnl_scratchpad_mode_user) != dnnl_success ||
+      tfd__dnnl_try_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) {
+    dnnl_primitive_attr_destroy(attr);
+    engine = NULL;
+    return false;
+  }
+  attributes = attr;
+  return true;
 }
 
-/* The calling thread's table; NULL when oneDNN cannot be used. */
-static plan_table *table_get(void) {
-  plan_table *table = my_table;
+/* Made by the thread that builds; what failed is tried again by the next. */
+static bool start(void) {
+  static bool has_key;
 
-  if (TFD_LIKELY(table != NULL)) return table;
-  pthread_once(&once, start);
-  if (engine == NULL) return NULL;
+  has_key = has_key || pthread_key_create(&table_key, table_free) == 0;
+  return has_key && (engine != NULL || make_engine());
+}
+
+/* The calling thread's table; NULL when there is none yet and it cannot be
+** made, for want of memory or for good. */
+static plan_table *table_make(void) {
+  plan_table *table = NULL;
+
+  if (!start()) return NULL;
   table = tfd__calloc(1, sizeof *table);
-  if (table == NULL) return NULL;
-  if (dnnl_stream_create(&table->stream, engine, dnnl_stream_default_flags) !=
-          dnnl_success ||
-      pthread_setspecific(table_key, table) != 0) {
+  if (table == NULL) {
+    tfd__dnnl_exhausted = true;
+    return NULL;
+  }
+  if (tfd__dnnl_try_stream_create(&table->stream, engine,
+                                  dnnl_stream_default_flags) != dnnl_success) {
     tfd__free(table);
+    return NULL;
+  }
+  if (pthread_setspecific(table_key, table) != 0) {
+    tfd__dnnl_exhausted = true;
+    table_free(table);
     return NULL;
   }
   my_table = table;
@@ -187,23 +218,65 @@ static void keep(plan_table *table, tfd__dnnl_plan *plan) {
   table->n++;
 }
 
+/* Is there memory for what the library makes for itself? It does not look at
+** each of its own allocations, and dies of some that fail. */
+static bool has_room(void) {
+  void *room = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+  if (room == MAP_FAILED) {
+    tfd__dnnl_exhausted = true;
+    return false;
+  }
+  munmap(room, ROOM_BYTES);
+  return true;
+}
+
+static int no_memory(void) {
+  return tfd__fail(TFD_RESOURCE_EXHAUSTED,
+                   "out of memory: no room for oneDNN's code and buffers");
+}
+
+/* A plan that lacked memory is none: asked for again, it is made again. */
+static tfd__dnnl_plan *plan_new(const tfd__dnnl_key *key,
+                                bool (*build)(tfd__dnnl_plan *plan,
+                                              const void *arg),
+                                const void *arg) {
+  tfd__dnnl_plan *plan = NULL;
+
+  if (my_table == NULL && table_make() == NULL) return NULL;
+  plan = tfd__calloc(1, sizeof *plan);
+  if (plan == NULL) {
+    tfd__dnnl_exhausted = true;
+    return NULL;
+  }
+  plan->key = *key;
+  plan->usable = build(plan, arg);
+  if (tfd__dnnl_exhausted) {
+    plan_free(plan);
+    return NULL;
+  }
+  keep(my_table, plan);
+  return plan;
+}
+
 tfd__dnnl_plan *tfd__dnnl_plan_for(const tfd__dnnl_key *key,
                                    bool (*build)(tfd__dnnl_plan *plan,
                                                  const void *arg),
-                                   const void *arg) {
-  plan_table *table = table_get();
+                                   const void *arg, int *rc_p) {
   tfd__dnnl_plan *plan = NULL;
 
-  if (table == NULL || key->n > TFD_DNNL_KEY) return NULL;
-  plan = find(table, key);
+  *rc_p = TFD_OK;
+  if (key->n > TFD_DNNL_KEY) return NULL;
+  if (TFD_LIKELY(my_table != NULL)) plan = find(my_table, key);
   if (plan == NULL) {
-    plan = tfd__calloc(1, sizeof *plan);
-    if (plan == NULL) return NULL;
-    plan->key = *key;
-    plan->usable = build(plan, arg);
-    keep(table, plan);
+    pthread_mutex_lock(&making);
+    tfd__dnnl_exhausted = false;
+    if (has_room()) plan = plan_new(key, build, arg);
+    pthread_mutex_unlock(&making);
+    if (tfd__dnnl_exhausted) *rc_p = no_memory();
   }
-  return plan->usable ? plan : NULL;
+  return plan != NULL && plan->usable ? plan : NULL;
 }
 
 /* --- building ------------------------------------------------------------- */
@@ -246,8 +319,8 @@ dnnl_primitive_desc_t tfd__dnnl_describe(const_dnnl_op_desc_t desc,
                                          const_dnnl_primitive_desc_t hint) {
   dnnl_primitive_desc_t pd = NULL;
 
-  if (dnnl_primitive_desc_create(&pd, desc, attributes, engine, hint) !=
-      dnnl_success)
+  if (tfd__dnnl_try_primitive_desc_create(&pd, desc, attributes, engine,
+                                          hint) != dnnl_success)
     return NULL;
   return pd;
 }
@@ -258,7 +331,7 @@ static int add_memory(tfd__dnnl_plan *plan, const dnnl_memory_desc_t *md,
   memory *m = &plan->memories[plan->memories_n];
 
   if (plan->memories_n == TFD_DNNL_MEMORIES) return -1;
-  if (dnnl_memory_create(&m->object, md, engine, DNNL_MEMORY_NONE) !=
+  if (tfd__dnnl_try_memory_create(&m->object, md, engine, DNNL_MEMORY_NONE) !=
       dnnl_success)
     return -1;
   m->bytes = dnnl_memory_desc_get_size(md);
@@ -280,7 +353,10 @@ static int external_memory(tfd__dnnl_plan *plan, const dnnl_memory_desc_t *md,
 static step *new_step(const_dnnl_primitive_desc_t pd) {
   step *s = tfd__calloc(1, sizeof *s);
 
-  if (s != NULL && dnnl_primitive_create(&s->primitive, pd) != dnnl_success) {
+  if (s == NULL) {
+    tfd__dnnl_exhausted = true;
+  } else if (tfd__dnnl_try_primitive_create(&s->primitive, pd) !=
+             dnnl_success) {
     tfd__free(s);
     s = NULL;
   }
@@ -321,8 +397,8 @@ static bool add_reorder(tfd__dnnl_plan *plan, int from,
   step *s = NULL;
   bool ok = false;
 
-  if (dnnl_reorder_primitive_desc_create(&pd, from_md, engine, to_md, engine,
-                                         attributes) != dnnl_success)
+  if (tfd__dnnl_try_reorder_primitive_desc_create(
+          &pd, from_md, engine, to_md, engine, attributes) != dnnl_success)
     return false;
   s = new_step(pd);
   if (s != NULL) {
@@ -351,14 +427,14 @@ static dnnl_primitive_desc_t describe_as(const_dnnl_op_desc_t desc,
   dnnl_primitive_desc_t pd = NULL;
 
   if (prefer == NULL ||
-      dnnl_primitive_desc_iterator_create(&at, desc, attributes, engine,
-                                          hint) != dnnl_success)
+      tfd__dnnl_try_primitive_desc_iterator_create(
+          &at, desc, attributes, engine, hint) != dnnl_success)
     return NULL;
   do {
     dnnl_primitive_desc_destroy(pd);
-    pd = dnnl_primitive_desc_iterator_fetch(at);
+    pd = tfd__dnnl_try_primitive_desc_iterator_fetch(at);
   } while (pd != NULL && strstr(name_of(pd), prefer) == NULL &&
-           dnnl_primitive_desc_iterator_next(at) == dnnl_success);
+           tfd__dnnl_try_primitive_desc_iterator_next(at) == dnnl_success);
   dnnl_primitive_desc_iterator_destroy(at);
   if (pd != NULL && strstr(name_of(pd), prefer) == NULL) {
     dnnl_primitive_desc_destroy(pd);
@@ -439,6 +515,22 @@ size_t tfd__dnnl_external_bytes(const tfd__dnnl_plan *plan, int external) {
 
 /* --- running -------------------------------------------------------------- */
 
+static dnnl_status_t point_memories(tfd__dnnl_plan *plan, char *scratch,
+                                    void *const *externals) {
+  for (int i = 0; i < plan->memories_n; i++) {
+    memory *m = &plan->memories[i];
+    void *handle =
+        m->external < 0 ? scratch + m->offset : externals[m->external];
+    dnnl_status_t status = dnnl_success;
+
+    if (handle == m->handle) continue;
+    status = tfd__dnnl_try_memory_set_data_handle(m->object, handle);
+    if (status != dnnl_success) return status;
+    m->handle = handle;
+  }
+  return dnnl_success;
+}
+
 int tfd__dnnl_run(tfd__dnnl_plan *plan, const char *name,
                   void *const *externals) {
   char *scratch = NULL;
@@ -448,21 +540,17 @@ int tfd__dnnl_run(tfd__dnnl_plan *plan, const char *name,
     scratch = tfd__work_block(plan->scratch_bytes);
     if (scratch == NULL) return TFD_RESOURCE_EXHAUSTED;
   }
-  for (int i = 0; i < plan->memories_n; i++) {
-    memory *m = &plan->memories[i];
-    void *handle =
-        m->external < 0 ? scratch + m->offset : externals[m->external];
-
-    if (handle == m->handle) continue;
-    dnnl_memory_set_data_handle(m->object, handle);
-    m->handle = handle;
-  }
+  /* Some code is made by its first use. */
+  if (!plan->has_run && !has_room()) return no_memory();
+  status = point_memories(plan, scratch, externals);
   for (int i = 0; i < plan->steps_n && status == dnnl_success; i++)
-    status =
-        dnnl_primitive_execute(plan->steps[i]->primitive, my_table->stream,
-                               plan->steps[i]->args_n, plan->steps[i]->args);
+    status = tfd__dnnl_try_primitive_execute(
+        plan->steps[i]->primitive, my_table->stream, plan->steps[i]->args_n,
+        plan->steps[i]->args);
+  if (status == dnnl_out_of_memory) return no_memory();
   if (status != dnnl_success)
     return tfd__fail(TFD_INTERNAL, "%s: oneDNN failed with status %d", name,
                      (int)status);
+  plan->has_run = true;
   return TFD_OK;
 }

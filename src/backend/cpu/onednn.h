@@ -50,13 +50,14 @@ typedef struct tfd__dnnl_arg {
   const dnnl_memory_desc_t *md; /* NULL: as the primitive wants it */
 } tfd__dnnl_arg;
 
-/* The plan for `key`, built by `build` when it is not in the table. NULL when
-** oneDNN has nothing better than its reference loops for it: that verdict is
-** kept too. build returns false to give up. */
+/* The plan for `key`, built by `build` when it is not in the table. NULL and
+** TFD_OK when oneDNN has nothing better than its reference loops for it: that
+** verdict is kept too; NULL and ResourceExhausted for want of memory. build
+** returns false to give up. */
 tfd__dnnl_plan *tfd__dnnl_plan_for(const tfd__dnnl_key *key,
                                    bool (*build)(tfd__dnnl_plan *plan,
                                                  const void *arg),
-                                   const void *arg);
+                                   const void *arg, int *rc_p);
 
 /* For builders: append a primitive, with reorders where its layouts differ
 ** from the caller's. Failing half-way empties the plan. `hint` is the forward

@@ -200,8 +200,8 @@ bool tfd__dnnl_convolve(const char *name, tfd__dnnl_conv kind, int dtype,
     tfd__dnnl_key_add(&key, w->dilation[i]);
     tfd__dnnl_key_add(&key, w->low[i]);
   }
-  plan = tfd__dnnl_plan_for(&key, build, &spec);
-  if (plan == NULL) return false;
+  plan = tfd__dnnl_plan_for(&key, build, &spec, rc_p);
+  if (plan == NULL) return *rc_p != TFD_OK;
   *rc_p = tfd__dnnl_run(plan, name, data);
   return true;
 }

@@ -102,8 +102,8 @@ static bool run_plan(const char *name, matmul_spec *spec, void *const *data,
       tfd__dnnl_key_add(&key, spec->strides[i][j]);
     }
   }
-  plan = tfd__dnnl_plan_for(&key, build, spec);
-  if (plan == NULL) return false;
+  plan = tfd__dnnl_plan_for(&key, build, spec, rc_p);
+  if (plan == NULL) return *rc_p != TFD_OK;
   *rc_p = tfd__dnnl_run(plan, name, data);
   return true;
 }

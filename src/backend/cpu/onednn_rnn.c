@@ -145,10 +145,10 @@ bool tfd__dnnl_recurrent(tfd__rnn *rnn, int *rc_p) {
   tfd__dnnl_key_add(&key, r->depth);
   tfd__dnnl_key_add(&key, r->units);
   tfd__dnnl_key_add(&key, r->gates);
-  plan = tfd__dnnl_plan_for(&key, build, rnn);
-  if (plan == NULL ||
-      (rnn->training &&
-       tfd__dnnl_external_bytes(plan, RNN_WORKSPACE) > rnn->workspace_bytes))
+  plan = tfd__dnnl_plan_for(&key, build, rnn, rc_p);
+  if (plan == NULL) return *rc_p != TFD_OK;
+  if (rnn->training &&
+      tfd__dnnl_external_bytes(plan, RNN_WORKSPACE) > rnn->workspace_bytes)
     return false;
   *rc_p = tfd__dnnl_run(plan, rnn->name, rnn->at);
   return true;
