@@ -137,11 +137,13 @@ $(BUILD)/$(1)/%.o: %.c
 	$$(call say,CC,$$< for $(1))
 	$$(Q)$$(CC) $$(BASE_FLAGS) $$(OPT) $$(SAN_FLAGS) $$(FLAGS_$(1)) \
 	  $$(if $$(EDIT),-DTFD_LIBEDIT) -c $$< -o $$@
-# Never unloaded: device threads may outlive the Lua state.
+# Never unloaded: device threads may outlive the Lua state. Initialised before
+# libgomp, for src/lua/spin.c: no constructor of ours may need a library but C's.
 $(BUILD)/$(1)/tfdist/core.so: $$(BIND_$(1)) $(BUILD)/libtfdist.a
 	@mkdir -p $$(@D)
 	$$(call say,LINK,$$@)
-	$$(Q)$$(CC) -shared -fopenmp $$(SAN_FLAGS) -Wl,-z,nodelete -o $$@ \
+	$$(Q)$$(CC) -shared -fopenmp $$(SAN_FLAGS) -Wl,-z,nodelete \
+	  $$(if $$(SAN),,-Wl,-z,initfirst) -o $$@ \
 	  $$(BIND_$(1)) -Wl,--whole-archive $(BUILD)/libtfdist.a \
 	  -Wl,--no-whole-archive $$(LIBS)
 $$(HOST_$(1)): $$(HOSTO_$(1)) $$(BIND_$(1)) $(BUILD)/libtfdist.a

@@ -8,6 +8,8 @@
 ---   bare NAME IMAGES      the same with one batch, ready in memory, again and
 ---                         again: no input to read
 ---   input NAME IMAGES     wall s of a batch of the same input alone
+---   lstm STEPS            wall s of a step of a small LSTM: parallel loops of some
+---                         microseconds each
 ---   save MIB, restore MIB   wall s of a checkpoint of so much
 ---   quit
 --- One device: the default strategy. Batches of 128, shared by the devices.
@@ -105,6 +107,26 @@ local function fit(make_data, name, limit)
   return clock() - start, history.history.accuracy[1]
 end
 
+--- Small loops ----------------------------------------------------------------
+
+local small
+
+local function lstm(steps)
+  if small == nil then
+    small = { x = tf.random.normal { 32, 20, 16 },
+      y = tf.random.normal { 32, 1 },
+      model = tf.keras.Sequential { layers.LSTM(32), layers.Dense(1) } }
+    small.model:compile { optimizer = "sgd", loss = "mse" }
+    small.model:train_on_batch(small.x, small.y)
+  end
+  local start = clock()
+  for _ = 1, steps do
+    small.model:train_on_batch(small.x, small.y)
+  end
+  tf.sync_devices()
+  return (clock() - start) / steps
+end
+
 --- Checkpoints ----------------------------------------------------------------
 
 local saved
@@ -153,6 +175,8 @@ local function answer(what, a, b)
     return fit(ready, a, tonumber(b))
   elseif what == "input" then
     return read_input(a, tonumber(b))
+  elseif what == "lstm" then
+    return lstm(tonumber(a))
   elseif what == "save" then
     return save(tonumber(a))
   elseif what == "restore" then

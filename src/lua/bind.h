@@ -258,6 +258,9 @@ const char *tfd__lua_library_prefix(size_t *length_p);
 /* Tell the runtime the script line that asks for work, when work is queued. */
 void tfd__lua_note_position(lua_State *L);
 
+/* libgomp has looked: the environment is the user's again. */
+void tfd__lua_spin_bounded(void);
+
 TFD_API int luaopen_tfdist_core(lua_State *L);
 
 #endif

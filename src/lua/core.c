@@ -258,6 +258,7 @@ static void make_metatables(lua_State *L) {
 }
 
 int luaopen_tfdist_core(lua_State *L) {
+  tfd__lua_spin_bounded();
   tfd__lua_finish_on_close(L);
   make_metatables(L);
   tfd__lua_make_identity(L);
