@@ -25,8 +25,8 @@ def space_to_depth(x, b):
 
 def diag(x, k, cols=None, fill=0):
     n = x.shape[-1]
-    rows = n + max(-k, 0)
-    cols = cols or n + max(k, 0)
+    rows = n + (abs(k) if cols is None else max(-k, 0))
+    cols = cols or rows
     out = np.full(x.shape[:-1] + (rows, cols), float(fill))
     for i in range(n):
         out[..., i + max(-k, 0), i + max(k, 0)] = x[..., i]

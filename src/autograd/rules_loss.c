@@ -99,16 +99,21 @@ int tfd__grad_relu6(tfd__grad *g) {
   return g->status;
 }
 
-/* The gates are linear in the gradient and flat in the features. */
-int tfd__grad_relu_grad(tfd__grad *g) {
-  tfd__grad_set(g, 0, E2(relu_grad, g->dy[0], g->in[1]));
+/* The gates are linear in the gradient and flat in the features: a second
+** derivative is zeros, not nothing. */
+static int gate(tfd__grad *g, int op) {
+  if (g->needs[0]) {
+    tfd_tensor *in[2] = {g->dy[0], g->in[1]};
+
+    tfd__grad_set(g, 0, tfd__e(g, op, 2, in, NULL, g->reals));
+  }
+  if (g->needs[1]) tfd__grad_set(g, 1, tfd__e_zeros_like(g, g->in[1]));
   return g->status;
 }
 
-int tfd__grad_relu6_grad(tfd__grad *g) {
-  tfd__grad_set(g, 0, E2(relu6_grad, g->dy[0], g->in[1]));
-  return g->status;
-}
+int tfd__grad_relu_grad(tfd__grad *g) { return gate(g, TFD_OP_relu_grad); }
+
+int tfd__grad_relu6_grad(tfd__grad *g) { return gate(g, TFD_OP_relu6_grad); }
 
 int tfd__grad_leaky_relu(tfd__grad *g) {
   tfd__grad_set(g, 0,
@@ -117,27 +122,24 @@ int tfd__grad_leaky_relu(tfd__grad *g) {
 }
 
 int tfd__grad_leaky_relu_grad(tfd__grad *g) {
-  tfd__grad_set(g, 0,
-                E2A(leaky_relu_grad, g->dy[0], g->in[1], NULL, g->reals));
-  return g->status;
+  return gate(g, TFD_OP_leaky_relu_grad);
 }
 
-/* dy where x > 0, else dy * slope. */
-static tfd_tensor *two_sided(tfd__grad *g, tfd_tensor *x, tfd_tensor *above,
-                             tfd_tensor *below) {
-  tfd_tensor *positive = E2(greater, x, tfd__e_scalar(g, x, 0.0));
-
-  return E3(select, positive, above, below);
-}
-
-/* Below 0 the slope is alpha * exp(x) = y + alpha. */
-int tfd__grad_elu(tfd__grad *g) {
-  tfd_tensor *dy = g->dy[0];
+/* dy where x >= 0, else dy * alpha * exp(x): at 0 the slope is the right one,
+** and so is the second derivative. exp sees no x above 0, whose infinity would
+** spoil the gradient of this. */
+static tfd_tensor *two_sided(tfd__grad *g, tfd_tensor *dy, double alpha) {
   tfd_tensor *x = g->in[0];
-  tfd_tensor *low = E2(minimum, x, tfd__e_scalar(g, x, 0.0));
-  tfd_tensor *slope = tfd__e_scale(g, E1(exp, low), g->reals[0]);
+  tfd_tensor *zero = tfd__e_scalar(g, x, 0.0);
+  tfd_tensor *below = E2(less, x, zero);
+  tfd_tensor *slope = E1(exp, E3(select, below, x, zero));
 
-  tfd__grad_set(g, 0, two_sided(g, x, dy, E2(multiply, dy, slope)));
+  return E3(select, below, E2(multiply, dy, tfd__e_scale(g, slope, alpha)),
+            dy);
+}
+
+int tfd__grad_elu(tfd__grad *g) {
+  tfd__grad_set(g, 0, two_sided(g, g->dy[0], g->reals[0]));
   return g->status;
 }
 
@@ -146,11 +148,8 @@ int tfd__grad_elu(tfd__grad *g) {
 
 int tfd__grad_selu(tfd__grad *g) {
   tfd_tensor *dy = tfd__e_scale(g, g->dy[0], SELU_SCALE);
-  tfd_tensor *x = g->in[0];
-  tfd_tensor *low = E2(minimum, x, tfd__e_scalar(g, x, 0.0));
-  tfd_tensor *slope = tfd__e_scale(g, E1(exp, low), SELU_ALPHA);
 
-  tfd__grad_set(g, 0, two_sided(g, x, dy, E2(multiply, dy, slope)));
+  tfd__grad_set(g, 0, two_sided(g, dy, SELU_ALPHA));
   return g->status;
 }
 

@@ -73,9 +73,15 @@ int tfd__grad_max_pool(tfd__grad *g) {
   return g->status;
 }
 
-/* Where the maximum lies does not move under small changes: only the third
-** input has a gradient. */
+/* Where the maximum lies does not move under small changes. */
+static void flat_in_place(tfd__grad *g) {
+  for (int i = 0; i < 2; i++) {
+    if (g->needs[i]) tfd__grad_set(g, i, tfd__e_zeros_like(g, g->in[i]));
+  }
+}
+
 int tfd__grad_max_pool_grad(tfd__grad *g) {
+  flat_in_place(g);
   if (g->needs[2])
     tfd__grad_set(
         g, 2,
@@ -84,6 +90,7 @@ int tfd__grad_max_pool_grad(tfd__grad *g) {
 }
 
 int tfd__grad_max_pool_grad_grad(tfd__grad *g) {
+  flat_in_place(g);
   if (g->needs[2])
     tfd__grad_set(
         g, 2, E3A(max_pool_grad, g->in[0], g->in[1], g->dy[0], g->ints, NULL));

@@ -79,7 +79,7 @@ int tfd__grad_reduce_extreme(tfd__grad *g) {
 }
 
 /* The product of the other elements along one axis, without dividing: zeros
-** are no special case. x has full rank; so has the result. */
+** are no special case. */
 static tfd_tensor *others(tfd__grad *g, tfd_tensor *x, int axis) {
   int64_t before[3] = {axis, 1, 0};
   int64_t after[3] = {axis, 1, 1};
@@ -87,28 +87,47 @@ static tfd_tensor *others(tfd__grad *g, tfd_tensor *x, int axis) {
   return MUL(E1A(cumprod, x, before, NULL), E1A(cumprod, x, after, NULL));
 }
 
-/* Axis by axis: partial[k] is reduced over the first k axes of the list. */
-int tfd__grad_reduce_prod(tfd__grad *g) {
+/* The order of x's axes with the reduced ones first, and its inverse, as lists
+** of a transpose; the sizes in that order. Returns how many are reduced. */
+static int reduced_first(const tfd__grad *g, int64_t *order, int64_t *back,
+                         int64_t *dims) {
   const tfd__view *in = &g->in[0]->view;
   unsigned axes = axes_of(g);
-  tfd_tensor *partial[TFD_MAX_RANK] = {g->in[0]};
-  int axis[TFD_MAX_RANK] = {0};
-  tfd_tensor *dx = with_axes(g, g->dy[0]);
+  int reduced = 0;
   int n = 0;
 
-  for (int d = 0; d < in->rank; d++) {
-    if ((axes >> d & 1u) != 0 && in->dims[d] != 1) axis[n++] = d;
+  for (int kept = 0; kept < 2; kept++) {
+    if (kept == 1) reduced = n;
+    for (int d = 0; d < in->rank; d++) {
+      if ((axes >> d & 1u) != (kept == 0)) continue;
+      order[1 + n] = d;
+      back[1 + d] = n;
+      dims[n++] = in->dims[d];
+    }
   }
-  for (int k = 1; k < n; k++) {
-    int64_t ints[TFD_LIST_SLOTS + 1] = {1, axis[k - 1]};
+  order[0] = back[0] = n;
+  return reduced;
+}
 
-    ints[KEEPDIMS] = 1;
-    partial[k] = E1A(reduce_prod, partial[k - 1], ints, NULL);
+/* Several axes become one, so that gradients of this meet the same products. */
+int tfd__grad_reduce_prod(tfd__grad *g) {
+  const tfd__view *in = &g->in[0]->view;
+  int64_t order[TFD_LIST_SLOTS + 1] = {0};
+  int64_t back[TFD_LIST_SLOTS + 1] = {0};
+  int64_t dims[TFD_MAX_RANK];
+  int64_t flat[2] = {1, 1};
+  int reduced = reduced_first(g, order, back, dims);
+  tfd_tensor *rest = NULL;
+
+  if (reduced == 0) {
+    tfd__grad_set(g, 0, g->dy[0]);
+    return g->status;
   }
-  for (int k = n - 1; k >= 0; k--) {
-    dx = MUL(dx, others(g, partial[k], axis[k]));
-  }
-  tfd__grad_set(g, 0, dx);
+  for (int i = 0; i < in->rank; i++) flat[i < reduced ? 0 : 1] *= dims[i];
+  rest = tfd__e_reshape(g, E1A(transpose, g->in[0], order, NULL), flat, 2);
+  rest = tfd__e_reshape(g, others(g, rest, 0), dims, in->rank);
+  rest = E1A(transpose, rest, back, NULL);
+  tfd__grad_set(g, 0, MUL(with_axes(g, g->dy[0]), rest));
   return g->status;
 }
 
@@ -169,12 +188,12 @@ int tfd__grad_cumsum(tfd__grad *g) {
   return g->status;
 }
 
-/* As TensorFlow, by division: NaN where x is 0. */
+/* As TensorFlow, by division: 0 where x is 0. */
 int tfd__grad_cumprod(tfd__grad *g) {
   int64_t back[3] = REVERSED(g);
   tfd_tensor *sum = E1A(cumsum, MUL(g->out[0], g->dy[0]), back, NULL);
 
-  tfd__grad_set(g, 0, E2(divide, sum, g->in[0]));
+  tfd__grad_set(g, 0, E2(divide_no_nan, sum, g->in[0]));
   return g->status;
 }
 

@@ -304,8 +304,9 @@ int tfd__infer_matrix_diag(tfd__infer *s) {
   down = k < 0 ? -k : 0;
   right = k > 0 ? k : 0;
   if (n > INT64_MAX / 2) n = INT64_MAX / 2; /* too large for any matrix */
-  /* What is not given is as small as the diagonal allows, or, when only one
-  ** is, as TensorFlow has it: the diagonal is the longest possible. */
+  /* Square where nothing is given; the one that is not given is as small as the
+  ** diagonal allows. */
+  if (rows < 0 && cols < 0) rows = cols = n + down + right;
   if (rows < 0) rows = n + down;
   if (cols < 0) cols = n + right;
   if ((rows - down < cols - right ? rows - down : cols - right) != n ||

@@ -27,16 +27,24 @@ end)
 --- max(x, 0), with a slope alpha below threshold and a largest value.
 define("relu", "x alpha=0 max_value=nil threshold=0",
   function(x, alpha, max_value, threshold)
-    if alpha == 0 and threshold == 0 then
-      if max_value == nil then
-        return tf.nn.relu(x)
-      elseif max_value == 6 then
-        return tf.nn.relu6(x)
-      end
+    if alpha ~= 0 and max_value == nil and threshold == 0 then
+      return tf.nn.leaky_relu(x, alpha)
     end
-    local above = tf.greater_equal(x, threshold)
-    local y = max_value and tf.minimum(x, max_value) or x
-    return tf.where(above, y, (x - threshold) * alpha)
+    local y
+    if threshold ~= 0 then
+      y = tf.where(tf.greater(x, threshold), x, 0)
+    elseif max_value == 6 then
+      y = tf.nn.relu6(x)
+    else
+      y = tf.nn.relu(x)
+    end
+    if max_value ~= nil and (max_value ~= 6 or threshold ~= 0) then
+      y = tf.clip_by_value(y, 0, max_value)
+    end
+    if alpha ~= 0 then
+      y = y - tf.nn.relu(threshold - x) * alpha
+    end
+    return y
   end)
 
 define("relu6", "x", function(x)
@@ -67,9 +75,9 @@ define("sigmoid", "x", function(x)
   return tf.sigmoid(x)
 end)
 
---- clip(x / 6 + 0.5, 0, 1)
+--- x / 6 + 0.5 between 0 and 1
 define("hard_sigmoid", "x", function(x)
-  return tf.clip_by_value(x / 6 + 0.5, 0, 1)
+  return tf.nn.relu6(x + 3) / 6
 end)
 
 define("tanh", "x", function(x)

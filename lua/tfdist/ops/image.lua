@@ -238,18 +238,26 @@ local function resize(tf, images, size, method, keep_ratio, antialias)
   return x
 end
 
---- Resize with the aspect ratio kept, then pad evenly to the size.
+--- x rounded to float32's 24 bits.
+local function single(x)
+  local far = x * (2 ^ 29 + 1)
+  return far - (far - x)
+end
+
+--- Resize with the aspect ratio kept, then pad to the size, evenly by what the
+--- size is before it is rounded down: in float32, whose rounding decides.
 local function resize_with_pad(tf, images, height, width, method, antialias)
   local what = "resize_with_pad"
   height = whole(what, "target_height", height, 1)
   width = whole(what, "target_width", width, 1)
   local x, first = images_of(tf, what, images)
   local h, w = x.shape[first + 1], x.shape[first + 2]
-  local ratio = math.max(h / height, w / width)
-  local to_h = math.max(1, floor(h / ratio))
-  local to_w = math.max(1, floor(w / ratio))
+  local ratio = math.max(single(h / height), single(w / width))
+  local exact_h, exact_w = single(h / ratio), single(w / ratio)
+  local to_h, to_w = math.max(1, floor(exact_h)), math.max(1, floor(exact_w))
   x = resize(tf, x, { to_h, to_w }, method, false, antialias)
-  local top, left = floor((height - to_h) / 2), floor((width - to_w) / 2)
+  local top = math.max(0, floor((height - exact_h) / 2))
+  local left = math.max(0, floor((width - exact_w) / 2))
   local paddings = {}
   for axis = 1, #x.shape do
     paddings[axis] = { 0, 0 }

@@ -157,7 +157,8 @@ double tfd__zeta(double x, double q) {
 
   if (x != x || q != q || x < 1.0) return NAN;
   if (x == 1.0) return INFINITY;
-  if (q <= 0.0 && floor(q) == q) return INFINITY;
+  /* A pole, of one sign on both sides where x is even. */
+  if (q <= 0.0 && floor(q) == q) return fmod(x, 2.0) == 0.0 ? INFINITY : NAN;
   if (q <= 0.0 && floor(x) != x) return NAN;
   if (q > 1e8) return (1.0 / (x - 1.0) + 0.5 / q) * pow(q, 1.0 - x);
   for (int i = 0; i < 9 || a <= 9.0; i++) {

@@ -165,9 +165,9 @@ define("mean_squared_logarithmic_error msle MSLE", "",
 define("huber huber_loss", "delta=1", function(y_true, y_pred, delta)
   check_number("huber", "delta", delta, 0, math.huge)
   local t, p = pair("huber", y_true, y_pred)
-  local e = tf.abs(p - t)
-  -- min(e, delta) * (e - min(e, delta) / 2) is both branches at once.
-  local small = tf.minimum(e, delta)
+  local e = p - t
+  -- s * (e - s / 2) is both branches at once, where s is e within delta.
+  local small = tf.clip_by_value(e, -delta, delta)
   return last_mean(small * (e - small * 0.5))
 end)
 
