@@ -205,10 +205,19 @@ bench: $(BENCH_BIN) $(MPI_BIN) $(foreach e,$(ENGINES),$(HOST_$(e)))
 	@ONLY='$(ONLY)' SHORT='$(SHORT)' $(LUA) scripts/bench.lua $(BUILD)
 
 # The same training on 1, 2 and 4 devices, then here and in TensorFlow, on real
-# images: half an hour. OPTIONS=--only=fit takes a part of the second.
-parity: $(HOST_lua54)
+# images: half an hour. OPTIONS=--only=fit takes a part of the second. Then
+# cases drawn from three seeds, alone: make parity-seeds SEEDS=4 CASES=500.
+parity: $(HOST_lua54) parity-seeds
 	TFDIST_CPU_DEVICES=4 $< scripts/parity.lua
 	scripts/parity/run $(BUILD) $(OPTIONS)
+
+parity-seeds: $(HOST_lua54)
+	scripts/parity/run_seeded $(BUILD)
+
+# What the spec of the comparison reads; TensorFlow's answers to a few cases.
+parity-record:
+	$$(scripts/venv_tensorflow $(BUILD)/venv-tf) -W ignore \
+	  scripts/parity/seeded spec/parity/recorded.npz --seed=9 --cases=500
 
 # --- installation ---------------------------------------------------------------
 # The Lua modules go where Debian's interpreters look below PREFIX.
@@ -295,9 +304,10 @@ help:
 	@echo 'make install    PREFIX=/usr/local DESTDIR=   make uninstall'
 	@echo 'make bundle     a relocatable tarball'
 	@echo 'make parity     the same training on 1, 2, 4 devices and in TensorFlow'
+	@echo 'make parity-seeds    cases drawn from seeds, here and in TensorFlow'
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
 .PHONY: all parts install uninstall rock install-rock bundle test \
-        tests-c test-c lint bench parity clean help
+        tests-c test-c lint bench parity parity-seeds parity-record clean help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d)
 
