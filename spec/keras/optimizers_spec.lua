@@ -593,6 +593,27 @@ describe("optimizers", function()
     assert.equal(mean, v:item())
   end)
 
+  it("leaves the running means in the variables after fit", function()
+    -- y = w x + b from w = 1, b = 0: w is 1, 0.5, 0.25, 0.125 without bias.
+    local function fit(use_bias, given)
+      given.use_ema, given.ema_momentum, given.learning_rate = true, 0.9, 0.1
+      local m = tf.keras.Sequential { tf.keras.layers.Dense(1,
+        { use_bias = use_bias, kernel_initializer = "ones" }) }
+      m:compile { loss = "mse", optimizer = O.SGD(given) }
+      m:fit(tf.constant { { 1 }, { 2 } }, tf.zeros { 2, 1 },
+        { epochs = 3, verbose = 0 })
+      return m.weights
+    end
+    local mean = 0.9 * (0.9 * 0.5 + 0.1 * 0.25) + 0.1 * 0.125
+    assert.near(mean, fit(false, {})[1]:item(), 1e-6)
+    -- Keras 3.15's values.
+    assert.near(0.45125, fit(false, { ema_overwrite_frequency = 2 })[1]:item(),
+      1e-6)
+    local both = fit(true, {})
+    assert.near(0.4643, both[1]:item(), 1e-6)
+    assert.near(-0.3195, both[2]:item(), 1e-6)
+  end)
+
   it("half types are updated in float32", function()
     for _, dtype in ipairs { "float16", "bfloat16" } do
       for name, make in pairs(made) do

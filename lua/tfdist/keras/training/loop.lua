@@ -555,6 +555,9 @@ function M.fit(run)
       break
     end
   end
+  if run.epochs > 0 then
+    own.optimizer:finalize_variable_values(model.trainable_variables)
+  end
   run.callbacks:call("on_train_end", run.logs or {})
 end
 
