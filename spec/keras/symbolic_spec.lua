@@ -169,6 +169,29 @@ describe("a call that gives nothing", function()
   end)
 end)
 
+describe("layers of several inputs", function()
+  R.leaks(before_each, after_each)
+
+  it("refuse elements of several types when they are built", function()
+    local x, ids = K.Input { 3 }, K.Input({ 3 }, { dtype = "int32" })
+    for _, name in ipairs { "Concatenate", "Add", "Subtract", "Multiply",
+      "Average", "Maximum", "Minimum", "Dot" } do
+      fails("InvalidArgument", "the inputs have dtypes float32, int32",
+        function()
+          (name == "Dot" and L.Dot(1) or L[name]())({ x, ids })
+        end)
+    end
+    fails("InvalidArgument", "dtypes int32, float32", L.concatenate,
+      { ids, x })
+    -- Floats of several widths become the layer's own.
+    assert.equal("float32", L.Add()({ x, K.Input({ 3 },
+      { dtype = "float64" }) }).dtype)
+    for _, name in ipairs { "Concatenate", "Add", "Maximum" } do
+      assert.equal("int32", L[name]()({ ids, ids }).dtype)
+    end
+  end)
+end)
+
 describe("Normalization", function()
   R.leaks(before_each, after_each)
 

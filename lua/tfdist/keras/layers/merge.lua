@@ -104,6 +104,8 @@ end
 local function define_merge(name, least, exact, merge)
   M[name] = define.layer(name, "", {
     supports_masking = true,
+    merges = true,
+    keeps_dtype = name ~= "Average",
     build = function(self, shapes)
       broadcast(self, shapes_of(self, shapes, least))
       if exact and #shapes ~= least then
@@ -155,6 +157,7 @@ end))
 --- Source: tf.keras.layers.Concatenate
 M.Concatenate = define.layer("Concatenate", "axis=-1", {
   supports_masking = true,
+  merges = true,
   keeps_dtype = true,
   setup = function(self, config)
     options.integer("Concatenate", "axis", config.axis)
@@ -263,6 +266,7 @@ end
 ---   {batch, 1} when nothing is left.
 --- Source: tf.keras.layers.Dot
 M.Dot = define.layer("Dot", "axes:l normalize=false", {
+  merges = true,
   build = function(self, shapes)
     if #shapes_of(self, shapes, 2) ~= 2 then
       errors.raise("ValueError", ("%s: expects 2 inputs, got %d"):format(

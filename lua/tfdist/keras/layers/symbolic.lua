@@ -101,13 +101,27 @@ local function probe_outputs(self, inputs, given)
   return list
 end
 
+-- Elements of several types are refused now rather than by the op that meets
+-- the values.
+local function mixed_dtypes(self, flat)
+  local list = {}
+  for i = 1, flat.n do
+    list[i] = is_symbolic(flat[i]) and flat[i].dtype or "?"
+  end
+  errors.raise("InvalidArgument", ("%s: the inputs have dtypes %s; all must "
+    .. "have the same"):format(self.name, table.concat(list, ", ")),
+    "a Lambda layer with tf.cast, or dtype in tf.keras.Input")
+end
+
 local function output_dtype(self, own, inputs)
   local flat = nest.flatten(inputs)
   local given
   for i = 1, flat.n do
     if is_symbolic(flat[i]) then
-      given = flat[i].dtype
-      break
+      given = given or flat[i].dtype
+      if self.merges and flat[i].dtype ~= given then
+        mixed_dtypes(self, flat)
+      end
     end
   end
   if self.output_dtype ~= nil then
