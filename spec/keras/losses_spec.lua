@@ -162,6 +162,31 @@ describe("losses", function()
       P))
   end)
 
+  it("of probabilities 0 and 1 are Keras 3's", function()
+    -- Predictions become 1e-7 and the float32 next to 1 - 1e-7.
+    local low, high = 16.118095, 15.942385
+    local BCE = L.binary_crossentropy
+    near({ (low + high) / 2 }, BCE({ { 0, 1 } }, { { 1, 0 } }), 1e-5)
+    near(8.0151196, L.BinaryCrossentropy()({ { 0, 1 }, { 1, 0 } },
+      { { 1, 0 }, { 1, 0 } }), 1e-5)
+    near({ 1.1920929e-7 }, BCE({ { 1, 0 } }, { { 1, 0 } }), 1e-12)
+    near({ 15.228727 }, BCE({ { 0, 1 } }, { { 1, 0 } },
+      { label_smoothing = 0.1 }), 1e-5)
+    near({ 16.03024 }, L.binary_focal_crossentropy({ { 0, 1 } }, { { 1, 0 } }),
+      1e-5)
+    near({ low }, BCE(tf.constant { { 0, 1 } }, tf.constant({ { 1, 0 } },
+      "float64")), 1e-6)
+    for _, dtype in ipairs { "float16", "bfloat16" } do
+      near({ 16 }, tf.cast(BCE({ { 0, 1 } }, tf.constant({ { 1, 0 } }, dtype)),
+        "float32"), 0.2)
+    end
+    local v = tf.Variable { { 1, 0, 0.5 } }
+    local tape, y = tf.GradientTape(function()
+      return BCE({ { 0, 1, 1 } }, v)
+    end)
+    near({ { 0, 0, -2 / 3 } }, tape:gradient(y, v))
+  end)
+
   it("has no number for no examples, as Keras", function()
     for _, name in ipairs { "MeanSquaredError", "MeanAbsoluteError", "Huber",
       "BinaryCrossentropy", "CosineSimilarity", "Hinge", "LogCosh", "Poisson",

@@ -86,6 +86,29 @@ describe("metrics in fields of a model", function()
   end)
 end)
 
+describe("compiled metrics", function()
+  R.leaks(before_each, after_each)
+
+  it("have the names they are given by, as in Keras 3", function()
+    local m = K.Sequential { K.layers.Dense(1, { activation = "sigmoid" }) }
+    local given = { "AUC", "mse", "MeanSquaredError", "acc", "BinaryAccuracy",
+      "MSE", "auc" }
+    m:compile { loss = "mse", metrics = given }
+    local history = m:fit(tf.ones { 4, 2 }, { { 0 }, { 1 }, { 0 }, { 1 } },
+      { verbose = 0 }).history
+    for _, name in ipairs(given) do
+      assert.equal(1, #history[name])
+    end
+    m:compile { loss = "mse", metrics = { K.metrics.AUC { name = "q" },
+      K.metrics.AUC(), K.losses.mean_squared_error } }
+    history = m:fit(tf.ones { 4, 2 }, { { 0 }, { 1 }, { 0 }, { 1 } },
+      { verbose = 0 }).history
+    for _, name in ipairs { "q", "auc", "mean_squared_error" } do
+      assert.equal(1, #history[name])
+    end
+  end)
+end)
+
 describe("a class that defines its metrics", function()
   R.leaks(before_each, after_each)
 

@@ -6,6 +6,7 @@
 ---   accuracy:reset_state()
 ---
 --- Make metrics in strategy:scope() so that every replica has its own sums.
+local backend = require "tfdist.keras.backend"
 local base = require "tfdist.keras.metrics.base"
 local confusion = require "tfdist.keras.metrics.confusion"
 local functions = require "tfdist.keras.losses.functions"
@@ -40,8 +41,16 @@ for name, fn in pairs(means.functions) do
 end
 named.accuracy = nil
 
+-- Classes are known by their names in small letters, too, where no function is.
+local known = {}
+for name, class in pairs(classes) do
+  local small = backend.snake_case(name)
+  known[name] = class
+  known[small] = named[small] == nil and class or nil
+end
+
 objects.publish(M, {
-  noun = "metric", plural = "metrics", classes = classes, functions = named,
+  noun = "metric", plural = "metrics", classes = known, functions = named,
   is_object = base.is_metric,
   names = function()
     return text.names(classes, named, { accuracy = true })

@@ -23,6 +23,8 @@ local EPSILON = 1e-7
 M.functions = {}
 -- name -> its signature without y_true and y_pred
 M.signatures = {}
+-- function -> the first of its names
+M.names = {}
 
 -- Operands -------------------------------------------------------------------
 
@@ -125,6 +127,7 @@ local function define(names, signature, fn)
   local what = names:match("^%S+")
   local wrapped = options.wrap("losses." .. what,
     "y_true:table y_pred:table " .. signature, fn)
+  M.names[wrapped] = what
   for name in names:gmatch("%S+") do
     M.functions[name] = wrapped
     M.signatures[name] = signature
@@ -265,19 +268,27 @@ local function smooth(t, label_smoothing, classes)
   return t * (1 - label_smoothing) + label_smoothing / classes
 end
 
+local HALF = { float16 = true, bfloat16 = true }
+
 -- Per element: -t log p - (1 - t) log(1 - p).
 local function binary_elements(t, p, from_logits)
   if from_logits then
     return tf.nn.sigmoid_cross_entropy_with_logits(t, p)
   end
+  local dtype = raw.tensor_dtype(p)
+  if HALF[dtype] then
+    -- There 1 - EPSILON is 1, whose logarithm of the rest is infinite.
+    t, p = tf.cast(t, "float32"), tf.cast(p, "float32")
+  end
   p = clip(p)
-  return -(t * tf.math.log(p + EPSILON)
-    + (1 - t) * tf.math.log(1 - p + EPSILON))
+  local each = -(t * tf.math.log(p) + (1 - t) * tf.math.log(1 - p))
+  return HALF[dtype] and tf.cast(each, dtype) or each
 end
 
 --- Mean of the cross-entropy of each label 0 or 1 (or in between) and its
 --- probability, or logit with from_logits.
-define("binary_crossentropy", "from_logits=false label_smoothing=0 axis=-1",
+define("binary_crossentropy bce BCE",
+  "from_logits=false label_smoothing=0 axis=-1",
   function(y_true, y_pred, from_logits, label_smoothing, axis)
     local what = "binary_crossentropy"
     check_number(what, "label_smoothing", label_smoothing, 0, 1)

@@ -6,6 +6,7 @@
 --- so names are resolved at the first step.
 local base = require "tfdist.keras.metrics.base"
 local errors = require "tfdist.errors"
+local functions = require "tfdist.keras.losses.functions"
 local losses = require "tfdist.keras.losses"
 local metrics = require "tfdist.keras.metrics"
 local nest = require "tfdist.nest"
@@ -187,6 +188,9 @@ local function by_shape(kinds, y_true, y_pred)
 end
 
 local function function_name(fn)
+  if functions.names[fn] ~= nil then
+    return functions.names[fn]
+  end
   for name, known in pairs(metrics) do
     if known == fn and type(name) == "string" then
       return name
@@ -214,6 +218,9 @@ local function object(entry, y_true, y_pred, loss)
   end
   local found = metrics.get(entry)
   if base.is_metric(found) then
+    if name ~= nil then
+      rawset(found, "_name", name) -- results have the name that was given
+    end
     return found
   end
   return metrics.MeanMetricWrapper { fn = found,
