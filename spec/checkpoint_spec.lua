@@ -244,6 +244,21 @@ describe("tf.train.Checkpoint", function()
     assert.are.same(want, late.v:totable())
   end)
 
+  it("saves and restores where random generators are", function()
+    local function holder(seed)
+      return tf.train.Checkpoint { net = {
+        generator = tf.random.Generator.from_seed(seed) } }
+    end
+    local a, b = holder(1), holder(2)
+    a.net.generator:normal { 3 }
+    local path = a:write(dir .. "/g")
+    b:read(path):expect_partial()
+    local want = a.net.generator:normal({ 4 }):totable()
+    assert.are.same(want, b.net.generator:normal({ 4 }):totable())
+    assert.are.same(a.net.generator.state:totable(),
+      b.net.generator.state:totable())
+  end)
+
   it("saves and restores where a data set's iterator is", function()
     local data = tf.data.Dataset.range(10)
     local it1 = data:iter()

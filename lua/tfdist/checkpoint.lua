@@ -350,7 +350,7 @@ end
 
 -- Give an iterator, or what else has a state, the one of the file.
 function Restore:restore_state(object, node)
-  local ok, e = pcall(object.restore, object, node.state)
+  local ok, e = pcall(graphs.restore_state, object, node.state)
   if not ok and errors.kind(e) == "ValueError" then
     errors.raise("InvalidArgument", ("%s: the state of %s does not fit: %s")
       :format(self.path, text.describe(object), e.message))

@@ -48,6 +48,20 @@ function Generator.__tostring(self)
     self._counter)
 end
 
+-- Checkpoints hold key and counter.
+function Generator.__checkpoint_state(self)
+  return { key = self._key, counter = self._counter }
+end
+
+function Generator.__checkpoint_restore(self, saved)
+  if not (text.is_plain(saved) and text.is_int64(saved.key)
+    and text.is_int64(saved.counter)) then
+    errors.raise("ValueError", "this is no state of a Generator: "
+      .. text.describe(saved))
+  end
+  self._key, self._counter = saved.key % 2 ^ 53, saved.counter % 2 ^ 53
+end
+
 function getters.algorithm()
   return "philox"
 end

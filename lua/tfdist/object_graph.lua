@@ -6,7 +6,8 @@
 --- count from 0. An object may say itself what its children are: its metatable's
 --- `__checkpoint_children(self)` returns a list of { name, child }.
 --- An object with methods `state()` (a table of plain values) and
---- `restore(state)` is saved by these.
+--- `restore(state)` is saved by these, or by its metatable's
+--- `__checkpoint_state(self)` and `__checkpoint_restore(self, state)`.
 ---
 --- A node's key in the file is the path by which a breadth-first walk first
 --- reaches it, "model/layers/0/kernel"; "/" in a field name is written ".S",
@@ -40,15 +41,31 @@ local function methods_of(x)
   return x.state, x.restore
 end
 
---- True for objects that save and restore a state of plain values.
-function M.has_state(x)
+-- The functions that save and restore x, nil for objects without such.
+local function state_functions(x)
   local meta = meta_of(x)
   if meta == nil or meta.is_tf_module or meta.is_tf_optimizer
     or meta.__checkpoint_children ~= nil then
-    return false
+    return nil
+  elseif meta.__checkpoint_state ~= nil then
+    return meta.__checkpoint_state, meta.__checkpoint_restore
   end
   local ok, save, load = pcall(methods_of, x)
-  return ok and type(save) == "function" and type(load) == "function"
+  if ok and type(save) == "function" and type(load) == "function" then
+    return save, load
+  end
+  return nil
+end
+
+--- True for objects that save and restore a state of plain values.
+function M.has_state(x)
+  return state_functions(x) ~= nil
+end
+
+--- Give such an object the state of another one.
+function M.restore_state(x, saved)
+  local _, load = state_functions(x)
+  load(x, saved)
 end
 
 --- The object that stands for x: copies of distributed variables belong to one.
@@ -357,7 +374,7 @@ function M.describe(graph)
       if M.is_variable(node.object) then
         entry.key = node.path
       elseif node.has_state then
-        entry.state = node.object:state()
+        entry.state = state_functions(node.object)(node.object)
       end
       for i, slot in ipairs(node.slots or {}) do
         entry.slots = entry.slots or {}

@@ -23,13 +23,24 @@ local WORD, SEED = 2 ^ 32, 2 ^ 53
 local KEY = 2 ^ 21 -- upper part of a seed; what is above is the kind
 local DEFAULT_SEED = 87654321 -- global seed of calls that have an op seed only
 
---- Kinds of streams.
+--- Kinds of streams; 5 and 6 are those of data sets.
 M.STATELESS, M.SEQUENCE, M.OP, M.FRESH, M.GENERATOR = 0, 1, 2, 3, 4
+local OWN = 7 -- of sequences of their own
 
 local global_seed -- nil until set_seed
 local fresh_seed  -- drawn when first needed
 local calls = 0   -- without op seed since set_seed
 local op_calls = {} -- [function .. op seed] = calls since set_seed
+local sequence -- that counts calls without op seed in the program's place
+local apart = false -- do draws of layers being built not count?
+
+local function copied(counts)
+  local out = {}
+  for key, count in pairs(counts) do
+    out[key] = count
+  end
+  return out
+end
 
 local function halves(seed)
   seed = seed % SEED
@@ -77,22 +88,50 @@ function M.check(what, seed)
   return options.integer(what, "seed", seed)
 end
 
+local function next_call()
+  calls = calls + 1
+  if global_seed ~= nil then
+    return M.stream(M.SEQUENCE, global_seed, calls)
+  end
+  fresh_seed = fresh_seed or M.entropy()
+  return M.stream(M.FRESH, fresh_seed, calls)
+end
+
+-- Its seed is the program's next number when it draws for the first time.
+local function next_of(own)
+  if own.seed == nil then
+    local outer = M.enter(nil)
+    own.seed = own.make_seed({ next_call() })
+    M.enter(outer)
+  end
+  own.calls = own.calls + 1
+  return M.stream(OWN, own.seed, own.calls)
+end
+
+-- It counts from where the program was when it began with the key.
+local function next_op_call(own, key)
+  own.op_calls[key] = own.op_calls[key] or op_calls[key] or 0
+  local n = own.op_counts[key] or 0
+  own.op_counts[key] = n + 1
+  return own.op_calls[key] + n
+end
+
 --- The stream of the next call of a function: seed_lo, seed_hi, counter_lo,
 --- counter_hi.
 ---@param what string        the function; calls of another do not count
 ---@param op_seed? integer
 function M.next(what, op_seed)
-  if op_seed == nil then
-    calls = calls + 1
-    if global_seed ~= nil then
-      return M.stream(M.SEQUENCE, global_seed, calls)
-    end
-    fresh_seed = fresh_seed or M.entropy()
-    return M.stream(M.FRESH, fresh_seed, calls)
+  if op_seed == nil and sequence ~= nil then
+    return next_of(sequence)
+  elseif op_seed == nil then
+    return next_call()
   end
   local key = what .. text.number(M.check(what, op_seed))
   local count = op_calls[key] or 0
-  op_calls[key] = count + 1
+  if sequence ~= nil then
+    count = next_op_call(sequence, key)
+  end
+  op_calls[key] = math.max(op_calls[key] or 0, count + 1)
   local op_lo, op_hi = halves(op_seed)
   -- The whole counter is needed here: op seed below, number of calls above.
   local lo, hi = halves(global_seed or DEFAULT_SEED)
@@ -125,6 +164,110 @@ end
 function M.set_seed(seed)
   global_seed = M.check("random.set_seed", seed)
   calls, op_calls = 0, {}
+end
+
+local function is_counts(x)
+  local good = text.is_plain(x)
+  for _, count in pairs(good and x or {}) do
+    good = good and text.is_whole(count)
+  end
+  return good
+end
+
+local function no_state(saved)
+  errors.raise("ValueError", "this is no state of random numbers: "
+    .. text.describe(saved))
+end
+
+-- Sequences of their own -------------------------------------------------------
+
+--- A sequence of numbers that depends on nothing that others draw meanwhile;
+--- make_seed(stream) gives a whole number below 2^53. `drawn` is what M.drawn
+--- said of another one that this one repeats.
+--- Errors: ValueError for what M.drawn cannot have said.
+function M.sequence(make_seed, drawn)
+  local own = { calls = 0, op_calls = {}, op_counts = {},
+    make_seed = make_seed }
+  if drawn ~= nil then
+    if not (text.is_plain(drawn) and is_counts(drawn.op_calls)
+      and (drawn.seed == nil or text.is_int64(drawn.seed))) then
+      no_state(drawn)
+    end
+    own.seed, own.op_calls = drawn.seed, copied(drawn.op_calls)
+  end
+  return own
+end
+
+--- From now on draws come from this sequence, nil = the program's; returns the
+--- one before.
+function M.enter(own)
+  local before = sequence
+  sequence = own
+  return before
+end
+
+--- What a sequence began with, plain values; nil when nothing was drawn.
+function M.drawn(own)
+  if own.seed == nil and next(own.op_calls) == nil then
+    return nil
+  end
+  return { seed = own.seed, op_calls = copied(own.op_calls) }
+end
+
+local function put_back(old_calls, old_op_calls, old_sequence, ok, ...)
+  calls, op_calls, sequence = old_calls, old_op_calls, old_sequence
+  if not ok then
+    error((...), 0)
+  end
+  return ...
+end
+
+--- Call fn so that what it draws counts for nobody else.
+function M.aside(fn, ...)
+  local old_calls, old_op_calls, old_sequence = calls, op_calls, sequence
+  op_calls, sequence = copied(op_calls), nil
+  return put_back(old_calls, old_op_calls, old_sequence, pcall(fn, ...))
+end
+
+local function joined(...)
+  apart = false
+  return ...
+end
+
+--- As pcall(fn, ...), but layers that are built meanwhile draw aside: their
+--- values come from a checkpoint, which knows what they drew.
+function M.builds_apart(fn, ...)
+  apart = true
+  return joined(pcall(fn, ...))
+end
+
+--- Call what builds a layer.
+function M.build(fn, ...)
+  if apart then
+    return M.aside(fn, ...)
+  end
+  return fn(...)
+end
+
+-- State ------------------------------------------------------------------------
+
+--- Where all sequences of the program are, as plain values.
+function M.state()
+  fresh_seed = fresh_seed or M.entropy()
+  return { global = global_seed, fresh = fresh_seed, calls = calls,
+    op_calls = copied(op_calls) }
+end
+
+--- Go on as the program that state() was called in.
+--- Errors: ValueError.
+function M.restore(saved)
+  if not (text.is_plain(saved) and text.is_int64(saved.fresh)
+    and text.is_int64(saved.calls) and is_counts(saved.op_calls)
+    and (saved.global == nil or text.is_int64(saved.global))) then
+    no_state(saved)
+  end
+  global_seed, fresh_seed, calls = saved.global, saved.fresh, saved.calls
+  op_calls = copied(saved.op_calls)
 end
 
 --- The global seed, nil if none was set.

@@ -147,10 +147,24 @@ describe("iterators", function()
     }
   end
 
-  it("go where another one was by its state", function()
-    for number, ds in ipairs(pipelines()) do
+  -- Their numbers are the program's next until they have drawn.
+  local function drawing()
+    local function noisy(x)
+      return tf.random.uniform({}, 0, 1000, "int64") * 100 + x
+    end
+    local function seeded(x)
+      return tf.random.uniform({}, 0, 1000, "int64", 5) * 100000 + x
+    end
+    return {
+      D.range(20):map(noisy):batch(3), D.range(20):map(seeded):prefetch(3),
+      D.range(12):map(noisy):shuffle(5):map(seeded):repeat_(2):batch(4),
+    }
+  end
+
+  local function check_restore(list, first)
+    for number, ds in ipairs(list) do
       local whole = #all(ds)
-      for _, taken in ipairs { 0, 1, math.floor(whole / 2), whole } do
+      for _, taken in ipairs { first, math.floor(whole / 2), whole } do
         local it = ds:iter()
         for _ = 1, taken do it() end
         local saved = it:state()
@@ -162,6 +176,40 @@ describe("iterators", function()
         assert.same(saved, ds:iter():restore(saved):state())
       end
     end
+  end
+
+  it("go where another one was by its state", function()
+    check_restore(pipelines(), 0)
+    check_restore(pipelines(), 1)
+    check_restore(drawing(), 1)
+  end)
+
+  it("give what their functions draw, whatever is drawn in between", function()
+    local function run(between)
+      tf.random.set_seed(7)
+      local list = {}
+      for x in D.range(6):map(function(x)
+        return x + tf.random.uniform({}, 0, 2 ^ 20, "int64")
+      end):shuffle(3):iter() do
+        list[#list + 1] = x:item()
+        between()
+      end
+      return list
+    end
+    assert.same(run(function() end), run(function()
+      tf.random.normal { 2 }
+    end))
+  end)
+
+  it("draw nothing of the program's when they look at an example", function()
+    local ds = D.range(4):map(function(x)
+      return x + tf.random.uniform({}, 0, 9, "int64")
+    end)
+    tf.random.set_seed(7)
+    local want = tf.random.uniform({ 4 }):totable()
+    tf.random.set_seed(7)
+    assert.equal("int64", ds.element_spec.dtype)
+    assert.same(want, tf.random.uniform({ 4 }):totable())
   end)
 
   it("refuse states of other data sets", function()

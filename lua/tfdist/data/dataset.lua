@@ -28,6 +28,7 @@ local iterators = require "tfdist.data.iterator"
 local lists = require "tfdist.lists"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
+local random_seed = require "tfdist.random_seed"
 local raw = require "tfdist.raw"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
@@ -182,9 +183,11 @@ end
 
 -- One iteration --------------------------------------------------------------
 
---- State of one iteration. `saved` is what another one's state says of seeds.
-function M.new_run(saved)
-  return { closers = {}, epochs = {}, seeds = saved }
+--- State of one iteration. `saved` is what another one's state says of seeds,
+--- `drawn` what it says of the numbers that users' functions drew.
+function M.new_run(saved, drawn)
+  return { closers = {}, epochs = {}, seeds = saved,
+    sequence = seeds.sequence(drawn) }
 end
 
 local function close_run(run)
@@ -230,8 +233,8 @@ function M.skip(iterator, n)
   return n
 end
 
---- The first element, from an iteration of its own; nil when there is none.
-function M.first(node)
+-- An example is nobody's element: what it draws is not either.
+local function probe(node)
   local run = M.new_run()
   run.probing = true
   return state.protect(function()
@@ -239,6 +242,11 @@ function M.first(node)
   end, function()
     return M.open(node, run):next()
   end)
+end
+
+--- The first element, from an iteration of its own; nil when there is none.
+function M.first(node)
+  return random_seed.aside(probe, node)
 end
 
 local walk
@@ -333,13 +341,9 @@ end
 
 local function start(self)
   local node = self.node
-  local position = 0
-  walk(node, function(each)
-    if each.stream ~= nil then
-      position = position + 1
-      each.position = position
-    end
-  end)
+  for position, each in ipairs(seeds.random_nodes { node }) do
+    each.position = position
+  end
   self.inner = M.open(node, self.run)
 end
 
@@ -368,7 +372,8 @@ function M.isolated(fn, ...)
   return leave(pcall(fn, ...))
 end
 
-local function finish_pull(self, ok, pack)
+local function finish_pull(self, outer, ok, pack)
+  random_seed.enter(outer)
   self.pulling = false
   self.count = self.count + 1
   if not ok then
@@ -395,7 +400,8 @@ function M.next_pack(self)
       .. "that it belongs to")
   end
   self.pulling = true
-  return finish_pull(self, pcall(M.isolated, pull, self))
+  return finish_pull(self, random_seed.enter(self.run.sequence),
+    pcall(M.isolated, pull, self))
 end
 
 -- The failed pull at the end is counted too.
@@ -420,60 +426,65 @@ function M.is_iterator(x)
 end
 
 --- Where the iterator is: a plain table of numbers, for a checkpoint. It holds
---- the number of elements taken and the seeds of this iteration.
+--- the number of elements taken, the seeds of this iteration and what its
+--- users' functions draw from, once they have drawn.
 function iterator_methods.state(self)
   check_iterator(self, "state")
   local list = {}
-  walk(self.node, function(node)
-    if node.stream ~= nil then
-      local own = self.run.epochs[node]
-      local saved = self.run.seeds and self.run.seeds[node.position or 0]
-      list[#list + 1] = own and { seed = own.seed, epoch = own.first }
-        or saved or { seed = seeds.base(node), epoch = node.iterations or 0 }
-    end
-  end)
-  return { version = 1, count = taken(self), seeds = list, done = self.done }
+  for i, node in ipairs(seeds.random_nodes { self.node }) do
+    local own = self.run.epochs[node]
+    local saved = self.run.seeds and self.run.seeds[node.position or 0]
+    list[i] = own and { seed = own.seed, epoch = own.first }
+      or saved or { seed = seeds.base(node), epoch = node.iterations or 0 }
+  end
+  return { version = 1, count = taken(self), seeds = list, done = self.done,
+    drawn = random_seed.drawn(self.run.sequence), resized = self.run.resized }
 end
 
 local function check_state(self, saved)
-  local random = 0
-  walk(self.node, function(node)
-    random = random + (node.stream ~= nil and 1 or 0)
-  end)
   local good = text.is_plain(saved) and saved.version == 1
     and text.is_int64(saved.count) and saved.count >= 0
-    and text.is_plain(saved.seeds)
-  for i = 1, good and #saved.seeds or 0 do
-    local own = saved.seeds[i]
-    good = good and text.is_plain(own) and text.is_int64(own.seed)
-      and text.is_int64(own.epoch)
-  end
   if not good then
     errors.raise("ValueError", "restore: this is no state of a dataset "
       .. "iterator: " .. text.describe(saved))
-  elseif #saved.seeds ~= random then
-    errors.raise("ValueError", ("restore: the state is of a data set with %d "
-      .. "random stages, this one has %d"):format(#saved.seeds, random))
+  end
+  seeds.check(saved.seeds, "epoch", #seeds.random_nodes { self.node })
+end
+
+-- Functions that draw must draw again.
+local function pass_over(self, saved)
+  start(self)
+  if saved.drawn == nil then
+    M.skip(self.inner, saved.count)
+    return
+  end
+  for _ = 1, saved.count do
+    if self.inner:next() == nil then
+      return
+    end
   end
 end
 
 --- Go where another iterator of an equal data set was when state() was called:
 --- the pipeline starts again with the same seeds and passes over the elements
 --- taken. Stages that can pass over elements without making them (slices,
---- batches, map) do so; files are read again up to that place.
+--- batches, map) do so unless users' functions draw random numbers; files are
+--- read again up to that place.
 --- Errors: ValueError for a state of another data set.
 function iterator_methods.restore(self, saved)
   check_iterator(self, "restore")
   check_state(self, saved)
+  local run = M.new_run(saved.seeds, saved.drawn)
+  run.watch_sizes, run.resized = self.run.watch_sizes, saved.resized or nil
   close_run(self.run)
-  self.run = M.new_run(saved.seeds)
+  self.run = run
   self.inner, self.closed, self.done = nil, false, saved.done or false
   self.count = saved.count + (self.done and 1 or 0)
   if not self.done then
-    M.isolated(function()
-      start(self)
-      M.skip(self.inner, saved.count)
-    end)
+    local outer = random_seed.enter(self.run.sequence)
+    state.protect(function()
+      random_seed.enter(outer)
+    end, M.isolated, pass_over, self, saved)
   end
   return self
 end
@@ -501,9 +512,9 @@ end
 --- Errors: ValueError when there is no element to see.
 function M.spec_of(node)
   if node.known_spec == nil then
-    local found = node.spec(node)
+    local found = random_seed.aside(node.spec, node)
     if found == nil then
-      local sample = M.sample_of(node, 2)
+      local sample = random_seed.aside(M.sample_of, node, 2)
       if sample == nil then
         errors.raise("ValueError", ("element_spec: the data set (%s) is empty, "
           .. "so nothing says what its elements are"):format(node.name))

@@ -3,8 +3,10 @@
 --- A node that draws has a field `stream`, made where the stage is made. Its
 --- base seed and the number of the iteration decide everything, so an
 --- iterator's state needs to hold no more than these.
+local errors = require "tfdist.errors"
 local random_seed = require "tfdist.random_seed"
 local raw = require "tfdist.raw"
+local text = require "tfdist.text"
 
 local M = {}
 
@@ -30,13 +32,70 @@ local function uniform_ints(stream, n, limit)
     stream[4], 0, limit, 0, raw.enums.dtype.int64 })))
 end
 
+-- A number of 52 bits.
+local function seed_of(stream)
+  local two = uniform_ints(stream, 2, 2 ^ 26)
+  return two[1] * 2 ^ 26 + two[2]
+end
+
 --- The base seed of a random node.
 function M.base(node)
-  if node.base_seed == nil then
-    local two = uniform_ints(node.stream, 2, 2 ^ 26)
-    node.base_seed = two[1] * 2 ^ 26 + two[2]
-  end
+  node.base_seed = node.base_seed or seed_of(node.stream)
   return node.base_seed
+end
+
+--- What the users' functions of an iteration draw from: numbers that depend on
+--- nothing that is drawn between its elements, so that another iteration can
+--- repeat it. `drawn`: random_seed.drawn of the one to repeat.
+function M.sequence(drawn)
+  return random_seed.sequence(seed_of, drawn)
+end
+
+--- The random nodes among nodes and all below them, inputs first.
+function M.random_nodes(nodes, found)
+  found = found or {}
+  for i = 1, #nodes do
+    M.random_nodes(nodes[i].inputs, found)
+    found[#found + 1] = nodes[i].stream ~= nil and nodes[i] or nil
+  end
+  return found
+end
+
+--- Check a list that should have a seed and a number for each random node.
+--- Errors: ValueError.
+function M.check(list, field, count)
+  local good = text.is_plain(list)
+  for i = 1, good and #list or 0 do
+    local own = list[i]
+    good = good and text.is_plain(own) and text.is_int64(own.seed)
+      and text.is_int64(own[field])
+  end
+  if not good then
+    errors.raise("ValueError", "restore: this is no state of a data set: "
+      .. text.describe(list))
+  elseif #list ~= count then
+    errors.raise("ValueError", ("restore: the state is of a data set with %d "
+      .. "random stages, this one has %d"):format(#list, count))
+  end
+end
+
+--- Where the random nodes among nodes are between iterations, plain values.
+function M.orders(nodes)
+  local list = {}
+  for i, node in ipairs(M.random_nodes(nodes)) do
+    list[i] = { seed = M.base(node), iterations = node.iterations or 0 }
+  end
+  return list
+end
+
+--- Let the nodes of an equal data set go on where M.orders was called.
+--- Errors: ValueError.
+function M.set_orders(nodes, saved)
+  local random = M.random_nodes(nodes)
+  M.check(saved, "iterations", #random)
+  for i, node in ipairs(random) do
+    node.base_seed, node.iterations = saved[i].seed, saved[i].iterations
+  end
 end
 
 --- Seed and number of the iteration that a random node begins now. Each

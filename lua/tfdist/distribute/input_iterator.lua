@@ -104,11 +104,14 @@ local function regroup(plan, packs)
   return element.rebuild(packs[1], out)
 end
 
-local function steps_of(plan, seeds)
+local function steps_of(plan, saved)
   local sources = {}
   for i = 1, #plan.nodes do
     local source = dataset.iterate(plan.nodes[i])
-    source.run = dataset.new_run(seeds and seeds[i])
+    if saved ~= nil then
+      source.run = dataset.new_run(saved.seeds[i], saved.drawn
+        and saved.drawn[i] or nil)
+    end
     source.run.watch_sizes = plan.kind == "global"
     sources[i] = source
   end
@@ -178,7 +181,12 @@ end
 --- Where the iterator is, for a checkpoint: a plain table of numbers.
 function iterator_methods.state(self)
   check_self(self, "state")
-  return { version = 1, count = self.count, seeds = self.seeds }
+  local drawn = { n = #self.sources }
+  for i = 1, drawn.n do
+    drawn[i] = self.sources[i]:state().drawn or false
+  end
+  return { version = 1, count = self.count, seeds = self.seeds, drawn = drawn,
+    resized = self.sources[1].run.resized }
 end
 
 --- Go where another iterator of an equal data set was at state(); as the
@@ -188,18 +196,19 @@ function iterator_methods.restore(self, saved)
   check_self(self, "restore")
   if not text.is_plain(saved) or saved.version ~= 1
     or not text.is_plain(saved.seeds) or #saved.seeds ~= #self.plan.nodes
-    or not text.is_whole(saved.count) or saved.count < 0 then
+    or not text.is_whole(saved.count) or saved.count < 0
+    or saved.drawn ~= nil and not text.is_plain(saved.drawn) then
     errors.raise("ValueError", "restore: this is no state of this iterator: "
       .. text.describe(saved))
   end
   self:close()
   self.closed, self.done, self.count = false, false, saved.count
   self.seeds = saved.seeds
-  self.sources, self.steps = steps_of(self.plan, saved.seeds)
+  self.sources, self.steps = steps_of(self.plan, saved)
   if self.plan.kind == "global" then
-    local source = self.sources[1]
-    source:restore { version = 1, count = saved.count, seeds = saved.seeds[1] }
-    source.run.watch_sizes = true
+    self.sources[1]:restore { version = 1, count = saved.count,
+      seeds = saved.seeds[1], drawn = saved.drawn and saved.drawn[1] or nil,
+      resized = saved.resized }
   else
     for _ = 1, saved.count do
       dataset.isolated(self.steps.next)

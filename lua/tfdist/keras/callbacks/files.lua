@@ -3,7 +3,9 @@ local base = require "tfdist.keras.callbacks.base"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
 local files = require "tfdist.files"
+local loop = require "tfdist.keras.training.loop"
 local options = require "tfdist.options"
+local random_seed = require "tfdist.random_seed"
 local state = require "tfdist.keras.training.state"
 local text = require "tfdist.text"
 local tf = require "tfdist"
@@ -229,14 +231,15 @@ end
 -- BackupAndRestore -----------------------------------------------------------
 
 --- Back up model, optimizer and epoch after each epoch (or every save_freq
---- batches); a fit that was interrupted goes on at the next epoch (or batch)
---- when the same script runs again. In an epoch that it goes on in, data that
---- begins anew with each epoch passes over as many batches as were done (which
---- ones a shuffle has put first may differ), other data goes on where it
---- begins, and metrics count from there. The backup is deleted at the end of
+--- batches), with the states of the random numbers and of the data set; a fit
+--- that was interrupted goes on at the next epoch (or batch) when the same script
+--- runs again, and ends with the bits that it would have ended with. Functions
+--- that give batches go on where they begin, in data sets so do caches that were
+--- filled from random stages; in an epoch that it goes on in metrics count from
+--- there, and callbacks remember nothing. The backup is deleted at the end of
 --- training unless delete_checkpoint is false.
 --- Errors: NotImplementedError under strategies that have no backup, and for
----   save_before_preemption.
+---   save_before_preemption; ValueError for a data set with other random stages.
 --- Source: tf.keras.callbacks.BackupAndRestore
 M.BackupAndRestore = base.define("BackupAndRestore", "backup_dir:s "
   .. "save_freq='epoch' delete_checkpoint=true save_before_preemption=false",
@@ -266,6 +269,37 @@ local function check_strategy(strategy)
   end
 end
 
+-- What a backup holds beside variables. Read, it waits in `saved`: it counts
+-- when the data is where it was.
+local Position = { __name = "position of a fit" }
+Position.__index = Position
+
+function Position:__checkpoint_state()
+  local rate = self.own.optimizer.learning_rate
+  return {
+    random = random_seed.state(), data = loop.position(self.own, self.within),
+    learning_rate = type(rate) == "number" and rate or nil,
+  }
+end
+
+function Position:__checkpoint_restore(saved)
+  self.saved = saved
+end
+
+-- A schedule's rate follows from the step; a number may have been changed.
+local function go_on(self, own)
+  local saved = self.position.saved or {}
+  own.resume = {
+    epoch = self.epoch:read_value():item() + 1,
+    step = self.batch:read_value():item() + 1,
+    random = saved.random, data = saved.data,
+  }
+  if saved.learning_rate ~= nil
+    and type(own.optimizer.learning_rate) == "number" then
+    own.optimizer.learning_rate = saved.learning_rate
+  end
+end
+
 function M.BackupAndRestore:on_train_begin()
   local own = state.of(self.model)
   check_strategy(own.strategy)
@@ -274,14 +308,14 @@ function M.BackupAndRestore:on_train_begin()
     self[name] = tf.Variable(-1, { dtype = "int64", trainable = false,
       name = "backup/" .. name, aggregation = "ONLY_FIRST_REPLICA" })
   end
+  self.position = setmetatable({ own = own }, Position)
   local checkpoint = tf.train.Checkpoint { model = self.model,
-    optimizer = self.model.optimizer, epoch = self.epoch, batch = self.batch }
+    optimizer = self.model.optimizer, epoch = self.epoch, batch = self.batch,
+    position = self.position, generator = tf.random.get_global_generator() }
   self.manager = tf.train.CheckpointManager(checkpoint,
     self.backup_dir .. "/chief", { max_to_keep = 1 })
-  local latest = self.manager.latest_checkpoint
-  if latest ~= nil and checkpoint:restore(latest) then
-    own.resume_epoch = self.epoch:read_value():item() + 1
-    own.resume_step = self.batch:read_value():item() + 1
+  if self.manager:restore_or_initialize() ~= nil then
+    go_on(self, own)
   end
   self.batches_seen, self.current_epoch = 0, -1
 end
@@ -291,6 +325,7 @@ function M.BackupAndRestore:on_epoch_begin(epoch)
 end
 
 local function back_up(self, epoch, batch)
+  self.position.within = batch >= 0
   self.epoch:assign(tf.constant(epoch, "int64"))
   self.batch:assign(tf.constant(batch, "int64"))
   self.manager:save()
@@ -323,7 +358,7 @@ function M.BackupAndRestore:on_train_end()
   if self.delete_checkpoint then
     delete_backup(self)
   end
-  self.manager = nil
+  self.manager, self.position = nil, nil
 end
 
 return M

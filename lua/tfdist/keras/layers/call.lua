@@ -13,6 +13,7 @@ local lists = require "tfdist.lists"
 local masks = require "tfdist.keras.masks"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
+local random_seed = require "tfdist.random_seed"
 local raw = require "tfdist.raw"
 local state = require "tfdist.state"
 local support = require "tfdist.keras.layers.support"
@@ -219,7 +220,7 @@ local function run_build(self, own, build, shapes)
       own.weights[i] = nil
     end
   end, function()
-    build(self, shapes)
+    random_seed.build(build, self, shapes)
     done = true
   end)
 end

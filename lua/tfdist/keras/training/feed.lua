@@ -4,12 +4,16 @@
 --- A feed has `steps` (number of batches in an epoch, nil = not known),
 --- `restarts` (an epoch can begin anew) and open(), which returns a function
 --- that gives the next batch as a list { x, y, sample_weight, n = 3 }, values
---- per replica where there are several, and nil at the end.
+--- per replica where there are several, and nil at the end. Feeds of data sets
+--- can be saved: state(running) says in plain values what their random stages
+--- draw next and, when `running`, where the reader opened last is; restore takes
+--- the first, open(saved.iterator) the second.
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
+local seeds = require "tfdist.data.seeds"
 local steps = require "tfdist.keras.training.steps"
 local text = require "tfdist.text"
 local tf = require "tfdist"
@@ -225,13 +229,32 @@ local function reader(what, next_element, convert)
   end
 end
 
+local function nodes_of(source)
+  local plan = rawget(source, "plan")
+  return is_dataset(source) and { source.node }
+    or type(plan) == "table" and plan.nodes or nil
+end
+
 local function of_iterable(what, source, steps_known, convert)
-  return {
-    steps = steps_known, restarts = true,
-    open = function()
-      return reader(what, source:iter(), convert)
-    end,
-  }
+  local feed = { steps = steps_known, restarts = true }
+  local nodes, iterator = nodes_of(source), nil
+  function feed.open(saved)
+    iterator = source:iter()
+    if saved ~= nil then
+      iterator:restore(saved)
+    end
+    return reader(what, iterator, convert)
+  end
+  if nodes ~= nil then
+    function feed.state(running)
+      return { orders = seeds.orders(nodes),
+        iterator = running and iterator ~= nil and iterator:state() or nil }
+    end
+    function feed.restore(saved)
+      seeds.set_orders(nodes, saved.orders)
+    end
+  end
+  return feed
 end
 
 local function cardinality(source)
@@ -330,8 +353,8 @@ function M.of_arrays(own, what, list, rows, batch_size, shuffle, wanted)
     return feed
   end
   local open = feed.open
-  function feed.open()
-    local next_pack = open()
+  function feed.open(saved)
+    local next_pack = open(saved)
     return function()
       local pack = next_pack()
       if pack == nil then

@@ -10,6 +10,7 @@ local functions = require "tfdist.keras.losses.functions"
 local layers = require "tfdist.keras.layers.base"
 local nest = require "tfdist.nest"
 local notice = require "tfdist.notice"
+local random_seed = require "tfdist.random_seed"
 local raw = require "tfdist.raw"
 local state = require "tfdist.keras.training.state"
 local steps = require "tfdist.keras.training.steps"
@@ -150,7 +151,11 @@ function M.run_body(own, body, pack)
     raw.set_position(place.file, place.line)
   end
   own.step_examples = feed.count(pack) * own.share
-  local ok, result = pcall(own.strategy.run, own.strategy, body, pack)
+  local call = pcall
+  if own.builds_apart then
+    own.builds_apart, call = false, random_seed.builds_apart
+  end
+  local ok, result = call(own.strategy.run, own.strategy, body, pack)
   own.step_examples = nil
   return ok, result
 end
@@ -432,33 +437,73 @@ local function begins_anew(run)
     and (run.limit == nil or run.limit == run.source.steps)
 end
 
--- Go on in an epoch of which `done` steps were made by a fit that was
--- interrupted. A feed that begins anew with each epoch passes over as many
--- batches. Returns the epoch to begin with: the next one when none is left.
-local function go_on(run, epoch, done)
+-- The reader of a feed from its beginning, less the batches that were done.
+local function passed_over(run, done)
+  local reader = run.source.open()
+  for _ = 1, done do
+    reader()
+  end
+  return reader
+end
+
+-- A reader that gives one more batch first.
+local function with_first(pack, reader)
+  return function()
+    local given = pack
+    pack = nil
+    if given == nil then
+      return reader()
+    end
+    return given
+  end
+end
+
+-- Go on where a fit was interrupted: resume.epoch is the epoch to begin with,
+-- of which resume.step steps were made, resume.data where its feed was (see
+-- M.position), resume.random the state of the random numbers. Returns the
+-- epoch: the next one when nothing of it is left.
+local function go_on(run, resume)
+  local epoch, done, data = resume.epoch, resume.step, resume.data or {}
+  local anew = begins_anew(run)
+  -- What is passed over draws by the seeds it drew by, and counts for nothing.
+  local function set_random()
+    if resume.random ~= nil then
+      random_seed.restore(resume.random)
+    end
+  end
+  set_random()
+  if data.orders ~= nil and run.source.restore ~= nil then
+    run.source.restore(data)
+  else
+    data = {}
+  end
   if run.steps ~= nil and done >= run.steps then
-    return epoch + 1
+    epoch, done = epoch + 1, 0
   end
-  if begins_anew(run) then
-    local pull_next = run.source.open()
-    local pack
-    for _ = 0, done do
-      pack = pull_next()
-      if pack == nil then
-        return epoch + 1
-      end
-    end
-    function run.next()
-      local given = pack
-      pack = nil
-      if given == nil then
-        return pull_next()
-      end
-      return given
-    end
+  if data.iterator ~= nil and (done > 0 or not anew) then
+    run.next = run.source.open(data.iterator)
+  elseif anew and done > 0 then
+    run.next = passed_over(run, done)
   end
-  run.start = done
+  set_random()
+  if anew and done > 0 then
+    local pack = run.next()
+    if pack == nil then
+      run.next = nil
+      return epoch + 1
+    end
+    run.next = with_first(pack, run.next)
+  end
+  run.start = done > 0 and done or nil
   return epoch
+end
+
+--- Where fit's feed is, plain values for resume.data; nil where that cannot be
+--- said. `within`: in an epoch, not at its end.
+function M.position(own, within)
+  local run = own.run
+  return run.source.state
+    and run.source.state(within or not begins_anew(run)) or nil
 end
 
 local function train_epoch(run, epoch)
@@ -542,13 +587,14 @@ function M.fit(run)
   run.body, run.custom = M.train_body(model)
   run.steps = run.limit or run.source.steps
   model.stop_training = false
+  own.run = run
   run.callbacks:call("on_train_begin", {})
   check_copies(run)
-  local first = own.resume_epoch or run.initial_epoch
-  if (own.resume_step or 0) > 0 then
-    first = go_on(run, first, own.resume_step)
+  local first, resume = run.initial_epoch, own.resume
+  own.resume, own.builds_apart = nil, resume ~= nil
+  if resume ~= nil then
+    first = go_on(run, resume)
   end
-  own.resume_epoch, own.resume_step = nil, nil
   run.initial_epoch = first
   for epoch = first, run.epochs - 1 do
     if not epoch_of(run, epoch) then
@@ -577,11 +623,11 @@ function M.inside(own, progress, fn)
       .. "all replicas; they cannot be called in a replica function",
       "call them outside of strategy:run")
   end
-  local outer = own.place -- fit's, while a callback evaluates
+  local outer, run = own.place, own.run -- fit's, while a callback evaluates
   own.place = calling_place()
   local function protected()
     local ok, e = pcall(fn)
-    own.place = outer
+    own.place, own.run = outer, run
     if not ok then
       progress:interrupt()
       error(e, 0)
