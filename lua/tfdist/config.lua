@@ -197,6 +197,10 @@ M.experimental.get_memory_growth = wrap("config.experimental.get_memory_growth",
 M.experimental.enable_op_determinism = wrap(
   "config.experimental.enable_op_determinism", "", function() end)
 
+options.functions(M, "config.", { get_queue_mode = "" })
+options.functions(M.threading, "config.threading.",
+  { get_intra_op_parallelism_threads = "" })
+
 M.experimental.list_physical_devices = M.list_physical_devices
 M.experimental.list_logical_devices = M.list_logical_devices
 

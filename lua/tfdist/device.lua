@@ -2,6 +2,7 @@
 local errors = require "tfdist.errors"
 local files = require "tfdist.files"
 local nest = require "tfdist.nest"
+local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local state = require "tfdist.state"
 local text = require "tfdist.text"
@@ -24,17 +25,11 @@ end
 ---@param name string|nil  "/cpu:1", "CPU:1", a canonical name
 ---@param fn? function
 function M.device(name, fn)
-  if name ~= nil and type(name) ~= "string" then
-    if type(name) == "table" and type(name.name) == "string" then
-      name = name.name
-    else
-      errors.raise("TypeError", "device: name must be a string, got "
-        .. text.describe(name))
-    end
-  end
-  if fn ~= nil and type(fn) ~= "function" then
-    errors.raise("TypeError", "device: fn must be a function, got "
-      .. text.describe(fn))
+  if type(name) == "table" and type(name.name) == "string" then
+    name = name.name
+  elseif name ~= nil and type(name) ~= "string" then
+    errors.raise("TypeError", "device: device_name must be a string, got "
+      .. text.describe(name))
   end
   local device = name ~= nil and raw.device_find(name) or nil
   local depth = raw.device_depth()
@@ -99,10 +94,6 @@ end
 --- Returns what fn returns. Calls nest.
 ---@param fn function
 function M.tidy(fn)
-  if type(fn) ~= "function" then
-    errors.raise("TypeError", "tidy: fn must be a function, got "
-      .. text.describe(fn))
-  end
   raw.tidy_begin()
   return finish_tidy(pcall(fn))
 end
@@ -205,5 +196,10 @@ function M.sync_devices()
     raw.device_synchronize(raw.device_at("", i))
   end
 end
+
+options.functions(M, "", {
+  device = "device_name=nil fn:callable=nil", tidy = "fn:callable",
+  keep = "x", no_op = "name=nil", sync_devices = "",
+})
 
 return M

@@ -110,7 +110,7 @@ M.train.Feature = options.wrap("Feature",
 
 --- Features by name: Features { feature = { name = Feature } }.
 --- Source: tf.train.Features
-M.train.Features = options.wrap("Features", "feature:table=nil",
+M.train.Features = options.wrap("Features", "feature:dict=nil",
   function(feature)
     for name, value in pairs(feature or {}) do
       if type(name) ~= "string" or class_of(value) ~= "Feature" then
@@ -173,10 +173,6 @@ end
 --- The Example that bytes hold. Errors: DataLoss.
 --- Source: tf.train.Example.FromString
 local function from_string(data)
-  if type(data) ~= "string" then
-    errors.raise("TypeError", "Example.FromString: expected a string, got "
-      .. text.describe(data))
-  end
   local e = raw.example_parse(data)
   local feature = {}
   for i = 0, raw.example_count(e) - 1 do
@@ -196,7 +192,10 @@ end
 
 --- A record of features by name. `tf.train.Example.FromString(bytes)` reads one.
 --- Source: tf.train.Example
-M.train.Example = setmetatable({ FromString = from_string }, {
+M.train.Example = setmetatable({
+  FromString = options.wrap("Example.FromString", "serialized:string",
+    from_string),
+}, {
   __call = function(_, ...)
     return make_example(...)
   end,

@@ -4,6 +4,7 @@
 --- tape: they have a number, the walk stops at them and `run` calls them.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local kinds = require "tfdist.kinds"
 local lists = require "tfdist.lists"
 local nest = require "tfdist.nest"
 local options = require "tfdist.options"
@@ -41,6 +42,8 @@ local recording = setmetatable({}, { __mode = "k" })
 local function is_tape(x)
   return getmetatable(x) == Tape
 end
+
+kinds.add("tape", "a tf.GradientTape", is_tape)
 
 --- Steps ----------------------------------------------------------------------
 

@@ -174,22 +174,23 @@ function M.add_fields(found, value)
   end
 end
 
--- Fields that are there for the library.
-local HIDDEN = {}
+--- Fields that are there for the library.
+M.HIDDEN = {}
 for name in ([[
-  autocast base_name build_in_call describe getters handle index init
-  instance_metatable is_keras_model is_leaf is_module is_tf_module new_scope
-  node one_copy own replica_device setters setup super to_text
+  autocast base_name better build_for build_in_call convert describe fused
+  getters handle index init instance_metatable is_keras_model is_leaf
+  is_module is_tf_module new_scope node object_metatable one_copy output_dtype
+  own plan replica_device scores setters setup super to_text
   training_defaults
 ]]):gmatch "%S+" do
-  HIDDEN[name] = true
+  M.HIDDEN[name] = true
 end
 
 -- The names of a value in lines, after a title.
 local function list(title, found)
   local names = {}
   for name in pairs(found) do
-    if not name:find("^_") and not HIDDEN[name] then
+    if not name:find("^_") and not M.HIDDEN[name] then
       names[#names + 1] = name
     end
   end

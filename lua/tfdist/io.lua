@@ -260,4 +260,6 @@ function M.serialize_example(features)
     :SerializeToString()
 end
 
+options.functions(M, "", { serialize_example = "features:nest" })
+
 return M

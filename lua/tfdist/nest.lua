@@ -15,6 +15,9 @@ local M = {}
 local pairs, type = pairs, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local MAX_DEPTH = 200
+
+--- Levels that a structure may have.
+M.MAX_DEPTH = MAX_DEPTH
 -- No list has so many values; a field n beyond it was meant as something else.
 local MAX_LENGTH = 2 ^ 26
 

@@ -6,7 +6,8 @@
 --- number, a 'quoted text' or a bare word. A parameter may carry a kind after
 --- a colon, as in op schemas; the kind `table` lets an optional parameter take
 --- tables with string keys as values (`y:table=nil`), the kind `nest` is a
---- structure of the user's, whose keys may be any.
+--- structure of the user's, whose keys may be any; module kinds has those that
+--- say what an argument must be.
 ---
 --- How a table argument is read, in the position of
 ---   a required parameter: a value; but options when all keys are option names
@@ -18,6 +19,7 @@
 ---     structure; an error that names the nearest option otherwise.
 --- Tables with a metatable are values everywhere.
 local errors = require "tfdist.errors"
+local kinds = require "tfdist.kinds"
 local text = require "tfdist.text"
 
 local M = {}
@@ -123,9 +125,12 @@ local function unknown_option(sig, key)
     .. text.name(key), hint)
 end
 
+-- Kinds whose values may have keys that are strings.
+local TAKES_KEYS = { table = true, nest = true, dict = true }
+
 -- "options", "value" or an error for plain table t at position i.
 local function classify(sig, t, i)
-  if sig.kinds[i] == "nest" then
+  if sig.kinds[i] == "nest" and i == 1 then
     return "value"
   elseif next(t) == nil then
     return "options"
@@ -143,7 +148,7 @@ local function classify(sig, t, i)
   if known and not list and unknown == nil then
     return "options"
   end
-  if sig.kinds[i] == "table" or (unknown == nil and not known) then
+  if TAKES_KEYS[sig.kinds[i]] or (unknown == nil and not known) then
     return "value"
   end
   if unknown ~= nil and not (list and not known) then
@@ -409,7 +414,7 @@ local function build(sig, fn, leading)
       defaults[n] = sig.defaults[i]
     else
       marks[i] = is_label(sig, i) and "n"
-        or (sig.kinds[i] == "table" or sig.kinds[i] == "nest") and "t" or "o"
+        or TAKES_KEYS[sig.kinds[i]] and "t" or "o"
     end
   end
   -- Before the last one, completing tables leave a required argument nil.
@@ -426,8 +431,8 @@ local function build(sig, fn, leading)
   local function slow(...)
     return resolve(sig, ...)
   end
-  return M.describe(maker(type, rawget, slow, fn, unpack(defaults, 1, n)), sig,
-    fn)
+  return M.describe(maker(type, rawget, slow, kinds.guard(sig, fn, leading),
+    unpack(defaults, 1, n)), sig, fn)
 end
 
 -- What is known of functions made here; goes when they go.
@@ -544,6 +549,28 @@ function M.method(what, source, fn, is_self, noun)
     end
     return call(self, ...)
   end, sig, fn)
+end
+
+--- Bind the arguments of a module's functions: wrap for each of them.
+---@param module table
+---@param prefix string      "utils.", for messages
+---@param signatures table   name of the function -> signature
+function M.functions(module, prefix, signatures)
+  for name, source in pairs(signatures) do
+    module[name] = M.wrap(prefix .. name, source, module[name])
+  end
+end
+
+--- The same for the methods of a class.
+---@param class table
+---@param prefix string      "Layer."
+---@param signatures table   name of the method -> signature without self
+---@param is_self? fun(x:any):boolean
+---@param noun? string       what self is
+function M.methods(class, prefix, signatures, is_self, noun)
+  for name, source in pairs(signatures) do
+    class[name] = M.method(prefix .. name, source, class[name], is_self, noun)
+  end
 end
 
 --- The arguments as positional values: parse(...) -> values.

@@ -401,6 +401,11 @@ M.flush = options.wrap("summary.flush", "writer=nil name=nil", function(writer)
   end
 end)
 
+options.functions(M, "summary.", { create_noop_writer = "",
+  should_record_summaries = "" })
+options.functions(M.experimental, "summary.experimental.", { set_step = "step=nil",
+  get_step = "" })
+
 for _, name in ipairs { "audio", "trace_on", "trace_off", "trace_export",
   "graph", "import_event", "write" } do
   M[name] = function()

@@ -100,10 +100,7 @@ end
 --- are exact; LuaJIT's numbers hold 53 bits of them.
 --- Errors: ValueError when there are several elements and no `i`; IndexError.
 --- Source: numpy.ndarray.item
-function methods.item(self, i)
-  if type(self) ~= "userdata" and not is_self(self) then
-    options.wrong_self("Tensor.item", "tensor", self, { "i" })
-  end
+method("item", "i=nil", function(self, i)
   local t = value_of(self)
   if i == nil and raw.tensor_size(t) ~= 1 then
     errors.raise("ValueError", "item: the tensor has shape "
@@ -111,7 +108,7 @@ function methods.item(self, i)
       .. "one value", "t:totable() gives all, t:item(i) the i-th")
   end
   return raw.item(t, i)
-end
+end)
 
 --- All elements as nested Lua lists; the plain value of a scalar.
 --- Blocks: until they are computed.

@@ -265,8 +265,10 @@ end
 --- Write a folder's state file: the newest checkpoint's name and all names.
 --- Source: tf.train.update_checkpoint_state
 M.update_checkpoint_state = options.wrap("update_checkpoint_state",
-  "save_dir model_checkpoint_path all_model_checkpoint_paths:table=nil "
-  .. "all_model_checkpoint_timestamps:table=nil last_preserved_timestamp=nil",
+  "save_dir:string model_checkpoint_path:string "
+  .. "all_model_checkpoint_paths:list=nil "
+  .. "all_model_checkpoint_timestamps:list=nil "
+  .. "last_preserved_timestamp:number=nil",
   function(folder, latest, all, timestamps, preserved)
     if should_save() then
       write_state(folder, latest, all, timestamps, preserved)
@@ -277,7 +279,7 @@ M.update_checkpoint_state = options.wrap("update_checkpoint_state",
 --- model_checkpoint_path and all_model_checkpoint_paths.
 --- Source: tf.train.get_checkpoint_state
 M.get_checkpoint_state = options.wrap("get_checkpoint_state",
-  "checkpoint_dir latest_filename=nil", function(folder)
+  "checkpoint_dir:string latest_filename:string=nil", function(folder)
     local found = read_state(folder)
     if found == nil then
       return nil
@@ -316,7 +318,7 @@ end
 ---@param checkpoint_dir string
 ---@return string?
 M.latest_checkpoint = options.wrap("latest_checkpoint",
-  "checkpoint_dir latest_filename=nil", function(folder)
+  "checkpoint_dir:string latest_filename:string=nil", function(folder)
     local found = M.get_checkpoint_state(folder)
     if found == nil then
       return nil

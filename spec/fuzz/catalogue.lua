@@ -1,96 +1,40 @@
 --- What can be called, and arguments that suit it.
 ---
---- Loaded before the library: it notes the signatures of the functions that
---- the library makes.
+local help = require "tfdist.help"
 local options = require "tfdist.options"
+local public = require "spec.support.public"
+local raw = require "tfdist.raw"
+local tf = require "tfdist"
 
 local M = {}
 
--- function -> signature, as options.signature gives it
-local signatures = setmetatable({}, { __mode = "k" })
-
-local function note(sig, fn)
-  signatures[fn] = sig
-  return fn
-end
-
-local wrap, wrap_signature, method =
-  options.wrap, options.wrap_signature, options.method
-
-function options.wrap(what, source, fn)
-  return note(options.signature(what, source), wrap(what, source, fn))
-end
-
-function options.wrap_signature(sig, fn)
-  return note(sig, wrap_signature(sig, fn))
-end
-
-function options.method(what, source, fn, is_self, noun)
-  return note(options.signature(what, source),
-    method(what, source, fn, is_self, noun))
-end
-
-local ops = require "tfdist.ops"
-local raw = require "tfdist.raw"
-local op_function = ops.op_function
-
--- Ops go to C at once: their functions are made elsewhere.
-function ops.op_function(op)
-  return note(options.signature(raw.op_name(op), raw.op_schema(op)
-    .. " name=nil"), op_function(op))
-end
-
-local tf = require "tfdist"
-
--- What ends the process, reads files, writes to them, or raises by itself.
+-- What ends the process, raises by itself or changes what all calls do.
 local LEFT_OUT = {
-  ["tf.flags"] = true, ["tf.errors.raise"] = true, ["tf.keras"] = true,
-  ["tf.initializers"] = true, ["tf.losses"] = true, ["tf.metrics"] = true,
-  ["tf.optimizers"] = true, -- those of tf.keras
-  ["tf.raw_ops"] = true, ["tf.errors"] = true, ["tf.compat"] = true,
-  ["tf.train"] = true, ["tf.io"] = true,
+  ["tf.flags"] = true, ["tf.errors"] = true, ["tf.raw_ops"] = true,
+  ["tf.compat"] = true, ["tf.initializers"] = true, ["tf.losses"] = true,
+  ["tf.metrics"] = true, ["tf.optimizers"] = true, -- those of tf.keras
   ["tf.debugging.enable_check_numerics"] = true,
+  ["tf.config.set_queue_mode"] = true,
+  -- For other modules of the library.
+  ["tf.keras.backend.returned"] = true, ["tf.keras.losses.weighted"] = true,
 }
 
-local function names_of(t)
-  local meta = getmetatable(t)
-  local names = {}
-  if type(meta) == "table" and meta.__names then
-    names = meta.__names(t)
-  else
-    for name in pairs(t) do
-      if type(name) == "string" then names[#names + 1] = name end
-    end
-  end
-  table.sort(names)
-  return names
-end
-
--- Methods of classes that users derive from are no functions of the library.
-local function is_class(t)
-  local meta = getmetatable(t)
-  return rawget(t, "__name") ~= nil
-    or type(meta) == "table" and rawget(meta, "__call") ~= nil
-end
-
-local function collect(path, t, depth, list)
-  for _, name in ipairs(names_of(t)) do
-    local full = path .. "." .. name
-    if not LEFT_OUT[full] and name:sub(1, 2) ~= "__" then
-      local ok, value = pcall(function() return t[name] end)
-      if ok and type(value) == "function" then
-        list[#list + 1] = { name = full, fn = value, sig = signatures[value] }
-      elseif ok and type(value) == "table" and depth < 4
-        and value ~= tf.newaxis and not is_class(value) then
-        collect(full, value, depth + 1, list)
-      end
-    end
-  end
-end
-
---- All public functions: { name, fn, sig (nil where unknown) }.
+--- All public functions and constructors: { name, fn, sig (nil where unknown) }.
 M.functions = {}
-collect("tf", tf, 0, M.functions)
+--- Classes: those that are called to make an object.
+M.classes = {}
+
+for _, entry in ipairs(public.functions(LEFT_OUT)) do
+  if entry.class == nil then
+    M.functions[#M.functions + 1] = entry
+  elseif not entry.name:find ":" then
+    local class = entry.class
+    local made = { name = entry.name, sig = entry.sig, class = class,
+      fn = function(...) return class(...) end }
+    M.functions[#M.functions + 1] = made
+    M.classes[#M.classes + 1] = made
+  end
+end
 
 --- All ops of the registry.
 M.ops = {}
@@ -118,9 +62,7 @@ do
 end
 
 --- The signature of a function or nil.
-function M.signature_of(fn)
-  return signatures[fn]
-end
+M.signature_of = options.signature_of
 
 -- Arguments ------------------------------------------------------------------
 
@@ -146,9 +88,82 @@ local BY_NAME = {
   structure = "nest", nest1 = "nest", nest2 = "nest", elems = "t",
   flat_sequence = "t*", loop_vars = "t*", sources = "t", target = "t",
   num_or_size_splits = "l", repeats = "i", key = "i", count = "i",
+  -- Keras, data sets, files.
+  units = "i", filters = "i", kernel_size = "i", pool_size = "i",
+  input_dim = "i", output_dim = "i", num_heads = "i", key_dim = "i",
+  epochs = "i", batch_size = "i", steps_per_epoch = "i", steps = "i",
+  verbose = "i", initial_epoch = "i", buffer_size = "i", start_index = "i",
+  num_shards = "i", index = "i", cycle_length = "i", block_length = "i",
+  activation = "activation", optimizer = "optimizer", loss = "loss",
+  metrics = "loss", map_func = "fn", predicate = "fn", reduce_func = "fn",
+  generator = "generator", value_fn = "fn", dataset_fn = "fn",
+  dataset = "dataset", datasets = "datasets", validation_data = "dataset",
+  layer = "layer", layers = "layers", cell = "layer", model = "layer",
+  var_list = "variables", vars = "variables", grads = "t*",
+  vars_and_grads = "pairs", callbacks = "callbacks",
+  path = "path", filepath = "path", filename = "path", filenames = "path",
+  directory = "path", log_dir = "path", logdir = "path", save_dir = "path",
+  backup_dir = "path", save_path = "path", file_prefix = "path",
+  checkpoint_dir = "path", ckpt_dir_or_file = "path", src = "path",
+  dst = "path", pattern = "path", file_pattern = "path",
+  model_checkpoint_path = "path", latest_filename = "path",
+  learning_rate = "f", initial_learning_rate = "f", momentum = "f",
+  decay_steps = "i", decay_rate = "f", threshold = "f", monitor = "word",
 }
 
 local make = {}
+
+local function keras(name, list)
+  return function(v)
+    local at = tf.keras[name][v.rng:pick(list)]
+    return at()
+  end
+end
+
+local LOSSES = { "MeanSquaredError", "BinaryCrossentropy", "Huber",
+  "SparseCategoricalCrossentropy" }
+
+make.optimizer = keras("optimizers", { "SGD", "Adam", "RMSprop" })
+make.loss = keras("losses", LOSSES)
+
+function make.activation(v)
+  return v.rng:pick { "relu", "softmax", "tanh", "linear", "selu", "", "Relu" }
+end
+
+function make.dataset(v)
+  local n = v.rng:int(0, 5)
+  return v.rng:one_in(2) and tf.data.Dataset.range(n)
+    or tf.data.Dataset.from_tensor_slices { tf.ones { n, 2 }, tf.ones { n } }
+end
+
+function make.datasets(v) return { make.dataset(v), make.dataset(v) } end
+
+function make.generator(v)
+  local fn = v:callback()
+  return function() return fn end
+end
+
+function make.layer(v)
+  return v.rng:pick { tf.keras.layers.Dense, tf.keras.layers.LSTMCell } (
+    v.rng:int(1, 3))
+end
+
+function make.layers(v) return { make.layer(v), make.layer(v) } end
+
+function make.variables(v) return { v:variable(), v:variable(), n = 2 } end
+
+function make.variable(v) return v:variable() end
+
+function make.pairs(v) return { { v:operand(), v:variable() } } end
+
+function make.callbacks(v)
+  return { { on_epoch_end = v:callback() }, tf.keras.callbacks.History() }
+end
+
+-- Files lie in the working folder, which is one of the run's own.
+function make.path(v)
+  return v.rng:pick { "a", "b.txt", "d/e", "*", "", "no/such", "c.npy", "d/" }
+end
 
 function make.t(v)
   if v.rng:one_in(8) then return v:plain() end
@@ -195,10 +210,27 @@ function make.nest(v)
   return { v:operand(), { a = v:operand(), b = 1 }, n = 2 }
 end
 
+-- What counts rounds has to come to an end.
+local ROUNDS = { epochs = true, steps_per_epoch = true, steps = true,
+  initial_epoch = true, validation_steps = true }
+
+-- Kinds that say nothing about what suits.
+local VAGUE = { table = true, nest = true, list = true, string = true,
+  dict = true, layer = "layer", variable = "variable",
+  integer = "i", number = "f", boolean = "b", callable = "fn" }
+
 -- Mostly something that suits the parameter.
 local function argument(v, name, kind)
+  if BY_NAME[name] == "path" and not v.rng:one_in(9) then
+    return make.path(v)
+  elseif ROUNDS[name] then
+    return v.rng:int(-1, 3)
+  end
   if v.rng:one_in(20) then return v:garbage() end
-  if kind == nil or kind == "table" then kind = BY_NAME[name] or "t" end
+  if kind == nil or VAGUE[kind] then
+    kind = BY_NAME[name] or type(VAGUE[kind]) == "string" and VAGUE[kind]
+      or "t"
+  end
   if kind:sub(1, 1) == "e" then
     local choices = {}
     for choice in kind:match("%((.*)%)"):gmatch "[^|]+" do
@@ -222,6 +254,103 @@ end
 -- A misspelt or a surplus option.
 local function spoil(v, named)
   named[v.rng:pick { "axs", "keepdim", "dtyp", "zzz", 1, 1.5, true }] = 1
+end
+
+-- Objects --------------------------------------------------------------------
+
+local function small_model()
+  local model = tf.keras.Sequential { tf.keras.layers.Dense(1,
+    { input_shape = { 2 } }) }
+  model:compile { optimizer = "sgd", loss = "mse", metrics = { "mae" } }
+  return model
+end
+
+local function functional_model()
+  local x = tf.keras.Input { 2 }
+  return tf.keras.Model(x, tf.keras.layers.Dense(1)(x))
+end
+
+--- Makers of objects whose methods are called.
+M.makers = {
+  model = small_model, functional = functional_model,
+  layer = function() return tf.keras.layers.Dense(2) end,
+  built = function()
+    local layer = tf.keras.layers.LSTM(2)
+    layer:build { 1, 2, 3 }
+    return layer
+  end,
+  sgd = function() return tf.keras.optimizers.SGD(0.1, 0.9) end,
+  adam = function() return tf.keras.optimizers.Adam() end,
+  mean = function() return tf.keras.metrics.Mean() end,
+  auc = function() return tf.keras.metrics.AUC() end,
+  mse = function() return tf.keras.losses.MeanSquaredError() end,
+  callback = function() return tf.keras.callbacks.EarlyStopping() end,
+  schedule = function()
+    return tf.keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+  end,
+  initializer = function() return tf.keras.initializers.GlorotUniform() end,
+  range = function() return tf.data.Dataset.range(5) end,
+  slices = function()
+    return tf.data.Dataset.from_tensor_slices({ x = tf.ones { 4, 2 } })
+      :batch(2)
+  end,
+  iterator = function() return tf.data.Dataset.range(3):iter() end,
+  pipeline_options = function() return tf.data.Options() end,
+  strategy = function() return tf.distribute.MirroredStrategy() end,
+  one_device = function()
+    return tf.distribute.OneDeviceStrategy "/cpu:0"
+  end,
+  extended = function() return tf.distribute.get_strategy().extended end,
+  context = function() return tf.distribute.get_replica_context() end,
+  reduction = function() return tf.distribute.ReductionToOneDevice() end,
+  checkpoint = function() return tf.train.Checkpoint { v = tf.Variable(1) } end,
+  manager = function()
+    return tf.train.CheckpointManager(tf.train.Checkpoint {}, "ckpt",
+      { max_to_keep = 1 })
+  end,
+  example = function()
+    return tf.train.Example { features = { feature = {} } }
+  end,
+  generator = function() return tf.random.Generator.from_seed(1) end,
+  module = function() return tf.Module() end,
+}
+M.maker_names = {}
+for name in pairs(M.makers) do M.maker_names[#M.maker_names + 1] = name end
+table.sort(M.maker_names)
+
+-- What classes define for the library to call, which checks what it gives.
+local HOOKS = {}
+for name in ([[
+  batch_reduce_implementation broadcast_implementation build call
+  compute_mask compute_output_shape on_batch_begin on_batch_end on_epoch_begin
+  on_epoch_end on_predict_batch_begin on_predict_batch_end on_predict_begin
+  on_predict_end on_test_batch_begin on_test_batch_end on_test_begin
+  on_test_end on_train_batch_begin on_train_batch_end on_train_begin
+  on_train_end reduce_implementation set_model set_params
+]]):gmatch "%S+" do
+  HOOKS[name] = true
+end
+
+-- maker -> names of the methods of what it makes
+local method_names = {}
+
+--- A fresh object and the sorted names of its methods.
+function M.object(maker)
+  local object = M.makers[maker]()
+  if method_names[maker] == nil then
+    local found, names = {}, {}
+    help.add_fields(found, object)
+    for name in pairs(found) do
+      local ok, value = pcall(function() return object[name] end)
+      if ok and type(value) == "function" and not name:find "^_"
+        and not help.HIDDEN[name] and not HOOKS[name] then
+        names[#names + 1] = name
+      end
+    end
+    table.sort(names)
+    method_names[maker] = names
+  end
+  return object, method_names[maker]
 end
 
 --- Arguments for a signature: a list with n, options at its end or not.
@@ -262,3 +391,4 @@ function M.arguments(v, sig)
 end
 
 return M
+

@@ -60,6 +60,49 @@ function moves.method(v, rng, catalogue)
   return text("tf.Tensor." .. name, args), caller(method, args)
 end
 
+-- Objects of Keras, data sets, strategies ------------------------------------
+
+--- A method of an object, with itself as the first argument nearly always.
+function moves.object(v, rng, catalogue)
+  local maker = rng:pick(catalogue.maker_names)
+  local object, names = catalogue.object(maker)
+  local name = rng:pick(names)
+  local method = object[name]
+  local args = catalogue.arguments(v, catalogue.signature_of(method))
+  for i = args.n, 1, -1 do args[i + 1] = args[i] end
+  args.n, args[1] = args.n + 1, rng:one_in(40) and v:garbage() or object
+  return text(maker .. ":" .. name, args), caller(method, args)
+end
+
+local function build_and_call(class, x, args)
+  local object = class(unpack(args, 1, args.n))
+  local meta = getmetatable(object)
+  if type(meta) == "table" and rawget(meta, "__call") then
+    return (object(x))
+  end
+  return object.name
+end
+
+--- An object of a class, called with a tensor where it can be called.
+function moves.class(v, rng, catalogue)
+  local entry = rng:pick(catalogue.classes)
+  local args = catalogue.arguments(v, entry.sig)
+  local all = { n = 3, entry.class, v:operand(), args }
+  return text(entry.name, args), caller(build_and_call, all)
+end
+
+-- A field of an object set to something.
+local function assign(object, name, value) object[name] = value end
+
+function moves.assign(v, rng, catalogue)
+  local maker = rng:pick(catalogue.maker_names)
+  local object, names = catalogue.object(maker)
+  local name = rng:pick { "name", "no_such", "learning_rate", "trainable",
+    "num_replicas_in_sync", rng:pick(names) }
+  local args = { n = 3, object, name, v:garbage() }
+  return text(maker .. "." .. name .. " =", args), caller(assign, args)
+end
+
 -- Operators and indices ------------------------------------------------------
 
 local OPERATORS = {
@@ -373,7 +416,8 @@ end
 local WEIGHTS = {
   { "case", 22 }, { "op", 15 }, { "function", 20 }, { "method", 7 },
   { "operator", 6 }, { "index", 5 }, { "variable", 5 }, { "gradient", 20 },
-  { "tape", 3 }, { "scopes", 3 },
+  { "tape", 3 }, { "scopes", 3 }, { "object", 20 }, { "class", 12 },
+  { "assign", 3 },
 }
 local TURNS = {}
 for _, entry in ipairs(WEIGHTS) do

@@ -54,7 +54,9 @@ end
 
 -- Wording that no message to users may have.
 local BAD_WORDS = {
-  "attempt to", "lua/tfdist", "userdata:", "table: 0x", "function: 0x",
+  "attempt to index", "attempt to call", "attempt to perform",
+  "attempt to compare", "attempt to concatenate", "attempt to get length",
+  "lua/tfdist", "userdata:", "table: 0x", "function: 0x",
   "bad argument", 'field or method "n"', "fault:", "stack overflow",
   "not enough memory", "userdata: 0x",
 }
@@ -184,6 +186,9 @@ local function play(episode)
     run(v, rng)
   end
   tf.random.set_global_generator(tf.random.Generator.from_seed(1))
+  tf.keras.backend.set_floatx "float32"
+  tf.keras.backend.set_epsilon(1e-7)
+  tf.keras.backend.clear_session()
   -- A failure of one device is told before the others are waited for.
   for _ = 0, raw.device_count "" do
     if pcall(tf.sync_devices) then break end

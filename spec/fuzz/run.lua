@@ -24,6 +24,12 @@ for name in (os.getenv "FUZZ_TARGETS" or ""):gmatch "%S+" do
 end
 local LOGS = build .. "/fuzz/logs"
 local SEEDS = build .. "/fuzz/seeds"
+-- Calls write files: each batch has an empty folder to work in.
+local WORK = build .. "/fuzz/work"
+
+local function absolute(path)
+  return path:find "^/" and path or os.getenv "PWD" .. "/" .. path
+end
 
 local ENVIRONMENT = "env LUA_PATH='./?.lua;;' OMP_NUM_THREADS=1 "
   .. "TFDIST_LOG=error TFDIST_MEMORY_LIMIT=16777216 "
@@ -50,6 +56,11 @@ local function execute(command, deadline, log)
   return how == "exit" and code or 128 + code
 end
 
+local function clean_folder()
+  os.execute(("rm -rf '%s' && mkdir -p '%s' && ln -s '%s' '%s/spec'"):format(
+    WORK, WORK, absolute "spec", WORK))
+end
+
 local function report(what, log)
   totals.crashes = totals.crashes + 1
   io.write(("== %s\n%s\n"):format(what, read(log):sub(-4000)))
@@ -61,8 +72,9 @@ local function replay(program, script, batch_seed, state, mode)
   local episode = read(state):match "^%d+ (%d+)"
   if episode == nil then return end
   local log = LOGS .. "/replay.log"
-  local command = ("%s%s%s spec/fuzz/%s.lua 0 %d %s"):format(ENVIRONMENT,
-    mode, program, script, batch_seed, episode)
+  clean_folder()
+  local command = ("env -C '%s' %s%s%s spec/fuzz/%s.lua 0 %d %s"):format(
+    WORK, ENVIRONMENT, mode, program, script, batch_seed, episode)
   execute(command, 900, log)
   report("again with: " .. command, log)
 end
@@ -70,11 +82,12 @@ end
 local function run_batch(host, script, number, count)
   local log = ("%s/%s-%s-%d.log"):format(LOGS, host, script, number)
   local state = LOGS .. "/" .. host .. ".state"
-  local program, mode = build .. "/" .. host, MODES[number % 2 + 1]
-  local batch_seed = seed + number
-  local code = execute(("%sTFDIST_FUZZ_STATE=%s %s%s spec/fuzz/%s.lua %d %d")
-    :format(ENVIRONMENT, state, mode, program, script, count, batch_seed),
-    BATCH_DEADLINE, log)
+  local program = absolute(build .. "/" .. host)
+  local mode, batch_seed = MODES[number % 2 + 1], seed + number
+  clean_folder()
+  local code = execute(("env -C '%s' %sTFDIST_FUZZ_STATE=%s %s%s "
+    .. "spec/fuzz/%s.lua %d %d"):format(WORK, ENVIRONMENT, absolute(state),
+    mode, program, script, count, batch_seed), BATCH_DEADLINE, log)
   local made, errors = read(log):match "(%d+) calls, (%d+) errors, %d+ viol"
   totals.calls = totals.calls + (tonumber(made) or 0)
   totals.errors = totals.errors + (tonumber(errors) or 0)

@@ -2,6 +2,7 @@
 ---
 --- One object for each episode: its pool holds the tensors, variables and
 --- slices that calls use and, later on, what calls returned.
+local errors = require "tfdist.errors"
 local raw = require "tfdist.raw"
 local tf = require "tfdist"
 
@@ -122,6 +123,7 @@ function M.is_own_error(e)
   return e == M.STOP or e == nil
     or (type(e) == "string" and (e:find "fuzz: " or e:find "^%.?/?spec/"))
     or (type(e) == "table" and e[1] == 1)
+    or (errors.is_error(e) and e.message:find "^fuzz: " ~= nil)
 end
 
 -- Objects --------------------------------------------------------------------
@@ -237,7 +239,9 @@ end
 
 --- Remember a result for later calls.
 function M:keep(x)
-  if type(x) == "userdata" and raw.is_operand(x)
+  local kind = type(x) == "userdata" and raw.kind(x)
+  if (kind == "tensor" or kind == "variable" or kind == "slices")
+    and not raw.is_released(x)
     and raw.tensor_size(raw.operand_tensor(x)) <= 20000 then
     self.pool[self.rng:int(1, 14)] = x
   end

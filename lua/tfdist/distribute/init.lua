@@ -82,6 +82,15 @@ local M = {
   },
 }
 
+-- Asked for in every step: what takes nothing needs no binding.
+for name, signature in pairs {
+  get_strategy = "", has_strategy = "", get_replica_context = "",
+  in_cross_replica_context = "", is_strategy = "x=nil",
+  is_distributed_value = "x=nil",
+} do
+  options.describe(M[name], options.signature(name, signature))
+end
+
 local function not_there(prefix)
   return function(module, name)
     if type(name) ~= "string" then

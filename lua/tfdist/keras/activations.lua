@@ -1,5 +1,6 @@
 --- tf.keras.activations: elementwise functions (and softmax) by name.
 --- Source: tf.keras.activations
+local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local options = require "tfdist.options"
 local text = require "tfdist.text"
@@ -12,7 +13,13 @@ local by_name = {} -- name -> function
 local known = {}
 
 local function define(name, signature, fn)
-  local f = options.wrap("activations." .. name:match("%S+"), signature, fn)
+  local what = "activations." .. name:match("%S+")
+  local f = options.wrap(what, signature, function(x, ...)
+    if type(x) ~= "userdata" then
+      x = convert.operand(x, nil, what, "x")
+    end
+    return fn(x, ...)
+  end)
   names[f] = name:match("%S+")
   for alias in name:gmatch("%S+") do
     M[alias], by_name[alias] = f, f
@@ -150,5 +157,10 @@ M.deserialize = M.get
 function M.serialize(activation)
   return names[activation] or activation
 end
+
+options.functions(M, "activations.", {
+  get = "identifier=nil", deserialize = "identifier=nil",
+  serialize = "activation",
+})
 
 return M

@@ -2,6 +2,7 @@
 --- and the numbering of names.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
 
@@ -49,10 +50,6 @@ end
 --- Source: tf.keras.backend.set_epsilon
 ---@param value number
 function M.set_epsilon(value)
-  if type(value) ~= "number" then
-    errors.raise("TypeError", "backend.set_epsilon: expected a number, got "
-      .. text.describe(value))
-  end
   epsilon = value
 end
 
@@ -60,7 +57,6 @@ end
 ---@param prefix? string
 ---@return integer
 function M.get_uid(prefix)
-  prefix = prefix or ""
   counts[prefix] = (counts[prefix] or 0) + 1
   return counts[prefix]
 end
@@ -85,5 +81,11 @@ function M.unique_name(base)
   local n = M.get_uid(base)
   return n == 1 and base or base .. "_" .. (n - 1)
 end
+
+options.functions(M, "backend.", {
+  floatx = "", set_floatx = "dtype",
+  epsilon = "", set_epsilon = "value:number", get_uid = "prefix:string=''",
+  clear_session = "", snake_case = "class:string", unique_name = "base:string",
+})
 
 return M

@@ -121,6 +121,7 @@ define("RandomUniform", "random_uniform uniform",
 ---@param dims integer[]
 ---@return integer fan_in, integer fan_out
 function M.compute_fans(dims)
+  dims = convert.integers(dims, "initializers.compute_fans", "shape")
   local rank = #dims
   if rank == 0 then
     return 1, 1
@@ -130,6 +131,8 @@ function M.compute_fans(dims)
   local field = lists.product(dims, 1, rank - 2)
   return dims[rank - 1] * field, dims[rank] * field
 end
+
+options.functions(M, "initializers.", { compute_fans = "shape" })
 
 local MODES = { "fan_in", "fan_out", "fan_avg" }
 local DISTRIBUTIONS = {

@@ -4,6 +4,7 @@ local base = require "tfdist.keras.layers.base"
 local define = require "tfdist.keras.layers.define"
 local call = require "tfdist.keras.layers.call"
 local core = require "tfdist.keras.layers.core"
+local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local missing = require "tfdist.missing"
 local options = require "tfdist.options"
@@ -17,10 +18,10 @@ require "tfdist.keras.layers.symbolic"
 require "tfdist.keras.layers.properties"
 
 M.Layer = base.Layer
-M.is_layer = base.is_layer
+M.is_layer = options.wrap("layers.is_layer", "x=nil", base.is_layer)
 
 --- The mask a layer gave to a tensor, nil if none.
-M.mask_of = call.mask_of
+M.mask_of = options.wrap("layers.mask_of", "x=nil", call.mask_of)
 
 local PARTS = {
   "core", "activation", "convolution", "pooling", "normalization",
@@ -46,15 +47,16 @@ M.experimental = {
 }
 
 --- Source: tf.keras.Input
-M.Input = options.wrap("Input", "shape=nil batch_size=nil name=nil dtype=nil "
-  .. "sparse=nil tensor=nil ragged=nil batch_shape=nil", core.input)
+M.Input = options.wrap("Input", "shape=nil batch_size:integer=nil name=nil "
+  .. "dtype=nil sparse=nil tensor=nil ragged=nil batch_shape=nil", core.input)
 
 --- What inputs of a layer must look like, for `self.input_spec`.
 --- Source: tf.keras.layers.InputSpec
-M.InputSpec = options.wrap("InputSpec", "dtype=nil shape=nil ndim=nil "
-  .. "max_ndim=nil min_ndim=nil axes:table=nil", function(dtype, shape, ndim,
-    max_ndim, min_ndim, axes)
+M.InputSpec = options.wrap("InputSpec", "dtype:string=nil shape:list=nil "
+  .. "ndim:integer=nil max_ndim:integer=nil min_ndim:integer=nil "
+  .. "axes:table=nil", function(dtype, shape, ndim, max_ndim, min_ndim, axes)
   if shape ~= nil then
+    shape = convert.integers(shape, "InputSpec", "shape")
     ndim, axes = #shape, {}
     for i = 1, #shape do
       axes[i - 1] = shape[i] >= 0 and shape[i] or nil
@@ -98,7 +100,6 @@ function M.deserialize(config, custom)
     config.config or {}, custom)
 end
 
-M.get = M.deserialize
 support.layer_from = M.deserialize
 
 --- { class_name = ..., config = {...} }. Source: tf.keras.layers.serialize
@@ -106,6 +107,12 @@ function M.serialize(layer)
   return { class_name = getmetatable(layer).__name,
     config = layer:get_config() }
 end
+
+options.functions(M, "layers.", {
+  deserialize = "config:nest=nil custom_objects:table=nil",
+  serialize = "layer:layer",
+})
+M.get = M.deserialize
 
 setmetatable(M, {
   __index = function(_, name)

@@ -341,4 +341,6 @@ function M.object(identifier)
   return Wrapped(loss, type(identifier) == "string" and identifier or nil)
 end
 
+options.methods(Loss, "Loss.", { get_config = "" }, M.is_loss, "loss")
+
 return M

@@ -15,6 +15,7 @@ local core = require "tfdist.keras.layers.core"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
+local kinds = require "tfdist.kinds"
 local layers = require "tfdist.keras.layers"
 local module = require "tfdist.module"
 local network = require "tfdist.keras.models_network"
@@ -255,7 +256,7 @@ Model.get_layer = options.method("model:get_layer", "name=nil index=nil",
 --- Errors: ValueError before the model is built.
 --- Source: tf.keras.Model.summary
 Model.summary = options.method("model:summary", "line_length=nil "
-  .. "positions=nil print_fn=nil expand_nested=false show_trainable=false",
+  .. "positions=nil print_fn:callable=nil expand_nested=false show_trainable=false",
   function(self, _, _, print_fn, expand_nested, show_trainable)
     if not self.built then
       errors.raise("ValueError", ("summary: model %s is not built"):format(
@@ -586,6 +587,7 @@ function Sequential:from_config(config, custom_objects)
       batch_input_shape = config.batch_input_shape, dtype = config.input_dtype,
     }
   end
+  kinds.check("Sequential.from_config", "layers", "list", config.layers)
   for _, entry in ipairs(config.layers) do
     list[#list + 1] = layers.deserialize(entry, custom_objects)
   end
@@ -610,6 +612,18 @@ function M.clone_model(model)
       .. text.describe(model))
   end
   return getmetatable(model).class:from_config(model:get_config())
+end
+
+M.clone_model = options.wrap("clone_model", "model", M.clone_model)
+options.methods(Model, "model:", { reset_states = "", get_config = "" },
+  is_model, "model")
+options.methods(Sequential, "model:", {
+  add = "layer", pop = "", get_config = "",
+}, is_model, "model")
+for _, class in ipairs { Model, Sequential } do
+  options.methods(class, class.__name .. ".", {
+    from_config = "config:nest=nil custom_objects:table=nil",
+  })
 end
 
 -- A module that may be missing, nil then.

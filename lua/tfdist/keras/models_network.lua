@@ -4,6 +4,7 @@ local base = require "tfdist.keras.layers.base"
 local call = require "tfdist.keras.layers.call"
 local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
+local kinds = require "tfdist.kinds"
 local lists = require "tfdist.lists"
 local masks = require "tfdist.keras.masks"
 local nest = require "tfdist.nest"
@@ -377,6 +378,9 @@ end
 --- Inputs and outputs from config's table; `deserialize` makes layers.
 function M.from_config(config, deserialize)
   local layers, made = {}, {}
+  for _, part in ipairs { "layers", "nodes" } do
+    kinds.check("Model.from_config", part, "list", config[part])
+  end
   for _, entry in ipairs(config.layers) do
     local layer = deserialize(entry)
     layers[layer.name] = layer
@@ -386,7 +390,11 @@ function M.from_config(config, deserialize)
     end
   end
   for _, entry in ipairs(config.nodes) do
-    local layer = layers[entry.layer]
+    local layer = text.is_plain(entry) and layers[entry.layer]
+    if not layer then
+      errors.raise("ValueError", "Model.from_config: a node names no layer that "
+        .. "is there")
+    end
     local outputs = { layer(resolve(entry.inputs, made),
       resolve(entry.options, made)) }
     local flat = nest.flatten(outputs)

@@ -114,9 +114,11 @@ function M.family(noun, module)
     return family:get(identifier)
   end
   module.serialize = M.serialize
-  module.deserialize = function(config)
-    return family:get(config)
-  end
+  module.deserialize = module.get
+  options.functions(module, noun .. "s.", {
+    get = "identifier:nest=nil", deserialize = "config:nest=nil",
+    serialize = "object=nil",
+  })
   return family
 end
 
@@ -283,6 +285,11 @@ function M.publish(module, kind)
     end
     return class(config.config or {})
   end
+
+  options.functions(module, plural .. ".", {
+    get = "identifier:nest=nil", serialize = "object=nil",
+    deserialize = "config:nest=nil",
+  })
 end
 
 return M

@@ -6,6 +6,7 @@
 local apply = require "tfdist.keras.apply"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
+local kinds = require "tfdist.kinds"
 local lists = require "tfdist.lists"
 local object_graph = require "tfdist.object_graph"
 local objects = require "tfdist.keras.objects"
@@ -39,6 +40,37 @@ local function method(name, signature, fn)
     is_optimizer, "optimizer")
 end
 
+-- Arguments ------------------------------------------------------------------
+
+local function is_variable(v)
+  if type(v) ~= "userdata" then
+    return false
+  end
+  local kind = raw.kind(v)
+  return kind == "variable" or kind == "mirrored"
+end
+
+kinds.add("variable", "a variable", is_variable)
+
+local function check_variable(v, what)
+  text.check_open(v, what)
+  if not is_variable(v) then
+    errors.raise("TypeError", ("%s: expected variables, got %s"):format(what,
+      text.describe(v)))
+  end
+end
+
+-- The variables of a list, not their copies.
+local function containers(what, vars)
+  local _, n = options.list(what, "var_list", vars, "variables")
+  local list = { n = n }
+  for k = 1, n do
+    list[k] = values.container(vars[k])
+    check_variable(list[k], what)
+  end
+  return list
+end
+
 -- Slots ----------------------------------------------------------------------
 
 local function own_of(self)
@@ -49,13 +81,13 @@ end
 --- (initializer: a number, a tensor or a function of shape and dtype).
 --- Errors: ValueError in the scope of a strategy that is not the variable's.
 --- Source: tf.keras.optimizers.Optimizer.add_slot
-method("add_slot", "var slot_name initializer=0", function(self, v, name,
+method("add_slot", "var:variable slot_name:string initializer=0", function(self, v, name,
     initial)
   return apply.add_slot(own_of(self), v, name, initial)
 end)
 
 --- The slot, nil if there is none yet.
-method("get_slot", "var slot_name", function(self, v, name)
+method("get_slot", "var:variable slot_name:string", function(self, v, name)
   local slots = own_of(self).slots[v]
   return slots and slots[name]
 end)
@@ -71,24 +103,23 @@ end)
 
 --- Make the step count and the slots of these variables now rather than at
 --- the first step. Source: tf.keras.optimizers.Optimizer.build
-method("build", "var_list:table", function(self, vars)
-  local list = { n = vars.n or #vars }
-  for k = 1, list.n do
-    list[k] = values.container(vars[k])
-  end
-  apply.build(own_of(self), list, apply.hyper_of(own_of(self)))
+method("build", "var_list:list", function(self, vars)
+  apply.build(own_of(self), containers("optimizer:build", vars),
+    apply.hyper_of(own_of(self)))
 end)
 
 --- Leave variables out of weight decay: those in var_list and those whose names
 --- match one of var_names (Lua patterns).
 --- Source: tf.keras.optimizers.Optimizer.exclude_from_weight_decay
-method("exclude_from_weight_decay", "var_list:table=nil var_names:table=nil",
+method("exclude_from_weight_decay", "var_list:list=nil var_names:list=nil",
   function(self, vars, names)
-    local excluded = { vars = {}, names = {} }
-    for _, v in ipairs(vars or {}) do
-      excluded.vars[values.container(v)] = true
+    local excluded, what = { vars = {}, names = {} },
+      "optimizer:exclude_from_weight_decay"
+    for _, v in ipairs(containers(what, vars or {})) do
+      excluded.vars[v] = true
     end
     for i, name in ipairs(names or {}) do
+      kinds.check(what, "var_names[" .. i .. "]", "string", name)
       excluded.names[i] = name
     end
     own_of(self).excluded = excluded
@@ -97,11 +128,9 @@ method("exclude_from_weight_decay", "var_list:table=nil var_names:table=nil",
 --- With use_ema: put the running means in place of the variables, at the end
 --- of training.
 --- Source: tf.keras.optimizers.Optimizer.finalize_variable_values
-method("finalize_variable_values", "var_list:table", function(self, vars)
-  local own, list = own_of(self), { n = vars.n or #vars }
-  for k = 1, list.n do
-    list[k] = values.container(vars[k])
-  end
+method("finalize_variable_values", "var_list:list", function(self, vars)
+  local own = own_of(self)
+  local list = containers("optimizer:finalize_variable_values", vars)
   if own.hyper.use_ema then
     apply.overwrite_by_averages(own, list)
   end
@@ -124,14 +153,6 @@ local function check_strategy(v, strategy, what)
     .. "this strategy's scope%s"):format(what, text.quote(v.name),
     text.shape(v.shape), made and " (made at " .. made .. ")" or ""),
     "build the model inside strategy:scope(function() ... end)")
-end
-
-local function check_variable(v, what)
-  if type(v) ~= "userdata"
-    or (raw.kind(v) ~= "variable" and raw.kind(v) ~= "mirrored") then
-    errors.raise("TypeError", ("%s: expected variables, got %s"):format(what,
-      text.describe(v)))
-  end
 end
 
 -- How many gradients there are for n variables. A list without its length in
@@ -293,7 +314,7 @@ method("apply_gradients", "grads vars:table=nil name=nil "
 --- Gradient of loss (a function without arguments) for vars, then
 --- apply_gradients.
 --- Source: tf.keras.optimizers.Optimizer.minimize
-method("minimize", "loss var_list:table grad_loss=nil name=nil tape=nil",
+method("minimize", "loss var_list:table grad_loss=nil name=nil tape:tape=nil",
   function(self, loss, vars, grad_loss, _, tape)
     if type(loss) == "function" then
       tape, loss = tf.GradientTape(loss)
@@ -484,5 +505,8 @@ function M.get(identifier)
   end
   unknown(identifier)
 end
+
+options.functions(M, "optimizers.", { get = "identifier=nil",
+  is_optimizer = "x=nil" })
 
 return M

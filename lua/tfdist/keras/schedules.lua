@@ -30,7 +30,7 @@ function Schedule:__call(step)
   if type(step) == "userdata" and raw.is_operand(step) then
     step = raw.item(raw.operand_tensor(step))
   end
-  return self.value(step)
+  return self._value(step)
 end
 
 function Schedule:__tostring()
@@ -70,7 +70,7 @@ local function define(name, signature, make)
     .. "LearningRateSchedule:extend \"Mine\" is a class")
   M[name] = options.wrap(name, signature, function(...)
     local value, config = make(...)
-    return setmetatable({ name = name, value = value, config = config },
+    return setmetatable({ name = name, _value = value, config = config },
       Schedule)
   end)
 end

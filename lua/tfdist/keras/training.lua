@@ -286,7 +286,7 @@ end
 --- Blocks: until the last epoch is over. Source: tf.keras.Model.fit
 method("fit", "x:nest y:table=nil batch_size=nil epochs=1 verbose='auto' "
   .. "callbacks:table=nil validation_split=0 validation_data:table=nil "
-  .. "shuffle=true class_weight:table=nil sample_weight:table=nil "
+  .. "shuffle=true class_weight:dict=nil sample_weight:table=nil "
   .. "initial_epoch=0 steps_per_epoch=nil validation_steps=nil "
   .. "validation_batch_size=nil validation_freq:table=1 max_queue_size=10 "
   .. "workers=1 use_multiprocessing=false",
@@ -430,7 +430,7 @@ end
 --- on counting from the last batch unless reset_metrics is true.
 --- Source: tf.keras.Model.train_on_batch
 method("train_on_batch", "x:nest y:table=nil sample_weight:table=nil "
-  .. "class_weight:table=nil reset_metrics=true return_dict=false",
+  .. "class_weight:dict=nil reset_metrics=true return_dict=false",
   function(self, x, y, sample_weight, class_weight, reset, return_dict)
     local own = state.compiled(self, "train_on_batch")
     own.class_weight = class_weights(class_weight)

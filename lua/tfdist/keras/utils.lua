@@ -105,7 +105,7 @@ end
 M.serialize_keras_object = objects.serialize
 
 --- Elements of variables in all. Source: keras.utils.layer_utils.count_params
-M.count_params = base.count
+M.count_params = options.wrap("utils.count_params", "weights:list", base.count)
 
 for _, name in ipairs { "plot_model", "model_to_dot" } do
   M[name] = function()
@@ -113,5 +113,11 @@ for _, name in ipairs { "plot_model", "model_to_dot" } do
       .. "implemented", "model:summary() lists the layers")
   end
 end
+
+options.functions(M, "utils.", {
+  set_random_seed = "seed:integer",
+  register_keras_serializable = "class name=nil",
+  serialize_keras_object = "object=nil",
+})
 
 return M

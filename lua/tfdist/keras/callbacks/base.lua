@@ -61,7 +61,7 @@ end
 ---@param init fun(self, ...)
 function M.define(name, signature, init)
   local class = Callback:subclass(name)
-  class.init = options.method(name, signature, init)
+  class.init = options.method(name, signature, init, M.is_callback, "callback")
   return class
 end
 

@@ -54,6 +54,10 @@ function M.format_path(what, path, fields)
   end))
 end
 
+options.functions(M, "callbacks.", {
+  format_path = "what:string path:string fields:dict",
+})
+
 local function note(self, remark)
   local trainer = rawget(self, "trainer")
   if trainer ~= nil and trainer.progress ~= nil then

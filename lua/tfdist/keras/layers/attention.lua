@@ -10,6 +10,11 @@ local tf = require "tfdist"
 
 local M = {}
 
+local function wrong_inputs(self)
+  errors.raise("ValueError", self.name .. ": expects { query, value } or "
+    .. "{ query, value, key }")
+end
+
 -- Scores of forbidden positions become as low as the dtype has room for.
 local function forbid(scores, allowed)
   if allowed == nil then
@@ -67,8 +72,7 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
   end,
   call = function(self, inputs, options)
     if not nest.is_nested(inputs) or #inputs < 2 or #inputs > 3 then
-      errors.raise("ValueError", self.name .. ": expects { query, value } or "
-        .. "{ query, value, key }")
+      wrong_inputs(self)
     end
     local query, value = inputs[1], inputs[2]
     local key = inputs[3] or value
@@ -118,7 +122,9 @@ M.AdditiveAttention = define.layer("AdditiveAttention", "use_scale=true "
     support.rate(self, "dropout", config.dropout)
   end,
   build = function(self, shapes)
-    if self.use_scale then
+    if not nest.is_nested(shapes[2]) then
+      wrong_inputs(self)
+    elseif self.use_scale then
       local value = shapes[2]
       self.scale = self:add_weight { name = "scale",
         shape = { value[#value] }, initializer = "glorot_uniform" }

@@ -24,6 +24,7 @@ local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local initializers = require "tfdist.keras.initializers"
+local kinds = require "tfdist.kinds"
 local module = require "tfdist.module"
 local nest = require "tfdist.nest"
 local objects = require "tfdist.keras.objects"
@@ -60,6 +61,7 @@ local function is_layer(x)
 end
 
 M.is_layer = is_layer
+kinds.add("layer", "a layer", is_layer)
 
 --- name -> function(self), looked up after methods. A subclass that defines
 --- more gives its table this one as __index.
@@ -574,7 +576,11 @@ end
 --- Elements of variables in all.
 function M.count(variables)
   local n = 0
-  for _, v in ipairs(variables) do
+  for i, v in ipairs(variables) do
+    if not is_variable(v) then
+      errors.raise("TypeError", ("count_params: weights[%d] must be a "
+        .. "variable, got %s"):format(i, text.describe(v)))
+    end
     local size = 1
     for _, d in ipairs(v.shape) do
       size = size * d
@@ -784,5 +790,12 @@ end
 --- (-1 for sizes that are not known).
 function Layer.build()
 end
+
+options.methods(Layer, "Layer.", {
+  count_params = "quiet=false", get_weights = "", set_weights = "weights",
+  add_loss = "losses", get_config = "",
+}, is_layer, "layer")
+options.methods(Layer, "Layer.", {
+  from_config = "config:nest=nil custom_objects:table=nil" })
 
 return M

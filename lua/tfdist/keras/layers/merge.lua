@@ -306,12 +306,16 @@ M.Dot = define.layer("Dot", "axes:l normalize=false", {
 M.functions = {}
 for _, name in ipairs { "Add", "Subtract", "Multiply", "Average", "Maximum",
   "Minimum", "Concatenate", "Dot" } do
-  M.functions[name:lower()] = function(inputs, given, more)
-    if name == "Dot" and more == nil and type(given) == "number" then
-      return M.Dot(given)(inputs)
-    end
-    return M[name](given, more)(inputs)
+  local class = M[name]
+  local sig = class.signature
+  local own = {}
+  for i = 1, sig.n do
+    own[i] = sig.names[i] .. (sig.words[i] ~= nil and "=" .. sig.words[i] or "")
   end
+  M.functions[name:lower()] = options.wrap("layers." .. name:lower(),
+    "inputs " .. table.concat(own, " "), function(inputs, ...)
+      return class(...)(inputs)
+    end)
 end
 
 return M

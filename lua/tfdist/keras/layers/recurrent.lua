@@ -4,6 +4,7 @@
 --- op where that computes the same (usual activations, no mask, no dropout of
 --- states, reset_after); everything else goes step by step.
 --- Source: tf.keras.layers, recurrent layers
+local base = require "tfdist.keras.layers.base"
 local cells = require "tfdist.keras.layers.cells"
 local call = require "tfdist.keras.layers.call"
 local define = require "tfdist.keras.layers.define"
@@ -240,6 +241,8 @@ local function recurrent(name, signature, fields)
   fields.compute_output_shape = output_shape
   fields.compute_mask, fields.reset_states = keep_mask, reset_states
   fields.get_initial_state = get_initial_state
+  arguments.methods(fields, name .. ":", { reset_states = "states:list=nil",
+    get_initial_state = "inputs" }, base.is_layer, "layer")
   M[name] = define.layer(name, signature .. SEQUENCE, fields)
 end
 

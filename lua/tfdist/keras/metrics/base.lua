@@ -319,4 +319,9 @@ function M.define(name, signature, init, default, parent)
   return class
 end
 
+options.methods(Metric, "Metric.", {
+  reset_state = "", reset_states = "", merge_state = "metrics",
+  get_config = "",
+}, M.is_metric, "metric")
+
 return M

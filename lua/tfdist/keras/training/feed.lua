@@ -52,14 +52,15 @@ end
 
 -- Arrays ---------------------------------------------------------------------
 
-local function has_handles(x)
-  if type(x) == "userdata" then
+-- What is nested too deeply counts as a structure, which refuses it.
+local function has_handles(x, depth)
+  if type(x) == "userdata" or depth > nest.MAX_DEPTH then
     return true
   elseif not nest.is_nested(x) then
     return false
   end
   for key, each in pairs(x) do
-    if type(key) == "string" and key ~= "n" or has_handles(each) then
+    if type(key) == "string" and key ~= "n" or has_handles(each, depth + 1) then
       return true
     end
   end
@@ -70,7 +71,7 @@ end
 local function to_tensors(what, name, x)
   if x == nil then
     return nil
-  elseif nest.is_nested(x) and has_handles(x) then
+  elseif nest.is_nested(x) and has_handles(x, 0) then
     return nest.map_structure(function(leaf)
       return to_tensors(what, name, leaf)
     end, x)

@@ -4,10 +4,16 @@ local text = require "tfdist.text"
 
 local M = {}
 
+local type = type
+
 local State = { __name = "training state" }
 
 --- The model's training state, made on first use.
 function M.of(model)
+  if type(model) ~= "table" then
+    errors.raise("TypeError", "the first argument must be the model itself, "
+      .. "got " .. text.describe(model), "call its methods with a colon")
+  end
   local own = rawget(model, "_training")
   if own == nil then
     own = setmetatable({}, State)

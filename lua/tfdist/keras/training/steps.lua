@@ -163,7 +163,7 @@ end
 --- Errors: ValueError when there is nothing to minimise.
 --- Source: tf.keras.Model.compute_loss
 function M.compute_loss(model, x, y, y_pred, sample_weight)
-  local own = state.of(model)
+  local own = state.compiled(model, "compute_loss")
   local list, names = outputs.flatten(model, y_pred)
   resolve_losses(own, names)
   local labels = outputs.match("y", y, names)
@@ -307,7 +307,7 @@ end
 
 --- Update the compiled metrics.
 function M.update_metrics(model, y, y_pred, sample_weight)
-  local own = state.of(model)
+  local own = state.compiled(model, "compute_metrics")
   local list, names = outputs.flatten(model, y_pred)
   local labels = outputs.match("y", y, names)
   resolve_metrics(own, names, labels, list)
@@ -384,7 +384,7 @@ end
 
 --- Forward, backward and update; returns the scaled loss.
 function M.train(model, x, y, sample_weight)
-  local own = state.of(model)
+  local own = state.compiled(model, "train_step")
   sample_weight = class_weights(own, y, sample_weight)
   local optimizer = own.optimizer
   local scales = scales_losses(optimizer)
@@ -411,7 +411,7 @@ end
 function M.test(model, x, y, sample_weight)
   local y_pred = model(x, { training = false })
   local loss, detail
-  local own = state.of(model)
+  local own = state.compiled(model, "test_step")
   if own.spec.loss ~= nil or model.compute_loss ~= M.compute_loss
     or #model.losses > 0 then
     loss, detail = model:compute_loss(x, y, y_pred, sample_weight)
