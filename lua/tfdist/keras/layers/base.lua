@@ -791,11 +791,4 @@ end
 function Layer.build()
 end
 
-options.methods(Layer, "Layer.", {
-  count_params = "quiet=false", get_weights = "", set_weights = "weights",
-  add_loss = "losses", get_config = "",
-}, is_layer, "layer")
-options.methods(Layer, "Layer.", {
-  from_config = "config:nest=nil custom_objects:table=nil" })
-
 return M

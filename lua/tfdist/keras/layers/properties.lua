@@ -146,4 +146,11 @@ Layer.get_output_at = options.method("get_output_at", "node_index",
     return got(node_at(self, "get_output_at", index))
   end, base.is_layer, "layer")
 
+options.methods(Layer, "Layer.", {
+  count_params = "quiet=false", get_weights = "", set_weights = "weights",
+  add_loss = "losses", get_config = "",
+}, base.is_layer, "layer")
+options.methods(Layer, "Layer.", {
+  from_config = "config:nest=nil custom_objects:table=nil" })
+
 return Layer
