@@ -237,15 +237,24 @@ local function reduced(node, key, packs)
   return made.node
 end
 
+local function sorted_keys(groups)
+  local keys = {}
+  for key in pairs(groups) do
+    keys[#keys + 1] = key
+  end
+  table.sort(keys)
+  return keys
+end
+
 function Group.open(node, run)
   local input = dataset.open(node.inputs[1], run)
-  local groups, order, current, ended = {}, {}, nil, false
-  -- The next group to be reduced: a full one, at the end what is left.
+  local groups, current, left = {}, nil, nil
+  -- The next group to be reduced: a full one, at the end what is left, by key.
   local function next_group()
-    while not ended do
+    while left == nil do
       local pack = input:next()
       if pack == nil then
-        ended = true
+        left = sorted_keys(groups)
         break
       end
       local key = number_of("key_func", node.fn(unpack(pack, 1, pack.n)))
@@ -258,21 +267,14 @@ function Group.open(node, run)
             .. "is %d; it must be at least 1"):format(group.size))
         end
         groups[key] = group
-        order[#order + 1] = key
       end
       group[#group + 1] = pack
       if #group == group.size then
         groups[key] = nil
-        for i = 1, #order do
-          if order[i] == key then
-            table.remove(order, i)
-            break
-          end
-        end
         return key, group
       end
     end
-    local key = table.remove(order, 1)
+    local key = table.remove(left, 1)
     return key, groups[key]
   end
   return {
@@ -301,8 +303,9 @@ local function group(self, name, key, reduce, size, details)
 end
 
 --- Elements grouped by key_func(element...) (a whole number): when window_size
---- of a key are there (or at the end) reduce_func(key, dataset of them) makes a
---- data set whose elements come out. window_size_func(key) gives sizes by key.
+--- of a key are there (or at the end, by rising keys) reduce_func(key, dataset
+--- of them) makes a data set whose elements come out. window_size_func(key)
+--- gives sizes by key.
 --- Source: tf.data.Dataset.group_by_window
 method("group_by_window", "key_func reduce_func window_size=nil "
   .. "window_size_func=nil name=nil",
