@@ -131,6 +131,32 @@ describe("functions of a pipeline", function()
     assert.same({ { 2, 2 }, { 2, 4 }, { 1, 5 } }, shapes)
   end)
 
+  -- TensorFlow 2.21's order.
+  it("gives what is left of groups by rising keys", function()
+    local ds = D.from_tensor_slices { 5, 3, 5, 9, -2, 3, 3, 9, 7, 5, 1 }
+    local function batches(_, w) return w:batch(10) end
+    assert.same({ { 5, 5 }, { 3, 3 }, { 9, 9 }, { -2 }, { 1 }, { 3 }, { 5 },
+      { 7 } }, all(ds:group_by_window(function(x) return x:item() end, batches,
+      2)))
+    assert.same({ { 3, 9 }, { 3, 3 }, { -2, 7, 1 }, { 9 }, { 5, 5, 5 } },
+      all(ds:group_by_window(function(x) return x:item() % 3 end, batches,
+      { window_size_func = function(key) return key:item() + 2 end })))
+    local rows = D.from_tensor_slices { 7, 2, 5, 1, 9, 3, 12, 4 }
+      :map(function(x) return tf.fill({ x:item() }, x) end)
+    local function firsts(sizes, options)
+      local out = {}
+      for x in rows:bucket_by_sequence_length(function(x) return #x end,
+        { 3, 6, 10 }, sizes, options):iter() do
+        out[#out + 1] = x[{ {}, 0 }]:totable()
+      end
+      return out
+    end
+    assert.same({ { 2, 1 }, { 5, 3, 4 }, { 7, 9 }, { 12 } },
+      firsts { 5, 5, 5, 5 })
+    assert.same({ { 2, 1 }, { 7, 9 }, { 5, 3 } }, firsts({ 2, 2, 2, 2 },
+      { drop_remainder = true }))
+  end)
+
   it("element_spec says what comes", function()
     local ds = D.from_tensor_slices { tf.zeros { 10, 4 }, tf.zeros { 10 } }
     local s = ds.element_spec
@@ -210,6 +236,55 @@ describe("tf.data.experimental", function()
     fails("RuntimeError", "no good", all, D.range(3):repeat_():map(function()
       error "no good"
     end):apply(X.ignore_errors()))
+  end)
+
+  -- Reading outside of a tensor fails where the queue comes to it.
+  local function tens(x)
+    return tf.gather(tf.constant { 10, 20, 30, 40 }, tf.cast(x, "int32"))
+  end
+
+  it("ignore_errors sees what fails in queued work", function()
+    local ds = D.from_tensor_slices { 9, 0, 5, 1, 6, 2 }
+    local good = { 10, 20, 30 }
+    assert.same(good, all(ds:map(tens):ignore_errors()))
+    assert.same(good, all(ds:map(tens):prefetch(3):ignore_errors()))
+    assert.same(good, all(ds:map(tens):ignore_errors():prefetch(3)))
+    assert.same({ { 10, 20 }, { 30 } }, all(ds:map(tens):ignore_errors()
+      :batch(2)))
+    assert.same({ 22, 42, 62 }, all(ds:map(tens):map(function(x)
+      return x + 1
+    end):ignore_errors():map(function(x) return x * 2 end)))
+    assert.same({ 0, 1, 2 }, all(ds:map(function(x)
+      tens(x)
+      return x
+    end):ignore_errors()))
+    assert.same(good, all(ds:interleave(function(x)
+      return D.from_tensors(x):map(tens)
+    end, { cycle_length = 2 }):ignore_errors()))
+    assert.same({ { 30 } }, all(ds:skip(1):map(tens):batch(2):ignore_errors()))
+    assert.same({ 10, 20, 30, 10, 20, 30 }, all(ds:map(tens):ignore_errors()
+      :repeat_(2)))
+  end)
+
+  it("ignore_errors leaves other errors to those who made them", function()
+    local ds = D.from_tensor_slices { 0, 1 }:ignore_errors():iter()
+    local lost
+    local e = fails("InvalidArgument", "9 is outside", function()
+      lost = tens(9)
+      ds:get_next()
+      lost:wait()
+    end)
+    assert.is_nil(e.message:find("dataset", 1, true))
+    assert.same({ 0, 1 }, all(D.from_tensor_slices { 0, 1 }:ignore_errors()))
+  end)
+
+  it("an example that element_spec asks for fails there", function()
+    local ds = D.from_tensor_slices { 9, 0 }:map(tens)
+    fails("InvalidArgument", "9 is outside", function()
+      return ds.element_spec
+    end)
+    tf.sync_devices()
+    assert.same({ 10 }, all(ds:ignore_errors()))
   end)
 
   it("as_numpy_iterator gives Lua values", function()

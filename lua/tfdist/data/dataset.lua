@@ -33,6 +33,7 @@ local raw = require "tfdist.raw"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
 local state = require "tfdist.state"
+local surface = require "tfdist.data.surface"
 local text = require "tfdist.text"
 
 local M = {}
@@ -315,9 +316,9 @@ function M.traced(node, fn, ...)
 end
 
 --- Call fn for a stage; its errors name the stage, the function that the user
---- gave to it and where it was made.
+--- gave to it and where it was made (module surface: or those of its work).
 function M.call(node, fn, ...)
-  return checked(node, pcall(fn, ...))
+  return checked(node, surface.pcall(fn, ...))
 end
 
 -- Visiting -------------------------------------------------------------------
@@ -512,9 +513,9 @@ end
 --- Errors: ValueError when there is no element to see.
 function M.spec_of(node)
   if node.known_spec == nil then
-    local found = random_seed.aside(node.spec, node)
+    local found = surface.find_out(node.spec, node)
     if found == nil then
-      local sample = random_seed.aside(M.sample_of, node, 2)
+      local sample = surface.find_out(M.sample_of, node, 2)
       if sample == nil then
         errors.raise("ValueError", ("element_spec: the data set (%s) is empty, "
           .. "so nothing says what its elements are"):format(node.name))

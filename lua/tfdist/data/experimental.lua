@@ -6,6 +6,7 @@ local errors = require "tfdist.errors"
 local optional = require "tfdist.data.optional"
 local options = require "tfdist.options"
 local pipeline_options = require "tfdist.data.pipeline_options"
+local surface = require "tfdist.data.surface"
 local text = require "tfdist.text"
 
 local M = {
@@ -128,7 +129,7 @@ function Ignore.open(node, run)
     next = function()
       local e
       for _ = 1, MOST_IN_A_ROW do
-        local ok, pack = pcall(input.next, input)
+        local ok, pack = surface.answer(input.next, input)
         if ok then
           return pack
         elseif errors.kind(pack) == "Cancelled" then
