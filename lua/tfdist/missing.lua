@@ -254,7 +254,7 @@ local LISTS = {
       .. "ConvLSTM3D DepthwiseConv1D Hashing HashedCrossing RandomHeight "
       .. "RandomWidth DenseFeatures SpectralNormalization AbstractRNNCell "
       .. "AugMix AutoContrast CutMix Equalization FlaxLayer "
-      .. "GroupQueryAttention Identity JaxLayer MaxNumBoundingBoxes "
+      .. "GroupQueryAttention JaxLayer MaxNumBoundingBoxes "
       .. "MelSpectrogram MixUp Pipeline RMSNormalization RandAugment "
       .. "RandomColorDegeneration RandomColorJitter RandomElasticTransform "
       .. "RandomErasing RandomGaussianBlur RandomGrayscale RandomHue "

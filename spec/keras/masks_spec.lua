@@ -382,3 +382,97 @@ describe("recurrent layers with a mask", function()
     end
   end)
 end)
+
+describe("layers of several inputs with masks", function()
+  leaks(before_each, after_each)
+
+  local X, Z = { { 2, 3 }, { 4, -5 }, { 6, 7 } }, { { 1, 9 }, { 8, 2 }, { 5, 1 } }
+  local M1, M2 = { true, true, false }, { true, false, false }
+
+  -- The rows of a layer's output and its mask; without a mask of the second
+  -- input, one of the first alone.
+  local function run(layer, second)
+    local x, z = tf.constant { X }, tf.constant { Z }
+    local y = layer({ x, z }, { mask = { tf.constant { M1 },
+      second and tf.constant { M2 } or false } })
+    local mask = L.mask_of(y)
+    return y:totable()[1], mask and mask:totable()[1]
+  end
+
+  it("count steps that count in one of them", function()
+    for _, name in ipairs { "Add", "Subtract", "Multiply", "Average",
+      "Maximum", "Minimum", "Concatenate" } do
+      local _, mask = run(L[name](), true)
+      assert.same(M1, mask)
+      _, mask = run(L[name]())
+      assert.same(name == "Concatenate" and { true, true, true } or nil, mask)
+    end
+    local _, mask = run(L.Concatenate(1), true)
+    assert.same({ true, true, false, true, false, false }, mask)
+    _, mask = run(L.Concatenate(1))
+    assert.same({ true, true, false, true, true, true }, mask)
+  end)
+
+  it("leave out what does not count", function()
+    near({ { 2, 27 }, { 4, -5 }, { 0, 0 } }, (run(L.Multiply(), true)))
+    near({ { 2, 27 }, { 32, -10 }, { 5, 1 } }, (run(L.Multiply())))
+    near({ { 2, 9 }, { 4, -5 }, { 6, 7 } }, (run(L.Maximum(), true)))
+    near({ { 2, 9 }, { 8, 2 }, { 5, 1 } }, (run(L.Maximum())))
+    near({ { 1, 3 }, { 4, -5 }, { 6, 7 } }, (run(L.Minimum(), true)))
+    near({ { 1, 3 }, { 4, -5 }, { 5, 1 } }, (run(L.Minimum())))
+    near({ { 3, 12 }, { 12, -3 }, { 11, 8 } }, (run(L.Add(), true)))
+  end)
+
+  it("give queries that may see nothing no scores", function()
+    local a = L.MultiHeadAttention(1, 2)
+    local x = masked({ { { 1, 2 }, { 0, 0 } } }, { { true, false } })
+    local _, scores = a(x, x, { return_attention_scores = true })
+    near({ { { { 1, 0 }, { 0, 0 } } } }, scores)
+  end)
+end)
+
+describe("layers of one input with a mask", function()
+  leaks(before_each, after_each)
+
+  local x = tf.constant { { { 2, 3 }, { 4, -5 }, { 60, 70 } } }
+  local mask = tf.constant { { true, true, false } }
+
+  it("average the steps that count", function()
+    local Mean = L.GlobalAveragePooling1D
+    near({ { 3, -1 } }, Mean()(x, { mask = mask }))
+    near({ { { 3, -1 } } }, Mean { keepdims = true }(x, { mask = mask }))
+    near({ { 3, -1 } }, Mean { data_format = "channels_first" }(
+      tf.transpose(x, { 0, 2, 1 }), { mask = mask }))
+  end)
+
+  it("give 0 where Softmax has nothing to choose from", function()
+    near({ { 0, 1, 0 }, { 0, 0, 0 } }, L.Softmax()({ { 1, 2, 3 }, { 4, 5, 6 } },
+      { mask = tf.constant { { false, true, false },
+        { false, false, false } } }))
+  end)
+
+  it("hand each step's part on in TimeDistributed", function()
+    local inner = L.SimpleRNN(1, { kernel_initializer = "ones",
+      recurrent_initializer = "ones", activation = "linear" })
+    local steps = tf.constant { { { { 1 }, { 2 } }, { { 3 }, { 4 } } } }
+    local y = L.TimeDistributed(inner)(steps, { mask = tf.constant {
+      { { true, false }, { true, true } } } })
+    near({ { { 1 }, { 7 } } }, y)
+    local bn = L.BatchNormalization { momentum = 0 }
+    L.TimeDistributed(bn)(x, { mask = mask, training = true })
+    near({ 3, -1 }, bn.moving_mean)
+  end)
+
+  it("pass it on", function()
+    for _, layer in ipairs { L.Identity(), L.Rescaling(2), L.Dense(1),
+      L.Dropout(0.5), L.LayerNormalization(), L.Activation "relu",
+      L.TimeDistributed(L.Dense(1)) } do
+      assert.same(mask:totable(), L.mask_of(layer(tf.identity(x),
+        { mask = mask })):totable())
+    end
+    for _, layer in ipairs { L.Flatten(), L.Permute { 2, 1 }, L.Conv1D(1, 1),
+      L.MaxPooling1D(1), L.ZeroPadding1D(0) } do
+      assert.is_nil(L.mask_of(layer(tf.identity(x), { mask = mask })))
+    end
+  end)
+end)

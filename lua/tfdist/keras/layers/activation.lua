@@ -83,23 +83,27 @@ elementwise("ThresholdedReLU", "theta=1", {
   end,
 })
 
+local function softmax(x, axis)
+  if type(axis) ~= "table" then
+    return tf.nn.softmax(x, axis)
+  elseif #axis == 1 then
+    return tf.nn.softmax(x, axis[1])
+  end
+  return tf.exp(x - tf.reduce_logsumexp(x, { axis = axis, keepdims = true }))
+end
+
 --- Softmax over an axis or several; positions whose mask is false get 0.
 --- Source: tf.keras.layers.Softmax
 elementwise("Softmax", "axis=-1", {
   call = function(self, x, options)
-    if type(options.mask) == "userdata" then
-      x = x + (1 - tf.cast(options.mask, x.dtype))
-        * (x.dtype == "float16" and -65504 or -1e9)
+    local mask = options.mask
+    if mask == nil then
+      return softmax(x, self.axis)
     end
-    local axis = self.axis
-    if type(axis) == "table" then
-      if #axis > 1 then
-        return tf.exp(x - tf.reduce_logsumexp(x, { axis = axis,
-          keepdims = true }))
-      end
-      axis = axis[1]
-    end
-    return tf.nn.softmax(x, axis)
+    mask = mask.dtype == "bool" and mask or tf.greater(mask, 0.5)
+    local y = softmax(tf.where(mask, x, tf.constant(
+      x.dtype == "float16" and -65504 or -1e9, x.dtype)), self.axis)
+    return tf.where(mask, y, tf.zeros_like(y))
   end,
 })
 

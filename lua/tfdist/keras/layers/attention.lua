@@ -285,8 +285,13 @@ M.MultiHeadAttention = define.layer("MultiHeadAttention", "num_heads:i "
     local v = project(value, self.value_kernel, self.value_bias)
     local scores = tf.matmul(q * (1 / math.sqrt(self.key_dim)), k,
       { transpose_b = true })
-    local weights = tf.nn.softmax(forbid(scores,
-      allowed_of(options, query, value, key)))
+    local allowed = allowed_of(options, query, value, key)
+    local weights = tf.nn.softmax(forbid(scores, allowed))
+    if allowed ~= nil
+      and (self.dropout > 0 or options.return_attention_scores) then
+      -- Keras gives queries that may see nothing zeros here, else means.
+      weights = weights * tf.cast(allowed, weights.dtype)
+    end
     local used = weights
     if options.training and self.dropout > 0 then
       used = tf.nn.dropout(weights, self.dropout)

@@ -82,6 +82,16 @@ M.Activation = define.layer("Activation", "activation:f", {
   compute_output_shape = same_shape,
 })
 
+--- What it gets. Source: tf.keras.layers.Identity
+M.Identity = define.layer("Identity", "", {
+  supports_masking = true,
+  keeps_dtype = true,
+  call = function(_, x)
+    return x
+  end,
+  compute_output_shape = same_shape,
+})
+
 --- All axes but the batch in one.
 --- Source: tf.keras.layers.Flatten
 M.Flatten = define.layer("Flatten", "data_format=nil", {

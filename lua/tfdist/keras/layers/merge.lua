@@ -86,7 +86,7 @@ local function align(inputs)
   return out
 end
 
--- Steps count where they count in every input.
+-- Steps count where they count in some input; inputs without a mask end it.
 local function common_mask(_, _, mask)
   if not nest.is_nested(mask) then
     return nil
@@ -96,7 +96,20 @@ local function common_mask(_, _, mask)
     if type(mask[i]) ~= "userdata" then
       return nil
     end
-    out = out and tf.logical_and(out, mask[i]) or mask[i]
+    out = out and tf.logical_or(out, mask[i]) or mask[i]
+  end
+  return out
+end
+
+-- Masks for the elements of the inputs, as a list with holes.
+local function element_masks(inputs, mask)
+  local out = {}
+  for i = 1, nest.is_nested(mask) and #inputs or 0 do
+    local m = mask[i]
+    if type(m) == "userdata" and #m.shape == #inputs[i].shape - 1 then
+      out[i] = tf.broadcast_to(tf.expand_dims(tf.cast(m, "bool"), -1),
+        inputs[i].shape)
+    end
   end
   return out
 end
@@ -113,8 +126,9 @@ local function define_merge(name, least, exact, merge)
           self.name, least, #shapes))
       end
     end,
-    call = function(self, inputs)
-      return merge(align(list_of(self, inputs, least)))
+    call = function(self, inputs, opts)
+      local list = align(list_of(self, inputs, least))
+      return merge(list, element_masks(list, opts.mask))
     end,
     compute_output_shape = function(self, shapes)
       return broadcast(self, shapes_of(self, shapes, least))
@@ -123,36 +137,54 @@ local function define_merge(name, least, exact, merge)
   })
 end
 
-local function fold(op)
-  return function(list)
-    local y = list[1]
-    for i = 2, #list do
-      y = op(y, list[i])
-    end
-    return y
+local function sum(list)
+  local y = list[1]
+  for i = 2, #list do
+    y = y + list[i]
   end
+  return y
 end
-
-local sum = fold(function(a, b)
-  return a + b
-end)
 
 define_merge("Add", 1, false, sum)
 define_merge("Subtract", 2, true, function(list)
   return list[1] - list[2]
 end)
-define_merge("Multiply", 1, false, fold(function(a, b)
-  return a * b
-end))
+
+-- Steps that do not count are factors 1, and 0 where none counts.
+define_merge("Multiply", 1, false, function(list, masks)
+  local y, any, all = nil, nil, true
+  for i = 1, #list do
+    local x, m = list[i], masks[i]
+    if m ~= nil then
+      x = tf.where(m, x, tf.ones_like(x))
+      any = any and tf.logical_or(any, m) or m
+    end
+    all = all and m ~= nil
+    y = y and y * x or x
+  end
+  return all and tf.where(any, y, tf.zeros_like(y)) or y
+end)
+
 define_merge("Average", 1, false, function(list)
   return sum(list) / #list
 end)
-define_merge("Maximum", 1, false, fold(function(a, b)
-  return tf.maximum(a, b)
-end))
-define_merge("Minimum", 1, false, fold(function(a, b)
-  return tf.minimum(a, b)
-end))
+
+-- The largest or smallest of the steps that count.
+local function extreme(op)
+  return function(list, masks)
+    local y, mask = list[1], masks[1]
+    for i = 2, #list do
+      local x, m = list[i], masks[i]
+      x = m and tf.where(m, x, y) or x
+      y = op(mask and tf.where(mask, y, x) or y, x)
+      mask = mask and m and tf.logical_or(mask, m) or nil
+    end
+    return y
+  end
+end
+
+define_merge("Maximum", 1, false, extreme(tf.maximum))
+define_merge("Minimum", 1, false, extreme(tf.minimum))
 
 --- Source: tf.keras.layers.Concatenate
 M.Concatenate = define.layer("Concatenate", "axis=-1", {
@@ -202,23 +234,11 @@ M.Concatenate = define.layer("Concatenate", "axis=-1", {
     if not nest.is_nested(mask) then
       return nil
     end
-    local parts, found = {}, false
-    local axis = self.axis < 0 and self.axis + #inputs[1].shape or self.axis
+    local parts = element_masks(inputs, mask)
     for i = 1, #inputs do
-      local m = mask[i]
-      found = found or type(m) == "userdata"
-      if type(m) ~= "userdata" then
-        local dims = inputs[i].shape
-        m = tf.ones({ dims[1], dims[2] }, "bool")
-      end
-      parts[i] = m
+      parts[i] = parts[i] or tf.ones(inputs[i].shape, "bool")
     end
-    if not found then
-      return nil
-    elseif axis < 2 then
-      return tf.concat(parts, axis)
-    end
-    return common_mask(self, inputs, mask)
+    return tf.reduce_any(tf.concat(parts, self.axis), { axis = -1 })
   end,
 })
 

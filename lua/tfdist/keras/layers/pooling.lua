@@ -44,11 +44,12 @@ local function define_pool(kind, op, spatial)
   M[(kind == "Max" and "MaxPool%dD" or "AvgPool%dD"):format(spatial)] = M[name]
 end
 
--- Mean over the steps that count.
-local function masked_mean(x, mask)
-  local weights = tf.expand_dims(tf.cast(mask, x.dtype), -1)
-  return tf.reduce_sum(x * weights, { axis = 1 })
-    / tf.reduce_sum(weights, { axis = 1 })
+-- Mean over the steps that count; `axis` is theirs.
+local function masked_mean(x, mask, axis, keepdims)
+  mask = tf.cast(tf.expand_dims(mask, axis == 1 and 2 or 1), "bool")
+  local given = { axis = axis, keepdims = keepdims }
+  return tf.reduce_sum(tf.where(mask, x, tf.zeros_like(x)), given)
+    / tf.reduce_sum(tf.cast(mask, x.dtype), given)
 end
 
 local function define_global(kind, op, spatial)
@@ -64,10 +65,10 @@ local function define_global(kind, op, spatial)
     end,
     call = function(self, x, options)
       local own = self._own
-      if masked and options.mask ~= nil and not own.config.keepdims then
-        return masked_mean(x, options.mask)
-      end
       local first = axes(own.format, spatial)
+      if masked and options.mask ~= nil then
+        return masked_mean(x, options.mask, first - 1, own.config.keepdims)
+      end
       local list = {}
       for i = 1, spatial do
         list[i] = first + i - 2

@@ -25,6 +25,7 @@ end
 --- x * scale + offset, in the layer's dtype.
 --- Source: tf.keras.layers.Rescaling
 M.Rescaling = define.layer("Rescaling", "scale:f offset=0", {
+  supports_masking = true,
   call = function(self, x)
     return to_float(self, x) * self.scale + self.offset
   end,
@@ -146,6 +147,7 @@ end
 --- Source: tf.keras.layers.Normalization
 M.Normalization = define.layer("Normalization", "axis=-1 mean=nil "
   .. "variance=nil invert=false", {
+  supports_masking = true,
   setup = Norm.setup, build = Norm.build, adapt = Norm.adapt,
   call = function(self, x)
     local config = self._own.config

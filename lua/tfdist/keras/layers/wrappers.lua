@@ -31,9 +31,13 @@ M.TimeDistributed = define.layer("TimeDistributed", "layer:o", {
   build = function(self, shape)
     support.build(self.layer, rest_of(shape, -1))
   end,
-  call = function(self, x)
+  call = function(self, x, opts)
     local dims = x.shape
-    local y = self.layer(tf.reshape(x, rest_of(dims, dims[1] * dims[2])))
+    local rows, mask = dims[1] * dims[2], opts.mask
+    -- The layer gets the part of the mask that is its own.
+    local own = mask ~= nil and #mask.shape == #dims - 1
+      and { mask = tf.reshape(mask, rest_of(mask.shape, rows)) } or nil
+    local y = self.layer(tf.reshape(x, rest_of(dims, rows)), own)
     return tf.reshape(y, lists.append({ dims[1], dims[2] }, y.shape, 2))
   end,
   compute_output_shape = function(self, shape)
