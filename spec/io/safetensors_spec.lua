@@ -229,6 +229,16 @@ save_file({'y': x * 2}, sys.argv[1], metadata={'a': 'b'})
     raw.release(archive)
   end)
 
+  it("have the CRC-32C of each tensor's bytes in their metadata", function()
+    -- RFC 3720, B.4: 32 bytes of zeros, 32 of 0xff.
+    save({ zeros = tf.zeros({ 32 }, "uint8"),
+      ones = tf.fill({ 32 }, tf.constant(255, "uint8")) }, path)
+    local archive = raw.archive_open(path)
+    assert.are.equal("8a9136aa", raw.archive_metadata(archive, "crc32c:zeros"))
+    assert.are.equal("62a8ab43", raw.archive_metadata(archive, "crc32c:ones"))
+    raw.release(archive)
+  end)
+
   it("with a byte that is no boolean are damaged", function()
     write(path, file_of('{"x":' .. x(0, 2, "[2]", "BOOL") .. "}", "\1\2"))
     local archive = raw.archive_open(path)
@@ -268,6 +278,25 @@ save_file({'y': x * 2}, sys.argv[1], metadata={'a': 'b'})
       assert.are.equal("DataLoss", e.kind)
     end
   end)
+
+  it("keep the permissions of what they replace, new ones have the usual",
+    function()
+      local function mode()
+        return process.run("stat -c %a " .. path).out:match "%d+"
+      end
+      write(path, "")
+      local usual = mode()
+      for _, wanted in ipairs { "640", "600", "444", "755" } do
+        process.run(("chmod %s %s"):format(wanted, path))
+        save({ x = tf.constant(1) }, path)
+        assert.are.equal(wanted, mode())
+        tf.io.write_file(path, "text")
+        assert.are.equal(wanted, mode())
+      end
+      os.remove(path)
+      save({ x = tf.constant(1) }, path)
+      assert.are.equal(usual, mode())
+    end)
 
   it("cannot be folders, pipes or nothing", function()
     local ok, e = pcall(raw.archive_open, "/tmp")

@@ -1,7 +1,8 @@
 /* Preloaded into a process that saves: counts what it does to the files of
 ** FAULT_FOLDER, and at step FAULT_STEP kills the process (a write: after half
 ** of it) or, with FAULT_ERRNO, lets the call fail. At the end it says
-** "steps N" to stderr. */
+** "steps N" to stderr. With FAULT_LOG, a file, it writes there what was done:
+** "write PATH", "fsync PATH", "mkdir PATH", "rename FROM TO". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,6 +20,7 @@
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 static bool ours[FILES];
+static char names[FILES][256];
 static int steps;
 
 static long setting(const char *name) {
@@ -54,9 +56,27 @@ static bool fails(void) {
   return true;
 }
 
-static int note(int file) {
-  if (file >= 0 && file < FILES) ours[file] = true;
+static int note(int file, const char *path) {
+  if (file >= 0 && file < FILES) {
+    ours[file] = true;
+    snprintf(names[file], sizeof names[file], "%s", path);
+  }
   return file;
+}
+
+/* Passes on what the call returned. */
+static int log_call(int result, const char *what, const char *from,
+                    const char *to) {
+  const char *path = getenv("FAULT_LOG");
+  int code = errno;
+  int file;
+
+  if (result != 0 || path == NULL) return result;
+  file = REAL(open)(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+  dprintf(file, "%s %s %s\n", what, from, to);
+  REAL(close)(file);
+  errno = code;
+  return result;
 }
 
 int open(const char *path, int flags, ...) {
@@ -69,7 +89,7 @@ int open(const char *path, int flags, ...) {
   if (!is_ours(path) || (flags & (O_CREAT | O_DIRECTORY)) == 0) {
     return REAL(open)(path, flags, mode);
   }
-  return fails() ? -1 : note(REAL(open)(path, flags, mode));
+  return fails() ? -1 : note(REAL(open)(path, flags, mode), path);
 }
 
 ssize_t write(int file, const void *data, size_t n) {
@@ -82,13 +102,13 @@ ssize_t write(int file, const void *data, size_t n) {
     errno = (int)setting("FAULT_ERRNO");
     return -1;
   }
+  log_call(0, "write", names[file], "");
   return REAL(write)(file, data, n);
 }
 
 int fsync(int file) {
-  bool counts = file >= 0 && file < FILES && ours[file];
-
-  return counts && fails() ? -1 : REAL(fsync)(file);
+  if (file < 0 || file >= FILES || !ours[file]) return REAL(fsync)(file);
+  return fails() ? -1 : log_call(REAL(fsync)(file), "fsync", names[file], "");
 }
 
 int close(int file) {
@@ -100,11 +120,13 @@ int close(int file) {
 }
 
 int rename(const char *from, const char *to) {
-  return is_ours(to) && fails() ? -1 : REAL(rename)(from, to);
+  if (!is_ours(to)) return REAL(rename)(from, to);
+  return fails() ? -1 : log_call(REAL(rename)(from, to), "rename", from, to);
 }
 
 int mkdir(const char *path, mode_t mode) {
-  return is_ours(path) && fails() ? -1 : REAL(mkdir)(path, mode);
+  if (!is_ours(path)) return REAL(mkdir)(path, mode);
+  return fails() ? -1 : log_call(REAL(mkdir)(path, mode), "mkdir", path, "");
 }
 
 int unlink(const char *path) {

@@ -43,10 +43,11 @@ int tfd_file_stat(const char *path, bool *is_file_p, bool *is_folder_p,
   return TFD_OK;
 }
 
+/* A file that is synced in a new folder is lost when the folder's name is. */
 static int make_one(const char *path) {
   int code;
 
-  if (mkdir(path, 0777) == 0) return TFD_OK;
+  if (mkdir(path, 0777) == 0) return tfd__sync_name(path);
   code = errno;
   if (code == EEXIST || code == EISDIR) {
     struct stat s;

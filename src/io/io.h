@@ -18,6 +18,7 @@ tfd_status tfd__errno_status(int code);
 typedef struct tfd__output {
   char *path; /* owned */
   char *temp; /* owned; the name until commit */
+  int mode;   /* permissions of the file that is replaced, -1 = none */
   int file;   /* -1 = none open */
   uint64_t bytes; /* written so far */
 } tfd__output;
@@ -26,13 +27,17 @@ typedef struct tfd__output {
 ** against the space on the disk (0 = unknown). */
 int tfd__output_open(tfd__output *o, const char *path, uint64_t expected);
 int tfd__output_write(tfd__output *o, const void *data, size_t bytes);
-/* Sync, rename, sync the folder. The old file stays if anything fails. */
+/* Sync, rename, sync the folder. The old file stays if anything fails, its
+** permissions in any case: they hold for the new content from its first byte. */
 int tfd__output_commit(tfd__output *o);
 /* Remove what was not committed; free. Safe to call at any time. */
 void tfd__output_close(tfd__output *o);
 /* Remove what ended processes began and did not commit in the folder of `path`.
 ** Cost: reads the folder. Nothing happens where that cannot be done. */
 void tfd__output_sweep(const char *path);
+
+/* Make durable that the file or folder `path` has its name: sync its folder. */
+int tfd__sync_name(const char *path);
 
 /* --- bytes that grow -------------------------------------------------------- */
 

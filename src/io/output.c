@@ -97,7 +97,8 @@ static int open_temp(tfd__output *o, size_t room) {
   for (tries = 0; tries < NAME_TRIES; tries++) {
     snprintf(o->temp, room, "%s" MARK "%ld-%d", o->path, (long)getpid(),
              atomic_fetch_add(&counter, 1));
-    o->file = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    o->file = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                   o->mode < 0 ? 0666 : 0600);
     if (o->file < 0 && errno != EEXIST) return failed(o->path, "create");
     if (o->file >= 0 && claim(o->file)) return TFD_OK;
     if (o->file >= 0) close(o->file);
@@ -110,10 +111,14 @@ static int open_temp(tfd__output *o, size_t room) {
 
 /* What cannot or must not be replaced is refused before it costs anything:
 ** a rename would put a plain file in the place of /dev/null. */
-static int check_target(const char *path) {
+static int check_target(const char *path, int *mode_p) {
   struct stat s;
 
-  if (stat(path, &s) != 0 || S_ISREG(s.st_mode)) return TFD_OK;
+  if (stat(path, &s) != 0) return TFD_OK;
+  if (S_ISREG(s.st_mode)) {
+    *mode_p = (int)(s.st_mode & 0777);
+    return TFD_OK;
+  }
   return tfd__fail(TFD_FAILED_PRECONDITION, "%s: cannot write: it is %s", path,
                    S_ISDIR(s.st_mode) ? "a folder" : "no plain file");
 }
@@ -124,12 +129,13 @@ int tfd__output_open(tfd__output *o, const char *path, uint64_t expected) {
 
   memset(o, 0, sizeof *o);
   o->file = -1;
+  o->mode = -1;
   o->path = tfd__strdup(path);
   o->temp = tfd__alloc(room);
   if (o->path == NULL || o->temp == NULL) {
     rc = tfd__no_memory(room, "file name");
   } else {
-    rc = check_target(path);
+    rc = check_target(path, &o->mode);
     if (rc == TFD_OK) rc = check_space(path, o->temp, expected);
     if (rc == TFD_OK) rc = open_temp(o, room);
   }
@@ -159,13 +165,12 @@ int tfd__output_write(tfd__output *o, const void *data, size_t bytes) {
   return TFD_OK;
 }
 
-/* Make the rename itself durable. Some file systems cannot sync folders, and
+/* Make what a folder lists durable. Some file systems cannot sync folders, and
 ** some folders may be written but not opened. */
-static int sync_folder(const char *path, char *folder) {
+static int sync_folder(const char *path, const char *folder) {
   int file;
   int code;
 
-  folder_of(path, folder);
   file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0 && errno == EACCES) return TFD_OK;
   if (file < 0) return failed(path, "open its folder");
@@ -176,15 +181,30 @@ static int sync_folder(const char *path, char *folder) {
   return failed(path, "sync its folder");
 }
 
+int tfd__sync_name(const char *path) {
+  char *folder = tfd__alloc(strlen(path) + 2);
+  int rc;
+
+  if (folder == NULL) return tfd__no_memory(strlen(path), "folder name");
+  folder_of(path, folder);
+  rc = sync_folder(path, folder);
+  tfd__free(folder);
+  return rc;
+}
+
 int tfd__output_commit(tfd__output *o) {
   int file = o->file;
 
+  if (o->mode >= 0 && fchmod(file, (mode_t)o->mode) != 0) {
+    return failed(o->path, "keep its permissions");
+  }
   if (fsync(file) != 0) return failed(o->path, "sync");
   if (rename(o->temp, o->path) != 0) {
     return failed(o->path, "put the new file in place");
   }
   o->file = -1;
   close(file); /* all is on the disk: it has nothing left to say */
+  folder_of(o->path, o->temp);
   return sync_folder(o->path, o->temp);
 }
 
