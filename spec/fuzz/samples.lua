@@ -4,6 +4,7 @@
 --- or raise an error object of one of `kinds` (DataLoss by default) that names
 --- the file (unless `nameless`), `rebuild(content)` for what is read with a
 --- right checksum only, and `extension` or `file` when the name matters.
+--- `checked`: checksums cover every byte, so that no change goes unnoticed.
 local checkpoint = require "tfdist.checkpoint"
 local errors = require "tfdist.errors"
 local events = require "tfdist.events"
@@ -161,7 +162,7 @@ local function restore(path)
 end
 
 add { name = "checkpoint", extension = SAFETENSORS, content = saved,
-  read = restore }
+  read = restore, checked = true }
 
 -- The same without its checksums, as a file of others; only the graph changes.
 local function foreign(graph)
@@ -262,7 +263,7 @@ add { name = "event", content = SCALAR, rebuild = framed, read = show_events }
 add { name = "events", content = framed(SCALAR), read = show_events }
 
 for _, kind in ipairs { "", "GZIP", "ZLIB" } do
-  add { name = "records " .. kind, content = written(function(path)
+  add { name = "records " .. kind, checked = kind == "", content = written(function(path)
     local writer = tf.io.TFRecordWriter(path, kind)
     writer:write "first"
     writer:write(EXAMPLE)

@@ -40,8 +40,9 @@ describe("damaged files", function()
     local whole = sample.content
 
     local function try(content, what)
-      local _, problem = samples.try(sample, dir, content)
+      local fine, problem = samples.try(sample, dir, content)
       assert.is_nil(problem, what)
+      return fine
     end
 
     it("cut at each place give values or one error #once: " .. name, function()
@@ -55,7 +56,10 @@ describe("damaged files", function()
       function()
         for at = 1, #whole do
           local byte = string.char((whole:byte(at) + 128 + at % 2) % 256)
-          try(whole:sub(1, at - 1) .. byte .. whole:sub(at + 1), "byte " .. at)
+          local fine = try(whole:sub(1, at - 1) .. byte .. whole:sub(at + 1),
+            "byte " .. at)
+          assert.is_false(fine and sample.checked or false,
+            ("byte %d was changed unnoticed"):format(at))
         end
       end)
   end
