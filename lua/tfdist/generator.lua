@@ -8,6 +8,7 @@
 --- Its state is a seed ("key") and the number of draws so far ("counter").
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local random_seed = require "tfdist.random_seed"
 local raw = require "tfdist.raw"
@@ -77,8 +78,8 @@ end
 
 -- The stream of the next draw.
 local function advance(self)
-  local stream = { random_seed.stream(random_seed.GENERATOR, self._key,
-    self._counter) }
+  local stream = lists.of(random_seed.stream(random_seed.GENERATOR, self._key,
+    self._counter))
   self._counter = (self._counter + 1) % 2 ^ 53
   return stream
 end

@@ -1,6 +1,18 @@
 --- Plain lists of values or sizes: parts, products, joining.
 local M = {}
 
+local select = select
+
+--- The arguments as a list: what `{ ... }` and `{ fn() }` give. With four
+--- values and more those leave LuaJIT's compiled code at each call, which takes
+--- a hundred times as long.
+---@return table
+function M.of(...)
+  local list = { n = select("#", ...), ... }
+  list.n = nil
+  return list
+end
+
 --- The entries from `first` to `last` as a list of their own; all by default.
 ---@param list table
 ---@param first? integer

@@ -176,7 +176,7 @@ end
 -- The operands for n values of which some are none yet; `marks[i]` is the
 -- argument's kind. Returns a list with `n`.
 local function convert_operands(what, names, marks, n, ...)
-  local values = { ... }
+  local values = lists.of(...)
   local dtype, known = nil, false
   for i = 1, n do
     local x = values[i]

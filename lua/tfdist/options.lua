@@ -20,6 +20,7 @@
 --- Tables with a metatable are values everywhere.
 local errors = require "tfdist.errors"
 local kinds = require "tfdist.kinds"
+local lists = require "tfdist.lists"
 local text = require "tfdist.text"
 
 local M = {}
@@ -287,11 +288,11 @@ local function wrong_label(sig, i, value, values)
   elseif i == 2 and (sig.kinds[1] == "nest" or sig.kinds[1] == "t*"
     or sig.names[1] == "layers") then
     -- Of a list of plain lists one tensor is made.
-    local lists = sig.kinds[1] == "nest" and text.is_plain(value)
+    local plain = sig.kinds[1] == "nest" and text.is_plain(value)
       and text.is_plain(values[1])
     hint = ("%s go in as one table: %s"):format(
       short:find("^from_tensor") and "features and labels"
-      or "several " .. sig.names[1], short .. (lists
+      or "several " .. sig.names[1], short .. (plain
       and "({ tf.constant(X), tf.constant(Y) })" or "({ X, Y })"))
   elseif i > 1 then
     hint = ("%s takes (%s); what comes after is a name"):format(short, before)
@@ -303,7 +304,7 @@ end
 -- The general rule; the fast path below covers calls without tables.
 local function resolve(sig, ...)
   local given = select("#", ...)
-  local values = { ... }
+  local values = lists.of(...)
   while given > 0 and values[given] == nil do
     given = given - 1
   end

@@ -126,4 +126,50 @@ print(fine, e and e.where)
     end
     os.remove(path)
   end)
+
+  -- A list of four values and more made by { ... } or { f() } begins a trace
+  -- for each of a hundred calls, and none of them is of use.
+  it("compile calls that draw random numbers or have options", function()
+    local path = process.file([[
+local tf = require "tfdist"
+local random = tf.random
+local generator = random.Generator.from_seed(1)
+local x, kernel = tf.ones { 1, 4, 4, 1 }, tf.ones { 2, 2, 1, 1 }
+local logits = tf.zeros { 4, 3 }
+local calls = {
+  normal = function() random.normal { 4 } end,
+  truncated_normal = function() random.truncated_normal { 4 } end,
+  uniform = function() random.uniform { 4 } end,
+  integers = function() random.uniform({ 4 }, 0, 9, { dtype = "int32" }) end,
+  categorical = function() random.categorical(logits, 2) end,
+  shuffle = function() random.shuffle(logits) end,
+  gamma = function() random.gamma({ 4 }, 2) end,
+  poisson = function() random.poisson({ 4 }, 2) end,
+  stateless = function() random.stateless_normal({ 4 }, { 1, 2 }) end,
+  generator = function() generator:normal { 4 } end,
+  split = function() tf.split(logits, { 1, 1, 1, 1 }) end,
+  options = function()
+    tf.nn.conv2d(x, kernel, { strides = 1, padding = "SAME" })
+  end,
+}
+local begun = 0
+jit.attach(function(what)
+  if what == "start" then begun = begun + 1 end
+end, "trace")
+for name, call in pairs(calls) do
+  jit.flush()
+  begun = 0
+  for _ = 1, 3000 do call() end
+  print(name, begun)
+end]], ".lua")
+    local r = process.run(process.hosts[2].path .. " " .. path)
+    os.remove(path)
+    assert.equal(0, r.code, r.err)
+    local seen = 0
+    for name, begun in r.out:gmatch "(%S+)%s+(%d+)" do
+      seen = seen + 1
+      assert.is_true(tonumber(begun) < 90, name .. " began " .. begun)
+    end
+    assert.equal(12, seen)
+  end)
 end)

@@ -2,6 +2,7 @@
 --- CSV. Files are read ahead by threads.
 local csv = require "tfdist.data.csv"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
 local source = require "tfdist.data.source"
@@ -318,7 +319,7 @@ M.experimental.make_csv_dataset = options.wrap("make_csv_dataset",
       data = data:repeat_(epochs)
     end
     return data:batch(batch):map(function(...)
-      local values, row = { ... }, {}
+      local values, row = lists.of(...), {}
       for i, name in ipairs(names) do
         if i ~= at then
           row[name] = values[i]

@@ -4,6 +4,7 @@
 --- base seed and the number of the iteration decide everything, so an
 --- iterator's state needs to hold no more than these.
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local random_seed = require "tfdist.random_seed"
 local raw = require "tfdist.raw"
 local text = require "tfdist.text"
@@ -20,10 +21,10 @@ local CHUNKS = 2 ^ 21
 --- is made.
 function M.stream(what, seed)
   if seed == nil then
-    return { random_seed.next(what) }
+    return lists.of(random_seed.next(what))
   end
-  return { random_seed.stream(BASE, random_seed.global_seed() or DEFAULT_SEED,
-    random_seed.check(what, seed)) }
+  return lists.of(random_seed.stream(BASE, random_seed.global_seed()
+    or DEFAULT_SEED, random_seed.check(what, seed)))
 end
 
 local function uniform_ints(stream, n, limit)
@@ -146,8 +147,8 @@ function M.permutation(seed, epoch, n)
   local in_order = raw.op_run(raw.op_find "range", { n = 0 },
     { raw.enums.dtype.int32 }, { 0, n, 1 })
   return raw.tensor_to_flat((raw.op_run(raw.op_find "stateless_shuffle",
-    { in_order, n = 1 }, { random_seed.stream(ITERATION, seed,
-    epoch * CHUNKS + CHUNKS - 1) })))
+    { in_order, n = 1 }, lists.of(random_seed.stream(ITERATION, seed,
+    epoch * CHUNKS + CHUNKS - 1)))))
 end
 
 --- A function draw(k) that gives whole numbers in 0..k-1 from such lists.

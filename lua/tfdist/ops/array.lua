@@ -34,10 +34,6 @@ M.methods = {
 
 local MOST = 8 -- entries of a list attribute
 
-local function pack(...)
-  return { ... }
-end
-
 local function fail(kind, message, ...)
   errors.raise(kind, text.format(message, ...))
 end
@@ -276,7 +272,7 @@ end
 -- groups first, so that the gradient is joined a group at a time.
 local function split_sizes(ops, value, sizes, axis)
   if #sizes <= MOST then
-    return pack(errors.said_by("split", ops.split_v, value, sizes, axis))
+    return lists.of(errors.said_by("split", ops.split_v, value, sizes, axis))
   end
   local each = math.ceil(#sizes / MOST)
   local groups, totals = {}, {}
@@ -287,7 +283,7 @@ local function split_sizes(ops, value, sizes, axis)
     groups[k][#groups[k] + 1] = sizes[i]
   end
   local out = {}
-  local parts = pack(errors.said_by("split", ops.split_v, value, totals, axis))
+  local parts = lists.of(errors.said_by("split", ops.split_v, value, totals, axis))
   for k = 1, #groups do
     lists.append(out, split_sizes(ops, parts[k], groups[k], axis))
   end
@@ -405,7 +401,7 @@ local function define_parts(tf, def)
     function(value, sizes, axis)
       value = convert.operand(value, nil, "split", "value")
       if type(sizes) == "number" then
-        return pack(ops.split(value, sizes, axis))
+        return lists.of(ops.split(value, sizes, axis))
       end
       sizes = convert.integers(sizes, "split", "num_or_size_splits")
       local dims = shape_of(value)
@@ -415,7 +411,7 @@ local function define_parts(tf, def)
 
   --- The tensors along an axis, as a list of views. Source: tf.unstack
   def("unstack", "value num=nil axis=0 name=nil", function(value, num, axis)
-    return pack(ops.unstack(value, num or -1, axis))
+    return lists.of(ops.unstack(value, num or -1, axis))
   end, "unstack")
 
   --- A view of every stride-th element from begin to end_, with TensorFlow's

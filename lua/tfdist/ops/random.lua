@@ -39,7 +39,7 @@ local text = require "tfdist.text"
 
 local M = {}
 
-local type = type
+local select, type = select, type
 local unpack = table.unpack or unpack -- luacheck: ignore 113 143
 local ALGORITHMS = { "auto_select", "philox", "threefry" }
 
@@ -291,8 +291,7 @@ local function define_stateful(tf, def, name, fn, signature, n)
     paths = what .. " random_shuffle"
   end
   def(paths, signature .. " seed=nil name=nil", function(...)
-    local args = { ... }
-    local stream = { random_seed.next(what, args[n + 1]) }
+    local stream = lists.of(random_seed.next(what, (select(n + 1, ...))))
     return fn(tf, what, stream, ...)
   end)
 end
@@ -305,20 +304,22 @@ local function define_stateless(tf, def, name, fn, required, optional)
     paths = what .. " random.experimental.stateless_shuffle"
   end
   local before = select(2, required:gsub("%S+", ""))
-  local after = select(2, optional:gsub("%S+", ""))
+  local alg = before + 1 + select(2, optional:gsub("%S+", "")) + 1
   -- The seed may come by name in a table of options: not a required
   -- parameter to the calling rule, but to this function.
   local signature = ("%s seed=nil %s alg=auto_select name=nil"):format(
     required, optional)
   def(paths, signature, function(...)
-    local args = { ... }
-    check_algorithm(what, args[before + 1 + after + 1])
-    local stream = { random_seed.pair(what, args[before + 1],
-      convert.integers) }
-    for i = before + 1, before + after do
-      args[i] = args[i + 1]
+    check_algorithm(what, (select(alg, ...)))
+    local stream = lists.of(random_seed.pair(what, (select(before + 1, ...)),
+      convert.integers))
+    -- Without the seed; what comes after the last one fn does not look at.
+    if before == 2 then
+      local x, y, _, z = ...
+      return fn(tf, what, stream, x, y, z)
     end
-    return fn(tf, what, stream, unpack(args, 1, before + after))
+    local x, _, y, z, w = ...
+    return fn(tf, what, stream, x, y, z, w)
   end)
 end
 
@@ -328,14 +329,14 @@ local function define_seeds(tf, def)
       local what = "random.split"
       check_algorithm(what, alg)
       num = options.integer(what, "num", num, 0)
-      local stream = { random_seed.pair(what, seed, convert.integers) }
+      local stream = lists.of(random_seed.pair(what, seed, convert.integers))
       return uniform_full_int(tf, what, stream, { num, 2 }, "int32")
     end)
   def("random.fold_in random.experimental.stateless_fold_in",
     "seed data alg=auto_select name=nil", function(seed, data, alg)
       local what = "random.fold_in"
       check_algorithm(what, alg)
-      local stream = { random_seed.pair(what, seed, convert.integers) }
+      local stream = lists.of(random_seed.pair(what, seed, convert.integers))
       local first = uniform_full_int(tf, what, stream, { 1 }, "int32")
       local number = number_of(data)
       if number == nil then
