@@ -423,14 +423,25 @@ local function now()
   return os.time()
 end
 
+-- Is this a name that the manager gives, in its folder? No other is removed,
+-- whatever a state file says.
+local function is_own(own, path)
+  local n = #own.prefix
+  return path:sub(1, n) == own.prefix and path:find("^%-%d+$", n + 1) ~= nil
+end
+
 -- Names in the folder that a process which died was removing.
 local function still_removing(own, state)
   local names = is_names(state.removing) and state.removing or {}
   for i = 1, #names do
-    if not names[i]:find "/" then
-      own.gone[#own.gone + 1] = own.directory .. "/" .. names[i]
-    end
+    own.gone[#own.gone + 1] = own.directory .. "/" .. names[i]
   end
+end
+
+-- A path as the state file has it: seen from the folder.
+local function listed(own, path)
+  local n = #own.directory + 1
+  return path:sub(1, n) == own.directory .. "/" and path:sub(n + 1) or path
 end
 
 -- Take over what the folder's state file lists.
@@ -454,14 +465,14 @@ end
 local function record(own)
   local names, times = { n = #own.kept }, { n = #own.kept }
   for i, entry in ipairs(own.kept) do
-    names[i] = entry.path:match("[^/]*$")
+    names[i] = listed(own, entry.path)
     times[i] = entry.time
   end
   local removing = { n = #own.gone }
   for i, path in ipairs(own.gone) do
-    removing[i] = path:match("[^/]*$")
+    removing[i] = listed(own, path)
   end
-  write_state(own.directory, own.latest:match("[^/]*$"), names, times,
+  write_state(own.directory, listed(own, own.latest), names, times,
     own.preserved, removing.n > 0 and removing or nil)
 end
 
@@ -482,7 +493,7 @@ local function sweep(own)
     kept[entry.path] = true
   end
   for _, path in ipairs(own.gone) do
-    if not kept[path] then
+    if not kept[path] and is_own(own, path) then
       gone[#gone + 1] = path
     end
   end
@@ -558,32 +569,87 @@ manager_method("save", "checkpoint_number=nil check_interval=true options=nil",
     return path
   end)
 
+--- Remove the checkpoints that the manager has written, and their list.
+function Manager.__clear(self)
+  local own = rawget(self, "_own")
+  for _, entry in ipairs(own.kept) do
+    own.gone[#own.gone + 1] = entry.path
+  end
+  own.kept, own.latest = {}, nil
+  sweep(own)
+  remove_gone(own)
+  os.remove(own.directory .. "/" .. STATE_FILE)
+end
+
+-- Names to try, best first: what is known, what the state file lists now, and
+-- what else of the manager's is in its folder. Another process that saves there
+-- may remove all that a list names while the list is read; its own newest is
+-- there then.
+local function candidates(own)
+  local list, seen = {}, {}
+  local function put(path)
+    if path ~= nil and not seen[path] then
+      seen[path] = true
+      list[#list + 1] = path
+    end
+  end
+  local found = M.get_checkpoint_state(own.directory)
+  local known = found and found.all_model_checkpoint_paths or {}
+  put(own.latest)
+  put(found and found.model_checkpoint_path)
+  for i = #known, 1, -1 do
+    put(known[i])
+  end
+  for i = #own.kept, 1, -1 do
+    put(own.kept[i].path)
+  end
+  local names = found and checkpoint.in_folder(own.directory) or {}
+  for i = #names, 1, -1 do
+    local path = own.directory .. "/" .. names[i]
+    put(is_own(own, path) and path or nil)
+  end
+  return list
+end
+
+-- Restore the first of a list that can be; returns its name. `damaged` has
+-- those that were tried before.
+local function restore_first(own, list, damaged)
+  for _, path in ipairs(list) do
+    local ok, status = false, nil
+    if not damaged[path] then
+      ok, status = pcall(own.checkpoint.restore, own.checkpoint, path)
+    end
+    local kind = errors.kind(status)
+    if ok then
+      return path
+    elseif kind == "DataLoss" then
+      damaged[path] = true
+      log.warn(("%s cannot be restored, trying the one before: %s"):format(path,
+        status.message))
+    elseif not damaged[path] and kind ~= "NotFound" then
+      error(status, 0)
+    end
+  end
+  return nil
+end
+
 --- Restore the newest checkpoint that is whole, passing over damaged ones with
 --- a warning; without any, call init_fn. Returns the name restored, or nil.
 --- Source: tf.train.CheckpointManager.restore_or_initialize
 manager_method("restore_or_initialize", "", function(self)
-  local own = rawget(self, "_own")
-  local tried = {}
-  local candidates = manager_getters.checkpoints(own)
-  candidates[#candidates + 1] = own.latest
-  for i = #candidates, 1, -1 do
-    local path = candidates[i]
-    if not tried[path] then
-      tried[path] = true
-      local ok, status = pcall(own.checkpoint.restore, own.checkpoint, path)
-      if ok then
-        if own.step_counter ~= nil then
-          own.last_step = counter_value(own.step_counter)
-        end
-        return path
+  local own, damaged, before = rawget(self, "_own"), {}, nil
+  local list = candidates(own)
+  -- As long as others change what there is.
+  while table.concat(list, "\0") ~= before do
+    local path = restore_first(own, list, damaged)
+    if path ~= nil then
+      if own.step_counter ~= nil then
+        own.last_step = counter_value(own.step_counter)
       end
-      local kind = errors.kind(status)
-      if kind ~= "DataLoss" and kind ~= "NotFound" then
-        error(status, 0)
-      end
-      log.warn(("%s cannot be restored, trying the one before: %s"):format(path,
-        status.message))
+      return path
     end
+    before = table.concat(list, "\0")
+    list = candidates(own)
   end
   if own.init_fn ~= nil then
     own.init_fn()
@@ -627,6 +693,10 @@ M.CheckpointManager = options.wrap("CheckpointManager", MANAGER,
   function(ckpt, directory, max, hours, name, step, interval, init_fn)
     check_manager(ckpt, directory, max, hours, step, interval)
     files.path("CheckpointManager", "checkpoint_name", name)
+    if name:find("/", 1, true) then
+      errors.raise("ValueError", ("CheckpointManager: checkpoint_name must be "
+        .. "a name inside the directory, got %s"):format(text.quote(name)))
+    end
     directory = #directory > 1 and directory:gsub("/+$", "") or directory
     local own = {
       checkpoint = ckpt, directory = directory, max_to_keep = max,

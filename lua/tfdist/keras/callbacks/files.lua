@@ -347,13 +347,8 @@ function M.BackupAndRestore:on_epoch_end(epoch)
   end
 end
 
--- The manager's files, and the state file that names them.
 local function delete_backup(self)
-  for _, path in ipairs(self.manager.checkpoints or {}) do
-    os.remove(path)
-    os.remove(path .. ".safetensors")
-  end
-  os.remove(self.backup_dir .. "/chief/checkpoint")
+  getmetatable(self.manager).__clear(self.manager)
   os.remove(self.backup_dir .. "/chief")
   os.remove(self.backup_dir)
 end

@@ -1,0 +1,168 @@
+-- Managers beside others: files that are not theirs, processes that save in the
+-- same folder.
+local checkpoint = require "tfdist.checkpoint"
+local files = require "spec.support.files"
+local json = require "tfdist.json"
+local leaks = require "spec.support.leaks"
+local process = require "spec.support.process"
+local raw = require "tfdist.raw"
+local replicas = require "spec.support.replicas"
+local tf = require "tfdist"
+
+describe("a CheckpointManager", function()
+  local top, dir
+  leaks(before_each, after_each)
+  before_each(function()
+    top = files.place()
+    dir = top .. "/run"
+    raw.folder_make(top .. "/v")
+    raw.folder_make(dir)
+  end)
+  after_each(function()
+    os.execute("rm -rf " .. top)
+  end)
+
+  local function new(options)
+    local ckpt = tf.train.Checkpoint { v = tf.Variable(1) }
+    return tf.train.CheckpointManager(ckpt, dir, options
+      or { max_to_keep = 1 }), ckpt
+  end
+
+  local function state(latest, all, removing)
+    files.write(dir .. "/checkpoint", json.encode {
+      model_checkpoint_path = latest, all_model_checkpoint_paths = all,
+      removing = removing })
+  end
+
+  it("removes only what it wrote, whatever the state file names", function()
+    local others = { top .. "/v/precious", top .. "/v/ckpt-1", dir .. "/best",
+      dir .. "/other-1", dir .. "/ckpt-x", dir .. "/ckpt-", dir .. "/ckpt-1-2" }
+    for _, path in ipairs(others) do
+      tf.train.Checkpoint { v = tf.Variable(7) }:write(path)
+    end
+    local names = { "../v/precious", top .. "/v/ckpt-1", "best", "other-1",
+      "ckpt-x", "ckpt-", "ckpt-1-2", "../run/../v/ckpt-1", "./best" }
+    for _, listed in ipairs { { names }, { { "best" }, names } } do
+      state("best", listed[1], listed[2])
+      local manager = new()
+      for _ = 1, 3 do
+        manager:save()
+      end
+      for _, path in ipairs(others) do
+        assert.is_true((raw.file_stat(path .. ".safetensors")), path)
+      end
+      assert.is_false((raw.file_stat(dir .. "/ckpt-2.safetensors")))
+    end
+  end)
+
+  it("restores what its state file lists elsewhere, and keeps it listed",
+    function()
+      tf.train.Checkpoint { v = tf.Variable(7) }:write(top .. "/v/first")
+      state("../v/first", { "../v/first" })
+      local manager, ckpt = new { max_to_keep = 2 }
+      assert.is_truthy(manager:restore_or_initialize())
+      assert.are.equal(7, ckpt.v:item())
+      manager:save()
+      assert.are.same({ dir .. "/../v/first", dir .. "/ckpt-1" },
+        tf.train.get_checkpoint_state(dir).all_model_checkpoint_paths)
+    end)
+
+  it("takes names inside its folder only", function()
+    replicas.fails("ValueError", "checkpoint_name", tf.train.CheckpointManager,
+      tf.train.Checkpoint {}, dir, { checkpoint_name = "../c" })
+  end)
+
+  it("removes no file that BackupAndRestore did not write", function()
+    local model = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+    model:compile { optimizer = "sgd", loss = "mse" }
+    local place = dir .. "/chief"
+    raw.folder_make(place)
+    tf.train.Checkpoint { v = tf.Variable(7) }:write(top .. "/v/precious")
+    files.write(place .. "/ckpt-1", "not a checkpoint's file")
+    local position = { step = tf.Variable(1) }
+    tf.train.Checkpoint(position):write(place .. "/ckpt-1")
+    files.write(place .. "/checkpoint", json.encode {
+      model_checkpoint_path = "ckpt-1",
+      all_model_checkpoint_paths = { "../../v/precious", "ckpt-1" } })
+    pcall(model.fit, model, tf.ones { 2, 1 }, tf.ones { 2, 1 }, { verbose = 0,
+      callbacks = { tf.keras.callbacks.BackupAndRestore(dir) } })
+    assert.is_true((raw.file_stat(top .. "/v/precious.safetensors")))
+    assert.is_true((raw.file_stat(place .. "/ckpt-1")))
+  end)
+
+  it("finds what another one has saved since it read the list", function()
+    local other, theirs = new { max_to_keep = 2 }
+    other:save()
+    other:save()
+    local manager, ckpt = new { max_to_keep = 2 }
+    for i = 3, 5 do
+      theirs.v:assign(i)
+      other:save()
+    end
+    assert.are.equal(dir .. "/ckpt-5", manager:restore_or_initialize())
+    assert.are.equal(5, ckpt.v:item())
+  end)
+
+  it("finds what another one saves while it restores", function()
+    local other, theirs = new { max_to_keep = 2 }
+    other:save()
+    local manager, ckpt = new { max_to_keep = 2 }
+    local open, opened = checkpoint.open, 0
+    -- What was listed is gone by the time it is opened, six times.
+    function checkpoint.open(path)
+      opened = opened + 1
+      for _ = 1, opened <= 6 and 2 or 0 do
+        theirs.v:assign_add(1)
+        other:save()
+      end
+      return open(path)
+    end
+    local ok, path = pcall(manager.restore_or_initialize, manager)
+    checkpoint.open = open
+    assert.is_true(ok, tostring(path))
+    assert.is_truthy(path)
+    assert.are.equal(theirs.v:item(), ckpt.v:item())
+  end)
+
+  it("finds the newest where another one's list names what is gone", function()
+    local manager, ckpt = new { max_to_keep = 2 }
+    for i = 1, 3 do
+      ckpt.v:assign(i)
+      manager:save()
+    end
+    state("ckpt-1", { "ckpt-0", "ckpt-1" })
+    local again, restored = new()
+    assert.are.equal(dir .. "/ckpt-3", again:restore_or_initialize())
+    assert.are.equal(3, restored.v:item())
+  end)
+
+  it("always finds one while two processes save #once", function()
+    local script = process.file(([[
+local tf = require "tfdist"
+local ckpt = tf.train.Checkpoint { v = tf.Variable(1) }
+local manager = tf.train.CheckpointManager(ckpt, %q, { max_to_keep = 2 })
+repeat manager:save() until io.open(%q)
+]]):format(dir, top .. "/stop"), ".lua")
+    local children = {}
+    for i = 1, 2 do
+      children[i] = io.popen(("%s %s 2>&1"):format(process.hosts[1].path,
+        script))
+    end
+    local deadline = os.time() + 60
+    while not raw.file_stat(dir .. "/checkpoint") and os.time() < deadline do
+      raw.check_interrupt()
+    end
+    local found = 0
+    for _ = 1, 150 do
+      found = found + (new { max_to_keep = 2 }:restore_or_initialize() and 1
+        or 0)
+    end
+    files.write(top .. "/stop", "")
+    for i = 1, 2 do
+      assert.are.equal("", children[i]:read "*a")
+      children[i]:close()
+    end
+    os.remove(script)
+    assert.are.equal(150, found)
+  end)
+end)
