@@ -146,6 +146,16 @@ describe("metrics", function()
     near(30 / 10, K.Mean()(x, x))
   end)
 
+  it("weighs one class by a weight for each example", function()
+    for _, weights in ipairs { { 1, 3 }, { { 1 }, { 3 } } } do
+      near(3 / 4, K.Precision { class_id = 1 }({ { 0, 0 }, { 1, 1 } },
+        { { 0.9, 0.9 }, { 0.1, 0.9 } }, weights))
+      near(1 / 4, K.Recall { class_id = 0 }({ { 1, 0 }, { 1, 1 } },
+        { { 0.9, 0.9 }, { 0.1, 0.9 } }, weights))
+      near({ 1.5, 1.5 }, K.MeanTensor()({ 1.5, 1.5 }, weights))
+    end
+  end)
+
   it("counts samples, whatever their shape", function()
     -- Means of rows 1.5 and 3.5, of a scalar 7, of a list 1 and 2.
     local m = K.Mean()

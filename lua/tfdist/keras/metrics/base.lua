@@ -288,10 +288,12 @@ function M.samplewise(self, x, sample_weight, op)
   return reduce_from(x, 1, op), w
 end
 
---- Weights spread over values like `ones`.
+--- Weights spread over values like `ones`, in their shape.
 function M.weight_like(self, ones, sample_weight)
-  return losses.weighted(ones, M.cast(self, sample_weight, "sample_weight"),
+  local w = losses.weighted(ones, M.cast(self, sample_weight, "sample_weight"),
     self.name)
+  return raw.tensor_rank(w) == raw.tensor_rank(ones) and w
+    or tf.reshape(w, ones.shape)
 end
 
 --- A class of this library: `init` gets the options of the signature after
