@@ -107,6 +107,17 @@ describe("compiled metrics", function()
       assert.equal(1, #history[name])
     end
   end)
+
+  it("are the classes of their names", function()
+    local m = K.Sequential { K.layers.Lambda(function(x) return x * 2 end) }
+    m:compile { loss = "mse", metrics = { "cosine_similarity", "recall" } }
+    local logs = m:evaluate(tf.ones { 4, 2 }, tf.ones { 4, 2 }, { verbose = 0,
+      return_dict = true })
+    assert.near(1, logs.cosine_similarity, 1e-6)
+    assert.near(1, logs.recall, 1e-6)
+    assert.equal("Precision", K.metrics.get "precision".__name)
+    assert.equal(K.metrics.mean_squared_error, K.metrics.get "mse")
+  end)
 end)
 
 describe("a class that defines its metrics", function()

@@ -41,12 +41,12 @@ for name, fn in pairs(means.functions) do
 end
 named.accuracy = nil
 
--- Classes are known by their names in small letters, too, where no function is.
+-- Classes are known by their names in small letters, too; as in Keras they come
+-- before functions of the same name: the metric cosine_similarity is 1 for one
+-- direction, the loss -1.
 local known = {}
 for name, class in pairs(classes) do
-  local small = backend.snake_case(name)
-  known[name] = class
-  known[small] = named[small] == nil and class or nil
+  known[name], known[backend.snake_case(name)] = class, class
 end
 
 objects.publish(M, {

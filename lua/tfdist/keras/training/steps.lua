@@ -122,7 +122,7 @@ local function one_loss(loss, y_true, y_pred, weight, n, total)
   local size = raw.tensor_size(values)
   local reduction = loss.reduction
   if reduction == "sum" then
-    return sum, sum * (replica_count() * n)
+    return sum, sum * total
   elseif reduction == "none" then
     return sum, size == 0 and sum or sum * (n / size)
   elseif divisor ~= nil then
