@@ -365,6 +365,42 @@ E]])
     assert.is_truthy(r.err:find('DataLoss.*tensor "v" at offset'), r.err)
   end)
 
+  it("of checkpoints obey nothing that files and their names say #once",
+    function()
+      local evil = "w\27[2J\7\155c\194\155m\127é"
+      local folder = dir .. "/e\27]0;t\7"
+      raw.folder_make(folder)
+      local saver = raw.saver_new()
+      raw.saver_add(saver, "w\27[2J\7\194\155m\127é", tf.constant { 1, 2 })
+      raw.saver_write(saver, folder .. "/" .. evil .. ".safetensors")
+      raw.release(saver)
+      local path = folder .. "/" .. evil
+      local content = files.read(path .. ".safetensors")
+      local function clean(action, what)
+        for _, host in ipairs(process.hosts) do
+          local r = process.call("TFDIST_DEV=$PWD/lua " .. host.path,
+            { "ckpt", action, what })
+          local said = r.out .. r.err
+          assert.is_true(#said > 10)
+          assert.is_nil(said:gsub("\n", ""):find "[%c\127\155]", said)
+          assert.is_truthy(said:find("é", 1, true), said)
+        end
+      end
+      local function all()
+        for _, action in ipairs { "ls", "verify" } do
+          clean(action, path)
+          clean(action, folder)
+          clean(action, path .. "é-gone")
+        end
+      end
+      all()
+      -- The tensor's last byte, then the header's end.
+      files.write(path .. ".safetensors", content:sub(1, -2) .. "\1")
+      all()
+      files.write(path .. ".safetensors", content:sub(1, 60))
+      all()
+    end)
+
   it("of checkpoints: ls and verify of a folder #once", function()
     local checkpoint = tf.train.Checkpoint { v = tf.Variable { 1, 2 } }
     for _ = 1, 10 do

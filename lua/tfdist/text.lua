@@ -221,6 +221,27 @@ function M.quote(s)
   end) .. '"'
 end
 
+local CONTINUED = { [2] = 1, [3] = 2, [4] = 3 } -- bytes behind a first one
+
+-- Bytes 128 .. 191 behind `lead`: those that continue it stay, bare ones and
+-- the controls U+0080 .. U+009F do not.
+local function continued(lead, rest)
+  local n = lead == "" and 0 or CONTINUED[lead < "\224" and 2
+    or lead < "\240" and 3 or 4]
+  if lead == "\194" and rest:byte() < 160 then
+    return "?" .. ("?"):rep(#rest - 1)
+  end
+  return lead .. rest:sub(1, n) .. ("?"):rep(#rest - n)
+end
+
+--- What files or others say, for a terminal: nothing in it is obeyed.
+---@param s string
+---@return string
+function M.printable(s)
+  return (s:gsub("[%c\127]", "?"):gsub("([\194-\244]?)([\128-\191]+)",
+    continued))
+end
+
 --- The name of one of this library's modules, "tf.train"; nil for anything
 --- else.
 ---@param x table

@@ -14,8 +14,13 @@ FILE is a checkpoint's name or file, any safetensors file too, or a folder.]]
 
 local actions = {}
 
-local function say(file, message)
-  io.stderr:write("tfdist ckpt: ", message or file, "\n")
+-- Names of files, and all that stands in them, come from others.
+local function say(message)
+  io.stderr:write("tfdist ckpt: ", text.printable(message), "\n")
+end
+
+local function show(format, ...)
+  print(text.printable(format:format(...)))
 end
 
 -- Run an action for every file, whatever is wrong with some; true if all is
@@ -27,7 +32,7 @@ local function each(run, files)
     if not ok and not errors.is_error(result) then
       error(result, 0)
     elseif not ok then
-      say(file, result.kind .. ": " .. result.message)
+      say(result.kind .. ": " .. result.message)
     end
     good = good and ok and result
   end
@@ -65,7 +70,7 @@ end
 local function ls_folder(folder)
   local paths, message = in_folder(folder)
   if paths == nil then
-    say(folder, message)
+    say(message)
     return false
   end
   local latest = train.latest_checkpoint((folder:gsub("(.)/+$", "%1")))
@@ -76,9 +81,8 @@ local function ls_folder(folder)
       error(list, 0)
     end
     good = good and ok
-    print(("%s  %s%s"):format(path, ok and summary(list)
-      or list.kind .. ": " .. list.message, path == latest and "  (latest)"
-      or ""))
+    show("%s  %s%s", path, ok and summary(list) or list.kind .. ": "
+      .. list.message, path == latest and "  (latest)" or "")
   end
   return good
 end
@@ -89,7 +93,7 @@ function actions.ls(file)
   end
   local list, message = checkpoint.list(file)
   if list == nil then
-    say(file, message)
+    say(message)
     return false
   end
   local width = 4
@@ -97,9 +101,8 @@ function actions.ls(file)
     width = math.max(width, #entry.name)
   end
   for _, entry in ipairs(list) do
-    -- A file of others may name its tensors anything.
-    print(("%-" .. math.min(width, 80) .. "s  %-9s %-18s %12s bytes"):format(
-      (entry.name:gsub("[%c\127]", "?")), entry.dtype, entry.shape, text.number(entry.bytes)))
+    show("%-" .. math.min(width, 80) .. "s  %-9s %-18s %12s bytes", entry.name,
+      entry.dtype, entry.shape, text.number(entry.bytes))
   end
   print(summary(list))
   return true
@@ -109,16 +112,16 @@ function actions.verify(file)
   if is_folder(file) then
     local paths, message = in_folder(file)
     if paths == nil then
-      say(file, message)
+      say(message)
     end
     return paths ~= nil and each(actions.verify, paths)
   end
   local count, message = checkpoint.verify(file)
   if count == nil then
-    say(file, message)
+    say(message)
     return false
   end
-  print(("ok    %s: %d tensor%s"):format(file, count, count == 1 and "" or "s"))
+  show("ok    %s: %d tensor%s", file, count, count == 1 and "" or "s")
   return true
 end
 

@@ -2,6 +2,7 @@
 --- (tf.summary, TensorBoard) on the terminal. As in TensorBoard every folder
 --- is a run, and runs keep their own curves.
 local events = require "tfdist.events"
+local text = require "tfdist.text"
 
 local USAGE = [[
 usage: tfdist events ls RUN...          tags, steps and last values
@@ -11,10 +12,7 @@ own, whose name comes first.]]
 
 local WIDTH, HEIGHT = 64, 12
 
--- What files say, for the terminal.
-local function printable(s)
-  return (s:gsub("[%c\127]", "?"))
-end
+local printable = text.printable
 
 -- The run of a file: its folder below `path`, "." for path itself.
 local function run_of(file, path)
@@ -48,7 +46,8 @@ local function collect(path)
       end
     end)
     if cut ~= nil then
-      io.stderr:write("tfdist events: ", cut, " (still being written?)\n")
+      io.stderr:write("tfdist events: ", printable(cut),
+        " (still being written?)\n")
     end
   end
   for _, series in ipairs(order) do
@@ -97,7 +96,7 @@ local function ls(...)
     for _, series in ipairs(list) do
       width = math.max(width, series.name and #series.name + 2 or 0)
     end
-    print(("%s: %s%s"):format(path, width > 0 and count(list, "run") .. ", "
+    print(("%s: %s%s"):format(printable(path), width > 0 and count(list, "run") .. ", "
       or "", count(list, "tag")))
     for _, series in ipairs(list) do
       print(("  %s%-32s %-10s %6d values, steps %d..%d, last %s"):format(
@@ -168,7 +167,8 @@ local function plot(path, ...)
     end
   end
   if shown == 0 then
-    io.stderr:write("tfdist events: no such scalars in ", path, "\n")
+    io.stderr:write("tfdist events: no such scalars in ", printable(path),
+      "\n")
     return 1
   end
   return 0
