@@ -105,6 +105,16 @@ local function folder_of(path)
   return path:match("^(.*)/[^/]*$")
 end
 
+-- The copies that replicas keep apart, each as an entry; returns their names.
+local function add_copies(saver, node)
+  local keys = {}
+  for i, copy in ipairs(distributed.parts(node.object) or {}) do
+    keys[i] = ("%s/.COPY/%d"):format(node.path, i - 1)
+    raw.saver_add(saver, keys[i], copy:read_value())
+  end
+  return keys[1] and keys
+end
+
 --- Write everything reachable from root into path (".safetensors" is added).
 --- The file appears whole or not at all; its folder is made, and what processes
 --- that died were writing there is removed. Every worker calls it, the chief's
@@ -119,8 +129,8 @@ function M.write(root, path, what)
   what = what or "checkpoint.write"
   check_path(what, path)
   check_context(what)
-  local graph = graphs.walk(root)
-  local saver = raw.saver_new()
+  local graph, saver = graphs.walk(root), raw.saver_new()
+  local exact = graphs.is_exact(root)
   raw.tape_pause_all(true)
   state.protect(function()
     raw.tape_pause_all(false)
@@ -128,6 +138,7 @@ function M.write(root, path, what)
     for _, node in ipairs(graph) do
       if node.used and graphs.is_variable(node.object) then
         raw.saver_add(saver, node.path, node.object:read_value())
+        node.copies = exact and add_copies(saver, node) or nil
       end
     end
   end)
@@ -154,46 +165,11 @@ Restore.__index = Restore
 -- slots) are not all there yet
 local pending = setmetatable({}, { __mode = "k" })
 
-local function bad_graph(path)
-  errors.raise("DataLoss", path .. ": the object graph in the metadata is "
-    .. "damaged")
-end
-
-local function check_nodes(path, graph)
-  local nodes = type(graph) == "table" and graph.nodes
-  if type(nodes) ~= "table" or not text.is_whole(nodes.n) or nodes.n < 1 then
-    bad_graph(path)
-  end
-  local function is_node(i)
-    return text.is_whole(i) and i >= 0 and i < nodes.n
-  end
-  for i = 1, nodes.n do
-    local node = nodes[i]
-    if type(node) ~= "table" or type(node.children) ~= "table"
-      or (node.key ~= nil and type(node.key) ~= "string")
-      or (node.slots ~= nil and type(node.slots) ~= "table") then
-      bad_graph(path)
-    end
-    for _, child in pairs(node.children) do
-      if not is_node(child) then
-        bad_graph(path)
-      end
-    end
-    for _, slot in ipairs(node.slots or {}) do
-      if type(slot) ~= "table" or not is_node(slot.variable)
-        or not is_node(slot.node) or type(slot.name) ~= "string" then
-        bad_graph(path)
-      end
-    end
-  end
-  return nodes
-end
-
 local function read_graph(archive, path)
   local source = raw.archive_metadata(archive, GRAPH_KEY)
   if source ~= nil then
     local ok, graph = pcall(json.decode, source)
-    return check_nodes(path, ok and graph)
+    return graphs.check(path, ok and graph)
   end
   local names = {}
   for i = 0, raw.archive_count(archive) - 1 do
@@ -319,8 +295,7 @@ local function shape_text(archive, i)
 end
 
 -- The value of variable v, checked against it but not yet assigned.
-function Restore:load(v, number)
-  local key = self:node(number).key
+function Restore:load(v, key)
   self.archive = self.archive or raw.archive_open(self.path)
   local i = raw.archive_find(self.archive, key)
   if i < 0 then
@@ -337,6 +312,18 @@ function Restore:load(v, number)
       own_shape), "was the checkpoint saved from another model?")
   end
   return raw.archive_read(self.archive, i)
+end
+
+-- The same for its copies, where the file has them for as many replicas.
+function Restore:load_copies(v, node)
+  local parts, list = distributed.parts(v), {}
+  if parts == nil or node.copies == nil or #node.copies ~= #parts then
+    return nil
+  end
+  for i, key in ipairs(node.copies) do
+    list[i] = self:load(v, key)
+  end
+  return list
 end
 
 local function on_first_device(fn, ...)
@@ -367,7 +354,8 @@ function Restore:apply(found)
     for _, match in ipairs(found) do
       local object, node = match[1], self:node(match[2])
       if node.key ~= nil and graphs.is_variable(object) then
-        staged[#staged + 1] = { object, self:load(object, match[2]), node }
+        staged[#staged + 1] = { object, self:load(object, node.key), node,
+          self:load_copies(object, node) }
       elseif node.state ~= nil and graphs.has_state(object) then
         states[#states + 1] = { object, nil, node }
       end
@@ -377,7 +365,7 @@ function Restore:apply(found)
     end
   end)
   for _, entry in ipairs(staged) do
-    on_first_device(distributed.restore, entry[1], entry[2])
+    on_first_device(distributed.restore, entry[1], entry[2], entry[4])
   end
   for _, list in ipairs { staged, states } do
     for _, entry in ipairs(list) do

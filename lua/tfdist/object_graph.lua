@@ -12,6 +12,7 @@
 --- A node's key in the file is the path by which a breadth-first walk first
 --- reaches it, "model/layers/0/kernel"; "/" in a field name is written ".S",
 --- "." is "..". A slot is under its variable: "w/.OPTIMIZER_SLOT/optimizer/m".
+local errors = require "tfdist.errors"
 local module = require "tfdist.module"
 local text = require "tfdist.text"
 local values = require "tfdist.distribute.values"
@@ -66,6 +67,14 @@ end
 function M.restore_state(x, saved)
   local _, load = state_functions(x)
   load(x, saved)
+end
+
+--- True for a root that is to go on with the same bits: its variables' copies
+--- are saved where replicas keep them apart.
+function M.is_exact(x)
+  local meta = meta_of(x)
+  return meta ~= nil and meta.__checkpoint_exact ~= nil
+    and meta.__checkpoint_exact(x)
 end
 
 --- The object that stands for x: copies of distributed variables belong to one.
@@ -372,7 +381,7 @@ function M.describe(graph)
         entry.children[edge[1]] = numbers[edge[2]]
       end
       if M.is_variable(node.object) then
-        entry.key = node.path
+        entry.key, entry.copies = node.path, node.copies
       elseif node.has_state then
         entry.state = state_functions(node.object)(node.object)
       end
@@ -385,6 +394,54 @@ function M.describe(graph)
     end
   end
   return { version = 1, nodes = nodes }
+end
+
+-- Files ----------------------------------------------------------------------
+
+local function bad_graph(path)
+  errors.raise("DataLoss", path .. ": the object graph in the metadata is "
+    .. "damaged")
+end
+
+local function is_names(list)
+  local good = text.is_plain(list)
+  for i = 1, good and #list or 0 do
+    good = good and type(list[i]) == "string"
+  end
+  return good
+end
+
+--- The nodes of a graph that a file has.
+--- Errors: DataLoss naming the file for what describe cannot have made.
+function M.check(path, graph)
+  local nodes = type(graph) == "table" and graph.nodes
+  if type(nodes) ~= "table" or not text.is_whole(nodes.n) or nodes.n < 1 then
+    bad_graph(path)
+  end
+  local function is_node(i)
+    return text.is_whole(i) and i >= 0 and i < nodes.n
+  end
+  for i = 1, nodes.n do
+    local node = nodes[i]
+    if type(node) ~= "table" or type(node.children) ~= "table"
+      or (node.key ~= nil and type(node.key) ~= "string")
+      or (node.copies ~= nil and not is_names(node.copies))
+      or (node.slots ~= nil and type(node.slots) ~= "table") then
+      bad_graph(path)
+    end
+    for _, child in pairs(node.children) do
+      if not is_node(child) then
+        bad_graph(path)
+      end
+    end
+    for _, slot in ipairs(node.slots or {}) do
+      if type(slot) ~= "table" or not is_node(slot.variable)
+        or not is_node(slot.node) or type(slot.name) ~= "string" then
+        bad_graph(path)
+      end
+    end
+  end
+  return nodes
 end
 
 --- A graph made from the names of a file that has none: "a/b" is b of a.

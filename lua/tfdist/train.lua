@@ -77,6 +77,13 @@ function Checkpoint.__checkpoint_children(self)
   return list
 end
 
+-- Called with true: from now on; called without: is it? For backups.
+function Checkpoint.__checkpoint_exact(self, exact)
+  local own = own_of(self)
+  own.exact = exact or own.exact or false
+  return own.exact
+end
+
 local function check_trackable(name, value)
   if not graphs.is_trackable(value) then
     errors.raise("ValueError", ("Checkpoint: %s must be an object with "

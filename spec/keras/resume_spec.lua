@@ -84,7 +84,7 @@ describe("a fit that goes on from its backup", function()
 
   local function bytes(m)
     local list = {}
-    for _, v in ipairs(m.trainable_variables) do
+    for _, v in ipairs(m.variables) do
       local copies = raw.kind(v) == "mirrored" and v.values or { v }
       for _, copy in ipairs(copies) do
         list[#list + 1] = raw.tensor_bytes(raw.operand_tensor(copy))

@@ -330,9 +330,14 @@ end
 
 --- Give all copies one value, wherever this is called: what was saved is the
 --- value of the variable, not that of the replica that comes by first.
-function M.restore(v, x)
+--- `copies`: what each copy of a variable that M.parts has takes instead.
+function M.restore(v, x, copies)
   if not values.is_mirrored(v) then
     v:assign(x)
+  elseif copies ~= nil then
+    for i, copy in ipairs(values.copies(v)) do
+      WRITERS.assign(copy, copies[i])
+    end
   elseif raw.mirrored_kind_of(v) == "sync_on_read" then
     write_on_read(v, "assign", x)
   else
@@ -394,6 +399,15 @@ for op in pairs(SCATTER) do
   method(op, "sparse_delta use_locking=false name=nil", function(self, delta)
     return scatter(self, op, delta)
   end)
+end
+
+--- The copies of a variable that replicas keep apart until it is read (batch
+--- statistics, sums of metrics); nil for others.
+function M.parts(v)
+  if values.is_mirrored(v) and raw.mirrored_kind_of(v) == "sync_on_read" then
+    return values.copies(v)
+  end
+  return nil
 end
 
 -- Reading --------------------------------------------------------------------

@@ -316,6 +316,7 @@ function M.BackupAndRestore:on_train_begin()
   local checkpoint = tf.train.Checkpoint { model = self.model,
     optimizer = self.model.optimizer, epoch = self.epoch, batch = self.batch,
     position = self.position, generator = tf.random.get_global_generator() }
+  getmetatable(checkpoint).__checkpoint_exact(checkpoint, true)
   self.manager = tf.train.CheckpointManager(checkpoint,
     self.backup_dir .. "/chief", { max_to_keep = 1 })
   if self.manager:restore_or_initialize() ~= nil then
