@@ -119,3 +119,21 @@ describe("a kind in a signature", function()
     end
   end)
 end)
+
+describe("results that count something", function()
+  it("are whole, even of numbers that came from a division", function()
+    local D, L = tf.data.Dataset, keras.layers
+    local context = tf.distribute.InputContext { num_replicas_in_sync = 2 }
+    local results = {
+      ["4"] = context:get_per_replica_batch_size(8),
+      ["3"] = D.range(10):take(6 / 2):cardinality(),
+      ["7"] = D.range(10):skip(6 / 2):cardinality(),
+      ["20"] = D.range(10):repeat_(4 / 2):cardinality(),
+      ["5"] = tf.data.experimental.cardinality(D.range(10):batch(4 / 2)),
+      ["16"] = L.Reshape({ 4, -1 }):compute_output_shape { 1, 8, 8, 1 }[3],
+    }
+    for wanted, got in pairs(results) do
+      assert.equal(wanted, tostring(got))
+    end
+  end)
+end)

@@ -42,27 +42,27 @@ describe("a model of another dtype", function()
   it("is evaluated, with weights of examples too", function()
     each(function(dtype, m)
       local y = tf.zeros({ 4, 1 }, dtype)
-      assert.same({ 4, 2, 0, 4 }, m:evaluate(tf.ones({ 4, 2 }, dtype), y,
-        { verbose = 0 }))
-      assert.same({ 10, 2, 0, 4 }, m:evaluate(tf.ones { 4, 2 }, y,
-        { verbose = 0, sample_weight = tf.constant { 1, 2, 3, 4 } }))
+      assert.same({ 4, 2, 0, 4 }, { m:evaluate(tf.ones({ 4, 2 }, dtype), y,
+        { verbose = 0 }) })
+      assert.same({ 10, 2, 0, 4 }, { m:evaluate(tf.ones { 4, 2 }, y,
+        { verbose = 0, sample_weight = tf.constant { 1, 2, 3, 4 } }) })
     end)
   end)
 
   it("is trained on single batches", function()
     each(function(dtype, m)
-      assert.same({ 4, 2, 0, 4 }, m:train_on_batch(tf.ones({ 4, 2 }, dtype),
-        tf.zeros { 4, 1 }))
-      assert.same({ 0.25, 0.5, 1, 0.25 }, m:test_on_batch(tf.ones { 4, 2 },
-        tf.zeros { 4, 1 }))
+      assert.same({ 4, 2, 0, 4 }, { m:train_on_batch(tf.ones({ 4, 2 }, dtype),
+        tf.zeros { 4, 1 }) })
+      assert.same({ 0.25, 0.5, 1, 0.25 }, { m:test_on_batch(tf.ones { 4, 2 },
+        tf.zeros { 4, 1 }) })
     end)
   end)
 
   it("counts losses whose sum is no float16", function()
     local m = model "float16"
     m.layers[1]:set_weights { { { 5 }, { 5 } }, { 0 } }
-    local found = m:evaluate(tf.ones { 1024, 2 }, tf.zeros { 1024, 1 },
-      { verbose = 0, batch_size = 1024 })
+    local found = { m:evaluate(tf.ones { 1024, 2 }, tf.zeros { 1024, 1 },
+      { verbose = 0, batch_size = 1024 }) }
     assert.same({ 100, 10, 0, 100 }, found)
   end)
 
@@ -98,8 +98,8 @@ describe("floatx", function()
     assert.equal("float64", K.metrics.Mean().dtype)
     assert.equal("float32", K.metrics.Mean({ dtype = "float32" }).dtype)
     m.layers[1]:set_weights { { { 0.1 }, { 0 } }, { 0 } }
-    local found = m:evaluate(tf.ones({ 3, 2 }, "float64"), tf.zeros({ 3, 1 },
-      "float64"), { verbose = 0 })
+    local found = { m:evaluate(tf.ones({ 3, 2 }, "float64"), tf.zeros({ 3, 1 },
+      "float64"), { verbose = 0 }) }
     assert.is_true(math.abs(found[1] - 0.01) < 1e-15)
     assert.is_true(math.abs(found[2] - 0.1) < 1e-15)
   end)

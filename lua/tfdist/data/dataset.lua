@@ -165,7 +165,7 @@ function M.wrap(node)
 end
 
 function M.cardinality_of(node)
-  return node.cardinality(node)
+  return math.floor(node.cardinality(node)) -- whole, whatever it was made of
 end
 
 --- Rows of a full batch, nil when nothing says so before reading.

@@ -124,7 +124,7 @@ context_methods.get_per_replica_batch_size = options.method(
         .. "global_batch_size %s is not divisible by num_replicas_in_sync %d")
         :format(text.number(G), n))
     end
-    return G / n - G / n % 1
+    return math.floor(G / n)
   end, function(x)
     return getmetatable(x) == InputContext
   end, "input context")

@@ -24,6 +24,7 @@ local values = require "tfdist.distribute.values"
 local M = {}
 
 local type, ipairs, pairs = type, ipairs, pairs
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local methods = {}
 
@@ -147,18 +148,17 @@ method("get_metrics_result", "", function(self)
   return loop.logs(loop.results(self))
 end)
 
--- Numbers as evaluate and the on_batch methods give them.
+-- Numbers as evaluate and the on_batch methods give them: the loss, then the
+-- metrics, or a table by name.
 local function answer(list, return_dict)
   if return_dict then
     return loop.logs(list)
-  elseif #list == 1 then
-    return list[1][2]
   end
   local out = {}
   for i, entry in ipairs(list) do
     out[i] = entry[2]
   end
-  return out
+  return unpack(out, 1, #list)
 end
 
 -- fit ------------------------------------------------------------------------
@@ -417,13 +417,14 @@ local function on_batch(self, own, what, x, y, sample_weight, body)
 end
 
 local function batch_answer(self, own, reset, return_dict)
-  return loop.inside(own, silent, function()
-    local list = loop.numbers(loop.results(self))
+  local list = loop.inside(own, silent, function()
+    local found = loop.numbers(loop.results(self))
     if reset then
       self:reset_metrics()
     end
-    return answer(list, return_dict)
+    return found
   end)
+  return answer(list, return_dict)
 end
 
 --- One update on one batch; loss and metrics as evaluate gives them. Metrics go

@@ -133,7 +133,7 @@ local function resolve(self, shape, target)
   local out = copy(target)
   if at ~= nil then
     if total < 0 or (known > 0 and total % known == 0) then
-      out[at] = total >= 0 and total / known or -1
+      out[at] = total >= 0 and math.floor(total / known) or -1
       known = total
     end
   end
