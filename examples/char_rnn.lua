@@ -1,7 +1,7 @@
 #!/usr/bin/env tfdist
 --- A recurrent network that learns to write like a text file, letter by letter.
 ---
---- usage: tfdist --cpu-devices=2 examples/char_rnn.lua [--file=LICENSE]
+--- usage: tfdist --cpu-devices=2 examples/char_rnn.lua [--file=…/LICENSE]
 ---          [--steps=300] [--sample=200] …   (see --help)
 ---
 --- prints (with --steps=40 --units=64 --sample=40):
@@ -14,8 +14,10 @@
 --- words in it.
 local tf = require "tfdist"
 
+-- The library's licence lies beside the folder of this script.
+local here = (arg[0]:match "^(.*)/" or ".") .. "/.."
 local opt = tf.flags {
-  file = "LICENSE", steps = 300, every = 20, units = 128, length = 50,
+  file = here .. "/LICENSE", steps = 300, every = 20, units = 128, length = 50,
   batch = 32, sample = 200, temperature = 0.8, seed = 1,
 }
 tf.random.set_seed(opt.seed)

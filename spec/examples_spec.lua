@@ -84,9 +84,9 @@ describe("the examples #once", function()
         local arguments, wanted = promise(path)
         -- What an example writes stays in the folder it is run in.
         local root = process.run("pwd").out:gsub("\n", "")
-        local r = process.run(("cd %s && ln -s %s/LICENSE . && %s/%s "
-          .. "--cpu-devices=2 %s/%s %s"):format(folder, root, root, host.path,
-          root, path, arguments), nil, DEADLINE)
+        local r = process.run(("cd %s && %s/%s --cpu-devices=2 %s/%s %s")
+          :format(folder, root, host.path, root, path, arguments), nil,
+          DEADLINE)
         assert.equal(0, r.code, r.err)
         local lines = {}
         for line in r.out:gmatch "([^\n]*)\n" do lines[#lines + 1] = line end

@@ -537,6 +537,22 @@ print(raw.device_threads(raw.device_current()))]] }).out)
         assert.equal(0, r.code)
         assert.matches("\nok +matrix product", r.out)
         assert.matches("nothing broken\n$", r.out)
+        assert.is_nil(r.out:find("source tree", 1, true))
+      end)
+
+      it("are known to completion, with the options", function()
+        local file = assert(io.open "scripts/install/tfdist.bash")
+        local completion = file:read "*a"
+        file:close()
+        local usage = call(H, { "help" }).out
+        for option in usage:gmatch "%-%-%l[%l%-]+" do
+          assert.truthy(completion:find(option, 1, true), option)
+        end
+        for names in usage:gmatch "\n       tfdist (%l[%l |]+)" do
+          for name in names:gmatch "%l+" do
+            assert.truthy(completion:find("[' ]" .. name .. "[' ]"), name)
+          end
+        end
       end)
 
       it("give way to a script called ./NAME", function()
@@ -684,6 +700,8 @@ setmetatable({}, { __index = function() error "dang" end, __tostring = 5 })
       it("explains classes, methods and values", function()
         assert.matches("Dense%(units, .*Source: tf.keras.layers.Dense\n"
           .. "methods: .*call", (prompt("?tf.keras.layers.Dense\n")))
+        assert.matches("function Scale:init%(start, options%)",
+          (prompt("?tf.keras.layers.Layer\n")))
         assert.matches("%)\nThe sum, over axis", (prompt("?tf.reduce_sum\n")))
         assert.matches("%)\nSteps by running means",
           (prompt("?tf.keras.optimizers.Adam\n")))

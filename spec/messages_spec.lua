@@ -533,3 +533,15 @@ describe("apply_gradients outside of strategy:run", function()
       end)
   end)
 end)
+
+describe("a data set that is not there", function()
+  it("says what brings it", function()
+    for _, name in ipairs { "mnist", "fashion_mnist" } do
+      local x, why, kind = tf.keras.datasets[name].load_data {
+        path = "/no/such" }
+      assert.is_nil(x)
+      assert.equal("NotFound", kind)
+      assert.matches("apt%-get install dataset%-fashion%-mnist", why)
+    end
+  end)
+end)

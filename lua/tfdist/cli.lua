@@ -114,8 +114,7 @@ checks[#checks + 1] = function()
     return "ok", "module for plain interpreters at " .. path
   end
   return "--", "no module for plain interpreters on package.cpath",
-    "in the source tree: luarocks --lua-version 5.4 --local make "
-      .. "rocks/tfdist-scm-1.rockspec"
+    "LUA_CPATH names none; of rocks: eval \"$(luarocks path)\""
 end
 
 checks[#checks + 1] = function()

@@ -114,6 +114,14 @@ local function stack(tf, what, list)
   return nest.pack_sequence_as(list[1], out)
 end
 
+local function clock(def)
+  --- Seconds since 1970 when it is called, a float64 scalar.
+  --- Source: tf.timestamp
+  def("timestamp", "name=nil", function()
+    return convert.tensor(raw.wall_time(), "float64", "timestamp", "time")
+  end)
+end
+
 local function branches(def)
   --- true_fn() or false_fn(), by a boolean or a scalar boolean tensor.
   --- Source: tf.cond
@@ -280,6 +288,7 @@ end
 
 --- Put the functions into tf.
 function M.install(tf, def)
+  clock(def)
   branches(def)
   loops(tf, def)
   folds(tf, def)

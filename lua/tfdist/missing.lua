@@ -28,7 +28,7 @@ local LISTS = {
       .. "quantize random_index_shuffle realdiv "
       .. "register_tensor_conversion_function "
       .. "required_space_to_batch_paddings shape_n space_to_batch "
-      .. "space_to_batch_nd sysconfig timestamp tuple type_spec_from_value "
+      .. "space_to_batch_nd sysconfig tuple type_spec_from_value "
       .. "fake_quant resource variant qint8 qint16 qint32 quint8 quint16 "
       .. "uint16 uint32 uint64 int4 uint4 float8_e4m3fn float8_e5m2" },
     { "complex complex64 complex128 eig eigvals fftnd ifftnd rfftnd irfftnd",

@@ -80,6 +80,7 @@
 ---   tensor_is_pending(t) -> true until its queue has filled it; never waits
 ---   stop_devices()   before the process ends
 ---   monotonic() -> seconds of a clock that only goes forward
+---   wall_time() -> seconds since 1970, with microseconds
 ---   terminal_width(fd) -> columns; nil when it is no terminal
 ---   engine -> "Lua 5.4"|"LuaJIT"
 ---   check_interrupt()   raises Cancelled after Ctrl-C; for long Lua loops

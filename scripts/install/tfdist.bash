@@ -17,11 +17,16 @@ _tfdist() {
       COMPREPLY=($(compgen -W 'error' -- "$word")); return ;;
     help)
       COMPREPLY=($(compgen -W 'env' -- "$word")); return ;;
+    ckpt)
+      COMPREPLY=($(compgen -W 'ls verify' -- "$word")); return ;;
+    events)
+      COMPREPLY=($(compgen -W 'ls plot' -- "$word")); return ;;
   esac
   case $word in
     -*)
       COMPREPLY=($(compgen -W '--cpu-devices= --threads= --queue= --log=
-        --progress= --full-traceback --strict --version --help
+        --progress= --memory-limit= --full-traceback --strict
+        --allow-bytecode --version --help
         -e -l -i -v -E -W' -- "$word"))
       [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace ;;
     *)
@@ -29,7 +34,7 @@ _tfdist() {
       COMPREPLY=($(compgen -f -X '!*.lua' -- "$word")
         $(compgen -d -- "$word"))
       [ "$COMP_CWORD" -eq 1 ] && COMPREPLY+=($(compgen -W \
-        'devices doctor version help' -- "$word")) ;;
+        'ckpt events devices doctor version help' -- "$word")) ;;
   esac
 }
 complete -F _tfdist tfdist tfdist-luajit

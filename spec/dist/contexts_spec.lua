@@ -229,6 +229,11 @@ describe("contexts", function()
   R.pair(it, pending, "strategies and contexts print", function(s)
     assert.equal("MirroredStrategy{ /cpu:0, /cpu:1 }  2 replicas in sync, "
       .. "reduction: all devices share memory", tostring(s))
+    local own = tf.distribute.MirroredStrategy {
+      cross_device_ops = tf.distribute.ReductionToOneDevice() }
+    if own.num_replicas_in_sync > 1 then
+      assert.matches("reduction: ReductionToOneDevice$", tostring(own))
+    end
     assert.equal("MirroredStrategy{ /cpu:0 }  1 replica in sync",
       tostring(R.mirrored(1)))
     assert.equal("CentralStorageStrategy{ /cpu:0, /cpu:1 }  2 replicas in "

@@ -1,6 +1,7 @@
 /* What the Lua side asks of the system: a clock that only goes forward, the
 ** width of a terminal, how far the queues are, an end in order. */
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lua/bind.h"
@@ -9,6 +10,15 @@
 /* monotonic() -> seconds since some moment in the past. */
 static int system_monotonic(lua_State *L) {
   lua_pushnumber(L, (lua_Number)tfd__now_ns() * 1e-9);
+  return 1;
+}
+
+/* wall_time() -> seconds since 1970, with microseconds. */
+static int system_wall_time(lua_State *L) {
+  struct timespec now;
+
+  clock_gettime(CLOCK_REALTIME, &now);
+  lua_pushnumber(L, (lua_Number)now.tv_sec + (lua_Number)now.tv_nsec * 1e-9);
   return 1;
 }
 
@@ -71,6 +81,7 @@ void tfd__lua_finish_on_close(lua_State *L) {
 const luaL_Reg tfd__lua_system_functions[] = {
     {"device_position", system_device_position},
     {"monotonic", system_monotonic},
+    {"wall_time", system_wall_time},
     {"stop_devices", system_stop_devices},
     {"tensor_is_pending", system_tensor_is_pending},
     {"terminal_width", system_terminal_width},

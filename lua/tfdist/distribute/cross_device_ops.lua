@@ -14,6 +14,7 @@
 local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
+local notice = require "tfdist.notice"
 local options = require "tfdist.options"
 local packs = require "tfdist.distribute.packs"
 local raw = require "tfdist.raw"
@@ -458,14 +459,15 @@ local Hierarchical = with_num_packs "HierarchicalCopyAllReduce"
 
 local told = false
 
+local init = Nccl.init
+
 --- Says once per process that there is no NCCL.
-function Nccl:batch_reduce_implementation(op, pairs_list, more)
-  if not told then
+function Nccl:init(...)
+  init(self, ...)
+  if not told and not M.has_nccl() then
     told = true
-    io.stderr:write("tfdist: NcclAllReduce: NCCL is not there, sums are made ",
-      "in process\n")
+    notice.warn "NcclAllReduce: NCCL is not there, sums are made in process"
   end
-  return AllReduce.batch_reduce_implementation(self, op, pairs_list, more)
 end
 
 -- CollectiveAllReduce --------------------------------------------------------

@@ -297,7 +297,8 @@ local function to_text(self)
       raw.strategy_parameter_device(self.handle, 0))
   end
   local ops = self.cross_device_ops
-  return shown .. ", reduction: " .. (ops.native
+  return shown .. ", reduction: "
+    .. (ops == cross_device.choose(self.replica_devices)
     and "all devices share memory" or tostring(ops))
 end
 

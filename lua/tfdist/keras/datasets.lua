@@ -68,7 +68,9 @@ M.mnist = {}
 M.mnist.load_data = options.wrap("mnist.load_data",
   "path='/usr/share/datasets/mnist'", function(path)
     return load_idx_set("mnist.load_data", path,
-      "pass the folder of the idx files: { path = ... }")
+      "no package brings these digits: put their idx files there, or pass "
+      .. "{ path = ... }; apt-get install dataset-fashion-mnist brings images "
+      .. "of the same form, for fashion_mnist.load_data()")
   end)
 
 return M

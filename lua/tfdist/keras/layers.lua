@@ -17,6 +17,21 @@ local M = {}
 require "tfdist.keras.layers.symbolic"
 require "tfdist.keras.layers.properties"
 
+--- Class to derive layers from. init is the constructor: it calls the one it
+--- inherits with name, dtype and so on, before it sets fields; build makes the
+--- weights once the shape of the inputs is known, call computes.
+---
+---   local Scale = tf.keras.layers.Layer:extend "Scale"
+---   function Scale:init(start, options)        -- Scale(2, { name = "twice" })
+---     tf.keras.layers.Layer.init(self, options)
+---     self.start = start
+---   end
+---   function Scale:build(input_shape)
+---     self.factor = self:add_weight { name = "factor", shape = { 1 },
+---       initializer = tf.keras.initializers.Constant(self.start) }
+---   end
+---   function Scale:call(x) return x * self.factor end
+--- Source: tf.keras.layers.Layer
 M.Layer = base.Layer
 M.is_layer = options.wrap("layers.is_layer", "x=nil", base.is_layer)
 

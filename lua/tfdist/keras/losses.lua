@@ -167,6 +167,11 @@ end
 
 --- Base class: call(y_true, y_pred) gives one loss per example, which calling
 --- the object weighs and reduces.
+---   local Power = tf.keras.losses.Loss:extend "Power"
+---   function Power:init(exponent, options)      -- Power(2, { name = "p" })
+---     tf.keras.losses.Loss.init(self, options)
+---     self.exponent = exponent
+---   end
 --- Source: tf.keras.losses.Loss
 local Loss = module.Module:subclass "Loss"
 

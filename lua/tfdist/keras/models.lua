@@ -3,7 +3,12 @@
 ---   local m = tf.keras.Sequential { layers.Dense(8, { input_shape = { 4 } }) }
 ---   local x = tf.keras.Input { 4 }
 ---   local m = tf.keras.Model(x, layers.Dense(8)(x))
----   local My = tf.keras.Model:extend "My"      -- init, call of its own
+---   local My = tf.keras.Model:extend "My"
+---   function My:init(units, options)            -- My(8, { name = "mine" })
+---     tf.keras.Model.init(self, options)
+---     self.dense = layers.Dense(units)
+---   end
+---   function My:call(x) return self.dense(x) end
 ---
 --- Training (compile, fit, evaluate, predict, ...) is installed by module
 --- keras.training.

@@ -28,7 +28,8 @@ for _, name in ipairs(HOOKS) do
 end
 
 --- Base class: `local Mine = tf.keras.callbacks.Callback:subclass "Mine"`,
---- then functions Mine:on_epoch_end(epoch, logs) and the like.
+--- then functions Mine:on_epoch_end(epoch, logs) and the like; Mine:init(...) is
+--- the constructor and calls tf.keras.callbacks.Callback.init(self).
 --- Source: tf.keras.callbacks.Callback
 local Callback = module.Module:subclass "Callback"
 Callback.is_tf_callback = true
