@@ -3,7 +3,8 @@
 --- usage: lua5.4 scripts/check_layers.lua
 --- Fails on an include that points up or to a sibling, on a foreign header
 --- that is not a front door, on lua.h outside the binding and the host, on a
---- cycle between Lua modules, and on files over 800 lines. Prints the edges.
+--- cycle between Lua modules, on a shell or a common temporary file in the
+--- library, and on files over 800 lines. Prints the edges.
 
 local LIMIT = 800
 
@@ -74,6 +75,19 @@ local function check_c(path)
   if lines > LIMIT then complain("%s has %d lines (limit %d)", path, lines, LIMIT) end
 end
 
+-- What a shell makes of names and what others see of a temporary file is no
+-- library's business; `doctor` asks which `lua` the user's shell finds.
+local SHELL = { "io%.popen", "os%.execute", "os%.tmpname" }
+local MAY_ASK = "lua/tfdist/cli.lua"
+
+local function check_shell(path, line, number)
+  for _, call in ipairs(SHELL) do
+    if line:find("%f[%w]" .. call) and path ~= MAY_ASK then
+      complain("%s:%d uses %s", path, number, (call:gsub("%%", "")))
+    end
+  end
+end
+
 local requires = {}
 
 local function module_of(path)
@@ -90,6 +104,7 @@ local function check_lua(path)
     -- functions may point back.
     local target = line:match "^local%s+[%w_]+%s*=%s*require%s*%(?%s*[\"']([%w_.]+)"
     if target then mine[#mine + 1] = target end
+    if path:find "^lua/" then check_shell(path, line, lines) end
   end
   if lines > LIMIT then complain("%s has %d lines (limit %d)", path, lines, LIMIT) end
   if path:find "^lua/" then requires[module_of(path)] = mine end
