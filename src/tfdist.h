@@ -93,6 +93,7 @@ typedef enum tfd_handle_kind {
   TFD_HANDLE_READER,
   TFD_HANDLE_WRITER,
   TFD_HANDLE_EXAMPLE,
+  TFD_HANDLE_INPUT,
   TFD_HANDLE_KINDS
 } tfd_handle_kind;
 
@@ -192,6 +193,7 @@ typedef struct tfd_saver tfd_saver;
 typedef struct tfd_reader tfd_reader;
 typedef struct tfd_writer tfd_writer;
 typedef struct tfd_example tfd_example;
+typedef struct tfd_input tfd_input;
 
 /* --- Errors and library ------------------------------------------------- */
 
@@ -236,50 +238,36 @@ TFD_API bool tfd_is_interrupted(void);
  * Errors: ValueError unless 1 <= count <= 64; RuntimeError once the runtime
  *   has started. Source: tf.config.set_logical_device_configuration */
 TFD_API int tfd_config_set_cpu_devices(int count);
-
 /** Choose how devices run their work. Errors: RuntimeError once started. */
 TFD_API int tfd_config_set_queue_mode(tfd_queue_mode mode);
-
 /** Cores each CPU device may use; 0 = this process's cores shared equally.
  * Errors: ValueError for a negative number; RuntimeError once started. */
 TFD_API int tfd_config_set_device_threads(int count);
-
 /** True once the first device was used; configuration is fixed then. */
 TFD_API bool tfd_is_started(void);
-
 /** Number of logical devices of a type ("CPU", "GPU", "" = all). */
 TFD_API int tfd_device_count(const char *type, int64_t *count_p);
-
 /** The i-th logical device of a type. Owns: none, devices live for ever. */
 TFD_API int tfd_device_at(const char *type, int index, tfd_device **device_p);
-
 /** The device with this name: canonical, "CPU:1", "/cpu:1", "/device:CPU:1".
  * Errors: InvalidArgument naming the devices there are. */
 TFD_API int tfd_device_find(const char *name, tfd_device **device_p);
-
 /** Canonical name, "/job:localhost/replica:0/task:0/device:CPU:1". */
 TFD_API const char *tfd_device_name(const tfd_device *device);
-
 /** Name for people, "/cpu:1". */
 TFD_API const char *tfd_device_short_name(const tfd_device *device);
-
 /** Cores the device's kernels may use. */
 TFD_API int tfd_device_threads(const tfd_device *device);
-
 /** True when work is queued rather than run at the call. */
 TFD_API bool tfd_device_is_queued(const tfd_device *device);
-
 /** Wait for everything submitted. Blocks: yes. Errors: the first failure of
  * queued work. */
 TFD_API int tfd_device_synchronize(tfd_device *device);
-
 /** Bytes live now, most ever, and kept for re-use. */
 TFD_API int tfd_device_memory(tfd_device *device, int64_t *current_p,
                               int64_t *peak_p, int64_t *reserved_p);
-
 /** Start the peak count again at the current level. */
 TFD_API int tfd_device_reset_peak(tfd_device *device);
-
 /** Give cached memory back to the system. */
 TFD_API int tfd_device_trim(tfd_device *device);
 
@@ -288,22 +276,16 @@ TFD_API int tfd_device_trim(tfd_device *device);
 /** State that calls use implicitly: device stack, tapes, replica. One for
  * each coroutine that needs its own. */
 TFD_API int tfd_context_new(tfd_context **context_p);
-
 /** Make it the calling thread's; NULL = the thread's default one. */
 TFD_API int tfd_context_enter(tfd_context *context);
-
 /** Place following ops on `device` until tfd_device_pop. NULL = no rule. */
 TFD_API int tfd_device_push(tfd_device *device);
-
 /** Undo the last push. Errors: RuntimeError when there is none. */
 TFD_API int tfd_device_pop(void);
-
 /** Depth of the device stack, to unwind after errors. */
 TFD_API int tfd_device_depth(void);
-
 /** Device that new tensors get. */
 TFD_API int tfd_device_current(tfd_device **device_p);
-
 /** Note the script position for messages of queued work. `file` is kept. */
 TFD_API void tfd_context_set_position(const char *file, int line);
 
@@ -659,6 +641,28 @@ TFD_API int tfd_run_diverge(tfd_run *run, int replica, const char *where_first,
  * family). Shapes: as the file says, rank <= 8.
  * Errors: NotFound; DataLoss naming file and offset. */
 TFD_API int tfd_read_idx(const char *path, tfd_tensor **tensor_p);
+
+/** Open a file to read it part by part; the first part is all of it.
+ * Errors: NotFound, FailedPrecondition, ResourceExhausted. */
+TFD_API int tfd_input_open(const char *path, tfd_input **input_p);
+/** Bytes of the file, -1 for what is no plain file. */
+TFD_API int64_t tfd_input_size(const tfd_input *input);
+/** Go to these bytes of the file, plain or deflated (without head and tail);
+ * `name` is what messages call them. Errors: DataLoss beyond the file's end. */
+TFD_API int tfd_input_part(tfd_input *input, const char *name, int64_t offset,
+                           int64_t bytes, bool deflated);
+/** Up to `bytes` more bytes of the part, fewer only at its end; valid until the
+ * next call. Errors: DataLoss; ResourceExhausted for more unpacked bytes than
+ *   the file may have, as for tensors. */
+TFD_API int tfd_input_read(tfd_input *input, int64_t bytes, const void **text_p,
+                           size_t *text_bytes_p);
+/** The rest of the part as a tensor on the current device.
+ * Errors: DataLoss naming file and offset when it does not fill the shape. */
+TFD_API int tfd_input_tensor(tfd_input *input, tfd_dtype dtype,
+                             const int64_t *dims, int dims_n, bool big_endian,
+                             tfd_tensor **tensor_p);
+/** CRC-32 of the bytes that the part gave so far. */
+TFD_API int64_t tfd_input_crc(const tfd_input *input);
 
 /** Put a file in place with these contents: it appears whole or not at all.
  * Blocks: until it is on the disk. Errors: ResourceExhausted (no space),

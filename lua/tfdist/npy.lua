@@ -32,88 +32,81 @@ local function number_at(data, at, n)
 end
 
 local function parse_shape(path, list)
-  local dims, size = {}, 1
-  for n in list:gmatch "%d+" do
-    dims[#dims + 1] = tonumber(n)
-    size = size * tonumber(n)
+  local dims = {}
+  for digits in list:gmatch "%d+" do
+    dims[#dims + 1] = tonumber(digits)
+    if #dims > 8 or dims[#dims] > 2 ^ 53 then
+      damaged(path, 10, "a shape that tensors cannot have")
+    end
   end
-  if #dims > 8 or size > 2 ^ 53 then
-    damaged(path, 10, "a shape that tensors cannot have")
-  end
-  return dims, size
+  return dims
 end
 
--- The array in the bytes of an npy file.
-local function parse(path, data)
-  if data:sub(1, 6) ~= "\147NUMPY" or #data < 12 then
+-- The header's text, up to the elements.
+local function read_header(path, input)
+  local head = raw.input_read(input, 10)
+  if head:sub(1, 6) ~= "\147NUMPY" or #head < 10 then
     damaged(path, 0, "not an npy file")
   end
-  local wide = data:byte(7) >= 2
-  local begin = wide and 13 or 11
-  local length = number_at(data, 9, wide and 4 or 2)
-  if begin - 1 + length > #data then
+  local wide = head:byte(7) >= 2
+  if wide then
+    head = head .. raw.input_read(input, 2)
+  end
+  local length = number_at(head, 9, wide and 4 or 2)
+  local header = raw.input_read(input, length)
+  if #header < length then
     damaged(path, 8, "the header goes beyond the end")
   end
-  local head = data:sub(begin, begin + length - 1)
+  return header
+end
+
+-- The array that the input's part is; `path` is what messages call it.
+local function read_array(path, input)
+  local head = read_header(path, input)
   local order, code = head:match "'descr'%s*:%s*'([<>|=]?)(%a%d+)'"
   local fortran = head:match "'fortran_order'%s*:%s*(%a+)"
   local list = head:match "'shape'%s*:%s*%(([%d%s,]*)%)"
   if code == nil or fortran == nil or list == nil then
-    damaged(path, begin - 1, "the header is not one of a plain array")
+    damaged(path, 10, "the header is not one of a plain array")
   elseif DTYPES[code] == nil then
     errors.raise("NotImplementedError", ("%s: there is no dtype for %s"):format(
       path, text.quote(code)))
   end
-  local dims, size = parse_shape(path, list)
-  local item = tonumber(code:match "%d+")
-  local body = data:sub(begin + length)
-  if #body ~= size * item then
-    damaged(path, begin - 1 + length, ("%d bytes of elements, %s %s has %s")
-      :format(#body, DTYPES[code], text.shape(dims), text.number(size * item)))
-  elseif order == ">" and item > 1 then
-    body = body:gsub(("."):rep(item), string.reverse)
-  end
-  if code == "b1" and body:find "[^%z\1]" then
-    damaged(path, begin - 1 + length, "a byte that is no boolean")
-  end
+  local dims, big = parse_shape(path, list), order == ">"
   if fortran ~= "True" then
-    return raw.tensor_from_bytes(body, DTYPES[code], dims)
+    return raw.input_tensor(input, DTYPES[code], dims, big)
   end
   local turned, axes = {}, {}
   for i = 1, #dims do
     turned[i], axes[i] = dims[#dims + 1 - i], #dims - i
   end
-  return tf.transpose(raw.tensor_from_bytes(body, DTYPES[code], turned), axes)
+  return tf.transpose(raw.input_tensor(input, DTYPES[code], turned, big), axes)
 end
 
--- The contents of a file; nil, message, "NotFound" without it.
-local function read_all(what, path)
+-- What read(path, input) makes of a file; nil, message, "NotFound" without it.
+local function with_file(what, path, read)
   files.path(what, "the file's path", path)
   local is_file, is_folder = raw.file_stat(path)
   if not is_file and not is_folder then
     return nil, path .. ": No such file or directory", "NotFound"
   end
-  local data, why = files.read(path)
-  if data == nil then
-    errors.raise("FailedPrecondition", ("%s: cannot be read: %s"):format(path,
-      is_folder and "is a folder" or tostring(why)))
+  local input = raw.input_open(path)
+  local ok, result = pcall(read, path, input)
+  raw.release(input)
+  if not ok then
+    error(result, 0)
   end
-  return data
+  return result
 end
 
 --- The array of an npy file.
 --- Errors: returns nil, message, "NotFound" without the file; raises DataLoss
----   naming file and offset, or from 1 GiB on; NotImplementedError for
----   dtypes there are not.
+---   naming file and offset; NotImplementedError for dtypes there are not.
 --- Source: numpy.load
 ---@param path string
 ---@return tfdist.Tensor?
 M.read_npy = options.wrap("read_npy", "path", function(path)
-  local data, why, kind = read_all("read_npy", path)
-  if data == nil then
-    return nil, why, kind
-  end
-  return parse(path, data)
+  return with_file("read_npy", path, read_array)
 end)
 
 --- Write a tensor as an npy file, which appears whole or not at all.
@@ -137,95 +130,94 @@ end)
 -- npz ------------------------------------------------------------------------
 
 local STORED, DEFLATED = 0, 8
--- No deflated byte stands for more than these.
-local MOST_BYTES = 1032
+local DIRECTORY_END = 22 -- bytes, and a comment of up to 65,535
 
--- Deflated bytes: given a gzip file's head and tail, the reader of compressed
--- files does the work and checks the sum.
-local function inflate(path, packed, tail, size)
-  if size == 0 then
-    return ""
-  elseif size > #packed * MOST_BYTES then
-    damaged(path, 0, ("%d compressed bytes cannot be %s"):format(#packed,
-      text.number(size)))
+-- The zip's directory, where it begins, and how many entries it has.
+local function read_directory(path, input)
+  local size = raw.input_size(input)
+  if size < 0 then
+    errors.raise("FailedPrecondition", path .. ": not a plain file")
   end
-  local name = os.tmpname()
-  raw.file_write(name, "\31\139\8\0\0\0\0\0\0\255" .. packed .. tail)
-  local ok, data = pcall(function()
-    local reader = raw.reader_open("fixed", name, "gzip", { size, 0, 0 })
-    local found = raw.reader_next(reader)
-    raw.release(reader)
-    return found
-  end)
-  os.remove(name)
-  if not ok or data == nil or #data ~= size then
-    damaged(path, 0, "a compressed array is damaged")
+  local from = math.max(0, size - DIRECTORY_END - 65535)
+  raw.input_part(input, path, from, size - from, false)
+  local tail = raw.input_read(input, size - from)
+  -- The directory's end is the last of its marks.
+  local last, at = nil, 1
+  repeat
+    local found = tail:find("PK\5\6", at, true)
+    last, at = found or last, (found or at) + 1
+  until not found
+  if last == nil or last + DIRECTORY_END - 1 > #tail then
+    damaged(path, size, "not a zip file, or cut off")
   end
-  return data
+  local bytes, begin = number_at(tail, last + 12, 4),
+    number_at(tail, last + 16, 4)
+  raw.input_part(input, path, begin, bytes, false)
+  return raw.input_read(input, bytes), begin, number_at(tail, last + 10, 2)
 end
 
--- One entry of the central directory at `at`: name, contents, next position,
--- its bytes in the file.
-local function entry_of(path, data, at)
-  if data:sub(at, at + 3) ~= "PK\1\2" then
-    damaged(path, at - 1, "no entry of the zip directory")
+-- Go to the contents of an entry, which messages call `label`.
+local function enter(path, input, label, place, packed, method)
+  raw.input_part(input, label, place, 30, false)
+  local head = raw.input_read(input, 30)
+  if head:sub(1, 4) ~= "PK\3\4" then
+    damaged(path, place, "no zip entry")
   end
-  local method = number_at(data, at + 10, 2)
-  local packed, size = number_at(data, at + 20, 4), number_at(data, at + 24, 4)
-  local names = number_at(data, at + 28, 2)
-  local extra, comment = number_at(data, at + 30, 2), number_at(data, at + 32, 2)
-  local place = number_at(data, at + 42, 4) + 1
-  local name = data:sub(at + 46, at + 45 + names)
+  raw.input_part(input, label, place + 30 + number_at(head, 27, 2)
+    + number_at(head, 29, 2), packed, method == DEFLATED)
+end
+
+-- One entry of the directory at `at`: name, array, next position, its bytes in
+-- the file.
+local function read_entry(path, input, directory, at, begin)
+  if directory:sub(at, at + 3) ~= "PK\1\2" then
+    damaged(path, begin + at - 1, "no entry of the zip directory")
+  end
+  local method = number_at(directory, at + 10, 2)
+  local packed = number_at(directory, at + 20, 4)
+  local size = number_at(directory, at + 24, 4)
+  local names = number_at(directory, at + 28, 2)
+  local name = directory:sub(at + 46, at + 45 + names)
+  local label = ("%s(%s)"):format(path, (name:gsub("%c", "?")))
   if packed >= 2 ^ 32 - 1 or size >= 2 ^ 32 - 1 then
     errors.raise("NotImplementedError", path .. ": arrays over 4 GiB in npz")
-  elseif data:sub(place, place + 3) ~= "PK\3\4" then
-    damaged(path, place - 1, "no zip entry")
-  end
-  local begin = place + 30 + number_at(data, place + 26, 2)
-    + number_at(data, place + 28, 2)
-  local body = data:sub(begin, begin + packed - 1)
-  if #body ~= packed then
-    damaged(path, begin - 1, "the file ends in an array")
-  elseif method == DEFLATED then
-    body = inflate(path, body, data:sub(at + 16, at + 19)
-      .. data:sub(at + 24, at + 27), size)
-  elseif method ~= STORED then
+  elseif method ~= STORED and method ~= DEFLATED then
     errors.raise("NotImplementedError", ("%s: zip method %d"):format(path,
       method))
   end
-  return name, body, at + 46 + names + extra + comment, packed
+  enter(path, input, label, number_at(directory, at + 42, 4), packed, method)
+  local array = read_array(label, input)
+  if raw.input_crc(input) ~= number_at(directory, at + 16, 4) then
+    damaged(label, 0, "the array does not have its checksum")
+  end
+  return name, array, at + 46 + names + number_at(directory, at + 30, 2)
+    + number_at(directory, at + 32, 2), packed
+end
+
+local function read_arrays(path, input)
+  local directory, begin, n = read_directory(path, input)
+  local size = raw.input_size(input)
+  local out, total, at = {}, 0, 1
+  for _ = 1, n do
+    local name, array, packed
+    name, array, at, packed = read_entry(path, input, directory, at, begin)
+    total = total + packed
+    if total > size then
+      damaged(path, begin + at - 1, "its arrays lie on top of each other")
+    end
+    out[name:gsub("%.npy$", "")] = array
+  end
+  return out
 end
 
 --- The arrays of an npz file by name.
---- Errors: as read_npy. Source: numpy.load
+--- Errors: as read_npy; ResourceExhausted for compressed arrays that unpack to
+---   more than 64 MiB and more than 100 times the file.
+--- Source: numpy.load
 ---@param path string
 ---@return table<string, tfdist.Tensor>?
 M.read_npz = options.wrap("read_npz", "path", function(path)
-  local data, why, kind = read_all("read_npz", path)
-  if data == nil then
-    return nil, why, kind
-  end
-  -- The directory's end is the last of its marks.
-  local last, from = nil, math.max(1, #data - 65557)
-  repeat
-    local found = data:find("PK\5\6", from, true)
-    last, from = found or last, (found or from) + 1
-  until not found
-  if last == nil or last + 21 > #data then
-    damaged(path, #data, "not a zip file, or cut off")
-  end
-  local n, at = number_at(data, last + 10, 2), number_at(data, last + 16, 4) + 1
-  local out, total = {}, 0
-  for _ = 1, n do
-    local name, body, packed
-    name, body, at, packed = entry_of(path, data, at)
-    total = total + packed
-    if total > #data then
-      damaged(path, at - 1, "its arrays lie on top of each other")
-    end
-    out[name:gsub("%.npy$", "")] = parse(path .. "(" .. name .. ")", body)
-  end
-  return out
+  return with_file("read_npz", path, read_arrays)
 end)
 
 return M

@@ -428,7 +428,8 @@ describe("tf.io", function()
     local field = files.little
     tf.io.write_npy(path, tf.constant { 1, 2 })
     local array = read(path)
-    local common = field(20, 2) .. field(0, 8) .. field(0, 4)
+    assert.are.equal(0xCBF43926, files.crc32 "123456789") -- the published one
+    local common = field(20, 2) .. field(0, 8) .. field(files.crc32(array), 4)
       .. field(#array, 4) .. field(#array, 4) .. field(5, 2) .. field(0, 2)
     local body = "PK\3\4" .. common .. "a.npy" .. array
     local zip = body .. "PK\1\2" .. field(20, 2) .. common .. field(0, 14)
@@ -448,6 +449,12 @@ describe("tf.io", function()
             .. content:sub(at + 1))
           local ok, e = pcall(load, path)
           assert.is_true(ok or kinds[e.kind], tostring(e))
+          local place = content == zip and at - (#body - #array) or 0
+          if place > 0 and place <= #array
+            and byte ~= content:byte(at) then
+            assert.is_false(ok, "byte " .. at .. " of the array")
+            assert.is_truthy(tostring(e):find(path .. "(a.npy)", 1, true))
+          end
         end
         write(path, content:sub(1, at - 1))
         local ok, e = pcall(load, path)

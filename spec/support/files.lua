@@ -35,6 +35,29 @@ function M.little(n, size)
   return table.concat(out)
 end
 
+-- The bits that two numbers under 2^32 do not share.
+local function xor(a, b)
+  local out, bit = 0, 1
+  while a > 0 or b > 0 do
+    if a % 2 ~= b % 2 then out = out + bit end
+    a, b, bit = math.floor(a / 2), math.floor(b / 2), bit * 2
+  end
+  return out
+end
+
+--- CRC-32 as zip files have it (ISO 3309), bit by bit.
+function M.crc32(data)
+  local c = 0xFFFFFFFF
+  for i = 1, #data do
+    c = xor(c, data:byte(i))
+    for _ = 1, 8 do
+      c = c % 2 == 1 and xor(math.floor(c / 2), 0xEDB88320)
+        or math.floor(c / 2)
+    end
+  end
+  return xor(c, 0xFFFFFFFF)
+end
+
 --- Names in a folder, sorted.
 function M.names(folder)
   local list = {}

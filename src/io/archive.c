@@ -27,12 +27,19 @@ typedef struct archive_entry {
   uint32_t crc;
 } archive_entry;
 
+typedef struct archive_note {
+  const char *key; /* borrowed from the header */
+  const char *text;
+} archive_note;
+
 struct tfd_archive {
   tfd_object object;
   char *path;
   int file;
-  json_t *header;
-  json_t *metadata; /* borrowed from header; NULL = none */
+  char *texts; /* all names and texts of the header, without escapes */
+  size_t texts_n;
+  archive_note *notes; /* the metadata, in order of keys */
+  size_t notes_n;
   archive_entry *entries; /* in order of names */
   size_t entries_n;
   uint64_t data_at; /* offset of the elements in the file */
@@ -44,8 +51,9 @@ static void archive_destroy(void *self) {
   tfd_archive *a = self;
 
   if (a->file >= 0) close(a->file);
-  json_decref(a->header);
   tfd__free(a->entries);
+  tfd__free(a->notes);
+  tfd__free(a->texts);
   tfd__free(a->path);
   tfd__free(a);
 }
@@ -88,8 +96,9 @@ static int read_at(const tfd_archive *a, void *data, size_t bytes,
 
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      return tfd__fail(TFD_DATA_LOSS, "%s: cannot read at offset %llu: %s",
-                       a->path, (unsigned long long)offset, strerror(errno));
+      return tfd__fail(tfd__read_status(errno),
+                       "%s: cannot read at offset %llu: %s", a->path,
+                       (unsigned long long)offset, strerror(errno));
     }
     if (n == 0) {
       return tfd__fail(TFD_DATA_LOSS, "%s: ends at offset %llu, %zu bytes early",
@@ -122,8 +131,18 @@ static bool parse_crc(const char *text, uint32_t *crc_p) {
   return true;
 }
 
+static int by_key(const void *a, const void *b) {
+  return strcmp(((const archive_note *)a)->key, ((const archive_note *)b)->key);
+}
+
 static const char *metadata_text(const tfd_archive *a, const char *key) {
-  return json_string_value(json_object_get(a->metadata, key));
+  archive_note want = {.key = key};
+  const archive_note *note = NULL;
+
+  if (a->notes_n > 0) {
+    note = bsearch(&want, a->notes, a->notes_n, sizeof want, by_key);
+  }
+  return note == NULL ? NULL : note->text;
 }
 
 /* The header's own checksum, which files of ours begin with. */
@@ -230,7 +249,7 @@ static int parse_entry(const tfd_archive *a, const char *name, json_t *value,
                      (unsigned long long)a->data_bytes, dtype,
                      (unsigned long long)bytes);
   }
-  return parse_crc_of(a, e);
+  return TFD_OK;
 }
 
 static int by_place(const void *a, const void *b) {
@@ -280,67 +299,278 @@ static int check_tiling(tfd_archive *a) {
   return TFD_OK;
 }
 
-static int check_metadata(tfd_archive *a) {
-  const char *key;
-  json_t *value;
-  const char *format;
+/* --- the header's text -------------------------------------------------------
+** It is cut into names and values here and each is parsed by itself: a tree of
+** the whole would take some thirty times the text, which anybody may have
+** written. */
 
-  a->metadata = json_object_get(a->header, "__metadata__");
-  if (a->metadata == NULL) return TFD_OK;
-  if (!json_is_object(a->metadata)) {
-    return bad_entry(a, "__metadata__", "not an object");
+/* Bytes of one tensor's entry: dtype, shape, offsets. */
+#define VALUE_LIMIT ((size_t)64 << 10)
+
+typedef struct scan {
+  tfd_archive *archive;
+  const char *text;
+  size_t n;
+  size_t at;
+  bool counting; /* first pass: only count */
+  bool has_metadata;
+} scan;
+
+static int not_json(const scan *s, size_t at, const char *why) {
+  return tfd__fail(TFD_DATA_LOSS,
+                   "%s: the header is not valid JSON at offset %zu: %s",
+                   s->archive->path, at + TFD_ST_LENGTH_BYTES, why);
+}
+
+static char next_char(scan *s) {
+  while (s->at < s->n && strchr(" \t\r\n", s->text[s->at]) != NULL &&
+         s->text[s->at] != '\0') {
+    s->at++;
   }
-  json_object_foreach(a->metadata, key, value) {
-    if (!json_is_string(value)) {
-      return bad_entry(a, "__metadata__", "a value is not a text");
-    }
-  }
-  format = metadata_text(a, "format");
-  /* Either mark alone is enough, so that damage to one cannot hide damage. */
-  a->ours = (format != NULL && strcmp(format, TFD_ST_FORMAT) == 0) ||
-            metadata_text(a, "crc32c") != NULL;
+  return s->at < s->n ? s->text[s->at] : '\0';
+}
+
+static int expect(scan *s, char wanted, const char *why) {
+  if (next_char(s) != wanted) return not_json(s, s->at, why);
+  s->at++;
   return TFD_OK;
 }
 
-static int parse_entries(tfd_archive *a) {
-  size_t n = json_object_size(a->header) - (a->metadata != NULL ? 1 : 0);
-  const char *key;
-  json_t *value;
+/* Go behind a string; its quotes are the first and the last byte passed. */
+static int pass_string(scan *s) {
+  TFD_TRY(expect(s, '"', "a name or a text is expected"));
+  for (; s->at < s->n && s->text[s->at] != '"'; s->at++) {
+    if (s->text[s->at] == '\\') s->at++;
+  }
+  if (s->at >= s->n) return not_json(s, s->n, "it ends inside quotes");
+  s->at++;
+  return TFD_OK;
+}
 
-  if (n > ENTRY_LIMIT) {
-    return tfd__fail(TFD_DATA_LOSS, "%s: %zu tensors, more than %d", a->path, n,
-                     ENTRY_LIMIT);
+/* Go behind an object, however deep. */
+static int pass_object(scan *s) {
+  size_t begin;
+  size_t depth = 0;
+
+  if (next_char(s) != '{') return not_json(s, s->at, "an object is expected");
+  begin = s->at;
+  do {
+    char c = next_char(s);
+
+    if (s->at >= s->n) return not_json(s, s->n, "it ends inside an object");
+    depth += c == '{' || c == '[' ? 1 : 0;
+    depth -= c == '}' || c == ']' ? 1 : 0;
+    if (c == '"') {
+      TFD_TRY(pass_string(s));
+    } else {
+      s->at++;
+    }
+    if (s->at - begin > VALUE_LIMIT) {
+      return not_json(s, begin, "an entry is longer than 64 KiB");
+    }
+  } while (depth > 0);
+  return TFD_OK;
+}
+
+/* The value in text[begin, at). jansson takes some of its failed allocations
+** for bad text, so room is looked for first: for strings it needs a few times
+** their bytes, for lists some fifty. */
+static int parse_value(const scan *s, size_t begin, size_t times,
+                       json_t **value_p) {
+  size_t n = s->at - begin;
+  json_error_t error;
+  void *room = tfd__alloc(n * times + VALUE_LIMIT);
+
+  if (room == NULL) return tfd__no_memory(n, "header of a safetensors file");
+  tfd__free(room);
+  *value_p = json_loadb(s->text + begin, n,
+                        JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+  if (*value_p != NULL) return TFD_OK;
+  if (json_error_code(&error) == json_error_out_of_memory ||
+      error.text[0] == '\0') {
+    return tfd__no_memory(n, "header of a safetensors file");
   }
-  a->entries = tfd__calloc(n > 0 ? n : 1, sizeof *a->entries);
-  if (a->entries == NULL) return tfd__no_memory(n, "list of tensors");
-  json_object_foreach(a->header, key, value) {
-    if (strcmp(key, "__metadata__") == 0) continue;
-    TFD_TRY(parse_entry(a, key, value, &a->entries[a->entries_n]));
+  return not_json(s, begin + (size_t)error.position, error.text);
+}
+
+static bool is_simple(const char *text, size_t n) {
+  size_t i;
+
+  for (i = 0; i < n; i++) {
+    unsigned char c = (unsigned char)text[i];
+
+    if (c < ' ' || c == '\\' || c > '~') return false;
+  }
+  return true;
+}
+
+/* Keep the string in text[begin, at): never longer than it is written. */
+static int keep_string(const scan *s, size_t begin, const char **text_p) {
+  tfd_archive *a = s->archive;
+  const char *from = s->text + begin + 1;
+  size_t n = s->at - begin - 2;
+  json_t *value = NULL;
+
+  if (!is_simple(from, n)) {
+    TFD_TRY(parse_value(s, begin, 8, &value));
+    from = json_string_value(value);
+    n = json_string_length(value);
+  }
+  memcpy(a->texts + a->texts_n, from, n);
+  a->texts[a->texts_n + n] = '\0';
+  *text_p = a->texts + a->texts_n;
+  a->texts_n += n + 1;
+  json_decref(value);
+  return TFD_OK;
+}
+
+/* A note of the metadata, behind its key's begin. */
+static int scan_note(scan *s) {
+  tfd_archive *a = s->archive;
+  archive_note *note = s->counting ? NULL : &a->notes[a->notes_n];
+  size_t begin = (next_char(s), s->at);
+
+  a->notes_n++;
+  TFD_TRY(pass_string(s));
+  if (note != NULL) TFD_TRY(keep_string(s, begin, &note->key));
+  TFD_TRY(expect(s, ':', "':' is expected"));
+  if (next_char(s) != '"') {
+    return bad_entry(a, "__metadata__", "a value is not a text");
+  }
+  begin = s->at;
+  TFD_TRY(pass_string(s));
+  return note == NULL ? TFD_OK : keep_string(s, begin, &note->text);
+}
+
+/* { member, member ... } */
+static int scan_object(scan *s, int (*member)(scan *s)) {
+  TFD_TRY(expect(s, '{', "'{' is expected"));
+  if (next_char(s) != '}') {
+    TFD_TRY(member(s));
+    while (next_char(s) == ',') {
+      s->at++;
+      TFD_TRY(member(s));
+    }
+  }
+  return expect(s, '}', "',' or '}' is expected");
+}
+
+static int scan_metadata(scan *s) {
+  if (s->has_metadata) {
+    return bad_entry(s->archive, "__metadata__", "there are two");
+  }
+  s->has_metadata = true;
+  if (next_char(s) != '{') {
+    return bad_entry(s->archive, "__metadata__", "not an object");
+  }
+  return scan_object(s, scan_note);
+}
+
+static int scan_entry(scan *s) {
+  static const char metadata[] = "\"__metadata__\"";
+  tfd_archive *a = s->archive;
+  size_t begin = (next_char(s), s->at);
+  const char *name = NULL;
+  json_t *value = NULL;
+  bool special;
+  int rc;
+
+  TFD_TRY(pass_string(s));
+  special = s->at - begin == sizeof metadata - 1 &&
+            memcmp(s->text + begin, metadata, sizeof metadata - 1) == 0;
+  if (!special && !s->counting) TFD_TRY(keep_string(s, begin, &name));
+  TFD_TRY(expect(s, ':', "':' is expected"));
+  if (special) return scan_metadata(s);
+  begin = (next_char(s), s->at);
+  TFD_TRY(pass_object(s));
+  if (s->counting) {
     a->entries_n++;
+    return TFD_OK;
   }
-  return check_tiling(a);
+  TFD_TRY(parse_value(s, begin, 64, &value));
+  rc = parse_entry(a, name, value, &a->entries[a->entries_n]);
+  if (rc == TFD_OK) a->entries_n++;
+  json_decref(value);
+  return rc;
+}
+
+static int scan_header(tfd_archive *a, const char *text, size_t bytes,
+                       bool counting) {
+  scan s = {.archive = a, .text = text, .n = bytes, .counting = counting};
+
+  a->entries_n = 0;
+  a->notes_n = 0;
+  TFD_TRY(scan_object(&s, scan_entry));
+  if (next_char(&s) != '\0' || s.at < bytes) {
+    return not_json(&s, s.at, "more follows");
+  }
+  return TFD_OK;
+}
+
+static int check_twins(const tfd_archive *a) {
+  size_t i;
+
+  for (i = 1; i < a->entries_n; i++) {
+    if (strcmp(a->entries[i - 1].name, a->entries[i].name) == 0) {
+      return bad_entry(a, a->entries[i].name, "there are two");
+    }
+  }
+  for (i = 1; i < a->notes_n; i++) {
+    if (strcmp(a->notes[i - 1].key, a->notes[i].key) == 0) {
+      return bad_entry(a, "__metadata__", "a key is there twice");
+    }
+  }
+  return TFD_OK;
+}
+
+/* Lists as long as the header says, once it is known how long that is. */
+static int make_lists(tfd_archive *a, size_t bytes) {
+  size_t entries_n = a->entries_n;
+  size_t notes_n = a->notes_n;
+
+  if (entries_n > ENTRY_LIMIT) {
+    return tfd__fail(TFD_DATA_LOSS, "%s: %zu tensors, more than %d", a->path,
+                     entries_n, ENTRY_LIMIT);
+  }
+  a->entries = tfd__calloc(entries_n + 1, sizeof *a->entries);
+  if (a->entries == NULL) return tfd__no_memory(entries_n, "list of tensors");
+  a->notes = tfd__calloc(notes_n + 1, sizeof *a->notes);
+  if (a->notes == NULL) return tfd__no_memory(notes_n, "metadata");
+  a->texts = tfd__alloc(bytes);
+  if (a->texts == NULL) return tfd__no_memory(bytes, "names of tensors");
+  return TFD_OK;
+}
+
+static int check_crcs(tfd_archive *a) {
+  const char *format = metadata_text(a, "format");
+  size_t i;
+
+  /* Either mark alone is enough, so that damage to one cannot hide damage. */
+  a->ours = (format != NULL && strcmp(format, TFD_ST_FORMAT) == 0) ||
+            metadata_text(a, "crc32c") != NULL;
+  for (i = 0; i < a->entries_n; i++) {
+    TFD_TRY(parse_crc_of(a, &a->entries[i]));
+  }
+  return TFD_OK;
 }
 
 static int parse_header(tfd_archive *a, char *text, size_t bytes) {
-  json_error_t error;
+  bool checked = bytes >= strlen(TFD_ST_PREFIX) &&
+                 memcmp(text, TFD_ST_PREFIX, strlen(TFD_ST_PREFIX)) == 0;
 
   if (bytes == 0 || text[0] != '{') {
     return tfd__fail(TFD_DATA_LOSS, "%s: the header at offset 8 does not begin "
                      "with '{'", a->path);
   }
-  a->header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-  if (a->header == NULL) {
-    if (json_error_code(&error) == json_error_out_of_memory) {
-      return tfd__no_memory(bytes, "header of a safetensors file");
-    }
-    return tfd__fail(TFD_DATA_LOSS, "%s: the header is not valid JSON at "
-                     "offset %lld: %s", a->path,
-                     (long long)error.position + TFD_ST_LENGTH_BYTES,
-                     error.text);
-  }
-  TFD_TRY(check_metadata(a));
-  if (a->ours) TFD_TRY(check_header_crc(a, text, bytes));
-  return parse_entries(a);
+  if (checked) TFD_TRY(check_header_crc(a, text, bytes));
+  TFD_TRY(scan_header(a, text, bytes, true));
+  TFD_TRY(make_lists(a, bytes));
+  TFD_TRY(scan_header(a, text, bytes, false));
+  qsort(a->notes, a->notes_n, sizeof *a->notes, by_key);
+  TFD_TRY(check_crcs(a));
+  if (a->ours && !checked) TFD_TRY(check_header_crc(a, text, bytes));
+  TFD_TRY(check_tiling(a));
+  return check_twins(a);
 }
 
 static int read_header(tfd_archive *a, uint64_t file_bytes) {
@@ -510,52 +740,38 @@ static int check_bools(const tfd_archive *a, const archive_entry *e,
   return TFD_OK;
 }
 
-/* Read all bytes of e, checksum and check them. */
-static int read_checked(const tfd_archive *a, const archive_entry *e,
-                        unsigned char *data) {
-  uint64_t bytes = e->end - e->begin;
-  uint64_t done = 0;
+typedef struct element_source {
+  const tfd_archive *archive;
+  const archive_entry *entry;
+} element_source;
+
+/* Read all bytes of the entry, checksum and check them. */
+static int read_checked(void *arg, void *to, size_t bytes) {
+  const element_source *from = arg;
+  const tfd_archive *a = from->archive;
+  const archive_entry *e = from->entry;
+  unsigned char *data = to;
+  size_t done = 0;
   uint32_t crc = 0;
 
   while (done < bytes) {
-    size_t n = bytes - done < PIECE_BYTES ? (size_t)(bytes - done)
-                                          : PIECE_BYTES;
+    size_t n = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
 
     TFD_TRY(read_at(a, data + done, n, a->data_at + e->begin + done));
     crc = tfd__crc32c(crc, data + done, n);
     done += n;
   }
   TFD_TRY(check_crc(a, e, crc));
-  return e->dtype->dtype == TFD_BOOL ? check_bools(a, e, data, (size_t)bytes)
+  return e->dtype->dtype == TFD_BOOL ? check_bools(a, e, data, bytes)
                                      : TFD_OK;
-}
-
-static int fill(const tfd_archive *a, const archive_entry *e, tfd_tensor *t) {
-  uint64_t bytes = e->end - e->begin;
-  unsigned char *stage;
-  int rc;
-
-  if (t->device->backend->host_visible && tfd__buffer_host_idle(t->buffer)) {
-    return read_checked(a, e, t->view.data);
-  }
-  stage = tfd__alloc((size_t)bytes);
-  if (stage == NULL) return tfd__no_memory((size_t)bytes, "tensor from file");
-  rc = read_checked(a, e, stage);
-  if (rc == TFD_OK && bytes > 0) {
-    rc = tfd__host_write(t->buffer, 0, stage, (size_t)bytes);
-  }
-  tfd__free(stage);
-  return rc;
 }
 
 int tfd_archive_read(tfd_archive *archive, int index, tfd_tensor **tensor_p) {
   TFD_GIVEN(archive, ARCHIVE);
   TFD_GIVEN_POINTER(tensor_p);
 
+  element_source from = {archive, NULL};
   const archive_entry *e = NULL;
-  tfd_device *device = NULL;
-  tfd_tensor *t = NULL;
-  int rc;
 
   TFD_TRY(entry_at(archive, index, &e));
   if (e->dtype->dtype == 0 || e->rank > TFD_MAX_RANK) {
@@ -564,13 +780,7 @@ int tfd_archive_read(tfd_archive *archive, int index, tfd_tensor **tensor_p) {
                      "no such tensors here",
                      archive->path, e->name, e->dtype->name, e->rank);
   }
-  TFD_TRY(tfd_device_current(&device));
-  TFD_TRY(tfd__tensor_new(device, e->dtype->dtype, e->dims, (int)e->rank, &t));
-  rc = fill(archive, e, t);
-  if (rc != TFD_OK) {
-    tfd__release(t);
-    return rc;
-  }
-  *tensor_p = t;
-  return TFD_OK;
+  from.entry = e;
+  return tfd__tensor_filled(e->dtype->dtype, e->dims, (int)e->rank,
+                            read_checked, &from, tensor_p);
 }

@@ -12,6 +12,9 @@
 /* What an errno means for a caller: NotFound, ResourceExhausted for a full
 ** disk, FailedPrecondition. */
 tfd_status tfd__errno_status(int code);
+/* The same for what kept an open file from being read: want of memory, or
+** damage. */
+tfd_status tfd__read_status(int code);
 
 /* --- output that appears whole or not at all ------------------------------ */
 
@@ -62,5 +65,11 @@ typedef struct tfd__host_copy {
 
 int tfd__host_copy_begin(tfd__host_copy *c, tfd_tensor *t);
 void tfd__host_copy_end(tfd__host_copy *c);
+
+/* A new tensor on the current device, its bytes put in place by `read`: without
+** a copy where the host may write into it. */
+int tfd__tensor_filled(int dtype, const int64_t *dims, int rank,
+                       int (*read)(void *arg, void *data, size_t bytes),
+                       void *arg, tfd_tensor **tensor_p);
 
 #endif

@@ -44,6 +44,12 @@ tfd_status tfd__errno_status(int code) {
   }
 }
 
+tfd_status tfd__read_status(int code) {
+  tfd_status status = tfd__errno_status(code);
+
+  return status == TFD_RESOURCE_EXHAUSTED ? status : TFD_DATA_LOSS;
+}
+
 static int failed(const char *path, const char *what) {
   int code = errno;
 
@@ -322,4 +328,41 @@ void tfd__host_copy_end(tfd__host_copy *c) {
   tfd__free(c->stage);
   tfd__release(c->dense);
   memset(c, 0, sizeof *c);
+}
+
+static int fill(tfd_tensor *t, int (*read)(void *arg, void *data, size_t bytes),
+                void *arg) {
+  size_t bytes = tfd__view_bytes(&t->view);
+  void *stage;
+  int rc;
+
+  if (t->device->backend->host_visible && tfd__buffer_host_idle(t->buffer)) {
+    return read(arg, t->view.data, bytes);
+  }
+  stage = tfd__alloc(bytes);
+  if (stage == NULL) return tfd__no_memory(bytes, "tensor from file");
+  rc = read(arg, stage, bytes);
+  if (rc == TFD_OK && bytes > 0) {
+    rc = tfd__host_write(t->buffer, 0, stage, bytes);
+  }
+  tfd__free(stage);
+  return rc;
+}
+
+int tfd__tensor_filled(int dtype, const int64_t *dims, int rank,
+                       int (*read)(void *arg, void *data, size_t bytes),
+                       void *arg, tfd_tensor **tensor_p) {
+  tfd_device *device = NULL;
+  tfd_tensor *t = NULL;
+  int rc;
+
+  TFD_TRY(tfd_device_current(&device));
+  TFD_TRY(tfd__tensor_new(device, dtype, dims, rank, &t));
+  rc = fill(t, read, arg);
+  if (rc != TFD_OK) {
+    tfd__release(t);
+    return rc;
+  }
+  *tensor_p = t;
+  return TFD_OK;
 }

@@ -101,6 +101,17 @@ static int damaged(const tfd_reader *r, uint64_t offset, const char *what) {
                    (long long)r->record, (unsigned long long)offset, what);
 }
 
+/* A record that takes more memory than its compressed file may. */
+static int check_unpacked(const tfd_reader *r, uint64_t offset,
+                          uint64_t bytes) {
+  if (!r->stream.compressed || bytes <= tfd__input_most(&r->stream)) {
+    return TFD_OK;
+  }
+  (void)tfd__input_too_much(&r->stream, bytes);
+  return tfd__wrap("record %lld at offset %llu", (long long)r->record,
+                   (unsigned long long)offset);
+}
+
 static uint32_t little_32(const unsigned char *p) {
   return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
          (uint32_t)p[3] << 24;
@@ -128,6 +139,7 @@ static int cut_record(tfd_reader *r, tfd__bytes *to, bool *more_p) {
   }
   to->n = begin;
   if (length > SIZE_MAX / 4) return damaged(r, at, "it is too long");
+  TFD_TRY(check_unpacked(r, at, length));
   TFD_TRY(take(r, to, (size_t)length, &n));
   if (n < length) return damaged(r, at, "the file ends in its data");
   TFD_TRY(take(r, to, TAIL, &n));
@@ -171,6 +183,7 @@ static int cut_line(tfd_reader *r, tfd__bytes *to, bool *more_p) {
   while (any && !ended) {
     TFD_TRY(cut_stretch(r, to, r->kind == TFD_READER_ROWS, &quoted, &ended));
     if (to->n - begin > LINE_LIMIT) return damaged(r, at, "a line over 1 GiB");
+    TFD_TRY(check_unpacked(r, at, to->n - begin));
     if (!ended) TFD_TRY(fill(r, &any));
   }
   if (quoted) return damaged(r, at, "the file ends inside quotes");

@@ -11,8 +11,8 @@
 ** with these digits read as zeros.
 **
 ** jansson keeps its own allocator: its parser stops the process when one that
-** fails on purpose returns NULL. What it may take is bounded by the limits
-** below, which are checked before it runs. */
+** fails on purpose returns NULL. It is given one entry at a time, and what it
+** may take is looked for before it runs. */
 
 #include <jansson.h>
 
