@@ -187,6 +187,38 @@ describe("losses", function()
     near({ { 0, 0, -2 / 3 } }, tape:gradient(y, v))
   end)
 
+  it("looks through sigmoid and softmax, as Keras", function()
+    local A = tf.keras.activations
+    local x = tf.Variable { { 50, -50 } }
+    for _, case in ipairs {
+      { A.sigmoid, L.BinaryCrossentropy(), { { 0, 1 } }, 50, { 0.5, -0.5 } },
+      { A.softmax, L.CategoricalCrossentropy(), { { 0, 1 } }, 100, { 1, -1 } },
+      { A.softmax, L.SparseCategoricalCrossentropy(), { 1 }, 100, { 1, -1 } },
+      { A.sigmoid, L.BinaryFocalCrossentropy(), { { 0, 1 } }, 50,
+        { 0.5, -0.5 } },
+    } do
+      local tape, y = tf.GradientTape(function()
+        return case[2](case[3], case[1](x))
+      end)
+      near(case[4], y, 1e-4)
+      near({ case[5] }, tape:gradient(y, x), 1e-4)
+      -- Other probabilities are what they are.
+      near(case[4] == 50 and (16.118095 + 15.942385) / 2 or 16.118095,
+        case[2](case[3], tf.identity(case[1](x))), 1e-4)
+    end
+    local m = tf.keras.Sequential { tf.keras.layers.Dense(1,
+      { activation = "sigmoid", kernel_initializer = function(shape)
+        return tf.fill(shape, 50.0)
+      end }) }
+    m:compile { loss = "binary_crossentropy", optimizer = "sgd",
+      metrics = { "binary_crossentropy" } }
+    local history = m:fit(tf.ones { 2, 1 }, tf.zeros { 2, 1 },
+      { verbose = 0 }).history
+    near({ 50 }, history.loss)
+    near({ 50 }, history.binary_crossentropy)
+    near({ { 49.99 } }, m.weights[1], 1e-4)
+  end)
+
   it("has no number for no examples, as Keras", function()
     for _, name in ipairs { "MeanSquaredError", "MeanAbsoluteError", "Huber",
       "BinaryCrossentropy", "CosineSimilarity", "Hinge", "LogCosh", "Poisson",

@@ -2,6 +2,7 @@
 --- Source: tf.keras.activations
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local logits = require "tfdist.keras.logits"
 local options = require "tfdist.options"
 local text = require "tfdist.text"
 local tf = require "tfdist"
@@ -79,7 +80,7 @@ define("gelu", "x approximate=false", function(x, approximate)
 end)
 
 define("sigmoid", "x", function(x)
-  return tf.sigmoid(x)
+  return logits.keep(tf.sigmoid(x), x)
 end)
 
 --- x / 6 + 0.5 between 0 and 1
@@ -101,7 +102,7 @@ end
 
 define("softmax", "x axis=-1", function(x, axis)
   needs_axis("softmax", x)
-  return tf.nn.softmax(x, axis)
+  return logits.keep(tf.nn.softmax(x, axis), x)
 end)
 
 define("log_softmax", "x axis=-1", function(x, axis)

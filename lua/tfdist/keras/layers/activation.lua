@@ -5,12 +5,12 @@ local convert = require "tfdist.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.errors"
 local lists = require "tfdist.lists"
+local logits = require "tfdist.keras.logits"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.text"
 local tf = require "tfdist"
 
 local M = {}
-
 
 -- Numbers that must not be negative (or nil).
 local function not_negative(...)
@@ -85,9 +85,9 @@ elementwise("ThresholdedReLU", "theta=1", {
 
 local function softmax(x, axis)
   if type(axis) ~= "table" then
-    return tf.nn.softmax(x, axis)
+    return logits.keep(tf.nn.softmax(x, axis), x)
   elseif #axis == 1 then
-    return tf.nn.softmax(x, axis[1])
+    return logits.keep(tf.nn.softmax(x, axis[1]), x)
   end
   return tf.exp(x - tf.reduce_logsumexp(x, { axis = axis, keepdims = true }))
 end

@@ -33,7 +33,7 @@ local function setup(self, config)
   support.rate(self, "dropout", config.dropout)
   support.rate(self, "recurrent_dropout", config.recurrent_dropout)
   own.activation = support.activation(config.activation)
-  own.gate = support.activation(config.recurrent_activation)
+  own.gate = support.gate(config.recurrent_activation)
   self.state_size = config.units
   self.output_size = config.units
 end

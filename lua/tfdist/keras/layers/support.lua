@@ -102,6 +102,12 @@ function M.activation(x)
   end
 end
 
+--- The same for gates inside a layer, whose results no loss meets.
+function M.gate(x)
+  local f = M.activation(x)
+  return f == activations.sigmoid and tf.sigmoid or f
+end
+
 --- The end of many layers: activation(y + bias).
 ---@param y tensor
 ---@param bias? tensor  one for each channel

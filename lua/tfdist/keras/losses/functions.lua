@@ -5,6 +5,7 @@
 --- keep their floating-point dtype; labels are cast to it.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local logits = require "tfdist.keras.logits"
 local masks = require "tfdist.keras.masks"
 local options = require "tfdist.options"
 local raw = require "tfdist.raw"
@@ -292,6 +293,7 @@ define("binary_crossentropy bce BCE",
   function(y_true, y_pred, from_logits, label_smoothing, axis)
     local what = "binary_crossentropy"
     check_number(what, "label_smoothing", label_smoothing, 0, 1)
+    y_pred, from_logits = logits.of(y_pred, from_logits)
     local t, p = pair(what, y_true, y_pred)
     t = smooth(t, label_smoothing, 2)
     local each = binary_elements(t, p, from_logits)
@@ -309,6 +311,7 @@ define("binary_focal_crossentropy", "apply_class_balancing=false alpha=0.25 "
     check_number(what, "label_smoothing", label_smoothing, 0, 1)
     check_number(what, "alpha", alpha, 0, 1)
     check_number(what, "gamma", gamma, 0, math.huge)
+    y_pred, from_logits = logits.of(y_pred, from_logits)
     local t, p = pair(what, y_true, y_pred)
     t = smooth(t, label_smoothing, 2)
     local each = binary_elements(t, p, from_logits)
@@ -341,6 +344,7 @@ define("categorical_crossentropy",
   function(y_true, y_pred, from_logits, label_smoothing, axis)
     local what = "categorical_crossentropy"
     check_number(what, "label_smoothing", label_smoothing, 0, 1)
+    y_pred, from_logits = logits.of(y_pred, from_logits)
     local t, p = class_pair(what, y_true, y_pred, axis)
     t = smooth(t, label_smoothing,
       raw.tensor_dim(p, raw.tensor_rank(p) - 1))
@@ -385,9 +389,9 @@ function M.rename(e)
   return e
 end
 
-local function cross_entropy(labels, logits)
+local function cross_entropy(labels, scores)
   local ok, x = pcall(tf.nn.sparse_softmax_cross_entropy_with_logits, labels,
-    logits)
+    scores)
   if not ok then
     x = M.rename(x)
     if errors.is_error(x) and x.hint == nil
@@ -422,6 +426,7 @@ end
 --- Errors: InvalidArgument for a label outside of 0..classes-1.
 define(SPARSE, "from_logits=false ignore_class=nil axis=-1",
   function(y_true, y_pred, from_logits, ignore_class, axis)
+    y_pred, from_logits = logits.of(y_pred, from_logits)
     local p = axis_last(SPARSE, M.prediction(SPARSE, y_pred), axis)
     local t = sparse_labels(y_true, p)
     if not from_logits then
