@@ -178,6 +178,47 @@ describe("a fit that goes on from its backup", function()
     assert.same(bytes(whole), bytes(m))
   end)
 
+  each_strategy("counts metrics on where they were", function(s)
+    local function build()
+      return s:scope(function()
+        local inputs = tf.keras.Input { 3 }
+        local h = L.Dense(4, { activation = "sigmoid" })(inputs)
+        local m = tf.keras.Model(inputs, { L.Dense(1, { name = "a",
+          activation = "sigmoid" })(h), L.Dense(3, { name = "b" })(h) })
+        m:compile { optimizer = "sgd", loss = { "mse", "mae" },
+          metrics = { { "accuracy", tf.keras.metrics.AUC() }, { "mse" } } }
+        return m
+      end)
+    end
+    local x = rows()
+    local y = { tf.cast(tf.reduce_sum(x, 1, true):greater(0), "float32"), x }
+    local function train(stop)
+      local m, made = build(), 0
+      local ok, h = pcall(m.fit, m, x, y, { batch_size = 4, epochs = 2,
+        verbose = 0, callbacks = {
+          C.BackupAndRestore { backup_dir = folder, save_freq = 2 },
+          { on_train_batch_end = function()
+            made = made + 1
+            if made == stop then
+              error("pulled the plug", 0)
+            end
+          end } } })
+      return ok and h.history
+    end
+    tf.random.set_seed(3)
+    local whole = train()
+    tf.random.set_seed(3)
+    assert.is_false(train(10))
+    tf.random.set_seed(4)
+    local rest = train()
+    local count = 0
+    for name, list in pairs(whole) do
+      count = count + 1
+      assert.equal(list[2], rest[name][1], name)
+    end
+    assert.equal(6, count)
+  end)
+
   it("refuses a data set with other random stages", function()
     local s = tf.distribute.get_strategy()
     fit(model(s), "arrays", 2, 3)

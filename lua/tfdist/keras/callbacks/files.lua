@@ -1,5 +1,6 @@
 --- Callbacks that write files: checkpoints, tables, backups.
 local base = require "tfdist.keras.callbacks.base"
+local checkpoints = require "tfdist.checkpoint"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.errors"
 local files = require "tfdist.files"
@@ -235,13 +236,12 @@ end
 -- BackupAndRestore -----------------------------------------------------------
 
 --- Back up model, optimizer and epoch after each epoch (or every save_freq
---- batches), with the states of the random numbers and of the data set; a fit
---- that was interrupted goes on at the next epoch (or batch) when the same script
---- runs again, and ends with the bits that it would have ended with. Functions
---- that give batches go on where they begin, in data sets so do caches that were
---- filled from random stages; in an epoch that it goes on in metrics count from
---- there, and callbacks remember nothing. The backup is deleted at the end of
---- training unless delete_checkpoint is false.
+--- batches), with metrics and the states of the random numbers and of the data
+--- set; a fit that was interrupted goes on at the next epoch (or batch) when the
+--- same script runs again, and ends with the bits that it would have ended with.
+--- Functions that give batches go on where they begin, caches that were filled
+--- from random stages are filled anew, and callbacks remember nothing. The backup
+--- is deleted at the end of training unless delete_checkpoint is false.
 --- Errors: NotImplementedError under strategies that have no backup, and for
 ---   save_before_preemption; ValueError for a data set with other random stages.
 --- Source: tf.keras.callbacks.BackupAndRestore
@@ -290,6 +290,21 @@ function Position:__checkpoint_restore(saved)
   self.saved = saved
 end
 
+-- The compiled metrics, many of which the first step makes.
+local Metrics = { __name = "metrics of a fit" }
+
+function Metrics:__checkpoint_children()
+  local own = self.own
+  local list = { { "loss", own.loss_tracker } }
+  for i, tracker in pairs(own.trackers or {}) do
+    list[#list + 1] = { "output_" .. i - 1, tracker }
+  end
+  for i, metric in ipairs(own.metrics_made or {}) do
+    list[#list + 1] = { "metric_" .. i - 1, metric }
+  end
+  return list
+end
+
 -- A schedule's rate follows from the step; a number may have been changed.
 local function go_on(self, own)
   local saved = self.position.saved or {}
@@ -302,6 +317,9 @@ local function go_on(self, own)
     and type(own.optimizer.learning_rate) == "number" then
     own.optimizer.learning_rate = saved.learning_rate
   end
+  function own.on_metrics()
+    checkpoints.settle(self.metrics)
+  end
 end
 
 function M.BackupAndRestore:on_train_begin()
@@ -313,12 +331,16 @@ function M.BackupAndRestore:on_train_begin()
       name = "backup/" .. name, aggregation = "ONLY_FIRST_REPLICA" })
   end
   self.position = setmetatable({ own = own }, Position)
+  self.metrics = setmetatable({ own = own }, Metrics)
   local checkpoint = tf.train.Checkpoint { model = self.model,
     optimizer = self.model.optimizer, epoch = self.epoch, batch = self.batch,
-    position = self.position, generator = tf.random.get_global_generator() }
+    position = self.position, metrics = self.metrics,
+    generator = tf.random.get_global_generator() }
   getmetatable(checkpoint).__checkpoint_exact(checkpoint, true)
   self.manager = tf.train.CheckpointManager(checkpoint,
     self.backup_dir .. "/chief", { max_to_keep = 1 })
+  own.on_metrics = nil
+  self.model:reset_metrics()
   if self.manager:restore_or_initialize() ~= nil then
     go_on(self, own)
   end
@@ -358,7 +380,8 @@ function M.BackupAndRestore:on_train_end()
   if self.delete_checkpoint then
     delete_backup(self)
   end
-  self.manager, self.position = nil, nil
+  self.manager, self.position, self.metrics = nil, nil, nil
+  state.of(self.model).on_metrics = nil
 end
 
 return M

@@ -509,7 +509,9 @@ end
 local function train_epoch(run, epoch)
   local own, progress, model = run.own, run.progress, run.model
   own.variables = nil
-  model:reset_metrics()
+  if run.start == nil then -- else they hold what was counted
+    model:reset_metrics()
+  end
   run.callbacks:call("on_epoch_begin", epoch, {})
   progress:begin(run.steps, epoch, run.epochs)
   if run.next == nil then

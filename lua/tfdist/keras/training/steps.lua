@@ -207,6 +207,13 @@ local function track(metric, tracked, n)
   base.add(metric.count, n)
 end
 
+-- Metrics that there were not before; a backup may have what they held.
+local function new_metrics(own)
+  if own.on_metrics ~= nil then
+    own.on_metrics()
+  end
+end
+
 local function output_trackers(own, names)
   if own.trackers == nil then
     own.trackers = {}
@@ -219,6 +226,7 @@ local function output_trackers(own, names)
         own.trackers[i] = own.new_mean(names[i] .. "_loss")
       end
     end
+    new_metrics(own)
   end
   return own.trackers
 end
@@ -303,6 +311,7 @@ local function resolve_metrics(own, names, labels, list)
     end
   end
   own.metrics_made = all
+  new_metrics(own)
 end
 
 --- Update the compiled metrics.
