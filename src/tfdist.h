@@ -350,7 +350,8 @@ TFD_API int tfd_dtype_size(int dtype);
 /* --- Indexed slices ----------------------------------------------------- */
 
 /** Sparse rows: values {n, ...} belong to rows `indices` {n} of a tensor of
- * shape dims. Errors: InvalidArgument. Source: tf.IndexedSlices */
+ * shape dims; dims[0] = -1 where nobody says how many rows that has.
+ * Errors: InvalidArgument. Source: tf.IndexedSlices */
 TFD_API int tfd_slices_new(tfd_tensor *values, tfd_tensor *indices,
                            const int64_t *dims, int dims_n,
                            tfd_slices **slices_p);
@@ -369,7 +370,7 @@ TFD_API int tfd_slices_to_dense(tfd_slices *slices, tfd_tensor **tensor_p);
 TFD_API int tfd_variable_new(tfd_object *initial, const char *name,
                              bool trainable, tfd_device *device,
                              tfd_variable **variable_p);
-/** Replace the value. Errors: InvalidArgument on another shape or dtype. */
+/** Replace the value. Errors: ValueError on another shape or dtype. */
 TFD_API int tfd_variable_assign(tfd_variable *variable, tfd_object *value);
 /** value += delta, in place. */
 TFD_API int tfd_variable_assign_add(tfd_variable *variable, tfd_object *delta);

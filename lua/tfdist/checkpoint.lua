@@ -306,7 +306,8 @@ function Restore:load(v, key)
   local own_dtype, own_shape = v.dtype, text.shape(v.shape)
   local shape = shape_text(self.archive, i)
   if dtype ~= own_dtype or shape ~= own_shape then
-    errors.raise("InvalidArgument", ("%s: tensor %s at offset %s is %s %s, "
+    errors.raise(shape ~= own_shape and "ValueError" or "InvalidArgument",
+      ("%s: tensor %s at offset %s is %s %s, "
       .. "variable %s is %s %s"):format(self.path, text.quote(key),
       text.number(offset), dtype, shape, text.quote(v.name), own_dtype,
       own_shape), "was the checkpoint saved from another model?")
@@ -597,9 +598,9 @@ end
 --- Restore everything reachable from root from the file at path.
 --- Errors: without a path (there was no checkpoint yet) returns nil, message,
 ---   "NotFound"; raises NotFound when the file is not there, DataLoss naming
----   file, tensor and offset, InvalidArgument for another shape or dtype (then
----   nothing was changed), ValueError for slots that would have to be made in
----   the scope of another strategy than their variable's.
+---   file, tensor and offset, ValueError for another shape, InvalidArgument for
+---   another dtype (then nothing was changed), ValueError for slots that would
+---   have to be made in the scope of another strategy than their variable's.
 ---@param root any
 ---@param path? string
 ---@param what? string

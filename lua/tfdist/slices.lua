@@ -1,6 +1,7 @@
 --- tf.IndexedSlices: rows of a tensor that is zero elsewhere.
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
+local lists = require "tfdist.lists"
 local raw = require "tfdist.raw"
 local tensor = require "tfdist.tensor"
 local text = require "tfdist.text"
@@ -25,11 +26,14 @@ function getters.indices(x)
   return raw.slices_indices(x)
 end
 
+--- nil where nobody said it; then `shape` has -1 rows.
 function getters.dense_shape(x)
-  return text.as_shape(dims_of(x))
+  return raw.slices_dim(x, 0) >= 0 and text.as_shape(dims_of(x)) or nil
 end
 
-getters.shape = getters.dense_shape
+function getters.shape(x)
+  return text.as_shape(dims_of(x))
+end
 
 function getters.dtype(x)
   return raw.tensor_dtype(raw.slices_values(x))
@@ -98,7 +102,12 @@ local function set_operators(meta, tf)
   end
 
   function meta.__len(a)
-    return raw.slices_dim(a, 0)
+    local n = raw.slices_dim(a, 0)
+    if n < 0 then
+      errors.raise("ValueError", "IndexedSlices without dense_shape: nothing "
+        .. "says how many rows they have")
+    end
+    return n
   end
 end
 
@@ -122,7 +131,8 @@ function M.install(tf, def)
   tensor.refuse_order(meta)
   set_operators(meta, tf)
 
-  --- Rows `values` at positions `indices` of a tensor of shape dense_shape.
+  --- Rows `values` at positions `indices` of a tensor of shape dense_shape,
+  --- without which they cannot become a tensor.
   --- Shapes: values [n, d1..dk], indices [n].
   --- Errors: InvalidArgument when they do not fit.
   --- Source: tf.IndexedSlices
@@ -130,14 +140,14 @@ function M.install(tf, def)
     function(values, indices, dense_shape)
       values = convert.tensor(values, nil, "IndexedSlices", "values")
       indices = convert.index_operand(indices, "IndexedSlices", "indices")
-      if dense_shape == nil then
-        errors.raise("ValueError", "IndexedSlices: dense_shape is needed to "
-          .. "know the number of rows",
-          "tf.IndexedSlices(values, indices, { rows, ... })")
-      end
-      local dims = convert.integers(dense_shape, "IndexedSlices",
-        "dense_shape")
       local shape = tensor.shape_of(values)
+      local dims
+      if dense_shape == nil then
+        dims = lists.copy(shape)
+        dims[1] = dims[1] and -1
+      else
+        dims = convert.integers(dense_shape, "IndexedSlices", "dense_shape")
+      end
       if #dims ~= #shape then
         errors.raise("InvalidArgument", ("IndexedSlices: values %s do not fit "
           .. "dense_shape %s"):format(text.shape(shape), text.shape(dims)))

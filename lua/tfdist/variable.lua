@@ -77,7 +77,7 @@ end
 local ASSIGN = " use_locking=false name=nil read_value=true"
 
 --- Replace the value; returns the variable.
---- Errors: InvalidArgument on another shape or dtype.
+--- Errors: ValueError on another shape or dtype.
 --- Source: tf.Variable.assign
 method("assign", "value" .. ASSIGN, function(self, value)
   raw.variable_assign(self, operand_for(self, "assign", "value", value))

@@ -115,6 +115,35 @@ describe("the default strategy", function()
   end)
 end)
 
+describe("steps on an iterator", function()
+  R.leaks(before_each, after_each)
+
+  strategies("keep what replicas put out together", function(s, n)
+    local it = s:experimental_distribute_dataset(D.range(4 * n):map(
+      function(x) return tf.cast(x, "float32") end):batch(2 * n)):iter()
+    local c = s.extended:experimental_run_steps_on_iterator(function(c, x)
+      s:run(function(v)
+        c:set_last_step_output("mean", tf.reduce_mean(v), "MEAN")
+        c:set_last_step_output("sum", tf.reduce_sum(v), "SUM")
+        c:set_non_tensor_output("id", R.id())
+        c:set_non_tensor_output("place", { at = R.id() })
+        c:set_non_tensor_output("word", "all say this")
+        fails("AssertionError", "reduce_op", c.set_last_step_output, c, "x", v)
+      end, { x })
+    end, it, 2)
+    -- The second step has 2n .. 4n - 1.
+    assert.near(3 * n - 0.5, c.last_step_outputs.mean:item(), 1e-5)
+    assert.near(2 * n * (3 * n - 0.5), c.last_step_outputs.sum:item(), 1e-4)
+    local outputs = c.non_tensor_outputs
+    assert.equal(n, outputs.id.n)
+    for i = 1, n do
+      assert.equal(i - 1, outputs.id[i])
+      assert.equal(i - 1, outputs.place[i].at)
+    end
+    assert.same({ "all say this", n = 1 }, outputs.word)
+  end)
+end)
+
 describe("distributed data sets", function()
   R.leaks(before_each, after_each)
 

@@ -364,4 +364,46 @@ describe("strategy:run", function()
     assert.same(list(n, 5), locals(s, t.a))
     assert.same(list(n, 6), locals(s, t.b[1]))
   end)
+
+  R.each(it, pending, "components are the same objects each time", function(s, n)
+    local v = s:run(function() return tf.constant(R.id() + 0.0) end)
+    local parts, again = v.values, v.values
+    assert.not_equal(parts, again)
+    for i = 1, n do
+      assert.is_true(parts[i] == again[i])
+      assert.is_true(parts[i] == s:experimental_local_results(v)[i])
+    end
+    again[1] = nil
+    assert.equal(0, v.values[1]:item())
+    parts[2]:release()
+    assert.equal(1, v.values[2]:item())
+    tf.tidy(function() assert.equal(1, v.values[2]:item()) end)
+    assert.equal(1, v.values[2]:item())
+  end)
+
+  it("refuses devices of this process and of others together", function()
+    local function made(...)
+      return tf.distribute.MirroredStrategy { ... }
+    end
+    local other = "/job:worker/replica:0/task:1/device:CPU:0"
+    fails("ValueError", "cannot be mixed", made, "/cpu:0", other)
+    fails("ValueError", "cannot be mixed", made,
+      "/job:localhost/device:CPU:0", other)
+    fails("ValueError", "need a task", made, "/job:worker/device:CPU:0")
+    fails("RuntimeError", "several workers", made, other,
+      "/job:worker/replica:0/task:0/device:CPU:0")
+    fails("InvalidArgument", "no device", made, other)
+  end)
+
+  R.each(it, pending, "assigns values of the variable's shape only", function(s)
+    local v = s:scope(function()
+      return tf.Variable({ 1, 2 }, { aggregation = "SUM" })
+    end)
+    fails("ValueError", "{3}", v.assign, v, { 1, 2, 3 })
+    fails("ValueError", "{3}", s.run, s, function() v:assign { 1, 2, 3 } end)
+    fails("InvalidArgument", "{3}", v.assign_add, v, { 1, 2, 3 })
+    for _, copy in ipairs(v.values) do
+      assert.same({ 1, 2 }, copy:totable())
+    end
+  end)
 end)

@@ -149,7 +149,7 @@ local saved = written(function(path)
 end)
 
 local RESTORING = { DataLoss = true, InvalidArgument = true,
-  NotImplementedError = true }
+  NotImplementedError = true, ValueError = true }
 
 local function restore(path)
   local ckpt = objects()

@@ -102,9 +102,10 @@ describe("tf.Variable", function()
     assert.same({ 2, 5 }, v:totable())
     assert.same({ 1, 2 }, before:totable())
     assert.equal(version + 3, v.version)
-    assert.equal("InvalidArgument", caught(v.assign, v, { 1, 2, 3 }).kind)
-    assert.equal("InvalidArgument",
+    assert.equal("ValueError", caught(v.assign, v, { 1, 2, 3 }).kind)
+    assert.equal("ValueError",
       caught(v.assign, v, tf.constant({ 1, 2 }, "int32")).kind)
+    assert.equal("InvalidArgument", caught(v.assign_add, v, { 1 }).kind)
   end)
 
   it("has the methods and operators of tensors", function()

@@ -157,6 +157,12 @@ int tfd_slices_to_dense(tfd_slices *slices, tfd_tensor **tensor_p) {
   int op = 0;
   int n = 0;
 
+  if (slices->dims[0] < 0) {
+    tfd__fail(TFD_VALUE_ERROR,
+              "IndexedSlices without dense_shape cannot become a tensor: "
+              "nothing says how many rows it has");
+    return tfd__hint("tf.IndexedSlices(values, indices, { rows, ... })");
+  }
   TFD_TRY(op_number("segment_sum", &cache, &op));
   return tfd__run(op, in, 2, ints, NULL, tensor_p, 1, &n);
 }

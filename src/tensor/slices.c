@@ -32,6 +32,7 @@ static int check_parts(const tfd_tensor *values, const tfd_tensor *indices,
                      "int64 of rank 1",
                      tfd__dtype_name(x->dtype), tfd__shape_text(x, a));
   }
+  if (fits) fits = dims[0] >= -1;
   for (i = 1; fits && i < dims_n; i++) fits = v->dims[i] == dims[i];
   if (!fits || v->dims[0] != x->dims[0]) {
     return tfd__fail(TFD_INVALID_ARGUMENT,

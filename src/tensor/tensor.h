@@ -84,7 +84,8 @@ void tfd__history_replace(tfd_variable *v, tfd__buffer *next);
 /* v goes: let go of what is kept. */
 void tfd__history_drop(tfd_variable *v);
 
-/* A sparse gradient: values[i] belongs to row indices[i] of dense_shape. */
+/* A sparse gradient: values[i] belongs to row indices[i] of dense_shape, whose
+** number of rows may be unknown (-1). */
 struct tfd_slices {
   tfd_object object;
   tfd_tensor *values;  /* {n, ...} */

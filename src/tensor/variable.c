@@ -103,7 +103,7 @@ int tfd_variable_assign(tfd_variable *variable, tfd_object *value) {
   TFD_TRY(tfd__operand(value, &t));
   if (t == variable->value) return TFD_OK;
   if (t->view.dtype != have->dtype || !tfd__same_shape(&t->view, have)) {
-    return tfd__fail(TFD_INVALID_ARGUMENT,
+    return tfd__fail(TFD_VALUE_ERROR,
                      "assign: variable \"%s\" is %s %s, the value is %s %s",
                      variable->name, tfd__dtype_name(have->dtype),
                      tfd__shape_text(have, a), tfd__dtype_name(t->view.dtype),

@@ -465,22 +465,47 @@ function StepContext:__index(key)
   return step_methods[key]
 end
 
+local function in_replica()
+  local replica = contexts.get_replica_context()
+  return replica ~= nil and replica ~= contexts.default_context
+end
+
+-- Call fn(output): in replicas once for what all of them give.
+local function together(output, fn)
+  if not in_replica() then
+    return fn(output)
+  end
+  contexts.get_replica_context():merge_call(function(_, merged)
+    fn(merged)
+  end, { output, n = 1 })
+end
+
 --- Keep an output of the last step, reduced over replicas when reduce_op is
---- given; found in last_step_outputs afterwards.
+--- given, as it must be in a replica; found in last_step_outputs afterwards.
+--- Errors: AssertionError in a replica without reduce_op.
 step_methods.set_last_step_output = options.method(
   "MultiStepContext.set_last_step_output", "name output:table reduce_op=nil",
   function(self, name, output, op)
-    if op ~= nil then
-      output = self.strategy:reduce(op, output)
+    if op == nil and in_replica() then
+      errors.raise("AssertionError", "set_last_step_output: in a replica it "
+        .. "needs reduce_op", "context:set_last_step_output(name, x, \"MEAN\")")
     end
-    self.last_step_outputs[name] = output
+    together(output, function(whole)
+      self.last_step_outputs[name] = op and self.strategy:reduce(op, whole)
+        or whole
+    end)
   end)
 
---- Keep something that is no tensor; found in non_tensor_outputs.
+--- Keep something that is no tensor; found in non_tensor_outputs. In a replica:
+--- the list of what all of them gave.
 step_methods.set_non_tensor_output = options.method(
   "MultiStepContext.set_non_tensor_output", "name output:table",
   function(self, name, output)
-    self.non_tensor_outputs[name] = output
+    local listed = in_replica()
+    together(output, function(whole)
+      self.non_tensor_outputs[name] = listed
+        and self.strategy:experimental_local_results(whole) or whole
+    end)
   end)
 
 local function run_steps(strategy, fn, iterator, iterations, initial)

@@ -334,6 +334,37 @@ local function new(meta, kind, devices, parameter_device)
   return self
 end
 
+-- Names of devices here and of other jobs' cannot be mixed; those of one other
+-- job name the task, those of several do not make one strategy.
+local function check_jobs(what, names)
+  local here, tasks, n, whole = 0, {}, 0, true
+  for i = 1, #names do
+    local name = type(names[i]) == "string" and names[i]:lower() or ""
+    local job, task = name:match "job:([^/]+)", name:match "task:(%d+)"
+    if job == nil or job == "localhost" then
+      here = here + 1
+    else
+      local key = job .. "/" .. (name:match "replica:(%d+)" or "") .. "/"
+        .. (task or "")
+      n, tasks[key] = n + (tasks[key] and 0 or 1), true
+      whole = whole and task ~= nil
+    end
+  end
+  if n == 0 then
+    return
+  elseif here > 0 then
+    errors.raise("ValueError", what .. ": devices of this process and of "
+      .. "another job cannot be mixed", "names without a job, or of "
+      .. "/job:localhost, are those of this process")
+  elseif n > 1 then
+    errors.raise("RuntimeError", what .. ": the devices belong to several "
+      .. "workers; those of one process are expected")
+  elseif not whole then
+    errors.raise("ValueError", what .. ": devices of another job need a task, "
+      .. "as /job:worker/task:0/device:CPU:0")
+  end
+end
+
 local function find_devices(what, names)
   if type(names) == "string" then
     names = { names }
@@ -341,6 +372,7 @@ local function find_devices(what, names)
     errors.raise("TypeError", ("%s: devices must be a list of names, got %s")
       :format(what, text.describe(names)))
   end
+  check_jobs(what, names)
   local devices = {}
   for i = 1, #names do
     local given = names[i]
@@ -372,8 +404,8 @@ local Mirrored, OneDevice, Central = class "MirroredStrategy",
 --- devices: names; by default all GPUs, else all logical CPU devices.
 --- cross_device_ops: how values are combined; by default all devices that share
 --- memory add up together.
---- Errors: AssertionError for no devices or one twice; InvalidArgument for a
----   device that is not there.
+--- Errors: AssertionError for no devices or one twice; ValueError for devices of
+---   this process and of others; InvalidArgument for one that is not there.
 --- Source: tf.distribute.MirroredStrategy
 M.MirroredStrategy = options.wrap("MirroredStrategy",
   "devices=nil cross_device_ops:table=nil", function(names, ops)

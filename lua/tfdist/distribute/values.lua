@@ -182,6 +182,27 @@ function M.components(x)
   return list
 end
 
+-- The components as users see them: the same objects each time, so that they
+-- can be compared, unless somebody released one.
+local function lasting_components(value)
+  local own = attached(value)
+  if own == nil then
+    own = {}
+    attach(value, own)
+  end
+  local seen, list = own.seen or {}, { n = raw.value_count(value) }
+  own.seen = seen
+  for i = 1, list.n do
+    local x = seen[i]
+    if x == nil or (is_handle(x) and raw.is_released(x)) then
+      x = component(value, i - 1)
+      seen[i] = x
+    end
+    list[i] = x
+  end
+  return list
+end
+
 -- A value of another strategy would lose components.
 local function wrong_count(x, count)
   errors.raise("ValueError", ("strategy:run: a value of %d replicas cannot be "
@@ -384,7 +405,7 @@ end
 --- one structure per replica; anything else alone.
 function M.local_results(x, n)
   if is_value(x) or is_mirrored(x) then
-    local list = M.components(x)
+    local list = is_value(x) and lasting_components(x) or M.components(x)
     if is_mirrored(x) and #list < n then
       for i = 2, n do
         list[i] = list[1]
@@ -456,11 +477,6 @@ end
 
 local own_methods = {}
 
---- The components, replica 0 first.
-local function get_values(x)
-  return M.components(x)
-end
-
 function own_methods.release(self)
   return raw.release(self)
 end
@@ -472,7 +488,7 @@ function M.install(tf)
   meta.__tostring = to_text
   meta.__index = function(x, key)
     if key == "values" then
-      return get_values(x)
+      return lasting_components(x)
     elseif own_methods[key] ~= nil then
       return own_methods[key]
     end
