@@ -382,6 +382,10 @@ describe("recurrent layers", function()
       assert.equal(plain:count_params(), kept:count_params())
       assert.equal(name == "LSTM" and 2 or 1, #kept.states)
     end
+    local both = L.Bidirectional(L.GRU(2, { stateful = true }))
+    both(tf.ones { 1, 2, 2 })
+    both:reset_state()
+    near({ { 0, 0 } }, both.backward_layer.states[1])
   end)
 
   it("start LSTM's forget gate at 1", function()

@@ -166,6 +166,24 @@ describe("a mask", function()
     assert.same(MASK, L.mask_of(b):totable())
   end)
 
+  it("may be a list of bools, and nothing else than bools", function()
+    local x = tf.constant { { { 2, 3 }, { 4, 5 }, { 9, 9 } } }
+    local mean = L.GlobalAveragePooling1D()
+    near({ { 3, 4 } }, mean(x, { mask = { { true, true, false } } }))
+    local y = L.Add()({ x, x }, { mask = { { { true, false, false } },
+      { { false, false, true } } } })
+    assert.same({ { true, false, true } }, L.mask_of(y):totable())
+    fails("TypeError", "mask must be a tensor", mean, x, { mask = 3 })
+    local Wrong = L.Layer:extend "Wrong"
+    function Wrong:call(t) -- luacheck: no self
+      return t * 1
+    end
+    function Wrong:compute_mask() -- luacheck: no self
+      return 3
+    end
+    fails("TypeError", "compute_mask must return tensors", Wrong(), x)
+  end)
+
   it("stays when a layer casts its input", function()
     local x = embedding()(tf.constant(IDS, "int32"))
     local y = L.Dense(1, { dtype = "float64" })(x)

@@ -49,17 +49,38 @@ local function give_masks(self, inputs, mask, ...)
   local made = self:compute_mask(inputs, mask)
   if made == nil then
     return
-  elseif type(made) == "userdata" then
+  elseif type(made) ~= "table" then
     made = { made }
   end
   local flat = nest.flatten { n = select("#", ...), ... }
   for i = 1, flat.n do
-    local x = flat[i]
-    if type(made[i]) == "userdata" and type(x) == "userdata"
-      and masks.of(x) == nil then
-      masks.set(x, made[i])
+    local x, m = flat[i], made[i]
+    if m and type(m) ~= "userdata" then
+      errors.raise("TypeError", ("%s: compute_mask must return tensors, got %s")
+        :format(self.name, text.describe(m)))
+    elseif m and type(x) == "userdata" and masks.of(x) == nil then
+      masks.set(x, m)
     end
   end
+end
+
+-- Masks that are given as lists of booleans, one for each input.
+local function given_mask(self, inputs, mask)
+  if type(mask) == "userdata" then
+    return mask
+  elseif not text.is_plain(mask) then
+    errors.raise("TypeError", ("%s: mask must be a tensor of bools, got %s")
+      :format(self.name, text.describe(mask)))
+  elseif not nest.is_nested(inputs) then
+    return convert.tensor(mask, "bool", self.name, "mask")
+  end
+  local out = {}
+  for key, x in pairs(inputs) do
+    if key ~= "n" then
+      out[key] = mask[key] and given_mask(self, x, mask[key]) or false
+    end
+  end
+  return out
 end
 
 -- Inputs ---------------------------------------------------------------------
@@ -380,6 +401,8 @@ local function forward(self, own, inputs, opts)
   check_spec(self, own, inputs)
   if opts.mask == nil then
     opts.mask = masks.of_each(inputs)
+  else
+    opts.mask = given_mask(self, inputs, opts.mask)
   end
   return outputs(self, own, inputs, opts, M.invoke(self, inputs, opts))
 end

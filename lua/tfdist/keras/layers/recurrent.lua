@@ -239,7 +239,8 @@ local function recurrent(name, signature, fields)
   fields.supports_masking = true
   fields.build, fields.call = build, forward
   fields.compute_output_shape = output_shape
-  fields.compute_mask, fields.reset_states = keep_mask, reset_states
+  fields.compute_mask = keep_mask
+  fields.reset_states, fields.reset_state = reset_states, reset_states
   fields.get_initial_state = get_initial_state
   arguments.methods(fields, name .. ":", { reset_states = "states:list=nil",
     get_initial_state = "inputs" }, base.is_layer, "layer")

@@ -95,6 +95,11 @@ local function join(mode, forward, backward, merge)
   return out
 end
 
+local function reset_both(self)
+  self.forward_layer:reset_states()
+  self.backward_layer:reset_states()
+end
+
 --- A recurrent layer forwards and a copy of it backwards; outputs are merged
 --- by merge_mode ("concat", "sum", "mul", "ave"; with "none" both come).
 --- Source: tf.keras.layers.Bidirectional
@@ -146,6 +151,8 @@ M.Bidirectional = define.layer("Bidirectional", "layer:o merge_mode='concat' "
     local mode = self._own.mode
     return unpack(join(mode, forward, backward, MERGE[mode]))
   end,
+  reset_states = reset_both,
+  reset_state = reset_both,
   compute_mask = function(self, _, mask)
     if not self.forward_layer.return_sequences or type(mask) ~= "userdata" then
       return nil
