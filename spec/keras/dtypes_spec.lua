@@ -127,3 +127,11 @@ describe("metrics of predictions of another dtype", function()
     assert.equal(90000, mse:result():item())
   end)
 end)
+
+describe("a layer that gives numbers of bins", function()
+  it("gives int32, called and in a model's shape alike", function()
+    local bins = L.Discretization { 0, 1 }
+    assert.equal("int32", bins(tf.constant { -1, 0.5, 2 }).dtype)
+    assert.equal("int32", bins(K.Input { 3 }).dtype)
+  end)
+end)

@@ -242,8 +242,9 @@ describe("an activation", function()
       end
     end
     assert.near(1, tf.reduce_sum(a.softmax(x)):item(), 1e-6)
-    same(each(function(v) return v >= 1 and min(v, 3) or 0.1 * (v - 1) end),
-      a.relu(x, { alpha = 0.1, max_value = 3, threshold = 1 }):totable())
+    same(each(function(v) return v > 1 and min(v, 3) or 0.1 * (v - 1) end),
+      a.relu(x, { negative_slope = 0.1, max_value = 3, threshold = 1 })
+        :totable())
   end)
 
   it("refuses what is no activation", function()

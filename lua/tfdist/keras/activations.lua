@@ -32,11 +32,11 @@ define("linear", "x", function(x)
   return x
 end)
 
---- max(x, 0), with a slope alpha below threshold and a largest value.
-define("relu", "x alpha=0 max_value=nil threshold=0",
-  function(x, alpha, max_value, threshold)
-    if alpha ~= 0 and max_value == nil and threshold == 0 then
-      return tf.nn.leaky_relu(x, alpha)
+--- max(x, 0), with a slope below threshold and a largest value.
+define("relu", "x negative_slope=0 max_value=nil threshold=0",
+  function(x, slope, max_value, threshold)
+    if slope ~= 0 and max_value == nil and threshold == 0 then
+      return tf.nn.leaky_relu(x, slope)
     end
     local y
     if threshold ~= 0 then
@@ -49,8 +49,8 @@ define("relu", "x alpha=0 max_value=nil threshold=0",
     if max_value ~= nil and (max_value ~= 6 or threshold ~= 0) then
       y = tf.clip_by_value(y, 0, max_value)
     end
-    if alpha ~= 0 then
-      y = y - tf.nn.relu(threshold - x) * alpha
+    if slope ~= 0 then
+      y = y - tf.nn.relu(threshold - x) * slope
     end
     return y
   end)
@@ -59,8 +59,8 @@ define("relu6", "x", function(x)
   return tf.nn.relu6(x)
 end)
 
-define("leaky_relu", "x alpha=0.2", function(x, alpha)
-  return tf.nn.leaky_relu(x, alpha)
+define("leaky_relu", "x negative_slope=0.2", function(x, slope)
+  return tf.nn.leaky_relu(x, slope)
 end)
 
 define("elu", "x alpha=1", function(x, alpha)

@@ -41,8 +41,9 @@ return function(case, I)
       return L.ReLU { max_value = 1, negative_slope = 0.1, threshold = 0.2 }
     end, inputs = { N{3, 5} },
     ref = "np.where(a >= 0.2, np.minimum(a, 1), 0.1 * (a - 0.2))" }
-  layer { "LeakyReLU", layer = function(L) return L.LeakyReLU() end,
-    inputs = { N{3, 5} }, ref = "np.where(a > 0, a, 0.3 * a)" }
+  layer { "LeakyReLU", layer = function(L)
+      return L.LeakyReLU { negative_slope = 0.1 }
+    end, inputs = { N{3, 5} }, ref = "np.where(a > 0, a, 0.1 * a)" }
   layer { "ELU", layer = function(L) return L.ELU(0.5) end,
     inputs = { N{3, 5} }, ref = "np.where(a > 0, a, 0.5 * np.expm1(a))" }
   layer { "PReLU", layer = function(L)

@@ -40,10 +40,10 @@ elementwise("ReLU", "max_value=nil negative_slope=0 threshold=0", {
 })
 
 --- Source: tf.keras.layers.LeakyReLU
-elementwise("LeakyReLU", "alpha=0.3", {
-  setup = not_negative("alpha"),
+elementwise("LeakyReLU", "negative_slope=0.3", {
+  setup = not_negative("negative_slope"),
   call = function(self, x)
-    return tf.nn.leaky_relu(x, self.alpha)
+    return tf.nn.leaky_relu(x, self.negative_slope)
   end,
 })
 

@@ -404,10 +404,10 @@ M.Discretization = define.layer("Discretization", "bin_boundaries:l", {
     local bins = tf.constant(self._own.boundaries, x.dtype)
     local flat = tf.reshape(x, { x:size() })
     return tf.cast(tf.reshape(tf.searchsorted(bins, flat, "right"), x.shape),
-      "int64")
+      "int32")
   end,
   output_dtype = function()
-    return "int64"
+    return "int32"
   end,
   compute_output_shape = same_shape,
 })
