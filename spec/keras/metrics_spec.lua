@@ -78,6 +78,8 @@ local CASES = {
     { 0, 0.3, 0.8, 0.3, 0.8 }, 2 / 3 },
   { "PrecisionAtRecall", { recall = 0.5 }, { 0, 0, 0, 1, 1 },
     { 0, 0.3, 0.8, 0.3, 0.8 }, 0.5 },
+  -- no threshold is below 0: a prediction of 0 is never a hit
+  { "PrecisionAtRecall", { recall = 0.6 }, { 1, 1, 0 }, { 0, 0.5, 0.7 }, 0 },
   { "RecallAtPrecision", { precision = 0.8 }, LABELS, SCORES, 0.5 },
   { "F1Score", { threshold = 0.5 }, { { 1, 1, 1 }, { 1, 0, 0 }, { 1, 1, 0 } },
     { { 0.2, 0.6, 0.7 }, { 0.2, 0.6, 0.6 }, { 0.6, 0.8, 0 } },

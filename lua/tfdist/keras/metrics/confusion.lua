@@ -180,17 +180,18 @@ end
 
 -- Curves ---------------------------------------------------------------------
 
--- n thresholds from just below 0 to just above 1.
-local function even_thresholds(self, n)
+-- n thresholds from 0 to 1, the ends `beyond` outside: a prediction of 0 is
+-- above the first one only then.
+local function even_thresholds(self, n, beyond)
   options.integer(self.name, "num_thresholds", n, 1)
   if n == 1 then
     return { 0.5 }
   end
-  local list = { -EPSILON }
+  local list = { -beyond }
   for i = 1, n - 2 do
     list[i + 1] = i / (n - 1)
   end
-  list[n] = 1 + EPSILON
+  list[n] = 1 + beyond
   return list
 end
 
@@ -244,7 +245,7 @@ M.AUC = define("AUC", "num_thresholds=200 curve='ROC' "
       rawset(self, "thresholds_used", list)
     else
       options.integer("AUC", "num_thresholds", n, 2)
-      rawset(self, "thresholds_used", even_thresholds(self, n))
+      rawset(self, "thresholds_used", even_thresholds(self, n, EPSILON))
     end
     make_counts(self, COUNTS)
   end, "auc")
@@ -306,7 +307,7 @@ local function define_at(class_name, wanted, bound)
           class_name, bound, text.describe(value)))
       end
       rawset(self, "value", value)
-      rawset(self, "thresholds_used", even_thresholds(self, n))
+      rawset(self, "thresholds_used", even_thresholds(self, n, 0))
       make_counts(self, COUNTS)
     end, wanted .. "_at_" .. bound)
   updater(class, PAIR, update_counts)
