@@ -216,7 +216,7 @@ parity-seeds: $(HOST_lua54)
 
 # What the spec of the comparison reads; TensorFlow's answers to a few cases.
 parity-record:
-	$$(scripts/venv_tensorflow $(BUILD)/venv-tf) -W ignore \
+	$$(scripts/venv_peer tensorflow-cpu) -W ignore \
 	  scripts/parity/seeded spec/parity/recorded.npz --seed=9 --cases=500
 
 # --- installation ---------------------------------------------------------------

@@ -4,15 +4,20 @@
 ---        ONLY=dispatch,gemm    these benches alone
 ---        SHORT=1               fewer pairs
 ---        PYTHON=python3        the interpreter that has torch
----        TENSORFLOW=no         without TensorFlow (else scripts/venv_tensorflow
----                              makes an environment with it, once)
+---        TORCH=new             the newest PyTorch, made an environment for once
+---        TENSORFLOW=no JAX=no  without them (else scripts/venv_peer makes an
+---                              environment with each, once)
 --- Two processes answer the same requests by turns (ours, reference, ours,
 --- reference ...), each on the same core with one thread; a line shows the
 --- median of the pairs' ratios with the tenth and ninetieth percentile, the
---- goal, and whether it was met. Before and after each pair a fixed loop is
---- timed: when it drifts, the pair does not count, and a line that lost more
---- than half of its pairs is INCONCLUSIVE. Peers that are not installed are
---- named and left out. All numbers go to BUILD/bench/results.json.
+--- goal, and whether it was met. Who is asked runs alone: all others are
+--- stopped. A reference is asked some times in a row before: where that and its
+--- median of the rounds differ by more than a tenth, the ratio does not count.
+--- Of a peer that can be run in several ways the fastest is the reference.
+--- Before and after each pair a fixed loop is timed: when it drifts, the pair
+--- does not count, and a line that lost more than half of its pairs is
+--- INCONCLUSIVE. Peers that are not installed are named and left out.
+--- All numbers go to BUILD/bench/results.json.
 --- Ends with status 1 when a rule is broken: a oneDNN kernel called "ref", or
 --- page faults in a steady training step. Missed goals do not fail.
 package.path = "scripts/bench/?.lua;" .. package.path
@@ -31,8 +36,42 @@ local bench = {
   limits = {}, -- by name, measured first
 }
 
+--- The interpreter with a package in an environment of its own; nil without.
+--- The first call may make it. `wanted` = "no": it is left out.
+local interpreters = {}
+function bench.environment(name, package, wanted)
+  if interpreters[package] == nil then
+    interpreters[package] = false
+    if wanted == "no" then
+      report.note("%s: not wanted", name)
+    else
+      local pipe = io.popen(("scripts/venv_peer %s 2>&1"):format(package))
+      local last
+      for text in pipe:lines() do last = text end
+      if pipe:close() then
+        interpreters[package] = last
+      else
+        report.note("%s is missing: %s", name, last or "no reason given")
+      end
+    end
+  end
+  return interpreters[package] or nil
+end
+
+function bench.tensorflow()
+  return bench.environment("TensorFlow", "tensorflow-cpu",
+    os.getenv "TENSORFLOW")
+end
+
+function bench.jax()
+  return bench.environment("JAX", "jax", os.getenv "JAX")
+end
+
 -- The interpreter that has PyTorch; nil without one.
 local function find_torch()
+  if os.getenv "TORCH" == "new" then
+    return bench.environment("PyTorch", "torch")
+  end
   for _, python in ipairs { os.getenv "PYTHON" or "python3",
                             "/usr/bin/python3" } do
     local found = os.execute(python .. " -c 'import torch' 2>/dev/null")
@@ -63,27 +102,6 @@ function bench.torch(arguments)
     arguments or "")
 end
 
---- The interpreter that has TensorFlow; nil without one. The first call may
---- make its environment.
-function bench.tensorflow()
-  if bench.tf_python == nil then
-    bench.tf_python = false
-    if os.getenv "TENSORFLOW" == "no" then
-      report.note "TensorFlow: not wanted (TENSORFLOW=no)"
-    else
-      local pipe = io.popen("scripts/venv_tensorflow 2>&1")
-      local last
-      for text in pipe:lines() do last = text end
-      if pipe:close() then
-        bench.tf_python = last
-      else
-        report.note("TensorFlow is missing: %s", last or "no reason given")
-      end
-    end
-  end
-  return bench.tf_python or nil
-end
-
 --- The host program with the library's side of a request.
 function bench.host(engine, arguments)
   local host = engine == "LuaJIT" and "tfdist-luajit" or "tfdist"
@@ -99,12 +117,28 @@ function bench.exists(path)
   return file ~= nil
 end
 
+-- The median of some answers in a row, after one that warms up.
+local function alone(ask, times)
+  local list = {}
+  for i = 0, times do
+    local value, why = ask()
+    if value == nil then return nil, why or "no answer" end
+    list[i] = value
+  end
+  return report.median(list)
+end
+
 --- Ask every function of `askers`, a table by name, once in each of `count`
 --- rounds, always in the same order: `order` lists the names. A function gives
---- a number or nil and a message. Result: { by name { numbers }, drifted =
---- { booleans }, failed = { by name message } }; who fails is not asked again.
+--- a number or nil and a message. Before, each is asked some times in a row.
+--- Result: { by name { numbers }, drifted = { booleans }, failed = { by name
+--- message }, alone = { by name median } }; who fails is not asked again.
 function bench.rounds(askers, order, count)
-  local result = { drifted = {}, failed = {} }
+  local result = { drifted = {}, failed = {}, alone = {} }
+  for _, name in ipairs(order) do
+    result.alone[name], result.failed[name] = alone(askers[name],
+      math.min(count, 3))
+  end
   for round = 1, count do
     local before = bench.floor:ask "quiet"
     for _, name in ipairs(order) do
@@ -125,6 +159,9 @@ function bench.rounds(askers, order, count)
   return result
 end
 
+-- A reference alone and in the rounds are as far apart at most.
+local APART = 1.1
+
 --- What two of the rounds' names say about each other: { ours, reference,
 --- ratio, low, high, pairs, discarded }, medians and percentiles; or nil and
 --- a message. The ratio is a / b, or b / a with `faster`, times `scale`.
@@ -144,11 +181,14 @@ function bench.ratio(rounds, a, b, faster, scale)
   end
   local steady = #ratios * 2 >= #all
   local used = steady and ratios or all
+  local reference, once = report.median(rounds[b]), rounds.alone[b]
+  local apart = once and math.max(reference / once, once / reference) > APART
   return {
-    ours = report.median(rounds[a]), reference = report.median(rounds[b]),
+    ours = report.median(rounds[a]), reference = reference, alone = once,
+    apart = apart or nil,
     ratio = report.median(used),
     low = report.percentile(used, 0.1), high = report.percentile(used, 0.9),
-    pairs = #all, discarded = discarded, inconclusive = not steady,
+    pairs = #all, discarded = discarded, inconclusive = not steady or apart,
   }
 end
 

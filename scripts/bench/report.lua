@@ -89,6 +89,10 @@ function M.line(name, r, goal, unit)
                  verdict = said }
   for k, v in pairs(r) do line[k] = v end
   current.lines[#current.lines + 1] = line
+  if r.apart then
+    out("    does not count: the reference alone takes %s",
+      M.value(r.alone, unit or "s"))
+  end
 end
 
 --- A line that could not be measured.

@@ -7,34 +7,33 @@ local worker = require "worker"
 local M = {}
 
 local line, alone, ask = rows_dist.line, rows_dist.alone, rows_dist.ask
-local tensorflow = rows_dist.tensorflow
+local tensorflow, torch = rows_dist.tensorflow, rows_dist.torch
 
 local ONE_THREAD = "env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 "
 
 -- One device has one core and one thread, on every side; two have all cores
--- and a thread each, and TensorFlow as many threads as it likes.
+-- and a thread each, and TensorFlow as many threads as it likes. Peers are asked
+-- with one device and all cores too.
 local function start_all(bench, input_only)
   local function ours(devices)
     return worker.start(("%sTFDIST_THREADS=1 %s/tfdist --cpu-devices=%d "
       .. "scripts/bench/ours_fit.lua"):format(ONE_THREAD, bench.build, devices),
       devices > 1)
   end
-  local function torch(free)
-    local python = bench.python
-    return bench.peer("PyTorch", python
-      and ("%s%s scripts/bench/torch_ddp.py"):format(ONE_THREAD, python), free)
-  end
   local all = { one = ours(1), two = ours(2), tf_one = tensorflow(bench, 1) }
   if not input_only then
-    all.tf_two, all.torch_one, all.torch_two = tensorflow(bench, 2), torch(false),
-      torch(true)
+    local python = bench.python
+    all.tf_two, all.tf_all = tensorflow(bench, 2), tensorflow(bench, 1, true)
+    all.torch_two, all.torch_all = torch(bench), torch(bench, "all")
+    all.torch_one = bench.peer("PyTorch", python
+      and ("%s%s scripts/bench/torch_ddp.py"):format(ONE_THREAD, python))
   end
   return all
 end
 
 local function stop_all(all)
-  for _, name in ipairs { "one", "two", "tf_one", "tf_two", "torch_one",
-                          "torch_two" } do
+  for _, name in ipairs { "one", "two", "tf_one", "tf_two", "tf_all",
+                          "torch_one", "torch_two", "torch_all" } do
     worker.stop(all[name])
   end
 end
@@ -73,11 +72,14 @@ local function fit_lines(bench, title, rounds)
   local double = { faster = true, goal = { at_least = 2 } }
   line(bench, title .. ", 1: x faster than Keras", rounds, "ours, 1",
     "Keras, 1", double)
-  line(bench, "  2 devices: x faster than Keras", rounds, "ours, 2", "Keras, 2",
-    double)
+  rows_dist.best_line(bench, "  2 devices: x faster than Keras", rounds,
+    "ours, 2", { { "Keras, 2", "two devices" },
+                 { "Keras, all", "one device, all cores" } }, double)
   line(bench, "  1 device: x faster than PyTorch", rounds, "ours, 1",
     "PyTorch, 1", { faster = true, goal = { at_least = 1 } })
-  line(bench, "  2: x faster than PyTorch DDP", rounds, "ours, 2", "PyTorch, 2",
+  rows_dist.best_line(bench, "  2: x faster than PyTorch", rounds, "ours, 2",
+    { { "PyTorch, 2", "two processes" },
+      { "PyTorch, all", "one process, all cores" } },
     { faster = true, goal = { at_least = 1 } })
   line(bench, "  efficiency 1 -> 2", rounds, "ours, 2", "ours, 1",
     { faster = true, scale = 0.5 })
@@ -100,6 +102,8 @@ local function fit(bench)
       { "ours, 2", all.two, "fit " .. what },
       { "Keras, 2", all.tf_two, "fit " .. what },
       { "PyTorch, 2", all.torch_two, "ddpfit " .. what },
+      { "Keras, all", all.tf_all, "fit " .. what },
+      { "PyTorch, all", all.torch_all, "fit " .. what },
     }
     check_learned(bench, list)
     fit_lines(bench, network[2], ask(bench, list, bench.short and 1

@@ -1,7 +1,9 @@
 """TensorFlow's side of the benchmarks of strategies and of fit.
 
-usage: python tf_peer.py DEVICES     answers requests from stdin, a line each;
-                                     DEVICES logical CPU devices
+usage: python tf_peer.py DEVICES [BATCHES]
+                                     answers requests from stdin, a line each;
+                                     DEVICES logical CPU devices, each of which
+                                     takes so many batches (1) in a step
        python tf_peer.py first       one training step, then the end
   step NAME             wall s of a training step of the networks of steps.c, a
                         traced function under MirroredStrategy
@@ -28,6 +30,7 @@ tf.get_logger().setLevel("ERROR")
 layers = tf.keras.layers
 BATCH = 128
 WARM = 3
+batches = 1  # of a device in a step
 
 
 def setup(devices):
@@ -71,10 +74,12 @@ def network(name):
 
 def data(name):
     if name == "lstm":
-        return (tf.random.normal((50, 50, 512)),
-                tf.random.uniform((50, 50), 0, 65, tf.int32))
-    shape = (64, 784) if name == "mlp" else (64, 28, 28, 1)
-    return tf.random.normal(shape), tf.random.uniform((64,), 0, 10, tf.int32)
+        rows = 50 * batches
+        return (tf.random.normal((rows, 50, 512)),
+                tf.random.uniform((rows, 50), 0, 65, tf.int32))
+    rows = 64 * batches
+    shape = (rows, 784) if name == "mlp" else (rows, 28, 28, 1)
+    return tf.random.normal(shape), tf.random.uniform((rows,), 0, 10, tf.int32)
 
 
 # --- steps ---------------------------------------------------------------------
@@ -177,7 +182,9 @@ def main():
     if sys.argv[1] == "first":
         print(make_step(setup(1), "mlp")().numpy())
         return
+    global batches
     strategy = setup(int(sys.argv[1]))
+    batches = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     for line in sys.stdin:
         words = line.split()
         if words[0] == "quit":

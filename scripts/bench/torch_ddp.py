@@ -1,6 +1,6 @@
 """PyTorch's side of the strategy benchmarks: the networks of steps.c.
 
-usage: python3 torch_ddp.py       answers requests from stdin, a line each:
+usage: python3 torch_ddp.py [all]   answers requests from stdin, a line each:
   single NAME           wall s of a training step on one core
   ddp NAME              the same under DistributedDataParallel: two processes,
                         one core each, gloo
@@ -10,7 +10,9 @@ usage: python3 torch_ddp.py       answers requests from stdin, a line each:
                         on one core
   ddpfit NAME IMAGES    the same under DistributedDataParallel
   quit
-Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1: Debian's build has two pools.
+With "all" as an argument, single and fit run on all cores, and a step of
+single has the examples of two ranks. Otherwise set OMP_NUM_THREADS=1 and
+OPENBLAS_NUM_THREADS=1: Debian's build has two pools.
 """
 import os
 import socket
@@ -24,7 +26,8 @@ import torch.multiprocessing as mp
 
 import fashion
 
-torch.set_num_threads(1)
+ALL = sys.argv[1:] == ["all"]
+torch.set_num_threads(os.cpu_count() if ALL else 1)
 WARM = 3
 
 
@@ -62,11 +65,12 @@ def network(name):
 
 
 def data(name):
+    rows = (50 if name == "lstm" else 64) * (2 if ALL else 1)
     if name == "mlp":
-        return torch.randn(64, 784), torch.randint(0, 10, (64,))
+        return torch.randn(rows, 784), torch.randint(0, 10, (rows,))
     if name == "lstm":
-        return torch.randn(50, 50, 512), torch.randint(0, 65, (2500,))
-    return torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,))
+        return torch.randn(50, rows, 512), torch.randint(0, 65, (50 * rows,))
+    return torch.randn(rows, 1, 28, 28), torch.randint(0, 10, (rows,))
 
 
 class Training:

@@ -345,9 +345,10 @@ def cast(c):
         x = np.abs(x)
     x = c.input(np.asarray(x).astype(source))
     wrt = [x] if "float" in source and "float" in target else []
-    report(c, call(c.pick("cast", "cast", "saturate_cast")
-                   if "bool" not in (source, target) else "cast", x, target),
-           *wrt)
+    name = "cast"
+    if "bool" not in (source, target) and "float" not in target:
+        name = c.pick("cast", "saturate_cast")
+    report(c, call(name, x, target), *wrt)
     return "cast %s to %s" % (source, target)
 
 

@@ -1,0 +1,165 @@
+"""JAX's side of the benchmarks of strategies.
+
+usage: python jax_peer.py DEVICES [BATCHES]
+                                     answers requests from stdin, a line each;
+                                     DEVICES CPU devices share the examples of
+                                     a step, BATCHES (1) batches each
+  step NAME             wall s of a training step of the networks of steps.c,
+                        compiled
+  quit
+"""
+import os
+import sys
+import time
+
+DEVICES = int(sys.argv[1])
+BATCHES = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=%d" % DEVICES
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
+
+WARM = 3
+RATE = 1e-4
+rng = np.random.default_rng(1)
+
+
+def weights(*shapes):
+    """A weight for each shape: uniform as Glorot has it, zeros for biases."""
+    out = []
+    for shape in shapes:
+        limit = np.sqrt(6 / (np.prod(shape[:-1]) + shape[-1]))
+        out.append(np.float32(rng.uniform(-limit, limit, shape)
+                              if len(shape) > 1 else np.zeros(shape)))
+    return out
+
+
+def conv(x, kernel, bias, padding="VALID"):
+    y = jax.lax.conv_general_dilated(
+        x, kernel, (1, 1), padding,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jax.nn.relu(y + bias)
+
+
+def pool(x):
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1),
+                                 (1, 2, 2, 1), "VALID")
+
+
+def dense(x, w):
+    """ReLU between layers of which w has kernels and biases by turns."""
+    for i in range(0, len(w), 2):
+        x = x @ w[i] + w[i + 1]
+        if i + 2 < len(w):
+            x = jax.nn.relu(x)
+    return x
+
+
+def lstm(x, kernel, recurrent, bias):
+    """All outputs of a layer over {steps, rows, size}."""
+    inner = x @ kernel + bias
+
+    def step(state, gates):
+        h, c = state
+        i, f, g, o = jnp.split(gates + h @ recurrent, 4, axis=-1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    zeros = jnp.zeros((x.shape[1], 512), x.dtype)
+    return jax.lax.scan(step, (zeros, zeros), inner)[1]
+
+
+def flat(x):
+    return x.reshape(x.shape[0], -1)
+
+
+def two_convolutions(x, w, padding):
+    x = pool(conv(x, w[0], w[1], padding))
+    return dense(flat(pool(conv(x, w[2], w[3]))), w[4:])
+
+
+def sequence(x, w):
+    x = lstm(lstm(jnp.swapaxes(x, 0, 1), *w[:3]), *w[3:6])
+    return jnp.swapaxes(x, 0, 1) @ w[6] + w[7]
+
+
+GATES = (512, 2048), (512, 2048), (2048,)
+# name: (shape of an example, of its labels, classes, weights, function)
+NETWORKS = {
+    "mlp": ((784,), (), 10, ((784, 512), (512,), (512, 512), (512,),
+                             (512, 10), (10,)), dense),
+    "cnn": ((28, 28, 1), (), 10, (
+        (3, 3, 1, 32), (32,), (3, 3, 32, 64), (64,), (1600, 64), (64,),
+        (64, 10), (10,)), lambda x, w: two_convolutions(x, w, "VALID")),
+    "lenet": ((28, 28, 1), (), 10, (
+        (5, 5, 1, 6), (6,), (5, 5, 6, 16), (16,), (400, 120), (120,),
+        (120, 84), (84,), (84, 10), (10,)),
+        lambda x, w: two_convolutions(x, w, "SAME")),
+    "lstm": ((50, 512), (50,), 65, GATES + GATES + ((512, 65), (65,)),
+             sequence),
+}
+
+
+def make_step(name):
+    shape, labels, classes, shapes, forward = NETWORKS[name]
+    rows = (50 if name == "lstm" else 64) * DEVICES * BATCHES
+    mesh = Mesh(np.array(jax.devices()), ("batch",))
+    shared = NamedSharding(mesh, PartitionSpec("batch"))
+    copied = NamedSharding(mesh, PartitionSpec())
+    x = jax.device_put(np.float32(rng.normal(size=(rows,) + shape)), shared)
+    y = jax.device_put(rng.integers(0, classes, (rows,) + labels), shared)
+    state = jax.device_put(weights(*shapes), copied)
+
+    def loss_of(w, x, y):
+        logits = jax.nn.log_softmax(forward(x, w))
+        return -jnp.take_along_axis(logits, y[..., None], -1).mean()
+
+    @jax.jit
+    def step(w, x, y):
+        loss, gradients = jax.value_and_grad(loss_of)(w, x, y)
+        return loss, [a - RATE * g for a, g in zip(w, gradients)]
+
+    def run():
+        nonlocal state
+        loss, state = step(state, x, y)
+        return loss
+
+    return run
+
+
+steps = {}
+
+
+def time_step(name):
+    if name not in steps:
+        steps[name] = make_step(name)
+        for _ in range(WARM):
+            steps[name]().block_until_ready()
+    step, times = steps[name], 2 if name == "lstm" else 30
+    step().block_until_ready()
+    start = time.monotonic()
+    for _ in range(times):
+        loss = step()
+    loss.block_until_ready()
+    return (time.monotonic() - start) / times
+
+
+def main():
+    for line in sys.stdin:
+        words = line.split()
+        if words[0] == "quit":
+            break
+        try:
+            if words[0] != "step":
+                raise ValueError("no such request: " + words[0])
+            print("%.9g" % time_step(words[1]), flush=True)
+        except Exception as error:  # the driver prints it and goes on
+            print("failed:", str(error).replace("\n", " "), flush=True)
+
+
+if __name__ == "__main__":
+    main()
