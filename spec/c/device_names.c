@@ -154,8 +154,8 @@ static void malformed_names_are_value_errors(void **state) {
       "/job:/cpu:0",
       "/replica:a/cpu:0", "/device:", "/device:CPU:*", "cpu:0:1",
       "averyverylongdevicetype:0", "cpu:1234567",
-      "/job:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-      "/cpu:0",
+      ("/job:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+       "/cpu:0"),
   };
   size_t i;
 

@@ -31,10 +31,10 @@ NUMBER_KERNEL(add, x + y, x + y, ADD_INT)
 NUMBER_KERNEL(subtract, x - y, x - y, SUBTRACT_INT)
 NUMBER_KERNEL(multiply, x *y, x *y, MULTIPLY_INT)
 /* A NaN on either side wins. */
-NUMBER_KERNEL(maximum, (x >= y) | (x != x) ? x : y, (x >= y) | (x != x) ? x : y,
-              MAXIMUM_INT)
-NUMBER_KERNEL(minimum, (x <= y) | (x != x) ? x : y, (x <= y) | (x != x) ? x : y,
-              MINIMUM_INT)
+#define MAXIMUM_FLOAT (((x >= y) | (x != x)) ? x : y)
+#define MINIMUM_FLOAT (((x <= y) | (x != x)) ? x : y)
+NUMBER_KERNEL(maximum, MAXIMUM_FLOAT, MAXIMUM_FLOAT, MAXIMUM_INT)
+NUMBER_KERNEL(minimum, MINIMUM_FLOAT, MINIMUM_FLOAT, MINIMUM_INT)
 NUMBER_KERNEL(squared_difference, (x - y) * (x - y), (x - y) * (x - y),
               SQUARED_DIFFERENCE_INT)
 

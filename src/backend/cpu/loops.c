@@ -4,7 +4,9 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define TFD_F16C
+#include <cpuid.h>
 #include <immintrin.h>
+#include <stdatomic.h>
 #endif
 
 /* Inner runs shorter than this are gathered into chunks first: a call for
@@ -129,8 +131,23 @@ f32_to_f16c(uint16_t *to, const float *from, int64_t n) {
   return i;
 }
 
+/* Not every compiler's __builtin_cpu_supports knows "f16c". The instruction
+** that tells is slow, in a virtual machine most of all: it is asked once. */
 static bool has_f16c(void) {
-  return __builtin_cpu_supports("f16c") != 0;
+  static atomic_int known = 0; /* 1 = no, 2 = yes */
+  int answer = atomic_load_explicit(&known, memory_order_relaxed);
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+
+  if (TFD_LIKELY(answer != 0)) return answer == 2;
+  answer = __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) &&
+                   (c & bit_F16C) != 0
+               ? 2
+               : 1;
+  atomic_store_explicit(&known, answer, memory_order_relaxed);
+  return answer == 2;
 }
 #else
 static bool has_f16c(void) {

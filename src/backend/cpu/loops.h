@@ -59,7 +59,11 @@ static inline bool tfd__below_zero(int64_t x) {
   return x < 0;
 }
 
+#if defined(__clang__)
+#define TFD_IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
 #define TFD_IVDEP _Pragma("GCC ivdep")
+#endif
 
 /* Row with one input: `expr` of x. */
 #define TFD_ROW1(name, type, otype, expr)                                    \

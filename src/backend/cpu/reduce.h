@@ -8,6 +8,14 @@
 ** summed in float32. */
 #define REDUCE_BLOCK 1024
 
+/* Before a loop that looks for an extreme. Where clang cuts such a loop, the
+** parts begin with the largest finite number, which is beyond an infinity. */
+#if defined(__clang__)
+#define TFD_EXTREME_LOOP(pragma)
+#else
+#define TFD_EXTREME_LOOP(pragma) _Pragma(pragma)
+#endif
+
 /* What is known about the elements seen so far; each reducer uses the fields
 ** its own way. */
 typedef struct tfd__acc {

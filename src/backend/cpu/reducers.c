@@ -149,7 +149,7 @@ static void prod_int_merge(tfd__acc *s, const tfd__acc *t) {
     type t = x[0];                                                    \
     int nan = 0;                                                      \
     (void)at;                                                         \
-    _Pragma(kind) for (int64_t i = 0; i < n; i++) {                   \
+    TFD_EXTREME_LOOP(kind) for (int64_t i = 0; i < n; i++) {          \
       t = x[i] op t ? x[i] : t;                                       \
       nan |= x[i] != x[i];                                            \
     }                                                                 \

@@ -2,7 +2,7 @@
 ** exponentials, and positions of extremes. */
 /* Fusing products and sums makes the polynomials a third faster. Bodies and
 ** tails of a loop are fused alike, so results do not depend on positions. */
-#pragma GCC optimize("fp-contract=fast")
+#include "backend/cpu/fused.h"
 
 #include "backend/cpu/reduce.h"
 #include "backend/cpu/vmath.h"
@@ -116,8 +116,8 @@ static void logsumexp_merge(tfd__acc *s, const tfd__acc *t) {
     type shift = 0;                                                            \
     type sum = 0;                                                              \
     int nan = 0;                                                               \
-    _Pragma("omp simd reduction(max : largest) reduction(| : nan)") for (      \
-        int64_t i = 0; i < n; i++) {                                           \
+    TFD_EXTREME_LOOP("omp simd reduction(max : largest) reduction(| : nan)")   \
+    for (int64_t i = 0; i < n; i++) {                                          \
       largest = x[i] > largest ? x[i] : largest;                               \
       nan |= x[i] != x[i];                                                     \
     }                                                                          \
@@ -144,7 +144,7 @@ static double logsumexp_real(const tfd__acc *s, int64_t n) {
 #define ARG_FLOAT(name, type, op, none, simd)                            \
   TFD_CLONES static type extreme_##name(const type *x, int64_t n) {      \
     type best = none;                                                    \
-    _Pragma(simd) for (int64_t i = 0; i < n; i++) best =                 \
+    TFD_EXTREME_LOOP(simd) for (int64_t i = 0; i < n; i++) best =        \
         x[i] op best ? x[i] : best;                                      \
     return best;                                                         \
   }                                                                      \

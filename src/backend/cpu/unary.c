@@ -1,7 +1,7 @@
 /* Elementwise functions of one tensor. */
 /* Products and sums may be fused: the polynomials run a third faster, in rows
 ** that treat every element alike (TFD_ROW1_BLOCKS). */
-#pragma GCC optimize("fp-contract=fast")
+#include "backend/cpu/fused.h"
 
 #include <string.h>
 
