@@ -22,8 +22,10 @@ Q := $(if $(V),,@)
 say = @$(if $(V),true,printf '  %-5s %s\n' '$(1)' '$(2)')
 
 # --- flags --------------------------------------------------------------------
-WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
        -Wmissing-prototypes -Wwrite-strings
+# Loops that it is asked to vectorise and cannot are no news.
+WARN += $(if $(findstring clang,$(shell $(CC) --version)),-Wno-pass-failed)
 # OpenMP: oneDNN's threads and our parallel loops share one pool.
 # -ffp-contract=off: the same bits whatever instruction set a loop runs on.
 BASE_FLAGS = -std=gnu11 -fPIC -fvisibility=hidden -fopenmp -fno-math-errno \
@@ -82,6 +84,17 @@ PKG_lua54 = $(shell pkg-config --exists lua5.4 2>/dev/null && echo lua5.4 \
 PKG_luajit = luajit
 ENGINES := $(foreach e,lua54 luajit,$(if $(shell pkg-config --exists \
              $(PKG_$(e)) 2>/dev/null && echo yes),$(e)))
+# The library alone can be made without: make build/libtfdist.so
+ifneq ($(filter all parts hosts install bundle,$(or $(MAKECMDGOALS),all)),)
+ifeq ($(strip $(ENGINES)),)
+  $(error there is no Lua to build for: pkg-config knows neither lua5.4 nor \
+    luajit; apt-get install pkg-config lua5.4 liblua5.4-dev libluajit-5.1-dev)
+endif
+ifeq ($(shell command -v $(LUA)),)
+  $(error the generators need $(LUA), which is not there; apt-get install \
+    lua5.4, or name another Lua 5.4: make LUA=PROGRAM)
+endif
+endif
 define engine_library
 $(firstword $(wildcard $(shell pkg-config --variable=libdir $(PKG_$(1)) \
   2>/dev/null)/lib$(2).a))

@@ -92,6 +92,17 @@ describe("packages #once", function()
     assert.matches("LUA=/usr/bin/luajit", r.out, 1, true)
   end)
 
+  it("make says what is missing where there is no Lua, and fails", function()
+    local r = process.run("PKG_CONFIG_LIBDIR=/nonexistent make -s BUILD="
+      .. root .. "/none")
+    assert.not_equal(0, r.code)
+    assert.matches("no Lua to build for.-apt%-get install .-liblua5%.4%-dev",
+      r.err)
+    r = process.run("make -s LUA=no-such-lua BUILD=" .. root .. "/none")
+    assert.not_equal(0, r.code)
+    assert.matches("need no%-such%-lua.-apt%-get install lua5%.4", r.err)
+  end)
+
   it("the bundle brings every library but the C library", function()
     local path, size = sh("make -s BUILD=%s bundle", BUILD)
       :match "(%S+%.tar%.gz)%s+([%d.]+) MB"
