@@ -296,7 +296,8 @@ end
 
 -- Names of the slots that an optimizer has for a variable.
 local function slot_names(optimizer, v)
-  return text.names(rawget(optimizer, "own").slots[v] or {})
+  local slots = rawget(optimizer, "own").slots or {} -- none: it wraps another
+  return text.names(slots[v] or {})
 end
 
 -- Slots that an optimizer has for the variables of the graph.

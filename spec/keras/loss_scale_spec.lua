@@ -88,6 +88,31 @@ describe("LossScaleOptimizer", function()
       assert.same(list(n, 3), locals(s, opt.iterations))
     end)
 
+  it("is saved with its scale and the inner optimizer's slots", function()
+    local function parts(scale)
+      return tf.train.Checkpoint { v = tf.Variable { 1.0, 2.0 },
+        opt = Scaled(O.SGD { learning_rate = 1, momentum = 0.5 },
+          { initial_scale = scale, dynamic_growth_steps = 2 }) }
+    end
+    local a, b = parts(4), parts(64)
+    local path = os.tmpname()
+    for _ = 1, 3 do
+      a.opt:apply_gradients({ tf.constant { 1, 1 } }, { a.v })
+    end
+    a:write(path)
+    b:read(path):assert_consumed()
+    os.remove(path)
+    os.remove(path .. ".safetensors")
+    assert.equal(8, b.opt.loss_scale:item())
+    assert.equal(1, b.opt.dynamic_counter:read_value():item())
+    assert.equal(3, b.opt.iterations:read_value():item())
+    for _, x in ipairs { a, b } do
+      x.opt:apply_gradients({ tf.constant { 1, 1 } }, { x.v })
+    end
+    assert.same(a.v:totable(), b.v:totable())
+    assert.equal(16, b.opt.loss_scale:item())
+  end)
+
   it("hands everything else to the inner optimizer", function()
     local inner = O.Adam(0.25)
     local opt = Scaled(inner)

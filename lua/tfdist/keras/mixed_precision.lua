@@ -170,6 +170,12 @@ function getters.variables(self)
   return list
 end
 
+function Scaler.__checkpoint_children(self)
+  local own = own_of(self)
+  return { { "inner_optimizer", own.inner }, { "loss_scale", own.scale },
+    { "good_steps", own.counter } }
+end
+
 function Scaler.__index(self, key)
   if methods[key] ~= nil then
     return methods[key]
