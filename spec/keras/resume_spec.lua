@@ -54,6 +54,10 @@ local DATA = {
       return true
     end):batch(4)
   end,
+  ["noise in validation"] = function()
+    return slices():shuffle(24):batch(4), nil, {
+      validation_data = slices():take(8):map(noisy):batch(4) }
+  end,
   interleaved = function()
     return tf.data.Dataset.range(3):interleave(function(i)
       return slices():skip(i:item() * 8):take(8):shuffle(8)
@@ -157,6 +161,24 @@ describe("a fit that goes on from its backup", function()
     os.execute(("mv %s.kept %s"):format(folder, folder))
     assert.equal(14, #fit(m, "arrays", 4))
     assert.same(want, bytes(m))
+  end)
+
+  each_strategy("with a scale for the loss", function(s)
+    local function scaled()
+      return tf.keras.mixed_precision.LossScaleOptimizer(
+        tf.keras.optimizers.SGD { learning_rate = 0.0625, momentum = 0.5 },
+        { dynamic_growth_steps = 4 })
+    end
+    tf.random.set_seed(3)
+    local whole = model(s, scaled)
+    fit(whole, "arrays", "epoch")
+    tf.random.set_seed(3)
+    fit(model(s, scaled), "arrays", 3, 8)
+    local m = model(s, scaled)
+    assert.equal(12, #fit(m, "arrays", 3))
+    assert.same(bytes(whole), bytes(m))
+    -- 18 steps: doubled after each four.
+    assert.equal(2 ^ (15 + 4), m.optimizer.loss_scale:item())
   end)
 
   each_strategy("keeps a learning rate that was changed", function(s)

@@ -541,7 +541,8 @@ end
 
 local function validate(run, list)
   local val = run.validation
-  local found = M.evaluate(run.model, val.source, {
+  -- What it draws must not matter to training.
+  local found = random_seed.aside(M.evaluate, run.model, val.source, {
     steps = val.steps, callbacks = run.callbacks, what = "fit: validation_data",
   })
   for _, entry in ipairs(found) do
