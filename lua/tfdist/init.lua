@@ -8,6 +8,7 @@
 --- devices count from 0, Lua lists from 1.
 
 local errors = require "tfdist.errors"
+local loading = require "tfdist.loading"
 local raw = require "tfdist.raw"
 
 -- Lua finds such a script before the library; when it did not this time, it
@@ -53,27 +54,36 @@ local CORE = {
   "variable", "slices", "debugging", "control", "tape", "loss_scaling",
 }
 
--- True while they register their names.
+-- True also while they register their names.
 local core_loaded = false
+
+local function install_core()
+  local ops = loading.load "tfdist.ops"
+  ops.install(tf)
+  for _, name in ipairs(CORE) do
+    loading.load("tfdist." .. name).install(tf, ops.def)
+  end
+end
 
 local function load_core()
   core_loaded = true
-  local ops = require "tfdist.ops"
-  ops.install(tf)
-  for _, name in ipairs(CORE) do
-    require("tfdist." .. name).install(tf, ops.def)
+  local ok, e = pcall(install_core)
+  if not ok then
+    core_loaded = false
+    error(e, 0)
   end
 end
 
 local function load_name(name)
   if MODULES[name] ~= nil then
-    return require "tfdist.text".watch("tf." .. name, require(MODULES[name]))
+    return loading.load "tfdist.text".watch("tf." .. name,
+      loading.load(MODULES[name]))
   elseif FIELDS[name] ~= nil then
-    return require(FIELDS[name][1])[FIELDS[name][2]]
+    return loading.load(FIELDS[name][1])[FIELDS[name][2]]
   elseif ALIASES[name] then
-    return require "tfdist.keras"[name]
+    return loading.load "tfdist.keras"[name]
   end
-  require "tfdist.missing".check("", name)
+  loading.load "tfdist.missing".check("", name)
   if not core_loaded then
     load_core()
     -- Loading may have set the name itself (constants).

@@ -9,6 +9,7 @@
 local convert = require "tfdist.convert"
 local errors = require "tfdist.errors"
 local lists = require "tfdist.lists"
+local loading = require "tfdist.loading"
 local missing = require "tfdist.missing"
 local options = require "tfdist.options"
 local places = require "tfdist.places"
@@ -638,7 +639,7 @@ function M.install(tf)
   end
   publish_family(CORE, ops)
   for i = 1, #FAMILIES do
-    local family = require("tfdist.ops." .. FAMILIES[i])
+    local family = loading.load("tfdist.ops." .. FAMILIES[i])
     publish_family(family, ops)
     family.define(tf, M.def)
   end

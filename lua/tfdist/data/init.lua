@@ -5,6 +5,7 @@ require "tfdist.data.cache"
 require "tfdist.data.combine"
 local dataset = require "tfdist.data.dataset"
 local experimental = require "tfdist.data.experimental"
+local loading = require "tfdist.loading"
 local pipeline_options = require "tfdist.data.pipeline_options"
 local text = require "tfdist.text"
 local tf = require "tfdist"
@@ -23,17 +24,6 @@ local M = {
   experimental = experimental,
 }
 
-local function require_readers()
-  local ok, readers = pcall(require, "tfdist.data.readers")
-  if ok then
-    return readers
-  elseif tostring(readers):find("module 'tfdist.data.readers' not found", 1,
-    true) then
-    return {}
-  end
-  error(readers, 0)
-end
-
 -- Readers of records are loaded when a name is first used that is not here.
 local readers_loaded = false
 
@@ -41,16 +31,16 @@ local function load_readers()
   if readers_loaded then
     return
   end
-  readers_loaded = true
-  local readers = require_readers()
+  local readers = loading.load "tfdist.data.readers"
   for name, value in pairs(readers) do
     if name ~= "experimental" then
       rawset(M, name, value)
     end
   end
-  for name, value in pairs(readers.experimental or {}) do
+  for name, value in pairs(readers.experimental) do
     rawset(experimental, name, value)
   end
+  readers_loaded = true
 end
 
 local function lazy(names, prefix)

@@ -2,6 +2,7 @@
 
 local errors = require "tfdist.errors"
 local help = require "tfdist.help"
+local loading = require "tfdist.loading"
 local text = require "tfdist.text"
 
 local M = {}
@@ -23,15 +24,8 @@ local FIELDS = {
 
 local function load(name)
   local path = MODULES[name]
-  local ok, module
   if path then
-    ok, module = pcall(require, path)
-    if ok then
-      return text.watch("tf.keras." .. name, module)
-    elseif not (type(module) == "string"
-      and module:find("module '" .. path .. "' not found", 1, true)) then
-      error(module, 0)
-    end
+    return text.watch("tf.keras." .. name, loading.load(path))
   end
   text.not_there("tf.keras", tostring(name), text.names(MODULES, FIELDS))
 end

@@ -22,6 +22,7 @@ local errors = require "tfdist.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local kinds = require "tfdist.kinds"
 local layers = require "tfdist.keras.layers"
+local loading = require "tfdist.loading"
 local module = require "tfdist.module"
 local network = require "tfdist.keras.models_network"
 local options = require "tfdist.options"
@@ -631,66 +632,49 @@ for _, class in ipairs { Model, Sequential } do
   })
 end
 
--- A module that may be missing, nil then.
-local function optional(name)
-  local ok, found = pcall(require, name)
-  if ok then
-    return found
-  elseif not (type(found) == "string"
-    and found:find("module '" .. name .. "' not found", 1, true)) then
-    error(found, 0)
+loading.load "tfdist.keras.training".install(Model)
+
+local checkpoint = loading.load "tfdist.checkpoint"
+options.hint_missing("model:load_weights", "filepath", "tf.train."
+  .. "latest_checkpoint(folder) is nil when the folder's file `checkpoint` "
+  .. "names none")
+
+-- tf.train.latest_checkpoint finds it, but for names of Keras's HDF5 files.
+local function note_latest(path)
+  if not path:find "%.h5$" and not path:find "%.keras$" then
+    tf.train.update_checkpoint_state(path:match "^(.*)/[^/]*$" or ".",
+      path:match "[^/]*$")
   end
-  return nil
 end
 
-local training = optional "tfdist.keras.training"
-if training ~= nil then
-  training.install(Model)
-end
+--- Write all variables to the file filepath.safetensors; returns the path.
+--- Every worker calls it; the chief's file is kept. The folder's file
+--- `checkpoint` names it for tf.train.latest_checkpoint, unless filepath ends
+--- in .h5 or .keras.
+--- Source: tf.keras.Model.save_weights
+Model.save_weights = options.method("model:save_weights", "filepath "
+  .. "overwrite=true save_format=nil options:table=nil",
+  function(self, filepath)
+    local path = checkpoint.save_weights(self, filepath)
+    note_latest(filepath)
+    return path
+  end, is_model, "model")
 
-local checkpoint = optional "tfdist.checkpoint"
-if checkpoint ~= nil then
-  options.hint_missing("model:load_weights", "filepath", "tf.train."
-    .. "latest_checkpoint(folder) is nil when the folder's file `checkpoint` "
-    .. "names none")
-
-  -- tf.train.latest_checkpoint finds it, but for names of Keras's HDF5 files.
-  local function note_latest(path)
-    if not path:find "%.h5$" and not path:find "%.keras$" then
-      tf.train.update_checkpoint_state(path:match "^(.*)/[^/]*$" or ".",
-        path:match "[^/]*$")
+--- Read what save_weights wrote: layers with weights match in their order.
+--- Layers that are not built yet get their values when they are; variables
+--- without a value in the file are told in a warning.
+--- Errors: NotFound without a file, DataLoss, InvalidArgument when shapes
+---   differ, NotImplementedError for by_name.
+--- Source: tf.keras.Model.load_weights
+Model.load_weights = options.method("model:load_weights", "filepath "
+  .. "skip_mismatch=false by_name=false options:table=nil",
+  function(self, filepath, skip_mismatch, by_name)
+    if by_name or skip_mismatch then
+      errors.raise("NotImplementedError", "load_weights: by_name and "
+        .. "skip_mismatch are not implemented")
     end
-  end
-
-  --- Write all variables to the file filepath.safetensors; returns the path.
-  --- Every worker calls it; the chief's file is kept. The folder's file
-  --- `checkpoint` names it for tf.train.latest_checkpoint, unless filepath ends
-  --- in .h5 or .keras.
-  --- Source: tf.keras.Model.save_weights
-  Model.save_weights = options.method("model:save_weights", "filepath "
-    .. "overwrite=true save_format=nil options:table=nil",
-    function(self, filepath)
-      local path = checkpoint.save_weights(self, filepath)
-      note_latest(filepath)
-      return path
-    end, is_model, "model")
-
-  --- Read what save_weights wrote: layers with weights match in their order.
-  --- Layers that are not built yet get their values when they are; variables
-  --- without a value in the file are told in a warning.
-  --- Errors: NotFound without a file, DataLoss, InvalidArgument when shapes
-  ---   differ, NotImplementedError for by_name.
-  --- Source: tf.keras.Model.load_weights
-  Model.load_weights = options.method("model:load_weights", "filepath "
-    .. "skip_mismatch=false by_name=false options:table=nil",
-    function(self, filepath, skip_mismatch, by_name)
-      if by_name or skip_mismatch then
-        errors.raise("NotImplementedError", "load_weights: by_name and "
-          .. "skip_mismatch are not implemented")
-      end
-      return checkpoint.load_weights(self, filepath)
-    end, is_model, "model")
-end
+    return checkpoint.load_weights(self, filepath)
+  end, is_model, "model")
 
 -- Methods of Keras that are not there.
 for name, hint in pairs {
