@@ -169,6 +169,10 @@ local function read_graph(archive, path)
   local source = raw.archive_metadata(archive, GRAPH_KEY)
   if source ~= nil then
     local ok, graph = pcall(json.decode, source)
+    if not ok and not errors.is_of_data(graph) then
+      -- Lua's own memory: no reason to take an older checkpoint.
+      errors.raise("ResourceExhausted", path .. ": " .. tostring(graph))
+    end
     return graphs.check(path, ok and graph)
   end
   local names = {}

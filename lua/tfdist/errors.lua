@@ -244,6 +244,15 @@ function M.kind(x)
   return getmetatable(x) == Error and x.kind or nil
 end
 
+--- Does an error say something about the data that was read? Want of memory and
+--- interruption do not: what they ended is as good as it was.
+---@param x any  what pcall returned
+---@return boolean
+function M.is_of_data(x)
+  local kind = M.kind(x)
+  return kind ~= nil and kind ~= "ResourceExhausted" and kind ~= "Cancelled"
+end
+
 local explanations = {}
 
 --- Register fn(message, where) -> kind, hint for texts that Lua itself raises

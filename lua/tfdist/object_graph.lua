@@ -404,10 +404,15 @@ local function bad_graph(path)
     .. "damaged")
 end
 
+-- No name of describe's has a zero byte, where the runtime would end it.
+local function is_name(x)
+  return type(x) == "string" and not x:find "%z"
+end
+
 local function is_names(list)
   local good = text.is_plain(list)
   for i = 1, good and #list or 0 do
-    good = good and type(list[i]) == "string"
+    good = good and is_name(list[i])
   end
   return good
 end
@@ -425,7 +430,7 @@ function M.check(path, graph)
   for i = 1, nodes.n do
     local node = nodes[i]
     if type(node) ~= "table" or type(node.children) ~= "table"
-      or (node.key ~= nil and type(node.key) ~= "string")
+      or (node.key ~= nil and not is_name(node.key))
       or (node.copies ~= nil and not is_names(node.copies))
       or (node.slots ~= nil and type(node.slots) ~= "table") then
       bad_graph(path)
@@ -437,7 +442,7 @@ function M.check(path, graph)
     end
     for _, slot in ipairs(node.slots or {}) do
       if type(slot) ~= "table" or not is_node(slot.variable)
-        or not is_node(slot.node) or type(slot.name) ~= "string" then
+        or not is_node(slot.node) or not is_name(slot.name) then
         bad_graph(path)
       end
     end

@@ -237,7 +237,9 @@ local function read_state(folder)
     return nil
   end
   local ok, found = pcall(json.decode, source, path)
-  if not ok or type(found) ~= "table"
+  if not ok and not errors.is_of_data(found) then
+    error(found, 0)
+  elseif not ok or type(found) ~= "table"
     or not is_names(found.all_model_checkpoint_paths)
     or not is_names { found.model_checkpoint_path } then
     log.warn(("%s is not a list of checkpoints; it is ignored"):format(path))
@@ -310,9 +312,10 @@ local function is_whole(path)
     return false
   end
   local ok, found = pcall(checkpoint.open, path)
-  if not ok then
-    log.warn(("%s is left out: %s"):format(path,
-      errors.is_error(found) and found.message or tostring(found)))
+  if not ok and not errors.is_of_data(found) then
+    error(found, 0)
+  elseif not ok then
+    log.warn(("%s is left out: %s"):format(path, found.message))
   elseif found ~= nil then
     found:close()
   end

@@ -198,6 +198,9 @@ local function read_tensor(self, words)
     damaged(self, "a byte is no boolean")
   end
   local ok, t = pcall(raw.tensor_from_bytes, bytes, dtype, dims)
+  if not ok and not errors.is_of_data(t) then
+    error(t, 0)
+  end
   return ok and t or damaged(self, t.message)
 end
 
