@@ -174,9 +174,18 @@ describe("modules", function()
       check(entry[1], "KeyError", { "there is no tf.", entry[1] }, entry[2])
     end
     assert.is_nil(tf.keras.optimizers.Nonesuch)
-    R.fails("NotImplementedError", "tf.distribute.Nonesuch", function()
-      return tf.distribute.Nonesuch
-    end)
+    for _, module in ipairs { tf.distribute, tf.distribute.experimental,
+      tf.keras, tf.data, tf.data.experimental } do
+      assert.is_nil(module.Nonesuch)
+    end
+    for _, name in ipairs { "Strategy", "StrategyExtended", "ReplicaContext",
+      "Server", "TPUStrategy" } do
+      R.fails("NotImplementedError", "tf.distribute." .. name, function()
+        return tf.distribute[name]
+      end)
+    end
+    assert.is_true(tf.distribute.RunOptions()
+      .experimental_enable_dynamic_batch_size)
   end)
 end)
 
@@ -543,5 +552,44 @@ describe("a data set that is not there", function()
       assert.equal("NotFound", kind)
       assert.matches("apt%-get install dataset%-fashion%-mnist", why)
     end
+  end)
+end)
+
+describe("a slip in the name of a method", function()
+  it("names the nearest, whatever the object", function()
+    local s = R.mirrored(1)
+    local ds = D.range(4):batch(2)
+    local shared = s:experimental_distribute_dataset(ds)
+    local objects = {
+      runn = { s, "run" }, update_nonslot = { s.extended, "update_non_slot" },
+      all_reduc = { tf.distribute.get_replica_context(), "all_reduce" },
+      get_nxt = { ds:iter(), "get_next" },
+      get_nextt = { shared:iter(), "get_next" },
+      gradent = { tf.GradientTape(function() end), "gradient" },
+      flus = { tf.summary.create_noop_writer(), "flush" },
+      has_valu = { tf.data.experimental.Optional.empty(), "has_value" },
+      get_per_replica_batchsize = { tf.distribute.InputContext(),
+        "get_per_replica_batch_size" },
+      make_experimental_numpy_dataset = { s,
+        "experimental_make_numpy_dataset" },
+      SerializeToStrin = { tf.train.Example { features =
+        tf.train.Features { feature = {} } }, "SerializeToString" },
+    }
+    for name, entry in pairs(objects) do
+      local e = R.fails("KeyError", name, function()
+        return entry[1][name]
+      end)
+      assert.equal("did you mean " .. entry[2] .. "?", e.hint)
+      assert.is_nil(entry[1].nonesuch)
+    end
+  end)
+
+  it("leaves the fields of strategies as they are", function()
+    local s = R.mirrored(1)
+    R.fails("TypeError", "num_replicas_in_sync cannot be set", function()
+      s.num_replicas_in_sync = "x"
+    end)
+    R.fails("TypeError", "run cannot be set", function() s.run = print end)
+    assert.equal(1, s.num_replicas_in_sync)
   end)
 end)

@@ -34,7 +34,7 @@ end
 local function plain_class(name)
   local meta = { __name = name, is_example_part = true }
   meta.__index = meta
-  return meta
+  return text.watch_methods(name, meta)
 end
 
 local function check_bytes(what, list)

@@ -33,6 +33,7 @@ local getmetatable, pairs, setmetatable, type =
 
 local Tape = { __name = "GradientTape" }
 Tape.__index = Tape
+text.watch_methods("GradientTape", Tape)
 
 local CONNECTIONS = { "none", "zero" }
 

@@ -141,6 +141,7 @@ M.TFRecordOptions = options.wrap("TFRecordOptions", "compression_type=''",
 
 local Writer = { __name = "TFRecordWriter" }
 Writer.__index = Writer
+text.watch_methods("TFRecordWriter", Writer)
 
 local function is_writer(x)
   return type(x) == "table" and getmetatable(x) == Writer

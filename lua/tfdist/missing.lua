@@ -8,6 +8,7 @@ local WEIGHTS = "model:save_weights(path) and get_config() keep weights and "
   .. "layers"
 local STRINGS = "strings are Lua strings; Dataset:map functions get them"
 local COMPLEX = "there are no complex dtypes"
+local WORKERS = "strategies over several processes are not there"
 local EAGER = "ops run at the call always"
 
 -- namespace -> names, and what to use in their place
@@ -73,9 +74,36 @@ local LISTS = {
       .. "get_log_device_placement set_log_device_placement" },
   },
   distribute = {
-    { "Strategy StrategyExtended",
-      "the classes of strategies are tf.distribute.MirroredStrategy and "
-      .. "others" },
+    { "Strategy", "the classes of strategies are tf.distribute."
+      .. "MirroredStrategy and others; tf.distribute.is_strategy(x) tests" },
+    { "StrategyExtended", "strategy.extended" },
+    { "ReplicaContext", "tf.distribute.get_replica_context() gives it" },
+    { "DistributedValues DistributedDataset DistributedIterator",
+      "tf.distribute.is_distributed_value(x) tests" },
+    { "MultiWorkerMirroredStrategy ParameterServerStrategy TPUStrategy Server "
+      .. "cluster_resolver coordinator", WORKERS },
+  },
+  ["distribute.experimental"] = {
+    { "MultiWorkerMirroredStrategy ParameterServerStrategy TPUStrategy "
+      .. "PreemptionCheckpointHandler PreemptionWatcher TerminationConfig "
+      .. "coordinator partitioners rpc", WORKERS },
+  },
+  data = {
+    { "DatasetSpec Iterator IteratorSpec NumpyIterator" },
+  },
+  ["data.experimental"] = {
+    { "AutotuneAlgorithm CheckpointInputPipelineHook Counter "
+      .. "DatasetInitializer DatasetStructure ExternalStatePolicy "
+      .. "OptionalStructure RandomDataset Reducer SqlDataset TFRecordWriter "
+      .. "TensorStructure at bytes_produced_stats copy_to_device "
+      .. "dense_to_ragged_batch dense_to_sparse_batch enable_debug_mode "
+      .. "from_list from_variant get_model_proto get_next_as_optional "
+      .. "get_structure group_by_reducer index_table_from_dataset "
+      .. "latency_stats load make_batched_features_dataset "
+      .. "make_saveable_from_iterator map_and_batch pad_to_cardinality "
+      .. "parallel_interleave parse_example_dataset rejection_resample save "
+      .. "service shuffle_and_repeat snapshot table_from_dataset to_variant "
+      .. "unique" },
   },
   dtypes = {
     { "DType experimental finfo hashable qint8 qint16 qint32 quint8 quint16 "

@@ -33,6 +33,7 @@ local current = { writer = nil, step = nil, condition = true }
 
 local Writer = { __name = "SummaryWriter" }
 Writer.__index = Writer
+text.watch_methods("SummaryWriter", Writer)
 
 local function is_writer(x)
   return type(x) == "table" and getmetatable(x) == Writer

@@ -323,6 +323,32 @@ local function distance(a, b, limit)
   return last[n]
 end
 
+-- The words of a name in the order of letters; `experimental` is none.
+local function sorted_words(name)
+  local words = {}
+  for word in name:lower():gmatch "%w+" do
+    if word ~= "experimental" then
+      words[#words + 1] = word
+    end
+  end
+  table.sort(words)
+  return table.concat(words, "_")
+end
+
+--- The name in `names` of the same words as `name` in another order, or nil.
+---@param name string
+---@param names string[]
+---@return string|nil
+function M.same_words(name, names)
+  local wanted = name:find "_" and sorted_words(name)
+  for i = 1, wanted and #names or 0 do
+    if sorted_words(names[i]) == wanted then
+      return names[i]
+    end
+  end
+  return nil
+end
+
 --- The name in `names` nearest to `name`, or nil when none is near. Case and
 --- underscores count among names that are equally near.
 ---@param name string
@@ -344,7 +370,7 @@ function M.nearest(name, names, most)
       best, best_distance, best_exact = names[i], d, exact
     end
   end
-  return best
+  return best or M.same_words(name, names)
 end
 
 --- The keys of tables as texts, sorted: names for messages and hints.
@@ -359,22 +385,6 @@ function M.names(...)
   end
   table.sort(names)
   return names
-end
-
---- Refuse a name that a module does not have: a slip, or what TensorFlow has.
---- Errors: KeyError naming the nearest one, NotImplementedError.
----@param path string     "tf.keras"
----@param name string
----@param names string[]  what there is
-function M.not_there(path, name, names)
-  missing.check(path:sub(4), name)
-  local near = M.nearest(name, names, 2)
-  if near ~= nil then
-    errors.raise("KeyError", ("there is no %s.%s"):format(path, name),
-      ("did you mean %s.%s?"):format(path, near))
-  end
-  errors.raise("NotImplementedError", ("%s.%s is not there"):format(path, name),
-    "README, \"What is not there\"")
 end
 
 --- A function of a key that raises if it is a slip of one of the names, and
@@ -404,9 +414,42 @@ end
 ---@return fun(key:any):nil
 function M.field_slips(what, names)
   return M.slips(names, function(key, near)
+    if key == "closed" then
+      return -- what close() sets
+    end
     errors.raise("KeyError", ("a %s has no field or method %s"):format(what,
       M.quote(key)), "did you mean " .. near .. "?")
   end)
+end
+
+--- Let slips in the names of a class be errors, whose objects find their methods
+--- in the table `methods`.
+---@param what string
+---@param methods table
+---@return table  methods
+function M.watch_methods(what, methods)
+  local check = M.field_slips(what, function()
+    return M.names(methods)
+  end)
+  return setmetatable(methods, { __index = function(_, key)
+    return check(key)
+  end })
+end
+
+--- The same for the names of a module, where what only TensorFlow has raises too.
+--- Errors: KeyError naming the nearest, NotImplementedError.
+---@param path string     "tf.keras"
+---@param names fun():string[]
+---@return fun(key:any):nil
+function M.name_slips(path, names)
+  local check = M.slips(names, function(name, near)
+    errors.raise("KeyError", ("there is no %s.%s"):format(path, name),
+      ("did you mean %s.%s?"):format(path, near))
+  end)
+  return function(name)
+    missing.check(path:sub(4), name)
+    return check(name)
+  end
 end
 
 --- Let slips in a module's names be errors; other names stay nil, so that
@@ -416,13 +459,10 @@ end
 ---@return table  module
 function M.watch(path, module)
   if type(module) == "table" and getmetatable(module) == nil then
-    local check = M.slips(function()
+    local check = M.name_slips(path, function()
       return M.names(module)
-    end, function(name)
-      M.not_there(path, name, M.names(module))
     end)
     setmetatable(module, { __index = function(_, name)
-      missing.check(path:sub(4), name)
       return check(name)
     end })
   end

@@ -44,6 +44,9 @@ local function load_readers()
 end
 
 local function lazy(names, prefix)
+  local check = text.name_slips(prefix, function()
+    return text.names(names)
+  end)
   return function(_, name)
     if type(name) ~= "string" then
       return nil
@@ -53,7 +56,7 @@ local function lazy(names, prefix)
     if found ~= nil then
       return found
     end
-    text.not_there(prefix, name, text.names(names))
+    return check(name)
   end
 end
 

@@ -3,6 +3,7 @@
 local errors = require "tfdist.errors"
 local optional = require "tfdist.data.optional"
 local options = require "tfdist.options"
+local text = require "tfdist.text"
 
 local M = {}
 
@@ -63,11 +64,19 @@ function M.class(kind)
   end
   add_steps(kind, methods, check)
 
+  local check_field = text.field_slips(kind.name, function()
+    return text.names(methods, { element_spec = true })
+  end)
+
   function class:__index(key)
     if key == "element_spec" then
       return kind.element_spec(self)
     end
-    return methods[key]
+    local found = methods[key]
+    if found == nil then
+      return check_field(key)
+    end
+    return found
   end
 
   -- `for x, y in dataset:iter() do`

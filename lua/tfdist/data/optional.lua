@@ -30,12 +30,20 @@ function methods.get_value(self)
   return unpack(self.pack, 1, self.pack.n)
 end
 
+local check_field = text.field_slips("Optional", function()
+  return text.names(methods, { element_spec = true })
+end)
+
 function Optional:__index(key)
   if key == "element_spec" then
     local spec = rawget(self, "spec")
     return spec and (spec.n == 1 and spec[1] or spec) or nil
   end
-  return methods[key]
+  local found = methods[key]
+  if found == nil then
+    return check_field(key)
+  end
+  return found
 end
 
 function Optional:__tostring()

@@ -381,6 +381,10 @@ local FACTS = {
   experimental_require_static_shapes = false, num_workers = 1,
 }
 
+local check_field = text.field_slips("StrategyExtended", function()
+  return text.names(methods, getters, FACTS)
+end)
+
 function Extended.__index(self, key)
   local strategy = rawget(self, "strategy")
   if getters[key] ~= nil then
@@ -388,7 +392,11 @@ function Extended.__index(self, key)
   elseif FACTS[key] ~= nil then
     return FACTS[key]
   end
-  return methods[key]
+  local found = methods[key]
+  if found == nil then
+    return check_field(key)
+  end
+  return found
 end
 
 function Extended.__tostring(self)

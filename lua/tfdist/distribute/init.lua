@@ -51,6 +51,16 @@ errors.add_explanation(function(message, where)
   end
 end)
 
+local RunOptions = { __name = "RunOptions" }
+
+-- Options of strategy:run for compiled steps, which say nothing to these.
+-- Source: tf.distribute.RunOptions
+local function run_options(dynamic, bucketizing, xla)
+  return setmetatable({ experimental_enable_dynamic_batch_size = dynamic,
+    experimental_bucketizing_dynamic_shape = bucketizing,
+    experimental_xla_options = xla }, RunOptions)
+end
+
 local M = {
   MirroredStrategy = strategy.MirroredStrategy,
   OneDeviceStrategy = strategy.OneDeviceStrategy,
@@ -70,6 +80,10 @@ local M = {
   ReductionToOneDevice = cross_device_ops.ReductionToOneDevice,
   NcclAllReduce = cross_device_ops.NcclAllReduce,
   HierarchicalCopyAllReduce = cross_device_ops.HierarchicalCopyAllReduce,
+  RunOptions = options.wrap("RunOptions",
+    "experimental_enable_dynamic_batch_size=true "
+    .. "experimental_bucketizing_dynamic_shape=false "
+    .. "experimental_xla_options=nil", run_options),
   experimental = {
     CommunicationOptions = communication.CommunicationOptions,
     CommunicationImplementation = communication.CommunicationImplementation,
@@ -91,17 +105,7 @@ for name, signature in pairs {
   options.describe(M[name], options.signature(name, signature))
 end
 
-local function not_there(prefix)
-  return function(module, name)
-    if type(name) ~= "string" then
-      return nil
-    end
-    text.not_there("tf." .. prefix, name, text.names(module))
-  end
-end
-
-setmetatable(M, { __index = not_there "distribute" })
-setmetatable(M.experimental,
-  { __index = not_there "distribute.experimental" })
+text.watch("tf.distribute", M)
+text.watch("tf.distribute.experimental", M.experimental)
 
 return M

@@ -104,7 +104,7 @@ end
 
 local InputContext = { __name = "InputContext" }
 local context_methods = {}
-InputContext.__index = context_methods
+InputContext.__index = text.watch_methods("InputContext", context_methods)
 
 function InputContext:__tostring()
   return ("tf.distribute.InputContext(input pipeline id %d, total: %d)")

@@ -533,12 +533,21 @@ function getters.devices(self)
   return { own or raw.device_name(raw.device_current()) }
 end
 
+local check_field = text.field_slips("ReplicaContext", function()
+  return text.names(methods, getters, { strategy = true,
+    replica_id_in_sync_group = true, num_replicas_in_sync = true })
+end)
+
 function Context.__index(self, key)
   local found = getters[key]
   if found ~= nil then
     return found(self)
   end
-  return methods[key]
+  found = methods[key]
+  if found == nil then
+    return check_field(key)
+  end
+  return found
 end
 
 function Context.__tostring(self)

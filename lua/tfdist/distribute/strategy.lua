@@ -302,8 +302,9 @@ local function to_text(self)
     and "all devices share memory" or tostring(ops))
 end
 
--- Public fields, for hints.
-local FIELDS = { num_replicas_in_sync = true, extended = true }
+-- Fields that users read, by the names of those that hold them.
+local FIELDS = { num_replicas_in_sync = "replica_count",
+  extended = "own_extended" }
 
 local function class(name)
   local meta = { __name = name, is_tf_strategy = true, methods = {} }
@@ -311,13 +312,25 @@ local function class(name)
     meta.methods[entry.name] = options.method(name .. "." .. entry.name,
       entry.signature, entry.fn, is_strategy, "strategy")
   end
-  meta.__index = meta.methods
+  local methods = meta.methods
   local check = text.field_slips(name, function()
-    return text.names(meta.methods, FIELDS)
+    return text.names(methods, FIELDS)
   end)
-  setmetatable(meta.methods, { __index = function(_, key)
+  function meta.__index(self, key)
+    local found = methods[key]
+    if found ~= nil then
+      return found
+    elseif FIELDS[key] ~= nil then
+      return rawget(self, FIELDS[key])
+    end
     return check(key)
-  end })
+  end
+  function meta.__newindex(self, key, value)
+    if FIELDS[key] ~= nil or methods[key] ~= nil then
+      errors.raise("TypeError", ("%s: %s cannot be set"):format(name, key))
+    end
+    rawset(self, key, value)
+  end
   meta.__tostring = to_text
   return meta
 end
@@ -327,10 +340,10 @@ local function new(meta, kind, devices, parameter_device)
   local handle = raw.strategy_new(kind, devices, parameter_device)
   local self = setmetatable({
     handle = handle, name = meta.__name, replica_devices = devices,
-    num_replicas_in_sync = raw.strategy_replica_count(handle),
+    replica_count = raw.strategy_replica_count(handle),
     one_copy = kind == "default" or kind == "one_device",
   }, meta)
-  self.extended = extended.new(self)
+  self.own_extended = extended.new(self)
   return self
 end
 

@@ -1,4 +1,4 @@
---- tf.keras: what is there so far. Other names raise NotImplementedError.
+--- tf.keras: modules and classes, loaded when they are first used.
 
 local errors = require "tfdist.errors"
 local help = require "tfdist.help"
@@ -22,12 +22,16 @@ local FIELDS = {
   Input = { "models", "Input" }, Layer = { "layers", "Layer" },
 }
 
+local check_name = text.name_slips("tf.keras", function()
+  return text.names(MODULES, FIELDS)
+end)
+
 local function load(name)
   local path = MODULES[name]
   if path then
     return text.watch("tf.keras." .. name, loading.load(path))
   end
-  text.not_there("tf.keras", tostring(name), text.names(MODULES, FIELDS))
+  return check_name(name)
 end
 
 setmetatable(M, {
