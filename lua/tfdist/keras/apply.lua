@@ -175,6 +175,8 @@ end
 
 --- Step count and slots for the variables.
 function M.build(own, vars, h)
+  -- Whoever asked for the step count first may have been outside of all scopes.
+  check_optimizer_scope(own)
   M.iterations(own)
   local list = own.rule.slots(h)
   for k = 1, vars.n do
