@@ -263,14 +263,16 @@ add { name = "event", content = SCALAR, rebuild = framed, read = show_events }
 add { name = "events", content = framed(SCALAR), read = show_events }
 
 for _, kind in ipairs { "", "GZIP", "ZLIB" } do
-  add { name = "records " .. kind, checked = kind == "", content = written(function(path)
-    local writer = tf.io.TFRecordWriter(path, kind)
-    writer:write "first"
-    writer:write(EXAMPLE)
-    writer:close()
-  end), read = function(path)
-    take_all(tf.data.TFRecordDataset(path, { compression_type = kind }))
-  end }
+  add { name = "records " .. kind, checked = kind == "",
+    content = written(function(path)
+      local writer = tf.io.TFRecordWriter(path, kind)
+      writer:write "first"
+      writer:write(EXAMPLE)
+      writer:close()
+    end),
+    read = function(path)
+      take_all(tf.data.TFRecordDataset(path, { compression_type = kind }))
+    end }
 end
 
 add { name = "idx", content = "\0\0\12\2\0\0\0\1\0\0\0\2abcdefgh",

@@ -199,7 +199,7 @@ int tfd_mirrored_read(tfd_mirrored *mirrored, tfd_tensor **value_p) {
   return tfd__run(TFD_OP_identity, &t, 1, NULL, NULL, value_p, 1, &n);
 }
 
-/* --- do copies agree? ------------------------------------------------------- */
+/* --- do copies agree? ----------------------------------------------------- */
 
 /* A tensor's bytes as the host sees them; `stage` is freed by the caller. */
 static int host_bytes(tfd_tensor *t, size_t bytes, void **stage_p,

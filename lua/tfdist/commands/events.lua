@@ -96,8 +96,8 @@ local function ls(...)
     for _, series in ipairs(list) do
       width = math.max(width, series.name and #series.name + 2 or 0)
     end
-    print(("%s: %s%s"):format(printable(path), width > 0 and count(list, "run") .. ", "
-      or "", count(list, "tag")))
+    print(("%s: %s%s"):format(printable(path), width > 0
+      and count(list, "run") .. ", " or "", count(list, "tag")))
     for _, series in ipairs(list) do
       print(("  %s%-32s %-10s %6d values, steps %d..%d, last %s"):format(
         series.name and pad(series.name, width) or "", series.tag,

@@ -240,8 +240,8 @@ end
 --- set; a fit that was interrupted goes on at the next epoch (or batch) when the
 --- same script runs again, and ends with the bits that it would have ended with.
 --- Functions that give batches go on where they begin, caches that were filled
---- from random stages are filled anew, and callbacks remember nothing. The backup
---- is deleted at the end of training unless delete_checkpoint is false.
+--- from random stages are filled anew, and callbacks remember nothing. The
+--- backup is deleted at the end of training unless delete_checkpoint is false.
 --- Errors: NotImplementedError under strategies that have no backup, and for
 ---   save_before_preemption; ValueError for a data set with other random stages.
 --- Source: tf.keras.callbacks.BackupAndRestore
