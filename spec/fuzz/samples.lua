@@ -64,15 +64,6 @@ for _, content in ipairs(arrays) do
     kinds = ARRAY_KINDS }
 end
 
-local function stored_zip(name, body)
-  local common = number(20, 2) .. number(0, 8) .. number(0, 4)
-    .. number(#body, 4) .. number(#body, 4) .. number(#name, 2) .. number(0, 2)
-  local data = "PK\3\4" .. common .. name .. body
-  local list = "PK\1\2" .. number(20, 2) .. common .. number(0, 14) .. name
-  return data .. list .. "PK\5\6" .. number(0, 4) .. number(1, 2)
-    .. number(1, 2) .. number(#list, 4) .. number(#data, 4) .. number(0, 2)
-end
-
 -- Two compressed arrays, as numpy.savez_compressed writes them.
 local COMPRESSED = ""
   .. "504b0304140000000800000021004fe9002a550000009800000005001400612e6e707901"
@@ -93,7 +84,7 @@ local function from_hex(hex)
   end))
 end
 
-for _, content in ipairs { stored_zip("a.npy", arrays[1]),
+for _, content in ipairs { files.stored_zip("a.npy", arrays[1]),
   from_hex(COMPRESSED) } do
   add { name = "npz", content = content, read = tf.io.read_npz,
     kinds = ARRAY_KINDS }

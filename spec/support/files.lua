@@ -58,6 +58,18 @@ function M.crc32(data)
   return xor(c, 0xFFFFFFFF)
 end
 
+--- A zip file of one entry that is not compressed; its bytes begin after
+--- 30 + #name.
+function M.stored_zip(name, body)
+  local number = M.little
+  local common = number(20, 2) .. number(0, 8) .. number(M.crc32(body), 4)
+    .. number(#body, 4) .. number(#body, 4) .. number(#name, 2) .. number(0, 2)
+  local data = "PK\3\4" .. common .. name .. body
+  local list = "PK\1\2" .. number(20, 2) .. common .. number(0, 14) .. name
+  return data .. list .. "PK\5\6" .. number(0, 4) .. number(1, 2)
+    .. number(1, 2) .. number(#list, 4) .. number(#data, 4) .. number(0, 2)
+end
+
 --- Names in a folder, sorted.
 function M.names(folder)
   local list = {}
