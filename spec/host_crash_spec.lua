@@ -5,10 +5,10 @@ local run = process.run
 for _, host in ipairs(process.hosts) do
   describe("a crash of " .. host.name .. " #once", function()
     -- Run a script file with `stack` KiB; its name is FILE in `report`.
-    local function crash(code, stack)
+    local function crash(code, stack, options)
       local path = process.file(code, ".lua")
-      local r = run(("ulimit -c 0; ulimit -s %s; %s %s"):format(stack or "8192",
-        host.path, path))
+      local r = run(("ulimit -c 0; ulimit -s %s; %s %s %s"):format(
+        stack or "8192", host.path, options or "", path))
       os.remove(path)
       r.report = r.err:gsub(path:gsub("%p", "%%%0"), "FILE")
       return r
@@ -40,6 +40,21 @@ pcall(function() die() end)]])
         assert.equal(139, r.code)
         assert.matches("invalid memory access at address 0x18 ", r.report)
         assert.matches("\n  lua FILE:1\n", r.report)
+      end)
+
+      it("names the op", function()
+        local r = crash([[
+local tf = require "tfdist"
+local ffi = require "ffi"
+ffi.cdef "int mprotect(void *p, size_t n, int access);"
+local t = tf.ones { 1024, 1024 }
+local at = ffi.cast("uintptr_t", require("tfdist.ffi").view(t).pointer)
+local page = (at + 4095) / 4096 * 4096
+assert(ffi.C.mprotect(ffi.cast("void *", page), 8192, 0) == 0)
+tf.reduce_sum(t):item()]], nil, "--queue=inline --threads=1")
+        assert.equal(139, r.code)
+        assert.matches("thread tfdist%-luajit%)\n  op reduce_sum\n.-  lua FILE:8\n",
+          r.report)
       end)
 
       -- Finalisers run on the stack of whatever allocates.

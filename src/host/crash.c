@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "host/host.h"
+#include "lua/bind.h"
+#include "ops/ops.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 enum { FRAMES = 64, LEVELS = 10, GUARD = 1 << 20 };
@@ -92,6 +94,16 @@ static void say_signal(void) {
     put("C stack overflow: something nests without end\n");
 }
 
+/* Ops of the main thread; what a device's thread runs, its name tells. */
+static void say_op(void) {
+  int op = tfd__lua_running;
+
+  if (op < 0 || dying != getpid()) return;
+  put("  op ");
+  put(tfd__op_at(op)->name);
+  put("\n");
+}
+
 static void say_lua(void) {
   lua_State *L = tfd__signals_current();
   lua_Debug ar;
@@ -116,7 +128,8 @@ static void say_frames(void) {
 }
 
 static void on_crash(int number, siginfo_t *info, void *context) {
-  static void (*const steps[])(void) = {say_signal, say_lua, say_frames};
+  static void (*const steps[])(void) = {say_signal, say_op, say_lua,
+                                       say_frames};
   int me = (int)syscall(SYS_gettid);
   int nobody = 0;
   size_t i = 0;

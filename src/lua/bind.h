@@ -253,6 +253,9 @@ extern const luaL_Reg tfd__lua_system_functions[];
 void tfd__lua_finish_on_close(lua_State *L);
 extern const luaL_Reg tfd__lua_tidy_functions[];
 
+/* The op that Lua code is running or queueing, for the report of a crash;
+** -1 = none. */
+extern volatile int tfd__lua_running;
 /* Source prefix of the Lua library's files, "@lua/tfdist/" or the like. */
 const char *tfd__lua_library_prefix(size_t *length_p);
 /* Tell the runtime the script line that asks for work, when work is queued. */

@@ -148,6 +148,8 @@ static int run_again(lua_State *L, int rc, const op_face *f,
                     capacity, out_n_p);
 }
 
+volatile int tfd__lua_running = -1;
+
 /* Results of ops with many outputs wait here until they are handles; the
 ** collector may run in between, so pushing starts from a copy. */
 static _Thread_local tfd_tensor *many[MANY_OUTPUTS];
@@ -184,8 +186,10 @@ static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
   TFD_LUA_ENTER(L);
   tfd__lua_note_position(L);
   slot = tfd__lua_tensor_slot(L);
+  tfd__lua_running = f->op;
   rc = tfd_op_run(f->op, in, f->n, ints, f->ints_n, reals, f->reals_n, many,
                   MANY_OUTPUTS, &out_n);
+  tfd__lua_running = -1;
   if (!TFD_LIKELY(rc == TFD_OK)) {
     rc = run_again(L, rc, f, in, ints, reals, many, MANY_OUTPUTS, &out_n);
     if (rc != TFD_OK) return tfd__lua_fail(L, rc);
@@ -407,8 +411,10 @@ static int core_op_run(lua_State *L) {
   f.op = (int)number;
   tfd__lua_note_position(L);
   slot = tfd__lua_tensor_slot(L);
+  tfd__lua_running = f.op;
   rc = tfd_op_run(f.op, (tfd_object *const *)in.p, in.n, f.ints, f.ints_n,
                   f.reals, f.reals_n, many, MANY_OUTPUTS, &out_n);
+  tfd__lua_running = -1;
   if (rc != TFD_OK) {
     f.n = in.n;
     rc = run_again(L, rc, &f, (tfd_object *const *)in.p, f.ints, f.reals,
