@@ -242,7 +242,8 @@ local function recurrent(name, signature, fields)
   fields.compute_mask = keep_mask
   fields.reset_states, fields.reset_state = reset_states, reset_states
   fields.get_initial_state = get_initial_state
-  arguments.methods(fields, name .. ":", { reset_states = "states:list=nil",
+  arguments.methods(fields, name .. ":", {
+    reset_states = "states:list=nil", reset_state = "states:list=nil",
     get_initial_state = "inputs" }, base.is_layer, "layer")
   M[name] = define.layer(name, signature .. SEQUENCE, fields)
 end
