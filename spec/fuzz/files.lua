@@ -21,7 +21,8 @@ local only = tonumber(arg[3] or nil)
 local DEADLINE = 5 -- CPU seconds that one call may take
 local MEMORY = 64 * 1024 -- KiB of Lua's that one call may leave
 local CALLS_PER_BLOCK = 200
-local KINDS = { "tensor", "variable", "archive", "reader", "writer", "example" }
+local KINDS = { "tensor", "variable", "archive", "reader", "writer", "example",
+  "input" }
 
 local counts = { calls = 0, errors = 0, violations = 0 }
 

@@ -492,7 +492,7 @@ np.savez_compressed(b + 'c.npz', a=np.tile(a, (9, 9)), e=np.zeros((0, 3)))
     for _, suffix in ipairs { "", ".npy", ".npz", "c.npz" } do
       os.remove(base .. suffix)
     end
-    assert.are.equal(0, raw.live_handles "reader")
+    assert.are.equal(0, raw.live_handles "input")
   end)
 end)
 
