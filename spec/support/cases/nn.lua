@@ -25,6 +25,10 @@ return function(case, I)
     { transpose_b = true }, "a @ b.T")
   product("batch transposed, matrix", I.normal { 2, 4, 3 }, I.normal { 4, 5 },
     { transpose_a = true }, "np.swapaxes(a, 1, 2) @ b")
+  product("batch transposed, an axis of 1, matrix", I.normal { 2, 1, 4, 3 },
+    I.normal { 4, 5 }, { transpose_a = true }, "np.swapaxes(a, 2, 3) @ b")
+  product("batch transposed, axes of 1, matrix", I.normal { 1, 3, 1, 1, 4 },
+    I.normal { 1, 5 }, { transpose_a = true }, "np.swapaxes(a, 3, 4) @ b")
   product("broadcast batches", I.normal { 2, 1, 3, 4 }, I.normal { 3, 4, 2 },
     {}, "a @ b")
   product("broadcast batches, both transposed", I.normal { 2, 1, 4, 3 },

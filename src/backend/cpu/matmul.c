@@ -24,20 +24,23 @@ static int64_t batch_of(const tfd__view *v) {
 }
 
 /* One product instead of many when b is the same for the whole batch and the
-** rows of a follow one another: makes a and c matrices. */
+** rows of a follow one another: makes a and c matrices. An axis of size 1 says
+** nothing about where rows lie. */
 static void fold_batch(tfd__view *a, const tfd__view *b, tfd__view *c) {
   int64_t rows = 1;
   int last = a->rank - 1;
+  int64_t step = a->strides[last - 1];
 
   if (c->rank == 2 || a->rank != c->rank || batch_of(b) != 1) return;
-  for (int i = 0; i < last - 1; i++)
-    if (a->dims[i] != c->dims[i] ||
-        (a->dims[i] != 1 &&
-         a->strides[i] != a->strides[i + 1] * a->dims[i + 1]))
-      return;
-  for (int i = 0; i < last; i++) rows *= a->dims[i];
+  for (int i = last - 1; i >= 0; i--) {
+    if (a->dims[i] != c->dims[i]) return;
+    if (a->dims[i] == 1) continue;
+    if (rows == 1) step = a->strides[i];
+    if (a->strides[i] != step * rows) return;
+    rows *= a->dims[i];
+  }
   a->dims[0] = rows;
-  a->strides[0] = a->strides[last - 1];
+  a->strides[0] = step;
   a->dims[1] = a->dims[last];
   a->strides[1] = a->strides[last];
   c->dims[0] = rows;
