@@ -37,7 +37,8 @@ CXX_FLAGS = -std=gnu++17 -fPIC -fvisibility=hidden -MMD -MP -Isrc -Wall \
 LIBS = -ldnnl -lstdc++ -ljansson -lz -lm -lpthread -ldl
 
 # --- lists --------------------------------------------------------------------
-LAYERS = base types backend backend/cpu backend/cpu/stream device tensor ops dist autograd io
+LAYERS = base types backend backend/cpu backend/cpu/stream device tensor ops \
+         dist autograd io
 CORE_SRC := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.c)))
 CORE_CXX := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.cc)))
 CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o) $(CORE_CXX:%.cc=$(BUILD)/%.o)
@@ -182,10 +183,17 @@ $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libtfdist.a
 	$(Q)$(CC) $(BASE_FLAGS) $(OPT) $(SAN_FLAGS) -Wno-missing-prototypes $< \
 	  -o $@ $(BUILD)/libtfdist.a -lcmocka $(LIBS)
 
-tests-c: $(TEST_BIN)
+# Back ends for specs, in folders of their own: TFDIST_PLUGINS names one.
+$(BUILD)/spec/slow/tfdist_slow.so: spec/support/slow/slow.c
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(BASE_FLAGS) -MF $@.d $(OPT) $(SAN_FLAGS) -shared -o $@ $< \
+	  -lpthread
 
-test-c: $(TEST_BIN)
-	@status=0; for t in $^; do \
+tests-c: $(TEST_BIN) $(BUILD)/spec/slow/tfdist_slow.so
+
+test-c: tests-c
+	@status=0; for t in $(TEST_BIN); do \
 	  echo "== $$t"; timeout 1200 $$t 2>&1 || status=1; done; exit $$status
 
 test:
@@ -322,5 +330,6 @@ help:
 
 .PHONY: all parts install uninstall rock install-rock bundle test \
         tests-c test-c lint bench parity parity-seeds parity-record clean help
--include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d)
+-include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d) \
+         $(BUILD)/spec/slow/tfdist_slow.so.d
 

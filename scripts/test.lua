@@ -73,6 +73,7 @@ local suites = {
 -- Made before anything runs; a target is named once for all its suites.
 local BUILDS = {
   c = "make -s -j2 tests-c",
+  ["lua5.4"] = "make -s build/spec/slow/tfdist_slow.so",
   ["asan"] = "make -s -j2 SAN=address hosts",
   ["asan-luajit"] = "make -s -j2 SAN=address hosts",
   ["asan-c"] = "make -s -j2 SAN=address tests-c",

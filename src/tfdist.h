@@ -243,6 +243,10 @@ TFD_API int tfd_config_set_queue_mode(tfd_queue_mode mode);
 /** Cores each CPU device may use; 0 = this process's cores shared equally.
  * Errors: ValueError for a negative number; RuntimeError once started. */
 TFD_API int tfd_config_set_device_threads(int count);
+/** Run ops that a device has no kernel for on the processor (the default), with
+ * a notice, or fail. Source: tf.config.set_soft_device_placement */
+TFD_API void tfd_config_set_soft_placement(bool on);
+TFD_API bool tfd_config_soft_placement(void);
 /** True once the first device was used; configuration is fixed then. */
 TFD_API bool tfd_is_started(void);
 /** Number of logical devices of a type ("CPU", "GPU", "" = all). */
@@ -263,6 +267,17 @@ TFD_API bool tfd_device_is_queued(const tfd_device *device);
 /** Wait for everything submitted. Blocks: yes. Errors: the first failure of
  * queued work. */
 TFD_API int tfd_device_synchronize(tfd_device *device);
+/** The device's model, bytes of its memory and processors (0 = unknown). The
+ * text is valid until the thread's next call. */
+TFD_API int tfd_device_describe(tfd_device *device, const char **model_p,
+                                int64_t *memory_p, int *cores_p);
+/** Number of back ends, those included that cannot be used. */
+TFD_API int tfd_backend_count(int64_t *count_p);
+/** Back end `index`: name, type and number of its physical devices, the
+ * plug-in's file ("" = built in), why it cannot be used ("" = it can). */
+TFD_API int tfd_backend_at(int index, const char **name_p, const char **type_p,
+                           int64_t *devices_p, const char **path_p,
+                           const char **reason_p);
 /** Bytes live now, most ever, and kept for re-use. */
 TFD_API int tfd_device_memory(tfd_device *device, int64_t *current_p,
                               int64_t *peak_p, int64_t *reserved_p);
@@ -296,29 +311,23 @@ TFD_API void tfd_context_set_position(const char *file, int line);
 TFD_API int tfd_tensor_from_bytes(const void *data, size_t data_bytes,
                                   tfd_dtype dtype, const int64_t *dims,
                                   int dims_n, tfd_tensor **tensor_p);
-
 /** Tensor from numbers, converted to dtype. One value fills any shape.
  * Errors: InvalidArgument if values_n is neither 1 nor the element count. */
 TFD_API int tfd_tensor_from_values(const double *values, int64_t values_n,
                                    tfd_dtype dtype, const int64_t *dims,
                                    int dims_n, tfd_tensor **tensor_p);
-
 /** Copy all elements, row-major. Blocks: until they are computed.
  * Errors: InvalidArgument unless data_bytes is exactly the tensor's size. */
 TFD_API int tfd_tensor_read(tfd_tensor *tensor, void *data, size_t data_bytes);
-
 /** One element as a double, by row-major position. Blocks.
  * Errors: IndexError outside the tensor. */
 TFD_API int tfd_tensor_item(tfd_tensor *tensor, int64_t index,
                             double *value_p);
-
 /** All elements as doubles; values has room for the element count. Blocks. */
 TFD_API int tfd_tensor_values(tfd_tensor *tensor, double *values,
                               int64_t values_n);
-
 /** Wait until the elements can be read. Errors: sticky failures. */
 TFD_API int tfd_tensor_wait(tfd_tensor *tensor);
-
 /** Address of element 0 for host-visible dense tensors, after waiting; valid
  * while the tensor is open. Writing is undefined. */
 TFD_API int tfd_tensor_data(tfd_tensor *tensor, void **data_p);
@@ -339,7 +348,6 @@ TFD_API int tfd_tensor_device(tfd_tensor *tensor, tfd_device **device_p);
  * Gradients flow through. */
 TFD_API int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
                                  tfd_tensor **copy_p);
-
 /** "float32" … ; NULL if unknown. */
 TFD_API const char *tfd_dtype_name(int dtype);
 /** dtype by name. Errors: TypeError naming the dtypes there are. */
@@ -465,7 +473,6 @@ TFD_API int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,
 TFD_API int tfd_tape_pause_all(bool pause);
 /** Number of tapes that record in this context. */
 TFD_API int tfd_tape_active(void);
-
 /** Begin a backward walk from targets to sources. target_grads has one entry
  * for each target (NULL = ones) or is empty. unconnected_zero: sources without
  * a path get zeros instead of none.
@@ -568,7 +575,6 @@ TFD_API int tfd_strategy_gather(tfd_strategy *strategy, int axis,
                                 tfd_object *const *components, int components_n,
                                 tfd_device *const *destinations,
                                 int destinations_n, tfd_value **result_p);
-
 /** One handle for a value with a component per replica; NULL components stand
  * for values that only the host knows.
  * Source: tf.distribute.DistributedValues */
@@ -584,7 +590,6 @@ TFD_API int tfd_value_component(tfd_value *value, int index,
  * being updated; -1 in cross-replica context. */
 TFD_API int tfd_value_index(const tfd_value *value);
 TFD_API int tfd_value_strategy(tfd_value *value, tfd_strategy **strategy_p);
-
 /** One variable for copies on several devices.
  * Source: tf.distribute MirroredVariable, SyncOnReadVariable */
 TFD_API int tfd_mirrored_new(tfd_strategy *strategy, tfd_variable_kind kind,
@@ -610,7 +615,6 @@ tfd_mirrored_aggregation_of(const tfd_mirrored *mirrored);
 TFD_API int tfd_mirrored_read(tfd_mirrored *mirrored, tfd_tensor **value_p);
 /** Whether all copies hold the same bytes. Blocks: until they are there. */
 TFD_API int tfd_mirrored_agree(const tfd_mirrored *mirrored, bool *agree_p);
-
 /** Say which copy of variables an update function works on (-1 = none);
  * before_p gets what was set. */
 TFD_API int tfd_context_set_update(int component, int *before_p);
@@ -642,7 +646,6 @@ TFD_API int tfd_run_diverge(tfd_run *run, int replica, const char *where_first,
  * family). Shapes: as the file says, rank <= 8.
  * Errors: NotFound; DataLoss naming file and offset. */
 TFD_API int tfd_read_idx(const char *path, tfd_tensor **tensor_p);
-
 /** Open a file to read it part by part; the first part is all of it.
  * Errors: NotFound, FailedPrecondition, ResourceExhausted. */
 TFD_API int tfd_input_open(const char *path, tfd_input **input_p);
@@ -664,7 +667,6 @@ TFD_API int tfd_input_tensor(tfd_input *input, tfd_dtype dtype,
                              tfd_tensor **tensor_p);
 /** CRC-32 of the bytes that the part gave so far. */
 TFD_API int64_t tfd_input_crc(const tfd_input *input);
-
 /** Put a file in place with these contents: it appears whole or not at all.
  * Blocks: until it is on the disk. Errors: ResourceExhausted (no space),
  *   NotFound (no such folder), FailedPrecondition. */
@@ -686,7 +688,6 @@ TFD_API int tfd_folder_list(const char *path, const void **names_p,
  * Errors: ResourceExhausted (no descriptors, no memory), FailedPrecondition. */
 TFD_API int tfd_files_match(const char *pattern, const void **paths_p,
                             size_t *paths_bytes_p);
-
 /** Open a safetensors file; its header is read and checked, tensors are in the
  * order of their names.
  * Errors: NotFound; DataLoss naming file, tensor and offset.

@@ -61,6 +61,24 @@ local function machine()
   return table.concat(parts, ", ")
 end
 
+-- What other devices are: "NVIDIA H200, 139.8 GiB".
+local function accelerator(device)
+  local model, memory = raw.device_describe(device)
+  return memory > 0 and ("%s, %.1f GiB"):format(model, memory / 2 ^ 30) or model
+end
+
+-- Plug-ins that cannot be used: lists of name, reason and file.
+local function refused()
+  local list = {}
+  for i = 0, raw.backend_count() - 1 do
+    local name, _, _, path, reason = raw.backend_at(i)
+    if reason ~= "" then
+      list[#list + 1] = { name, reason, path }
+    end
+  end
+  return list
+end
+
 -- Commands -------------------------------------------------------------------
 
 local commands = {}
@@ -72,18 +90,19 @@ end
 
 --- One line for each logical device.
 function commands.devices()
-  local n = raw.device_count("")
+  local n, cpus = raw.device_count(""), raw.device_count("CPU")
   local total = 0
-  for i = 0, raw.device_count("CPU") - 1 do
+  for i = 0, cpus - 1 do
     total = total + raw.device_threads(raw.device_at("CPU", i))
   end
   for i = 0, n - 1 do
     local d = raw.device_at("", i)
     local threads = raw.device_threads(d)
-    print(("%-8s %d core%s%s"):format(raw.device_short_name(d), threads,
-      threads == 1 and "" or "s", i == 0 and " of " .. machine() or ""))
+    print(("%-8s %s"):format(raw.device_short_name(d),
+      i >= cpus and accelerator(d) or ("%d core%s%s"):format(threads,
+        threads == 1 and "" or "s", i == 0 and " of " .. machine() or "")))
   end
-  if n == 1 and total > 1 then
+  if cpus == 1 and total > 1 then
     local list = {}
     for i = 0, total - 1 do
       list[#list + 1] = "/cpu:" .. i
@@ -94,6 +113,9 @@ function commands.devices()
   end
   if raw.device_count("GPU") == 0 then
     print("/gpu     none")
+  end
+  for _, plugin in ipairs(refused()) do
+    print(("%-8s %s: %s"):format("", plugin[1], plugin[2]))
   end
   return 0
 end
@@ -147,6 +169,17 @@ checks[#checks + 1] = function()
     return "ok", raw.device_count("GPU") .. " GPU(s)"
   end
   return "--", "no GPU in use"
+end
+
+checks[#checks + 1] = function()
+  local parts = {}
+  for _, plugin in ipairs(refused()) do
+    parts[#parts + 1] = ("%s (%s): %s"):format(plugin[1], plugin[3], plugin[2])
+  end
+  if #parts > 0 then
+    return "warn", "back ends that cannot be used: " .. table.concat(parts, "; ")
+  end
+  return nil
 end
 
 checks[#checks + 1] = function()
@@ -220,6 +253,7 @@ local TOPICS = {}
 
 TOPICS.env = [[
 TFDIST_CPU_DEVICES=N       as --cpu-devices
+TFDIST_PLUGINS=PLACES      files or folders of plug-ins, between colons
 TFDIST_THREADS=N           as --threads
 TFDIST_QUEUE=MODE          as --queue
 TFDIST_LOG=LEVEL           as --log

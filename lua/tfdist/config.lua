@@ -42,10 +42,15 @@ end
 M.list_physical_devices = wrap("config.list_physical_devices",
   "device_type=nil", function(kind)
     kind = type_name("list_physical_devices", kind)
-    if kind == nil or kind == "CPU" then
-      return { describe_device("/physical_device:CPU:0", "CPU") }
+    local list = {}
+    for i = 0, raw.backend_count() - 1 do
+      local _, found, n = raw.backend_at(i)
+      for k = 0, (kind == nil or kind == found) and n - 1 or -1 do
+        list[#list + 1] = describe_device(
+          ("/physical_device:%s:%d"):format(found, k), found)
+      end
     end
-    return {}
+    return list
   end)
 
 --- The devices that tensors and ops can be on. Starts the runtime: the
@@ -152,6 +157,24 @@ M.threading.set_intra_op_parallelism_threads = wrap(
 
 function M.threading.get_intra_op_parallelism_threads()
   return configured.threads
+end
+
+--- What happens to an op that a device has no kernel for: it runs on CPU:0,
+--- with copies there and back and one notice for each op (true, the default), or
+--- fails with NotImplemented.
+--- Source: tf.config.set_soft_device_placement
+M.set_soft_device_placement = wrap("config.set_soft_device_placement",
+  "enabled", function(enabled)
+    if type(enabled) ~= "boolean" then
+      errors.raise("TypeError", "config.set_soft_device_placement: enabled must "
+        .. "be a boolean, got " .. text.describe(enabled))
+    end
+    raw.config_set_soft_placement(enabled)
+  end)
+
+--- Source: tf.config.get_soft_device_placement
+function M.get_soft_device_placement()
+  return raw.config_soft_placement()
 end
 
 --- Bytes on a device: `current` live, `peak` most ever, `reserved` also counts

@@ -53,8 +53,8 @@ local LISTS = {
       .. "experimental_functions_run_eagerly "
       .. "experimental_run_functions_eagerly", EAGER },
     { "experimental_connect_to_cluster experimental_connect_to_host "
-      .. "LogicalDevice PhysicalDevice optimizer get_soft_device_placement "
-      .. "set_soft_device_placement get_visible_devices set_visible_devices" },
+      .. "LogicalDevice PhysicalDevice optimizer get_visible_devices "
+      .. "set_visible_devices" },
   },
   ["config.experimental"] = {
     { "ClusterDeviceFilters VirtualDeviceConfiguration disable_mlir_bridge "

@@ -1,12 +1,13 @@
-/* Random work on three devices against a sequential oracle: calls, copies
-** between devices, host writes and reads, waits in any direction, releases and
-** re-use of memory; with and without calls that fail. Seeds are printed;
-** TFD_SEED=n runs one, TFD_SEEDS=n that many. */
-#include "device_support.h"
+/* Random work on three devices, then on two and two slow ones that the host
+** cannot see, against a sequential oracle: calls, copies between devices, host
+** writes and reads, waits in any direction, releases and re-use of memory; with
+** and without calls that fail. Seeds are printed; TFD_SEED=n runs one,
+** TFD_SEEDS=n that many. */
+#include "slow_support.h"
 
 #define CELLS 24
 #define MAX_WORDS 96
-#define DEVICES 3
+#define MOST 4
 
 /* Written while no failure was pending: right. By a call while one was: right,
 ** or reading it raises the failure. In place by such a call: old or new. */
@@ -20,6 +21,9 @@ typedef struct cell {
   int64_t expected[MAX_WORDS];
 } cell;
 
+static tfd_device *places[MOST];
+static int places_n;
+
 static cell cells[CELLS];
 static uint64_t seed;
 
@@ -28,6 +32,10 @@ static int injected;
 
 static int pick(int n) {
   return (int)(next_random(&seed) % (uint64_t)n);
+}
+
+static tfd_device *any_device(void) {
+  return places[pick(places_n)];
 }
 
 static int64_t mix(int64_t a, int64_t b, int64_t c) {
@@ -58,6 +66,10 @@ static int mix_kernel(const tfd__call *call) {
           (int)b->numel, call->ints[0]);
   memcpy(out->data, scratch, (size_t)out->numel * sizeof *scratch);
   return TFD_OK;
+}
+
+static int late_mix(const tfd__call *call) {
+  return launch_late(call, mix_kernel);
 }
 
 /* A buffer for `c` on d that nothing else shows: its own one if it may be
@@ -94,8 +106,8 @@ static void check_report(int rc) {
   if (injected == 0) fail_msg("%s", tfd_error_message());
   assert_int_equal(TFD_DATA_LOSS, rc);
   injected = 0;
-  for (i = 0; i < DEVICES; i++) {
-    assert_int_equal(TFD_OK, tfd_device_synchronize(device(i)));
+  for (i = 0; i < places_n; i++) {
+    assert_int_equal(TFD_OK, tfd_device_synchronize(places[i]));
   }
   write_unknown();
 }
@@ -137,7 +149,8 @@ static int random_words(void) {
 }
 
 static void do_mix(void) {
-  tfd_device *d = device(pick(DEVICES));
+  tfd_device *d = any_device();
+  bool late = d->backend->asynchronous;
   cell *a = on_device(d);
   cell *b = on_device(d);
   cell *out = on_device(d);
@@ -145,7 +158,7 @@ static void do_mix(void) {
   int64_t ints[2] = {pick(1000), pick(8) == 0 ? pick(20000) : 0};
   tfd__view views[3];
   tfd__call call = {.name = "mix",
-                    .kernel = mix_kernel,
+                    .kernel = late ? late_mix : mix_kernel,
                     .views = views,
                     .ints = ints,
                     .in_n = 2,
@@ -178,7 +191,7 @@ static void do_copy(void) {
   cell *to = &cells[pick(CELLS)];
   tfd__view from_view;
   tfd__view to_view;
-  tfd_device *d = device(pick(DEVICES));
+  tfd_device *d = any_device();
 
   if (from == to || !readable(from)) return;
   tfd__release(to->b);
@@ -198,7 +211,7 @@ static void do_write(void) {
   int i;
 
   tfd__release(
-      renew(c, pick(2) == 0 ? c->b->device : device(pick(DEVICES)), words));
+      renew(c, pick(2) == 0 ? c->b->device : any_device(), words));
   for (i = 0; i < words; i++) c->expected[i] = pick(1 << 30);
   c->state = RIGHT; /* no failure drops it */
   assert_int_equal(TFD_OK, tfd__host_write(c->b, 0, c->expected,
@@ -219,24 +232,31 @@ static int fail_kernel(const tfd__call *call) {
   return tfd__fail(TFD_DATA_LOSS, "%s", call->name);
 }
 
+static int late_failure(const tfd__call *call) {
+  return launch_late(call, fail_kernel);
+}
+
 static void settle(void) {
   int i;
 
-  for (i = 0; i < DEVICES; i++) {
-    check_report(tfd_device_synchronize(device(i)));
+  for (i = 0; i < places_n; i++) {
+    check_report(tfd_device_synchronize(places[i]));
   }
   injected = 0;
   write_unknown();
 }
 
 static void do_failure(void) {
+  tfd_device *d = any_device();
+  bool late = d->backend->asynchronous && pick(2) == 0;
+
   if (pick(3) == 0) {
     settle();
     return;
   }
   injected++;
-  assert_int_equal(TFD_OK,
-                   submit_ints(device(pick(DEVICES)), fail_kernel, NULL, 0));
+  assert_int_equal(TFD_OK, submit_ints(d, late ? late_failure : fail_kernel,
+                                       NULL, 0));
 }
 
 static void do_step(void) {
@@ -249,19 +269,19 @@ static void do_step(void) {
   } else if (what < 85) {
     do_write();
   } else if (what < 94) {
-    assert_int_equal(TFD_OK, tfd__stream_after(device(pick(DEVICES)),
-                                               device(pick(DEVICES))));
+    assert_int_equal(TFD_OK, tfd__stream_after(any_device(),
+                                               any_device()));
   } else if (what < 97) {
     check(&cells[pick(CELLS)]);
   } else if (what < 99) {
-    tfd_device *d = device(pick(DEVICES));
+    tfd_device *d = any_device();
     uint64_t behind = (uint64_t)pick(40);
     uint64_t seq = tfd__stream_seq(d);
 
     check_report(tfd__stream_wait(d, seq > behind ? seq - behind : 0,
                                   tfd__deadline_in(600)));
   } else if (pick(10) == 0) {
-    tfd__pool_trim(device(pick(DEVICES)));
+    tfd__pool_trim(any_device());
   }
 }
 
@@ -272,7 +292,7 @@ static void run_seed(uint64_t first, int steps, int failure_every) {
   seed = first;
   for (i = 0; i < CELLS; i++) {
     cells[i].words = 1;
-    cells[i].b = buffer(device(pick(DEVICES)), sizeof(int64_t));
+    cells[i].b = buffer(any_device(), sizeof(int64_t));
     cells[i].expected[0] = i;
     cells[i].state = RIGHT;
     assert_int_equal(TFD_OK, tfd__host_write(cells[i].b, 0, cells[i].expected,
@@ -285,8 +305,8 @@ static void run_seed(uint64_t first, int steps, int failure_every) {
   settle();
   for (i = 0; i < CELLS; i++) check(&cells[i]);
   for (i = 0; i < CELLS; i++) tfd__release(cells[i].b);
-  for (i = 0; i < DEVICES; i++) {
-    assert_int_equal(TFD_OK, tfd_device_synchronize(device(i)));
+  for (i = 0; i < places_n; i++) {
+    assert_int_equal(TFD_OK, tfd_device_synchronize(places[i]));
   }
   assert_int_equal(live, tfd_live_handles(TFD_HANDLE_BUFFER));
 }
@@ -306,13 +326,40 @@ static void run_seeds(int failure_every) {
   }
 }
 
+static void use_processor(void) {
+  places_n = 3;
+  for (int i = 0; i < 3; i++) places[i] = device(i);
+}
+
+static void use_slow(void) {
+  places_n = 4;
+  for (int i = 0; i < 2; i++) {
+    places[i] = device(i);
+    places[2 + i] = slow_device(i);
+  }
+}
+
 static void random_work_gives_the_sequential_result(void **state) {
   (void)state;
+  use_processor();
   run_seeds(0);
 }
 
 static void random_failures_surface_and_spoil_nothing_else(void **state) {
   (void)state;
+  use_processor();
+  run_seeds(40);
+}
+
+static void random_work_on_slow_devices(void **state) {
+  (void)state;
+  use_slow();
+  run_seeds(0);
+}
+
+static void random_failures_on_slow_devices(void **state) {
+  (void)state;
+  use_slow();
   run_seeds(40);
 }
 
@@ -320,8 +367,11 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_work_gives_the_sequential_result),
       cmocka_unit_test(random_failures_surface_and_spoil_nothing_else),
+      cmocka_unit_test(random_work_on_slow_devices),
+      cmocka_unit_test(random_failures_on_slow_devices),
   };
 
   configure("3", "queued");
+  configure_slow();
   return cmocka_run_group_tests_name("device/random", tests, NULL, NULL);
 }

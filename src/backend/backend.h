@@ -4,8 +4,8 @@
 ** are, their memory, their streams of work, three copies, and kernels.
 **
 ** The CPU back end is built in; others register, or come as plug-ins that are
-** opened at run time. A kernel gets views only: no tensors, no allocation of
-** results, no devices.
+** opened at run time (plugin.h). A kernel gets views only: no tensors, no
+** allocation of results, no devices.
 **
 ** Contract for streams:
 ** - A stream takes pieces of work and numbers them 1, 2, 3 ... in the order it
@@ -22,7 +22,7 @@
 **   later (asynchronous back ends only) is handed over by `failed`; until then
 **   the stream runs no more kernels, and none of another stream that waits for
 **   it: what they would write in place must keep its values. The host's copies
-**   (copy_in, copy_out) go on.
+**   (copy_in, copy_out) go on. Who waits for it from then on need not be told.
 ** - Nothing is queued twice or waits for itself: a stream only waits for
 **   positions that have been taken.
 **
@@ -142,7 +142,7 @@ typedef struct tfd__stream_config {
   void (*starting)(void);
 } tfd__stream_config;
 
-/* --- devices --------------------------------------------------------------- */
+/* --- devices -------------------------------------------------------------- */
 
 typedef struct tfd__device_info {
   char model[128]; /* "NVIDIA H200" */
@@ -156,6 +156,7 @@ typedef struct tfd__device_info {
 
 typedef struct tfd__backend {
   int abi;                 /* TFD_BACKEND_ABI; first for ever */
+  int kernels_n;           /* TFD_KERNEL_N */
   const char *name;        /* "cpu", "cuda" */
   const char *device_type; /* "CPU", "GPU" */
   /* The host may read and write device memory when its stream is done. */
@@ -214,13 +215,31 @@ typedef struct tfd__backend {
   int (*copy_across)(tfd__stream *stream, void *to, int from_ordinal,
                      const void *from, size_t bytes);
 
-  /* Kernels indexed by tfd__kernel_id; NULL = not implemented there. */
+  /* Kernels indexed by tfd__kernel_id; NULL = not there: the layers above run
+  ** the op on the processor. `copy` must be there. */
   const tfd__kernel *kernels;
 } tfd__backend;
 
 extern const tfd__backend tfd__cpu_backend;
 
-/* --- the end of the process ------------------------------------------------ */
+/* --- which there are ------------------------------------------------------ */
+
+/* One that is there, or could not be used. Texts live for ever. */
+typedef struct tfd__backend_entry {
+  const tfd__backend *backend; /* NULL = it cannot be used */
+  const char *name;
+  const char *path;   /* of the plug-in, "" = built in */
+  const char *reason; /* why it cannot be used, "" = it can */
+  int devices;
+} tfd__backend_entry;
+
+/* Add one to those that are built in. Errors: FailedPrecondition once the list
+** was asked for. */
+int tfd__backend_register(const tfd__backend *backend);
+/* All, the processor's first; plug-ins are opened by the first call. */
+void tfd__backends(const tfd__backend_entry **list_p, int *n_p);
+
+/* --- the end of the process ----------------------------------------------- */
 
 /* From now on queues that need a thread are refused. */
 void tfd__backends_close(void);

@@ -14,7 +14,7 @@ static void *at(const tfd__buffer *b, size_t offset) {
   return (char *)b->data + offset;
 }
 
-/* --- the host's bytes ------------------------------------------------------ */
+/* --- the host's bytes ----------------------------------------------------- */
 
 /* Where the host wants bytes, and what became of it. */
 typedef struct fetch {

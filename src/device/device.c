@@ -88,26 +88,51 @@ static void free_devices(tfd_device **devices, int n) {
   tfd__free(devices);
 }
 
-static int make_devices(const tfd__config *c, tfd_device ***devices_p) {
-  int n = c->cpu_devices;
-  bool queued = c->queue_mode == TFD_QUEUE_QUEUED ||
-                (c->queue_mode == TFD_QUEUE_AUTO && n > 1);
+/* Devices of one back end behind the *n_p that there are. */
+static int add_devices(const tfd__config *c, const tfd__backend *backend,
+                       int count, tfd_device **devices, int *n_p) {
+  bool cpu = backend == &tfd__cpu_backend;
+  bool queued = !cpu || c->queue_mode == TFD_QUEUE_QUEUED ||
+                (c->queue_mode == TFD_QUEUE_AUTO && count > 1);
   int threads = c->device_threads;
-  tfd_device **devices = tfd__calloc((size_t)n, sizeof(tfd_device *));
   int i;
 
-  if (devices == NULL) return tfd__no_memory(64, "devices");
-  if (threads == 0) threads = tfd__rt.cores / n > 1 ? tfd__rt.cores / n : 1;
-  for (i = 0; i < n; i++) {
-    int rc = device_new(&tfd__cpu_backend, i, i, threads, queued,
-                        c->memory_limit, &devices[i]);
+  if (threads == 0) threads = cpu ? tfd__rt.cores / count : 1;
+  if (threads < 1) threads = 1;
+  for (i = 0; i < count; i++) {
+    TFD_TRY(device_new(backend, *n_p, i, threads, queued, c->memory_limit,
+                       &devices[*n_p]));
+    (*n_p)++;
+  }
+  return TFD_OK;
+}
 
-    if (rc != TFD_OK) {
-      free_devices(devices, i);
-      return rc;
-    }
+/* Those of the processor, split as configured, then those of the other back
+** ends. */
+static int make_devices(const tfd__config *c, tfd_device ***devices_p,
+                        int *n_p) {
+  const tfd__backend_entry *list = NULL;
+  tfd_device **devices = NULL;
+  int total = c->cpu_devices;
+  int backends = 0;
+  int rc;
+  int n = 0;
+  int i;
+
+  tfd__backends(&list, &backends);
+  for (i = 1; i < backends; i++) total += list[i].devices;
+  devices = tfd__calloc((size_t)total, sizeof(tfd_device *));
+  if (devices == NULL) return tfd__no_memory(64, "devices");
+  rc = add_devices(c, &tfd__cpu_backend, c->cpu_devices, devices, &n);
+  for (i = 1; rc == TFD_OK && i < backends; i++) {
+    rc = add_devices(c, list[i].backend, list[i].devices, devices, &n);
+  }
+  if (rc != TFD_OK) {
+    free_devices(devices, n);
+    return rc;
   }
   *devices_p = devices;
+  *n_p = n;
   return TFD_OK;
 }
 
@@ -115,6 +140,7 @@ static int start(void) {
   static bool prepared = false;
   tfd__config config;
   tfd_device **devices = NULL;
+  int n = 0;
 
   if (!prepared) {
     TFD_TRY(tfd__mutex_init(&tfd__rt.failures, 3));
@@ -123,9 +149,9 @@ static int start(void) {
     prepared = true;
   }
   TFD_TRY(tfd__config_resolve(&config));
-  TFD_TRY(make_devices(&config, &devices));
+  TFD_TRY(make_devices(&config, &devices, &n));
   tfd__rt.devices = devices;
-  tfd__rt.n = config.cpu_devices;
+  tfd__rt.n = n;
   atomic_store_explicit(&tfd__rt.started, true, memory_order_release);
   return TFD_OK;
 }
@@ -274,6 +300,61 @@ int tfd_device_threads(const tfd_device *device) {
 bool tfd_device_is_queued(const tfd_device *device) {
   TFD_GIVEN_OR(device, DEVICE, false);
   return device->queued;
+}
+
+int tfd_device_describe(tfd_device *device, const char **model_p,
+                        int64_t *memory_p, int *cores_p) {
+  TFD_GIVEN(device, DEVICE);
+  TFD_GIVEN_POINTER(model_p);
+  TFD_GIVEN_POINTER(memory_p);
+  TFD_GIVEN_POINTER(cores_p);
+
+  static _Thread_local tfd__device_info info;
+  tfd__device_info found = {0};
+
+  TFD_TRY(device->backend->describe(device->ordinal, &found));
+  info = found;
+  *model_p = info.model;
+  *memory_p = info.memory;
+  *cores_p = info.cores;
+  return TFD_OK;
+}
+
+int tfd_backend_count(int64_t *count_p) {
+  TFD_GIVEN_POINTER(count_p);
+
+  const tfd__backend_entry *list = NULL;
+  int n = 0;
+
+  tfd__backends(&list, &n);
+  *count_p = n;
+  return TFD_OK;
+}
+
+int tfd_backend_at(int index, const char **name_p, const char **type_p,
+                   int64_t *devices_p, const char **path_p,
+                   const char **reason_p) {
+  TFD_GIVEN_POINTER(name_p);
+  TFD_GIVEN_POINTER(type_p);
+  TFD_GIVEN_POINTER(devices_p);
+  TFD_GIVEN_POINTER(path_p);
+  TFD_GIVEN_POINTER(reason_p);
+
+  const tfd__backend_entry *list = NULL;
+  int n = 0;
+
+  tfd__backends(&list, &n);
+  if (index < 0 || index >= n) {
+    return tfd__fail(TFD_INDEX_ERROR,
+                     "back end %d: there are %d, counted from 0", index, n);
+  }
+  list += index;
+  *name_p = list->name;
+  *type_p = list->backend == NULL ? "" : list->backend->device_type;
+  *devices_p = list->devices;
+  *path_p = list->path;
+  *reason_p = list->reason;
+  return TFD_OK;
 }
 
 int tfd_device_synchronize(tfd_device *device) {

@@ -107,12 +107,27 @@ void tfd__failure_keep(tfd_device *d, const tfd__call *call, uint64_t seq) {
   tfd__unlock(&tfd__rt.failures);
 }
 
+/* Losses from seq on are forgotten, for another one takes their place. */
+static void shorten(tfd__queue *q, uint64_t seq) {
+  while (q->losses_n > 0 && newest(q)->failure != NULL &&
+         newest(q)->last >= seq) {
+    if (newest(q)->first < seq) {
+      newest(q)->last = seq - 1;
+      return;
+    }
+    unref(newest(q)->failure);
+    *newest(q) = (tfd__loss){0};
+    q->losses_n--;
+  }
+}
+
+/* What the host found out by itself since comes after it. */
 void tfd__failure_late(tfd_device *d, uint64_t seq) {
   tfd__queue *q = d->queue;
-  uint32_t now = (uint32_t)atomic_load(&tfd__rt.epoch);
 
   tfd__lock(&tfd__rt.failures);
-  if (!concerns(get(&q->failure), now)) attach(q, new_record(), seq);
+  attach(q, new_record(), seq);
+  shorten(q, seq);
   lose(d, seq, tfd__stream_seq(d));
   tfd__unlock(&tfd__rt.failures);
 }

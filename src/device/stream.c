@@ -69,7 +69,7 @@ int tfd__stream_submit(tfd_device *device, tfd__call *call) {
   return tfd__queue_submit(device, &work, &seq);
 }
 
-/* --- after other devices --------------------------------------------------- */
+/* --- after other devices -------------------------------------------------- */
 
 int tfd__stream_after(tfd_device *waiter, tfd_device *device) {
   const tfd__backend *b = device->backend;

@@ -35,12 +35,15 @@ static bool adds_up(int dtype, tfd_reduce_op op) {
   return op == TFD_REDUCE_SUM && (dtype == TFD_INT32 || dtype == TFD_INT64);
 }
 
-static bool host_sees_all(const tfd_strategy *s) {
+/* A device can work on the memory of all. */
+static bool one_memory(const tfd_strategy *s) {
   int i;
 
   for (i = 0; i < s->devices_n; i++) {
-    if (!s->devices[i]->backend->host_visible ||
-        s->devices[i]->backend->kernels[TFD_KERNEL_sum_parts] == NULL) {
+    const tfd__backend *b = s->devices[i]->backend;
+
+    if (b != s->devices[0]->backend || !b->host_visible ||
+        b->kernels[TFD_KERNEL_sum_parts] == NULL) {
       return false;
     }
   }
@@ -197,7 +200,7 @@ static int submit_all(job *j, const bool *shared) {
 
 static int run(job *j, bool *shared) {
   tfd_tensor *in[TFD_MAX_REPLICAS];
-  bool possible = host_sees_all(j->strategy);
+  bool possible = one_memory(j->strategy);
   int64_t elements = 0;
   int shared_n = 0;
   int k;

@@ -146,7 +146,10 @@ static bool devices_fit(const job *j) {
   for (i = 0; i < j->n; i++) {
     const tfd__backend *b = j->strategy->devices[i]->backend;
 
-    if (!b->host_visible || b->kernels[j->op->kernel] == NULL) return false;
+    if (b != j->strategy->devices[0]->backend || !b->host_visible ||
+        b->kernels[j->op->kernel] == NULL) {
+      return false;
+    }
   }
   return true;
 }

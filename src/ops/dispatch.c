@@ -24,6 +24,7 @@ typedef struct dispatch {
   tfd__infer infer;
   bool owned;    /* some of `ready` are temporaries to release */
   bool recorded; /* on tapes */
+  bool moved;    /* runs elsewhere than asked: no output is a target's */
   /* Updates: input i is targets[i]'s value and output i replaces it. */
   tfd_variable *const *targets;
   int targets_n;
@@ -154,6 +155,7 @@ static bool in_place(const dispatch *d, int i) {
   const tfd__buffer *b = d->targets[i]->value->buffer;
   int k;
 
+  if (d->moved) return false;
   if (atomic_load(&b->object.refs) != 1) return false;
   for (k = 0; k < d->in_n; k++) {
     if (k != i && d->ready[k] != NULL && d->ready[k]->buffer == b) return false;
@@ -199,10 +201,6 @@ static int submit(dispatch *d, tfd_tensor *const *out, const int64_t *ints,
   int i;
 
   call.kernel = d->device->backend->kernels[d->op->kernel];
-  if (call.kernel == NULL) {
-    return tfd__fail(TFD_NOT_IMPLEMENTED, "%s: not available on %s",
-                     d->op->name, d->device->short_name);
-  }
   for (i = 0; i < d->in_n; i++) {
     if (TFD_LIKELY(d->ready[i] != NULL)) {
       tfd__view_copy(&d->views[i], &d->ready[i]->view);
@@ -255,6 +253,72 @@ static int run_kernel(dispatch *d, const int64_t *ints, const double *reals,
   }
   return rc;
 }
+
+/* --- ops that the device has no kernel for -------------------------------- */
+
+static atomic_bool placement_is_hard;
+
+void tfd_config_set_soft_placement(bool on) {
+  atomic_store(&placement_is_hard, !on);
+}
+
+bool tfd_config_soft_placement(void) {
+  return !atomic_load(&placement_is_hard);
+}
+
+/* Once for each op. */
+static void notice_placement(const dispatch *d, const tfd_device *used) {
+  static atomic_bool said[TFD_OP_N];
+
+  if (atomic_exchange(&said[d->op - tfd__op_at(0)], true)) return;
+  tfd__log(TFD_LOG_WARNING,
+           "%s has no kernel for %s: it runs on %s, with copies there and back",
+           d->op->name, d->device->short_name, used->short_name);
+}
+
+static int outputs_to(const dispatch *d, tfd_device *device,
+                      tfd_tensor **out) {
+  int i;
+
+  for (i = 0; i < d->infer.out_n; i++) {
+    tfd_tensor *there = NULL;
+    int rc = tfd__tensor_to_device(out[i], device, &there);
+
+    if (rc != TFD_OK) {
+      release_outputs(out, d->infer.out_n);
+      return rc;
+    }
+    tfd__release(out[i]);
+    out[i] = there;
+  }
+  return TFD_OK;
+}
+
+/* On the first processor device, its results back where they belong. */
+static int run_elsewhere(dispatch *d, const int64_t *ints,
+                         const double *reals, tfd_tensor **out) {
+  tfd_device *asked = d->device;
+  tfd_device *cpu = NULL;
+  int rc;
+
+  if (!tfd_config_soft_placement()) {
+    return tfd__fail(TFD_NOT_IMPLEMENTED, "%s: there is no kernel for %s",
+                     d->op->name, asked->short_name);
+  }
+  TFD_TRY(tfd_device_at("CPU", 0, &cpu));
+  notice_placement(d, cpu);
+  d->device = cpu;
+  d->moved = true;
+  rc = run_kernel(d, ints, reals, out);
+  if (rc == TFD_OK) rc = outputs_to(d, asked, out);
+  release_ready(d); /* tapes get what was given */
+  memcpy(d->ready, d->in, (size_t)d->in_n * sizeof *d->in);
+  d->owned = false;
+  d->device = asked;
+  return rc;
+}
+
+/* -------------------------------------------------------------------------- */
 
 static int run_alias(dispatch *d, tfd_tensor **out) {
   TFD_TRY(make_ready(d, 0, d->infer.dense_first));
@@ -318,7 +382,13 @@ static int run(dispatch *d, const int64_t *ints, const double *reals,
     if (d->views == NULL) return tfd__no_memory(bytes, d->op->name);
   }
   TFD_TRY(choose_device(d));
-  rc = d->infer.alias ? run_alias(d, out) : run_kernel(d, ints, reals, out);
+  if (d->infer.alias) {
+    rc = run_alias(d, out);
+  } else if (TFD_LIKELY(d->device->backend->kernels[d->op->kernel] != NULL)) {
+    rc = run_kernel(d, ints, reals, out);
+  } else {
+    rc = run_elsewhere(d, ints, reals, out);
+  }
   if (rc == TFD_OK) rc = record(d, ints, reals, out);
   release_ready(d);
   return rc;
@@ -337,6 +407,7 @@ static int dispatch_run(dispatch *d, const int64_t *ints, const double *reals,
   d->ready = ready;
   d->views = views;
   d->owned = false;
+  d->moved = false;
   d->infer.large = NULL;
   if (d->in_n > FAST_INPUTS) {
     size_t bytes = (size_t)d->in_n * 2 * sizeof(void *);

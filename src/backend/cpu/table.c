@@ -9,6 +9,7 @@ static const tfd__kernel kernels[TFD_KERNEL_N] = {
 
 const tfd__backend tfd__cpu_backend = {
     .abi = TFD_BACKEND_ABI,
+    .kernels_n = TFD_KERNEL_N,
     .name = "cpu",
     .device_type = "CPU",
     .host_visible = true,

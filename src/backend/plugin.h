@@ -1,0 +1,40 @@
+#ifndef TFD_BACKEND_PLUGIN_H
+#define TFD_BACKEND_PLUGIN_H
+/* What a back end in a shared object of its own shares with the library.
+**
+** A plug-in is a file called tfdist_NAME.so in one of these folders: those of
+** TFDIST_PLUGINS (between colons; a file may stand there too), then plugins
+** beside or above the library, then the folder tfdist of the installation. It
+** is opened when the runtime starts, exports tfd_backend_plugin, and is never
+** closed. It sees no symbol of the library: what it may call is in the table
+** that it is given. */
+
+#include "backend/backend.h"
+
+typedef struct tfd__plugin_host {
+  int abi; /* TFD_BACKEND_ABI; first for ever */
+  int (*fail)(tfd_status code, const char *fmt, ...);
+  int (*hint)(const char *fmt, ...);
+  int (*error_set_place)(int replica, const char *where);
+  void (*error_save)(tfd__error *e);
+  int (*error_raise)(const tfd__error *e);
+  void (*error_free)(tfd__error *e);
+  void (*log)(tfd__log_level level, const char *fmt, ...);
+  void *(*alloc)(size_t bytes);
+  void *(*alloc_aligned)(size_t alignment, size_t bytes);
+  void (*free)(void *p);
+  void *(*scratch)(size_t bytes);
+  void (*scratch_reset)(void);
+  void (*use_threads)(int n);
+  int (*cores)(void);
+  int (*check_running)(void);
+  const tfd__backend *cpu; /* its kernels work on any memory of the process */
+} tfd__plugin_host;
+
+/* The plug-in's one symbol. It looks at host->abi first. Errors: made by
+** host->fail; the message is kept as the reason why there is no such device. */
+typedef int tfd__backend_plugin(const tfd__plugin_host *host,
+                                const tfd__backend **backend_p);
+#define TFD_BACKEND_PLUGIN "tfd_backend_plugin"
+
+#endif
