@@ -38,6 +38,10 @@ local FIVE = "TFDIST_CPU_DEVICES=5"
 -- The specs that need more devices than the other suites have.
 local DIST = "spec/dist spec/parity spec/keras/optimizers_spec.lua"
 local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
+-- Devices that the host cannot see and that run everything late.
+local SLOW = "TFDIST_PLUGINS=build/spec/slow TFDIST_SPEC_TYPE=SLOW"
+local ON_SLOW = "spec/ops spec/autograd spec/dist/all_reduce_spec.lua "
+  .. "spec/dist/failure_spec.lua"
 local ASAN = "OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:"
   .. "allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1"
 local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
@@ -56,6 +60,8 @@ local suites = {
                           DIST) },
   { "replicas-luajit", lua_suite("build/tfdist-luajit",
                                  FIVE .. " TFDIST_QUEUE=queued", DIST) },
+  { "slow", lua_suite("lua5.4 -l spec.support.on_device", PLAIN54 .. " " .. TWO
+                      .. " " .. SLOW, ON_SLOW) },
   { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
                 kind = "cmocka" } },
   { "asan", lua_suite("build/asan/tfdist", ASAN, CORE .. ALSO) },
@@ -74,6 +80,7 @@ local suites = {
 local BUILDS = {
   c = "make -s -j2 tests-c",
   ["lua5.4"] = "make -s build/spec/slow/tfdist_slow.so",
+  slow = "make -s build/spec/slow/tfdist_slow.so",
   ["asan"] = "make -s -j2 SAN=address hosts",
   ["asan-luajit"] = "make -s -j2 SAN=address hosts",
   ["asan-c"] = "make -s -j2 SAN=address tests-c",

@@ -27,7 +27,8 @@ end
 
 describe("after a computation failed", function()
   -- On the last device: the others must not matter.
-  local place = "CPU:" .. raw.device_count "CPU" - 1
+  local kind = os.getenv "TFDIST_SPEC_TYPE" or "CPU"
+  local place = kind .. ":" .. raw.device_count(kind) - 1
 
   local function on_device(name, fn)
     it(name, function() tf.device(place, fn) end)

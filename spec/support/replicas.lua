@@ -7,14 +7,17 @@ local tf = require "tfdist"
 
 local M = {}
 
-M.available = raw.device_count "CPU"
+-- See spec/support/on_device.lua.
+local TYPE = os.getenv "TFDIST_SPEC_TYPE" or "CPU"
+
+M.available = raw.device_count(TYPE)
 --- The largest number of replicas that specs try.
 M.most = 5
 
 local function names(n)
   local list = {}
   for i = 1, n do
-    list[i] = "/cpu:" .. (i - 1)
+    list[i] = ("/%s:%d"):format(TYPE:lower(), i - 1)
   end
   return list
 end
@@ -53,7 +56,7 @@ end
 function M.leaks(before_each, after_each)
   local function settle()
     for i = 0, M.available - 1 do
-      raw.device_synchronize(raw.device_at("CPU", i))
+      raw.device_synchronize(raw.device_at(TYPE, i))
     end
   end
   before_each(settle)
