@@ -14,7 +14,7 @@ enum { BLOCK = 1024, GRAIN_ELEMENTS = 1 << 14 };
 #define SQRT sqrtf
 #define ABS fabsf
 #define POW powf
-#include "backend/cpu/update_body.h"
+#include "backend/update_rules.h"
 #undef REAL
 #undef R
 #undef SQRT
@@ -26,7 +26,7 @@ enum { BLOCK = 1024, GRAIN_ELEMENTS = 1 << 14 };
 #define SQRT sqrt
 #define ABS fabs
 #define POW pow
-#include "backend/cpu/update_body.h"
+#include "backend/update_rules.h"
 
 /* --- one block ------------------------------------------------------------ */
 

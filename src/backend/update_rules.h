@@ -6,12 +6,12 @@
 
 #define KEEP (REAL)(1 - a[0])
 #define RULE(name)                                                       \
-  TFD_CLONES static void R(name)(void *const *x, const void *grad,       \
+  static TFD_CLONES void R(name)(void *const *x, const void *grad,       \
                                  int64_t n, const double *a)
 /* Variable and gradient, what decay leaves, and the learning rate. */
 #define BEGIN                          \
-  REAL *restrict w = x[0];             \
-  const REAL *restrict g = grad;       \
+  REAL *restrict w = (REAL *)x[0];             \
+  const REAL *restrict g = (const REAL *)grad;       \
   const REAL keep = KEEP;              \
   const REAL lr = (REAL)a[1]
 
@@ -23,7 +23,7 @@ RULE(sgd) {
 
 RULE(momentum) {
   BEGIN;
-  REAL *restrict m = x[1];
+  REAL *restrict m = (REAL *)x[1];
   const REAL mu = (REAL)a[2];
 
   for (int64_t i = 0; i < n; i++) {
@@ -34,7 +34,7 @@ RULE(momentum) {
 
 RULE(nesterov) {
   BEGIN;
-  REAL *restrict m = x[1];
+  REAL *restrict m = (REAL *)x[1];
   const REAL mu = (REAL)a[2];
 
   for (int64_t i = 0; i < n; i++) {
@@ -45,8 +45,8 @@ RULE(nesterov) {
 
 RULE(adam) {
   BEGIN;
-  REAL *restrict m = x[1];
-  REAL *restrict v = x[2];
+  REAL *restrict m = (REAL *)x[1];
+  REAL *restrict v = (REAL *)x[2];
   const REAL c1 = (REAL)(1 - a[2]);
   const REAL c2 = (REAL)(1 - a[3]);
   const REAL epsilon = (REAL)a[4];
@@ -60,9 +60,9 @@ RULE(adam) {
 
 RULE(amsgrad) {
   BEGIN;
-  REAL *restrict m = x[1];
-  REAL *restrict v = x[2];
-  REAL *restrict most = x[3];
+  REAL *restrict m = (REAL *)x[1];
+  REAL *restrict v = (REAL *)x[2];
+  REAL *restrict most = (REAL *)x[3];
   const REAL c1 = (REAL)(1 - a[2]);
   const REAL c2 = (REAL)(1 - a[3]);
   const REAL epsilon = (REAL)a[4];
@@ -77,8 +77,8 @@ RULE(amsgrad) {
 
 RULE(adamax) {
   BEGIN;
-  REAL *restrict m = x[1];
-  REAL *restrict v = x[2];
+  REAL *restrict m = (REAL *)x[1];
+  REAL *restrict v = (REAL *)x[2];
   const REAL c1 = (REAL)(1 - a[2]);
   const REAL beta_2 = (REAL)a[3];
   const REAL epsilon = (REAL)a[4];
@@ -96,8 +96,8 @@ RULE(adamax) {
 /* a[5], a[6]: weights of the gradient and of its mean; a[7]: of v. */
 RULE(nadam) {
   BEGIN;
-  REAL *restrict m = x[1];
-  REAL *restrict v = x[2];
+  REAL *restrict m = (REAL *)x[1];
+  REAL *restrict v = (REAL *)x[2];
   const REAL c1 = (REAL)(1 - a[2]);
   const REAL c2 = (REAL)(1 - a[3]);
   const REAL epsilon = (REAL)a[4];
@@ -115,7 +115,7 @@ RULE(nadam) {
 
 RULE(rmsprop) {
   BEGIN;
-  REAL *restrict s = x[1];
+  REAL *restrict s = (REAL *)x[1];
   const REAL c = (REAL)(1 - a[2]);
   const REAL epsilon = (REAL)a[3];
 
@@ -129,8 +129,8 @@ RULE(rmsprop) {
 ** rounding can make it so when gradients hardly change. */
 RULE(rmsprop_centered) {
   BEGIN;
-  REAL *restrict s = x[1];
-  REAL *restrict mean = x[2];
+  REAL *restrict s = (REAL *)x[1];
+  REAL *restrict mean = (REAL *)x[2];
   const REAL c = (REAL)(1 - a[2]);
   const REAL epsilon = (REAL)a[3];
 
@@ -147,8 +147,8 @@ RULE(rmsprop_centered) {
 
 RULE(rmsprop_momentum) {
   BEGIN;
-  REAL *restrict s = x[1];
-  REAL *restrict m = x[2];
+  REAL *restrict s = (REAL *)x[1];
+  REAL *restrict m = (REAL *)x[2];
   const REAL c = (REAL)(1 - a[2]);
   const REAL epsilon = (REAL)a[3];
   const REAL mu = (REAL)a[4];
@@ -162,9 +162,9 @@ RULE(rmsprop_momentum) {
 
 RULE(rmsprop_both) {
   BEGIN;
-  REAL *restrict s = x[1];
-  REAL *restrict m = x[2];
-  REAL *restrict mean = x[3];
+  REAL *restrict s = (REAL *)x[1];
+  REAL *restrict m = (REAL *)x[2];
+  REAL *restrict mean = (REAL *)x[3];
   const REAL c = (REAL)(1 - a[2]);
   const REAL epsilon = (REAL)a[3];
   const REAL mu = (REAL)a[4];
@@ -183,7 +183,7 @@ RULE(rmsprop_both) {
 
 RULE(adagrad) {
   BEGIN;
-  REAL *restrict s = x[1];
+  REAL *restrict s = (REAL *)x[1];
   const REAL epsilon = (REAL)a[2];
 
   for (int64_t i = 0; i < n; i++) {
@@ -194,8 +194,8 @@ RULE(adagrad) {
 
 RULE(adadelta) {
   BEGIN;
-  REAL *restrict s = x[1];
-  REAL *restrict u = x[2];
+  REAL *restrict s = (REAL *)x[1];
+  REAL *restrict u = (REAL *)x[2];
   const REAL rho = (REAL)a[2];
   const REAL c = (REAL)(1 - a[2]);
   const REAL epsilon = (REAL)a[3];
@@ -230,8 +230,8 @@ RULE(adadelta) {
 
 RULE(ftrl) {
   BEGIN;
-  REAL *restrict s = x[1];
-  REAL *restrict z = x[2];
+  REAL *restrict s = (REAL *)x[1];
+  REAL *restrict z = (REAL *)x[2];
   const REAL power = (REAL)a[2];
   const REAL l1 = (REAL)a[3];
   const REAL l2 = (REAL)(2 * a[4]);
@@ -246,8 +246,8 @@ RULE(ftrl) {
 
 /* x[0] is a running mean, "grad" the value that joins it; a[1] its weight. */
 RULE(average) {
-  REAL *restrict w = x[0];
-  const REAL *restrict g = grad;
+  REAL *restrict w = (REAL *)x[0];
+  const REAL *restrict g = (const REAL *)grad;
   const REAL keep = KEEP;
   const REAL old = (REAL)a[1];
   const REAL c = (REAL)(1 - a[1]);
