@@ -218,6 +218,8 @@ typedef struct tfd__backend {
   /* Kernels indexed by tfd__kernel_id; NULL = not there: the layers above run
   ** the op on the processor. `copy` must be there. */
   const tfd__kernel *kernels;
+  /* Does the kernel take this call's dtypes and attributes? NULL = always. */
+  bool (*can_run)(tfd__kernel_id id, const tfd__call *call);
 } tfd__backend;
 
 extern const tfd__backend tfd__cpu_backend;

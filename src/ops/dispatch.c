@@ -193,14 +193,14 @@ static int make_outputs(dispatch *d, tfd_tensor **out) {
   return TFD_OK;
 }
 
-/* Hand the kernel to the device's stream. */
-static int submit(dispatch *d, tfd_tensor *const *out, const int64_t *ints,
-                  const double *reals) {
+/* The op as the device's kernel sees it; outputs have no memory before
+** make_outputs. */
+static void describe(dispatch *d, const int64_t *ints, const double *reals,
+                     tfd__call *call) {
   const tfd_context *c = d->context;
-  tfd__call call;
   int i;
 
-  call.kernel = d->device->backend->kernels[d->op->kernel];
+  call->kernel = d->device->backend->kernels[d->op->kernel];
   for (i = 0; i < d->in_n; i++) {
     if (TFD_LIKELY(d->ready[i] != NULL)) {
       tfd__view_copy(&d->views[i], &d->ready[i]->view);
@@ -211,17 +211,26 @@ static int submit(dispatch *d, tfd_tensor *const *out, const int64_t *ints,
   for (i = 0; i < d->infer.out_n; i++) {
     tfd__view_copy(&d->views[d->in_n + i], &d->infer.out[i].view);
   }
-  call.name = d->op->name;
-  call.views = d->views;
-  call.ints = ints;
-  call.reals = reals;
-  call.in_n = (int16_t)d->in_n;
-  call.out_n = (int16_t)d->infer.out_n;
-  call.ints_n = (int16_t)d->op->ints_n;
-  call.reals_n = (int16_t)d->op->reals_n;
-  call.replica = c->replica;
-  call.line = c->line;
-  call.file = c->file;
+  call->name = d->op->name;
+  call->views = d->views;
+  call->ints = ints;
+  call->reals = reals;
+  call->in_n = (int16_t)d->in_n;
+  call->out_n = (int16_t)d->infer.out_n;
+  call->ints_n = (int16_t)d->op->ints_n;
+  call->reals_n = (int16_t)d->op->reals_n;
+  call->replica = c->replica;
+  call->line = c->line;
+  call->file = c->file;
+}
+
+/* Hand the kernel to the device's stream. */
+static int submit(dispatch *d, tfd_tensor *const *out, const int64_t *ints,
+                  const double *reals) {
+  tfd__call call;
+  int i;
+
+  describe(d, ints, reals, &call);
   TFD_TRY(tfd__stream_submit(d->device, &call));
   if (!tfd__stream_is_inline(d->device)) {
     uint64_t seq = tfd__stream_seq(d->device);
@@ -264,6 +273,17 @@ void tfd_config_set_soft_placement(bool on) {
 
 bool tfd_config_soft_placement(void) {
   return !atomic_load(&placement_is_hard);
+}
+
+/* Does the device have a kernel for these dtypes and attributes? */
+static bool runs_here(dispatch *d, const int64_t *ints, const double *reals) {
+  const tfd__backend *b = d->device->backend;
+  tfd__call call;
+
+  if (b->kernels[d->op->kernel] == NULL) return false;
+  if (TFD_LIKELY(b->can_run == NULL)) return true;
+  describe(d, ints, reals, &call);
+  return b->can_run(d->op->kernel, &call);
 }
 
 /* Once for each op. */
@@ -384,7 +404,7 @@ static int run(dispatch *d, const int64_t *ints, const double *reals,
   TFD_TRY(choose_device(d));
   if (d->infer.alias) {
     rc = run_alias(d, out);
-  } else if (TFD_LIKELY(d->device->backend->kernels[d->op->kernel] != NULL)) {
+  } else if (TFD_LIKELY(runs_here(d, ints, reals))) {
     rc = run_kernel(d, ints, reals, out);
   } else {
     rc = run_elsewhere(d, ints, reals, out);
