@@ -190,7 +190,7 @@ $(BUILD)/spec/slow/tfdist_slow.so: spec/support/slow/slow.c
 	$(Q)$(CC) $(BASE_FLAGS) -MF $@.d $(OPT) $(SAN_FLAGS) -shared -o $@ $< \
 	  -lpthread
 
-tests-c: $(TEST_BIN) $(BUILD)/spec/slow/tfdist_slow.so
+tests-c: $(TEST_BIN) $(BUILD)/spec/slow/tfdist_slow.so standins
 
 test-c: tests-c
 	@status=0; for t in $(TEST_BIN); do \
@@ -203,6 +203,7 @@ lint:
 	lua5.4 scripts/check_layers.lua
 	luacheck -q lua spec scripts examples
 
+include src/backend/cuda/rules.mk
 include spec/fuzz/targets.mk
 
 # --- benchmarks ---------------------------------------------------------------
@@ -276,6 +277,8 @@ install: parts $(ENGINES:%=install-%)
 	install -d $(ROOT)/include $(LIBDIR)/pkgconfig $(MANUAL) $(COMPLETIONS)
 	install -m 644 src/tfdist.h $(ROOT)/include/tfdist.h
 	install -m 755 $(BUILD)/libtfdist.so $(LIBDIR)/libtfdist.so
+	for f in $(wildcard $(BUILD)/plugins/*.so); do \
+	  install -D -m 755 $$f $(LIBDIR)/tfdist/$${f##*/} || exit 1; done
 	install -m 644 $(BUILD)/libtfdist.a $(LIBDIR)/libtfdist.a
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' \
 	  scripts/install/tfdist.pc >$(LIBDIR)/pkgconfig/tfdist.pc
@@ -290,7 +293,7 @@ uninstall:
 	  $(ROOT)/bin/tfdist $(ROOT)/bin/tfdist-luajit \
 	  $(MANUAL)/tfdist.1 $(MANUAL)/tfdist-luajit.1 \
 	  $(COMPLETIONS)/tfdist $(COMPLETIONS)/tfdist-luajit
-	rm -rf $(SHARE)/5.1/tfdist $(SHARE)/5.4/tfdist \
+	rm -rf $(LIBDIR)/tfdist $(SHARE)/5.1/tfdist $(SHARE)/5.4/tfdist \
 	  $(LIBDIR)/lua/5.1/tfdist $(LIBDIR)/lua/5.4/tfdist
 
 # LuaRocks installs for one interpreter, ROCK_LUA; $(LUA) runs the generators.

@@ -1,0 +1,388 @@
+/* Products through cuBLASLt. Row-major C = A B is column-major C' = B' A', so
+** operands change places and need no transposing of their own. What cuBLASLt
+** makes for one form of product is kept. */
+#include <cublasLt.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+
+enum { PLANS = 256, WORKSPACE = 32 << 20 };
+
+static struct {
+#define BLAS_FUNCTIONS(F)                                                  \
+  F(cublasLtCreate)                                                        \
+  F(cublasLtMatmul)                                                        \
+  F(cublasLtMatmulDescCreate)                                              \
+  F(cublasLtMatmulDescDestroy)                                             \
+  F(cublasLtMatmulDescSetAttribute)                                        \
+  F(cublasLtMatrixLayoutCreate)                                            \
+  F(cublasLtMatrixLayoutDestroy)                                           \
+  F(cublasLtMatrixLayoutSetAttribute)                                      \
+  F(cublasLtMatmulPreferenceCreate)                                        \
+  F(cublasLtMatmulPreferenceDestroy)                                       \
+  F(cublasLtMatmulPreferenceSetAttribute)                                  \
+  F(cublasLtMatmulAlgoGetHeuristic)                                        \
+  F(cublasLtGetStatusString)
+#define DECLARE(name) __typeof__(&name) name;
+  BLAS_FUNCTIONS(DECLARE)
+} lt;
+
+/* What a plan depends on. Filled from zeros, compared as bytes. */
+typedef struct form {
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  int64_t lda;
+  int64_t ldb;
+  int64_t batches;
+  int64_t batch_a;
+  int64_t batch_b;
+  int32_t align[3];
+  int32_t dtype;
+  int32_t turn_a;
+  int32_t turn_b;
+  int32_t tf32;
+  int32_t ordinal;
+} form;
+
+typedef struct plan {
+  form form;
+  cublasLtMatmulDesc_t product;
+  cublasLtMatrixLayout_t a;
+  cublasLtMatrixLayout_t b;
+  cublasLtMatrixLayout_t c;
+  cublasLtMatmulAlgo_t algorithm;
+  bool used;
+} plan;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static cublasLtHandle_t handles[TFD_CUDA_DEVICES];
+static plan plans[PLANS];
+
+static int check(cublasStatus_t status, const char *what) {
+  if (TFD_LIKELY(status == CUBLAS_STATUS_SUCCESS)) return TFD_OK;
+  return tfd__fail(TFD_INTERNAL, "cuBLASLt, %s: %s", what,
+                   lt.cublasLtGetStatusString(status));
+}
+
+static int open_library(void) {
+  static bool there;
+  void *library = NULL;
+
+  if (there) return TFD_OK;
+  TFD_TRY(tfd__cuda_library("libcublasLt.so.13:libcublasLt.so.12", &library));
+#define FIND(name) TFD_TRY(tfd__cuda_symbol(library, #name, &lt.name));
+  BLAS_FUNCTIONS(FIND)
+  there = true;
+  return TFD_OK;
+}
+
+/* --- plans: the lock is held -------------------------------------------------- */
+
+static cudaDataType_t type_of(int dtype) {
+  switch (dtype) {
+  case TFD_FLOAT64:
+    return CUDA_R_64F;
+  case TFD_FLOAT16:
+    return CUDA_R_16F;
+  case TFD_BFLOAT16:
+    return CUDA_R_16BF;
+  default:
+    return CUDA_R_32F;
+  }
+}
+
+static int layout(cublasLtMatrixLayout_t *layout_p, const form *f,
+                  int64_t rows, int64_t columns, int64_t stride,
+                  int64_t batch) {
+  int32_t batches = (int32_t)f->batches;
+
+  TFD_TRY(check(lt.cublasLtMatrixLayoutCreate(
+                    layout_p, type_of(f->dtype), (uint64_t)rows,
+                    (uint64_t)columns, stride),
+                "layout"));
+  TFD_TRY(check(lt.cublasLtMatrixLayoutSetAttribute(
+                    *layout_p, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batches,
+                    sizeof batches),
+                "layout"));
+  return check(lt.cublasLtMatrixLayoutSetAttribute(
+                   *layout_p, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                   &batch, sizeof batch),
+               "layout");
+}
+
+/* Operands in cuBLASLt's order: its A is our B. */
+static int describe(plan *p) {
+  const form *f = &p->form;
+  cublasComputeType_t compute =
+      f->dtype == TFD_FLOAT64 ? CUBLAS_COMPUTE_64F
+      : f->tf32               ? CUBLAS_COMPUTE_32F_FAST_TF32
+                              : CUBLAS_COMPUTE_32F;
+  cublasOperation_t op_b = f->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  cublasOperation_t op_a = f->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+
+  TFD_TRY(check(lt.cublasLtMatmulDescCreate(
+                    &p->product, compute,
+                    f->dtype == TFD_FLOAT64 ? CUDA_R_64F : CUDA_R_32F),
+                "product"));
+  TFD_TRY(check(lt.cublasLtMatmulDescSetAttribute(
+                    p->product, CUBLASLT_MATMUL_DESC_TRANSA, &op_b,
+                    sizeof op_b),
+                "product"));
+  TFD_TRY(check(lt.cublasLtMatmulDescSetAttribute(
+                    p->product, CUBLASLT_MATMUL_DESC_TRANSB, &op_a,
+                    sizeof op_a),
+                "product"));
+  TFD_TRY(layout(&p->b, f, f->turn_b ? f->k : f->n, f->turn_b ? f->n : f->k,
+                 f->ldb, f->batch_b));
+  TFD_TRY(layout(&p->a, f, f->turn_a ? f->m : f->k, f->turn_a ? f->k : f->m,
+                 f->lda, f->batch_a));
+  return layout(&p->c, f, f->n, f->m, f->n, f->m * f->n);
+}
+
+static int choose(plan *p, cublasLtHandle_t handle) {
+  static const cublasLtMatmulPreferenceAttributes_t of_operand[3] = {
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES};
+  cublasLtMatmulPreference_t wish = NULL;
+  cublasLtMatmulHeuristicResult_t found;
+  size_t workspace = WORKSPACE;
+  uint32_t bytes = 0;
+  int n = 0;
+  int i;
+  int rc;
+
+  TFD_TRY(check(lt.cublasLtMatmulPreferenceCreate(&wish), "preference"));
+  rc = check(lt.cublasLtMatmulPreferenceSetAttribute(
+                 wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                 sizeof workspace),
+             "preference");
+  for (i = 0; rc == TFD_OK && i < 3; i++) {
+    bytes = (uint32_t)p->form.align[i];
+    rc = check(lt.cublasLtMatmulPreferenceSetAttribute(wish, of_operand[i],
+                                                       &bytes, sizeof bytes),
+               "preference");
+  }
+  bytes = (uint32_t)p->form.align[2];
+  if (rc == TFD_OK) {
+    rc = check(lt.cublasLtMatmulPreferenceSetAttribute(
+                   wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &bytes,
+                   sizeof bytes),
+               "preference");
+  }
+  if (rc == TFD_OK) {
+    rc = check(lt.cublasLtMatmulAlgoGetHeuristic(handle, p->product, p->b,
+                                                 p->a, p->c, p->c, wish, 1,
+                                                 &found, &n),
+               "choosing an algorithm");
+  }
+  (void)lt.cublasLtMatmulPreferenceDestroy(wish);
+  TFD_TRY(rc);
+  if (n == 0) {
+    return tfd__fail(TFD_NOT_IMPLEMENTED,
+                     "cuBLASLt has no algorithm for this product");
+  }
+  p->algorithm = found.algo;
+  return TFD_OK;
+}
+
+static void forget(plan *p) {
+  if (p->a != NULL) (void)lt.cublasLtMatrixLayoutDestroy(p->a);
+  if (p->b != NULL) (void)lt.cublasLtMatrixLayoutDestroy(p->b);
+  if (p->c != NULL) (void)lt.cublasLtMatrixLayoutDestroy(p->c);
+  if (p->product != NULL) (void)lt.cublasLtMatmulDescDestroy(p->product);
+  memset(p, 0, sizeof *p);
+}
+
+/* The plan of this form; it takes the place of one that falls on it. */
+static int plan_of(const form *f, const plan **plan_p) {
+  plan *p = &plans[tfd__cuda_hash(f, sizeof *f) % PLANS];
+  cublasLtHandle_t *handle = &handles[f->ordinal];
+  int rc;
+
+  if (p->used && memcmp(&p->form, f, sizeof *f) == 0) {
+    *plan_p = p;
+    return TFD_OK;
+  }
+  TFD_TRY(open_library());
+  if (*handle == NULL) {
+    TFD_TRY(check(lt.cublasLtCreate(handle), "starting"));
+  }
+  forget(p);
+  p->form = *f;
+  rc = describe(p);
+  if (rc == TFD_OK) rc = choose(p, *handle);
+  if (rc != TFD_OK) {
+    forget(p);
+    return rc;
+  }
+  p->used = true;
+  *plan_p = p;
+  return TFD_OK;
+}
+
+/* --- products --------------------------------------------------------------- */
+
+static int32_t alignment(const void *data) {
+  uintptr_t low = (uintptr_t)data & -(uintptr_t)data;
+
+  return low == 0 || low > 256 ? 256 : (int32_t)low;
+}
+
+static int multiply(const tfd__call *call, const form *wanted, const void *a,
+                    const void *b, void *c) {
+  static const float one32 = 1;
+  static const float zero32 = 0;
+  static const double one64 = 1;
+  static const double zero64 = 0;
+  bool f64 = wanted->dtype == TFD_FLOAT64;
+  form f = *wanted;
+  const plan *p = NULL;
+  void *workspace = NULL;
+  int rc;
+
+  f.align[0] = alignment(a);
+  f.align[1] = alignment(b);
+  f.align[2] = alignment(c);
+  TFD_TRY(tfd__cuda_workspace(call, WORKSPACE, &workspace));
+  pthread_mutex_lock(&lock);
+  rc = plan_of(&f, &p);
+  if (rc == TFD_OK) {
+    rc = check(lt.cublasLtMatmul(
+                   handles[f.ordinal], p->product,
+                   f64 ? (const void *)&one64 : &one32, b, p->b, a, p->a, f64 ? (const void *)&zero64 : &zero32, c, p->c, c,
+                   p->c, &p->algorithm, workspace, WORKSPACE,
+                   tfd__cuda_stream(call)),
+               "matmul");
+  }
+  pthread_mutex_unlock(&lock);
+  return rc;
+}
+
+/* `v` with its last axes exchanged if asked, and made dense where neither
+** axis's elements are neighbours. */
+static int matrix_of(const tfd__call *call, const tfd__view *v, bool turn,
+                     tfd__view *m) {
+  int row = v->rank - 2;
+
+  *m = *v;
+  if (m->strides[row] != 1 && m->strides[row + 1] != 1) {
+    TFD_TRY(tfd__cuda_dense(call, v, m));
+  }
+  if (m->strides[row] < 0 || m->strides[row + 1] < 0 ||
+      (m->strides[row] != 1 &&
+       m->strides[row] < m->dims[row + 1]) ||
+      (m->strides[row + 1] != 1 && m->strides[row + 1] < m->dims[row])) {
+    tfd__view gaps = *v;
+
+    gaps.dense = false;
+    TFD_TRY(tfd__cuda_dense(call, &gaps, m));
+  }
+  if (turn) {
+    int64_t dim = m->dims[row];
+    int64_t stride = m->strides[row];
+
+    m->dims[row] = m->dims[row + 1];
+    m->strides[row] = m->strides[row + 1];
+    m->dims[row + 1] = dim;
+    m->strides[row + 1] = stride;
+  }
+  return TFD_OK;
+}
+
+/* Stride along batch axis d of the result; 0 where the operand repeats. */
+static int64_t batch_stride(const tfd__view *v, const tfd__view *c, int d) {
+  int own = d - (c->rank - v->rank);
+
+  if (own < 0 || v->dims[own] == 1) return 0;
+  return v->strides[own];
+}
+
+/* The leading dimension of a matrix whose rows or columns are neighbours, and
+** whether it is stored the other way round. */
+static void stored(const tfd__view *m, int64_t *ld_p, int32_t *turn_p) {
+  int row = m->rank - 2;
+  int64_t rows = m->dims[row];
+  int64_t columns = m->dims[row + 1];
+
+  *turn_p = m->strides[row + 1] != 1 && columns != 1;
+  *ld_p = *turn_p ? m->strides[row + 1] : m->strides[row];
+  if (*turn_p ? columns == 1 : rows == 1) *ld_p = *turn_p ? rows : columns;
+  if (*ld_p < (*turn_p ? rows : columns)) *ld_p = *turn_p ? rows : columns;
+}
+
+/* The batch's innermost axis goes to cuBLASLt, the others are walked here. */
+static int walk(const tfd__call *call, const tfd__view *a, const tfd__view *b,
+                const tfd__view *c, form *f) {
+  int64_t size = (int64_t)tfd__dtype_size(c->dtype);
+  int axes = c->rank - 2;
+  int64_t at[TFD_MAX_RANK] = {0};
+  int64_t products = 1;
+  int64_t i;
+  int d;
+
+  f->batches = axes > 0 ? c->dims[axes - 1] : 1;
+  f->batch_a = axes > 0 ? batch_stride(a, c, axes - 1) : 0;
+  f->batch_b = axes > 0 ? batch_stride(b, c, axes - 1) : 0;
+  for (d = 0; d < axes - 1; d++) products *= c->dims[d];
+  for (i = 0; i < products; i++) {
+    int64_t from_a = 0;
+    int64_t from_b = 0;
+
+    for (d = 0; d < axes - 1; d++) {
+      from_a += at[d] * batch_stride(a, c, d);
+      from_b += at[d] * batch_stride(b, c, d);
+    }
+    TFD_TRY(multiply(call, f, (const char *)a->data + from_a * size,
+                     (const char *)b->data + from_b * size,
+                     (char *)c->data + i * f->batches * f->m * f->n * size));
+    for (d = axes - 2; d >= 0 && ++at[d] == c->dims[d]; d--) at[d] = 0;
+  }
+  return TFD_OK;
+}
+
+/* One product instead of many where b is the same for the whole batch. */
+static void fold(tfd__view *a, const tfd__view *b, tfd__view *c) {
+  int64_t rows = 1;
+  int last = a->rank - 1;
+  int i;
+
+  if (b->rank != 2 || c->rank == 2 || a->rank != c->rank || !a->dense) return;
+  for (i = 0; i < last; i++) rows *= a->dims[i];
+  a->dims[0] = c->dims[0] = rows;
+  a->dims[1] = a->dims[last];
+  c->dims[1] = c->dims[last];
+  a->strides[0] = a->dims[1];
+  c->strides[0] = c->dims[1];
+  a->strides[1] = c->strides[1] = 1;
+  a->rank = c->rank = 2;
+}
+
+int tfd__cuda_matmul(const tfd__call *call) {
+  tfd__view a;
+  tfd__view b;
+  tfd__view c = *tfd__out(call, 0);
+  bool turn_a = (call->ints[0] | call->ints[2]) != 0;
+  bool turn_b = (call->ints[1] | call->ints[3]) != 0;
+  form f;
+
+  if (c.numel == 0) return TFD_OK;
+  if (tfd__in(call, 0)->numel == 0) {
+    return tfd__cuda_zeros_like(call);
+  }
+  TFD_TRY(matrix_of(call, tfd__in(call, 0), turn_a, &a));
+  TFD_TRY(matrix_of(call, tfd__in(call, 1), turn_b, &b));
+  if (!turn_a) fold(&a, &b, &c);
+  memset(&f, 0, sizeof f);
+  f.dtype = c.dtype;
+  f.m = c.dims[c.rank - 2];
+  f.n = c.dims[c.rank - 1];
+  f.k = a.dims[a.rank - 1];
+  f.tf32 = c.dtype == TFD_FLOAT32 && tfd__cuda_tf32();
+  f.ordinal = tfd__cuda_ordinal(call);
+  stored(&a, &f.lda, &f.turn_a);
+  stored(&b, &f.ldb, &f.turn_b);
+  return walk(call, &a, &b, &c, &f);
+}

@@ -1,0 +1,142 @@
+#ifndef TFD_BACKEND_CUDA_H
+#define TFD_BACKEND_CUDA_H
+/* Private to the CUDA back end, a plug-in: NVIDIA GPUs through the driver API
+** alone. libcuda, cuBLASLt and cuDNN are opened when first needed, so the
+** plug-in loads anywhere and says what is missing.
+**
+** Files: driver (libcuda as a table), plugin (entry, devices, memory), stream
+** (order, positions, copies, errors that kernels find), launch (modules and
+** kernels), then the host side of kernels by family; kernels/ is device code.
+** May include base, types, backend. Threads: any; each stream has a lock. */
+
+#include <cuda.h>
+
+#include "backend/backend.h"
+#include "backend/cuda/kernels/args.h"
+
+enum { TFD_CUDA_DEVICES = 64 };
+
+/* Keep what the library lends; see backend/plugin.h. */
+struct tfd__plugin_host;
+int tfd__cuda_attach(const struct tfd__plugin_host *table);
+
+/* --- libcuda ---------------------------------------------------------------- */
+
+typedef struct tfd__driver {
+#define FUNCTION(name) __typeof__(&name) name;
+#include "backend/cuda/driver.def"
+#undef FUNCTION
+} tfd__driver;
+
+extern tfd__driver tfd__cu;
+
+/* Open libcuda and find its functions. Errors: Unavailable with the reason. */
+int tfd__cuda_open(void);
+/* TFD_OK, or the failure of `what`: ResourceExhausted for memory, else
+** Internal with CUDA's own name and text. */
+int tfd__cuda_check(CUresult result, const char *what);
+/* Open the first of `names` (a list with separators ':') that can be opened.
+** Errors: Unavailable, with what the loader says. */
+int tfd__cuda_library(const char *names, void **library_p);
+int tfd__cuda_symbol(void *library, const char *name, void *function_p);
+
+/* --- devices ---------------------------------------------------------------- */
+
+typedef struct tfd__gpu {
+  CUdevice device;
+  CUcontext context;
+  char model[128];
+  size_t memory;
+  int processors;
+  int capability; /* 90 for compute capability 9.0 */
+} tfd__gpu;
+
+/* Make device `ordinal`'s context the calling thread's. */
+int tfd__cuda_use(int ordinal);
+const tfd__gpu *tfd__cuda_gpu(int ordinal);
+
+/* --- streams ---------------------------------------------------------------- */
+
+int tfd__cuda_stream_new(const tfd__stream_config *config,
+                         tfd__stream **stream_p);
+void tfd__cuda_stream_free(tfd__stream *stream);
+int tfd__cuda_submit(tfd__stream *stream, const tfd__work *work,
+                     uint64_t *seq_p);
+int tfd__cuda_after(tfd__stream *stream, tfd__stream *on, uint64_t on_seq,
+                    const tfd__work *work, uint64_t *seq_p);
+void tfd__cuda_wait(tfd__stream *stream, uint64_t seq, tfd__deadline until);
+uint64_t tfd__cuda_poll(tfd__stream *stream);
+int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p);
+int tfd__cuda_copy_in(tfd__stream *stream, void *to, const void *host_from,
+                      size_t bytes);
+int tfd__cuda_copy_out(tfd__stream *stream, void *host_to, const void *from,
+                       size_t bytes);
+int tfd__cuda_copy_across(tfd__stream *stream, void *to, int from_ordinal,
+                          const void *from, size_t bytes);
+
+/* The three below are for kernels, inside submit. */
+CUstream tfd__cuda_stream(const tfd__call *call);
+int tfd__cuda_ordinal(const tfd__call *call);
+/* Memory of the device until what the kernel launches has run. */
+int tfd__cuda_scratch(const tfd__call *call, size_t bytes, void **data_p);
+
+/* Memory that stays with the stream, for libraries; at least `bytes`. */
+int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p);
+
+/* Where a kernel notes the first element whose value it cannot take:
+** position << 32 | the value's low half, kept by atomic minimum. `what` names
+** it in the message: "label 7 at position 2 is outside [0, 5)". */
+int tfd__cuda_error_word(const tfd__call *call, const char *what,
+                         int64_t bound, uint64_t **word_p);
+
+/* --- kernels ---------------------------------------------------------------- */
+
+/* A kernel in the fat binary `module`; found on each device when first used. */
+typedef struct tfd__cuda_kernel {
+  const char *module;
+  const char *name;
+  CUfunction function[TFD_CUDA_DEVICES];
+} tfd__cuda_kernel;
+
+typedef tfd__cuda_kernel tfd__cuda_kernels[TFD_DTYPE_END];
+
+/* One entry for each dtype; `f` is the kernels' common beginning. */
+#define TFD_CUDA_FLOATS(m, f)                                          \
+  [TFD_FLOAT32] = {m, f "_f32", {0}}, [TFD_FLOAT64] = {m, f "_f64", {0}}, \
+  [TFD_FLOAT16] = {m, f "_f16", {0}}, [TFD_BFLOAT16] = {m, f "_bf16", {0}}
+#define TFD_CUDA_INTS(m, f)                                            \
+  [TFD_INT8] = {m, f "_i8", {0}}, [TFD_INT16] = {m, f "_i16", {0}},    \
+  [TFD_INT32] = {m, f "_i32", {0}}, [TFD_INT64] = {m, f "_i64", {0}},  \
+  [TFD_UINT8] = {m, f "_u8", {0}}
+
+/* Launch blocks of TFD_CU_THREADS threads; one argument, by value.
+** Errors: NotImplemented for a kernel without name (no such dtype). */
+int tfd__cuda_launch(const tfd__call *call, tfd__cuda_kernel *kernel,
+                     int64_t blocks, const void *args, size_t bytes);
+/* Blocks that give each of n pieces a thread, at most a few waves. */
+int64_t tfd__cuda_blocks(const tfd__call *call, int64_t n);
+
+extern const tfd__kernel tfd__cuda_kernels_table[TFD_KERNEL_N];
+bool tfd__cuda_can_run(tfd__kernel_id id, const tfd__call *call);
+
+#define KERNEL(name) int tfd__cuda_##name(const tfd__call *call);
+#include "backend/kernels/all.def"
+#undef KERNEL
+
+/* Dense copy of a strided view into scratch memory, or the view itself. */
+int tfd__cuda_dense(const tfd__call *call, const tfd__view *from,
+                    tfd__view *to);
+/* `from` into the dense `to`, `before` positions from each axis's beginning;
+** the rest gets `value`. */
+int tfd__cuda_pad_into(const tfd__call *call, const tfd__view *from,
+                       const tfd__view *to, const int64_t *before,
+                       double value);
+/* float32 products may round their inputs to TF32, as in TensorFlow; not where
+** TFDIST_STRICT_FP32 is 1. */
+bool tfd__cuda_tf32(void);
+/* Of a structure filled from zeros: where its plan is kept. */
+uint64_t tfd__cuda_hash(const void *data, size_t bytes);
+/* Elements of `from` into dense memory, any strides. */
+int tfd__cuda_move(const tfd__call *call, const tfd__view *from, void *to);
+
+#endif

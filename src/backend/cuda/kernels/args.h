@@ -1,0 +1,195 @@
+#ifndef TFD_CUDA_ARGS_H
+#define TFD_CUDA_ARGS_H
+/* What kernels take, one structure by value each: plain C, the same for the
+** host that packs it and the device that unpacks it. */
+
+#include <stdint.h>
+
+enum { TFD_CU_RANK = 8, TFD_CU_INS = 3, TFD_CU_THREADS = 256 };
+
+/* The numbers of tfd_dtype. */
+enum {
+  TFD_CU_FLOAT32 = 1,
+  TFD_CU_FLOAT64,
+  TFD_CU_FLOAT16,
+  TFD_CU_BFLOAT16,
+  TFD_CU_INT8,
+  TFD_CU_INT16,
+  TFD_CU_INT32,
+  TFD_CU_INT64,
+  TFD_CU_UINT8,
+  TFD_CU_BOOL
+};
+
+/* The ops' numbers, for host and device. */
+enum {
+#define FLOAT_UNARY(name, e) TFD_CU_U_##name,
+#define INT_UNARY(name, e) TFD_CU_IU_##name,
+#define FLOAT_BINARY(name, e) TFD_CU_B_##name,
+#define INT_BINARY(name, e) TFD_CU_IB_##name,
+#define TEST(name, e) TFD_CU_T_##name,
+#define COMPARE(name, e) TFD_CU_C_##name,
+#include "backend/cuda/kernels/ops.def"
+};
+enum {
+  TFD_CU_sum,
+  TFD_CU_mean,
+  TFD_CU_prod,
+  TFD_CU_max,
+  TFD_CU_min,
+  TFD_CU_any,
+  TFD_CU_all
+};
+enum {
+  TFD_CU_SOFTMAX,
+  TFD_CU_LOG_SOFTMAX,
+  TFD_CU_LOSS,
+  TFD_CU_SPARSE_LOSS,
+  TFD_CU_SPARSE_GRAD
+};
+/* X(rule, targets): the optimizers. */
+#define TFD_CU_RULES(X)                                                   \
+  X(sgd, 1) X(momentum, 2) X(nesterov, 2) X(adam, 3) X(amsgrad, 4)        \
+  X(adamax, 3) X(nadam, 3) X(rmsprop, 2) X(rmsprop_centered, 3)           \
+  X(rmsprop_momentum, 3) X(rmsprop_both, 4) X(adagrad, 2) X(adadelta, 3)  \
+  X(ftrl, 3) X(average, 1)
+enum {
+#define TFD_CU_RULE(rule, targets) TFD_CU_RULE_##rule,
+  TFD_CU_RULES(TFD_CU_RULE)
+#undef TFD_CU_RULE
+};
+
+/* Elementwise: out[i] = f(in...). The output is dense. */
+typedef struct tfd_cu_elementwise {
+  void *out;
+  const void *in[TFD_CU_INS];
+  double a; /* an attribute: alpha, a value */
+  int64_t n;
+  int32_t op;
+  int32_t rank;   /* 0: every input is dense or one element */
+  int32_t scalar; /* rank 0: bit k, input k is one element */
+  int32_t vector; /* rank 0: all begin at 16 bytes, move several at once */
+  int64_t dims[TFD_CU_RANK];
+  int64_t strides[TFD_CU_INS][TFD_CU_RANK];
+} tfd_cu_elementwise;
+
+/* Sum of dense inputs, in their order. */
+enum { TFD_CU_SUMMANDS = 16 };
+typedef struct tfd_cu_sum {
+  void *out;
+  const void *in[TFD_CU_SUMMANDS];
+  int64_t n;
+  int32_t ins;
+} tfd_cu_sum;
+
+/* out[0..n) from a strided input of any element size; both dtypes for cast. */
+typedef struct tfd_cu_move {
+  void *out;
+  const void *in;
+  double value; /* fill */
+  int64_t n;
+  int32_t from; /* dtypes of cast and fill */
+  int32_t to;
+  int32_t rank; /* 0: dense */
+  int64_t dims[TFD_CU_RANK];
+  int64_t strides[TFD_CU_RANK];
+} tfd_cu_move;
+
+/* Padding with one value: element o of out is element o - before of in. */
+typedef struct tfd_cu_pad {
+  void *out;
+  const void *in;
+  double value;
+  int64_t n; /* elements of out */
+  int32_t dtype;
+  int32_t rank;
+  int64_t out_dims[TFD_CU_RANK];
+  int64_t in_dims[TFD_CU_RANK];
+  int64_t in_strides[TFD_CU_RANK];
+  int64_t before[TFD_CU_RANK];
+} tfd_cu_pad;
+
+/* A reduction: `kept` outputs of `reduced` elements each. Axes are coalesced
+** into two lists. */
+typedef struct tfd_cu_reduce {
+  void *out;
+  const void *in;
+  void *partial;   /* [parts][kept] in the type that is accumulated */
+  int64_t kept;
+  int64_t reduced;
+  int64_t parts;   /* pieces each output's elements are cut into */
+  int64_t each;    /* elements of a piece */
+  double divide;   /* reduce_mean: by how many */
+  int32_t op;
+  int32_t kept_n;
+  int32_t red_n;
+  int64_t kept_dims[TFD_CU_RANK];
+  int64_t kept_strides[TFD_CU_RANK];
+  int64_t red_dims[TFD_CU_RANK];
+  int64_t red_strides[TFD_CU_RANK];
+} tfd_cu_reduce;
+
+/* Rows of `width` neighbours: softmax and its losses. */
+typedef struct tfd_cu_rows {
+  void *out;
+  void *out2;
+  const void *in;
+  const void *labels; /* dense labels or classes */
+  const void *grad;
+  int64_t rows;
+  int64_t width;
+  int32_t wide_labels; /* classes are int64, else int32 */
+  int32_t op;
+  uint64_t *error;
+} tfd_cu_rows;
+
+/* value + bias, by channel; channel = (i / inner) % channels. */
+typedef struct tfd_cu_bias {
+  void *out;
+  const void *in;
+  const void *bias;
+  int64_t n;
+  int64_t channels;
+  int64_t inner;
+  int32_t relu;
+} tfd_cu_bias;
+
+/* An optimizer's step over n elements, targets in place or to `out`. */
+enum { TFD_CU_TARGETS = 4, TFD_CU_GRADS = 8, TFD_CU_REALS = 8 };
+typedef struct tfd_cu_update {
+  void *out[TFD_CU_TARGETS];
+  const void *in[TFD_CU_TARGETS];
+  const void *grad[TFD_CU_GRADS];
+  double reals[TFD_CU_REALS];
+  int64_t n;
+  int32_t targets;
+  int32_t grads;
+  int32_t rule;
+} tfd_cu_update;
+
+/* Dropout: element i is dropped where word i of the stream is below limit. */
+typedef struct tfd_cu_dropout {
+  void *out;
+  const void *in;
+  int64_t n;
+  double scale;
+  uint32_t limit;
+  uint32_t key[2];
+  uint32_t stream[2];
+} tfd_cu_dropout;
+
+/* Rows moved by index: out[o][k][i] = in[o][index[k]][i]. */
+typedef struct tfd_cu_gather {
+  void *out;
+  const void *in;
+  const void *index;
+  int64_t outer;
+  int64_t count; /* indices */
+  int64_t bound; /* rows of the input */
+  int64_t inner; /* units of `size` bytes in a row */
+  int32_t size;
+  int32_t wide;  /* indices are int64, else int32 */
+  uint64_t *error;
+} tfd_cu_gather;
+
+#endif

@@ -1,0 +1,121 @@
+#ifndef TFD_CUDA_DIALECT_H
+#define TFD_CUDA_DIALECT_H
+/* The language kernels are written in: CUDA C++ that a C++ compiler can build
+** for the CPU too, over an execution model (spec/support/cuda), so that kernels
+** run and races show where there is no GPU.
+**
+** A kernel takes one structure of args.h by value:
+**   KERNEL(256, name)(const tfd_cu_x a) { ... } END_KERNEL(256, name)
+** 256 is its launch bound. What is between barriers, shuffles and votes is
+** plain C++. Not in the dialect: inline PTX, tensor core and copy engine
+** instructions, clusters, cooperative groups, spinning on flags. */
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define KERNEL(threads, name) \
+  extern "C" __global__ void __launch_bounds__(threads) name
+#define END_KERNEL(threads, name)
+#define DEVICE static __device__ __forceinline__
+/* A function of its own: its code is there once, and a call is cheap beside
+** what it computes. */
+#define DEVICE_CALL static __device__ __noinline__
+/* Of a template that was declared with DEVICE. */
+#define DEVICE_SPECIAL __device__ __forceinline__
+#define SHARED(type, name, dims) __shared__ type name dims
+#define BARRIER() __syncthreads()
+#define WARP_BARRIER() __syncwarp()
+#define SHUFFLE_DOWN(value, by) __shfl_down_sync(0xffffffffu, value, by)
+#define SHUFFLE_XOR(value, by) __shfl_xor_sync(0xffffffffu, value, by)
+
+#else
+#include "cuda_model.h"
+#endif
+
+#include "backend/cuda/kernels/args.h"
+
+typedef __half f16;
+typedef __nv_bfloat16 bf16;
+
+/* The type a stored type is computed in: float32 for the half types. */
+template <class T> struct wide_of {
+  typedef T type;
+};
+template <> struct wide_of<f16> {
+  typedef float type;
+};
+template <> struct wide_of<bf16> {
+  typedef float type;
+};
+
+template <class T> DEVICE T widen(T x) {
+  return x;
+}
+DEVICE float widen(f16 x) {
+  return __half2float(x);
+}
+DEVICE float widen(bf16 x) {
+  return __bfloat162float(x);
+}
+
+template <class T> struct narrowing {
+  template <class W> DEVICE T of(W x) {
+    return (T)x;
+  }
+};
+template <> struct narrowing<f16> {
+  DEVICE f16 of(float x) {
+    return __float2half_rn(x);
+  }
+};
+template <> struct narrowing<bf16> {
+  DEVICE bf16 of(float x) {
+    return __float2bfloat16_rn(x);
+  }
+};
+template <class T, class W> DEVICE T narrow(W x) {
+  return narrowing<T>::of(x);
+}
+
+/* Rounded once, from float32 and from float64. */
+DEVICE f16 half_of(float x) {
+  return __float2half_rn(x);
+}
+DEVICE f16 half_of(double x) {
+  return __double2half(x);
+}
+DEVICE bf16 bfloat_of(float x) {
+  return __float2bfloat16_rn(x);
+}
+DEVICE bf16 bfloat_of(double x) {
+  return __double2bfloat16(x);
+}
+
+/* This thread's first element and how many threads there are. */
+DEVICE int64_t thread_index() {
+  return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+DEVICE int64_t thread_count() {
+  return (int64_t)gridDim.x * blockDim.x;
+}
+
+/* i / d of numbers that are not negative. Most fit 32 bits, and dividing 64 takes
+** ten times as long. */
+DEVICE int64_t quotient(int64_t i, int64_t d) {
+  if ((uint64_t)(i | d) >> 32 == 0) return (uint32_t)i / (uint32_t)d;
+  return i / d;
+}
+
+/* Element `at` has a value that cannot be taken; the first one is kept. */
+DEVICE void note_bad(uint64_t *error, int64_t at, int64_t value) {
+  uint64_t place = at < 0xffffffff ? (uint64_t)at : 0xfffffffe;
+
+  atomicMin((unsigned long long *)error,
+            (unsigned long long)(place << 32 | (uint32_t)value));
+}
+
+#endif

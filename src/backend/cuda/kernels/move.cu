@@ -1,0 +1,176 @@
+/* Elements moved as they are, converted, or made from one number. The output
+** is dense, the input may have any strides. */
+#include "backend/cuda/kernels/dialect.h"
+
+#include <math.h>
+
+DEVICE int64_t place_of(const tfd_cu_move &a, int64_t i) {
+  int64_t at = 0;
+
+  if (a.rank == 0) return i;
+  for (int d = a.rank - 1; d > 0; d--) {
+    int64_t rest = quotient(i, a.dims[d]);
+
+    at += (i - rest * a.dims[d]) * a.strides[d];
+    i = rest;
+  }
+  return at + i * a.strides[0];
+}
+
+template <class T> DEVICE void copy(const tfd_cu_move &a) {
+  for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
+    ((T *)a.out)[i] = ((const T *)a.in)[place_of(a, i)];
+  }
+}
+
+#define COPY(name, T)                                       \
+  KERNEL(256, name)(const tfd_cu_move a) { copy<T>(a); }    \
+  END_KERNEL(256, name)
+COPY(copy_1, uint8_t)
+COPY(copy_2, uint16_t)
+COPY(copy_4, uint32_t)
+COPY(copy_8, uint64_t)
+
+/* --- conversion -------------------------------------------------------------- */
+
+/* The integer nearest to x that the type holds; NaN gives 0. */
+template <class W> DEVICE int64_t whole_of(W x, double low, double high,
+                                           int64_t most) {
+  if (x != x) return 0;
+  if ((double)x <= low) return (int64_t)low;
+  return (double)x >= high ? most : (int64_t)x;
+}
+
+template <class W> DEVICE void put_real(void *out, int64_t i, int to, W x) {
+  switch (to) {
+  case TFD_CU_FLOAT32:
+    ((float *)out)[i] = (float)x;
+    break;
+  case TFD_CU_FLOAT64:
+    ((double *)out)[i] = (double)x;
+    break;
+  case TFD_CU_FLOAT16:
+    ((f16 *)out)[i] = half_of(x);
+    break;
+  case TFD_CU_BFLOAT16:
+    ((bf16 *)out)[i] = bfloat_of(x);
+    break;
+  case TFD_CU_INT8:
+    ((int8_t *)out)[i] = (int8_t)whole_of(x, -128, 127, 127);
+    break;
+  case TFD_CU_INT16:
+    ((int16_t *)out)[i] = (int16_t)whole_of(x, -32768, 32767, 32767);
+    break;
+  case TFD_CU_INT32:
+    ((int32_t *)out)[i] =
+        (int32_t)whole_of(x, -2147483648.0, 2147483647.0, 2147483647);
+    break;
+  case TFD_CU_INT64:
+    ((int64_t *)out)[i] = whole_of(x, -0x1p63, 0x1p63, INT64_MAX);
+    break;
+  case TFD_CU_UINT8:
+    ((uint8_t *)out)[i] = (uint8_t)whole_of(x, 0, 255, 255);
+    break;
+  default:
+    ((uint8_t *)out)[i] = x != 0;
+  }
+}
+
+DEVICE void put_whole(void *out, int64_t i, int to, int64_t x) {
+  switch (to) {
+  case TFD_CU_FLOAT32:
+    ((float *)out)[i] = (float)x;
+    break;
+  case TFD_CU_FLOAT64:
+    ((double *)out)[i] = (double)x;
+    break;
+  case TFD_CU_FLOAT16:
+    ((f16 *)out)[i] = __float2half_rn((float)x);
+    break;
+  case TFD_CU_BFLOAT16:
+    ((bf16 *)out)[i] = __float2bfloat16_rn((float)x);
+    break;
+  case TFD_CU_INT8:
+    ((int8_t *)out)[i] = (int8_t)x;
+    break;
+  case TFD_CU_INT16:
+    ((int16_t *)out)[i] = (int16_t)x;
+    break;
+  case TFD_CU_INT32:
+    ((int32_t *)out)[i] = (int32_t)x;
+    break;
+  case TFD_CU_INT64:
+    ((int64_t *)out)[i] = x;
+    break;
+  case TFD_CU_UINT8:
+    ((uint8_t *)out)[i] = (uint8_t)x;
+    break;
+  default:
+    ((uint8_t *)out)[i] = x != 0;
+  }
+}
+
+template <class T> DEVICE void cast_reals(const tfd_cu_move &a) {
+  for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
+    put_real(a.out, i, a.to, widen(((const T *)a.in)[place_of(a, i)]));
+  }
+}
+
+template <class T> DEVICE void cast_wholes(const tfd_cu_move &a) {
+  for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
+    put_whole(a.out, i, a.to, (int64_t)((const T *)a.in)[place_of(a, i)]);
+  }
+}
+
+#define CAST(name, form, T)                                       \
+  KERNEL(256, name)(const tfd_cu_move a) { cast_##form<T>(a); }   \
+  END_KERNEL(256, name)
+CAST(cast_f32, reals, float)
+CAST(cast_f64, reals, double)
+CAST(cast_f16, reals, f16)
+CAST(cast_bf16, reals, bf16)
+CAST(cast_i8, wholes, int8_t)
+CAST(cast_i16, wholes, int16_t)
+CAST(cast_i32, wholes, int32_t)
+CAST(cast_i64, wholes, int64_t)
+CAST(cast_u8, wholes, uint8_t)
+
+/* One number, rounded once, to all elements. */
+KERNEL(256, fill)(const tfd_cu_move a) {
+  for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
+    put_real(a.out, i, a.to, a.value);
+  }
+}
+END_KERNEL(256, fill)
+
+/* --- padding ------------------------------------------------------------------- */
+
+template <class T> DEVICE void pad(const tfd_cu_pad &a) {
+  for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
+    int64_t rest = i;
+    int64_t from = 0;
+    bool inside = true;
+
+    for (int d = a.rank - 1; d >= 0; d--) {
+      int64_t next = quotient(rest, a.out_dims[d]);
+      int64_t at = rest - next * a.out_dims[d] - a.before[d];
+
+      inside = inside && at >= 0 && at < a.in_dims[d];
+      from += at * a.in_strides[d];
+      rest = next;
+    }
+    if (inside) {
+      ((T *)a.out)[i] = ((const T *)a.in)[from];
+    } else {
+      put_real(a.out, i, a.dtype, a.value);
+    }
+  }
+}
+
+#define PAD(name, T)                                    \
+  KERNEL(256, name)(const tfd_cu_pad a) { pad<T>(a); }  \
+  END_KERNEL(256, name)
+PAD(pad_1, uint8_t)
+PAD(pad_2, uint16_t)
+PAD(pad_4, uint32_t)
+PAD(pad_8, uint64_t)

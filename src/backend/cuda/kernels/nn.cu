@@ -1,0 +1,106 @@
+/* Bias, dropout, and rows chosen by index. */
+#include "backend/cuda/kernels/dialect.h"
+
+template <class T> DEVICE void bias(const tfd_cu_bias &a) {
+  typedef typename wide_of<T>::type W;
+  const T *in = (const T *)a.in;
+  const T *b = (const T *)a.bias;
+
+  for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
+    int64_t outer = a.inner == 1 ? i : quotient(i, a.inner);
+    int64_t channel = outer - quotient(outer, a.channels) * a.channels;
+    W y = widen(in[i]) + widen(b[channel]);
+
+    ((T *)a.out)[i] = narrow<T>(a.relu && y < 0 ? (W)0 : y);
+  }
+}
+
+#define BIAS(suffix, T)                                                 \
+  KERNEL(256, bias_##suffix)(const tfd_cu_bias a) { bias<T>(a); }       \
+  END_KERNEL(256, bias_##suffix)
+BIAS(f32, float)
+BIAS(f64, double)
+BIAS(f16, f16)
+BIAS(bf16, bf16)
+
+/* --- dropout: Philox4x32-10, the words of the CPU's ------------------------- */
+
+DEVICE void philox(const uint32_t *key, uint64_t block, const uint32_t *stream,
+                   uint32_t words[4]) {
+  uint32_t x0 = (uint32_t)block;
+  uint32_t x1 = (uint32_t)(block >> 32);
+  uint32_t x2 = stream[0];
+  uint32_t x3 = stream[1];
+  uint32_t k0 = key[0];
+  uint32_t k1 = key[1];
+
+  for (int round = 0; round < 10; round++) {
+    uint64_t p0 = (uint64_t)x0 * 0xD2511F53u;
+    uint64_t p1 = (uint64_t)x2 * 0xCD9E8D57u;
+
+    x0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0;
+    x2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1;
+    x1 = (uint32_t)p1;
+    x3 = (uint32_t)p0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  words[0] = x0;
+  words[1] = x1;
+  words[2] = x2;
+  words[3] = x3;
+}
+
+template <class T> DEVICE void dropout(const tfd_cu_dropout &a) {
+  typedef typename wide_of<T>::type W;
+  int64_t blocks = (a.n + 3) / 4;
+
+  for (int64_t b = thread_index(); b < blocks; b += thread_count()) {
+    uint32_t words[4];
+
+    philox(a.key, (uint64_t)b, a.stream, words);
+    for (int j = 0; j < 4 && 4 * b + j < a.n; j++) {
+      W x = widen(((const T *)a.in)[4 * b + j]);
+
+      ((T *)a.out)[4 * b + j] =
+          narrow<T>(words[j] < a.limit ? (W)0 : x * (W)a.scale);
+    }
+  }
+}
+
+#define DROPOUT(suffix, T)                                                 \
+  KERNEL(256, dropout_##suffix)(const tfd_cu_dropout a) { dropout<T>(a); } \
+  END_KERNEL(256, dropout_##suffix)
+DROPOUT(f32, float)
+DROPOUT(f64, double)
+DROPOUT(f16, f16)
+DROPOUT(bf16, bf16)
+
+/* --- gather ------------------------------------------------------------------- */
+
+template <class U> DEVICE void gather(const tfd_cu_gather &a) {
+  int64_t n = a.outer * a.count * a.inner;
+
+  for (int64_t i = thread_index(); i < n; i += thread_count()) {
+    int64_t row = quotient(i, a.inner);
+    int64_t k = i - row * a.inner;
+    int64_t o = quotient(row, a.count);
+    int64_t which = row - o * a.count;
+    int64_t from = a.wide ? ((const int64_t *)a.index)[which]
+                          : ((const int32_t *)a.index)[which];
+
+    if (from < 0 || from >= a.bound) {
+      if (k == 0) note_bad(a.error, which, from);
+      continue;
+    }
+    ((U *)a.out)[i] = ((const U *)a.in)[(o * a.bound + from) * a.inner + k];
+  }
+}
+
+#define GATHER(name, U)                                               \
+  KERNEL(256, name)(const tfd_cu_gather a) { gather<U>(a); }          \
+  END_KERNEL(256, name)
+GATHER(gather_1, uint8_t)
+GATHER(gather_2, uint16_t)
+GATHER(gather_4, uint32_t)
+GATHER(gather_8, uint64_t)

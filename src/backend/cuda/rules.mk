@@ -1,0 +1,79 @@
+# The CUDA plug-in, built where the toolkit and cuDNN's headers are; included
+# by the Makefile. Machine code for sm_80, 90 and 100 (and what they stand
+# for), PTX for the rest. A spilled register is an error.
+CUDA ?= /usr/local/cuda
+NVCC := $(wildcard $(CUDA)/bin/nvcc)
+CUDA_HEADERS := $(and $(wildcard $(CUDA)/include/cublasLt.h),\
+                      $(wildcard $(CUDA)/include/cudnn.h))
+CUDA_ARCHS = 80 90 100
+CUDA_PTX = 75
+NVCC_FLAGS = -std=c++17 -Isrc -diag-suppress 186 -fatbin \
+             -Xptxas -warn-spills,-Werror \
+             -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
+             $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
+CUDA_KERNELS := $(patsubst src/backend/cuda/kernels/%.cu,%,\
+                $(sort $(wildcard src/backend/cuda/kernels/*.cu)))
+CUDA_PARTS := $(wildcard src/backend/cuda/kernels/*.h \
+              src/backend/cuda/kernels/*.def) src/backend/update_rules.h
+CUDA_SRC := $(sort $(wildcard src/backend/cuda/*.c)) src/types/types.c \
+            src/backend/window.c
+# Sanitizer builds share the plug-in of the plain one.
+CUDA_BUILD = build/cuda
+CUDA_FATBIN = $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.fatbin)
+CUDA_OBJ = $(CUDA_SRC:%.c=$(CUDA_BUILD)/%.o)
+CUDA_PLUGIN = build/plugins/tfdist_cuda.so
+
+ifneq ($(and $(NVCC),$(CUDA_HEADERS)),)
+ifeq ($(SAN),)
+parts: $(CUDA_PLUGIN)
+endif
+endif
+
+$(CUDA_BUILD)/%.fatbin: src/backend/cuda/kernels/%.cu $(CUDA_PARTS)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -o $@ $<
+
+$(CUDA_BUILD)/src/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(call say,CC,$< for the CUDA plug-in)
+	$(Q)$(CC) $(filter-out -fopenmp,$(BASE_FLAGS)) $(OPT) \
+	  -isystem $(CUDA)/include -DTFD_CUDA_FATBINS='"$(CUDA_BUILD)"' -c $< -o $@
+$(CUDA_BUILD)/src/backend/cuda/launch.o: $(CUDA_FATBIN)
+
+# It sees no symbol of the library, so a missing one is an error here.
+$(CUDA_PLUGIN): $(CUDA_OBJ)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -Wl,-z,defs -Wl,-z,nodelete -o $@ $^ -lpthread -ldl
+
+# --- stand-ins: the libraries without a GPU, for the specs ----------------------
+STANDIN = build/standin
+STANDIN_FLAGS = -std=c++17 -O1 -g -fPIC -fvisibility=hidden -MMD -MP -Wall \
+                -Wextra -Wno-unused-function -Isrc -Ispec/support/cuda \
+                -isystem $(CUDA)/include
+STANDIN_LIBS = $(STANDIN)/libcuda.so.1 $(STANDIN)/libcublasLt.so.13 \
+               $(STANDIN)/libcudnn.so.9
+
+$(STANDIN)/kernels/%.o: src/backend/cuda/kernels/%.cu $(CUDA_PARTS)
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) $(STANDIN_FLAGS) -x c++ -c $< -o $@
+$(STANDIN)/%.o: spec/support/cuda/%.cc
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) $(STANDIN_FLAGS) -c $< -o $@
+$(STANDIN)/libcuda.so.1: $(CUDA_KERNELS:%=$(STANDIN)/kernels/%.o) \
+                         $(STANDIN)/model.o $(STANDIN)/libcuda.o
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -shared -Wl,-soname,$(@F) -o $@ $^
+$(STANDIN)/lib%.so.13 $(STANDIN)/lib%.so.9: $(STANDIN)/lib%.o \
+                                            $(STANDIN)/libcuda.so.1
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $< \
+	  -L$(STANDIN) -l:libcuda.so.1
+
+standins: $(if $(and $(NVCC),$(CUDA_HEADERS)),$(STANDIN_LIBS))
+
+.PHONY: standins
+-include $(CUDA_OBJ:.o=.d) $(wildcard $(STANDIN)/*.d $(STANDIN)/kernels/*.d)

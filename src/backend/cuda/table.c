@@ -1,0 +1,86 @@
+/* Which kernels there are, and for what: the rest runs on the CPU. */
+#include "backend/cuda/cuda.h"
+#include "backend/window.h"
+
+#define HAS(name, dtypes) [TFD_KERNEL_##name] = tfd__cuda_##name,
+#define IF(name, dtypes, condition) HAS(name, dtypes)
+const tfd__kernel tfd__cuda_kernels_table[TFD_KERNEL_N] = {
+#include "backend/cuda/table.def"
+};
+#undef IF
+#undef HAS
+
+/* --- conditions ------------------------------------------------------------------ */
+
+static bool few(const tfd__call *call) {
+  return call->in_n <= TFD_CU_SUMMANDS;
+}
+
+static bool no_batch(const tfd__call *call) {
+  return call->ints[2 + TFD_MAX_RANK] == 0;
+}
+
+static bool constant_pad(const tfd__call *call) {
+  return call->ints[2 * (1 + TFD_MAX_RANK)] == 0;
+}
+
+/* cuDNN's descriptors here have two spatial axes. */
+static bool flat_window(const tfd__call *call) {
+  return tfd__out(call, 0)->rank <= 4 && tfd__in(call, 0)->rank <= 4;
+}
+
+/* cuDNN pads both ends alike. */
+static bool even(const tfd__call *call, const tfd__view *input) {
+  tfd__window w;
+
+  return input->rank <= 4 &&
+         tfd__window_of_pool(call->name, input, call->ints, &w) == TFD_OK &&
+         w.low[1] == w.high[1] && w.low[2] == w.high[2];
+}
+
+static bool even_input(const tfd__call *call) {
+  return even(call, tfd__in(call, 0));
+}
+
+static bool even_output(const tfd__call *call) {
+  return even(call, tfd__out(call, 0));
+}
+
+/* As many outputs as the rule has targets, so one copy; no rows. A stretch of
+** a variable comes with two ints. */
+static bool one_dense_copy(const tfd__call *call) {
+  int grads = call->in_n - call->out_n - 1;
+
+  return call->out_n <= TFD_CU_TARGETS && grads >= 1 &&
+         grads <= TFD_CU_GRADS && call->ints_n == 0 &&
+         !tfd__has(call, call->in_n - 1);
+}
+
+/* --- the question ------------------------------------------------------------------ */
+
+enum {
+  FLOATS = 1 << TFD_FLOAT32 | 1 << TFD_FLOAT64 | 1 << TFD_FLOAT16 |
+           1 << TFD_BFLOAT16,
+  INTS = 1 << TFD_INT8 | 1 << TFD_INT16 | 1 << TFD_INT32 | 1 << TFD_INT64 |
+         1 << TFD_UINT8,
+  NUMBERS = FLOATS | INTS,
+  ANY = NUMBERS | 1 << TFD_BOOL
+};
+
+typedef struct condition {
+  int dtypes;
+  bool (*holds)(const tfd__call *call);
+} condition;
+
+#define HAS(name, dtypes) [TFD_KERNEL_##name] = {dtypes, NULL},
+#define IF(name, dtypes, condition) [TFD_KERNEL_##name] = {dtypes, condition},
+static const condition conditions[TFD_KERNEL_N] = {
+#include "backend/cuda/table.def"
+};
+
+bool tfd__cuda_can_run(tfd__kernel_id id, const tfd__call *call) {
+  const condition *c = &conditions[id];
+
+  if ((c->dtypes >> call->views[0].dtype & 1) == 0) return false;
+  return c->holds == NULL || c->holds(call);
+}
