@@ -1,0 +1,175 @@
+-- #once
+-- Programs on GPU devices, without a GPU: the stand-ins of spec/support/cuda
+-- run the plug-in's kernels on a model of one.
+local process = require "spec.support.process"
+
+local STANDIN = "build/standin"
+local PLUGIN = "build/plugins/tfdist_cuda.so"
+
+local function exists(path)
+  local f = io.open(path)
+  if f then f:close() end
+  return f ~= nil
+end
+
+local HOST = process.build .. "/tfdist"
+
+--- What the script prints, and what goes to stderr.
+local function script(text, environment)
+  local path = process.file(text, ".lua")
+  local result = process.run(("env %s %s %s"):format(environment, HOST, path))
+  os.remove(path)
+  return result
+end
+
+local function on_standin(text, more)
+  return script(text, ("TFDIST_PLUGINS=%s TFDIST_CUDA_STANDIN=%s "
+    .. "TFDIST_STRICT_FP32=1 TFD_STANDIN_DEVICES=2 %s"):format(PLUGIN, STANDIN,
+    more or ""))
+end
+
+-- Losses of one training, for a device or two.
+local TRAINING = [[
+local tf = require "tfdist"
+local L = tf.keras.layers
+tf.random.set_seed(3)
+local strategy = tf.distribute.MirroredStrategy { devices = { %s } }
+local model = strategy:scope(function()
+  local m = tf.keras.Sequential {
+    L.Conv2D(4, 3, { activation = "relu", input_shape = { 8, 8, 1 } }),
+    L.MaxPooling2D(), L.Flatten(), L.Dense(16, { activation = "tanh" }),
+    L.Dense(10),
+  }
+  m:compile { optimizer = "adam", metrics = { "accuracy" },
+    loss = tf.keras.losses.SparseCategoricalCrossentropy {
+      from_logits = true } }
+  return m
+end)
+local x = tf.device("/cpu:0", function()
+  return tf.random.stateless_normal({ 64, 8, 8, 1 }, { 1, 2 })
+end)
+local y = {}
+for i = 1, 64 do y[i] = (i * 7) %% 10 end
+local history = model:fit(x, tf.constant(y, { dtype = "int32" }),
+  { batch_size = 16, epochs = 3, verbose = 0, shuffle = false })
+print(table.concat(history.history.loss, " "))
+]]
+
+local function numbers(text)
+  local list = {}
+  for number in text:gmatch "%S+" do list[#list + 1] = tonumber(number) end
+  return list
+end
+
+local function near(want, got)
+  assert.equal(3, #want)
+  assert.equal(#want, #got)
+  for i = 1, #want do
+    assert.is_true(math.abs(want[i] - got[i]) < 1e-4 * want[i],
+      ("epoch %d: %s on the CPU, %s on GPUs"):format(i, want[i], got[i]))
+  end
+end
+
+describe("the CUDA plug-in without a GPU #once", function()
+  if not exists(PLUGIN) then
+    pending("the plug-in was not built: no CUDA toolkit here")
+    return
+  end
+
+  it("says why there is no GPU", function()
+    local r = process.run(("env TFDIST_PLUGINS=%s TFDIST_CUDA_STANDIN=/none "
+      .. "%s devices"):format(PLUGIN, HOST))
+    assert.equal(0, r.code)
+    assert.matches("no NVIDIA driver: libcuda.so.1 cannot be opened",
+      r.out .. r.err, 1, true)
+  end)
+end)
+
+describe("GPU devices on stand-ins #once", function()
+  if not exists(STANDIN .. "/libcudnn.so.9") or not exists(PLUGIN) then
+    pending("the stand-ins were not built: no CUDA toolkit here")
+    return
+  end
+
+  it("are devices like others, named as what they are", function()
+    local r = on_standin [[
+      local tf = require "tfdist"
+      local x = tf.device("/gpu:1", function()
+        return tf.constant { { 1, 2 }, { 3, 4 } }
+      end)
+      local y = tf.matmul(x, x) + tf.reduce_sum(x, { axis = 0 })
+      print(y.device, table.concat(y:totable()[1], " "),
+        table.concat(y:totable()[2], " "))
+    ]]
+    assert.equal("", r.err)
+    assert.equal("/job:localhost/replica:0/task:0/device:GPU:1\t11.0 16.0\t"
+      .. "19.0 28.0\n", r.out)
+    local list = process.run(("env TFDIST_PLUGINS=%s TFDIST_CUDA_STANDIN=%s "
+      .. "%s devices"):format(PLUGIN, STANDIN, HOST))
+    assert.matches("/gpu:0%s+stand%-in %(no GPU%)", list.out)
+  end)
+
+  it("train a network to the CPU's losses, one and two of them", function()
+    local want = script(TRAINING:format '"/cpu:0"', "")
+    assert.equal(0, want.code, want.err)
+    for _, devices in ipairs { '"/gpu:0"', '"/gpu:0", "/gpu:1"' } do
+      -- The seed chooses in which order streams and threads go on.
+      for seed = 0, 2 do
+        local got = on_standin(TRAINING:format(devices),
+          "TFD_STANDIN_SEED=" .. seed)
+        assert.equal(0, got.code, got.err)
+        near(numbers(want.out), numbers(got.out))
+      end
+    end
+  end)
+
+  it("give gradients through what runs on the CPU", function()
+    local r = on_standin [[
+      local tf = require "tfdist"
+      tf.device("/gpu:0", function()
+        local x = tf.Variable { { 4, 1 }, { 1, 3 } }
+        local tape, y = tf.GradientTape(function()
+          return tf.reduce_sum(tf.linalg.inv(x) * 2)
+        end)
+        local g = tape:gradient(y, x)
+        print(g.device:match "GPU", ("%.4f %.4f"):format(g[0][0]:item(),
+          g[1][1]:item()))
+      end)
+    ]]
+    -- d/dA sum(inv A) = -(inv A)' 1 1' (inv A)', inv A = {3,-1;-1,4} / 11.
+    assert.equal("GPU\t-0.0661 -0.1488\n", r.out)
+    assert.matches("matrix_inverse has no kernel for /gpu:0", r.err, 1, true)
+  end)
+
+  it("name the label that is out of range, and go on", function()
+    local r = on_standin [[
+      local tf = require "tfdist"
+      tf.device("/gpu:0", function()
+        local logits = tf.zeros { 4, 5 }
+        local loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+          tf.constant({ 0, 1, 9, 2 }, { dtype = "int32" }), logits)
+        local ok, e = pcall(loss.totable, loss)
+        print(ok, e.kind, e.message)
+        print(tf.reduce_sum(tf.ones { 3 }):item())
+      end)
+    ]]
+    assert.equal(0, r.code, r.err)
+    assert.equal("false\tInvalidArgument\tsparse_softmax_cross_entropy: label "
+      .. "9 at position 2 is outside [0, 5)\n3.0\n", r.out)
+  end)
+
+  it("end with an error where CUDA fails, whichever call it is", function()
+    -- Out of memory and a launch that failed, at calls of the first steps.
+    local failed = 0
+    for _, failure in ipairs { "2@60", "2@200", "719@150", "700@400" } do
+      local r = on_standin(TRAINING:format '"/gpu:0"',
+        "TFD_STANDIN_FAIL=" .. failure)
+      assert.is_true(r.code == 0 or r.code == 1, failure .. ": " .. r.err)
+      if r.code == 1 then
+        failed = failed + 1
+        assert.matches("CUDA_ERROR", r.err, 1, true, failure)
+      end
+    end
+    assert.is_true(failed >= 2, failed .. " of 4 failures were seen")
+  end)
+end)

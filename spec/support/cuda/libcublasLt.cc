@@ -1,0 +1,251 @@
+/* cuBLASLt without a GPU: products in plain loops, in stream order. TF32 rounds
+** the inputs' mantissas to 10 bits, so that a wrong choice of it shows. */
+#include <cublasLt.h>
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "standin.h"
+
+namespace {
+
+struct product {
+  cublasComputeType_t compute;
+  int32_t turn[2];
+};
+
+struct layout {
+  cudaDataType type;
+  uint64_t rows;
+  uint64_t columns;
+  int64_t ld;
+  int32_t batches;
+  int64_t batch_stride;
+};
+
+double at(const void *data, cudaDataType type, int64_t i) {
+  switch (type) {
+  case CUDA_R_64F:
+    return ((const double *)data)[i];
+  case CUDA_R_16F:
+    return (double)__half2float(((const __half *)data)[i]);
+  case CUDA_R_16BF:
+    return (double)__bfloat162float(((const __nv_bfloat16 *)data)[i]);
+  default:
+    return (double)((const float *)data)[i];
+  }
+}
+
+void set(void *data, cudaDataType type, int64_t i, double x) {
+  switch (type) {
+  case CUDA_R_64F:
+    ((double *)data)[i] = x;
+    break;
+  case CUDA_R_16F:
+    ((__half *)data)[i] = __double2half(x);
+    break;
+  case CUDA_R_16BF:
+    ((__nv_bfloat16 *)data)[i] = __double2bfloat16(x);
+    break;
+  default:
+    ((float *)data)[i] = (float)x;
+  }
+}
+
+double rounded(double x, bool tf32) {
+  float f = (float)x;
+  uint32_t u;
+
+  if (!tf32) return x;
+  memcpy(&u, &f, sizeof u);
+  u = (u + 0x1000u) & 0xffffe000u;
+  memcpy(&f, &u, sizeof f);
+  return (double)f;
+}
+
+/* Element (i, j) of a column-major operand after its transposition. */
+int64_t place(const layout *l, bool turn, int64_t i, int64_t j) {
+  return turn ? j + i * l->ld : i + j * l->ld;
+}
+
+struct job {
+  product p;
+  layout a;
+  layout b;
+  layout d;
+  const char *from_a;
+  const char *from_b;
+  char *to;
+  double alpha;
+};
+
+size_t size_of(cudaDataType type) {
+  return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
+}
+
+void run(const job &j) {
+  int64_t m = (int64_t)j.d.rows;
+  int64_t n = (int64_t)j.d.columns;
+  bool ta = j.p.turn[0] != CUBLAS_OP_N;
+  bool tb = j.p.turn[1] != CUBLAS_OP_N;
+  int64_t k = (int64_t)(ta ? j.a.rows : j.a.columns);
+  bool tf32 = j.p.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  size_t size = size_of(j.d.type);
+
+  for (int64_t z = 0; z < j.d.batches; z++) {
+    const void *a = j.from_a + z * j.a.batch_stride * (int64_t)size;
+    const void *b = j.from_b + z * j.b.batch_stride * (int64_t)size;
+    void *d = j.to + z * j.d.batch_stride * (int64_t)size;
+
+    for (int64_t col = 0; col < n; col++) {
+      for (int64_t row = 0; row < m; row++) {
+        double sum = 0;
+
+        for (int64_t i = 0; i < k; i++) {
+          sum += rounded(at(a, j.a.type, place(&j.a, ta, row, i)), tf32) *
+                 rounded(at(b, j.b.type, place(&j.b, tb, i, col)), tf32);
+        }
+        set(d, j.d.type, row + col * j.d.ld, j.alpha * sum);
+      }
+    }
+  }
+}
+
+} // namespace
+
+#define API extern "C" __attribute__((visibility("default"))) cublasStatus_t
+
+extern "C" {
+const int tfd_standin = 1;
+__attribute__((visibility("default"))) const char *
+cublasLtGetStatusString(cublasStatus_t) {
+  return "refused by the stand-in";
+}
+}
+
+API cublasLtCreate(cublasLtHandle_t *handle) {
+  *handle = (cublasLtHandle_t)calloc(1, 1);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc,
+                             cublasComputeType_t compute, cudaDataType_t) {
+  *desc = (cublasLtMatmulDesc_t) new product{compute, {0, 0}};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+  delete (product *)desc;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                   cublasLtMatmulDescAttributes_t which,
+                                   const void *value, size_t bytes) {
+  if (bytes != sizeof(int32_t) || (which != CUBLASLT_MATMUL_DESC_TRANSA &&
+                                   which != CUBLASLT_MATMUL_DESC_TRANSB)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  memcpy(&((product *)desc)->turn[which == CUBLASLT_MATMUL_DESC_TRANSB],
+         value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *desc,
+                               cudaDataType type, uint64_t rows,
+                               uint64_t columns, int64_t ld) {
+  if (ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
+  *desc =
+      (cublasLtMatrixLayout_t) new layout{type, rows, columns, ld, 1, 0};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t desc) {
+  delete (layout *)desc;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t desc,
+                                     cublasLtMatrixLayoutAttribute_t which,
+                                     const void *value, size_t bytes) {
+  layout *l = (layout *)desc;
+
+  if (which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == 4) {
+    memcpy(&l->batches, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  }
+  if (which == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == 8) {
+    memcpy(&l->batch_stride, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+API cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *desc) {
+  *desc = (cublasLtMatmulPreference_t)calloc(1, 1);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t desc) {
+  free(desc);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                         cublasLtMatmulPreferenceAttributes_t,
+                                         const void *, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Shapes are checked here, where the real one does it too. */
+API cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a_,
+    cublasLtMatrixLayout_t b_, cublasLtMatrixLayout_t,
+    cublasLtMatrixLayout_t d_, cublasLtMatmulPreference_t, int,
+    cublasLtMatmulHeuristicResult_t found[], int *n) {
+  const product *p = (const product *)desc;
+  const layout *a = (const layout *)a_;
+  const layout *b = (const layout *)b_;
+  const layout *d = (const layout *)d_;
+  bool ta = p->turn[0] != CUBLAS_OP_N;
+  bool tb = p->turn[1] != CUBLAS_OP_N;
+
+  if ((ta ? a->columns : a->rows) != d->rows ||
+      (tb ? b->rows : b->columns) != d->columns ||
+      (ta ? a->rows : a->columns) != (tb ? b->columns : b->rows) ||
+      a->batches != d->batches || b->batches != d->batches) {
+    *n = 0;
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  memset(found, 0, sizeof *found);
+  *n = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                   const void *alpha, const void *a, cublasLtMatrixLayout_t la,
+                   const void *b, cublasLtMatrixLayout_t lb, const void *beta,
+                   const void *, cublasLtMatrixLayout_t, void *d,
+                   cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *,
+                   void *, size_t, cudaStream_t stream) {
+  const product *p = (const product *)desc;
+  bool wide = p->compute == CUBLAS_COMPUTE_64F;
+  double one = wide ? *(const double *)alpha : *(const float *)alpha;
+  double keep = wide ? *(const double *)beta : *(const float *)beta;
+  job j = {*p,
+           *(const layout *)la,
+           *(const layout *)lb,
+           *(const layout *)ld,
+           (const char *)a,
+           (const char *)b,
+           (char *)d,
+           one};
+
+  if (keep != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  tfd_standin_enqueue((CUstream)stream, [=] { run(j); });
+  return CUBLAS_STATUS_SUCCESS;
+}
