@@ -121,12 +121,18 @@ static void shorten(tfd__queue *q, uint64_t seq) {
   }
 }
 
-/* What the host found out by itself since comes after it. */
+/* What the host found out by itself since comes after it. An earlier one that
+** nobody has seen yet stays the queue's: whoever waits for what is lost to that
+** must get it, however late this one comes. */
 void tfd__failure_late(tfd_device *d, uint64_t seq) {
   tfd__queue *q = d->queue;
+  const tfd__failure *f = NULL;
 
   tfd__lock(&tfd__rt.failures);
-  attach(q, new_record(), seq);
+  f = get(&q->failure);
+  if (f == NULL || f->reported || q->failure_seq > seq) {
+    attach(q, new_record(), seq);
+  }
   shorten(q, seq);
   lose(d, seq, tfd__stream_seq(d));
   tfd__unlock(&tfd__rt.failures);
