@@ -220,7 +220,8 @@ M.experimental.get_memory_growth = wrap("config.experimental.get_memory_growth",
 M.experimental.enable_op_determinism = wrap(
   "config.experimental.enable_op_determinism", "", function() end)
 
-options.functions(M, "config.", { get_queue_mode = "" })
+options.functions(M, "config.", {
+  get_queue_mode = "", get_soft_device_placement = "" })
 options.functions(M.threading, "config.threading.",
   { get_intra_op_parallelism_threads = "" })
 

@@ -96,14 +96,11 @@ local M = {
   },
 }
 
--- Asked for in every step: what takes nothing needs no binding.
-for name, signature in pairs {
+options.functions(M, "", {
   get_strategy = "", has_strategy = "", get_replica_context = "",
   in_cross_replica_context = "", is_strategy = "x=nil",
   is_distributed_value = "x=nil",
-} do
-  options.describe(M[name], options.signature(name, signature))
-end
+})
 
 text.watch("tf.distribute", M)
 text.watch("tf.distribute.experimental", M.experimental)
