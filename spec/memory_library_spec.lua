@@ -53,7 +53,10 @@ local SETTINGS = {
 local function failures(r, label)
   local n = tonumber(r.out:match "\nend%s(%d+)\n$" or r.out:match
     "^end%s(%d+)\n$")
-  assert.is_true(r.code == 0 and n ~= nil, ("%s: exit status %d, %s%s"):format(
+  -- With so little left, closing the Lua state may lack memory too.
+  local ended = r.code == 0
+    or r.code == 1 and r.err:find("not enough memory", 1, true) ~= nil
+  assert.is_true(ended and n ~= nil, ("%s: exit status %d, %s%s"):format(
     label, r.code, r.out, r.err))
   for line in r.out:gmatch "[^\n]+" do
     assert.is_true(line == "ResourceExhausted" or line:find "^end" ~= nil

@@ -116,11 +116,13 @@ static void back_ends_say_what_they_are(void **state) {
   const char *type = NULL;
   const char *path = NULL;
   const char *reason = NULL;
+  int64_t count = 0;
   int64_t n = 0;
 
   (void)state;
-  assert_int_equal(TFD_OK, tfd_backend_count(&n));
-  assert_int_equal(2, n);
+  /* Plug-ins of the build may follow the two. */
+  assert_int_equal(TFD_OK, tfd_backend_count(&count));
+  assert_true(count >= 2);
   assert_int_equal(TFD_OK,
                    tfd_backend_at(0, &name, &type, &n, &path, &reason));
   assert_string_equal("cpu", name);
@@ -133,7 +135,7 @@ static void back_ends_say_what_they_are(void **state) {
   assert_non_null(strstr(path, "tfdist_slow.so"));
   assert_string_equal("", reason);
   assert_int_equal(TFD_INDEX_ERROR,
-                   tfd_backend_at(2, &name, &type, &n, &path, &reason));
+                   tfd_backend_at(count, &name, &type, &n, &path, &reason));
 }
 
 /* The kernel refuses to read what the host has no access to. */

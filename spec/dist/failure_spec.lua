@@ -259,7 +259,9 @@ describe("after a step failed", function()
         line = debug.getinfo(1, "l").currentline + 1
         local _ = fit()
       end)
-      assert.matches("label 7", e.message)
+      -- Devices whose failures come late do not say whose was first.
+      assert.matches(os.getenv "TFDIST_SPEC_TYPE" and "label [78]" or "label 7",
+        e.message)
       assert.equal("spec/dist/failure_spec.lua:" .. line, e.where)
       quiet()
       for i, v in ipairs(model.variables) do
