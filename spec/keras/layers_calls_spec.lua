@@ -248,6 +248,16 @@ describe("a class of one's own", function()
     assert.near(7, lazy.losses[1]:item(), 1e-6)
   end)
 
+  it("names a regularizer of outputs that returns no number", function()
+    local dense = L.Dense(1, { name = "d",
+      activity_regularizer = function() return {} end })
+    local ok, e = pcall(dense, tf.ones { 2, 3 })
+    assert.is_false(ok)
+    assert.equal("TypeError", e.kind)
+    assert.matches("d: activity_regularizer must return a number or a scalar "
+      .. "tensor, got a table", e.message, 1, true)
+  end)
+
   it("gets its shape from a call with zeros", function()
     local b = block()(2)
     local x = K.Input { 3 }

@@ -647,3 +647,15 @@ describe("training", function()
       end)
   end)
 end)
+
+describe("the steps of a model", function()
+  it("are called with a colon", function()
+    local m = network()
+    for _, name in ipairs { "train_step", "test_step", "predict_step",
+      "compute_metrics" } do
+      fails("TypeError", "model:" .. name .. ": the first argument", function()
+        m[name]("x", tf.ones { 1, 3 })
+      end)
+    end
+  end)
+end)

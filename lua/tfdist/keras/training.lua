@@ -464,23 +464,33 @@ end)
 
 -- What users override --------------------------------------------------------
 
+-- Their values are taken as they come: subclasses have steps of their own.
+local function check_self(name, self)
+  if not is_model(self) then
+    options.wrong_self("model:" .. name, "model", self)
+  end
+end
+
 --- What a replica does with its share of a batch: define train_step(self, x, y,
 --- sample_weight) in a subclass to do something else, and return a table of
 --- values by name for the logs (those of replica 0 are shown).
 --- Source: tf.keras.Model.train_step
 function methods.train_step(self, x, y, sample_weight)
+  check_self("train_step", self)
   local found = steps.train(self, x, y, sample_weight)
   return type(found) == "table" and found or self:get_metrics_result()
 end
 
 --- The same for evaluate. Source: tf.keras.Model.test_step
 function methods.test_step(self, x, y, sample_weight)
+  check_self("test_step", self)
   local found = steps.test(self, x, y, sample_weight)
   return type(found) == "table" and found or self:get_metrics_result()
 end
 
 --- The same for predict. Source: tf.keras.Model.predict_step
 function methods.predict_step(self, x)
+  check_self("predict_step", self)
   return steps.predict(self, x)
 end
 
@@ -489,6 +499,7 @@ methods.compute_loss = steps.compute_loss
 --- Update the compiled metrics; returns all results by name.
 --- Source: tf.keras.Model.compute_metrics
 function methods.compute_metrics(self, _, y, y_pred, sample_weight)
+  check_self("compute_metrics", self)
   steps.update_metrics(self, y, y_pred, sample_weight)
   return self:get_metrics_result()
 end

@@ -361,6 +361,15 @@ local function record_shape(own, inputs, out)
   own.output_shape = open(shape)
 end
 
+local function add_activity_loss(self, regularizer, y)
+  local loss = regularizer(y)
+  if type(loss) ~= "number" and not raw.is_operand(loss) then
+    errors.raise("TypeError", self.name .. ": activity_regularizer must return "
+      .. "a number or a scalar tensor, got " .. text.describe(loss))
+  end
+  self:add_loss(loss / math.max(1, y.shape[1] or 1))
+end
+
 -- What follows call(): masks, activity penalties.
 local function outputs(self, own, inputs, opts, ...)
   local first = ...
@@ -379,8 +388,7 @@ local function outputs(self, own, inputs, opts, ...)
   if own.activity_regularizer ~= nil then
     local flat = nest.flatten(first)
     for i = 1, flat.n do
-      local batch = math.max(1, flat[i].shape[1] or 1)
-      self:add_loss(own.activity_regularizer(flat[i]) / batch)
+      add_activity_loss(self, own.activity_regularizer, flat[i])
     end
   end
   return ...
