@@ -104,6 +104,10 @@ describe("GPU devices on stand-ins #once", function()
     assert.equal("", r.err)
     assert.equal("/job:localhost/replica:0/task:0/device:GPU:1\t11.0 16.0\t"
       .. "19.0 28.0\n", r.out)
+    assert.equal("MirroredStrategy{ /gpu:0, /gpu:1 }  2 replicas in sync, "
+      .. "reduction: copies through the host\n", on_standin [[
+        print(require("tfdist").distribute.MirroredStrategy())
+      ]].out)
     local list = process.run(("env TFDIST_PLUGINS=%s TFDIST_CUDA_STANDIN=%s "
       .. "%s devices"):format(PLUGIN, STANDIN, HOST))
     assert.matches("/gpu:0%s+stand%-in %(no GPU%)", list.out)

@@ -283,9 +283,10 @@ end
 -- Classes --------------------------------------------------------------------
 
 local function to_text(self)
-  local places = {}
+  local places, shared = {}, true
   for i, device in ipairs(self.replica_devices) do
     places[i] = raw.device_short_name(device)
+    shared = shared and places[i]:find "^/cpu:" ~= nil
   end
   local n = self.num_replicas_in_sync
   local shown = ("%s{ %s }  %d replica%s in sync"):format(self.name,
@@ -297,9 +298,11 @@ local function to_text(self)
       raw.strategy_parameter_device(self.handle, 0))
   end
   local ops = self.cross_device_ops
-  return shown .. ", reduction: "
-    .. (ops == cross_device.choose(self.replica_devices)
-    and "all devices share memory" or tostring(ops))
+  if ops ~= cross_device.choose(self.replica_devices) then
+    return shown .. ", reduction: " .. tostring(ops)
+  end
+  return shown .. ", reduction: " .. (shared and "all devices share memory"
+    or "copies through the host")
 end
 
 -- Fields that users read, by the names of those that hold them.
