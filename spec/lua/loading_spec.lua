@@ -72,3 +72,20 @@ describe("a module that failed to load #once", function()
     end)
   end
 end)
+
+describe("what is read before any other name of tf is used #once", function()
+  it("has the methods of tensors", function()
+    local path = os.tmpname()
+    local write = process.call(process.hosts[1].path, { "-e",
+      ("require('tfdist').io.write_npy(%q, require('tfdist').ones { 2, 3 })")
+        :format(path) })
+    assert.equal(0, write.code, write.err)
+    for _, host in ipairs(process.hosts) do
+      local read = process.call(host.path, { "-e",
+        ("local x = require('tfdist').io.read_npy(%q) "
+          .. "print(#x.shape, x:item(5))"):format(path) })
+      assert.matches("^2%s+1", read.out, 1, false, read.err)
+    end
+    os.remove(path)
+  end)
+end)
