@@ -1,4 +1,3 @@
--- #once
 -- Programs on GPU devices, without a GPU: the stand-ins of spec/support/cuda
 -- run the plug-in's kernels on a model of one.
 local process = require "spec.support.process"
