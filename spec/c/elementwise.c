@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "backend/cpu/loops.h"
-#include "backend/cpu/vmath.h"
+#include "backend/cpu/elementwise/vmath.h"
 
 #define MOST 300000
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "backend/cpu/philox.h"
+#include "backend/cpu/random/philox.h"
 
 typedef struct answer {
   uint32_t counter[4];

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "backend/cpu/onednn.h"
+#include "backend/cpu/onednn/onednn.h"
 
 #define ROOM 40000
 

@@ -1,0 +1,28 @@
+#ifndef TFD_BACKEND_CPU_NORM_H
+#define TFD_BACKEND_CPU_NORM_H
+/* Private to batchnorm.c and rownorm.c: shapes and jobs of normalisation. */
+
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/linalg/gemm.h"
+
+/* A tensor seen as [outer][channels][inner]; channels last: inner == 1. */
+typedef struct norm_shape {
+  int64_t outer;
+  int64_t channels;
+  int64_t inner;
+} norm_shape;
+
+/* Sums over outer and inner are made in this many parts at most, a number
+** that does not depend on threads, and added up in double precision. */
+#define NORM_PARTS 64
+
+static inline int64_t norm_parts(int64_t outer) {
+  return outer < NORM_PARTS ? outer : NORM_PARTS;
+}
+
+/* Channels whose sums are held together. */
+#define NORM_BLOCK 64
+
+#endif

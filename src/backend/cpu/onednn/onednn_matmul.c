@@ -1,0 +1,152 @@
+#include "backend/cpu/onednn/onednn.h"
+
+enum { PLAN_MATMUL = 1 };
+
+/* Operands with the result's rank: absent leading axes have size 1. */
+typedef struct matmul_spec {
+  int dtype;
+  int rank;
+  int64_t dims[3][TFD_MAX_RANK];
+  int64_t strides[3][TFD_MAX_RANK];
+} matmul_spec;
+
+static void spread(const tfd__view *v, int rank, int64_t *dims,
+                   int64_t *strides) {
+  int pad = rank - v->rank;
+
+  for (int i = 0; i < rank; i++) {
+    dims[i] = i < pad ? 1 : v->dims[i - pad];
+    strides[i] = i < pad ? 1 : v->strides[i - pad];
+  }
+}
+
+/* oneDNN takes matrices with one direction of stride 1 and positive strides;
+** size-1 axes get the stride that suits it. */
+static bool suits(int rank, const int64_t *dims, int64_t *strides) {
+  int row = rank - 2;
+  int col = rank - 1;
+
+  if (dims[col] == 1 && strides[row] != 1) strides[col] = 1;
+  if (dims[row] == 1 && strides[col] != 1) strides[row] = 1;
+  if (strides[col] != 1 && strides[row] != 1) return false;
+  if (dims[row] == 1 && strides[col] == 1) strides[row] = dims[col];
+  if (dims[col] == 1 && strides[row] == 1) strides[col] = dims[row];
+  if (strides[col] == 1 && strides[row] < dims[col]) return false;
+  if (strides[col] != 1 && strides[col] < dims[row]) return false;
+  for (int i = 0; i < row; i++) {
+    if (dims[i] == 1) strides[i] = dims[row] * dims[col];
+    if (strides[i] <= 0) return false;
+  }
+  return true;
+}
+
+/* The library's first choice reads b in place; its packing product is faster
+** (1.1 to 2 times) except where packing weighs more than it saves: few
+** columns, a second panel of 48 columns that is mostly empty, transposed b
+** under few rows, everything in cache anyway. Measured with one thread; packing
+** once for several calls would need to know that b did not change. */
+static const char *preferred(const matmul_spec *spec) {
+  int row = spec->rank - 2;
+  int64_t m = spec->dims[2][row];
+  int64_t n = spec->dims[2][row + 1];
+  int64_t k = spec->dims[0][row + 1];
+  bool turned = spec->strides[1][row + 1] != 1;
+
+  if (spec->dtype != TFD_FLOAT32 || n < 48 || (n > 48 && n <= 64) ||
+      (turned && m < 1024) || (m <= 256 && n <= 256 && k <= 256))
+    return NULL;
+  return "gemm";
+}
+
+static bool build(tfd__dnnl_plan *plan, const void *arg) {
+  const matmul_spec *spec = arg;
+  dnnl_memory_desc_t md[3];
+  dnnl_matmul_desc_t desc;
+
+  for (int i = 0; i < 3; i++)
+    if (!tfd__dnnl_md(&md[i], spec->dtype, spec->rank, spec->dims[i],
+                      spec->strides[i]))
+      return false;
+  if (dnnl_matmul_desc_init(&desc, &md[0], &md[1], NULL, &md[2]) !=
+      dnnl_success)
+    return false;
+  return tfd__dnnl_add(plan, &desc, NULL,
+                       (tfd__dnnl_arg[]){{DNNL_ARG_SRC, 0, false, &md[0]},
+                                         {DNNL_ARG_WEIGHTS, 1, false, &md[1]},
+                                         {DNNL_ARG_DST, 2, true, &md[2]}},
+                       3, preferred(spec));
+}
+
+/* Multiply-adds of a product that is worth handing to other threads: less is
+** done before they have woken up, or waits for them where cores are shared. */
+#define SHARED_PRODUCT (1 << 20)
+
+static int64_t product_size(const matmul_spec *spec) {
+  int64_t n = spec->dims[0][spec->rank - 1];
+
+  for (int i = 0; i < spec->rank; i++) n *= spec->dims[2][i];
+  return n;
+}
+
+static bool run_plan(const char *name, matmul_spec *spec, void *const *data,
+                     int *rc_p) {
+  tfd__dnnl_key key;
+  tfd__dnnl_plan *plan = NULL;
+
+  tfd__dnnl_key_start(&key, PLAN_MATMUL);
+  tfd__dnnl_key_add(&key, spec->dtype * 16 + spec->rank);
+  for (int i = 0; i < 3; i++) {
+    if (!suits(spec->rank, spec->dims[i], spec->strides[i])) return false;
+    for (int j = 0; j < spec->rank; j++) {
+      tfd__dnnl_key_add(&key, spec->dims[i][j]);
+      tfd__dnnl_key_add(&key, spec->strides[i][j]);
+    }
+  }
+  plan = tfd__dnnl_plan_for(&key, build, spec, rc_p);
+  if (plan == NULL) return *rc_p != TFD_OK;
+  *rc_p = tfd__dnnl_run(plan, name, data);
+  return true;
+}
+
+static bool run(const char *name, matmul_spec *spec, void *const *data,
+                int *rc_p) {
+  int threads = tfd__threads_get();
+  bool found = false;
+
+  if (threads == 1 || product_size(spec) >= SHARED_PRODUCT) {
+    return run_plan(name, spec, data, rc_p);
+  }
+  tfd__threads_set(1);
+  found = run_plan(name, spec, data, rc_p);
+  tfd__threads_set(threads);
+  return found;
+}
+
+bool tfd__dnnl_matmul(const char *name, const tfd__view *a, const tfd__view *b,
+                      const tfd__view *c, int *rc_p) {
+  const tfd__view *views[3] = {a, b, c};
+  void *data[3] = {a->data, b->data, c->data};
+  matmul_spec spec;
+
+  spec.dtype = c->dtype;
+  spec.rank = c->rank;
+  for (int i = 0; i < 3; i++)
+    spread(views[i], spec.rank, spec.dims[i], spec.strides[i]);
+  return run(name, &spec, data, rc_p);
+}
+
+bool tfd__dnnl_gemm(const tfd__gemm_args *g, int *rc_p) {
+  matmul_spec spec = {
+      g->dtype,
+      2,
+      {{g->m, g->k}, {g->k, g->n}, {g->m, g->n}},
+      {{g->a_row, g->a_col}, {g->b_row, g->b_col}, {g->c_row, 1}}};
+  union {
+    const void *in;
+    void *any;
+  } a = {g->a}, b = {g->b};
+  void *data[3] = {a.any, b.any, g->c};
+
+  if (g->add || g->m == 0 || g->n == 0 || g->k == 0) return false;
+  return run("gemm", &spec, data, rc_p);
+}
