@@ -11,7 +11,7 @@ local LIMIT = 800
 -- Folder -> rank. Equal ranks are siblings and do not see each other.
 local RANK = {
   base = 0, types = 1, backend = 2, device = 3, tensor = 4, comm = 4, ops = 5,
-  dist = 6, autograd = 6, graph = 6, io = 6, lua = 8, host = 9,
+  distribute = 6, autograd = 6, graph = 6, io = 6, lua = 8, host = 9,
 }
 -- The private part of a back end: only its own folder looks inside.
 local PRIVATE = "^backend/(%w+)/"

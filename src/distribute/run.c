@@ -5,7 +5,7 @@
 **
 ** A strategy keeps its last finished run: the next one costs no allocation
 ** where nothing has kept or changed the replicas' contexts. */
-#include "dist/dist.h"
+#include "distribute/distribute.h"
 
 #include <stdio.h>
 #include <string.h>

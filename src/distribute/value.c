@@ -1,5 +1,5 @@
 /* Values with a component per replica. */
-#include "dist/dist.h"
+#include "distribute/distribute.h"
 
 static void value_destroy(void *self) {
   tfd_value *v = self;

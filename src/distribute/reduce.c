@@ -3,7 +3,7 @@
 ** Cost of a sum over n replicas of b bytes: n-1 copies to the reducing
 ** device, one pass of add_n (n-1 of a binary op for what is no sum), and a
 ** copy to each further destination. */
-#include "dist/dist.h"
+#include "distribute/distribute.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 ** are reduced first and copies updated one by one.
 ** Cost: one pass over n gradients and n copies shared by n devices, and
 ** 2(n-1) waits for each device, whatever the number of variables. */
-#include "dist/dist.h"
+#include "distribute/distribute.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Variables with copies on several devices. Writing them is the business of
 ** the copies; this file knows which copy a read means. */
-#include "dist/dist.h"
+#include "distribute/distribute.h"
 
 #include <string.h>
 

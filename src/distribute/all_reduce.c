@@ -10,7 +10,7 @@
 ** Cost: one pass over n inputs and n outputs shared by n devices, and 2(n-1)
 ** waits for each device (few elements: n-1 for the first, one for each other),
 ** whatever the number of values. */
-#include "dist/dist.h"
+#include "distribute/distribute.h"
 
 /* Below this many elements one device does a value alone, or all values that
 ** have fewer together. */

@@ -1,5 +1,5 @@
 /* Strategies: which devices, and what variables become on them. */
-#include "dist/dist.h"
+#include "distribute/distribute.h"
 
 #include <string.h>
 
