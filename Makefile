@@ -45,6 +45,8 @@ CORE_CXX := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.cc)))
 CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o) $(CORE_CXX:%.cc=$(BUILD)/%.o)
 TEST_SRC := $(sort $(wildcard spec/c/*.c))
 TEST_BIN := $(TEST_SRC:spec/c/%.c=$(BUILD)/spec/%)
+# What tfdist.h includes.
+API_PARTS := $(sort $(wildcard src/tfdist/*.h))
 BENCH_SRC := $(filter-out %/net.c %/mpi.c,\
              $(sort $(wildcard scripts/bench/*.c)))
 BENCH_BIN := $(BENCH_SRC:scripts/bench/%.c=$(BUILD)/bench/%)
@@ -122,7 +124,7 @@ HOSTO_luajit = $(LUA_HOST_SRC:%.c=$(BUILD)/luajit/%.o) \
 parts: $(foreach e,$(ENGINES),$(BUILD)/$(e)/tfdist/core.so \
        $(if $(LUA_HOST_SRC),$(HOST_$(e))))
 
-$(BUILD)/gen/bind_gen.c: scripts/genbind.lua src/tfdist.h
+$(BUILD)/gen/bind_gen.c: scripts/genbind.lua src/tfdist.h $(API_PARTS)
 	@mkdir -p $(@D)
 	$(Q)$(LUA) scripts/genbind.lua src/tfdist.h $(@D)
 
@@ -275,8 +277,10 @@ endef
 $(foreach e,$(ENGINES),$(eval $(call install_rules,$(e))))
 
 install: parts $(ENGINES:%=install-%)
-	install -d $(ROOT)/include $(LIBDIR)/pkgconfig $(MANUAL) $(COMPLETIONS)
+	install -d $(ROOT)/include/tfdist $(LIBDIR)/pkgconfig $(MANUAL) \
+	  $(COMPLETIONS)
 	install -m 644 src/tfdist.h $(ROOT)/include/tfdist.h
+	install -m 644 $(API_PARTS) $(ROOT)/include/tfdist
 	install -m 755 $(BUILD)/libtfdist.so $(LIBDIR)/libtfdist.so
 	for f in $(wildcard $(BUILD)/plugins/*.so); do \
 	  install -D -m 755 $$f $(LIBDIR)/tfdist/$${f##*/} || exit 1; done
@@ -294,7 +298,8 @@ uninstall:
 	  $(ROOT)/bin/tfdist $(ROOT)/bin/tfdist-luajit \
 	  $(MANUAL)/tfdist.1 $(MANUAL)/tfdist-luajit.1 \
 	  $(COMPLETIONS)/tfdist $(COMPLETIONS)/tfdist-luajit
-	rm -rf $(LIBDIR)/tfdist $(SHARE)/5.1/tfdist $(SHARE)/5.4/tfdist \
+	rm -rf $(ROOT)/include/tfdist $(LIBDIR)/tfdist \
+	  $(SHARE)/5.1/tfdist $(SHARE)/5.4/tfdist \
 	  $(LIBDIR)/lua/5.1/tfdist $(LIBDIR)/lua/5.4/tfdist
 
 # LuaRocks installs for one interpreter, ROCK_LUA; $(LUA) runs the generators.

@@ -46,6 +46,9 @@ end
 
 local function check_include(path, folder, target)
   if target == "tfdist.h" then return end
+  if target:find "^tfdist/" then
+    complain("%s includes %s: tfdist.h is the way to its parts", path, target)
+  end
   local to = target:match "^(%w+)/"
   if not to or not RANK[to] then return end
   note_edge(folder, to)

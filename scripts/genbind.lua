@@ -1,4 +1,5 @@
---- Read the public header and write both bindings.
+--- Read the public header, with the parts that it includes, and write both
+--- bindings.
 ---
 --- usage: lua scripts/genbind.lua src/tfdist.h OUT_DIR
 ---
@@ -57,6 +58,14 @@ local function read_file(path)
   local text = f:read("*a")
   f:close()
   return text
+end
+
+--- A header's text with what it includes in quotes in place of the includes.
+local function read_whole(path)
+  local folder = path:match "^(.*/)" or ""
+  return (read_file(path):gsub('(\n)#include "([^"]+)"', function(start, name)
+    return start .. read_file(folder .. name)
+  end))
 end
 
 --- Enumerators of one enum body: list of { name, value }.
@@ -672,7 +681,7 @@ end
 
 local input, directory = arg[1], arg[2]
 if not directory then fail("usage: genbind.lua HEADER OUT_DIR") end
-local text = read_file(input)
+local text = read_whole(input)
 local header = read_header(text)
 local declared = select(2, text:gsub("\nTFD_API", ""))
 if declared ~= #header.functions then

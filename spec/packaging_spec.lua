@@ -34,7 +34,8 @@ describe("packages #once", function()
       sh("make -s BUILD=%s install DESTDIR=%s PREFIX=/opt/t", BUILD, root)
       local at = root .. "/opt/t/"
       for _, path in ipairs { "bin/tfdist", "bin/tfdist-luajit",
-        "include/tfdist.h", "lib/libtfdist.so", "lib/libtfdist.a",
+        "include/tfdist.h", "include/tfdist/constants.h",
+        "include/tfdist/ops.h", "lib/libtfdist.so", "lib/libtfdist.a",
         "lib/pkgconfig/tfdist.pc", "lib/lua/5.4/tfdist/core.so",
         "lib/lua/5.1/tfdist/core.so", "share/lua/5.4/tfdist/init.lua",
         "share/lua/5.1/tfdist/init.lua", "share/man/man1/tfdist.1",

@@ -1,0 +1,152 @@
+/* Strategies, distributed values, runs. Part of tfdist.h. */
+#ifndef TFDIST_H
+#error "include tfdist.h, which is the whole API"
+#endif
+#ifndef TFDIST_DISTRIBUTE_H
+#define TFDIST_DISTRIBUTE_H
+
+/* --- Distribution ------------------------------------------------------- */
+
+/** A strategy over `devices`, one replica each; none for the default one.
+ * `parameter_device` holds the variables of central storage; NULL = the only
+ * device, or CPU 0 when there are several.
+ * Errors: AssertionError without devices or with one device twice.
+ * Source: tf.distribute */
+TFD_API int tfd_strategy_new(tfd_strategy_kind kind,
+                             tfd_device *const *devices, int devices_n,
+                             tfd_device *parameter_device,
+                             tfd_strategy **strategy_p);
+TFD_API tfd_strategy_kind
+tfd_strategy_kind_of(const tfd_strategy *strategy);
+/** Replicas in sync. */
+TFD_API int tfd_strategy_replica_count(const tfd_strategy *strategy);
+/** Device of replica `index`. Errors: IndexError. */
+TFD_API int tfd_strategy_device(const tfd_strategy *strategy, int index,
+                                tfd_device **device_p);
+/** Number of devices that hold variables. */
+TFD_API int tfd_strategy_parameter_count(const tfd_strategy *strategy);
+/** Device `index` of those that hold variables. Errors: IndexError. */
+TFD_API int tfd_strategy_parameter_device(const tfd_strategy *strategy,
+                                          int index, tfd_device **device_p);
+/** What a new variable becomes, and on how many of the parameter devices.
+ * Errors: ValueError for synchronization NONE. */
+TFD_API int tfd_strategy_place(const tfd_strategy *strategy,
+                               tfd_variable_synchronization synchronization,
+                               const char *name, tfd_variable_kind *kind_p,
+                               int *copies_p);
+/** Sum, mean, minimum, maximum or product of one tensor or slices per replica,
+ * combined in this order, the same bits on every destination. Slices stay
+ * slices: values and indices are joined, repeated rows kept. Half types add up
+ * and multiply in float32.
+ * `what` names the operation in messages.
+ * Shapes: all components are [d0..dk]; so is each of the result.
+ * Owns: result_p holds one new tensor for each destination.
+ * Errors: InvalidArgument when shapes or dtypes differ; NotImplementedError for
+ *   slices and anything but sum and mean.
+ * Source: tf.distribute.StrategyExtended.reduce_to */
+TFD_API int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
+                                const char *what,
+                                tfd_object *const *components, int components_n,
+                                tfd_device *const *destinations,
+                                int destinations_n, tfd_value **result_p);
+/** tfd_strategy_reduce of many values at once, each replica getting its own
+ * results: components holds the replicas' tensors or slices of value 0, then
+ * of value 1 and so on, and so does the result. Dense values of float, int32
+ * or int64 elements are added up by all devices together, each taking a
+ * stretch of every value.
+ * Errors: as tfd_strategy_reduce; ValueError unless components_n is a multiple
+ *   of the replicas. Source: tf.distribute.ReplicaContext.all_reduce */
+TFD_API int tfd_strategy_all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
+                                    const char *what,
+                                    tfd_object *const *components,
+                                    int components_n, tfd_value **result_p);
+/** Update variables by an optimizer's op (update_...): each copy of each by the
+ * sum over replicas of its gradient, in one pass over gradients, variables and
+ * slots. For variable k of n and copy i, targets holds the copy and its slots
+ * (the op's first inputs), copy by copy, variable by variable; grads holds for
+ * each variable one tensor or slices per replica. Every copy gets the same
+ * sum, added in replica order.
+ * Shapes: gradients are like their variable.
+ * Errors: InvalidArgument when shapes or dtypes differ; ValueError for lists
+ *   that do not go together.
+ * Source: tf.keras.optimizers.Optimizer.apply_gradients */
+TFD_API int tfd_strategy_update(tfd_strategy *strategy, int op,
+                                tfd_variable *const *targets, int targets_n,
+                                tfd_object *const *grads, int grads_n,
+                                const double *reals, int reals_n);
+/** The components joined along `axis` in replica order, on every destination.
+ * Shapes: [..., n_i, ...] give [..., sum n_i, ...].
+ * Errors: InvalidArgument when ranks or other sizes differ, ValueError for an
+ *   axis outside, NotImplementedError for slices.
+ * Source: tf.distribute.Strategy.gather */
+TFD_API int tfd_strategy_gather(tfd_strategy *strategy, int axis,
+                                const char *what,
+                                tfd_object *const *components, int components_n,
+                                tfd_device *const *destinations,
+                                int destinations_n, tfd_value **result_p);
+/** One handle for a value with a component per replica; NULL components stand
+ * for values that only the host knows.
+ * Source: tf.distribute.DistributedValues */
+TFD_API int tfd_value_new(tfd_strategy *strategy, tfd_value_kind kind,
+                          tfd_object *const *components, int components_n,
+                          tfd_value **value_p);
+TFD_API tfd_value_kind tfd_value_kind_of(const tfd_value *value);
+TFD_API int tfd_value_count(const tfd_value *value);
+/** Component `index`, NULL handle for a host value. Errors: IndexError. */
+TFD_API int tfd_value_component(tfd_value *value, int index,
+                                tfd_object **component_p);
+/** The component that code in this context means: its replica's, or the one
+ * being updated; -1 in cross-replica context. */
+TFD_API int tfd_value_index(const tfd_value *value);
+TFD_API int tfd_value_strategy(tfd_value *value, tfd_strategy **strategy_p);
+/** One variable for copies on several devices.
+ * Source: tf.distribute MirroredVariable, SyncOnReadVariable */
+TFD_API int tfd_mirrored_new(tfd_strategy *strategy, tfd_variable_kind kind,
+                             tfd_variable *const *components, int components_n,
+                             tfd_variable_synchronization synchronization,
+                             tfd_variable_aggregation aggregation,
+                             tfd_mirrored **mirrored_p);
+TFD_API tfd_variable_kind tfd_mirrored_kind_of(const tfd_mirrored *mirrored);
+TFD_API int tfd_mirrored_count(const tfd_mirrored *mirrored);
+/** Copy `index`. Errors: IndexError. */
+TFD_API int tfd_mirrored_component(tfd_mirrored *mirrored, int index,
+                                   tfd_variable **component_p);
+/** As tfd_value_index. */
+TFD_API int tfd_mirrored_index(const tfd_mirrored *mirrored);
+TFD_API int tfd_mirrored_strategy(tfd_mirrored *mirrored,
+                                  tfd_strategy **strategy_p);
+TFD_API tfd_variable_synchronization
+tfd_mirrored_synchronization_of(const tfd_mirrored *mirrored);
+TFD_API tfd_variable_aggregation
+tfd_mirrored_aggregation_of(const tfd_mirrored *mirrored);
+/** Snapshot of what reads give here; tapes record the read.
+ * Errors: ValueError when copies without aggregation are read together. */
+TFD_API int tfd_mirrored_read(tfd_mirrored *mirrored, tfd_tensor **value_p);
+/** Whether all copies hold the same bytes. Blocks: until they are there. */
+TFD_API int tfd_mirrored_agree(const tfd_mirrored *mirrored, bool *agree_p);
+/** Say which copy of variables an update function works on (-1 = none);
+ * before_p gets what was set. */
+TFD_API int tfd_context_set_update(int component, int *before_p);
+
+/** Begin running a function on every replica, each in a context of its own.
+ * Errors: RuntimeError inside a replica of the same strategy. */
+TFD_API int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p);
+/** What comes next. For `resume` replica_p is whose turn it is, and its
+ * context is entered; for `diverged` the first replica that is elsewhere than
+ * replica 0. After `merge` the next call goes on with replica 0. */
+TFD_API int tfd_run_next(tfd_run *run, tfd_run_event *event_p,
+                         int *replica_p);
+/** The replica whose turn it was waits at the sync point `point`, or has
+ * returned (""). The caller's context is entered again. */
+TFD_API int tfd_run_stopped(tfd_run *run, const char *point);
+/** tfd_run_stopped, then tfd_run_next. */
+TFD_API int tfd_run_pass(tfd_run *run, const char *point,
+                         tfd_run_event *event_p, int *replica_p);
+/** Give every waiting replica one last turn, without any merge. */
+TFD_API int tfd_run_cancel(tfd_run *run);
+/** Fail because `replica` is elsewhere than replica 0; the texts say where
+ * both are ("" = unknown). Errors: RuntimeError, always. */
+TFD_API int tfd_run_diverge(tfd_run *run, int replica, const char *where_first,
+                            const char *where_other);
+
+#endif
