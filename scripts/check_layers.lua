@@ -81,7 +81,7 @@ end
 -- What a shell makes of names and what others see of a temporary file is no
 -- library's business; `doctor` asks which `lua` the user's shell finds.
 local SHELL = { "io%.popen", "os%.execute", "os%.tmpname" }
-local MAY_ASK = "lua/tfdist/cli.lua"
+local MAY_ASK = "lua/tfdist/host/cli.lua"
 
 local function check_shell(path, line, number)
   for _, call in ipairs(SHELL) do
@@ -113,6 +113,24 @@ local function check_lua(path)
   if path:find "^lua/" then requires[module_of(path)] = mine end
 end
 
+-- Modules that no file under lua/ makes.
+local IN_C = { ["tfdist.core"] = true, ["tfdist.host"] = true }
+
+-- A name that is required anywhere and is that of no file.
+local function check_names(paths)
+  for _, path in ipairs(paths) do
+    local number = 0
+    for line in io.lines(path) do
+      number = number + 1
+      local target = line:match "require%s*%(?%s*[\"'](tfdist[%w_.]*)[\"']"
+      if target and not target:find "%.$" and not requires[target]
+         and not IN_C[target] then
+        complain("%s:%d requires %s, which is not there", path, number, target)
+      end
+    end
+  end
+end
+
 local function find_cycles()
   local state = {}
   local function visit(name, trail)
@@ -136,7 +154,9 @@ end
 for _, path in ipairs(files "'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'spec/c/*.c'") do
   check_c(path)
 end
-for _, path in ipairs(files "'*.lua'") do check_lua(path) end
+local lua_files = files "'*.lua'"
+for _, path in ipairs(lua_files) do check_lua(path) end
+check_names(lua_files)
 find_cycles()
 
 local names = {}

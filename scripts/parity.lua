@@ -6,7 +6,7 @@
 --- the short ones. Prints the largest relative difference of losses from those
 --- of one device; the program fails when one is over the tolerance, when copies
 --- of a variable differ, or when a repeated run gives other bits.
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 local training = require "spec.parity.training"
 

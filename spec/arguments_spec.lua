@@ -1,6 +1,6 @@
 --- Arguments of a wrong kind are told by an error object that names them.
-local errors = require "tfdist.errors"
-local options = require "tfdist.options"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
 local tf = require "tfdist"
 
 local keras = tf.keras

@@ -2,7 +2,7 @@
 --- arguments by name and any mixture of them arrive alike.
 
 -- What functions are made, before the library makes any.
-local options = require "tfdist.options"
+local options = require "tfdist.base.options"
 local made, seen = {}, {}
 local describe_function = options.describe
 function options.describe(fn, sig, inner)
@@ -186,7 +186,7 @@ end)
 
 -- Ops go to C at once, so that their results are compared.
 local cases = require "spec.support.cases"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local function pack(...) return { n = select("#", ...), ... } end
 

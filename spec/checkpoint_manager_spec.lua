@@ -1,11 +1,11 @@
 -- Managers beside others: files that are not theirs, processes that save in the
 -- same folder.
-local checkpoint = require "tfdist.checkpoint"
+local checkpoint = require "tfdist.train.checkpoint"
 local files = require "spec.support.files"
-local json = require "tfdist.json"
+local json = require "tfdist.base.json"
 local leaks = require "spec.support.leaks"
 local process = require "spec.support.process"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
 

@@ -1,11 +1,11 @@
 -- Saving and restoring graphs of objects.
 local leaks = require "spec.support.leaks"
-local notice = require "tfdist.notice"
+local notice = require "tfdist.base.notice"
 local process = require "spec.support.process"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
-local checkpoint = require "tfdist.checkpoint"
+local checkpoint = require "tfdist.train.checkpoint"
 local files = require "spec.support.files"
 
 local fails = replicas.fails

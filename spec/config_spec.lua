@@ -1,6 +1,6 @@
 --- tf.config, tf.device, tf.tidy, tf.print and the top level.
 local tf = require "tfdist"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local leaks = require "spec.support.leaks"
 local expect = require "spec.support.expect"
 
@@ -267,7 +267,7 @@ describe("the top level", function()
 
   it("publishes no op that the library lacks", function()
     local _ = tf.constant
-    assert.same({}, require "tfdist.ops".unknown)
+    assert.same({}, require "tfdist.core.ops".unknown)
   end)
 
   it("lists its names for completion", function()

@@ -13,7 +13,7 @@ local INTERPRETERS = {
 -- each followed by a loop that the engine compiles and leaves by its side
 -- exits: what an error leaves behind shows there.
 local ERRORS = [[
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local t = raw.tensor_from_table { 1, 2, 3 }
 local wrap, create, resume = coroutine.wrap, coroutine.create, coroutine.resume
 local function bad() error "x" end

@@ -149,8 +149,8 @@ print(pcall(tf.sync_devices))]] })
           "print(string.rep ~= nil)" }).out)
         assert.equal("true\n", call(H, { "-l", "s=string", "-e",
           "print(s == string)" }).out)
-        assert.equal("0.1.0\ttrue\n", call(H, { "-l", "tfdist.raw", "-e",
-          "print(_G['tfdist.raw'].version(), tf == nil)" }).out)
+        assert.equal("0.1.0\ttrue\n", call(H, { "-l", "tfdist.core.raw", "-e",
+          "print(_G['tfdist.core.raw'].version(), tf == nil)" }).out)
         assert.equal("true\n", call(H, { "-ltfdist", "-e",
           "print(tf == require 'tfdist')" }).out)
       end)
@@ -201,14 +201,14 @@ outer()
 
       it("prints an error object with kind, hint and no frames of ours",
         function()
-          local r = eval([[require("tfdist.errors").raise("ValueError",
+          local r = eval([[require("tfdist.base.errors").raise("ValueError",
             "axis 2 is outside", "axes count from 0")]])
           assert.equal("(command line):1: ValueError: axis 2 is outside\n"
             .. "hint: axes count from 0\nstack traceback:\n"
             .. "    (command line):1: in main chunk\n",
             (r.err:gsub("%(command line%):2: in", "(command line):1: in")))
           r = call(H, { "--full-traceback", "-e",
-            "require('tfdist.errors').raise('ValueError', 'x')" })
+            "require('tfdist.base.errors').raise('ValueError', 'x')" })
           assert.matches("errors%.lua", r.err)
         end)
 
@@ -324,10 +324,10 @@ print(declared, made)]]
       it("takes the library from inside and no C code from here", function()
         local r = run(("cd / && %s -e 'print(package.cpath) "
           .. "print(require(%q).version())'"):format(
-            "$OLDPWD/" .. H, "tfdist.raw"))
+            "$OLDPWD/" .. H, "tfdist.core.raw"))
         if H:sub(1, 1) == "/" then
           r = run(("cd / && %s -e 'print(package.cpath) "
-            .. "print(require(%q).version())'"):format(H, "tfdist.raw"))
+            .. "print(require(%q).version())'"):format(H, "tfdist.core.raw"))
         end
         local paths = ";" .. r.out:match("^[^\n]*") .. ";"
         assert.is_nil(paths:find(";./?.so;", 1, true))
@@ -341,8 +341,8 @@ print(declared, made)]]
 
       it("takes the library from TFDIST_DEV", function()
         local r = run(("TFDIST_DEV=$PWD/lua %s -e %s"):format(H, quote(
-          "print(debug.getinfo(require('tfdist.errors').raise, 'S').source)")))
-        assert.matches("^@/.*lua/tfdist/errors%.lua\n$", r.out)
+          "print(debug.getinfo(require('tfdist.base.errors').raise, 'S').source)")))
+        assert.matches("^@/.*lua/tfdist/base/errors%.lua\n$", r.out)
       end)
 
       it("lists every place tried", function()
@@ -372,7 +372,7 @@ local function ready() assert(io.open(%q, "w")):close() end
 
       it("stops a tensor loop and leaves with 130", function()
         local r = interrupted [[
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local t = raw.tensor_from_table { 1, 2, 3 }
 ready()
 while true do raw.tensor_wait(t) end]]
@@ -382,7 +382,7 @@ while true do raw.tensor_wait(t) end]]
 
       it("stops a tensor loop inside a coroutine", function()
         local r = interrupted [[
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local t = raw.tensor_from_table { 1, 2, 3 }
 coroutine.wrap(function()
   ready()
@@ -393,7 +393,7 @@ end)()]]
 
       it("is an ordinary error for pcall, once", function()
         local r = interrupted [[
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local t = raw.tensor_from_table { 1, 2, 3 }
 local ok, e = pcall(function()
   ready()
@@ -520,15 +520,15 @@ print(ok, tostring(why):match("C stack overflow"))]])
         assert.matches("/cpu:0.*/cpu:1.*/cpu:2", r.out)
         assert.equal(0, r.code)
         assert.equal("2\n", call(H, { "--cpu-devices=2", "-e",
-          "print(require('tfdist.raw').device_count('CPU'))" }).out)
+          "print(require('tfdist.core.raw').device_count('CPU'))" }).out)
         assert.equal("true\n", call(H, { "--queue=queued", "-e", [[
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 print(raw.device_is_queued(raw.device_current()))]] }).out)
         local r2 = call(H, { "--memory-limit=1M", "-e",
           "require('tfdist').zeros({ 1024, 1024 }):wait()" })
         assert.matches("ResourceExhausted", r2.err)
         assert.equal("1\n", call(H, { "--threads", "1", "-e", [[
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 print(raw.device_threads(raw.device_current()))]] }).out)
       end)
 
@@ -639,15 +639,15 @@ setmetatable({}, { __index = function() error "dang" end, __tostring = 5 })
 
       it("has a text for every op", function()
         local r = eval [=[
-          local tf, help = require "tfdist", require "tfdist.help"
-          local ops = assert(tf.add) and require "tfdist.ops"
+          local tf, help = require "tfdist", require "tfdist.host.help"
+          local ops = assert(tf.add) and require "tfdist.core.ops"
           local count = 0
           for _, space in ipairs { "", "math", "nn", "linalg", "image" } do
             for _, name in ipairs(ops.names(space)) do
               local path = (space == "" and "tf." or "tf." .. space .. ".")
                 .. name
               local fn = ops.find(space, name)
-              local usage = require "tfdist.options".usage(fn)
+              local usage = require "tfdist.base.options".usage(fn)
               if usage ~= nil then
                 local text = help.about(path, function() return fn end)
                 if not text:find "\n%S" then print(path) end
@@ -663,7 +663,7 @@ setmetatable({}, { __index = function() error "dang" end, __tostring = 5 })
 
       it("shows no page with a tag of the source in it", function()
         local r = eval [=[
-          local help = require "tfdist.help"
+          local help = require "tfdist.host.help"
           local tf = require "tfdist"
           local count, seen = 0, {}
           local function look(path, value, depth)

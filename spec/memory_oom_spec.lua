@@ -2,9 +2,9 @@
 --- collection or raises ResourceExhausted, nothing is lost and the state stays
 --- as it was.
 
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local process = require "spec.support.process"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"
 local scripts = require "spec.support.scripts"
 local tf = require "tfdist"

@@ -324,7 +324,7 @@ describe("values of any length", function()
   end)
 
   it("are kept in errors of the user's own", function()
-    assert.equal(word, require "tfdist.errors".wrap(word).message)
+    assert.equal(word, require "tfdist.base.errors".wrap(word).message)
   end)
 end)
 
@@ -384,7 +384,7 @@ end)
 
 describe("a method that an object of a class does not have", function()
   it("is followed by the nearest one", function()
-    local errors = require "tfdist.errors"
+    local errors = require "tfdist.base.errors"
     local model = tf.keras.Sequential { tf.keras.layers.Dense(1) }
     for right, fn in pairs {
       fit = function() model:fitt() end,
@@ -471,7 +471,7 @@ describe("strategies", function()
       return context:all_reduce("SUM", 1.0)
     end)
     assert.is_false(ok)
-    e = require "tfdist.errors".wrap(e)
+    e = require "tfdist.base.errors".wrap(e)
     assert.matches("get_replica_context%(%) at .*messages_spec.lua:%d+ is nil "
       .. "in cross%-replica context", e.hint)
   end)

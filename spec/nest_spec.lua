@@ -1,5 +1,5 @@
 --- tf.nest.
-local nest = require "tfdist.nest"
+local nest = require "tfdist.base.nest"
 
 local function kind_of(fn, ...)
   local ok, e = pcall(fn, ...)

@@ -1,5 +1,5 @@
 --- The calling rule.
-local options = require "tfdist.options"
+local options = require "tfdist.base.options"
 local expect = require "spec.support.expect"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")

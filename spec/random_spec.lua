@@ -4,7 +4,7 @@
 
 local leaks = require "spec.support.leaks"
 local tf = require "tfdist"
-local random_seed = require "tfdist.random_seed"
+local random_seed = require "tfdist.core.random_seed"
 
 local N = 8000
 local unpack = table.unpack or unpack -- luacheck: ignore 113 143

@@ -1,8 +1,8 @@
 -- Event files: what an independent reader finds in them, and the commands.
-local events = require "tfdist.events"
+local events = require "tfdist.io.events"
 local leaks = require "spec.support.leaks"
 local process = require "spec.support.process"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
 local files = require "spec.support.files"
@@ -240,7 +240,7 @@ E]])
   end)
 
   it("has texts for names even where a file has numbers", function()
-    local wire = require "tfdist.wire"
+    local wire = require "tfdist.io.wire"
     local metadata = wire.bytes(1, wire.integer(1, 7))
     local event = events.parse(wire.bytes(5, wire.bytes(1,
       wire.integer(1, 3) .. wire.bytes(9, metadata))), "x")

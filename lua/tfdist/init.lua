@@ -7,9 +7,9 @@
 --- trailing table gives any of them by name. Axes, positions, labels and
 --- devices count from 0, Lua lists from 1.
 
-local errors = require "tfdist.errors"
-local loading = require "tfdist.loading"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local loading = require "tfdist.base.loading"
+local raw = require "tfdist.core.raw"
 
 -- Lua finds such a script before the library; when it did not this time, it
 -- will from another folder, and end in a C stack overflow.
@@ -23,9 +23,9 @@ local tf = {}
 
 -- name = module that is the value
 local MODULES = {
-  config = "tfdist.config", nest = "tfdist.nest", keras = "tfdist.keras",
-  data = "tfdist.data", distribute = "tfdist.distribute",
-  train = "tfdist.train", summary = "tfdist.summary", io = "tfdist.io",
+  config = "tfdist.core.config", nest = "tfdist.base.nest",
+  keras = "tfdist.keras", data = "tfdist.data", distribute = "tfdist.distribute",
+  train = "tfdist.train", summary = "tfdist.train.summary", io = "tfdist.io",
 }
 
 -- Names of TensorFlow's for what lies in tf.keras.
@@ -35,11 +35,15 @@ local ALIASES = {
 
 -- name = { module, field of it }
 local FIELDS = {
-  flags = { "tfdist.flags", "parse" }, Module = { "tfdist.module", "Module" },
-  device = { "tfdist.device", "device" }, tidy = { "tfdist.device", "tidy" },
-  keep = { "tfdist.device", "keep" }, print = { "tfdist.device", "print" },
-  group = { "tfdist.device", "group" }, no_op = { "tfdist.device", "no_op" },
-  sync_devices = { "tfdist.device", "sync_devices" },
+  flags = { "tfdist.host.flags", "parse" },
+  Module = { "tfdist.core.module", "Module" },
+  device = { "tfdist.core.device", "device" },
+  tidy = { "tfdist.core.device", "tidy" },
+  keep = { "tfdist.core.device", "keep" },
+  print = { "tfdist.core.device", "print" },
+  group = { "tfdist.core.device", "group" },
+  no_op = { "tfdist.core.device", "no_op" },
+  sync_devices = { "tfdist.core.device", "sync_devices" },
   TensorSpec = { "tfdist.data.spec", "TensorSpec" },
 }
 for name, class in pairs {
@@ -51,14 +55,15 @@ end
 
 -- Modules with an install(tf, def), loaded with the first op.
 local CORE = {
-  "variable", "slices", "debugging", "control", "tape", "loss_scaling",
+  "core.variable", "core.slices", "core.debugging", "core.control",
+  "core.tape", "distribute.loss_scaling",
 }
 
 -- True also while they register their names.
 local core_loaded = false
 
 local function install_core()
-  local ops = loading.load "tfdist.ops"
+  local ops = loading.load "tfdist.core.ops"
   ops.install(tf)
   for _, name in ipairs(CORE) do
     loading.load("tfdist." .. name).install(tf, ops.def)
@@ -76,14 +81,14 @@ end
 
 local function load_name(name)
   if MODULES[name] ~= nil then
-    return loading.load "tfdist.text".watch("tf." .. name,
+    return loading.load "tfdist.base.text".watch("tf." .. name,
       loading.load(MODULES[name]))
   elseif FIELDS[name] ~= nil then
     return loading.load(FIELDS[name][1])[FIELDS[name][2]]
   elseif ALIASES[name] then
     return loading.load "tfdist.keras"[name]
   end
-  loading.load "tfdist.missing".check("", name)
+  loading.load "tfdist.base.missing".check("", name)
   if not core_loaded then
     load_core()
     -- Loading may have set the name itself (constants).
@@ -92,7 +97,7 @@ local function load_name(name)
       return value
     end
   end
-  return require "tfdist.ops".find("", name)
+  return require "tfdist.core.ops".find("", name)
 end
 
 setmetatable(tf, {
@@ -105,7 +110,7 @@ setmetatable(tf, {
     if value ~= nil then
       rawset(tf, name, value)
     else
-      require "tfdist.ops".check_name("", name, getmetatable(tf).__names)
+      require "tfdist.core.ops".check_name("", name, getmetatable(tf).__names)
     end
     return value
   end,
@@ -114,9 +119,9 @@ setmetatable(tf, {
     if not core_loaded then
       load_core()
     end
-    local names = require "tfdist.ops".names("")
-    require "tfdist.lists".append(names,
-      require "tfdist.text".names(MODULES, FIELDS, ALIASES))
+    local names = require "tfdist.core.ops".names("")
+    require "tfdist.base.lists".append(names,
+      require "tfdist.base.text".names(MODULES, FIELDS, ALIASES))
     table.sort(names)
     return names
   end,
@@ -155,7 +160,7 @@ for _, kind in ipairs {
   end
 end
 tf.errors.CancelledError = "Cancelled"
-require "tfdist.text".watch("tf.errors", tf.errors)
+require "tfdist.base.text".watch("tf.errors", tf.errors)
 
 --- True: ops run at the call. (False while tf.function_ traces.)
 function tf.executing_eagerly()

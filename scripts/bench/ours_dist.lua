@@ -11,7 +11,7 @@
 ---   quit
 --- The networks are those of scripts/bench/steps.c.
 local tf = require "tfdist"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local clock = raw.monotonic
 

@@ -14,7 +14,7 @@
 ---   quit
 --- One device: the default strategy. Batches of 128, shared by the devices.
 local tf = require "tfdist"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local clock = raw.monotonic
 local layers = tf.keras.layers

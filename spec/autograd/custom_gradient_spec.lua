@@ -1,6 +1,6 @@
 --- Gradients that users define, with derivatives in closed form.
 local tf = require "tfdist"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local leaks = require "spec.support.leaks"
 local expect = require "spec.support.expect"
 

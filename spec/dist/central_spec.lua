@@ -1,6 +1,6 @@
 -- CentralStorageStrategy: replicas on many devices, variables on one.
 local R = require "spec.support.replicas"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local fails, locals, list = R.fails, R.locals, R.list

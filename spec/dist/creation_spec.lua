@@ -160,7 +160,7 @@ describe("variable creation", function()
   it("one device: plain variables on the device", function()
     local s = tf.distribute.OneDeviceStrategy "/cpu:0"
     local v = s:scope(function() return tf.Variable(1.0) end)
-    assert.equal("variable", require "tfdist.raw".kind(v))
+    assert.equal("variable", require "tfdist.core.raw".kind(v))
     assert.is_true(s.extended:variable_created_in_scope(v))
     s:run(function() v:assign_add(2.0) end)
     assert.equal(3, v:read_value():item())

@@ -3,7 +3,7 @@ local P = require "spec.support.process"
 local R = require "spec.support.replicas"
 local cross_device = require "tfdist.distribute.cross_device_ops"
 local packs = require "tfdist.distribute.packs"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local D = tf.distribute

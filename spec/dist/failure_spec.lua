@@ -3,7 +3,7 @@
 --- Everything holds on inline devices too, where the failing call itself raises.
 
 local replicas = require "spec.support.replicas"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local function numbers(v)

@@ -4,7 +4,7 @@
 -- the host waits.
 local R = require "spec.support.replicas"
 local cases = require "spec.support.cases"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")

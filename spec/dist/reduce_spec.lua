@@ -1,6 +1,6 @@
 -- Cases G and H: reductions and gathers.
 local R = require "spec.support.replicas"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local D = tf.distribute

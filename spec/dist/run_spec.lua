@@ -39,7 +39,7 @@ describe("strategy:run", function()
   it("F02 one device wraps nothing", function()
     local s = D.OneDeviceStrategy "/cpu:0"
     local x = s:run(function() return tf.constant(4.0) end)
-    assert.equal("tensor", require "tfdist.raw".kind(x))
+    assert.equal("tensor", require "tfdist.core.raw".kind(x))
     local out = s:run(function(y) return { a = y * 2, b = y * y } end, { x })
     assert.equal(8, out.a:item())
     assert.equal(42, s:run(function(t) return t.a + 2 * t.b + 2 end,
@@ -240,7 +240,7 @@ describe("strategy:run", function()
       local d = s:run(function()
         return tf.device("/cpu:0", function()
           R.ctx():merge_call(function()
-            assert.equal(0, require "tfdist.raw".device_depth())
+            assert.equal(0, require "tfdist.core.raw".device_depth())
           end)
           return tf.zeros { 1 }.device
         end), tf.zeros { 1 }.device, R.ctx().devices[1]

@@ -1,9 +1,9 @@
 --- What can be called, and arguments that suit it.
 ---
-local help = require "tfdist.help"
-local options = require "tfdist.options"
+local help = require "tfdist.host.help"
+local options = require "tfdist.base.options"
 local public = require "spec.support.public"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local M = {}
@@ -49,7 +49,7 @@ end
 --- All names of methods of tensors.
 M.methods = {}
 do
-  local tensor = require "tfdist.tensor"
+  local tensor = require "tfdist.core.tensor"
   for name in pairs(tensor.lazy_method_names) do
     M.methods[#M.methods + 1] = name
   end

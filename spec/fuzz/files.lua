@@ -9,8 +9,8 @@
 --- TFDIST_FUZZ_STATE names a file that always holds seed and running call.
 
 local counts_of = require "spec.support.live"
-local notice = require "tfdist.notice"
-local raw = require "tfdist.raw"
+local notice = require "tfdist.base.notice"
+local raw = require "tfdist.core.raw"
 local rng_module = require "spec.fuzz.rng"
 local samples = require "spec.fuzz.samples"
 

@@ -1,7 +1,7 @@
 --- The kinds of random calls: an op, a function, a method, an operator, an
 --- assignment, a gradient, scopes inside each other.
 local mutate = require "spec.fuzz.mutate"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 local values = require "spec.fuzz.values"
 

@@ -9,11 +9,11 @@
 
 local catalogue = require "spec.fuzz.catalogue"
 local counts_of = require "spec.support.live"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local moves = require "spec.fuzz.moves"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local rng_module = require "spec.fuzz.rng"
-local state = require "tfdist.state"
+local state = require "tfdist.core.state"
 local tf = require "tfdist"
 local values = require "spec.fuzz.values"
 

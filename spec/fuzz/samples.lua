@@ -5,13 +5,13 @@
 --- the file (unless `nameless`), `rebuild(content)` for what is read with a
 --- right checksum only, and `extension` or `file` when the name matters.
 --- `checked`: checksums cover every byte, so that no change goes unnoticed.
-local checkpoint = require "tfdist.checkpoint"
-local errors = require "tfdist.errors"
-local events = require "tfdist.events"
+local checkpoint = require "tfdist.train.checkpoint"
+local errors = require "tfdist.base.errors"
+local events = require "tfdist.io.events"
 local files = require "spec.support.files"
-local json = require "tfdist.json"
-local raw = require "tfdist.raw"
-local run_events = require "tfdist.commands.events"
+local json = require "tfdist.base.json"
+local raw = require "tfdist.core.raw"
+local run_events = require "tfdist.host.commands.events"
 local tf = require "tfdist"
 
 local M = { list = {} }

@@ -2,8 +2,8 @@
 ---
 --- One object for each episode: its pool holds the tensors, variables and
 --- slices that calls use and, later on, what calls returned.
-local errors = require "tfdist.errors"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local M = {}

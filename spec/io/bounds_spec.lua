@@ -57,7 +57,7 @@ safetensors('deep', '{"a":' + '{"a":' * 2000000 + '}')
 ]==]
 
 local CHILD = [==[
-local tf, raw = require "tfdist", require "tfdist.raw"
+local tf, raw = require "tfdist", require "tfdist.core.raw"
 local path = ...
 local function peak()
   for line in io.lines "/proc/self/status" do

@@ -1,7 +1,7 @@
 -- Processes that are killed, or told no by the system, at each step of a save:
 -- what was saved before stays, the next save works and clears up.
 local process = require "spec.support.process"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 local files = require "spec.support.files"
 
@@ -20,7 +20,7 @@ local SAVERS = {
       ckpt:save(dir .. "/c")]],
     load = [[
       local path = assert(tf.train.latest_checkpoint(dir))
-      assert(require("tfdist.checkpoint").verify(path))
+      assert(require("tfdist.train.checkpoint").verify(path))
       return tf.train.load_variable(path, "v"):item(SIZE - 1)]] },
   { name = "CheckpointManager.save", files = 2,
     save = [[

@@ -101,7 +101,7 @@ describe("paths with zero bytes", function()
   end
 
   it("in a state file make it none", function()
-    local dir, notice = files.place(), require "tfdist.notice"
+    local dir, notice = files.place(), require "tfdist.base.notice"
     tf.io.write_file(dir .. "/checkpoint", '{"model_checkpoint_path": '
       .. '"x\\u0000y", "all_model_checkpoint_paths": []}')
     local warn, count = notice.warn, 0

@@ -1,7 +1,7 @@
 -- Records, lines, CSV, Examples, npy: what others read and write, and damage.
 local leaks = require "spec.support.leaks"
 local process = require "spec.support.process"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
 local elements = require "spec.support.elements"

@@ -1,7 +1,7 @@
 -- The files that checkpoints are: what others read in them, what is refused.
 local leaks = require "spec.support.leaks"
 local process = require "spec.support.process"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 local files = require "spec.support.files"
 

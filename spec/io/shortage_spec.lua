@@ -1,10 +1,10 @@
 -- Memory that runs out while files are read is no damage; and names and shapes
 -- that nothing here can have are, with the file's name.
-local checkpoint = require "tfdist.checkpoint"
+local checkpoint = require "tfdist.train.checkpoint"
 local files = require "spec.support.files"
-local json = require "tfdist.json"
+local json = require "tfdist.base.json"
 local process = require "spec.support.process"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
 

@@ -1,6 +1,6 @@
 -- tf.keras.mixed_precision.LossScaleOptimizer
 local R = require "spec.support.replicas"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local O = tf.keras.optimizers

@@ -1,6 +1,6 @@
 -- Cases K: optimizers and loss scaling, alone and under strategies.
 local R = require "spec.support.replicas"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 local expect = require "spec.support.expect"
 

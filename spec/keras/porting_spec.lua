@@ -224,7 +224,7 @@ end)
 
 describe("classes of one's own", function()
   local K = tf.keras
-  local errors = require "tfdist.errors"
+  local errors = require "tfdist.base.errors"
 
   it("derive by extend and by subclass everywhere", function()
     for _, base in ipairs { tf.Module, K.layers.Layer, K.layers.Dense, K.Model,
@@ -309,7 +309,7 @@ describe("classes of one's own", function()
 end)
 
 describe("slips", function()
-  local notice = require "tfdist.notice"
+  local notice = require "tfdist.base.notice"
 
   -- What fn warns of.
   local function captured(fn)

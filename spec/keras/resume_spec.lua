@@ -2,7 +2,7 @@
 local R = require "spec.support.replicas"
 local files = require "spec.support.files"
 local process = require "spec.support.process"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local C, L = tf.keras.callbacks, tf.keras.layers

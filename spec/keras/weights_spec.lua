@@ -1,6 +1,6 @@
 -- model:save_weights and load_weights between models that are not made alike.
 local files = require "spec.support.files"
-local notice = require "tfdist.notice"
+local notice = require "tfdist.base.notice"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
 

@@ -1,7 +1,7 @@
 --- How many dropped tensors wait for Lua's collector.
 
 local tf = require "tfdist"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local IS_54 = _VERSION == "Lua 5.4"
 

@@ -3,7 +3,7 @@ local process = require "spec.support.process"
 -- A script whose output must be the same everywhere: on both plain engines,
 -- in both hosts, with FFI on and off.
 local SCRIPT = [[
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local function show(...)
   local n, parts = select("#", ...), {}
   for i = 1, n do
@@ -88,7 +88,7 @@ describe("both engines #once", function()
 
   it("leave no thread behind that crashes at exit", function()
     local path = process.file([[
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local t = raw.tensor_from_table { 1, 2, 3 }
 for i = 0, 1 do
   local u = raw.tensor_to_device(t, raw.device_at("CPU", i))
@@ -116,7 +116,7 @@ local tf = require "tfdist"
 local t = tf.constant { 1, 2, 3 }
 local i = tf.constant({ 0, 9 }, { dtype = "int32" })
 local u = tf.gather(t, i)
-local fine, e = pcall(u.wait or require("tfdist.raw").tensor_wait, u)
+local fine, e = pcall(u.wait or require("tfdist.core.raw").tensor_wait, u)
 print(fine, e and e.where)
 ]], ".lua")
     for _, host in ipairs(process.hosts) do

@@ -1,5 +1,5 @@
-local errors = require "tfdist.errors"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local raw = require "tfdist.core.raw"
 local expect = require "spec.support.expect"
 
 local caught = expect.caught

@@ -1,5 +1,5 @@
 local leaks = require "spec.support.leaks"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local process = require "spec.support.process"
 local expect = require "spec.support.expect"
@@ -120,7 +120,7 @@ describe("tfdist.ffi", function()
 
   it("speeds up size and element access, unless switched off", function()
     assert.equal(os.getenv("TFDIST_FFI") ~= "0", raw.ffi_enabled)
-    local code = "local r = require 'tfdist.raw' "
+    local code = "local r = require 'tfdist.core.raw' "
       .. "print(r.ffi_enabled, r.tensor_pointer ~= nil, "
       .. "r.item(r.tensor_from_table { 4, 5 }, 1))"
     local host = process.build .. "/tfdist-luajit -e "

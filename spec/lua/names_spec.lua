@@ -1,7 +1,7 @@
 -- Names that are not there, operators that tensors refuse, handles that were
 -- released: one kind and one wording each.
 local tf = require "tfdist"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local expect = require "spec.support.expect"
 
 local failure = expect.failure
@@ -61,7 +61,7 @@ describe("a name that tf does not have", function()
 end)
 
 describe("a name that only TensorFlow has", function()
-  local missing = require "tfdist.missing"
+  local missing = require "tfdist.base.missing"
 
   it("is a NotImplementedError that names it", function()
     local count = 0
@@ -112,7 +112,7 @@ describe("names of TensorFlow's for the same", function()
 end)
 
 describe("help", function()
-  local help = require "tfdist.help"
+  local help = require "tfdist.host.help"
   local load_text = rawget(_G, "loadstring") or load
 
   local function about(topic)

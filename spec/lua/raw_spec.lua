@@ -1,5 +1,5 @@
 local leaks = require "spec.support.leaks"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local function tensor(value, dtype)
   return (raw.tensor_from_table(value, dtype))

@@ -1,5 +1,5 @@
 local leaks = require "spec.support.leaks"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 -- Lua 5.4's part of the library, absent on LuaJIT.
 local math = rawget(_G, "math")

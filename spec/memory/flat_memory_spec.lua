@@ -1,6 +1,6 @@
 --- Native memory stays flat, whatever the Lua collector thinks of tiny handles.
 
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 -- Training needs two devices; the other tests run on the first.

@@ -3,7 +3,7 @@
 --- derivatives.
 local tf = require "tfdist"
 local leaks = require "spec.support.leaks"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 

@@ -3,7 +3,7 @@
 --- place; never a crash, never a bare string.
 
 local catalogue = require "spec.fuzz.catalogue"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local refused = require "spec.support.refused"
 local tf = require "tfdist"
 

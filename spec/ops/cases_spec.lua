@@ -2,7 +2,7 @@
 --- views with gaps, and on the last logical device.
 
 local tf = require "tfdist"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local cases = require "spec.support.cases"
 
 local TOLERANCE = {

@@ -2,7 +2,7 @@
 --- values, attributes, messages.
 local tf = require "tfdist"
 local leaks = require "spec.support.leaks"
-local ops = require "tfdist.ops"
+local ops = require "tfdist.core.ops"
 local expect = require "spec.support.expect"
 
 local caught = expect.caught

@@ -1,6 +1,6 @@
 -- Training gives the same numbers on any number of devices: the short form;
 -- scripts/parity.lua is the long one.
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local training = require "spec.parity.training"
 
 local STEPS, HIDDEN = 20, { 32, 16 }

@@ -3,9 +3,9 @@
 --- A file of cases (npz) comes from scripts/parity/seeded; its program.py says
 --- what programs look like. Here they run on the library, and what they print
 --- is compared with what TensorFlow printed.
-local json = require "tfdist.json"
+local json = require "tfdist.base.json"
 local listed = require "spec.parity.listed"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local M = {}

@@ -6,7 +6,7 @@
 --- run repeated gives the same bits. Hidden layers are smooth (tanh): with ReLU
 --- one of the millions of sums on the way that is all but 0 may fall on the
 --- other side of it, and from there on losses differ by 1e-4.
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local M = {}

@@ -1,5 +1,5 @@
 --- Elements of data sets as plain Lua values, for comparison.
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local M = {}
 

@@ -31,7 +31,7 @@ end
 --- The error object that fn(...) raises.
 function M.failure(fn, ...)
   local e = M.caught(fn, ...)
-  assert.is_true(require "tfdist.errors".is_error(e), tostring(e))
+  assert.is_true(require "tfdist.base.errors".is_error(e), tostring(e))
   return e
 end
 

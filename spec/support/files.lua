@@ -1,5 +1,5 @@
 --- Files that specs make and read.
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local M = {}
 

@@ -1,5 +1,5 @@
 --- What is alive: native bytes, and handles by kind.
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local flush = type(jit) == "table" and jit.flush -- luacheck: ignore 113
   or function() end

@@ -1,5 +1,5 @@
 --- All public functions with what they take, found by walking through tf.
-local options = require "tfdist.options"
+local options = require "tfdist.base.options"
 local tf = require "tfdist"
 
 local M = {}

@@ -5,9 +5,9 @@
 ---   lua5.4 spec/support/random_programs.lua [N [SEED]]
 --- A program is made first (all replicas must decide alike) and then executed.
 local contexts = require "tfdist.distribute.contexts"
-local errors = require "tfdist.errors"
-local raw = require "tfdist.raw"
-local state = require "tfdist.state"
+local errors = require "tfdist.base.errors"
+local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
 local tf = require "tfdist"
 
 local D = tf.distribute

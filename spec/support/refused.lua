@@ -1,5 +1,5 @@
 --- Calls that must raise one error object: its kind, its words, its place.
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 
 local M = {}
 

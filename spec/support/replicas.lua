@@ -1,8 +1,8 @@
 --- Strategies of every size that this process has devices for, and errors by
 --- kind, for the specs of distribution.
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local leaks = require "spec.support.leaks"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local M = {}

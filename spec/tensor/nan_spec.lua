@@ -1,7 +1,7 @@
 --- NaNs of any bits are numbers in Lua. LuaJIT tells its types by the bits of
 --- NaNs: one that comes out of memory as it is would become something else.
 local process = require "spec.support.process"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 -- { 1.5, NaN, NaN, NaN } as an idx file: all bits set, a negative quiet one,

@@ -1,8 +1,8 @@
 --- Variables: creation, assignment, scatter updates, scopes, printing.
 local tf = require "tfdist"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local leaks = require "spec.support.leaks"
-local variable = require "tfdist.variable"
+local variable = require "tfdist.core.variable"
 local expect = require "spec.support.expect"
 
 local caught = expect.caught

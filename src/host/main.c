@@ -220,15 +220,15 @@ static bool run_script(lua_State *L, const tfd__options *o) {
 
 /* --- commands and prompt: written in Lua ---------------------------------- */
 
-/* Call tfdist.cli's function with the arguments from `first` on. Its result
-** is the exit code, or nil when it does not know the command. */
+/* Call tfdist.host.cli's function with the arguments from `first` on. Its
+** result is the exit code, or nil when it does not know the command. */
 static int run_command(lua_State *L, const tfd__options *o, const char *name,
                        int first) {
   int code = -1;
   int i = 0;
 
   lua_getglobal(L, "require");
-  lua_pushliteral(L, "tfdist.cli");
+  lua_pushliteral(L, "tfdist.host.cli");
   if (!report(L, o, call(L, 1, 1))) return TFD_EXIT_ERROR;
   lua_getfield(L, -1, "main");
   lua_remove(L, -2);
@@ -244,7 +244,7 @@ static int run_command(lua_State *L, const tfd__options *o, const char *name,
 
 static bool run_prompt(lua_State *L, const tfd__options *o) {
   lua_getglobal(L, "require");
-  lua_pushliteral(L, "tfdist.repl");
+  lua_pushliteral(L, "tfdist.host.repl");
   if (!report(L, o, call(L, 1, 1))) return false;
   lua_getfield(L, -1, "run");
   lua_remove(L, -2);
@@ -261,7 +261,7 @@ static void print_version(void) {
 /* Errors module and its report function, before user code can break them. */
 static void prepare_errors(lua_State *L, const tfd__options *o) {
   lua_getglobal(L, "require");
-  lua_pushliteral(L, "tfdist.errors");
+  lua_pushliteral(L, "tfdist.base.errors");
   if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
     print_message(o, lua_tostring(L, -1));
     lua_pop(L, 1);
@@ -307,7 +307,7 @@ static void open_state(lua_State *L, const tfd__options *o) {
 static bool watch_globals(lua_State *L, const tfd__options *o) {
   if (o->strict == NULL) return true;
   lua_getglobal(L, "require");
-  lua_pushliteral(L, "tfdist.strict");
+  lua_pushliteral(L, "tfdist.host.strict");
   if (!report(L, o, call(L, 1, 1))) return false;
   lua_pushstring(L, o->strict);
   return report(L, o, call(L, 1, 0));
@@ -334,7 +334,7 @@ static int try_command(lua_State *L, const tfd__options *o) {
 static int settle(lua_State *L, const tfd__options *o) {
   if (!tfd_is_started()) return TFD_EXIT_OK;
   lua_getglobal(L, "require");
-  lua_pushliteral(L, "tfdist.device");
+  lua_pushliteral(L, "tfdist.core.device");
   if (!report(L, o, call(L, 1, 1))) return exit_code(false);
   lua_getfield(L, -1, "sync_devices");
   lua_remove(L, -2);

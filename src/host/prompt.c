@@ -152,7 +152,7 @@ static int host_complete(lua_State *L) {
   return 0;
 }
 
-/* source(file) -> text of an embedded file, "tfdist/errors.lua", or nil. */
+/* source(file) -> text of an embedded file, "tfdist/base/errors.lua", or nil. */
 static int host_source(lua_State *L) {
   const char *file = luaL_checkstring(L, 1);
   const tfd__embedded *e = tfd__embedded_library;

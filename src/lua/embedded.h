@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 typedef struct tfd__embedded {
-  const char *name; /* "tfdist.errors"; NULL ends a list */
-  const char *file; /* "tfdist/errors.lua", for chunk names */
+  const char *name; /* "tfdist.base.errors"; NULL ends a list */
+  const char *file; /* "tfdist/base/errors.lua", for chunk names */
   const char *text;
   size_t size;
 } tfd__embedded;

@@ -1,14 +1,14 @@
 --- Stages that choose, order and join elements without looking into them:
 --- take, skip, repeat_, shard, shuffle, concatenate, zip, enumerate, prefetch.
 local dataset = require "tfdist.data.dataset"
-local errors = require "tfdist.errors"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local rows = require "tfdist.data.rows"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -2,14 +2,14 @@
 --- padded_batch, unbatch, rebatch, window.
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
-local errors = require "tfdist.errors"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local rows = require "tfdist.data.rows"
 local spec = require "tfdist.data.spec"
-local strings = require "tfdist.data.strings"
-local text = require "tfdist.text"
+local strings = require "tfdist.core.strings"
+local text = require "tfdist.base.text"
 
 local M = {}
 

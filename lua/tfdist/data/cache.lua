@@ -15,13 +15,13 @@
 ---   n NUMBER, b BOOLEAN  a key that is one
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
-local errors = require "tfdist.errors"
-local files = require "tfdist.files"
-local nest = require "tfdist.nest"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local files = require "tfdist.core.files"
+local nest = require "tfdist.base.nest"
+local raw = require "tfdist.core.raw"
 local spec = require "tfdist.data.spec"
-local strings = require "tfdist.data.strings"
-local text = require "tfdist.text"
+local strings = require "tfdist.core.strings"
+local text = require "tfdist.base.text"
 
 local type = type
 local MAGIC = "tfdist cache 1\n"

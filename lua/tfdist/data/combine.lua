@@ -4,16 +4,16 @@
 local batch = require "tfdist.data.batch"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
-local errors = require "tfdist.errors"
-local files = require "tfdist.files"
-local lists = require "tfdist.lists"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local files = require "tfdist.core.files"
+local lists = require "tfdist.base.lists"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local rows = require "tfdist.data.rows"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
-local strings = require "tfdist.data.strings"
-local text = require "tfdist.text"
+local strings = require "tfdist.core.strings"
+local text = require "tfdist.base.text"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local INFINITE, UNKNOWN = dataset.INFINITE, dataset.UNKNOWN

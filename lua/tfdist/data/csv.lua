@@ -1,9 +1,9 @@
 --- CSV rows to values: fields, quotes, dtypes, defaults.
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -21,20 +21,20 @@
 ---                     tensors in some order: see module rows
 --- `run` is the state of one iteration: seeds of random stages and what must be
 --- closed.
-local device = require "tfdist.device"
+local device = require "tfdist.core.device"
 local element = require "tfdist.data.element"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local iterators = require "tfdist.data.iterator"
-local lists = require "tfdist.lists"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
-local random_seed = require "tfdist.random_seed"
-local raw = require "tfdist.raw"
+local lists = require "tfdist.base.lists"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local random_seed = require "tfdist.core.random_seed"
+local raw = require "tfdist.core.raw"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
-local state = require "tfdist.state"
+local state = require "tfdist.core.state"
 local surface = require "tfdist.data.surface"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -4,14 +4,14 @@
 --- see; an entry is a component or a plain table of components. A component is
 --- a tensor, a string, a tensor of strings or a data set. Nothing here copies
 --- more than it must: rows and stretches of a tensor are views.
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
-local nest = require "tfdist.nest"
-local raw = require "tfdist.raw"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
+local nest = require "tfdist.base.nest"
+local raw = require "tfdist.core.raw"
 local spec = require "tfdist.data.spec"
-local strings = require "tfdist.data.strings"
-local text = require "tfdist.text"
+local strings = require "tfdist.core.strings"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -2,12 +2,12 @@
 --- dataset:apply, older names, and what has no method.
 local basic = require "tfdist.data.basic"
 local dataset = require "tfdist.data.dataset"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local optional = require "tfdist.data.optional"
-local options = require "tfdist.options"
+local options = require "tfdist.base.options"
 local pipeline_options = require "tfdist.data.pipeline_options"
 local surface = require "tfdist.data.surface"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 
 local M = {
   SHARD_HINT = basic.SHARD_HINT, AUTOTUNE = -1,

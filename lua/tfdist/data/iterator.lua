@@ -1,9 +1,9 @@
 --- What iterators over data sets of all kinds have in common: get_next,
 --- get_next_as_optional, the `for` loop and printing.
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local optional = require "tfdist.data.optional"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -1,6 +1,6 @@
 --- tf.experimental.Optional: an element, or none.
-local errors = require "tfdist.errors"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -4,9 +4,9 @@
 --- for programs that set it: there are no threads and no rewriting to steer,
 --- and order is always deterministic.
 local dataset = require "tfdist.data.dataset"
-local errors = require "tfdist.errors"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 
 local M = {}
 

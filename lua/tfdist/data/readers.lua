@@ -1,13 +1,13 @@
 --- Data sets of records in files: TFRecord, lines of text, records of one size,
 --- CSV. Files are read ahead by threads.
 local csv = require "tfdist.data.csv"
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local source = require "tfdist.data.source"
 local spec = require "tfdist.data.spec"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 
 local M = { experimental = {} }
 

@@ -11,15 +11,15 @@
 ---
 --- A table of rows has `n`, `spec` (packed, of one row), `batch(self, list, k)`
 --- and `row(self, i)`, which give packs.
-local convert = require "tfdist.convert"
+local convert = require "tfdist.core.convert"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
-local errors = require "tfdist.errors"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local spec = require "tfdist.data.spec"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 
 local M = {}
 

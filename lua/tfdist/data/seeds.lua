@@ -3,11 +3,11 @@
 --- A node that draws has a field `stream`, made where the stage is made. Its
 --- base seed and the number of the iteration decide everything, so an
 --- iterator's state needs to hold no more than these.
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
-local random_seed = require "tfdist.random_seed"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
+local random_seed = require "tfdist.core.random_seed"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 
 local M = {}
 

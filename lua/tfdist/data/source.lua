@@ -30,7 +30,7 @@
 ---
 --- A component is a tensor on a CPU device, a Lua string (a scalar of dtype
 --- "string"), a tensor of strings (strings.new(list, dims) of
---- tfdist.data.strings), or a plain table of components. Numbers become float32
+--- tfdist.core.strings), or a plain table of components. Numbers become float32
 --- scalars, booleans bool scalars: make tensors where another dtype is meant.
 --- Errors are raised as usual; where the data ends early or is damaged, as
 --- DataLoss naming file and offset. tf.data adds which data set it was.
@@ -80,10 +80,10 @@
 --- of public name -> function: all its names appear under tf.data.
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
-local errors = require "tfdist.errors"
-local files = require "tfdist.files"
-local strings = require "tfdist.data.strings"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local files = require "tfdist.core.files"
+local strings = require "tfdist.core.strings"
+local text = require "tfdist.base.text"
 
 local M = {}
 

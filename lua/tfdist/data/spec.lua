@@ -3,14 +3,14 @@
 --- An unknown size is -1 in `shape` ("?" in print); an unknown rank is a nil
 --- shape. The structure of an element mirrors the element: one spec for one
 --- component, a list of specs for several (a tuple), a table for keys.
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local strings = require "tfdist.data.strings"
-local text = require "tfdist.text"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local strings = require "tfdist.core.strings"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -1,7 +1,7 @@
 --- Where errors of queued work come out, for stages that answer for what other
 --- stages raise and for functions that are tried on examples.
-local device = require "tfdist.device"
-local random_seed = require "tfdist.random_seed"
+local device = require "tfdist.core.device"
+local random_seed = require "tfdist.core.random_seed"
 
 local M = {}
 

@@ -7,14 +7,14 @@
 --- num_parallel_calls and deterministic are accepted and change nothing.
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
-local errors = require "tfdist.errors"
-local nest = require "tfdist.nest"
-local notice = require "tfdist.notice"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
+local notice = require "tfdist.base.notice"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local rows = require "tfdist.data.rows"
 local spec = require "tfdist.data.spec"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 
 local M = {}
 

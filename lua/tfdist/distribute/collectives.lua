@@ -1,12 +1,12 @@
 --- What replicas do together: all_reduce, all_gather, reduce_scatter of the
 --- replica context, with their gradients.
 local communication = require "tfdist.distribute.communication"
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
-local gradient_tape = require "tfdist.gradient_tape"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local gradient_tape = require "tfdist.core.gradient_tape"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local replica = require "tfdist.distribute.replica"
 local values = require "tfdist.distribute.values"

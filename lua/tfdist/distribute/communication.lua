@@ -1,7 +1,7 @@
 --- tf.distribute.experimental.CommunicationOptions: how collectives talk.
-local errors = require "tfdist.errors"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 
 local M = {}
 

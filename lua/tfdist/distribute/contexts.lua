@@ -4,12 +4,12 @@
 --- replica's coroutine has its own. A mode is in-replica when it has a replica
 --- context, else cross-replica. No mode: the default strategy, in its replica
 --- context.
-local errors = require "tfdist.errors"
-local guard = require "tfdist.guard"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local state = require "tfdist.state"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local guard = require "tfdist.base.guard"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -13,13 +13,13 @@
 --- asks for; strategies then do not call it.
 local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
-local errors = require "tfdist.errors"
-local notice = require "tfdist.notice"
-local options = require "tfdist.options"
+local errors = require "tfdist.base.errors"
+local notice = require "tfdist.base.notice"
+local options = require "tfdist.base.options"
 local packs = require "tfdist.distribute.packs"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local values = require "tfdist.distribute.values"
 
 local M = {}

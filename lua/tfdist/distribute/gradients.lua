@@ -3,8 +3,8 @@
 --- A read means one copy: the replica's, or in cross-replica context the one on
 --- the current device. Inside a replica a gradient means that copy too. Outside
 --- it means the variable, whichever of its copies were read.
-local gradient_tape = require "tfdist.gradient_tape"
-local raw = require "tfdist.raw"
+local gradient_tape = require "tfdist.core.gradient_tape"
+local raw = require "tfdist.core.raw"
 local values = require "tfdist.distribute.values"
 
 local M = {}

@@ -12,15 +12,15 @@
 local contexts = require "tfdist.distribute.contexts"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local iterators = require "tfdist.distribute.input_iterator"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
 local shares = require "tfdist.distribute.input_shares"
 local sharding = require "tfdist.distribute.input_sharding"
 local spec = require "tfdist.data.spec"
 local steps = require "tfdist.distribute.input_steps"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 
 local M = {}
 

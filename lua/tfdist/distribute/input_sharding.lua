@@ -1,9 +1,9 @@
 --- Which part of a pipeline a worker runs: the auto-shard policies.
 local basic = require "tfdist.data.basic"
 local dataset = require "tfdist.data.dataset"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local pipeline_options = require "tfdist.data.pipeline_options"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local transform = require "tfdist.data.transform"
 
 local M = {}

@@ -5,11 +5,11 @@
 local batch = require "tfdist.data.batch"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
-local errors = require "tfdist.errors"
-local nest = require "tfdist.nest"
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
 local shares = require "tfdist.distribute.input_shares"
 local spec = require "tfdist.data.spec"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 
 local M = {}
 

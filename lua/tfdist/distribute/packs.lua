@@ -3,7 +3,7 @@
 --- A plan is a function(sizes, element_bytes) -> lengths of the packs in
 --- elements, and whether the tensors go last first. Tensors of one dtype are
 --- packed together.
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 
 local M = {}
 

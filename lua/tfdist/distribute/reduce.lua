@@ -2,12 +2,12 @@
 ---
 --- Strategies whose cross-device ops are `native` reduce in the runtime;
 --- others are asked through their objects.
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 local values = require "tfdist.distribute.values"
 
 local M = {}

@@ -5,12 +5,12 @@
 --- same one, the request of replica 0 is answered in cross-replica context and
 --- all go on. The C side keeps the turns and each replica's context.
 local contexts = require "tfdist.distribute.contexts"
-local errors = require "tfdist.errors"
-local guard = require "tfdist.guard"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local state = require "tfdist.state"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local guard = require "tfdist.base.guard"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
+local text = require "tfdist.base.text"
 local values = require "tfdist.distribute.values"
 
 local M = {}

@@ -2,14 +2,14 @@
 ---
 --- What only this side knows of a handle (components that are no handles, a
 --- variable's copies and strategy) is attached to it and goes with it.
-local errors = require "tfdist.errors"
-local gradient_tape = require "tfdist.gradient_tape"
-local index = require "tfdist.index"
-local lists = require "tfdist.lists"
-local nest = require "tfdist.nest"
-local raw = require "tfdist.raw"
-local tensor = require "tfdist.tensor"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local gradient_tape = require "tfdist.core.gradient_tape"
+local index = require "tfdist.core.index"
+local lists = require "tfdist.base.lists"
+local nest = require "tfdist.base.nest"
+local raw = require "tfdist.core.raw"
+local tensor = require "tfdist.core.tensor"
+local text = require "tfdist.base.text"
 
 local M = {}
 

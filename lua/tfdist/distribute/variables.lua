@@ -1,16 +1,16 @@
 --- MirroredVariable, SyncOnReadVariable, AggregatingVariable: making them and
 --- the rules of writing and reading them.
 local contexts = require "tfdist.distribute.contexts"
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
-local options = require "tfdist.options"
-local printer = require "tfdist.printer"
-local raw = require "tfdist.raw"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
+local printer = require "tfdist.core.printer"
+local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local replica = require "tfdist.distribute.replica"
-local state = require "tfdist.state"
-local tensor = require "tfdist.tensor"
-local text = require "tfdist.text"
+local state = require "tfdist.core.state"
+local tensor = require "tfdist.core.tensor"
+local text = require "tfdist.base.text"
 local values = require "tfdist.distribute.values"
 
 local M = {}

@@ -1,10 +1,10 @@
 --- tf.keras.activations: elementwise functions (and softmax) by name.
 --- Source: tf.keras.activations
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
 local logits = require "tfdist.keras.logits"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

@@ -6,13 +6,13 @@
 --- is an optimizer's private table: rule, name, hyper, slots (variable -> name
 --- -> slot), order, excluded, strategy, iterations, plan.
 local contexts = require "tfdist.distribute.contexts"
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
+local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local schedules = require "tfdist.keras.schedules"
-local state = require "tfdist.state"
-local text = require "tfdist.text"
+local state = require "tfdist.core.state"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 local values = require "tfdist.distribute.values"
 

@@ -1,10 +1,10 @@
 --- tf.keras.backend: what all layers share. The default dtype, the fuzz factor
 --- and the numbering of names.
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -2,7 +2,7 @@
 --- A constraint is called with a tensor and returns one of the same shape.
 --- Source: tf.keras.constraints
 local backend = require "tfdist.keras.backend"
-local convert = require "tfdist.convert"
+local convert = require "tfdist.core.convert"
 local objects = require "tfdist.keras.objects"
 local tf = require "tfdist"
 

@@ -1,8 +1,8 @@
 --- tf.keras.datasets: data sets that Debian packages install, read in place.
 
-local files = require "tfdist.files"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local files = require "tfdist.core.files"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local M = {}

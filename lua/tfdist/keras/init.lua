@@ -1,9 +1,9 @@
 --- tf.keras: modules and classes, loaded when they are first used.
 
-local errors = require "tfdist.errors"
-local help = require "tfdist.help"
-local loading = require "tfdist.loading"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local help = require "tfdist.host.help"
+local loading = require "tfdist.base.loading"
+local text = require "tfdist.base.text"
 
 local M = {}
 

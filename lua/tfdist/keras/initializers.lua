@@ -5,12 +5,12 @@
 --- from the global state (tf.random.set_seed).
 --- Source: tf.keras.initializers
 local backend = require "tfdist.keras.backend"
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
 local objects = require "tfdist.keras.objects"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

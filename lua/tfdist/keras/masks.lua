@@ -4,7 +4,7 @@
 --- A mask is a bool tensor with the leading axes of its tensor, false where a
 --- step does not count. It hangs on the tensor, so what is made from the tensor
 --- by an op has none. Source: x._keras_mask in Keras.
-local nest = require "tfdist.nest"
+local nest = require "tfdist.base.nest"
 
 local M = {}
 

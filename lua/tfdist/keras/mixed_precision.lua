@@ -1,11 +1,11 @@
 --- tf.keras.mixed_precision: loss scaling, so that gradients of half types do
 --- not vanish.
 local contexts = require "tfdist.distribute.contexts"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local optimizers = require "tfdist.keras.optimizers"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

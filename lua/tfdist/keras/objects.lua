@@ -3,9 +3,9 @@
 --- found by name, by { class_name = ..., config = {...} } or given as it is.
 --- Losses and metrics, which have classes of their own, are found alike.
 local backend = require "tfdist.keras.backend"
-local errors = require "tfdist.errors"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 
 local M = {}
 

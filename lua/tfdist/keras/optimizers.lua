@@ -5,20 +5,20 @@
 --- A rule works on one copy and its slots and does not know of replicas.
 local apply = require "tfdist.keras.apply"
 local contexts = require "tfdist.distribute.contexts"
-local errors = require "tfdist.errors"
-local kinds = require "tfdist.kinds"
-local lists = require "tfdist.lists"
-local object_graph = require "tfdist.object_graph"
+local errors = require "tfdist.base.errors"
+local kinds = require "tfdist.base.kinds"
+local lists = require "tfdist.base.lists"
+local object_graph = require "tfdist.train.object_graph"
 local objects = require "tfdist.keras.objects"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local replica = require "tfdist.distribute.replica"
 local rules = require "tfdist.keras.update_rules"
 local schedules = require "tfdist.keras.schedules"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 local values = require "tfdist.distribute.values"
-local variable = require "tfdist.variable"
+local variable = require "tfdist.core.variable"
 
 local M = {
   schedules = text.watch("tf.keras.optimizers.schedules", schedules),

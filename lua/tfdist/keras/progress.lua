@@ -4,8 +4,8 @@
 --- one; "lines" writes that last line only, and a heartbeat every minute;
 --- "none" writes nothing. `auto` is a bar on a terminal, else lines. The knob
 --- is TFDIST_PROGRESS (option --progress of the host).
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 
 local M = {}
 

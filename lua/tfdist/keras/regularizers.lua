@@ -1,10 +1,10 @@
 --- tf.keras.regularizers: penalties on weights that are added to the loss.
 --- A regularizer is called with a tensor and returns a scalar.
 --- Source: tf.keras.regularizers
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local objects = require "tfdist.keras.objects"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

@@ -1,11 +1,11 @@
 --- tf.keras.optimizers.schedules: learning rates as functions of the step.
 ---
 --- A schedule is an object; schedule(step) gives a number for a step from 0.
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local objects = require "tfdist.keras.objects"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -5,8 +5,8 @@
 --- reals(h, a), which writes the op's attributes a[2], a[3] ... for a step;
 --- a[1], the weight decay, is the same for all. hyper holds plain numbers;
 --- h is made anew for each step, h.step counts the steps before this one.
-local errors = require "tfdist.errors"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local text = require "tfdist.base.text"
 
 local M = { rules = {} }
 

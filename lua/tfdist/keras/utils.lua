@@ -2,12 +2,12 @@
 --- classes.
 --- Source: tf.keras.utils
 local base = require "tfdist.keras.layers.base"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local layers = require "tfdist.keras.layers"
-local module = require "tfdist.module"
+local module = require "tfdist.core.module"
 local objects = require "tfdist.keras.objects"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

@@ -3,12 +3,12 @@
 --- A callback is an object of a subclass of Callback, or a plain table with
 --- on_* functions: { on_epoch_end = function(self, epoch, logs) end }. Epochs
 --- and batches count from 0. fit sets the fields `model` and `params`.
-local errors = require "tfdist.errors"
-local files = require "tfdist.files"
-local module = require "tfdist.module"
-local notice = require "tfdist.notice"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local files = require "tfdist.core.files"
+local module = require "tfdist.core.module"
+local notice = require "tfdist.base.notice"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -1,9 +1,9 @@
 --- Callbacks that steer training: stopping, learning rates, records.
 local base = require "tfdist.keras.callbacks.base"
-local errors = require "tfdist.errors"
-local options = require "tfdist.options"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
 local schedules = require "tfdist.keras.schedules"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local values = require "tfdist.distribute.values"
 
 local M = {}

@@ -1,14 +1,14 @@
 --- Callbacks that write files: checkpoints, tables, backups.
 local base = require "tfdist.keras.callbacks.base"
-local checkpoints = require "tfdist.checkpoint"
+local checkpoints = require "tfdist.train.checkpoint"
 local contexts = require "tfdist.distribute.contexts"
-local errors = require "tfdist.errors"
-local files = require "tfdist.files"
+local errors = require "tfdist.base.errors"
+local files = require "tfdist.core.files"
 local loop = require "tfdist.keras.training.loop"
-local options = require "tfdist.options"
-local random_seed = require "tfdist.random_seed"
+local options = require "tfdist.base.options"
+local random_seed = require "tfdist.core.random_seed"
 local state = require "tfdist.keras.training.state"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

@@ -1,10 +1,10 @@
 --- The TensorBoard callback: event files through tf.summary.
 local base = require "tfdist.keras.callbacks.base"
 local contexts = require "tfdist.distribute.contexts"
-local errors = require "tfdist.errors"
-local options = require "tfdist.options"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
 local schedules = require "tfdist.keras.schedules"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

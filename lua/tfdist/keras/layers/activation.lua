@@ -1,13 +1,13 @@
 --- Activations that are layers: ReLU, LeakyReLU, PReLU, ELU, ThresholdedReLU,
 --- Softmax.
 local activations = require "tfdist.keras.activations"
-local convert = require "tfdist.convert"
+local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
 local logits = require "tfdist.keras.logits"
 local support = require "tfdist.keras.layers.support"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

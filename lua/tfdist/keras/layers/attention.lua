@@ -2,10 +2,10 @@
 --- Source: tf.keras.layers.Attention, tf.keras.layers.MultiHeadAttention
 local call = require "tfdist.keras.layers.call"
 local define = require "tfdist.keras.layers.define"
-local errors = require "tfdist.errors"
-local nest = require "tfdist.nest"
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
 local support = require "tfdist.keras.layers.support"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

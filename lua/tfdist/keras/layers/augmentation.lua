@@ -6,10 +6,10 @@
 --- Shapes: {batch, height, width, channels} or one image.
 --- Source: tf.keras.layers, image augmentation layers
 local define = require "tfdist.keras.layers.define"
-local errors = require "tfdist.errors"
-local options = require "tfdist.options"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
 local support = require "tfdist.keras.layers.support"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

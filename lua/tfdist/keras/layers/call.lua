@@ -6,18 +6,18 @@
 --- whatever else was given. `call(self, inputs, training, mask)`, with
 --- parameters of these names, gets the values themselves.
 local base = require "tfdist.keras.layers.base"
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
-local lists = require "tfdist.lists"
+local lists = require "tfdist.base.lists"
 local masks = require "tfdist.keras.masks"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
-local random_seed = require "tfdist.random_seed"
-local raw = require "tfdist.raw"
-local state = require "tfdist.state"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local random_seed = require "tfdist.core.random_seed"
+local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
 local support = require "tfdist.keras.layers.support"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

@@ -7,9 +7,9 @@
 --- state or a list of sizes.
 --- Source: tf.keras.layers, recurrent cells
 local define = require "tfdist.keras.layers.define"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local support = require "tfdist.keras.layers.support"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

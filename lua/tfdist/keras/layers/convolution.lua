@@ -1,10 +1,10 @@
 --- Conv1D, Conv2D, Conv3D, their transposes, DepthwiseConv2D, SeparableConv2D.
 --- Source: tf.keras.layers, convolutional layers
 local define = require "tfdist.keras.layers.define"
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
 local support = require "tfdist.keras.layers.support"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

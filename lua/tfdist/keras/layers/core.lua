@@ -2,15 +2,15 @@
 --- Embedding, InputLayer and operators on KerasTensors.
 local backend = require "tfdist.keras.backend"
 local base = require "tfdist.keras.layers.base"
-local convert = require "tfdist.convert"
+local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
-local lists = require "tfdist.lists"
-local raw = require "tfdist.raw"
+local lists = require "tfdist.base.lists"
+local raw = require "tfdist.core.raw"
 local support = require "tfdist.keras.layers.support"
-local tensor = require "tfdist.tensor"
-local text = require "tfdist.text"
+local tensor = require "tfdist.core.tensor"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

@@ -1,7 +1,7 @@
 --- Defining the library's own layers: arguments by the calling rule, kept as
 --- the configuration.
 local base = require "tfdist.keras.layers.base"
-local options = require "tfdist.options"
+local options = require "tfdist.base.options"
 local support = require "tfdist.keras.layers.support"
 
 local M = {}

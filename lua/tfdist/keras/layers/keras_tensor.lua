@@ -2,8 +2,8 @@
 --- layer called with some gives some; each remembers the call it came from.
 ---
 --- `shape` is a Lua list with -1 for a size that is not known yet (the batch).
-local errors = require "tfdist.errors"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -1,14 +1,14 @@
 --- Layers of several inputs: Add, Subtract, Multiply, Average, Maximum,
 --- Minimum, Concatenate, Dot; each also as a function in lower case.
 --- Source: tf.keras.layers, merging layers
-local convert = require "tfdist.convert"
+local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
 local symbolic = require "tfdist.keras.layers.symbolic"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

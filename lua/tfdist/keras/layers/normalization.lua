@@ -2,11 +2,11 @@
 --- GroupNormalization, UnitNormalization.
 --- Source: tf.keras.layers, normalization layers
 local contexts = require "tfdist.distribute.contexts"
-local convert = require "tfdist.convert"
+local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local support = require "tfdist.keras.layers.support"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

@@ -1,7 +1,7 @@
 --- Max, average and global pooling over one to three axes.
 --- Source: tf.keras.layers, pooling layers
 local define = require "tfdist.keras.layers.define"
-local lists = require "tfdist.lists"
+local lists = require "tfdist.base.lists"
 local support = require "tfdist.keras.layers.support"
 local tf = require "tfdist"
 

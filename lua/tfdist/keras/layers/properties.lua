@@ -1,10 +1,10 @@
 --- What layers know of themselves: their metrics, and the KerasTensors that go
 --- in and come out of their calls. Adds to the class Layer.
 local base = require "tfdist.keras.layers.base"
-local errors = require "tfdist.errors"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local Layer = base.Layer

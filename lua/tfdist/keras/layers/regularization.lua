@@ -1,9 +1,9 @@
 --- Dropout and noise: layers that do something in training only.
 local define = require "tfdist.keras.layers.define"
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
 local support = require "tfdist.keras.layers.support"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

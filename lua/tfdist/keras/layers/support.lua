@@ -2,11 +2,11 @@
 --- weights by their configuration.
 local activations = require "tfdist.keras.activations"
 local backend = require "tfdist.keras.backend"
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
-local options = require "tfdist.options"
-local text = require "tfdist.text"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

@@ -2,12 +2,12 @@
 --- leaves a node that says which layer made which KerasTensor of which.
 local base = require "tfdist.keras.layers.base"
 local call = require "tfdist.keras.layers.call"
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
-local nest = require "tfdist.nest"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local nest = require "tfdist.base.nest"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

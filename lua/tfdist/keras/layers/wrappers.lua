@@ -2,11 +2,11 @@
 --- Source: tf.keras.layers, wrappers
 local base = require "tfdist.keras.layers.base"
 local define = require "tfdist.keras.layers.define"
-local errors = require "tfdist.errors"
-local lists = require "tfdist.lists"
-local options = require "tfdist.options"
+local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
+local options = require "tfdist.base.options"
 local support = require "tfdist.keras.layers.support"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

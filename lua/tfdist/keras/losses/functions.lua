@@ -3,13 +3,13 @@
 --- Shapes: y_true and y_pred are [n, ..., d] (sparse labels [n, ...]); results
 --- are [n, ...], the mean over the last axis where there is one. Predictions
 --- keep their floating-point dtype; labels are cast to it.
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
 local logits = require "tfdist.keras.logits"
 local masks = require "tfdist.keras.masks"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 -- The operators of tensors come with the first function of tf.

@@ -1,10 +1,10 @@
 --- Metrics on counts of true and false positives and negatives.
 local base = require "tfdist.keras.metrics.base"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local means = require "tfdist.keras.metrics.means"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

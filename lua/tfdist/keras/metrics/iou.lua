@@ -1,11 +1,11 @@
 --- Intersection over union, from a confusion matrix.
 local base = require "tfdist.keras.metrics.base"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local functions = require "tfdist.keras.losses.functions"
 local means = require "tfdist.keras.metrics.means"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

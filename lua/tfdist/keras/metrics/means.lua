@@ -1,13 +1,13 @@
 --- Metrics that are a sum or a quotient of two sums.
 local base = require "tfdist.keras.metrics.base"
-local convert = require "tfdist.convert"
-local errors = require "tfdist.errors"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
 local functions = require "tfdist.keras.losses.functions"
 local losses = require "tfdist.keras.losses"
 local masks = require "tfdist.keras.masks"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = { functions = {} }

@@ -9,13 +9,13 @@
 --- draw next and, when `running`, where the reader opened last is; restore takes
 --- the first, open(saved.iterator) the second.
 local contexts = require "tfdist.distribute.contexts"
-local errors = require "tfdist.errors"
-local nest = require "tfdist.nest"
-local options = require "tfdist.options"
-local raw = require "tfdist.raw"
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local seeds = require "tfdist.data.seeds"
 local steps = require "tfdist.keras.training.steps"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 local values = require "tfdist.distribute.values"
 

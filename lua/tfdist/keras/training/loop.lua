@@ -4,17 +4,17 @@
 --- devices. What is shown while training is the state at the step before.
 local contexts = require "tfdist.distribute.contexts"
 local distributed = require "tfdist.distribute.variables"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local feed = require "tfdist.keras.training.feed"
 local functions = require "tfdist.keras.losses.functions"
 local layers = require "tfdist.keras.layers.base"
-local nest = require "tfdist.nest"
-local notice = require "tfdist.notice"
-local random_seed = require "tfdist.random_seed"
-local raw = require "tfdist.raw"
+local nest = require "tfdist.base.nest"
+local notice = require "tfdist.base.notice"
+local random_seed = require "tfdist.core.random_seed"
+local raw = require "tfdist.core.raw"
 local state = require "tfdist.keras.training.state"
 local steps = require "tfdist.keras.training.steps"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local values = require "tfdist.distribute.values"
 
 local M = {}

@@ -5,13 +5,13 @@
 --- or a list of them. What an output is shows only when the model is called,
 --- so names are resolved at the first step.
 local base = require "tfdist.keras.metrics.base"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local functions = require "tfdist.keras.losses.functions"
 local losses = require "tfdist.keras.losses"
 local metrics = require "tfdist.keras.metrics"
-local nest = require "tfdist.nest"
-local raw = require "tfdist.raw"
-local text = require "tfdist.text"
+local nest = require "tfdist.base.nest"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -1,6 +1,6 @@
 --- What training keeps with a model, opaque to whoever walks its fields.
-local errors = require "tfdist.errors"
-local text = require "tfdist.text"
+local errors = require "tfdist.base.errors"
+local text = require "tfdist.base.text"
 
 local M = {}
 

@@ -5,14 +5,14 @@
 --- replica divides its sum by the number of examples of all replicas.
 local base = require "tfdist.keras.metrics.base"
 local contexts = require "tfdist.distribute.contexts"
-local errors = require "tfdist.errors"
+local errors = require "tfdist.base.errors"
 local losses = require "tfdist.keras.losses"
 local masks = require "tfdist.keras.masks"
-local nest = require "tfdist.nest"
+local nest = require "tfdist.base.nest"
 local outputs = require "tfdist.keras.training.outputs"
-local raw = require "tfdist.raw"
+local raw = require "tfdist.core.raw"
 local state = require "tfdist.keras.training.state"
-local text = require "tfdist.text"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local M = {}

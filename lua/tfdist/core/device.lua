@@ -1,0 +1,205 @@
+--- tf.device, tf.tidy, tf.keep and small functions of the top level.
+local errors = require "tfdist.base.errors"
+local files = require "tfdist.core.files"
+local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
+local text = require "tfdist.base.text"
+
+local M = {}
+
+local select, type = select, type
+
+local function pop_to(depth)
+  while raw.device_depth() > depth do
+    raw.device_pop()
+  end
+end
+
+--- Call fn with new tensors and ops on a device; returns what fn returns. nil
+--- as name lifts outer rules. Without fn: an object with close(), to be closed
+--- in reverse order of opening.
+--- Errors: InvalidArgument naming the devices there are.
+--- Source: tf.device
+---@param name string|nil  "/cpu:1", "CPU:1", a canonical name
+---@param fn? function
+function M.device(name, fn)
+  if type(name) == "table" and type(name.name) == "string" then
+    name = name.name
+  elseif name ~= nil and type(name) ~= "string" then
+    errors.raise("TypeError", "device: device_name must be a string, got "
+      .. text.describe(name))
+  end
+  local device = name ~= nil and raw.device_find(name) or nil
+  local depth = raw.device_depth()
+  raw.device_push(device)
+  if fn ~= nil then
+    return state.protect(function()
+      pop_to(depth)
+    end, fn)
+  end
+  return state.closer("device " .. tostring(name), function()
+    if raw.device_depth() ~= depth + 1 then
+      errors.raise("RuntimeError", "device: close() in another order than "
+        .. "the devices were entered")
+    end
+    raw.device_pop()
+  end)
+end
+
+-- Handles that tidy must leave alone, by tf.keep.
+local kept = setmetatable({}, { __mode = "k" })
+
+local function keep_leaves(keep, x)
+  local flat = nest.flatten(x)
+  for i = 1, flat.n do
+    if type(flat[i]) == "userdata" then
+      keep[flat[i]] = true
+    end
+  end
+end
+
+local function release_others(handles, keep)
+  for i = 1, handles.n or #handles do
+    local handle = handles[i]
+    -- Collected handles leave holes: the list holds them weakly.
+    if handle ~= nil and not keep[handle] and not kept[handle] then
+      raw.release(handle)
+    end
+  end
+end
+
+local function finish_tidy(ok, ...)
+  local handles = raw.tidy_end()
+  local keep = {}
+  if ok then
+    for i = 1, select("#", ...) do
+      keep_leaves(keep, (select(i, ...)))
+    end
+  end
+  release_others(handles, keep)
+  if not ok then
+    error((...), 0)
+  end
+  -- An outer tidy answers for what this one hands out.
+  for handle in pairs(keep) do
+    raw.tidy_note(handle)
+  end
+  return ...
+end
+
+--- Call fn and release every tensor made inside, except those that fn returns
+--- (also inside plain tables) and those given to tf.keep. Variables stay.
+--- Returns what fn returns. Calls nest.
+---@param fn function
+function M.tidy(fn)
+  raw.tidy_begin()
+  return finish_tidy(pcall(fn))
+end
+
+--- Mark a tensor so that no tf.tidy releases it; returns it.
+---@param x tfdist.Tensor
+function M.keep(x)
+  if type(x) ~= "userdata" then
+    errors.raise("TypeError", "keep: a tensor expected, got "
+      .. text.describe(x))
+  end
+  kept[x] = true
+  return x
+end
+
+local PRINT_OPTIONS = {
+  output_stream = true, summarize = true, sep = true, ["end"] = true,
+  name = true,
+}
+
+local function is_print_options(x)
+  if not text.is_plain(x) or next(x) == nil then
+    return false
+  end
+  for key in pairs(x) do
+    if not PRINT_OPTIONS[key] then
+      return false
+    end
+  end
+  return true
+end
+
+local function shown(x, depth)
+  if not nest.is_nested(x) or depth > 200 then
+    return tostring(x)
+  end
+  local parts = {}
+  local n, keys = nest.layout(x)
+  for i = 1, n do
+    parts[i] = shown(x[i], depth + 1)
+  end
+  for i = 1, keys and #keys or 0 do
+    parts[#parts + 1] = tostring(keys[i]) .. " = "
+      .. shown(x[keys[i]], depth + 1)
+  end
+  return "{ " .. table.concat(parts, ", ") .. " }"
+end
+
+--- Print values and structures of tensors to stderr. A last table with only
+--- the options output_stream ("stdout", "stderr", "file://path", a file or a
+--- function), sep and end is not printed.
+--- Source: tf.print
+function M.print(...)
+  local n = select("#", ...)
+  local list = { ... }
+  local more = {}
+  if n > 0 and is_print_options(list[n]) then
+    more, n = list[n], n - 1
+  end
+  for i = 1, n do
+    list[i] = shown(list[i], 0)
+  end
+  local line = table.concat(list, more.sep or " ", 1, n)
+    .. (more["end"] or "\n")
+  local stream = more.output_stream or "stderr"
+  if type(stream) == "function" then
+    stream(line)
+  elseif stream == "stderr" or stream == "stdout" then
+    io[stream]:write(line)
+  elseif type(stream) == "string" then
+    local path = stream:match("^file://(.+)$")
+    if path == nil then
+      errors.raise("ValueError", "print: output_stream must be stdout, stderr "
+        .. "or file://path, got " .. text.quote(stream))
+    end
+    files.path("print", "output_stream", path)
+    local file, why = io.open(path, "a")
+    if file == nil then
+      errors.raise("NotFound", "print: cannot write " .. why)
+    end
+    file:write(line)
+    file:close()
+  else
+    stream:write(line)
+  end
+end
+
+--- Nothing: in eager execution all arguments are computed already.
+--- Source: tf.group
+function M.group() end
+
+--- Source: tf.no_op
+function M.no_op() end
+
+--- Wait for all work of all devices.
+--- Errors: the first failure of queued work.
+--- Source: tf.test.experimental.sync_devices
+function M.sync_devices()
+  for i = 0, raw.device_count("") - 1 do
+    raw.device_synchronize(raw.device_at("", i))
+  end
+end
+
+options.functions(M, "", {
+  device = "device_name=nil fn:callable=nil", tidy = "fn:callable",
+  keep = "x", no_op = "name=nil", sync_devices = "",
+})
+
+return M

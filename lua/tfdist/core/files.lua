@@ -1,0 +1,141 @@
+--- Paths as arguments, whole files as strings, and what folders hold.
+local errors = require "tfdist.base.errors"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
+
+local M = {}
+
+-- Not every engine has strings of this length.
+local MOST = 2 ^ 30
+local PIECE = 2 ^ 20
+-- errno: no memory, no descriptors (in all, for this process), files too large,
+-- no space, no quota.
+local FULL = {
+  [12] = true, [23] = true, [24] = true, [27] = true, [28] = true,
+  [122] = true,
+}
+
+--- The path x, whole: the system would take a zero byte as its end and meet
+--- another file.
+--- Errors: ValueError for a zero byte; TypeError for what is no string.
+---@param what string   function, for messages
+---@param name string   argument, as messages call it
+---@param x any
+---@return string
+function M.path(what, name, x)
+  if type(x) ~= "string" then
+    errors.raise("TypeError", ("%s: %s must be a string, got %s"):format(what,
+      name, text.describe(x)))
+  elseif x:find("%z") then
+    errors.raise("ValueError", ("%s: %s must not contain zero bytes, got %s")
+      :format(what, name, text.describe(x)))
+  end
+  return x
+end
+
+--- True for the error numbers of what found no room: the disk is full, the
+--- file too large, no descriptor or memory left.
+---@param code integer?
+---@return boolean
+function M.is_full(code)
+  return FULL[code] or false
+end
+
+-- Texts that end with a zero byte each, in byte order.
+local function sorted(joined)
+  local list = {}
+  for name in joined:gmatch "[^%z]+" do
+    list[#list + 1] = name
+  end
+  table.sort(list)
+  return list
+end
+
+--- Names in a folder, sorted.
+--- Errors: NotFound, FailedPrecondition, ResourceExhausted.
+---@param folder string
+---@return string[]
+function M.names(folder)
+  return sorted(raw.folder_list(folder))
+end
+
+--- Paths that match a pattern with * ? and [sets], sorted.
+--- Errors: ResourceExhausted (no descriptors), FailedPrecondition.
+---@param pattern string
+---@return string[]
+function M.glob(pattern)
+  return sorted(raw.files_match(pattern))
+end
+
+local function too_long(path)
+  errors.raise("DataLoss", path .. ": 1 GiB or more in one piece",
+    "tf.data reads long files record by record")
+end
+
+-- What is left in a file whose length is not known before.
+local function in_pieces(f)
+  local list, n = {}, 0
+  while true do
+    local piece, why = f:read(PIECE)
+    if piece == nil then
+      return why == nil and table.concat(list) or nil, why
+    end
+    list[#list + 1], n = piece, n + #piece
+    if n >= MOST then
+      return nil, too_long
+    end
+  end
+end
+
+local function read_open(f)
+  -- A folder is open too, and its length is the greatest number.
+  local ok, why = f:read(0)
+  if ok == nil and why ~= nil then
+    return nil, why
+  end
+  local length = f:seek "end"
+  if length ~= nil and length >= MOST then
+    return nil, too_long
+  elseif length ~= nil then
+    f:seek "set"
+  end
+  if length ~= nil and length > 0 then
+    return f:read "*a"
+  end
+  return in_pieces(f)
+end
+
+--- The file, open for reading.
+--- Errors: returns nil, message for one that is not there or may not be read;
+---   ResourceExhausted without a free descriptor.
+---@param path string
+---@return file*?
+function M.open(path)
+  local f, why, code = io.open(path, "rb")
+  if f == nil and M.is_full(code) then
+    errors.raise("ResourceExhausted", why)
+  end
+  return f, why
+end
+
+--- The contents of a file, less than 1 GiB, which files that do not end pass.
+--- Errors: returns nil, message, true for a file that cannot be opened, nil,
+---   message, false for one that cannot be read; DataLoss from 1 GiB on;
+---   ResourceExhausted without a free descriptor.
+---@param path string
+---@return string?
+function M.read(path)
+  local f, why = M.open(path)
+  if f == nil then
+    return nil, why, true
+  end
+  local content
+  content, why = read_open(f)
+  f:close()
+  if content == nil and why == too_long then
+    too_long(path)
+  end
+  return content, why, false
+end
+
+return M

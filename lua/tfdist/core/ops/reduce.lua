@@ -1,0 +1,125 @@
+--- Names of reductions and running sums, and functions made of them.
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
+
+local M = {}
+
+M.functions = {
+  argmax = "argmax math.argmax", argmin = "argmin math.argmin",
+  cumsum = "cumsum math.cumsum", cumprod = "math.cumprod",
+  cumulative_logsumexp = "math.cumulative_logsumexp",
+  count_nonzero = "math.count_nonzero",
+  reduce_variance = "math.reduce_variance", reduce_std = "math.reduce_std",
+  reduce_euclidean_norm = "math.reduce_euclidean_norm",
+}
+
+for name in ("sum mean prod max min any all logsumexp"):gmatch "%S+" do
+  M.functions["reduce_" .. name] = ("reduce_%s math.reduce_%s"):format(name,
+    name)
+end
+
+M.methods = {
+  reduce_sum = "sum reduce_sum", reduce_mean = "mean reduce_mean",
+  reduce_prod = "prod reduce_prod", reduce_max = "max reduce_max",
+  reduce_min = "min reduce_min", reduce_any = "any reduce_any",
+  reduce_all = "all reduce_all", reduce_std = "std",
+  reduce_variance = "var variance", reduce_logsumexp = "logsumexp",
+  argmax = "argmax", argmin = "argmin", cumsum = "cumsum",
+  cumprod = "cumprod", count_nonzero = "count_nonzero",
+}
+
+local function fail(kind, message, ...)
+  errors.raise(kind, text.format(message, ...))
+end
+
+-- An integer tensor from counts or labels.
+local function whole(x, what, name)
+  local t = convert.index_operand(x, what, name)
+  local dtype = raw.tensor_dtype(raw.operand_tensor(t))
+  if not convert.INTEGER[dtype] then
+    fail("InvalidArgument", "%s: %s has dtype %s; expected an integer dtype",
+      what, name, dtype)
+  end
+  return t, dtype
+end
+
+local function size_of(t)
+  return raw.tensor_size(raw.operand_tensor(t))
+end
+
+-- Bins for the numbers in t. Blocks: until t is computed.
+local function bins_for(ops, t, minlength, maxlength)
+  local size = 0
+  if size_of(t) > 0 then
+    size = ops.reduce_max(t):item() + 1
+  end
+  size = math.max(size, minlength or 0)
+  return maxlength and math.min(size, maxlength) or size
+end
+
+local function define_bincount(tf, def)
+  local ops = tf.raw_ops
+
+  --- How often each number occurs, or the sum of its weights: a tensor of as
+  --- many bins as the largest number asks for, at least minlength and at most
+  --- maxlength. axis = -1 counts each row of a matrix by itself.
+  --- Errors: InvalidArgument for negative numbers. Blocks: until arr is
+  --- computed. Source: tf.math.bincount
+  def("math.bincount", "arr weights=nil minlength=nil maxlength=nil "
+    .. "dtype='int32' name=nil axis=nil binary_output=false",
+    function(arr, weights, minlength, maxlength, dtype, _, axis, binary)
+      local t, from = whole(arr, "bincount", "arr")
+      if axis ~= nil and axis ~= 0 and axis ~= -1 then
+        fail("ValueError", "bincount: axis is %s; expected 0, -1 or nil",
+          text.describe(axis))
+      elseif weights ~= nil and binary then
+        fail("InvalidArgument",
+          "bincount: binary_output and weights exclude each other")
+      end
+      for name, n in pairs { minlength = minlength, maxlength = maxlength } do
+        options.integer("bincount", name, n, 0)
+      end
+      if from ~= "int32" and from ~= "int64" then
+        t = ops.cast(t, "int32")
+      end
+      local size = bins_for(ops, t, minlength, maxlength)
+      local by_row = axis == -1 and raw.tensor_rank(raw.operand_tensor(t)) > 1
+      return ops.bincount(t, weights, size, dtype, binary, by_row)
+    end)
+
+  --- Counts {classes, classes}: row = label, column = prediction.
+  --- Errors: InvalidArgument for values outside 0 .. num_classes-1.
+  --- Blocks: until both are computed. Source: tf.math.confusion_matrix
+  def("math.confusion_matrix", "labels predictions num_classes=nil "
+    .. "weights=nil dtype='int32' name=nil",
+    function(labels, predictions, num_classes, weights, dtype)
+      local a = ops.cast(whole(labels, "confusion_matrix", "labels"), "int64")
+      local b = ops.cast(whole(predictions, "confusion_matrix",
+        "predictions"), "int64")
+      local found = math.max(bins_for(ops, a), bins_for(ops, b))
+      local n = num_classes and options.integer("confusion_matrix",
+        "num_classes", num_classes, 0, 2 ^ 26) or found
+      if found > n then
+        fail("InvalidArgument", "confusion_matrix: found class %d; expected "
+          .. "0 to %d (num_classes is %d)", found - 1, n - 1, n)
+      end
+      for name, t in pairs { labels = a, predictions = b } do
+        if size_of(t) > 0 and ops.reduce_min(t):item() < 0 then
+          fail("InvalidArgument", "confusion_matrix: %s hold a negative class",
+            name)
+        end
+      end
+      local counts = ops.bincount(a * n + b, weights, n * n, dtype)
+      return tf.reshape(ops.cast(counts, dtype), { n, n })
+    end)
+end
+
+--- Define the composites.
+function M.define(tf, def)
+  define_bincount(tf, def)
+end
+
+return M

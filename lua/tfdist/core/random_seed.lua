@@ -1,0 +1,278 @@
+--- Which random stream a call draws from.
+---
+--- A stream is four 32-bit numbers, a Philox key and the upper half of its
+--- counter; different ones are independent, so they need no mixing, only to be
+--- different. The key holds a 53-bit seed and, in its 11 upper bits, what kind
+--- of seed it is, so that streams of different kinds never meet.
+---
+--- The rule is TensorFlow's:
+---   op seed   global seed
+---   no        no            fresh numbers in every run of the program
+---   no        yes           the k-th call after set_seed draws the same
+---                           numbers in every run
+---   yes       no / yes      the k-th call of that function with that op seed
+---                           (since set_seed) draws the same numbers
+local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
+local text = require "tfdist.base.text"
+
+local M = {}
+
+local floor = math.floor
+local WORD, SEED = 2 ^ 32, 2 ^ 53
+local KEY = 2 ^ 21 -- upper part of a seed; what is above is the kind
+local DEFAULT_SEED = 87654321 -- global seed of calls that have an op seed only
+
+--- Kinds of streams; 5 and 6 are those of data sets.
+M.STATELESS, M.SEQUENCE, M.OP, M.FRESH, M.GENERATOR = 0, 1, 2, 3, 4
+local OWN = 7 -- of sequences of their own
+
+local global_seed -- nil until set_seed
+local fresh_seed  -- drawn when first needed
+local calls = 0   -- without op seed since set_seed
+local op_calls = {} -- [function .. op seed] = calls since set_seed
+local sequence -- that counts calls without op seed in the program's place
+local apart = false -- do draws of layers being built not count?
+
+local function copied(counts)
+  local out = {}
+  for key, count in pairs(counts) do
+    out[key] = count
+  end
+  return out
+end
+
+local function halves(seed)
+  seed = seed % SEED
+  local high = floor(seed / WORD)
+  return seed - high * WORD, high
+end
+
+--- The stream of a kind, a seed and a number within it: seed_lo, seed_hi,
+--- counter_lo, counter_hi as the random ops take them.
+---@param kind integer
+---@param seed integer     the lower 53 bits count
+---@param number integer   the lower 53 bits count
+function M.stream(kind, seed, number)
+  local seed_lo, seed_hi = halves(seed)
+  local number_lo, number_hi = halves(number)
+  return seed_lo, seed_hi + kind * KEY, number_lo, number_hi
+end
+
+--- 53 bits that nobody can foresee.
+---@return integer
+function M.entropy()
+  local file = io.open("/dev/urandom", "rb")
+  local bytes = file and file:read(7)
+  if file then
+    file:close()
+  end
+  if bytes == nil or #bytes < 7 then
+    -- Not secret, but different from run to run: time and an address.
+    local address = tonumber(tostring({}):match("0x(%x+)") or "0", 16) or 0
+    return (os.time() * 1048576 + floor(os.clock() * 1e6) + address) % SEED
+  end
+  local value = 0
+  for i = 1, 7 do
+    value = value * 256 % SEED + bytes:byte(i)
+  end
+  return value % SEED
+end
+
+--- A seed as users give it.
+--- Errors: TypeError, ValueError unless it is a whole number.
+---@param what string   function, for messages
+---@param seed any
+---@return integer
+function M.check(what, seed)
+  return options.integer(what, "seed", seed)
+end
+
+local function next_call()
+  calls = calls + 1
+  if global_seed ~= nil then
+    return M.stream(M.SEQUENCE, global_seed, calls)
+  end
+  fresh_seed = fresh_seed or M.entropy()
+  return M.stream(M.FRESH, fresh_seed, calls)
+end
+
+-- Its seed is the program's next number when it draws for the first time.
+local function next_of(own)
+  if own.seed == nil then
+    local outer = M.enter(nil)
+    own.seed = own.make_seed({ next_call() })
+    M.enter(outer)
+  end
+  own.calls = own.calls + 1
+  return M.stream(OWN, own.seed, own.calls)
+end
+
+-- It counts from where the program was when it began with the key.
+local function next_op_call(own, key)
+  own.op_calls[key] = own.op_calls[key] or op_calls[key] or 0
+  local n = own.op_counts[key] or 0
+  own.op_counts[key] = n + 1
+  return own.op_calls[key] + n
+end
+
+--- The stream of the next call of a function: seed_lo, seed_hi, counter_lo,
+--- counter_hi.
+---@param what string        the function; calls of another do not count
+---@param op_seed? integer
+function M.next(what, op_seed)
+  if op_seed == nil and sequence ~= nil then
+    return next_of(sequence)
+  elseif op_seed == nil then
+    return next_call()
+  end
+  local key = what .. text.number(M.check(what, op_seed))
+  local count = op_calls[key] or 0
+  if sequence ~= nil then
+    count = next_op_call(sequence, key)
+  end
+  op_calls[key] = math.max(op_calls[key] or 0, count + 1)
+  local op_lo, op_hi = halves(op_seed)
+  -- The whole counter is needed here: op seed below, number of calls above.
+  local lo, hi = halves(global_seed or DEFAULT_SEED)
+  return lo, hi + M.OP * KEY, op_lo, (count + op_hi * 2048) % WORD
+end
+
+--- Two seeds of a stateless function: a list of two whole numbers or an
+--- integer tensor of shape {2}.
+--- Errors: TypeError, ValueError, InvalidArgument for anything else.
+---@param what string
+---@param seed any
+---@param integers fun(x, what, name):integer[]
+function M.pair(what, seed, integers)
+  if seed == nil then
+    errors.raise("TypeError", what .. ": missing argument seed",
+      what .. "(..., { seed = { 1, 2 } })")
+  end
+  local list = integers(seed, what, "seed")
+  if #list ~= 2 then
+    errors.raise("InvalidArgument", ("%s: seed must be two whole numbers, "
+      .. "got %d"):format(what, #list), what .. "(..., { seed = { 1, 2 } })")
+  end
+  return M.stream(M.STATELESS, list[1], list[2])
+end
+
+--- Set the global seed and start all sequences again.
+--- Errors: TypeError, ValueError unless it is a whole number.
+--- Source: tf.random.set_seed
+---@param seed integer
+function M.set_seed(seed)
+  global_seed = M.check("random.set_seed", seed)
+  calls, op_calls = 0, {}
+end
+
+local function is_counts(x)
+  local good = text.is_plain(x)
+  for _, count in pairs(good and x or {}) do
+    good = good and text.is_whole(count)
+  end
+  return good
+end
+
+local function no_state(saved)
+  errors.raise("ValueError", "this is no state of random numbers: "
+    .. text.describe(saved))
+end
+
+-- Sequences of their own -------------------------------------------------------
+
+--- A sequence of numbers that depends on nothing that others draw meanwhile;
+--- make_seed(stream) gives a whole number below 2^53. `drawn` is what M.drawn
+--- said of another one that this one repeats.
+--- Errors: ValueError for what M.drawn cannot have said.
+function M.sequence(make_seed, drawn)
+  local own = { calls = 0, op_calls = {}, op_counts = {},
+    make_seed = make_seed }
+  if drawn ~= nil then
+    if not (text.is_plain(drawn) and is_counts(drawn.op_calls)
+      and (drawn.seed == nil or text.is_int64(drawn.seed))) then
+      no_state(drawn)
+    end
+    own.seed, own.op_calls = drawn.seed, copied(drawn.op_calls)
+  end
+  return own
+end
+
+--- From now on draws come from this sequence, nil = the program's; returns the
+--- one before.
+function M.enter(own)
+  local before = sequence
+  sequence = own
+  return before
+end
+
+--- What a sequence began with, plain values; nil when nothing was drawn.
+function M.drawn(own)
+  if own.seed == nil and next(own.op_calls) == nil then
+    return nil
+  end
+  return { seed = own.seed, op_calls = copied(own.op_calls) }
+end
+
+local function put_back(old_calls, old_op_calls, old_sequence, ok, ...)
+  calls, op_calls, sequence = old_calls, old_op_calls, old_sequence
+  if not ok then
+    error((...), 0)
+  end
+  return ...
+end
+
+--- Call fn so that what it draws counts for nobody else.
+function M.aside(fn, ...)
+  local old_calls, old_op_calls, old_sequence = calls, op_calls, sequence
+  op_calls, sequence = copied(op_calls), nil
+  return put_back(old_calls, old_op_calls, old_sequence, pcall(fn, ...))
+end
+
+local function joined(...)
+  apart = false
+  return ...
+end
+
+--- As pcall(fn, ...), but layers that are built meanwhile draw aside: their
+--- values come from a checkpoint, which knows what they drew.
+function M.builds_apart(fn, ...)
+  apart = true
+  return joined(pcall(fn, ...))
+end
+
+--- Call what builds a layer.
+function M.build(fn, ...)
+  if apart then
+    return M.aside(fn, ...)
+  end
+  return fn(...)
+end
+
+-- State ------------------------------------------------------------------------
+
+--- Where all sequences of the program are, as plain values.
+function M.state()
+  fresh_seed = fresh_seed or M.entropy()
+  return { global = global_seed, fresh = fresh_seed, calls = calls,
+    op_calls = copied(op_calls) }
+end
+
+--- Go on as the program that state() was called in.
+--- Errors: ValueError.
+function M.restore(saved)
+  if not (text.is_plain(saved) and text.is_int64(saved.fresh)
+    and text.is_int64(saved.calls) and is_counts(saved.op_calls)
+    and (saved.global == nil or text.is_int64(saved.global))) then
+    no_state(saved)
+  end
+  global_seed, fresh_seed, calls = saved.global, saved.fresh, saved.calls
+  op_calls = copied(saved.op_calls)
+end
+
+--- The global seed, nil if none was set.
+function M.global_seed()
+  return global_seed
+end
+
+return M

@@ -1,0 +1,134 @@
+--- The core module of this engine, with LuaJIT's fast paths where they are on.
+---
+--- Everything C offers to Lua, under one name on both engines. Nothing here
+--- knows options tables or TensorFlow's names: that is the work of the
+--- modules above. Axes, positions and ordinals count from 0.
+---
+--- Values: handles are userdata; device handles are borrowed, all others are
+--- released by the collector or by `:release()`. Enums and dtypes are
+--- lower-case strings ("float32", "queued", "on_write"), read in any case.
+--- A list of handles may have holes when it carries `n`. A NULL handle is nil.
+--- Failures raise error objects (module `tfdist.base.errors`).
+---
+--- Generated from src/tfdist.h, one for each C function without its `tfd_`;
+--- list and length become one list, `_p` arguments become results:
+---   version() live_handles(kind) live_bytes() memory_set_limit(bytes)
+---   test_fail_allocation(n) interrupt(on) is_interrupted() is_started()
+---   config_set_cpu_devices(n) config_set_queue_mode(mode)
+---   config_set_device_threads(n)
+---   device_count(type) device_at(type, i) device_find(name)
+---   device_name(d) device_short_name(d) device_threads(d)
+---   device_is_queued(d) device_synchronize(d)
+---   device_memory(d) -> current, peak, reserved   device_reset_peak(d)
+---   device_trim(d) device_push(d|nil) device_pop() device_depth()
+---   device_current()   context_new() context_enter(c|nil)
+---   tensor_from_bytes(string, dtype, dims)
+---   tensor_from_values(list, dtype, dims)
+---   tensor_item(t, i) -> number   tensor_wait(t) tensor_dtype(t) -> string
+---   tensor_rank(t) tensor_dim(t, axis) tensor_size(t) tensor_is_dense(t)
+---   tensor_id(t) tensor_device(t) tensor_to_device(t, d)
+---   dtype_name(number) dtype_find(name) -> number   dtype_size(number)
+---   slices_new(values, indices, dims) slices_values(s) slices_indices(s)
+---   slices_rank(s) slices_dim(s, axis) slices_to_dense(s)
+---   variable_new(initial, name, trainable, device|nil)
+---   variable_assign(v, x) variable_assign_add(v, x) variable_assign_sub(v, x)
+---   variable_read(v) variable_update(v, op, inputs, ints, reals)
+---   variables_update(list, op, inputs, ints, reals)
+---   variable_name(v) variable_is_trainable(v) variable_version(v)
+---   variable_set_distribution(v, synchronization, aggregation)
+---   variable_synchronization_of(v) variable_aggregation_of(v)
+---   operand_tensor(x)
+---   op_find(name) op_count() op_name(op) op_schema(op)
+---   op_is_differentiable(op)
+---   tape_new(persistent, watch_accessed_variables) tape_stop(tape) ...
+---   walk_begin(tape, targets, sources, target_grads, unconnected_zero)
+---   walk_next(walk) -> "done"|"host"   walk_host(walk) -> number, outputs
+---   walk_output_grad(walk, i) walk_supply(walk, grads) walk_gradient(walk, i)
+---
+--- Written by hand in src/lua:
+---   kind(x) -> "tensor"|"variable"|"slices"|...|nil for what is no handle
+---   metatable(kind) -> the kind's metatable; add __index, operators ...
+---   is_operand(x) -> true for open handles that ops accept
+---   operand_count(x[, tensors]) -> n if x is a plain list of n such handles
+---       (tensors) and nothing else, nil if not
+---   same_elements(a, b, n) -> whether two lists begin with the same n values
+---   is_released(x)   release(x)   retain(t) -> a tensor's second handle
+---   op_run(op, inputs, ints, reals) -> all outputs
+---       inputs: list with n, holes are absent optional tensors; ints, reals:
+---       attribute slots in schema order (nil = none)
+---   op_function(op, n, ints, reals, slow[, kinds[, numbers]]) -> function
+---       called with n operands it runs the op with these attribute slots, or
+---       with those that follow as plain numbers, booleans and lists (`kinds`:
+---       a letter of the schema each, upper case = required, x = ignored);
+---       with `numbers` one of two operands may be a number; called in any
+---       other way it returns slow(...)
+---   unary_metamethod(op, ints, reals, slow)   for __unm (Lua passes two)
+---   binary_metamethod(op, ints, reals, slow)  operand and operand, operand
+---       and number, number and operand; a number gets the operand's dtype
+---       if it fits exactly, else slow(a, b)
+---   tensor_from_table(value[, dtype]) -> tensor; number, boolean or nested
+---       lists up to 8 deep; nil, "handle" when a handle is among the leaves
+---   tensor_to_table(t) -> nested lists, or the plain value of a scalar
+---   tensor_to_flat(t) -> one list, row-major   tensor_bytes(t) -> string
+---   item(t[, i]) -> number or boolean; without i the tensor has one element
+---   tidy_begin() tidy_end() -> tensor handles made in between by this
+---       coroutine (n and holes)   tidy_note(x)
+---   collect()   full collection that reports to the runtime
+---   set_position(file, line)   position for messages of queued work
+---   enums -> { dtype = { float32 = 1, ... }, queue_mode = ... } numbers
+---   device_position(d) -> how many calls were submitted to its queue so far
+---   tensor_is_pending(t) -> true until its queue has filled it; never waits
+---   stop_devices()   before the process ends
+---   monotonic() -> seconds of a clock that only goes forward
+---   wall_time() -> seconds since 1970, with microseconds
+---   terminal_width(fd) -> columns; nil when it is no terminal
+---   engine -> "Lua 5.4"|"LuaJIT"
+---   check_interrupt()   raises Cancelled after Ctrl-C; for long Lua loops
+--- Here: ffi_enabled -> true when the LuaJIT fast paths are in use
+---   (TFDIST_FFI=0 switches them off; everything works without);
+---   tensor_pointer(t) -> typed cdata pointer, nil unless ffi_enabled;
+---   tensor_dims(t) -> list of sizes.
+local errors = require "tfdist.base.errors"
+local core = require "tfdist.core"
+
+local M = {}
+for name, value in pairs(core) do
+  M[name] = value
+end
+
+-- The core walks its list of ops by name; numbers do not change.
+local numbers = {}
+
+function M.op_find(name)
+  local number = numbers[name]
+  if number == nil then
+    number = core.op_find(name)
+    numbers[name] = number
+  end
+  return number
+end
+
+core.set_library_prefix(errors.library)
+core.set_raise(errors.raise)
+
+M.ffi_enabled = false
+if rawget(_G, "jit") and os.getenv("TFDIST_FFI") ~= "0" then
+  local fast = require "tfdist.core.ffi"
+  for name, fn in pairs(fast.fast_paths) do
+    M[name] = fn
+  end
+  M.ffi_enabled = true
+end
+
+local tensor_dim, tensor_rank = M.tensor_dim, M.tensor_rank
+
+--- The sizes of a tensor's axes as a list.
+function M.tensor_dims(t)
+  local dims = {}
+  for axis = 0, tensor_rank(t) - 1 do
+    dims[axis + 1] = tensor_dim(t, axis)
+  end
+  return dims
+end
+
+return M

@@ -1,0 +1,74 @@
+--- What calls use implicitly on the Lua side: name scope and variable
+--- creators. The C side (devices, tapes) has its context.
+---
+--- One state for each replica's coroutine: whoever switches coroutines swaps
+--- `M.current` together with raw.context_enter.
+local guard = require "tfdist.base.guard"
+
+local M = {}
+
+--- A state that starts as a copy of the current one (or empty).
+---@param from? table
+---@return table
+function M.new(from)
+  return {
+    name_scope = from and from.name_scope or "",
+    -- Linked list, innermost first: { creator = fn, next = list }.
+    creators = from and from.creators or nil,
+  }
+end
+
+M.current = M.new()
+
+--- Make `state` the current one; returns the one before.
+---@param state table
+---@return table
+function M.swap(state)
+  local before = M.current
+  M.current = state
+  return before
+end
+
+local function leave(undo, ok, ...)
+  undo()
+  if not ok then
+    error((...), 0)
+  end
+  return ...
+end
+
+--- Call fn and run undo afterwards, also when fn raised; returns fn's results.
+--- Errors: RuntimeError when a coroutine of the user's yields inside fn.
+---@param undo fun()
+---@param fn function
+---@param ... any
+---@return any
+function M.protect(undo, fn, ...)
+  return leave(undo, guard.pcall(M.current.thread,
+    "a scope, a tape or a tf.device", fn, ...))
+end
+
+--- An object with `close`, for the forms without a function; closing twice is
+--- nothing. On Lua 5.4 `local x <close> =` works.
+---@param name string
+---@param undo fun()
+---@return table
+function M.closer(name, undo)
+  local open = true
+  local object = {}
+  function object.close()
+    if open then
+      open = false
+      undo()
+    end
+  end
+  return setmetatable(object, {
+    __name = name,
+    __close = object.close,
+    __tostring = function()
+      return name .. (open and " (open)" or " (closed)")
+    end,
+  })
+end
+
+return M

@@ -1,0 +1,351 @@
+--- tf.keras.losses: classes with a reduction, and functions without.
+---
+---   local loss_fn = tf.keras.losses.SparseCategoricalCrossentropy {
+---     from_logits = true, reduction = "none" }
+---   loss_fn(y_true, y_pred[, sample_weight])
+---
+--- A class of one's own:
+---   local Loss = tf.keras.losses.Loss
+---   local Quartic = Loss:subclass "Quartic"
+---   function Quartic:call(y_true, y_pred) return (y_true - y_pred) ^ 4 end
+local backend = require "tfdist.keras.backend"
+local contexts = require "tfdist.distribute.contexts"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local functions = require "tfdist.keras.losses.functions"
+local masks = require "tfdist.keras.masks"
+local module = require "tfdist.core.module"
+local objects = require "tfdist.keras.objects"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
+local tf = require "tfdist"
+
+-- Puts the default context in place.
+require "tfdist.distribute"
+
+local M = {}
+
+local type = type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local REDUCTIONS = { "auto", "none", "sum", "sum_over_batch_size", "mean",
+  "mean_with_sample_weight" }
+
+--- Names of the reductions.
+--- Source: tf.keras.losses.Reduction
+M.Reduction = {
+  AUTO = "auto", NONE = "none", SUM = "sum",
+  SUM_OVER_BATCH_SIZE = "sum_over_batch_size",
+}
+
+-- Weights, masks and sums ----------------------------------------------------
+
+local function misfit(what, values, w)
+  errors.raise("InvalidArgument", ("%s: sample_weight has shape %s, the "
+    .. "losses have shape %s"):format(what, text.shape(w.shape),
+    text.shape(values.shape)))
+end
+
+-- t with axes of size 1 behind, up to a rank.
+local function with_axes(t, rank)
+  for _ = raw.tensor_rank(t) + 1, rank do
+    t = tf.expand_dims(t, -1)
+  end
+  return t
+end
+
+local function check_fit(values, w, what)
+  for axis = 0, raw.tensor_rank(values) - 1 do
+    local n, m = raw.tensor_dim(w, axis), raw.tensor_dim(values, axis)
+    if n ~= m and n ~= 1 then
+      misfit(what, values, w)
+    end
+  end
+end
+
+-- Values and weights in one rank. A last axis of size 1 too many is bridged;
+-- fewer weights are those of whole examples or steps.
+local function fitted(values, w, what)
+  local rank = raw.tensor_rank(w)
+  if rank == 0 or raw.tensor_rank(values) == 0 then
+    return values, w
+  end
+  values, w = functions.same_rank(values, w)
+  if raw.tensor_rank(w) > raw.tensor_rank(values) then
+    misfit(what, values, w)
+  end
+  w = with_axes(w, raw.tensor_rank(values))
+  check_fit(values, w, what)
+  return values, w
+end
+
+local function in_dtype(x, dtype, what)
+  local w = convert.tensor(x, type(x) ~= "userdata" and dtype or nil, what,
+    "sample_weight")
+  return raw.tensor_dtype(w) == dtype and w or tf.cast(w, dtype)
+end
+
+--- sample_weight (or nil) where the mask (or nil) counts, 0 elsewhere.
+function M.weight_of(sample_weight, mask, dtype, what)
+  if mask == nil then
+    return sample_weight
+  end
+  mask = tf.cast(mask, dtype)
+  if sample_weight == nil then
+    return mask
+  end
+  local w = in_dtype(sample_weight, dtype, what)
+  w, mask = functions.same_rank(w, mask)
+  local rank = math.max(raw.tensor_rank(w), raw.tensor_rank(mask))
+  return (raw.tensor_rank(w) == 0 and w or with_axes(w, rank))
+    * with_axes(mask, rank)
+end
+
+--- Losses times weights: a number, one weight per example, or any shape that
+--- broadcasts; a last axis of size 1 too many or missing is bridged. As second
+--- value the weights as they were multiplied.
+--- Errors: InvalidArgument when the shapes do not go together.
+function M.weighted(values, sample_weight, what)
+  if sample_weight == nil then
+    return values, nil
+  end
+  local w = in_dtype(sample_weight, raw.tensor_dtype(values), what)
+  values, w = fitted(values, w, what)
+  return values * w, w
+end
+
+--- What a mean over values divides by: nil for their number.
+local function divisor(reduction, values, mask, weight)
+  if reduction == "mean_with_sample_weight" then
+    return weight ~= nil and tf.reduce_sum(weight) or nil
+  elseif mask == nil or reduction == "sum" or reduction == "none" then
+    return nil
+  end
+  local valid = tf.reduce_sum(tf.cast(mask, raw.tensor_dtype(values)))
+  -- An entry of the mask may stand for several values, or several for one.
+  local each = raw.tensor_size(values) / math.max(1, raw.tensor_size(mask))
+  return each == 1 and valid or valid * each
+end
+
+local function both(a, b)
+  if a ~= nil and b ~= nil then
+    return tf.logical_and(tf.cast(a, "bool"), tf.cast(b, "bool"))
+  end
+  return a or b
+end
+
+--- The losses of a call, weighed by sample_weight and by the masks of the
+--- predictions and of the losses themselves; and what their mean divides by,
+--- nil for their number.
+---@param loss table
+---@param values tfdist.Tensor  what loss:call gave
+---@param y_pred any
+---@param sample_weight any
+function M.weigh(loss, values, y_pred, sample_weight)
+  local mask = both(masks.of(y_pred), masks.of(values))
+  local w
+  values, w = M.weighted(values, M.weight_of(sample_weight, mask,
+    raw.tensor_dtype(values), loss.name), loss.name)
+  return values, divisor(loss.reduction, values, mask, w)
+end
+
+local function reduce(values, reduction, by)
+  if reduction == "none" or raw.tensor_rank(values) == 0
+    or raw.tensor_rank(values) == 1 and raw.tensor_size(values) == 0 then
+    return values
+  end
+  local sum = tf.reduce_sum(values)
+  local n = raw.tensor_size(values)
+  if reduction == "sum" or n == 0 then
+    return sum
+  end
+  return by ~= nil and tf.math.divide_no_nan(sum, by) or sum / n
+end
+
+-- Loss -----------------------------------------------------------------------
+
+--- Base class: call(y_true, y_pred) gives one loss per example, which calling
+--- the object weighs and reduces.
+---   local Power = tf.keras.losses.Loss:extend "Power"
+---   function Power:init(exponent, options)      -- Power(2, { name = "p" })
+---     tf.keras.losses.Loss.init(self, options)
+---     self.exponent = exponent
+---   end
+--- Source: tf.keras.losses.Loss
+local Loss = module.Module:subclass "Loss"
+
+local base_init = options.method("Loss.init", "reduction='auto' name=nil",
+  function(self, reduction, name)
+    self.reduction = options.choice(self.__name, "reduction", reduction,
+      REDUCTIONS)
+    if name ~= nil and type(name) ~= "string" then
+      errors.raise("TypeError", ("%s: name must be a string, got %s"):format(
+        self.__name, text.describe(name)))
+    end
+    rawset(self, "_name", name or backend.snake_case(self.__name))
+  end)
+
+--- Called by subclasses that take reduction and name.
+function Loss:init(...)
+  base_init(self, ...)
+end
+
+function Loss:call()
+  errors.raise("NotImplementedError", ("%s: a loss class defines "
+    .. "call(self, y_true, y_pred)"):format(self.__name))
+end
+
+local function reduction_of(self)
+  local reduction = rawget(self, "reduction") or "auto"
+  if reduction == "sum" or reduction == "none" then
+    return reduction
+  elseif contexts.has_strategy() then
+    errors.raise("ValueError", ("%s: reduction %s cannot be used inside a "
+      .. "strategy: Please use reduction SUM or NONE, except for losses given "
+      .. "to compile"):format(self.name, reduction), "reduction = \"none\", "
+      .. "then tf.nn.compute_average_loss(losses, { global_batch_size = G })")
+  end
+  return reduction
+end
+
+local function get_config(self)
+  local config = { reduction = self.reduction, name = self.name }
+  for key, value in pairs(rawget(self, "config") or {}) do
+    config[key] = value
+  end
+  return config
+end
+
+function Loss:get_config()
+  return get_config(self)
+end
+
+Loss.__call = options.method("loss", "y_true:table y_pred:table "
+  .. "sample_weight:table=nil", function(self, y_true, y_pred, sample_weight)
+    local reduction = reduction_of(self)
+    local values, by = M.weigh(self, self:call(y_true, y_pred), y_pred,
+      sample_weight)
+    return reduce(values, reduction, by)
+  end)
+
+function Loss:__tostring()
+  return ("%s (reduction %s)"):format(self.__name, self.reduction)
+end
+
+M.Loss = Loss
+
+--- True for objects of Loss and its subclasses.
+function M.is_loss(x)
+  return type(x) == "table" and type(getmetatable(x)) == "table"
+    and getmetatable(x).is_tf_module == true and x.is_tf_loss == true
+end
+
+Loss.is_tf_loss = true
+
+-- Classes of the functions ---------------------------------------------------
+
+local classes = {}
+
+-- A class whose call is the function with the same options.
+local function define(class_name, function_name)
+  local class = Loss:subclass(class_name)
+  local fn = functions.functions[function_name]
+  local signature = functions.signatures[function_name]
+  local sig = options.signature(class_name, signature)
+  local parse = options.method(class_name, signature
+    .. " reduction='auto' name='" .. function_name .. "'",
+    function(self, ...)
+      local given, config = { ... }, {}
+      for i = 1, sig.n do
+        config[sig.names[i]] = given[i]
+      end
+      rawset(self, "config", config)
+      rawset(self, "given", given)
+      base_init(self, given[sig.n + 1], given[sig.n + 2])
+    end)
+  class.init = parse
+  function class.call(self, y_true, y_pred)
+    return fn(y_true, y_pred, unpack(rawget(self, "given"), 1, sig.n))
+  end
+  classes[class_name] = class
+  M[class_name] = class
+end
+
+for class_name, function_name in pairs {
+  MeanSquaredError = "mean_squared_error",
+  MeanAbsoluteError = "mean_absolute_error",
+  MeanAbsolutePercentageError = "mean_absolute_percentage_error",
+  MeanSquaredLogarithmicError = "mean_squared_logarithmic_error",
+  Huber = "huber", LogCosh = "log_cosh", Hinge = "hinge",
+  CosineSimilarity = "cosine_similarity", SquaredHinge = "squared_hinge",
+  CategoricalHinge = "categorical_hinge", KLDivergence = "kl_divergence",
+  Poisson = "poisson", BinaryCrossentropy = "binary_crossentropy",
+  BinaryFocalCrossentropy = "binary_focal_crossentropy",
+  CategoricalCrossentropy = "categorical_crossentropy",
+  CategoricalFocalCrossentropy = "categorical_focal_crossentropy",
+  SparseCategoricalCrossentropy = "sparse_categorical_crossentropy",
+} do
+  define(class_name, function_name)
+end
+
+for name, fn in pairs(functions.functions) do
+  M[name] = fn
+end
+
+-- Looking up -----------------------------------------------------------------
+
+-- A loss around a function, as compile makes it.
+local Wrapped = Loss:subclass "LossFunctionWrapper"
+
+function Wrapped:init(fn, name)
+  rawset(self, "fn", fn)
+  base_init(self, "auto", name or "loss")
+end
+
+function Wrapped:call(y_true, y_pred)
+  local values = self.fn(functions.bridged(y_true, y_pred))
+  if type(values) ~= "userdata" or not raw.is_operand(values) then
+    errors.raise("TypeError", ("%s: a loss function must return a tensor, one "
+      .. "value for each example; got %s"):format(self.name,
+      text.describe(values)))
+  end
+  return values
+end
+
+local function known_names()
+  local names = text.names(classes, functions.functions)
+  -- Small letters first: they win where case is all that differs.
+  table.sort(names, function(a, b)
+    return a:lower() == b:lower() and a > b or a:lower() < b:lower()
+  end)
+  local list = {}
+  for _, lower in ipairs { true, false } do
+    for _, name in ipairs(names) do
+      if (name == name:lower()) == lower then
+        list[#list + 1] = name
+      end
+    end
+  end
+  return list
+end
+
+M.names = known_names
+
+objects.publish(M, {
+  noun = "loss", plural = "losses", classes = classes,
+  functions = functions.functions, is_object = M.is_loss, names = known_names,
+})
+
+--- As get, but always a loss object; functions get the reduction `auto`.
+function M.object(identifier)
+  local loss = M.get(identifier)
+  if loss == nil or M.is_loss(loss) then
+    return loss
+  end
+  return Wrapped(loss, type(identifier) == "string" and identifier or nil)
+end
+
+options.methods(Loss, "Loss.", { get_config = "" }, M.is_loss, "loss")
+
+return M
