@@ -341,8 +341,7 @@ static bool tensors_pile_up(void) {
          2 * after_full.tensors + 65536 + 4 * after_full.kilobytes;
 }
 
-static void collect_all(lua_State *L) {
-  tfd__lua_collect(L);
+static void note_full(lua_State *L) {
   after_full.kilobytes = lua_gc(L, LUA_GCCOUNT, 0);
   after_full.tensors = tfd_live_handles(TFD_HANDLE_TENSOR);
 }
@@ -359,7 +358,8 @@ void tfd__lua_collect_young(lua_State *L) {
   if (collecting || !lua_gc(L, LUA_GCISRUNNING, 0)) return;
   if (after_full.kilobytes == 0) after_full.kilobytes = kilobytes;
   if (kilobytes > 2 * after_full.kilobytes || tensors_pile_up()) {
-    collect_all(L);
+    tfd__lua_collect(L);
+    note_full(L);
     return;
   }
   collecting = true;
@@ -384,21 +384,36 @@ void tfd__lua_step_ended(lua_State *L) {
   if (tfd__lua_young_bytes >= CACHE_BYTES) tfd__lua_collect_young(L);
 }
 #else
-/* A collection costs about 1 ms for each MiB of heap. That much for every 8192
-** ops is less than the cache misses cost, as long as the pending tensors fit
-** the cache at all. */
+/* LuaJIT's cycle looks at the whole heap, which costs about 0.3 ms for each
+** MiB. A step without bounds runs one cycle to its end; LUA_GCCOLLECT would
+** sweep everything once more before it. */
+static void collect_cycle(lua_State *L) {
+  enum { UNBOUNDED = 1 << 20, STEPS = 64 };
+  int i = 0;
+
+  collecting = true;
+  for (i = 0; i < STEPS; i++)
+    if (lua_gc(L, LUA_GCSTEP, UNBOUNDED) == 1) break;
+  collecting = false;
+  tfd_memory_collected();
+  note_full(L);
+}
+
+/* So many ops make up for the cycle of a small heap, while the pending tensors
+** still fit the cache of headers. A finalised handle is in use for one more
+** cycle: the heap counts twice as many. */
 void tfd__lua_collect_young(lua_State *L) {
+  enum { OPS = 12 * TFD_LUA_YOUNG, SMALL_HEAP = 5120 /* KiB */ };
   static int64_t made = 0;
-  int64_t mebibytes = lua_gc(L, LUA_GCCOUNT, 0) / 1024 + 1;
 
   made += tfd__lua_young;
   tfd__lua_young = 0;
   if (collecting || !lua_gc(L, LUA_GCISRUNNING, 0)) return;
-  if ((mebibytes > 4 || made < mebibytes * TFD_LUA_YOUNG) &&
+  if ((made < OPS || lua_gc(L, LUA_GCCOUNT, 0) > SMALL_HEAP) &&
       !tensors_pile_up())
     return;
   made = 0;
-  collect_all(L);
+  collect_cycle(L);
 }
 
 void tfd__lua_made_bytes(lua_State *L, const tfd_tensor *t) {

@@ -128,11 +128,7 @@ void tfd__lua_relieve(lua_State *L);
 ** bytes each. Lua's own pace is worse than late: Lua 5.4 counts a finalised
 ** handle as live for one more round, so rounds grow, and with them what is
 ** pending; LuaJIT leaves tens of thousands. */
-#if LUA_VERSION_NUM >= 504
 #define TFD_LUA_YOUNG 1024
-#else
-#define TFD_LUA_YOUNG 8192 /* it can only collect everything */
-#endif
 /* Tensors made since tfd__lua_collect_young, and the bytes of most of them. */
 extern int tfd__lua_young;
 extern int64_t tfd__lua_young_bytes;
