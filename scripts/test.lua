@@ -36,12 +36,12 @@ local PLAIN54 = "LUA_CPATH='build/lua54/?.so;;'"
 local PLAINJIT = "LUA_CPATH='build/luajit/?.so;;'"
 local FIVE = "TFDIST_CPU_DEVICES=5"
 -- The specs that need more devices than the other suites have.
-local DIST = "spec/dist spec/parity spec/keras/optimizers_spec.lua"
+local DIST = "spec/distribute spec/parity spec/keras/optimizers_spec.lua"
 local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
 -- Devices that the host cannot see and that run everything late.
 local SLOW = "TFDIST_PLUGINS=build/spec/slow TFDIST_SPEC_TYPE=SLOW"
-local ON_SLOW = "spec/ops spec/autograd spec/dist/all_reduce_spec.lua "
-  .. "spec/dist/failure_spec.lua"
+local ON_SLOW = "spec/ops spec/autograd spec/distribute/all_reduce_spec.lua "
+  .. "spec/distribute/failure_spec.lua"
 local ASAN = "OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:"
   .. "allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1"
 local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
@@ -68,7 +68,7 @@ local suites = {
   { "asan-luajit", lua_suite("build/asan/tfdist-luajit", ASAN .. " " .. TWO,
                              CORE .. ALSO) },
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
-                           .. " TFDIST_QUEUE=queued", "spec/dist") },
+                           .. " TFDIST_QUEUE=queued", "spec/distribute") },
   -- Takes as long as the two after it, which run beside it.
   { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",

@@ -11,7 +11,7 @@
 **    components picks one by them (tfd__component_index).
 ** S3 Sums are added up in replica order; every destination gets the same
 **    bits.
-** May include base .. ops. Specs: spec/dist. */
+** May include base .. ops. Specs: spec/distribute. */
 
 #include "ops/ops.h"
 

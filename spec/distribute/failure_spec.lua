@@ -262,7 +262,7 @@ describe("after a step failed", function()
       -- Devices whose failures come late do not say whose was first.
       assert.matches(os.getenv "TFDIST_SPEC_TYPE" and "label [78]" or "label 7",
         e.message)
-      assert.equal("spec/dist/failure_spec.lua:" .. line, e.where)
+      assert.equal("spec/distribute/failure_spec.lua:" .. line, e.where)
       quiet()
       for i, v in ipairs(model.variables) do
         assert.same(before[i], weights(strategy, v))
