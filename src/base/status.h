@@ -41,6 +41,11 @@ int tfd__wrap(const char *fmt, ...) TFD_PRINTF(1, 2);
 ** surface later than the call that caused them. Returns the record's code. */
 int tfd__error_set_place(int replica, const char *where);
 
+/* Write the whole record (NULL = no text); returns `code`. */
+int tfd__error_set(tfd_status code, int replica, const char *message,
+                   const char *hint, const char *where);
+int tfd__error_code(void);
+
 /* A record moved between threads (a stream keeps its first failure). Starts
 ** as {0}; code TFD_OK means empty. */
 typedef struct tfd__error {

@@ -1,0 +1,27 @@
+/* Error records that are kept: a stream holds its first failure until somebody
+** waits for it, on whatever thread. */
+#include "base/memory.h"
+
+void tfd__error_save(tfd__error *e) {
+  tfd__error_free(e);
+  e->code = (tfd_status)tfd__error_code();
+  e->replica = tfd_error_replica();
+  e->message = tfd__strdup(tfd_error_message());
+  if (tfd_error_hint()[0] != '\0') e->hint = tfd__strdup(tfd_error_hint());
+  if (tfd_error_where()[0] != '\0') e->where = tfd__strdup(tfd_error_where());
+}
+
+int tfd__error_raise(const tfd__error *e) {
+  const char *message = e->message;
+
+  if (e->code == TFD_OK) return TFD_OK;
+  if (message == NULL) message = "the message was lost, out of memory";
+  return tfd__error_set(e->code, e->replica, message, e->hint, e->where);
+}
+
+void tfd__error_free(tfd__error *e) {
+  tfd__free(e->message);
+  tfd__free(e->hint);
+  tfd__free(e->where);
+  *e = (tfd__error){.code = TFD_OK, .replica = -1};
+}
