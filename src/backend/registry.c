@@ -250,16 +250,3 @@ void tfd__backends(const tfd__backend_entry **list_p, int *n_p) {
 
 /* --- the end of the process ----------------------------------------------- */
 
-static atomic_bool closed;
-
-void tfd__backends_close(void) {
-  atomic_store(&closed, true);
-}
-
-int tfd__check_running(void) {
-  if (TFD_LIKELY(!atomic_load_explicit(&closed, memory_order_relaxed))) {
-    return TFD_OK;
-  }
-  return tfd__fail(TFD_FAILED_PRECONDITION,
-                   "the devices have stopped, because the process ends");
-}

@@ -24,4 +24,9 @@ void tfd__cpu_prepare(void);
 #include "backend/kernels/all.def"
 #undef KERNEL
 
+/* One block for each thread, 64-byte aligned, valid until the thread's next
+** call: for packing inside loops, where tfd__scratch would add up. NULL with
+** a record when out of memory. */
+void *tfd__work_block(size_t bytes);
+
 #endif

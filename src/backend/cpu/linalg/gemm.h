@@ -36,11 +36,6 @@ int tfd__gemm(const tfd__gemm_args *g);
 /* The same on our own code only (float32 does not go to oneDNN). */
 int tfd__gemm_plain(const tfd__gemm_args *g);
 
-/* One block for each thread, 64-byte aligned, valid until the thread's next
-** call: for packing inside loops, where tfd__scratch would add up. NULL with
-** a record when out of memory. */
-void *tfd__work_block(size_t bytes);
-
 static inline bool tfd__is_half(int dtype) {
   return dtype == TFD_FLOAT16 || dtype == TFD_BFLOAT16;
 }

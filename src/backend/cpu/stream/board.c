@@ -26,6 +26,8 @@ typedef struct tfd__waiter {
   struct tfd__waiter *next;
 } tfd__waiter;
 
+tfd__board_state tfd__board;
+
 void tfd__counter_init(tfd__counter *c) {
   atomic_init(&c->value, 0);
   atomic_init(&c->wake_at, UINT64_MAX);

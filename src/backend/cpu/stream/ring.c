@@ -26,30 +26,31 @@ static uint64_t padding(const tfd__cpu_stream *s, uint64_t units) {
   return units <= left ? 0 : left;
 }
 
-/* Take the submit lock with room for `units`. A full ring waits for half of
-** its work, so that the next submits find room without waiting. */
-static int lock_with_room(tfd__cpu_stream *s, uint64_t units) {
-  for (;;) {
-    uint64_t done = 0;
-    uint64_t behind = 0;
+/* Take the submit lock with room for `units`. In a full ring the lock is not
+** taken and *seq_p is the position where half of its work is done, so that the
+** next submits find room without waiting. */
+static bool lock_with_room(tfd__cpu_stream *s, uint64_t units,
+                           uint64_t *seq_p) {
+  uint64_t done = 0;
+  uint64_t behind = 0;
 
-    tfd__spin_lock(&s->submit_lock);
-    if (TFD_LIKELY(fits(s, units + padding(s, units)))) return TFD_OK;
-    done = tfd__counter_get(&s->base.done);
-    behind = tfd__counter_get(&s->base.taken) - done;
-    tfd__spin_unlock(&s->submit_lock);
-    TFD_TRY(tfd__cpu_wait_done(s, done + (behind + 1) / 2));
-  }
+  tfd__spin_lock(&s->submit_lock);
+  if (TFD_LIKELY(fits(s, units + padding(s, units)))) return true;
+  done = tfd__counter_get(&s->base.done);
+  behind = tfd__counter_get(&s->base.taken) - done;
+  tfd__spin_unlock(&s->submit_lock);
+  *seq_p = done + (behind + 1) / 2;
+  return false;
 }
 
-/* Reserve room for a command with `payload` bytes after the header; on success
-** the submit lock is held. */
-static int begin(tfd__cpu_stream *s, size_t payload, tfd__command **command_p) {
+/* Reserve room for a command with `payload` bytes after the header, with the
+** submit lock held from here on; NULL in *command_p when the ring is full. */
+static int begin(tfd__cpu_stream *s, size_t payload, tfd__command **command_p,
+                 uint64_t *seq_p) {
   void *heap = NULL;
   tfd__command *c = NULL;
   uint64_t units = 0;
   uint64_t pad = 0;
-  int rc;
 
   if (payload > LARGEST) {
     heap = tfd__alloc(payload);
@@ -57,10 +58,10 @@ static int begin(tfd__cpu_stream *s, size_t payload, tfd__command **command_p) {
     payload = 0;
   }
   units = (sizeof *c + payload + TFD_UNIT - 1) / TFD_UNIT;
-  rc = lock_with_room(s, units);
-  if (rc != TFD_OK) {
+  if (!TFD_LIKELY(lock_with_room(s, units, seq_p))) {
     tfd__free(heap);
-    return rc;
+    *command_p = NULL;
+    return TFD_OK;
   }
   pad = padding(s, units);
   if (pad > 0) {
@@ -125,11 +126,14 @@ static size_t payload_of(const tfd__work *work) {
 }
 
 int tfd__ring_put(tfd__cpu_stream *s, const tfd__work *work,
-                  tfd__cpu_stream *on, uint64_t on_seq, uint64_t *seq_p) {
+                  tfd__cpu_stream *on, uint64_t on_seq, bool *full_p,
+                  uint64_t *seq_p) {
   tfd__command *c = NULL;
   unsigned char *p = NULL;
 
-  TFD_TRY(begin(s, payload_of(work), &c));
+  TFD_TRY(begin(s, payload_of(work), &c, seq_p));
+  *full_p = c == NULL;
+  if (c == NULL) return TFD_OK;
   p = c->heap != NULL ? c->heap : (unsigned char *)(c + 1);
   c->on = on;
   c->on_seq = on_seq;

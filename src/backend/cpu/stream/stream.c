@@ -15,8 +15,6 @@
 ** look at the interrupt flag this often. */
 #define POLL_NS 20000000
 
-tfd__board_state tfd__board;
-
 /* Guards the list of streams and the board's preparation. */
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static tfd__cpu_stream *streams;
@@ -99,20 +97,41 @@ static int open_stream(tfd__cpu_stream *s) {
   return start_worker(s);
 }
 
-int tfd__cpu_submit(tfd__stream *stream, const tfd__work *work,
-                    uint64_t *seq_p) {
-  tfd__cpu_stream *s = mine(stream);
+/* Wait until `seq` has passed, whatever happens but the end of the process. */
+static int wait_for_room(tfd__cpu_stream *s, uint64_t seq) {
+  while (tfd__counter_get(&s->base.done) < seq) {
+    TFD_TRY(tfd__check_running());
+    if (tfd__interrupt_get()) {
+      return tfd__fail(TFD_CANCELLED,
+                       "interrupted while the queue of %s was full",
+                       s->config.name);
+    }
+    tfd__cpu_wait(&s->base, seq, TFD_FOREVER);
+  }
+  return TFD_OK;
+}
+
+static int put(tfd__cpu_stream *s, const tfd__work *work, tfd__cpu_stream *on,
+               uint64_t on_seq, uint64_t *seq_p) {
+  bool full = false;
 
   TFD_TRY(open_stream(s));
-  return tfd__ring_put(s, work, NULL, 0, seq_p);
+  TFD_TRY(tfd__ring_put(s, work, on, on_seq, &full, seq_p));
+  while (!TFD_LIKELY(!full)) {
+    TFD_TRY(wait_for_room(s, *seq_p));
+    TFD_TRY(tfd__ring_put(s, work, on, on_seq, &full, seq_p));
+  }
+  return TFD_OK;
+}
+
+int tfd__cpu_submit(tfd__stream *stream, const tfd__work *work,
+                    uint64_t *seq_p) {
+  return put(mine(stream), work, NULL, 0, seq_p);
 }
 
 int tfd__cpu_after(tfd__stream *stream, tfd__stream *on, uint64_t on_seq,
                    const tfd__work *work, uint64_t *seq_p) {
-  tfd__cpu_stream *s = mine(stream);
-
-  TFD_TRY(open_stream(s));
-  return tfd__ring_put(s, work, mine(on), on_seq, seq_p);
+  return put(mine(stream), work, mine(on), on_seq, seq_p);
 }
 
 /* Waits for `waiter` at the end of `on` do not count: what `waiter` runs later
@@ -177,19 +196,6 @@ void tfd__cpu_wait(tfd__stream *stream, uint64_t seq, tfd__deadline until) {
   slice = tfd__now_ns() + POLL_NS;
   tfd__board_wait(targets, first->config.threads,
                   slice < until ? slice : until);
-}
-
-int tfd__cpu_wait_done(tfd__cpu_stream *s, uint64_t seq) {
-  while (tfd__counter_get(&s->base.done) < seq) {
-    TFD_TRY(tfd__check_running());
-    if (tfd__interrupt_get()) {
-      return tfd__fail(TFD_CANCELLED,
-                       "interrupted while the queue of %s was full",
-                       s->config.name);
-    }
-    tfd__cpu_wait(&s->base, seq, TFD_FOREVER);
-  }
-  return TFD_OK;
 }
 
 /* --- life ----------------------------------------------------------------- */

@@ -91,13 +91,12 @@ struct tfd__cpu_stream {
   tfd__thread worker;
 };
 
-/* Wait until `seq` has passed, whatever happens but the end of the process. */
-int tfd__cpu_wait_done(tfd__cpu_stream *s, uint64_t seq);
-
 /* Take a piece of work, copied with everything it points to, that starts when
-** `on` (NULL = nothing) has passed on_seq. Returns its position. */
+** `on` (NULL = nothing) has passed on_seq, and tell its position. In a full
+** ring it takes nothing: *seq_p is what to wait for before the next try. */
 int tfd__ring_put(tfd__cpu_stream *s, const tfd__work *work,
-                  tfd__cpu_stream *on, uint64_t on_seq, uint64_t *seq_p);
+                  tfd__cpu_stream *on, uint64_t on_seq, bool *full_p,
+                  uint64_t *seq_p);
 /* Next command of the consumer or NULL. */
 tfd__command *tfd__ring_peek(tfd__cpu_stream *s);
 /* The command has been run: free its slot and count it. */

@@ -16,6 +16,7 @@
 #include "backend/cpu/loops.h"
 
 #define TFD_UPDATE_TARGETS 4
+#define TFD_UPDATE_BLOCK 1024 /* elements */
 
 /* The rule for n elements in place: x = the targets, g = the gradient. */
 typedef void (*tfd__update_fn)(void *const *x, const void *g, int64_t n,
