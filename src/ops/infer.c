@@ -3,6 +3,26 @@
 
 #include <string.h>
 
+const char *tfd__arg_name(const tfd__infer *s, int i, char buf[32]) {
+  const char *p = s->op->schema;
+  const char *end;
+  size_t n;
+  int k;
+
+  if (s->op->list_input) i = 0;
+  for (k = 0; k < i && p != NULL; k++) {
+    p = strchr(p, ' ');
+    if (p != NULL) p++;
+  }
+  end = p == NULL ? NULL : strchr(p, ':');
+  if (end == NULL) return "input";
+  n = (size_t)(end - p);
+  if (n > 31) n = 31;
+  memcpy(buf, p, n);
+  buf[n] = '\0';
+  return buf;
+}
+
 int tfd__infer_outputs(tfd__infer *s, int n) {
   if (n > (int)(sizeof s->small / sizeof s->small[0])) {
     s->large = tfd__calloc((size_t)n, sizeof *s->large);
