@@ -91,9 +91,20 @@ static void table_free(void *arg) {
   my_table = NULL;
 }
 
+/* oneDNN 2.6 runs bfloat16 products on AMX tiles that it has not configured,
+** which ends the process (SIGILL on Sapphire Rapids); the vector unit's
+** bfloat16 is next best. Who sets oneDNN's own variable means it. */
+static void leave_amx_out(void) {
+  if (getenv("ONEDNN_MAX_CPU_ISA") == NULL &&
+      getenv("DNNL_MAX_CPU_ISA") == NULL) {
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+  }
+}
+
 static bool make_engine(void) {
   dnnl_primitive_attr_t attr = NULL;
 
+  leave_amx_out();
   if (tfd__dnnl_try_primitive_attr_create(&attr) != dnnl_success) return false;
   if (tfd__dnnl_try_primitive_attr_set_scratchpad_mode(
           attr, dnnl_scratchpad_mode_user) != dnnl_success ||
