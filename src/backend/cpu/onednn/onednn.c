@@ -93,18 +93,28 @@ static void table_free(void *arg) {
 
 /* oneDNN 2.6 runs bfloat16 products on AMX tiles that it has not configured,
 ** which ends the process (SIGILL on Sapphire Rapids); the vector unit's
-** bfloat16 is next best. Who sets oneDNN's own variable means it. */
-static void leave_amx_out(void) {
+** bfloat16 is next best. Who sets oneDNN's own variable means it. Must come
+** before everything else that looks at instructions, which settles them. */
+static int isa;
+static pthread_once_t isa_once = PTHREAD_ONCE_INIT;
+
+static void settle_instructions(void) {
   if (getenv("ONEDNN_MAX_CPU_ISA") == NULL &&
       getenv("DNNL_MAX_CPU_ISA") == NULL) {
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
   }
+  isa = (int)dnnl_get_effective_cpu_isa();
+}
+
+static int instructions(void) {
+  pthread_once(&isa_once, settle_instructions);
+  return isa;
 }
 
 static bool make_engine(void) {
   dnnl_primitive_attr_t attr = NULL;
 
-  leave_amx_out();
+  (void)instructions();
   if (tfd__dnnl_try_primitive_attr_create(&attr) != dnnl_success) return false;
   if (tfd__dnnl_try_primitive_attr_set_scratchpad_mode(
           attr, dnnl_scratchpad_mode_user) != dnnl_success ||
@@ -297,11 +307,10 @@ static dnnl_data_type_t data_type(int dtype) {
 }
 
 bool tfd__dnnl_takes(int dtype) {
-  int isa = 0;
+  const int needed = dnnl_cpu_isa_avx512_core_bf16;
 
   if (dtype != TFD_BFLOAT16) return dtype == TFD_FLOAT32;
-  isa = (int)dnnl_get_effective_cpu_isa();
-  return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+  return (instructions() & needed) == needed;
 }
 
 bool tfd__dnnl_md(dnnl_memory_desc_t *md, int dtype, int rank,
