@@ -331,21 +331,20 @@ static void walks_look_at_what_they_get(void **state) {
 
 static void strategies_look_at_what_they_get(void **state) {
   (void)state;
-  REFUSED(tfd_strategy_new((tfd_strategy_kind)99, LIST(DEVICE), 1, G(DEVICE),
+  REFUSED(tfd_strategy_new(NULL, LIST(DEVICE), 1, G(DEVICE), OUT));
+  REFUSED(tfd_strategy_new("mirrored", NULL, 1, G(DEVICE), OUT));
+  REFUSED(tfd_strategy_new("mirrored", LIST(DEVICE), -1, G(DEVICE),
           OUT));
-  REFUSED(tfd_strategy_new((tfd_strategy_kind)-1, LIST(DEVICE), 1, G(DEVICE),
-          OUT));
-  REFUSED(tfd_strategy_new(TFD_STRATEGY_MIRRORED, NULL, 1, G(DEVICE), OUT));
-  REFUSED(tfd_strategy_new(TFD_STRATEGY_MIRRORED, LIST(DEVICE), -1, G(DEVICE),
-          OUT));
-  BAD_ENTRY(DEVICE, tfd_strategy_new(TFD_STRATEGY_MIRRORED, bad_list, 1,
+  BAD_ENTRY(DEVICE, tfd_strategy_new("mirrored", bad_list, 1,
             G(DEVICE), OUT));
-  BAD_OPTIONAL(DEVICE, tfd_strategy_new(TFD_STRATEGY_MIRRORED, LIST(DEVICE), 1,
+  BAD_OPTIONAL(DEVICE, tfd_strategy_new("mirrored", LIST(DEVICE), 1,
                bad, OUT));
-  REFUSED(tfd_strategy_new(TFD_STRATEGY_MIRRORED, LIST(DEVICE), 1, G(DEVICE),
+  REFUSED(tfd_strategy_new("mirrored", LIST(DEVICE), 1, G(DEVICE),
           NULL));
-  BAD_GIVES(STRATEGY, tfd_strategy_kind_of(bad), 0);
+  BAD_GIVES(STRATEGY, *tfd_strategy_kind(bad), 0);
   BAD_GIVES(STRATEGY, tfd_strategy_replica_count(bad), 0);
+  BAD_GIVES(STRATEGY, tfd_strategy_local_count(bad), 0);
+  BAD_GIVES(STRATEGY, tfd_strategy_first_replica(bad), 0);
   BAD(STRATEGY, tfd_strategy_device(bad, 0, OUT));
   REFUSED(tfd_strategy_device(G(STRATEGY), 0, NULL));
   BAD_GIVES(STRATEGY, tfd_strategy_parameter_count(bad), 0);
@@ -740,7 +739,7 @@ static int make_all(void **state) {
   MAKE(VARIABLE, tfd_variable_new(G(TENSOR), NULL, true, NULL, p));
   MAKE(TAPE, tfd_tape_new(true, true, p));
   MAKE(WALK, tfd_walk_begin(G(TAPE), NULL, 0, NULL, 0, NULL, 0, false, p));
-  MAKE(STRATEGY, tfd_strategy_new(TFD_STRATEGY_MIRRORED,
+  MAKE(STRATEGY, tfd_strategy_new("mirrored",
                                   LIST(DEVICE), 1, NULL, p));
   MAKE(VALUE, tfd_value_new(G(STRATEGY), TFD_VALUE_PER_REPLICA,
                             LIST(TENSOR), 1, p));

@@ -59,17 +59,33 @@ describe("shares", function()
     assert.same({ 1, 1, 1, 1, 0 }, shares.shares(4, 5))
   end)
 
+  local function pieces(B, G, n)
+    local list, at = {}, 0
+    for i = 1, n do
+      local first, count = shares.piece(B, G, n, i - 1)
+      assert.equal(at, first)
+      list[i], at = count, at + count
+    end
+    return list
+  end
+
   it("a short batch fills replicas in order", function()
-    assert.same({ 4, 2 }, shares.pieces(6, 8, 2))
-    assert.same({ 2, 2, 1, 0 }, shares.pieces(5, 8, 4))
-    assert.same({ 0, 0 }, shares.pieces(0, 8, 2))
+    assert.same({ 4, 2 }, pieces(6, 8, 2))
+    assert.same({ 2, 2, 1, 0 }, pieces(5, 8, 4))
+    assert.same({ 0, 0 }, pieces(0, 8, 2))
   end)
 
   it("I15 even pieces where the batch size is not known", function()
-    assert.same({ 2, 2, 0 }, shares.even_pieces(4, 3))
-    assert.same({ 3, 3 }, shares.even_pieces(6, 2))
-    assert.same({ 3, 3 }, shares.pieces(6, 5, 2))
-    assert.same({ 3, 3 }, shares.pieces(6, nil, 2))
+    assert.same({ 2, 2, 0 }, pieces(4, nil, 3))
+    assert.same({ 3, 3 }, pieces(6, nil, 2))
+    assert.same({ 3, 3 }, pieces(6, 5, 2))
+  end)
+
+  it("I14 a share has one size where all are full and equal", function()
+    assert.equal(4, shares.static_share(8, 2, true))
+    assert.is_nil(shares.static_share(7, 2, true))
+    assert.is_nil(shares.static_share(8, 2, false))
+    assert.is_nil(shares.static_share(nil, 2, true))
   end)
 
   it("I16 each step of all workers adds up to the global batch", function()

@@ -15,24 +15,46 @@
 
 #include "ops/ops.h"
 
-#define TFD_MAX_REPLICAS 64
+#define TFD_MAX_REPLICAS 64       /* of one process */
+#define TFD_MAX_IN_SYNC (1 << 16) /* of all workers */
+#define TFD_MAX_ROWS ((int64_t)1 << 53)
+#define TFD_MAX_STRATEGIES 16
 
-/* What differs between strategies. Each fills it completely. */
+/* What differs between strategies; each kind fills one in a file of its own.
+** Slots marked optional may be NULL: registration puts the default there. */
 typedef struct tfd__strategy_ops {
-  const char *name;
-  /* Check and complete devices and parameter devices. */
+  const char *kind; /* what tfd_strategy_new knows it by */
+  const char *name; /* of the class, for messages */
+  bool mirrors;     /* its variables must be synchronized in some way */
+  /* Check and complete devices, parameter devices and counts of replicas. */
   int (*set_up)(tfd_strategy *s, tfd_device *parameter_device);
-  /* What a variable becomes and how many copies it has. */
+  /* What a variable becomes and how many copies it has. (optional, default:
+  ** one ordinary variable on the first parameter device) */
   int (*place)(const tfd_strategy *s, bool on_read,
                tfd_variable_kind *kind_p, int *copies_p);
+  /* The rows of a batch that a replica, of those in sync, gets. (optional,
+  ** default: the shares of tfd_input_piece) */
+  int (*input_share)(const tfd_strategy *s, int64_t rows, int64_t batch,
+                     int replica, int64_t *first_p, int64_t *count_p);
 } tfd__strategy_ops;
+
+extern const tfd__strategy_ops tfd__default_strategy;
+extern const tfd__strategy_ops tfd__one_device_strategy;
+extern const tfd__strategy_ops tfd__mirrored_strategy;
+extern const tfd__strategy_ops tfd__central_storage_strategy;
+
+/* Make a kind known; `ops` is copied. Only before main (from constructors):
+** nothing locks the list. */
+void tfd__strategy_register(const tfd__strategy_ops *ops);
 
 struct tfd_strategy {
   tfd_object object;
   const tfd__strategy_ops *ops;
-  tfd_strategy_kind kind;
-  tfd_device **devices; /* of the replicas */
+  tfd_device **devices; /* of the replicas here */
   int devices_n;        /* 0 for the default strategy: one replica, no rule */
+  int local;            /* replicas of this process, at least one */
+  int replicas;         /* in sync, of all workers */
+  int base;             /* number in sync of the first replica here */
   tfd_device **parameters;
   int parameters_n;
   tfd_run *spare; /* owned: a finished run to use again, NULL = none */
@@ -63,7 +85,17 @@ struct tfd_mirrored {
 /* Free the memory of a spare run. */
 void tfd__run_discard(tfd_run *run);
 
-int tfd__strategy_replicas(const tfd_strategy *s);
+/* For set_up: there are devices, not too many, none twice. */
+int tfd__strategy_check_devices(const tfd_strategy *s);
+/* A copy of a list of devices, to be freed; NULL for none. */
+int tfd__strategy_list(tfd_device *const *from, int n, tfd_device ***to_p);
+/* The defaults of optional slots. */
+int tfd__strategy_place_plain(const tfd_strategy *s, bool on_read,
+                              tfd_variable_kind *kind_p, int *copies_p);
+int tfd__strategy_input_share(const tfd_strategy *s, int64_t rows,
+                              int64_t batch, int replica, int64_t *first_p,
+                              int64_t *count_p);
+
 /* The component this context means, -1 in cross-replica context. */
 int tfd__component_index(const tfd_strategy *s, int n);
 

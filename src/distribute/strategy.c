@@ -1,6 +1,8 @@
-/* Strategies: which devices, and what variables become on them. */
+/* What all strategies have in common; each kind has a file of its own. */
 #include "distribute/distribute.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 static void strategy_destroy(void *self) {
@@ -18,7 +20,7 @@ static const tfd__type strategy_type = {
     .destroy = strategy_destroy,
 };
 
-static int copy_devices(tfd_device *const *from, int n, tfd_device ***to_p) {
+int tfd__strategy_list(tfd_device *const *from, int n, tfd_device ***to_p) {
   size_t bytes = (size_t)n * sizeof **to_p;
 
   if (n == 0) return TFD_OK;
@@ -28,7 +30,7 @@ static int copy_devices(tfd_device *const *from, int n, tfd_device ***to_p) {
   return TFD_OK;
 }
 
-static int check_devices(const tfd_strategy *s) {
+int tfd__strategy_check_devices(const tfd_strategy *s) {
   int i;
   int k;
 
@@ -53,132 +55,72 @@ static int check_devices(const tfd_strategy *s) {
   return TFD_OK;
 }
 
-/* --- default -------------------------------------------------------------- */
+/* --- kinds ---------------------------------------------------------------- */
 
-static int default_set_up(tfd_strategy *s, tfd_device *parameter_device) {
-  (void)parameter_device;
-  if (s->devices_n == 0) return TFD_OK;
-  return tfd__fail(TFD_VALUE_ERROR, "%s: takes no devices", s->ops->name);
+static tfd__strategy_ops kinds[TFD_MAX_STRATEGIES];
+static int kinds_n = 0;
+
+void tfd__strategy_register(const tfd__strategy_ops *ops) {
+  tfd__strategy_ops *own = &kinds[kinds_n];
+
+  assert(kinds_n < TFD_MAX_STRATEGIES);
+  *own = *ops;
+  if (own->place == NULL) own->place = tfd__strategy_place_plain;
+  if (own->input_share == NULL) own->input_share = tfd__strategy_input_share;
+  kinds_n++;
 }
 
-static int place_plain(const tfd_strategy *s, bool on_read,
-                       tfd_variable_kind *kind_p, int *copies_p) {
-  (void)s;
-  (void)on_read;
-  *kind_p = TFD_VARIABLE_PLAIN;
-  *copies_p = 1;
-  return TFD_OK;
+/* Before main, as tables of other libraries that are linked in: afterwards the
+** list is only read. */
+__attribute__((constructor)) static void register_own(void) {
+  tfd__strategy_register(&tfd__default_strategy);
+  tfd__strategy_register(&tfd__one_device_strategy);
+  tfd__strategy_register(&tfd__mirrored_strategy);
+  tfd__strategy_register(&tfd__central_storage_strategy);
 }
 
-static const tfd__strategy_ops default_ops = {
-    .name = "DefaultStrategy",
-    .set_up = default_set_up,
-    .place = place_plain,
-};
+static int find_kind(const char *kind, const tfd__strategy_ops **ops_p) {
+  char known[256] = "";
+  size_t at = 0;
+  int i;
 
-/* --- one device ----------------------------------------------------------- */
-
-static int one_device_set_up(tfd_strategy *s, tfd_device *parameter_device) {
-  (void)parameter_device;
-  TFD_TRY(check_devices(s));
-  if (s->devices_n != 1) {
-    return tfd__fail(TFD_VALUE_ERROR, "%s: %d devices; it takes one",
-                     s->ops->name, s->devices_n);
+  for (i = 0; i < kinds_n; i++) {
+    if (strcmp(kinds[i].kind, kind) == 0) {
+      *ops_p = &kinds[i];
+      return TFD_OK;
+    }
+    at += (size_t)snprintf(known + at, sizeof known - at, "%s%s",
+                           i == 0 ? "" : ", ", kinds[i].kind);
+    if (at >= sizeof known) at = sizeof known - 1;
   }
-  s->parameters_n = 1;
-  return copy_devices(s->devices, 1, &s->parameters);
+  return tfd__fail(TFD_VALUE_ERROR,
+                   "strategy: there is no kind \"%s\"; there are %s", kind,
+                   known);
 }
-
-static const tfd__strategy_ops one_device_ops = {
-    .name = "OneDeviceStrategy",
-    .set_up = one_device_set_up,
-    .place = place_plain,
-};
-
-/* --- mirrored ------------------------------------------------------------- */
-
-static int mirrored_set_up(tfd_strategy *s, tfd_device *parameter_device) {
-  (void)parameter_device;
-  TFD_TRY(check_devices(s));
-  s->parameters_n = s->devices_n;
-  return copy_devices(s->devices, s->devices_n, &s->parameters);
-}
-
-static int mirrored_place(const tfd_strategy *s, bool on_read,
-                          tfd_variable_kind *kind_p, int *copies_p) {
-  *kind_p = on_read ? TFD_VARIABLE_SYNC_ON_READ : TFD_VARIABLE_MIRRORED;
-  *copies_p = s->devices_n;
-  return TFD_OK;
-}
-
-static const tfd__strategy_ops mirrored_ops = {
-    .name = "MirroredStrategy",
-    .set_up = mirrored_set_up,
-    .place = mirrored_place,
-};
-
-/* --- central storage ------------------------------------------------------ */
-
-static int central_set_up(tfd_strategy *s, tfd_device *parameter_device) {
-  tfd_device *const *all = NULL;
-  int n = 0;
-
-  TFD_TRY(check_devices(s));
-  if (parameter_device == NULL && s->devices_n == 1) {
-    parameter_device = s->devices[0];
-  }
-  if (parameter_device == NULL) {
-    TFD_TRY(tfd__devices(&all, &n));
-    parameter_device = all[0]; /* CPU devices come first */
-  }
-  s->parameters_n = 1;
-  return copy_devices(&parameter_device, 1, &s->parameters);
-}
-
-static int central_place(const tfd_strategy *s, bool on_read,
-                         tfd_variable_kind *kind_p, int *copies_p) {
-  (void)on_read;
-  *kind_p = s->devices_n == 1 ? TFD_VARIABLE_PLAIN : TFD_VARIABLE_AGGREGATING;
-  *copies_p = 1;
-  return TFD_OK;
-}
-
-static const tfd__strategy_ops central_ops = {
-    .name = "CentralStorageStrategy",
-    .set_up = central_set_up,
-    .place = central_place,
-};
 
 /* --- the public interface ------------------------------------------------- */
 
-static const tfd__strategy_ops *const tables[] = {
-    [TFD_STRATEGY_DEFAULT] = &default_ops,
-    [TFD_STRATEGY_ONE_DEVICE] = &one_device_ops,
-    [TFD_STRATEGY_MIRRORED] = &mirrored_ops,
-    [TFD_STRATEGY_CENTRAL_STORAGE] = &central_ops,
-};
-
-int tfd_strategy_new(tfd_strategy_kind kind, tfd_device *const *devices,
+int tfd_strategy_new(const char *kind, tfd_device *const *devices,
                      int devices_n, tfd_device *parameter_device,
                      tfd_strategy **strategy_p) {
+  TFD_GIVEN_POINTER(kind);
   TFD_GIVEN_HANDLES(devices, devices_n, DEVICE);
   TFD_GIVEN_OPTIONAL(parameter_device, DEVICE);
   TFD_GIVEN_POINTER(strategy_p);
 
+  const tfd__strategy_ops *ops = NULL;
   tfd_strategy *s = NULL;
   int rc;
 
-  if ((int)kind < 0 || (size_t)kind >= sizeof tables / sizeof tables[0]) {
-    return tfd__fail(TFD_VALUE_ERROR, "strategy: there is no kind %d",
-                     (int)kind);
-  }
+  TFD_TRY(find_kind(kind, &ops));
   s = tfd__calloc(1, sizeof *s);
   if (s == NULL) return tfd__no_memory(sizeof *s, "strategy");
   tfd__object_init(&s->object, &strategy_type);
-  s->ops = tables[kind];
-  s->kind = kind;
+  s->ops = ops;
   s->devices_n = devices_n;
-  TFD_TRY_OR(rc = copy_devices(devices, devices_n, &s->devices), release);
+  s->local = devices_n > 0 ? devices_n : 1;
+  s->replicas = s->local;
+  TFD_TRY_OR(rc = tfd__strategy_list(devices, devices_n, &s->devices), release);
   TFD_TRY_OR(rc = s->ops->set_up(s, parameter_device), release);
   *strategy_p = s;
   return TFD_OK;
@@ -188,18 +130,24 @@ release:
   return rc;
 }
 
-tfd_strategy_kind tfd_strategy_kind_of(const tfd_strategy *strategy) {
-  TFD_GIVEN_OR(strategy, STRATEGY, TFD_STRATEGY_DEFAULT);
-  return strategy->kind;
-}
-
-int tfd__strategy_replicas(const tfd_strategy *s) {
-  return s->devices_n > 0 ? s->devices_n : 1;
+const char *tfd_strategy_kind(const tfd_strategy *strategy) {
+  TFD_GIVEN_OR(strategy, STRATEGY, "");
+  return strategy->ops->kind;
 }
 
 int tfd_strategy_replica_count(const tfd_strategy *strategy) {
   TFD_GIVEN_OR(strategy, STRATEGY, 0);
-  return tfd__strategy_replicas(strategy);
+  return strategy->replicas;
+}
+
+int tfd_strategy_local_count(const tfd_strategy *strategy) {
+  TFD_GIVEN_OR(strategy, STRATEGY, 0);
+  return strategy->local;
+}
+
+int tfd_strategy_first_replica(const tfd_strategy *strategy) {
+  TFD_GIVEN_OR(strategy, STRATEGY, 0);
+  return strategy->base;
 }
 
 static int device_in(const tfd_strategy *s, tfd_device *const *list, int n,
@@ -233,6 +181,15 @@ int tfd_strategy_parameter_device(const tfd_strategy *strategy, int index,
                    index, device_p);
 }
 
+int tfd__strategy_place_plain(const tfd_strategy *s, bool on_read,
+                              tfd_variable_kind *kind_p, int *copies_p) {
+  (void)s;
+  (void)on_read;
+  *kind_p = TFD_VARIABLE_PLAIN;
+  *copies_p = 1;
+  return TFD_OK;
+}
+
 int tfd_strategy_place(const tfd_strategy *strategy,
                        tfd_variable_synchronization synchronization,
                        const char *name, tfd_variable_kind *kind_p,
@@ -243,8 +200,7 @@ int tfd_strategy_place(const tfd_strategy *strategy,
   TFD_GIVEN_POINTER(name);
   TFD_GIVEN_POINTER(kind_p);
   TFD_GIVEN_POINTER(copies_p);
-  if (synchronization == TFD_SYNCHRONIZATION_NONE &&
-      strategy->kind == TFD_STRATEGY_MIRRORED) {
+  if (synchronization == TFD_SYNCHRONIZATION_NONE && strategy->ops->mirrors) {
     return tfd__fail(TFD_VALUE_ERROR,
                      "`NONE` variable synchronization mode is not supported "
                      "with %s: variable \"%s\"",

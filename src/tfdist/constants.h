@@ -98,13 +98,6 @@ typedef enum tfd_walk_event {
   TFD_WALK_HOST = 1  /* the caller's gradient function is needed */
 } tfd_walk_event;
 
-typedef enum tfd_strategy_kind {
-  TFD_STRATEGY_DEFAULT = 0,
-  TFD_STRATEGY_ONE_DEVICE,
-  TFD_STRATEGY_MIRRORED,
-  TFD_STRATEGY_CENTRAL_STORAGE
-} tfd_strategy_kind;
-
 typedef enum tfd_reduce_op {
   TFD_REDUCE_SUM = 0,
   TFD_REDUCE_MEAN,

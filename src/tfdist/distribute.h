@@ -7,19 +7,22 @@
 
 /* --- Distribution ------------------------------------------------------- */
 
-/** A strategy over `devices`, one replica each; none for the default one.
- * `parameter_device` holds the variables of central storage; NULL = the only
+/** A strategy of a kind ("default", "one_device", "mirrored" or
+ * "central_storage") over `devices`, one replica each; none for the default
+ * one. `parameter_device` holds the variables of central storage; NULL = the only
  * device, or CPU 0 when there are several.
- * Errors: AssertionError without devices or with one device twice.
+ * Errors: ValueError for a kind that there is not; AssertionError without devices or with one device twice.
  * Source: tf.distribute */
-TFD_API int tfd_strategy_new(tfd_strategy_kind kind,
-                             tfd_device *const *devices, int devices_n,
-                             tfd_device *parameter_device,
+TFD_API int tfd_strategy_new(const char *kind, tfd_device *const *devices,
+                             int devices_n, tfd_device *parameter_device,
                              tfd_strategy **strategy_p);
-TFD_API tfd_strategy_kind
-tfd_strategy_kind_of(const tfd_strategy *strategy);
-/** Replicas in sync. */
+TFD_API const char *tfd_strategy_kind(const tfd_strategy *strategy);
+/** Replicas in sync, of all workers. */
 TFD_API int tfd_strategy_replica_count(const tfd_strategy *strategy);
+/** Replicas of this process. */
+TFD_API int tfd_strategy_local_count(const tfd_strategy *strategy);
+/** Number, of those in sync, of the first replica here. */
+TFD_API int tfd_strategy_first_replica(const tfd_strategy *strategy);
 /** Device of replica `index`. Errors: IndexError. */
 TFD_API int tfd_strategy_device(const tfd_strategy *strategy, int index,
                                 tfd_device **device_p);
@@ -127,6 +130,36 @@ TFD_API int tfd_mirrored_agree(const tfd_mirrored *mirrored, bool *agree_p);
 /** Say which copy of variables an update function works on (-1 = none);
  * before_p gets what was set. */
 TFD_API int tfd_context_set_update(int component, int *before_p);
+
+/* --- Distributed input --------------------------------------------------- */
+
+/** The rows of a batch of `rows` that replica `replica` of `replicas` takes,
+ * where full batches have `batch` rows (-1 = not known). Replicas take pieces
+ * in order: of a full batch batch / replicas rows, one more for the first
+ * batch mod replicas; a short batch fills them in order. Where the size is not
+ * known, or is exceeded, ceil(rows / replicas) each.
+ * Errors: ValueError, IndexError for numbers out of range. */
+TFD_API int tfd_input_piece(int64_t rows, int64_t batch, int replicas,
+                            int replica, int64_t *first_p, int64_t *count_p);
+/** Rows of piece number `turn` (from 0) when a worker with `local` replicas
+ * cuts a stream of its own: the shares of a full batch, turned left by its
+ * replicas' number, over and over. Each step of all workers has `batch` rows.
+ * Errors: ValueError, IndexError for numbers out of range.
+ * Source: tf.data.experimental.rebatch, batch_sizes_for_worker */
+TFD_API int tfd_input_turn(int64_t batch, int workers, int local, int worker,
+                           int64_t turn, int64_t *count_p);
+/** The rows of a batch that replica `replica`, of all in sync, gets under the
+ * strategy; numbers as in tfd_input_piece. */
+TFD_API int tfd_strategy_input_share(const tfd_strategy *strategy,
+                                     int64_t rows, int64_t batch, int replica,
+                                     int64_t *first_p, int64_t *count_p);
+/** A PerReplica value of the rows of a batch that the replicas here get, each
+ * on its device; replicas without data get no rows.
+ * Errors: ValueError for a scalar. */
+TFD_API int tfd_strategy_split(tfd_strategy *strategy, tfd_tensor *tensor,
+                               int64_t batch, tfd_value **shares_p);
+
+/* --- Runs ----------------------------------------------------------------- */
 
 /** Begin running a function on every replica, each in a context of its own.
  * Errors: RuntimeError inside a replica of the same strategy. */

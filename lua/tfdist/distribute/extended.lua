@@ -263,7 +263,7 @@ replica.define("_update", "var fn args:table=nil kwargs:table=nil group=true",
         contexts.mixing(values.strategy_of(var), { strategy = strategy },
           "_update")
       end
-      var = values.component(var, context.replica_id_in_sync_group)
+      var = values.component(var, raw.mirrored_index(var))
     elseif type(var) ~= "userdata" or raw.kind(var) ~= "variable" then
       errors.raise("ValueError", "_update: var must be a variable, got "
         .. text.describe(var))
@@ -365,7 +365,7 @@ end
 
 --- Canonical names of the replicas' devices.
 function getters.worker_devices(strategy)
-  return device_names(strategy, raw.strategy_replica_count,
+  return device_names(strategy, raw.strategy_local_count,
     raw.strategy_device, "worker_devices")
 end
 

@@ -16,6 +16,7 @@ local errors = require "tfdist.base.errors"
 local iterators = require "tfdist.distribute.input_iterator"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local shares = require "tfdist.distribute.input_shares"
 local sharding = require "tfdist.distribute.input_sharding"
 local spec = require "tfdist.data.spec"
@@ -30,15 +31,12 @@ local DISTRIBUTE = "experimental_distribute_dataset"
 -- Where this process stands --------------------------------------------------
 
 --- Workers W, this worker w, replicas of this worker R. A strategy of several
---- workers says so by input_workers(strategy) -> W, w and by
---- input_any(strategy, flag) -> true when the flag is true on any worker.
+--- workers has a method input_any(strategy, flag) -> true when the flag is true
+--- on any of them.
 function M.topology(strategy)
-  local R = #strategy.replica_devices
-  if strategy.input_workers ~= nil then
-    local W, w = strategy:input_workers()
-    return W, w, R
-  end
-  return 1, 0, math.max(R, 1)
+  local R = strategy.local_count
+  return math.floor(strategy.num_replicas_in_sync / R),
+    math.floor(strategy.first_replica / R), R
 end
 
 -- InputOptions, InputContext -------------------------------------------------
@@ -285,9 +283,12 @@ local function new_plan(strategy, kind, given)
     strategy = strategy, kind = kind, W = W, w = w, R = R,
     wrapped = W * R > 1, buffer = given.experimental_per_replica_buffer_size,
     fetch = given.experimental_fetch_to_device ~= false,
-    any = W > 1 and strategy.input_any and function(flag)
+    any = W > 1 and function(flag)
       return strategy:input_any(flag)
     end or nil,
+    piece = function(rows, G, replica)
+      return raw.strategy_input_share(strategy.handle, rows, G or -1, replica)
+    end,
   }
 end
 
@@ -296,6 +297,9 @@ end
 function M.plan_for(strategy, node, W, w, R)
   local plan = new_plan(strategy, "global", M.InputOptions())
   plan.W, plan.w, plan.R = W, w, R
+  plan.piece = function(rows, G, replica)
+    return shares.piece(rows, G, W * R, replica)
+  end
   plan.wrapped, plan.fetch, plan.buffer = false, false, 0
   return M.complete(plan, node)
 end

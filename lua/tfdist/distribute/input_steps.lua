@@ -1,7 +1,7 @@
 --- What each step of a distributed data set gives: packs on the host.
 ---
 --- A plan says how a data set is divided: { strategy, kind ("global", "cut",
---- "dealt"), W, w, R, G, node, nodes, any, ... }, see module input.
+--- "dealt"), W, w, R, G, node, nodes, any, piece, ... }, see module input.
 local batch = require "tfdist.data.batch"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
@@ -49,12 +49,9 @@ local function global_steps(plan, source)
     end
     local B = need_batched(plan.node, pack, n)
     local G = not source.run.resized and plan.G or nil
-    local sizes = shares.pieces(B, G, n)
-    local at, step = shares.offset(sizes, plan.w, plan.R), {}
+    local step = {}
     for r = 1, plan.R do
-      local size = sizes[plan.w * plan.R + r]
-      step[r] = element.slice(pack, at, size)
-      at = at + size
+      step[r] = element.slice(pack, plan.piece(B, G, plan.w * plan.R + r - 1))
     end
     return step
   end
@@ -64,7 +61,7 @@ end
 -- Pieces of the worker's own stream, where the batch size is not known: even
 -- ones of every batch.
 local function even_stream(plan, source)
-  local n, pack, sizes, turn, at = plan.W * plan.R, nil, nil, 0, 0
+  local n, turn, pack, B = plan.W * plan.R, 0, nil, nil
   return {
     next = function()
       if turn == 0 then
@@ -72,13 +69,11 @@ local function even_stream(plan, source)
         if pack == nil then
           return nil
         end
-        sizes, at = shares.even_pieces(need_batched(plan.node, pack, n), n), 0
+        B = need_batched(plan.node, pack, n)
       end
-      turn = turn % n + 1
-      local piece = element.slice(pack, at, sizes[turn])
-      at = at + sizes[turn]
-      turn = turn % n
-      return piece
+      local first, count = shares.piece(B, nil, n, turn)
+      turn = (turn + 1) % n
+      return element.slice(pack, first, count)
     end,
   }
 end

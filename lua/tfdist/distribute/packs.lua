@@ -63,7 +63,7 @@ end
 -- Reduce lists[i][k] on the devices; results[k][i].
 local function reduce_all(handle, op, lists, devices, what)
   local count, n = lists[1].n, lists.n
-  local own = n == raw.strategy_replica_count(handle) and n > 1
+  local own = n == raw.strategy_local_count(handle) and n > 1
   for i = 1, n do
     own = own and raw.strategy_device(handle, i - 1) == devices[i]
   end

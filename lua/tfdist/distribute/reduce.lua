@@ -237,7 +237,7 @@ local function parts_of(strategy, x)
   if values.is_value(x) or values.is_mirrored(x) then
     return values.components(x)
   end
-  local parts = { n = strategy.num_replicas_in_sync }
+  local parts = { n = strategy.local_count }
   for i = 1, parts.n do
     parts[i] = x
   end

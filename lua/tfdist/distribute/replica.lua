@@ -61,7 +61,7 @@ local function serve(replica)
 end
 
 local function new_crew(strategy)
-  local crew = { n = raw.strategy_replica_count(strategy.handle) }
+  local crew = { n = raw.strategy_local_count(strategy.handle) }
   for i = 1, crew.n do
     local thread = coroutine.create(serve)
     crew[i] = {
@@ -89,7 +89,8 @@ local function muster(strategy, outer)
       replica.counts = nil
     end
     local context = setmetatable({
-      replica_id_in_sync_group = i - 1, strategy = strategy,
+      replica_id_in_sync_group = strategy.first_replica + i - 1,
+      strategy = strategy,
       thread = replica.thread, replica = replica,
     }, Context)
     replica.context, mode.replica = context, context

@@ -203,12 +203,12 @@ end)
 --- What each replica of this process holds, replica 0 first.
 --- Source: tf.distribute.Strategy.experimental_local_results
 method("experimental_local_results", "value:nest=nil", function(self, value)
-  return values.local_results(value, self.num_replicas_in_sync)
+  return values.local_results(value, self.local_count)
 end)
 
 --- The older name of experimental_local_results.
 method("unwrap", "value:nest=nil", function(self, value)
-  return values.local_results(value, self.num_replicas_in_sync)
+  return values.local_results(value, self.local_count)
 end)
 
 --- Nothing is left to do for the results of an update: they are made when this
@@ -229,10 +229,10 @@ method("experimental_distribute_values_from_function", "value_fn",
       errors.raise("TypeError", ("%s: value_fn must be a function, got %s")
         :format(what, text.describe(value_fn)))
     end
-    local parts, n = {}, self.num_replicas_in_sync
+    local parts, n = {}, self.local_count
     for i = 1, n do
       parts[i] = extended.on_device(self.replica_devices[i], value_fn,
-        M.value_context(i - 1, n))
+        M.value_context(self.first_replica + i - 1, self.num_replicas_in_sync))
     end
     return self.one_copy and parts[1]
       or values.regroup(self, parts, n, "wrapped")
@@ -249,7 +249,7 @@ end)
 
 --- Canonical name of a replica's device; nil for the default strategy.
 method("replica_device", "id", function(self, id)
-  local device = self.replica_devices[id + 1]
+  local device = self.replica_devices[id - self.first_replica + 1]
   return device and raw.device_name(device)
 end)
 
@@ -344,6 +344,8 @@ local function new(meta, kind, devices, parameter_device)
   local self = setmetatable({
     handle = handle, name = meta.__name, replica_devices = devices,
     replica_count = raw.strategy_replica_count(handle),
+    local_count = raw.strategy_local_count(handle),
+    first_replica = raw.strategy_first_replica(handle),
     one_copy = kind == "default" or kind == "one_device",
   }, meta)
   self.own_extended = extended.new(self)

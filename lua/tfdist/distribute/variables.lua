@@ -135,7 +135,7 @@ local function shared_variable(context, strategy, next_creator, kwargs)
   local all = own.crew.variables or {}
   own.crew.variables = all
   local made = all[name]
-  local id = context.replica_id_in_sync_group
+  local id = own.id
   local counts = own.counts or {}
   own.counts = counts
   local k = (counts[name] or 0) + 1

@@ -574,7 +574,7 @@ end
 -- May the runtime sum and update at once? Mirrored gradients that a user's own
 -- cross-device ops add up, and strategies of other kinds, take the long way.
 local function in_one_pass(strategy)
-  local kind = raw.strategy_kind_of(strategy.handle)
+  local kind = raw.strategy_kind(strategy.handle)
   if kind == "mirrored" then
     local reducer = strategy.cross_device_ops
     return reducer == nil or reducer.native
