@@ -294,8 +294,8 @@ static void a_worker_takes_its_part_of_the_global_batch(void **state) {
   int64_t count = 0;
 
   (void)state;
-  s->replicas = 4;
-  s->base = 2;
+  s->group->size = 4;
+  s->group->base = 2;
   assert_int_equal(4, tfd_strategy_replica_count(s));
   assert_int_equal(2, tfd_strategy_local_count(s));
   assert_int_equal(2, tfd_strategy_first_replica(s));

@@ -12,6 +12,7 @@ static const char *const kind_names[TFD_HANDLE_KINDS + 1] = {
     [TFD_HANDLE_CONTEXT] = "a context",
     [TFD_HANDLE_DEVICE] = "a device",
     [TFD_HANDLE_BUFFER] = "a buffer",
+    [TFD_HANDLE_GROUP] = "a group",
     [TFD_HANDLE_STRATEGY] = "a strategy",
     [TFD_HANDLE_VALUE] = "a distributed value",
     [TFD_HANDLE_MIRRORED] = "a distributed variable",

@@ -243,7 +243,7 @@ int tfd_strategy_all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: %d components for %d replicas; expected as many for "
                      "each",
-                     what, components_n, strategy->local);
+                     what, components_n, strategy->group->local);
   }
   j.n = n;
   j.leaves = components_n / n;

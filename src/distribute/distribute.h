@@ -11,11 +11,12 @@
 **    components picks one by them (tfd__component_index).
 ** S3 Sums are added up in replica order; every destination gets the same
 **    bits.
-** May include base .. ops. Specs: spec/distribute. */
+** May include base .. ops, comm. Specs: spec/distribute. */
 
+#include "comm/comm.h"
 #include "ops/ops.h"
 
-#define TFD_MAX_REPLICAS 64       /* of one process */
+#define TFD_MAX_REPLICAS TFD_MAX_LOCAL_RANKS /* of one process */
 #define TFD_MAX_IN_SYNC (1 << 16) /* of all workers */
 #define TFD_MAX_ROWS ((int64_t)1 << 53)
 #define TFD_MAX_STRATEGIES 16
@@ -26,7 +27,8 @@ typedef struct tfd__strategy_ops {
   const char *kind; /* what tfd_strategy_new knows it by */
   const char *name; /* of the class, for messages */
   bool mirrors;     /* its variables must be synchronized in some way */
-  /* Check and complete devices, parameter devices and counts of replicas. */
+  /* Check and complete devices and parameter devices; make the group unless
+  ** it is to be one of this process's devices alone. */
   int (*set_up)(tfd_strategy *s, tfd_device *parameter_device);
   /* What a variable becomes and how many copies it has. (optional, default:
   ** one ordinary variable on the first parameter device) */
@@ -52,9 +54,10 @@ struct tfd_strategy {
   const tfd__strategy_ops *ops;
   tfd_device **devices; /* of the replicas here */
   int devices_n;        /* 0 for the default strategy: one replica, no rule */
-  int local;            /* replicas of this process, at least one */
-  int replicas;         /* in sync, of all workers */
-  int base;             /* number in sync of the first replica here */
+  /* Owned reference. A rank for each replica: group->local replicas are of
+  ** this process, at least one; group->size in sync, of all workers; the first
+  ** replica here is number group->base of these. */
+  tfd__group *group;
   tfd_device **parameters;
   int parameters_n;
   tfd_run *spare; /* owned: a finished run to use again, NULL = none */

@@ -88,7 +88,7 @@ int tfd_input_turn(int64_t batch, int workers, int local, int worker,
 int tfd__strategy_input_share(const tfd_strategy *s, int64_t rows,
                               int64_t batch, int replica, int64_t *first_p,
                               int64_t *count_p) {
-  return tfd_input_piece(rows, batch, s->replicas, replica, first_p, count_p);
+  return tfd_input_piece(rows, batch, s->group->size, replica, first_p, count_p);
 }
 
 int tfd_strategy_input_share(const tfd_strategy *strategy, int64_t rows,
@@ -139,15 +139,15 @@ int tfd_strategy_split(tfd_strategy *strategy, tfd_tensor *tensor,
     return tfd__fail(TFD_VALUE_ERROR,
                      "strategy_split: a scalar has no rows to share among %d "
                      "replicas",
-                     strategy->replicas);
+                     strategy->group->size);
   }
-  while (rc == TFD_OK && made < strategy->local) {
+  while (rc == TFD_OK && made < strategy->group->local) {
     tfd_tensor *share = NULL;
     int64_t first = 0;
     int64_t count = 0;
 
     rc = strategy->ops->input_share(strategy, tensor->view.dims[0], batch,
-                                    strategy->base + made, &first, &count);
+                                    strategy->group->base + made, &first, &count);
     if (rc == TFD_OK) {
       tfd_device *device =
           made < strategy->devices_n ? strategy->devices[made] : NULL;

@@ -58,7 +58,7 @@ static bool is_clean(const tfd_run *run) {
       return false;
     }
   }
-  return run->n == s->local;
+  return run->n == s->group->local;
 }
 
 static void run_destroy(void *self) {
@@ -131,7 +131,7 @@ int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p) {
     return tfd__hint("a replica function cannot start another run");
   }
   if (run == NULL) {
-    TFD_TRY(make_run(strategy, strategy->local, &run));
+    TFD_TRY(make_run(strategy, strategy->group->local, &run));
   }
   strategy->spare = NULL;
   tfd__object_init(&run->object, &run_type);

@@ -9,6 +9,7 @@ static void strategy_destroy(void *self) {
   tfd_strategy *s = self;
 
   if (s->spare != NULL) tfd__run_discard(s->spare);
+  tfd__release(s->group);
   tfd__free(s->devices);
   tfd__free(s->parameters);
   tfd__free(s);
@@ -100,6 +101,16 @@ static int find_kind(const char *kind, const tfd__strategy_ops **ops_p) {
 
 /* --- the public interface ------------------------------------------------- */
 
+static int make_group(tfd_strategy *s) {
+  tfd__group_config config = {.devices = s->devices,
+                              .local = s->devices_n,
+                              .size = s->devices_n};
+
+  if (s->group != NULL) return TFD_OK;
+  if (s->devices_n == 0) return tfd__group_solo(&s->group);
+  return tfd__group_new(&config, &s->group);
+}
+
 int tfd_strategy_new(const char *kind, tfd_device *const *devices,
                      int devices_n, tfd_device *parameter_device,
                      tfd_strategy **strategy_p) {
@@ -118,10 +129,9 @@ int tfd_strategy_new(const char *kind, tfd_device *const *devices,
   tfd__object_init(&s->object, &strategy_type);
   s->ops = ops;
   s->devices_n = devices_n;
-  s->local = devices_n > 0 ? devices_n : 1;
-  s->replicas = s->local;
   TFD_TRY_OR(rc = tfd__strategy_list(devices, devices_n, &s->devices), release);
   TFD_TRY_OR(rc = s->ops->set_up(s, parameter_device), release);
+  TFD_TRY_OR(rc = make_group(s), release);
   *strategy_p = s;
   return TFD_OK;
 
@@ -137,17 +147,17 @@ const char *tfd_strategy_kind(const tfd_strategy *strategy) {
 
 int tfd_strategy_replica_count(const tfd_strategy *strategy) {
   TFD_GIVEN_OR(strategy, STRATEGY, 0);
-  return strategy->replicas;
+  return strategy->group->size;
 }
 
 int tfd_strategy_local_count(const tfd_strategy *strategy) {
   TFD_GIVEN_OR(strategy, STRATEGY, 0);
-  return strategy->local;
+  return strategy->group->local;
 }
 
 int tfd_strategy_first_replica(const tfd_strategy *strategy) {
   TFD_GIVEN_OR(strategy, STRATEGY, 0);
-  return strategy->base;
+  return strategy->group->base;
 }
 
 static int device_in(const tfd_strategy *s, tfd_device *const *list, int n,

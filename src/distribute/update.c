@@ -378,7 +378,7 @@ int tfd_strategy_update(tfd_strategy *strategy, int op,
     return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op number %d", op);
   }
   j.op = tfd__op_at(op);
-  j.n = strategy->local;
+  j.n = strategy->group->local;
   j.slots = j.op->in_n - 2;
   j.variables = grads_n / j.n;
   TFD_TRY(check_lists(&j, op, targets_n, grads_n, reals_n));

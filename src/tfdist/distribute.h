@@ -11,7 +11,8 @@
  * "central_storage") over `devices`, one replica each; none for the default
  * one. `parameter_device` holds the variables of central storage; NULL = the only
  * device, or CPU 0 when there are several.
- * Errors: ValueError for a kind that there is not; AssertionError without devices or with one device twice.
+ * Errors: ValueError for a kind that there is not; AssertionError without
+ *   devices or with one device twice.
  * Source: tf.distribute */
 TFD_API int tfd_strategy_new(const char *kind, tfd_device *const *devices,
                              int devices_n, tfd_device *parameter_device,

@@ -1,0 +1,337 @@
+/* Every collective over sizes, dtypes and operations, for any provider: a
+** world is one process's part of a group, and check_world runs all cases on
+** it. Every process of the group runs the same cases. Expected values are
+** whole numbers added up one by one, so small that every dtype holds them. */
+#ifndef SPEC_COMM_CASES_H
+#define SPEC_COMM_CASES_H
+
+#include "device_support.h"
+
+#include "comm/comm.h"
+
+typedef struct world {
+  tfd__group *group;
+  bool small; /* few sizes and dtypes: for worlds that are made often */
+} world;
+
+/* What the local ranks have, and where their results go. */
+typedef struct pieces {
+  tfd__view views[TFD_MAX_LOCAL_RANKS];
+  tfd__piece list[TFD_MAX_LOCAL_RANKS];
+} pieces;
+
+static const int64_t case_sizes[] = {0, 1, 63, 64, 1000, 8191, 8192, 8193,
+                                     30011};
+enum { CASE_SIZES = sizeof case_sizes / sizeof case_sizes[0] };
+
+/* Element j of rank r: 1, 2 or 3, for products 1 or 2, for truths 0 or 1. */
+static inline double case_value(int64_t j, int r, int dtype,
+                                tfd_reduce_op op) {
+  int64_t x = j * 5 + r * 7 + j / 64;
+
+  if (dtype == TFD_BOOL) return (double)(x % 2);
+  return (double)(op == TFD_REDUCE_PROD ? x % 2 + 1 : x % 3 + 1);
+}
+
+/* Element j of the reduction over all ranks; halves and floats divide as
+** floats do. */
+static inline double case_reduced(const tfd__group *g, int64_t j, int dtype,
+                                  tfd_reduce_op op) {
+  double total = case_value(j, 0, dtype, op);
+  int r;
+
+  for (r = 1; r < g->size; r++) {
+    double x = case_value(j, r, dtype, op);
+
+    switch (op) {
+    case TFD_REDUCE_MIN: total = x < total ? x : total; break;
+    case TFD_REDUCE_MAX: total = x > total ? x : total; break;
+    case TFD_REDUCE_PROD: total *= x; break;
+    default: total += x; break;
+    }
+  }
+  if (op != TFD_REDUCE_MEAN) return total;
+  if (dtype == TFD_FLOAT64) return total / g->size;
+  return (double)((float)total / (float)g->size);
+}
+
+static inline void make_piece(const world *w, pieces *p, int i, int dtype,
+                              int64_t n) {
+  tfd_device *d = w->group->devices[i];
+  size_t bytes = (size_t)n * tfd__dtype_size(dtype);
+  tfd__buffer *b = buffer(d, bytes == 0 ? 1 : bytes);
+
+  assert_int_equal(TFD_OK, tfd__view_set(&p->views[i], dtype, &n, 1));
+  p->views[i].data = b->data;
+  p->list[i] = (tfd__piece){b, &p->views[i]};
+}
+
+static inline void make_pieces(const world *w, pieces *p, int dtype,
+                               int64_t n) {
+  int i;
+
+  for (i = 0; i < w->group->local; i++) make_piece(w, p, i, dtype, n);
+}
+
+static inline void drop_pieces(const world *w, pieces *p) {
+  int i;
+
+  for (i = 0; i < w->group->local; i++) tfd__release(p->list[i].buffer);
+}
+
+static inline void fill_piece(const tfd__piece *p, int rank,
+                              tfd_reduce_op op) {
+  size_t size = tfd__dtype_size(p->view->dtype);
+  char *bytes = calloc((size_t)p->view->numel + 1, size);
+  int64_t j;
+
+  assert_non_null(bytes);
+  for (j = 0; j < p->view->numel; j++) {
+    tfd__store(bytes + (size_t)j * size, p->view->dtype,
+               case_value(j, rank, p->view->dtype, op));
+  }
+  assert_int_equal(TFD_OK, tfd__host_write(p->buffer, 0, bytes,
+                                           tfd__view_bytes(p->view)));
+  free(bytes);
+}
+
+static inline void fill_pieces(const world *w, pieces *p, tfd_reduce_op op) {
+  int i;
+
+  for (i = 0; i < w->group->local; i++) {
+    fill_piece(&p->list[i], w->group->base + i, op);
+  }
+}
+
+/* Are elements [at, at + n) those of rank r (r < 0: the reduction), beginning
+** with its element `from`? */
+static inline void expect_run(const world *w, const tfd__piece *p, int64_t at,
+                              int64_t n, int r, int64_t from,
+                              tfd_reduce_op op) {
+  int dtype = p->view->dtype;
+  size_t size = tfd__dtype_size(dtype);
+  char *bytes = calloc((size_t)n + 1, size);
+  int64_t j;
+
+  assert_non_null(bytes);
+  assert_int_equal(TFD_OK, tfd__host_read(p->buffer, (size_t)at * size, bytes,
+                                          (size_t)n * size));
+  for (j = 0; j < n; j++) {
+    char cell[8];
+    double x = r < 0 ? case_reduced(w->group, from + j, dtype, op)
+                     : case_value(from + j, r, dtype, op);
+
+    tfd__store(cell, dtype, x);
+    if (memcmp(cell, bytes + (size_t)j * size, size) == 0) continue;
+    fail_msg("%s of %lld: element %lld is %g, not %g", tfd__dtype_name(dtype),
+             (long long)n, (long long)(at + j),
+             tfd__load(bytes + (size_t)j * size, dtype), tfd__load(cell, dtype));
+  }
+  free(bytes);
+}
+
+static inline tfd__collective collective(tfd__collective_kind kind,
+                                         tfd_reduce_op op, const pieces *in,
+                                         const pieces *out) {
+  return (tfd__collective){.kind = kind,
+                           .op = op,
+                           .values = 1,
+                           .what = tfd__collective_name(kind),
+                           .in = in->list,
+                           .out = out->list};
+}
+
+/* Begin, wait, end. */
+static inline void complete(const world *w, const tfd__collective *c) {
+  tfd__ticket *t = NULL;
+
+  if (tfd__group_begin(w->group, c, &t) != TFD_OK) {
+    fail_msg("%s", tfd_error_message());
+  }
+  if (tfd__ticket_wait(t, tfd__deadline_in(300)) != TFD_OK) {
+    fail_msg("%s", tfd_error_message());
+  }
+  tfd__ticket_end(t);
+}
+
+/* --- one case each -------------------------------------------------------- */
+
+static inline void case_reductions(const world *w, int dtype, int64_t n,
+                                   tfd_reduce_op op) {
+  const tfd__group *g = w->group;
+  pieces in;
+  pieces out;
+  tfd__collective c = collective(TFD_COLLECTIVE_ALL_REDUCE, op, &in, &out);
+  int i;
+
+  make_pieces(w, &in, dtype, n);
+  make_pieces(w, &out, dtype, n);
+  fill_pieces(w, &in, op);
+  complete(w, &c);
+  for (i = 0; i < g->local; i++) {
+    expect_run(w, &out.list[i], 0, n, -1, 0, op);
+    expect_run(w, &in.list[i], 0, n, g->base + i, 0, op);
+  }
+  c.kind = TFD_COLLECTIVE_REDUCE;
+  for (c.root = 0; c.root < g->size; c.root += g->size > 2 ? 2 : 1) {
+    int here = c.root - g->base;
+
+    fill_pieces(w, &out, op); /* what was there must go */
+    complete(w, &c);
+    if (here >= 0 && here < g->local) {
+      expect_run(w, &out.list[here], 0, n, -1, 0, op);
+    }
+  }
+  c = collective(TFD_COLLECTIVE_ALL_REDUCE, op, &in, &in);
+  complete(w, &c);
+  for (i = 0; i < g->local; i++) {
+    expect_run(w, &in.list[i], 0, n, -1, 0, op);
+  }
+  drop_pieces(w, &in);
+  drop_pieces(w, &out);
+}
+
+static inline void case_scatter(const world *w, int dtype, int64_t each,
+                                tfd_reduce_op op) {
+  const tfd__group *g = w->group;
+  pieces in;
+  pieces out;
+  tfd__collective c = collective(TFD_COLLECTIVE_REDUCE_SCATTER, op, &in, &out);
+  int i;
+
+  make_pieces(w, &in, dtype, each * g->size);
+  make_pieces(w, &out, dtype, each);
+  fill_pieces(w, &in, op);
+  complete(w, &c);
+  for (i = 0; i < g->local; i++) {
+    expect_run(w, &out.list[i], 0, each, -1, (g->base + i) * each, op);
+  }
+  drop_pieces(w, &in);
+  drop_pieces(w, &out);
+}
+
+static inline void case_broadcast(const world *w, int dtype, int64_t n) {
+  const tfd__group *g = w->group;
+  pieces p;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_BROADCAST, TFD_REDUCE_SUM, &p, &p);
+  int i;
+
+  make_pieces(w, &p, dtype, n);
+  for (c.root = 0; c.root < g->size; c.root++) {
+    fill_pieces(w, &p, c.op);
+    complete(w, &c);
+    for (i = 0; i < g->local; i++) {
+      expect_run(w, &p.list[i], 0, n, c.root, 0, c.op);
+    }
+  }
+  drop_pieces(w, &p);
+}
+
+/* Rank r gives n + r elements, the last rank of several none. */
+static inline int64_t ragged(const tfd__group *g, int64_t n, int r) {
+  return r > 0 && r == g->size - 1 ? 0 : n + r;
+}
+
+static inline void case_gather(const world *w, int dtype, int64_t n,
+                               bool even) {
+  const tfd__group *g = w->group;
+  int64_t counts[TFD_MAX_LOCAL_RANKS];
+  pieces in;
+  pieces out;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_GATHER, TFD_REDUCE_SUM, &in, &out);
+  int64_t total = 0;
+  int64_t at = 0;
+  int i;
+  int r;
+
+  for (r = 0; r < g->size; r++) {
+    counts[r] = even ? n : ragged(g, n, r);
+    total += counts[r];
+  }
+  if (!even) c.counts = counts;
+  for (i = 0; i < g->local; i++) {
+    make_piece(w, &in, i, dtype, counts[g->base + i]);
+  }
+  make_pieces(w, &out, dtype, total);
+  fill_pieces(w, &in, c.op);
+  complete(w, &c);
+  for (r = 0; r < g->size; r++) {
+    for (i = 0; i < g->local; i++) {
+      expect_run(w, &out.list[i], at, counts[r], r, 0, c.op);
+    }
+    at += counts[r];
+  }
+  drop_pieces(w, &in);
+  drop_pieces(w, &out);
+}
+
+/* Three values of different dtypes and sizes at once. */
+static inline void case_several(const world *w) {
+  static const int dtypes[3] = {TFD_FLOAT32, TFD_INT8, TFD_BFLOAT16};
+  static const int64_t sizes[3] = {9000, 5, 100};
+  const tfd__group *g = w->group;
+  tfd__piece in[3 * TFD_MAX_LOCAL_RANKS];
+  tfd__piece out[3 * TFD_MAX_LOCAL_RANKS];
+  pieces p[6];
+  tfd__collective c = {.kind = TFD_COLLECTIVE_ALL_REDUCE,
+                       .op = TFD_REDUCE_SUM,
+                       .values = 3,
+                       .what = "several",
+                       .in = in,
+                       .out = out};
+  int k;
+  int i;
+
+  for (k = 0; k < 3; k++) {
+    make_pieces(w, &p[k], dtypes[k], sizes[k]);
+    make_pieces(w, &p[3 + k], dtypes[k], sizes[k]);
+    fill_pieces(w, &p[k], c.op);
+    memcpy(in + k * g->local, p[k].list, (size_t)g->local * sizeof *in);
+    memcpy(out + k * g->local, p[3 + k].list, (size_t)g->local * sizeof *in);
+  }
+  complete(w, &c);
+  for (k = 0; k < 3; k++) {
+    for (i = 0; i < g->local; i++) {
+      expect_run(w, &p[3 + k].list[i], 0, sizes[k], -1, 0, c.op);
+    }
+    drop_pieces(w, &p[k]);
+    drop_pieces(w, &p[3 + k]);
+  }
+}
+
+/* --- all of them ---------------------------------------------------------- */
+
+static inline void check_reductions(const world *w, int dtype, int64_t n) {
+  int op;
+
+  for (op = TFD_REDUCE_SUM; op <= TFD_REDUCE_PROD; op++) {
+    if (op == TFD_REDUCE_MEAN && !tfd__is_float(dtype)) continue;
+    case_reductions(w, dtype, n, (tfd_reduce_op)op);
+  }
+  case_scatter(w, dtype, n > 3000 ? 3001 : n, TFD_REDUCE_SUM);
+}
+
+static inline void check_world(const world *w) {
+  tfd__collective barrier = {.kind = TFD_COLLECTIVE_BARRIER,
+                             .what = "barrier"};
+  int dtype;
+  int s;
+
+  complete(w, &barrier);
+  case_several(w);
+  for (dtype = 1; dtype < TFD_DTYPE_END; dtype++) {
+    if (w->small && dtype % 3 != 1) continue;
+    for (s = 0; s < CASE_SIZES; s += w->small ? 3 : 1) {
+      int64_t n = case_sizes[s];
+
+      case_broadcast(w, dtype, n);
+      case_gather(w, dtype, n, true);
+      case_gather(w, dtype, n, false);
+      if (dtype != TFD_BOOL) check_reductions(w, dtype, n);
+    }
+  }
+}
+
+#endif

@@ -1,0 +1,114 @@
+/* What a collective is given, before anything is begun. */
+#include "comm/private.h"
+
+int64_t tfd__gather_count(const tfd__group *g, const tfd__collective *c, int k,
+                          int r) {
+  if (c->counts != NULL) return c->counts[(ptrdiff_t)k * g->size + r];
+  return tfd__given(g, c, k, 0)->view->numel;
+}
+
+static int is_in_place(const tfd__group *g, const tfd__collective *c,
+                       const tfd__piece *p, int i) {
+  if (p->buffer->device == g->devices[i] && p->view->dense) return TFD_OK;
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: rank %d's elements lie on %s%s; expected %s, without "
+                   "gaps",
+                   c->what, g->base + i, p->buffer->device->short_name,
+                   p->view->dense ? "" : " with gaps",
+                   g->devices[i]->short_name);
+}
+
+static int check_piece(const tfd__group *g, const tfd__collective *c,
+                       const tfd__piece *p, int i, int dtype, int64_t numel) {
+  TFD_TRY(is_in_place(g, c, p, i));
+  if (p->view->dtype == dtype && p->view->numel == numel) return TFD_OK;
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: rank %d has %lld elements of %s where there are to be "
+                   "%lld of %s",
+                   c->what, g->base + i, (long long)p->view->numel,
+                   tfd__dtype_name(p->view->dtype), (long long)numel,
+                   tfd__dtype_name(dtype));
+}
+
+/* Elements that local rank i gives and gets for value k, -1 = it has none. */
+static int64_t given_count(const tfd__group *g, const tfd__collective *c,
+                           int k, int i, int64_t first) {
+  if (c->kind == TFD_COLLECTIVE_BROADCAST && g->base + i != c->root) return -1;
+  if (c->kind == TFD_COLLECTIVE_ALL_GATHER && c->counts != NULL) {
+    return tfd__gather_count(g, c, k, g->base + i);
+  }
+  return first;
+}
+
+static int64_t gotten_count(const tfd__group *g, const tfd__collective *c,
+                            int k, int i, int64_t first) {
+  int64_t sum = 0;
+  int r;
+
+  switch (c->kind) {
+  case TFD_COLLECTIVE_REDUCE: return g->base + i == c->root ? first : -1;
+  case TFD_COLLECTIVE_REDUCE_SCATTER: return first / g->size;
+  case TFD_COLLECTIVE_ALL_GATHER:
+    for (r = 0; r < g->size; r++) sum += tfd__gather_count(g, c, k, r);
+    return sum;
+  default: return first;
+  }
+}
+
+/* What value k's other pieces are held against: one that must be there. */
+static const tfd__piece *leader(const tfd__group *g, const tfd__collective *c,
+                                int k) {
+  return c->kind == TFD_COLLECTIVE_BROADCAST ? tfd__gotten(g, c, k, 0)
+                                             : tfd__given(g, c, k, 0);
+}
+
+static int check_value(const tfd__group *g, const tfd__collective *c, int k) {
+  const tfd__piece *first = leader(g, c, k);
+  int64_t n = first->view->numel;
+  int dtype = first->view->dtype;
+  int i;
+
+  if (c->kind == TFD_COLLECTIVE_REDUCE_SCATTER && n % g->size != 0) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: %lld elements cannot be shared among %d ranks; a "
+                     "multiple is needed",
+                     c->what, (long long)n, g->size);
+  }
+  for (i = 0; i < g->local; i++) {
+    int64_t gives = given_count(g, c, k, i, n);
+    int64_t gets = gotten_count(g, c, k, i, n);
+    const tfd__piece *in = tfd__given(g, c, k, i);
+
+    if (gives >= 0) {
+      TFD_TRY(check_piece(g, c, in, i, dtype, gives));
+      TFD_TRY(tfd__buffer_check(in->buffer));
+    }
+    if (gets < 0) continue;
+    TFD_TRY(check_piece(g, c, tfd__gotten(g, c, k, i), i, dtype, gets));
+  }
+  switch (c->kind) {
+  case TFD_COLLECTIVE_ALL_REDUCE:
+  case TFD_COLLECTIVE_REDUCE:
+  case TFD_COLLECTIVE_REDUCE_SCATTER:
+    return tfd__check_reduction(c->what, c->op, dtype);
+  default: return TFD_OK;
+  }
+}
+
+int tfd__collective_check(const tfd__group *g, const tfd__collective *c) {
+  bool has_root = c->kind == TFD_COLLECTIVE_REDUCE ||
+                  c->kind == TFD_COLLECTIVE_BROADCAST;
+  int k;
+
+  if (g->provider == NULL) {
+    return tfd__fail(TFD_FAILED_PRECONDITION,
+                     "%s: the group's only rank has no device", c->what);
+  }
+  if (has_root && (c->root < 0 || c->root >= g->size)) {
+    return tfd__fail(TFD_VALUE_ERROR, "%s: there is no rank %d; there are %d",
+                     c->what, c->root, g->size);
+  }
+  if (c->kind == TFD_COLLECTIVE_BARRIER) return TFD_OK;
+  for (k = 0; k < c->values; k++) TFD_TRY(check_value(g, c, k));
+  return TFD_OK;
+}

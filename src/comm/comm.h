@@ -1,0 +1,230 @@
+#ifndef TFD_COMM_COMM_H
+#define TFD_COMM_COMM_H
+/* L4 comm: groups of ranks, and what the ranks of a group do together.
+**
+** A group has `size` ranks, of which this process has `local`: rank base + i
+** is its local rank i and works on devices[i]. The other ranks belong to other
+** processes; each process makes the same calls in the same order, once for all
+** its local ranks. Who moves and combines the bytes is the group's provider.
+** Contract:
+** G1 What local rank i gives and gets lies on devices[i], dense. Collectives
+**    see runs of elements: shapes are the callers' affair.
+** G2 Every rank gets the same bits. Sums are added in the order of ranks, half
+**    types in float32, unless the provider says otherwise.
+** G3 A begun collective owns its memory until it is done: outputs are not read
+**    before, inputs not written. Providers that are `ordered` do their work on
+**    the devices' streams: there calls that are submitted later come after it,
+**    and nobody need wait.
+** G4 What leaves ranks apart (a peer that is gone, a deadline, an abort) fails
+**    the group. It stays failed: calls, tests and waits answer Aborted with
+**    the first cause. What is wrong with a call alone, and a failing kernel,
+**    leave the group as it is.
+** May include base, types, backend, device; tensors are unknown here. Mutex
+** rank 4. Specs: spec/c/comm_*. */
+
+#include "device/device.h"
+
+#define TFD_MAX_LOCAL_RANKS 64
+
+typedef struct tfd__group tfd__group;
+typedef struct tfd__ticket tfd__ticket;
+typedef struct tfd__provider tfd__provider;
+
+/* --- groups --------------------------------------------------------------- */
+
+typedef struct tfd__group_config {
+  const char *provider;       /* by name; NULL = the best that can */
+  tfd_device *const *devices; /* of the local ranks; NULL = one without any */
+  int local;
+  int base;       /* rank of the first local one */
+  int size;       /* ranks in all processes */
+  double timeout; /* seconds that a wait without a deadline of its own takes at
+                  ** most; 0 = 600 */
+  const void *network; /* how other processes are reached: the provider's */
+} tfd__group_config;
+
+struct tfd__group {
+  tfd_object object; /* kind TFD_HANDLE_GROUP, never seen by users */
+  const tfd__provider *provider;
+  tfd_device **devices;
+  int local;
+  int base;
+  int size;
+  double timeout;
+  void *own; /* the provider's */
+  atomic_bool failed;
+  tfd__mutex lock;
+  tfd__error cause; /* under `lock` */
+};
+
+/* Blocks: as long as the provider needs to find the other ranks.
+** Errors: NotFound for a provider that is not there, Unavailable for one that
+**   cannot serve these ranks, both with what could be done. */
+int tfd__group_new(const tfd__group_config *config, tfd__group **group_p);
+
+/* A rank of its own without a device: what strategies without rules have. */
+int tfd__group_solo(tfd__group **group_p);
+
+/* Fail the group because of `reason`; every wait ends. Threads: any. */
+void tfd__group_abort(tfd__group *g, const char *reason);
+/* For providers: this thread's error is why the group fails, unless it has
+** failed already. Returns the error's code. Threads: any. */
+int tfd__group_fail(tfd__group *g);
+/* Errors: Aborted with the first cause, once the group has failed. */
+int tfd__group_check(tfd__group *g, const char *what);
+
+static inline bool tfd__group_is_alone(const tfd__group *g) {
+  return g->local == g->size;
+}
+
+/* --- collectives ---------------------------------------------------------- */
+
+typedef enum tfd__collective_kind {
+  /* Every rank gets the reduction of all ranks' inputs. */
+  TFD_COLLECTIVE_ALL_REDUCE = 0,
+  /* Rank `root` alone gets it. */
+  TFD_COLLECTIVE_REDUCE,
+  /* Every rank gets rank root's input. */
+  TFD_COLLECTIVE_BROADCAST,
+  /* Every rank gets all inputs, one behind the other in the order of ranks. */
+  TFD_COLLECTIVE_ALL_GATHER,
+  /* Rank r gets part r of the reduction; the parts have equal sizes. */
+  TFD_COLLECTIVE_REDUCE_SCATTER,
+  /* Done when every rank has begun. */
+  TFD_COLLECTIVE_BARRIER,
+  TFD_COLLECTIVES
+} tfd__collective_kind;
+
+const char *tfd__collective_name(tfd__collective_kind kind);
+
+/* Elements of one value that one rank gives or gets. */
+typedef struct tfd__piece {
+  tfd__buffer *buffer; /* NULL: this rank has nothing to give or to get */
+  const tfd__view *view;
+} tfd__piece;
+
+/* Several values go together: what local rank i has for value k is entry
+** k * local + i of `in` and `out`. A rank's output may be its input; where one
+** is longer, the shorter one may be this rank's part of it. */
+typedef struct tfd__collective {
+  tfd__collective_kind kind;
+  tfd_reduce_op op; /* means are for floats only */
+  int root;
+  int values;
+  const char *what; /* in messages */
+  const tfd__piece *in;
+  const tfd__piece *out;
+  /* all_gather: what rank r gives for value k, counts[k * size + r] elements;
+  ** NULL = all the same. */
+  const int64_t *counts;
+  int line;         /* script position, 0 = unknown */
+  const char *file; /* interned, never freed */
+} tfd__collective;
+
+/* Begin; the caller owns *ticket_p and ends it. ticket_p may be NULL when the
+** provider is ordered: nobody waits then, and failures surface where the
+** devices' do. Everything that `c` points to is the caller's again when it has
+** returned, but for the buffers' memory (G3).
+** Errors: InvalidArgument when pieces do not go together; Aborted. */
+int tfd__group_begin(tfd__group *g, const tfd__collective *c,
+                     tfd__ticket **ticket_p);
+/* Begin and, unless the results come in order anyway, wait until `until` (0 =
+** the group's timeout). */
+int tfd__group_run(tfd__group *g, const tfd__collective *c,
+                   tfd__deadline until);
+
+/* Is it done? Takes a moment, in which devices that need a thread get on.
+** Errors: the collective's own; Aborted. */
+int tfd__ticket_test(tfd__ticket *t, bool *done_p);
+/* Blocks: until it is done. Errors: as test; DeadlineExceeded, which fails the
+** group, for nobody knows which ranks have their results; Cancelled. */
+int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until);
+/* Let go of it, done or not (then the group is aborted). NULL allowed. */
+void tfd__ticket_end(tfd__ticket *t);
+
+/* --- sums that go on ------------------------------------------------------ */
+
+/* A kernel that adds up what all local ranks have and goes on with the sum, on
+** a range of elements: one pass where all ranks' memory can be reached from
+** each device. */
+typedef struct tfd__fused_call {
+  tfd__call call;  /* all but kernel and stream */
+  int64_t *range;  /* among call.ints: first element, one past the last */
+  int64_t numel;   /* elements there are */
+  uint64_t owner;  /* small calls with one owner run in order, on one device */
+} tfd__fused_call;
+
+typedef struct tfd__fused {
+  tfd__kernel_id kernel;
+  int calls;
+  int64_t elements; /* of all calls; exact below 1 << 20 */
+  /* Complete call number k; what it points to lasts until the next. */
+  void (*call)(void *arg, int k, tfd__fused_call *call_p);
+  void *arg;
+} tfd__fused;
+
+bool tfd__group_can_fuse(const tfd__group *g, tfd__kernel_id kernel);
+/* Submit the calls, each element of each once. Outputs are there for what is
+** submitted to any of the devices later. Errors: Aborted; out of memory. */
+int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
+
+/* --- providers ------------------------------------------------------------ */
+
+#define TFD_PROVIDER_ABI 1
+
+/* Who does a group's collectives. A slot that may be NULL says so and gets a
+** default when the provider is registered: callers test none for NULL. */
+struct tfd__provider {
+  int abi;          /* TFD_PROVIDER_ABI; first for ever */
+  const char *name; /* "shared" */
+  int score;        /* the highest of those that can is taken */
+  bool ordered;     /* G3 */
+
+  /* Why it cannot serve these ranks, as tfd__fail. NULL = it always can. */
+  int (*can)(const tfd__group_config *config);
+  /* Set g->own, find the other ranks. NULL = nothing. */
+  int (*open)(tfd__group *g, const tfd__group_config *config);
+  /* Nothing is under way any more. NULL = nothing. */
+  void (*close)(tfd__group *g);
+
+  /* Begin; pieces were checked. `t` is NULL or t->own is the provider's. NULL
+  ** = made of broadcasts (defaults.c); broadcast itself must be there. */
+  int (*begin[TFD_COLLECTIVES])(tfd__group *g, const tfd__collective *c,
+                                tfd__ticket *t);
+  /* Wait until it is done or `until` has passed, never much longer than 20 ms:
+  ** the caller looks for failures and interrupts. Errors: the collective's.
+  ** NULL, for ordered ones only = it is done when the devices are. */
+  int (*wait)(tfd__ticket *t, tfd__deadline until, bool *done_p);
+  /* The caller needs it no more. NULL = nothing. */
+  void (*end)(tfd__ticket *t);
+  /* The group has failed: stop what is under way, tell the other ranks.
+  ** Threads: any. NULL = nothing. */
+  void (*abort)(tfd__group *g);
+
+  /* NULL = never, and both are NULL. */
+  bool (*can_fuse)(const tfd__group *g, tfd__kernel_id kernel);
+  int (*fuse)(tfd__group *g, const tfd__fused *f);
+};
+
+struct tfd__ticket {
+  tfd__group *group; /* owned reference */
+  tfd__collective_kind kind;
+  bool done;
+  tfd__error error; /* why it has no results; then it is never done */
+  void *own;        /* the provider's */
+  /* Positions of the local ranks' devices behind which the results are, of
+  ** ordered providers. */
+  uint64_t seqs[];
+};
+
+/* Memory that devices of one process share, and copies where they do not. */
+extern const tfd__provider tfd__shared_provider;
+
+/* Add one to those that are built in; *p itself may go. A name that is there
+** already is AlreadyExists. Threads: any. */
+int tfd__provider_register(const tfd__provider *p);
+/* The provider of this name, or, for NULL, the best that can serve `config`. */
+int tfd__provider_find(const char *name, const tfd__group_config *config,
+                       const tfd__provider **provider_p);
+
+#endif

@@ -1,0 +1,262 @@
+/* Groups, their failures, and collectives from begin to end.
+**
+** A group's failure is a flag that everybody looks at and, under the lock, the
+** first cause. Waits are cut into slices so that they see flag, deadline and
+** interrupt whatever the provider does. */
+#include "comm/private.h"
+
+#include <string.h>
+
+#define TIMEOUT 600.0
+#define SLICE_NS 20000000
+
+/* --- life ----------------------------------------------------------------- */
+
+static void group_destroy(void *self) {
+  tfd__group *g = self;
+
+  if (g->provider != NULL) g->provider->close(g);
+  tfd__error_free(&g->cause);
+  tfd__mutex_destroy(&g->lock);
+  tfd__free(g->devices);
+  tfd__free(g);
+}
+
+static const tfd__type group_type = {
+    .name = "group",
+    .kind = TFD_HANDLE_GROUP,
+    .destroy = group_destroy,
+};
+
+static int check_ranks(const tfd__group_config *c) {
+  if (c->local >= 1 && c->local <= TFD_MAX_LOCAL_RANKS && c->base >= 0 &&
+      c->base <= c->size - c->local) {
+    return TFD_OK;
+  }
+  return tfd__fail(TFD_VALUE_ERROR,
+                   "group: %d local ranks from %d on of %d; expected 1 to %d "
+                   "that lie within the group",
+                   c->local, c->base, c->size, TFD_MAX_LOCAL_RANKS);
+}
+
+static int group_make(const tfd__group_config *config, tfd__group **g_p) {
+  size_t bytes = (size_t)config->local * sizeof *config->devices;
+  tfd__group *g = tfd__calloc(1, sizeof *g);
+
+  if (g == NULL) return tfd__no_memory(sizeof *g, "group");
+  if (tfd__mutex_init(&g->lock, 4) != TFD_OK) {
+    tfd__free(g);
+    return tfd__fail(TFD_RESOURCE_EXHAUSTED, "group: no mutex");
+  }
+  tfd__object_init(&g->object, &group_type);
+  g->local = config->local;
+  g->base = config->base;
+  g->size = config->size;
+  g->timeout = config->timeout > 0 ? config->timeout : TIMEOUT;
+  if (config->devices != NULL) {
+    g->devices = tfd__alloc(bytes);
+    if (g->devices == NULL) {
+      tfd__release(g);
+      return tfd__no_memory(bytes, "group");
+    }
+    memcpy(g->devices, config->devices, bytes);
+  }
+  *g_p = g;
+  return TFD_OK;
+}
+
+int tfd__group_new(const tfd__group_config *config, tfd__group **group_p) {
+  const tfd__provider *provider = NULL;
+  tfd__group *g = NULL;
+  int rc;
+
+  TFD_TRY(check_ranks(config));
+  TFD_TRY(tfd__provider_find(config->provider, config, &provider));
+  TFD_TRY(group_make(config, &g));
+  rc = provider->open(g, config);
+  if (rc != TFD_OK) {
+    tfd__release(g);
+    return rc;
+  }
+  g->provider = provider; /* what was opened is closed */
+  *group_p = g;
+  return TFD_OK;
+}
+
+int tfd__group_solo(tfd__group **group_p) {
+  tfd__group_config config = {.local = 1, .size = 1};
+
+  return group_make(&config, group_p);
+}
+
+/* --- failure -------------------------------------------------------------- */
+
+int tfd__group_fail(tfd__group *g) {
+  tfd__error now = {0};
+  bool first;
+  int code;
+
+  tfd__error_save(&now);
+  code = now.code;
+  tfd__lock(&g->lock);
+  first = g->cause.code == TFD_OK;
+  if (first) g->cause = now;
+  tfd__unlock(&g->lock);
+  if (!first) {
+    tfd__error_free(&now);
+    return code;
+  }
+  atomic_store(&g->failed, true);
+  if (g->provider != NULL) g->provider->abort(g);
+  return code;
+}
+
+void tfd__group_abort(tfd__group *g, const char *reason) {
+  (void)tfd__fail(TFD_ABORTED, "%s", reason);
+  (void)tfd__group_fail(g);
+}
+
+int tfd__group_check(tfd__group *g, const char *what) {
+  if (TFD_LIKELY(!atomic_load_explicit(&g->failed, memory_order_acquire))) {
+    return TFD_OK;
+  }
+  tfd__lock(&g->lock);
+  (void)tfd__fail(TFD_ABORTED,
+                  "%s: the group of ranks %d to %d of %d has failed: %s", what,
+                  g->base, g->base + g->local - 1, g->size,
+                  g->cause.message == NULL ? "" : g->cause.message);
+  if (g->cause.hint != NULL) (void)tfd__hint("%s", g->cause.hint);
+  tfd__unlock(&g->lock);
+  return TFD_ABORTED;
+}
+
+/* --- begin ---------------------------------------------------------------- */
+
+const char *tfd__collective_name(tfd__collective_kind kind) {
+  static const char *const names[TFD_COLLECTIVES] = {
+      [TFD_COLLECTIVE_ALL_REDUCE] = "all_reduce",
+      [TFD_COLLECTIVE_REDUCE] = "reduce",
+      [TFD_COLLECTIVE_BROADCAST] = "broadcast",
+      [TFD_COLLECTIVE_ALL_GATHER] = "all_gather",
+      [TFD_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
+      [TFD_COLLECTIVE_BARRIER] = "barrier",
+  };
+
+  return names[kind];
+}
+
+static int ticket_make(tfd__group *g, const tfd__collective *c,
+                       tfd__ticket **t_p) {
+  size_t bytes = sizeof(tfd__ticket) + (size_t)g->local * sizeof(uint64_t);
+  tfd__ticket *t = tfd__calloc(1, bytes);
+
+  if (t == NULL) return tfd__no_memory(bytes, "collective");
+  tfd__retain(g);
+  t->group = g;
+  t->kind = c->kind;
+  *t_p = t;
+  return TFD_OK;
+}
+
+int tfd__group_begin(tfd__group *g, const tfd__collective *c,
+                     tfd__ticket **ticket_p) {
+  tfd__ticket *t = NULL;
+  int rc;
+  int i;
+
+  TFD_TRY(tfd__group_check(g, c->what));
+  TFD_TRY(tfd__collective_check(g, c));
+  if (ticket_p != NULL || !g->provider->ordered) TFD_TRY(ticket_make(g, c, &t));
+  rc = g->provider->begin[c->kind](g, c, t);
+  if (rc != TFD_OK) {
+    if (t != NULL) t->done = true; /* it never began */
+    tfd__ticket_end(t);
+    return rc;
+  }
+  for (i = 0; t != NULL && i < g->local; i++) {
+    t->seqs[i] = tfd__stream_seq(g->devices[i]);
+  }
+  if (ticket_p != NULL) *ticket_p = t;
+  return TFD_OK;
+}
+
+int tfd__group_run(tfd__group *g, const tfd__collective *c,
+                   tfd__deadline until) {
+  tfd__ticket *t = NULL;
+  int rc;
+
+  if (g->provider == NULL || g->provider->ordered) {
+    return tfd__group_begin(g, c, NULL);
+  }
+  TFD_TRY(tfd__group_begin(g, c, &t));
+  rc = tfd__ticket_wait(t, until);
+  tfd__ticket_end(t);
+  return rc;
+}
+
+/* --- test and wait -------------------------------------------------------- */
+
+/* One slice of waiting. */
+static int look(tfd__ticket *t, tfd__deadline until) {
+  int rc;
+
+  if (t->error.code != TFD_OK) return tfd__error_raise(&t->error);
+  if (t->done) return TFD_OK;
+  TFD_TRY(tfd__group_check(t->group, tfd__collective_name(t->kind)));
+  rc = t->group->provider->wait(t, until, &t->done);
+  if (rc != TFD_OK) tfd__error_save(&t->error);
+  return rc;
+}
+
+int tfd__ticket_test(tfd__ticket *t, bool *done_p) {
+  TFD_TRY(look(t, tfd__now_ns() + SLICE_NS / 200));
+  *done_p = t->done;
+  return TFD_OK;
+}
+
+static int missed(tfd__ticket *t) {
+  tfd__group *g = t->group;
+
+  (void)tfd__fail(TFD_DEADLINE_EXCEEDED,
+                  "%s: not done at its deadline on ranks %d to %d of %d",
+                  tfd__collective_name(t->kind), g->base,
+                  g->base + g->local - 1, g->size);
+  return tfd__group_fail(g);
+}
+
+int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until) {
+  if (until == 0) until = tfd__deadline_in(t->group->timeout);
+  for (;;) {
+    int64_t now = tfd__now_ns();
+
+    TFD_TRY(look(t, until - now > SLICE_NS ? now + SLICE_NS : until));
+    if (t->done) return TFD_OK;
+    if (tfd__interrupt_get()) {
+      return tfd__fail(TFD_CANCELLED, "%s: interrupted while waiting",
+                       tfd__collective_name(t->kind));
+    }
+    if (tfd__now_ns() >= until) return missed(t);
+  }
+}
+
+void tfd__ticket_end(tfd__ticket *t) {
+  if (t == NULL) return;
+  if (!t->done && !t->group->provider->ordered) {
+    tfd__group_abort(t->group, "a collective was given up before its end");
+  }
+  t->group->provider->end(t);
+  tfd__error_free(&t->error);
+  tfd__release(t->group);
+  tfd__free(t);
+}
+
+/* --- fused ---------------------------------------------------------------- */
+
+bool tfd__group_can_fuse(const tfd__group *g, tfd__kernel_id kernel) {
+  return g->provider != NULL && g->provider->can_fuse(g, kernel);
+}
+
+int tfd__group_fuse(tfd__group *g, const tfd__fused *f) {
+  TFD_TRY(tfd__group_check(g, "update"));
+  return g->provider->fuse(g, f);
+}

@@ -1,0 +1,50 @@
+#ifndef TFD_COMM_PRIVATE_H
+#define TFD_COMM_PRIVATE_H
+/* What the files of comm share; nobody else includes it. */
+
+#include "comm/comm.h"
+
+/* Do the pieces go together? Errors: InvalidArgument naming ranks. */
+int tfd__collective_check(const tfd__group *g, const tfd__collective *c);
+
+/* What rank r gives for value k of an all_gather. */
+int64_t tfd__gather_count(const tfd__group *g, const tfd__collective *c, int k,
+                          int r);
+
+static inline const tfd__piece *tfd__given(const tfd__group *g,
+                                           const tfd__collective *c, int k,
+                                           int i) {
+  return &c->in[(ptrdiff_t)k * g->local + i];
+}
+static inline const tfd__piece *tfd__gotten(const tfd__group *g,
+                                            const tfd__collective *c, int k,
+                                            int i) {
+  return &c->out[(ptrdiff_t)k * g->local + i];
+}
+
+/* Fill the empty slots of a provider's table. Errors: FailedPrecondition for a
+** table of another version or without what has no default. */
+int tfd__provider_complete(tfd__provider *p);
+
+/* --- work on the devices of this process (local.c) ------------------------ */
+
+/* A run of elements with a view of its own. */
+typedef struct tfd__run_of {
+  tfd__buffer *buffer; /* borrowed unless somebody says otherwise */
+  tfd__view view;      /* of rank 1 */
+} tfd__run_of;
+
+/* n elements of a piece from `begin` on. */
+tfd__run_of tfd__part_of(const tfd__piece *p, int64_t begin, int64_t n);
+/* Fresh memory on `device`; the caller releases ->buffer. */
+int tfd__run_new(tfd_device *device, int dtype, int64_t n, tfd__run_of *run_p);
+/* In the order of both devices' streams; the same place is nothing to do. */
+int tfd__run_copy(const tfd__run_of *to, const tfd__run_of *from);
+/* Can a reduction of this dtype be made at all? Errors: InvalidArgument. */
+int tfd__check_reduction(const char *what, tfd_reduce_op op, int dtype);
+/* to = the reduction of in[0..n) in this order, on to's device, wherever the
+** inputs lie. `to` may be one of them. */
+int tfd__reduce_runs(const tfd__collective *c, const tfd__run_of *in, int n,
+                     const tfd__run_of *to);
+
+#endif
