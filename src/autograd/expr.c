@@ -1,80 +1,11 @@
 /* Expression helpers for gradient rules; see autograd.h. */
 #include "autograd/tape.h"
+#include "ops/attributes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_OUTPUTS 8
-
-/* --- attributes by default ------------------------------------------------ */
-
-/* Position of the default among the choices of "e(a|b|c)". */
-static int64_t enum_position(const char *kind, const char *value, size_t n) {
-  const char *p = strchr(kind, '(');
-  int64_t position = 0;
-
-  while (p != NULL && *p != ')') {
-    size_t word = strcspn(++p, "|)");
-
-    if (word == n && strncmp(p, value, n) == 0) return position;
-    position++;
-    p += word;
-  }
-  return 0;
-}
-
-static int64_t int_default(const char *kind, const char *value, size_t n) {
-  char word[32];
-  int dtype = 0;
-
-  if (value == NULL || n >= sizeof word) return 0;
-  memcpy(word, value, n);
-  word[n] = '\0';
-  switch (kind[0]) {
-  case 'b':
-    return strcmp(word, "true") == 0;
-  case 'e':
-    return enum_position(kind, value, n);
-  case 'd':
-    for (dtype = 1; dtype < TFD_DTYPE_END; dtype++) {
-      if (strcmp(tfd__dtype_name(dtype), word) == 0) return dtype;
-    }
-    return 0;
-  default:
-    return strtoll(word, NULL, 10);
-  }
-}
-
-/* An absent list has count -1; "l=3" is a list of one. */
-static void list_default(const char *value, int64_t *slots) {
-  memset(slots, 0, TFD_LIST_SLOTS * sizeof *slots);
-  slots[0] = -1;
-  if (value == NULL || strncmp(value, "nil", 3) == 0) return;
-  slots[0] = 1;
-  slots[1] = strtoll(value, NULL, 10);
-}
-
-void tfd__op_defaults(const tfd__op *op, int64_t *ints, double *reals) {
-  const char *p = op->schema;
-
-  while ((p = strchr(p, ':')) != NULL) {
-    const char *kind = ++p;
-    size_t n = strcspn(kind, " ");
-    const char *value = memchr(kind, '=', n);
-
-    if (value != NULL) value++;
-    n = value == NULL ? 0 : n - (size_t)(value - kind);
-    if (kind[0] == 't' || kind[0] == 'n') continue;
-    if (kind[0] == 'f') {
-      *reals++ = value == NULL ? 0.0 : strtod(value, NULL);
-    } else if (kind[0] == 'l') {
-      list_default(value, ints);
-      ints += TFD_LIST_SLOTS;
-    } else {
-      *ints++ = int_default(kind, value, n);
-    }
-  }
-}
 
 /* --- running ops ---------------------------------------------------------- */
 
@@ -112,23 +43,12 @@ static int temps_reserve(tfd__grad *g, int n) {
   return TFD_OK;
 }
 
-static bool is_optional(const tfd__op *op, int i) {
-  const char *p = op->schema;
-
-  while (i-- > 0 && p != NULL) {
-    p = strchr(p, ' ');
-    if (p != NULL) p++;
-  }
-  if (p != NULL) p = strchr(p, ':');
-  return p != NULL && (p[1] == 't' || p[1] == 'n') && p[2] == '?';
-}
-
 /* False when an input that must be there is not: nothing to compute. */
 static bool complete(const tfd__op *op, tfd_tensor *const *in, int in_n) {
   int i;
 
   for (i = 0; i < in_n; i++) {
-    if (in[i] == NULL && (op->list_input || !is_optional(op, i))) return false;
+    if (in[i] == NULL && (op->list_input || !tfd__is_optional(op, i))) return false;
   }
   return true;
 }

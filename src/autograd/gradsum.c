@@ -1,5 +1,6 @@
 /* Sums of gradients: dense, sparse, or a list of sparse ones not yet joined. */
 #include "autograd/gradsum.h"
+#include "ops/attributes.h"
 
 #include <string.h>
 

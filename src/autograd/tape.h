@@ -166,8 +166,6 @@ typedef struct tfd__temp {
 void tfd__temps_clear(tfd__temp *temps);
 /* Number of an op outside core.def by name, looked up once for each cache. */
 int tfd__op_named(const char *name, _Atomic int *cache, int *op_p);
-/* Attributes as the schema's defaults give them; required ones become 0. */
-void tfd__op_defaults(const tfd__op *op, int64_t *ints, double *reals);
 /* A dense tensor filled with one value, on `device`. */
 int tfd__filled(tfd_device *device, int dtype, const int64_t *dims, int rank,
                 double value, tfd_tensor **t_p);

@@ -508,45 +508,6 @@ static int check_arguments(int op, int inputs_n, int ints_n, int reals_n) {
   return TFD_OK;
 }
 
-/* Inference and kernels rely on it that enums and dtypes are ones there are and
-** that lists fit their slots. */
-int tfd__check_slots(const tfd__op *o, const int64_t *ints) {
-  int i = 0;
-
-  while (i < o->ints_n) {
-    int limit = o->slots[i];
-
-    if (limit >= TFD_SLOT_LIST) {
-      if (ints[i] < TFD_SLOT_LIST - limit || ints[i] > TFD_MAX_RANK) {
-        return tfd__fail(TFD_VALUE_ERROR,
-                         "%s: a list attribute has %lld entries; %d is the "
-                         "most",
-                         o->name, (long long)ints[i], TFD_MAX_RANK);
-      }
-      i += TFD_LIST_SLOTS;
-      continue;
-    }
-    if (limit > 0 && (ints[i] < 0 || ints[i] >= limit)) {
-      return tfd__fail(TFD_VALUE_ERROR,
-                       "%s: attribute slot %d is %lld; expected 0 to %d",
-                       o->name, i, (long long)ints[i], limit - 1);
-    }
-    i++;
-  }
-  return TFD_OK;
-}
-
-bool tfd__is_optional(const tfd__op *o, int i) {
-  const char *p = o->schema;
-
-  while (i-- > 0 && p != NULL) {
-    p = strchr(p, ' ');
-    if (p != NULL) p++;
-  }
-  if (p != NULL) p = strchr(p, ':');
-  return p != NULL && (p[1] == 't' || p[1] == 'n') && p[2] == '?';
-}
-
 static int resolve(const tfd__op *o, tfd_object *const *inputs, int inputs_n,
                    tfd_tensor **in) {
   int i;

@@ -1,25 +1,12 @@
 /* Inference helpers shared by all families. */
-#include "ops/ops.h"
+#include "ops/attributes.h"
 
 #include <string.h>
 
 const char *tfd__arg_name(const tfd__infer *s, int i, char buf[32]) {
-  const char *p = s->op->schema;
-  const char *end;
-  size_t n;
-  int k;
-
   if (s->op->list_input) i = 0;
-  for (k = 0; k < i && p != NULL; k++) {
-    p = strchr(p, ' ');
-    if (p != NULL) p++;
-  }
-  end = p == NULL ? NULL : strchr(p, ':');
-  if (end == NULL) return "input";
-  n = (size_t)(end - p);
-  if (n > 31) n = 31;
-  memcpy(buf, p, n);
-  buf[n] = '\0';
+  if (i >= s->op->params_n) return "input";
+  memcpy(buf, s->op->params[i].name, sizeof s->op->params[i].name);
   return buf;
 }
 

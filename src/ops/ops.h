@@ -111,12 +111,9 @@ typedef struct tfd__op {
   int in_n;            /* tensor arguments in the schema */
   int ints_n;          /* slots */
   int reals_n;
-  /* What may stand in each slot: 0 = any number, n = 0 .. n-1, and
-  ** TFD_SLOT_LIST... = a list of TFD_LIST_SLOTS slots begins here. */
-  uint8_t slots[TFD_MAX_INTS];
+  const struct tfd__param *params; /* see ops/attributes.h */
+  int params_n;
 } tfd__op;
-
-enum { TFD_SLOT_LIST = 254, TFD_SLOT_LIST_OR_NONE = 255 };
 
 const tfd__op *tfd__op_at(int op); /* no check */
 /* True when tensor argument `i` of the schema may be absent. */
