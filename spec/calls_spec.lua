@@ -175,6 +175,31 @@ describe("every function #once", function()
     assert.is_true(count > 600, count .. " functions")
   end)
 
+  it("that asks what a value is takes tables with any keys", function()
+    local asked = 0
+    for _, entry in ipairs(functions) do
+      local name, sig = entry.name:match "[^.:]*$", entry.sig
+      if entry.class == nil and name:find "^is_%l" and sig and sig.n == 1
+        and sig.kinds[1] == "table" then
+        asked = asked + 1
+        for _, value in ipairs { { a = 1 }, { 1, a = 2 }, { learning_rate = 1 },
+          { n = 2 }, { [1.5] = 1 } } do
+          assert.is_false(entry.fn(value), entry.name)
+        end
+        assert.is_false(entry.fn { [sig.names[1]] = 1 }, entry.name)
+      else
+        -- One that does not say so would take them as options.
+        assert.is_false(entry.class == nil and name:find "^is_%l" ~= nil
+          and sig ~= nil and sig.n == 1 and not sig.required[1], entry.name)
+      end
+    end
+    assert.is_true(asked >= 7, asked .. " functions")
+    for _, family in ipairs { "constraints", "initializers", "regularizers" } do
+      local value = { a = 1 }
+      assert.equal(value, tf.keras[family].serialize(value), family)
+    end
+  end)
+
   it("that takes a structure is listed in README", function()
     local text = readme()
     assert.truthy(next(structures))

@@ -351,7 +351,7 @@ local function dtype_checks(def)
       return dtype
     end)
 
-  def("debugging.is_numeric_tensor", "tensor=nil", function(x)
+  def("debugging.is_numeric_tensor", "tensor:table=nil", function(x)
     return tensor.is_self(x)
       and raw.tensor_dtype(tensor.value_of(x)) ~= "bool"
   end)

@@ -489,7 +489,7 @@ function M.install(tf, def)
     end)
 
   --- True for tensors, variables, IndexedSlices and objects that stand for one.
-  def("is_tensor", "x=nil", function(x)
+  def("is_tensor", "x:table=nil", function(x)
     return is_self(x) or (type(x) == "userdata" and raw.kind(x) == "slices")
   end)
 end

@@ -359,7 +359,7 @@ function M.install(tf, def)
   end)
 
   --- True for variables, false for tensors and everything else.
-  def("is_variable", "x=nil", function(x)
+  def("is_variable", "x:table=nil", function(x)
     return is_variable(x)
       or (type(x) == "userdata" and raw.kind(x) == "mirrored")
   end)

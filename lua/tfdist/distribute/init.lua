@@ -98,8 +98,8 @@ local M = {
 
 options.functions(M, "", {
   get_strategy = "", has_strategy = "", get_replica_context = "",
-  in_cross_replica_context = "", is_strategy = "x=nil",
-  is_distributed_value = "x=nil",
+  in_cross_replica_context = "", is_strategy = "x:table=nil",
+  is_distributed_value = "x:table=nil",
 })
 
 text.watch("tf.distribute", M)

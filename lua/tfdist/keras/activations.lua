@@ -160,7 +160,7 @@ function M.serialize(activation)
 end
 
 options.functions(M, "activations.", {
-  get = "identifier=nil", deserialize = "identifier=nil",
+  get = "identifier:nest=nil", deserialize = "identifier:nest=nil",
   serialize = "activation",
 })
 

@@ -117,7 +117,7 @@ function M.family(noun, module)
   module.deserialize = module.get
   options.functions(module, noun .. "s.", {
     get = "identifier:nest=nil", deserialize = "config:nest=nil",
-    serialize = "object=nil",
+    serialize = "object:table=nil",
   })
   return family
 end
@@ -287,7 +287,7 @@ function M.publish(module, kind)
   end
 
   options.functions(module, plural .. ".", {
-    get = "identifier:nest=nil", serialize = "object=nil",
+    get = "identifier:nest=nil", serialize = "object:table=nil",
     deserialize = "config:nest=nil",
   })
 end

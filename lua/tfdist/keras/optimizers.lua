@@ -506,7 +506,7 @@ function M.get(identifier)
   unknown(identifier)
 end
 
-options.functions(M, "optimizers.", { get = "identifier=nil",
-  is_optimizer = "x=nil" })
+options.functions(M, "optimizers.", { get = "identifier:nest=nil",
+  is_optimizer = "x:table=nil" })
 
 return M

@@ -117,7 +117,7 @@ end
 options.functions(M, "utils.", {
   set_random_seed = "seed:integer",
   register_keras_serializable = "class name=nil",
-  serialize_keras_object = "object=nil",
+  serialize_keras_object = "object:table=nil",
 })
 
 return M

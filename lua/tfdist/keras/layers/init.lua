@@ -33,10 +33,10 @@ require "tfdist.keras.layers.properties"
 ---   function Scale:call(x) return x * self.factor end
 --- Source: tf.keras.layers.Layer
 M.Layer = base.Layer
-M.is_layer = options.wrap("layers.is_layer", "x=nil", base.is_layer)
+M.is_layer = options.wrap("layers.is_layer", "x:table=nil", base.is_layer)
 
 --- The mask a layer gave to a tensor, nil if none.
-M.mask_of = options.wrap("layers.mask_of", "x=nil", call.mask_of)
+M.mask_of = options.wrap("layers.mask_of", "x:table=nil", call.mask_of)
 
 local PARTS = {
   "core", "activation", "convolution", "pooling", "normalization",
