@@ -115,6 +115,57 @@ describe("a restore that is settled inside a replica", function()
       assert.same({ { { -3 }, { -6 } }, { { -3 }, { -6 } } }, copies(slot))
     end)
 
+  -- A state that doubles at every step, from 0.5 in the file.
+  for _, build in ipairs { "at its call", "by hand" } do
+    R.each(it, pending, "reaches the states of a recurrent layer built "
+      .. build, function(s)
+        local function layer()
+          return s:scope(function()
+            return L.SimpleRNN(1, { stateful = true, activation = "linear",
+              use_bias = false })
+          end)
+        end
+        local a, b = layer(), layer()
+        s:scope(function() a:build { 1, 3, 1 } end)
+        a:set_weights { { { 0 } }, { { 2 } } }
+        a:reset_states { tf.constant { { 0.5 } } }
+        local status = tf.train.Checkpoint { rnn = b }:read(
+          tf.train.Checkpoint { rnn = a }:write(dir .. "/c"))
+        if build == "by hand" then
+          s:scope(function() b:build { 1, 3, 1 } end)
+          status:assert_consumed()
+        end
+        local y = s:run(b, { tf.zeros { 1, 3, 1 } })
+        status:assert_consumed()
+        for _, each in ipairs(s:experimental_local_results(y)) do
+          assert.same({ { 4 } }, each:totable())
+        end
+      end, 1)
+  end
+
+  R.each(it, pending, "reaches weights that no field of a layer holds",
+    function(s)
+      local Plain = L.Layer:extend "Plain"
+      function Plain:build()
+        self:add_weight { name = "a", shape = { 2 }, initializer = "zeros" }
+      end
+      function Plain:call(x)
+        return x + self.weights[1]
+      end
+      local function layer()
+        return s:scope(function() return Plain() end)
+      end
+      local a, b = layer(), layer()
+      s:run(a, { tf.zeros { 1, 2 } })
+      a:set_weights { { 5, 6 } }
+      tf.train.Checkpoint { l = b }:read(
+        tf.train.Checkpoint { l = a }:write(dir .. "/c"))
+      local y = s:run(b, { tf.zeros { 1, 2 } })
+      for _, each in ipairs(s:experimental_local_results(y)) do
+        assert.same({ { 5, 6 } }, each:totable())
+      end
+    end, 1)
+
   local function model(s)
     return s:scope(function()
       local m = tf.keras.Sequential { L.Dense(3), L.Dense(1) }

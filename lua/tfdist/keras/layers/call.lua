@@ -6,6 +6,7 @@
 --- whatever else was given. `call(self, inputs, training, mask)`, with
 --- parameters of these names, gets the values themselves.
 local base = require "tfdist.keras.layers.base"
+local checkpoint = require "tfdist.train.checkpoint"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
@@ -231,7 +232,8 @@ local function check_spec(self, own, inputs)
   end
 end
 
--- Run a build. Weights that it leaves behind when it fails are not the layer's.
+-- Run a build. Weights that it leaves behind when it fails are not the layer's;
+-- those that no assignment to a field has shown get what waits for them.
 local function run_build(self, own, build, shapes)
   local before, done = #own.weights, false
   own.building, own.build_shape = true, shapes
@@ -242,6 +244,7 @@ local function run_build(self, own, build, shapes)
     end
   end, function()
     random_seed.build(build, self, shapes)
+    checkpoint.settle(self)
     done = true
   end)
 end
