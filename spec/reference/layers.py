@@ -50,7 +50,7 @@ def transposed(x, k, b, sizes, strides, padding):
     for i in range(n):
         low = 0
         if padding == "SAME":
-            low = max(k.shape[i] - s[i], 0) // 2
+            low = max(full[i] - sizes[i], 0) // 2
         y = np.take(np.pad(y, [(0, 0)] * (i + 1) + [(0, sizes[i])]
                            + [(0, 0)] * (y.ndim - i - 2)),
                     range(low, low + sizes[i]), i + 1)

@@ -90,6 +90,27 @@ return function(case, I)
       return L.Conv2DTranspose(2, 3, { strides = 2, padding = "same" })
     end, inputs = { N{2, 3, 2, 2}, N{3, 3, 2, 2}, N{2} },
     ref = "transposed(a, b, c, [6, 4], 2, 'SAME')" }
+  layer { "Conv1DTranspose with output_padding", layer = function(L)
+      return L.Conv1DTranspose(2, 3, { strides = 3, output_padding = 1 })
+    end, inputs = { N{2, 3, 2}, N{3, 2, 2}, N{2} },
+    ref = "transposed(a, b, c, [10], 3, 'VALID')" }
+  layer { "Conv2DTranspose with output_padding", layer = function(L)
+      return L.Conv2DTranspose(2, { 2, 5 }, { strides = { 2, 3 },
+        padding = "same", output_padding = { 1, 2 } })
+    end, inputs = { N{2, 3, 2, 2}, N{2, 5, 2, 2}, N{2} },
+    ref = "transposed(a, b, c, [5, 6], [2, 3], 'SAME')" }
+  layer { "Conv2DTranspose with output_padding of odd and even kernels",
+    layer = function(L)
+      return L.Conv2DTranspose(2, { 3, 4 }, { strides = 2, padding = "same",
+        output_padding = { 0, 1 } })
+    end, inputs = { N{1, 3, 3, 2}, N{3, 4, 2, 2}, N{2} },
+    ref = "transposed(a, b, c, [5, 5], 2, 'SAME')" }
+  layer { "Conv2DTranspose with output_padding and a small kernel",
+    layer = function(L)
+      return L.Conv2DTranspose(2, 1, { strides = { 2, 3 }, padding = "same",
+        output_padding = { 1, 2 } })
+    end, inputs = { N{1, 3, 2, 2}, N{1, 1, 2, 2}, N{2} },
+    ref = "transposed(a, b, c, [6, 6], [2, 3], 'SAME')" }
   layer { "Conv2DTranspose with a stride above the kernel",
     layer = function(L)
       return L.Conv2DTranspose(2, 2, { strides = 3 })

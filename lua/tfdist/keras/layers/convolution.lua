@@ -170,7 +170,8 @@ function Transpose.compute_output_shape(self, shape)
 end
 
 -- The op's "SAME" and "VALID" know lengths that a convolution of these strides
--- shrinks back to the input's; others are padded explicitly.
+-- shrinks back to the input's; others are padded explicitly, as "SAME" pads the
+-- convolution from the output to the input: the odd one goes behind.
 local function transpose_padding(own)
   if own.output_padding == nil or own.padding == "valid" then
     return own.padding:upper()
@@ -178,8 +179,9 @@ local function transpose_padding(own)
   local pairs_list = { { 0, 0 } }
   for i = 1, own.spatial do
     local reach = (own.kernel_size[i] - 1) * own.dilations[i] + 1
-    local cut = math.floor(reach / 2)
-    pairs_list[i + 1] = { cut, cut }
+    local cut = math.max(2 * math.floor(reach / 2) - own.output_padding[i], 0)
+    local before = math.floor(cut / 2)
+    pairs_list[i + 1] = { before, cut - before }
   end
   if own.format == "channels_first" then
     table.insert(pairs_list, 2, { 0, 0 })
