@@ -2,6 +2,7 @@
 local R = require "spec.support.replicas"
 local files = require "spec.support.files"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 
 local L = tf.keras.layers
 
@@ -75,8 +76,8 @@ describe("a restore that is settled inside a replica", function()
   R.pair(it, pending, "gives a variable of CentralStorageStrategy the value",
     function()
       local s = tf.distribute.experimental.CentralStorageStrategy {
-        compute_devices = { "/cpu:0", "/cpu:1" },
-        parameter_device = "/cpu:0" }
+        compute_devices = { at(0), at(1) },
+        parameter_device = at(0) }
       local net = Lazy {}
       tf.train.Checkpoint { net = net }:read(save { 7, 8 })
       s:run(function()

@@ -2,11 +2,12 @@
 local R = require "spec.support.replicas"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 
 local fails, locals, list = R.fails, R.locals, R.list
 
 local function names(n)
-  return list(n, function(i) return "/cpu:" .. i end)
+  return list(n, at)
 end
 
 local function central(n, parameter)
@@ -41,9 +42,9 @@ describe("CentralStorageStrategy", function()
     assert.equal(1 + n * (n + 1) / 2, v:read_value():item())
     assert.same(list(n, 2 + n * (n + 1) / 2),
       locals(s, s:run(function() return v + 1 end)))
-    local there = central(n, "/cpu:1")
+    local there = central(n, at(1))
     local w = there:scope(function() return tf.Variable(1.0) end)
-    assert.equal(raw.device_name(raw.device_find "/cpu:1"), w.device)
+    assert.equal(raw.device_name(raw.device_find(at(1))), w.device)
   end)
 
   each("aggregates by the variable's rule", function(s, n)

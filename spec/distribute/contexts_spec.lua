@@ -2,11 +2,13 @@
 local R = require "spec.support.replicas"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
+local on_device = require "spec.support.on_device"
 
+local at = on_device.at
 local D = tf.distribute
 local fails = R.fails
 
-local function one() return D.OneDeviceStrategy "/cpu:0" end
+local function one() return D.OneDeviceStrategy(at(0)) end
 
 local function assert_default()
   assert.is_false(D.has_strategy())
@@ -137,9 +139,9 @@ describe("contexts", function()
     local s = one()
     for _, op in ipairs { "mean", "MEAN", "sum", "SUM", D.ReduceOp.SUM } do
       assert.equal(1, s:reduce(op, 1.0):item())
-      assert.equal(1.0, s.extended:reduce_to(op, 1.0, "/cpu:0"))
+      assert.equal(1.0, s.extended:reduce_to(op, 1.0, at(0)))
       assert.same({ 1.0, n = 1 },
-        s.extended:batch_reduce_to(op, { { 1.0, "/cpu:0" } }))
+        s.extended:batch_reduce_to(op, { { 1.0, at(0) } }))
     end
     fails("ValueError", "SUM, MEAN", s.reduce, s, "product", 1.0)
   end)
@@ -147,9 +149,9 @@ describe("contexts", function()
   it("A12 reduce_to and batch_reduce_to outside, inside, mixed", function()
     local s, other = one(), one()
     local function check()
-      assert.equal(1.0, s.extended:reduce_to("MEAN", 1.0, "/cpu:0"))
+      assert.equal(1.0, s.extended:reduce_to("MEAN", 1.0, at(0)))
       assert.same({ 1.0, 1.0, n = 2 }, s.extended:batch_reduce_to("MEAN",
-        { { 1.0, "/cpu:0" }, { 1.0, "/cpu:0" } }))
+        { { 1.0, at(0) }, { 1.0, at(0) } }))
     end
     check()
     s:scope(check)
@@ -160,7 +162,7 @@ describe("contexts", function()
 
   it("A14 update_non_slot calls once", function()
     local s, calls = one(), 0
-    s.extended:update_non_slot("/cpu:0", function() calls = calls + 1 end)
+    s.extended:update_non_slot(at(0), function() calls = calls + 1 end)
     assert.equal(1, calls)
   end)
 
@@ -227,19 +229,21 @@ describe("contexts", function()
   end)
 
   R.pair(it, pending, "strategies and contexts print", function(s)
-    assert.equal("MirroredStrategy{ /cpu:0, /cpu:1 }  2 replicas in sync, "
-      .. "reduction: all devices share memory", tostring(s))
+    local how = at(0) == "/cpu:0" and "all devices share memory"
+      or "copies through the host"
+    assert.equal(on_device.text("MirroredStrategy{ /cpu:0, /cpu:1 }  2 "
+      .. "replicas in sync, reduction: ") .. how, tostring(s))
     local own = tf.distribute.MirroredStrategy {
       cross_device_ops = tf.distribute.ReductionToOneDevice() }
     if own.num_replicas_in_sync > 1 then
       assert.matches("reduction: ReductionToOneDevice$", tostring(own))
     end
-    assert.equal("MirroredStrategy{ /cpu:0 }  1 replica in sync",
+    assert.equal(on_device.text "MirroredStrategy{ /cpu:0 }  1 replica in sync",
       tostring(R.mirrored(1)))
-    assert.equal("CentralStorageStrategy{ /cpu:0, /cpu:1 }  2 replicas in "
-      .. "sync, variables on /cpu:0", tostring(
+    assert.equal(on_device.text "CentralStorageStrategy{ /cpu:0, /cpu:1 }  2 "
+      .. "replicas in sync, variables on /cpu:0", tostring(
       D.experimental.CentralStorageStrategy { compute_devices =
-        { "/cpu:0", "/cpu:1" } }))
+        { at(0), at(1) } }))
     s:run(function()
       assert.equal(("ReplicaContext (replica %d of 2, MirroredStrategy)")
         :format(R.id()), tostring(R.ctx()))
@@ -261,7 +265,7 @@ describe("contexts", function()
 
   it("a device scope left open is a nesting error", function()
     local scope = one():scope()
-    local device = tf.device "/cpu:0"
+    local device = tf.device(at(0))
     fails("RuntimeError", "Device scope nesting error", scope.close, scope)
     device:close()
     scope:close()
@@ -271,7 +275,7 @@ describe("contexts", function()
     local s, depth = one(), raw.device_depth()
     assert.is_false((pcall(s.scope, s, function()
       s:scope()
-      tf.device "/cpu:0"
+      tf.device(at(0))
       tf.name_scope "n"
       error "mine"
     end)))
@@ -298,12 +302,12 @@ describe("contexts", function()
         .. "(entered at ", wrap(function() s:scope(yield) end))
       assert.is_truthy(e.message:find "contexts_spec%.lua:%d+")
       fails("RuntimeError", "boundary", wrap(function()
-        tf.device("/cpu:0", yield)
+        tf.device(at(0), yield)
       end))
       fails("RuntimeError", "boundary", wrap(function()
         tf.name_scope("n", yield)
       end))
-      assert.equal(0, raw.device_depth())
+      assert.equal(on_device.depth, raw.device_depth())
     end)
 
     R.pair(it, pending, "cannot leave a run or a merge by a yield", function(s)
@@ -377,9 +381,9 @@ describe("contexts", function()
   it("device lists are checked", function()
     fails("AssertionError", "empty", D.MirroredStrategy, { devices = {} })
     fails("AssertionError", "twice", D.MirroredStrategy,
-      { devices = { "/cpu:0", "CPU:0" } })
+      { devices = { at(0), on_device.text "CPU:0" } })
     fails("InvalidArgument", "/cpu:63", D.MirroredStrategy, { "/cpu:63" })
     fails("ValueError", "unknown option", D.MirroredStrategy,
-      { device = { "/cpu:0" } })
+      { device = { at(0) } })
   end)
 end)

@@ -1,6 +1,7 @@
 -- Cases E: making variables under a strategy.
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 
 local fails = R.fails
 
@@ -158,7 +159,7 @@ describe("variable creation", function()
   end)
 
   it("one device: plain variables on the device", function()
-    local s = tf.distribute.OneDeviceStrategy "/cpu:0"
+    local s = tf.distribute.OneDeviceStrategy(at(0))
     local v = s:scope(function() return tf.Variable(1.0) end)
     assert.equal("variable", require "tfdist.core.raw".kind(v))
     assert.is_true(s.extended:variable_created_in_scope(v))

@@ -5,6 +5,7 @@ local cross_device = require "tfdist.distribute.cross_device_ops"
 local packs = require "tfdist.distribute.packs"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 
 local D = tf.distribute
 local fails, locals, list = R.fails, R.locals, R.list
@@ -12,7 +13,7 @@ local fails, locals, list = R.fails, R.locals, R.list
 -- What G21 tries: ops by name, made anew for each test.
 local KINDS = {
   one = function() return D.ReductionToOneDevice() end,
-  ["one on cpu"] = function() return D.ReductionToOneDevice "/cpu:0" end,
+  ["one on cpu"] = function() return D.ReductionToOneDevice(at(0)) end,
   ["one with add_n"] = function()
     return D.ReductionToOneDevice { accumulation_fn = function(x)
       return tf.add_n(x)
@@ -53,7 +54,7 @@ describe("cross-device ops", function()
       local a = per_replica(s, function(d) return tf.constant(d + 0.0) end)
       local b = per_replica(s, function(d) return tf.constant(d + 1.0) end)
       local v = s:scope(function() return tf.Variable(0.0) end)
-      local places = { a, v, "/cpu:0", "/cpu:" .. n - 1, tf.zeros { 1 } }
+      local places = { a, v, at(0), at(n - 1), tf.zeros { 1 } }
       for op, by in pairs { MEAN = 1, sum = n } do
         local low, high = (n - 1) / 2 * by, ((n - 1) / 2 + 1) * by
         for _, place in ipairs(places) do
@@ -133,7 +134,7 @@ describe("cross-device ops", function()
     function(_, n)
       for name, make in pairs(KINDS) do
         local s = D.MirroredStrategy { devices = list(n, function(i)
-          return "/cpu:" .. i
+          return at(i)
         end), cross_device_ops = make() }
         local v = s:scope(function()
           return tf.Variable(0.0, { aggregation = "SUM" })
@@ -190,7 +191,7 @@ describe("cross-device ops", function()
       return out
     end
     local s = D.MirroredStrategy { devices = list(n, function(i)
-      return "/cpu:" .. i
+      return at(i)
     end), cross_device_ops = Mine(10) }
     local x = s:run(function() return R.ctx():all_reduce("SUM", 1.0) end)
     assert.same(list(n, 10 * n), locals(s, x))
@@ -206,7 +207,7 @@ describe("cross-device ops", function()
       { cross_device_ops = Empty })
     local Wrong = D.CrossDeviceOps:subclass "Wrong"
     function Wrong:reduce_implementation() return "nothing" end
-    local w = D.MirroredStrategy { devices = { "/cpu:0", "/cpu:1" },
+    local w = D.MirroredStrategy { devices = { at(0), at(1) },
       cross_device_ops = Wrong() }
     fails("TypeError", "Wrong gave", w.reduce, w, "SUM",
       w:run(function() return tf.constant(1.0) end))
@@ -220,7 +221,7 @@ describe("cross-device ops", function()
     function Mine:batch_reduce_implementation(op, pairs_list)
       return result(pairs_list[1][1], self, op)
     end
-    local s = D.MirroredStrategy { devices = { "/cpu:0", "/cpu:1" },
+    local s = D.MirroredStrategy { devices = { at(0), at(1) },
       cross_device_ops = Mine() }
     local function give_number() return tf.constant(R.id() + 1.0) end
     local x = s:run(give_number)
@@ -260,7 +261,7 @@ describe("cross-device ops", function()
     local bad = D.ReductionToOneDevice { accumulation_fn = function() end }
     if R.available > 1 then
       fails("TypeError", "accumulation_fn must return", bad.reduce, bad, "SUM",
-        x, "/cpu:1")
+        x, at(1))
     end
     assert.equal(0, ops:batch_reduce("SUM", {}).n)
   end)
@@ -318,8 +319,8 @@ describe("communication options", function()
       return R.ctx():all_reduce("SUM", 1.0, o)
     end)))
     local x = s:run(function() return tf.constant(1.0) end)
-    assert.equal(2, s.extended:reduce_to("SUM", x, "/cpu:0", o):item())
-    assert.equal(2, s.extended:batch_reduce_to("SUM", { { x, "/cpu:0" } },
+    assert.equal(2, s.extended:reduce_to("SUM", x, at(0), o):item())
+    assert.equal(2, s.extended:batch_reduce_to("SUM", { { x, at(0) } },
       o)[1]:item())
     fails("TypeError", "CommunicationOptions", s.extended.reduce_to, s.extended,
       "SUM", x, x, 3)
@@ -391,8 +392,8 @@ describe("reductions that are no sums", function()
         return part, part.device
       end)
       assert.same(list(n, function(i)
-        local function at(k) return (n * (4 * i + k) + total) / by end
-        return { { at(0), at(1) }, { at(2), at(3) } }
+        local function value(k) return (n * (4 * i + k) + total) / by end
+        return { { value(0), value(1) }, { value(2), value(3) } }
       end), locals(s, x))
     end
     local _, where = s:run(function()

@@ -2,6 +2,7 @@
 -- device, copies on several devices, values at one place for several.
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 
 local D = tf.data.Dataset
 local distribution = tf.distribute
@@ -9,7 +10,7 @@ local fails = R.fails
 
 local function names(n)
   local list = {}
-  for i = 1, n do list[i] = "/cpu:" .. (i - 1) end
+  for i = 1, n do list[i] = at(i - 1) end
   return list
 end
 
@@ -17,7 +18,7 @@ end
 local STRATEGIES = {
   { "default", distribution.get_strategy, 1 },
   { "one device", function()
-    return distribution.OneDeviceStrategy "/cpu:0"
+    return distribution.OneDeviceStrategy(at(0))
   end, 1 },
 }
 for n = 1, 4 do

@@ -5,6 +5,7 @@
 local replicas = require "spec.support.replicas"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
+local devices = require "spec.support.on_device"
 
 local function numbers(v)
   return v:read_value():toflat()
@@ -27,8 +28,7 @@ end
 
 describe("after a computation failed", function()
   -- On the last device: the others must not matter.
-  local kind = os.getenv "TFDIST_SPEC_TYPE" or "CPU"
-  local place = kind .. ":" .. raw.device_count(kind) - 1
+  local place = devices.at(raw.device_count(devices.type) - 1)
 
   local function on_device(name, fn)
     it(name, function() tf.device(place, fn) end)

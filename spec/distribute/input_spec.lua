@@ -4,21 +4,23 @@ local E = require "spec.support.elements"
 local R = require "spec.support.replicas"
 local input = require "tfdist.distribute.input"
 local tf = require "tfdist"
+local on_device = require "spec.support.on_device"
 
+local at = on_device.at
 local D = tf.data.Dataset
 local distribution = tf.distribute
 local all, count, fails, steps = E.all, E.count, R.fails, E.steps
 
 local function central(n)
   local names = {}
-  for i = 1, n do names[i] = "/cpu:" .. (i - 1) end
+  for i = 1, n do names[i] = at(i - 1) end
   return distribution.experimental.CentralStorageStrategy(names)
 end
 
 -- it(name, fn(strategy, replicas)) for one device, Mirrored and Central.
 local function strategies(name, fn)
   it(name .. ", one device", function()
-    fn(distribution.OneDeviceStrategy "/cpu:0", 1)
+    fn(distribution.OneDeviceStrategy(at(0)), 1)
   end)
   for n = 2, 4 do
     if R.available >= n then
@@ -219,9 +221,9 @@ describe("distributed data sets", function()
     assert.equal(math.ceil(parts / n), #got)
     for k = 1, #got do
       for r = 1, n do
-        local at = (k - 1) * n + r - 1
-        local wanted = at < 4 and { 2 * at, 2 * at + 1 } or at == 4 and { 8 }
-          or {}
+        local part = (k - 1) * n + r - 1
+        local wanted = part < 4 and { 2 * part, 2 * part + 1 }
+          or part == 4 and { 8 } or {}
         assert.same(wanted, got[k][r])
       end
     end
@@ -286,12 +288,13 @@ describe("distributed data sets", function()
       end
       local list = s:experimental_local_results(dist:iter():get_next())
       local out = {}
-      for r = 1, n do out[r] = list[r].device:match "CPU:%d+" end
+      for r = 1, n do out[r] = list[r].device:match "%u+:%d+$" end
       return out
     end
     local spread, home = {}, {}
     for r = 1, n do
-      spread[r], home[r] = "CPU:" .. (r - 1), "CPU:0"
+      spread[r] = on_device.text "CPU:" .. (r - 1)
+      home[r] = "CPU:0"
     end
     for _, from in ipairs { false, true } do
       assert.same(spread, devices(nil, from))
@@ -521,7 +524,7 @@ describe("distributed data sets", function()
       return D.range(3)
     end):explain()
     assert.truthy(words:find("next 2 elements", 1, true))
-    assert.truthy(distribution.OneDeviceStrategy "/cpu:0"
+    assert.truthy(distribution.OneDeviceStrategy(at(0))
       :experimental_distribute_dataset(D.range(2)):explain()
       :find("One replica", 1, true))
   end)

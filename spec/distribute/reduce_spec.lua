@@ -2,6 +2,7 @@
 local R = require "spec.support.replicas"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 
 local D = tf.distribute
 local fails, locals, list = R.fails, R.locals, R.list
@@ -113,7 +114,7 @@ describe("reduce", function()
   end)
 
   it("G12 one device: all_reduce changes nothing", function()
-    local s = D.OneDeviceStrategy "/cpu:0"
+    local s = D.OneDeviceStrategy(at(0))
     s:run(function()
       local r = R.ctx():all_reduce("MEAN", { tf.constant(2.0) })
       assert.equal(2, r[1]:item())
@@ -152,7 +153,7 @@ describe("reduce", function()
       assert.same(list(n, upto(n)), locals(s, on_all))
       assert.same(list(n, upto(n) / n),
         locals(s, s.extended:reduce_to("MEAN", x, v)))
-      local there = s.extended:reduce_to("SUM", x, "/cpu:" .. n - 1)
+      local there = s.extended:reduce_to("SUM", x, at(n - 1))
       assert.equal(upto(n), there:item())
       assert.equal(s.extended.worker_devices[n], there.device)
       assert.equal(upto(n) + 0, (on_all + 0):item())

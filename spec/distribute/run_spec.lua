@@ -2,7 +2,9 @@
 local R = require "spec.support.replicas"
 local refused = require "spec.support.refused"
 local tf = require "tfdist"
+local on_device = require "spec.support.on_device"
 
+local at = on_device.at
 local D = tf.distribute
 local fails, locals, list = R.fails, R.locals, R.list
 
@@ -37,7 +39,7 @@ describe("strategy:run", function()
     end)
 
   it("F02 one device wraps nothing", function()
-    local s = D.OneDeviceStrategy "/cpu:0"
+    local s = D.OneDeviceStrategy(at(0))
     local x = s:run(function() return tf.constant(4.0) end)
     assert.equal("tensor", require "tfdist.core.raw".kind(x))
     local out = s:run(function(y) return { a = y * 2, b = y * y } end, { x })
@@ -238,9 +240,10 @@ describe("strategy:run", function()
   R.pair(it, pending, "each replica has its own devices, tapes and names",
     function(s)
       local d = s:run(function()
-        return tf.device("/cpu:0", function()
+        return tf.device(at(0), function()
           R.ctx():merge_call(function()
-            assert.equal(0, require "tfdist.core.raw".device_depth())
+            assert.equal(on_device.depth,
+              require "tfdist.core.raw".device_depth())
           end)
           return tf.zeros { 1 }.device
         end), tf.zeros { 1 }.device, R.ctx().devices[1]
@@ -256,7 +259,8 @@ describe("strategy:run", function()
   R.pair(it, pending, "PerReplica values print and refuse to be tensors",
     function(s)
       local x = s:run(function() return R.id() * 10, tf.constant { 1, 2 } end)
-      assert.equal("PerReplica{\n  0  /cpu:0  0\n  1  /cpu:1  10\n}",
+      assert.equal(on_device.text
+        "PerReplica{\n  0  /cpu:0  0\n  1  /cpu:1  10\n}",
         tostring(x))
       local _, t = s:run(function() return 0, tf.constant { 1, 2 } end)
       fails("ValueError", "PerReplica", function() return t + 1 end)
@@ -386,7 +390,7 @@ describe("strategy:run", function()
       return tf.distribute.MirroredStrategy { ... }
     end
     local other = "/job:worker/replica:0/task:1/device:CPU:0"
-    fails("ValueError", "cannot be mixed", made, "/cpu:0", other)
+    fails("ValueError", "cannot be mixed", made, at(0), other)
     fails("ValueError", "cannot be mixed", made,
       "/job:localhost/device:CPU:0", other)
     fails("ValueError", "need a task", made, "/job:worker/device:CPU:0")

@@ -2,6 +2,9 @@
 local R = require "spec.support.replicas"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
+local on_device = require "spec.support.on_device"
+
+local at, text = on_device.at, on_device.text
 
 local fails, locals, list = R.fails, R.locals, R.list
 local ALL = { "NONE", "SUM", "MEAN", "ONLY_FIRST_REPLICA" }
@@ -213,35 +216,35 @@ describe("a variable synchronized on write", function()
         return tape:gradient(y, { v, { of = v } })
       end)
     end
-    for _, device in ipairs { "/cpu:0", "/cpu:1" } do
+    for _, device in ipairs { at(0), at(1) } do
       local g = gradient(function()
-        return on("/cpu:0", v) + 0.5 * on("/cpu:1", v)
+        return on(at(0), v) + 0.5 * on(at(1), v)
       end, device)
       assert.same({ 3, 6 }, g[1]:totable())
       assert.same({ 3, 6 }, g[2].of:totable())
       assert.same({ 2, 4 }, gradient(function()
-        return on("/cpu:1", v)
+        return on(at(1), v)
       end, device)[1]:totable())
     end
     local tape, y = tf.GradientTape(function(t)
       t:watch(fixed)
-      return on("/cpu:1", fixed) + on("/cpu:0", fixed)
+      return on(at(1), fixed) + on(at(0), fixed)
     end)
     assert.equal(12, tape:gradient(y, fixed):item())
     local rows, sum = tf.GradientTape(function()
       local function row(device)
         return tf.device(device, function() return tf.gather(v, { 1 }) end)
       end
-      return tf.reduce_sum(row("/cpu:0") + 2 * row("/cpu:1"))
+      return tf.reduce_sum(row(at(0)) + 2 * row(at(1)))
     end)
     assert.same({ 0, 3 }, rows:gradient(sum, v):totable())
     local jacobian, both = tf.GradientTape(function()
-      return tf.device("/cpu:1", function() return 1 * v end) + v
+      return tf.device(at(1), function() return 1 * v end) + v
     end)
     assert.same({ { 2, 0 }, { 0, 2 } }, jacobian:jacobian(both, v):totable())
     local outer, slope = tf.GradientTape(function()
       local inner, z = tf.GradientTape(function()
-        return on("/cpu:0", v) * on("/cpu:1", v)
+        return on(at(0), v) * on(at(1), v)
       end)
       return tf.reduce_sum(inner:gradient(z, v))
     end)
@@ -258,8 +261,8 @@ describe("a variable synchronized on write", function()
     assert.equal(2, #v)
     assert.is_true(tf.is_variable(v))
     assert.equal(s, v.distribute_strategy)
-    assert.equal('MirroredVariable "b" float32 {} = 1   on /cpu:0 /cpu:1 '
-      .. "(equal)", tostring(make(s, 1.0, { name = "b" })))
+    assert.equal(text('MirroredVariable "b" float32 {} = 1   on /cpu:0 /cpu:1 '
+      .. "(equal)"), tostring(make(s, 1.0, { name = "b" })))
     assert.is_true(s.extended:variable_created_in_scope(v))
     assert.is_false(s.extended:variable_created_in_scope(tf.Variable(1.0)))
     assert.equal(v, s.extended:value_container(v.values[2]))
@@ -282,19 +285,19 @@ describe("a variable synchronized on read", function()
         n:assign_add(k)
         seen[k] = tostring(v) .. "; " .. tostring(n)
       end)
-      assert.equal('SyncOnReadVariable "v" float32 {2} on /cpu:0 /cpu:1 '
-        .. "(copies differ)\ncopy 0 /cpu:0: 1 10\ncopy 1 /cpu:1: 2 20",
+      assert.equal(text('SyncOnReadVariable "v" float32 {2} on /cpu:0 /cpu:1 '
+        .. "(copies differ)\ncopy 0 /cpu:0: 1 10\ncopy 1 /cpu:1: 2 20"),
         tostring(v))
-      assert.equal('SyncOnReadVariable "w" float32 {1, 1} on /cpu:0 /cpu:1 '
-        .. "(copies differ)\ncopy 0 /cpu:0\n 1\ncopy 1 /cpu:1\n 2",
+      assert.equal(text('SyncOnReadVariable "w" float32 {1, 1} on /cpu:0 '
+        .. "/cpu:1 (copies differ)\ncopy 0 /cpu:0\n 1\ncopy 1 /cpu:1\n 2"),
         tostring(w))
-      assert.equal('SyncOnReadVariable "n" float32 {} = 1 | 2   on /cpu:0 '
-        .. "/cpu:1 (copies differ)", tostring(n))
+      assert.equal(text('SyncOnReadVariable "n" float32 {} = 1 | 2   on /cpu:0 '
+        .. "/cpu:1 (copies differ)"), tostring(n))
       -- Replica 0 comes first: the other copies are as they were.
       assert.is_truthy(seen[1]:find('"v" float32 {2}: 1 10;', 1, true))
       assert.is_truthy(seen[2]:find('"v" float32 {2}: 2 20;', 1, true))
-      assert.is_truthy(seen[2]:find('"n" float32 {} = 2   on /cpu:1 (this '
-        .. "replica's copy)", 1, true))
+      assert.is_truthy(seen[2]:find(text('"n" float32 {} = 2   on /cpu:1 '
+        .. "(this replica's copy)"), 1, true))
     end)
 
   R.each(it, pending, "C01 C02 is assigned locally, or everywhere",

@@ -3,6 +3,7 @@
 local leaks = require "spec.support.leaks"
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 local expect = require "spec.support.expect"
 
 local K = tf.keras
@@ -620,16 +621,17 @@ describe("layers under a strategy", function()
     end
     local lines = {}
     m:summary { print_fn = function(line) lines[#lines + 1] = line end }
-    assert.is_truthy(lines[1]:find("2 replicas: /cpu:0 /cpu:1", 1, true))
+    assert.is_truthy(lines[1]:find(("2 replicas: %s %s"):format(at(0), at(1)),
+      1, true))
     assert.is_truthy(lines[#lines]:find(", per replica", 1, true))
   end)
 
   R.pair(it, pending, "work under every strategy of one machine", function()
     for _, strategy in ipairs {
-      tf.distribute.OneDeviceStrategy "/cpu:1",
+      tf.distribute.OneDeviceStrategy(at(1)),
       tf.distribute.experimental.CentralStorageStrategy {
-        compute_devices = { "/cpu:0", "/cpu:1" },
-        parameter_device = "/cpu:0",
+        compute_devices = { at(0), at(1) },
+        parameter_device = at(0),
       },
     } do
       local m, optimizer = strategy:scope(function()

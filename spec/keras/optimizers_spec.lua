@@ -2,6 +2,7 @@
 local R = require "spec.support.replicas"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 local expect = require "spec.support.expect"
 
 local O = tf.keras.optimizers
@@ -168,7 +169,7 @@ describe("optimizers", function()
     end)
 
   it("K02 one device", function()
-    local s = tf.distribute.OneDeviceStrategy "/cpu:0"
+    local s = tf.distribute.OneDeviceStrategy(at(0))
     for _, aggregate in ipairs { true, false } do
       local v, opt = s:scope(function()
         return tf.Variable { 0.0, 0.0 }, O.SGD(0.1)
@@ -364,7 +365,7 @@ describe("optimizers", function()
         return out
       end
       local s = tf.distribute.MirroredStrategy {
-        devices = { "/cpu:0", "/cpu:1" }, cross_device_ops = Mine(),
+        devices = { at(0), at(1) }, cross_device_ops = Mine(),
       }
       local v, opt = s:scope(function() return tf.Variable(0.0), O.SGD(1.0) end)
       s:run(function() opt:apply_gradients({ tf.ones {} }, { v }) end)

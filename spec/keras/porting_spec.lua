@@ -3,6 +3,7 @@
 -- their own.
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 
 local L = tf.keras.layers
 local fails = R.fails
@@ -29,7 +30,7 @@ local function compiled(strategy, loss)
 end
 
 describe("data of one strategy, model of another", function()
-  local one = tf.distribute.OneDeviceStrategy "/cpu:0"
+  local one = tf.distribute.OneDeviceStrategy(at(0))
 
   R.pair(it, pending, "is an error that names both", function(mirrored)
     local central = tf.distribute.experimental.CentralStorageStrategy()

@@ -4,6 +4,7 @@ local files = require "spec.support.files"
 local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 
 local C, L = tf.keras.callbacks, tf.keras.layers
 
@@ -122,7 +123,7 @@ describe("a fit that goes on from its backup", function()
 
   local function each_strategy(name, fn)
     it(name .. ", one device", function()
-      fn(tf.distribute.OneDeviceStrategy "/cpu:0")
+      fn(tf.distribute.OneDeviceStrategy(at(0)))
     end)
     R.pair(it, pending, name .. ", two devices", fn)
   end

@@ -2,6 +2,7 @@
 -- one device; data of every kind; errors.
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
+local at = require("spec.support.on_device").at
 local expect = require "spec.support.expect"
 
 local L, K = tf.keras.layers, tf.keras.metrics
@@ -137,7 +138,7 @@ describe("training", function()
 
   it("gives them on OneDeviceStrategy, too", function()
     local x, y = rows(22)
-    local m = in_scope(tf.distribute.OneDeviceStrategy "/cpu:0", compiled)
+    local m = in_scope(tf.distribute.OneDeviceStrategy(at(0)), compiled)
     m:fit(batches(x, y, 8), quiet { epochs = 3 })
     same_weights(by_hand(x, y, 8, 3), m)
   end)
@@ -167,7 +168,7 @@ describe("training", function()
     end
     local x, y = rows(22)
     local m = in_scope(tf.distribute.experimental.CentralStorageStrategy {
-      compute_devices = { "/cpu:0", "/cpu:1" } }, compiled)
+      compute_devices = { at(0), at(1) } }, compiled)
     local h = m:fit(batches(x, y, 8), quiet { epochs = 2 })
     same_weights(by_hand(x, y, 8, 2), m, 2e-6)
     local one = compiled():fit(batches(x, y, 8), quiet { epochs = 2 })
@@ -263,9 +264,9 @@ describe("training", function()
     local f = compiled()
     local first = 0
     f:fit(function()
-      local at = first % 12
+      local from = first % 12
       first = first + 4
-      return x[{ { at, at + 4 } }], y[{ { at, at + 4 } }]
+      return x[{ { from, from + 4 } }], y[{ { from, from + 4 } }]
     end, quiet { epochs = 2, steps_per_epoch = 3 })
     same_weights(expected, f)
   end)
@@ -597,7 +598,7 @@ describe("training", function()
     end)
 
     it("wants steps for distributed data of unknown length", function()
-      local strategy = tf.distribute.OneDeviceStrategy "/cpu:0"
+      local strategy = tf.distribute.OneDeviceStrategy(at(0))
       local m = strategy:scope(compiled)
       local x, y = rows(8)
       local known = strategy:distribute_datasets_from_function(function()

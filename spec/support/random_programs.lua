@@ -9,7 +9,9 @@ local errors = require "tfdist.base.errors"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local tf = require "tfdist"
+local on_device = require "spec.support.on_device"
 
+local at = on_device.at
 local D = tf.distribute
 local M = {}
 
@@ -138,7 +140,7 @@ function steps.update(env, step)
 end
 
 function steps.device(env, step)
-  tf.device("/cpu:" .. step.n % raw.device_count "CPU", function()
+  tf.device(at(step.n % raw.device_count(on_device.type)), function()
     execute(env, step.body)
   end)
 end
@@ -240,7 +242,7 @@ function steps.careless(env, step)
   if step.n % 2 == 0 and D.in_cross_replica_context() then
     env.s:scope(function()
       env.s:scope()
-      tf.device "/cpu:0"
+      tf.device(at(0))
       execute(env, step.body)
       error("left open", 0)
     end)
@@ -334,9 +336,9 @@ end
 
 local function strategies()
   local list = {}
-  for n = 1, math.min(5, raw.device_count "CPU") do
+  for n = 1, math.min(5, raw.device_count(on_device.type)) do
     local names = {}
-    for i = 1, n do names[i] = "/cpu:" .. i - 1 end
+    for i = 1, n do names[i] = at(i - 1) end
     list[#list + 1] = D.MirroredStrategy { devices = names }
     list[#list + 1] = D.experimental.CentralStorageStrategy {
       compute_devices = names }
@@ -349,7 +351,7 @@ end
 ---@param n integer
 ---@param seed integer
 function M.run(n, seed)
-  local all, other = strategies(), D.OneDeviceStrategy "/cpu:0"
+  local all, other = strategies(), D.OneDeviceStrategy(at(0))
   local total = { steps = 0, failed = 0, caught = 0, kinds = {} }
   for i = 1, n do
     local own = seed + i

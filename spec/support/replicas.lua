@@ -2,29 +2,20 @@
 --- kind, for the specs of distribution.
 local errors = require "tfdist.base.errors"
 local leaks = require "spec.support.leaks"
+local on_device = require "spec.support.on_device"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local M = {}
 
--- See spec/support/on_device.lua.
-local TYPE = os.getenv "TFDIST_SPEC_TYPE" or "CPU"
 
-M.available = raw.device_count(TYPE)
+M.available = raw.device_count(on_device.type)
 --- The largest number of replicas that specs try.
 M.most = 5
 
-local function names(n)
-  local list = {}
-  for i = 1, n do
-    list[i] = ("/%s:%d"):format(TYPE:lower(), i - 1)
-  end
-  return list
-end
-
 --- MirroredStrategy with n replicas.
 function M.mirrored(n)
-  return tf.distribute.MirroredStrategy { devices = names(n) }
+  return tf.distribute.MirroredStrategy { devices = M.list(n, on_device.at) }
 end
 
 --- it(name, fn(strategy, n)) for 2..5 replicas; those without devices pend.
@@ -36,7 +27,7 @@ function M.each(it, pending, name, fn, first)
         fn(M.mirrored(n), n)
       end)
     else
-      pending(title .. ": needs TFDIST_CPU_DEVICES=" .. n)
+      pending((title .. ": needs TFDIST_%s_DEVICES=%d"):format(on_device.type, n))
     end
   end
 end
@@ -44,7 +35,7 @@ end
 --- it(name, fn(strategy)) with two replicas.
 function M.pair(it, pending, name, fn)
   if M.available < 2 then
-    pending(name .. ": needs TFDIST_CPU_DEVICES=2")
+    pending((name .. ": needs TFDIST_%s_DEVICES=2"):format(on_device.type))
   else
     it(name, function()
       fn(M.mirrored(2))
@@ -52,17 +43,7 @@ function M.pair(it, pending, name, fn)
   end
 end
 
---- As spec.support.leaks, once queued copies are done (they hold both ends).
-function M.leaks(before_each, after_each)
-  local function settle()
-    for i = 0, M.available - 1 do
-      raw.device_synchronize(raw.device_at(TYPE, i))
-    end
-  end
-  before_each(settle)
-  after_each(settle)
-  leaks(before_each, after_each)
-end
+M.leaks = leaks
 
 --- The number of the running replica.
 function M.id()

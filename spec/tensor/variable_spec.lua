@@ -1,6 +1,6 @@
 --- Variables: creation, assignment, scatter updates, scopes, printing.
 local tf = require "tfdist"
-local raw = require "tfdist.core.raw"
+local on_device = require "spec.support.on_device"
 local leaks = require "spec.support.leaks"
 local variable = require "tfdist.core.variable"
 local expect = require "spec.support.expect"
@@ -35,9 +35,11 @@ describe("tf.Variable", function()
     assign()
     collectgarbage()
     collectgarbage "stop"
-    local before = tf.config.experimental.get_memory_info("CPU:0").current
+    local before = tf.config.experimental.get_memory_info(
+      on_device.at(0)).current
     for _ = 1, 10 do assign() end
-    local after = tf.config.experimental.get_memory_info("CPU:0").current
+    local after = tf.config.experimental.get_memory_info(
+      on_device.at(0)).current
     collectgarbage "restart"
     -- A value alone has four times as many bytes as elements.
     assert.is_true(after - before < 4 * 65536, after - before)
@@ -129,9 +131,11 @@ describe("tf.Variable", function()
   end)
 
   it("prints its value and where it is", function()
-    assert.equal('Variable "v" float32 {} = 1  on /cpu:0',
+    assert.equal(on_device.text
+      'Variable "v" float32 {} = 1  on /cpu:0',
       tostring(tf.Variable(1, { name = "v" })))
-    assert.equal('Variable "w" float32 {2, 2} on /cpu:0\n 1  2\n 3  4',
+    assert.equal(on_device.text
+      'Variable "w" float32 {2, 2} on /cpu:0\n 1  2\n 3  4',
       tostring(tf.Variable({ { 1, 2 }, { 3, 4 } }, { name = "w" })))
     local v = tf.Variable(1)
     v:release()
@@ -216,7 +220,7 @@ describe("scatter updates", function()
     assert.is_true(({ InvalidArgument = true, IndexError = true })[
       caught(function()
         rows():scatter_update(slices({ { 1, 2 } }, { 3 }))
-        raw.device_synchronize(raw.device_at("", 0))
+        on_device.settle()
       end).kind])
   end)
 

@@ -28,6 +28,7 @@
 #define PAGE ((size_t)4096)
 #define LAG 40 /* pieces that may lie unrun when nobody waits, at most */
 #define SLICE_NS 20000000
+#define HOLD_S 300 /* ends a hang, on any machine */
 
 static const tfd__plugin_host *host;
 
@@ -96,6 +97,8 @@ static memory memories[DEVICES];
 static slow_stream *streams[DEVICES];
 static int64_t fail_at[DEVICES];
 static int devices = 4;
+static slow_stream *held; /* runs nothing; the others run all at once */
+static time_t held_until;
 
 static int no_memory(const char *what) {
   return host->fail(TFD_RESOURCE_EXHAUSTED, "slow: no memory for %s", what);
@@ -378,12 +381,16 @@ static uint64_t lag(const slow_stream *s) {
   return (s->finished * 2654435761u >> 7) % LAG;
 }
 
+static bool is_held(const slow_stream *s) {
+  return s == held && time(NULL) < held_until;
+}
+
 /* Must the first one wait? It says for what. */
 static bool must_wait(slow_stream *s) {
   const launch *l = s->queue;
 
-  if (l == NULL) return true;
-  if (s->wanted < l->seq &&
+  if (l == NULL || is_held(s)) return true;
+  if (held == NULL && s->wanted < l->seq &&
       tfd__counter_get(&s->base.taken) < s->finished + lag(s)) {
     return true;
   }
@@ -610,6 +617,29 @@ void slow_fail_at(int ordinal, int64_t n) {
   fail_at[ordinal] = n;
   if (streams[ordinal] != NULL) streams[ordinal]->fail_in = n;
   pthread_mutex_unlock(&lock);
+}
+
+static int hold(slow_stream *s) {
+  pthread_mutex_lock(&lock);
+  held = s;
+  held_until = time(NULL) + HOLD_S;
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&lock);
+  return 0;
+}
+
+/* Functions for package.loadlib: device 0 runs nothing until it is let go, so
+** that what another one finishes meanwhile did not wait for it. */
+TFD_API int slow_hold(void *lua);
+int slow_hold(void *lua) {
+  (void)lua;
+  return hold(streams[0]);
+}
+
+TFD_API int slow_let_go(void *lua);
+int slow_let_go(void *lua) {
+  (void)lua;
+  return hold(NULL);
 }
 
 static void leave_out(const char *list) {
