@@ -34,6 +34,11 @@ typedef struct tfd__strategy_ops {
   ** one ordinary variable on the first parameter device) */
   int (*place)(const tfd_strategy *s, bool on_read,
                tfd_variable_kind *kind_p, int *copies_p);
+  /* One variable of the copies that were made where place said. (optional,
+  ** default: a handle over the copies, or the ordinary variable itself) */
+  int (*create)(tfd_strategy *s, tfd_variable *const *copies, int copies_n,
+                tfd_variable_synchronization synchronization,
+                tfd_variable_aggregation aggregation, tfd_object **variable_p);
   /* The rows of a batch that a replica, of those in sync, gets. (optional,
   ** default: the shares of tfd_input_piece) */
   int (*input_share)(const tfd_strategy *s, int64_t rows, int64_t batch,
@@ -95,6 +100,11 @@ int tfd__strategy_list(tfd_device *const *from, int n, tfd_device ***to_p);
 /* The defaults of optional slots. */
 int tfd__strategy_place_plain(const tfd_strategy *s, bool on_read,
                               tfd_variable_kind *kind_p, int *copies_p);
+int tfd__strategy_create(tfd_strategy *s, tfd_variable *const *copies,
+                         int copies_n,
+                         tfd_variable_synchronization synchronization,
+                         tfd_variable_aggregation aggregation,
+                         tfd_object **variable_p);
 int tfd__strategy_input_share(const tfd_strategy *s, int64_t rows,
                               int64_t batch, int replica, int64_t *first_p,
                               int64_t *count_p);

@@ -67,6 +67,7 @@ void tfd__strategy_register(const tfd__strategy_ops *ops) {
   assert(kinds_n < TFD_MAX_STRATEGIES);
   *own = *ops;
   if (own->place == NULL) own->place = tfd__strategy_place_plain;
+  if (own->create == NULL) own->create = tfd__strategy_create;
   if (own->input_share == NULL) own->input_share = tfd__strategy_input_share;
   kinds_n++;
 }
@@ -189,36 +190,6 @@ int tfd_strategy_parameter_device(const tfd_strategy *strategy, int index,
   TFD_GIVEN_POINTER(device_p);
   return device_in(strategy, strategy->parameters, strategy->parameters_n,
                    index, device_p);
-}
-
-int tfd__strategy_place_plain(const tfd_strategy *s, bool on_read,
-                              tfd_variable_kind *kind_p, int *copies_p) {
-  (void)s;
-  (void)on_read;
-  *kind_p = TFD_VARIABLE_PLAIN;
-  *copies_p = 1;
-  return TFD_OK;
-}
-
-int tfd_strategy_place(const tfd_strategy *strategy,
-                       tfd_variable_synchronization synchronization,
-                       const char *name, tfd_variable_kind *kind_p,
-                       int *copies_p) {
-  TFD_GIVEN(strategy, STRATEGY);
-  TFD_GIVEN_ENUM(synchronization, TFD_SYNCHRONIZATION_AUTO,
-                 TFD_SYNCHRONIZATION_ON_READ);
-  TFD_GIVEN_POINTER(name);
-  TFD_GIVEN_POINTER(kind_p);
-  TFD_GIVEN_POINTER(copies_p);
-  if (synchronization == TFD_SYNCHRONIZATION_NONE && strategy->ops->mirrors) {
-    return tfd__fail(TFD_VALUE_ERROR,
-                     "`NONE` variable synchronization mode is not supported "
-                     "with %s: variable \"%s\"",
-                     strategy->ops->name, name);
-  }
-  return strategy->ops->place(
-      strategy, synchronization == TFD_SYNCHRONIZATION_ON_READ, kind_p,
-      copies_p);
 }
 
 int tfd__component_index(const tfd_strategy *s, int n) {

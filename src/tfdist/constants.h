@@ -119,6 +119,18 @@ typedef enum tfd_variable_kind {
   TFD_VARIABLE_AGGREGATING  /* one variable that replicas write together */
 } tfd_variable_kind;
 
+typedef enum tfd_write_op {
+  TFD_WRITE_ASSIGN = 0,
+  TFD_WRITE_ASSIGN_ADD,
+  TFD_WRITE_ASSIGN_SUB
+} tfd_write_op;
+
+typedef enum tfd_write_route {
+  TFD_ROUTE_COPY = 0, /* the copy that code here means */
+  TFD_ROUTE_MERGE,    /* every copy, together with all replicas */
+  TFD_ROUTE_ALL       /* every copy */
+} tfd_write_route;
+
 typedef enum tfd_run_event {
   TFD_RUN_RESUME = 0, /* a replica's turn */
   TFD_RUN_MERGE,      /* all replicas wait at the same point */

@@ -38,6 +38,26 @@ TFD_API int tfd_strategy_place(const tfd_strategy *strategy,
                                tfd_variable_synchronization synchronization,
                                const char *name, tfd_variable_kind *kind_p,
                                int *copies_p);
+/** Name of copy `copy` of a variable, its own for copy 0; valid until the
+ * thread's next call. */
+TFD_API int tfd_copy_name(const char *name, int copy, const char **name_p);
+/** One variable of copies made where tfd_strategy_place said, copy 0 first:
+ * for callers who make the copies. Errors: ValueError for another count. */
+TFD_API int tfd_strategy_create(tfd_strategy *strategy,
+                                tfd_variable *const *copies, int copies_n,
+                                tfd_variable_synchronization synchronization,
+                                tfd_variable_aggregation aggregation,
+                                tfd_object **variable_p);
+/** A variable of the strategy's: a copy of `initial` on each device that the
+ * strategy says. The handle is a distributed variable, or an ordinary one where
+ * the strategy has one copy and nothing to combine.
+ * Errors: ValueError for modes that contradict each other, MEAN of integers.
+ * Source: tf.Variable in Strategy.scope */
+TFD_API int tfd_strategy_variable(tfd_strategy *strategy, tfd_object *initial,
+                                  const char *name, bool trainable,
+                                  tfd_variable_synchronization synchronization,
+                                  tfd_variable_aggregation aggregation,
+                                  tfd_object **variable_p);
 /** Sum, mean, minimum, maximum or product of one tensor or slices per replica,
  * combined in this order, the same bits on every destination. Slices stay
  * slices: values and indices are joined, repeated rows kept. Half types add up
@@ -126,6 +146,30 @@ tfd_mirrored_aggregation_of(const tfd_mirrored *mirrored);
 /** Snapshot of what reads give here; tapes record the read.
  * Errors: ValueError when copies without aggregation are read together. */
 TFD_API int tfd_mirrored_read(tfd_mirrored *mirrored, tfd_tensor **value_p);
+/** Where a write goes that is called here; `what` names it in messages.
+ * Errors: ValueError in a replica for a variable of central storage without
+ *   aggregation. */
+TFD_API int tfd_mirrored_route(const tfd_mirrored *mirrored, const char *what,
+                               tfd_write_route *route_p);
+/** Write here, where no other replica is needed: this replica's copy or, in
+ * cross-replica context, all of them. A Mirrored value gives each copy its
+ * component; what is summed by reads is divided among the copies.
+ * Errors: ValueError for a PerReplica value in cross-replica context, and for
+ *   assign_add and assign_sub of what is summed by reads; RuntimeError where
+ *   the replicas write together. */
+TFD_API int tfd_mirrored_write(tfd_mirrored *mirrored, tfd_write_op op,
+                               tfd_object *value);
+/** Write all copies, wherever this is called. Errors: as above. */
+TFD_API int tfd_mirrored_write_all(tfd_mirrored *mirrored, tfd_write_op op,
+                                   tfd_object *value);
+/** One value for all copies of what each replica gives, by the variable's
+ * aggregation. Errors: as tfd_strategy_reduce; ValueError without one. */
+TFD_API int tfd_mirrored_combine(tfd_mirrored *mirrored, const char *what,
+                                 tfd_object *const *values, int values_n,
+                                 tfd_object **combined_p);
+/** Write what the replicas, which have stopped for it, give together. */
+TFD_API int tfd_mirrored_write_merged(tfd_mirrored *mirrored, tfd_write_op op,
+                                      tfd_object *const *values, int values_n);
 /** Whether all copies hold the same bytes. Blocks: until they are there. */
 TFD_API int tfd_mirrored_agree(const tfd_mirrored *mirrored, bool *agree_p);
 /** Say which copy of variables an update function works on (-1 = none);

@@ -182,6 +182,21 @@ function M.components(x)
   return list
 end
 
+--- The value with fn(component) in place of components that are no handles.
+function M.with_operands(value, fn)
+  local host = attached(value)
+  local n = host and raw.value_count(value) or 0
+  local list
+  for i = 1, n do
+    if host[i] ~= nil then
+      list = list or M.components(value)
+      list[i] = fn(host[i])
+    end
+  end
+  return list and M.new(host.strategy, raw.value_kind_of(value), list, n)
+    or value
+end
+
 -- The components as users see them: the same objects each time, so that they
 -- can be compared, unless somebody released one.
 local function lasting_components(value)
@@ -276,7 +291,8 @@ end
 
 -- Regrouping -----------------------------------------------------------------
 
-local function all_same(list, n)
+--- Are list[1..n] one and the same value?
+function M.all_same(list, n)
   local first = list[1]
   for i = 2, n do
     local x = list[i]
@@ -312,7 +328,7 @@ local function regroup_leaf(strategy, list, n, kind)
   local owner = common_container(list, n)
   if owner ~= nil then
     return owner
-  elseif all_same(list, n) then
+  elseif M.all_same(list, n) then
     return M.container(list[1])
   end
   return M.new(strategy, kind, list, n)

@@ -15,7 +15,7 @@ local values = require "tfdist.distribute.values"
 
 local M = {}
 
-local rawequal, setmetatable, type = rawequal, setmetatable, type
+local setmetatable, type = setmetatable, type
 
 M.methods, M.getters = {}, {}
 local methods, getters = M.methods, M.getters
@@ -83,7 +83,7 @@ local function make_copies(strategy, next_creator, kwargs, spec, n)
     })
     if i > 1 then
       own.initial_value = list[1]
-      own.name = ("%s/replica_%d"):format(spec.name, i - 1)
+      own.name = raw.copy_name(spec.name, i - 1)
     end
     list[i] = check_component(on_device(device, next_creator, own))
   end
@@ -108,13 +108,10 @@ local function make(strategy, next_creator, kwargs)
   if trainable == nil then
     trainable = synchronization ~= "ON_READ"
   end
-  if synchronization == "AUTO" then
-    synchronization = "ON_WRITE"
-  end
   local list = make_copies(strategy, next_creator, kwargs,
     { aggregation = aggregation, trainable = trainable, name = name }, copies)
-  local v = raw.mirrored_new(strategy.handle, kind, list,
-    synchronization:lower(), aggregation:lower())
+  local v = raw.strategy_create(strategy.handle, list, synchronization:lower(),
+    aggregation:lower())
   values.register_variable(v, list, strategy)
   return v
 end
@@ -171,17 +168,25 @@ end
 
 -- Writing --------------------------------------------------------------------
 
-local WRITERS = {
-  assign = raw.variable_assign, assign_add = raw.variable_assign_add,
-  assign_sub = raw.variable_assign_sub,
-}
-
 local function dtype_of(v)
   return tensor.dtype_of(values.component(v, 0))
 end
 
 local function operand_for(v, what, x)
   return convert.operand(x, dtype_of(v), what, "value")
+end
+
+-- x as the runtime takes it: distributed values whole, with operands for what
+-- only this side knows.
+local function whole(v, what, x)
+  if type(x) == "userdata" and raw.kind(x) == "slices" then
+    return x
+  elseif values.is_value(x) then
+    return values.with_operands(x, function(part)
+      return operand_for(v, what, part)
+    end)
+  end
+  return operand_for(v, what, x)
 end
 
 -- Apply fn(copy, value for it) to every copy. A Mirrored value gives each its
@@ -195,61 +200,33 @@ local function each_copy(v, x, fn)
   end
 end
 
-local function write_copy(op, v)
-  return function(copy, x)
-    WRITERS[op](copy, operand_for(v, op, x))
-  end
-end
-
--- Cross-replica context, synchronized on read.
-local function write_on_read(v, op, x)
-  local aggregation = raw.mirrored_aggregation_of(v)
-  if aggregation == "sum" then
-    if op ~= "assign" then
-      errors.raise("ValueError", ("SyncOnReadVariable does not support `%s` in "
-        .. "cross-replica context when aggregation is set to SUM (variable %s)")
-        :format(op, text.quote(v.name)), "call it in the replica function")
-    end
-    local dtype = dtype_of(v)
-    local t = convert.tensor(operand_for(v, op, x), dtype, op, "value")
-    local n = raw.tensor_from_values({ #values.copies(v) }, dtype, {})
-    t = raw.op_run(raw.op_find "divide", { t, n, n = 2 })
-    x = M.tf.cast(t, dtype)
-  end
-  each_copy(v, x, write_copy(op, v))
-end
-
--- One value for all copies from the replicas' values, by the aggregation.
-local function aggregate(strategy, v, op, list)
-  local aggregation = raw.mirrored_aggregation_of(v):upper()
-  if aggregation == "ONLY_FIRST_REPLICA" then
-    return list[1]
-  end
-  local same = true
-  for i = 2, list.n do
-    same = same and (rawequal(list[i], list[1])
-      or (type(list[i]) == "number" and list[i] == list[1]))
-  end
+local function devices_of(v)
   local devices = {}
   for i, copy in ipairs(values.copies(v)) do
     devices[i] = raw.tensor_device(raw.operand_tensor(copy))
   end
-  if same then
+  return devices
+end
+
+-- One value for all copies from the replicas' values, by the aggregation. Of
+-- one and the same value of Lua's there may be no sum.
+local function combine(strategy, v, op, list)
+  local aggregation = raw.mirrored_aggregation_of(v):upper()
+  local first_only = aggregation == "ONLY_FIRST_REPLICA"
+  if not first_only and values.all_same(list, list.n) then
     if values.is_mirrored(list[1]) and aggregation == "MEAN" then
       return list[1]
     end
-    return reduce.leaf(strategy, aggregation, list[1], devices, op)
+    return reduce.leaf(strategy, aggregation, list[1], devices_of(v), op)
   end
   local parts = { n = list.n }
-  for i = 1, list.n do
-    parts[i] = type(list[i]) == "userdata" and raw.kind(list[i]) == "slices"
-      and list[i] or operand_for(v, op, list[i])
+  for i = 1, first_only and 1 or list.n do
+    parts[i] = whole(v, op, list[i])
   end
-  return raw.strategy_reduce(strategy.handle, aggregation:lower(), op, parts,
-    devices)
+  return raw.mirrored_combine(v, op, parts)
 end
 
--- Write together with all other replicas; apply(copy, value).
+-- Write together with all other replicas; apply(what they give together).
 local function write_merged(context, v, op, x, apply)
   if values.is_mirrored(x) and raw.mirrored_kind_of(x) == "sync_on_read" then
     x = raw.mirrored_read(x)
@@ -260,71 +237,33 @@ local function write_merged(context, v, op, x, apply)
     for i = 1, payloads.n do
       list[i] = payloads[i].x
     end
-    each_copy(v, aggregate(strategy, v, op, list), apply)
+    apply(combine(strategy, v, op, list))
   end)
 end
 
-local function current_copy(v)
-  return values.component(v, raw.mirrored_index(v))
-end
-
-local function no_aggregation(v, op)
-  errors.raise("ValueError", ("%s: You must specify an aggregation method to "
-    .. "update the AggregatingVariable %s in replica context"):format(op,
-    text.quote(v.name)), "pass aggregation = \"SUM\", \"MEAN\" or "
-    .. "\"ONLY_FIRST_REPLICA\" to tf.Variable")
-end
-
-local function check_owner(v, mode, op)
-  local strategy = values.strategy_of(v)
-  if mode ~= nil and mode.strategy ~= strategy
-    and mode.strategy ~= contexts.default_strategy then
-    contexts.mixing(strategy, mode, op .. " of variable " .. text.quote(v.name))
-  end
-end
-
 -- Where does a write go? "copy" (this replica's or the one being updated),
--- "merge" (with all replicas) or "all".
+-- "merge" (with all replicas, second result: this one's context) or "all".
 local function route(v, op)
   local mode = contexts.mode()
-  check_owner(v, mode, op)
-  local kind = raw.mirrored_kind_of(v)
-  if mode ~= nil and mode.replica ~= nil
-    and mode.strategy == values.strategy_of(v) then
-    local none = raw.mirrored_aggregation_of(v) == "none"
-    if kind == "aggregating" and none then
-      no_aggregation(v, op)
-    elseif kind == "sync_on_read" or (none and kind == "mirrored") then
-      return "copy"
+  if mode ~= nil then
+    local strategy = values.strategy_of(v)
+    if mode.strategy ~= strategy
+      and mode.strategy ~= contexts.default_strategy then
+      contexts.mixing(strategy, mode, op .. " of variable "
+        .. text.quote(v.name))
     end
-    return "merge", mode.replica
-  elseif raw.mirrored_index(v) >= 0 then
-    return "copy"
   end
-  return "all"
-end
-
-local function not_per_replica(v, op, x)
-  if values.is_per_replica(x) and raw.value_index(x) < 0 then
-    errors.raise("ValueError", ("%s: variable %s cannot take a PerReplica "
-      .. "value in cross-replica context"):format(op, text.quote(v.name)),
-      "strategy:reduce(\"mean\", x) makes one tensor of it")
-  end
+  return raw.mirrored_route(v, op), mode and mode.replica
 end
 
 local function write(v, op, x)
   local way, context = route(v, op)
-  if way == "copy" then
-    WRITERS[op](current_copy(v), operand_for(v, op, x))
-  elseif way == "merge" then
-    write_merged(context, v, op, x, write_copy(op, v))
+  if way == "merge" then
+    write_merged(context, v, op, x, function(combined)
+      raw.mirrored_write_all(v, op, whole(v, op, combined))
+    end)
   else
-    not_per_replica(v, op, x)
-    if raw.mirrored_kind_of(v) == "sync_on_read" then
-      write_on_read(v, op, x)
-    else
-      each_copy(v, x, write_copy(op, v))
-    end
+    raw.mirrored_write(v, op, whole(v, op, x))
   end
 end
 
@@ -336,12 +275,10 @@ function M.restore(v, x, copies)
     v:assign(x)
   elseif copies ~= nil then
     for i, copy in ipairs(values.copies(v)) do
-      WRITERS.assign(copy, copies[i])
+      raw.variable_assign(copy, copies[i])
     end
-  elseif raw.mirrored_kind_of(v) == "sync_on_read" then
-    write_on_read(v, "assign", x)
   else
-    each_copy(v, x, write_copy("assign", v))
+    raw.mirrored_write_all(v, "assign", whole(v, "assign", x))
   end
 end
 
@@ -386,9 +323,11 @@ local function scatter(v, op, delta)
       .. "only NONE and ONLY_FIRST_REPLICA are"):format(op,
       aggregation:upper()))
   elseif way == "copy" then
-    apply(current_copy(v), delta)
+    apply(values.component(v, raw.mirrored_index(v)), delta)
   elseif way == "merge" then
-    write_merged(context, v, op, delta, apply)
+    write_merged(context, v, op, delta, function(combined)
+      each_copy(v, combined, apply)
+    end)
   else
     each_copy(v, delta, apply)
   end
@@ -567,7 +506,6 @@ end
 
 --- Put the metatable of distributed variables in place.
 function M.install(tf)
-  M.tf = tf
   local meta = raw.metatable "mirrored"
   setmetatable(methods, { __index = tensor.methods })
   setmetatable(getters, { __index = tensor.getters })
