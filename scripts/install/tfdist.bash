@@ -21,6 +21,8 @@ _tfdist() {
       COMPREPLY=($(compgen -W 'ls verify' -- "$word")); return ;;
     events)
       COMPREPLY=($(compgen -W 'ls plot' -- "$word")); return ;;
+    config)
+      COMPREPLY=($(compgen -W 'check' -- "$word")); return ;;
   esac
   case $word in
     -*)
@@ -34,7 +36,7 @@ _tfdist() {
       COMPREPLY=($(compgen -f -X '!*.lua' -- "$word")
         $(compgen -d -- "$word"))
       [ "$COMP_CWORD" -eq 1 ] && COMPREPLY+=($(compgen -W \
-        'ckpt events devices doctor version help' -- "$word")) ;;
+        'ckpt config events devices doctor version help' -- "$word")) ;;
   esac
 }
 complete -F _tfdist tfdist tfdist-luajit

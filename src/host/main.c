@@ -34,9 +34,22 @@ static void print_message(const tfd__options *o, const char *text) {
   fflush(stderr);
 }
 
+/* What the last error object wants the process to end with; 0 = nothing. */
+static int asked_code;
+
+static void read_exit_code(lua_State *L) {
+  asked_code = 0;
+  if (!lua_istable(L, 1)) return;
+  lua_pushliteral(L, "exit_code");
+  lua_rawget(L, 1);
+  if (lua_isnumber(L, -1)) asked_code = (int)lua_tonumber(L, -1);
+  lua_pop(L, 1);
+}
+
 /* Message handler: the library's report of the error, or what lua would say
 ** when there is no library yet. */
 static int handle_message(lua_State *L) {
+  read_exit_code(L);
   lua_getfield(L, LUA_REGISTRYINDEX, "tfdist.report");
   if (lua_isfunction(L, -1)) {
     lua_pushvalue(L, 1);
@@ -315,7 +328,8 @@ static bool watch_globals(lua_State *L, const tfd__options *o) {
 
 static int exit_code(bool ok) {
   if (ok) return TFD_EXIT_OK;
-  return tfd__signals_seen() ? TFD_EXIT_INTERRUPT : TFD_EXIT_ERROR;
+  if (tfd__signals_seen()) return TFD_EXIT_INTERRUPT;
+  return asked_code > 0 && asked_code < 256 ? asked_code : TFD_EXIT_ERROR;
 }
 
 /* A word without '.' and '/' may be a command; anything else is a script. */

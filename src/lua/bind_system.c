@@ -1,5 +1,6 @@
 /* What the Lua side asks of the system: a clock that only goes forward, the
 ** width of a terminal, how far the queues are, an end in order. */
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,6 +63,16 @@ static int system_tensor_is_pending(lua_State *L) {
   return 1;
 }
 
+/* set_environment(name, value): for libraries that are opened later and for
+** processes that are started from here. */
+static int system_set_environment(lua_State *L) {
+  const char *name = luaL_checkstring(L, 1);
+
+  if (setenv(name, luaL_checkstring(L, 2), 1) != 0)
+    return luaL_error(L, "set_environment: %s cannot be set", name);
+  return 0;
+}
+
 static int closing(lua_State *L) {
   (void)L;
   tfd__devices_finish();
@@ -81,6 +92,7 @@ void tfd__lua_finish_on_close(lua_State *L) {
 const luaL_Reg tfd__lua_system_functions[] = {
     {"device_position", system_device_position},
     {"monotonic", system_monotonic},
+    {"set_environment", system_set_environment},
     {"wall_time", system_wall_time},
     {"stop_devices", system_stop_devices},
     {"tensor_is_pending", system_tensor_is_pending},

@@ -4,7 +4,8 @@
 --- (or nil), `where` ("file:line" of the innermost frame outside this
 --- library, or nil), `replica`, `worker` (numbers or nil), `notes` (list of
 --- lines, innermost first), `traceback` (text of the user's frames), `deferred`
---- (true when queued work failed and a later call raises it).
+--- (true when queued work failed and a later call raises it), `exit_code` (what
+--- the host ends with when nobody catches it, 1 if nil).
 --- tostring gives where, kind and message, then replica, notes and hint.
 ---
 --- `error("text")` and `error(table)` of user code are left alone; `wrap`
@@ -212,6 +213,20 @@ end
 function M.raise(kind, message, hint, where, replica)
   local e = make(kind, readable(message), hint, where, replica, 2)
   e.deferred = where ~= nil or nil
+  error(e, 0)
+end
+
+--- Status of a process that was started with what it cannot use.
+M.EXIT_USAGE = 2
+
+--- Raise an error object for how the process was started: a host that nobody
+--- keeps from ending ends with EXIT_USAGE.
+---@param kind string
+---@param message string
+---@param hint? string
+function M.raise_usage(kind, message, hint)
+  local e = make(kind, readable(message), hint, nil, nil, 2)
+  e.exit_code = M.EXIT_USAGE
   error(e, 0)
 end
 

@@ -81,7 +81,10 @@ local LISTS = {
     { "DistributedValues DistributedDataset DistributedIterator",
       "tf.distribute.is_distributed_value(x) tests" },
     { "MultiWorkerMirroredStrategy ParameterServerStrategy TPUStrategy Server "
-      .. "cluster_resolver coordinator", WORKERS },
+      .. "coordinator", WORKERS },
+  },
+  ["distribute.cluster_resolver"] = {
+    { "MPIClusterResolver TPUClusterResolver", WORKERS },
   },
   ["distribute.experimental"] = {
     { "MultiWorkerMirroredStrategy ParameterServerStrategy TPUStrategy "
@@ -200,7 +203,7 @@ local LISTS = {
       .. "MomentumOptimizer RMSPropOptimizer", "tf.keras.optimizers" },
     { "Saver import_meta_graph", "tf.train.Checkpoint" },
     { "MonitoredTrainingSession get_or_create_global_step", EAGER },
-    { "checkpoints_iterator Coordinator ClusterDef ClusterSpec ServerDef "
+    { "checkpoints_iterator Coordinator ClusterDef ServerDef "
       .. "JobDef CheckpointOptions CheckpointView TrackableView FeatureList "
       .. "FeatureLists SequenceExample experimental" },
   },

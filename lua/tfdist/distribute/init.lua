@@ -1,4 +1,5 @@
 --- tf.distribute: strategies, contexts, distributed values.
+local cluster = require "tfdist.distribute.cluster"
 local collectives = require "tfdist.distribute.collectives"
 local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
@@ -71,6 +72,7 @@ local M = {
   experimental_set_strategy = contexts.experimental_set_strategy,
   is_strategy = strategy.is_strategy,
   is_distributed_value = values.is_value,
+  cluster_resolver = cluster.names,
   InputContext = input.InputContext,
   InputOptions = input.InputOptions,
   InputReplicationMode = input.InputReplicationMode,
@@ -103,6 +105,7 @@ options.functions(M, "", {
 })
 
 text.watch("tf.distribute", M)
+text.watch("tf.distribute.cluster_resolver", M.cluster_resolver)
 text.watch("tf.distribute.experimental", M.experimental)
 
 return M

@@ -230,6 +230,7 @@ usage: tfdist [options] [script.lua [args...]]        run a script
        tfdist [options]                               prompt (on a terminal)
        tfdist ckpt ls|verify PATH...                  look into checkpoints
        tfdist events ls|plot RUN [TAG...]             look at tf.summary files
+       tfdist config check                            the cluster of TF_CONFIG
        tfdist devices | doctor | version | help [topic]
 
 Lua options (as in lua):   -e STAT  -l MOD  -l g=MOD  -i  -v  -E  -W  -  --
@@ -260,6 +261,7 @@ TFDIST_LOG=LEVEL           as --log
 TFDIST_PROGRESS=FORM       as --progress
 TFDIST_MEMORY_LIMIT=SIZE   as --memory-limit
 TFDIST_FFI=0               no FFI fast paths (LuaJIT)
+TFDIST_AUTO_CLUSTER=0      of clusters only TF_CONFIG is looked at
 TFDIST_DEV=DIR             the Lua library from DIR instead of the host
 TFDIST_FAIL_ALLOC=N        the N-th allocation fails (tests)
 LUA_INIT LUA_PATH LUA_CPATH (and LUA_INIT_5_4 ...)   as in lua]]

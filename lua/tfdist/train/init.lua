@@ -11,6 +11,7 @@
 --- takes; its file is "ckpt/run/ckpt-2.safetensors". A folder's state file
 --- "checkpoint" (JSON) lists the checkpoints, oldest first.
 local checkpoint = require "tfdist.train.checkpoint"
+local cluster = require "tfdist.distribute.cluster"
 local errors = require "tfdist.base.errors"
 local example = require "tfdist.io.example"
 local files = require "tfdist.core.files"
@@ -27,6 +28,7 @@ local M = {}
 for name, value in pairs(example.train) do
   M[name] = value
 end
+M.ClusterSpec = cluster.ClusterSpec
 
 -- Checkpoint -----------------------------------------------------------------
 

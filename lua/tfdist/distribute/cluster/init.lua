@@ -1,0 +1,48 @@
+--- tf.distribute.cluster_resolver: the classes, and the cluster of a process
+--- that was not told which to use.
+local from_tf_config = require "tfdist.distribute.cluster.from_tf_config"
+local resolvers = require "tfdist.distribute.cluster.resolver"
+local schedulers = require "tfdist.distribute.cluster.schedulers"
+local slurm = require "tfdist.distribute.cluster.slurm"
+local specs = require "tfdist.distribute.cluster.spec"
+
+local M = {}
+
+M.ClusterSpec = specs.ClusterSpec
+
+M.names = {
+  ClusterResolver = resolvers.ClusterResolver,
+  SimpleClusterResolver = resolvers.SimpleClusterResolver,
+  UnionResolver = resolvers.UnionResolver,
+  TFConfigClusterResolver = from_tf_config.TFConfigClusterResolver,
+  SlurmClusterResolver = slurm.SlurmClusterResolver,
+  KubernetesClusterResolver = schedulers.KubernetesClusterResolver,
+  GCEClusterResolver = schedulers.GCEClusterResolver,
+  SageMakerClusterResolver = schedulers.SageMakerClusterResolver,
+}
+
+local function is_set(name)
+  local value = os.getenv(name)
+  return value ~= nil and value ~= ""
+end
+
+--- The cluster that this process was started in, and who says so: TF_CONFIG,
+--- else a Slurm step of more than one task; nil when it is alone.
+--- TFDIST_AUTO_CLUSTER=0: TF_CONFIG alone is looked at, as TensorFlow does.
+--- Errors: ValueError naming the place of a mistake, with exit code 2.
+---@return table|nil resolver, string|nil source
+function M.find()
+  if is_set "TF_CONFIG" then
+    return from_tf_config.TFConfigClusterResolver(), "TF_CONFIG"
+  elseif os.getenv "TFDIST_AUTO_CLUSTER" == "0" then
+    return nil
+  elseif is_set "SLURM_PROCID"
+    and (tonumber(os.getenv "SLURM_STEP_NUM_TASKS") or 1) > 1 then
+    local resolver = slurm.SlurmClusterResolver()
+    resolver:cluster_spec() -- says which task this is
+    return resolver, "Slurm"
+  end
+  return nil
+end
+
+return M
