@@ -549,7 +549,7 @@ print(raw.device_threads(raw.device_current()))]] }).out)
           assert.truthy(completion:find(option, 1, true), option)
         end
         for names in usage:gmatch "\n       tfdist (%l[%l |]+)" do
-          for name in names:gmatch "%l+" do
+          for name in names:gsub("   .*", ""):gmatch "%l+" do
             assert.truthy(completion:find("[' ]" .. name .. "[' ]"), name)
           end
         end
