@@ -19,10 +19,10 @@ end
 
 local function count(family, row)
   family.cases = family.cases + 1
-  if row.listed then
-    family.listed = family.listed + 1
-  elseif row.outside then
+  if row.outside then
     family.outside = family.outside + 1
+  elseif row.listed then
+    family.listed = family.listed + 1
   elseif row.over > family.worst then
     family.worst, family.at = row.over, row.id
   end
@@ -59,10 +59,10 @@ local function run(path)
       for _, n in ipairs(seeded.replicas(case)) do
         local row = seeded.compare(plan, case, n)
         count(families[case.family], row)
-        if row.listed then
-          why[row.listed] = (why[row.listed] or 0) + 1
-        elseif row.outside then
+        if row.outside then
           outside[#outside + 1] = row
+        elseif row.listed then
+          why[row.listed] = (why[row.listed] or 0) + 1
         end
       end
     end

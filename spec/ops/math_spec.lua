@@ -123,6 +123,24 @@ describe("elementwise ops", function()
     end
   end)
 
+  it("has a second derivative of 0 where a product is of one factor",
+    function()
+      for _, case in ipairs { { 3 }, { { 3 } }, { { 3, 4 }, { axis = {} } } } do
+        local x = tf.constant(case[1])
+        local outer, slope = tf.GradientTape(function(t)
+          t:watch(x)
+          local inner, y = tf.GradientTape(function(u)
+            u:watch(x)
+            return tf.reduce_sum(tf.reduce_prod(x, case[2] or {}))
+          end)
+          return inner:gradient(y, x)
+        end)
+        assert.equal(slope:size(), tf.reduce_sum(slope):item())
+        assert.same(tf.zeros(x.shape):totable(),
+          outer:gradient(slope, x):totable())
+      end
+    end)
+
   it("let no gradient through integers", function()
     local x = tf.constant { 1.5, 2.5 }
     assert.is_nil(gradient(function(v)

@@ -361,16 +361,23 @@ local function compare_output(plan, case, ours, place)
   return bound and d / bound / (case.scale or 1) or d, text
 end
 
+-- The farthest output that may not differ, what is wrong with it, and why
+-- another one may.
 local function compare_outputs(plan, case, out)
   if #out ~= #case.outputs then
     return math.huge, ("%d outputs, not %d"):format(#out, #case.outputs)
   end
-  local most, what = 0, nil
+  local most, what, why = 0, nil, nil
   for i, place in ipairs(case.outputs) do
     local d, text = compare_output(plan, case, out[i], place)
-    if d > most then most, what = d, text end
+    local reason = d > 1 and listed.reason(case, text, d, out) or nil
+    if reason ~= nil then
+      why = reason
+    elseif d > most then
+      most, what = d, text
+    end
   end
-  return most, what
+  return most, what, why
 end
 
 local function strategy_run(n, fn)
@@ -381,22 +388,22 @@ local function strategy_run(n, fn)
 end
 
 --- Run a case on n replicas and compare.
----@return table { name, id, replicas, over, message, listed }  `over`: largest
----   difference in bounds; outside when it is more than 1
+---@return table { name, id, replicas, over, message, outside, listed }  `over`:
+---   largest difference in bounds of what may not differ; outside when it is
+---   more than 1. `listed`: why something else is farther off
 function M.compare(plan, case, n)
   local row = { name = case.name, id = case.id, replicas = n, over = math.huge }
-  local ok, a, b = pcall(function()
+  local ok, over, message, why = pcall(function()
     return compare_outputs(plan, case, strategy_run(n, function()
       return M.run(plan, case)
     end))
   end)
   if ok then
-    row.over, row.message = a, b
+    row.over, row.message, row.listed = over, message, why
   else
-    row.message = tostring(a)
+    row.message = tostring(over)
   end
   row.outside = row.over > 1 -- never NaN
-  row.listed = row.outside and listed.reason(case, row) or nil
   return row
 end
 

@@ -119,10 +119,6 @@ int tfd__grad_reduce_prod(tfd__grad *g) {
   int reduced = reduced_first(g, order, back, dims);
   tfd_tensor *rest = NULL;
 
-  if (reduced == 0) {
-    tfd__grad_set(g, 0, g->dy[0]);
-    return g->status;
-  }
   for (int i = 0; i < in->rank; i++) flat[i < reduced ? 0 : 1] *= dims[i];
   rest = tfd__e_reshape(g, E1A(transpose, g->in[0], order, NULL), flat, 2);
   rest = tfd__e_reshape(g, others(g, rest, 0), dims, in->rank);
