@@ -55,11 +55,15 @@ describe("packages #once", function()
   it("a C program builds with pkg-config and runs", function()
     sh("make -s BUILD=%s install DESTDIR=%s PREFIX=/opt/t", BUILD, root)
     local lib = root .. "/opt/t/lib"
-    sh("PKG_CONFIG_SYSROOT_DIR=%s PKG_CONFIG_PATH=%s/pkgconfig sh -c "
-      .. "'cc -Wall -Wextra -Werror examples/embed.c $(pkg-config --cflags "
-      .. "--libs tfdist) -o %s/embed'", root, lib, root)
-    assert.equal("w = 2.000  b = 1.000  loss = 0.000000\n",
-      sh("LD_LIBRARY_PATH=%s %s/embed", lib, root))
+    local function output(name)
+      sh("PKG_CONFIG_SYSROOT_DIR=%s PKG_CONFIG_PATH=%s/pkgconfig sh -c "
+        .. "'cc -Wall -Wextra -Werror examples/%s.c $(pkg-config --cflags "
+        .. "--libs tfdist) -o %s/%s'", root, lib, name, root, name)
+      return sh("LD_LIBRARY_PATH=%s %s/%s", lib, root, name)
+    end
+    assert.equal("w = 2.000  b = 1.000  loss = 0.000000\n", output "embed")
+    assert.truthy(output "embed_mirrored":find(
+      "^step   0  loss = 4.069630\n.*\nw = 2.000  b = 1.000\n$"))
   end)
 
   local engines = {

@@ -396,3 +396,21 @@ int tfd_strategy_update(tfd_strategy *strategy, int op,
   tfd__free(together);
   return rc;
 }
+
+int tfd_strategy_apply(tfd_strategy *strategy, const char *name,
+                       const char *attributes, tfd_variable *const *targets,
+                       int targets_n, tfd_object *const *grads, int grads_n) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_POINTER(name);
+
+  int64_t ints[TFD_MAX_INTS];
+  double reals[TFD_MAX_REALS] = {0};
+  const tfd__op *op = NULL;
+  int number = 0;
+
+  TFD_TRY(tfd_op_find(name, &number));
+  op = tfd__op_at(number);
+  TFD_TRY(tfd__attributes_read(op, attributes, ints, reals));
+  return tfd_strategy_update(strategy, number, targets, targets_n, grads,
+                             grads_n, reals, op->reals_n);
+}

@@ -122,6 +122,12 @@ bool tfd__is_optional(const tfd__op *op, int i);
 ** ones there are, lists fit their slots. Errors: ValueError. */
 int tfd__check_slots(const tfd__op *op, const int64_t *ints);
 
+/* Slots from "name=value name=value", where values are written as in schemas,
+** lists as [0,1]; NULL is "". What is not named has its default.
+** Errors: ValueError naming the op and the attribute. */
+int tfd__attributes_read(const tfd__op *op, const char *text, int64_t *ints,
+                         double *reals);
+
 /* --- the current context -------------------------------------------------- */
 
 /* Called after an op ran when a tape is active; autograd sets it. `ready` holds

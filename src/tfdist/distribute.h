@@ -98,6 +98,11 @@ TFD_API int tfd_strategy_update(tfd_strategy *strategy, int op,
                                 tfd_variable *const *targets, int targets_n,
                                 tfd_object *const *grads, int grads_n,
                                 const double *reals, int reals_n);
+/** tfd_strategy_update by an op's name, with attributes as for tfd_op_call. */
+TFD_API int tfd_strategy_apply(tfd_strategy *strategy, const char *name,
+                               const char *attributes,
+                               tfd_variable *const *targets, int targets_n,
+                               tfd_object *const *grads, int grads_n);
 /** The components joined along `axis` in replica order, on every destination.
  * Shapes: [..., n_i, ...] give [..., sum n_i, ...].
  * Errors: InvalidArgument when ranks or other sizes differ, ValueError for an

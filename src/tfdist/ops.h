@@ -25,6 +25,19 @@ TFD_API int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
                        int reals_n, tfd_tensor **outputs, int outputs_capacity,
                        int *outputs_n_p);
 
+/** Run an op by name. `attributes` are what the schema names, "axis=[0]
+ * keepdims=true": whole and real numbers, true and false, dtypes and words as
+ * the schema lists them, lists in brackets without spaces; those that are left
+ * out have their defaults, "" and NULL leave out all. Absent optional tensors
+ * at the end of inputs may be left out too.
+ * Owns: outputs[0..*outputs_n_p) are new references.
+ * Errors: as tfd_op_run; ValueError for attributes that there are not, are
+ *   missing or given twice, or have another kind of value. */
+TFD_API int tfd_op_call(const char *name, const char *attributes,
+                        tfd_object *const *inputs, int inputs_n,
+                        tfd_tensor **outputs, int outputs_capacity,
+                        int *outputs_n_p);
+
 /* --- Gradients ---------------------------------------------------------- */
 
 /** A tape, recording in the current context until stopped.
