@@ -125,7 +125,8 @@ static inline void expect_run(const world *w, const tfd__piece *p, int64_t at,
     if (memcmp(cell, bytes + (size_t)j * size, size) == 0) continue;
     fail_msg("%s of %lld: element %lld is %g, not %g", tfd__dtype_name(dtype),
              (long long)n, (long long)(at + j),
-             tfd__load(bytes + (size_t)j * size, dtype), tfd__load(cell, dtype));
+             tfd__load(bytes + (size_t)j * size, dtype),
+             tfd__load(cell, dtype));
   }
   free(bytes);
 }

@@ -133,6 +133,18 @@ int tfd__group_begin(tfd__group *g, const tfd__collective *c,
 int tfd__group_run(tfd__group *g, const tfd__collective *c,
                    tfd__deadline until);
 
+/* How an all_reduce of many values is sent as a few long ones. */
+typedef struct tfd__pack_plan {
+  int packs;      /* this many, of equal lengths; 0 = packs of whole values */
+  int64_t bytes;  /* such a pack ends once it has more; 0 = one pack */
+  bool backwards; /* the last value goes first */
+} tfd__pack_plan;
+
+/* tfd__group_run of an all_reduce whose values of each dtype go in packs. */
+int tfd__group_all_reduce_packed(tfd__group *g, const tfd__collective *c,
+                                 const tfd__pack_plan *plan,
+                                 tfd__deadline until);
+
 /* Is it done? Takes a moment, in which devices that need a thread get on.
 ** Errors: the collective's own; Aborted. */
 int tfd__ticket_test(tfd__ticket *t, bool *done_p);

@@ -166,7 +166,12 @@ int tfd__group_begin(tfd__group *g, const tfd__collective *c,
 
   TFD_TRY(tfd__group_check(g, c->what));
   TFD_TRY(tfd__collective_check(g, c));
-  if (ticket_p != NULL || !g->provider->ordered) TFD_TRY(ticket_make(g, c, &t));
+  if (ticket_p == NULL && !g->provider->ordered) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "%s: results of provider \"%s\" must be waited for",
+                     c->what, g->provider->name);
+  }
+  if (ticket_p != NULL) TFD_TRY(ticket_make(g, c, &t));
   rc = g->provider->begin[c->kind](g, c, t);
   if (rc != TFD_OK) {
     if (t != NULL) t->done = true; /* it never began */

@@ -1,7 +1,5 @@
 #include "comm/schedule.h"
 
-#include <stddef.h>
-
 static int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }

@@ -1,9 +1,9 @@
 #ifndef TFD_COMM_SCHEDULE_H
 #define TFD_COMM_SCHEDULE_H
-/* Who does what, in which order: pure arithmetic, no memory and no devices. */
+/* Who does what, in which order: pure arithmetic, no memory
+** and no devices. */
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "comm/comm.h"
 
 /* --- shares of one run of elements ---------------------------------------- */
 
@@ -22,13 +22,6 @@ typedef struct tfd__stretch {
 tfd__stretch tfd__stretch_of(int64_t numel, int n, int d);
 
 /* --- packs ---------------------------------------------------------------- */
-
-/* Many values as a few long ones. */
-typedef struct tfd__pack_plan {
-  int packs;     /* this many, of equal lengths; 0 = by bytes */
-  int64_t bytes; /* a pack ends once it has more; 0 = one pack */
-  bool backwards; /* the last value goes first */
-} tfd__pack_plan;
 
 /* How many packs n values of these sizes give. */
 int tfd__packs(const tfd__pack_plan *plan, const int64_t *sizes, int n,

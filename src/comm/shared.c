@@ -181,7 +181,7 @@ static void mark_written(const tfd__group *g, const tfd__collective *c, int k) {
 
 static int sum_together(tfd__group *g, const tfd__collective *c, int n,
                         int64_t elements) {
-  sums s = {.group = g, .c = c};
+  sums s; /* whose views are set one by one: there is room for many */
   tfd__fused f = {.kernel = TFD_KERNEL_sum_parts,
                   .calls = n,
                   .elements = elements,
@@ -189,6 +189,9 @@ static int sum_together(tfd__group *g, const tfd__collective *c, int n,
                   .arg = &s};
   int k;
 
+  s.group = g;
+  s.c = c;
+  s.next = 0;
   s.ints[0] = c->op == TFD_REDUCE_MEAN;
   TFD_TRY(fuse(g, &f));
   for (k = 0; k < c->values; k++) {

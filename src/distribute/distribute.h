@@ -117,6 +117,9 @@ int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
                         tfd_tensor *const *in, int n, tfd_device *device,
                         tfd_tensor **out_p);
 
+/* Are all components slices? */
+bool tfd__all_slices(tfd_object *const *components, int n);
+
 /* All components have one dtype and shape. Errors: InvalidArgument. */
 int tfd__check_components(const char *what, tfd_tensor *const *in, int n);
 

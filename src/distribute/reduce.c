@@ -303,7 +303,7 @@ static int resolve(const char *what, tfd_object *const *components, int n,
   return TFD_OK;
 }
 
-static bool all_slices(tfd_object *const *components, int n) {
+bool tfd__all_slices(tfd_object *const *components, int n) {
   int i;
 
   for (i = 0; i < n; i++) {
@@ -335,7 +335,7 @@ int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
 
   TFD_TRY(check_count(what, components_n));
   TFD_TRY(check_count(what, destinations_n));
-  if (all_slices(components, components_n)) {
+  if (tfd__all_slices(components, components_n)) {
     tfd_slices *const *slices = (tfd_slices *const *)components;
 
     if (op > TFD_REDUCE_MEAN) {

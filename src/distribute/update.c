@@ -1,21 +1,15 @@
 /* Gradients of all replicas to updated copies of variables in one pass.
 **
-** Where every copy lies with a replica, device d takes stretch d of every
-** variable: it adds up all replicas' gradients there and updates all copies
-** and their slots, so that no sum is ever stored. Copies with the same bits
-** are computed once, which halves an optimizer's work on two devices. The
-** fences are those of an all-reduce (all_reduce.c); in other cases gradients
-** are reduced first and copies updated one by one.
-** Cost: one pass over n gradients and n copies shared by n devices, and
-** 2(n-1) waits for each device, whatever the number of variables. */
+** Where every copy lies with a replica and the group can go on with a sum
+** (tfd__group_fuse), device d takes stretch d of every variable: it adds up all
+** replicas' gradients there and updates all copies and their slots, so that no
+** sum is ever stored. Copies with the same bits are computed once, which halves
+** an optimizer's work on two devices. In other cases gradients are reduced
+** first and copies updated one by one.
+** Cost: one pass over n gradients and n copies shared by n devices. */
 #include "distribute/distribute.h"
 
 #include <string.h>
-
-/* Below this many elements one device updates a variable alone. */
-#define SHARED_ELEMENTS 8192
-/* Stretches end at multiples of this: devices share no cache line. */
-#define STRETCH 64
 
 typedef struct job {
   tfd_strategy *strategy;
@@ -125,7 +119,7 @@ static int update_alone(const job *j, int k) {
   int rc = TFD_OK;
   int c;
 
-  if (j->n > 1) {
+  if (j->strategy->group->size > 1) {
     rc = update_after_reduce(j, k);
   } else {
     for (c = 0; rc == TFD_OK && c < j->copies; c++) {
@@ -138,20 +132,8 @@ static int update_alone(const job *j, int k) {
 /* --- all devices together ------------------------------------------------- */
 
 static bool devices_fit(const job *j) {
-  int i;
-
-  if (j->n < 2 || j->copies != j->n || j->strategy->devices_n != j->n) {
-    return false;
-  }
-  for (i = 0; i < j->n; i++) {
-    const tfd__backend *b = j->strategy->devices[i]->backend;
-
-    if (b != j->strategy->devices[0]->backend || !b->host_visible ||
-        b->kernels[j->op->kernel] == NULL) {
-      return false;
-    }
-  }
-  return true;
+  return j->n > 1 && j->copies == j->n && j->strategy->devices_n == j->n &&
+         tfd__group_can_fuse(j->strategy->group, j->op->kernel);
 }
 
 /* Are gradients and copies of variable k all dense and in their places? */
@@ -209,25 +191,6 @@ static int make_outputs(job *j, int k) {
   return TFD_OK;
 }
 
-static int fence(const job *j) {
-  tfd_device *const *d = j->strategy->devices;
-  int i;
-  int k;
-
-  for (i = 0; i < j->n; i++) {
-    for (k = 0; k < j->n; k++) {
-      if (i != k) TFD_TRY(tfd__stream_after(d[i], d[k]));
-    }
-  }
-  return TFD_OK;
-}
-
-/* The device that updates a small variable. The same variable twice in the
-** lists goes to the same device, whose queue keeps the order. */
-static int owner(const job *j, const tfd_variable *first) {
-  return (int)(first->value->id % (uint64_t)j->n);
-}
-
 static void set_views(const job *j, int k) {
   int per = j->copies * j->slots;
   tfd__view *v = j->views;
@@ -244,42 +207,40 @@ static void set_views(const job *j, int k) {
   memset(&v[per + j->n], 0, sizeof *v); /* no indices */
 }
 
-/* Stretches of variable k, one for each device, or all of it for one. */
-static int submit(const job *j, int k) {
+/* The variables that are updated together, one after the other. */
+typedef struct updates {
+  job *j;
+  const bool *together;
+  int next;
+  int64_t range[2];
+} updates;
+
+static void next_update(void *arg, int number, tfd__fused_call *f) {
+  updates *u = arg;
+  const job *j = u->j;
   const tfd_context *c = tfd__context();
+  const tfd_tensor *first = NULL;
   int per = j->copies * j->slots;
-  const tfd_variable *first = targets_of(j, k)[0];
-  int64_t numel = first->value->view.numel;
-  int64_t each = (numel + j->n - 1) / j->n;
-  bool shared = numel >= SHARED_ELEMENTS;
-  int d;
 
-  each = (each + STRETCH - 1) / STRETCH * STRETCH;
-  set_views(j, k);
-  for (d = 0; d < j->n; d++) {
-    tfd_device *device = j->strategy->devices[d];
-    int64_t begin = each * d < numel ? each * d : numel;
-    int64_t end = each * (d + 1) < numel ? each * (d + 1) : numel;
-    int64_t ints[2] = {shared ? begin : 0, shared ? end : numel};
-    tfd__call call = {
-        .name = j->op->name,
-        .kernel = device->backend->kernels[j->op->kernel],
-        .views = j->views,
-        .ints = ints,
-        .reals = j->reals,
-        .in_n = (int16_t)(per + j->n + 1),
-        .out_n = (int16_t)per,
-        .ints_n = 2,
-        .reals_n = (int16_t)j->op->reals_n,
-        .replica = -1,
-        .line = c->line,
-        .file = c->file,
-    };
-
-    if (ints[0] == ints[1] || (!shared && d != owner(j, first))) continue;
-    TFD_TRY(tfd__stream_submit(device, &call));
-  }
-  return TFD_OK;
+  (void)number;
+  while (!u->together[u->next]) u->next++;
+  first = targets_of(j, u->next)[0]->value;
+  set_views(j, u->next++);
+  f->call = (tfd__call){.name = j->op->name,
+                        .views = j->views,
+                        .ints = u->range,
+                        .reals = j->reals,
+                        .in_n = (int16_t)(per + j->n + 1),
+                        .out_n = (int16_t)per,
+                        .ints_n = 2,
+                        .reals_n = (int16_t)j->op->reals_n,
+                        .replica = -1,
+                        .line = c->line,
+                        .file = c->file};
+  f->range = u->range;
+  f->numel = first->view.numel;
+  /* The same variable twice in the lists: on the same device, in order. */
+  f->owner = first->id;
 }
 
 /* The new memory is the variables' from now on; it is written once their
@@ -304,16 +265,19 @@ static void put_in_place(job *j, int k) {
 }
 
 static int run_together(job *j, const bool *together) {
+  updates u = {.j = j, .together = together};
+  tfd__fused f = {.kernel = (tfd__kernel_id)j->op->kernel,
+                  .call = next_update,
+                  .arg = &u};
   int k;
 
   for (k = 0; k < j->variables; k++) {
-    if (together[k]) TFD_TRY(make_outputs(j, k));
+    if (!together[k]) continue;
+    TFD_TRY(make_outputs(j, k));
+    f.elements += targets_of(j, k)[0]->value->view.numel;
+    f.calls++;
   }
-  TFD_TRY(fence(j));
-  for (k = 0; k < j->variables; k++) {
-    if (together[k]) TFD_TRY(submit(j, k));
-  }
-  TFD_TRY(fence(j));
+  TFD_TRY(tfd__group_fuse(j->strategy->group, &f));
   for (k = 0; k < j->variables; k++) {
     if (together[k]) put_in_place(j, k);
   }

@@ -84,6 +84,19 @@ TFD_API int tfd_strategy_all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                                     const char *what,
                                     tfd_object *const *components,
                                     int components_n, tfd_value **result_p);
+/** tfd_strategy_all_reduce whose dense values go in packs, those of each dtype
+ * apart: `packs` of equal lengths; 0 = as they are; -1 = packs of whole values,
+ * the last one first, that end once they have more than pack_bytes bytes (0 =
+ * one pack). Results are the same.
+ * Units: timeout_seconds, for groups of several processes; 0 = the default.
+ * Source: tf.distribute NcclAllReduce, CommunicationOptions.bytes_per_pack */
+TFD_API int tfd_strategy_all_reduce_packed(tfd_strategy *strategy,
+                                           tfd_reduce_op op, const char *what,
+                                           tfd_object *const *components,
+                                           int components_n, int packs,
+                                           int64_t pack_bytes,
+                                           double timeout_seconds,
+                                           tfd_value **result_p);
 /** Update variables by an optimizer's op (update_...): each copy of each by the
  * sum over replicas of its gradient, in one pass over gradients, variables and
  * slots. For variable k of n and copy i, targets holds the copy and its slots

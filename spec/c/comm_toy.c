@@ -1,0 +1,360 @@
+/* A provider of the specs' own (spec/support/comm/toy.c) through the whole
+** case table, groups of several workers with several ranks each, and what
+** failures, deadlines and aborts do to a group. */
+#include "device_support.h"
+
+#include "comm_cases.h"
+
+#include "../support/comm/toy.c"
+
+enum { DEVICES = 6 };
+
+/* One worker's part of a group of equals. */
+static tfd__group *join_hub(toy_hub *hub, int worker, int local,
+                            double timeout) {
+  tfd_device *devices[DEVICES];
+  tfd__group *g = NULL;
+  tfd__group_config config = {.devices = devices,
+                              .local = local,
+                              .base = worker * local,
+                              .size = hub->workers * local,
+                              .timeout = timeout,
+                              .network = hub};
+  int i;
+
+  for (i = 0; i < local; i++) devices[i] = device(config.base + i);
+  assert_int_equal(TFD_OK, tfd__group_new(&config, &g));
+  return g;
+}
+
+typedef struct worker {
+  world w;
+  pthread_t thread;
+} worker;
+
+static void *run_cases(void *arg) {
+  check_world(&((worker *)arg)->w);
+  return NULL;
+}
+
+static void check_workers(int workers, int local) {
+  worker list[DEVICES];
+  toy_hub hub;
+  int i;
+
+  toy_hub_init(&hub, workers);
+  for (i = 0; i < workers; i++) {
+    list[i].w = (world){.group = join_hub(&hub, i, local, 300), .small = true};
+    assert_string_equal(workers == 1 ? "shared" : "toy",
+                        list[i].w.group->provider->name);
+  }
+  for (i = 1; i < workers; i++) {
+    assert_int_equal(
+        0, pthread_create(&list[i].thread, NULL, run_cases, &list[i]));
+  }
+  run_cases(&list[0]);
+  for (i = 1; i < workers; i++) pthread_join(list[i].thread, NULL);
+  for (i = 0; i < workers; i++) tfd__release(list[i].w.group);
+  assert_null(hub.messages);
+  toy_hub_end(&hub);
+}
+
+static void every_case_among_workers(void **state) {
+  (void)state;
+  check_workers(1, 2);
+  check_workers(2, 1);
+  check_workers(3, 1);
+  check_workers(2, 2);
+  check_workers(3, 2);
+}
+
+/* --- registering ---------------------------------------------------------- */
+
+static void tables_that_do_not_do_are_refused(void **state) {
+  tfd__provider p = toy_provider;
+  tfd_device *devices[2] = {device(0), device(1)};
+  tfd__group_config config = {.devices = devices, .local = 2, .size = 2};
+  tfd__group *g = NULL;
+
+  (void)state;
+  assert_int_equal(TFD_ALREADY_EXISTS, tfd__provider_register(&p));
+  p.name = "other";
+  p.begin[TFD_COLLECTIVE_BROADCAST] = NULL;
+  assert_int_equal(TFD_FAILED_PRECONDITION, tfd__provider_register(&p));
+  assert_non_null(strstr(tfd_error_message(), "\"other\" has no broadcast"));
+  p = toy_provider;
+  p.name = "other";
+  p.wait = NULL;
+  assert_int_equal(TFD_FAILED_PRECONDITION, tfd__provider_register(&p));
+  p.wait = toy_wait;
+  p.abi++;
+  assert_int_equal(TFD_FAILED_PRECONDITION, tfd__provider_register(&p));
+
+  config.provider = "other";
+  assert_int_equal(TFD_NOT_FOUND, tfd__group_new(&config, &g));
+  config.provider = "toy";
+  assert_int_equal(TFD_UNAVAILABLE, tfd__group_new(&config, &g));
+  config.provider = NULL;
+  config.size = 4; /* the rest is nowhere */
+  assert_int_equal(TFD_UNAVAILABLE, tfd__group_new(&config, &g));
+  assert_non_null(strstr(tfd_error_message(), "2 of 4 ranks are in others"));
+  config.base = 3;
+  assert_int_equal(TFD_VALUE_ERROR, tfd__group_new(&config, &g));
+  assert_null(g);
+}
+
+/* --- failures ------------------------------------------------------------- */
+
+/* A group whose other worker never says anything. */
+typedef struct lonely {
+  toy_hub hub;
+  world w;
+  pieces p;
+  tfd__collective c; /* what the other rank would say */
+} lonely;
+
+static void lonely_init(lonely *l, double timeout) {
+  toy_hub_init(&l->hub, 2);
+  l->w.group = join_hub(&l->hub, 0, 1, timeout);
+  make_pieces(&l->w, &l->p, TFD_FLOAT32, 10);
+  l->c = collective(TFD_COLLECTIVE_BROADCAST, TFD_REDUCE_SUM, &l->p, &l->p);
+  l->c.root = 1;
+}
+
+static void lonely_end(lonely *l) {
+  drop_pieces(&l->w, &l->p);
+  tfd__release(l->w.group);
+  toy_hub_end(&l->hub);
+}
+
+static void expect_aborted(tfd__group *g, const tfd__collective *c,
+                           const char *cause) {
+  tfd__ticket *t = NULL;
+
+  assert_int_equal(TFD_ABORTED, tfd__group_begin(g, c, &t));
+  assert_non_null(strstr(tfd_error_message(), cause));
+  assert_int_equal(TFD_ABORTED, tfd__group_run(g, c, 0));
+  assert_non_null(strstr(tfd_error_message(), cause));
+  assert_null(t);
+}
+
+static void a_deadline_fails_the_group(void **state) {
+  lonely l;
+  tfd__ticket *t = NULL;
+  bool done = true;
+
+  (void)state;
+  lonely_init(&l, 300);
+  assert_int_equal(TFD_OK, tfd__group_begin(l.w.group, &l.c, &t));
+  assert_int_equal(TFD_OK, tfd__ticket_test(t, &done));
+  assert_false(done);
+  assert_int_equal(TFD_OK, tfd__group_check(l.w.group, "check"));
+  assert_int_equal(TFD_DEADLINE_EXCEEDED,
+                   tfd__ticket_wait(t, tfd__deadline_in(0.03)));
+  assert_int_equal(TFD_ABORTED, tfd__ticket_wait(t, TFD_FOREVER));
+  tfd__ticket_end(t);
+  expect_aborted(l.w.group, &l.c, "broadcast: not done at its deadline");
+  lonely_end(&l);
+}
+
+/* The steps of a collective that is made of others have the group's. */
+static void so_does_the_groups_own_deadline(void **state) {
+  lonely l;
+
+  (void)state;
+  lonely_init(&l, 0.03);
+  fill_pieces(&l.w, &l.p, TFD_REDUCE_SUM);
+  l.c.kind = TFD_COLLECTIVE_ALL_REDUCE;
+  assert_int_equal(TFD_DEADLINE_EXCEEDED,
+                   tfd__group_run(l.w.group, &l.c, TFD_FOREVER));
+  expect_aborted(l.w.group, &l.c, "deadline");
+  lonely_end(&l);
+}
+
+static void *wait_for_ever(void *arg) {
+  return (void *)(intptr_t)tfd__ticket_wait(arg, TFD_FOREVER);
+}
+
+static void an_abort_ends_waits_everywhere(void **state) {
+  lonely l;
+  tfd__group *other = NULL;
+  tfd__ticket *t = NULL;
+  tfd__ticket *theirs = NULL;
+  tfd__collective c;
+  world w = {0};
+  pieces p;
+  pthread_t thread;
+  void *rc = NULL;
+
+  (void)state;
+  lonely_init(&l, 300);
+  other = join_hub(&l.hub, 1, 1, 300);
+  w.group = other;
+  make_pieces(&w, &p, TFD_FLOAT32, 10);
+  c = collective(TFD_COLLECTIVE_BROADCAST, TFD_REDUCE_SUM, &p, &p);
+  assert_int_equal(TFD_OK, tfd__group_begin(l.w.group, &l.c, &t));
+  assert_int_equal(TFD_OK, tfd__group_begin(other, &c, &theirs));
+  assert_int_equal(0, pthread_create(&thread, NULL, wait_for_ever, t));
+  tfd__group_abort(l.w.group, "told to stop");
+  pthread_join(thread, &rc);
+  assert_true((intptr_t)rc == TFD_ABORTED || (intptr_t)rc == TFD_UNAVAILABLE);
+  assert_int_equal(TFD_UNAVAILABLE, tfd__ticket_wait(theirs, TFD_FOREVER));
+  tfd__group_abort(l.w.group, "later");
+  expect_aborted(l.w.group, &l.c, "told to stop"); /* the first cause */
+  expect_aborted(other, &c, "another worker has gone");
+  tfd__ticket_end(t);
+  tfd__ticket_end(theirs);
+  drop_pieces(&w, &p);
+  tfd__release(other);
+  lonely_end(&l);
+}
+
+static void giving_up_fails_the_group(void **state) {
+  lonely l;
+  tfd__ticket *t = NULL;
+
+  (void)state;
+  lonely_init(&l, 300);
+  assert_int_equal(TFD_OK, tfd__group_begin(l.w.group, &l.c, &t));
+  tfd__ticket_end(t);
+  expect_aborted(l.w.group, &l.c, "given up before its end");
+  lonely_end(&l);
+}
+
+static void an_interrupt_ends_the_wait_alone(void **state) {
+  lonely l;
+  tfd__ticket *t = NULL;
+
+  (void)state;
+  lonely_init(&l, 300);
+  assert_int_equal(TFD_OK, tfd__group_begin(l.w.group, &l.c, &t));
+  tfd__interrupt_set(true);
+  assert_int_equal(TFD_CANCELLED, tfd__ticket_wait(t, TFD_FOREVER));
+  tfd__interrupt_set(false);
+  assert_int_equal(TFD_OK, tfd__group_check(l.w.group, "check"));
+  tfd__ticket_end(t);
+  lonely_end(&l);
+}
+
+/* --- calls that are wrong ------------------------------------------------- */
+
+static int begin(const world *w, const tfd__collective *c) {
+  tfd__ticket *t = NULL;
+  int rc = tfd__group_begin(w->group, c, &t);
+
+  assert_null(t);
+  return rc;
+}
+
+static void wrong_calls_leave_the_group_alone(void **state) {
+  tfd_device *devices[3] = {device(0), device(1), device(2)};
+  tfd__group_config config = {.devices = devices, .local = 3, .size = 3};
+  world w = {0};
+  pieces p;
+  pieces longer;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p, &p);
+  tfd__piece kept;
+
+  (void)state;
+  assert_int_equal(TFD_OK, tfd__group_new(&config, &w.group));
+  make_pieces(&w, &p, TFD_INT32, 10);
+  make_pieces(&w, &longer, TFD_INT32, 11);
+  kept = p.list[1];
+  p.list[1] = longer.list[1];
+  assert_int_equal(TFD_INVALID_ARGUMENT, begin(&w, &c));
+  assert_non_null(strstr(tfd_error_message(), "rank 1 has 11 elements"));
+  p.list[1] = p.list[2];
+  assert_int_equal(TFD_INVALID_ARGUMENT, begin(&w, &c));
+  assert_non_null(strstr(tfd_error_message(), "/cpu:2; expected /cpu:1"));
+  p.list[1] = kept;
+  c.op = TFD_REDUCE_MEAN;
+  assert_int_equal(TFD_INVALID_ARGUMENT, begin(&w, &c));
+  assert_non_null(strstr(tfd_error_message(), "no mean of int32"));
+  c.op = TFD_REDUCE_SUM;
+  c.kind = TFD_COLLECTIVE_REDUCE_SCATTER;
+  assert_int_equal(TFD_INVALID_ARGUMENT, begin(&w, &c));
+  assert_non_null(strstr(tfd_error_message(), "10 elements cannot be shared"));
+  c.kind = TFD_COLLECTIVE_BROADCAST;
+  c.root = 3;
+  assert_int_equal(TFD_VALUE_ERROR, begin(&w, &c));
+  c.root = 2;
+  complete(&w, &c);
+  drop_pieces(&w, &p);
+  drop_pieces(&w, &longer);
+  tfd__release(w.group);
+}
+
+static int fail_kernel(const tfd__call *call) {
+  return tfd__fail(TFD_OUT_OF_RANGE, "%s: as told", call->name);
+}
+
+/* A kernel's failure is the devices' affair: told to who waits, and the next
+** collective works. */
+static void a_failing_kernel_leaves_the_group_alone(void **state) {
+  tfd_device *devices[2] = {device(0), device(1)};
+  tfd__group_config config = {.devices = devices, .local = 2, .size = 2};
+  world w = {0};
+  pieces p;
+  pieces out;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p, &out);
+  tfd__ticket *t = NULL;
+
+  (void)state;
+  assert_int_equal(TFD_OK, tfd__group_new(&config, &w.group));
+  make_pieces(&w, &p, TFD_FLOAT32, 9000);
+  make_pieces(&w, &out, TFD_FLOAT32, 9000);
+  fill_pieces(&w, &p, TFD_REDUCE_SUM);
+  assert_int_equal(TFD_OK, submit_ints(device(1), fail_kernel, NULL, 0));
+  assert_int_equal(TFD_OK, tfd__group_begin(w.group, &c, &t));
+  assert_int_equal(TFD_OUT_OF_RANGE, tfd__ticket_wait(t, TFD_FOREVER));
+  assert_int_equal(TFD_OUT_OF_RANGE, tfd__ticket_wait(t, TFD_FOREVER));
+  tfd__ticket_end(t);
+  complete(&w, &c);
+  expect_run(&w, &out.list[0], 0, 9000, -1, 0, TFD_REDUCE_SUM);
+  expect_run(&w, &out.list[1], 0, 9000, -1, 0, TFD_REDUCE_SUM);
+  drop_pieces(&w, &p);
+  drop_pieces(&w, &out);
+  tfd__release(w.group);
+}
+
+static void a_rank_without_a_device_does_nothing(void **state) {
+  tfd__group *g = NULL;
+  tfd__collective c = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
+
+  (void)state;
+  assert_int_equal(TFD_OK, tfd__group_solo(&g));
+  assert_true(g->local == 1 && g->base == 0 && g->size == 1);
+  assert_int_equal(TFD_FAILED_PRECONDITION, tfd__group_run(g, &c, 0));
+  tfd__group_abort(g, "no reason");
+  assert_int_equal(TFD_ABORTED, tfd__group_run(g, &c, 0));
+  tfd__release(g);
+}
+
+static void nothing_is_left(void **state) {
+  (void)state;
+  tfd__devices_finish();
+  assert_int_equal(0, tfd_live_handles(TFD_HANDLE_GROUP));
+  assert_int_equal(0, tfd_live_handles(TFD_HANDLE_BUFFER));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_case_among_workers),
+      cmocka_unit_test(tables_that_do_not_do_are_refused),
+      cmocka_unit_test(a_deadline_fails_the_group),
+      cmocka_unit_test(so_does_the_groups_own_deadline),
+      cmocka_unit_test(an_abort_ends_waits_everywhere),
+      cmocka_unit_test(giving_up_fails_the_group),
+      cmocka_unit_test(an_interrupt_ends_the_wait_alone),
+      cmocka_unit_test(wrong_calls_leave_the_group_alone),
+      cmocka_unit_test(a_failing_kernel_leaves_the_group_alone),
+      cmocka_unit_test(a_rank_without_a_device_does_nothing),
+      cmocka_unit_test(nothing_is_left),
+  };
+
+  configure("6", "queued");
+  if (tfd__provider_register(&toy_provider) != TFD_OK) return 1;
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
