@@ -1,6 +1,6 @@
 --- tf.flags.
 local number_type = rawget(math, "type")
-local flags = require "tfdist.host.flags"
+local flags = require "tfdist.base.flags"
 
 local DEFAULTS = {
   epochs = 5, learning_rate = 0.1, log_dir = "runs", verbose = false,

@@ -664,6 +664,7 @@ setmetatable({}, { __index = function() error "dang" end, __tostring = 5 })
       it("shows no page with a tag of the source in it", function()
         local r = eval [=[
           local help = require "tfdist.host.help"
+          local fields = require "tfdist.base.fields"
           local tf = require "tfdist"
           local count, seen = 0, {}
           local function look(path, value, depth)
@@ -677,7 +678,7 @@ setmetatable({}, { __index = function() error "dang" end, __tostring = 5 })
               print(path, text:match "@[^\n]*")
             end
             local names = {}
-            if type(value) == "table" then help.add_fields(names, value) end
+            if type(value) == "table" then fields.add(names, value) end
             for name in pairs(names) do
               local ok, field = pcall(function() return value[name] end)
               -- Pages of raw_ops are those of tf.

@@ -24,8 +24,9 @@ local tf = {}
 -- name = module that is the value
 local MODULES = {
   config = "tfdist.core.config", nest = "tfdist.base.nest",
-  keras = "tfdist.keras", data = "tfdist.data", distribute = "tfdist.distribute",
-  train = "tfdist.train", summary = "tfdist.train.summary", io = "tfdist.io",
+  keras = "tfdist.keras", data = "tfdist.data",
+  distribute = "tfdist.distribute", train = "tfdist.train",
+  summary = "tfdist.train.summary", io = "tfdist.io",
 }
 
 -- Names of TensorFlow's for what lies in tf.keras.
@@ -35,15 +36,7 @@ local ALIASES = {
 
 -- name = { module, field of it }
 local FIELDS = {
-  flags = { "tfdist.host.flags", "parse" },
-  Module = { "tfdist.core.module", "Module" },
-  device = { "tfdist.core.device", "device" },
-  tidy = { "tfdist.core.device", "tidy" },
-  keep = { "tfdist.core.device", "keep" },
-  print = { "tfdist.core.device", "print" },
-  group = { "tfdist.core.device", "group" },
-  no_op = { "tfdist.core.device", "no_op" },
-  sync_devices = { "tfdist.core.device", "sync_devices" },
+  flags = { "tfdist.base.flags", "parse" },
   TensorSpec = { "tfdist.data.spec", "TensorSpec" },
 }
 for name, class in pairs {
@@ -53,30 +46,18 @@ for name, class in pairs {
   FIELDS[name .. "_initializer"] = { "tfdist.keras.initializers", class }
 end
 
--- Modules with an install(tf, def), loaded with the first op.
-local CORE = {
-  "core.variable", "core.slices", "core.debugging", "core.control",
-  "core.tape", "distribute.loss_scaling",
-}
+local core_whole = false
 
--- True also while they register their names.
-local core_loaded = false
-
-local function install_core()
-  local ops = loading.load "tfdist.core.ops"
-  ops.install(tf)
-  for _, name in ipairs(CORE) do
-    loading.load("tfdist." .. name).install(tf, ops.def)
+-- What a higher floor adds to the core's functions comes with the first one.
+local function core()
+  local functions = loading.load "tfdist.core.functions"
+  if not core_whole then
+    assert(functions.constant)
+    loading.load "tfdist.distribute.loss_scaling".install(functions,
+      loading.load "tfdist.core.ops".def)
+    core_whole = true
   end
-end
-
-local function load_core()
-  core_loaded = true
-  local ok, e = pcall(install_core)
-  if not ok then
-    core_loaded = false
-    error(e, 0)
-  end
+  return functions
 end
 
 local function load_name(name)
@@ -89,15 +70,19 @@ local function load_name(name)
     return loading.load "tfdist.keras"[name]
   end
   loading.load "tfdist.base.missing".check("", name)
-  if not core_loaded then
-    load_core()
-    -- Loading may have set the name itself (constants).
-    local value = rawget(tf, name)
-    if value ~= nil then
-      return value
-    end
+  return core()[name]
+end
+
+local function all_names()
+  local text = require "tfdist.base.text"
+  local found = {}
+  for _, name in ipairs(getmetatable(core()).__names()) do
+    found[name] = true
   end
-  return require "tfdist.core.ops".find("", name)
+  for _, name in ipairs(text.names(tf, MODULES, FIELDS, ALIASES)) do
+    found[name] = true
+  end
+  return text.names(found)
 end
 
 setmetatable(tf, {
@@ -110,21 +95,14 @@ setmetatable(tf, {
     if value ~= nil then
       rawset(tf, name, value)
     else
-      require "tfdist.core.ops".check_name("", name, getmetatable(tf).__names)
+      require "tfdist.core.ops".check_name("", name, all_names, function()
+        return require "tfdist.base.places".of(tf, name)
+      end)
     end
     return value
   end,
   -- All names, for completion.
-  __names = function()
-    if not core_loaded then
-      load_core()
-    end
-    local names = require "tfdist.core.ops".names("")
-    require "tfdist.base.lists".append(names,
-      require "tfdist.base.text".names(MODULES, FIELDS, ALIASES))
-    table.sort(names)
-    return names
-  end,
+  __names = all_names,
   __tostring = function()
     return "tfdist " .. raw.version()
   end,

@@ -50,11 +50,11 @@ end
 M.methods = {}
 do
   local tensor = require "tfdist.core.tensor"
-  for name in pairs(tensor.lazy_method_names) do
+  for name in pairs(tensor.lazy_methods) do
     M.methods[#M.methods + 1] = name
   end
   for name in pairs(tensor.methods) do
-    if not tensor.lazy_method_names[name] then
+    if not tensor.lazy_methods[name] then
       M.methods[#M.methods + 1] = name
     end
   end

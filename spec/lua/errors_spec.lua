@@ -57,11 +57,11 @@ describe("error objects", function()
   end)
 
   it("know where they are from the distribution layer", function()
-    errors.place = function()
+    errors.hooks.place = function()
       return 3, 1
     end
     local e = errors.new("Internal", "m")
-    errors.place = nil
+    errors.hooks.place = nil
     assert.equal(3, e.replica)
     assert.equal(1, e.worker)
   end)

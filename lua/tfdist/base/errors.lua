@@ -25,9 +25,9 @@ M.library = getinfo(1, "S").source:match("^(.*)base/errors%.lua$") or "@lua/tfdi
 --- True keeps the library's own frames in tracebacks.
 M.full_traceback = false
 
---- Set by the distribution layer: returns the current replica and worker, or
---- nil for either.
-M.place = nil
+--- What higher floors answer, put in once. place(): the current replica and
+--- worker, nil for either.
+M.hooks = {}
 
 local Error = {}
 Error.__index = Error
@@ -189,8 +189,8 @@ local function make(kind, message, hint, where, replica, level)
     where = where or user_position(level + 1),
     traceback = M.traceback(M.full_traceback and 1 or level + 1),
   }
-  if M.place then
-    local r, w = M.place()
+  if M.hooks.place then
+    local r, w = M.hooks.place()
     e.replica, e.worker = replica or r, w
   end
   return setmetatable(e, Error)

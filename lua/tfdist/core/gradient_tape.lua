@@ -14,19 +14,13 @@ local text = require "tfdist.base.text"
 
 local M = {}
 
---- Set by the distribution layer: the distributed variable that a copy belongs
---- to, else the argument.
-function M.container(variable)
-  return variable
-end
-
---- Set by the distribution layer: sources, n -> the list with copies in place
---- of variables that stand for several, and how many for each; nil without any.
----@type fun(sources: table, n: integer): table?, table?
-M.spread = nil
---- And back: the gradients of such a list -> those of the n sources.
----@type fun(grads: table, n: integer, counts: table): table
-M.fold = nil
+--- What the distribution layer answers, put in once. container(variable): the
+--- distributed variable that a copy belongs to, else the argument.
+--- spread(sources, n): the list with copies in place of variables that stand
+--- for several, and how many for each; nil without any. fold(grads, n, counts):
+--- the gradients of such a list -> those of the n sources.
+local hooks = {}
+M.hooks = hooks
 
 local getmetatable, pairs, setmetatable, type =
   getmetatable, pairs, setmetatable, type
@@ -99,13 +93,13 @@ end
 -- The gradients of one walk for n sources, a list with n.
 local function run(tape, targets, sources, n, grads, zeros)
   local all, counts
-  if M.spread ~= nil then
-    all, counts = M.spread(sources, n)
+  if hooks.spread ~= nil then
+    all, counts = hooks.spread(sources, n)
   end
   if all == nil then
     return walk_back(tape, targets, sources, n, grads, zeros)
   end
-  return M.fold(walk_back(tape, targets, all, all.n, grads, zeros), n, counts)
+  return hooks.fold(walk_back(tape, targets, all, all.n, grads, zeros), n, counts)
 end
 
 --- Arguments ------------------------------------------------------------------
@@ -315,7 +309,7 @@ end
 --- Source: tf.GradientTape.watch
 method("watch", "tensor", function(self, tensor)
   local flat = leaves(tensor, "GradientTape.watch", "tensor")
-  flat = M.spread ~= nil and M.spread(flat, flat.n) or flat
+  flat = hooks.spread ~= nil and hooks.spread(flat, flat.n) or flat
   for i = 1, flat.n do
     raw.tape_watch(self.handle, flat[i])
   end
@@ -329,7 +323,8 @@ method("watched_variables", "", function(self)
   end
   local list = {}
   for i = 1, raw.tape_variable_count(self.handle) do
-    list[i] = M.container(raw.tape_variable(self.handle, i - 1))
+    list[i] = raw.tape_variable(self.handle, i - 1)
+    list[i] = hooks.container and hooks.container(list[i]) or list[i]
   end
   return list
 end)

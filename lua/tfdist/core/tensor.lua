@@ -18,8 +18,30 @@ local type = type
 -- The module of typed views, where FFI is on.
 local views = raw.ffi_enabled and require "tfdist.core.ffi" or nil
 
---- name -> function(self, ...); fills itself from the op registry (ops.lua).
-M.methods = {}
+--- name -> function that makes the method
+M.lazy_methods = {}
+
+--- name -> function(self, ...); fills itself from lazy_methods.
+M.methods = setmetatable({}, {
+  __index = function(methods, name)
+    local make = M.lazy_methods[name]
+    if make == nil then
+      return nil
+    end
+    local method = make()
+    rawset(methods, name, method)
+    return method
+  end,
+})
+
+--- Let tensors have a method that is made when it is first used.
+---@param name string
+---@param make fun():function
+function M.put_method(name, make)
+  M.lazy_methods[name] = make
+  rawset(M.methods, name, nil)
+end
+
 --- name -> function(self) -> value
 M.getters = {}
 
@@ -225,7 +247,7 @@ local function unknown_field(what, key, own_methods, own_getters)
   local hint = ELSEWHERE[key]
   if hint == nil then
     local near = text.nearest(key, text.names(methods, getters,
-      M.lazy_method_names or {}, own_methods, own_getters))
+      M.lazy_methods, own_methods, own_getters))
     hint = near and "did you mean " .. near .. "?" or nil
   end
   errors.raise("KeyError", ("a %s has no field or method %s"):format(what,
@@ -324,6 +346,9 @@ function M.fill_metatable(meta, tf, own_methods, own_getters, what)
   end
   M.refuse_order(meta)
   meta.__concat = concat
+  meta.__names = function()
+    return text.names(methods, getters, M.lazy_methods)
+  end
   M.set_operators(meta, tf)
 end
 

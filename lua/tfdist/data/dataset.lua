@@ -199,11 +199,15 @@ local function close_run(run)
   end
 end
 
+--- open_rows(node, run), put in once: an iterator over the rows of a node that
+--- has any.
+M.hooks = {}
+
 --- Open a node: its rows in order where it has any, else what its stage does.
 function M.open(node, run)
   local iterator
   if node.rows(node) ~= nil then
-    iterator = M.open_rows(node, run)
+    iterator = M.hooks.open_rows(node, run)
   else
     iterator = node.open(node, run)
   end

@@ -4,15 +4,19 @@ require "tfdist.data.batch"
 require "tfdist.data.cache"
 require "tfdist.data.combine"
 local dataset = require "tfdist.data.dataset"
-local experimental = require "tfdist.data.experimental"
 local loading = require "tfdist.base.loading"
 local pipeline_options = require "tfdist.data.pipeline_options"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 require "tfdist.data.transform"
 
 -- The methods of tensors come with the first function of tf.
 assert(tf.identity)
+
+local experimental = {}
+for name, value in pairs(require "tfdist.data.experimental") do
+  experimental[name] = value
+end
 
 local M = {
   Dataset = text.watch("tf.data.Dataset", dataset.statics),

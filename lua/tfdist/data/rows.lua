@@ -168,7 +168,7 @@ function M.index_of(node, run)
   return node.index(node, run)
 end
 
-function dataset.open_rows(node, run)
+function dataset.hooks.open_rows(node, run)
   return setmetatable({
     rows = node.rows(node), index = M.index_of(node, run), list = {}, at = 0,
     count = 0,

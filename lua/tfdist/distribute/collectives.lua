@@ -9,6 +9,7 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local replica = require "tfdist.distribute.replica"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 
 local M = {}
@@ -94,7 +95,7 @@ local all_reduce_flat
 -- Gradients of the smallest or largest: to the replicas that have it, in equal
 -- shares where several have.
 local function extreme_gradient(context, flat, outputs, grads, n, more)
-  local tf, shares = M.tf, { n = n }
+  local shares = { n = n }
   for k = 1, n do
     shares[k] = tf.cast(tf.equal(flat[k], outputs[k]),
       raw.tensor_dtype(flat[k]))
@@ -178,7 +179,7 @@ local function own_part(t, axis, offset, size)
     begins[d + 1] = d == axis and offset or 0
     sizes[d + 1] = d == axis and size or raw.tensor_dim(t, d)
   end
-  return M.tf.slice(t, begins, sizes)
+  return tf.slice(t, begins, sizes)
 end
 
 local function gather_answer(strategy, payloads, axis, more)
@@ -300,7 +301,7 @@ local function reduce_scatter_flat(context, op, flat, axis)
       end
       local all = all_gather_flat(context, zeros_for(grads, outputs, n), axis)
       for k = 1, op == "MEAN" and n or 0 do
-        all[k] = M.tf.math.divide(all[k], strategy.num_replicas_in_sync)
+        all[k] = tf.math.divide(all[k], strategy.num_replicas_in_sync)
       end
       all.n = n
       return all
@@ -331,10 +332,5 @@ replica.define("reduce_scatter", "op value:table axis=0 options:table=nil",
     return nest.pack_sequence_as(value,
       reduce_scatter_flat(self, op, flat, axis))
   end)
-
---- Put in what needs ops.
-function M.install(tf)
-  M.tf = tf
-end
 
 return M

@@ -13,9 +13,15 @@ local text = require "tfdist.base.text"
 
 local M = {}
 
--- Set when the strategies are there.
-M.default_strategy = nil
-M.default_context = nil
+--- Where a program is that has begun no strategy.
+function M.set_default(strategy, context)
+  M.default_strategy, M.default_context = strategy, context
+end
+
+function M.is_strategy(x)
+  local meta = type(x) == "table" and getmetatable(x) or nil
+  return meta ~= nil and meta.is_tf_strategy == true
+end
 
 -- A scope whose coroutine has yielded without leaving it.
 local function check_thread(mode)
@@ -67,7 +73,7 @@ function M.in_cross_replica_context()
   return mode ~= nil and mode.replica == nil
 end
 
-function errors.place()
+function errors.hooks.place()
   local mode = state.current.mode
   local replica = mode and mode.replica
   if replica and replica ~= M.default_context then

@@ -20,6 +20,7 @@ local packs = require "tfdist.distribute.packs"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local text = require "tfdist.base.text"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 
 local M = {}
@@ -296,7 +297,7 @@ end
 
 -- The user's sum of all components, on one device.
 local function accumulate(self, op, parts, device)
-  local name, tf = raw.device_name(device), M.tf
+  local name = raw.device_name(device)
   return tf.device(name, function()
     local list = { n = parts.n }
     for i = 1, parts.n do
@@ -404,7 +405,7 @@ local function all_reduce(self, op, pairs_list, devices, more)
         pairs_list[k][2])
     end
   end
-  local results = packs.all_reduce(M.tf, handle, op, lists, devices,
+  local results = packs.all_reduce(tf, handle, op, lists, devices,
     self:plan(lists, more), name_of(self))
   for j = 1, #where do
     out[where[j]] = values.new({ handle = handle }, "mirrored", results[j],
@@ -531,11 +532,6 @@ function M.check(what, x)
     and "call the class: " .. x.__name .. "()" or nil
   errors.raise("TypeError", ("%s: cross_device_ops must be a CrossDeviceOps "
     .. "object, got %s"):format(what, text.describe(x)), hint)
-end
-
---- Put in what needs ops.
-function M.install(tf)
-  M.tf = tf
 end
 
 M.CrossDeviceOps, M.ReductionToOneDevice = Base, One

@@ -5,9 +5,8 @@
 --- it means the variable, whichever of its copies were read.
 local gradient_tape = require "tfdist.core.gradient_tape"
 local raw = require "tfdist.core.raw"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
-
-local M = {}
 
 -- How many copies stand for a mirrored variable, nil for other variables.
 local function copies_of(x)
@@ -44,7 +43,7 @@ local function spread(sources, n)
 end
 
 -- The sum of those gradients from `first` to `last` that there are.
-local function total(tf, grads, first, last)
+local function total(grads, first, last)
   local parts = {}
   for i = first, last do
     parts[#parts + 1] = grads[i]
@@ -58,20 +57,16 @@ local function total(tf, grads, first, last)
   return tf.add_n(parts)
 end
 
---- Let tapes ask for gradients of whole variables, once there are some.
-function M.install(tf)
-  function values.on_copies()
-    gradient_tape.spread = spread
-  end
-  function gradient_tape.fold(grads, n, counts)
-    local out, at = { n = n }, 1
-    for i = 1, n do
-      local count = counts[i] or 1
-      out[i] = total(tf, grads, at, at + count - 1)
-      at = at + count
-    end
-    return out
-  end
+-- Let tapes ask for gradients of whole variables, once there are some.
+function values.hooks.on_copies()
+  gradient_tape.hooks.spread = spread
 end
-
-return M
+function gradient_tape.hooks.fold(grads, n, counts)
+  local out, at = { n = n }, 1
+  for i = 1, n do
+    local count = counts[i] or 1
+    out[i] = total(grads, at, at + count - 1)
+    at = at + count
+  end
+  return out
+end

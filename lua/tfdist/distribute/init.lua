@@ -1,29 +1,22 @@
 --- tf.distribute: strategies, contexts, distributed values.
 local cluster = require "tfdist.distribute.cluster"
-local collectives = require "tfdist.distribute.collectives"
+require "tfdist.distribute.collectives"
 local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
 local cross_device_ops = require "tfdist.distribute.cross_device_ops"
 local errors = require "tfdist.base.errors"
-local gradients = require "tfdist.distribute.gradients"
 local input = require "tfdist.distribute.input"
 local options = require "tfdist.base.options"
 local strategy = require "tfdist.distribute.strategy"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+require "tfdist.distribute.gradients"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
-local variables = require "tfdist.distribute.variables"
+require "tfdist.distribute.variables"
 
 -- Results are tensors: they need their methods before any op has a name.
 assert(tf.constant)
 
-cross_device_ops.install(tf)
-values.install(tf)
-variables.install(tf)
-gradients.install(tf)
-collectives.install(tf)
-strategy.install(tf)
-input.install(tf)
 
 -- Where a program got nil for the replica context last.
 local nil_at

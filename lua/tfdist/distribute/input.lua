@@ -10,6 +10,7 @@
 ---   from a function    the next elements, one for each replica
 --- Replicas without data get an empty share (leading dimension 0).
 local contexts = require "tfdist.distribute.contexts"
+local data = require "tfdist.data"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.base.errors"
@@ -424,7 +425,7 @@ local function as_dataset(made)
   if type(made) ~= "function" then
     return made
   end
-  return M.tf.data.Dataset.from_generator(function()
+  return data.Dataset.from_generator(function()
     return made
   end)
 end
@@ -457,7 +458,7 @@ end
 local function numpy_dataset(strategy, x)
   local what = "experimental_make_numpy_dataset"
   contexts.require_cross_replica(strategy, what)
-  return M.tf.data.Dataset.from_tensor_slices(host_arrays(what, x))
+  return data.Dataset.from_tensor_slices(host_arrays(what, x))
 end
 
 -- run_steps_on_iterator ------------------------------------------------------
@@ -581,11 +582,6 @@ function M.extended_methods(define)
     numpy_dataset)
   define("make_experimental_numpy_dataset", "numpy_input:nest session=nil",
     numpy_dataset)
-end
-
---- Remember tf, for functions that need its names.
-function M.install(tf)
-  M.tf = tf
 end
 
 return M

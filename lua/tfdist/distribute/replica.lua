@@ -152,10 +152,9 @@ end
 -- Give a replica its turn: resume its coroutine in its state. Returns the
 -- point where it waits, "" when it has come back, or nil and its error.
 local function turn(replica, ...)
-  local before = state.current
-  state.current = replica.state
+  local before = state.swap(replica.state)
   local ok, signal = resume(replica.thread, ...)
-  state.current = before
+  state.swap(before)
   if signal == SYNC then
     replica.waits = true
     return replica.point

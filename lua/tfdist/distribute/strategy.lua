@@ -16,20 +16,16 @@ local reduce = require "tfdist.distribute.reduce"
 local replica = require "tfdist.distribute.replica"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 local variables = require "tfdist.distribute.variables"
 
 local M = {}
 
-local getmetatable, setmetatable, type = getmetatable, setmetatable, type
+local setmetatable, type = setmetatable, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
-local function is_strategy(x)
-  local meta = type(x) == "table" and getmetatable(x) or nil
-  return meta ~= nil and meta.is_tf_strategy == true
-end
-
-contexts.is_strategy = is_strategy
+local is_strategy = contexts.is_strategy
 M.is_strategy = is_strategy
 
 -- Methods, put into every class ----------------------------------------------
@@ -180,7 +176,7 @@ method("reduce", "reduce_op value:table axis=nil", function(self, op, value,
   end
   return nest.map_structure(function(x)
     if axis ~= nil then
-      return reduce.along(M.tf, self, op, x, axis, "strategy:reduce")
+      return reduce.along(tf, self, op, x, axis, "strategy:reduce")
     end
     return reduce.across(self, op, x, "strategy:reduce")
   end, value)
@@ -458,11 +454,8 @@ M.CentralStorageStrategy = options.wrap("CentralStorageStrategy",
     return self
   end)
 
---- Make the default strategy and what hangs on it.
-function M.install(tf)
-  M.tf = tf
-  contexts.default_strategy = new(class "DefaultStrategy", "default", {})
-  contexts.default_context = replica.default_context(contexts.default_strategy)
-end
+-- Make the default strategy and what hangs on it.
+local default = new(class "DefaultStrategy", "default", {})
+contexts.set_default(default, replica.default_context(default))
 
 return M

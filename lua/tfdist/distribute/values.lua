@@ -10,6 +10,7 @@ local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -61,14 +62,14 @@ function M.is_per_replica(x)
   return is_value(x) and raw.value_kind_of(x) == "per_replica"
 end
 
---- Called when a variable with several copies is made.
-function M.on_copies()
-end
+--- on_copies(), put in once: called when a variable with several copies is
+--- made.
+M.hooks = {}
 
 --- Remember the copies of a distributed variable, copy 0 first.
 function M.register_variable(variable, components, strategy)
   if #components > 1 then
-    M.on_copies()
+    M.hooks.on_copies()
   end
   components.strategy = strategy
   attach(variable, components)
@@ -85,7 +86,7 @@ function M.container(x)
   return containers[x] or x
 end
 
-gradient_tape.container = M.container
+gradient_tape.hooks.container = M.container
 
 --- The copies of a distributed variable, copy 0 first.
 function M.copies(variable)
@@ -497,43 +498,41 @@ function own_methods.release(self)
   return raw.release(self)
 end
 
---- Put the metatable of distributed values in place.
-function M.install(tf)
-  local meta = raw.metatable "value"
-  tensor.set_operators(meta, tf)
-  meta.__tostring = to_text
-  meta.__index = function(x, key)
-    if key == "values" then
-      return lasting_components(x)
-    elseif own_methods[key] ~= nil then
-      return own_methods[key]
-    end
-    local c = meant(x)
-    if c == nil then
-      not_one(x, key)
-    elseif is_handle(c) and raw.kind(c) == "tensor" and type(key) ~= "string"
-    then
-      return index.get(tf, c, key)
-    end
-    local found = c[key]
-    -- A method is called with the value as self: bind it to the component.
-    if type(found) == "function" and tensor.methods[key] == found then
-      return function(self, ...)
-        return found(rawequal(self, x) and c or self, ...)
-      end
-    end
-    return found
+-- Put the metatable of distributed values in place.
+local meta = raw.metatable "value"
+tensor.set_operators(meta, tf)
+meta.__tostring = to_text
+meta.__index = function(x, key)
+  if key == "values" then
+    return lasting_components(x)
+  elseif own_methods[key] ~= nil then
+    return own_methods[key]
   end
-  meta.__newindex = function()
-    errors.raise("TypeError", "a distributed value cannot be changed")
+  local c = meant(x)
+  if c == nil then
+    not_one(x, key)
+  elseif is_handle(c) and raw.kind(c) == "tensor" and type(key) ~= "string"
+  then
+    return index.get(tf, c, key)
   end
-  meta.__len = function(x)
-    local c = meant(x)
-    if c == nil then
-      not_one(x)
+  local found = c[key]
+  -- A method is called with the value as self: bind it to the component.
+  if type(found) == "function" and tensor.methods[key] == found then
+    return function(self, ...)
+      return found(rawequal(self, x) and c or self, ...)
     end
-    return #c
   end
+  return found
+end
+meta.__newindex = function()
+  errors.raise("TypeError", "a distributed value cannot be changed")
+end
+meta.__len = function(x)
+  local c = meant(x)
+  if c == nil then
+    not_one(x)
+  end
+  return #c
 end
 
 text.add_describer(function(x)

@@ -11,6 +11,7 @@ local replica = require "tfdist.distribute.replica"
 local state = require "tfdist.core.state"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 
 local M = {}
@@ -504,15 +505,13 @@ function M.check_copies(what, list, all)
   end
 end
 
---- Put the metatable of distributed variables in place.
-function M.install(tf)
-  local meta = raw.metatable "mirrored"
-  setmetatable(methods, { __index = tensor.methods })
-  setmetatable(getters, { __index = tensor.getters })
-  tensor.fill_metatable(meta, tf, methods, getters, "distributed variable")
-  meta.__tostring = to_text
-  meta.__variable = true
-end
+-- Put the metatable of distributed variables in place.
+local meta = raw.metatable "mirrored"
+setmetatable(methods, { __index = tensor.methods })
+setmetatable(getters, { __index = tensor.getters })
+tensor.fill_metatable(meta, tf, methods, getters, "distributed variable")
+meta.__tostring = to_text
+meta.__variable = true
 
 M.class_of = class_of
 

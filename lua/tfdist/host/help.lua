@@ -1,6 +1,7 @@
 --- What the prompt tells about names: how to call a function, the comment in
 --- the library's own source, the names in a module, the methods of a value.
 local errors = require "tfdist.base.errors"
+local fields = require "tfdist.base.fields"
 
 local M = {}
 
@@ -127,70 +128,11 @@ local function sourced(path, name)
   return last or found
 end
 
--- Fields ---------------------------------------------------------------------
-
-local function add_keys(found, t)
-  for key in pairs(t or {}) do
-    if type(key) == "string" then
-      found[key] = true
-    end
-  end
-end
-
--- Names that exist but are made on first use only.
-local function add_lazy(found, value)
-  local raw = package.loaded["tfdist.core.raw"]
-  local tensor = package.loaded["tfdist.core.tensor"]
-  if tensor and raw.is_operand(value) then
-    add_keys(found, tensor.methods)
-    add_keys(found, tensor.getters)
-    add_keys(found, tensor.lazy_method_names)
-  end
-  local meta = type(value) == "table" and getmetatable(value)
-  local names = type(meta) == "table" and rawget(meta, "__names")
-  for _, name in ipairs(names and names() or {}) do
-    found[name] = true
-  end
-  if type(meta) == "table" and rawget(meta, "is_keras_layer") then
-    M.add_fields(found, meta.class)
-    add_keys(found, meta.class.getters)
-  end
-end
-
---- Note the fields of a value that can be listed: those of tables and of their
---- __index tables.
----@param found table  name -> true
-function M.add_fields(found, value)
-  add_lazy(found, value)
-  local seen = 0
-  while value ~= nil and seen < 8 do
-    seen = seen + 1
-    if type(value) == "table" then
-      add_keys(found, value)
-    end
-    local mt = debug.getmetatable(value)
-    local index = type(mt) == "table" and rawget(mt, "__index") or nil
-    value = type(index) == "table" and index or nil
-  end
-end
-
---- Fields that are there for the library.
-M.HIDDEN = {}
-for name in ([[
-  autocast base_name better build_for build_in_call convert describe fused
-  getters handle index init instance_metatable is_keras_model is_leaf
-  is_module is_tf_module new_scope node object_metatable one_copy output_dtype
-  own plan replica_device scores setters setup super to_text
-  training_defaults
-]]):gmatch "%S+" do
-  M.HIDDEN[name] = true
-end
-
 -- The names of a value in lines, after a title.
 local function list(title, found)
   local names = {}
   for name in pairs(found) do
-    if not name:find("^_") and not M.HIDDEN[name] then
+    if not name:find("^_") and not fields.HIDDEN[name] then
       names[#names + 1] = name
     end
   end
@@ -253,7 +195,7 @@ local function about_class(topic, class)
     usage, inner = options.usage(class.init)
   end
   local found = {}
-  M.add_fields(found, class)
+  fields.add(found, class)
   for name in pairs(found) do
     if type(class[name]) ~= "function" then
       found[name] = nil
@@ -276,8 +218,8 @@ local function nothing(topic)
   local tf = package.loaded["tfdist"]
   local text = require "tfdist.base.text"
   local names = {}
-  M.add_fields(names, tf)
-  M.add_fields(names, _G)
+  fields.add(names, tf)
+  fields.add(names, _G)
   local near = text.nearest(topic, text.names(names))
   errors.raise("KeyError", "there is no " .. topic, near and ("did you mean "
     .. "%s?"):format(rawget(_G, near) == nil and "tf." .. near or near) or nil)
@@ -340,7 +282,7 @@ function M.about(topic, evaluate)
     return about_class(topic, value), value
   end
   local found = {}
-  M.add_fields(found, value)
+  fields.add(found, value)
   local meta = type(value) == "table" and (getmetatable(value) or {})
   local is_module = M.is_library(value) or (type(meta) == "table"
     and meta.__tostring == nil and topic:find("^tf%."))

@@ -3,6 +3,7 @@
 --- Locals stay alive from line to line; `tf` is there; `?name` shows the
 --- documentation of a function; Ctrl-C stops what runs and keeps the session.
 local errors = require "tfdist.base.errors"
+local fields = require "tfdist.base.fields"
 local help = require "tfdist.host.help"
 
 local M = {}
@@ -265,10 +266,10 @@ local function complete(word)
     if not ok then
       return out
     end
-    help.add_fields(found, value)
+    fields.add(found, value)
   else
     prefix, last = "", word
-    help.add_fields(found, _G)
+    fields.add(found, _G)
     for name in pairs(declared) do
       found[name] = true
     end

@@ -16,7 +16,7 @@ local raw = require "tfdist.core.raw"
 local strings = require "tfdist.core.strings"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = { train = {}, io = {} }
 

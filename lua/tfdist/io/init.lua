@@ -8,7 +8,7 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local strings = require "tfdist.core.strings"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 -- What is read are tensors: their methods come with the names of the core.
 local _ = tf.constant
 

@@ -5,7 +5,7 @@ local files = require "tfdist.core.files"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

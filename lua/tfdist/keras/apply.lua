@@ -13,7 +13,7 @@ local reduce = require "tfdist.distribute.reduce"
 local schedules = require "tfdist.keras.schedules"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 
 local M = {}

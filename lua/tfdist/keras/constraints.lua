@@ -4,7 +4,7 @@
 local backend = require "tfdist.keras.backend"
 local convert = require "tfdist.core.convert"
 local objects = require "tfdist.keras.objects"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

@@ -1,7 +1,7 @@
 --- tf.keras: modules and classes, loaded when they are first used.
 
 local errors = require "tfdist.base.errors"
-local help = require "tfdist.host.help"
+local fields = require "tfdist.base.fields"
 local loading = require "tfdist.base.loading"
 local text = require "tfdist.base.text"
 
@@ -59,7 +59,7 @@ local function method_names()
       and type(module) == "table" then
       for _, class in next, module do
         if text.class_name(class) ~= nil then
-          help.add_fields(found, class)
+          fields.add(found, class)
         end
       end
     end

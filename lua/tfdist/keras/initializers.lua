@@ -11,7 +11,7 @@ local lists = require "tfdist.base.lists"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.base.options"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

@@ -16,7 +16,7 @@ local replica = require "tfdist.distribute.replica"
 local rules = require "tfdist.keras.update_rules"
 local schedules = require "tfdist.keras.schedules"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 local variable = require "tfdist.core.variable"
 

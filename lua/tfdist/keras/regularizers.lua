@@ -5,7 +5,7 @@ local errors = require "tfdist.base.errors"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.base.options"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

@@ -3,12 +3,12 @@
 --- Source: tf.keras.utils
 local base = require "tfdist.keras.layers.base"
 local errors = require "tfdist.base.errors"
-local layers = require "tfdist.keras.layers"
+local define = require "tfdist.keras.layers.define"
 local module = require "tfdist.core.module"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.base.options"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -97,7 +97,7 @@ function M.register_keras_serializable(class, name)
     errors.raise("TypeError", "register_keras_serializable: expected a class, "
       .. "got " .. text.describe(class), "Layer:extend \"Mine\" makes one")
   end
-  layers.custom[name or class.__name] = class
+  define.custom[name or class.__name] = class
   return class
 end
 

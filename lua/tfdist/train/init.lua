@@ -12,6 +12,7 @@
 --- "checkpoint" (JSON) lists the checkpoints, oldest first.
 local checkpoint = require "tfdist.train.checkpoint"
 local cluster = require "tfdist.distribute.cluster"
+local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local example = require "tfdist.io.example"
 local files = require "tfdist.core.files"
@@ -21,7 +22,7 @@ local log = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -256,7 +257,7 @@ end
 
 -- Does this process write?
 local function should_save()
-  local strategy = tf.distribute.get_strategy()
+  local strategy = contexts.get_strategy()
   return strategy == nil or strategy.extended == nil
     or strategy.extended.should_checkpoint ~= false
 end

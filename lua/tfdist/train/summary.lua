@@ -19,7 +19,7 @@ local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local strings = require "tfdist.core.strings"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 -- Puts the default context in place.
 require "tfdist.distribute"

@@ -12,7 +12,6 @@ local lists = require "tfdist.base.lists"
 local loading = require "tfdist.base.loading"
 local missing = require "tfdist.base.missing"
 local options = require "tfdist.base.options"
-local places = require "tfdist.host.places"
 local raw = require "tfdist.core.raw"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
@@ -387,7 +386,6 @@ end
 -- lazy[namespace][name] = function that makes the value; "" is tf itself.
 local lazy = { [""] = {} }
 local namespaces = {}
-local lazy_methods = {}
 M.lazy = lazy
 
 local function find(namespace, name)
@@ -438,7 +436,8 @@ end
 ---@param path string   namespace, "" = tf
 ---@param name string
 ---@param names string[]|fun():string[]  the names there are
-function M.check_name(path, name, names)
+---@param places? fun(name:string):string[]  other places that have it
+function M.check_name(path, name, names, places)
   missing.check(path, name)
   if ABSENT[name] or not name:find("^%a") then
     return
@@ -447,8 +446,8 @@ function M.check_name(path, name, names)
   end
   local prefix = path == "" and "" or path .. "."
   local near = elsewhere(name)
-  if near == nil and path == "" then
-    local list = places.of(namespaces[""], name)
+  if near == nil and places ~= nil then
+    local list = places(name)
     near = list[1] and table.concat(list, " or "):sub(#"tf." + 1)
   end
   if near == nil then
@@ -541,10 +540,9 @@ end
 
 local function publish_methods(names, make)
   for name in names:gmatch("%S+") do
-    lazy_methods[name] = function()
+    tensor.put_method(name, function()
       return make(name)
-    end
-    rawset(tensor.methods, name, nil)
+    end)
   end
 end
 
@@ -619,18 +617,6 @@ function M.install(tf)
       return M.op_function(op)
     end)
   end
-  tensor.lazy_method_names = lazy_methods
-  setmetatable(tensor.methods, {
-    __index = function(methods, name)
-      local make = lazy_methods[name]
-      if make == nil then
-        return nil
-      end
-      local method = make()
-      rawset(methods, name, method)
-      return method
-    end,
-  })
   tensor.install(tf, M.def)
   for name, dtype in pairs(tensor.DTYPES) do
     publish("dtypes." .. name, function()

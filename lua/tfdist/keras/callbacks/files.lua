@@ -9,7 +9,8 @@ local options = require "tfdist.base.options"
 local random_seed = require "tfdist.core.random_seed"
 local state = require "tfdist.keras.training.state"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
+local train = require "tfdist.train"
 
 local M = {}
 
@@ -332,12 +333,12 @@ function M.BackupAndRestore:on_train_begin()
   end
   self.position = setmetatable({ own = own }, Position)
   self.metrics = setmetatable({ own = own }, Metrics)
-  local checkpoint = tf.train.Checkpoint { model = self.model,
+  local checkpoint = train.Checkpoint { model = self.model,
     optimizer = self.model.optimizer, epoch = self.epoch, batch = self.batch,
     position = self.position, metrics = self.metrics,
     generator = tf.random.get_global_generator() }
   getmetatable(checkpoint).__checkpoint_exact(checkpoint, true)
-  self.manager = tf.train.CheckpointManager(checkpoint,
+  self.manager = train.CheckpointManager(checkpoint,
     self.backup_dir .. "/chief", { max_to_keep = 1 })
   own.on_metrics = nil
   self.model:reset_metrics()

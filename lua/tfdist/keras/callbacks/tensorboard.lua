@@ -4,8 +4,8 @@ local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
 local schedules = require "tfdist.keras.schedules"
+local summary = require "tfdist.train.summary"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
 
 local M = {}
 
@@ -50,7 +50,7 @@ M.TensorBoard = base.define("TensorBoard", "log_dir='logs' histogram_freq=0 "
 
 local function writer_of(self, name)
   if self.writers[name] == nil then
-    self.writers[name] = tf.summary.create_file_writer(self.log_dir .. "/"
+    self.writers[name] = summary.create_file_writer(self.log_dir .. "/"
       .. name)
   end
   return self.writers[name]
@@ -67,7 +67,7 @@ local function scalars(self, writer, prefix, logs, step)
   writer_of(self, writer):as_default(function()
     for name, value in pairs(logs) do
       if type(value) == "number" then
-        tf.summary.scalar(prefix .. name, value, { step = step })
+        summary.scalar(prefix .. name, value, { step = step })
       end
     end
   end)
@@ -84,7 +84,7 @@ end
 local function histograms(self, epoch)
   writer_of(self, "train"):as_default(function()
     for _, v in ipairs(self.model.variables) do
-      tf.summary.histogram(v.name, v:read_value(), { step = epoch })
+      summary.histogram(v.name, v:read_value(), { step = epoch })
     end
   end)
 end

@@ -8,7 +8,7 @@ local lists = require "tfdist.base.lists"
 local logits = require "tfdist.keras.logits"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

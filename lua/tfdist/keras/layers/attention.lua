@@ -6,7 +6,7 @@ local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

@@ -10,7 +10,7 @@ local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

@@ -23,17 +23,17 @@ local backend = require "tfdist.keras.backend"
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
+local fields = require "tfdist.base.fields"
 local initializers = require "tfdist.keras.initializers"
 local kinds = require "tfdist.base.kinds"
 local module = require "tfdist.core.module"
 local nest = require "tfdist.base.nest"
-local objects = require "tfdist.keras.objects"
 local options = require "tfdist.base.options"
 local regularizers = require "tfdist.keras.regularizers"
 local constraints = require "tfdist.keras.constraints"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 local variable = require "tfdist.core.variable"
 
 -- Puts the default context in place.
@@ -74,8 +74,23 @@ Layer.autocast = true
 
 local getters, setters = Layer.getters, Layer.setters
 
+--- Add methods and getters to the class: those that have a file of their own.
+function M.extend(methods, more)
+  for name, fn in pairs(methods) do
+    Layer[name] = fn
+  end
+  for name, fn in pairs(more or {}) do
+    getters[name] = fn
+  end
+end
+
 -- Builds that do all that a call would do, as those of models.
 M.whole_builds = {}
+
+--- What calling a layer is, put in once: call(layer, inputs, given, ...) and
+--- build(layer, shapes).
+local hooks = {}
+M.hooks = hooks
 
 -- Objects --------------------------------------------------------------------
 
@@ -108,7 +123,7 @@ local function make_metatable(class)
     local value = class[key]
     if value ~= nil then
       -- Building is once, whoever asks for it.
-      return key == "build" and M.build or value
+      return key == "build" and hooks.build or value
     end
     local get = class.getters[key]
     if get ~= nil then
@@ -117,10 +132,15 @@ local function make_metatable(class)
     return rawget(self, "_own").config[key]
   end
   function meta.__call(self, ...)
-    return M.call(self, ...)
+    return hooks.call(self, ...)
   end
   function meta.__tostring(self)
     return class.to_text(self)
+  end
+  function meta.__names()
+    local found = {}
+    fields.add(found, class)
+    return text.names(found, class.getters)
   end
   class.instance_metatable = meta
   return meta
@@ -706,81 +726,6 @@ function getters.losses(self)
   return list
 end
 
--- Configuration --------------------------------------------------------------
-
-local function serialize(value)
-  if text.is_plain(value) then
-    local out = {}
-    for key, x in pairs(value) do
-      out[key] = serialize(x)
-    end
-    return out
-  end
-  return objects.serialize(value)
-end
-
-M.serialize_value = serialize
-
---- Everything a new layer like this one needs, without weights.
---- Source: tf.keras.layers.Layer.get_config
-function Layer:get_config()
-  local own = rawget(self, "_own")
-  local config = {
-    name = self.name, trainable = own.trainable, dtype = own.dtype,
-    batch_input_shape = own.batch_input_shape,
-    activity_regularizer = objects.serialize(own.activity_regularizer),
-  }
-  for key, value in pairs(own.config) do
-    config[key] = serialize(value)
-  end
-  return config
-end
-
---- The class that from_config was called on, itself or by one of its objects.
---- Errors: TypeError when it was called with a dot, or without a config.
----@param self any
----@param what string    "Layer", for messages
----@param config any
-function M.class_of(self, what, config)
-  if is_layer(self) then
-    self = getmetatable(self).class
-  end
-  local meta = type(self) == "table" and getmetatable(self) or nil
-  if type(meta) ~= "table" or meta.__call == nil then
-    options.wrong_self(what .. ".from_config", "class", self, { "config" })
-  elseif type(config) ~= "table" then
-    errors.raise("TypeError", ("%s.from_config: config must be a table, got %s")
-      :format(self.__name or what, text.describe(config)),
-      "get_config() gives it")
-  end
-  return self
-end
-
---- A layer of this class from get_config's table: `Dense:from_config(config)`.
---- Errors: ValueError for an unknown key.
---- Source: tf.keras.layers.Layer.from_config
-function Layer:from_config(config)
-  local class = M.class_of(self, "Layer", config)
-  local sig = class.signature
-  if sig == nil then
-    return class(config)
-  end
-  options.check_keys(class.__name, config, sig.names)
-  local args, n, rest = {}, 0, {}
-  for key, value in pairs(config) do
-    rest[key] = value
-  end
-  for i = 1, sig.n do
-    if sig.required[i] then
-      n = n + 1
-      args[n], rest[sig.names[i]] = rest[sig.names[i]], nil
-    end
-  end
-  args[n + 1] = rest
-  return class((rawget(table, "unpack") or rawget(_G, "unpack"))(args, 1,
-    n + 1))
-end
-
 --- What calling does; a subclass defines its own.
 function Layer.call(_, inputs)
   return inputs
@@ -790,5 +735,10 @@ end
 --- (-1 for sizes that are not known).
 function Layer.build()
 end
+
+options.methods(Layer, "Layer.", {
+  count_params = "quiet=false", get_weights = "", set_weights = "weights",
+  add_loss = "losses",
+}, is_layer, "layer")
 
 return M

@@ -17,11 +17,13 @@ local options = require "tfdist.base.options"
 local random_seed = require "tfdist.core.random_seed"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
-local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
+
+--- symbolic(layer, own, inputs, given), put in once: the call with KerasTensors.
+M.hooks = {}
 
 local getmetatable, ipairs, rawget, select, type, xpcall =
   getmetatable, ipairs, rawget, select, type, xpcall
@@ -39,11 +41,11 @@ M.mask_of, M.set_mask = masks.of, masks.set
 --- for none. Layers that support masking pass theirs on; a class of one's own
 --- that makes masks defines this, and is asked without a mask, too.
 --- Source: tf.keras.layers.Layer.compute_mask
-function base.Layer:compute_mask(_, mask)
+local function default_mask(self, _, mask)
   return self.supports_masking and mask or nil
 end
 
-local default_mask = base.Layer.compute_mask
+base.extend { compute_mask = default_mask }
 
 -- Outputs that have a mask keep it.
 local function give_masks(self, inputs, mask, ...)
@@ -261,7 +263,7 @@ end
 --- layer:build(shape): as the first call would do it.
 --- Errors: ValueError for a layer that has its weights.
 --- Source: tf.keras.layers.Layer.build
-function base.build(self, shapes)
+function base.hooks.build(self, shapes)
   local own = rawget(self, "_own")
   local build = getmetatable(self).class.build
   if own.building or base.whole_builds[build] then
@@ -274,8 +276,8 @@ function base.build(self, shapes)
   own.built = true
 end
 
--- For layers that build those inside them.
-function support.build(self, shapes)
+--- For layers that build those inside them.
+function M.build_inner(self, shapes)
   if not rawget(self, "_own").built then
     M.build(self, shapes)
   end
@@ -491,7 +493,7 @@ end
 
 --- layer(inputs, options): see the head of this file. With KerasTensors among
 --- the inputs the result is KerasTensors.
-function base.call(self, inputs, given, ...)
+function base.hooks.call(self, inputs, given, ...)
   if given ~= nil and (select("#", ...) > 0 or type(given) == "userdata"
     or is_symbolic(given) or not text.is_plain(given)
     or given[1] ~= nil) then
@@ -503,7 +505,7 @@ function base.call(self, inputs, given, ...)
   end
   if has_symbolic(inputs) or (given ~= nil and has_symbolic(given)) then
     return finish(state.current, state.current.layer_call,
-      xpcall(M.symbolic, own.handler, self, own, inputs, given))
+      xpcall(M.hooks.symbolic, own.handler, self, own, inputs, given))
   end
   local current = state.current
   local outer = current.layer_call

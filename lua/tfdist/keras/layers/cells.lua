@@ -6,11 +6,13 @@
 --- holds the dropout factors of the sequence. `state_size` is the size of the
 --- state or a list of sizes.
 --- Source: tf.keras.layers, recurrent cells
+local call = require "tfdist.keras.layers.call"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
+local initializers = require "tfdist.keras.initializers"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -151,7 +153,7 @@ cell("LSTMCell", M.LSTM, {
     local units = config.units
     local initializer = config.bias_initializer
     if config.unit_forget_bias then
-      local other = tf.keras.initializers.get(initializer)
+      local other = initializers.get(initializer)
       initializer = function(_, dtype)
         return tf.concat({ other({ units }, dtype), tf.ones({ units }, dtype),
           other({ 2 * units }, dtype) }, 0)
@@ -228,7 +230,7 @@ M.StackedRNNCells = define.layer("StackedRNNCells", "cells:o", {
         .. text.describe(config.cells))
     end
     for i, entry in ipairs(config.cells) do
-      list[i] = support.layer_from(entry)
+      list[i] = define.deserialize(entry)
       local size = list[i].state_size
       for _, n in ipairs(type(size) == "table" and size or { size }) do
         sizes[#sizes + 1] = n
@@ -242,7 +244,7 @@ M.StackedRNNCells = define.layer("StackedRNNCells", "cells:o", {
   build = function(self, shape)
     local size = shape[#shape]
     for _, inner in ipairs(self.list) do
-      support.build(inner, { shape[1], size })
+      call.build_inner(inner, { shape[1], size })
       size = inner.output_size
     end
   end,

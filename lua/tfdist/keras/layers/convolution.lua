@@ -5,7 +5,7 @@ local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

@@ -11,7 +11,7 @@ local raw = require "tfdist.core.raw"
 local support = require "tfdist.keras.layers.support"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -290,16 +290,16 @@ M.TensorSlice = define.layer("TensorSlice", "key=nil", {
   end,
 })
 
-function keras_tensor.slice(x, key)
+function keras_tensor.hooks.slice(x, key)
   return M.TensorSlice({ key = key })(x)
 end
 
-function keras_tensor.is_method(name)
+function keras_tensor.hooks.is_method(name)
   return tensor.methods[name] ~= nil
-    or (tensor.lazy_method_names or {})[name] ~= nil
+    or tensor.lazy_methods[name] ~= nil
 end
 
-function keras_tensor.op(name, ...)
+function keras_tensor.hooks.op(name, ...)
   return M.TensorOp(name)({ n = select("#", ...), ... })
 end
 

@@ -1,8 +1,10 @@
 --- Defining the library's own layers: arguments by the calling rule, kept as
 --- the configuration.
 local base = require "tfdist.keras.layers.base"
+local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
 local support = require "tfdist.keras.layers.support"
+local text = require "tfdist.base.text"
 
 local M = {}
 
@@ -66,6 +68,40 @@ function M.elementwise(name, signature, fields)
   fields.supports_masking = true
   fields.compute_output_shape = support.same_shape
   return M.layer(name, signature, fields)
+end
+
+-- By configuration -----------------------------------------------------------
+
+-- Classes of the user's own that may stand in a configuration.
+M.custom = {}
+
+local function class_named(name, custom)
+  local class = custom and custom[name] or M.classes[name]
+    or M.custom[name]
+  if class == nil then
+    errors.raise("ValueError", "unknown layer class " .. text.describe(name),
+      type(name) == "string"
+      and text.suggestion(name, text.names(M.classes), "class") or nil)
+  end
+  return class
+end
+
+--- A layer from { class_name = ..., config = {...} }; classes that are not the
+--- library's come from custom_objects or
+--- tf.keras.utils.register_keras_serializable.
+--- Errors: ValueError for an unknown class.
+--- Source: tf.keras.layers.deserialize
+---@param config table
+---@param custom? table  name -> class
+function M.deserialize(config, custom)
+  if base.is_layer(config) then
+    return config
+  elseif not text.is_plain(config) or config.class_name == nil then
+    errors.raise("TypeError", "layers.deserialize: expected { class_name = , "
+      .. "config = }, got " .. text.describe(config))
+  end
+  return class_named(config.class_name, custom):from_config(
+    config.config or {}, custom)
 end
 
 return M

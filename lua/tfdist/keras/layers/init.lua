@@ -8,12 +8,12 @@ local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local missing = require "tfdist.base.missing"
 local options = require "tfdist.base.options"
-local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
 
 local M = {}
 
--- Put symbolic calls and properties in place.
+-- Parts of the class Layer.
+require "tfdist.keras.layers.configuration"
 require "tfdist.keras.layers.symbolic"
 require "tfdist.keras.layers.properties"
 
@@ -81,41 +81,7 @@ M.InputSpec = options.wrap("InputSpec", "dtype:string=nil shape:list=nil "
     min_ndim = min_ndim, axes = axes }
 end)
 
--- By configuration -----------------------------------------------------------
-
--- Classes of the user's own that may stand in a configuration.
-M.custom = {}
-
-local function class_named(name, custom)
-  local class = custom and custom[name] or define.classes[name]
-    or M.custom[name]
-  if class == nil then
-    errors.raise("ValueError", "unknown layer class " .. text.describe(name),
-      type(name) == "string"
-      and text.suggestion(name, text.names(define.classes), "class") or nil)
-  end
-  return class
-end
-
---- A layer from { class_name = ..., config = {...} }; classes that are not the
---- library's come from custom_objects or
---- tf.keras.utils.register_keras_serializable.
---- Errors: ValueError for an unknown class.
---- Source: tf.keras.layers.deserialize
----@param config table
----@param custom? table  name -> class
-function M.deserialize(config, custom)
-  if base.is_layer(config) then
-    return config
-  elseif not text.is_plain(config) or config.class_name == nil then
-    errors.raise("TypeError", "layers.deserialize: expected { class_name = , "
-      .. "config = }, got " .. text.describe(config))
-  end
-  return class_named(config.class_name, custom):from_config(
-    config.config or {}, custom)
-end
-
-support.layer_from = M.deserialize
+M.deserialize, M.custom = define.deserialize, define.custom
 
 --- { class_name = ..., config = {...} }. Source: tf.keras.layers.serialize
 function M.serialize(layer)

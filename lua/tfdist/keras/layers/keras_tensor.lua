@@ -13,9 +13,11 @@ local MAX_DEPTH = 200
 local KerasTensor = { __name = "KerasTensor" }
 M.metatable = KerasTensor
 
---- Set by the layers: op(name, ...) makes a layer of a tensor method and calls
---- it; is_method(name) knows them; slice(x, key) makes one of x[key].
-M.op, M.is_method, M.slice = nil, nil, nil
+--- What layers answer, put in once: op(name, ...) makes a layer of a tensor
+--- method and calls it; is_method(name) knows them; slice(x, key) makes one of
+--- x[key].
+local hooks = {}
+M.hooks = hooks
 
 -- Methods that ask a tensor for its values.
 local ASKING = {
@@ -91,14 +93,14 @@ function KerasTensor:__index(key)
     if has_symbolic(key) then
       no_values(key, "x[i]", "i")
     end
-    return M.slice(self, key)
+    return hooks.slice(self, key)
   elseif ASKING[key] then
     return function(x)
       no_values(x, key, "x")
     end
-  elseif M.is_method ~= nil and M.is_method(key) then
+  elseif hooks.is_method ~= nil and hooks.is_method(key) then
     return function(...)
-      return M.op(key, ...)
+      return hooks.op(key, ...)
     end
   end
   return nil
@@ -126,9 +128,9 @@ local OPERATORS = {
 for event, name in pairs(OPERATORS) do
   KerasTensor[event] = function(a, b)
     if event == "__unm" then
-      return M.op(name, a)
+      return hooks.op(name, a)
     end
-    return M.op(name, a, b)
+    return hooks.op(name, a, b)
   end
 end
 

@@ -9,7 +9,7 @@ local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

@@ -3,7 +3,7 @@
 local define = require "tfdist.keras.layers.define"
 local lists = require "tfdist.base.lists"
 local support = require "tfdist.keras.layers.support"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

@@ -2,6 +2,7 @@
 --- CategoryEncoding, IntegerLookup.
 --- Source: tf.keras.layers, preprocessing layers
 local base = require "tfdist.keras.layers.base"
+local call = require "tfdist.keras.layers.call"
 local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
@@ -9,7 +10,7 @@ local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -120,7 +121,7 @@ function Norm.adapt(self, data)
   local total, squares, n = nil, nil, 0
   for batch in batches_of(data) do
     local x = to_float(self, tf.convert_to_tensor(batch))
-    support.build(self, x.shape)
+    call.build_inner(self, x.shape)
     local _, others = split_axes(self, #x.shape)
     local size = 1
     for _, a in ipairs(others) do

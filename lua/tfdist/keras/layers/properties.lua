@@ -5,10 +5,8 @@ local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
 
-local Layer = base.Layer
-local getters = Layer.getters
+local methods, getters = {}, {}
 local getmetatable, ipairs, rawget, type =
   getmetatable, ipairs, rawget, type
 
@@ -16,7 +14,7 @@ local getmetatable, ipairs, rawget, type =
 
 --- Record a value under a name as the mean over all calls since the last
 --- reset. Source: tf.keras.layers.Layer.add_metric
-Layer.add_metric = options.method("add_metric", "value name=nil "
+methods.add_metric = options.method("add_metric", "value name=nil "
   .. "aggregation='mean'", function(self, value, name)
     local own = rawget(self, "_own")
     own.metrics = own.metrics or {}
@@ -27,7 +25,7 @@ Layer.add_metric = options.method("add_metric", "value name=nil "
         return
       end
     end
-    local metric = tf.keras.metrics.Mean { name = name }
+    local metric = require "tfdist.keras.metrics".Mean { name = name }
     own.metrics[#own.metrics + 1] = metric
     metric:update_state(value)
   end, base.is_layer, "layer")
@@ -134,23 +132,16 @@ end
 
 --- `input` of call number node_index, from 0.
 --- Source: tf.keras.layers.Layer.get_input_at
-Layer.get_input_at = options.method("get_input_at", "node_index",
+methods.get_input_at = options.method("get_input_at", "node_index",
   function(self, index)
     return given(node_at(self, "get_input_at", index))
   end, base.is_layer, "layer")
 
 --- `output` of call number node_index, from 0.
 --- Source: tf.keras.layers.Layer.get_output_at
-Layer.get_output_at = options.method("get_output_at", "node_index",
+methods.get_output_at = options.method("get_output_at", "node_index",
   function(self, index)
     return got(node_at(self, "get_output_at", index))
   end, base.is_layer, "layer")
 
-options.methods(Layer, "Layer.", {
-  count_params = "quiet=false", get_weights = "", set_weights = "weights",
-  add_loss = "losses", get_config = "",
-}, base.is_layer, "layer")
-options.methods(Layer, "Layer.", {
-  from_config = "config:nest=nil custom_objects:table=nil" })
-
-return Layer
+base.extend(methods, getters)

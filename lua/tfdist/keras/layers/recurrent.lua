@@ -11,9 +11,8 @@ local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local arguments = require "tfdist.base.options"
-local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -37,7 +36,7 @@ end
 local function build(self, shape)
   local own, config = self._own, self._own.config
   local batch = shape[config.time_major and 2 or 1]
-  support.build(self.cell, lists.append({ batch }, shape, 3))
+  call.build_inner(self.cell, lists.append({ batch }, shape, 3))
   self.input_spec = { ndim = #shape, axes = { [-1] = shape[#shape] } }
   if config.stateful then
     if batch < 0 then
@@ -262,7 +261,7 @@ recurrent("RNN", "cell:o ", {
       errors.raise("TypeError", "RNN: cell must be a cell or a list of cells, "
         .. "got " .. text.describe(cell))
     end
-    config.cell = support.layer_from(cell)
+    config.cell = define.deserialize(cell)
     self.cell = config.cell
     self.input_spec = { min_ndim = 3 }
     if self.cell.state_size == nil then

@@ -2,9 +2,10 @@
 local define = require "tfdist.keras.layers.define"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
+local regularizers = require "tfdist.keras.regularizers"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -108,7 +109,7 @@ layer("AlphaDropout", "rate:f noise_shape=nil seed=nil", {
 --- Source: tf.keras.layers.ActivityRegularization
 layer("ActivityRegularization", "l1=0 l2=0", {
   setup = function(self, config)
-    self._own.activity_regularizer = tf.keras.regularizers.L1L2 {
+    self._own.activity_regularizer = regularizers.L1L2 {
       l1 = config.l1, l2 = config.l2 }
   end,
   call = function(_, x)

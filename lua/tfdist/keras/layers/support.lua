@@ -7,7 +7,7 @@ local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

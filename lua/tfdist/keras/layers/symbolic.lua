@@ -8,7 +8,7 @@ local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -190,11 +190,11 @@ local function symbolic(self, own, inputs, given)
   return unpack(list, 1, list.n)
 end
 
-call.symbolic = symbolic
+call.hooks.symbolic = symbolic
 
 --- The results of a call with these KerasTensors, without a node; the layer is
 --- built if need be.
-function call.infer(self, inputs, given)
+function M.infer(self, inputs, given)
   local own = rawget(self, "_own")
   if not own.built then
     call.build(self, call.shape_of(inputs))
@@ -207,7 +207,7 @@ end
 --- with -1 for open sizes. Without a rule of its own a layer is built and
 --- called with zeros.
 --- Source: tf.keras.layers.Layer.compute_output_shape
-function base.Layer:compute_output_shape(input_shape)
+local function compute_output_shape(self, input_shape)
   local own = rawget(self, "_own")
   local inputs = map_shapes(function(shape)
     return keras_tensor.new(shape, own.dtype, "input", nil, 0)
@@ -221,5 +221,7 @@ function base.Layer:compute_output_shape(input_shape)
   end
   return unpack(list, 1, list.n)
 end
+
+base.extend { compute_output_shape = compute_output_shape }
 
 return M

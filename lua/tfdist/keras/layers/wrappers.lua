@@ -1,13 +1,13 @@
 --- Layers around another layer: TimeDistributed, Bidirectional.
 --- Source: tf.keras.layers, wrappers
 local base = require "tfdist.keras.layers.base"
+local call = require "tfdist.keras.layers.call"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
-local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -24,12 +24,12 @@ end
 M.TimeDistributed = define.layer("TimeDistributed", "layer:o", {
   supports_masking = true,
   setup = function(self, config)
-    config.layer = support.layer_from(config.layer)
+    config.layer = define.deserialize(config.layer)
     self.layer = config.layer
     self.input_spec = { min_ndim = 3 }
   end,
   build = function(self, shape)
-    support.build(self.layer, rest_of(shape, -1))
+    call.build_inner(self.layer, rest_of(shape, -1))
   end,
   call = function(self, x, opts)
     local dims = x.shape
@@ -108,12 +108,12 @@ M.Bidirectional = define.layer("Bidirectional", "layer:o merge_mode='concat' "
   supports_masking = true,
   call_options = { "initial_state" },
   setup = function(self, config)
-    local layer = support.layer_from(config.layer)
+    local layer = define.deserialize(config.layer)
     check_recurrent(layer)
     config.layer = layer
     self.forward_layer = recreate(layer, "forward_", false)
     if config.backward_layer ~= nil then
-      config.backward_layer = support.layer_from(config.backward_layer)
+      config.backward_layer = define.deserialize(config.backward_layer)
       check_recurrent(config.backward_layer)
       if config.backward_layer.go_backwards == layer.go_backwards then
         errors.raise("ValueError", "Bidirectional: backward_layer must run the "
@@ -130,8 +130,8 @@ M.Bidirectional = define.layer("Bidirectional", "layer:o merge_mode='concat' "
     end
   end,
   build = function(self, shape)
-    support.build(self.forward_layer, shape)
-    support.build(self.backward_layer, shape)
+    call.build_inner(self.forward_layer, shape)
+    call.build_inner(self.backward_layer, shape)
   end,
   call = function(self, x, opts)
     local first, second

@@ -10,7 +10,7 @@ local masks = require "tfdist.keras.masks"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 -- The operators of tensors come with the first function of tf.
 assert(tf.identity)

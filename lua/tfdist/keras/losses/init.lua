@@ -19,7 +19,7 @@ local objects = require "tfdist.keras.objects"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 -- Puts the default context in place.
 require "tfdist.distribute"

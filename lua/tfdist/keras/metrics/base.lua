@@ -16,7 +16,7 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 
 local M = {}

@@ -8,7 +8,7 @@ local masks = require "tfdist.keras.masks"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = { functions = {} }
 

@@ -15,6 +15,7 @@
 --- Source: tf.keras.Model, tf.keras.Sequential
 local base = require "tfdist.keras.layers.base"
 local call = require "tfdist.keras.layers.call"
+local configuration = require "tfdist.keras.layers.configuration"
 local convert = require "tfdist.core.convert"
 local core = require "tfdist.keras.layers.core"
 local define = require "tfdist.keras.layers.define"
@@ -29,7 +30,7 @@ local options = require "tfdist.base.options"
 local summary = require "tfdist.keras.models.summary"
 local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -297,7 +298,7 @@ end
 ---@param config table
 ---@param custom_objects? table  name -> class
 function Model:from_config(config, custom_objects)
-  local class = base.class_of(self, "Model", config)
+  local class = configuration.class_of(self, "Model", config)
   if config.nodes == nil then
     return class(config)
   end
@@ -586,7 +587,7 @@ function Sequential:get_config()
 end
 
 function Sequential:from_config(config, custom_objects)
-  local class = base.class_of(self, "Sequential", config)
+  local class = configuration.class_of(self, "Sequential", config)
   local list = {}
   if config.batch_input_shape ~= nil then
     list[1] = core.InputLayer {
@@ -642,8 +643,8 @@ options.hint_missing("model:load_weights", "filepath", "tf.train."
 -- tf.train.latest_checkpoint finds it, but for names of Keras's HDF5 files.
 local function note_latest(path)
   if not path:find "%.h5$" and not path:find "%.keras$" then
-    tf.train.update_checkpoint_state(path:match "^(.*)/[^/]*$" or ".",
-      path:match "[^/]*$")
+    local folder, name = path:match "^(.*)/([^/]*)$"
+    require "tfdist.train".update_checkpoint_state(folder or ".", name or path)
   end
 end
 

@@ -1,7 +1,6 @@
 --- The graph of a functional model: which calls lead from its inputs to its
 --- outputs, in an order in which they can be made.
-local base = require "tfdist.keras.layers.base"
-local call = require "tfdist.keras.layers.call"
+local configuration = require "tfdist.keras.layers.configuration"
 local errors = require "tfdist.base.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local kinds = require "tfdist.base.kinds"
@@ -10,7 +9,7 @@ local masks = require "tfdist.keras.masks"
 local nest = require "tfdist.base.nest"
 local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 
@@ -299,7 +298,7 @@ function M.output_shapes(network, shapes)
     known[input] = keras_tensor.new(flat[i], input.dtype, input.name, nil, 0)
   end
   for _, node in ipairs(network.nodes) do
-    keep(node, known, call.infer(node.layer, lookup(node.inputs, known),
+    keep(node, known, symbolic.infer(node.layer, lookup(node.inputs, known),
       node.options and lookup(node.options, known)))
   end
   return nest.map_structure(function(x)
@@ -315,7 +314,7 @@ local function references(structure, position)
   if structure == nil then
     return nil
   end
-  return base.serialize_value(nest.map_structure(function(x)
+  return configuration.serialize_value(nest.map_structure(function(x)
     if is_symbolic(x) then
       return { keras_history = { x.node.layer.name, position[x.node],
         x.index - 1 } }

@@ -9,6 +9,7 @@
 --- draw next and, when `running`, where the reader opened last is; restore takes
 --- the first, open(saved.iterator) the second.
 local contexts = require "tfdist.distribute.contexts"
+local data = require "tfdist.data"
 local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
@@ -16,7 +17,7 @@ local raw = require "tfdist.core.raw"
 local seeds = require "tfdist.data.seeds"
 local steps = require "tfdist.keras.training.steps"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 
 local M = {}
@@ -341,7 +342,7 @@ function M.of_arrays(own, what, list, rows, batch_size, shuffle, wanted)
       places[#places + 1] = i
     end
   end
-  local dataset = tf.data.Dataset.from_tensor_slices(tuple)
+  local dataset = data.Dataset.from_tensor_slices(tuple)
   if shuffle then
     dataset = dataset:shuffle(rows)
   end

@@ -18,7 +18,7 @@ local progress = require "tfdist.keras.progress"
 local state = require "tfdist.keras.training.state"
 local steps = require "tfdist.keras.training.steps"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 
 local M = {}

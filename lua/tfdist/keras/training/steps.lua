@@ -13,7 +13,7 @@ local outputs = require "tfdist.keras.training.outputs"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.keras.training.state"
 local text = require "tfdist.base.text"
-local tf = require "tfdist"
+local tf = require "tfdist.core.functions"
 
 local M = {}
 

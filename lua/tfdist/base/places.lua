@@ -1,6 +1,6 @@
 --- Where a name lies that users look for in tf itself: tf.Dataset is
 --- tf.data.Dataset. Computed from the namespaces when first asked.
-local help = require "tfdist.host.help"
+local fields = require "tfdist.base.fields"
 local text = require "tfdist.base.text"
 
 local M = {}
@@ -41,7 +41,7 @@ end
 local function walk(found, space, prefix, depth)
   local names = {}
   local _ = field(space, "_") -- some load their names when one is not there
-  help.add_fields(names, space)
+  fields.add(names, space)
   for name in pairs(names) do
     local path = prefix .. name
     local value = not name:find "^_" and not SKIPPED[path]
