@@ -206,6 +206,12 @@ lint:
 	lua5.4 scripts/check_layers.lua
 	luacheck -q lua spec scripts examples
 
+# The folders of src/ and lua/ and who includes or requires whom, for Graphviz.
+graph:
+	lua5.4 scripts/check_layers.lua --dot >$(BUILD)/graph.dot
+	$(if $(shell command -v dot),dot -Tsvg -o $(BUILD)/graph.svg $(BUILD)/graph.dot)
+	@echo "  $(BUILD)/graph.dot$(if $(shell command -v dot), and graph.svg)"
+
 include src/backend/cuda/rules.mk
 include spec/fuzz/targets.mk
 
@@ -328,6 +334,7 @@ help:
 	@echo 'make            library, core modules, hosts'
 	@echo 'make test       every suite (what scripts/check runs)'
 	@echo 'make test-c     C unit tests      make lint   layers, luacheck'
+	@echo 'make graph      diagram of the layers and floors, for Graphviz'
 	@echo 'make bench      benchmarks with peers, side by side (ONLY=, SHORT=1)'
 	@echo 'make fuzz       100,000 random calls on each host, 60 s of each parser'
 	@echo 'make fuzz-long  N= calls, SECONDS= of each parser, SEED='
@@ -338,7 +345,7 @@ help:
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
 .PHONY: all parts install uninstall rock install-rock bundle test \
-        tests-c test-c lint bench parity parity-seeds parity-record clean help
+        tests-c test-c lint graph bench parity parity-seeds parity-record clean help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d) \
          $(BUILD)/spec/slow/tfdist_slow.so.d
 
