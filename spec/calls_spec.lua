@@ -1,6 +1,10 @@
 --- The calling rule holds for every public function: positional arguments,
 --- arguments by name and any mixture of them arrive alike.
 
+-- Functions are looked into by exchanging what they call, which compiled code
+-- takes for constant.
+if rawget(_G, "jit") then require("jit").off() end
+
 -- What functions are made, before the library makes any.
 local options = require "tfdist.base.options"
 local made, seen = {}, {}

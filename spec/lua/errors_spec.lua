@@ -1,5 +1,6 @@
 local errors = require "tfdist.base.errors"
 local raw = require "tfdist.core.raw"
+local tf = require "tfdist"
 local expect = require "spec.support.expect"
 
 local caught = expect.caught
@@ -173,7 +174,7 @@ describe("interrupts", function()
     local identity = raw.op_find("identity")
     for _, fn in ipairs {
       function() raw.op_run(identity, { t }) end,
-      function() raw.op_function(identity, 1, nil, nil, error)(t) end,
+      function() tf.identity(t) end,
       function() raw.unary_metamethod(identity, nil, nil, error)(t, t) end,
       function() raw.item(t) end,
       function() raw.item(t, 0) end,

@@ -1,5 +1,14 @@
 local leaks = require "spec.support.leaks"
+local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
+require "tfdist.core.ops" -- what C asks of Lua
+
+-- The function of an op.
+local function op_function(op)
+  local sig = options.signature(raw.op_name(op), raw.op_schema(op)
+    .. " name=nil")
+  return raw.op_function(op, sig.index, sig)
+end
 
 local function tensor(value, dtype)
   return (raw.tensor_from_table(value, dtype))
@@ -338,24 +347,32 @@ describe("ops", function()
     assert.equal("NotImplementedError", failure(raw.op_run, -1, {}).kind)
   end)
 
-  it("take the fast way for exactly their operands", function()
-    local f = raw.op_function(identity, 1, nil, nil, slow)
-    local t = tensor { 1, 2 }
+  it("have functions that follow the calling rule", function()
+    local f, t = op_function(identity), tensor { 1, 2 }
     assert.same({ 1, 2 }, raw.tensor_to_table(f(t)))
-    local v = raw.variable_new(t, "v", true)
-    assert.same({ 1, 2 }, raw.tensor_to_table(f(v)))
-    assert.same({ "slow", 0 }, { f() })
-    assert.same({ "slow", 1, 5 }, { f(5) })
-    assert.same({ "slow", 2, t, 1 }, { f(t, 1) })
+    assert.same({ 1, 2 }, raw.tensor_to_table(f(raw.variable_new(t, "v", true))))
+    assert.same({ 1, 2 }, raw.tensor_to_table(f { input = t }))
+    assert.same({ 1, 2 }, raw.tensor_to_table(f(t, { name = "n" })))
+    assert.equal(5, raw.tensor_to_table(f(5)))
+    assert.equal("TypeError", failure(f).kind)
+    assert.equal("TypeError", failure(f, t, 1).kind)
+    assert.equal("ValueError", failure(f, t, { nam = "n" }).kind)
     local released = tensor { 1 }
     released:release()
-    assert.equal("slow", (f(released)))
+    assert.equal("FailedPrecondition", failure(f, released).kind)
   end)
 
-  it("use the attribute slots they were made with", function()
-    local f = raw.op_function(reshape, 1, { 2, 1, 2, 0, 0, 0, 0, 0, 0 }, nil,
-      slow)
-    assert.same({ { 8, 9 } }, raw.tensor_to_table(f(tensor { 8, 9 })))
+  it("take attributes by position and by name", function()
+    local f, t = op_function(reshape), tensor { 1, 2, 3, 4 }
+    local wanted = { { 1, 2 }, { 3, 4 } }
+    assert.same(wanted, raw.tensor_to_table(f(t, { 2, 2 })))
+    assert.same(wanted, raw.tensor_to_table(f(t, { shape = { 2, 2 } })))
+    assert.same(wanted, raw.tensor_to_table(f { tensor = t, shape = { 2, 2 } }))
+    assert.equal(1, raw.tensor_rank(f(t, { -1 })))
+    assert.equal("TypeError", failure(f, t).kind)
+    assert.equal("TypeError", failure(f, t, { 4 }, { shape = { 4 } }).kind)
+    local e = failure(f, t, { 1, 1, 1, 1, 1, 1, 1, 1, 4 })
+    assert.equal("reshape: shape has 9 entries; 8 is the most", e.message)
   end)
 
   it("give several results, and many", function()
@@ -400,11 +417,13 @@ describe("ops", function()
   end)
 
   it("are refused when made wrongly", function()
-    assert.equal("NotImplementedError", failure(raw.op_function, 1e6, 1, nil,
-      nil, slow).kind)
-    assert.equal("TypeError", failure(raw.op_function, identity, 1, nil, nil,
+    assert.equal("NotImplementedError", failure(raw.op_function, 1e6, {},
+      {}).kind)
+    assert.equal("TypeError", failure(raw.op_function, identity, nil, {}).kind)
+    assert.equal("TypeError", failure(raw.op_function, identity, {}, "x").kind)
+    assert.equal("TypeError", failure(raw.unary_metamethod, identity, nil, nil,
       nil).kind)
-    assert.equal("TypeError", failure(raw.op_function, identity, 1, { "x" },
+    assert.equal("TypeError", failure(raw.unary_metamethod, identity, { "x" },
       nil, slow).kind)
   end)
 end)
@@ -418,7 +437,7 @@ describe("running out of memory", function()
 
   it("collects and tries again once", function()
     local t = tensor { 1, 2, 3 }
-    local f = raw.op_function(raw.op_find("copy"), 1, nil, nil, error)
+    local f = op_function(raw.op_find("copy"))
     for n = 1, 6 do
       raw.test_fail_allocation(n)
       local ok, result = pcall(f, t)

@@ -14,6 +14,38 @@ end
 describe("an op function", function()
   leaks(before_each, after_each)
 
+  -- Functions of Lua that run while fn does, itself not counted.
+  local getinfo, sethook = debug.getinfo, debug.sethook
+  local function entered(fn)
+    local n = -1
+    sethook(function()
+      if getinfo(2, "S").what ~= "C" then n = n + 1 end
+    end, "c")
+    fn()
+    sethook()
+    return n
+  end
+
+  it("reads plain calls without a function of Lua", function()
+    local t, k = matrix(), tf.constant { { 1, 0, 2 } }
+    local at = tf.constant({ 0 }, { dtype = "int32" })
+    local sum, product, join, pick, clip = tf.reduce_sum, tf.matmul, tf.concat,
+      tf.gather, tf.clip_by_value
+    for _, fn in ipairs {
+      function() return sum(t, 0) end,
+      function() return sum(t, { axis = 0, keepdims = true }) end,
+      function() return sum { input_tensor = t, axis = { 0, 1 } } end,
+      function() return product(t, k, { transpose_b = true }) end,
+      function() return join({ t, k }, { axis = 0 }) end,
+      function() return pick(t, at, { axis = 1 }) end,
+      function() return clip(t, 1, { clip_value_max = 2, name = "clip" }) end,
+    } do
+      fn() -- functions are made when their name is first used
+      assert.equal(0, entered(fn))
+    end
+    assert.is_true(entered(function() return sum { 1, 2 } end) > 0)
+  end)
+
   it("gives the same by every way of calling", function()
     local t = matrix()
     local want = { 6, 15 }

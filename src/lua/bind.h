@@ -218,11 +218,6 @@ const char *tfd__lua_string(lua_State *L, const tfd__lua_arg *a);
 const char *tfd__lua_bytes(lua_State *L, const tfd__lua_arg *a, size_t *n_p);
 int tfd__lua_enum_arg(lua_State *L, const tfd__lua_enum *names,
                       const tfd__lua_arg *a);
-/* Attributes at stack indices first..top into slots that hold the defaults.
-** `kinds` has a letter for each (b i l f d e, upper case = required, x =
-** ignored). False, with slots in any state, for what is not plainly right. */
-bool tfd__lua_attributes(lua_State *L, const char *kinds, int first, int top,
-                         int64_t *ints, double *reals);
 /* Push the name, or nil for a number without one. */
 void tfd__lua_push_enum(lua_State *L, const tfd__lua_enum *names, int value);
 static inline void tfd__lua_push_string(lua_State *L, const char *text) {
@@ -239,11 +234,61 @@ static inline void tfd__lua_push_bytes(lua_State *L, const void *data,
     lua_pushlstring(L, (const char *)data, bytes);
 }
 
+/* --- calls ---------------------------------------------------------------- */
+
+/* What C asks of Lua; set once, by name. */
+typedef enum tfd__lua_hook {
+  TFD_LUA_COMPLAIN,     /* complain(signature, problem, ...) raises */
+  TFD_LUA_OPERANDS,     /* operands(signature, n, ...) -> list of n */
+  TFD_LUA_OPERAND_LIST, /* operand_list(signature, list) -> list with n */
+  TFD_LUA_PLAIN, /* plain(op, name, kind, x, choices) -> number, boolean, ... */
+  TFD_LUA_SELF,  /* self(signature, x) raises unless x may be self */
+  TFD_LUA_HOOKS
+} tfd__lua_hook;
+void tfd__lua_push_hook(lua_State *L, tfd__lua_hook hook);
+
+/* What a parameter is to the calling rule. */
+enum {
+  TFD_LUA_REQUIRED = 1,
+  TFD_LUA_KEYS = 2,      /* a value may be a table with names as keys */
+  TFD_LUA_STRUCTURE = 4, /* in the first place any table is the value */
+  TFD_LUA_ANY_KIND = 8,  /* nothing is said of its values */
+  TFD_LUA_LABEL = 16,    /* `name`: a string or nothing */
+  TFD_LUA_DEFAULT = 32,
+  TFD_LUA_MOST_PARAMETERS = 64
+};
+
+typedef struct tfd__lua_rule {
+  int n;
+  uint8_t marks[TFD_LUA_MOST_PARAMETERS];
+} tfd__lua_rule;
+
+/* Upvalues of functions that bind: the rule (or what begins with it), name ->
+** position, what complain is given, and defaults. */
+enum {
+  TFD_LUA_RULE = 2,
+  TFD_LUA_INDEX = 3,
+  TFD_LUA_SIGNATURE = 4,
+  TFD_LUA_DEFAULTS = 5
+};
+
+/* The arguments of the running function become one for each parameter, nil
+** where none was given. Raises what is wrong with the call. */
+void tfd__lua_bind(lua_State *L, const tfd__lua_rule *r);
+
+struct tfd__op;
+/* The attributes at stack indices from..from + count - 1 into slots that hold
+** the defaults. False for what is not plainly right, unless `careful`: then
+** hooks make it plain or raise. Slots may be in any state after false. */
+bool tfd__lua_attributes(lua_State *L, const struct tfd__op *op, int from,
+                         bool careful, int64_t *ints, double *reals);
+
 /* --- the parts of the module ---------------------------------------------- */
 
 /* Functions written by hand, NULL-terminated; all get upvalue 1. */
 extern const luaL_Reg tfd__lua_core_functions[];
 extern const luaL_Reg tfd__lua_op_functions[];
+extern const luaL_Reg tfd__lua_rule_functions[];
 extern const luaL_Reg tfd__lua_table_functions[];
 extern const luaL_Reg tfd__lua_system_functions[];
 void tfd__lua_finish_on_close(lua_State *L);

@@ -1,20 +1,21 @@
-/* Attributes as users write them, for the calls that need no thought:
-** positional, right type, no options table. Everything else is left to the
-** Lua side, which knows all forms and all messages. */
+/* Attributes as users write them: numbers, booleans, words and lists go into
+** slots here, whatever else can stand for one becomes plain in Lua first. */
 #include <string.h>
 
 #include "lua/bind.h"
-#include "ops/ops.h"
+#include "ops/attributes.h"
 
-/* A list of whole numbers and nothing else, into a list slot. Metatables do
-** not matter: shapes have one. */
+/* A list of whole numbers and nothing else, into a list slot. Of tables with
+** elements the metatable does not matter: shapes have one. */
 static bool read_list(lua_State *L, int index, int64_t *slot) {
-  int64_t n = 0;
+  int64_t n = (int64_t)lua_rawlen(L, index);
   int i = 0;
 
-  n = (int64_t)lua_rawlen(L, index);
-  /* An empty table may stand for options. */
-  if (n == 0 || n > TFD_MAX_RANK) return false;
+  if (n > TFD_MAX_RANK) return false;
+  if (n == 0 && lua_getmetatable(L, index)) {
+    lua_pop(L, 1);
+    return false;
+  }
   for (i = 1; i <= n; i++) {
     bool whole = false;
 
@@ -23,7 +24,10 @@ static bool read_list(lua_State *L, int index, int64_t *slot) {
     lua_pop(L, 1);
     if (!whole) return false;
   }
-  lua_pushinteger(L, (lua_Integer)n);
+  if (n > 0)
+    lua_pushinteger(L, (lua_Integer)n);
+  else
+    lua_pushnil(L);
   if (lua_next(L, index) != 0) {
     lua_pop(L, 2);
     return false;
@@ -33,12 +37,9 @@ static bool read_list(lua_State *L, int index, int64_t *slot) {
 }
 
 /* The dtype of this very name. */
-static bool read_dtype(lua_State *L, int index, int64_t *slot) {
-  const char *name =
-      lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : NULL;
+static bool read_dtype(const char *name, int64_t *slot) {
   int dtype = 0;
 
-  if (name == NULL) return false;
   for (dtype = 1; dtype < TFD_DTYPE_END; dtype++) {
     if (strcmp(name, tfd__dtype_name(dtype)) != 0) continue;
     *slot = dtype;
@@ -47,47 +48,84 @@ static bool read_dtype(lua_State *L, int index, int64_t *slot) {
   return false;
 }
 
-static bool read_ints(lua_State *L, int index, char kind, int64_t *slot) {
-  switch (kind) {
+static bool read_choice(const tfd__param *p, const char *word, size_t length,
+                        int64_t *slot) {
+  int position = tfd__param_choice(p, word, length);
+
+  *slot = position;
+  return position >= 0;
+}
+
+/* The value at `index`, which is not nil, if it is what the attribute takes. */
+static bool read_plain(lua_State *L, const tfd__param *p, int index,
+                       int64_t *ints, double *reals) {
+  int type = lua_type(L, index);
+  int64_t *slot = &ints[p->slot];
+  const char *word = NULL;
+  size_t length = 0;
+
+  switch (p->kind) {
   case 'b':
-    if (!lua_isboolean(L, index)) return false;
     slot[0] = lua_toboolean(L, index);
-    return true;
+    return type == LUA_TBOOLEAN;
   case 'i':
     return tfd__lua_to_i64(L, index, slot);
+  case 'f':
+    if (type != LUA_TNUMBER) return false;
+    reals[p->slot] = lua_tonumber(L, index);
+    return true;
   case 'l':
-    if (lua_istable(L, index)) return read_list(L, index, slot);
+    if (type == LUA_TTABLE) return read_list(L, index, slot);
     slot[0] = 1;
     return tfd__lua_to_i64(L, index, &slot[1]);
-  case 'd':
-    return read_dtype(L, index, slot);
-  default: /* names of enumerations */
-    return false;
+  default: /* d, e */
+    if (type != LUA_TSTRING) return false;
+    word = lua_tolstring(L, index, &length);
+    return p->kind == 'd' ? read_dtype(word, slot)
+                          : read_choice(p, word, length, slot);
   }
 }
 
-bool tfd__lua_attributes(lua_State *L, const char *kinds, int first, int top,
-                         int64_t *ints, double *reals) {
-  int index = first;
+/* The value at `index` becomes plain(op, name, kind, value, choices), which
+** raises what is wrong with it. A list that is too long is told by the rule. */
+static void read_careful(lua_State *L, const tfd__op *op, const tfd__param *p,
+                         int index, int64_t *ints, double *reals) {
+  int top = lua_gettop(L);
+  int rc = TFD_OK;
 
-  for (; *kinds != 0; kinds++, index++) {
-    bool required = *kinds >= 'A' && *kinds <= 'Z';
-    char kind = required ? (char)(*kinds - 'A' + 'a') : *kinds;
-    bool absent = index > top || lua_isnil(L, index);
-
-    if (kind == 'x') { /* `name`; the slow way says what is wrong with it */
-      if (!absent && lua_type(L, index) != LUA_TSTRING) return false;
-      continue;
-    }
-    if (absent && required) return false;
-    if (kind == 'f') {
-      if (!absent && lua_type(L, index) != LUA_TNUMBER) return false;
-      if (!absent) *reals = lua_tonumber(L, index);
-      reals++;
-      continue;
-    }
-    if (!absent && !read_ints(L, index, kind, ints)) return false;
-    ints += kind == 'l' ? TFD_LIST_SLOTS : 1;
+  tfd__lua_push_hook(L, TFD_LUA_PLAIN);
+  lua_pushstring(L, op->name);
+  lua_pushstring(L, p->name);
+  lua_pushlstring(L, &p->kind, 1);
+  lua_pushvalue(L, index);
+  if (p->choices != NULL)
+    lua_pushlstring(L, p->choices, strcspn(p->choices, ")"));
+  else
+    lua_pushnil(L);
+  lua_call(L, 5, 1);
+  if (!read_plain(L, p, top + 1, ints, reals)) {
+    ints[p->slot] = (int64_t)lua_rawlen(L, top + 1);
+    rc = tfd__param_check(op, p, ints);
+    if (rc != TFD_OK) tfd__lua_fail(L, rc);
+    luaL_error(L, "%s: %s did not become plain", op->name, p->name);
   }
-  return index > top;
+  lua_settop(L, top);
+}
+
+bool tfd__lua_attributes(lua_State *L, const tfd__op *op, int from,
+                         bool careful, int64_t *ints, double *reals) {
+  int i = 0;
+
+  for (i = op->in_n; i < op->params_n; i++) {
+    const tfd__param *p = &op->params[i];
+    int index = from + i - op->in_n;
+
+    if (lua_isnoneornil(L, index)) {
+      if (p->required) return false;
+    } else if (!read_plain(L, p, index, ints, reals)) {
+      if (!careful) return false;
+      read_careful(L, op, p, index, ints, reals);
+    }
+  }
+  return true;
 }

@@ -5,27 +5,27 @@
 #include <string.h>
 
 #include "lua/bind.h"
-#include "ops/ops.h"
+#include "ops/attributes.h"
 
-/* What a closure needs; its upvalue 2. Upvalue 3 is the slow function. */
+/* What a closure needs; its upvalue 2. Upvalue 3 of metamethods is the
+** function for everything else. */
 typedef struct op_face {
+  tfd__lua_rule rule; /* first, see TFD_LUA_RULE */
   int op;
-  int n; /* operands that make the fast path */
   int ints_n;
   int reals_n;
-  bool numbers;   /* a number may stand for one of two operands */
-  bool complete;  /* no attribute is required */
-  char kinds[20]; /* of the attributes, see tfd__lua_attributes */
+  bool complete; /* no attribute is required */
+  bool method;   /* the first operand is self */
   int64_t ints[TFD_MAX_INTS];
   double reals[TFD_MAX_REALS];
 } op_face;
 
 enum {
-  FACE_UPVALUE = 2,
+  FACE_UPVALUE = TFD_LUA_RULE,
   SLOW_UPVALUE = 3,
   FAST_OUTPUTS = 8,    /* results that need no list of their own */
   MANY_OUTPUTS = 8192, /* pieces that split and unstack may give */
-  FAST_INPUTS = 8
+  FAST_INPUTS = 16
 };
 
 /* --- script positions ----------------------------------------------------- */
@@ -140,11 +140,11 @@ static int core_set_library_prefix(lua_State *L) {
 
 /* Once more after a full collection, if memory was what was missing. */
 static int run_again(lua_State *L, int rc, const op_face *f,
-                     tfd_object *const *in, const int64_t *ints,
+                     tfd_object *const *in, int in_n, const int64_t *ints,
                      const double *reals, tfd_tensor **out, int capacity,
                      int *out_n_p) {
   if (rc != TFD_RESOURCE_EXHAUSTED || !tfd__lua_collect(L)) return rc;
-  return tfd_op_run(f->op, in, f->n, ints, f->ints_n, reals, f->reals_n, out,
+  return tfd_op_run(f->op, in, in_n, ints, f->ints_n, reals, f->reals_n, out,
                     capacity, out_n_p);
 }
 
@@ -178,7 +178,7 @@ static int push_results(lua_State *L, int n) {
 
 /* Run with these attribute slots and leave the results on the stack. */
 static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
-                    const int64_t *ints, const double *reals) {
+                    int in_n, const int64_t *ints, const double *reals) {
   tfd__slot *slot = NULL;
   int out_n = 0;
   int rc = 0;
@@ -187,11 +187,12 @@ static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
   tfd__lua_note_position(L);
   slot = tfd__lua_tensor_slot(L);
   tfd__lua_running = f->op;
-  rc = tfd_op_run(f->op, in, f->n, ints, f->ints_n, reals, f->reals_n, many,
+  rc = tfd_op_run(f->op, in, in_n, ints, f->ints_n, reals, f->reals_n, many,
                   MANY_OUTPUTS, &out_n);
   tfd__lua_running = -1;
   if (!TFD_LIKELY(rc == TFD_OK)) {
-    rc = run_again(L, rc, f, in, ints, reals, many, MANY_OUTPUTS, &out_n);
+    rc = run_again(L, rc, f, in, in_n, ints, reals, many, MANY_OUTPUTS,
+                   &out_n);
     if (rc != TFD_OK) return tfd__lua_fail(L, rc);
   }
   if (TFD_LIKELY(out_n == 1)) {
@@ -203,8 +204,9 @@ static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
   return push_results(L, out_n);
 }
 
-static int run_face(lua_State *L, const op_face *f, tfd_object *const *in) {
-  return run_with(L, f, in, f->ints, f->reals);
+static int run_face(lua_State *L, const op_face *f, tfd_object *const *in,
+                    int in_n) {
+  return run_with(L, f, in, in_n, f->ints, f->reals);
 }
 
 /* Everything that is not the plain case goes to the Lua function. */
@@ -215,55 +217,25 @@ static int call_slow(lua_State *L) {
   return lua_gettop(L);
 }
 
-static int call_binary(lua_State *L);
-
-static int call_op(lua_State *L) {
-  const op_face *f = lua_touserdata(L, lua_upvalueindex(FACE_UPVALUE));
-  tfd_object *in[FAST_INPUTS];
-  int64_t ints[TFD_MAX_INTS];
-  double reals[TFD_MAX_REALS];
-  int top = lua_gettop(L);
-  int i = 0;
-
-  if (top < f->n || f->n > FAST_INPUTS) return call_slow(L);
-  for (i = 0; i < f->n; i++) {
-    in[i] = tfd__lua_to_operand(L, i + 1);
-    if (in[i] != NULL) continue;
-    return f->numbers && top == 2 ? call_binary(L) : call_slow(L);
-  }
-  if (top == f->n && f->complete) return run_face(L, f, in);
-  memcpy(ints, f->ints, (size_t)f->ints_n * sizeof *ints);
-  memcpy(reals, f->reals, (size_t)f->reals_n * sizeof *reals);
-  if (!tfd__lua_attributes(L, f->kinds, f->n + 1, top, ints, reals))
-    return call_slow(L);
-  return run_with(L, f, in, ints, reals);
-}
-
 /* Lua calls __unm with its operand twice. */
 static int call_unary(lua_State *L) {
   const op_face *f = lua_touserdata(L, lua_upvalueindex(FACE_UPVALUE));
   tfd_object *in = tfd__lua_to_operand(L, 1);
 
-  if (in != NULL) return run_face(L, f, &in);
+  if (in != NULL) return run_face(L, f, &in, 1);
   lua_settop(L, 1);
   return call_slow(L);
 }
 
-/* A scalar like `other` with the number at i, where the op will run; NULL when
-** its dtype cannot hold the number exactly, or when there is nothing to compare
-** with. The result sits in a slot pushed on the stack. */
-static tfd_object *number_operand(lua_State *L, int i, tfd_object *other) {
+/* A scalar of this dtype with the number at i, on a slot pushed on the stack;
+** NULL when the dtype cannot hold the number exactly. */
+static tfd__slot *push_scalar(lua_State *L, int i, int dtype,
+                              tfd_device *device) {
   double x = lua_tonumber(L, i);
-  tfd_device *device = tfd__context_device();
-  tfd_tensor *like = NULL;
   tfd_tensor *t = NULL;
   tfd__slot *slot = NULL;
-  int dtype = 0;
   int rc = 0;
 
-  if (tfd__operand(other, &like) != TFD_OK) return NULL;
-  dtype = like->view.dtype;
-  if (dtype == TFD_BOOL) return NULL;
   if (!tfd__is_float(dtype)) {
     unsigned char element[8];
 
@@ -271,13 +243,31 @@ static tfd_object *number_operand(lua_State *L, int i, tfd_object *other) {
     if (tfd__load(element, dtype) != x) return NULL;
   }
   slot = tfd__lua_tensor_slot(L);
-  if (device == NULL) device = like->device;
   rc = tfd__tensor_from_doubles(device, dtype, NULL, 0, &x, &t);
   if (rc == TFD_RESOURCE_EXHAUSTED && tfd__lua_collect(L))
     rc = tfd__tensor_from_doubles(device, dtype, NULL, 0, &x, &t);
   if (rc != TFD_OK) tfd__lua_fail(L, rc);
   slot->object = (tfd_object *)t;
-  return slot->object;
+  return slot;
+}
+
+/* The same like `other`, where the op will run; NULL for booleans, too. */
+static tfd__slot *push_scalar_like(lua_State *L, int i, tfd_object *other) {
+  tfd_device *device = tfd__context_device();
+  tfd_tensor *like = NULL;
+
+  if (tfd__operand(other, &like) != TFD_OK) return NULL;
+  if (like->view.dtype == TFD_BOOL) return NULL;
+  return push_scalar(L, i, like->view.dtype,
+                     device != NULL ? device : like->device);
+}
+
+/* Nobody else can have seen the scalar: give its memory back now. */
+static void drop_scalar(tfd__slot *scalar) {
+  tfd_object *object = scalar->object;
+
+  scalar->object = NULL;
+  tfd_release(object);
 }
 
 static int call_binary(lua_State *L) {
@@ -288,24 +278,206 @@ static int call_binary(lua_State *L) {
 
   in[0] = tfd__lua_to_operand(L, 1);
   in[1] = tfd__lua_to_operand(L, 2);
-  if (TFD_LIKELY(in[0] != NULL && in[1] != NULL)) return run_face(L, f, in);
+  if (TFD_LIKELY(in[0] != NULL && in[1] != NULL))
+    return run_face(L, f, in, 2);
   number = in[0] == NULL ? 1 : 2;
   if (in[2 - number] != NULL && lua_type(L, number) == LUA_TNUMBER) {
-    tfd_object *x = number_operand(L, number, in[2 - number]);
+    tfd__slot *scalar = push_scalar_like(L, number, in[2 - number]);
 
-    if (x != NULL) {
-      tfd__slot *scalar = tfd__lua_to_slot(L, -1);
-
-      in[number - 1] = x;
-      rc = run_face(L, f, in);
-      /* Nobody else can have seen the scalar: give its memory back now. */
-      tfd_release(scalar->object);
-      scalar->object = NULL;
+    if (scalar != NULL) {
+      in[number - 1] = scalar->object;
+      rc = run_face(L, f, in, 2);
+      drop_scalar(scalar);
       return rc;
     }
   }
   lua_settop(L, 2);
   return call_slow(L);
+}
+
+/* --- ops by their schema -------------------------------------------------- */
+
+/* The operands of a call. */
+typedef struct operands {
+  tfd_object **p;
+  int n;
+  tfd_object *small[FAST_INPUTS];
+  tfd__slot *scalars[FAST_INPUTS]; /* made of numbers, for this call */
+  int scalars_n;
+} operands;
+
+/* The operands in the list at `index`; false when there is something else in
+** it. A list that C asked for has its length in n. */
+static bool read_operand_list(lua_State *L, int index, bool trusted,
+                              operands *in) {
+  int64_t n = trusted ? tfd__lua_list_length(L, index)
+                      : (int64_t)lua_rawlen(L, index);
+  int i = 0;
+
+  if (n < (trusted ? 0 : 1) || n > INT32_MAX / 16) return false;
+  if (n > FAST_INPUTS)
+    in->p = lua_newuserdatauv(L, (size_t)n * sizeof *in->p, 0);
+  in->n = (int)n;
+  for (i = 0; i < in->n; i++) {
+    lua_rawgeti(L, index, i + 1);
+    in->p[i] = tfd__lua_to_operand(L, -1);
+    lua_pop(L, 1);
+    if (in->p[i] == NULL) return false;
+  }
+  if (trusted) return true;
+  lua_pushinteger(L, (lua_Integer)n);
+  if (lua_next(L, index) == 0) return true;
+  lua_pop(L, 2);
+  return false;
+}
+
+/* Scalars for the numbers among the operands: positions are int32, the others
+** have the dtype of the first operand that is not bool. */
+static bool make_scalars(lua_State *L, const tfd__op *op, operands *in) {
+  tfd_object *like = NULL;
+  int i = 0;
+
+  for (i = 0; i < in->n && like == NULL; i++) {
+    tfd_tensor *t = NULL;
+
+    if (in->p[i] == NULL || op->params[i].kind != 't') continue;
+    if (tfd__operand(in->p[i], &t) == TFD_OK && t->view.dtype != TFD_BOOL)
+      like = in->p[i];
+  }
+  for (i = 0; i < in->n; i++) {
+    tfd__slot *scalar = NULL;
+
+    if (lua_type(L, i + 1) != LUA_TNUMBER) continue;
+    if (like == NULL || op->params[i].kind != 't') return false;
+    scalar = push_scalar_like(L, i + 1, like);
+    if (scalar == NULL) return false;
+    in->scalars[in->scalars_n++] = scalar;
+    in->p[i] = scalar->object;
+  }
+  return true;
+}
+
+/* The operands at the bottom of the stack; false when one has to be made. */
+static bool read_operands(lua_State *L, const op_face *f, operands *in) {
+  const tfd__op *op = tfd__op_at(f->op);
+  bool numbers = false;
+  int i = 0;
+
+  in->p = in->small;
+  in->n = op->in_n;
+  in->scalars_n = 0;
+  if (op->list_input) {
+    if (!lua_istable(L, 1) || lua_getmetatable(L, 1)) return false;
+    return read_operand_list(L, 1, false, in);
+  }
+  for (i = 0; i < in->n; i++) {
+    in->p[i] = tfd__lua_to_operand(L, i + 1);
+    if (TFD_LIKELY(in->p[i] != NULL)) continue;
+    if (lua_type(L, i + 1) == LUA_TNUMBER && !(f->method && i == 0))
+      numbers = true;
+    else if (op->params[i].required || !lua_isnoneornil(L, i + 1))
+      return false;
+  }
+  return TFD_LIKELY(!numbers) || make_scalars(L, op, in);
+}
+
+/* Operands for the values at the bottom of the stack, by Lua. */
+static void convert_operands(lua_State *L, const op_face *f, operands *in) {
+  const tfd__op *op = tfd__op_at(f->op);
+  int i = 0;
+
+  if (op->list_input) {
+    tfd__lua_push_hook(L, TFD_LUA_OPERAND_LIST);
+    lua_pushvalue(L, lua_upvalueindex(TFD_LUA_SIGNATURE));
+    lua_pushvalue(L, 1);
+    lua_call(L, 2, 1);
+    lua_replace(L, 1);
+    if (read_operand_list(L, 1, true, in)) return;
+    luaL_error(L, "%s: the list did not become one of tensors", op->name);
+  }
+  tfd__lua_push_hook(L, TFD_LUA_OPERANDS);
+  lua_pushvalue(L, lua_upvalueindex(TFD_LUA_SIGNATURE));
+  lua_pushinteger(L, op->in_n);
+  for (i = 1; i <= op->in_n; i++) lua_pushvalue(L, i);
+  lua_call(L, op->in_n + 2, 1);
+  in->scalars_n = 0;
+  for (i = 0; i < op->in_n; i++) {
+    lua_rawgeti(L, -1, i + 1);
+    lua_replace(L, i + 1);
+    in->p[i] = tfd__lua_to_operand(L, i + 1);
+  }
+}
+
+/* The last argument may hold arguments by name: a table without element 1. */
+static bool may_name(lua_State *L) {
+  bool first = false;
+
+  lua_rawgeti(L, -1, 1);
+  first = !lua_isnil(L, -1);
+  lua_pop(L, 1);
+  return !first;
+}
+
+/* The call as it stands, positional and plain; false for any other. */
+static bool read_plain_call(lua_State *L, const op_face *f, operands *in,
+                            int64_t *ints, double *reals) {
+  const tfd__op *op = tfd__op_at(f->op);
+  int top = lua_gettop(L);
+
+  if (top > f->rule.n) return false;
+  if (top == f->rule.n && !lua_isnil(L, top) &&
+      lua_type(L, top) != LUA_TSTRING) /* `name` */
+    return false;
+  return read_operands(L, f, in) &&
+         tfd__lua_attributes(L, op, op->in_n + 1, false, ints, reals);
+}
+
+/* Any call; raises what is wrong with it. */
+static void read_call(lua_State *L, const op_face *f, bool bound, operands *in,
+                      int64_t *ints, double *reals) {
+  const tfd__op *op = tfd__op_at(f->op);
+
+  if (f->method && tfd__lua_to_operand(L, 1) == NULL) {
+    if (lua_gettop(L) == 0) lua_pushnil(L);
+    tfd__lua_push_hook(L, TFD_LUA_SELF);
+    lua_pushvalue(L, lua_upvalueindex(TFD_LUA_SIGNATURE));
+    lua_pushvalue(L, 1);
+    lua_call(L, 2, 0);
+  }
+  if (!bound) tfd__lua_bind(L, &f->rule);
+  if (!read_operands(L, f, in)) convert_operands(L, f, in);
+  memcpy(ints, f->ints, (size_t)f->ints_n * sizeof *ints);
+  memcpy(reals, f->reals, (size_t)f->reals_n * sizeof *reals);
+  tfd__lua_attributes(L, op, op->in_n + 1, true, ints, reals);
+}
+
+static int call_op(lua_State *L) {
+  const op_face *f = lua_touserdata(L, lua_upvalueindex(FACE_UPVALUE));
+  const tfd__op *op = tfd__op_at(f->op);
+  operands in;
+  int64_t ints[TFD_MAX_INTS];
+  double reals[TFD_MAX_REALS];
+  int top = lua_gettop(L);
+  bool bound = false;
+  int n = 0;
+
+  if (top == op->in_n && f->complete && read_operands(L, f, &in)) {
+    n = run_face(L, f, in.p, in.n);
+    while (in.scalars_n > 0) drop_scalar(in.scalars[--in.scalars_n]);
+    return n;
+  }
+  if (top > 0 && lua_istable(L, top) && may_name(L) &&
+      (!f->method || tfd__lua_to_operand(L, 1) != NULL)) {
+    tfd__lua_bind(L, &f->rule);
+    bound = true;
+  }
+  memcpy(ints, f->ints, (size_t)f->ints_n * sizeof *ints);
+  memcpy(reals, f->reals, (size_t)f->reals_n * sizeof *reals);
+  if (!read_plain_call(L, f, &in, ints, reals))
+    read_call(L, f, bound, &in, ints, reals);
+  n = run_with(L, f, in.p, in.n, ints, reals);
+  while (in.scalars_n > 0) drop_scalar(in.scalars[--in.scalars_n]);
+  return n;
 }
 
 /* --- making the closures -------------------------------------------------- */
@@ -330,7 +502,7 @@ static void read_slots(lua_State *L, op_face *f, int ints, int reals,
 
 /* Closure over (tensor metatable, face, slow); `first` is the index of the
 ** ints argument, the reals and the slow function follow. */
-static int make_closure(lua_State *L, lua_CFunction call, int n, int first,
+static int make_closure(lua_State *L, lua_CFunction call, int first,
                         const char *function) {
   const tfd__lua_arg op = {function, "op", 1, false};
   const tfd__lua_arg slow = {function, "slow", first + 2, false};
@@ -349,7 +521,6 @@ static int make_closure(lua_State *L, lua_CFunction call, int n, int first,
   f = lua_newuserdatauv(L, sizeof *f, 0);
   memset(f, 0, sizeof *f);
   f->op = (int)number;
-  f->n = n;
   read_slots(L, f, first, first + 1, function);
   lua_settop(L, first + 4); /* drop what long lists left */
   lua_pushvalue(L, first + 2);
@@ -357,37 +528,59 @@ static int make_closure(lua_State *L, lua_CFunction call, int n, int first,
   return 1;
 }
 
-/* op_function(op, n, ints, reals, slow[, kinds[, numbers]]) */
+/* What the schema of f's op says. */
+static void read_schema(op_face *f) {
+  const tfd__op *op = tfd__op_at(f->op);
+  int i = 0;
+
+  f->ints_n = op->ints_n;
+  f->reals_n = op->reals_n;
+  f->complete = true;
+  tfd__op_defaults(op, f->ints, f->reals);
+  for (i = 0; i < op->params_n; i++) {
+    if (!op->params[i].required) continue;
+    f->rule.marks[i] = TFD_LUA_REQUIRED;
+    if (i >= op->in_n) f->complete = false;
+  }
+  f->rule.marks[i] = TFD_LUA_LABEL;
+  f->rule.n = op->params_n + 1;
+}
+
+/* op_function(op, index, signature[, method]) */
 static int core_op_function(lua_State *L) {
-  const tfd__lua_arg a = {"op_function", "n", 2, false};
-  int64_t n = tfd__lua_int(L, &a);
-  const char *text = luaL_optstring(L, 6, "");
-  char kinds[sizeof((op_face *)NULL)->kinds] = "";
-  bool numbers = lua_toboolean(L, 7);
+  const tfd__lua_arg op = {"op_function", "op", 1, false};
+  const tfd__lua_arg index = {"op_function", "index", 2, false};
+  const tfd__lua_arg signature = {"op_function", "signature", 3, false};
+  int64_t number = tfd__lua_int(L, &op);
   op_face *f = NULL;
 
-  if (n < 0 || n > FAST_INPUTS || strlen(text) >= sizeof kinds)
-    n = FAST_INPUTS + 1; /* always slow */
-  else
-    memcpy(kinds, text, strlen(text) + 1);
-  make_closure(L, call_op, (int)n, 3, "op_function");
-  lua_getupvalue(L, -1, FACE_UPVALUE);
-  f = lua_touserdata(L, -1);
-  lua_pop(L, 1);
-  memcpy(f->kinds, kinds, sizeof kinds);
-  f->numbers = numbers && n == 2;
-  f->complete = strpbrk(kinds, "BILFDE") == NULL;
+  lua_settop(L, 4);
+  if (number < 0 || number >= tfd_op_count())
+    return tfd__lua_error(L, "NotImplementedError", NULL,
+                          "op_function: there is no op number %d",
+                          (int)number);
+  if (!lua_istable(L, 2)) return tfd__lua_type_error(L, &index, "a table");
+  if (!lua_istable(L, 3)) return tfd__lua_type_error(L, &signature, "a table");
+  lua_pushvalue(L, lua_upvalueindex(1));
+  f = lua_newuserdatauv(L, sizeof *f, 0);
+  memset(f, 0, sizeof *f);
+  f->op = (int)number;
+  f->method = lua_toboolean(L, 4);
+  read_schema(f);
+  lua_pushvalue(L, 2);
+  lua_pushvalue(L, 3);
+  lua_pushcclosure(L, call_op, 4);
   return 1;
 }
 
 /* unary_metamethod(op, ints, reals, slow) */
 static int core_unary_metamethod(lua_State *L) {
-  return make_closure(L, call_unary, 1, 2, "unary_metamethod");
+  return make_closure(L, call_unary, 2, "unary_metamethod");
 }
 
 /* binary_metamethod(op, ints, reals, slow) */
 static int core_binary_metamethod(lua_State *L) {
-  return make_closure(L, call_binary, 2, 2, "binary_metamethod");
+  return make_closure(L, call_binary, 2, "binary_metamethod");
 }
 
 /* --- the general call ----------------------------------------------------- */
@@ -416,9 +609,8 @@ static int core_op_run(lua_State *L) {
                   f.reals, f.reals_n, many, MANY_OUTPUTS, &out_n);
   tfd__lua_running = -1;
   if (rc != TFD_OK) {
-    f.n = in.n;
-    rc = run_again(L, rc, &f, (tfd_object *const *)in.p, f.ints, f.reals,
-                   many, MANY_OUTPUTS, &out_n);
+    rc = run_again(L, rc, &f, (tfd_object *const *)in.p, in.n, f.ints,
+                   f.reals, many, MANY_OUTPUTS, &out_n);
     if (rc != TFD_OK) return tfd__lua_fail(L, rc);
   }
   if (out_n != 1) return push_results(L, out_n);

@@ -9,24 +9,17 @@
 --- structure of the user's, whose keys may be any; module kinds has those that
 --- say what an argument must be.
 ---
---- How a table argument is read, in the position of
----   a required parameter: a value; but options when all keys are option names
----     and it names that parameter and every other one that would be missing
----     (`concat(list, { axis = 0 })`), unless it is a structure and the one
----     required argument (`from_tensor_slices { tensors = x }` is a value);
----   an optional parameter: options when it is empty or all keys are option
----     names; a value when all keys are positive integers (and `n`) or it is a
----     structure; an error that names the nearest option otherwise.
---- Tables with a metatable are values everywhere.
+--- How a table argument is read stands in src/lua/bind_rule.c, which binds the
+--- arguments; here are signatures, words for what is wrong with a call, and
+--- the calls without tables, which stay in Lua.
+local core = require "tfdist.core"
 local errors = require "tfdist.base.errors"
 local kinds = require "tfdist.base.kinds"
-local lists = require "tfdist.base.lists"
 local text = require "tfdist.base.text"
 
 local M = {}
 
-local getmetatable, next, pairs, select, type =
-  getmetatable, next, pairs, select, type
+local next, pairs, type = next, pairs, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local load_text = rawget(_G, "loadstring") or load
 
@@ -129,37 +122,6 @@ end
 -- Kinds whose values may have keys that are strings.
 local TAKES_KEYS = { table = true, nest = true, dict = true }
 
--- "options", "value" or an error for plain table t at position i.
-local function classify(sig, t, i)
-  if sig.kinds[i] == "nest" and i == 1 then
-    return "value"
-  elseif next(t) == nil then
-    return "options"
-  end
-  local list, known, unknown = false, false, nil
-  for key in pairs(t) do
-    if sig.index[key] ~= nil then
-      known = true
-    elseif is_whole(key) and key >= 1 then
-      list = true
-    elseif key ~= "n" then
-      unknown = key
-    end
-  end
-  if known and not list and unknown == nil then
-    return "options"
-  end
-  if TAKES_KEYS[sig.kinds[i]] or (unknown == nil and not known) then
-    return "value"
-  end
-  if unknown ~= nil and not (list and not known) then
-    unknown_option(sig, unknown)
-  end
-  errors.raise("ValueError", sig.what .. ": a table with both list elements "
-    .. "and named options; give " .. (sig.names[i] or "the list")
-    .. " as a table of its own")
-end
-
 -- True for a parameter whose value may be a table that looks like a call by
 -- name: nothing tells them apart, so it is the value.
 local function is_structure(sig, i, others)
@@ -168,47 +130,13 @@ end
 
 -- In the place of a first argument that is no structure: a slip in the name of
 -- the only option raises.
-local function check_slip(sig, t, i)
-  if i > 1 or sig.kinds[1] ~= nil then
-    return
-  end
+local function check_slip(sig, t)
   for key in pairs(t) do
     if type(key) == "string" and key ~= "n" and sig.index[key] == nil
       and text.nearest(key, sig.names, 2) ~= nil then
       unknown_option(sig, key)
     end
   end
-end
-
--- In a required position: options only if the call is complete with it.
-local function completes(sig, t, i)
-  if rawget(t, 1) ~= nil then
-    return false
-  elseif t[sig.names[i]] == nil then
-    check_slip(sig, t, i)
-    return false
-  end
-  local others = false
-  for j = i + 1, sig.n do
-    if sig.required[j] then
-      if t[sig.names[j]] == nil then
-        return false
-      end
-      others = true
-    end
-  end
-  if is_structure(sig, i, others) then
-    return false
-  end
-  for key in pairs(t) do
-    local at = sig.index[key]
-    if at == nil then
-      unknown_option(sig, key)
-    elseif at < i then
-      return false
-    end
-  end
-  return true
 end
 
 local function count_text(n)
@@ -273,8 +201,8 @@ local function is_label(sig, i)
   return sig.names[i] == "name" and sig.kinds[i] == nil and not sig.required[i]
 end
 
-local function wrong_label(sig, i, value, values)
-  local before_it = values[i - 1]
+local function wrong_label(sig, i, values)
+  local value, before_it = values[i], values[i - 1]
   local short = sig.what:match("[^.:]*$")
   local before = table.concat(sig.names, ", ", 1, i - 1)
   local hint
@@ -301,55 +229,41 @@ local function wrong_label(sig, i, value, values)
     sig.what, text.describe(value)), hint)
 end
 
--- The general rule; the fast path below covers calls without tables.
-local function resolve(sig, ...)
-  local given = select("#", ...)
-  local values = lists.of(...)
-  while given > 0 and values[given] == nil do
-    given = given - 1
-  end
-  local last = values[given]
-  local options
-  if type(last) == "table" and getmetatable(last) == nil then
-    if sig.required[given] then
-      if completes(sig, last, given) then
-        options = last
-      end
-    elseif classify(sig, last, given) == "options" then
-      options = last
-    end
-  end
-  if options ~= nil then
-    values[given] = nil
-    given = given - 1
-  end
-  if given > sig.n then
-    too_many(sig, values[given])
-  end
-  local names, defaults = sig.names, sig.defaults
+-- What the calling rule finds wrong with a call, by the name that it has there.
+local problems = {
+  unknown = unknown_option,
+  slip = check_slip,
+  many = too_many,
+  missing = missing_argument,
+  label = wrong_label,
+}
+
+function problems.mixed(sig, i)
+  errors.raise("ValueError", sig.what .. ": a table with both list elements "
+    .. "and named options; give " .. (sig.names[i] or "the list")
+    .. " as a table of its own")
+end
+
+function problems.twice(sig, i)
+  errors.raise("TypeError", sig.what .. ": argument " .. sig.names[i]
+    .. " is given twice, by position and by name")
+end
+
+core.set_hook("complain", function(sig, problem, ...)
+  return problems[problem](sig, ...)
+end)
+
+-- What the calling rule knows of each parameter, see src/lua/bind_rule.c.
+local function marks_of(sig)
+  local marks = {}
   for i = 1, sig.n do
-    local value = values[i]
-    if options ~= nil then
-      local named = options[names[i]]
-      if named ~= nil then
-        if value ~= nil then
-          errors.raise("TypeError", sig.what .. ": argument " .. names[i]
-            .. " is given twice, by position and by name")
-        end
-        value = named
-      end
-    end
-    if value == nil then
-      if sig.required[i] then
-        missing_argument(sig, i, values, given)
-      end
-      value = defaults[i]
-    elseif type(value) ~= "string" and is_label(sig, i) then
-      wrong_label(sig, i, value, values)
-    end
-    values[i] = value
+    local kind = sig.kinds[i]
+    marks[i] = (sig.required[i] and "r" or "")
+      .. (kind == "nest" and "s" or TAKES_KEYS[kind] and "k" or "")
+      .. (kind == nil and "a" or "") .. (is_label(sig, i) and "l" or "")
+      .. (sig.defaults[i] ~= nil and "d" or "") .. ","
   end
-  return unpack(values, 1, sig.n)
+  return table.concat(marks)
 end
 
 -- Makers of fast paths, one for each pattern of parameters: "rRotdnN" =
@@ -429,9 +343,7 @@ local function build(sig, fn, leading)
     maker = assert(load_text(maker_text(pattern, leading), SOURCE))
     makers[key] = maker
   end
-  local function slow(...)
-    return resolve(sig, ...)
-  end
+  local slow = core.binder(marks_of(sig), sig.index, sig, sig.defaults)
   return M.describe(maker(type, rawget, slow, kinds.guard(sig, fn, leading),
     unpack(defaults, 1, n)), sig, fn)
 end

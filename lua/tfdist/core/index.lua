@@ -12,7 +12,6 @@ local text = require "tfdist.base.text"
 local M = {}
 
 local type = type
-local LIST = 9 -- slots of a list attribute: count and up to 8 values
 
 --- Marks a new axis in a list of slices.
 M.newaxis = setmetatable({}, {
@@ -128,30 +127,6 @@ local function survey(list, n, dims)
   return #dims - used, dots
 end
 
--- strided_slice(x, begin, end, strides, shrink_mask), made on first use.
-local strided_slice
-
-local function make_strided_slice()
-  local slots = {}
-  for i = 1, 3 * LIST + 1 do
-    slots[i] = 0
-  end
-  local number = op "strided_slice"
-  local function slow(x, ...)
-    local ints = {}
-    for i = 1, 3 do
-      local list = select(i, ...)
-      ints[(i - 1) * LIST + 1] = #list
-      for j = 1, LIST - 1 do
-        ints[(i - 1) * LIST + 1 + j] = list[j] or 0
-      end
-    end
-    ints[3 * LIST + 1] = select(4, ...)
-    return raw.op_run(number, { x, n = 1 }, ints)
-  end
-  strided_slice = raw.op_function(number, 1, slots, nil, slow, "LLLi")
-end
-
 -- Lists of the whole of each axis, one set for each rank: filled anew at every
 -- use, never given out.
 local sets = {}
@@ -177,7 +152,7 @@ local function tensor_behind(x)
   return x
 end
 
-local function slice(x, list)
+local function slice(tf, x, list)
   local dims = dims_of(tensor_behind(x))
   local n = length(list)
   local left, dots = survey(list, n, dims)
@@ -203,11 +178,8 @@ local function slice(x, list)
       axis = axis + 1
     end
   end
-  if strided_slice == nil then
-    make_strided_slice()
-  end
   local result = #dims == 0 and raw.op_run(op "identity", { x, n = 1 })
-    or strided_slice(x, begins, ends, steps, shrink)
+    or tf.raw_ops.strided_slice(x, begins, ends, steps, shrink)
   for i = 1, #new_axes do
     result = raw.op_run(op "expand_dims", { result, n = 1 }, { new_axes[i] })
   end
@@ -215,7 +187,7 @@ local function slice(x, list)
 end
 
 -- Row i of axis 0; the usual case, so without the general machinery.
-local function row(x, i)
+local function row(tf, x, i)
   local t = tensor_behind(x)
   local dims = dims_of(t)
   if #dims == 0 then
@@ -225,10 +197,7 @@ local function row(x, i)
   local at = position(i, 1, dims)
   local begins, ends, steps = whole(dims)
   begins[1], ends[1] = at, at + 1
-  if strided_slice == nil then
-    make_strided_slice()
-  end
-  return strided_slice(x, begins, ends, steps, 1)
+  return tf.raw_ops.strided_slice(x, begins, ends, steps, 1)
 end
 
 local function by_tensor(tf, x, key)
@@ -244,7 +213,7 @@ end
 
 --- x[key] for everything but names; see the head of this file.
 --- Errors: IndexError outside the tensor, TypeError, ValueError.
----@param tf table  for gather and boolean_mask
+---@param tf table  for the ops
 ---@param x tfdist.Tensor|tfdist.Variable
 ---@param key any
 ---@return tfdist.Tensor
@@ -252,13 +221,13 @@ function M.get(tf, x, key)
   local kind = type(key)
   text.check_open(x, "index")
   if kind == "number" then
-    return row(x, key)
+    return row(tf, x, key)
   elseif kind == "table" and (text.is_plain(key) or key == M.newaxis) then
-    return slice(x, key == M.newaxis and { key } or key)
+    return slice(tf, x, key == M.newaxis and { key } or key)
   elseif kind == "userdata" and raw.is_operand(key) then
     return by_tensor(tf, x, key)
   elseif key == "..." then
-    return slice(x, { key })
+    return slice(tf, x, { key })
   end
   text.check_open(key, "index", "the tensor of positions")
   errors.raise("TypeError", "index: a position, a list of slices or a tensor "

@@ -56,12 +56,18 @@
 ---   op_run(op, inputs, ints, reals) -> all outputs
 ---       inputs: list with n, holes are absent optional tensors; ints, reals:
 ---       attribute slots in schema order (nil = none)
----   op_function(op, n, ints, reals, slow[, kinds[, numbers]]) -> function
----       called with n operands it runs the op with these attribute slots, or
----       with those that follow as plain numbers, booleans and lists (`kinds`:
----       a letter of the schema each, upper case = required, x = ignored);
----       with `numbers` one of two operands may be a number; called in any
----       other way it returns slow(...)
+---   op_function(op, index, signature[, method]) -> the op's function, which
+---       follows the calling rule: operands and attributes of the schema, then
+---       `name`; by position or by name (`index`: name -> position)
+---   binder(marks, index, signature, defaults) -> function(...) -> one value for
+---       each parameter, by the calling rule (src/lua/bind_rule.c)
+---   set_hook(name, fn)   what C asks of Lua:
+---       complain(signature, problem, ...)   raises what is wrong with a call
+---       operands(signature, n, ...) -> list of n operands
+---       operand_list(signature, list) -> list of operands with n
+---       plain(op, name, kind, x, choices) -> what x stands for as a number,
+---           boolean, word or list
+---       self(signature, x)   raises unless a method's x may be self
 ---   unary_metamethod(op, ints, reals, slow)   for __unm (Lua passes two)
 ---   binary_metamethod(op, ints, reals, slow)  operand and operand, operand
 ---       and number, number and operand; a number gets the operand's dtype

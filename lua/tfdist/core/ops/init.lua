@@ -1,10 +1,9 @@
 --- Functions made from the op registry, and the names of everything under tf
 --- that comes from op families.
 ---
---- An op's function has two ways. In C (raw.op_function): tensors, then
---- attributes by position as plain numbers, booleans and lists. In Lua, for
---- every other call: the calling rule, conversion of Lua values to operands,
---- attributes to slots.
+--- C reads the calls of ops (raw.op_function); what it asks of Lua is here: to
+--- make operands of lists and the like, plain values of attributes that are not
+--- plain, and words for what can be neither.
 --- Functions are made when their name is first used.
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
@@ -19,8 +18,7 @@ local text = require "tfdist.base.text"
 local M = {}
 
 local type = type
-local is_operand, is_int64 = raw.is_operand, text.is_int64
-local LIST = 9 -- slots of a list attribute: its count, then up to 8 values
+local is_operand = raw.is_operand
 local FAMILIES = {
   "math", "reduce", "array", "linalg", "nn", "loss", "random", "image",
   "positions", "segments",
@@ -68,96 +66,48 @@ local function whole_of(x, what, name)
   return x
 end
 
--- encoders[kind](what, name, slot, choices) -> function(x, ints, reals)
-local encoders = {}
+-- plain[kind](x, what, name, choices): the number, boolean, word or list that x
+-- stands for. Errors: TypeError, ValueError.
+local plain = {}
 
-function encoders.b(what, name, slot)
-  return function(x, ints)
-    if type(x) ~= "boolean" then
-      errors.raise("TypeError", ("%s: %s must be true or false, got %s")
-        :format(what, name, text.describe(x)))
-    end
-    ints[slot] = x and 1 or 0
-  end
+function plain.b(x, what, name)
+  errors.raise("TypeError", ("%s: %s must be true or false, got %s"):format(
+    what, name, text.describe(x)))
 end
 
-function encoders.i(what, name, slot)
-  return function(x, ints)
-    ints[slot] = whole_of(x, what, name)
-  end
+plain.i = whole_of
+
+function plain.f(x, what, name)
+  return number_of(x, what, name, "a number")
 end
 
-function encoders.d(what, name, slot)
-  local numbers = raw.enums.dtype
-  return function(x, ints)
-    ints[slot] = x == nil and 0 or numbers[convert.dtype(x, what)]
-  end
+function plain.d(x, what)
+  return convert.dtype(x, what)
 end
 
-function encoders.e(what, name, slot, choices)
-  local position = {}
-  for i = 1, #choices do
-    position[choices[i]] = i - 1
+function plain.e(x, what, name, choices)
+  local words = {}
+  for word in choices:gmatch("[^|]+") do
+    words[#words + 1] = word
   end
-  return function(x, ints)
-    local at = position[x]
-    if at == nil then
-      local _
-      _, at = options.choice(what, name, x, choices)
-    end
-    ints[slot] = at
-  end
+  return (options.choice(what, name, x, words))
 end
 
-function encoders.f(what, name, slot)
-  return function(x, _, reals)
-    reals[slot] = number_of(x, what, name, "a number")
+function plain.l(x, what, name)
+  if type(x) == "number" then
+    return whole_of(x, what, name)
   end
+  return convert.integers(x, what, name)
 end
 
-function encoders.l(what, name, slot)
-  -- The usual list, plain whole numbers and nothing else, goes in directly;
-  -- anything else takes the careful way.
-  local function careful(x, ints)
-    local list = convert.integers(x, what, name)
-    local n = #list
-    if n > LIST - 1 then
-      errors.raise("ValueError", ("%s: %s has %d entries; %d is the most")
-        :format(what, name, n, LIST - 1))
-    end
-    ints[slot] = n
-    for i = 1, n do
-      ints[slot + i] = list[i]
-    end
-  end
-  return function(x, ints)
-    if x == nil then
-      ints[slot] = -1
-    elseif type(x) == "number" then
-      ints[slot] = 1
-      ints[slot + 1] = whole_of(x, what, name)
-    elseif not text.is_plain(x) then
-      careful(x, ints)
-    else
-      local n = #x
-      if n >= LIST or next(x, n > 0 and n or nil) ~= nil then
-        return careful(x, ints)
-      end
-      ints[slot] = n
-      for i = 1, n do
-        local value = x[i]
-        if type(value) ~= "number" or not is_int64(value) then
-          return careful(x, ints)
-        end
-        ints[slot + i] = value
-      end
-    end
-  end
-end
+raw.set_hook("plain", function(what, name, kind, x, choices)
+  return plain[kind](x, what, name, choices)
+end)
 
 -- Operands -------------------------------------------------------------------
 
-local function convert_list(what, name, x)
+raw.set_hook("operand_list", function(sig, x)
+  local what, name = sig.what, sig.names[1]
   local _, n = options.list(what, name, x, "tensors")
   local list = { n = n }
   local dtype
@@ -171,180 +121,36 @@ local function convert_list(what, name, x)
     end
   end
   return list
-end
+end)
 
--- The operands for n values of which some are none yet; `marks[i]` is the
--- argument's kind. Returns a list with `n`.
-local function convert_operands(what, names, marks, n, ...)
+-- Absent optional operands leave holes.
+raw.set_hook("operands", function(sig, n, ...)
+  local what, names, kinds = sig.what, sig.names, sig.kinds
   local values = lists.of(...)
   local dtype, known = nil, false
   for i = 1, n do
     local x = values[i]
     if x ~= nil and not (type(x) == "userdata" and is_operand(x)) then
-      local mark = marks[i]
-      if mark == "n" or mark == "n?" then
+      if kinds[i]:sub(1, 1) == "n" then
         values[i] = convert.index_operand(x, what, names[i])
       else
         if not known then
-          dtype, known = convert.common_dtype(values, n, marks), true
+          dtype, known = convert.common_dtype(values, n, kinds), true
         end
         values[i] = convert.operand(x, dtype, what, names[i])
       end
     end
   end
-  values.n = n -- absent optional operands leave holes
   return values
-end
+end)
 
 -- Op functions ---------------------------------------------------------------
 
--- Everything that calls of one op share.
-local function describe_op(op)
-  local name = raw.op_name(op)
-  local sig = options.signature(name, raw.op_schema(op) .. " name=nil")
-  local info = {
-    op = op, name = name, sig = sig, tensors = 0, list = false,
-    encode = {}, ints = {}, reals = {},
-    -- What C needs to read attributes: a letter each, upper case = required;
-    -- x = ignored.
-    kinds = "",
-  }
-  local ints, reals = 0, 0
-  for i = 1, sig.n - 1 do
-    local kind = sig.kinds[i]
-    local letter = kind:sub(1, 1)
-    if letter == "t" or letter == "n" then
-      info.tensors = i
-      info.list = kind == "t*"
-    else
-      local choices = {}
-      for choice in (kind:match("%((.*)%)") or ""):gmatch("[^|]+") do
-        choices[#choices + 1] = choice
-      end
-      local slot = letter == "f" and reals + 1 or ints + 1
-      local encode = encoders[letter](name, sig.names[i], slot, choices)
-      info.encode[#info.encode + 1] = encode
-      if letter == "f" then
-        reals = reals + 1
-        info.reals[slot] = 0
-      else
-        ints = ints + (letter == "l" and LIST or 1)
-        for j = slot, ints do
-          info.ints[j] = 0
-        end
-      end
-      if sig.required[i] then
-        info.kinds = info.kinds .. letter:upper()
-      else
-        info.kinds = info.kinds .. letter
-        encode(sig.defaults[i], info.ints, info.reals)
-      end
-    end
-  end
-  -- Calls write their attributes into ints and reals.
-  info.default_ints, info.default_reals = lists.copy(info.ints),
-    lists.copy(info.reals)
-  return info
+local function signature_of(op)
+  return options.signature(raw.op_name(op), raw.op_schema(op) .. " name=nil")
 end
 
--- Text of the function that runs an op on the values of its parameters, for
--- a number of tensors and of attributes.
-local function runner_text(tensors, attributes)
-  local params, tests, encode, encoders_list = {}, {}, {}, {}
-  for i = 1, tensors + attributes do
-    params[i] = "a" .. i
-  end
-  for i = 1, tensors do
-    tests[i] = ("type(a%d) ~= 'userdata' or not is_operand(a%d)"):format(i, i)
-  end
-  for j = 1, attributes do
-    encoders_list[j] = ", e" .. j
-    encode[j] = ("e%d(a%d, ints, reals)"):format(j, tensors + j)
-  end
-  local inputs = table.concat(params, ", ", 1, tensors)
-  local comma = tensors > 0 and ", " or ""
-  return ([[
-local type, is_operand, run, convert, op, what, names, marks,
-  ints, reals%s = ...
-return function(%s)
-  local inputs
-  if %s then
-    inputs = convert(what, names, marks, %d%s%s)
-  else
-    inputs = { %s }
-  end
-  %s
-  return run(op, inputs, ints, reals)
-end]]):format(table.concat(encoders_list), table.concat(params, ", "),
-    tensors > 0 and table.concat(tests, " or ") or "false", tensors, comma,
-    inputs, inputs, table.concat(encode, "\n  "))
-end
-
-local runners = {}
-local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
-local load_text = rawget(_G, "loadstring") or load
-local SOURCE = debug.getinfo(1, "S").source
-
-local function run_op(info)
-  local op, what, n = info.op, info.name, info.tensors
-  local names, marks, encode = info.sig.names, info.sig.kinds, info.encode
-  local attributes = #encode
-  local ints, reals = info.ints, info.reals
-  if info.list then
-    return function(list, ...)
-      local inputs = convert_list(what, names[1], list)
-      for j = 1, attributes do
-        encode[j]((select(j, ...)), ints, reals)
-      end
-      return raw.op_run(op, inputs, ints, reals)
-    end
-  end
-  local key = n * 64 + attributes
-  local maker = runners[key]
-  if maker == nil then
-    maker = assert(load_text(runner_text(n, attributes), SOURCE))
-    runners[key] = maker
-  end
-  return maker(type, is_operand, raw.op_run, convert_operands, op, what, names,
-    marks, ints, reals, unpack(encode, 1, attributes))
-end
-
-local functions, infos, parsed = {}, {}, {}
-
-local function info_of(op)
-  local info = infos[op]
-  if info == nil then
-    info = describe_op(op)
-    infos[op] = info
-  end
-  return info
-end
-
--- The op with its general calling rule, in Lua.
-local function slow_function(op)
-  local slow = parsed[op]
-  if slow == nil then
-    local info = info_of(op)
-    slow = options.wrap_signature(info.sig, run_op(info))
-    parsed[op] = slow
-  end
-  return slow
-end
-
--- True when Lua numbers take the dtype of the op's other operand.
-local function takes_numbers(info)
-  local kinds = info.sig.kinds
-  return info.tensors == 2 and kinds[1] == "t" and kinds[2] == "t"
-end
-
-local function with_fast_path(op, slow)
-  local info = info_of(op)
-  if info.list then
-    return slow
-  end
-  return raw.op_function(op, info.tensors, info.default_ints,
-    info.default_reals, slow, info.kinds .. "x", takes_numbers(info))
-end
+local functions = {}
 
 --- The public function of op number `op`.
 ---@param op integer
@@ -352,33 +158,37 @@ end
 function M.op_function(op)
   local fn = functions[op]
   if fn == nil then
-    info_of(op)
-    fn = options.describe(with_fast_path(op, slow_function(op)),
-      info_of(op).sig)
+    local sig = signature_of(op)
+    fn = options.describe(raw.op_function(op, sig.index, sig), sig)
     functions[op] = fn
   end
   return fn
 end
 
--- fn as a method called `name`: a dot in place of the colon is an error.
+-- Refuse what cannot be self: a dot in place of the colon.
+local function check_self(name, x, names)
+  if type(x) ~= "userdata" and not tensor.is_self(x) then
+    options.wrong_self("Tensor." .. name, "tensor", x, names)
+  end
+end
+
+raw.set_hook("self", function(sig, x)
+  check_self(sig.method, x, lists.copy(sig.names, 2, sig.n - 1))
+end)
+
+-- fn as a method called `name`.
 local function checked(name, fn, names)
   local function method(self, ...)
-    if type(self) ~= "userdata" and not tensor.is_self(self) then
-      options.wrong_self("Tensor." .. name, "tensor", self, names)
-    end
+    check_self(name, self, names)
     return fn(self, ...)
   end
   return options.describe_as(method, fn)
 end
 
 local function op_method(op, name)
-  local info = info_of(op)
-  local names = {}
-  for i = 2, info.sig.n - 1 do
-    names[i - 1] = info.sig.names[i]
-  end
-  return options.describe(with_fast_path(op, checked(name, slow_function(op),
-    names)), info.sig)
+  local sig = signature_of(op)
+  sig.method = name
+  return options.describe(raw.op_function(op, sig.index, sig, true), sig)
 end
 
 -- Names ----------------------------------------------------------------------
