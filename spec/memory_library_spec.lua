@@ -1,5 +1,6 @@
---- Memory that runs out inside oneDNN: the op raises ResourceExhausted, the
---- process goes on, and the same op works once there is memory.
+--- Memory that runs out inside oneDNN or OpenBLAS: the op raises
+--- ResourceExhausted, the process goes on, and the same op works once there is
+--- memory.
 
 local process = require "spec.support.process"
 
@@ -32,6 +33,10 @@ local function compute()
 end
 
 local failures = 0
+]]
+
+-- Until it went well, or eight times.
+local AGAIN = [[
 for _ = 1, 8 do
   local ok, e = pcall(function()
     compute()
@@ -42,6 +47,21 @@ for _ = 1, 8 do
   print(type(e) == "table" and e.kind or e)
 end
 print("end", failures)
+]]
+
+-- The same of LAPACK and of products that OpenBLAS makes.
+local LINALG = [[
+local tf = require "tfdist"
+
+local function compute()
+  local a = tf.eye(150, { dtype = "float64" }) * 2
+  assert(tf.reduce_sum(tf.matmul(a, a)):item() == 600)
+  assert(tf.reduce_sum((tf.linalg.svd(a))):item() == 300)
+  local many = tf.broadcast_to(tf.eye(50), { 12, 50, 50 })
+  assert(tf.reduce_sum(tf.linalg.inv(many)):item() == 600)
+end
+
+local failures = 0
 ]]
 
 local SETTINGS = {
@@ -69,7 +89,7 @@ describe("an exception of the library #once", function()
   local library, script
   setup(function()
     library = os.tmpname()
-    script = process.file(SCRIPT, ".lua")
+    script = process.file(SCRIPT .. AGAIN, ".lua")
     local built = process.run(("gcc -shared -fPIC -O1 -fexceptions -o %s "
       .. "spec/support/throw.c -ldl"):format(library))
     assert.are.equal(0, built.code, built.err)
@@ -98,14 +118,16 @@ describe("an exception of the library #once", function()
 end)
 
 describe("address space that ends #once", function()
-  local script, small
+  local script, linalg, small
   setup(function()
-    script = process.file(SCRIPT, ".lua")
+    linalg = process.file(LINALG .. AGAIN, ".lua")
+    script = process.file(SCRIPT .. AGAIN, ".lua")
     small = process.file("assert(require 'tfdist'.ones { 2 }:item(1) == 1)",
       ".lua")
   end)
   teardown(function()
     os.remove(script)
+    os.remove(linalg)
     os.remove(small)
   end)
 
@@ -129,6 +151,17 @@ describe("address space that ends #once", function()
         if n == 0 then break end
         failed = failed + 1
         limit = limit + STEP
+      end
+      assert.is_true(failed > 2, failed .. " limits")
+    end)
+
+    it("is ResourceExhausted in LAPACK, too, in " .. setting.name, function()
+      if run(setting, small, 4e6).code ~= 0 then return end
+      local limit, failed = 16 * STEP, 0
+      while run(setting, small, limit).code ~= 0 do limit = limit + STEP end
+      while failures(run(setting, linalg, limit), limit .. " KiB") > 0 do
+        failed = failed + 1
+        limit = limit + 16 * STEP
       end
       assert.is_true(failed > 2, failed .. " limits")
     end)

@@ -118,6 +118,10 @@ describe("packages #once", function()
       assert.equal("8\n", sh("cd / && env -i %s/bin/%s -e 'print(string.format("
         .. "\"%%d\", require(\"tfdist\").fill({ 4 }, 2):sum():item()))'",
         at, host))
+      -- LAPACK is opened when it is used, from the bundle, too.
+      assert.equal("0.5\n", sh("cd / && env -i TFDIST_LAPACK_LIBRARIES=%s/lib "
+        .. "%s/bin/%s -e 'print(require(\"tfdist\").linalg.inv {{ 2 }}:item())'",
+        at, at, host))
       for name, where in sh("ldd %s/bin/%s", at, host)
         :gmatch "(%S+) => (%S+)" do
         assert.is_true(where:sub(1, #at) == at

@@ -1,5 +1,5 @@
-/* Matrix products: our own loops against the definition, for every layout;
-** oneDNN's plans: kept, bounded, reusable with other memory. */
+/* Matrix products: our own loops and OpenBLAS's against the definition, for
+** every layout; oneDNN's plans: kept, bounded, reusable with other memory. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,16 +45,18 @@ static double expected(const tfd__gemm_args *g, int64_t i, int64_t j) {
   return sum;
 }
 
-static void check(const tfd__gemm_args *g) {
+static void check(const tfd__gemm_args *g,
+                  int (*product)(const tfd__gemm_args *g)) {
   memcpy(before, c, sizeof c);
-  assert_int_equal(tfd__gemm_plain(g), TFD_OK);
+  assert_int_equal(product(g), TFD_OK);
   for (int64_t i = 0; i < g->m; i++)
     for (int64_t j = 0; j < g->n; j++)
       assert_float_equal(at(c, g->dtype, i * g->c_row + j), expected(g, i, j),
                          0);
 }
 
-static void check_sizes(int dtype, int64_t m, int64_t n, int64_t k) {
+static void check_sizes(int dtype, int64_t m, int64_t n, int64_t k,
+                        int (*product)(const tfd__gemm_args *g)) {
   tfd__gemm_args g = {
       .dtype = dtype, .m = m, .n = n, .k = k, .a = a, .b = b, .c = c};
 
@@ -65,7 +67,7 @@ static void check_sizes(int dtype, int64_t m, int64_t n, int64_t k) {
     g.b_col = form & 2 ? k + 1 : 1;
     g.c_row = n + 5;
     g.add = (form & 4) != 0;
-    check(&g);
+    check(&g, product);
   }
 }
 
@@ -81,8 +83,19 @@ static void own_products_match_the_definition(void **state) {
     fill(b, dtypes[d]);
     fill(c, dtypes[d]);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-      check_sizes(dtypes[d], sizes[s][0], sizes[s][1], sizes[s][2]);
+      check_sizes(dtypes[d], sizes[s][0], sizes[s][1], sizes[s][2],
+                  tfd__gemm_plain);
   }
+}
+
+/* Of a size that goes to OpenBLAS, in several tiles. */
+static void large_products_match_the_definition(void **state) {
+  (void)state;
+  fill(a, TFD_FLOAT64);
+  fill(b, TFD_FLOAT64);
+  fill(c, TFD_FLOAT64);
+  check_sizes(TFD_FLOAT64, 135, 120, 140, tfd__gemm);
+  check_sizes(TFD_FLOAT64, 100, 290, 80, tfd__gemm);
 }
 
 static void an_empty_inner_size_gives_zeros(void **state) {
@@ -237,6 +250,7 @@ static void bfloat16_sums_are_rounded_once(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(own_products_match_the_definition),
+      cmocka_unit_test(large_products_match_the_definition),
       cmocka_unit_test(an_empty_inner_size_gives_zeros),
       cmocka_unit_test(threads_do_not_change_a_bit),
       cmocka_unit_test(plans_are_bounded_and_come_back),

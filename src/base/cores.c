@@ -143,3 +143,15 @@ int tfd__cores(void) {
   }
   return cores > 0 ? cores : 1;
 }
+
+int tfd__vector_bits(void) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    return 512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return 256;
+#endif
+  return 0;
+}

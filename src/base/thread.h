@@ -80,6 +80,8 @@ int tfd__cores(void);
 ** `membership` is laid out like /proc/self/cgroup, `mount` like
 ** /sys/fs/cgroup. */
 double tfd__cgroup_cores(const char *membership, const char *mount);
+/* 512 with AVX-512 (F, BW, DQ, VL), 256 with AVX2 and FMA, else 0. */
+int tfd__vector_bits(void);
 
 /* Cores given to kernels run by the calling thread (OpenMP's per-thread
 ** setting; oneDNN obeys it too). n >= 1. */

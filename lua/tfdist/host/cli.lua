@@ -157,6 +157,16 @@ checks[#checks + 1] = function()
 end
 
 checks[#checks + 1] = function()
+  local tf = require "tfdist"
+  local done, root = pcall(tf.linalg.cholesky, { { 4 } })
+  if not done and errors.is_error(root) and root.kind == "Unavailable" then
+    return "--", "no LAPACK for tf.linalg", root.hint
+  end
+  assert(done and root:item() == 2, "LAPACK gave a wrong factor")
+  return "ok", "LAPACK, self-test"
+end
+
+checks[#checks + 1] = function()
   if read_file(DATASET) then
     return "ok", DATASET:match("^(.*)/")
   end
@@ -255,6 +265,7 @@ local TOPICS = {}
 TOPICS.env = [[
 TFDIST_CPU_DEVICES=N       as --cpu-devices
 TFDIST_PLUGINS=PLACES      files or folders of plug-ins, between colons
+TFDIST_LAPACK_LIBRARIES=FOLDER   liblapacke.so.3 and libopenblas.so.0 from there
 TFDIST_THREADS=N           as --threads
 TFDIST_QUEUE=MODE          as --queue
 TFDIST_LOG=LEVEL           as --log

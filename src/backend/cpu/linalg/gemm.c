@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "backend/cpu/linalg/lapack.h"
 #include "backend/cpu/onednn/onednn.h"
 
 /* Fused multiply-add where the processor has it: half the instructions, one
@@ -78,6 +79,7 @@ int tfd__gemm(const tfd__gemm_args *g) {
   if (g->dtype == TFD_FLOAT32 && g->m * g->n * g->k > TFD_SMALL_PRODUCT &&
       tfd__dnnl_gemm(g, &rc))
     return rc;
+  if (g->dtype == TFD_FLOAT64 && tfd__blas_gemm(g, &rc)) return rc;
   return tfd__gemm_plain(g);
 }
 

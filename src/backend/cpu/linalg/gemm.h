@@ -4,7 +4,8 @@
 **
 ** tfd__gemm is our own product for every arithmetic dtype: packed panels of
 ** B, register tiles of 6 rows. oneDNN takes float32 in its place where it can
-** (onednn.h). Results do not depend on the number of threads. */
+** (onednn.h), OpenBLAS large float64 ones (lapack.h). Results do not depend on
+** the number of threads. */
 
 #include "backend/cpu/cpu.h"
 
@@ -33,7 +34,7 @@ typedef struct tfd__gemm_args {
 /* Errors: ResourceExhausted when the packing block cannot be had. */
 int tfd__gemm(const tfd__gemm_args *g);
 
-/* The same on our own code only (float32 does not go to oneDNN). */
+/* The same on our own code only. */
 int tfd__gemm_plain(const tfd__gemm_args *g);
 
 static inline bool tfd__is_half(int dtype) {

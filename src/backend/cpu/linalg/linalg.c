@@ -1,46 +1,48 @@
 #include "backend/cpu/linalg/linalg.h"
-#include "backend/cpu/linalg/gemm.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
-#define SMALL TFD_LINALG_SMALL
-
 /* --- batches -------------------------------------------------------------- */
 
-void tfd__read_doubles(double *to, const tfd__view *v, int64_t at, int64_t n) {
-  int64_t i;
-
-  if (v->dtype == TFD_FLOAT64) {
-    memcpy(to, (const double *)v->data + at, (size_t)n * sizeof *to);
-  } else {
-    const float *from = (const float *)v->data + at;
-
-    for (i = 0; i < n; i++) to[i] = (double)from[i];
-  }
+static int too_large(const tfd__call *call, int64_t n) {
+  if (n <= INT_MAX) return TFD_OK;
+  return tfd__fail(TFD_NOT_IMPLEMENTED,
+                   "%s: LAPACK would count to %lld here; it counts to %d",
+                   call->name, (long long)n, INT_MAX);
 }
 
-void tfd__write_doubles(const tfd__view *v, int64_t at, const double *from,
-                        int64_t n) {
-  int64_t i;
-
-  if (v->dtype == TFD_FLOAT64) {
-    memcpy((double *)v->data + at, from, (size_t)n * sizeof *from);
-  } else {
-    float *to = (float *)v->data + at;
-
-    for (i = 0; i < n; i++) to[i] = (float)from[i];
-  }
-}
-
-void tfd__matrices_init(tfd__matrices *m, const tfd__call *call) {
+int tfd__matrices_init(tfd__matrices *m, const tfd__call *call,
+                       tfd__went (*one)(const tfd__matrices *m, int64_t i,
+                                        char *work),
+                       const char *problem) {
   const tfd__view *x = tfd__in(call, 0);
+  const tfd__view *b = tfd__in(call, call->in_n - 1);
+  int64_t rows = x->dims[x->rank - 2];
+  int64_t cols = x->dims[x->rank - 1];
+  int64_t rhs = b->dims[b->rank - 1];
 
+  TFD_TRY(too_large(call, rows));
+  TFD_TRY(too_large(call, cols));
+  TFD_TRY(too_large(call, rhs));
   memset(m, 0, sizeof *m);
   m->call = call;
-  m->rows = x->dims[x->rank - 2];
-  m->cols = x->dims[x->rank - 1];
+  m->one = one;
+  m->problem = problem;
+  m->rows = (int)rows;
+  m->cols = (int)cols;
+  m->rhs = (int)rhs;
+  m->size = tfd__dtype_size(x->dtype);
   m->batch = tfd__span(x, 0, x->rank - 2);
+  return TFD_OK;
+}
+
+int tfd__matrices_lwork(tfd__matrices *m, int64_t n) {
+  TFD_TRY(too_large(m->call, n));
+  m->lwork = (int)n;
+  m->work += tfd__room(m, n);
+  return TFD_OK;
 }
 
 static void run_slots(void *arg, int64_t begin, int64_t end) {
@@ -52,321 +54,221 @@ static void run_slots(void *arg, int64_t begin, int64_t end) {
     int64_t last = (slot + 1) * m->batch / m->slots;
 
     for (i = slot * m->batch / m->slots; i < last; i++) {
-      m->status[i] = m->one(m, i, m->scratch + slot * m->work);
+      m->went[i] = m->one(m, i, m->scratch + (size_t)slot * m->work);
     }
   }
 }
 
-int tfd__matrices_run(tfd__matrices *m, const char *problem) {
+static int complain(const tfd__matrices *m, int64_t i) {
+  const char *problem =
+      m->went[i] == TFD_WENT_WRONG ? m->problem : "has no result in LAPACK";
+
+  if (m->batch == 1) {
+    return tfd__fail(TFD_INVALID_ARGUMENT, "%s: the matrix %s", m->call->name,
+                     problem);
+  }
+  return tfd__fail(TFD_INVALID_ARGUMENT, "%s: matrix %lld of the batch %s",
+                   m->call->name, (long long)i, problem);
+}
+
+int tfd__matrices_run(tfd__matrices *m) {
   int64_t threads = tfd__threads_get();
-  int64_t n = m->rows > m->cols ? m->rows : m->cols;
-  bool share = n <= SMALL && m->batch * n * n * n > TFD_GRAIN;
+  double n = m->rows > m->cols ? m->rows : m->cols;
   size_t bytes = 0;
   int64_t i;
 
   if (m->batch == 0) return TFD_OK;
-  m->slots = !share ? 1 : m->batch < threads ? m->batch : threads;
-  bytes = (size_t)(m->slots * m->work + 1) * sizeof *m->scratch;
+  if (m->batch < threads) threads = m->batch;
+  m->slots = (double)m->batch * n * n * n > TFD_GRAIN ? threads : 1;
+  m->work = (m->work + 63) & ~(size_t)63;
+  bytes = (size_t)m->slots * m->work + 1;
   m->scratch = tfd__scratch(bytes);
-  m->status = tfd__scratch((size_t)m->batch * sizeof *m->status);
-  if (m->scratch == NULL || m->status == NULL) {
+  m->went = tfd__scratch((size_t)m->batch * sizeof *m->went);
+  if (m->scratch == NULL || m->went == NULL) {
     return tfd__no_memory(bytes, m->call->name);
   }
-  if (m->slots == 1) {
-    run_slots(m, 0, 1);
-  } else {
-    tfd__parallel_for(m->slots, 1, run_slots, m);
-  }
+  TFD_TRY(tfd__lapack_enter(m->call->name, tfd__in(m->call, 0)->dtype, m->slots,
+                            &m->lapack));
+  tfd__parallel_for(m->slots, 1, run_slots, m);
+  tfd__lapack_leave(m->slots);
   for (i = 0; i < m->batch; i++) {
-    if (m->status[i] == TFD_OK) continue;
-    if (m->status[i] != TFD_INVALID_ARGUMENT) return m->status[i];
-    return m->batch == 1
-               ? tfd__fail(TFD_INVALID_ARGUMENT, "%s: the matrix %s",
-                           m->call->name, problem)
-               : tfd__fail(TFD_INVALID_ARGUMENT,
-                           "%s: matrix %lld of the batch %s", m->call->name,
-                           (long long)i, problem);
+    if (m->went[i] != TFD_WENT_WELL) return complain(m, i);
   }
   return TFD_OK;
 }
 
-/* --- triangles ------------------------------------------------------------ */
+void tfd__turn(const tfd__matrices *m, void *to, const void *from, int64_t rows,
+               int64_t cols) {
+  int64_t dims[2] = {cols, rows};
+  tfd__view a;
+  tfd__view b;
 
-/* to -= factor * from */
-TFD_CLONES static void subtract_row(double *restrict to,
-                                    const double *restrict from, double factor,
-                                    int64_t n) {
-  int64_t i;
-
-  for (i = 0; i < n; i++) to[i] -= factor * from[i];
-}
-
-/* Rows [from, to) against each other. */
-static void solve_block(const tfd__triangle *t, double *b, int64_t m,
-                        int64_t from, int64_t to) {
-  int64_t s;
-  int64_t k;
-  int64_t j;
-
-  for (s = 0; s < to - from; s++) {
-    int64_t i = t->lower ? from + s : to - 1 - s;
-    int64_t first = t->lower ? from : i + 1;
-    int64_t last = t->lower ? i : to;
-
-    for (k = first; k < last; k++) {
-      subtract_row(b + i * m, b + k * m, t->a[i * t->row + k * t->col], m);
-    }
-    if (t->unit) continue;
-    for (j = 0; j < m; j++) b[i * m + j] /= t->a[i * (t->row + t->col)];
-  }
-}
-
-/* b[rows] -= t[rows, cols] b[cols] for ranges of rows and columns. */
-static int subtract_product(const tfd__triangle *t, double *b, int64_t m,
-                            int64_t row, int64_t rows, int64_t col,
-                            int64_t cols, double *negative) {
-  tfd__gemm_args g = {.dtype = TFD_FLOAT64, .m = rows, .n = m, .k = cols,
-                      .a = negative, .a_row = cols, .a_col = 1,
-                      .b = b + col * m, .b_row = m, .b_col = 1,
-                      .c = b + row * m, .c_row = m, .add = true};
-  int64_t i;
-  int64_t k;
-
-  for (i = 0; i < rows; i++) {
-    for (k = 0; k < cols; k++) {
-      negative[i * cols + k] =
-          -t->a[(row + i) * t->row + (col + k) * t->col];
-    }
-  }
-  return tfd__gemm(&g);
-}
-
-int tfd__triangle_solve(const tfd__triangle *t, double *b, int64_t m,
-                        double *panel) {
-  int64_t done;
-
-  for (done = 0; done < t->n; done += SMALL) {
-    int64_t size = t->n - done < SMALL ? t->n - done : SMALL;
-    int64_t from = t->lower ? done : t->n - done - size;
-
-    if (done > 0) {
-      TFD_TRY(subtract_product(t, b, m, from, size,
-                               t->lower ? 0 : from + size, done, panel));
-    }
-    solve_block(t, b, m, from, from + size);
-  }
-  return TFD_OK;
+  if (rows == 0 || cols == 0) return;
+  /* Two dimensions of a dtype that is there: neither call can fail. */
+  (void)tfd__view_set(&a, tfd__in(m->call, 0)->dtype, dims, 2);
+  b = a;
+  a.data = to;
+  b.data = (void *)(uintptr_t)from;
+  b.strides[0] = 1;
+  b.strides[1] = cols;
+  tfd__view_refresh(&b);
+  tfd__copy_view(&a, &b);
 }
 
 /* --- LU ------------------------------------------------------------------- */
 
-static void swap_rows(double *a, int64_t n, int64_t i, int64_t k) {
-  int64_t j;
-
-  for (j = 0; i != k && j < n; j++) {
-    double t = a[i * n + j];
-
-    a[i * n + j] = a[k * n + j];
-    a[k * n + j] = t;
-  }
-}
-
-/* Columns [from, to) of the rows from `from` on; exchanges whole rows. */
-static void lu_panel(double *a, int64_t n, int64_t from, int64_t to,
-                     int64_t *pivots, double *sign_p, bool *singular_p) {
-  int64_t k;
-  int64_t i;
-
-  for (k = from; k < to; k++) {
-    int64_t best = k;
-
-    for (i = k + 1; i < n; i++) {
-      if (fabs(a[i * n + k]) > fabs(a[best * n + k])) best = i;
-    }
-    pivots[k] = best;
-    if (best != k) *sign_p = -*sign_p;
-    swap_rows(a, n, k, best);
-    if (!(fabs(a[k * n + k]) > 0)) {
-      *singular_p = true;
-      continue;
-    }
-    for (i = k + 1; i < n; i++) {
-      double factor = a[i * n + k] / a[k * n + k];
-
-      a[i * n + k] = factor;
-      subtract_row(a + i * n + k + 1, a + k * n + k + 1, factor, to - k - 1);
-    }
-  }
-}
-
-/* What is right of and below a finished panel: U's rows, then the rest minus
-** the product of both. */
-static int lu_update(double *a, int64_t n, int64_t from, int64_t to,
-                     double *negative) {
-  int64_t rows = n - to;
-  int64_t cols = to - from;
-  tfd__gemm_args g = {.dtype = TFD_FLOAT64, .m = rows, .n = rows, .k = cols,
-                      .a = negative, .a_row = cols, .a_col = 1,
-                      .b = a + from * n + to, .b_row = n, .b_col = 1,
-                      .c = a + to * n + to, .c_row = n, .add = true};
-  int64_t i;
-  int64_t k;
-
-  for (i = from; i < to; i++) {
-    for (k = from; k < i; k++) {
-      subtract_row(a + i * n + to, a + k * n + to, a[i * n + k], rows);
-    }
-  }
-  for (i = 0; i < rows; i++) {
-    for (k = 0; k < cols; k++) {
-      negative[i * cols + k] = -a[(to + i) * n + from + k];
-    }
-  }
-  return tfd__gemm(&g);
-}
-
-int tfd__lu(double *a, int64_t n, int64_t *pivots, double *panel,
-            double *sign_p, bool *singular_p) {
-  int64_t from;
-
-  *sign_p = 1;
-  *singular_p = false;
-  for (from = 0; from < n; from += SMALL) {
-    int64_t to = n - from < SMALL ? n : from + SMALL;
-
-    lu_panel(a, n, from, to, pivots, sign_p, singular_p);
-    if (to < n) TFD_TRY(lu_update(a, n, from, to, panel));
-  }
-  return TFD_OK;
-}
-
-/* b = inverse(a) b, or of the transpose, from a's factors. */
-static int lu_solve(const double *lu, int64_t n, const int64_t *pivots,
-                    bool adjoint, double *b, int64_t m, double *panel) {
-  tfd__triangle l = {lu, n, n, 1, true, true};
-  tfd__triangle u = {lu, n, n, 1, false, false};
-  int64_t i;
-
-  if (adjoint) {
-    l = (tfd__triangle){lu, n, 1, n, false, true};
-    u = (tfd__triangle){lu, n, 1, n, true, false};
-    TFD_TRY(tfd__triangle_solve(&u, b, m, panel));
-    TFD_TRY(tfd__triangle_solve(&l, b, m, panel));
-    for (i = n - 1; i >= 0; i--) swap_rows(b, m, i, pivots[i]);
-    return TFD_OK;
-  }
-  for (i = 0; i < n; i++) swap_rows(b, m, i, pivots[i]);
-  TFD_TRY(tfd__triangle_solve(&l, b, m, panel));
-  return tfd__triangle_solve(&u, b, m, panel);
-}
-
-/* --- kernels -------------------------------------------------------------- */
-
-/* Where things lie in the work of one matrix: the factors, a panel, the
-** pivots, the right-hand side. */
-static double *panel_of(const tfd__matrices *m, double *work) {
-  return work + m->rows * m->rows;
-}
-static int64_t *pivots_of(const tfd__matrices *m, double *work) {
-  return (int64_t *)(void *)(panel_of(m, work) + tfd__panel(m->rows));
-}
-static double *rhs_of(const tfd__matrices *m, double *work) {
-  return panel_of(m, work) + tfd__panel(m->rows) + m->rows;
-}
-static int64_t work_of(const tfd__matrices *m) {
-  return m->rows * (m->rows + 1 + m->rhs) + tfd__panel(m->rows);
-}
-
-static int factorise(const tfd__matrices *m, int64_t i, double *work,
-                     double *sign_p) {
+/* The factors of matrix i's transpose into a; WRONG when a pivot is 0 or not a
+** number (they are complete all the same). */
+static tfd__went factorise(const tfd__matrices *m, int64_t i, void *a,
+                           int *pivots) {
   int64_t n = m->rows;
-  bool singular = false;
+  int64_t k;
 
-  tfd__read_doubles(work, tfd__in(m->call, 0), i * n * n, n * n);
-  TFD_TRY(tfd__lu(work, n, pivots_of(m, work), panel_of(m, work), sign_p,
-                  &singular));
-  return singular ? TFD_INVALID_ARGUMENT : TFD_OK;
+  memcpy(a, tfd__matrix(m, tfd__in(m->call, 0), i, n * n),
+         (size_t)(n * n) * m->size);
+  (void)m->lapack->getrf(TFD_COLUMNS_FIRST, m->rows, m->rows, a,
+                         tfd__step(m->rows), pivots);
+  for (k = 0; k < n; k++) {
+    if (!(fabs(tfd__element(m, a, k * (n + 1))) > 0)) return TFD_WENT_WRONG;
+  }
+  return TFD_WENT_WELL;
 }
 
-/* What gives one right-hand side for each matrix; `why` ends the message about
-** a matrix that cannot be used. */
-static int solve_all(const tfd__call *call,
-                     int (*one)(const tfd__matrices *m, int64_t i,
-                                double *work),
-                     const char *why) {
-  const tfd__view *out = tfd__out(call, 0);
-  tfd__matrices m;
-
-  tfd__matrices_init(&m, call);
-  m.one = one;
-  m.rhs = out->dims[out->rank - 1];
-  m.work = work_of(&m);
-  if (m.rows == 0) return TFD_OK;
-  return tfd__matrices_run(&m, why);
-}
-
-static int solve_one(const tfd__matrices *m, int64_t i, double *work) {
+/* A x = b is, for LAPACK, a system with the transpose of what it factorised. */
+static tfd__went solve_one(const tfd__matrices *m, int64_t i, char *work) {
   const tfd__call *call = m->call;
   int64_t n = m->rows;
-  int64_t count = n * m->rhs;
-  bool inverse = call->in_n == 1;
-  double *b = rhs_of(m, work);
-  double sign = 0;
-  int64_t k;
+  void *a = tfd__cut(m, &work, n * n);
+  int *pivots = tfd__cut(m, &work, n);
+  void *b = work;
+  const void *rhs = tfd__matrix(m, tfd__in(call, 1), i, n * m->rhs);
+  void *x = tfd__matrix(m, tfd__out(call, 0), i, n * m->rhs);
 
-  TFD_TRY(factorise(m, i, work, &sign));
-  if (inverse) {
-    memset(b, 0, (size_t)count * sizeof *b);
-    for (k = 0; k < n; k++) b[k * (n + 1)] = 1;
-  } else {
-    tfd__read_doubles(b, tfd__in(call, 1), i * count, count);
-  }
-  TFD_TRY(lu_solve(work, n, pivots_of(m, work), call->ints[0] != 0, b, m->rhs,
-                   panel_of(m, work)));
-  tfd__write_doubles(tfd__out(call, 0), i * count, b, count);
-  return TFD_OK;
+  if (factorise(m, i, a, pivots) != TFD_WENT_WELL) return TFD_WENT_WRONG;
+  tfd__turn(m, b, rhs, n, m->rhs);
+  (void)m->lapack->getrs(TFD_COLUMNS_FIRST, call->ints[0] != 0 ? 'N' : 'T',
+                         m->rows, m->rhs, a, m->rows, pivots, b, m->rows);
+  tfd__turn(m, x, b, m->rhs, n);
+  return TFD_WENT_WELL;
 }
 
-/* ints: adjoint. */
-int tfd__cpu_matrix_inverse(const tfd__call *call) {
-  return solve_all(call, solve_one, "is not invertible");
-}
-int tfd__cpu_matrix_solve(const tfd__call *call) {
-  return solve_all(call, solve_one, "is not invertible");
+/* The transpose's inverse is the inverse's transpose. */
+static tfd__went inverse_one(const tfd__matrices *m, int64_t i, char *work) {
+  int64_t n = m->rows;
+  void *y = tfd__matrix(m, tfd__out(m->call, 0), i, n * n);
+  bool adjoint = m->call->ints[0] != 0;
+  void *a = adjoint ? tfd__cut(m, &work, n * n) : y;
+  int *pivots = tfd__cut(m, &work, n);
+
+  if (factorise(m, i, a, pivots) != TFD_WENT_WELL) return TFD_WENT_WRONG;
+  (void)m->lapack->getri(TFD_COLUMNS_FIRST, m->rows, a, m->rows, pivots, work,
+                         m->lwork);
+  if (adjoint) tfd__turn(m, y, a, n, n);
+  return TFD_WENT_WELL;
 }
 
-static int determinant_one(const tfd__matrices *m, int64_t i, double *work) {
+static tfd__went determinant_one(const tfd__matrices *m, int64_t i,
+                                 char *work) {
+  const tfd__call *call = m->call;
+  int dtype = tfd__in(call, 0)->dtype;
+  int64_t n = m->rows;
+  void *a = tfd__cut(m, &work, n * n);
+  int *pivots = tfd__cut(m, &work, n);
   double sign = 1;
   double det = 1;
   double logarithm = 0;
   int64_t k;
-  int rc = factorise(m, i, work, &sign);
 
-  if (rc != TFD_OK && rc != TFD_INVALID_ARGUMENT) return rc;
-  det = sign;
-  for (k = 0; k < m->rows; k++) {
-    double x = work[k * (m->rows + 1)];
+  (void)factorise(m, i, a, pivots);
+  for (k = 0; k < n; k++) {
+    double x = tfd__element(m, a, k * (n + 1));
 
+    if (pivots[k] != k + 1) x = -x; /* an exchange of rows */
     det *= x;
     logarithm += log(fabs(x));
     sign *= x > 0 ? 1 : x < 0 ? -1 : x; /* 0 and NaN stay what they are */
   }
-  if (m->call->out_n == 1) {
-    tfd__write_doubles(tfd__out(m->call, 0), i, &det, 1);
-  } else {
-    tfd__write_doubles(tfd__out(m->call, 0), i, &sign, 1);
-    tfd__write_doubles(tfd__out(m->call, 1), i, &logarithm, 1);
+  tfd__store(tfd__matrix(m, tfd__out(call, 0), i, 1), dtype,
+             call->out_n == 1 ? det : sign);
+  if (call->out_n == 2) {
+    tfd__store(tfd__matrix(m, tfd__out(call, 1), i, 1), dtype, logarithm);
   }
-  return TFD_OK;
+  return TFD_WENT_WELL;
+}
+
+/* ints: lower, adjoint. Rows first, a lower triangle is an upper one. */
+static tfd__went triangular_one(const tfd__matrices *m, int64_t i, char *work) {
+  const tfd__call *call = m->call;
+  int64_t n = m->rows;
+  const void *a = tfd__matrix(m, tfd__in(call, 0), i, n * n);
+  const void *rhs = tfd__matrix(m, tfd__in(call, 1), i, n * m->rhs);
+  int info = 0;
+
+  tfd__turn(m, work, rhs, n, m->rhs);
+  info = m->lapack->trtrs(TFD_COLUMNS_FIRST, call->ints[0] != 0 ? 'U' : 'L',
+                          call->ints[1] != 0 ? 'N' : 'T', 'N', m->rows, m->rhs,
+                          a, m->rows, work, m->rows);
+  if (info > 0) return TFD_WENT_WRONG;
+  tfd__turn(m, tfd__matrix(m, tfd__out(call, 0), i, n * m->rhs), work, m->rhs,
+            n);
+  return TFD_WENT_WELL;
+}
+
+/* --- Cholesky ------------------------------------------------------------- */
+
+/* The lower triangle, rows first, is LAPACK's upper one. */
+static tfd__went cholesky_one(const tfd__matrices *m, int64_t index,
+                              char *work) {
+  int64_t n = m->rows;
+  const char *from = tfd__matrix(m, tfd__in(m->call, 0), index, n * n);
+  char *to = tfd__matrix(m, tfd__out(m->call, 0), index, n * n);
+  int64_t i;
+
+  (void)work;
+  for (i = 0; i < n; i++) {
+    size_t row = (size_t)(i * n) * m->size;
+    size_t kept = (size_t)(i + 1) * m->size;
+
+    memcpy(to + row, from + row, kept);
+    memset(to + row + kept, 0, (size_t)n * m->size - kept);
+  }
+  if (m->lapack->potrf(TFD_COLUMNS_FIRST, 'U', m->rows, to, m->rows) > 0) {
+    return TFD_WENT_WRONG;
+  }
+  for (i = 0; i < n; i++) {
+    if (!isfinite(tfd__element(m, to, i * (n + 1)))) return TFD_WENT_WRONG;
+  }
+  return TFD_WENT_WELL;
+}
+
+/* --- kernels -------------------------------------------------------------- */
+
+int tfd__cpu_matrix_solve(const tfd__call *call) {
+  tfd__matrices m;
+
+  if (tfd__out(call, 0)->numel == 0) return TFD_OK;
+  TFD_TRY(tfd__matrices_init(&m, call, solve_one, "is not invertible"));
+  m.work = tfd__room(&m, (int64_t)m.rows * m.rows) + tfd__room(&m, m.rows) +
+           tfd__room(&m, (int64_t)m.rows * m.rhs);
+  return tfd__matrices_run(&m);
+}
+
+int tfd__cpu_matrix_inverse(const tfd__call *call) {
+  tfd__matrices m;
+
+  if (tfd__out(call, 0)->numel == 0) return TFD_OK;
+  TFD_TRY(tfd__matrices_init(&m, call, inverse_one, "is not invertible"));
+  m.work = tfd__room(&m, (int64_t)m.rows * m.rows) + tfd__room(&m, m.rows);
+  TFD_TRY(tfd__matrices_lwork(&m, (int64_t)m.rows * TFD_LAPACK_BLOCK));
+  return tfd__matrices_run(&m);
 }
 
 static int determinants(const tfd__call *call) {
   tfd__matrices m;
 
-  tfd__matrices_init(&m, call);
-  m.one = determinant_one;
-  m.work = work_of(&m);
-  return tfd__matrices_run(&m, "has no determinant");
+  TFD_TRY(tfd__matrices_init(&m, call, determinant_one, ""));
+  m.work = tfd__room(&m, (int64_t)m.rows * m.rows) + tfd__room(&m, m.rows);
+  return tfd__matrices_run(&m);
 }
 
 int tfd__cpu_matrix_determinant(const tfd__call *call) {
@@ -374,30 +276,57 @@ int tfd__cpu_matrix_determinant(const tfd__call *call) {
 }
 
 /* Outputs: sign (0 for a singular matrix), logarithm of the absolute value. */
-int tfd__cpu_slogdet(const tfd__call *call) { return determinants(call); }
-
-/* ints: lower, adjoint. */
-static int triangular_one(const tfd__matrices *m, int64_t i, double *work) {
-  const tfd__call *call = m->call;
-  int64_t n = m->rows;
-  int64_t count = n * m->rhs;
-  bool adjoint = call->ints[1] != 0;
-  double *b = rhs_of(m, work);
-  tfd__triangle t = {work, n, adjoint ? 1 : n, adjoint ? n : 1,
-                     (call->ints[0] != 0) != adjoint, false};
-  int64_t k;
-
-  tfd__read_doubles(work, tfd__in(call, 0), i * n * n, n * n);
-  for (k = 0; k < n; k++) {
-    if (work[k * (n + 1)] == 0) return TFD_INVALID_ARGUMENT;
-  }
-  tfd__read_doubles(b, tfd__in(call, 1), i * count, count);
-  TFD_TRY(tfd__triangle_solve(&t, b, m->rhs, panel_of(m, work)));
-  tfd__write_doubles(tfd__out(call, 0), i * count, b, count);
-  return TFD_OK;
+int tfd__cpu_slogdet(const tfd__call *call) {
+  return determinants(call);
 }
 
 int tfd__cpu_triangular_solve(const tfd__call *call) {
-  return solve_all(call, triangular_one,
-                   "is not invertible: its diagonal has a 0");
+  tfd__matrices m;
+
+  if (tfd__out(call, 0)->numel == 0) return TFD_OK;
+  TFD_TRY(tfd__matrices_init(&m, call, triangular_one,
+                             "is not invertible: its diagonal has a 0"));
+  m.work = tfd__room(&m, (int64_t)m.rows * m.rhs);
+  return tfd__matrices_run(&m);
+}
+
+int tfd__cpu_cholesky(const tfd__call *call) {
+  tfd__matrices m;
+
+  if (tfd__out(call, 0)->numel == 0) return TFD_OK;
+  TFD_TRY(
+      tfd__matrices_init(&m, call, cholesky_one, "is not positive definite"));
+  return tfd__matrices_run(&m);
+}
+
+/* --- products of vectors -------------------------------------------------- */
+
+/* Cross products of vectors of three elements. */
+int tfd__cpu_cross(const tfd__call *call) {
+  const tfd__view *a = tfd__in(call, 0);
+  const tfd__view *b = tfd__in(call, 1);
+  const tfd__view *out = tfd__out(call, 0);
+  size_t size = tfd__dtype_size(a->dtype);
+  int64_t i;
+  int k;
+
+  for (i = 0; i < a->numel; i += 3) {
+    double x[3];
+    double y[3];
+
+    for (k = 0; k < 3; k++) {
+      size_t at = (size_t)(i + k) * size;
+
+      x[k] = tfd__load((const char *)a->data + at, a->dtype);
+      y[k] = tfd__load((const char *)b->data + at, a->dtype);
+    }
+    for (k = 0; k < 3; k++) {
+      int p = (k + 1) % 3;
+      int q = (k + 2) % 3;
+
+      tfd__store((char *)out->data + (size_t)(i + k) * size, out->dtype,
+                 x[p] * y[q] - x[q] * y[p]);
+    }
+  }
+  return TFD_OK;
 }

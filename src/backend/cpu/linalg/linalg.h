@@ -2,69 +2,82 @@
 #define TFD_BACKEND_CPU_LINALG_H
 /* Private to the CPU back end: factorisations of batches of matrices.
 **
-** Everything is computed in float64, row-major, whatever the dtype: float32
-** results are then as good as their inputs. Matrices beyond TFD_LINALG_SMALL
-** go in blocks, whose products tfd__gemm does on all threads; smaller ones
-** are shared out among threads by the batch. */
+** LAPACK reads columns first, tensors lie rows first: it is handed transposes,
+** and each kernel says what that makes of the problem. The matrices of a batch
+** are shared out among threads. */
 
 #include "backend/cpu/array.h"
+#include "backend/cpu/linalg/lapack.h"
 
-#define TFD_LINALG_SMALL 64 /* side of blocks, and of "small" matrices */
+/* How one matrix went; neither of the others writes a record. */
+typedef enum tfd__went {
+  TFD_WENT_WELL,
+  TFD_WENT_WRONG, /* the matrix cannot be used: `problem` */
+  TFD_WENT_ON     /* an iteration did not end */
+} tfd__went;
 
-/* A batch on its way: `one` handles matrix i with `work` doubles of its own.
-** It returns TFD_OK, TFD_INVALID_ARGUMENT for a matrix it cannot do (no
-** record written), or another code with a record. */
+/* A batch on its way: `one` handles matrix i with `work` bytes of its own. */
 typedef struct tfd__matrices {
   const tfd__call *call;
-  int (*one)(const struct tfd__matrices *m, int64_t i, double *work);
-  int64_t rows; /* of input 0 */
-  int64_t cols;
-  int64_t rhs;  /* columns of a right-hand side */
-  int64_t work; /* doubles */
+  tfd__went (*one)(const struct tfd__matrices *m, int64_t i, char *work);
+  const char *problem; /* ends the message about a matrix */
+  const tfd__lapack *lapack;
+  int rows; /* of input 0 */
+  int cols;
+  int rhs;     /* columns of the last input */
+  int lwork;   /* elements for LAPACK itself */
+  size_t size; /* of an element */
+  size_t work;
   int64_t batch;
-  int *status;
-  double *scratch;
+  tfd__went *went;
+  char *scratch;
   int64_t slots;
 } tfd__matrices;
 
-/* Rows, columns and batch size from input 0. */
-void tfd__matrices_init(tfd__matrices *m, const tfd__call *call);
+/* Sizes from input 0 and the last input.
+** Errors: NotImplementedError beyond LAPACK's int. */
+int tfd__matrices_init(tfd__matrices *m, const tfd__call *call,
+                       tfd__went (*one)(const tfd__matrices *m, int64_t i,
+                                        char *work),
+                       const char *problem);
+/* n elements more of work, for LAPACK itself. Errors: as above. */
+int tfd__matrices_lwork(tfd__matrices *m, int64_t n);
+#define TFD_LAPACK_BLOCK 64 /* columns that it handles at a time, at most */
 /* Run `one` for the whole batch. Errors: InvalidArgument "<op>: matrix 3 of
-** the batch <problem>", ResourceExhausted. */
-int tfd__matrices_run(tfd__matrices *m, const char *problem);
+** the batch <problem>", Unavailable, ResourceExhausted. */
+int tfd__matrices_run(tfd__matrices *m);
 
-/* n elements at element `at` of v, to and from float64. */
-void tfd__read_doubles(double *to, const tfd__view *v, int64_t at, int64_t n);
-void tfd__write_doubles(const tfd__view *v, int64_t at, const double *from,
-                        int64_t n);
+/* Room for n elements, aligned: cut off *work in `one`, counted before. */
+static inline size_t tfd__room(const tfd__matrices *m, int64_t n) {
+  return ((size_t)n * m->size + 63) & ~(size_t)63;
+}
+static inline void *tfd__cut(const tfd__matrices *m, char **work, int64_t n) {
+  void *p = *work;
 
-/* Sum of a[i] b[i], in eight parts: the same bits on every machine. */
-double tfd__dot(const double *a, const double *b, int64_t n);
-
-/* A triangular matrix as it lies: element (i, j) at a[i * row + j * col]. */
-typedef struct tfd__triangle {
-  const double *a;
-  int64_t n;
-  int64_t row;
-  int64_t col;
-  bool lower;
-  bool unit; /* ones on the diagonal, whatever is stored there */
-} tfd__triangle;
-
-/* Doubles of the panel that factorisations of size n want. */
-static inline int64_t tfd__panel(int64_t n) {
-  return n > TFD_LINALG_SMALL ? n * TFD_LINALG_SMALL : 0;
+  *work += tfd__room(m, n);
+  return p;
 }
 
-/* b[n, m] = inverse(t) b in place; b's rows are m apart.
-** Errors: ResourceExhausted. */
-int tfd__triangle_solve(const tfd__triangle *t, double *b, int64_t m,
-                        double *panel);
+/* Where matrix `at` of n elements each lies. */
+static inline void *tfd__matrix(const tfd__matrices *m, const tfd__view *v,
+                                int64_t at, int64_t n) {
+  return (char *)v->data + (size_t)(at * n) * m->size;
+}
 
-/* a[n, n] = P^T L U in place, row i exchanged with pivots[i]; *sign_p is the
-** determinant of P. A pivot of exactly 0 makes *singular_p true; the
-** factors are then complete but for what it would have divided. */
-int tfd__lu(double *a, int64_t n, int64_t *pivots, double *panel,
-            double *sign_p, bool *singular_p);
+/* to[cols, rows] = transpose of from[rows, cols], both dense. */
+void tfd__turn(const tfd__matrices *m, void *to, const void *from, int64_t rows,
+               int64_t cols);
+
+/* Element i of an array, as float64. */
+static inline double tfd__element(const tfd__matrices *m, const void *a,
+                                  int64_t i) {
+  return m->size == sizeof(double) ? ((const double *)a)[i]
+                                   : (double)((const float *)a)[i];
+}
+
+/* At least 1: LAPACK wants that of steps between columns. */
+static inline int tfd__step(int n) {
+  return n > 1 ? n : 1;
+}
 
 #endif
