@@ -44,14 +44,15 @@ describe("tfdist.ffi", function()
     for name, fn in pairs(raw) do
       local by_hand = {
         adopt = 1, binary_metamethod = 1, binder = 1, check_interrupt = 1,
-        collect = 1, device_position = 1, fail = 1, is_operand = 1, is_released = 1,
-        item = 1, kind = 1, metatable = 1, monotonic = 1, op_function = 1,
-        op_run = 1, operand_count = 1, release = 1, retain = 1,
-        same_elements = 1, set_library_prefix = 1, set_position = 1,
-        set_hook = 1, set_raise = 1, step_ended = 1, stop_devices = 1, tensor_bytes = 1,
-        tensor_dims = 1, tensor_from_table = 1, tensor_is_pending = 1,
-        tensor_pointer = 1, tensor_to_flat = 1, tensor_to_table = 1,
-        terminal_width = 1, unary_metamethod = 1, wall_time = 1
+        collect = 1, device_position = 1, fail = 1, index = 1, is_operand = 1,
+        is_released = 1, item = 1, kind = 1, metatable = 1, monotonic = 1,
+        op_function = 1, op_run = 1, operand_count = 1, release = 1, retain = 1,
+        same_elements = 1, set_environment = 1, set_hook = 1,
+        set_library_prefix = 1, set_position = 1, set_raise = 1, step_ended = 1, stop_devices = 1,
+        tensor_bytes = 1, tensor_dims = 1, tensor_from_table = 1,
+        tensor_is_pending = 1, tensor_pointer = 1, tensor_to_flat = 1,
+        tensor_to_table = 1, terminal_width = 1, unary_metamethod = 1,
+        wall_time = 1
       }
       if type(fn) == "function" and not by_hand[name]
         and not name:find("^tidy_") then

@@ -3,6 +3,7 @@
 local tf = require "tfdist"
 local leaks = require "spec.support.leaks"
 local ops = require "tfdist.core.ops"
+local raw = require "tfdist.core.raw"
 local expect = require "spec.support.expect"
 
 local caught = expect.caught
@@ -38,6 +39,7 @@ describe("an op function", function()
       function() return product(t, k, { transpose_b = true }) end,
       function() return join({ t, k }, { axis = 0 }) end,
       function() return pick(t, at, { axis = 1 }) end,
+      function() return raw.index(t, { { 0, 1 }, -1 }, tf.newaxis) end,
       function() return clip(t, 1, { clip_value_max = 2, name = "clip" }) end,
     } do
       fn() -- functions are made when their name is first used

@@ -243,6 +243,7 @@ typedef enum tfd__lua_hook {
   TFD_LUA_OPERAND_LIST, /* operand_list(signature, list) -> list with n */
   TFD_LUA_PLAIN, /* plain(op, name, kind, x, choices) -> number, boolean, ... */
   TFD_LUA_SELF,  /* self(signature, x) raises unless x may be self */
+  TFD_LUA_INDEX_PROBLEM, /* index(problem, ...) raises */
   TFD_LUA_HOOKS
 } tfd__lua_hook;
 void tfd__lua_push_hook(lua_State *L, tfd__lua_hook hook);
@@ -276,6 +277,11 @@ enum {
 ** where none was given. Raises what is wrong with the call. */
 void tfd__lua_bind(lua_State *L, const tfd__lua_rule *r);
 
+/* Run an op, with the slots of its schema, and leave the results on the stack;
+** returns their number. */
+int tfd__lua_run(lua_State *L, int op, tfd_object *const *in, int in_n,
+                 const int64_t *ints, const double *reals);
+
 struct tfd__op;
 /* The attributes at stack indices from..from + count - 1 into slots that hold
 ** the defaults. False for what is not plainly right, unless `careful`: then
@@ -287,6 +293,7 @@ bool tfd__lua_attributes(lua_State *L, const struct tfd__op *op, int from,
 
 /* Functions written by hand, NULL-terminated; all get upvalue 1. */
 extern const luaL_Reg tfd__lua_core_functions[];
+extern const luaL_Reg tfd__lua_index_functions[];
 extern const luaL_Reg tfd__lua_op_functions[];
 extern const luaL_Reg tfd__lua_rule_functions[];
 extern const luaL_Reg tfd__lua_table_functions[];

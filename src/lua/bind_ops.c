@@ -138,21 +138,20 @@ static int core_set_library_prefix(lua_State *L) {
 
 /* --- running -------------------------------------------------------------- */
 
-/* Once more after a full collection, if memory was what was missing. */
-static int run_again(lua_State *L, int rc, const op_face *f,
-                     tfd_object *const *in, int in_n, const int64_t *ints,
-                     const double *reals, tfd_tensor **out, int capacity,
-                     int *out_n_p) {
-  if (rc != TFD_RESOURCE_EXHAUSTED || !tfd__lua_collect(L)) return rc;
-  return tfd_op_run(f->op, in, in_n, ints, f->ints_n, reals, f->reals_n, out,
-                    capacity, out_n_p);
-}
-
-volatile int tfd__lua_running = -1;
-
 /* Results of ops with many outputs wait here until they are handles; the
 ** collector may run in between, so pushing starts from a copy. */
 static _Thread_local tfd_tensor *many[MANY_OUTPUTS];
+
+/* Once more after a full collection, if memory was what was missing. */
+static int run_again(lua_State *L, int rc, int op, tfd_object *const *in,
+                     int in_n, const int64_t *ints, int ints_n,
+                     const double *reals, int reals_n, int *out_n_p) {
+  if (rc != TFD_RESOURCE_EXHAUSTED || !tfd__lua_collect(L)) return rc;
+  return tfd_op_run(op, in, in_n, ints, ints_n, reals, reals_n, many,
+                    MANY_OUTPUTS, out_n_p);
+}
+
+volatile int tfd__lua_running = -1;
 
 static int push_results(lua_State *L, int n) {
   tfd_tensor *few[FAST_OUTPUTS];
@@ -177,8 +176,9 @@ static int push_results(lua_State *L, int n) {
 }
 
 /* Run with these attribute slots and leave the results on the stack. */
-static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
-                    int in_n, const int64_t *ints, const double *reals) {
+static int run_with(lua_State *L, int op, tfd_object *const *in, int in_n,
+                    const int64_t *ints, int ints_n, const double *reals,
+                    int reals_n) {
   tfd__slot *slot = NULL;
   int out_n = 0;
   int rc = 0;
@@ -186,13 +186,12 @@ static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
   TFD_LUA_ENTER(L);
   tfd__lua_note_position(L);
   slot = tfd__lua_tensor_slot(L);
-  tfd__lua_running = f->op;
-  rc = tfd_op_run(f->op, in, in_n, ints, f->ints_n, reals, f->reals_n, many,
+  tfd__lua_running = op;
+  rc = tfd_op_run(op, in, in_n, ints, ints_n, reals, reals_n, many,
                   MANY_OUTPUTS, &out_n);
   tfd__lua_running = -1;
   if (!TFD_LIKELY(rc == TFD_OK)) {
-    rc = run_again(L, rc, f, in, in_n, ints, reals, many, MANY_OUTPUTS,
-                   &out_n);
+    rc = run_again(L, rc, op, in, in_n, ints, ints_n, reals, reals_n, &out_n);
     if (rc != TFD_OK) return tfd__lua_fail(L, rc);
   }
   if (TFD_LIKELY(out_n == 1)) {
@@ -204,9 +203,17 @@ static int run_with(lua_State *L, const op_face *f, tfd_object *const *in,
   return push_results(L, out_n);
 }
 
+int tfd__lua_run(lua_State *L, int op, tfd_object *const *in, int in_n,
+                 const int64_t *ints, const double *reals) {
+  const tfd__op *o = tfd__op_at(op);
+
+  return run_with(L, op, in, in_n, ints, o->ints_n, reals, o->reals_n);
+}
+
 static int run_face(lua_State *L, const op_face *f, tfd_object *const *in,
                     int in_n) {
-  return run_with(L, f, in, in_n, f->ints, f->reals);
+  return run_with(L, f->op, in, in_n, f->ints, f->ints_n, f->reals,
+                  f->reals_n);
 }
 
 /* Everything that is not the plain case goes to the Lua function. */
@@ -475,7 +482,7 @@ static int call_op(lua_State *L) {
   memcpy(reals, f->reals, (size_t)f->reals_n * sizeof *reals);
   if (!read_plain_call(L, f, &in, ints, reals))
     read_call(L, f, bound, &in, ints, reals);
-  n = run_with(L, f, in.p, in.n, ints, reals);
+  n = tfd__lua_run(L, f->op, in.p, in.n, ints, reals);
   while (in.scalars_n > 0) drop_scalar(in.scalars[--in.scalars_n]);
   return n;
 }
@@ -592,32 +599,13 @@ static int core_op_run(lua_State *L) {
   int64_t number = tfd__lua_int(L, &op);
   tfd__lua_handles in;
   op_face f;
-  tfd__slot *slot = NULL;
-  int out_n = 0;
-  int rc = 0;
 
   lua_settop(L, 4);
-  TFD_LUA_ENTER(L);
   if (number < 0 || number >= tfd_op_count()) number = tfd_op_count();
   tfd__lua_handle_list(L, TFD_HANDLE_KINDS, &inputs, &in);
   read_slots(L, &f, 3, 4, "op_run");
-  f.op = (int)number;
-  tfd__lua_note_position(L);
-  slot = tfd__lua_tensor_slot(L);
-  tfd__lua_running = f.op;
-  rc = tfd_op_run(f.op, (tfd_object *const *)in.p, in.n, f.ints, f.ints_n,
-                  f.reals, f.reals_n, many, MANY_OUTPUTS, &out_n);
-  tfd__lua_running = -1;
-  if (rc != TFD_OK) {
-    rc = run_again(L, rc, &f, (tfd_object *const *)in.p, in.n, f.ints,
-                   f.reals, many, MANY_OUTPUTS, &out_n);
-    if (rc != TFD_OK) return tfd__lua_fail(L, rc);
-  }
-  if (out_n != 1) return push_results(L, out_n);
-  slot->object = (tfd_object *)many[0];
-  tfd__lua_made_bytes(L, (const tfd_tensor *)many[0]);
-  tfd__lua_pressure(L);
-  return 1;
+  return run_with(L, (int)number, (tfd_object *const *)in.p, in.n, f.ints,
+                  f.ints_n, f.reals, f.reals_n);
 }
 
 const luaL_Reg tfd__lua_op_functions[] = {

@@ -18,7 +18,7 @@
 /* --- hooks ---------------------------------------------------------------- */
 
 static const char *const hook_names[TFD_LUA_HOOKS + 1] = {
-    "complain", "operands", "operand_list", "plain", "self", NULL};
+    "complain", "operands", "operand_list", "plain", "self", "index", NULL};
 static const char hook_keys[TFD_LUA_HOOKS];
 
 void tfd__lua_push_hook(lua_State *L, tfd__lua_hook hook) {
@@ -51,8 +51,12 @@ static void begin_complaint(lua_State *L, const char *problem) {
 
 /* --- what a table is ------------------------------------------------------ */
 
-/* The keys of a table. */
+/* The keys of a table. The values of those that name parameters lie on the
+** stack, from `first` on. */
 typedef struct survey {
+  int first;
+  int values_n;
+  uint8_t positions[TFD_LUA_MOST_PARAMETERS];
   uint64_t named; /* bit i - 1: parameter i */
   bool empty;
   bool list;    /* has positions */
@@ -60,11 +64,11 @@ typedef struct survey {
   bool unknown; /* has keys that are no position and not n, either */
 } survey;
 
-/* The position of the parameter called like the value on top; 0 = none. */
-static int position_of(lua_State *L) {
+/* The position of the parameter called like the value at `key`; 0 = none. */
+static int position_of(lua_State *L, int key) {
   int position = 0;
 
-  lua_pushvalue(L, -1);
+  lua_pushvalue(L, key);
   lua_rawget(L, lua_upvalueindex(TFD_LUA_INDEX));
   position = (int)lua_tointeger(L, -1);
   lua_pop(L, 1);
@@ -82,26 +86,30 @@ static bool is_of_list(lua_State *L, bool *position_p) {
          strcmp(lua_tostring(L, -1), "n") == 0;
 }
 
-static survey look_at(lua_State *L, int table) {
-  survey s = {.empty = true};
-
+/* Costs one step for each key. */
+static void look_at(lua_State *L, int table, survey *s) {
+  s->first = lua_gettop(L) + 1;
+  s->values_n = 0;
+  s->named = 0;
+  s->list = s->foreign = s->unknown = false;
   lua_pushnil(L);
+  s->empty = true;
   while (lua_next(L, table) != 0) {
-    int position = 0;
+    int position = position_of(L, -2);
     bool of_list = false;
 
-    lua_pop(L, 1);
-    s.empty = false;
-    position = position_of(L);
-    if (position > 0) {
-      s.named |= (uint64_t)1 << (position - 1);
+    s->empty = false;
+    if (TFD_LIKELY(position > 0)) {
+      s->named |= (uint64_t)1 << (position - 1);
+      s->positions[s->values_n++] = (uint8_t)position;
+      lua_insert(L, -2);
       continue;
     }
-    s.foreign = true;
-    if (!is_of_list(L, &of_list)) s.unknown = true;
-    s.list = s.list || of_list;
+    lua_pop(L, 1);
+    s->foreign = true;
+    if (!is_of_list(L, &of_list)) s->unknown = true;
+    s->list = s->list || of_list;
   }
-  return s;
 }
 
 /* Raise for the first key that names no parameter; with `lists` those that
@@ -112,7 +120,7 @@ static void unknown_key(lua_State *L, int table, bool lists) {
     bool of_list = false;
 
     lua_pop(L, 1);
-    if (position_of(L) > 0) continue;
+    if (position_of(L, -1) > 0) continue;
     if (lists && is_of_list(L, &of_list)) continue;
     begin_complaint(L, "unknown");
     lua_pushvalue(L, -4);
@@ -132,10 +140,10 @@ static uint64_t required_behind(const tfd__lua_rule *r, int i) {
 
 /* The table in the position of required parameter i is options only if the
 ** call is complete with it. */
-static bool completes(lua_State *L, const tfd__lua_rule *r, int table, int i) {
+static bool completes(lua_State *L, const tfd__lua_rule *r, int table, int i,
+                      survey *s) {
   uint64_t own = (uint64_t)1 << (i - 1);
   uint64_t others = required_behind(r, i);
-  survey s;
 
   lua_rawgeti(L, table, 1);
   if (!lua_isnil(L, -1)) {
@@ -143,33 +151,33 @@ static bool completes(lua_State *L, const tfd__lua_rule *r, int table, int i) {
     return false;
   }
   lua_pop(L, 1);
-  s = look_at(L, table);
-  if (!(s.named & own)) {
+  look_at(L, table, s);
+  if (!(s->named & own)) {
     /* A slip in the name of the only option raises. */
-    if (i == 1 && s.unknown && (r->marks[0] & TFD_LUA_ANY_KIND)) {
+    if (i == 1 && s->unknown && (r->marks[0] & TFD_LUA_ANY_KIND)) {
       begin_complaint(L, "slip");
       lua_pushvalue(L, table);
       lua_call(L, 3, 0);
     }
     return false;
   }
-  if ((s.named & others) != others) return false;
+  if ((s->named & others) != others) return false;
   if (i == 1 && others == 0 && (r->marks[0] & TFD_LUA_STRUCTURE)) return false;
-  if (s.foreign) unknown_key(L, table, false);
-  return (s.named & (own - 1)) == 0;
+  if (s->foreign) unknown_key(L, table, false);
+  return (s->named & (own - 1)) == 0;
 }
 
 /* The table in the position i of an optional parameter, or of none. */
-static bool is_options(lua_State *L, const tfd__lua_rule *r, int table, int i) {
+static bool is_options(lua_State *L, const tfd__lua_rule *r, int table, int i,
+                       survey *s) {
   int marks = i <= r->n ? r->marks[i - 1] : 0;
-  survey s;
 
-  if (marks & TFD_LUA_REQUIRED) return completes(L, r, table, i);
+  if (marks & TFD_LUA_REQUIRED) return completes(L, r, table, i, s);
   if (i == 1 && (marks & TFD_LUA_STRUCTURE)) return false;
-  s = look_at(L, table);
-  if (s.empty || (s.named != 0 && !s.list && !s.unknown)) return true;
-  if ((marks & TFD_LUA_KEYS) || (!s.unknown && s.named == 0)) return false;
-  if (s.unknown && (!s.list || s.named != 0)) unknown_key(L, table, true);
+  look_at(L, table, s);
+  if (s->empty || (s->named != 0 && !s->list && !s->unknown)) return true;
+  if ((marks & TFD_LUA_KEYS) || (!s->unknown && s->named == 0)) return false;
+  if (s->unknown && (!s->list || s->named != 0)) unknown_key(L, table, true);
   begin_complaint(L, "mixed");
   lua_pushinteger(L, i);
   lua_call(L, 3, 0);
@@ -178,25 +186,21 @@ static bool is_options(lua_State *L, const tfd__lua_rule *r, int table, int i) {
 
 /* --- binding -------------------------------------------------------------- */
 
-/* The options on top, at n + 1, go to the places of their parameters. */
-static void spread(lua_State *L, const tfd__lua_rule *r) {
-  int table = r->n + 1;
+/* The values of the options go to the places of their parameters. */
+static void spread(lua_State *L, const survey *s) {
+  int i = 0;
 
-  lua_pushnil(L);
-  while (lua_next(L, table) != 0) {
-    int position = 0;
+  for (i = 0; i < s->values_n; i++) {
+    int position = s->positions[i];
 
-    lua_insert(L, -2);
-    position = position_of(L);
     if (!lua_isnil(L, position)) {
       begin_complaint(L, "twice");
       lua_pushinteger(L, position);
       lua_call(L, 3, 0);
     }
-    lua_insert(L, -2);
+    lua_pushvalue(L, s->first + i);
     lua_replace(L, position);
   }
-  lua_settop(L, r->n);
 }
 
 /* Push the arguments as a list. */
@@ -220,36 +224,38 @@ static void complain_of(lua_State *L, const tfd__lua_rule *r,
   lua_call(L, 5, 0);
 }
 
+/* Whether the table at `given`, the last argument, is options. What it holds
+** comes to lie behind all places of parameters. */
+static bool has_options(lua_State *L, const tfd__lua_rule *r, int given,
+                        survey *s) {
+  if (lua_getmetatable(L, given)) {
+    lua_pop(L, 1);
+    return false;
+  }
+  if (given < r->n) lua_settop(L, r->n);
+  return is_options(L, r, given, given, s);
+}
+
 void tfd__lua_bind(lua_State *L, const tfd__lua_rule *r) {
   int given = lua_gettop(L);
   bool options = false;
+  survey s;
   int i = 0;
 
   while (given > 0 && lua_isnil(L, given)) given--;
   lua_settop(L, given);
-  luaL_checkstack(L, r->n + 16, NULL);
-  if (given > 0 && lua_istable(L, given)) {
-    if (lua_getmetatable(L, given))
-      lua_pop(L, 1);
-    else
-      options = is_options(L, r, given, given);
+  luaL_checkstack(L, 2 * r->n + 16, NULL);
+  options = given > 0 && lua_istable(L, given) && has_options(L, r, given, &s);
+  if (options) {
+    lua_pushnil(L);
+    lua_replace(L, given--);
   }
-  if (options) given--;
   if (given > r->n) {
     begin_complaint(L, "many");
     lua_pushvalue(L, given);
     lua_call(L, 3, 0);
   }
-  if (options) {
-    lua_settop(L, r->n + 1);
-    if (given < r->n) {
-      lua_pushvalue(L, given + 1);
-      lua_replace(L, r->n + 1);
-      lua_pushnil(L);
-      lua_replace(L, given + 1);
-    }
-    spread(L, r);
-  }
+  if (options) spread(L, &s);
   lua_settop(L, r->n);
   for (i = 1; i <= r->n; i++) {
     int marks = r->marks[i - 1];

@@ -265,6 +265,7 @@ int luaopen_tfdist_core(lua_State *L) {
   lua_newtable(L);
   add_functions(L, tfd__lua_generated);
   add_functions(L, tfd__lua_core_functions);
+  add_functions(L, tfd__lua_index_functions);
   add_functions(L, tfd__lua_op_functions);
   add_functions(L, tfd__lua_rule_functions);
   add_functions(L, tfd__lua_table_functions);

@@ -59,6 +59,8 @@
 ---   op_function(op, index, signature[, method]) -> the op's function, which
 ---       follows the calling rule: operands and attributes of the schema, then
 ---       `name`; by position or by name (`index`: name -> position)
+---   index(x, key, new_axis) -> x[key] for numbers and lists of slices
+---       (core/index.lua), nothing for what is neither
 ---   binder(marks, index, signature, defaults) -> function(...) -> one value for
 ---       each parameter, by the calling rule (src/lua/bind_rule.c)
 ---   set_hook(name, fn)   what C asks of Lua:
@@ -68,6 +70,7 @@
 ---       plain(op, name, kind, x, choices) -> what x stands for as a number,
 ---           boolean, word or list
 ---       self(signature, x)   raises unless a method's x may be self
+---       index(problem, ...)   raises what is wrong with a key of a tensor
 ---   unary_metamethod(op, ints, reals, slow)   for __unm (Lua passes two)
 ---   binary_metamethod(op, ints, reals, slow)  operand and operand, operand
 ---       and number, number and operand; a number gets the operand's dtype
