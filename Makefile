@@ -202,6 +202,10 @@ test-c: tests-c
 test:
 	lua5.4 scripts/test.lua
 
+# Also what `test` draws a part of.
+check-long:
+	lua5.4 scripts/test.lua --long
+
 lint:
 	lua5.4 scripts/check_layers.lua
 	luacheck -q lua spec scripts examples
@@ -333,6 +337,7 @@ clean:
 help:
 	@echo 'make            library, core modules, hosts'
 	@echo 'make test       every suite (what scripts/check runs)'
+	@echo 'make check-long all of what it draws parts of by a seed'
 	@echo 'make test-c     C unit tests      make lint   layers, luacheck'
 	@echo 'make graph      diagram of the layers and floors, for Graphviz'
 	@echo 'make bench      benchmarks with peers, side by side (ONLY=, SHORT=1)'
@@ -344,8 +349,9 @@ help:
 	@echo 'make parity-seeds    cases drawn from seeds, here and in TensorFlow'
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
-.PHONY: all parts install uninstall rock install-rock bundle test \
-        tests-c test-c lint graph bench parity parity-seeds parity-record clean help
+.PHONY: all parts install uninstall rock install-rock bundle test check-long \
+        tests-c test-c lint graph bench parity parity-seeds parity-record clean \
+        help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d) \
          $(BUILD)/spec/slow/tfdist_slow.so.d
 

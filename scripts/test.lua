@@ -1,8 +1,12 @@
 --- Run the test suites and add up what they report.
 ---
---- usage: lua5.4 scripts/test.lua [SUITE...]     (default: all)
+--- usage: lua5.4 scripts/test.lua [--long] [--seed=N] [SUITE...]
+---   (default: all suites)
 --- Each suite's output goes to build/test/SUITE.log and, when something fails,
 --- to the terminal. The last line is "N passed, N failed, N skipped".
+---
+--- Of suites that take long some files are drawn by a seed, which is printed:
+--- --seed=N draws them again, --long runs all.
 
 local LOGS = "build/test"
 local LUA_PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;./?.lua;;'"
@@ -16,18 +20,52 @@ local CORE = "spec/ops spec/autograd spec/tensor spec/lua "
 local ALSO = " spec/data spec/keras spec/checkpoint_spec.lua "
   .. "spec/summary_spec.lua"
 
+-- Options.
+local long = false
+local seed = os.time()
+
+-- The specs in `places`. Of those that are not `always` run, one in `share` is
+-- drawn unless all are asked for.
+local function files_of(name, places, share, always)
+  local list, rest = {}, {}
+  local pipe = assert(io.popen(("find %s -name '*_spec.lua' | sort")
+    :format(places)))
+  for file in pipe:lines() do
+    local whole = long or not share or (" " .. always .. " "):find(
+      " " .. file .. " ", 1, true)
+    table.insert(whole and list or rest, file)
+  end
+  pipe:close()
+  if #rest == 0 then return list end
+  math.randomseed(seed)
+  local n, all = math.ceil(#rest / share), #list + #rest
+  for k = 1, n do
+    local at = math.random(k, #rest)
+    rest[k], rest[at] = rest[at], rest[k]
+    list[#list + 1] = rest[k]
+  end
+  print(("%-14s %6d of %d files, drawn by --seed=%d; --long runs all"):format(
+    name, #list, all, seed))
+  return list
+end
+
 -- Specs tagged #once start programs of their own: what runs the spec does not
 -- matter, so the first suite alone runs them.
 -- Each file has a process of its own: what one leaves behind neither disturbs
 -- the others nor makes their collections slower.
-local function lua_suite(interpreter, environment, specs, all)
+local function lua_suite(interpreter, environment, specs, options)
+  options = options or {}
   local each = ("OMP_WAIT_POLICY=passive %s %s timeout -k 5 %d %s %s%s"):format(
     LUA_PATH, environment, FILE_DEADLINE, interpreter, BUSTED,
-    all and "" or " --exclude-tags=once")
+    options.once and "" or " --exclude-tags=once")
   return {
-    command = ("for file in $(find %s -name '*_spec.lua' | sort); do "
-      .. "echo \"== $file\"; env %s $file || echo \"exit status $?\"; done")
-      :format(specs or SPECS, each),
+    command = function(name)
+      local files = files_of(name, specs or SPECS, options.share,
+        options.always or "")
+      return ("for file in %s; do echo \"== $file\"; env %s $file "
+        .. "|| echo \"exit status $?\"; done"):format(
+          table.concat(files, " "), each)
+    end,
     kind = "busted",
   }
 end
@@ -39,9 +77,21 @@ local FIVE = "TFDIST_CPU_DEVICES=5"
 local DIST = "spec/distribute spec/parity spec/keras/optimizers_spec.lua"
 local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
 -- Devices that the host cannot see and that run everything late.
-local SLOW = "TFDIST_PLUGINS=build/spec/slow TFDIST_SPEC_TYPE=SLOW"
-local ON_SLOW = "spec/ops spec/autograd spec/distribute/all_reduce_spec.lua "
-  .. "spec/distribute/failure_spec.lua"
+local ON_SLOW = "spec/ops spec/autograd spec/tensor spec/distribute spec/keras "
+  .. "spec/parity spec/data spec/checkpoint_spec.lua "
+  .. "spec/checkpoint_deferred_spec.lua spec/checkpoint_manager_spec.lua"
+-- What says most of order and failures, and least of sums.
+local FIRST_ON_SLOW = "spec/distribute/all_reduce_spec.lua "
+  .. "spec/distribute/failure_spec.lua spec/distribute/same_losses_spec.lua "
+  .. "spec/tensor/variable_spec.lua"
+
+local function slow(interpreter, environment, folder, share)
+  return lua_suite(interpreter .. " -l spec.support.on_device",
+    ("%s %s TFDIST_SPEC_TYPE=SLOW TFDIST_PLUGINS=%s/spec/slow"):format(
+      environment, TWO, folder), ON_SLOW,
+    { share = share, always = FIRST_ON_SLOW })
+end
+
 local ASAN = "OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:"
   .. "allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1"
 local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
@@ -51,7 +101,7 @@ local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
 local suites = {
   { "lint", { command = "make -s lint", kind = "command" } },
   { "c", { command = "make -s test-c", kind = "cmocka" } },
-  { "lua5.4", lua_suite("lua5.4", PLAIN54, SPECS, true) },
+  { "lua5.4", lua_suite("lua5.4", PLAIN54, SPECS, { once = true }) },
   { "luajit", lua_suite("luajit", PLAINJIT) },
   { "luajit-noffi", lua_suite("luajit", PLAINJIT .. " TFDIST_FFI=0") },
   { "tfdist", lua_suite("build/tfdist", TWO) },
@@ -60,8 +110,7 @@ local suites = {
                           DIST) },
   { "replicas-luajit", lua_suite("build/tfdist-luajit",
                                  FIVE .. " TFDIST_QUEUE=queued", DIST) },
-  { "slow", lua_suite("lua5.4 -l spec.support.on_device", PLAIN54 .. " " .. TWO
-                      .. " " .. SLOW, ON_SLOW) },
+  { "slow", slow("lua5.4", PLAIN54, "build", 4) },
   { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
                 kind = "cmocka" } },
   { "asan", lua_suite("build/asan/tfdist", ASAN, CORE .. ALSO) },
@@ -69,11 +118,13 @@ local suites = {
                              CORE .. ALSO) },
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
                            .. " TFDIST_QUEUE=queued", "spec/distribute") },
+  { "asan-slow", slow("build/asan/tfdist", ASAN, "build/asan", 16) },
   -- Takes as long as the two after it, which run beside it.
   { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",
                 kind = "cmocka" } },
   { "tsan", lua_suite("build/tsan/tfdist", TSAN .. " " .. TWO, CORE) },
+  { "tsan-slow", slow("build/tsan/tfdist", TSAN, "build/tsan", 16) },
 }
 
 -- Made before anything runs; a target is named once for all its suites.
@@ -81,6 +132,10 @@ local BUILDS = {
   c = "make -s -j2 tests-c",
   ["lua5.4"] = "make -s build/spec/slow/tfdist_slow.so",
   slow = "make -s build/spec/slow/tfdist_slow.so",
+  ["asan-slow"] = "make -s -j2 SAN=address hosts "
+    .. "build/asan/spec/slow/tfdist_slow.so",
+  ["tsan-slow"] = "make -s -j2 SAN=thread hosts "
+    .. "build/tsan/spec/slow/tfdist_slow.so",
   ["asan"] = "make -s -j2 SAN=address hosts",
   ["asan-luajit"] = "make -s -j2 SAN=address hosts",
   ["asan-c"] = "make -s -j2 SAN=address tests-c",
@@ -90,7 +145,9 @@ local BUILDS = {
   ["tsan-c"] = "make -s -j2 SAN=thread tests-c",
 }
 
-local DEADLINE = 2400 -- seconds a suite may take; a hung one is a failure
+-- Seconds a suite may take; a hung one is a failure.
+local DEADLINE = 2400
+local LONG_DEADLINE = 7200
 
 local parsers = {}
 
@@ -169,11 +226,13 @@ local function log_of(name)
 end
 
 local function start(name, suite, fifo)
+  local command = suite.command
+  if type(command) == "function" then command = command(name) end
   -- --kill-after: no suite and no child of it outlives its deadline.
   return { started = os.time(), pipe = io.popen(
     ("timeout --kill-after=10 %d sh -c %s >%s 2>&1 </dev/null; echo %s $? >%s")
-      :format(DEADLINE, "'" .. suite.command:gsub("'", "'\\''") .. "'",
-        log_of(name), name, fifo)) }
+      :format(long and LONG_DEADLINE or DEADLINE,
+        "'" .. command:gsub("'", "'\\''") .. "'", log_of(name), name, fifo)) }
 end
 
 -- What failed: sections with a failure, without what they say of the rest.
@@ -233,10 +292,20 @@ end
 local function main(names)
   os.execute("mkdir -p " .. LOGS)
   local chosen, list, by_name = {}, {}, {}
-  for _, name in ipairs(names) do chosen[name] = true end
+  for _, name in ipairs(names) do
+    local number = name:match "^%-%-seed=(%d+)$"
+    if name == "--long" then
+      long = true
+    elseif number then
+      seed = math.tointeger(tonumber(number))
+    else
+      chosen[name] = true
+    end
+  end
+  local some = next(chosen) ~= nil
   for _, entry in ipairs(suites) do
     local name = entry[1]
-    if chosen[name] or #names == 0 then
+    if chosen[name] or not some then
       chosen[name] = nil
       list[#list + 1], by_name[name] = name, entry[2]
     end

@@ -42,19 +42,35 @@ pcall(function() die() end)]])
         assert.matches("\n  lua FILE:1\n", r.report)
       end)
 
-      it("names the op", function()
+      -- Add up what cannot be read, on one core of a device.
+      local function bad_memory(device, queue)
         local r = crash([[
 local tf = require "tfdist"
 local ffi = require "ffi"
 ffi.cdef "int mprotect(void *p, size_t n, int access);"
+tf.device("]] .. device .. [[")
 local t = tf.ones { 1024, 1024 }
 local at = ffi.cast("uintptr_t", require("tfdist.ffi").view(t).pointer)
 local page = (at + 4095) / 4096 * 4096
 assert(ffi.C.mprotect(ffi.cast("void *", page), 8192, 0) == 0)
-tf.reduce_sum(t):item()]], nil, "--queue=inline --threads=1")
+tf.reduce_sum(t):item()]], nil, "--cpu-devices=2 --threads=1 --queue=" .. queue)
         assert.equal(139, r.code)
-        assert.matches("thread tfdist%-luajit%)\n  op reduce_sum\n.-  lua FILE:8\n",
-          r.report)
+        return r.report
+      end
+
+      it("names the op", function()
+        assert.matches("thread tfdist%-luajit%)\n  op reduce_sum\n"
+          .. ".-  lua FILE:9\n", bad_memory("/cpu:0", "inline"))
+      end)
+
+      it("names the op that was queued and is run by who waits", function()
+        assert.matches("thread tfdist%-luajit%)\n  op reduce_sum\n"
+          .. ".-  lua FILE:9\n", bad_memory("/cpu:0", "queued"))
+      end)
+
+      it("names the op that a device's thread runs", function()
+        assert.matches("thread tfd/cpu:1%)\n  op reduce_sum\n",
+          bad_memory("/cpu:1", "queued"))
       end)
 
       -- Finalisers run on the stack of whatever allocates.

@@ -274,6 +274,35 @@ static void a_failure_follows_its_results(void **state) {
   }
 }
 
+static void of_several_failures_the_one_submitted_first_surfaces(void **state) {
+  int first;
+  int second;
+  int asked;
+
+  (void)state;
+  for (first = 0; first < 4; first++) {
+    for (second = 0; second < 4; second++) {
+      for (asked = 0; asked < 2; asked++) {
+        tfd_device *waited = place(asked == 0 ? first : second);
+        tfd__buffer *a = buffer(place(first), BYTES);
+        tfd__buffer *b = buffer(place(second), BYTES);
+        char hint[64];
+
+        submit(place(first), a, a, "gather", false);
+        submit(place(second), b, b, "one_hot", false);
+        expect_failure(tfd_device_synchronize(waited), "gather");
+        snprintf(hint, sizeof hint, "%s failed too: one_hot failed",
+                 tfd_device_short_name(place(second)));
+        assert_string_equal(first == second ? "" : hint, tfd_error_hint());
+        assert_int_equal(TFD_OK, tfd_device_synchronize(place(first)));
+        assert_int_equal(TFD_OK, tfd_device_synchronize(place(second)));
+        tfd__release(a);
+        tfd__release(b);
+      }
+    }
+  }
+}
+
 static void failures_are_injected_by_number(void **state) {
   tfd_device *d = slow_device(2);
   tfd__buffer *b = filled(d, 0);
@@ -366,6 +395,7 @@ int main(void) {
       cmocka_unit_test(what_a_copy_uses_is_let_go_when_it_is_done),
       cmocka_unit_test(a_late_failure_surfaces_once_and_spoils_what_follows),
       cmocka_unit_test(a_failure_follows_its_results),
+      cmocka_unit_test(of_several_failures_the_one_submitted_first_surfaces),
       cmocka_unit_test(failures_are_injected_by_number),
       cmocka_unit_test(a_wait_ends_at_its_deadline_or_an_interrupt),
   };

@@ -124,6 +124,7 @@ typedef struct tfd__work {
   /* The owner's: */
   uint32_t kind;
   uint32_t epoch;
+  uint64_t order;
   void *held[2];
   uint64_t seq;
 } tfd__work;

@@ -144,11 +144,16 @@ static void *thread_main(void *p) {
   return NULL;
 }
 
+/* What a thread does wrong itself: blocked, it would end the process before the
+** host's handler can say what happened. */
+static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+
 int tfd__thread_start(tfd__thread *t, const char *name, void (*fn)(void *),
                       void *arg) {
   start *s = tfd__alloc(sizeof *s);
   sigset_t all;
   sigset_t before;
+  size_t i = 0;
   int rc = 0;
 
   if (s == NULL) return tfd__no_memory(sizeof *s, "a thread's start");
@@ -157,6 +162,9 @@ int tfd__thread_start(tfd__thread *t, const char *name, void (*fn)(void *),
   (void)snprintf(s->name, sizeof s->name, "%s", name);
   /* Signals belong to the host's thread, which knows what to do with them. */
   sigfillset(&all);
+  for (i = 0; i < sizeof faults / sizeof *faults; i++) {
+    sigdelset(&all, faults[i]);
+  }
   pthread_sigmask(SIG_SETMASK, &all, &before);
   rc = pthread_create(t, NULL, thread_main, s);
   pthread_sigmask(SIG_SETMASK, &before, NULL);

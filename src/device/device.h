@@ -22,7 +22,8 @@
 ** - A failing call makes the stream sticky: later calls are dropped, the first
 **   error surfaces (once) at the next tfd__stream_wait that covers it, which
 **   first lets all streams finish what they have, so that the failures of one
-**   step surface together; then the streams work again. What the dropped calls
+**   step surface together, as that of the work that was submitted first; then
+**   the streams work again. What the dropped calls
 **   should have filled stays lost: whoever reads it gets the error again
 **   (tfd__buffer_check). Memory that a dropped call would have written in place
 **   keeps its values.
@@ -138,6 +139,9 @@ void tfd__set_oom_hook(void (*fn)(char *text, size_t n));
 ** it queues. Returns the kernel's own error in inline mode, else only
 ** out-of-memory. */
 int tfd__stream_submit(tfd_device *device, tfd__call *call);
+/* The op whose kernel this thread runs now, or NULL. Safe in a signal handler of
+** a program that the library is part of. */
+const char *tfd__running_op(void);
 /* Sequence number of the last submitted call. */
 static inline uint64_t tfd__stream_seq(const tfd_device *device) {
   return tfd__counter_get(&device->stream->taken);

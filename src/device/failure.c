@@ -81,20 +81,23 @@ static const tfd__loss *find_loss(const tfd__queue *q, uint64_t seq) {
 }
 
 /* The thread's error, to be kept. */
-static tfd__failure *new_record(void) {
+static tfd__failure *new_record(uint64_t order) {
   tfd__failure *f = tfd__calloc(1, sizeof *f);
 
   if (f == NULL) {
     no_memory.refs++;
     no_memory.reported = false;
+    no_memory.order = order;
     return &no_memory;
   }
   f->refs = 1;
+  f->order = order;
   tfd__error_save(&f->error);
   return f;
 }
 
-void tfd__failure_keep(tfd_device *d, const tfd__call *call, uint64_t seq) {
+void tfd__failure_keep(tfd_device *d, const tfd__work *work, uint64_t seq) {
+  const tfd__call *call = work->call;
   char where[256] = "";
 
   if (call != NULL && call->file != NULL && call->line > 0) {
@@ -102,7 +105,7 @@ void tfd__failure_keep(tfd_device *d, const tfd__call *call, uint64_t seq) {
   }
   (void)tfd__error_set_place(call != NULL ? call->replica : -1, where);
   tfd__lock(&tfd__rt.failures);
-  attach(d->queue, new_record(), seq);
+  attach(d->queue, new_record(work->order), seq);
   lose(d, seq, seq);
   tfd__unlock(&tfd__rt.failures);
 }
@@ -121,6 +124,13 @@ static void shorten(tfd__queue *q, uint64_t seq) {
   }
 }
 
+/* What was forgotten came before all that is known. */
+static uint64_t order_of(const tfd_device *d, uint64_t seq) {
+  if (seq + TFD_ORDERS <= tfd__stream_seq(d)) return 0;
+  return atomic_load_explicit(&d->queue->orders[seq % TFD_ORDERS],
+                              memory_order_relaxed);
+}
+
 /* What the host found out by itself since comes after it. An earlier one that
 ** nobody has seen yet stays the queue's: whoever waits for what is lost to that
 ** must get it, however late this one comes. */
@@ -131,7 +141,7 @@ void tfd__failure_late(tfd_device *d, uint64_t seq) {
   tfd__lock(&tfd__rt.failures);
   f = get(&q->failure);
   if (f == NULL || f->reported || q->failure_seq > seq) {
-    attach(q, new_record(), seq);
+    attach(q, new_record(order_of(d, seq)), seq);
   }
   shorten(q, seq);
   lose(d, seq, tfd__stream_seq(d));
@@ -238,6 +248,21 @@ static bool is_due(tfd__queue *q, uint64_t seq) {
   return f != NULL && !f->reported && q->failure_seq <= seq;
 }
 
+/* Of all that failed and was not reported, what was submitted first. */
+static tfd__failure *first_cause(void) {
+  tfd__failure *first = NULL;
+  int i;
+
+  for (i = 0; i < tfd__rt.n; i++) {
+    const tfd_device *d = tfd__rt.devices[i];
+    tfd__failure *f = d->queued ? get(&d->queue->failure) : NULL;
+
+    if (f == NULL || f->reported) continue;
+    if (first == NULL || f->order < first->order) first = f;
+  }
+  return first;
+}
+
 int tfd__failure_report(tfd_device *d, uint64_t seq, tfd__deadline until) {
   tfd__queue *q = d->queue;
   bool due = false;
@@ -258,7 +283,7 @@ int tfd__failure_report(tfd_device *d, uint64_t seq, tfd__deadline until) {
   }
   tfd__lock(&tfd__rt.failures);
   due = is_due(q, seq);
-  if (due) rc = report_all(get(&q->failure));
+  if (due) rc = report_all(first_cause());
   tfd__unlock(&tfd__rt.failures);
   if (due) tfd__settle(true);
   return rc;

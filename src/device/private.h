@@ -16,11 +16,13 @@
 /* The first error of a stream, shared by the streams that depend on its
 ** results and kept for those who read what it spoiled. Guarded by
 ** tfd__rt.failures. Work submitted before the report (its epoch < end_epoch) is
-** dropped, later work runs. */
+** dropped, later work runs. Of several that are reported together the one is
+** raised whose work the host submitted first (the smallest order). */
 typedef struct tfd__failure {
   int refs;
   bool reported;
   uint32_t end_epoch;
+  uint64_t order;
   tfd__error error;
 } tfd__failure;
 
@@ -32,6 +34,7 @@ typedef struct tfd__loss {
 } tfd__loss;
 
 #define TFD_LOSSES 1024 /* of the latest; older ones are forgotten */
+#define TFD_ORDERS 4096 /* likewise; a power of two */
 
 /* --- streams -------------------------------------------------------------- */
 
@@ -58,6 +61,9 @@ struct tfd__queue {
   uint64_t failure_seq;
   tfd__loss *losses; /* ring of TFD_LOSSES */
   uint64_t losses_n; /* ever added */
+  /* Of position p at p % TFD_ORDERS; NULL when kernels say at once that they
+  ** failed. */
+  atomic_uint_least64_t *orders;
   tfd__spin holds_lock;
   tfd__hold *holds;
 };
@@ -66,7 +72,7 @@ struct tfd__queue {
 int tfd__queue_new(tfd_device *device);
 void tfd__queue_free(tfd_device *device);
 
-/* Submit `work`, its epoch set here. Sets *seq_p. */
+/* Submit `work`, its epoch and order set here. Sets *seq_p. */
 int tfd__queue_submit(tfd_device *device, tfd__work *work, uint64_t *seq_p);
 
 /* Keep what `work` holds until its stream has passed seq. */
@@ -92,7 +98,7 @@ int tfd__wait_done(tfd_device *device, uint64_t seq, tfd__deadline until);
 int tfd__wait_all(tfd_device *device, tfd__deadline until);
 
 /* A kernel failed in queued mode: keep its record if it is the first. */
-void tfd__failure_keep(tfd_device *d, const tfd__call *call, uint64_t seq);
+void tfd__failure_keep(tfd_device *d, const tfd__work *work, uint64_t seq);
 /* The thread's record is a failure at seq that shows up now: it and all that
 ** was submitted since are lost. */
 void tfd__failure_late(tfd_device *d, uint64_t seq);
@@ -150,6 +156,9 @@ typedef struct tfd__runtime {
   int cores;
   tfd__mutex failures;  /* rank 3 */
   atomic_uint epoch;    /* failures reported */
+  /* Pieces of work submitted to queues, about: threads that submit at once may
+  ** get one number, for none of them is first. */
+  atomic_uint_least64_t submitted;
   atomic_int unsettled; /* variables that keep a replaced buffer */
 } tfd__runtime;
 

@@ -12,12 +12,28 @@ static tfd__stream nothing_queued;
 
 /* --- running -------------------------------------------------------------- */
 
+/* What this thread runs, for the report of a crash: names live for ever. */
+static _Thread_local const char *running;
+
+const char *tfd__running_op(void) {
+  return running;
+}
+
+static int run_kernel(const tfd__call *call) {
+  int rc;
+
+  running = call->name;
+  rc = call->kernel(call);
+  running = NULL;
+  tfd__scratch_reset();
+  return rc;
+}
+
 static int run_inline(tfd_device *device, const tfd__call *call) {
   int rc;
 
   tfd__use_threads(device->threads);
-  rc = call->kernel(call);
-  tfd__scratch_reset();
+  rc = run_kernel(call);
   if (rc != TFD_OK) (void)tfd__error_set_place(call->replica, NULL);
   return rc;
 }
@@ -33,14 +49,17 @@ static void run_work(void *owner, const tfd__work *work, uint64_t seq) {
   int rc = TFD_OK;
 
   if (TFD_LIKELY(work->call != NULL)) {
-    if (!drop) rc = work->call->kernel(work->call);
-    tfd__scratch_reset();
+    if (!drop) rc = run_kernel(work->call);
   } else if (work->kind == TFD_WORK_FOLLOW) {
     tfd__failure_inherit(d, seq, work->held[0], work->seq, work->epoch);
   } else {
     rc = tfd__run_host_work(d, work);
   }
-  if (!TFD_LIKELY(rc == TFD_OK)) tfd__failure_keep(d, work->call, seq);
+  if (!TFD_LIKELY(rc == TFD_OK)) tfd__failure_keep(d, work, seq);
+  if (d->queue->orders != NULL) {
+    atomic_store_explicit(&d->queue->orders[seq % TFD_ORDERS], work->order,
+                          memory_order_relaxed);
+  }
   if (work->kind == TFD_WORK_COPY && !d->backend->asynchronous) {
     let_go(work->held);
   }
@@ -51,9 +70,16 @@ static void drop_work(void *owner, const tfd__work *work) {
   if (work->kind == TFD_WORK_COPY) let_go(work->held);
 }
 
+static inline void stamp(tfd__work *work) {
+  work->epoch = atomic_load_explicit(&tfd__rt.epoch, memory_order_relaxed);
+  work->order =
+      atomic_load_explicit(&tfd__rt.submitted, memory_order_relaxed) + 1;
+  atomic_store_explicit(&tfd__rt.submitted, work->order, memory_order_relaxed);
+}
+
 int tfd__queue_submit(tfd_device *device, tfd__work *work, uint64_t *seq_p) {
   if (!TFD_LIKELY(!tfd__is_forked())) return tfd__fork_error();
-  work->epoch = atomic_load_explicit(&tfd__rt.epoch, memory_order_relaxed);
+  stamp(work);
   return device->backend->submit(device->stream, work, seq_p);
 }
 
@@ -113,7 +139,7 @@ int tfd__stream_after_seq(tfd_device *waiter, tfd_device *device,
   if (!waiter->queued || b != device->backend) {
     return follow_foreign(waiter, device, &work);
   }
-  work.epoch = atomic_load_explicit(&tfd__rt.epoch, memory_order_relaxed);
+  stamp(&work);
   return b->after(waiter->stream, device->stream, work.seq, &work, &seq);
 }
 
@@ -216,6 +242,23 @@ int tfd__stream_wait(tfd_device *device, uint64_t seq, tfd__deadline until) {
 
 /* --- life ----------------------------------------------------------------- */
 
+static int make_lists(tfd__queue *q, bool late) {
+  size_t bytes = TFD_LOSSES * sizeof *q->losses;
+
+  q->losses = tfd__calloc(1, bytes);
+  if (q->losses == NULL) return tfd__no_memory(bytes, "stream");
+  if (!late) return TFD_OK;
+  bytes = TFD_ORDERS * sizeof *q->orders;
+  q->orders = tfd__calloc(1, bytes);
+  return q->orders == NULL ? tfd__no_memory(bytes, "stream") : TFD_OK;
+}
+
+static void free_queue(tfd__queue *q) {
+  tfd__free(q->orders);
+  tfd__free(q->losses);
+  tfd__free(q);
+}
+
 int tfd__queue_new(tfd_device *device) {
   tfd__stream_config config = {.ordinal = device->ordinal,
                                .threads = device->threads,
@@ -231,13 +274,10 @@ int tfd__queue_new(tfd_device *device) {
   if (!device->queued) return TFD_OK;
   q = tfd__calloc(1, sizeof *q);
   if (q == NULL) return tfd__no_memory(sizeof *q, "stream");
-  q->losses = tfd__calloc(TFD_LOSSES, sizeof *q->losses);
-  rc = q->losses == NULL
-           ? tfd__no_memory(TFD_LOSSES * sizeof *q->losses, "stream")
-           : device->backend->stream_new(&config, &device->stream);
+  rc = make_lists(q, device->backend->failed != NULL);
+  if (rc == TFD_OK) rc = device->backend->stream_new(&config, &device->stream);
   if (rc != TFD_OK) {
-    tfd__free(q->losses);
-    tfd__free(q);
+    free_queue(q);
     return rc;
   }
   device->queue = q;
@@ -252,7 +292,6 @@ void tfd__queue_free(tfd_device *device) {
   end_holds(q, UINT64_MAX);
   device->backend->stream_free(device->stream);
   device->stream = &nothing_queued;
-  tfd__free(q->losses);
-  tfd__free(q);
+  free_queue(q);
   device->queue = NULL;
 }

@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "device/device.h"
 #include "host/host.h"
 #include "lua/bind.h"
 #include "ops/ops.h"
@@ -94,13 +95,18 @@ static void say_signal(void) {
     put("C stack overflow: something nests without end\n");
 }
 
-/* Ops of the main thread; what a device's thread runs, its name tells. */
+/* The op whose kernel the thread runs; of the main thread also one that a
+** script has called and that runs no kernel yet. */
 static void say_op(void) {
-  int op = tfd__lua_running;
+  const char *name = tfd__running_op();
+  int called = tfd__lua_running;
 
-  if (op < 0 || dying != getpid()) return;
+  if (name == NULL && called >= 0 && dying == getpid()) {
+    name = tfd__op_at(called)->name;
+  }
+  if (name == NULL) return;
   put("  op ");
-  put(tfd__op_at(op)->name);
+  put(name);
   put("\n");
 }
 
