@@ -153,7 +153,7 @@ typedef struct tfd__device_info {
 
 /* Slots may be NULL where this is said. Errors: as tfd__fail; UNAVAILABLE with
 ** the reason from discover when there is no such device here. */
-#define TFD_BACKEND_ABI 1
+#define TFD_BACKEND_ABI 2
 
 typedef struct tfd__backend {
   int abi;                 /* TFD_BACKEND_ABI; first for ever */
