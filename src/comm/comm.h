@@ -32,6 +32,19 @@ typedef struct tfd__provider tfd__provider;
 
 /* --- groups --------------------------------------------------------------- */
 
+/* Several processes, each with as many local ranks: process p has the ranks
+** from p * local on. */
+typedef struct tfd__network {
+  int process; /* this one */
+  int processes;
+  const char *const *addresses; /* "host:port" of each; all have equal lists */
+  const void *secret; /* what all know and no stranger does */
+  size_t secret_bytes; /* 0 = none: for addresses of one machine */
+  bool insecure; /* none for others either */
+  double start_timeout; /* seconds to find all others; 0 = 300 */
+  double beat_timeout;  /* seconds of silence that a peer has at most; 0 = 10 */
+} tfd__network;
+
 typedef struct tfd__group_config {
   const char *provider;       /* by name; NULL = the best that can */
   tfd_device *const *devices; /* of the local ranks; NULL = one without any */
@@ -40,7 +53,7 @@ typedef struct tfd__group_config {
   int size;       /* ranks in all processes */
   double timeout; /* seconds that a wait without a deadline of its own takes at
                   ** most; 0 = 600 */
-  const void *network; /* how other processes are reached: the provider's */
+  const tfd__network *network; /* NULL = all ranks are in this process */
 } tfd__group_config;
 
 struct tfd__group {
@@ -231,6 +244,8 @@ struct tfd__ticket {
 
 /* Memory that devices of one process share, and copies where they do not. */
 extern const tfd__provider tfd__shared_provider;
+/* Several processes, over TCP. */
+extern const tfd__provider tfd__tcp_provider;
 
 /* Add one to those that are built in; *p itself may go. A name that is there
 ** already is AlreadyExists. Threads: any. */

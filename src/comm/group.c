@@ -73,12 +73,13 @@ int tfd__group_new(const tfd__group_config *config, tfd__group **group_p) {
   TFD_TRY(check_ranks(config));
   TFD_TRY(tfd__provider_find(config->provider, config, &provider));
   TFD_TRY(group_make(config, &g));
+  g->provider = provider; /* its threads may fail the group at once */
   rc = provider->open(g, config);
   if (rc != TFD_OK) {
+    g->provider = NULL; /* only what was opened is closed */
     tfd__release(g);
     return rc;
   }
-  g->provider = provider; /* what was opened is closed */
   *group_p = g;
   return TFD_OK;
 }
@@ -244,11 +245,19 @@ int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until) {
   }
 }
 
+/* The thread's error, if there is one, is what the caller will tell. */
+static void give_up(tfd__group *g) {
+  tfd__error kept = {0};
+
+  tfd__error_save(&kept);
+  tfd__group_abort(g, "a collective was given up before its end");
+  (void)tfd__error_raise(&kept);
+  tfd__error_free(&kept);
+}
+
 void tfd__ticket_end(tfd__ticket *t) {
   if (t == NULL) return;
-  if (!t->done && !t->group->provider->ordered) {
-    tfd__group_abort(t->group, "a collective was given up before its end");
-  }
+  if (!t->done && !t->group->provider->ordered) give_up(t->group);
   t->group->provider->end(t);
   tfd__error_free(&t->error);
   tfd__release(t->group);

@@ -26,7 +26,9 @@ static int add(const tfd__provider *p) {
 }
 
 static int add_built_in(void) {
-  return count > 0 ? TFD_OK : add(&tfd__shared_provider);
+  if (count > 0) return TFD_OK;
+  TFD_TRY(add(&tfd__shared_provider));
+  return add(&tfd__tcp_provider);
 }
 
 static int add_other(const tfd__provider *p) {

@@ -1,0 +1,491 @@
+/* Groups of processes over TCP: the case table, each rank set a process of its
+** own, and what happens when one of them goes away, hangs, says something else
+** or is a stranger. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/tcp/tcp.h"
+#include "comm_cases.h"
+
+enum { MOST = 5, LONGEST_S = 300 };
+
+/* A loopback address that only this test has, so that no other program holds
+** its ports. */
+static char addresses[MOST][32];
+static const char *address_list[MOST];
+
+static void make_addresses(void) {
+  static int next = 1000;
+  int pid = (int)getpid();
+  int i;
+
+  next += MOST;
+  for (i = 0; i < MOST; i++) {
+    (void)snprintf(addresses[i], sizeof addresses[i], "127.%d.%d.%d:%d",
+                   1 + (pid >> 16) % 200, (pid >> 8) & 255, 1 + pid % 250,
+                   next + i);
+    address_list[i] = addresses[i];
+  }
+}
+
+static tfd__network network_of(int process, int processes) {
+  return (tfd__network){.process = process,
+                        .processes = processes,
+                        .addresses = address_list,
+                        .start_timeout = 60,
+                        .beat_timeout = 60};
+}
+
+static int open_world(const tfd__network *n, int local, world *w) {
+  static tfd_device *devices[MOST];
+  tfd__group_config config = {.devices = devices,
+                              .local = local,
+                              .base = n->process * local,
+                              .size = n->processes * local,
+                              .network = n};
+  int i;
+
+  for (i = 0; i < local; i++) devices[i] = device(i);
+  return tfd__group_new(&config, &w->group);
+}
+
+/* --- processes ------------------------------------------------------------ */
+
+typedef int (*body)(int process, int processes, int local);
+
+static pid_t start(body fn, int process, int processes, int local) {
+  pid_t child = fork();
+
+  assert_true(child >= 0);
+  if (child == 0) {
+    (void)alarm(LONGEST_S);
+    _exit(fn(process, processes, local));
+  }
+  return child;
+}
+
+static int status_of(pid_t child) {
+  int status = 0;
+
+  assert_int_equal(child, waitpid(child, &status, 0));
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void run_all(body fn, int processes, int local) {
+  pid_t children[MOST];
+  int bad = 0;
+  int i;
+
+  make_addresses();
+  for (i = 0; i < processes; i++) {
+    children[i] = start(fn, i, processes, local);
+  }
+  for (i = 0; i < processes; i++) {
+    int status = status_of(children[i]);
+
+    if (status == 0) continue;
+    print_error("process %d of %d ended with %d\n", i, processes, status);
+    bad++;
+  }
+  assert_int_equal(0, bad);
+}
+
+/* In a child: what cmocka's assertions would do needs its parent's frame. */
+#define CHECK(x)                                                               \
+  do {                                                                         \
+    if (!(x)) {                                                                \
+      (void)fprintf(stderr, "%s:%d: %s\n  %s\n", __FILE__, __LINE__, #x,       \
+                    tfd_error_message());                                      \
+      return 1;                                                                \
+    }                                                                          \
+  } while (0)
+
+/* --- the case table ------------------------------------------------------- */
+
+static int all_cases(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {.small = processes > 2 || local > 1};
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(strcmp("tcp", w.group->provider->name) == 0);
+  check_world(&w);
+  tfd__release(w.group);
+  return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
+}
+
+static void every_case(void **state) {
+  int processes;
+
+  (void)state;
+  for (processes = 2; processes <= MOST; processes++) {
+    run_all(all_cases, processes, 1);
+  }
+  run_all(all_cases, 2, 2);
+  run_all(all_cases, 3, 2);
+}
+
+/* --- failures ------------------------------------------------------------- */
+
+/* One all_reduce of n ones; its status. */
+static int sum_ones(const world *w, int64_t n, double seconds) {
+  pieces p;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p, &p);
+  int rc;
+
+  make_pieces(w, &p, TFD_FLOAT32, n);
+  fill_pieces(w, &p, c.op);
+  rc = tfd__group_run(w->group, &c, tfd__deadline_in(seconds));
+  drop_pieces(w, &p);
+  return rc;
+}
+
+static double seconds_since(int64_t begin) {
+  return (double)(tfd__now_ns() - begin) * 1e-9;
+}
+
+/* Process 1 ends without a word after three sums; the others may still be at
+** the third then. */
+static int one_dies(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  int64_t begin = 0;
+  int rc = TFD_OK;
+  int i;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  for (i = 0; i < 2; i++) CHECK(sum_ones(&w, 100000, 60) == TFD_OK);
+  begin = tfd__now_ns();
+  for (i = 2; i < 4 && rc == TFD_OK; i++) {
+    if (process == 1 && i == 3) (void)kill(getpid(), SIGKILL);
+    rc = sum_ones(&w, 100000, 60);
+  }
+  CHECK(rc == TFD_ABORTED);
+  CHECK(seconds_since(begin) < 10);
+  CHECK(strstr(tfd_error_message(), "process 1 of 3 is gone") != NULL);
+  CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED); /* it stays failed */
+  tfd__release(w.group);
+  return 0;
+}
+
+static void a_process_that_dies_fails_the_others(void **state) {
+  pid_t children[3];
+  int i;
+
+  (void)state;
+  make_addresses();
+  for (i = 0; i < 3; i++) children[i] = start(one_dies, i, 3, 1);
+  assert_int_equal(0, status_of(children[0]));
+  assert_int_equal(128 + SIGKILL, status_of(children[1]));
+  assert_int_equal(0, status_of(children[2]));
+}
+
+/* Process 1 is stopped; silence is noticed. */
+static int one_hangs(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  n.beat_timeout = 2;
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  if (process == 1) (void)kill(getpid(), SIGSTOP);
+  CHECK(sum_ones(&w, 1000, 60) == TFD_ABORTED);
+  if (process == 0) {
+    CHECK(strstr(tfd_error_message(), "has not been heard of for 2.") != NULL);
+  }
+  tfd__release(w.group);
+  return 0;
+}
+
+static void a_process_that_hangs_fails_the_others(void **state) {
+  pid_t children[2];
+  int i;
+
+  (void)state;
+  make_addresses();
+  for (i = 0; i < 2; i++) children[i] = start(one_hangs, i, 2, 1);
+  assert_int_equal(0, status_of(children[0]));
+  (void)kill(children[1], SIGCONT); /* it finds that the others have gone on */
+  assert_int_equal(0, status_of(children[1]));
+}
+
+static int they_differ(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  int64_t begin = 0;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+  begin = tfd__now_ns();
+  CHECK(sum_ones(&w, process == 0 ? 100 : 101, 60) != TFD_OK);
+  CHECK(seconds_since(begin) < 10);
+  CHECK(strstr(tfd_error_message(), "run apart at collective 2") != NULL);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void processes_that_run_apart_all_hear_of_it(void **state) {
+  (void)state;
+  run_all(they_differ, 2, 1);
+}
+
+static int one_ends(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  if (process == 0) {
+    CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED);
+    CHECK(strstr(tfd_error_message(),
+                 "process 1 has ended while process 0 waits") != NULL);
+  }
+  tfd__release(w.group);
+  return 0;
+}
+
+static void a_process_that_ends_is_not_waited_for(void **state) {
+  (void)state;
+  run_all(one_ends, 2, 1);
+}
+
+static int one_aborts(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  if (process == 2) {
+    tfd__group_abort(w.group, "train.lua:7: no such field");
+  }
+  CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED);
+  CHECK(strstr(tfd_error_message(), "train.lua:7: no such field") != NULL);
+  if (process != 2) {
+    CHECK(strstr(tfd_error_message(), "because of process 2") != NULL);
+  }
+  tfd__release(w.group);
+  return 0;
+}
+
+static void an_abort_reaches_everybody_with_its_cause(void **state) {
+  (void)state;
+  run_all(one_aborts, 3, 1);
+}
+
+/* --- who may join --------------------------------------------------------- */
+
+static int with_secret(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  n.secret = "a long secret";
+  n.secret_bytes = 13;
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void a_secret_that_all_know_opens(void **state) {
+  (void)state;
+  run_all(with_secret, 3, 1);
+}
+
+/* Process 1 connects to process 0 and is told; process 0 goes on waiting. */
+static int other_secret(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  n.secret = process == 0 ? "one secret" : "two secret";
+  n.secret_bytes = 10;
+  n.start_timeout = process == 0 ? 3 : 60;
+  if (process == 0) {
+    CHECK(open_world(&n, local, &w) == TFD_DEADLINE_EXCEEDED);
+    CHECK(strstr(tfd_error_message(), "process 1 (127.") != NULL);
+    return 0;
+  }
+  CHECK(open_world(&n, local, &w) == TFD_FAILED_PRECONDITION);
+  CHECK(strstr(tfd_error_message(), "the secrets differ") != NULL);
+  return 0;
+}
+
+static void another_secret_is_refused(void **state) {
+  (void)state;
+  run_all(other_secret, 2, 1);
+}
+
+static int other_list(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  const char *mine[2] = {address_list[0], address_list[1]};
+  world w = {0};
+
+  if (process == 1) mine[1] = address_list[2];
+  n.addresses = mine;
+  n.start_timeout = process == 0 ? 3 : 60;
+  if (process == 0) {
+    CHECK(open_world(&n, local, &w) == TFD_DEADLINE_EXCEEDED);
+    return 0;
+  }
+  CHECK(open_world(&n, local, &w) == TFD_FAILED_PRECONDITION);
+  CHECK(strstr(tfd_error_message(), "another list of addresses") != NULL);
+  return 0;
+}
+
+static void another_cluster_is_refused(void **state) {
+  (void)state;
+  run_all(other_list, 2, 1);
+}
+
+static int no_secret(int process, int processes, int local) {
+  static const char *const far[2] = {"192.0.2.1:2222", "192.0.2.2:2222"};
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  n.addresses = far;
+  CHECK(open_world(&n, local, &w) == TFD_FAILED_PRECONDITION);
+  CHECK(strstr(tfd_error_message(), "192.0.2.1:2222 can be reached") != NULL);
+  CHECK(strstr(tfd_error_hint(), "TFDIST_SECRET") != NULL);
+  n.insecure = true;
+  CHECK(open_world(&n, local, &w) == TFD_UNAVAILABLE);
+  CHECK(strstr(tfd_error_hint(), "none of that address") != NULL);
+  return 0;
+}
+
+static void other_machines_need_a_secret(void **state) {
+  (void)state;
+  assert_int_equal(0, status_of(start(no_secret, 0, 2, 1)));
+}
+
+static int alone(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  n.start_timeout = 0.5;
+  CHECK(open_world(&n, local, &w) == TFD_DEADLINE_EXCEEDED);
+  CHECK(strstr(tfd_error_message(), "process 0 (127.") != NULL);
+  CHECK(strstr(tfd_error_message(), "Connection refused") != NULL);
+  return 0;
+}
+
+static void who_is_missing_is_named(void **state) {
+  (void)state;
+  make_addresses();
+  assert_int_equal(0, status_of(start(alone, 1, 2, 1)));
+}
+
+/* Connections that say nothing, or nonsense, all the time. */
+static int stranger(int process, int processes, int local) {
+  struct sockaddr_in to = {.sin_family = AF_INET};
+  char host[32];
+  int port = 0;
+  int i;
+
+  (void)process;
+  (void)processes;
+  (void)local;
+  if (sscanf(address_list[0], "%31[^:]:%d", host, &port) != 2) return 1;
+  to.sin_port = htons((uint16_t)port);
+  if (inet_pton(AF_INET, host, &to.sin_addr) != 1) return 1;
+  for (i = 0;; i++) {
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+
+    if (connect(s, (struct sockaddr *)&to, sizeof to) == 0 && i % 2 == 0) {
+      if (write(s, host, sizeof host) < 0) (void)close(s);
+    }
+    if (i % 100 != 99) continue;
+    for (s = 3; s < 200; s++) (void)close(s);
+  }
+}
+
+static void strangers_disturb_nobody(void **state) {
+  pid_t children[3];
+  pid_t bad;
+  int i;
+
+  (void)state;
+  make_addresses();
+  bad = start(stranger, 0, 1, 1);
+  for (i = 0; i < 3; i++) children[i] = start(with_secret, i, 3, 1);
+  for (i = 0; i < 3; i++) assert_int_equal(0, status_of(children[i]));
+  (void)kill(bad, SIGKILL);
+  (void)status_of(bad);
+}
+
+/* --- bytes ---------------------------------------------------------------- */
+
+static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
+  tfd__frame f = {.type = TFD_FRAME_DATA,
+                  .tag = 7,
+                  .seq = UINT64_C(0x1234567890abcdef),
+                  .what = 3,
+                  .count = 5,
+                  .length = UINT64_C(1) << 40,
+                  .sum = 0xfedcba98};
+  tfd__hello h = {.process = 3, .processes = 9, .local = 2, .channel = 1,
+                  .cluster = UINT64_C(0xfedcba9876543210),
+                  .has_secret = true, .nonce = "fifteen letters"};
+  uint8_t frame[TFD_FRAME_BYTES];
+  uint8_t hello[TFD_HELLO_BYTES];
+  tfd__frame f2 = {0};
+  tfd__hello h2 = {0};
+  int bit;
+
+  (void)state;
+  tfd__frame_write(&f, frame);
+  assert_true(tfd__frame_read(frame, &f2));
+  assert_memory_equal(&f, &f2, sizeof f);
+  tfd__hello_write(&h, hello);
+  assert_true(tfd__hello_read(hello, &h2));
+  assert_memory_equal(&h, &h2, sizeof h);
+  for (bit = 0; bit < TFD_FRAME_BYTES * 8; bit++) {
+    frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    assert_false(tfd__frame_read(frame, &f2));
+    frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
+  }
+  for (bit = 0; bit < TFD_HELLO_BYTES * 8; bit++) {
+    hello[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    assert_false(tfd__hello_read(hello, &h2));
+    hello[bit / 8] ^= (uint8_t)(1 << bit % 8);
+  }
+}
+
+/* RFC 4231, test case 2. */
+static void proofs_are_hmac_sha256(void **state) {
+  static const uint8_t expected[TFD_PROOF_BYTES] = {
+      0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24,
+      0x26, 0x08, 0x95, 0x75, 0xc7, 0x5a, 0x00, 0x3f, 0x08, 0x9d, 0x27,
+      0x39, 0x83, 0x9d, 0xec, 0x58, 0xb9, 0x64, 0xec, 0x38, 0x43};
+  uint8_t proof[TFD_PROOF_BYTES];
+
+  (void)state;
+  assert_int_equal(TFD_OK, tfd__hmac("Jefe", 4, "what do ya want for nothing?",
+                                     28, proof));
+  assert_memory_equal(expected, proof, sizeof proof);
+  assert_true(tfd__same_bytes(expected, proof, sizeof proof));
+  proof[31] ^= 1;
+  assert_false(tfd__same_bytes(expected, proof, sizeof proof));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(headers_come_back_and_no_bit_of_them_may_change),
+      cmocka_unit_test(proofs_are_hmac_sha256),
+      cmocka_unit_test(every_case),
+      cmocka_unit_test(a_process_that_dies_fails_the_others),
+      cmocka_unit_test(a_process_that_hangs_fails_the_others),
+      cmocka_unit_test(processes_that_run_apart_all_hear_of_it),
+      cmocka_unit_test(a_process_that_ends_is_not_waited_for),
+      cmocka_unit_test(an_abort_reaches_everybody_with_its_cause),
+      cmocka_unit_test(a_secret_that_all_know_opens),
+      cmocka_unit_test(another_secret_is_refused),
+      cmocka_unit_test(another_cluster_is_refused),
+      cmocka_unit_test(other_machines_need_a_secret),
+      cmocka_unit_test(who_is_missing_is_named),
+      cmocka_unit_test(strangers_disturb_nobody),
+  };
+
+  configure("2", "queued");
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,143 @@
+/* "host:port" to sockets. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/tcp/tcp.h"
+
+enum { HOST_BYTES = 256, PORT_BYTES = 8, BACKLOG = 128 };
+/* A dead host is noticed after about this long, with or without data on the
+** way. */
+enum { SILENCE_MS = 10000 };
+
+/* "[::1]:2222" and "host:2222" as two texts. */
+static int split(const char *address, char host[HOST_BYTES],
+                 char port[PORT_BYTES]) {
+  const char *colon = strrchr(address, ':');
+  const char *from = address;
+  const char *to = colon;
+
+  if (colon != NULL && *from == '[' && to > from + 1 && to[-1] == ']') {
+    from++;
+    to--;
+  }
+  if (colon == NULL || to <= from || to - from >= HOST_BYTES ||
+      colon[1] == '\0' || strlen(colon + 1) >= PORT_BYTES) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "group: \"%.80s\" is no address; expected \"host:port\"",
+                     address);
+  }
+  memcpy(host, from, (size_t)(to - from));
+  host[to - from] = '\0';
+  memcpy(port, colon + 1, strlen(colon + 1) + 1);
+  return TFD_OK;
+}
+
+static int look_up(const char *address, bool passive, struct addrinfo **list_p) {
+  struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                           .ai_socktype = SOCK_STREAM,
+                           .ai_flags = AI_NUMERICSERV |
+                                       (passive ? AI_PASSIVE : 0)};
+  char host[HOST_BYTES];
+  char port[PORT_BYTES];
+  int rc;
+
+  TFD_TRY(split(address, host, port));
+  rc = getaddrinfo(host, port, &hints, list_p);
+  if (rc == 0) return TFD_OK;
+  return tfd__fail(TFD_NOT_FOUND, "group: the host of %s is not known: %s",
+                   address, gai_strerror(rc));
+}
+
+void tfd__tune(int socket) {
+  int on = 1;
+  int silence = SILENCE_MS;
+  int idle = 3;
+  int interval = 2;
+  int count = 3;
+
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  (void)setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &interval,
+                   sizeof interval);
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence,
+                   sizeof silence);
+}
+
+static int open_listener(const struct addrinfo *a) {
+  int on = 1;
+  int s = socket(a->ai_family,
+                 a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+  if (s < 0) return -1;
+  (void)setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(s, a->ai_addr, a->ai_addrlen) == 0 && listen(s, BACKLOG) == 0) {
+    return s;
+  }
+  on = errno;
+  (void)close(s);
+  errno = on;
+  return -1;
+}
+
+int tfd__listen(const char *address, int *socket_p) {
+  struct addrinfo *list = NULL;
+  const struct addrinfo *a = NULL;
+  int found = -1;
+  int error = 0;
+
+  TFD_TRY(look_up(address, true, &list));
+  for (a = list; a != NULL && found < 0; a = a->ai_next) {
+    found = open_listener(a);
+    if (found < 0) error = errno;
+  }
+  freeaddrinfo(list);
+  if (found >= 0) {
+    *socket_p = found;
+    return TFD_OK;
+  }
+  (void)tfd__fail(TFD_UNAVAILABLE, "group: cannot listen on %s: %s", address,
+                  strerror(error));
+  if (error == EADDRINUSE) {
+    return tfd__hint("another process has that port: `ss -ltnp` names it");
+  }
+  if (error == EADDRNOTAVAIL) {
+    return tfd__hint("this machine has none of that address");
+  }
+  return TFD_UNAVAILABLE;
+}
+
+int tfd__connect(const char *address, int *socket_p, int *error_p) {
+  struct addrinfo *list = NULL;
+  int s = -1;
+
+  *error_p = 0;
+  *socket_p = -1;
+  TFD_TRY(look_up(address, false, &list));
+  s = socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (s < 0 || (connect(s, list->ai_addr, list->ai_addrlen) != 0 &&
+                errno != EINPROGRESS)) {
+    *error_p = errno;
+    if (s >= 0) (void)close(s);
+    s = -1;
+  }
+  freeaddrinfo(list);
+  *socket_p = s;
+  return TFD_OK;
+}
+
+bool tfd__is_loopback(const char *address) {
+  char host[HOST_BYTES];
+  char port[PORT_BYTES];
+
+  if (split(address, host, port) != TFD_OK) return false;
+  return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+         strcasecmp(host, "localhost") == 0;
+}

@@ -1,0 +1,137 @@
+/* Headers as bytes: little-endian, with a checksum of their own. */
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "comm/tcp/tcp.h"
+
+static const uint8_t hello_magic[4] = {'T', 'F', 'D', 'C'};
+static const uint8_t frame_magic[4] = {'T', 'F', 'D', 'F'};
+enum { PROTOCOL = 1 };
+
+static uint8_t *put(uint8_t *p, uint64_t x, int bytes) {
+  int i;
+
+  for (i = 0; i < bytes; i++) p[i] = (uint8_t)(x >> (8 * i));
+  return p + bytes;
+}
+
+static const uint8_t *get(const uint8_t *p, void *x, int bytes) {
+  uint64_t value = 0;
+  uint32_t small = 0;
+  int i;
+
+  for (i = 0; i < bytes; i++) value |= (uint64_t)p[i] << (8 * i);
+  small = (uint32_t)value;
+  if (bytes == 8) memcpy(x, &value, sizeof value);
+  if (bytes == 4) memcpy(x, &small, sizeof small);
+  return p + bytes;
+}
+
+static bool check_sum(const uint8_t *bytes, size_t n) {
+  uint32_t sum = 0;
+
+  (void)get(bytes + n - 4, &sum, 4);
+  return sum == tfd__crc32c(0, bytes, n - 4);
+}
+
+/* --- hello ---------------------------------------------------------------- */
+
+void tfd__hello_write(const tfd__hello *h, uint8_t bytes[TFD_HELLO_BYTES]) {
+  uint8_t *p = bytes;
+
+  memset(bytes, 0, TFD_HELLO_BYTES);
+  memcpy(p, hello_magic, 4);
+  p = put(p + 4, PROTOCOL, 4);
+  p = put(p, h->process, 4);
+  p = put(p, h->processes, 4);
+  p = put(p, h->local, 4);
+  p = put(p, h->channel, 4);
+  p = put(p, h->cluster, 8);
+  p = put(p, h->has_secret, 4);
+  memcpy(p, h->nonce, TFD_NONCE_BYTES);
+  (void)put(bytes + TFD_HELLO_BYTES - 4,
+            tfd__crc32c(0, bytes, TFD_HELLO_BYTES - 4), 4);
+}
+
+bool tfd__hello_read(const uint8_t bytes[TFD_HELLO_BYTES], tfd__hello *h) {
+  const uint8_t *p = bytes + 4;
+  uint32_t protocol = 0;
+  uint32_t has_secret = 0;
+
+  if (memcmp(bytes, hello_magic, 4) != 0) return false;
+  if (!check_sum(bytes, TFD_HELLO_BYTES)) return false;
+  p = get(p, &protocol, 4);
+  p = get(p, &h->process, 4);
+  p = get(p, &h->processes, 4);
+  p = get(p, &h->local, 4);
+  p = get(p, &h->channel, 4);
+  p = get(p, &h->cluster, 8);
+  p = get(p, &has_secret, 4);
+  h->has_secret = has_secret != 0;
+  memcpy(h->nonce, p, TFD_NONCE_BYTES);
+  return protocol == PROTOCOL;
+}
+
+tfd__verdict tfd__hello_judge(const tfd__hello *mine,
+                              const tfd__hello *theirs) {
+  if (theirs->cluster != mine->cluster ||
+      theirs->processes != mine->processes) {
+    return TFD_VERDICT_CLUSTER;
+  }
+  if (theirs->process >= mine->processes || theirs->process == mine->process ||
+      theirs->channel >= TFD_CHANNELS) {
+    return TFD_VERDICT_PROCESS;
+  }
+  if (theirs->local != mine->local) return TFD_VERDICT_LOCAL;
+  if (theirs->has_secret != mine->has_secret) {
+    return TFD_VERDICT_SECRET_MISSING;
+  }
+  return TFD_VERDICT_GOOD;
+}
+
+const char *tfd__verdict_text(tfd__verdict v) {
+  static const char *const texts[TFD_VERDICTS] = {
+      [TFD_VERDICT_GOOD] = "accepted",
+      [TFD_VERDICT_PROTOCOL] = "it is another version of tfdist, or none",
+      [TFD_VERDICT_CLUSTER] = "it has another list of addresses",
+      [TFD_VERDICT_LOCAL] = "it has another number of devices",
+      [TFD_VERDICT_PROCESS] = "it is no other task of this cluster",
+      [TFD_VERDICT_DUPLICATE] = "that task is connected already",
+      [TFD_VERDICT_SECRET_MISSING] = "one side has a secret, the other none",
+      [TFD_VERDICT_SECRET] = "the secrets differ",
+  };
+
+  return (unsigned)v < TFD_VERDICTS ? texts[v] : "an unknown reason";
+}
+
+/* --- frames --------------------------------------------------------------- */
+
+void tfd__frame_write(const tfd__frame *f, uint8_t bytes[TFD_FRAME_BYTES]) {
+  uint8_t *p = bytes;
+
+  memcpy(p, frame_magic, 4);
+  p = put(p + 4, f->type, 4);
+  p = put(p, f->tag, 4);
+  p = put(p, f->sum, 4);
+  p = put(p, f->seq, 8);
+  p = put(p, f->what, 8);
+  p = put(p, f->count, 8);
+  p = put(p, f->length, 8);
+  p = put(p, 0, 4);
+  (void)put(p, tfd__crc32c(0, bytes, TFD_FRAME_BYTES - 4), 4);
+}
+
+bool tfd__frame_read(const uint8_t bytes[TFD_FRAME_BYTES], tfd__frame *f) {
+  const uint8_t *p = bytes + 4;
+
+  if (memcmp(bytes, frame_magic, 4) != 0) return false;
+  if (!check_sum(bytes, TFD_FRAME_BYTES)) return false;
+  p = get(p, &f->type, 4);
+  p = get(p, &f->tag, 4);
+  p = get(p, &f->sum, 4);
+  p = get(p, &f->seq, 8);
+  p = get(p, &f->what, 8);
+  p = get(p, &f->count, 8);
+  (void)get(p, &f->length, 8);
+  return f->type >= TFD_FRAME_DATA && f->type < TFD_FRAME_TYPES;
+}

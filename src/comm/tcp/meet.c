@@ -1,0 +1,364 @@
+/* Every process connects to those below it and listens for those above; one
+** loop over all sockets, so that nobody who is silent holds up the others. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/tcp/hello.h"
+
+enum { STRANGERS = 64 }; /* connections that have not proved who they are */
+#define FIRST_RETRY_NS 50000000   /* grows by 1.6 each time, */
+#define LONGEST_RETRY_NS 2000000000 /* up to here */
+#define SAY_NS 10000000000
+
+typedef enum stage {
+  STAGE_IDLE = 0, /* connects again at `retry` */
+  STAGE_CONNECTING,
+  STAGE_TALKING,
+  STAGE_DONE
+} stage;
+
+typedef struct line {
+  stage stage;
+  int process;
+  int channel;
+  int64_t retry;
+  int64_t pause;
+  int error; /* of the last try; 0 = none yet */
+  tfd__talk talk;
+} line;
+
+typedef struct meeting {
+  const tfd__network *network;
+  tfd__hello mine;
+  tfd__peer_sockets *sockets;
+  int listener;
+  line *out; /* to those below, channel by channel */
+  int out_n;
+  line in[STRANGERS];
+  int left; /* connections still to come */
+} meeting;
+
+static void close_talk(line *l, stage next) {
+  if (l->talk.socket >= 0) (void)close(l->talk.socket);
+  l->talk.socket = -1;
+  l->stage = next;
+}
+
+static bool is_there(void *arg, const tfd__hello *theirs) {
+  const meeting *m = arg;
+
+  return m->sockets[theirs->process].socket[theirs->channel] >= 0;
+}
+
+/* --- one connection ------------------------------------------------------- */
+
+static void try_later(line *l, int error) {
+  close_talk(l, STAGE_IDLE);
+  l->error = error;
+  l->retry = tfd__now_ns() + l->pause;
+  l->pause = l->pause * 8 / 5;
+  if (l->pause > LONGEST_RETRY_NS) l->pause = LONGEST_RETRY_NS;
+}
+
+static int begin_out(meeting *m, line *l) {
+  int socket = -1;
+  int error = 0;
+
+  TFD_TRY(tfd__connect(m->network->addresses[l->process], &socket, &error));
+  l->talk.socket = socket;
+  if (socket < 0) {
+    try_later(l, error);
+  } else {
+    l->stage = STAGE_CONNECTING;
+  }
+  return TFD_OK;
+}
+
+static int begin_talk(meeting *m, line *l, bool connects) {
+  tfd__hello mine = m->mine;
+
+  mine.channel = (uint32_t)l->channel;
+  tfd__tune(l->talk.socket);
+  TFD_TRY(tfd__talk_begin(&l->talk, l->talk.socket, connects, &mine,
+                          m->network));
+  if (!connects) {
+    l->talk.is_there = is_there;
+    l->talk.arg = m;
+  }
+  l->stage = STAGE_TALKING;
+  return TFD_OK;
+}
+
+static int connected(meeting *m, line *l) {
+  int error = 0;
+  socklen_t bytes = sizeof error;
+
+  if (getsockopt(l->talk.socket, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) {
+    error = errno;
+  }
+  if (error == 0) return begin_talk(m, l, true);
+  try_later(l, error);
+  return TFD_OK;
+}
+
+static void keep(meeting *m, line *l, int process, int channel) {
+  m->sockets[process].socket[channel] = l->talk.socket;
+  l->talk.socket = -1;
+  l->stage = STAGE_DONE;
+  m->left--;
+}
+
+static int refused(const meeting *m, const line *l) {
+  return tfd__fail(TFD_FAILED_PRECONDITION,
+                   "group: process %d does not agree with process %d (%s): %s",
+                   m->network->process, l->process,
+                   m->network->addresses[l->process],
+                   tfd__verdict_text(l->talk.verdict));
+}
+
+static int out_is_over(meeting *m, line *l) {
+  const tfd__talk *t = &l->talk;
+
+  if (!t->agreed) {
+    if (t->verdict != TFD_VERDICT_GOOD) return refused(m, l);
+    try_later(l, t->error == 0 ? ECONNRESET : t->error);
+    return TFD_OK;
+  }
+  if ((int)t->theirs.process != l->process) {
+    l->talk.verdict = TFD_VERDICT_PROCESS;
+    return refused(m, l);
+  }
+  keep(m, l, l->process, l->channel);
+  return TFD_OK;
+}
+
+static int talk(meeting *m, line *l, bool connects) {
+  bool over = false;
+
+  TFD_TRY(tfd__talk_go_on(&l->talk, &over));
+  if (!over) return TFD_OK;
+  if (connects) return out_is_over(m, l);
+  if (l->talk.agreed) {
+    keep(m, l, (int)l->talk.theirs.process, (int)l->talk.theirs.channel);
+  } else if (l->talk.verdict != TFD_VERDICT_GOOD) {
+    tfd__log(TFD_LOG_WARNING, "a connection to %s was refused: %s",
+             m->network->addresses[m->network->process],
+             tfd__verdict_text(l->talk.verdict));
+  }
+  close_talk(l, STAGE_IDLE);
+  return TFD_OK;
+}
+
+static int accept_all(meeting *m) {
+  int i;
+
+  for (i = 0; i < STRANGERS; i++) {
+    line *l = &m->in[i];
+    int s = -1;
+
+    if (l->stage == STAGE_TALKING) continue;
+    s = accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (s < 0) return TFD_OK;
+    l->talk.socket = s;
+    TFD_TRY(begin_talk(m, l, false));
+  }
+  return TFD_OK;
+}
+
+/* --- the loop ------------------------------------------------------------- */
+
+static int go_on(meeting *m, line *l, bool connects, int events) {
+  if (l->stage == STAGE_IDLE && connects && tfd__now_ns() >= l->retry) {
+    return begin_out(m, l);
+  }
+  if (l->stage == STAGE_CONNECTING && events != 0) return connected(m, l);
+  if (l->stage == STAGE_TALKING) return talk(m, l, connects);
+  return TFD_OK;
+}
+
+static void watch(const line *l, struct pollfd *p) {
+  *p = (struct pollfd){.fd = -1};
+  if (l->stage == STAGE_CONNECTING) {
+    *p = (struct pollfd){.fd = l->talk.socket, .events = POLLOUT};
+  } else if (l->stage == STAGE_TALKING) {
+    *p = (struct pollfd){.fd = l->talk.socket, .events = POLLIN};
+    if (l->talk.out_done < l->talk.out_n) p->events |= POLLOUT;
+  }
+}
+
+/* Sockets are looked at at least this often, for retries and deadlines. */
+enum { ROUND_MS = 20 };
+
+static int one_round(meeting *m, struct pollfd *polled) {
+  int n = m->out_n + STRANGERS;
+  int i;
+
+  for (i = 0; i < n; i++) {
+    watch(i < m->out_n ? &m->out[i] : &m->in[i - m->out_n], &polled[i]);
+  }
+  polled[n] = (struct pollfd){.fd = m->listener, .events = POLLIN};
+  (void)poll(polled, (nfds_t)n + 1, ROUND_MS);
+  for (i = 0; i < n; i++) {
+    bool connects = i < m->out_n;
+    line *l = connects ? &m->out[i] : &m->in[i - m->out_n];
+
+    TFD_TRY(go_on(m, l, connects, polled[i].revents));
+  }
+  return polled[n].revents != 0 ? accept_all(m) : TFD_OK;
+}
+
+/* "process 2 (host:port): Connection refused; process 3 (...)". */
+static void name_missing(const meeting *m, char *text, size_t bytes) {
+  size_t used = 0;
+  int p;
+
+  text[0] = '\0';
+  for (p = 0; p < m->network->processes && used < bytes; p++) {
+    const int *s = m->sockets[p].socket;
+    const char *why = "not heard of";
+
+    if (p == m->network->process || (s[0] >= 0 && s[1] >= 0)) continue;
+    if (p < m->network->process && m->out[p * TFD_CHANNELS].error != 0) {
+      why = strerror(m->out[p * TFD_CHANNELS].error);
+    }
+    used += (size_t)snprintf(text + used, bytes - used, "%sprocess %d (%s): %s",
+                             used > 0 ? "; " : "", p, m->network->addresses[p],
+                             why);
+  }
+}
+
+static int meet(meeting *m, struct pollfd *polled) {
+  double seconds =
+      m->network->start_timeout > 0 ? m->network->start_timeout : 300;
+  tfd__deadline until = tfd__deadline_in(seconds);
+  int64_t say = tfd__now_ns() + SAY_NS;
+  char missing[1024];
+
+  while (m->left > 0) {
+    TFD_TRY(one_round(m, polled));
+    if (tfd__interrupt_get()) {
+      return tfd__fail(TFD_CANCELLED,
+                       "group: interrupted while waiting for processes");
+    }
+    if (m->left == 0) return TFD_OK;
+    if (tfd__now_ns() < say && tfd__now_ns() < until) continue;
+    name_missing(m, missing, sizeof missing);
+    if (tfd__now_ns() >= until) {
+      return tfd__fail(TFD_DEADLINE_EXCEEDED,
+                       "group: not all of %d processes are there after %g s: "
+                       "%s",
+                       m->network->processes, seconds, missing);
+    }
+    tfd__log(TFD_LOG_WARNING, "waiting for %s", missing);
+    say = tfd__now_ns() + SAY_NS;
+  }
+  return TFD_OK;
+}
+
+/* --- before and after ----------------------------------------------------- */
+
+static uint64_t hash_text(uint64_t h, const char *text) {
+  for (; *text != '\0'; text++) {
+    h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+  }
+  return (h ^ 0xff) * UINT64_C(0x100000001b3);
+}
+
+static uint64_t cluster_hash(const tfd__network *network) {
+  uint64_t h = UINT64_C(0xcbf29ce484222325);
+  int p;
+
+  for (p = 0; p < network->processes; p++) {
+    h = hash_text(h, network->addresses[p]);
+  }
+  return h;
+}
+
+/* Who can be reached from other machines must have a secret. */
+static int check_secret(const tfd__network *network) {
+  int p;
+
+  if (network->secret_bytes > 0 || network->insecure) return TFD_OK;
+  for (p = 0; p < network->processes; p++) {
+    if (tfd__is_loopback(network->addresses[p])) continue;
+    (void)tfd__fail(TFD_FAILED_PRECONDITION,
+                    "group: %s can be reached from other machines, and the "
+                    "cluster has no secret",
+                    network->addresses[p]);
+    return tfd__hint("put the same text into TFDIST_SECRET, or its file's name "
+                     "into TFDIST_SECRET_FILE, on all machines; "
+                     "TFDIST_INSECURE=1 does without");
+  }
+  return TFD_OK;
+}
+
+static void prepare(meeting *m) {
+  int i;
+
+  for (i = 0; i < m->out_n; i++) {
+    m->out[i] = (line){.process = i / TFD_CHANNELS,
+                       .channel = i % TFD_CHANNELS,
+                       .pause = FIRST_RETRY_NS,
+                       .talk = {.socket = -1}};
+  }
+  for (i = 0; i < STRANGERS; i++) m->in[i].talk.socket = -1;
+  for (i = 0; i < m->network->processes; i++) {
+    m->sockets[i] = (tfd__peer_sockets){{-1, -1}};
+  }
+}
+
+static void finish(meeting *m, int rc) {
+  int i;
+  int c;
+
+  for (i = 0; i < m->out_n; i++) close_talk(&m->out[i], STAGE_DONE);
+  for (i = 0; i < STRANGERS; i++) close_talk(&m->in[i], STAGE_DONE);
+  if (m->listener >= 0) (void)close(m->listener);
+  for (i = 0; rc != TFD_OK && i < m->network->processes; i++) {
+    for (c = 0; c < TFD_CHANNELS; c++) {
+      if (m->sockets[i].socket[c] >= 0) (void)close(m->sockets[i].socket[c]);
+    }
+  }
+}
+
+int tfd__meet(const tfd__network *network, int local,
+              tfd__peer_sockets *sockets) {
+  int out_n = network->process * TFD_CHANNELS;
+  size_t polled_n = (size_t)out_n + STRANGERS + 1;
+  meeting *m = NULL;
+  struct pollfd *polled = NULL;
+  int rc;
+
+  TFD_TRY(check_secret(network));
+  m = tfd__calloc(1, sizeof *m);
+  polled = tfd__calloc(polled_n, sizeof *polled);
+  if (m != NULL) m->out = tfd__calloc((size_t)out_n + 1, sizeof *m->out);
+  if (m == NULL || polled == NULL || m->out == NULL) {
+    rc = tfd__no_memory(polled_n * sizeof *polled, "group");
+    goto free_all;
+  }
+  m->network = network;
+  m->sockets = sockets;
+  m->listener = -1;
+  m->out_n = out_n;
+  m->left = (network->processes - 1) * TFD_CHANNELS;
+  m->mine = (tfd__hello){.process = (uint32_t)network->process,
+                         .processes = (uint32_t)network->processes,
+                         .local = (uint32_t)local,
+                         .cluster = cluster_hash(network)};
+  prepare(m);
+  rc = tfd__listen(network->addresses[network->process], &m->listener);
+  if (rc == TFD_OK) rc = meet(m, polled);
+  finish(m, rc);
+
+free_all:
+  if (m != NULL) tfd__free(m->out);
+  tfd__free(polled);
+  tfd__free(m);
+  return rc;
+}

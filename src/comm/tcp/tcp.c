@@ -1,0 +1,608 @@
+/* Collectives of several processes, made of frames between all of them.
+**
+** all_reduce: each process adds up its own ranks, sends share p of the sum to
+** process p, adds up what comes in the order of processes, and sends its share
+** of the result to all others. Every byte crosses 2 (P - 1) / P times, the least
+** there is, in two steps whatever P; few elements go whole to everybody, in one
+** step. The order of additions is that of the ranks, processes' sums by
+** processes' sums: equal bits everywhere and from run to run.
+** broadcast and all_gather send what one has to all others.
+** Work moves on when somebody waits for it; bytes move by the mesh's thread. */
+#include <string.h>
+
+#include "comm/schedule.h"
+#include "comm/tcp/tcp.h"
+
+/* Below this, one step with P times the bytes beats two steps. */
+enum { SMALL_BYTES = 16384 };
+
+typedef enum phase {
+  PHASE_INPUT = 0, /* the devices are computing what is sent */
+  PHASE_EXCHANGE,
+  PHASE_REDUCE, /* the device adds up */
+  PHASE_SHARE,
+  PHASE_DONE
+} phase;
+
+/* One value under way. */
+typedef struct part {
+  int64_t numel;
+  int dtype;
+  tfd__run_of mine;   /* what this process gives; owned when owns_mine */
+  bool owns_mine;
+  tfd__run_of theirs; /* owned: what the others gave, process by process */
+  tfd__stretch share; /* what is added up here */
+} part;
+
+typedef struct work {
+  tfd__collective c; /* with pieces and counts of its own */
+  tfd__piece *in;
+  tfd__piece *out;
+  tfd__view *views;
+  int64_t *counts;
+  part *parts;
+  tfd__post *posts;
+  tfd__post **waited; /* of this phase */
+  int posts_n;
+  uint64_t number; /* of the collective */
+  uint64_t *seqs;  /* positions of the local devices to wait for */
+  phase phase;
+} work;
+
+typedef struct network_group {
+  tfd__mesh *mesh;
+  int process;
+  int processes;
+  uint64_t begun; /* collectives so far */
+} network_group;
+
+static network_group *own_of(const tfd__group *g) {
+  return g->own;
+}
+
+/* --- who can -------------------------------------------------------------- */
+
+static int can(const tfd__group_config *c) {
+  const tfd__network *n = c->network;
+  int i;
+
+  if (n == NULL || c->size != n->processes * c->local ||
+      c->base != n->process * c->local) {
+    return tfd__fail(TFD_UNAVAILABLE,
+                     "group: provider \"tcp\" needs the addresses of all "
+                     "processes, each with as many ranks");
+  }
+  if (n->processes > TFD_MAX_LOCAL_RANKS) {
+    return tfd__fail(TFD_UNAVAILABLE,
+                     "group: provider \"tcp\" serves up to %d processes, not "
+                     "%d",
+                     TFD_MAX_LOCAL_RANKS, n->processes);
+  }
+  for (i = 0; i < c->local; i++) {
+    if (c->devices[i]->backend->host_visible) continue;
+    return tfd__fail(TFD_UNAVAILABLE,
+                     "group: provider \"tcp\" does not reach the memory of %s",
+                     c->devices[i]->short_name);
+  }
+  return TFD_OK;
+}
+
+static int open_group(tfd__group *g, const tfd__group_config *config) {
+  const tfd__network *n = config->network;
+  tfd__peer_sockets *sockets =
+      tfd__calloc((size_t)n->processes, sizeof *sockets);
+  network_group *own = tfd__calloc(1, sizeof *own);
+  int rc = TFD_OK;
+
+  if (sockets == NULL || own == NULL) {
+    rc = tfd__no_memory(sizeof *own, "group");
+  } else {
+    own->process = n->process;
+    own->processes = n->processes;
+    g->own = own;
+    rc = tfd__meet(n, config->local, sockets);
+    if (rc == TFD_OK) rc = tfd__mesh_new(g, n, sockets, &own->mesh);
+  }
+  tfd__free(sockets);
+  if (rc != TFD_OK) {
+    g->own = NULL;
+    tfd__free(own);
+  }
+  return rc;
+}
+
+static void close_group(tfd__group *g) {
+  network_group *own = own_of(g);
+
+  tfd__mesh_free(own->mesh);
+  tfd__free(own);
+  g->own = NULL;
+}
+
+static void abort_group(tfd__group *g) {
+  tfd__mesh_abort(own_of(g)->mesh, (int)g->cause.code,
+                  g->cause.message == NULL ? "" : g->cause.message);
+}
+
+/* --- making work ---------------------------------------------------------- */
+
+static void work_free(const tfd__group *g, work *w) {
+  int n = w->c.values * g->local;
+  int i;
+
+  for (i = 0; w->in != NULL && i < n; i++) tfd__release(w->in[i].buffer);
+  for (i = 0; w->out != NULL && i < n; i++) tfd__release(w->out[i].buffer);
+  for (i = 0; w->parts != NULL && i < w->c.values; i++) {
+    if (w->parts[i].owns_mine) tfd__release(w->parts[i].mine.buffer);
+    tfd__release(w->parts[i].theirs.buffer);
+  }
+  tfd__free(w->in);
+  tfd__free(w->out);
+  tfd__free(w->views);
+  tfd__free(w->counts);
+  tfd__free(w->parts);
+  tfd__free(w->posts);
+  tfd__free(w->waited);
+  tfd__free(w->seqs);
+  tfd__free(w);
+}
+
+/* n pieces with views of their own from `views` on; buffers are kept alive. */
+static void keep_pieces(const tfd__piece *from, int n, tfd__piece *to,
+                        tfd__view *views) {
+  int i;
+
+  for (i = 0; from != NULL && i < n; i++) {
+    if (from[i].buffer == NULL) continue;
+    views[i] = *from[i].view;
+    tfd__retain(from[i].buffer);
+    to[i] = (tfd__piece){from[i].buffer, &views[i]};
+  }
+}
+
+/* Posts that one phase has at most. */
+static size_t most_posts(const tfd__group *g, const tfd__collective *c) {
+  size_t values = c->values > 0 ? (size_t)c->values : 1;
+
+  return values * (size_t)g->local * 2 * (size_t)own_of(g)->processes;
+}
+
+static int work_alloc(tfd__group *g, const tfd__collective *c, work *w) {
+  size_t n = (size_t)(c->values * g->local) + 1;
+  size_t counts = (size_t)(c->values * g->size);
+  size_t posts = most_posts(g, c);
+
+  w->in = tfd__calloc(n, sizeof *w->in);
+  w->out = tfd__calloc(n, sizeof *w->out);
+  w->views = tfd__calloc(2 * n, sizeof *w->views);
+  w->parts = tfd__calloc((size_t)c->values + 1, sizeof *w->parts);
+  w->posts = tfd__calloc(posts, sizeof *w->posts);
+  w->waited = tfd__calloc(posts, sizeof *w->waited);
+  w->seqs = tfd__calloc((size_t)g->local, sizeof *w->seqs);
+  if (c->counts != NULL) {
+    w->counts = tfd__alloc(counts * sizeof *w->counts);
+    if (w->counts != NULL) {
+      memcpy(w->counts, c->counts, counts * sizeof *w->counts);
+    }
+  }
+  if (w->in == NULL || w->out == NULL || w->views == NULL ||
+      w->parts == NULL || w->posts == NULL || w->waited == NULL ||
+      w->seqs == NULL || (c->counts != NULL && w->counts == NULL)) {
+    return tfd__no_memory(posts * sizeof *w->posts, c->what);
+  }
+  return TFD_OK;
+}
+
+static int work_new(tfd__group *g, const tfd__collective *c, work **w_p) {
+  work *w = tfd__calloc(1, sizeof *w);
+  int n = c->values * g->local;
+
+  if (w == NULL) return tfd__no_memory(sizeof *w, c->what);
+  w->c = *c;
+  if (work_alloc(g, c, w) != TFD_OK) {
+    work_free(g, w);
+    return TFD_RESOURCE_EXHAUSTED;
+  }
+  keep_pieces(c->in, n, w->in, w->views);
+  keep_pieces(c->out, n, w->out, w->views + n);
+  w->c.in = w->in;
+  w->c.out = w->out;
+  w->c.counts = w->counts;
+  w->number = ++own_of(g)->begun;
+  *w_p = w;
+  return TFD_OK;
+}
+
+/* Everything that was submitted by now comes before the frames. */
+static void note_positions(const tfd__group *g, work *w) {
+  int i;
+
+  for (i = 0; i < g->local; i++) w->seqs[i] = tfd__stream_seq(g->devices[i]);
+}
+
+/* --- posts ---------------------------------------------------------------- */
+
+/* What all processes must agree on. */
+static uint64_t signature(const tfd__collective *c, int dtype) {
+  return (uint64_t)c->kind | (uint64_t)c->op << 8 | (uint64_t)dtype << 16 |
+         (uint64_t)c->root << 24;
+}
+
+static void add_post(tfd__group *g, work *w, bool send, int process, int tag,
+                     int64_t numel, const tfd__run_of *run) {
+  tfd__post *p = &w->posts[w->posts_n];
+  size_t bytes = run == NULL ? 0 : tfd__view_bytes(&run->view);
+  int dtype = run == NULL ? 0 : run->view.dtype;
+
+  *p = (tfd__post){.process = process,
+                   .data = run == NULL ? NULL : run->view.data,
+                   .frame = {.tag = (uint32_t)tag,
+                             .seq = w->number,
+                             .what = signature(&w->c, dtype),
+                             .count = (uint64_t)numel,
+                             .length = bytes}};
+  w->waited[w->posts_n++] = p;
+  if (send) {
+    tfd__mesh_send(own_of(g)->mesh, p);
+  } else {
+    tfd__mesh_receive(own_of(g)->mesh, p);
+  }
+}
+
+static tfd__run_of cut(const tfd__run_of *run, int64_t begin, int64_t end) {
+  tfd__piece p = {run->buffer, &run->view};
+
+  return tfd__part_of(&p, begin, end - begin);
+}
+
+static tfd__stretch share_of(const part *p, int processes, int process) {
+  if ((size_t)p->numel * tfd__dtype_size(p->dtype) <= SMALL_BYTES) {
+    return (tfd__stretch){0, p->numel};
+  }
+  return tfd__stretch_of(p->numel, processes, process);
+}
+
+static bool is_small(const part *p) {
+  return (size_t)p->numel * tfd__dtype_size(p->dtype) <= SMALL_BYTES;
+}
+
+/* --- all_reduce ----------------------------------------------------------- */
+
+/* What this process gives: its ranks' own reduction. */
+static int reduce_mine(tfd__group *g, work *w, int k) {
+  tfd__run_of in[TFD_MAX_LOCAL_RANKS];
+  part *p = &w->parts[k];
+  int i;
+
+  for (i = 0; i < g->local; i++) {
+    in[i] = tfd__part_of(tfd__given(g, &w->c, k, i), 0, p->numel);
+  }
+  p->mine = in[0];
+  if (g->local == 1) return TFD_OK;
+  p->mine = (tfd__run_of){0};
+  TFD_TRY(tfd__run_new(g->devices[0], p->dtype, p->numel, &p->mine));
+  p->owns_mine = true;
+  return tfd__reduce_runs(&w->c, in, g->local, &p->mine);
+}
+
+static int begin_part(tfd__group *g, work *w, int k) {
+  const network_group *own = own_of(g);
+  const tfd__view *v = tfd__given(g, &w->c, k, 0)->view;
+  part *p = &w->parts[k];
+  int64_t share = 0;
+
+  p->numel = v->numel;
+  p->dtype = v->dtype;
+  TFD_TRY(reduce_mine(g, w, k));
+  p->share = share_of(p, own->processes, own->process);
+  share = p->share.end - p->share.begin;
+  return tfd__run_new(g->devices[0], p->dtype, share * own->processes,
+                      &p->theirs);
+}
+
+static int begin_all_reduce(tfd__group *g, const tfd__collective *c,
+                            tfd__ticket *t) {
+  work *w = NULL;
+  int rc = TFD_OK;
+  int k;
+
+  TFD_TRY(work_new(g, c, &w));
+  for (k = 0; rc == TFD_OK && k < c->values; k++) rc = begin_part(g, w, k);
+  if (rc != TFD_OK) {
+    work_free(g, w);
+    return rc;
+  }
+  note_positions(g, w);
+  t->own = w;
+  return TFD_OK;
+}
+
+/* Slot of a process in `theirs`. */
+static tfd__run_of slot(const part *p, int process) {
+  int64_t n = p->share.end - p->share.begin;
+
+  return cut(&p->theirs, process * n, (process + 1) * n);
+}
+
+static void exchange(tfd__group *g, work *w) {
+  const network_group *own = own_of(g);
+  int k;
+  int q;
+
+  for (k = 0; k < w->c.values; k++) {
+    const part *p = &w->parts[k];
+
+    for (q = 0; q < own->processes; q++) {
+      tfd__stretch s = share_of(p, own->processes, q);
+      tfd__run_of to = cut(&p->mine, s.begin, s.end);
+      tfd__run_of from = slot(p, q);
+
+      if (q == own->process) continue;
+      add_post(g, w, true, q, 2 * k, p->numel, &to);
+      add_post(g, w, false, q, 2 * k, p->numel, &from);
+    }
+  }
+}
+
+static int reduce_shares(tfd__group *g, work *w) {
+  const network_group *own = own_of(g);
+  int k;
+  int q;
+
+  for (k = 0; k < w->c.values; k++) {
+    tfd__run_of in[TFD_MAX_LOCAL_RANKS];
+    const part *p = &w->parts[k];
+    tfd__run_of to = tfd__part_of(tfd__gotten(g, &w->c, k, 0), p->share.begin,
+                                  p->share.end - p->share.begin);
+
+    for (q = 0; q < own->processes; q++) in[q] = slot(p, q);
+    in[own->process] = cut(&p->mine, p->share.begin, p->share.end);
+    TFD_TRY(tfd__reduce_runs(&w->c, in, own->processes, &to));
+  }
+  return TFD_OK;
+}
+
+static void share_results(tfd__group *g, work *w) {
+  const network_group *own = own_of(g);
+  int k;
+  int q;
+
+  for (k = 0; k < w->c.values; k++) {
+    const part *p = &w->parts[k];
+    const tfd__piece *out = tfd__gotten(g, &w->c, k, 0);
+    tfd__run_of result =
+        tfd__part_of(out, p->share.begin, p->share.end - p->share.begin);
+
+    for (q = 0; q < own->processes && !is_small(p); q++) {
+      tfd__stretch s = share_of(p, own->processes, q);
+      tfd__run_of from = tfd__part_of(out, s.begin, s.end - s.begin);
+
+      if (q == own->process) continue;
+      add_post(g, w, true, q, 2 * k + 1, p->numel, &result);
+      add_post(g, w, false, q, 2 * k + 1, p->numel, &from);
+    }
+  }
+}
+
+/* --- broadcast, all_gather, barrier --------------------------------------- */
+
+static int begin_other(tfd__group *g, const tfd__collective *c,
+                       tfd__ticket *t) {
+  work *w = NULL;
+
+  TFD_TRY(work_new(g, c, &w));
+  note_positions(g, w);
+  t->own = w;
+  return TFD_OK;
+}
+
+/* One run to all other processes. */
+static void send_to_all(tfd__group *g, work *w, int tag, int64_t numel,
+                        const tfd__run_of *run) {
+  int q;
+
+  for (q = 0; q < own_of(g)->processes; q++) {
+    if (q != own_of(g)->process) add_post(g, w, true, q, tag, numel, run);
+  }
+}
+
+static void move_broadcast(tfd__group *g, work *w) {
+  int process = w->c.root / g->local;
+  int k;
+
+  for (k = 0; k < w->c.values; k++) {
+    const tfd__piece *out = tfd__gotten(g, &w->c, k, 0);
+    int64_t n = out->view->numel;
+    tfd__run_of run = tfd__part_of(out, 0, n);
+
+    if (process == own_of(g)->process) {
+      run = tfd__part_of(tfd__given(g, &w->c, k, w->c.root % g->local), 0, n);
+      send_to_all(g, w, k, n, &run);
+    } else {
+      add_post(g, w, false, process, k, n, &run);
+    }
+  }
+}
+
+/* Where rank r's elements lie in value k of an all_gather. */
+static tfd__stretch gathered(const tfd__group *g, const tfd__collective *c,
+                             int k, int r) {
+  tfd__stretch s = {0, 0};
+  int i;
+
+  for (i = 0; i < r; i++) s.begin += tfd__gather_count(g, c, k, i);
+  s.end = s.begin + tfd__gather_count(g, c, k, r);
+  return s;
+}
+
+static void move_gather(tfd__group *g, work *w) {
+  int k;
+  int r;
+
+  for (k = 0; k < w->c.values; k++) {
+    const tfd__piece *out = tfd__gotten(g, &w->c, k, 0);
+
+    for (r = 0; r < g->size; r++) {
+      tfd__stretch s = gathered(g, &w->c, k, r);
+      int process = r / g->local;
+      tfd__run_of run = tfd__part_of(out, s.begin, s.end - s.begin);
+
+      if (process == own_of(g)->process) {
+        run = tfd__part_of(tfd__given(g, &w->c, k, r - g->base), 0,
+                           s.end - s.begin);
+        send_to_all(g, w, k * g->size + r, s.end - s.begin, &run);
+      } else {
+        add_post(g, w, false, process, k * g->size + r, s.end - s.begin, &run);
+      }
+    }
+  }
+}
+
+static void move_barrier(tfd__group *g, work *w) {
+  int q;
+
+  send_to_all(g, w, 0, 0, NULL);
+  for (q = 0; q < own_of(g)->processes; q++) {
+    if (q != own_of(g)->process) add_post(g, w, false, q, 0, 0, NULL);
+  }
+}
+
+/* --- the ends ------------------------------------------------------------- */
+
+/* Run [begin, end) of value k from local rank `from` (its output, or its input
+** from element 0 on) to the outputs of all. */
+static int spread(tfd__group *g, work *w, int k, const tfd__run_of *run,
+                  tfd__stretch s) {
+  int i;
+
+  for (i = 0; i < g->local; i++) {
+    tfd__run_of to = tfd__part_of(tfd__gotten(g, &w->c, k, i), s.begin,
+                                  s.end - s.begin);
+
+    TFD_TRY(tfd__run_copy(&to, run));
+  }
+  return TFD_OK;
+}
+
+static int spread_value(tfd__group *g, work *w, int k) {
+  const tfd__piece *out = tfd__gotten(g, &w->c, k, 0);
+  tfd__stretch all = {0, out->view->numel};
+  tfd__run_of run = tfd__part_of(out, 0, all.end);
+  int root = w->c.root - g->base;
+  int r;
+
+  if (w->c.kind == TFD_COLLECTIVE_BROADCAST && root >= 0 && root < g->local) {
+    run = tfd__part_of(tfd__given(g, &w->c, k, root), 0, all.end);
+  }
+  if (w->c.kind != TFD_COLLECTIVE_ALL_GATHER) return spread(g, w, k, &run, all);
+  for (r = 0; r < g->size; r++) {
+    tfd__stretch s = gathered(g, &w->c, k, r);
+    bool local = r >= g->base && r < g->base + g->local;
+
+    run = local ? tfd__part_of(tfd__given(g, &w->c, k, r - g->base), 0,
+                               s.end - s.begin)
+                : tfd__part_of(out, s.begin, s.end - s.begin);
+    TFD_TRY(spread(g, w, k, &run, s));
+  }
+  return TFD_OK;
+}
+
+static int spread_all(tfd__group *g, work *w) {
+  int k;
+
+  for (k = 0; k < w->c.values && w->c.kind != TFD_COLLECTIVE_BARRIER; k++) {
+    TFD_TRY(spread_value(g, w, k));
+  }
+  return TFD_OK;
+}
+
+/* Go from a phase that has ended to the next. */
+static int next_phase(tfd__group *g, work *w) {
+  bool reduces = w->c.kind == TFD_COLLECTIVE_ALL_REDUCE;
+
+  w->posts_n = 0;
+  switch (w->phase) {
+  case PHASE_INPUT:
+    switch (w->c.kind) {
+    case TFD_COLLECTIVE_ALL_REDUCE: exchange(g, w); break;
+    case TFD_COLLECTIVE_BROADCAST: move_broadcast(g, w); break;
+    case TFD_COLLECTIVE_ALL_GATHER: move_gather(g, w); break;
+    default: move_barrier(g, w); break;
+    }
+    w->phase = PHASE_EXCHANGE;
+    return TFD_OK;
+  case PHASE_EXCHANGE:
+    w->phase = reduces ? PHASE_REDUCE : PHASE_DONE;
+    if (!reduces) return spread_all(g, w);
+    TFD_TRY(reduce_shares(g, w));
+    note_positions(g, w);
+    return TFD_OK;
+  case PHASE_REDUCE:
+    share_results(g, w);
+    w->phase = PHASE_SHARE;
+    return TFD_OK;
+  default:
+    w->phase = PHASE_DONE;
+    return spread_all(g, w);
+  }
+}
+
+/* Have the devices passed what was noted? A deadline is no failure. */
+static int wait_devices(const tfd__group *g, const work *w,
+                        tfd__deadline until, bool *done_p) {
+  int i;
+
+  for (i = 0; i < g->local; i++) {
+    int rc = tfd__stream_wait(g->devices[i], w->seqs[i], until);
+
+    if (rc == TFD_DEADLINE_EXCEEDED && tfd__now_ns() >= until) return TFD_OK;
+    if (rc != TFD_OK) return rc;
+  }
+  *done_p = true;
+  return TFD_OK;
+}
+
+static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
+  tfd__group *g = t->group;
+  work *w = t->own;
+
+  while (w->phase != PHASE_DONE) {
+    bool over = false;
+
+    if (w->phase == PHASE_INPUT || w->phase == PHASE_REDUCE) {
+      int rc = wait_devices(g, w, until, &over);
+
+      if (rc != TFD_OK) return tfd__group_fail(g); /* the others wait for it */
+    } else {
+      over = tfd__mesh_wait(own_of(g)->mesh, w->waited, w->posts_n, until);
+    }
+    if (!over) return TFD_OK; /* the caller looks for failures */
+    TFD_TRY(next_phase(g, w));
+  }
+  *done_p = true;
+  return TFD_OK;
+}
+
+static void end_work(tfd__ticket *t) {
+  work *w = t->own;
+
+  if (w == NULL) return;
+  if (w->phase != PHASE_DONE) tfd__mesh_settle(own_of(t->group)->mesh);
+  work_free(t->group, w);
+}
+
+const tfd__provider tfd__tcp_provider = {
+    .abi = TFD_PROVIDER_ABI,
+    .name = "tcp",
+    .score = 50,
+    .can = can,
+    .open = open_group,
+    .close = close_group,
+    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin_all_reduce,
+              [TFD_COLLECTIVE_BROADCAST] = begin_other,
+              [TFD_COLLECTIVE_ALL_GATHER] = begin_other,
+              [TFD_COLLECTIVE_BARRIER] = begin_other},
+    .wait = wait_work,
+    .end = end_work,
+    .abort = abort_group,
+};

@@ -1,0 +1,162 @@
+#ifndef TFD_COMM_TCP_H
+#define TFD_COMM_TCP_H
+/* Groups of several processes over TCP. Private to this folder.
+**
+** Files: secret (proofs), address (names to sockets), hello (what both sides of
+** a connection say first), meet (every process finds every other), frame (what
+** goes over a connection), mesh (the thread that moves frames), tcp (the
+** provider: collectives made of frames).
+**
+** Any two processes have two connections: frames of collectives go over the
+** first and are read when somebody waits for them, so a fast peer is held back
+** by its socket; the second carries heartbeats, farewells and aborts and is
+** always read.
+** T1 Nothing is allocated for bytes of a peer: hellos and headers have fixed
+**    sizes, payloads go where a collective waits for exactly as many.
+** T2 A peer that does not prove the secret is heard no further than its hello
+**    and its proof. */
+
+#include "comm/private.h"
+
+/* --- secret --------------------------------------------------------------- */
+
+enum { TFD_PROOF_BYTES = 32, TFD_NONCE_BYTES = 16 };
+
+/* HMAC-SHA256. Errors: Unavailable without OpenSSL's libcrypto. */
+int tfd__hmac(const void *key, size_t key_bytes, const void *data,
+              size_t bytes, uint8_t proof[TFD_PROOF_BYTES]);
+int tfd__random_bytes(void *p, size_t bytes);
+/* In a time that does not tell where they differ. */
+bool tfd__same_bytes(const void *a, const void *b, size_t bytes);
+
+/* --- addresses ------------------------------------------------------------ */
+
+/* A socket that listens on "host:port", non-blocking. Errors: ValueError for
+** what is no address, Unavailable when it cannot be had: taken by somebody (who
+** is named if it can be told), or not this machine's. */
+int tfd__listen(const char *address, int *socket_p);
+/* Begin to connect; *error_p is the system's errno when it failed at once,
+** which may be for now. Errors: ValueError; NotFound for an unknown host. */
+int tfd__connect(const char *address, int *socket_p, int *error_p);
+bool tfd__is_loopback(const char *address);
+/* Options that every connection has: no delay, dead hosts are noticed. */
+void tfd__tune(int socket);
+
+/* --- hello ---------------------------------------------------------------- */
+
+typedef enum tfd__channel {
+  TFD_CHANNEL_DATA = 0,
+  TFD_CHANNEL_CONTROL,
+  TFD_CHANNELS
+} tfd__channel;
+
+enum { TFD_HELLO_BYTES = 64, TFD_VERDICT_BYTES = 4 };
+
+/* Who speaks, and what all must agree on. */
+typedef struct tfd__hello {
+  uint32_t process;
+  uint32_t processes;
+  uint32_t local;   /* ranks of the process */
+  uint32_t channel; /* of this connection; who connects says which */
+  uint64_t cluster; /* hash of all addresses */
+  bool has_secret;
+  uint8_t nonce[TFD_NONCE_BYTES];
+} tfd__hello;
+
+/* Why a connection is refused; both sides hear it. */
+typedef enum tfd__verdict {
+  TFD_VERDICT_GOOD = 0,
+  TFD_VERDICT_PROTOCOL,
+  TFD_VERDICT_CLUSTER,
+  TFD_VERDICT_LOCAL,
+  TFD_VERDICT_PROCESS,
+  TFD_VERDICT_DUPLICATE,
+  TFD_VERDICT_SECRET_MISSING,
+  TFD_VERDICT_SECRET,
+  TFD_VERDICTS
+} tfd__verdict;
+
+const char *tfd__verdict_text(tfd__verdict v);
+
+void tfd__hello_write(const tfd__hello *h, uint8_t bytes[TFD_HELLO_BYTES]);
+/* False for what is no hello of this protocol. */
+bool tfd__hello_read(const uint8_t bytes[TFD_HELLO_BYTES], tfd__hello *h);
+/* What `mine` thinks of who says `theirs`. */
+tfd__verdict tfd__hello_judge(const tfd__hello *mine, const tfd__hello *theirs);
+
+/* --- frames --------------------------------------------------------------- */
+
+enum { TFD_FRAME_BYTES = 56, TFD_NOTE_BYTES = 4096 };
+
+typedef enum tfd__frame_type {
+  TFD_FRAME_DATA = 1,
+  TFD_FRAME_BEAT,
+  TFD_FRAME_BYE,
+  TFD_FRAME_ABORT, /* code in `tag`, text as payload */
+  TFD_FRAME_TYPES
+} tfd__frame_type;
+
+/* A header; all but `type` and `length` are data's. */
+typedef struct tfd__frame {
+  uint32_t type;
+  uint32_t tag;   /* which part of the collective */
+  uint64_t seq;   /* which collective of the group, from 1 */
+  uint64_t what;  /* kind, operation, dtype, root: see tcp.c */
+  uint64_t count; /* elements of the value, over all ranks the same */
+  uint64_t length; /* bytes that follow */
+  uint32_t sum;    /* CRC-32C of them */
+} tfd__frame;
+
+void tfd__frame_write(const tfd__frame *f, uint8_t bytes[TFD_FRAME_BYTES]);
+/* False when the bytes are no header. */
+bool tfd__frame_read(const uint8_t bytes[TFD_FRAME_BYTES], tfd__frame *f);
+
+/* --- meeting -------------------------------------------------------------- */
+
+typedef struct tfd__peer_sockets {
+  int socket[TFD_CHANNELS];
+} tfd__peer_sockets;
+
+/* Connect to all processes below this one and hear from all above. sockets has
+** an entry for each process; its own stays empty.
+** Blocks: until all are there or the network's start_timeout has passed; says
+**   every ten seconds who is missing.
+** Errors: DeadlineExceeded naming who is missing and why; FailedPrecondition
+**   when a peer is of another cluster or secret; Unavailable as tfd__listen. */
+int tfd__meet(const tfd__network *network, int local,
+              tfd__peer_sockets *sockets);
+
+/* --- mesh ----------------------------------------------------------------- */
+
+typedef struct tfd__mesh tfd__mesh;
+
+/* Bytes to one process or from it. Filled in by the caller, who leaves it and
+** the memory alone until it is done. */
+typedef struct tfd__post {
+  struct tfd__post *next;
+  int process;
+  tfd__frame frame;
+  void *data;
+  size_t moved; /* header included when sent */
+  uint8_t header[TFD_FRAME_BYTES];
+  bool done;
+} tfd__post;
+
+/* Takes the sockets, also when it fails. */
+int tfd__mesh_new(tfd__group *g, const tfd__network *network,
+                  const tfd__peer_sockets *sockets, tfd__mesh **mesh_p);
+/* Says farewell unless the group has failed. */
+void tfd__mesh_free(tfd__mesh *mesh);
+
+void tfd__mesh_send(tfd__mesh *mesh, tfd__post *p);
+void tfd__mesh_receive(tfd__mesh *mesh, tfd__post *p);
+/* Wait until n posts are done; false when `until` has passed first or the group
+** has failed. */
+bool tfd__mesh_wait(tfd__mesh *mesh, tfd__post *const *posts, int n,
+                    tfd__deadline until);
+/* The group has failed: wait until no post is touched any more. */
+void tfd__mesh_settle(tfd__mesh *mesh);
+/* Tell all others why the group has failed here. Threads: any. */
+void tfd__mesh_abort(tfd__mesh *mesh, int code, const char *text);
+
+#endif
