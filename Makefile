@@ -193,6 +193,16 @@ $(BUILD)/spec/slow/tfdist_slow.so: spec/support/slow/slow.c
 	$(Q)$(CC) $(BASE_FLAGS) -MF $@.d $(OPT) $(SAN_FLAGS) -shared -o $@ $< \
 	  -lpthread
 
+# A host that holds what inference says of unknown sizes against every op.
+$(BUILD)/spec/shadow: spec/support/shadow.c $(HOSTO_lua54) $(BIND_lua54) \
+                      $(BUILD)/libtfdist.a
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(BASE_FLAGS) -MF $@.d $(OPT) $(SAN_FLAGS) -Wl,-E -o $@ $< \
+	  $(HOSTO_lua54) $(BIND_lua54) -Wl,--whole-archive $(BUILD)/libtfdist.a \
+	  $(or $(strip $(A_lua54)),$(shell pkg-config --libs $(PKG_lua54))) \
+	  -Wl,--no-whole-archive $(LIBS) $(if $(EDIT),-ledit)
+
 tests-c: $(TEST_BIN) $(BUILD)/spec/slow/tfdist_slow.so standins
 
 test-c: tests-c
@@ -353,5 +363,5 @@ help:
         tests-c test-c lint graph bench parity parity-seeds parity-record clean \
         help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d) \
-         $(BUILD)/spec/slow/tfdist_slow.so.d
+         $(BUILD)/spec/slow/tfdist_slow.so.d $(BUILD)/spec/shadow.d
 

@@ -130,7 +130,7 @@ local suites = {
 -- Made before anything runs; a target is named once for all its suites.
 local BUILDS = {
   c = "make -s -j2 tests-c",
-  ["lua5.4"] = "make -s build/spec/slow/tfdist_slow.so",
+  ["lua5.4"] = "make -s build/spec/slow/tfdist_slow.so build/spec/shadow",
   slow = "make -s build/spec/slow/tfdist_slow.so",
   ["asan-slow"] = "make -s -j2 SAN=address hosts "
     .. "build/asan/spec/slow/tfdist_slow.so",

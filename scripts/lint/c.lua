@@ -25,10 +25,7 @@ local FACES = {
 
 -- What is there although it should not be.
 local PRIVATE = { "src/host/options.c includes device/private.h" }
-local UPWARD = {
-  "src/tensor/io.c calls tfd_device_current of ops",
-  "src/tensor/variable.c calls tfd_device_current of ops",
-}
+local UPWARD = {}
 -- Files of one folder that call each other in a circle.
 local CIRCLES = {
   "comm/defaults.c comm/group.c comm/provider.c",

@@ -129,12 +129,27 @@ static void list_set(int64_t *slots, const int64_t *values, int n) {
 
 /* --- the helpers ---------------------------------------------------------- */
 
+int tfd__sizes_known(const int64_t *dims, int rank) {
+  char text[TFD_SHAPE_TEXT];
+  int i;
+
+  for (i = 0; i < rank; i++) {
+    if (dims[i] >= 0) continue;
+    return tfd__fail(TFD_NOT_IMPLEMENTED,
+                     "a tensor has the shape %s: all sizes must be known in a "
+                     "traced function",
+                     tfd__dims_text(dims, rank, text));
+  }
+  return TFD_OK;
+}
+
 int tfd__filled(tfd_device *device, int dtype, const int64_t *dims, int rank,
                 double value, tfd_tensor **t_p) {
   int64_t ints[TFD_LIST_SLOTS + 1];
   int n = 0;
   int rc;
 
+  TFD_TRY(tfd__sizes_known(dims, rank));
   list_set(ints, dims, rank);
   ints[TFD_LIST_SLOTS] = dtype;
   TFD_TRY(tfd_device_push(device));

@@ -166,6 +166,9 @@ typedef struct tfd__temp {
 void tfd__temps_clear(tfd__temp *temps);
 /* Number of an op outside core.def by name, looked up once for each cache. */
 int tfd__op_named(const char *name, _Atomic int *cache, int *op_p);
+/* Fail unless all sizes are known: rules count elements and copy shapes into
+** attributes. */
+int tfd__sizes_known(const int64_t *dims, int rank);
 /* A dense tensor filled with one value, on `device`. */
 int tfd__filled(tfd_device *device, int dtype, const int64_t *dims, int rank,
                 double value, tfd_tensor **t_p);

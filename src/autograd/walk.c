@@ -288,7 +288,7 @@ static int take_gradient(tfd_object *object, expected e, const char *what,
   }
   if (tfd__operand(object, &t) != TFD_OK) return tfd__wrap("%s %d", what, i);
   TFD_TRY(check_gradient(&t->object, e, TFD_INVALID_ARGUMENT, what, i));
-  TFD_TRY(tfd__tensor_snapshot(t, &t));
+  TFD_TRY(tfd__value_of(t, &t));
   *grad_p = &t->object;
   return TFD_OK;
 }
@@ -404,7 +404,11 @@ static int run_rule(tfd_walk *w, const tfd__entry *e, tfd__grad_fn rule) {
 
   TFD_TRY(scratch_reserve(w, n));
   for (i = 0; i < n; i++) {
-    w->tensors[i] = stand_in(&e->notes[i], &w->shells[i]);
+    tfd_tensor *t = stand_in(&e->notes[i], &w->shells[i]);
+
+    w->tensors[i] = t;
+    if (t == NULL || TFD_LIKELY(t->view.numel >= 0)) continue;
+    TFD_TRY(tfd__sizes_known(t->view.dims, t->view.rank));
   }
   for (i = 0; i < e->in_n; i++) {
     uint32_t slot = e->notes[i].slot;

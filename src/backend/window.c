@@ -66,6 +66,10 @@ static int set_axis(const char *name, int64_t padding, tfd__window *w,
   int64_t in = w->in[axis];
   int64_t total = 0;
 
+  if (in < 0 || w->kernel[axis] < 0) {
+    w->out[axis] = -1;
+    return TFD_OK;
+  }
   /* Strides, dilations and padding have 32 bits: no sum below overflows. */
   if (w->kernel[axis] > INT32_MAX || in > INT64_MAX / 4)
     return tfd__fail(TFD_INVALID_ARGUMENT,
@@ -129,12 +133,13 @@ int tfd__window_of_filter(const char *name, const tfd__view *input,
   char b[TFD_SHAPE_TEXT];
 
   for (int i = 0; i < filter->rank - 2; i++)
-    if (filter->dims[i] < 1)
+    if (filter->dims[i] == 0)
       return tfd__fail(TFD_INVALID_ARGUMENT,
                        "%s: filters is %s; expected positive window sizes",
                        name, tfd__shape_text(filter, b));
   TFD_TRY(tfd__window_of(name, input, filter->dims, attrs, w));
   w->filters = filter->dims[filter->rank - 1];
+  if (depth < 0 || w->channels < 0 || w->filters < 0) return TFD_OK;
   w->groups = depth > 0 ? w->channels / depth : 1;
   if (depth < 1 || w->groups < 1 || depth * w->groups != w->channels ||
       w->filters % w->groups != 0)

@@ -34,6 +34,9 @@ typedef struct tfd__window {
   int64_t high[3];
 } tfd__window;
 
+/* Sizes may be unknown (-1) for inference: those of the output that follow from
+** them are, and padding along such axes is 0. */
+
 /* Geometry of a window of kernel[spatial] sliding over `input`; filters and
 ** groups are those of pooling.
 ** Errors: InvalidArgument (rank, sizes), ValueError (attributes). */

@@ -18,10 +18,16 @@
 #define TFD_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define TFD_UNUSED __attribute__((unused))
 #define TFD_LIKELY(x) __builtin_expect(!!(x), 1)
+/* On the way of every op: inlined whatever its size. */
+#define TFD_HOT inline __attribute__((always_inline))
+/* Rarely called: kept out of its callers, so that they stay small. */
+#define TFD_COLD __attribute__((noinline, cold))
 #else
 #define TFD_PRINTF(f, a)
 #define TFD_UNUSED
 #define TFD_LIKELY(x) (x)
+#define TFD_HOT inline
+#define TFD_COLD
 #endif
 
 /* Store `code` with the formatted message; returns `code`. Message form:

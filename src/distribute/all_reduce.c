@@ -152,6 +152,7 @@ static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   int rc;
   int i;
 
+  TFD_TRY(tfd__refuse_recorder(what));
   if (n == 0 || components_n < n || components_n % n != 0) {
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: %d components for %d replicas; expected as many for "

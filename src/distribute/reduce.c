@@ -333,6 +333,7 @@ int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   int made_n = 0;
   int rc;
 
+  TFD_TRY(tfd__refuse_recorder(what));
   TFD_TRY(check_count(what, components_n));
   TFD_TRY(check_count(what, destinations_n));
   if (tfd__all_slices(components, components_n)) {
@@ -407,6 +408,7 @@ int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
   int rc;
   int i;
 
+  TFD_TRY(tfd__refuse_recorder(what));
   TFD_TRY(check_count(what, components_n));
   TFD_TRY(check_count(what, destinations_n));
   for (i = 0; i < components_n; i++) {

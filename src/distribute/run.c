@@ -123,6 +123,7 @@ int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p) {
   tfd_run *run = strategy->spare;
   int i;
 
+  TFD_TRY(tfd__refuse_recorder("strategy:run"));
   if (outer->replica >= 0) {
     tfd__fail(TFD_RUNTIME_ERROR,
               "strategy:run requires cross-replica context, but replica %d "

@@ -338,6 +338,7 @@ int tfd_strategy_update(tfd_strategy *strategy, int op,
   int rc;
   int i;
 
+  TFD_TRY(tfd__refuse_recorder("strategy update"));
   if (op < 0 || op >= TFD_OP_N) {
     return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op number %d", op);
   }

@@ -103,7 +103,8 @@ int tfd_saver_add(tfd_saver *saver, const char *name, tfd_tensor *tensor) {
   saver_entry *e;
 
   TFD_TRY(check_name(saver, name));
-  if (tensor->buffer == NULL || dtype == NULL) {
+  if (tensor->buffer == NULL) return tfd__no_values(tensor, "save");
+  if (dtype == NULL) {
     return tfd__fail(TFD_INVALID_ARGUMENT, "save: \"%s\" has no elements that "
                      "could be written", name);
   }

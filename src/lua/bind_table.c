@@ -457,6 +457,7 @@ static writer read_tensor(lua_State *L, const char *function, size_t *bytes_p) {
   w.size = tfd__dtype_size(w.dtype);
   bytes = w.size * (size_t)tfd_tensor_size(t);
   if (tfd__interrupt_get()) tfd__lua_interrupted(L);
+  if (t->buffer == NULL) tfd__lua_fail(L, tfd__no_values(t, function));
   data = lua_newuserdatauv(L, bytes > 0 ? bytes : 1, 0);
   rc = tfd_tensor_read(t, data, bytes);
   if (rc != TFD_OK) tfd__lua_fail(L, rc);
@@ -512,7 +513,7 @@ static int core_item(lua_State *L) {
 
   TFD_LUA_ENTER(L);
   if (lua_isnoneornil(L, 2)) {
-    if (!TFD_LIKELY(tfd_tensor_size(t) == 1))
+    if (!TFD_LIKELY(tfd_tensor_size(t) == 1 || t->buffer == NULL))
       return tfd__lua_error(
           L, "ValueError", "call t:item(i) or t:totable()",
           "Tensor:item: the tensor has %lld elements; without a position it "

@@ -3,7 +3,12 @@
 #define DEVICE_STACK                                                           \
   (int)(sizeof((tfd_context *)0)->device_stack / sizeof(tfd_device *))
 
-static void context_destroy(void *self) { tfd__free(self); }
+static void context_destroy(void *self) {
+  tfd_context *c = self;
+
+  tfd__release(c->recorder);
+  tfd__free(c);
+}
 
 static const tfd__type context_type = {
     .name = "context",
@@ -97,6 +102,23 @@ int tfd__default_device(tfd_device **device_p) {
 int tfd_device_current(tfd_device **device_p) {
   TFD_GIVEN_POINTER(device_p);
   return tfd__default_device(device_p);
+}
+
+void tfd__context_record(tfd__recorder *recorder, tfd__recorder **before_p) {
+  tfd_context *c = tfd__context();
+
+  *before_p = c->recorder;
+  tfd__retain(recorder);
+  c->recorder = recorder;
+}
+
+int tfd__refuse_recorder(const char *what) {
+  const tfd__recorder *r = tfd__context()->recorder;
+
+  if (r == NULL) return TFD_OK;
+  return tfd__fail(TFD_NOT_IMPLEMENTED,
+                   "%s: not inside the traced function \"%s\"", what,
+                   r->tracer.name);
 }
 
 void tfd_context_set_position(const char *file, int line) {

@@ -32,7 +32,7 @@ typedef struct dispatch {
 
 /* The innermost tf.device, else where the largest-rank input lies: a scalar
 ** made from a number must not pull an op away from its data. */
-static int choose_device(dispatch *d) {
+static TFD_HOT int choose_device(dispatch *d) {
   const tfd_context *c = d->context;
   tfd_device *device = NULL;
   int i;
@@ -50,7 +50,8 @@ static int choose_device(dispatch *d) {
   return TFD_OK;
 }
 
-static int infer(dispatch *d, const int64_t *ints, const double *reals) {
+/* `partial` is the caller's. */
+static TFD_HOT int infer(dispatch *d, const int64_t *ints, const double *reals) {
   tfd__infer *s = &d->infer;
   int i;
 
@@ -80,10 +81,7 @@ static int bring(dispatch *d, int i, bool dense) {
   tfd_tensor *moved = NULL;
   int rc;
 
-  if (t->buffer == NULL) {
-    return tfd__fail(TFD_INTERNAL, "%s: an input carries no values",
-                     d->op->name);
-  }
+  if (t->buffer == NULL) return tfd__out_of_place(t, d->op->name, i);
   TFD_TRY(tfd__buffer_check(t->buffer));
   TFD_TRY(tfd__tensor_to_device(t, d->device, &moved));
   if (dense && !moved->view.dense) {
@@ -345,14 +343,14 @@ static int run_alias(dispatch *d, tfd_tensor **out) {
   return make_aliases(d, out);
 }
 
-static int check_capacity(const dispatch *d, int capacity) {
+static TFD_HOT int check_capacity(const dispatch *d, int capacity) {
   if (d->infer.out_n <= capacity) return TFD_OK;
   return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %d outputs, room for %d",
                    d->op->name, d->infer.out_n, capacity);
 }
 
 /* An update's results must be able to stand in the variables' places. */
-static int check_targets(const dispatch *d) {
+static TFD_HOT int check_targets(const dispatch *d) {
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
   int i;
@@ -365,7 +363,7 @@ static int check_targets(const dispatch *d) {
     const tfd__view *have = &d->targets[i]->value->view;
     const tfd__view *get = &d->infer.out[i].view;
 
-    if (have->dtype == get->dtype && tfd__same_shape(have, get)) continue;
+    if (have->dtype == get->dtype && tfd__shapes_agree(have, get)) continue;
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: variable \"%s\" is %s %s, the result is %s %s",
                      d->op->name, d->targets[i]->name,
@@ -375,15 +373,145 @@ static int check_targets(const dispatch *d) {
   return TFD_OK;
 }
 
-static int record(dispatch *d, const int64_t *ints, const double *reals,
-                  tfd_tensor **out) {
+/* On tapes, `in` telling what the inputs are and `ready` their values. */
+static TFD_HOT int record(dispatch *d, tfd_tensor *const *in,
+                          const int64_t *ints, const double *reals,
+                          tfd_tensor **out) {
   const tfd_context *c = d->context;
   int rc;
 
   if (TFD_LIKELY(c->tapes == NULL) || !d->recorded) return TFD_OK;
-  rc = c->record(c->tapes, d->op, d->in, d->ready, d->in_n, out,
+  rc = c->record(c->tapes, d->op, in, d->ready, d->in_n, out,
                  d->infer.out_n, ints, reals);
   if (rc != TFD_OK) release_outputs(out, d->infer.out_n);
+  return rc;
+}
+
+/* --- the recorder before the run ------------------------------------------ */
+
+static int dispatch_run(dispatch *d, const int64_t *ints, const double *reals,
+                        tfd_tensor **out, int capacity);
+
+/* Symbolic inputs are the recorder's own; are sizes unknown? */
+static int check_symbols(const dispatch *d, bool *partial_p) {
+  const tfd__recorder *r = d->context->recorder;
+  int i;
+
+  for (i = 0; i < d->in_n; i++) {
+    const tfd_tensor *t = d->in[i];
+
+    if (t == NULL || t->buffer != NULL) continue;
+    if (t->tracer != &r->tracer) {
+      return tfd__out_of_place(t, d->op->name, i);
+    }
+    *partial_p = *partial_p || t->view.numel < 0;
+  }
+  return TFD_OK;
+}
+
+/* The value that a variable has at this point of the program. */
+TFD_COLD static int read_variable(tfd_tensor *t, tfd_tensor **value_p) {
+  dispatch d = {.op = tfd__op_at(TFD_OP_identity),
+                .in = &t,
+                .in_n = 1,
+                .recorded = true};
+
+  return dispatch_run(&d, NULL, NULL, value_p, 1);
+}
+
+/* Inputs that are variables' values become reads, which tapes see as steps of
+** their own: what they save must not be the values of today. */
+static int read_variables(dispatch *d) {
+  int i;
+
+  if (d->op == tfd__op_at(TFD_OP_identity)) return TFD_OK;
+  for (i = 0; i < d->in_n; i++) {
+    tfd_tensor *t = d->in[i];
+
+    if (t == NULL || t->variable == NULL) continue;
+    if (i < d->targets_n && t == d->targets[i]->value) continue;
+    TFD_TRY(read_variable(t, &d->ready[i]));
+    d->owned = true;
+  }
+  return TFD_OK;
+}
+
+static int make_symbols(dispatch *d, tfd_tensor **out) {
+  const tfd_context *c = d->context;
+  int i;
+
+  for (i = 0; i < d->infer.out_n; i++) {
+    const tfd__view *v = &d->infer.out[i].view;
+    int rc = tfd__tensor_symbolic(&c->recorder->tracer, d->device, v->dtype,
+                                  v->dims, v->rank, c->file, c->line, &out[i]);
+
+    if (rc != TFD_OK) {
+      release_outputs(out, i);
+      return rc;
+    }
+  }
+  return TFD_OK;
+}
+
+/* `out` are the op's results if it is taken, else nothing. */
+static int show(dispatch *d, const int64_t *ints, const double *reals,
+                tfd_tensor **out, bool *taken_p) {
+  const tfd_context *c = d->context;
+  tfd__pending p = {.op = d->op,
+                    .device = d->device,
+                    .in = d->ready,
+                    .in_n = d->in_n,
+                    .ints = ints,
+                    .reals = reals,
+                    .out = out,
+                    .out_n = d->infer.out_n,
+                    .targets = d->targets,
+                    .targets_n = d->targets_n,
+                    .replica = c->replica,
+                    .line = c->line,
+                    .file = c->file};
+  int rc;
+
+  TFD_TRY(make_symbols(d, out));
+  rc = c->recorder->see(c->recorder, &p, taken_p);
+  if (rc == TFD_OK && *taken_p) return record(d, d->ready, ints, reals, out);
+  release_outputs(out, d->infer.out_n);
+  return rc;
+}
+
+/* Let the context's recorder take the op over. */
+TFD_COLD static int offer(dispatch *d, const int64_t *ints, const double *reals,
+                 tfd_tensor **out, int capacity, bool *taken_p) {
+  int rc;
+
+  TFD_TRY(check_symbols(d, &d->infer.partial));
+  TFD_TRY(infer(d, ints, reals));
+  TFD_TRY(check_capacity(d, capacity));
+  TFD_TRY(check_targets(d));
+  TFD_TRY(choose_device(d));
+  rc = read_variables(d);
+  if (rc == TFD_OK) rc = show(d, ints, reals, out, taken_p);
+  release_ready(d);
+  d->owned = false;
+  if (rc == TFD_OK && !*taken_p) { /* inference starts again */
+    tfd__free(d->infer.large);
+    d->infer.large = NULL;
+  }
+  return rc;
+}
+
+/* -------------------------------------------------------------------------- */
+
+/* Inference has failed: because a symbolic tensor is where it does not belong?
+*/
+TFD_COLD static int blame_symbols(const dispatch *d, int rc) {
+  int i;
+
+  for (i = 0; i < d->in_n; i++) {
+    if (d->in[i] != NULL && tfd__is_symbolic(d->in[i])) {
+      return tfd__out_of_place(d->in[i], d->op->name, i);
+    }
+  }
   return rc;
 }
 
@@ -392,7 +520,14 @@ static int run(dispatch *d, const int64_t *ints, const double *reals,
                tfd_tensor **out, int capacity) {
   int rc;
 
-  TFD_TRY(infer(d, ints, reals));
+  if (!TFD_LIKELY(d->context->recorder == NULL)) {
+    bool taken = false;
+
+    TFD_TRY(offer(d, ints, reals, out, capacity, &taken));
+    if (taken) return TFD_OK;
+  }
+  rc = infer(d, ints, reals);
+  if (!TFD_LIKELY(rc == TFD_OK)) return blame_symbols(d, rc);
   TFD_TRY(check_capacity(d, capacity));
   TFD_TRY(check_targets(d));
   if (d->in_n + d->infer.out_n > TFD_CALL_VIEWS && !d->infer.alias) {
@@ -409,7 +544,7 @@ static int run(dispatch *d, const int64_t *ints, const double *reals,
   } else {
     rc = run_elsewhere(d, ints, reals, out);
   }
-  if (rc == TFD_OK) rc = record(d, ints, reals, out);
+  if (rc == TFD_OK) rc = record(d, d->in, ints, reals, out);
   release_ready(d);
   return rc;
 }
@@ -428,6 +563,7 @@ static int dispatch_run(dispatch *d, const int64_t *ints, const double *reals,
   d->views = views;
   d->owned = false;
   d->moved = false;
+  d->infer.partial = false;
   d->infer.large = NULL;
   if (d->in_n > FAST_INPUTS) {
     size_t bytes = (size_t)d->in_n * 2 * sizeof(void *);
@@ -459,6 +595,13 @@ int tfd__run(int op, tfd_tensor *const *in, int in_n, const int64_t *ints,
   return TFD_OK;
 }
 
+int tfd__value_of(tfd_tensor *t, tfd_tensor **value_p) {
+  if (t->variable == NULL || tfd__context()->recorder == NULL) {
+    return tfd__tensor_snapshot(t, value_p);
+  }
+  return read_variable(t, value_p);
+}
+
 int tfd__run_update(int op, tfd_variable *const *targets, int targets_n,
                     tfd_tensor *const *in, int in_n, const int64_t *ints,
                     const double *reals) {
@@ -474,6 +617,7 @@ int tfd__run_update(int op, tfd_variable *const *targets, int targets_n,
   d.recorded = false;
   TFD_TRY(dispatch_run(&d, ints, reals, out, TFD_CALL_VIEWS));
   for (i = 0; i < targets_n; i++) {
+    if (!TFD_LIKELY(out[i]->buffer != NULL)) break; /* recorded */
     if (out[i]->buffer == targets[i]->value->buffer) {
       targets[i]->version++;
     } else {
@@ -552,13 +696,4 @@ int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
   }
   if (in != small) tfd__free(in);
   return rc;
-}
-
-int tfd_operand_tensor(tfd_object *operand, tfd_tensor **tensor_p) {
-  TFD_GIVEN_POINTER(tensor_p);
-
-  tfd_tensor *t = NULL;
-
-  TFD_TRY(tfd__operand(operand, &t));
-  return tfd__tensor_snapshot(t, tensor_p);
 }

@@ -24,15 +24,28 @@ int tfd__infer_outputs(tfd__infer *s, int n) {
 
 int tfd__infer_out(tfd__infer *s, int i, int dtype, const int64_t *dims,
                    int rank) {
+  int rc;
+
   s->out[i].offset = 0;
-  if (tfd__view_set(&s->out[i].view, dtype, dims, rank) == TFD_OK) {
-    return TFD_OK;
-  }
-  return tfd__wrap("%s", s->name);
+  rc = TFD_LIKELY(!s->partial)
+           ? tfd__view_set(&s->out[i].view, dtype, dims, rank)
+           : tfd__view_set_partial(&s->out[i].view, dtype, dims, rank);
+  return TFD_LIKELY(rc == TFD_OK) ? rc : tfd__wrap("%s", s->name);
 }
 
 int tfd__infer_like(tfd__infer *s, int i, const tfd__view *v) {
   return tfd__infer_out(s, i, v->dtype, v->dims, v->rank);
+}
+
+int tfd__infer_merged(tfd__infer *s, int i, int dtype, const tfd__view *a,
+                      const tfd__view *b) {
+  int64_t dims[TFD_MAX_RANK];
+  int k;
+
+  for (k = 0; k < a->rank; k++) {
+    dims[k] = tfd__size_merged(a->dims[k], b->dims[k]);
+  }
+  return tfd__infer_out(s, i, dtype, dims, a->rank);
 }
 
 int tfd__check_same_dtype(tfd__infer *s, int a, int b) {
@@ -90,9 +103,7 @@ int tfd__check_dims(tfd__infer *s, int i, const int64_t *dims, int rank,
   char have[TFD_SHAPE_TEXT];
   char want[TFD_SHAPE_TEXT];
 
-  if (v->rank == rank &&
-      memcmp(v->dims, dims, (size_t)rank * sizeof *dims) == 0)
-    return TFD_OK;
+  if (v->rank == rank && tfd__dims_agree(v->dims, dims, rank)) return TFD_OK;
   return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s is %s; expected %s%s", s->name,
                    tfd__arg_name(s, i, name), tfd__shape_text(v, have),
                    tfd__dims_text(dims, rank, want), why);
@@ -124,7 +135,21 @@ int tfd__infer_fill(tfd__infer *s) {
   return tfd__infer_out(s, 0, dtype, dims, n);
 }
 
-/* Replace one -1 by what the element count asks for. */
+/* Can a tensor whose unknown sizes make up the rest of x's elements have
+** `known` elements (rest: a multiple of them)? */
+static bool may_fill(const tfd__view *x, int64_t known, bool rest) {
+  int64_t here = 1;
+  int i;
+
+  for (i = 0; i < x->rank; i++) {
+    if (x->dims[i] >= 0 && !tfd__mul_i64(here, x->dims[i], &here)) return false;
+  }
+  if (here == 0) return known == 0 || rest;
+  return rest || known % here == 0;
+}
+
+/* Replace one -1 by what the element count asks for; it stays unknown where
+** that is. */
 static int resolve_shape(tfd__infer *s, const int64_t *asked, int n,
                          int64_t dims[TFD_MAX_RANK]) {
   const tfd__view *x = s->in[0];
@@ -145,11 +170,14 @@ static int resolve_shape(tfd__infer *s, const int64_t *asked, int n,
                        s->name, tfd__dims_text(asked, n, a));
     }
   }
-  if (free_axis >= 0 && known != 0 && x->numel % known == 0) {
+  if (x->numel < 0) {
+    if (may_fill(x, known, free_axis >= 0)) return TFD_OK;
+  } else if (free_axis >= 0 && known != 0 && x->numel % known == 0) {
     dims[free_axis] = x->numel / known;
     return TFD_OK;
+  } else if (free_axis < 0 && known == x->numel) {
+    return TFD_OK;
   }
-  if (free_axis < 0 && known == x->numel) return TFD_OK;
   return tfd__fail(TFD_INVALID_ARGUMENT,
                    "%s: a tensor of shape %s (%lld elements) cannot take the "
                    "shape %s",
@@ -181,7 +209,8 @@ int tfd__infer_broadcast_to(tfd__infer *s) {
   for (i = 0; fits && i < x->rank; i++) {
     int64_t to = asked[n - x->rank + i];
 
-    fits = x->dims[i] == to || x->dims[i] == 1;
+    fits = x->dims[i] == to || x->dims[i] == 1 || x->dims[i] < 0 ||
+           (to < 0 && s->partial);
   }
   if (!fits) {
     return tfd__fail(TFD_INVALID_ARGUMENT,

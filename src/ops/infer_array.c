@@ -143,7 +143,7 @@ int tfd__infer_squeeze(tfd__infer *s) {
     int axis = 0;
 
     TFD_TRY(tfd__axis(s->name, x, axes[i], &axis));
-    if (x->dims[axis] != 1) {
+    if (!tfd__sizes_agree(x->dims[axis], 1)) {
       return tfd__fail(TFD_INVALID_ARGUMENT,
                        "%s: axis %d of %s has size %lld; only axes of size 1 "
                        "can go",
@@ -151,6 +151,13 @@ int tfd__infer_squeeze(tfd__infer *s) {
                        (long long)x->dims[axis]);
     }
     drop |= 1u << axis;
+  }
+  for (i = 0; n <= 0 && i < x->rank; i++) {
+    if (x->dims[i] >= 0) continue;
+    return tfd__fail(TFD_NOT_IMPLEMENTED,
+                     "%s: the sizes of %s are not all known, so neither is "
+                     "the rank of the result; name the axes",
+                     s->name, tfd__shape_text(x, shape));
   }
   for (i = 0; i < x->rank; i++) {
     /* Without a list, or with an empty one, every axis of size 1 goes. */
@@ -188,16 +195,18 @@ int tfd__infer_slice(tfd__infer *s) {
   TFD_TRY(tfd__check_per_axis(s, "begin", begin_n));
   TFD_TRY(tfd__check_per_axis(s, "size", size_n));
   for (i = 0; i < x->rank; i++) {
-    bool fits = begin[i] >= 0 && begin[i] <= x->dims[i];
+    int64_t n = x->dims[i] < 0 ? INT64_MAX : x->dims[i];
+    bool fits = begin[i] >= 0 && begin[i] <= n;
 
-    dims[i] = size[i] == -1 && fits ? x->dims[i] - begin[i] : size[i];
-    if (!fits || dims[i] < 0 || dims[i] > x->dims[i] - begin[i]) {
+    dims[i] = size[i] == -1 && fits ? n - begin[i] : size[i];
+    if (!fits || dims[i] < 0 || dims[i] > n - begin[i]) {
       return tfd__fail(TFD_INVALID_ARGUMENT,
                        "%s: axis %d: begin %lld and size %lld do not fit a "
                        "tensor of shape %s",
                        s->name, i, (long long)begin[i], (long long)size[i],
                        tfd__shape_text(x, shape));
     }
+    if (x->dims[i] < 0 && size[i] == -1) dims[i] = -1;
     offset += begin[i] * x->strides[i];
   }
   return view_out(s, 0, dims, x->strides, x->rank, offset);
@@ -217,10 +226,10 @@ static __int128 stepped(int64_t begin, int64_t end, int64_t stride) {
 ** drops axis i, which then has one element. */
 int tfd__infer_strided_slice(tfd__infer *s) {
   const tfd__view *x = s->in[0];
-  int n[3];
-  const int64_t *begin = tfd__list(s->ints, 0, &n[0]);
-  const int64_t *end = tfd__list(s->ints, TFD_LIST_SLOTS, &n[1]);
-  const int64_t *step = tfd__list(s->ints, 2 * TFD_LIST_SLOTS, &n[2]);
+  int lists[3];
+  const int64_t *begin = tfd__list(s->ints, 0, &lists[0]);
+  const int64_t *end = tfd__list(s->ints, TFD_LIST_SLOTS, &lists[1]);
+  const int64_t *step = tfd__list(s->ints, 2 * TFD_LIST_SLOTS, &lists[2]);
   int64_t shrink = s->ints[3 * TFD_LIST_SLOTS];
   int64_t dims[TFD_MAX_RANK];
   int64_t strides[TFD_MAX_RANK];
@@ -229,9 +238,9 @@ int tfd__infer_strided_slice(tfd__infer *s) {
   int i;
   int k = 0;
 
-  TFD_TRY(tfd__check_per_axis(s, "begin", n[0]));
-  TFD_TRY(tfd__check_per_axis(s, "end", n[1]));
-  TFD_TRY(tfd__check_per_axis(s, "strides", n[2]));
+  TFD_TRY(tfd__check_per_axis(s, "begin", lists[0]));
+  TFD_TRY(tfd__check_per_axis(s, "end", lists[1]));
+  TFD_TRY(tfd__check_per_axis(s, "strides", lists[2]));
   if (shrink < 0 || shrink >> x->rank != 0) {
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: shrink_mask is %lld; expected bits of the %d axes",
@@ -241,14 +250,15 @@ int tfd__infer_strided_slice(tfd__infer *s) {
     __int128 count = step[i] == 0 ? 0 : stepped(begin[i], end[i], step[i]);
     __int128 last = begin[i] + (count - 1) * step[i];
     bool drop = ((shrink >> i) & 1) != 0;
+    int64_t n = x->dims[i] < 0 ? INT64_MAX : x->dims[i];
 
     if (step[i] == 0) {
       return tfd__fail(TFD_INVALID_ARGUMENT, "%s: strides[%d] is 0", s->name,
                        i);
     }
     if ((drop && count != 1) ||
-        (count > 0 && (begin[i] < 0 || begin[i] >= x->dims[i] || last < 0 ||
-                       last >= x->dims[i]))) {
+        (count > 0 &&
+         (begin[i] < 0 || begin[i] >= n || last < 0 || last >= n))) {
       return tfd__fail(drop ? TFD_INDEX_ERROR : TFD_INVALID_ARGUMENT,
                        "%s: axis %d: positions %lld to %lld (stride %lld) are "
                        "outside a tensor of shape %s",
@@ -276,12 +286,13 @@ int tfd__infer_strided_slice_grad(tfd__infer *s) {
   char b[TFD_SHAPE_TEXT];
 
   if (rank < 0) rank = 0;
-  TFD_TRY(tfd__view_set(&whole, dy->dtype, shape, rank));
+  TFD_TRY(s->partial ? tfd__view_set_partial(&whole, dy->dtype, shape, rank)
+                     : tfd__view_set(&whole, dy->dtype, shape, rank));
   slice.in = &in;
   slice.out = slice.small;
   slice.ints = s->ints + TFD_LIST_SLOTS;
   TFD_TRY(tfd__infer_strided_slice(&slice));
-  if (!tfd__same_shape(&slice.out[0].view, dy)) {
+  if (!tfd__shapes_agree(&slice.out[0].view, dy)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: dy has shape %s, the slice has %s", s->name,
                      tfd__shape_text(dy, a),
@@ -316,12 +327,13 @@ int tfd__infer_split(tfd__infer *s) {
   char shape[TFD_SHAPE_TEXT];
 
   TFD_TRY(tfd__axis(s->name, x, s->ints[1], &axis));
-  if (n < 1 || n > INT16_MAX || x->dims[axis] % n != 0) {
+  if (n < 1 || n > INT16_MAX || (x->dims[axis] >= 0 && x->dims[axis] % n)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: axis %d of %s cannot be cut into %lld equal pieces",
                      s->name, axis, tfd__shape_text(x, shape), (long long)n);
   }
-  return pieces(s, axis, (int)n, NULL, x->dims[axis] / n);
+  return pieces(s, axis, (int)n, NULL,
+                x->dims[axis] < 0 ? -1 : x->dims[axis] / n);
 }
 
 int tfd__infer_split_v(tfd__infer *s) {
@@ -329,6 +341,7 @@ int tfd__infer_split_v(tfd__infer *s) {
   int n = 0;
   const int64_t *asked = tfd__list(s->ints, 0, &n);
   int64_t sizes[TFD_MAX_RANK];
+  int64_t whole = 0;
   int64_t known = 0;
   int free_piece = -1;
   int axis = 0;
@@ -338,17 +351,20 @@ int tfd__infer_split_v(tfd__infer *s) {
   int i;
 
   TFD_TRY(tfd__axis(s->name, x, s->ints[TFD_LIST_SLOTS], &axis));
+  whole = x->dims[axis] < 0 ? INT64_MAX : x->dims[axis];
   for (i = 0; i < n; i++) {
     sizes[i] = asked[i];
     if (asked[i] == -1 && free_piece < 0) {
       free_piece = i;
     } else {
-      fits = fits && asked[i] >= 0 && asked[i] <= x->dims[axis] - known;
+      fits = fits && asked[i] >= 0 && asked[i] <= whole - known;
       known += fits ? asked[i] : 0;
     }
   }
-  if (free_piece >= 0) sizes[free_piece] = x->dims[axis] - known;
-  if (!fits || (free_piece < 0 && known != x->dims[axis])) {
+  if (free_piece >= 0) {
+    sizes[free_piece] = x->dims[axis] < 0 ? -1 : whole - known;
+  }
+  if (!fits || (free_piece < 0 && !tfd__sizes_agree(x->dims[axis], known))) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: pieces of sizes %s do not make up axis %d of %s",
                      s->name, tfd__dims_text(asked, n < 0 ? 0 : n, a), axis,
@@ -360,6 +376,7 @@ int tfd__infer_split_v(tfd__infer *s) {
 int tfd__infer_unstack(tfd__infer *s) {
   const tfd__view *x = s->in[0];
   int64_t num = s->ints[0];
+  int64_t size = 0;
   int64_t dims[TFD_MAX_RANK];
   int64_t strides[TFD_MAX_RANK];
   int axis = 0;
@@ -368,19 +385,26 @@ int tfd__infer_unstack(tfd__infer *s) {
   int k = 0;
 
   TFD_TRY(tfd__axis(s->name, x, s->ints[1], &axis));
-  if ((num != -1 && num != x->dims[axis]) || x->dims[axis] > INT16_MAX) {
+  size = tfd__size_merged(x->dims[axis], num);
+  if (size == -1) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "%s: the size of axis %d is not known; num must say how "
+                     "many tensors",
+                     s->name, axis);
+  }
+  if ((num != -1 && num != size) || size < 0 || size > INT16_MAX) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: axis %d has size %lld, which cannot become %lld "
                      "tensors",
                      s->name, axis, (long long)x->dims[axis],
-                     (long long)(num == -1 ? x->dims[axis] : num));
+                     (long long)(num == -1 ? size : num));
   }
   for (i = 0; i < x->rank; i++) {
     if (i == axis) continue;
     dims[k] = x->dims[i];
     strides[k++] = x->strides[i];
   }
-  n = (int)x->dims[axis];
+  n = (int)size;
   TFD_TRY(tfd__infer_outputs(s, n));
   s->alias = true;
   for (i = 0; i < n; i++) {
@@ -404,7 +428,7 @@ int tfd__infer_matrix_diag_part(tfd__infer *s) {
   TFD_TRY(tfd__check_matrix(s));
   rows = x->dims[r - 2];
   cols = x->dims[r - 1];
-  if ((k > 0 && k >= cols) || (k < 0 && k <= -rows)) {
+  if ((k > 0 && cols >= 0 && k >= cols) || (k < 0 && rows >= 0 && k <= -rows)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: diagonal k = %lld is outside matrices of shape %s",
                      s->name, (long long)k, tfd__shape_text(x, shape));
@@ -412,6 +436,7 @@ int tfd__infer_matrix_diag_part(tfd__infer *s) {
   if (k < 0) rows += k;
   if (k > 0) cols -= k;
   v.dims[r - 2] = rows < cols ? rows : cols;
+  if (x->dims[r - 2] < 0 || x->dims[r - 1] < 0) v.dims[r - 2] = -1;
   v.strides[r - 2] = x->strides[r - 2] + x->strides[r - 1];
   return view_out(s, 0, v.dims, v.strides, r - 1,
                   k > 0 ? k * x->strides[r - 1] : -k * x->strides[r - 2]);

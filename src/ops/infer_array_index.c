@@ -7,11 +7,6 @@ static const char *text_of(const tfd__view *v, char buf[TFD_SHAPE_TEXT]) {
   return tfd__shape_text(v, buf);
 }
 
-/* True when the first n dims agree. */
-static bool same_dims(const int64_t *a, const int64_t *b, int n) {
-  return n == 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0;
-}
-
 /* dims[n..] += the dims [from, rank) of v; returns the new n, which may pass
 ** TFD_MAX_RANK by as much as one tensor has axes. */
 static int append(int64_t *dims, int n, const tfd__view *v, int from) {
@@ -32,7 +27,7 @@ static int check_batch(tfd__infer *s, int64_t *batch_p) {
 
   if (batch < 0) batch += indices->rank; /* tf.gather counts from the end */
   if (batch < 0 || batch > indices->rank || batch > params->rank ||
-      !same_dims(params->dims, indices->dims, (int)batch)) {
+      !tfd__dims_agree(params->dims, indices->dims, (int)batch)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: params %s and indices %s do not have %lld batch "
                      "axes in common",
@@ -91,8 +86,8 @@ int tfd__infer_gather_grad(tfd__infer *s) {
     memcpy(dims + n, shape + axis + 1,
            (size_t)(rank - axis - 1) * sizeof *dims);
     n += rank - (int)axis - 1;
-    fits = n == dy->rank && same_dims(dims, dy->dims, n) &&
-           same_dims(shape, indices->dims, (int)batch);
+    fits = n == dy->rank && tfd__dims_agree(dims, dy->dims, n) &&
+           tfd__dims_agree(shape, indices->dims, (int)batch);
   }
   if (!fits) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
@@ -119,7 +114,7 @@ int tfd__infer_segment_gather(tfd__infer *s) {
   return tfd__infer_out(s, 0, s->in[0]->dtype, dims, n);
 }
 
-/* Length of the coordinates in the last axis of input i. */
+/* Length of the coordinates in the last axis of input i; -1 = unknown. */
 static int check_depth(tfd__infer *s, int i, int most, int *depth_p) {
   const tfd__view *indices = s->in[i];
   char a[TFD_SHAPE_TEXT];
@@ -160,13 +155,20 @@ int tfd__infer_gather_nd(tfd__infer *s) {
   TFD_TRY(check_batch(s, &batch));
   TFD_TRY(check_depth(s, 1, params->rank - (int)batch, &depth));
   memcpy(dims, indices->dims, sizeof indices->dims);
+  if (depth < 0) {
+    return tfd__fail(TFD_NOT_IMPLEMENTED,
+                     "%s: the size of the last axis of indices is not known, "
+                     "so neither is the rank of the result",
+                     s->name);
+  }
   n = append(dims, indices->rank - 1, params, (int)batch + depth);
   return tfd__infer_out(s, 0, params->dtype, dims, n);
 }
 
 /* --- scatter -------------------------------------------------------------- */
 
-/* Input k must have shape lead + target[from..]. */
+/* Input k must have shape lead + target[from..]; anything where `from` is
+** unknown, -1. */
 static int check_updates(tfd__infer *s, int k, const int64_t *lead, int lead_n,
                          const int64_t *target, int rank, int from) {
   const tfd__view *updates = s->in[k];
@@ -176,9 +178,10 @@ static int check_updates(tfd__infer *s, int k, const int64_t *lead, int lead_n,
   int n = lead_n;
   int i;
 
+  if (from < 0) return TFD_OK;
   memcpy(dims, lead, (size_t)lead_n * sizeof *dims);
   for (i = from; i < rank; i++) dims[n++] = target[i];
-  if (updates->rank == n && same_dims(updates->dims, dims, n)) return TFD_OK;
+  if (updates->rank == n && tfd__dims_agree(updates->dims, dims, n)) return TFD_OK;
   if (n > TFD_MAX_RANK) n = TFD_MAX_RANK;
   return tfd__fail(TFD_INVALID_ARGUMENT,
                    "%s: updates have shape %s; the indices ask for %s",
@@ -197,7 +200,7 @@ int tfd__infer_scatter_nd(tfd__infer *s) {
   if (rank < 0) rank = 0;
   TFD_TRY(tfd__check_index(s, 0));
   TFD_TRY(check_batch_nd(s, 0, batch));
-  if (batch > rank || !same_dims(indices->dims, shape, (int)batch)) {
+  if (batch > rank || !tfd__dims_agree(indices->dims, shape, (int)batch)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: indices %s and shape %s do not have %lld batch axes "
                      "in common",
@@ -206,7 +209,7 @@ int tfd__infer_scatter_nd(tfd__infer *s) {
   }
   TFD_TRY(check_depth(s, 0, rank - (int)batch, &depth));
   TFD_TRY(check_updates(s, 1, indices->dims, indices->rank - 1, shape, rank,
-                        (int)batch + depth));
+                        depth < 0 ? -1 : (int)batch + depth));
   return tfd__infer_out(s, 0, s->in[1]->dtype, shape, rank);
 }
 
@@ -253,7 +256,7 @@ int tfd__infer_segment(tfd__infer *s) {
                                            "numbers",
                      s->name);
   }
-  if (ids->rank > data->rank || !same_dims(ids->dims, data->dims, ids->rank)) {
+  if (ids->rank > data->rank || !tfd__dims_agree(ids->dims, data->dims, ids->rank)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: segment_ids %s must have the shape of the first "
                      "axes of data %s",
@@ -311,7 +314,8 @@ int tfd__infer_top_k(tfd__infer *s) {
   char shape[TFD_SHAPE_TEXT];
 
   TFD_TRY(check_row(s, 0));
-  if (s->ints[0] < 0 || s->ints[0] > x->dims[x->rank - 1]) {
+  if (s->ints[0] < 0 ||
+      (x->dims[x->rank - 1] >= 0 && s->ints[0] > x->dims[x->rank - 1])) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: k is %lld, but the last axis of %s has %lld elements",
                      s->name, (long long)s->ints[0], text_of(x, shape),
@@ -329,13 +333,15 @@ int tfd__infer_in_top_k(tfd__infer *s) {
   TFD_TRY(tfd__check_index(s, 0));
   TFD_TRY(tfd__check_float(s, 1));
   if (targets->rank != 1 || predictions->rank != 2 ||
-      targets->dims[0] != predictions->dims[0]) {
+      !tfd__sizes_agree(targets->dims[0], predictions->dims[0])) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: targets %s and predictions %s; expected {batch} and "
                      "{batch, classes}",
                      s->name, text_of(targets, a), text_of(predictions, b));
   }
-  return tfd__infer_out(s, 0, TFD_BOOL, targets->dims, 1);
+  return tfd__infer_out(
+      s, 0, TFD_BOOL,
+      (int64_t[]){tfd__size_merged(targets->dims[0], predictions->dims[0])}, 1);
 }
 
 int tfd__infer_searchsorted(tfd__infer *s) {
@@ -348,7 +354,7 @@ int tfd__infer_searchsorted(tfd__infer *s) {
   TFD_TRY(tfd__check_same_dtype(s, 0, 1));
   TFD_TRY(check_row(s, 0));
   if (sequence->rank != values->rank ||
-      !same_dims(sequence->dims, values->dims, sequence->rank - 1)) {
+      !tfd__dims_agree(sequence->dims, values->dims, sequence->rank - 1)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: sorted_sequence %s and values %s may differ in the "
                      "last axis only",

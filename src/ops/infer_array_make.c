@@ -22,14 +22,16 @@ static int check_dtype(tfd__infer *s, int64_t *dtype_p, int otherwise) {
 
 /* --- joining -------------------------------------------------------------- */
 
-/* Same dtype as input 0, and same shape but for `axis` (-1 = wholly). */
-static int check_alike(tfd__infer *s, int axis) {
+/* Same dtype as input 0, and same shape but for `axis` (-1 = wholly). dims: that
+** of input 0, with what is known from others. */
+static int check_alike(tfd__infer *s, int axis, int64_t *dims) {
   const tfd__view *a = s->in[0];
   char at[TFD_SHAPE_TEXT];
   char bt[TFD_SHAPE_TEXT];
   int i;
   int k;
 
+  memcpy(dims, a->dims, sizeof a->dims);
   for (i = 1; i < s->in_n; i++) {
     const tfd__view *b = s->in[i];
     bool same = a->rank == b->rank;
@@ -42,7 +44,8 @@ static int check_alike(tfd__infer *s, int axis) {
                        tfd__dtype_name(b->dtype));
     }
     for (k = 0; same && k < a->rank; k++) {
-      same = k == axis || a->dims[k] == b->dims[k];
+      same = k == axis || tfd__sizes_agree(dims[k], b->dims[k]);
+      if (k != axis) dims[k] = tfd__size_merged(dims[k], b->dims[k]);
     }
     if (same) continue;
     return tfd__fail(TFD_INVALID_ARGUMENT,
@@ -66,9 +69,12 @@ int tfd__infer_concat(tfd__infer *s) {
                      s->name);
   }
   TFD_TRY(tfd__axis(s->name, s->in[0], s->ints[0], &axis));
-  TFD_TRY(check_alike(s, axis));
-  memcpy(dims, s->in[0]->dims, sizeof dims);
+  TFD_TRY(check_alike(s, axis, dims));
   for (i = 1; i < s->in_n; i++) {
+    if (dims[axis] < 0 || s->in[i]->dims[axis] < 0) {
+      dims[axis] = -1;
+      break;
+    }
     /* What is too large here is too large for a shape too. */
     if (__builtin_add_overflow(dims[axis], s->in[i]->dims[axis], &dims[axis])) {
       dims[axis] = INT64_MAX;
@@ -81,6 +87,7 @@ int tfd__infer_concat(tfd__infer *s) {
 int tfd__infer_stack(tfd__infer *s) {
   const tfd__view *x = s->in[0];
   int64_t axis = s->ints[0];
+  int64_t each[TFD_MAX_RANK];
   int64_t dims[TFD_MAX_RANK + 1];
   int i;
   int k = 0;
@@ -91,12 +98,21 @@ int tfd__infer_stack(tfd__infer *s) {
                      s->name, (long long)axis, -x->rank - 1, x->rank, x->rank);
   }
   if (axis < 0) axis += x->rank + 1;
-  TFD_TRY(check_alike(s, -1));
-  for (i = 0; i <= x->rank; i++) dims[i] = i == axis ? s->in_n : x->dims[k++];
+  TFD_TRY(check_alike(s, -1, each));
+  for (i = 0; i <= x->rank; i++) dims[i] = i == axis ? s->in_n : each[k++];
   return tfd__infer_out(s, 0, x->dtype, dims, x->rank + 1);
 }
 
 /* --- growing -------------------------------------------------------------- */
+
+/* So many times a size; what is too large is too large for a shape too. None of
+** an unknown size are 0. */
+static int64_t times_size(int64_t size, int64_t times) {
+  int64_t product = 0;
+
+  if (size < 0) return times == 0 ? 0 : -1;
+  return tfd__mul_i64(size, times, &product) ? product : INT64_MAX;
+}
 
 int tfd__infer_tile(tfd__infer *s) {
   const tfd__view *x = s->in[0];
@@ -108,7 +124,7 @@ int tfd__infer_tile(tfd__infer *s) {
   TFD_TRY(tfd__check_per_axis(s, "multiples", n));
   for (i = 0; i < n; i++) {
     if (times[i] < 0) return negative(s, "an entry of multiples", times[i]);
-    if (!tfd__mul_i64(x->dims[i], times[i], &dims[i])) dims[i] = INT64_MAX;
+    dims[i] = times_size(x->dims[i], times[i]);
   }
   return tfd__infer_out(s, 0, x->dtype, dims, n);
 }
@@ -121,9 +137,7 @@ int tfd__infer_repeat(tfd__infer *s) {
   if (s->ints[0] < 0) return negative(s, "repeats", s->ints[0]);
   TFD_TRY(tfd__axis(s->name, x, s->ints[1], &axis));
   memcpy(dims, x->dims, sizeof dims);
-  if (!tfd__mul_i64(dims[axis], s->ints[0], &dims[axis])) {
-    dims[axis] = INT64_MAX;
-  }
+  dims[axis] = times_size(dims[axis], s->ints[0]);
   return tfd__infer_out(s, 0, x->dtype, dims, x->rank);
 }
 
@@ -144,6 +158,10 @@ int tfd__infer_pad(tfd__infer *s) {
 
     if (before[i] < 0) return negative(s, "a padding", before[i]);
     if (after[i] < 0) return negative(s, "a padding", after[i]);
+    if (x->dims[i] < 0) {
+      dims[i] = -1;
+      continue;
+    }
     if (mode != 0 && (before[i] > most || after[i] > most)) {
       return tfd__fail(TFD_INVALID_ARGUMENT,
                        "%s: axis %d: paddings %lld and %lld; mode %s mirrors "
@@ -277,6 +295,15 @@ int tfd__infer_matrix_band_part(tfd__infer *s) {
   return tfd__infer_like(s, 0, s->in[0]);
 }
 
+/* Is diagonal k of a rows by cols matrix n long, -1 = any? */
+static bool fills(int64_t k, int64_t n, int64_t rows, int64_t cols) {
+  int64_t tall = rows - (k < 0 ? -k : 0);
+  int64_t wide = cols - (k > 0 ? k : 0);
+
+  return tfd__sizes_agree(n, tall < wide ? tall : wide) &&
+         has_diagonal(k, rows, cols);
+}
+
 int tfd__infer_matrix_diag(tfd__infer *s) {
   const tfd__view *x = s->in[0];
   int64_t k = s->ints[0];
@@ -306,11 +333,12 @@ int tfd__infer_matrix_diag(tfd__infer *s) {
   if (n > INT64_MAX / 2) n = INT64_MAX / 2; /* too large for any matrix */
   /* Square where nothing is given; the one that is not given is as small as the
   ** diagonal allows. */
-  if (rows < 0 && cols < 0) rows = cols = n + down + right;
-  if (rows < 0) rows = n + down;
-  if (cols < 0) cols = n + right;
-  if ((rows - down < cols - right ? rows - down : cols - right) != n ||
-      !has_diagonal(k, rows, cols)) {
+  if (n >= 0) {
+    if (rows < 0 && cols < 0) rows = cols = n + down + right;
+    if (rows < 0) rows = n + down;
+    if (cols < 0) cols = n + right;
+  }
+  if (rows >= 0 && cols >= 0 && !fills(k, n, rows, cols)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: diagonal %s does not fill diagonal k = %lld of a "
                      "%lld by %lld matrix",
@@ -328,20 +356,17 @@ int tfd__infer_matrix_set_diag(tfd__infer *s) {
   const tfd__view *d = s->in[1];
   int64_t k = s->ints[0];
   int r = x->rank;
-  int64_t rows = 0;
-  int64_t cols = 0;
   bool fits = d->rank + 1 == r;
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
-  int i;
 
   TFD_TRY(tfd__check_matrix(s));
   TFD_TRY(tfd__check_same_dtype(s, 0, 1));
-  rows = x->dims[r - 2] + (k < 0 ? k : 0);
-  cols = x->dims[r - 1] - (k > 0 ? k : 0);
-  for (i = 0; fits && i < r - 2; i++) fits = x->dims[i] == d->dims[i];
-  if (!fits || !has_diagonal(k, x->dims[r - 2], x->dims[r - 1]) ||
-      d->dims[r - 2] != (rows < cols ? rows : cols)) {
+  if (fits) fits = tfd__dims_agree(x->dims, d->dims, r - 2);
+  if (fits && x->dims[r - 2] >= 0 && x->dims[r - 1] >= 0) {
+    fits = fills(k, d->dims[r - 2], x->dims[r - 2], x->dims[r - 1]);
+  }
+  if (!fits) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: diagonal %s does not fit diagonal k = %lld of %s",
                      s->name, tfd__shape_text(d, b), (long long)k,

@@ -16,6 +16,14 @@ int tfd__infer_softmax(tfd__infer *s) {
   return tfd__infer_like(s, 0, s->in[0]);
 }
 
+/* A loss for each row: the sizes that labels and logits have in common. */
+static int rows_out(tfd__infer *s) {
+  tfd__view rows = *s->in[1];
+
+  rows.rank--;
+  return tfd__infer_merged(s, 0, rows.dtype, &rows, s->in[0]);
+}
+
 int tfd__infer_softmax_cross_entropy(tfd__infer *s) {
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
@@ -23,13 +31,13 @@ int tfd__infer_softmax_cross_entropy(tfd__infer *s) {
 
   TFD_TRY(check_classes(s, 1));
   TFD_TRY(tfd__check_same_dtype(s, 0, 1));
-  if (!tfd__same_shape(s->in[0], logits)) {
+  if (!tfd__shapes_agree(s->in[0], logits)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: labels are %s and logits %s; expected the same shape",
                      s->name, tfd__shape_text(s->in[0], a),
                      tfd__shape_text(logits, b));
   }
-  return tfd__infer_out(s, 0, logits->dtype, logits->dims, logits->rank - 1);
+  return rows_out(s);
 }
 
 static int check_sparse(tfd__infer *s) {
@@ -38,14 +46,11 @@ static int check_sparse(tfd__infer *s) {
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
   bool fits;
-  int i;
 
   TFD_TRY(check_classes(s, 1));
   TFD_TRY(tfd__check_index(s, 0));
   fits = labels->rank == logits->rank - 1;
-  for (i = 0; fits && i < labels->rank; i++) {
-    fits = labels->dims[i] == logits->dims[i];
-  }
+  if (fits) fits = tfd__dims_agree(labels->dims, logits->dims, labels->rank);
   if (fits) return TFD_OK;
   return tfd__fail(TFD_INVALID_ARGUMENT,
                    "%s: labels are %s and logits %s; expected one label for "
@@ -55,10 +60,8 @@ static int check_sparse(tfd__infer *s) {
 }
 
 int tfd__infer_sparse_softmax_cross_entropy(tfd__infer *s) {
-  const tfd__view *logits = s->in[1];
-
   TFD_TRY(check_sparse(s));
-  return tfd__infer_out(s, 0, logits->dtype, logits->dims, logits->rank - 1);
+  return rows_out(s);
 }
 
 int tfd__infer_sparse_softmax_cross_entropy_grad(tfd__infer *s) {
@@ -67,7 +70,7 @@ int tfd__infer_sparse_softmax_cross_entropy_grad(tfd__infer *s) {
 
   TFD_TRY(check_sparse(s));
   TFD_TRY(tfd__check_same_dtype(s, 1, 2));
-  if (!tfd__same_shape(s->in[0], s->in[2])) {
+  if (!tfd__shapes_agree(s->in[0], s->in[2])) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: labels are %s and grad %s; expected the same shape",
                      s->name, tfd__shape_text(s->in[0], a),
@@ -98,7 +101,7 @@ int tfd__infer_activation_grad(tfd__infer *s) {
   char b[TFD_SHAPE_TEXT];
 
   TFD_TRY(tfd__check_same_dtype(s, 0, 1));
-  if (!tfd__same_shape(s->in[0], s->in[1])) {
+  if (!tfd__shapes_agree(s->in[0], s->in[1])) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: gradients are %s and features %s; expected the same "
                      "shape",

@@ -170,6 +170,7 @@ int tfd__infer_clip_by_value(tfd__infer *s) {
 }
 
 int tfd__infer_add_n(tfd__infer *s) {
+  tfd__view sum = *s->in[0];
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
 
@@ -182,13 +183,16 @@ int tfd__infer_add_n(tfd__infer *s) {
                        s->name, i, tfd__dtype_name(s->in[i]->dtype),
                        tfd__dtype_name(s->in[0]->dtype));
     }
-    if (!tfd__same_shape(s->in[i], s->in[0])) {
+    if (!tfd__shapes_agree(s->in[i], &sum)) {
       return tfd__fail(TFD_INVALID_ARGUMENT,
                        "%s: inputs[%d] is %s and inputs[0] is %s; all must "
                        "have the same shape",
                        s->name, i, tfd__shape_text(s->in[i], a),
                        tfd__shape_text(s->in[0], b));
     }
+    for (int k = 0; s->partial && k < sum.rank; k++) {
+      sum.dims[k] = tfd__size_merged(sum.dims[k], s->in[i]->dims[k]);
+    }
   }
-  return tfd__infer_like(s, 0, s->in[0]);
+  return tfd__infer_like(s, 0, &sum);
 }

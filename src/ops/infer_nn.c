@@ -1,6 +1,8 @@
 /* Inference of products and biases. */
 #include "ops/ops.h"
 
+#include <string.h>
+
 /* --- matmul --------------------------------------------------------------- */
 
 static int check_flags(const tfd__infer *s, int plain, int adjoint,
@@ -30,7 +32,7 @@ static int check_inner(const tfd__infer *s, int64_t a_inner, int64_t b_inner) {
   bool ta = s->ints[0] || s->ints[2];
   bool tb = s->ints[1] || s->ints[3];
 
-  if (a_inner == b_inner) return TFD_OK;
+  if (tfd__sizes_agree(a_inner, b_inner)) return TFD_OK;
   return tfd__fail(TFD_INVALID_ARGUMENT,
                    "%s: inner sizes differ: a is %s%s and b is %s%s (%lld "
                    "against %lld)",
@@ -76,6 +78,7 @@ int tfd__infer_bias_add(tfd__infer *s) {
   int channel = s->ints[0] == 1 ? 1 : x->rank - 1;
   char shape[TFD_SHAPE_TEXT];
   char bias[TFD_SHAPE_TEXT];
+  int64_t dims[TFD_MAX_RANK];
 
   TFD_TRY(tfd__check_same_dtype(s, 0, 1));
   TFD_TRY(tfd__check_rank(s, 1, 1));
@@ -87,13 +90,15 @@ int tfd__infer_bias_add(tfd__infer *s) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: value has rank %d %s; expected rank 2 or more",
                      s->name, x->rank, tfd__shape_text(x, shape));
-  if (s->in[1]->dims[0] != x->dims[channel])
+  if (!tfd__sizes_agree(s->in[1]->dims[0], x->dims[channel]))
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: bias is %s and value is %s; expected one bias for "
                      "each of the %lld channels",
                      s->name, tfd__shape_text(s->in[1], bias),
                      tfd__shape_text(x, shape), (long long)x->dims[channel]);
-  return tfd__infer_like(s, 0, x);
+  memcpy(dims, x->dims, sizeof dims);
+  dims[channel] = tfd__size_merged(x->dims[channel], s->in[1]->dims[0]);
+  return tfd__infer_out(s, 0, x->dtype, dims, x->rank);
 }
 
 int tfd__infer_bias_add_relu(tfd__infer *s) {

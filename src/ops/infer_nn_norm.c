@@ -31,7 +31,7 @@ static int check_same_shape(tfd__infer *s, int a, int b) {
   char name[2][32];
   char shape[2][TFD_SHAPE_TEXT];
 
-  if (tfd__same_shape(s->in[a], s->in[b])) return TFD_OK;
+  if (tfd__shapes_agree(s->in[a], s->in[b])) return TFD_OK;
   return tfd__fail(
       TFD_INVALID_ARGUMENT, "%s: %s is %s and %s is %s; expected equal shapes",
       s->name, tfd__arg_name(s, a, name[0]),
@@ -72,7 +72,11 @@ int tfd__infer_fused_batch_norm(tfd__infer *s) {
                      "%s: exponential_avg_factor is %g; expected 0 to 1",
                      s->name, s->reals[1]);
   channels = x->dims[(s->ints[0] & 1) ? 1 : x->rank - 1];
-  for (int i = 1; i < 5; i++) TFD_TRY(check_parameter(s, 0, i, &channels, 1));
+  for (int i = 1; i < 5; i++) {
+    TFD_TRY(check_parameter(s, 0, i, &channels, 1));
+    if (s->in[i] == NULL) continue;
+    channels = tfd__size_merged(channels, s->in[i]->dims[0]);
+  }
   TFD_TRY(check_scale_and_offset(s));
   if (needs_running && (s->in[3] == NULL || s->in[4] == NULL))
     return tfd__fail(TFD_VALUE_ERROR,
@@ -81,8 +85,8 @@ int tfd__infer_fused_batch_norm(tfd__infer *s) {
                      s->name);
   TFD_TRY(tfd__infer_outputs(s, 4));
   TFD_TRY(tfd__infer_like(s, 0, x));
-  TFD_TRY(tfd__infer_like(s, 1, s->in[1]));
-  TFD_TRY(tfd__infer_like(s, 2, s->in[1]));
+  TFD_TRY(tfd__infer_out(s, 1, s->in[1]->dtype, &channels, 1));
+  TFD_TRY(tfd__infer_out(s, 2, s->in[1]->dtype, &channels, 1));
   return tfd__infer_out(s, 3, statistics_dtype(x), (int64_t[]){2, channels}, 2);
 }
 
@@ -166,7 +170,7 @@ static int group_sizes(tfd__infer *s, const tfd__view *x, int64_t rows[2],
                      "%s: axis is %lld for a tensor of rank %d; expected the "
                      "channel axis, 1 or -1",
                      s->name, (long long)s->ints[1], x->rank);
-  if (groups < 1 || x->dims[axis] % groups != 0)
+  if (groups < 1 || (x->dims[axis] >= 0 && x->dims[axis] % groups != 0))
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: groups is %lld and x is %s (%lld channels); expected "
                      "a divisor of the channels",

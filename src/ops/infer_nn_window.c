@@ -49,7 +49,8 @@ static int listed_view(const tfd__infer *s, int slot, int dtype,
                      "%s: the shape has %d numbers; expected batch, channels "
                      "and 1 to 3 spatial axes",
                      s->name, n < 0 ? 0 : n);
-  if (tfd__view_set(view, dtype, dims, n) != TFD_OK)
+  if ((s->partial ? tfd__view_set_partial(view, dtype, dims, n)
+                  : tfd__view_set(view, dtype, dims, n)) != TFD_OK)
     return tfd__wrap("%s", s->name);
   return TFD_OK;
 }

@@ -129,7 +129,7 @@ static int broadcast_out(tfd__infer *s, int dtype) {
     bool same = true;
 
     for (int i = 0; i < rank; i++) {
-      if (dims[i] != s->out[0].view.dims[i]) same = false;
+      if (!tfd__sizes_agree(dims[i], s->out[0].view.dims[i])) same = false;
     }
     if (same) return TFD_OK;
   }

@@ -141,7 +141,7 @@ int tfd__infer_bincount(tfd__infer *s) {
     return tfd__fail(TFD_VALUE_ERROR, "%s: size is %lld; expected 0 or more",
                      s->name, (long long)s->ints[0]);
   }
-  if (weights != NULL && !tfd__same_shape(arr, weights)) {
+  if (weights != NULL && !tfd__shapes_agree(arr, weights)) {
     char a[TFD_SHAPE_TEXT];
     char b[TFD_SHAPE_TEXT];
 

@@ -19,12 +19,13 @@ static int check_rows(tfd__infer *s, int values, int indices) {
   const tfd__view *v = s->in[0];
   const tfd__view *x = s->in[values];
   bool fits = v->rank > 0 && x->rank == v->rank;
-  int i;
 
   TFD_TRY(tfd__check_index(s, indices));
   TFD_TRY(tfd__check_rank(s, indices, 1));
-  for (i = 1; fits && i < v->rank; i++) fits = x->dims[i] == v->dims[i];
-  if (fits && x->dims[0] == s->in[indices]->dims[0]) return TFD_OK;
+  if (fits) fits = tfd__dims_agree(x->dims + 1, v->dims + 1, v->rank - 1);
+  if (fits && tfd__sizes_agree(x->dims[0], s->in[indices]->dims[0])) {
+    return TFD_OK;
+  }
   return wrong_shape(s, values, "a row like the variable's for each index");
 }
 
@@ -38,7 +39,7 @@ int tfd__infer_update(tfd__infer *s) {
     TFD_TRY(tfd__check_same_dtype(s, 0, i));
     if (i == targets && s->in[i + 1] != NULL) {
       TFD_TRY(check_rows(s, i, i + 1));
-    } else if (!tfd__same_shape(s->in[0], s->in[i])) {
+    } else if (!tfd__shapes_agree(s->in[0], s->in[i])) {
       return wrong_shape(s, i, "the same");
     }
     if (i < targets) TFD_TRY(tfd__infer_like(s, i, s->in[0]));

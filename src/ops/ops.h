@@ -64,6 +64,7 @@ typedef struct tfd__infer {
   const double *reals;
   int out_n;          /* default 1 */
   tfd__out_spec *out; /* capacity 4, more after tfd__infer_outputs */
+  bool partial;       /* sizes may be unknown (-1), of outputs too */
   bool alias;         /* outputs are views of input 0: no kernel runs */
   bool dense_first;   /* alias of a dense copy when input 0 has gaps */
   tfd__out_spec small[4];
@@ -77,6 +78,9 @@ int tfd__infer_out(tfd__infer *s, int i, int dtype, const int64_t *dims,
                    int rank);
 /* Output 0 is exactly like view v (dense). */
 int tfd__infer_like(tfd__infer *s, int i, const tfd__view *v);
+/* Output i has dtype, and of two shapes that agree the sizes that are known. */
+int tfd__infer_merged(tfd__infer *s, int i, int dtype, const tfd__view *a,
+                      const tfd__view *b);
 /* The list attribute at slot; *n_p = -1 when absent. */
 static inline const int64_t *tfd__list(const int64_t *ints, int slot,
                                        int *n_p) {
@@ -84,6 +88,7 @@ static inline const int64_t *tfd__list(const int64_t *ints, int slot,
   return ints + slot + 1;
 }
 /* Common checks; they write the standard messages.
+** Unknown sizes agree with all.
 ** dtype: InvalidArgument "<op>: a is float32 and b is int32; both must have
 ** the same dtype (use tf.cast)"; want: "<op>: x has dtype int32; expected a
 ** floating-point dtype"; rank: "<op>: x has rank 1 {3}; expected rank 2". */
@@ -138,12 +143,54 @@ typedef int (*tfd__record_fn)(void *tapes, const tfd__op *op,
                               tfd_tensor *const *out, int out_n,
                               const int64_t *ints, const double *reals);
 
+/* An op that is about to run, as a recorder sees it; valid for the call. */
+typedef struct tfd__pending {
+  const tfd__op *op;
+  tfd_device *device; /* where it would run */
+  /* Symbolic ones are the recorder's own; others are constants. A variable's
+  ** value comes as input 0 of `identity`, a read at this point of the program,
+  ** and as the target of an update. NULL = absent. */
+  tfd_tensor *const *in;
+  int in_n;
+  const int64_t *ints;
+  const double *reals;
+  tfd_tensor *const *out; /* symbolic: the op's results from now on */
+  int out_n;
+  /* Output i replaces targets[i]'s value: updates, whose inputs 0.. are those
+  ** values, and assignments, which are `copy` of the new value. */
+  tfd_variable *const *targets;
+  int targets_n;
+  int replica; /* -1 outside replicas */
+  int line;    /* script position */
+  const char *file;
+} tfd__pending;
+
+/* Sees the ops of a context after inference and before they run. While one is
+** there:
+** - What it takes over does not run; its results are symbolic. Their values
+**   cannot be read, and they are inputs of ops under the same recorder only.
+** - Inference works on sizes that are not known (-1).
+** - Tapes record after it, on symbolic tensors, and their gradients are ops
+**   that it sees in turn; sizes must be known for that.
+** - Variables are read, updated and assigned in the order of the calls; their
+**   values and versions stay. A new one needs values that are there.
+** - Copies between devices are `identity` for the device they go to.
+** - Tensors made from the host's values or files are real, and constants. */
+typedef struct tfd__recorder {
+  tfd__tracer tracer; /* symbolic tensors hold references to it */
+  /* Take the op over (*taken_p = true) or leave it to run, which those without
+  ** symbolic inputs can. */
+  int (*see)(struct tfd__recorder *self, const tfd__pending *op,
+             bool *taken_p);
+} tfd__recorder;
+
 struct tfd_context {
   tfd_object object;
   tfd_device *device_stack[32];
   int device_depth;
   void *tapes; /* autograd's list of recording tapes; NULL = none */
   tfd__record_fn record;
+  tfd__recorder *recorder; /* owned reference; NULL = none */
   int replica; /* -1 outside replicas */
   int update;  /* 1 + the copy that an update function works on, 0 = none */
   struct tfd_strategy *strategy; /* whose replica this is; borrowed */
@@ -155,6 +202,11 @@ struct tfd_context {
 tfd_context *tfd__context(void);
 /* Innermost tf.device, else NULL. */
 tfd_device *tfd__context_device(void);
+/* Make `recorder` (NULL = none) the current context's. *before_p gets the one
+** before and its reference. */
+void tfd__context_record(tfd__recorder *recorder, tfd__recorder **before_p);
+/* Fail because `what` cannot be recorded, if there is a recorder. */
+int tfd__refuse_recorder(const char *what);
 /* Device for new tensors: the above, else the first device. Starts the
 ** runtime. */
 int tfd__default_device(tfd_device **device_p);
@@ -165,9 +217,14 @@ int tfd__run(int op, tfd_tensor *const *in, int in_n, const int64_t *ints,
              const double *reals, tfd_tensor **out, int capacity,
              int *out_n_p);
 
-/* Run an update op: inputs 0..targets_n-1 are the targets' values, outputs
-** 0..targets_n-1 replace them, in place where nothing else shows their
-** buffers. Kernels of such ops must allow out i == in i. Not recorded. */
+/* t's values as they are now, whatever is written later: what a recorder sees
+** as a read if t is a variable's. */
+int tfd__value_of(tfd_tensor *t, tfd_tensor **value_p);
+
+/* Run an update op: outputs 0..targets_n-1 replace the targets' values, which
+** are inputs 0..targets_n-1 (but for `copy`), in place where nothing else shows
+** their buffers. Kernels of such ops must allow out i == in i. Tapes do not
+** see it. */
 int tfd__run_update(int op, tfd_variable *const *targets, int targets_n,
                     tfd_tensor *const *in, int in_n, const int64_t *ints,
                     const double *reals);

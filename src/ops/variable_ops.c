@@ -1,4 +1,4 @@
-/* What variables, slices and devices need ops for. */
+/* What tensors, variables, slices and devices need the context or ops for. */
 #include "ops/ops.h"
 
 #include <string.h>
@@ -13,6 +13,91 @@ static int op_number(const char *name, _Atomic int *cache, int *op_p) {
   }
   *op_p = op;
   return TFD_OK;
+}
+
+/* --- tensors from the host ------------------------------------------------ */
+
+/* The view of a tensor to be made. Errors: TypeError, InvalidArgument. */
+static int new_view(int dtype, const int64_t *dims, int rank,
+                    tfd__view *view) {
+  if (!tfd__dtype_ok(dtype)) {
+    return tfd__fail(TFD_TYPE_ERROR, "tensor: %d is no dtype", dtype);
+  }
+  return tfd__view_set(view, dtype, dims, rank);
+}
+
+int tfd_tensor_from_values(const double *values, int64_t values_n,
+                           tfd_dtype dtype, const int64_t *dims, int dims_n,
+                           tfd_tensor **tensor_p) {
+  TFD_GIVEN_LIST(values, values_n);
+  TFD_GIVEN_LIST(dims, dims_n);
+  TFD_GIVEN_POINTER(tensor_p);
+
+  tfd_device *device = NULL;
+  tfd__view view;
+  char text[TFD_SHAPE_TEXT];
+
+  TFD_TRY(new_view((int)dtype, dims, dims_n, &view));
+  if (values_n != 1 && values_n != view.numel) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "tensor: %lld values do not fill shape %s (%lld elements)",
+                     (long long)values_n, tfd__shape_text(&view, text),
+                     (long long)view.numel);
+  }
+  TFD_TRY(tfd__default_device(&device));
+  return tfd__tensor_from_values(device, (int)dtype, dims, dims_n, values,
+                                 values_n, tensor_p);
+}
+
+int tfd_tensor_from_bytes(const void *data, size_t data_bytes, tfd_dtype dtype,
+                          const int64_t *dims, int dims_n,
+                          tfd_tensor **tensor_p) {
+  TFD_GIVEN_BYTES(data, data_bytes);
+  TFD_GIVEN_LIST(dims, dims_n);
+  TFD_GIVEN_POINTER(tensor_p);
+
+  tfd_device *device = NULL;
+  tfd__view view;
+  char text[TFD_SHAPE_TEXT];
+
+  TFD_TRY(new_view((int)dtype, dims, dims_n, &view));
+  if (data_bytes != tfd__view_bytes(&view)) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "tensor: %zu bytes given, %s %s needs %zu", data_bytes,
+                     tfd__dtype_name((int)dtype), tfd__shape_text(&view, text),
+                     tfd__view_bytes(&view));
+  }
+  TFD_TRY(tfd__default_device(&device));
+  return tfd__tensor_from_bytes(device, (int)dtype, dims, dims_n, data,
+                                tensor_p);
+}
+
+/* --- variables ------------------------------------------------------------ */
+
+int tfd_variable_new(tfd_object *initial, const char *name, bool trainable,
+                     tfd_device *device, tfd_variable **variable_p) {
+  TFD_GIVEN_OPTIONAL(device, DEVICE);
+  TFD_GIVEN_POINTER(variable_p);
+
+  tfd_tensor *t = NULL;
+
+  TFD_TRY(tfd__operand(initial, &t));
+  if (device == NULL) TFD_TRY(tfd__default_device(&device));
+  return tfd__variable_new(name, trainable, t, device, variable_p);
+}
+
+int tfd_variable_assign(tfd_variable *variable, tfd_object *value) {
+  TFD_GIVEN(variable, VARIABLE);
+
+  tfd_tensor *t = NULL;
+
+  TFD_TRY(tfd__operand(value, &t));
+  if (t == variable->value) return TFD_OK;
+  TFD_TRY(tfd__variable_takes(variable, t));
+  if (tfd__context()->recorder != NULL) {
+    return tfd__run_update(TFD_OP_copy, &variable, 1, &t, 1, NULL, NULL);
+  }
+  return tfd__variable_set(variable, t);
 }
 
 int tfd_variable_read(tfd_variable *variable, tfd_tensor **value_p) {
@@ -94,7 +179,7 @@ static int assign_sum(tfd_variable *variable, tfd_object *delta,
 
   TFD_TRY(op_number(op_name, cache, &op));
   TFD_TRY(tfd__operand(delta, &t));
-  if (!tfd__same_shape(&t->view, have) || t->view.dtype != have->dtype) {
+  if (!tfd__shapes_agree(&t->view, have) || t->view.dtype != have->dtype) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "assign_%s: variable \"%s\" is %s %s, the delta is %s %s",
                      op_name[0] == 'a' ? "add" : "sub", variable->name,
@@ -121,6 +206,28 @@ int tfd_variable_assign_sub(tfd_variable *variable, tfd_object *delta) {
   return assign_sum(variable, delta, "subtract", &cache);
 }
 
+/* --- devices and sparse rows ---------------------------------------------- */
+
+/* `identity` for the device, which a recorder sees. */
+static int record_copy(tfd_tensor *t, tfd_device *device, tfd_tensor **copy_p) {
+  int n = 0;
+  int rc;
+
+  TFD_TRY(tfd_device_push(device));
+  rc = tfd__run(TFD_OP_identity, &t, 1, NULL, NULL, copy_p, 1, &n);
+  (void)tfd_device_pop();
+  return rc;
+}
+
+int tfd_operand_tensor(tfd_object *operand, tfd_tensor **tensor_p) {
+  TFD_GIVEN_POINTER(tensor_p);
+
+  tfd_tensor *t = NULL;
+
+  TFD_TRY(tfd__operand(operand, &t));
+  return tfd__value_of(t, tensor_p);
+}
+
 int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
                          tfd_tensor **copy_p) {
   TFD_GIVEN(tensor, TENSOR);
@@ -132,8 +239,9 @@ int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
   int rc;
 
   if (tensor->device == device) {
-    return tfd__tensor_snapshot(tensor, copy_p);
+    return tfd__value_of(tensor, copy_p);
   }
+  if (c->recorder != NULL) return record_copy(tensor, device, copy_p);
   TFD_TRY(tfd__tensor_to_device(tensor, device, &copy));
   if (c->tapes != NULL) {
     rc = c->record(c->tapes, tfd__op_at(TFD_OP_identity), &tensor, &tensor, 1,

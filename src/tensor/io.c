@@ -7,11 +7,6 @@
 /* Values staged on the stack; larger ones take the heap. */
 #define STAGE_BYTES 512
 
-static int check_dtype(const char *what, int dtype) {
-  if (tfd__dtype_ok(dtype)) return TFD_OK;
-  return tfd__fail(TFD_TYPE_ERROR, "%s: %d is no dtype", what, dtype);
-}
-
 /* Convert n doubles (or one repeated) into memory of `dtype`. */
 static void convert(void *data, int dtype, int64_t n, const double *values,
                     int64_t values_n) {
@@ -51,9 +46,9 @@ static int write_doubles(tfd_tensor *t, const double *values,
   return rc;
 }
 
-static int from_doubles(tfd_device *device, int dtype, const int64_t *dims,
-                        int rank, const double *values, int64_t values_n,
-                        tfd_tensor **t_p) {
+int tfd__tensor_from_values(tfd_device *device, int dtype, const int64_t *dims,
+                            int rank, const double *values, int64_t values_n,
+                            tfd_tensor **t_p) {
   tfd_tensor *t = NULL;
   int rc;
 
@@ -70,63 +65,23 @@ static int from_doubles(tfd_device *device, int dtype, const int64_t *dims,
 int tfd__tensor_from_doubles(tfd_device *device, int dtype,
                              const int64_t *dims, int rank,
                              const double *values, tfd_tensor **t_p) {
-  return from_doubles(device, dtype, dims, rank, values, 0, t_p);
+  return tfd__tensor_from_values(device, dtype, dims, rank, values, 0, t_p);
 }
 
-int tfd_tensor_from_values(const double *values, int64_t values_n,
-                           tfd_dtype dtype, const int64_t *dims, int dims_n,
-                           tfd_tensor **tensor_p) {
-  TFD_GIVEN_LIST(values, values_n);
-  TFD_GIVEN_LIST(dims, dims_n);
-  TFD_GIVEN_POINTER(tensor_p);
-
-  tfd_device *device = NULL;
-  tfd__view view;
-  char text[TFD_SHAPE_TEXT];
-
-  TFD_TRY(check_dtype("tensor", (int)dtype));
-  TFD_TRY(tfd__view_set(&view, (int)dtype, dims, dims_n));
-  if (values_n != 1 && values_n != view.numel) {
-    return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "tensor: %lld values do not fill shape %s (%lld elements)",
-                     (long long)values_n, tfd__shape_text(&view, text),
-                     (long long)view.numel);
-  }
-  TFD_TRY(tfd_device_current(&device));
-  return from_doubles(device, (int)dtype, dims, dims_n, values, values_n,
-                      tensor_p);
-}
-
-int tfd_tensor_from_bytes(const void *data, size_t data_bytes, tfd_dtype dtype,
-                          const int64_t *dims, int dims_n,
-                          tfd_tensor **tensor_p) {
-  TFD_GIVEN_BYTES(data, data_bytes);
-  TFD_GIVEN_LIST(dims, dims_n);
-  TFD_GIVEN_POINTER(tensor_p);
-
-  tfd_device *device = NULL;
+int tfd__tensor_from_bytes(tfd_device *device, int dtype, const int64_t *dims,
+                           int rank, const void *data, tfd_tensor **t_p) {
   tfd_tensor *t = NULL;
-  tfd__view view;
-  char text[TFD_SHAPE_TEXT];
-  int rc;
+  size_t bytes = 0;
+  int rc = TFD_OK;
 
-  TFD_TRY(check_dtype("tensor", (int)dtype));
-  TFD_TRY(tfd__view_set(&view, (int)dtype, dims, dims_n));
-  if (data_bytes != tfd__view_bytes(&view)) {
-    return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "tensor: %zu bytes given, %s %s needs %zu", data_bytes,
-                     tfd__dtype_name((int)dtype), tfd__shape_text(&view, text),
-                     tfd__view_bytes(&view));
-  }
-  TFD_TRY(tfd_device_current(&device));
-  TFD_TRY(tfd__tensor_new(device, (int)dtype, dims, dims_n, &t));
-  rc = data_bytes == 0 ? TFD_OK
-                       : tfd__host_write(t->buffer, 0, data, data_bytes);
+  TFD_TRY(tfd__tensor_new(device, dtype, dims, rank, &t));
+  bytes = tfd__view_bytes(&t->view);
+  if (bytes > 0) rc = tfd__host_write(t->buffer, 0, data, bytes);
   if (rc != TFD_OK) {
     tfd__release(t);
     return rc;
   }
-  *tensor_p = t;
+  *t_p = t;
   return TFD_OK;
 }
 
@@ -157,6 +112,7 @@ int tfd_tensor_read(tfd_tensor *tensor, void *data, size_t data_bytes) {
   size_t bytes = tfd__view_bytes(&tensor->view);
   int rc;
 
+  if (tensor->buffer == NULL) return tfd__no_values(tensor, "tensor read");
   if (data_bytes != bytes) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "tensor read: room for %zu bytes, the tensor has %zu",
@@ -190,6 +146,9 @@ int tfd__tensor_cell(tfd_tensor *tensor, int64_t index, void *cell) {
   const char *p;
   size_t size = tfd__dtype_size(tensor->view.dtype);
 
+  if (!TFD_LIKELY(tensor->buffer != NULL)) {
+    return tfd__no_values(tensor, "item");
+  }
   if (index < 0 || index >= tensor->view.numel) {
     return tfd__fail(TFD_INDEX_ERROR,
                      "item: position %lld is outside a tensor of %lld elements",
@@ -229,6 +188,7 @@ int tfd_tensor_values(tfd_tensor *tensor, double *values, int64_t values_n) {
   int64_t i;
   int rc = TFD_OK;
 
+  if (tensor->buffer == NULL) return tfd__no_values(tensor, "tensor values");
   if (values_n != tensor->view.numel) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "tensor values: room for %lld, the tensor has %lld",
@@ -259,6 +219,7 @@ int tfd_tensor_wait(tfd_tensor *tensor) {
 int tfd_tensor_data(tfd_tensor *tensor, void **data_p) {
   TFD_GIVEN(tensor, TENSOR);
   TFD_GIVEN_POINTER(data_p);
+  if (tensor->buffer == NULL) return tfd__no_values(tensor, "data");
   if (!tensor->device->backend->host_visible) {
     return tfd__fail(TFD_FAILED_PRECONDITION,
                      "data: the tensor lies on %s, which the host cannot read",

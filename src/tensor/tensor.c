@@ -83,7 +83,7 @@ static void tensor_destroy(void *self) {
   tfd_tensor *t = self;
 
   if (t->is_big) big_unlink(t);
-  tfd__release(t->buffer);
+  tfd__release(t->buffer != NULL ? (void *)t->buffer : (void *)t->tracer);
   header_give(t);
 }
 
@@ -113,7 +113,11 @@ int tfd__tensor_wrap(tfd_device *device, tfd__buffer *buffer,
   t->variable = NULL;
   t->id = tfd__next_id();
   t->is_big = false;
-  if (buffer != NULL && buffer->bytes >= BIG_BYTES) big_link(t);
+  if (buffer == NULL) {
+    t->tracer = NULL;
+  } else if (buffer->bytes >= BIG_BYTES) {
+    big_link(t);
+  }
   *t_p = t;
   return TFD_OK;
 }
@@ -159,6 +163,67 @@ int tfd__tensor_shape_only(const tfd_tensor *t, tfd_tensor **p) {
   *p = s;
   return TFD_OK;
 }
+
+/* --- symbolic tensors ----------------------------------------------------- */
+
+int tfd__tensor_symbolic(tfd__tracer *tracer, tfd_device *device, int dtype,
+                         const int64_t *dims, int rank, const char *file,
+                         int line, tfd_tensor **t_p) {
+  tfd__view view = {.data = NULL};
+
+  TFD_TRY(tfd__view_set_partial(&view, dtype, dims, rank));
+  TFD_TRY(tfd__tensor_wrap(device, NULL, &view, t_p));
+  tfd__retain(tracer);
+  (*t_p)->tracer = tracer;
+  (*t_p)->file = file;
+  (*t_p)->line = line;
+  return TFD_OK;
+}
+
+#define PLACE_TEXT 256
+
+/* " at file:line", or nothing where that is not known. */
+static const char *made_at(const tfd_tensor *t, char text[PLACE_TEXT]) {
+  text[0] = '\0';
+  if (t->file != NULL && t->file[0] != '\0') {
+    (void)snprintf(text, PLACE_TEXT, " at %s:%d", t->file, t->line);
+  }
+  return text;
+}
+
+int tfd__no_values(const tfd_tensor *t, const char *what) {
+  char shape[TFD_SHAPE_TEXT];
+  char place[PLACE_TEXT];
+
+  if (!tfd__is_symbolic(t)) {
+    return tfd__fail(TFD_INTERNAL, "%s: a tensor that has no values", what);
+  }
+  tfd__fail(TFD_TYPE_ERROR,
+            "%s: using a symbolic tensor as a value is not allowed: %s %s, "
+            "made%s in the function \"%s\", has one only when the traced "
+            "function runs",
+            what, tfd__dtype_name(t->view.dtype),
+            tfd__shape_text(&t->view, shape), made_at(t, place),
+            t->tracer->name);
+  return tfd__hint("tf.cond, tf.where and tf.while_loop decide by values, "
+                   "tf.print shows them; or return the tensor");
+}
+
+int tfd__out_of_place(const tfd_tensor *t, const char *what, int i) {
+  char shape[TFD_SHAPE_TEXT];
+  char place[PLACE_TEXT];
+
+  if (!tfd__is_symbolic(t)) return tfd__no_values(t, what);
+  tfd__fail(TFD_TYPE_ERROR,
+            "%s: input %d, %s %s made%s, belongs to the function \"%s\" and "
+            "is out of scope here",
+            what, i, tfd__dtype_name(t->view.dtype),
+            tfd__shape_text(&t->view, shape), made_at(t, place),
+            t->tracer->name);
+  return tfd__hint("a symbolic tensor leaves its function as a returned value");
+}
+
+/* -------------------------------------------------------------------------- */
 
 int tfd__tensor_dense(tfd_tensor *t, tfd_tensor **p) {
   tfd_tensor *copy = NULL;
@@ -208,8 +273,8 @@ static int64_t stretch_of(const tfd__view *v, int64_t *before_p) {
 ** first would be work for the queue of the device they leave. */
 int tfd__tensor_to_device(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
   int64_t before = 0;
-  int64_t n = stretch_of(&t->view, &before);
-  int64_t offset = before * (int64_t)tfd__dtype_size(t->view.dtype);
+  int64_t n = 0;
+  int64_t offset = 0;
   tfd__view stretch;
   tfd__view view;
   tfd_tensor *copy = NULL;
@@ -220,6 +285,9 @@ int tfd__tensor_to_device(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
     *p = t;
     return TFD_OK;
   }
+  if (t->buffer == NULL) return tfd__no_values(t, "copy");
+  n = stretch_of(&t->view, &before);
+  offset = before * (int64_t)tfd__dtype_size(t->view.dtype);
   TFD_TRY(tfd__view_set(&stretch, t->view.dtype, &n, 1));
   stretch.data = (char *)t->view.data - offset;
   TFD_TRY(tfd__tensor_new(device, t->view.dtype, &n, 1, &copy));
@@ -234,9 +302,7 @@ int tfd__tensor_to_device(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
 }
 
 int tfd__tensor_sync(const tfd_tensor *t) {
-  if (t->buffer == NULL) {
-    return tfd__fail(TFD_INTERNAL, "reading a tensor that has no values");
-  }
+  if (t->buffer == NULL) return tfd__no_values(t, "read");
   TFD_TRY(tfd__stream_wait(t->device, t->buffer->use_seq, TFD_FOREVER));
   return tfd__buffer_check(t->buffer);
 }

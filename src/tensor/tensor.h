@@ -9,12 +9,21 @@
 ** T2 Writing in place is allowed only when the buffer has one reference
 **    (ops that update variables make a new one otherwise).
 ** T3 A shape-only tensor (buffer == NULL) carries dtype, dims, device and id;
-**    it stands in for tensors whose values nobody needs.
+**    it stands in for tensors whose values nobody needs. With a tracer it is
+**    symbolic: a value that a traced function will compute. Its sizes may be
+**    unknown (-1, and so is numel then); it is always dense.
 ** T4 `id` is unique for each value; a snapshot of a variable keeps the
 **    variable's id so that tapes recognise it.
 ** May include base, types, backend, device. Specs: spec/tensor. */
 
 #include "device/device.h"
+
+/* A function while its ops are recorded, and after: whose symbolic tensors
+** these are. What a recorder (ops) begins with. */
+typedef struct tfd__tracer {
+  tfd_object object;
+  const char *name; /* in messages; lives as long as this does */
+} tfd__tracer;
 
 /* What making and dropping a small tensor touches comes first: two cache
 ** lines and a half. */
@@ -25,10 +34,21 @@ struct tfd_tensor {
   struct tfd_variable *variable; /* borrowed back pointer or NULL */
   uint64_t id;
   bool is_big;
-  struct tfd_tensor *big_next; /* list of large tensors, see tensor.c */
+  int line; /* symbolic: script position of what made it */
+  union {
+    struct tfd_tensor *big_next; /* list of large tensors, see tensor.c */
+    const char *file;            /* symbolic; NULL = unknown */
+  };
   tfd__view view;
-  struct tfd_tensor *big_prev;
+  union {
+    struct tfd_tensor *big_prev;
+    tfd__tracer *tracer; /* buffer == NULL: owned reference, or NULL */
+  };
 };
+
+static inline bool tfd__is_symbolic(const tfd_tensor *t) {
+  return t->buffer == NULL && t->tracer != NULL;
+}
 
 /* Dense, uninitialised. Owns: *t_p. */
 int tfd__tensor_new(tfd_device *device, int dtype, const int64_t *dims,
@@ -40,10 +60,27 @@ int tfd__tensor_alias(const tfd_tensor *t, const tfd__view *view,
 ** a new reference to t itself when t is immutable. */
 int tfd__tensor_snapshot(tfd_tensor *t, tfd_tensor **snapshot_p);
 int tfd__tensor_shape_only(const tfd_tensor *t, tfd_tensor **p);
-/* Scalar or small dense tensor from doubles on `device`. */
+/* A symbolic tensor of `tracer`, made at file:line ("file" is kept). Sizes of
+** -1 are unknown. */
+int tfd__tensor_symbolic(tfd__tracer *tracer, tfd_device *device, int dtype,
+                         const int64_t *dims, int rank, const char *file,
+                         int line, tfd_tensor **t_p);
+/* Fail because `what` asks for the values of a shape-only tensor. */
+int tfd__no_values(const tfd_tensor *t, const char *what);
+/* Fail because input i of `what` belongs to a function that is not being
+** traced here. */
+int tfd__out_of_place(const tfd_tensor *t, const char *what, int i);
+/* Dense tensor on `device` from one double for each element. */
 int tfd__tensor_from_doubles(tfd_device *device, int dtype,
                              const int64_t *dims, int rank,
                              const double *values, tfd_tensor **t_p);
+/* The same, but one value (values_n = 1) fills any shape. */
+int tfd__tensor_from_values(tfd_device *device, int dtype, const int64_t *dims,
+                            int rank, const double *values, int64_t values_n,
+                            tfd_tensor **t_p);
+/* The same from all elements' own bytes. */
+int tfd__tensor_from_bytes(tfd_device *device, int dtype, const int64_t *dims,
+                           int rank, const void *data, tfd_tensor **t_p);
 /* Dense copy (or a new reference when already dense). */
 int tfd__tensor_dense(tfd_tensor *t, tfd_tensor **p);
 /* Same values on `device`, laid out as t's (a new reference when already
@@ -97,6 +134,13 @@ struct tfd_slices {
 /* Header around a buffer whose reference it takes over; view by value. */
 int tfd__tensor_wrap(tfd_device *device, tfd__buffer *buffer,
                      const tfd__view *view, tfd_tensor **t_p);
+/* A variable on `device` with t's values. Blocks: until they are computed. */
+int tfd__variable_new(const char *name, bool trainable, tfd_tensor *t,
+                      tfd_device *device, tfd_variable **variable_p);
+/* May t's values replace v's? Errors: ValueError. */
+int tfd__variable_takes(const tfd_variable *v, const tfd_tensor *t);
+/* Replace v's values by t's, which it takes. */
+int tfd__variable_set(tfd_variable *v, tfd_tensor *t);
 /* Put `buffer` (its reference is taken over) behind v's header. */
 void tfd__variable_replace(tfd_variable *v, tfd__buffer *buffer);
 

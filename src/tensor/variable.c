@@ -32,6 +32,7 @@ static int own_storage(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
   tfd__view compact;
   int rc;
 
+  if (t->buffer == NULL) return tfd__no_values(t, "variable");
   TFD_TRY(tfd__tensor_to_device(t, device, &there));
   if (there->view.dense &&
       there->buffer->bytes == tfd__view_bytes(&there->view)) {
@@ -51,18 +52,11 @@ static int own_storage(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
   return rc;
 }
 
-int tfd_variable_new(tfd_object *initial, const char *name, bool trainable,
-                     tfd_device *device, tfd_variable **variable_p) {
-  TFD_GIVEN_OPTIONAL(device, DEVICE);
-  TFD_GIVEN_POINTER(variable_p);
-
-  tfd_variable *v = NULL;
-  tfd_tensor *t = NULL;
+int tfd__variable_new(const char *name, bool trainable, tfd_tensor *t,
+                      tfd_device *device, tfd_variable **variable_p) {
+  tfd_variable *v = tfd__calloc(1, sizeof *v);
   int rc;
 
-  TFD_TRY(tfd__operand(initial, &t));
-  if (device == NULL) TFD_TRY(tfd_device_current(&device));
-  v = tfd__calloc(1, sizeof *v);
   if (v == NULL) return tfd__no_memory(sizeof *v, "variable");
   tfd__object_init(&v->object, &tfd__variable_type);
   v->trainable = trainable;
@@ -91,27 +85,28 @@ void tfd__variable_replace(tfd_variable *v, tfd__buffer *buffer) {
   v->version++;
 }
 
-int tfd_variable_assign(tfd_variable *variable, tfd_object *value) {
-  TFD_GIVEN(variable, VARIABLE);
-
-  tfd_tensor *t = NULL;
-  tfd_tensor *own = NULL;
-  const tfd__view *have = &variable->value->view;
+int tfd__variable_takes(const tfd_variable *v, const tfd_tensor *t) {
+  const tfd__view *have = &v->value->view;
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
 
-  TFD_TRY(tfd__operand(value, &t));
-  if (t == variable->value) return TFD_OK;
-  if (t->view.dtype != have->dtype || !tfd__same_shape(&t->view, have)) {
-    return tfd__fail(TFD_VALUE_ERROR,
-                     "assign: variable \"%s\" is %s %s, the value is %s %s",
-                     variable->name, tfd__dtype_name(have->dtype),
-                     tfd__shape_text(have, a), tfd__dtype_name(t->view.dtype),
-                     tfd__shape_text(&t->view, b));
+  if (t->view.dtype == have->dtype && tfd__shapes_agree(&t->view, have)) {
+    return TFD_OK;
   }
-  TFD_TRY(own_storage(t, variable->value->device, &own));
+  return tfd__fail(TFD_VALUE_ERROR,
+                   "assign: variable \"%s\" is %s %s, the value is %s %s",
+                   v->name, tfd__dtype_name(have->dtype),
+                   tfd__shape_text(have, a), tfd__dtype_name(t->view.dtype),
+                   tfd__shape_text(&t->view, b));
+}
+
+int tfd__variable_set(tfd_variable *v, tfd_tensor *t) {
+  tfd_tensor *own = NULL;
+
+  if (t == v->value) return TFD_OK;
+  TFD_TRY(own_storage(t, v->value->device, &own));
   tfd__retain(own->buffer);
-  tfd__variable_replace(variable, own->buffer);
+  tfd__variable_replace(v, own->buffer);
   tfd__release(own);
   return TFD_OK;
 }

@@ -143,6 +143,23 @@ int tfd__view_set(tfd__view *v, int dtype, const int64_t *dims, int rank) {
   return TFD_OK;
 }
 
+int tfd__view_set_partial(tfd__view *v, int dtype, const int64_t *dims,
+                          int rank) {
+  int64_t known[TFD_MAX_RANK] = {0};
+  bool unknown = false;
+
+  if (rank < 0 || rank > TFD_MAX_RANK) return fail_rank(dims, rank);
+  for (int i = 0; i < rank; i++) {
+    known[i] = dims[i] == -1 ? 1 : dims[i];
+    unknown = unknown || dims[i] == -1;
+  }
+  TFD_TRY(tfd__view_set(v, dtype, known, rank));
+  if (!unknown) return TFD_OK;
+  v->numel = -1;
+  for (int i = 0; i < rank; i++) v->dims[i] = dims[i];
+  return TFD_OK;
+}
+
 void tfd__view_refresh(tfd__view *v) {
   int64_t numel = 1;
   bool dense = true;
@@ -166,6 +183,17 @@ bool tfd__same_shape(const tfd__view *a, const tfd__view *b) {
     if (a->dims[i] != b->dims[i]) return false;
   }
   return true;
+}
+
+bool tfd__dims_agree(const int64_t *a, const int64_t *b, int n) {
+  for (int i = 0; i < n; i++) {
+    if (!tfd__sizes_agree(a[i], b[i])) return false;
+  }
+  return true;
+}
+
+bool tfd__shapes_agree(const tfd__view *a, const tfd__view *b) {
+  return a->rank == b->rank && tfd__dims_agree(a->dims, b->dims, a->rank);
 }
 
 const char *tfd__dims_text(const int64_t *dims, int rank,
@@ -216,12 +244,14 @@ int tfd__broadcast(const char *op, const tfd__view *a, const tfd__view *b,
     int64_t size = longer->dims[i];
     int64_t other = i < lead ? 1 : shorter->dims[i - lead];
 
-    if (size != other && size != 1 && other != 1) {
+    if (size != other && size != 1 && other != 1 && size >= 0 && other >= 0) {
       return tfd__fail(TFD_INVALID_ARGUMENT,
                        "%s: shapes %s and %s do not broadcast", op,
                        tfd__shape_text(a, text_a), tfd__shape_text(b, text_b));
     }
-    merged[i] = size == 1 ? other : size;
+    /* Unknown ones lose against sizes above 1 alone: 0 may meet a 1. */
+    merged[i] = size == 1 || (size < 0 && other > 1) ? other : size;
+    if (other < 0 && size == 0) merged[i] = -1;
   }
   memcpy(dims, merged, sizeof merged[0] * longer->rank);
   *rank_p = longer->rank;

@@ -41,6 +41,10 @@ bool tfd__is_int(int dtype);
 ** Errors: InvalidArgument for rank > 8, a negative size, or a product or byte
 ** count over INT64_MAX. */
 int tfd__view_set(tfd__view *v, int dtype, const int64_t *dims, int rank);
+/* The same for shapes known in part: sizes may be -1, unknown, and numel is -1
+** if one is. Strides mean nothing then. */
+int tfd__view_set_partial(tfd__view *v, int dtype, const int64_t *dims,
+                          int rank);
 /* Recompute numel and dense from dims and strides. A view that is dense gets
 ** exact row-major strides, also along axes of size 1 or of no elements. */
 void tfd__view_refresh(tfd__view *v);
@@ -59,13 +63,27 @@ static inline void tfd__view_copy(tfd__view *to, const tfd__view *from) {
 }
 bool tfd__same_shape(const tfd__view *a, const tfd__view *b);
 
+/* Sizes that may be unknown (-1): can they be equal, and what they are if they
+** are. */
+static inline bool tfd__sizes_agree(int64_t a, int64_t b) {
+  return a == b || a < 0 || b < 0;
+}
+static inline int64_t tfd__size_merged(int64_t a, int64_t b) {
+  return a < 0 ? b : a;
+}
+/* Of n sizes, and of whole shapes (ranks are always known). */
+bool tfd__dims_agree(const int64_t *a, const int64_t *b, int n);
+bool tfd__shapes_agree(const tfd__view *a, const tfd__view *b);
+
 /* "{64, 784}" into buf; returns buf. */
 #define TFD_SHAPE_TEXT 192
 const char *tfd__shape_text(const tfd__view *v, char buf[TFD_SHAPE_TEXT]);
 const char *tfd__dims_text(const int64_t *dims, int rank,
                            char buf[TFD_SHAPE_TEXT]);
 
-/* Broadcast shape of a and b (NumPy's rule) into dims and rank.
+/* Broadcast shape of a and b (NumPy's rule) into dims and rank. An unknown size
+** beside one above 1 is that one or an error later; beside 1 or an unknown one
+** it stays unknown.
 ** Errors: InvalidArgument "<op>: shapes {..} and {..} do not broadcast". */
 int tfd__broadcast(const char *op, const tfd__view *a, const tfd__view *b,
                    int64_t dims[TFD_MAX_RANK], int *rank_p);
