@@ -170,6 +170,15 @@ $$(HOST_$(1)): $$(HOSTO_$(1)) $$(BIND_$(1)) $(BUILD)/libtfdist.a
 	  $$(BIND_$(1)) -Wl,--whole-archive $(BUILD)/libtfdist.a \
 	  $$(or $$(strip $$(A_$(1))),$$(shell pkg-config --libs $$(PKG_$(1)))) \
 	  -Wl,--no-whole-archive $$(LIBS) $$(if $$(EDIT),-ledit)
+# The same with a strategy of the specs, which puts itself into the list.
+$(BUILD)/spec/$(1)/tfdist/core.so: spec/support/ensemble.c $$(BIND_$(1)) \
+                                   $(BUILD)/libtfdist.a
+	@mkdir -p $$(@D)
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CC) $$(BASE_FLAGS) -MF $$@.d $$(OPT) $$(SAN_FLAGS) -shared \
+	  -Wl,-z,nodelete $$(if $$(SAN),,-Wl,-z,initfirst) -o $$@ $$< \
+	  $$(BIND_$(1)) -Wl,--whole-archive $(BUILD)/libtfdist.a \
+	  -Wl,--no-whole-archive $$(LIBS)
 -include $$(BIND_$(1):.o=.d) $$(HOSTO_$(1):.o=.d)
 endef
 $(foreach e,$(ENGINES),$(eval $(call engine_rules,$(e))))

@@ -345,6 +345,7 @@ static void strategies_look_at_what_they_get(void **state) {
   BAD_GIVES(STRATEGY, tfd_strategy_replica_count(bad), 0);
   BAD_GIVES(STRATEGY, tfd_strategy_local_count(bad), 0);
   BAD_GIVES(STRATEGY, tfd_strategy_first_replica(bad), 0);
+  BAD_GIVES(STRATEGY, tfd_strategy_adds_up(bad), false);
   BAD(STRATEGY, tfd_strategy_device(bad, 0, OUT));
   REFUSED(tfd_strategy_device(G(STRATEGY), 0, NULL));
   BAD_GIVES(STRATEGY, tfd_strategy_parameter_count(bad), 0);

@@ -91,12 +91,14 @@ static int reduce_leaf(job *j, int k) {
   return TFD_OK;
 }
 
-/* Slices stay slices, whole numbers have means that are none. */
+/* Slices stay slices, whole numbers have means that are none; a strategy may
+** have a rule of its own. */
 static bool goes_its_own_way(const job *j, int k) {
   tfd_object *x = j->in[k * j->n];
   tfd_tensor *t = NULL;
 
   if (j->strategy->group->size == 1) return true;
+  if (!tfd_strategy_adds_up(j->strategy)) return true;
   if (tfd__all_slices(j->in + k * j->n, j->n)) return true;
   if (j->op != TFD_REDUCE_MEAN || x == NULL || x->type == &tfd__slices_type) {
     return false;

@@ -6,11 +6,15 @@
 ** a run hands out turns to the replicas of one function call. Nothing here
 ** calls the host: a run is pulled forward by whoever owns the functions.
 ** Invariants:
-** S1 Replica i works on devices[i]; component i belongs to replica i.
-** S2 A replica's context names its strategy and number; a handle with
-**    components picks one by them (tfd__component_index).
+** S1 Replica i of this process works on devices[i]; component i belongs to it.
+**    Among those in sync of all workers its number is group->base + i.
+** S2 A replica's context names its strategy and its i; a handle with components
+**    picks one by them (tfd__component_index).
 ** S3 Sums are added up in replica order; every destination gets the same
 **    bits.
+** One more strategy is a C file with its table, a line in strategy.c that
+** registers it, and a class in lua/tfdist/distribute/strategy.lua;
+** spec/support/ensemble.c and .lua are one.
 ** May include base .. ops, comm. Specs: spec/distribute. */
 
 #include "comm/comm.h"
@@ -39,6 +43,13 @@ typedef struct tfd__strategy_ops {
   int (*create)(tfd_strategy *s, tfd_variable *const *copies, int copies_n,
                 tfd_variable_synchronization synchronization,
                 tfd_variable_aggregation aggregation, tfd_object **variable_p);
+  /* Combine one component of each replica on the destinations, all of which
+  ** get the same bits. (optional, default: sums and so on in replica order;
+  ** only then are several values added up at once, or by the updates) */
+  int (*reduce)(tfd_strategy *s, tfd_reduce_op op, const char *what,
+                tfd_object *const *components, int components_n,
+                tfd_device *const *destinations, int destinations_n,
+                tfd_value **result_p);
   /* The rows of a batch that a replica, of those in sync, gets. (optional,
   ** default: the shares of tfd_input_piece) */
   int (*input_share)(const tfd_strategy *s, int64_t rows, int64_t batch,
@@ -105,6 +116,10 @@ int tfd__strategy_create(tfd_strategy *s, tfd_variable *const *copies,
                          tfd_variable_synchronization synchronization,
                          tfd_variable_aggregation aggregation,
                          tfd_object **variable_p);
+int tfd__strategy_reduce(tfd_strategy *s, tfd_reduce_op op, const char *what,
+                         tfd_object *const *components, int components_n,
+                         tfd_device *const *destinations, int destinations_n,
+                         tfd_value **result_p);
 int tfd__strategy_input_share(const tfd_strategy *s, int64_t rows,
                               int64_t batch, int replica, int64_t *first_p,
                               int64_t *count_p);

@@ -314,17 +314,10 @@ bool tfd__all_slices(tfd_object *const *components, int n) {
   return true;
 }
 
-int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
-                        const char *what, tfd_object *const *components,
-                        int components_n, tfd_device *const *destinations,
-                        int destinations_n, tfd_value **result_p) {
-  TFD_GIVEN(strategy, STRATEGY);
-  TFD_GIVEN_ENUM(op, TFD_REDUCE_SUM, TFD_REDUCE_PROD);
-  TFD_GIVEN_POINTER(what);
-  TFD_GIVEN_HANDLES(components, components_n, KINDS);
-  TFD_GIVEN_HANDLES(destinations, destinations_n, DEVICE);
-  TFD_GIVEN_POINTER(result_p);
-
+int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
+                         const char *what, tfd_object *const *components,
+                         int components_n, tfd_device *const *destinations,
+                         int destinations_n, tfd_value **result_p) {
   tfd_tensor *in[TFD_MAX_REPLICAS];
   tfd_tensor *made[TFD_MAX_REPLICAS];
   tfd_tensor *sum = NULL;
@@ -359,6 +352,25 @@ int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   rc = spread(strategy, result, destinations, destinations_n, result_p);
   tfd__release(result);
   return rc;
+}
+
+int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
+                        const char *what, tfd_object *const *components,
+                        int components_n, tfd_device *const *destinations,
+                        int destinations_n, tfd_value **result_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_ENUM(op, TFD_REDUCE_SUM, TFD_REDUCE_PROD);
+  TFD_GIVEN_POINTER(what);
+  TFD_GIVEN_HANDLES(components, components_n, KINDS);
+  TFD_GIVEN_HANDLES(destinations, destinations_n, DEVICE);
+  TFD_GIVEN_POINTER(result_p);
+  return strategy->ops->reduce(strategy, op, what, components, components_n,
+                               destinations, destinations_n, result_p);
+}
+
+bool tfd_strategy_adds_up(const tfd_strategy *strategy) {
+  TFD_GIVEN_OR(strategy, STRATEGY, false);
+  return strategy->ops->reduce == tfd__strategy_reduce;
 }
 
 static int check_gather(const char *what, tfd_tensor *const *in, int n,

@@ -68,6 +68,7 @@ void tfd__strategy_register(const tfd__strategy_ops *ops) {
   *own = *ops;
   if (own->place == NULL) own->place = tfd__strategy_place_plain;
   if (own->create == NULL) own->create = tfd__strategy_create;
+  if (own->reduce == NULL) own->reduce = tfd__strategy_reduce;
   if (own->input_share == NULL) own->input_share = tfd__strategy_input_share;
   kinds_n++;
 }

@@ -133,6 +133,7 @@ static int update_alone(const job *j, int k) {
 
 static bool devices_fit(const job *j) {
   return j->n > 1 && j->copies == j->n && j->strategy->devices_n == j->n &&
+         tfd_strategy_adds_up(j->strategy) &&
          tfd__group_can_fuse(j->strategy->group, j->op->kernel);
 }
 

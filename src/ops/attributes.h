@@ -33,4 +33,5 @@ int tfd__param_check(const tfd__op *op, const tfd__param *p,
                      const int64_t *ints);
 /* Slots as the schema's defaults give them; required attributes become 0. */
 void tfd__op_defaults(const tfd__op *op, int64_t *ints, double *reals);
+
 #endif

@@ -1,6 +1,7 @@
 --- Strategies as users see them: Default, OneDevice, Mirrored.
 ---
---- A class is a name, a kind of the C side and the methods below; what differs
+--- A class is a name, a kind of the C side, whose table says what its variables,
+--- sums and shares of a batch are, and the methods below; what differs here
 --- follows from two facts: `one_copy` strategies have one replica and nothing
 --- distributed; the default strategy is in force where no other is.
 local contexts = require "tfdist.distribute.contexts"
@@ -294,7 +295,7 @@ local function to_text(self)
       raw.strategy_parameter_device(self.handle, 0))
   end
   local ops = self.cross_device_ops
-  if ops ~= cross_device.choose(self.replica_devices) then
+  if ops ~= nil and ops ~= cross_device.choose(self.replica_devices) then
     return shown .. ", reduction: " .. tostring(ops)
   end
   return shown .. ", reduction: " .. (shared and "all devices share memory"
@@ -305,8 +306,12 @@ end
 local FIELDS = { num_replicas_in_sync = "replica_count",
   extended = "own_extended" }
 
-local function class(name)
-  local meta = { __name = name, is_tf_strategy = true, methods = {} }
+--- A class of strategies. one_copy: one replica, nothing distributed.
+---@param name string
+---@param one_copy? boolean
+function M.class(name, one_copy)
+  local meta = { __name = name, is_tf_strategy = true, methods = {},
+    one_copy = one_copy or false }
   for _, entry in ipairs(list) do
     meta.methods[entry.name] = options.method(name .. "." .. entry.name,
       entry.signature, entry.fn, is_strategy, "strategy")
@@ -334,15 +339,19 @@ local function class(name)
   return meta
 end
 
---- A strategy object of a class.
-local function new(meta, kind, devices, parameter_device)
+--- A strategy object of a class, of a kind that the C side has.
+---@param meta table        from M.class
+---@param kind string       name of the C table
+---@param devices table[]   from M.devices
+---@param parameter_device? userdata
+function M.new(meta, kind, devices, parameter_device)
   local handle = raw.strategy_new(kind, devices, parameter_device)
   local self = setmetatable({
     handle = handle, name = meta.__name, replica_devices = devices,
     replica_count = raw.strategy_replica_count(handle),
     local_count = raw.strategy_local_count(handle),
     first_replica = raw.strategy_first_replica(handle),
-    one_copy = kind == "default" or kind == "one_device",
+    one_copy = meta.one_copy,
   }, meta)
   self.own_extended = extended.new(self)
   return self
@@ -379,7 +388,10 @@ local function check_jobs(what, names)
   end
 end
 
-local function find_devices(what, names)
+--- Devices by their names, or of the one that is named.
+--- Errors: TypeError; ValueError, RuntimeError for other jobs' devices;
+---   InvalidArgument for one that is not there.
+function M.devices(what, names)
   if type(names) == "string" then
     names = { names }
   elseif not text.is_plain(names) then
@@ -411,8 +423,9 @@ local function all_devices()
   return devices
 end
 
-local Mirrored, OneDevice, Central = class "MirroredStrategy",
-  class "OneDeviceStrategy", class "CentralStorageStrategy"
+local Mirrored = M.class "MirroredStrategy"
+local OneDevice = M.class("OneDeviceStrategy", true)
+local Central = M.class "CentralStorageStrategy"
 
 --- One replica on each device, with copies of the variables kept equal.
 --- devices: names; by default all GPUs, else all logical CPU devices.
@@ -424,9 +437,9 @@ local Mirrored, OneDevice, Central = class "MirroredStrategy",
 M.MirroredStrategy = options.wrap("MirroredStrategy",
   "devices=nil cross_device_ops:table=nil", function(names, ops)
     cross_device.check("MirroredStrategy", ops)
-    local devices = names ~= nil and find_devices("MirroredStrategy", names)
+    local devices = names ~= nil and M.devices("MirroredStrategy", names)
       or all_devices()
-    local self = new(Mirrored, "mirrored", devices)
+    local self = M.new(Mirrored, "mirrored", devices)
     self.cross_device_ops = ops or cross_device.choose(devices)
     return self
   end)
@@ -435,8 +448,8 @@ M.MirroredStrategy = options.wrap("MirroredStrategy",
 --- Source: tf.distribute.OneDeviceStrategy
 M.OneDeviceStrategy = options.wrap("OneDeviceStrategy", "device",
   function(device)
-    return new(OneDevice, "one_device",
-      find_devices("OneDeviceStrategy", device))
+    return M.new(OneDevice, "one_device",
+      M.devices("OneDeviceStrategy", device))
   end)
 
 --- Replicas on compute_devices, each variable once, on parameter_device.
@@ -445,17 +458,17 @@ M.CentralStorageStrategy = options.wrap("CentralStorageStrategy",
   "compute_devices=nil parameter_device=nil",
   function(compute_devices, parameter_device)
     local devices = compute_devices ~= nil
-      and find_devices("CentralStorageStrategy", compute_devices)
+      and M.devices("CentralStorageStrategy", compute_devices)
       or all_devices()
-    local self = new(Central, "central_storage", devices,
-      parameter_device ~= nil and find_devices("CentralStorageStrategy",
+    local self = M.new(Central, "central_storage", devices,
+      parameter_device ~= nil and M.devices("CentralStorageStrategy",
         { parameter_device })[1] or nil)
     self.cross_device_ops = cross_device.ReductionToOneDevice()
     return self
   end)
 
 -- Make the default strategy and what hangs on it.
-local default = new(class "DefaultStrategy", "default", {})
+local default = M.new(M.class("DefaultStrategy", true), "default", {})
 contexts.set_default(default, replica.default_context(default))
 
 return M

@@ -571,15 +571,13 @@ local function same_variables(payloads, vars)
   end
 end
 
--- May the runtime sum and update at once? Mirrored gradients that a user's own
--- cross-device ops add up, and strategies of other kinds, take the long way.
+-- May the runtime sum and update at once? Gradients that a user's own
+-- cross-device ops add up, or a strategy by a rule of its own, take the long
+-- way.
 local function in_one_pass(strategy)
-  local kind = raw.strategy_kind(strategy.handle)
-  if kind == "mirrored" then
-    local reducer = strategy.cross_device_ops
-    return reducer == nil or reducer.native
-  end
-  return strategy.one_copy or kind == "central_storage"
+  local reducer = strategy.cross_device_ops
+  return (reducer == nil or reducer.native)
+    and raw.strategy_adds_up(strategy.handle)
 end
 
 -- Lists [k][i], with the field replicas, of what the payloads have as [i][k].
