@@ -50,9 +50,11 @@ struct tfd__mesh {
   bool stopping;
   bool dropped;       /* the thread touches no post any more */
   atomic_bool failed; /* set under the lock */
-  int note_code; /* why the group failed, for the others; TFD_OK = not yet */
-  char note[TFD_NOTE_BYTES];
-  bool note_heard; /* from another process, which tells the others itself */
+  /* Why the group failed, for the others. Who heard of it passes it on: it may
+  ** be gone before the process where it began has told everybody. */
+  int note_code; /* TFD_OK = not yet */
+  int note_from; /* where it began */
+  char note[TFD_NOTE_BYTES + 1];
   tfd__thread thread;
   peer *peers;
 };
@@ -86,6 +88,7 @@ void tfd__mesh_abort(tfd__mesh *m, int code, const char *text) {
   tfd__lock(&m->lock);
   if (m->note_code == TFD_OK) {
     m->note_code = code;
+    m->note_from = m->process;
     (void)snprintf(m->note, sizeof m->note, "%s", text);
   }
   m->failed = true;
@@ -310,9 +313,13 @@ static void receive_data(tfd__mesh *m, int process) {
 
 /* Put a frame behind what waits to be sent; beats give way when there is no
 ** room. */
-static void say(peer *it, tfd__frame_type type, int code, const char *text) {
+static void say(peer *it, tfd__frame_type type, int code, int from,
+                const char *text) {
   size_t n = text == NULL ? 0 : strlen(text);
-  tfd__frame f = {.type = type, .tag = (uint32_t)code, .length = n,
+  tfd__frame f = {.type = type,
+                  .tag = (uint32_t)code,
+                  .what = (uint64_t)from,
+                  .length = n,
                   .sum = text == NULL ? 0 : tfd__crc32c(0, text, n)};
 
   if (it->out_done > 0) {
@@ -336,17 +343,19 @@ static void send_control(peer *it) {
 }
 
 static void hear_abort(tfd__mesh *m, int process, const tfd__frame *f) {
-  peer *it = &m->peers[process];
-  char text[TFD_NOTE_BYTES + 1];
+  int code = f->tag > 0 && f->tag < TFD_STATUS_END ? (int)f->tag : TFD_ABORTED;
+  size_t n = (size_t)f->length;
 
-  memcpy(text, it->in + TFD_FRAME_BYTES, (size_t)f->length);
-  text[f->length] = '\0';
   tfd__lock(&m->lock);
-  m->note_heard = m->note_heard || m->note_code == TFD_OK;
+  if (m->note_code == TFD_OK) {
+    m->note_code = code;
+    m->note_from = f->what < (uint64_t)m->processes ? (int)f->what : process;
+    memcpy(m->note, m->peers[process].in + TFD_FRAME_BYTES, n);
+    m->note[n] = '\0';
+  }
   tfd__unlock(&m->lock);
-  (void)tfd__fail(f->tag > 0 && f->tag < TFD_STATUS_END ? (tfd_status)f->tag
-                                                       : TFD_ABORTED,
-                  "stopped because of process %d: %s", process, text);
+  (void)tfd__fail((tfd_status)code, "stopped because of process %d: %s",
+                  m->note_from, m->note);
   fail(m);
 }
 
@@ -456,12 +465,12 @@ static void spread_note(tfd__mesh *m, bool *spread_p) {
   int p;
 
   tfd__lock(&m->lock);
-  tell = m->note_code != TFD_OK && !m->note_heard && !*spread_p;
+  tell = m->note_code != TFD_OK && !*spread_p;
   tfd__unlock(&m->lock);
   if (!tell) return;
   *spread_p = true;
   for (p = 0; p < m->processes; p++) {
-    say(&m->peers[p], TFD_FRAME_ABORT, m->note_code, m->note);
+    say(&m->peers[p], TFD_FRAME_ABORT, m->note_code, m->note_from, m->note);
     send_control(&m->peers[p]);
   }
 }
@@ -475,22 +484,38 @@ static bool is_stopping(tfd__mesh *m) {
   return stopping;
 }
 
+/* Has everything gone out and the other side hung up? What is not read before
+** a socket is closed would have the system take back what was sent last. */
+static bool is_parted(peer *it, bool *told) {
+  char rest[256];
+  ssize_t n = 0;
+  int s = it->socket[TFD_CHANNEL_CONTROL];
+
+  if (s < 0) return true;
+  send_control(it);
+  if (it->out_done == it->out_n && !*told) {
+    *told = true;
+    (void)shutdown(s, SHUT_WR);
+  }
+  do {
+    n = recv(s, rest, sizeof rest, 0);
+  } while (n > 0);
+  return n == 0 || !is_for_later(errno);
+}
+
 static void say_farewell(tfd__mesh *m) {
   tfd__deadline until = tfd__deadline_in(FAREWELL_SECONDS);
+  bool told[TFD_MAX_LOCAL_RANKS] = {false};
   bool waiting = true;
   int p;
 
   for (p = 0; p < m->processes && !m->failed; p++) {
-    say(&m->peers[p], TFD_FRAME_BYE, 0, NULL);
+    say(&m->peers[p], TFD_FRAME_BYE, 0, 0, NULL);
   }
   while (waiting && tfd__now_ns() < until) {
     waiting = false;
     for (p = 0; p < m->processes; p++) {
-      peer *it = &m->peers[p];
-
-      send_control(it);
-      waiting = waiting || (it->socket[TFD_CHANNEL_CONTROL] >= 0 &&
-                            it->out_done < it->out_n);
+      waiting = !is_parted(&m->peers[p], &told[p]) || waiting;
     }
     if (waiting) (void)poll(NULL, 0, 1);
   }
@@ -522,7 +547,7 @@ static void run(void *arg) {
     if (now >= beat) {
       for (p = 0; p < m->processes; p++) {
         if (m->peers[p].out_n == m->peers[p].out_done) {
-          say(&m->peers[p], TFD_FRAME_BEAT, 0, NULL);
+          say(&m->peers[p], TFD_FRAME_BEAT, 0, 0, NULL);
         }
       }
       beat = now + BEAT_NS;
