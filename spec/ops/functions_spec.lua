@@ -39,13 +39,15 @@ describe("an op function", function()
       function() return product(t, k, { transpose_b = true }) end,
       function() return join({ t, k }, { axis = 0 }) end,
       function() return pick(t, at, { axis = 1 }) end,
+      function() return pick(t, { 1, 0 }) end,
+      function() return sum { 1, 2 } end,
       function() return raw.index(t, { { 0, 1 }, -1 }, tf.newaxis) end,
       function() return clip(t, 1, { clip_value_max = 2, name = "clip" }) end,
     } do
       fn() -- functions are made when their name is first used
       assert.equal(0, entered(fn))
     end
-    assert.is_true(entered(function() return sum { 1, 2 } end) > 0)
+    assert.is_true(entered(function() return sum { t, t } end) > 0)
   end)
 
   it("gives the same by every way of calling", function()

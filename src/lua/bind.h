@@ -277,6 +277,11 @@ enum {
 ** where none was given. Raises what is wrong with the call. */
 void tfd__lua_bind(lua_State *L, const tfd__lua_rule *r);
 
+/* Push a tensor of the number, boolean or nested list at `index`; dtype 0 = by
+** its first element. False when a handle is among the elements. `what` and
+** `name` are for messages. */
+bool tfd__lua_push_table(lua_State *L, int index, int dtype, const char *what,
+                         const char *name);
 /* Run an op, with the slots of its schema, and leave the results on the stack;
 ** returns their number. */
 int tfd__lua_run(lua_State *L, int op, tfd_object *const *in, int in_n,

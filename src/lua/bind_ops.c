@@ -338,9 +338,53 @@ static bool read_operand_list(lua_State *L, int index, bool trusted,
   return false;
 }
 
-/* Scalars for the numbers among the operands: positions are int32, the others
-** have the dtype of the first operand that is not bool. */
-static bool make_scalars(lua_State *L, const tfd__op *op, operands *in) {
+/* The dtype for the list at `index`: booleans are never numbers. */
+static int list_dtype(lua_State *L, int index, int dtype) {
+  int top = lua_gettop(L);
+  int depth = 0;
+
+  luaL_checkstack(L, TFD_MAX_RANK + 4, NULL);
+  lua_pushvalue(L, index);
+  for (depth = 0; depth < TFD_MAX_RANK && lua_istable(L, -1); depth++)
+    lua_rawgeti(L, -1, 1);
+  if (lua_isboolean(L, -1)) dtype = 0;
+  lua_settop(L, top);
+  return dtype;
+}
+
+/* An operand for the number or the plain list in place i. Positions are int32,
+** the others like the operand `like`. */
+static bool make_operand(lua_State *L, const tfd__op *op, operands *in, int i,
+                         tfd_object *like) {
+  const tfd__param *p = &op->params[i];
+  tfd__slot *scalar = NULL;
+  tfd_tensor *t = NULL;
+  int dtype = p->kind == 'n' ? TFD_INT32 : 0;
+
+  if (lua_type(L, i + 1) == LUA_TNUMBER && p->kind == 't') {
+    scalar = like == NULL ? NULL : push_scalar_like(L, i + 1, like);
+    if (scalar == NULL) return false;
+    in->scalars[in->scalars_n++] = scalar;
+    in->p[i] = scalar->object;
+    return true;
+  }
+  if (!lua_istable(L, i + 1)) return false;
+  if (p->kind == 't' && like != NULL) {
+    if (tfd__operand(like, &t) != TFD_OK) return false;
+    dtype = t->view.dtype;
+  }
+  if (!tfd__lua_push_table(L, i + 1, list_dtype(L, i + 1, dtype), op->name,
+                           p->name))
+    return false;
+  lua_replace(L, i + 1);
+  in->p[i] = tfd__lua_to_operand(L, i + 1);
+  return true;
+}
+
+/* Operands for the numbers and plain lists among the first arguments, where
+** those say what they become: the dtype is that of the first operand that is
+** not bool. */
+static bool make_operands(lua_State *L, const tfd__op *op, operands *in) {
   tfd_object *like = NULL;
   int i = 0;
 
@@ -352,22 +396,25 @@ static bool make_scalars(lua_State *L, const tfd__op *op, operands *in) {
       like = in->p[i];
   }
   for (i = 0; i < in->n; i++) {
-    tfd__slot *scalar = NULL;
-
-    if (lua_type(L, i + 1) != LUA_TNUMBER) continue;
-    if (like == NULL || op->params[i].kind != 't') return false;
-    scalar = push_scalar_like(L, i + 1, like);
-    if (scalar == NULL) return false;
-    in->scalars[in->scalars_n++] = scalar;
-    in->p[i] = scalar->object;
+    if (in->p[i] != NULL || lua_isnoneornil(L, i + 1)) continue;
+    if (!make_operand(L, op, in, i, like)) return false;
   }
   return true;
+}
+
+/* What make_operands may turn into an operand. */
+static bool is_makeable(lua_State *L, int i) {
+  if (lua_type(L, i) == LUA_TNUMBER) return true;
+  if (!lua_istable(L, i)) return false;
+  if (!lua_getmetatable(L, i)) return true;
+  lua_pop(L, 1);
+  return false;
 }
 
 /* The operands at the bottom of the stack; false when one has to be made. */
 static bool read_operands(lua_State *L, const op_face *f, operands *in) {
   const tfd__op *op = tfd__op_at(f->op);
-  bool numbers = false;
+  bool made = false;
   int i = 0;
 
   in->p = in->small;
@@ -380,12 +427,12 @@ static bool read_operands(lua_State *L, const op_face *f, operands *in) {
   for (i = 0; i < in->n; i++) {
     in->p[i] = tfd__lua_to_operand(L, i + 1);
     if (TFD_LIKELY(in->p[i] != NULL)) continue;
-    if (lua_type(L, i + 1) == LUA_TNUMBER && !(f->method && i == 0))
-      numbers = true;
+    if (is_makeable(L, i + 1) && !(f->method && i == 0))
+      made = true;
     else if (op->params[i].required || !lua_isnoneornil(L, i + 1))
       return false;
   }
-  return TFD_LIKELY(!numbers) || make_scalars(L, op, in);
+  return TFD_LIKELY(!made) || make_operands(L, op, in);
 }
 
 /* Operands for the values at the bottom of the stack, by Lua. */
@@ -468,15 +515,14 @@ static int call_op(lua_State *L) {
   bool bound = false;
   int n = 0;
 
-  if (top == op->in_n && f->complete && read_operands(L, f, &in)) {
-    n = run_face(L, f, in.p, in.n);
-    while (in.scalars_n > 0) drop_scalar(in.scalars[--in.scalars_n]);
-    return n;
-  }
   if (top > 0 && lua_istable(L, top) && may_name(L) &&
       (!f->method || tfd__lua_to_operand(L, 1) != NULL)) {
     tfd__lua_bind(L, &f->rule);
     bound = true;
+  } else if (top == op->in_n && f->complete && read_operands(L, f, &in)) {
+    n = run_face(L, f, in.p, in.n);
+    while (in.scalars_n > 0) drop_scalar(in.scalars[--in.scalars_n]);
+    return n;
   }
   memcpy(ints, f->ints, (size_t)f->ints_n * sizeof *ints);
   memcpy(reals, f->reals, (size_t)f->reals_n * sizeof *reals);

@@ -344,46 +344,74 @@ static int dtype_argument(lua_State *L, int i) {
   return dtype;
 }
 
-/* tensor_from_table(value[, dtype[, what, name]]) -> tensor | nil, "handle" */
-static int core_tensor_from_table(lua_State *L) {
-  reader r = {.L = L};
-  int64_t n = 0;
+/* Memory for r's elements: `small`, or a userdata under the value on top. */
+static char *make_room(reader *r, char small[16], size_t *bytes_p) {
+  lua_State *L = r->L;
+  int64_t n = product(r);
+  char *data = small;
+
+  r->size = tfd__dtype_size(r->dtype);
+  if (n < 0 || !tfd__mul_size((size_t)n, r->size, bytes_p))
+    tfd__lua_error(L, "InvalidArgument", NULL, "%s: %s has too many elements",
+                   r->what, r->name);
+  if (*bytes_p > 16) {
+    data = lua_newuserdatauv(L, *bytes_p, 0);
+    lua_insert(L, -2);
+  }
+  r->next = data;
+  return data;
+}
+
+bool tfd__lua_push_table(lua_State *L, int index, int dtype, const char *what,
+                         const char *name) {
+  reader r = {
+      .L = L, .what = what, .name = name, .given = dtype != 0, .dtype = dtype};
+  int top = lua_gettop(L);
   size_t bytes = 0;
   char *data = NULL;
   tfd_tensor *tensor = NULL;
   tfd__slot *slot = NULL;
-  char scalar[16];
+  char small[16];
+  int rc = TFD_OK;
+
+  luaL_checkstack(L, 2 * TFD_MAX_RANK + 16, NULL);
+  lua_pushvalue(L, index);
+  if (!find_shape(&r)) {
+    lua_settop(L, top);
+    return false;
+  }
+  data = make_room(&r, small, &bytes);
+  if (r.rank == 0) {
+    put_leaf(&r);
+  } else if (!put_list(&r, 0)) {
+    lua_settop(L, top);
+    return false;
+  }
+  slot = tfd__lua_tensor_slot(L);
+  rc = tfd_tensor_from_bytes(data, bytes, (tfd_dtype)r.dtype, r.dims, r.rank,
+                             &tensor);
+  if (rc == TFD_RESOURCE_EXHAUSTED && tfd__lua_collect(L))
+    rc = tfd_tensor_from_bytes(data, bytes, (tfd_dtype)r.dtype, r.dims, r.rank,
+                               &tensor);
+  if (rc != TFD_OK) tfd__lua_fail(L, rc);
+  slot->object = (tfd_object *)tensor;
+  lua_replace(L, top + 1);
+  lua_settop(L, top + 1);
+  tfd__lua_pressure(L);
+  return true;
+}
+
+/* tensor_from_table(value[, dtype[, what, name]]) -> tensor | nil, "handle" */
+static int core_tensor_from_table(lua_State *L) {
+  int dtype = 0;
 
   lua_settop(L, 4);
   TFD_LUA_ENTER(L);
-  luaL_checkstack(L, 2 * TFD_MAX_RANK + 16, NULL);
-  r.what = luaL_optstring(L, 3, "constant");
-  r.name = luaL_optstring(L, 4, "value");
-  r.given = !lua_isnil(L, 2);
-  if (r.given) r.dtype = dtype_argument(L, 2);
-  lua_pushvalue(L, 1);
-  if (!find_shape(&r)) return met_handle(L);
-  r.size = tfd__dtype_size(r.dtype);
-  n = product(&r);
-  if (n < 0 || !tfd__mul_size((size_t)n, r.size, &bytes))
-    return tfd__lua_error(L, "InvalidArgument", NULL,
-                          "%s: %s has too many elements", r.what, r.name);
-  data = scalar;
-  if (bytes > sizeof scalar) {
-    data = lua_newuserdatauv(L, bytes, 0);
-    lua_insert(L, 5); /* the value stays on top */
-  }
-  r.next = data;
-  if (r.rank == 0)
-    put_leaf(&r);
-  else if (!put_list(&r, 0))
-    return met_handle(L);
-  slot = tfd__lua_tensor_slot(L);
-  TFD_LUA_TRY_TWICE(L, tfd_tensor_from_bytes(data, bytes, (tfd_dtype)r.dtype,
-                                             r.dims, r.rank, &tensor));
-  slot->object = (tfd_object *)tensor;
-  tfd__lua_pressure(L);
-  return 1;
+  if (!lua_isnil(L, 2)) dtype = dtype_argument(L, 2);
+  if (tfd__lua_push_table(L, 1, dtype, luaL_optstring(L, 3, "constant"),
+                          luaL_optstring(L, 4, "value")))
+    return 1;
+  return met_handle(L);
 }
 
 /* --- the other way -------------------------------------------------------- */

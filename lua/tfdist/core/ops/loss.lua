@@ -24,7 +24,7 @@ M.methods = {
 
 --- Order of axes that exchanges `axis` and the last one; nil if it is the last.
 local function swap(what, x, axis)
-  local rank = #x.shape
+  local rank = raw.tensor_rank(raw.operand_tensor(x))
   local at = options.integer(what, "axis", axis)
   if at < 0 then
     at = at + rank
@@ -47,7 +47,9 @@ end
 
 --- fn over the last axis, applied over `axis`.
 local function over_axis(tf, what, fn, x, axis)
-  x = tf.convert_to_tensor(x)
+  if raw.kind(x) ~= "tensor" then
+    x = tf.convert_to_tensor(x)
+  end
   local perm = swap(what, x, axis)
   if perm == nil then
     return fn(x)
