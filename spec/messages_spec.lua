@@ -383,17 +383,98 @@ describe("shapes that do not fit a loss or metric", function()
 end)
 
 describe("a method that an object of a class does not have", function()
-  it("is followed by the nearest one", function()
-    local errors = require "tfdist.base.errors"
-    local model = tf.keras.Sequential { tf.keras.layers.Dense(1) }
-    for right, fn in pairs {
-      fit = function() model:fitt() end,
-      evaluate = function() model:evalute() end,
-    } do
-      local ok, e = pcall(fn)
-      assert.is_false(ok)
-      assert.equal("did you mean " .. right .. "?", errors.wrap(e).hint)
-    end
+  local errors = require "tfdist.base.errors"
+  local keras = tf.keras
+  -- A slip for an object of each class, and what is there.
+  local SLIPS = {
+    model = { function()
+      return keras.Sequential { keras.layers.Dense(1) }
+    end, fitt = "fit", evalute = "evaluate" },
+    layer = { function() return keras.layers.Dense(1) end, bulid = "build" },
+    ["model of one's own"] = { function()
+      return keras.Model:extend "Mine" ()
+    end, fiit = "fit", add_wieght = "add_weight" },
+    ["layer of one's own"] = { function()
+      local Mine = keras.layers.Layer:extend "Mine"
+      function Mine:project(x) return x end
+      return Mine()
+    end, proyect = "project", add_wieght = "add_weight" },
+    loss = { function() return keras.losses.Huber() end,
+      get_confg = "get_config" },
+    metric = { function() return keras.metrics.AUC() end,
+      reset_stat = "reset_state", update_stat = "update_state" },
+    callback = { function() return keras.callbacks.EarlyStopping() end,
+      on_epoch_ends = "on_epoch_end" },
+    initializer = { function() return keras.initializers.Zeros() end,
+      get_confg = "get_config" },
+    regularizer = { function() return keras.regularizers.L2() end,
+      get_confg = "get_config" },
+    constraint = { function() return keras.constraints.NonNeg() end,
+      get_confg = "get_config" },
+    ["constraint of one's own"] = { function()
+      return keras.constraints.Constraint:extend "Mine" ()
+    end, get_confg = "get_config" },
+    schedule = { function()
+      return keras.optimizers.schedules.ExponentialDecay(1, 1, 1)
+    end, get_confg = "get_config" },
+    module = { function() return tf.Module:subclass "Mine" () end,
+      variabels = "variables" },
+  }
+
+  -- What somebody sees of a call of object:name() in fn, as the host reports.
+  local function caller(object, name)
+    return assert((rawget(_G, "loadstring") or load)(
+      ("local object = ... return function() object:%s() end"):format(name)))(
+      object)
+  end
+
+  for what, slips in pairs(SLIPS) do
+    it("is followed by the nearest one of its class: " .. what, function()
+      local object = slips[1]()
+      for name, right in pairs(slips) do
+        if name ~= 1 then
+          assert.is_nil(object[name])
+          local hint = "did you mean " .. right .. "?"
+          local ok, e = pcall(caller(object, name))
+          assert.is_false(ok)
+          assert.matches("nil value", e, 1, true)
+          assert.matches(hint, errors.report(e), 1, true)
+          -- Where it passes through the library it is an object.
+          for _, through in ipairs {
+            function(fn) tf.GradientTape(fn) end,
+            function(fn) tf.device("/cpu:0", fn) end,
+            function(fn) tf.name_scope("a", fn) end,
+            function(fn) tf.tidy(fn) end,
+            function(fn) R.mirrored(1):scope(fn) end,
+            function(fn) R.mirrored(1):run(fn) end,
+            function(fn) D.range(1):map(fn):iter()() end,
+            function(fn)
+              local m = keras.Sequential { keras.layers.Dense(1) }
+              m:compile { loss = "mse" }
+              m:fit(tf.ones { 1, 1 }, tf.ones { 1, 1 }, { verbose = 0,
+                callbacks = { { on_epoch_end = function() fn() end } } })
+            end,
+          } do
+            local seen = R.fails("RuntimeError", name, through,
+              caller(object, name))
+            assert.equal(hint, seen.hint)
+          end
+        end
+      end
+    end)
+  end
+
+  it("stays nil to who asks, and is no slip of other classes", function()
+    local layer = keras.layers.Dense(1)
+    layer.fit_count = (layer.fit_count or 0) + 1
+    assert.equal(1, layer.fit_count)
+    assert.is_nil(layer.fitt)
+    local _, e = pcall(caller(layer, "fitt"))
+    assert.is_nil(errors.explain(e))
+    -- A table of the user's own is nobody's object.
+    assert.is_nil(keras.Sequential {}.fitt)
+    _, e = pcall(caller({}, "fitz"))
+    assert.is_nil(errors.explain(e))
   end)
 end)
 
@@ -420,13 +501,28 @@ describe("a function that forgets to return", function()
 end)
 
 describe("strategies", function()
-  it("name the nearest field, and leave other names alone", function()
+  it("name the nearest field, and know all others", function()
     local s = R.mirrored(1)
     check("runn", "KeyError", { 'MirroredStrategy has no field or method "runn"',
       "did you mean run?" }, function()
         s:runn(print)
       end)
-    assert.is_nil(s.nonesuch)
+    for _, x in ipairs { s, s.extended, tf.distribute.get_replica_context() } do
+      R.fails("KeyError", 'has no field or method "nonesuch"', function()
+        return x.nonesuch
+      end)
+    end
+    local e = R.fails("KeyError", "distribute_dataset", function()
+      return s.distribute_dataset
+    end)
+    assert.equal("did you mean experimental_distribute_dataset?", e.hint)
+    for _, name in ipairs { "assign_to_logical_device", "configure",
+      "experimental_split_to_logical_devices" } do
+      e = R.fails("NotImplementedError", name .. " is not implemented",
+        function() return s[name] end)
+      assert.matches("TensorFlow has it", e.hint)
+    end
+    assert.is_nil(s.cluster_resolver)
     local opt = O.SGD()
     check("aply_gradients", "KeyError", { "apply_gradients?" }, function()
       opt:aply_gradients({}, {})
@@ -580,7 +676,6 @@ describe("a slip in the name of a method", function()
         return entry[1][name]
       end)
       assert.equal("did you mean " .. entry[2] .. "?", e.hint)
-      assert.is_nil(entry[1].nonesuch)
     end
   end)
 

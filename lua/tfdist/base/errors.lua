@@ -304,6 +304,15 @@ function M.wrap(x)
   return e
 end
 
+--- Raise what pcall caught again: a text of the engine's that there is more to
+--- say about as an object, the user's texts and objects as they are.
+function M.raise_again(x)
+  if type(x) == "string" and M.explain(x) ~= nil then
+    x = M.wrap(x)
+  end
+  error(x, 0)
+end
+
 --- tostring that never raises, whatever __tostring does.
 ---@param x any
 ---@return string

@@ -349,6 +349,28 @@ function M.check(path, name)
   end
 end
 
+-- Methods and fields of strategies that are not here.
+local OF_STRATEGIES = {}
+for name in ("configure update_config_proto colocate_vars_with experimental_run "
+  .. "experimental_assign_to_logical_device "
+  .. "experimental_replicate_to_logical_devices "
+  .. "experimental_split_to_logical_devices"):gmatch "%S+" do
+  OF_STRATEGIES[name] = true
+end
+
+--- Raise for a method that TensorFlow's strategies have and these have not, by
+--- its name with or without "experimental_".
+--- Errors: NotImplementedError naming it.
+---@param name string
+function M.check_strategy(name)
+  for _, full in ipairs { name, "experimental_" .. name } do
+    if OF_STRATEGIES[full] then
+      errors.raise("NotImplementedError", ("tf.distribute.Strategy.%s is not "
+        .. "implemented"):format(full), "TensorFlow has it, tfdist has not")
+    end
+  end
+end
+
 --- The namespaces that names are missing from.
 ---@return string[]  "" = tf
 function M.paths()

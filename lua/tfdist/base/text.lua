@@ -408,7 +408,7 @@ function M.slips(names, slip)
   end
 end
 
---- The same for the fields and methods of an object: a Checkpoint, a strategy.
+--- The same for the fields and methods of an object: a Checkpoint, a tape.
 ---@param what string
 ---@param names fun():string[]
 ---@return fun(key:any):nil
@@ -421,6 +421,78 @@ function M.field_slips(what, names)
       M.quote(key)), "did you mean " .. near .. "?")
   end)
 end
+
+--- The same for objects that have no fields of the user's, as a strategy: names
+--- that are near none raise, too.
+--- Errors: KeyError.
+---@param what string
+---@param unset table       fields of the library's that may be nil: name -> true
+---@param names fun():string[]
+---@return fun(key:any):nil
+function M.unknown_fields(what, unset, names)
+  return function(key)
+    if unset[key] or type(key) ~= "string" or key:find "^_" then
+      return nil
+    end
+    local all = names()
+    local near = M.nearest(key, all) or M.nearest("experimental_" .. key, all, 1)
+    errors.raise("KeyError", ("a %s has no field or method %s"):format(what,
+      M.quote(key)), near and "did you mean " .. near .. "?" or nil)
+  end
+end
+
+--- The names of tables and of all that they inherit from, without private ones.
+---@param ... table
+---@return string[]
+function M.inherited_names(...)
+  local found = {}
+  for i = 1, select("#", ...) do
+    local at = select(i, ...)
+    while type(at) == "table" do
+      for key in next, at do
+        if type(key) == "string" and not key:find "^_" then
+          found[key] = true
+        end
+      end
+      local meta = getmetatable(at)
+      at = type(meta) == "table" and rawget(meta, "__index") or nil
+    end
+  end
+  return M.names(found)
+end
+
+-- Fields that objects were asked for and have not: name -> names that are there.
+local absent, absent_count = {}, 0
+local MOST_ABSENT = 64
+
+--- A function of a key that returns nil, for objects with fields of the user's:
+--- a slip is an error of the engine's when it is called or indexed, and this
+--- tells its explanation which names the object has.
+---@param names fun():string[]
+---@return fun(key:any):nil
+function M.absent_fields(names)
+  return function(key)
+    if absent[key] ~= names and type(key) == "string" then
+      if absent_count == MOST_ABSENT then
+        absent, absent_count = {}, 0
+      end
+      absent[key], absent_count = names, absent_count + 1
+    end
+    return nil
+  end
+end
+
+errors.add_explanation(function(message)
+  local key = message:find("nil value", 1, true)
+    and (message:find "^attempt to call" or message:find "^attempt to index")
+    and (message:match "method '([%a_][%w_]*)'"
+      or message:match "field '([%a_][%w_]*)'")
+  local names = key and absent[key]
+  local near = names and M.nearest(key, names(), 2)
+  if near then
+    return "RuntimeError", "did you mean " .. near .. "?"
+  end
+end)
 
 --- Let slips in the names of a class be errors, whose objects find their methods
 --- in the table `methods`.

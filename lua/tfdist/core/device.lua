@@ -80,7 +80,7 @@ local function finish_tidy(ok, ...)
   end
   release_others(handles, keep)
   if not ok then
-    error((...), 0)
+    errors.raise_again((...))
   end
   -- An outer tidy answers for what this one hands out.
   for handle in pairs(keep) do

@@ -164,6 +164,9 @@ end
 ---@param class table
 ---@return fun(self:table, key:any):any
 function Module.index(class)
+  local note_absent = text.absent_fields(function()
+    return text.inherited_names(class, properties)
+  end)
   local function index(self, key)
     local value = class[key]
     if value ~= nil then
@@ -173,7 +176,7 @@ function Module.index(class)
     if property ~= nil then
       return property(self)
     end
-    return nil
+    return note_absent(key)
   end
   M.indexers[index] = class
   return index

@@ -3,6 +3,7 @@
 ---
 --- One state for each replica's coroutine: whoever switches coroutines swaps
 --- `M.current` together with raw.context_enter.
+local errors = require "tfdist.base.errors"
 local guard = require "tfdist.base.guard"
 
 local M = {}
@@ -32,7 +33,7 @@ end
 local function leave(undo, ok, ...)
   undo()
   if not ok then
-    error((...), 0)
+    errors.raise_again((...))
   end
   return ...
 end

@@ -1,6 +1,7 @@
 --- Where errors of queued work come out, for stages that answer for what other
 --- stages raise and for functions that are tried on examples.
 local device = require "tfdist.core.device"
+local errors = require "tfdist.base.errors"
 local random_seed = require "tfdist.core.random_seed"
 
 local M = {}
@@ -43,7 +44,7 @@ end
 
 local function checked(ok, ...)
   if not ok then
-    error((...), 0)
+    errors.raise_again((...))
   end
   return ...
 end

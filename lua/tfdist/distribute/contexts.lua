@@ -234,7 +234,7 @@ local function finish(scope, depth, ok, ...)
       scope:abandon()
     end
     scope:abandon()
-    error((...), 0)
+    errors.raise_again((...))
   end
   local left, why = pcall(scope.exit, scope)
   if not left then

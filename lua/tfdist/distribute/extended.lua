@@ -381,7 +381,7 @@ local FACTS = {
   experimental_require_static_shapes = false, num_workers = 1,
 }
 
-local check_field = text.field_slips("StrategyExtended", function()
+local unknown_field = text.unknown_fields("StrategyExtended", {}, function()
   return text.names(methods, getters, FACTS)
 end)
 
@@ -394,7 +394,7 @@ function Extended.__index(self, key)
   end
   local found = methods[key]
   if found == nil then
-    return check_field(key)
+    return unknown_field(key)
   end
   return found
 end

@@ -533,7 +533,8 @@ function getters.devices(self)
   return { own or raw.device_name(raw.device_current()) }
 end
 
-local check_field = text.field_slips("ReplicaContext", function()
+local unknown_field = text.unknown_fields("ReplicaContext",
+  { thread = true, replica = true }, function()
   return text.names(methods, getters, { strategy = true,
     replica_id_in_sync_group = true, num_replicas_in_sync = true })
 end)
@@ -545,7 +546,7 @@ function Context.__index(self, key)
   end
   found = methods[key]
   if found == nil then
-    return check_field(key)
+    return unknown_field(key)
   end
   return found
 end

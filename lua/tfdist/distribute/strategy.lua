@@ -10,6 +10,7 @@ local errors = require "tfdist.base.errors"
 local extended = require "tfdist.distribute.extended"
 local guard = require "tfdist.base.guard"
 local input = require "tfdist.distribute.input"
+local missing = require "tfdist.base.missing"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
@@ -95,7 +96,7 @@ local function leave_run(own, mode, creators, run, depth, ok, ...)
     raw.device_pop()
   end
   if not ok then
-    error((...), 0)
+    errors.raise_again((...))
   end
   local results = ...
   return unpack(results, 1, results.n)
@@ -305,6 +306,9 @@ end
 -- Fields that users read, by the names of those that hold them.
 local FIELDS = { num_replicas_in_sync = "replica_count",
   extended = "own_extended" }
+-- cluster_resolver is TensorFlow's None: there is no cluster.
+local UNSET = { crew = true, creator = true, cross_device_ops = true,
+  cluster_resolver = true }
 
 --- A class of strategies. one_copy: one replica, nothing distributed.
 ---@param name string
@@ -317,7 +321,7 @@ function M.class(name, one_copy)
       entry.signature, entry.fn, is_strategy, "strategy")
   end
   local methods = meta.methods
-  local check = text.field_slips(name, function()
+  local unknown = text.unknown_fields(name, UNSET, function()
     return text.names(methods, FIELDS)
   end)
   function meta.__index(self, key)
@@ -326,8 +330,10 @@ function M.class(name, one_copy)
       return found
     elseif FIELDS[key] ~= nil then
       return rawget(self, FIELDS[key])
+    elseif type(key) == "string" then
+      missing.check_strategy(key)
     end
-    return check(key)
+    return unknown(key)
   end
   function meta.__newindex(self, key, value)
     if FIELDS[key] ~= nil or methods[key] ~= nil then

@@ -1,7 +1,5 @@
 --- tf.keras: modules and classes, loaded when they are first used.
 
-local errors = require "tfdist.base.errors"
-local fields = require "tfdist.base.fields"
 local loading = require "tfdist.base.loading"
 local text = require "tfdist.base.text"
 
@@ -50,32 +48,5 @@ setmetatable(M, {
     return text.names(MODULES, FIELDS)
   end,
 })
-
--- Names of the methods of all classes that were used so far.
-local function method_names()
-  local found = {}
-  for path, module in pairs(package.loaded) do
-    if type(path) == "string" and path:find("^tfdist%.keras")
-      and type(module) == "table" then
-      for _, class in next, module do
-        if text.class_name(class) ~= nil then
-          fields.add(found, class)
-        end
-      end
-    end
-  end
-  return text.names(found)
-end
-
--- Objects of user's classes have any field, so that a slip in the name of a
--- method is nil until it is called.
-errors.add_explanation(function(message)
-  local name = message:match("method '([%a_][%w_]*)'")
-  local near = name and message:find("nil value", 1, true)
-    and text.nearest(name, method_names(), 2)
-  if near then
-    return "RuntimeError", "did you mean " .. near .. "?"
-  end
-end)
 
 return M

@@ -16,7 +16,14 @@ local new_class
 local function new(class, ...)
   local meta = rawget(class, "object_metatable")
   if meta == nil then
-    meta = { __name = class.__name, __index = class, kind = class.kind,
+    local note_absent = text.absent_fields(function()
+      return text.inherited_names(class)
+    end)
+    meta = { __name = class.__name, kind = class.kind,
+      __index = function(_, key)
+        local value = class[key]
+        return value == nil and note_absent(key) or value
+      end,
       __call = function(self, ...)
         return class.convert(self:call(...))
       end,
@@ -148,8 +155,12 @@ function Family:define(name, aliases, signature, class)
   local methods = class.methods or {}
   local meta = { __name = name, family = self }
   meta.__call = class.call
-  function meta.__index(object, key)
-    return methods[key]
+  local note_absent = text.absent_fields(function()
+    return text.names(methods)
+  end)
+  function meta.__index(_, key)
+    local value = methods[key]
+    return value == nil and note_absent(key) or value
   end
   function meta.__tostring(object)
     local parts = {}

@@ -10,6 +10,26 @@ local text = require "tfdist.base.text"
 local M = {}
 
 local Schedule = { __name = "LearningRateSchedule" }
+local methods = {}
+
+--- The arguments it was made with.
+--- Source: tf.keras.optimizers.schedules.ExponentialDecay.get_config
+function methods.get_config(self)
+  local config = {}
+  for name, value in pairs(self.config) do
+    config[name] = value
+  end
+  return config
+end
+
+local note_absent = text.absent_fields(function()
+  return text.names(methods)
+end)
+
+function Schedule.__index(_, key)
+  local value = methods[key]
+  return value == nil and note_absent(key) or value
+end
 
 --- Base class: `local Mine = LearningRateSchedule:extend "Mine"`, then
 --- Mine:init(...) and Mine:call(step), which returns the learning rate.
@@ -68,9 +88,16 @@ end
 local function define(name, signature, make)
   objects.not_a_class(name, "tf.keras.optimizers.schedules."
     .. "LearningRateSchedule:extend \"Mine\" is a class")
-  M[name] = options.wrap(name, signature, function(...)
-    local value, config = make(...)
-    return setmetatable({ name = name, _value = value, config = config },
+  local sig = options.signature(name, signature)
+  M[name] = options.wrap_signature(sig, function(...)
+    local config = { name = name }
+    for i = 1, sig.n do
+      local value = select(i, ...)
+      if value ~= nil then
+        config[sig.names[i]] = value
+      end
+    end
+    return setmetatable({ name = name, _value = make(...), config = config },
       Schedule)
   end)
 end

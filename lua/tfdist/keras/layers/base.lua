@@ -119,6 +119,9 @@ local function make_metatable(class)
     __name = class.__name, is_tf_module = true, is_keras_layer = true,
     class = class, __newindex = assign,
   }
+  local note_absent = text.absent_fields(function()
+    return text.inherited_names(class, class.getters)
+  end)
   function meta.__index(self, key)
     local value = class[key]
     if value ~= nil then
@@ -129,7 +132,8 @@ local function make_metatable(class)
     if get ~= nil then
       return get(self)
     end
-    return rawget(self, "_own").config[key]
+    value = rawget(self, "_own").config[key]
+    return value == nil and note_absent(key) or value
   end
   function meta.__call(self, ...)
     return hooks.call(self, ...)

@@ -633,7 +633,7 @@ function M.inside(own, progress, fn)
     own.place, own.run = outer, run
     if not ok then
       progress:interrupt()
-      error(e, 0)
+      errors.raise_again(e)
     end
     return e
   end
