@@ -4,6 +4,8 @@
 --- pattern, where only that is meant), `when(case, out)`: whether the program,
 --- the inputs and what came out here make it such a case; how many bounds the
 --- difference may be (any, where not given), and why.
+local tf = require "tfdist"
+
 local M = {}
 
 -- The first call of `path`, or of a method, in a program; nil without one.
@@ -94,6 +96,33 @@ local function saturates(case)
   return call_of(case.program, "saturate_cast") ~= nil
 end
 
+-- A term that has elements along one axis only, where the sum before it has as
+-- many along its second or last: to Keras's add it is a bias of that axis.
+local function taken_for_bias(case)
+  local sum = shape_of(case, 1)
+  for i = 2, #case.inputs do
+    local term, wide, axis, next_sum = shape_of(case, i), 0, nil, {}
+    for a, size in ipairs(term) do
+      next_sum[a] = math.max(size, sum[a])
+      if size > 1 then wide, axis = wide + 1, a end
+    end
+    local n = wide == 1 and term[axis]
+    if n and (n == sum[#sum] and axis ~= #sum or n == sum[2] and axis ~= 2) then
+      return true
+    end
+    sum = next_sum
+  end
+  return false
+end
+
+-- 1 - y^2 of a saturated tanh.
+local function saturates_tanh(case, out)
+  if call_of(case.program, "tanh") == nil then return false end
+  local y = tf.abs(out[1].value)
+  return tf.reduce_any(tf.logical_and(tf.greater(y, 0.99), tf.less(y, 1)))
+    :item()
+end
+
 local function steps_as_heads(case)
   local call = call_of(case.program, "keras.layers.MultiHeadAttention")
   local heads, size = call.args[1], call.args[2]
@@ -101,6 +130,13 @@ local function steps_as_heads(case)
   return (size == 1 or other == 1)
     and (shape_of(case, 1)[2] == heads or shape_of(case, 2)[2] == heads)
 end
+
+local BIAS = "Keras takes a term with one axis for a bias of the second or the "
+  .. "last axis"
+local LATE = "TensorFlow's windows are one element late there; its own pool2d, and "
+  .. "its pool3d with oneDNN, are not"
+local ONE = "a vector of one element has length 1 whatever it is: the gradient is "
+  .. "0, and what is printed is rounding"
 
 M.list = {
   { name = "^data: ", message = "^cardinality: element 0 is %d+, not %-2",
@@ -115,14 +151,13 @@ M.list = {
     when = saturates,
     why = "TensorFlow's saturate_cast rounds the limits of int64, and what it "
       .. "clips overflows" },
+  { name = "^math: chain", message = "^[%a ]*gradient: ", most = 100,
+    when = saturates_tanh,
+    why = "1 - y * y of a saturated tanh has few digits, here and there" },
   { name = "^nn: image%.resize bicubic", most = 500,
     why = "TensorFlow reads cubic weights from a table of 1,024 places" },
-  { name = "^nn: %a+_pool3d$", when = leaping_pool,
-    why = "TensorFlow's windows are one element late there; its own pool2d, "
-      .. "and its pool3d with oneDNN, are not" },
-  { name = "^layers: %a+Pooling3D$", when = leaping_layer,
-    why = "TensorFlow's windows are one element late there; its own pool2d, "
-      .. "and its pool3d with oneDNN, are not" },
+  { name = "^nn: %a+_pool3d$", when = leaping_pool, why = LATE },
+  { name = "^layers: %a+Pooling3D$", when = leaping_layer, why = LATE },
   { name = "^nn: depthwise_conv2d$", message = "^gradient: ",
     when = has_no_outputs,
     why = "without outputs TensorFlow's gradient of the filter is memory that "
@@ -135,16 +170,14 @@ M.list = {
     why = "Keras drops the axis of a single example beside a scalar weight, "
       .. "and then does not divide by the weight" },
   { name = "^layers: Dot$", message = "^gradient: ", most = 100,
-    when = normalizes_one,
-    why = "a vector of one element has length 1 whatever it is: the gradient "
-      .. "is 0, and what is printed is rounding" },
+    when = normalizes_one, why = ONE },
   { name = "^layers: UnitNormalization$", message = "^gradient: ", most = 100,
-    when = normalizes_one,
-    why = "a vector of one element has length 1 whatever it is: the gradient "
-      .. "is 0, and what is printed is rounding" },
+    when = normalizes_one, why = ONE },
   { name = "^layers: MultiHeadAttention", when = steps_as_heads,
     why = "Keras adds a bias of {heads, 1} along the steps where there are as "
       .. "many as heads" },
+  { name = "^layers: Add$", when = taken_for_bias, why = BIAS },
+  { name = "^layers: Average$", when = taken_for_bias, why = BIAS },
   { name = "^fit: .*Adam", most = 5,
     why = "TensorFlow rounds 1 - beta to float32, which is 1e-5 of each step" },
 }
