@@ -135,7 +135,7 @@ static void back_ends_say_what_they_are(void **state) {
   assert_non_null(strstr(path, "tfdist_slow.so"));
   assert_string_equal("", reason);
   assert_int_equal(TFD_INDEX_ERROR,
-                   tfd_backend_at(count, &name, &type, &n, &path, &reason));
+                   tfd_backend_at((int)count, &name, &type, &n, &path, &reason));
 }
 
 /* The kernel refuses to read what the host has no access to. */
@@ -203,6 +203,32 @@ static void what_a_copy_uses_is_let_go_when_it_is_done(void **state) {
   tfd__release(a);
   tfd__release(b);
   assert_int_equal(TFD_OK, tfd_device_synchronize(slow_device(1)));
+  assert_int_equal(live, tfd_live_handles(TFD_HANDLE_BUFFER));
+}
+
+/* The device leaves up to 40 pieces when nobody waits. */
+static void copies_that_nobody_waits_for_hold_few(void **state) {
+  int64_t live = tfd_live_handles(TFD_HANDLE_BUFFER);
+  tfd_device *d = slow_device(1);
+  tfd__deadline until = tfd__deadline_in(60); /* ends a hang */
+  int i;
+
+  (void)state;
+  for (i = 0; i < 2000; i++) {
+    tfd__buffer *a = filled(slow_device(0), 1);
+    tfd__buffer *b = buffer(d, BYTES);
+    tfd__view va = view_of(a);
+    tfd__view vb = view_of(b);
+
+    assert_int_equal(TFD_OK, tfd__copy_across(b, &vb, a, &va));
+    tfd__release(a);
+    tfd__release(b);
+    while (d->backend->poll(d->stream) + 100 < tfd__stream_seq(d)) {
+      assert_true(tfd__now_ns() < until);
+    }
+  }
+  assert_true(tfd_live_handles(TFD_HANDLE_BUFFER) - live < 500);
+  assert_int_equal(TFD_OK, tfd_device_synchronize(d));
   assert_int_equal(live, tfd_live_handles(TFD_HANDLE_BUFFER));
 }
 
@@ -395,6 +421,7 @@ int main(void) {
       cmocka_unit_test(what_a_copy_uses_is_let_go_when_it_is_done),
       cmocka_unit_test(a_late_failure_surfaces_once_and_spoils_what_follows),
       cmocka_unit_test(a_failure_follows_its_results),
+      cmocka_unit_test(copies_that_nobody_waits_for_hold_few),
       cmocka_unit_test(of_several_failures_the_one_submitted_first_surfaces),
       cmocka_unit_test(failures_are_injected_by_number),
       cmocka_unit_test(a_wait_ends_at_its_deadline_or_an_interrupt),

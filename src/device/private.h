@@ -66,6 +66,7 @@ struct tfd__queue {
   atomic_uint_least64_t *orders;
   tfd__spin holds_lock;
   tfd__hold *holds;
+  uint64_t holds_n; /* ever added */
 };
 
 /* Make stream and queue of a device, or free them. */
@@ -75,7 +76,8 @@ void tfd__queue_free(tfd_device *device);
 /* Submit `work`, its epoch and order set here. Sets *seq_p. */
 int tfd__queue_submit(tfd_device *device, tfd__work *work, uint64_t *seq_p);
 
-/* Keep what `work` holds until its stream has passed seq. */
+/* Keep what `work` holds until its stream has passed seq. Who copies on and on
+** and waits for nothing lets go of what has passed, too. No lock is held. */
 void tfd__hold_until(tfd_device *d, tfd__hold *hold, const tfd__work *work,
                      uint64_t seq);
 int tfd__run_host_work(tfd_device *d, const tfd__work *work);

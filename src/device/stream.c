@@ -145,15 +145,20 @@ int tfd__stream_after_seq(tfd_device *waiter, tfd_device *device,
 
 /* --- waiting -------------------------------------------------------------- */
 
+#define HOLDS_BETWEEN_LOOKS 32
+
 void tfd__hold_until(tfd_device *d, tfd__hold *hold, const tfd__work *work,
                      uint64_t seq) {
   tfd__queue *q = d->queue;
+  bool look = false;
 
   *hold = (tfd__hold){.seq = seq, .held = {work->held[0], work->held[1]}};
   tfd__spin_lock(&q->holds_lock);
   hold->next = q->holds;
   q->holds = hold;
+  look = ++q->holds_n % HOLDS_BETWEEN_LOOKS == 0;
   tfd__spin_unlock(&q->holds_lock);
+  if (look) (void)tfd__look_slow(d, seq);
 }
 
 static void end_holds(tfd__queue *q, uint64_t done) {
