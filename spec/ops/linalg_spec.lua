@@ -221,7 +221,7 @@ describe("linear algebra", function()
     end
   ]]
 
-  it("says which package is missing; products do without", function()
+  it("says which package is missing; products do without #once", function()
     local path = process.file(NONE, ".lua")
     for _, host in ipairs(process.hosts) do
       local r = process.run("TFDIST_LAPACK_LIBRARIES=/nonexistent "
