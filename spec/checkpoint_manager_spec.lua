@@ -2,7 +2,7 @@
 -- same folder.
 local checkpoint = require "tfdist.train.checkpoint"
 local files = require "spec.support.files"
-local json = require "tfdist.base.json"
+local json = require "tfdist.core.json"
 local leaks = require "spec.support.leaks"
 local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"

@@ -7,7 +7,7 @@
 --- spec/parity/listed.lua), the largest difference of those within, in bounds;
 --- then what is outside, at most --show of each file. --case shows the program
 --- of one. Ends with status 1 when something is outside that is not listed.
-local json = require "tfdist.base.json"
+local json = require "tfdist.core.json"
 local seeded = require "spec.parity.seeded"
 local tf = require "tfdist"
 

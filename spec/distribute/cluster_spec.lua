@@ -1,5 +1,5 @@
 -- Cases O and P of cluster resolvers, and every mistake in TF_CONFIG.
-local json = require "tfdist.base.json"
+local json = require "tfdist.core.json"
 local process = require "spec.support.process"
 local roles = require "tfdist.distribute.cluster.roles"
 local slurm = require "tfdist.distribute.cluster.slurm"
@@ -192,7 +192,7 @@ end)
 
 -- Text of TF_CONFIG, the place and words of its error.
 local MISTAKES = {
-  { "{", "TF_CONFIG: not JSON at line 1, column 2" },
+  { "{", "TF_CONFIG: not JSON at line 1, column 1" },
   { "worker0:2222", "TF_CONFIG: not JSON" },
   { "[]", "TF_CONFIG: expected an object with cluster and task, got a list" },
   { "7", "TF_CONFIG: expected an object with cluster and task, got 7" },

@@ -2,7 +2,7 @@
 -- that nothing here can have are, with the file's name.
 local checkpoint = require "tfdist.train.checkpoint"
 local files = require "spec.support.files"
-local json = require "tfdist.base.json"
+local json = require "tfdist.core.json"
 local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"

@@ -3,7 +3,7 @@
 --- A folder takes plan, images and first weights to the peer's program and its
 --- answers back; scripts/parity/plan.py says what lies where.
 local cases = require "spec.parity.cases"
-local json = require "tfdist.base.json"
+local json = require "tfdist.core.json"
 local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"

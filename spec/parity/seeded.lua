@@ -3,7 +3,7 @@
 --- A file of cases (npz) comes from scripts/parity/seeded; its program.py says
 --- what programs look like. Here they run on the library, and what they print
 --- is compared with what TensorFlow printed.
-local json = require "tfdist.base.json"
+local json = require "tfdist.core.json"
 local listed = require "spec.parity.listed"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"

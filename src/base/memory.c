@@ -45,6 +45,14 @@ void *tfd__alloc(size_t bytes) {
   return counted(malloc(bytes > 0 ? bytes : 1));
 }
 
+void *tfd__alloc_late(size_t bytes, bool *lacked_p) {
+  if (!may_allocate()) {
+    *lacked_p = true;
+    atomic_fetch_sub_explicit(&blocks.frees, 1, memory_order_relaxed);
+  }
+  return counted(malloc(bytes > 0 ? bytes : 1));
+}
+
 void *tfd__calloc(size_t count, size_t size) {
   size_t bytes = 0;
 

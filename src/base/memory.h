@@ -15,6 +15,10 @@
 ** TFD_NEW-style callers report with tfd__fail(TFD_RESOURCE_EXHAUSTED, ...). */
 void *tfd__alloc(size_t bytes);
 void *tfd__calloc(size_t count, size_t size); /* overflow-checked, zeroed */
+/* For libraries that do not look at each of their allocations: one that a spec
+** lets fail is made all the same and noted in *lacked_p, for who called the
+** library. */
+void *tfd__alloc_late(size_t bytes, bool *lacked_p);
 void *tfd__realloc(void *p, size_t bytes);
 void *tfd__alloc_aligned(size_t alignment, size_t bytes); /* tfd__free it */
 char *tfd__strdup(const char *text);

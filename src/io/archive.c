@@ -372,24 +372,12 @@ static int pass_object(scan *s) {
   return TFD_OK;
 }
 
-/* The value in text[begin, at). jansson takes some of its failed allocations
-** for bad text, so room is looked for first: for strings it needs a few times
-** their bytes, for lists some fifty. */
-static int parse_value(const scan *s, size_t begin, size_t times,
-                       json_t **value_p) {
-  size_t n = s->at - begin;
+/* The value in text[begin, at). */
+static int parse_value(const scan *s, size_t begin, json_t **value_p) {
   json_error_t error;
-  void *room = tfd__alloc(n * times + VALUE_LIMIT);
+  int rc = tfd__json_read(s->text + begin, s->at - begin, value_p, &error);
 
-  if (room == NULL) return tfd__no_memory(n, "header of a safetensors file");
-  tfd__free(room);
-  *value_p = json_loadb(s->text + begin, n,
-                        JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-  if (*value_p != NULL) return TFD_OK;
-  if (json_error_code(&error) == json_error_out_of_memory ||
-      error.text[0] == '\0') {
-    return tfd__no_memory(n, "header of a safetensors file");
-  }
+  if (rc != TFD_INVALID_ARGUMENT) return rc;
   return not_json(s, begin + (size_t)error.position, error.text);
 }
 
@@ -412,7 +400,7 @@ static int keep_string(const scan *s, size_t begin, const char **text_p) {
   json_t *value = NULL;
 
   if (!is_simple(from, n)) {
-    TFD_TRY(parse_value(s, begin, 8, &value));
+    TFD_TRY(parse_value(s, begin, &value));
     from = json_string_value(value);
     n = json_string_length(value);
   }
@@ -487,7 +475,7 @@ static int scan_entry(scan *s) {
     a->entries_n++;
     return TFD_OK;
   }
-  TFD_TRY(parse_value(s, begin, 64, &value));
+  TFD_TRY(parse_value(s, begin, &value));
   rc = parse_entry(a, name, value, &a->entries[a->entries_n]);
   if (rc == TFD_OK) a->entries_n++;
   json_decref(value);

@@ -8,14 +8,9 @@
 ** Files of ours are told by metadata "format" = "tfdist" and carry checksums
 ** in the metadata, CRC-32C as 8 hexadecimal digits: "crc32c:NAME" of each
 ** tensor's bytes, and as the very first entry "crc32c" of the header itself
-** with these digits read as zeros.
-**
-** jansson keeps its own allocator: its parser stops the process when one that
-** fails on purpose returns NULL. It is given one entry at a time, and what it
-** may take is looked for before it runs. */
+** with these digits read as zeros. */
 
-#include <jansson.h>
-
+#include "base/json.h"
 #include "io/io.h"
 
 #define TFD_ST_LENGTH_BYTES 8

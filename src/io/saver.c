@@ -51,6 +51,7 @@ int tfd_saver_new(tfd_saver **saver_p) {
 
   if (s == NULL) return tfd__no_memory(sizeof *s, "saver");
   tfd__object_init(&s->object, &saver_type);
+  tfd__json_begin();
   s->names = json_object();
   s->metadata = json_object();
   if (s->names == NULL || s->metadata == NULL ||
@@ -62,6 +63,13 @@ int tfd_saver_new(tfd_saver **saver_p) {
   }
   *saver_p = s;
   return TFD_OK;
+}
+
+/* jansson does not take what is called `name`. */
+static int not_text(const char *what, const char *name) {
+  if (tfd__json_short()) return tfd__no_memory(strlen(name), "saver");
+  return tfd__fail(TFD_INVALID_ARGUMENT, "save: %s \"%s\" is not valid UTF-8",
+                   what, name);
 }
 
 static int grow(tfd_saver *s) {
@@ -109,9 +117,9 @@ int tfd_saver_add(tfd_saver *saver, const char *name, tfd_tensor *tensor) {
                      "could be written", name);
   }
   TFD_TRY(grow(saver));
+  tfd__json_begin();
   if (json_object_set_new(saver->names, name, json_true()) != 0) {
-    return tfd__fail(TFD_INVALID_ARGUMENT, "save: the name \"%s\" is not valid "
-                     "UTF-8", name);
+    return not_text("the name", name);
   }
   TFD_TRY(tfd__tensor_snapshot(tensor, &kept));
   own = tfd__strdup(name);
@@ -139,10 +147,10 @@ int tfd_saver_metadata(tfd_saver *saver, const char *key, const char *text) {
     return tfd__fail(TFD_ALREADY_EXISTS, "save: metadata \"%s\" is there",
                      key);
   }
+  tfd__json_begin();
   value = json_string(text);
   if (value == NULL || json_object_set_new(saver->metadata, key, value) != 0) {
-    return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "save: metadata \"%s\" is not valid UTF-8", key);
+    return not_text("metadata", key);
   }
   return TFD_OK;
 }
@@ -199,8 +207,9 @@ static int make_header(tfd_saver *s, char **text_p, size_t *bytes_p) {
   json_t *root = json_object();
   size_t at = strlen(TFD_ST_PREFIX);
   char digits[TFD_ST_CRC_DIGITS + 1];
+  char *plain = NULL;
   char *text = NULL;
-  size_t need;
+  size_t need = 0;
   size_t n;
   size_t i;
   int rc = TFD_OK;
@@ -214,7 +223,7 @@ static int make_header(tfd_saver *s, char **text_p, size_t *bytes_p) {
       rc = no_header_memory();
     }
   }
-  need = rc == TFD_OK ? json_dumpb(root, NULL, 0, JSON_COMPACT) : 0;
+  if (rc == TFD_OK) rc = tfd__json_write(root, JSON_COMPACT, &plain, &need);
   n = (need + 7) / 8 * 8;
   if (rc == TFD_OK && n > TFD_ST_HEADER_LIMIT) {
     rc = tfd__fail(TFD_RESOURCE_EXHAUSTED, "save: names and metadata need %zu "
@@ -222,14 +231,14 @@ static int make_header(tfd_saver *s, char **text_p, size_t *bytes_p) {
                    (unsigned long long)TFD_ST_HEADER_LIMIT);
   }
   if (rc == TFD_OK) {
-    text = tfd__alloc(n + 1);
-    if (text == NULL || json_dumpb(root, text, need, JSON_COMPACT) != need) {
-      tfd__free(text);
-      rc = no_header_memory();
-    }
+    text = tfd__realloc(plain, n + 1);
+    if (text == NULL) rc = no_header_memory();
   }
   json_decref(root);
-  if (rc != TFD_OK) return rc;
+  if (rc != TFD_OK) {
+    tfd__free(plain);
+    return rc;
+  }
   memset(text + need, ' ', n - need);
   snprintf(digits, sizeof digits, "%08x", tfd__crc32c(0, text, n));
   memcpy(text + at, digits, TFD_ST_CRC_DIGITS);

@@ -53,6 +53,11 @@ TFD_API int tfd_folder_list(const char *path, const void **names_p,
  * Errors: ResourceExhausted (no descriptors, no memory), FailedPrecondition. */
 TFD_API int tfd_files_match(const char *pattern, const void **paths_p,
                             size_t *paths_bytes_p);
+/** An image uint8 {height, width, 1 to 4 channels} as PNG; valid until the
+ * thread's next call. Errors: InvalidArgument, ResourceExhausted.
+ * Source: tf.io.encode_png */
+TFD_API int tfd_png_encode(tfd_tensor *image, const void **png_p,
+                           size_t *png_bytes_p);
 /** Open a safetensors file; its header is read and checked, tensors are in the
  * order of their names.
  * Errors: NotFound; DataLoss naming file, tensor and offset.

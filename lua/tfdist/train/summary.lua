@@ -14,7 +14,6 @@ local errors = require "tfdist.base.errors"
 local files = require "tfdist.core.files"
 local events = require "tfdist.io.events"
 local options = require "tfdist.base.options"
-local png = require "tfdist.io.png"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local strings = require "tfdist.core.strings"
@@ -338,14 +337,14 @@ M.histogram = options.wrap("summary.histogram",
     end)
   end)
 
--- Bytes of image i (from 0) of a batch.
-local function pixels_of(t, i)
+-- Image i (from 0) of a batch.
+local function png_of(t, i)
   local image = tf.gather(t, i)
   if image.dtype ~= "uint8" then
     local scaled = tf.cast(image, "float32") * 255.999
     image = tf.cast(tf.floor(tf.clip_by_value(scaled, 0, 255)), "uint8")
   end
-  return raw.tensor_bytes(image)
+  return raw.png_encode(image)
 end
 
 --- Up to max_outputs images, uint8 or numbers of 0..1.
@@ -365,7 +364,7 @@ M.image = options.wrap("summary.image",
       end
       local list = { text.number(dims[3]), text.number(dims[2]) }
       for i = 0, math.min(max, dims[1]) - 1 do
-        list[#list + 1] = png.encode(pixels_of(t, i), dims[2], dims[3], dims[4])
+        list[#list + 1] = png_of(t, i)
       end
       return "images", events.texts(list, { #list })
     end)

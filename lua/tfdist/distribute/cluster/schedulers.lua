@@ -3,7 +3,7 @@
 --- None of them asks a service: a file, or a function of the caller's, holds
 --- what the scheduler's own tool prints as JSON.
 local errors = require "tfdist.base.errors"
-local json = require "tfdist.base.json"
+local json = require "tfdist.core.json"
 local options = require "tfdist.base.options"
 local resolvers = require "tfdist.distribute.cluster.resolver"
 local specs = require "tfdist.distribute.cluster.spec"

@@ -6,7 +6,7 @@
 --- Every mistake is a ValueError that names its place, TF_CONFIG.task.index, and
 --- ends the host with status 2: nothing that follows could be right.
 local errors = require "tfdist.base.errors"
-local json = require "tfdist.base.json"
+local json = require "tfdist.core.json"
 local specs = require "tfdist.distribute.cluster.spec"
 local text = require "tfdist.base.text"
 
