@@ -279,6 +279,31 @@ static void strategies_say_that_they_cannot_be_recorded(void **state) {
   recorder_drop(r);
 }
 
+/* A sum that is kept for later reads must not be a symbolic one. */
+static void combined_copies_cannot_be_recorded(void **state) {
+  recorder *r = recorder_new("step");
+  tfd_strategy *s = NULL;
+  tfd_device *devices[2] = {NULL, NULL};
+  tfd_tensor *x = scalar(1.5);
+  tfd_object *v = NULL;
+  tfd_tensor *sum = NULL;
+
+  (void)state;
+  OK(tfd_device_find("CPU:0", &devices[0]));
+  OK(tfd_device_find("CPU:1", &devices[1]));
+  OK(tfd_strategy_new("mirrored", devices, 2, NULL, &s));
+  OK(tfd_strategy_variable(s, OBJECT(x), "v", false,
+                           TFD_SYNCHRONIZATION_ON_READ, TFD_AGGREGATION_SUM,
+                           &v));
+  record_on(r);
+  FAILS(TFD_NOT_IMPLEMENTED, tfd_mirrored_read((tfd_mirrored *)v, &sum));
+  record_off();
+  OK(tfd_mirrored_read((tfd_mirrored *)v, &sum));
+  assert_true(item(sum) == 3.0);
+  RELEASE(sum, v, s, x);
+  recorder_drop(r);
+}
+
 /* --- replays -------------------------------------------------------------- */
 
 typedef struct net {
@@ -590,6 +615,7 @@ int main(void) {
       TEST(writes_and_reads_keep_their_order),
       TEST(copies_between_devices_are_seen),
       TEST(strategies_say_that_they_cannot_be_recorded),
+      TEST(combined_copies_cannot_be_recorded),
       TEST(a_step_of_training_replays_with_the_same_bits),
       TEST(ops_and_gradients_replay_with_the_same_bits),
       TEST(gradients_need_sizes_that_are_known),

@@ -43,6 +43,7 @@ static int combine(tfd_mirrored *m, tfd_tensor **t_p) {
   bool mean = m->aggregation == TFD_AGGREGATION_MEAN;
   int i;
 
+  TFD_TRY(tfd__refuse_recorder("SyncOnReadVariable"));
   TFD_TRY(tfd__default_device(&device));
   if (m->combined == NULL || m->combined_version != version ||
       m->combined->device != device) {

@@ -51,7 +51,8 @@ static TFD_HOT int choose_device(dispatch *d) {
 }
 
 /* `partial` is the caller's. */
-static TFD_HOT int infer(dispatch *d, const int64_t *ints, const double *reals) {
+static TFD_HOT int infer(dispatch *d, const int64_t *ints,
+                         const double *reals) {
   tfd__infer *s = &d->infer;
   int i;
 

@@ -181,7 +181,9 @@ static int check_updates(tfd__infer *s, int k, const int64_t *lead, int lead_n,
   if (from < 0) return TFD_OK;
   memcpy(dims, lead, (size_t)lead_n * sizeof *dims);
   for (i = from; i < rank; i++) dims[n++] = target[i];
-  if (updates->rank == n && tfd__dims_agree(updates->dims, dims, n)) return TFD_OK;
+  if (updates->rank == n && tfd__dims_agree(updates->dims, dims, n)) {
+    return TFD_OK;
+  }
   if (n > TFD_MAX_RANK) n = TFD_MAX_RANK;
   return tfd__fail(TFD_INVALID_ARGUMENT,
                    "%s: updates have shape %s; the indices ask for %s",
@@ -256,7 +258,8 @@ int tfd__infer_segment(tfd__infer *s) {
                                            "numbers",
                      s->name);
   }
-  if (ids->rank > data->rank || !tfd__dims_agree(ids->dims, data->dims, ids->rank)) {
+  if (ids->rank > data->rank ||
+      !tfd__dims_agree(ids->dims, data->dims, ids->rank)) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: segment_ids %s must have the shape of the first "
                      "axes of data %s",

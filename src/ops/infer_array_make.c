@@ -22,8 +22,8 @@ static int check_dtype(tfd__infer *s, int64_t *dtype_p, int otherwise) {
 
 /* --- joining -------------------------------------------------------------- */
 
-/* Same dtype as input 0, and same shape but for `axis` (-1 = wholly). dims: that
-** of input 0, with what is known from others. */
+/* Same dtype as input 0, and same shape but for `axis` (-1 = wholly). dims:
+** input 0's, with what is known from others. */
 static int check_alike(tfd__infer *s, int axis, int64_t *dims) {
   const tfd__view *a = s->in[0];
   char at[TFD_SHAPE_TEXT];
