@@ -221,7 +221,7 @@ describe("linear algebra", function()
     end
   ]]
 
-  it("says which package is missing; products do without #once", function()
+  it("says which package is missing; products do without", function()
     local path = process.file(NONE, ".lua")
     for _, host in ipairs(process.hosts) do
       local r = process.run("TFDIST_LAPACK_LIBRARIES=/nonexistent "
@@ -232,11 +232,13 @@ describe("linear algebra", function()
         .. "No such file or directory\n"
         .. "apt-get install liblapacke libopenblas0\n"
       assert.equal(text .. text, r.out)
-      r = process.run("TFDIST_LAPACK_LIBRARIES=/nonexistent " .. host.path
-        .. " doctor")
-      assert.equal(0, r.code)
-      assert.matches("no LAPACK for tf%.linalg%s+apt%-get install liblapacke "
-        .. "libopenblas0", r.out)
+      for _, queue in ipairs { "inline", "queued" } do
+        r = process.run(("TFDIST_LAPACK_LIBRARIES=/nonexistent "
+          .. "TFDIST_QUEUE=%s %s doctor"):format(queue, host.path))
+        assert.equal(0, r.code)
+        assert.matches("no LAPACK for tf%.linalg%s+apt%-get install liblapacke "
+          .. "libopenblas0", r.out)
+      end
     end
     os.remove(path)
   end)

@@ -37,7 +37,8 @@ function M.file(text, suffix)
   return path
 end
 
---- Run a shell command line.
+--- Run a shell command line. Programs do not get the plug-ins that the specs
+--- run with: those of an instrumented build fit no other.
 ---@param command string
 ---@param input? string what it reads from stdin
 ---@param seconds? integer  it is ended after (default 600: only a hung program
@@ -46,8 +47,9 @@ end
 function M.run(command, input, seconds)
   local base = os.tmpname()
   local stdin = input and M.file(input) or "/dev/null"
-  os.execute(("timeout -k 5 %d sh -c %s <%s >%s.out 2>%s.err; echo $? >%s.code")
-    :format(seconds or 600, M.quote(command), stdin, base, base, base))
+  os.execute(("env -u TFDIST_PLUGINS -u TFDIST_SPEC_TYPE timeout -k 5 %d "
+    .. "sh -c %s <%s >%s.out 2>%s.err; echo $? >%s.code"):format(
+    seconds or 600, M.quote(command), stdin, base, base, base))
   if input then
     os.remove(stdin)
   end

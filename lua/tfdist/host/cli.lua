@@ -158,11 +158,13 @@ end
 
 checks[#checks + 1] = function()
   local tf = require "tfdist"
-  local done, root = pcall(tf.linalg.cholesky, { { 4 } })
+  local done, root = pcall(function() -- a queue says so when it is read
+    return tf.linalg.cholesky({ { 4 } }):item()
+  end)
   if not done and errors.is_error(root) and root.kind == "Unavailable" then
     return "--", "no LAPACK for tf.linalg", root.hint
   end
-  assert(done and root:item() == 2, "LAPACK gave a wrong factor")
+  assert(done and root == 2, "LAPACK gave a wrong factor")
   return "ok", "LAPACK, self-test"
 end
 
