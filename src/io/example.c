@@ -13,15 +13,10 @@
 #define FEATURE_LIMIT 100000
 #define NAME_LIMIT 4096
 
-typedef struct span {
-  const unsigned char *p;
-  size_t n;
-} span;
-
 typedef struct feature {
   char *name; /* owned */
   tfd_feature_kind kind;
-  tfd__bytes values; /* span-like pairs for bytes: ends, else elements */
+  tfd__bytes values; /* for bytes the ends of texts, else elements */
   tfd__bytes text;   /* bytes features: all strings, one after the other */
   size_t order;      /* of appearance */
 } feature;
@@ -106,72 +101,6 @@ static int add_feature(tfd_example *e, const void *name, size_t name_bytes,
 
 /* --- reading ---------------------------------------------------------------- */
 
-enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
-
-static int broken(const span *s, const char *what) {
-  return tfd__fail(TFD_DATA_LOSS, "Example: not a valid record, %zu bytes "
-                   "before its end: %s", s->n, what);
-}
-
-static int read_varint(span *s, uint64_t *x_p) {
-  uint64_t x = 0;
-  int shift;
-
-  for (shift = 0; shift < 64; shift += 7) {
-    unsigned char byte;
-
-    if (s->n == 0) return broken(s, "a number is cut off");
-    byte = *s->p;
-    s->p++;
-    s->n--;
-    x |= (uint64_t)(byte & 127) << shift;
-    if (byte < 128) {
-      *x_p = x;
-      return TFD_OK;
-    }
-  }
-  return broken(s, "a number is too long");
-}
-
-static int read_span(span *s, span *inner) {
-  uint64_t n = 0;
-
-  TFD_TRY(read_varint(s, &n));
-  if (n > s->n) return broken(s, "a length goes beyond the end");
-  inner->p = s->p;
-  inner->n = (size_t)n;
-  s->p += n;
-  s->n -= (size_t)n;
-  return TFD_OK;
-}
-
-/* The next field's number and wire type; unknown fields are passed over by
-** skip_field. */
-static int read_key(span *s, uint64_t *field_p, int *wire_p) {
-  uint64_t key = 0;
-
-  TFD_TRY(read_varint(s, &key));
-  *field_p = key >> 3;
-  *wire_p = (int)(key & 7);
-  if (*field_p == 0) return broken(s, "field number 0");
-  return TFD_OK;
-}
-
-static int skip_field(span *s, int wire) {
-  uint64_t x = 0;
-  span inner;
-  size_t n;
-
-  if (wire == WIRE_VARINT) return read_varint(s, &x);
-  if (wire == WIRE_BYTES) return read_span(s, &inner);
-  if (wire != WIRE_64 && wire != WIRE_32) return broken(s, "wire type");
-  n = wire == WIRE_64 ? 8 : 4;
-  if (s->n < n) return broken(s, "a value is cut off");
-  s->p += n;
-  s->n -= n;
-  return TFD_OK;
-}
-
 static int add_int(feature *f, uint64_t x) {
   return tfd__bytes_add(&f->values, &x, sizeof x);
 }
@@ -181,72 +110,72 @@ static int add_text(feature *f, const void *data, size_t n) {
   return tfd__bytes_add(&f->values, &f->text.n, sizeof f->text.n);
 }
 
-static int read_ints(span packed, feature *f) {
+static int read_ints(tfd__message packed, feature *f) {
   while (packed.n > 0) {
     uint64_t x = 0;
 
-    TFD_TRY(read_varint(&packed, &x));
+    TFD_TRY(tfd__message_number(&packed, &x));
     TFD_TRY(add_int(f, x));
   }
   return TFD_OK;
 }
 
 /* One value (or packed values) of a list. */
-static int read_value(span *s, int wire, feature *f) {
-  span inner = {NULL, 0};
+static int read_value(tfd__message *s, int wire, feature *f) {
+  tfd__message inner = {NULL, 0, s->what};
   uint64_t x = 0;
 
-  if (wire == WIRE_BYTES) TFD_TRY(read_span(s, &inner));
-  if (f->kind == TFD_FEATURE_BYTES && wire == WIRE_BYTES) {
+  if (wire == TFD_WIRE_BYTES) TFD_TRY(tfd__message_bytes(s, wire, &inner));
+  if (f->kind == TFD_FEATURE_BYTES && wire == TFD_WIRE_BYTES) {
     return add_text(f, inner.p, inner.n);
   }
-  if (f->kind == TFD_FEATURE_FLOAT && wire == WIRE_BYTES) {
-    if (inner.n % 4 != 0) return broken(s, "floats are cut off");
+  if (f->kind == TFD_FEATURE_FLOAT && wire == TFD_WIRE_BYTES) {
+    if (inner.n % 4 != 0) return tfd__message_broken(s, "floats are cut off");
     return tfd__bytes_add(&f->values, inner.p, inner.n);
   }
-  if (f->kind == TFD_FEATURE_FLOAT && wire == WIRE_32) {
+  if (f->kind == TFD_FEATURE_FLOAT && wire == TFD_WIRE_32) {
     const unsigned char *p = s->p;
 
-    TFD_TRY(skip_field(s, wire));
+    TFD_TRY(tfd__message_skip(s, wire));
     return tfd__bytes_add(&f->values, p, 4);
   }
-  if (f->kind == TFD_FEATURE_INT64 && wire == WIRE_BYTES) {
+  if (f->kind == TFD_FEATURE_INT64 && wire == TFD_WIRE_BYTES) {
     return read_ints(inner, f);
   }
-  if (f->kind == TFD_FEATURE_INT64 && wire == WIRE_VARINT) {
-    TFD_TRY(read_varint(s, &x));
+  if (f->kind == TFD_FEATURE_INT64 && wire == TFD_WIRE_NUMBER) {
+    TFD_TRY(tfd__message_number(s, &x));
     return add_int(f, x);
   }
-  return broken(s, "a value of the wrong wire type");
+  return tfd__message_broken(s, "a value of the wrong wire type");
 }
 
-static int read_list(span s, feature *f) {
+static int read_list(tfd__message s, feature *f) {
   while (s.n > 0) {
     uint64_t field = 0;
     int wire = 0;
 
-    TFD_TRY(read_key(&s, &field, &wire));
+    TFD_TRY(tfd__message_key(&s, &field, &wire));
     if (field == 1) {
       TFD_TRY(read_value(&s, wire, f));
     } else {
-      TFD_TRY(skip_field(&s, wire));
+      TFD_TRY(tfd__message_skip(&s, wire));
     }
   }
   return TFD_OK;
 }
 
-static int read_feature(span s, feature *f) {
+static int read_feature(tfd__message s, feature *f) {
   while (s.n > 0) {
     uint64_t field = 0;
     int wire = 0;
-    span inner;
+    tfd__message inner;
 
-    TFD_TRY(read_key(&s, &field, &wire));
-    if (field > 3 || wire != WIRE_BYTES) {
-      TFD_TRY(skip_field(&s, wire));
+    TFD_TRY(tfd__message_key(&s, &field, &wire));
+    if (field > 3 || wire != TFD_WIRE_BYTES) {
+      TFD_TRY(tfd__message_skip(&s, wire));
       continue;
     }
-    TFD_TRY(read_span(&s, &inner));
+    TFD_TRY(tfd__message_bytes(&s, wire, &inner));
     if (f->kind != (tfd_feature_kind)field) {
       f->kind = (tfd_feature_kind)field;
       f->values.n = 0;
@@ -258,20 +187,20 @@ static int read_feature(span s, feature *f) {
 }
 
 /* One entry of the map: key = 1, value = 2. */
-static int read_entry(tfd_example *e, span s) {
-  span name = {(const unsigned char *)"", 0};
-  span value = {(const unsigned char *)"", 0};
+static int read_entry(tfd_example *e, tfd__message s) {
+  tfd__message name = {(const unsigned char *)"", 0, s.what};
+  tfd__message value = {(const unsigned char *)"", 0, s.what};
   feature *f = NULL;
 
   while (s.n > 0) {
     uint64_t field = 0;
     int wire = 0;
 
-    TFD_TRY(read_key(&s, &field, &wire));
-    if ((field == 1 || field == 2) && wire == WIRE_BYTES) {
-      TFD_TRY(read_span(&s, field == 1 ? &name : &value));
+    TFD_TRY(tfd__message_key(&s, &field, &wire));
+    if ((field == 1 || field == 2) && wire == TFD_WIRE_BYTES) {
+      TFD_TRY(tfd__message_bytes(&s, wire, field == 1 ? &name : &value));
     } else {
-      TFD_TRY(skip_field(&s, wire));
+      TFD_TRY(tfd__message_skip(&s, wire));
     }
   }
   TFD_TRY(add_feature(e, name.p, name.n, &f));
@@ -279,18 +208,18 @@ static int read_entry(tfd_example *e, span s) {
 }
 
 /* Calls itself once: Example holds Features, which hold entries. */
-static int read_level(tfd_example *e, span s, bool entries) {
+static int read_level(tfd_example *e, tfd__message s, bool entries) {
   while (s.n > 0) {
     uint64_t field = 0;
     int wire = 0;
-    span inner;
+    tfd__message inner;
 
-    TFD_TRY(read_key(&s, &field, &wire));
-    if (field != 1 || wire != WIRE_BYTES) {
-      TFD_TRY(skip_field(&s, wire));
+    TFD_TRY(tfd__message_key(&s, &field, &wire));
+    if (field != 1 || wire != TFD_WIRE_BYTES) {
+      TFD_TRY(tfd__message_skip(&s, wire));
       continue;
     }
-    TFD_TRY(read_span(&s, &inner));
+    TFD_TRY(tfd__message_bytes(&s, wire, &inner));
     TFD_TRY(entries ? read_entry(e, inner) : read_level(e, inner, true));
   }
   return TFD_OK;
@@ -328,7 +257,7 @@ int tfd_example_parse(const void *data, size_t data_bytes,
   TFD_GIVEN_POINTER(example_p);
 
   tfd_example *e = NULL;
-  span s = {data, data_bytes};
+  tfd__message s = {data, data_bytes, "Example"};
   int rc;
 
   TFD_TRY(tfd_example_new(&e));
@@ -509,24 +438,6 @@ int tfd_example_put_tensor(tfd_example *example, tfd_tensor *tensor) {
   return rc;
 }
 
-static int write_varint(tfd__bytes *b, uint64_t x) {
-  unsigned char bytes[10];
-  size_t n = 0;
-
-  while (x >= 128) {
-    bytes[n++] = (unsigned char)(x | 128);
-    x >>= 7;
-  }
-  bytes[n++] = (unsigned char)x;
-  return tfd__bytes_add(b, bytes, n);
-}
-
-static int write_field(tfd__bytes *b, int field, const tfd__bytes *inner) {
-  TFD_TRY(write_varint(b, (uint64_t)field << 3 | WIRE_BYTES));
-  TFD_TRY(write_varint(b, inner->n));
-  return tfd__bytes_add(b, inner->data, inner->n);
-}
-
 /* The list's message: packed numbers, or one field for each text. */
 static int write_list(const feature *f, tfd__bytes *list, tfd__bytes *packed) {
   size_t n = f->values.n / value_size(f);
@@ -537,12 +448,12 @@ static int write_list(const feature *f, tfd__bytes *list, tfd__bytes *packed) {
     uint64_t x;
 
     memcpy(&x, f->values.data + 8 * i, sizeof x);
-    TFD_TRY(write_varint(packed, x));
+    TFD_TRY(tfd__bytes_number(packed, x));
   }
-  if (f->kind == TFD_FEATURE_INT64) return n > 0 ? write_field(list, 1, packed)
+  if (f->kind == TFD_FEATURE_INT64) return n > 0 ? tfd__bytes_field(list, 1, packed)
                                                  : TFD_OK;
   if (f->kind == TFD_FEATURE_FLOAT) {
-    return n > 0 ? write_field(list, 1, &f->values) : TFD_OK;
+    return n > 0 ? tfd__bytes_field(list, 1, &f->values) : TFD_OK;
   }
   for (i = 0; i < n; i++) {
     tfd__bytes text = {f->text.data == NULL ? NULL : f->text.data + begin, 0, 0};
@@ -550,7 +461,7 @@ static int write_list(const feature *f, tfd__bytes *list, tfd__bytes *packed) {
 
     memcpy(&end, f->values.data + i * sizeof end, sizeof end);
     text.n = end - begin;
-    TFD_TRY(write_field(list, 1, &text));
+    TFD_TRY(tfd__bytes_field(list, 1, &text));
     begin = end;
   }
   return TFD_OK;
@@ -565,11 +476,11 @@ static int write_feature(const feature *f, tfd__bytes scratch[4],
   for (i = 0; i < 4; i++) scratch[i].n = 0;
   if (f->kind != TFD_FEATURE_NONE) {
     TFD_TRY(write_list(f, &scratch[0], &scratch[1]));
-    TFD_TRY(write_field(&scratch[2], (int)f->kind, &scratch[0]));
+    TFD_TRY(tfd__bytes_field(&scratch[2], (int)f->kind, &scratch[0]));
   }
-  TFD_TRY(write_field(&scratch[3], 1, &name));
-  TFD_TRY(write_field(&scratch[3], 2, &scratch[2]));
-  return write_field(features, 1, &scratch[3]);
+  TFD_TRY(tfd__bytes_field(&scratch[3], 1, &name));
+  TFD_TRY(tfd__bytes_field(&scratch[3], 2, &scratch[2]));
+  return tfd__bytes_field(features, 1, &scratch[3]);
 }
 
 int tfd_example_serialize(tfd_example *example, const void **data_p,
@@ -588,7 +499,7 @@ int tfd_example_serialize(tfd_example *example, const void **data_p,
     rc = write_feature(&example->features[i], scratch, &features);
   }
   example->wire.n = 0;
-  if (rc == TFD_OK) rc = write_field(&example->wire, 1, &features);
+  if (rc == TFD_OK) rc = tfd__bytes_field(&example->wire, 1, &features);
   for (i = 0; i < 4; i++) tfd__free(scratch[i].data);
   tfd__free(features.data);
   if (rc != TFD_OK) return rc;

@@ -53,6 +53,38 @@ typedef struct tfd__bytes {
 int tfd__bytes_reserve(tfd__bytes *b, size_t more);
 int tfd__bytes_add(tfd__bytes *b, const void *data, size_t n);
 
+/* --- protobuf messages ------------------------------------------------------
+** A message is a run of fields: a key (number and wire type), then a number, 4
+** or 8 bytes, or a length and that many bytes. Reading checks every length
+** against what is there. */
+
+enum {
+  TFD_WIRE_NUMBER = 0,
+  TFD_WIRE_64 = 1,
+  TFD_WIRE_BYTES = 2,
+  TFD_WIRE_32 = 5
+};
+
+/* What is left to read of a message. */
+typedef struct tfd__message {
+  const unsigned char *p;
+  size_t n;
+  const char *what; /* for messages of errors */
+} tfd__message;
+
+/* Errors of all: DataLoss. */
+int tfd__message_number(tfd__message *m, uint64_t *x_p);
+int tfd__message_key(tfd__message *m, uint64_t *field_p, int *wire_p);
+/* The bytes of a field that has just been named by its key; a number has
+** none. */
+int tfd__message_bytes(tfd__message *m, int wire, tfd__message *bytes_p);
+/* Go behind a field of any kind. */
+int tfd__message_skip(tfd__message *m, int wire);
+int tfd__message_broken(const tfd__message *m, const char *why);
+
+int tfd__bytes_number(tfd__bytes *b, uint64_t x);
+int tfd__bytes_field(tfd__bytes *b, int field, const tfd__bytes *inner);
+
 /* --- tensors as host bytes -------------------------------------------------- */
 
 /* A tensor's elements, row-major, readable by the host. */

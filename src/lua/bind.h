@@ -306,6 +306,7 @@ extern const luaL_Reg tfd__lua_system_functions[];
 void tfd__lua_finish_on_close(lua_State *L);
 extern const luaL_Reg tfd__lua_tidy_functions[];
 extern const luaL_Reg tfd__lua_json_functions[];
+extern const luaL_Reg tfd__lua_message_functions[];
 
 /* The op that Lua code is running or queueing, for the report of a crash;
 ** -1 = none. */

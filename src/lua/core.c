@@ -272,6 +272,7 @@ int luaopen_tfdist_core(lua_State *L) {
   add_functions(L, tfd__lua_system_functions);
   add_functions(L, tfd__lua_tidy_functions);
   add_functions(L, tfd__lua_json_functions);
+  add_functions(L, tfd__lua_message_functions);
   tfd__lua_enums(L);
   lua_pushstring(L, TFD_LUA_ENGINE);
   lua_setfield(L, -2, "engine");
