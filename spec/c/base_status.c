@@ -36,6 +36,34 @@ static void hint_and_place_belong_to_one_failure(void **state) {
   assert_int_equal(-1, tfd_error_replica());
 }
 
+static void what_is_blamed_belongs_to_one_failure(void **state) {
+  tfd__error kept = {.code = TFD_OK};
+
+  (void)state;
+  tfd__fail(TFD_INVALID_ARGUMENT, "a");
+  assert_string_equal("", tfd_error_op());
+  assert_string_equal("", tfd_error_argument());
+  assert_int_equal(-1, tfd_error_bound());
+  assert_int_equal(TFD_INVALID_ARGUMENT, tfd__blame("gather", "indices", 5));
+  tfd__wrap("in");
+  tfd__hint("h");
+  assert_int_equal(TFD_INVALID_ARGUMENT, tfd__blame("take", NULL, -1));
+  assert_string_equal("take", tfd_error_op());
+  assert_string_equal("indices", tfd_error_argument());
+  assert_int_equal(5, tfd_error_bound());
+
+  tfd__error_save(&kept);
+  tfd__fail(TFD_INTERNAL, "c");
+  assert_string_equal("", tfd_error_op());
+  assert_string_equal("", tfd_error_argument());
+  assert_int_equal(-1, tfd_error_bound());
+  assert_int_equal(TFD_INVALID_ARGUMENT, tfd__error_raise(&kept));
+  assert_string_equal("take", tfd_error_op());
+  assert_string_equal("indices", tfd_error_argument());
+  assert_int_equal(5, tfd_error_bound());
+  tfd__error_free(&kept);
+}
+
 static void place_without_a_position_is_empty(void **state) {
   (void)state;
   tfd__fail(TFD_KEY_ERROR, "a");
@@ -182,6 +210,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(fail_records_code_and_message),
       cmocka_unit_test(hint_and_place_belong_to_one_failure),
+      cmocka_unit_test(what_is_blamed_belongs_to_one_failure),
       cmocka_unit_test(place_without_a_position_is_empty),
       cmocka_unit_test(wrap_prefixes_and_keeps_the_rest),
       cmocka_unit_test(old_message_may_be_part_of_the_new),

@@ -17,12 +17,17 @@ TFD_API const char *tfd_error_message(void);
 TFD_API const char *tfd_error_hint(void);
 TFD_API int tfd_error_replica(void);
 TFD_API const char *tfd_error_where(void);
+TFD_API const char *tfd_error_op(void);
+TFD_API const char *tfd_error_argument(void);
+TFD_API int64_t tfd_error_bound(void);
 TFD_API void tfd_context_set_position(const char *file, int line);
 TFD_API int tfd_tensor_read(tfd_tensor *tensor, void *data, size_t data_bytes);
 TFD_API int tfd_tensor_values(tfd_tensor *tensor, double *values, int64_t values_n);
 TFD_API int tfd_tensor_data(tfd_tensor *tensor, void **data_p);
 TFD_API int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
                        tfd_tensor **outputs, int outputs_capacity);
+TFD_API int tfd_op_call(const char *name, tfd_tensor **outputs,
+                        int outputs_capacity, int *outputs_n_p);
 ]]
 
 -- Run the generator on HEAD and more declarations; result and both texts.

@@ -280,6 +280,33 @@ describe("a label that does not fit", function()
   end)
 end)
 
+describe("failures of ops", function()
+  local function failure(fn)
+    local ok, e = pcall(fn)
+    assert.is_false(ok)
+    return { e.op, e.argument or false, e.bound or false }
+  end
+
+  it("say what they are about", function()
+    local x = tf.zeros { 3, 5 }
+    assert.same({ "gather", "indices", 3 }, failure(function()
+      tf.gather(x, tf.constant({ 0, 7 }, "int32")):item(0)
+    end))
+    local name = "sparse_softmax_cross_entropy"
+    assert.same({ name, "labels", 5 }, failure(function()
+      tf.nn.sparse_softmax_cross_entropy_with_logits(
+        tf.constant({ 0, 1, 9 }, "int32"), x):item(0)
+    end))
+    assert.same({ name, "labels", false }, failure(function()
+      tf.nn.sparse_softmax_cross_entropy_with_logits(
+        tf.constant({ 0, 1 }, "int32"), x)
+    end))
+    assert.same({ "matmul", false, false }, failure(function()
+      tf.matmul(x, x)
+    end))
+  end)
+end)
+
 -- Sizes ----------------------------------------------------------------------
 
 -- Ways to ask for a tensor of a shape.

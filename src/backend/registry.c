@@ -30,6 +30,7 @@ static const tfd__plugin_host host = {
     .fail = tfd__fail,
     .hint = tfd__hint,
     .error_set_place = tfd__error_set_place,
+    .blame = tfd__blame,
     .error_save = tfd__error_save,
     .error_raise = tfd__error_raise,
     .error_free = tfd__error_free,

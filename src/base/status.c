@@ -10,12 +10,25 @@ enum { MESSAGE_BYTES = 4096, HINT_BYTES = 1024, WHERE_BYTES = 512 };
 typedef struct record {
   int code;
   int replica;
+  const char *op;       /* NULL = not said */
+  const char *argument; /* NULL = not said */
+  int64_t bound;        /* -1 = not said */
   char message[MESSAGE_BYTES];
   char hint[HINT_BYTES];
   char where[WHERE_BYTES];
 } record;
 
-static _Thread_local record last = {.code = TFD_OK, .replica = -1};
+static _Thread_local record last = {
+    .code = TFD_OK, .replica = -1, .bound = -1};
+
+/* A record begins: what it is about is not said yet. */
+static void begin(tfd_status code, int replica) {
+  last.code = (int)code;
+  last.replica = replica;
+  last.op = NULL;
+  last.argument = NULL;
+  last.bound = -1;
+}
 
 /* Replace the end of a text that did not fit by "...". */
 static void mark_cut(char *buf, size_t size, int wanted) {
@@ -49,8 +62,7 @@ int tfd__fail(tfd_status code, const char *fmt, ...) {
   va_start(args, fmt);
   set_formatted(last.message, sizeof last.message, fmt, args);
   va_end(args);
-  last.code = (int)code;
-  last.replica = -1;
+  begin(code, -1);
   last.hint[0] = '\0';
   last.where[0] = '\0';
   return last.code;
@@ -86,10 +98,16 @@ int tfd__error_set_place(int replica, const char *where) {
   return last.code;
 }
 
+int tfd__blame(const char *op, const char *argument, int64_t bound) {
+  if (op != NULL) last.op = op;
+  if (argument != NULL) last.argument = argument;
+  if (bound >= 0) last.bound = bound;
+  return last.code;
+}
+
 int tfd__error_set(tfd_status code, int replica, const char *message,
                    const char *hint, const char *where) {
-  last.code = (int)code;
-  last.replica = replica;
+  begin(code, replica);
   set_text(last.message, sizeof last.message, message);
   set_text(last.hint, sizeof last.hint, hint);
   set_text(last.where, sizeof last.where, where);
@@ -131,4 +149,16 @@ int tfd_error_replica(void) {
 
 const char *tfd_error_where(void) {
   return last.where;
+}
+
+const char *tfd_error_op(void) {
+  return last.op != NULL ? last.op : "";
+}
+
+const char *tfd_error_argument(void) {
+  return last.argument != NULL ? last.argument : "";
+}
+
+int64_t tfd_error_bound(void) {
+  return last.bound;
 }

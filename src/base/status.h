@@ -47,6 +47,12 @@ int tfd__wrap(const char *fmt, ...) TFD_PRINTF(1, 2);
 ** surface later than the call that caused them. Returns the record's code. */
 int tfd__error_set_place(int replica, const char *where);
 
+/* Say what the record just written is about, for callers that react to it: the
+** op and the argument, in words that stay valid for ever (NULL = as they are),
+** and the bound that a value did not keep (-1 = as it is). Returns the record's
+** code. */
+int tfd__blame(const char *op, const char *argument, int64_t bound);
+
 /* Write the whole record (NULL = no text); returns `code`. */
 int tfd__error_set(tfd_status code, int replica, const char *message,
                    const char *hint, const char *where);
@@ -60,6 +66,9 @@ typedef struct tfd__error {
   char *hint;    /* tfd__alloc'ed or NULL */
   char *where;   /* tfd__alloc'ed or NULL */
   int replica;   /* -1 = none */
+  const char *op; /* as tfd__blame was told; NULL = nothing */
+  const char *argument;
+  int64_t bound; /* -1 = none */
 } tfd__error;
 
 /* Copy this thread's record into *e (frees what *e held before). */

@@ -101,6 +101,13 @@ static int damaged(const tfd_reader *r, uint64_t offset, const char *what) {
                    (long long)r->record, (unsigned long long)offset, what);
 }
 
+/* A record that goes on behind the end of the file: `argument` of the failure
+** is "end". */
+static int cut_short(const tfd_reader *r, uint64_t offset, const char *what) {
+  (void)damaged(r, offset, what);
+  return tfd__blame(NULL, "end", -1);
+}
+
 /* A record that takes more memory than its compressed file may. */
 static int check_unpacked(const tfd_reader *r, uint64_t offset,
                           uint64_t bytes) {
@@ -130,7 +137,7 @@ static int cut_record(tfd_reader *r, tfd__bytes *to, bool *more_p) {
   TFD_TRY(take(r, to, HEAD, &n));
   *more_p = n > 0;
   if (n == 0) return TFD_OK;
-  if (n < HEAD) return damaged(r, at, "the file ends in its length");
+  if (n < HEAD) return cut_short(r, at, "the file ends in its length");
   length = little_32(to->data + begin) |
            (uint64_t)little_32(to->data + begin + 4) << 32;
   stored = little_32(to->data + begin + 8);
@@ -141,9 +148,9 @@ static int cut_record(tfd_reader *r, tfd__bytes *to, bool *more_p) {
   if (length > SIZE_MAX / 4) return damaged(r, at, "it is too long");
   TFD_TRY(check_unpacked(r, at, length));
   TFD_TRY(take(r, to, (size_t)length, &n));
-  if (n < length) return damaged(r, at, "the file ends in its data");
+  if (n < length) return cut_short(r, at, "the file ends in its data");
   TFD_TRY(take(r, to, TAIL, &n));
-  if (n < TAIL) return damaged(r, at, "the file ends in its checksum");
+  if (n < TAIL) return cut_short(r, at, "the file ends in its checksum");
   stored = little_32(to->data + begin + length);
   found = tfd__crc32c_mask(tfd__crc32c(0, to->data + begin, (size_t)length));
   if (found != stored) return damaged(r, at, "the checksum of its data is wrong");

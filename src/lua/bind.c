@@ -63,6 +63,9 @@ static int raise(lua_State *L, int n) {
 int tfd__lua_fail(lua_State *L, int code) {
   const char *hint = tfd_error_hint();
   const char *where = tfd_error_where();
+  const char *op = tfd_error_op();
+  const char *argument = tfd_error_argument();
+  int64_t bound = tfd_error_bound();
   int replica = tfd_error_replica();
 
   if (tfd__interrupt_get()) return tfd__lua_interrupted(L);
@@ -75,7 +78,13 @@ int tfd__lua_fail(lua_State *L, int code) {
     lua_pushinteger(L, replica);
   else
     lua_pushnil(L);
-  return raise(L, 5);
+  tfd__lua_push_string(L, op[0] != 0 ? op : NULL);
+  tfd__lua_push_string(L, argument[0] != 0 ? argument : NULL);
+  if (bound >= 0)
+    lua_pushinteger(L, (lua_Integer)bound);
+  else
+    lua_pushnil(L);
+  return raise(L, 8);
 }
 
 int tfd__lua_error(lua_State *L, const char *kind, const char *hint,

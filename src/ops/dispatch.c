@@ -528,7 +528,10 @@ static int run(dispatch *d, const int64_t *ints, const double *reals,
     if (taken) return TFD_OK;
   }
   rc = infer(d, ints, reals);
-  if (!TFD_LIKELY(rc == TFD_OK)) return blame_symbols(d, rc);
+  if (!TFD_LIKELY(rc == TFD_OK)) {
+    (void)blame_symbols(d, rc);
+    return tfd__blame(d->op->name, NULL, -1);
+  }
   TFD_TRY(check_capacity(d, capacity));
   TFD_TRY(check_targets(d));
   if (d->in_n + d->infer.out_n > TFD_CALL_VIEWS && !d->infer.alias) {

@@ -52,11 +52,12 @@ static int check_sparse(tfd__infer *s) {
   fits = labels->rank == logits->rank - 1;
   if (fits) fits = tfd__dims_agree(labels->dims, logits->dims, labels->rank);
   if (fits) return TFD_OK;
-  return tfd__fail(TFD_INVALID_ARGUMENT,
-                   "%s: labels are %s and logits %s; expected one label for "
-                   "each row of logits",
-                   s->name, tfd__shape_text(labels, a),
-                   tfd__shape_text(logits, b));
+  (void)tfd__fail(TFD_INVALID_ARGUMENT,
+                  "%s: labels are %s and logits %s; expected one label for "
+                  "each row of logits",
+                  s->name, tfd__shape_text(labels, a),
+                  tfd__shape_text(logits, b));
+  return tfd__blame(s->name, "labels", -1);
 }
 
 int tfd__infer_sparse_softmax_cross_entropy(tfd__infer *s) {

@@ -19,6 +19,13 @@ TFD_API const char *tfd_error_hint(void);
 TFD_API int tfd_error_replica(void);
 /** Script position of a failure that surfaced later, "file:line", or "". */
 TFD_API const char *tfd_error_where(void);
+/** Op that failed, "gather"; "" if the failure is that of no op. */
+TFD_API const char *tfd_error_op(void);
+/** Argument that the last failure is about, or "" where it does not say. */
+TFD_API const char *tfd_error_argument(void);
+/** Bound that a value did not keep: the size that an index is outside of; -1
+** for other failures. */
+TFD_API int64_t tfd_error_bound(void);
 /** Keep a handle alive beyond its owner; pair with tfd_release. */
 TFD_API tfd_object *tfd_retain(tfd_object *object);
 /** Drop one reference; NULL is allowed. Once too often: logged at best. */

@@ -210,8 +210,12 @@ end
 ---@param hint? string
 ---@param where? string position of a failure that surfaced later
 ---@param replica? integer
-function M.raise(kind, message, hint, where, replica)
+---@param op? string        what failed, "gather"
+---@param argument? string  what of it is wrong
+---@param bound? number     that a value did not keep
+function M.raise(kind, message, hint, where, replica, op, argument, bound)
   local e = make(kind, readable(message), hint, where, replica, 2)
+  e.op, e.argument, e.bound = op, argument, bound
   e.deferred = where ~= nil or nil
   error(e, 0)
 end

@@ -152,8 +152,7 @@ function M.read(path, visit)
   while true do
     local ok, record = pcall(raw.reader_next, reader)
     if not ok then
-      if errors.kind(record) == "DataLoss"
-        and record.message:find("the file ends in", 1, true) then
+      if errors.kind(record) == "DataLoss" and record.argument == "end" then
         raw.release(reader)
         return record.message
       end

@@ -36,6 +36,10 @@ int tfd__error_set_place(int replica, const char *where) {
   return host->error_set_place(replica, where);
 }
 
+int tfd__blame(const char *op, const char *argument, int64_t bound) {
+  return host->blame(op, argument, bound);
+}
+
 int tfd__bad_pointer(const char *function, const char *name) {
   return tfd__fail(TFD_VALUE_ERROR, "%s: %s is NULL", function, name);
 }

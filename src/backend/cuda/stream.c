@@ -414,18 +414,23 @@ int tfd__cuda_error_word(const tfd__call *call, const char *what,
 }
 
 static int raise_word(const word *w, uint64_t value) {
+  bool is_label = strcmp(w->what, "label") == 0;
   char where[256] = "";
-  int rc;
+  char replica[32] = "";
 
   if (w->file != NULL && w->line > 0) {
     (void)snprintf(where, sizeof where, "%s:%d", w->file, w->line);
   }
-  rc = tfd__fail(TFD_INVALID_ARGUMENT,
-                 "%s: %s %d at position %llu is outside [0, %lld)", w->name,
-                 w->what, (int)(int32_t)(uint32_t)value,
-                 (unsigned long long)(value >> 32), (long long)w->bound);
+  if (is_label && w->replica >= 0) {
+    (void)snprintf(replica, sizeof replica, " of replica %d", w->replica);
+  }
+  (void)tfd__fail(TFD_INVALID_ARGUMENT,
+                  "%s: %s %d at position %llu%s is outside [0, %lld)", w->name,
+                  w->what, (int)(int32_t)(uint32_t)value,
+                  (unsigned long long)(value >> 32), replica,
+                  (long long)w->bound);
   (void)tfd__error_set_place(w->replica, where);
-  return rc;
+  return tfd__blame(w->name, is_label ? "labels" : w->what, w->bound);
 }
 
 int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p) {

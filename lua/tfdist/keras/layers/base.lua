@@ -32,6 +32,7 @@ local options = require "tfdist.base.options"
 local regularizers = require "tfdist.keras.regularizers"
 local constraints = require "tfdist.keras.constraints"
 local state = require "tfdist.core.state"
+local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 local variable = require "tfdist.core.variable"
@@ -161,6 +162,9 @@ local function new(class, ...)
   function own.handler(e)
     if type(e) == "string" then
       e = errors.wrap(e)
+    end
+    if errors.is_error(e) and not e.deferred then
+      e.layer = e.layer or self.name
     end
     return errors.note_running(e, ("in layer %s (%s)"):format(
       text.quote(self.name), self:describe()))
@@ -517,7 +521,7 @@ local function weight_shape(self, name, shape)
   local dims = convert.integers(shape, "add_weight", "shape")
   for i = 1, #dims do
     if dims[i] < 0 then
-      errors.raise("ValueError", ("weight %s of layer %s: axis %d of its shape "
+      support.ask_for_size(("weight %s of layer %s: axis %d of its shape "
         .. "%s is not known"):format(text.quote(name), text.quote(self.name),
         i - 1, text.shape(dims)), "give the size in input_shape or tf.keras."
         .. "Input; only the batch and steps may be open")

@@ -50,7 +50,7 @@ local function dims_for(self, letters, sizes, what)
   for i = 1, #letters do
     local n = sizes[letters:sub(i, i)]
     if n == nil or (n < 0 and what ~= "output") then
-      errors.raise("ValueError", ("%s: the size of %s of the %s is not known")
+      support.ask_for_size(("%s: the size of %s of the %s is not known")
         :format(self.name, letters:sub(i, i), what), "give it in output_shape")
     end
     dims[i] = n

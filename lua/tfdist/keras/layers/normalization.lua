@@ -44,7 +44,7 @@ local function sizes_of(self, shape, axes)
   for i, axis in ipairs(axes) do
     local n = shape[axis + 1]
     if n < 0 then
-      errors.raise("ValueError", ("%s: axis %d of the input %s is not known")
+      support.ask_for_size(("%s: axis %d of the input %s is not known")
         :format(self.name, axis, text.shape(shape)))
     end
     dims[i], spec[axis] = n, n

@@ -11,6 +11,16 @@ local tf = require "tfdist.core.functions"
 
 local M = {}
 
+--- Raise a ValueError about a size that has to be known and is not: who can wait
+--- for it looks at `asks_for_size`.
+---@param message string
+---@param hint? string
+function M.ask_for_size(message, hint)
+  local e = errors.new("ValueError", message, hint)
+  e.asks_for_size = true
+  error(e, 0)
+end
+
 local ceil, floor = math.ceil, math.floor
 
 --- The arguments of a kernel and a bias, in Keras' order.

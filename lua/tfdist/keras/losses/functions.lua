@@ -374,17 +374,13 @@ define("categorical_focal_crossentropy", "alpha=0.25 gamma=2 "
 
 local SPARSE = "sparse_categorical_crossentropy"
 
+local OP = "sparse_softmax_cross_entropy"
+
 --- A failure of the op below in the words of the loss; others pass through.
 function M.rename(e)
-  if errors.is_error(e) then
-    local rest = e.message:match("^sparse_softmax_cross_entropy: (.*)$")
-    if rest ~= nil then
-      if e.replica ~= nil and not rest:find " of replica " then
-        rest = rest:gsub("^(label %S+ at position %S+)",
-          "%1 of replica " .. e.replica)
-      end
-      e.message = SPARSE .. ": " .. rest
-    end
+  if errors.is_error(e) and e.op == OP then
+    -- Messages begin with the op.
+    e.op, e.message = SPARSE, SPARSE .. e.message:sub(#OP + 1)
   end
   return e
 end
@@ -394,9 +390,9 @@ local function cross_entropy(labels, scores)
     scores)
   if not ok then
     x = M.rename(x)
-    if errors.is_error(x) and x.hint == nil
-      and x.message:find("one label for each row", 1, true) then
-      x.hint = "rows with a number for each class are for "
+    -- The shapes do not fit: no bound that a label did not keep.
+    if errors.is_error(x) and x.argument == "labels" and x.bound == nil then
+      x.hint = x.hint or "rows with a number for each class are for "
         .. "categorical_crossentropy"
     end
     error(x, 0)

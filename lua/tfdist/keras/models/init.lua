@@ -401,11 +401,6 @@ local function defer(self)
   end
 end
 
-local function asks_for_a_size(e)
-  return errors.is_error(e) and e.kind == "ValueError"
-    and e.message:find("is not known", 1, true) ~= nil
-end
-
 --- Put a layer on top.
 --- Errors: TypeError, ValueError.
 --- Source: tf.keras.Sequential.add
@@ -458,7 +453,8 @@ function Sequential:add(layer)
   list[#list + 1] = layer
   own.built = false
   local ok, e = pcall(advance, self)
-  if not ok and own.open_length and asks_for_a_size(e) then
+  if not ok and own.open_length and errors.is_error(e)
+    and e.asks_for_size then
     defer(self)
   elseif not ok then
     list[#list] = nil

@@ -101,19 +101,18 @@ end
 -- Who asked for a row that is not there: the op that finds out, when its queue
 -- gets there, knows numbers only. Nothing where there are several.
 local function note_reader(pass, e)
-  local size = e.message:match(
-    "gather: indices%[[%d,]*%] = %S+ is outside %[0, (%d+)%)")
-  if size == nil or table.concat(e.notes or {}):find("in layer", 1, true) then
+  local size = e.bound
+  if e.op ~= "gather" or size == nil or e.layer then
     return
   end
   local found = {}
   local weights = pass.own.class_weight
-  if weights ~= nil and #weights == tonumber(size) then
+  if weights ~= nil and #weights == size then
     found[1] = "a label without a weight in class_weight"
   end
   layers.each_layer(pass.model, function(layer)
     if getmetatable(layer).__name == "Embedding"
-      and layer.input_dim == tonumber(size) then
+      and layer.input_dim == size then
       found[#found + 1] = ("in layer %s (%s)"):format(text.quote(layer.name),
         layer:describe())
     end

@@ -31,9 +31,10 @@ int tfd__index_fail(const tfd__call *call, const char *arg,
                     const tfd__view *indices, int64_t at, int64_t bound) {
   char text[128];
 
-  return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s%s = %lld is outside [0, %lld)",
-                   call->name, arg, position(indices, at, text, sizeof text),
-                   (long long)tfd__index_at(indices, at), (long long)bound);
+  (void)tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s%s = %lld is outside [0, %lld)",
+                  call->name, arg, position(indices, at, text, sizeof text),
+                  (long long)tfd__index_at(indices, at), (long long)bound);
+  return tfd__blame(call->name, arg, bound);
 }
 
 /* True if all lie in [0, bound): one unsigned comparison each, no branch. */

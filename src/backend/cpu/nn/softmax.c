@@ -237,11 +237,12 @@ static int check_labels(const tfd__call *call, const rows *r) {
   if (call->replica >= 0) {
     snprintf(replica, sizeof replica, " of replica %d", call->replica);
   }
-  return tfd__fail(TFD_INVALID_ARGUMENT,
-                   "%s: label %lld at position %lld%s is outside 0..%lld "
-                   "(logits have %lld classes; labels count from 0)",
-                   call->name, (long long)label_at(r, bad), (long long)bad,
-                   replica, (long long)r->columns - 1, (long long)r->columns);
+  (void)tfd__fail(TFD_INVALID_ARGUMENT,
+                  "%s: label %lld at position %lld%s is outside 0..%lld "
+                  "(logits have %lld classes; labels count from 0)",
+                  call->name, (long long)label_at(r, bad), (long long)bad,
+                  replica, (long long)r->columns - 1, (long long)r->columns);
+  return tfd__blame(call->name, "labels", r->columns);
 }
 
 /* dy * (softmax - one_hot): what both cross-entropies' gradients share. */
