@@ -719,6 +719,16 @@ describe("schedules", function()
       first_decay_steps = 10, t_mul = 1, m_mul = 0.5 }(15), 1e-9)
   end)
 
+  it("give the arguments they were made with", function()
+    local S = O.schedules
+    local config = S.PolynomialDecay(1, 10, { end_learning_rate = 0.1 })
+      :get_config()
+    assert.same({ name = "PolynomialDecay", initial_learning_rate = 1,
+      decay_steps = 10, end_learning_rate = 0.1, power = 1, cycle = false },
+      config)
+    assert.near(0.55, S.PolynomialDecay(config)(5), 1e-12)
+  end)
+
   it("refuse what is no number", function()
     local S = O.schedules
     fails("TypeError", "boundaries must be a list of numbers",
