@@ -14,12 +14,13 @@ static tfd__group *join_hub(toy_hub *hub, int worker, int local,
                             double timeout) {
   tfd_device *devices[DEVICES];
   tfd__group *g = NULL;
-  tfd__group_config config = {.devices = devices,
+  tfd__group_config config = {.provider = hub->workers > 1 ? "toy" : NULL,
+                              .devices = devices,
                               .local = local,
                               .base = worker * local,
                               .size = hub->workers * local,
                               .timeout = timeout,
-                              .network = hub};
+                              .network = &hub->network};
   int i;
 
   for (i = 0; i < local; i++) devices[i] = device(config.base + i);

@@ -2,7 +2,6 @@
 local P = require "spec.support.process"
 local R = require "spec.support.replicas"
 local cross_device = require "tfdist.distribute.cross_device_ops"
-local packs = require "tfdist.distribute.packs"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 local at = require("spec.support.on_device").at
@@ -116,14 +115,7 @@ describe("cross-device ops", function()
     end
   end)
 
-  it("P04 sizes of packs; negative numbers of packs", function()
-    assert.same({ 2, 2, 2, 4 }, packs.pack_sizes(3 + 4 + 3, 4))
-    assert.same({ 2, 2, 2, 4 }, (packs.by_count(4)({ 3, 4, 3 }, 4)))
-    assert.same({ 7 }, packs.pack_sizes(7, 1))
-    assert.same({ 0, 0, 2 }, packs.pack_sizes(2, 3))
-    assert.same({ 10 }, packs.group_sizes({ 3, 4, 3 }, 4, 0))
-    assert.same({ 3, 4, 3 }, packs.group_sizes({ 3, 4, 3 }, 4, 1))
-    assert.same({ 7, 3 }, packs.group_sizes({ 3, 4, 3 }, 4, 12))
+  it("P04 negative numbers of packs", function()
     for _, class in ipairs { D.NcclAllReduce, D.HierarchicalCopyAllReduce } do
       fails("ValueError", "num_packs", class, -1)
       fails("TypeError", "num_packs", class, "x")

@@ -26,8 +26,8 @@ typedef struct job {
 static int put_in_place(job *j, int k, int i, tfd_tensor **t_p) {
   tfd_device *device = j->strategy->devices[i];
   tfd_object *x = j->in[k * j->n + i];
+  tfd_tensor **moved = &j->moved[k * j->n + i];
   tfd_tensor *t = NULL;
-  tfd_tensor *near = NULL;
   int rc;
 
   if (TFD_LIKELY(x != NULL && x->type == &tfd__tensor_type)) {
@@ -40,17 +40,15 @@ static int put_in_place(job *j, int k, int i, tfd_tensor **t_p) {
   }
   if (x != NULL && x->type == &tfd__slices_type) {
     TFD_TRY(tfd_slices_to_dense((tfd_slices *)x, &t));
-    rc = tfd__tensor_to_device(t, device, &near);
+    rc = tfd__tensor_in_place(t, device, moved);
     tfd__release(t);
-    TFD_TRY(rc);
-  } else if (tfd__operand(x, &t) != TFD_OK) {
-    return tfd__wrap("%s: replica %d", j->what, i);
   } else {
-    TFD_TRY(tfd__tensor_to_device(t, device, &near));
+    if (tfd__operand(x, &t) != TFD_OK) {
+      return tfd__wrap("%s: replica %d", j->what, i);
+    }
+    rc = tfd__tensor_in_place(t, device, moved);
   }
-  rc = tfd__tensor_dense(near, &j->moved[k * j->n + i]);
-  tfd__release(near);
-  *t_p = j->moved[k * j->n + i];
+  *t_p = *moved;
   return rc;
 }
 

@@ -132,6 +132,23 @@ int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
                         tfd_tensor *const *in, int n, tfd_device *device,
                         tfd_tensor **out_p);
 
+/* t dense and on `device`. Owns: *p. */
+int tfd__tensor_in_place(tfd_tensor *t, tfd_device *device, tfd_tensor **p);
+
+/* What takes part of other processes' replicas, of strategies that have such:
+** the reduction over all replicas in sync, of which in[0..n) are those here, and
+** their elements joined along an axis; both on the strategy's first device.
+** Every process does the same. Owns: *out_p. */
+int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,
+                             const char *what, tfd_tensor *const *in, int n,
+                             tfd_tensor **out_p);
+int tfd__join_over_workers(tfd_strategy *s, int axis, const char *what,
+                           tfd_tensor *const *in, int n, tfd_tensor **out_p);
+/* The reduction over all replicas in sync, wherever they are. Owns: *out_p. */
+int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
+                        tfd_tensor *const *in, int n, tfd_device *device,
+                        tfd_tensor **out_p);
+
 /* Are all components slices? */
 bool tfd__all_slices(tfd_object *const *components, int n);
 

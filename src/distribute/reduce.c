@@ -171,6 +171,31 @@ int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
   return rc;
 }
 
+/* Means of whole numbers are divided sums. */
+int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
+                        tfd_tensor *const *in, int n, tfd_device *device,
+                        tfd_tensor **out_p) {
+  bool divides = op == TFD_REDUCE_MEAN && !tfd__is_float(in[0]->view.dtype);
+  tfd_tensor *result = NULL;
+  tfd_tensor *mean = NULL;
+  int rc;
+
+  if (tfd__group_is_alone(s->group)) {
+    return tfd__reduce_tensors(op, what, in, n, device, out_p);
+  }
+  TFD_TRY(tfd__reduce_over_workers(s, divides ? TFD_REDUCE_SUM : op, what, in,
+                                   n, &result));
+  if (divides) {
+    rc = divide_by(result, s->group->size, &mean);
+    tfd__release(result);
+    TFD_TRY(rc);
+    result = mean;
+  }
+  rc = tfd_tensor_to_device(result, device, out_p);
+  tfd__release(result);
+  return rc;
+}
+
 /* --- slices --------------------------------------------------------------- */
 
 static int concat(tfd_tensor *const *in, int n, int axis, tfd_device *device,
@@ -205,14 +230,24 @@ static int check_slices(const char *what, tfd_slices *const *in, int n) {
   return TFD_OK;
 }
 
-/* Joined values (divided for the mean) and indices on `device`. */
-static int reduce_slices(tfd_reduce_op op, tfd_slices *const *in, int n,
-                         tfd_device *device, tfd_slices **out_p) {
+/* Rows of all replicas in sync, those of this process on `device`. */
+static int join_rows(tfd_strategy *s, const char *what, tfd_tensor *const *in,
+                     int n, tfd_device *device, tfd_tensor **out_p) {
+  if (tfd__group_is_alone(s->group)) return concat(in, n, 0, device, out_p);
+  return tfd__join_over_workers(s, 0, what, in, n, out_p);
+}
+
+/* Joined values (divided for the mean) and indices, on `device` where all
+** replicas are this process's. */
+static int reduce_slices(tfd_strategy *s, tfd_reduce_op op, const char *what,
+                         tfd_slices *const *in, int n, tfd_device *device,
+                         tfd_slices **out_p) {
   tfd_tensor *values[TFD_MAX_REPLICAS];
   tfd_tensor *indices[TFD_MAX_REPLICAS];
   tfd_tensor *all = NULL;
   tfd_tensor *rows = NULL;
   tfd_tensor *mean = NULL;
+  int replicas = tfd__group_is_alone(s->group) ? n : s->group->size;
   int rc;
   int i;
 
@@ -220,10 +255,10 @@ static int reduce_slices(tfd_reduce_op op, tfd_slices *const *in, int n,
     values[i] = in[i]->values;
     indices[i] = in[i]->indices;
   }
-  TFD_TRY_OR(rc = concat(values, n, 0, device, &all), done);
-  TFD_TRY_OR(rc = concat(indices, n, 0, device, &rows), done);
+  TFD_TRY_OR(rc = join_rows(s, what, values, n, device, &all), done);
+  TFD_TRY_OR(rc = join_rows(s, what, indices, n, device, &rows), done);
   if (op == TFD_REDUCE_MEAN) {
-    TFD_TRY_OR(rc = divide_by(all, n, &mean), done);
+    TFD_TRY_OR(rc = divide_by(all, replicas, &mean), done);
     tfd__release(all);
     all = mean;
   }
@@ -337,13 +372,14 @@ int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                        "%s: IndexedSlices have only sums and means", what);
     }
     TFD_TRY(check_slices(what, slices, components_n));
-    TFD_TRY(reduce_slices(op, slices, components_n, destinations[0], &rows));
+    TFD_TRY(reduce_slices(strategy, op, what, slices, components_n,
+                          destinations[0], &rows));
     result = &rows->object;
   } else {
     rc = resolve(what, components, components_n, in, made, &made_n);
     if (rc == TFD_OK) {
-      rc = tfd__reduce_tensors(op, what, in, components_n, destinations[0],
-                               &sum);
+      rc = tfd__reduce_in_sync(strategy, op, what, in, components_n,
+                               destinations[0], &sum);
     }
     release_all(made, made_n);
     TFD_TRY(rc);
@@ -432,10 +468,34 @@ int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
       return tfd__wrap("%s: replica %d", what, i);
     }
   }
-  TFD_TRY(check_gather(what, in, components_n, &axis));
-  TFD_TRY(concat(in, components_n, axis, destinations[0], &joined));
+  if (tfd__group_is_alone(strategy->group)) {
+    TFD_TRY(check_gather(what, in, components_n, &axis));
+    TFD_TRY(concat(in, components_n, axis, destinations[0], &joined));
+  } else {
+    TFD_TRY(tfd__join_over_workers(strategy, axis, what, in, components_n,
+                              &joined));
+  }
   rc = spread(strategy, &joined->object, destinations, destinations_n,
               result_p);
   tfd__release(joined);
   return rc;
+}
+
+int tfd_strategy_broadcast(tfd_strategy *strategy, const char *what,
+                           tfd_object *value, tfd_device *const *destinations,
+                           int destinations_n, tfd_value **result_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_POINTER(what);
+  TFD_GIVEN_HANDLES(&value, 1, KINDS);
+  TFD_GIVEN_HANDLES(destinations, destinations_n, DEVICE);
+  TFD_GIVEN_POINTER(result_p);
+
+  tfd_tensor *t = NULL;
+
+  TFD_TRY(check_count(what, destinations_n));
+  if (value == NULL || value->type != &tfd__slices_type) {
+    TFD_TRY(tfd__operand(value, &t));
+    value = &t->object;
+  }
+  return spread(strategy, value, destinations, destinations_n, result_p);
 }

@@ -34,7 +34,8 @@ static uint64_t versions(const tfd_mirrored *m) {
   return sum;
 }
 
-/* Sum or mean of the copies, kept until one of them is written. */
+/* Sum or mean of the copies, kept until one of them is written; nobody here
+** knows when that happens in other processes. */
 static int combine(tfd_mirrored *m, tfd_tensor **t_p) {
   tfd_tensor *in[TFD_MAX_REPLICAS];
   tfd_tensor *fresh = NULL;
@@ -45,12 +46,13 @@ static int combine(tfd_mirrored *m, tfd_tensor **t_p) {
 
   TFD_TRY(tfd__refuse_recorder("SyncOnReadVariable"));
   TFD_TRY(tfd__default_device(&device));
-  if (m->combined == NULL || m->combined_version != version ||
+  if (m->combined == NULL || !tfd__group_is_alone(m->strategy->group) ||
+      m->combined_version != version ||
       m->combined->device != device) {
     for (i = 0; i < m->n; i++) in[i] = m->components[i]->value;
-    TFD_TRY(tfd__reduce_tensors(mean ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM,
-                                "SyncOnReadVariable", in, m->n, device,
-                                &fresh));
+    TFD_TRY(tfd__reduce_in_sync(
+        m->strategy, mean ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM,
+        "SyncOnReadVariable", in, m->n, device, &fresh));
     tfd__release(m->combined);
     m->combined = fresh;
     m->combined_version = version;
@@ -71,7 +73,8 @@ static int current(tfd_mirrored *m, tfd_tensor **t_p) {
                        "and has no aggregation",
                        m->components[0]->name);
     }
-    if (m->aggregation != TFD_AGGREGATION_ONLY_FIRST_REPLICA && m->n > 1) {
+    if (m->aggregation != TFD_AGGREGATION_ONLY_FIRST_REPLICA &&
+        m->strategy->group->size > 1) {
       return combine(m, t_p);
     }
     i = 0;

@@ -76,6 +76,12 @@ TFD_API int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
 /** True where sums are the runtime's own, so that updates may make them on the
  * way; strategies of other rules combine first. */
 TFD_API bool tfd_strategy_adds_up(const tfd_strategy *strategy);
+/** Copies of a tensor or slices on every destination.
+ * Source: tf.distribute.StrategyExtended.broadcast_to */
+TFD_API int tfd_strategy_broadcast(tfd_strategy *strategy, const char *what,
+                                   tfd_object *value,
+                                   tfd_device *const *destinations,
+                                   int destinations_n, tfd_value **result_p);
 /** tfd_strategy_reduce of many values at once, each replica getting its own
  * results: components holds the replicas' tensors or slices of value 0, then
  * of value 1 and so on, and so does the result. Dense values of float, int32

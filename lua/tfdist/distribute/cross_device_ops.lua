@@ -16,7 +16,6 @@ local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
-local packs = require "tfdist.distribute.packs"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local text = require "tfdist.base.text"
@@ -239,8 +238,8 @@ not_implemented "batch_reduce_implementation"
 
 function Base:broadcast_implementation(x, destinations)
   local what = name_of(self) .. ":broadcast"
-  return raw.strategy_reduce(owner_of(x).handle, "sum", what,
-    { reduce.operand(x, what), n = 1 }, places(what, destinations))
+  return raw.strategy_broadcast(owner_of(x).handle, what,
+    reduce.operand(x, what), places(what, destinations))
 end
 
 function Base:_gather_implementation(value, destinations, axis)
@@ -332,7 +331,7 @@ function One:reduce_implementation(op, value, destinations)
     result = raw.value_component(raw.strategy_reduce(handle, op:lower(), what,
       parts, { device }), 0)
   end
-  return raw.strategy_reduce(handle, "sum", what, { result, n = 1 }, devices)
+  return raw.strategy_broadcast(handle, what, result, devices)
 end
 
 -- Each of a batch by itself.
@@ -380,36 +379,36 @@ local function common_devices(pairs_list)
   return common
 end
 
-local function dense_only(parts)
-  return not has_slices(parts)
+-- Are these the devices of the value's strategy, which can then send many
+-- values at once?
+local function are_the_strategys(handle, devices)
+  local same = #devices == raw.strategy_local_count(handle)
+  for i = 1, #devices do
+    same = same and raw.strategy_device(handle, i - 1) == devices[i]
+  end
+  return same
 end
 
--- Mirrored values in the order of the pairs: dense ones in packs, slices one
--- by one.
-local function all_reduce(self, op, pairs_list, devices, more)
-  local handle = raw.value_strategy(pairs_list[1][1])
-  local lists, where, out = { n = #devices }, {}, { n = pairs_list.n }
-  for i = 1, lists.n do
-    lists[i] = { n = 0 }
-  end
+-- Mirrored values in the order of the pairs.
+local function all_reduce(self, op, pairs_list, handle, more)
+  local n, parts = raw.strategy_local_count(handle), { n = 0 }
   for k = 1, pairs_list.n do
-    local parts = values.components(pairs_list[k][1])
-    if dense_only(parts) then
-      where[#where + 1] = k
-      for i = 1, lists.n do
-        lists[i].n = #where
-        lists[i][#where] = raw.operand_tensor(parts[i])
-      end
-    else
-      out[k] = one_device:reduce_implementation(op, pairs_list[k][1],
-        pairs_list[k][2])
+    local own = values.components(pairs_list[k][1])
+    for i = 1, n do
+      parts[(k - 1) * n + i] = own[i]
     end
   end
-  local results = packs.all_reduce(tf, handle, op, lists, devices,
-    self:plan(lists, more), name_of(self))
-  for j = 1, #where do
-    out[where[j]] = values.new({ handle = handle }, "mirrored", results[j],
-      lists.n)
+  parts.n = pairs_list.n * n
+  local packs, bytes = self:plan(pairs_list.n, more)
+  local value = raw.strategy_all_reduce_packed(handle, op:lower(),
+    name_of(self), parts, packs, bytes or 0, more and more.timeout_seconds or 0)
+  local out = { n = pairs_list.n }
+  for k = 1, pairs_list.n do
+    local own = { n = n }
+    for i = 1, n do
+      own[i] = raw.value_component(value, (k - 1) * n + i - 1)
+    end
+    out[k] = values.new({ handle = handle }, "mirrored", own, n)
   end
   return out
 end
@@ -424,8 +423,9 @@ function AllReduce:batch_reduce_implementation(op, pairs_list, more)
     return { n = 0 }
   end
   local devices = common_devices(pairs_list)
-  if devices ~= nil then
-    return all_reduce(self, op, pairs_list, devices, more)
+  local handle = raw.value_strategy(pairs_list[1][1])
+  if devices ~= nil and are_the_strategys(handle, devices) then
+    return all_reduce(self, op, pairs_list, handle, more)
   elseif pairs_list.n == 1 then
     return { one_device:reduce_implementation(op, pairs_list[1][1],
       pairs_list[1][2]), n = 1 }
@@ -433,12 +433,10 @@ function AllReduce:batch_reduce_implementation(op, pairs_list, more)
   return reduce_each(self, op, pairs_list, more)
 end
 
---- Sizes of the packs that a batch is cut into, nil for none.
-function AllReduce:plan(lists)
-  if self.num_packs == 0 or lists[1].n < 2 then
-    return nil
-  end
-  return packs.by_count(self.num_packs)
+--- How a batch of n values is sent: the number of packs (0 = as they are, -1 =
+--- packs of whole values) and the bytes after which such a pack ends.
+function AllReduce:plan(n)
+  return n < 2 and 0 or self.num_packs
 end
 
 local function with_num_packs(name)
@@ -482,11 +480,8 @@ function Collective:init(more)
     or communication.CommunicationOptions()
 end
 
-function Collective:plan(lists, more)
-  if lists[1].n == 0 then
-    return nil
-  end
-  return packs.by_bytes(self.options:merge(more).bytes_per_pack)
+function Collective:plan(_, more)
+  return -1, self.options:merge(more).bytes_per_pack
 end
 
 -- Choosing -------------------------------------------------------------------

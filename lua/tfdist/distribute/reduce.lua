@@ -376,8 +376,8 @@ function M.broadcast(strategy, x, devices)
     return check_result(strategy, ops:broadcast(x, devices.given), devices,
       "broadcast_to")
   end
-  return raw.strategy_reduce(strategy.handle, "sum", "broadcast_to",
-    { M.operand(x, "broadcast_to"), n = 1 }, devices)
+  return raw.strategy_broadcast(strategy.handle, "broadcast_to",
+    M.operand(x, "broadcast_to"), devices)
 end
 
 return M

@@ -2,7 +2,7 @@
 ** a hub carries what one of them says to all. It has broadcasts alone; all
 ** other collectives are what the library makes of them.
 **
-** config.network is the hub, a toy_hub. A worker that fails or is aborted
+** config.network is the beginning of the hub. A worker that fails or is aborted
 ** leaves the hub broken, and the others fail. */
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +19,7 @@ typedef struct message {
 } message;
 
 typedef struct toy_hub {
+  tfd__network network;
   tfd__mutex lock;
   tfd__cond changed;
   int workers;
@@ -34,13 +35,14 @@ typedef struct toy {
 /* Where a broadcast goes when it has come. */
 typedef struct toy_wish {
   uint64_t number;
+  size_t bytes;
   int local;
   tfd__piece out[TFD_MAX_LOCAL_RANKS];
   size_t offset[TFD_MAX_LOCAL_RANKS];
 } toy_wish;
 
 static int toy_can(const tfd__group_config *c) {
-  const toy_hub *hub = c->network;
+  const toy_hub *hub = (const toy_hub *)c->network;
 
   if (hub != NULL && c->size == hub->workers * c->local) return TFD_OK;
   return tfd__fail(TFD_UNAVAILABLE, "toy: %d ranks need a hub for %d workers",
@@ -95,6 +97,7 @@ static int toy_broadcast(tfd__group *g, const tfd__collective *c,
   t->own = wish;
   if (here >= 0 && here < g->local) rc = toy_say(own, &c->in[here]);
   wish->number = own->number++;
+  wish->bytes = tfd__view_bytes(c->out[0].view);
   wish->local = g->local;
   for (i = 0; i < g->local; i++) {
     const tfd__piece *p = &c->out[i];
@@ -134,6 +137,12 @@ static int toy_wait(tfd__ticket *t, tfd__deadline until, bool *done_p) {
     return tfd__group_fail(t->group);
   }
   if (m == NULL) return TFD_OK;
+  if (m->bytes != wish->bytes) {
+    (void)tfd__fail(TFD_INVALID_ARGUMENT,
+                    "toy: %zu bytes came where %zu were expected", m->bytes,
+                    wish->bytes);
+    return tfd__group_fail(t->group);
+  }
   for (i = 0; rc == TFD_OK && i < wish->local; i++) {
     rc = tfd__host_write(wish->out[i].buffer, wish->offset[i], m->data,
                          m->bytes);
