@@ -80,16 +80,15 @@ local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
 local ON_SLOW = "spec/ops spec/autograd spec/tensor spec/distribute spec/keras "
   .. "spec/parity spec/data spec/checkpoint_spec.lua "
   .. "spec/checkpoint_deferred_spec.lua spec/checkpoint_manager_spec.lua"
--- What says most of order and failures, and least of sums.
+-- What says most of order and failures.
 local FIRST_ON_SLOW = "spec/distribute/all_reduce_spec.lua "
-  .. "spec/distribute/failure_spec.lua spec/distribute/same_losses_spec.lua "
-  .. "spec/tensor/variable_spec.lua"
+  .. "spec/distribute/failure_spec.lua spec/tensor/variable_spec.lua"
 
-local function slow(interpreter, environment, folder, share)
+local function slow(interpreter, environment, folder, share, always)
   return lua_suite(interpreter .. " -l spec.support.on_device",
     ("%s %s TFDIST_SPEC_TYPE=SLOW TFDIST_PLUGINS=%s/spec/slow"):format(
       environment, TWO, folder), ON_SLOW,
-    { share = share, always = FIRST_ON_SLOW })
+    { share = share, always = FIRST_ON_SLOW .. " " .. (always or "") })
 end
 
 local ASAN = "OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:"
@@ -110,7 +109,8 @@ local suites = {
                           DIST) },
   { "replicas-luajit", lua_suite("build/tfdist-luajit",
                                  FIVE .. " TFDIST_QUEUE=queued", DIST) },
-  { "slow", slow("lua5.4", PLAIN54, "build", 4) },
+  { "slow", slow("lua5.4", PLAIN54, "build", 4,
+                 "spec/distribute/same_losses_spec.lua") },
   { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
                 kind = "cmocka" } },
   { "asan", lua_suite("build/asan/tfdist", ASAN, CORE .. ALSO) },
