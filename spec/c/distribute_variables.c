@@ -414,6 +414,66 @@ static void alone_is_told_from_together(void **state) {
   tfd_release((tfd_object *)s);
 }
 
+/* --- what replicas gave --------------------------------------------------- */
+
+static void expect_whole(tfd_strategy *s, void *a, void *b, void *wanted) {
+  tfd_object *parts[2] = {a, b};
+  tfd_object *whole = NULL;
+
+  OK(tfd_value_regroup(s, TFD_VALUE_PER_REPLICA, parts, 2, &whole));
+  if (wanted != NULL) {
+    assert_ptr_equal(wanted, whole);
+  } else {
+    assert_true(tfd__is_open(whole, TFD_HANDLE_VALUE));
+    assert_int_equal(TFD_VALUE_PER_REPLICA,
+                     tfd_value_kind_of((tfd_value *)whole));
+    assert_int_equal(2, tfd_value_count((tfd_value *)whole));
+  }
+  tfd_release(whole);
+}
+
+static void what_is_one_stays_one(void **state) {
+  tfd_strategy *s = strategy_of("mirrored", 2);
+  tfd_object *v = variable_of(s, 1, SYNC(ON_READ), AGG(SUM));
+  tfd_object *other = variable_of(s, 1, SYNC(AUTO), AGG(SUM));
+  tfd_mirrored *m = (tfd_mirrored *)v;
+  tfd_variable *copies[2] = {m->components[0], m->components[1]};
+  tfd_variable *foreign = ((tfd_mirrored *)other)->components[1];
+  tfd_tensor *a = scalar(1);
+  tfd_tensor *b = scalar(1);
+  tfd_object *x = (tfd_object *)a;
+  tfd_object *out = NULL;
+
+  (void)state;
+  expect_whole(s, a, a, a);
+  expect_whole(s, v, v, v);
+  expect_whole(s, copies[0], copies[1], v); /* C15 */
+  expect_whole(s, copies[0], copies[0], v);
+  expect_whole(s, copies[1], copies[0], NULL);
+  expect_whole(s, copies[0], foreign, NULL);
+  expect_whole(s, a, b, NULL);
+  expect_whole(s, a, NULL, NULL);
+  expect_whole(s, NULL, NULL, NULL);
+  /* A copy that has outlived its variable is one of its own. */
+  tfd_retain((tfd_object *)copies[0]);
+  tfd_release(v);
+  expect_whole(s, copies[0], copies[0], copies[0]);
+  tfd_release((tfd_object *)copies[0]);
+  assert_int_not_equal(TFD_OK, tfd_value_regroup(NULL, TFD_VALUE_MIRRORED, &x,
+                                                 1, &out));
+  assert_int_not_equal(TFD_OK, tfd_value_regroup(s, TFD_VALUE_MIRRORED, NULL, 1,
+                                                 &out));
+  assert_int_not_equal(TFD_OK, tfd_value_regroup(s, TFD_VALUE_MIRRORED, &x, 0,
+                                                 &out));
+  assert_int_not_equal(TFD_OK, tfd_value_regroup(s, TFD_VALUE_MIRRORED, &x, 1,
+                                                 NULL));
+  assert_null(out);
+  tfd_release((tfd_object *)a);
+  tfd_release((tfd_object *)b);
+  tfd_release(other);
+  tfd_release((tfd_object *)s);
+}
+
 static int set_up(void **state) {
   (void)state;
   return tfd_config_set_cpu_devices(2);
@@ -432,6 +492,7 @@ int main(void) {
       cmocka_unit_test(a_mirrored_value_gives_each_copy_its_component),
       cmocka_unit_test(rows_are_written_as_what_they_stand_for),
       cmocka_unit_test(alone_is_told_from_together),
+      cmocka_unit_test(what_is_one_stays_one),
   };
 
   alarm(300); /* a hang ends the program */

@@ -72,6 +72,50 @@ int tfd_value_new(tfd_strategy *strategy, tfd_value_kind kind,
   return TFD_OK;
 }
 
+/* The distributed variable that x is a copy of, else x. */
+static tfd_object *whole_of(tfd_object *x) {
+  if (!tfd__is_open(x, TFD_HANDLE_VARIABLE)) return x;
+  if (((tfd_variable *)x)->whole == NULL) return x;
+  return &((tfd_variable *)x)->whole->object;
+}
+
+/* What the components are one of: the same handle, or copy i of one variable
+** for each i; NULL = neither. */
+static tfd_object *common(tfd_object *const *components, int n) {
+  tfd_object *whole = whole_of(components[0]);
+  const tfd_mirrored *m = (const tfd_mirrored *)whole;
+  bool same = true;
+  bool copies = tfd__is_open(whole, TFD_HANDLE_MIRRORED) && n <= m->n;
+  int i;
+
+  for (i = 0; i < n; i++) {
+    same = same && components[i] == components[0];
+    copies = copies && components[i] == &m->components[i]->object;
+  }
+  return same || copies ? whole : NULL; /* NULL, too, where all are */
+}
+
+int tfd_value_regroup(tfd_strategy *strategy, tfd_value_kind kind,
+                      tfd_object *const *components, int components_n,
+                      tfd_object **whole_p) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_HANDLES(components, components_n, KINDS);
+  TFD_GIVEN_POINTER(whole_p);
+
+  tfd_object *whole =
+      components_n > 0 ? common(components, components_n) : NULL;
+  tfd_value *value = NULL;
+
+  if (whole != NULL) {
+    tfd__retain(whole);
+    *whole_p = whole;
+    return TFD_OK;
+  }
+  TFD_TRY(tfd_value_new(strategy, kind, components, components_n, &value));
+  *whole_p = &value->object;
+  return TFD_OK;
+}
+
 tfd_value_kind tfd_value_kind_of(const tfd_value *value) {
   TFD_GIVEN_OR(value, VALUE, TFD_VALUE_PER_REPLICA);
   return value->kind;

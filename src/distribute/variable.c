@@ -8,7 +8,10 @@ static void mirrored_destroy(void *self) {
   tfd_mirrored *m = self;
   int i;
 
-  for (i = 0; i < m->n; i++) tfd__release(m->components[i]);
+  for (i = 0; i < m->n; i++) {
+    if (m->components[i]->whole == m) m->components[i]->whole = NULL;
+    tfd__release(m->components[i]);
+  }
   tfd__release(m->combined);
   tfd__release(m->strategy);
   tfd__free(m);
@@ -139,6 +142,7 @@ int tfd_mirrored_new(tfd_strategy *strategy, tfd_variable_kind kind,
   for (i = 0; i < components_n; i++) {
     tfd__retain(components[i]);
     m->components[i] = components[i];
+    components[i]->whole = m;
   }
   *mirrored_p = m;
   return TFD_OK;

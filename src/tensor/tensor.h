@@ -113,6 +113,9 @@ struct tfd_variable {
   int replaced_n;
   struct tfd_variable *unsettled_next;
   struct tfd_variable *unsettled_prev;
+  /* The distributed variable that it is a copy of, which sets and clears this;
+  ** borrowed, NULL = none. */
+  struct tfd_mirrored *whole;
 };
 
 /* Before `next` takes the place of v's buffer: keep the reference to the old

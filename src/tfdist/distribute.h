@@ -141,6 +141,13 @@ TFD_API int tfd_strategy_gather(tfd_strategy *strategy, int axis,
 TFD_API int tfd_value_new(tfd_strategy *strategy, tfd_value_kind kind,
                           tfd_object *const *components, int components_n,
                           tfd_value **value_p);
+/** One handle for what the replicas gave: the same handle on all of them as it
+ * is, copies of one distributed variable in their order as that variable, and
+ * everything else as a value of this kind.
+ * Source: tf.distribute, regrouping of results and of merge_call's arguments */
+TFD_API int tfd_value_regroup(tfd_strategy *strategy, tfd_value_kind kind,
+                              tfd_object *const *components, int components_n,
+                              tfd_object **whole_p);
 TFD_API tfd_value_kind tfd_value_kind_of(const tfd_value *value);
 TFD_API int tfd_value_count(const tfd_value *value);
 /** Component `index`, NULL handle for a host value. Errors: IndexError. */
