@@ -66,3 +66,20 @@ describe("README.md #once", function()
     assert.is_true(seen.lua and seen.sh)
   end)
 end)
+
+describe("src/README.md #once", function()
+  it("names files that are there", function()
+    local file = assert(io.open "src/README.md")
+    local text, seen = file:read "*a", 0
+    file:close()
+    for path in text:gmatch "`([%l_]+/[%w_./]+)`" do
+      if not path:find "^build/" and not path:find "%u%u" then
+        local found = io.open(path)
+        assert.truthy(found, path)
+        found:close()
+        seen = seen + 1
+      end
+    end
+    assert.is_true(seen > 10)
+  end)
+end)
