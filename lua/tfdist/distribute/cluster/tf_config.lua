@@ -25,12 +25,26 @@ local function fail(path, problem, hint)
   errors.raise_usage("ValueError", ("%s: %s"):format(path, problem), hint)
 end
 
+-- Lists have their length in `n`; objects may have a key of that name.
+local function is_list(x)
+  local count = 0
+  for key in pairs(x) do
+    if key ~= "n" then
+      if type(key) == "string" then
+        return false
+      end
+      count = count + 1
+    end
+  end
+  return x.n == count
+end
+
 -- What a JSON value is, for messages.
 local function describe(x)
   if x == json.null then
     return "null"
   elseif type(x) == "table" then
-    return x.n ~= nil and ("a list of %d"):format(x.n) or "an object"
+    return is_list(x) and ("a list of %d"):format(x.n) or "an object"
   elseif type(x) == "string" then
     return text.quote(#x <= 60 and x or x:sub(1, 60) .. "…")
   end
@@ -38,7 +52,7 @@ local function describe(x)
 end
 
 local function check_object(path, x, holds)
-  if type(x) ~= "table" or x == json.null or x.n ~= nil then
+  if type(x) ~= "table" or x == json.null or is_list(x) then
     fail(path, ("expected an object%s, got %s"):format(holds, describe(x)))
   end
   return x
@@ -112,7 +126,7 @@ local function read_tasks(path, given, seen)
     tasks[index] = address
     count = count + 1
   end
-  if given.n ~= nil then
+  if is_list(given) then
     for i = 1, given.n do
       add(i - 1, ("%s[%d]"):format(path, i - 1), given[i])
     end
