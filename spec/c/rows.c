@@ -128,7 +128,9 @@ static void check(const work *w) {
     const char *what = parts_check(o, whole[0]->device, in, o->in_n, whole, n,
                                    w->ints, reals, draw, &kind);
 
-    if (what != NULL) fail_msg("%s, work %d: %s", w->op, (int)(w - works), what);
+    if (what != NULL) {
+      fail_msg("%s, work %d: %s", w->op, (int)(w - works), what);
+    }
     assert_int_equal(w->kind, kind);
   }
   while (n > 0) tfd__release(whole[--n]);

@@ -35,9 +35,10 @@ TFD_API int tfd_tensor_data(tfd_tensor *tensor, void **data_p);
 
 TFD_API tfd_dtype tfd_tensor_dtype(const tfd_tensor *tensor);
 TFD_API int tfd_tensor_rank(const tfd_tensor *tensor);
-/** Size of axis `axis` (0-based); -1 outside the rank. */
+/** Size of axis `axis` (0-based); -1 outside the rank, and where the size of a
+ * symbolic tensor is not known. */
 TFD_API int64_t tfd_tensor_dim(const tfd_tensor *tensor, int axis);
-/** Number of elements. */
+/** Number of elements; -1 where that is not known. */
 TFD_API int64_t tfd_tensor_size(const tfd_tensor *tensor);
 /** True when elements lie row-major without gaps. */
 TFD_API bool tfd_tensor_is_dense(const tfd_tensor *tensor);
