@@ -69,7 +69,6 @@ local function load_name(name)
   elseif ALIASES[name] then
     return loading.load "tfdist.keras"[name]
   end
-  loading.load "tfdist.base.missing".check("", name)
   return core()[name]
 end
 

@@ -294,3 +294,20 @@ describe("a released handle", function()
     end
   end)
 end)
+
+describe("the names that are not here #once", function()
+  local process = require "spec.support.process"
+
+  for _, host in ipairs(process.hosts) do
+    it("are loaded when one is asked for, in " .. host.name, function()
+      local r = process.run(host.path .. " -e " .. process.quote [[
+        local tf = require "tfdist"
+        local _ = tf.add(1, 2), tf.keras.layers.Dense
+        print(package.loaded["tfdist.base.missing"])
+        print(pcall(function() return tf.Graph end))
+        print(type(package.loaded["tfdist.base.missing"]))]])
+      assert.matches("^nil\nfalse.-tf.Graph is not implemented.-\ntable\n$",
+        r.out)
+    end)
+  end
+end)

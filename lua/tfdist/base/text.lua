@@ -1,6 +1,5 @@
 --- Words for messages: what a value is, shapes, the nearest known name.
 local errors = require "tfdist.base.errors"
-local missing = require "tfdist.base.missing"
 
 local M = {}
 
@@ -519,7 +518,7 @@ function M.name_slips(path, names)
       ("did you mean %s.%s?"):format(path, near))
   end)
   return function(name)
-    missing.check(path:sub(4), name)
+    require "tfdist.base.missing".check(path:sub(4), name)
     return check(name)
   end
 end

@@ -10,7 +10,6 @@ local errors = require "tfdist.base.errors"
 local extended = require "tfdist.distribute.extended"
 local guard = require "tfdist.base.guard"
 local input = require "tfdist.distribute.input"
-local missing = require "tfdist.base.missing"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
@@ -331,7 +330,7 @@ function M.class(name, one_copy)
     elseif FIELDS[key] ~= nil then
       return rawget(self, FIELDS[key])
     elseif type(key) == "string" then
-      missing.check_strategy(key)
+      require "tfdist.base.missing".check_strategy(key)
     end
     return unknown(key)
   end

@@ -9,7 +9,6 @@ local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local loading = require "tfdist.base.loading"
-local missing = require "tfdist.base.missing"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local tensor = require "tfdist.core.tensor"
@@ -248,7 +247,7 @@ end
 ---@param names string[]|fun():string[]  the names there are
 ---@param places? fun(name:string):string[]  other places that have it
 function M.check_name(path, name, names, places)
-  missing.check(path, name)
+  require "tfdist.base.missing".check(path, name)
   if ABSENT[name] or not name:find("^%a") then
     return
   elseif WORDS[name] ~= nil then
