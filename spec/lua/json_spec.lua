@@ -57,6 +57,10 @@ describe("JSON that is written", function()
         b = {}, a = { 1, 2.5, "x\n" } })
     assert.equal('{\n  "a": [\n    1\n  ],\n  "b": {}\n}',
       json.encode({ a = { 1 }, b = {} }, true))
+    -- objects may have a key n
+    assert.equal('{"a":1,"n":2}', json.encode(json.decode '{"n":2,"a":1}'))
+    assert.matches("^ValueError: json.encode: a list of 9e%+15 with 0 elements",
+      failure(json.encode, json.decode '{"n":9e15}'))
     assert.equal("[0,-7,9007199254740991]", json.encode { 0, -7.0, 2 ^ 53 - 1 })
     assert.equal('"\\u0000\\u0001é/"', json.encode "\0\1é/")
   end)

@@ -98,7 +98,7 @@ int tfd__group_fail(tfd__group *g) {
   int code;
 
   tfd__error_save(&now);
-  code = now.code;
+  code = (int)now.code;
   tfd__lock(&g->lock);
   first = g->cause.code == TFD_OK;
   if (first) g->cause = now;

@@ -133,15 +133,45 @@ static bool is_list(lua_State *L, int i) {
   return list;
 }
 
+/* Nulls that a list may end with or have between its elements. */
+#define MOST_HOLES (1 << 20)
+
+/* Entries of the table at i beside its `n`; -1 when a key is a string: JSON's
+** objects may have a key n, too. */
+static int64_t count_entries(lua_State *L, int i) {
+  int64_t count = 0;
+
+  lua_pushnil(L);
+  while (lua_next(L, i) != 0) {
+    lua_pop(L, 1);
+    if (lua_type(L, -1) != LUA_TSTRING) {
+      count++;
+    } else if (strcmp(lua_tostring(L, -1), "n") != 0) {
+      lua_pop(L, 1);
+      return -1;
+    }
+  }
+  return count;
+}
+
 /* Length of the table at i when it is written as an array, else -1. */
 static int64_t array_length(lua_State *L, int i) {
+  int64_t entries = count_entries(L, i);
   bool counted = false;
+  int64_t n = 0;
 
   lua_pushliteral(L, "n");
   lua_rawget(L, i);
   counted = lua_type(L, -1) == LUA_TNUMBER;
   lua_pop(L, 1);
-  return counted || is_list(L, i) ? tfd__lua_list_length(L, i) : -1;
+  if (entries < 0 || (!counted && !is_list(L, i))) return -1;
+  n = tfd__lua_list_length(L, i);
+  if (n - entries > MOST_HOLES) {
+    tfd__lua_error(L, "ValueError", NULL,
+                   "json.encode: a list of %g with %g elements", (double)n,
+                   (double)entries);
+  }
+  return n;
 }
 
 /* jansson gave nothing for the string at i, a key or a value: raise. */

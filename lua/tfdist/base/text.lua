@@ -1,5 +1,6 @@
 --- Words for messages: what a value is, shapes, the nearest known name.
 local errors = require "tfdist.base.errors"
+local loading = require "tfdist.base.loading"
 
 local M = {}
 
@@ -518,7 +519,7 @@ function M.name_slips(path, names)
       ("did you mean %s.%s?"):format(path, near))
   end)
   return function(name)
-    require "tfdist.base.missing".check(path:sub(4), name)
+    loading.load("tfdist.base.missing").check(path:sub(4), name)
     return check(name)
   end
 end

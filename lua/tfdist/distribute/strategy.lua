@@ -7,6 +7,7 @@
 local contexts = require "tfdist.distribute.contexts"
 local cross_device = require "tfdist.distribute.cross_device_ops"
 local errors = require "tfdist.base.errors"
+local loading = require "tfdist.base.loading"
 local extended = require "tfdist.distribute.extended"
 local guard = require "tfdist.base.guard"
 local input = require "tfdist.distribute.input"
@@ -330,7 +331,7 @@ function M.class(name, one_copy)
     elseif FIELDS[key] ~= nil then
       return rawget(self, FIELDS[key])
     elseif type(key) == "string" then
-      require "tfdist.base.missing".check_strategy(key)
+      loading.load("tfdist.base.missing").check_strategy(key)
     end
     return unknown(key)
   end

@@ -38,6 +38,8 @@ cast: The tensor in another dtype; floats are cut towards 0 for integers.
 ceil: The least whole numbers not below x.
 cholesky: Lower triangular L with L L' = input, for each matrix.
 clip_by_value: Values kept in clip_value_min..clip_value_max.
+concat: The tensors of a list joined along an axis that there is; the others
+  are equal.
 cos: Cosines of angles in radians.
 cosh: Hyperbolic cosines.
 count_nonzero: How many values are not 0, along axis.
@@ -152,6 +154,7 @@ sqrt: Square roots.
 square: x^2.
 squared_difference: (x - y)^2.
 squeeze: The tensor without axes of size 1: those named, or all.
+stack: The tensors of a list, all of one shape, along a new axis.
 subtract: x - y.
 tan: Tangents of angles in radians.
 tanh: Hyperbolic tangents.

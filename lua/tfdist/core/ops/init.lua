@@ -247,7 +247,7 @@ end
 ---@param names string[]|fun():string[]  the names there are
 ---@param places? fun(name:string):string[]  other places that have it
 function M.check_name(path, name, names, places)
-  require "tfdist.base.missing".check(path, name)
+  loading.load("tfdist.base.missing").check(path, name)
   if ABSENT[name] or not name:find("^%a") then
     return
   elseif WORDS[name] ~= nil then

@@ -6,6 +6,7 @@ local call = require "tfdist.keras.layers.call"
 local core = require "tfdist.keras.layers.core"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
+local loading = require "tfdist.base.loading"
 local options = require "tfdist.base.options"
 local text = require "tfdist.base.text"
 
@@ -99,7 +100,7 @@ setmetatable(M, {
     if type(name) ~= "string" then
       return nil
     end
-    require "tfdist.base.missing".check("keras.layers", name)
+    loading.load("tfdist.base.missing").check("keras.layers", name)
     local near = text.nearest(name, text.names(M))
     errors.raise("KeyError", "tf.keras.layers has no " .. text.quote(name),
       near and "did you mean " .. near .. "?" or nil)

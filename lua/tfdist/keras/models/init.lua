@@ -640,7 +640,8 @@ options.hint_missing("model:load_weights", "filepath", "tf.train."
 local function note_latest(path)
   if not path:find "%.h5$" and not path:find "%.keras$" then
     local folder, name = path:match "^(.*)/([^/]*)$"
-    require "tfdist.train".update_checkpoint_state(folder or ".", name or path)
+    loading.load("tfdist.train").update_checkpoint_state(folder or ".",
+      name or path)
   end
 end
 
