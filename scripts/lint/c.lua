@@ -27,14 +27,7 @@ local FACES = {
 local PRIVATE = { "src/host/options.c includes device/private.h" }
 local UPWARD = {}
 -- Files of one folder that call each other in a circle.
-local CIRCLES = {
-  "comm/defaults.c comm/group.c comm/provider.c",
-  "device/config.c device/copy.c device/device.c device/failure.c "
-    .. "device/pool.c device/stream.c",
-  "distribute/create.c distribute/input.c distribute/reduce.c "
-    .. "distribute/strategy.c distribute/value.c distribute/variable.c",
-  "lua/bind.c lua/bind_tidy.c",
-}
+local CIRCLES = {}
 
 local graph = {} -- folder -> folder -> includes
 local private, upward = {}, {}

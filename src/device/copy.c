@@ -16,27 +16,6 @@ static void *at(const tfd__buffer *b, size_t offset) {
 
 /* --- the host's bytes ----------------------------------------------------- */
 
-/* Where the host wants bytes, and what became of it. */
-typedef struct fetch {
-  void *data;
-  size_t bytes;
-  tfd__error error;
-} fetch;
-
-int tfd__run_host_work(tfd_device *d, const tfd__work *work) {
-  const tfd__backend *b = d->backend;
-  fetch *f = NULL;
-
-  if (work->kind == TFD_WORK_WRITE) {
-    return b->copy_in(d->stream, work->held[0], work->data, work->data_bytes);
-  }
-  f = work->held[1];
-  if (b->copy_out(d->stream, f->data, work->held[0], f->bytes) != TFD_OK) {
-    tfd__error_save(&f->error);
-  }
-  return TFD_OK;
-}
-
 int tfd__host_write(tfd__buffer *b, size_t offset, const void *data,
                     size_t bytes) {
   tfd_device *d = b->device;
@@ -58,7 +37,7 @@ int tfd__host_write(tfd__buffer *b, size_t offset, const void *data,
 static int read_queued(const tfd__buffer *b, size_t offset, void *data,
                        size_t bytes) {
   tfd_device *d = b->device;
-  fetch f = {.data = data, .bytes = bytes};
+  tfd__fetch f = {.data = data, .bytes = bytes};
   tfd__work work = {.kind = TFD_WORK_READ, .held = {at(b, offset), &f}};
   uint64_t seq = 0;
   int rc = TFD_OK;

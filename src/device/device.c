@@ -8,22 +8,16 @@
 
 #include "device/private.h"
 
-tfd__runtime tfd__rt;
-
 /* Guards starting only; a plain mutex because it must exist before any
 ** initialisation and is taken outside all ranked ones. */
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
-int tfd__fork_error(void) {
-  (void)tfd__fail(TFD_FAILED_PRECONDITION,
-                  "tfdist cannot be used after fork()");
-  return tfd__hint("start another process (os.execute, io.popen, the "
-                   "launcher), or fork before the first tensor is made");
-}
-
 static void in_forked_child(void) {
   atomic_store(&tfd__rt.forked, true);
 }
+
+/* Before the first worker starts; below, where devices are stopped. */
+static void stop_at_exit(void);
 
 /* --- making devices ------------------------------------------------------- */
 
@@ -68,7 +62,7 @@ static int device_new(const tfd__backend *backend, int index, int ordinal,
                  "/job:localhost/replica:0/task:0/device:%.7s:%d", p, ordinal);
   (void)snprintf(d->short_name, sizeof d->short_name, "/%s:%d", lower,
                  ordinal % 100000);
-  TFD_TRY_OR(rc = tfd__queue_new(d), free_device);
+  TFD_TRY_OR(rc = tfd__queue_new(d, stop_at_exit), free_device);
   TFD_TRY_OR(rc = tfd__pool_new(d, memory_limit, &d->pool), free_device);
   tfd__object_init(&d->object, &device_type);
   *device_p = d;
@@ -156,10 +150,6 @@ static int start(void) {
   return TFD_OK;
 }
 
-bool tfd_is_started(void) {
-  return atomic_load_explicit(&tfd__rt.started, memory_order_acquire);
-}
-
 static int ensure_started(void) {
   int rc = TFD_OK;
 
@@ -237,7 +227,7 @@ static void register_stop(void) {
 ** be made before. A destructor of this library alone would come too late. Who
 ** can (the hosts, os.exit) calls tfd__devices_stop before exit, which does not
 ** depend on that order. */
-void tfd__stop_at_exit(void) {
+static void stop_at_exit(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
 
   (void)pthread_once(&once, register_stop);

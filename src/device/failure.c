@@ -264,30 +264,38 @@ static tfd__failure *first_cause(void) {
   return first;
 }
 
-int tfd__failure_report(tfd_device *d, uint64_t seq, tfd__deadline until) {
+bool tfd__failure_is_due(tfd_device *d, uint64_t seq) {
   tfd__queue *q = d->queue;
   bool due = false;
-  int rc = TFD_OK;
-  int i;
 
   if (q == NULL || TFD_LIKELY(atomic_load_explicit(&q->failure,
                                                    memory_order_acquire) ==
                               NULL)) {
-    return TFD_OK;
+    return false;
   }
   tfd__lock(&tfd__rt.failures);
   due = is_due(q, seq);
   tfd__unlock(&tfd__rt.failures);
-  if (!due) return TFD_OK;
-  for (i = 0; i < tfd__rt.n; i++) {
-    TFD_TRY(tfd__wait_all(tfd__rt.devices[i], until));
-  }
+  return due;
+}
+
+int tfd__failure_raise(tfd_device *d, uint64_t seq, bool *raised_p) {
+  int rc = TFD_OK;
+
   tfd__lock(&tfd__rt.failures);
-  due = is_due(q, seq);
-  if (due) rc = report_all(first_cause());
+  *raised_p = is_due(d->queue, seq);
+  if (*raised_p) rc = report_all(first_cause());
   tfd__unlock(&tfd__rt.failures);
-  if (due) tfd__settle(true);
   return rc;
+}
+
+bool tfd__failure_took(tfd_device *d, uint64_t seq) {
+  bool lost = false;
+
+  tfd__lock(&tfd__rt.failures);
+  lost = find_loss(d->queue, seq) != NULL;
+  tfd__unlock(&tfd__rt.failures);
+  return lost;
 }
 
 int tfd__buffer_check_slow(const tfd__buffer *b) {
@@ -303,24 +311,6 @@ int tfd__buffer_check_slow(const tfd__buffer *b) {
   return rc;
 }
 
-tfd__buffer_state tfd__buffer_state_of(const tfd__buffer *b) {
-  bool lost = false;
-
-  if (b->made_seq == 0 || !b->device->queued) return TFD_BUFFER_GOOD;
-  if (!tfd__is_done(b->device, b->made_seq)) return TFD_BUFFER_PENDING;
-  if (TFD_LIKELY(b->made_seq > atomic_load(&b->device->lost_until))) {
-    return TFD_BUFFER_GOOD;
-  }
-  tfd__lock(&tfd__rt.failures);
-  lost = find_loss(b->device->queue, b->made_seq) != NULL;
-  tfd__unlock(&tfd__rt.failures);
-  return lost ? TFD_BUFFER_LOST : TFD_BUFFER_GOOD;
-}
-
-void tfd__buffer_finish(const tfd__buffer *b) {
-  (void)tfd__wait_done(b->device, b->made_seq, TFD_FOREVER);
-}
-
 void tfd__failure_forget(tfd_device *d) {
   tfd__queue *q = d->queue;
   uint64_t kept = q->losses_n < TFD_LOSSES ? q->losses_n : TFD_LOSSES;
@@ -334,24 +324,4 @@ void tfd__failure_forget(tfd_device *d) {
 
 uint32_t tfd__failures_reported(void) {
   return (uint32_t)atomic_load_explicit(&tfd__rt.epoch, memory_order_relaxed);
-}
-
-/* --- variables ------------------------------------------------------------ */
-
-static void (*settle_hook)(bool reported);
-
-void tfd__set_settle_hook(void (*fn)(bool reported)) {
-  settle_hook = fn;
-}
-
-void tfd__unsettled_add(int n) {
-  atomic_fetch_add(&tfd__rt.unsettled, n);
-}
-
-void tfd__settle(bool reported) {
-  if (TFD_LIKELY(atomic_load_explicit(&tfd__rt.unsettled,
-                                      memory_order_acquire) == 0)) {
-    return;
-  }
-  settle_hook(reported);
 }

@@ -2,9 +2,9 @@
 #define TFD_DEVICE_PRIVATE_H
 /* Private to the device layer: runtime state, waiting, failures, pools.
 **
-** Files: config (settings before start), names, device (registry, start and
-** stop), stream (running and waiting), failure (sticky errors), copy (host and
-** cross-device bytes), pool (memory). */
+** Files, each above those before it: runtime (what all share), config (settings
+** before start), failure (sticky errors), wait, stream (running), pool (memory),
+** copy (host and cross-device bytes), device (start and stop), names. */
 
 #include "device/device.h"
 
@@ -70,7 +70,7 @@ struct tfd__queue {
 };
 
 /* Make stream and queue of a device, or free them. */
-int tfd__queue_new(tfd_device *device);
+int tfd__queue_new(tfd_device *device, void (*starting)(void));
 void tfd__queue_free(tfd_device *device);
 
 /* Submit `work`, its epoch and order set here. Sets *seq_p. */
@@ -80,7 +80,16 @@ int tfd__queue_submit(tfd_device *device, tfd__work *work, uint64_t *seq_p);
 ** and waits for nothing lets go of what has passed, too. No lock is held. */
 void tfd__hold_until(tfd_device *d, tfd__hold *hold, const tfd__work *work,
                      uint64_t seq);
-int tfd__run_host_work(tfd_device *d, const tfd__work *work);
+/* Let go of what was held up to `done`. */
+void tfd__end_holds(tfd__queue *q, uint64_t done);
+void tfd__let_go(void *const held[2]);
+
+/* Where the host wants bytes, and what became of it. */
+typedef struct tfd__fetch {
+  void *data;
+  size_t bytes;
+  tfd__error error;
+} tfd__fetch;
 
 /* tfd__stream_after for a position of `device` that has been submitted. */
 int tfd__stream_after_seq(tfd_device *waiter, tfd_device *device,
@@ -113,9 +122,12 @@ bool tfd__failure_covers(tfd_device *d, uint64_t seq);
 ** `at` is the position in `d`. */
 void tfd__failure_inherit(tfd_device *d, uint64_t at, tfd_device *from,
                           uint64_t seq, uint32_t epoch);
-/* Raise and end the failure of a call up to seq, if there is one, once all
-** streams have finished what they have. */
-int tfd__failure_report(tfd_device *d, uint64_t seq, tfd__deadline until);
+/* Is there a failure of a call up to seq that nobody has heard of? */
+bool tfd__failure_is_due(tfd_device *d, uint64_t seq);
+/* Raise and end it, if it is still due. */
+int tfd__failure_raise(tfd_device *d, uint64_t seq, bool *raised_p);
+/* Was the call at seq lost? */
+bool tfd__failure_took(tfd_device *d, uint64_t seq);
 void tfd__failure_forget(tfd_device *d); /* at the end */
 
 /* Settle variables if any is not; see tfd__set_settle_hook. */
@@ -168,10 +180,6 @@ extern tfd__runtime tfd__rt;
 
 /* FailedPrecondition in a forked child. */
 int tfd__fork_error(void);
-
-/* Before the first worker starts: have the workers joined at exit, before the
-** libraries that they use are torn down. */
-void tfd__stop_at_exit(void);
 
 static inline bool tfd__is_forked(void) {
   return atomic_load_explicit(&tfd__rt.forked, memory_order_relaxed);

@@ -1,10 +1,9 @@
-/* Running a device's calls in order, and waiting for them.
+/* Running a device's calls in order, and after those of other devices.
 **
 ** An inline device runs a call inside submit. The work of a queued one is run
 ** by its back end's stream, which calls run_work when its turn has come: there
 ** failures are kept, and what follows them is dropped. The stream of an
-** asynchronous back end finishes later; its positions are looked at when
-** somebody asks, late failures first. */
+** asynchronous back end finishes later (wait.c). */
 #include "device/private.h"
 
 /* Stands in for the streams of inline devices. */
@@ -41,9 +40,18 @@ static int run_inline(tfd_device *device, const tfd__call *call) {
   return rc;
 }
 
-static void let_go(void *const held[2]) {
-  tfd__release(held[1]);
-  tfd__release(held[0]);
+static int run_host_work(tfd_device *d, const tfd__work *work) {
+  const tfd__backend *b = d->backend;
+  tfd__fetch *f = NULL;
+
+  if (work->kind == TFD_WORK_WRITE) {
+    return b->copy_in(d->stream, work->held[0], work->data, work->data_bytes);
+  }
+  f = work->held[1];
+  if (b->copy_out(d->stream, f->data, work->held[0], f->bytes) != TFD_OK) {
+    tfd__error_save(&f->error);
+  }
+  return TFD_OK;
 }
 
 static void run_work(void *owner, const tfd__work *work, uint64_t seq) {
@@ -56,7 +64,7 @@ static void run_work(void *owner, const tfd__work *work, uint64_t seq) {
   } else if (work->kind == TFD_WORK_FOLLOW) {
     tfd__failure_inherit(d, seq, work->held[0], work->seq, work->epoch);
   } else {
-    rc = tfd__run_host_work(d, work);
+    rc = run_host_work(d, work);
   }
   if (!TFD_LIKELY(rc == TFD_OK)) tfd__failure_keep(d, work, seq);
   if (d->queue->orders != NULL) {
@@ -64,13 +72,13 @@ static void run_work(void *owner, const tfd__work *work, uint64_t seq) {
                           memory_order_relaxed);
   }
   if (work->kind == TFD_WORK_COPY && !d->backend->asynchronous) {
-    let_go(work->held);
+    tfd__let_go(work->held);
   }
 }
 
 static void drop_work(void *owner, const tfd__work *work) {
   (void)owner;
-  if (work->kind == TFD_WORK_COPY) let_go(work->held);
+  if (work->kind == TFD_WORK_COPY) tfd__let_go(work->held);
 }
 
 static inline void stamp(tfd__work *work) {
@@ -146,108 +154,6 @@ int tfd__stream_after_seq(tfd_device *waiter, tfd_device *device,
   return b->after(waiter->stream, device->stream, work.seq, &work, &seq);
 }
 
-/* --- waiting -------------------------------------------------------------- */
-
-#define HOLDS_BETWEEN_LOOKS 32
-
-void tfd__hold_until(tfd_device *d, tfd__hold *hold, const tfd__work *work,
-                     uint64_t seq) {
-  tfd__queue *q = d->queue;
-  bool look = false;
-
-  *hold = (tfd__hold){.seq = seq, .held = {work->held[0], work->held[1]}};
-  tfd__spin_lock(&q->holds_lock);
-  hold->next = q->holds;
-  q->holds = hold;
-  look = ++q->holds_n % HOLDS_BETWEEN_LOOKS == 0;
-  tfd__spin_unlock(&q->holds_lock);
-  if (look) (void)tfd__look_slow(d, seq);
-}
-
-static void end_holds(tfd__queue *q, uint64_t done) {
-  tfd__hold **link = &q->holds;
-  tfd__hold *over = NULL;
-
-  tfd__spin_lock(&q->holds_lock);
-  while (*link != NULL) {
-    tfd__hold *h = *link;
-
-    if (h->seq > done) {
-      link = &h->next;
-      continue;
-    }
-    *link = h->next;
-    h->next = over;
-    over = h;
-  }
-  tfd__spin_unlock(&q->holds_lock);
-  while (over != NULL) {
-    tfd__hold *next = over->next;
-
-    let_go(over->held);
-    tfd__free(over);
-    over = next;
-  }
-}
-
-/* Who sees that a position has passed must see its failure too. */
-bool tfd__look_slow(tfd_device *device, uint64_t seq) {
-  const tfd__backend *b = device->backend;
-  tfd__counter *done = &device->stream->done;
-  uint64_t now = b->poll(device->stream);
-  uint64_t before = tfd__counter_get(done);
-  uint64_t at = 0;
-
-  if (now <= before) return before >= seq;
-  if (b->failed != NULL && b->failed(device->stream, &at) != TFD_OK) {
-    tfd__failure_late(device, at);
-  }
-  while (before < now &&
-         !atomic_compare_exchange_weak(&done->value, &before, now)) {
-    continue;
-  }
-  end_holds(device->queue, now);
-  return now >= seq;
-}
-
-static int check_wait(const tfd_device *d, uint64_t seq,
-                      tfd__deadline until) {
-  TFD_TRY(tfd__check_running());
-  if (tfd__interrupt_get()) {
-    return tfd__fail(TFD_CANCELLED, "interrupted while waiting for %s",
-                     d->short_name);
-  }
-  if (until == TFD_FOREVER || tfd__now_ns() < until) return TFD_OK;
-  return tfd__fail(TFD_DEADLINE_EXCEEDED,
-                   "%s has finished %llu of %llu calls at the deadline",
-                   d->short_name,
-                   (unsigned long long)tfd__counter_get(&d->stream->done),
-                   (unsigned long long)seq);
-}
-
-int tfd__wait_done(tfd_device *device, uint64_t seq, tfd__deadline until) {
-  if (!TFD_LIKELY(!tfd__is_forked())) return tfd__fork_error();
-  while (!tfd__is_done(device, seq)) {
-    TFD_TRY(check_wait(device, seq, until));
-    device->backend->wait(device->stream, seq, until);
-  }
-  return TFD_OK;
-}
-
-int tfd__wait_all(tfd_device *device, tfd__deadline until) {
-  return tfd__wait_done(device, tfd__stream_seq(device), until);
-}
-
-int tfd__stream_wait(tfd_device *device, uint64_t seq, tfd__deadline until) {
-  uint64_t taken = tfd__stream_seq(device);
-
-  if (seq > taken) seq = taken;
-  TFD_TRY(tfd__wait_done(device, seq, until));
-  TFD_TRY(tfd__failure_report(device, seq, until));
-  tfd__settle(false);
-  return TFD_OK;
-}
-
 /* --- life ----------------------------------------------------------------- */
 
 static int make_lists(tfd__queue *q, bool late) {
@@ -267,14 +173,14 @@ static void free_queue(tfd__queue *q) {
   tfd__free(q);
 }
 
-int tfd__queue_new(tfd_device *device) {
+int tfd__queue_new(tfd_device *device, void (*starting)(void)) {
   tfd__stream_config config = {.ordinal = device->ordinal,
                                .threads = device->threads,
                                .name = device->short_name,
                                .owner = device,
                                .run = run_work,
                                .drop = drop_work,
-                               .starting = tfd__stop_at_exit};
+                               .starting = starting};
   tfd__queue *q = NULL;
   int rc;
 
@@ -297,7 +203,7 @@ void tfd__queue_free(tfd_device *device) {
 
   if (q == NULL) return;
   tfd__failure_forget(device);
-  end_holds(q, UINT64_MAX);
+  tfd__end_holds(q, UINT64_MAX);
   device->backend->stream_free(device->stream);
   device->stream = &nothing_queued;
   free_queue(q);

@@ -1,0 +1,84 @@
+/* Making groups: ranks, their provider, the meeting of all. */
+#include "comm/private.h"
+
+#include <string.h>
+
+#define TIMEOUT 600.0
+
+static void group_destroy(void *self) {
+  tfd__group *g = self;
+
+  if (g->provider != NULL) g->provider->close(g);
+  tfd__error_free(&g->cause);
+  tfd__mutex_destroy(&g->lock);
+  tfd__free(g->devices);
+  tfd__free(g);
+}
+
+static const tfd__type group_type = {
+    .name = "group",
+    .kind = TFD_HANDLE_GROUP,
+    .destroy = group_destroy,
+};
+
+static int check_ranks(const tfd__group_config *c) {
+  if (c->local >= 1 && c->local <= TFD_MAX_LOCAL_RANKS && c->base >= 0 &&
+      c->base <= c->size - c->local) {
+    return TFD_OK;
+  }
+  return tfd__fail(TFD_VALUE_ERROR,
+                   "group: %d local ranks from %d on of %d; expected 1 to %d "
+                   "that lie within the group",
+                   c->local, c->base, c->size, TFD_MAX_LOCAL_RANKS);
+}
+
+static int group_make(const tfd__group_config *config, tfd__group **g_p) {
+  size_t bytes = (size_t)config->local * sizeof *config->devices;
+  tfd__group *g = tfd__calloc(1, sizeof *g);
+
+  if (g == NULL) return tfd__no_memory(sizeof *g, "group");
+  if (tfd__mutex_init(&g->lock, 4) != TFD_OK) {
+    tfd__free(g);
+    return tfd__fail(TFD_RESOURCE_EXHAUSTED, "group: no mutex");
+  }
+  tfd__object_init(&g->object, &group_type);
+  g->local = config->local;
+  g->base = config->base;
+  g->size = config->size;
+  g->timeout = config->timeout > 0 ? config->timeout : TIMEOUT;
+  if (config->devices != NULL) {
+    g->devices = tfd__alloc(bytes);
+    if (g->devices == NULL) {
+      tfd__release(g);
+      return tfd__no_memory(bytes, "group");
+    }
+    memcpy(g->devices, config->devices, bytes);
+  }
+  *g_p = g;
+  return TFD_OK;
+}
+
+int tfd__group_new(const tfd__group_config *config, tfd__group **group_p) {
+  const tfd__provider *provider = NULL;
+  tfd__group *g = NULL;
+  int rc;
+
+  TFD_TRY(check_ranks(config));
+  TFD_TRY(tfd__provider_find(config->provider, config, &provider));
+  TFD_TRY(group_make(config, &g));
+  g->provider = provider; /* its threads may fail the group at once */
+  rc = provider->open(g, config);
+  if (rc != TFD_OK) {
+    g->provider = NULL; /* only what was opened is closed */
+    tfd__release(g);
+    return rc;
+  }
+  *group_p = g;
+  return TFD_OK;
+}
+
+int tfd__group_solo(tfd__group **group_p) {
+  tfd__group_config config = {.local = 1, .size = 1};
+
+  return group_make(&config, group_p);
+}
