@@ -297,11 +297,13 @@ int tfd__infer_matrix_band_part(tfd__infer *s) {
 
 /* Is diagonal k of a rows by cols matrix n long, -1 = any? */
 static bool fills(int64_t k, int64_t n, int64_t rows, int64_t cols) {
-  int64_t tall = rows - (k < 0 ? -k : 0);
-  int64_t wide = cols - (k > 0 ? k : 0);
+  int64_t tall = rows;
+  int64_t wide = cols;
 
-  return tfd__sizes_agree(n, tall < wide ? tall : wide) &&
-         has_diagonal(k, rows, cols);
+  if (!has_diagonal(k, rows, cols)) return false;
+  if (k < 0) tall += k;
+  if (k > 0) wide -= k;
+  return tfd__sizes_agree(n, tall < wide ? tall : wide);
 }
 
 int tfd__infer_matrix_diag(tfd__infer *s) {
