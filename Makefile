@@ -225,9 +225,18 @@ test:
 check-long:
 	lua5.4 scripts/test.lua --long
 
+# Debian 12's, for other versions see other lines; `git ls-files` leaves out what
+# is generated.
+FORMAT = git ls-files '*.c' '*.h' '*.cc' '*.cu' | \
+         xargs clang-format-14 --style=file
+
+format:
+	$(FORMAT) -i
+
 lint:
 	lua5.4 scripts/check_layers.lua
 	luacheck -q lua spec scripts examples
+	$(FORMAT) --dry-run -Werror
 
 # The folders of src/ and lua/ and who includes or requires whom, for Graphviz.
 graph:
@@ -356,6 +365,7 @@ clean:
 help:
 	@echo 'make            library, core modules, hosts'
 	@echo 'make test       every suite (what scripts/check runs)'
+	@echo 'make format     the C files as .clang-format says'
 	@echo 'make check-long all of what it draws parts of by a seed'
 	@echo 'make test-c     C unit tests      make lint   layers, luacheck'
 	@echo 'make graph      diagram of the layers and floors, for Graphviz'
@@ -368,7 +378,7 @@ help:
 	@echo 'make parity-seeds    cases drawn from seeds, here and in TensorFlow'
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
-.PHONY: all parts install uninstall rock install-rock bundle test check-long \
+.PHONY: all parts install uninstall rock install-rock bundle test format check-long \
         tests-c test-c lint graph bench parity parity-seeds parity-record clean \
         help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d) \

@@ -34,8 +34,8 @@ static tfd_tensor *floats(const double *values, int n) {
   int64_t dims[1] = {n};
   tfd_tensor *t = NULL;
 
-  check(tfd_tensor_from_values(values, n, TFD_FLOAT32, dims, n > 1 ? 1 : 0,
-                               &t));
+  check(
+      tfd_tensor_from_values(values, n, TFD_FLOAT32, dims, n > 1 ? 1 : 0, &t));
   return t;
 }
 

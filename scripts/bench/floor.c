@@ -37,7 +37,8 @@
 #include <unistd.h>
 
 #if defined(__x86_64__)
-#define CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
+#define CLONES \
+  __attribute__((target_clones("avx512f", "arch=haswell", "default")))
 #else
 #define CLONES
 #endif
@@ -77,17 +78,17 @@ typedef float vec __attribute__((vector_size(32)));
 typedef float vec16 __attribute__((vector_size(64)));
 
 /* Twelve chains hide the latency of two units, and fit the registers. */
-#define FMA_LOOP(type, lanes)                                                  \
-  type a = {0}, b = a, c = a, d = a, e = a, f = a;                             \
-  type g = a, h = a, i = a, j = a, k = a, l = a;                               \
-  type x = a + 0.999f, y = a + 0.001f;                                         \
-  for (; rounds > 0; rounds--) {                                               \
-    a = a * x + y, b = b * x + y, c = c * x + y, d = d * x + y;                \
-    e = e * x + y, f = f * x + y, g = g * x + y, h = h * x + y;                \
-    i = i * x + y, j = j * x + y, k = k * x + y, l = l * x + y;                \
-  }                                                                            \
-  a += b + c + d + e + f + g + h + i + j + k + l;                              \
-  sink = a[0];                                                                 \
+#define FMA_LOOP(type, lanes)                                   \
+  type a = {0}, b = a, c = a, d = a, e = a, f = a;              \
+  type g = a, h = a, i = a, j = a, k = a, l = a;                \
+  type x = a + 0.999f, y = a + 0.001f;                          \
+  for (; rounds > 0; rounds--) {                                \
+    a = a * x + y, b = b * x + y, c = c * x + y, d = d * x + y; \
+    e = e * x + y, f = f * x + y, g = g * x + y, h = h * x + y; \
+    i = i * x + y, j = j * x + y, k = k * x + y, l = l * x + y; \
+  }                                                             \
+  a += b + c + d + e + f + g + h + i + j + k + l;               \
+  sink = a[0];                                                  \
   return 24.0 * lanes
 
 static volatile float sink;
@@ -305,8 +306,8 @@ CLONES FUSED static void chain(const arrays *v) {
   }
 }
 
-#define LOOP(to, expression)                                                   \
-  for (int64_t i = 0; i < v->n; i++) to[i] = expression;                       \
+#define LOOP(to, expression)                             \
+  for (int64_t i = 0; i < v->n; i++) to[i] = expression; \
   __asm__ volatile("" ::: "memory")
 
 CLONES FUSED static void steps(const arrays *v) {
@@ -472,12 +473,18 @@ typedef struct request {
 } request;
 
 static const request requests[] = {
-    {.name = "quiet", .plain = quiet},   {.name = "futex", .plain = futex_trip},
-    {.name = "fma", .turn = fma_turn},   {.name = "add", .turn = add_turn},
-    {.name = "copy", .turn = copy_turn}, {.name = "chain", .loop = chain},
-    {.name = "steps", .loop = steps},    {.name = "sgd", .loop = sgd},
-    {.name = "momentum", .loop = momentum}, {.name = "adam", .loop = adam},
-    {.name = "write", .file = write_file},  {.name = "read", .file = read_file},
+    {.name = "quiet", .plain = quiet},
+    {.name = "futex", .plain = futex_trip},
+    {.name = "fma", .turn = fma_turn},
+    {.name = "add", .turn = add_turn},
+    {.name = "copy", .turn = copy_turn},
+    {.name = "chain", .loop = chain},
+    {.name = "steps", .loop = steps},
+    {.name = "sgd", .loop = sgd},
+    {.name = "momentum", .loop = momentum},
+    {.name = "adam", .loop = adam},
+    {.name = "write", .file = write_file},
+    {.name = "read", .file = read_file},
 };
 
 static void answer(char *name) {

@@ -48,8 +48,7 @@ static long long request(int rank) {
       usleep(1000);
       MPI_Iprobe(0, 0, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
     }
-    MPI_Recv(&bytes, 1, MPI_LONG_LONG, 0, 0, MPI_COMM_WORLD,
-             MPI_STATUS_IGNORE);
+    MPI_Recv(&bytes, 1, MPI_LONG_LONG, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     return bytes;
   }
   if (fgets(line, sizeof line, stdin) != NULL &&

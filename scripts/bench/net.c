@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(call)                              \
-  do {                                           \
-    if ((call) != dnnl_success) {                \
+#define CHECK(call)                               \
+  do {                                            \
+    if ((call) != dnnl_success) {                 \
       fprintf(stderr, "net: %s failed\n", #call); \
-      exit(1);                                   \
-    }                                            \
+      exit(1);                                    \
+    }                                             \
   } while (0)
 
 static void *need(size_t bytes) {
@@ -74,8 +74,8 @@ static dnnl_primitive_attr_t new_attr(void) {
   dnnl_primitive_attr_t attr = NULL;
 
   CHECK(dnnl_primitive_attr_create(&attr));
-  CHECK(dnnl_primitive_attr_set_scratchpad_mode(attr,
-                                                dnnl_scratchpad_mode_user));
+  CHECK(
+      dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
   return attr;
 }
 
@@ -113,8 +113,9 @@ static void bind(const net *n, net_job *j, int arg,
 }
 
 /* Argument that lies in another layout: a copy comes in, or goes out. */
-static void bind_packed(const net *n, net_job *j, const_dnnl_primitive_desc_t pd,
-                        int arg, const dnnl_memory_desc_t *plain, float *data,
+static void bind_packed(const net *n, net_job *j,
+                        const_dnnl_primitive_desc_t pd, int arg,
+                        const dnnl_memory_desc_t *plain, float *data,
                         int is_output) {
   const dnnl_memory_desc_t *md =
       dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg);
@@ -152,8 +153,8 @@ static void run(const net *n, const net_job *j) {
 
   if (j->primitive == NULL) return;
   for (i = 0; i < j->before_n; i++)
-    CHECK(dnnl_primitive_execute(j->before[i], n->stream, 2,
-                                 j->before_args[i]));
+    CHECK(
+        dnnl_primitive_execute(j->before[i], n->stream, 2, j->before_args[i]));
   CHECK(dnnl_primitive_execute(j->primitive, n->stream, j->args_n, j->args));
   for (i = 0; i < j->after_n; i++)
     CHECK(dnnl_primitive_execute(j->after[i], n->stream, 2, j->after_args[i]));
@@ -242,9 +243,9 @@ static void open_conv(const net *n, net_layer *l) {
   dnnl_primitive_desc_t hint = NULL;
   dnnl_primitive_desc_t pd = NULL;
 
-  CHECK(dnnl_convolution_forward_desc_init(
-      &desc, dnnl_forward_training, dnnl_convolution_direct, &x, &any, &bias,
-      &y, one, pad, pad));
+  CHECK(dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training,
+                                           dnnl_convolution_direct, &x, &any,
+                                           &bias, &y, one, pad, pad));
   hint = describe(n, &desc, attr, NULL);
   bind(n, &l->forward, DNNL_ARG_SRC, &x, l->x);
   bind_packed(n, &l->forward, hint, DNNL_ARG_WEIGHTS, &plain, l->w, 0);
@@ -467,18 +468,27 @@ void net_open(net *n, const net_spec *spec, float *w, float *g, unsigned seed) {
     if (i == 0 && l->spec.kind == NET_LSTM) l->dx = need(l->x_n * sizeof *l->x);
     memcpy(shape, l->out, sizeof shape);
     switch (l->spec.kind) {
-    case NET_DENSE: open_dense(n, l); break;
-    case NET_CONV: open_conv(n, l); break;
-    case NET_POOL: open_pool(n, l); break;
-    case NET_LSTM: open_lstm(n, l); break;
+    case NET_DENSE:
+      open_dense(n, l);
+      break;
+    case NET_CONV:
+      open_conv(n, l);
+      break;
+    case NET_POOL:
+      open_pool(n, l);
+      break;
+    case NET_LSTM:
+      open_lstm(n, l);
+      break;
     }
   }
   n->x = n->layers[0].x;
   n->labels = need((size_t)n->rows * sizeof *n->labels);
   for (k = 0; k < n->layers[0].x_n; k++) n->x[k] = uniform(&data_seed);
   for (k = 0; k < (size_t)n->rows; k++)
-    n->labels[k] = (int)((uniform(&data_seed) + 1) * 0.5f *
-                         (float)spec->classes) % (int)spec->classes;
+    n->labels[k] =
+        (int)((uniform(&data_seed) + 1) * 0.5f * (float)spec->classes) %
+        (int)spec->classes;
 }
 
 /* Mean loss; the logits' gradient goes where the last layer wants it. */

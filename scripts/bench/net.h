@@ -31,8 +31,8 @@ typedef struct net_layer_spec {
 typedef struct net_spec {
   const char *name;
   int64_t batch;
-  int64_t steps;   /* time steps of recurrent networks, else 1 */
-  int64_t height;  /* of images, else 1 */
+  int64_t steps;  /* time steps of recurrent networks, else 1 */
+  int64_t height; /* of images, else 1 */
   int64_t width;
   int64_t channels; /* or features */
   int64_t classes;

@@ -62,8 +62,8 @@ static double measure(double (*fn)(void *), void *arg) {
 
 static void line(const char *name, double ours, double reference,
                  const char *what, const char *goal) {
-  printf("%-34s %10.1f ns  %-22s %10.1f ns  ratio %5.2f  goal %s\n", name,
-         ours, what, reference, ours / reference, goal);
+  printf("%-34s %10.1f ns  %-22s %10.1f ns  ratio %5.2f  goal %s\n", name, ours,
+         what, reference, ours / reference, goal);
 }
 
 /* --- hand-over ------------------------------------------------------------ */

@@ -25,20 +25,56 @@
 enum { MAX_REPLICAS = 8, WARM = 3 };
 
 static const net_spec specs[] = {
-    {"mlp", 64, 1, 1, 1, 784, 10, 3,
-     {{NET_DENSE, 512, 0, 0, 1}, {NET_DENSE, 512, 0, 0, 1},
+    {"mlp",
+     64,
+     1,
+     1,
+     1,
+     784,
+     10,
+     3,
+     {{NET_DENSE, 512, 0, 0, 1},
+      {NET_DENSE, 512, 0, 0, 1},
       {NET_DENSE, 10, 0, 0, 0}}},
-    {"cnn", 64, 1, 28, 28, 1, 10, 6,
-     {{NET_CONV, 32, 3, 0, 1}, {NET_POOL, 0, 2, 0, 0},
-      {NET_CONV, 64, 3, 0, 1}, {NET_POOL, 0, 2, 0, 0},
-      {NET_DENSE, 64, 0, 0, 1}, {NET_DENSE, 10, 0, 0, 0}}},
-    {"lenet", 64, 1, 28, 28, 1, 10, 7,
-     {{NET_CONV, 6, 5, 2, 1}, {NET_POOL, 0, 2, 0, 0},
-      {NET_CONV, 16, 5, 0, 1}, {NET_POOL, 0, 2, 0, 0},
-      {NET_DENSE, 120, 0, 0, 1}, {NET_DENSE, 84, 0, 0, 1},
+    {"cnn",
+     64,
+     1,
+     28,
+     28,
+     1,
+     10,
+     6,
+     {{NET_CONV, 32, 3, 0, 1},
+      {NET_POOL, 0, 2, 0, 0},
+      {NET_CONV, 64, 3, 0, 1},
+      {NET_POOL, 0, 2, 0, 0},
+      {NET_DENSE, 64, 0, 0, 1},
       {NET_DENSE, 10, 0, 0, 0}}},
-    {"lstm", 50, 50, 1, 1, 512, 65, 3,
-     {{NET_LSTM, 512, 0, 0, 0}, {NET_LSTM, 512, 0, 0, 0},
+    {"lenet",
+     64,
+     1,
+     28,
+     28,
+     1,
+     10,
+     7,
+     {{NET_CONV, 6, 5, 2, 1},
+      {NET_POOL, 0, 2, 0, 0},
+      {NET_CONV, 16, 5, 0, 1},
+      {NET_POOL, 0, 2, 0, 0},
+      {NET_DENSE, 120, 0, 0, 1},
+      {NET_DENSE, 84, 0, 0, 1},
+      {NET_DENSE, 10, 0, 0, 0}}},
+    {"lstm",
+     50,
+     50,
+     1,
+     1,
+     512,
+     65,
+     3,
+     {{NET_LSTM, 512, 0, 0, 0},
+      {NET_LSTM, 512, 0, 0, 0},
       {NET_DENSE, 65, 0, 0, 0}}},
 };
 
@@ -67,7 +103,8 @@ static float *floats(size_t n) {
   return p;
 }
 
-/* --- networks stay, as in a program that trains ---------------------------- */
+/* --- networks stay, as in a program that trains ----------------------------
+ */
 
 typedef struct kept {
   net n;
@@ -88,7 +125,8 @@ static kept *kept_of(const net_spec *spec, int replica) {
   return k;
 }
 
-/* --- replicas --------------------------------------------------------------- */
+/* --- replicas ---------------------------------------------------------------
+ */
 
 typedef struct team {
   int n;
@@ -145,8 +183,7 @@ FAST static void update(const team *t, int index) {
     memcpy(sum, t->g[0] + i, n * sizeof *sum);
     for (int r = 1; r < t->n; r++)
       for (size_t k = 0; k < n; k++) sum[k] += t->g[r][i + k];
-    for (size_t k = 0; k < n; k++)
-      sum[k] = t->w[0][i + k] - 1e-4f * sum[k];
+    for (size_t k = 0; k < n; k++) sum[k] = t->w[0][i + k] - 1e-4f * sum[k];
     for (int r = 0; r < t->n; r++) memcpy(t->w[r] + i, sum, n * sizeof *sum);
   }
 }
@@ -229,7 +266,8 @@ static double together(const net_spec *spec, int n, size_t size, int turns) {
   return t.spent / turns;
 }
 
-/* --- the gradient is right -------------------------------------------------- */
+/* --- the gradient is right --------------------------------------------------
+ */
 
 static double check(const net_spec *spec) {
   size_t size = net_size(spec);
@@ -261,7 +299,8 @@ static double check(const net_spec *spec) {
   return fabs(slope / norm - 1);
 }
 
-/* --- requests --------------------------------------------------------------- */
+/* --- requests ---------------------------------------------------------------
+ */
 
 static void answer(const char *line) {
   char name[16];

@@ -2,37 +2,58 @@
 #include "backend_cuda.h"
 
 static const named float_unary[] = {
-    K(abs, 3, 0),      K(negative, 3, 0), K(square, 3, 0),   K(sign, 3, 0),
-    K(relu, 3, 0),     K(relu6, 9, 0),    K(reciprocal, 1, 3), K(sqrt, 1, 2),
-    K(rsqrt, 1, 2),    K(exp, 3, 0),      K(expm1, 3, 0),    K(log, 1, 2),
-    K(log1p, 0.9, 0),  K(sin, 3, 0),      K(cos, 3, 0),      K(tan, 1, 0),
-    K(asin, 0.9, 0),   K(acos, 0.9, 0),   K(atan, 3, 0),     K(sinh, 3, 0),
-    K(cosh, 3, 0),     K(tanh, 3, 0),     K(asinh, 3, 0),    K(acosh, 1, 3),
-    K(atanh, 0.9, 0),  K(erf, 2, 0),      K(erfc, 2, 0),     K(sigmoid, 5, 0),
-    K(softplus, 5, 0), K(log_sigmoid, 5, 0), K(ceil, 3, 0),  K(floor, 3, 0),
-    K(rint, 3, 0),     K(leaky_relu, 3, 0), K(elu, 3, 0),    K(selu, 3, 0),
-    K(gelu, 3, 0),     K(gelu_tanh, 3, 0), K(swish, 3, 0),   K(softsign, 3, 0)};
-static const named int_unary[] = {K(abs, 3, 0),  K(negative, 3, 0),
-                                  K(square, 3, 0), K(sign, 3, 0),
-                                  K(relu, 3, 0), K(relu6, 3, 0),
-                                  K(invert, 3, 0)};
-static const named float_binary[] = {
-    K(add, 3, 0),         K(subtract, 3, 0),  K(multiply, 3, 0),
-    K(divide, 3, 5),      K(divide_no_nan, 3, 0), K(maximum, 3, 0),
-    K(minimum, 3, 0),     K(squared_difference, 3, 0), K(pow, 1, 2),
-    K(atan2, 3, 0),       K(multiply_no_nan, 3, 0), K(xdivy, 3, 0),
-    K(xlogy, 1, 2),       K(xlog1py, 1, 2),   K(tanh_grad, 1, 0),
-    K(sigmoid_grad, 1, 0), K(relu_grad, 3, 0), K(relu6_grad, 9, 0),
-    K(leaky_relu_grad, 3, 0)};
-static const named int_binary[] = {
-    K(add, 3, 0),     K(subtract, 3, 0),    K(multiply, 3, 0),
-    K(maximum, 3, 0), K(minimum, 3, 0),     K(squared_difference, 3, 0),
-    K(relu_grad, 3, 0), K(relu6_grad, 3, 0), K(bitwise_and, 3, 0),
-    K(bitwise_or, 3, 0), K(bitwise_xor, 3, 0), K(left_shift, 0.2, 0.2),
-    K(right_shift, 0.2, 0.2)};
-static const named comparisons[] = {
-    K(equal, 0.1, 0), K(not_equal, 0.1, 0),  K(less, 1, 0),
-    K(less_equal, 1, 0), K(greater, 1, 0),   K(greater_equal, 1, 0)};
+    K(abs, 3, 0),        K(negative, 3, 0),  K(square, 3, 0),
+    K(sign, 3, 0),       K(relu, 3, 0),      K(relu6, 9, 0),
+    K(reciprocal, 1, 3), K(sqrt, 1, 2),      K(rsqrt, 1, 2),
+    K(exp, 3, 0),        K(expm1, 3, 0),     K(log, 1, 2),
+    K(log1p, 0.9, 0),    K(sin, 3, 0),       K(cos, 3, 0),
+    K(tan, 1, 0),        K(asin, 0.9, 0),    K(acos, 0.9, 0),
+    K(atan, 3, 0),       K(sinh, 3, 0),      K(cosh, 3, 0),
+    K(tanh, 3, 0),       K(asinh, 3, 0),     K(acosh, 1, 3),
+    K(atanh, 0.9, 0),    K(erf, 2, 0),       K(erfc, 2, 0),
+    K(sigmoid, 5, 0),    K(softplus, 5, 0),  K(log_sigmoid, 5, 0),
+    K(ceil, 3, 0),       K(floor, 3, 0),     K(rint, 3, 0),
+    K(leaky_relu, 3, 0), K(elu, 3, 0),       K(selu, 3, 0),
+    K(gelu, 3, 0),       K(gelu_tanh, 3, 0), K(swish, 3, 0),
+    K(softsign, 3, 0)};
+static const named int_unary[] = {
+    K(abs, 3, 0),  K(negative, 3, 0), K(square, 3, 0), K(sign, 3, 0),
+    K(relu, 3, 0), K(relu6, 3, 0),    K(invert, 3, 0)};
+static const named float_binary[] = {K(add, 3, 0),
+                                     K(subtract, 3, 0),
+                                     K(multiply, 3, 0),
+                                     K(divide, 3, 5),
+                                     K(divide_no_nan, 3, 0),
+                                     K(maximum, 3, 0),
+                                     K(minimum, 3, 0),
+                                     K(squared_difference, 3, 0),
+                                     K(pow, 1, 2),
+                                     K(atan2, 3, 0),
+                                     K(multiply_no_nan, 3, 0),
+                                     K(xdivy, 3, 0),
+                                     K(xlogy, 1, 2),
+                                     K(xlog1py, 1, 2),
+                                     K(tanh_grad, 1, 0),
+                                     K(sigmoid_grad, 1, 0),
+                                     K(relu_grad, 3, 0),
+                                     K(relu6_grad, 9, 0),
+                                     K(leaky_relu_grad, 3, 0)};
+static const named int_binary[] = {K(add, 3, 0),
+                                   K(subtract, 3, 0),
+                                   K(multiply, 3, 0),
+                                   K(maximum, 3, 0),
+                                   K(minimum, 3, 0),
+                                   K(squared_difference, 3, 0),
+                                   K(relu_grad, 3, 0),
+                                   K(relu6_grad, 3, 0),
+                                   K(bitwise_and, 3, 0),
+                                   K(bitwise_or, 3, 0),
+                                   K(bitwise_xor, 3, 0),
+                                   K(left_shift, 0.2, 0.2),
+                                   K(right_shift, 0.2, 0.2)};
+static const named comparisons[] = {K(equal, 0.1, 0), K(not_equal, 0.1, 0),
+                                    K(less, 1, 0),    K(less_equal, 1, 0),
+                                    K(greater, 1, 0), K(greater_equal, 1, 0)};
 
 /* Forms: 0 dense, 1 transposed, 2 with a broadcast axis, 3 odd offset. */
 static tfd__view shaped(int dtype, int form, int seed, double scale,
@@ -62,14 +83,18 @@ static tfd__view shaped(int dtype, int form, int seed, double scale,
 
 static void one(const named *k, int ins, int dtype, int to, int form) {
   int64_t dims[2] = {33, form == 3 ? 61 : 65};
-  example e = {.id = k->id, .name = k->name, .in_n = ins, .out_n = 1,
-               .reals = {0.3}, .reals_n = 1,
+  example e = {.id = k->id,
+               .name = k->name,
+               .in_n = ins,
+               .out_n = 1,
+               .reals = {0.3},
+               .reals_n = 1,
                .tolerance = tolerance_of(dtype)};
   int i;
 
   for (i = 0; i < ins; i++) {
-    e.v[i] = shaped(dtype, i == 0 || form == 3 ? form : 0, i, k->scale,
-                    k->shift);
+    e.v[i] =
+        shaped(dtype, i == 0 || form == 3 ? form : 0, i, k->scale, k->shift);
   }
   if (k->id == TFD_KERNEL_pow && dtype == TFD_FLOAT32) e.tolerance = 2e-5;
   e.v[ins] = make(to, 2, dims, 9, 1, 0);
@@ -117,8 +142,8 @@ static void test_binary(void **state) {
 static void test_choice(void **state) {
   (void)state;
   for (int d = 0; d < COUNT(numbers); d++) {
-    example e = {.id = TFD_KERNEL_select, .name = "select", .in_n = 3,
-                 .out_n = 1};
+    example e = {
+        .id = TFD_KERNEL_select, .name = "select", .in_n = 3, .out_n = 1};
 
     e.v[0] = make(TFD_BOOL, DIMS(33, 1), 1, 1, 0);
     e.v[1] = make(numbers[d], DIMS(33, 65), 2, 3, 0);
@@ -141,8 +166,11 @@ static void test_add_n(void **state) {
   (void)state;
   for (int d = 0; d < COUNT(numbers); d++) {
     for (int ins = 1; ins < 6; ins += 2) {
-      example e = {.id = TFD_KERNEL_add_n, .name = "add_n", .in_n = ins,
-                   .out_n = 1, .tolerance = tolerance_of(numbers[d])};
+      example e = {.id = TFD_KERNEL_add_n,
+                   .name = "add_n",
+                   .in_n = ins,
+                   .out_n = 1,
+                   .tolerance = tolerance_of(numbers[d])};
 
       for (int i = 0; i < ins; i++) {
         e.v[i] = make(numbers[d], DIMS(1003), i, 3, 0);
@@ -155,15 +183,15 @@ static void test_add_n(void **state) {
 }
 
 static void test_cast(void **state) {
-  static const int all[] = {TFD_FLOAT32, TFD_FLOAT64, TFD_FLOAT16,
-                            TFD_BFLOAT16, TFD_INT8,   TFD_INT16,
-                            TFD_INT32,   TFD_INT64,   TFD_UINT8, TFD_BOOL};
+  static const int all[] = {TFD_FLOAT32, TFD_FLOAT64, TFD_FLOAT16, TFD_BFLOAT16,
+                            TFD_INT8,    TFD_INT16,   TFD_INT32,   TFD_INT64,
+                            TFD_UINT8,   TFD_BOOL};
   (void)state;
   for (int a = 0; a < COUNT(all); a++) {
     for (int b = 0; b < COUNT(all); b++) {
       for (int form = 0; form < 2; form++) {
-        example e = {.id = TFD_KERNEL_cast, .name = "cast", .in_n = 1,
-                     .out_n = 1};
+        example e = {
+            .id = TFD_KERNEL_cast, .name = "cast", .in_n = 1, .out_n = 1};
 
         e.v[0] = shaped(all[a], form, 1, 300, 0);
         e.v[1] = make(all[b], DIMS(33, 65), 2, 1, 0);
@@ -174,12 +202,17 @@ static void test_cast(void **state) {
   }
 }
 
-/* --- reductions ------------------------------------------------------------------ */
+/* --- reductions
+ * ------------------------------------------------------------------ */
 
-static void reduce_one(const named *k, int dtype, int rank,
-                       const int64_t *dims, unsigned axes) {
-  example e = {.id = k->id, .name = k->name, .in_n = 1, .out_n = 1,
-               .ints_n = 10, .tolerance = tolerance_of(dtype) * 4};
+static void reduce_one(const named *k, int dtype, int rank, const int64_t *dims,
+                       unsigned axes) {
+  example e = {.id = k->id,
+               .name = k->name,
+               .in_n = 1,
+               .out_n = 1,
+               .ints_n = 10,
+               .tolerance = tolerance_of(dtype) * 4};
   int64_t kept[8];
   int n = 0;
   int d;
@@ -200,7 +233,7 @@ static void reduce_one(const named *k, int dtype, int rank,
 
 static void test_reduce(void **state) {
   static const named all[] = {K(reduce_sum, 1, 0.1), K(reduce_mean, 1, 0.1),
-                              K(reduce_max, 1, 0),   K(reduce_min, 1, 0),
+                              K(reduce_max, 1, 0), K(reduce_min, 1, 0),
                               K(reduce_prod, 0.001, 1)};
   static const named logic[] = {K(reduce_any, 1, -0.99),
                                 K(reduce_all, 1, 0.99)};
@@ -229,8 +262,11 @@ static void test_extremes(void **state) {
     for (int axis = 0; axis < 2; axis++) {
       for (int k = 0; k < 2; k++) {
         example e = {.id = k ? TFD_KERNEL_argmax : TFD_KERNEL_argmin,
-                     .name = k ? "argmax" : "argmin", .in_n = 1, .out_n = 1,
-                     .ints = {axis, TFD_INT64}, .ints_n = 2};
+                     .name = k ? "argmax" : "argmin",
+                     .in_n = 1,
+                     .out_n = 1,
+                     .ints = {axis, TFD_INT64},
+                     .ints_n = 2};
 
         e.v[0] = make(numbers[d], DIMS(31, 17), 1, 3, 0);
         e.v[1] = make(axis ? TFD_INT64 : TFD_INT32, 1,
@@ -252,12 +288,9 @@ ON_GPU(test_extremes)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_unary_gpu),
-      cmocka_unit_test(test_binary_gpu),
-      cmocka_unit_test(test_choice_gpu),
-      cmocka_unit_test(test_cast_gpu),
-      cmocka_unit_test(test_add_n_gpu),
-      cmocka_unit_test(test_reduce_gpu),
+      cmocka_unit_test(test_unary_gpu),   cmocka_unit_test(test_binary_gpu),
+      cmocka_unit_test(test_choice_gpu),  cmocka_unit_test(test_cast_gpu),
+      cmocka_unit_test(test_add_n_gpu),   cmocka_unit_test(test_reduce_gpu),
       cmocka_unit_test(test_extremes_gpu)};
 
   return cmocka_run_group_tests(tests, find_gpu, count_examples);

@@ -80,8 +80,10 @@ static tfd__view make(int dtype, int rank, const int64_t *dims, int seed,
   return v;
 }
 
-#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), \
-                  (int64_t[]){__VA_ARGS__}
+#define DIMS(...)                                            \
+  (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]) { \
+    __VA_ARGS__                                              \
+  }
 
 /* The span of memory that a view shows, and its first byte. */
 static size_t span_of(const tfd__view *v, char **first_p) {
@@ -191,9 +193,9 @@ static void check(example *e) {
 
       if (want == have || (want != want && have != have)) continue;
       if (fabs(want - have) <= e->tolerance * (1 + fabs(want))) continue;
-      fail_msg("%s (%s), output %d, element %lld: CPU %.9g, GPU %.9g",
-               e->name, tfd__dtype_name(e->v[0].dtype), i - e->in_n,
-               (long long)k, want, have);
+      fail_msg("%s (%s), output %d, element %lld: CPU %.9g, GPU %.9g", e->name,
+               tfd__dtype_name(e->v[0].dtype), i - e->in_n, (long long)k, want,
+               have);
     }
     free(got);
   }
@@ -226,11 +228,12 @@ static double tolerance_of(int dtype) {
 
 static const int floats[] = {TFD_FLOAT32, TFD_FLOAT64, TFD_FLOAT16,
                              TFD_BFLOAT16};
-static const int numbers[] = {TFD_FLOAT32, TFD_FLOAT64, TFD_FLOAT16,
-                              TFD_BFLOAT16, TFD_INT8,   TFD_INT16,
-                              TFD_INT32,   TFD_INT64,   TFD_UINT8};
+static const int numbers[] = {TFD_FLOAT32,  TFD_FLOAT64, TFD_FLOAT16,
+                              TFD_BFLOAT16, TFD_INT8,    TFD_INT16,
+                              TFD_INT32,    TFD_INT64,   TFD_UINT8};
 
-/* --- cases ----------------------------------------------------------------- */
+/* --- cases -----------------------------------------------------------------
+ */
 
 typedef struct named {
   tfd__kernel_id id;
@@ -238,20 +241,22 @@ typedef struct named {
   double scale;
   double shift;
 } named;
-#define K(name, scale, shift) {TFD_KERNEL_##name, #name, scale, shift}
+#define K(name, scale, shift) \
+  { TFD_KERNEL_##name, #name, scale, shift }
 
 #define COUNT(a) (int)(sizeof(a) / sizeof *(a))
 
 static int find_gpu(void **state) {
-  tfd__stream_config config = {.name = "/gpu:0", .owner = &work_rc,
-                               .run = run_work};
+  tfd__stream_config config = {
+      .name = "/gpu:0", .owner = &work_rc, .run = run_work};
   const tfd__backend_entry *list = NULL;
   int n = 0;
   int i;
 
   (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  print_message("skipped: plug-in and stand-ins are built without sanitizers\n");
+  print_message(
+      "skipped: plug-in and stand-ins are built without sanitizers\n");
   return 0;
 #endif
   setenv("TFDIST_STRICT_FP32", "1", 1);

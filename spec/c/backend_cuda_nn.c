@@ -1,7 +1,8 @@
 /* Losses, layers, optimizers, products and errors of the CUDA back end. */
 #include "backend_cuda.h"
 
-/* --- losses, bias, dropout, gather ---------------------------------------------------- */
+/* --- losses, bias, dropout, gather
+ * ---------------------------------------------------- */
 
 static void test_rows(void **state) {
   static const int64_t widths[] = {1, 10, 33, 2000, 5000};
@@ -11,11 +12,16 @@ static void test_rows(void **state) {
       int dtype = floats[d];
       int64_t n = widths[w];
       double tolerance = tolerance_of(dtype) * 8;
-      example s = {.id = TFD_KERNEL_softmax, .name = "softmax", .in_n = 1,
-                   .out_n = 1, .tolerance = tolerance};
+      example s = {.id = TFD_KERNEL_softmax,
+                   .name = "softmax",
+                   .in_n = 1,
+                   .out_n = 1,
+                   .tolerance = tolerance};
       example l = {.id = TFD_KERNEL_sparse_softmax_cross_entropy,
-                   .name = "sparse_softmax_cross_entropy", .in_n = 2,
-                   .out_n = 1, .tolerance = tolerance};
+                   .name = "sparse_softmax_cross_entropy",
+                   .in_n = 2,
+                   .out_n = 1,
+                   .tolerance = tolerance};
       int64_t i;
 
       s.v[0] = make(dtype, 2, (int64_t[]){37, n}, 1, 5, 0);
@@ -55,8 +61,12 @@ static void test_nn(void **state) {
     int dtype = floats[d];
 
     for (int first = 0; first < 2; first++) {
-      example e = {.id = TFD_KERNEL_bias_add, .name = "bias_add", .in_n = 2,
-                   .out_n = 1, .ints = {first}, .ints_n = 1,
+      example e = {.id = TFD_KERNEL_bias_add,
+                   .name = "bias_add",
+                   .in_n = 2,
+                   .out_n = 1,
+                   .ints = {first},
+                   .ints_n = 1,
                    .tolerance = tolerance_of(dtype)};
 
       e.v[0] = make(dtype, DIMS(3, 7, 5, 7), 1, 3, 0);
@@ -69,9 +79,14 @@ static void test_nn(void **state) {
       drop(&e);
     }
     {
-      example e = {.id = TFD_KERNEL_dropout, .name = "dropout", .in_n = 1,
-                   .out_n = 1, .ints = {11, 22, 33, 44}, .ints_n = 4,
-                   .reals = {0.3}, .reals_n = 1,
+      example e = {.id = TFD_KERNEL_dropout,
+                   .name = "dropout",
+                   .in_n = 1,
+                   .out_n = 1,
+                   .ints = {11, 22, 33, 44},
+                   .ints_n = 4,
+                   .reals = {0.3},
+                   .reals_n = 1,
                    .tolerance = tolerance_of(dtype)};
 
       e.v[0] = make(dtype, DIMS(1003), 1, 3, 0);
@@ -82,8 +97,12 @@ static void test_nn(void **state) {
   }
   for (int d = 0; d < COUNT(numbers); d++) {
     for (int axis = 0; axis < 2; axis++) {
-      example e = {.id = TFD_KERNEL_gather, .name = "gather", .in_n = 2,
-                   .out_n = 1, .ints = {0, 1, axis}, .ints_n = 11};
+      example e = {.id = TFD_KERNEL_gather,
+                   .name = "gather",
+                   .in_n = 2,
+                   .out_n = 1,
+                   .ints = {0, 1, axis},
+                   .ints_n = 11};
       int i;
 
       e.v[0] = make(numbers[d], DIMS(20, 30), 1, 3, 0);
@@ -97,25 +116,39 @@ static void test_nn(void **state) {
   }
 }
 
-/* --- optimizers ------------------------------------------------------------------------ */
+/* --- optimizers
+ * ------------------------------------------------------------------------ */
 
 static void test_update(void **state) {
-#define RULE(rule, targets) {TFD_KERNEL_update_##rule, "update_" #rule, targets, 0}
-  static const named rules[] = {
-      RULE(sgd, 1), RULE(momentum, 2), RULE(nesterov, 2), RULE(adam, 3),
-      RULE(amsgrad, 4), RULE(adamax, 3), RULE(nadam, 3), RULE(rmsprop, 2),
-      RULE(rmsprop_centered, 3), RULE(rmsprop_momentum, 3),
-      RULE(rmsprop_both, 4), RULE(adagrad, 2), RULE(adadelta, 3),
-      RULE(ftrl, 3), RULE(average, 1)};
+#define RULE(rule, targets) \
+  { TFD_KERNEL_update_##rule, "update_" #rule, targets, 0 }
+  static const named rules[] = {RULE(sgd, 1),
+                                RULE(momentum, 2),
+                                RULE(nesterov, 2),
+                                RULE(adam, 3),
+                                RULE(amsgrad, 4),
+                                RULE(adamax, 3),
+                                RULE(nadam, 3),
+                                RULE(rmsprop, 2),
+                                RULE(rmsprop_centered, 3),
+                                RULE(rmsprop_momentum, 3),
+                                RULE(rmsprop_both, 4),
+                                RULE(adagrad, 2),
+                                RULE(adadelta, 3),
+                                RULE(ftrl, 3),
+                                RULE(average, 1)};
   (void)state;
   for (int d = 0; d < 4; d++) {
     for (int i = 0; i < COUNT(rules); i++) {
       for (int grads = 1; grads < 4; grads += 2) {
         int targets = (int)rules[i].scale;
-        example e = {.id = rules[i].id, .name = rules[i].name,
-                     .in_n = targets + grads + 1, .out_n = targets,
+        example e = {.id = rules[i].id,
+                     .name = rules[i].name,
+                     .in_n = targets + grads + 1,
+                     .out_n = targets,
                      .reals = {0.01, 0.1, 0.9, 0.99, 1e-3, 0.5, 0.3, 0.2},
-                     .reals_n = 8, .tolerance = tolerance_of(floats[d]) * 20};
+                     .reals_n = 8,
+                     .tolerance = tolerance_of(floats[d]) * 20};
         int t;
 
         if (rules[i].id == TFD_KERNEL_update_ftrl) e.reals[2] = 0.5;
@@ -132,13 +165,18 @@ static void test_update(void **state) {
   }
 }
 
-/* --- products, convolution, pooling --------------------------------------------------------- */
+/* --- products, convolution, pooling
+ * --------------------------------------------------------- */
 
 static void product(int dtype, const int64_t *a, int a_n, const int64_t *b,
                     int b_n, const int64_t *c, int c_n, int ta, int tb,
                     bool strided) {
-  example e = {.id = TFD_KERNEL_matmul, .name = "matmul", .in_n = 2,
-               .out_n = 1, .ints = {ta, tb, 0, 0}, .ints_n = 4,
+  example e = {.id = TFD_KERNEL_matmul,
+               .name = "matmul",
+               .in_n = 2,
+               .out_n = 1,
+               .ints = {ta, tb, 0, 0},
+               .ints_n = 4,
                .tolerance = tolerance_of(dtype) * 10};
 
   e.v[0] = make(dtype, a_n, a, 1, 1, 0);
@@ -171,18 +209,18 @@ static void test_matmul(void **state) {
 
         for (int s = 0; s < 2; s++) {
           product(dtype, (int64_t[]){ta ? k : m, ta ? m : k}, 2,
-                  (int64_t[]){tb ? n : k, tb ? k : n}, 2,
-                  (int64_t[]){m, n}, 2, ta, tb, s);
+                  (int64_t[]){tb ? n : k, tb ? k : n}, 2, (int64_t[]){m, n}, 2,
+                  ta, tb, s);
         }
         product(dtype, (int64_t[]){4, ta ? k : m, ta ? m : k}, 3,
-                (int64_t[]){tb ? n : k, tb ? k : n}, 2,
-                (int64_t[]){4, m, n}, 3, ta, tb, false);
+                (int64_t[]){tb ? n : k, tb ? k : n}, 2, (int64_t[]){4, m, n}, 3,
+                ta, tb, false);
         product(dtype, (int64_t[]){3, 1, ta ? k : m, ta ? m : k}, 4,
                 (int64_t[]){2, tb ? n : k, tb ? k : n}, 3,
                 (int64_t[]){3, 2, m, n}, 4, ta, tb, false);
         product(dtype, (int64_t[]){ta ? k : 1, ta ? 1 : k}, 2,
-                (int64_t[]){tb ? 1 : k, tb ? k : 1}, 2,
-                (int64_t[]){1, 1}, 2, ta, tb, false);
+                (int64_t[]){tb ? 1 : k, tb ? k : 1}, 2, (int64_t[]){1, 1}, 2,
+                ta, tb, false);
       }
     }
   }
@@ -206,13 +244,16 @@ static void test_conv(void **state) {
       for (int padding = 0; padding < 2; padding++) {
         for (int first = 0; first < 2; first++) {
           int dtype = floats[d];
-          int64_t out = padding ? (14 + stride - 1) / stride
-                                : (14 - 3 + stride) / stride;
+          int64_t out =
+              padding ? (14 + stride - 1) / stride : (14 - 3 + stride) / stride;
           int64_t x[4] = {2, 14, 14, 4};
           int64_t y[4] = {2, out, out, 6};
           int64_t w[4] = {3, 3, 4, 6};
-          example e = {.id = TFD_KERNEL_conv, .name = "conv2d", .in_n = 2,
-                       .out_n = 1, .tolerance = tolerance_of(dtype) * 20};
+          example e = {.id = TFD_KERNEL_conv,
+                       .name = "conv2d",
+                       .in_n = 2,
+                       .out_n = 1,
+                       .tolerance = tolerance_of(dtype) * 20};
 
           if (first) {
             x[1] = 4;
@@ -252,8 +293,10 @@ static void test_pool(void **state) {
     for (int average = 0; average < 2; average++) {
       int dtype = floats[d];
       example e = {.id = average ? TFD_KERNEL_avg_pool : TFD_KERNEL_max_pool,
-                   .name = average ? "avg_pool" : "max_pool", .in_n = 1,
-                   .out_n = 1, .ints_n = 29,
+                   .name = average ? "avg_pool" : "max_pool",
+                   .in_n = 1,
+                   .out_n = 1,
+                   .ints_n = 29,
                    .tolerance = tolerance_of(dtype) * 4};
 
       e.ints[0] = 1;
@@ -283,13 +326,18 @@ static void test_pool(void **state) {
   }
 }
 
-/* --- errors that kernels find ------------------------------------------------------------- */
+/* --- errors that kernels find
+ * ------------------------------------------------------------- */
 
 static void test_bad_label(void **state) {
   tfd__view v[3];
   tfd__view there[3];
-  tfd__call call = {.name = "sparse_softmax_cross_entropy", .in_n = 2,
-                    .out_n = 1, .replica = -1, .line = 7, .file = "a.lua"};
+  tfd__call call = {.name = "sparse_softmax_cross_entropy",
+                    .in_n = 2,
+                    .out_n = 1,
+                    .replica = -1,
+                    .line = 7,
+                    .file = "a.lua"};
   tfd__work work = {.call = &call};
   uint64_t seq = 0;
   uint64_t at = 0;
@@ -331,12 +379,9 @@ ON_GPU(test_bad_label)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_rows_gpu),
-      cmocka_unit_test(test_nn_gpu),
-      cmocka_unit_test(test_update_gpu),
-      cmocka_unit_test(test_matmul_gpu),
-      cmocka_unit_test(test_conv_gpu),
-      cmocka_unit_test(test_pool_gpu),
+      cmocka_unit_test(test_rows_gpu),     cmocka_unit_test(test_nn_gpu),
+      cmocka_unit_test(test_update_gpu),   cmocka_unit_test(test_matmul_gpu),
+      cmocka_unit_test(test_conv_gpu),     cmocka_unit_test(test_pool_gpu),
       cmocka_unit_test(test_bad_label_gpu)};
 
   return cmocka_run_group_tests(tests, find_gpu, count_examples);

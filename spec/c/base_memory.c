@@ -356,12 +356,10 @@ int main(void) {
       cmocka_unit_test_setup(collection_is_asked_above_the_limit,
                              reset_pressure),
       cmocka_unit_test_setup(limit_can_be_set, reset_pressure),
-      cmocka_unit_test_setup(useful_collection_keeps_the_limit,
-                             reset_pressure),
+      cmocka_unit_test_setup(useful_collection_keeps_the_limit, reset_pressure),
       cmocka_unit_test_setup(useless_collections_get_rarer, reset_pressure),
       cmocka_unit_test_setup(limit_follows_large_live_data, reset_pressure),
-      cmocka_unit_test_setup(limit_comes_back_when_live_falls,
-                             reset_pressure),
+      cmocka_unit_test_setup(limit_comes_back_when_live_falls, reset_pressure),
   };
 
   if (getenv("TFDIST_FAIL_ALLOC") != NULL) return count_until_failure();

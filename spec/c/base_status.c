@@ -193,7 +193,7 @@ static void try_passes_the_first_code_on(void **state) {
 
 static void every_status_has_its_kind(void **state) {
   (void)state;
-#define CHECK(constant, kind)                                                  \
+#define CHECK(constant, kind) \
   assert_string_equal(kind, tfd_status_kind(constant));
   TFD_STATUS_LIST(CHECK)
 #undef CHECK

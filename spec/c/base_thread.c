@@ -78,8 +78,8 @@ static void signal_wakes_the_waiter(void **state) {
   (void)state;
   tfd__mutex_init(&b.m, 0);
   tfd__cond_init(&b.c);
-  assert_int_equal(TFD_OK, tfd__thread_start(&t, "a name longer than fifteen",
-                                             answer, &b));
+  assert_int_equal(
+      TFD_OK, tfd__thread_start(&t, "a name longer than fifteen", answer, &b));
   tfd__lock(&b.m);
   b.turn = 1;
   tfd__cond_signal(&b.c);
@@ -139,7 +139,7 @@ static void check_loop(int64_t n, int64_t grain, int threads) {
 }
 
 static void loop_covers_every_index_once(void **state) {
-  static const int64_t sizes[] = {0,  1,   2,    3,    63,   64,  65,
+  static const int64_t sizes[] = {0,  1,   2,    3,    63,   64,   65,
                                   99, 100, 1000, 1023, 4096, 4097, 100003};
   static const int64_t grains[] = {0, 1, 7, 64, 100, 5000, INT64_MAX};
   int before = tfd__threads_get();

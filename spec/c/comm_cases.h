@@ -20,13 +20,12 @@ typedef struct pieces {
   tfd__piece list[TFD_MAX_LOCAL_RANKS];
 } pieces;
 
-static const int64_t case_sizes[] = {0, 1, 63, 64, 1000, 8191, 8192, 8193,
-                                     30011};
+static const int64_t case_sizes[] = {0,    1,    63,   64,   1000,
+                                     8191, 8192, 8193, 30011};
 enum { CASE_SIZES = sizeof case_sizes / sizeof case_sizes[0] };
 
 /* Element j of rank r: 1, 2 or 3, for products 1 or 2, for truths 0 or 1. */
-static inline double case_value(int64_t j, int r, int dtype,
-                                tfd_reduce_op op) {
+static inline double case_value(int64_t j, int r, int dtype, tfd_reduce_op op) {
   int64_t x = j * 5 + r * 7 + j / 64;
 
   if (dtype == TFD_BOOL) return (double)(x % 2);
@@ -44,10 +43,18 @@ static inline double case_reduced(const tfd__group *g, int64_t j, int dtype,
     double x = case_value(j, r, dtype, op);
 
     switch (op) {
-    case TFD_REDUCE_MIN: total = x < total ? x : total; break;
-    case TFD_REDUCE_MAX: total = x > total ? x : total; break;
-    case TFD_REDUCE_PROD: total *= x; break;
-    default: total += x; break;
+    case TFD_REDUCE_MIN:
+      total = x < total ? x : total;
+      break;
+    case TFD_REDUCE_MAX:
+      total = x > total ? x : total;
+      break;
+    case TFD_REDUCE_PROD:
+      total *= x;
+      break;
+    default:
+      total += x;
+      break;
     }
   }
   if (op != TFD_REDUCE_MEAN) return total;
@@ -79,8 +86,7 @@ static inline void drop_pieces(const world *w, pieces *p) {
   for (i = 0; i < w->group->local; i++) tfd__release(p->list[i].buffer);
 }
 
-static inline void fill_piece(const tfd__piece *p, int rank,
-                              tfd_reduce_op op) {
+static inline void fill_piece(const tfd__piece *p, int rank, tfd_reduce_op op) {
   size_t size = tfd__dtype_size(p->view->dtype);
   char *bytes = calloc((size_t)p->view->numel + 1, size);
   int64_t j;
@@ -90,8 +96,8 @@ static inline void fill_piece(const tfd__piece *p, int rank,
     tfd__store(bytes + (size_t)j * size, p->view->dtype,
                case_value(j, rank, p->view->dtype, op));
   }
-  assert_int_equal(TFD_OK, tfd__host_write(p->buffer, 0, bytes,
-                                           tfd__view_bytes(p->view)));
+  assert_int_equal(
+      TFD_OK, tfd__host_write(p->buffer, 0, bytes, tfd__view_bytes(p->view)));
   free(bytes);
 }
 
@@ -174,7 +180,7 @@ static inline void case_reductions(const world *w, int dtype, int64_t n,
     expect_run(w, &in.list[i], 0, n, g->base + i, 0, op);
   }
   c.kind = TFD_COLLECTIVE_REDUCE;
-  for (c.root = 0; c.root < g->size; c.root += g->size > 2 ? 2 : 1) {
+  for (c.root = 0; c.root<g->size; c.root += g->size> 2 ? 2 : 1) {
     int here = c.root - g->base;
 
     fill_pieces(w, &out, op); /* what was there must go */
@@ -324,8 +330,7 @@ static inline void check_reductions(const world *w, int dtype, int64_t n) {
 }
 
 static inline void check_world(const world *w) {
-  tfd__collective barrier = {.kind = TFD_COLLECTIVE_BARRIER,
-                             .what = "barrier"};
+  tfd__collective barrier = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
   int dtype;
   int s;
 

@@ -53,12 +53,12 @@ static void check_packs(tfd__pack_plan plan, const int64_t *sizes, int n,
   for (i = 0; i < packs; i++) assert_int_equal(expected[i], lengths[i]);
 }
 
-#define PACKS(plan, bytes, sizes, ...)                                         \
-  do {                                                                         \
-    const int64_t expected[] = {__VA_ARGS__};                                  \
-                                                                               \
-    check_packs(plan, sizes, sizeof sizes / sizeof sizes[0], bytes, expected,  \
-                sizeof expected / sizeof expected[0]);                         \
+#define PACKS(plan, bytes, sizes, ...)                                        \
+  do {                                                                        \
+    const int64_t expected[] = {__VA_ARGS__};                                 \
+                                                                              \
+    check_packs(plan, sizes, sizeof sizes / sizeof sizes[0], bytes, expected, \
+                sizeof expected / sizeof expected[0]);                        \
   } while (0)
 
 static void packs_are_these(void **state) {

@@ -96,13 +96,13 @@ static void run_all(body fn, int processes, int local) {
 }
 
 /* In a child: what cmocka's assertions would do needs its parent's frame. */
-#define CHECK(x)                                                               \
-  do {                                                                         \
-    if (!(x)) {                                                                \
-      (void)fprintf(stderr, "%s:%d: %s\n  %s\n", __FILE__, __LINE__, #x,       \
-                    tfd_error_message());                                      \
-      return 1;                                                                \
-    }                                                                          \
+#define CHECK(x)                                                         \
+  do {                                                                   \
+    if (!(x)) {                                                          \
+      (void)fprintf(stderr, "%s:%d: %s\n  %s\n", __FILE__, __LINE__, #x, \
+                    tfd_error_message());                                \
+      return 1;                                                          \
+    }                                                                    \
   } while (0)
 
 /* --- the case table ------------------------------------------------------- */
@@ -423,9 +423,13 @@ static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
                   .count = 5,
                   .length = UINT64_C(1) << 40,
                   .sum = 0xfedcba98};
-  tfd__hello h = {.process = 3, .processes = 9, .local = 2, .channel = 1,
+  tfd__hello h = {.process = 3,
+                  .processes = 9,
+                  .local = 2,
+                  .channel = 1,
                   .cluster = UINT64_C(0xfedcba9876543210),
-                  .has_secret = true, .nonce = "fifteen letters"};
+                  .has_secret = true,
+                  .nonce = "fifteen letters"};
   uint8_t frame[TFD_FRAME_BYTES];
   uint8_t hello[TFD_HELLO_BYTES];
   uint8_t again[TFD_HELLO_BYTES];
@@ -465,8 +469,8 @@ static void proofs_are_hmac_sha256(void **state) {
   uint8_t proof[TFD_PROOF_BYTES];
 
   (void)state;
-  assert_int_equal(TFD_OK, tfd__hmac("Jefe", 4, "what do ya want for nothing?",
-                                     28, proof));
+  assert_int_equal(
+      TFD_OK, tfd__hmac("Jefe", 4, "what do ya want for nothing?", 28, proof));
   assert_memory_equal(expected, proof, sizeof proof);
   assert_true(tfd__same_bytes(expected, proof, sizeof proof));
   proof[31] ^= 1;

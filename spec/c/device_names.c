@@ -128,7 +128,11 @@ static void a_name_leads_back_to_its_device(void **state) {
 
 static void unknown_devices_are_named_with_those_there_are(void **state) {
   static const char *const names[] = {
-      "/gpu:0", "GPU:0", "CPU:2", "/cpu:999999", "TPU:0",
+      "/gpu:0",
+      "GPU:0",
+      "CPU:2",
+      "/cpu:999999",
+      "TPU:0",
       "/job:worker/replica:0/task:1/device:CPU:0",
       "/job:localhost/replica:0/task:3/device:CPU:0",
   };
@@ -140,8 +144,10 @@ static void unknown_devices_are_named_with_those_there_are(void **state) {
     tfd_device *d = NULL;
 
     assert_int_equal(TFD_INVALID_ARGUMENT, tfd_device_find(names[i], &d));
-    snprintf(text, sizeof text, "no device \"%s\"; devices here: /cpu:0, "
-             "/cpu:1", names[i]);
+    snprintf(text, sizeof text,
+             "no device \"%s\"; devices here: /cpu:0, "
+             "/cpu:1",
+             names[i]);
     assert_string_equal(text, tfd_error_message());
     assert_null(d);
   }
@@ -149,11 +155,26 @@ static void unknown_devices_are_named_with_those_there_are(void **state) {
 
 static void malformed_names_are_value_errors(void **state) {
   static const char *const names[] = {
-      "", "/", "//cpu:0", "/cpu:0/", "cpu:", "cpu:x", "cpu:-1", "cpu: 1",
-      "/cpu:0/cpu:1", "1cpu:0", ":0", "/job:localhost", "/task:0",
+      "",
+      "/",
+      "//cpu:0",
+      "/cpu:0/",
+      "cpu:",
+      "cpu:x",
+      "cpu:-1",
+      "cpu: 1",
+      "/cpu:0/cpu:1",
+      "1cpu:0",
+      ":0",
+      "/job:localhost",
+      "/task:0",
       "/job:/cpu:0",
-      "/replica:a/cpu:0", "/device:", "/device:CPU:*", "cpu:0:1",
-      "averyverylongdevicetype:0", "cpu:1234567",
+      "/replica:a/cpu:0",
+      "/device:",
+      "/device:CPU:*",
+      "cpu:0:1",
+      "averyverylongdevicetype:0",
+      "cpu:1234567",
       ("/job:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
        "/cpu:0"),
   };

@@ -80,8 +80,8 @@ static void live_blocks_do_not_overlap(void **state) {
   (void)state;
   for (round = 0; round < 8; round++) {
     for (i = 0; i < N; i++) {
-      size_t bytes = 1 + (size_t)(next_random(&seed) % (i % 20 == 0 ? 400000
-                                                                     : 4000));
+      size_t bytes =
+          1 + (size_t)(next_random(&seed) % (i % 20 == 0 ? 400000 : 4000));
 
       if (all[i] != NULL && next_random(&seed) % 3 == 0) continue;
       tfd__release(all[i]);
@@ -270,8 +270,7 @@ static void measure_window(int64_t grown[3]) {
   for (i = 0; i < 60; i++) {
     for (d = 0; d < 2; d++) {
       if (i == 0 || i == 59) {
-        int64_t ints[1] = {
-            (int64_t)(uintptr_t)(i == 0 ? &first[d] : &last[d])};
+        int64_t ints[1] = {(int64_t)(uintptr_t)(i == 0 ? &first[d] : &last[d])};
 
         assert_int_equal(TFD_OK, submit_ints(device(d), count_faults, ints, 1));
       }

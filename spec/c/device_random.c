@@ -171,8 +171,7 @@ static void do_mix(void) {
   if (a == NULL || !readable(a) || !readable(b) || !readable(out)) return;
   views[0] = view_of(a->b);
   views[1] = view_of(b->b);
-  mix_all(result, words, a->expected, a->words, b->expected, b->words,
-          ints[0]);
+  mix_all(result, words, a->expected, a->words, b->expected, b->words, ints[0]);
   old = renew(out, d, words);
   memcpy(out->expected, result, sizeof result);
   set_state(out, a, b, old == NULL);
@@ -210,8 +209,7 @@ static void do_write(void) {
   int words = random_words();
   int i;
 
-  tfd__release(
-      renew(c, pick(2) == 0 ? c->b->device : any_device(), words));
+  tfd__release(renew(c, pick(2) == 0 ? c->b->device : any_device(), words));
   for (i = 0; i < words; i++) c->expected[i] = pick(1 << 30);
   c->state = RIGHT; /* no failure drops it */
   assert_int_equal(TFD_OK, tfd__host_write(c->b, 0, c->expected,
@@ -255,8 +253,8 @@ static void do_failure(void) {
     return;
   }
   injected++;
-  assert_int_equal(TFD_OK, submit_ints(d, late ? late_failure : fail_kernel,
-                                       NULL, 0));
+  assert_int_equal(TFD_OK,
+                   submit_ints(d, late ? late_failure : fail_kernel, NULL, 0));
 }
 
 static void do_step(void) {
@@ -269,8 +267,7 @@ static void do_step(void) {
   } else if (what < 85) {
     do_write();
   } else if (what < 94) {
-    assert_int_equal(TFD_OK, tfd__stream_after(any_device(),
-                                               any_device()));
+    assert_int_equal(TFD_OK, tfd__stream_after(any_device(), any_device()));
   } else if (what < 97) {
     check(&cells[pick(CELLS)]);
   } else if (what < 99) {

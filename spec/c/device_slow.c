@@ -106,8 +106,8 @@ static void its_devices_come_behind_the_processors(void **state) {
   assert_int_equal(TFD_OK, tfd_device_describe(d, &model, &memory, &cores));
   assert_string_equal("slow device", model);
   assert_true(memory > 0 && cores == 1);
-  assert_int_equal(TFD_OK, tfd_device_describe(device(0), &model, &memory,
-                                               &cores));
+  assert_int_equal(TFD_OK,
+                   tfd_device_describe(device(0), &model, &memory, &cores));
   assert_true(model[0] != '\0' && memory > 0 && cores >= 1);
 }
 
@@ -123,19 +123,17 @@ static void back_ends_say_what_they_are(void **state) {
   /* Plug-ins of the build may follow the two. */
   assert_int_equal(TFD_OK, tfd_backend_count(&count));
   assert_true(count >= 2);
-  assert_int_equal(TFD_OK,
-                   tfd_backend_at(0, &name, &type, &n, &path, &reason));
+  assert_int_equal(TFD_OK, tfd_backend_at(0, &name, &type, &n, &path, &reason));
   assert_string_equal("cpu", name);
   assert_string_equal("", path);
-  assert_int_equal(TFD_OK,
-                   tfd_backend_at(1, &name, &type, &n, &path, &reason));
+  assert_int_equal(TFD_OK, tfd_backend_at(1, &name, &type, &n, &path, &reason));
   assert_string_equal("slow", name);
   assert_string_equal("SLOW", type);
   assert_int_equal(4, n);
   assert_non_null(strstr(path, "tfdist_slow.so"));
   assert_string_equal("", reason);
-  assert_int_equal(TFD_INDEX_ERROR,
-                   tfd_backend_at((int)count, &name, &type, &n, &path, &reason));
+  assert_int_equal(TFD_INDEX_ERROR, tfd_backend_at((int)count, &name, &type, &n,
+                                                   &path, &reason));
 }
 
 /* The kernel refuses to read what the host has no access to. */

@@ -21,12 +21,12 @@ static int in_child(void (*fn)(void)) {
 }
 
 /* No cmocka assertions in children. */
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);          \
-      _exit(9);                                                                \
-    }                                                                          \
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      _exit(9);                                                       \
+    }                                                                 \
   } while (0)
 
 static int slow(const tfd__call *call) {

@@ -336,9 +336,9 @@ static void a_wait_ends_at_its_deadline(void **state) {
 
   (void)state;
   submit_gate(device(1), &g);
-  assert_int_equal(TFD_DEADLINE_EXCEEDED,
-                   tfd__stream_wait(device(1), UINT64_MAX,
-                                    tfd__deadline_in(0.02)));
+  assert_int_equal(
+      TFD_DEADLINE_EXCEEDED,
+      tfd__stream_wait(device(1), UINT64_MAX, tfd__deadline_in(0.02)));
   assert_non_null(strstr(tfd_error_message(), "/cpu:1"));
   atomic_store(&g.open, true);
   assert_int_equal(TFD_OK, tfd_device_synchronize(device(1)));

@@ -41,8 +41,8 @@ static void expect_turns(int64_t batch, int workers, int local, int worker,
 
   va_start(wanted, worker);
   for (i = 0; i < n; i++) {
-    assert_int_equal(TFD_OK, tfd_input_turn(batch, workers, local, worker, i,
-                                            &size));
+    assert_int_equal(TFD_OK,
+                     tfd_input_turn(batch, workers, local, worker, i, &size));
     assert_int_equal(TFD_OK, tfd_input_turn(batch, workers, local, worker,
                                             i + 3 * n, &again));
     assert_int_equal(va_arg(wanted, int), size);
@@ -86,9 +86,8 @@ static void every_step_of_all_workers_is_a_global_batch(void **state) {
             for (r = 0; r < local; r++) {
               int64_t size = 0;
 
-              assert_int_equal(TFD_OK,
-                               tfd_input_turn(batch, workers, local, w,
-                                              turn * local + r, &size));
+              assert_int_equal(TFD_OK, tfd_input_turn(batch, workers, local, w,
+                                                      turn * local + r, &size));
               sum += size;
             }
           }
@@ -101,11 +100,11 @@ static void every_step_of_all_workers_is_a_global_batch(void **state) {
 
 static void a_short_batch_fills_replicas_in_order(void **state) {
   (void)state;
-  expect_pieces(6, 8, 2, 4, 2);    /* decisions: 6 of 8 */
+  expect_pieces(6, 8, 2, 4, 2); /* decisions: 6 of 8 */
   expect_pieces(7, 7, 4, 2, 2, 2, 1);
   expect_pieces(5, 8, 4, 2, 2, 1, 0);
   expect_pieces(0, 8, 2, 0, 0);
-  expect_pieces(6, 8, 2, 4, 2);    /* J28: step two of 14 by 8 */
+  expect_pieces(6, 8, 2, 4, 2);       /* J28: step two of 14 by 8 */
   expect_pieces(1, 2, 4, 1, 0, 0, 0); /* J09: the last of 9 by 2 */
 }
 
@@ -154,15 +153,14 @@ static void large_numbers_do_not_overflow(void **state) {
   int64_t most = TFD_MAX_ROWS;
 
   (void)state;
-  assert_int_equal(TFD_OK, tfd_input_piece(most, most, TFD_MAX_IN_SYNC,
-                                           TFD_MAX_IN_SYNC - 1, &first,
-                                           &count));
+  assert_int_equal(TFD_OK,
+                   tfd_input_piece(most, most, TFD_MAX_IN_SYNC,
+                                   TFD_MAX_IN_SYNC - 1, &first, &count));
   assert_int_equal(most, first + count);
   assert_int_equal(most / TFD_MAX_IN_SYNC, count);
   assert_int_equal(TFD_OK, tfd_input_piece(most, -1, 3, 2, &first, &count));
   assert_int_equal(most, first + count);
-  assert_int_equal(TFD_OK,
-                   tfd_input_turn(most, 1, 2, 0, INT64_MAX, &count));
+  assert_int_equal(TFD_OK, tfd_input_turn(most, 1, 2, 0, INT64_MAX, &count));
   assert_int_equal(most / 2, count);
 }
 

@@ -57,15 +57,15 @@ static inline int copies_of(tfd_object *variable, double *values) {
   return m->n;
 }
 
-#define EXPECT_COPIES(variable, ...)                                           \
-  do {                                                                         \
-    const double wanted_[] = {__VA_ARGS__};                                    \
-    double got_[TFD_MAX_REPLICAS];                                             \
-    int n_ = copies_of((tfd_object *)(variable), got_);                        \
-    int i_;                                                                    \
-                                                                               \
-    assert_int_equal(sizeof wanted_ / sizeof wanted_[0], n_);                  \
-    for (i_ = 0; i_ < n_; i_++) assert_true(wanted_[i_] == got_[i_]);          \
+#define EXPECT_COPIES(variable, ...)                                  \
+  do {                                                                \
+    const double wanted_[] = {__VA_ARGS__};                           \
+    double got_[TFD_MAX_REPLICAS];                                    \
+    int n_ = copies_of((tfd_object *)(variable), got_);               \
+    int i_;                                                           \
+                                                                      \
+    assert_int_equal(sizeof wanted_ / sizeof wanted_[0], n_);         \
+    for (i_ = 0; i_ < n_; i_++) assert_true(wanted_[i_] == got_[i_]); \
   } while (0)
 
 static inline void expect_failure(int kind, int rc, const char *text) {

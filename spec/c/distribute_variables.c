@@ -138,39 +138,36 @@ static void modes_that_contradict_are_refused(void **state) {
   (void)state;
   OK(tfd_tensor_from_values(&value, 1, TFD_INT32, NULL, 0, &whole));
   /* E08, decisions 13 */
-  expect_failure(TFD_VALUE_ERROR,
-                 tfd_strategy_variable(s, x, "v", true, SYNC(NONE), AGG(SUM),
-                                       &v),
-                 "`NONE` variable synchronization mode is not supported with "
-                 "MirroredStrategy: variable \"v\"");
+  expect_failure(
+      TFD_VALUE_ERROR,
+      tfd_strategy_variable(s, x, "v", true, SYNC(NONE), AGG(SUM), &v),
+      "`NONE` variable synchronization mode is not supported with "
+      "MirroredStrategy: variable \"v\"");
   expect_failure(TFD_VALUE_ERROR,
                  tfd_strategy_variable(s, (tfd_object *)whole, "v", true,
                                        SYNC(AUTO), AGG(MEAN), &v),
                  "aggregation MEAN needs a floating-point dtype, got int32");
-  expect_failure(TFD_VALUE_ERROR,
-                 tfd_strategy_variable(one, x, "v", true, SYNC(ON_READ),
-                                       AGG(SUM), &v),
-                 "ON_READ is for variables that are not trainable");
-  expect_failure(TFD_VALUE_ERROR,
-                 tfd_strategy_create(s, m->components, 1, SYNC(AUTO), AGG(SUM),
-                                     &v),
-                 "MirroredStrategy: a variable needs 2 copies, got 1");
+  expect_failure(
+      TFD_VALUE_ERROR,
+      tfd_strategy_variable(one, x, "v", true, SYNC(ON_READ), AGG(SUM), &v),
+      "ON_READ is for variables that are not trainable");
+  expect_failure(
+      TFD_VALUE_ERROR,
+      tfd_strategy_create(s, m->components, 1, SYNC(AUTO), AGG(SUM), &v),
+      "MirroredStrategy: a variable needs 2 copies, got 1");
   assert_int_not_equal(TFD_OK, tfd_strategy_variable(NULL, x, "v", true,
-                                                     SYNC(AUTO), AGG(SUM),
-                                                     &v));
+                                                     SYNC(AUTO), AGG(SUM), &v));
   assert_int_not_equal(TFD_OK, tfd_strategy_variable(s, NULL, "v", true,
-                                                     SYNC(AUTO), AGG(SUM),
-                                                     &v));
+                                                     SYNC(AUTO), AGG(SUM), &v));
   assert_int_not_equal(TFD_OK, tfd_strategy_variable(s, x, NULL, true,
-                                                     SYNC(AUTO), AGG(SUM),
-                                                     &v));
-  assert_int_not_equal(TFD_OK, tfd_strategy_variable(s, x, "v", true,
-                                                     SYNC(AUTO), AGG(SUM),
-                                                     NULL));
+                                                     SYNC(AUTO), AGG(SUM), &v));
+  assert_int_not_equal(
+      TFD_OK,
+      tfd_strategy_variable(s, x, "v", true, SYNC(AUTO), AGG(SUM), NULL));
   assert_int_not_equal(TFD_OK, tfd_strategy_create(NULL, m->components, 2,
                                                    SYNC(AUTO), AGG(SUM), &v));
-  assert_int_not_equal(TFD_OK, tfd_strategy_create(s, NULL, 2, SYNC(AUTO),
-                                                   AGG(SUM), &v));
+  assert_int_not_equal(
+      TFD_OK, tfd_strategy_create(s, NULL, 2, SYNC(AUTO), AGG(SUM), &v));
   assert_int_not_equal(TFD_OK, tfd_copy_name(NULL, 1, NULL));
   assert_null(v);
   tfd_release(made);
@@ -217,15 +214,19 @@ typedef struct write_case {
 
 /* Cases B, C, D of TensorFlow's tests and the table of the semantics. */
 static const write_case in_replicas[] = {
-    {SYNC(AUTO), AGG(NONE), TFD_WRITE_ASSIGN, 1, {5, 5}, {5, 5}},     /* D01 */
+    {SYNC(AUTO), AGG(NONE), TFD_WRITE_ASSIGN, 1, {5, 5}, {5, 5}}, /* D01 */
     {SYNC(AUTO), AGG(NONE), TFD_WRITE_ASSIGN, 1, {5, 6}, {5, 6}},
     {SYNC(AUTO), AGG(SUM), TFD_WRITE_ASSIGN, 1, {5, 6}, {11, 11}},
     {SYNC(AUTO), AGG(SUM), TFD_WRITE_ASSIGN_ADD, 1, {5, 6}, {12, 12}},
     {SYNC(AUTO), AGG(MEAN), TFD_WRITE_ASSIGN, 1, {0, 1}, {0.5, 0.5}}, /* D04 */
     {SYNC(AUTO), AGG(MEAN), TFD_WRITE_ASSIGN_SUB, 5, {0, 1}, {4.5, 4.5}},
     {SYNC(AUTO), AGG(MEAN), TFD_WRITE_ASSIGN_ADD, 1, {5, 5}, {6, 6}}, /* D08 */
-    {SYNC(AUTO), AGG(ONLY_FIRST_REPLICA), TFD_WRITE_ASSIGN, 15, {0, 1},
-     {0, 0}},                                                         /* B09 */
+    {SYNC(AUTO),
+     AGG(ONLY_FIRST_REPLICA),
+     TFD_WRITE_ASSIGN,
+     15,
+     {0, 1},
+     {0, 0}}, /* B09 */
     {SYNC(ON_READ), AGG(NONE), TFD_WRITE_ASSIGN, 0, {1, 2}, {1, 2}},
     {SYNC(ON_READ), AGG(SUM), TFD_WRITE_ASSIGN_ADD, 1, {2, 3}, {3, 4}},
     {SYNC(ON_READ), AGG(MEAN), TFD_WRITE_ASSIGN, 4, {0, 6}, {0, 6}},
@@ -256,7 +257,11 @@ static const write_case outside[] = {
     {SYNC(ON_READ), AGG(SUM), TFD_WRITE_ASSIGN, 1, {6, 0}, {3, 3}},
     {SYNC(ON_READ), AGG(MEAN), TFD_WRITE_ASSIGN, 1, {6, 0}, {6, 6}},
     {SYNC(ON_READ), AGG(MEAN), TFD_WRITE_ASSIGN_ADD, 1, {6, 0}, {7, 7}},
-    {SYNC(ON_READ), AGG(ONLY_FIRST_REPLICA), TFD_WRITE_ASSIGN, 1, {6, 0},
+    {SYNC(ON_READ),
+     AGG(ONLY_FIRST_REPLICA),
+     TFD_WRITE_ASSIGN,
+     1,
+     {6, 0},
      {6, 6}},
 };
 
@@ -407,8 +412,8 @@ static void alone_is_told_from_together(void **state) {
   assert_int_not_equal(TFD_OK, tfd_mirrored_write(m, (tfd_write_op)9, v));
   assert_int_not_equal(TFD_OK, tfd_mirrored_write_all(m, (tfd_write_op)9, v));
   assert_int_not_equal(TFD_OK, tfd_mirrored_route(NULL, "x", NULL));
-  assert_int_not_equal(TFD_OK, tfd_mirrored_write_merged(m, TFD_WRITE_ASSIGN,
-                                                         NULL, 2));
+  assert_int_not_equal(TFD_OK,
+                       tfd_mirrored_write_merged(m, TFD_WRITE_ASSIGN, NULL, 2));
   assert_null(out);
   tfd_release(v);
   tfd_release((tfd_object *)s);
@@ -459,14 +464,14 @@ static void what_is_one_stays_one(void **state) {
   tfd_release(v);
   expect_whole(s, copies[0], copies[0], copies[0]);
   tfd_release((tfd_object *)copies[0]);
-  assert_int_not_equal(TFD_OK, tfd_value_regroup(NULL, TFD_VALUE_MIRRORED, &x,
-                                                 1, &out));
-  assert_int_not_equal(TFD_OK, tfd_value_regroup(s, TFD_VALUE_MIRRORED, NULL, 1,
-                                                 &out));
-  assert_int_not_equal(TFD_OK, tfd_value_regroup(s, TFD_VALUE_MIRRORED, &x, 0,
-                                                 &out));
-  assert_int_not_equal(TFD_OK, tfd_value_regroup(s, TFD_VALUE_MIRRORED, &x, 1,
-                                                 NULL));
+  assert_int_not_equal(
+      TFD_OK, tfd_value_regroup(NULL, TFD_VALUE_MIRRORED, &x, 1, &out));
+  assert_int_not_equal(TFD_OK,
+                       tfd_value_regroup(s, TFD_VALUE_MIRRORED, NULL, 1, &out));
+  assert_int_not_equal(TFD_OK,
+                       tfd_value_regroup(s, TFD_VALUE_MIRRORED, &x, 0, &out));
+  assert_int_not_equal(TFD_OK,
+                       tfd_value_regroup(s, TFD_VALUE_MIRRORED, &x, 1, NULL));
   assert_null(out);
   tfd_release((tfd_object *)a);
   tfd_release((tfd_object *)b);

@@ -55,8 +55,7 @@ static void *run_worker(void *arg) {
   return NULL;
 }
 
-static void with_workers(int workers, int local,
-                         void (*run)(const worker *w)) {
+static void with_workers(int workers, int local, void (*run)(const worker *w)) {
   worker list[DEVICES];
   toy_hub hub;
   int w;
@@ -69,9 +68,8 @@ static void with_workers(int workers, int local,
     list[w] = (worker){.hub = &hub, .number = w, .local = local, .run = run};
     for (i = 0; i < local; i++) devices[i] = device(w * local + i);
     making = &list[w];
-    assert_int_equal(TFD_OK,
-                     tfd_strategy_new("spec_workers", devices, local, NULL,
-                                      &list[w].strategy));
+    assert_int_equal(TFD_OK, tfd_strategy_new("spec_workers", devices, local,
+                                              NULL, &list[w].strategy));
   }
   for (w = 1; w < workers; w++) {
     assert_int_equal(
@@ -107,8 +105,8 @@ static tfd_tensor *tensor(const worker *w, int i, tfd_dtype dtype,
   for (j = 0; j < rank; j++) n *= dims[j];
   for (j = 0; j < n; j++) values[j] = element(j, w->strategy->group->base + i);
   assert_int_equal(TFD_OK, tfd_device_push(w->strategy->devices[i]));
-  assert_int_equal(TFD_OK, tfd_tensor_from_values(values, n, dtype, dims, rank,
-                                                  &t));
+  assert_int_equal(TFD_OK,
+                   tfd_tensor_from_values(values, n, dtype, dims, rank, &t));
   assert_int_equal(TFD_OK, tfd_device_pop());
   return t;
 }
@@ -173,9 +171,9 @@ static void add_up(const worker *w) {
     }
   }
   tfd_release((tfd_object *)v);
-  assert_int_equal(TFD_OK, tfd_strategy_all_reduce_packed(
-                               w->strategy, TFD_REDUCE_SUM, "x", list,
-                               2 * w->local, 3, 0, 60, &v));
+  assert_int_equal(
+      TFD_OK, tfd_strategy_all_reduce_packed(w->strategy, TFD_REDUCE_SUM, "x",
+                                             list, 2 * w->local, 3, 0, 60, &v));
   for (i = 0; i < 2 * w->local; i++) {
     for (j = 0; j < 12; j++) {
       assert_true(sum_of(w, j) == item(component(v, i), j));
@@ -215,10 +213,9 @@ static void join_along(const worker *w, int axis) {
     dims[axis] = w->strategy->group->base + i + 1;
     list[i] = (tfd_object *)tensor(w, i, TFD_FLOAT32, dims, 2);
   }
-  assert_int_equal(TFD_OK, tfd_strategy_gather(w->strategy, axis, "gather",
-                                               list, w->local,
-                                               w->strategy->devices, w->local,
-                                               &v));
+  assert_int_equal(
+      TFD_OK, tfd_strategy_gather(w->strategy, axis, "gather", list, w->local,
+                                  w->strategy->devices, w->local, &v));
   for (r = 0; r < n; r++) {
     for (a = 0; a < r + 1; a++) {
       for (b = 0; b < 2; b++) {
@@ -264,17 +261,16 @@ static void join_slices(const worker *w) {
     tfd_tensor *rows = NULL;
 
     assert_int_equal(TFD_OK, tfd_device_push(w->strategy->devices[i]));
-    assert_int_equal(TFD_OK, tfd_tensor_from_values(&number, 1, TFD_INT32, one,
-                                                    1, &rows));
+    assert_int_equal(
+        TFD_OK, tfd_tensor_from_values(&number, 1, TFD_INT32, one, 1, &rows));
     assert_int_equal(TFD_OK, tfd_device_pop());
     assert_int_equal(TFD_OK, tfd_slices_new(values, rows, shape, 2, &s));
     list[i] = &s->object;
     tfd_release((tfd_object *)values);
     tfd_release((tfd_object *)rows);
   }
-  assert_int_equal(TFD_OK,
-                   tfd_strategy_all_reduce(w->strategy, TFD_REDUCE_MEAN, "x",
-                                           list, w->local, &v));
+  assert_int_equal(TFD_OK, tfd_strategy_all_reduce(w->strategy, TFD_REDUCE_MEAN,
+                                                   "x", list, w->local, &v));
   for (i = 0; i < w->local; i++) {
     s = (tfd_slices *)component(v, i);
     assert_int_equal(n, s->indices->view.numel);
@@ -298,8 +294,8 @@ static tfd_variable *variable(const worker *w, int i, double x) {
   tfd_variable *v = NULL;
 
   assert_int_equal(TFD_OK, tfd_device_push(w->strategy->devices[i]));
-  assert_int_equal(TFD_OK, tfd_tensor_from_values(&x, 1, TFD_FLOAT32, dims, 1,
-                                                  &t));
+  assert_int_equal(TFD_OK,
+                   tfd_tensor_from_values(&x, 1, TFD_FLOAT32, dims, 1, &t));
   assert_int_equal(TFD_OK,
                    tfd_variable_new((tfd_object *)t, "v", true, NULL, &v));
   assert_int_equal(TFD_OK, tfd_device_pop());
@@ -347,11 +343,10 @@ static void read_all(const worker *w) {
   for (i = 0; i < w->local; i++) {
     copies[i] = variable(w, i, w->strategy->group->base + i + 1);
   }
-  assert_int_equal(TFD_OK,
-                   tfd_mirrored_new(w->strategy, TFD_VARIABLE_SYNC_ON_READ,
-                                    copies, w->local,
-                                    TFD_SYNCHRONIZATION_ON_READ,
-                                    TFD_AGGREGATION_SUM, &m));
+  assert_int_equal(
+      TFD_OK,
+      tfd_mirrored_new(w->strategy, TFD_VARIABLE_SYNC_ON_READ, copies, w->local,
+                       TFD_SYNCHRONIZATION_ON_READ, TFD_AGGREGATION_SUM, &m));
   for (again = 0; again < 2; again++) {
     tfd_tensor *t = NULL;
 
@@ -377,8 +372,8 @@ static void join_others(const worker *w) {
 
   tensors(w, TFD_FLOAT32, dims, 2, list);
   assert_int_equal(TFD_INVALID_ARGUMENT,
-                   tfd_strategy_gather(w->strategy, 0, "gather", list,
-                                       w->local, w->strategy->devices, 1, &v));
+                   tfd_strategy_gather(w->strategy, 0, "gather", list, w->local,
+                                       w->strategy->devices, 1, &v));
   assert_non_null(strstr(tfd_error_message(), "has float32 {2, 3}, replica 0 "
                                               "has float32 {2, 2}"));
   assert_null(v);

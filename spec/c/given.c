@@ -28,6 +28,7 @@ static void *bad_list = NULL;
 #define OUT ((void *)place)
 #define ONE ((void *)one)
 #define G(KIND) good[TFD_HANDLE_##KIND]
+#define S G(STRATEGY)
 #define LIST(KIND) ((void *)&G(KIND))
 #define ANOTHER(kind) good[(kind) == TFD_HANDLE_SAVER ? 4 : TFD_HANDLE_SAVER]
 
@@ -56,53 +57,53 @@ static void check_refused(const char *call, int line) {
     assert_int_equal(0x55, ((unsigned char *)place)[i]);
 }
 
-#define REFUSED(call)                                                          \
-  do {                                                                         \
-    before();                                                                  \
-    assert_int_not_equal(TFD_OK, call);                                        \
-    check_refused(#call, __LINE__);                                            \
+#define REFUSED(call)                   \
+  do {                                  \
+    before();                           \
+    assert_int_not_equal(TFD_OK, call); \
+    check_refused(#call, __LINE__);     \
   } while (0)
-#define REFUSED_GIVES(call, value)                                             \
-  do {                                                                         \
-    before();                                                                  \
-    assert_true((call) == (value));                                            \
-    check_refused(#call, __LINE__);                                            \
+#define REFUSED_GIVES(call, value)  \
+  do {                              \
+    before();                       \
+    assert_true((call) == (value)); \
+    check_refused(#call, __LINE__); \
   } while (0)
 
 /* `bad` is nothing, of another kind, and no handle in turn. */
-#define BAD_OPTIONAL(KIND, call)                                               \
-  do {                                                                         \
-    bad = ANOTHER(TFD_HANDLE_##KIND);                                          \
-    REFUSED(call);                                                             \
-    bad = never;                                                               \
-    REFUSED(call);                                                             \
+#define BAD_OPTIONAL(KIND, call)      \
+  do {                                \
+    bad = ANOTHER(TFD_HANDLE_##KIND); \
+    REFUSED(call);                    \
+    bad = never;                      \
+    REFUSED(call);                    \
   } while (0)
-#define BAD(KIND, call)                                                        \
-  do {                                                                         \
-    bad = NULL;                                                                \
-    REFUSED(call);                                                             \
-    BAD_OPTIONAL(KIND, call);                                                  \
+#define BAD(KIND, call)       \
+  do {                        \
+    bad = NULL;               \
+    REFUSED(call);            \
+    BAD_OPTIONAL(KIND, call); \
   } while (0)
-#define BAD_GIVES(KIND, call, value)                                           \
-  do {                                                                         \
-    bad = NULL;                                                                \
-    REFUSED_GIVES(call, value);                                                \
-    bad = ANOTHER(TFD_HANDLE_##KIND);                                          \
-    REFUSED_GIVES(call, value);                                                \
-    bad = never;                                                               \
-    REFUSED_GIVES(call, value);                                                \
+#define BAD_GIVES(KIND, call, value)  \
+  do {                                \
+    bad = NULL;                       \
+    REFUSED_GIVES(call, value);       \
+    bad = ANOTHER(TFD_HANDLE_##KIND); \
+    REFUSED_GIVES(call, value);       \
+    bad = never;                      \
+    REFUSED_GIVES(call, value);       \
   } while (0)
 /* The same for the one entry of a list. */
-#define BAD_ENTRY(KIND, call)                                                  \
-  do {                                                                         \
-    bad_list = &bad;                                                           \
-    BAD_OPTIONAL(KIND, call);                                                  \
+#define BAD_ENTRY(KIND, call) \
+  do {                        \
+    bad_list = &bad;          \
+    BAD_OPTIONAL(KIND, call); \
   } while (0)
-#define NO_ENTRY(call)                                                         \
-  do {                                                                         \
-    bad_list = &bad;                                                           \
-    bad = never;                                                               \
-    REFUSED(call);                                                             \
+#define NO_ENTRY(call) \
+  do {                 \
+    bad_list = &bad;   \
+    bad = never;       \
+    REFUSED(call);     \
   } while (0)
 
 static void devices_look_at_what_they_get(void **state) {
@@ -199,49 +200,49 @@ static void variables_look_at_what_they_get(void **state) {
   REFUSED(tfd_variable_read(G(VARIABLE), NULL));
   BAD(VARIABLE, tfd_variable_update(bad, 0, LIST(TENSOR), 1, ONE, 1, ONE, 1));
   REFUSED(tfd_variable_update(G(VARIABLE), 0, NULL, 1, ONE, 1, ONE, 1));
-  REFUSED(tfd_variable_update(G(VARIABLE), 0, LIST(TENSOR), -1, ONE, 1, ONE,
-          1));
-  BAD_ENTRY(KINDS, tfd_variable_update(G(VARIABLE), 0, bad_list, 1, ONE, 1, ONE,
-            1));
-  REFUSED(tfd_variable_update(G(VARIABLE), 0, LIST(TENSOR), 1, NULL, 1, ONE,
-          1));
-  REFUSED(tfd_variable_update(G(VARIABLE), 0, LIST(TENSOR), 1, ONE, -1, ONE,
-          1));
-  REFUSED(tfd_variable_update(G(VARIABLE), 0, LIST(TENSOR), 1, ONE, 1, NULL,
-          1));
-  REFUSED(tfd_variable_update(G(VARIABLE), 0, LIST(TENSOR), 1, ONE, 1, ONE,
-          -1));
+  REFUSED(
+      tfd_variable_update(G(VARIABLE), 0, LIST(TENSOR), -1, ONE, 1, ONE, 1));
+  BAD_ENTRY(KINDS,
+            tfd_variable_update(G(VARIABLE), 0, bad_list, 1, ONE, 1, ONE, 1));
+  REFUSED(
+      tfd_variable_update(G(VARIABLE), 0, LIST(TENSOR), 1, NULL, 1, ONE, 1));
+  REFUSED(
+      tfd_variable_update(G(VARIABLE), 0, LIST(TENSOR), 1, ONE, -1, ONE, 1));
+  REFUSED(
+      tfd_variable_update(G(VARIABLE), 0, LIST(TENSOR), 1, ONE, 1, NULL, 1));
+  REFUSED(
+      tfd_variable_update(G(VARIABLE), 0, LIST(TENSOR), 1, ONE, 1, ONE, -1));
   REFUSED(tfd_variables_update(NULL, 1, 0, LIST(TENSOR), 1, ONE, 1, ONE, 1));
   REFUSED(tfd_variables_update(LIST(VARIABLE), -1, 0, LIST(TENSOR), 1, ONE, 1,
-          ONE, 1));
+                               ONE, 1));
   BAD_ENTRY(VARIABLE, tfd_variables_update(bad_list, 1, 0, LIST(TENSOR), 1, ONE,
-            1, ONE, 1));
+                                           1, ONE, 1));
   REFUSED(tfd_variables_update(LIST(VARIABLE), 1, 0, NULL, 1, ONE, 1, ONE, 1));
   REFUSED(tfd_variables_update(LIST(VARIABLE), 1, 0, LIST(TENSOR), -1, ONE, 1,
-          ONE, 1));
+                               ONE, 1));
   BAD_ENTRY(KINDS, tfd_variables_update(LIST(VARIABLE), 1, 0, bad_list, 1, ONE,
-            1, ONE, 1));
+                                        1, ONE, 1));
   REFUSED(tfd_variables_update(LIST(VARIABLE), 1, 0, LIST(TENSOR), 1, NULL, 1,
-          ONE, 1));
+                               ONE, 1));
   REFUSED(tfd_variables_update(LIST(VARIABLE), 1, 0, LIST(TENSOR), 1, ONE, -1,
-          ONE, 1));
+                               ONE, 1));
   REFUSED(tfd_variables_update(LIST(VARIABLE), 1, 0, LIST(TENSOR), 1, ONE, 1,
-          NULL, 1));
+                               NULL, 1));
   REFUSED(tfd_variables_update(LIST(VARIABLE), 1, 0, LIST(TENSOR), 1, ONE, 1,
-          ONE, -1));
+                               ONE, -1));
   BAD_GIVES(VARIABLE, *tfd_variable_name(bad), 0);
   BAD_GIVES(VARIABLE, tfd_variable_is_trainable(bad), false);
   BAD_GIVES(VARIABLE, tfd_variable_version(bad), 0);
   BAD(VARIABLE, tfd_variable_set_distribution(bad, TFD_SYNCHRONIZATION_AUTO,
-      TFD_AGGREGATION_NONE));
-  REFUSED(tfd_variable_set_distribution(G(VARIABLE),
-          (tfd_variable_synchronization)99, TFD_AGGREGATION_NONE));
-  REFUSED(tfd_variable_set_distribution(G(VARIABLE),
-          (tfd_variable_synchronization)-1, TFD_AGGREGATION_NONE));
+                                              TFD_AGGREGATION_NONE));
+  REFUSED(tfd_variable_set_distribution(
+      G(VARIABLE), (tfd_variable_synchronization)99, TFD_AGGREGATION_NONE));
+  REFUSED(tfd_variable_set_distribution(
+      G(VARIABLE), (tfd_variable_synchronization)-1, TFD_AGGREGATION_NONE));
   REFUSED(tfd_variable_set_distribution(G(VARIABLE), TFD_SYNCHRONIZATION_AUTO,
-          (tfd_variable_aggregation)99));
+                                        (tfd_variable_aggregation)99));
   REFUSED(tfd_variable_set_distribution(G(VARIABLE), TFD_SYNCHRONIZATION_AUTO,
-          (tfd_variable_aggregation)-1));
+                                        (tfd_variable_aggregation)-1));
 }
 
 static void operands_look_at_what_they_get(void **state) {
@@ -293,27 +294,27 @@ static void tapes_look_at_what_they_get(void **state) {
 static void walks_look_at_what_they_get(void **state) {
   (void)state;
   BAD(TAPE, tfd_walk_begin(bad, LIST(TENSOR), 1, LIST(TENSOR), 1, LIST(TENSOR),
-      1, false, OUT));
+                           1, false, OUT));
   REFUSED(tfd_walk_begin(G(TAPE), NULL, 1, LIST(TENSOR), 1, LIST(TENSOR), 1,
-          false, OUT));
+                         false, OUT));
   REFUSED(tfd_walk_begin(G(TAPE), LIST(TENSOR), -1, LIST(TENSOR), 1,
-          LIST(TENSOR), 1, false, OUT));
+                         LIST(TENSOR), 1, false, OUT));
   BAD_ENTRY(KINDS, tfd_walk_begin(G(TAPE), bad_list, 1, LIST(TENSOR), 1,
-            LIST(TENSOR), 1, false, OUT));
+                                  LIST(TENSOR), 1, false, OUT));
   REFUSED(tfd_walk_begin(G(TAPE), LIST(TENSOR), 1, NULL, 1, LIST(TENSOR), 1,
-          false, OUT));
+                         false, OUT));
   REFUSED(tfd_walk_begin(G(TAPE), LIST(TENSOR), 1, LIST(TENSOR), -1,
-          LIST(TENSOR), 1, false, OUT));
+                         LIST(TENSOR), 1, false, OUT));
   BAD_ENTRY(KINDS, tfd_walk_begin(G(TAPE), LIST(TENSOR), 1, bad_list, 1,
-            LIST(TENSOR), 1, false, OUT));
+                                  LIST(TENSOR), 1, false, OUT));
   REFUSED(tfd_walk_begin(G(TAPE), LIST(TENSOR), 1, LIST(TENSOR), 1, NULL, 1,
-          false, OUT));
+                         false, OUT));
   REFUSED(tfd_walk_begin(G(TAPE), LIST(TENSOR), 1, LIST(TENSOR), 1,
-          LIST(TENSOR), -1, false, OUT));
+                         LIST(TENSOR), -1, false, OUT));
   BAD_ENTRY(KINDS, tfd_walk_begin(G(TAPE), LIST(TENSOR), 1, LIST(TENSOR), 1,
-            bad_list, 1, false, OUT));
+                                  bad_list, 1, false, OUT));
   REFUSED(tfd_walk_begin(G(TAPE), LIST(TENSOR), 1, LIST(TENSOR), 1,
-          LIST(TENSOR), 1, false, NULL));
+                         LIST(TENSOR), 1, false, NULL));
   BAD(WALK, tfd_walk_next(bad, OUT));
   REFUSED(tfd_walk_next(G(WALK), NULL));
   BAD(WALK, tfd_walk_host(bad, OUT, OUT));
@@ -333,128 +334,114 @@ static void strategies_look_at_what_they_get(void **state) {
   (void)state;
   REFUSED(tfd_strategy_new(NULL, LIST(DEVICE), 1, G(DEVICE), OUT));
   REFUSED(tfd_strategy_new("mirrored", NULL, 1, G(DEVICE), OUT));
-  REFUSED(tfd_strategy_new("mirrored", LIST(DEVICE), -1, G(DEVICE),
-          OUT));
-  BAD_ENTRY(DEVICE, tfd_strategy_new("mirrored", bad_list, 1,
-            G(DEVICE), OUT));
-  BAD_OPTIONAL(DEVICE, tfd_strategy_new("mirrored", LIST(DEVICE), 1,
-               bad, OUT));
-  REFUSED(tfd_strategy_new("mirrored", LIST(DEVICE), 1, G(DEVICE),
-          NULL));
+  REFUSED(tfd_strategy_new("mirrored", LIST(DEVICE), -1, G(DEVICE), OUT));
+  BAD_ENTRY(DEVICE, tfd_strategy_new("mirrored", bad_list, 1, G(DEVICE), OUT));
+  BAD_OPTIONAL(DEVICE, tfd_strategy_new("mirrored", LIST(DEVICE), 1, bad, OUT));
+  REFUSED(tfd_strategy_new("mirrored", LIST(DEVICE), 1, G(DEVICE), NULL));
   BAD_GIVES(STRATEGY, *tfd_strategy_kind(bad), 0);
   BAD_GIVES(STRATEGY, tfd_strategy_replica_count(bad), 0);
   BAD_GIVES(STRATEGY, tfd_strategy_local_count(bad), 0);
   BAD_GIVES(STRATEGY, tfd_strategy_first_replica(bad), 0);
   BAD_GIVES(STRATEGY, tfd_strategy_adds_up(bad), false);
   BAD(STRATEGY, tfd_strategy_device(bad, 0, OUT));
-  REFUSED(tfd_strategy_device(G(STRATEGY), 0, NULL));
+  REFUSED(tfd_strategy_device(S, 0, NULL));
   BAD_GIVES(STRATEGY, tfd_strategy_parameter_count(bad), 0);
   BAD(STRATEGY, tfd_strategy_parameter_device(bad, 0, OUT));
-  REFUSED(tfd_strategy_parameter_device(G(STRATEGY), 0, NULL));
-  BAD(STRATEGY, tfd_strategy_place(bad, TFD_SYNCHRONIZATION_AUTO, "x", OUT,
-      OUT));
-  REFUSED(tfd_strategy_place(G(STRATEGY), (tfd_variable_synchronization)99, "x",
-          OUT, OUT));
-  REFUSED(tfd_strategy_place(G(STRATEGY), (tfd_variable_synchronization)-1, "x",
-          OUT, OUT));
-  REFUSED(tfd_strategy_place(G(STRATEGY), TFD_SYNCHRONIZATION_AUTO, NULL, OUT,
-          OUT));
-  REFUSED(tfd_strategy_place(G(STRATEGY), TFD_SYNCHRONIZATION_AUTO, "x", NULL,
-          OUT));
-  REFUSED(tfd_strategy_place(G(STRATEGY), TFD_SYNCHRONIZATION_AUTO, "x", OUT,
-          NULL));
+  REFUSED(tfd_strategy_parameter_device(S, 0, NULL));
+  BAD(STRATEGY,
+      tfd_strategy_place(bad, TFD_SYNCHRONIZATION_AUTO, "x", OUT, OUT));
+  REFUSED(
+      tfd_strategy_place(S, (tfd_variable_synchronization)99, "x", OUT, OUT));
+  REFUSED(
+      tfd_strategy_place(S, (tfd_variable_synchronization)-1, "x", OUT, OUT));
+  REFUSED(tfd_strategy_place(S, TFD_SYNCHRONIZATION_AUTO, NULL, OUT, OUT));
+  REFUSED(tfd_strategy_place(S, TFD_SYNCHRONIZATION_AUTO, "x", NULL, OUT));
+  REFUSED(tfd_strategy_place(S, TFD_SYNCHRONIZATION_AUTO, "x", OUT, NULL));
   BAD(STRATEGY, tfd_strategy_reduce(bad, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
-      LIST(DEVICE), 1, OUT));
-  REFUSED(tfd_strategy_reduce(G(STRATEGY), (tfd_reduce_op)99, "x", LIST(TENSOR),
-          1, LIST(DEVICE), 1, OUT));
-  REFUSED(tfd_strategy_reduce(G(STRATEGY), (tfd_reduce_op)-1, "x", LIST(TENSOR),
-          1, LIST(DEVICE), 1, OUT));
-  REFUSED(tfd_strategy_reduce(G(STRATEGY), TFD_REDUCE_SUM, NULL, LIST(TENSOR),
-          1, LIST(DEVICE), 1, OUT));
-  REFUSED(tfd_strategy_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x", NULL, 1,
-          LIST(DEVICE), 1, OUT));
-  REFUSED(tfd_strategy_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x", LIST(TENSOR),
-          -1, LIST(DEVICE), 1, OUT));
-  BAD_ENTRY(KINDS, tfd_strategy_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x",
-            bad_list, 1, LIST(DEVICE), 1, OUT));
-  REFUSED(tfd_strategy_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
-          NULL, 1, OUT));
-  REFUSED(tfd_strategy_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
-          LIST(DEVICE), -1, OUT));
-  BAD_ENTRY(DEVICE, tfd_strategy_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x",
-            LIST(TENSOR), 1, bad_list, 1, OUT));
-  REFUSED(tfd_strategy_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
-          LIST(DEVICE), 1, NULL));
-  BAD(STRATEGY, tfd_strategy_all_reduce(bad, TFD_REDUCE_SUM, "x", LIST(TENSOR),
-      1, OUT));
+                                    LIST(DEVICE), 1, OUT));
+  REFUSED(tfd_strategy_reduce(S, (tfd_reduce_op)99, "x", LIST(TENSOR), 1,
+                              LIST(DEVICE), 1, OUT));
+  REFUSED(tfd_strategy_reduce(S, (tfd_reduce_op)-1, "x", LIST(TENSOR), 1,
+                              LIST(DEVICE), 1, OUT));
+  REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, NULL, LIST(TENSOR), 1,
+                              LIST(DEVICE), 1, OUT));
+  REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", NULL, 1, LIST(DEVICE), 1,
+                              OUT));
+  REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), -1,
+                              LIST(DEVICE), 1, OUT));
+  BAD_ENTRY(KINDS, tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", bad_list, 1,
+                                       LIST(DEVICE), 1, OUT));
+  REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1, NULL, 1,
+                              OUT));
+  REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
+                              LIST(DEVICE), -1, OUT));
+  BAD_ENTRY(DEVICE, tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
+                                        bad_list, 1, OUT));
+  REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
+                              LIST(DEVICE), 1, NULL));
+  BAD(STRATEGY,
+      tfd_strategy_all_reduce(bad, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1, OUT));
 }
 
 static void sums_and_updates_look_at_what_they_get(void **state) {
   (void)state;
-  REFUSED(tfd_strategy_all_reduce(G(STRATEGY), (tfd_reduce_op)99, "x",
-          LIST(TENSOR), 1, OUT));
-  REFUSED(tfd_strategy_all_reduce(G(STRATEGY), (tfd_reduce_op)-1, "x",
-          LIST(TENSOR), 1, OUT));
-  REFUSED(tfd_strategy_all_reduce(G(STRATEGY), TFD_REDUCE_SUM, NULL,
-          LIST(TENSOR), 1, OUT));
-  REFUSED(tfd_strategy_all_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x", NULL, 1,
-          OUT));
-  REFUSED(tfd_strategy_all_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x",
-          LIST(TENSOR), -1, OUT));
-  BAD_ENTRY(KINDS, tfd_strategy_all_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x",
-            bad_list, 1, OUT));
-  REFUSED(tfd_strategy_all_reduce(G(STRATEGY), TFD_REDUCE_SUM, "x",
-          LIST(TENSOR), 1, NULL));
-  BAD(STRATEGY, tfd_strategy_update(bad, 0, LIST(VARIABLE), 1, LIST(TENSOR), 1,
-      ONE, 1));
-  REFUSED(tfd_strategy_update(G(STRATEGY), 0, NULL, 1, LIST(TENSOR), 1, ONE,
-          1));
-  REFUSED(tfd_strategy_update(G(STRATEGY), 0, LIST(VARIABLE), -1, LIST(TENSOR),
-          1, ONE, 1));
-  BAD_ENTRY(VARIABLE, tfd_strategy_update(G(STRATEGY), 0, bad_list, 1,
-            LIST(TENSOR), 1, ONE, 1));
-  REFUSED(tfd_strategy_update(G(STRATEGY), 0, LIST(VARIABLE), 1, NULL, 1, ONE,
-          1));
-  REFUSED(tfd_strategy_update(G(STRATEGY), 0, LIST(VARIABLE), 1, LIST(TENSOR),
-          -1, ONE, 1));
-  BAD_ENTRY(KINDS, tfd_strategy_update(G(STRATEGY), 0, LIST(VARIABLE), 1,
-            bad_list, 1, ONE, 1));
-  REFUSED(tfd_strategy_update(G(STRATEGY), 0, LIST(VARIABLE), 1, LIST(TENSOR),
-          1, NULL, 1));
-  REFUSED(tfd_strategy_update(G(STRATEGY), 0, LIST(VARIABLE), 1, LIST(TENSOR),
-          1, ONE, -1));
-  BAD(STRATEGY, tfd_strategy_gather(bad, 0, "x", LIST(TENSOR), 1, LIST(DEVICE),
-      1, OUT));
-  REFUSED(tfd_strategy_gather(G(STRATEGY), 0, NULL, LIST(TENSOR), 1,
-          LIST(DEVICE), 1, OUT));
-  REFUSED(tfd_strategy_gather(G(STRATEGY), 0, "x", NULL, 1, LIST(DEVICE), 1,
-          OUT));
-  REFUSED(tfd_strategy_gather(G(STRATEGY), 0, "x", LIST(TENSOR), -1,
-          LIST(DEVICE), 1, OUT));
-  BAD_ENTRY(KINDS, tfd_strategy_gather(G(STRATEGY), 0, "x", bad_list, 1,
-            LIST(DEVICE), 1, OUT));
-  REFUSED(tfd_strategy_gather(G(STRATEGY), 0, "x", LIST(TENSOR), 1, NULL, 1,
-          OUT));
-  REFUSED(tfd_strategy_gather(G(STRATEGY), 0, "x", LIST(TENSOR), 1,
-          LIST(DEVICE), -1, OUT));
-  BAD_ENTRY(DEVICE, tfd_strategy_gather(G(STRATEGY), 0, "x", LIST(TENSOR), 1,
-            bad_list, 1, OUT));
-  REFUSED(tfd_strategy_gather(G(STRATEGY), 0, "x", LIST(TENSOR), 1,
-          LIST(DEVICE), 1, NULL));
+  REFUSED(
+      tfd_strategy_all_reduce(S, (tfd_reduce_op)99, "x", LIST(TENSOR), 1, OUT));
+  REFUSED(
+      tfd_strategy_all_reduce(S, (tfd_reduce_op)-1, "x", LIST(TENSOR), 1, OUT));
+  REFUSED(
+      tfd_strategy_all_reduce(S, TFD_REDUCE_SUM, NULL, LIST(TENSOR), 1, OUT));
+  REFUSED(tfd_strategy_all_reduce(S, TFD_REDUCE_SUM, "x", NULL, 1, OUT));
+  REFUSED(
+      tfd_strategy_all_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), -1, OUT));
+  BAD_ENTRY(KINDS,
+            tfd_strategy_all_reduce(S, TFD_REDUCE_SUM, "x", bad_list, 1, OUT));
+  REFUSED(
+      tfd_strategy_all_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1, NULL));
+  BAD(STRATEGY,
+      tfd_strategy_update(bad, 0, LIST(VARIABLE), 1, LIST(TENSOR), 1, ONE, 1));
+  REFUSED(tfd_strategy_update(S, 0, NULL, 1, LIST(TENSOR), 1, ONE, 1));
+  REFUSED(
+      tfd_strategy_update(S, 0, LIST(VARIABLE), -1, LIST(TENSOR), 1, ONE, 1));
+  BAD_ENTRY(VARIABLE,
+            tfd_strategy_update(S, 0, bad_list, 1, LIST(TENSOR), 1, ONE, 1));
+  REFUSED(tfd_strategy_update(S, 0, LIST(VARIABLE), 1, NULL, 1, ONE, 1));
+  REFUSED(
+      tfd_strategy_update(S, 0, LIST(VARIABLE), 1, LIST(TENSOR), -1, ONE, 1));
+  BAD_ENTRY(KINDS,
+            tfd_strategy_update(S, 0, LIST(VARIABLE), 1, bad_list, 1, ONE, 1));
+  REFUSED(
+      tfd_strategy_update(S, 0, LIST(VARIABLE), 1, LIST(TENSOR), 1, NULL, 1));
+  REFUSED(
+      tfd_strategy_update(S, 0, LIST(VARIABLE), 1, LIST(TENSOR), 1, ONE, -1));
+  BAD(STRATEGY,
+      tfd_strategy_gather(bad, 0, "x", LIST(TENSOR), 1, LIST(DEVICE), 1, OUT));
+  REFUSED(
+      tfd_strategy_gather(S, 0, NULL, LIST(TENSOR), 1, LIST(DEVICE), 1, OUT));
+  REFUSED(tfd_strategy_gather(S, 0, "x", NULL, 1, LIST(DEVICE), 1, OUT));
+  REFUSED(
+      tfd_strategy_gather(S, 0, "x", LIST(TENSOR), -1, LIST(DEVICE), 1, OUT));
+  BAD_ENTRY(KINDS,
+            tfd_strategy_gather(S, 0, "x", bad_list, 1, LIST(DEVICE), 1, OUT));
+  REFUSED(tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, NULL, 1, OUT));
+  REFUSED(
+      tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, LIST(DEVICE), -1, OUT));
+  BAD_ENTRY(DEVICE,
+            tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, bad_list, 1, OUT));
+  REFUSED(
+      tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, LIST(DEVICE), 1, NULL));
 }
 
 static void values_look_at_what_they_get(void **state) {
   (void)state;
-  BAD(STRATEGY, tfd_value_new(bad, TFD_VALUE_PER_REPLICA, LIST(TENSOR), 1,
-      OUT));
-  REFUSED(tfd_value_new(G(STRATEGY), (tfd_value_kind)99, LIST(TENSOR), 1, OUT));
-  REFUSED(tfd_value_new(G(STRATEGY), (tfd_value_kind)-1, LIST(TENSOR), 1, OUT));
-  REFUSED(tfd_value_new(G(STRATEGY), TFD_VALUE_PER_REPLICA, NULL, 1, OUT));
-  REFUSED(tfd_value_new(G(STRATEGY), TFD_VALUE_PER_REPLICA, LIST(TENSOR), -1,
-          OUT));
-  NO_ENTRY(tfd_value_new(G(STRATEGY), TFD_VALUE_PER_REPLICA, bad_list, 1, OUT));
-  REFUSED(tfd_value_new(G(STRATEGY), TFD_VALUE_PER_REPLICA, LIST(TENSOR), 1,
-          NULL));
+  BAD(STRATEGY,
+      tfd_value_new(bad, TFD_VALUE_PER_REPLICA, LIST(TENSOR), 1, OUT));
+  REFUSED(tfd_value_new(S, (tfd_value_kind)99, LIST(TENSOR), 1, OUT));
+  REFUSED(tfd_value_new(S, (tfd_value_kind)-1, LIST(TENSOR), 1, OUT));
+  REFUSED(tfd_value_new(S, TFD_VALUE_PER_REPLICA, NULL, 1, OUT));
+  REFUSED(tfd_value_new(S, TFD_VALUE_PER_REPLICA, LIST(TENSOR), -1, OUT));
+  NO_ENTRY(tfd_value_new(S, TFD_VALUE_PER_REPLICA, bad_list, 1, OUT));
+  REFUSED(tfd_value_new(S, TFD_VALUE_PER_REPLICA, LIST(TENSOR), 1, NULL));
   BAD_GIVES(VALUE, tfd_value_kind_of(bad), 0);
   BAD_GIVES(VALUE, tfd_value_count(bad), 0);
   BAD(VALUE, tfd_value_component(bad, 0, OUT));
@@ -466,28 +453,39 @@ static void values_look_at_what_they_get(void **state) {
 
 static void mirrored_look_at_what_they_get(void **state) {
   (void)state;
-  BAD(STRATEGY, tfd_mirrored_new(bad, TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
-      TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE, OUT));
-  REFUSED(tfd_mirrored_new(G(STRATEGY), (tfd_variable_kind)99, LIST(VARIABLE),
-          1, TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE, OUT));
-  REFUSED(tfd_mirrored_new(G(STRATEGY), (tfd_variable_kind)-1, LIST(VARIABLE),
-          1, TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE, OUT));
-  REFUSED(tfd_mirrored_new(G(STRATEGY), TFD_VARIABLE_PLAIN, NULL, 1,
-          TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE, OUT));
-  REFUSED(tfd_mirrored_new(G(STRATEGY), TFD_VARIABLE_PLAIN, LIST(VARIABLE), -1,
-          TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE, OUT));
-  BAD_ENTRY(VARIABLE, tfd_mirrored_new(G(STRATEGY), TFD_VARIABLE_PLAIN,
-            bad_list, 1, TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE, OUT));
-  REFUSED(tfd_mirrored_new(G(STRATEGY), TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
-          (tfd_variable_synchronization)99, TFD_AGGREGATION_NONE, OUT));
-  REFUSED(tfd_mirrored_new(G(STRATEGY), TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
-          (tfd_variable_synchronization)-1, TFD_AGGREGATION_NONE, OUT));
-  REFUSED(tfd_mirrored_new(G(STRATEGY), TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
-          TFD_SYNCHRONIZATION_AUTO, (tfd_variable_aggregation)99, OUT));
-  REFUSED(tfd_mirrored_new(G(STRATEGY), TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
-          TFD_SYNCHRONIZATION_AUTO, (tfd_variable_aggregation)-1, OUT));
-  REFUSED(tfd_mirrored_new(G(STRATEGY), TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
-          TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE, NULL));
+  BAD(STRATEGY,
+      tfd_mirrored_new(bad, TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
+                       TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE, OUT));
+  REFUSED(tfd_mirrored_new(S, (tfd_variable_kind)99, LIST(VARIABLE), 1,
+                           TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE,
+                           OUT));
+  REFUSED(tfd_mirrored_new(S, (tfd_variable_kind)-1, LIST(VARIABLE), 1,
+                           TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE,
+                           OUT));
+  REFUSED(tfd_mirrored_new(S, TFD_VARIABLE_PLAIN, NULL, 1,
+                           TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE,
+                           OUT));
+  REFUSED(tfd_mirrored_new(S, TFD_VARIABLE_PLAIN, LIST(VARIABLE), -1,
+                           TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE,
+                           OUT));
+  BAD_ENTRY(VARIABLE, tfd_mirrored_new(S, TFD_VARIABLE_PLAIN, bad_list, 1,
+                                       TFD_SYNCHRONIZATION_AUTO,
+                                       TFD_AGGREGATION_NONE, OUT));
+  REFUSED(tfd_mirrored_new(S, TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
+                           (tfd_variable_synchronization)99,
+                           TFD_AGGREGATION_NONE, OUT));
+  REFUSED(tfd_mirrored_new(S, TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
+                           (tfd_variable_synchronization)-1,
+                           TFD_AGGREGATION_NONE, OUT));
+  REFUSED(tfd_mirrored_new(S, TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
+                           TFD_SYNCHRONIZATION_AUTO,
+                           (tfd_variable_aggregation)99, OUT));
+  REFUSED(tfd_mirrored_new(S, TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
+                           TFD_SYNCHRONIZATION_AUTO,
+                           (tfd_variable_aggregation)-1, OUT));
+  REFUSED(tfd_mirrored_new(S, TFD_VARIABLE_PLAIN, LIST(VARIABLE), 1,
+                           TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE,
+                           NULL));
   BAD_GIVES(MIRRORED, tfd_mirrored_kind_of(bad), 0);
   BAD_GIVES(MIRRORED, tfd_mirrored_count(bad), 0);
   BAD(MIRRORED, tfd_mirrored_component(bad, 0, OUT));
@@ -504,7 +502,7 @@ static void mirrored_look_at_what_they_get(void **state) {
 static void runs_look_at_what_they_get(void **state) {
   (void)state;
   BAD(STRATEGY, tfd_run_begin(bad, OUT));
-  REFUSED(tfd_run_begin(G(STRATEGY), NULL));
+  REFUSED(tfd_run_begin(S, NULL));
   BAD(RUN, tfd_run_next(bad, OUT, OUT));
   REFUSED(tfd_run_next(G(RUN), NULL, OUT));
   REFUSED(tfd_run_next(G(RUN), OUT, NULL));
@@ -585,21 +583,21 @@ static void archives_look_at_what_they_get(void **state) {
 static void records_look_at_what_they_get(void **state) {
   (void)state;
   REFUSED(tfd_reader_open((tfd_reader_kind)99, "x", TFD_COMPRESSION_NONE, ONE,
-          1, OUT));
+                          1, OUT));
   REFUSED(tfd_reader_open((tfd_reader_kind)-1, "x", TFD_COMPRESSION_NONE, ONE,
-          1, OUT));
+                          1, OUT));
   REFUSED(tfd_reader_open(TFD_READER_RECORDS, NULL, TFD_COMPRESSION_NONE, ONE,
-          1, OUT));
+                          1, OUT));
   REFUSED(tfd_reader_open(TFD_READER_RECORDS, "x", (tfd_compression)99, ONE, 1,
-          OUT));
+                          OUT));
   REFUSED(tfd_reader_open(TFD_READER_RECORDS, "x", (tfd_compression)-1, ONE, 1,
-          OUT));
+                          OUT));
   REFUSED(tfd_reader_open(TFD_READER_RECORDS, "x", TFD_COMPRESSION_NONE, NULL,
-          1, OUT));
+                          1, OUT));
   REFUSED(tfd_reader_open(TFD_READER_RECORDS, "x", TFD_COMPRESSION_NONE, ONE,
-          -1, OUT));
+                          -1, OUT));
   REFUSED(tfd_reader_open(TFD_READER_RECORDS, "x", TFD_COMPRESSION_NONE, ONE, 1,
-          NULL));
+                          NULL));
   BAD(READER, tfd_reader_next(bad, OUT, OUT));
   REFUSED(tfd_reader_next(G(READER), NULL, OUT));
   REFUSED(tfd_reader_next(G(READER), OUT, NULL));
@@ -646,7 +644,8 @@ static void examples_look_at_what_they_get(void **state) {
   REFUSED(tfd_example_serialize(G(EXAMPLE), OUT, NULL));
 }
 
-/* --- lives ----------------------------------------------------------------- */
+/* --- lives -----------------------------------------------------------------
+ */
 
 static void release_twice_is_an_error_not_a_crash(void **state) {
   tfd_object *o = (tfd_object *)never;
@@ -696,12 +695,13 @@ static void released_tensors_are_told(void **state) {
 #endif
 }
 
-/* --- handles of every kind -------------------------------------------------- */
+/* --- handles of every kind --------------------------------------------------
+ */
 
-#define MAKE(KIND, call)                                                       \
-  do {                                                                         \
-    assert_int_equal(TFD_OK, call);                                            \
-    good[TFD_HANDLE_##KIND] = made;                                            \
+#define MAKE(KIND, call)            \
+  do {                              \
+    assert_int_equal(TFD_OK, call); \
+    good[TFD_HANDLE_##KIND] = made; \
   } while (0)
 
 static char path[64] = "/tmp/tfdist_given_XXXXXX";
@@ -733,22 +733,19 @@ static int make_all(void **state) {
   MAKE(DEVICE, tfd_device_at("CPU", 0, p));
   MAKE(CONTEXT, tfd_context_new(p));
   MAKE(TENSOR, tfd_tensor_from_values(&x, 1, TFD_FLOAT64, dims, 1, p));
-  assert_int_equal(
-      TFD_OK, tfd_tensor_from_values(&x, 1, TFD_INT64, dims, 1, &rows));
+  assert_int_equal(TFD_OK,
+                   tfd_tensor_from_values(&x, 1, TFD_INT64, dims, 1, &rows));
   MAKE(SLICES, tfd_slices_new(G(TENSOR), rows, dims, 1, p));
   tfd_release((tfd_object *)rows);
   MAKE(VARIABLE, tfd_variable_new(G(TENSOR), NULL, true, NULL, p));
   MAKE(TAPE, tfd_tape_new(true, true, p));
   MAKE(WALK, tfd_walk_begin(G(TAPE), NULL, 0, NULL, 0, NULL, 0, false, p));
-  MAKE(STRATEGY, tfd_strategy_new("mirrored",
-                                  LIST(DEVICE), 1, NULL, p));
-  MAKE(VALUE, tfd_value_new(G(STRATEGY), TFD_VALUE_PER_REPLICA,
-                            LIST(TENSOR), 1, p));
-  MAKE(MIRRORED, tfd_mirrored_new(G(STRATEGY), TFD_VARIABLE_MIRRORED,
-                                  LIST(VARIABLE), 1,
-                                  TFD_SYNCHRONIZATION_AUTO,
-                                  TFD_AGGREGATION_NONE, p));
-  MAKE(RUN, tfd_run_begin(G(STRATEGY), p));
+  MAKE(STRATEGY, tfd_strategy_new("mirrored", LIST(DEVICE), 1, NULL, p));
+  MAKE(VALUE, tfd_value_new(S, TFD_VALUE_PER_REPLICA, LIST(TENSOR), 1, p));
+  MAKE(MIRRORED,
+       tfd_mirrored_new(S, TFD_VARIABLE_MIRRORED, LIST(VARIABLE), 1,
+                        TFD_SYNCHRONIZATION_AUTO, TFD_AGGREGATION_NONE, p));
+  MAKE(RUN, tfd_run_begin(S, p));
   make_files();
   return 0;
 }

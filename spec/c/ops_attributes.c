@@ -95,8 +95,7 @@ static void slots_hold_what_there_is(void **state) {
   (void)state;
   assert_int_equal(check("pad", "mode", 2), TFD_OK);
   assert_int_equal(check("pad", "mode", 3), TFD_VALUE_ERROR);
-  assert_string_equal(tfd_error_message(),
-                      "pad: mode is 3; expected 0 to 2");
+  assert_string_equal(tfd_error_message(), "pad: mode is 3; expected 0 to 2");
   assert_int_equal(check("matmul", "transpose_b", -1), TFD_VALUE_ERROR);
   assert_int_equal(check("cast", "dtype", TFD_DTYPE_END), TFD_VALUE_ERROR);
   assert_int_equal(check("reduce_sum", "axis", -1), TFD_OK);

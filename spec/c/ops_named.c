@@ -84,8 +84,9 @@ static void what_cannot_be_meant_is_told(void **state) {
     const char *attributes;
     const char *message;
   } cases[] = {
-      {"reduce_sum", "axes=[0]", "there is no attribute \"axes\"; there are: "
-                                 "axis, keepdims"},
+      {"reduce_sum", "axes=[0]",
+       "there is no attribute \"axes\"; there are: "
+       "axis, keepdims"},
       {"reduce_sum", "input_tensor=1", "no attribute \"input_tensor\""},
       {"negative", "x=1", "there is no attribute \"x\"; there are: none"},
       {"reduce_sum", "axis=[0] axis=[1]", "axis is given twice"},
@@ -150,8 +151,8 @@ static void addresses_are_looked_at(void **state) {
   assert_int_not_equal(TFD_OK, tfd_op_call("abs", "", in, 0, &out, 1, &n));
   assert_int_not_equal(TFD_OK, tfd_op_call("abs", "", in, 1, NULL, 1, &n));
   assert_int_not_equal(TFD_OK, tfd_op_call("abs", "", in, 1, &out, 1, NULL));
-  assert_int_not_equal(TFD_OK, tfd_strategy_apply(NULL, "update_sgd", "", NULL,
-                                                  0, NULL, 0));
+  assert_int_not_equal(
+      TFD_OK, tfd_strategy_apply(NULL, "update_sgd", "", NULL, 0, NULL, 0));
   assert_null(out);
   tfd_release((tfd_object *)t);
 }

@@ -16,9 +16,7 @@ typedef struct answer {
 } answer;
 
 static const answer answers[] = {
-    {{0, 0, 0, 0},
-     {0, 0},
-     {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+    {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
     {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
      {0xffffffff, 0xffffffff},
      {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
@@ -51,8 +49,8 @@ static void bulk_gives_the_known_answers(void **state) {
 
 /* Also where the block number's lower half overflows in the middle. */
 static void bulk_is_many_blocks(void **state) {
-  static const uint64_t firsts[] = {0, 64, 12345, 0xfffffff0u,
-                                    0x123ffffffffu, UINT64_MAX - 30};
+  static const uint64_t firsts[] = {
+      0, 64, 12345, 0xfffffff0u, 0x123ffffffffu, UINT64_MAX - 30};
   tfd__philox p = {{7, 0xdeadbeef}, {3, 0xcafe}};
 
   (void)state;

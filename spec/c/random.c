@@ -102,8 +102,8 @@ static void categories_do_not_depend_on_threads(void **state) {
   for (int64_t i = 0; i < logits.numel; i++) {
     ((float *)logits.data)[i] = (float)(i % 7);
   }
-  check_threads(tfd__cpu_stateless_categorical, &logits, 1, TFD_INT64,
-                out_dims, 2, ints);
+  check_threads(tfd__cpu_stateless_categorical, &logits, 1, TFD_INT64, out_dims,
+                2, ints);
   free(logits.data);
 }
 

@@ -86,8 +86,7 @@ static void symbolic_tensors_have_no_values(void **state) {
   FAILS(TFD_TYPE_ERROR, tfd_tensor_read(x, &data, 4));
   FAILS(TFD_TYPE_ERROR, tfd_tensor_data(x, &address));
   FAILS(TFD_TYPE_ERROR, tfd_tensor_wait(x));
-  FAILS(TFD_TYPE_ERROR,
-        tfd_variable_new(OBJECT(x), "v", true, NULL, &v));
+  FAILS(TFD_TYPE_ERROR, tfd_variable_new(OBJECT(x), "v", true, NULL, &v));
   SAYS("variable: ");
   OK(tfd_saver_new(&saver));
   FAILS(TFD_TYPE_ERROR, tfd_saver_add(saver, "x", x));
@@ -336,8 +335,8 @@ static tfd_tensor *train(net *n, tfd_tensor *x) {
   int64_t flags[4] = {0};
   int64_t all[TFD_LIST_SLOTS + 1] = {-1};
   tfd_tape *tape = tape_new(false);
-  tfd_tensor *a = run_op("matmul", 2, (tfd_tensor *[]){x, n->w->value}, flags,
-                         NULL);
+  tfd_tensor *a =
+      run_op("matmul", 2, (tfd_tensor *[]){x, n->w->value}, flags, NULL);
   tfd_tensor *b = add(a, n->b);
   tfd_tensor *c = op2("relu", b, NULL);
   tfd_tensor *d = multiply(c, c);
@@ -403,11 +402,11 @@ static tfd_tensor *value_and_slope(const char *name, tfd_tensor *x,
 /* Ops of one input without attributes, and their gradients. */
 static void ops_and_gradients_replay_with_the_same_bits(void **state) {
   static const char *const names[] = {
-      "abs",     "acos",  "asinh",    "atan",   "atanh", "cos",  "cosh",
-      "digamma", "elu",   "erf",      "exp",    "expm1", "gelu", "lgamma",
-      "log1p",   "neg",   "negative", "relu",   "relu6", "selu", "sigmoid",
-      "sign",    "sin",   "sinh",     "softplus", "softsign", "sqrt",
-      "square",  "swish", "tan",      "tanh",   "atan2"};
+      "abs",     "acos", "asinh",    "atan",     "atanh",    "cos",  "cosh",
+      "digamma", "elu",  "erf",      "exp",      "expm1",    "gelu", "lgamma",
+      "log1p",   "neg",  "negative", "relu",     "relu6",    "selu", "sigmoid",
+      "sign",    "sin",  "sinh",     "softplus", "softsign", "sqrt", "square",
+      "swish",   "tan",  "tanh",     "atan2"};
   size_t i;
   int done = 0;
 

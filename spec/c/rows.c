@@ -162,8 +162,7 @@ static void gather_takes_rows_along_its_first_axis_only(void **unused) {
   assert_int_equal(TFD_OK, tfd_op_find("gather", &op));
   for (axis = 0; axis < 2; axis++) {
     ints[2] = axis;
-    assert_int_equal(TFD_OK,
-                     tfd__run(op, in, 2, ints, NULL, &whole, 1, &n));
+    assert_int_equal(TFD_OK, tfd__run(op, in, 2, ints, NULL, &whole, 1, &n));
     assert_null(parts_check(tfd__op_at(op), whole->device, in, 2, &whole, 1,
                             ints, NULL, draw, &kind));
     assert_int_equal(axis == 0 ? EXACT : NONE, kind);

@@ -65,7 +65,7 @@ TFD_UNUSED static tfd_tensor *scalar(double value) {
 }
 
 TFD_UNUSED static int try_op(const char *name, tfd_object *a, tfd_object *b,
-                  tfd_tensor **out_p) {
+                             tfd_tensor **out_p) {
   tfd_object *in[2] = {a, b};
   int op = 0;
   int n = 0;
@@ -85,7 +85,9 @@ TFD_UNUSED static tfd_tensor *multiply(void *a, void *b) {
   return op2("multiply", a, b);
 }
 
-TFD_UNUSED static tfd_tensor *add(void *a, void *b) { return op2("add", a, b); }
+TFD_UNUSED static tfd_tensor *add(void *a, void *b) {
+  return op2("add", a, b);
+}
 
 TFD_UNUSED static double item(const void *t) {
   double value = 0.0;
@@ -139,8 +141,8 @@ TFD_UNUSED static tfd_object *gradient(tfd_tape *tape, void *target,
 TFD_UNUSED static void release_all(void *const *handles_to_release, int n) {
   while (n > 0) tfd_release(OBJECT(handles_to_release[--n]));
 }
-#define RELEASE(...)                                                           \
-  release_all((void *[]){__VA_ARGS__},                                         \
+#define RELEASE(...)                   \
+  release_all((void *[]){__VA_ARGS__}, \
               (int)(sizeof((void *[]){__VA_ARGS__}) / sizeof(void *)))
 
 /* y = x^2 computed out of sight, followed by a host step. */

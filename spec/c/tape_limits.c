@@ -101,9 +101,9 @@ static int scenario(void) {
   int rc;
   int i;
 
-  TFD_TRY_OR(
-      rc = tfd_tensor_from_values(&value, 1, TFD_FLOAT64, dims, 1, &t[0]),
-      done);
+  TFD_TRY_OR(rc =
+                 tfd_tensor_from_values(&value, 1, TFD_FLOAT64, dims, 1, &t[0]),
+             done);
   TFD_TRY_OR(rc = tfd_variable_new(OBJECT(t[0]), "v", true, NULL, &v), done);
   TFD_TRY_OR(rc = tfd_tape_new(false, true, &outer), done);
   TFD_TRY_OR(rc = tfd_tape_new(true, true, &tape), done);

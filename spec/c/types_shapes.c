@@ -132,9 +132,9 @@ static void bad_shapes_are_refused_untouched(void **state) {
   assert_string_equal(
       "shape {2, -3}: the size of axis 1 is -3; sizes are 0 or more",
       tfd_error_message());
-  assert_int_equal(TFD_INVALID_ARGUMENT,
-                   tfd__view_set(&v, TFD_FLOAT32,
-                                 DIMS(1, 1, 1, 1, 1, 1, 1, 1, 1), 9));
+  assert_int_equal(
+      TFD_INVALID_ARGUMENT,
+      tfd__view_set(&v, TFD_FLOAT32, DIMS(1, 1, 1, 1, 1, 1, 1, 1, 1), 9));
   assert_string_equal("shape {1, 1, 1, 1, 1, 1, 1, 1, ...} has rank 9; "
                       "tensors have at most 8 axes",
                       tfd_error_message());
@@ -146,8 +146,7 @@ static void bad_shapes_are_refused_untouched(void **state) {
   /* the other axes' product must fit even if there are no elements */
   assert_int_equal(TFD_INVALID_ARGUMENT,
                    tfd__view_set(&v, TFD_INT8, DIMS(0, INT64_MAX, 2), 3));
-  assert_int_equal(TFD_OK,
-                   tfd__view_set(&v, TFD_INT8, DIMS(INT64_MAX), 1));
+  assert_int_equal(TFD_OK, tfd__view_set(&v, TFD_INT8, DIMS(INT64_MAX), 1));
   v = before;
   tfd__view_set(&v, TFD_INT8, DIMS(INT64_MAX, 2), 2);
   assert_memory_equal(&before, &v, sizeof v);
@@ -274,8 +273,8 @@ static void shapes_broadcast_by_the_usual_rule(void **state) {
     for (int swap = 0; swap < 2; swap++) {
       int64_t dims[TFD_MAX_RANK] = {0};
       int rank = -1;
-      int rc = tfd__broadcast("op", swap ? &b : &a, swap ? &a : &b, dims,
-                              &rank);
+      int rc =
+          tfd__broadcast("op", swap ? &b : &a, swap ? &a : &b, dims, &rank);
 
       assert_int_equal(p->rank < 0 ? TFD_INVALID_ARGUMENT : TFD_OK, rc);
       assert_int_equal(p->rank, rank);

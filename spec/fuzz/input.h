@@ -12,12 +12,12 @@
 #include "ops/ops.h"
 
 /* An invariant of the library, checked in every build. */
-#define MUST(condition)                                                        \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);  \
-      abort();                                                                 \
-    }                                                                          \
+#define MUST(condition)                                                       \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+      abort();                                                                \
+    }                                                                         \
   } while (0)
 
 typedef struct input {
@@ -86,16 +86,27 @@ static inline void input_slots(input *in, const char *schema, int64_t *ints,
 
     switch (kind[0]) {
     case 't':
-    case 'n': break;
-    case 'b': *ints++ = input_below(in, 2); break;
-    case 'd': *ints++ = input_below(in, TFD_DTYPE_END); break;
-    case 'e': *ints++ = input_below(in, choices_of(kind)); break;
-    case 'f': *reals++ = input_real(in); break;
+    case 'n':
+      break;
+    case 'b':
+      *ints++ = input_below(in, 2);
+      break;
+    case 'd':
+      *ints++ = input_below(in, TFD_DTYPE_END);
+      break;
+    case 'e':
+      *ints++ = input_below(in, choices_of(kind));
+      break;
+    case 'f':
+      *reals++ = input_real(in);
+      break;
     case 'l':
       input_list(in, nil != NULL && (end == NULL || nil < end), ints);
       ints += TFD_LIST_SLOTS;
       break;
-    default: *ints++ = input_integer(in); break;
+    default:
+      *ints++ = input_integer(in);
+      break;
     }
   }
 }

@@ -32,9 +32,10 @@ static void put(program *p, tfd_object *object) {
 
 static void new_tensor(program *p) {
   static const int8_t shapes[][5] = {
-      {0}, {1, 3}, {1, 4}, {1, 0}, {2, 2, 3}, {2, 3, 3}, {2, 3, 4},
-      {2, 0, 3}, {3, 2, 3, 4}, {3, 2, 3, 3}, {4, 1, 4, 4, 2},
-      {4, 2, 2, 2, 2}, {2, 3, 12}, {2, 1, 4}, {3, 2, 4, 1},
+      {0},          {1, 3},       {1, 4},          {1, 0},
+      {2, 2, 3},    {2, 3, 3},    {2, 3, 4},       {2, 0, 3},
+      {3, 2, 3, 4}, {3, 2, 3, 3}, {4, 1, 4, 4, 2}, {4, 2, 2, 2, 2},
+      {2, 3, 12},   {2, 1, 4},    {3, 2, 4, 1},
   };
   const int8_t *shape =
       shapes[input_below(&p->in, (int)(sizeof shapes / sizeof shapes[0]))];
@@ -51,10 +52,9 @@ static void new_tensor(program *p) {
   }
   if (n > 32) n = 1;
   for (i = 0; i < n; i++) {
-    values[i] = dtype == TFD_BOOL || dtype == TFD_UINT8
-                    ? input_below(&p->in, 2)
-                    : tfd__is_int((int)dtype) ? input_below(&p->in, 9) - 2
-                                              : input_real(&p->in);
+    values[i] = dtype == TFD_BOOL || dtype == TFD_UINT8 ? input_below(&p->in, 2)
+                : tfd__is_int((int)dtype) ? input_below(&p->in, 9) - 2
+                                          : input_real(&p->in);
   }
   if (tfd_tensor_from_values(values, n, dtype, dims, shape[0], &t) == TFD_OK)
     put(p, (tfd_object *)t);
@@ -127,9 +127,15 @@ static void update(program *p) {
 
   if (x == NULL || x->type->kind != TFD_HANDLE_VARIABLE) return;
   switch (input_below(&p->in, 4)) {
-  case 0: (void)tfd_variable_assign(v, y); break;
-  case 1: (void)tfd_variable_assign_add(v, y); break;
-  case 2: (void)tfd_variable_assign_sub(v, y); break;
+  case 0:
+    (void)tfd_variable_assign(v, y);
+    break;
+  case 1:
+    (void)tfd_variable_assign_add(v, y);
+    break;
+  case 2:
+    (void)tfd_variable_assign_sub(v, y);
+    break;
   default:
     read_call(p, &c);
     if (c.info->list_input || c.in_n < 1) return;
@@ -176,20 +182,31 @@ static void watch(program *p) {
 
 static void step(program *p) {
   switch (input_below(&p->in, 10)) {
-  case 0: new_tensor(p); break;
-  case 1: new_variable(p); break;
-  case 2: update(p); break;
-  case 3: watch(p); break;
-  case 4: differentiate(p); break;
-  default: run_op(p); break;
+  case 0:
+    new_tensor(p);
+    break;
+  case 1:
+    new_variable(p);
+    break;
+  case 2:
+    update(p);
+    break;
+  case 3:
+    watch(p);
+    break;
+  case 4:
+    differentiate(p);
+    break;
+  default:
+    run_op(p);
+    break;
   }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static const tfd_handle_kind kinds[] = {TFD_HANDLE_TENSOR,
-                                          TFD_HANDLE_VARIABLE,
-                                          TFD_HANDLE_SLICES, TFD_HANDLE_TAPE,
-                                          TFD_HANDLE_WALK, TFD_HANDLE_BUFFER};
+  static const tfd_handle_kind kinds[] = {
+      TFD_HANDLE_TENSOR, TFD_HANDLE_VARIABLE, TFD_HANDLE_SLICES,
+      TFD_HANDLE_TAPE,   TFD_HANDLE_WALK,     TFD_HANDLE_BUFFER};
   program p = {.in = {data, size}};
   size_t k;
   int i;

@@ -12,8 +12,8 @@ static int set_up(tfd_strategy *s, tfd_device *parameter_device) {
 }
 
 /* Members keep their copies apart until somebody reads them together. */
-static int place(const tfd_strategy *s, bool on_read,
-                 tfd_variable_kind *kind_p, int *copies_p) {
+static int place(const tfd_strategy *s, bool on_read, tfd_variable_kind *kind_p,
+                 int *copies_p) {
   (void)on_read;
   *kind_p = TFD_VARIABLE_SYNC_ON_READ;
   *copies_p = s->devices_n;

@@ -65,8 +65,7 @@ static const char *parts_check(const tfd__op *op, tfd_device *device,
                                tfd_tensor *const *in, int in_n,
                                tfd_tensor *const *whole, int out_n,
                                const int64_t *ints, const double *reals,
-                               uint64_t (*draw)(void),
-                               tfd__rows_kind *kind_p) {
+                               uint64_t (*draw)(void), tfd__rows_kind *kind_p) {
   tfd__view views[PARTS_INPUTS + PARTS_OUTPUTS];
   tfd_tensor *made[PARTS_OUTPUTS] = {NULL};
   tfd__call call = {.name = op->name,
@@ -99,8 +98,7 @@ static const char *parts_check(const tfd__op *op, tfd_device *device,
       views[in_n + i] = made[i]->view;
     }
   }
-  if (what == NULL &&
-      parts_run(device, op->kernel, &call, draw) != TFD_OK) {
+  if (what == NULL && parts_run(device, op->kernel, &call, draw) != TFD_OK) {
     what = tfd_error_message();
   }
   for (i = 0; i < out_n; i++) {

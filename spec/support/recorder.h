@@ -181,8 +181,8 @@ static int replay_node(const node *n, replayed *m) {
     return tfd__run_update((int)(n->op - tfd__op_at(0)), n->targets,
                            n->targets_n, in, n->in_n, n->ints, n->reals);
   }
-  TFD_TRY(tfd__run((int)(n->op - tfd__op_at(0)), in, n->in_n, n->ints,
-                   n->reals, out, NODE_VALUES, &out_n));
+  TFD_TRY(tfd__run((int)(n->op - tfd__op_at(0)), in, n->in_n, n->ints, n->reals,
+                   out, NODE_VALUES, &out_n));
   for (i = 0; i < out_n; i++) replay_put(m, n->out[i], out[i]);
   return TFD_OK;
 }

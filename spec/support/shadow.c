@@ -35,8 +35,8 @@ static void complain(const tfd__pending *p, const tfd__view *in,
   if (wrong++ >= SHOWN) return;
   fprintf(stderr, "shadow: %s of", p->op->name);
   for (i = 0; i < p->in_n; i++) {
-    fprintf(stderr, " %s", p->in[i] == NULL ? "-" :
-                           tfd__shape_text(&in[i], text));
+    fprintf(stderr, " %s",
+            p->in[i] == NULL ? "-" : tfd__shape_text(&in[i], text));
   }
   fprintf(stderr, ": %s\n", what);
 }
@@ -195,7 +195,9 @@ static int see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
   return TFD_OK;
 }
 
-static void keep(void *self) { (void)self; }
+static void keep(void *self) {
+  (void)self;
+}
 
 static const tfd__type shadow_type = {
     .name = "shadow", .kind = TFD_HANDLE_CONTEXT, .destroy = keep};
@@ -215,7 +217,7 @@ __attribute__((destructor)) static void end(void) {
   int i;
 
   printf("shadow: %ld calls in parts, none of:", shared);
-#define ROWS(kernel, inputs, when, kind)                                       \
+#define ROWS(kernel, inputs, when, kind) \
   if (!parted[TFD_KERNEL_##kernel]) printf(" " #kernel);
 #include "backend/kernels/rows.def"
 #undef ROWS

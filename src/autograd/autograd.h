@@ -24,7 +24,7 @@ typedef struct tfd__grad {
   tfd_object **dx;       /* rule sets owned tensors or slices; NULL = none */
   int in_n;
   int out_n;
-  int status;        /* first failure of a helper below */
+  int status;              /* first failure of a helper below */
   struct tfd__temp *temps; /* tensors released when the rule is done */
 } tfd__grad;
 
@@ -41,16 +41,16 @@ int tfd__e_many(tfd__grad *g, int op, int in_n, tfd_tensor *const *in,
                 const int64_t *ints, const double *reals, tfd_tensor **out,
                 int out_capacity);
 #define E1(op, a) tfd__e(g, TFD_OP_##op, 1, (tfd_tensor *[]){a}, NULL, NULL)
-#define E2(op, a, b)                                                           \
+#define E2(op, a, b) \
   tfd__e(g, TFD_OP_##op, 2, (tfd_tensor *[]){a, b}, NULL, NULL)
-#define E3(op, a, b, c)                                                        \
+#define E3(op, a, b, c) \
   tfd__e(g, TFD_OP_##op, 3, (tfd_tensor *[]){a, b, c}, NULL, NULL)
 /* With attributes: E1A(reduce_sum, a, ((int64_t[]){...}), NULL) */
-#define E1A(op, a, ints, reals)                                                \
+#define E1A(op, a, ints, reals) \
   tfd__e(g, TFD_OP_##op, 1, (tfd_tensor *[]){a}, ints, reals)
-#define E2A(op, a, b, ints, reals)                                             \
+#define E2A(op, a, b, ints, reals) \
   tfd__e(g, TFD_OP_##op, 2, (tfd_tensor *[]){a, b}, ints, reals)
-#define E3A(op, a, b, c, ints, reals)                                          \
+#define E3A(op, a, b, c, ints, reals) \
   tfd__e(g, TFD_OP_##op, 3, (tfd_tensor *[]){a, b, c}, ints, reals)
 
 /* A scalar of x's dtype. */
@@ -78,7 +78,7 @@ void tfd__grad_set_slices(tfd__grad *g, int i, tfd_tensor *values,
 /* NULL for ops without a rule. */
 tfd__grad_fn tfd__grad_rule(int op);
 
-#define OP(name, schema, infer, kernel, grad, flags)                            \
+#define OP(name, schema, infer, kernel, grad, flags) \
   int tfd__grad_##grad(tfd__grad *g);
 #include "ops/defs/all.def"
 #undef OP

@@ -48,7 +48,8 @@ static bool complete(const tfd__op *op, tfd_tensor *const *in, int in_n) {
   int i;
 
   for (i = 0; i < in_n; i++) {
-    if (in[i] == NULL && (op->list_input || !tfd__is_optional(op, i))) return false;
+    if (in[i] == NULL && (op->list_input || !tfd__is_optional(op, i)))
+      return false;
   }
   return true;
 }
@@ -162,8 +163,8 @@ tfd_tensor *tfd__e_scalar(tfd__grad *g, const tfd_tensor *x, double value) {
   tfd_tensor *t = NULL;
 
   if (g->status != TFD_OK || x == NULL) return NULL;
-  g->status = tfd__tensor_from_doubles(g->device, x->view.dtype, NULL, 0,
-                                       &value, &t);
+  g->status =
+      tfd__tensor_from_doubles(g->device, x->view.dtype, NULL, 0, &value, &t);
   return g->status == TFD_OK ? keep(g, t) : NULL;
 }
 
@@ -179,8 +180,8 @@ tfd_tensor *tfd__e_zeros_like(tfd__grad *g, const tfd_tensor *x) {
   tfd_tensor *t = NULL;
 
   if (g->status != TFD_OK || x == NULL) return NULL;
-  g->status = tfd__filled(g->device, x->view.dtype, x->view.dims,
-                          x->view.rank, 0.0, &t);
+  g->status = tfd__filled(g->device, x->view.dtype, x->view.dims, x->view.rank,
+                          0.0, &t);
   return g->status == TFD_OK ? keep(g, t) : NULL;
 }
 
@@ -225,8 +226,7 @@ tfd_tensor *tfd__e_unbroadcast(tfd__grad *g, tfd_tensor *x,
   if (tfd__same_shape(&x->view, &like->view)) return x;
   lead = x->view.rank - like->view.rank;
   for (i = 0; i < x->view.rank; i++) {
-    if (i < lead ||
-        (like->view.dims[i - lead] == 1 && x->view.dims[i] != 1)) {
+    if (i < lead || (like->view.dims[i - lead] == 1 && x->view.dims[i] != 1)) {
       axes[axes_n++] = i;
     }
   }
@@ -259,8 +259,8 @@ void tfd__grad_set_slices(tfd__grad *g, int i, tfd_tensor *values,
       !g->needs[i]) {
     return;
   }
-  g->status = tfd_slices_new(values, indices, like->view.dims,
-                             like->view.rank, &s);
+  g->status =
+      tfd_slices_new(values, indices, like->view.dims, like->view.rank, &s);
   if (g->status != TFD_OK) return;
   tfd__release(g->dx[i]);
   g->dx[i] = &s->object;

@@ -95,16 +95,14 @@ static bool same_index_dtype(const bundle *b) {
   int i;
 
   for (i = 1; i < b->n; i++) {
-    if (b->items[i]->indices->view.dtype !=
-        b->items[0]->indices->view.dtype) {
+    if (b->items[i]->indices->view.dtype != b->items[0]->indices->view.dtype) {
       return false;
     }
   }
   return true;
 }
 
-static int concat_indices(const bundle *b, tfd_tensor **parts,
-                          tfd_tensor **p) {
+static int concat_indices(const bundle *b, tfd_tensor **parts, tfd_tensor **p) {
   int rc = TFD_OK;
   int n = 0;
 

@@ -103,8 +103,7 @@ static int joined(tfd__grad *g, int op, int64_t axis) {
     }
   }
   for (i = 0; i < g->out_n; i++) {
-    parts[i] =
-        g->dy[i] != NULL ? g->dy[i] : tfd__e_zeros_like(g, g->out[i]);
+    parts[i] = g->dy[i] != NULL ? g->dy[i] : tfd__e_zeros_like(g, g->out[i]);
   }
   if (g->out_n > 0) {
     tfd__grad_set(g, 0, tfd__e(g, op, g->out_n, parts, &axis, NULL));
@@ -235,8 +234,9 @@ int tfd__grad_matrix_diag(tfd__grad *g) {
 
 int tfd__grad_matrix_set_diag(tfd__grad *g) {
   if (g->needs[0]) {
-    tfd__grad_set(g, 0, E2A(matrix_set_diag, g->dy[0],
-                            tfd__e_zeros_like(g, g->in[1]), g->ints, NULL));
+    tfd__grad_set(g, 0,
+                  E2A(matrix_set_diag, g->dy[0], tfd__e_zeros_like(g, g->in[1]),
+                      g->ints, NULL));
   }
   if (g->needs[1]) {
     tfd__grad_set(g, 1, E1A(matrix_diag_part, g->dy[0], g->ints, NULL));
@@ -308,8 +308,9 @@ int tfd__grad_scatter_nd(tfd__grad *g) {
 
 int tfd__grad_tensor_scatter_nd_update(tfd__grad *g) {
   if (g->needs[0]) {
-    tfd__grad_set(g, 0, E3(tensor_scatter_nd_update, g->dy[0], g->in[1],
-                           tfd__e_zeros_like(g, g->in[2])));
+    tfd__grad_set(g, 0,
+                  E3(tensor_scatter_nd_update, g->dy[0], g->in[1],
+                     tfd__e_zeros_like(g, g->in[2])));
   }
   if (g->needs[2]) {
     tfd__grad_set(g, 2, E2(gather_nd, g->dy[0], g->in[1]));

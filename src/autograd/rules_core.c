@@ -2,10 +2,12 @@
 #include "autograd/tape.h"
 
 /* Stands in the table for ops that no gradient flows through. */
-int tfd__grad_none(tfd__grad *g) { return g->status; }
+int tfd__grad_none(tfd__grad *g) {
+  return g->status;
+}
 
 static const tfd__grad_fn rules[TFD_OP_N] = {
-#define OP(name, schema, infer, kernel, grad, flags)                           \
+#define OP(name, schema, infer, kernel, grad, flags) \
   [TFD_OP_##name] = tfd__grad_##grad,
 #include "ops/defs/all.def"
 #undef OP

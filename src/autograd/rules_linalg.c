@@ -42,8 +42,9 @@ int tfd__grad_matrix_solve(tfd__grad *g) {
 
   tfd__grad_set(g, 1, db);
   if (g->needs[0]) {
-    tfd__grad_set(g, 0, negated(g, adjoint ? product(g, x, false, db, true)
-                                           : product(g, db, false, x, true)));
+    tfd__grad_set(g, 0,
+                  negated(g, adjoint ? product(g, x, false, db, true)
+                                     : product(g, db, false, x, true)));
   }
   return g->status;
 }
@@ -151,15 +152,14 @@ int tfd__grad_self_adjoint_eig(tfd__grad *g) {
   tfd_tensor *dx = NULL;
 
   if (g->dy[1] != NULL) {
-    inner = E2(multiply, gaps(g, g->out[0]),
-               product(g, v, true, g->dy[1], false));
+    inner =
+        E2(multiply, gaps(g, g->out[0]), product(g, v, true, g->dy[1], false));
   }
   if (g->dy[0] != NULL) inner = plus(g, inner, E1(matrix_diag, g->dy[0]));
   dx = product(g, product(g, v, false, inner, false), false, v, true);
   /* Only the lower triangle is read: it gets both halves' gradient. */
   dx = E1A(matrix_band_part, E2(add, dx, transposed(g, dx)), lower, NULL);
-  dx = E2(matrix_set_diag, dx,
-          tfd__e_scale(g, E1(matrix_diag_part, dx), 0.5));
+  dx = E2(matrix_set_diag, dx, tfd__e_scale(g, E1(matrix_diag_part, dx), 0.5));
   tfd__grad_set(g, 0, dx);
   return g->status;
 }
@@ -191,23 +191,21 @@ int tfd__grad_svd(tfd__grad *g) {
 
   if (g->dy[0] != NULL) inner = E1(matrix_diag, g->dy[0]);
   if (g->dy[1] != NULL) {
-    inner = plus(g, inner, E2(multiply, turns(g, gap, u, g->dy[1]),
-                              as_row(g, s)));
+    inner =
+        plus(g, inner, E2(multiply, turns(g, gap, u, g->dy[1]), as_row(g, s)));
   }
   if (g->dy[2] != NULL) {
-    inner = plus(g, inner, E2(multiply, turns(g, gap, v, g->dy[2]),
-                              as_column(g, s)));
+    inner = plus(g, inner,
+                 E2(multiply, turns(g, gap, v, g->dy[2]), as_column(g, s)));
   }
   dx = product(g, product(g, u, false, inner, false), false, v, true);
   if (g->dy[1] != NULL) {
-    tfd_tensor *rest = E2(multiply, outside(g, u, g->dy[1]),
-                          as_row(g, over_s));
+    tfd_tensor *rest = E2(multiply, outside(g, u, g->dy[1]), as_row(g, over_s));
 
     dx = plus(g, dx, product(g, rest, false, v, true));
   }
   if (g->dy[2] != NULL) {
-    tfd_tensor *rest = E2(multiply, outside(g, v, g->dy[2]),
-                          as_row(g, over_s));
+    tfd_tensor *rest = E2(multiply, outside(g, v, g->dy[2]), as_row(g, over_s));
 
     dx = plus(g, dx, product(g, u, false, rest, true));
   }
@@ -236,8 +234,8 @@ int tfd__grad_qr(tfd__grad *g) {
     m = plus(g, m, negated(g, product(g, g->dy[0], true, q, false)));
   }
   m = E1A(matrix_band_part, m, lower, NULL);
-  strict = E2(matrix_set_diag, m,
-              tfd__e_zeros_like(g, E1(matrix_diag_part, m)));
+  strict =
+      E2(matrix_set_diag, m, tfd__e_zeros_like(g, E1(matrix_diag_part, m)));
   dx = product(g, q, false, E2(add, m, transposed(g, strict)), false);
   dx = plus(g, dx, g->dy[0]);
   dx = E2A(triangular_solve, r, transposed(g, dx), upper_solve, NULL);

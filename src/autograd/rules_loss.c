@@ -33,8 +33,7 @@ int tfd__grad_log_softmax(tfd__grad *g) {
   tfd_tensor *dy = g->dy[0];
   tfd_tensor *p = E1(exp, g->out[0]);
 
-  tfd__grad_set(
-      g, 0, E2(subtract, dy, E2(multiply, p, sum_last(g, dy, true))));
+  tfd__grad_set(g, 0, E2(subtract, dy, E2(multiply, p, sum_last(g, dy, true))));
   return g->status;
 }
 
@@ -60,8 +59,9 @@ int tfd__grad_softmax_cross_entropy(tfd__grad *g) {
 
 int tfd__grad_sparse_softmax_cross_entropy(tfd__grad *g) {
   if (g->needs[1]) {
-    tfd__grad_set(g, 1, E3(sparse_softmax_cross_entropy_grad, g->in[0],
-                           g->in[1], g->dy[0]));
+    tfd__grad_set(
+        g, 1,
+        E3(sparse_softmax_cross_entropy_grad, g->in[0], g->in[1], g->dy[0]));
   }
   return g->status;
 }
@@ -79,15 +79,16 @@ int tfd__grad_sparse_softmax_cross_entropy_grad(tfd__grad *g) {
   if (g->needs[2]) {
     tfd_tensor *ones = E2(add, tfd__e_zeros_like(g, g->in[2]),
                           tfd__e_scalar(g, g->in[2], 1.0));
-    tfd_tensor *d = E3(sparse_softmax_cross_entropy_grad, g->in[0], g->in[1],
-                       ones);
+    tfd_tensor *d =
+        E3(sparse_softmax_cross_entropy_grad, g->in[0], g->in[1], ones);
 
     tfd__grad_set(g, 2, sum_last(g, E2(multiply, d, up), false));
   }
   return g->status;
 }
 
-/* --- activations ------------------------------------------------------------- */
+/* --- activations -------------------------------------------------------------
+ */
 
 int tfd__grad_relu(tfd__grad *g) {
   tfd__grad_set(g, 0, E2(relu_grad, g->dy[0], g->out[0]));
@@ -111,13 +112,16 @@ static int gate(tfd__grad *g, int op) {
   return g->status;
 }
 
-int tfd__grad_relu_grad(tfd__grad *g) { return gate(g, TFD_OP_relu_grad); }
+int tfd__grad_relu_grad(tfd__grad *g) {
+  return gate(g, TFD_OP_relu_grad);
+}
 
-int tfd__grad_relu6_grad(tfd__grad *g) { return gate(g, TFD_OP_relu6_grad); }
+int tfd__grad_relu6_grad(tfd__grad *g) {
+  return gate(g, TFD_OP_relu6_grad);
+}
 
 int tfd__grad_leaky_relu(tfd__grad *g) {
-  tfd__grad_set(g, 0,
-                E2A(leaky_relu_grad, g->dy[0], g->in[0], NULL, g->reals));
+  tfd__grad_set(g, 0, E2A(leaky_relu_grad, g->dy[0], g->in[0], NULL, g->reals));
   return g->status;
 }
 
@@ -134,8 +138,7 @@ static tfd_tensor *two_sided(tfd__grad *g, tfd_tensor *dy, double alpha) {
   tfd_tensor *below = E2(less, x, zero);
   tfd_tensor *slope = E1(exp, E3(select, below, x, zero));
 
-  return E3(select, below, E2(multiply, dy, tfd__e_scale(g, slope, alpha)),
-            dy);
+  return E3(select, below, E2(multiply, dy, tfd__e_scale(g, slope, alpha)), dy);
 }
 
 int tfd__grad_elu(tfd__grad *g) {
@@ -191,8 +194,7 @@ int tfd__grad_swish(tfd__grad *g) {
   tfd_tensor *x = g->in[0];
   tfd_tensor *s = E1(sigmoid, x);
   tfd_tensor *rest = E2(subtract, tfd__e_scalar(g, x, 1.0), s);
-  tfd_tensor *slope =
-      E2(add, s, E2(multiply, E2(multiply, x, s), rest));
+  tfd_tensor *slope = E2(add, s, E2(multiply, E2(multiply, x, s), rest));
 
   tfd__grad_set(g, 0, E2(multiply, g->dy[0], slope));
   return g->status;

@@ -71,7 +71,9 @@ static int bias_gradients(tfd__grad *g, tfd_tensor *dy) {
   return g->status;
 }
 
-int tfd__grad_bias_add(tfd__grad *g) { return bias_gradients(g, g->dy[0]); }
+int tfd__grad_bias_add(tfd__grad *g) {
+  return bias_gradients(g, g->dy[0]);
+}
 
 int tfd__grad_bias_add_relu(tfd__grad *g) {
   return bias_gradients(g, E2(relu_grad, g->dy[0], g->out[0]));

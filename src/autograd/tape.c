@@ -124,8 +124,7 @@ static tfd__chunk *chunk_take(size_t capacity, size_t bytes) {
 }
 
 static void chunk_give(tfd__chunk *c) {
-  if (c->capacity > LARGEST_CHUNK ||
-      kept_bytes + c->capacity > KEPT_BYTES) {
+  if (c->capacity > LARGEST_CHUNK || kept_bytes + c->capacity > KEPT_BYTES) {
     tfd__free(c);
     return;
   }
@@ -239,8 +238,7 @@ static inline int write_inputs(const tfd_tape *tape, const step *s,
     if (TFD_LIKELY(i < CACHED_SLOTS)) {
       note->slot = slots[i];
     } else {
-      note->slot =
-          t == NULL ? TFD_NO_SLOT : tfd__ids_get(&tape->ids, t->id);
+      note->slot = t == NULL ? TFD_NO_SLOT : tfd__ids_get(&tape->ids, t->id);
     }
     w->e->in_n = i; /* those that a failure must release */
     /* What was copied to the op's device need not go there again. */
@@ -371,9 +369,8 @@ static int record_all(const tfd__tapes *tapes, const step *s) {
 
 /* The recorder of a context; see tfd__record_fn. */
 static int record(void *tapes, const tfd__op *op, tfd_tensor *const *in,
-                  tfd_tensor *const *ready, int in_n,
-                  tfd_tensor *const *out, int out_n,
-                  const int64_t *ints, const double *reals) {
+                  tfd_tensor *const *ready, int in_n, tfd_tensor *const *out,
+                  int out_n, const int64_t *ints, const double *reals) {
   step s = {.op = op,
             .in = in,
             .ready = ready,

@@ -130,8 +130,7 @@ static const tfd__type walk_type = {
     .destroy = walk_destroy,
 };
 
-static int walk_new(tfd_tape *tape, int sources_n, bool zeros,
-                    tfd_walk **w_p) {
+static int walk_new(tfd_tape *tape, int sources_n, bool zeros, tfd_walk **w_p) {
   tfd_walk *w = tfd__calloc(1, sizeof *w);
   size_t n = (size_t)tape->slots_n + (size_t)sources_n;
 
@@ -265,8 +264,8 @@ static int check_gradient(const tfd_object *grad, expected e, tfd_status code,
     got = (expected){s->values->view.dtype, s->rank, s->dims};
   }
   if (TFD_LIKELY(got.dtype == e.dtype && got.rank == e.rank &&
-                 memcmp(got.dims, e.dims,
-                        (size_t)e.rank * sizeof *e.dims) == 0)) {
+                 memcmp(got.dims, e.dims, (size_t)e.rank * sizeof *e.dims) ==
+                     0)) {
     return TFD_OK;
   }
   return tfd__fail(code, "%s %d is %s %s; expected %s %s", what, i,
@@ -311,8 +310,7 @@ static int seed(tfd_walk *w, int i, tfd_object *target, tfd_object *given) {
   }
   if (given != NULL) {
     TFD_TRY(take_gradient(given, expect_tensor(t),
-                          "GradientTape.gradient: output_gradients", i,
-                          &grad));
+                          "GradientTape.gradient: output_gradients", i, &grad));
   }
   slot = find_slot(w, t->id);
   if (slot == TFD_NO_SLOT || !w->marks[slot]) {
@@ -323,8 +321,8 @@ static int seed(tfd_walk *w, int i, tfd_object *target, tfd_object *given) {
     /* A target that is a source need not have been made where it is used. */
     bool moves = chosen != NULL && (w->marks[slot] & MARK_SOURCE);
 
-    TFD_TRY(tfd__filled(moves ? chosen : t->device, t->view.dtype,
-                        t->view.dims, t->view.rank, 1.0, &t));
+    TFD_TRY(tfd__filled(moves ? chosen : t->device, t->view.dtype, t->view.dims,
+                        t->view.rank, 1.0, &t));
     grad = &t->object;
   }
   return tfd__gradient_add(&w->grads[slot], grad);
@@ -497,8 +495,8 @@ static int finish(tfd_walk *w) {
       tfd__retain(w->grads[slot]);
       w->results[i] = w->grads[slot];
     } else if (w->zeros) {
-      TFD_TRY(tfd__filled(chosen != NULL ? chosen : w->homes[i],
-                          t->view.dtype, t->view.dims, t->view.rank, 0.0, &t));
+      TFD_TRY(tfd__filled(chosen != NULL ? chosen : w->homes[i], t->view.dtype,
+                          t->view.dims, t->view.rank, 0.0, &t));
       w->results[i] = &t->object;
     }
   }
@@ -554,8 +552,8 @@ static int seed_all(tfd_walk *w, tfd_object *const *targets, int targets_n,
   int i;
 
   for (i = 0; i < targets_n; i++) {
-    TFD_TRY(seed(w, i, targets[i],
-                 target_grads_n > 0 ? target_grads[i] : NULL));
+    TFD_TRY(
+        seed(w, i, targets[i], target_grads_n > 0 ? target_grads[i] : NULL));
   }
   return TFD_OK;
 }
@@ -606,10 +604,9 @@ int tfd_walk_next(tfd_walk *walk, tfd_walk_event *event_p) {
 
   if (walk->failed || walk->waiting != NULL) {
     return tfd__fail(TFD_FAILED_PRECONDITION,
-                     walk->failed
-                         ? "gradient: this walk has failed before"
-                         : "gradient: the waiting host step needs its "
-                           "gradients first (tfd_walk_supply)");
+                     walk->failed ? "gradient: this walk has failed before"
+                                  : "gradient: the waiting host step needs its "
+                                    "gradients first (tfd_walk_supply)");
   }
   if (!walk->done) rc = advance(walk);
   if (rc != TFD_OK) {
@@ -671,8 +668,7 @@ static int take_supplied(tfd_walk *w, tfd_object *const *grads) {
     w->needs[i] = slot != TFD_NO_SLOT && w->marks[slot] != 0;
     if (grads[i] == NULL || e->notes[i].state == TFD_NOTE_ABSENT) continue;
     rc = take_gradient(grads[i], expect_note(&e->notes[i]),
-                       "custom_gradient: the gradient of input", i,
-                       &w->dx[i]);
+                       "custom_gradient: the gradient of input", i, &w->dx[i]);
   }
   if (rc == TFD_OK) return store_all(w, e, TFD_OK);
   while (i-- > 0) {

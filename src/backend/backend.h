@@ -71,9 +71,9 @@ typedef struct tfd__call {
   int16_t out_n;
   int16_t ints_n;
   int16_t reals_n;
-  int replica; /* -1 outside replicas */
-  int line;    /* script position, 0 = unknown */
-  const char *file; /* interned, never freed */
+  int replica;                /* -1 outside replicas */
+  int line;                   /* script position, 0 = unknown */
+  const char *file;           /* interned, never freed */
   struct tfd__stream *stream; /* where an asynchronous kernel launches */
 } tfd__call;
 

@@ -15,12 +15,11 @@
 
 #define MOST 16 /* back ends; the rest is left out */
 
-static tfd__backend_entry entries[MOST] = {
-    {.backend = &tfd__cpu_backend,
-     .name = "cpu",
-     .path = "",
-     .reason = "",
-     .devices = 1}};
+static tfd__backend_entry entries[MOST] = {{.backend = &tfd__cpu_backend,
+                                            .name = "cpu",
+                                            .path = "",
+                                            .reason = "",
+                                            .devices = 1}};
 static int entries_n = 1;
 static bool listed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -186,9 +185,9 @@ static void add_place(const char *place, bool named) {
 /* Where the build and the installation put them, seen from the file that holds
 ** this code: host, module or library. */
 static void add_own_places(void) {
-  static const char *const places[] = {
-      "plugins",       "../plugins", "../../plugins",
-      "../lib/tfdist", "tfdist",     "../../../tfdist"};
+  static const char *const places[] = {"plugins",       "../plugins",
+                                       "../../plugins", "../lib/tfdist",
+                                       "tfdist",        "../../../tfdist"};
   char path[PATH_MAX];
   Dl_info info;
   size_t i;
@@ -250,4 +249,3 @@ void tfd__backends(const tfd__backend_entry **list_p, int *n_p) {
 }
 
 /* --- the end of the process ----------------------------------------------- */
-

@@ -22,7 +22,7 @@ typedef struct rows_rule {
 } rows_rule;
 
 static const rows_rule rules[TFD_KERNEL_N] = {
-#define ROWS(kernel, inputs, when, kind)                                       \
+#define ROWS(kernel, inputs, when, kind) \
   [TFD_KERNEL_##kernel] = {when, TFD_ROWS_##kind, inputs},
 #include "backend/kernels/rows.def"
 #undef ROWS
@@ -56,12 +56,22 @@ tfd__rows_kind tfd__rows_of(tfd__kernel_id kernel, const tfd__call *c) {
   bool has = r->when != NEVER && tfd__out(c, 0)->rank > 0;
 
   switch (has ? r->when : NEVER) {
-    case NEVER: return TFD_ROWS_NONE;
-    case BEHIND: has = tfd__out(c, 0)->rank > 1; break;
-    case KEPT: has = keeps_rows(c); break;
-    case ALONG: has = from_start(c->ints[0], tfd__in(c, 0)) != 0; break;
-    case TAKEN: has = takes_rows(c); break;
-    default: break;
+  case NEVER:
+    return TFD_ROWS_NONE;
+  case BEHIND:
+    has = tfd__out(c, 0)->rank > 1;
+    break;
+  case KEPT:
+    has = keeps_rows(c);
+    break;
+  case ALONG:
+    has = from_start(c->ints[0], tfd__in(c, 0)) != 0;
+    break;
+  case TAKEN:
+    has = takes_rows(c);
+    break;
+  default:
+    break;
   }
   return has ? (tfd__rows_kind)r->kind : TFD_ROWS_NONE;
 }

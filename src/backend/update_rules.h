@@ -5,14 +5,14 @@
 ** ABS and POW compute. Included once for each type. */
 
 #define KEEP (REAL)(1 - a[0])
-#define RULE(name)                                                       \
-  static TFD_CLONES void R(name)(void *const *x, const void *grad,       \
-                                 int64_t n, const double *a)
+#define RULE(name)                                                            \
+  static TFD_CLONES void R(name)(void *const *x, const void *grad, int64_t n, \
+                                 const double *a)
 /* Variable and gradient, what decay leaves, and the learning rate. */
-#define BEGIN                          \
+#define BEGIN                                  \
   REAL *restrict w = (REAL *)x[0];             \
-  const REAL *restrict g = (const REAL *)grad;       \
-  const REAL keep = KEEP;              \
+  const REAL *restrict g = (const REAL *)grad; \
+  const REAL keep = KEEP;                      \
   const REAL lr = (REAL)a[1]
 
 RULE(sgd) {
@@ -211,20 +211,20 @@ RULE(adadelta) {
 }
 
 /* a[2]: -learning_rate_power; a[3..5]: l1, l2 and the shrinkage. */
-#define FTRL(power_of)                                                         \
-  for (int64_t i = 0; i < n; i++) {                                            \
-    REAL was = w[i] * keep;                                                    \
-    REAL all = s[i] + g[i] * g[i];                                             \
-    REAL top = power_of(all);                                                  \
-    REAL pull = 0;                                                             \
-    REAL rest = 0;                                                             \
-                                                                               \
-    z[i] += g[i] + shrink * was - (top - power_of(s[i])) / lr * was;           \
-    s[i] = all;                                                                \
-    rest = z[i] > l1 ? l1 : z[i];                                              \
-    rest = rest < -l1 ? -l1 : rest;                                            \
-    pull = top / lr + l2;                                                      \
-    w[i] = (rest - z[i]) / pull;                                               \
+#define FTRL(power_of)                                               \
+  for (int64_t i = 0; i < n; i++) {                                  \
+    REAL was = w[i] * keep;                                          \
+    REAL all = s[i] + g[i] * g[i];                                   \
+    REAL top = power_of(all);                                        \
+    REAL pull = 0;                                                   \
+    REAL rest = 0;                                                   \
+                                                                     \
+    z[i] += g[i] + shrink * was - (top - power_of(s[i])) / lr * was; \
+    s[i] = all;                                                      \
+    rest = z[i] > l1 ? l1 : z[i];                                    \
+    rest = rest < -l1 ? -l1 : rest;                                  \
+    pull = top / lr + l2;                                            \
+    w[i] = (rest - z[i]) / pull;                                     \
   }
 #define GENERAL_POWER(y) POW(y, power)
 

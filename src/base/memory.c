@@ -24,8 +24,7 @@ static void count_free(void) {
 static bool may_allocate(void) {
   int64_t call =
       atomic_fetch_add_explicit(&blocks.calls, 1, memory_order_relaxed) + 1;
-  int64_t fail_at =
-      atomic_load_explicit(&blocks.fail_at, memory_order_relaxed);
+  int64_t fail_at = atomic_load_explicit(&blocks.fail_at, memory_order_relaxed);
 
   if (TFD_LIKELY(call != fail_at)) return true;
   if (atomic_load_explicit(&blocks.fail_on, memory_order_relaxed)) {
@@ -110,7 +109,9 @@ void tfd__alloc_fail_at(int64_t n) {
 
   atomic_store_explicit(&blocks.fail_on, n < 0, memory_order_relaxed);
   atomic_store_explicit(&blocks.fail_at,
-                        n > 0 ? calls + n : n < 0 ? calls - n : 0,
+                        n > 0   ? calls + n
+                        : n < 0 ? calls - n
+                                : 0,
                         memory_order_relaxed);
 }
 
@@ -139,8 +140,7 @@ int64_t tfd__alloc_live(void) {
 static atomic_int_least64_t object_counts[TFD_HANDLE_KINDS];
 
 static void count_object(tfd_handle_kind kind, int64_t change) {
-  atomic_fetch_add_explicit(&object_counts[kind], change,
-                            memory_order_relaxed);
+  atomic_fetch_add_explicit(&object_counts[kind], change, memory_order_relaxed);
 }
 
 void tfd__object_init(tfd_object *o, const tfd__type *type) {
@@ -213,13 +213,13 @@ static struct {
 };
 
 #define RELAXED_LOAD(x) atomic_load_explicit(&pressure.x, memory_order_relaxed)
-#define RELAXED_STORE(x, v)                                                    \
+#define RELAXED_STORE(x, v) \
   atomic_store_explicit(&pressure.x, v, memory_order_relaxed)
 
 void tfd__memory_adjust(int64_t bytes) {
-  int64_t live = atomic_fetch_add_explicit(&pressure.live, bytes,
-                                           memory_order_relaxed) +
-                 bytes;
+  int64_t live =
+      atomic_fetch_add_explicit(&pressure.live, bytes, memory_order_relaxed) +
+      bytes;
 
   if (bytes > 0 && !TFD_LIKELY(live <= RELAXED_LOAD(limit))) {
     RELAXED_STORE(wanted, true);

@@ -18,8 +18,7 @@ typedef struct record {
   char where[WHERE_BYTES];
 } record;
 
-static _Thread_local record last = {
-    .code = TFD_OK, .replica = -1, .bound = -1};
+static _Thread_local record last = {.code = TFD_OK, .replica = -1, .bound = -1};
 
 /* A record begins: what it is about is not said yet. */
 static void begin(tfd_status code, int replica) {

@@ -62,10 +62,10 @@ int tfd__error_code(void);
 ** as {0}; code TFD_OK means empty. */
 typedef struct tfd__error {
   tfd_status code;
-  char *message; /* tfd__alloc'ed or NULL */
-  char *hint;    /* tfd__alloc'ed or NULL */
-  char *where;   /* tfd__alloc'ed or NULL */
-  int replica;   /* -1 = none */
+  char *message;  /* tfd__alloc'ed or NULL */
+  char *hint;     /* tfd__alloc'ed or NULL */
+  char *where;    /* tfd__alloc'ed or NULL */
+  int replica;    /* -1 = none */
   const char *op; /* as tfd__blame was told; NULL = nothing */
   const char *argument;
   int64_t bound; /* -1 = none */
@@ -77,16 +77,16 @@ void tfd__error_save(tfd__error *e);
 int tfd__error_raise(const tfd__error *e);
 void tfd__error_free(tfd__error *e);
 
-#define TFD_TRY(call)                                                          \
-  do {                                                                         \
-    int tfd_rc_ = (call);                                                      \
-    if (!TFD_LIKELY(tfd_rc_ == TFD_OK)) return tfd_rc_;                        \
+#define TFD_TRY(call)                                   \
+  do {                                                  \
+    int tfd_rc_ = (call);                               \
+    if (!TFD_LIKELY(tfd_rc_ == TFD_OK)) return tfd_rc_; \
   } while (0)
 
 /* TFD_TRY_OR(rc = call, label): on failure keep the code and jump. */
-#define TFD_TRY_OR(assignment, label)                                          \
-  do {                                                                         \
-    if (!TFD_LIKELY((assignment) == TFD_OK)) goto label;                       \
+#define TFD_TRY_OR(assignment, label)                    \
+  do {                                                   \
+    if (!TFD_LIKELY((assignment) == TFD_OK)) goto label; \
   } while (0)
 
 /* Log to stderr if `level` is enabled (TFDIST_LOG=error|warning|info|debug,

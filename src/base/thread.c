@@ -38,8 +38,8 @@ static _Thread_local int held_n;
 
 static void rank_push(int rank) {
   if (held_n > 0 && rank >= held[held_n - 1]) {
-    tfd__log(TFD_LOG_ERROR, "lock of rank %d taken while holding rank %d",
-             rank, held[held_n - 1]);
+    tfd__log(TFD_LOG_ERROR, "lock of rank %d taken while holding rank %d", rank,
+             held[held_n - 1]);
     abort();
   }
   if (held_n == (int)(sizeof held / sizeof held[0])) abort();

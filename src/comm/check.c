@@ -31,8 +31,8 @@ static int check_piece(const tfd__group *g, const tfd__collective *c,
 }
 
 /* Elements that local rank i gives and gets for value k, -1 = it has none. */
-static int64_t given_count(const tfd__group *g, const tfd__collective *c,
-                           int k, int i, int64_t first) {
+static int64_t given_count(const tfd__group *g, const tfd__collective *c, int k,
+                           int i, int64_t first) {
   if (c->kind == TFD_COLLECTIVE_BROADCAST && g->base + i != c->root) return -1;
   if (c->kind == TFD_COLLECTIVE_ALL_GATHER && c->counts != NULL) {
     return tfd__gather_count(g, c, k, g->base + i);
@@ -46,12 +46,15 @@ static int64_t gotten_count(const tfd__group *g, const tfd__collective *c,
   int r;
 
   switch (c->kind) {
-  case TFD_COLLECTIVE_REDUCE: return g->base + i == c->root ? first : -1;
-  case TFD_COLLECTIVE_REDUCE_SCATTER: return first / g->size;
+  case TFD_COLLECTIVE_REDUCE:
+    return g->base + i == c->root ? first : -1;
+  case TFD_COLLECTIVE_REDUCE_SCATTER:
+    return first / g->size;
   case TFD_COLLECTIVE_ALL_GATHER:
     for (r = 0; r < g->size; r++) sum += tfd__gather_count(g, c, k, r);
     return sum;
-  default: return first;
+  default:
+    return first;
   }
 }
 
@@ -120,13 +123,14 @@ static int check_value(const tfd__group *g, const tfd__collective *c, int k) {
   case TFD_COLLECTIVE_REDUCE:
   case TFD_COLLECTIVE_REDUCE_SCATTER:
     return tfd__check_reduction(c->what, c->op, dtype);
-  default: return TFD_OK;
+  default:
+    return TFD_OK;
   }
 }
 
 int tfd__collective_check(const tfd__group *g, const tfd__collective *c) {
-  bool has_root = c->kind == TFD_COLLECTIVE_REDUCE ||
-                  c->kind == TFD_COLLECTIVE_BROADCAST;
+  bool has_root =
+      c->kind == TFD_COLLECTIVE_REDUCE || c->kind == TFD_COLLECTIVE_BROADCAST;
   int k;
 
   if (g->provider == NULL) {

@@ -38,11 +38,11 @@ typedef struct tfd__network {
   int process; /* this one */
   int processes;
   const char *const *addresses; /* "host:port" of each; all have equal lists */
-  const void *secret; /* what all know and no stranger does */
-  size_t secret_bytes; /* 0 = none: for addresses of one machine */
-  bool insecure; /* none for others either */
-  double start_timeout; /* seconds to find all others; 0 = 300 */
-  double beat_timeout;  /* seconds of silence that a peer has at most; 0 = 10 */
+  const void *secret;           /* what all know and no stranger does */
+  size_t secret_bytes;          /* 0 = none: for addresses of one machine */
+  bool insecure;                /* none for others either */
+  double start_timeout;         /* seconds to find all others; 0 = 300 */
+  double beat_timeout; /* seconds of silence that a peer has at most; 0 = 10 */
 } tfd__network;
 
 typedef struct tfd__group_config {
@@ -173,10 +173,10 @@ void tfd__ticket_end(tfd__ticket *t);
 ** a range of elements: one pass where all ranks' memory can be reached from
 ** each device. */
 typedef struct tfd__fused_call {
-  tfd__call call;  /* all but kernel and stream */
-  int64_t *range;  /* among call.ints: first element, one past the last */
-  int64_t numel;   /* elements there are */
-  uint64_t owner;  /* small calls with one owner run in order, on one device */
+  tfd__call call; /* all but kernel and stream */
+  int64_t *range; /* among call.ints: first element, one past the last */
+  int64_t numel;  /* elements there are */
+  uint64_t owner; /* small calls with one owner run in order, on one device */
 } tfd__fused_call;
 
 typedef struct tfd__fused {

@@ -42,8 +42,7 @@ static int fuse_nothing(tfd__group *g, const tfd__fused *f) {
 }
 
 /* Until the devices have passed the positions, each in its order. */
-static int wait_for_devices(tfd__ticket *t, tfd__deadline until,
-                            bool *done_p) {
+static int wait_for_devices(tfd__ticket *t, tfd__deadline until, bool *done_p) {
   int i;
 
   for (i = 0; i < t->group->local; i++) {
@@ -108,8 +107,7 @@ static int finish(tfd__ticket *t, int rc) {
   return rc;
 }
 
-static int all_gather(tfd__group *g, const tfd__collective *c,
-                      tfd__ticket *t) {
+static int all_gather(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   tfd__run_of to[TFD_MAX_LOCAL_RANKS];
   int k;
   int i;
@@ -157,8 +155,8 @@ static int reduce_value(tfd__group *g, const tfd__collective *c, int k) {
 
   if (v->numel == 0) return TFD_OK;
   for (i = 0; rc == TFD_OK && i < g->local; i++) {
-    rc = tfd__run_new(g->devices[i], v->dtype, v->numel * g->size,
-                      &gathered[i]);
+    rc =
+        tfd__run_new(g->devices[i], v->dtype, v->numel * g->size, &gathered[i]);
   }
   if (rc == TFD_OK) rc = gather_into(g, c, k, gathered);
   for (i = 0; rc == TFD_OK && i < g->local; i++) {
@@ -197,8 +195,8 @@ static int barrier(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   while (rc == TFD_OK && n < 2 * g->local) {
     bool given = n < g->local;
 
-    rc = tfd__run_new(g->devices[n % g->local], TFD_UINT8,
-                      given ? 1 : g->size, &cells[n]);
+    rc = tfd__run_new(g->devices[n % g->local], TFD_UINT8, given ? 1 : g->size,
+                      &cells[n]);
     if (rc != TFD_OK) break;
     if (given) rc = tfd__host_write(cells[n].buffer, 0, &nothing, 1);
     pieces[n] = (tfd__piece){cells[n].buffer, &cells[n].view};
@@ -231,8 +229,8 @@ int tfd__provider_complete(tfd__provider *p) {
 
   if (p->begin[TFD_COLLECTIVE_BROADCAST] == NULL ||
       (p->wait == NULL && !p->ordered)) {
-    return tfd__fail(TFD_FAILED_PRECONDITION,
-                     "provider \"%s\" has no %s", p->name,
+    return tfd__fail(TFD_FAILED_PRECONDITION, "provider \"%s\" has no %s",
+                     p->name,
                      p->wait == NULL && !p->ordered ? "wait" : "broadcast");
   }
   for (i = 0; i < TFD_COLLECTIVES; i++) {

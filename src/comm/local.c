@@ -21,8 +21,7 @@ tfd__run_of tfd__part_of(const tfd__piece *p, int64_t begin, int64_t n) {
   return r;
 }
 
-int tfd__run_new(tfd_device *device, int dtype, int64_t n,
-                 tfd__run_of *run_p) {
+int tfd__run_new(tfd_device *device, int dtype, int64_t n, tfd__run_of *run_p) {
   size_t bytes = 0;
 
   if (!tfd__mul_size((size_t)n, tfd__dtype_size(dtype), &bytes)) {
@@ -117,8 +116,7 @@ static int divide(const tfd__collective *c, const tfd__run_of *x, int n,
 
   TFD_TRY(tfd__run_new(to->buffer->device, x->view.dtype, 1, &pair[1]));
   tfd__store(cell, x->view.dtype, n);
-  rc = tfd__host_write(pair[1].buffer, 0, cell,
-                       tfd__dtype_size(x->view.dtype));
+  rc = tfd__host_write(pair[1].buffer, 0, cell, tfd__dtype_size(x->view.dtype));
   pair[1].view.rank = 0;
   if (rc == TFD_OK) rc = apply(c, TFD_KERNEL_divide, pair, 2, to);
   tfd__release(pair[1].buffer);
@@ -131,8 +129,8 @@ static int add_up(const tfd__collective *c, const tfd__run_of *in, int n,
   int rc;
 
   if (c->op != TFD_REDUCE_MEAN) return apply(c, TFD_KERNEL_add_n, in, n, to);
-  TFD_TRY(tfd__run_new(to->buffer->device, to->view.dtype, to->view.numel,
-                       &sum));
+  TFD_TRY(
+      tfd__run_new(to->buffer->device, to->view.dtype, to->view.numel, &sum));
   rc = apply(c, TFD_KERNEL_add_n, in, n, &sum);
   if (rc == TFD_OK) rc = divide(c, &sum, n, to);
   tfd__release(sum.buffer);
@@ -142,10 +140,14 @@ static int add_up(const tfd__collective *c, const tfd__run_of *in, int n,
 static int reduce_alike(const tfd__collective *c, const tfd__run_of *in, int n,
                         const tfd__run_of *to) {
   switch (c->op) {
-  case TFD_REDUCE_MIN: return fold(c, TFD_KERNEL_minimum, in, n, to);
-  case TFD_REDUCE_MAX: return fold(c, TFD_KERNEL_maximum, in, n, to);
-  case TFD_REDUCE_PROD: return fold(c, TFD_KERNEL_multiply, in, n, to);
-  default: return add_up(c, in, n, to);
+  case TFD_REDUCE_MIN:
+    return fold(c, TFD_KERNEL_minimum, in, n, to);
+  case TFD_REDUCE_MAX:
+    return fold(c, TFD_KERNEL_maximum, in, n, to);
+  case TFD_REDUCE_PROD:
+    return fold(c, TFD_KERNEL_multiply, in, n, to);
+  default:
+    return add_up(c, in, n, to);
   }
 }
 

@@ -13,7 +13,7 @@ typedef struct packing {
   const tfd__collective *c;
   const tfd__pack_plan *plan;
   tfd__deadline until;
-  int *order;       /* the values of one dtype, as they are packed */
+  int *order; /* the values of one dtype, as they are packed */
   int n;
   int64_t *sizes;   /* theirs */
   int64_t *lengths; /* of the packs */

@@ -11,14 +11,12 @@ int tfd__collective_check(const tfd__group *g, const tfd__collective *c);
 int64_t tfd__gather_count(const tfd__group *g, const tfd__collective *c, int k,
                           int r);
 
-static inline const tfd__piece *tfd__given(const tfd__group *g,
-                                           const tfd__collective *c, int k,
-                                           int i) {
+static inline const tfd__piece *
+tfd__given(const tfd__group *g, const tfd__collective *c, int k, int i) {
   return &c->in[(ptrdiff_t)k * g->local + i];
 }
-static inline const tfd__piece *tfd__gotten(const tfd__group *g,
-                                            const tfd__collective *c, int k,
-                                            int i) {
+static inline const tfd__piece *
+tfd__gotten(const tfd__group *g, const tfd__collective *c, int k, int i) {
   return &c->out[(ptrdiff_t)k * g->local + i];
 }
 

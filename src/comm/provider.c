@@ -40,8 +40,8 @@ static int add_other(const tfd__provider *p) {
                      p->abi, TFD_PROVIDER_ABI);
   }
   if (find(p->name) != NULL) {
-    return tfd__fail(TFD_ALREADY_EXISTS,
-                     "provider \"%s\" is there already", p->name);
+    return tfd__fail(TFD_ALREADY_EXISTS, "provider \"%s\" is there already",
+                     p->name);
   }
   if (count == MOST) {
     return tfd__fail(TFD_RESOURCE_EXHAUSTED,
@@ -64,8 +64,7 @@ static int find_named(const char *name, const tfd__group_config *config,
   const tfd__provider *p = find(name);
 
   if (p == NULL) {
-    return tfd__fail(TFD_NOT_FOUND, "group: there is no provider \"%s\"",
-                     name);
+    return tfd__fail(TFD_NOT_FOUND, "group: there is no provider \"%s\"", name);
   }
   TFD_TRY(p->can(config));
   *provider_p = p;

@@ -127,7 +127,7 @@ static bool adds_up(int dtype, tfd_reduce_op op) {
 typedef struct sums {
   const tfd__group *group;
   const tfd__collective *c;
-  int next; /* value that is looked at next */
+  int next;        /* value that is looked at next */
   int64_t ints[3]; /* mean, range */
   tfd__view views[2 * TFD_MAX_LOCAL_RANKS];
 } sums;
@@ -223,8 +223,7 @@ static int reduce_and_copy(tfd__group *g, const tfd__collective *c, int k) {
   return rc;
 }
 
-static int all_reduce(tfd__group *g, const tfd__collective *c,
-                      tfd__ticket *t) {
+static int all_reduce(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   bool together = can_fuse(g, TFD_KERNEL_sum_parts);
   int64_t elements = 0;
   int n = 0;
@@ -247,8 +246,8 @@ static int all_reduce(tfd__group *g, const tfd__collective *c,
 /* --- the others ----------------------------------------------------------- */
 
 /* Elements [begin, begin + n) of value k, reduced on local rank `rank`. */
-static int reduce_part(tfd__group *g, const tfd__collective *c, int k,
-                       int rank, int64_t begin, int64_t n) {
+static int reduce_part(tfd__group *g, const tfd__collective *c, int k, int rank,
+                       int64_t begin, int64_t n) {
   tfd__run_of in[TFD_MAX_LOCAL_RANKS];
   tfd__run_of to = tfd__part_of(tfd__gotten(g, c, k, rank), 0, n);
   int i;
@@ -306,8 +305,7 @@ static int broadcast(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   return TFD_OK;
 }
 
-static int all_gather(tfd__group *g, const tfd__collective *c,
-                      tfd__ticket *t) {
+static int all_gather(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   int k;
   int i;
   int r;

@@ -70,11 +70,11 @@ typedef struct tfd__buffer {
   tfd_object object; /* kind TFD_HANDLE_BUFFER, never seen by users */
   tfd_device *device;
   void *data;
-  size_t bytes;      /* asked for */
-  size_t capacity;   /* size class */
-  uint64_t free_seq; /* stream position when the memory was last released */
-  uint64_t use_seq;  /* position of the last call that writes it, set by who
-                     ** submitted the call; readers wait for it */
+  size_t bytes;       /* asked for */
+  size_t capacity;    /* size class */
+  uint64_t free_seq;  /* stream position when the memory was last released */
+  uint64_t use_seq;   /* position of the last call that writes it, set by who
+                      ** submitted the call; readers wait for it */
   uint64_t birth_seq; /* stream position when tfd__buffer_new gave it out */
   uint64_t made_seq;  /* position of the call that fills it first; 0 = the host
                       ** does. Writing in place leaves it as it is. */
@@ -139,8 +139,9 @@ void tfd__set_oom_hook(void (*fn)(char *text, size_t n));
 ** it queues. Returns the kernel's own error in inline mode, else only
 ** out-of-memory. */
 int tfd__stream_submit(tfd_device *device, tfd__call *call);
-/* The op whose kernel this thread runs now, or NULL. Safe in a signal handler of
-** a program that the library is part of. */
+/* The op whose kernel this thread runs now, or NULL. Safe in a signal handler
+ *of
+ ** a program that the library is part of. */
 const char *tfd__running_op(void);
 /* Sequence number of the last submitted call. */
 static inline uint64_t tfd__stream_seq(const tfd_device *device) {

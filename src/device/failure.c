@@ -176,9 +176,9 @@ static bool covers(const tfd__queue *q, uint64_t seq, uint32_t epoch) {
 bool tfd__failure_covers(tfd_device *d, uint64_t seq) {
   bool covered = false;
 
-  if (!d->queued || TFD_LIKELY(atomic_load_explicit(&d->queue->failure,
-                                                    memory_order_acquire) ==
-                               NULL)) {
+  if (!d->queued ||
+      TFD_LIKELY(atomic_load_explicit(&d->queue->failure,
+                                      memory_order_acquire) == NULL)) {
     return false;
   }
   tfd__lock(&tfd__rt.failures);
@@ -268,9 +268,8 @@ bool tfd__failure_is_due(tfd_device *d, uint64_t seq) {
   tfd__queue *q = d->queue;
   bool due = false;
 
-  if (q == NULL || TFD_LIKELY(atomic_load_explicit(&q->failure,
-                                                   memory_order_acquire) ==
-                              NULL)) {
+  if (q == NULL || TFD_LIKELY(atomic_load_explicit(
+                                  &q->failure, memory_order_acquire) == NULL)) {
     return false;
   }
   tfd__lock(&tfd__rt.failures);

@@ -137,8 +137,9 @@ static int no_device(const char *name, const tfd__name *parsed) {
       parsed->ordinal < TFD_MAX_CPU_DEVICES)
     return tfd__hint("the option --cpu-devices=%d of tfdist, or "
                      "TFDIST_CPU_DEVICES=%d in the environment, splits the "
-                     "processor into %d devices", parsed->ordinal + 1,
-                     parsed->ordinal + 1, parsed->ordinal + 1);
+                     "processor into %d devices",
+                     parsed->ordinal + 1, parsed->ordinal + 1,
+                     parsed->ordinal + 1);
   return tfd__hint("names are as /cpu:0; `tfdist devices` lists them, "
                    "`tfdist doctor` says what is missing");
 }

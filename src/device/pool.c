@@ -375,8 +375,7 @@ static int buffer_miss(tfd_device *device, size_t bytes, int size_class,
   return TFD_OK;
 }
 
-int tfd__buffer_new(tfd_device *device, size_t bytes,
-                    tfd__buffer **buffer_p) {
+int tfd__buffer_new(tfd_device *device, size_t bytes, tfd__buffer **buffer_p) {
   tfd__pool *pool = device->pool;
   size_t capacity = 0;
   int c = 0;

@@ -3,7 +3,8 @@
 /* Private to the device layer: runtime state, waiting, failures, pools.
 **
 ** Files, each above those before it: runtime (what all share), config (settings
-** before start), failure (sticky errors), wait, stream (running), pool (memory),
+** before start), failure (sticky errors), wait, stream (running), pool
+*(memory),
 ** copy (host and cross-device bytes), device (start and stop), names. */
 
 #include "device/device.h"
@@ -92,8 +93,7 @@ typedef struct tfd__fetch {
 } tfd__fetch;
 
 /* tfd__stream_after for a position of `device` that has been submitted. */
-int tfd__stream_after_seq(tfd_device *waiter, tfd_device *device,
-                          uint64_t seq);
+int tfd__stream_after_seq(tfd_device *waiter, tfd_device *device, uint64_t seq);
 
 /* Has `device` passed seq, as far as can be told without waiting? What an
 ** asynchronous stream has finished is dealt with first; so no lock is held. */
@@ -141,9 +141,9 @@ void tfd__pool_free(tfd__pool *pool); /* no buffer may be live */
 /* --- configuration and runtime -------------------------------------------- */
 
 typedef struct tfd__config {
-  int cpu_devices;    /* 0 = not set */
-  int queue_mode;     /* -1 = not set */
-  int device_threads; /* -1 = not set */
+  int cpu_devices;     /* 0 = not set */
+  int queue_mode;      /* -1 = not set */
+  int device_threads;  /* -1 = not set */
   size_t memory_limit; /* 0 = none */
 } tfd__config;
 
@@ -168,8 +168,8 @@ typedef struct tfd__runtime {
   tfd_device **devices;
   int n;
   int cores;
-  tfd__mutex failures;  /* rank 3 */
-  atomic_uint epoch;    /* failures reported */
+  tfd__mutex failures; /* rank 3 */
+  atomic_uint epoch;   /* failures reported */
   /* Pieces of work submitted to queues, about: threads that submit at once may
   ** get one number, for none of them is first. */
   atomic_uint_least64_t submitted;

@@ -69,8 +69,7 @@ bool tfd__look_slow(tfd_device *device, uint64_t seq) {
   return now >= seq;
 }
 
-static int check_wait(const tfd_device *d, uint64_t seq,
-                      tfd__deadline until) {
+static int check_wait(const tfd_device *d, uint64_t seq, tfd__deadline until) {
   TFD_TRY(tfd__check_running());
   if (tfd__interrupt_get()) {
     return tfd__fail(TFD_CANCELLED, "interrupted while waiting for %s",

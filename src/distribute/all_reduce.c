@@ -32,8 +32,7 @@ static int put_in_place(job *j, int k, int i, tfd_tensor **t_p) {
 
   if (TFD_LIKELY(x != NULL && x->type == &tfd__tensor_type)) {
     t = (tfd_tensor *)x;
-    if (TFD_LIKELY(t->buffer != NULL && t->view.dense &&
-                   t->device == device)) {
+    if (TFD_LIKELY(t->buffer != NULL && t->view.dense && t->device == device)) {
       *t_p = t;
       return TFD_OK;
     }
@@ -64,8 +63,8 @@ static int add_value(job *j, int k) {
     const tfd__view *v = &in[i]->view;
     tfd_tensor *t = NULL;
 
-    TFD_TRY(tfd__tensor_new(j->strategy->devices[i], v->dtype, v->dims,
-                            v->rank, &t));
+    TFD_TRY(tfd__tensor_new(j->strategy->devices[i], v->dtype, v->dims, v->rank,
+                            &t));
     j->out[k * j->n + i] = &t->object;
     j->from[at + i] = (tfd__piece){in[i]->buffer, v};
     j->to[at + i] = (tfd__piece){t->buffer, &t->view};

@@ -17,8 +17,8 @@ static int set_up(tfd_strategy *s, tfd_device *parameter_device) {
   return tfd__strategy_list(&parameter_device, 1, &s->parameters);
 }
 
-static int place(const tfd_strategy *s, bool on_read,
-                 tfd_variable_kind *kind_p, int *copies_p) {
+static int place(const tfd_strategy *s, bool on_read, tfd_variable_kind *kind_p,
+                 int *copies_p) {
   (void)on_read;
   *kind_p = s->devices_n == 1 ? TFD_VARIABLE_PLAIN : TFD_VARIABLE_AGGREGATING;
   *copies_p = 1;

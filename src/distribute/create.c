@@ -35,9 +35,9 @@ int tfd_strategy_place(const tfd_strategy *strategy,
                      "with %s: variable \"%s\"",
                      strategy->ops->name, name);
   }
-  return strategy->ops->place(
-      strategy, synchronization == TFD_SYNCHRONIZATION_ON_READ, kind_p,
-      copies_p);
+  return strategy->ops->place(strategy,
+                              synchronization == TFD_SYNCHRONIZATION_ON_READ,
+                              kind_p, copies_p);
 }
 
 int tfd_copy_name(const char *name, int copy, const char **name_p) {
@@ -68,13 +68,11 @@ int tfd__strategy_create(tfd_strategy *s, tfd_variable *const *copies,
   tfd_mirrored *m = NULL;
   int wanted = 0;
 
-  TFD_TRY(tfd_strategy_place(s, synchronization,
-                             copies_n > 0 ? copies[0]->name : "", &kind,
-                             &wanted));
+  TFD_TRY(tfd_strategy_place(
+      s, synchronization, copies_n > 0 ? copies[0]->name : "", &kind, &wanted));
   if (copies_n != wanted) {
-    return tfd__fail(TFD_VALUE_ERROR,
-                     "%s: a variable needs %d copies, got %d", s->ops->name,
-                     wanted, copies_n);
+    return tfd__fail(TFD_VALUE_ERROR, "%s: a variable needs %d copies, got %d",
+                     s->ops->name, wanted, copies_n);
   }
   if (kind == TFD_VARIABLE_PLAIN) {
     tfd__retain(copies[0]);
@@ -113,8 +111,7 @@ static int check_modes(tfd_object *initial, tfd_variable_kind kind,
   tfd_tensor *t = NULL;
 
   TFD_TRY(tfd__operand(initial, &t));
-  if (aggregation == TFD_AGGREGATION_MEAN &&
-      !tfd__is_float(t->view.dtype)) {
+  if (aggregation == TFD_AGGREGATION_MEAN && !tfd__is_float(t->view.dtype)) {
     return tfd__fail(TFD_VALUE_ERROR,
                      "Variable: aggregation MEAN needs a floating-point dtype, "
                      "got %s",
@@ -131,8 +128,7 @@ static int check_modes(tfd_object *initial, tfd_variable_kind kind,
 
 /* Copy i on its device, from `initial` or from the first copy. */
 static int make_copy(tfd_strategy *s, int i, tfd_object *initial,
-                     const char *name, bool trainable,
-                     tfd_variable **copies) {
+                     const char *name, bool trainable, tfd_variable **copies) {
   tfd_device *device = i < s->parameters_n ? s->parameters[i] : NULL;
   const char *own = NULL;
 
@@ -163,11 +159,11 @@ int tfd_strategy_variable(tfd_strategy *strategy, tfd_object *initial,
   while (rc == TFD_OK && n < wanted) {
     rc = make_copy(strategy, n, initial, name, trainable, copies);
     if (rc == TFD_OK) {
-      rc = tfd_variable_set_distribution(
-          copies[n++],
-          kind == TFD_VARIABLE_PLAIN ? synchronization
-                                     : TFD_SYNCHRONIZATION_AUTO,
-          aggregation);
+      rc = tfd_variable_set_distribution(copies[n++],
+                                         kind == TFD_VARIABLE_PLAIN
+                                             ? synchronization
+                                             : TFD_SYNCHRONIZATION_AUTO,
+                                         aggregation);
     }
   }
   if (rc == TFD_OK) {

@@ -21,7 +21,7 @@
 #include "ops/ops.h"
 
 #define TFD_MAX_REPLICAS TFD_MAX_LOCAL_RANKS /* of one process */
-#define TFD_MAX_IN_SYNC (1 << 16) /* of all workers */
+#define TFD_MAX_IN_SYNC (1 << 16)            /* of all workers */
 #define TFD_MAX_ROWS ((int64_t)1 << 53)
 #define TFD_MAX_STRATEGIES 16
 
@@ -36,8 +36,8 @@ typedef struct tfd__strategy_ops {
   int (*set_up)(tfd_strategy *s, tfd_device *parameter_device);
   /* What a variable becomes and how many copies it has. (optional, default:
   ** one ordinary variable on the first parameter device) */
-  int (*place)(const tfd_strategy *s, bool on_read,
-               tfd_variable_kind *kind_p, int *copies_p);
+  int (*place)(const tfd_strategy *s, bool on_read, tfd_variable_kind *kind_p,
+               int *copies_p);
   /* One variable of the copies that were made where place said. (optional,
   ** default: a handle over the copies, or the ordinary variable itself) */
   int (*create)(tfd_strategy *s, tfd_variable *const *copies, int copies_n,
@@ -136,7 +136,8 @@ int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
 int tfd__tensor_in_place(tfd_tensor *t, tfd_device *device, tfd_tensor **p);
 
 /* What takes part of other processes' replicas, of strategies that have such:
-** the reduction over all replicas in sync, of which in[0..n) are those here, and
+** the reduction over all replicas in sync, of which in[0..n) are those here,
+*and
 ** their elements joined along an axis; both on the strategy's first device.
 ** Every process does the same. Owns: *out_p. */
 int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,

@@ -5,7 +5,9 @@
 ** below 2^53, so that no product here overflows. */
 #include "distribute/distribute.h"
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
 /* Rows of a full batch before replica i: G / n for each, one more for the first
 ** G mod n. */
@@ -88,7 +90,8 @@ int tfd_input_turn(int64_t batch, int workers, int local, int worker,
 int tfd__strategy_input_share(const tfd_strategy *s, int64_t rows,
                               int64_t batch, int replica, int64_t *first_p,
                               int64_t *count_p) {
-  return tfd_input_piece(rows, batch, s->group->size, replica, first_p, count_p);
+  return tfd_input_piece(rows, batch, s->group->size, replica, first_p,
+                         count_p);
 }
 
 int tfd_strategy_input_share(const tfd_strategy *strategy, int64_t rows,
@@ -147,7 +150,8 @@ int tfd_strategy_split(tfd_strategy *strategy, tfd_tensor *tensor,
     int64_t count = 0;
 
     rc = strategy->ops->input_share(strategy, tensor->view.dims[0], batch,
-                                    strategy->group->base + made, &first, &count);
+                                    strategy->group->base + made, &first,
+                                    &count);
     if (rc == TFD_OK) {
       tfd_device *device =
           made < strategy->devices_n ? strategy->devices[made] : NULL;

@@ -69,9 +69,8 @@ static const tfd__type strategy_type = {
 };
 
 static int make_group(tfd_strategy *s) {
-  tfd__group_config config = {.devices = s->devices,
-                              .local = s->devices_n,
-                              .size = s->devices_n};
+  tfd__group_config config = {
+      .devices = s->devices, .local = s->devices_n, .size = s->devices_n};
 
   if (s->group != NULL) return TFD_OK;
   if (s->devices_n == 0) return tfd__group_solo(&s->group);

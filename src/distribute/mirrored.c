@@ -8,8 +8,8 @@ static int set_up(tfd_strategy *s, tfd_device *parameter_device) {
   return tfd__strategy_list(s->devices, s->devices_n, &s->parameters);
 }
 
-static int place(const tfd_strategy *s, bool on_read,
-                 tfd_variable_kind *kind_p, int *copies_p) {
+static int place(const tfd_strategy *s, bool on_read, tfd_variable_kind *kind_p,
+                 int *copies_p) {
   *kind_p = on_read ? TFD_VARIABLE_SYNC_ON_READ : TFD_VARIABLE_MIRRORED;
   *copies_p = s->devices_n;
   return TFD_OK;

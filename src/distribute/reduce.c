@@ -14,11 +14,10 @@ static int differ(const char *what, int i, const tfd__view *v,
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
 
-  return tfd__fail(TFD_INVALID_ARGUMENT,
-                   "%s: replica %d has %s %s, replica 0 has %s %s; %s", what, i,
-                   tfd__dtype_name(v->dtype), tfd__shape_text(v, a),
-                   tfd__dtype_name(first->dtype), tfd__shape_text(first, b),
-                   expected);
+  return tfd__fail(
+      TFD_INVALID_ARGUMENT, "%s: replica %d has %s %s, replica 0 has %s %s; %s",
+      what, i, tfd__dtype_name(v->dtype), tfd__shape_text(v, a),
+      tfd__dtype_name(first->dtype), tfd__shape_text(first, b), expected);
 }
 
 int tfd__check_components(const char *what, tfd_tensor *const *in, int n) {
@@ -36,8 +35,8 @@ int tfd__check_components(const char *what, tfd_tensor *const *in, int n) {
 
 static int check_count(const char *what, int n) {
   if (n >= 1 && n <= TFD_MAX_REPLICAS) return TFD_OK;
-  return tfd__fail(TFD_VALUE_ERROR, "%s: %d components; expected 1 to %d",
-                   what, n, TFD_MAX_REPLICAS);
+  return tfd__fail(TFD_VALUE_ERROR, "%s: %d components; expected 1 to %d", what,
+                   n, TFD_MAX_REPLICAS);
 }
 
 /* --- steps, each an ordinary op ------------------------------------------- */
@@ -105,10 +104,14 @@ static int fold(int op, tfd_tensor *const *in, int n, tfd_tensor **out_p) {
 static int accumulate(tfd_reduce_op op, tfd_tensor *const *in, int n,
                       tfd_tensor **out_p) {
   switch (op) {
-  case TFD_REDUCE_MIN: return fold(TFD_OP_minimum, in, n, out_p);
-  case TFD_REDUCE_MAX: return fold(TFD_OP_maximum, in, n, out_p);
-  case TFD_REDUCE_PROD: return fold(TFD_OP_multiply, in, n, out_p);
-  default: return run_one(TFD_OP_add_n, in, n, NULL, out_p);
+  case TFD_REDUCE_MIN:
+    return fold(TFD_OP_minimum, in, n, out_p);
+  case TFD_REDUCE_MAX:
+    return fold(TFD_OP_maximum, in, n, out_p);
+  case TFD_REDUCE_PROD:
+    return fold(TFD_OP_multiply, in, n, out_p);
+  default:
+    return run_one(TFD_OP_add_n, in, n, NULL, out_p);
   }
 }
 
@@ -425,10 +428,9 @@ static int check_gather(const char *what, tfd_tensor *const *in, int n,
     }
   }
   if (axis < 0 || axis >= rank) {
-    return tfd__fail(TFD_VALUE_ERROR,
-                     "%s: axis %d is outside tensors of rank %d%s", what,
-                     *axis_p, rank,
-                     rank == 0 ? "; scalars cannot be gathered" : "");
+    return tfd__fail(
+        TFD_VALUE_ERROR, "%s: axis %d is outside tensors of rank %d%s", what,
+        *axis_p, rank, rank == 0 ? "; scalars cannot be gathered" : "");
   }
   for (i = 1; i < n; i++) {
     for (d = 0; d < rank; d++) {
@@ -473,10 +475,10 @@ int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
     TFD_TRY(concat(in, components_n, axis, destinations[0], &joined));
   } else {
     TFD_TRY(tfd__join_over_workers(strategy, axis, what, in, components_n,
-                              &joined));
+                                   &joined));
   }
-  rc = spread(strategy, &joined->object, destinations, destinations_n,
-              result_p);
+  rc =
+      spread(strategy, &joined->object, destinations, destinations_n, result_p);
   tfd__release(joined);
   return rc;
 }

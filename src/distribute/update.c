@@ -45,8 +45,11 @@ static int blame(const job *j, int k) {
 static int check_op(const job *j, int k, int c, const tfd__view *grad,
                     const tfd__view *rows) {
   const tfd__view *in[TFD_CALL_VIEWS];
-  tfd__infer s = {.op = j->op, .name = j->op->name, .in = in,
-                  .in_n = j->op->in_n, .reals = j->reals};
+  tfd__infer s = {.op = j->op,
+                  .name = j->op->name,
+                  .in = in,
+                  .in_n = j->op->in_n,
+                  .reals = j->reals};
   int t;
 
   for (t = 0; t < j->slots; t++) {
@@ -267,9 +270,8 @@ static void put_in_place(job *j, int k) {
 
 static int run_together(job *j, const bool *together) {
   updates u = {.j = j, .together = together};
-  tfd__fused f = {.kernel = (tfd__kernel_id)j->op->kernel,
-                  .call = next_update,
-                  .arg = &u};
+  tfd__fused f = {
+      .kernel = (tfd__kernel_id)j->op->kernel, .call = next_update, .arg = &u};
   int k;
 
   for (k = 0; k < j->variables; k++) {
@@ -332,8 +334,11 @@ int tfd_strategy_update(tfd_strategy *strategy, int op,
   TFD_GIVEN_HANDLES(grads, grads_n, KINDS);
   TFD_GIVEN_LIST(reals, reals_n);
 
-  job j = {.strategy = strategy, .op_number = op, .targets = targets,
-           .grads = grads, .reals = reals};
+  job j = {.strategy = strategy,
+           .op_number = op,
+           .targets = targets,
+           .grads = grads,
+           .reals = reals};
   bool *together = NULL;
   size_t bytes = (size_t)targets_n * sizeof(void *);
   int rc;
@@ -350,8 +355,8 @@ int tfd_strategy_update(tfd_strategy *strategy, int op,
   TFD_TRY(check_lists(&j, op, targets_n, grads_n, reals_n));
   j.copies = targets_n / (j.variables * j.slots);
   j.out = tfd__calloc((size_t)targets_n, sizeof(void *));
-  j.views = tfd__calloc((size_t)(2 * j.copies * j.slots + j.n + 1),
-                        sizeof *j.views);
+  j.views =
+      tfd__calloc((size_t)(2 * j.copies * j.slots + j.n + 1), sizeof *j.views);
   together = tfd__calloc((size_t)j.variables, sizeof *together);
   rc = j.out == NULL || j.views == NULL || together == NULL
            ? tfd__no_memory(bytes, "strategy_update")

@@ -126,8 +126,7 @@ int tfd_value_count(const tfd_value *value) {
   return value->n;
 }
 
-int tfd_value_component(tfd_value *value, int index,
-                        tfd_object **component_p) {
+int tfd_value_component(tfd_value *value, int index, tfd_object **component_p) {
   TFD_GIVEN(value, VALUE);
   TFD_GIVEN_POINTER(component_p);
   if (index < 0 || index >= value->n) {

@@ -50,8 +50,7 @@ static int combine(tfd_mirrored *m, tfd_tensor **t_p) {
   TFD_TRY(tfd__refuse_recorder("SyncOnReadVariable"));
   TFD_TRY(tfd__default_device(&device));
   if (m->combined == NULL || !tfd__group_is_alone(m->strategy->group) ||
-      m->combined_version != version ||
-      m->combined->device != device) {
+      m->combined_version != version || m->combined->device != device) {
     for (i = 0; i < m->n; i++) in[i] = m->components[i]->value;
     TFD_TRY(tfd__reduce_in_sync(
         m->strategy, mean ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM,

@@ -95,9 +95,8 @@ int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,
 
 static int all_gather(const join *j, tfd_tensor *const *in,
                       tfd_tensor *const *out, const int64_t *counts) {
-  tfd__collective c = {.kind = TFD_COLLECTIVE_ALL_GATHER,
-                       .what = j->what,
-                       .counts = counts};
+  tfd__collective c = {
+      .kind = TFD_COLLECTIVE_ALL_GATHER, .what = j->what, .counts = counts};
 
   return run_group(j->strategy, &c, in, out);
 }
@@ -113,8 +112,8 @@ static int shape_rows(const join *j, tfd_tensor **own) {
     int64_t row[ROW] = {[RANK] = v->rank, [DTYPE] = v->dtype};
 
     for (d = 0; d < v->rank; d++) row[DIMS + d] = v->dims[d];
-    TFD_TRY(tfd__tensor_new(j->strategy->devices[i], TFD_INT64, dims, 1,
-                            &own[i]));
+    TFD_TRY(
+        tfd__tensor_new(j->strategy->devices[i], TFD_INT64, dims, 1, &own[i]));
     TFD_TRY(tfd__host_write(own[i]->buffer, 0, row, sizeof row));
   }
   return TFD_OK;
@@ -248,8 +247,7 @@ static int join_elements(const join *j, tfd_tensor **out_p) {
 }
 
 int tfd__join_over_workers(tfd_strategy *s, int axis, const char *what,
-                           tfd_tensor *const *in, int n,
-                           tfd_tensor **out_p) {
+                           tfd_tensor *const *in, int n, tfd_tensor **out_p) {
   join j = {.strategy = s, .what = what, .axis = axis};
   int rc = TFD_OK;
   int i;

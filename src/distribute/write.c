@@ -57,8 +57,7 @@ int tfd_mirrored_route(const tfd_mirrored *mirrored, const char *what,
 }
 
 /* Rows as a tensor of their own, to be released; anything else as it is. */
-static int whole(tfd_object *value, tfd_object **whole_p,
-                 tfd_tensor **made_p) {
+static int whole(tfd_object *value, tfd_object **whole_p, tfd_tensor **made_p) {
   *whole_p = value;
   if (!tfd__is_open(value, TFD_HANDLE_SLICES)) return TFD_OK;
   TFD_TRY(tfd_slices_to_dense((tfd_slices *)value, made_p));
@@ -243,11 +242,10 @@ int tfd_mirrored_combine(tfd_mirrored *mirrored, const char *what,
     return TFD_OK;
   }
   for (i = 0; i < m->n; i++) devices[i] = m->components[i]->value->device;
-  TFD_TRY(tfd_strategy_reduce(m->strategy,
-                              m->aggregation == TFD_AGGREGATION_MEAN
-                                  ? TFD_REDUCE_MEAN
-                                  : TFD_REDUCE_SUM,
-                              what, values, values_n, devices, m->n, &sum));
+  TFD_TRY(tfd_strategy_reduce(
+      m->strategy,
+      m->aggregation == TFD_AGGREGATION_MEAN ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM,
+      what, values, values_n, devices, m->n, &sum));
   *combined_p = &sum->object;
   return TFD_OK;
 }
@@ -260,8 +258,8 @@ int tfd_mirrored_write_merged(tfd_mirrored *mirrored, tfd_write_op op,
   tfd_object *combined = NULL;
   int rc;
 
-  TFD_TRY(tfd_mirrored_combine(mirrored, names[op], values, values_n,
-                               &combined));
+  TFD_TRY(
+      tfd_mirrored_combine(mirrored, names[op], values, values_n, &combined));
   rc = tfd_mirrored_write_all(mirrored, op, combined);
   tfd__release(combined);
   return rc;

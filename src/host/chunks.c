@@ -13,7 +13,9 @@ static bool allow_bytecode = false;
 static const char *const refused =
     "is bytecode, which is refused; give --allow-bytecode to trust it";
 
-static const char *chunk_mode(void) { return allow_bytecode ? "bt" : "t"; }
+static const char *chunk_mode(void) {
+  return allow_bytecode ? "bt" : "t";
+}
 
 /* After a failed load: say what was refused, and how to allow it. `what`
 ** names the chunk. The message is on top. */

@@ -135,7 +135,7 @@ static void say_frames(void) {
 
 static void on_crash(int number, siginfo_t *info, void *context) {
   static void (*const steps[])(void) = {say_signal, say_op, say_lua,
-                                       say_frames};
+                                        say_frames};
   int me = (int)syscall(SYS_gettid);
   int nobody = 0;
   size_t i = 0;

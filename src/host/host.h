@@ -45,7 +45,7 @@ typedef struct tfd__options {
   const char *program; /* argv[0] */
   char **argv;
   int argc;
-  int script; /* index of the script or command; argc = none */
+  int script;            /* index of the script or command; argc = none */
   bool ends_with_dashes; /* "--" before the script: "-" is a file name */
   bool ignore_environment;
   bool interactive;
@@ -84,8 +84,8 @@ void tfd__coroutines_open(lua_State *L);
 void tfd__signals_open(lua_State *L);
 void tfd__signals_running(lua_State *L); /* H2 */
 lua_State *tfd__signals_current(void);
-bool tfd__signals_seen(void);   /* since the last reset */
-void tfd__signals_reset(void);  /* the next Ctrl-C is a first one again */
+bool tfd__signals_seen(void);  /* since the last reset */
+void tfd__signals_reset(void); /* the next Ctrl-C is a first one again */
 
 /* A crash says where it was. After tfd__signals_open, on the main thread. */
 void tfd__crash_open(void);

@@ -183,15 +183,22 @@ static bool run_option(lua_State *L, const tfd__options *o, int i) {
   char *value = o->argv[i][2] != 0 ? o->argv[i] + 2 : o->argv[i + 1];
 
   switch (o->argv[i][1]) {
-  case 'e': return run_text(L, o, value, "=(command line)");
-  case 'l': return run_require(L, o, value);
+  case 'e':
+    return run_text(L, o, value, "=(command line)");
+  case 'l':
+    return run_require(L, o, value);
 #if LUA_VERSION_NUM < 502
-  case 'j': return run_jit(L, o, value);
-  case 'O': return run_optimiser(L, o, o->argv[i] + 2);
+  case 'j':
+    return run_jit(L, o, value);
+  case 'O':
+    return run_optimiser(L, o, o->argv[i] + 2);
 #else
-  case 'W': lua_warning(L, "@on", 0); return true;
+  case 'W':
+    lua_warning(L, "@on", 0);
+    return true;
 #endif
-  default: return true;
+  default:
+    return true;
   }
 }
 

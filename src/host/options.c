@@ -84,9 +84,8 @@ static int set_threads(tfd__options *o, const char *value) {
   int code = whole(o, value, &n);
 
   if (code != TFD_EXIT_OK) return code;
-  return tfd_config_set_device_threads(n) == TFD_OK
-             ? TFD_EXIT_OK
-             : failed_as(o, "--threads");
+  return tfd_config_set_device_threads(n) == TFD_OK ? TFD_EXIT_OK
+                                                    : failed_as(o, "--threads");
 }
 
 /* Of each device; workers started from here inherit it. */
@@ -104,7 +103,7 @@ static int set_queue(tfd__options *o, const char *value) {
   for (i = 0; i < 3; i++) {
     if (strcmp(names[i], value) != 0) continue;
     return tfd_config_set_queue_mode((tfd_queue_mode)i) == TFD_OK ? TFD_EXIT_OK
-                                                                 : failed(o);
+                                                                  : failed(o);
   }
   return usage(o->program, "'%s' is not auto, inline or queued", value);
 }
@@ -262,20 +261,30 @@ static int read_short(tfd__options *o, int i) {
   bool alone = a[2] == 0;
 
   switch (a[1]) {
-  case 'E': o->ignore_environment = true; break;
-  case 'W': break;
-  case 'i': o->interactive = true; /* fall through */
-  case 'v': o->show_version = true; break;
+  case 'E':
+    o->ignore_environment = true;
+    break;
+  case 'W':
+    break;
+  case 'i':
+    o->interactive = true; /* fall through */
+  case 'v':
+    o->show_version = true;
+    break;
 #if LUA_VERSION_NUM < 502
   case 'j':
-  case 'O': alone = true; break;
+  case 'O':
+    alone = true;
+    break;
 #endif
-  case 'e': o->has_chunk = true; /* fall through */
+  case 'e':
+    o->has_chunk = true; /* fall through */
   case 'l':
     if (alone && (o->argv[i + 1] == NULL || o->argv[i + 1][0] == '-'))
       return usage(o->program, "'%s' needs argument", a);
     return TFD_EXIT_OK;
-  default: return usage(o->program, "unrecognized option '%s'", a);
+  default:
+    return usage(o->program, "unrecognized option '%s'", a);
   }
   if (!alone) return usage(o->program, "unrecognized option '%s'", a);
   return TFD_EXIT_OK;

@@ -152,7 +152,8 @@ static int host_complete(lua_State *L) {
   return 0;
 }
 
-/* source(file) -> text of an embedded file, "tfdist/base/errors.lua", or nil. */
+/* source(file) -> text of an embedded file, "tfdist/base/errors.lua", or nil.
+ */
 static int host_source(lua_State *L) {
   const char *file = luaL_checkstring(L, 1);
   const tfd__embedded *e = tfd__embedded_library;
@@ -174,12 +175,9 @@ static int host_reset_interrupt(lua_State *L) {
 
 int tfd__host_module(lua_State *L) {
   static const luaL_Reg functions[] = {
-      {"complete", host_complete},
-      {"isatty", host_isatty},
-      {"readline", host_readline},
-      {"reset_interrupt", host_reset_interrupt},
-      {"source", host_source},
-      {NULL, NULL},
+      {"complete", host_complete}, {"isatty", host_isatty},
+      {"readline", host_readline}, {"reset_interrupt", host_reset_interrupt},
+      {"source", host_source},     {NULL, NULL},
   };
   const luaL_Reg *f = NULL;
 

@@ -33,7 +33,9 @@ static void on_interrupt(int number) {
 
 /* Without a handler the process would end; being ignored would be inherited by
 ** the programs that scripts start. The write says EFBIG. */
-static void on_file_limit(int number) { (void)number; }
+static void on_file_limit(int number) {
+  (void)number;
+}
 
 void tfd__signals_running(lua_State *L) {
   lua_State *before = running;
@@ -44,9 +46,13 @@ void tfd__signals_running(lua_State *L) {
     lua_sethook(L, stop_hook, LUA_MASKCALL | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
 
-lua_State *tfd__signals_current(void) { return running; }
+lua_State *tfd__signals_current(void) {
+  return running;
+}
 
-bool tfd__signals_seen(void) { return count > 0; }
+bool tfd__signals_seen(void) {
+  return count > 0;
+}
 
 void tfd__signals_reset(void) {
   count = 0;

@@ -41,9 +41,9 @@ static char **find(char **environment, const char *const *names) {
 
 static void lend(int argc, char **argv, char **environment) {
   static const char *const wishes[] = {TFD_SPIN_WISHES, NULL};
-  static const char *const unread[] = {"_=",    "OLDPWD=",  "SHLVL=",
-                                       "PWD=",  "LOGNAME=", "USER=",
-                                       "HOME=", "PATH=",    NULL};
+  static const char *const unread[] = {
+      "_=",    "OLDPWD=", "SHLVL=", "PWD=", "LOGNAME=",
+      "USER=", "HOME=",   "PATH=",  NULL};
   char **place = NULL;
 
   (void)argc;
@@ -64,6 +64,7 @@ __attribute__((constructor)) static void give_back(void) {
   if (*e != NULL) *e = theirs;
 }
 
-__attribute__((section(".preinit_array"), used)) static void (*const first)(
-    int argc, char **argv, char **environment) = lend;
+__attribute__((section(".preinit_array"),
+               used)) static void (*const first)(int argc, char **argv,
+                                                 char **environment) = lend;
 #endif

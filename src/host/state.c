@@ -40,8 +40,8 @@ typedef struct block {
 
 typedef struct memory {
   block *free[MOST / UNIT + 1]; /* by rounded size / UNIT */
-  block *chunks; /* each begins with this link, padded to UNIT */
-  char *cut;     /* the rest of the newest chunk */
+  block *chunks;                /* each begins with this link, padded to UNIT */
+  char *cut;                    /* the rest of the newest chunk */
   size_t left;
   bool warns;  /* warnings are shown */
   bool inside; /* of a warning in several pieces */

@@ -20,8 +20,8 @@ typedef struct archive_entry {
   const char *name; /* borrowed from the header */
   const tfd__st_dtype *dtype;
   int64_t dims[TFD_MAX_RANK];
-  size_t rank;     /* over TFD_MAX_RANK: cannot be read here */
-  uint64_t begin;  /* from the first byte after the header */
+  size_t rank;    /* over TFD_MAX_RANK: cannot be read here */
+  uint64_t begin; /* from the first byte after the header */
   uint64_t end;
   bool has_crc;
   uint32_t crc;
@@ -101,8 +101,9 @@ static int read_at(const tfd_archive *a, void *data, size_t bytes,
                        (unsigned long long)offset, strerror(errno));
     }
     if (n == 0) {
-      return tfd__fail(TFD_DATA_LOSS, "%s: ends at offset %llu, %zu bytes early",
-                       a->path, (unsigned long long)offset, bytes);
+      return tfd__fail(TFD_DATA_LOSS,
+                       "%s: ends at offset %llu, %zu bytes early", a->path,
+                       (unsigned long long)offset, bytes);
     }
     p += n;
     offset += (uint64_t)n;
@@ -111,7 +112,8 @@ static int read_at(const tfd_archive *a, void *data, size_t bytes,
   return TFD_OK;
 }
 
-/* --- the header ------------------------------------------------------------- */
+/* --- the header -------------------------------------------------------------
+ */
 
 static bool parse_crc(const char *text, uint32_t *crc_p) {
   uint32_t crc = 0;
@@ -223,14 +225,18 @@ static int parse_entry(const tfd_archive *a, const char *name, json_t *value,
   memset(e, 0, sizeof *e);
   e->name = name;
   if (strlen(name) > TFD_ST_NAME_LIMIT) {
-    return tfd__fail(TFD_DATA_LOSS, "%s: a tensor's name has %zu bytes, more "
-                     "than %d", a->path, strlen(name), TFD_ST_NAME_LIMIT);
+    return tfd__fail(TFD_DATA_LOSS,
+                     "%s: a tensor's name has %zu bytes, more "
+                     "than %d",
+                     a->path, strlen(name), TFD_ST_NAME_LIMIT);
   }
   if (dtype == NULL) return bad_entry(a, name, "no dtype");
   e->dtype = tfd__st_dtype_named(dtype);
   if (e->dtype == NULL) {
-    return tfd__fail(TFD_DATA_LOSS, "%s: header entry \"%s\": unknown dtype "
-                     "\"%.32s\"", a->path, name, dtype);
+    return tfd__fail(TFD_DATA_LOSS,
+                     "%s: header entry \"%s\": unknown dtype "
+                     "\"%.32s\"",
+                     a->path, name, dtype);
   }
   TFD_TRY(parse_shape(a, e, json_object_get(value, "shape"), &bytes));
   if (json_array_size(offsets) != 2 || !json_is_integer(begin) ||
@@ -241,13 +247,13 @@ static int parse_entry(const tfd_archive *a, const char *name, json_t *value,
   e->begin = (uint64_t)json_integer_value(begin);
   e->end = (uint64_t)json_integer_value(end);
   if (e->end > a->data_bytes || e->end - e->begin != bytes) {
-    return tfd__fail(TFD_DATA_LOSS,
-                     "%s: tensor \"%s\" at offset %llu takes %llu bytes of %llu "
-                     "after the header; its shape and dtype %s need %llu",
-                     a->path, name, (unsigned long long)(a->data_at + e->begin),
-                     (unsigned long long)(e->end - e->begin),
-                     (unsigned long long)a->data_bytes, dtype,
-                     (unsigned long long)bytes);
+    return tfd__fail(
+        TFD_DATA_LOSS,
+        "%s: tensor \"%s\" at offset %llu takes %llu bytes of %llu "
+        "after the header; its shape and dtype %s need %llu",
+        a->path, name, (unsigned long long)(a->data_at + e->begin),
+        (unsigned long long)(e->end - e->begin),
+        (unsigned long long)a->data_bytes, dtype, (unsigned long long)bytes);
   }
   return TFD_OK;
 }
@@ -547,8 +553,10 @@ static int parse_header(tfd_archive *a, char *text, size_t bytes) {
                  memcmp(text, TFD_ST_PREFIX, strlen(TFD_ST_PREFIX)) == 0;
 
   if (bytes == 0 || text[0] != '{') {
-    return tfd__fail(TFD_DATA_LOSS, "%s: the header at offset 8 does not begin "
-                     "with '{'", a->path);
+    return tfd__fail(TFD_DATA_LOSS,
+                     "%s: the header at offset 8 does not begin "
+                     "with '{'",
+                     a->path);
   }
   if (checked) TFD_TRY(check_header_crc(a, text, bytes));
   TFD_TRY(scan_header(a, text, bytes, true));
@@ -575,9 +583,11 @@ static int read_header(tfd_archive *a, uint64_t file_bytes) {
   TFD_TRY(read_at(a, length, sizeof length, 0));
   for (i = TFD_ST_LENGTH_BYTES - 1; i >= 0; i--) n = n << 8 | length[i];
   if (n > TFD_ST_HEADER_LIMIT || n > file_bytes - TFD_ST_LENGTH_BYTES) {
-    return tfd__fail(TFD_DATA_LOSS, "%s: a header of %llu bytes at offset 8 in "
-                     "a file of %llu (at most %llu)", a->path,
-                     (unsigned long long)n, (unsigned long long)file_bytes,
+    return tfd__fail(TFD_DATA_LOSS,
+                     "%s: a header of %llu bytes at offset 8 in "
+                     "a file of %llu (at most %llu)",
+                     a->path, (unsigned long long)n,
+                     (unsigned long long)file_bytes,
                      (unsigned long long)TFD_ST_HEADER_LIMIT);
   }
   a->data_at = TFD_ST_LENGTH_BYTES + n;
@@ -627,14 +637,16 @@ int tfd_archive_open(const char *path, tfd_archive **archive_p) {
   return TFD_OK;
 }
 
-/* --- what is in it ---------------------------------------------------------- */
+/* --- what is in it ----------------------------------------------------------
+ */
 
 int tfd_archive_count(const tfd_archive *archive) {
   TFD_GIVEN_OR(archive, ARCHIVE, 0);
   return (int)archive->entries_n;
 }
 
-static int entry_at(const tfd_archive *a, int index, const archive_entry **e_p) {
+static int entry_at(const tfd_archive *a, int index,
+                    const archive_entry **e_p) {
   if (index < 0 || (size_t)index >= a->entries_n) {
     return tfd__fail(TFD_INDEX_ERROR, "%s: tensor %d of %zu", a->path, index,
                      a->entries_n);
@@ -673,8 +685,8 @@ int tfd_archive_entry(const tfd_archive *archive, int index,
 
   TFD_TRY(entry_at(archive, index, &e));
   *name_p = e->name;
-  *dtype_p = e->dtype->dtype != 0 ? tfd__dtype_name(e->dtype->dtype)
-                                  : e->dtype->name;
+  *dtype_p =
+      e->dtype->dtype != 0 ? tfd__dtype_name(e->dtype->dtype) : e->dtype->name;
   *offset_p = (int64_t)(archive->data_at + e->begin);
   *bytes_p = (int64_t)(e->end - e->begin);
   return TFD_OK;
@@ -700,7 +712,8 @@ const char *tfd_archive_metadata(const tfd_archive *archive, const char *key) {
   return metadata_text(archive, key);
 }
 
-/* --- elements --------------------------------------------------------------- */
+/* --- elements ---------------------------------------------------------------
+ */
 
 static int check_crc(const tfd_archive *a, const archive_entry *e,
                      uint32_t found) {
@@ -708,7 +721,8 @@ static int check_crc(const tfd_archive *a, const archive_entry *e,
   return tfd__fail(TFD_DATA_LOSS,
                    "%s: tensor \"%s\" at offset %llu (%llu bytes) is damaged: "
                    "checksum %08x, stored %08x",
-                   a->path, e->name, (unsigned long long)(a->data_at + e->begin),
+                   a->path, e->name,
+                   (unsigned long long)(a->data_at + e->begin),
                    (unsigned long long)(e->end - e->begin), found, e->crc);
 }
 
@@ -719,10 +733,10 @@ static int check_bools(const tfd_archive *a, const archive_entry *e,
 
   for (i = 0; i < n; i++) {
     if (p[i] > 1) {
-      return tfd__fail(TFD_DATA_LOSS,
-                       "%s: tensor \"%s\": byte %u at offset %llu is no boolean",
-                       a->path, e->name, p[i],
-                       (unsigned long long)(a->data_at + e->begin + i));
+      return tfd__fail(
+          TFD_DATA_LOSS,
+          "%s: tensor \"%s\": byte %u at offset %llu is no boolean", a->path,
+          e->name, p[i], (unsigned long long)(a->data_at + e->begin + i));
     }
   }
   return TFD_OK;
@@ -750,8 +764,7 @@ static int read_checked(void *arg, void *to, size_t bytes) {
     done += n;
   }
   TFD_TRY(check_crc(a, e, crc));
-  return e->dtype->dtype == TFD_BOOL ? check_bools(a, e, data, bytes)
-                                     : TFD_OK;
+  return e->dtype->dtype == TFD_BOOL ? check_bools(a, e, data, bytes) : TFD_OK;
 }
 
 int tfd_archive_read(tfd_archive *archive, int index, tfd_tensor **tensor_p) {

@@ -71,8 +71,10 @@ static int add_feature(tfd_example *e, const void *name, size_t name_bytes,
   size_t i;
 
   if (name_bytes > NAME_LIMIT || memchr(name, 0, name_bytes) != NULL) {
-    return tfd__fail(TFD_DATA_LOSS, "Example: a feature name of %zu bytes, or "
-                     "with a zero byte", name_bytes);
+    return tfd__fail(TFD_DATA_LOSS,
+                     "Example: a feature name of %zu bytes, or "
+                     "with a zero byte",
+                     name_bytes);
   }
   if (e->n >= FEATURE_LIMIT) {
     return tfd__fail(TFD_DATA_LOSS, "Example: more than %d features",
@@ -99,7 +101,8 @@ static int add_feature(tfd_example *e, const void *name, size_t name_bytes,
   return TFD_OK;
 }
 
-/* --- reading ---------------------------------------------------------------- */
+/* --- reading ----------------------------------------------------------------
+ */
 
 static int add_int(feature *f, uint64_t x) {
   return tfd__bytes_add(&f->values, &x, sizeof x);
@@ -271,7 +274,8 @@ int tfd_example_parse(const void *data, size_t data_bytes,
   return TFD_OK;
 }
 
-/* --- access ----------------------------------------------------------------- */
+/* --- access -----------------------------------------------------------------
+ */
 
 static size_t value_size(const feature *f) {
   return f->kind == TFD_FEATURE_FLOAT ? 4 : 8;
@@ -335,8 +339,7 @@ int tfd_example_feature(const tfd_example *example, int index,
   return TFD_OK;
 }
 
-int tfd_example_tensor(tfd_example *example, int index,
-                       tfd_tensor **tensor_p) {
+int tfd_example_tensor(tfd_example *example, int index, tfd_tensor **tensor_p) {
   TFD_GIVEN(example, EXAMPLE);
   TFD_GIVEN_POINTER(tensor_p);
 
@@ -345,8 +348,10 @@ int tfd_example_tensor(tfd_example *example, int index,
 
   TFD_TRY(feature_at(example, index, &f));
   if (f->kind != TFD_FEATURE_FLOAT && f->kind != TFD_FEATURE_INT64) {
-    return tfd__fail(TFD_INVALID_ARGUMENT, "Example: feature \"%s\" holds no "
-                     "numbers", f->name);
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "Example: feature \"%s\" holds no "
+                     "numbers",
+                     f->name);
   }
   n = (int64_t)(f->values.n / value_size(f));
   return tfd_tensor_from_bytes(
@@ -367,8 +372,9 @@ int tfd_example_text(const tfd_example *example, int index, int64_t value,
   TFD_TRY(feature_at(example, index, &f));
   if (f->kind != TFD_FEATURE_BYTES || value < 0 ||
       (uint64_t)value >= f->values.n / sizeof end) {
-    return tfd__fail(TFD_INDEX_ERROR, "Example: feature \"%s\" has no text %lld",
-                     f->name, (long long)value);
+    return tfd__fail(TFD_INDEX_ERROR,
+                     "Example: feature \"%s\" has no text %lld", f->name,
+                     (long long)value);
   }
   memcpy(&end, f->values.data + (size_t)value * sizeof end, sizeof end);
   if (value > 0) {
@@ -381,7 +387,8 @@ int tfd_example_text(const tfd_example *example, int index, int64_t value,
   return TFD_OK;
 }
 
-/* --- writing ---------------------------------------------------------------- */
+/* --- writing ----------------------------------------------------------------
+ */
 
 int tfd_example_add(tfd_example *example, const char *name,
                     tfd_feature_kind kind) {
@@ -426,8 +433,10 @@ int tfd_example_put_tensor(tfd_example *example, tfd_tensor *tensor) {
   int rc;
 
   if (dtype != TFD_FLOAT32 && dtype != TFD_INT64) {
-    return tfd__fail(TFD_INVALID_ARGUMENT, "Example: numbers must be float32 or "
-                     "int64, got %s", tfd__dtype_name(dtype));
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "Example: numbers must be float32 or "
+                     "int64, got %s",
+                     tfd__dtype_name(dtype));
   }
   TFD_TRY(last_feature(
       example, dtype == TFD_FLOAT32 ? TFD_FEATURE_FLOAT : TFD_FEATURE_INT64,
@@ -450,13 +459,14 @@ static int write_list(const feature *f, tfd__bytes *list, tfd__bytes *packed) {
     memcpy(&x, f->values.data + 8 * i, sizeof x);
     TFD_TRY(tfd__bytes_number(packed, x));
   }
-  if (f->kind == TFD_FEATURE_INT64) return n > 0 ? tfd__bytes_field(list, 1, packed)
-                                                 : TFD_OK;
+  if (f->kind == TFD_FEATURE_INT64)
+    return n > 0 ? tfd__bytes_field(list, 1, packed) : TFD_OK;
   if (f->kind == TFD_FEATURE_FLOAT) {
     return n > 0 ? tfd__bytes_field(list, 1, &f->values) : TFD_OK;
   }
   for (i = 0; i < n; i++) {
-    tfd__bytes text = {f->text.data == NULL ? NULL : f->text.data + begin, 0, 0};
+    tfd__bytes text = {f->text.data == NULL ? NULL : f->text.data + begin, 0,
+                       0};
     size_t end;
 
     memcpy(&end, f->values.data + i * sizeof end, sizeof end);

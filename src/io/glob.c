@@ -19,8 +19,8 @@ typedef struct part {
 
 /* Is there nothing, or nothing for us? Everything else is an error. */
 static bool is_absent(int code) {
-  return code == ENOENT || code == ENOTDIR || code == EACCES ||
-         code == ELOOP || code == ENAMETOOLONG;
+  return code == ENOENT || code == ENOTDIR || code == EACCES || code == ELOOP ||
+         code == ENAMETOOLONG;
 }
 
 static int failed(const char *path, int code) {

@@ -61,8 +61,8 @@ static int read_header(tfd__input *in, idx_header *h) {
   TFD_TRY(tfd__input_read(in, data + HEAD_BYTES, h->bytes - HEAD_BYTES, &n));
   if (n < h->bytes - HEAD_BYTES) {
     return tfd__fail(TFD_DATA_LOSS,
-                     "%s: ends in its header, after %zu of %zu bytes",
-                     in->path, HEAD_BYTES + n, h->bytes);
+                     "%s: ends in its header, after %zu of %zu bytes", in->path,
+                     HEAD_BYTES + n, h->bytes);
   }
   for (i = 0; i < h->rank; i++) {
     h->dims[i] = big_endian_32(data + HEAD_BYTES + 4 * i);

@@ -46,7 +46,7 @@ static void end_zlib(tfd__input *s) {
 }
 
 int tfd__input_open(tfd__input *s, const char *path,
-                     tfd_compression compression, const atomic_bool *stop) {
+                    tfd_compression compression, const atomic_bool *stop) {
   struct stat st;
   int rc = TFD_OK;
 
@@ -92,15 +92,13 @@ int tfd__input_part(tfd__input *s, const char *name, uint64_t offset,
     return tfd__fail(TFD_FAILED_PRECONDITION, "%s: not a plain file", name);
   }
   if (offset > s->file_bytes || bytes > s->file_bytes - offset) {
-    return tfd__fail(TFD_DATA_LOSS,
-                     "%s: %llu bytes at offset %llu, the file ends at %llu",
-                     name, (unsigned long long)bytes,
-                     (unsigned long long)offset,
-                     (unsigned long long)s->file_bytes);
+    return tfd__fail(
+        TFD_DATA_LOSS, "%s: %llu bytes at offset %llu, the file ends at %llu",
+        name, (unsigned long long)bytes, (unsigned long long)offset,
+        (unsigned long long)s->file_bytes);
   }
   if (lseek(s->file, (off_t)offset, SEEK_SET) < 0) {
-    return tfd__fail(tfd__errno_status(errno), "%s: %s", name,
-                     strerror(errno));
+    return tfd__fail(tfd__errno_status(errno), "%s: %s", name, strerror(errno));
   }
   s->compressed = deflated;
   s->raw = deflated;
@@ -218,7 +216,8 @@ int tfd__input_read(tfd__input *s, void *data, size_t bytes, size_t *n_p) {
   return TFD_OK;
 }
 
-/* --- as much as there is ---------------------------------------------------- */
+/* --- as much as there is ----------------------------------------------------
+ */
 
 uint64_t tfd__input_most(const tfd__input *s) {
   uint64_t most = s->file_bytes;
@@ -234,9 +233,10 @@ uint64_t tfd__input_most(const tfd__input *s) {
 
 int tfd__input_too_much(const tfd__input *s, uint64_t bytes) {
   if (!s->plain_file) {
-    return tfd__fail(TFD_RESOURCE_EXHAUSTED, "%s: %llu bytes from a pipe at "
-                     "once, more than %llu", s->path,
-                     (unsigned long long)bytes,
+    return tfd__fail(TFD_RESOURCE_EXHAUSTED,
+                     "%s: %llu bytes from a pipe at "
+                     "once, more than %llu",
+                     s->path, (unsigned long long)bytes,
                      (unsigned long long)TFD_PIPE_BYTES);
   }
   (void)tfd__fail(TFD_RESOURCE_EXHAUSTED,
@@ -252,8 +252,8 @@ int tfd__input_take(tfd__input *s, size_t need, tfd__bytes *b) {
   size_t begin = b->n;
 
   while (b->n - begin < need) {
-    size_t piece = b->n - begin < TFD_INPUT_BYTES ? TFD_INPUT_BYTES
-                                                  : b->n - begin;
+    size_t piece =
+        b->n - begin < TFD_INPUT_BYTES ? TFD_INPUT_BYTES : b->n - begin;
     size_t n = 0;
 
     if (piece > need - (b->n - begin)) piece = need - (b->n - begin);
@@ -268,7 +268,8 @@ int tfd__input_take(tfd__input *s, size_t need, tfd__bytes *b) {
   return TFD_OK;
 }
 
-/* --- tensors ---------------------------------------------------------------- */
+/* --- tensors ----------------------------------------------------------------
+ */
 
 typedef struct elements {
   tfd__input *input;
@@ -311,9 +312,9 @@ static int check_bools(const tfd__input *s, const unsigned char *p, size_t n) {
 
   for (i = 0; i < n; i++) {
     if (p[i] > 1) {
-      return tfd__fail(TFD_DATA_LOSS, "%s: byte %u at offset %llu is no boolean",
-                       s->path, p[i],
-                       (unsigned long long)(s->offset - n + i));
+      return tfd__fail(TFD_DATA_LOSS,
+                       "%s: byte %u at offset %llu is no boolean", s->path,
+                       p[i], (unsigned long long)(s->offset - n + i));
     }
   }
   return TFD_OK;

@@ -22,25 +22,25 @@ typedef struct tfd__input {
   int file;         /* -1 = none open */
   bool plain_file;  /* reads of others may wait */
   bool compressed;
-  bool raw;         /* deflated, without head and tail, one stream */
+  bool raw; /* deflated, without head and tail, one stream */
   bool file_ended;
-  bool ended;       /* nothing more will come */
+  bool ended; /* nothing more will come */
   bool zlib_open;
-  bool between;     /* a gzip member ended, another may follow */
+  bool between; /* a gzip member ended, another may follow */
   z_stream z;
-  unsigned char *in; /* owned, compressed bytes */
-  uint64_t offset;   /* of the next byte given, uncompressed */
-  uint64_t file_bytes; /* of a plain file */
-  uint64_t left;     /* bytes of the part not yet read from the file */
-  uint64_t unpacked; /* in tensors that were made from it */
-  bool sums;         /* keep crc */
-  uint32_t crc;      /* CRC-32 of the bytes given since the part began */
+  unsigned char *in;       /* owned, compressed bytes */
+  uint64_t offset;         /* of the next byte given, uncompressed */
+  uint64_t file_bytes;     /* of a plain file */
+  uint64_t left;           /* bytes of the part not yet read from the file */
+  uint64_t unpacked;       /* in tensors that were made from it */
+  bool sums;               /* keep crc */
+  uint32_t crc;            /* CRC-32 of the bytes given since the part began */
   const atomic_bool *stop; /* borrowed; set = waiting reads give up;
                               NULL = an interrupt ends them */
 } tfd__input;
 
 int tfd__input_open(tfd__input *s, const char *path,
-                     tfd_compression compression, const atomic_bool *stop);
+                    tfd_compression compression, const atomic_bool *stop);
 /* A plain file or, told by its first bytes, a gzip one. An interrupt ends
 ** waiting reads. */
 int tfd__input_open_any(tfd__input *s, const char *path);

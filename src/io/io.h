@@ -19,10 +19,10 @@ tfd_status tfd__read_status(int code);
 /* --- output that appears whole or not at all ------------------------------ */
 
 typedef struct tfd__output {
-  char *path; /* owned */
-  char *temp; /* owned; the name until commit */
-  int mode;   /* permissions of the file that is replaced, -1 = none */
-  int file;   /* -1 = none open */
+  char *path;     /* owned */
+  char *temp;     /* owned; the name until commit */
+  int mode;       /* permissions of the file that is replaced, -1 = none */
+  int file;       /* -1 = none open */
   uint64_t bytes; /* written so far */
 } tfd__output;
 
@@ -31,7 +31,8 @@ typedef struct tfd__output {
 int tfd__output_open(tfd__output *o, const char *path, uint64_t expected);
 int tfd__output_write(tfd__output *o, const void *data, size_t bytes);
 /* Sync, rename, sync the folder. The old file stays if anything fails, its
-** permissions in any case: they hold for the new content from its first byte. */
+** permissions in any case: they hold for the new content from its first byte.
+*/
 int tfd__output_commit(tfd__output *o);
 /* Remove what was not committed; free. Safe to call at any time. */
 void tfd__output_close(tfd__output *o);
@@ -42,7 +43,8 @@ void tfd__output_sweep(const char *path);
 /* Make durable that the file or folder `path` has its name: sync its folder. */
 int tfd__sync_name(const char *path);
 
-/* --- bytes that grow -------------------------------------------------------- */
+/* --- bytes that grow --------------------------------------------------------
+ */
 
 typedef struct tfd__bytes {
   unsigned char *data; /* tfd__alloc'ed or NULL */
@@ -85,7 +87,8 @@ int tfd__message_broken(const tfd__message *m, const char *why);
 int tfd__bytes_number(tfd__bytes *b, uint64_t x);
 int tfd__bytes_field(tfd__bytes *b, int field, const tfd__bytes *inner);
 
-/* --- tensors as host bytes -------------------------------------------------- */
+/* --- tensors as host bytes --------------------------------------------------
+ */
 
 /* A tensor's elements, row-major, readable by the host. */
 typedef struct tfd__host_copy {

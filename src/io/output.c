@@ -244,8 +244,8 @@ static bool is_temporary(const char *name) {
 }
 
 static void remove_unlocked(int folder, const char *name) {
-  int file = openat(folder, name,
-                    O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  int file =
+      openat(folder, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   struct stat s;
 
   if (file < 0) return;
@@ -274,7 +274,8 @@ void tfd__output_sweep(const char *path) {
   closedir(folder);
 }
 
-/* --- bytes ------------------------------------------------------------------ */
+/* --- bytes ------------------------------------------------------------------
+ */
 
 int tfd__bytes_reserve(tfd__bytes *b, size_t more) {
   size_t size = b->capacity == 0 ? 256 : b->capacity;
@@ -297,7 +298,8 @@ int tfd__bytes_add(tfd__bytes *b, const void *data, size_t n) {
   return TFD_OK;
 }
 
-/* --- tensors as host bytes -------------------------------------------------- */
+/* --- tensors as host bytes --------------------------------------------------
+ */
 
 int tfd__host_copy_begin(tfd__host_copy *c, tfd_tensor *t) {
   tfd_tensor *dense = NULL;

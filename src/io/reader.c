@@ -54,15 +54,16 @@ struct tfd_reader {
   size_t position; /* of the next record in current */
 };
 
-/* --- the window ------------------------------------------------------------- */
+/* --- the window -------------------------------------------------------------
+ */
 
 /* More bytes into an empty window; *any_p is false at the end. */
 static int fill(tfd_reader *r, bool *any_p) {
   if (r->window_at == r->window_n) {
     r->window_at = 0;
     r->window_n = 0;
-    TFD_TRY(tfd__input_read(&r->stream, r->window, TFD_INPUT_BYTES,
-                             &r->window_n));
+    TFD_TRY(
+        tfd__input_read(&r->stream, r->window, TFD_INPUT_BYTES, &r->window_n));
   }
   *any_p = r->window_n > 0;
   return TFD_OK;
@@ -94,7 +95,8 @@ static int take(tfd_reader *r, tfd__bytes *to, size_t n, size_t *n_p) {
   return TFD_OK;
 }
 
-/* --- cutting records -------------------------------------------------------- */
+/* --- cutting records --------------------------------------------------------
+ */
 
 static int damaged(const tfd_reader *r, uint64_t offset, const char *what) {
   return tfd__fail(TFD_DATA_LOSS, "%s: record %lld at offset %llu: %s", r->path,
@@ -153,7 +155,8 @@ static int cut_record(tfd_reader *r, tfd__bytes *to, bool *more_p) {
   if (n < TAIL) return cut_short(r, at, "the file ends in its checksum");
   stored = little_32(to->data + begin + length);
   found = tfd__crc32c_mask(tfd__crc32c(0, to->data + begin, (size_t)length));
-  if (found != stored) return damaged(r, at, "the checksum of its data is wrong");
+  if (found != stored)
+    return damaged(r, at, "the checksum of its data is wrong");
   to->n = begin + (size_t)length;
   return TFD_OK;
 }
@@ -210,7 +213,7 @@ static int cut_fixed(tfd_reader *r, tfd__bytes *to, bool *more_p) {
     r->window_at = 0;
     r->window_n = have;
     TFD_TRY(tfd__input_read(&r->stream, r->window + have,
-                             need + TFD_INPUT_BYTES - have, &n));
+                            need + TFD_INPUT_BYTES - have, &n));
     r->window_n += n;
   }
   have = r->window_n - r->window_at;
@@ -240,7 +243,8 @@ static int cut(tfd_reader *r, tfd__bytes *to, bool *more_p) {
   }
 }
 
-/* --- the thread --------------------------------------------------------------- */
+/* --- the thread
+ * --------------------------------------------------------------- */
 
 static void block_free(reader_block *b) {
   if (b == NULL) return;
@@ -311,7 +315,8 @@ static void run(void *arg) {
   tfd__unlock(&r->mutex);
 }
 
-/* --- the caller ----------------------------------------------------------------- */
+/* --- the caller
+ * ----------------------------------------------------------------- */
 
 static void reader_destroy(void *self) {
   tfd_reader *r = self;
@@ -356,13 +361,15 @@ static int set_sizes(tfd_reader *r, const int64_t *sizes, int sizes_n,
     if (sizes[i] < (i == 0 ? 1 : 0) || sizes[i] > (int64_t)LINE_LIMIT) {
       return tfd__fail(TFD_VALUE_ERROR,
                        "FixedLengthRecordDataset: sizes must be in %d..%lld, "
-                       "got %lld", i == 0, (long long)LINE_LIMIT,
-                       (long long)sizes[i]);
+                       "got %lld",
+                       i == 0, (long long)LINE_LIMIT, (long long)sizes[i]);
     }
   }
   if (sizes_n != 3) {
-    return tfd__fail(TFD_VALUE_ERROR, "fixed records need three sizes: record, "
-                     "header, footer; got %d", sizes_n);
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "fixed records need three sizes: record, "
+                     "header, footer; got %d",
+                     sizes_n);
   }
   r->record_bytes = (size_t)sizes[0];
   *header_p = sizes[1];
@@ -372,8 +379,8 @@ static int set_sizes(tfd_reader *r, const int64_t *sizes, int sizes_n,
 
 static int skip_header(tfd_reader *r, int64_t bytes) {
   while (bytes > 0) {
-    size_t piece = bytes < (int64_t)TFD_INPUT_BYTES ? (size_t)bytes
-                                                     : TFD_INPUT_BYTES;
+    size_t piece =
+        bytes < (int64_t)TFD_INPUT_BYTES ? (size_t)bytes : TFD_INPUT_BYTES;
     size_t n = 0;
 
     TFD_TRY(tfd__input_read(&r->stream, r->window, piece, &n));

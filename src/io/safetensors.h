@@ -22,22 +22,22 @@
 #define TFD_ST_CRC_KEY "crc32c:"
 
 /* X(dtype or 0, name in files, bytes of an element) */
-#define TFD_ST_DTYPES(X)                                                       \
-  X(TFD_FLOAT32, "F32", 4)                                                     \
-  X(TFD_FLOAT64, "F64", 8)                                                     \
-  X(TFD_FLOAT16, "F16", 2)                                                     \
-  X(TFD_BFLOAT16, "BF16", 2)                                                   \
-  X(TFD_INT8, "I8", 1)                                                         \
-  X(TFD_INT16, "I16", 2)                                                       \
-  X(TFD_INT32, "I32", 4)                                                       \
-  X(TFD_INT64, "I64", 8)                                                       \
-  X(TFD_UINT8, "U8", 1)                                                        \
-  X(TFD_BOOL, "BOOL", 1)                                                       \
-  X(0, "U16", 2)                                                               \
-  X(0, "U32", 4)                                                               \
-  X(0, "U64", 8)                                                               \
-  X(0, "F8_E4M3", 1)                                                           \
-  X(0, "F8_E5M2", 1)                                                           \
+#define TFD_ST_DTYPES(X)     \
+  X(TFD_FLOAT32, "F32", 4)   \
+  X(TFD_FLOAT64, "F64", 8)   \
+  X(TFD_FLOAT16, "F16", 2)   \
+  X(TFD_BFLOAT16, "BF16", 2) \
+  X(TFD_INT8, "I8", 1)       \
+  X(TFD_INT16, "I16", 2)     \
+  X(TFD_INT32, "I32", 4)     \
+  X(TFD_INT64, "I64", 8)     \
+  X(TFD_UINT8, "U8", 1)      \
+  X(TFD_BOOL, "BOOL", 1)     \
+  X(0, "U16", 2)             \
+  X(0, "U32", 4)             \
+  X(0, "U64", 8)             \
+  X(0, "F8_E4M3", 1)         \
+  X(0, "F8_E5M2", 1)         \
   X(0, "C64", 8)
 
 typedef struct tfd__st_dtype {

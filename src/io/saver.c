@@ -55,7 +55,8 @@ int tfd_saver_new(tfd_saver **saver_p) {
   s->names = json_object();
   s->metadata = json_object();
   if (s->names == NULL || s->metadata == NULL ||
-      json_object_set_new(s->metadata, "crc32c", json_string("00000000")) != 0 ||
+      json_object_set_new(s->metadata, "crc32c", json_string("00000000")) !=
+          0 ||
       json_object_set_new(s->metadata, "format", json_string(TFD_ST_FORMAT)) !=
           0) {
     tfd__release(s);
@@ -86,8 +87,10 @@ static int grow(tfd_saver *s) {
 
 static int check_name(const tfd_saver *s, const char *name) {
   if (strlen(name) > TFD_ST_NAME_LIMIT) {
-    return tfd__fail(TFD_INVALID_ARGUMENT, "save: a name of %zu bytes, at most "
-                     "%d are possible", strlen(name), TFD_ST_NAME_LIMIT);
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "save: a name of %zu bytes, at most "
+                     "%d are possible",
+                     strlen(name), TFD_ST_NAME_LIMIT);
   }
   if (strcmp(name, "__metadata__") == 0 || name[0] == '\0') {
     return tfd__fail(TFD_INVALID_ARGUMENT, "save: \"%s\" cannot name a tensor",
@@ -113,8 +116,10 @@ int tfd_saver_add(tfd_saver *saver, const char *name, tfd_tensor *tensor) {
   TFD_TRY(check_name(saver, name));
   if (tensor->buffer == NULL) return tfd__no_values(tensor, "save");
   if (dtype == NULL) {
-    return tfd__fail(TFD_INVALID_ARGUMENT, "save: \"%s\" has no elements that "
-                     "could be written", name);
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "save: \"%s\" has no elements that "
+                     "could be written",
+                     name);
   }
   TFD_TRY(grow(saver));
   tfd__json_begin();
@@ -144,8 +149,7 @@ int tfd_saver_metadata(tfd_saver *saver, const char *key, const char *text) {
 
   if (json_object_get(saver->metadata, key) != NULL ||
       strncmp(key, TFD_ST_CRC_KEY, strlen(TFD_ST_CRC_KEY)) == 0) {
-    return tfd__fail(TFD_ALREADY_EXISTS, "save: metadata \"%s\" is there",
-                     key);
+    return tfd__fail(TFD_ALREADY_EXISTS, "save: metadata \"%s\" is there", key);
   }
   tfd__json_begin();
   value = json_string(text);
@@ -155,7 +159,8 @@ int tfd_saver_metadata(tfd_saver *saver, const char *key, const char *text) {
   return TFD_OK;
 }
 
-/* --- writing ---------------------------------------------------------------- */
+/* --- writing ----------------------------------------------------------------
+ */
 
 /* Large elements first: every tensor lies aligned to its element size. */
 static int by_alignment(const void *a, const void *b) {
@@ -226,9 +231,10 @@ static int make_header(tfd_saver *s, char **text_p, size_t *bytes_p) {
   if (rc == TFD_OK) rc = tfd__json_write(root, JSON_COMPACT, &plain, &need);
   n = (need + 7) / 8 * 8;
   if (rc == TFD_OK && n > TFD_ST_HEADER_LIMIT) {
-    rc = tfd__fail(TFD_RESOURCE_EXHAUSTED, "save: names and metadata need %zu "
-                   "bytes, the format allows %llu", n,
-                   (unsigned long long)TFD_ST_HEADER_LIMIT);
+    rc = tfd__fail(TFD_RESOURCE_EXHAUSTED,
+                   "save: names and metadata need %zu "
+                   "bytes, the format allows %llu",
+                   n, (unsigned long long)TFD_ST_HEADER_LIMIT);
   }
   if (rc == TFD_OK) {
     text = tfd__realloc(plain, n + 1);
@@ -282,8 +288,7 @@ static int write_file(tfd_saver *s, const char *path) {
   }
   TFD_TRY(make_header(s, &header, &header_bytes));
   tfd__output_sweep(path); /* first: what it removes may be the room needed */
-  rc = tfd__output_open(&output, path,
-                        TFD_ST_LENGTH_BYTES + header_bytes + at);
+  rc = tfd__output_open(&output, path, TFD_ST_LENGTH_BYTES + header_bytes + at);
   if (rc == TFD_OK) {
     rc = write_parts(s, &output, header, header_bytes);
     tfd__output_close(&output);

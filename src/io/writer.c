@@ -126,8 +126,8 @@ static int begin(tfd_writer *w, const char *path, tfd_compression compression) {
   }
   w->compressed = compression != TFD_COMPRESSION_NONE;
   if (w->compressed) {
-    int bits = MAX_WBITS +
-               (compression == TFD_COMPRESSION_GZIP ? GZIP_HEADER : 0);
+    int bits =
+        MAX_WBITS + (compression == TFD_COMPRESSION_GZIP ? GZIP_HEADER : 0);
 
     if (deflateInit2(&w->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, bits, 8,
                      Z_DEFAULT_STRATEGY) != Z_OK) {

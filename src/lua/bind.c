@@ -51,10 +51,14 @@ const char *tfd__lua_what(lua_State *L, int i) {
   if (name != NULL) return lua_pushfstring(L, "a %s", name);
   switch (lua_type(L, i)) {
   case LUA_TNONE:
-  case LUA_TNIL: return "nil";
-  case LUA_TTHREAD: return "a coroutine";
-  case LUA_TLIGHTUSERDATA: return "a light userdata";
-  default: return lua_pushfstring(L, "a %s", luaL_typename(L, i));
+  case LUA_TNIL:
+    return "nil";
+  case LUA_TTHREAD:
+    return "a coroutine";
+  case LUA_TLIGHTUSERDATA:
+    return "a light userdata";
+  default:
+    return lua_pushfstring(L, "a %s", luaL_typename(L, i));
   }
 }
 
@@ -68,13 +72,12 @@ int tfd__lua_type_error(lua_State *L, const tfd__lua_arg *a,
   what = tfd__lua_what(L, a->index);
   if (!a->self || verb == NULL)
     return tfd__lua_error(L, "TypeError", NULL,
-                          "%s: argument \"%s\" must be %s, got %s",
-                          a->function, a->name, expected, what);
+                          "%s: argument \"%s\" must be %s, got %s", a->function,
+                          a->name, expected, what);
   snprintf(hint, sizeof hint, "call %s%s(...) with a colon", a->name, verb);
-  return tfd__lua_error(
-      L, "TypeError", hint,
-      "%s: the first argument must be the %s itself, got %s", a->function,
-      a->name, what);
+  return tfd__lua_error(L, "TypeError", hint,
+                        "%s: the first argument must be the %s itself, got %s",
+                        a->function, a->name, what);
 }
 
 /* --- handles -------------------------------------------------------------- */
@@ -394,8 +397,7 @@ static int list_room(lua_State *L, const tfd__lua_arg *a, size_t size,
     tfd__lua_error(L, "ValueError", NULL, "%s: \"%s\" has too many elements",
                    a->function, a->name);
   if (n > 0) {
-    *p = n <= TFD_LUA_SMALL ? small
-                            : lua_newuserdatauv(L, (size_t)n * size, 0);
+    *p = n <= TFD_LUA_SMALL ? small : lua_newuserdatauv(L, (size_t)n * size, 0);
   }
   return (int)n;
 }
@@ -450,8 +452,8 @@ void tfd__lua_handle_list(lua_State *L, int kind, const tfd__lua_arg *a,
     l->p[i] = s != NULL ? s->object : NULL;
     if (s != NULL && s->object == NULL)
       tfd__lua_error(L, "FailedPrecondition", NULL,
-                     "%s: \"%s\"[%d]: handle is released", a->function,
-                     a->name, i + 1);
+                     "%s: \"%s\"[%d]: handle is released", a->function, a->name,
+                     i + 1);
     if ((s == NULL && !lua_isnil(L, -1)) ||
         (s != NULL && kind != TFD_HANDLE_KINDS &&
          (int)s->object->type->kind != kind))

@@ -160,22 +160,22 @@ int tfd__lua_type_error(lua_State *L, const tfd__lua_arg *a,
 /* Raise Cancelled and forget the interrupt. */
 int tfd__lua_interrupted(lua_State *L);
 /* First statement of every function that may take long. */
-#define TFD_LUA_ENTER(L)                                                       \
-  do {                                                                         \
-    if (!TFD_LIKELY(!tfd__interrupt_get())) return tfd__lua_interrupted(L);    \
+#define TFD_LUA_ENTER(L)                                                    \
+  do {                                                                      \
+    if (!TFD_LIKELY(!tfd__interrupt_get())) return tfd__lua_interrupted(L); \
   } while (0)
-#define TFD_LUA_TRY(L, call)                                                   \
-  do {                                                                         \
-    int tfd_rc_ = (call);                                                      \
-    if (!TFD_LIKELY(tfd_rc_ == TFD_OK)) return tfd__lua_fail(L, tfd_rc_);      \
+#define TFD_LUA_TRY(L, call)                                              \
+  do {                                                                    \
+    int tfd_rc_ = (call);                                                 \
+    if (!TFD_LIKELY(tfd_rc_ == TFD_OK)) return tfd__lua_fail(L, tfd_rc_); \
   } while (0)
 /* For calls that allocate: once more after a full collection. */
-#define TFD_LUA_TRY_TWICE(L, call)                                             \
-  do {                                                                         \
-    int tfd_rc_ = (call);                                                      \
-    if (tfd_rc_ == TFD_RESOURCE_EXHAUSTED && tfd__lua_collect(L))              \
-      tfd_rc_ = (call);                                                        \
-    if (!TFD_LIKELY(tfd_rc_ == TFD_OK)) return tfd__lua_fail(L, tfd_rc_);      \
+#define TFD_LUA_TRY_TWICE(L, call)                                        \
+  do {                                                                    \
+    int tfd_rc_ = (call);                                                 \
+    if (tfd_rc_ == TFD_RESOURCE_EXHAUSTED && tfd__lua_collect(L))         \
+      tfd_rc_ = (call);                                                   \
+    if (!TFD_LIKELY(tfd_rc_ == TFD_OK)) return tfd__lua_fail(L, tfd_rc_); \
   } while (0)
 
 /* --- arguments and results ------------------------------------------------ */
@@ -202,8 +202,7 @@ typedef struct tfd__lua_handles {
 
 /* nil is an empty list in all three. */
 void tfd__lua_int_list(lua_State *L, const tfd__lua_arg *a, tfd__lua_ints *l);
-void tfd__lua_real_list(lua_State *L, const tfd__lua_arg *a,
-                        tfd__lua_reals *l);
+void tfd__lua_real_list(lua_State *L, const tfd__lua_arg *a, tfd__lua_reals *l);
 void tfd__lua_handle_list(lua_State *L, int kind, const tfd__lua_arg *a,
                           tfd__lua_handles *l);
 /* Length of the list at i: its field n if that is a number, else #list. */

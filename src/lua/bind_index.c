@@ -109,8 +109,7 @@ static void add_scalar(slicing *s, tfd_object *x) {
     lua_pushvalue(L, -3);
     raise_problem(L, 1);
   }
-  if (tfd__tensor_cell(t, 0, &cell) != TFD_OK)
-    tfd__lua_fail(L, TFD_INTERNAL);
+  if (tfd__tensor_cell(t, 0, &cell) != TFD_OK) tfd__lua_fail(L, TFD_INTERNAL);
   if (t->view.dtype == TFD_BOOL)
     lua_pushboolean(L, tfd__load(&cell, TFD_BOOL) != 0);
   else

@@ -70,13 +70,11 @@ static const source *find_source(const char *key) {
   uintptr_t hash = (uintptr_t)key >> 4;
   source *s = &sources[(hash ^ (hash >> 6)) % SOURCE_SLOTS];
 
-  if (TFD_LIKELY(s->key == key && s->text != NULL &&
-                 strcmp(s->text, key) == 0))
+  if (TFD_LIKELY(s->key == key && s->text != NULL && strcmp(s->text, key) == 0))
     return s;
   s->key = key;
   s->text = keep_text(key);
-  s->library =
-      strncmp(key, library_prefix, strlen(library_prefix)) == 0;
+  s->library = strncmp(key, library_prefix, strlen(library_prefix)) == 0;
   return s;
 }
 
@@ -212,8 +210,7 @@ int tfd__lua_run(lua_State *L, int op, tfd_object *const *in, int in_n,
 
 static int run_face(lua_State *L, const op_face *f, tfd_object *const *in,
                     int in_n) {
-  return run_with(L, f->op, in, in_n, f->ints, f->ints_n, f->reals,
-                  f->reals_n);
+  return run_with(L, f->op, in, in_n, f->ints, f->ints_n, f->reals, f->reals_n);
 }
 
 /* Everything that is not the plain case goes to the Lua function. */
@@ -285,8 +282,7 @@ static int call_binary(lua_State *L) {
 
   in[0] = tfd__lua_to_operand(L, 1);
   in[1] = tfd__lua_to_operand(L, 2);
-  if (TFD_LIKELY(in[0] != NULL && in[1] != NULL))
-    return run_face(L, f, in, 2);
+  if (TFD_LIKELY(in[0] != NULL && in[1] != NULL)) return run_face(L, f, in, 2);
   number = in[0] == NULL ? 1 : 2;
   if (in[2 - number] != NULL && lua_type(L, number) == LUA_TNUMBER) {
     tfd__slot *scalar = push_scalar_like(L, number, in[2 - number]);
@@ -317,8 +313,8 @@ typedef struct operands {
 ** it. A list that C asked for has its length in n. */
 static bool read_operand_list(lua_State *L, int index, bool trusted,
                               operands *in) {
-  int64_t n = trusted ? tfd__lua_list_length(L, index)
-                      : (int64_t)lua_rawlen(L, index);
+  int64_t n =
+      trusted ? tfd__lua_list_length(L, index) : (int64_t)lua_rawlen(L, index);
   int i = 0;
 
   if (n < (trusted ? 0 : 1) || n > INT32_MAX / 16) return false;
@@ -610,8 +606,7 @@ static int core_op_function(lua_State *L) {
   lua_settop(L, 4);
   if (number < 0 || number >= tfd_op_count())
     return tfd__lua_error(L, "NotImplementedError", NULL,
-                          "op_function: there is no op number %d",
-                          (int)number);
+                          "op_function: there is no op number %d", (int)number);
   if (!lua_istable(L, 2)) return tfd__lua_type_error(L, &index, "a table");
   if (!lua_istable(L, 3)) return tfd__lua_type_error(L, &signature, "a table");
   lua_pushvalue(L, lua_upvalueindex(1));

@@ -284,13 +284,20 @@ static int call_binder(lua_State *L) {
 
 static int mark_of(lua_State *L, char letter) {
   switch (letter) {
-  case 'r': return TFD_LUA_REQUIRED;
-  case 'k': return TFD_LUA_KEYS;
-  case 's': return TFD_LUA_KEYS | TFD_LUA_STRUCTURE;
-  case 'a': return TFD_LUA_ANY_KIND;
-  case 'l': return TFD_LUA_LABEL;
-  case 'd': return TFD_LUA_DEFAULT;
-  default: return luaL_error(L, "binder: there is no mark %c", letter);
+  case 'r':
+    return TFD_LUA_REQUIRED;
+  case 'k':
+    return TFD_LUA_KEYS;
+  case 's':
+    return TFD_LUA_KEYS | TFD_LUA_STRUCTURE;
+  case 'a':
+    return TFD_LUA_ANY_KIND;
+  case 'l':
+    return TFD_LUA_LABEL;
+  case 'd':
+    return TFD_LUA_DEFAULT;
+  default:
+    return luaL_error(L, "binder: there is no mark %c", letter);
   }
 }
 

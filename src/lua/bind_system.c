@@ -58,8 +58,8 @@ static int system_tensor_is_pending(lua_State *L) {
   const tfd__lua_arg arg = {"tensor_is_pending", "tensor", 1, false};
   const tfd_tensor *t = tfd__lua_handle(L, TFD_HANDLE_TENSOR, &arg);
 
-  lua_pushboolean(L, t->buffer != NULL && tfd__buffer_state_of(t->buffer) ==
-                                              TFD_BUFFER_PENDING);
+  lua_pushboolean(L, t->buffer != NULL &&
+                         tfd__buffer_state_of(t->buffer) == TFD_BUFFER_PENDING);
   return 1;
 }
 

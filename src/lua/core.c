@@ -167,8 +167,7 @@ static int core_adopt(lua_State *L) {
   tfd_object *object = NULL;
   tfd__slot *slot = NULL;
 
-  if (lua_type(L, 1) != 10)
-    return luaL_error(L, "adopt: FFI cells only");
+  if (lua_type(L, 1) != 10) return luaL_error(L, "adopt: FFI cells only");
   memcpy(&object, cell, sizeof object);
   if (object != NULL && object->type->kind == TFD_HANDLE_DEVICE) {
     tfd__lua_push_device(L, (tfd_device *)object);

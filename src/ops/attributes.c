@@ -36,8 +36,7 @@ static int64_t dtype_default(const char *word, size_t length) {
   for (dtype = 1; dtype < TFD_DTYPE_END; dtype++) {
     const char *name = tfd__dtype_name(dtype);
 
-    if (strlen(name) == length && memcmp(name, word, length) == 0)
-      return dtype;
+    if (strlen(name) == length && memcmp(name, word, length) == 0) return dtype;
   }
   return 0;
 }
@@ -143,8 +142,7 @@ int tfd__param_check(const tfd__op *op, const tfd__param *p,
   x = ints[p->slot];
   if (p->kind == 'l') {
     /* Kernels rely on it that lists fit; -1 only where there may be none. */
-    if (x <= TFD_MAX_RANK && x >= (p->count == -1 ? -1 : 0))
-      return TFD_OK;
+    if (x <= TFD_MAX_RANK && x >= (p->count == -1 ? -1 : 0)) return TFD_OK;
     return tfd__fail(TFD_VALUE_ERROR, "%s: %s has %lld entries; %d is the most",
                      op->name, p->name, (long long)x, TFD_MAX_RANK);
   }

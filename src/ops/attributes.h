@@ -9,15 +9,15 @@
 
 typedef struct tfd__param {
   char name[32];
-  char kind;            /* letter of the schema: t n b i d e f l */
-  bool list;            /* t*: the one argument is a list of tensors */
-  bool required;        /* a tensor without ?, an attribute without default */
-  uint8_t slot;         /* first slot in ints (f: in reals) */
-  uint8_t limit;        /* b, d, e: slots hold 0 .. limit-1 */
-  const char *choices;  /* e: "a|b|c)..." */
-  int64_t value;        /* default; of a list: its one element */
-  int64_t count;        /* default of a list: its length, -1 = absent */
-  double real;          /* default of f */
+  char kind;           /* letter of the schema: t n b i d e f l */
+  bool list;           /* t*: the one argument is a list of tensors */
+  bool required;       /* a tensor without ?, an attribute without default */
+  uint8_t slot;        /* first slot in ints (f: in reals) */
+  uint8_t limit;       /* b, d, e: slots hold 0 .. limit-1 */
+  const char *choices; /* e: "a|b|c)..." */
+  int64_t value;       /* default; of a list: its one element */
+  int64_t count;       /* default of a list: its length, -1 = absent */
+  double real;         /* default of f */
 } tfd__param;
 
 /* Fill op->params and the counts of op from its schema; before main. */

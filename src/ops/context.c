@@ -1,6 +1,6 @@
 #include "ops/ops.h"
 
-#define DEVICE_STACK                                                           \
+#define DEVICE_STACK \
   (int)(sizeof((tfd_context *)0)->device_stack / sizeof(tfd_device *))
 
 static void context_destroy(void *self) {
@@ -78,7 +78,9 @@ int tfd_device_pop(void) {
   return TFD_OK;
 }
 
-int tfd_device_depth(void) { return tfd__context()->device_depth; }
+int tfd_device_depth(void) {
+  return tfd__context()->device_depth;
+}
 
 tfd_device *tfd__context_device(void) {
   tfd_context *c = tfd__context();

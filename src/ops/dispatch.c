@@ -137,8 +137,7 @@ static int make_aliases(dispatch *d, tfd_tensor **out) {
     tfd__out_spec *spec = &d->infer.out[i];
     int rc;
 
-    spec->view.data =
-        (char *)base->view.data + spec->offset * (int64_t)size;
+    spec->view.data = (char *)base->view.data + spec->offset * (int64_t)size;
     rc = tfd__tensor_alias(base, &spec->view, &out[i]);
     if (rc != TFD_OK) {
       release_outputs(out, i);
@@ -295,8 +294,7 @@ static void notice_placement(const dispatch *d, const tfd_device *used) {
            d->op->name, d->device->short_name, used->short_name);
 }
 
-static int outputs_to(const dispatch *d, tfd_device *device,
-                      tfd_tensor **out) {
+static int outputs_to(const dispatch *d, tfd_device *device, tfd_tensor **out) {
   int i;
 
   for (i = 0; i < d->infer.out_n; i++) {
@@ -314,8 +312,8 @@ static int outputs_to(const dispatch *d, tfd_device *device,
 }
 
 /* On the first processor device, its results back where they belong. */
-static int run_elsewhere(dispatch *d, const int64_t *ints,
-                         const double *reals, tfd_tensor **out) {
+static int run_elsewhere(dispatch *d, const int64_t *ints, const double *reals,
+                         tfd_tensor **out) {
   tfd_device *asked = d->device;
   tfd_device *cpu = NULL;
   int rc;
@@ -382,8 +380,8 @@ static TFD_HOT int record(dispatch *d, tfd_tensor *const *in,
   int rc;
 
   if (TFD_LIKELY(c->tapes == NULL) || !d->recorded) return TFD_OK;
-  rc = c->record(c->tapes, d->op, in, d->ready, d->in_n, out,
-                 d->infer.out_n, ints, reals);
+  rc = c->record(c->tapes, d->op, in, d->ready, d->in_n, out, d->infer.out_n,
+                 ints, reals);
   if (rc != TFD_OK) release_outputs(out, d->infer.out_n);
   return rc;
 }
@@ -412,10 +410,8 @@ static int check_symbols(const dispatch *d, bool *partial_p) {
 
 /* The value that a variable has at this point of the program. */
 TFD_COLD static int read_variable(tfd_tensor *t, tfd_tensor **value_p) {
-  dispatch d = {.op = tfd__op_at(TFD_OP_identity),
-                .in = &t,
-                .in_n = 1,
-                .recorded = true};
+  dispatch d = {
+      .op = tfd__op_at(TFD_OP_identity), .in = &t, .in_n = 1, .recorded = true};
 
   return dispatch_run(&d, NULL, NULL, value_p, 1);
 }
@@ -482,7 +478,7 @@ static int show(dispatch *d, const int64_t *ints, const double *reals,
 
 /* Let the context's recorder take the op over. */
 TFD_COLD static int offer(dispatch *d, const int64_t *ints, const double *reals,
-                 tfd_tensor **out, int capacity, bool *taken_p) {
+                          tfd_tensor **out, int capacity, bool *taken_p) {
   int rc;
 
   TFD_TRY(check_symbols(d, &d->infer.partial));
@@ -504,7 +500,7 @@ TFD_COLD static int offer(dispatch *d, const int64_t *ints, const double *reals,
 /* -------------------------------------------------------------------------- */
 
 /* Inference has failed: because a symbolic tensor is where it does not belong?
-*/
+ */
 TFD_COLD static int blame_symbols(const dispatch *d, int rc) {
   int i;
 

@@ -256,9 +256,8 @@ int tfd__infer_strided_slice(tfd__infer *s) {
       return tfd__fail(TFD_INVALID_ARGUMENT, "%s: strides[%d] is 0", s->name,
                        i);
     }
-    if ((drop && count != 1) ||
-        (count > 0 &&
-         (begin[i] < 0 || begin[i] >= n || last < 0 || last >= n))) {
+    if ((drop && count != 1) || (count > 0 && (begin[i] < 0 || begin[i] >= n ||
+                                               last < 0 || last >= n))) {
       return tfd__fail(drop ? TFD_INDEX_ERROR : TFD_INVALID_ARGUMENT,
                        "%s: axis %d: positions %lld to %lld (stride %lld) are "
                        "outside a tensor of shape %s",
@@ -293,10 +292,9 @@ int tfd__infer_strided_slice_grad(tfd__infer *s) {
   slice.ints = s->ints + TFD_LIST_SLOTS;
   TFD_TRY(tfd__infer_strided_slice(&slice));
   if (!tfd__shapes_agree(&slice.out[0].view, dy)) {
-    return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "%s: dy has shape %s, the slice has %s", s->name,
-                     tfd__shape_text(dy, a),
-                     tfd__shape_text(&slice.out[0].view, b));
+    return tfd__fail(
+        TFD_INVALID_ARGUMENT, "%s: dy has shape %s, the slice has %s", s->name,
+        tfd__shape_text(dy, a), tfd__shape_text(&slice.out[0].view, b));
   }
   return tfd__infer_out(s, 0, dy->dtype, shape, rank);
 }

@@ -55,8 +55,8 @@ int tfd__infer_gather(tfd__infer *s) {
   TFD_TRY(tfd__axis(s->name, params, n < 1 ? batch : axes[0], &axis));
   if (axis < batch) {
     return tfd__fail(TFD_VALUE_ERROR,
-                     "%s: axis %d is one of the %lld batch axes", s->name,
-                     axis, (long long)batch);
+                     "%s: axis %d is one of the %lld batch axes", s->name, axis,
+                     (long long)batch);
   }
   memcpy(dims, params->dims, sizeof params->dims);
   n = append(dims, axis, s->in[1], (int)batch);
@@ -105,8 +105,9 @@ int tfd__infer_segment_gather(tfd__infer *s) {
 
   TFD_TRY(tfd__check_index(s, 1));
   if (s->in[0]->rank < 1) {
-    return tfd__fail(TFD_INVALID_ARGUMENT, "%s: params %s; expected rank 1 or "
-                                           "more",
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: params %s; expected rank 1 or "
+                     "more",
                      s->name, text_of(s->in[0], a));
   }
   n = append(dims, 0, s->in[1], 0);
@@ -186,8 +187,8 @@ static int check_updates(tfd__infer *s, int k, const int64_t *lead, int lead_n,
   }
   if (n > TFD_MAX_RANK) n = TFD_MAX_RANK;
   return tfd__fail(TFD_INVALID_ARGUMENT,
-                   "%s: updates have shape %s; the indices ask for %s",
-                   s->name, text_of(updates, a), tfd__dims_text(dims, n, b));
+                   "%s: updates have shape %s; the indices ask for %s", s->name,
+                   text_of(updates, a), tfd__dims_text(dims, n, b));
 }
 
 int tfd__infer_scatter_nd(tfd__infer *s) {
@@ -233,12 +234,13 @@ int tfd__infer_scatter_rows(tfd__infer *s) {
   TFD_TRY(tfd__check_index(s, 1));
   TFD_TRY(tfd__check_same_dtype(s, 0, 2));
   if (x->rank < 1) {
-    return tfd__fail(TFD_INVALID_ARGUMENT, "%s: ref is a scalar; it has no "
-                                           "rows to update",
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: ref is a scalar; it has no "
+                     "rows to update",
                      s->name);
   }
-  TFD_TRY(check_updates(s, 2, s->in[1]->dims, s->in[1]->rank, x->dims, x->rank,
-                        1));
+  TFD_TRY(
+      check_updates(s, 2, s->in[1]->dims, s->in[1]->rank, x->dims, x->rank, 1));
   return tfd__infer_like(s, 0, x);
 }
 
@@ -254,8 +256,9 @@ int tfd__infer_segment(tfd__infer *s) {
 
   TFD_TRY(tfd__check_index(s, 1));
   if (data->dtype == TFD_BOOL) {
-    return tfd__fail(TFD_INVALID_ARGUMENT, "%s: data has dtype bool; expected "
-                                           "numbers",
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: data has dtype bool; expected "
+                     "numbers",
                      s->name);
   }
   if (ids->rank > data->rank ||

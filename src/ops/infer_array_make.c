@@ -50,8 +50,7 @@ static int check_alike(tfd__infer *s, int axis, int64_t *dims) {
     if (same) continue;
     return tfd__fail(TFD_INVALID_ARGUMENT,
                      "%s: values[0] has shape %s and values[%d] has %s; %s",
-                     s->name, tfd__shape_text(a, at), i,
-                     tfd__shape_text(b, bt),
+                     s->name, tfd__shape_text(a, at), i, tfd__shape_text(b, bt),
                      axis < 0 ? "all must be equal"
                               : "they may differ along the axis only");
   }

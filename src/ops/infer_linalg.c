@@ -20,16 +20,14 @@ static int check_matrix(tfd__infer *s, int i, bool square) {
   char shape[TFD_SHAPE_TEXT];
 
   TFD_TRY(check_dtype(s, i));
-  if (x->rank >= 2 &&
-      (!square ||
-       tfd__sizes_agree(x->dims[x->rank - 1], x->dims[x->rank - 2]))) {
+  if (x->rank >= 2 && (!square || tfd__sizes_agree(x->dims[x->rank - 1],
+                                                   x->dims[x->rank - 2]))) {
     return TFD_OK;
   }
-  return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s has shape %s; expected %s",
-                   s->name, tfd__arg_name(s, i, name),
-                   tfd__shape_text(x, shape),
-                   square ? "square matrices {..., n, n}"
-                          : "matrices {..., m, n}");
+  return tfd__fail(
+      TFD_INVALID_ARGUMENT, "%s: %s has shape %s; expected %s", s->name,
+      tfd__arg_name(s, i, name), tfd__shape_text(x, shape),
+      square ? "square matrices {..., n, n}" : "matrices {..., m, n}");
 }
 
 /* Output i: square matrices like those of input 0. */
@@ -128,9 +126,9 @@ int tfd__infer_self_adjoint_eig(tfd__infer *s) {
 
   TFD_TRY(check_matrix(s, 0, true));
   TFD_TRY(tfd__infer_outputs(s, 2));
-  TFD_TRY(factor(
-      s, 0, tfd__size_merged(x->dims[x->rank - 1], x->dims[x->rank - 2]),
-      NO_COLS));
+  TFD_TRY(factor(s, 0,
+                 tfd__size_merged(x->dims[x->rank - 1], x->dims[x->rank - 2]),
+                 NO_COLS));
   return square_out(s, 1);
 }
 

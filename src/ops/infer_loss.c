@@ -80,7 +80,8 @@ int tfd__infer_sparse_softmax_cross_entropy_grad(tfd__infer *s) {
   return tfd__infer_like(s, 0, s->in[1]);
 }
 
-/* --- activations and dropout ------------------------------------------------ */
+/* --- activations and dropout ------------------------------------------------
+ */
 
 int tfd__infer_activation(tfd__infer *s) {
   TFD_TRY(tfd__check_float(s, 0));
@@ -91,8 +92,10 @@ int tfd__infer_relu(tfd__infer *s) {
   char name[32];
 
   if (s->in[0]->dtype == TFD_BOOL) {
-    return tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s has dtype bool; expected a "
-                     "number", s->name, tfd__arg_name(s, 0, name));
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: %s has dtype bool; expected a "
+                     "number",
+                     s->name, tfd__arg_name(s, 0, name));
   }
   return tfd__infer_like(s, 0, s->in[0]);
 }

@@ -117,8 +117,8 @@ static const char *attribute_names(const tfd__op *op, char *text, size_t n) {
 
   text[0] = '\0';
   for (i = op->in_n; i < op->params_n && at < n; i++) {
-    at += (size_t)snprintf(text + at, n - at, "%s%s",
-                           i == op->in_n ? "" : ", ", op->params[i].name);
+    at += (size_t)snprintf(text + at, n - at, "%s%s", i == op->in_n ? "" : ", ",
+                           op->params[i].name);
   }
   return text[0] == '\0' ? "none" : text;
 }

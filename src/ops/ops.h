@@ -57,7 +57,7 @@ typedef struct tfd__out_spec {
 
 typedef struct tfd__infer {
   const struct tfd__op *op;
-  const char *name; /* op->name, for messages */
+  const char *name;           /* op->name, for messages */
   const tfd__view *const *in; /* NULL for an absent optional input */
   int in_n;
   const int64_t *ints;
@@ -138,9 +138,8 @@ int tfd__attributes_read(const tfd__op *op, const char *text, int64_t *ints,
 /* Called after an op ran when a tape is active; autograd sets it. `ready` holds
 ** the inputs as the kernel saw them: some may be copies on the op's device. */
 typedef int (*tfd__record_fn)(void *tapes, const tfd__op *op,
-                              tfd_tensor *const *in,
-                              tfd_tensor *const *ready, int in_n,
-                              tfd_tensor *const *out, int out_n,
+                              tfd_tensor *const *in, tfd_tensor *const *ready,
+                              int in_n, tfd_tensor *const *out, int out_n,
                               const int64_t *ints, const double *reals);
 
 /* An op that is about to run, as a recorder sees it; valid for the call. */
@@ -180,8 +179,7 @@ typedef struct tfd__recorder {
   tfd__tracer tracer; /* symbolic tensors hold references to it */
   /* Take the op over (*taken_p = true) or leave it to run, which those without
   ** symbolic inputs can. */
-  int (*see)(struct tfd__recorder *self, const tfd__pending *op,
-             bool *taken_p);
+  int (*see)(struct tfd__recorder *self, const tfd__pending *op, bool *taken_p);
 } tfd__recorder;
 
 struct tfd_context {
@@ -191,10 +189,10 @@ struct tfd_context {
   void *tapes; /* autograd's list of recording tapes; NULL = none */
   tfd__record_fn record;
   tfd__recorder *recorder; /* owned reference; NULL = none */
-  int replica; /* -1 outside replicas */
-  int update;  /* 1 + the copy that an update function works on, 0 = none */
+  int replica;             /* -1 outside replicas */
+  int update; /* 1 + the copy that an update function works on, 0 = none */
   struct tfd_strategy *strategy; /* whose replica this is; borrowed */
-  int line;    /* script position of the running op */
+  int line;                      /* script position of the running op */
   const char *file;
 };
 
@@ -214,8 +212,7 @@ int tfd__default_device(tfd_device **device_p);
 /* Run one op on tensors already resolved. in[i] == NULL: optional, absent.
 ** out has room for `capacity`; Owns: out[0..*out_n_p). Records on tapes. */
 int tfd__run(int op, tfd_tensor *const *in, int in_n, const int64_t *ints,
-             const double *reals, tfd_tensor **out, int capacity,
-             int *out_n_p);
+             const double *reals, tfd_tensor **out, int capacity, int *out_n_p);
 
 /* t's values as they are now, whatever is written later: what a recorder sees
 ** as a read if t is a variable's. */
@@ -229,7 +226,7 @@ int tfd__run_update(int op, tfd_variable *const *targets, int targets_n,
                     tfd_tensor *const *in, int in_n, const int64_t *ints,
                     const double *reals);
 
-#define OP(name, schema, infer, kernel, grad, flags)                            \
+#define OP(name, schema, infer, kernel, grad, flags) \
   int tfd__infer_##infer(tfd__infer *s);
 #include "ops/defs/all.def"
 #undef OP

@@ -5,18 +5,18 @@
 /* Filled by the list macro; the schemas are read once, before main, so that
 ** looking an op up is an array access. */
 static tfd__op ops[TFD_OP_N] = {
-#define OP(name_, schema_, infer_, kernel_, grad_, flags_)                     \
-  [TFD_OP_##name_] = {.name = #name_,                                          \
-                      .schema = schema_,                                       \
-                      .infer = tfd__infer_##infer_,                            \
-                      .kernel = TFD_KERNEL_##kernel_,                          \
+#define OP(name_, schema_, infer_, kernel_, grad_, flags_) \
+  [TFD_OP_##name_] = {.name = #name_,                      \
+                      .schema = schema_,                   \
+                      .infer = tfd__infer_##infer_,        \
+                      .kernel = TFD_KERNEL_##kernel_,      \
                       .flags = flags_},
 #include "ops/defs/all.def"
 #undef OP
 };
 
 static const char *const grad_names[TFD_OP_N] = {
-#define OP(name_, schema_, infer_, kernel_, grad_, flags_)                     \
+#define OP(name_, schema_, infer_, kernel_, grad_, flags_) \
   [TFD_OP_##name_] = #grad_,
 #include "ops/defs/all.def"
 #undef OP
@@ -31,7 +31,9 @@ __attribute__((constructor)) static void parse_schemas(void) {
   }
 }
 
-const tfd__op *tfd__op_at(int op) { return &ops[op]; }
+const tfd__op *tfd__op_at(int op) {
+  return &ops[op];
+}
 
 int tfd_op_find(const char *name, int *op_p) {
   TFD_GIVEN_POINTER(name);
@@ -48,7 +50,9 @@ int tfd_op_find(const char *name, int *op_p) {
   return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op \"%s\"", name);
 }
 
-int tfd_op_count(void) { return TFD_OP_N; }
+int tfd_op_count(void) {
+  return TFD_OP_N;
+}
 
 const char *tfd_op_name(int op) {
   return op >= 0 && op < TFD_OP_N ? ops[op].name : "";

@@ -18,8 +18,7 @@ static int op_number(const char *name, _Atomic int *cache, int *op_p) {
 /* --- tensors from the host ------------------------------------------------ */
 
 /* The view of a tensor to be made. Errors: TypeError, InvalidArgument. */
-static int new_view(int dtype, const int64_t *dims, int rank,
-                    tfd__view *view) {
+static int new_view(int dtype, const int64_t *dims, int rank, tfd__view *view) {
   if (!tfd__dtype_ok(dtype)) {
     return tfd__fail(TFD_TYPE_ERROR, "tensor: %d is no dtype", dtype);
   }

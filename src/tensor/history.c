@@ -62,8 +62,8 @@ static void forget(tfd_variable *v) {
 
 /* What is older than good values will not be needed. */
 static void prune(tfd_variable *v) {
-  while (v->replaced_n > 1 && tfd__buffer_state_of(v->replaced->newer->buffer) ==
-                                  TFD_BUFFER_GOOD) {
+  while (v->replaced_n > 1 &&
+         tfd__buffer_state_of(v->replaced->newer->buffer) == TFD_BUFFER_GOOD) {
     drop_oldest(v);
   }
 }
@@ -121,7 +121,8 @@ static void settle(bool reported) {
     tfd__buffer_state state = tfd__buffer_state_of(v->value->buffer);
 
     next = v == end ? NULL : v->unsettled_next;
-    if (state == TFD_BUFFER_PENDING || (state == TFD_BUFFER_LOST && !reported)) {
+    if (state == TFD_BUFFER_PENDING ||
+        (state == TFD_BUFFER_LOST && !reported)) {
       pending += reported ? 0 : 1;
       unlink_variable(v);
       link_variable(v);

@@ -62,9 +62,8 @@ int tfd__tensor_from_values(tfd_device *device, int dtype, const int64_t *dims,
   return TFD_OK;
 }
 
-int tfd__tensor_from_doubles(tfd_device *device, int dtype,
-                             const int64_t *dims, int rank,
-                             const double *values, tfd_tensor **t_p) {
+int tfd__tensor_from_doubles(tfd_device *device, int dtype, const int64_t *dims,
+                             int rank, const double *values, tfd_tensor **t_p) {
   return tfd__tensor_from_values(device, dtype, dims, rank, values, 0, t_p);
 }
 
@@ -119,9 +118,9 @@ int tfd_tensor_read(tfd_tensor *tensor, void *data, size_t data_bytes) {
                      data_bytes, bytes);
   }
   TFD_TRY(readable(tensor, &dense));
-  rc = bytes == 0 ? TFD_OK
-                  : tfd__host_read(dense->buffer, byte_offset(dense), data,
-                                   bytes);
+  rc = bytes == 0
+           ? TFD_OK
+           : tfd__host_read(dense->buffer, byte_offset(dense), data, bytes);
   tfd__release(dense);
   return rc;
 }
@@ -140,7 +139,9 @@ static void *element(const tfd__view *v, int64_t index) {
 
 /* The one NaN that LuaJIT takes for a number: others, read from memory that
 ** its FFI shares, stand for its own objects. */
-static double plain_nan(double x) { return x == x ? x : (double)NAN; }
+static double plain_nan(double x) {
+  return x == x ? x : (double)NAN;
+}
 
 int tfd__tensor_cell(tfd_tensor *tensor, int64_t index, void *cell) {
   const char *p;
@@ -198,9 +199,9 @@ int tfd_tensor_values(tfd_tensor *tensor, double *values, int64_t values_n) {
   p = dense->view.data;
   if (!dense->device->backend->host_visible && bytes > 0) {
     stage = tfd__alloc(bytes);
-    rc = stage == NULL ? tfd__no_memory(bytes, "tensor values")
-                       : tfd__host_read(dense->buffer, byte_offset(dense),
-                                        stage, bytes);
+    rc = stage == NULL
+             ? tfd__no_memory(bytes, "tensor values")
+             : tfd__host_read(dense->buffer, byte_offset(dense), stage, bytes);
     p = stage;
   }
   for (i = 0; rc == TFD_OK && i < values_n; i++, p += size) {

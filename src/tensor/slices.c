@@ -44,8 +44,8 @@ static int check_parts(const tfd_tensor *values, const tfd_tensor *indices,
   return TFD_OK;
 }
 
-int tfd_slices_new(tfd_tensor *values, tfd_tensor *indices,
-                   const int64_t *dims, int dims_n, tfd_slices **slices_p) {
+int tfd_slices_new(tfd_tensor *values, tfd_tensor *indices, const int64_t *dims,
+                   int dims_n, tfd_slices **slices_p) {
   TFD_GIVEN(values, TENSOR);
   TFD_GIVEN(indices, TENSOR);
   TFD_GIVEN_LIST(dims, dims_n);

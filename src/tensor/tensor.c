@@ -236,8 +236,8 @@ int tfd__tensor_dense(tfd_tensor *t, tfd_tensor **p) {
     *p = t;
     return TFD_OK;
   }
-  TFD_TRY(tfd__tensor_new(t->device, t->view.dtype, t->view.dims,
-                          t->view.rank, &copy));
+  TFD_TRY(tfd__tensor_new(t->device, t->view.dtype, t->view.dims, t->view.rank,
+                          &copy));
   views[0] = t->view;
   views[1] = copy->view;
   call.kernel = t->device->backend->kernels[TFD_KERNEL_copy];

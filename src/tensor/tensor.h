@@ -29,8 +29,8 @@ typedef struct tfd__tracer {
 ** lines and a half. */
 struct tfd_tensor {
   tfd_object object;
-  tfd__buffer *buffer; /* owned reference; NULL = shape-only */
-  tfd_device *device;  /* borrowed, devices live for ever */
+  tfd__buffer *buffer;           /* owned reference; NULL = shape-only */
+  tfd_device *device;            /* borrowed, devices live for ever */
   struct tfd_variable *variable; /* borrowed back pointer or NULL */
   uint64_t id;
   bool is_big;
@@ -71,9 +71,8 @@ int tfd__no_values(const tfd_tensor *t, const char *what);
 ** traced here. */
 int tfd__out_of_place(const tfd_tensor *t, const char *what, int i);
 /* Dense tensor on `device` from one double for each element. */
-int tfd__tensor_from_doubles(tfd_device *device, int dtype,
-                             const int64_t *dims, int rank,
-                             const double *values, tfd_tensor **t_p);
+int tfd__tensor_from_doubles(tfd_device *device, int dtype, const int64_t *dims,
+                             int rank, const double *values, tfd_tensor **t_p);
 /* The same, but one value (values_n = 1) fills any shape. */
 int tfd__tensor_from_values(tfd_device *device, int dtype, const int64_t *dims,
                             int rank, const double *values, int64_t values_n,
@@ -106,9 +105,9 @@ struct tfd_variable {
   tfd_tensor *value; /* owned header, variable == this */
   char *name;
   bool trainable;
-  uint8_t synchronization; /* tfd_variable_synchronization */
-  uint8_t aggregation;     /* tfd_variable_aggregation */
-  uint64_t version;        /* +1 for each write; shadows compare it */
+  uint8_t synchronization;        /* tfd_variable_synchronization */
+  uint8_t aggregation;            /* tfd_variable_aggregation */
+  uint64_t version;               /* +1 for each write; shadows compare it */
   struct tfd__replaced *replaced; /* oldest first; see history.c */
   int replaced_n;
   struct tfd_variable *unsettled_next;

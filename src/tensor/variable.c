@@ -93,11 +93,10 @@ int tfd__variable_takes(const tfd_variable *v, const tfd_tensor *t) {
   if (t->view.dtype == have->dtype && tfd__shapes_agree(&t->view, have)) {
     return TFD_OK;
   }
-  return tfd__fail(TFD_VALUE_ERROR,
-                   "assign: variable \"%s\" is %s %s, the value is %s %s",
-                   v->name, tfd__dtype_name(have->dtype),
-                   tfd__shape_text(have, a), tfd__dtype_name(t->view.dtype),
-                   tfd__shape_text(&t->view, b));
+  return tfd__fail(
+      TFD_VALUE_ERROR, "assign: variable \"%s\" is %s %s, the value is %s %s",
+      v->name, tfd__dtype_name(have->dtype), tfd__shape_text(have, a),
+      tfd__dtype_name(t->view.dtype), tfd__shape_text(&t->view, b));
 }
 
 int tfd__variable_set(tfd_variable *v, tfd_tensor *t) {
@@ -126,9 +125,9 @@ int64_t tfd_variable_version(const tfd_variable *variable) {
   return (int64_t)variable->version + tfd__failures_reported();
 }
 
-int tfd_variable_set_distribution(
-    tfd_variable *variable, tfd_variable_synchronization synchronization,
-    tfd_variable_aggregation aggregation) {
+int tfd_variable_set_distribution(tfd_variable *variable,
+                                  tfd_variable_synchronization synchronization,
+                                  tfd_variable_aggregation aggregation) {
   TFD_GIVEN(variable, VARIABLE);
   TFD_GIVEN_ENUM(synchronization, TFD_SYNCHRONIZATION_AUTO,
                  TFD_SYNCHRONIZATION_ON_READ);

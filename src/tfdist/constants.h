@@ -8,33 +8,33 @@
 /* --- Constants ---------------------------------------------------------- */
 
 /* X(constant, kind): the kind is what Lua's error objects carry. */
-#define TFD_STATUS_LIST(X)                                                     \
-  X(TFD_OK, "OK")                                                              \
-  X(TFD_VALUE_ERROR, "ValueError")                                             \
-  X(TFD_TYPE_ERROR, "TypeError")                                               \
-  X(TFD_RUNTIME_ERROR, "RuntimeError")                                         \
-  X(TFD_NOT_IMPLEMENTED, "NotImplementedError")                                \
-  X(TFD_ASSERTION_ERROR, "AssertionError")                                     \
-  X(TFD_KEY_ERROR, "KeyError")                                                 \
-  X(TFD_INDEX_ERROR, "IndexError")                                             \
-  X(TFD_INVALID_ARGUMENT, "InvalidArgument")                                   \
-  X(TFD_OUT_OF_RANGE, "OutOfRange")                                            \
-  X(TFD_NOT_FOUND, "NotFound")                                                 \
-  X(TFD_ALREADY_EXISTS, "AlreadyExists")                                       \
-  X(TFD_FAILED_PRECONDITION, "FailedPrecondition")                             \
-  X(TFD_UNAVAILABLE, "Unavailable")                                            \
-  X(TFD_DEADLINE_EXCEEDED, "DeadlineExceeded")                                 \
-  X(TFD_ABORTED, "Aborted")                                                    \
-  X(TFD_CANCELLED, "Cancelled")                                                \
-  X(TFD_RESOURCE_EXHAUSTED, "ResourceExhausted")                               \
-  X(TFD_DATA_LOSS, "DataLoss")                                                 \
+#define TFD_STATUS_LIST(X)                         \
+  X(TFD_OK, "OK")                                  \
+  X(TFD_VALUE_ERROR, "ValueError")                 \
+  X(TFD_TYPE_ERROR, "TypeError")                   \
+  X(TFD_RUNTIME_ERROR, "RuntimeError")             \
+  X(TFD_NOT_IMPLEMENTED, "NotImplementedError")    \
+  X(TFD_ASSERTION_ERROR, "AssertionError")         \
+  X(TFD_KEY_ERROR, "KeyError")                     \
+  X(TFD_INDEX_ERROR, "IndexError")                 \
+  X(TFD_INVALID_ARGUMENT, "InvalidArgument")       \
+  X(TFD_OUT_OF_RANGE, "OutOfRange")                \
+  X(TFD_NOT_FOUND, "NotFound")                     \
+  X(TFD_ALREADY_EXISTS, "AlreadyExists")           \
+  X(TFD_FAILED_PRECONDITION, "FailedPrecondition") \
+  X(TFD_UNAVAILABLE, "Unavailable")                \
+  X(TFD_DEADLINE_EXCEEDED, "DeadlineExceeded")     \
+  X(TFD_ABORTED, "Aborted")                        \
+  X(TFD_CANCELLED, "Cancelled")                    \
+  X(TFD_RESOURCE_EXHAUSTED, "ResourceExhausted")   \
+  X(TFD_DATA_LOSS, "DataLoss")                     \
   X(TFD_INTERNAL, "Internal")
 
 typedef enum tfd_status {
 #define TFD_STATUS_ENUM(constant, kind) constant,
   TFD_STATUS_LIST(TFD_STATUS_ENUM)
 #undef TFD_STATUS_ENUM
-  TFD_STATUS_END
+      TFD_STATUS_END
 } tfd_status;
 
 typedef enum tfd_dtype {
@@ -113,10 +113,10 @@ typedef enum tfd_value_kind {
 } tfd_value_kind;
 
 typedef enum tfd_variable_kind {
-  TFD_VARIABLE_PLAIN = 0,   /* one ordinary variable */
-  TFD_VARIABLE_MIRRORED,    /* a copy on each device, written together */
+  TFD_VARIABLE_PLAIN = 0,    /* one ordinary variable */
+  TFD_VARIABLE_MIRRORED,     /* a copy on each device, written together */
   TFD_VARIABLE_SYNC_ON_READ, /* a copy on each device, combined by reads */
-  TFD_VARIABLE_AGGREGATING  /* one variable that replicas write together */
+  TFD_VARIABLE_AGGREGATING   /* one variable that replicas write together */
 } tfd_variable_kind;
 
 typedef enum tfd_write_op {

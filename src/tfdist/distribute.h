@@ -9,10 +9,9 @@
 
 /** A strategy of a kind ("default", "one_device", "mirrored" or
  * "central_storage") over `devices`, one replica each; none for the default
- * one. `parameter_device` holds the variables of central storage; NULL = the only
- * device, or CPU 0 when there are several.
- * Errors: ValueError for a kind that there is not; AssertionError without
- *   devices or with one device twice.
+ * one. `parameter_device` holds the variables of central storage; NULL = the
+ * only device, or CPU 0 when there are several. Errors: ValueError for a kind
+ * that there is not; AssertionError without devices or with one device twice.
  * Source: tf.distribute */
 TFD_API int tfd_strategy_new(const char *kind, tfd_device *const *devices,
                              int devices_n, tfd_device *parameter_device,
@@ -69,8 +68,8 @@ TFD_API int tfd_strategy_variable(tfd_strategy *strategy, tfd_object *initial,
  *   slices and anything but sum and mean.
  * Source: tf.distribute.StrategyExtended.reduce_to */
 TFD_API int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
-                                const char *what,
-                                tfd_object *const *components, int components_n,
+                                const char *what, tfd_object *const *components,
+                                int components_n,
                                 tfd_device *const *destinations,
                                 int destinations_n, tfd_value **result_p);
 /** True where sums are the runtime's own, so that updates may make them on the
@@ -99,13 +98,11 @@ TFD_API int tfd_strategy_all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
  * one pack). Results are the same.
  * Units: timeout_seconds, for groups of several processes; 0 = the default.
  * Source: tf.distribute NcclAllReduce, CommunicationOptions.bytes_per_pack */
-TFD_API int tfd_strategy_all_reduce_packed(tfd_strategy *strategy,
-                                           tfd_reduce_op op, const char *what,
-                                           tfd_object *const *components,
-                                           int components_n, int packs,
-                                           int64_t pack_bytes,
-                                           double timeout_seconds,
-                                           tfd_value **result_p);
+TFD_API int
+tfd_strategy_all_reduce_packed(tfd_strategy *strategy, tfd_reduce_op op,
+                               const char *what, tfd_object *const *components,
+                               int components_n, int packs, int64_t pack_bytes,
+                               double timeout_seconds, tfd_value **result_p);
 /** Update variables by an optimizer's op (update_...): each copy of each by the
  * sum over replicas of its gradient, in one pass over gradients, variables and
  * slots. For variable k of n and copy i, targets holds the copy and its slots
@@ -131,8 +128,8 @@ TFD_API int tfd_strategy_apply(tfd_strategy *strategy, const char *name,
  *   axis outside, NotImplementedError for slices.
  * Source: tf.distribute.Strategy.gather */
 TFD_API int tfd_strategy_gather(tfd_strategy *strategy, int axis,
-                                const char *what,
-                                tfd_object *const *components, int components_n,
+                                const char *what, tfd_object *const *components,
+                                int components_n,
                                 tfd_device *const *destinations,
                                 int destinations_n, tfd_value **result_p);
 /** One handle for a value with a component per replica; NULL components stand
@@ -229,8 +226,8 @@ TFD_API int tfd_input_turn(int64_t batch, int workers, int local, int worker,
                            int64_t turn, int64_t *count_p);
 /** The rows of a batch that replica `replica`, of all in sync, gets under the
  * strategy; numbers as in tfd_input_piece. */
-TFD_API int tfd_strategy_input_share(const tfd_strategy *strategy,
-                                     int64_t rows, int64_t batch, int replica,
+TFD_API int tfd_strategy_input_share(const tfd_strategy *strategy, int64_t rows,
+                                     int64_t batch, int replica,
                                      int64_t *first_p, int64_t *count_p);
 /** A PerReplica value of the rows of a batch that the replicas here get, each
  * on its device; replicas without data get no rows.
@@ -246,8 +243,7 @@ TFD_API int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p);
 /** What comes next. For `resume` replica_p is whose turn it is, and its
  * context is entered; for `diverged` the first replica that is elsewhere than
  * replica 0. After `merge` the next call goes on with replica 0. */
-TFD_API int tfd_run_next(tfd_run *run, tfd_run_event *event_p,
-                         int *replica_p);
+TFD_API int tfd_run_next(tfd_run *run, tfd_run_event *event_p, int *replica_p);
 /** The replica whose turn it was waits at the sync point `point`, or has
  * returned (""). The caller's context is entered again. */
 TFD_API int tfd_run_stopped(tfd_run *run, const char *point);

@@ -113,8 +113,7 @@ TFD_API int tfd_reader_next(tfd_reader *reader, const void **record_p,
                             size_t *record_bytes_p);
 /** Pass over up to n records; fewer only at the end. Blocks, Errors: as next.
  */
-TFD_API int tfd_reader_skip(tfd_reader *reader, int64_t n,
-                            int64_t *skipped_p);
+TFD_API int tfd_reader_skip(tfd_reader *reader, int64_t n, int64_t *skipped_p);
 
 /** Write records (TFRecord) to a new file; an old one is emptied.
  * Errors: NotFound (no such folder), FailedPrecondition. */

@@ -86,8 +86,7 @@ TFD_API int tfd_walk_begin(tfd_tape *tape, tfd_object *const *targets,
 /** Go on until done or until a host step needs its gradient function. */
 TFD_API int tfd_walk_next(tfd_walk *walk, tfd_walk_event *event_p);
 /** The host step that waits: its number and how many outputs it has. */
-TFD_API int tfd_walk_host(tfd_walk *walk, int64_t *number_p,
-                          int *outputs_n_p);
+TFD_API int tfd_walk_host(tfd_walk *walk, int64_t *number_p, int *outputs_n_p);
 /** Gradient of the waiting step's i-th output; NULL handle where none. */
 TFD_API int tfd_walk_output_grad(tfd_walk *walk, int index,
                                  tfd_object **grad_p);

@@ -22,8 +22,7 @@ TFD_API int tfd_tensor_from_values(const double *values, int64_t values_n,
 TFD_API int tfd_tensor_read(tfd_tensor *tensor, void *data, size_t data_bytes);
 /** One element as a double, by row-major position. Blocks.
  * Errors: IndexError outside the tensor. */
-TFD_API int tfd_tensor_item(tfd_tensor *tensor, int64_t index,
-                            double *value_p);
+TFD_API int tfd_tensor_item(tfd_tensor *tensor, int64_t index, double *value_p);
 /** All elements as doubles; values has room for the element count. Blocks. */
 TFD_API int tfd_tensor_values(tfd_tensor *tensor, double *values,
                               int64_t values_n);
@@ -100,15 +99,16 @@ TFD_API int tfd_variable_update(tfd_variable *variable, int op,
  * for absent optional tensors. */
 TFD_API int tfd_variables_update(tfd_variable *const *targets, int targets_n,
                                  int op, tfd_object *const *inputs,
-                                 int inputs_n, const int64_t *ints,
-                                 int ints_n, const double *reals, int reals_n);
+                                 int inputs_n, const int64_t *ints, int ints_n,
+                                 const double *reals, int reals_n);
 TFD_API const char *tfd_variable_name(const tfd_variable *variable);
 TFD_API bool tfd_variable_is_trainable(const tfd_variable *variable);
 /** Grows with each write, and when failed work has undone queued ones. */
 TFD_API int64_t tfd_variable_version(const tfd_variable *variable);
-TFD_API int tfd_variable_set_distribution(
-    tfd_variable *variable, tfd_variable_synchronization synchronization,
-    tfd_variable_aggregation aggregation);
+TFD_API int
+tfd_variable_set_distribution(tfd_variable *variable,
+                              tfd_variable_synchronization synchronization,
+                              tfd_variable_aggregation aggregation);
 TFD_API tfd_variable_synchronization
 tfd_variable_synchronization_of(const tfd_variable *variable);
 TFD_API tfd_variable_aggregation

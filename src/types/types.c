@@ -293,8 +293,7 @@ static bool can_merge(const tfd__view *const *views, int n, int outer,
 }
 
 int tfd__coalesce(const tfd__view *const *views, int n,
-                  int64_t dims[TFD_MAX_RANK],
-                  int64_t strides[][TFD_MAX_RANK]) {
+                  int64_t dims[TFD_MAX_RANK], int64_t strides[][TFD_MAX_RANK]) {
   const tfd__view *first = views[0];
   int rank = 0;
   int previous = -1; /* the last axis kept or merged */
@@ -335,16 +334,26 @@ static float float_round_odd(double value) {
 
 double tfd__load(const void *data, int dtype) {
   switch (dtype) {
-    case TFD_FLOAT32: return *(const float *)data;
-    case TFD_FLOAT64: return *(const double *)data;
-    case TFD_FLOAT16: return tfd__half_to_float(*(const uint16_t *)data);
-    case TFD_BFLOAT16: return tfd__bf16_to_float(*(const uint16_t *)data);
-    case TFD_INT8: return *(const int8_t *)data;
-    case TFD_INT16: return *(const int16_t *)data;
-    case TFD_INT32: return *(const int32_t *)data;
-    case TFD_INT64: return (double)*(const int64_t *)data;
-    case TFD_UINT8: return *(const uint8_t *)data;
-    default: return *(const uint8_t *)data != 0;
+  case TFD_FLOAT32:
+    return *(const float *)data;
+  case TFD_FLOAT64:
+    return *(const double *)data;
+  case TFD_FLOAT16:
+    return tfd__half_to_float(*(const uint16_t *)data);
+  case TFD_BFLOAT16:
+    return tfd__bf16_to_float(*(const uint16_t *)data);
+  case TFD_INT8:
+    return *(const int8_t *)data;
+  case TFD_INT16:
+    return *(const int16_t *)data;
+  case TFD_INT32:
+    return *(const int32_t *)data;
+  case TFD_INT64:
+    return (double)*(const int64_t *)data;
+  case TFD_UINT8:
+    return *(const uint8_t *)data;
+  default:
+    return *(const uint8_t *)data != 0;
   }
 }
 
@@ -359,29 +368,35 @@ static int64_t saturate(double value, int64_t low, int64_t high) {
 
 void tfd__store(void *data, int dtype, double value) {
   switch (dtype) {
-    case TFD_FLOAT32: *(float *)data = (float)value; break;
-    case TFD_FLOAT64: *(double *)data = value; break;
-    case TFD_FLOAT16:
-      *(uint16_t *)data = tfd__float_to_half(float_round_odd(value));
-      break;
-    case TFD_BFLOAT16:
-      *(uint16_t *)data = tfd__float_to_bf16(float_round_odd(value));
-      break;
-    case TFD_INT8:
-      *(int8_t *)data = (int8_t)saturate(value, INT8_MIN, INT8_MAX);
-      break;
-    case TFD_INT16:
-      *(int16_t *)data = (int16_t)saturate(value, INT16_MIN, INT16_MAX);
-      break;
-    case TFD_INT32:
-      *(int32_t *)data = (int32_t)saturate(value, INT32_MIN, INT32_MAX);
-      break;
-    case TFD_INT64:
-      *(int64_t *)data = saturate(value, INT64_MIN, INT64_MAX);
-      break;
-    case TFD_UINT8:
-      *(uint8_t *)data = (uint8_t)saturate(value, 0, UINT8_MAX);
-      break;
-    default: *(uint8_t *)data = value != 0; break;
+  case TFD_FLOAT32:
+    *(float *)data = (float)value;
+    break;
+  case TFD_FLOAT64:
+    *(double *)data = value;
+    break;
+  case TFD_FLOAT16:
+    *(uint16_t *)data = tfd__float_to_half(float_round_odd(value));
+    break;
+  case TFD_BFLOAT16:
+    *(uint16_t *)data = tfd__float_to_bf16(float_round_odd(value));
+    break;
+  case TFD_INT8:
+    *(int8_t *)data = (int8_t)saturate(value, INT8_MIN, INT8_MAX);
+    break;
+  case TFD_INT16:
+    *(int16_t *)data = (int16_t)saturate(value, INT16_MIN, INT16_MAX);
+    break;
+  case TFD_INT32:
+    *(int32_t *)data = (int32_t)saturate(value, INT32_MIN, INT32_MAX);
+    break;
+  case TFD_INT64:
+    *(int64_t *)data = saturate(value, INT64_MIN, INT64_MAX);
+    break;
+  case TFD_UINT8:
+    *(uint8_t *)data = (uint8_t)saturate(value, 0, UINT8_MAX);
+    break;
+  default:
+    *(uint8_t *)data = value != 0;
+    break;
   }
 }

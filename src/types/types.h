@@ -101,8 +101,7 @@ int tfd__axis(const char *op, const tfd__view *v, int64_t axis, int *axis_p);
 ** order of elements is kept. Kernels call it to get long inner loops. The new
 ** rank is at least 1: a scalar gives {1}, no elements give {0}. */
 int tfd__coalesce(const tfd__view *const *views, int n,
-                  int64_t dims[TFD_MAX_RANK],
-                  int64_t strides[][TFD_MAX_RANK]);
+                  int64_t dims[TFD_MAX_RANK], int64_t strides[][TFD_MAX_RANK]);
 
 /* IEEE half and bfloat16, round to nearest even, NaN and infinities kept
 ** (a NaN becomes quiet). Free of branches and inline, so that loops over
@@ -126,8 +125,8 @@ static inline float tfd__half_to_float(uint16_t h) {
   uint32_t exponent = bits & 0x0f800000;
   uint32_t normal = bits + (112u << 23);
   /* A subnormal's bits are an integer multiple of 2^-24. */
-  float small = tfd__bits_to_float(bits + (113u << 23)) -
-                tfd__bits_to_float(113u << 23);
+  float small =
+      tfd__bits_to_float(bits + (113u << 23)) - tfd__bits_to_float(113u << 23);
   uint32_t u = exponent == 0 ? tfd__float_to_bits(small) : normal;
 
   u = exponent == 0x0f800000 ? normal + (112u << 23) : u;

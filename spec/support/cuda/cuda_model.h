@@ -39,8 +39,8 @@ void tfd_model_barrier(int line);
 void tfd_model_shuffle(void *value, size_t bytes, unsigned from, int line);
 void *tfd_model_shared(const void *key, size_t bytes);
 
-template <class T> static inline T tfd_model_exchange(T x, unsigned from,
-                                                      int line) {
+template <class T>
+static inline T tfd_model_exchange(T x, unsigned from, int line) {
   tfd_model_shuffle(&x, sizeof x, from, line);
   return x;
 }
@@ -55,34 +55,32 @@ struct tfd_model_kernel {
 extern tfd_model_kernel *tfd_model_kernels;
 
 template <class A> struct tfd_model_argument;
-template <class A> struct tfd_model_argument<void (*)(A)> {
-  typedef A type;
-};
+template <class A> struct tfd_model_argument<void (*)(A)> { typedef A type; };
 
 #define KERNEL(threads, name) static void name
-#define END_KERNEL(threads, name)                                          \
-  static void name##_run(const void *args) {                               \
-    tfd_model_argument<decltype(&name)>::type a;                           \
-    memcpy((void *)&a, args, sizeof a);                                    \
-    name(a);                                                               \
-  }                                                                        \
-  static struct name##_entry_type {                                        \
-    tfd_model_kernel kernel;                                               \
-    name##_entry_type() {                                                  \
-      kernel = {#name, threads,                                            \
-                sizeof(tfd_model_argument<decltype(&name)>::type),         \
-                name##_run, tfd_model_kernels};                            \
-      tfd_model_kernels = &kernel;                                         \
-    }                                                                      \
+#define END_KERNEL(threads, name)                                              \
+  static void name##_run(const void *args) {                                   \
+    tfd_model_argument<decltype(&name)>::type a;                               \
+    memcpy((void *)&a, args, sizeof a);                                        \
+    name(a);                                                                   \
+  }                                                                            \
+  static struct name##_entry_type {                                            \
+    tfd_model_kernel kernel;                                                   \
+    name##_entry_type() {                                                      \
+      kernel = {#name, threads,                                                \
+                sizeof(tfd_model_argument<decltype(&name)>::type), name##_run, \
+                tfd_model_kernels};                                            \
+      tfd_model_kernels = &kernel;                                             \
+    }                                                                          \
   } name##_entry;
 
 #define DEVICE static inline
 #define DEVICE_CALL static inline
 #define DEVICE_SPECIAL inline
-#define SHARED(type, name, dims)                                           \
-  typedef type name##_type dims;                                           \
-  static const char name##_key = 0;                                        \
-  name##_type &name =                                                      \
+#define SHARED(type, name, dims)    \
+  typedef type name##_type dims;    \
+  static const char name##_key = 0; \
+  name##_type &name =               \
       *(name##_type *)tfd_model_shared(&name##_key, sizeof(name##_type))
 #define BARRIER() tfd_model_barrier(__LINE__)
 #define SHUFFLE_XOR(value, by) \

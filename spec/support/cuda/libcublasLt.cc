@@ -150,17 +150,15 @@ API cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                    which != CUBLASLT_MATMUL_DESC_TRANSB)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  memcpy(&((product *)desc)->turn[which == CUBLASLT_MATMUL_DESC_TRANSB],
-         value, bytes);
+  memcpy(&((product *)desc)->turn[which == CUBLASLT_MATMUL_DESC_TRANSB], value,
+         bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 
-API cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *desc,
-                               cudaDataType type, uint64_t rows,
-                               uint64_t columns, int64_t ld) {
+API cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *desc, cudaDataType type,
+                               uint64_t rows, uint64_t columns, int64_t ld) {
   if (ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
-  *desc =
-      (cublasLtMatrixLayout_t) new layout{type, rows, columns, ld, 1, 0};
+  *desc = (cublasLtMatrixLayout_t) new layout{type, rows, columns, ld, 1, 0};
   return CUBLAS_STATUS_SUCCESS;
 }
 

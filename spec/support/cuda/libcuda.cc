@@ -138,8 +138,7 @@ void copy(void *to, const void *from, size_t bytes, bool device_to,
 
 void launch(const tfd_model_kernel *k, unsigned grid, unsigned threads,
             const std::string &args) {
-  const char *problem =
-      tfd_model_run(k, grid, threads, args.data(), seed());
+  const char *problem = tfd_model_run(k, grid, threads, args.data(), seed());
 
   if (problem == nullptr) return;
   fprintf(stderr, "stand-in: %s: %s\n", k->name, problem);
@@ -149,12 +148,12 @@ void launch(const tfd_model_kernel *k, unsigned grid, unsigned threads,
 } // namespace
 
 #define API extern "C" __attribute__((visibility("default"))) CUresult
-#define BEGIN                                          \
-  std::lock_guard<std::recursive_mutex> held(lock);    \
-  {                                                    \
-    CUresult failure = injected();                     \
-    if (failure != CUDA_SUCCESS) return failure;       \
-    if (sticky != CUDA_SUCCESS) return sticky;         \
+#define BEGIN                                       \
+  std::lock_guard<std::recursive_mutex> held(lock); \
+  {                                                 \
+    CUresult failure = injected();                  \
+    if (failure != CUDA_SUCCESS) return failure;    \
+    if (sticky != CUDA_SUCCESS) return sticky;      \
   }
 #define ON_CONTEXT \
   BEGIN if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -166,9 +165,12 @@ tfd_standin_enqueue(CUstream s, std::function<void()> run) {
   put(s, std::move(run));
 }
 
-/* --- devices -------------------------------------------------------------------- */
+/* --- devices
+ * -------------------------------------------------------------------- */
 
-API cuInit(unsigned) { BEGIN return CUDA_SUCCESS; }
+API cuInit(unsigned) {
+  BEGIN return CUDA_SUCCESS;
+}
 
 API cuDriverGetVersion(int *version) {
   *version = CUDA_VERSION;
@@ -176,11 +178,10 @@ API cuDriverGetVersion(int *version) {
 }
 
 API cuGetErrorName(CUresult e, const char **text) {
-  *text = e == CUDA_ERROR_OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
-          : e == CUDA_ERROR_LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
-          : e == CUDA_ERROR_ILLEGAL_ADDRESS
-              ? "CUDA_ERROR_ILLEGAL_ADDRESS"
-              : "CUDA_ERROR";
+  *text = e == CUDA_ERROR_OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : e == CUDA_ERROR_LAUNCH_FAILED   ? "CUDA_ERROR_LAUNCH_FAILED"
+          : e == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                                            : "CUDA_ERROR";
   return CUDA_SUCCESS;
 }
 
@@ -233,14 +234,17 @@ API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-API cuDevicePrimaryCtxRelease(CUdevice) { BEGIN return CUDA_SUCCESS; }
+API cuDevicePrimaryCtxRelease(CUdevice) {
+  BEGIN return CUDA_SUCCESS;
+}
 
 API cuCtxSetCurrent(CUcontext context) {
   BEGIN current = context;
   return CUDA_SUCCESS;
 }
 
-/* --- kernels ---------------------------------------------------------------------- */
+/* --- kernels
+ * ---------------------------------------------------------------------- */
 
 /* A fat binary stands for all kernels that were built for the model. */
 API cuModuleLoadData(CUmodule *module, const void *image) {
@@ -285,7 +289,8 @@ API cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z,
   return CUDA_SUCCESS;
 }
 
-/* --- memory ------------------------------------------------------------------------- */
+/* --- memory
+ * ------------------------------------------------------------------------- */
 
 static CUresult take(CUdeviceptr *data, size_t bytes) {
   char *p = nullptr;
@@ -388,7 +393,8 @@ API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext,
   return CUDA_SUCCESS;
 }
 
-/* --- streams and events ----------------------------------------------------------------- */
+/* --- streams and events
+ * ----------------------------------------------------------------- */
 
 API cuStreamCreate(CUstream *stream, unsigned) {
   ON_CONTEXT *stream = new CUstream_st{current->device, {}};

@@ -20,7 +20,7 @@ enum { WORKSPACE = 1003 };
 
 struct tensor {
   cudnnDataType_t type;
-  int64_t dims[4];    /* images, channels, rows, columns */
+  int64_t dims[4]; /* images, channels, rows, columns */
   int64_t strides[4];
 };
 
@@ -93,7 +93,8 @@ void lay_out(tensor *t, cudnnTensorFormat_t format) {
   t->strides[0] = t->dims[1] * t->dims[2] * t->dims[3];
 }
 
-/* Calls f(x's place, w's place, y's place) for each product of a convolution. */
+/* Calls f(x's place, w's place, y's place) for each product of a convolution.
+ */
 template <class F>
 void each_product(const tensor &x, const tensor &w, const tensor &y,
                   const convolution &c, F f) {
@@ -179,7 +180,8 @@ static CUstream stream_of(cudnnHandle_t h) {
   return (CUstream)((handle *)h)->stream;
 }
 
-/* --- descriptions ------------------------------------------------------------------- */
+/* --- descriptions
+ * ------------------------------------------------------------------- */
 
 API cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *t) {
   *t = (cudnnTensorDescriptor_t) new tensor();
@@ -190,9 +192,8 @@ API cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t t) {
   return CUDNN_STATUS_SUCCESS;
 }
 API cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t t_,
-                               cudnnTensorFormat_t format,
-                               cudnnDataType_t type, int n, int c, int h,
-                               int w) {
+                               cudnnTensorFormat_t format, cudnnDataType_t type,
+                               int n, int c, int h, int w) {
   tensor *t = (tensor *)t_;
 
   if (n < 1 || c < 1 || h < 1 || w < 1) return CUDNN_STATUS_BAD_PARAM;
@@ -208,12 +209,11 @@ API cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t t) {
   delete (tensor *)t;
   return CUDNN_STATUS_SUCCESS;
 }
-API cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t t,
-                               cudnnDataType_t type,
-                               cudnnTensorFormat_t format, int k, int c,
-                               int h, int w) {
-  return cudnnSetTensor4dDescriptor((cudnnTensorDescriptor_t)t, format, type,
-                                    k, c, h, w);
+API cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t t, cudnnDataType_t type,
+                               cudnnTensorFormat_t format, int k, int c, int h,
+                               int w) {
+  return cudnnSetTensor4dDescriptor((cudnnTensorDescriptor_t)t, format, type, k,
+                                    c, h, w);
 }
 API cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *c) {
   *c = (cudnnConvolutionDescriptor_t) new convolution();
@@ -235,8 +235,7 @@ API cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t c, int n) {
   ((convolution *)c)->groups = n;
   return CUDNN_STATUS_SUCCESS;
 }
-API cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t,
-                                cudnnMathType_t) {
+API cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t, cudnnMathType_t) {
   return CUDNN_STATUS_SUCCESS;
 }
 API cudnnCreatePoolingDescriptor(cudnnPoolingDescriptor_t *p) {
@@ -248,14 +247,15 @@ API cudnnDestroyPoolingDescriptor(cudnnPoolingDescriptor_t p) {
   return CUDNN_STATUS_SUCCESS;
 }
 API cudnnSetPooling2dDescriptor(cudnnPoolingDescriptor_t p,
-                                cudnnPoolingMode_t mode,
-                                cudnnNanPropagation_t, int wh, int ww, int ph,
-                                int pw, int sh, int sw) {
+                                cudnnPoolingMode_t mode, cudnnNanPropagation_t,
+                                int wh, int ww, int ph, int pw, int sh,
+                                int sw) {
   *(pooling *)p = {mode, {wh, ww}, {ph, pw}, {sh, sw}};
   return CUDNN_STATUS_SUCCESS;
 }
 
-/* --- algorithms: the first of two has failed ------------------------------------------ */
+/* --- algorithms: the first of two has failed
+ * ------------------------------------------ */
 
 template <class P, class A>
 static cudnnStatus_t list_two(P *found, A first, A second, int most, int *n) {
@@ -306,7 +306,8 @@ API cudnnGetConvolutionBackwardFilterAlgorithm_v7(
                   CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, most, n);
 }
 
-/* --- convolution ------------------------------------------------------------------------ */
+/* --- convolution
+ * ------------------------------------------------------------------------ */
 
 API cudnnConvolutionForward(cudnnHandle_t h, const void *,
                             const cudnnTensorDescriptor_t xd, const void *x,
@@ -320,8 +321,7 @@ API cudnnConvolutionForward(cudnnHandle_t h, const void *,
   tensor ty = *(tensor *)yd;
   convolution c = *(convolution *)cd;
 
-  if (algo != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM ||
-      bytes < WORKSPACE) {
+  if (algo != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM || bytes < WORKSPACE) {
     return CUDNN_STATUS_NOT_SUPPORTED;
   }
   tfd_standin_enqueue(stream_of(h), [=] {
@@ -367,9 +367,9 @@ API cudnnConvolutionBackwardData(
 API cudnnConvolutionBackwardFilter(
     cudnnHandle_t h, const void *, const cudnnTensorDescriptor_t xd,
     const void *x, const cudnnTensorDescriptor_t yd, const void *dy,
-    const cudnnConvolutionDescriptor_t cd,
-    cudnnConvolutionBwdFilterAlgo_t algo, void *workspace, size_t bytes,
-    const void *, const cudnnFilterDescriptor_t wd, void *dw) {
+    const cudnnConvolutionDescriptor_t cd, cudnnConvolutionBwdFilterAlgo_t algo,
+    void *workspace, size_t bytes, const void *,
+    const cudnnFilterDescriptor_t wd, void *dw) {
   tensor tx = *(tensor *)xd;
   tensor tw = *(tensor *)wd;
   tensor ty = *(tensor *)yd;
@@ -391,7 +391,9 @@ API cudnnConvolutionBackwardFilter(
   return CUDNN_STATUS_SUCCESS;
 }
 
-/* --- pooling ----------------------------------------------------------------------------- */
+/* --- pooling
+ * -----------------------------------------------------------------------------
+ */
 
 API cudnnPoolingForward(cudnnHandle_t h, const cudnnPoolingDescriptor_t pd,
                         const void *, const cudnnTensorDescriptor_t xd,

@@ -239,9 +239,9 @@ int slow_launch(const tfd__call *call, tfd__kernel kernel) {
   return launch_kernel(call, kernel);
 }
 
-#define KERNEL(name)                                                           \
-  static int slow_##name(const tfd__call *call) {                              \
-    return launch_kernel(call, host->cpu->kernels[TFD_KERNEL_##name]);         \
+#define KERNEL(name)                                                   \
+  static int slow_##name(const tfd__call *call) {                      \
+    return launch_kernel(call, host->cpu->kernels[TFD_KERNEL_##name]); \
   }
 #include "backend/kernels/all.def"
 #undef KERNEL

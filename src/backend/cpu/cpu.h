@@ -7,7 +7,7 @@
 #include "base/thread.h"
 
 /* Compile a loop for several instruction sets and choose at run time. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&         \
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define TFD_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

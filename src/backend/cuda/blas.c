@@ -10,19 +10,19 @@
 enum { PLANS = 256, WORKSPACE = 32 << 20 };
 
 static struct {
-#define BLAS_FUNCTIONS(F)                                                  \
-  F(cublasLtCreate)                                                        \
-  F(cublasLtMatmul)                                                        \
-  F(cublasLtMatmulDescCreate)                                              \
-  F(cublasLtMatmulDescDestroy)                                             \
-  F(cublasLtMatmulDescSetAttribute)                                        \
-  F(cublasLtMatrixLayoutCreate)                                            \
-  F(cublasLtMatrixLayoutDestroy)                                           \
-  F(cublasLtMatrixLayoutSetAttribute)                                      \
-  F(cublasLtMatmulPreferenceCreate)                                        \
-  F(cublasLtMatmulPreferenceDestroy)                                       \
-  F(cublasLtMatmulPreferenceSetAttribute)                                  \
-  F(cublasLtMatmulAlgoGetHeuristic)                                        \
+#define BLAS_FUNCTIONS(F)                 \
+  F(cublasLtCreate)                       \
+  F(cublasLtMatmul)                       \
+  F(cublasLtMatmulDescCreate)             \
+  F(cublasLtMatmulDescDestroy)            \
+  F(cublasLtMatmulDescSetAttribute)       \
+  F(cublasLtMatrixLayoutCreate)           \
+  F(cublasLtMatrixLayoutDestroy)          \
+  F(cublasLtMatrixLayoutSetAttribute)     \
+  F(cublasLtMatmulPreferenceCreate)       \
+  F(cublasLtMatmulPreferenceDestroy)      \
+  F(cublasLtMatmulPreferenceSetAttribute) \
+  F(cublasLtMatmulAlgoGetHeuristic)       \
   F(cublasLtGetStatusString)
 #define DECLARE(name) __typeof__(&name) name;
   BLAS_FUNCTIONS(DECLARE)
@@ -78,7 +78,8 @@ static int open_library(void) {
   return TFD_OK;
 }
 
-/* --- plans: the lock is held -------------------------------------------------- */
+/* --- plans: the lock is held
+ * -------------------------------------------------- */
 
 static cudaDataType_t type_of(int dtype) {
   switch (dtype) {
@@ -93,14 +94,13 @@ static cudaDataType_t type_of(int dtype) {
   }
 }
 
-static int layout(cublasLtMatrixLayout_t *layout_p, const form *f,
-                  int64_t rows, int64_t columns, int64_t stride,
-                  int64_t batch) {
+static int layout(cublasLtMatrixLayout_t *layout_p, const form *f, int64_t rows,
+                  int64_t columns, int64_t stride, int64_t batch) {
   int32_t batches = (int32_t)f->batches;
 
-  TFD_TRY(check(lt.cublasLtMatrixLayoutCreate(
-                    layout_p, type_of(f->dtype), (uint64_t)rows,
-                    (uint64_t)columns, stride),
+  TFD_TRY(check(lt.cublasLtMatrixLayoutCreate(layout_p, type_of(f->dtype),
+                                              (uint64_t)rows, (uint64_t)columns,
+                                              stride),
                 "layout"));
   TFD_TRY(check(lt.cublasLtMatrixLayoutSetAttribute(
                     *layout_p, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batches,
@@ -115,10 +115,9 @@ static int layout(cublasLtMatrixLayout_t *layout_p, const form *f,
 /* Operands in cuBLASLt's order: its A is our B. */
 static int describe(plan *p) {
   const form *f = &p->form;
-  cublasComputeType_t compute =
-      f->dtype == TFD_FLOAT64 ? CUBLAS_COMPUTE_64F
-      : f->tf32               ? CUBLAS_COMPUTE_32F_FAST_TF32
-                              : CUBLAS_COMPUTE_32F;
+  cublasComputeType_t compute = f->dtype == TFD_FLOAT64 ? CUBLAS_COMPUTE_64F
+                                : f->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                          : CUBLAS_COMPUTE_32F;
   cublasOperation_t op_b = f->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   cublasOperation_t op_a = f->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
 
@@ -126,13 +125,13 @@ static int describe(plan *p) {
                     &p->product, compute,
                     f->dtype == TFD_FLOAT64 ? CUDA_R_64F : CUDA_R_32F),
                 "product"));
-  TFD_TRY(check(lt.cublasLtMatmulDescSetAttribute(
-                    p->product, CUBLASLT_MATMUL_DESC_TRANSA, &op_b,
-                    sizeof op_b),
+  TFD_TRY(check(lt.cublasLtMatmulDescSetAttribute(p->product,
+                                                  CUBLASLT_MATMUL_DESC_TRANSA,
+                                                  &op_b, sizeof op_b),
                 "product"));
-  TFD_TRY(check(lt.cublasLtMatmulDescSetAttribute(
-                    p->product, CUBLASLT_MATMUL_DESC_TRANSB, &op_a,
-                    sizeof op_a),
+  TFD_TRY(check(lt.cublasLtMatmulDescSetAttribute(p->product,
+                                                  CUBLASLT_MATMUL_DESC_TRANSB,
+                                                  &op_a, sizeof op_a),
                 "product"));
   TFD_TRY(layout(&p->b, f, f->turn_b ? f->k : f->n, f->turn_b ? f->n : f->k,
                  f->ldb, f->batch_b));
@@ -173,9 +172,9 @@ static int choose(plan *p, cublasLtHandle_t handle) {
                "preference");
   }
   if (rc == TFD_OK) {
-    rc = check(lt.cublasLtMatmulAlgoGetHeuristic(handle, p->product, p->b,
-                                                 p->a, p->c, p->c, wish, 1,
-                                                 &found, &n),
+    rc = check(lt.cublasLtMatmulAlgoGetHeuristic(handle, p->product, p->b, p->a,
+                                                 p->c, p->c, wish, 1, &found,
+                                                 &n),
                "choosing an algorithm");
   }
   (void)lt.cublasLtMatmulPreferenceDestroy(wish);
@@ -223,7 +222,8 @@ static int plan_of(const form *f, const plan **plan_p) {
   return TFD_OK;
 }
 
-/* --- products --------------------------------------------------------------- */
+/* --- products ---------------------------------------------------------------
+ */
 
 static int32_t alignment(const void *data) {
   uintptr_t low = (uintptr_t)data & -(uintptr_t)data;
@@ -250,11 +250,11 @@ static int multiply(const tfd__call *call, const form *wanted, const void *a,
   pthread_mutex_lock(&lock);
   rc = plan_of(&f, &p);
   if (rc == TFD_OK) {
-    rc = check(lt.cublasLtMatmul(
-                   handles[f.ordinal], p->product,
-                   f64 ? (const void *)&one64 : &one32, b, p->b, a, p->a, f64 ? (const void *)&zero64 : &zero32, c, p->c, c,
-                   p->c, &p->algorithm, workspace, WORKSPACE,
-                   tfd__cuda_stream(call)),
+    rc = check(lt.cublasLtMatmul(handles[f.ordinal], p->product,
+                                 f64 ? (const void *)&one64 : &one32, b, p->b,
+                                 a, p->a, f64 ? (const void *)&zero64 : &zero32,
+                                 c, p->c, c, p->c, &p->algorithm, workspace,
+                                 WORKSPACE, tfd__cuda_stream(call)),
                "matmul");
   }
   pthread_mutex_unlock(&lock);
@@ -272,8 +272,7 @@ static int matrix_of(const tfd__call *call, const tfd__view *v, bool turn,
     TFD_TRY(tfd__cuda_dense(call, v, m));
   }
   if (m->strides[row] < 0 || m->strides[row + 1] < 0 ||
-      (m->strides[row] != 1 &&
-       m->strides[row] < m->dims[row + 1]) ||
+      (m->strides[row] != 1 && m->strides[row] < m->dims[row + 1]) ||
       (m->strides[row + 1] != 1 && m->strides[row + 1] < m->dims[row])) {
     tfd__view gaps = *v;
 

@@ -20,7 +20,8 @@ enum { TFD_CUDA_DEVICES = 64 };
 struct tfd__plugin_host;
 int tfd__cuda_attach(const struct tfd__plugin_host *table);
 
-/* --- libcuda ---------------------------------------------------------------- */
+/* --- libcuda ----------------------------------------------------------------
+ */
 
 typedef struct tfd__driver {
 #define FUNCTION(name) __typeof__(&name) name;
@@ -40,7 +41,8 @@ int tfd__cuda_check(CUresult result, const char *what);
 int tfd__cuda_library(const char *names, void **library_p);
 int tfd__cuda_symbol(void *library, const char *name, void *function_p);
 
-/* --- devices ---------------------------------------------------------------- */
+/* --- devices ----------------------------------------------------------------
+ */
 
 typedef struct tfd__gpu {
   CUdevice device;
@@ -55,7 +57,8 @@ typedef struct tfd__gpu {
 int tfd__cuda_use(int ordinal);
 const tfd__gpu *tfd__cuda_gpu(int ordinal);
 
-/* --- streams ---------------------------------------------------------------- */
+/* --- streams ----------------------------------------------------------------
+ */
 
 int tfd__cuda_stream_new(const tfd__stream_config *config,
                          tfd__stream **stream_p);
@@ -86,10 +89,11 @@ int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p);
 /* Where a kernel notes the first element whose value it cannot take:
 ** position << 32 | the value's low half, kept by atomic minimum. `what` names
 ** it in the message: "label 7 at position 2 is outside [0, 5)". */
-int tfd__cuda_error_word(const tfd__call *call, const char *what,
-                         int64_t bound, uint64_t **word_p);
+int tfd__cuda_error_word(const tfd__call *call, const char *what, int64_t bound,
+                         uint64_t **word_p);
 
-/* --- kernels ---------------------------------------------------------------- */
+/* --- kernels ----------------------------------------------------------------
+ */
 
 /* A kernel in the fat binary `module`; found on each device when first used. */
 typedef struct tfd__cuda_kernel {
@@ -101,12 +105,12 @@ typedef struct tfd__cuda_kernel {
 typedef tfd__cuda_kernel tfd__cuda_kernels[TFD_DTYPE_END];
 
 /* One entry for each dtype; `f` is the kernels' common beginning. */
-#define TFD_CUDA_FLOATS(m, f)                                          \
+#define TFD_CUDA_FLOATS(m, f)                                             \
   [TFD_FLOAT32] = {m, f "_f32", {0}}, [TFD_FLOAT64] = {m, f "_f64", {0}}, \
   [TFD_FLOAT16] = {m, f "_f16", {0}}, [TFD_BFLOAT16] = {m, f "_bf16", {0}}
-#define TFD_CUDA_INTS(m, f)                                            \
-  [TFD_INT8] = {m, f "_i8", {0}}, [TFD_INT16] = {m, f "_i16", {0}},    \
-  [TFD_INT32] = {m, f "_i32", {0}}, [TFD_INT64] = {m, f "_i64", {0}},  \
+#define TFD_CUDA_INTS(m, f)                                           \
+  [TFD_INT8] = {m, f "_i8", {0}}, [TFD_INT16] = {m, f "_i16", {0}},   \
+  [TFD_INT32] = {m, f "_i32", {0}}, [TFD_INT64] = {m, f "_i64", {0}}, \
   [TFD_UINT8] = {m, f "_u8", {0}}
 
 /* Launch blocks of TFD_CU_THREADS threads; one argument, by value.

@@ -14,31 +14,31 @@
 enum { PLANS = 256, ALGORITHMS = 8 };
 
 static struct {
-#define DNN_FUNCTIONS(F)                                                  \
-  F(cudnnCreate)                                                          \
-  F(cudnnSetStream)                                                       \
-  F(cudnnGetErrorString)                                                  \
-  F(cudnnCreateTensorDescriptor)                                          \
-  F(cudnnDestroyTensorDescriptor)                                         \
-  F(cudnnSetTensor4dDescriptor)                                           \
-  F(cudnnCreateFilterDescriptor)                                          \
-  F(cudnnDestroyFilterDescriptor)                                         \
-  F(cudnnSetFilter4dDescriptor)                                           \
-  F(cudnnCreateConvolutionDescriptor)                                     \
-  F(cudnnDestroyConvolutionDescriptor)                                    \
-  F(cudnnSetConvolution2dDescriptor)                                      \
-  F(cudnnSetConvolutionGroupCount)                                        \
-  F(cudnnSetConvolutionMathType)                                          \
-  F(cudnnGetConvolutionForwardAlgorithm_v7)                               \
-  F(cudnnGetConvolutionBackwardDataAlgorithm_v7)                          \
-  F(cudnnGetConvolutionBackwardFilterAlgorithm_v7)                        \
-  F(cudnnConvolutionForward)                                              \
-  F(cudnnConvolutionBackwardData)                                         \
-  F(cudnnConvolutionBackwardFilter)                                       \
-  F(cudnnCreatePoolingDescriptor)                                         \
-  F(cudnnDestroyPoolingDescriptor)                                        \
-  F(cudnnSetPooling2dDescriptor)                                          \
-  F(cudnnPoolingForward)                                                  \
+#define DNN_FUNCTIONS(F)                           \
+  F(cudnnCreate)                                   \
+  F(cudnnSetStream)                                \
+  F(cudnnGetErrorString)                           \
+  F(cudnnCreateTensorDescriptor)                   \
+  F(cudnnDestroyTensorDescriptor)                  \
+  F(cudnnSetTensor4dDescriptor)                    \
+  F(cudnnCreateFilterDescriptor)                   \
+  F(cudnnDestroyFilterDescriptor)                  \
+  F(cudnnSetFilter4dDescriptor)                    \
+  F(cudnnCreateConvolutionDescriptor)              \
+  F(cudnnDestroyConvolutionDescriptor)             \
+  F(cudnnSetConvolution2dDescriptor)               \
+  F(cudnnSetConvolutionGroupCount)                 \
+  F(cudnnSetConvolutionMathType)                   \
+  F(cudnnGetConvolutionForwardAlgorithm_v7)        \
+  F(cudnnGetConvolutionBackwardDataAlgorithm_v7)   \
+  F(cudnnGetConvolutionBackwardFilterAlgorithm_v7) \
+  F(cudnnConvolutionForward)                       \
+  F(cudnnConvolutionBackwardData)                  \
+  F(cudnnConvolutionBackwardFilter)                \
+  F(cudnnCreatePoolingDescriptor)                  \
+  F(cudnnDestroyPoolingDescriptor)                 \
+  F(cudnnSetPooling2dDescriptor)                   \
+  F(cudnnPoolingForward)                           \
   F(cudnnPoolingBackward)
 #define DECLARE(name) __typeof__(&name) name;
   DNN_FUNCTIONS(DECLARE)
@@ -100,7 +100,8 @@ static int open_library(void) {
   return TFD_OK;
 }
 
-/* --- plans: the lock is held ---------------------------------------------------- */
+/* --- plans: the lock is held
+ * ---------------------------------------------------- */
 
 static cudnnDataType_t type_of(int dtype) {
   switch (dtype) {
@@ -125,10 +126,10 @@ static int describe_images(plan *p) {
 
   TFD_TRY(check(dnn.cudnnCreateTensorDescriptor(&p->x), "tensor"));
   TFD_TRY(check(dnn.cudnnCreateTensorDescriptor(&p->y), "tensor"));
-  TFD_TRY(check(dnn.cudnnSetTensor4dDescriptor(p->x, layout_of(f), type,
-                                               f->batch, f->channels,
-                                               f->in[0], f->in[1]),
-                "tensor"));
+  TFD_TRY(
+      check(dnn.cudnnSetTensor4dDescriptor(p->x, layout_of(f), type, f->batch,
+                                           f->channels, f->in[0], f->in[1]),
+            "tensor"));
   return check(dnn.cudnnSetTensor4dDescriptor(p->y, layout_of(f), type,
                                               f->batch, f->filters, f->out[0],
                                               f->out[1]),
@@ -153,7 +154,7 @@ static int describe_convolution(plan *p) {
   const form *f = &p->form;
   cudnnDataType_t compute =
       f->dtype == TFD_FLOAT64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-  cudnnMathType_t math = f->dtype == TFD_FLOAT64  ? CUDNN_DEFAULT_MATH
+  cudnnMathType_t math = f->dtype == TFD_FLOAT64   ? CUDNN_DEFAULT_MATH
                          : f->dtype != TFD_FLOAT32 ? CUDNN_TENSOR_OP_MATH
                          : f->tf32                 ? CUDNN_DEFAULT_MATH
                                                    : CUDNN_FMA_MATH;
@@ -177,17 +178,17 @@ static int describe_convolution(plan *p) {
 }
 
 /* The first algorithm that works; cuDNN lists them best first. */
-#define CHOOSE(kind, call_)                                              \
-  do {                                                                   \
-    cudnnConvolution##kind##AlgoPerf_t found[ALGORITHMS];                \
-                                                                         \
-    TFD_TRY(check(call_, "choosing an algorithm"));                      \
-    for (i = 0; i < n; i++) {                                            \
-      if (found[i].status != CUDNN_STATUS_SUCCESS) continue;             \
-      p->algorithm = (int)found[i].algo;                                 \
-      p->workspace = found[i].memory;                                    \
-      return TFD_OK;                                                     \
-    }                                                                    \
+#define CHOOSE(kind, call_)                                  \
+  do {                                                       \
+    cudnnConvolution##kind##AlgoPerf_t found[ALGORITHMS];    \
+                                                             \
+    TFD_TRY(check(call_, "choosing an algorithm"));          \
+    for (i = 0; i < n; i++) {                                \
+      if (found[i].status != CUDNN_STATUS_SUCCESS) continue; \
+      p->algorithm = (int)found[i].algo;                     \
+      p->workspace = found[i].memory;                        \
+      return TFD_OK;                                         \
+    }                                                        \
   } while (0)
 
 static int choose(plan *p, cudnnHandle_t handle) {
@@ -207,8 +208,8 @@ static int choose(plan *p, cudnnHandle_t handle) {
     break;
   default:
     CHOOSE(BwdFilter, dnn.cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-                          handle, p->x, p->y, p->convolution, p->w,
-                          ALGORITHMS, &n, found));
+                          handle, p->x, p->y, p->convolution, p->w, ALGORITHMS,
+                          &n, found));
     break;
   }
   return tfd__fail(TFD_NOT_IMPLEMENTED,
@@ -242,8 +243,7 @@ static int plan_of(const tfd__call *call, const form *f, const plan **plan_p,
 
   TFD_TRY(open_library());
   if (*handle == NULL) TFD_TRY(check(dnn.cudnnCreate(handle), "starting"));
-  TFD_TRY(check(dnn.cudnnSetStream(*handle, tfd__cuda_stream(call)),
-                "stream"));
+  TFD_TRY(check(dnn.cudnnSetStream(*handle, tfd__cuda_stream(call)), "stream"));
   if (!p->used || memcmp(&p->form, f, sizeof *f) != 0) {
     int rc;
 
@@ -260,10 +260,11 @@ static int plan_of(const tfd__call *call, const form *f, const plan **plan_p,
   return tfd__cuda_workspace(call, p->workspace, workspace_p);
 }
 
-/* --- geometry ---------------------------------------------------------------------- */
+/* --- geometry
+ * ---------------------------------------------------------------------- */
 
 static void form_of(const tfd__call *call, const tfd__window *w, int way,
-                   int dtype, form *f) {
+                    int dtype, form *f) {
   int i;
 
   memset(f, 0, sizeof *f);
@@ -347,9 +348,8 @@ static int cut_padding(const tfd__call *call, void *padded, const form *f,
   memset(&from, 0, sizeof from);
   padded_view(f, dx->dtype, padded, &from);
   for (i = 0; i < 2; i++) {
-    from.data = (char *)from.data +
-                w->low[1 + i] * from.strides[first + i] *
-                    (int64_t)tfd__dtype_size(dx->dtype);
+    from.data = (char *)from.data + w->low[1 + i] * from.strides[first + i] *
+                                        (int64_t)tfd__dtype_size(dx->dtype);
     from.dims[first + i] = w->in[1 + i];
   }
   tfd__view_refresh(&from);
@@ -401,7 +401,8 @@ static int turn_back(const tfd__call *call, void *data, const tfd__view *dw,
   return tfd__cuda_move(call, &v, dw->data);
 }
 
-/* --- convolution --------------------------------------------------------------------- */
+/* --- convolution
+ * --------------------------------------------------------------------- */
 
 static const float one32 = 1;
 static const float zero32 = 0;
@@ -453,10 +454,9 @@ int tfd__cuda_conv(const tfd__call *call) {
   rc = plan_of(call, &f, &p, &workspace);
   if (rc == TFD_OK) {
     rc = check(dnn.cudnnConvolutionForward(
-                   handles[f.ordinal], one(f.dtype), p->x, image, p->w,
-                   weights, p->convolution,
-                   (cudnnConvolutionFwdAlgo_t)p->algorithm, workspace,
-                   p->workspace, zero(f.dtype), p->y, y->data),
+                   handles[f.ordinal], one(f.dtype), p->x, image, p->w, weights,
+                   p->convolution, (cudnnConvolutionFwdAlgo_t)p->algorithm,
+                   workspace, p->workspace, zero(f.dtype), p->y, y->data),
                call->name);
   }
   pthread_mutex_unlock(&lock);
@@ -529,22 +529,23 @@ int tfd__cuda_conv_backprop_filter(const tfd__call *call) {
   pthread_mutex_lock(&lock);
   rc = plan_of(call, &f, &p, &workspace);
   if (rc == TFD_OK) {
-    rc = check(dnn.cudnnConvolutionBackwardFilter(
-                   handles[f.ordinal], one(f.dtype), p->x, image, p->y,
-                   dy->data, p->convolution,
-                   (cudnnConvolutionBwdFilterAlgo_t)p->algorithm, workspace,
-                   p->workspace, zero(f.dtype), p->w, weights),
-               call->name);
+    rc =
+        check(dnn.cudnnConvolutionBackwardFilter(
+                  handles[f.ordinal], one(f.dtype), p->x, image, p->y, dy->data,
+                  p->convolution, (cudnnConvolutionBwdFilterAlgo_t)p->algorithm,
+                  workspace, p->workspace, zero(f.dtype), p->w, weights),
+              call->name);
   }
   pthread_mutex_unlock(&lock);
   if (rc != TFD_OK) return rc;
   return turn_back(call, weights, dw, w.channels_first);
 }
 
-/* --- pooling ------------------------------------------------------------------------- */
+/* --- pooling
+ * ------------------------------------------------------------------------- */
 
-static int pooling(const tfd__call *call, const tfd__view *input,
-                   int way, form *f) {
+static int pooling(const tfd__call *call, const tfd__view *input, int way,
+                   form *f) {
   tfd__window w;
 
   TFD_TRY(tfd__window_of_pool(call->name, input, call->ints, &w));
@@ -564,10 +565,9 @@ static int pool(const tfd__call *call, int way) {
   pthread_mutex_lock(&lock);
   rc = plan_of(call, &f, &p, &workspace);
   if (rc == TFD_OK) {
-    rc = check(dnn.cudnnPoolingForward(handles[f.ordinal], p->pooling,
-                                       one(f.dtype), p->x, x->data,
-                                       zero(f.dtype), p->y,
-                                       tfd__out(call, 0)->data),
+    rc = check(dnn.cudnnPoolingForward(
+                   handles[f.ordinal], p->pooling, one(f.dtype), p->x, x->data,
+                   zero(f.dtype), p->y, tfd__out(call, 0)->data),
                call->name);
   }
   pthread_mutex_unlock(&lock);

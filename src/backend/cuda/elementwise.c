@@ -73,26 +73,27 @@ static int any(const tfd__call *call, tfd__cuda_kernels kernels, int of_floats,
                int of_ints) {
   int dtype = tfd__in(call, 0)->dtype;
 
-  return run(call, &kernels[dtype],
-             tfd__is_float(dtype) ? of_floats : of_ints);
+  return run(call, &kernels[dtype], tfd__is_float(dtype) ? of_floats : of_ints);
 }
 
 /* Ops that floats and integers have, those that only one kind has. */
-#define BOTH(form, letter, name)                                          \
-  int tfd__cuda_##name(const tfd__call *call) {                           \
-    return any(call, form, TFD_CU_##letter##_##name, TFD_CU_I##letter##_##name);          \
+#define BOTH(form, letter, name)                     \
+  int tfd__cuda_##name(const tfd__call *call) {      \
+    return any(call, form, TFD_CU_##letter##_##name, \
+               TFD_CU_I##letter##_##name);           \
   }
-#define FLOATS(form, letter, name)                                        \
-  int tfd__cuda_##name(const tfd__call *call) {                           \
-    return any(call, form, TFD_CU_##letter##_##name, -1);                          \
+#define FLOATS(form, letter, name)                        \
+  int tfd__cuda_##name(const tfd__call *call) {           \
+    return any(call, form, TFD_CU_##letter##_##name, -1); \
   }
-#define INTS(form, letter, name)                                          \
-  int tfd__cuda_##name(const tfd__call *call) {                           \
-    return any(call, form, -1, TFD_CU_I##letter##_##name);                       \
+#define INTS(form, letter, name)                           \
+  int tfd__cuda_##name(const tfd__call *call) {            \
+    return any(call, form, -1, TFD_CU_I##letter##_##name); \
   }
-#define ALL(form, letter, name)                                           \
-  int tfd__cuda_##name(const tfd__call *call) {                           \
-    return run(call, &form[tfd__in(call, 0)->dtype], TFD_CU_##letter##_##name);    \
+#define ALL(form, letter, name)                      \
+  int tfd__cuda_##name(const tfd__call *call) {      \
+    return run(call, &form[tfd__in(call, 0)->dtype], \
+               TFD_CU_##letter##_##name);            \
   }
 
 BOTH(unary, U, abs)
@@ -203,6 +204,6 @@ int tfd__cuda_add_n(const tfd__call *call) {
   int i;
 
   for (i = 0; i < call->in_n; i++) a.in[i] = tfd__in(call, i)->data;
-  return tfd__cuda_launch(call, &sums[out->dtype],
-                          tfd__cuda_blocks(call, a.n), &a, sizeof a);
+  return tfd__cuda_launch(call, &sums[out->dtype], tfd__cuda_blocks(call, a.n),
+                          &a, sizeof a);
 }

@@ -7,11 +7,11 @@
 /* Each file of kernels/ is a fat binary of its own, in the plug-in's data. */
 #define MODULES(M) M(elementwise) M(move) M(reduce) M(rows) M(nn) M(update)
 
-#define EMBED(name)                                            \
-  __asm__(".section .rodata\n.balign 64\n"                     \
-          "tfd__fatbin_" #name ":\n"                           \
+#define EMBED(name)                                             \
+  __asm__(".section .rodata\n.balign 64\n"                      \
+          "tfd__fatbin_" #name ":\n"                            \
           ".incbin \"" TFD_CUDA_FATBINS "/" #name ".fatbin\"\n" \
-          ".byte 0\n.previous\n");                             \
+          ".byte 0\n.previous\n");                              \
   extern const unsigned char tfd__fatbin_##name[];
 MODULES(EMBED)
 
@@ -44,9 +44,9 @@ static int find(tfd__cuda_kernel *k, int ordinal, size_t bytes) {
 
   while (strcmp(m->name, k->module) != 0) m++;
   if (m->loaded[ordinal] == NULL) {
-    TFD_TRY(tfd__cuda_check(
-        tfd__cu.cuModuleLoadData(&m->loaded[ordinal], m->image),
-        "loading kernels"));
+    TFD_TRY(
+        tfd__cuda_check(tfd__cu.cuModuleLoadData(&m->loaded[ordinal], m->image),
+                        "loading kernels"));
   }
   TFD_TRY(tfd__cuda_check(
       tfd__cu.cuModuleGetFunction(&f, m->loaded[ordinal], k->name), k->name));
@@ -82,8 +82,8 @@ int tfd__cuda_launch(const tfd__call *call, tfd__cuda_kernel *kernel,
 
 int64_t tfd__cuda_blocks(const tfd__call *call, int64_t n) {
   /* Eight blocks fit on a multiprocessor; four waves even out their ends. */
-  int64_t most = (int64_t)tfd__cuda_gpu(tfd__cuda_ordinal(call))->processors *
-                 8 * 4;
+  int64_t most =
+      (int64_t)tfd__cuda_gpu(tfd__cuda_ordinal(call))->processors * 8 * 4;
   int64_t blocks = (n + TFD_CU_THREADS - 1) / TFD_CU_THREADS;
 
   return blocks < most ? blocks : most;

@@ -30,12 +30,11 @@ int tfd__cuda_move(const tfd__call *call, const tfd__view *from, void *to) {
   place(from, &a);
   a.out = to;
   if (a.rank == 0 && a.n > 0) {
-    return tfd__cuda_check(
-        tfd__cu.cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)to,
-                                  (CUdeviceptr)(uintptr_t)from->data,
-                                  tfd__view_bytes(from),
-                                  tfd__cuda_stream(call)),
-        call->name);
+    return tfd__cuda_check(tfd__cu.cuMemcpyDtoDAsync(
+                               (CUdeviceptr)(uintptr_t)to,
+                               (CUdeviceptr)(uintptr_t)from->data,
+                               tfd__view_bytes(from), tfd__cuda_stream(call)),
+                           call->name);
   }
   return launch(call, &by_size[tfd__dtype_size(from->dtype)], &a);
 }
@@ -57,9 +56,9 @@ int tfd__cuda_copy(const tfd__call *call) {
 }
 
 int tfd__cuda_cast(const tfd__call *call) {
-  static tfd__cuda_kernels cast = {TFD_CUDA_FLOATS("move", "cast"),
-                                   TFD_CUDA_INTS("move", "cast"),
-                                   [TFD_BOOL] = {"move", "cast_u8", {0}}};
+  static tfd__cuda_kernels cast = {
+      TFD_CUDA_FLOATS("move", "cast"),
+      TFD_CUDA_INTS("move", "cast"), [TFD_BOOL] = {"move", "cast_u8", {0}}};
   const tfd__view *in = tfd__in(call, 0);
   const tfd__view *out = tfd__out(call, 0);
   tfd_cu_move a;
@@ -98,7 +97,8 @@ int tfd__cuda_ones_like(const tfd__call *call) {
   return fill(call, 1);
 }
 
-/* --- padding --------------------------------------------------------------------- */
+/* --- padding
+ * --------------------------------------------------------------------- */
 
 int tfd__cuda_pad_into(const tfd__call *call, const tfd__view *from,
                        const tfd__view *to, const int64_t *before,

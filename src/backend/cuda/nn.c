@@ -18,8 +18,7 @@ static int rows(const tfd__call *call, const tfd__view *logits,
   a->rows = a->width == 0 ? 0 : logits->numel / a->width;
   wide = a->width > WIDE;
   blocks = wide ? a->rows : (a->rows + 7) / 8;
-  return tfd__cuda_launch(call,
-                          &(wide ? by_block : by_warp)[logits->dtype],
+  return tfd__cuda_launch(call, &(wide ? by_block : by_warp)[logits->dtype],
                           blocks < 1 << 16 ? blocks : 1 << 16, a, sizeof *a);
 }
 
@@ -49,8 +48,8 @@ static int sparse(const tfd__call *call, int op) {
                    .wide_labels = labels->dtype == TFD_INT64};
 
   if (op == TFD_CU_SPARSE_GRAD) a.grad = tfd__in(call, 2)->data;
-  TFD_TRY(tfd__cuda_error_word(call, "label",
-                               logits->dims[logits->rank - 1], &a.error));
+  TFD_TRY(tfd__cuda_error_word(call, "label", logits->dims[logits->rank - 1],
+                               &a.error));
   return rows(call, logits, &a);
 }
 
@@ -62,7 +61,8 @@ int tfd__cuda_sparse_softmax_cross_entropy_grad(const tfd__call *call) {
   return sparse(call, TFD_CU_SPARSE_GRAD);
 }
 
-/* --- bias ---------------------------------------------------------------------- */
+/* --- bias
+ * ---------------------------------------------------------------------- */
 
 static int bias(const tfd__call *call, bool relu) {
   static tfd__cuda_kernels kernels = {TFD_CUDA_FLOATS("nn", "bias")};
@@ -80,8 +80,8 @@ static int bias(const tfd__call *call, bool relu) {
   if (call->ints[0] == 1) { /* NCHW */
     for (i = 2; i < x->rank; i++) a.inner *= x->dims[i];
   }
-  return tfd__cuda_launch(call, &kernels[x->dtype],
-                          tfd__cuda_blocks(call, a.n), &a, sizeof a);
+  return tfd__cuda_launch(call, &kernels[x->dtype], tfd__cuda_blocks(call, a.n),
+                          &a, sizeof a);
 }
 
 int tfd__cuda_bias_add(const tfd__call *call) {
@@ -92,7 +92,8 @@ int tfd__cuda_bias_add_relu(const tfd__call *call) {
   return bias(call, true);
 }
 
-/* --- dropout ---------------------------------------------------------------------- */
+/* --- dropout
+ * ---------------------------------------------------------------------- */
 
 int tfd__cuda_dropout(const tfd__call *call) {
   static tfd__cuda_kernels kernels = {TFD_CUDA_FLOATS("nn", "dropout")};
@@ -112,7 +113,8 @@ int tfd__cuda_dropout(const tfd__call *call) {
                           tfd__cuda_blocks(call, (a.n + 3) / 4), &a, sizeof a);
 }
 
-/* --- gather -------------------------------------------------------------------- */
+/* --- gather
+ * -------------------------------------------------------------------- */
 
 /* ints: validate_indices, axis (list), batch_dims. */
 int tfd__cuda_gather(const tfd__call *call) {
@@ -144,7 +146,8 @@ int tfd__cuda_gather(const tfd__call *call) {
                           tfd__cuda_blocks(call, n), &a, sizeof a);
 }
 
-/* --- optimizers -------------------------------------------------------------------- */
+/* --- optimizers
+ * -------------------------------------------------------------------- */
 
 static int update(const tfd__call *call, int rule, int targets) {
   static tfd__cuda_kernels kernels = {TFD_CUDA_FLOATS("update", "update")};
@@ -165,12 +168,12 @@ static int update(const tfd__call *call, int rule, int targets) {
   for (i = 0; i < call->reals_n && i < TFD_CU_REALS; i++) {
     a.reals[i] = call->reals[i];
   }
-  return tfd__cuda_launch(call, &kernels[x->dtype],
-                          tfd__cuda_blocks(call, a.n), &a, sizeof a);
+  return tfd__cuda_launch(call, &kernels[x->dtype], tfd__cuda_blocks(call, a.n),
+                          &a, sizeof a);
 }
 
-#define UPDATE(rule, targets)                            \
-  int tfd__cuda_update_##rule(const tfd__call *call) {   \
-    return update(call, TFD_CU_RULE_##rule, targets);           \
+#define UPDATE(rule, targets)                          \
+  int tfd__cuda_update_##rule(const tfd__call *call) { \
+    return update(call, TFD_CU_RULE_##rule, targets);  \
   }
 TFD_CU_RULES(UPDATE)

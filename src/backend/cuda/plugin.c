@@ -35,13 +35,11 @@ static int keep_scratch(CUdevice device) {
   CUmemoryPool pool = NULL;
   uint64_t all = UINT64_MAX;
 
-  TFD_TRY(tfd__cuda_check(
-      tfd__cu.cuDeviceGetDefaultMemPool(&pool, device),
-      "the GPU's memory pool"));
-  return tfd__cuda_check(
-      tfd__cu.cuMemPoolSetAttribute(
-          pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all),
-      "the GPU's memory pool");
+  TFD_TRY(tfd__cuda_check(tfd__cu.cuDeviceGetDefaultMemPool(&pool, device),
+                          "the GPU's memory pool"));
+  return tfd__cuda_check(tfd__cu.cuMemPoolSetAttribute(
+                             pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all),
+                         "the GPU's memory pool");
 }
 
 static int describe_gpu(int ordinal, tfd__gpu *g) {
@@ -69,9 +67,9 @@ static int describe_gpu(int ordinal, tfd__gpu *g) {
                      g->model, major, minor, LEAST_CAPABILITY / 10,
                      LEAST_CAPABILITY % 10);
   }
-  TFD_TRY(tfd__cuda_check(
-      tfd__cu.cuDevicePrimaryCtxRetain(&g->context, g->device),
-      "starting the GPU"));
+  TFD_TRY(
+      tfd__cuda_check(tfd__cu.cuDevicePrimaryCtxRetain(&g->context, g->device),
+                      "starting the GPU"));
   return keep_scratch(g->device);
 }
 
@@ -106,8 +104,8 @@ static int alloc(int ordinal, size_t bytes, void **data_p) {
   CUdeviceptr data = 0;
 
   TFD_TRY(tfd__cuda_use(ordinal));
-  TFD_TRY(tfd__cuda_check(tfd__cu.cuMemAlloc(&data, bytes),
-                          "memory of the GPU"));
+  TFD_TRY(
+      tfd__cuda_check(tfd__cu.cuMemAlloc(&data, bytes), "memory of the GPU"));
   *data_p = (void *)(uintptr_t)data;
   return TFD_OK;
 }
@@ -119,8 +117,7 @@ static void release(int ordinal, void *data, size_t bytes) {
 }
 
 /* No threads of its own; what the GPU still runs ends with the process. */
-static void stop(void) {
-}
+static void stop(void) {}
 
 static const tfd__backend cuda_backend = {
     .abi = TFD_BACKEND_ABI,

@@ -5,9 +5,9 @@
 #include "backend/cuda/cuda.h"
 
 enum {
-  BLOCK_LEAST = 64,     /* elements below which one thread does an output */
-  PIECE_LEAST = 1024,   /* elements that are worth a piece */
-  TASKS = 1 << 15       /* threads or blocks that keep a large GPU busy */
+  BLOCK_LEAST = 64,   /* elements below which one thread does an output */
+  PIECE_LEAST = 1024, /* elements that are worth a piece */
+  TASKS = 1 << 15     /* threads or blocks that keep a large GPU busy */
 };
 
 static void add_axis(int64_t *dims, int64_t *strides, int32_t *n_p,
@@ -61,8 +61,7 @@ static unsigned axes_of(const tfd__view *in, const int64_t *list) {
 /* Threads read neighbours together when outputs are neighbours in memory. */
 static bool suits_blocks(const tfd_cu_reduce *a) {
   if (a->reduced < BLOCK_LEAST) return false;
-  return a->kept_n == 0 || a->red_n == 0 ||
-         a->kept_strides[a->kept_n - 1] != 1;
+  return a->kept_n == 0 || a->red_n == 0 || a->kept_strides[a->kept_n - 1] != 1;
 }
 
 static void cut(tfd_cu_reduce *a, bool blocks) {
@@ -104,8 +103,8 @@ static int reduce(const tfd__call *call, int op) {
   a.divide = (double)a.reduced;
   if (a.kept == 0) return TFD_OK;
   if (a.parts > 1) {
-    TFD_TRY(tfd__cuda_scratch(call, (size_t)(a.kept * a.parts) * 8,
-                              &a.partial));
+    TFD_TRY(
+        tfd__cuda_scratch(call, (size_t)(a.kept * a.parts) * 8, &a.partial));
   }
   tasks = a.kept * a.parts;
   if (blocks) {
@@ -120,9 +119,9 @@ static int reduce(const tfd__call *call, int op) {
                           tfd__cuda_blocks(call, a.kept), &a, sizeof a);
 }
 
-#define REDUCE(name)                                \
+#define REDUCE(name)                                   \
   int tfd__cuda_reduce_##name(const tfd__call *call) { \
-    return reduce(call, TFD_CU_##name);                  \
+    return reduce(call, TFD_CU_##name);                \
   }
 REDUCE(sum)
 REDUCE(mean)

@@ -18,7 +18,7 @@
 enum {
   MARKS = 64,
   WORDS = 512,
-  SPIN_NS = 1000000,   /* waits end by then, mostly */
+  SPIN_NS = 1000000, /* waits end by then, mostly */
   SLEEP_NS = 20000,
   RETURN_NS = 20000000 /* the caller looks for interrupts */
 };
@@ -54,7 +54,7 @@ typedef struct cuda_stream {
   word words[WORDS]; /* a ring of the same places */
   int words_first;
   int words_n;
-  CUresult lost; /* the device no longer answers */
+  CUresult lost;          /* the device no longer answers */
   CUdeviceptr scratch[4]; /* of the running kernel, freed in stream order */
   int scratch_n;
   CUdeviceptr workspace;
@@ -65,7 +65,8 @@ static cuda_stream *of(tfd__stream *s) {
   return (cuda_stream *)s;
 }
 
-/* --- life ------------------------------------------------------------------- */
+/* --- life -------------------------------------------------------------------
+ */
 
 static int make(cuda_stream *s) {
   pthread_mutexattr_t kind;
@@ -80,10 +81,10 @@ static int make(cuda_stream *s) {
   TFD_TRY(tfd__cuda_check(
       tfd__cu.cuStreamCreate(&s->stream, CU_STREAM_NON_BLOCKING),
       "making a stream"));
-  TFD_TRY(tfd__cuda_check(
-      tfd__cu.cuMemHostAlloc(&values, WORDS * sizeof *s->values,
-                             CU_MEMHOSTALLOC_DEVICEMAP),
-      "mapped memory"));
+  TFD_TRY(
+      tfd__cuda_check(tfd__cu.cuMemHostAlloc(&values, WORDS * sizeof *s->values,
+                                             CU_MEMHOSTALLOC_DEVICEMAP),
+                      "mapped memory"));
   s->values = values;
   TFD_TRY(tfd__cuda_check(
       tfd__cu.cuMemHostGetDevicePointer(&s->values_device, values, 0),
@@ -138,7 +139,8 @@ void tfd__cuda_stream_free(tfd__stream *stream) {
   tfd__free(s);
 }
 
-/* --- positions: the lock is held --------------------------------------------- */
+/* --- positions: the lock is held ---------------------------------------------
+ */
 
 static uint64_t taken(const cuda_stream *s) {
   return tfd__counter_get(&s->base.taken);
@@ -235,7 +237,8 @@ void tfd__cuda_wait(tfd__stream *stream, uint64_t seq, tfd__deadline until) {
   }
 }
 
-/* --- taking work -------------------------------------------------------------- */
+/* --- taking work
+ * -------------------------------------------------------------- */
 
 static void free_scratch(cuda_stream *s) {
   while (s->scratch_n > 0) {
@@ -299,7 +302,8 @@ int tfd__cuda_after(tfd__stream *stream, tfd__stream *on, uint64_t on_seq,
   return rc;
 }
 
-/* --- copies -------------------------------------------------------------------- */
+/* --- copies
+ * -------------------------------------------------------------------- */
 
 static CUdeviceptr at(const void *data) {
   return (CUdeviceptr)(uintptr_t)data;
@@ -309,17 +313,17 @@ static CUdeviceptr at(const void *data) {
 int tfd__cuda_copy_in(tfd__stream *stream, void *to, const void *host_from,
                       size_t bytes) {
   TFD_TRY(tfd__cuda_use(of(stream)->config.ordinal));
-  return tfd__cuda_check(tfd__cu.cuMemcpyHtoDAsync(at(to), host_from, bytes,
-                                                   of(stream)->stream),
-                         "copying to the GPU");
+  return tfd__cuda_check(
+      tfd__cu.cuMemcpyHtoDAsync(at(to), host_from, bytes, of(stream)->stream),
+      "copying to the GPU");
 }
 
 int tfd__cuda_copy_out(tfd__stream *stream, void *host_to, const void *from,
                        size_t bytes) {
   TFD_TRY(tfd__cuda_use(of(stream)->config.ordinal));
-  return tfd__cuda_check(tfd__cu.cuMemcpyDtoHAsync(host_to, at(from), bytes,
-                                                   of(stream)->stream),
-                         "copying from the GPU");
+  return tfd__cuda_check(
+      tfd__cu.cuMemcpyDtoHAsync(host_to, at(from), bytes, of(stream)->stream),
+      "copying from the GPU");
 }
 
 int tfd__cuda_copy_across(tfd__stream *stream, void *to, int from_ordinal,
@@ -338,7 +342,8 @@ int tfd__cuda_copy_across(tfd__stream *stream, void *to, int from_ordinal,
   return tfd__cuda_check(result, "copying between GPUs");
 }
 
-/* --- for kernels ---------------------------------------------------------------- */
+/* --- for kernels
+ * ---------------------------------------------------------------- */
 
 CUstream tfd__cuda_stream(const tfd__call *call) {
   return of(call->stream)->stream;
@@ -381,10 +386,11 @@ int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p) {
   return TFD_OK;
 }
 
-/* --- values that kernels refuse --------------------------------------------------- */
+/* --- values that kernels refuse
+ * --------------------------------------------------- */
 
-int tfd__cuda_error_word(const tfd__call *call, const char *what,
-                         int64_t bound, uint64_t **word_p) {
+int tfd__cuda_error_word(const tfd__call *call, const char *what, int64_t bound,
+                         uint64_t **word_p) {
   cuda_stream *s = of(call->stream);
   int place = (s->words_first + s->words_n) % WORDS;
 
@@ -397,8 +403,8 @@ int tfd__cuda_error_word(const tfd__call *call, const char *what,
       s->words_n--;
     }
     if (s->words_n == WORDS) {
-      return tfd__fail(TFD_ABORTED, "%s: earlier work of %s failed",
-                       call->name, s->config.name);
+      return tfd__fail(TFD_ABORTED, "%s: earlier work of %s failed", call->name,
+                       s->config.name);
     }
   }
   s->words[place] = (word){.seq = taken(s),
@@ -424,11 +430,10 @@ static int raise_word(const word *w, uint64_t value) {
   if (is_label && w->replica >= 0) {
     (void)snprintf(replica, sizeof replica, " of replica %d", w->replica);
   }
-  (void)tfd__fail(TFD_INVALID_ARGUMENT,
-                  "%s: %s %d at position %llu%s is outside [0, %lld)", w->name,
-                  w->what, (int)(int32_t)(uint32_t)value,
-                  (unsigned long long)(value >> 32), replica,
-                  (long long)w->bound);
+  (void)tfd__fail(
+      TFD_INVALID_ARGUMENT, "%s: %s %d at position %llu%s is outside [0, %lld)",
+      w->name, w->what, (int)(int32_t)(uint32_t)value,
+      (unsigned long long)(value >> 32), replica, (long long)w->bound);
   (void)tfd__error_set_place(w->replica, where);
   return tfd__blame(w->name, is_label ? "labels" : w->what, w->bound);
 }

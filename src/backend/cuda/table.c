@@ -10,7 +10,8 @@ const tfd__kernel tfd__cuda_kernels_table[TFD_KERNEL_N] = {
 #undef IF
 #undef HAS
 
-/* --- conditions ------------------------------------------------------------------ */
+/* --- conditions
+ * ------------------------------------------------------------------ */
 
 static bool few(const tfd__call *call) {
   return call->in_n <= TFD_CU_SUMMANDS;
@@ -51,12 +52,12 @@ static bool even_output(const tfd__call *call) {
 static bool one_dense_copy(const tfd__call *call) {
   int grads = call->in_n - call->out_n - 1;
 
-  return call->out_n <= TFD_CU_TARGETS && grads >= 1 &&
-         grads <= TFD_CU_GRADS && call->ints_n == 0 &&
-         !tfd__has(call, call->in_n - 1);
+  return call->out_n <= TFD_CU_TARGETS && grads >= 1 && grads <= TFD_CU_GRADS &&
+         call->ints_n == 0 && !tfd__has(call, call->in_n - 1);
 }
 
-/* --- the question ------------------------------------------------------------------ */
+/* --- the question
+ * ------------------------------------------------------------------ */
 
 enum {
   FLOATS = 1 << TFD_FLOAT32 | 1 << TFD_FLOAT64 | 1 << TFD_FLOAT16 |

@@ -38,11 +38,12 @@ static int split(const char *address, char host[HOST_BYTES],
   return TFD_OK;
 }
 
-static int look_up(const char *address, bool passive, struct addrinfo **list_p) {
+static int look_up(const char *address, bool passive,
+                   struct addrinfo **list_p) {
   struct addrinfo hints = {.ai_family = AF_UNSPEC,
                            .ai_socktype = SOCK_STREAM,
-                           .ai_flags = AI_NUMERICSERV |
-                                       (passive ? AI_PASSIVE : 0)};
+                           .ai_flags =
+                               AI_NUMERICSERV | (passive ? AI_PASSIVE : 0)};
   char host[HOST_BYTES];
   char port[PORT_BYTES];
   int rc;
@@ -73,8 +74,8 @@ void tfd__tune(int socket) {
 
 static int open_listener(const struct addrinfo *a) {
   int on = 1;
-  int s = socket(a->ai_family,
-                 a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int s =
+      socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
   if (s < 0) return -1;
   (void)setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

@@ -124,9 +124,9 @@ int tfd__talk_go_on(tfd__talk *t, bool *over_p) {
     }
     if (t->in_n == before) break;
   }
-  t->agreed = t->heard_all && t->out_done == t->out_n &&
-              t->verdict == TFD_VERDICT_GOOD;
-  *over_p = (t->heard_all && t->out_done == t->out_n) ||
-            tfd__now_ns() > t->until;
+  t->agreed =
+      t->heard_all && t->out_done == t->out_n && t->verdict == TFD_VERDICT_GOOD;
+  *over_p =
+      (t->heard_all && t->out_done == t->out_n) || tfd__now_ns() > t->until;
   return TFD_OK;
 }

@@ -11,7 +11,7 @@
 #include "comm/tcp/hello.h"
 
 enum { STRANGERS = 64 }; /* connections that have not proved who they are */
-#define FIRST_RETRY_NS 50000000   /* grows by 1.6 each time, */
+#define FIRST_RETRY_NS 50000000     /* grows by 1.6 each time, */
 #define LONGEST_RETRY_NS 2000000000 /* up to here */
 #define SAY_NS 10000000000
 
@@ -84,8 +84,8 @@ static int begin_talk(meeting *m, line *l, bool connects) {
 
   mine.channel = (uint32_t)l->channel;
   tfd__tune(l->talk.socket);
-  TFD_TRY(tfd__talk_begin(&l->talk, l->talk.socket, connects, &mine,
-                          m->network));
+  TFD_TRY(
+      tfd__talk_begin(&l->talk, l->talk.socket, connects, &mine, m->network));
   if (!connects) {
     l->talk.is_there = is_there;
     l->talk.arg = m;

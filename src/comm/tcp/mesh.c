@@ -24,7 +24,7 @@ enum { CONTROL_BYTES = TFD_FRAME_BYTES + TFD_NOTE_BYTES };
 
 typedef struct peer {
   int socket[TFD_CHANNELS]; /* -1 = this process, or over */
-  tfd__post *sends; /* under the lock, as receives */
+  tfd__post *sends;         /* under the lock, as receives */
   tfd__post *receives;
   /* The thread's alone. */
   uint8_t header[TFD_FRAME_BYTES];
@@ -437,8 +437,8 @@ static void watch(tfd__mesh *m, int process, struct pollfd *polled) {
   tfd__unlock(&m->lock);
   polled[0] = (struct pollfd){
       .fd = data != 0 ? it->socket[TFD_CHANNEL_DATA] : -1, .events = data};
-  polled[1] = (struct pollfd){.fd = it->socket[TFD_CHANNEL_CONTROL],
-                              .events = POLLIN};
+  polled[1] =
+      (struct pollfd){.fd = it->socket[TFD_CHANNEL_CONTROL], .events = POLLIN};
   if (it->out_done < it->out_n) polled[1].events |= POLLOUT;
 }
 

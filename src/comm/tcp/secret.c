@@ -31,8 +31,8 @@ static void open_library(void) {
   *(void **)&hmac = dlsym(library, "HMAC");
 }
 
-int tfd__hmac(const void *key, size_t key_bytes, const void *data,
-              size_t bytes, uint8_t proof[TFD_PROOF_BYTES]) {
+int tfd__hmac(const void *key, size_t key_bytes, const void *data, size_t bytes,
+              uint8_t proof[TFD_PROOF_BYTES]) {
   unsigned n = 0;
 
   (void)pthread_once(&once, open_library);

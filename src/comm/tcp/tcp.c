@@ -2,7 +2,8 @@
 **
 ** all_reduce: each process adds up its own ranks, sends share p of the sum to
 ** process p, adds up what comes in the order of processes, and sends its share
-** of the result to all others. Every byte crosses 2 (P - 1) / P times, the least
+** of the result to all others. Every byte crosses 2 (P - 1) / P times, the
+*least
 ** there is, in two steps whatever P; few elements go whole to everybody, in one
 ** step. The order of additions is that of the ranks, processes' sums by
 ** processes' sums: equal bits everywhere and from run to run.
@@ -28,7 +29,7 @@ typedef enum phase {
 typedef struct part {
   int64_t numel;
   int dtype;
-  tfd__run_of mine;   /* what this process gives; owned when owns_mine */
+  tfd__run_of mine; /* what this process gives; owned when owns_mine */
   bool owns_mine;
   tfd__run_of theirs; /* owned: what the others gave, process by process */
   tfd__stretch share; /* what is added up here */
@@ -185,9 +186,9 @@ static int work_alloc(tfd__group *g, const tfd__collective *c, work *w) {
       memcpy(w->counts, c->counts, counts * sizeof *w->counts);
     }
   }
-  if (w->in == NULL || w->out == NULL || w->views == NULL ||
-      w->parts == NULL || w->posts == NULL || w->waited == NULL ||
-      w->seqs == NULL || (c->counts != NULL && w->counts == NULL)) {
+  if (w->in == NULL || w->out == NULL || w->views == NULL || w->parts == NULL ||
+      w->posts == NULL || w->waited == NULL || w->seqs == NULL ||
+      (c->counts != NULL && w->counts == NULL)) {
     return tfd__no_memory(posts * sizeof *w->posts, c->what);
   }
   return TFD_OK;
@@ -476,8 +477,8 @@ static int spread(tfd__group *g, work *w, int k, const tfd__run_of *run,
   int i;
 
   for (i = 0; i < g->local; i++) {
-    tfd__run_of to = tfd__part_of(tfd__gotten(g, &w->c, k, i), s.begin,
-                                  s.end - s.begin);
+    tfd__run_of to =
+        tfd__part_of(tfd__gotten(g, &w->c, k, i), s.begin, s.end - s.begin);
 
     TFD_TRY(tfd__run_copy(&to, run));
   }
@@ -524,10 +525,18 @@ static int next_phase(tfd__group *g, work *w) {
   switch (w->phase) {
   case PHASE_INPUT:
     switch (w->c.kind) {
-    case TFD_COLLECTIVE_ALL_REDUCE: exchange(g, w); break;
-    case TFD_COLLECTIVE_BROADCAST: move_broadcast(g, w); break;
-    case TFD_COLLECTIVE_ALL_GATHER: move_gather(g, w); break;
-    default: move_barrier(g, w); break;
+    case TFD_COLLECTIVE_ALL_REDUCE:
+      exchange(g, w);
+      break;
+    case TFD_COLLECTIVE_BROADCAST:
+      move_broadcast(g, w);
+      break;
+    case TFD_COLLECTIVE_ALL_GATHER:
+      move_gather(g, w);
+      break;
+    default:
+      move_barrier(g, w);
+      break;
     }
     w->phase = PHASE_EXCHANGE;
     return TFD_OK;
@@ -548,8 +557,8 @@ static int next_phase(tfd__group *g, work *w) {
 }
 
 /* Have the devices passed what was noted? A deadline is no failure. */
-static int wait_devices(const tfd__group *g, const work *w,
-                        tfd__deadline until, bool *done_p) {
+static int wait_devices(const tfd__group *g, const work *w, tfd__deadline until,
+                        bool *done_p) {
   int i;
 
   for (i = 0; i < g->local; i++) {

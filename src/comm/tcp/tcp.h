@@ -23,8 +23,8 @@
 enum { TFD_PROOF_BYTES = 32, TFD_NONCE_BYTES = 16 };
 
 /* HMAC-SHA256. Errors: Unavailable without OpenSSL's libcrypto. */
-int tfd__hmac(const void *key, size_t key_bytes, const void *data,
-              size_t bytes, uint8_t proof[TFD_PROOF_BYTES]);
+int tfd__hmac(const void *key, size_t key_bytes, const void *data, size_t bytes,
+              uint8_t proof[TFD_PROOF_BYTES]);
 int tfd__random_bytes(void *p, size_t bytes);
 /* In a time that does not tell where they differ. */
 bool tfd__same_bytes(const void *a, const void *b, size_t bytes);
@@ -99,10 +99,10 @@ typedef enum tfd__frame_type {
 /* A header; all but `type` and `length` are data's. */
 typedef struct tfd__frame {
   uint32_t type;
-  uint32_t tag;   /* which part of the collective */
-  uint64_t seq;   /* which collective of the group, from 1 */
-  uint64_t what;  /* kind, operation, dtype, root: see tcp.c */
-  uint64_t count; /* elements of the value, over all ranks the same */
+  uint32_t tag;    /* which part of the collective */
+  uint64_t seq;    /* which collective of the group, from 1 */
+  uint64_t what;   /* kind, operation, dtype, root: see tcp.c */
+  uint64_t count;  /* elements of the value, over all ranks the same */
   uint64_t length; /* bytes that follow */
   uint32_t sum;    /* CRC-32C of them */
 } tfd__frame;

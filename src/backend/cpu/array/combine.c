@@ -5,25 +5,25 @@
 
 /* --- one row -------------------------------------------------------------- */
 
-#define ROW(name, type, expr)                                                  \
-  TFD_CLONES static void name(void *dst, const void *src, int64_t n) {         \
-    type *restrict d = dst;                                                    \
-    const type *restrict s = src;                                              \
-    int64_t i;                                                                 \
-                                                                               \
-    for (i = 0; i < n; i++) {                                                  \
-      const type x = d[i];                                                     \
-      const type y = s[i];                                                     \
-      d[i] = (type)(expr);                                                     \
-    }                                                                          \
+#define ROW(name, type, expr)                                          \
+  TFD_CLONES static void name(void *dst, const void *src, int64_t n) { \
+    type *restrict d = dst;                                            \
+    const type *restrict s = src;                                      \
+    int64_t i;                                                         \
+                                                                       \
+    for (i = 0; i < n; i++) {                                          \
+      const type x = d[i];                                             \
+      const type y = s[i];                                             \
+      d[i] = (type)(expr);                                             \
+    }                                                                  \
   }
 
-#define FLOAT_ROWS(t, type)                                                    \
-  ROW(add_##t, type, x + y)                                                    \
-  ROW(sub_##t, type, x - y)                                                    \
-  ROW(mul_##t, type, x * y)                                                    \
-  ROW(div_##t, type, x / y)                                                    \
-  ROW(min_##t, type, y < x || y != y ? y : x)                                  \
+#define FLOAT_ROWS(t, type)                   \
+  ROW(add_##t, type, x + y)                   \
+  ROW(sub_##t, type, x - y)                   \
+  ROW(mul_##t, type, x *y)                    \
+  ROW(div_##t, type, x / y)                   \
+  ROW(min_##t, type, y < x || y != y ? y : x) \
   ROW(max_##t, type, y > x || y != y ? y : x)
 
 /* Integers wrap around; computing unsigned keeps that defined. Division by
@@ -32,7 +32,7 @@
 #define INT_ROWS(t, type)                                                      \
   ROW(add_##t, type, (uint64_t)x + (uint64_t)y)                                \
   ROW(sub_##t, type, (uint64_t)x - (uint64_t)y)                                \
-  ROW(mul_##t, type, (uint64_t)x * (uint64_t)y)                                \
+  ROW(mul_##t, type, (uint64_t)x *(uint64_t)y)                                 \
   ROW(div_##t, type, y == (type)-1 && y < 1 ? (type)(0 - (uint64_t)x) : x / y) \
   ROW(min_##t, type, y < x ? y : x)                                            \
   ROW(max_##t, type, y > x ? y : x)
@@ -48,12 +48,12 @@ INT_ROWS(u8, uint8_t)
 ROW(or_b1, uint8_t, x | y)
 
 /* Half types go through float32 rows, a chunk at a time. */
-#define HALF_ROW(op, h, dtype)                                                 \
-  static void op##_##h(void *dst, const void *src, int64_t n) {                \
-    half_row(op##_f32, dtype, dst, src, n);                                    \
+#define HALF_ROW(op, h, dtype)                                  \
+  static void op##_##h(void *dst, const void *src, int64_t n) { \
+    half_row(op##_f32, dtype, dst, src, n);                     \
   }
-#define HALF_ROWS(op)                                                          \
-  HALF_ROW(op, f16, TFD_FLOAT16)                                               \
+#define HALF_ROWS(op)            \
+  HALF_ROW(op, f16, TFD_FLOAT16) \
   HALF_ROW(op, bf16, TFD_BFLOAT16)
 
 static void half_row(tfd__combine row, int dtype, uint16_t *dst,
@@ -92,20 +92,23 @@ static void update_8(void *dst, const void *src, int64_t n) {
   memcpy(dst, src, (size_t)n * 8);
 }
 
-#define KIND(op)                                                               \
-  [TFD_FLOAT32] = op##_f32, [TFD_FLOAT64] = op##_f64,                          \
-  [TFD_FLOAT16] = op##_f16, [TFD_BFLOAT16] = op##_bf16,                        \
-  [TFD_INT8] = op##_i8,     [TFD_INT16] = op##_i16,                            \
-  [TFD_INT32] = op##_i32,   [TFD_INT64] = op##_i64,                            \
+#define KIND(op)                                                              \
+  [TFD_FLOAT32] = op##_f32, [TFD_FLOAT64] = op##_f64,                         \
+  [TFD_FLOAT16] = op##_f16, [TFD_BFLOAT16] = op##_bf16, [TFD_INT8] = op##_i8, \
+  [TFD_INT16] = op##_i16, [TFD_INT32] = op##_i32, [TFD_INT64] = op##_i64,     \
   [TFD_UINT8] = op##_u8
 
 static const tfd__combine table[TFD_COMBINE_N][TFD_DTYPE_END] = {
-    [TFD_COMBINE_UPDATE] =
-        {[TFD_FLOAT32] = update_4, [TFD_FLOAT64] = update_8,
-         [TFD_FLOAT16] = update_2, [TFD_BFLOAT16] = update_2,
-         [TFD_INT8] = update_1,    [TFD_INT16] = update_2,
-         [TFD_INT32] = update_4,   [TFD_INT64] = update_8,
-         [TFD_UINT8] = update_1,   [TFD_BOOL] = update_1},
+    [TFD_COMBINE_UPDATE] = {[TFD_FLOAT32] = update_4,
+                            [TFD_FLOAT64] = update_8,
+                            [TFD_FLOAT16] = update_2,
+                            [TFD_BFLOAT16] = update_2,
+                            [TFD_INT8] = update_1,
+                            [TFD_INT16] = update_2,
+                            [TFD_INT32] = update_4,
+                            [TFD_INT64] = update_8,
+                            [TFD_UINT8] = update_1,
+                            [TFD_BOOL] = update_1},
     [TFD_COMBINE_ADD] = {KIND(add), [TFD_BOOL] = or_b1},
     [TFD_COMBINE_SUB] = {KIND(sub)},
     [TFD_COMBINE_MUL] = {KIND(mul)},
@@ -159,8 +162,7 @@ static void some_columns(void *arg, int64_t begin, int64_t end) {
 void tfd__combine_rows(tfd__combine combine, int dtype, void *dst,
                        int64_t dst_rows, const int64_t *rows, int64_t n,
                        const void *src, int64_t inner) {
-  job w = {combine, dst, src, rows, n, inner,
-           (int64_t)tfd__dtype_size(dtype)};
+  job w = {combine, dst, src, rows, n, inner, (int64_t)tfd__dtype_size(dtype)};
 
   if (n == 0 || inner == 0 || dst_rows == 0) return;
   if (n * inner < 2 * TFD_GRAIN) {

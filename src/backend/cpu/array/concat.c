@@ -174,8 +174,8 @@ int tfd__cpu_tile(const tfd__call *call) {
 int tfd__cpu_repeat(const tfd__call *call) {
   const tfd__view *out = tfd__out(call, 0);
   const tfd__view *in = tfd__in(call, 0);
-  int axis = (int)(call->ints[1] < 0 ? call->ints[1] + in->rank
-                                     : call->ints[1]);
+  int axis =
+      (int)(call->ints[1] < 0 ? call->ints[1] + in->rank : call->ints[1]);
   int64_t inner = tfd__span(in, axis + 1, in->rank);
   int64_t outer = tfd__span(in, 0, axis + 1);
   int64_t dims[3] = {outer, call->ints[0], inner};

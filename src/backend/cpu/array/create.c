@@ -101,7 +101,9 @@ static tfd__view diagonal(const tfd__view *m, int64_t k, int64_t length) {
   return d;
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
 /* ints: see the op; only the output's shape matters here. */
 int tfd__cpu_eye(const tfd__call *call) {

@@ -19,9 +19,9 @@ static const char *position(const tfd__view *v, int64_t at, char *buf,
     at /= v->dims[i];
   }
   for (i = 0; i < v->rank; i++) {
-    used += (size_t)snprintf(buf + used, n - used, "%s%lld%s",
-                             i == 0 ? "[" : ",", (long long)coordinate[i],
-                             i == v->rank - 1 ? "]" : "");
+    used +=
+        (size_t)snprintf(buf + used, n - used, "%s%lld%s", i == 0 ? "[" : ",",
+                         (long long)coordinate[i], i == v->rank - 1 ? "]" : "");
     if (used >= n) break;
   }
   return buf;
@@ -38,14 +38,14 @@ int tfd__index_fail(const tfd__call *call, const char *arg,
 }
 
 /* True if all lie in [0, bound): one unsigned comparison each, no branch. */
-#define DEFINE_IN_RANGE(name, type)                                            \
-  TFD_CLONES static bool name(const type *x, int64_t n, int64_t bound) {       \
-    uint64_t limit = (uint64_t)bound;                                          \
-    int bad = 0;                                                               \
-    int64_t i;                                                                 \
-                                                                               \
-    for (i = 0; i < n; i++) bad |= (uint64_t)(int64_t)x[i] >= limit;           \
-    return bad == 0;                                                           \
+#define DEFINE_IN_RANGE(name, type)                                      \
+  TFD_CLONES static bool name(const type *x, int64_t n, int64_t bound) { \
+    uint64_t limit = (uint64_t)bound;                                    \
+    int bad = 0;                                                         \
+    int64_t i;                                                           \
+                                                                         \
+    for (i = 0; i < n; i++) bad |= (uint64_t)(int64_t)x[i] >= limit;     \
+    return bad == 0;                                                     \
   }
 DEFINE_IN_RANGE(in_range_32, int32_t)
 DEFINE_IN_RANGE(in_range_64, int64_t)
@@ -193,8 +193,13 @@ int tfd__cpu_gather_grad(const tfd__call *call) {
   int axis = (int)call->ints[TFD_ARRAY_LISTS(1)];
   int batch = (int)call->ints[TFD_ARRAY_LISTS(1) + 1];
   int64_t inner = tfd__span(out, axis + 1, out->rank);
-  gather g = {NULL, NULL, indices, tfd__span(out, batch, axis),
-              out->dims[axis], tfd__span(indices, batch, indices->rank), 0};
+  gather g = {NULL,
+              NULL,
+              indices,
+              tfd__span(out, batch, axis),
+              out->dims[axis],
+              tfd__span(indices, batch, indices->rank),
+              0};
   spread w = {&g, out, dy, NULL};
   int64_t n = 0;
 

@@ -153,8 +153,8 @@ static int combine_into(const tfd__call *call, tfd__combine_kind kind,
   }
   if (kind == TFD_COMBINE_DIV) TFD_TRY(check_divisors(call, updates));
   if (inner == 0) return TFD_OK;
-  tfd__combine_rows(combine, out->dtype, out->data, out->numel / inner, rows,
-                    n, updates->data, inner);
+  tfd__combine_rows(combine, out->dtype, out->data, out->numel / inner, rows, n,
+                    updates->data, inner);
   return TFD_OK;
 }
 
@@ -183,9 +183,9 @@ static int update_rows(const tfd__call *call, tfd__combine_kind kind) {
   return combine_into(call, kind, rows, n, tfd__span(ref, 1, ref->rank));
 }
 
-#define UPDATE(name, how, kind)                                                \
-  int tfd__cpu_##name(const tfd__call *call) {                                 \
-    return how(call, TFD_COMBINE_##kind);                                      \
+#define UPDATE(name, how, kind)                \
+  int tfd__cpu_##name(const tfd__call *call) { \
+    return how(call, TFD_COMBINE_##kind);      \
   }
 
 UPDATE(tensor_scatter_nd_update, update_nd, UPDATE)

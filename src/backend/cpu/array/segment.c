@@ -62,8 +62,9 @@ static int segment_rows(const tfd__call *call, bool sorted, int64_t segments,
 static void start_rows(const tfd__view *out, int64_t kind, bool sorted,
                        const int64_t *counts) {
   bool is_float = tfd__is_float(out->dtype);
-  double start = kind == KIND_PROD ? 1 : kind == KIND_MIN ? INFINITY
-                                                          : -INFINITY;
+  double start = kind == KIND_PROD  ? 1
+                 : kind == KIND_MIN ? INFINITY
+                                    : -INFINITY;
   int64_t i;
 
   tfd__fill_view(out, start);
@@ -77,8 +78,7 @@ static void start_rows(const tfd__view *out, int64_t kind, bool sorted,
     if (sorted) {
       tfd__fill_view(&row, 0);
     } else if (is_float) {
-      tfd__fill_view(&row, (kind == KIND_MIN ? 1 : -1) *
-                               largest(out->dtype));
+      tfd__fill_view(&row, (kind == KIND_MIN ? 1 : -1) * largest(out->dtype));
     }
   }
 }

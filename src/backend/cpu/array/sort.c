@@ -21,15 +21,17 @@ static inline uint64_t key_of_double(double x) {
   return (v.u & SIGN64) != 0 ? ~v.u : v.u | SIGN64;
 }
 
-static inline uint64_t key_of_int(int64_t x) { return (uint64_t)x ^ SIGN64; }
+static inline uint64_t key_of_int(int64_t x) {
+  return (uint64_t)x ^ SIGN64;
+}
 
-#define KEYS(type, expr)                                                       \
-  do {                                                                         \
-    const type *p = data;                                                      \
-    for (i = 0; i < n; i++) {                                                  \
-      const type x = p[i];                                                     \
-      keys[i].key = expr;                                                      \
-    }                                                                          \
+#define KEYS(type, expr)      \
+  do {                        \
+    const type *p = data;     \
+    for (i = 0; i < n; i++) { \
+      const type x = p[i];    \
+      keys[i].key = expr;     \
+    }                         \
   } while (0)
 
 void tfd__sort_keys(tfd__pair *keys, const void *data, int dtype, int64_t n) {
@@ -152,17 +154,19 @@ static inline uint32_t key_of_float(float x) {
   return (u & ~SIGN32) > 0x7f800000u ? UINT32_MAX : key;
 }
 
-static inline uint32_t key_of_small(int32_t x) { return (uint32_t)x ^ SIGN32; }
+static inline uint32_t key_of_small(int32_t x) {
+  return (uint32_t)x ^ SIGN32;
+}
 
 /* NaN stays last whichever way: only a NaN has the key of all ones. */
-#define PACK(type, expr, is_nan)                                               \
-  do {                                                                         \
-    const type *p = data;                                                      \
-    for (i = 0; i < n; i++) {                                                  \
-      const type x = p[i];                                                     \
-      const uint32_t key = expr;                                               \
-      words[i] = (uint64_t)(key ^ ((is_nan) ? 0 : turn)) << 32 | (uint32_t)i;  \
-    }                                                                          \
+#define PACK(type, expr, is_nan)                                              \
+  do {                                                                        \
+    const type *p = data;                                                     \
+    for (i = 0; i < n; i++) {                                                 \
+      const type x = p[i];                                                    \
+      const uint32_t key = expr;                                              \
+      words[i] = (uint64_t)(key ^ ((is_nan) ? 0 : turn)) << 32 | (uint32_t)i; \
+    }                                                                         \
   } while (0)
 
 TFD_CLONES static void pack_words(uint64_t *words, const void *data, int dtype,
@@ -351,7 +355,9 @@ static void sort_slots(void *arg, int64_t begin, int64_t end) {
 static int sort_rows(const tfd__call *call, bool descending) {
   const tfd__view *in = tfd__in(call, 0);
   const tfd__view *out = tfd__out(call, 0);
-  rows w = {.in = in, .values = out, .indices = tfd__out(call, 1),
+  rows w = {.in = in,
+            .values = out,
+            .indices = tfd__out(call, 1),
             .descending = descending};
   int64_t threads = tfd__threads_get();
 
@@ -374,7 +380,9 @@ int tfd__cpu_sort_pairs(const tfd__call *call) {
   return sort_rows(call, call->ints[0] == 1);
 }
 
-int tfd__cpu_top_k(const tfd__call *call) { return sort_rows(call, true); }
+int tfd__cpu_top_k(const tfd__call *call) {
+  return sort_rows(call, true);
+}
 
 /* --- membership and search ------------------------------------------------ */
 
@@ -394,8 +402,7 @@ int tfd__cpu_in_top_k(const tfd__call *call) {
     int64_t target = tfd__index_at(targets, i);
     int64_t larger = 0;
     bool ok = target >= 0 && target < classes;
-    double mine =
-        ok ? tfd__load(row + (size_t)target * size, x->dtype) : 0.0;
+    double mine = ok ? tfd__load(row + (size_t)target * size, x->dtype) : 0.0;
 
     ok = ok && mine - mine == 0;
     for (j = 0; ok && j < classes; j++) {
@@ -446,9 +453,9 @@ int tfd__cpu_searchsorted(const tfd__call *call) {
   tfd__sort_keys(keys, sequence->data, sequence->dtype, sequence->numel);
   tfd__sort_keys(wanted, values->data, values->dtype, values->numel);
   for (i = 0; i < values->numel; i++) {
-    tfd__store((char *)out->data + (size_t)i * size, out->dtype,
-               (double)bound(keys + i / m * n, n, wanted[i].key,
-                             call->ints[0] == 1));
+    tfd__store(
+        (char *)out->data + (size_t)i * size, out->dtype,
+        (double)bound(keys + i / m * n, n, wanted[i].key, call->ints[0] == 1));
   }
   return TFD_OK;
 }

@@ -76,8 +76,8 @@ static const uint8_t *truths(const tfd__call *call, const tfd__view *x) {
     return NULL;
   }
   for (i = 0; i < x->numel; i++) {
-    truth[i] = tfd__load((const char *)x->data + (size_t)i * size,
-                         x->dtype) != 0;
+    truth[i] =
+        tfd__load((const char *)x->data + (size_t)i * size, x->dtype) != 0;
   }
   return truth;
 }
@@ -101,8 +101,8 @@ int tfd__cpu_where_indices(const tfd__call *call) {
   if (truth == NULL) return TFD_RESOURCE_EXHAUSTED;
   if (count_true(truth, x->numel) != call->ints[0]) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "%s: count is %lld but %lld elements are true",
-                     call->name, (long long)call->ints[0],
+                     "%s: count is %lld but %lld elements are true", call->name,
+                     (long long)call->ints[0],
                      (long long)count_true(truth, x->numel));
   }
   for (i = 0; i < x->numel; i++) {

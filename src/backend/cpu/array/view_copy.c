@@ -28,7 +28,9 @@ typedef struct plan {
   int64_t cuts; /* pieces of one block */
 } plan;
 
-static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+static int64_t magnitude(int64_t x) {
+  return x < 0 ? -x : x;
+}
 
 /* --- the plan ------------------------------------------------------------- */
 
@@ -166,18 +168,18 @@ static void full_tile_uint32_t(uint32_t *d, const uint32_t *s, const plan *p) {
 }
 
 /* The other sizes: the compiler's choice of loads and stores. */
-#define DEFINE_FULL_TILE(T)                                                    \
-  static void full_tile_##T(T *restrict d, const T *restrict s,                \
-                            const plan *p) {                                   \
-    enum { N = 64 / sizeof(T) };                                               \
-    T tile[N][N];                                                              \
-    int64_t r;                                                                 \
-    int64_t c;                                                                 \
-                                                                               \
-    for (c = 0; c < N; c++) memcpy(tile[c], s + c * p->sc, 64);                \
-    for (r = 0; r < N; r++) {                                                  \
-      for (c = 0; c < N; c++) d[r * p->dr + c] = tile[c][r];                   \
-    }                                                                          \
+#define DEFINE_FULL_TILE(T)                                     \
+  static void full_tile_##T(T *restrict d, const T *restrict s, \
+                            const plan *p) {                    \
+    enum { N = 64 / sizeof(T) };                                \
+    T tile[N][N];                                               \
+    int64_t r;                                                  \
+    int64_t c;                                                  \
+                                                                \
+    for (c = 0; c < N; c++) memcpy(tile[c], s + c * p->sc, 64); \
+    for (r = 0; r < N; r++) {                                   \
+      for (c = 0; c < N; c++) d[r * p->dr + c] = tile[c][r];    \
+    }                                                           \
   }
 
 DEFINE_FULL_TILE(uint8_t)
@@ -186,65 +188,65 @@ DEFINE_FULL_TILE(uint64_t)
 
 /* rows x cols elements of type T through tiles of one cache line each way:
 ** every line of src and dst is touched once while it is cached. */
-#define DEFINE_BLOCK(T)                                                        \
-  static void tile_##T(T *d, const T *s, const plan *p, int64_t rows,          \
-                       int64_t cols) {                                         \
-    enum { N = 64 / sizeof(T) };                                               \
-    T tile[N][N];                                                              \
-    int64_t r;                                                                 \
-    int64_t c;                                                                 \
-                                                                               \
-    for (c = 0; c < cols; c++) {                                               \
-      for (r = 0; r < rows; r++) tile[c][r] = s[c * p->sc + r * p->sr];        \
-    }                                                                          \
-    for (r = 0; r < rows; r++) {                                               \
-      for (c = 0; c < cols; c++) d[r * p->dr + c * p->dc] = tile[c][r];        \
-    }                                                                          \
-  }                                                                            \
-  static void transpose_##T(T *d, const T *s, const plan *p, int64_t rows) {   \
-    const int64_t n = 64 / (int64_t)sizeof(T);                                 \
-    bool unit = p->sr == 1 && p->dc == 1;                                      \
-    int64_t r;                                                                 \
-    int64_t c;                                                                 \
-                                                                               \
-    for (r = 0; r < rows; r += n) {                                            \
-      int64_t rn = rows - r < n ? rows - r : n;                                \
-                                                                               \
-      for (c = 0; c < p->cols; c += n) {                                       \
-        int64_t cn = p->cols - c < n ? p->cols - c : n;                        \
-        T *to = d + r * p->dr + c * p->dc;                                     \
-        const T *from = s + r * p->sr + c * p->sc;                             \
-        int64_t k;                                                             \
-                                                                               \
-        /* Lines a page apart: no hardware prefetcher foresees them. */        \
-        for (k = 0; k < n; k++) __builtin_prefetch(from + (n + k) * p->sc);    \
-        if (unit && rn == n && cn == n) {                                      \
-          full_tile_##T(to, from, p);                                          \
-        } else {                                                               \
-          tile_##T(to, from, p, rn, cn);                                       \
-        }                                                                      \
-      }                                                                        \
-    }                                                                          \
-  }                                                                            \
-  static void block_##T(T *d, const T *s, const plan *p, int64_t rows) {       \
-    int64_t r;                                                                 \
-    int64_t c;                                                                 \
-                                                                               \
-    if (p->sc != 0 && magnitude(p->sr) < magnitude(p->sc)                      \
-        && p->sr != 0 && p->cols > 1) {                                        \
-      transpose_##T(d, s, p, rows);                                            \
-      return;                                                                  \
-    }                                                                          \
-    for (r = 0; r < rows; r++, d += p->dr, s += p->sr) {                       \
-      if (p->dc == 1 && p->sc == 0) {                                          \
-        const T x = *s;                                                        \
-        for (c = 0; c < p->cols; c++) d[c] = x;                                \
-      } else if (p->dc == 1 && p->sc == -1) {                                  \
-        for (c = 0; c < p->cols; c++) d[c] = s[-c];                            \
-      } else {                                                                 \
-        for (c = 0; c < p->cols; c++) d[c * p->dc] = s[c * p->sc];             \
-      }                                                                        \
-    }                                                                          \
+#define DEFINE_BLOCK(T)                                                      \
+  static void tile_##T(T *d, const T *s, const plan *p, int64_t rows,        \
+                       int64_t cols) {                                       \
+    enum { N = 64 / sizeof(T) };                                             \
+    T tile[N][N];                                                            \
+    int64_t r;                                                               \
+    int64_t c;                                                               \
+                                                                             \
+    for (c = 0; c < cols; c++) {                                             \
+      for (r = 0; r < rows; r++) tile[c][r] = s[c * p->sc + r * p->sr];      \
+    }                                                                        \
+    for (r = 0; r < rows; r++) {                                             \
+      for (c = 0; c < cols; c++) d[r * p->dr + c * p->dc] = tile[c][r];      \
+    }                                                                        \
+  }                                                                          \
+  static void transpose_##T(T *d, const T *s, const plan *p, int64_t rows) { \
+    const int64_t n = 64 / (int64_t)sizeof(T);                               \
+    bool unit = p->sr == 1 && p->dc == 1;                                    \
+    int64_t r;                                                               \
+    int64_t c;                                                               \
+                                                                             \
+    for (r = 0; r < rows; r += n) {                                          \
+      int64_t rn = rows - r < n ? rows - r : n;                              \
+                                                                             \
+      for (c = 0; c < p->cols; c += n) {                                     \
+        int64_t cn = p->cols - c < n ? p->cols - c : n;                      \
+        T *to = d + r * p->dr + c * p->dc;                                   \
+        const T *from = s + r * p->sr + c * p->sc;                           \
+        int64_t k;                                                           \
+                                                                             \
+        /* Lines a page apart: no hardware prefetcher foresees them. */      \
+        for (k = 0; k < n; k++) __builtin_prefetch(from + (n + k) * p->sc);  \
+        if (unit && rn == n && cn == n) {                                    \
+          full_tile_##T(to, from, p);                                        \
+        } else {                                                             \
+          tile_##T(to, from, p, rn, cn);                                     \
+        }                                                                    \
+      }                                                                      \
+    }                                                                        \
+  }                                                                          \
+  static void block_##T(T *d, const T *s, const plan *p, int64_t rows) {     \
+    int64_t r;                                                               \
+    int64_t c;                                                               \
+                                                                             \
+    if (p->sc != 0 && magnitude(p->sr) < magnitude(p->sc) && p->sr != 0 &&   \
+        p->cols > 1) {                                                       \
+      transpose_##T(d, s, p, rows);                                          \
+      return;                                                                \
+    }                                                                        \
+    for (r = 0; r < rows; r++, d += p->dr, s += p->sr) {                     \
+      if (p->dc == 1 && p->sc == 0) {                                        \
+        const T x = *s;                                                      \
+        for (c = 0; c < p->cols; c++) d[c] = x;                              \
+      } else if (p->dc == 1 && p->sc == -1) {                                \
+        for (c = 0; c < p->cols; c++) d[c] = s[-c];                          \
+      } else {                                                               \
+        for (c = 0; c < p->cols; c++) d[c * p->dc] = s[c * p->sc];           \
+      }                                                                      \
+    }                                                                        \
   }
 
 DEFINE_BLOCK(uint8_t)

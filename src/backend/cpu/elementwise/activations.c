@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-/* --- relu and relu6, for every number; NaN stays NaN ---------------------------- */
+/* --- relu and relu6, for every number; NaN stays NaN
+ * ---------------------------- */
 
 /* Comparing this way round gives NaN for NaN; unsigned types cannot. */
 #define FLOAT_RELU(type) (x < (type)0 ? (type)0 : x)
@@ -12,11 +13,11 @@
 #define INT_RELU(type) (x > (type)0 ? x : (type)0)
 #define INT_RELU6(type) (x > (type)0 ? (x < (type)6 ? x : (type)6) : (type)0)
 
-#define RELU_ROWS(suffix, type, kind)                                          \
-  TFD_ROW1(relu_##suffix, type, type, kind##_RELU(type))                       \
-  TFD_ROW1(relu6_##suffix, type, type, kind##_RELU6(type))                     \
-  TFD_ROW2(relu_grad_##suffix, type, type, y > (type)0 ? x : (type)0)          \
-  TFD_ROW2(relu6_grad_##suffix, type, type,                                    \
+#define RELU_ROWS(suffix, type, kind)                                 \
+  TFD_ROW1(relu_##suffix, type, type, kind##_RELU(type))              \
+  TFD_ROW1(relu6_##suffix, type, type, kind##_RELU6(type))            \
+  TFD_ROW2(relu_grad_##suffix, type, type, y > (type)0 ? x : (type)0) \
+  TFD_ROW2(relu6_grad_##suffix, type, type,                           \
            y > (type)0 && y < (type)6 ? x : (type)0)
 
 RELU_ROWS(f32, float, FLOAT)
@@ -27,10 +28,10 @@ RELU_ROWS(i32, int32_t, INT)
 RELU_ROWS(i64, int64_t, INT)
 RELU_ROWS(u8, uint8_t, INT)
 
-#define NUMBER_KERNEL(name)                                                    \
-  int tfd__cpu_##name(const tfd__call *call) {                                 \
-    static const tfd__rows rows = {TFD_ROWS_FLOAT(name), TFD_ROWS_INT(name)};  \
-    return tfd__elementwise_of(call, rows, 0, false, NULL);                    \
+#define NUMBER_KERNEL(name)                                                   \
+  int tfd__cpu_##name(const tfd__call *call) {                                \
+    static const tfd__rows rows = {TFD_ROWS_FLOAT(name), TFD_ROWS_INT(name)}; \
+    return tfd__elementwise_of(call, rows, 0, false, NULL);                   \
   }
 
 NUMBER_KERNEL(relu)
@@ -38,15 +39,15 @@ NUMBER_KERNEL(relu6)
 NUMBER_KERNEL(relu_grad)
 NUMBER_KERNEL(relu6_grad)
 
-/* --- leaky_relu and elu: the attribute alpha reaches the rows as ctx ------------- */
+/* --- leaky_relu and elu: the attribute alpha reaches the rows as ctx
+ * ------------- */
 
 #define ALPHA(type) (*(const type *)ctx)
 
 #define ALPHA_ROWS(suffix, type, exp_minus_1)                                  \
-  TFD_ROW1(leaky_relu_##suffix, type, type,                                    \
-           x > (type)0 ? x : x *ALPHA(type))                                   \
+  TFD_ROW1(leaky_relu_##suffix, type, type, x > (type)0 ? x : x * ALPHA(type)) \
   TFD_ROW2(leaky_relu_grad_##suffix, type, type,                               \
-           y > (type)0 ? x : x *ALPHA(type))                                   \
+           y > (type)0 ? x : x * ALPHA(type))                                  \
   TFD_ROW1(elu_##suffix, type, type,                                           \
            x > (type)0 ? x : ALPHA(type) * exp_minus_1(x))
 
@@ -62,17 +63,18 @@ static int with_alpha(const tfd__call *call, const tfd__rows rows) {
                              f64 ? (void *)&wide : (void *)&narrow);
 }
 
-#define ALPHA_KERNEL(name)                                                     \
-  int tfd__cpu_##name(const tfd__call *call) {                                 \
-    static const tfd__rows rows = {TFD_ROWS_FLOAT(name)};                      \
-    return with_alpha(call, rows);                                             \
+#define ALPHA_KERNEL(name)                                \
+  int tfd__cpu_##name(const tfd__call *call) {            \
+    static const tfd__rows rows = {TFD_ROWS_FLOAT(name)}; \
+    return with_alpha(call, rows);                        \
   }
 
 ALPHA_KERNEL(leaky_relu)
 ALPHA_KERNEL(leaky_relu_grad)
 ALPHA_KERNEL(elu)
 
-/* --- smooth ones ------------------------------------------------------------------ */
+/* --- smooth ones
+ * ------------------------------------------------------------------ */
 
 /* Klambauer et al. 2017: the fixed point of mean 0, variance 1. */
 #define SELU_ALPHA 1.6732632423543772848170429916717
@@ -80,13 +82,13 @@ ALPHA_KERNEL(elu)
 #define SQRT_HALF 0.70710678118654752440084436210485
 #define SQRT_2_OVER_PI 0.79788456080286535587989211986876
 
-#define GELU_INNER(type, x)                                                    \
+#define GELU_INNER(type, x) \
   ((type)SQRT_2_OVER_PI * ((x) + (type)0.044715 * (x) * (x) * (x)))
 
 #define SMOOTH_ROWS(suffix, type, exp_minus_1, erf_, tanh_, sigmoid_)          \
-  TFD_ROW1(selu_##suffix, type, type,                                          \
-           (type)SELU_SCALE *                                                  \
-               (x > (type)0 ? x : (type)SELU_ALPHA * exp_minus_1(x)))          \
+  TFD_ROW1(                                                                    \
+      selu_##suffix, type, type,                                               \
+      (type)SELU_SCALE *(x > (type)0 ? x : (type)SELU_ALPHA * exp_minus_1(x))) \
   TFD_ROW1(gelu_##suffix, type, type,                                          \
            (type)0.5 * x * ((type)1 + erf_(x * (type)SQRT_HALF)))              \
   TFD_ROW1(gelu_tanh_##suffix, type, type,                                     \
@@ -95,15 +97,17 @@ ALPHA_KERNEL(elu)
   TFD_ROW1(softsign_##suffix, type, type,                                      \
            x / ((type)1 + (x < (type)0 ? -x : x)))
 
-static double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+static double sigmoid(double x) {
+  return 1.0 / (1.0 + exp(-x));
+}
 
 SMOOTH_ROWS(f32, float, tfd__expm1f, tfd__erff, tfd__tanhf, tfd__sigmoidf)
 SMOOTH_ROWS(f64, double, expm1, erf, tanh, sigmoid)
 
-#define FLOAT_KERNEL(name)                                                     \
-  int tfd__cpu_##name(const tfd__call *call) {                                 \
-    static const tfd__rows rows = {TFD_ROWS_FLOAT(name)};                      \
-    return tfd__elementwise_of(call, rows, 0, false, NULL);                    \
+#define FLOAT_KERNEL(name)                                  \
+  int tfd__cpu_##name(const tfd__call *call) {              \
+    static const tfd__rows rows = {TFD_ROWS_FLOAT(name)};   \
+    return tfd__elementwise_of(call, rows, 0, false, NULL); \
   }
 
 FLOAT_KERNEL(selu)

@@ -246,8 +246,7 @@ static void NORM_ID(finish)(const tfd__call *call, const norm_shape *d,
   double m = (double)saved[c];
   double v = s->sum0[c] / count;
   /* TensorFlow's running variance is unbiased, Keras' is not. */
-  double wide =
-      call->ints[2] != 0 && count > 1 ? s->sum0[c] / (count - 1) : v;
+  double wide = call->ints[2] != 0 && count > 1 ? s->sum0[c] / (count - 1) : v;
 
   if (call->ints[1] == 0) {
     m = (double)old_mean[c];

@@ -14,15 +14,15 @@ typedef struct dropping {
   double scale;
 } dropping;
 
-#define DROP_LOOP(type, load, store)                                           \
-  do {                                                                         \
-    const type *x = d->in->data;                                               \
-    type *y = d->out->data;                                                    \
-                                                                               \
-    for (int64_t i = 0; i < n; i++) {                                          \
-      y[first + i] =                                                           \
-          words[i] < d->limit ? (type)0 : store(load(x[first + i]) * scale);   \
-    }                                                                          \
+#define DROP_LOOP(type, load, store)                                         \
+  do {                                                                       \
+    const type *x = d->in->data;                                             \
+    type *y = d->out->data;                                                  \
+                                                                             \
+    for (int64_t i = 0; i < n; i++) {                                        \
+      y[first + i] =                                                         \
+          words[i] < d->limit ? (type)0 : store(load(x[first + i]) * scale); \
+    }                                                                        \
   } while (0)
 #define PLAIN(x) (x)
 

@@ -26,7 +26,8 @@ typedef struct rows {
   _Atomic int64_t bad;  /* first row with a label out of range, or -1 */
 } rows;
 
-/* --- row arithmetic ---------------------------------------------------------- */
+/* --- row arithmetic ----------------------------------------------------------
+ */
 
 TFD_CLONES static float max_f32(const float *x, int64_t n) {
   float m = -INFINITY;
@@ -36,8 +37,12 @@ TFD_CLONES static float max_f32(const float *x, int64_t n) {
 }
 
 /* A row of all -inf has no finite maximum to subtract. */
-static float shift_of_f32(float m) { return isinf(m) ? 0.0f : m; }
-static double shift_of_f64(double m) { return isinf(m) ? 0.0 : m; }
+static float shift_of_f32(float m) {
+  return isinf(m) ? 0.0f : m;
+}
+static double shift_of_f64(double m) {
+  return isinf(m) ? 0.0 : m;
+}
 
 /* Eight partial sums: the same result whatever the vector width. */
 #define LANES 8
@@ -75,8 +80,7 @@ static double max_f64(const double *x, int64_t n) {
   return m;
 }
 
-static double exp_sum_f64(const double *x, double shift, double *e,
-                          int64_t n) {
+static double exp_sum_f64(const double *x, double shift, double *e, int64_t n) {
   double sum = 0.0;
 
   for (int64_t i = 0; i < n; i++) {
@@ -121,7 +125,8 @@ static void *row_at(const rows *r, const void *base, int64_t row) {
   return (char *)(uintptr_t)base + (size_t)(row * r->columns) * size;
 }
 
-/* --- half types --------------------------------------------------------------- */
+/* --- half types
+ * --------------------------------------------------------------- */
 
 /* `v` as float32 or float64 data: itself, or widened into scratch. */
 static int widen(const tfd__view *v, const void **data_p) {
@@ -157,7 +162,8 @@ static int rows_of(const tfd__view *logits, rows *r, int64_t *rows_p) {
   return widen(logits, &r->logits);
 }
 
-/* --- softmax, log_softmax ------------------------------------------------------ */
+/* --- softmax, log_softmax
+ * ------------------------------------------------------ */
 
 static void softmax_rows(void *arg, int64_t begin, int64_t end) {
   rows *r = arg;
@@ -210,7 +216,8 @@ int tfd__cpu_log_softmax(const tfd__call *call) {
   return over_rows(call, log_softmax_rows);
 }
 
-/* --- sparse cross-entropy -------------------------------------------------------- */
+/* --- sparse cross-entropy
+ * -------------------------------------------------------- */
 
 static int64_t label_at(const rows *r, int64_t i) {
   return r->wide_labels ? ((const int64_t *)r->labels)[i]
@@ -333,7 +340,8 @@ int tfd__cpu_sparse_softmax_cross_entropy_grad(const tfd__call *call) {
   return check_labels(call, &r);
 }
 
-/* --- dense cross-entropy ---------------------------------------------------------- */
+/* --- dense cross-entropy
+ * ---------------------------------------------------------- */
 
 /* sum(labels) * logsumexp(x) - sum(labels * x); a label of 0 on a logit of
 ** -inf counts nothing. */

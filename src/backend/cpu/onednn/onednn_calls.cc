@@ -27,7 +27,9 @@ dnnl_status_t noted(dnnl_status_t status) {
   return status;
 }
 
-template <typename T> T *noted(T *made) { return made; }
+template <typename T> T *noted(T *made) {
+  return made;
+}
 
 template <typename R> struct failure {
   static R of(dnnl_status_t status) { return status; }
@@ -58,8 +60,8 @@ struct guarded<call> {
 
 } // namespace
 
-#define DEFINE(name)                                                           \
-  const decltype(&dnnl_##name) tfd__dnnl_try_##name =                          \
+#define DEFINE(name)                                  \
+  const decltype(&dnnl_##name) tfd__dnnl_try_##name = \
       guarded<&dnnl_##name>::run;
 extern "C" {
 TFD_DNNL_CALLS(DEFINE)

@@ -14,22 +14,22 @@
 extern "C" {
 #endif
 
-#define TFD_DNNL_CALLS(X)                                                      \
-  X(engine_create)                                                             \
-  X(stream_create)                                                             \
-  X(memory_create)                                                             \
-  X(memory_set_data_handle)                                                    \
-  X(primitive_attr_create)                                                     \
-  X(primitive_attr_set_scratchpad_mode)                                        \
-  X(primitive_desc_create)                                                     \
-  X(primitive_desc_iterator_create)                                            \
-  X(primitive_desc_iterator_next)                                              \
-  X(primitive_desc_iterator_fetch)                                             \
-  X(reorder_primitive_desc_create)                                             \
-  X(primitive_create)                                                          \
+#define TFD_DNNL_CALLS(X)               \
+  X(engine_create)                      \
+  X(stream_create)                      \
+  X(memory_create)                      \
+  X(memory_set_data_handle)             \
+  X(primitive_attr_create)              \
+  X(primitive_attr_set_scratchpad_mode) \
+  X(primitive_desc_create)              \
+  X(primitive_desc_iterator_create)     \
+  X(primitive_desc_iterator_next)       \
+  X(primitive_desc_iterator_fetch)      \
+  X(reorder_primitive_desc_create)      \
+  X(primitive_create)                   \
   X(primitive_execute)
 
-#define TFD_DNNL_DECLARE(name)                                                 \
+#define TFD_DNNL_DECLARE(name) \
   extern __typeof__(&dnnl_##name) const tfd__dnnl_try_##name;
 TFD_DNNL_CALLS(TFD_DNNL_DECLARE)
 #undef TFD_DNNL_DECLARE

@@ -2,8 +2,7 @@
 
 #include "backend/cpu/cpu.h"
 
-static void bulk_plain(const tfd__philox *p, uint64_t first,
-                       uint32_t *words) {
+static void bulk_plain(const tfd__philox *p, uint64_t first, uint32_t *words) {
   for (uint64_t i = 0; i < TFD_PHILOX_BLOCKS; i++) {
     uint64_t block = first + i;
     uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32),
@@ -21,8 +20,7 @@ static void bulk_plain(const tfd__philox *p, uint64_t first,
 #define PHILOX_ID(name) name##_256
 #define PHILOX_LANES 4
 #define PHILOX_ISA __attribute__((target("avx2")))
-#define PHILOX_MUL(a, b)                                                       \
-  ((vec_256)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
+#define PHILOX_MUL(a, b) ((vec_256)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
 #include "backend/cpu/random/philox_body.h"
 #undef PHILOX_ID
 #undef PHILOX_LANES
@@ -32,8 +30,7 @@ static void bulk_plain(const tfd__philox *p, uint64_t first,
 #define PHILOX_ID(name) name##_512
 #define PHILOX_LANES 8
 #define PHILOX_ISA __attribute__((target("avx512f")))
-#define PHILOX_MUL(a, b)                                                       \
-  ((vec_512)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
+#define PHILOX_MUL(a, b) ((vec_512)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 #include "backend/cpu/random/philox_body.h"
 
 void tfd__philox_bulk(const tfd__philox *p, uint64_t first,

@@ -5,8 +5,7 @@
 **   PHILOX_ID(name), PHILOX_LANES, PHILOX_ISA (target attribute),
 **   PHILOX_MUL(a, b): low halves to 64-bit products. */
 
-typedef uint64_t PHILOX_ID(vec)
-    __attribute__((vector_size(8 * PHILOX_LANES)));
+typedef uint64_t PHILOX_ID(vec) __attribute__((vector_size(8 * PHILOX_LANES)));
 typedef uint64_t PHILOX_ID(loose)
     __attribute__((vector_size(8 * PHILOX_LANES), aligned(4), may_alias));
 

@@ -269,10 +269,10 @@ static inline uint64_t whole(const tfd__draw *d, const uint32_t *words, int i) {
   return d->low + (uint64_t)(((__uint128_t)bits * d->range) >> 64);
 }
 
-#define WHOLE(name, type)                                                      \
-  static void name(const tfd__draw *d, const uint32_t *words, void *out) {     \
-    type *to = out;                                                            \
-    for (int i = 0; i < SPAN2; i++) to[i] = (type)whole(d, words, i);          \
+#define WHOLE(name, type)                                                  \
+  static void name(const tfd__draw *d, const uint32_t *words, void *out) { \
+    type *to = out;                                                        \
+    for (int i = 0; i < SPAN2; i++) to[i] = (type)whole(d, words, i);      \
   }
 WHOLE(whole_8, uint8_t)
 WHOLE(whole_16, uint16_t)
@@ -290,10 +290,18 @@ int tfd__cpu_stateless_uniform_int(const tfd__call *call) {
 
   if (ints[2] != 0) d.range = 0;
   switch (tfd__dtype_size(dtype)) {
-    case 1: d.make = whole_8; break;
-    case 2: d.make = whole_16; break;
-    case 4: d.make = whole_32; break;
-    default: d.make = whole_64; break;
+  case 1:
+    d.make = whole_8;
+    break;
+  case 2:
+    d.make = whole_16;
+    break;
+  case 4:
+    d.make = whole_32;
+    break;
+  default:
+    d.make = whole_64;
+    break;
   }
   return tfd__draw_fill(&d, tfd__out(call, 0));
 }

@@ -11,8 +11,8 @@
 /* 64 bits for element i. */
 static uint64_t bits64(const tfd__philox *p, uint64_t i) {
   uint64_t block = i / 2;
-  uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32),
-                         p->stream[0], p->stream[1]};
+  uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), p->stream[0],
+                         p->stream[1]};
   uint32_t words[4];
 
   tfd__philox_block(p->key, counter, words);
@@ -98,7 +98,7 @@ static void pick_row(pick *p, int64_t row, double *sums) {
     int64_t class = first_above(sums, p->classes, u * 0x1p-53 * total);
 
     if (p->out->dtype == TFD_INT32) {
-      ((int32_t *)p->out->data)[i] = (int32_t)class;
+      ((int32_t *)p->out->data)[i] = (int32_t) class;
     } else {
       ((int64_t *)p->out->data)[i] = class;
     }
@@ -193,8 +193,8 @@ int tfd__cpu_stateless_shuffle(const tfd__call *call) {
   permutation(&stream, order, n);
   r.order = order;
   r.bytes = tfd__view_bytes(x) / (size_t)n;
-  grain = (int64_t)(4 * TFD_GRAIN / (r.bytes < 4 * TFD_GRAIN ? r.bytes
-                                                             : 4 * TFD_GRAIN));
+  grain = (int64_t)(4 * TFD_GRAIN /
+                    (r.bytes < 4 * TFD_GRAIN ? r.bytes : 4 * TFD_GRAIN));
   tfd__parallel_for(n, grain, copy_rows, &r);
   return TFD_OK;
 }

@@ -138,15 +138,14 @@ static void draw_range(void *arg, int64_t begin, int64_t end) {
 }
 
 static int draw_all(const tfd__call *call,
-                    double (*draw)(tries *t, double parameter),
-                    double least) {
+                    double (*draw)(tries *t, double parameter), double least) {
   const tfd__view *out = tfd__out(call, 0);
-  reject r = {
-      .draw = draw,
-      .parameter = tfd__broadcast_view(tfd__in(call, 0), out->dims, out->rank),
-      .out = out,
-      .stream = tfd__philox_of(call->ints, TFD_LIST_AFTER),
-      .least = least};
+  reject r = {.draw = draw,
+              .parameter =
+                  tfd__broadcast_view(tfd__in(call, 0), out->dims, out->rank),
+              .out = out,
+              .stream = tfd__philox_of(call->ints, TFD_LIST_AFTER),
+              .least = least};
 
   tfd__parallel_for(out->numel, 256, draw_range, &r);
   return TFD_OK;
@@ -155,9 +154,12 @@ static int draw_all(const tfd__call *call,
 int tfd__cpu_stateless_gamma(const tfd__call *call) {
   /* Never 0, so that logarithms stay finite: the smallest normal number. */
   switch (tfd__out(call, 0)->dtype) {
-    case TFD_FLOAT64: return draw_all(call, draw_gamma, 0x1p-1022);
-    case TFD_FLOAT16: return draw_all(call, draw_gamma, 0x1p-14);
-    default: return draw_all(call, draw_gamma, 0x1p-126);
+  case TFD_FLOAT64:
+    return draw_all(call, draw_gamma, 0x1p-1022);
+  case TFD_FLOAT16:
+    return draw_all(call, draw_gamma, 0x1p-14);
+  default:
+    return draw_all(call, draw_gamma, 0x1p-126);
   }
 }
 

@@ -54,15 +54,15 @@ static void moments_merge(tfd__acc *s, const tfd__acc *t) {
 }
 
 /* A long row as blocks of REDUCE_BLOCK elements, merged in order. */
-#define IN_BLOCKS(name, type, merge)                                         \
-  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) {     \
-    const type *x = x_;                                                      \
-    (void)at;                                                                \
-    for (int64_t i = 0; i < n; i += REDUCE_BLOCK) {                          \
-      tfd__acc t = {0};                                                      \
-      block_##name(&t, x + i, n - i < REDUCE_BLOCK ? n - i : REDUCE_BLOCK);  \
-      merge(s, &t);                                                          \
-    }                                                                        \
+#define IN_BLOCKS(name, type, merge)                                        \
+  static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) {    \
+    const type *x = x_;                                                     \
+    (void)at;                                                               \
+    for (int64_t i = 0; i < n; i += REDUCE_BLOCK) {                         \
+      tfd__acc t = {0};                                                     \
+      block_##name(&t, x + i, n - i < REDUCE_BLOCK ? n - i : REDUCE_BLOCK); \
+      merge(s, &t);                                                         \
+    }                                                                       \
   }
 
 #define MOMENTS(name, type)                                                    \
@@ -144,8 +144,8 @@ static double logsumexp_real(const tfd__acc *s, int64_t n) {
 #define ARG_FLOAT(name, type, op, none, simd)                            \
   TFD_CLONES static type extreme_##name(const type *x, int64_t n) {      \
     type best = none;                                                    \
-    TFD_EXTREME_LOOP(simd) for (int64_t i = 0; i < n; i++) best =        \
-        x[i] op best ? x[i] : best;                                      \
+    TFD_EXTREME_LOOP(simd)                                               \
+    for (int64_t i = 0; i < n; i++) best = x[i] op best ? x[i] : best;   \
     return best;                                                         \
   }                                                                      \
   static void name(tfd__acc *s, const void *x_, int64_t n, int64_t at) { \

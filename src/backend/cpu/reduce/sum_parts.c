@@ -31,10 +31,18 @@ typedef struct sum_job {
   int64_t first; /* element that position 0 of the loop stands for */
 } sum_job;
 
-static inline float load_half(uint16_t x) { return tfd__half_to_float(x); }
-static inline float load_bf16(uint16_t x) { return tfd__bf16_to_float(x); }
-static inline uint16_t store_half(float x) { return tfd__float_to_half(x); }
-static inline uint16_t store_bf16(float x) { return tfd__float_to_bf16(x); }
+static inline float load_half(uint16_t x) {
+  return tfd__half_to_float(x);
+}
+static inline float load_bf16(uint16_t x) {
+  return tfd__bf16_to_float(x);
+}
+static inline uint16_t store_half(float x) {
+  return tfd__float_to_half(x);
+}
+static inline uint16_t store_bf16(float x) {
+  return tfd__float_to_bf16(x);
+}
 #define SAME(x) (x)
 
 #if defined(__SSE2__)
@@ -61,63 +69,63 @@ static void order_stores(void) {}
 #endif
 
 /* Sums of elements [begin, end) of type T, added up in type A. */
-#define DEFINE_SUM(name, T, A, LOAD, STORE, MEAN)                              \
-  TFD_CLONES static void name(const sum_job *job, int64_t begin,               \
-                              int64_t end) {                                   \
-    const tfd__call *c = job->call;                                            \
-    A sums[BLOCK];                                                             \
-                                                                               \
-    for (int64_t at = begin; at < end; at += BLOCK) {                          \
-      int64_t n = end - at < BLOCK ? end - at : BLOCK;                         \
-      const T *x = (const T *)tfd__in(c, 0)->data + at;                        \
-                                                                               \
-      for (int64_t j = 0; j < n; j++) sums[j] = LOAD(x[j]);                    \
-      for (int i = 1; i < c->in_n; i++) {                                      \
-        const T *y = (const T *)tfd__in(c, i)->data + at;                      \
-                                                                               \
-        for (int64_t j = 0; j < n; j++) sums[j] = (A)(sums[j] + LOAD(y[j]));   \
-      }                                                                        \
-      if (job->mean) {                                                         \
-        for (int64_t j = 0; j < n; j++) sums[j] = MEAN(sums[j]);               \
-      }                                                                        \
-      for (int i = 0; i < c->out_n; i++) {                                     \
-        T *z = (T *)tfd__out(c, i)->data + at;                                 \
-                                                                               \
-        for (int64_t j = 0; j < n; j++) z[j] = STORE(sums[j]);                 \
-      }                                                                        \
-    }                                                                          \
+#define DEFINE_SUM(name, T, A, LOAD, STORE, MEAN)                            \
+  TFD_CLONES static void name(const sum_job *job, int64_t begin,             \
+                              int64_t end) {                                 \
+    const tfd__call *c = job->call;                                          \
+    A sums[BLOCK];                                                           \
+                                                                             \
+    for (int64_t at = begin; at < end; at += BLOCK) {                        \
+      int64_t n = end - at < BLOCK ? end - at : BLOCK;                       \
+      const T *x = (const T *)tfd__in(c, 0)->data + at;                      \
+                                                                             \
+      for (int64_t j = 0; j < n; j++) sums[j] = LOAD(x[j]);                  \
+      for (int i = 1; i < c->in_n; i++) {                                    \
+        const T *y = (const T *)tfd__in(c, i)->data + at;                    \
+                                                                             \
+        for (int64_t j = 0; j < n; j++) sums[j] = (A)(sums[j] + LOAD(y[j])); \
+      }                                                                      \
+      if (job->mean) {                                                       \
+        for (int64_t j = 0; j < n; j++) sums[j] = MEAN(sums[j]);             \
+      }                                                                      \
+      for (int i = 0; i < c->out_n; i++) {                                   \
+        T *z = (T *)tfd__out(c, i)->data + at;                               \
+                                                                             \
+        for (int64_t j = 0; j < n; j++) z[j] = STORE(sums[j]);               \
+      }                                                                      \
+    }                                                                        \
   }
 
 /* The same past the caches, from a multiple of STEP bytes on. Returns where it
 ** stops: less than STEP bytes before `end`. */
-#define DEFINE_PAST_CACHES(name, T, MEAN)                                      \
-  TFD_CLONES static int64_t name(const sum_job *job, int64_t begin,            \
-                                 int64_t end) {                                \
-    enum { EACH = STEP / sizeof(T), AHEAD = READ_AHEAD / sizeof(T) };          \
-    const tfd__call *c = job->call;                                            \
-    _Alignas(64) T sums[EACH];                                                 \
-    int64_t at = begin;                                                        \
-                                                                               \
-    for (; end - at >= EACH; at += EACH) {                                     \
-      for (int i = 0; i < c->in_n; i++) {                                      \
-        const T *x = (const T *)tfd__in(c, i)->data + at;                      \
-                                                                               \
-        __builtin_prefetch(x + AHEAD);                                         \
-        __builtin_prefetch(x + AHEAD + EACH / 2);                              \
-        if (i == 0) {                                                          \
-          memcpy(sums, x, STEP);                                               \
-        } else {                                                               \
-          for (int j = 0; j < EACH; j++) sums[j] = (T)(sums[j] + x[j]);        \
-        }                                                                      \
-      }                                                                        \
-      if (job->mean) {                                                         \
-        for (int j = 0; j < EACH; j++) sums[j] = MEAN(sums[j]);                \
-      }                                                                        \
-      for (int i = 0; i < c->out_n; i++) {                                     \
-        copy_past_caches((T *)tfd__out(c, i)->data + at, sums, STEP);          \
-      }                                                                        \
-    }                                                                          \
-    return at;                                                                 \
+#define DEFINE_PAST_CACHES(name, T, MEAN)                               \
+  TFD_CLONES static int64_t name(const sum_job *job, int64_t begin,     \
+                                 int64_t end) {                         \
+    enum { EACH = STEP / sizeof(T), AHEAD = READ_AHEAD / sizeof(T) };   \
+    const tfd__call *c = job->call;                                     \
+    _Alignas(64) T sums[EACH];                                          \
+    int64_t at = begin;                                                 \
+                                                                        \
+    for (; end - at >= EACH; at += EACH) {                              \
+      for (int i = 0; i < c->in_n; i++) {                               \
+        const T *x = (const T *)tfd__in(c, i)->data + at;               \
+                                                                        \
+        __builtin_prefetch(x + AHEAD);                                  \
+        __builtin_prefetch(x + AHEAD + EACH / 2);                       \
+        if (i == 0) {                                                   \
+          memcpy(sums, x, STEP);                                        \
+        } else {                                                        \
+          for (int j = 0; j < EACH; j++) sums[j] = (T)(sums[j] + x[j]); \
+        }                                                               \
+      }                                                                 \
+      if (job->mean) {                                                  \
+        for (int j = 0; j < EACH; j++) sums[j] = MEAN(sums[j]);         \
+      }                                                                 \
+      for (int i = 0; i < c->out_n; i++) {                              \
+        copy_past_caches((T *)tfd__out(c, i)->data + at, sums, STEP);   \
+      }                                                                 \
+    }                                                                   \
+    return at;                                                          \
   }
 
 #define MEAN_F32(x) ((x) / (float)c->in_n)
@@ -138,8 +146,7 @@ DEFINE_PAST_CACHES(past_i64, uint64_t, SAME)
 /* As much of [begin, end) as can be written past the caches: fresh outputs
 ** begin at a line, and so do the parts of a loop. Returns where the rest
 ** begins. */
-static int64_t sum_past_caches(const sum_job *job, int64_t begin,
-                               int64_t end) {
+static int64_t sum_past_caches(const sum_job *job, int64_t begin, int64_t end) {
   for (int i = 0; i < job->call->out_n; i++) {
     const char *z = tfd__out(job->call, i)->data;
     size_t at = (size_t)begin * tfd__dtype_size(tfd__out(job->call, i)->dtype);
@@ -147,11 +154,20 @@ static int64_t sum_past_caches(const sum_job *job, int64_t begin,
     if (((uintptr_t)z + at) % 64 != 0) return begin;
   }
   switch (tfd__in(job->call, 0)->dtype) {
-  case TFD_FLOAT32: begin = past_f32(job, begin, end); break;
-  case TFD_FLOAT64: begin = past_f64(job, begin, end); break;
-  case TFD_INT32: begin = past_i32(job, begin, end); break;
-  case TFD_INT64: begin = past_i64(job, begin, end); break;
-  default: return begin; /* half types: their sums are wider */
+  case TFD_FLOAT32:
+    begin = past_f32(job, begin, end);
+    break;
+  case TFD_FLOAT64:
+    begin = past_f64(job, begin, end);
+    break;
+  case TFD_INT32:
+    begin = past_i32(job, begin, end);
+    break;
+  case TFD_INT64:
+    begin = past_i64(job, begin, end);
+    break;
+  default:
+    return begin; /* half types: their sums are wider */
   }
   order_stores();
   return begin;
@@ -164,12 +180,24 @@ static void sum_range(void *arg, int64_t begin, int64_t end) {
   end += job->first;
   if (job->past_caches) begin = sum_past_caches(job, begin, end);
   switch (tfd__in(job->call, 0)->dtype) {
-  case TFD_FLOAT32: sum_f32(job, begin, end); break;
-  case TFD_FLOAT64: sum_f64(job, begin, end); break;
-  case TFD_FLOAT16: sum_f16(job, begin, end); break;
-  case TFD_BFLOAT16: sum_bf16(job, begin, end); break;
-  case TFD_INT32: sum_i32(job, begin, end); break;
-  default: sum_i64(job, begin, end); break; /* the caller's only other one */
+  case TFD_FLOAT32:
+    sum_f32(job, begin, end);
+    break;
+  case TFD_FLOAT64:
+    sum_f64(job, begin, end);
+    break;
+  case TFD_FLOAT16:
+    sum_f16(job, begin, end);
+    break;
+  case TFD_BFLOAT16:
+    sum_bf16(job, begin, end);
+    break;
+  case TFD_INT32:
+    sum_i32(job, begin, end);
+    break;
+  default:
+    sum_i64(job, begin, end);
+    break; /* the caller's only other one */
   }
 }
 

@@ -54,9 +54,9 @@ typedef struct tfd__cpu_stream tfd__cpu_stream;
 
 /* In the ring: this header, then views, ints, reals and bytes of the work. */
 typedef struct tfd__command {
-  uint32_t units; /* of TFD_UNIT bytes, this header included */
-  bool pad;       /* unused end of the ring; not counted */
-  void *heap;     /* owned: payload that was too large for the ring */
+  uint32_t units;      /* of TFD_UNIT bytes, this header included */
+  bool pad;            /* unused end of the ring; not counted */
+  void *heap;          /* owned: payload that was too large for the ring */
   tfd__cpu_stream *on; /* to be waited for, NULL = nothing */
   uint64_t on_seq;
   tfd__work work;
@@ -76,8 +76,8 @@ struct tfd__cpu_stream {
   tfd__cpu_stream *next; /* list of all */
 
   _Alignas(64) tfd__spin submit_lock;
-  uint64_t write_pos; /* units, ever growing */
-  uint64_t tail_seen; /* last look at `tail` */
+  uint64_t write_pos;             /* units, ever growing */
+  uint64_t tail_seen;             /* last look at `tail` */
   const tfd__cpu_stream *tail_on; /* all work after tail_from waits for it */
   uint64_t tail_from;
 

@@ -74,8 +74,8 @@ static const void *sum_of(const tfd__view *views, int views_n, int64_t at,
     }
     return sum;
   }
-  tfd__halves_to_floats(dtype, sum->f32,
-                        (const uint16_t *)views[0].data + at, n);
+  tfd__halves_to_floats(dtype, sum->f32, (const uint16_t *)views[0].data + at,
+                        n);
   if (views_n == 1) return sum;
   for (i = 1; i < views_n; i++) {
     tfd__halves_to_floats(dtype, other, (const uint16_t *)views[i].data + at,
@@ -195,12 +195,12 @@ static int update(const tfd__call *call, const tfd__update_rule *rule) {
 
 /* --- the kernels ---------------------------------------------------------- */
 
-#define RULE(name, targets, rest)                                              \
-  int tfd__cpu_update_##name(const tfd__call *call) {                          \
-    static const tfd__update_rule rule = {targets, rest, name##_f32,           \
-                                          name##_f64};                         \
-                                                                               \
-    return update(call, &rule);                                                \
+#define RULE(name, targets, rest)                                    \
+  int tfd__cpu_update_##name(const tfd__call *call) {                \
+    static const tfd__update_rule rule = {targets, rest, name##_f32, \
+                                          name##_f64};               \
+                                                                     \
+    return update(call, &rule);                                      \
   }
 
 /* The rows that a sparse gradient leaves out see a gradient of 0, as in Keras:

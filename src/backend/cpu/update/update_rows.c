@@ -37,8 +37,7 @@ static int64_t slot_of(const rows *r, int64_t row) {
 
 static void add_row(const rows *r, int64_t u, int64_t j) {
   const tfd__view *values = tfd__in(r->call, r->rule->targets);
-  const char *from =
-      (const char *)values->data + j * (int64_t)r->bytes;
+  const char *from = (const char *)values->data + j * (int64_t)r->bytes;
   char *to = r->sums + u * (int64_t)r->compute;
   int64_t i;
 
@@ -122,12 +121,11 @@ static void fade_row(const rows *r, int64_t row) {
 
   for (at = 0; at < r->inner; at += PIECE) {
     int64_t n = r->inner - at < PIECE ? r->inner - at : PIECE;
-    char *w = (char *)r->targets[0] +
-              (row * r->inner + at) * (int64_t)size;
+    char *w = (char *)r->targets[0] + (row * r->inner + at) * (int64_t)size;
 
     memcpy(kept, w, (size_t)n * size);
-    tfd__update_apply(r->rule, r->dtype, r->targets, row * r->inner + at,
-                      zeros, n, r->reals);
+    tfd__update_apply(r->rule, r->dtype, r->targets, row * r->inner + at, zeros,
+                      n, r->reals);
     if (r->rule->rest == TFD_REST_SLOTS) memcpy(w, kept, (size_t)n * size);
   }
 }

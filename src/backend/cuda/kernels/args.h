@@ -48,11 +48,22 @@ enum {
   TFD_CU_SPARSE_GRAD
 };
 /* X(rule, targets): the optimizers. */
-#define TFD_CU_RULES(X)                                                   \
-  X(sgd, 1) X(momentum, 2) X(nesterov, 2) X(adam, 3) X(amsgrad, 4)        \
-  X(adamax, 3) X(nadam, 3) X(rmsprop, 2) X(rmsprop_centered, 3)           \
-  X(rmsprop_momentum, 3) X(rmsprop_both, 4) X(adagrad, 2) X(adadelta, 3)  \
-  X(ftrl, 3) X(average, 1)
+#define TFD_CU_RULES(X)  \
+  X(sgd, 1)              \
+  X(momentum, 2)         \
+  X(nesterov, 2)         \
+  X(adam, 3)             \
+  X(amsgrad, 4)          \
+  X(adamax, 3)           \
+  X(nadam, 3)            \
+  X(rmsprop, 2)          \
+  X(rmsprop_centered, 3) \
+  X(rmsprop_momentum, 3) \
+  X(rmsprop_both, 4)     \
+  X(adagrad, 2)          \
+  X(adadelta, 3)         \
+  X(ftrl, 3)             \
+  X(average, 1)
 enum {
 #define TFD_CU_RULE(rule, targets) TFD_CU_RULE_##rule,
   TFD_CU_RULES(TFD_CU_RULE)
@@ -114,12 +125,12 @@ typedef struct tfd_cu_pad {
 typedef struct tfd_cu_reduce {
   void *out;
   const void *in;
-  void *partial;   /* [parts][kept] in the type that is accumulated */
+  void *partial; /* [parts][kept] in the type that is accumulated */
   int64_t kept;
   int64_t reduced;
-  int64_t parts;   /* pieces each output's elements are cut into */
-  int64_t each;    /* elements of a piece */
-  double divide;   /* reduce_mean: by how many */
+  int64_t parts; /* pieces each output's elements are cut into */
+  int64_t each;  /* elements of a piece */
+  double divide; /* reduce_mean: by how many */
   int32_t op;
   int32_t kept_n;
   int32_t red_n;
@@ -188,7 +199,7 @@ typedef struct tfd_cu_gather {
   int64_t bound; /* rows of the input */
   int64_t inner; /* units of `size` bytes in a row */
   int32_t size;
-  int32_t wide;  /* indices are int64, else int32 */
+  int32_t wide; /* indices are int64, else int32 */
   uint64_t *error;
 } tfd_cu_gather;
 

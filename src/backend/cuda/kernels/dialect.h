@@ -42,15 +42,9 @@ typedef __half f16;
 typedef __nv_bfloat16 bf16;
 
 /* The type a stored type is computed in: float32 for the half types. */
-template <class T> struct wide_of {
-  typedef T type;
-};
-template <> struct wide_of<f16> {
-  typedef float type;
-};
-template <> struct wide_of<bf16> {
-  typedef float type;
-};
+template <class T> struct wide_of { typedef T type; };
+template <> struct wide_of<f16> { typedef float type; };
+template <> struct wide_of<bf16> { typedef float type; };
 
 template <class T> DEVICE T widen(T x) {
   return x;
@@ -63,19 +57,13 @@ DEVICE float widen(bf16 x) {
 }
 
 template <class T> struct narrowing {
-  template <class W> DEVICE T of(W x) {
-    return (T)x;
-  }
+  template <class W> DEVICE T of(W x) { return (T)x; }
 };
 template <> struct narrowing<f16> {
-  DEVICE f16 of(float x) {
-    return __float2half_rn(x);
-  }
+  DEVICE f16 of(float x) { return __float2half_rn(x); }
 };
 template <> struct narrowing<bf16> {
-  DEVICE bf16 of(float x) {
-    return __float2bfloat16_rn(x);
-  }
+  DEVICE bf16 of(float x) { return __float2bfloat16_rn(x); }
 };
 template <class T, class W> DEVICE T narrow(W x) {
   return narrowing<T>::of(x);
@@ -103,8 +91,9 @@ DEVICE int64_t thread_count() {
   return (int64_t)gridDim.x * blockDim.x;
 }
 
-/* i / d of numbers that are not negative. Most fit 32 bits, and dividing 64 takes
-** ten times as long. */
+/* i / d of numbers that are not negative. Most fit 32 bits, and dividing 64
+ *takes
+ ** ten times as long. */
 DEVICE int64_t quotient(int64_t i, int64_t d) {
   if ((uint64_t)(i | d) >> 32 == 0) return (uint32_t)i / (uint32_t)d;
   return i / d;

@@ -26,20 +26,17 @@ template <class T> DEVICE int shift_of(T y) {
   return y < 0 ? 0 : (y > most ? most : (int)y);
 }
 
-template <class T> struct unsigned_of {
-  typedef uint32_t type;
-};
-template <> struct unsigned_of<int64_t> {
-  typedef uint64_t type;
-};
+template <class T> struct unsigned_of { typedef uint32_t type; };
+template <> struct unsigned_of<int64_t> { typedef uint64_t type; };
 
-/* --- what is computed ------------------------------------------------------- */
+/* --- what is computed -------------------------------------------------------
+ */
 
 struct float_unary {
   template <class T> DEVICE T body(int op, T x, T, T, T A) {
     switch (op) {
 #define FLOAT_UNARY(name, e) \
-  case TFD_CU_U_##name: \
+  case TFD_CU_U_##name:      \
     return e;
 #include "backend/cuda/kernels/ops.def"
     }
@@ -59,7 +56,7 @@ struct int_unary {
     typedef typename unsigned_of<T>::type U;
     switch (op) {
 #define INT_UNARY(name, e) \
-  case TFD_CU_IU_##name: \
+  case TFD_CU_IU_##name:   \
     return (T)(e);
 #include "backend/cuda/kernels/ops.def"
     }
@@ -71,7 +68,7 @@ struct float_binary {
   template <class T> DEVICE T body(int op, T x, T y, T, T A) {
     switch (op) {
 #define FLOAT_BINARY(name, e) \
-  case TFD_CU_B_##name: \
+  case TFD_CU_B_##name:       \
     return e;
 #include "backend/cuda/kernels/ops.def"
     }
@@ -91,7 +88,7 @@ struct int_binary {
     typedef typename unsigned_of<T>::type U;
     switch (op) {
 #define INT_BINARY(name, e) \
-  case TFD_CU_IB_##name: \
+  case TFD_CU_IB_##name:    \
     return (T)(e);
 #include "backend/cuda/kernels/ops.def"
     }
@@ -102,7 +99,7 @@ struct int_binary {
 struct test {
   template <class T> DEVICE uint8_t of(int op, T x, T, T, T) {
     switch (op) {
-#define TEST(name, e) \
+#define TEST(name, e)   \
   case TFD_CU_T_##name: \
     return e;
 #include "backend/cuda/kernels/ops.def"
@@ -115,7 +112,7 @@ struct compare {
   template <class T> DEVICE uint8_t of(int op, T x, T y, T, T) {
     switch (op) {
 #define COMPARE(name, e) \
-  case TFD_CU_C_##name: \
+  case TFD_CU_C_##name:  \
     return e;
 #include "backend/cuda/kernels/ops.def"
     }
@@ -131,11 +128,10 @@ struct clip {
   }
 };
 
-/* --- the loops -------------------------------------------------------------- */
+/* --- the loops --------------------------------------------------------------
+ */
 
-template <class T, int N> struct alignas(sizeof(T) * N) pack {
-  T v[N];
-};
+template <class T, int N> struct alignas(sizeof(T) * N) pack { T v[N]; };
 
 /* Elements moved at once: 16 bytes of floats. Integers go one at a time: they
 ** are rare, and every form of a loop is code. */
@@ -225,29 +221,29 @@ DEVICE void elementwise(const tfd_cu_elementwise &a) {
   single<F, In, Out, INS>(a, together ? a.n / N * N : 0);
 }
 
-#define INSTANCE(name, F, In, Out, ins) \
+#define INSTANCE(name, F, In, Out, ins)           \
   KERNEL(256, name)(const tfd_cu_elementwise a) { \
-    elementwise<F, In, Out, ins>(a); \
-  } \
+    elementwise<F, In, Out, ins>(a);              \
+  }                                               \
   END_KERNEL(256, name)
-#define FLOATS(form, F, ins) \
-  INSTANCE(form##_f32, F, float, float, ins) \
+#define FLOATS(form, F, ins)                   \
+  INSTANCE(form##_f32, F, float, float, ins)   \
   INSTANCE(form##_f64, F, double, double, ins) \
-  INSTANCE(form##_f16, F, f16, f16, ins) \
+  INSTANCE(form##_f16, F, f16, f16, ins)       \
   INSTANCE(form##_bf16, F, bf16, bf16, ins)
-#define INTS(form, F, ins) \
-  INSTANCE(form##_i8, F, int8_t, int8_t, ins) \
+#define INTS(form, F, ins)                       \
+  INSTANCE(form##_i8, F, int8_t, int8_t, ins)    \
   INSTANCE(form##_i16, F, int16_t, int16_t, ins) \
   INSTANCE(form##_i32, F, int32_t, int32_t, ins) \
   INSTANCE(form##_i64, F, int64_t, int64_t, ins) \
   INSTANCE(form##_u8, F, uint8_t, uint8_t, ins)
-#define TO_BOOL(form, F, ins) \
-  INSTANCE(form##_f32, F, float, uint8_t, ins) \
+#define TO_BOOL(form, F, ins)                   \
+  INSTANCE(form##_f32, F, float, uint8_t, ins)  \
   INSTANCE(form##_f64, F, double, uint8_t, ins) \
-  INSTANCE(form##_f16, F, f16, uint8_t, ins) \
+  INSTANCE(form##_f16, F, f16, uint8_t, ins)    \
   INSTANCE(form##_bf16, F, bf16, uint8_t, ins)
-#define INTS_TO_BOOL(form, F, ins) \
-  INSTANCE(form##_i8, F, int8_t, uint8_t, ins) \
+#define INTS_TO_BOOL(form, F, ins)               \
+  INSTANCE(form##_i8, F, int8_t, uint8_t, ins)   \
   INSTANCE(form##_i16, F, int16_t, uint8_t, ins) \
   INSTANCE(form##_i32, F, int32_t, uint8_t, ins) \
   INSTANCE(form##_i64, F, int64_t, uint8_t, ins) \
@@ -263,7 +259,8 @@ INTS_TO_BOOL(compare, compare, 2)
 FLOATS(clip, clip, 3)
 INTS(clip, clip, 3)
 
-/* --- choosing: the condition is one byte, values are moved by their size ---- */
+/* --- choosing: the condition is one byte, values are moved by their size ----
+ */
 
 template <class T> DEVICE void choose(const tfd_cu_elementwise &a) {
   const uint8_t *c = (const uint8_t *)a.in[0];
@@ -282,18 +279,25 @@ template <class T> DEVICE void choose(const tfd_cu_elementwise &a) {
   }
 }
 
-#define CHOOSE(name, T) \
-  KERNEL(256, name)(const tfd_cu_elementwise a) { choose<T>(a); } \
+#define CHOOSE(name, T)                           \
+  KERNEL(256, name)(const tfd_cu_elementwise a) { \
+    choose<T>(a);                                 \
+  }                                               \
   END_KERNEL(256, name)
 CHOOSE(select_1, uint8_t)
 CHOOSE(select_2, uint16_t)
 CHOOSE(select_4, uint32_t)
 CHOOSE(select_8, uint64_t)
 
-/* --- sums of several: half types are added in float32 and rounded once --------- */
+/* --- sums of several: half types are added in float32 and rounded once
+ * --------- */
 
-DEVICE float plus(float x, float y) { return x + y; }
-DEVICE double plus(double x, double y) { return x + y; }
+DEVICE float plus(float x, float y) {
+  return x + y;
+}
+DEVICE double plus(double x, double y) {
+  return x + y;
+}
 template <class T> DEVICE T plus(T x, T y) {
   typedef typename unsigned_of<T>::type U;
 
@@ -311,8 +315,10 @@ template <class T> DEVICE void add_n(const tfd_cu_sum &a) {
   }
 }
 
-#define ADD_N(suffix, T)                                            \
-  KERNEL(256, add_n_##suffix)(const tfd_cu_sum a) { add_n<T>(a); }  \
+#define ADD_N(suffix, T)                            \
+  KERNEL(256, add_n_##suffix)(const tfd_cu_sum a) { \
+    add_n<T>(a);                                    \
+  }                                                 \
   END_KERNEL(256, add_n_##suffix)
 ADD_N(f32, float)
 ADD_N(f64, double)

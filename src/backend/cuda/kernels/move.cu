@@ -23,19 +23,22 @@ template <class T> DEVICE void copy(const tfd_cu_move &a) {
   }
 }
 
-#define COPY(name, T)                                       \
-  KERNEL(256, name)(const tfd_cu_move a) { copy<T>(a); }    \
+#define COPY(name, T)                      \
+  KERNEL(256, name)(const tfd_cu_move a) { \
+    copy<T>(a);                            \
+  }                                        \
   END_KERNEL(256, name)
 COPY(copy_1, uint8_t)
 COPY(copy_2, uint16_t)
 COPY(copy_4, uint32_t)
 COPY(copy_8, uint64_t)
 
-/* --- conversion -------------------------------------------------------------- */
+/* --- conversion --------------------------------------------------------------
+ */
 
 /* The integer nearest to x that the type holds; NaN gives 0. */
-template <class W> DEVICE int64_t whole_of(W x, double low, double high,
-                                           int64_t most) {
+template <class W>
+DEVICE int64_t whole_of(W x, double low, double high, int64_t most) {
   if (x != x) return 0;
   if ((double)x <= low) return (int64_t)low;
   return (double)x >= high ? most : (int64_t)x;
@@ -122,8 +125,10 @@ template <class T> DEVICE void cast_wholes(const tfd_cu_move &a) {
   }
 }
 
-#define CAST(name, form, T)                                       \
-  KERNEL(256, name)(const tfd_cu_move a) { cast_##form<T>(a); }   \
+#define CAST(name, form, T)                \
+  KERNEL(256, name)(const tfd_cu_move a) { \
+    cast_##form<T>(a);                     \
+  }                                        \
   END_KERNEL(256, name)
 CAST(cast_f32, reals, float)
 CAST(cast_f64, reals, double)
@@ -143,7 +148,8 @@ KERNEL(256, fill)(const tfd_cu_move a) {
 }
 END_KERNEL(256, fill)
 
-/* --- padding ------------------------------------------------------------------- */
+/* --- padding
+ * ------------------------------------------------------------------- */
 
 template <class T> DEVICE void pad(const tfd_cu_pad &a) {
   for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
@@ -167,8 +173,10 @@ template <class T> DEVICE void pad(const tfd_cu_pad &a) {
   }
 }
 
-#define PAD(name, T)                                    \
-  KERNEL(256, name)(const tfd_cu_pad a) { pad<T>(a); }  \
+#define PAD(name, T)                      \
+  KERNEL(256, name)(const tfd_cu_pad a) { \
+    pad<T>(a);                            \
+  }                                       \
   END_KERNEL(256, name)
 PAD(pad_1, uint8_t)
 PAD(pad_2, uint16_t)

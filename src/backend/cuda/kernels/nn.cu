@@ -15,15 +15,18 @@ template <class T> DEVICE void bias(const tfd_cu_bias &a) {
   }
 }
 
-#define BIAS(suffix, T)                                                 \
-  KERNEL(256, bias_##suffix)(const tfd_cu_bias a) { bias<T>(a); }       \
+#define BIAS(suffix, T)                             \
+  KERNEL(256, bias_##suffix)(const tfd_cu_bias a) { \
+    bias<T>(a);                                     \
+  }                                                 \
   END_KERNEL(256, bias_##suffix)
 BIAS(f32, float)
 BIAS(f64, double)
 BIAS(f16, f16)
 BIAS(bf16, bf16)
 
-/* --- dropout: Philox4x32-10, the words of the CPU's ------------------------- */
+/* --- dropout: Philox4x32-10, the words of the CPU's -------------------------
+ */
 
 DEVICE void philox(const uint32_t *key, uint64_t block, const uint32_t *stream,
                    uint32_t words[4]) {
@@ -68,15 +71,18 @@ template <class T> DEVICE void dropout(const tfd_cu_dropout &a) {
   }
 }
 
-#define DROPOUT(suffix, T)                                                 \
-  KERNEL(256, dropout_##suffix)(const tfd_cu_dropout a) { dropout<T>(a); } \
+#define DROPOUT(suffix, T)                                \
+  KERNEL(256, dropout_##suffix)(const tfd_cu_dropout a) { \
+    dropout<T>(a);                                        \
+  }                                                       \
   END_KERNEL(256, dropout_##suffix)
 DROPOUT(f32, float)
 DROPOUT(f64, double)
 DROPOUT(f16, f16)
 DROPOUT(bf16, bf16)
 
-/* --- gather ------------------------------------------------------------------- */
+/* --- gather
+ * ------------------------------------------------------------------- */
 
 template <class U> DEVICE void gather(const tfd_cu_gather &a) {
   int64_t n = a.outer * a.count * a.inner;
@@ -97,8 +103,10 @@ template <class U> DEVICE void gather(const tfd_cu_gather &a) {
   }
 }
 
-#define GATHER(name, U)                                               \
-  KERNEL(256, name)(const tfd_cu_gather a) { gather<U>(a); }          \
+#define GATHER(name, U)                      \
+  KERNEL(256, name)(const tfd_cu_gather a) { \
+    gather<U>(a);                            \
+  }                                          \
   END_KERNEL(256, name)
 GATHER(gather_1, uint8_t)
 GATHER(gather_2, uint16_t)

@@ -32,8 +32,12 @@ template <class A> DEVICE A start_of(int op) {
 }
 
 /* Unsigned, so that integers wrap. */
-DEVICE double sum_of(double a, double b) { return a + b; }
-DEVICE double product_of(double a, double b) { return a * b; }
+DEVICE double sum_of(double a, double b) {
+  return a + b;
+}
+DEVICE double product_of(double a, double b) {
+  return a * b;
+}
 DEVICE int64_t sum_of(int64_t a, int64_t b) {
   return (int64_t)((uint64_t)a + (uint64_t)b);
 }
@@ -58,17 +62,17 @@ template <class A> DEVICE A join(int op, A a, A b) {
   }
 }
 
-template <class Out, class A> DEVICE Out result_of(const tfd_cu_reduce &a,
-                                                   A x) {
+template <class Out, class A>
+DEVICE Out result_of(const tfd_cu_reduce &a, A x) {
   if (a.op == TFD_CU_mean) x = (A)(x / (A)a.divide);
   return (Out)x;
 }
-template <> DEVICE_SPECIAL f16 result_of<f16, double>(const tfd_cu_reduce &a,
-                                                      double x) {
+template <>
+DEVICE_SPECIAL f16 result_of<f16, double>(const tfd_cu_reduce &a, double x) {
   return half_of(a.op == TFD_CU_mean ? x / a.divide : x);
 }
-template <> DEVICE_SPECIAL bf16 result_of<bf16, double>(
-    const tfd_cu_reduce &a, double x) {
+template <>
+DEVICE_SPECIAL bf16 result_of<bf16, double>(const tfd_cu_reduce &a, double x) {
   return bfloat_of(a.op == TFD_CU_mean ? x / a.divide : x);
 }
 
@@ -127,8 +131,8 @@ DEVICE void by_thread(const tfd_cu_reduce &a) {
     int64_t k = t - part * a.kept;
     int64_t first = part * a.each;
     int64_t end = first + a.each < a.reduced ? first + a.each : a.reduced;
-    const In *in = (const In *)a.in +
-                   offset_of(a.kept_n, a.kept_dims, a.kept_strides, k);
+    const In *in =
+        (const In *)a.in + offset_of(a.kept_n, a.kept_dims, a.kept_strides, k);
 
     store<In, Out, A>(a, k, part, reduce_span<In, A>(a, in, first, end, 1));
   }
@@ -145,11 +149,11 @@ DEVICE void by_block(const tfd_cu_reduce &a) {
     int64_t k = t - part * a.kept;
     int64_t first = part * a.each;
     int64_t end = first + a.each < a.reduced ? first + a.each : a.reduced;
-    const In *in = (const In *)a.in +
-                   offset_of(a.kept_n, a.kept_dims, a.kept_strides, k);
+    const In *in =
+        (const In *)a.in + offset_of(a.kept_n, a.kept_dims, a.kept_strides, k);
 
-    sums[threadIdx.x] = reduce_span<In, A>(a, in, first + threadIdx.x, end,
-                                           TFD_CU_THREADS);
+    sums[threadIdx.x] =
+        reduce_span<In, A>(a, in, first + threadIdx.x, end, TFD_CU_THREADS);
     BARRIER();
     for (int half = TFD_CU_THREADS / 2; half > 0; half /= 2) {
       if ((int)threadIdx.x < half) {
@@ -177,18 +181,18 @@ template <class Out, class A> DEVICE void last(const tfd_cu_reduce &a) {
   }
 }
 
-#define REDUCE(suffix, T, A)                                             \
-  KERNEL(256, reduce_threads_##suffix)(const tfd_cu_reduce a) {          \
-    by_thread<T, T, A>(a);                                               \
-  }                                                                      \
-  END_KERNEL(256, reduce_threads_##suffix)                               \
-  KERNEL(256, reduce_blocks_##suffix)(const tfd_cu_reduce a) {           \
-    by_block<T, T, A>(a);                                                \
-  }                                                                      \
-  END_KERNEL(256, reduce_blocks_##suffix)                                \
-  KERNEL(256, reduce_last_##suffix)(const tfd_cu_reduce a) {             \
-    last<T, A>(a);                                                       \
-  }                                                                      \
+#define REDUCE(suffix, T, A)                                    \
+  KERNEL(256, reduce_threads_##suffix)(const tfd_cu_reduce a) { \
+    by_thread<T, T, A>(a);                                      \
+  }                                                             \
+  END_KERNEL(256, reduce_threads_##suffix)                      \
+  KERNEL(256, reduce_blocks_##suffix)(const tfd_cu_reduce a) {  \
+    by_block<T, T, A>(a);                                       \
+  }                                                             \
+  END_KERNEL(256, reduce_blocks_##suffix)                       \
+  KERNEL(256, reduce_last_##suffix)(const tfd_cu_reduce a) {    \
+    last<T, A>(a);                                              \
+  }                                                             \
   END_KERNEL(256, reduce_last_##suffix)
 REDUCE(f32, float, double)
 REDUCE(f64, double, double)
@@ -200,7 +204,8 @@ REDUCE(i32, int32_t, int64_t)
 REDUCE(i64, int64_t, int64_t)
 REDUCE(u8, uint8_t, int64_t)
 
-/* --- the position of the largest or smallest ------------------------------------ */
+/* --- the position of the largest or smallest
+ * ------------------------------------ */
 
 /* One warp's worth of threads would do for short axes; a thread for each
 ** output is enough: outputs are many where this is used. NaN wins, the first
@@ -230,10 +235,10 @@ template <class T> DEVICE void extreme(const tfd_cu_reduce &a, bool largest) {
   }
 }
 
-#define EXTREME(suffix, T)                                          \
-  KERNEL(256, extreme_##suffix)(const tfd_cu_reduce a) {            \
-    extreme<T>(a, a.op == TFD_CU_max);                                   \
-  }                                                                 \
+#define EXTREME(suffix, T)                               \
+  KERNEL(256, extreme_##suffix)(const tfd_cu_reduce a) { \
+    extreme<T>(a, a.op == TFD_CU_max);                   \
+  }                                                      \
   END_KERNEL(256, extreme_##suffix)
 EXTREME(f32, float)
 EXTREME(f64, double)

@@ -118,12 +118,14 @@ template <class T, int G> DEVICE void rows(const tfd_cu_rows &a) {
   }
 }
 
-#define ROWS(suffix, T)                                                \
-  KERNEL(256, rows_##suffix)(const tfd_cu_rows a) { rows<T, 32>(a); }  \
-  END_KERNEL(256, rows_##suffix)                                       \
-  KERNEL(256, wide_rows_##suffix)(const tfd_cu_rows a) {               \
-    rows<T, TFD_CU_THREADS>(a);                                        \
-  }                                                                    \
+#define ROWS(suffix, T)                                  \
+  KERNEL(256, rows_##suffix)(const tfd_cu_rows a) {      \
+    rows<T, 32>(a);                                      \
+  }                                                      \
+  END_KERNEL(256, rows_##suffix)                         \
+  KERNEL(256, wide_rows_##suffix)(const tfd_cu_rows a) { \
+    rows<T, TFD_CU_THREADS>(a);                          \
+  }                                                      \
   END_KERNEL(256, wide_rows_##suffix)
 ROWS(f32, float)
 ROWS(f64, double)

@@ -33,9 +33,9 @@ DEVICE_CALL double power_of(double x, double y) {
 
 DEVICE void apply(int rule, void *const *x, const float *g, const double *a) {
   switch (rule) {
-#define CASE(rule, targets)     \
-  case TFD_CU_RULE_##rule:      \
-    rule##_f32(x, g, 1, a);    \
+#define CASE(rule, targets) \
+  case TFD_CU_RULE_##rule:  \
+    rule##_f32(x, g, 1, a); \
     break;
     TFD_CU_RULES(CASE)
 #undef CASE
@@ -43,9 +43,9 @@ DEVICE void apply(int rule, void *const *x, const float *g, const double *a) {
 }
 DEVICE void apply(int rule, void *const *x, const double *g, const double *a) {
   switch (rule) {
-#define CASE(rule, targets)     \
-  case TFD_CU_RULE_##rule:      \
-    rule##_f64(x, g, 1, a);    \
+#define CASE(rule, targets) \
+  case TFD_CU_RULE_##rule:  \
+    rule##_f64(x, g, 1, a); \
     break;
     TFD_CU_RULES(CASE)
 #undef CASE
@@ -73,8 +73,10 @@ template <class T> DEVICE void update(const tfd_cu_update &a) {
   }
 }
 
-#define UPDATE(suffix, T)                                                \
-  KERNEL(256, update_##suffix)(const tfd_cu_update a) { update<T>(a); }  \
+#define UPDATE(suffix, T)                               \
+  KERNEL(256, update_##suffix)(const tfd_cu_update a) { \
+    update<T>(a);                                       \
+  }                                                     \
   END_KERNEL(256, update_##suffix)
 UPDATE(f32, float)
 UPDATE(f64, double)
