@@ -234,6 +234,25 @@ describe("order and choice", function()
     end)
   end)
 
+  it("concatenate refuses elements of another type when it is built", function()
+    local whole, broken = D.range(3), D.from_tensor_slices { 1.5, 2.5 }
+    local done, e = pcall(whole.concatenate, whole, broken)
+    assert.is_false(done)
+    assert.equal("TypeError", e.kind)
+    assert.matches("int64 in one and float32 in another", e.message)
+    done, e = pcall(whole.concatenate, whole, D.zip { whole, whole })
+    assert.is_false(done, "a tuple behind a number")
+    assert.is_true(e.kind == "TypeError" or e.kind == "ValueError")
+    -- a user's function is not called for it
+    local calls = 0
+    local mapped = whole:map(function(x)
+      calls = calls + 1
+      return x:cast("float32")
+    end)
+    whole:concatenate(mapped)
+    assert.equal(0, calls)
+  end)
+
   it("enumerate keeps a tuple together", function()
     local ds = D.from_tensor_slices { tf.constant { 1, 2 },
       tf.constant { 3, 4 } }:enumerate()

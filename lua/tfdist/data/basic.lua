@@ -529,14 +529,25 @@ function Concatenate.open(node, run)
   return self
 end
 
+-- Are the elements known without making any?
+local function is_known(node)
+  local done, found = pcall(dataset.known_spec, node)
+  return done and found ~= nil
+end
+
 --- The elements of this data set, then those of another.
---- Errors: TypeError or ValueError when the elements are of different kinds
----   (noticed where element_spec is asked for, or in a batch).
+--- Errors: TypeError or ValueError when the elements are of different kinds;
+---   where a user's function makes them, once element_spec is asked for, or in a
+---   batch.
 --- Source: tf.data.Dataset.concatenate
 method("concatenate", "dataset name=nil", function(self, other)
-  return dataset.new(Concatenate, "concatenate", {
+  local joined = dataset.new(Concatenate, "concatenate", {
     self.node, dataset.node_of("Dataset.concatenate", "dataset", other),
   })
+  if is_known(joined.node.inputs[1]) and is_known(joined.node.inputs[2]) then
+    dataset.known_spec(joined.node)
+  end
+  return joined
 end)
 
 -- zip, enumerate -------------------------------------------------------------
