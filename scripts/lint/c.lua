@@ -24,7 +24,7 @@ local FACES = {
 }
 
 -- What is there although it should not be.
-local PRIVATE = { "src/host/options.c includes device/private.h" }
+local PRIVATE = {}
 local UPWARD = {}
 -- Files of one folder that call each other in a circle.
 local CIRCLES = {}

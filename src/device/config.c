@@ -134,3 +134,9 @@ int tfd__config_resolve(tfd__config *c) {
   c->memory_limit = limit;
   return TFD_OK;
 }
+
+int tfd__config_check(void) {
+  tfd__config config;
+
+  return tfd__config_resolve(&config);
+}

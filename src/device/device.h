@@ -57,6 +57,10 @@ struct tfd_device {
 /* All logical devices; CPU devices come first. Starts the runtime. */
 int tfd__devices(tfd_device *const **devices_p, int *n_p);
 
+/* Can the settings, environment included, be used? Errors: ValueError naming
+** the variable. */
+int tfd__config_check(void);
+
 /* The process is about to end, and exit() would tear libraries down under the
 ** workers: join them and drop what is queued. Whoever needs a queue from now on
 ** gets FailedPrecondition. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/private.h"
+#include "device/device.h"
 #include "host/host.h"
 
 static const char usage_text[] =
@@ -90,10 +90,8 @@ static int set_threads(tfd__options *o, const char *value) {
 
 /* Of each device; workers started from here inherit it. */
 static int set_memory_limit(tfd__options *o, const char *value) {
-  tfd__config config;
-
   setenv("TFDIST_MEMORY_LIMIT", value, 1);
-  return tfd__config_resolve(&config) == TFD_OK ? TFD_EXIT_OK : failed(o);
+  return tfd__config_check() == TFD_OK ? TFD_EXIT_OK : failed(o);
 }
 
 static int set_queue(tfd__options *o, const char *value) {
