@@ -92,11 +92,6 @@ describe("the check of imports #once", function()
     end)
   end
 
-  it("says that what was mended is to come off the lists", function()
-    assert.matches("device/private.h is gone; take it off the list",
-      say { [LUA .. "base/a.lua"] = "return {}\n" }.err)
-  end)
-
   it("draws a diagram", function()
     local r = process.run "lua5.4 scripts/check_layers.lua --dot"
     assert.equal(0, r.code, r.err)
