@@ -11,6 +11,7 @@
 ---
 --- An object is `native` when the runtime's own reduction does just what it
 --- asks for; strategies then do not call it.
+local classes = require "tfdist.base.classes"
 local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
@@ -24,73 +25,18 @@ local values = require "tfdist.distribute.values"
 
 local M = {}
 
-local getmetatable, setmetatable, type = getmetatable, setmetatable, type
+local getmetatable, type = getmetatable, type
 
 -- Classes --------------------------------------------------------------------
 
-local Base = { __name = "CrossDeviceOps", native = false }
-
-local function is_ops(x)
-  local meta = type(x) == "table" and getmetatable(x) or nil
-  return type(meta) == "table" and meta.is_tf_cross_device_ops == true
-end
+local Base, is_ops = classes.root("CrossDeviceOps",
+  "tf.distribute.CrossDeviceOps")
+Base.native = false
 
 M.is_ops = is_ops
 
 local function name_of(self)
   return getmetatable(self).class.__name
-end
-
-local function new(class, ...)
-  local meta = rawget(class, "object_meta")
-  if meta == nil then
-    meta = {
-      __index = class, class = class, is_tf_cross_device_ops = true,
-      __tostring = function(self)
-        return self:describe()
-      end,
-    }
-    class.object_meta = meta
-  end
-  local self = setmetatable({}, meta)
-  class.init(self, ...)
-  return self
-end
-
---- A class that inherits from this one; calling it makes an object and calls
---- init(self, ...).
----@param name string
-function Base:subclass(name)
-  if type(self) ~= "table" or self.subclass == nil then
-    options.wrong_self("CrossDeviceOps.subclass", "class", self, { "name" })
-  elseif type(name) ~= "string" then
-    errors.raise("TypeError", "CrossDeviceOps:subclass: the class needs a "
-      .. "name, got " .. text.describe(name),
-      'tf.distribute.CrossDeviceOps:subclass "Mine"')
-  end
-  return setmetatable({ __name = name }, {
-    __index = self, __call = new,
-    __tostring = function()
-      return "class " .. name
-    end,
-  })
-end
-
-setmetatable(Base, {
-  __call = new,
-  __tostring = function()
-    return "class CrossDeviceOps"
-  end,
-})
-
---- Called for a new object; classes with arguments put their own in place.
-function Base:init()
-  return self
-end
-
---- What tostring and strategies show.
-function Base:describe()
-  return name_of(self)
 end
 
 -- Arguments ------------------------------------------------------------------
