@@ -237,6 +237,8 @@ lint:
 	lua5.4 scripts/check_layers.lua
 	luacheck -q lua spec scripts examples
 	$(FORMAT) --dry-run -Werror
+	$(CC) $(filter-out -MMD -MP,$(BASE_FLAGS)) -Werror -fsyntax-only \
+	  $(BENCH_SRC) scripts/bench/net.c
 
 # The folders of src/ and lua/ and who includes or requires whom, for Graphviz.
 graph:
@@ -264,7 +266,9 @@ $(BUILD)/bench/mpi: scripts/bench/mpi.c
 MPI_BIN := $(if $(shell command -v mpicc),$(BUILD)/bench/mpi)
 
 # ONLY=dispatch,gemm runs these alone, SHORT=1 measures less often.
-bench: $(BENCH_BIN) $(MPI_BIN) $(foreach e,$(ENGINES),$(HOST_$(e)))
+bench-programs: $(BENCH_BIN) $(MPI_BIN)
+
+bench: bench-programs $(foreach e,$(ENGINES),$(HOST_$(e)))
 	@ONLY='$(ONLY)' SHORT='$(SHORT)' $(LUA) scripts/bench.lua $(BUILD)
 
 # The same training on 1, 2 and 4 devices, then here and in TensorFlow, on real
@@ -379,7 +383,7 @@ help:
 	@echo 'make clean      SAN=address|thread chooses an instrumented build'
 
 .PHONY: all parts install uninstall rock install-rock bundle test format check-long \
-        tests-c test-c lint graph bench parity parity-seeds parity-record clean \
+        tests-c test-c lint graph bench bench-programs parity parity-seeds parity-record clean \
         help
 -include $(CORE_OBJ:.o=.d) $(TEST_BIN:=.d) \
          $(BUILD)/spec/slow/tfdist_slow.so.d $(BUILD)/spec/shadow.d

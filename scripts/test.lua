@@ -130,7 +130,8 @@ local suites = {
 -- Made before anything runs; a target is named once for all its suites.
 local BUILDS = {
   c = "make -s -j2 tests-c",
-  ["lua5.4"] = "make -s build/spec/slow/tfdist_slow.so build/spec/shadow",
+  ["lua5.4"] = "make -s -j2 build/spec/slow/tfdist_slow.so build/spec/shadow "
+    .. "bench-programs",
   slow = "make -s build/spec/slow/tfdist_slow.so",
   ["asan-slow"] = "make -s -j2 SAN=address hosts "
     .. "build/asan/spec/slow/tfdist_slow.so",

@@ -307,6 +307,7 @@ static void open_pool(const net *n, net_layer *l) {
 typedef struct recurrent {
   dnnl_memory_desc_t x;
   dnnl_memory_desc_t y;
+  dnnl_memory_desc_t state;
   dnnl_memory_desc_t none;
   dnnl_memory_desc_t any_x; /* weights, layout left to the library */
   dnnl_memory_desc_t any_h;
@@ -319,6 +320,7 @@ static recurrent lstm_layouts(const net *n, const net_layer *l) {
   int64_t units = l->spec.out;
   int64_t x[3] = {n->spec->steps, n->spec->batch, l->in[2]};
   int64_t y[3] = {n->spec->steps, n->spec->batch, units};
+  int64_t state[4] = {1, 1, n->spec->batch, units};
   int64_t w_x[5] = {1, 1, l->in[2], 4, units};
   int64_t w_h[5] = {1, 1, units, 4, units};
   int64_t b[4] = {1, 1, 4, units};
@@ -327,6 +329,7 @@ static recurrent lstm_layouts(const net *n, const net_layer *l) {
   memset(&r, 0, sizeof r);
   r.x = tagged(3, x, dnnl_tnc);
   r.y = tagged(3, y, dnnl_tnc);
+  r.state = tagged(4, state, dnnl_ldnc);
   r.any_x = tagged(5, w_x, dnnl_format_tag_any);
   r.any_h = tagged(5, w_h, dnnl_format_tag_any);
   r.w_x = tagged(5, w_x, dnnl_ldigo);
@@ -335,13 +338,16 @@ static recurrent lstm_layouts(const net *n, const net_layer *l) {
   return r;
 }
 
-/* What both directions read; the state starts from zero. */
+/* What both directions read. The state starts from zero, which has to be said:
+** without a first state oneDNN 2.6 gives U a wrong gradient. */
 static void bind_lstm(const net *n, net_layer *l, net_job *j,
                       const_dnnl_primitive_desc_t pd, const recurrent *r,
                       dnnl_memory_t workspace) {
   float *w_h = l->w + l->in[2] * 4 * l->spec.out;
 
   bind(n, j, DNNL_ARG_SRC_LAYER, &r->x, l->x);
+  bind(n, j, DNNL_ARG_SRC_ITER, &r->state, NULL);
+  bind(n, j, DNNL_ARG_SRC_ITER_C, &r->state, NULL);
   bind_packed(n, j, pd, DNNL_ARG_WEIGHTS_LAYER, &r->w_x, l->w, 0);
   bind_packed(n, j, pd, DNNL_ARG_WEIGHTS_ITER, &r->w_h, w_h, 0);
   bind(n, j, DNNL_ARG_BIAS, &r->b, l->w + l->weights_n);
@@ -360,19 +366,21 @@ static void open_lstm(const net *n, net_layer *l) {
 
   CHECK(dnnl_lstm_forward_desc_init(
       &desc, dnnl_forward_training, dnnl_unidirectional_left2right, &r.x,
-      &r.none, &r.none, &r.any_x, &r.any_h, &r.b, &r.y, &r.none, &r.none, 0));
+      &r.state, &r.state, &r.any_x, &r.any_h, &r.b, &r.y, &r.none, &r.none, 0));
   hint = describe(n, &desc, NULL, NULL);
   workspace = memory_of(
       n, dnnl_primitive_desc_query_md(hint, dnnl_query_workspace_md, 0), NULL);
   bind_lstm(n, l, &l->forward, hint, &r, workspace);
   CHECK(dnnl_lstm_backward_desc_init(
-      &desc, dnnl_backward, dnnl_unidirectional_left2right, &r.x, &r.none,
-      &r.none, &r.any_x, &r.any_h, &r.b, &r.y, &r.none, &r.none, &r.x, &r.none,
-      &r.none, &r.w_x, &r.w_h, &r.b, &r.y, &r.none, &r.none, 0));
+      &desc, dnnl_backward, dnnl_unidirectional_left2right, &r.x, &r.state,
+      &r.state, &r.any_x, &r.any_h, &r.b, &r.y, &r.none, &r.none, &r.x,
+      &r.state, &r.state, &r.w_x, &r.w_h, &r.b, &r.y, &r.none, &r.none, 0));
   pd = describe(n, &desc, NULL, hint);
   bind_lstm(n, l, &l->gradient, pd, &r, workspace);
   bind(n, &l->gradient, DNNL_ARG_DIFF_DST_LAYER, &r.y, l->dy);
   bind(n, &l->gradient, DNNL_ARG_DIFF_SRC_LAYER, &r.x, l->dx);
+  bind(n, &l->gradient, DNNL_ARG_DIFF_SRC_ITER, &r.state, NULL);
+  bind(n, &l->gradient, DNNL_ARG_DIFF_SRC_ITER_C, &r.state, NULL);
   bind(n, &l->gradient, DNNL_ARG_DIFF_WEIGHTS_LAYER, &r.w_x, l->g);
   bind(n, &l->gradient, DNNL_ARG_DIFF_WEIGHTS_ITER, &r.w_h, g_h);
   bind(n, &l->gradient, DNNL_ARG_DIFF_BIAS, &r.b, l->g + l->weights_n);
@@ -426,6 +434,27 @@ size_t net_size(const net_spec *spec) {
     memcpy(shape, l.out, sizeof shape);
   }
   return total;
+}
+
+/* Floats of an LSTM's W, which U follows; of other layers, all weights. */
+static size_t input_weights_n(const net_layer *l) {
+  if (l->spec.kind != NET_LSTM) return l->weights_n;
+  return (size_t)(l->in[2] * 4 * l->spec.out);
+}
+
+size_t net_part(const net *n, int k) {
+  int i;
+  int s;
+
+  for (i = 0; i < n->spec->layers_n; i++) {
+    const net_layer *l = &n->layers[i];
+    size_t sizes[3] = {input_weights_n(l), l->weights_n - input_weights_n(l),
+                       bias_n(l)};
+
+    for (s = 0; s < 3; s++)
+      if (sizes[s] > 0 && k-- == 0) return sizes[s];
+  }
+  return 0;
 }
 
 static void fill(net_layer *l, unsigned *state) {
@@ -537,6 +566,9 @@ double net_step(net *n, int replicas, int with_gradient) {
     net_layer *l = &n->layers[i];
 
     if (l->spec.relu) relu_gradient(l->dy, l->y, l->y_n);
+    /* Its primitive adds to what is there. */
+    if (l->spec.kind == NET_LSTM)
+      memset(l->g, 0, (l->weights_n + bias_n(l)) * sizeof *l->g);
     run(n, &l->gradient);
     if (l->spec.kind == NET_DENSE)
       sum_rows(l->g + l->weights_n, l->dy, n->rows, l->spec.out);

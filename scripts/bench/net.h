@@ -84,6 +84,9 @@ typedef struct net {
 
 /* Number of parameters. */
 size_t net_size(const net_spec *spec);
+/* Size of the k-th array of parameters, 0 when there are no more; they lie in
+** the flat buffers in this order: matrices of a layer, then its bias. */
+size_t net_part(const net *n, int k);
 /* w and g hold net_size floats. Exits with a message when oneDNN refuses. */
 void net_open(net *n, const net_spec *spec, float *w, float *g, unsigned seed);
 /* Mean cross-entropy over rows * replicas; g gets its gradient if asked. */

@@ -3,7 +3,9 @@
 ** Prints one line for each measurement: name, our time, the reference's, their
 ** ratio and the goal. References are measured here and now: two threads
 ** that spin on one word, two that sleep on futexes, malloc. The best of
-** repeated runs counts. Links the static library. */
+** repeated runs counts. Links the static library.
+**
+** usage: queue [DEVICES [ROUNDS]]    (default: 2 15) */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>
@@ -16,7 +18,8 @@
 
 #include "device/device.h"
 
-#define ROUNDS 15
+/* Repetitions of a measurement. */
+static int rounds = 15;
 
 static tfd_device *device(int i) {
   tfd_device *d = NULL;
@@ -52,7 +55,7 @@ static double measure(double (*fn)(void *), void *arg) {
   double best = fn(arg); /* warms too */
   int i;
 
-  for (i = 0; i < ROUNDS; i++) {
+  for (i = 0; i < rounds; i++) {
     double t = fn(arg);
 
     if (t < best) best = t;
@@ -73,7 +76,7 @@ static int nothing(const tfd__call *call) {
   return TFD_OK;
 }
 
-static const tfd__call empty_call = {
+static tfd__call empty_call = {
     .name = "nothing", .kernel = nothing, .replica = -1};
 
 /* Submit one call and wait for it. */
@@ -291,8 +294,7 @@ static void calibrate(void) {
   op_loops = (int64_t)(1e6 * OP_NS / v[0]);
 }
 
-static const tfd__call work_call = {
-    .name = "work", .kernel = work, .replica = -1};
+static tfd__call work_call = {.name = "work", .kernel = work, .replica = -1};
 
 /* One step: both devices get their ops, the host takes 300 ns for each, then
 ** waits for both, as reading the loss does. */
@@ -351,7 +353,7 @@ static void schedule_lines(int devices) {
   int i;
 
   if (devices > tfd__cores()) ideal = ideal * devices / tfd__cores();
-  for (i = 0; i < 300; i++) {
+  for (i = 0; i < 20 * rounds; i++) {
     double a = step(&devices);
     double b = bare_step(&devices);
 
@@ -465,6 +467,7 @@ int main(int argc, char **argv) {
   int devices = argc > 1 ? atoi(argv[1]) : 2;
   int one = 1;
 
+  if (argc > 2) rounds = atoi(argv[2]);
   check(tfd_config_set_cpu_devices(devices < 2 ? 2 : devices));
   check(tfd_config_set_queue_mode(TFD_QUEUE_QUEUED));
   printf("cores %d, devices %d, %d threads each\n", tfd__cores(), devices,
