@@ -296,8 +296,8 @@ describe("communication options", function()
     fails("ValueError", "bytes_per_pack", E.CommunicationOptions, -1)
     fails("ValueError", "timeout_seconds", E.CommunicationOptions,
       { timeout_seconds = -1 })
-    fails("ValueError", "AUTO, RING, NCCL", E.CommunicationOptions,
-      { implementation = "MPI" })
+    fails("ValueError", "AUTO, RING, NCCL, MPI", E.CommunicationOptions,
+      { implementation = "GLOO" })
     fails("ValueError", "implementation", E.CommunicationOptions,
       { implementation = 3 })
     assert.equal(4, E.CollectiveHints(4).bytes_per_pack)

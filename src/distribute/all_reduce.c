@@ -116,7 +116,14 @@ static int combine(job *j, const tfd__pack_plan *plan, tfd__deadline until) {
                        .line = context->line,
                        .file = context->file};
 
+  const tfd__pack_plan far = {.bytes = j->strategy->pack_bytes,
+                              .backwards = true};
+
   if (j->values == 0) return TFD_OK;
+  if (plan == NULL && j->values > 1 &&
+      !tfd__group_is_alone(j->strategy->group)) {
+    plan = &far; /* other processes are paid by the message */
+  }
   if (plan == NULL) return tfd__group_run(j->strategy->group, &c, until);
   return tfd__group_all_reduce_packed(j->strategy->group, &c, plan, until);
 }

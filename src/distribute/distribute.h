@@ -60,6 +60,7 @@ extern const tfd__strategy_ops tfd__default_strategy;
 extern const tfd__strategy_ops tfd__one_device_strategy;
 extern const tfd__strategy_ops tfd__mirrored_strategy;
 extern const tfd__strategy_ops tfd__central_storage_strategy;
+extern const tfd__strategy_ops tfd__multi_worker_strategy;
 
 /* Make a kind known; `ops` is copied. Only before main (from constructors):
 ** nothing locks the list. */
@@ -76,7 +77,8 @@ struct tfd_strategy {
   tfd__group *group;
   tfd_device **parameters;
   int parameters_n;
-  tfd_run *spare; /* owned: a finished run to use again, NULL = none */
+  int64_t pack_bytes; /* of what goes to other processes at once; 0 = all */
+  tfd_run *spare;     /* owned: a finished run to use again, NULL = none */
 };
 
 struct tfd_value {
@@ -127,6 +129,10 @@ int tfd__strategy_input_share(const tfd_strategy *s, int64_t rows,
 /* The component this context means, -1 in cross-replica context. */
 int tfd__component_index(const tfd_strategy *s, int n);
 
+/* t / n; integers become float64 or float32 as division makes them. Owns:
+** *out_p. */
+int tfd__divide(tfd_tensor *t, int n, tfd_tensor **out_p);
+
 /* Sum or mean of in[0..n) on `device`, added in order. Owns: *out_p. */
 int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
                         tfd_tensor *const *in, int n, tfd_device *device,
@@ -137,14 +143,19 @@ int tfd__tensor_in_place(tfd_tensor *t, tfd_device *device, tfd_tensor **p);
 
 /* What takes part of other processes' replicas, of strategies that have such:
 ** the reduction over all replicas in sync, of which in[0..n) are those here,
-*and
-** their elements joined along an axis; both on the strategy's first device.
-** Every process does the same. Owns: *out_p. */
+** and their elements joined along an axis; both on the strategy's first device.
+** One component where there are several replicas is the process's own: then
+** there is one for each process. Every process does the same. Owns: *out_p. */
 int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,
                              const char *what, tfd_tensor *const *in, int n,
                              tfd_tensor **out_p);
 int tfd__join_over_workers(tfd_strategy *s, int axis, const char *what,
                            tfd_tensor *const *in, int n, tfd_tensor **out_p);
+/* What the first process has, in all of them, on the strategy's first device.
+** `rows`: sizes along axis 0 may differ. Errors: InvalidArgument, everywhere,
+** when others do. Owns: *out_p. */
+int tfd__first_over_workers(tfd_strategy *s, bool rows, const char *what,
+                            tfd_tensor *t, tfd_tensor **out_p);
 /* The reduction over all replicas in sync, wherever they are. Owns: *out_p. */
 int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
                         tfd_tensor *const *in, int n, tfd_device *device,
@@ -152,6 +163,10 @@ int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
 
 /* Are all components slices? */
 bool tfd__all_slices(tfd_object *const *components, int n);
+
+/* InvalidArgument: replica i has v, replica 0 `first`. */
+int tfd__components_differ(const char *what, int i, const tfd__view *v,
+                           const tfd__view *first, const char *expected);
 
 /* All components have one dtype and shape. Errors: InvalidArgument. */
 int tfd__check_components(const char *what, tfd_tensor *const *in, int n);

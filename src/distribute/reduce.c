@@ -1,37 +1,8 @@
-/* Combining what replicas computed.
-**
-** Cost of a sum over n replicas of b bytes: n-1 copies to the reducing
-** device, one pass of add_n (n-1 of a binary op for what is no sum), and a
-** copy to each further destination. */
+/* Combining what replicas computed, wherever they are, and putting it where it
+** is wanted. */
 #include "distribute/distribute.h"
 
-#include <string.h>
-
 /* --- checks --------------------------------------------------------------- */
-
-static int differ(const char *what, int i, const tfd__view *v,
-                  const tfd__view *first, const char *expected) {
-  char a[TFD_SHAPE_TEXT];
-  char b[TFD_SHAPE_TEXT];
-
-  return tfd__fail(
-      TFD_INVALID_ARGUMENT, "%s: replica %d has %s %s, replica 0 has %s %s; %s",
-      what, i, tfd__dtype_name(v->dtype), tfd__shape_text(v, a),
-      tfd__dtype_name(first->dtype), tfd__shape_text(first, b), expected);
-}
-
-int tfd__check_components(const char *what, tfd_tensor *const *in, int n) {
-  const tfd__view *first = &in[0]->view;
-  int i;
-
-  for (i = 1; i < n; i++) {
-    const tfd__view *v = &in[i]->view;
-
-    if (v->dtype == first->dtype && tfd__same_shape(v, first)) continue;
-    return differ(what, i, v, first, "shapes and dtypes must match");
-  }
-  return TFD_OK;
-}
 
 static int check_count(const char *what, int n) {
   if (n >= 1 && n <= TFD_MAX_REPLICAS) return TFD_OK;
@@ -39,139 +10,14 @@ static int check_count(const char *what, int n) {
                    n, TFD_MAX_REPLICAS);
 }
 
-/* --- steps, each an ordinary op ------------------------------------------- */
+/* --- over all processes ----------------------------------------------------
+ */
 
-static int run_one(int op, tfd_tensor *const *in, int n, const int64_t *ints,
-                   tfd_tensor **out_p) {
-  int out_n = 0;
+/* Components that n here stand for in all processes. */
+static int in_sync(const tfd_strategy *s, int n) {
+  const tfd__group *g = s->group;
 
-  return tfd__run(op, in, n, ints, NULL, out_p, 1, &out_n);
-}
-
-static int cast_to(tfd_tensor *t, int dtype, tfd_tensor **out_p) {
-  const int64_t ints[1] = {dtype};
-
-  if (t->view.dtype == dtype) {
-    tfd__retain(t);
-    *out_p = t;
-    return TFD_OK;
-  }
-  return run_one(TFD_OP_cast, &t, 1, ints, out_p);
-}
-
-/* t / n; integers become float64 or float32 as division makes them. */
-static int divide_by(tfd_tensor *t, int n, tfd_tensor **out_p) {
-  double value = n;
-  tfd_tensor *in[2] = {t, NULL};
-  int rc;
-
-  TFD_TRY(tfd__tensor_from_doubles(t->device, t->view.dtype, NULL, 0, &value,
-                                   &in[1]));
-  rc = run_one(TFD_OP_divide, in, 2, NULL, out_p);
-  tfd__release(in[1]);
-  return rc;
-}
-
-/* Half types lose too much when sums of sums are rounded. */
-static bool widens(int dtype) {
-  return dtype == TFD_FLOAT16 || dtype == TFD_BFLOAT16;
-}
-
-static void release_all(tfd_tensor **list, int n) {
-  while (n > 0) tfd__release(list[--n]);
-}
-
-/* The operation pair by pair, in replica order. */
-static int fold(int op, tfd_tensor *const *in, int n, tfd_tensor **out_p) {
-  tfd_tensor *total = in[0];
-  int i;
-
-  tfd__retain(total);
-  for (i = 1; i < n; i++) {
-    tfd_tensor *const pair[2] = {total, in[i]};
-    tfd_tensor *next = NULL;
-    int rc = run_one(op, pair, 2, NULL, &next);
-
-    tfd__release(total);
-    TFD_TRY(rc);
-    total = next;
-  }
-  *out_p = total;
-  return TFD_OK;
-}
-
-/* Everything but the division of the mean. */
-static int accumulate(tfd_reduce_op op, tfd_tensor *const *in, int n,
-                      tfd_tensor **out_p) {
-  switch (op) {
-  case TFD_REDUCE_MIN:
-    return fold(TFD_OP_minimum, in, n, out_p);
-  case TFD_REDUCE_MAX:
-    return fold(TFD_OP_maximum, in, n, out_p);
-  case TFD_REDUCE_PROD:
-    return fold(TFD_OP_multiply, in, n, out_p);
-  default:
-    return run_one(TFD_OP_add_n, in, n, NULL, out_p);
-  }
-}
-
-static int reduce_wide(tfd_reduce_op op, tfd_tensor *const *in, int n,
-                       tfd_tensor **out_p) {
-  tfd_tensor *wide[TFD_MAX_REPLICAS] = {NULL};
-  tfd_tensor *sum = NULL;
-  tfd_tensor *mean = NULL;
-  int rc = TFD_OK;
-  int k = 0;
-
-  while (rc == TFD_OK && k < n) {
-    rc = cast_to(in[k], TFD_FLOAT32, &wide[k]);
-    if (rc == TFD_OK) k++;
-  }
-  if (rc == TFD_OK) rc = accumulate(op, wide, n, &sum);
-  release_all(wide, k);
-  TFD_TRY(rc);
-  if (op == TFD_REDUCE_MEAN) {
-    rc = divide_by(sum, n, &mean);
-    tfd__release(sum);
-    TFD_TRY(rc);
-    sum = mean;
-  }
-  rc = cast_to(sum, in[0]->view.dtype, out_p);
-  tfd__release(sum);
-  return rc;
-}
-
-static int reduce_plain(tfd_reduce_op op, tfd_tensor *const *in, int n,
-                        tfd_tensor **out_p) {
-  tfd_tensor *sum = NULL;
-  int rc;
-
-  TFD_TRY(accumulate(op, in, n, &sum));
-  if (op != TFD_REDUCE_MEAN) {
-    *out_p = sum;
-    return TFD_OK;
-  }
-  rc = divide_by(sum, n, out_p);
-  tfd__release(sum);
-  return rc;
-}
-
-int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
-                        tfd_tensor *const *in, int n, tfd_device *device,
-                        tfd_tensor **out_p) {
-  int rc;
-
-  TFD_TRY(tfd__check_components(what, in, n));
-  TFD_TRY(tfd_device_push(device));
-  if (n == 1 && (op != TFD_REDUCE_MEAN || tfd__is_float(in[0]->view.dtype))) {
-    rc = tfd_tensor_to_device(in[0], device, out_p);
-  } else if (widens(in[0]->view.dtype)) {
-    rc = reduce_wide(op, in, n, out_p);
-  } else {
-    rc = reduce_plain(op, in, n, out_p);
-  }
-  (void)tfd_device_pop();
-  return rc;
+  return tfd__group_is_alone(g) ? n : g->size / g->local * n;
 }
 
 /* Means of whole numbers are divided sums. */
@@ -189,7 +35,7 @@ int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
   TFD_TRY(tfd__reduce_over_workers(s, divides ? TFD_REDUCE_SUM : op, what, in,
                                    n, &result));
   if (divides) {
-    rc = divide_by(result, s->group->size, &mean);
+    rc = tfd__divide(result, in_sync(s, n), &mean);
     tfd__release(result);
     TFD_TRY(rc);
     result = mean;
@@ -204,10 +50,11 @@ int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
 static int concat(tfd_tensor *const *in, int n, int axis, tfd_device *device,
                   tfd_tensor **out_p) {
   const int64_t ints[1] = {axis};
+  int out_n = 0;
   int rc;
 
   TFD_TRY(tfd_device_push(device));
-  rc = run_one(TFD_OP_concat, in, n, ints, out_p);
+  rc = tfd__run(TFD_OP_concat, in, n, ints, NULL, out_p, 1, &out_n);
   (void)tfd_device_pop();
   return rc;
 }
@@ -250,7 +97,6 @@ static int reduce_slices(tfd_strategy *s, tfd_reduce_op op, const char *what,
   tfd_tensor *all = NULL;
   tfd_tensor *rows = NULL;
   tfd_tensor *mean = NULL;
-  int replicas = tfd__group_is_alone(s->group) ? n : s->group->size;
   int rc;
   int i;
 
@@ -261,7 +107,7 @@ static int reduce_slices(tfd_strategy *s, tfd_reduce_op op, const char *what,
   TFD_TRY_OR(rc = join_rows(s, what, values, n, device, &all), done);
   TFD_TRY_OR(rc = join_rows(s, what, indices, n, device, &rows), done);
   if (op == TFD_REDUCE_MEAN) {
-    TFD_TRY_OR(rc = divide_by(all, replicas, &mean), done);
+    TFD_TRY_OR(rc = tfd__divide(all, in_sync(s, n), &mean), done);
     tfd__release(all);
     all = mean;
   }
@@ -322,6 +168,10 @@ static int spread(tfd_strategy *s, tfd_object *x,
   }
   while (k > 0) tfd__release(copies[--k]);
   return rc;
+}
+
+static void release_all(tfd_tensor **list, int n) {
+  while (n > 0) tfd__release(list[--n]);
 }
 
 /* Tensors behind the components; slices among tensors become dense, and all
@@ -424,7 +274,8 @@ static int check_gather(const char *what, tfd_tensor *const *in, int n,
     const tfd__view *v = &in[i]->view;
 
     if (v->rank != rank || v->dtype != first->dtype) {
-      return differ(what, i, v, first, "ranks and dtypes must match");
+      return tfd__components_differ(what, i, v, first,
+                                    "ranks and dtypes must match");
     }
   }
   if (axis < 0 || axis >= rank) {
@@ -435,8 +286,9 @@ static int check_gather(const char *what, tfd_tensor *const *in, int n,
   for (i = 1; i < n; i++) {
     for (d = 0; d < rank; d++) {
       if (d == axis || in[i]->view.dims[d] == first->dims[d]) continue;
-      return differ(what, i, &in[i]->view, first,
-                    "only the sizes along the gathered axis may differ");
+      return tfd__components_differ(
+          what, i, &in[i]->view, first,
+          "only the sizes along the gathered axis may differ");
     }
   }
   *axis_p = axis;

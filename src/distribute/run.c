@@ -285,6 +285,7 @@ int tfd_run_diverge(tfd_run *run, int replica_number, const char *where_first,
   char first[256];
   char other[256];
   int first_number = 0;
+  int base = run->strategy->group->base;
   const replica *a = &run->replicas[0];
   const replica *b = NULL;
 
@@ -306,7 +307,7 @@ int tfd_run_diverge(tfd_run *run, int replica_number, const char *where_first,
   describe(b, where_other, other, sizeof other);
   tfd__fail(TFD_RUNTIME_ERROR,
             "replicas took different paths: replica %d %s, replica %d %s",
-            first_number, first, replica_number, other);
+            base + first_number, first, base + replica_number, other);
   return tfd__hint("a condition around a sync point must be the same on every "
                    "replica; all need the same number of merge calls");
 }

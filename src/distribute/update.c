@@ -132,6 +132,28 @@ static int update_alone(const job *j, int k) {
   return rc == TFD_OK ? rc : blame(j, k);
 }
 
+/* --- replicas of several processes ---------------------------------------- */
+
+/* All gradients go to the others at once. */
+static int update_over_workers(const job *j) {
+  tfd_value *sums = NULL;
+  int rc = TFD_OK;
+  int k;
+  int c;
+
+  TFD_TRY(tfd_strategy_all_reduce(j->strategy, TFD_REDUCE_SUM,
+                                  "apply_gradients", j->grads,
+                                  j->variables * j->n, &sums));
+  for (k = 0; rc == TFD_OK && k < j->variables; k++) {
+    for (c = 0; rc == TFD_OK && c < j->copies; c++) {
+      rc = update_copy(j, k, c, sums->components[k * j->n + c]);
+    }
+    if (rc != TFD_OK) (void)blame(j, k);
+  }
+  tfd__release(sums);
+  return rc;
+}
+
 /* --- all devices together ------------------------------------------------- */
 
 static bool devices_fit(const job *j) {
@@ -300,6 +322,7 @@ static int run(job *j, bool *together) {
   for (k = 0; k < j->variables; k++) {
     TFD_TRY(together[k] ? check_together(j, k) : check_alone(j, k));
   }
+  if (!tfd__group_is_alone(j->strategy->group)) return update_over_workers(j);
   if (n > 0) TFD_TRY(run_together(j, together));
   for (k = 0; k < j->variables; k++) {
     if (!together[k]) TFD_TRY(update_alone(j, k));

@@ -37,24 +37,35 @@ static uint64_t versions(const tfd_mirrored *m) {
   return sum;
 }
 
-/* Sum or mean of the copies, kept until one of them is written; nobody here
-** knows when that happens in other processes. */
-static int combine(tfd_mirrored *m, tfd_tensor **t_p) {
+/* The copies of all replicas as one. */
+static int combine_copies(tfd_mirrored *m, tfd_device *device,
+                          tfd_tensor **out_p) {
+  static const char what[] = "SyncOnReadVariable";
   tfd_tensor *in[TFD_MAX_REPLICAS];
+  bool mean = m->aggregation == TFD_AGGREGATION_MEAN;
+  int i;
+
+  for (i = 0; i < m->n; i++) in[i] = m->components[i]->value;
+  if (m->aggregation == TFD_AGGREGATION_ONLY_FIRST_REPLICA) {
+    return tfd__first_over_workers(m->strategy, false, what, in[0], out_p);
+  }
+  return tfd__reduce_in_sync(m->strategy,
+                             mean ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM, what, in,
+                             m->n, device, out_p);
+}
+
+/* Kept until one of the copies is written; nobody here knows when that happens
+** in other processes. */
+static int combine(tfd_mirrored *m, tfd_tensor **t_p) {
   tfd_tensor *fresh = NULL;
   tfd_device *device = NULL;
   uint64_t version = versions(m);
-  bool mean = m->aggregation == TFD_AGGREGATION_MEAN;
-  int i;
 
   TFD_TRY(tfd__refuse_recorder("SyncOnReadVariable"));
   TFD_TRY(tfd__default_device(&device));
   if (m->combined == NULL || !tfd__group_is_alone(m->strategy->group) ||
       m->combined_version != version || m->combined->device != device) {
-    for (i = 0; i < m->n; i++) in[i] = m->components[i]->value;
-    TFD_TRY(tfd__reduce_in_sync(
-        m->strategy, mean ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM,
-        "SyncOnReadVariable", in, m->n, device, &fresh));
+    TFD_TRY(combine_copies(m, device, &fresh));
     tfd__release(m->combined);
     m->combined = fresh;
     m->combined_version = version;
@@ -75,8 +86,9 @@ static int current(tfd_mirrored *m, tfd_tensor **t_p) {
                        "and has no aggregation",
                        m->components[0]->name);
     }
-    if (m->aggregation != TFD_AGGREGATION_ONLY_FIRST_REPLICA &&
-        m->strategy->group->size > 1) {
+    if (m->aggregation == TFD_AGGREGATION_ONLY_FIRST_REPLICA
+            ? !tfd__group_is_alone(m->strategy->group)
+            : m->strategy->group->size > 1) {
       return combine(m, t_p);
     }
     i = 0;

@@ -119,13 +119,13 @@ static int write_all(tfd_mirrored *m, tfd_write_op op, tfd_object *value) {
   return TFD_OK;
 }
 
-/* value / copies in the variable's dtype. Owns: *part_p. */
+/* value / copies of all replicas in the variable's dtype. Owns: *part_p. */
 static int divided(tfd_mirrored *m, tfd_object *value, tfd_tensor **part_p) {
   tfd_tensor *in[2] = {NULL, NULL};
   tfd_tensor *made = NULL;
   tfd_tensor *quotient = NULL;
   int64_t dtype = m->components[0]->value->view.dtype;
-  double copies = m->n;
+  double copies = m->strategy->group->size;
   int n = 0;
   int rc;
 
@@ -210,6 +210,52 @@ int tfd_mirrored_write(tfd_mirrored *mirrored, tfd_write_op op,
                    names[op], name_of(m));
 }
 
+/* Rows as all processes get them from the first. */
+static int first_slices(const tfd_mirrored *m, const char *what, tfd_slices *s,
+                        tfd_object **first_p) {
+  tfd_tensor *values = NULL;
+  tfd_tensor *indices = NULL;
+  tfd_slices *first = NULL;
+  int rc;
+
+  rc = tfd__first_over_workers(m->strategy, true, what, s->values, &values);
+  if (rc == TFD_OK) {
+    rc = tfd__first_over_workers(m->strategy, true, what, s->indices, &indices);
+  }
+  if (rc == TFD_OK) {
+    rc = tfd_slices_new(values, indices, s->dims, s->rank, &first);
+  }
+  tfd__release(values);
+  tfd__release(indices);
+  TFD_TRY(rc);
+  *first_p = &first->object;
+  return TFD_OK;
+}
+
+/* What the first of all replicas gives. Owns: *first_p. */
+static int take_first(const tfd_mirrored *m, const char *what,
+                      tfd_object *value, tfd_object **first_p) {
+  bool alone = tfd__group_is_alone(m->strategy->group);
+  tfd_object *own = NULL;
+  tfd_tensor *t = NULL;
+  tfd_tensor *first = NULL;
+
+  TFD_TRY(part_for(value, 0, &own));
+  if (tfd__is_open(own, TFD_HANDLE_SLICES)) {
+    if (!alone) return first_slices(m, what, (tfd_slices *)own, first_p);
+  } else {
+    TFD_TRY(tfd__operand(own, &t));
+    if (!alone) {
+      TFD_TRY(tfd__first_over_workers(m->strategy, false, what, t, &first));
+      *first_p = &first->object;
+      return TFD_OK;
+    }
+  }
+  tfd__retain(own);
+  *first_p = own;
+  return TFD_OK;
+}
+
 int tfd_mirrored_combine(tfd_mirrored *mirrored, const char *what,
                          tfd_object *const *values, int values_n,
                          tfd_object **combined_p) {
@@ -229,17 +275,7 @@ int tfd_mirrored_combine(tfd_mirrored *mirrored, const char *what,
   }
   if (m->aggregation == TFD_AGGREGATION_NONE) return no_aggregation(m, what);
   if (m->aggregation == TFD_AGGREGATION_ONLY_FIRST_REPLICA) {
-    tfd_object *first = NULL;
-
-    TFD_TRY(part_for(values[0], 0, &first));
-    if (!tfd__is_open(first, TFD_HANDLE_SLICES)) {
-      tfd_tensor *t = NULL;
-
-      TFD_TRY(tfd__operand(first, &t));
-    }
-    tfd__retain(first);
-    *combined_p = first;
-    return TFD_OK;
+    return take_first(m, what, values[0], combined_p);
   }
   for (i = 0; i < m->n; i++) devices[i] = m->components[i]->value->device;
   TFD_TRY(tfd_strategy_reduce(

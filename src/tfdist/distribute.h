@@ -7,15 +7,36 @@
 
 /* --- Distribution ------------------------------------------------------- */
 
-/** A strategy of a kind ("default", "one_device", "mirrored" or
- * "central_storage") over `devices`, one replica each; none for the default
- * one. `parameter_device` holds the variables of central storage; NULL = the
- * only device, or CPU 0 when there are several. Errors: ValueError for a kind
- * that there is not; AssertionError without devices or with one device twice.
- * Source: tf.distribute */
+/** A strategy of a kind ("default", "one_device", "mirrored",
+ * "central_storage" or "multi_worker") over `devices`, one replica each; none
+ * for the default one. `parameter_device` holds the variables of central
+ * storage; NULL = the only device, or CPU 0 when there are several. Errors:
+ * ValueError for a kind that there is not; AssertionError without devices or
+ * with one device twice. Source: tf.distribute */
 TFD_API int tfd_strategy_new(const char *kind, tfd_device *const *devices,
                              int devices_n, tfd_device *parameter_device,
                              tfd_strategy **strategy_p);
+/** A strategy over several processes, each with as many devices: this is number
+ * `process` of those at `addresses`, "host:port" of each between commas.
+ * `secret` is what all know and no stranger ("" = nothing, for addresses of one
+ * machine; with `insecure` for others too). `provider` moves the bytes ("" =
+ * the best that can). All processes must make the same strategies in the same
+ * order, and use them alike. Blocks: until all are there.
+ * Units: start_seconds to find the others, beat_seconds of silence of one of
+ *   them, timeout_seconds of an operation; 0 = 300, 10 and 600. pack_bytes of
+ *   small values that go together; 0 = all.
+ * Errors: DeadlineExceeded naming who is missing; FailedPrecondition for peers
+ *   of another cluster or without the secret; Unavailable for an address that
+ *   cannot be had. Source: tf.distribute.MultiWorkerMirroredStrategy */
+TFD_API int tfd_strategy_join(const char *kind, tfd_device *const *devices,
+                              int devices_n, const char *addresses, int process,
+                              const void *secret, size_t secret_bytes,
+                              bool insecure, const char *provider,
+                              double start_seconds, double beat_seconds,
+                              double timeout_seconds, int64_t pack_bytes,
+                              tfd_strategy **strategy_p);
+/** Who moves bytes between its replicas, "" where nobody need. */
+TFD_API const char *tfd_strategy_provider(const tfd_strategy *strategy);
 TFD_API const char *tfd_strategy_kind(const tfd_strategy *strategy);
 /** Replicas in sync, of all workers. */
 TFD_API int tfd_strategy_replica_count(const tfd_strategy *strategy);

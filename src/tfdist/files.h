@@ -37,6 +37,12 @@ TFD_API int64_t tfd_input_crc(const tfd_input *input);
  *   NotFound (no such folder), FailedPrecondition. */
 TFD_API int tfd_file_write(const char *path, const void *data,
                            size_t data_bytes);
+/** The text of a file that its owner alone may read or write, without the ends
+ * of lines behind it; valid until the thread's next call.
+ * Errors: NotFound; FailedPrecondition when others may; InvalidArgument for an
+ *   empty file and one above 4096 bytes. */
+TFD_API int tfd_secret_read(const char *path, const void **secret_p,
+                            size_t *secret_bytes_p);
 /** What `path` is; neither when there is nothing. */
 TFD_API int tfd_file_stat(const char *path, bool *is_file_p, bool *is_folder_p,
                           int64_t *bytes_p);

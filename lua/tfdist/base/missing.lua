@@ -80,15 +80,14 @@ local LISTS = {
     { "ReplicaContext", "tf.distribute.get_replica_context() gives it" },
     { "DistributedValues DistributedDataset DistributedIterator",
       "tf.distribute.is_distributed_value(x) tests" },
-    { "MultiWorkerMirroredStrategy ParameterServerStrategy TPUStrategy Server "
-      .. "coordinator", WORKERS },
+    { "ParameterServerStrategy TPUStrategy Server coordinator", WORKERS },
   },
   ["distribute.cluster_resolver"] = {
     { "MPIClusterResolver TPUClusterResolver", WORKERS },
   },
   ["distribute.experimental"] = {
-    { "MultiWorkerMirroredStrategy ParameterServerStrategy TPUStrategy "
-      .. "PreemptionCheckpointHandler PreemptionWatcher TerminationConfig "
+    { "ParameterServerStrategy TPUStrategy PreemptionCheckpointHandler "
+      .. "PreemptionWatcher TerminationConfig "
       .. "coordinator partitioners rpc", WORKERS },
   },
   data = {

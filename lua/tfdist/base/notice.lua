@@ -3,18 +3,23 @@ local M = {}
 
 local LEVELS = { error = 0, warning = 1, info = 2, debug = 3 }
 
-local function show(level, message)
+local function show(level, message, mark)
   -- A word that is no level stops the runtime's start, not a notice.
   local wish = os.getenv("TFDIST_LOG") or "warning"
   local limit = LEVELS[wish:lower():match "^%s*(.-)%s*$"] or 1
   if LEVELS[level] <= limit then
-    io.stderr:write("tfdist: ", level, ": ", message, "\n")
+    io.stderr:write("tfdist: ", mark or level .. ": ", message, "\n")
   end
 end
 
 --- Something went on differently than asked.
 function M.warn(message)
   show("warning", message)
+end
+
+--- What a program did that whoever started it wants to see.
+function M.say(message)
+  show("warning", message, "")
 end
 
 --- Something worth knowing once.

@@ -182,26 +182,52 @@ local function own_part(t, axis, offset, size)
   return tf.slice(t, begins, sizes)
 end
 
+-- The size along an axis, and the axis from 0.
+local function size_along(t, axis)
+  local d = axis < 0 and axis + raw.tensor_rank(t) or axis
+  return raw.tensor_dim(t, d), d
+end
+
 local function gather_answer(strategy, payloads, axis, more)
   local replies = each_leaf(payloads, function(parts)
     return reduce.join(strategy, parts, axis, strategy.replica_devices,
       "all_gather", more)
   end)
+  if strategy.over_workers then
+    return replies
+  end
   -- Where each replica's part begins, for the gradient.
   for k = 1, payloads[1].n do
     local offset = 0
     for i = 1, payloads.n do
-      local t = payloads[i][k]
-      local d = axis < 0 and axis + raw.tensor_rank(t) or axis
       replies[i].offsets = replies[i].offsets or {}
       replies[i].offsets[k] = offset
-      offset = offset + raw.tensor_dim(t, d)
+      offset = offset + size_along(payloads[i][k], axis)
     end
   end
   return replies
 end
 
-local function all_gather_flat(context, flat, axis, more)
+local all_gather_flat
+
+-- The same where other processes' parts come before.
+local function find_offsets(context, flat, axis)
+  local sizes, offsets, n = {}, {}, flat.n
+  for k = 1, n do
+    sizes[k] = size_along(flat[k], axis)
+  end
+  local all = all_gather_flat(context, { n = 1, raw.tensor_from_values(sizes,
+    "int64", { 1, n }) }, 0)[1]
+  for k = 1, n do
+    offsets[k] = 0
+    for r = 0, context.replica_id_in_sync_group - 1 do
+      offsets[k] = offsets[k] + raw.item(all, r * n + k - 1)
+    end
+  end
+  return offsets
+end
+
+all_gather_flat = function(context, flat, axis, more)
   local strategy = context.strategy
   local outputs = replica.sync(context,
     point_of("all_gather", "axis " .. axis, flat.n), flat,
@@ -214,11 +240,11 @@ local function all_gather_flat(context, flat, axis, more)
     gradient_tape.record_step(flat, outputs, function(grads, n)
       local summed = all_reduce_flat(context, "SUM",
         zeros_for(grads, outputs, n))
+      offsets = offsets or find_offsets(context, flat, axis)
       local own = { n = n }
       for k = 1, n do
-        local d = axis < 0 and axis + raw.tensor_rank(flat[k]) or axis
-        own[k] = own_part(summed[k], d, offsets[k],
-          raw.tensor_dim(flat[k], d))
+        local size, d = size_along(flat[k], axis)
+        own[k] = own_part(summed[k], d, offsets[k], size)
       end
       return own
     end)
@@ -264,9 +290,27 @@ local function part_of(t, axis, n)
   return d, math.floor(size / n)
 end
 
+-- The whole reduction on every replica, less what is others' part.
+local function scatter_over_workers(strategy, payloads, op, axis)
+  local whole = reduce.all_reduce(strategy, op, payloads, "reduce_scatter")
+  local replies = {}
+  for i = 1, payloads.n do
+    replies[i] = { n = payloads[1].n }
+    for k = 1, payloads[1].n do
+      local d, size = part_of(whole[k][i], axis, strategy.num_replicas_in_sync)
+      replies[i][k] = own_part(whole[k][i], d,
+        (strategy.first_replica + i - 1) * size, size)
+    end
+  end
+  return replies
+end
+
 -- Part i of every replica's value, reduced on replica i's device.
 local function scatter_answer(strategy, payloads, op, axis)
   local n = payloads.n
+  if strategy.over_workers then
+    return scatter_over_workers(strategy, payloads, op, axis)
+  end
   local replies = {}
   for i = 1, n do
     replies[i] = { n = payloads[1].n }

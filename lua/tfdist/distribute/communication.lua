@@ -5,10 +5,11 @@ local text = require "tfdist.base.text"
 
 local M = {}
 
-local IMPLEMENTATIONS = { "AUTO", "RING", "NCCL" }
+local IMPLEMENTATIONS = { "AUTO", "RING", "NCCL", "MPI" }
 
---- Source: tf.distribute.experimental.CommunicationImplementation
-M.CommunicationImplementation = { AUTO = "AUTO", RING = "RING", NCCL = "NCCL" }
+--- Source: tf.distribute.experimental.CommunicationImplementation; MPI is ours.
+M.CommunicationImplementation = { AUTO = "AUTO", RING = "RING", NCCL = "NCCL",
+  MPI = "MPI" }
 
 local Options = { __name = "CommunicationOptions" }
 Options.__index = Options
@@ -31,8 +32,9 @@ local function new(what, bytes_per_pack, timeout_seconds, implementation)
     end
   end
   if type(implementation) ~= "string" then
-    errors.raise("ValueError", ("%s: implementation must be one of AUTO, RING, "
-      .. "NCCL, got %s"):format(what, text.describe(implementation)))
+    errors.raise("ValueError", ("%s: implementation must be one of %s, got %s")
+      :format(what, table.concat(IMPLEMENTATIONS, ", "),
+      text.describe(implementation)))
   end
   return setmetatable({
     bytes_per_pack = bytes_per_pack, timeout_seconds = timeout_seconds,

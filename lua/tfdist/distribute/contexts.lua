@@ -76,10 +76,10 @@ end
 function errors.hooks.place()
   local mode = state.current.mode
   local replica = mode and mode.replica
-  if replica and replica ~= M.default_context then
-    return replica.replica_id_in_sync_group
-  end
-  return nil
+  local role = mode and mode.strategy.role
+  return replica and replica ~= M.default_context
+    and replica.replica_id_in_sync_group or nil,
+    role and role.num_workers > 1 and role.worker_index or nil
 end
 
 local function at(mode)

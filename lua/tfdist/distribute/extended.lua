@@ -375,10 +375,11 @@ function getters.parameter_devices(strategy)
     raw.strategy_parameter_device, "parameter_devices")
 end
 
+-- What a strategy's `role` does not say otherwise.
 local FACTS = {
   experimental_between_graph = false, experimental_should_init = true,
-  should_checkpoint = true, should_save_summary = true,
-  experimental_require_static_shapes = false, num_workers = 1,
+  should_checkpoint = true, should_save_summary = true, is_chief = true,
+  experimental_require_static_shapes = false, num_workers = 1, worker_index = 0,
 }
 
 local unknown_field = text.unknown_fields("StrategyExtended", {}, function()
@@ -390,6 +391,10 @@ function Extended.__index(self, key)
   if getters[key] ~= nil then
     return getters[key](strategy)
   elseif FACTS[key] ~= nil then
+    local role = strategy.role
+    if role ~= nil and role[key] ~= nil then
+      return role[key]
+    end
     return FACTS[key]
   end
   local found = methods[key]

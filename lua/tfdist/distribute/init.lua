@@ -6,6 +6,7 @@ local contexts = require "tfdist.distribute.contexts"
 local cross_device_ops = require "tfdist.distribute.cross_device_ops"
 local errors = require "tfdist.base.errors"
 local input = require "tfdist.distribute.input"
+local multi_worker = require "tfdist.distribute.multi_worker"
 local options = require "tfdist.base.options"
 local strategy = require "tfdist.distribute.strategy"
 local text = require "tfdist.base.text"
@@ -57,6 +58,7 @@ end
 
 local M = {
   MirroredStrategy = strategy.MirroredStrategy,
+  MultiWorkerMirroredStrategy = multi_worker.MultiWorkerMirroredStrategy,
   OneDeviceStrategy = strategy.OneDeviceStrategy,
   get_strategy = contexts.get_strategy,
   has_strategy = contexts.has_strategy,
@@ -85,6 +87,7 @@ local M = {
     CollectiveCommunication = communication.CommunicationImplementation,
     CollectiveHints = communication.CollectiveHints,
     CentralStorageStrategy = strategy.CentralStorageStrategy,
+    MultiWorkerMirroredStrategy = multi_worker.experimental,
     ValueContext = options.wrap("ValueContext",
       "replica_id_in_sync_group=0 num_replicas_in_sync=1",
       strategy.value_context),

@@ -147,7 +147,7 @@ function M.combine(strategy, op, parts, devices, what, communication)
     communication), devices, what)
 end
 
--- A plain value, the same on all replicas.
+-- A plain value, the same on all replicas here.
 local function reduce_plain(strategy, op, x, what)
   if x == 0 or (op ~= "SUM" and op ~= "PROD")
     or strategy.num_replicas_in_sync == 1 then
@@ -163,8 +163,19 @@ local function is_on_read(x)
   return raw.mirrored_kind_of(x) == "sync_on_read"
 end
 
+-- What all replicas have alike needs no reduction, only copies.
+local function copies_of(strategy, x, devices, what)
+  local one = values.component(x, 0)
+  if not strategy.over_workers then
+    return M.combine(strategy, "MEAN", { one, n = 1 }, devices, what)
+  end
+  return raw.strategy_broadcast(strategy.handle, what, M.operand(one, what),
+    devices)
+end
+
 --- Reduce one leaf onto devices. Returns a Mirrored value, or a plain value
---- that needs no reduction.
+--- that needs no reduction. A plain value is reduced over processes: each of
+--- them has one.
 function M.leaf(strategy, op, x, devices, what, communication)
   local parts
   if values.is_per_replica(x) or (values.is_mirrored(x) and is_on_read(x)) then
@@ -175,7 +186,9 @@ function M.leaf(strategy, op, x, devices, what, communication)
         .. "replicas; it has no %s"):format(what, op == "SUM" and "sum"
         or "product"))
     end
-    parts = { values.component(x, 0), n = 1 }
+    return copies_of(strategy, x, devices, what)
+  elseif strategy.over_workers then
+    parts = { x, n = 1 }
   else
     return reduce_plain(strategy, op, x, what)
   end
@@ -233,6 +246,13 @@ local function resolve_axis(axis, rank, what)
   return axis < 0 and axis + rank or axis
 end
 
+--- A number of each process's as one: "sum", "max" and so on.
+function M.over_hosts(strategy, op, what, x)
+  return raw.item(raw.value_component(raw.strategy_reduce(strategy.handle, op,
+    what, { raw.tensor_from_values({ x }, "float64", {}) },
+    { strategy.replica_devices[1] }), 0))
+end
+
 local function parts_of(strategy, x)
   if values.is_value(x) or values.is_mirrored(x) then
     return values.components(x)
@@ -264,6 +284,8 @@ function M.along(tf, strategy, op, x, axis, what)
     what, sums, { raw.device_current() }), 0)
   if op == "SUM" then
     return total
+  elseif strategy.over_workers then
+    count = M.over_hosts(strategy, "sum", what, count)
   end
   return tf.math.divide(total, raw.tensor_from_values({ count },
     raw.tensor_dtype(total), {}))
@@ -314,8 +336,14 @@ function M.all_reduce(strategy, op, lists, what, communication)
       parts[(k - 1) * n + i] = lists[i][k]
     end
   end
-  local value = raw.strategy_all_reduce(strategy.handle, RUNTIME[op], what,
-    parts)
+  local value
+  if communication ~= nil and strategy.over_workers then
+    value = raw.strategy_all_reduce_packed(strategy.handle, RUNTIME[op], what,
+      parts, -1, communication.bytes_per_pack,
+      communication.timeout_seconds or 0)
+  else
+    value = raw.strategy_all_reduce(strategy.handle, RUNTIME[op], what, parts)
+  end
   local out = {}
   for k = 1, count do
     local own = { raw.value_component(value, (k - 1) * n), n = n }
@@ -356,12 +384,17 @@ end
 
 --- Join the components of x along an axis on the current device.
 function M.gather(strategy, x, axis)
-  if not (values.is_value(x) or values.is_mirrored(x)) then
+  local parts
+  if values.is_value(x) or values.is_mirrored(x) then
+    parts = values.components(x)
+  elseif strategy.over_workers then
+    parts = { x, n = 1 }
+  else
     M.check_dense({ x, n = 1 }, "gather")
     return x
   end
   local device = raw.device_current()
-  return first(M.join(strategy, values.components(x), axis,
+  return first(M.join(strategy, parts, axis,
     { device, given = raw.device_name(device) }, "gather"))
 end
 

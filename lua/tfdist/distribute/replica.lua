@@ -136,8 +136,9 @@ local function describe_error(replica, e)
   end
   -- A tail call leaves no frame of the replica function: then the run's place.
   e.where = e.where or errors.position()
-  e.replica = e.replica or replica.id
-  e.traceback = e.traceback .. "    (run on replica " .. replica.id .. ")"
+  local id = replica.context.replica_id_in_sync_group
+  e.replica = e.replica or id
+  e.traceback = e.traceback .. "    (run on replica " .. id .. ")"
     .. (outer ~= "" and "\n" .. outer or "")
   e.from_run = true
   return e

@@ -291,6 +291,10 @@ local function to_text(self)
     table.concat(places, ", "), n, n == 1 and "" or "s")
   if n == 1 then
     return shown
+  elseif self.over_workers then
+    local role = self.role
+    return ("%s, worker %d of %d"):format(shown, role.worker_index,
+      role.num_workers)
   elseif raw.strategy_parameter_count(self.handle) == 1 then
     return shown .. ", variables on " .. raw.device_short_name(
       raw.strategy_parameter_device(self.handle, 0))
@@ -308,7 +312,7 @@ local FIELDS = { num_replicas_in_sync = "replica_count",
   extended = "own_extended" }
 -- cluster_resolver is TensorFlow's None: there is no cluster.
 local UNSET = { crew = true, creator = true, cross_device_ops = true,
-  cluster_resolver = true }
+  cluster_resolver = true, communication_options = true, role = true }
 
 --- A class of strategies. one_copy: one replica, nothing distributed.
 ---@param name string
@@ -351,12 +355,22 @@ end
 ---@param devices table[]   from M.devices
 ---@param parameter_device? userdata
 function M.new(meta, kind, devices, parameter_device)
-  local handle = raw.strategy_new(kind, devices, parameter_device)
+  return M.of_handle(meta, raw.strategy_new(kind, devices, parameter_device),
+    devices)
+end
+
+--- The same of a handle that is there.
+---@param meta table        from M.class
+---@param handle userdata
+---@param devices table[]   of the replicas here
+function M.of_handle(meta, handle, devices)
   local self = setmetatable({
     handle = handle, name = meta.__name, replica_devices = devices,
     replica_count = raw.strategy_replica_count(handle),
     local_count = raw.strategy_local_count(handle),
     first_replica = raw.strategy_first_replica(handle),
+    over_workers = raw.strategy_local_count(handle)
+      < raw.strategy_replica_count(handle),
     one_copy = meta.one_copy,
   }, meta)
   self.own_extended = extended.new(self)
@@ -420,7 +434,8 @@ function M.devices(what, names)
   return devices
 end
 
-local function all_devices()
+--- All GPUs, else all logical CPU devices.
+function M.all_devices()
   local kind = raw.device_count "GPU" > 0 and "GPU" or "CPU"
   local devices = {}
   for i = 1, raw.device_count(kind) do
@@ -444,7 +459,7 @@ M.MirroredStrategy = options.wrap("MirroredStrategy",
   "devices=nil cross_device_ops:table=nil", function(names, ops)
     cross_device.check("MirroredStrategy", ops)
     local devices = names ~= nil and M.devices("MirroredStrategy", names)
-      or all_devices()
+      or M.all_devices()
     local self = M.new(Mirrored, "mirrored", devices)
     self.cross_device_ops = ops or cross_device.choose(devices)
     return self
@@ -465,7 +480,7 @@ M.CentralStorageStrategy = options.wrap("CentralStorageStrategy",
   function(compute_devices, parameter_device)
     local devices = compute_devices ~= nil
       and M.devices("CentralStorageStrategy", compute_devices)
-      or all_devices()
+      or M.all_devices()
     local self = M.new(Central, "central_storage", devices,
       parameter_device ~= nil and M.devices("CentralStorageStrategy",
         { parameter_device })[1] or nil)

@@ -275,6 +275,12 @@ TFDIST_PROGRESS=FORM       as --progress
 TFDIST_MEMORY_LIMIT=SIZE   as --memory-limit
 TFDIST_FFI=0               no FFI fast paths (LuaJIT)
 TFDIST_AUTO_CLUSTER=0      of clusters only TF_CONFIG is looked at
+TFDIST_SECRET=TEXT         what all workers of a cluster know
+TFDIST_SECRET_FILE=PATH    a file with it, of mode 0600
+TFDIST_INSECURE=1          no secret between machines
+TFDIST_RENDEZVOUS_TIMEOUT=S   seconds that workers wait for each other (300)
+TFDIST_HEARTBEAT_TIMEOUT=S    seconds that a worker may be silent (10)
+TFDIST_OP_TIMEOUT=S        seconds that workers wait in an operation (600)
 TFDIST_DEV=DIR             the Lua library from DIR instead of the host
 TFDIST_FAIL_ALLOC=N        the N-th allocation fails (tests)
 LUA_INIT LUA_PATH LUA_CPATH (and LUA_INIT_5_4 ...)   as in lua]]

@@ -482,7 +482,7 @@ end
 
 --- True for strategies that keep each variable once for several replicas.
 function M.is_central(strategy)
-  return strategy.num_replicas_in_sync > 1
+  return strategy.local_count > 1
     and raw.strategy_parameter_count(strategy.handle) == 1
 end
 
@@ -612,10 +612,11 @@ function M.apply(own, strategy, payloads, aggregated)
   local clips = h.clipnorm or h.clipvalue or h.global_clipnorm
   aggregated = aggregated and not strategy.one_copy
   local at_once = in_one_pass(strategy)
-  if clips and at_once and payloads.n == 1 and plan.copies == 1 then
+  local alone = strategy.num_replicas_in_sync == 1
+  if clips and at_once and alone and plan.copies == 1 then
     payloads, clips = clipped(plan, payloads, h), nil
   end
-  if not clips and at_once and (aggregated or payloads.n == 1) then
+  if not clips and at_once and (aggregated or alone) then
     update_together(own, plan, strategy, payloads, h)
   else
     local grads = by_variable(payloads, vars.n)

@@ -10,6 +10,8 @@ local M = {}
 
 M.ClusterSpec = specs.ClusterSpec
 
+M.is_resolver = resolvers.is_resolver
+
 M.names = {
   ClusterResolver = resolvers.ClusterResolver,
   SimpleClusterResolver = resolvers.SimpleClusterResolver,

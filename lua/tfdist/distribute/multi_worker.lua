@@ -1,0 +1,224 @@
+--- MultiWorkerMirroredStrategy: replicas on the devices of several processes.
+---
+--- Each process runs the same program. Who they are a cluster resolver says;
+--- what they do together, the C side's group over all of them.
+local cluster = require "tfdist.distribute.cluster"
+local communication = require "tfdist.distribute.communication"
+local errors = require "tfdist.base.errors"
+local notice = require "tfdist.base.notice"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local reduce = require "tfdist.distribute.reduce"
+local roles = require "tfdist.distribute.cluster.roles"
+local strategies = require "tfdist.distribute.strategy"
+local text = require "tfdist.base.text"
+
+local M = {}
+
+local NAME = "MultiWorkerMirroredStrategy"
+local Class = strategies.class(NAME)
+
+-- What the environment says ----------------------------------------------------
+
+local function variable(name)
+  local value = os.getenv(name)
+  return value ~= "" and value or nil
+end
+
+-- Seconds of a variable, 0 when it is not set.
+local function seconds(name)
+  local value = variable(name)
+  local x = tonumber(value)
+  if value ~= nil and not (x and x > 0 and x < math.huge) then
+    errors.raise_usage("ValueError", ("%s: expected a number of seconds above "
+      .. "0, got %s"):format(name, text.quote(value)))
+  end
+  return x or 0
+end
+
+-- How the process was started is wrong, or its peers': nothing can follow.
+local function as_usage(ok, ...)
+  if ok then
+    return ...
+  end
+  local e = ...
+  if errors.is_error(e) and e.kind ~= "Cancelled"
+    and e.kind ~= "ResourceExhausted" then
+    e.exit_code = errors.EXIT_USAGE
+  end
+  error(e, 0)
+end
+
+local function secret()
+  local path = variable "TFDIST_SECRET_FILE"
+  if path ~= nil then
+    return as_usage(pcall(raw.secret_read, path))
+  end
+  return variable "TFDIST_SECRET" or ""
+end
+
+-- Who is in the cluster --------------------------------------------------------
+
+-- The tasks that work together with this one, in order: the chief, workers.
+local function members(spec, task_type)
+  local list = {}
+  for _, job in ipairs(task_type == "evaluator" and { "evaluator" }
+    or { "chief", "worker" }) do
+    for _, name in ipairs(spec:jobs()) do
+      for _, index in ipairs(name == job and spec:task_indices(job) or {}) do
+        list[#list + 1] = { type = job, index = index,
+          address = spec:task_address(job, index) }
+      end
+    end
+  end
+  return list
+end
+
+local function has_job(spec, job)
+  for _, name in ipairs(spec:jobs()) do
+    if name == job then
+      return true
+    end
+  end
+  return false
+end
+
+-- Those who work together, this one's place among them (from 0), and whether
+-- it is the chief.
+local function place(spec, task_type, task_id)
+  if #spec:jobs() == 0
+    or task_type == "evaluator" and not has_job(spec, task_type) then
+    return {}, 0, true -- alone; an evaluator need not be in the others' list
+  elseif task_type == nil or task_id == nil then
+    errors.raise("ValueError", NAME .. ": the cluster has several tasks, but "
+      .. "the resolver does not say which of them this process is: task_type "
+      .. "and task_id are needed")
+  end
+  local chief = roles.is_chief(spec, task_type, task_id)
+  if roles.worker_count(spec, task_type) == 1 then
+    return {}, 0, chief
+  end
+  local list = members(spec, task_type)
+  for i, task in ipairs(list) do
+    if task.type == task_type and task.index == task_id then
+      return list, i - 1, chief
+    end
+  end
+  errors.raise("ValueError", ("%s: there is no task %s %d in the cluster")
+    :format(NAME, task_type, task_id))
+end
+
+local function find_cluster(given)
+  if given == nil then
+    return cluster.find()
+  elseif not cluster.is_resolver(given) then
+    errors.raise("ValueError", ("%s: cluster_resolver must be a cluster "
+      .. "resolver, got %s"):format(NAME, text.describe(given)))
+  end
+  return given, given:describe()
+end
+
+-- Transport --------------------------------------------------------------------
+
+local PROVIDERS = { AUTO = "", RING = "", NCCL = "", MPI = "mpi" }
+local SHOWN = { tcp = "TCP", mpi = "MPI", shm = "shared memory" }
+
+local function read_options(given)
+  local ok, found = pcall(communication.read, NAME, given)
+  if not ok then
+    found.kind = "ValueError"
+    error(found, 0)
+  end
+  return found or communication.CommunicationOptions()
+end
+
+local function addresses(list)
+  local names = {}
+  for i, task in ipairs(list) do
+    names[i] = task.address
+  end
+  return table.concat(names, ",")
+end
+
+local function join(devices, list, index, how)
+  if how.implementation == "NCCL" and raw.device_count "GPU" == 0 then
+    notice.warn(NAME .. ": implementation NCCL is asked for, but there is no "
+      .. "GPU; sums go over the network")
+  end
+  return as_usage(pcall(raw.strategy_join, "multi_worker", devices,
+    addresses(list), index, secret(), os.getenv "TFDIST_INSECURE" == "1",
+    PROVIDERS[how.implementation], seconds "TFDIST_RENDEZVOUS_TIMEOUT",
+    seconds "TFDIST_HEARTBEAT_TIMEOUT",
+    how.timeout_seconds or seconds "TFDIST_OP_TIMEOUT", how.bytes_per_pack))
+end
+
+local function announce(self, source, list)
+  if #list == 0 then
+    notice.say(source and ("cluster from %s: one worker"):format(source)
+      or "no cluster: one worker")
+    return
+  end
+  local provider = raw.strategy_provider(self.handle)
+  notice.say(("cluster from %s: %d workers, chief is %s %d; collectives: %s")
+    :format(source, #list, list[1].type, list[1].index,
+    SHOWN[provider] or provider))
+end
+
+-- The strategy -----------------------------------------------------------------
+
+--- True when the flag is true on any worker. Every worker calls it.
+Class.methods.input_any = function(self, flag)
+  return reduce.over_hosts(self, "max", "distributed input", flag and 1 or 0)
+    > 0
+end
+
+local function new(resolver, how)
+  how = read_options(how)
+  local found, source = find_cluster(resolver)
+  found = found or cluster.names.TFConfigClusterResolver { task_type = "worker",
+    task_id = 0 }
+  local list, index, chief = place(found:cluster_spec(), found.task_type,
+    found.task_id)
+  local devices = strategies.all_devices()
+  local handle = #list > 1 and join(devices, list, index, how)
+    or raw.strategy_new("multi_worker", devices)
+  local self = strategies.of_handle(Class, handle, devices)
+  self.cluster_resolver, self.communication_options = found, how
+  self.role = {
+    num_workers = math.max(#list, 1), worker_index = index, is_chief = chief,
+    should_checkpoint = chief, should_save_summary = chief,
+    experimental_should_init = chief, experimental_between_graph = true,
+  }
+  if chief then
+    announce(self, source, list)
+  end
+  return self
+end
+
+--- A replica on each device of each worker of a cluster, with copies of the
+--- variables kept equal; sums are over all of them.
+--- cluster_resolver: who the workers are; by default TF_CONFIG, else a Slurm
+--- step, else this process alone.
+--- communication_options: tf.distribute.experimental.CommunicationOptions.
+--- Blocks: until all workers are there.
+--- Errors: ValueError for what is no resolver or no options, and a cluster
+---   without this process; with exit code 2: DeadlineExceeded when workers do
+---   not come, FailedPrecondition when they are of another cluster or lack the
+---   secret, Unavailable when this worker's port cannot be had.
+--- Source: tf.distribute.MultiWorkerMirroredStrategy
+M.MultiWorkerMirroredStrategy = options.wrap(NAME,
+  "cluster_resolver:table=nil communication_options:table=nil", new)
+
+--- The same, whose first argument is an implementation of collectives.
+--- Source: tf.distribute.experimental.MultiWorkerMirroredStrategy
+M.experimental = options.wrap("experimental." .. NAME,
+  "communication=nil cluster_resolver:table=nil "
+  .. "communication_options:table=nil", function(implementation, resolver, how)
+    if implementation ~= nil then
+      how = read_options(how):merge(read_options {
+        implementation = implementation })
+    end
+    return new(resolver, how)
+  end)
+
+return M

@@ -1,0 +1,349 @@
+--- MultiWorkerMirroredStrategy over real processes. Expected values are closed
+--- forms over the replicas' numbers r = 0 .. N - 1.
+local process = require "spec.support.process"
+local workers = require "spec.support.workers"
+
+-- What all programs begin with.
+local HEAD = [[
+local tf = require "tfdist"
+local s = tf.distribute.MultiWorkerMirroredStrategy()
+local function show(x)
+  local list = {}
+  local t = tf.reshape(x, { -1 })
+  for i = 1, t.shape[1] do
+    list[i] = ("%g"):format(t[i - 1]:item())
+  end
+  return table.concat(list, " ")
+end
+local function locals(x)
+  local list = {}
+  for i, part in ipairs(s:experimental_local_results(x)) do
+    list[i] = show(part)
+  end
+  return table.concat(list, " | ")
+end
+local function id()
+  return tf.distribute.get_replica_context().replica_id_in_sync_group
+end
+]]
+
+local function every_shape(test)
+  for _, host in ipairs(process.hosts) do
+    for _, R in ipairs { 1, 2 } do
+      test(R, host)
+    end
+  end
+end
+
+local function outputs(program, R, host, more)
+  local given = { program = HEAD .. program, devices = R, host = host.path }
+  for key, value in pairs(more or {}) do
+    given[key] = value
+  end
+  return workers.outputs(given)
+end
+
+-- Lines that both workers print alike.
+local function same(lines, outs)
+  for _, out in ipairs(outs) do
+    assert.equal(table.concat(lines, "\n") .. "\n", out)
+  end
+end
+
+local function sum(N, f)
+  local total = 0
+  for r = 0, N - 1 do
+    total = total + f(r)
+  end
+  return ("%g"):format(total)
+end
+
+describe("MultiWorkerMirroredStrategy #once", function()
+  every_shape(function(R, host)
+    local N = 2 * R
+    local name = (" (2 x %d, %s)"):format(R, host.name)
+
+    it("says who is who" .. name, function()
+      local outs = outputs([[
+        local e, c = s.extended, s.cluster_resolver
+        print(s.num_replicas_in_sync, e.num_workers, e.worker_index)
+        print(e.should_checkpoint, e.should_save_summary, e.is_chief,
+          e.experimental_between_graph, #e.worker_devices)
+        print(c.task_type, c.task_id, c:cluster_spec():num_tasks "worker",
+          s:scope(function() return s.cluster_resolver == c end))
+        print(locals(s:run(function() return tf.constant(id()) end)))
+        print((tostring(s):gsub("^.*}  ", "")))
+      ]], R, host)
+      for w = 0, 1 do
+        local ids = { w * R, R == 2 and w * R + 1 or nil }
+        local chief = tostring(w == 0)
+        assert.equal(table.concat({
+          ("%d\t2\t%d"):format(N, w),
+          ("%s\t%s\t%s\ttrue\t%d"):format(chief, chief, chief, R),
+          ("worker\t%d\t2\ttrue"):format(w), table.concat(ids, " | "),
+          ("%d replicas in sync, worker %d of 2"):format(N, w) }, "\n") .. "\n",
+          outs[w + 1])
+      end
+    end)
+
+    it("reduces over all replicas" .. name, function()
+      local outs = outputs([[
+        local per = s:run(function() return tf.constant { id(), 2.0 * id() } end)
+        for _, op in ipairs { "SUM", "MEAN", "MIN", "MAX", "PROD" } do
+          print(show(s:reduce(op, per)))
+        end
+        local ints = s:run(function() return tf.constant(id() + 1, "int32") end)
+        print(show(s:reduce("SUM", ints)), show(s:reduce("MEAN", ints)))
+        -- what a process has, not its replicas: once for each process
+        print(show(s:reduce("SUM", 1.0)), show(s:reduce("MEAN", 3.0)),
+          show(s:reduce("SUM", tf.constant { 1.0, 2.0 })))
+        -- along an axis: r + 1 times r
+        local rows = s:run(function() return tf.fill({ id() + 1 }, id() + 0.0) end)
+        print(show(s:reduce("SUM", rows, 0)), show(s:reduce("MEAN", rows, 0)))
+        -- nested
+        local both = s:run(function() return { a = tf.constant(id() + 0.0),
+          b = tf.constant(1.0) } end)
+        local out = s:reduce("SUM", both)
+        print(show(out.a), show(out.b))
+      ]], R, host)
+      local product = 1
+      for r = 0, N - 1 do
+        product = product * r
+      end
+      local ids = sum(N, function(r) return r end)
+      local all = N * (N + 1) / 2
+      local squares = sum(N, function(r) return r * (r + 1) end)
+      same({
+        ids .. " " .. 2 * ids, ("%g %g"):format(ids / N, 2 * ids / N), "0 0",
+        ("%g %g"):format(N - 1, 2 * (N - 1)), "0 0",
+        ("%g\t%g"):format(all, all / N),
+        "2\t3\t2 4",
+        ("%s\t%g"):format(squares, squares / all),
+        ("%s\t%d"):format(ids, N),
+      }, outs)
+    end)
+
+    it("gathers, reduces and merges in replicas" .. name, function()
+      local outs = outputs([[
+        local ragged = function()
+          return tf.fill({ 1, id() + 1 }, id() + 0.0)
+        end
+        print(show(s:gather(s:run(ragged), 1)))
+        print(show(s:gather(tf.constant { 7.0 }, 0)))
+        local function context()
+          return tf.distribute.get_replica_context()
+        end
+        print(locals(s:run(function()
+          return context():all_reduce("SUM", { tf.constant(id() + 1.0) })[1]
+        end)))
+        print(locals(s:run(function()
+          return context():all_gather(ragged(), 1)
+        end)))
+        print(locals(s:run(function()
+          return context():reduce_scatter("SUM",
+            tf.range(context().num_replicas_in_sync) + id())
+        end)))
+        print(s:run(function()
+          return context():merge_call(function(strategy, x)
+            return strategy:reduce("MEAN", x):item()
+          end, { tf.constant(id() * 2.0) })
+        end))
+        local N = s.num_replicas_in_sync
+        -- gradients: of a sum the sum; of a gather each one's own part
+        print(locals(s:run(function()
+          local x = tf.constant(1.0 + id())
+          local tape, y = tf.GradientTape(function(t)
+            t:watch(x)
+            return context():all_reduce("SUM", x * x)
+          end)
+          return tape:gradient(y, x, { output_gradients =
+            tf.constant(id() + 1.0) })
+        end)))
+        print(locals(s:run(function()
+          local x = ragged()
+          local tape, y = tf.GradientTape(function(t)
+            t:watch(x)
+            return context():all_gather(x, 1) * tf.range(
+              N * (N + 1) / 2, { dtype = "float32" }) * (id() + 1.0)
+          end)
+          return tape:gradient(y, x)
+        end)))
+      ]], R, host)
+      local gathered = {}
+      for r = 0, N - 1 do
+        for _ = 0, r do
+          gathered[#gathered + 1] = r
+        end
+      end
+      gathered = table.concat(gathered, " ")
+      local function each(w, f)
+        return f(w * R) .. (R == 2 and " | " .. f(w * R + 1) or "")
+      end
+      local all = N * (N + 1) / 2
+      for w = 0, 1 do
+        assert.equal(table.concat({
+          gathered, "7 7",
+          each(w, function() return ("%g"):format(all) end),
+          each(w, function() return gathered end),
+          each(w, function(r) return ("%g"):format(N * r + N * (N - 1) / 2) end),
+          ("%.1f"):format(N - 1):gsub("%.0$", host.lua == "luajit" and "" or ".0"),
+          each(w, function(r) return ("%g"):format(2 * (r + 1) * all) end),
+          each(w, function(r)
+            local parts = {}
+            for i = 0, r do
+              parts[i + 1] = ("%g"):format(all * (r * (r + 1) / 2 + i))
+            end
+            return table.concat(parts, " ")
+          end),
+        }, "\n") .. "\n", outs[w + 1])
+      end
+    end)
+
+    it("makes variables of the chief's values" .. name, function()
+      local outs = outputs([[
+        local w = s.extended.worker_index
+        local v, total, mean, first = s:scope(function()
+          local function on_read(aggregation)
+            return tf.Variable(1.0, { synchronization = "ON_READ",
+              aggregation = aggregation })
+          end
+          return tf.Variable({ 1.0 + w, 2.0 + w }, { name = "v" }),
+            on_read "SUM", on_read "MEAN", on_read "ONLY_FIRST_REPLICA"
+        end)
+        print(locals(v))
+        print(show(total), show(mean), show(first)) -- N ones, one, one
+        s:run(function()
+          total:assign_add(id() + 0.0)
+          mean:assign(id() + 0.0)
+          first:assign(id() + 5.0)
+        end)
+        print(show(total), show(mean), show(first))
+        total:assign(8.0)
+        print(show(s:experimental_local_results(total)[1]), show(total))
+        -- written together
+        local t = s:scope(function()
+          return { sum = tf.Variable(1.0, { aggregation = "SUM" }),
+            mean = tf.Variable(1.0, { aggregation = "MEAN" }),
+            first = tf.Variable(1.0, { aggregation = "ONLY_FIRST_REPLICA" }) }
+        end)
+        s:run(function()
+          for _, each in pairs { "sum", "mean", "first" } do
+            t[each]:assign_add(tf.constant(id() + 1.0))
+          end
+        end)
+        print(locals(t.sum), locals(t.mean), locals(t.first))
+        -- made in a replica
+        local inside
+        s:run(function()
+          inside = inside or tf.Variable(10.0 + w)
+        end)
+        print(locals(inside))
+      ]], R, host)
+      local function alike(x)
+        return R == 1 and x or x .. " | " .. x
+      end
+      local ids = N * (N - 1) / 2
+      same({
+        alike "1 2",
+        ("%d\t1\t1"):format(N),
+        ("%g\t%g\t5"):format(N + ids, ids / N),
+        ("%g\t8"):format(8 / N),
+        ("%s\t%s\t%s"):format(alike(("%g"):format(1 + ids + N)),
+          alike(("%g"):format(1 + ids / N + 1)), alike "2"),
+        alike "10",
+      }, outs)
+    end)
+  end)
+
+  it("gives up on workers that do not come, with status 2", function()
+    local r = workers.run { program = HEAD, only = { [0] = true },
+      environment = "TFDIST_RENDEZVOUS_TIMEOUT=1" }[1]
+    assert.equal(2, r.code, r.err)
+    assert.truthy(r.err:find("DeadlineExceeded", 1, true), r.err)
+    assert.truthy(r.err:find "127%.0%.0%.1:%d+", r.err)
+  end)
+
+  it("takes no secret that others can read", function()
+    local path = process.file "a secret\n"
+    for mode, code in pairs { ["644"] = 2, ["600"] = 0 } do
+      os.execute(("chmod %s %s"):format(mode, path))
+      for _, r in ipairs(workers.run { program = HEAD,
+        environment = "TFDIST_SECRET_FILE=" .. path }) do
+        assert.equal(code, r.code, r.err)
+        assert.equal(code == 2, r.err:find("chmod 600 " .. path, 1, true)
+          ~= nil, r.err)
+      end
+    end
+    os.remove(path)
+    local r = workers.run { program = HEAD, environment = "TFDIST_SECRET_FILE="
+      .. path }
+    assert.same({ 2, 2 }, { r[1].code, r[2].code })
+  end)
+
+  it("refuses workers with another secret", function()
+    local rs = workers.run { program = 'require "tfdist".distribute.'
+      .. 'MultiWorkerMirroredStrategy()',
+      each = function(i) return "TFDIST_SECRET=s" .. i end,
+      environment = "TFDIST_RENDEZVOUS_TIMEOUT=3" }
+    assert.same({ 2, 2 }, { rs[1].code, rs[2].code }, rs[2].err)
+    assert.truthy(rs[2].err:find("FailedPrecondition", 1, true), rs[2].err)
+  end)
+
+  it("checks what it is given", function()
+    local r = workers.run { n = 1, program = [[
+      local tf = require "tfdist"
+      local M = tf.distribute.MultiWorkerMirroredStrategy
+      local R = tf.distribute.cluster_resolver
+      local function fails(fn, ...)
+        local ok, e = pcall(fn, ...)
+        print(not ok and e.kind .. ": " .. e.message)
+      end
+      fails(M, { cluster_resolver = 3 })
+      fails(M, { communication_options = "no" })
+      fails(tf.distribute.experimental.MultiWorkerMirroredStrategy, "gloo")
+      local two = tf.train.ClusterSpec { worker = { "a:1", "b:1" } }
+      fails(M, { cluster_resolver = R.SimpleClusterResolver(two) })
+      fails(M, { cluster_resolver = R.SimpleClusterResolver(two, {
+        task_type = "worker", task_id = 2 }) })
+      fails(M, { cluster_resolver = R.SimpleClusterResolver(
+        tf.train.ClusterSpec { worker = { "a:1" }, ps = { "b:1" } },
+        { task_type = "ps", task_id = 0 }) })
+      fails(M, { cluster_resolver = R.SimpleClusterResolver(two, {
+        task_type = "worker", task_id = 0 }) })
+      local s = tf.distribute.experimental.MultiWorkerMirroredStrategy("ring")
+      print(s.name, s.communication_options.implementation)
+    ]] }[1]
+    assert.equal(0, r.code, r.err)
+    local wanted = {
+      "ValueError: .*cluster_resolver must be a cluster resolver, got the number 3",
+      "ValueError: .*must be CommunicationOptions, got",
+      "ValueError: .*AUTO, RING, NCCL, MPI", "ValueError: .*task_id",
+      "ValueError: task id 2", "ValueError: a parameter server",
+      "FailedPrecondition: .*secret", "MultiWorkerMirroredStrategy\tRING",
+    }
+    local at = 0
+    for line in r.out:gmatch "[^\n]+" do
+      at = at + 1
+      assert.truthy(line:find("^" .. wanted[at]), line)
+    end
+    assert.equal(#wanted, at)
+  end)
+
+  it("works alone without a cluster", function()
+    for _, environment in ipairs { "", "TFDIST_AUTO_CLUSTER=0 " } do
+      local script = process.file(HEAD .. [[
+        print(s.num_replicas_in_sync, s.extended.num_workers,
+          s.extended.is_chief, s.cluster_resolver.task_type,
+          s.cluster_resolver.task_id)
+        local v = s:scope(function() return tf.Variable(1.0) end)
+        s:run(function() v:assign_add(id() + 1.0) end)
+        print(locals(v))
+      ]], ".lua")
+      local r = process.run(("env -u TF_CONFIG %s TFDIST_CPU_DEVICES=2 %s %s")
+        :format(environment, process.hosts[1].path, script))
+      os.remove(script)
+      assert.equal("2\t1\ttrue\tworker\t0\n2 | 3\n", r.out, r.err)
+      assert.equal("tfdist: no cluster: one worker\n", r.err)
+    end
+  end)
+end)

@@ -1,0 +1,113 @@
+--- Run one program as several workers, each a process of its own with its
+--- TF_CONFIG, on ports that the kernel chooses.
+local process = require "spec.support.process"
+
+local M = {}
+
+-- Perl is in every Debian; the ports are free when it has ended.
+local PORTS = [[use Socket; for (1..$ARGV[0]) { socket(my $s, PF_INET,
+SOCK_STREAM, 0); bind($s, sockaddr_in(0, INADDR_LOOPBACK)); push @s, $s;
+print((sockaddr_in(getsockname $s))[0], "\n") }]]
+
+--- n free ports of this machine.
+function M.ports(n)
+  local r = process.run(("perl -e %s %d"):format(process.quote(PORTS), n))
+  assert(r.code == 0, r.err)
+  local list = {}
+  for port in r.out:gmatch "%d+" do
+    list[#list + 1] = port
+  end
+  assert(#list == n)
+  return list
+end
+
+-- TF_CONFIG of each task of `jobs`, a list of { name, count }.
+local function configs(jobs)
+  local n = 0
+  for _, job in ipairs(jobs) do
+    n = n + job[2]
+  end
+  local ports, at, cluster, list = M.ports(n), 0, {}, {}
+  for _, job in ipairs(jobs) do
+    local addresses = {}
+    for i = 1, job[2] do
+      at = at + 1
+      addresses[i] = ('"127.0.0.1:%s"'):format(ports[at])
+      list[at] = ('"task": {"type": "%s", "index": %d}'):format(job[1], i - 1)
+    end
+    cluster[#cluster + 1] = ('"%s": [%s]'):format(job[1],
+      table.concat(addresses, ", "))
+  end
+  for i = 1, n do
+    list[i] = ('{"cluster": {%s}, %s}'):format(table.concat(cluster, ", "),
+      list[i])
+  end
+  return list
+end
+
+local function take(path)
+  local f = assert(io.open(path, "rb"))
+  local text = f:read "*a"
+  f:close()
+  os.remove(path)
+  return text
+end
+
+--- Run a Lua program in every worker at once; returns what each did, in order:
+--- { out, err, code }. All have ended when this returns.
+---   program   its text, the same for all
+---   n         number of workers (default 2), or
+---   jobs      { { "chief", 1 }, { "worker", 2 } }
+---   devices   logical CPU devices of each (default 1)
+---   host      which host runs it (default the Lua 5.4 one)
+---   environment   "NAME=value ..." for all
+---   each      the same of worker i, a function
+---   only      set of workers (from 0) that are started
+---   arguments     of worker i, a function, as shell words
+---   seconds   after which a worker is ended (default 120)
+function M.run(given)
+  local list = configs(given.jobs or { { "worker", given.n or 2 } })
+  local script = process.file(given.program, ".lua")
+  local base = os.tmpname()
+  local lines, results = {}, {}
+  for i, config in ipairs(list) do
+    if given.only == nil or given.only[i - 1] then
+      lines[#lines + 1] = ("(TF_CONFIG=%s TFDIST_CPU_DEVICES=%d %s timeout -k 5 "
+        .. "%d %s %s %s >%s.%d.out 2>%s.%d.err </dev/null; echo $? >%s.%d.code) &")
+        :format(process.quote(config), given.devices or 1,
+        (given.environment or "") .. " " .. (given.each and given.each(i - 1)
+        or ""), given.seconds or 120,
+        given.host or process.hosts[1].path, script,
+        given.arguments and given.arguments(i - 1) or "", base, i, base, i,
+        base, i)
+    end
+  end
+  lines[#lines + 1] = "wait"
+  local r = process.run(table.concat(lines, "\n"))
+  assert(r.code == 0, r.err)
+  for i = 1, #list do
+    if given.only == nil or given.only[i - 1] then
+      results[i] = {
+        out = take(("%s.%d.out"):format(base, i)),
+        err = take(("%s.%d.err"):format(base, i)),
+        code = tonumber(take(("%s.%d.code"):format(base, i))),
+      }
+    end
+  end
+  os.remove(base)
+  os.remove(script)
+  return results
+end
+
+--- The same, where all must end well: a list of what each printed.
+function M.outputs(given)
+  local outs = {}
+  for i, r in ipairs(M.run(given)) do
+    assert(r.code == 0, ("worker %d ended with %s:\n%s"):format(i - 1, r.code,
+      r.err))
+    outs[i] = r.out
+  end
+  return outs
+end
+
+return M
