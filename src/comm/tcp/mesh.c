@@ -31,7 +31,7 @@ typedef struct peer {
   size_t header_n;
   tfd__frame frame;
   int64_t heard;
-  bool left; /* has said farewell */
+  atomic_bool left; /* has said farewell */
   uint8_t in[CONTROL_BYTES];
   size_t in_n;
   uint8_t out[CONTROL_BYTES];
@@ -395,6 +395,10 @@ static void receive_control(tfd__mesh *m, int process) {
   }
 }
 
+bool tfd__mesh_has_left(const tfd__mesh *m, int process) {
+  return m->peers[process].left;
+}
+
 /* Somebody waits for a process that has ended in order. */
 static void check_left(tfd__mesh *m, int process) {
   peer *it = &m->peers[process];
@@ -599,8 +603,9 @@ static int prepare(tfd__mesh *m, const tfd__peer_sockets *sockets) {
   return tfd__thread_start(&m->thread, "tfdist-comm", run, m);
 }
 
-int tfd__mesh_new(tfd__group *g, const tfd__network *network,
-                  const tfd__peer_sockets *sockets, tfd__mesh **mesh_p) {
+/* Takes the sockets, also when it fails. */
+static int mesh_new(tfd__group *g, const tfd__network *network,
+                    const tfd__peer_sockets *sockets, tfd__mesh **mesh_p) {
   double patience = network->beat_timeout > 0 ? network->beat_timeout : 10;
   tfd__mesh *m = tfd__calloc(1, sizeof *m);
   int rc;
@@ -625,6 +630,46 @@ int tfd__mesh_new(tfd__group *g, const tfd__network *network,
 clear:
   *mesh_p = NULL;
   mesh_clear(m);
+  return rc;
+}
+
+int tfd__mesh_can(const tfd__group_config *c, const char *name) {
+  const tfd__network *n = c->network;
+  int i;
+
+  if (n == NULL || c->size != n->processes * c->local ||
+      c->base != n->process * c->local) {
+    return tfd__fail(TFD_UNAVAILABLE,
+                     "group: provider \"%s\" needs the addresses of all "
+                     "processes, each with as many ranks",
+                     name);
+  }
+  if (n->processes > TFD_MAX_LOCAL_RANKS) {
+    return tfd__fail(TFD_UNAVAILABLE,
+                     "group: provider \"%s\" serves up to %d processes, not "
+                     "%d",
+                     name, TFD_MAX_LOCAL_RANKS, n->processes);
+  }
+  for (i = 0; i < c->local; i++) {
+    if (c->devices[i]->backend->host_visible) continue;
+    return tfd__fail(TFD_UNAVAILABLE,
+                     "group: provider \"%s\" does not reach the memory of %s",
+                     name, c->devices[i]->short_name);
+  }
+  return TFD_OK;
+}
+
+int tfd__mesh_open(tfd__group *g, const tfd__group_config *config,
+                   tfd__mesh **mesh_p) {
+  const tfd__network *n = config->network;
+  tfd__peer_sockets *sockets =
+      tfd__calloc((size_t)n->processes, sizeof *sockets);
+  int rc;
+
+  if (sockets == NULL) return tfd__no_memory(sizeof *sockets, "group");
+  rc = tfd__meet(n, config->local, sockets);
+  if (rc == TFD_OK) rc = mesh_new(g, n, sockets, mesh_p);
+  tfd__free(sockets);
   return rc;
 }
 

@@ -64,47 +64,18 @@ static network_group *own_of(const tfd__group *g) {
 /* --- who can -------------------------------------------------------------- */
 
 static int can(const tfd__group_config *c) {
-  const tfd__network *n = c->network;
-  int i;
-
-  if (n == NULL || c->size != n->processes * c->local ||
-      c->base != n->process * c->local) {
-    return tfd__fail(TFD_UNAVAILABLE,
-                     "group: provider \"tcp\" needs the addresses of all "
-                     "processes, each with as many ranks");
-  }
-  if (n->processes > TFD_MAX_LOCAL_RANKS) {
-    return tfd__fail(TFD_UNAVAILABLE,
-                     "group: provider \"tcp\" serves up to %d processes, not "
-                     "%d",
-                     TFD_MAX_LOCAL_RANKS, n->processes);
-  }
-  for (i = 0; i < c->local; i++) {
-    if (c->devices[i]->backend->host_visible) continue;
-    return tfd__fail(TFD_UNAVAILABLE,
-                     "group: provider \"tcp\" does not reach the memory of %s",
-                     c->devices[i]->short_name);
-  }
-  return TFD_OK;
+  return tfd__mesh_can(c, "tcp");
 }
 
 static int open_group(tfd__group *g, const tfd__group_config *config) {
-  const tfd__network *n = config->network;
-  tfd__peer_sockets *sockets =
-      tfd__calloc((size_t)n->processes, sizeof *sockets);
   network_group *own = tfd__calloc(1, sizeof *own);
-  int rc = TFD_OK;
+  int rc;
 
-  if (sockets == NULL || own == NULL) {
-    rc = tfd__no_memory(sizeof *own, "group");
-  } else {
-    own->process = n->process;
-    own->processes = n->processes;
-    g->own = own;
-    rc = tfd__meet(n, config->local, sockets);
-    if (rc == TFD_OK) rc = tfd__mesh_new(g, n, sockets, &own->mesh);
-  }
-  tfd__free(sockets);
+  if (own == NULL) return tfd__no_memory(sizeof *own, "group");
+  own->process = config->network->process;
+  own->processes = config->network->processes;
+  g->own = own;
+  rc = tfd__mesh_open(g, config, &own->mesh);
   if (rc != TFD_OK) {
     g->own = NULL;
     tfd__free(own);

@@ -16,7 +16,7 @@
 ** T2 A peer that does not prove the secret is heard no further than its hello
 **    and its proof. */
 
-#include "comm/private.h"
+#include "comm/tcp/mesh.h"
 
 /* --- secret --------------------------------------------------------------- */
 
@@ -84,28 +84,7 @@ bool tfd__hello_read(const uint8_t bytes[TFD_HELLO_BYTES], tfd__hello *h);
 /* What `mine` thinks of who says `theirs`. */
 tfd__verdict tfd__hello_judge(const tfd__hello *mine, const tfd__hello *theirs);
 
-/* --- frames --------------------------------------------------------------- */
-
-enum { TFD_FRAME_BYTES = 56, TFD_NOTE_BYTES = 4096 };
-
-typedef enum tfd__frame_type {
-  TFD_FRAME_DATA = 1,
-  TFD_FRAME_BEAT,
-  TFD_FRAME_BYE,
-  TFD_FRAME_ABORT, /* code in `tag`, text as payload */
-  TFD_FRAME_TYPES
-} tfd__frame_type;
-
-/* A header; all but `type` and `length` are data's. */
-typedef struct tfd__frame {
-  uint32_t type;
-  uint32_t tag;    /* which part of the collective */
-  uint64_t seq;    /* which collective of the group, from 1 */
-  uint64_t what;   /* kind, operation, dtype, root: see tcp.c */
-  uint64_t count;  /* elements of the value, over all ranks the same */
-  uint64_t length; /* bytes that follow */
-  uint32_t sum;    /* CRC-32C of them */
-} tfd__frame;
+/* --- frames as bytes ------------------------------------------------------ */
 
 void tfd__frame_write(const tfd__frame *f, uint8_t bytes[TFD_FRAME_BYTES]);
 /* False when the bytes are no header. */
@@ -125,38 +104,5 @@ typedef struct tfd__peer_sockets {
 **   when a peer is of another cluster or secret; Unavailable as tfd__listen. */
 int tfd__meet(const tfd__network *network, int local,
               tfd__peer_sockets *sockets);
-
-/* --- mesh ----------------------------------------------------------------- */
-
-typedef struct tfd__mesh tfd__mesh;
-
-/* Bytes to one process or from it. Filled in by the caller, who leaves it and
-** the memory alone until it is done. */
-typedef struct tfd__post {
-  struct tfd__post *next;
-  int process;
-  tfd__frame frame;
-  void *data;
-  size_t moved; /* header included when sent */
-  uint8_t header[TFD_FRAME_BYTES];
-  bool done;
-} tfd__post;
-
-/* Takes the sockets, also when it fails. */
-int tfd__mesh_new(tfd__group *g, const tfd__network *network,
-                  const tfd__peer_sockets *sockets, tfd__mesh **mesh_p);
-/* Says farewell unless the group has failed. */
-void tfd__mesh_free(tfd__mesh *mesh);
-
-void tfd__mesh_send(tfd__mesh *mesh, tfd__post *p);
-void tfd__mesh_receive(tfd__mesh *mesh, tfd__post *p);
-/* Wait until n posts are done; false when `until` has passed first or the group
-** has failed. */
-bool tfd__mesh_wait(tfd__mesh *mesh, tfd__post *const *posts, int n,
-                    tfd__deadline until);
-/* The group has failed: wait until no post is touched any more. */
-void tfd__mesh_settle(tfd__mesh *mesh);
-/* Tell all others why the group has failed here. Threads: any. */
-void tfd__mesh_abort(tfd__mesh *mesh, int code, const char *text);
 
 #endif

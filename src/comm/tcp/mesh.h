@@ -1,0 +1,72 @@
+#ifndef TFD_COMM_TCP_MESH_H
+#define TFD_COMM_TCP_MESH_H
+/* What providers of several processes have in common: connections between all
+** processes, by which they find each other, hear who is gone, silent or has
+** failed, and send frames. A provider that moves its data in another way uses
+** it for the rest. */
+
+#include "comm/private.h"
+
+/* --- frames --------------------------------------------------------------- */
+
+enum { TFD_FRAME_BYTES = 56, TFD_NOTE_BYTES = 4096 };
+
+typedef enum tfd__frame_type {
+  TFD_FRAME_DATA = 1,
+  TFD_FRAME_BEAT,
+  TFD_FRAME_BYE,
+  TFD_FRAME_ABORT, /* code in `tag`, text as payload */
+  TFD_FRAME_TYPES
+} tfd__frame_type;
+
+/* A header; all but `type` and `length` are data's. */
+typedef struct tfd__frame {
+  uint32_t type;
+  uint32_t tag;    /* which part of the collective */
+  uint64_t seq;    /* which collective of the group, from 1 */
+  uint64_t what;   /* kind, operation, dtype, root: see tcp.c */
+  uint64_t count;  /* elements of the value, over all ranks the same */
+  uint64_t length; /* bytes that follow */
+  uint32_t sum;    /* CRC-32C of them */
+} tfd__frame;
+
+/* --- mesh ----------------------------------------------------------------- */
+
+typedef struct tfd__mesh tfd__mesh;
+
+/* Bytes to one process or from it. Filled in by the caller, who leaves it and
+** the memory alone until it is done. */
+typedef struct tfd__post {
+  struct tfd__post *next;
+  int process;
+  tfd__frame frame;
+  void *data;
+  size_t moved; /* header included when sent */
+  uint8_t header[TFD_FRAME_BYTES];
+  bool done;
+} tfd__post;
+
+/* Can the processes of this group be found at all? `name` is the provider's, in
+** messages. Errors: Unavailable. */
+int tfd__mesh_can(const tfd__group_config *config, const char *name);
+/* Find all other processes. *mesh_p is set before the group can fail.
+** Blocks: as tfd__meet. Errors: as tfd__meet. */
+int tfd__mesh_open(tfd__group *g, const tfd__group_config *config,
+                   tfd__mesh **mesh_p);
+/* Says farewell unless the group has failed. */
+void tfd__mesh_free(tfd__mesh *mesh);
+
+void tfd__mesh_send(tfd__mesh *mesh, tfd__post *p);
+void tfd__mesh_receive(tfd__mesh *mesh, tfd__post *p);
+/* Wait until n posts are done; false when `until` has passed first or the group
+** has failed. */
+bool tfd__mesh_wait(tfd__mesh *mesh, tfd__post *const *posts, int n,
+                    tfd__deadline until);
+/* The group has failed: wait until no post is touched any more. */
+void tfd__mesh_settle(tfd__mesh *mesh);
+/* Has the process said farewell? It will never send anything again. */
+bool tfd__mesh_has_left(const tfd__mesh *mesh, int process);
+/* Tell all others why the group has failed here. Threads: any. */
+void tfd__mesh_abort(tfd__mesh *mesh, int code, const char *text);
+
+#endif
