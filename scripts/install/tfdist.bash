@@ -16,7 +16,7 @@ _tfdist() {
     --strict)
       COMPREPLY=($(compgen -W 'error' -- "$word")); return ;;
     help)
-      COMPREPLY=($(compgen -W 'env' -- "$word")); return ;;
+      COMPREPLY=($(compgen -W 'env run' -- "$word")); return ;;
     ckpt)
       COMPREPLY=($(compgen -W 'ls verify' -- "$word")); return ;;
     events)
@@ -26,6 +26,14 @@ _tfdist() {
   esac
   case $word in
     -*)
+      # Behind `run` stand its own.
+      if [[ " ${COMP_WORDS[*]:1:COMP_CWORD-1} " == *' run '* ]]; then
+        COMPREPLY=($(compgen -W '-n --chief --workers= --ps= --evaluator
+          --hosts= --dry-run --ssh --port= --max-restarts= --min-workers=
+          --timeout= --log-dir= --quiet-workers --repl' -- "$word"))
+        [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace
+        return
+      fi
       COMPREPLY=($(compgen -W '--cpu-devices= --threads= --queue= --log=
         --progress= --memory-limit= --full-traceback --strict
         --allow-bytecode --version --help
@@ -36,7 +44,7 @@ _tfdist() {
       COMPREPLY=($(compgen -f -X '!*.lua' -- "$word")
         $(compgen -d -- "$word"))
       [ "$COMP_CWORD" -eq 1 ] && COMPREPLY+=($(compgen -W \
-        'ckpt config events devices doctor version help' -- "$word")) ;;
+        'run ckpt config events devices doctor version help' -- "$word")) ;;
   esac
 }
 complete -F _tfdist tfdist tfdist-luajit

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -133,6 +134,13 @@ double tfd__cgroup_cores(const char *membership, const char *mount) {
   return least;
 }
 
+/* TFDIST_CORES, whose value is checked with the other settings; 0 = not set. */
+static int share_of_cores(void) {
+  char text[TFD_ENV_TEXT];
+
+  return tfd__env_text("TFDIST_CORES", text) ? atoi(text) : 0;
+}
+
 int tfd__cores(void) {
   int cores = affinity_cores();
   double quota = tfd__cgroup_cores("/proc/self/cgroup", "/sys/fs/cgroup");
@@ -141,6 +149,8 @@ int tfd__cores(void) {
     cores = (int)quota;
     if (quota > cores) cores++; /* a part of a core is still worth a thread */
   }
+  if (share_of_cores() > 0 && share_of_cores() < cores)
+    cores = share_of_cores();
   return cores > 0 ? cores : 1;
 }
 

@@ -74,7 +74,8 @@ int tfd__thread_start(tfd__thread *t, const char *name, void (*fn)(void *),
                       void *arg);
 void tfd__thread_join(tfd__thread t);
 
-/* CPU cores this process may use (affinity mask, cgroup quota); at least 1. */
+/* CPU cores this process may use (affinity mask, cgroup quota, environment
+** variable TFDIST_CORES); at least 1. */
 int tfd__cores(void);
 /* The cgroup v1 and v2 CPU quota in cores (2.5 = two and a half), 0 = none;
 ** `membership` is laid out like /proc/self/cgroup, `mount` like

@@ -120,12 +120,14 @@ int tfd__config_resolve(tfd__config *c) {
   int queue = TFD_QUEUE_AUTO;
   int threads = 0;
   int level = 0;
+  int cores = 0; /* read by tfd__cores */
   size_t limit = 0;
 
   TFD_TRY(tfd__env_log_level(&level));
   TFD_TRY(env_int("TFDIST_CPU_DEVICES", 1, TFD_MAX_CPU_DEVICES, &devices));
   TFD_TRY(env_queue("TFDIST_QUEUE", &queue));
   TFD_TRY(env_int("TFDIST_THREADS", 0, 4096, &threads));
+  TFD_TRY(env_int("TFDIST_CORES", 1, 4096, &cores));
   TFD_TRY(env_size("TFDIST_MEMORY_LIMIT", &limit));
   c->cpu_devices = asked.cpu_devices > 0 ? asked.cpu_devices : devices;
   c->queue_mode = asked.queue_mode >= 0 ? asked.queue_mode : queue;

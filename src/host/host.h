@@ -90,7 +90,10 @@ void tfd__signals_reset(void); /* the next Ctrl-C is a first one again */
 /* A crash says where it was. After tfd__signals_open, on the main thread. */
 void tfd__crash_open(void);
 
-/* The module tfdist.host: prompt, terminal, embedded sources. */
+/* Push the table of functions that `tfdist run` is made of. */
+void tfd__launch_open(lua_State *L);
+
+/* The module tfdist.host: prompt, terminal, embedded sources, launch. */
 int tfd__host_module(lua_State *L);
 
 #endif

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "device/device.h"
@@ -76,9 +77,30 @@ static int call(lua_State *L, int arguments, int results) {
   return status;
 }
 
+static int exit_code(bool ok) {
+  if (ok) return TFD_EXIT_OK;
+  if (tfd__signals_seen()) return TFD_EXIT_INTERRUPT;
+  return asked_code > 0 && asked_code < 256 ? asked_code : TFD_EXIT_ERROR;
+}
+
+/* For the launcher, which must know who failed first: when, with what status,
+** and why. */
+static void write_error_file(const char *text) {
+  const char *path = getenv("TFDIST_ERROR_FILE");
+  FILE *file = path != NULL ? fopen(path, "we") : NULL;
+  struct timespec now;
+
+  if (file == NULL) return;
+  clock_gettime(CLOCK_REALTIME, &now);
+  fprintf(file, "%lld.%06ld %d\n%s\n", (long long)now.tv_sec,
+          now.tv_nsec / 1000, exit_code(false), text != NULL ? text : "");
+  fclose(file);
+}
+
 /* Print the message of a failed step; true when it succeeded. */
 static bool report(lua_State *L, const tfd__options *o, int status) {
   if (status == LUA_OK) return true;
+  write_error_file(lua_tostring(L, -1));
   print_message(o, lua_tostring(L, -1));
   lua_pop(L, 1);
   return false;
@@ -333,12 +355,6 @@ static bool watch_globals(lua_State *L, const tfd__options *o) {
   return report(L, o, call(L, 1, 0));
 }
 
-static int exit_code(bool ok) {
-  if (ok) return TFD_EXIT_OK;
-  if (tfd__signals_seen()) return TFD_EXIT_INTERRUPT;
-  return asked_code > 0 && asked_code < 256 ? asked_code : TFD_EXIT_ERROR;
-}
-
 /* A word without '.' and '/' may be a command; anything else is a script. */
 static int try_command(lua_State *L, const tfd__options *o) {
   const char *name = o->argv[o->script];
@@ -409,6 +425,8 @@ int main(int argc, char **argv) {
   int code = tfd__options_read(argc, argv, &options);
 
   if (code != TFD_EXIT_OK) return code;
+  /* What a task prints is shown line by line. */
+  if (getenv("TFDIST_RESTART") != NULL) setvbuf(stdout, NULL, _IOLBF, 0);
   L = tfd__state_new();
   if (L == NULL) {
     fprintf(stderr, "%s: cannot create state: not enough memory\n",

@@ -186,6 +186,8 @@ int tfd__host_module(lua_State *L) {
     lua_pushcfunction(L, f->func);
     lua_setfield(L, -2, f->name);
   }
+  tfd__launch_open(L);
+  lua_setfield(L, -2, "launch");
   lua_pushliteral(L, TFD_HOST_LUA);
   lua_setfield(L, -2, "lua");
 #ifdef TFD_LIBEDIT

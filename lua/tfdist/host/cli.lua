@@ -4,6 +4,7 @@
 --- command and the word must be a script. A file tfdist/host/commands/NAME.lua
 --- that returns a function adds the command NAME.
 local errors = require "tfdist.base.errors"
+local launch_options = require "tfdist.host.launch.options"
 local raw = require "tfdist.core.raw"
 
 local M = {}
@@ -240,6 +241,7 @@ end
 local USAGE = [=[
 usage: tfdist [options] [script.lua [args...]]        run a script
        tfdist [options]                               prompt (on a terminal)
+       tfdist run -n N script.lua [args...]           start many workers
        tfdist ckpt ls|verify PATH...                  look into checkpoints
        tfdist events ls|plot RUN [TAG...]             look at tf.summary files
        tfdist config check                            the cluster of TF_CONFIG
@@ -260,9 +262,9 @@ Seeing:
 Safety:
   --allow-bytecode         let load and require take bytecode
 A script called like a command is run with ./NAME.
-Topics: env]=]
+Topics: env run]=]
 
-local TOPICS = {}
+local TOPICS = { run = launch_options.USAGE }
 
 TOPICS.env = [[
 TFDIST_CPU_DEVICES=N       as --cpu-devices
@@ -273,7 +275,10 @@ TFDIST_QUEUE=MODE          as --queue
 TFDIST_LOG=LEVEL           as --log
 TFDIST_PROGRESS=FORM       as --progress
 TFDIST_MEMORY_LIMIT=SIZE   as --memory-limit
+TFDIST_CORES=N             cores that the process takes at most
 TFDIST_FFI=0               no FFI fast paths (LuaJIT)
+TFDIST_ERROR_FILE=FILE     where an uncaught error is written, too
+TFDIST_RESTART=N           set by run: how often all were started again
 TFDIST_AUTO_CLUSTER=0      of clusters only TF_CONFIG is looked at
 TFDIST_SECRET=TEXT         what all workers of a cluster know
 TFDIST_SECRET_FILE=PATH    a file with it, of mode 0600
@@ -294,7 +299,7 @@ function commands.help(topic)
     print(TOPICS[topic])
     return 0
   end
-  io.stderr:write(("tfdist help: no topic %q; there is: env\n"):format(topic))
+  io.stderr:write(("tfdist help: no topic %q; there are: env, run\n"):format(topic))
   return 2
 end
 

@@ -1,0 +1,244 @@
+--- One run of a group of tasks, from the first start to the last end.
+---
+--- What happened is told by how and when the tasks ended, never by what they
+--- wrote: `launch.next` says what the system says, in its order.
+local launch = require "tfdist.host".launch
+local raw = require "tfdist.core.raw"
+
+local M = {}
+
+M.SIGNALS = { INT = 2, KILL = 9, PIPE = 13, TERM = 15 }
+M.PEER_FAILED = 75
+M.SAVED = 42
+M.TIMED_OUT = 124 -- as timeout(1)
+
+local GRACE = 5 -- seconds from SIGTERM to SIGKILL
+-- Ends that others cause or share: the rest gets time to end by itself, and to
+-- say why, before it is stopped.
+local PATIENCE = { [M.PEER_FAILED] = 5, [M.SAVED] = 30 }
+-- Descriptors that a process outside of the group holds are left alone then.
+local LAST_WORDS = 1
+local FOREVER = 3600
+
+local Group = {}
+Group.__index = Group
+
+-- Ends ------------------------------------------------------------------------
+
+function Group:each_alive(visit)
+  for _, task in ipairs(self.tasks) do
+    if task.id ~= nil and task.ended == nil then
+      visit(task)
+    end
+  end
+end
+
+function Group:signal(number)
+  self:each_alive(function(task)
+    self.send(task, number)
+  end)
+end
+
+--- Stop what still runs; `served`: it has done what it was there for.
+function Group:stop(served)
+  if self.stopped_at == nil then
+    self.stopped_at = raw.wall_time()
+    self.served = served
+    self.kill_at = raw.monotonic() + GRACE
+    self:signal(M.SIGNALS.TERM)
+  end
+end
+
+function Group:kill()
+  self.stopped_at = self.stopped_at or raw.wall_time()
+  self.kill_at = nil
+  self:signal(M.SIGNALS.KILL)
+end
+
+local function sooner(a, b)
+  return a == nil and b or math.min(a, b)
+end
+
+-- Those that serve others until these are done: parameter servers, and workers
+-- that have them and a chief.
+local function serves(task, has)
+  return task.job == "ps" or (task.job == "worker" and has.ps and has.chief)
+end
+
+function Group:check_servers()
+  local has, busy = {}, false
+  for _, task in ipairs(self.tasks) do
+    has[task.job] = true
+  end
+  for _, task in ipairs(self.tasks) do
+    busy = busy or (task.ended == nil and not serves(task, has))
+  end
+  if has.ps and not busy then
+    self.served_at = sooner(self.served_at, raw.monotonic() + GRACE)
+  end
+end
+
+function Group:on_exit(task, code, signal)
+  task.ended = { code = code, signal = signal, at = raw.wall_time(),
+    after = raw.monotonic() - task.started,
+    stopped = self.stopped_at ~= nil, report = self.report_of(task) }
+  self.last_end = raw.monotonic()
+  if code == 0 then
+    self:check_servers()
+  elseif self.asked == nil then
+    self.stop_at = sooner(self.stop_at, raw.monotonic()
+      + (PATIENCE[code] or 0))
+  end
+end
+
+-- Signals to the launcher are for the tasks, too; the second one kills.
+function Group:on_signal(number)
+  if self.asked ~= nil then
+    self.killed_by = number
+    self:kill()
+    return
+  end
+  self.asked = number
+  self:signal(number)
+end
+
+-- The loop --------------------------------------------------------------------
+
+local events = {}
+
+function events.output(group, task, stream, bytes)
+  group.on_output(task, stream, bytes)
+end
+
+function events.exit(group, task, code, signal)
+  group:on_exit(task, code, signal)
+end
+
+function events.closed(_, task)
+  task.closed = true
+end
+
+-- Nobody reads what is shown: as a program of a pipeline.
+function events.broken(group)
+  group.asked = group.asked or M.SIGNALS.PIPE
+  group.killed_by = group.killed_by or M.SIGNALS.PIPE
+  group:stop()
+end
+
+function Group:deadlines(now)
+  if self.until_at and now >= self.until_at then
+    self.until_at, self.timed_out = nil, true
+    self:stop()
+  end
+  if self.stop_at and now >= self.stop_at then
+    self.stop_at = nil
+    self:stop()
+  end
+  if self.served_at and now >= self.served_at then
+    self.served_at = nil
+    self:stop(true)
+  end
+  if self.kill_at and now >= self.kill_at then
+    self:kill()
+  end
+end
+
+function Group:next_deadline(now)
+  local at = now + FOREVER
+  for _, field in ipairs { "until_at", "stop_at", "served_at", "kill_at" } do
+    at = math.min(at, self[field] or at)
+  end
+  if self.all_ended then
+    at = math.min(at, self.last_end + LAST_WORDS)
+  end
+  return math.max(0, at - now)
+end
+
+function Group:is_over(now)
+  local closed = true
+  self.all_ended = true
+  for _, task in ipairs(self.tasks) do
+    if task.id ~= nil then
+      self.all_ended = self.all_ended and task.ended ~= nil
+      closed = closed and task.closed
+    end
+  end
+  return self.all_ended and (closed or now >= self.last_end + LAST_WORDS)
+end
+
+function Group:watch()
+  local now = raw.monotonic()
+  while not self:is_over(now) do
+    self:deadlines(now)
+    local kind, a, b, c = launch.next(self:next_deadline(now))
+    if kind == "signal" then
+      self:on_signal(a)
+    elseif kind ~= nil then
+      events[kind](self, self.tasks[a], b, c)
+    end
+    now = raw.monotonic()
+  end
+end
+
+-- The first cause -------------------------------------------------------------
+
+-- When and how a task failed by itself; nil when it did not.
+local function failure_of(task, stopped_at)
+  local e = task.ended
+  if e == nil or e.code == 0 then
+    return nil
+  elseif not e.stopped then
+    return { task = task, code = e.code, signal = e.signal,
+      at = e.report and e.report.at or e.at }
+  elseif e.report and e.report.at < stopped_at then
+    return { task = task, code = e.report.code, at = e.report.at }
+  end
+  return nil
+end
+
+-- Who fails because of a peer is not the first, whatever the clock says.
+local function is_before(a, b)
+  local a_peer, b_peer = a.code == M.PEER_FAILED, b.code == M.PEER_FAILED
+  if a_peer ~= b_peer then
+    return b_peer
+  end
+  return a.at < b.at
+end
+
+--- The first failure { task, code, signal, at }, nil when all went well.
+function Group:first_failure()
+  local first
+  for _, task in ipairs(self.tasks) do
+    local failure = failure_of(task, self.stopped_at)
+    if failure ~= nil and (first == nil or is_before(failure, first)) then
+      first = failure
+    end
+  end
+  return first
+end
+
+--- Run tasks until all have ended.
+---
+--- config: tasks; start(task) -> id or nil, message; send(task, signal);
+--- on_output(task, stream, bytes); report_of(task) -> { at, code, text } or nil;
+--- until_at, a moment of raw.monotonic() or nil.
+---@return table  group with asked, killed_by (signals), timed_out, and
+---  first_failure()
+function M.run(config)
+  local group = setmetatable(config, Group)
+  for _, task in ipairs(group.tasks) do
+    local id, why = group.start(task)
+    if id == nil then
+      group.failed_start = why
+      group:kill()
+      break
+    end
+    task.id, task.started = id, raw.monotonic()
+  end
+  group.last_end = raw.monotonic()
+  group:watch()
+  launch.forget()
+  return group
+end
+
+return M

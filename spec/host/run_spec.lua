@@ -1,0 +1,524 @@
+--- `tfdist run`: real processes on this machine. Everything started here has a
+--- deadline, and nothing of it is left.
+local files = require "spec.support.files"
+local process = require "spec.support.process"
+local raw = require "tfdist.core.raw"
+
+local quote = process.quote
+local DEADLINE = 60 -- seconds, met by a slow machine too
+
+-- What scripts of tasks begin with.
+local HEAD = [[
+local r = require("tfdist").distribute.cluster_resolver
+  .TFConfigClusterResolver()
+local me = r.task_type .. "-" .. r.task_id
+local function put(name, text)
+  local f = assert(io.open(FOLDER .. "/" .. name .. ".new", "w"))
+  f:write(text or "")
+  f:close()
+  os.rename(FOLDER .. "/" .. name .. ".new", FOLDER .. "/" .. name)
+end
+local function wait_for(name)
+  while not io.open(FOLDER .. "/" .. name) do end
+end
+local function pid()
+  local f = io.open "/proc/self/stat"
+  local n = f:read "*n"
+  f:close()
+  return ("%d"):format(n)
+end
+]]
+
+local function lines(text)
+  local list = {}
+  for line in text:gmatch "[^\n]+" do
+    list[#list + 1] = line
+  end
+  table.sort(list)
+  return list
+end
+
+-- Processes that are no zombies: those wait for whoever started them.
+local function is_alive(pid)
+  local f = io.open("/proc/" .. pid .. "/stat")
+  local text = f and f:read "*a" or ""
+  if f then
+    f:close()
+  end
+  local state = text:match "^%d+ %b() (%a)"
+  return state ~= nil and state ~= "Z" and state ~= "X"
+end
+
+local function eventually(what, holds)
+  local until_at = raw.monotonic() + DEADLINE
+  while not holds() do
+    if raw.monotonic() >= until_at then
+      error("not in time: " .. what)
+    end
+    os.execute "sleep 0.02"
+  end
+end
+
+for _, host in ipairs(process.hosts) do
+  describe(host.name .. " run #once", function()
+    local folder
+
+    before_each(function()
+      folder = files.place()
+      raw.folder_make(folder)
+    end)
+
+    after_each(function()
+      os.execute("rm -r " .. quote(folder))
+    end)
+
+    local function script(code)
+      files.write(folder .. "/task.lua", ("local FOLDER = %q\n"):format(folder)
+        .. HEAD .. code)
+      return folder .. "/task.lua"
+    end
+
+    -- A command line: options, script and its arguments; logs in the folder.
+    local function command(options, code, arguments)
+      return ("XDG_STATE_HOME=%s exec env --default-signal=INT,TERM,HUP %s "
+        .. "run %s %s %s"):format(quote(folder), host.path, options,
+        script(code), arguments or "")
+    end
+
+    local function run(options, code, arguments)
+      return process.run(command(options, code, arguments), nil, DEADLINE)
+    end
+
+    -- The same in the background: a file tells its pid, another its status.
+    local function start(options, code)
+      os.execute(("timeout -k 5 %d sh -c %s >%s/out 2>%s/err </dev/null &")
+        :format(DEADLINE, quote(("sh -c %s & echo $! >%s/pid.new; mv "
+          .. "%s/pid.new %s/pid; wait $!; echo $? >%s/code.new; mv "
+          .. "%s/code.new %s/code"):format(quote(command(options, code)),
+          folder, folder, folder, folder, folder, folder)), folder, folder))
+      eventually("the launcher's pid", function()
+        return (raw.file_stat(folder .. "/pid"))
+      end)
+      return files.read(folder .. "/pid"):match "%d+"
+    end
+
+    local function wait_for(name)
+      eventually(name, function()
+        return (raw.file_stat(folder .. "/" .. name))
+      end)
+      return files.read(folder .. "/" .. name)
+    end
+
+    it("puts the task's name before whole lines", function()
+      local r = run("-n 3", [[
+        io.write(me, " one\n", me, " two")
+        io.stderr:write(me, " wrong")]])
+      assert.equal(0, r.code)
+      assert.same({ "[worker 0] worker-0 one", "[worker 0] worker-0 two",
+        "[worker 1] worker-1 one", "[worker 1] worker-1 two",
+        "[worker 2] worker-2 one", "[worker 2] worker-2 two" }, lines(r.out))
+      assert.matches("[worker 1] worker-1 wrong\n", r.err, 1, true)
+      -- the chief's comes as it is, progress must show
+      assert.matches("worker-0 wrong", r.err, 1, true)
+      assert.is_nil(r.err:find("[worker 0]", 1, true))
+    end)
+
+    it("shows lines at once, without an end of the task's", function()
+      start("-n 1", [[
+        print "ready"
+        wait_for "seen"]])
+      eventually("the line", function()
+        return files.read(folder .. "/out") == "[worker 0] ready\n"
+      end)
+      files.write(folder .. "/seen", "")
+      assert.equal("0\n", wait_for "code")
+    end)
+
+    it("cuts lines that are too long, not what they say", function()
+      local r = run("-n 1 --log-dir=" .. folder .. "/logs",
+        [[io.write(("x"):rep(20000), "\n", "end\n")]])
+      local shown = lines(r.out)
+      assert.equal(4, #shown)
+      local n = 0
+      for _, line in ipairs(shown) do
+        assert.is_true(#line < 9000)
+        n = n + select(2, line:gsub("x", ""))
+      end
+      assert.equal(20000, n)
+      assert.equal(("x"):rep(20000) .. "\nend\n",
+        files.read(folder .. "/logs/worker-0.log"))
+    end)
+
+    it("passes what a task writes in order, however much", function()
+      local r = run("-n 2", [[
+        for i = 1, 30000 do print(me, i) end]])
+      local last = { [0] = 0, 0 }
+      for w, i in r.out:gmatch "%[worker (%d)%] worker%-%d\t(%d+)\n" do
+        assert.equal(last[tonumber(w)] + 1, tonumber(i))
+        last[tonumber(w)] = tonumber(i)
+      end
+      assert.same({ [0] = 30000, 30000 }, last)
+    end)
+
+    it("gives each task its own port, which it can listen on", function()
+      local r = run("-n 3", [[
+        local spec = r:cluster_spec()
+        print(spec:task_address(r.task_type, r.task_id))
+        put(me)
+        for i = 0, 2 do wait_for("worker-" .. i) end]])
+      assert.equal(0, r.code)
+      local seen, n = {}, 0
+      for port in r.out:gmatch "127%.0%.0%.1:(%d+)" do
+        assert.is_nil(seen[port])
+        seen[port], n = true, n + 1
+      end
+      assert.equal(3, n)
+    end)
+
+    it("starts what the jobs say", function()
+      local r = run("--chief --workers 2 --ps=1 --evaluator",
+        [[print(r.task_type, r.task_id, #r:cluster_spec():jobs())]])
+      assert.equal(0, r.code)
+      assert.same({ "[chief] chief\t0\t4", "[evaluator] evaluator\t0\t4",
+        "[ps 0] ps\t0\t4", "[worker 0] worker\t0\t4",
+        "[worker 1] worker\t1\t4" }, lines(r.out))
+    end)
+
+    it("ends those that serve when the others are done", function()
+      local r = run("--chief --workers 1 --ps 1", [[
+        put(me)
+        if r.task_type == "chief" then
+          wait_for "ps-0"
+          wait_for "worker-0"
+        else
+          os.execute "exec sleep 100"
+          while true do end
+        end]])
+      assert.equal(0, r.code)
+      assert.equal("", r.err)
+    end)
+
+    it("gives scripts their arguments, and tasks the host's options",
+      function()
+        local path = script [[print(table.concat(arg, ","), #arg)]]
+        local r = process.run(("XDG_STATE_HOME=%s %s -e 'global = 7' "
+          .. "--cpu-devices 2 run -n1 %s a -n 'b c' --ps"):format(folder,
+          host.path, path), nil, DEADLINE)
+        assert.equal("[worker 0] a,-n,b c,--ps\t4\n", r.out)
+        r = process.run(("XDG_STATE_HOME=%s %s --cpu-devices 2 run -n1 %s")
+          :format(folder, host.path, script
+            "print(require('tfdist.core.raw').device_count('CPU'))"), nil,
+          DEADLINE)
+        assert.equal("[worker 0] 2\n", r.out)
+      end)
+
+    it("shares out the cores", function()
+      local cores = tonumber(process.call(host.path, { "-e",
+        "print(require('tfdist.host').launch.cores())" }).out)
+      local r = run("-n 3", [[print(os.getenv "TFDIST_CORES")]])
+      local expected = {}
+      for i = 0, 2 do
+        expected[i + 1] = ("[worker %d] %d"):format(i, math.max(1,
+          math.floor((cores + 2 - i) / 3)))
+      end
+      assert.same(expected, lines(r.out))
+      local function count(value)
+        return process.run(("TFDIST_CORES=%s %s -e %s"):format(value, host.path,
+          quote [[local raw = require "tfdist.core.raw"
+            print(raw.device_threads(raw.device_current()))]]))
+      end
+      assert.equal("1\n", count("1").out)
+      assert.equal(cores .. "\n", count("4096").out)
+      assert.matches('TFDIST_CORES is "x"; expected a whole number from 1',
+        count("x").err)
+    end)
+
+    it("gives all tasks one secret, which no command line shows", function()
+      local r = run("-n 2", [[
+        local path = os.getenv "TFDIST_SECRET_FILE"
+        local f = assert(io.open(path))
+        local secret = f:read "*a"
+        f:close()
+        local shown = io.open("/proc/self/cmdline"):read "*a"
+        print(secret, #secret, shown:find(secret, 1, true))
+        os.execute("stat -L -c %a " .. path)]])
+      local secrets = {}
+      for secret, n, shown in r.out:gmatch "(%x+)\t(%d+)\t(%a+)" do
+        assert.equal("64", n)
+        assert.equal("nil", shown)
+        secrets[#secrets + 1] = secret
+      end
+      assert.equal(2, #secrets)
+      assert.equal(secrets[1], secrets[2])
+      assert.equal(2, select(2, r.out:gsub("%] 600\n", "")))
+    end)
+
+    it("reports who failed first last, with its error and status", function()
+      local r = run("-n 3 --log-dir " .. folder .. "/logs", [[
+        put(me)
+        if r.task_id == 1 then
+          wait_for "worker-0"
+          wait_for "worker-2"
+          local missing
+          print(missing.labels)
+        end
+        while true do end]])
+      assert.equal(1, r.code)
+      local tail = r.err:match "tfdist run: .*"
+      assert.matches("^tfdist run: worker 1 failed first %(exit 1, after "
+        .. "%d+%.%d s%); worker 0 and worker 2 were stopped%.\n"
+        .. "[^\n]* worker 1 [^\n]*\n[^\n]*task%.lua:%d+: attempt to index "
+        .. "[^\n]*\nstack traceback:\n    [^\n]*in main chunk\n"
+        .. "full logs: .*/logs/worker%-{0,1,2}%.log\n$", tail)
+      assert.matches("attempt to index",
+        files.read(folder .. "/logs/worker-1.log"))
+    end)
+
+    it("keeps the script's own status", function()
+      local r = run("-n 2", [[
+        if r.task_id == 0 then os.exit(7) end
+        while true do end]])
+      assert.equal(7, r.code)
+      assert.matches("worker 0 failed first %(exit 7, ", r.err)
+    end)
+
+    it("names the signal that ended a task", function()
+      local r = run("-n 2", [[
+        if r.task_id == 1 then os.execute("kill -SEGV " .. pid()) end
+        while true do end]])
+      assert.equal(128 + 11, r.code)
+      assert.matches("worker 1 failed first %(signal 11, SIGSEGV, after", r.err)
+    end)
+
+    it("does not take who lost a peer for the first", function()
+      local r = run("-n 3", [[
+        if r.task_id ~= 1 then os.exit(75) end
+        put "here"
+        os.execute "sleep 0.3"
+        os.exit(9)]])
+      assert.equal(9, r.code)
+      assert.matches("worker 1 failed first %(exit 9, after [%d.]+ s%); "
+        .. "worker 0 ended with 75, worker 2 ended with 75%.\n", r.err)
+    end)
+
+    it("ends with 75 when nobody has another cause", function()
+      assert.equal(75, run("-n 2", [[os.exit(75)]]).code)
+    end)
+
+    it("takes an error that came before the stop as the task's own",
+      function()
+        -- Worker 1 has failed first; its end comes late.
+        local r = run("-n 2", [[
+          local guard = newproxy and newproxy(true)
+            or setmetatable({}, { __gc = true })
+          getmetatable(guard).__gc = function()
+            put "dying"
+            wait_for "never"
+          end
+          if r.task_id == 1 then error "the cause" end
+          guard = nil
+          wait_for "dying"
+          os.exit(75)]])
+        assert.equal(1, r.code)
+        assert.matches("worker 1 failed first %(exit 1", r.err)
+      end)
+
+    it("kills what does not stop", function()
+      local r = run("-n 2", [[
+        if r.task_id == 0 then
+          put("pid", pid())
+          os.execute "trap '' TERM; touch stubborn"
+          -- Stopped: SIGTERM waits, SIGKILL does not.
+          os.execute("kill -STOP " .. pid())
+        end
+        wait_for "pid"
+        os.exit(3)]])
+      assert.equal(3, r.code)
+      assert.is_false(is_alive(files.read(folder .. "/pid")))
+      os.remove "stubborn"
+    end)
+
+    it("passes Ctrl-C on, and waits", function()
+      local pid = start("-n 2", [[
+        put(me)
+        local ok, e = pcall(function() while true do end end)
+        put(me .. "-caught", tostring(e))
+        os.exit(5)]])
+      wait_for "worker-0"
+      wait_for "worker-1"
+      os.execute("kill -INT " .. pid)
+      if host.lua == "lua5.4" then -- LuaJIT's compiled loops go on
+        assert.equal("5\n", wait_for "code")
+        assert.matches("interrupted", wait_for "worker-0-caught")
+        assert.matches("interrupted", wait_for "worker-1-caught")
+      else
+        os.execute("kill -INT " .. pid)
+        assert.equal("130\n", wait_for "code")
+      end
+    end)
+
+    it("kills at the second Ctrl-C", function()
+      local pid = start("-n 2", [[
+        put(me, pid())
+        while true do pcall(function() while true do end end) end]])
+      local tasks = { wait_for "worker-0", wait_for "worker-1" }
+      os.execute("kill -INT " .. pid)
+      os.execute "sleep 0.2"
+      os.execute("kill -INT " .. pid)
+      assert.equal("130\n", wait_for "code")
+      for _, task in ipairs(tasks) do
+        assert.is_false(is_alive(task))
+      end
+    end)
+
+    it("passes a terminal's Ctrl-C on once", function()
+      local inner = command("-n 2", [[
+        put(me)
+        local _, e = pcall(function()
+          while true do io.open("/dev/null"):close() end
+        end)
+        put(me .. "-caught", tostring(e))
+        os.exit(6)]])
+      local r = process.run(("{ until [ -e %s/worker-0 ] && [ -e %s/worker-1 ]; "
+        .. "do sleep 0.05; done; printf '\\003'; until [ -e %s/worker-1-caught ]"
+        .. "; do sleep 0.05; done; } | script -qec %s /dev/null"):format(folder,
+        folder, folder, quote(inner)), nil, DEADLINE)
+      assert.equal(6, r.code)
+      assert.matches("interrupted", wait_for "worker-0-caught")
+    end)
+
+    it("passes SIGTERM on and keeps the status of who saved", function()
+      local pid = start("-n 2", [[
+        put(me)
+        os.execute("trap 'exit 42' TERM; touch " .. FOLDER .. "/shell-" .. me
+          .. "; while :; do sleep 0.05; done")
+        os.exit(42)]])
+      wait_for "shell-worker-0"
+      wait_for "shell-worker-1"
+      os.execute("kill -TERM " .. pid)
+      local code = wait_for "code"
+      assert.is_true(code == "42\n" or code == "143\n", code)
+    end)
+
+    it("leaves nobody behind when it is killed itself", function()
+      local pid = start("-n 2", [[
+        local file = FOLDER .. "/sleep-" .. me
+        os.execute(("sleep 300 & echo $! >%s.new; mv %s.new %s"):format(file,
+          file, file))
+        put(me, pid())
+        while true do end]])
+      local tasks = {}
+      for i, name in ipairs { "worker-0", "worker-1", "sleep-worker-0",
+        "sleep-worker-1" } do
+        tasks[i] = wait_for(name):match "%d+"
+        assert.is_true(is_alive(tasks[i]), name)
+      end
+      os.execute("kill -KILL " .. pid)
+      eventually("their ends", function()
+        for _, task in ipairs(tasks) do
+          if is_alive(task) then
+            return false
+          end
+        end
+        return true
+      end)
+    end)
+
+    it("ends what tasks have left, even out of their groups", function()
+      local r = run("-n 1", [[
+        os.execute("sleep 300 & echo $! >" .. FOLDER .. "/one")
+        os.execute("setsid sh -c 'echo $$ >" .. FOLDER .. "/two; exec sleep 300'"
+          .. " >/dev/null 2>&1 &")
+        wait_for "two"]])
+      assert.equal(0, r.code)
+      assert.is_false(is_alive(files.read(folder .. "/one"):match "%d+"))
+      assert.is_false(is_alive(files.read(folder .. "/two"):match "%d+"))
+    end)
+
+    it("stops all when the time is over", function()
+      local r = run("-n 2 --timeout=0.5", "while true do end")
+      assert.equal(124, r.code)
+      assert.matches("tfdist run: not done after 0%.5 s; worker 0 and worker 1 "
+        .. "were stopped\n$", r.err)
+    end)
+
+    it("shows the chief alone with --quiet-workers, and keeps all", function()
+      local r = run("-n 2 --quiet-workers --log-dir=" .. folder .. "/logs",
+        [[print(me) io.stderr:write(me, " err\n")]])
+      assert.equal("worker-0\n", r.out)
+      assert.equal("worker-0 err\n", r.err)
+      assert.same({ "worker-1", "worker-1 err" },
+        lines(files.read(folder .. "/logs/worker-1.log")))
+    end)
+
+    it("keeps what tasks write in the state folder", function()
+      run("-n 1", [[print "kept"]])
+      local found = process.run("cat " .. folder
+        .. "/tfdist/logs/*/worker-0.log")
+      assert.equal("kept\n", found.out)
+    end)
+
+    it("runs without a place for logs, and says so", function()
+      local r = process.run("XDG_STATE_HOME=/proc/none " .. host.path
+        .. " run -n 1 " .. script "print(1)", nil, DEADLINE)
+      assert.equal(0, r.code)
+      assert.equal("[worker 0] 1\n", r.out)
+      assert.matches("tfdist run: what the tasks write is not kept: ", r.err)
+    end)
+
+    it("ends when nobody reads what it shows", function()
+      local r = process.run("( " .. command("-n 1",
+        "while true do print(('x'):rep(100)) end") .. " ) | head -1", nil,
+        DEADLINE)
+      assert.matches("^%[worker 0%] x+\n$", r.out)
+    end)
+
+    it("says what is wrong with the command line", function()
+      local path = script ""
+      for _, case in ipairs {
+        { "", "how many workers%?" },
+        { "-n 2", "which script%?" },
+        { "-n 0 S", "%-n: \"0\"; expected auto or a whole number from 1" },
+        { "-n x S", "%-n: \"x\"; expected auto" },
+        { "-n", "%-n needs a value" },
+        { "-n 2 --ps 1 S", "exclude each other" },
+        { "--ps=1 S", "nobody works" },
+        { "--ps=-1 --chief S", "%-%-ps: \"%-1\"; expected a whole number" },
+        { "--chief=1 S", "%-%-chief takes no value, got \"1\"" },
+        { "--workerss=1 S", "unknown option \"%-%-workerss\"\nhint: did you "
+          .. "mean %-%-workers%?" },
+        { "--cpu-devices=1 S", "unknown option.*stand before `run`" },
+        { "-n 1 --timeout=soon S", "%-%-timeout: \"soon\"; expected seconds" },
+        { "-n 1 --port=70000 S", "%-%-port: \"70000\"; expected" },
+        { "-n 3 --port=65534 S", "worker 2 would have port 65536" },
+        { "-n 1 --min-workers=1 S", "%-%-min%-workers needs" },
+        { "--hosts=a,,b --ssh S", "%-%-hosts: \"\" is no name" },
+        { "--hosts=a,a --ssh S", "\"a\" is there twice" },
+        { "--hosts='a b' --ssh S", "\"a b\" is no name of a host" },
+        { "--hosts=a S", "%-%-dry%-run" },
+        { "--ssh -n 1 S", "%-%-ssh needs %-%-hosts" },
+        { "--chief --workers=512 S", "513 tasks; expected at most 512" },
+        { "-n 1 /no/such.lua", "cannot open the script /no/such%.lua: No such" },
+        { "-n 1 -", "a script from stdin" },
+        { "-n 1 --log-dir=/proc/none S", "%-%-log%-dir: " },
+      } do
+        local r = process.run(host.path .. " run "
+          .. case[1]:gsub(" S$", " " .. path), nil, DEADLINE)
+        assert.equal(2, r.code, case[1])
+        assert.equal("", r.out)
+        assert.matches("^tfdist run: ", r.err)
+        assert.matches(case[2], r.err)
+      end
+    end)
+
+    it("names a port that somebody else has", function()
+      local r = process.run(("bash -c %s"):format(quote(([[
+        exec 3<>/dev/tcp/127.0.0.1/1 2>/dev/null
+        %s run -n 1 --port=1 %s]]):format(host.path, script "print(1)"))), nil,
+        DEADLINE)
+      -- root may have port 1; who may not is told
+      assert.is_true(r.code == 0 or r.err:find("--port: 1 cannot be used",
+        1, true) ~= nil)
+    end)
+  end)
+end
