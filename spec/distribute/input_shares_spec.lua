@@ -190,7 +190,7 @@ describe("workers", function()
   end)
 
   it("workers go on with empty shares until all have ended", function()
-    -- Workers in coroutines: `any` meets the others.
+    -- Workers in coroutines: `agree` meets the others.
     local workers, out = {}, {}
     for w = 0, 1 do
       -- Worker 0 gets two elements, worker 1 four.
@@ -199,7 +199,9 @@ describe("workers", function()
         return x[0]:item() ~= 102
       end), "FILE").node
       local plan = input.plan_for(tf.distribute.get_strategy(), node, 2, w, 1)
-      plan.any = coroutine.yield
+      plan.agree = function(flag, rows)
+        return coroutine.yield(flag), rows
+      end
       workers[w] = coroutine.wrap(function()
         for packs in input.plain_steps(plan) do
           coroutine.yield(E.plain(packs[1][1]))

@@ -64,7 +64,8 @@ struct tfd__group {
   int base;
   int size;
   double timeout;
-  void *own; /* the provider's */
+  void *own;        /* the provider's */
+  tfd__group *next; /* of those with other processes; open.c's */
   atomic_bool failed;
   tfd__mutex lock;
   tfd__error cause; /* under `lock` */
@@ -80,6 +81,9 @@ int tfd__group_solo(tfd__group **group_p);
 
 /* Fail the group because of `reason`; every wait ends. Threads: any. */
 void tfd__group_abort(tfd__group *g, const char *reason);
+/* This process ends because of `reason`: fail all groups that have ranks of
+** other processes, which are told. Threads: the one that lets groups go. */
+void tfd__groups_abort(const char *reason);
 /* For providers: this thread's error is why the group fails, unless it has
 ** failed already. Returns the error's code. Threads: any. */
 int tfd__group_fail(tfd__group *g);

@@ -5,8 +5,40 @@
 
 #define TIMEOUT 600.0
 
+/* Groups with ranks of other processes, the newest first. */
+static tfd__group *far;
+static pthread_mutex_t far_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void list_add(tfd__group *g) {
+  if (tfd__group_is_alone(g)) return;
+  pthread_mutex_lock(&far_lock);
+  g->next = far;
+  far = g;
+  pthread_mutex_unlock(&far_lock);
+}
+
+static void list_remove(const tfd__group *g) {
+  tfd__group **at = &far;
+
+  pthread_mutex_lock(&far_lock);
+  while (*at != NULL && *at != g) at = &(*at)->next;
+  if (*at != NULL) *at = g->next;
+  pthread_mutex_unlock(&far_lock);
+}
+
+void tfd__groups_abort(const char *reason) {
+  tfd__group *g = NULL;
+
+  pthread_mutex_lock(&far_lock);
+  g = far;
+  pthread_mutex_unlock(&far_lock);
+  for (; g != NULL; g = g->next) tfd__group_abort(g, reason);
+}
+
 static void group_destroy(void *self) {
   tfd__group *g = self;
+
+  list_remove(g);
 
   if (g->provider != NULL) g->provider->close(g);
   tfd__error_free(&g->cause);
@@ -73,6 +105,7 @@ int tfd__group_new(const tfd__group_config *config, tfd__group **group_p) {
     tfd__release(g);
     return rc;
   }
+  list_add(g);
   *group_p = g;
   return TFD_OK;
 }

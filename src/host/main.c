@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "device/device.h"
+#include "comm/comm.h"
 #include "host/host.h"
 #include "lua/bind.h"
 
@@ -97,10 +97,24 @@ static void write_error_file(const char *text) {
   fclose(file);
 }
 
+/* What the last error said, for those who wait for this process. */
+static char last_words[1024];
+
+/* Without the stack, which is this process's alone. */
+static void remember(const char *text) {
+  const char *stack = text == NULL ? NULL : strstr(text, "\nstack traceback:");
+  size_t n = stack == NULL ? sizeof last_words - 1 : (size_t)(stack - text);
+
+  if (n >= sizeof last_words) n = sizeof last_words - 1;
+  (void)snprintf(last_words, sizeof last_words, "%.*s", (int)n,
+                 text == NULL ? "(no message)" : text);
+}
+
 /* Print the message of a failed step; true when it succeeded. */
 static bool report(lua_State *L, const tfd__options *o, int status) {
   if (status == LUA_OK) return true;
   write_error_file(lua_tostring(L, -1));
+  remember(lua_tostring(L, -1));
   print_message(o, lua_tostring(L, -1));
   lua_pop(L, 1);
   return false;
@@ -437,7 +451,10 @@ int main(int argc, char **argv) {
   lua_pushlightuserdata(L, &p);
   if (!report(L, &options, lua_pcall(L, 1, 0, 0))) p.code = exit_code(false);
   tfd__signals_running(NULL);
-  if (p.code != TFD_EXIT_OK) tfd__devices_stop();
+  if (p.code != TFD_EXIT_OK) {
+    tfd__groups_abort(last_words);
+    tfd__devices_stop();
+  }
   tfd__state_close(L);
   return p.code;
 }

@@ -33,6 +33,11 @@ local calls = 0   -- without op seed since set_seed
 local op_calls = {} -- [function .. op seed] = calls since set_seed
 local sequence -- that counts calls without op seed in the program's place
 local apart = false -- do draws of layers being built not count?
+local worker = 0 -- whose replicas draw now
+
+-- Replicas of different workers make the same calls: each worker has as many
+-- numbers of its own. Calls with an op seed have 32 bits for theirs.
+local CALLS_OF_A_WORKER, OP_CALLS_OF_A_WORKER = 2 ^ 44, 2 ^ 24
 
 local function copied(counts)
   local out = {}
@@ -90,11 +95,25 @@ end
 
 local function next_call()
   calls = calls + 1
+  local number = calls + worker * CALLS_OF_A_WORKER
   if global_seed ~= nil then
-    return M.stream(M.SEQUENCE, global_seed, calls)
+    return M.stream(M.SEQUENCE, global_seed, number)
   end
-  fresh_seed = fresh_seed or M.entropy()
-  return M.stream(M.FRESH, fresh_seed, calls)
+  return M.stream(M.FRESH, M.fresh(), number)
+end
+
+--- The seed of numbers that nobody can foresee; `given`: use this one.
+function M.fresh(given)
+  fresh_seed = given or fresh_seed or M.entropy()
+  return fresh_seed
+end
+
+--- From now on replicas of this worker draw (0 = the first, or none); returns
+--- the one before.
+function M.draw_for(index)
+  local before = worker
+  worker = index
+  return before
 end
 
 -- Its seed is the program's next number when it draws for the first time.
@@ -135,7 +154,8 @@ function M.next(what, op_seed)
   local op_lo, op_hi = halves(op_seed)
   -- The whole counter is needed here: op seed below, number of calls above.
   local lo, hi = halves(global_seed or DEFAULT_SEED)
-  return lo, hi + M.OP * KEY, op_lo, (count + op_hi * 2048) % WORD
+  return lo, hi + M.OP * KEY, op_lo,
+    (count + worker * OP_CALLS_OF_A_WORKER + op_hi * 2048) % WORD
 end
 
 --- Two seeds of a stateless function: a list of two whole numbers or an
@@ -253,8 +273,7 @@ end
 
 --- Where all sequences of the program are, as plain values.
 function M.state()
-  fresh_seed = fresh_seed or M.entropy()
-  return { global = global_seed, fresh = fresh_seed, calls = calls,
+  return { global = global_seed, fresh = M.fresh(), calls = calls,
     op_calls = copied(op_calls) }
 end
 

@@ -32,8 +32,8 @@ local DISTRIBUTE = "experimental_distribute_dataset"
 -- Where this process stands --------------------------------------------------
 
 --- Workers W, this worker w, replicas of this worker R. A strategy of several
---- workers has a method input_any(strategy, flag) -> true when the flag is true
---- on any of them.
+--- workers has a method input_agree(strategy, flag, rows) -> true when the flag
+--- is true on any of them, and the rows of all.
 function M.topology(strategy)
   local R = strategy.local_count
   return math.floor(strategy.num_replicas_in_sync / R),
@@ -140,6 +140,7 @@ M.InputContext = options.wrap("InputContext", "num_input_pipelines=1 "
   end)
 
 M.is_per_replica_spec = iterators.is_per_replica_spec
+M.rows_of = iterators.rows_of
 
 -- Data sets ------------------------------------------------------------------
 
@@ -284,8 +285,8 @@ local function new_plan(strategy, kind, given)
     strategy = strategy, kind = kind, W = W, w = w, R = R,
     wrapped = W * R > 1, buffer = given.experimental_per_replica_buffer_size,
     fetch = given.experimental_fetch_to_device ~= false,
-    any = W > 1 and function(flag)
-      return strategy:input_any(flag)
+    agree = W > 1 and function(flag, rows)
+      return strategy:input_agree(flag, rows)
     end or nil,
     piece = function(rows, G, replica)
       return raw.strategy_input_share(strategy.handle, rows, G or -1, replica)

@@ -5,8 +5,10 @@ local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.base.errors"
 local iterators = require "tfdist.data.iterator"
+local json = require "tfdist.core.json"
 local lists = require "tfdist.base.lists"
 local raw = require "tfdist.core.raw"
+local reduce = require "tfdist.distribute.reduce"
 local shares = require "tfdist.distribute.input_shares"
 local spec = require "tfdist.data.spec"
 local steps = require "tfdist.distribute.input_steps"
@@ -104,6 +106,14 @@ local function regroup(plan, packs)
   return element.rebuild(packs[1], out)
 end
 
+-- The seeds that all workers draw by: of what all of them read alike, the
+-- chief's.
+local function agreed(plan, seeds)
+  local own = json.encode(seeds)
+  local chiefs = reduce.chiefs_text(plan.strategy, "distributed input", own)
+  return chiefs ~= own and json.decode(chiefs, "distributed input") or nil
+end
+
 local function steps_of(plan, saved)
   local sources = {}
   for i = 1, #plan.nodes do
@@ -119,7 +129,11 @@ local function steps_of(plan, saved)
   return sources, {
     next = function()
       local packs = dataset.traced(plan.nodes[1], maker.next, maker)
-      return packs and regroup(plan, packs)
+      local pack = packs and regroup(plan, packs)
+      if pack then
+        pack.rows = packs.rows
+      end
+      return pack
     end,
   }
 end
@@ -141,6 +155,7 @@ local function next_step(self)
     self.done = true
     self.count = self.count - 1
   end
+  self.rows = pack and pack.rows
   return pack
 end
 
@@ -166,13 +181,27 @@ function M.is_iterator(x)
   return getmetatable(x) == Iterator
 end
 
+--- Rows of the step given last, of all workers; nil where this process is alone.
+function M.rows_of(iterator)
+  return rawget(iterator, "rows")
+end
+
 --- An iterator from the beginning.
 function M.iterate(plan)
   local self = setmetatable({ plan = plan, count = 0, done = false }, Iterator)
   self.sources, self.steps = steps_of(plan)
   self.seeds = {}
+  local random = 0
   for i = 1, #self.sources do
     self.seeds[i] = self.sources[i]:state().seeds
+    random = random + #self.seeds[i]
+  end
+  if plan.W > 1 and plan.kind == "global" and random > 0 then
+    local others = agreed(plan, self.seeds)
+    if others ~= nil then
+      self.seeds = others
+      self.sources, self.steps = steps_of(plan, { seeds = others })
+    end
   end
   self.ahead = basic.ahead(self.steps, plan.buffer)
   return self

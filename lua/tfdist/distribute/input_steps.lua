@@ -1,7 +1,7 @@
 --- What each step of a distributed data set gives: packs on the host.
 ---
 --- A plan says how a data set is divided: { strategy, kind ("global", "cut",
---- "dealt"), W, w, R, G, node, nodes, any, piece, ... }, see module input.
+--- "dealt"), W, w, R, G, node, nodes, agree, piece, ... }, see module input.
 local batch = require "tfdist.data.batch"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
@@ -15,8 +15,9 @@ local M = {}
 
 local DISTRIBUTE = "experimental_distribute_dataset"
 
--- A step gives packs[1..R] on the host, or nil at the end. A maker of steps is
--- a table { next(self) } like any iterator.
+-- A step gives packs[1..R] on the host and, with several workers, the field
+-- rows, those of all workers; or nil at the end. A maker of steps is a table
+-- { next(self) } like any iterator.
 
 local function need_batched(node, pack, n)
   local size, why = element.batch_size(pack)
@@ -49,7 +50,7 @@ local function global_steps(plan, source)
     end
     local B = need_batched(plan.node, pack, n)
     local G = not source.run.resized and plan.G or nil
-    local step = {}
+    local step = { rows = plan.W > 1 and B or nil }
     for r = 1, plan.R do
       step[r] = element.slice(pack, plan.piece(B, G, plan.w * plan.R + r - 1))
     end
@@ -149,8 +150,17 @@ local function fill_step(plan, step, last)
   return true
 end
 
--- The next element for each replica, from streams[r]. plan.any tells whether
--- any worker has data.
+-- Rows of what the replicas here got.
+local function rows_of(step, R)
+  local rows = 0
+  for r = 1, R do
+    rows = rows + (step[r] ~= nil and element.batch_size(step[r]) or 0)
+  end
+  return rows
+end
+
+-- The next element for each replica, from streams[r]. plan.agree tells whether
+-- any worker has data, and how much all have.
 local function dealt_steps(plan, streams)
   local last, ended
   local self = {}
@@ -164,8 +174,8 @@ local function dealt_steps(plan, streams)
       data = data or (step[r] ~= nil and (not plan.pieces
         or has_rows(step[r]) or not ended))
     end
-    if plan.any ~= nil then
-      data = plan.any(data)
+    if plan.agree ~= nil then
+      data, step.rows = plan.agree(data, rows_of(step, plan.R))
     end
     return data and fill_step(plan, step, last) and step or nil
   end

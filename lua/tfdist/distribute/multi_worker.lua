@@ -7,6 +7,7 @@ local communication = require "tfdist.distribute.communication"
 local errors = require "tfdist.base.errors"
 local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
+local random_seed = require "tfdist.core.random_seed"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local roles = require "tfdist.distribute.cluster.roles"
@@ -166,10 +167,12 @@ end
 
 -- The strategy -----------------------------------------------------------------
 
---- True when the flag is true on any worker. Every worker calls it.
-Class.methods.input_any = function(self, flag)
-  return reduce.over_hosts(self, "max", "distributed input", flag and 1 or 0)
-    > 0
+-- For module input: is the flag true on any worker, and the rows of all. Every
+-- worker calls it.
+Class.methods.input_agree = function(self, flag, rows)
+  local sums = reduce.over_hosts(self, "sum", "distributed input",
+    { flag and 1 or 0, rows })
+  return sums[1] > 0, sums[2]
 end
 
 local function new(resolver, how)
@@ -189,6 +192,12 @@ local function new(resolver, how)
     should_checkpoint = chief, should_save_summary = chief,
     experimental_should_init = chief, experimental_between_graph = true,
   }
+  if self.over_workers then
+    -- Numbers that nobody can foresee are the same for all: workers shuffle and
+    -- augment the same data alike.
+    random_seed.fresh(tonumber(reduce.chiefs_text(self, NAME,
+      ("%.0f"):format(random_seed.fresh()))))
+  end
   if chief then
     announce(self, source, list)
   end

@@ -13,6 +13,7 @@ local values = require "tfdist.distribute.values"
 local M = {}
 
 local type = type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local OPS = { "SUM", "MEAN", "MIN", "MAX", "PROD" }
 -- What the runtime calls them.
 local RUNTIME = { SUM = "sum", MEAN = "mean", MIN = "min", MAX = "max",
@@ -246,11 +247,30 @@ local function resolve_axis(axis, rank, what)
   return axis < 0 and axis + rank or axis
 end
 
---- A number of each process's as one: "sum", "max" and so on.
-function M.over_hosts(strategy, op, what, x)
-  return raw.item(raw.value_component(raw.strategy_reduce(strategy.handle, op,
-    what, { raw.tensor_from_values({ x }, "float64", {}) },
-    { strategy.replica_devices[1] }), 0))
+--- A list of each process's numbers as one: "sum", "max" and so on.
+function M.over_hosts(strategy, op, what, list)
+  return raw.tensor_to_flat(raw.value_component(raw.strategy_reduce(
+    strategy.handle, op, what, { raw.tensor_from_values(list, "float64",
+    { #list }) }, { strategy.replica_devices[1] }), 0))
+end
+
+local BYTES = 4096 -- of a text that become a string at once
+
+--- The chief's text on all workers. Every worker calls it.
+function M.chiefs_text(strategy, what, text_)
+  local list, n = {}, strategy.role.worker_index == 0 and #text_ or 0
+  for i = 1, n do
+    list[i] = text_:byte(i)
+  end
+  local t = raw.value_component(raw.strategy_gather(strategy.handle, 0, what,
+    { raw.tensor_from_values(list, "uint8", { n }) },
+    { strategy.replica_devices[1] }), 0)
+  local flat, parts = raw.tensor_to_flat(t), {}
+  for i = 1, #flat, BYTES do
+    parts[#parts + 1] = string.char(unpack(flat, i,
+      math.min(i + BYTES - 1, #flat)))
+  end
+  return table.concat(parts)
 end
 
 local function parts_of(strategy, x)
@@ -285,7 +305,7 @@ function M.along(tf, strategy, op, x, axis, what)
   if op == "SUM" then
     return total
   elseif strategy.over_workers then
-    count = M.over_hosts(strategy, "sum", what, count)
+    count = M.over_hosts(strategy, "sum", what, { count })[1]
   end
   return tf.math.divide(total, raw.tensor_from_values({ count },
     raw.tensor_dtype(total), {}))

@@ -13,6 +13,7 @@ local guard = require "tfdist.base.guard"
 local input = require "tfdist.distribute.input"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
+local random_seed = require "tfdist.core.random_seed"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local replica = require "tfdist.distribute.replica"
@@ -87,8 +88,9 @@ local function check_arguments(what, fn, args, kwargs)
   return fn
 end
 
-local function leave_run(own, mode, creators, run, depth, ok, ...)
+local function leave_run(own, mode, creators, run, depth, worker, ok, ...)
   own.mode, own.creators = mode, creators
+  random_seed.draw_for(worker)
   if not ok and not raw.is_released(run) then
     raw.release(run) -- enters the context it began in
   end
@@ -116,8 +118,10 @@ local function run_replicas(self, fn, args, kwargs)
     own.mode = { strategy = self }
     own.creators = { fn = creator, next = creators }
   end
-  return leave_run(own, mode, creators, run, depth, guard.pcall(own.thread,
-    "strategy:run", replica.run, self, run, fn, args, kwargs))
+  local worker = random_seed.draw_for(self.over_workers
+    and self.role.worker_index or 0)
+  return leave_run(own, mode, creators, run, depth, worker, guard.pcall(
+    own.thread, "strategy:run", replica.run, self, run, fn, args, kwargs))
 end
 
 --- Call fn once on each replica with its components of args (and kwargs as a

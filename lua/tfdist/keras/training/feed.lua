@@ -11,6 +11,7 @@
 local contexts = require "tfdist.distribute.contexts"
 local data = require "tfdist.data"
 local errors = require "tfdist.base.errors"
+local input = require "tfdist.distribute.input"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
@@ -153,9 +154,10 @@ local function own_rows(t, device, first, size)
 end
 
 --- A batch cut into one contiguous piece for each replica, sizes differing by
---- one at most.
+--- one at most; those of the replicas here.
 function M.split(strategy, x)
-  local count = strategy.num_replicas_in_sync
+  local count, before = strategy.num_replicas_in_sync, strategy.first_replica
+  local here = strategy.local_count
   return nest.map_structure(function(leaf)
     if type(leaf) ~= "userdata" or not raw.is_operand(leaf) then
       return leaf
@@ -165,12 +167,15 @@ function M.split(strategy, x)
       return leaf
     end
     local n, parts, first = raw.tensor_dim(t, 0), {}, 0
-    for i = 1, count do
+    for i = 1, before + here do
       local size = math.floor(n / count) + (i <= n % count and 1 or 0)
-      parts[i] = own_rows(t, strategy.replica_devices[i], first, size)
+      if i > before then
+        parts[i - before] = own_rows(t, strategy.replica_devices[i - before],
+          first, size)
+      end
       first = first + size
     end
-    return values.new(strategy, "per_replica", parts, count)
+    return values.new(strategy, "per_replica", parts, here)
   end, x)
 end
 
@@ -179,6 +184,7 @@ function M.distribute(strategy, pack)
   if strategy.one_copy then
     return pack
   end
+  pack.rows = strategy.over_workers and M.count(pack) or nil
   for i = 1, 3 do
     if pack[i] ~= nil then
       pack[i] = M.split(strategy, pack[i])
@@ -189,6 +195,9 @@ end
 
 --- Examples of the global batch in a pack.
 function M.count(pack)
+  if pack.rows ~= nil then
+    return pack.rows -- of all workers
+  end
   local flat = nest.flatten(pack[1] ~= nil and pack[1] or pack[2])
   for i = 1, flat.n do
     local x = flat[i]
@@ -223,7 +232,8 @@ local function reader(what, next_element, convert)
     end
     check_columns(what, select("#", ...), "dataset")
     local x1, y, w = ...
-    local pack = { x1, y, w, n = 3 }
+    local pack = { x1, y, w, n = 3, rows = type(next_element) == "table"
+      and input.rows_of(next_element) or nil }
     return convert and convert(pack) or pack
   end
   return function()
@@ -362,7 +372,7 @@ function M.of_arrays(own, what, list, rows, batch_size, shuffle, wanted)
       if pack == nil then
         return nil
       end
-      local out = { n = 3 }
+      local out = { n = 3, rows = pack.rows }
       for i, place in ipairs(places) do
         out[place] = pack[i]
       end

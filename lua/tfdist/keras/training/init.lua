@@ -119,8 +119,6 @@ method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
       own[key] = nil
     end
     own.strategy, own.spec = strategy, spec
-    own.share = strategy.num_replicas_in_sync
-      / math.max(#strategy.replica_devices, 1)
     own.steps_per_execution = steps_per_execution
     function own.new_mean(name)
       return metrics.Mean { name = name }
@@ -365,7 +363,6 @@ local function prepared(model)
   local own = state.of(model)
   if not own.compiled then
     own.strategy = strategy_of(model)
-    own.share = own.share or 1
     own.spec = own.spec or {}
   end
   return own
@@ -459,7 +456,7 @@ method("predict_on_batch", "x:nest", function(self, x)
   local out = on_batch(self, own, "predict_on_batch", x, nil, nil, function(v)
     return body(v)
   end)
-  return loop.join({ out }, tf)
+  return loop.join({ loop.gathered(own, out) }, tf)
 end)
 
 -- What users override --------------------------------------------------------

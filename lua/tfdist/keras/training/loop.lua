@@ -149,13 +149,14 @@ function M.run_body(own, body, pack)
   if place ~= nil then
     raw.set_position(place.file, place.line)
   end
-  own.step_examples = feed.count(pack) * own.share
-  local call = pcall
+  own.step_examples = feed.count(pack)
+  local rows, call = pack.rows, pcall
+  pack.rows = nil -- no argument of the body's
   if own.builds_apart then
     own.builds_apart, call = false, random_seed.builds_apart
   end
   local ok, result = call(own.strategy.run, own.strategy, body, pack)
-  own.step_examples = nil
+  own.step_examples, pack.rows = nil, rows
   return ok, result
 end
 
@@ -190,7 +191,10 @@ local function show(pass, step)
   if progress == nil then
     return
   end
-  if pass.asked ~= nil then
+  if pass.own.strategy.over_workers then
+    -- Results are all workers', who have other clocks: none until the end.
+    progress:update(step, pass.examples, {})
+  elseif pass.asked ~= nil then
     progress:update(step, pass.examples, M.numbers(pass.asked))
     pass.asked = nil
   elseif progress:due() then
@@ -320,6 +324,11 @@ local function components(x)
   return values.is_value(x) and values.components(x) or { x, n = 1 }
 end
 
+--- A batch's outputs of all workers' replicas.
+function M.gathered(own, ticket)
+  return own.strategy.over_workers and own.strategy:gather(ticket, 0) or ticket
+end
+
 -- Batches' outputs, replica by replica, along axis 0.
 local function joined(batches, tf)
   local first = batches[1]
@@ -367,7 +376,7 @@ function M.predict(model, source, opts)
       return body(x)
     end,
     on_output = function(ticket)
-      batches[#batches + 1] = ticket
+      batches[#batches + 1] = M.gathered(own, ticket)
     end,
   }
   -- Nothing else than the count is shown.

@@ -1,0 +1,279 @@
+--- Input and training over the workers of MultiWorkerMirroredStrategy, each a
+--- process. What one worker does alone is what all do together.
+local process = require "spec.support.process"
+local workers = require "spec.support.workers"
+
+local HEAD = [[
+local tf = require "tfdist"
+local s = tf.distribute.MultiWorkerMirroredStrategy()
+local w = s.extended.worker_index
+local function locals(x)
+  local list = {}
+  for i, part in ipairs(s:experimental_local_results(x)) do
+    local own = {}
+    for k, value in ipairs(part:reshape({ -1 }):totable()) do
+      own[k] = ("%g"):format(value)
+    end
+    list[i] = table.concat(own, " ")
+  end
+  return table.concat(list, " | ")
+end
+local function steps(ds)
+  for x in ds:iter() do
+    print(locals(x))
+  end
+end
+]]
+
+local function lines(...)
+  return table.concat({ ... }, "\n") .. "\n"
+end
+
+local function numbers(out)
+  local list = {}
+  for word in out:gmatch "%S+" do
+    list[#list + 1] = assert(tonumber(word), out)
+  end
+  return list
+end
+
+local function each_host(test)
+  for _, host in ipairs(process.hosts) do
+    test(host, " (" .. host.name .. ")")
+  end
+end
+
+describe("input over workers #once", function()
+  it("J05 J28 shares batches among all replicas", function()
+    local program = HEAD .. [[
+      local D = tf.data.Dataset
+      local function policy(ds, name)
+        local options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = name
+        return ds:with_options(options)
+      end
+      steps(s:experimental_distribute_dataset(D.range(14):batch(8)))
+      steps(s:experimental_distribute_dataset(policy(D.range(4):batch(4),
+        "OFF")))
+      local ds = s:experimental_distribute_dataset(D.range(4):batch(2))
+      print(#ds.element_spec.value_specs, ds:cardinality())
+      -- each worker's own, until all have ended
+      steps(s:distribute_datasets_from_function(function(context)
+        assert(context.num_input_pipelines == 2
+          and context.input_pipeline_id == w
+          and context.num_replicas_in_sync == s.num_replicas_in_sync)
+        return D.range(3 + 2 * w):batch(context:get_per_replica_batch_size(4))
+      end))
+    ]]
+    local outs = workers.outputs { program = program }
+    assert.equal(lines("0 1 2 3", "8 9 10 11", "0 1", "2 3", "1\t2", "0 1",
+      "2", ""), outs[1])
+    assert.equal(lines("4 5 6 7", "12 13", "0 1", "2 3", "1\t2", "0 1",
+      "2 3", "4"), outs[2])
+    outs = workers.outputs { program = program, devices = 2 }
+    assert.equal(lines("0 1 | 2 3", "8 9 | 10 11", "0 | 1", "2 | 3", "2\t2",
+      "0 | 1", "2 | ", " | "), outs[1])
+    assert.equal(lines("4 5 | 6 7", "12 13 | ", "0 | 1", "2 | 3", "2\t2",
+      "0 | 1", "2 | 3", "4 | "), outs[2])
+  end)
+
+  it("reads shuffled data alike, whatever each worker drew before", function()
+    local outs = workers.outputs { program = HEAD .. [[
+      for _ = 1, w do tf.random.normal { 3 } end -- out of step
+      local ds = s:experimental_distribute_dataset(
+        tf.data.Dataset.range(40):shuffle(40):batch(10))
+      for _ = 1, 2 do -- epochs
+        local seen = {}
+        for x in ds:iter() do
+          for _, value in ipairs(s:gather(x, 0):totable()) do
+            seen[#seen + 1] = value
+          end
+        end
+        print(("%g"):rep(#seen, " "):format((unpack or table.unpack)(seen)))
+      end
+    ]] }
+    assert.equal(outs[1], outs[2])
+    local orders = {}
+    for line in outs[1]:gmatch "[^\n]+" do
+      orders[#orders + 1] = line
+      local list = numbers(line)
+      table.sort(list)
+      for i = 1, 40 do
+        assert.equal(i - 1, list[i])
+      end
+    end
+    assert.are_not.equal(orders[1], orders[2])
+  end)
+
+  it("gives each worker's replicas random numbers of their own", function()
+    local program = HEAD .. [[
+      tf.random.set_seed(7)
+      local function draw()
+        return tf.random.uniform { 1 }, tf.random.uniform({ 1 }, { seed = 3 })
+      end
+      for _ = 1, 2 do
+        local a, b = s:run(draw)
+        print(locals(s:gather(a, 0)), locals(s:gather(b, 0)))
+      end
+      print(locals(tf.random.uniform { 1 }))
+    ]]
+    local outs = workers.outputs { program = program, devices = 2 }
+    assert.equal(outs[1], outs[2])
+    local list, seen = numbers(outs[1]), {}
+    for i = 1, #list do
+      assert.is_nil(seen[list[i]], outs[1])
+      seen[list[i]] = true
+    end
+    assert.equal(17, #list)
+    assert.same(outs, workers.outputs { program = program, devices = 2 })
+  end)
+end)
+
+-- Batches of 15 of 50 examples: the last one is short.
+local TRAIN = [[
+local xs, ys = {}, {}
+for i = 1, 50 do
+  xs[i] = { math.sin(i), math.cos(3 * i), i % 7 / 7 }
+  ys[i] = { 2 * math.sin(i) - math.cos(3 * i) + 0.5 }
+end
+local function dense(units, seed, activation)
+  return tf.keras.layers.Dense(units, { activation = activation,
+    kernel_initializer = tf.keras.initializers.GlorotUniform { seed = seed } })
+end
+local model = s:scope(function()
+  local m = tf.keras.Sequential { dense(8, 3, "tanh"), dense(1, 4) }
+  m:compile { optimizer = OPTIMIZER, loss = "mse", metrics = { "mae" } }
+  return m
+end)
+]]
+
+local FIT = TRAIN .. [[
+local h = model:fit(xs, ys, { batch_size = 15, epochs = 5, shuffle = false,
+  verbose = 0, validation_data = { xs, ys } }).history
+for i = 1, 5 do
+  for _, name in ipairs { "loss", "mae", "val_loss", "val_mae" } do
+    print(("%.9g"):format(h[name][i]))
+  end
+end
+for _, x in ipairs { model:evaluate(xs, ys, { batch_size = 32,
+  verbose = 0 }) } do
+  print(("%.9g"):format(x))
+end
+for _, p in ipairs { model:predict(xs, { batch_size = 32, verbose = 0 }),
+  model:predict_on_batch(xs) } do
+  assert(p.shape[1] == 50)
+  for _, i in ipairs { 0, 15, 31, 49 } do
+    print(("%.9g"):format(p[i]:item()))
+  end
+end
+print(("%.9g"):format((model:train_on_batch(xs, ys))))
+]]
+
+-- The same by hand: 20 steps of SGD 0.01.
+local LOOP = [[
+local w, b, optimizer = s:scope(function()
+  return tf.Variable { { 0.1 }, { -0.2 }, { 0.3 } }, tf.Variable(0.0),
+    tf.keras.optimizers.SGD(0.01)
+end)
+local x, y = {}, {}
+for i = 1, 160 do
+  x[i] = { math.sin(i), math.cos(3 * i), i % 7 / 7 }
+  y[i] = { 2 * math.sin(i) - math.cos(3 * i) + 0.5 }
+end
+local ds = s:experimental_distribute_dataset(
+  tf.data.Dataset.from_tensor_slices { tf.constant(x), tf.constant(y) }
+  :batch(8))
+for x, y in ds:iter() do
+  local loss = s:run(function(x, y)
+    local tape, loss = tf.GradientTape(function()
+      return tf.nn.compute_average_loss(
+        tf.reduce_mean((tf.matmul(x, w) + b - y) ^ 2, { axis = -1 }),
+        { global_batch_size = 8 })
+    end)
+    optimizer:apply_gradients(tape:gradient(loss, { w, b }), { w, b })
+    return loss
+  end, { x, y })
+  print(("%.9g"):format(s:reduce("SUM", loss):item()))
+end
+]]
+
+local function alone(program, host)
+  local script = process.file(program, ".lua")
+  local r = process.run(("env -u TF_CONFIG TFDIST_LOG=error %s %s"):format(
+    host.path, script))
+  os.remove(script)
+  assert.equal(0, r.code, r.err)
+  return r.out
+end
+
+local function close(wanted, out, relative)
+  local a, b = numbers(wanted), numbers(out)
+  assert.equal(#a, #b)
+  for i = 1, #a do
+    assert.is_true(math.abs(a[i] - b[i]) <= relative * math.abs(a[i]),
+      ("line %d: %.9g alone, %.9g together"):format(i, a[i], b[i]))
+  end
+  return #a
+end
+
+local SHAPES = { { 1, 2 }, { 2, 1 }, { 2, 2 }, { 3, 1 } }
+
+describe("training over workers #once", function()
+  each_host(function(host, name)
+    local function on_all_shapes(program, relative, count)
+      local wanted = alone(program, host)
+      for _, shape in ipairs(SHAPES) do
+        local given = { program = program, n = shape[1], devices = shape[2],
+          host = host.path }
+        local outs = workers.outputs(given)
+        for i = 2, #outs do
+          assert.equal(outs[1], outs[i])
+        end
+        assert.equal(count, close(wanted, outs[1], relative))
+        -- again: the same bits
+        assert.equal(outs[1], workers.outputs(given)[1])
+      end
+    end
+
+    it("a loop gives one worker's losses" .. name, function()
+      on_all_shapes(HEAD .. LOOP, 1e-5, 20)
+    end)
+
+    it("fit, evaluate and predict give one worker's" .. name, function()
+      on_all_shapes(HEAD .. FIT:gsub("OPTIMIZER",
+        "tf.keras.optimizers.SGD(0.01)"), 1e-5, 31)
+    end)
+  end)
+
+  it("clips the sums, keeps averages, decays", function()
+    for _, optimizer in ipairs {
+      "tf.keras.optimizers.SGD { learning_rate = 0.05, clipnorm = 0.1 }",
+      "tf.keras.optimizers.AdamW { learning_rate = 0.01, use_ema = true, "
+        .. "global_clipnorm = 1 }" } do
+      local program = HEAD .. FIT:gsub("OPTIMIZER", optimizer)
+      local wanted = alone(program, process.hosts[1])
+      for _, devices in ipairs { 1, 2 } do
+        close(wanted, workers.outputs { program = program,
+          devices = devices }[1], 2e-4)
+      end
+    end
+  end)
+
+  it("tells all who failed first, and why", function()
+    local rs = workers.run { n = 3, program = HEAD .. [[
+      for i = 1, 4 do
+        s:reduce("SUM", 1.0)
+        if w == 1 and i == 3 then
+          error "no more of this"
+        end
+      end
+    ]] }
+    for i, r in ipairs(rs) do
+      assert.are_not.equal(0, r.code)
+      assert.truthy(r.err:find("no more of this", 1, true), r.err)
+      if i ~= 2 then
+        assert.truthy(r.err:find("process 1", 1, true), r.err)
+      end
+    end
+  end)
+end)
