@@ -247,6 +247,7 @@ graph:
 	@echo "  $(BUILD)/graph.dot$(if $(shell command -v dot), and graph.svg)"
 
 include src/backend/cuda/rules.mk
+include src/comm/mpi/rules.mk
 include spec/fuzz/targets.mk
 
 # --- benchmarks ---------------------------------------------------------------

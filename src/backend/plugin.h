@@ -1,13 +1,8 @@
 #ifndef TFD_BACKEND_PLUGIN_H
 #define TFD_BACKEND_PLUGIN_H
-/* What a back end in a shared object of its own shares with the library.
-**
-** A plug-in is a file called tfdist_NAME.so in one of these folders: those of
-** TFDIST_PLUGINS (between colons; a file may stand there too), then plugins
-** beside or above the library, then the folder tfdist of the installation. It
-** is opened when the runtime starts, exports tfd_backend_plugin, and is never
-** closed. It sees no symbol of the library: what it may call is in the table
-** that it is given. */
+/* What a back end in a shared object of its own (base/plugins.h) shares with
+** the library. It is opened when the runtime starts and sees no symbol of the
+** library: what it may call is in the table that it is given. */
 
 #include "backend/backend.h"
 

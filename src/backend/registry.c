@@ -1,17 +1,11 @@
 /* Which back ends there are: the processor's, those that were registered, and
 ** plug-ins. The list is made once, when the runtime starts. */
-#define _GNU_SOURCE /* dladdr */
 #include "backend/plugin.h"
 
-#include <dirent.h>
-#include <dlfcn.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/memory.h"
+#include "base/plugins.h"
 
 #define MOST 16 /* back ends; the rest is left out */
 
@@ -104,116 +98,27 @@ static int use(tfd__backend_entry *e, const tfd__backend *b) {
 
 /* --- plug-ins ------------------------------------------------------------- */
 
-static int open_plugin(tfd__backend_entry *e) {
-  void *library = dlopen(e->path, RTLD_NOW | RTLD_LOCAL);
+static int open_plugin(tfd__backend_entry *e, const tfd__plugin *p) {
   const tfd__backend *b = NULL;
-  tfd__backend_plugin *entry = NULL;
-  void *symbol = NULL;
+  void (*function)(void) = NULL;
 
-  if (library == NULL) {
-    const char *why = dlerror();
-
-    return tfd__fail(TFD_UNAVAILABLE, "%s", why == NULL ? "dlopen" : why);
-  }
-  symbol = dlsym(library, TFD_BACKEND_PLUGIN);
-  if (symbol == NULL) {
-    return tfd__fail(TFD_FAILED_PRECONDITION,
-                     "it has no function " TFD_BACKEND_PLUGIN);
-  }
-  memcpy(&entry, &symbol, sizeof entry);
-  TFD_TRY(entry(&host, &b));
+  TFD_TRY(tfd__plugin_open(p, TFD_BACKEND_PLUGIN, &function));
+  TFD_TRY(((tfd__backend_plugin *)function)(&host, &b));
   return use(e, b);
 }
 
-/* "/x/tfdist_cuda.so" -> "cuda" */
-static void name_of(const char *path, char *name, size_t size) {
-  const char *slash = strrchr(path, '/');
-  const char *p = slash == NULL ? path : slash + 1;
-
-  if (strncmp(p, "tfdist_", 7) == 0) p += 7;
-  (void)snprintf(name, size, "%.*s", (int)strcspn(p, "."), p);
-}
-
-static void add_plugin(const char *path) {
-  char name[64];
-  tfd__backend_entry *e = NULL;
+static void add_plugins(void) {
+  const tfd__plugin *list = NULL;
+  int n = 0;
   int i;
 
-  for (i = 0; i < entries_n; i++) {
-    if (strcmp(entries[i].path, path) == 0) return;
-  }
-  name_of(path, name, sizeof name);
-  e = add(keep(name), keep(path));
-  if (e != NULL && open_plugin(e) != TFD_OK) refuse(e);
-}
-
-static int is_plugin(const struct dirent *d) {
-  size_t n = strlen(d->d_name);
-
-  return strncmp(d->d_name, "tfdist_", 7) == 0 && n > 10 &&
-         strcmp(d->d_name + n - 3, ".so") == 0;
-}
-
-/* The plug-ins of a folder in the order of their names. A place that somebody
-** `named` may be a file, and it is told when there is none. */
-static void add_place(const char *place, bool named) {
-  char path[PATH_MAX];
-  struct dirent **names = NULL;
-  struct stat st;
-  int n;
-  int i;
-
-  if (realpath(place, path) == NULL || stat(path, &st) != 0) {
-    if (named) add_plugin(place);
-    return;
-  }
-  if (!S_ISDIR(st.st_mode)) {
-    if (named) add_plugin(path);
-    return;
-  }
-  n = scandir(path, &names, is_plugin, alphasort);
+  tfd__plugins(&list, &n);
   for (i = 0; i < n; i++) {
-    char file[PATH_MAX + sizeof names[i]->d_name];
+    tfd__backend_entry *e = NULL;
 
-    (void)snprintf(file, sizeof file, "%s/%s", path, names[i]->d_name);
-    free(names[i]);
-    add_plugin(file);
-  }
-  free(names);
-}
-
-/* Where the build and the installation put them, seen from the file that holds
-** this code: host, module or library. */
-static void add_own_places(void) {
-  static const char *const places[] = {"plugins",       "../plugins",
-                                       "../../plugins", "../lib/tfdist",
-                                       "tfdist",        "../../../tfdist"};
-  char path[PATH_MAX];
-  Dl_info info;
-  size_t i;
-
-  if (dladdr(&entries_n, &info) == 0 || info.dli_fname == NULL) return;
-  for (i = 0; i < sizeof places / sizeof places[0]; i++) {
-    const char *slash = strrchr(info.dli_fname, '/');
-    int n = slash == NULL ? 1 : (int)(slash - info.dli_fname);
-    const char *folder = slash == NULL ? "." : info.dli_fname;
-
-    (void)snprintf(path, sizeof path, "%.*s/%s", n, folder, places[i]);
-    add_place(path, false);
-  }
-}
-
-static void add_named_places(void) {
-  const char *p = getenv("TFDIST_PLUGINS");
-  char place[PATH_MAX];
-
-  while (p != NULL && *p != '\0') {
-    size_t n = strcspn(p, ":");
-
-    (void)snprintf(place, sizeof place, "%.*s", (int)n, p);
-    if (n > 0) add_place(place, true);
-    p += n;
-    if (*p == ':') p++;
+    if (list[i].is_provider) continue;
+    e = add(list[i].name, list[i].path);
+    if (e != NULL && open_plugin(e, &list[i]) != TFD_OK) refuse(e);
   }
 }
 
@@ -239,8 +144,7 @@ int tfd__backend_register(const tfd__backend *backend) {
 void tfd__backends(const tfd__backend_entry **list_p, int *n_p) {
   pthread_mutex_lock(&lock);
   if (!listed) {
-    add_named_places();
-    add_own_places();
+    add_plugins();
     listed = true;
   }
   pthread_mutex_unlock(&lock);

@@ -199,7 +199,14 @@ int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
 
 /* --- providers ------------------------------------------------------------ */
 
-#define TFD_PROVIDER_ABI 1
+#define TFD_PROVIDER_ABI 2
+
+/* The processes that were started together with this one. */
+typedef struct tfd__world {
+  int process; /* this one */
+  int processes;
+  const char *const *hosts; /* of each; texts and list live for ever */
+} tfd__world;
 
 /* Who does a group's collectives. A slot that may be NULL says so and gets a
 ** default when the provider is registered: callers test none for NULL. */
@@ -211,6 +218,9 @@ struct tfd__provider {
 
   /* Why it cannot serve these ranks, as tfd__fail. NULL = it always can. */
   int (*can)(const tfd__group_config *config);
+  /* What its starter says, for providers that have one. NULL = it has none.
+  ** Blocks: until all have said where they are, or start_timeout has passed. */
+  int (*world)(double start_timeout, tfd__world *world_p);
   /* Set g->own, find the other ranks. NULL = nothing. */
   int (*open)(tfd__group *g, const tfd__group_config *config);
   /* Nothing is under way any more. NULL = nothing. */
@@ -254,8 +264,19 @@ extern const tfd__provider tfd__tcp_provider;
 /* Add one to those that are built in; *p itself may go. A name that is there
 ** already is AlreadyExists. Threads: any. */
 int tfd__provider_register(const tfd__provider *p);
-/* The provider of this name, or, for NULL, the best that can serve `config`. */
+/* The provider of this name, or, for NULL, the best that can serve `config`:
+** in a network the one that TFDIST_TRANSPORT names. Plug-ins are opened when
+** they are named.
+** Errors: NotFound with what could be done; why a plug-in cannot be opened. */
 int tfd__provider_find(const char *name, const tfd__group_config *config,
                        const tfd__provider **provider_p);
+/* Errors: as find; FailedPrecondition for a provider that has no starter. */
+int tfd__provider_world(const char *name, double start_timeout,
+                        tfd__world *world_p);
+
+/* The plug-in for who started this process and its companions ("mpi_openmpi"),
+** NULL = nobody that a provider knows. A Slurm step alone is none: there MPI
+** ends the process when it finds nobody to talk to. */
+const char *tfd__starter(void);
 
 #endif

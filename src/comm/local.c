@@ -107,6 +107,11 @@ static int fold(const tfd__collective *c, tfd__kernel_id kernel,
   return rc;
 }
 
+int tfd__run_cast(const tfd__collective *c, const tfd__run_of *to,
+                  const tfd__run_of *from) {
+  return apply(c, TFD_KERNEL_cast, from, 1, to);
+}
+
 /* to = x / n, n a scalar on the device. */
 static int divide(const tfd__collective *c, const tfd__run_of *x, int n,
                   const tfd__run_of *to) {
@@ -121,6 +126,10 @@ static int divide(const tfd__collective *c, const tfd__run_of *x, int n,
   if (rc == TFD_OK) rc = apply(c, TFD_KERNEL_divide, pair, 2, to);
   tfd__release(pair[1].buffer);
   return rc;
+}
+
+int tfd__run_divide(const tfd__collective *c, const tfd__run_of *to, int n) {
+  return divide(c, to, n, to);
 }
 
 static int add_up(const tfd__collective *c, const tfd__run_of *in, int n,
@@ -166,11 +175,11 @@ static int reduce_wide(const tfd__collective *c, const tfd__run_of *in, int n,
   for (k = 0; rc == TFD_OK && k <= n; k++) {
     rc = tfd__run_new(device, TFD_FLOAT32, to->view.numel, &wide[k]);
     if (rc == TFD_OK && k < n) {
-      rc = apply(c, TFD_KERNEL_cast, &in[k], 1, &wide[k]);
+      rc = tfd__run_cast(c, &wide[k], &in[k]);
     }
   }
   if (rc == TFD_OK) rc = reduce_alike(c, wide, n, &wide[n]);
-  if (rc == TFD_OK) rc = apply(c, TFD_KERNEL_cast, &wide[n], 1, to);
+  if (rc == TFD_OK) rc = tfd__run_cast(c, to, &wide[n]);
   release_runs(wide, k);
   return rc;
 }

@@ -38,6 +38,11 @@ tfd__run_of tfd__part_of(const tfd__piece *p, int64_t begin, int64_t n);
 int tfd__run_new(tfd_device *device, int dtype, int64_t n, tfd__run_of *run_p);
 /* In the order of both devices' streams; the same place is nothing to do. */
 int tfd__run_copy(const tfd__run_of *to, const tfd__run_of *from);
+/* The elements in to's dtype; both on one device. */
+int tfd__run_cast(const tfd__collective *c, const tfd__run_of *to,
+                  const tfd__run_of *from);
+/* Floats, each divided by n where it lies. */
+int tfd__run_divide(const tfd__collective *c, const tfd__run_of *to, int n);
 /* Can a reduction of this dtype be made at all? Errors: InvalidArgument. */
 int tfd__check_reduction(const char *what, tfd_reduce_op op, int dtype);
 /* to = the reduction of in[0..n) in this order, on to's device, wherever the

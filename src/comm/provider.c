@@ -1,7 +1,13 @@
-/* Which providers there are, and their tables made complete. */
-#include "comm/private.h"
-
+/* Which providers there are, and their tables made complete; plug-ins are
+** opened when they are asked for. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/environment.h"
+#include "base/plugins.h"
+#include "comm/plugin.h"
 
 #define MOST 16 /* providers */
 
@@ -59,13 +65,121 @@ int tfd__provider_register(const tfd__provider *p) {
   return rc;
 }
 
-static int find_named(const char *name, const tfd__group_config *config,
-                      const tfd__provider **provider_p) {
+/* --- plug-ins ------------------------------------------------------------- */
+
+static const tfd__provider_host host = {
+    .abi = TFD_PROVIDER_ABI,
+    .fail = tfd__fail,
+    .hint = tfd__hint,
+    .log = tfd__log,
+#define TFD_LEND(type, name, params, args) .name = name,
+#include "comm/lent.def"
+#undef TFD_LEND
+};
+
+const char *tfd__starter(void) {
+  static const struct {
+    const char *variable;
+    const char *plugin;
+  } starters[] = {{"OMPI_COMM_WORLD_SIZE", "mpi_openmpi"},
+                  {"PMI_SIZE", "mpi_mpich"},
+                  {"PMIX_NAMESPACE", "mpi_openmpi"}};
+  size_t i;
+
+  for (i = 0; i < sizeof starters / sizeof starters[0]; i++) {
+    if (getenv(starters[i].variable) != NULL) return starters[i].plugin;
+  }
+  return NULL;
+}
+
+static int open_plugin(const tfd__plugin *plugin) {
+  const tfd__provider *p = NULL;
+  void (*function)(void) = NULL;
+
+  TFD_TRY(tfd__plugin_open(plugin, TFD_PROVIDER_PLUGIN, &function));
+  TFD_TRY(((tfd__provider_plugin *)function)(&host, &p));
+  return add_other(p);
+}
+
+/* Of several builds of provider "mpi", the one that TFDIST_MPI names or that
+** fits who started the process; NULL = any. */
+static const char *wanted_build(const char *name, char text[TFD_ENV_TEXT]) {
+  const char *starter = tfd__starter();
+  size_t n = strlen(name);
+  char variable[64];
+  size_t i;
+
+  (void)snprintf(variable, sizeof variable, "TFDIST_%s", name);
+  for (i = 0; variable[i] != '\0'; i++) {
+    variable[i] = (char)toupper((unsigned char)variable[i]);
+  }
+  if (tfd__env_text(variable, text)) return text;
+  if (starter != NULL && strncmp(starter, name, n) == 0) return starter + n + 1;
+  return NULL;
+}
+
+/* Which build of provider `name` the plug-in is, NULL = of none. */
+static const char *build_of(const tfd__plugin *plugin, const char *name) {
+  size_t n = strlen(name);
+
+  if (!plugin->is_provider || strncmp(plugin->name, name, n) != 0 ||
+      plugin->name[n] != '_') {
+    return NULL;
+  }
+  return plugin->name + n + 1;
+}
+
+/* The first build that can be opened; the failure is that of the last one. */
+static int open_provider(const char *name) {
+  const tfd__plugin *plugins = NULL;
+  char text[TFD_ENV_TEXT];
+  const char *wanted = wanted_build(name, text);
+  int rc = TFD_NOT_FOUND;
+  int n = 0;
+  int i;
+
+  tfd__plugins(&plugins, &n);
+  for (i = 0; i < n && rc != TFD_OK; i++) {
+    const char *build = build_of(&plugins[i], name);
+
+    if (build == NULL || (wanted != NULL && strcmp(build, wanted) != 0)) {
+      continue;
+    }
+    rc = open_plugin(&plugins[i]);
+    if (rc != TFD_OK) (void)tfd__wrap("%s", plugins[i].path);
+  }
+  if (rc != TFD_NOT_FOUND) return rc;
+  (void)tfd__fail(TFD_NOT_FOUND, "group: there is no provider \"%s\"%s%s", name,
+                  wanted == NULL ? "" : " built for ",
+                  wanted == NULL ? "" : wanted);
+  return tfd__hint(
+      "plug-ins tfdist_%s_*.so are looked for beside tfdist and in "
+      "TFDIST_PLUGINS; `make` says what they need",
+      name);
+}
+
+static int find_or_open(const char *name, const tfd__provider **provider_p) {
   const tfd__provider *p = find(name);
 
   if (p == NULL) {
-    return tfd__fail(TFD_NOT_FOUND, "group: there is no provider \"%s\"", name);
+    TFD_TRY(open_provider(name));
+    p = find(name);
   }
+  if (p == NULL) {
+    return tfd__fail(TFD_INTERNAL, "the plug-in for \"%s\" has another name",
+                     name);
+  }
+  *provider_p = p;
+  return TFD_OK;
+}
+
+/* --- finding -------------------------------------------------------------- */
+
+static int find_named(const char *name, const tfd__group_config *config,
+                      const tfd__provider **provider_p) {
+  const tfd__provider *p = NULL;
+
+  TFD_TRY(find_or_open(name, &p));
   TFD_TRY(p->can(config));
   *provider_p = p;
   return TFD_OK;
@@ -92,8 +206,13 @@ static int find_best(const tfd__group_config *config,
 
 int tfd__provider_find(const char *name, const tfd__group_config *config,
                        const tfd__provider **provider_p) {
+  char text[TFD_ENV_TEXT];
   int rc;
 
+  if (name == NULL && config->network != NULL &&
+      tfd__env_text("TFDIST_TRANSPORT", text)) {
+    name = text;
+  }
   pthread_mutex_lock(&lock);
   rc = add_built_in();
   if (rc == TFD_OK) {
@@ -102,4 +221,21 @@ int tfd__provider_find(const char *name, const tfd__group_config *config,
   }
   pthread_mutex_unlock(&lock);
   return rc;
+}
+
+int tfd__provider_world(const char *name, double start_timeout,
+                        tfd__world *world_p) {
+  const tfd__provider *p = NULL;
+  int rc;
+
+  pthread_mutex_lock(&lock);
+  rc = add_built_in();
+  if (rc == TFD_OK) rc = find_or_open(name, &p);
+  pthread_mutex_unlock(&lock);
+  TFD_TRY(rc);
+  if (p->world == NULL) {
+    return tfd__fail(TFD_FAILED_PRECONDITION,
+                     "provider \"%s\" knows of no other processes", name);
+  }
+  return p->world(start_timeout, world_p);
 }

@@ -158,6 +158,9 @@ static inline uint64_t tfd__stream_seq(const tfd_device *device) {
 ** tfd__copy_across) surfaces here too, once for all devices it spoiled.
 ** Errors: also Cancelled when interrupted, DeadlineExceeded. */
 int tfd__stream_wait(tfd_device *device, uint64_t seq, tfd__deadline until);
+/* Has call `seq` finished, with no failure up to it that somebody has still to
+** hear of? Waits for nothing, raises nothing. */
+bool tfd__stream_has_passed(tfd_device *device, uint64_t seq);
 /* Calls submitted to `waiter` from now on start after everything submitted
 ** to `device` so far. Same device: nothing to do. */
 int tfd__stream_after(tfd_device *waiter, tfd_device *device);

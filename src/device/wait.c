@@ -122,6 +122,10 @@ int tfd__stream_wait(tfd_device *device, uint64_t seq, tfd__deadline until) {
   return TFD_OK;
 }
 
+bool tfd__stream_has_passed(tfd_device *device, uint64_t seq) {
+  return tfd__is_done(device, seq) && !tfd__failure_is_due(device, seq);
+}
+
 tfd__buffer_state tfd__buffer_state_of(const tfd__buffer *b) {
   if (b->made_seq == 0 || !b->device->queued) return TFD_BUFFER_GOOD;
   if (!tfd__is_done(b->device, b->made_seq)) return TFD_BUFFER_PENDING;

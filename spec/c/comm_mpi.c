@@ -1,0 +1,435 @@
+/* Groups over MPI. Without arguments: start this program under each MPI's
+** mpirun, once for each part and number of processes. With the name of a part:
+** be one of those processes. */
+#include <math.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm_cases.h"
+
+/* --- one of the processes --------------------------------------------------
+ */
+
+/* What cmocka's assertions do would keep the others waiting for long. */
+#define CHECK(x)                                                         \
+  do {                                                                   \
+    if (!(x)) {                                                          \
+      (void)fprintf(stderr, "%s:%d, process %d: %s\n  %s\n", __FILE__,   \
+                    __LINE__, network.process, #x, tfd_error_message()); \
+      return 1;                                                          \
+    }                                                                    \
+  } while (0)
+
+enum { LOCAL = 2, ENDED = 9 };
+
+static tfd__network network;
+
+static int open_world(int local, world *w) {
+  static tfd_device *devices[LOCAL];
+  tfd__group_config config = {.provider = "mpi",
+                              .devices = devices,
+                              .local = local,
+                              .base = network.process * local,
+                              .size = network.processes * local,
+                              .network = &network};
+  int i;
+
+  for (i = 0; i < local; i++) devices[i] = device(i);
+  return tfd__group_new(&config, &w->group);
+}
+
+static int all_cases(int local) {
+  world w = {.small = network.processes > 2 || local > 1};
+
+  CHECK(open_world(local, &w) == TFD_OK);
+  CHECK(strcmp("mpi", w.group->provider->name) == 0);
+  check_world(&w);
+  tfd__release(w.group);
+  return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
+}
+
+static int cases(void) {
+  return all_cases(1);
+}
+
+static int cases_of_two(void) {
+  return all_cases(2);
+}
+
+/* One all_reduce of n elements; its status. */
+static int sum_up(const world *w, pieces *p, tfd_reduce_op op) {
+  tfd__collective c = collective(TFD_COLLECTIVE_ALL_REDUCE, op, p, p);
+
+  return tfd__group_run(w->group, &c, tfd__deadline_in(60));
+}
+
+static int sum_of(const world *w, int64_t n) {
+  pieces p;
+  int rc;
+
+  make_pieces(w, &p, TFD_FLOAT32, n);
+  fill_pieces(w, &p, TFD_REDUCE_SUM);
+  rc = sum_up(w, &p, TFD_REDUCE_SUM);
+  drop_pieces(w, &p);
+  return rc;
+}
+
+/* Does every process have the same bytes in p? */
+static bool all_equal(const world *w, const pieces *p) {
+  int64_t n = p->list[0].view->numel;
+  size_t bytes = tfd__view_bytes(p->list[0].view);
+  char *got = malloc(2 * bytes);
+  pieces all;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_GATHER, TFD_REDUCE_SUM, p, &all);
+  bool same = got != NULL;
+  int r;
+
+  make_pieces(w, &all, p->list[0].view->dtype, n * w->group->size);
+  same = same && tfd__group_run(w->group, &c, 0) == TFD_OK &&
+         tfd__host_read(p->list[0].buffer, 0, got, bytes) == TFD_OK;
+  for (r = 0; same && r < w->group->size; r++) {
+    same = tfd__host_read(all.list[0].buffer, (size_t)r * bytes, got + bytes,
+                          bytes) == TFD_OK &&
+           memcmp(got, got + bytes, bytes) == 0;
+  }
+  drop_pieces(w, &all);
+  free(got);
+  return same;
+}
+
+static void put(const pieces *p, const float *x, int64_t n) {
+  assert_int_equal(
+      TFD_OK, tfd__host_write(p->list[0].buffer, 0, x, (size_t)n * sizeof *x));
+}
+
+/* Sums that depend on their order: the same everywhere, and each time. */
+static int sums_have_the_same_bits(void) {
+  enum { N = 70001 };
+  static float x[N];
+  static float first[N];
+  static float again[N];
+  world w = {0};
+  pieces p;
+  int turn;
+  int j;
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  make_pieces(&w, &p, TFD_FLOAT32, N);
+  for (turn = 0; turn < 3; turn++) {
+    for (j = 0; j < N; j++) {
+      x[j] = sinf((float)(j * 7 + network.process)) *
+             powf(10, (float)((j + network.process) % 7));
+    }
+    put(&p, x, N);
+    CHECK(sum_up(&w, &p, TFD_REDUCE_SUM) == TFD_OK);
+    CHECK(all_equal(&w, &p));
+    CHECK(tfd__host_read(p.list[0].buffer, 0, turn == 0 ? first : again,
+                         sizeof first) == TFD_OK);
+    CHECK(turn == 0 || memcmp(first, again, sizeof first) == 0);
+  }
+  drop_pieces(&w, &p);
+  tfd__release(w.group);
+  return 0;
+}
+
+/* Zeros of both signs and numbers that are none, in all places. */
+static int extremes_have_the_same_bits(void) {
+  enum { N = 81 };
+  static const float values[3] = {0.0f, -0.0f, 1.0f};
+  float x[N];
+  world w = {0};
+  pieces p;
+  int op;
+  int j;
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  make_pieces(&w, &p, TFD_FLOAT32, N);
+  for (op = TFD_REDUCE_MIN; op <= TFD_REDUCE_MAX; op++) {
+    for (j = 0; j < N; j++) {
+      x[j] = values[(network.process == 0 ? j : j / 3) % 3];
+      if (j / 9 % (network.processes + 1) == network.process) x[j] = NAN;
+    }
+    put(&p, x, N);
+    CHECK(sum_up(&w, &p, (tfd_reduce_op)op) == TFD_OK);
+    CHECK(all_equal(&w, &p));
+    CHECK(tfd__host_read(p.list[0].buffer, 0, x, sizeof x) == TFD_OK);
+    CHECK(isnan(x[0]));
+  }
+  drop_pieces(&w, &p);
+  tfd__release(w.group);
+  return 0;
+}
+
+/* Begun one after the other, waited for in another order, two groups at once.
+ */
+static int several_under_way(void) {
+  world w[2] = {{0}, {0}};
+  pieces p[4];
+  tfd__ticket *t[4] = {NULL};
+  int i;
+
+  for (i = 0; i < 2; i++) CHECK(open_world(1, &w[i]) == TFD_OK);
+  for (i = 0; i < 4; i++) {
+    tfd__collective c;
+
+    make_pieces(&w[i % 2], &p[i], TFD_FLOAT32, 1000 + i);
+    fill_pieces(&w[i % 2], &p[i], TFD_REDUCE_SUM);
+    c = collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p[i], &p[i]);
+    CHECK(tfd__group_begin(w[i % 2].group, &c, &t[i]) == TFD_OK);
+  }
+  for (i = 0; i < 4; i++) {
+    int k = network.process % 2 == 0 ? i : 3 - i;
+
+    CHECK(tfd__ticket_wait(t[k], tfd__deadline_in(60)) == TFD_OK);
+    expect_run(&w[k % 2], &p[k].list[0], 0, 1000 + k, -1, 0, TFD_REDUCE_SUM);
+    tfd__ticket_end(t[k]);
+    drop_pieces(&w[k % 2], &p[k]);
+  }
+  for (i = 0; i < 2; i++) tfd__release(w[i].group);
+  return 0;
+}
+
+static int they_run_apart(void) {
+  world w = {0};
+  int64_t begin = 0;
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  CHECK(sum_of(&w, 10) == TFD_OK);
+  begin = tfd__now_ns();
+  CHECK(sum_of(&w, network.process == 0 ? 100 : 101) != TFD_OK);
+  CHECK(tfd__now_ns() - begin < INT64_C(5000000000));
+  CHECK(strstr(tfd_error_message(),
+               "run apart at collective 2: process 0 calls all_reduce sum of "
+               "float32[100], process 1 calls all_reduce sum of "
+               "float32[101]") != NULL);
+  CHECK(sum_of(&w, 10) == TFD_ABORTED); /* it stays failed */
+  tfd__release(w.group);
+  return 0;
+}
+
+static int one_ends(void) {
+  world w = {0};
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  if (network.process == 0) {
+    CHECK(sum_of(&w, 10) != TFD_OK);
+    CHECK(strstr(tfd_error_message(),
+                 "has ended while process 0 waits in collective 1: "
+                 "all_reduce sum of float32[10]") != NULL);
+  }
+  tfd__release(w.group);
+  return 0;
+}
+
+static int one_aborts(void) {
+  world w = {0};
+  int last = network.processes - 1;
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  if (network.process == last) {
+    tfd__group_abort(w.group, "train.lua:7: no such field");
+  }
+  CHECK(sum_of(&w, 10) != TFD_OK);
+  CHECK(strstr(tfd_error_message(), "train.lua:7: no such field") != NULL);
+  if (network.process != last) {
+    CHECK(strstr(tfd_error_message(), "because of process") != NULL);
+  }
+  tfd__release(w.group);
+  return 0;
+}
+
+/* Process 1 comes too late, and hears why nobody waits for it. */
+static int a_deadline_passes(void) {
+  world w = {0};
+  world other = {0};
+  tfd__collective c = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  CHECK(open_world(1, &other) == TFD_OK);
+  if (network.process == 0) {
+    CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(0.1)) ==
+          TFD_DEADLINE_EXCEEDED);
+  }
+  CHECK(tfd__group_run(other.group, &c, tfd__deadline_in(60)) == TFD_OK);
+  CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(60)) != TFD_OK);
+  CHECK(strstr(tfd_error_message(), "not done at its deadline") != NULL);
+  tfd__release(w.group);
+  tfd__release(other.group);
+  return 0;
+}
+
+/* Process 1 fails on its own; the others hear of it and fail with it. */
+static int one_exits(void) {
+  world w = {0};
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  if (network.process == 1) exit(ENDED);
+  CHECK(sum_of(&w, 10) != TFD_OK);
+  CHECK(strstr(tfd_error_message(),
+               "because of process 1: process 1 has ended with exit status "
+               "9") != NULL);
+  return ENDED;
+}
+
+/* Process 1 fails, and the others are busy with something else for long. */
+static int one_exits_alone(void) {
+  world w = {0};
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  if (network.process == 1) exit(ENDED);
+  (void)pause();
+  return 0;
+}
+
+static int the_world_is_known(void) {
+  char host[256] = "";
+  tfd__world found = {0};
+  int i;
+
+  CHECK(tfd__provider_world("mpi", 60, &found) == TFD_OK);
+  CHECK(found.process == network.process);
+  CHECK(found.processes == network.processes);
+  (void)gethostname(host, sizeof host - 1);
+  for (i = 0; i < found.processes; i++) {
+    CHECK(strcmp(host, found.hosts[i]) == 0);
+  }
+  network.processes++;
+  CHECK(open_world(1, &(world){0}) == TFD_UNAVAILABLE);
+  CHECK(strstr(tfd_error_message(), "and MPI says it is") != NULL);
+  return 0;
+}
+
+/* Plug-ins that put 1000 elements in one call of MPI, to be found first. */
+#define SMALL "build/spec/mpi"
+
+typedef struct part {
+  const char *name;
+  int (*body)(void);
+  int least; /* processes */
+  int most;
+  int status; /* mpirun's */
+  const char *plugins;
+} part;
+
+static const part parts[] = {
+    {"cases", cases, 1, 4, 0, ""},
+    {"cases", cases, 2, 3, 0, SMALL},
+    {"cases_of_two", cases_of_two, 2, 2, 0, ""},
+    {"sums", sums_have_the_same_bits, 2, 4, 0, ""},
+    {"extremes", extremes_have_the_same_bits, 2, 3, 0, ""},
+    {"several", several_under_way, 2, 2, 0, ""},
+    {"apart", they_run_apart, 2, 3, 0, ""},
+    {"ends", one_ends, 2, 3, 0, ""},
+    {"aborts", one_aborts, 2, 3, 0, ""},
+    {"deadline", a_deadline_passes, 2, 2, 0, ""},
+    {"exits", one_exits, 2, 2, ENDED, ""},
+    {"exits_alone", one_exits_alone, 2, 2, ENDED, ""},
+    {"world", the_world_is_known, 2, 2, 0, ""},
+};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+static int number_of(const char *a, const char *b) {
+  const char *text = getenv(a) != NULL ? getenv(a) : getenv(b);
+
+  return text == NULL ? -1 : atoi(text);
+}
+
+static int be(const char *name) {
+  int i;
+
+  network.process = number_of("OMPI_COMM_WORLD_RANK", "PMI_RANK");
+  network.processes = number_of("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
+  network.start_timeout = 60;
+  for (i = 0; i < PARTS; i++) {
+    if (strcmp(parts[i].name, name) == 0) return parts[i].body();
+  }
+  return 2;
+}
+
+/* --- starting them ----------------------------------------------------------
+ */
+
+static const char *self;
+/* Instrumented builds have the plain one's plug-ins and nothing to say of MPI's
+** own threads. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { PLAIN = 0 };
+#else
+enum { PLAIN = 1 };
+#endif
+
+static bool is_there(const char *mpi) {
+  char command[256];
+
+  (void)snprintf(command, sizeof command,
+                 "command -v mpirun.%s >/dev/null && "
+                 "test -e build/plugins/tfdist_mpi_%s.so",
+                 mpi, mpi);
+  return system(command) == 0;
+}
+
+static void run_part(const char *mpi, const part *p, int processes) {
+  char command[1024];
+  char log[64];
+  int status;
+
+  (void)snprintf(log, sizeof log, "build/comm_mpi.%d", (int)getpid());
+  (void)snprintf(command, sizeof command,
+                 "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                 "OMP_NUM_THREADS=1 TFDIST_PLUGINS=%s timeout -k 5 240 "
+                 "mpirun.%s %s -n %d %s %s </dev/null >%s 2>&1",
+                 p->plugins, mpi,
+                 strcmp(mpi, "openmpi") == 0 ? "--oversubscribe" : "",
+                 processes, self, p->name, log);
+  status = system(command);
+  status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (status != p->status) {
+    (void)snprintf(command, sizeof command, "cat %s", log);
+    (void)system(command);
+  }
+  (void)unlink(log);
+  if (status == p->status) return;
+  fail_msg("%s: %s of %d processes ended with %d, not with %d", mpi, p->name,
+           processes, status, p->status);
+}
+
+static void run_parts(const char *mpi) {
+  int i;
+  int n;
+
+  if (!PLAIN) skip();
+  if (!is_there(mpi)) {
+    print_message("no %s here: apt-get install lib%s-dev %s\n", mpi, mpi,
+                  strcmp(mpi, "mpich") == 0 ? "mpich" : "openmpi-bin");
+    skip();
+  }
+  for (i = 0; i < PARTS; i++) {
+    for (n = parts[i].least; n <= parts[i].most; n++) {
+      run_part(mpi, &parts[i], n);
+    }
+  }
+}
+
+static void over_open_mpi(void **state) {
+  (void)state;
+  run_parts("openmpi");
+}
+
+static void over_mpich(void **state) {
+  (void)state;
+  run_parts("mpich");
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(over_open_mpi),
+      cmocka_unit_test(over_mpich),
+  };
+
+  configure("2", "queued");
+  self = argv[0];
+  if (argc > 1) return be(argv[1]);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

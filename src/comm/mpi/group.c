@@ -1,0 +1,364 @@
+/* What the thread does for a group: communicators, checks, data, notes.
+**
+** Each collective begins with a check: the least of all processes' hashes and
+** of their complements, so that each sees whether all are equal. Where they are
+** not, the processes tell each other what they call, and all fail with the same
+** words. Notes, sent once at the most, say that a process has let go of the
+** group, or why the group has failed there. */
+#include <string.h>
+
+#include "comm/mpi/mpi.h"
+
+enum { TAG = 1, COMPARE_SECONDS = 5 };
+
+void tfd__mpi_group_free(tfd__mpi_group *g) {
+  tfd__error_free(&g->error);
+  tfd__free(g->devices);
+  tfd__free(g->sends);
+  tfd__free(g->ended);
+  tfd__free(g->texts);
+  tfd__free(g);
+}
+
+void tfd__mpi_fail(tfd__mpi_group *g, bool tell) {
+  tfd__error now = {0};
+  bool first = false;
+
+  tfd__error_save(&now);
+  tfd__lock(&tfd__mpi.lock);
+  first = g->error.code == TFD_OK;
+  if (first) {
+    g->error = now;
+    g->tell = tell;
+    tfd__mpi_wake();
+  }
+  tfd__unlock(&tfd__mpi.lock);
+  if (!first) tfd__error_free(&now);
+}
+
+static void fail_call(tfd__mpi_group *g, const char *call, int code) {
+  (void)tfd__mpi_error(call, code);
+  tfd__mpi_fail(g, true);
+}
+
+/* --- opening ----------------------------------------------------------------
+ */
+
+static bool test(tfd__mpi_group *g, MPI_Request *r) {
+  int done = 0;
+  int code = MPI_SUCCESS;
+
+  if (*r == MPI_REQUEST_NULL) return true;
+  code = MPI_Test(r, &done, MPI_STATUS_IGNORE);
+  if (code != MPI_SUCCESS) fail_call(g, "MPI_Test", code);
+  return code == MPI_SUCCESS && done != 0;
+}
+
+static void listen(tfd__mpi_group *g) {
+  int left = g->processes - 1;
+  int q;
+
+  for (q = 0; q < g->processes; q++) left -= g->ended[q] != 0;
+  g->reading = left > 0;
+  if (!g->reading) return;
+  (void)MPI_Irecv(&g->received, sizeof g->received, MPI_BYTE, MPI_ANY_SOURCE,
+                  TAG, g->data, &g->receive);
+}
+
+/* One communicator after the other; true when both are there. */
+static bool make(tfd__mpi_group *g) {
+  MPI_Comm *const comms[2] = {&g->data, &g->control};
+  int i;
+
+  if (g->open) return true;
+  for (i = 0; i < 2; i++) {
+    if (*comms[i] == MPI_COMM_NULL) {
+      int code = MPI_Comm_idup(tfd__mpi.comm, comms[i], &g->making[i]);
+
+      if (code != MPI_SUCCESS) {
+        fail_call(g, "MPI_Comm_idup", code);
+        return false;
+      }
+    }
+    if (!test(g, &g->making[i])) return false;
+  }
+  (void)MPI_Comm_set_errhandler(g->data, MPI_ERRORS_RETURN);
+  (void)MPI_Comm_set_errhandler(g->control, MPI_ERRORS_RETURN);
+  listen(g);
+  tfd__lock(&tfd__mpi.lock);
+  g->open = true;
+  tfd__mpi_wake();
+  tfd__unlock(&tfd__mpi.lock);
+  return true;
+}
+
+/* --- notes -------------------------------------------------------------------
+ */
+
+static void read_notes(tfd__mpi_group *g) {
+  while (g->reading) {
+    MPI_Status status;
+    int done = 0;
+
+    if (MPI_Test(&g->receive, &done, &status) != MPI_SUCCESS || !done) return;
+    g->ended[status.MPI_SOURCE] = g->received.count + 1;
+    if (g->received.type == TFD_MPI_NOTE_ABORT) {
+      g->received.text[TFD_MPI_NOTE_TEXT - 1] = '\0';
+      (void)tfd__fail(TFD_ABORTED, "because of process %d: %s",
+                      status.MPI_SOURCE, g->received.text);
+      tfd__mpi_fail(g, false);
+    }
+    listen(g);
+  }
+}
+
+/* Say what there is to say, once. True while it is on its way. */
+static bool send_notes(tfd__mpi_group *g) {
+  tfd__mpi_note *note = &g->sent;
+  int done = 0;
+  int q;
+
+  tfd__lock(&tfd__mpi.lock);
+  if (!g->told && (g->tell || g->closing)) {
+    g->told = true;
+    note->type = g->tell ? TFD_MPI_NOTE_ABORT : TFD_MPI_NOTE_END;
+    note->code = (int32_t)g->error.code;
+    note->count = g->begun;
+    if (g->error.message != NULL) {
+      strncpy(note->text, g->error.message, TFD_MPI_NOTE_TEXT - 1);
+    }
+  }
+  tfd__unlock(&tfd__mpi.lock);
+  if (note->type == 0) return false;
+  for (q = 0; !g->sending && q < g->processes; q++) {
+    g->sends[q] = MPI_REQUEST_NULL;
+    if (q == g->process) continue;
+    (void)MPI_Isend(note, sizeof *note, MPI_BYTE, q, TAG, g->data,
+                    &g->sends[q]);
+  }
+  g->sending = true;
+  (void)MPI_Testall(g->processes, g->sends, &done, MPI_STATUSES_IGNORE);
+  return done == 0;
+}
+
+/* --- checks ------------------------------------------------------------------
+ */
+
+static const char *text_of(const tfd__mpi_group *g, int process) {
+  return g->texts + (ptrdiff_t)process * TFD_MPI_TEXT;
+}
+
+/* All processes see the same texts, and so name the same two. */
+static void tell_apart(tfd__mpi_group *g) {
+  int other = 1;
+
+  while (other < g->processes - 1 &&
+         strcmp(text_of(g, 0), text_of(g, other)) == 0) {
+    other++;
+  }
+  (void)tfd__fail(TFD_RUNTIME_ERROR,
+                  "the processes run apart at collective %llu: process 0 calls "
+                  "%s, process %d calls %s",
+                  (unsigned long long)g->apart, text_of(g, 0), other,
+                  text_of(g, other));
+  tfd__mpi_fail(g, false);
+}
+
+/* Every process is here, for all have seen the same result; but one may have
+** gone since. */
+static bool compare(tfd__mpi_group *g) {
+  if (g->apart == 0) return false;
+  if (test(g, &g->comparing)) {
+    tell_apart(g);
+  } else if (tfd__now_ns() > g->compare_until) {
+    (void)tfd__fail(TFD_RUNTIME_ERROR,
+                    "the processes run apart at collective %llu; process %d "
+                    "calls %s",
+                    (unsigned long long)g->apart, g->process, g->own_text);
+    tfd__mpi_fail(g, true);
+  }
+  return true;
+}
+
+static void begin_compare(tfd__mpi_group *g, const tfd__mpi_work *w) {
+  int code;
+
+  g->apart = w->number;
+  g->compare_until = tfd__deadline_in(COMPARE_SECONDS);
+  memcpy(g->own_text, w->text, sizeof g->own_text);
+  code = MPI_Iallgather(g->own_text, TFD_MPI_TEXT, MPI_CHAR, g->texts,
+                        TFD_MPI_TEXT, MPI_CHAR, g->data, &g->comparing);
+  if (code != MPI_SUCCESS) fail_call(g, "MPI_Iallgather", code);
+}
+
+/* Has somebody let go of the group before he began this? */
+static void look_for_ends(tfd__mpi_group *g, const tfd__mpi_work *w) {
+  int q;
+
+  for (q = 0; q < g->processes; q++) {
+    if (g->ended[q] == 0 || w->number < g->ended[q]) continue;
+    (void)tfd__fail(TFD_ABORTED,
+                    "process %d has ended while process %d waits in collective "
+                    "%llu: %s",
+                    q, g->process, (unsigned long long)w->number, w->text);
+    tfd__mpi_fail(g, true);
+    return;
+  }
+}
+
+/* Have all processes begun this very collective? */
+static bool check(tfd__mpi_group *g, tfd__mpi_work *w) {
+  if (!w->asked) {
+    int code = MPI_Iallreduce(w->mine, w->lowest, 2, MPI_UINT64_T, MPI_MIN,
+                              g->control, &w->check);
+
+    w->asked = true;
+    if (code != MPI_SUCCESS) {
+      fail_call(g, "MPI_Iallreduce", code);
+      return false;
+    }
+  }
+  if (!test(g, &w->check)) {
+    look_for_ends(g, w);
+    return false;
+  }
+  if (memcmp(w->mine, w->lowest, sizeof w->mine) == 0) return true;
+  if (g->apart == 0) begin_compare(g, w);
+  return false;
+}
+
+/* --- data --------------------------------------------------------------------
+ */
+
+static bool has_inputs(const tfd__mpi_group *g, const tfd__mpi_work *w) {
+  int i;
+
+  if (w->ready) return true;
+  for (i = 0; i < g->local; i++) {
+    if (!tfd__stream_has_passed(g->devices[i], w->seqs[i])) return false;
+  }
+  return true;
+}
+
+/* It is the caller's again. */
+static void hand_back(tfd__mpi_group *g, tfd__mpi_work *w) {
+  tfd__mpi_work **link = &g->first;
+  bool unwanted = false;
+
+  tfd__lock(&tfd__mpi.lock);
+  while (*link != w) link = &(*link)->next;
+  *link = w->next;
+  w->stage = TFD_MPI_MOVED;
+  unwanted = w->let_go;
+  tfd__mpi_wake();
+  tfd__unlock(&tfd__mpi.lock);
+  if (unwanted) tfd__mpi_work_free(w);
+}
+
+static bool has_moved(tfd__mpi_group *g, tfd__mpi_work *w) {
+  int done = 0;
+  int code =
+      MPI_Testall(w->requests_n, w->requests, &done, MPI_STATUSES_IGNORE);
+
+  if (code != MPI_SUCCESS) fail_call(g, "MPI_Testall", code);
+  return code == MPI_SUCCESS && done != 0;
+}
+
+/* Begin to move, when its turn has come. Whoever fails here has begun, and
+** others may wait for the rest: the group fails. */
+static void move(tfd__mpi_group *g, tfd__mpi_work *w) {
+  if (tfd__mpi_post(g, w) != TFD_OK) {
+    tfd__mpi_fail(g, true);
+    return;
+  }
+  w->stage = TFD_MPI_MOVING;
+}
+
+/* M2: what MPI has, even if nobody wants it. */
+static void drain(tfd__mpi_group *g, tfd__mpi_work *w) {
+  int done = 0;
+
+  if (!w->let_go) return;
+  if (w->asked && w->check != MPI_REQUEST_NULL) {
+    (void)MPI_Test(&w->check, &done, MPI_STATUS_IGNORE);
+    if (!done) return;
+  }
+  (void)MPI_Testall(w->requests_n, w->requests, &done, MPI_STATUSES_IGNORE);
+  if (done) hand_back(g, w);
+}
+
+static tfd__mpi_work *after(tfd__mpi_group *g, const tfd__mpi_work *w) {
+  tfd__mpi_work *next = NULL;
+
+  tfd__lock(&tfd__mpi.lock);
+  next = w == NULL ? g->first : w->next;
+  tfd__unlock(&tfd__mpi.lock);
+  return next;
+}
+
+static bool has_failed(tfd__mpi_group *g) {
+  bool failed = false;
+
+  tfd__lock(&tfd__mpi.lock);
+  failed = g->error.code != TFD_OK;
+  tfd__unlock(&tfd__mpi.lock);
+  return failed;
+}
+
+/* In order: what is behind one that cannot move yet does not move either. */
+static bool step_works(tfd__mpi_group *g, bool *moving_p) {
+  tfd__mpi_work *w = after(g, NULL);
+  bool busy = w != NULL;
+  bool turn = true;
+
+  while (w != NULL && !has_failed(g)) {
+    tfd__mpi_work *next = after(g, w);
+
+    if (w->stage == TFD_MPI_WAITING && check(g, w) && turn &&
+        has_inputs(g, w)) {
+      move(g, w);
+    }
+    turn = turn && w->stage == TFD_MPI_MOVING;
+    *moving_p = *moving_p || w->stage == TFD_MPI_MOVING;
+    if (w->stage == TFD_MPI_MOVING && has_moved(g, w)) hand_back(g, w);
+    w = next;
+  }
+  return busy;
+}
+
+static void drain_works(tfd__mpi_group *g) {
+  tfd__mpi_work *w = after(g, NULL);
+
+  while (w != NULL) {
+    tfd__mpi_work *next = after(g, w);
+
+    drain(g, w);
+    w = next;
+  }
+}
+
+bool tfd__mpi_step(tfd__mpi_group *g, bool *moving_p) {
+  bool busy = false;
+
+  if (!make(g)) return !has_failed(g) && !g->closing;
+  read_notes(g);
+  if (has_failed(g)) {
+    drain_works(g);
+  } else {
+    busy = compare(g) || step_works(g, moving_p);
+  }
+  return send_notes(g) || busy;
+}
+
+bool tfd__mpi_is_over(tfd__mpi_group *g) {
+  int done = 0;
+
+  if (!g->closing || !g->sending || g->reading || after(g, NULL) != NULL) {
+    return false;
+  }
+  (void)MPI_Testall(g->processes, g->sends, &done, MPI_STATUSES_IGNORE);
+  if (!done) return false;
+  (void)MPI_Comm_free(&g->data);
+  (void)MPI_Comm_free(&g->control);
+  return true;
+}

@@ -1,0 +1,198 @@
+#ifndef TFD_COMM_MPI_MPI_H
+#define TFD_COMM_MPI_MPI_H
+/* The MPI plug-in: one source, built once for each MPI there is, for their
+** binary interfaces differ. Private to this folder.
+**
+** Files: lent (what the library lends), world (the one thread that talks to
+** MPI, from its start to the end of the process), group (what that thread does
+** for a group), move (MPI's calls for each collective), work (a collective
+*under
+** way), mpi (the provider: what goes in and comes out).
+**
+** All MPI calls are the thread's. MPI gets on only while somebody asks it to,
+*so
+** the thread asks as long as anything is under way; callers wait for it with
+** deadlines. The other ranks of a process are added up before, by its devices.
+** M1 A collective's data move once all processes have said that they begin the
+**    same one (16 bytes, reduced), and in the order in which they were begun.
+** M2 Memory that MPI has been given stays until MPI is done with it, also when
+**    its group has failed and nobody wants it. */
+#include <mpi.h>
+
+#include "comm/private.h"
+
+enum { TFD_MPI_TEXT = 192, TFD_MPI_NOTE_TEXT = 480 };
+
+/* Elements in one MPI call at most: counts are ints. */
+#ifndef TFD_MPI_MOST
+#define TFD_MPI_MOST (1 << 30)
+#endif
+
+typedef struct tfd__mpi_group tfd__mpi_group;
+
+/* One value under way. MPI reads `give` and writes `take`, which may be the
+** same memory; dtypes are those in which it adds up. */
+typedef struct tfd__mpi_part {
+  tfd__run_of give;
+  tfd__run_of take;
+  bool owns_give;
+  bool owns_take;
+} tfd__mpi_part;
+
+typedef enum tfd__mpi_stage {
+  TFD_MPI_WAITING = 0, /* for the other processes, or for its own inputs */
+  TFD_MPI_MOVING,
+  TFD_MPI_MOVED
+} tfd__mpi_stage;
+
+typedef struct tfd__mpi_work {
+  struct tfd__mpi_work *next; /* of the group, in order */
+  tfd__collective c;          /* with pieces and counts of its own */
+  tfd__piece *in;
+  tfd__piece *out;
+  int pieces; /* in each of the two */
+  tfd__view *views;
+  int64_t *counts;
+  tfd__mpi_part *parts;
+  uint64_t *seqs;          /* of the local devices: inputs are there */
+  uint64_t number;         /* of the collective, from 1 */
+  char text[TFD_MPI_TEXT]; /* what is called, for others to read */
+  /* The thread's, but for `stage` and `ready` (under the lock). */
+  tfd__mpi_stage stage;
+  atomic_bool ready; /* inputs are there, says who waited for them */
+  bool let_go;
+  bool asked;         /* the check has begun */
+  uint64_t mine[2];   /* hash of the call and its complement */
+  uint64_t lowest[2]; /* of all processes: equal hashes give mine again */
+  MPI_Request check;
+  MPI_Request *requests;
+  int requests_n;
+  int requests_room;
+} tfd__mpi_work;
+
+typedef enum tfd__mpi_note_type {
+  TFD_MPI_NOTE_END = 1, /* the process has let go of the group */
+  TFD_MPI_NOTE_ABORT
+} tfd__mpi_note_type;
+
+typedef struct tfd__mpi_note {
+  int32_t type;
+  int32_t code;
+  uint64_t count; /* collectives that it has begun */
+  char text[TFD_MPI_NOTE_TEXT];
+} tfd__mpi_note;
+
+struct tfd__mpi_group {
+  struct tfd__mpi_group *next;
+  tfd_device **devices;
+  int local;
+  int base;
+  int size;
+  int process;
+  int processes;
+  uint64_t begun;
+  /* Under the lock. */
+  tfd__mpi_work *first;
+  tfd__error error; /* why it has failed, code TFD_OK = it has not */
+  bool open;
+  bool tell;           /* others do not know of the failure */
+  atomic_bool closing; /* nobody has it any more */
+  /* The thread's. */
+  MPI_Comm data;    /* what moves, and notes */
+  MPI_Comm control; /* checks */
+  MPI_Request making[2];
+  bool told;    /* what notes say is settled */
+  bool sending; /* they are on their way, or there */
+  bool reading;
+  tfd__mpi_note sent;
+  MPI_Request *sends;
+  tfd__mpi_note received;
+  MPI_Request receive;
+  uint64_t *ended; /* of each process: collectives until its end + 1; 0 = on */
+  char *texts;     /* what each called where they ran apart */
+  MPI_Request comparing;
+  char own_text[TFD_MPI_TEXT];
+  tfd__deadline compare_until;
+  uint64_t apart; /* number of that collective, 0 = none */
+};
+
+/* --- world ---------------------------------------------------------------- */
+
+/* What the thread shares with callers; `lock` is of rank 4 and never held over
+** calls of MPI or of the library. */
+typedef struct tfd__mpi_world {
+  tfd__mutex lock;
+  tfd__cond changed;
+  bool started;
+  bool up;             /* MPI is there, or `error` says why not */
+  bool ours;           /* MPI was initialised by this thread */
+  atomic_int waiting;  /* callers inside a wait */
+  bool leaving;        /* the process ends */
+  int status;          /* with this exit status */
+  bool over;           /* the thread makes no call any more */
+  bool more;           /* there is something new for the thread */
+  tfd__deadline limit; /* the end waits no longer for the thread */
+  tfd__error error;
+  tfd__world world;
+  MPI_Comm comm;
+  MPI_Op least;
+  MPI_Op most;
+  tfd__mpi_group *groups; /* under the lock */
+} tfd__mpi_world;
+
+extern tfd__mpi_world tfd__mpi;
+extern const tfd__provider tfd__mpi_provider;
+
+/* Something has changed for the thread or for who waits; the lock is held. */
+static inline void tfd__mpi_wake(void) {
+  tfd__mpi.more = true;
+  tfd__cond_broadcast(&tfd__mpi.changed);
+}
+
+/* Start the thread and MPI, once; every caller waits until they are up.
+** Errors: DeadlineExceeded; Unavailable, FailedPrecondition with the reason. */
+int tfd__mpi_start(double start_timeout);
+/* Was MPI asked for: by who started the process, or by TFDIST_TRANSPORT? */
+bool tfd__mpi_is_wanted(void);
+
+/* --- work --------------------------------------------------------------------
+ */
+
+static inline bool tfd__mpi_reduces(const tfd__collective *c) {
+  return c->kind == TFD_COLLECTIVE_ALL_REDUCE ||
+         c->kind == TFD_COLLECTIVE_REDUCE ||
+         c->kind == TFD_COLLECTIVE_REDUCE_SCATTER;
+}
+
+/* With copies of all that `c` points to. */
+int tfd__mpi_work_new(const tfd__group *g, const tfd__collective *c,
+                      tfd__mpi_work **w_p);
+/* Say what is called, as a number and in words: what all must agree on. */
+void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w);
+void tfd__mpi_work_free(tfd__mpi_work *w);
+
+/* --- group: the thread's part ----------------------------------------------
+ */
+
+/* Do what can be done now. True while anything is under way; *moving_p is set
+** when data are. */
+bool tfd__mpi_step(tfd__mpi_group *g, bool *moving_p);
+/* All processes have let go of it, and its communicators are freed. */
+bool tfd__mpi_is_over(tfd__mpi_group *g);
+void tfd__mpi_group_free(tfd__mpi_group *g);
+/* The thread's error, if it is the first, is why the group has failed. The lock
+** is not held. */
+void tfd__mpi_fail(tfd__mpi_group *g, bool tell);
+
+/* --- move -------------------------------------------------------------------
+ */
+
+/* Post the requests of a collective. Errors: what MPI says; out of memory. */
+int tfd__mpi_post(const tfd__mpi_group *g, tfd__mpi_work *w);
+/* The error of an MPI call that answered `code`. */
+int tfd__mpi_error(const char *call, int code);
+/* Reductions that MPI's own do not do with the same bits everywhere. */
+void tfd__mpi_least(void *in, void *inout, int *n, MPI_Datatype *type);
+void tfd__mpi_most(void *in, void *inout, int *n, MPI_Datatype *type);
+
+#endif

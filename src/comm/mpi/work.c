@@ -1,0 +1,154 @@
+/* A collective under way: what it keeps, and how others recognise it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/mpi/mpi.h"
+
+/* --- what all must agree on --------------------------------------------------
+ */
+
+static void mix(uint64_t *hash, int64_t value) {
+  int i;
+
+  for (i = 0; i < 8; i++) {
+    *hash ^= (uint64_t)value >> 8 * i & 255;
+    *hash *= UINT64_C(1099511628211);
+  }
+}
+
+static const tfd__view *leader(const tfd__group *g, const tfd__collective *c,
+                               int k) {
+  return (c->kind == TFD_COLLECTIVE_BROADCAST ? tfd__gotten(g, c, k, 0)
+                                              : tfd__given(g, c, k, 0))
+      ->view;
+}
+
+/* What is called, as a number and in words. */
+void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w) {
+  static const char *const ops[] = {[TFD_REDUCE_SUM] = " sum",
+                                    [TFD_REDUCE_MEAN] = " mean",
+                                    [TFD_REDUCE_MIN] = " min",
+                                    [TFD_REDUCE_MAX] = " max",
+                                    [TFD_REDUCE_PROD] = " prod"};
+  const tfd__collective *c = &w->c;
+  bool rooted =
+      c->kind == TFD_COLLECTIVE_REDUCE || c->kind == TFD_COLLECTIVE_BROADCAST;
+  uint64_t hash = UINT64_C(14695981039346656037);
+  char values[64] = "";
+  char root[32] = "";
+  char place[64] = "";
+  int k;
+  int r;
+
+  mix(&hash, (int64_t)c->kind);
+  mix(&hash, tfd__mpi_reduces(c) ? (int64_t)c->op : -1);
+  mix(&hash, rooted ? c->root : -1);
+  mix(&hash, c->values);
+  for (k = 0; k < c->values; k++) {
+    mix(&hash, leader(g, c, k)->dtype);
+    if (c->kind != TFD_COLLECTIVE_ALL_GATHER) {
+      mix(&hash, leader(g, c, k)->numel);
+    }
+    for (r = 0; c->counts != NULL && r < g->size; r++) {
+      mix(&hash, tfd__gather_count(g, c, k, r));
+    }
+  }
+  w->mine[0] = hash;
+  w->mine[1] = ~hash;
+  if (c->values > 0) {
+    (void)snprintf(values, sizeof values, " of %s[%lld]%s",
+                   tfd__dtype_name(leader(g, c, 0)->dtype),
+                   (long long)leader(g, c, 0)->numel,
+                   c->values > 1 ? " and others" : "");
+  }
+  if (rooted) (void)snprintf(root, sizeof root, ", root %d", c->root);
+  if (c->line > 0) {
+    (void)snprintf(place, sizeof place, " (%.40s:%d)", c->file, c->line);
+  }
+  (void)snprintf(w->text, sizeof w->text, "%s%s%s%s%s",
+                 tfd__collective_name(c->kind),
+                 tfd__mpi_reduces(c) ? ops[c->op] : "", values, root, place);
+}
+
+/* --- making work -------------------------------------------------------------
+ */
+
+void tfd__mpi_work_free(tfd__mpi_work *w) {
+  int n = w->c.values;
+  int k;
+
+  for (k = 0; w->parts != NULL && k < n; k++) {
+    if (w->parts[k].owns_give) tfd__release(w->parts[k].give.buffer);
+    if (w->parts[k].owns_take) tfd__release(w->parts[k].take.buffer);
+  }
+  for (k = 0; k < w->pieces; k++) {
+    tfd__release(w->in[k].buffer);
+    tfd__release(w->out[k].buffer);
+  }
+  tfd__free(w->in);
+  tfd__free(w->out);
+  tfd__free(w->views);
+  tfd__free(w->counts);
+  tfd__free(w->parts);
+  tfd__free(w->seqs);
+  tfd__free(w->requests);
+  tfd__free(w);
+}
+
+/* n pieces with views of their own from `views` on; buffers are kept alive. */
+static void keep_pieces(const tfd__piece *from, int n, tfd__piece *to,
+                        tfd__view *views) {
+  int i;
+
+  for (i = 0; from != NULL && i < n; i++) {
+    if (from[i].buffer == NULL) continue;
+    views[i] = *from[i].view;
+    tfd__retain(from[i].buffer);
+    to[i] = (tfd__piece){from[i].buffer, &views[i]};
+  }
+}
+
+/* An all_gather has counts from here on, whether or not it was given some. */
+static void keep_counts(const tfd__group *g, const tfd__collective *c,
+                        int64_t *counts) {
+  int k;
+  int r;
+
+  for (k = 0; k < c->values; k++) {
+    for (r = 0; r < g->size; r++) {
+      counts[(ptrdiff_t)k * g->size + r] = tfd__gather_count(g, c, k, r);
+    }
+  }
+}
+
+int tfd__mpi_work_new(const tfd__group *g, const tfd__collective *c,
+                      tfd__mpi_work **w_p) {
+  bool gathers = c->kind == TFD_COLLECTIVE_ALL_GATHER;
+  size_t n = (size_t)(c->values * g->local) + 1;
+  size_t counts = (size_t)(c->values * g->size) + 1;
+  tfd__mpi_work *w = tfd__calloc(1, sizeof *w);
+
+  if (w == NULL) return tfd__no_memory(sizeof *w, c->what);
+  w->c = *c;
+  w->check = MPI_REQUEST_NULL;
+  w->in = tfd__calloc(n, sizeof *w->in);
+  w->out = tfd__calloc(n, sizeof *w->out);
+  w->views = tfd__calloc(2 * n, sizeof *w->views);
+  w->parts = tfd__calloc((size_t)c->values + 1, sizeof *w->parts);
+  w->seqs = tfd__calloc((size_t)g->local, sizeof *w->seqs);
+  if (gathers) w->counts = tfd__calloc(counts, sizeof *w->counts);
+  if (w->in == NULL || w->out == NULL || w->views == NULL || w->parts == NULL ||
+      w->seqs == NULL || (gathers && w->counts == NULL)) {
+    tfd__mpi_work_free(w);
+    return tfd__no_memory(n * sizeof *w->views, c->what);
+  }
+  w->pieces = (int)n - 1;
+  keep_pieces(c->in, w->pieces, w->in, w->views);
+  keep_pieces(c->out, w->pieces, w->out, w->views + n);
+  if (gathers) keep_counts(g, c, w->counts);
+  w->c.in = w->in;
+  w->c.out = w->out;
+  w->c.counts = w->counts;
+  *w_p = w;
+  return TFD_OK;
+}
