@@ -679,6 +679,26 @@ describe("a slip in the name of a method", function()
     end
   end)
 
+  it("says that a method was called with a dot", function()
+    local keras = tf.keras
+    local example = tf.train.Example { features = tf.train.Features() }
+    for name, method in pairs {
+      ["Example.SerializeToString"] = example.SerializeToString,
+      ["Zeros.get_config"] = keras.initializers.Zeros().get_config,
+      ["LearningRateSchedule.get_config"] = keras.optimizers.schedules
+        .CosineDecay(1, 1).get_config,
+      ["Bidirectional.reset_states"] = keras.layers.Bidirectional(
+        keras.layers.GRU(1)).reset_states,
+      ["Module.extend"] = tf.Module.extend,
+    } do
+      for _, self in ipairs { {}, "x", 3 } do
+        local e = R.fails("TypeError", name .. ": the first argument must be "
+          .. "the ", method, self)
+        assert.matches("with a colon$", e.hint)
+      end
+    end
+  end)
+
   it("leaves the fields of strategies as they are", function()
     local s = R.mirrored(1)
     R.fails("TypeError", "num_replicas_in_sync cannot be set", function()

@@ -323,6 +323,13 @@ describe("strategy:run", function()
 
   it("arguments are checked", function()
     local s = R.mirrored(1)
+    fails("ValueError", "args must be a table", s.extended.update, s.extended,
+      s:scope(function() return tf.Variable(1) end), print, tf.ones { 2 })
+    fails("ValueError", "args must be a table", s.extended.update_non_slot,
+      s.extended, {}, print, tf.ones { 2 })
+    fails("ValueError", "kwargs must be a table", s.run, s, function()
+      tf.distribute.get_replica_context():merge_call(print, {}, tf.ones { 2 })
+    end)
     fails("ValueError", "args must be a table", s.run, s, function() end,
       tf.constant(1.0))
     fails("TypeError", "fn must be a function", s.run, s, 3)

@@ -1,6 +1,6 @@
 --- What can be called, and arguments that suit it.
 ---
-local help = require "tfdist.host.help"
+local fields = require "tfdist.base.fields"
 local options = require "tfdist.base.options"
 local public = require "spec.support.public"
 local raw = require "tfdist.core.raw"
@@ -17,6 +17,7 @@ local LEFT_OUT = {
   ["tf.config.set_queue_mode"] = true,
   -- For other modules of the library.
   ["tf.keras.backend.returned"] = true, ["tf.keras.losses.weighted"] = true,
+  ["tf.keras.losses.weigh"] = true,
 }
 
 --- All public functions and constructors: { name, fn, sig (nil where unknown) }.
@@ -154,6 +155,11 @@ function make.variables(v) return { v:variable(), v:variable(), n = 2 } end
 
 function make.variable(v) return v:variable() end
 
+function make.tape(v)
+  local x = v:operand()
+  return (tf.GradientTape(function() return tf.identity(x) end))
+end
+
 function make.pairs(v) return { { v:operand(), v:variable() } } end
 
 function make.callbacks(v)
@@ -216,7 +222,7 @@ local ROUNDS = { epochs = true, steps_per_epoch = true, steps = true,
 
 -- Kinds that say nothing about what suits.
 local VAGUE = { table = true, nest = true, list = true, string = true,
-  dict = true, layer = "layer", variable = "variable",
+  dict = true, o = true, s = "word", layer = "layer", variable = "variable",
   integer = "i", number = "f", boolean = "b", callable = "fn" }
 
 -- Mostly something that suits the parameter.
@@ -270,6 +276,20 @@ local function functional_model()
   return tf.keras.Model(x, tf.keras.layers.Dense(1)(x))
 end
 
+-- What a strategy of all devices makes of fn's function.
+local function mirrored(fn)
+  return function() return fn(tf.distribute.MirroredStrategy()) end
+end
+
+local function cluster()
+  return { worker = { "a:1", "b:1" }, ps = { "c:1" } }
+end
+
+local function batches()
+  return tf.data.Dataset.from_tensor_slices { tf.ones { 5, 2 }, tf.ones { 5 } }
+    :batch(2)
+end
+
 --- Makers of objects whose methods are called.
 M.makers = {
   model = small_model, functional = functional_model,
@@ -309,10 +329,89 @@ M.makers = {
       { max_to_keep = 1 })
   end,
   example = function()
-    return tf.train.Example { features = { feature = {} } }
+    return tf.train.Example { features = tf.train.Features { feature = {} } }
   end,
   generator = function() return tf.random.Generator.from_seed(1) end,
   module = function() return tf.Module() end,
+  central = function()
+    return tf.distribute.experimental.CentralStorageStrategy()
+  end,
+  mirrored_extended = mirrored(function(s) return s.extended end),
+  per_replica = mirrored(function(s)
+    return s:experimental_distribute_values_from_function(function()
+      return tf.ones { 2 }
+    end)
+  end),
+  mirrored_variable = mirrored(function(s)
+    return s:scope(function() return tf.Variable { 1, 2 } end)
+  end),
+  on_read_variable = mirrored(function(s)
+    return s:scope(function()
+      return tf.Variable({ 1, 2 }, { trainable = false,
+        synchronization = "ON_READ", aggregation = "SUM" })
+    end)
+  end),
+  distributed = mirrored(function(s)
+    return s:experimental_distribute_dataset(batches())
+  end),
+  distributed_iterator = mirrored(function(s)
+    return s:experimental_distribute_dataset(batches()):iter()
+  end),
+  mirrored_model = mirrored(function(s) return s:scope(small_model) end),
+  mirrored_optimizer = mirrored(function(s)
+    return s:scope(function() return tf.keras.optimizers.Adam() end)
+  end),
+  hierarchical = function() return tf.distribute.HierarchicalCopyAllReduce() end,
+  input_context = function() return tf.distribute.InputContext(2, 1, 4) end,
+  resolver = function()
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+      tf.train.ClusterSpec(cluster()))
+  end,
+  union = function()
+    return tf.distribute.cluster_resolver.UnionResolver(
+      tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster())))
+  end,
+  cluster_spec = function() return tf.train.ClusterSpec(cluster()) end,
+  shuffled = function() return batches():shuffle(3, { seed = 1 }):repeat_(2) end,
+  mapped = function()
+    return batches():map(function(x, y) return x + 1, y end):cache():prefetch()
+  end,
+  options = function() return tf.distribute.InputOptions() end,
+  communication = function()
+    return tf.distribute.experimental.CommunicationOptions()
+  end,
+  embedding = function()
+    return tf.keras.layers.Embedding(4, 2, { mask_zero = true })
+  end,
+  bidirectional = function()
+    return tf.keras.layers.Bidirectional(tf.keras.layers.GRU(2))
+  end,
+  attention = function() return tf.keras.layers.MultiHeadAttention(2, 2) end,
+  normalization = function() return tf.keras.layers.BatchNormalization() end,
+  lambda = function()
+    return tf.keras.layers.Lambda(function(x) return x * 2 end)
+  end,
+  own_layer = function() return tf.keras.layers.Layer:extend "Mine" () end,
+  own_model = function() return tf.keras.Model:extend "Mine" () end,
+  own_metric = function() return tf.keras.metrics.Metric:extend "Mine" () end,
+  own_loss = function() return tf.keras.losses.Loss:extend "Mine" () end,
+  accuracy = function() return tf.keras.metrics.SparseCategoricalAccuracy() end,
+  scaled = function()
+    return tf.keras.mixed_precision.LossScaleOptimizer(
+      tf.keras.optimizers.SGD(0.1))
+  end,
+  backup = function() return tf.keras.callbacks.BackupAndRestore "d" end,
+  writer = function() return tf.summary.create_file_writer "d" end,
+  records = function() return tf.io.TFRecordWriter "r" end,
+  slices_of = function()
+    return tf.IndexedSlices(tf.ones { 1, 2 },
+      tf.constant({ 0 }, { dtype = "int32" }))
+  end,
+  tensor_spec = function() return tf.TensorSpec({ -1, 2 }, "float32") end,
+  optional = function()
+    return tf.data.Dataset.range(1):iter():get_next_as_optional()
+  end,
 }
 M.maker_names = {}
 for name in pairs(M.makers) do M.maker_names[#M.maker_names + 1] = name end
@@ -339,11 +438,11 @@ function M.object(maker)
   local object = M.makers[maker]()
   if method_names[maker] == nil then
     local found, names = {}, {}
-    help.add_fields(found, object)
+    fields.add(found, object)
     for name in pairs(found) do
       local ok, value = pcall(function() return object[name] end)
       if ok and type(value) == "function" and not name:find "^_"
-        and not help.HIDDEN[name] and not HOOKS[name] then
+        and not fields.HIDDEN[name] and not HOOKS[name] then
         names[#names + 1] = name
       end
     end

@@ -66,8 +66,9 @@ end
 function moves.object(v, rng, catalogue)
   local maker = rng:pick(catalogue.maker_names)
   local object, names = catalogue.object(maker)
-  local name = rng:pick(names)
-  local method = object[name]
+  -- Some have fields only.
+  local name = names[1] and rng:pick(names) or "no_such_method"
+  local method = object[name] or tostring
   local args = catalogue.arguments(v, catalogue.signature_of(method))
   for i = args.n, 1, -1 do args[i + 1] = args[i] end
   args.n, args[1] = args.n + 1, rng:one_in(40) and v:garbage() or object

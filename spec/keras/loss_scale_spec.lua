@@ -31,6 +31,25 @@ describe("LossScaleOptimizer", function()
     assert.is_nil(sparse[2])
   end)
 
+  it("says what losses and gradients must be", function()
+    local opt = Scaled(O.SGD(0.5), { initial_scale = 64 })
+    local v = tf.Variable(1)
+    assert.equal(128, opt:get_scaled_loss(2):item())
+    fails("TypeError", "loss", function() opt:get_scaled_loss "x" end)
+    fails("TypeError", 'gradient of "variable 1"', function()
+      opt:get_unscaled_gradients { "x" }
+    end)
+    fails("TypeError", 'gradient of "variable 1"', function()
+      opt:apply_gradients({ { 1, 2 } }, { v })
+    end)
+    fails("ValueError", "1 gradients for 2 variables", function()
+      opt:apply_gradients({ tf.ones {}, n = 1 }, { v, v })
+    end)
+    fails("TypeError", "expected gradients and variables", function()
+      opt:apply_gradients { 3 }
+    end)
+  end)
+
   it("minimize keeps small half gradients", function()
     -- The slope 2^-26 is 0 in float16; times 2^15 it is not.
     local function trained(opt)

@@ -295,6 +295,38 @@ describe("a released handle", function()
   end)
 end)
 
+describe("the names of a value, for completion and listings", function()
+  local fields = require "tfdist.base.fields"
+  local dataset = tf.data.Dataset.range(2)
+  local strategy = tf.distribute.OneDeviceStrategy "/cpu:0"
+
+  for name, case in pairs {
+    metric = { tf.keras.metrics.Mean(), "result" },
+    loss = { tf.keras.losses.MeanSquaredError(), "get_config" },
+    callback = { tf.keras.callbacks.EarlyStopping(), "on_epoch_end" },
+    initializer = { tf.keras.initializers.Zeros(), "get_config" },
+    schedule = { tf.keras.optimizers.schedules.CosineDecay(1, 1),
+      "get_config" },
+    ["loss scaling"] = { tf.keras.mixed_precision.LossScaleOptimizer(
+      tf.keras.optimizers.SGD()), "get_scaled_loss" },
+    module = { tf.Module(), "trainable_variables" },
+    generator = { tf.random.Generator.from_seed(1), "uniform" },
+    slices = { tf.IndexedSlices(tf.ones { 1 }, { 0 }), "indices" },
+    iterator = { dataset:iter(), "get_next" },
+    optional = { dataset:iter():get_next_as_optional(), "has_value" },
+    strategy = { strategy, "run" },
+    extended = { strategy.extended, "reduce_to" },
+    context = { tf.distribute.get_replica_context(), "merge_call" },
+  } do
+    it("hold what is behind a function: " .. name, function()
+      local found = {}
+      fields.add(found, case[1])
+      assert.is_true(found[case[2]], case[2])
+      assert.is_not_nil(case[1][case[2]])
+    end)
+  end
+end)
+
 describe("the names that are not here #once", function()
   local process = require "spec.support.process"
 

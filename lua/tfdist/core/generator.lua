@@ -32,6 +32,10 @@ local function new(key, counter)
     Generator)
 end
 
+function Generator.__names()
+  return text.names(methods, getters)
+end
+
 function Generator.__index(self, name)
   if methods[name] ~= nil then
     return methods[name]
@@ -39,7 +43,7 @@ function Generator.__index(self, name)
     return getters[name](self)
   elseif type(name) == "string" and name:find("^%a") then
     errors.raise("KeyError", "a Generator has no field or method "
-      .. text.quote(name), text.suggestion(name, text.names(methods), "method"))
+      .. text.quote(name), text.suggestion(name, Generator.__names(), "method"))
   end
   return nil
 end

@@ -162,11 +162,12 @@ end
 
 --- An __index function that looks in class first, then among the properties.
 ---@param class table
----@return fun(self:table, key:any):any
+---@return fun(self:table, key:any):any, fun():string[]  names that it knows
 function Module.index(class)
-  local note_absent = text.absent_fields(function()
+  local function names()
     return text.inherited_names(class, properties)
-  end)
+  end
+  local note_absent = text.absent_fields(names)
   local function index(self, key)
     local value = class[key]
     if value ~= nil then
@@ -179,7 +180,7 @@ function Module.index(class)
     return note_absent(key)
   end
   M.indexers[index] = class
-  return index
+  return index, names
 end
 
 --- Called by subclasses that take a name; may be left out.
@@ -196,9 +197,10 @@ function Module:init(name)
 end
 
 local function instance_metatable(class)
+  local index, names = Module.index(class)
   local meta = {
-    __index = Module.index(class), __name = class.__name, is_tf_module = true,
-    class = class,
+    __index = index, __names = names, __name = class.__name,
+    is_tf_module = true, class = class,
   }
   -- The class's own metamethods are looked up at each use, so that they may be
   -- defined after the first object was made.
@@ -256,7 +258,7 @@ end
 
 --- The same. What a class does in its own subclass holds here too.
 function Module:extend(name)
-  if type(self) ~= "table" then
+  if type(self) ~= "table" or self.subclass == nil then
     options.wrong_self("Module.extend", "class", self, { "name" })
   end
   return self:subclass(name)

@@ -114,6 +114,9 @@ end
 --- Put tf.IndexedSlices into tf.
 function M.install(tf, def)
   local meta = raw.metatable "slices"
+  function meta.__names()
+    return text.names(methods, getters)
+  end
   meta.__index = function(self, key)
     if methods[key] ~= nil then
       return methods[key]

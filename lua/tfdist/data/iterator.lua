@@ -64,9 +64,11 @@ function M.class(kind)
   end
   add_steps(kind, methods, check)
 
-  local check_field = text.field_slips(kind.name, function()
+  function class.__names()
     return text.names(methods, { element_spec = true })
-  end)
+  end
+
+  local check_field = text.field_slips(kind.name, class.__names)
 
   function class:__index(key)
     if key == "element_spec" then

@@ -30,9 +30,11 @@ function methods.get_value(self)
   return unpack(self.pack, 1, self.pack.n)
 end
 
-local check_field = text.field_slips("Optional", function()
+function Optional.__names()
   return text.names(methods, { element_spec = true })
-end)
+end
+
+local check_field = text.field_slips("Optional", Optional.__names)
 
 function Optional:__index(key)
   if key == "element_spec" then

@@ -195,7 +195,7 @@ end
 local function update_all(strategy, var, fn, args, kwargs, group)
   local what = "update"
   text.check_callable(what, "fn", fn)
-  replica.check_count(what, args)
+  replica.check_arguments(what, args, kwargs)
   if not values.is_mirrored(var) then
     if strategy.one_copy then
       local list = pack_arguments(first_components(args),
@@ -279,6 +279,7 @@ method("update_non_slot", "colocate_with:table fn args:table=nil "
     kwargs, group)
     contexts.require_cross_replica(strategy, "update_non_slot")
     text.check_callable("update_non_slot", "fn", fn)
+    replica.check_arguments("update_non_slot", args, kwargs)
     local devices = { false }
     if not strategy.one_copy and places ~= nil and not text.is_plain(places)
     then
@@ -382,9 +383,12 @@ local FACTS = {
   experimental_require_static_shapes = false, num_workers = 1, worker_index = 0,
 }
 
-local unknown_field = text.unknown_fields("StrategyExtended", {}, function()
+function Extended.__names()
   return text.names(methods, getters, FACTS)
-end)
+end
+
+local unknown_field = text.unknown_fields("StrategyExtended", {},
+  Extended.__names)
 
 function Extended.__index(self, key)
   local strategy = rawget(self, "strategy")

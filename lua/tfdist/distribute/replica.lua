@@ -237,9 +237,17 @@ local function answer(run, strategy, crew)
   return replies
 end
 
---- A list of arguments must have a length that a call can have.
+--- Arguments must be a list of a length that a call can have, and a table.
 --- Errors: ValueError.
-function M.check_count(what, args)
+---@param example? string  a call as it should be
+function M.check_arguments(what, args, kwargs, example)
+  if args ~= nil and not text.is_plain(args) then
+    errors.raise("ValueError", ("%s: args must be a table of arguments, got %s")
+      :format(what, text.describe(args)), example)
+  elseif kwargs ~= nil and not text.is_plain(kwargs) then
+    errors.raise("ValueError", ("%s: kwargs must be a table, got %s"):format(
+      what, text.describe(kwargs)))
+  end
   local n = args and (args.n or #args) or 0
   if type(n) ~= "number" or n < 0 or n > MOST_ARGUMENTS or n % 1 ~= 0 then
     errors.raise("ValueError", ("%s: n, the length of args, must be a whole "
@@ -482,7 +490,7 @@ local function merge_call(self, merge_fn, args, kwargs)
     payload = self.replica.plain
     payload.fn = merge_fn
   else
-    M.check_count("merge_call", args)
+    M.check_arguments("merge_call", args, kwargs)
     local n = args and (args.n or #args) or 0
     payload = { fn = merge_fn, kwargs = kwargs, n = n,
       unpack(args or NOTHING, 1, n) }
@@ -534,11 +542,13 @@ function getters.devices(self)
   return { own or raw.device_name(raw.device_current()) }
 end
 
-local unknown_field = text.unknown_fields("ReplicaContext",
-  { thread = true, replica = true }, function()
+function Context.__names()
   return text.names(methods, getters, { strategy = true,
     replica_id_in_sync_group = true, num_replicas_in_sync = true })
-end)
+end
+
+local unknown_field = text.unknown_fields("ReplicaContext",
+  { thread = true, replica = true }, Context.__names)
 
 function Context.__index(self, key)
   local found = getters[key]

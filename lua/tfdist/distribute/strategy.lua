@@ -62,16 +62,7 @@ local function check_arguments(what, fn, args, kwargs)
   if type(fn) ~= "function" then
     text.check_callable(what, "fn", fn)
   end
-  if args ~= nil and not text.is_plain(args) then
-    errors.raise("ValueError", ("%s: args must be a table of arguments, got %s")
-      :format(what, text.describe(args)), "strategy:run(step, { images })")
-  elseif kwargs ~= nil and not text.is_plain(kwargs) then
-    errors.raise("ValueError", ("%s: kwargs must be a table, got %s"):format(
-      what, text.describe(kwargs)))
-  end
-  if args ~= nil then
-    replica.check_count(what, args)
-  end
+  replica.check_arguments(what, args, kwargs, "strategy:run(step, { images })")
   for key in next, args or NOTHING do
     if type(key) ~= "number" and key ~= "n" then
       errors.raise("ValueError", ("%s: args must be a list of arguments, got "
@@ -329,9 +320,10 @@ function M.class(name, one_copy)
       entry.signature, entry.fn, is_strategy, "strategy")
   end
   local methods = meta.methods
-  local unknown = text.unknown_fields(name, UNSET, function()
+  function meta.__names()
     return text.names(methods, FIELDS)
-  end)
+  end
+  local unknown = text.unknown_fields(name, UNSET, meta.__names)
   function meta.__index(self, key)
     local found = methods[key]
     if found ~= nil then

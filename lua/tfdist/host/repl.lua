@@ -275,7 +275,8 @@ local function complete(word)
     end
   end
   for name in pairs(found) do
-    if name:sub(1, #last) == last then
+    if name:sub(1, #last) == last and (last ~= "" or not (name:find "^_"
+      or fields.HIDDEN[name])) then
       out[#out + 1] = prefix .. name
     end
   end

@@ -131,6 +131,9 @@ end
 
 --- The record's bytes; features are sorted by name.
 function Example.SerializeToString(self)
+  if class_of(self) ~= "Example" then
+    options.wrong_self("Example.SerializeToString", "example", self)
+  end
   local e = raw.example_new()
   for name, feature in pairs(self.features.feature) do
     local list = feature.bytes_list or feature.float_list or feature.int64_list

@@ -1,6 +1,7 @@
 --- tf.keras.mixed_precision: loss scaling, so that gradients of half types do
 --- not vanish.
 local contexts = require "tfdist.distribute.contexts"
+local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local optimizers = require "tfdist.keras.optimizers"
 local options = require "tfdist.base.options"
@@ -37,14 +38,25 @@ end
 --- the tape differentiates.
 --- Source: tf.keras.mixed_precision.LossScaleOptimizer.get_scaled_loss
 method("get_scaled_loss", "loss", function(self, loss)
+  local function scaled(x)
+    if type(x) ~= "userdata" then
+      x = convert.tensor(x, nil, "optimizer:get_scaled_loss", "loss")
+    end
+    return x * scale_for(self, x)
+  end
   if type(loss) == "function" then
     return function()
-      local x = loss()
-      return x * scale_for(self, x)
+      return scaled(loss())
     end
   end
-  return loss * scale_for(self, loss)
+  return scaled(loss)
 end)
+
+-- grads[k] as the runtime takes it, nil for nil.
+local function gradient(grads, k)
+  return grads[k] ~= nil
+    and optimizers.gradient(grads[k], { name = "variable " .. k }) or nil
+end
 
 local function unscaled(self, grad)
   if raw.kind(grad) == "slices" then
@@ -59,7 +71,8 @@ end
 method("get_unscaled_gradients", "grads:table", function(self, grads)
   local list = { n = grads.n or #grads }
   for k = 1, list.n do
-    list[k] = grads[k] ~= nil and unscaled(self, grads[k]) or nil
+    local own = gradient(grads, k)
+    list[k] = own and unscaled(self, own)
   end
   return list
 end)
@@ -110,13 +123,10 @@ method("apply_gradients", "grads vars:table=nil name=nil "
         .. "cross-replica context", "call it in the function given to "
         .. "strategy:run")
     end
-    local n = vars ~= nil and (vars.n or #vars) or grads.n or #grads
-    local list = grads
-    if vars == nil then
-      list = {}
-      for k = 1, n do
-        list[k] = text.is_plain(grads[k]) and grads[k][1] or nil
-      end
+    local given, _, n = optimizers.split_pairs(grads, vars)
+    local list = {}
+    for k = 1, n do
+      list[k] = gradient(given, k)
     end
     local finite = context:all_reduce("SUM", trouble(list, n)):item() == 0
     if finite then
@@ -174,6 +184,10 @@ function Scaler.__checkpoint_children(self)
   local own = own_of(self)
   return { { "inner_optimizer", own.inner }, { "loss_scale", own.scale },
     { "good_steps", own.counter } }
+end
+
+function Scaler.__names()
+  return text.names(methods, getters)
 end
 
 function Scaler.__index(self, key)

@@ -16,10 +16,11 @@ local new_class
 local function new(class, ...)
   local meta = rawget(class, "object_metatable")
   if meta == nil then
-    local note_absent = text.absent_fields(function()
+    local function names()
       return text.inherited_names(class)
-    end)
-    meta = { __name = class.__name, kind = class.kind,
+    end
+    local note_absent = text.absent_fields(names)
+    meta = { __names = names, __name = class.__name, kind = class.kind,
       __index = function(_, key)
         local value = class[key]
         return value == nil and note_absent(key) or value
@@ -155,9 +156,10 @@ function Family:define(name, aliases, signature, class)
   local methods = class.methods or {}
   local meta = { __name = name, family = self }
   meta.__call = class.call
-  local note_absent = text.absent_fields(function()
+  function meta.__names()
     return text.names(methods)
-  end)
+  end
+  local note_absent = text.absent_fields(meta.__names)
   function meta.__index(_, key)
     local value = methods[key]
     return value == nil and note_absent(key) or value
@@ -174,6 +176,9 @@ function Family:define(name, aliases, signature, class)
   end
   --- The arguments it was made with.
   function methods.get_config(object)
+    if getmetatable(object) ~= meta then
+      options.wrong_self(name .. ".get_config", self.noun, object)
+    end
     local config = {}
     for i = 1, sig.n do
       config[sig.names[i]] = M.serialize(rawget(object, sig.names[i]))

@@ -216,6 +216,9 @@ local function gradient(g, v)
     text.describe(g)))
 end
 
+--- The same for optimizers around others.
+M.split_pairs, M.gradient = split_pairs, gradient
+
 local function no_gradients(vars, n)
   local names = {}
   for k = 1, n do

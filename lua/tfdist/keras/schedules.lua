@@ -15,6 +15,9 @@ local methods = {}
 --- The arguments it was made with.
 --- Source: tf.keras.optimizers.schedules.ExponentialDecay.get_config
 function methods.get_config(self)
+  if getmetatable(self) ~= Schedule then
+    options.wrong_self("LearningRateSchedule.get_config", "schedule", self)
+  end
   local config = {}
   for name, value in pairs(self.config) do
     config[name] = value
@@ -22,9 +25,11 @@ function methods.get_config(self)
   return config
 end
 
-local note_absent = text.absent_fields(function()
+function Schedule.__names()
   return text.names(methods)
-end)
+end
+
+local note_absent = text.absent_fields(Schedule.__names)
 
 function Schedule.__index(_, key)
   local value = methods[key]

@@ -96,6 +96,9 @@ local function join(mode, forward, backward, merge)
 end
 
 local function reset_both(self)
+  if not base.is_layer(self) or self.forward_layer == nil then
+    options.wrong_self("Bidirectional.reset_states", "layer", self)
+  end
   self.forward_layer:reset_states()
   self.backward_layer:reset_states()
 end
