@@ -38,6 +38,7 @@ local SKIP = {
   tfd_error_op = "failures become error objects",
   tfd_error_argument = "failures become error objects",
   tfd_error_bound = "failures become error objects",
+  tfd_error_exit_code = "failures become error objects",
   tfd_context_set_position = "the file name must outlive the call",
   tfd_tensor_read = "the buffer's size follows from the tensor",
   tfd_tensor_values = "the buffer's size follows from the tensor",

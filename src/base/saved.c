@@ -9,6 +9,7 @@ void tfd__error_save(tfd__error *e) {
   if (tfd_error_op()[0] != '\0') e->op = tfd_error_op();
   if (tfd_error_argument()[0] != '\0') e->argument = tfd_error_argument();
   e->bound = tfd_error_bound();
+  e->exit = (tfd__exit)tfd_error_exit_code();
   e->message = tfd__strdup(tfd_error_message());
   if (tfd_error_hint()[0] != '\0') e->hint = tfd__strdup(tfd_error_hint());
   if (tfd_error_where()[0] != '\0') e->where = tfd__strdup(tfd_error_where());
@@ -20,6 +21,7 @@ int tfd__error_raise(const tfd__error *e) {
   if (e->code == TFD_OK) return TFD_OK;
   if (message == NULL) message = "the message was lost, out of memory";
   (void)tfd__error_set(e->code, e->replica, message, e->hint, e->where);
+  (void)tfd__exit_with(e->exit);
   return tfd__blame(e->op, e->argument, e->bound);
 }
 

@@ -13,6 +13,7 @@ typedef struct record {
   const char *op;       /* NULL = not said */
   const char *argument; /* NULL = not said */
   int64_t bound;        /* -1 = not said */
+  tfd__exit exit;
   char message[MESSAGE_BYTES];
   char hint[HINT_BYTES];
   char where[WHERE_BYTES];
@@ -27,6 +28,7 @@ static void begin(tfd_status code, int replica) {
   last.op = NULL;
   last.argument = NULL;
   last.bound = -1;
+  last.exit = TFD_EXIT_ANY;
 }
 
 /* Replace the end of a text that did not fit by "...". */
@@ -104,6 +106,11 @@ int tfd__blame(const char *op, const char *argument, int64_t bound) {
   return last.code;
 }
 
+int tfd__exit_with(tfd__exit code) {
+  last.exit = code;
+  return last.code;
+}
+
 int tfd__error_set(tfd_status code, int replica, const char *message,
                    const char *hint, const char *where) {
   begin(code, replica);
@@ -160,4 +167,8 @@ const char *tfd_error_argument(void) {
 
 int64_t tfd_error_bound(void) {
   return last.bound;
+}
+
+int tfd_error_exit_code(void) {
+  return (int)last.exit;
 }

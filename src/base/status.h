@@ -53,6 +53,14 @@ int tfd__error_set_place(int replica, const char *where);
 ** code. */
 int tfd__blame(const char *op, const char *argument, int64_t bound);
 
+/* What a process has to end with that does not survive the record just written.
+** Returns the record's code. */
+typedef enum tfd__exit {
+  TFD_EXIT_ANY = 0,         /* as other errors do */
+  TFD_EXIT_PEER_FAILED = 75 /* another process did; start all again */
+} tfd__exit;
+int tfd__exit_with(tfd__exit code);
+
 /* Write the whole record (NULL = no text); returns `code`. */
 int tfd__error_set(tfd_status code, int replica, const char *message,
                    const char *hint, const char *where);
@@ -69,6 +77,7 @@ typedef struct tfd__error {
   const char *op; /* as tfd__blame was told; NULL = nothing */
   const char *argument;
   int64_t bound; /* -1 = none */
+  tfd__exit exit;
 } tfd__error;
 
 /* Copy this thread's record into *e (frees what *e held before). */

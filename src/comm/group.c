@@ -44,6 +44,7 @@ int tfd__group_check(tfd__group *g, const char *what) {
                   g->base, g->base + g->local - 1, g->size,
                   g->cause.message == NULL ? "" : g->cause.message);
   if (g->cause.hint != NULL) (void)tfd__hint("%s", g->cause.hint);
+  (void)tfd__exit_with(TFD_EXIT_PEER_FAILED);
   tfd__unlock(&g->lock);
   return TFD_ABORTED;
 }
@@ -144,6 +145,7 @@ static int missed(tfd__ticket *t) {
                   "%s: not done at its deadline on ranks %d to %d of %d",
                   tfd__collective_name(t->kind), g->base,
                   g->base + g->local - 1, g->size);
+  (void)tfd__exit_with(TFD_EXIT_PEER_FAILED);
   return tfd__group_fail(g);
 }
 

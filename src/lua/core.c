@@ -184,8 +184,8 @@ static int core_collect(lua_State *L) {
   return 0;
 }
 
-/* set_raise(fn): fn(kind, message, hint, where, replica, op, argument, bound)
-** raises. */
+/* set_raise(fn): fn(kind, message, hint, where, replica, op, argument, bound,
+** exit_code) raises. */
 static int core_set_raise(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_settop(L, 1);

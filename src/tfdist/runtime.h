@@ -26,6 +26,9 @@ TFD_API const char *tfd_error_argument(void);
 /** Bound that a value did not keep: the size that an index is outside of; -1
 ** for other failures. */
 TFD_API int64_t tfd_error_bound(void);
+/** What a process should end with that cannot go on after the last failure: 75
+** when another process of its cluster failed; 0 for other failures. */
+TFD_API int tfd_error_exit_code(void);
 /** Keep a handle alive beyond its owner; pair with tfd_release. */
 TFD_API tfd_object *tfd_retain(tfd_object *object);
 /** Drop one reference; NULL is allowed. Once too often: logged at best. */

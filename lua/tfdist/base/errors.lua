@@ -213,9 +213,11 @@ end
 ---@param op? string        what failed, "gather"
 ---@param argument? string  what of it is wrong
 ---@param bound? number     that a value did not keep
-function M.raise(kind, message, hint, where, replica, op, argument, bound)
+---@param exit_code? integer  that the host ends with when nobody catches it
+function M.raise(kind, message, hint, where, replica, op, argument, bound,
+    exit_code)
   local e = make(kind, readable(message), hint, where, replica, 2)
-  e.op, e.argument, e.bound = op, argument, bound
+  e.op, e.argument, e.bound, e.exit_code = op, argument, bound, exit_code
   e.deferred = where ~= nil or nil
   error(e, 0)
 end

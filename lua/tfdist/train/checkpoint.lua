@@ -23,7 +23,7 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
-local values = require "tfdist.distribute.values"
+local together = require "tfdist.train.together"
 local distributed = require "tfdist.distribute.variables"
 
 -- Puts the default context in place.
@@ -89,18 +89,6 @@ local function check_context(what)
   end
 end
 
--- Does this process write? Reading variables may need all workers.
-local function should_write(graph)
-  local strategy = contexts.has_strategy() and contexts.get_strategy() or nil
-  for _, node in ipairs(graph) do
-    if strategy == nil and graphs.is_variable(node.object) then
-      strategy = values.strategy_of(node.object)
-    end
-  end
-  local extended = strategy and strategy.extended
-  return extended == nil or extended.should_checkpoint ~= false
-end
-
 local function folder_of(path)
   return path:match("^(.*)/[^/]*$")
 end
@@ -108,9 +96,9 @@ end
 -- The copies that replicas keep apart, each as an entry; returns their names.
 local function add_copies(saver, node)
   local keys = {}
-  for i, copy in ipairs(distributed.parts(node.object) or {}) do
+  for i, value in ipairs(together.copies(node.object) or {}) do
     keys[i] = ("%s/.COPY/%d"):format(node.path, i - 1)
-    raw.saver_add(saver, keys[i], copy:read_value())
+    raw.saver_add(saver, keys[i], value)
   end
   return keys[1] and keys
 end
@@ -144,13 +132,13 @@ function M.write(root, path, what)
   end)
   raw.saver_metadata(saver, GRAPH_KEY, json.encode(graphs.describe(graph)))
   raw.saver_metadata(saver, "tfdist.version", raw.version())
-  if should_write(graph) then
+  together.write(graph, what, function()
     local folder = folder_of(path)
     if folder ~= nil then
       raw.folder_make(folder)
     end
     raw.saver_write(saver, M.file_name(path))
-  end
+  end)
   raw.release(saver)
   return path
 end
@@ -321,12 +309,16 @@ end
 
 -- The same for its copies, where the file has them for as many replicas.
 function Restore:load_copies(v, node)
-  local parts, list = distributed.parts(v), {}
-  if parts == nil or node.copies == nil or #node.copies ~= #parts then
+  local first, count = nil, nil
+  if node.copies ~= nil then
+    first, count = together.own_copies(v, #node.copies)
+  end
+  if first == nil then
     return nil
   end
-  for i, key in ipairs(node.copies) do
-    list[i] = self:load(v, key)
+  local list = {}
+  for i = 1, count do
+    list[i] = self:load(v, node.copies[first + i])
   end
   return list
 end

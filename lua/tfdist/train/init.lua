@@ -12,7 +12,6 @@
 --- "checkpoint" (JSON) lists the checkpoints, oldest first.
 local checkpoint = require "tfdist.train.checkpoint"
 local cluster = require "tfdist.distribute.cluster"
-local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local example = require "tfdist.io.example"
 local files = require "tfdist.core.files"
@@ -23,6 +22,7 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
+local together = require "tfdist.train.together"
 
 local M = {}
 
@@ -30,6 +30,11 @@ for name, value in pairs(example.train) do
   M[name] = value
 end
 M.ClusterSpec = cluster.ClusterSpec
+
+-- Does this process write what hangs on `root`?
+local function is_writer(root)
+  return together.is_writer(graphs.walk(root))
+end
 
 -- Checkpoint -----------------------------------------------------------------
 
@@ -174,7 +179,9 @@ method("save", "file_prefix options=nil", function(self, prefix)
     text.number(counter:read_value():item()))
   checkpoint.write(self, path, "Checkpoint.save")
   local folder, name = path:match("^(.*)/([^/]*)$")
-  M.update_checkpoint_state(folder or ".", name or path)
+  if is_writer(self) then
+    M.update_checkpoint_state(folder or ".", name or path)
+  end
   return path
 end)
 
@@ -255,13 +262,6 @@ local function absolute(folder, name)
   return name:find("^/") and name or folder .. "/" .. name
 end
 
--- Does this process write?
-local function should_save()
-  local strategy = contexts.get_strategy()
-  return strategy == nil or strategy.extended == nil
-    or strategy.extended.should_checkpoint ~= false
-end
-
 -- `removing`: names of files that are removed next; whoever reads the state
 -- after this process died removes what is left of them.
 local function write_state(folder, latest, all, timestamps, preserved, removing)
@@ -282,7 +282,7 @@ M.update_checkpoint_state = options.wrap("update_checkpoint_state",
   .. "all_model_checkpoint_timestamps:list=nil "
   .. "last_preserved_timestamp:number=nil",
   function(folder, latest, all, timestamps, preserved)
-    if should_save() then
+    if together.is_writer {} then
       write_state(folder, latest, all, timestamps, preserved)
     end
   end)
@@ -572,7 +572,7 @@ manager_method("save", "checkpoint_number=nil check_interval=true options=nil",
     own.kept[#own.kept + 1] = { path = path, time = now() }
     own.latest = path
     sweep(own)
-    if should_save() then
+    if is_writer(own.checkpoint) then
       -- The list first: a checkpoint it names is there at any moment.
       record(own)
       remove_gone(own)
@@ -646,28 +646,49 @@ local function restore_first(own, list, damaged)
   return nil
 end
 
---- Restore the newest checkpoint that is whole, passing over damaged ones with
---- a warning; without any, call init_fn. Returns the name restored, or nil.
---- Source: tf.train.CheckpointManager.restore_or_initialize
-manager_method("restore_or_initialize", "", function(self)
-  local own, damaged, before = rawget(self, "_own"), {}, nil
+-- The newest one that is whole.
+local function restore_newest(own)
+  local damaged, before = {}, nil
   local list = candidates(own)
   -- As long as others change what there is.
   while table.concat(list, "\0") ~= before do
     local path = restore_first(own, list, damaged)
     if path ~= nil then
-      if own.step_counter ~= nil then
-        own.last_step = counter_value(own.step_counter)
-      end
       return path
     end
     before = table.concat(list, "\0")
     list = candidates(own)
   end
-  if own.init_fn ~= nil then
-    own.init_fn()
-  end
   return nil
+end
+
+--- Restore the newest checkpoint that is whole, passing over damaged ones with
+--- a warning; without any, call init_fn. Returns the name restored, or nil.
+--- Workers restore what the chief does.
+--- Source: tf.train.CheckpointManager.restore_or_initialize
+manager_method("restore_or_initialize", "", function(self)
+  local own = rawget(self, "_own")
+  local ckpt = own.checkpoint
+  local graph = graphs.walk(ckpt)
+  if together.is_shared(graph) then
+    save_counter(ckpt) -- all workers make it
+  end
+  local path = together.restore(graph,
+    "CheckpointManager.restore_or_initialize", function(chiefs)
+      if chiefs == nil then
+        return restore_newest(own)
+      end
+      ckpt:restore(chiefs)
+      return chiefs
+    end)
+  if path == nil then
+    if own.init_fn ~= nil then
+      own.init_fn()
+    end
+  elseif own.step_counter ~= nil then
+    own.last_step = counter_value(own.step_counter)
+  end
+  return path
 end)
 
 local MANAGER = "checkpoint directory max_to_keep=nil "

@@ -372,6 +372,10 @@ function M.BackupAndRestore:on_epoch_end(epoch)
 end
 
 local function delete_backup(self)
+  local strategy = state.of(self.model).strategy
+  if not strategy.extended.should_checkpoint then
+    return
+  end
   getmetatable(self.manager).__clear(self.manager)
   os.remove(self.backup_dir .. "/chief")
   os.remove(self.backup_dir)

@@ -1,0 +1,129 @@
+--- Saving and restoring where the variables are several workers'.
+---
+--- All workers save, for some variables are read together; the chief's file is
+--- kept, and nobody goes on before it is there. What is restored the chief
+--- decides, and all restore it.
+local contexts = require "tfdist.distribute.contexts"
+local distributed = require "tfdist.distribute.variables"
+local errors = require "tfdist.base.errors"
+local graphs = require "tfdist.train.object_graph"
+local raw = require "tfdist.core.raw"
+local reduce = require "tfdist.distribute.reduce"
+local tf = require "tfdist.core.functions"
+local values = require "tfdist.distribute.values"
+
+local M = {}
+
+--- The strategy in force, else that of the variables of a graph; nil for none.
+function M.strategy_of(graph)
+  if contexts.has_strategy() then
+    return contexts.get_strategy()
+  end
+  for _, node in ipairs(graph) do
+    local found = graphs.is_variable(node.object)
+      and values.strategy_of(node.object)
+    if found then
+      return found
+    end
+  end
+  return nil
+end
+
+--- Does this process write what a graph's variables hold?
+function M.is_writer(graph)
+  local strategy = M.strategy_of(graph)
+  local extended = strategy and strategy.extended
+  return extended == nil or extended.should_checkpoint ~= false
+end
+
+local function of_workers(graph)
+  local strategy = M.strategy_of(graph)
+  return strategy ~= nil and strategy.over_workers and strategy or nil
+end
+
+--- Are the variables of a graph several workers'?
+function M.is_shared(graph)
+  return of_workers(graph) ~= nil
+end
+
+--- The value of each replica's copy of a variable that replicas keep apart, of
+--- all workers; nil for others.
+function M.copies(v)
+  local parts = distributed.parts(v)
+  local strategy = parts and values.strategy_of(v)
+  local list = {}
+  for i, copy in ipairs(parts or {}) do
+    list[i] = copy:read_value()
+  end
+  if strategy == nil or not strategy.over_workers then
+    return parts and list
+  end
+  for i, t in ipairs(list) do
+    list[i] = tf.expand_dims(t, 0)
+  end
+  list.n = #list
+  return tf.unstack(raw.value_component(raw.strategy_gather(strategy.handle, 0,
+    "checkpoint", list, { strategy.replica_devices[1] }), 0))
+end
+
+--- Which of the saved copies of a variable are those of the replicas here: the
+--- first one's place and how many; nil when they are of another number.
+function M.own_copies(v, count)
+  local parts, strategy = distributed.parts(v), values.strategy_of(v)
+  if parts == nil or count ~= (strategy.over_workers
+    and strategy.num_replicas_in_sync or #parts) then
+    return nil
+  end
+  return strategy.over_workers and strategy.first_replica or 0, #parts
+end
+
+-- "DataLoss" and a message in one text.
+local function as_text(e)
+  e = errors.wrap(e)
+  return errors.is_error(e) and e.kind .. "\n" .. e.message
+    or "RuntimeError\n" .. errors.text_of(e)
+end
+
+--- Call write(), on the chief alone; no worker goes on before it is done.
+--- Errors: those of write on the chief; Aborted with them on the others.
+function M.write(graph, what, write)
+  local strategy = of_workers(graph)
+  local ok, why = true, nil
+  if M.is_writer(graph) then
+    ok, why = pcall(write)
+  end
+  local said = strategy and reduce.chiefs_text(strategy, what,
+    ok and "" or as_text(why)) or ""
+  if not ok then
+    error(why, 0)
+  elseif said ~= "" then
+    errors.raise("Aborted", ("%s: the chief could not: %s"):format(what,
+      (said:gsub("\n", ": ", 1))))
+  end
+end
+
+--- Call restore(nil) -> name or nil where the chief is, restore(name) on the
+--- others with what it gave.
+function M.restore(graph, what, restore)
+  local strategy = of_workers(graph)
+  if strategy == nil then
+    return restore(nil)
+  end
+  local ok, name, said = true, nil, nil
+  if strategy.role.worker_index == 0 then
+    ok, name = pcall(restore, nil)
+    said = ok and (name and "+" .. name or "") or "-" .. as_text(name)
+  end
+  said = reduce.chiefs_text(strategy, what, said or "")
+  if not ok then
+    error(name, 0)
+  elseif said:sub(1, 1) == "-" then
+    errors.raise("Aborted", ("%s: the chief could not: %s"):format(what,
+      (said:sub(2):gsub("\n", ": ", 1))))
+  elseif said == "" then
+    return nil
+  end
+  return name or restore(said:sub(2))
+end
+
+return M
