@@ -109,6 +109,15 @@ for _, host in ipairs(process.hosts) do
       return files.read(folder .. "/" .. name)
     end
 
+    -- Signals that come close together may be one.
+    local function interrupt_until_the_end(pid)
+      eventually("the end", function()
+        os.execute("kill -INT " .. pid .. " 2>/dev/null")
+        return (raw.file_stat(folder .. "/code"))
+      end)
+      assert.equal("130\n", wait_for "code")
+    end
+
     it("puts the task's name before whole lines", function()
       local r = run("-n 3", [[
         io.write(me, " one\n", me, " two")
@@ -309,16 +318,16 @@ for _, host in ipairs(process.hosts) do
       function()
         -- Worker 1 has failed first; its end comes late.
         local r = run("-n 2", [[
-          local guard = newproxy and newproxy(true)
-            or setmetatable({}, { __gc = true })
-          getmetatable(guard).__gc = function()
+          if r.task_id == 0 then
+            wait_for "dying"
+            os.exit(75)
+          end
+          LAST = newproxy and newproxy(true) or setmetatable({}, { __gc = 1 })
+          getmetatable(LAST).__gc = function()
             put "dying"
             wait_for "never"
           end
-          if r.task_id == 1 then error "the cause" end
-          guard = nil
-          wait_for "dying"
-          os.exit(75)]])
+          error "the cause"]])
         assert.equal(1, r.code)
         assert.matches("worker 1 failed first %(exit 1", r.err)
       end)
@@ -352,8 +361,7 @@ for _, host in ipairs(process.hosts) do
         assert.matches("interrupted", wait_for "worker-0-caught")
         assert.matches("interrupted", wait_for "worker-1-caught")
       else
-        os.execute("kill -INT " .. pid)
-        assert.equal("130\n", wait_for "code")
+        interrupt_until_the_end(pid)
       end
     end)
 
@@ -362,10 +370,7 @@ for _, host in ipairs(process.hosts) do
         put(me, pid())
         while true do pcall(function() while true do end end) end]])
       local tasks = { wait_for "worker-0", wait_for "worker-1" }
-      os.execute("kill -INT " .. pid)
-      os.execute "sleep 0.2"
-      os.execute("kill -INT " .. pid)
-      assert.equal("130\n", wait_for "code")
+      interrupt_until_the_end(pid)
       for _, task in ipairs(tasks) do
         assert.is_false(is_alive(task))
       end
@@ -471,6 +476,180 @@ for _, host in ipairs(process.hosts) do
         "while true do print(('x'):rep(100)) end") .. " ) | head -1", nil,
         DEADLINE)
       assert.matches("^%[worker 0%] x+\n$", r.out)
+    end)
+
+    it("starts all again after a failure, so often", function()
+      local r = run("-n 2 --max-restarts=2", [[
+        print(os.getenv "TFDIST_RESTART")
+        put(me .. os.getenv "TFDIST_RESTART")
+        wait_for("worker-0" .. os.getenv "TFDIST_RESTART")
+        if r.task_id == 1 then os.exit(9) end
+        while true do end]])
+      assert.equal(9, r.code)
+      assert.equal(2, select(2, r.err:gsub("tfdist run: worker 1 failed first "
+        .. "%(exit 9, after [%d.]+ s%); worker 0 was stopped; starting again "
+        .. "%([12] of 2%)\n", "")))
+      assert.matches("\ntfdist run: worker 1 failed first [^\n]*stopped%.\n",
+        r.err)
+      local counts = {}
+      for n in r.out:gmatch "%[worker 1%] (%d)" do
+        counts[#counts + 1] = n
+      end
+      assert.same({ "0", "1", "2" }, counts)
+      assert.equal("2\n", process.run("cat " .. folder
+        .. "/tfdist/logs/*/worker-1.restart-2.log").out)
+    end)
+
+    it("ends well when a later start does", function()
+      local r = run("-n 2 --max-restarts=5", [[
+        if os.getenv "TFDIST_RESTART" ~= "2" then os.exit(75) end]])
+      assert.equal(0, r.code)
+      assert.matches("asks to be started again %(exit 42, .*1 of 1", run(
+        "-n 1 --max-restarts 1", [[
+        os.exit(os.getenv "TFDIST_RESTART" == "0" and 42 or 0)]]).err)
+    end)
+
+    it("does not start again what would end the same way", function()
+      for _, code in ipairs { 2, 77 } do
+        local r = run("-n 1 --max-restarts=5", "os.exit(" .. code .. ")")
+        assert.equal(code, r.code)
+        assert.is_nil(r.err:find "again")
+      end
+    end)
+
+    it("goes on with the workers that are left", function()
+      local r = run("-n 3 --max-restarts=3 --min-workers=2", [[
+        local restart = os.getenv "TFDIST_RESTART"
+        local n = r:cluster_spec():num_tasks "worker"
+        print(restart, n)
+        if restart == "0" and r.task_id == 1 then
+          os.execute("kill -KILL " .. pid())
+        elseif restart == "1" and r.task_id == 1 then
+          os.exit(3)
+        end
+        if restart ~= "2" then wait_for "never" end]])
+      assert.equal(0, r.code)
+      -- worker 1 of two may not be left out as well
+      assert.matches("worker 1 failed first %(signal 9, SIGKILL, [^\n]* "
+        .. "starting again without worker 1 %(1 of 3%)", r.err)
+      assert.matches("worker 1 failed first %(exit 3, [^\n]* starting again "
+        .. "%(2 of 3%)", r.err)
+      assert.matches("%[worker 1%] 0\t3\n", r.out)
+      assert.matches("%[worker 1%] 1\t2\n", r.out)
+      assert.matches("%[worker 1%] 2\t2\n", r.out)
+      assert.is_nil(r.out:find "[12]\t3")
+    end)
+
+    it("prints the lines to start the tasks with", function()
+      local path = script [[print(r.task_id)]]
+      local r = process.run(("%s --cpu-devices=2 run --dry-run --port=20000 "
+        .. "-n 2 %s 'a b' \"it's\""):format(host.path, path))
+      assert.equal(0, r.code)
+      assert.equal("", r.err)
+      local head, command_line = r.out:match "^([^\n]*)\n([^\n]*)\n"
+      assert.equal("# worker 0", head)
+      assert.equal("TF_CONFIG='{\"cluster\":{\"worker\":[\"127.0.0.1:20000\","
+        .. "\"127.0.0.1:20001\"]},\"task\":{\"type\":\"worker\",\"index\":0}}' ",
+        command_line:match "^TF_CONFIG=%S* ")
+      assert.truthy(command_line:find(host.path .. " --cpu-devices=2 " .. path
+        .. " 'a b' 'it'\\''s'", 1, true))
+      for i, text in ipairs { "0\n", "1\n" } do
+        local run_line = process.run(r.out:match(("[^\n]*\n"):rep(2 * i - 1)
+          .. "([^\n]*)"))
+        assert.equal(text, run_line.out)
+      end
+    end)
+
+    it("prints the line for each host", function()
+      local r = process.run(host.path .. " run --dry-run --hosts node1,node2 "
+        .. "-n 2 --port=3000 /there/train.lua")
+      assert.equal(0, r.code)
+      assert.equal(4, select(2, r.out:gsub('"node1:3000","node1:3001",'
+        .. '"node2:3000","node2:3001"', "")))
+      assert.matches("\n# node2, worker 3\nTF_CONFIG='[^']*\"index\":3}}' "
+        .. "TFDIST_SECRET_FILE=\"$HOME/.config/tfdist/secret\" " ..
+        host.path:gsub("%p", "%%%0") .. " /there/train%.lua\n$", r.out)
+      assert.matches("^# All machines need a file with the same secret", r.out)
+    end)
+
+    describe("by ssh", function()
+      -- What ssh does with its words, on this machine.
+      before_each(function()
+        files.write(folder .. "/ssh", [[#!/bin/sh
+          while [ "${1#-}" != "$1" ]; do
+            case $1 in -o) shift ;; esac
+            shift
+          done
+          shift
+          cd / && exec sh -c "$*"]])
+        os.execute("chmod +x " .. folder .. "/ssh")
+      end)
+
+      local function ssh(options)
+        return "PATH=" .. folder .. ":$PATH " .. options
+      end
+
+      local function there(code)
+        return ssh(command("--hosts=127.0.0.1,localhost --ssh", code)
+          :gsub("exec env", "exec env PATH=" .. folder .. ":$PATH", 1))
+      end
+
+      it("starts tasks, with a secret that no command line shows", function()
+        local r = process.run(there [[
+          print(r.task_id, #os.getenv "TFDIST_SECRET")
+          local _, n = io.open("/proc/self/cmdline"):read("*a"):gsub(
+            os.getenv "TFDIST_SECRET", "")
+          assert(n == 0 and not os.getenv "TFDIST_SECRET_FILE")
+          io.stderr:write("error ", me, "\n")]], nil, DEADLINE)
+        assert.equal("", r.err:gsub("error worker%-0\n", "")
+          :gsub("%[worker 1%] error worker%-1\n", ""))
+        assert.equal(0, r.code)
+        assert.same({ "[worker 0] 0\t64", "[worker 1] 1\t64" }, lines(r.out))
+      end)
+
+      it("reports who failed, and stops the others", function()
+        local r = process.run(there [[
+          put(me, pid())
+          if r.task_id == 1 then
+            wait_for "worker-0"
+            error "the cause"
+          end
+          while true do end]], nil, DEADLINE)
+        assert.equal(1, r.code)
+        assert.matches("worker 1 failed first %(exit 1, .* worker 0 was "
+          .. "stopped%.\n.*\n[^\n]*task%.lua:%d+: the cause\n", r.err)
+        eventually("its end", function()
+          return not is_alive(files.read(folder .. "/worker-0"))
+        end)
+      end)
+
+      it("leaves nobody behind when the launcher is killed", function()
+        files.write(folder .. "/inner", there [[
+          local file = FOLDER .. "/sleep-" .. me
+          os.execute(("sleep 300 & echo $! >%s.new; mv %s.new %s"):format(file,
+            file, file))
+          while true do end]])
+        os.execute(("timeout -k 5 %d sh -c 'sh %s/inner & echo $! "
+          .. ">%s/pid.new; mv %s/pid.new %s/pid; wait' >/dev/null 2>&1 &")
+          :format(DEADLINE, folder, folder, folder, folder))
+        local tasks = { wait_for("sleep-worker-0"):match "%d+",
+          wait_for("sleep-worker-1"):match "%d+" }
+        os.execute("kill -KILL " .. wait_for "pid")
+        eventually("their ends", function()
+          return not is_alive(tasks[1]) and not is_alive(tasks[2])
+        end)
+      end)
+    end)
+
+    it("gives the chief the terminal and a prompt with --repl", function()
+      local r = process.run(("{ until [ -e %s/ready ]; do sleep 0.05; done; "
+        .. "printf 'print(6 * seven)\\n\\004'; sleep 0.5; printf '\\004'; } | "
+        .. "script -qec %s /dev/null"):format(folder, quote(command(
+        "-n 2 --repl", [[
+          seven = 7
+          if r.task_id == 0 then put "ready" end]]))), nil, DEADLINE)
+      assert.equal(0, r.code)
+      assert.matches("42\r?\n", r.out)
     end)
 
     it("says what is wrong with the command line", function()

@@ -6,6 +6,7 @@ local launch = require "tfdist.host".launch
 local logs = require "tfdist.host.launch.logs"
 local options = require "tfdist.host.launch.options"
 local raw = require "tfdist.core.raw"
+local remote = require "tfdist.host.launch.remote"
 local screens = require "tfdist.host.launch.screen"
 local story = require "tfdist.host.launch.story"
 local tasks = require "tfdist.host.launch.tasks"
@@ -34,25 +35,51 @@ local function add_progress(settings, is_chief)
   end
 end
 
-function Run:start(task)
-  local is_chief = tasks.is_chief(task, self.tasks)
-  local settings = tasks.settings(task, self.tasks, self.restart)
-  local has_terminal = self.options.repl and is_chief
-  settings[#settings + 1] = { "TFDIST_SECRET_FILE", self.secret }
+-- Where its files are known, what it dies of is told by the task itself.
+local function add_error_file(settings, log)
+  if log.error_file then
+    settings[#settings + 1] = { "TFDIST_ERROR_FILE", log.error_file }
+  end
+end
+
+function Run:start_here(task, settings)
+  local has_terminal = self.options.repl and task.is_chief
+  settings[#settings + 1] = { "TFDIST_SECRET_FILE", self.secret_file }
+  add_error_file(settings, task.log)
+  for _, pair in ipairs(tasks.settings(task, self.tasks)) do
+    settings[#settings + 1] = pair
+  end
   if not has_terminal then
-    add_progress(settings, is_chief)
-  end
-  task.log = self.logs:open(task, self.restart)
-  if task.log.error_file then
-    settings[#settings + 1] = { "TFDIST_ERROR_FILE", task.log.error_file }
-  end
-  task.output = {}
-  for stream = 1, 2 do
-    task.output[stream] = self.screen:output(task.name, is_chief, stream)
+    add_progress(settings, task.is_chief)
   end
   return launch.start(tasks.words(launch.program(), self.options,
     has_terminal and { "-i" }), tasks.environment(settings),
     has_terminal and "terminal" or nil)
+end
+
+function Run:start_there(task, settings)
+  settings[#settings + 1] = { "TF_CONFIG", tasks.config(task, self.tasks) }
+  add_progress(settings, task.is_chief)
+  local id, why = launch.start(remote.ssh(self.options, task, self.tasks,
+    settings), launch.environment(), "input")
+  if id ~= nil then
+    launch.send(id, self.secret .. "\n")
+  end
+  return id, why
+end
+
+function Run:start(task)
+  task.is_chief = tasks.is_chief(task, self.tasks)
+  task.log = self.logs:open(task, self.restart)
+  task.output = {}
+  for stream = 1, 2 do
+    task.output[stream] = self.screen:output(task.name, task.is_chief, stream)
+  end
+  local settings = { { "TFDIST_RESTART", tostring(self.restart) } }
+  if self.options.ssh then
+    return self:start_there(task, settings)
+  end
+  return self:start_here(task, settings)
 end
 
 -- One run of all, to the last end.
@@ -62,7 +89,7 @@ function Run:attempt()
     start = function(task)
       return self:start(task)
     end,
-    send = function(task, number)
+    send = self.options.ssh and remote.signal or function(task, number)
       launch.signal(task.id, number)
     end,
     on_output = function(task, stream, bytes)
@@ -86,9 +113,40 @@ end
 
 -- End -------------------------------------------------------------------------
 
+-- The same again would end the same way: bad usage, workers that are not in
+-- step; and who was interrupted was told not to go on.
+local LASTING = { [2] = true, [77] = true, [130] = true }
+-- Ends that are no reason to do without a task.
+local HEALTHY = { [groups.PEER_FAILED] = true, [groups.SAVED] = true }
+
+function Run:may_restart(group, first)
+  return first ~= nil and not LASTING[first.code]
+    and self.restart < (self.options.max_restarts or 0)
+    and not (group.asked or group.timed_out or group.failed_start)
+end
+
+-- The worker to be done without after this failure, or nil.
+function Run:to_leave(first)
+  local workers = 0
+  for _, task in ipairs(self.tasks) do
+    workers = workers + (task.job == "worker" and 1 or 0)
+  end
+  local least = self.options.min_workers
+  return least and workers > least and first.task.job == "worker"
+    and not HEALTHY[first.code] and first.task or nil
+end
+
+function Run:prepare_restart(first)
+  local left = self:to_leave(first)
+  self.restart = self.restart + 1
+  self:say(("%s; starting again%s (%d of %d)"):format(
+    story.sentence(first, self.tasks), left and " without " .. left.name or "",
+    self.restart, self.options.max_restarts))
+  self.tasks = tasks.again(self.tasks, left)
+end
+
 -- The run's status, told unless all is well.
-function Run:finish(group)
-  local first = group:first_failure()
+function Run:finish(group, first)
   if group.failed_start then
     self:say("cannot start " .. group.failed_start)
     return 1
@@ -105,18 +163,30 @@ function Run:finish(group)
   return first.code
 end
 
-local function supervise(o)
-  local self = setmetatable({ options = o, restart = 0,
+function Run:supervise()
+  while true do
+    local group = self:attempt()
+    local first = group:first_failure()
+    if not self:may_restart(group, first) then
+      return self:finish(group, first)
+    end
+    self:prepare_restart(first)
+  end
+end
+
+local function supervise(o, all)
+  local self = setmetatable({ options = o, restart = 0, tasks = all,
     screen = screens.new(o.quiet_workers) }, Run)
-  self.tasks = tasks.list(o)
-  tasks.assign_ports(self.tasks, o)
-  assert(launch.open())
-  self.secret = assert(launch.secret())
   self.logs = logs.new(o.log_dir, function(text)
     self:say(text)
   end)
+  assert(launch.open())
+  self.secret_file, self.secret = launch.secret()
+  if self.secret_file == nil then
+    errors.raise("Unavailable", self.secret)
+  end
   self.until_at = o.timeout and raw.monotonic() + o.timeout
-  local code = self:finish(self:attempt())
+  local code = self:supervise()
   launch.close()
   launch.flush(TIME_TO_READ)
   return code
@@ -132,14 +202,16 @@ end
 
 local function run(words)
   local o = options.read(words)
-  for _, name in ipairs { "hosts", "dry_run", "max_restarts" } do
-    if o[name] then
-      errors.raise_usage("NotImplementedError", ("--%s is not implemented yet")
-        :format((name:gsub("_", "-"))))
-    end
+  if not o.hosts then
+    check_script(o)
   end
-  check_script(o)
-  return supervise(o)
+  local all = tasks.list(o)
+  tasks.assign_ports(all, o)
+  if o.dry_run then
+    io.write(remote.dry_run(o, all))
+    return 0
+  end
+  return supervise(o, all)
 end
 
 --- The status of the first task that failed, 2 for what cannot be started.

@@ -8,8 +8,11 @@ local M = {}
 local DEFAULT_PORT = 2222
 local MOST_PORT = 65535
 -- What tasks have from the launcher alone.
-local OWN = { "TF_CONFIG", "TFDIST_SECRET", "TFDIST_SECRET_FILE",
-  "TFDIST_ERROR_FILE", "TFDIST_RESTART", "TFDIST_CORES" }
+local OWN = {}
+for _, name in ipairs { "TF_CONFIG", "TFDIST_SECRET", "TFDIST_SECRET_FILE",
+  "TFDIST_ERROR_FILE", "TFDIST_RESTART", "TFDIST_CORES" } do
+  OWN[name] = true
+end
 
 local function fail(problem, hint)
   errors.raise_usage("ValueError", problem, hint)
@@ -23,11 +26,29 @@ end
 
 -- Which tasks -----------------------------------------------------------------
 
-local function add(tasks, job, index, host)
+local function make(job, index, host, port)
   local alone = job == "chief" or job == "evaluator"
-  tasks[#tasks + 1] = { job = job, index = index, host = host,
+  return { job = job, index = index, host = host, port = port,
     name = alone and job or job .. " " .. index,
     file = alone and job or job .. "-" .. index }
+end
+
+local function add(tasks, job, index, host)
+  tasks[#tasks + 1] = make(job, index, host)
+end
+
+--- The same tasks, to be started again; without one of the workers if `left`
+--- is given, and the others have its number then.
+function M.again(tasks, left)
+  local list, counts = {}, {}
+  for _, task in ipairs(tasks) do
+    if task ~= left then
+      local index = counts[task.job] or 0
+      counts[task.job] = index + 1
+      list[#list + 1] = make(task.job, index, task.host, task.port)
+    end
+  end
+  return list
 end
 
 --- The tasks of these options, in the order of their jobs and indices.
@@ -137,40 +158,37 @@ local function gpus(i, n)
     + (i <= more and 1 or 0))
 end
 
---- What is set for a task beside what this process has: pairs of name and
---- value.
-function M.settings(task, tasks, restart)
-  local here, at = 0, 0
-  for _, t in ipairs(tasks) do
-    here = here + (t.host == task.host and 1 or 0)
-    if t == task then
-      at = here
-    end
+--- What is set for a task on this machine beside what this process has: pairs
+--- of name and value.
+function M.settings(task, tasks)
+  local at, n = 0, #tasks
+  for i, t in ipairs(tasks) do
+    at = t == task and i or at
   end
   local list = { { "TF_CONFIG", M.config(task, tasks) },
-    { "TFDIST_RESTART", tostring(restart) } }
-  if task.host == "127.0.0.1" then
-    list[#list + 1] = { "TFDIST_CORES", tostring(share(at, here)) }
-    local own = gpus(at, here)
-    if own then
-      list[#list + 1] = { "CUDA_VISIBLE_DEVICES", own }
-    end
+    { "TFDIST_CORES", tostring(share(at, n)) } }
+  local own = gpus(at, n)
+  if own ~= nil then
+    list[#list + 1] = { "CUDA_VISIBLE_DEVICES", own }
   end
   return list
+end
+
+--- Is it a variable that tasks have from the launcher alone?
+function M.is_own(name)
+  return OWN[name] == true
 end
 
 --- This process's environment with the settings, as start takes it.
 function M.environment(settings)
   local replaced, list = {}, {}
-  for _, name in ipairs(OWN) do
-    replaced[name] = true
-  end
   for _, pair in ipairs(settings) do
     replaced[pair[1]] = true
     list[#list + 1] = pair[1] .. "=" .. pair[2]
   end
   for _, entry in ipairs(launch.environment()) do
-    if not replaced[entry:match "^[^=]*"] then
+    local name = entry:match "^[^=]*"
+    if not replaced[name] and not OWN[name] then
       list[#list + 1] = entry
     end
   end
