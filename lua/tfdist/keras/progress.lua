@@ -152,7 +152,7 @@ function M.new(form, more)
     end,
     now = more.now or raw.monotonic,
     width = more.width or function()
-      return raw.terminal_width(2) or 80
+      return raw.terminal_width(2) or tonumber(os.getenv "COLUMNS") or 80
     end,
     glyphs = (more.utf8 == nil and locale_is_utf8() or more.utf8)
       and GLYPHS.utf8 or GLYPHS.ascii,

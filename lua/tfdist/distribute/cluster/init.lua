@@ -36,6 +36,7 @@ end
 function M.find()
   if is_set "TF_CONFIG" then
     return from_tf_config.TFConfigClusterResolver(), "TF_CONFIG"
+      .. (is_set "TFDIST_RESTART" and " (tfdist run)" or "")
   elseif os.getenv "TFDIST_AUTO_CLUSTER" == "0" then
     return nil
   elseif is_set "SLURM_PROCID"
