@@ -362,6 +362,41 @@ describe("shuffle", function()
     assert.not_same(rounds[1], rounds[2])
   end)
 
+  it("orders rows and elements alike", function()
+    local function chain(ds)
+      return all(ds:shuffle(7, { seed = 3 }):repeat_(2):skip(3):shard(2, 1)
+        :take(14):batch(4))
+    end
+    local n, elements = 20, {}
+    for i = 1, n do elements[i] = i - 1 end
+    local rows = chain(D.from_tensor_slices(tf.constant(elements)))
+    assert.equal(4, #rows)
+    assert.same(rows, chain(D.from_tensor_slices(tf.constant(elements))
+      :map(function(x) return x end)))
+  end)
+
+  it("makes no elements before they are asked for", function()
+    local made
+    local function numbers()
+      made = 0
+      return D.range(12):map(function(x)
+        made = made + 1
+        return x
+      end)
+    end
+    for asked, build in pairs {
+      [0] = function(ds) return ds:shuffle(5):take(0):batch(2) end,
+      [3] = function(ds) return ds:take(3):batch(2) end,
+      [4] = function(ds) return ds:shard(3, 1) end,
+      [5] = function(ds) return ds:skip(7):repeat_(1) end,
+      [8] = function(ds) return ds:shuffle(5):take(3) end,
+      [14] = function(ds) return ds:repeat_():take(14):batch(4) end,
+    } do
+      all(build(numbers()))
+      assert.equal(asked, made)
+    end
+  end)
+
   it("follows tf.random.set_seed without a seed of its own", function()
     tf.random.set_seed(3)
     local a = all(D.range(40):shuffle(40))

@@ -8,6 +8,7 @@ local raw = require "tfdist.core.raw"
 local rows = require "tfdist.data.rows"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
+local stream = require "tfdist.data.stream"
 local text = require "tfdist.base.text"
 
 local M = {}
@@ -20,9 +21,14 @@ local function cardinality(node)
   return dataset.cardinality_of(node.inputs[1])
 end
 
+-- The stream of a node's input.
+local function input_of(node, run)
+  return dataset.items(node.inputs[1], run)
+end
+
 -- take, skip -----------------------------------------------------------------
 
-local Take = stage { rows = rows.passes_rows }
+local Take = stage { rows = rows.of_input }
 
 function Take.describe(node)
   return text.number(node.count or -1)
@@ -38,26 +44,19 @@ function Take.cardinality(node)
   return n == UNKNOWN and (count == 0 and 0 or UNKNOWN) or min(n, count)
 end
 
-function Take.index(node, run)
-  return rows.take(rows.index_of(node.inputs[1], run), node.count
-    or math.huge)
-end
-
-function Take.open(node, run)
-  local input = dataset.open(node.inputs[1], run)
-  local left = node.count or math.huge
+function Take.items(node, run)
+  local input, left = input_of(node, run), node.count or math.huge
   local self = {}
-  function self.next()
-    if left == 0 then
-      return nil
-    end
-    left = left - 1
-    return input:next()
+  function self.fill(_, list, k)
+    k = min(k, left)
+    local got = k > 0 and input:fill(list, k) or 0
+    left = left - got
+    return got
   end
-  function self.skip(_, n)
-    n = min(n, left)
-    left = left - n
-    return dataset.skip(input, n)
+  function self.skip(_, k)
+    k = min(k, left)
+    left = left - k
+    return stream.skip(input, k)
   end
   return self
 end
@@ -69,7 +68,7 @@ method("take", "count name=nil", function(self, count)
   })
 end)
 
-local Skip = stage { rows = rows.passes_rows }
+local Skip = stage { rows = rows.of_input }
 
 function Skip.describe(node)
   return text.number(node.count or -1)
@@ -83,33 +82,24 @@ function Skip.cardinality(node)
   return n < 0 and n or max(0, n - node.count)
 end
 
-function Skip.index(node, run)
-  local index = rows.index_of(node.inputs[1], run)
+function Skip.items(node, run)
   if node.count == nil then
-    return rows.take(index, 0)
+    return stream.sequence(0)
   end
-  return rows.skip(index, node.count)
-end
-
-function Skip.open(node, run)
-  if node.count == nil then
-    return { next = function() return nil end }
-  end
-  local input = dataset.open(node.inputs[1], run)
-  local first = node.count
+  local input, first = input_of(node, run), node.count
   local self = {}
-  function self.next()
+  function self.fill(_, list, k)
     if first > 0 then
       local n = first
       first = 0
-      dataset.skip(input, n)
+      stream.skip(input, n)
     end
-    return input:next()
+    return input:fill(list, k)
   end
-  function self.skip(_, n)
+  function self.skip(_, k)
     local own = first
     first = 0
-    return max(0, dataset.skip(input, n + own) - own)
+    return max(0, stream.skip(input, k + own) - own)
   end
   return self
 end
@@ -123,7 +113,7 @@ end)
 
 -- repeat_ --------------------------------------------------------------------
 
-local Repeat = stage { rows = rows.passes_rows }
+local Repeat = stage { rows = rows.of_input }
 
 function Repeat.describe(node)
   return node.count and text.number(node.count) or ""
@@ -139,52 +129,45 @@ function Repeat.cardinality(node)
   return n < 0 and n or n * node.count
 end
 
-function Repeat.index(node, run)
-  return rows.repeat_(function()
-    return rows.index_of(node.inputs[1], run)
-  end, node.count or math.huge)
-end
-
-function Repeat.open(node, run)
+-- A round without elements is the last.
+function Repeat.items(node, run)
   local left, input, seen = node.count or math.huge, nil, false
+  local function open()
+    if input == nil and left > 0 then
+      input, seen = input_of(node, run), false
+    end
+    return input ~= nil
+  end
+  -- Of k items that a round was asked for it gave so many.
+  local function gave(got, k)
+    seen = seen or got > 0
+    if got < k then
+      if input.close ~= nil then
+        input:close()
+      end
+      input, left = nil, seen and left - 1 or 0
+    end
+    return got
+  end
+  local part = {}
   local self = {}
-  -- The next round; false when there is none, or when a round was empty.
-  local function more()
-    if input ~= nil then
-      dataset.close(input, run)
-      left = seen and left - 1 or 0
-    end
-    if left <= 0 then
-      return false
-    end
-    input, seen = dataset.open(node.inputs[1], run), false
-    return true
-  end
-  function self.next()
-    while input ~= nil or more() do
-      local pack = input:next()
-      if pack ~= nil then
-        seen = true
-        return pack
-      elseif not more() then
-        break
+  function self.fill(_, list, k)
+    local total = open() and gave(input:fill(list, k), k) or 0
+    while total < k and open() do
+      local got = gave(input:fill(part, k - total), k - total)
+      for i = 1, got do
+        list[total + i], part[i] = part[i], nil
       end
+      total = total + got
     end
-    input, left = nil, 0
-    return nil
+    return total
   end
-  function self.skip(_, n)
-    local done = 0
-    while done < n and (input ~= nil or more()) do
-      local got = dataset.skip(input, n - done)
-      seen = seen or got > 0
-      done = done + got
-      if done < n and not more() then
-        input, left = nil, 0
-        break
-      end
+  function self.skip(_, k)
+    local total = 0
+    while total < k and open() do
+      total = total + gave(stream.skip(input, k - total), k - total)
     end
-    return done
+    return total
   end
   return self
 end
@@ -199,7 +182,7 @@ end)
 
 -- shard ----------------------------------------------------------------------
 
-local Shard = stage { rows = rows.passes_rows }
+local Shard = stage { rows = rows.of_input }
 
 function Shard.describe(node)
   return ("%s, %s"):format(text.number(node.num_shards),
@@ -222,25 +205,27 @@ function Shard.cardinality(node)
   return math.ceil(max(0, n - node.index_of_shard) / node.num_shards)
 end
 
-function Shard.index(node, run)
+function Shard.items(node, run)
   check_hint(node)
-  return rows.shard(rows.index_of(node.inputs[1], run), node.num_shards,
-    node.index_of_shard)
-end
-
-function Shard.open(node, run)
-  check_hint(node)
-  local input = dataset.open(node.inputs[1], run)
-  local n, w = node.num_shards, node.index_of_shard
-  local before = w -- elements to pass over before the next one
+  local input, n, w = input_of(node, run), node.num_shards, node.index_of_shard
+  local every = stream.every(input, n, w)
+  if every ~= nil then
+    return every
+  end
+  local before = w -- items to pass over before the next one
+  local one = {}
   local self = {}
-  function self.next()
-    if before > 0 and dataset.skip(input, before) < before then
-      before = 0
-      return nil
+  function self.fill(_, list, k)
+    for i = 1, k do
+      local passed = before == 0 or stream.skip(input, before) == before
+      before = n - 1
+      if not passed or input:fill(one, 1) == 0 then
+        before = 0
+        return i - 1
+      end
+      list[i], one[1] = one[1], nil
     end
-    before = n - 1
-    return input:next()
+    return k
   end
   return self
 end
@@ -269,7 +254,7 @@ end)
 
 -- shuffle --------------------------------------------------------------------
 
-local Shuffle = stage { rows = rows.passes_rows }
+local Shuffle = stage { rows = rows.of_input }
 
 function Shuffle.describe(node)
   return text.number(node.buffer_size)
@@ -277,7 +262,6 @@ function Shuffle.describe(node)
     .. (node.each_iteration and "" or ", same order in every iteration")
 end
 
-local FILL = 4096 -- positions fetched at a time
 local MOST_HELD = 2 ^ 28
 
 -- What would fill the memory before the first element comes.
@@ -292,55 +276,13 @@ local function check_buffer(node)
   end
 end
 
--- Items of pull() in random order: each is drawn from the `size` items that
--- come next; nil at the end.
-local function reservoir(pull, size, draw)
-  local held, count, ended = nil, 0, false
-  return function()
-    if held == nil then
-      held = {}
-      while count < size and not ended do
-        local item = pull()
-        if item == nil then
-          ended = true
-        else
-          count = count + 1
-          held[count] = item
-        end
-      end
-    end
-    if count == 0 then
-      return nil
-    end
-    local at = draw(count) + 1
-    local item = held[at]
-    local fresh
-    if not ended then
-      fresh = pull()
-      ended = fresh == nil
-    end
-    if fresh ~= nil then
-      held[at] = fresh
-    else
-      held[at] = held[count]
-      held[count] = nil
-      count = count - 1
-    end
-    return item
-  end
-end
-
-local function draws_of(node, run)
-  return seeds.draws(seeds.begin(node, run, node.each_iteration))
-end
-
 -- Positions that all fit into the buffer: one random order of them.
 local function whole_order(node, run, n)
-  local index = rows.index_of(node.inputs[1], run)
+  local input = input_of(node, run)
   local order, list, at
   local function begin()
     list = {}
-    n = index:fill(list, n)
+    n = input:fill(list, n)
     local seed, epoch = seeds.begin(node, run, node.each_iteration)
     order, at = seeds.permutation(seed, epoch, n), 0
   end
@@ -369,22 +311,23 @@ end
 
 local MOST_AT_ONCE = 2 ^ 24
 
--- Positions through a smaller buffer, with everything in one loop: this runs
--- for every element of an epoch.
-function Shuffle.index(node, run)
+-- Each item is drawn from the `buffer_size` ones that come next, with everything
+-- in one loop: this runs for every element of an epoch.
+function Shuffle.items(node, run)
   check_buffer(node)
   local n = cardinality(node)
-  if n >= 0 and n <= min(node.buffer_size, MOST_AT_ONCE) then
+  if n >= 0 and n <= min(node.buffer_size, MOST_AT_ONCE)
+    and dataset.rows_of(node) ~= nil then
     return whole_order(node, run, n)
   end
-  local index = rows.index_of(node.inputs[1], run)
+  local input = input_of(node, run)
   local more_draws = seeds.chunks(seeds.begin(node, run, node.each_iteration))
   local uniform, draw = {}, 0
   local size = node.buffer_size
   local held, count, ended = nil, 0, false
-  local list, at, got = {}, 0, 0
+  local list, at, got, ahead = {}, 0, 0, 1
   local function refill()
-    got = index:fill(list, 1024)
+    got = input:fill(list, ahead)
     at = 0
     return got > 0
   end
@@ -392,15 +335,9 @@ function Shuffle.index(node, run)
   function self.fill(_, out, k)
     if held == nil then
       held = {}
-      while count < size and not ended do
-        local wanted = min(size - count, FILL)
-        local more = index:fill(list, wanted)
-        for i = 1, more do
-          held[count + i] = list[i]
-        end
-        count = count + more
-        ended = more < wanted
-      end
+      count = input:fill(held, size)
+      ended = count < size
+      ahead = stream.ahead(held[1])
     end
     for i = 1, k do
       if count == 0 then
@@ -428,15 +365,6 @@ function Shuffle.index(node, run)
     return k
   end
   return self
-end
-
-function Shuffle.open(node, run)
-  check_buffer(node)
-  local input = dataset.open(node.inputs[1], run)
-  local take = reservoir(function()
-    return input:next()
-  end, node.buffer_size, draws_of(node, run))
-  return { next = take }
 end
 
 --- Elements in random order: each is drawn from a buffer of the next
@@ -680,15 +608,13 @@ end)
 
 -- prefetch -------------------------------------------------------------------
 
-local Prefetch = stage { rows = rows.passes_rows }
+local Prefetch = stage { rows = rows.of_input }
 
 function Prefetch.describe(node)
   return text.number(node.buffer_size)
 end
 
-function Prefetch.index(node, run)
-  return rows.index_of(node.inputs[1], run)
-end
+Prefetch.items = input_of
 
 --- An iterator that stays `ahead` elements ahead of its reader. What goes wrong
 --- is raised where its element is asked for.

@@ -6,8 +6,8 @@ local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
-local rows = require "tfdist.data.rows"
 local spec = require "tfdist.data.spec"
+local stream = require "tfdist.data.stream"
 local strings = require "tfdist.core.strings"
 local text = require "tfdist.base.text"
 
@@ -72,55 +72,20 @@ function Batch.sample(node, n)
   end)
 end
 
--- Batches of rows in memory: one gather each.
-local function open_rows(node, run)
+-- Batches of a stream's items joined by `join(list, count)`.
+local function open_batches(node, input, join)
   local size = node.rows_per_batch
-  local input = node.inputs[1]
-  local table_of_rows = dataset.rows_of(input)
-  local index = rows.index_of(input, run)
   local self = {}
   function self.next()
     local list = {}
-    local got = index:fill(list, size)
-    if got == 0 or (got < size and node.drop_remainder) then
-      return nil
-    end
-    return table_of_rows:batch(list, got)
-  end
-  function self.skip(_, n)
-    return batches_of(node, rows.skip_index(index, n * size))
-  end
-  return self
-end
-
--- Up to `size` elements of an iterator, and how many.
-local function collect(input, size)
-  local packs, count = {}, 0
-  while count < size do
-    local pack = input:next()
-    if pack == nil then
-      break
-    end
-    count = count + 1
-    packs[count] = pack
-  end
-  return packs, count
-end
-
--- Batches of elements joined by `join(packs, count)`.
-local function open_elements(node, run, join)
-  local input = dataset.open(node.inputs[1], run)
-  local size = node.rows_per_batch
-  local self = {}
-  function self.next()
-    local packs, count = collect(input, size)
+    local count = input:fill(list, size)
     if count == 0 or (count < size and node.drop_remainder) then
       return nil
     end
-    return dataset.call(node, join, packs, count)
+    return dataset.call(node, join, list, count)
   end
   function self.skip(_, n)
-    return batches_of(node, dataset.skip(input, n * size))
+    return batches_of(node, stream.skip(input, n * size))
   end
   return self
 end
@@ -129,11 +94,13 @@ local function join_batch(packs, count)
   return element.stack(packs, count, "batch")
 end
 
+-- Of rows in memory one gather each.
 function Batch.open(node, run)
-  if dataset.rows_of(node.inputs[1]) ~= nil then
-    return open_rows(node, run)
-  end
-  return open_elements(node, run, join_batch)
+  local rows = dataset.rows_of(node.inputs[1])
+  return open_batches(node, dataset.items(node.inputs[1], run),
+    rows and function(list, count)
+      return rows:batch(list, count)
+    end or join_batch)
 end
 
 local function size_of(what, name, x)
@@ -326,9 +293,10 @@ local function join_padded(node, packs, count)
 end
 
 function Padded.open(node, run)
-  return open_elements(node, run, function(packs, count)
-    return join_padded(node, packs, count)
-  end)
+  return open_batches(node, dataset.packs(node.inputs[1], run),
+    function(packs, count)
+      return join_padded(node, packs, count)
+    end)
 end
 
 function Padded.sample(node, n)

@@ -291,8 +291,8 @@ function Cache.rows(node)
   return not node.is_random and dataset.rows_of(node.inputs[1]) or nil
 end
 
-function Cache.index(node, run)
-  return node.inputs[1].index(node.inputs[1], run)
+function Cache.items(node, run)
+  return dataset.items(node.inputs[1], run)
 end
 
 function Cache.cardinality(node)

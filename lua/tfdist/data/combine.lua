@@ -12,6 +12,7 @@ local raw = require "tfdist.core.raw"
 local rows = require "tfdist.data.rows"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
+local stream = require "tfdist.data.stream"
 local strings = require "tfdist.core.strings"
 local text = require "tfdist.base.text"
 
@@ -433,8 +434,8 @@ function Files.rows(node)
   return node.made_rows
 end
 
-function Files.index(node)
-  return rows.sequence(#node.files)
+function Files.items(node)
+  return stream.sequence(#node.files)
 end
 
 local files_dataset

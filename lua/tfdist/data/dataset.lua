@@ -9,6 +9,9 @@
 --- another input (sharding does that).
 ---   open(node, run)   an iterator { next(self) -> pack or nil
 ---                     [, skip(self, n)] [, close(self)] }
+---   items(node, run)  a stream (module stream) of positions where rows(node)
+---                     gives rows, else of elements; a stage whose open and items
+---                     are both there has items for rows alone
 ---   spec(node)        packed structure of TensorSpecs, nil = unknown until an
 ---                     element was seen; default: that of input 1
 ---   cardinality(node) default: that of input 1
@@ -17,8 +20,8 @@
 ---                     the inputs
 ---   sample(node, n)   an element as it may come out, batches of at most n
 ---                     rows, made without disturbing anything; nil = none
----   rows(node), index(node, run)    for stages whose elements are rows of
----                     tensors in some order: see module rows
+---   rows(node)        for stages whose elements are rows of tensors in some
+---                     order: their table (module rows), nil = they are not
 --- `run` is the state of one iteration: seeds of random stages and what must be
 --- closed.
 local device = require "tfdist.core.device"
@@ -33,6 +36,7 @@ local raw = require "tfdist.core.raw"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
 local state = require "tfdist.core.state"
+local stream = require "tfdist.data.stream"
 local surface = require "tfdist.data.surface"
 local text = require "tfdist.base.text"
 
@@ -199,15 +203,12 @@ local function close_run(run)
   end
 end
 
---- open_rows(node, run), put in once: an iterator over the rows of a node that
---- has any.
-M.hooks = {}
-
 --- Open a node: its rows in order where it has any, else what its stage does.
 function M.open(node, run)
   local iterator
-  if node.rows(node) ~= nil then
-    iterator = M.hooks.open_rows(node, run)
+  local rows = node.rows(node)
+  if rows ~= nil or node.open == nil then
+    iterator = stream.elements(node.items(node, run), rows)
   else
     iterator = node.open(node, run)
   end
@@ -236,6 +237,22 @@ function M.skip(iterator, n)
     end
   end
   return n
+end
+
+--- The stream of a node's elements.
+function M.packs(node, run)
+  local iterator = M.open(node, run)
+  return stream.pulled(iterator, M.skip, function()
+    M.close(iterator, run)
+  end)
+end
+
+--- The stream of a node's items: positions where it has rows.
+function M.items(node, run)
+  if node.open == nil or node.rows(node) ~= nil then
+    return node.items(node, run)
+  end
+  return M.packs(node, run)
 end
 
 -- An example is nobody's element: what it draws is not either.

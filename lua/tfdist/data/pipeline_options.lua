@@ -177,16 +177,12 @@ function Stage.rows(node)
   return dataset.rows_of(node.inputs[1])
 end
 
-function Stage.index(node, run)
-  return node.inputs[1].index(node.inputs[1], run)
+function Stage.items(node, run)
+  return dataset.items(node.inputs[1], run)
 end
 
 function Stage.describe(node)
   return tostring(node.options):gsub("^Options { ", ""):gsub(" }$", "")
-end
-
-function Stage.open(node, run)
-  return dataset.open(node.inputs[1], run)
 end
 
 local function merge(into, from)

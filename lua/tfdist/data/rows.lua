@@ -1,13 +1,8 @@
 --- Data sets whose elements are rows of tensors in memory, in some order.
 ---
---- Between from_tensor_slices and batch only numbers move: shuffle, take, skip,
---- shard and repeat_ work on positions, and a batch is one gather for each
---- component (or a view, when the positions follow each other). A stage takes
---- part by
----   rows(node)         the table of its source
----   index(node, run)   { fill(self, list, k) }: puts up to k positions into
----                      list[1..k], returns how many; fewer than k = the end,
----                      and from then on 0. skip(self, k) is optional.
+--- Between from_tensor_slices and batch only numbers move (module stream): a
+--- batch is one gather for each component, or a view, when the positions follow
+--- each other.
 ---
 --- A table of rows has `n`, `spec` (packed, of one row), `batch(self, list, k)`
 --- and `row(self, i)`, which give packs.
@@ -19,6 +14,7 @@ local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local spec = require "tfdist.data.spec"
+local stream = require "tfdist.data.stream"
 local text = require "tfdist.base.text"
 
 local M = {}
@@ -121,60 +117,6 @@ function Rows:batch(list, k)
   return element.rebuild(self.pack, out)
 end
 
--- Reading rows one by one ----------------------------------------------------
-
-local AHEAD = 64
-
-local RowIterator = {}
-RowIterator.__index = RowIterator
-
-function RowIterator.next(self)
-  if self.at == self.count then
-    self.count = self.index:fill(self.list, AHEAD)
-    self.at = 0
-    if self.count == 0 then
-      return nil
-    end
-  end
-  self.at = self.at + 1
-  return self.rows:row(self.list[self.at])
-end
-
---- Pass over k positions of an index; returns how many there were.
-function M.skip_index(index, k)
-  if index.skip ~= nil then
-    return index:skip(k)
-  end
-  local list, done = {}, 0
-  while done < k do
-    local want = min(k - done, 1024)
-    local got = index:fill(list, want)
-    done = done + got
-    if got < want then
-      break
-    end
-  end
-  return done
-end
-
-function RowIterator.skip(self, n)
-  local own = min(n, self.count - self.at)
-  self.at = self.at + own
-  return own + M.skip_index(self.index, n - own)
-end
-
---- The order in which a node's rows come.
-function M.index_of(node, run)
-  return node.index(node, run)
-end
-
-function dataset.hooks.open_rows(node, run)
-  return setmetatable({
-    rows = node.rows(node), index = M.index_of(node, run), list = {}, at = 0,
-    count = 0,
-  }, RowIterator)
-end
-
 -- Sources --------------------------------------------------------------------
 
 local Slices = dataset.stage {}
@@ -201,32 +143,8 @@ function Slices.sample(node)
   return rows.n > 0 and rows:row(0) or nil
 end
 
-local Sequence = {}
-Sequence.__index = Sequence
-
-function Sequence.fill(self, list, k)
-  local at = self.at
-  local count = min(k, self.n - at)
-  for i = 1, count do
-    list[i] = at + i - 1
-  end
-  self.at = at + count
-  return count
-end
-
-function Sequence.skip(self, k)
-  local count = min(k, self.n - self.at)
-  self.at = self.at + count
-  return count
-end
-
---- The positions 0 .. n - 1 in order.
-function M.sequence(n)
-  return setmetatable({ at = 0, n = n }, Sequence)
-end
-
-function Slices.index(node)
-  return M.sequence(node.table_of_rows.n)
+function Slices.items(node)
+  return stream.sequence(node.table_of_rows.n)
 end
 
 --- True for a source whose rows come in their own order.
@@ -383,119 +301,9 @@ dataset.static("counter", "start=0 step=1 dtype='int64' name=nil",
       text.number(start) .. ", step " .. text.number(step))
   end)
 
--- Orders of rows -------------------------------------------------------------
-
--- A stage of positions: rows of its input, another order.
-local function passes_rows(node)
+--- The rows of a stage that passes on those of its input in another order.
+function M.of_input(node)
   return dataset.rows_of(node.inputs[1])
-end
-
-M.passes_rows = passes_rows
-
-local Take = {}
-Take.__index = Take
-
-function Take.fill(self, list, k)
-  local got = self.index:fill(list, min(k, self.left))
-  self.left = self.left - got
-  return got
-end
-
-function Take.skip(self, k)
-  local got = M.skip_index(self.index, min(k, self.left))
-  self.left = self.left - got
-  return got
-end
-
---- The first `count` positions.
-function M.take(index, count)
-  return setmetatable({ index = index, left = count }, Take)
-end
-
-local Skip = {}
-Skip.__index = Skip
-
-function Skip.fill(self, list, k)
-  if self.first > 0 then
-    local first = self.first
-    self.first = 0
-    M.skip_index(self.index, first)
-  end
-  return self.index:fill(list, k)
-end
-
---- All but the first `count`.
-function M.skip(index, count)
-  return setmetatable({ index = index, first = count }, Skip)
-end
-
-local Shard = {}
-Shard.__index = Shard
-
-function Shard.fill(self, list, k)
-  local n, w, held = self.num_shards, self.shard, self.held
-  local count = 0
-  while count < k do
-    -- Blocks are whole but for the last one.
-    local want = (k - count) * n
-    local got = self.index:fill(held, want)
-    for i = w + 1, got, n do
-      count = count + 1
-      list[count] = held[i]
-    end
-    if got < want then
-      break
-    end
-  end
-  return count
-end
-
---- Every num_shards-th position, from `shard` on.
-function M.shard(index, num_shards, shard)
-  return setmetatable({
-    index = index, num_shards = num_shards, shard = shard, held = {},
-  }, Shard)
-end
-
-local Repeat = {}
-Repeat.__index = Repeat
-
-function Repeat.fill(self, list, k)
-  local total = 0
-  local part = self.part
-  while total < k and self.left > 0 do
-    if self.index == nil then
-      self.index, self.seen = self.open(), false
-    end
-    local got
-    if total == 0 then
-      got = self.index:fill(list, k)
-    else
-      got = self.index:fill(part, k - total)
-      for i = 1, got do
-        list[total + i] = part[i]
-      end
-    end
-    total = total + got
-    self.seen = self.seen or got > 0
-    if total < k then
-      self.index = nil
-      self.left = self.seen and self.left - 1 or 0
-    end
-  end
-  return total
-end
-
---- Positions of open() again and again, `count` times.
-function M.repeat_(open, count)
-  return setmetatable({ open = open, left = count, part = {} }, Repeat)
-end
-
---- Rows per batch that fill() was asked for; for the batch stage.
-function M.batches(node, run, size)
-  return {
-    rows = dataset.rows_of(node), index = M.index_of(node, run), size = size,
-  }
 end
 
 return M
