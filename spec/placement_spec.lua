@@ -94,6 +94,20 @@ describe("devices of a plug-in #once", function()
       process.run(refusing .. "doctor").out, 1, true)
   end)
 
+  it("are not taken from the current directory by a host of PATH", function()
+    local r = process.run(([[
+      d=$(mktemp -d) && host=$PWD/%s && cd "$d" || exit 1
+      mkdir plugins tfdist && : >plugins/tfdist_planted.so
+      : >tfdist/tfdist_sown.so && : >tfdist_lying.so
+      PATH=$host:$PATH tfdist devices
+      rm -r "$d"]]):format(process.build))
+    assert.equal(0, r.code, r.err)
+    assert.matches("/cpu:0", r.out, 1, true)
+    for _, name in ipairs { "planted", "sown", "lying" } do
+      assert.is_nil(r.out:find(name, 1, true), r.out)
+    end
+  end)
+
   it("train a network to the processor's losses", function()
     local r = run([[
       local tf = require "tfdist"

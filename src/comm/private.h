@@ -24,6 +24,11 @@ tfd__gotten(const tfd__group *g, const tfd__collective *c, int k, int i) {
 ** table of another version or without what has no default. */
 int tfd__provider_complete(tfd__provider *p);
 
+/* Can the plug-in be opened, and is its table of this version? Errors: why
+** not. */
+struct tfd__plugin;
+int tfd__provider_try(const struct tfd__plugin *plugin);
+
 /* --- work on the devices of this process (local.c) ------------------------ */
 
 /* A run of elements with a view of its own. */

@@ -37,14 +37,18 @@ static int add_built_in(void) {
   return add(&tfd__tcp_provider);
 }
 
+/* Later members are looked at only when the first one fits. */
+static int check_version(const tfd__provider *p) {
+  if (p->abi == TFD_PROVIDER_ABI) return TFD_OK;
+  return tfd__fail(TFD_FAILED_PRECONDITION,
+                   "provider: made for another version of tfdist (table %d, "
+                   "here %d)",
+                   p->abi, TFD_PROVIDER_ABI);
+}
+
 static int add_other(const tfd__provider *p) {
   TFD_TRY(add_built_in());
-  if (p->abi != TFD_PROVIDER_ABI) {
-    return tfd__fail(TFD_FAILED_PRECONDITION,
-                     "provider: made for another version of tfdist (table %d, "
-                     "here %d)",
-                     p->abi, TFD_PROVIDER_ABI);
-  }
+  TFD_TRY(check_version(p));
   if (find(p->name) != NULL) {
     return tfd__fail(TFD_ALREADY_EXISTS, "provider \"%s\" is there already",
                      p->name);
@@ -92,13 +96,18 @@ const char *tfd__starter(void) {
   return NULL;
 }
 
-static int open_plugin(const tfd__plugin *plugin) {
-  const tfd__provider *p = NULL;
+static int open_plugin(const tfd__plugin *plugin, const tfd__provider **p_p) {
   void (*function)(void) = NULL;
 
   TFD_TRY(tfd__plugin_open(plugin, TFD_PROVIDER_PLUGIN, &function));
-  TFD_TRY(((tfd__provider_plugin *)function)(&host, &p));
-  return add_other(p);
+  return ((tfd__provider_plugin *)function)(&host, p_p);
+}
+
+int tfd__provider_try(const struct tfd__plugin *plugin) {
+  const tfd__provider *p = NULL;
+
+  TFD_TRY(open_plugin(plugin, &p));
+  return check_version(p);
 }
 
 /* Of several builds of provider "mpi", the one that TFDIST_MPI names or that
@@ -132,6 +141,7 @@ static const char *build_of(const tfd__plugin *plugin, const char *name) {
 /* The first build that can be opened; the failure is that of the last one. */
 static int open_provider(const char *name) {
   const tfd__plugin *plugins = NULL;
+  const tfd__provider *p = NULL;
   char text[TFD_ENV_TEXT];
   const char *wanted = wanted_build(name, text);
   int rc = TFD_NOT_FOUND;
@@ -145,7 +155,8 @@ static int open_provider(const char *name) {
     if (build == NULL || (wanted != NULL && strcmp(build, wanted) != 0)) {
       continue;
     }
-    rc = open_plugin(&plugins[i]);
+    rc = open_plugin(&plugins[i], &p);
+    if (rc == TFD_OK) rc = add_other(p);
     if (rc != TFD_OK) (void)tfd__wrap("%s", plugins[i].path);
   }
   if (rc != TFD_NOT_FOUND) return rc;

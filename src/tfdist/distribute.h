@@ -35,6 +35,23 @@ TFD_API int tfd_strategy_join(const char *kind, tfd_device *const *devices,
                               double start_seconds, double beat_seconds,
                               double timeout_seconds, int64_t pack_bytes,
                               tfd_strategy **strategy_p);
+/** The processes that a starter which `provider` knows ("mpi": mpirun, srun
+ * --mpi=pmix) started together with this one: its number, and how many.
+ * Blocks: until all have said where they are, start_seconds at most (0 = 300).
+ * Errors: NotFound without the provider's plug-in; Unavailable when nobody
+ *   started the process so. */
+TFD_API int tfd_world(const char *provider, double start_seconds,
+                      int *process_p, int *processes_p);
+/** The host of process `process` of those; the text lives for ever.
+ * Errors: as tfd_world; IndexError. */
+TFD_API int tfd_world_host(const char *provider, int process,
+                           const char **host_p);
+/** Number of providers of collectives, those included that cannot be used. */
+TFD_API int tfd_provider_count(int64_t *count_p);
+/** Provider `index`: its name, with the build for plug-ins ("mpi_openmpi"), the
+ * plug-in's file ("" = built in), why it cannot be used ("" = it can). */
+TFD_API int tfd_provider_at(int index, const char **name_p, const char **path_p,
+                            const char **reason_p);
 /** Who moves bytes between its replicas, "" where nobody need. */
 TFD_API const char *tfd_strategy_provider(const tfd_strategy *strategy);
 TFD_API const char *tfd_strategy_kind(const tfd_strategy *strategy);

@@ -83,7 +83,7 @@ local LISTS = {
     { "ParameterServerStrategy TPUStrategy Server coordinator", WORKERS },
   },
   ["distribute.cluster_resolver"] = {
-    { "MPIClusterResolver TPUClusterResolver", WORKERS },
+    { "TPUClusterResolver", WORKERS },
   },
   ["distribute.experimental"] = {
     { "ParameterServerStrategy TPUStrategy PreemptionCheckpointHandler "

@@ -141,14 +141,23 @@ local function addresses(list)
   return table.concat(names, ",")
 end
 
-local function join(devices, list, index, how)
+-- By name; "" = the best that can.
+local function provider_of(resolver, how)
+  local name = PROVIDERS[how.implementation]
+  if how.implementation == "AUTO" and not variable "TFDIST_TRANSPORT" then
+    name = resolver.provider or name
+  end
+  return name
+end
+
+local function join(resolver, devices, list, index, how)
   if how.implementation == "NCCL" and raw.device_count "GPU" == 0 then
     notice.warn(NAME .. ": implementation NCCL is asked for, but there is no "
       .. "GPU; sums go over the network")
   end
   return as_usage(pcall(raw.strategy_join, "multi_worker", devices,
     addresses(list), index, secret(), os.getenv "TFDIST_INSECURE" == "1",
-    PROVIDERS[how.implementation], seconds "TFDIST_RENDEZVOUS_TIMEOUT",
+    provider_of(resolver, how), seconds "TFDIST_RENDEZVOUS_TIMEOUT",
     seconds "TFDIST_HEARTBEAT_TIMEOUT",
     how.timeout_seconds or seconds "TFDIST_OP_TIMEOUT", how.bytes_per_pack))
 end
@@ -183,7 +192,7 @@ local function new(resolver, how)
   local list, index, chief = place(found:cluster_spec(), found.task_type,
     found.task_id)
   local devices = strategies.all_devices()
-  local handle = #list > 1 and join(devices, list, index, how)
+  local handle = #list > 1 and join(found, devices, list, index, how)
     or raw.strategy_new("multi_worker", devices)
   local self = strategies.of_handle(Class, handle, devices)
   self.cluster_resolver, self.communication_options = found, how
@@ -206,8 +215,8 @@ end
 
 --- A replica on each device of each worker of a cluster, with copies of the
 --- variables kept equal; sums are over all of them.
---- cluster_resolver: who the workers are; by default TF_CONFIG, else a Slurm
---- step, else this process alone.
+--- cluster_resolver: who the workers are; by default TF_CONFIG, else mpirun or
+--- a Slurm step, else this process alone.
 --- communication_options: tf.distribute.experimental.CommunicationOptions.
 --- Blocks: until all workers are there.
 --- Errors: ValueError for what is no resolver or no options, and a cluster

@@ -196,6 +196,22 @@ checks[#checks + 1] = function()
 end
 
 checks[#checks + 1] = function()
+  local good, bad = {}, {}
+  for i = 0, raw.provider_count() - 1 do
+    local name, path, reason = raw.provider_at(i)
+    if reason == "" then
+      good[#good + 1] = name
+    else
+      bad[#bad + 1] = ("%s (%s): %s"):format(name, path, reason)
+    end
+  end
+  if #bad > 0 then
+    return "--", "collectives that cannot be used: " .. table.concat(bad, "; ")
+  end
+  return "ok", "collectives: " .. table.concat(good, ", ")
+end
+
+checks[#checks + 1] = function()
   local p = io.popen("lua -v 2>&1")
   local text = p and p:read("*l") or ""
   if p then
@@ -283,6 +299,8 @@ TFDIST_AUTO_CLUSTER=0      of clusters only TF_CONFIG is looked at
 TFDIST_SECRET=TEXT         what all workers of a cluster know
 TFDIST_SECRET_FILE=PATH    a file with it, of mode 0600
 TFDIST_INSECURE=1          no secret between machines
+TFDIST_TRANSPORT=NAME      who moves bytes between workers: tcp, mpi
+TFDIST_MPI=BUILD           which MPI: openmpi, mpich (default: who started us)
 TFDIST_RENDEZVOUS_TIMEOUT=S   seconds that workers wait for each other (300)
 TFDIST_HEARTBEAT_TIMEOUT=S    seconds that a worker may be silent (10)
 TFDIST_OP_TIMEOUT=S        seconds that workers wait in an operation (600)

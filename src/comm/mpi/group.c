@@ -95,6 +95,11 @@ static bool make(tfd__mpi_group *g) {
 /* --- notes -------------------------------------------------------------------
  */
 
+static tfd_status code_of(const tfd__mpi_note *note) {
+  return note->code > 0 && note->code < TFD_STATUS_END ? (tfd_status)note->code
+                                                       : TFD_ABORTED;
+}
+
 static void read_notes(tfd__mpi_group *g) {
   while (g->reading) {
     MPI_Status status;
@@ -104,8 +109,9 @@ static void read_notes(tfd__mpi_group *g) {
     g->ended[status.MPI_SOURCE] = g->received.count + 1;
     if (g->received.type == TFD_MPI_NOTE_ABORT) {
       g->received.text[TFD_MPI_NOTE_TEXT - 1] = '\0';
-      (void)tfd__fail(TFD_ABORTED, "because of process %d: %s",
-                      status.MPI_SOURCE, g->received.text);
+      (void)tfd__fail(code_of(&g->received),
+                      "stopped because of process %d: %s", status.MPI_SOURCE,
+                      g->received.text);
       tfd__mpi_fail(g, false);
     }
     listen(g);

@@ -283,7 +283,9 @@ static int hand_over(tfd__group *g, tfd__mpi_work *w) {
     tfd__mpi_wake();
   }
   tfd__unlock(&tfd__mpi.lock);
-  return rc == TFD_OK ? TFD_OK : tfd__group_fail(g);
+  if (rc == TFD_OK) return TFD_OK;
+  (void)tfd__group_fail(g);
+  return tfd__group_check(g, w->c.what);
 }
 
 static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
@@ -415,7 +417,8 @@ static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
   if (rc != TFD_OK) return tfd__group_fail(g); /* the others wait for it */
   if (!there) return TFD_OK;
   if (wait_moved(g->own, w, until, &moved) != TFD_OK) {
-    return tfd__group_fail(g);
+    (void)tfd__group_fail(g); /* which the caller sees */
+    return TFD_OK;
   }
   if (!moved) return TFD_OK;
   for (k = 0; k < w->c.values && w->c.kind != TFD_COLLECTIVE_BARRIER; k++) {

@@ -18,7 +18,6 @@
 #include "comm/mpi/mpi.h"
 
 enum {
-  EXIT_PEER_FAILED = 75,
   GRACE_SECONDS = 2, /* that failed processes wait for others' last words */
   FINALIZE_SECONDS = 10,
   NOTICE_SECONDS = 30,
@@ -231,7 +230,8 @@ static void leave(void) {
   bool bad = close_groups(status);
 
   if (!all_arrive(bad)) {
-    (void)MPI_Abort(MPI_COMM_WORLD, status == 0 ? EXIT_PEER_FAILED : status);
+    (void)MPI_Abort(MPI_COMM_WORLD,
+                    status == 0 ? TFD_EXIT_PEER_FAILED : status);
     return;
   }
   tfd__lock(&tfd__mpi.lock);
@@ -255,7 +255,7 @@ static void at_exit(int status, void *unused) {
     (void)tfd__cond_wait(&tfd__mpi.changed, &tfd__mpi.lock,
                          tfd__deadline_in(1));
   }
-  if (!tfd__mpi.over) _exit(status == 0 ? EXIT_PEER_FAILED : status);
+  if (!tfd__mpi.over) _exit(status == 0 ? TFD_EXIT_PEER_FAILED : status);
   tfd__unlock(&tfd__mpi.lock);
 }
 

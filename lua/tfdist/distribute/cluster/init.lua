@@ -1,6 +1,7 @@
 --- tf.distribute.cluster_resolver: the classes, and the cluster of a process
 --- that was not told which to use.
 local from_tf_config = require "tfdist.distribute.cluster.from_tf_config"
+local mpi = require "tfdist.distribute.cluster.mpi"
 local resolvers = require "tfdist.distribute.cluster.resolver"
 local schedulers = require "tfdist.distribute.cluster.schedulers"
 local slurm = require "tfdist.distribute.cluster.slurm"
@@ -18,6 +19,7 @@ M.names = {
   UnionResolver = resolvers.UnionResolver,
   TFConfigClusterResolver = from_tf_config.TFConfigClusterResolver,
   SlurmClusterResolver = slurm.SlurmClusterResolver,
+  MPIClusterResolver = mpi.MPIClusterResolver,
   KubernetesClusterResolver = schedulers.KubernetesClusterResolver,
   GCEClusterResolver = schedulers.GCEClusterResolver,
   SageMakerClusterResolver = schedulers.SageMakerClusterResolver,
@@ -29,7 +31,8 @@ local function is_set(name)
 end
 
 --- The cluster that this process was started in, and who says so: TF_CONFIG,
---- else a Slurm step of more than one task; nil when it is alone.
+--- else Open MPI's mpirun, else a Slurm step of more than one task, else another
+--- MPI; nil when it is alone.
 --- TFDIST_AUTO_CLUSTER=0: TF_CONFIG alone is looked at, as TensorFlow does.
 --- Errors: ValueError naming the place of a mistake, with exit code 2.
 ---@return table|nil resolver, string|nil source
@@ -39,11 +42,15 @@ function M.find()
       .. (is_set "TFDIST_RESTART" and " (tfdist run)" or "")
   elseif os.getenv "TFDIST_AUTO_CLUSTER" == "0" then
     return nil
+  elseif mpi.is_mpirun() then
+    return mpi.MPIClusterResolver(), "MPI"
   elseif is_set "SLURM_PROCID"
     and (tonumber(os.getenv "SLURM_STEP_NUM_TASKS") or 1) > 1 then
     local resolver = slurm.SlurmClusterResolver()
     resolver:cluster_spec() -- says which task this is
     return resolver, "Slurm"
+  elseif mpi.is_started() then
+    return mpi.MPIClusterResolver(), "MPI"
   end
   return nil
 end

@@ -51,7 +51,7 @@ return function(what, ...)
     io.stderr:write("tfdist config: ", tostring(resolver), "\n")
     return errors.EXIT_USAGE
   elseif resolver == nil then
-    print "cluster  none: neither TF_CONFIG nor a Slurm step is set"
+    print "cluster  none: no TF_CONFIG, no mpirun, no Slurm step"
   else
     show(resolver, source)
   end

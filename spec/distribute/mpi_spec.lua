@@ -1,0 +1,197 @@
+-- Workers that mpirun starts, and MPI asked for where there is none. #once
+local mpi = require "spec.support.mpi"
+local process = require "spec.support.process"
+local workers = require "spec.support.workers"
+
+-- Every line that the processes printed, sorted: they print at once.
+local function lines(text)
+  local list = {}
+  for line in text:gmatch "[^\n]+" do
+    list[#list + 1] = line
+  end
+  table.sort(list)
+  return list
+end
+
+local function count(text, part)
+  local n, at = 0, 1
+  while true do
+    local first, last = text:find(part, at, true)
+    if first == nil then
+      return n
+    end
+    n, at = n + 1, last + 1
+  end
+end
+
+local function says(text, part)
+  assert.is_truthy(text:find(part, 1, true), text)
+end
+
+local WORKERS = [[
+local tf = require "tfdist"
+local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+local ones = strategy:run(function() return tf.constant(1.0) end)
+local resolver = strategy.cluster_resolver
+io.write(("%s %d of %d: %g\n"):format(resolver.task_type, resolver.task_id,
+  strategy.extended.num_workers, strategy:reduce("sum", ones):item()))
+]]
+
+-- Bits of the losses of a small network, whose sums depend on their order.
+local TRAINING = [[
+local tf = require "tfdist"
+tf.random.set_seed(3)
+local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+local model = strategy:scope(function()
+  local m = tf.keras.Sequential { tf.keras.layers.Dense(8, { activation = "tanh",
+    input_shape = { 5 } }), tf.keras.layers.Dense(1) }
+  m:compile { optimizer = tf.keras.optimizers.SGD(0.1), loss = "mse" }
+  return m
+end)
+local x = tf.random.stateless_normal({ 64, 5 }, { 1, 2 })
+local y = tf.reduce_sum(x * x, { axis = 1, keepdims = true })
+local history = model:fit(x, y, { epochs = 4, batch_size = 16, verbose = 0,
+  shuffle = false })
+for _, loss in ipairs(history.history.loss) do
+  io.write(("%.17g\n"):format(loss))
+end
+]]
+
+local FAILING = [[
+local tf = require "tfdist"
+local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+if strategy.extended.worker_index == 1 then
+  local labels = nil
+  print(labels.first)
+end
+strategy:reduce("sum", tf.constant(1.0))
+]]
+
+local APART = [[
+local tf = require "tfdist"
+local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+local n = strategy.extended.worker_index + 1
+local ok, why = pcall(function()
+  return strategy:reduce("sum", tf.ones { 3 * n })
+end)
+print(ok, why)
+]]
+
+describe("under mpirun #once", function()
+  if #mpi.all == 0 then
+    pending(mpi.why)
+    return
+  end
+  for _, name in ipairs(mpi.all) do
+    for _, host in ipairs(process.hosts) do
+      it(("%s workers find each other (%s)"):format(host.name, name), function()
+        local r = mpi.run { mpi = name, program = WORKERS, host = host.path }
+        assert.equal(0, r.code, r.err)
+        assert.same({ "worker 0 of 2: 2", "worker 1 of 2: 2" }, lines(r.out))
+        says(r.err, "cluster from MPI: 2 workers, chief is worker 0; "
+          .. "collectives: MPI")
+      end)
+    end
+
+    it("training has the losses of TCP, bit for bit (" .. name .. ")",
+      function()
+        local tcp = lines(table.concat(workers.outputs { program = TRAINING }))
+        assert.equal(8, #tcp)
+        for _ = 1, 2 do
+          local r = mpi.run { mpi = name, program = TRAINING }
+          assert.equal(0, r.code, r.err)
+          assert.same(tcp, lines(r.out))
+        end
+      end)
+
+    it("a script's error ends all, and is told first (" .. name .. ")",
+      function()
+        local r = mpi.run { mpi = name, program = FAILING, seconds = 60 }
+        -- mpirun takes that of the first process to end, or both.
+        assert.is_truthy(r.code == 1 or r.code == 75, r.code)
+        says(r.err, ":5: attempt to index a nil value (local 'labels')")
+        says(r.err, "stopped because of process 1: ")
+      end)
+
+    it("programs that run apart hear of both sides (" .. name .. ")",
+      function()
+        local r = mpi.run { mpi = name, program = APART, seconds = 60 }
+        assert.equal(2, count(r.out, "process 0 calls all_reduce sum of "
+          .. "float32[3]"), r.out)
+        assert.equal(2, count(r.out, "process 1 calls all_reduce sum of "
+          .. "float32[6]"), r.out)
+      end)
+  end
+
+  local name = mpi.all[1]
+
+  it("TF_CONFIG comes first", function()
+    local r = mpi.run { mpi = name, program = WORKERS,
+      environment = process.quote 'TF_CONFIG={"cluster": {"worker": '
+        .. [['["127.0.0.1:2222"]}, "task": {"type": "worker", "index": 0}}']] }
+    assert.equal(0, r.code, r.err)
+    assert.same({ "worker 0 of 1: 1", "worker 0 of 1: 1" }, lines(r.out))
+    says(r.err, "cluster from TF_CONFIG: one worker")
+  end)
+
+  it("and it alone is looked at with TFDIST_AUTO_CLUSTER=0", function()
+    local r = mpi.run { mpi = name, program = WORKERS,
+      environment = "TFDIST_AUTO_CLUSTER=0" }
+    assert.same({ "worker 0 of 1: 1", "worker 0 of 1: 1" }, lines(r.out))
+  end)
+
+  it("the resolver tells tasks, hosts and ports", function()
+    local r = mpi.run { mpi = name, program = [[
+      local tf = require "tfdist"
+      local r = tf.distribute.cluster_resolver.MPIClusterResolver { port_base = 70 }
+      print(r.task_type, r.task_id, (tostring(r:cluster_spec()):gsub(
+        "%s" .. io.popen "hostname":read "l" .. ":", " HOST:")), r:master())
+    ]] }
+    assert.equal(0, r.code, r.err)
+    local found = lines(r.out)
+    for i = 0, 1 do
+      says(found[i + 1], ("worker\t%d\tClusterSpec worker { 0: HOST:70, 1: "
+        .. "HOST:71 }"):format(i))
+      says(found[i + 1], ("grpc://%s:7%d"):format(
+        process.run "hostname".out:match "%S+", i))
+    end
+  end)
+
+  it("a plug-in for another MPI says which is missing", function()
+    local r = mpi.run { mpi = name, program = WORKERS,
+      environment = "TFDIST_MPI=lam" }
+    assert.equal(2, count(r.err, "there is no provider \"mpi\" built for lam"))
+    says(r.err, "`make` says what they need")
+  end)
+end)
+
+describe("without mpirun, MPI #once", function()
+  local function fails(environment, program)
+    local script = process.file(program, ".lua")
+    local r = process.run(("%s %s %s"):format(environment,
+      process.hosts[1].path, script))
+    os.remove(script)
+    assert.not_equal(0, r.code)
+    return r
+  end
+
+  it("is not there for resolvers", function()
+    says(fails("", [[require "tfdist".distribute.cluster_resolver
+      .MPIClusterResolver()]]).err, #mpi.all > 0
+      and "no MPI started this process" or "there is no provider \"mpi\"")
+  end)
+
+  it("is no implementation of collectives", function()
+    local r = fails([[TF_CONFIG='{"cluster": {"worker": ["127.0.0.1:2222", ]]
+      .. [["127.0.0.1:2223"]}, "task": {"type": "worker", "index": 0}}']], [[
+      local tf = require "tfdist"
+      tf.distribute.MultiWorkerMirroredStrategy { communication_options =
+        tf.distribute.experimental.CommunicationOptions {
+          implementation = "MPI" } }]])
+    assert.equal(2, r.code)
+    if #mpi.all > 0 then
+      says(r.err, "provider \"mpi\": no MPI started this process")
+      says(r.err, "mpirun -n 2 tfdist script.lua")
+    end
+  end)
+end)

@@ -1,0 +1,42 @@
+--- Run one Lua program under mpirun, of every MPI whose plug-in was built.
+local process = require "spec.support.process"
+
+local M = {}
+
+-- Root may start programs here, and more than there are cores.
+local STARTERS = {
+  openmpi = "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+    .. "mpirun.openmpi --oversubscribe",
+  mpich = "mpirun.mpich",
+}
+
+--- Those that can be used here: a list of names.
+M.all = {}
+for _, name in ipairs { "openmpi", "mpich" } do
+  local there = process.run(("command -v mpirun.%s && test -e "
+    .. "build/plugins/tfdist_mpi_%s.so"):format(name, name))
+  if there.code == 0 then
+    M.all[#M.all + 1] = name
+  end
+end
+
+--- What keeps the others from being used, for pending().
+M.why = "no MPI: apt-get install openmpi-bin libopenmpi-dev mpich libmpich-dev"
+
+--- Returns { out, err, code } of mpirun; all processes have ended then.
+---   mpi          "openmpi", "mpich"
+---   program      its text
+---   n            processes (default 2)
+---   host         which host runs it (default the Lua 5.4 one)
+---   environment  "NAME=value ..." of each process
+---   seconds      after which all are ended (default 120)
+function M.run(given)
+  local script = process.file(given.program, ".lua")
+  local r = process.run(("OMP_NUM_THREADS=1 %s -n %d env %s %s %s"):format(
+    STARTERS[given.mpi], given.n or 2, given.environment or "",
+    given.host or process.hosts[1].path, script), nil, given.seconds or 120)
+  os.remove(script)
+  return r
+end
+
+return M

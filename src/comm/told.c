@@ -1,0 +1,94 @@
+/* What programs are told of providers and of who started them. */
+#include "base/given.h"
+#include "base/plugins.h"
+#include "comm/private.h"
+
+int tfd_world(const char *provider, double start_seconds, int *process_p,
+              int *processes_p) {
+  TFD_GIVEN_POINTER(provider);
+  TFD_GIVEN_POINTER(process_p);
+  TFD_GIVEN_POINTER(processes_p);
+
+  tfd__world world = {0};
+
+  TFD_TRY(tfd__provider_world(provider, start_seconds, &world));
+  *process_p = world.process;
+  *processes_p = world.processes;
+  return TFD_OK;
+}
+
+int tfd_world_host(const char *provider, int process, const char **host_p) {
+  TFD_GIVEN_POINTER(provider);
+  TFD_GIVEN_POINTER(host_p);
+
+  tfd__world world = {0};
+
+  TFD_TRY(tfd__provider_world(provider, 0, &world));
+  if (process < 0 || process >= world.processes) {
+    return tfd__fail(TFD_INDEX_ERROR, "world_host: no process %d; there are %d",
+                     process, world.processes);
+  }
+  *host_p = world.hosts[process];
+  return TFD_OK;
+}
+
+/* --- which providers there are -------------------------------------------- */
+
+static const tfd__provider *const built_in[] = {&tfd__shared_provider,
+                                                &tfd__tcp_provider};
+enum { BUILT_IN = sizeof built_in / sizeof built_in[0] };
+
+/* Plug-in `index` of those that are providers, NULL = there are fewer. */
+static const tfd__plugin *plugin_at(int index, int *n_p) {
+  const tfd__plugin *list = NULL;
+  const tfd__plugin *found = NULL;
+  int all = 0;
+  int n = 0;
+  int i;
+
+  tfd__plugins(&list, &all);
+  for (i = 0; i < all; i++) {
+    if (!list[i].is_provider) continue;
+    if (n == index) found = &list[i];
+    n++;
+  }
+  *n_p = n;
+  return found;
+}
+
+int tfd_provider_count(int64_t *count_p) {
+  TFD_GIVEN_POINTER(count_p);
+
+  int n = 0;
+
+  (void)plugin_at(-1, &n);
+  *count_p = BUILT_IN + n;
+  return TFD_OK;
+}
+
+int tfd_provider_at(int index, const char **name_p, const char **path_p,
+                    const char **reason_p) {
+  TFD_GIVEN_POINTER(name_p);
+  TFD_GIVEN_POINTER(path_p);
+  TFD_GIVEN_POINTER(reason_p);
+
+  const tfd__plugin *plugin = NULL;
+  int n = 0;
+
+  if (index >= 0 && index < BUILT_IN) {
+    *name_p = built_in[index]->name;
+    *path_p = "";
+    *reason_p = "";
+    return TFD_OK;
+  }
+  plugin = plugin_at(index - BUILT_IN, &n);
+  if (plugin == NULL) {
+    return tfd__fail(TFD_INDEX_ERROR,
+                     "provider %d: there are %d, counted from 0", index,
+                     BUILT_IN + n);
+  }
+  *name_p = plugin->name;
+  *path_p = plugin->path;
+  *reason_p = tfd__provider_try(plugin) == TFD_OK ? "" : tfd_error_message();
+  return TFD_OK;
+}
