@@ -332,6 +332,20 @@ for _, host in ipairs(process.hosts) do
         assert.matches("worker 1 failed first %(exit 1", r.err)
       end)
 
+    it("does not take an error of what a task starts for the task's",
+      function()
+        local r = run("-n 2", [[
+          if r.task_id == 0 then
+            os.execute(]] .. ("%q"):format(host.path) .. [[
+              .. " -e 'error(1)' 2>/dev/null")
+            put "here"
+            while true do end
+          end
+          wait_for "here"
+          os.exit(4)]])
+        assert.equal(4, r.code)
+      end)
+
     it("kills what does not stop", function()
       local r = run("-n 2", [[
         if r.task_id == 0 then
@@ -643,14 +657,18 @@ for _, host in ipairs(process.hosts) do
     end)
 
     it("gives the chief the terminal and a prompt with --repl", function()
-      local r = process.run(("{ until [ -e %s/ready ]; do sleep 0.05; done; "
-        .. "printf 'print(6 * seven)\\n\\004'; sleep 0.5; printf '\\004'; } | "
+      -- What is typed before the prompt is there may be lost: again.
+      local r = process.run(("{ until [ -e %s/typed ]; do "
+        .. "printf 'typed(6 * seven)\\n'; sleep 0.2; done; "
+        .. "while printf 'os.exit(3)\\n'; do sleep 0.2; done; } | "
         .. "script -qec %s /dev/null"):format(folder, quote(command(
         "-n 2 --repl", [[
           seven = 7
-          if r.task_id == 0 then put "ready" end]]))), nil, DEADLINE)
-      assert.equal(0, r.code)
-      assert.matches("42\r?\n", r.out)
+          function typed(x)
+            put("typed", tostring(x))
+          end]]))), nil, DEADLINE)
+      assert.equal(3, r.code)
+      assert.equal("42", files.read(folder .. "/typed"))
     end)
 
     it("says what is wrong with the command line", function()

@@ -83,11 +83,19 @@ static int exit_code(bool ok) {
   return asked_code > 0 && asked_code < 256 ? asked_code : TFD_EXIT_ERROR;
 }
 
+static char *error_file; /* of this process, not of what it starts */
+
+static void take_error_file(void) {
+  const char *path = getenv("TFDIST_ERROR_FILE");
+
+  if (path != NULL) error_file = strdup(path);
+  unsetenv("TFDIST_ERROR_FILE");
+}
+
 /* For the launcher, which must know who failed first: when, with what status,
 ** and why. */
 static void write_error_file(const char *text) {
-  const char *path = getenv("TFDIST_ERROR_FILE");
-  FILE *file = path != NULL ? fopen(path, "we") : NULL;
+  FILE *file = error_file != NULL ? fopen(error_file, "we") : NULL;
   struct timespec now;
 
   if (file == NULL) return;
@@ -439,6 +447,7 @@ int main(int argc, char **argv) {
   int code = tfd__options_read(argc, argv, &options);
 
   if (code != TFD_EXIT_OK) return code;
+  take_error_file();
   /* What a task prints is shown line by line. */
   if (getenv("TFDIST_RESTART") != NULL) setvbuf(stdout, NULL, _IOLBF, 0);
   L = tfd__state_new();
