@@ -3,6 +3,7 @@
 /* What the files of comm share; nobody else includes it. */
 
 #include "comm/comm.h"
+#include "comm/schedule.h"
 
 /* Do the pieces go together? Errors: InvalidArgument naming ranks. */
 int tfd__collective_check(const tfd__group *g, const tfd__collective *c);
@@ -54,5 +55,37 @@ int tfd__check_reduction(const char *what, tfd_reduce_op op, int dtype);
 ** inputs lie. `to` may be one of them. */
 int tfd__reduce_runs(const tfd__collective *c, const tfd__run_of *in, int n,
                      const tfd__run_of *to);
+
+/* --- collectives that outlast their call (kept.c) ------------------------- */
+
+typedef struct tfd__kept {
+  tfd__collective c; /* with pieces and counts of its own */
+  tfd__piece *in;
+  tfd__piece *out;
+  uint64_t *seqs; /* positions of the local devices to wait for */
+  void *block;    /* where all these lie */
+} tfd__kept;
+
+int tfd__kept_init(tfd__kept *w, const tfd__group *g, const tfd__collective *c);
+void tfd__kept_free(tfd__kept *w, const tfd__group *g);
+/* What all processes must agree on, but for numbers of elements. */
+uint64_t tfd__kept_signature(const tfd__kept *w, int dtype);
+
+/* What was submitted by now is waited for. */
+void tfd__kept_note(tfd__kept *w, const tfd__group *g);
+/* Have the devices passed what was noted? A deadline is no failure. */
+int tfd__kept_ready(const tfd__kept *w, const tfd__group *g,
+                    tfd__deadline until, bool *ready_p);
+
+/* The reduction of value k over the ranks here, on the first one's device: its
+** own memory when it is the only one; else *mine is to be released. */
+int tfd__kept_reduce(const tfd__kept *w, const tfd__group *g, int k,
+                     tfd__run_of *mine, bool *is_new_p);
+/* Where rank r's elements lie in value k of an all_gather. */
+tfd__stretch tfd__gathered(const tfd__group *g, const tfd__collective *c, int k,
+                           int r);
+/* What the first rank here has got (what this process gave itself it need not
+** have got) to all ranks here. */
+int tfd__kept_spread(const tfd__kept *w, const tfd__group *g);
 
 #endif

@@ -36,17 +36,12 @@ typedef struct part {
 } part;
 
 typedef struct work {
-  tfd__collective c; /* with pieces and counts of its own */
-  tfd__piece *in;
-  tfd__piece *out;
-  tfd__view *views;
-  int64_t *counts;
+  tfd__kept kept;
   part *parts;
   tfd__post *posts;
   tfd__post **waited; /* of this phase */
   int posts_n;
   uint64_t number; /* of the collective */
-  uint64_t *seqs;  /* positions of the local devices to wait for */
   phase phase;
 } work;
 
@@ -99,37 +94,17 @@ static void abort_group(tfd__group *g) {
 /* --- making work ---------------------------------------------------------- */
 
 static void work_free(const tfd__group *g, work *w) {
-  int n = w->c.values * g->local;
   int i;
 
-  for (i = 0; w->in != NULL && i < n; i++) tfd__release(w->in[i].buffer);
-  for (i = 0; w->out != NULL && i < n; i++) tfd__release(w->out[i].buffer);
-  for (i = 0; w->parts != NULL && i < w->c.values; i++) {
+  for (i = 0; w->parts != NULL && i < w->kept.c.values; i++) {
     if (w->parts[i].owns_mine) tfd__release(w->parts[i].mine.buffer);
     tfd__release(w->parts[i].theirs.buffer);
   }
-  tfd__free(w->in);
-  tfd__free(w->out);
-  tfd__free(w->views);
-  tfd__free(w->counts);
+  tfd__kept_free(&w->kept, g);
   tfd__free(w->parts);
   tfd__free(w->posts);
   tfd__free(w->waited);
-  tfd__free(w->seqs);
   tfd__free(w);
-}
-
-/* n pieces with views of their own from `views` on; buffers are kept alive. */
-static void keep_pieces(const tfd__piece *from, int n, tfd__piece *to,
-                        tfd__view *views) {
-  int i;
-
-  for (i = 0; from != NULL && i < n; i++) {
-    if (from[i].buffer == NULL) continue;
-    views[i] = *from[i].view;
-    tfd__retain(from[i].buffer);
-    to[i] = (tfd__piece){from[i].buffer, &views[i]};
-  }
 }
 
 /* Posts that one phase has at most. */
@@ -139,66 +114,28 @@ static size_t most_posts(const tfd__group *g, const tfd__collective *c) {
   return values * (size_t)g->local * 2 * (size_t)own_of(g)->processes;
 }
 
-static int work_alloc(tfd__group *g, const tfd__collective *c, work *w) {
-  size_t n = (size_t)(c->values * g->local) + 1;
-  size_t counts = (size_t)(c->values * g->size);
+static int work_new(tfd__group *g, const tfd__collective *c, work **w_p) {
+  work *w = tfd__calloc(1, sizeof *w);
   size_t posts = most_posts(g, c);
 
-  w->in = tfd__calloc(n, sizeof *w->in);
-  w->out = tfd__calloc(n, sizeof *w->out);
-  w->views = tfd__calloc(2 * n, sizeof *w->views);
+  if (w == NULL) return tfd__no_memory(sizeof *w, c->what);
+  if (tfd__kept_init(&w->kept, g, c) != TFD_OK) {
+    tfd__free(w);
+    return TFD_RESOURCE_EXHAUSTED;
+  }
   w->parts = tfd__calloc((size_t)c->values + 1, sizeof *w->parts);
   w->posts = tfd__calloc(posts, sizeof *w->posts);
   w->waited = tfd__calloc(posts, sizeof *w->waited);
-  w->seqs = tfd__calloc((size_t)g->local, sizeof *w->seqs);
-  if (c->counts != NULL) {
-    w->counts = tfd__alloc(counts * sizeof *w->counts);
-    if (w->counts != NULL) {
-      memcpy(w->counts, c->counts, counts * sizeof *w->counts);
-    }
-  }
-  if (w->in == NULL || w->out == NULL || w->views == NULL || w->parts == NULL ||
-      w->posts == NULL || w->waited == NULL || w->seqs == NULL ||
-      (c->counts != NULL && w->counts == NULL)) {
+  if (w->parts == NULL || w->posts == NULL || w->waited == NULL) {
+    work_free(g, w);
     return tfd__no_memory(posts * sizeof *w->posts, c->what);
   }
-  return TFD_OK;
-}
-
-static int work_new(tfd__group *g, const tfd__collective *c, work **w_p) {
-  work *w = tfd__calloc(1, sizeof *w);
-  int n = c->values * g->local;
-
-  if (w == NULL) return tfd__no_memory(sizeof *w, c->what);
-  w->c = *c;
-  if (work_alloc(g, c, w) != TFD_OK) {
-    work_free(g, w);
-    return TFD_RESOURCE_EXHAUSTED;
-  }
-  keep_pieces(c->in, n, w->in, w->views);
-  keep_pieces(c->out, n, w->out, w->views + n);
-  w->c.in = w->in;
-  w->c.out = w->out;
-  w->c.counts = w->counts;
   w->number = ++own_of(g)->begun;
   *w_p = w;
   return TFD_OK;
 }
 
-/* Everything that was submitted by now comes before the frames. */
-static void note_positions(const tfd__group *g, work *w) {
-  int i;
-
-  for (i = 0; i < g->local; i++) w->seqs[i] = tfd__stream_seq(g->devices[i]);
-}
-
 /* --- posts ---------------------------------------------------------------- */
-
-/* What all processes must agree on. */
-static uint64_t signature(const tfd__collective *c, int dtype) {
-  return (uint64_t)c->kind | (uint64_t)c->op << 8 | (uint64_t)dtype << 16 |
-         (uint64_t)c->root << 24;
-}
 
 static void add_post(tfd__group *g, work *w, bool send, int process, int tag,
                      int64_t numel, const tfd__run_of *run) {
@@ -210,7 +147,7 @@ static void add_post(tfd__group *g, work *w, bool send, int process, int tag,
                    .data = run == NULL ? NULL : run->view.data,
                    .frame = {.tag = (uint32_t)tag,
                              .seq = w->number,
-                             .what = signature(&w->c, dtype),
+                             .what = tfd__kept_signature(&w->kept, dtype),
                              .count = (uint64_t)numel,
                              .length = bytes}};
   w->waited[w->posts_n++] = p;
@@ -240,32 +177,15 @@ static bool is_small(const part *p) {
 
 /* --- all_reduce ----------------------------------------------------------- */
 
-/* What this process gives: its ranks' own reduction. */
-static int reduce_mine(tfd__group *g, work *w, int k) {
-  tfd__run_of in[TFD_MAX_LOCAL_RANKS];
-  part *p = &w->parts[k];
-  int i;
-
-  for (i = 0; i < g->local; i++) {
-    in[i] = tfd__part_of(tfd__given(g, &w->c, k, i), 0, p->numel);
-  }
-  p->mine = in[0];
-  if (g->local == 1) return TFD_OK;
-  p->mine = (tfd__run_of){0};
-  TFD_TRY(tfd__run_new(g->devices[0], p->dtype, p->numel, &p->mine));
-  p->owns_mine = true;
-  return tfd__reduce_runs(&w->c, in, g->local, &p->mine);
-}
-
 static int begin_part(tfd__group *g, work *w, int k) {
   const network_group *own = own_of(g);
-  const tfd__view *v = tfd__given(g, &w->c, k, 0)->view;
+  const tfd__view *v = tfd__given(g, &w->kept.c, k, 0)->view;
   part *p = &w->parts[k];
   int64_t share = 0;
 
   p->numel = v->numel;
   p->dtype = v->dtype;
-  TFD_TRY(reduce_mine(g, w, k));
+  TFD_TRY(tfd__kept_reduce(&w->kept, g, k, &p->mine, &p->owns_mine));
   p->share = share_of(p, own->processes, own->process);
   share = p->share.end - p->share.begin;
   return tfd__run_new(g->devices[0], p->dtype, share * own->processes,
@@ -284,7 +204,7 @@ static int begin_all_reduce(tfd__group *g, const tfd__collective *c,
     work_free(g, w);
     return rc;
   }
-  note_positions(g, w);
+  tfd__kept_note(&w->kept, g);
   t->own = w;
   return TFD_OK;
 }
@@ -301,7 +221,7 @@ static void exchange(tfd__group *g, work *w) {
   int k;
   int q;
 
-  for (k = 0; k < w->c.values; k++) {
+  for (k = 0; k < w->kept.c.values; k++) {
     const part *p = &w->parts[k];
 
     for (q = 0; q < own->processes; q++) {
@@ -321,15 +241,16 @@ static int reduce_shares(tfd__group *g, work *w) {
   int k;
   int q;
 
-  for (k = 0; k < w->c.values; k++) {
+  for (k = 0; k < w->kept.c.values; k++) {
     tfd__run_of in[TFD_MAX_LOCAL_RANKS];
     const part *p = &w->parts[k];
-    tfd__run_of to = tfd__part_of(tfd__gotten(g, &w->c, k, 0), p->share.begin,
-                                  p->share.end - p->share.begin);
+    tfd__run_of to =
+        tfd__part_of(tfd__gotten(g, &w->kept.c, k, 0), p->share.begin,
+                     p->share.end - p->share.begin);
 
     for (q = 0; q < own->processes; q++) in[q] = slot(p, q);
     in[own->process] = cut(&p->mine, p->share.begin, p->share.end);
-    TFD_TRY(tfd__reduce_runs(&w->c, in, own->processes, &to));
+    TFD_TRY(tfd__reduce_runs(&w->kept.c, in, own->processes, &to));
   }
   return TFD_OK;
 }
@@ -339,9 +260,9 @@ static void share_results(tfd__group *g, work *w) {
   int k;
   int q;
 
-  for (k = 0; k < w->c.values; k++) {
+  for (k = 0; k < w->kept.c.values; k++) {
     const part *p = &w->parts[k];
-    const tfd__piece *out = tfd__gotten(g, &w->c, k, 0);
+    const tfd__piece *out = tfd__gotten(g, &w->kept.c, k, 0);
     tfd__run_of result =
         tfd__part_of(out, p->share.begin, p->share.end - p->share.begin);
 
@@ -363,7 +284,7 @@ static int begin_other(tfd__group *g, const tfd__collective *c,
   work *w = NULL;
 
   TFD_TRY(work_new(g, c, &w));
-  note_positions(g, w);
+  tfd__kept_note(&w->kept, g);
   t->own = w;
   return TFD_OK;
 }
@@ -379,16 +300,17 @@ static void send_to_all(tfd__group *g, work *w, int tag, int64_t numel,
 }
 
 static void move_broadcast(tfd__group *g, work *w) {
-  int process = w->c.root / g->local;
+  int process = w->kept.c.root / g->local;
   int k;
 
-  for (k = 0; k < w->c.values; k++) {
-    const tfd__piece *out = tfd__gotten(g, &w->c, k, 0);
+  for (k = 0; k < w->kept.c.values; k++) {
+    const tfd__piece *out = tfd__gotten(g, &w->kept.c, k, 0);
     int64_t n = out->view->numel;
     tfd__run_of run = tfd__part_of(out, 0, n);
 
     if (process == own_of(g)->process) {
-      run = tfd__part_of(tfd__given(g, &w->c, k, w->c.root % g->local), 0, n);
+      run = tfd__part_of(
+          tfd__given(g, &w->kept.c, k, w->kept.c.root % g->local), 0, n);
       send_to_all(g, w, k, n, &run);
     } else {
       add_post(g, w, false, process, k, n, &run);
@@ -396,31 +318,20 @@ static void move_broadcast(tfd__group *g, work *w) {
   }
 }
 
-/* Where rank r's elements lie in value k of an all_gather. */
-static tfd__stretch gathered(const tfd__group *g, const tfd__collective *c,
-                             int k, int r) {
-  tfd__stretch s = {0, 0};
-  int i;
-
-  for (i = 0; i < r; i++) s.begin += tfd__gather_count(g, c, k, i);
-  s.end = s.begin + tfd__gather_count(g, c, k, r);
-  return s;
-}
-
 static void move_gather(tfd__group *g, work *w) {
   int k;
   int r;
 
-  for (k = 0; k < w->c.values; k++) {
-    const tfd__piece *out = tfd__gotten(g, &w->c, k, 0);
+  for (k = 0; k < w->kept.c.values; k++) {
+    const tfd__piece *out = tfd__gotten(g, &w->kept.c, k, 0);
 
     for (r = 0; r < g->size; r++) {
-      tfd__stretch s = gathered(g, &w->c, k, r);
+      tfd__stretch s = tfd__gathered(g, &w->kept.c, k, r);
       int process = r / g->local;
       tfd__run_of run = tfd__part_of(out, s.begin, s.end - s.begin);
 
       if (process == own_of(g)->process) {
-        run = tfd__part_of(tfd__given(g, &w->c, k, r - g->base), 0,
+        run = tfd__part_of(tfd__given(g, &w->kept.c, k, r - g->base), 0,
                            s.end - s.begin);
         send_to_all(g, w, k * g->size + r, s.end - s.begin, &run);
       } else {
@@ -441,61 +352,19 @@ static void move_barrier(tfd__group *g, work *w) {
 
 /* --- the ends ------------------------------------------------------------- */
 
-/* Run [begin, end) of value k from local rank `from` (its output, or its input
-** from element 0 on) to the outputs of all. */
-static int spread(tfd__group *g, work *w, int k, const tfd__run_of *run,
-                  tfd__stretch s) {
-  int i;
-
-  for (i = 0; i < g->local; i++) {
-    tfd__run_of to =
-        tfd__part_of(tfd__gotten(g, &w->c, k, i), s.begin, s.end - s.begin);
-
-    TFD_TRY(tfd__run_copy(&to, run));
-  }
-  return TFD_OK;
-}
-
-static int spread_value(tfd__group *g, work *w, int k) {
-  const tfd__piece *out = tfd__gotten(g, &w->c, k, 0);
-  tfd__stretch all = {0, out->view->numel};
-  tfd__run_of run = tfd__part_of(out, 0, all.end);
-  int root = w->c.root - g->base;
-  int r;
-
-  if (w->c.kind == TFD_COLLECTIVE_BROADCAST && root >= 0 && root < g->local) {
-    run = tfd__part_of(tfd__given(g, &w->c, k, root), 0, all.end);
-  }
-  if (w->c.kind != TFD_COLLECTIVE_ALL_GATHER) return spread(g, w, k, &run, all);
-  for (r = 0; r < g->size; r++) {
-    tfd__stretch s = gathered(g, &w->c, k, r);
-    bool local = r >= g->base && r < g->base + g->local;
-
-    run = local ? tfd__part_of(tfd__given(g, &w->c, k, r - g->base), 0,
-                               s.end - s.begin)
-                : tfd__part_of(out, s.begin, s.end - s.begin);
-    TFD_TRY(spread(g, w, k, &run, s));
-  }
-  return TFD_OK;
-}
-
-static int spread_all(tfd__group *g, work *w) {
-  int k;
-
-  for (k = 0; k < w->c.values && w->c.kind != TFD_COLLECTIVE_BARRIER; k++) {
-    TFD_TRY(spread_value(g, w, k));
-  }
-  return TFD_OK;
+static int spread(const tfd__group *g, const work *w) {
+  if (w->kept.c.kind == TFD_COLLECTIVE_BARRIER) return TFD_OK;
+  return tfd__kept_spread(&w->kept, g);
 }
 
 /* Go from a phase that has ended to the next. */
 static int next_phase(tfd__group *g, work *w) {
-  bool reduces = w->c.kind == TFD_COLLECTIVE_ALL_REDUCE;
+  bool reduces = w->kept.c.kind == TFD_COLLECTIVE_ALL_REDUCE;
 
   w->posts_n = 0;
   switch (w->phase) {
   case PHASE_INPUT:
-    switch (w->c.kind) {
+    switch (w->kept.c.kind) {
     case TFD_COLLECTIVE_ALL_REDUCE:
       exchange(g, w);
       break;
@@ -513,9 +382,9 @@ static int next_phase(tfd__group *g, work *w) {
     return TFD_OK;
   case PHASE_EXCHANGE:
     w->phase = reduces ? PHASE_REDUCE : PHASE_DONE;
-    if (!reduces) return spread_all(g, w);
+    if (!reduces) return spread(g, w);
     TFD_TRY(reduce_shares(g, w));
-    note_positions(g, w);
+    tfd__kept_note(&w->kept, g);
     return TFD_OK;
   case PHASE_REDUCE:
     share_results(g, w);
@@ -523,23 +392,8 @@ static int next_phase(tfd__group *g, work *w) {
     return TFD_OK;
   default:
     w->phase = PHASE_DONE;
-    return spread_all(g, w);
+    return spread(g, w);
   }
-}
-
-/* Have the devices passed what was noted? A deadline is no failure. */
-static int wait_devices(const tfd__group *g, const work *w, tfd__deadline until,
-                        bool *done_p) {
-  int i;
-
-  for (i = 0; i < g->local; i++) {
-    int rc = tfd__stream_wait(g->devices[i], w->seqs[i], until);
-
-    if (rc == TFD_DEADLINE_EXCEEDED && tfd__now_ns() >= until) return TFD_OK;
-    if (rc != TFD_OK) return rc;
-  }
-  *done_p = true;
-  return TFD_OK;
 }
 
 static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
@@ -550,7 +404,7 @@ static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
     bool over = false;
 
     if (w->phase == PHASE_INPUT || w->phase == PHASE_REDUCE) {
-      int rc = wait_devices(g, w, until, &over);
+      int rc = tfd__kept_ready(&w->kept, g, until, &over);
 
       if (rc != TFD_OK) return tfd__group_fail(g); /* the others wait for it */
     } else {
