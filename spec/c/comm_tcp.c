@@ -3,120 +3,14 @@
 ** or is a stranger. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "comm/tcp/tcp.h"
-#include "comm_cases.h"
-
-enum { MOST = 5, LONGEST_S = 300 };
-
-/* A loopback address that only this test has, so that no other program holds
-** its ports. */
-static char addresses[MOST][32];
-static const char *address_list[MOST];
-
-static void make_addresses(void) {
-  static int next = 1000;
-  int pid = (int)getpid();
-  int i;
-
-  next += MOST;
-  for (i = 0; i < MOST; i++) {
-    (void)snprintf(addresses[i], sizeof addresses[i], "127.%d.%d.%d:%d",
-                   1 + (pid >> 16) % 200, (pid >> 8) & 255, 1 + pid % 250,
-                   next + i);
-    address_list[i] = addresses[i];
-  }
-}
-
-static tfd__network network_of(int process, int processes) {
-  return (tfd__network){.process = process,
-                        .processes = processes,
-                        .addresses = address_list,
-                        .start_timeout = 60,
-                        .beat_timeout = 60};
-}
-
-static int open_world(const tfd__network *n, int local, world *w) {
-  static tfd_device *devices[MOST];
-  tfd__group_config config = {.devices = devices,
-                              .local = local,
-                              .base = n->process * local,
-                              .size = n->processes * local,
-                              .network = n};
-  int i;
-
-  for (i = 0; i < local; i++) devices[i] = device(i);
-  return tfd__group_new(&config, &w->group);
-}
-
-/* --- processes ------------------------------------------------------------ */
-
-typedef int (*body)(int process, int processes, int local);
-
-static pid_t start(body fn, int process, int processes, int local) {
-  pid_t child = fork();
-
-  assert_true(child >= 0);
-  if (child == 0) {
-    (void)alarm(LONGEST_S);
-    _exit(fn(process, processes, local));
-  }
-  return child;
-}
-
-static int status_of(pid_t child) {
-  int status = 0;
-
-  assert_int_equal(child, waitpid(child, &status, 0));
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static void run_all(body fn, int processes, int local) {
-  pid_t children[MOST];
-  int bad = 0;
-  int i;
-
-  make_addresses();
-  for (i = 0; i < processes; i++) {
-    children[i] = start(fn, i, processes, local);
-  }
-  for (i = 0; i < processes; i++) {
-    int status = status_of(children[i]);
-
-    if (status == 0) continue;
-    print_error("process %d of %d ended with %d\n", i, processes, status);
-    bad++;
-  }
-  assert_int_equal(0, bad);
-}
-
-/* In a child: what cmocka's assertions would do needs its parent's frame. */
-#define CHECK(x)                                                         \
-  do {                                                                   \
-    if (!(x)) {                                                          \
-      (void)fprintf(stderr, "%s:%d: %s\n  %s\n", __FILE__, __LINE__, #x, \
-                    tfd_error_message());                                \
-      return 1;                                                          \
-    }                                                                    \
-  } while (0)
+#include "comm_processes.h"
 
 /* --- the case table ------------------------------------------------------- */
-
-static int all_cases(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w = {.small = processes > 2 || local > 1};
-
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  CHECK(strcmp("tcp", w.group->provider->name) == 0);
-  check_world(&w);
-  tfd__release(w.group);
-  return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
-}
 
 static void every_case(void **state) {
   int processes;
@@ -127,151 +21,6 @@ static void every_case(void **state) {
   }
   run_all(all_cases, 2, 2);
   run_all(all_cases, 3, 2);
-}
-
-/* --- failures ------------------------------------------------------------- */
-
-/* One all_reduce of n ones; its status. */
-static int sum_ones(const world *w, int64_t n, double seconds) {
-  pieces p;
-  tfd__collective c =
-      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p, &p);
-  int rc;
-
-  make_pieces(w, &p, TFD_FLOAT32, n);
-  fill_pieces(w, &p, c.op);
-  rc = tfd__group_run(w->group, &c, tfd__deadline_in(seconds));
-  drop_pieces(w, &p);
-  return rc;
-}
-
-static double seconds_since(int64_t begin) {
-  return (double)(tfd__now_ns() - begin) * 1e-9;
-}
-
-/* Process 1 ends without a word after three sums; the others may still be at
-** the third then. */
-static int one_dies(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w = {0};
-  int64_t begin = 0;
-  int rc = TFD_OK;
-  int i;
-
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  for (i = 0; i < 2; i++) CHECK(sum_ones(&w, 100000, 60) == TFD_OK);
-  begin = tfd__now_ns();
-  for (i = 2; i < 4 && rc == TFD_OK; i++) {
-    if (process == 1 && i == 3) (void)kill(getpid(), SIGKILL);
-    rc = sum_ones(&w, 100000, 60);
-  }
-  CHECK(rc == TFD_ABORTED);
-  CHECK(seconds_since(begin) < 10);
-  CHECK(strstr(tfd_error_message(), "process 1 of 3 is gone") != NULL);
-  CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED); /* it stays failed */
-  tfd__release(w.group);
-  return 0;
-}
-
-static void a_process_that_dies_fails_the_others(void **state) {
-  pid_t children[3];
-  int i;
-
-  (void)state;
-  make_addresses();
-  for (i = 0; i < 3; i++) children[i] = start(one_dies, i, 3, 1);
-  assert_int_equal(0, status_of(children[0]));
-  assert_int_equal(128 + SIGKILL, status_of(children[1]));
-  assert_int_equal(0, status_of(children[2]));
-}
-
-/* Process 1 is stopped; silence is noticed. */
-static int one_hangs(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w = {0};
-
-  n.beat_timeout = 2;
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  if (process == 1) (void)kill(getpid(), SIGSTOP);
-  CHECK(sum_ones(&w, 1000, 60) == TFD_ABORTED);
-  if (process == 0) {
-    CHECK(strstr(tfd_error_message(), "has not been heard of for 2.") != NULL);
-  }
-  tfd__release(w.group);
-  return 0;
-}
-
-static void a_process_that_hangs_fails_the_others(void **state) {
-  pid_t children[2];
-  int i;
-
-  (void)state;
-  make_addresses();
-  for (i = 0; i < 2; i++) children[i] = start(one_hangs, i, 2, 1);
-  assert_int_equal(0, status_of(children[0]));
-  (void)kill(children[1], SIGCONT); /* it finds that the others have gone on */
-  assert_int_equal(0, status_of(children[1]));
-}
-
-static int they_differ(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w = {0};
-  int64_t begin = 0;
-
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
-  begin = tfd__now_ns();
-  CHECK(sum_ones(&w, process == 0 ? 100 : 101, 60) != TFD_OK);
-  CHECK(seconds_since(begin) < 10);
-  CHECK(strstr(tfd_error_message(), "run apart at collective 2") != NULL);
-  tfd__release(w.group);
-  return 0;
-}
-
-static void processes_that_run_apart_all_hear_of_it(void **state) {
-  (void)state;
-  run_all(they_differ, 2, 1);
-}
-
-static int one_ends(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w = {0};
-
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  if (process == 0) {
-    CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED);
-    CHECK(strstr(tfd_error_message(),
-                 "process 1 has ended while process 0 waits") != NULL);
-  }
-  tfd__release(w.group);
-  return 0;
-}
-
-static void a_process_that_ends_is_not_waited_for(void **state) {
-  (void)state;
-  run_all(one_ends, 2, 1);
-}
-
-static int one_aborts(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w = {0};
-
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  if (process == 2) {
-    tfd__group_abort(w.group, "train.lua:7: no such field");
-  }
-  CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED);
-  CHECK(strstr(tfd_error_message(), "train.lua:7: no such field") != NULL);
-  if (process != 2) {
-    CHECK(strstr(tfd_error_message(), "because of process 2") != NULL);
-  }
-  tfd__release(w.group);
-  return 0;
-}
-
-static void an_abort_reaches_everybody_with_its_cause(void **state) {
-  (void)state;
-  run_all(one_aborts, 3, 1);
 }
 
 /* --- who may join --------------------------------------------------------- */
@@ -482,11 +231,7 @@ int main(void) {
       cmocka_unit_test(headers_come_back_and_no_bit_of_them_may_change),
       cmocka_unit_test(proofs_are_hmac_sha256),
       cmocka_unit_test(every_case),
-      cmocka_unit_test(a_process_that_dies_fails_the_others),
-      cmocka_unit_test(a_process_that_hangs_fails_the_others),
-      cmocka_unit_test(processes_that_run_apart_all_hear_of_it),
-      cmocka_unit_test(a_process_that_ends_is_not_waited_for),
-      cmocka_unit_test(an_abort_reaches_everybody_with_its_cause),
+      FAULT_TESTS,
       cmocka_unit_test(a_secret_that_all_know_opens),
       cmocka_unit_test(another_secret_is_refused),
       cmocka_unit_test(another_cluster_is_refused),
@@ -495,6 +240,7 @@ int main(void) {
       cmocka_unit_test(strangers_disturb_nobody),
   };
 
+  tested = "tcp";
   configure("2", "queued");
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

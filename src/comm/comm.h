@@ -66,6 +66,7 @@ struct tfd__group {
   double timeout;
   void *own;        /* the provider's */
   tfd__group *next; /* of those with other processes; open.c's */
+  bool unfit;       /* open found that the provider cannot serve these ranks */
   atomic_bool failed;
   tfd__mutex lock;
   tfd__error cause; /* under `lock` */
@@ -221,7 +222,9 @@ struct tfd__provider {
   /* What its starter says, for providers that have one. NULL = it has none.
   ** Blocks: until all have said where they are, or start_timeout has passed. */
   int (*world)(double start_timeout, tfd__world *world_p);
-  /* Set g->own, find the other ranks. NULL = nothing. */
+  /* Set g->own, find the other ranks. When it turns out then, in all processes
+  ** alike, that it cannot serve them, it sets g->unfit and fails. NULL =
+  ** nothing. */
   int (*open)(tfd__group *g, const tfd__group_config *config);
   /* Nothing is under way any more. NULL = nothing. */
   void (*close)(tfd__group *g);
@@ -258,18 +261,21 @@ struct tfd__ticket {
 
 /* Memory that devices of one process share, and copies where they do not. */
 extern const tfd__provider tfd__shared_provider;
+/* Several processes of one machine, through memory that they share. */
+extern const tfd__provider tfd__shm_provider;
 /* Several processes, over TCP. */
 extern const tfd__provider tfd__tcp_provider;
 
 /* Add one to those that are built in; *p itself may go. A name that is there
 ** already is AlreadyExists. Threads: any. */
 int tfd__provider_register(const tfd__provider *p);
-/* The provider of this name, or, for NULL, the best that can serve `config`:
-** in a network the one that TFDIST_TRANSPORT names. Plug-ins are opened when
-** they are named.
-** Errors: NotFound with what could be done; why a plug-in cannot be opened. */
+/* The provider of this name, or, for NULL, the best below `score` that can
+ *serve
+ ** `config`: in a network the one that TFDIST_TRANSPORT names. Plug-ins are
+ ** opened when they are named.
+ ** Errors: NotFound with what could be done; why a plug-in cannot be opened. */
 int tfd__provider_find(const char *name, const tfd__group_config *config,
-                       const tfd__provider **provider_p);
+                       int score, const tfd__provider **provider_p);
 /* Errors: as find; FailedPrecondition for a provider that has no starter. */
 int tfd__provider_world(const char *name, double start_timeout,
                         tfd__world *world_p);

@@ -1,6 +1,7 @@
 /* Making groups: ranks, their provider, the meeting of all. */
 #include "comm/private.h"
 
+#include <limits.h>
 #include <string.h>
 
 #define TIMEOUT 600.0
@@ -90,17 +91,18 @@ static int group_make(const tfd__group_config *config, tfd__group **g_p) {
   return TFD_OK;
 }
 
-int tfd__group_new(const tfd__group_config *config, tfd__group **group_p) {
-  const tfd__provider *provider = NULL;
+/* A group whose ranks have met; *unfit_p when they are not for the provider. */
+static int open_with(const tfd__group_config *config,
+                     const tfd__provider *provider, tfd__group **group_p,
+                     bool *unfit_p) {
   tfd__group *g = NULL;
   int rc;
 
-  TFD_TRY(check_ranks(config));
-  TFD_TRY(tfd__provider_find(config->provider, config, &provider));
   TFD_TRY(group_make(config, &g));
   g->provider = provider; /* its threads may fail the group at once */
   rc = provider->open(g, config);
   if (rc != TFD_OK) {
+    *unfit_p = g->unfit;
     g->provider = NULL; /* only what was opened is closed */
     tfd__release(g);
     return rc;
@@ -108,6 +110,33 @@ int tfd__group_new(const tfd__group_config *config, tfd__group **group_p) {
   list_add(g);
   *group_p = g;
   return TFD_OK;
+}
+
+int tfd__group_new(const tfd__group_config *config, tfd__group **group_p) {
+  const tfd__provider *provider = NULL;
+  const tfd__provider *before = NULL;
+  tfd__error kept = {0};
+  bool unfit = false;
+  int rc = check_ranks(config);
+
+  for (int score = INT_MAX; rc == TFD_OK; score = before->score) {
+    rc = tfd__provider_find(config->provider, config, score, &provider);
+    if (rc != TFD_OK) break;
+    if (provider == before) { /* it was named */
+      rc = tfd__error_raise(&kept);
+      break;
+    }
+    tfd__error_free(&kept);
+    unfit = false;
+    rc = open_with(config, provider, group_p, &unfit);
+    if (!unfit) break;
+    tfd__error_save(&kept);
+    tfd__log(TFD_LOG_INFO, "%s", kept.message);
+    before = provider;
+    rc = TFD_OK;
+  }
+  tfd__error_free(&kept);
+  return rc;
 }
 
 int tfd__group_solo(tfd__group **group_p) {

@@ -34,6 +34,7 @@ static int add(const tfd__provider *p) {
 static int add_built_in(void) {
   if (count > 0) return TFD_OK;
   TFD_TRY(add(&tfd__shared_provider));
+  TFD_TRY(add(&tfd__shm_provider));
   return add(&tfd__tcp_provider);
 }
 
@@ -197,26 +198,28 @@ static int find_named(const char *name, const tfd__group_config *config,
 }
 
 /* The failure is that of the best one. */
-static int find_best(const tfd__group_config *config,
+static int find_best(const tfd__group_config *config, int score,
                      const tfd__provider **provider_p) {
   const tfd__provider *best = NULL;
-  int before = 0;
+  const tfd__provider *first = NULL;
   int i;
 
   for (i = 0; i < count; i++) {
-    if (best != NULL && list[i].score <= best->score) continue;
-    if (list[i].can(config) == TFD_OK) best = &list[i];
+    const tfd__provider *p = &list[i];
+
+    if (p->score >= score) continue;
+    if (first == NULL || p->score > first->score) first = p;
+    if (best != NULL && p->score <= best->score) continue;
+    if (p->can(config) == TFD_OK) best = p;
   }
-  for (i = 0; best == NULL && i < count; i++) {
-    if (list[i].score > list[before].score) before = i;
-  }
-  if (best == NULL) return list[before].can(config);
+  if (first == NULL) return tfd__fail(TFD_NOT_FOUND, "group: no provider");
+  if (best == NULL) return first->can(config);
   *provider_p = best;
   return TFD_OK;
 }
 
 int tfd__provider_find(const char *name, const tfd__group_config *config,
-                       const tfd__provider **provider_p) {
+                       int score, const tfd__provider **provider_p) {
   char text[TFD_ENV_TEXT];
   int rc;
 
@@ -227,7 +230,7 @@ int tfd__provider_find(const char *name, const tfd__group_config *config,
   pthread_mutex_lock(&lock);
   rc = add_built_in();
   if (rc == TFD_OK) {
-    rc = name == NULL ? find_best(config, provider_p)
+    rc = name == NULL ? find_best(config, score, provider_p)
                       : find_named(name, config, provider_p);
   }
   pthread_mutex_unlock(&lock);

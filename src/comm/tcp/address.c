@@ -142,3 +142,19 @@ bool tfd__is_loopback(const char *address) {
   return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
          strcasecmp(host, "localhost") == 0;
 }
+
+bool tfd__is_one_host(const tfd__network *n) {
+  char first[HOST_BYTES];
+  char host[HOST_BYTES];
+  char port[PORT_BYTES];
+  bool same = split(n->addresses[0], first, port) == TFD_OK;
+  bool loopback = true;
+  int p;
+
+  for (p = 0; p < n->processes; p++) {
+    loopback = loopback && tfd__is_loopback(n->addresses[p]);
+    same = same && split(n->addresses[p], host, port) == TFD_OK &&
+           strcasecmp(first, host) == 0;
+  }
+  return same || loopback;
+}

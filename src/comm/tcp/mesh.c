@@ -229,26 +229,31 @@ static void send_data(tfd__mesh *m, peer *it) {
   }
 }
 
-/* Is the frame what the post waits for? */
-static bool fits(tfd__mesh *m, int process, const tfd__post *p) {
-  const tfd__frame *got = &m->peers[process].frame;
-  const tfd__frame *want = &p->frame;
-
+int tfd__frame_fits(const tfd__frame *want, const tfd__frame *got, int here,
+                    int there) {
   if (got->type == TFD_FRAME_DATA && got->seq == want->seq &&
       got->tag == want->tag && got->what == want->what &&
       got->count == want->count && got->length == want->length) {
+    return TFD_OK;
+  }
+  return tfd__fail(
+      TFD_RUNTIME_ERROR,
+      "the processes run apart at collective %llu: process %d "
+      "waits for part %u of kind %#llx with %llu elements, process "
+      "%d sends part %u of collective %llu, kind %#llx with %llu "
+      "elements",
+      (unsigned long long)want->seq, here, want->tag,
+      (unsigned long long)want->what, (unsigned long long)want->count, there,
+      got->tag, (unsigned long long)got->seq, (unsigned long long)got->what,
+      (unsigned long long)got->count);
+}
+
+/* Is the frame what the post waits for? */
+static bool fits(tfd__mesh *m, int process, const tfd__post *p) {
+  if (tfd__frame_fits(&p->frame, &m->peers[process].frame, m->process,
+                      process) == TFD_OK) {
     return true;
   }
-  (void)tfd__fail(TFD_RUNTIME_ERROR,
-                  "the processes run apart at collective %llu: process %d "
-                  "waits for part %u of kind %#llx with %llu elements, process "
-                  "%d sends part %u of collective %llu, kind %#llx with %llu "
-                  "elements",
-                  (unsigned long long)want->seq, m->process, want->tag,
-                  (unsigned long long)want->what,
-                  (unsigned long long)want->count, process, got->tag,
-                  (unsigned long long)got->seq, (unsigned long long)got->what,
-                  (unsigned long long)got->count);
   fail(m);
   return false;
 }
@@ -399,16 +404,20 @@ bool tfd__mesh_has_left(const tfd__mesh *m, int process) {
   return m->peers[process].left;
 }
 
+int tfd__fail_left(int here, int process, uint64_t collective) {
+  return tfd__fail(TFD_RUNTIME_ERROR,
+                   "process %d has ended while process %d waits for it in "
+                   "collective %llu",
+                   process, here, (unsigned long long)collective);
+}
+
 /* Somebody waits for a process that has ended in order. */
 static void check_left(tfd__mesh *m, int process) {
   peer *it = &m->peers[process];
   tfd__post *p = first(m, &it->receives);
 
   if (p == NULL || !it->left || it->socket[TFD_CHANNEL_DATA] >= 0) return;
-  (void)tfd__fail(TFD_RUNTIME_ERROR,
-                  "process %d has ended while process %d waits for it in "
-                  "collective %llu",
-                  process, m->process, (unsigned long long)p->frame.seq);
+  (void)tfd__fail_left(m->process, process, p->frame.seq);
   fail(m);
 }
 

@@ -30,6 +30,11 @@ typedef struct tfd__frame {
   uint32_t sum;    /* CRC-32C of them */
 } tfd__frame;
 
+/* Is what process `there` sends what process `here` waits for? Errors:
+** RuntimeError: the processes run apart. */
+int tfd__frame_fits(const tfd__frame *want, const tfd__frame *got, int here,
+                    int there);
+
 /* --- mesh ----------------------------------------------------------------- */
 
 typedef struct tfd__mesh tfd__mesh;
@@ -49,6 +54,9 @@ typedef struct tfd__post {
 /* Can the processes of this group be found at all? `name` is the provider's, in
 ** messages. Errors: Unavailable. */
 int tfd__mesh_can(const tfd__group_config *config, const char *name);
+/* Do all addresses name one host? Then it may still be several machines, behind
+** a name or in containers. */
+bool tfd__is_one_host(const tfd__network *network);
 /* Find all other processes. *mesh_p is set before the group can fail.
 ** Blocks: as tfd__meet. Errors: as tfd__meet. */
 int tfd__mesh_open(tfd__group *g, const tfd__group_config *config,
@@ -66,6 +74,8 @@ bool tfd__mesh_wait(tfd__mesh *mesh, tfd__post *const *posts, int n,
 void tfd__mesh_settle(tfd__mesh *mesh);
 /* Has the process said farewell? It will never send anything again. */
 bool tfd__mesh_has_left(const tfd__mesh *mesh, int process);
+/* Fail with: `here` waits for one that has left. */
+int tfd__fail_left(int here, int process, uint64_t collective);
 /* Tell all others why the group has failed here. Threads: any. */
 void tfd__mesh_abort(tfd__mesh *mesh, int code, const char *text);
 

@@ -1,0 +1,420 @@
+/* What the rounds of each collective stage, add up and take. */
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "comm/shm/shm.h"
+
+/* Few bytes: reading all of them from everybody beats a second step. */
+enum { SMALL_BYTES = 8192 };
+
+static tfd__shm_group *own_of(const tfd__group *g) {
+  return g->own;
+}
+
+bool tfd__shm_reduces(const tfd__shm_work *w) {
+  return w->kept.c.kind == TFD_COLLECTIVE_ALL_REDUCE ||
+         w->kept.c.kind == TFD_COLLECTIVE_REDUCE ||
+         w->kept.c.kind == TFD_COLLECTIVE_REDUCE_SCATTER;
+}
+
+/* --- what a value's rounds are -------------------------------------------- */
+
+/* Elements that process q gives for value k of an all_gather. */
+static tfd__stretch gathered_by(const tfd__group *g, const tfd__shm_work *w,
+                                int q) {
+  const tfd__collective *c = &w->kept.c;
+  int first = q * g->local;
+
+  return (tfd__stretch){tfd__gathered(g, c, w->k, first).begin,
+                        tfd__gathered(g, c, w->k, first + g->local - 1).end};
+}
+
+static int64_t longest_given(const tfd__group *g, const tfd__shm_work *w) {
+  int64_t most = 0;
+  int q;
+
+  for (q = 0; q < own_of(g)->tally.processes; q++) {
+    tfd__stretch s = gathered_by(g, w, q);
+
+    if (s.end - s.begin > most) most = s.end - s.begin;
+  }
+  return most;
+}
+
+int tfd__shm_values(const tfd__shm_work *w) {
+  return w->kept.c.kind == TFD_COLLECTIVE_BARRIER ? 1 : w->kept.c.values;
+}
+
+/* Numbers that processes could disagree about without another trace. */
+static uint32_t sum_of_counts(const tfd__group *g, const tfd__shm_work *w) {
+  const int64_t *counts = w->kept.c.counts;
+
+  if (counts == NULL) return 0;
+  return tfd__crc32c(0, counts + (ptrdiff_t)w->k * g->size,
+                     (size_t)g->size * sizeof *counts);
+}
+
+void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w) {
+  const tfd__shm_group *own = own_of(g);
+  tfd__collective_kind kind = w->kept.c.kind;
+  int64_t processes = own->tally.processes;
+  tfd__shm_value *v = &w->v;
+
+  *v = (tfd__shm_value){.size = 1};
+  if (kind != TFD_COLLECTIVE_BARRIER) {
+    const tfd__view *view = kind == TFD_COLLECTIVE_BROADCAST
+                                ? tfd__gotten(g, &w->kept.c, w->k, 0)->view
+                                : tfd__given(g, &w->kept.c, w->k, 0)->view;
+
+    v->dtype = view->dtype;
+    v->size = tfd__dtype_size(v->dtype);
+    v->total = view->numel;
+    v->mine = w->sums[w->k];
+  }
+  v->frame = (tfd__frame){.type = TFD_FRAME_DATA,
+                          .tag = (uint32_t)w->k,
+                          .seq = w->number,
+                          .what = tfd__kept_signature(&w->kept, v->dtype),
+                          .count = (uint64_t)v->total,
+                          .sum = sum_of_counts(g, w)};
+  v->each = (int64_t)(own->segment.slot / v->size);
+  if (kind == TFD_COLLECTIVE_ALL_GATHER) {
+    v->total = longest_given(g, w);
+    v->frame.count = (uint64_t)gathered_by(g, w, (int)processes - 1).end;
+  }
+  if (kind == TFD_COLLECTIVE_REDUCE_SCATTER) {
+    v->total /= processes;
+    v->each /= processes;
+  }
+  v->two_steps =
+      (kind == TFD_COLLECTIVE_ALL_REDUCE || kind == TFD_COLLECTIVE_REDUCE) &&
+      (size_t)v->total * v->size > SMALL_BYTES;
+  v->rounds = v->total == 0 ? 1 : (v->total + v->each - 1) / v->each;
+}
+
+/* Elements of round j. */
+static tfd__stretch round_of(const tfd__shm_value *v, int64_t j) {
+  int64_t end = (j + 1) * v->each;
+
+  return (tfd__stretch){j * v->each, end < v->total ? end : v->total};
+}
+
+/* Number of round j among all that the group has. */
+uint64_t tfd__shm_number(const tfd__shm_group *own, int64_t j) {
+  return own->rounds + (uint64_t)j + 1;
+}
+
+/* What process q adds up of n elements. */
+static tfd__stretch share_of(const tfd__group *g, const tfd__shm_value *v,
+                             int64_t n, int q) {
+  if (!v->two_steps) return (tfd__stretch){0, n};
+  return tfd__stretch_of(n, own_of(g)->tally.processes, q);
+}
+
+/* --- staging -------------------------------------------------------------- */
+
+static char *at(const tfd__run_of *run, int64_t element, size_t size) {
+  return (char *)run->view.data + (size_t)element * size;
+}
+
+static char *at_piece(const tfd__piece *p, int64_t element, size_t size) {
+  return (char *)p->view->data + (size_t)element * size;
+}
+
+/* Elements [s.begin, s.end) of what the ranks here give, one behind the
+** other. */
+static void stage_given(const tfd__group *g, const tfd__shm_work *w,
+                        tfd__stretch s, char *to) {
+  size_t size = w->v.size;
+  int64_t first = 0; /* element of local rank i */
+  int i;
+
+  for (i = 0; i < g->local; i++) {
+    int64_t n = tfd__gather_count(g, &w->kept.c, w->k, g->base + i);
+    int64_t begin = s.begin > first ? s.begin : first;
+    int64_t end = s.end < first + n ? s.end : first + n;
+
+    if (begin < end) {
+      memcpy(to + (size_t)(begin - s.begin) * size,
+             at_piece(tfd__given(g, &w->kept.c, w->k, i), begin - first, size),
+             (size_t)(end - begin) * size);
+    }
+    first += n;
+  }
+}
+
+/* What the others need for their shares. */
+static void stage_sum(const tfd__group *g, const tfd__shm_work *w,
+                      tfd__stretch s, char *to) {
+  const tfd__shm_value *v = &w->v;
+  int64_t n = s.end - s.begin;
+  tfd__stretch share = {n, n};
+
+  if (v->two_steps) share = share_of(g, v, n, own_of(g)->tally.process);
+  if (share.begin > 0) {
+    memcpy(to, at(&v->mine, s.begin, v->size), (size_t)share.begin * v->size);
+  }
+  if (share.end < n) {
+    memcpy(to + (size_t)share.end * v->size,
+           at(&v->mine, s.begin + share.end, v->size),
+           (size_t)(n - share.end) * v->size);
+  }
+}
+
+/* This round of the part that each process gets. */
+static void stage_parts(const tfd__group *g, const tfd__shm_work *w,
+                        tfd__stretch s, char *to) {
+  const tfd__shm_value *v = &w->v;
+  const tfd__tally *b = &own_of(g)->tally;
+  int q;
+
+  for (q = 0; q < b->processes && s.begin < s.end; q++) {
+    if (q == b->process) continue;
+    memcpy(to + (size_t)(q * v->each) * v->size,
+           at(&v->mine, q * v->total + s.begin, v->size),
+           (size_t)(s.end - s.begin) * v->size);
+  }
+}
+
+void tfd__shm_stage(tfd__group *g, tfd__shm_work *w) {
+  tfd__shm_group *own = own_of(g);
+  tfd__shm_value *v = &w->v;
+  uint64_t number = tfd__shm_number(own, v->staged);
+  tfd__stretch s = round_of(v, v->staged);
+  char *to =
+      tfd__segment_slot(&own->segment, own->tally.process, number, false);
+  const tfd__collective *c = &w->kept.c;
+
+  switch (c->kind) {
+  case TFD_COLLECTIVE_ALL_REDUCE:
+  case TFD_COLLECTIVE_REDUCE:
+    stage_sum(g, w, s, to);
+    break;
+  case TFD_COLLECTIVE_REDUCE_SCATTER:
+    stage_parts(g, w, s, to);
+    break;
+  case TFD_COLLECTIVE_ALL_GATHER:
+    stage_given(g, w, s, to);
+    break;
+  case TFD_COLLECTIVE_BROADCAST:
+    if (c->root / g->local == own->tally.process && s.begin < s.end) {
+      memcpy(to,
+             at_piece(tfd__given(g, c, w->k, c->root % g->local), s.begin,
+                      v->size),
+             (size_t)(s.end - s.begin) * v->size);
+    }
+    break;
+  default:
+    break;
+  }
+  v->frame.length = (uint64_t)v->staged;
+  own->tally.cells[own->tally.process].frames[number % TFD_DEPTH] = v->frame;
+  v->staged++;
+  tfd__tally_publish(&own->tally, TFD_MARK_STAGED, number);
+}
+
+/* --- sums ----------------------------------------------------------------- */
+
+/* n elements of the segment as a run. */
+static tfd__run_of run_at(tfd__shm_group *own, const tfd__shm_value *v,
+                          char *data, int64_t n) {
+  tfd__view whole = {.data = data, .dtype = (uint8_t)v->dtype};
+  tfd__piece p = {&own->window, &whole};
+
+  return tfd__part_of(&p, 0, n);
+}
+
+/* Does the kernel of sums do it, on this thread? */
+tfd__kernel tfd__shm_summing(const tfd__group *g, const tfd__shm_work *w) {
+  const tfd__backend *b = g->devices[0]->backend;
+  bool adds = w->kept.c.op <= TFD_REDUCE_MEAN &&
+              (tfd__is_float(w->v.dtype) || w->v.dtype == TFD_INT32 ||
+               w->v.dtype == TFD_INT64);
+
+  return adds && !b->asynchronous ? b->kernels[TFD_KERNEL_sum_parts] : NULL;
+}
+
+/* to = the sum of all in, into `twin` too when it is not NULL. */
+static int add_now(const tfd__group *g, const tfd__shm_work *w,
+                   tfd__kernel kernel, const tfd__run_of *in,
+                   const tfd__run_of *to, char *twin) {
+  int n = own_of(g)->tally.processes;
+  tfd__view views[TFD_MAX_LOCAL_RANKS + 2];
+  int64_t ints[3] = {w->kept.c.op == TFD_REDUCE_MEAN, 0, to->view.numel};
+  tfd__call call = {.name = w->kept.c.what,
+                    .views = views,
+                    .ints = ints,
+                    .ints_n = 3,
+                    .in_n = (int16_t)n,
+                    .out_n = twin == NULL ? 1 : 2,
+                    .replica = -1};
+  int i;
+
+  for (i = 0; i < n; i++) views[i] = in[i].view;
+  views[n] = to->view;
+  views[n + 1] = to->view;
+  views[n + 1].data = twin;
+  return kernel(&call);
+}
+
+/* to = the reduction of elements [from, from + to's) over all processes, which
+** lie at `offset` of their slots. */
+static int reduce_into(tfd__group *g, tfd__shm_work *w, int64_t from,
+                       int64_t offset, const tfd__run_of *to, char *twin) {
+  tfd__shm_group *own = own_of(g);
+  tfd__shm_value *v = &w->v;
+  tfd__run_of in[TFD_MAX_LOCAL_RANKS];
+  tfd__piece mine = {v->mine.buffer, &v->mine.view};
+  tfd__kernel kernel = tfd__shm_summing(g, w);
+  uint64_t number = tfd__shm_number(own, v->done);
+  int64_t n = to->view.numel;
+  int q;
+
+  if (n == 0) return TFD_OK;
+  for (q = 0; q < own->tally.processes; q++) {
+    char *slot = tfd__segment_slot(&own->segment, q, number, false);
+
+    in[q] = q == own->tally.process
+                ? tfd__part_of(&mine, from, n)
+                : run_at(own, v, slot + (size_t)offset * v->size, n);
+  }
+  if (kernel != NULL) return add_now(g, w, kernel, in, to, twin);
+  return tfd__reduce_runs(&w->kept.c, in, own->tally.processes, to);
+}
+
+/* Where the results of a sum go here; NULL: nowhere. */
+static const tfd__piece *target_of(const tfd__group *g,
+                                   const tfd__shm_work *w) {
+  int rank = 0;
+
+  if (w->kept.c.kind == TFD_COLLECTIVE_REDUCE) rank = w->kept.c.root - g->base;
+  if (rank < 0 || rank >= g->local) return NULL;
+  return tfd__gotten(g, &w->kept.c, w->k, rank);
+}
+
+static int reduce_share(tfd__group *g, tfd__shm_work *w) {
+  tfd__shm_group *own = own_of(g);
+  tfd__shm_value *v = &w->v;
+  const tfd__piece *target = target_of(g, w);
+  tfd__stretch s = round_of(v, v->done);
+  tfd__stretch share = share_of(g, v, s.end - s.begin, own->tally.process);
+  char *slot = tfd__segment_slot(&own->segment, own->tally.process,
+                                 tfd__shm_number(own, v->done), true) +
+               (size_t)share.begin * v->size;
+  int64_t n = share.end - share.begin;
+  tfd__run_of to = run_at(own, v, slot, n);
+
+  if (target == NULL && !v->two_steps) return TFD_OK;
+  if (target != NULL) to = tfd__part_of(target, s.begin + share.begin, n);
+  return reduce_into(g, w, s.begin + share.begin, share.begin, &to,
+                     target != NULL && v->two_steps ? slot : NULL);
+}
+
+/* What was added up by the devices must lie in the slot too. */
+void tfd__shm_copy_share(tfd__group *g, const tfd__shm_work *w) {
+  tfd__shm_group *own = own_of(g);
+  const tfd__shm_value *v = &w->v;
+  const tfd__piece *target = target_of(g, w);
+  tfd__stretch s = round_of(v, v->done);
+  tfd__stretch share = share_of(g, v, s.end - s.begin, own->tally.process);
+  char *slot = tfd__segment_slot(&own->segment, own->tally.process,
+                                 tfd__shm_number(own, v->done), true);
+
+  if (target == NULL || !v->two_steps || share.begin == share.end) return;
+  memcpy(slot + (size_t)share.begin * v->size,
+         at_piece(target, s.begin + share.begin, v->size),
+         (size_t)(share.end - share.begin) * v->size);
+}
+
+/* The ranks here get their parts of the reduction. */
+static int reduce_parts(tfd__group *g, tfd__shm_work *w) {
+  tfd__shm_value *v = &w->v;
+  int64_t each = v->total / g->local;
+  tfd__stretch s = round_of(v, v->done);
+  int process = own_of(g)->tally.process;
+  int i;
+
+  for (i = 0; i < g->local; i++) {
+    const tfd__piece *out = tfd__gotten(g, &w->kept.c, w->k, i);
+    int64_t begin = s.begin > i * each ? s.begin : i * each;
+    int64_t end = s.end < (i + 1) * each ? s.end : (i + 1) * each;
+    tfd__run_of to;
+
+    if (begin >= end) continue;
+    to = tfd__part_of(out, begin - i * each, end - begin);
+    TFD_TRY(reduce_into(g, w, process * v->total + begin,
+                        process * v->each + begin - s.begin, &to, NULL));
+  }
+  return TFD_OK;
+}
+
+/* --- taking --------------------------------------------------------------- */
+
+void tfd__shm_take_shares(tfd__group *g, const tfd__shm_work *w) {
+  tfd__shm_group *own = own_of(g);
+  const tfd__shm_value *v = &w->v;
+  const tfd__piece *target = target_of(g, w);
+  tfd__stretch s = round_of(v, v->done);
+  uint64_t number = tfd__shm_number(own, v->done);
+  int q;
+
+  for (q = 0; target != NULL && q < own->tally.processes; q++) {
+    tfd__stretch share = share_of(g, v, s.end - s.begin, q);
+    const char *from = tfd__segment_slot(&own->segment, q, number, true);
+
+    if (q == own->tally.process || share.begin == share.end) continue;
+    memcpy(at_piece(target, s.begin + share.begin, v->size),
+           from + (size_t)share.begin * v->size,
+           (size_t)(share.end - share.begin) * v->size);
+  }
+}
+
+static void take_from(tfd__group *g, const tfd__shm_work *w, int q, int64_t to,
+                      int64_t n) {
+  tfd__shm_group *own = own_of(g);
+  const tfd__shm_value *v = &w->v;
+
+  if (n <= 0) return;
+  memcpy(
+      at_piece(tfd__gotten(g, &w->kept.c, w->k, 0), to, v->size),
+      tfd__segment_slot(&own->segment, q, tfd__shm_number(own, v->done), false),
+      (size_t)n * v->size);
+}
+
+static void take_gathered(tfd__group *g, const tfd__shm_work *w) {
+  const tfd__tally *b = &own_of(g)->tally;
+  tfd__stretch s = round_of(&w->v, w->v.done);
+  int q;
+
+  for (q = 0; q < b->processes; q++) {
+    tfd__stretch theirs = gathered_by(g, w, q);
+    int64_t n = theirs.end - theirs.begin;
+
+    if (q == b->process) continue;
+    take_from(g, w, q, theirs.begin + s.begin,
+              (s.end < n ? s.end : n) - s.begin);
+  }
+}
+
+int tfd__shm_take(tfd__group *g, tfd__shm_work *w) {
+  tfd__stretch s = round_of(&w->v, w->v.done);
+  int root = w->kept.c.root / g->local;
+
+  switch (w->kept.c.kind) {
+  case TFD_COLLECTIVE_ALL_REDUCE:
+  case TFD_COLLECTIVE_REDUCE:
+    return reduce_share(g, w);
+  case TFD_COLLECTIVE_REDUCE_SCATTER:
+    return reduce_parts(g, w);
+  case TFD_COLLECTIVE_ALL_GATHER:
+    take_gathered(g, w);
+    return TFD_OK;
+  case TFD_COLLECTIVE_BROADCAST:
+    if (root != own_of(g)->tally.process) {
+      take_from(g, w, root, s.begin, s.end - s.begin);
+    }
+    return TFD_OK;
+  default:
+    return TFD_OK;
+  }
+}

@@ -1,0 +1,376 @@
+/* Collectives of processes that share memory, made of rounds.
+**
+** In a round every process stages what it gives in its slot, then takes what it
+** needs from the slots of all others. Sums of more than a few elements have two
+** steps: each process adds up its share of the round and puts the result into
+** its second slot, from where the others copy it. A value has as many rounds as
+** its elements need slots; two rounds are under way at a time, so that nobody
+** waits while there is something to stage. The slots stay in the caches.
+** Cost of a sum of n elements by P processes, for each of them: (P - 1) / P n
+** copied in and out, and n / P sums of P.
+** The order of additions is that of the ranks, processes' sums by processes'
+** sums. Before anything is taken, all must have staged the same round of the
+** same collective.
+** Collectives go on in the order in which they were begun, on the thread that
+** waits, whichever of them it waits for. */
+#include "comm/shm/shm.h"
+
+/* Long enough for the others to come from the same step of a training, and no
+** longer than two wake-ups take. */
+#define SPIN_NS 50000
+
+static tfd__shm_group *own_of(const tfd__group *g) {
+  return g->own;
+}
+
+/* --- life ----------------------------------------------------------------- */
+
+static int can(const tfd__group_config *c) {
+  TFD_TRY(tfd__mesh_can(c, "shm"));
+  if (tfd__is_one_host(c->network)) return TFD_OK;
+  return tfd__fail(TFD_UNAVAILABLE,
+                   "group: provider \"shm\" needs all processes on one "
+                   "machine; their addresses name several hosts");
+}
+
+static void window_destroy(void *self) {
+  (void)self;
+}
+
+/* What kernels see as a buffer is the segment's memory. */
+static void open_window(tfd__group *g, tfd__shm_group *own) {
+  static const tfd__type type = {
+      .name = "buffer", .kind = TFD_HANDLE_BUFFER, .destroy = window_destroy};
+
+  own->window = (tfd__buffer){.device = g->devices[0],
+                              .data = own->segment.memory,
+                              .bytes = own->segment.bytes,
+                              .capacity = own->segment.bytes};
+  tfd__object_init(&own->window.object, &type);
+}
+
+static int open_group(tfd__group *g, const tfd__group_config *config) {
+  const tfd__network *n = config->network;
+  tfd__shm_group *own = tfd__calloc(1, sizeof *own);
+  int rc;
+
+  if (own == NULL) return tfd__no_memory(sizeof *own, "group");
+  g->own = own;
+  rc = tfd__mesh_open(g, config, &own->mesh);
+  if (rc == TFD_OK) {
+    rc = tfd__segment_open(g, own->mesh, n, &own->segment);
+    if (rc != TFD_OK) {
+      tfd__error kept = {0};
+
+      g->unfit = rc == TFD_UNAVAILABLE;
+      tfd__error_save(&kept);
+      tfd__mesh_free(own->mesh);
+      (void)tfd__error_raise(&kept);
+      tfd__error_free(&kept);
+    }
+  }
+  if (rc != TFD_OK) {
+    g->own = NULL;
+    tfd__free(own);
+    return rc;
+  }
+  own->tally = (tfd__tally){.cells = own->segment.cells,
+                            .process = n->process,
+                            .processes = n->processes,
+                            .spin = config->size <= tfd__cores() ? SPIN_NS : 0};
+  open_window(g, own);
+  own->open = true;
+  return TFD_OK;
+}
+
+static void close_group(tfd__group *g) {
+  tfd__shm_group *own = own_of(g);
+
+  tfd__mesh_free(own->mesh);
+  tfd__release(&own->window);
+  tfd__segment_close(&own->segment);
+  tfd__free(own);
+  g->own = NULL;
+}
+
+static void abort_group(tfd__group *g) {
+  tfd__shm_group *own = own_of(g);
+
+  tfd__mesh_abort(own->mesh, (int)g->cause.code,
+                  g->cause.message == NULL ? "" : g->cause.message);
+  if (own->open) tfd__tally_ring(&own->tally);
+}
+
+/* --- making work ---------------------------------------------------------- */
+
+static void work_free(const tfd__group *g, tfd__shm_work *w) {
+  int k;
+
+  for (k = 0; k < w->kept.c.values; k++) {
+    if (w->owned[k]) tfd__release(w->sums[k].buffer);
+  }
+  tfd__kept_free(&w->kept, g);
+  tfd__free(w->sums);
+  tfd__free(w);
+}
+
+static int work_new(const tfd__group *g, const tfd__collective *c,
+                    tfd__shm_work **w_p) {
+  size_t n = (size_t)c->values;
+  tfd__shm_work *w = tfd__calloc(1, sizeof *w);
+
+  if (w == NULL) return tfd__no_memory(sizeof *w, c->what);
+  if (tfd__kept_init(&w->kept, g, c) != TFD_OK) {
+    tfd__free(w);
+    return TFD_RESOURCE_EXHAUSTED;
+  }
+  w->sums = tfd__calloc(n + 1, sizeof *w->sums + sizeof *w->owned);
+  if (w->sums == NULL) {
+    w->kept.c.values = 0;
+    work_free(g, w);
+    return tfd__no_memory(n * sizeof *w->sums, c->what);
+  }
+  w->owned = (bool *)(w->sums + n + 1);
+  *w_p = w;
+  return TFD_OK;
+}
+
+static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
+  tfd__shm_group *own = own_of(g);
+  tfd__shm_work *w = NULL;
+  int rc = TFD_OK;
+  int k;
+
+  TFD_TRY(work_new(g, c, &w));
+  for (k = 0; rc == TFD_OK && tfd__shm_reduces(w) && k < c->values; k++) {
+    rc = tfd__kept_reduce(&w->kept, g, k, &w->sums[k], &w->owned[k]);
+  }
+  if (rc != TFD_OK) {
+    work_free(g, w);
+    return rc;
+  }
+  tfd__kept_note(&w->kept, g);
+  w->number = ++own->begun;
+  if (own->last == NULL) {
+    own->first = w;
+  } else {
+    own->last->next = w;
+  }
+  own->last = w;
+  t->own = w;
+  return TFD_OK;
+}
+
+static void take_out(tfd__shm_group *own, const tfd__shm_work *w) {
+  tfd__shm_work *before = NULL;
+  tfd__shm_work *at = own->first;
+
+  while (at != NULL && at != w) {
+    before = at;
+    at = at->next;
+  }
+  if (at == NULL) return;
+  if (before == NULL) {
+    own->first = w->next;
+  } else {
+    before->next = w->next;
+  }
+  if (own->last == w) own->last = before;
+}
+
+/* --- rounds --------------------------------------------------------------- */
+
+/* This thread's error is why the group fails. */
+static int fail_all(tfd__group *g, const tfd__shm_work *w) {
+  (void)tfd__group_fail(g);
+  return tfd__group_check(g, w->kept.c.what);
+}
+
+/* Errors: a process that all wait for has ended in order. */
+static int wait_for(tfd__group *g, const tfd__shm_work *w, tfd__mark mark,
+                    uint64_t number, tfd__deadline until, bool *there_p) {
+  tfd__shm_group *own = own_of(g);
+  int late = 0;
+
+  *there_p = tfd__tally_wait(&own->tally, mark, number, until);
+  if (*there_p || tfd__tally_reached(&own->tally, mark, number, &late)) {
+    return TFD_OK;
+  }
+  if (!tfd__mesh_has_left(own->mesh, late) ||
+      tfd__tally_reached(&own->tally, mark, number, NULL)) {
+    return TFD_OK;
+  }
+  (void)tfd__fail_left(own->tally.process, late, w->number);
+  return fail_all(g, w);
+}
+
+/* Is everybody at the same round of the same collective? */
+static int check_frames(const tfd__shm_group *own, const tfd__shm_value *v) {
+  uint64_t number = tfd__shm_number(own, v->done);
+  tfd__frame mine = v->frame;
+  int q;
+
+  mine.length = (uint64_t)v->done;
+  for (q = 0; q < own->tally.processes; q++) {
+    const tfd__frame *theirs = &own->tally.cells[q].frames[number % TFD_DEPTH];
+
+    if (q == own->tally.process) continue;
+    TFD_TRY(tfd__frame_fits(&mine, theirs, own->tally.process, q));
+    if (mine.sum == theirs->sum) continue;
+    return tfd__fail(TFD_RUNTIME_ERROR,
+                     "the processes run apart at collective %llu: processes "
+                     "%d and %d gather other numbers of elements",
+                     (unsigned long long)mine.seq, own->tally.process, q);
+  }
+  return TFD_OK;
+}
+
+/* Stage the next round, if there is one and its slots are free. */
+static int stage_next(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
+                      bool *there_p) {
+  tfd__shm_group *own = own_of(g);
+  tfd__shm_value *v = &w->v;
+  uint64_t number = tfd__shm_number(own, v->staged);
+  uint64_t free_after = number > TFD_DEPTH ? number - TFD_DEPTH : 0;
+
+  *there_p = true;
+  if (v->staged == v->rounds || v->staged == v->done + TFD_DEPTH) return TFD_OK;
+  if (v->staged == v->done) {
+    TFD_TRY(wait_for(g, w, TFD_MARK_FINISHED, free_after, until, there_p));
+    if (!*there_p) return TFD_OK;
+  } else if (!tfd__tally_reached(&own->tally, TFD_MARK_FINISHED, free_after,
+                                 NULL)) {
+    return TFD_OK;
+  }
+  tfd__shm_stage(g, w);
+  return TFD_OK;
+}
+
+/* The round's sums, from the first look at the slots to the results. */
+static int finish_sums(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
+                       bool *there_p) {
+  tfd__shm_group *own = own_of(g);
+  tfd__shm_value *v = &w->v;
+  uint64_t number = tfd__shm_number(own, v->done);
+
+  if (!v->submitted) {
+    TFD_TRY(tfd__shm_take(g, w));
+    tfd__kept_note(&w->kept, g);
+    v->submitted = true;
+  }
+  if (!v->reduced && tfd__shm_reduces(w) && tfd__shm_summing(g, w) == NULL) {
+    *there_p = false;
+    TFD_TRY(tfd__kept_ready(&w->kept, g, until, there_p));
+    if (!*there_p) return TFD_OK;
+    tfd__shm_copy_share(g, w);
+  }
+  if (!v->two_steps) return TFD_OK;
+  if (!v->reduced) {
+    v->reduced = true;
+    tfd__tally_publish(&own->tally, TFD_MARK_REDUCED, number);
+  }
+  TFD_TRY(wait_for(g, w, TFD_MARK_REDUCED, number, until, there_p));
+  if (*there_p) tfd__shm_take_shares(g, w);
+  return TFD_OK;
+}
+
+static int one_round(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
+                     bool *there_p) {
+  tfd__shm_group *own = own_of(g);
+  tfd__shm_value *v = &w->v;
+  uint64_t number = tfd__shm_number(own, v->done);
+
+  TFD_TRY(stage_next(g, w, until, there_p));
+  if (!*there_p) return TFD_OK;
+  /* The next one before this one's results are waited for. */
+  TFD_TRY(stage_next(g, w, until, there_p));
+  if (!v->fits) {
+    TFD_TRY(wait_for(g, w, TFD_MARK_STAGED, number, until, there_p));
+    if (!*there_p) return TFD_OK;
+    if (check_frames(own, v) != TFD_OK) return fail_all(g, w);
+    v->fits = true;
+  }
+  TFD_TRY(finish_sums(g, w, until, there_p));
+  if (!*there_p) return TFD_OK;
+  tfd__tally_publish(&own->tally, TFD_MARK_FINISHED, number);
+  v->done++;
+  v->fits = false;
+  v->submitted = false;
+  v->reduced = false;
+  return TFD_OK;
+}
+
+/* --- from begin to end ---------------------------------------------------- */
+
+static int go_on(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
+                 bool *there_p) {
+  tfd__shm_group *own = own_of(g);
+
+  if (w->phase == TFD_SHM_INPUT) {
+    *there_p = false;
+    TFD_TRY(tfd__kept_ready(&w->kept, g, until, there_p));
+    if (!*there_p) return TFD_OK;
+    w->phase = TFD_SHM_ROUNDS;
+    if (tfd__shm_values(w) > 0) tfd__shm_plan(g, w);
+  }
+  *there_p = true;
+  while (w->k < tfd__shm_values(w)) {
+    TFD_TRY(one_round(g, w, until, there_p));
+    if (!*there_p) return TFD_OK;
+    if (w->v.done < w->v.rounds) continue;
+    own->rounds += (uint64_t)w->v.rounds;
+    if (++w->k < tfd__shm_values(w)) tfd__shm_plan(g, w);
+  }
+  w->phase = TFD_SHM_DONE;
+  take_out(own, w);
+  switch (w->kept.c.kind) {
+  case TFD_COLLECTIVE_ALL_REDUCE:
+  case TFD_COLLECTIVE_BROADCAST:
+  case TFD_COLLECTIVE_ALL_GATHER:
+    return tfd__kept_spread(&w->kept, g);
+  default:
+    return TFD_OK;
+  }
+}
+
+static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
+  tfd__group *g = t->group;
+  const tfd__shm_work *w = t->own;
+
+  while (w->phase != TFD_SHM_DONE) {
+    bool there = true;
+
+    if (go_on(g, own_of(g)->first, until, &there) != TFD_OK) {
+      return tfd__group_fail(g); /* the others wait for it */
+    }
+    if (!there) return TFD_OK; /* the caller looks for failures */
+  }
+  *done_p = true;
+  return TFD_OK;
+}
+
+static void end_work(tfd__ticket *t) {
+  tfd__shm_work *w = t->own;
+
+  if (w == NULL) return;
+  take_out(own_of(t->group), w);
+  work_free(t->group, w);
+}
+
+const tfd__provider tfd__shm_provider = {
+    .abi = TFD_PROVIDER_ABI,
+    .name = "shm",
+    .score = 60,
+    .can = can,
+    .open = open_group,
+    .close = close_group,
+    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin,
+              [TFD_COLLECTIVE_REDUCE] = begin,
+              [TFD_COLLECTIVE_BROADCAST] = begin,
+              [TFD_COLLECTIVE_ALL_GATHER] = begin,
+              [TFD_COLLECTIVE_REDUCE_SCATTER] = begin,
+              [TFD_COLLECTIVE_BARRIER] = begin},
+    .wait = wait_work,
+    .end = end_work,
+    .abort = abort_group,
+};

@@ -1,0 +1,148 @@
+#ifndef TFD_COMM_SHM_H
+#define TFD_COMM_SHM_H
+/* Groups whose processes are on one machine: bytes go through memory that all
+** have mapped. Private to this folder.
+**
+** Files: segment (one memory for all, and who may have it), tally (counters in
+** it, and waiting for them), move (what a round stages, adds up and takes), shm
+** (the provider: collectives made of rounds).
+**
+** S1 The memory has no name and no file: it is gone with the last process.
+** S2 Its size is sealed and its pages are there: touching it cannot fail.
+** S3 Nothing in it is an address or a size that is used unchecked.
+** S4 Nobody holds a lock in it: a process may die at any moment. Who is gone,
+**    silent or has failed is the mesh's to find; whoever waits here looks at
+**    the group at least every 20 ms. */
+
+#include "comm/tcp/mesh.h"
+
+/* --- tally ---------------------------------------------------------------- */
+
+/* What a process has done, as numbers of rounds from 1 on. */
+typedef enum tfd__mark {
+  TFD_MARK_STAGED = 0, /* what it gives lies in its slot */
+  TFD_MARK_REDUCED,    /* so does its share of the sum */
+  TFD_MARK_FINISHED,   /* it reads no slot of the round any more */
+  TFD_MARKS
+} tfd__mark;
+
+/* Slots for rounds that follow one another. */
+enum { TFD_DEPTH = 2 };
+
+/* One process's; lines that others write are apart from those it writes. */
+typedef struct tfd__cell {
+  _Alignas(128) atomic_uint_least64_t marks[TFD_MARKS];
+  _Alignas(128) atomic_uint asleep; /* it waits for `bell` to change */
+  atomic_uint bell;
+  _Alignas(128) tfd__frame frames[TFD_DEPTH]; /* what the rounds are about */
+} tfd__cell;
+
+typedef struct tfd__tally {
+  tfd__cell *cells; /* of all processes */
+  int process;
+  int processes;
+  int64_t spin; /* ns to look before sleeping */
+} tfd__tally;
+
+/* Say that this process has come so far. */
+void tfd__tally_publish(tfd__tally *b, tfd__mark mark, uint64_t round);
+/* Has every process? *late_p, when not NULL, is one that has not. */
+bool tfd__tally_reached(const tfd__tally *b, tfd__mark mark, uint64_t round,
+                        int *late_p);
+/* Wait until it has, `until` has passed or 20 ms have, or somebody rang. */
+bool tfd__tally_wait(tfd__tally *b, tfd__mark mark, uint64_t round,
+                     tfd__deadline until);
+/* This process's own waits look again. Threads: any. */
+void tfd__tally_ring(tfd__tally *b);
+
+/* --- segment -------------------------------------------------------------- */
+
+typedef struct tfd__segment {
+  void *memory;
+  size_t bytes;
+  size_t slot; /* bytes of one slot */
+  tfd__cell *cells;
+} tfd__segment;
+
+/* The same memory in all processes of a mesh.
+** Blocks: until all have said whether they have it.
+** Errors: Unavailable, the same in all processes, when they do not share a
+**   machine and a user, or one of them could not map it; what fails the
+**   group. */
+int tfd__segment_open(tfd__group *g, tfd__mesh *mesh,
+                      const tfd__network *network, tfd__segment *segment);
+void tfd__segment_close(tfd__segment *segment);
+/* Where process p's slot for a round begins: what it gives, or results. */
+char *tfd__segment_slot(const tfd__segment *s, int process, uint64_t round,
+                        bool results);
+
+/* --- collectives under way ------------------------------------------------ */
+
+typedef enum tfd__shm_phase {
+  TFD_SHM_INPUT = 0, /* the devices compute what is given */
+  TFD_SHM_ROUNDS,
+  TFD_SHM_DONE
+} tfd__shm_phase;
+
+/* The value under way. */
+typedef struct tfd__shm_value {
+  int64_t total; /* elements that the rounds go through */
+  int64_t each;  /* of them in one round */
+  int64_t rounds;
+  int64_t staged;
+  int64_t done;
+  size_t size; /* of an element */
+  int dtype;
+  bool two_steps;
+  bool fits;      /* the round's frames were looked at */
+  bool submitted; /* its sums are with the devices */
+  bool reduced;   /* its share is in its slot */
+  tfd__run_of mine;
+  tfd__frame frame;
+} tfd__shm_value;
+
+typedef struct tfd__shm_work {
+  tfd__kept kept;
+  struct tfd__shm_work *next; /* begun after this one */
+  tfd__run_of *sums; /* of this process's ranks, value by value; owned where
+                     ** `owned` says so */
+  bool *owned;
+  uint64_t number; /* of the collective */
+  tfd__shm_phase phase;
+  int k;
+  tfd__shm_value v;
+} tfd__shm_work;
+
+typedef struct tfd__shm_group {
+  tfd__mesh *mesh;
+  tfd__segment segment;
+  tfd__tally tally;
+  atomic_bool open;     /* segment and tally are there */
+  tfd__buffer window;   /* the segment, for kernels */
+  uint64_t begun;       /* collectives */
+  uint64_t rounds;      /* of all values before the one under way */
+  tfd__shm_work *first; /* in the order of their beginnings */
+  tfd__shm_work *last;
+} tfd__shm_group;
+
+/* --- what rounds move (move.c) -------------------------------------------- */
+
+int tfd__shm_values(const tfd__shm_work *w);
+bool tfd__shm_reduces(const tfd__shm_work *w);
+/* Begin with value w->k. */
+void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w);
+/* Number of round j among all that the group has. */
+uint64_t tfd__shm_number(const tfd__shm_group *own, int64_t j);
+/* Stage the next round; its slots are free. */
+void tfd__shm_stage(tfd__group *g, tfd__shm_work *w);
+/* All have staged the round: get results, or this process's share of them. */
+int tfd__shm_take(tfd__group *g, tfd__shm_work *w);
+/* The kernel that makes sums on this thread; NULL = they are with the devices
+** when tfd__shm_take returns, */
+tfd__kernel tfd__shm_summing(const tfd__group *g, const tfd__shm_work *w);
+/* and this is to be done when they are there. */
+void tfd__shm_copy_share(tfd__group *g, const tfd__shm_work *w);
+/* All have added up their shares of the round. */
+void tfd__shm_take_shares(tfd__group *g, const tfd__shm_work *w);
+
+#endif
