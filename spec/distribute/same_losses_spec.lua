@@ -1,5 +1,6 @@
 -- The network of examples/fashion_mnist.lua trains alike wherever its replicas
 -- are: the same bits on devices of another kind as on the processor's.
+local files = require "spec.support.files"
 local on_device = require "spec.support.on_device"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
@@ -15,21 +16,13 @@ elseif not tf.keras.datasets.fashion_mnist.load_data() then
   missing = "needs dataset-fashion-mnist"
 end
 
+-- The function of the example that makes and compiles it.
 local function network()
-  local layers = tf.keras.layers
-  local m = tf.keras.Sequential {
-    layers.Conv2D(32, 3, { activation = "relu", input_shape = { 28, 28, 1 } }),
-    layers.MaxPooling2D(),
-    layers.Flatten(),
-    layers.Dense(64, { activation = "relu" }),
-    layers.Dense(10),
-  }
-  m:compile {
-    optimizer = tf.keras.optimizers.Adam { learning_rate = 1e-3 },
-    loss = tf.keras.losses.SparseCategoricalCrossentropy { from_logits = true },
-    metrics = { "accuracy" },
-  }
-  return m
+  local text = files.read "examples/fashion_mnist.lua"
+  local made = assert(text:match "\n(local layers = .-\nend\n)\nlocal model = ")
+  local compile = rawget(_G, "loadstring") or load
+  return assert(compile('local tf = require "tfdist"\n' .. made
+    .. "return make_model()"))()
 end
 
 -- Losses of all steps, the history, the weights.

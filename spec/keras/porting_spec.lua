@@ -232,7 +232,9 @@ describe("classes of one's own", function()
       K.losses.Loss, K.losses.Huber, K.metrics.Metric, K.metrics.Mean,
       K.callbacks.Callback, K.callbacks.EarlyStopping,
       K.initializers.Initializer, K.regularizers.Regularizer,
-      K.constraints.Constraint, K.optimizers.schedules.LearningRateSchedule } do
+      K.constraints.Constraint, K.optimizers.schedules.LearningRateSchedule,
+      tf.distribute.CrossDeviceOps,
+      tf.distribute.cluster_resolver.ClusterResolver } do
       for _, name in ipairs { "extend", "subclass" } do
         local class = base[name](base, "Mine")
         assert.equal("class Mine", tostring(class))

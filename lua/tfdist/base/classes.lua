@@ -1,6 +1,6 @@
 --- Classes that users may derive from:
 ---
----   local Mine = Base:subclass "Mine"
+---   local Mine = Base:extend "Mine"                  -- or Base:subclass
 ---   function Mine:init(size) self.size = size end    -- called by Mine(size)
 ---
 --- An object's metatable holds its class in `class`; methods and fields that an
@@ -11,13 +11,30 @@ local text = require "tfdist.base.text"
 
 local M = {}
 
-local function new(class, ...)
-  local meta = rawget(class, "object_meta")
-  if meta == nil then
-    meta = { __index = class, class = class, __tostring = function(self)
+local function object_metatable(class)
+  local function names()
+    return text.inherited_names(class)
+  end
+  local absent = text.absent_fields(names)
+  local meta = { class = class, __name = class.__name, __names = names,
+    __index = function(_, key)
+      local value = class[key]
+      return value == nil and absent(key) or value
+    end,
+    __tostring = function(self)
       return self:describe()
     end }
-    class.object_meta = meta
+  for key, value in pairs(class._root._metamethods) do
+    meta[key] = value
+  end
+  return meta
+end
+
+local function new(class, ...)
+  local meta = rawget(class, "_object_metatable")
+  if meta == nil then
+    meta = object_metatable(class)
+    class._object_metatable = meta
   end
   local self = setmetatable({}, meta)
   class.init(self, ...)
@@ -25,20 +42,27 @@ local function new(class, ...)
 end
 
 local function named(name, parent)
-  return setmetatable({ __name = name }, { __index = parent, __call = new,
-    __tostring = function()
+  return setmetatable({ __name = name, super = parent }, { __index = parent,
+    __call = new, is_class = true, __tostring = function()
       return "class " .. name
     end })
+end
+
+--- True for classes made here.
+function M.is_class(x)
+  local meta = type(x) == "table" and getmetatable(x)
+  return type(meta) == "table" and rawget(meta, "is_class") == true
 end
 
 --- A class without a parent, and the test for its objects and those of all
 --- classes derived from it.
 ---@param name string
 ---@param path string  where users find it, for messages
+---@param metamethods? table  more of objects: __call
 ---@return table, fun(x:any):boolean
-function M.root(name, path)
+function M.root(name, path, metamethods)
   local Root = named(name, nil)
-  Root.root = Root
+  Root._root, Root._metamethods = Root, metamethods or {}
 
   --- A class that inherits from this one; calling it makes an object and calls
   --- init(self, ...).
@@ -51,6 +75,8 @@ function M.root(name, path)
     end
     return named(child, self)
   end
+
+  Root.extend = Root.subclass
 
   --- Called for a new object; classes with arguments put their own in place.
   function Root:init()
@@ -65,7 +91,7 @@ function M.root(name, path)
   return Root, function(x)
     local meta = type(x) == "table" and getmetatable(x)
     return type(meta) == "table" and type(meta.class) == "table"
-      and meta.class.root == Root
+      and meta.class._root == Root
   end
 end
 

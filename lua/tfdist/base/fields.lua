@@ -36,7 +36,7 @@ M.HIDDEN = {}
 for name in ([[
   autocast base_name better build_for build_in_call convert describe fused
   getters handle index init instance_metatable is_keras_model is_leaf
-  is_module is_tf_module new_scope node object_metatable one_copy output_dtype
+  is_module is_tf_module new_scope node one_copy output_dtype
   own plan replica_device scores setters setup super to_text
   training_defaults
 ]]):gmatch "%S+" do

@@ -1,5 +1,6 @@
 --- tf.keras.mixed_precision: loss scaling, so that gradients of half types do
 --- not vanish.
+local apply = require "tfdist.keras.apply"
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
@@ -55,7 +56,7 @@ end)
 -- grads[k] as the runtime takes it, nil for nil.
 local function gradient(grads, k)
   return grads[k] ~= nil
-    and optimizers.gradient(grads[k], { name = "variable " .. k }) or nil
+    and apply.gradient(grads[k], { name = "variable " .. k }) or nil
 end
 
 local function unscaled(self, grad)
@@ -123,7 +124,7 @@ method("apply_gradients", "grads vars:table=nil name=nil "
         .. "cross-replica context", "call it in the function given to "
         .. "strategy:run")
     end
-    local given, _, n = optimizers.split_pairs(grads, vars)
+    local given, _, n = apply.split_pairs(grads, vars)
     local list = {}
     for k = 1, n do
       list[k] = gradient(given, k)

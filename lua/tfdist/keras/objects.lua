@@ -3,6 +3,7 @@
 --- found by name, by { class_name = ..., config = {...} } or given as it is.
 --- Losses and metrics, which have classes of their own, are found alike.
 local backend = require "tfdist.keras.backend"
+local classes = require "tfdist.base.classes"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
 local text = require "tfdist.base.text"
@@ -11,67 +12,27 @@ local M = {}
 
 -- Classes to derive from -----------------------------------------------------
 
-local new_class
-
-local function new(class, ...)
-  local meta = rawget(class, "object_metatable")
-  if meta == nil then
-    local function names()
-      return text.inherited_names(class)
-    end
-    local note_absent = text.absent_fields(names)
-    meta = { __names = names, __name = class.__name, kind = class.kind,
-      __index = function(_, key)
-        local value = class[key]
-        return value == nil and note_absent(key) or value
-      end,
-      __call = function(self, ...)
-        return class.convert(self:call(...))
-      end,
-      __tostring = function()
-        return class.__name
-      end }
-    class.object_metatable = meta
-  end
-  local self = setmetatable({}, meta)
-  class.init(self, ...)
-  return self
-end
-
-local function extend(self, name)
-  if type(name) ~= "string" then
-    errors.raise("TypeError", ("%s:extend: the class needs a name, got %s")
-      :format(type(self) == "table" and self.__name or "class",
-      text.describe(name)), 'Class:extend "Mine"')
-  end
-  return new_class(name, self)
-end
-
-new_class = function(name, parent)
-  return setmetatable({ __name = name, super = parent }, { __index = parent,
-    __call = new, kind = parent.kind, __tostring = function()
-      return "class " .. name
-    end })
-end
+local roots = {}
 
 local function same(...)
   return ...
 end
 
---- A class to derive from: Class:extend "Mine" (or :subclass) inherits, calling
---- it makes an object and calls init(self, ...), calling the object calls its
+--- A class to derive from (module classes); calling its objects calls their
 --- method call. `convert` is applied to what call returns.
 ---@param name string    "Initializer"
 ---@param noun string    "initializer", for messages
+---@param path string    where users find it
 ---@param convert? function
-function M.class(name, noun, convert)
-  local class = new_class(name, { kind = noun })
-  class.extend, class.subclass = extend, extend
-  class.convert = convert or same
-  function class.init() end
+function M.class(name, noun, path, convert)
+  convert = convert or same
+  local class = classes.root(name, path, { __call = function(self, ...)
+    return convert(self:call(...))
+  end })
+  roots[noun] = class
   function class:call()
     errors.raise("NotImplementedError", ("%s: an own %s defines call(self, ...)")
-      :format(self.__name, noun))
+      :format(self:describe(), noun))
   end
   --- What the constructor needs to make the object again.
   function class.get_config()
@@ -80,10 +41,13 @@ function M.class(name, noun, convert)
   return class
 end
 
---- True for objects of classes that derive from one that M.class made.
+--- True for objects of classes that derive from one that M.class made, and for
+--- these classes.
 function M.is_own(x, noun)
   local meta = type(x) == "table" and getmetatable(x) or nil
-  return type(meta) == "table" and rawget(meta, "kind") == noun
+  local class = type(meta) == "table" and rawget(meta, "class")
+    or classes.is_class(x) and x or nil
+  return class ~= nil and class._root == roots[noun]
 end
 
 -- Constructors that are functions, and what to derive from in their place.
@@ -116,8 +80,9 @@ function M.family(noun, module)
   local family = setmetatable({ noun = noun, module = module, classes = {},
     names = {} }, Family)
   local base = noun:sub(1, 1):upper() .. noun:sub(2)
-  module[base] = M.class(base, noun)
-  family.hint = ("tf.keras.%ss.%s:extend \"Mine\" is a class"):format(noun, base)
+  local path = ("tf.keras.%ss.%s"):format(noun, base)
+  module[base] = M.class(base, noun, path)
+  family.hint = path .. ":extend \"Mine\" is a class"
   module.get = function(identifier)
     return family:get(identifier)
   end
@@ -139,7 +104,7 @@ function M.serialize(object)
   local meta = getmetatable(object)
   if meta == nil or object.get_config == nil then
     return object
-  elseif rawget(meta, "kind") ~= nil and rawget(object, "__name") ~= nil then
+  elseif classes.is_class(object) then
     return M.serialize(object()) -- a class stands for what it makes
   end
   return { class_name = meta.__name, config = object:get_config() }
@@ -217,7 +182,7 @@ function Family:get(identifier)
       return constructor() -- as Keras takes classes
     end
   end
-  if M.is_own(identifier, self.noun) and rawget(identifier, "__name") then
+  if M.is_own(identifier, self.noun) and classes.is_class(identifier) then
     return identifier() -- a class derived from the base
   elseif identifier == nil or is_callable(identifier) then
     return identifier

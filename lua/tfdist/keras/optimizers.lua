@@ -155,69 +155,7 @@ local function check_strategy(v, strategy, what)
     "build the model inside strategy:scope(function() ... end)")
 end
 
--- How many gradients there are for n variables. A list without its length in
--- it may have holes for variables that are left out.
-local function count(grads, n)
-  local size = grads.n or #grads
-  if size == n or grads.n ~= nil then
-    return size
-  end
-  size = 0
-  for key in pairs(grads) do
-    size = type(key) == "number" and math.max(size, key) or size
-  end
-  -- No gradient at all has a message of its own.
-  return size == 0 and n or size
-end
-
--- Lists of gradients and variables from either form of call.
-local function split_pairs(grads, vars)
-  local what = "optimizer:apply_gradients"
-  if not text.is_plain(grads) or (vars ~= nil and not text.is_plain(vars)) then
-    errors.raise("TypeError", ("%s: expected lists of gradients and variables, "
-      .. "got %s"):format(what, text.describe(text.is_plain(grads) and vars
-      or grads)), "optimizer:apply_gradients({ gradient }, { variable })")
-  elseif vars ~= nil then
-    local n = vars.n or #vars
-    local given = count(grads, n)
-    if given ~= n then
-      errors.raise("ValueError", ("%s: %d gradients for %d variables"):format(
-        what, given, n), given < n and "n = " .. n .. " in the list of "
-        .. "gradients says that the last ones are nil" or nil)
-    end
-    return grads, vars, n
-  end
-  local left, right = {}, {}
-  local n = grads.n or #grads
-  for k = 1, n do
-    local pair = grads[k]
-    if not text.is_plain(pair) then
-      errors.raise("TypeError", ("%s: expected gradients and variables, or a "
-        .. "list of { gradient, variable }; entry %d is %s"):format(what, k,
-        text.describe(pair)), "optimizer:apply_gradients(grads, vars)")
-    end
-    left[k], right[k] = pair[1], pair[2]
-  end
-  return left, right, n
-end
-
 local WHAT = "optimizer:apply_gradients"
-
--- The gradient as the runtime takes it: a tensor or slices.
-local function gradient(g, v)
-  local kind = type(g) == "userdata" and raw.kind(g) or nil
-  if kind == "slices" or (kind == "tensor" and raw.is_operand(g)) then
-    return g
-  elseif kind ~= nil and raw.is_operand(g) then
-    return raw.operand_tensor(g)
-  end
-  errors.raise("TypeError", ("%s: the gradient of %s must be a tensor or "
-    .. "IndexedSlices, got %s"):format(WHAT, text.quote(v.name),
-    text.describe(g)))
-end
-
---- The same for optimizers around others.
-M.split_pairs, M.gradient = split_pairs, gradient
 
 local function no_gradients(vars, n)
   local names = {}
@@ -257,7 +195,7 @@ local function filter(own, grads, vars, n, strategy)
     end
     if grads[k] ~= nil then
       m = m + 1
-      kept_grads[m], kept_vars[m] = gradient(grads[k], v), v
+      kept_grads[m], kept_vars[m] = apply.gradient(grads[k], v), v
     end
   end
   if n > 0 and m == 0 then
@@ -302,7 +240,7 @@ method("apply_gradients", "grads vars:table=nil name=nil "
     end
     local own, context = own_of(self), contexts.get_replica_context()
     local n
-    grads, vars, n = split_pairs(grads, vars)
+    grads, vars, n = apply.split_pairs(grads, vars)
     local kept = filter(own, grads, vars, n, context.strategy)
     if kept.vars.n == 0 then
       return apply.iterations(own)

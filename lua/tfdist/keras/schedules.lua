@@ -1,6 +1,7 @@
 --- tf.keras.optimizers.schedules: learning rates as functions of the step.
 ---
 --- A schedule is an object; schedule(step) gives a number for a step from 0.
+local classes = require "tfdist.base.classes"
 local errors = require "tfdist.base.errors"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.base.options"
@@ -40,7 +41,7 @@ end
 --- Mine:init(...) and Mine:call(step), which returns the learning rate.
 --- Source: tf.keras.optimizers.schedules.LearningRateSchedule
 M.LearningRateSchedule = objects.class("LearningRateSchedule", "schedule",
-  function(lr)
+  "tf.keras.optimizers.schedules.LearningRateSchedule", function(lr)
     return type(lr) == "userdata" and raw.is_operand(lr)
       and raw.item(raw.operand_tensor(lr)) or lr
   end)
@@ -48,7 +49,7 @@ M.LearningRateSchedule = objects.class("LearningRateSchedule", "schedule",
 --- True for schedules.
 function M.is_schedule(x)
   return type(x) == "table" and (getmetatable(x) == Schedule
-    or objects.is_own(x, "schedule") and rawget(x, "__name") == nil)
+    or objects.is_own(x, "schedule") and not classes.is_class(x))
 end
 
 function Schedule:__call(step)
