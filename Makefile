@@ -37,7 +37,7 @@ CXX_FLAGS = -std=gnu++17 -fPIC -fvisibility=hidden -MMD -MP -Isrc -Wall \
 LIBS = -ldnnl -lstdc++ -ljansson -lz -lm -lpthread -ldl
 
 # --- lists --------------------------------------------------------------------
-CPU_ROOMS = stream elementwise reduce array nn linalg onednn random update
+CPU_ROOMS = stream elementwise strip reduce array nn linalg onednn random update
 LAYERS = base types backend backend/cpu $(CPU_ROOMS:%=backend/cpu/%) \
          device comm comm/tcp comm/shm tensor ops distribute autograd io
 CORE_SRC := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.c)))

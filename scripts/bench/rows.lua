@@ -111,21 +111,27 @@ end
 
 --- 9 and 13 The queue program's lines --------------------------------------------
 
+-- A line of a program that measures itself, or nil.
+local function read_line(text)
+  local name, ours, what, reference, ratio, goal = text:match(
+    "^(.-)%s+([%d.]+) ns%s+(.-)%s+([%d.]+) ns%s+ratio%s+([%d.]+)%s+goal%s*(.*)$")
+  return name and {
+    name = name, ours = ours * 1e-9, what = what, ratio = tonumber(ratio),
+    reference = reference * 1e-9, goal = goal,
+  }
+end
+
 local queue_lines
 
--- { name, ours, reference, what, ratio, goal } of build/bench/queue.
+-- What build/bench/queue says.
 local function run_queue(bench)
   if queue_lines then return queue_lines end
   queue_lines = {}
   local pipe = io.popen("timeout 300 " .. bench.build .. "/bench/queue 2>&1")
   for text in pipe:lines() do
-    local name, ours, what, reference, ratio, goal = text:match(
-      "^(.-)%s+([%d.]+) ns%s+(.-)%s+([%d.]+) ns%s+ratio%s+([%d.]+)%s+goal%s*(.*)$")
-    if name then
-      queue_lines[#queue_lines + 1] = {
-        name = name, ours = ours * 1e-9, what = what, ratio = tonumber(ratio),
-        reference = reference * 1e-9, goal = goal,
-      }
+    local read = read_line(text)
+    if read then
+      queue_lines[#queue_lines + 1] = read
     else
       local what_faults, count = text:match "^(.-)%s+(%d+) faults in a pass"
       if what_faults then
@@ -272,6 +278,22 @@ local function elementwise(bench)
   worker.stop(ours, torch)
 end
 
+--- Fused programs: what build/bench/strip says, which takes turns itself.
+local function fused(bench)
+  local pipe = io.popen(("taskset -c %d timeout 300 %s/bench/strip 2>&1")
+    :format(bench.core, bench.build))
+  for text in pipe:lines() do
+    local l = read_line(text)
+    if l then
+      report.line(("%s / %s"):format(l.name, l.what), { ours = l.ours,
+        reference = l.reference, ratio = l.ratio }, read_goal(l.goal, l.name))
+    else
+      report.failed("fused ops", text)
+    end
+  end
+  pipe:close()
+end
+
 --- 13 Memory --------------------------------------------------------------------
 
 local function memory(bench)
@@ -414,6 +436,8 @@ M.all = {
     run = function(bench) print_kernels(bench, false) end },
   { name = "elementwise", title = "chains and updates, against one C loop",
     run = elementwise },
+  { name = "fused", title = "elementwise programs, against one C loop",
+    run = fused },
   { name = "memory", title = "allocator, faults, a training step",
     run = memory },
   { name = "devices", title = "two devices at once, against one",

@@ -18,7 +18,8 @@ local RANK = {
 local OPEN = { base = true, types = true }
 local FACES = {
   ["backend/plugin.h"] = true, ["backend/recurrent.h"] = true,
-  ["backend/rows.h"] = true, ["backend/update_rules.h"] = true, ["backend/window.h"] = true,
+  ["backend/rows.h"] = true, ["backend/strip.h"] = true,
+  ["backend/update_rules.h"] = true, ["backend/window.h"] = true,
   ["lua/bind.h"] = true, ["lua/embedded.h"] = true,
   ["ops/attributes.h"] = true,
 }

@@ -1,0 +1,751 @@
+/* Fused elementwise programs against the same ops one by one: equal bits on
+** every width of vectors, however the elements are shared out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/rows.h"
+#include "backend/strip.h"
+#include "base/memory.h"
+
+/* --- ops ------------------------------------------------------------------ */
+
+/* Dtypes by letter: f float32, b bool, i int32, d float64, h bfloat16. */
+typedef struct op_rule {
+  tfd__kernel_id kernel;
+  const char *args;
+  char result;
+} op_rule;
+
+#define OP(name, args, result) \
+  { TFD_KERNEL_##name, args, result }
+#define FLOATS1(name) OP(name, "f", 'f')
+#define FLOATS2(name) OP(name, "ff", 'f')
+#define COMPARED(name) OP(name, "ff", 'b'), OP(name, "ii", 'b')
+/* clang-format off */
+static const op_rule light[] = {
+    FLOATS1(negative), FLOATS1(abs), FLOATS1(square), FLOATS1(sqrt),
+    FLOATS1(rsqrt), FLOATS1(reciprocal), FLOATS1(sign), FLOATS1(relu),
+    FLOATS1(relu6), FLOATS1(softsign), FLOATS1(copy), FLOATS1(cast),
+    FLOATS2(add), FLOATS2(subtract), FLOATS2(multiply), FLOATS2(divide),
+    FLOATS2(maximum), FLOATS2(minimum), FLOATS2(squared_difference),
+    FLOATS2(tanh_grad), FLOATS2(sigmoid_grad), FLOATS2(relu_grad),
+    FLOATS2(relu6_grad), FLOATS2(multiply_no_nan), FLOATS2(divide_no_nan),
+    FLOATS2(xdivy),
+    OP(is_nan, "f", 'b'), OP(is_inf, "f", 'b'), OP(is_finite, "f", 'b'),
+    OP(cast, "f", 'b'), OP(cast, "b", 'f'), OP(logical_not, "b", 'b'),
+    OP(copy, "b", 'b'), OP(logical_and, "bb", 'b'), OP(logical_or, "bb", 'b'),
+    OP(logical_xor, "bb", 'b'),
+    OP(equal, "ff", 'b'), OP(not_equal, "ff", 'b'), OP(less, "ff", 'b'),
+    OP(less_equal, "ff", 'b'), OP(greater, "ff", 'b'),
+    OP(greater_equal, "ff", 'b'),
+    OP(select, "bff", 'f'), OP(select, "bff", 'f'),
+    OP(clip_by_value, "fff", 'f'),
+};
+static const op_rule heavy[] = {
+    FLOATS1(exp), FLOATS1(expm1), FLOATS1(log), FLOATS1(log1p), FLOATS1(tanh),
+    FLOATS1(sigmoid), FLOATS1(softplus), FLOATS1(log_sigmoid), FLOATS1(erf),
+    FLOATS1(gelu), FLOATS1(gelu_tanh), FLOATS1(swish), FLOATS1(elu),
+    FLOATS1(selu), FLOATS1(leaky_relu), FLOATS1(sin), FLOATS1(cos),
+    FLOATS1(floor), FLOATS1(ceil), FLOATS1(rint), FLOATS2(leaky_relu_grad),
+    FLOATS2(pow), FLOATS2(floormod), FLOATS2(floordiv), FLOATS2(atan2),
+    FLOATS2(xlogy),
+    OP(cast, "f", 'i'), OP(cast, "i", 'f'), OP(cast, "b", 'i'),
+    OP(cast, "i", 'b'), OP(cast, "f", 'd'), OP(cast, "d", 'f'),
+    OP(cast, "f", 'h'), OP(cast, "h", 'f'), OP(cast, "d", 'h'),
+    OP(add, "ii", 'i'), OP(multiply, "ii", 'i'), OP(maximum, "ii", 'i'),
+    OP(bitwise_xor, "ii", 'i'), OP(equal, "ii", 'b'), OP(less, "ii", 'b'),
+    OP(add, "dd", 'd'), OP(divide, "dd", 'd'), OP(exp, "d", 'd'),
+    OP(less, "dd", 'b'), OP(add, "hh", 'h'), OP(multiply, "hh", 'h'),
+    OP(tanh, "h", 'h'), OP(equal, "bb", 'b'), OP(select, "bii", 'i'),
+    OP(select, "bbb", 'b'), OP(select, "bdd", 'd'), OP(select, "bhh", 'h'),
+};
+/* clang-format on */
+enum {
+  LIGHT = sizeof light / sizeof light[0],
+  HEAVY = sizeof heavy / sizeof heavy[0]
+};
+
+static uint8_t dtype_of(char letter) {
+  static const char letters[] = "fbidh";
+  static const uint8_t dtypes[] = {TFD_FLOAT32, TFD_BOOL, TFD_INT32,
+                                   TFD_FLOAT64, TFD_BFLOAT16};
+
+  return dtypes[strchr(letters, letter) - letters];
+}
+
+/* What leaky_relu, its gradient and elu take. */
+static const double alpha[1] = {0.3};
+
+/* --- random --------------------------------------------------------------- */
+
+static uint64_t state;
+
+static int64_t draw(int64_t n) {
+  state ^= state << 13;
+  state ^= state >> 7;
+  state ^= state << 17;
+  return (int64_t)(state >> 20) % n;
+}
+
+static const float special[] = {
+    0.0f,     -0.0f,     1.0f,     -1.0f,   0.5f,         -2.5f,
+    6.0f,     7.0f,      88.8f,    -104.0f, 1e-40f,       -1e-42f,
+    3.4e38f,  -3.4e38f,  1.2e-38f, 3e8f,    2147483648.f, -1e-7f,
+    INFINITY, -INFINITY, NAN,      3.0f,    1e-5f,        16777217.0f};
+enum { SPECIAL = sizeof special / sizeof special[0] };
+
+static double number(void) {
+  if (draw(40) == 0) return (double)special[draw(SPECIAL)];
+  return (double)draw(20001) / 2500.0 - 4.0;
+}
+
+/* --- arrays --------------------------------------------------------------- */
+
+typedef struct array {
+  tfd__view view;
+  char *memory;
+  size_t bytes;
+} array;
+
+/* Exactly as large as it must be, so that AddressSanitizer sees the rest. */
+static void allot(array *a, int dtype, const int64_t *dims, int rank) {
+  memset(a, 0, sizeof *a);
+  assert_int_equal(TFD_OK, tfd__view_set(&a->view, dtype, dims, rank));
+  a->bytes = tfd__view_bytes(&a->view);
+  a->memory = malloc(a->bytes > 0 ? a->bytes : 1);
+  assert_non_null(a->memory);
+  a->view.data = a->memory;
+}
+
+static void fill(array *a) {
+  size_t size = tfd__dtype_size(a->view.dtype);
+  size_t i;
+
+  for (i = 0; i < a->bytes / size; i++) {
+    double x = a->view.dtype == TFD_BOOL ? (double)draw(2) : number();
+
+    if (a->view.dtype == TFD_INT32) x = (double)draw(9) - 4.0;
+    tfd__store(a->memory + i * size, a->view.dtype, x);
+  }
+}
+
+/* The same shape, lying the other way round: last axis first. */
+static void transpose(array *a) {
+  tfd__view *v = &a->view;
+  int64_t step = 1;
+  int d;
+
+  for (d = 0; d < v->rank; d++) {
+    v->strides[d] = step;
+    step *= v->dims[d];
+  }
+  tfd__view_refresh(v);
+}
+
+static void reverse(array *a) {
+  tfd__view *v = &a->view;
+  int last = v->rank - 1;
+
+  if (v->rank == 0 || v->dims[last] < 2) return;
+  v->data = a->memory + (v->dims[last] - 1) * v->strides[last] *
+                            (int64_t)tfd__dtype_size(v->dtype);
+  v->strides[last] = -v->strides[last];
+  tfd__view_refresh(v);
+}
+
+/* --- cases ---------------------------------------------------------------- */
+
+typedef struct trial {
+  int rank;
+  int64_t dims[TFD_MAX_RANK];
+  int ops_n;
+  int inputs_n;
+  int outputs_n;
+  tfd__strip_op ops[TFD_STRIP_OPS];
+  tfd__strip_input inputs[TFD_STRIP_INPUTS];
+  int16_t outputs[TFD_STRIP_OUTPUTS];
+  array in[TFD_STRIP_INPUTS];
+  array want[TFD_STRIP_OPS];
+  uint64_t seed;
+} trial;
+
+static tfd__strip_text text_of(const trial *t, int bits) {
+  tfd__strip_text text = {.inputs = t->inputs,
+                          .ops = t->ops,
+                          .outputs = t->outputs,
+                          .inputs_n = t->inputs_n,
+                          .ops_n = t->ops_n,
+                          .outputs_n = t->outputs_n,
+                          .bits = bits};
+  return text;
+}
+
+/* Every op by its own kernel, at the shape of the outputs. */
+static void run_eager(trial *t) {
+  double literals[TFD_STRIP_ARGS];
+  int i;
+  int k;
+
+  for (i = 0; i < t->ops_n; i++) {
+    const tfd__strip_op *o = &t->ops[i];
+    tfd__view views[TFD_STRIP_ARGS + 1];
+    tfd__call call = {.name = "eager",
+                      .views = views,
+                      .in_n = o->args_n,
+                      .out_n = 1,
+                      .ints = o->ints,
+                      .reals = o->reals,
+                      .ints_n = o->ints_n,
+                      .reals_n = o->reals_n};
+
+    for (k = 0; k < o->args_n; k++) {
+      const tfd__strip_arg *a = &o->args[k];
+
+      if (a->from == TFD_STRIP_INPUT) views[k] = t->in[a->index].view;
+      if (a->from == TFD_STRIP_RESULT) views[k] = t->want[a->index].view;
+      if (a->from != TFD_STRIP_LITERAL) continue;
+      assert_int_equal(TFD_OK, tfd__view_set(&views[k], a->dtype, NULL, 0));
+      tfd__store(&literals[k], a->dtype, a->value);
+      views[k].data = &literals[k];
+    }
+    allot(&t->want[i], o->dtype, t->dims, t->rank);
+    views[k] = t->want[i].view;
+    /* copy gets its shape from the layer above */
+    if (o->kernel == TFD_KERNEL_copy)
+      views[0] = tfd__broadcast_view(&views[0], t->dims, t->rank);
+    assert_int_equal(TFD_OK, tfd__cpu_backend.kernels[o->kernel](&call));
+  }
+}
+
+/* The same bits; which NaN is not said. */
+static void compare(const trial *t, const array *got, int output,
+                    const char *what) {
+  const array *want = &t->want[t->outputs[output]];
+  size_t size = tfd__dtype_size(want->view.dtype);
+  size_t i;
+
+  if (memcmp(want->memory, got->memory, want->bytes) == 0) return;
+  for (i = 0; i < want->bytes / size; i++) {
+    double x = tfd__load(want->memory + i * size, want->view.dtype);
+    double y = tfd__load(got->memory + i * size, want->view.dtype);
+
+    if (memcmp(want->memory + i * size, got->memory + i * size, size) == 0 ||
+        (x != x && y != y))
+      continue;
+    fail_msg("%s: seed %llu, %d ops, output %d (op %d, kernel %d), element %zu "
+             "is %.17g, alone %.17g",
+             what, (unsigned long long)t->seed, t->ops_n, output,
+             t->outputs[output], t->ops[t->outputs[output]].kernel, i, y, x);
+  }
+}
+
+static void free_trial(trial *t) {
+  int i;
+
+  for (i = 0; i < t->inputs_n; i++) free(t->in[i].memory);
+  for (i = 0; i < t->ops_n; i++) free(t->want[i].memory);
+}
+
+typedef struct attempt {
+  array out[TFD_STRIP_OUTPUTS];
+  tfd__view views[TFD_STRIP_INPUTS + TFD_STRIP_OUTPUTS];
+} attempt;
+
+static void begin(const trial *t, attempt *a) {
+  int i;
+
+  for (i = 0; i < t->inputs_n; i++) a->views[i] = t->in[i].view;
+  for (i = 0; i < t->outputs_n; i++) {
+    allot(&a->out[i], t->ops[t->outputs[i]].dtype, t->dims, t->rank);
+    memset(a->out[i].memory, 0xa5, a->out[i].bytes);
+    a->views[t->inputs_n + i] = a->out[i].view;
+  }
+}
+
+static void finish(const trial *t, attempt *a, const char *what) {
+  int i;
+
+  for (i = 0; i < t->outputs_n; i++) {
+    compare(t, &a->out[i], i, what);
+    free(a->out[i].memory);
+  }
+}
+
+static void check_whole(const trial *t, const tfd__strip *p) {
+  int64_t address = (int64_t)(intptr_t)p;
+  attempt a;
+  tfd__call call = {.name = "strip",
+                    .views = a.views,
+                    .ints = &address,
+                    .ints_n = 1,
+                    .in_n = (int16_t)t->inputs_n,
+                    .out_n = (int16_t)t->outputs_n};
+
+  begin(t, &a);
+  assert_int_equal(TFD_OK, tfd__cpu_backend.kernels[TFD_KERNEL_strip](&call));
+  finish(t, &a, "whole");
+}
+
+static void check_ranges(const trial *t, const tfd__strip *p) {
+  int64_t rows = t->rank == 0 ? 1 : t->dims[0];
+  int64_t at = 0;
+  attempt a;
+
+  begin(t, &a);
+  while (at < rows) {
+    int64_t end = at + 1 + draw(rows - at);
+
+    assert_int_equal(TFD_OK, tfd__strip_run(p, a.views, at, end));
+    at = end;
+  }
+  finish(t, &a, "ranges");
+}
+
+/* Output o where input i lies, whenever that is allowed. */
+static void check_in_place(const trial *t, const tfd__strip *p) {
+  attempt a;
+  int i;
+  int o;
+
+  for (o = 0; o < t->outputs_n; o++) {
+    for (i = 0; i < t->inputs_n; i++) {
+      const tfd__view *v = &t->in[i].view;
+
+      begin(t, &a);
+      if (tfd__strip_in_place(p, o, i) && v->dense &&
+          tfd__same_shape(v, &a.out[o].view)) {
+        memcpy(a.out[o].memory, t->in[i].memory, a.out[o].bytes);
+        a.views[i].data = a.out[o].memory;
+      }
+      assert_int_equal(
+          TFD_OK, tfd__strip_run(p, a.views, 0, t->rank == 0 ? 1 : t->dims[0]));
+      finish(t, &a, "in place");
+    }
+  }
+}
+
+static void check(trial *t) {
+  int bits;
+
+  run_eager(t);
+  for (bits = 128; bits <= 512; bits *= 2) {
+    tfd__strip_text text = text_of(t, bits);
+    tfd__strip *p = NULL;
+    int refused = 0;
+
+    if (bits > 128 && bits > tfd__vector_bits()) continue;
+    if (tfd__strip_compile(&text, &p, &refused) != TFD_OK)
+      fail_msg("seed %llu: %s", (unsigned long long)t->seed,
+               tfd_error_message());
+    assert_int_equal(-1, refused);
+    check_whole(t, p);
+    check_ranges(t, p);
+    check_in_place(t, p);
+    tfd__strip_free(p);
+  }
+  free_trial(t);
+}
+
+/* --- random programs ------------------------------------------------------ */
+
+static void draw_shape(trial *t) {
+  static const int64_t sizes[] = {1, 2, 3, 5, 10, 16, 31, 64, 65, 100, 127};
+  int64_t most = draw(12) == 0 ? 70000 : 6000;
+  int64_t n = 1;
+  int d;
+
+  t->rank = (int)draw(5);
+  for (d = t->rank - 1; d >= 0; d--) {
+    int64_t size = sizes[draw(11)];
+
+    if (d == t->rank - 1 && draw(3) == 0) size = 500 + draw(2600);
+    if (n * size > most) size = 1;
+    if (draw(60) == 0) size = 0;
+    t->dims[d] = size;
+    n *= size > 0 ? size : 1;
+  }
+}
+
+/* Of the trial's shape, or with axes that repeat or are left out. */
+static void add_input(trial *t, uint8_t dtype) {
+  array *a = &t->in[t->inputs_n];
+  int64_t dims[TFD_MAX_RANK];
+  int first = draw(4) == 0 ? (int)draw(t->rank + 1) : 0;
+  bool repeats = draw(3) == 0;
+  int d;
+
+  for (d = first; d < t->rank; d++)
+    dims[d - first] = repeats && draw(2) == 0 ? 1 : t->dims[d];
+  allot(a, dtype, dims, t->rank - first);
+  fill(a);
+  if (draw(8) == 0) transpose(a);
+  if (draw(16) == 0) reverse(a);
+  t->inputs[t->inputs_n].dtype = dtype;
+  t->inputs[t->inputs_n].scalar = a->view.numel == 1 && draw(4) != 0;
+  t->inputs_n++;
+}
+
+/* Some earlier value of this dtype, the nearer the likelier, or a new one. */
+static void draw_arg(trial *t, tfd__strip_arg *a, uint8_t dtype) {
+  int i;
+
+  memset(a, 0, sizeof *a);
+  a->dtype = dtype;
+  for (i = t->ops_n - 1; i >= 0; i--) {
+    if (t->ops[i].dtype != dtype || draw(3) == 0) continue;
+    a->from = TFD_STRIP_RESULT;
+    a->index = (int16_t)i;
+    return;
+  }
+  if (draw(4) == 0) {
+    a->from = TFD_STRIP_LITERAL;
+    a->index = 12345;
+    a->value = dtype == TFD_BOOL    ? (double)draw(2)
+               : dtype == TFD_INT32 ? 3.0
+                                    : (double)special[draw(SPECIAL)];
+    return;
+  }
+  a->from = TFD_STRIP_INPUT;
+  if (t->inputs_n < TFD_STRIP_INPUTS && draw(2) == 0) {
+    a->index = (int16_t)t->inputs_n;
+    add_input(t, dtype);
+    return;
+  }
+  for (i = 0; i < t->inputs_n; i++) {
+    int k = (int)((i + t->ops_n) % t->inputs_n);
+
+    a->index = (int16_t)k;
+    if (t->inputs[k].dtype == dtype) return;
+  }
+  a->from = TFD_STRIP_LITERAL;
+  a->value = 1.0;
+}
+
+static void draw_op(trial *t, int heavy_of_10) {
+  bool is_heavy = draw(10) < heavy_of_10;
+  const op_rule *r = is_heavy ? &heavy[draw(HEAVY)] : &light[draw(LIGHT)];
+  tfd__strip_op *o = &t->ops[t->ops_n];
+  int k;
+
+  memset(o, 0, sizeof *o);
+  o->kernel = r->kernel;
+  o->dtype = dtype_of(r->result);
+  o->args_n = (uint8_t)strlen(r->args);
+  o->reals = alpha;
+  o->reals_n = 1;
+  for (k = 0; k < o->args_n; k++)
+    draw_arg(t, &o->args[k], dtype_of(r->args[k]));
+  t->ops_n++;
+}
+
+static void draw_outputs(trial *t) {
+  int i;
+
+  for (i = t->ops_n - 1; i >= 0 && t->outputs_n < TFD_STRIP_OUTPUTS; i--) {
+    if (i < t->ops_n - 1 && draw(6) != 0) continue;
+    t->outputs[t->outputs_n++] = (int16_t)i;
+  }
+}
+
+static void run_random(uint64_t seed, int trials, int heavy_of_10) {
+  trial t;
+  int i;
+  int n;
+
+  for (i = 0; i < trials; i++) {
+    memset(&t, 0, sizeof t);
+    t.seed = seed + (uint64_t)i;
+    state = t.seed * 0x9e3779b97f4a7c15u | 1;
+    draw_shape(&t);
+    n = 1 + (int)(draw(3) == 0 ? draw(TFD_STRIP_OPS) : draw(12));
+    while (t.ops_n < n) draw_op(&t, heavy_of_10);
+    draw_outputs(&t);
+    check(&t);
+  }
+}
+
+static uint64_t seed_of_run(void) {
+  const char *given = getenv("SEED");
+  uint64_t seed =
+      given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 1000;
+
+  printf("SEED=%llu\n", (unsigned long long)seed);
+  return seed;
+}
+
+static void test_registers(void **s) {
+  (void)s;
+  run_random(seed_of_run(), 400, 0);
+}
+
+static void test_mixed(void **s) {
+  (void)s;
+  run_random(seed_of_run(), 400, 3);
+}
+
+/* --- each op alone -------------------------------------------------------- */
+
+static void specials(trial *t, int k) {
+  int64_t i;
+  array *a = &t->in[k];
+  size_t size = tfd__dtype_size(a->view.dtype);
+
+  for (i = 0; i < t->dims[0]; i++) {
+    int64_t which = k == 0 ? i % SPECIAL : i / SPECIAL % SPECIAL;
+    double x = (double)special[(which + (k == 2 ? i : 0)) % SPECIAL];
+
+    if (a->view.dtype == TFD_BOOL) x = (double)(which % 2);
+    tfd__store(a->memory + (size_t)i * size, a->view.dtype, x);
+  }
+}
+
+/* All pairs of special values; each operand in turn a literal. */
+static void check_alone(const op_rule *r, int literal) {
+  int args_n = (int)strlen(r->args);
+  trial t;
+  int k;
+
+  memset(&t, 0, sizeof t);
+  t.rank = 1;
+  t.dims[0] = SPECIAL * SPECIAL;
+  t.ops_n = 1;
+  t.outputs_n = 1;
+  t.ops[0].kernel = r->kernel;
+  t.ops[0].dtype = dtype_of(r->result);
+  t.ops[0].args_n = (uint8_t)args_n;
+  t.ops[0].reals = alpha;
+  t.ops[0].reals_n = 1;
+  for (k = 0; k < args_n; k++) {
+    tfd__strip_arg *a = &t.ops[0].args[k];
+
+    a->dtype = dtype_of(r->args[k]);
+    a->from = k == literal ? TFD_STRIP_LITERAL : TFD_STRIP_INPUT;
+    a->value = a->dtype == TFD_BOOL ? 1.0 : -2.5;
+    a->index = (int16_t)t.inputs_n;
+    if (k == literal) continue;
+    allot(&t.in[t.inputs_n], a->dtype, t.dims, 1);
+    t.inputs[t.inputs_n].dtype = a->dtype;
+    specials(&t, t.inputs_n++);
+  }
+  check(&t);
+}
+
+static void test_each_op(void **s) {
+  int i;
+  int k;
+
+  (void)s;
+  for (i = 0; i < LIGHT + HEAVY; i++) {
+    const op_rule *r = i < LIGHT ? &light[i] : &heavy[i - LIGHT];
+
+    for (k = -1; k < (int)strlen(r->args); k++) check_alone(r, k);
+  }
+}
+
+/* --- long chains ---------------------------------------------------------- */
+
+static void chain(trial *t) {
+  int i;
+
+  for (i = 0; i < TFD_STRIP_OPS; i++) {
+    tfd__strip_op *o = &t->ops[i];
+
+    o->kernel = i % 2 == 0 ? TFD_KERNEL_add : TFD_KERNEL_multiply;
+    o->dtype = TFD_FLOAT32;
+    o->args_n = 2;
+    o->args[0].from = i == 0 ? TFD_STRIP_INPUT : TFD_STRIP_RESULT;
+    o->args[0].index = (int16_t)(i == 0 ? 0 : i - 1);
+    o->args[1].from = TFD_STRIP_LITERAL;
+    o->args[1].dtype = TFD_FLOAT32;
+    o->args[1].value = i % 2 == 0 ? 1.0 : 0.5;
+  }
+  t->ops_n = TFD_STRIP_OPS;
+  t->inputs_n = 1;
+  t->inputs[0].dtype = TFD_FLOAT32;
+  t->outputs_n = 1;
+  t->outputs[0] = TFD_STRIP_OPS - 1;
+}
+
+enum { MANY = 1 << 22, STACK = 1 << 20 };
+
+static void *run_chain(void *arg) {
+  int64_t dims[1] = {MANY};
+  trial *t = arg;
+  tfd__strip_text text = text_of(t, 0);
+  tfd__strip *p = NULL;
+  tfd__view views[2];
+  int refused = 0;
+
+  for (text.bits = 128; text.bits <= 512; text.bits *= 2) {
+    if (text.bits > 128 && text.bits > tfd__vector_bits()) continue;
+    if (tfd__strip_compile(&text, &p, &refused) != TFD_OK) return NULL;
+    memset(t->in[0].memory, 0, t->in[0].bytes);
+    views[0] = views[1] = t->in[0].view;
+    if (tfd__strip_run(p, views, 0, dims[0]) != TFD_OK) return NULL;
+    tfd__strip_free(p);
+  }
+  return t;
+}
+
+/* 65,536 strips of 64 ops and more: a stack that grew with them would need
+** gigabytes, this one has a megabyte. */
+static void test_stack(void **s) {
+  int64_t dims[1] = {MANY};
+  pthread_attr_t attributes;
+  pthread_t thread;
+  void *done = NULL;
+  trial t;
+  int64_t i;
+
+  (void)s;
+  memset(&t, 0, sizeof t);
+  chain(&t);
+  allot(&t.in[0], TFD_FLOAT32, dims, 1);
+  assert_int_equal(0, pthread_attr_init(&attributes));
+  assert_int_equal(0, pthread_attr_setstacksize(&attributes, STACK));
+  assert_int_equal(0, pthread_create(&thread, &attributes, run_chain, &t));
+  assert_int_equal(0, pthread_join(thread, &done));
+  assert_ptr_equal(&t, done);
+  /* x = (x + 1) / 2 from 0, 32 times: 1 - 2^-32, which rounds to 1. */
+  for (i = 0; i < MANY; i++)
+    assert_true(((const float *)(void *)t.in[0].memory)[i] == 1.0f);
+  free(t.in[0].memory);
+}
+
+/* --- what is refused ------------------------------------------------------ */
+
+static int refused_op(trial *t, int want) {
+  tfd__strip_text text = text_of(t, 0);
+  tfd__strip *p = NULL;
+  int refused = -2;
+
+  assert_int_equal(want, tfd__strip_compile(&text, &p, &refused));
+  assert_null(p);
+  return refused;
+}
+
+static void test_refusals(void **s) {
+  const uint8_t ints[2] = {TFD_INT32, TFD_INT32};
+  trial t;
+
+  (void)s;
+  memset(&t, 0, sizeof t);
+  chain(&t);
+  t.ops[5].kernel = TFD_KERNEL_matmul;
+  assert_int_equal(5, refused_op(&t, TFD_NOT_IMPLEMENTED));
+  t.ops[5].kernel = TFD_KERNEL_add_n;
+  assert_int_equal(5, refused_op(&t, TFD_NOT_IMPLEMENTED));
+  /* There is no loop over truth values for it. */
+  chain(&t);
+  t.ops[7].kernel = TFD_KERNEL_exp;
+  t.ops[7].args_n = 1;
+  t.ops[6].dtype = TFD_BOOL;
+  t.ops[6].kernel = TFD_KERNEL_less;
+  assert_int_equal(7, refused_op(&t, TFD_NOT_IMPLEMENTED));
+  assert_false(tfd__strip_takes(TFD_KERNEL_floordiv, 2, ints));
+  assert_false(tfd__strip_takes(TFD_KERNEL_pow, 2, ints));
+  assert_true(tfd__strip_takes(TFD_KERNEL_add, 2, ints));
+  /* Not the fault of an op. */
+  memset(&t, 0, sizeof t);
+  chain(&t);
+  t.ops[9].args[0].index = 9;
+  assert_int_equal(-1, refused_op(&t, TFD_INVALID_ARGUMENT));
+  memset(&t, 0, sizeof t);
+  chain(&t);
+  t.outputs_n = 2;
+  t.outputs[1] = t.outputs[0];
+  assert_int_equal(-1, refused_op(&t, TFD_INVALID_ARGUMENT));
+  t.outputs_n = 0;
+  assert_int_equal(-1, refused_op(&t, TFD_INVALID_ARGUMENT));
+}
+
+static void test_widths(void **s) {
+  tfd__strip *p = NULL;
+  int refused = 0;
+  trial t;
+  tfd__strip_text text;
+
+  (void)s;
+  memset(&t, 0, sizeof t);
+  chain(&t);
+  text = text_of(&t, 1024);
+  assert_int_equal(TFD_INVALID_ARGUMENT,
+                   tfd__strip_compile(&text, &p, &refused));
+  assert_non_null(strstr(tfd_error_message(), "1024"));
+}
+
+static void test_no_memory(void **s) {
+  int64_t live = tfd__alloc_live();
+  int refused = 0;
+  int64_t n;
+  trial t;
+  tfd__strip_text text;
+
+  (void)s;
+  memset(&t, 0, sizeof t);
+  chain(&t);
+  text = text_of(&t, 0);
+  for (n = 1;; n++) {
+    tfd__strip *p = NULL;
+    int rc;
+
+    tfd__alloc_fail_at(n);
+    rc = tfd__strip_compile(&text, &p, &refused);
+    tfd__alloc_fail_at(0);
+    if (rc == TFD_OK) {
+      tfd__strip_free(p);
+      break;
+    }
+    assert_int_equal(TFD_RESOURCE_EXHAUSTED, rc);
+    assert_true(live == tfd__alloc_live());
+  }
+  assert_true(n > 3);
+  assert_true(live == tfd__alloc_live());
+}
+
+/* An output that lies on an input which is still read would be wrong. */
+static void test_in_place(void **s) {
+  tfd__strip *p = NULL;
+  int refused = 0;
+  trial t;
+  tfd__strip_text text;
+
+  (void)s;
+  memset(&t, 0, sizeof t);
+  chain(&t);
+  text = text_of(&t, 0);
+  assert_int_equal(TFD_OK, tfd__strip_compile(&text, &p, &refused));
+  assert_true(tfd__strip_in_place(p, 0, 0));
+  tfd__strip_free(p);
+  /* The first result leaves, and the input is read once more at the end. */
+  t.outputs[0] = 0;
+  t.outputs[1] = TFD_STRIP_OPS - 1;
+  t.outputs_n = 2;
+  t.ops[TFD_STRIP_OPS - 1].args[1] = t.ops[0].args[0];
+  text = text_of(&t, 0);
+  assert_int_equal(TFD_OK, tfd__strip_compile(&text, &p, &refused));
+  assert_false(tfd__strip_in_place(p, 0, 0));
+  assert_true(tfd__strip_in_place(p, 1, 0));
+  tfd__strip_free(p);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_each_op),   cmocka_unit_test(test_registers),
+      cmocka_unit_test(test_mixed),     cmocka_unit_test(test_stack),
+      cmocka_unit_test(test_refusals),  cmocka_unit_test(test_widths),
+      cmocka_unit_test(test_no_memory), cmocka_unit_test(test_in_place),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
