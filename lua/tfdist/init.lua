@@ -60,8 +60,21 @@ local function core()
   return functions
 end
 
+-- With what a higher floor adds to it.
+local function distribute()
+  local found = loading.load(MODULES.distribute)
+  local preemption = loading.load "tfdist.train.preemption"
+  for _, class in ipairs { "PreemptionCheckpointHandler",
+    "TerminationConfig" } do
+    found.experimental[class] = preemption[class]
+  end
+  return loading.load "tfdist.base.text".watch("tf.distribute", found)
+end
+
 local function load_name(name)
-  if MODULES[name] ~= nil then
+  if name == "distribute" then
+    return distribute()
+  elseif MODULES[name] ~= nil then
     return loading.load "tfdist.base.text".watch("tf." .. name,
       loading.load(MODULES[name]))
   elseif FIELDS[name] ~= nil then

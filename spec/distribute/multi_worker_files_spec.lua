@@ -147,6 +147,101 @@ describe("files of several workers #once", function()
     end
   end)
 
+  -- Worker 1 is asked to end in its third step; then all start again.
+  local ASKED = [[
+    local function ask()
+      if w == 1 then
+        local f = io.open "/proc/self/stat"
+        os.execute("kill -TERM " .. f:read "*n")
+        f:close()
+      end
+    end
+  ]]
+
+  it("who is asked to end has all save after one step, and end", function()
+    local program = HEAD .. ASKED .. [[
+      local E = tf.distribute.experimental
+      local v, handler = s:scope(function()
+        local v = tf.Variable(0.0)
+        return v, E.PreemptionCheckpointHandler(s.cluster_resolver,
+          tf.train.Checkpoint { v = v }, dir, load(arg[2] or "")())
+      end)
+      local from = handler.total_run_calls
+      while handler.total_run_calls < 8 do
+        local got = handler:run(function(x, more)
+          s:run(function() v:assign_add(x) end)
+          if from == 0 and handler.total_run_calls == 2 then
+            ask()
+          end
+          return x + more.y
+        end, { 1.0 }, { y = 1 })
+        assert(got == 2)
+      end
+      print(("%d %g"):format(from, v:read_value():item()))
+    ]]
+    for i, host in ipairs(process.hosts) do
+      with_folder(function(path)
+        local given = { program = program, devices = i, host = host.path,
+          arguments = words(path) }
+        local rs = workers.run(given)
+        assert.same({ 42, 42 }, { rs[1].code, rs[2].code },
+          rs[1].err .. rs[2].err)
+        assert.truthy(rs[1].err:find("asked to end: saved .*/ckpt%-1 after 3 "),
+          rs[1].err)
+        assert.same({ "3 8\n", "3 8\n" }, workers.outputs(given))
+      end)
+    end
+    -- functions of one's own; time to go on
+    with_folder(function(path)
+      local rs = workers.run { program = program, arguments = words(path,
+        process.quote [[return { grace_period = 0.001, exit_fn = function()
+          print "over"
+          os.exit(7, true)
+        end, termination_watcher_fn = function()
+          return false
+        end }]]) }
+      for _, r in ipairs(rs) do
+        assert.equal(7, r.code, r.err)
+        assert.equal("over\n", r.out)
+      end
+      assert.truthy(in_folder(path):find "ckpt%-2")
+    end)
+  end)
+
+  it("fit backs up before it ends", function()
+    local program = HEAD .. ASKED .. [[
+      local model = s:scope(function()
+        local m = tf.keras.Sequential { tf.keras.layers.Dense(1, {
+          kernel_initializer = "ones" }) }
+        m:compile { optimizer = "sgd", loss = "mse" }
+        return m
+      end)
+      local count = 0
+      local h = model:fit({ { 1 }, { 2 }, { 3 }, { 4 } }, { { 1 }, { 2 }, { 3 },
+        { 5 } }, { batch_size = 2, epochs = 3, verbose = 0, shuffle = false,
+        callbacks = { { on_train_batch_end = function()
+          count = count + 1
+          if count == 3 and arg[2] == "ask" then
+            ask()
+          end
+        end },
+        tf.keras.callbacks.BackupAndRestore { backup_dir = dir .. "/b",
+          save_before_preemption = true } } }).history
+      print(count, ("%.9g"):format(model.variables[1]:read_value():totable()[1]
+        [1]))
+    ]]
+    with_folder(function(path)
+      local straight = workers.outputs { program = program,
+        arguments = words(path) }
+      local rs = workers.run { program = program,
+        arguments = words(path, "ask") }
+      assert.same({ 42, 42 }, { rs[1].code, rs[2].code }, rs[1].err)
+      local rest = workers.outputs { program = program,
+        arguments = words(path) }
+      assert.equal(straight[1]:match "^6(.*)", rest[2]:match "^3(.*)")
+    end)
+  end)
+
   it("only the chief writes logs", function()
     with_folder(function(path)
       local r = workers.run { arguments = words(path), program = HEAD .. [[

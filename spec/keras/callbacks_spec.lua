@@ -357,9 +357,10 @@ describe("callbacks", function()
       assert.equal(1 - 10 / 16, weight(m))
     end)
 
-    it("is refused where there is no backup", function()
-      fails("NotImplementedError", "save_before_preemption",
-        C.BackupAndRestore, { backup_dir = "x", save_before_preemption = true })
+    it("checks what it is given", function()
+      fails("TypeError", "backup_dir", C.BackupAndRestore, { backup_dir = 3 })
+      fails("ValueError", "save_freq", C.BackupAndRestore, { backup_dir = "x",
+        save_freq = 0 })
     end)
   end)
 

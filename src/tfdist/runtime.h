@@ -51,6 +51,10 @@ TFD_API void tfd_test_fail_allocation(int64_t n);
 TFD_API void tfd_interrupt(bool on);
 /** True after tfd_interrupt(true). */
 TFD_API bool tfd_is_interrupted(void);
+/** Note requests to end (SIGTERM) rather than end. Errors: Unavailable. */
+TFD_API int tfd_termination_watch(void);
+/** True once one has come. */
+TFD_API bool tfd_termination_seen(void);
 
 /* --- Devices ------------------------------------------------------------ */
 

@@ -86,9 +86,8 @@ local LISTS = {
     { "TPUClusterResolver", WORKERS },
   },
   ["distribute.experimental"] = {
-    { "ParameterServerStrategy TPUStrategy PreemptionCheckpointHandler "
-      .. "PreemptionWatcher TerminationConfig "
-      .. "coordinator partitioners rpc", WORKERS },
+    { "ParameterServerStrategy TPUStrategy PreemptionWatcher coordinator "
+      .. "partitioners rpc", WORKERS },
   },
   data = {
     { "DatasetSpec Iterator IteratorSpec NumpyIterator" },

@@ -46,6 +46,17 @@ function M.is_shared(graph)
   return of_workers(graph) ~= nil
 end
 
+--- Is the flag true on any worker? Every worker calls it.
+---@param strategy table|nil
+---@param flag boolean
+function M.any(strategy, flag)
+  if not (strategy and strategy.over_workers) then
+    return flag
+  end
+  return reduce.over_hosts(strategy, "max", "agreement", { flag and 1 or 0 })[1]
+    > 0
+end
+
 --- The value of each replica's copy of a variable that replicas keep apart, of
 --- all workers; nil for others.
 function M.copies(v)

@@ -5,7 +5,9 @@ local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local files = require "tfdist.core.files"
 local loop = require "tfdist.keras.training.loop"
+local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
+local preemption = require "tfdist.train.preemption"
 local random_seed = require "tfdist.core.random_seed"
 local state = require "tfdist.keras.training.state"
 local text = require "tfdist.base.text"
@@ -243,20 +245,20 @@ end
 --- Functions that give batches go on where they begin, caches that were filled
 --- from random stages are filled anew, and callbacks remember nothing. The
 --- backup is deleted at the end of training unless delete_checkpoint is false.
---- Errors: NotImplementedError under strategies that have no backup, and for
----   save_before_preemption; ValueError for a data set with other random stages.
+--- save_before_preemption: after SIGTERM to any worker all back up after the same
+--- batch and end with status 42.
+--- Errors: NotImplementedError under strategies that have no backup; ValueError
+---   for a data set with other random stages.
 --- Source: tf.keras.callbacks.BackupAndRestore
 M.BackupAndRestore = base.define("BackupAndRestore", "backup_dir:s "
   .. "save_freq='epoch' delete_checkpoint=true save_before_preemption=false",
-  function(self, backup_dir, save_freq, delete_checkpoint, preemption)
+  function(self, backup_dir, save_freq, delete_checkpoint, before_preemption)
     self.backup_dir = base.check_path(self, "backup_dir", backup_dir)
-    if preemption then
-      errors.raise("NotImplementedError", "BackupAndRestore: "
-        .. "save_before_preemption is not implemented")
-    elseif save_freq ~= "epoch" then
+    if save_freq ~= "epoch" then
       options.integer("BackupAndRestore", "save_freq", save_freq, 1)
     end
     self.save_freq, self.delete_checkpoint = save_freq, delete_checkpoint
+    self.save_before_preemption = before_preemption
     self.ignores_batch_logs = true
   end)
 
@@ -326,6 +328,9 @@ end
 function M.BackupAndRestore:on_train_begin()
   local own = state.of(self.model)
   check_strategy(own.strategy)
+  if self.save_before_preemption then
+    preemption.watch()
+  end
   -- The last epoch that is over, and the last batch of the one after it.
   for _, name in ipairs { "epoch", "batch" } do
     self[name] = tf.Variable(-1, { dtype = "int64", trainable = false,
@@ -360,8 +365,17 @@ local function back_up(self, epoch, batch)
 end
 
 function M.BackupAndRestore:on_train_batch_end(batch)
-  if save_is_due(self) then
+  local asked = self.save_before_preemption
+    and preemption.agreed(state.of(self.model).strategy)
+  if asked or save_is_due(self) then
     back_up(self, self.current_epoch - 1, batch)
+  end
+  if asked then
+    if is_chief() then
+      notice.say(("asked to end: backed up after batch %d of epoch %d"):format(
+        batch + 1, self.current_epoch + 1))
+    end
+    preemption.exit()
   end
 end
 
