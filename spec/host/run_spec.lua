@@ -710,13 +710,54 @@ for _, host in ipairs(process.hosts) do
     end)
 
     it("names a port that somebody else has", function()
-      local r = process.run(("bash -c %s"):format(quote(([[
-        exec 3<>/dev/tcp/127.0.0.1/1 2>/dev/null
-        %s run -n 1 --port=1 %s]]):format(host.path, script "print(1)"))), nil,
-        DEADLINE)
-      -- root may have port 1; who may not is told
-      assert.is_true(r.code == 0 or r.err:find("--port: 1 cannot be used",
-        1, true) ~= nil)
+      local port = process.run(host.path .. " run --dry-run -n 1 "
+        .. script "").out:match "127%.0%.0%.1:(%d+)"
+      -- A worker that waits for another one listens.
+      os.execute(("TF_CONFIG='%s' timeout 60 %s -e %s >/dev/null 2>&1 & "
+        .. "echo $! >%s/waits"):format('{"cluster":{"worker":["127.0.0.1:'
+          .. port .. '","127.0.0.1:1"]},"task":{"type":"worker","index":0}}',
+        host.path, quote
+          "require('tfdist').distribute.MultiWorkerMirroredStrategy()", folder))
+      local listens = ("0100007F:%04X 00000000:0000 0A"):format(port)
+      eventually("a listener", function()
+        return files.read "/proc/net/tcp":find(listens, 1, true)
+      end)
+      local r = process.run(("%s run -n 1 --port=%s %s"):format(host.path, port,
+        script ""), nil, DEADLINE)
+      os.execute("kill " .. files.read(folder .. "/waits"))
+      assert.equal(2, r.code)
+      assert.matches("^tfdist run: %-%-port: 127%.0%.0%.1:" .. port
+        .. ": Address already in use\nhint: `ss %-ltnp` names who has it", r.err)
+    end)
+
+    it("starts a worker for each core with -n auto, without GPUs", function()
+      if process.run "ls /proc/driver/nvidia/gpus".code == 0 then
+        pending "this machine has GPUs"
+      end
+      local path = script [[print(r:cluster_spec():num_tasks "worker")]]
+      local r = process.run(("TFDIST_CORES=1 XDG_STATE_HOME=%s %s run -n auto "
+        .. "%s"):format(folder, host.path, path), nil, DEADLINE)
+      assert.equal("[worker 0] 1\n", r.out)
+    end)
+
+    it("shares out the GPUs when there are enough", function()
+      local path = script [[print(os.getenv "CUDA_VISIBLE_DEVICES")]]
+      local function shares(n)
+        return lines(process.run(("CUDA_VISIBLE_DEVICES=4,5,7 "
+          .. "XDG_STATE_HOME=%s %s run -n %d %s"):format(folder, host.path, n,
+          path), nil, DEADLINE).out)
+      end
+      assert.same({ "[worker 0] 4,5", "[worker 1] 7" }, shares(2))
+      assert.same({ "[worker 0] 4,5,7" }, shares(1))
+      for _, line in ipairs(shares(4)) do
+        assert.matches("4,5,7$", line)
+      end
+    end)
+
+    it("starts many", function()
+      local r = run("-n 60", [[if r.task_id == 59 then print "last" end]])
+      assert.equal(0, r.code)
+      assert.equal("[worker 59] last\n", r.out)
     end)
   end)
 end

@@ -467,15 +467,17 @@ static int launch_reserve(lua_State *L) {
   socklen_t bytes = sizeof a;
   int on = 1;
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  char address[32];
   int error = 0;
 
-  if (fd < 0) return failure(L, "socket", errno);
+  (void)snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(a.sin_port));
+  if (fd < 0) return failure(L, address, errno);
   (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0 ||
       getsockname(fd, (struct sockaddr *)&a, &bytes) != 0) {
     error = errno;
     (void)close(fd);
-    return failure(L, "bind", error);
+    return failure(L, address, error);
   }
   lua_pushinteger(L, fd);
   lua_pushinteger(L, ntohs(a.sin_port));

@@ -85,7 +85,7 @@ end
 local function reserve(port)
   local _, got = launch.reserve(port or 0)
   if type(got) == "string" then
-    fail(("--port: %d cannot be used: %s"):format(port or 0, got),
+    fail("--port: " .. got,
       port and "`ss -ltnp` names who has it; without --port free ones are taken"
         or nil)
   end
