@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/environment.h"
+#include "base/failpoint.h"
 #include "device/private.h"
 
 static tfd__config asked = {.queue_mode = -1, .device_threads = -1};
@@ -124,6 +125,7 @@ int tfd__config_resolve(tfd__config *c) {
   size_t limit = 0;
 
   TFD_TRY(tfd__env_log_level(&level));
+  TFD_TRY(tfd__failpoints_read());
   TFD_TRY(env_int("TFDIST_CPU_DEVICES", 1, TFD_MAX_CPU_DEVICES, &devices));
   TFD_TRY(env_queue("TFDIST_QUEUE", &queue));
   TFD_TRY(env_int("TFDIST_THREADS", 0, 4096, &threads));

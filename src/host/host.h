@@ -50,6 +50,7 @@ typedef struct tfd__options {
   bool ignore_environment;
   bool interactive;
   bool show_version;
+  bool show_failpoints;
   bool has_chunk; /* -e or --help and the like: no REPL afterwards */
   bool allow_bytecode;
   bool full_traceback;

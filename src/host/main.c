@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "comm/comm.h"
 #include "host/host.h"
 #include "lua/bind.h"
@@ -322,6 +323,17 @@ static void print_version(void) {
   fflush(stdout);
 }
 
+/* What TFDIST_FAILPOINTS may name. */
+static int list_failpoints(void) {
+  int i = 0;
+
+  for (i = 0; tfd__failpoint_name(i) != NULL; i++) {
+    printf("%-18s %s\n", tfd__failpoint_name(i), tfd__failpoint_what(i));
+  }
+  printf("actions: %s\n", tfd__failpoint_actions());
+  return TFD_EXIT_OK;
+}
+
 /* Errors module and its report function, before user code can break them. */
 static void prepare_errors(lua_State *L, const tfd__options *o) {
   lua_getglobal(L, "require");
@@ -405,6 +417,7 @@ static int run(lua_State *L, const tfd__options *o) {
   int code = 0;
 
   if (o->command != NULL) return run_command(L, o, o->command, o->script);
+  if (o->show_failpoints) return list_failpoints();
   if (o->show_version) print_version();
   if (!watch_globals(L, o)) return exit_code(false);
   if (!o->ignore_environment && !run_environment(L, o)) return exit_code(false);

@@ -162,6 +162,12 @@ static int set_help(tfd__options *o, const char *value) {
   return TFD_EXIT_OK;
 }
 
+static int set_failpoints(tfd__options *o, const char *value) {
+  (void)value;
+  o->show_failpoints = true;
+  return TFD_EXIT_OK;
+}
+
 typedef enum value_form { NO_VALUE, NEEDS_VALUE, MAY_HAVE_VALUE } value_form;
 
 typedef struct long_option {
@@ -173,6 +179,7 @@ typedef struct long_option {
 static const long_option long_options[] = {
     {"allow-bytecode", NO_VALUE, set_bytecode},
     {"cpu-devices", NEEDS_VALUE, set_cpu_devices},
+    {"failpoints", NO_VALUE, set_failpoints},
     {"full-traceback", NO_VALUE, set_traceback},
     {"help", NO_VALUE, set_help},
     {"log", NEEDS_VALUE, set_log},

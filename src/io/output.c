@@ -9,6 +9,8 @@
 #define _GNU_SOURCE
 #include "io/io.h"
 
+#include "base/failpoint.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -48,6 +50,12 @@ tfd_status tfd__read_status(int code) {
   tfd_status status = tfd__errno_status(code);
 
   return status == TFD_RESOURCE_EXHAUSTED ? status : TFD_DATA_LOSS;
+}
+
+/* A fault that was ordered, as the system would tell it. */
+static bool is_ordered(int fault) {
+  if (fault > 0) errno = fault;
+  return fault > 0;
 }
 
 static int failed(const char *path, const char *what) {
@@ -100,6 +108,7 @@ static int open_temp(tfd__output *o, size_t room) {
   static atomic_int counter;
   int tries;
 
+  if (is_ordered(TFD_FAIL(CKPT_CREATE))) return failed(o->path, "create");
   for (tries = 0; tries < NAME_TRIES; tries++) {
     snprintf(o->temp, room, "%s" MARK "%ld-%d", o->path, (long)getpid(),
              atomic_fetch_add(&counter, 1));
@@ -149,12 +158,23 @@ int tfd__output_open(tfd__output *o, const char *path, uint64_t expected) {
   return rc;
 }
 
+/* As write; a fault that was ordered may fail it or spoil the first byte. */
+static ssize_t write_piece(int file, const char *p, size_t bytes) {
+  int fault = TFD_FAIL(CKPT_WRITE);
+  char spoilt = 0;
+
+  if (is_ordered(fault)) return -1;
+  if (fault != TFD_FLIP) return write(file, p, bytes);
+  spoilt = (char)(p[0] ^ 1);
+  return write(file, &spoilt, 1);
+}
+
 int tfd__output_write(tfd__output *o, const void *data, size_t bytes) {
   const char *p = data;
 
   while (bytes > 0) {
     size_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
-    ssize_t n = write(o->file, p, piece);
+    ssize_t n = write_piece(o->file, p, piece);
 
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
@@ -180,7 +200,7 @@ static int sync_folder(const char *path, const char *folder) {
   file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0 && errno == EACCES) return TFD_OK;
   if (file < 0) return failed(path, "open its folder");
-  code = fsync(file) == 0 ? 0 : errno;
+  code = is_ordered(TFD_FAIL(CKPT_SYNC_FOLDER)) || fsync(file) != 0 ? errno : 0;
   close(file);
   if (code == 0 || code == EINVAL || code == ENOTSUP) return TFD_OK;
   errno = code;
@@ -201,15 +221,19 @@ int tfd__sync_name(const char *path) {
 int tfd__output_commit(tfd__output *o) {
   int file = o->file;
 
+  if (is_ordered(TFD_FAIL(CKPT_AFTER_DATA))) return failed(o->path, "write");
   if (o->mode >= 0 && fchmod(file, (mode_t)o->mode) != 0) {
     return failed(o->path, "keep its permissions");
   }
-  if (fsync(file) != 0) return failed(o->path, "sync");
-  if (rename(o->temp, o->path) != 0) {
+  if (is_ordered(TFD_FAIL(CKPT_SYNC)) || fsync(file) != 0) {
+    return failed(o->path, "sync");
+  }
+  if (is_ordered(TFD_FAIL(CKPT_RENAME)) || rename(o->temp, o->path) != 0) {
     return failed(o->path, "put the new file in place");
   }
   o->file = -1;
   close(file); /* all is on the disk: it has nothing left to say */
+  if (is_ordered(TFD_FAIL(CKPT_AFTER_RENAME))) return failed(o->path, "sync");
   folder_of(o->path, o->temp);
   return sync_folder(o->path, o->temp);
 }

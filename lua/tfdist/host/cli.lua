@@ -274,7 +274,7 @@ Devices:
 Seeing:
   --log=error|warning|info|debug     --full-traceback
   --progress=auto|bar|lines|none     how fit shows its progress
-  --version  --help
+  --version  --help  --failpoints
 Safety:
   --allow-bytecode         let load and require take bytecode
 A script called like a command is run with ./NAME.
@@ -306,6 +306,7 @@ TFDIST_HEARTBEAT_TIMEOUT=S    seconds that a worker may be silent (10)
 TFDIST_OP_TIMEOUT=S        seconds that workers wait in an operation (600)
 TFDIST_DEV=DIR             the Lua library from DIR instead of the host
 TFDIST_FAIL_ALLOC=N        the N-th allocation fails (tests)
+TFDIST_FAILPOINTS=ORDERS   faults at named places: tfdist --failpoints (tests)
 LUA_INIT LUA_PATH LUA_CPATH (and LUA_INIT_5_4 ...)   as in lua]]
 
 --- Usage, or one topic.

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "comm/tcp/tcp.h"
 
 enum { HOST_BYTES = 256, PORT_BYTES = 8, BACKLOG = 128 };
@@ -73,10 +74,12 @@ void tfd__tune(int socket) {
 }
 
 static int open_listener(const struct addrinfo *a) {
+  int type = a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC;
+  int fault = TFD_FAIL(NET_LISTEN);
+  int s = fault == 0 ? socket(a->ai_family, type, 0) : -1;
   int on = 1;
-  int s =
-      socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
+  if (fault != 0) errno = fault;
   if (s < 0) return -1;
   (void)setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(s, a->ai_addr, a->ai_addrlen) == 0 && listen(s, BACKLOG) == 0) {
@@ -119,8 +122,9 @@ int tfd__connect(const char *address, int *socket_p, int *error_p) {
   struct addrinfo *list = NULL;
   int s = -1;
 
-  *error_p = 0;
+  *error_p = TFD_FAIL(NET_CONNECT);
   *socket_p = -1;
+  if (*error_p != 0) return TFD_OK;
   TFD_TRY(look_up(address, false, &list));
   s = socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (s < 0 || (connect(s, list->ai_addr, list->ai_addrlen) != 0 &&

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "comm/tcp/hello.h"
 
 enum { STRANGERS = 64 }; /* connections that have not proved who they are */
@@ -86,6 +87,7 @@ static int begin_talk(meeting *m, line *l, bool connects) {
   tfd__tune(l->talk.socket);
   TFD_TRY(
       tfd__talk_begin(&l->talk, l->talk.socket, connects, &mine, m->network));
+  if (TFD_FAIL(NET_HELLO) != 0) l->talk.out[0] ^= 1;
   if (!connects) {
     l->talk.is_there = is_there;
     l->talk.arg = m;
@@ -164,6 +166,10 @@ static int accept_all(meeting *m) {
     if (l->stage == STAGE_TALKING) continue;
     s = accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (s < 0) return TFD_OK;
+    if (TFD_FAIL(NET_ACCEPT) != 0) {
+      (void)close(s);
+      continue;
+    }
     l->talk.socket = s;
     TFD_TRY(begin_talk(m, l, false));
   }
@@ -352,9 +358,11 @@ int tfd__meet(const tfd__network *network, int local,
                          .local = (uint32_t)local,
                          .cluster = cluster_hash(network)};
   prepare(m);
+  (void)TFD_FAIL(MEET_BEGIN);
   rc = tfd__listen(network->addresses[network->process], &m->listener);
   if (rc == TFD_OK) rc = meet(m, polled);
   finish(m, rc);
+  (void)TFD_FAIL(MEET_DONE);
 
 free_all:
   if (m != NULL) tfd__free(m->out);

@@ -16,10 +16,12 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/failpoint.h"
 #include "comm/tcp/tcp.h"
 
 #define BEAT_NS 1000000000
 #define FAREWELL_SECONDS 2.0
+#define DATA_GRACE_NS 500000000
 enum { CONTROL_BYTES = TFD_FRAME_BYTES + TFD_NOTE_BYTES };
 
 typedef struct peer {
@@ -32,6 +34,8 @@ typedef struct peer {
   tfd__frame frame;
   int64_t heard;
   atomic_bool left; /* has said farewell */
+  int64_t data_end; /* when the data connection ended; 0 = it has not */
+  int data_error;   /* the system's errno; 0 = the other side closed it */
   uint8_t in[CONTROL_BYTES];
   size_t in_n;
   uint8_t out[CONTROL_BYTES];
@@ -194,11 +198,37 @@ static bool is_for_later(int error) {
   return error == EAGAIN || error == EINTR;
 }
 
-/* Errors of data connections are the control connection's to tell: it knows
-** whether the peer said farewell. */
-static void data_ended(peer *it) {
+/* Whether that is a failure the control connection tells: the peer's farewell,
+** or its end, may be on the way. */
+static void data_ended(peer *it, int error) {
   (void)close(it->socket[TFD_CHANNEL_DATA]);
   it->socket[TFD_CHANNEL_DATA] = -1;
+  it->data_end = tfd__now_ns();
+  it->data_error = error;
+}
+
+/* Nothing was heard on the other connection that would explain it. */
+static void check_data(tfd__mesh *m, int process) {
+  const peer *it = &m->peers[process];
+  char how[160];
+
+  if (it->data_end == 0 || it->left || it->socket[TFD_CHANNEL_CONTROL] < 0 ||
+      tfd__now_ns() - it->data_end < DATA_GRACE_NS) {
+    return;
+  }
+  (void)snprintf(how, sizeof how, "cannot be reached: its connection broke: %s",
+                 it->data_error == 0 ? "closed by the other side"
+                                     : strerror(it->data_error));
+  lost(m, process, how);
+}
+
+/* A fault that was ordered for a frame about to be sent. */
+static bool is_spoilt(peer *it, tfd__post *p) {
+  int fault = p->moved == 0 ? TFD_FAIL(NET_SEND) : 0;
+
+  if (fault == TFD_FLIP) p->header[TFD_FRAME_BYTES - 1] ^= 1;
+  if (fault > 0) data_ended(it, fault);
+  return fault > 0;
 }
 
 static void send_data(tfd__mesh *m, peer *it) {
@@ -209,7 +239,7 @@ static void send_data(tfd__mesh *m, peer *it) {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     ssize_t n = 0;
 
-    if (p == NULL) return;
+    if (p == NULL || is_spoilt(it, p)) return;
     parts[0] = (struct iovec){p->header, TFD_FRAME_BYTES};
     parts[1] = (struct iovec){p->data, (size_t)p->frame.length};
     skip = p->moved < TFD_FRAME_BYTES ? p->moved : TFD_FRAME_BYTES;
@@ -220,7 +250,7 @@ static void send_data(tfd__mesh *m, peer *it) {
     parts[1].iov_len -= skip;
     n = sendmsg(it->socket[TFD_CHANNEL_DATA], &message, MSG_NOSIGNAL);
     if (n < 0) {
-      if (!is_for_later(errno)) data_ended(it);
+      if (!is_for_later(errno)) data_ended(it, errno);
       return;
     }
     p->moved += (size_t)n;
@@ -269,7 +299,7 @@ static bool take(peer *it, tfd__channel c, void *p, size_t *n_p, size_t size) {
     }
     if (n < 0 && is_for_later(errno)) return false;
     if (c == TFD_CHANNEL_DATA) {
-      data_ended(it);
+      data_ended(it, n == 0 ? 0 : errno);
     } else {
       (void)close(it->socket[c]);
       it->socket[c] = -1;
@@ -288,6 +318,7 @@ static void receive_data(tfd__mesh *m, int process) {
 
   for (;;) {
     tfd__post *p = first(m, &it->receives);
+    int fault = 0;
 
     if (p == NULL || it->socket[TFD_CHANNEL_DATA] < 0) return;
     if (it->header_n < TFD_FRAME_BYTES) {
@@ -303,6 +334,12 @@ static void receive_data(tfd__mesh *m, int process) {
     if (p->moved == 0 && !fits(m, process, p)) return;
     if (!take(it, TFD_CHANNEL_DATA, p->data, &p->moved,
               (size_t)p->frame.length)) {
+      return;
+    }
+    fault = TFD_FAIL(NET_RECEIVE);
+    if (fault == TFD_FLIP) it->frame.sum ^= 1;
+    if (fault > 0) {
+      data_ended(it, fault);
       return;
     }
     if (tfd__crc32c(0, p->data, p->moved) != it->frame.sum) {
@@ -470,6 +507,7 @@ static void serve(tfd__mesh *m, int process, const struct pollfd *polled) {
   }
   send_control(it);
   if (!m->failed) check_left(m, process);
+  if (!m->failed) check_data(m, process);
 }
 
 /* Tell the others what failed here, once. */
@@ -559,7 +597,8 @@ static void run(void *arg) {
 
     if (now >= beat) {
       for (p = 0; p < m->processes; p++) {
-        if (m->peers[p].out_n == m->peers[p].out_done) {
+        if (m->peers[p].out_n == m->peers[p].out_done &&
+            TFD_FAIL(NET_BEAT) == 0) {
           say(&m->peers[p], TFD_FRAME_BEAT, 0, 0, NULL);
         }
       }
@@ -676,6 +715,7 @@ int tfd__mesh_open(tfd__group *g, const tfd__group_config *config,
   int rc;
 
   if (sockets == NULL) return tfd__no_memory(sizeof *sockets, "group");
+  tfd__failpoints_rank(n->process);
   rc = tfd__meet(n, config->local, sockets);
   if (rc == TFD_OK) rc = mesh_new(g, n, sockets, mesh_p);
   tfd__free(sockets);

@@ -11,6 +11,7 @@
 ** Work moves on when somebody waits for it; bytes move by the mesh's thread. */
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "comm/schedule.h"
 #include "comm/tcp/tcp.h"
 
@@ -216,7 +217,15 @@ static tfd__run_of slot(const part *p, int process) {
   return cut(&p->theirs, process * n, (process + 1) * n);
 }
 
-static void exchange(tfd__group *g, work *w) {
+/* A fault that was ordered for a step of one value. */
+static int pass_chunk(const work *w) {
+  int fault = TFD_FAIL(ALLREDUCE_CHUNK);
+
+  if (fault == 0) return TFD_OK;
+  return tfd__fail(TFD_UNAVAILABLE, "%s: %s", w->kept.c.what, strerror(fault));
+}
+
+static int exchange(tfd__group *g, work *w) {
   const network_group *own = own_of(g);
   int k;
   int q;
@@ -224,6 +233,7 @@ static void exchange(tfd__group *g, work *w) {
   for (k = 0; k < w->kept.c.values; k++) {
     const part *p = &w->parts[k];
 
+    TFD_TRY(pass_chunk(w));
     for (q = 0; q < own->processes; q++) {
       tfd__stretch s = share_of(p, own->processes, q);
       tfd__run_of to = cut(&p->mine, s.begin, s.end);
@@ -234,6 +244,7 @@ static void exchange(tfd__group *g, work *w) {
       add_post(g, w, false, q, 2 * k, p->numel, &from);
     }
   }
+  return TFD_OK;
 }
 
 static int reduce_shares(tfd__group *g, work *w) {
@@ -255,7 +266,7 @@ static int reduce_shares(tfd__group *g, work *w) {
   return TFD_OK;
 }
 
-static void share_results(tfd__group *g, work *w) {
+static int share_results(tfd__group *g, work *w) {
   const network_group *own = own_of(g);
   int k;
   int q;
@@ -266,6 +277,7 @@ static void share_results(tfd__group *g, work *w) {
     tfd__run_of result =
         tfd__part_of(out, p->share.begin, p->share.end - p->share.begin);
 
+    TFD_TRY(pass_chunk(w));
     for (q = 0; q < own->processes && !is_small(p); q++) {
       tfd__stretch s = share_of(p, own->processes, q);
       tfd__run_of from = tfd__part_of(out, s.begin, s.end - s.begin);
@@ -275,6 +287,7 @@ static void share_results(tfd__group *g, work *w) {
       add_post(g, w, false, q, 2 * k + 1, p->numel, &from);
     }
   }
+  return TFD_OK;
 }
 
 /* --- broadcast, all_gather, barrier --------------------------------------- */
@@ -366,7 +379,7 @@ static int next_phase(tfd__group *g, work *w) {
   case PHASE_INPUT:
     switch (w->kept.c.kind) {
     case TFD_COLLECTIVE_ALL_REDUCE:
-      exchange(g, w);
+      TFD_TRY(exchange(g, w));
       break;
     case TFD_COLLECTIVE_BROADCAST:
       move_broadcast(g, w);
@@ -387,7 +400,7 @@ static int next_phase(tfd__group *g, work *w) {
     tfd__kept_note(&w->kept, g);
     return TFD_OK;
   case PHASE_REDUCE:
-    share_results(g, w);
+    TFD_TRY(share_results(g, w));
     w->phase = PHASE_SHARE;
     return TFD_OK;
   default:
