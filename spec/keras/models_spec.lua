@@ -263,6 +263,40 @@ describe("a functional model", function()
     assert.same(names(m.layers), names(clone.layers))
   end)
 
+  it("is cloned with layers of one's own, inside others, too", function()
+    local Scale = L.Layer:extend "Scale"
+    function Scale:init(options)
+      L.Layer.init(self, { name = options.name })
+      self.by = options.by
+    end
+    function Scale:build()
+      self.factor = self:add_weight { name = "factor", shape = {},
+        initializer = K.initializers.Constant(self.by) }
+    end
+    function Scale:call(x) return x * self.factor end
+    function Scale:get_config() return { name = self.name, by = self.by } end
+    local x = K.Input { 2, 3 }
+    local out = L.TimeDistributed(Scale { by = 2 })(Scale { by = 3 }(x))
+    for _, m in ipairs { K.Model(x, out), K.Sequential { Scale { by = 6 } } } do
+      local clone = K.models.clone_model(m)
+      assert.near(6, clone(tf.ones { 1, 2, 3 })[0][0][0]:item(), 1e-6)
+      assert.same(names(m.layers), names(clone.layers))
+      m:build { 1, 2, 3 }
+      m.weights[1]:assign(tf.zeros {})
+      assert.near(6, clone(tf.ones { 1, 2, 3 })[0][0][0]:item(), 1e-6)
+    end
+    local e = fails("ValueError", 'unknown layer class "Scale"',
+      K.Model.from_config, K.Model, K.Model(x, out):get_config())
+    assert.matches("register_keras_serializable", e.hint, 1, true)
+    function Scale:init(by) -- loses the name
+      L.Layer.init(self)
+      self.by = by
+    end
+    e = fails("ValueError", 'Scale:from_config made a layer called "scale',
+      K.models.clone_model, K.Model(x, out))
+    assert.matches("from_config of its class", e.hint, 1, true)
+  end)
+
   it("refuses graphs with loose ends", function()
     local a, b = K.Input { 2 }, K.Input { 2 }
     fails("ValueError", "which is not among the inputs", K.Model, a,
@@ -483,7 +517,7 @@ describe("a model of one's own class", function()
     end
     local m = K.Sequential { Scale { by = 3 } }
     local config = m:get_config()
-    fails("ValueError", 'unknown layer class the string "Scale"',
+    fails("ValueError", 'unknown layer class "Scale"',
       K.Sequential.from_config, K.Sequential, config)
     local again = K.Sequential:from_config(config, { Scale = Scale })
     near({ { 3 } }, again(tf.ones { 1, 1 }):totable())

@@ -3,6 +3,7 @@
 local base = require "tfdist.keras.layers.base"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local state = require "tfdist.core.state"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
 
@@ -79,11 +80,23 @@ local function class_named(name, custom)
   local class = custom and custom[name] or M.classes[name]
     or M.custom[name]
   if class == nil then
-    errors.raise("ValueError", "unknown layer class " .. text.describe(name),
+    errors.raise("ValueError", "unknown layer class " .. text.name(name),
       type(name) == "string"
-      and text.suggestion(name, text.names(M.classes), "class") or nil)
+      and text.suggestion(name, text.names(M.classes), "class")
+      or "tf.keras.utils.register_keras_serializable() makes classes of your "
+      .. "own known")
   end
   return class
+end
+
+--- Call fn(...); the classes `own` may stand in configurations meanwhile.
+---@param own table  name -> class
+function M.with_custom(own, fn, ...)
+  local before = M.custom
+  M.custom = setmetatable(own, { __index = before })
+  return state.protect(function()
+    M.custom = before
+  end, fn, ...)
 end
 
 --- A layer from { class_name = ..., config = {...} }; classes that are not the

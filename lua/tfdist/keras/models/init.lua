@@ -607,6 +607,18 @@ M.Model = Model
 M.Sequential = Sequential
 M.Input = layers.Input
 
+-- name -> class of the layers in a model whose classes are the user's.
+local function own_classes(model)
+  local found = {}
+  for _, layer in ipairs(model.submodules) do
+    local class = base.is_layer(layer) and getmetatable(layer).class
+    if class and define.classes[class.__name] ~= class then
+      found[class.__name] = class
+    end
+  end
+  return found
+end
+
 --- A model with the same layers and new weights.
 --- Source: tf.keras.models.clone_model
 function M.clone_model(model)
@@ -614,7 +626,9 @@ function M.clone_model(model)
     errors.raise("TypeError", "clone_model: expected a model, got "
       .. text.describe(model))
   end
-  return getmetatable(model).class:from_config(model:get_config())
+  local class, own = getmetatable(model).class, own_classes(model)
+  return define.with_custom(own, class.from_config, class, model:get_config(),
+    own)
 end
 
 M.clone_model = options.wrap("clone_model", "model", M.clone_model)

@@ -374,6 +374,18 @@ local function resolve(structure, made)
   return out
 end
 
+-- What a class of the user's makes of a configuration has the name in it.
+local function check_name(layer, entry)
+  local name = text.is_plain(entry.config) and entry.config.name
+  if type(name) == "string" and layer.name ~= name then
+    errors.raise("ValueError", ("Model.from_config: %s:from_config made a layer "
+      .. "called %s of the configuration of %s"):format(
+      getmetatable(layer).class.__name, text.quote(layer.name),
+      text.quote(name)), "a constructor that takes more than options needs a "
+      .. "from_config of its class: return self(config.units, config)")
+  end
+end
+
 --- Inputs and outputs from config's table; `deserialize` makes layers.
 function M.from_config(config, deserialize)
   local layers, made = {}, {}
@@ -382,6 +394,7 @@ function M.from_config(config, deserialize)
   end
   for _, entry in ipairs(config.layers) do
     local layer = deserialize(entry)
+    check_name(layer, entry)
     layers[layer.name] = layer
     made[layer.name] = {}
     if layer._own.output ~= nil then
