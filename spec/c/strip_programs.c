@@ -740,12 +740,49 @@ static void test_in_place(void **s) {
   tfd__strip_free(p);
 }
 
+/* What a program was not compiled for is refused before it is touched. */
+static void test_views(void **s) {
+  int64_t dims[2] = {6, 5};
+  tfd__view views[2];
+  tfd__strip *p = NULL;
+  int refused = 0;
+  trial t;
+  tfd__strip_text text;
+  array other;
+
+  (void)s;
+  memset(&t, 0, sizeof t);
+  chain(&t);
+  allot(&t.in[0], TFD_FLOAT32, dims, 2);
+  allot(&other, TFD_FLOAT32, dims, 2);
+  memset(t.in[0].memory, 0, t.in[0].bytes);
+  text = text_of(&t, 0);
+  assert_int_equal(TFD_OK, tfd__strip_compile(&text, &p, &refused));
+  views[0] = t.in[0].view;
+  transpose(&other);
+  views[1] = other.view;
+  assert_int_equal(TFD_INTERNAL, tfd__strip_run(p, views, 0, 6));
+  assert_non_null(strstr(tfd_error_message(), "dense"));
+  views[1] = t.in[0].view;
+  views[0].dtype = TFD_FLOAT64;
+  assert_int_equal(TFD_INTERNAL, tfd__strip_run(p, views, 0, 6));
+  assert_non_null(strstr(tfd_error_message(), "float64"));
+  /* No row: nothing is written. */
+  views[0] = t.in[0].view;
+  assert_int_equal(TFD_OK, tfd__strip_run(p, views, 2, 2));
+  assert_true(*(float *)(void *)t.in[0].memory == 0.0f);
+  tfd__strip_free(p);
+  free(other.memory);
+  free(t.in[0].memory);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_each_op),   cmocka_unit_test(test_registers),
-      cmocka_unit_test(test_mixed),     cmocka_unit_test(test_stack),
-      cmocka_unit_test(test_refusals),  cmocka_unit_test(test_widths),
-      cmocka_unit_test(test_no_memory), cmocka_unit_test(test_in_place),
+      cmocka_unit_test(test_views),     cmocka_unit_test(test_each_op),
+      cmocka_unit_test(test_registers), cmocka_unit_test(test_mixed),
+      cmocka_unit_test(test_stack),     cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_widths),    cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_in_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
