@@ -671,6 +671,22 @@ for _, host in ipairs(process.hosts) do
       assert.equal("42", files.read(folder .. "/typed"))
     end)
 
+    it("can be stopped while nobody reads", function()
+      os.execute(("mkfifo %s/pipe; sh -c 'echo $$ >%s/reader; exec sleep %d' "
+        .. "<%s/pipe &"):format(folder, folder, DEADLINE, folder))
+      os.execute(("timeout -k 5 %d sh -c %s >%s/pipe 2>/dev/null </dev/null &")
+        :format(DEADLINE, quote(("sh -c %s & echo $! >%s/pid; wait $!; "
+        .. "echo $? >%s/code.new; mv %s/code.new %s/code"):format(quote(command(
+        "-n 2", [[
+          if r.task_id == 0 then put("noisy", pid()) end
+          while true do print(("x"):rep(1000)) end]])), folder, folder, folder,
+        folder)), folder))
+      wait_for "noisy"
+      interrupt_until_the_end(files.read(folder .. "/pid"):match "%d+")
+      assert.is_false(is_alive(files.read(folder .. "/noisy")))
+      os.execute("kill " .. files.read(folder .. "/reader"))
+    end)
+
     it("says what is wrong with the command line", function()
       local path = script ""
       for _, case in ipairs {

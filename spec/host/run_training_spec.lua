@@ -102,5 +102,23 @@ for _, host in ipairs(process.hosts) do
         assert.matches("worker 1 failed first %(signal 9, SIGKILL, after "
           .. "[%d.]+ s%); worker 0 [^\n]*%.\n", r.err)
       end)
+
+    it("runs the example as it says", function()
+      local r = process.run(("XDG_STATE_HOME=%s %s run -n 2 examples/"
+        .. "multi_worker.lua --examples 8000 --epochs 2 --backup %s/backup")
+        :format(folder, host.path, folder), nil, DEADLINE)
+      assert.equal(0, r.code, r.err)
+      local list = {}
+      for line in r.out:gmatch "[^\n]+" do
+        list[#list + 1] = line
+      end
+      table.sort(list)
+      assert.same({ "[worker 0] I am worker 0 of 2 workers",
+        "[worker 0] trained on 2 replicas, accuracy above a half: true",
+        "[worker 1] I am worker 1 of 2 workers" }, list)
+      -- the chief's progress, as it is
+      assert.matches("\nEpoch 1/2\n", r.err)
+      assert.is_nil(r.err:find("[worker", 1, true))
+    end)
   end)
 end

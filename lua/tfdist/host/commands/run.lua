@@ -11,7 +11,8 @@ local screens = require "tfdist.host.launch.screen"
 local story = require "tfdist.host.launch.story"
 local tasks = require "tfdist.host.launch.tasks"
 
-local TIME_TO_READ = 5 -- seconds that the reader of our output has at the end
+-- Seconds that the reader of our output has at the end.
+local TIME_TO_READ, TIME_WHEN_ASKED = 5, 0.5
 
 local Run = {}
 Run.__index = Run
@@ -167,6 +168,7 @@ function Run:supervise()
   while true do
     local group = self:attempt()
     local first = group:first_failure()
+    self.asked = group.asked
     if not self:may_restart(group, first) then
       return self:finish(group, first)
     end
@@ -188,7 +190,7 @@ local function supervise(o, all)
   self.until_at = o.timeout and raw.monotonic() + o.timeout
   local code = self:supervise()
   launch.close()
-  launch.flush(TIME_TO_READ)
+  launch.flush(self.asked and TIME_WHEN_ASKED or TIME_TO_READ)
   return code
 end
 
