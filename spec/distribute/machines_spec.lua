@@ -1,0 +1,178 @@
+-- Workers on two machines: a real Slurm of two nodes, and network namespaces
+-- joined by a cable that can be pulled. As root, with Debian's packages. #once
+local process = require "spec.support.process"
+local slurm = require "tfdist.distribute.cluster.slurm"
+
+local WORKERS = [[
+local tf = require "tfdist"
+local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+local ones = strategy:run(function() return tf.constant(1.0) end)
+local resolver = strategy.cluster_resolver
+io.write(("%s %d of %d: %g\n"):format(resolver.task_type, resolver.task_id,
+  strategy.extended.num_workers, strategy:reduce("sum", ones):item()))
+]]
+
+local function lines(text)
+  local list = {}
+  for line in text:gmatch "[^\n]+" do
+    list[#list + 1] = line
+  end
+  table.sort(list)
+  return list
+end
+
+local function says(text, part)
+  assert.is_truthy(text:find(part, 1, true), text)
+end
+
+-- Why it cannot be, nil when it can: programs that are needed, as root.
+local function lacks(programs, packages)
+  local r = process.run("test $(id -u) = 0 && PATH=$PATH:/usr/sbin:/sbin && "
+    .. "for p in " .. programs .. "; do command -v $p || exit 1; done")
+  if r.code ~= 0 then
+    return "needs root and apt-get install " .. packages
+  end
+end
+
+-- Its path, and what removes it.
+local function script_of(text)
+  local path = process.file(text, ".lua")
+  return path, function() os.remove(path) end
+end
+
+describe("under Slurm #once", function()
+  local why = lacks("munged slurmctld slurmd srun", "slurm-wlm munge")
+  if why then
+    pending(why)
+    return
+  end
+
+  local function srun(command)
+    return process.run("OMP_NUM_THREADS=1 spec/support/slurm.sh " .. command, nil,
+      120)
+  end
+
+  for _, host in ipairs(process.hosts) do
+    it(host.name .. " workers of a step find each other", function()
+      local path, remove = script_of(WORKERS)
+      local r = srun(("srun -N2 -n3 %s %s"):format(host.path, path))
+      remove()
+      assert.equal(0, r.code, r.err)
+      assert.same({ "worker 0 of 3: 3", "worker 1 of 3: 3",
+        "worker 2 of 3: 3" }, lines(r.out))
+      says(r.err, "cluster from Slurm: 3 workers, chief is worker 0; ")
+    end)
+  end
+
+  it("MPI is not started, though Slurm speaks for it", function()
+    local path, remove = script_of(WORKERS .. [[
+      for line in io.lines "/proc/self/maps" do
+        assert(not line:find "libmpi")
+      end]])
+    local r = srun(("srun --mpi=none -N2 -n2 %s %s"):format(
+      process.hosts[1].path, path))
+    remove()
+    assert.equal(0, r.code, r.err)
+    assert.same({ "worker 0 of 2: 2", "worker 1 of 2: 2" }, lines(r.out))
+  end)
+
+  it("a script's error ends the step, with its cause", function()
+    local path, remove = script_of [[
+      local tf = require "tfdist"
+      local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+      if strategy.extended.worker_index == 1 then error "no such field" end
+      strategy:reduce("sum", tf.constant(1.0))]]
+    local r = srun(("srun -N2 -n2 %s %s"):format(process.hosts[1].path, path))
+    remove()
+    assert.not_equal(0, r.code)
+    says(r.err, "no such field")
+    says(r.err, "process 1")
+  end)
+
+  it("hosts are what scontrol says", function()
+    local text = "n[1-3,5],a,b[08-11],c,r[1-2]n[1,3-4],x[001-003,9]"
+    local r = srun(("scontrol show hostnames '%s'"):format(text))
+    assert.equal(0, r.code, r.err)
+    local expected = {}
+    for name in r.out:gmatch "%S+" do
+      expected[#expected + 1] = name
+    end
+    assert.equal(20, #expected)
+    assert.same(expected, slurm.expand_hosts(text))
+  end)
+end)
+
+describe("in network namespaces #once", function()
+  local why = lacks("ip", "iproute2")
+  if why == nil and process.run("ip netns add tfdist-probe && "
+    .. "ip netns del tfdist-probe").code ~= 0 then
+    why = "the kernel gives no network namespaces"
+  end
+  if why then
+    pending(why)
+    return
+  end
+
+  -- Both workers, each behind its own card; `between` is shell that runs while
+  -- they do. Their output, errors and statuses.
+  local function run(program, settings, between)
+    local path, remove = script_of(program)
+    local base = os.tmpname()
+    local words = {}
+    for i, place in ipairs { "$ONE", "$TWO" } do
+      words[i] = ("%s env OMP_NUM_THREADS=1 %s TF_CONFIG=%s timeout -k 5 60 %s %s "
+        .. ">%s.%d.out 2>%s.%d.err & pid%d=$!"):format(place, settings,
+        process.quote(([[{"cluster": {"worker": ["10.99.0.1:2222", ]]
+          .. [["10.99.0.2:2222"]}, "task": {"type": "worker", "index": %d}}]])
+          :format(i - 1)), process.hosts[1].path, path, base, i, base, i, i)
+    end
+    words[3] = (between or ""):gsub("BASE", (base:gsub("%%", "%%%%")))
+    words[4] = "s=; for p in $pid1 $pid2; do wait $p; s=\"$s $?\"; done; echo $s"
+    local r = process.run("spec/support/netns.sh " .. process.quote(
+      table.concat(words, "\n")), nil, 120)
+    remove()
+    local got = { codes = lines(r.out)[1] }
+    for i = 1, 2 do
+      got[i] = process.run(("cat %s.%d.out %s.%d.err"):format(base, i, base, i))
+        .out
+    end
+    os.execute(("rm -f %s %s.*"):format(base, base))
+    return got
+  end
+
+  it("workers that know the secret meet", function()
+    local got = run(WORKERS, "TFDIST_SECRET=between-us")
+    assert.equal("0 0", got.codes, got[1] .. got[2])
+    says(got[1], "worker 0 of 2: 2")
+    says(got[1], "collectives: TCP")
+    says(got[2], "worker 1 of 2: 2")
+  end)
+
+  it("workers without one are told how to have one", function()
+    local got = run(WORKERS, "")
+    assert.equal("2 2", got.codes)
+    for i = 1, 2 do
+      says(got[i], "can be reached")
+      says(got[i], "TFDIST_SECRET")
+    end
+  end)
+
+  it("a cable that is pulled ends both, and each says whom it misses",
+    function()
+      local got = run([[
+        local tf = require "tfdist"
+        local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        print "met"
+        io.stdout:flush()
+        while true do strategy:reduce("sum", tf.constant(1.0)) end]],
+        "TFDIST_SECRET=between-us TFDIST_HEARTBEAT_TIMEOUT=2", [[
+        until grep -q met BASE.1.out && grep -q met BASE.2.out; do
+          kill -0 $pid1 && kill -0 $pid2 || break
+          sleep 0.05
+        done
+        $CUT]])
+      assert.equal("75 75", got.codes, got[1] .. got[2])
+      says(got[1], "process 1 of 2 has not been heard of")
+      says(got[2], "process 0 of 2 has not been heard of")
+    end)
+end)
