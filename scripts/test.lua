@@ -231,8 +231,9 @@ local function start(name, suite, fifo)
   if type(command) == "function" then command = command(name) end
   -- --kill-after: no suite and no child of it outlives its deadline.
   return { started = os.time(), pipe = io.popen(
-    ("timeout --kill-after=10 %d sh -c %s >%s 2>&1 </dev/null; echo %s $? >%s")
-      :format(long and LONG_DEADLINE or DEADLINE,
+    ("%stimeout --kill-after=10 %d sh -c %s >%s 2>&1 </dev/null; "
+      .. "echo %s $? >%s")
+      :format(long and "TFD_LONG=1 " or "", long and LONG_DEADLINE or DEADLINE,
         "'" .. command:gsub("'", "'\\''") .. "'", log_of(name), name, fifo)) }
 end
 

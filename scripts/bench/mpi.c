@@ -1,6 +1,6 @@
-/* Open MPI's side of the strategy benchmarks: sums between two processes.
+/* Open MPI's side of the strategy benchmarks: sums between processes.
 **
-** usage: mpirun -n 2 mpi     reads requests from stdin, answers each:
+** usage: mpirun -n N mpi     reads requests from stdin, answers each:
 **   allreduce BYTES     wall s of an MPI_Allreduce in place, the buffers
 **                       rewritten before each
 **   quit                ends the program */
@@ -36,9 +36,10 @@ static double all_reduce(long long bytes) {
   return spent / turns;
 }
 
-/* The next request, 0 for none yet, -1 for the end. Rank 1 sleeps while it
-** waits: a spinning rank would take a core from whatever is measured. */
-static long long request(int rank) {
+/* The next request, 0 for none yet, -1 for the end. Other ranks than 0 sleep
+** while they wait: a spinning rank would take a core from whatever is
+** measured. */
+static long long request(int rank, int ranks) {
   char line[256];
   long long bytes = -1;
   int there = 0;
@@ -58,17 +59,21 @@ static long long request(int rank) {
     fflush(stdout);
     return 0;
   }
-  MPI_Send(&bytes, 1, MPI_LONG_LONG, 1, 0, MPI_COMM_WORLD);
+  for (int to = 1; to < ranks; to++) {
+    MPI_Send(&bytes, 1, MPI_LONG_LONG, to, 0, MPI_COMM_WORLD);
+  }
   return bytes;
 }
 
 int main(int argc, char **argv) {
   long long bytes = 0;
   int rank = 0;
+  int ranks = 0;
 
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  while ((bytes = request(rank)) >= 0) {
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  while ((bytes = request(rank, ranks)) >= 0) {
     double spent = bytes > 0 ? all_reduce(bytes) : 0;
 
     if (rank == 0 && bytes > 0) {

@@ -45,11 +45,12 @@ local function jax(bench, devices, all)
   return peer_of(bench, "JAX", bench.jax(), "jax_peer.py", devices, all)
 end
 
-local function mpi(bench)
+local function mpi(bench, processes)
   local program = bench.build .. "/bench/mpi"
   return bench.peer("Open MPI", bench.exists(program)
-    and "mpirun --allow-run-as-root --oversubscribe --bind-to core -q -n 2 "
-    .. program or nil, true)
+    and ("mpirun --allow-run-as-root --oversubscribe %s -q -n %d %s")
+      :format(processes > bench.cores and "--bind-to none" or "--bind-to core",
+        processes, program) or nil, true)
 end
 
 -- A line about two names of the rounds; nothing where one was not asked.
@@ -153,7 +154,7 @@ end
 
 local function all_reduce(bench)
   local workers = { mine = ours(bench, 8), hand = floor(bench),
-    peer = torch(bench), mpi = mpi(bench) }
+    peer = torch(bench), mpi = mpi(bench, 2) }
   for _, devices in ipairs { 2, 4, 8 } do
     -- The threads of the reference spin: each needs a core.
     if devices <= math.max(bench.cores, 2) then
@@ -165,6 +166,45 @@ local function all_reduce(bench)
     end
   end
   worker.stop(workers.mine, workers.hand, workers.peer, workers.mpi)
+end
+
+--- 2 to 5 Sums between processes -----------------------------------------------------
+
+local function processes(bench, provider, count)
+  return worker.start(("%sTFDIST_THREADS=1 %s/bench/processes %s %d"):format(
+    ONE_THREAD, bench.build, provider, count), true)
+end
+
+local function between(bench, workers, bytes, text)
+  local request = "allreduce " .. bytes
+  local rounds = ask(bench, {
+    { "shm", workers.shm, request }, { "tcp", workers.tcp, request },
+    { "mpi", workers.mpi, request },
+    { "gloo", workers.peer, "gloo " .. bytes },
+  }, bench.short and 3 or 5)
+  local goal = bytes >= 1048576 and { at_least = 2 } or nil
+  if workers.mpi == nil then
+    alone(bench, text .. ", shared memory", rounds, "shm")
+  end
+  line(bench, text .. ", shared memory, x faster than Open MPI", rounds, "shm",
+    "mpi", { faster = true, goal = goal })
+  line(bench, "  TCP / shared memory", rounds, "tcp", "shm")
+  line(bench, "  TCP, x faster than gloo", rounds, "tcp", "gloo",
+    { faster = true, goal = bytes <= 65536 and { at_least = 3 }
+      or bytes >= 4194304 and { at_least = 1 } or nil })
+end
+
+local function between_processes(bench)
+  for _, count in ipairs { 2, 4 } do
+    local workers = { shm = processes(bench, "shm", count),
+      tcp = processes(bench, "tcp", count), mpi = mpi(bench, count),
+      peer = count == 2 and torch(bench) or nil }
+    for _, size in ipairs(SIZES) do
+      between(bench, workers, size[1], ("%s, %d processes"):format(size[2],
+        count))
+    end
+    worker.stop(workers.shm, workers.tcp, workers.mpi, workers.peer)
+  end
 end
 
 --- 14 and 15 Steps -----------------------------------------------------------------
@@ -285,6 +325,8 @@ end
 M.all = {
   { name = "allreduce", title = "sums between devices of this process",
     run = all_reduce },
+  { name = "processes", title = "sums between processes of this machine",
+    run = between_processes },
   { name = "steps", title = "training steps under MirroredStrategy",
     run = steps },
   { name = "overhead", title = "what strategies cost", run = overhead },

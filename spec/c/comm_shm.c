@@ -1,7 +1,11 @@
 /* Groups of processes that share memory: the case table, the same faults as
  *over
- ** sockets, and what only memory can do wrong. */
+ ** sockets, deaths at any moment, the same bits as over TCP, and what is left
+ ** behind. */
 #define _GNU_SOURCE
+#include <dirent.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "comm_processes.h"
@@ -18,10 +22,351 @@ static void every_case(void **state) {
   run_all(all_cases, 3, 2);
 }
 
+/* --- many rounds ---------------------------------------------------------- */
+
+/* Values of several rounds, the last one odd; with TFD_LONG 64 MB. */
+static int long_values(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  int64_t numel = getenv("TFD_LONG") != NULL ? (16 << 20) + 3 : 700001;
+  world w = {0};
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  case_reductions(&w, TFD_FLOAT32, numel, TFD_REDUCE_MEAN);
+  case_reductions(&w, TFD_INT8, numel, TFD_REDUCE_MAX);
+  case_reductions(&w, TFD_BFLOAT16, numel, TFD_REDUCE_SUM);
+  case_scatter(&w, TFD_FLOAT64, numel / 3, TFD_REDUCE_SUM);
+  case_broadcast(&w, TFD_INT16, numel);
+  case_gather(&w, TFD_FLOAT32, numel / 3, false);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void values_of_many_rounds(void **state) {
+  (void)state;
+  run_all(long_values, 2, 1);
+  run_all(long_values, 3, 1);
+  run_all(long_values, 2, 2);
+}
+
+/* --- bits ----------------------------------------------------------------- */
+
+static uint64_t random_of(uint64_t *x) {
+  *x = *x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return *x >> 33;
+}
+
+/* Numbers whose sums depend on their order. */
+static void fill_random(const world *w, pieces *p, uint64_t seed) {
+  int i;
+
+  for (i = 0; i < w->group->local; i++) {
+    const tfd__piece *one = &p->list[i];
+    size_t size = tfd__dtype_size(one->view->dtype);
+    char *bytes = calloc((size_t)one->view->numel + 1, size);
+    uint64_t x = seed * 1000 + (uint64_t)(w->group->base + i);
+    int64_t j;
+
+    for (j = 0; bytes != NULL && j < one->view->numel; j++) {
+      double value = ((double)random_of(&x) - 1e9) / 3e7;
+
+      tfd__store(bytes + (size_t)j * size, one->view->dtype, value);
+    }
+    (void)tfd__host_write(one->buffer, 0, bytes, tfd__view_bytes(one->view));
+    free(bytes);
+  }
+}
+
+/* The outputs of both groups are the same bit by bit. */
+static bool agree(const world *a, const world *b, tfd__collective_kind kind,
+                  int dtype, int64_t n, tfd_reduce_op op) {
+  const world *worlds[2] = {a, b};
+  int64_t parts = kind == TFD_COLLECTIVE_REDUCE_SCATTER ? a->group->size : 1;
+  pieces in;
+  pieces out[2];
+  bool same = true;
+  int i;
+
+  make_pieces(a, &in, dtype, n * parts);
+  fill_random(a, &in, (uint64_t)n);
+  for (i = 0; i < 2; i++) {
+    tfd__collective c = collective(kind, op, &in, &out[i]);
+
+    make_pieces(a, &out[i], dtype, n);
+    complete(worlds[i], &c);
+  }
+  for (i = 0; i < a->group->local; i++) {
+    (void)tfd__stream_wait(a->group->devices[i], UINT64_MAX, TFD_FOREVER);
+  }
+  for (i = 0; i < a->group->local && kind != TFD_COLLECTIVE_REDUCE; i++) {
+    const tfd__piece *x = &out[0].list[i];
+    size_t bytes = tfd__view_bytes(x->view);
+
+    same = same &&
+           memcmp(x->buffer->data, out[1].list[i].buffer->data, bytes) == 0;
+  }
+  if (kind == TFD_COLLECTIVE_REDUCE && a->group->base == 0) {
+    same = memcmp(out[0].list[0].buffer->data, out[1].list[0].buffer->data,
+                  tfd__view_bytes(out[0].list[0].view)) == 0;
+  }
+  drop_pieces(a, &in);
+  drop_pieces(a, &out[0]);
+  drop_pieces(a, &out[1]);
+  return same;
+}
+
+static int two_ways(int process, int processes, int local) {
+  static const int dtypes[] = {TFD_FLOAT32,  TFD_FLOAT64, TFD_FLOAT16,
+                               TFD_BFLOAT16, TFD_INT32,   TFD_INT8};
+  tfd__network n = network_of(process, processes);
+  world a = {0};
+  world b = {0};
+  size_t d;
+  int op;
+
+  CHECK(open_world(&n, local, &a) == TFD_OK);
+  tested = "tcp";
+  CHECK(open_world(&n, local, &b) == TFD_OK);
+  for (d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
+    for (op = TFD_REDUCE_SUM; op <= TFD_REDUCE_PROD; op++) {
+      if (op == TFD_REDUCE_MEAN && !tfd__is_float(dtypes[d])) continue;
+      CHECK(agree(&a, &b, TFD_COLLECTIVE_ALL_REDUCE, dtypes[d], 20011,
+                  (tfd_reduce_op)op));
+      CHECK(agree(&a, &b, TFD_COLLECTIVE_ALL_REDUCE, dtypes[d], 101,
+                  (tfd_reduce_op)op));
+      if (local > 1) continue;
+      CHECK(agree(&a, &b, TFD_COLLECTIVE_REDUCE, dtypes[d], 20011,
+                  (tfd_reduce_op)op));
+      CHECK(agree(&a, &b, TFD_COLLECTIVE_REDUCE_SCATTER, dtypes[d], 5003,
+                  (tfd_reduce_op)op));
+    }
+  }
+  tfd__release(a.group);
+  tfd__release(b.group);
+  return 0;
+}
+
+static void the_same_bits_as_over_tcp(void **state) {
+  (void)state;
+  run_all(two_ways, 2, 1);
+  run_all(two_ways, 3, 1);
+  run_all(two_ways, 3, 2);
+}
+
+/* --- order ---------------------------------------------------------------- */
+
+/* Two sums under way; one process waits for the second one first. */
+static int out_of_order(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  pieces p[2];
+  tfd__ticket *t[2];
+  int i;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  for (i = 0; i < 2; i++) {
+    tfd__collective c =
+        collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p[i], &p[i]);
+
+    make_pieces(&w, &p[i], TFD_FLOAT32, 300000 + i);
+    fill_pieces(&w, &p[i], c.op);
+    CHECK(tfd__group_begin(w.group, &c, &t[i]) == TFD_OK);
+  }
+  for (i = 0; i < 2; i++) {
+    int k = process == 0 ? i : 1 - i;
+
+    CHECK(tfd__ticket_wait(t[k], tfd__deadline_in(60)) == TFD_OK);
+  }
+  for (i = 0; i < 2; i++) {
+    tfd__ticket_end(t[i]);
+    expect_run(&w, &p[i].list[0], 0, 300000 + i, -1, 0, TFD_REDUCE_SUM);
+    drop_pieces(&w, &p[i]);
+  }
+  tfd__release(w.group);
+  return 0;
+}
+
+static void tickets_are_waited_for_in_any_order(void **state) {
+  (void)state;
+  run_all(out_of_order, 2, 1);
+}
+
+/* --- deaths --------------------------------------------------------------- */
+
+static int ready_end; /* to the spec: this process is at work */
+
+static int until_it_fails(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  uint64_t x = 1; /* all have the same sizes */
+  char byte = 0;
+  int rc = TFD_OK;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+  CHECK(write(ready_end, &byte, 1) == 1);
+  while (rc == TFD_OK) {
+    rc = sum_ones(&w, (int64_t)1 << random_of(&x) % 20, 60);
+  }
+  CHECK(rc == TFD_ABORTED);
+  CHECK(strstr(tfd_error_message(), "is gone") != NULL);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void one_death(uint64_t *x) {
+  struct timespec pause = {.tv_nsec = (long)(random_of(x) % 30000000)};
+  int victim = (int)(random_of(x) % 3);
+  pid_t children[3];
+  int64_t killed = 0;
+  int ends[2];
+  char bytes[3];
+  int i;
+
+  make_addresses();
+  assert_int_equal(0, pipe(ends));
+  ready_end = ends[1];
+  for (i = 0; i < 3; i++) children[i] = start(until_it_fails, i, 3, 1);
+  (void)close(ends[1]);
+  for (i = 0; i < 3; i++) assert_int_equal(1, read(ends[0], bytes, 1));
+  (void)nanosleep(&pause, NULL);
+  killed = tfd__now_ns();
+  assert_int_equal(0, kill(children[victim], SIGKILL));
+  for (i = 0; i < 3; i++) {
+    assert_int_equal(i == victim ? 128 + SIGKILL : 0, status_of(children[i]));
+  }
+  assert_true(seconds_since(killed) < 2);
+  (void)close(ends[0]);
+}
+
+static int entries_of(const char *path) {
+  DIR *d = opendir(path);
+  int n = 0;
+
+  if (d == NULL) return -1;
+  while (readdir(d) != NULL) n++;
+  (void)closedir(d);
+  return n;
+}
+
+static bool is_in_dev_shm(void) {
+  DIR *d = opendir("/dev/shm");
+  struct dirent *e = NULL;
+  bool found = false;
+
+  while (d != NULL && (e = readdir(d)) != NULL) {
+    found = found || strstr(e->d_name, "tfdist") != NULL;
+  }
+  if (d != NULL) (void)closedir(d);
+  return found;
+}
+
+static void a_death_at_any_moment_fails_all_within_two_seconds(void **state) {
+  uint64_t seed = (uint64_t)tfd__now_ns();
+  uint64_t x = seed;
+  int i;
+
+  (void)state;
+  print_message("seed %llu\n", (unsigned long long)seed);
+  for (i = 0; i < 12; i++) one_death(&x);
+  assert_false(is_in_dev_shm());
+}
+
+/* --- what stays ----------------------------------------------------------- */
+
+static int opened_twice(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  int before = 0;
+  int i;
+
+  (void)device(0);
+  for (i = 0; i < 3; i++) {
+    CHECK(open_world(&n, local, &w) == TFD_OK);
+    CHECK(sum_ones(&w, 100000, 60) == TFD_OK);
+    CHECK(!is_in_dev_shm());
+    tfd__release(w.group);
+    if (i == 0) before = entries_of("/proc/self/fd");
+  }
+  CHECK(entries_of("/proc/self/fd") == before);
+  return 0;
+}
+
+static void no_descriptor_stays(void **state) {
+  (void)state;
+  run_all(opened_twice, 3, 1);
+}
+
+/* --- who cannot ----------------------------------------------------------- */
+
+/* Process 0 cannot have memory; whoever named the provider is told, and others
+** have another one. */
+static int without_memory(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  if (process == 0) {
+    const struct rlimit none = {0};
+
+    (void)signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0);
+  }
+  CHECK(open_world(&n, local, &w) == TFD_UNAVAILABLE);
+  CHECK(strstr(tfd_error_message(), "process 0") != NULL);
+  CHECK(strstr(tfd_error_message(), "cannot share memory") != NULL);
+  tested = NULL;
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(strcmp("tcp", w.group->provider->name) == 0);
+  CHECK(sum_ones(&w, 1000, 60) == TFD_OK);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void without_memory_they_go_over_tcp(void **state) {
+  (void)state;
+  run_all(without_memory, 3, 1);
+}
+
+static int chosen(int process, int processes, int local) {
+  static const char *const lists[][2] = {
+      {"10.0.0.1:1000", "10.0.0.1:1001"},
+      {"10.0.0.1:1000", "10.0.0.2:1000"},
+      {"127.0.0.1:1000", "localhost:1001"},
+  };
+  tfd__network n = network_of(process, processes);
+  tfd_device *d = device(0);
+  world w = {0};
+  int i;
+
+  tested = NULL;
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(strcmp("shm", w.group->provider->name) == 0);
+  tfd__release(w.group);
+  for (i = 0; i < 3; i++) {
+    tfd__network other = {.processes = 2, .addresses = lists[i]};
+    tfd__group_config c = {
+        .devices = &d, .local = 1, .size = 2, .network = &other};
+
+    CHECK(tfd__shm_provider.can(&c) == (i == 1 ? TFD_UNAVAILABLE : TFD_OK));
+  }
+  return 0;
+}
+
+static void it_is_chosen_on_one_machine(void **state) {
+  (void)state;
+  run_all(chosen, 2, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_case),
+      cmocka_unit_test(values_of_many_rounds),
+      cmocka_unit_test(the_same_bits_as_over_tcp),
+      cmocka_unit_test(tickets_are_waited_for_in_any_order),
       FAULT_TESTS,
+      cmocka_unit_test(a_death_at_any_moment_fails_all_within_two_seconds),
+      cmocka_unit_test(no_descriptor_stays),
+      cmocka_unit_test(without_memory_they_go_over_tcp),
+      cmocka_unit_test(it_is_chosen_on_one_machine),
   };
 
   tested = "shm";

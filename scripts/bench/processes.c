@@ -1,0 +1,163 @@
+/* Our side of the benchmarks of sums between processes.
+**
+** usage: processes PROVIDER PROCESSES     reads requests from stdin, answers
+**                                         each:
+**   allreduce BYTES     wall s of an all_reduce in place, the buffers rewritten
+**                       before each
+**   quit                ends the program
+** The other processes are forks, who sleep on a pipe between requests. Links
+** the static library. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+
+enum { WARM = 3, MOST = 16 };
+
+static void check(int rc) {
+  if (rc == TFD_OK) return;
+  printf("failed: %s\n", tfd_error_message());
+  exit(1);
+}
+
+/* --- one request ---------------------------------------------------------- */
+
+static double all_reduce(tfd__group *g, long long bytes) {
+  int64_t n = bytes / 4;
+  int turns = bytes > 1 << 20 ? 20 : 400;
+  double spent = 0;
+  tfd__buffer *b = NULL;
+  tfd__view v;
+  tfd__piece p = {NULL, &v};
+  tfd__collective barrier = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
+  tfd__collective sum = {.kind = TFD_COLLECTIVE_ALL_REDUCE,
+                         .op = TFD_REDUCE_SUM,
+                         .values = 1,
+                         .what = "sum",
+                         .in = &p,
+                         .out = &p};
+
+  check(tfd__buffer_new(g->devices[0], (size_t)bytes, &b));
+  check(tfd__view_set(&v, TFD_FLOAT32, &n, 1));
+  v.data = b->data;
+  p.buffer = b;
+  for (int turn = 0; turn < turns + WARM; turn++) {
+    float *x = b->data;
+    int64_t start;
+
+    for (int64_t i = 0; i < n; i++) x[i] = 1.0f;
+    check(tfd__group_run(g, &barrier, 0));
+    start = tfd__now_ns();
+    check(tfd__group_run(g, &sum, 0));
+    if (turn >= WARM) spent += (double)(tfd__now_ns() - start) * 1e-9;
+    if (x[n / 2] != (float)g->size) {
+      printf("failed: the sum is %g\n", x[n / 2]);
+      exit(1);
+    }
+  }
+  tfd__release(b);
+  return spent / turns;
+}
+
+/* --- processes ------------------------------------------------------------ */
+
+static tfd__group *join(const char *provider, int process, int processes,
+                        int pid) {
+  static char text[MOST][32];
+  const char *addresses[MOST];
+  tfd__network network = {
+      .process = process, .processes = processes, .addresses = addresses};
+  tfd_device *device = NULL;
+  tfd__group_config config = {.provider = provider,
+                              .devices = &device,
+                              .local = 1,
+                              .base = process,
+                              .size = processes,
+                              .network = &network};
+  tfd__group *g = NULL;
+
+  for (int i = 0; i < processes; i++) {
+    (void)snprintf(text[i], sizeof text[i], "127.%d.%d.%d:%d",
+                   1 + (pid >> 16) % 200, (pid >> 8) & 255, 1 + pid % 250,
+                   25000 + i);
+    addresses[i] = text[i];
+  }
+  check(tfd_device_at("CPU", 0, &device));
+  check(tfd__group_new(&config, &g));
+  return g;
+}
+
+/* Of the others: requests come as numbers, 0 is the end. */
+static void follow(tfd__group *g, int in) {
+  long long bytes = 0;
+
+  while (read(in, &bytes, sizeof bytes) == (ssize_t)sizeof bytes && bytes > 0) {
+    (void)all_reduce(g, bytes);
+  }
+}
+
+static void tell(const int *out, int n, long long bytes) {
+  for (int i = 1; i < n; i++) {
+    if (write(out[i], &bytes, sizeof bytes) < 0) exit(1);
+  }
+}
+
+static void lead(tfd__group *g, const int *out, int n) {
+  char line[256];
+  long long bytes = 0;
+
+  while (fgets(line, sizeof line, stdin) != NULL &&
+         strncmp(line, "quit", 4) != 0) {
+    if (sscanf(line, "allreduce %lld", &bytes) != 1 || bytes < 4) {
+      printf("failed: no such request: %s", line);
+    } else {
+      tell(out, n, bytes);
+      printf("%.9g\n", all_reduce(g, bytes));
+    }
+    (void)fflush(stdout);
+  }
+  tell(out, n, 0);
+}
+
+int main(int argc, char **argv) {
+  int n = argc > 2 ? atoi(argv[2]) : 0;
+  int out[MOST] = {0};
+  int in = -1;
+  int me = 0;
+  int pid = (int)getpid();
+  tfd__group *g = NULL;
+
+  if (n < 1 || n > MOST) {
+    fprintf(stderr, "usage: processes PROVIDER PROCESSES\n");
+    return 2;
+  }
+  for (int i = 1; i < n && me == 0; i++) {
+    int ends[2];
+
+    if (pipe(ends) != 0) return 1;
+    if (fork() == 0) {
+      (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+      me = i;
+      in = ends[0];
+      (void)close(ends[1]);
+    } else {
+      out[i] = ends[1];
+      (void)close(ends[0]);
+    }
+  }
+  g = join(argv[1], me, n, pid);
+  if (me == 0) {
+    lead(g, out, n);
+  } else {
+    follow(g, in);
+  }
+  tfd__release(g);
+  while (me == 0 && wait(NULL) > 0) continue;
+  return 0;
+}
