@@ -25,7 +25,8 @@ say = @$(if $(V),true,printf '  %-5s %s\n' '$(1)' '$(2)')
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
        -Wmissing-prototypes -Wwrite-strings
 # Loops that it is asked to vectorise and cannot are no news.
-WARN += $(if $(findstring clang,$(shell $(CC) --version)),-Wno-pass-failed)
+WARN += $(if $(findstring clang,$(shell $(CC) --version)),-Wno-pass-failed \
+        -Wno-unknown-warning-option)
 # OpenMP: oneDNN's threads and our parallel loops share one pool.
 # -ffp-contract=off: the same bits whatever instruction set a loop runs on.
 BASE_FLAGS = -std=gnu11 -fPIC -fvisibility=hidden -fopenmp -fno-math-errno \

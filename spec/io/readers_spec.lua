@@ -64,6 +64,15 @@ describe("files of records", function()
     end)
   end
 
+  it("have one of the compressions that there are", function()
+    local e = fails("ValueError", 'must be one of "", NONE, GZIP, ZLIB, got "X"',
+      tf.data.TFRecordDataset, path, "X")
+    assert.is_nil(e.hint)
+    e = fails("ValueError", "compression_type", tf.data.TFRecordDataset, path,
+      "GZIPP")
+    assert.equal("did you mean GZIP?", e.hint)
+  end)
+
   it("are what Python writes and reads by the format's rules #once", function()
     local writer = tf.io.TFRecordWriter(path)
     for _, record in ipairs(DATA) do

@@ -119,5 +119,8 @@ describe("Sequential", function()
   it("refuses itself as a layer", function()
     local m = K.Sequential()
     fails("ValueError", "cannot be in itself", m.add, m, m)
+    local inner = K.Sequential {}
+    m:add(inner)
+    fails("ValueError", "cannot be in itself", inner.add, inner, m)
   end)
 end)

@@ -623,9 +623,10 @@ end
 ---@param choices string[]
 ---@return string choice, integer position  position from 0
 function M.choice(what, name, x, choices)
+  local wanted = table.concat(choices, ", "):gsub("^,", '"",')
   if type(x) ~= "string" then
     errors.raise("TypeError", ("%s: %s must be one of %s, got %s"):format(
-      what, name, table.concat(choices, ", "), text.describe(x)))
+      what, name, wanted, text.describe(x)))
   end
   local lower = x:lower()
   for i = 1, #choices do
@@ -635,7 +636,7 @@ function M.choice(what, name, x, choices)
   end
   local near = text.nearest(x, choices)
   errors.raise("ValueError", ("%s: %s must be one of %s, got %s"):format(
-    what, name, table.concat(choices, ", "), text.quote(x)),
+    what, name, wanted, text.quote(x)),
     near and "did you mean " .. near .. "?" or nil)
 end
 

@@ -361,7 +361,8 @@ function M.nearest(name, names, most)
   local best, best_distance, best_exact = nil, limit + 1, nil
   for i = 1, #names do
     local candidate = names[i]:lower():gsub("_", "")
-    local d = distance(plain, candidate, limit)
+    local d = candidate == "" and limit + 1
+      or distance(plain, candidate, limit)
     -- Slips are rare in first letters.
     local exact = d <= limit and distance(name, names[i], 99)
       + (name:byte() == names[i]:byte() and 0 or 0.5)

@@ -401,6 +401,16 @@ local function defer(self)
   end
 end
 
+-- Is a layer somewhere in another one?
+local function holds(layer, wanted)
+  for _, inner in ipairs(layer.submodules) do
+    if inner == wanted then
+      return true
+    end
+  end
+  return false
+end
+
 --- Put a layer on top.
 --- Errors: TypeError, ValueError.
 --- Source: tf.keras.Sequential.add
@@ -424,7 +434,7 @@ function Sequential:add(layer)
     end
     return set_input(self, its.output)
   end
-  if layer == self then
+  if layer == self or holds(layer, self) then
     errors.raise("ValueError", ("Sequential: %s cannot be in itself"):format(
       text.quote(self.name)))
   end
