@@ -120,10 +120,12 @@ setmetatable(tf, {
   end,
 })
 
--- exit() tears libraries down that the devices' threads still run.
+-- exit() tears libraries down that the devices' threads still run, and says
+-- nothing to other workers.
 local exit = os.exit
 rawset(os, "exit", function(...)
   raw.stop_devices()
+  raw.workers_leave()
   return exit(...)
 end)
 

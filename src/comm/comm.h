@@ -85,6 +85,9 @@ void tfd__group_abort(tfd__group *g, const char *reason);
 /* This process ends because of `reason`: fail all groups that have ranks of
 ** other processes, which are told. Threads: the one that lets groups go. */
 void tfd__groups_abort(const char *reason);
+/* This process ends in order: say farewell in all such groups, which cannot be
+** used any more. Threads: as above. */
+void tfd__groups_leave(void);
 /* For providers: this thread's error is why the group fails, unless it has
 ** failed already. Returns the error's code. Threads: any. */
 int tfd__group_fail(tfd__group *g);

@@ -36,6 +36,22 @@ void tfd__groups_abort(const char *reason) {
   for (; g != NULL; g = g->next) tfd__group_abort(g, reason);
 }
 
+void tfd__groups_leave(void) {
+  for (;;) {
+    const tfd__provider *provider = NULL;
+    tfd__group *g = NULL;
+
+    pthread_mutex_lock(&far_lock);
+    g = far;
+    if (g != NULL) far = g->next;
+    pthread_mutex_unlock(&far_lock);
+    if (g == NULL) return;
+    provider = g->provider;
+    g->provider = NULL;
+    provider->close(g);
+  }
+}
+
 static void group_destroy(void *self) {
   tfd__group *g = self;
 

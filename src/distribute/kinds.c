@@ -187,6 +187,10 @@ int tfd_strategy_join(const char *kind, tfd_device *const *devices,
   return rc;
 }
 
+void tfd_workers_leave(void) {
+  tfd__groups_leave();
+}
+
 const char *tfd_strategy_provider(const tfd_strategy *strategy) {
   TFD_GIVEN_OR(strategy, STRATEGY, "");
   return strategy->group->provider == NULL ? ""

@@ -52,6 +52,10 @@ TFD_API int tfd_provider_count(int64_t *count_p);
  * plug-in's file ("" = built in), why it cannot be used ("" = it can). */
 TFD_API int tfd_provider_at(int index, const char **name_p, const char **path_p,
                             const char **reason_p);
+/** Say farewell to the other processes of all strategies, before this one ends
+ * without letting its strategies go: others that still read what it sent last
+ * take it for lost otherwise. The strategies cannot be used any more. */
+TFD_API void tfd_workers_leave(void);
 /** Who moves bytes between its replicas, "" where nobody need. */
 TFD_API const char *tfd_strategy_provider(const tfd_strategy *strategy);
 TFD_API const char *tfd_strategy_kind(const tfd_strategy *strategy);

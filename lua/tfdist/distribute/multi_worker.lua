@@ -121,7 +121,8 @@ end
 
 -- Transport --------------------------------------------------------------------
 
-local PROVIDERS = { AUTO = "", RING = "", NCCL = "", MPI = "mpi" }
+-- "" is the best that can.
+local PROVIDERS = { AUTO = "", RING = "tcp", NCCL = "", MPI = "mpi" }
 local SHOWN = { tcp = "TCP", mpi = "MPI", shm = "shared memory" }
 
 local function read_options(given)
@@ -217,7 +218,9 @@ end
 --- variables kept equal; sums are over all of them.
 --- cluster_resolver: who the workers are; by default TF_CONFIG, else mpirun or
 --- a Slurm step, else this process alone.
---- communication_options: tf.distribute.experimental.CommunicationOptions.
+--- communication_options: tf.distribute.experimental.CommunicationOptions; its
+--- implementation AUTO takes the fastest way that there is between the workers,
+--- RING is TCP, MPI the plug-in of that name.
 --- Blocks: until all workers are there.
 --- Errors: ValueError for what is no resolver or no options, and a cluster
 ---   without this process; with exit code 2: DeadlineExceeded when workers do

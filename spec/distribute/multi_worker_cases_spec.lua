@@ -1,0 +1,289 @@
+--- What the reference says of MultiWorkerMirroredStrategy, case by case, on
+--- workers that are processes.
+local process = require "spec.support.process"
+local workers = require "spec.support.workers"
+
+local HEAD = [[
+local tf = require "tfdist"
+local s = tf.distribute.MultiWorkerMirroredStrategy()
+local w = s.extended.worker_index
+local function id()
+  return tf.distribute.get_replica_context().replica_id_in_sync_group
+end
+local function locals(x)
+  local list = {}
+  for i, part in ipairs(s:experimental_local_results(x)) do
+    local own = {}
+    for k, value in ipairs(part:reshape({ -1 }):totable()) do
+      own[k] = ("%g"):format(value)
+    end
+    list[i] = table.concat(own, " ")
+  end
+  return table.concat(list, " | ")
+end
+local function fails(fn, ...)
+  local ok, e = pcall(fn, ...)
+  print(ok and "nothing raised" or e.kind, (ok and "" or e.message))
+end
+]]
+
+-- The program's output, the same in every worker, on 2 x 1 and 2 x 2.
+local function both(wanted, program)
+  for devices = 1, 2 do
+    for _, out in ipairs(workers.outputs { program = HEAD .. program,
+      devices = devices }) do
+      assert.equal(wanted[devices], (out:gsub("\n$", "")))
+    end
+  end
+end
+
+local function alike(x)
+  return { x, (x:gsub("[^\n]+", "%0 | %0")) }
+end
+
+describe("cases of MultiWorkerMirroredStrategy #once", function()
+  it("D12 _update works on this replica's copy", function()
+    both(alike "1\n8\n2", [[
+      local v = s:scope(function() return tf.Variable(5.0) end)
+      for _, op in ipairs { "assign", "assign_add", "assign_sub" } do
+        v:assign(op == "assign" and 5.0 or 5.0)
+        s:run(function()
+          local context = tf.distribute.get_replica_context()
+          for _, x in ipairs { tf.constant(2.0), 1.0 } do
+            context:_update(v, function(copy, value)
+              return copy[op](copy, value)
+            end, { x })
+          end
+        end)
+        print(locals(v))
+      end
+    ]])
+  end)
+
+  it("F20 has a cluster_resolver in and out of the scope", function()
+    local jobs = { { "chief", 1 }, { "worker", 2 } }
+    local outs = workers.outputs { jobs = jobs, program = HEAD .. [[
+      local c = s.cluster_resolver
+      print(s:scope(function() return rawequal(c, s.cluster_resolver) end),
+        c.task_type, c.task_id, c:cluster_spec():num_tasks "worker",
+        c:master() ~= "", next(c:num_accelerators()))
+      print(s.extended.num_workers, w, s.extended.is_chief,
+        s:reduce("SUM", w):item())
+      local v = s:scope(function() return tf.Variable(w + 3.0) end)
+      print(locals(v))
+    ]] }
+    for i, task in ipairs { "chief\t0", "worker\t0", "worker\t1" } do
+      local lines = ("true\t%s\t2\ttrue\tnil\n3\t%d\t%s\t3.0\n3\n"):format(task,
+        i - 1, tostring(i == 1))
+      assert.equal(lines, outs[i])
+    end
+  end)
+
+  it("an evaluator is alone", function()
+    local outs = workers.outputs { jobs = { { "evaluator", 1 },
+      { "worker", 2 } }, program = HEAD .. [[
+      print(s.cluster_resolver.task_type, s.extended.num_workers,
+        s.extended.should_checkpoint, s.num_replicas_in_sync)
+    ]] }
+    assert.same({ "evaluator\t1\ttrue\t1\n", "worker\t2\ttrue\t2\n",
+      "worker\t2\tfalse\t2\n" }, outs)
+  end)
+
+  it("G18 reduces what the hosts have", function()
+    both({ "2.0", "2.0" }, [[print(s:reduce("SUM", 1.0):item())]])
+  end)
+
+  it("H06 refuses to gather other shapes, on all workers", function()
+    for _, out in ipairs(workers.outputs { program = HEAD .. [[
+      local per = s:run(function() return tf.ones { 1, id() + 1 } end)
+      fails(s.gather, s, per, 0)
+      fails(s.gather, s, s:run(function() return tf.constant(1.0) end), 0)
+      print(s:reduce("SUM", 1.0):item())
+    ]] }) do
+      assert.truthy(out:find("^InvalidArgument\t.*{1, 2}.*{1, 1}"), out)
+      assert.truthy(out:find("\nValueError\t.*scalars", 1), out)
+      assert.truthy(out:find "\n2.0\n$")
+    end
+  end)
+
+  it("a variable must have the chief's shape", function()
+    for i, out in ipairs(workers.outputs { program = HEAD .. [[
+      s:scope(function()
+        fails(tf.Variable, tf.ones { 2, 2 + w }, { name = "kernel" })
+      end)
+    ]] }) do
+      assert.truthy(out:find('^InvalidArgument\t.*"kernel".*{2, 3}.*{2, 2}'),
+        i .. out)
+    end
+  end)
+
+  it("reduces mirrored values to themselves", function()
+    both({ "3.0\nAssertionError", "3.0\nAssertionError" }, [[
+      local v = s:scope(function() return tf.Variable(3.0) end)
+      print(s:reduce("MEAN", v):item())
+      local ok, e = pcall(s.reduce, s, "SUM", v)
+      print(ok or e.kind)
+    ]])
+  end)
+
+  it("slices are added up over all workers", function()
+    local program = HEAD .. [[
+      local emb, dense, optimizer = s:scope(function()
+        return tf.Variable(tf.reshape(tf.range(12, { dtype = "float32" }),
+          { 6, 2 })), tf.Variable { 1.0, -1.0 },
+          tf.keras.optimizers.Adam(0.1)
+      end)
+      local ds = s:experimental_distribute_dataset(
+        tf.data.Dataset.from_tensor_slices(tf.constant({ 0, 1, 1, 5, 2, 1, 3, 3,
+        0, 4, 5 }, "int32")):batch(4):repeat_(3))
+      for ids in ds:iter() do
+        s:run(function(ids)
+          local tape, loss = tf.GradientTape(function()
+            return tf.reduce_sum((tf.gather(emb, ids) * dense) ^ 2) / 4
+          end)
+          optimizer:apply_gradients(tape:gradient(loss, { emb, dense }),
+            { emb, dense })
+        end, { ids })
+      end
+      for _, v in ipairs { emb, dense } do
+        for _, x in ipairs(v:read_value():reshape({ -1 }):totable()) do
+          print(("%.9g"):format(x))
+        end
+      end
+    ]]
+    local script = process.file(program, ".lua")
+    local r = process.run(("env -u TF_CONFIG %s %s"):format(
+      process.hosts[1].path, script))
+    os.remove(script)
+    assert.equal(0, r.code, r.err)
+    for devices = 1, 2 do
+      local outs = workers.outputs { program = program, devices = devices }
+      assert.equal(outs[1], outs[2])
+      local a, b = r.out:gmatch "%S+", outs[1]:gmatch "%S+"
+      for x in a do
+        local y = tonumber(b())
+        assert.is_true(math.abs(x - y) <= 1e-5 * math.abs(x), x .. " " .. y)
+      end
+    end
+  end)
+
+  it("FILE gives each worker its files", function()
+    local r = process.run "mktemp -d"
+    local folder = r.out:gsub("%s+$", "")
+    for k = 1, 4 do
+      local f = assert(io.open(("%s/%d.txt"):format(folder, k), "w"))
+      for i = 1, 3 do
+        f:write(k * 10 + i, "\n")
+      end
+      f:close()
+    end
+    local outs = workers.outputs { arguments = function() return folder end,
+      program = HEAD .. [[
+        local files = {}
+        for k = 1, 4 do
+          files[k] = ("%s/%d.txt"):format(arg[1], k)
+        end
+        local ds = tf.data.TextLineDataset(files):map(function(line)
+          return tf.constant(tonumber(line))
+        end):batch(4)
+        local dist = s:experimental_distribute_dataset(ds)
+        assert(dist:explain():find("AUTO: the source reads files", 1, true))
+        local seen = {}
+        for x in dist:iter() do
+          seen[#seen + 1] = locals(x)
+        end
+        print(table.concat(seen, ","))
+      ]] }
+    os.execute("rm -rf " .. process.quote(folder))
+    assert.same({ "11 12,13 31,32 33\n", "21 22,23 41,42 43\n" }, outs)
+  end)
+
+  it("an operation that takes too long fails on all", function()
+    local rs = workers.run { program = [[
+      local tf = require "tfdist"
+      local s = tf.distribute.MultiWorkerMirroredStrategy {
+        communication_options = { timeout_seconds = 1 } }
+      s:reduce("SUM", 1.0)
+      if s.extended.worker_index == 1 then
+        local from = os.time()
+        while os.time() - from < 4 do end
+      end
+      local ok, e = pcall(s.reduce, s, "SUM", 1.0)
+      print(ok or e.kind)
+    ]] }
+    assert.equal("DeadlineExceeded\n", rs[1].out, rs[1].err)
+    assert.equal("Aborted\n", rs[2].out, rs[2].err)
+  end)
+
+  it("os.exit says farewell", function()
+    for _, implementation in ipairs { "AUTO", "RING" } do
+      for _, r in ipairs(workers.run { n = 3, program = [[
+        local tf = require "tfdist"
+        local s = tf.distribute.MultiWorkerMirroredStrategy {
+          communication_options = { implementation = "]] .. implementation
+          .. [[" } }
+        for _ = 1, 20 do
+          s:reduce("SUM", tf.ones { 5000 })
+        end
+        os.exit(7)
+      ]] }) do
+        assert.equal(7, r.code, r.err)
+      end
+    end
+  end)
+
+  it("RING is TCP, with the same sums", function()
+    local outs = {}
+    for _, implementation in ipairs { "AUTO", "RING" } do
+      local rs = workers.run { n = 3, devices = 2, program = [[
+        local tf = require "tfdist"
+        local s = tf.distribute.MultiWorkerMirroredStrategy {
+          communication_options = { implementation = "]] .. implementation
+          .. [[" } }
+        for _, n in ipairs { 1, 7, 5001 } do
+          local per = s:run(function()
+            local id = tf.distribute.get_replica_context()
+              .replica_id_in_sync_group
+            return tf.sin(tf.range(n, { dtype = "float32" }) * (id + 0.1))
+          end)
+          print(("%.9g %.9g"):format(
+            s:reduce("SUM", per)[n - 1]:item(),
+            tf.reduce_sum(s:reduce("MEAN", per)):item()))
+        end
+      ]] }
+      for i = 1, 3 do
+        assert.equal(0, rs[i].code, rs[i].err)
+        assert.equal(rs[1].out, rs[i].out)
+      end
+      assert.equal(implementation == "RING", rs[1].err:find("collectives: TCP",
+        1, true) ~= nil, rs[1].err)
+      outs[#outs + 1] = rs[1].out
+    end
+    local a, b = outs[1]:gmatch "%S+", outs[2]:gmatch "%S+"
+    for x in a do
+      local y = tonumber(b())
+      assert.is_true(math.abs(x - y) <= 1e-5 * math.abs(x) + 1e-7, x .. " " .. y)
+    end
+  end)
+
+  it("options of a call win over those of the strategy", function()
+    both({ "3", "10 | 10" }, [[
+      print(locals(s:run(function()
+        local a, b = id() + 1.0, tf.constant { 1.0, 2.0 }
+        return tf.distribute.get_replica_context():all_reduce("SUM",
+          { tf.constant(a), b }, { bytes_per_pack = 4,
+          timeout_seconds = 60 })[1]
+      end)))
+    ]])
+  end)
+
+  it("a process's value is told from one for each replica", function()
+    local rs = workers.run { devices = 2, program = HEAD .. [[
+      local per = s:run(function() return tf.constant(1.0) end)
+      s:reduce("SUM", w == 0 and per or 1.0)
+    ]] }
+    for _, r in ipairs(rs) do
+      assert.are_not.equal(0, r.code)
+    end
+  end)
+end)
