@@ -36,7 +36,7 @@ _tfdist() {
       fi
       COMPREPLY=($(compgen -W '--cpu-devices= --threads= --queue= --log=
         --progress= --memory-limit= --full-traceback --strict
-        --allow-bytecode --version --help
+        --allow-bytecode --version --help --failpoints
         -e -l -i -v -E -W' -- "$word"))
       [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace ;;
     *)

@@ -28,7 +28,7 @@ static const char usage_text[] =
     "  --full-traceback       keep the host's own frames in tracebacks\n"
     "  --allow-bytecode       let load and require take bytecode\n"
     "  --strict[=error]       warn about (or refuse) undeclared globals\n"
-    "  --version  --help\n"
+    "  --version  --help  --failpoints\n"
     "A script called like a command is run with ./NAME.\n";
 
 static int usage(const char *program, const char *why, const char *what) {
