@@ -77,7 +77,7 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
   own->tally = (tfd__tally){.cells = own->segment.cells,
                             .process = n->process,
                             .processes = n->processes,
-                            .spin = config->size <= tfd__cores() ? SPIN_NS : 0};
+                            .most = config->size <= tfd__cores() ? SPIN_NS : 0};
   open_window(g, own);
   own->open = true;
   return TFD_OK;

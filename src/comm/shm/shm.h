@@ -41,7 +41,8 @@ typedef struct tfd__tally {
   tfd__cell *cells; /* of all processes */
   int process;
   int processes;
-  int64_t spin; /* ns to look before sleeping */
+  int64_t most; /* ns to look before sleeping, at most; 0 = sleep at once */
+  int64_t spin; /* the same for the next wait */
 } tfd__tally;
 
 /* Say that this process has come so far. */
