@@ -9,6 +9,7 @@
 ---     "task": {"type": "worker", "index": 0}}' tfdist examples/multi_worker.lua
 --- and the same with "index": 1 in another shell, or
 ---   tfdist run -n 2 examples/multi_worker.lua
+---   mpirun -n 2 tfdist examples/multi_worker.lua
 --- A run that was interrupted goes on when it is started again.
 local tf = require "tfdist"
 local flags = tf.flags { epochs = 3, examples = 60000, batch = 256,

@@ -125,6 +125,25 @@ describe("under mpirun #once", function()
 
   local name = mpi.all[1]
 
+  it("the example trains", function()
+    if process.run "test -d /usr/share/datasets/fashion-mnist".code ~= 0 then
+      pending "needs apt-get install dataset-fashion-mnist"
+      return
+    end
+    local backup = os.tmpname()
+    os.remove(backup)
+    local f = assert(io.open "examples/multi_worker.lua")
+    local program = f:read "*a"
+    f:close()
+    local r = mpi.run { mpi = name, program = program,
+      arguments = "--examples 8000 --epochs 2 --backup " .. backup }
+    os.execute("rm -rf " .. backup)
+    assert.equal(0, r.code, r.err)
+    says(r.out, "I am worker 0 of 2 workers")
+    says(r.out, "I am worker 1 of 2 workers")
+    says(r.out, "trained on 2 replicas, accuracy above a half: true")
+  end)
+
   it("TF_CONFIG comes first", function()
     local r = mpi.run { mpi = name, program = WORKERS,
       environment = process.quote 'TF_CONFIG={"cluster": {"worker": '

@@ -28,13 +28,15 @@ M.why = "no MPI: apt-get install openmpi-bin libopenmpi-dev mpich libmpich-dev"
 ---   program      its text
 ---   n            processes (default 2)
 ---   host         which host runs it (default the Lua 5.4 one)
+---   arguments    of the program, as shell words
 ---   environment  "NAME=value ..." of each process
 ---   seconds      after which all are ended (default 120)
 function M.run(given)
   local script = process.file(given.program, ".lua")
-  local r = process.run(("OMP_NUM_THREADS=1 %s -n %d env %s %s %s"):format(
+  local r = process.run(("OMP_NUM_THREADS=1 %s -n %d env %s %s %s %s"):format(
     STARTERS[given.mpi], given.n or 2, given.environment or "",
-    given.host or process.hosts[1].path, script), nil, given.seconds or 120)
+    given.host or process.hosts[1].path, script, given.arguments or ""), nil,
+    given.seconds or 120)
   os.remove(script)
   return r
 end

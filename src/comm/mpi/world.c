@@ -23,6 +23,7 @@ enum {
   NOTICE_SECONDS = 30,
   HOST_BYTES = 256,
   QUICK = 200, /* turns without a pause after something has moved */
+  LONG = 4000, /* likewise, when somebody waits; then pauses get longer */
 };
 
 tfd__mpi_world tfd__mpi;
@@ -141,9 +142,10 @@ static bool step_all(bool *moving_p) {
 /* Data that somebody waits for take a whole core; other processes may be late,
 ** and threads that compute want the cores. */
 static void rest(int idle, bool moving) {
-  struct timespec t = {0, idle < 20 * QUICK ? 50000 : 500000};
+  struct timespec t = {0, idle < LONG ? 50000 : 500000};
+  bool waited = tfd__mpi.waiting > 0;
 
-  if (idle < QUICK || (moving && tfd__mpi.waiting > 0)) {
+  if (idle < (waited ? LONG : QUICK) || (moving && waited)) {
     (void)sched_yield();
     return;
   }
