@@ -40,7 +40,7 @@ LIBS = -ldnnl -lstdc++ -ljansson -lz -lm -lpthread -ldl
 # --- lists --------------------------------------------------------------------
 CPU_ROOMS = stream elementwise strip reduce array nn linalg onednn random update
 LAYERS = base types backend backend/cpu $(CPU_ROOMS:%=backend/cpu/%) \
-         device comm comm/tcp comm/shm tensor ops distribute autograd io
+         device comm comm/tcp comm/shm tensor ops distribute autograd graph io
 CORE_SRC := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.c)))
 CORE_CXX := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.cc)))
 CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o) $(CORE_CXX:%.cc=$(BUILD)/%.o)

@@ -33,6 +33,7 @@ extern "C" {
 #include "tfdist/constants.h"
 #include "tfdist/distribute.h"
 #include "tfdist/files.h"
+#include "tfdist/graph.h"
 #include "tfdist/ops.h"
 #include "tfdist/runtime.h"
 #include "tfdist/tensors.h"

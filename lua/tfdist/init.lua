@@ -38,6 +38,7 @@ local ALIASES = {
 local FIELDS = {
   flags = { "tfdist.base.flags", "parse" },
   TensorSpec = { "tfdist.data.spec", "TensorSpec" },
+  function_ = { "tfdist.traced", "function_" },
 }
 for name, class in pairs {
   zeros = "Zeros", ones = "Ones", constant = "Constant",
@@ -154,9 +155,20 @@ end
 tf.errors.CancelledError = "Cancelled"
 require "tfdist.base.text".watch("tf.errors", tf.errors)
 
---- True: ops run at the call. (False while tf.function_ traces.)
+--- True: ops run at the call. False while tf.function_ traces.
 function tf.executing_eagerly()
-  return raw.tracing == nil or not raw.tracing()
+  return raw.graph_recording() == nil
+end
+
+--- True while tf.function_ traces. Source: tf.inside_function
+function tf.inside_function()
+  return raw.graph_recording() ~= nil
+end
+
+--- True for a tensor of a function that is being traced.
+--- Source: tf.is_symbolic_tensor
+function tf.is_symbolic_tensor(x)
+  return require "tfdist.core.tracing".is_symbolic(x)
 end
 
 return tf

@@ -10,7 +10,8 @@ local LIMIT = 800
 -- Floor -> rank; a floor sees those below it and itself. `tfdist` is
 -- init.lua, where the names come together.
 local RANK = {
-  base = 0, core = 1, data = 2, io = 2, distribute = 3, train = 4, keras = 5,
+  base = 0, core = 1, data = 2, io = 2, distribute = 3, train = 4, traced = 4,
+  keras = 5,
   tfdist = 6, host = 7,
 }
 

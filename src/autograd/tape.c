@@ -611,9 +611,15 @@ int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,
 }
 
 int tfd_tape_pause_all(bool pause) {
-  tfd__tapes *list = tfd__context()->tapes;
+  tfd_context *c = tfd__context();
+  tfd__tapes *list = c->tapes;
   int i;
 
+  if (pause) {
+    c->unfollowed++;
+  } else if (c->unfollowed > 0) {
+    c->unfollowed--;
+  }
   for (i = 0; list != NULL && i < list->n; i++) {
     if (pause) {
       list->items[i]->paused++;

@@ -62,7 +62,9 @@ typedef enum tfd__kernel_id {
 ** is `inline_views` for small calls. ints and reals are the op's attributes
 ** in schema order (ops.h says how lists are laid out). */
 typedef struct tfd__call {
-  const char *name; /* the op, for messages */
+  /* The op, for messages; NULL = several, which say themselves where and what
+  ** failed. */
+  const char *name;
   int (*kernel)(const struct tfd__call *call);
   const tfd__view *views;
   const int64_t *ints;

@@ -23,6 +23,7 @@ static const char *const kind_names[TFD_HANDLE_KINDS + 1] = {
     [TFD_HANDLE_WRITER] = "a writer",
     [TFD_HANDLE_EXAMPLE] = "an Example",
     [TFD_HANDLE_INPUT] = "an input",
+    [TFD_HANDLE_GRAPH] = "a graph",
     [TFD_HANDLE_KINDS] = "an open handle",
 };
 

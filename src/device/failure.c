@@ -103,8 +103,10 @@ void tfd__failure_keep(tfd_device *d, const tfd__work *work, uint64_t seq) {
   if (call != NULL && call->file != NULL && call->line > 0) {
     (void)snprintf(where, sizeof where, "%s:%d", call->file, call->line);
   }
-  (void)tfd__error_set_place(call != NULL ? call->replica : -1, where);
-  (void)tfd__blame(call != NULL ? call->name : NULL, NULL, -1);
+  if (call == NULL || call->name != NULL) {
+    (void)tfd__error_set_place(call != NULL ? call->replica : -1, where);
+    (void)tfd__blame(call != NULL ? call->name : NULL, NULL, -1);
+  }
   tfd__lock(&tfd__rt.failures);
   attach(d->queue, new_record(work->order), seq);
   lose(d, seq, seq);

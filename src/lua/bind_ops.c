@@ -99,7 +99,7 @@ void tfd__lua_note_position(lua_State *L) {
   lua_Debug ar;
   int level = 1;
 
-  if (!some_queue()) return;
+  if (!some_queue() && tfd__context()->recorder == NULL) return;
   for (level = 1; level < LEVELS; level++) {
     const source *s = NULL;
 

@@ -189,6 +189,7 @@ struct tfd_context {
   void *tapes; /* autograd's list of recording tapes; NULL = none */
   tfd__record_fn record;
   tfd__recorder *recorder; /* owned reference; NULL = none */
+  int unfollowed;          /* nested pauses of recording on tapes */
   int replica;             /* -1 outside replicas */
   int update; /* 1 + the copy that an update function works on, 0 = none */
   struct tfd_strategy *strategy; /* whose replica this is; borrowed */

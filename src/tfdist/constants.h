@@ -71,6 +71,7 @@ typedef enum tfd_handle_kind {
   TFD_HANDLE_WRITER,
   TFD_HANDLE_EXAMPLE,
   TFD_HANDLE_INPUT,
+  TFD_HANDLE_GRAPH,
   TFD_HANDLE_KINDS
 } tfd_handle_kind;
 
@@ -98,6 +99,11 @@ typedef enum tfd_walk_event {
   TFD_WALK_DONE = 0, /* all gradients are there */
   TFD_WALK_HOST = 1  /* the caller's gradient function is needed */
 } tfd_walk_event;
+
+typedef enum tfd_graph_event {
+  TFD_GRAPH_DONE = 0, /* all results are there */
+  TFD_GRAPH_HOST = 1  /* a step of the host is due */
+} tfd_graph_event;
 
 typedef enum tfd_reduce_op {
   TFD_REDUCE_SUM = 0,
@@ -165,6 +171,7 @@ typedef struct tfd_variable tfd_variable;
 typedef struct tfd_slices tfd_slices;
 typedef struct tfd_tape tfd_tape;
 typedef struct tfd_walk tfd_walk;
+typedef struct tfd_graph tfd_graph;
 typedef struct tfd_context tfd_context;
 typedef struct tfd_strategy tfd_strategy;
 typedef struct tfd_value tfd_value;

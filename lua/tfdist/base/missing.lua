@@ -14,7 +14,7 @@ local EAGER = "ops run at the call always"
 -- namespace -> names, and what to use in their place
 local LISTS = {
   [""] = {
-    { "estimator profiler saved_model function_ autograph Graph lite xla tpu "
+    { "estimator profiler saved_model autograph Graph lite xla tpu "
       .. "mlir quantization graph_util compat experimental types test "
       .. "feature_column queue sets audio signal AggregationMethod "
       .. "CriticalSection DeviceSpec IndexedSlicesSpec Operation "
@@ -23,7 +23,7 @@ local LISTS = {
       .. "edit_distance extract_volume_patches fingerprint "
       .. "get_current_name_scope get_logger get_static_value guarantee_const "
       .. "hessians histogram_fixed_width histogram_fixed_width_bins "
-      .. "import_graph_def inside_function is_symbolic_tensor load_library "
+      .. "import_graph_def load_library "
       .. "load_op_library make_ndarray make_tensor_proto matrix_square_root "
       .. "no_gradient nondifferentiable_batch_function parallel_stack "
       .. "quantize random_index_shuffle realdiv "
@@ -49,8 +49,7 @@ local LISTS = {
     { "layers", "tf.keras.layers" },
   },
   config = {
-    { "run_functions_eagerly functions_run_eagerly "
-      .. "experimental_functions_run_eagerly "
+    { "experimental_functions_run_eagerly "
       .. "experimental_run_functions_eagerly", EAGER },
     { "experimental_connect_to_cluster experimental_connect_to_host "
       .. "LogicalDevice PhysicalDevice optimizer get_visible_devices "

@@ -220,8 +220,23 @@ M.experimental.get_memory_growth = wrap("config.experimental.get_memory_growth",
 M.experimental.enable_op_determinism = wrap(
   "config.experimental.enable_op_determinism", "", function() end)
 
+local eagerly = false
+
+--- Call what tf.function_ made as plain functions (true) or trace it (false,
+--- the default).
+--- Source: tf.config.run_functions_eagerly
+M.run_functions_eagerly = wrap("config.run_functions_eagerly",
+  "run_eagerly:boolean", function(on)
+    eagerly = on
+  end)
+
+--- Source: tf.config.functions_run_eagerly
+function M.functions_run_eagerly()
+  return eagerly
+end
+
 options.functions(M, "config.", {
-  get_queue_mode = "", get_soft_device_placement = "" })
+  functions_run_eagerly = "", get_queue_mode = "", get_soft_device_placement = "" })
 options.functions(M.threading, "config.threading.",
   { get_intra_op_parallelism_threads = "" })
 

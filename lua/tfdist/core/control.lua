@@ -9,6 +9,7 @@ local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -22,6 +23,7 @@ local function truth(what, name, x)
     return x
   end
   local t = raw.operand_tensor(convert.operand(x, nil, what, name))
+  tracing.refuse(what, t)
   if raw.tensor_dtype(t) ~= "bool" or raw.tensor_size(t) ~= 1 then
     errors.raise("TypeError", ("%s: %s must be one boolean, got a %s tensor of "
       .. "%d elements"):format(what, name, raw.tensor_dtype(t),
@@ -118,6 +120,9 @@ local function clock(def)
   --- Seconds since 1970 when it is called, a float64 scalar.
   --- Source: tf.timestamp
   def("timestamp", "name=nil", function()
+    if tracing.current() ~= nil then
+      errors.raise("NotImplementedError", "timestamp cannot be traced yet")
+    end
     return convert.tensor(raw.wall_time(), "float64", "timestamp", "time")
   end)
 end
@@ -170,8 +175,10 @@ local function branches(def)
   def("switch_case", "branch_index branch_fns default=nil name=nil",
     function(index, fns, default)
       if type(index) ~= "number" then
-        index = raw.item(raw.operand_tensor(convert.index_operand(index,
-          "switch_case", "branch_index")))
+        index = raw.operand_tensor(convert.index_operand(index, "switch_case",
+          "branch_index"))
+        tracing.refuse("switch_case", index)
+        index = raw.item(index)
       end
       options.integer("switch_case", "branch_index", index)
       options.list("switch_case", "branch_fns", fns, "functions")

@@ -10,6 +10,7 @@ local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -254,6 +255,7 @@ local function custom_gradient(f)
   local what = "custom_gradient"
   text.check_callable(what, "f", f)
   return function(...)
+    tracing.custom_gradient()
     local args = pack(...)
     local results, variables
     local is_recorded = raw.tape_active() > 0
@@ -335,6 +337,7 @@ local function recompute_grad(f)
   local what = "recompute_grad"
   text.check_callable(what, "f", f)
   return function(...)
+    tracing.custom_gradient()
     if raw.tape_active() == 0 then
       local results = pack(f(...))
       return as_tensors(results, results.n, what)
@@ -364,6 +367,7 @@ local function grad_pass_through(f)
   local what = "grad_pass_through"
   text.check_callable(what, "f", f)
   return function(...)
+    tracing.custom_gradient()
     if raw.tape_active() == 0 then
       local results = pack(f(...))
       return as_tensors(results, results.n, what)

@@ -9,6 +9,7 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -55,8 +56,14 @@ local function show(x)
 end
 
 -- compare(name, x, y, condition tensor): raises unless all hold.
-local function require_all(tf, what, message, x, y, condition, rule)
-  if all_true(tf, condition) then
+local require_all
+function require_all(tf, what, message, x, y, condition, rule)
+  if tracing.is_symbolic(condition) then
+    local values = { condition, x, y, n = y == nil and 2 or 3 }
+    return tracing.host(values, function(holds, of_x, of_y)
+      return require_all(tf, what, message, of_x, of_y, holds, rule)
+    end)
+  elseif all_true(tf, condition) then
     return
   end
   local first, count, total = failures(condition)
@@ -133,6 +140,41 @@ local function comparisons(tf, def)
   end
 end
 
+local function check_assert(condition, flat)
+  if not condition then
+    local parts = {}
+    for i = 1, flat.n do
+      parts[i] = tostring(flat[i])
+    end
+    errors.raise("InvalidArgument", "Assert: the condition is false: "
+      .. table.concat(parts, " "))
+  end
+end
+
+-- At each call of the function that is being traced.
+local function assert_later(tf, condition, data)
+  local flat = nest.flatten(data)
+  local values = { condition, n = 1 }
+  for i = 1, flat.n do
+    if raw.is_operand(flat[i]) then
+      values.n = values.n + 1
+      values[values.n] = flat[i]
+    end
+  end
+  tracing.host(values, function(holds, ...)
+    local given, at = { ... }, 0
+    local shown = { n = flat.n }
+    for i = 1, flat.n do
+      shown[i] = flat[i]
+      if raw.is_operand(flat[i]) then
+        at = at + 1
+        shown[i] = given[at]
+      end
+    end
+    check_assert(all_true(tf, holds), shown)
+  end)
+end
+
 local function value_checks(tf, def)
   local function finite(what, name, x, message)
     x = convert.operand(x, nil, what, name)
@@ -179,17 +221,12 @@ local function value_checks(tf, def)
     function(condition, data)
       if type(condition) ~= "boolean" then
         condition = convert.operand(condition, nil, "Assert", "condition")
+        if tracing.is_symbolic(condition) then
+          return assert_later(tf, condition, data)
+        end
         condition = all_true(tf, condition)
       end
-      if not condition then
-        local parts = {}
-        local flat = nest.flatten(data)
-        for i = 1, flat.n do
-          parts[i] = tostring(flat[i])
-        end
-        errors.raise("InvalidArgument", "Assert: the condition is false: "
-          .. table.concat(parts, " "))
-      end
+      check_assert(condition, nest.flatten(data))
     end)
 end
 

@@ -6,10 +6,12 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
 local select, type = select, type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local function pop_to(depth)
   while raw.device_depth() > depth do
@@ -142,6 +144,27 @@ local function shown(x, depth)
   return "{ " .. table.concat(parts, ", ") .. " }"
 end
 
+-- At each call of the function that is being traced.
+local function print_later(list, n, more)
+  local flat = nest.flatten { n = n, unpack(list, 1, n) }
+  local values, at = { n = 0 }, {}
+  for i = 1, flat.n do
+    if type(flat[i]) == "userdata" and raw.is_operand(flat[i]) then
+      values.n = values.n + 1
+      values[values.n], at[values.n] = flat[i], i
+    end
+  end
+  tracing.host(values, function(...)
+    local now = { n = flat.n, unpack(flat, 1, flat.n) }
+    for i = 1, select("#", ...) do
+      now[at[i]] = select(i, ...)
+    end
+    local again = nest.pack_sequence_as({ n = n, unpack(list, 1, n) }, now)
+    again[n + 1] = more
+    M.print(unpack(again, 1, n + (next(more) ~= nil and 1 or 0)))
+  end)
+end
+
 --- Print values and structures of tensors to stderr. A last table with only
 --- the options output_stream ("stdout", "stderr", "file://path", a file or a
 --- function), sep and end is not printed.
@@ -152,6 +175,9 @@ function M.print(...)
   local more = {}
   if n > 0 and is_print_options(list[n]) then
     more, n = list[n], n - 1
+  end
+  if tracing.current() ~= nil then
+    return print_later(list, n, more)
   end
   for i = 1, n do
     list[i] = shown(list[i], 0)

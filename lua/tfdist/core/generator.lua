@@ -82,10 +82,11 @@ end
 
 -- The stream of the next draw.
 local function advance(self)
-  local stream = lists.of(random_seed.stream(random_seed.GENERATOR, self._key,
-    self._counter))
-  self._counter = (self._counter + 1) % 2 ^ 53
-  return stream
+  return lists.of(random_seed.at_each_call(function()
+    local counter = self._counter
+    self._counter = (counter + 1) % 2 ^ 53
+    return random_seed.stream(random_seed.GENERATOR, self._key, counter)
+  end))
 end
 
 local function check_algorithm(what, alg)

@@ -13,8 +13,10 @@
 ---   yes       no / yes      the k-th call of that function with that op seed
 ---                           (since set_seed) draws the same numbers
 local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -23,9 +25,10 @@ local WORD, SEED = 2 ^ 32, 2 ^ 53
 local KEY = 2 ^ 21 -- upper part of a seed; what is above is the kind
 local DEFAULT_SEED = 87654321 -- global seed of calls that have an op seed only
 
---- Kinds of streams; 5 and 6 are those of data sets.
+--- Kinds of streams; 5 and 6 are those of data sets, 8 that of traces.
 M.STATELESS, M.SEQUENCE, M.OP, M.FRESH, M.GENERATOR = 0, 1, 2, 3, 4
 local OWN = 7 -- of sequences of their own
+local TRACE = 8 -- no op ever draws from it
 
 local global_seed -- nil until set_seed
 local fresh_seed  -- drawn when first needed
@@ -135,11 +138,7 @@ local function next_op_call(own, key)
   return own.op_calls[key] + n
 end
 
---- The stream of the next call of a function: seed_lo, seed_hi, counter_lo,
---- counter_hi.
----@param what string        the function; calls of another do not count
----@param op_seed? integer
-function M.next(what, op_seed)
+local function next_words(what, op_seed)
   if op_seed == nil and sequence ~= nil then
     return next_of(sequence)
   elseif op_seed == nil then
@@ -156,6 +155,38 @@ function M.next(what, op_seed)
   local lo, hi = halves(global_seed or DEFAULT_SEED)
   return lo, hi + M.OP * KEY, op_lo,
     (count + worker * OP_CALLS_OF_A_WORKER + op_hi * 2048) % WORD
+end
+
+--- The words that fn() gives; inside a trace such as stand for those that it
+--- gives at each call, in the sequence that numbers come from at the trace.
+---@param fn function
+function M.at_each_call(fn)
+  if tracing.current() == nil then
+    return fn()
+  end
+  local own = sequence
+  return tracing.draw(function()
+    local before = M.enter(own)
+    local words = lists.of(fn())
+    M.enter(before)
+    return words[1], words[2], words[3], words[4]
+  end, M.stream(TRACE, 0, tracing.draw_number()))
+end
+
+--- The stream of the next call of a function: seed_lo, seed_hi, counter_lo,
+--- counter_hi.
+---@param what string        the function; calls of another do not count
+---@param op_seed? integer
+function M.next(what, op_seed)
+  if tracing.current() == nil then
+    return next_words(what, op_seed)
+  end
+  if op_seed ~= nil then
+    M.check(what, op_seed)
+  end
+  return M.at_each_call(function()
+    return next_words(what, op_seed)
+  end)
 end
 
 --- Two seeds of a stateless function: a list of two whole numbers or an

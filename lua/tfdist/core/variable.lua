@@ -12,6 +12,7 @@ local scatter = require "tfdist.core.scatter"
 local state = require "tfdist.core.state"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -262,7 +263,8 @@ end
 ---@param kwargs table
 ---@return any
 function M.create(kwargs)
-  return create(state.current.creators, kwargs)
+  tracing.made_variable(kwargs.name or "Variable")
+  return tracing.lifted(create, state.current.creators, kwargs)
 end
 
 --- Put a creator around fn's variables; with nil for fn: around all from now
@@ -389,7 +391,7 @@ function M.install(tf, def)
     return state.protect(function()
       own.name_scope = before
       raw.tape_pause_all(false)
-    end, fn)
+    end, tracing.lifted, fn)
   end)
 end
 

@@ -474,7 +474,8 @@ local function define_recurrence(def, ops)
   -- The workspace is for gradients only; without a tape it is not made.
   local function training(x)
     if x == nil then
-      return raw.tape_active() > 0
+      -- A tape may watch the calls of a traced function.
+      return raw.tape_active() > 0 or raw.graph_recording() ~= nil
     end
     return x
   end

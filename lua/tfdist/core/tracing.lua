@@ -1,0 +1,102 @@
+--- The function that is being traced, as the rest of the library sees it.
+---
+--- A trace hangs on the current state (module state), as its graph hangs on the
+--- context: each replica has its own. While ops run for real inside a trace
+--- (initial values of variables), there is none.
+local errors = require "tfdist.base.errors"
+local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
+
+local M = {}
+
+local type = type
+
+--- The trace that goes on, or nil.
+function M.current()
+  return state.current.trace
+end
+
+--- Call fn(...) while ops run: for what is made once, at the trace.
+function M.lifted(fn, ...)
+  local own = state.current
+  local trace = own.trace
+  if trace == nil then
+    return fn(...)
+  end
+  raw.graph_end(trace.graph)
+  raw.tape_pause_all(true)
+  own.trace = nil
+  return state.protect(function()
+    own.trace = trace
+    raw.tape_pause_all(false)
+    raw.graph_begin(trace.graph)
+  end, fn, ...)
+end
+
+--- A draw of random numbers: fn gives the four words of its stream at each
+--- call; those returned here stand for them at the trace.
+function M.draw(fn, ...)
+  local trace = state.current.trace
+  local draws = trace.draws
+  draws[#draws + 1] = fn
+  raw.graph_draw(trace.graph, { ... })
+  return ...
+end
+
+--- A number that no other draw of any trace has.
+function M.draw_number()
+  M.drawn = (M.drawn or 0) + 1
+  return M.drawn
+end
+
+--- fn(values...) is called at this point of the program, at each call, with the
+--- values that these tensors and variables then have.
+---@param values table  with n
+---@param fn function
+function M.host(values, fn)
+  local trace = state.current.trace
+  local given = { n = values.n }
+  for i = 1, values.n do
+    given[i] = raw.kind(values[i]) == "variable" and raw.variable_read(values[i])
+      or values[i]
+  end
+  trace.steps[raw.graph_host(trace.graph, given)] = fn
+end
+
+--- True for a tensor whose values only a call knows.
+function M.is_symbolic(x)
+  return type(x) == "userdata" and raw.kind(x) == "tensor"
+    and raw.tensor_is_symbolic(x)
+end
+
+--- Raise when `what` would have to look at x, which is symbolic.
+function M.refuse(what, x)
+  if state.current.trace ~= nil and M.is_symbolic(x) then
+    errors.raise("NotImplementedError", what .. ": a condition that only the "
+      .. "call knows cannot be traced yet", "tf.where chooses element by "
+      .. "element; a Lua condition is decided at the trace")
+  end
+end
+
+--- A variable was made: only the first trace of a function may.
+function M.made_variable(name)
+  local trace = state.current.trace
+  if trace == nil then
+    return
+  elseif not trace.may_create then
+    errors.raise("ValueError", ("tf.function_ \"%s\" only supports variables "
+      .. "that are made on the first call; it made \"%s\" on a later one")
+      :format(trace.name, name), "make it once, outside or behind `if v == nil`")
+  end
+  trace.created = trace.created + 1
+end
+
+--- Gradient functions in Lua cannot be replayed.
+function M.custom_gradient()
+  local trace = state.current.trace
+  if trace ~= nil then
+    trace.has_custom_gradient = true
+  end
+end
+
+return M

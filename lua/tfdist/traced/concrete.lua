@@ -1,0 +1,253 @@
+--- One traced graph of a function: made by a trace, called with tensors.
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
+local raw = require "tfdist.core.raw"
+local spec = require "tfdist.data.spec"
+local state = require "tfdist.core.state"
+local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
+
+local M = {}
+
+local select, type = select, type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local Concrete = { __name = "ConcreteFunction" }
+Concrete.__index = Concrete
+text.watch_methods("ConcreteFunction", Concrete)
+
+function M.is_concrete(x)
+  return getmetatable(x) == Concrete
+end
+
+local function pack(...)
+  return { n = select("#", ...), ... }
+end
+
+-- Tracing --------------------------------------------------------------------
+
+-- The arguments with symbolic tensors in the tensors' places. dims[i], if any,
+-- are the sizes of tensor i, -1 where the graph is for all.
+local function make_symbols(graph, arguments, dims)
+  local symbols = { n = 0 }
+  local function convert(x)
+    if type(x) ~= "userdata" or raw.kind(x) ~= "tensor" then
+      return x
+    end
+    local i = symbols.n + 1
+    symbols.n = i
+    symbols[i] = raw.graph_input(graph, raw.tensor_dtype(x),
+      dims and dims[i] or raw.tensor_dims(x), raw.tensor_device(x))
+    return symbols[i]
+  end
+  local out = { n = arguments.n }
+  for i = 1, arguments.n do
+    out[i] = nest.map_structure(convert, arguments[i])
+  end
+  return out, symbols
+end
+
+-- Results --------------------------------------------------------------------
+
+-- What a result is made of at each call: { input = i }, { output = i },
+-- { slices = ... } or { value = x } for what is the same always.
+local function describe_leaf(x, c)
+  if tracing.is_symbolic(x) then
+    for i = 1, c.symbols.n do
+      if rawequal(c.symbols[i], x) then
+        return { input = i }
+      end
+    end
+    local outputs = c.outputs
+    for i = 1, outputs.n do
+      if rawequal(outputs[i], x) then
+        return { output = i }
+      end
+    end
+    outputs.n = outputs.n + 1
+    outputs[outputs.n] = x
+    return { output = outputs.n }
+  elseif type(x) == "userdata" and raw.kind(x) == "slices" then
+    local dims = {}
+    for axis = 1, raw.slices_rank(x) do
+      dims[axis] = raw.slices_dim(x, axis - 1)
+    end
+    return { dims = dims, values = describe_leaf(raw.slices_values(x), c),
+      indices = describe_leaf(raw.slices_indices(x), c) }
+  end
+  return { value = x }
+end
+
+local LEAF = {} -- marks descriptions of leaves
+
+local function describe(x, c)
+  if not nest.is_nested(x) then
+    local leaf = describe_leaf(x, c)
+    leaf[LEAF] = true
+    return leaf
+  end
+  local out = {}
+  for key, value in pairs(x) do
+    out[key] = describe(value, c)
+  end
+  return out
+end
+
+local function leaf_value(leaf, inputs, outputs)
+  if leaf.output ~= nil then
+    return outputs[leaf.output]
+  elseif leaf.input ~= nil then
+    return inputs[leaf.input]
+  elseif leaf.dims ~= nil then
+    return raw.slices_new(leaf_value(leaf.values, inputs, outputs),
+      leaf_value(leaf.indices, inputs, outputs), leaf.dims)
+  end
+  return leaf.value
+end
+
+local function build(template, inputs, outputs)
+  if template[LEAF] then
+    return leaf_value(template, inputs, outputs)
+  end
+  local out = {}
+  for key, value in pairs(template) do
+    out[key] = build(value, inputs, outputs)
+  end
+  return out
+end
+
+local function record(c, fn, arguments, symbols)
+  local own = state.current
+  local trace = c.trace
+  raw.graph_begin(c.handle)
+  own.trace = trace
+  local results = state.protect(function()
+    own.trace = nil
+    raw.graph_end(c.handle)
+  end, function()
+    return pack(fn(unpack(arguments, 1, arguments.n)))
+  end)
+  c.symbols, c.outputs = symbols, { n = 0 }
+  c.results = { n = results.n }
+  for i = 1, results.n do
+    c.results[i] = describe(results[i], c)
+  end
+end
+
+--- Trace fn with these arguments. `dims`: sizes of its tensors where they are
+--- to be other than they are; may_create: may it make variables?
+--- Errors: whatever fn raises; then nothing is left.
+function M.trace(name, fn, arguments, tensors, dims, may_create)
+  local graph = raw.graph_new(name)
+  local c = setmetatable({
+    name = name, handle = graph, inputs_n = tensors.n, created = 0,
+    trace = { graph = graph, name = name, draws = {}, steps = {}, created = 0,
+      may_create = may_create },
+  }, Concrete)
+  local given, symbols = make_symbols(graph, arguments, dims)
+  record(c, fn, given, symbols)
+  raw.graph_complete(graph, c.outputs)
+  c.specs = {}
+  for i = 1, symbols.n do
+    c.specs[i] = spec.new(raw.tensor_dims(symbols[i]),
+      raw.tensor_dtype(symbols[i]))
+  end
+  c.draws, c.steps, c.created = c.trace.draws, c.trace.steps, c.trace.created
+  c.has_custom_gradient = c.trace.has_custom_gradient == true
+  c.outputs_n = c.outputs.n
+  -- Symbolic tensors hold the graph: none is kept.
+  c.symbols, c.outputs, c.trace = nil, nil, nil
+  return c
+end
+
+-- Calling --------------------------------------------------------------------
+
+local NO_WORDS = {}
+
+local function next_words(draws)
+  if #draws == 0 then
+    return NO_WORDS
+  end
+  local words = {}
+  for i = 1, #draws do
+    local at = 4 * i
+    words[at - 3], words[at - 2], words[at - 1], words[at] = draws[i]()
+  end
+  return words
+end
+
+local function run_steps(c, graph)
+  while raw.graph_next(graph) == "host" do
+    local number, n = raw.graph_due(graph)
+    local values = {}
+    for i = 1, n do
+      values[i] = raw.graph_value(graph, i - 1)
+    end
+    c.steps[number](unpack(values, 1, n))
+  end
+end
+
+local function collect(c, graph)
+  run_steps(c, graph)
+  local outputs = {}
+  for i = 1, c.outputs_n do
+    outputs[i] = raw.graph_result(graph, i - 1)
+  end
+  return outputs
+end
+
+--- Run the graph on a list of tensors.
+function M.run(c, inputs)
+  local graph = c.handle
+  raw.graph_start(graph, inputs, next_words(c.draws))
+  local outputs = state.protect(function()
+    raw.graph_stop(graph)
+  end, collect, c, graph)
+  local results = c.results
+  if results.n == 1 then
+    return build(results[1], inputs, outputs)
+  end
+  local list = {}
+  for i = 1, results.n do
+    list[i] = build(results[i], inputs, outputs)
+  end
+  return unpack(list, 1, results.n)
+end
+
+--- Call with the function's tensors, in their order.
+--- Errors: TypeError, InvalidArgument for others than it was traced with.
+function Concrete:__call(...)
+  local flat = nest.flatten(pack(...))
+  local inputs = { n = 0 }
+  for i = 1, flat.n do
+    if type(flat[i]) == "userdata" and raw.kind(flat[i]) == "tensor" then
+      inputs.n = inputs.n + 1
+      inputs[inputs.n] = flat[i]
+    end
+  end
+  if inputs.n ~= self.inputs_n then
+    errors.raise("TypeError", ("%s: expected %d tensors, got %d"):format(
+      self.name, self.inputs_n, inputs.n))
+  end
+  return self.call(inputs)
+end
+
+--- "name(TensorSpec(float32 {2}), ...)".
+function Concrete:pretty_printed_signature()
+  local parts = {}
+  for i = 1, #self.specs do
+    parts[i] = tostring(self.specs[i])
+  end
+  return self.name .. "(" .. table.concat(parts, ", ") .. ")"
+end
+
+--- The graph as text: "recorded" (default) or "lowered", as it runs.
+function Concrete:graph(stage)
+  return raw.graph_text(self.handle, stage or "recorded")
+end
+
+function Concrete:__tostring()
+  return "ConcreteFunction " .. self:pretty_printed_signature()
+end
+
+return M

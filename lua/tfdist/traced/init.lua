@@ -1,0 +1,434 @@
+--- tf.function_: a Lua function that is traced once for each signature; from
+--- then on the C runtime runs the graph.
+---
+---   local step = tf.function_(function(x, y) ... return loss end)
+---   local step = tf.function_ { reduce_retracing = true }(function(x, y) ...)
+---
+--- Lua code runs at the trace only: print, upvalues, `if` and `for` on Lua
+--- values. tf.print, checks, random numbers and variables belong to the graph.
+local concrete = require "tfdist.traced.concrete"
+local config = require "tfdist.core.config"
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
+local notice = require "tfdist.base.notice"
+local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
+local signature = require "tfdist.traced.signature"
+local spec = require "tfdist.data.spec"
+local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
+
+local M = {}
+
+local select, type = select, type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local ENTRIES = 64 -- of one function
+local WINDOW, MANY = 10, 5 -- more traces than MANY in the last WINDOW calls
+
+local Function = { __name = "Function" }
+local methods = {}
+Function.__index = methods
+text.watch_methods("Function", methods)
+
+local function is_function(x)
+  return getmetatable(x) == Function
+end
+
+local function pack(...)
+  return { n = select("#", ...), ... }
+end
+
+-- Where a function was written, "train.lua:12".
+local function name_of(fn)
+  local info = type(fn) == "function" and debug.getinfo(fn, "S") or {}
+  if info.what == "Lua" or info.what == "main" then
+    return ("%s:%d"):format(info.short_src, info.linedefined)
+  end
+  return "function"
+end
+
+-- Retracing --------------------------------------------------------------------
+
+-- Count a call; too many traces among the latest are said once.
+local function count_call(self, parts, traced)
+  local calls = self.calls
+  calls.n = calls.n % WINDOW + 1
+  calls[calls.n] = traced
+  local before = self.last_parts
+  if traced then
+    self.traces = self.traces + 1
+    self.last_parts = parts
+  end
+  if not traced or self.warned or before == nil then
+    return
+  end
+  local traces = 0
+  for i = 1, WINDOW do
+    traces = traces + (calls[i] and 1 or 0)
+  end
+  if traces > MANY then
+    self.warned = true
+    notice.warn(("%d of the last %d calls of the traced function %s were new "
+      .. "signatures, which is slow; the last differs: %s. Pass numbers as "
+      .. "tensors, set reduce_retracing = true or give an input_signature")
+      :format(traces, WINDOW, self.name, signature.difference(before, parts)))
+  end
+end
+
+-- Entries ----------------------------------------------------------------------
+
+-- The entry becomes the latest; the one not used for longest goes.
+local function keep(self, key, entry)
+  self.clock = self.clock + 1
+  entry.used, entry.key = self.clock, key
+  self.entries[key] = entry
+  self.entries_n = self.entries_n + 1
+  if self.entries_n <= ENTRIES then
+    return
+  end
+  local oldest
+  for _, other in pairs(self.entries) do
+    if oldest == nil or other.used < oldest.used then
+      oldest = other
+    end
+  end
+  self.entries[oldest.key] = nil
+  self.entries_n = self.entries_n - 1
+end
+
+-- Names of what failed stay out of error positions: the trace is the script's.
+local function trace(self, arguments, tensors, dims)
+  local may_create = self.traces == 0 and not self.created
+  local c = concrete.trace(self.name, self.python_function, arguments, tensors,
+    dims, may_create)
+  if c.created > 0 then
+    -- Variables are there from now on: what counts is a trace that makes none.
+    self.created = true
+    c = concrete.trace(self.name, self.python_function, arguments, tensors,
+      dims, false)
+  end
+  return c
+end
+
+-- A graph of sizes that are not known refuses what needs them (gradients):
+-- then each size has its own.
+local function trace_open(self, arguments, tensors, dims)
+  if dims == nil or self.by_size then
+    return trace(self, arguments, tensors, nil)
+  end
+  local ok, c = pcall(trace, self, arguments, tensors, dims)
+  if ok then
+    return c
+  elseif errors.kind(c) ~= "NotImplementedError" then
+    error(c, 0)
+  end
+  self.by_size = true
+  return trace(self, arguments, tensors, nil)
+end
+
+-- Sizes that differ between calls become unknown.
+local function relax(self, key, tensors)
+  local known = self.relaxed[key]
+  local changed = known == nil
+  if known == nil then
+    known = {}
+    self.relaxed[key] = known
+    for i = 1, tensors.n do
+      known[i] = raw.tensor_dims(tensors[i])
+    end
+    return known, true
+  end
+  local out = {}
+  for i = 1, tensors.n do
+    out[i] = {}
+    for axis = 1, #known[i] do
+      local size = known[i][axis]
+      if size ~= -1 and size ~= raw.tensor_dim(tensors[i], axis - 1) then
+        size, changed = -1, true
+      end
+      out[i][axis] = size
+    end
+  end
+  if changed then
+    self.relaxed[key] = out
+  end
+  return changed and out or known, changed
+end
+
+-- The key without sizes.
+local function open_key(parts)
+  local out = {}
+  for i = 1, #parts do
+    out[i] = parts[i]:find "^T " and parts[i]:gsub(" %-?%d+", " ?") or parts[i]
+  end
+  return table.concat(out, "\0")
+end
+
+-- The entry for a call, its tensors, and whether it was traced for it.
+local function entry_of(self, ...)
+  local key, tensors, parts = signature.of(...)
+  local entry = self.entries[key]
+  if entry ~= nil then
+    self.clock = self.clock + 1
+    entry.used = self.clock
+    count_call(self, parts, false)
+    return entry, tensors
+  end
+  local dims
+  if self.specs ~= nil then
+    dims = self.open_dims
+    key = self.by_size and key or open_key(parts)
+  elseif self.reduce_retracing and not self.by_size then
+    key = open_key(parts)
+    local changed
+    dims, changed = relax(self, key, tensors)
+    if changed and self.entries[key] ~= nil then
+      self.entries[key] = nil
+      self.entries_n = self.entries_n - 1
+    end
+  end
+  entry = self.entries[key]
+  if entry == nil then
+    entry = trace_open(self, pack(...), tensors, dims)
+    if self.by_size then
+      key = (signature.of(...))
+    end
+    entry.call = function(inputs)
+      return concrete.run(entry, inputs)
+    end
+    count_call(self, parts, true)
+    keep(self, key, entry)
+  else
+    count_call(self, parts, false)
+  end
+  return entry, tensors
+end
+
+-- Calls ------------------------------------------------------------------------
+
+local function wrong_input(self, i, got, want)
+  errors.raise("TypeError", ("%s: argument %d is %s, input_signature asks for "
+    .. "%s"):format(self.name, i, got, tostring(want)))
+end
+
+-- One leaf of the arguments as input_signature's spec wants it.
+local function fit(self, i, x, want)
+  local ok, t = pcall(convert.tensor, x, want.dtype, self.name, "argument")
+  if not ok then
+    wrong_input(self, i, text.describe(x), want)
+  end
+  local dims = raw.tensor_dims(t)
+  local good = raw.tensor_dtype(t) == want.dtype
+    and (want.shape == nil or #want.shape == #dims)
+  for axis = 1, good and want.shape and #dims or 0 do
+    good = good and (want.shape[axis] == -1 or want.shape[axis] == dims[axis])
+  end
+  if not good then
+    wrong_input(self, i, raw.tensor_dtype(t) .. " " .. text.shape(dims), want)
+  end
+  return t
+end
+
+-- The arguments as the signature has them: tensors of its dtypes.
+local function conform(self, arguments)
+  local specs = self.specs
+  if arguments.n > specs.n then
+    errors.raise("TypeError", ("%s: %d arguments given, input_signature has %d")
+      :format(self.name, arguments.n, specs.n))
+  end
+  local out = { n = specs.n }
+  for i = 1, specs.n do
+    if spec.is_spec(specs[i]) then
+      out[i] = fit(self, i, arguments[i], specs[i])
+    else
+      out[i] = nest.map_structure(function(want, x)
+        return fit(self, i, x, want)
+      end, specs[i], arguments[i])
+    end
+  end
+  return out
+end
+
+local function call(self, ...)
+  local entry, tensors = entry_of(self, ...)
+  if entry.has_custom_gradient and raw.tape_active() > 0 then
+    return self.python_function(...)
+  end
+  return concrete.run(entry, tensors)
+end
+
+function Function:__call(...)
+  -- Inside another trace it is part of that graph.
+  if config.functions_run_eagerly() or tracing.current() ~= nil then
+    return self.python_function(...)
+  elseif self.specs ~= nil then
+    local given = conform(self, pack(...))
+    return call(self, unpack(given, 1, given.n))
+  end
+  return call(self, ...)
+end
+
+function Function:__tostring()
+  return ("<function_ %s: %d traces>"):format(self.name, self.traces)
+end
+
+-- Methods ----------------------------------------------------------------------
+
+local function check_self(self, name)
+  if not is_function(self) then
+    options.wrong_self("Function." .. name, "traced function", self)
+  end
+end
+
+-- A tensor of the kind that a spec describes; sizes that any go are 1.
+local function example(x)
+  if not spec.is_spec(x) then
+    return x
+  elseif x.shape == nil then
+    errors.raise("NotImplementedError", "get_concrete_function: a TensorSpec "
+      .. "of unknown rank cannot be traced")
+  end
+  local dims = {}
+  for i = 1, #x.shape do
+    dims[i] = x.shape[i] < 0 and 1 or x.shape[i]
+  end
+  return raw.tensor_from_values({ 0 }, x.dtype, dims)
+end
+
+local function has_open_size(arguments)
+  local flat = nest.flatten(arguments)
+  for i = 1, flat.n do
+    for _, size in ipairs(spec.is_spec(flat[i]) and flat[i].shape or {}) do
+      if size < 0 then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+-- A graph for all sizes that the specs leave open.
+local function open_concrete(self, arguments, given)
+  local flat, dims = nest.flatten(arguments), {}
+  for i = 1, flat.n do
+    if spec.is_spec(flat[i]) then
+      dims[#dims + 1] = flat[i].shape
+    elseif type(flat[i]) == "userdata" and raw.kind(flat[i]) == "tensor" then
+      dims[#dims + 1] = raw.tensor_dims(flat[i])
+    end
+  end
+  local _, tensors = signature.of(unpack(given, 1, given.n))
+  local c = trace(self, given, tensors, dims)
+  self.traces = self.traces + 1
+  c.call = function(inputs)
+    return concrete.run(c, inputs)
+  end
+  return c
+end
+
+--- The graph for these arguments, TensorSpecs in the place of tensors; with an
+--- input_signature for that. It is called with the tensors alone.
+--- Source: tf.types.experimental.PolymorphicFunction.get_concrete_function
+function methods:get_concrete_function(...)
+  check_self(self, "get_concrete_function")
+  local arguments = pack(...)
+  if arguments.n == 0 and self.specs ~= nil then
+    arguments = self.specs
+  end
+  local given = { n = arguments.n }
+  for i = 1, arguments.n do
+    given[i] = nest.map_structure(example, arguments[i])
+  end
+  if self.specs ~= nil then
+    given = conform(self, given)
+  elseif has_open_size(arguments) then
+    return open_concrete(self, arguments, given)
+  end
+  return (entry_of(self, unpack(given, 1, given.n)))
+end
+
+--- One line for each signature that was traced.
+--- Source: PolymorphicFunction.pretty_printed_concrete_signatures
+function methods:pretty_printed_concrete_signatures()
+  check_self(self, "pretty_printed_concrete_signatures")
+  local list = {}
+  for _, entry in pairs(self.entries) do
+    list[#list + 1] = entry
+  end
+  table.sort(list, function(a, b)
+    return a.used < b.used
+  end)
+  for i = 1, #list do
+    list[i] = list[i]:pretty_printed_signature()
+  end
+  return table.concat(list, "\n")
+end
+
+--- How often the function was traced.
+--- Source: PolymorphicFunction.experimental_get_tracing_count
+function methods:experimental_get_tracing_count()
+  check_self(self, "experimental_get_tracing_count")
+  return self.traces
+end
+
+-- Making -----------------------------------------------------------------------
+
+-- Sizes of all tensors of an input_signature; nil when all are known.
+local function open_sizes(specs)
+  local flat, dims, open = nest.flatten(specs), {}, false
+  for i = 1, flat.n do
+    if not spec.is_spec(flat[i]) then
+      errors.raise("TypeError", "function_: input_signature must be a list of "
+        .. "tf.TensorSpec, got " .. text.describe(flat[i]))
+    elseif flat[i].shape == nil then
+      errors.raise("NotImplementedError", "function_: a TensorSpec of unknown "
+        .. "rank cannot be traced")
+    end
+    dims[i] = flat[i].shape
+    for axis = 1, #dims[i] do
+      open = open or dims[i][axis] < 0
+    end
+  end
+  return open and dims or nil
+end
+
+local function make(fn, input_signature, reduce_retracing)
+  local self = setmetatable({
+    python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
+    clock = 0, calls = { n = 0 }, traces = 0, relaxed = {},
+    reduce_retracing = reduce_retracing == true, created = false,
+    warned = false, by_size = false,
+  }, Function)
+  if input_signature ~= nil then
+    local list, n = options.list("function_", "input_signature",
+      input_signature, "tf.TensorSpec")
+    self.specs = { n = n, unpack(list, 1, n) }
+    self.open_dims = open_sizes(self.specs)
+  end
+  return self
+end
+
+--- A function that is traced: tf.function_(fn), tf.function_(fn, options) or
+--- tf.function_(options)(fn). Options: input_signature, reduce_retracing;
+--- autograph and jit_compile have no effect.
+--- Source: tf.function
+M.function_ = options.wrap("function_", "func=nil input_signature:table=nil "
+  .. "autograph=true jit_compile=nil reduce_retracing=false "
+  .. "experimental_implements=nil experimental_autograph_options=nil "
+  .. "experimental_attributes=nil experimental_relax_shapes=nil "
+  .. "experimental_compile=nil", function(fn, input_signature, _, _, reduce,
+    _, _, _, relax_shapes)
+    reduce = reduce or relax_shapes
+    if fn == nil then
+      return function(later)
+        text.check_callable("function_", "func", later)
+        return make(later, input_signature, reduce)
+      end
+    end
+    text.check_callable("function_", "func", fn)
+    return make(fn, input_signature, reduce)
+  end)
+
+return M

@@ -1,0 +1,146 @@
+--- What a call of a traced function is told by: the key of its cache.
+---
+--- Tensors count by dtype, shape and device; numbers, strings and booleans by
+--- value; tables by structure; everything else by identity. Around the call:
+--- strategy, replica, device scope, training phase. Two keys are equal exactly
+--- when the calls may share a graph.
+local contexts = require "tfdist.distribute.contexts"
+local nest = require "tfdist.base.nest"
+local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
+local text = require "tfdist.base.text"
+
+local M = {}
+
+local concat, select, type = table.concat, select, type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+local kind_of, dtype_of, rank_of, dim_of = raw.kind, raw.tensor_dtype,
+  raw.tensor_rank, raw.tensor_dim
+local number_type = rawget(math, "type") or function()
+  return "number"
+end
+
+-- Numbers of objects. They are never given twice, so that what is made where
+-- another object was is another.
+local numbers, last_number = setmetatable({}, { __mode = "k" }), 0
+
+local function identity(x)
+  local n = numbers[x]
+  if n == nil then
+    last_number = last_number + 1
+    n, numbers[x] = last_number, last_number
+  end
+  return n
+end
+
+local function tensor_text(t)
+  local parts = { "T", dtype_of(t) }
+  for axis = 0, rank_of(t) - 1 do
+    parts[axis + 3] = dim_of(t, axis)
+  end
+  parts[#parts + 1] = raw.device_short_name(raw.tensor_device(t))
+  return concat(parts, " ")
+end
+
+-- One walk over the arguments: parts of the key, tensors on the way.
+local function walk(x, parts, tensors, depth)
+  local n = #parts + 1
+  local kind = type(x)
+  if kind == "userdata" then
+    if kind_of(x) == "tensor" then
+      tensors.n = tensors.n + 1
+      tensors[tensors.n] = x
+      parts[n] = tensor_text(x)
+    else
+      parts[n] = "O" .. identity(x)
+    end
+  elseif kind == "number" then
+    parts[n] = ("%s %.17g"):format(number_type(x), x)
+  elseif kind == "string" then
+    parts[n] = ("S%d:%s"):format(#x, x)
+  elseif kind == "boolean" or kind == "nil" then
+    parts[n] = tostring(x)
+  elseif nest.is_nested(x) and depth < nest.MAX_DEPTH then
+    local length, keys = nest.layout(x)
+    parts[n] = "{" .. length
+    for i = 1, length do
+      walk(x[i], parts, tensors, depth + 1)
+    end
+    for i = 1, keys and #keys or 0 do
+      walk(keys[i], parts, tensors, depth + 1)
+      walk(x[keys[i]], parts, tensors, depth + 1)
+    end
+    parts[#parts + 1] = "}"
+  elseif nest.is_nested(x) then
+    nest.flatten(x) -- raises: it contains itself
+  else
+    parts[n] = "O" .. identity(x)
+  end
+end
+
+-- What is not an argument.
+local function surroundings()
+  local own = state.current
+  local mode = own.mode
+  local call = own.layer_call
+  if mode == nil and call == nil and raw.device_depth() == 0 then
+    return ""
+  end
+  local parts = {}
+  if mode ~= nil then
+    local replica = mode.replica
+    parts[1] = "M" .. identity(contexts.get_strategy())
+    parts[2] = replica ~= nil and "R" .. tostring(
+      replica.replica_id_in_sync_group) or "X"
+  end
+  parts[#parts + 1] = "D" .. (raw.device_depth() > 0
+    and raw.device_short_name(raw.device_current()) or "")
+  parts[#parts + 1] = "L" .. tostring(call and call.training)
+  return concat(parts, " ")
+end
+
+--- The key of a call: text, its tensors (a list with n), and its parts.
+---@return string key, table tensors, string[] parts
+function M.of(...)
+  local parts, tensors = { surroundings() }, { n = 0 }
+  for i = 1, select("#", ...) do
+    walk((select(i, ...)), parts, tensors, 0)
+  end
+  return concat(parts, "\0"), tensors, parts
+end
+
+-- Words for one part of a key.
+local function describe(part)
+  if part == nil then
+    return "nothing"
+  elseif part:find "^T " then
+    local words = {}
+    for word in part:sub(3):gmatch "%S+" do
+      words[#words + 1] = word
+    end
+    return ("a %s tensor of shape %s"):format(words[1], text.shape {
+      unpack(words, 2, #words - 1) })
+  elseif part:find "^O" then
+    return "another object"
+  elseif part:find "^S%d+:" then
+    return text.quote(part:match "^S%d+:(.*)$")
+  end
+  return (part:gsub("^%a+ ", ""))
+end
+
+--- What differs between the parts of two keys, in words.
+---@return string
+function M.difference(old, new)
+  for i = 2, math.max(#old, #new) do
+    if old[i] ~= new[i] then
+      return ("argument part %d was %s and is %s"):format(i - 1,
+        describe(old[i]), describe(new[i]))
+    end
+  end
+  if old[1] ~= new[1] then
+    return "strategy, replica, device or training phase"
+  end
+  return "nothing"
+end
+
+return M

@@ -1,0 +1,483 @@
+--- tf.function_: what is traced when, and what a call does.
+local tf = require "tfdist"
+local expect = require "spec.support.expect"
+local raw = require "tfdist.core.raw"
+
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
+
+local function count(fn, options)
+  local traces = { n = 0 }
+  local f = tf.function_(function(...)
+    traces.n = traces.n + 1
+    return fn(...)
+  end, options or {})
+  return f, traces
+end
+
+local function raises(kind, words, fn, ...)
+  local e = expect.failure(fn, ...)
+  assert.are.equal(kind, tf.errors.kind(e), tostring(e))
+  assert.is_not_nil(tostring(e):find(words, 1, true), tostring(e))
+end
+
+local function values(t)
+  return tf.convert_to_tensor(t):toflat()
+end
+
+describe("a traced function", function()
+  it("gives what the plain one gives", function()
+    local f = tf.function_(function(x, y) return x * y + 1, x - y end)
+    local a, b = f(tf.constant { 1, 2 }, tf.constant { 3, 5 })
+    assert.are.same({ 4, 11 }, values(a))
+    assert.are.same({ -2, -3 }, values(b))
+  end)
+
+  it("runs its Lua code once for each signature", function()
+    local f, traces = count(function(x) return x + 1 end)
+    for i = 1, 5 do
+      assert.are.same({ i + 1 }, values(f(tf.constant { i })))
+    end
+    assert.are.equal(1, traces.n)
+    f(tf.constant { 1, 2 })
+    assert.are.equal(2, traces.n)
+    f(tf.constant({ 1, 2 }, { dtype = "int32" }))
+    assert.are.equal(3, traces.n)
+    assert.are.equal(3, f:experimental_get_tracing_count())
+  end)
+
+  it("takes options first, last or not at all", function()
+    local plain = function(x) return x * 2 end
+    for _, f in ipairs { tf.function_(plain), tf.function_()(plain),
+      tf.function_ { reduce_retracing = true }(plain),
+      tf.function_(plain, { reduce_retracing = true }) } do
+      assert.are.same({ 6 }, values(f(tf.constant { 3 })))
+    end
+    raises("TypeError", "func must be a function", tf.function_, 3)
+  end)
+
+  it("gives structures, Lua values and nil as the plain one does", function()
+    local f = tf.function_(function(x)
+      return { sum = x + x, list = { x * 3, "word" }, n = 2 }, nil, 7
+    end)
+    local t, none, seven = f(tf.constant(2.0))
+    assert.are.equal(4, t.sum:item())
+    assert.are.equal(6, t.list[1]:item())
+    assert.are.equal("word", t.list[2])
+    assert.is_nil(none)
+    assert.are.equal(7, seven)
+  end)
+
+  it("may give nothing, take nothing, and be empty", function()
+    local f = tf.function_(function() end)
+    assert.are.equal(0, select("#", f()))
+    assert.are.equal(0, select("#", f()))
+  end)
+
+  it("keeps captured tensors by value, variables by reference", function()
+    local c, v = tf.constant(10.0), tf.Variable(1.0)
+    local f = tf.function_(function(x) return x + c + v end)
+    assert.are.equal(12, f(tf.constant(1.0)):item())
+    c = tf.constant(50.0)
+    v:assign(5.0)
+    assert.are.equal(16, f(tf.constant(1.0)):item())
+    assert.are.equal(50, c:item())
+  end)
+
+  it("reads and writes variables in the order of the program", function()
+    local v = tf.Variable(5.0)
+    local f = tf.function_(function(x)
+      v:assign_add(x)
+      local first = v:read_value()
+      v:assign(v * 2)
+      v:assign_sub(x)
+      return first, v:read_value(), first
+    end)
+    local want, x = 5, 1
+    for _ = 1, 3 do
+      local a, b, c = f(tf.constant(1.0))
+      assert.are.equal(want + x, a:item())
+      assert.are.equal((want + x) * 2 - x, b:item())
+      assert.are.equal(want + x, c:item())
+      want = (want + x) * 2 - x
+      assert.are.equal(want, v:read_value():item())
+    end
+  end)
+
+  it("makes variables on the first call only", function()
+    local v
+    local f, traces = count(function(x)
+      v = v or tf.Variable(function() return tf.random.normal { 2 } end)
+      return v * x
+    end)
+    local first = values(f(tf.constant(2.0)))
+    local held = values(v)
+    assert.are.same({ held[1] * 2, held[2] * 2 }, first)
+    -- As in TensorFlow: what counts is a trace that makes none.
+    assert.are.equal(2, traces.n)
+    f(tf.constant(3.0))
+    assert.are.equal(2, traces.n)
+    local bad = tf.function_(function(x) return tf.Variable(1.0) + x end)
+    for _ = 1, 2 do
+      raises("ValueError", "made on the first call", bad,
+        tf.constant(1.0))
+    end
+  end)
+
+  it("draws random numbers anew, the same as the plain function", function()
+    local function plain()
+      return tf.random.normal { 3 }, tf.random.uniform({ 2 }, { seed = 4 }),
+        tf.nn.dropout(tf.ones { 8 }, 0.5)
+    end
+    local f = tf.function_(plain)
+    local function three(fn)
+      tf.random.set_seed(11)
+      local out = {}
+      for _ = 1, 3 do
+        for _, t in ipairs { fn() } do out[#out + 1] = values(t) end
+      end
+      return out
+    end
+    local traced = three(f)
+    assert.are.same(three(plain), traced)
+    assert.are_not.same(traced[1], traced[4])
+    local g, h = tf.random.Generator.from_seed(3),
+      tf.random.Generator.from_seed(3)
+    local draw = tf.function_(function() return g:normal { 2 } end)
+    for _ = 1, 3 do
+      assert.are.same(values(h:normal { 2 }), values(draw()))
+    end
+  end)
+
+  it("prints and checks at every call", function()
+    local lines = {}
+    local v = tf.Variable(0.0)
+    local f = tf.function_(function(x)
+      tf.print("x", x, { output_stream = function(line)
+        lines[#lines + 1] = line
+      end })
+      tf.debugging.assert_positive(x, "must grow")
+      v:assign_add(x)
+      return x * 2
+    end)
+    f(tf.constant(1.5))
+    f(tf.constant(2.5))
+    assert.are.same({ "x 1.5\n", "x 2.5\n" }, lines)
+    raises("InvalidArgument", "must grow", f, tf.constant(-1.0))
+    -- What comes after a check that fails does not happen.
+    assert.are.equal(4, v:read_value():item())
+    assert.are.equal(6, f(tf.constant(3.0)):item())
+  end)
+
+  it("is part of the graph of a traced function that calls it", function()
+    local inner, traces = count(function(x) return x * x end)
+    local outer = tf.function_(function(x) return inner(x) + inner(x + 1) end)
+    assert.are.equal(13, outer(tf.constant(2.0)):item())
+    assert.are.equal(25, outer(tf.constant(3.0)):item())
+    assert.are.equal(2, traces.n)
+  end)
+
+  it("runs as a plain one where it is asked to", function()
+    local f, traces = count(function(x) return x + 1 end)
+    finally(function() tf.config.run_functions_eagerly(false) end)
+    assert.is_false(tf.config.functions_run_eagerly())
+    tf.config.run_functions_eagerly(true)
+    assert.is_true(tf.config.functions_run_eagerly())
+    f(tf.constant(1.0))
+    f(tf.constant(1.0))
+    assert.are.equal(2, traces.n)
+    raises("TypeError", "run_eagerly", tf.config.run_functions_eagerly, 1)
+  end)
+
+  it("says that ops do not run while it is traced", function()
+    local seen
+    tf.function_(function(x)
+      seen = { tf.executing_eagerly(), tf.inside_function(),
+        tf.is_symbolic_tensor(x) }
+      return x
+    end)(tf.constant(1.0))
+    assert.are.same({ false, true, true }, seen)
+    assert.is_true(tf.executing_eagerly())
+    assert.is_false(tf.is_symbolic_tensor(tf.constant(1.0)))
+  end)
+
+  it("names the script's line when a node fails", function()
+    local f = tf.function_(function(x)
+      local y = tf.linalg.inv(x) -- the line
+      return y
+    end)
+    local line = debug.getinfo(1, "l").currentline - 3
+    assert.are.same({ 0.5 }, values(f(tf.constant { { 2.0 } })))
+    local ok, e = pcall(function()
+      return f(tf.constant { { 0.0 } }):totable()
+    end)
+    assert.is_false(ok)
+    assert.is_not_nil(tostring(e):find("function_spec.lua:" .. line, 1, true),
+      tostring(e))
+  end)
+end)
+
+describe("the signature", function()
+  it("tells numbers, strings, booleans and tables apart", function()
+    local object = setmetatable({}, {})
+    local lists = {
+      { 1 }, { 2 }, { 1.5 }, { -0.0 }, { "a" }, { "b" }, { true }, { false },
+      { nil, n = 1 }, { n = 0 }, { { 1, 2 } }, { { 2, 1 } }, { { a = 1 } },
+      { { b = 1 } }, { { {} } }, { {} }, { 1, 2 }, { "1" }, { object },
+      { setmetatable({}, {}) }, { print }, { { 1, { 2 } } }, { { { 1 }, 2 } },
+      { 0 / 0 }, { math.huge }, { "a\0b" }, { "a", "b" }, { "a\0S1:b" },
+    }
+    local seen = {}
+    local f, traces = count(function() return tf.constant(1.0) end)
+    for i, args in ipairs(lists) do
+      f(unpack(args, 1, args.n or #args))
+      seen[i] = traces.n
+    end
+    for i = 1, #lists do assert.are.equal(i, seen[i], "argument " .. i) end
+    for _, args in ipairs(lists) do f(unpack(args, 1, args.n or #args)) end
+    assert.are.equal(#lists, traces.n)
+  end)
+
+  it("does not depend on the order of keys", function()
+    local a, b = {}, {}
+    for i = 1, 20 do a["k" .. i] = i end
+    for i = 20, 1, -1 do b["k" .. i] = i end
+    local f, traces = count(function() return tf.constant(1.0) end)
+    f(a)
+    f(b)
+    assert.are.equal(1, traces.n)
+  end)
+
+  it("tells shapes, dtypes and devices apart, not values", function()
+    local f, traces = count(function(x) return x end)
+    f(tf.zeros { 2, 3 })
+    f(tf.ones { 2, 3 })
+    assert.are.equal(1, traces.n)
+    f(tf.zeros { 3, 2 })
+    f(tf.zeros { 6 })
+    f(tf.zeros({ 2, 3 }, { dtype = "float64" }))
+    assert.are.equal(4, traces.n)
+  end)
+
+  it("forgets the entry that was not used for longest beyond 64", function()
+    local f, traces = count(function(_, x) return x end)
+    local x = tf.constant(1.0)
+    local log = io.stderr
+    io.stderr = { write = function() end } -- luacheck: ignore 122
+    finally(function() io.stderr = log end) -- luacheck: ignore 122
+    for i = 1, 64 do f(i, x) end
+    f(1, x)
+    assert.are.equal(64, traces.n)
+    f(65, x)
+    f(1, x)
+    assert.are.equal(65, traces.n)
+    f(2, x)
+    assert.are.equal(66, traces.n)
+  end)
+
+  it("is warned of once when it changes again and again", function()
+    local f = count(function(_, x) return x end)
+    local x = tf.constant(1.0)
+    local lines, log = {}, io.stderr
+    io.stderr = { write = function(_, ...) -- luacheck: ignore 122
+      lines[#lines + 1] = table.concat { ... }
+    end }
+    finally(function() io.stderr = log end) -- luacheck: ignore 122
+    for i = 1, 5 do f(i, x) end
+    assert.are.equal(0, #lines)
+    for i = 6, 20 do f(i, x) end
+    assert.are.equal(1, #lines)
+    assert.is_not_nil(lines[1]:find("argument part 1 was 5 and is 6", 1, true),
+      lines[1])
+  end)
+
+  it("of objects does not keep them alive", function()
+    local f = tf.function_(function() return tf.constant(1.0) end)
+    local weak = setmetatable({}, { __mode = "v" })
+    do
+      local object = setmetatable({}, {})
+      weak[1] = object
+      f(object)
+    end
+    f(setmetatable({}, {}))
+    collectgarbage()
+    collectgarbage()
+    assert.is_nil(weak[1])
+  end)
+end)
+
+describe("input_signature", function()
+  it("makes one trace for all sizes that it leaves open", function()
+    local f, traces = count(function(x) return tf.reduce_sum(x * 2, 0) end,
+      { input_signature = { tf.TensorSpec({ -1, 2 }, "float32") } })
+    assert.are.same({ 8, 12 }, values(f(tf.constant { { 1, 2 }, { 3, 4 } })))
+    assert.are.same({ 2, 4 }, values(f(tf.constant { { 1, 2 } })))
+    assert.are.same({ 2, 4 }, values(f { { 1, 2 } }))
+    assert.are.equal(1, traces.n)
+    raises("TypeError", "input_signature asks for", f, tf.zeros { 2, 3 })
+    raises("TypeError", "input_signature", f, tf.zeros { 2, 2 }, 1)
+    raises("TypeError", "input_signature asks for", f, "word")
+    assert.are.equal(1, traces.n)
+  end)
+
+  it("has a trace for each size where gradients need sizes", function()
+    local v = tf.Variable { 1, 2 }
+    local f = tf.function_(function(x)
+      local loss
+      local tape = tf.GradientTape(function()
+        loss = tf.reduce_sum(x * v)
+      end)
+      return tape:gradient(loss, v)
+    end, { input_signature = { tf.TensorSpec({ -1, 2 }, "float32") } })
+    assert.are.same({ 4, 6 }, values(f(tf.constant { { 1, 2 }, { 3, 4 } })))
+    assert.are.same({ 1, 2 }, values(f(tf.constant { { 1, 2 } })))
+  end)
+
+  it("must be specs", function()
+    raises("TypeError", "tf.TensorSpec", tf.function_, print,
+      { input_signature = { 3 } })
+  end)
+end)
+
+describe("reduce_retracing", function()
+  it("makes sizes unknown that differ", function()
+    local f, traces = count(function(x) return tf.reduce_sum(x) end,
+      { reduce_retracing = true })
+    for n = 1, 6 do
+      assert.are.equal(n, f(tf.ones { n }):item())
+    end
+    assert.are.equal(2, traces.n)
+    f(tf.ones { 2, 2 })
+    assert.are.equal(3, traces.n)
+  end)
+end)
+
+describe("a concrete function", function()
+  local f = tf.function_(function(x, flag)
+    return flag and x + 1 or x - 1
+  end)
+
+  it("is called with the tensors alone", function()
+    local c = f:get_concrete_function(tf.TensorSpec { 2 }, true)
+    assert.are.same({ 2, 3 }, values(c(tf.constant { 1, 2 })))
+    raises("TypeError", "expected 1 tensors", c)
+    raises("InvalidArgument", "was traced with float32 {2}", c,
+      tf.zeros { 3 })
+  end)
+
+  it("is for all sizes that its specs leave open", function()
+    local c = f:get_concrete_function(tf.TensorSpec { -1 }, true)
+    assert.are.same({ 2, 3 }, values(c(tf.constant { 1, 2 })))
+    assert.are.same({ 5 }, values(c(tf.constant { 4 })))
+  end)
+
+  it("shows its graph", function()
+    local c = f:get_concrete_function(tf.TensorSpec { 2 }, true)
+    local recorded = c:graph()
+    assert.is_not_nil(recorded:find("x0: float32 {2}", 1, true))
+    assert.is_not_nil(recorded:find("= add(x0, c0) float32 {2}", 1, true),
+      recorded)
+    c(tf.zeros { 2 })
+    assert.is_not_nil(c:graph("lowered"):find("add(*, *) -> * float32 {2}", 1,
+      true))
+  end)
+
+  it("is listed with its function", function()
+    local g = tf.function_(function(x) return x end)
+    g(tf.zeros { 2 })
+    g(tf.zeros { 3 })
+    local list = g:pretty_printed_concrete_signatures()
+    assert.is_not_nil(list:find("TensorSpec(float32 {2}", 1, true))
+    assert.is_not_nil(list:find("TensorSpec(float32 {3}", 1, true))
+  end)
+end)
+
+describe("what cannot be traced", function()
+  it("says so at the line", function()
+    local ok, e = pcall(tf.function_(function(x)
+      if x:item() > 0 then return x end
+    end), tf.constant(1.0))
+    assert.is_false(ok)
+    assert.are.equal("TypeError", tf.errors.kind(e))
+    assert.is_not_nil(tostring(e):find("function_spec.lua", 1, true))
+    for _, fn in ipairs {
+      function(x) return tf.cond(x:greater(0), function() return x end,
+        function() return -x end) end,
+      function(x) return tf.while_loop(function(y) return y:less(9) end,
+        function(y) return y + 1 end, { x }) end,
+      function(x) return tf.switch_case(tf.cast(x, "int32"),
+        { function() return x end }) end,
+      function() return tf.timestamp() end,
+    } do
+      raises("NotImplementedError", "cannot be traced yet",
+        tf.function_(fn), tf.constant(1.0))
+    end
+  end)
+end)
+
+describe("traced gradients", function()
+  local function grads(fn, x)
+    local y
+    local tape = tf.GradientTape(function(t)
+      t:watch(x)
+      y = fn(x)
+    end)
+    return tape:gradient(y, x)
+  end
+
+  it("come from a tape inside", function()
+    local f = tf.function_(function(x)
+      return grads(function(a) return a * a * a end, x)
+    end)
+    assert.are.equal(12, f(tf.constant(2.0)):item())
+    assert.are.equal(27, f(tf.constant(3.0)):item())
+  end)
+
+  it("flow through a call, to arguments and variables, of any order", function()
+    local v = tf.Variable(3.0)
+    local f = tf.function_(function(x) return x * x * v end)
+    local x = tf.constant(2.0)
+    local y
+    local tape = tf.GradientTape(function(t)
+      t:watch(x)
+      y = f(x)
+    end)
+    local gx, gv = unpack(tape:gradient(y, { x, v }))
+    assert.are.equal(12, gx:item())
+    assert.are.equal(4, gv:item())
+    local second = grads(function(a) return grads(f, a) end, x)
+    assert.are.equal(6, second:item())
+  end)
+
+  it("stop where stop_gradient stands", function()
+    local f = tf.function_(function(x) return x * tf.stop_gradient(x) end)
+    assert.are.equal(3, grads(f, tf.constant(3.0)):item())
+    local inside = tf.function_(function(x)
+      return grads(function(a) return a * tf.stop_gradient(a) end, x)
+    end)
+    assert.are.equal(3, inside(tf.constant(3.0)):item())
+  end)
+
+  it("come from custom gradients", function()
+    local odd = tf.custom_gradient(function(x)
+      return x * 2, function(dy) return dy * 100 end
+    end)
+    local f = tf.function_(function(x) return odd(x) end)
+    local x = tf.constant(1.0)
+    assert.are.equal(100, grads(f, x):item())
+    assert.are.equal(2, f(x):item())
+    local inside = tf.function_(function(a) return grads(odd, a) end)
+    assert.are.equal(100, inside(x):item())
+  end)
+
+  it("are sparse where eager ones are", function()
+    local v = tf.Variable { { 1, 2 }, { 3, 4 }, { 5, 6 } }
+    local f = tf.function_(function(ids)
+      local y
+      local tape = tf.GradientTape(function() y = tf.gather(v, ids) end)
+      return tape:gradient(y, v)
+    end)
+    local g = f(tf.constant({ 2, 0 }, { dtype = "int32" }))
+    assert.are.equal("slices", raw.kind(g))
+    assert.are.same({ 1, 1, 0, 0, 1, 1 }, values(g))
+  end)
+end)

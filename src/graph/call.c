@@ -1,0 +1,348 @@
+/* The public face: life of graphs, recording, calls. */
+#include <string.h>
+
+#include "graph/graph.h"
+
+/* --- life ----------------------------------------------------------------- */
+
+static void drop_outputs(tfd_graph *g) {
+  int i;
+
+  for (i = 0; g->outputs != NULL && i < g->body.results_n; i++) {
+    tfd__release(g->outputs[i]);
+    g->outputs[i] = NULL;
+  }
+}
+
+static void graph_destroy(void *self) {
+  tfd_graph *g = self;
+  int i;
+
+  drop_outputs(g);
+  tfd__replay_free(g, g->replay);
+  if (g->context != NULL) g->context->recorder = NULL;
+  tfd__release(g->context);
+  tfd__release(g->outer);
+  for (i = 0; i < TFD_GRAPH_PROGRAMS; i++) tfd__program_free(g->programs[i]);
+  for (i = 0; i < g->constants_n; i++) tfd__release(g->constants[i]);
+  for (i = 0; i < g->variables_n; i++) tfd__release(g->variables[i]);
+  tfd__body_free(&g->body);
+  tfd__free(g->map.keys);
+  tfd__free(g->map.numbers);
+  tfd__free(g->inputs);
+  tfd__free(g->constants);
+  tfd__free(g->variables);
+  tfd__free(g->draws);
+  tfd__free(g->outputs);
+  tfd__free(g->text);
+  tfd__free(g->name);
+  tfd__free(g);
+}
+
+const tfd__type tfd__graph_type = {
+    .name = "graph",
+    .kind = TFD_HANDLE_GRAPH,
+    .destroy = graph_destroy,
+};
+
+int tfd_graph_new(const char *name, tfd_graph **graph_p) {
+  TFD_GIVEN_POINTER(graph_p);
+
+  tfd_graph *g = tfd__calloc(1, sizeof *g);
+
+  if (g == NULL) return tfd__no_memory(sizeof *g, "graph");
+  tfd__object_init(&g->recorder.tracer.object, &tfd__graph_type);
+  g->name = tfd__strdup(name == NULL ? "function" : name);
+  if (g->name == NULL) {
+    tfd__release(g);
+    return tfd__no_memory(64, "graph");
+  }
+  g->recorder.tracer.name = g->name;
+  g->recorder.see = tfd__graph_see;
+  *graph_p = g;
+  return TFD_OK;
+}
+
+/* --- recording ------------------------------------------------------------ */
+
+/* Ops are recorded in a context of their own, with the caller's devices and
+** replica: the caller's tapes do not see what only happens at a call. */
+static int make_context(tfd_graph *g) {
+  const tfd_context *from = tfd__context();
+  tfd__recorder *before = NULL;
+  tfd_context *c = NULL;
+
+  if (g->context != NULL) return TFD_OK;
+  TFD_TRY(tfd_context_new(&c));
+  memcpy(c->device_stack, from->device_stack, sizeof c->device_stack);
+  c->device_depth = from->device_depth;
+  c->replica = from->replica;
+  c->update = from->update;
+  c->strategy = from->strategy;
+  g->context = c;
+  g->outer = tfd__context();
+  tfd__retain(g->outer);
+  TFD_TRY(tfd_context_enter(c));
+  tfd__context_record(&g->recorder, &before);
+  /* The graph holds the context, which must not hold the graph. */
+  tfd__release(&g->recorder);
+  return TFD_OK;
+}
+
+int tfd_graph_begin(tfd_graph *graph) {
+  TFD_GIVEN(graph, GRAPH);
+
+  if (graph->complete || graph->outer != NULL) {
+    return tfd__fail(TFD_FAILED_PRECONDITION,
+                     "graph \"%s\" is complete or records already",
+                     graph->name);
+  }
+  if (graph->context == NULL) return make_context(graph);
+  graph->outer = tfd__context();
+  tfd__retain(graph->outer);
+  return tfd_context_enter(graph->context);
+}
+
+int tfd_graph_end(tfd_graph *graph) {
+  TFD_GIVEN(graph, GRAPH);
+
+  tfd_context *outer = graph->outer;
+
+  if (outer == NULL) return TFD_OK;
+  if (tfd__context() != graph->context) {
+    return tfd__fail(TFD_FAILED_PRECONDITION,
+                     "graph \"%s\": another context was entered inside it",
+                     graph->name);
+  }
+  graph->outer = NULL;
+  TFD_TRY(tfd_context_enter(outer));
+  tfd__release(outer);
+  return TFD_OK;
+}
+
+bool tfd_tensor_is_symbolic(const tfd_tensor *tensor) {
+  TFD_GIVEN_OR(tensor, TENSOR, false);
+  return tfd__is_symbolic(tensor);
+}
+
+const char *tfd_graph_recording(void) {
+  const tfd__recorder *r = tfd__context()->recorder;
+
+  return r == NULL ? NULL : r->tracer.name;
+}
+
+int tfd_graph_result_count(const tfd_graph *graph) {
+  TFD_GIVEN_OR(graph, GRAPH, 0);
+  return graph->body.results_n;
+}
+
+int64_t tfd_graph_arena_size(const tfd_graph *graph) {
+  TFD_GIVEN_OR(graph, GRAPH, 0);
+  if (graph->programs[0] == NULL) return 0;
+  return (int64_t)graph->programs[0]->arena->bytes;
+}
+
+/* --- a call --------------------------------------------------------------- */
+
+static int check_input(const tfd_graph *g, int i, const tfd_tensor *t) {
+  const tfd__view *want = &g->body.values[g->inputs[i]].view;
+  char a[TFD_SHAPE_TEXT];
+  char b[TFD_SHAPE_TEXT];
+
+  if (t->buffer == NULL) return tfd__no_values(t, g->name);
+  if (TFD_LIKELY(t->view.dtype == want->dtype &&
+                 tfd__shapes_agree(&t->view, want))) {
+    return TFD_OK;
+  }
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: argument %d is %s %s, it was traced with %s %s",
+                   g->name, i, tfd__dtype_name(t->view.dtype),
+                   tfd__shape_text(&t->view, a), tfd__dtype_name(want->dtype),
+                   tfd__shape_text(want, b));
+}
+
+static int check_call(const tfd_graph *g, tfd_tensor *const *inputs,
+                      int inputs_n, int words_n) {
+  int i;
+
+  if (!g->complete || g->running) {
+    return tfd__fail(TFD_FAILED_PRECONDITION, "graph \"%s\" %s", g->name,
+                     g->running ? "runs already" : "is not complete");
+  }
+  if (inputs_n != g->inputs_n || words_n != g->draws_n) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: %d arguments and %d random words given, it takes %d "
+                     "and %d",
+                     g->name, inputs_n, words_n, g->inputs_n, g->draws_n);
+  }
+  for (i = 0; i < inputs_n; i++) TFD_TRY(check_input(g, i, inputs[i]));
+  return tfd__refuse_recorder(g->name);
+}
+
+static bool fits(const tfd__program *p, tfd_tensor *const *inputs) {
+  const int64_t *at = p->layout;
+  int i;
+  int k;
+
+  for (i = 0; i < p->inputs_n; i++) {
+    const tfd__view *v = &inputs[i]->view;
+
+    for (k = 0; k < v->rank; k++) {
+      if (at[k] != v->dims[k] || at[k + v->rank] != v->strides[k]) return false;
+    }
+    at += 2 * v->rank;
+  }
+  return true;
+}
+
+/* The program for these shapes becomes the first of the list. */
+static int find_program(tfd_graph *g, tfd_tensor *const *inputs,
+                        tfd__program **program_p) {
+  tfd__program *p = NULL;
+  int i = 0;
+
+  while (i < TFD_GRAPH_PROGRAMS - 1 && g->programs[i] != NULL &&
+         !fits(g->programs[i], inputs)) {
+    i++;
+  }
+  p = g->programs[i];
+  if (p == NULL || !fits(p, inputs)) {
+    TFD_TRY(tfd__lower(g, inputs, &p));
+    g->replays = p == NULL;
+    *program_p = p;
+    if (p == NULL) return TFD_OK;
+    tfd__program_free(g->programs[i]);
+  }
+  for (; i > 0; i--) g->programs[i] = g->programs[i - 1];
+  g->programs[0] = p;
+  *program_p = p;
+  return TFD_OK;
+}
+
+static int start(tfd_graph *g, tfd_tensor *const *inputs,
+                 const int64_t *words) {
+  tfd__program *p = NULL;
+
+  if (tfd__context()->tapes == NULL && !g->replays) {
+    TFD_TRY(find_program(g, inputs, &p));
+  }
+  if (p == NULL) return tfd__replay_new(g, inputs, words, &g->replay);
+  if (g->outputs == NULL) {
+    size_t n = (size_t)g->body.results_n + 1;
+
+    g->outputs = tfd__calloc(n, sizeof *g->outputs);
+    if (g->outputs == NULL) return tfd__no_memory(n * 8, "graph");
+  }
+  return tfd__program_call(g, p, inputs, words, g->outputs);
+}
+
+int tfd_graph_start(tfd_graph *graph, tfd_tensor *const *inputs, int inputs_n,
+                    const int64_t *words, int words_n) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_HANDLES(inputs, inputs_n, TENSOR);
+  TFD_GIVEN_LIST(words, words_n);
+  TFD_TRY(check_call(graph, inputs, inputs_n, words_n));
+  TFD_TRY(start(graph, inputs, words));
+  graph->running = true;
+  return TFD_OK;
+}
+
+int tfd_graph_stop(tfd_graph *graph) {
+  TFD_GIVEN(graph, GRAPH);
+  drop_outputs(graph);
+  tfd__replay_free(graph, graph->replay);
+  graph->replay = NULL;
+  graph->running = false;
+  return TFD_OK;
+}
+
+static int check_running(const tfd_graph *g) {
+  if (g->running) return TFD_OK;
+  return tfd__fail(TFD_FAILED_PRECONDITION, "graph \"%s\" does not run",
+                   g->name);
+}
+
+int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_POINTER(event_p);
+
+  int rc;
+
+  TFD_TRY(check_running(graph));
+  if (graph->replay == NULL) {
+    *event_p = TFD_GRAPH_DONE;
+    return TFD_OK;
+  }
+  rc = tfd__replay_next(graph, graph->replay, event_p);
+  if (rc != TFD_OK) (void)tfd_graph_stop(graph);
+  return rc;
+}
+
+/* The step of the host that is due. */
+static int due(const tfd_graph *g, const tfd__node **node_p) {
+  const tfd__node *n = NULL;
+
+  TFD_TRY(check_running(g));
+  if (g->replay != NULL && g->replay->next > 0) {
+    n = &g->body.nodes[g->replay->next - 1];
+  }
+  if (n == NULL || n->op != NULL) {
+    return tfd__fail(TFD_FAILED_PRECONDITION,
+                     "graph \"%s\": no step of the host is due", g->name);
+  }
+  *node_p = n;
+  return TFD_OK;
+}
+
+int tfd_graph_due(tfd_graph *graph, int64_t *number_p, int *values_n_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_POINTER(number_p);
+  TFD_GIVEN_POINTER(values_n_p);
+
+  const tfd__node *n = NULL;
+  const tfd__node *first = graph->body.nodes;
+  int64_t number = 0;
+
+  TFD_TRY(due(graph, &n));
+  for (; first < n; first++) number += first->op == NULL ? 1 : 0;
+  *number_p = number;
+  *values_n_p = n->in_n;
+  return TFD_OK;
+}
+
+static int out_of_range(const tfd_graph *g, const char *what, int index,
+                        int n) {
+  return tfd__fail(TFD_INDEX_ERROR, "graph \"%s\": no %s %d; there are %d",
+                   g->name, what, index, n);
+}
+
+int tfd_graph_value(tfd_graph *graph, int index, tfd_tensor **value_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_POINTER(value_p);
+
+  const tfd__node *n = NULL;
+
+  TFD_TRY(due(graph, &n));
+  if (index < 0 || index >= n->in_n) {
+    return out_of_range(graph, "value", index, n->in_n);
+  }
+  return tfd__replay_value(graph, graph->replay,
+                           graph->body.operands[n->in + index], value_p);
+}
+
+int tfd_graph_result(tfd_graph *graph, int index, tfd_tensor **result_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_POINTER(result_p);
+
+  int n = graph->body.results_n;
+
+  TFD_TRY(check_running(graph));
+  if (index < 0 || index >= n) return out_of_range(graph, "result", index, n);
+  if (graph->replay != NULL) {
+    return tfd__replay_value(graph, graph->replay, graph->body.results[index],
+                             result_p);
+  }
+  tfd__retain(graph->outputs[index]);
+  *result_p = graph->outputs[index];
+  return TFD_OK;
+}

@@ -1,0 +1,267 @@
+#ifndef TFD_GRAPH_GRAPH_H
+#define TFD_GRAPH_GRAPH_H
+/* L6 graph: traced functions as data, passes over them, and their execution.
+**
+** A graph is what a recorder (ops) saw: nodes in the order of the calls, whose
+** operands are numbers of values. There are two ways to run one:
+** - replay: each node through the dispatcher. Any devices, sizes that become
+**   known at the call, tapes that watch, steps of the host.
+** - program: all nodes of one device lowered to prepared kernel calls over an
+**   arena; a call fills in pointers and is one piece of work of the stream.
+** Both give the bits of the ops run one by one.
+**
+** Files, each above those before it: body (arrays), record, dead, common, plan,
+** program (what runs), lower (body to program), replay, text, call (the API).
+** May include base .. ops; not autograd, distribute, comm. Specs: spec/graph,
+** spec/c/graph_*.c. */
+
+#include "base/environment.h"
+#include "ops/ops.h"
+
+/* --- the graph as data ---------------------------------------------------- */
+
+typedef enum tfd__origin {
+  TFD_FROM_NODE = 0,
+  TFD_FROM_INPUT,
+  TFD_FROM_CONSTANT,
+  TFD_FROM_VARIABLE /* its place: what is read, and what updates begin with */
+} tfd__origin;
+
+typedef struct tfd__graph_value {
+  tfd__view view; /* as recorded; sizes may be -1; no data */
+  tfd_device *device;
+  tfd__origin origin;
+  int of; /* node, input, constant or variable */
+} tfd__graph_value;
+
+/* Fixed size; lists lie in the body's arrays from the index given here. */
+typedef struct tfd__node {
+  const tfd__op *op; /* NULL = a step of the host */
+  tfd_device *device;
+  const char *file;
+  int line;
+  int replica;
+  int in; /* operands: numbers of values, -1 = absent */
+  int in_n;
+  int out; /* the first of its values, which follow each other */
+  int out_n;
+  int targets; /* numbers of variables */
+  int targets_n;
+  int ints;
+  int reals;
+  int draw;        /* whose words its attributes take, -1 = none */
+  int draw_slot;   /* the first of four ints */
+  bool unfollowed; /* tapes do not see it */
+  bool dead;
+} tfd__node;
+
+typedef struct tfd__body {
+  tfd__graph_value *values;
+  int values_n, values_room;
+  tfd__node *nodes;
+  int nodes_n, nodes_room;
+  int *operands;
+  int operands_n, operands_room;
+  int *targets;
+  int targets_n, targets_room;
+  int64_t *ints;
+  int ints_n, ints_room;
+  double *reals;
+  int reals_n, reals_room;
+  int *results; /* numbers of values */
+  int results_n, results_room;
+} tfd__body;
+
+/* Make room for `more` items of `size` bytes in a list. */
+int tfd__list_grow(void **list_p, int n, int *room_p, int more, size_t size);
+#define TFD_GROW(list, more)                                       \
+  tfd__list_grow((void **)&(list), list##_n, &list##_room, (more), \
+                 sizeof *(list))
+
+/* An empty value at the end; its number in *number_p. */
+int tfd__body_value(tfd__body *b, tfd__graph_value **value_p, int *number_p);
+int tfd__body_copy(const tfd__body *from, tfd__body *to);
+void tfd__body_free(tfd__body *b);
+/* Is the node a view of its input 0? */
+static inline bool tfd__node_is_view(const tfd__node *n) {
+  return n->op != NULL && n->op->kernel == TFD_KERNEL_none;
+}
+/* Variable that the node reads, -1 = it is no read. */
+int tfd__node_reads(const tfd__body *b, const tfd__node *n);
+/* Must it run although nobody uses what it gives? */
+static inline bool tfd__node_has_effect(const tfd__node *n) {
+  return n->op == NULL || n->targets_n > 0;
+}
+
+/* Id or address -> number of a value. */
+typedef struct tfd__value_map {
+  uint64_t *keys; /* 0 = free */
+  int *numbers;
+  int n;
+  int room; /* a power of two, or 0 */
+} tfd__value_map;
+
+typedef struct tfd__program tfd__program;
+typedef struct tfd__replay tfd__replay;
+
+#define TFD_GRAPH_PROGRAMS 8 /* for as many shapes of the inputs */
+
+struct tfd_graph {
+  tfd__recorder recorder; /* first: symbolic tensors hold references to it */
+  char *name;
+  tfd__body body;
+  tfd__value_map map;
+  int *inputs; /* numbers of values */
+  int inputs_n, inputs_room;
+  tfd_tensor **constants; /* owned references */
+  int constants_n, constants_room;
+  tfd_variable **variables; /* owned references */
+  int variables_n, variables_room;
+  int64_t *draws; /* words as they were at the trace, four each */
+  int draws_n, draws_room;
+  int hosts_n; /* steps of the host */
+  bool complete;
+  bool running;
+  tfd_context *context; /* where it records; owned, NULL = it never did */
+  tfd_context *outer;   /* the caller's while it records; owned */
+  bool replays;         /* no program can be made of it */
+  tfd__program *programs[TFD_GRAPH_PROGRAMS]; /* the last used first */
+  tfd__replay *replay;                        /* the call that runs */
+  tfd_tensor **outputs;                       /* of a program's call */
+  char *text;
+};
+
+extern const tfd__type tfd__graph_type;
+
+/* record.c */
+int tfd__graph_see(tfd__recorder *self, const tfd__pending *op, bool *taken_p);
+/* Number of the value that t is in this graph; t becomes a constant if it is
+** none yet. */
+int tfd__graph_value_of(tfd_graph *g, tfd_tensor *t, int *number_p);
+
+/* --- passes --------------------------------------------------------------- */
+
+/* Mark nodes that neither have an effect nor serve a result. */
+int tfd__pass_dead(tfd__body *b);
+/* Let nodes that compute the same share one; variables are read once between
+** two writes. */
+int tfd__pass_common(tfd__body *b, int variables_n);
+
+/* A stretch of the arena that lives from instruction `first` to `last`. */
+typedef struct tfd__stretch {
+  size_t bytes;
+  int first;
+  int last;
+  size_t offset; /* what the planner sets */
+} tfd__stretch;
+
+enum { TFD_ARENA_ALIGN = 64 };
+
+/* Place all stretches; those that live at once do not meet. With `apart` none
+** meet. Returns the size in *bytes_p. */
+int tfd__plan(tfd__stretch *stretches, int n, bool apart, size_t *bytes_p);
+
+/* --- programs ------------------------------------------------------------- */
+
+/* Where the elements of a value lie. */
+typedef enum tfd__place_kind {
+  TFD_PLACE_ARENA = 0,
+  TFD_PLACE_INPUT,
+  TFD_PLACE_CONSTANT,
+  TFD_PLACE_VARIABLE,
+  TFD_PLACE_RESULT
+} tfd__place_kind;
+
+typedef struct tfd__place {
+  tfd__view view; /* data is the offset in bytes */
+  tfd__place_kind kind;
+  int of; /* stretch, input, constant, variable or fresh buffer */
+} tfd__place;
+
+/* A pointer that each call fills in. */
+typedef struct tfd__patch {
+  int view;
+  int slot;
+  size_t offset;
+} tfd__patch;
+
+/* Words of a stream go from draw `from` to program->ints[to..to+3]. */
+typedef struct tfd__redraw {
+  int from;
+  int to;
+} tfd__redraw;
+
+/* What the caller gets for a result. */
+typedef struct tfd__yield {
+  tfd__view view;
+  tfd__place_kind kind; /* RESULT, INPUT or CONSTANT */
+  int of;
+  size_t offset;
+} tfd__yield;
+
+struct tfd__program {
+  tfd_device *device;
+  int64_t *layout; /* sizes and strides of all inputs: what it is for */
+  tfd__call *calls;
+  int calls_n, calls_room;
+  int *origins; /* node of each call */
+  int origins_n, origins_room;
+  tfd__view *views;
+  int views_n, views_room;
+  int64_t *ints;
+  int ints_n, ints_room;
+  double *reals;
+  int reals_n, reals_room;
+  tfd__patch *patches;
+  int patches_n, patches_room;
+  tfd__redraw *redraws;
+  int redraws_n, redraws_room;
+  tfd__stretch *stretches;
+  int stretches_n, stretches_room;
+  tfd__buffer *arena;
+  tfd_tensor **constants; /* as they are on the device; owned references */
+  int constants_n, constants_room;
+  size_t *fresh; /* bytes of buffers that are made for each call */
+  int fresh_n, fresh_room;
+  tfd__yield *yields; /* one for each result */
+  int yields_n, yields_room;
+  bool *writes; /* for each variable: does it write it? */
+  int inputs_n;
+  int variables_n;
+  int64_t *frame; /* pointers and words of the call that is being made */
+  tfd__buffer **made;
+  tfd_tensor **ready;
+};
+
+/* Lower the body for inputs of these shapes. *program_p is NULL when no program
+** can be made of it. */
+int tfd__lower(tfd_graph *g, tfd_tensor *const *inputs,
+               tfd__program **program_p);
+void tfd__program_free(tfd__program *p);
+/* outputs: room for the results. Owns: what it puts there. */
+int tfd__program_call(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
+                      const int64_t *words, tfd_tensor **outputs);
+
+/* --- replay --------------------------------------------------------------- */
+
+struct tfd__replay {
+  tfd_tensor **values; /* owned references, NULL = none (any more) */
+  int *last;           /* node that uses a value last */
+  int64_t *words;
+  int next; /* node */
+};
+
+int tfd__replay_new(tfd_graph *g, tfd_tensor *const *inputs,
+                    const int64_t *words, tfd__replay **replay_p);
+void tfd__replay_free(const tfd_graph *g, tfd__replay *r);
+/* Run until the end or a step of the host, which node `next` - 1 then is. */
+int tfd__replay_next(tfd_graph *g, tfd__replay *r, tfd_graph_event *event_p);
+
+/* A value as it is now. Owns: *value_p. */
+int tfd__replay_value(const tfd_graph *g, const tfd__replay *r, int v,
+                      tfd_tensor **value_p);
+
+/* Last node that uses each value, views of it included; INT_MAX for results. */
+void tfd__body_lives(const tfd__body *b, int *last);
+
+#endif

@@ -1,0 +1,342 @@
+/* From the calls that a recorder sees to nodes. */
+#include <string.h>
+
+#include "graph/graph.h"
+#include "ops/attributes.h"
+
+/* --- numbers of values ---------------------------------------------------- */
+
+static int *map_find(const tfd__value_map *m, uint64_t key) {
+  uint64_t mask = (uint64_t)m->room - 1;
+  uint64_t i = (key * 0x9e3779b97f4a7c15u) >> 20 & mask;
+
+  while (m->keys[i] != 0 && m->keys[i] != key) i = (i + 1) & mask;
+  return &m->numbers[i];
+}
+
+static int map_get(const tfd__value_map *m, uint64_t key) {
+  int *number = NULL;
+
+  if (m->room == 0) return -1;
+  number = map_find(m, key);
+  return m->keys[number - m->numbers] == key ? *number : -1;
+}
+
+static int map_reserve(tfd__value_map *m) {
+  tfd__value_map next = {.room = m->room == 0 ? 64 : m->room * 2};
+  int i;
+
+  if (m->n * 2 < m->room) return TFD_OK;
+  next.keys = tfd__calloc((size_t)next.room, sizeof *next.keys);
+  next.numbers = tfd__calloc((size_t)next.room, sizeof *next.numbers);
+  if (next.keys == NULL || next.numbers == NULL) {
+    tfd__free(next.keys);
+    tfd__free(next.numbers);
+    return tfd__no_memory((size_t)next.room * 12, "graph");
+  }
+  for (i = 0; i < m->room; i++) {
+    int *number = NULL;
+
+    if (m->keys[i] == 0) continue;
+    number = map_find(&next, m->keys[i]);
+    next.keys[number - next.numbers] = m->keys[i];
+    *number = m->numbers[i];
+  }
+  next.n = m->n;
+  tfd__free(m->keys);
+  tfd__free(m->numbers);
+  *m = next;
+  return TFD_OK;
+}
+
+static int map_set(tfd__value_map *m, uint64_t key, int value) {
+  int *number = NULL;
+
+  TFD_TRY(map_reserve(m));
+  number = map_find(m, key);
+  m->keys[number - m->numbers] = key;
+  *number = value;
+  m->n++;
+  return TFD_OK;
+}
+
+/* Ids are small, addresses are not: they never meet. A constant's address is
+** its own for as long as the graph holds it. */
+static uint64_t key_of(const tfd_tensor *t) {
+  if (t->buffer == NULL) return t->id;
+  if (t->variable != NULL) return (uint64_t)(uintptr_t)t->variable;
+  return (uint64_t)(uintptr_t)t;
+}
+
+static int add_variable(tfd_graph *g, tfd_variable *v, int *of_p) {
+  TFD_TRY(TFD_GROW(g->variables, 1));
+  tfd__retain(v);
+  *of_p = g->variables_n;
+  g->variables[g->variables_n++] = v;
+  return TFD_OK;
+}
+
+static int add_constant(tfd_graph *g, tfd_tensor *t, int *of_p) {
+  TFD_TRY(TFD_GROW(g->constants, 1));
+  tfd__retain(t);
+  *of_p = g->constants_n;
+  g->constants[g->constants_n++] = t;
+  return TFD_OK;
+}
+
+int tfd__graph_value_of(tfd_graph *g, tfd_tensor *t, int *number_p) {
+  tfd__graph_value *v = NULL;
+  tfd__graph_value value = {.view = t->view, .device = t->device};
+  int number = map_get(&g->map, key_of(t));
+
+  if (number >= 0) {
+    *number_p = number;
+    return TFD_OK;
+  }
+  if (t->buffer == NULL) return tfd__out_of_place(t, "graph", 0);
+  if (t->variable != NULL) {
+    value.origin = TFD_FROM_VARIABLE;
+    TFD_TRY(add_variable(g, t->variable, &value.of));
+  } else {
+    value.origin = TFD_FROM_CONSTANT;
+    TFD_TRY(add_constant(g, t, &value.of));
+  }
+  value.view.data = NULL;
+  TFD_TRY(tfd__body_value(&g->body, &v, &number));
+  *v = value;
+  *number_p = number;
+  return map_set(&g->map, key_of(t), number);
+}
+
+/* --- nodes ---------------------------------------------------------------- */
+
+/* The draw whose words the op was given, and the slot of the first of them. */
+static int draw_of(const tfd_graph *g, const tfd__pending *p, int *slot_p) {
+  const tfd__param *at = tfd__param_find(p->op, "seed_lo", 7);
+  int i;
+
+  if (at == NULL) return -1;
+  *slot_p = at->slot;
+  for (i = g->draws_n / 4 - 1; i >= 0; i--) {
+    if (memcmp(&g->draws[i * 4], p->ints + at->slot, 4 * sizeof *g->draws) ==
+        0) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+/* Its result is the same at every call. */
+static bool is_constant(const tfd__pending *p) {
+  int i;
+
+  if (p->targets_n > 0 || (p->op->flags & TFD_OP_STATEFUL) != 0) return false;
+  for (i = 0; i < p->in_n; i++) {
+    const tfd_tensor *t = p->in[i];
+
+    if (t != NULL && (t->buffer == NULL || t->variable != NULL)) return false;
+  }
+  return true;
+}
+
+static int add_operands(tfd_graph *g, tfd__node *n, tfd_tensor *const *in,
+                        int in_n) {
+  tfd__body *b = &g->body;
+  int i;
+
+  TFD_TRY(TFD_GROW(b->operands, in_n));
+  n->in = b->operands_n;
+  n->in_n = in_n;
+  for (i = 0; i < in_n; i++) {
+    int number = -1;
+
+    if (in[i] != NULL) TFD_TRY(tfd__graph_value_of(g, in[i], &number));
+    b->operands[n->in + i] = number;
+  }
+  b->operands_n += in_n;
+  return TFD_OK;
+}
+
+static int add_targets(tfd_graph *g, tfd__node *n, const tfd__pending *p) {
+  tfd__body *b = &g->body;
+  int i;
+
+  TFD_TRY(TFD_GROW(b->targets, p->targets_n));
+  n->targets = b->targets_n;
+  n->targets_n = p->targets_n;
+  for (i = 0; i < p->targets_n; i++) {
+    int number = 0;
+
+    TFD_TRY(tfd__graph_value_of(g, p->targets[i]->value, &number));
+    b->targets[n->targets + i] = b->values[number].of;
+  }
+  b->targets_n += p->targets_n;
+  return TFD_OK;
+}
+
+static int add_attributes(tfd__body *b, tfd__node *n, const tfd__pending *p) {
+  TFD_TRY(TFD_GROW(b->ints, p->op->ints_n));
+  TFD_TRY(TFD_GROW(b->reals, p->op->reals_n));
+  n->ints = b->ints_n;
+  n->reals = b->reals_n;
+  if (p->op->ints_n > 0) {
+    memcpy(b->ints + b->ints_n, p->ints,
+           (size_t)p->op->ints_n * sizeof *b->ints);
+    b->ints_n += p->op->ints_n;
+  }
+  if (p->op->reals_n > 0) {
+    memcpy(b->reals + b->reals_n, p->reals,
+           (size_t)p->op->reals_n * sizeof *b->reals);
+    b->reals_n += p->op->reals_n;
+  }
+  return TFD_OK;
+}
+
+static int add_outputs(tfd_graph *g, tfd__node *n, const tfd__pending *p) {
+  tfd__body *b = &g->body;
+  int i;
+
+  n->out = b->values_n;
+  n->out_n = p->out_n;
+  for (i = 0; i < p->out_n; i++) {
+    tfd__graph_value *v = NULL;
+    int number = 0;
+
+    TFD_TRY(tfd__body_value(b, &v, &number));
+    v->view = p->out[i]->view;
+    v->device = p->out[i]->device;
+    v->origin = TFD_FROM_NODE;
+    v->of = b->nodes_n;
+    TFD_TRY(map_set(&g->map, p->out[i]->id, number));
+  }
+  return TFD_OK;
+}
+
+int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
+  tfd_graph *g = (tfd_graph *)self;
+  tfd__body *b = &g->body;
+  tfd__node n = {.op = p->op,
+                 .device = p->device,
+                 .file = p->file,
+                 .line = p->line,
+                 .replica = p->replica,
+                 .unfollowed = tfd__context()->unfollowed > 0};
+
+  n.draw = draw_of(g, p, &n.draw_slot);
+  if (n.draw < 0 && is_constant(p)) return TFD_OK;
+  TFD_TRY(TFD_GROW(b->nodes, 1));
+  TFD_TRY(add_operands(g, &n, p->in, p->in_n));
+  TFD_TRY(add_targets(g, &n, p));
+  TFD_TRY(add_attributes(b, &n, p));
+  TFD_TRY(add_outputs(g, &n, p));
+  b->nodes[b->nodes_n++] = n;
+  *taken_p = true;
+  return TFD_OK;
+}
+
+/* --- building ------------------------------------------------------------- */
+
+int tfd_graph_input(tfd_graph *graph, tfd_dtype dtype, const int64_t *dims,
+                    int dims_n, tfd_device *device, tfd_tensor **tensor_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_LIST(dims, dims_n);
+  TFD_GIVEN_OPTIONAL(device, DEVICE);
+  TFD_GIVEN_POINTER(tensor_p);
+
+  const tfd_context *c = tfd__context();
+  tfd__graph_value *v = NULL;
+  tfd_tensor *t = NULL;
+  int number = 0;
+  int rc;
+
+  if (!tfd__dtype_ok((int)dtype)) {
+    return tfd__fail(TFD_TYPE_ERROR, "graph: %d is no dtype", (int)dtype);
+  }
+  if (device == NULL) TFD_TRY(tfd__default_device(&device));
+  TFD_TRY(TFD_GROW(graph->inputs, 1));
+  TFD_TRY(tfd__tensor_symbolic(&graph->recorder.tracer, device, (int)dtype,
+                               dims, dims_n, c->file, c->line, &t));
+  rc = tfd__body_value(&graph->body, &v, &number);
+  if (rc == TFD_OK) rc = map_set(&graph->map, t->id, number);
+  if (rc != TFD_OK) {
+    tfd__release(t);
+    return rc;
+  }
+  v->view = t->view;
+  v->device = device;
+  v->origin = TFD_FROM_INPUT;
+  v->of = graph->inputs_n;
+  graph->inputs[graph->inputs_n++] = number;
+  *tensor_p = t;
+  return TFD_OK;
+}
+
+int tfd_graph_draw(tfd_graph *graph, const int64_t *words, int words_n,
+                   int64_t *number_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_LIST(words, words_n);
+  TFD_GIVEN_POINTER(number_p);
+  if (words_n != 4) {
+    return tfd__fail(TFD_INVALID_ARGUMENT, "graph: a draw has 4 words, got %d",
+                     words_n);
+  }
+  TFD_TRY(TFD_GROW(graph->draws, 4));
+  memcpy(graph->draws + graph->draws_n, words, 4 * sizeof *words);
+  *number_p = graph->draws_n / 4;
+  graph->draws_n += 4;
+  return TFD_OK;
+}
+
+int tfd_graph_host(tfd_graph *graph, tfd_object *const *values, int values_n,
+                   int64_t *number_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_LIST(values, values_n);
+  TFD_GIVEN_POINTER(number_p);
+
+  const tfd_context *c = tfd__context();
+  tfd__body *b = &graph->body;
+  tfd__node n = {
+      .file = c->file, .line = c->line, .replica = c->replica, .draw = -1};
+  int i;
+
+  TFD_TRY(TFD_GROW(b->nodes, 1));
+  TFD_TRY(TFD_GROW(b->operands, values_n));
+  n.in = b->operands_n;
+  n.in_n = values_n;
+  n.out = b->values_n;
+  for (i = 0; i < values_n; i++) {
+    tfd_tensor *t = NULL;
+
+    TFD_TRY(tfd__operand(values[i], &t));
+    TFD_TRY(tfd__graph_value_of(graph, t, &b->operands[n.in + i]));
+  }
+  b->operands_n += values_n;
+  b->nodes[b->nodes_n++] = n;
+  *number_p = graph->hosts_n++;
+  return TFD_OK;
+}
+
+int tfd_graph_complete(tfd_graph *graph, tfd_object *const *results,
+                       int results_n) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_LIST(results, results_n);
+
+  tfd__body *b = &graph->body;
+  int i;
+
+  if (graph->complete || graph->outer != NULL) {
+    return tfd__fail(TFD_FAILED_PRECONDITION,
+                     "graph \"%s\" is complete or records still", graph->name);
+  }
+  TFD_TRY(TFD_GROW(b->results, results_n));
+  for (i = 0; i < results_n; i++) {
+    tfd_tensor *t = NULL;
+
+    TFD_TRY(tfd__operand(results[i], &t));
+    TFD_TRY(tfd__graph_value_of(graph, t, &b->results[i]));
+  }
+  b->results_n = results_n;
+  TFD_TRY(tfd__pass_dead(b));
+  graph->complete = true;
+  return TFD_OK;
+}

@@ -1,0 +1,178 @@
+/* Graphs as text, for people and for the specs of passes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/graph.h"
+
+typedef struct writer {
+  char *text;
+  int text_n, text_room;
+  bool failed;
+} writer;
+
+TFD_PRINTF(2, 3) static void put(writer *w, const char *fmt, ...) {
+  char line[640];
+  va_list args;
+  int n;
+
+  va_start(args, fmt);
+  n = vsnprintf(line, sizeof line, fmt, args);
+  va_end(args);
+  if (n < 0 || w->failed) return;
+  if (n >= (int)sizeof line) n = (int)sizeof line - 1;
+  if (TFD_GROW(w->text, n + 1) != TFD_OK) {
+    w->failed = true;
+    return;
+  }
+  memcpy(w->text + w->text_n, line, (size_t)n + 1);
+  w->text_n += n;
+}
+
+static void put_value(writer *w, const tfd_graph *g, int v) {
+  const tfd__graph_value *value = NULL;
+
+  if (v < 0) {
+    put(w, "-");
+    return;
+  }
+  value = &g->body.values[v];
+  switch (value->origin) {
+  case TFD_FROM_VARIABLE:
+    put(w, "\"%.200s\"", g->variables[value->of]->name);
+    break;
+  case TFD_FROM_CONSTANT:
+    put(w, "c%d", value->of);
+    break;
+  case TFD_FROM_INPUT:
+    put(w, "x%d", value->of);
+    break;
+  default:
+    put(w, "%%%d", v);
+    break;
+  }
+}
+
+static void put_type(writer *w, const tfd__view *v) {
+  char shape[TFD_SHAPE_TEXT];
+
+  put(w, "%s %s", tfd__dtype_name(v->dtype), tfd__shape_text(v, shape));
+}
+
+static void put_place(writer *w, const tfd__node *n) {
+  if (n->file != NULL && n->file[0] != '\0') {
+    put(w, "  %s:%d", n->file, n->line);
+  }
+  put(w, "\n");
+}
+
+static void put_node(writer *w, const tfd_graph *g, const tfd__node *n) {
+  const tfd__body *b = &g->body;
+  int i;
+
+  put(w, "  ");
+  for (i = 0; i < n->out_n && n->targets_n == 0; i++) {
+    put(w, "%s%%%d", i > 0 ? ", " : "", n->out + i);
+  }
+  for (i = 0; i < n->targets_n; i++) {
+    put(w, "%s\"%.200s\"", i > 0 ? ", " : "",
+        g->variables[b->targets[n->targets + i]]->name);
+  }
+  put(w, "%s%s(", n->op != NULL ? " = " : "",
+      n->op != NULL ? n->op->name : "host");
+  for (i = 0; i < n->in_n; i++) {
+    if (i > 0) put(w, ", ");
+    put_value(w, g, b->operands[n->in + i]);
+  }
+  put(w, ")");
+  for (i = 0; i < n->out_n; i++) {
+    put(w, "%s", i > 0 ? ", " : " ");
+    put_type(w, &b->values[n->out + i].view);
+  }
+  put_place(w, n);
+}
+
+static void put_recorded(writer *w, const tfd_graph *g) {
+  const tfd__body *b = &g->body;
+  int alive = 0;
+  int i;
+
+  for (i = 0; i < b->nodes_n; i++) alive += b->nodes[i].dead ? 0 : 1;
+  put(w, "graph \"%.200s\": %d inputs, %d variables, %d constants, %d nodes\n",
+      g->name, g->inputs_n, g->variables_n, g->constants_n, alive);
+  for (i = 0; i < g->inputs_n; i++) {
+    put(w, "  x%d: ", i);
+    put_type(w, &b->values[g->inputs[i]].view);
+    put(w, "\n");
+  }
+  for (i = 0; i < b->nodes_n; i++) {
+    if (!b->nodes[i].dead) put_node(w, g, &b->nodes[i]);
+  }
+  put(w, "  results:");
+  for (i = 0; i < b->results_n; i++) {
+    put(w, " ");
+    put_value(w, g, b->results[i]);
+  }
+  put(w, "\n");
+}
+
+static void put_data(writer *w, const tfd__program *p, const tfd__view *v) {
+  const char *base = p->arena->data;
+  const char *data = v->data;
+
+  if (v->dtype == 0) {
+    put(w, "-");
+  } else if (data >= base && data < base + p->arena->bytes) {
+    put(w, "a+%td", data - base);
+  } else {
+    put(w, "*");
+  }
+}
+
+static void put_call(writer *w, const tfd__program *p, int k) {
+  const tfd__call *call = &p->calls[k];
+  int i;
+
+  put(w, "  %s(", call->name);
+  for (i = 0; i < call->in_n; i++) {
+    if (i > 0) put(w, ", ");
+    put_data(w, p, tfd__in(call, i));
+  }
+  put(w, ") ->");
+  for (i = 0; i < call->out_n; i++) {
+    put(w, " ");
+    put_data(w, p, tfd__out(call, i));
+    put(w, " ");
+    put_type(w, tfd__out(call, i));
+  }
+  put(w, "\n");
+}
+
+static void put_lowered(writer *w, const tfd_graph *g) {
+  const tfd__program *p = g->programs[0];
+  int i;
+
+  if (p == NULL) {
+    put(w, "graph \"%.200s\" has no program: %s\n", g->name,
+        g->replays ? "it is replayed" : "it has not run");
+    return;
+  }
+  put(w, "program \"%.200s\" on %s: %d calls, arena of %zu bytes\n", g->name,
+      p->device->short_name, p->calls_n, p->arena->bytes);
+  for (i = 0; i < p->calls_n; i++) put_call(w, p, i);
+}
+
+const char *tfd_graph_text(tfd_graph *graph, const char *stage) {
+  TFD_GIVEN_OR(graph, GRAPH, "");
+
+  writer w = {NULL, 0, 0, false};
+
+  if (stage != NULL && strcmp(stage, "lowered") == 0) {
+    put_lowered(&w, graph);
+  } else {
+    put_recorded(&w, graph);
+  }
+  tfd__free(graph->text);
+  graph->text = w.text;
+  return w.text == NULL ? "" : w.text;
+}

@@ -1,0 +1,63 @@
+/* Traced functions. Part of tfdist.h. */
+#ifndef TFDIST_H
+#error "include tfdist.h, which is the whole API"
+#endif
+#ifndef TFDIST_GRAPH_H
+#define TFDIST_GRAPH_H
+
+/** An empty graph. `name` is the function's, for messages.
+ * Source: tf.Graph */
+TFD_API int tfd_graph_new(const char *name, tfd_graph **graph_p);
+/** One more argument: a symbolic tensor on `device` (NULL = the current one).
+ * Sizes of -1 are unknown. */
+TFD_API int tfd_graph_input(tfd_graph *graph, tfd_dtype dtype,
+                            const int64_t *dims, int dims_n, tfd_device *device,
+                            tfd_tensor **tensor_p);
+/** From now on ops of the current context become nodes of the graph and do not
+ * run; those that need no symbolic tensor and no variable run, and their
+ * results are constants. Errors: FailedPrecondition for a graph that is
+ * complete or records already. */
+TFD_API int tfd_graph_begin(tfd_graph *graph);
+/** No longer, until tfd_graph_begin. Nothing unless the graph records. */
+TFD_API int tfd_graph_end(tfd_graph *graph);
+/** The name of the graph that records in this context, NULL when ops run. */
+TFD_API const char *tfd_graph_recording(void);
+/** True for what a graph computes: it has no values. */
+TFD_API bool tfd_tensor_is_symbolic(const tfd_tensor *tensor);
+/** Ops with these four words of a random stream draw from the next ones that
+ * tfd_graph_start is given: they are the graph's draw number *number_p. */
+TFD_API int tfd_graph_draw(tfd_graph *graph, const int64_t *words, int words_n,
+                           int64_t *number_p);
+/** A step of the host at this point of the program, which is given these
+ * values: tfd_graph_next stops there. Its number in *number_p. */
+TFD_API int tfd_graph_host(tfd_graph *graph, tfd_object *const *values,
+                           int values_n, int64_t *number_p);
+/** The graph is complete: it gives `results`, its symbolic tensors or others.
+ * Errors: TypeError for symbolic tensors of another graph. */
+TFD_API int tfd_graph_complete(tfd_graph *graph, tfd_object *const *results,
+                               int results_n);
+/** Number of results. */
+TFD_API int tfd_graph_result_count(const tfd_graph *graph);
+/** Begin a call: one tensor for each input and four words for each draw.
+ * Errors: InvalidArgument for other dtypes or shapes; FailedPrecondition when
+ *   the graph is not complete or runs already. */
+TFD_API int tfd_graph_start(tfd_graph *graph, tfd_tensor *const *inputs,
+                            int inputs_n, const int64_t *words, int words_n);
+/** Go on until done or until a step of the host. A call that failed is over. */
+TFD_API int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p);
+/** The step of the host that is due: its number and how many values it has. */
+TFD_API int tfd_graph_due(tfd_graph *graph, int64_t *number_p, int *values_n_p);
+/** Value i of the step that is due. */
+TFD_API int tfd_graph_value(tfd_graph *graph, int index, tfd_tensor **value_p);
+/** Result i of the call that is done. */
+TFD_API int tfd_graph_result(tfd_graph *graph, int index,
+                             tfd_tensor **result_p);
+/** The call is over; what it still holds goes. */
+TFD_API int tfd_graph_stop(tfd_graph *graph);
+/** Nodes, one a line. `stage`: "recorded"; "lowered" as it runs for the last
+ * inputs, with the plan of its memory. The text lives until the next call. */
+TFD_API const char *tfd_graph_text(tfd_graph *graph, const char *stage);
+/** Bytes of the arena of the program of the last call. */
+TFD_API int64_t tfd_graph_arena_size(const tfd_graph *graph);
+
+#endif
