@@ -23,7 +23,7 @@ static tfd_tensor *call_graph(tfd_graph *g, tfd_tensor *x) {
   tfd_graph_event event = TFD_GRAPH_HOST;
   tfd_tensor *y = NULL;
 
-  OK(tfd_graph_start(g, &x, 1, NULL, 0));
+  OK(tfd_graph_start(g, &x, 1, NULL, 0, NULL, 0));
   OK(tfd_graph_next(g, &event));
   assert_int_equal(TFD_GRAPH_DONE, event);
   OK(tfd_graph_result(g, 0, &y));
@@ -181,21 +181,20 @@ static void calls_are_checked(void **state) {
   (void)state;
   OK(tfd_graph_new("g", &g));
   x = input(g);
-  FAILS(TFD_FAILED_PRECONDITION, tfd_graph_start(g, NULL, 0, NULL, 0));
+  FAILS(TFD_FAILED_PRECONDITION, tfd_graph_start(g, NULL, 0, NULL, 0, NULL, 0));
   SAYS("is not complete");
   OK(tfd_graph_begin(g));
   FAILS(TFD_FAILED_PRECONDITION, tfd_graph_begin(g));
   assert_string_equal("g", tfd_graph_recording());
-  FAILS(TFD_FAILED_PRECONDITION,
-        tfd_graph_complete(g, LIST(OBJECT(x)), 1));
+  FAILS(TFD_FAILED_PRECONDITION, tfd_graph_complete(g, LIST(OBJECT(x)), 1));
   complete(g, x);
   assert_null(tfd_graph_recording());
   FAILS(TFD_FAILED_PRECONDITION, tfd_graph_begin(g));
-  FAILS(TFD_INVALID_ARGUMENT, tfd_graph_start(g, NULL, 0, NULL, 0));
+  FAILS(TFD_INVALID_ARGUMENT, tfd_graph_start(g, NULL, 0, NULL, 0, NULL, 0));
   SAYS("0 arguments");
-  FAILS(TFD_INVALID_ARGUMENT, tfd_graph_start(g, &wrong, 1, NULL, 0));
+  FAILS(TFD_INVALID_ARGUMENT, tfd_graph_start(g, &wrong, 1, NULL, 0, NULL, 0));
   SAYS("argument 0 is float64 {3}, it was traced with float64 {2}");
-  FAILS(TFD_TYPE_ERROR, tfd_graph_start(g, &x, 1, NULL, 0));
+  FAILS(TFD_TYPE_ERROR, tfd_graph_start(g, &x, 1, NULL, 0, NULL, 0));
   FAILS(TFD_FAILED_PRECONDITION, tfd_graph_next(g, &event));
   FAILS(TFD_FAILED_PRECONDITION, tfd_graph_due(g, &number, &n));
   FAILS(TFD_FAILED_PRECONDITION, tfd_graph_result(g, 0, &y));
@@ -222,7 +221,7 @@ static void steps_of_the_host_come_in_their_place(void **state) {
   OK(tfd_graph_host(g, LIST(OBJECT(x)), 1, &number));
   OK(tfd_variable_assign_add(v, OBJECT(x)));
   complete(g, x);
-  OK(tfd_graph_start(g, &value, 1, NULL, 0));
+  OK(tfd_graph_start(g, &value, 1, NULL, 0, NULL, 0));
   OK(tfd_graph_next(g, &event));
   assert_int_equal(TFD_GRAPH_HOST, event);
   OK(tfd_graph_due(g, &number, &n));
@@ -231,7 +230,8 @@ static void steps_of_the_host_come_in_their_place(void **state) {
   OK(tfd_graph_value(g, 0, &seen));
   assert_true(item(seen) == 1.0);
   assert_true(item(v->value) == 2.0);
-  FAILS(TFD_FAILED_PRECONDITION, tfd_graph_start(g, &value, 1, NULL, 0));
+  FAILS(TFD_FAILED_PRECONDITION,
+        tfd_graph_start(g, &value, 1, NULL, 0, NULL, 0));
   OK(tfd_graph_next(g, &event));
   assert_int_equal(TFD_GRAPH_DONE, event);
   assert_true(item(v->value) == 3.0);

@@ -150,9 +150,8 @@ static tfd_graph *random_graph(unsigned start, tfd_variable *v) {
     }
   }
   OK(tfd_graph_end(g));
-  OK(tfd_graph_complete(g, LIST(OBJECT(pool[n - 1]), OBJECT(pool[0]),
-                                OBJECT(pool[2])),
-                        3));
+  OK(tfd_graph_complete(
+      g, LIST(OBJECT(pool[n - 1]), OBJECT(pool[0]), OBJECT(pool[2])), 3));
   while (n > 0) tfd__release(pool[--n]);
   return g;
 }
@@ -206,7 +205,7 @@ static void call_graph(tfd_graph *g, tfd_tensor *x, tfd_tensor **results) {
   tfd_graph_event event = TFD_GRAPH_HOST;
   int i;
 
-  OK(tfd_graph_start(g, &x, 1, NULL, 0));
+  OK(tfd_graph_start(g, &x, 1, NULL, 0, NULL, 0));
   OK(tfd_graph_next(g, &event));
   assert_int_equal(TFD_GRAPH_DONE, event);
   for (i = 0; i < 3; i++) OK(tfd_graph_result(g, i, &results[i]));

@@ -162,18 +162,20 @@ static int check_input(const tfd_graph *g, int i, const tfd_tensor *t) {
 }
 
 static int check_call(const tfd_graph *g, tfd_tensor *const *inputs,
-                      int inputs_n, int words_n) {
+                      int inputs_n, int words_n, int numbers_n) {
   int i;
 
   if (!g->complete || g->running) {
     return tfd__fail(TFD_FAILED_PRECONDITION, "graph \"%s\" %s", g->name,
                      g->running ? "runs already" : "is not complete");
   }
-  if (inputs_n != g->inputs_n || words_n != g->draws_n) {
+  if (inputs_n != g->inputs_n || words_n != g->draws_n ||
+      numbers_n < g->numbers_n) {
     return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "%s: %d arguments and %d random words given, it takes %d "
-                     "and %d",
-                     g->name, inputs_n, words_n, g->inputs_n, g->draws_n);
+                     "%s: %d arguments, %d random words and %d numbers given, "
+                     "it takes %d, %d and %d",
+                     g->name, inputs_n, words_n, numbers_n, g->inputs_n,
+                     g->draws_n, g->numbers_n);
   }
   for (i = 0; i < inputs_n; i++) TFD_TRY(check_input(g, i, inputs[i]));
   return tfd__refuse_recorder(g->name);
@@ -220,29 +222,34 @@ static int find_program(tfd_graph *g, tfd_tensor *const *inputs,
 }
 
 static int start(tfd_graph *g, tfd_tensor *const *inputs,
-                 const int64_t *words) {
+                 const tfd__given *given) {
   tfd__program *p = NULL;
 
   if (tfd__context()->tapes == NULL && !g->replays) {
     TFD_TRY(find_program(g, inputs, &p));
   }
-  if (p == NULL) return tfd__replay_new(g, inputs, words, &g->replay);
+  if (p == NULL) return tfd__replay_new(g, inputs, given, &g->replay);
   if (g->outputs == NULL) {
     size_t n = (size_t)g->body.results_n + 1;
 
     g->outputs = tfd__calloc(n, sizeof *g->outputs);
     if (g->outputs == NULL) return tfd__no_memory(n * 8, "graph");
   }
-  return tfd__program_call(g, p, inputs, words, g->outputs);
+  return tfd__program_call(g, p, inputs, given, g->outputs);
 }
 
 int tfd_graph_start(tfd_graph *graph, tfd_tensor *const *inputs, int inputs_n,
-                    const int64_t *words, int words_n) {
+                    const int64_t *words, int words_n, const double *numbers,
+                    int numbers_n) {
   TFD_GIVEN(graph, GRAPH);
   TFD_GIVEN_HANDLES(inputs, inputs_n, TENSOR);
   TFD_GIVEN_LIST(words, words_n);
-  TFD_TRY(check_call(graph, inputs, inputs_n, words_n));
-  TFD_TRY(start(graph, inputs, words));
+  TFD_GIVEN_LIST(numbers, numbers_n);
+
+  tfd__given given = {.words = words, .numbers = numbers};
+
+  TFD_TRY(check_call(graph, inputs, inputs_n, words_n, numbers_n));
+  TFD_TRY(start(graph, inputs, &given));
   graph->running = true;
   return TFD_OK;
 }

@@ -51,6 +51,7 @@ typedef struct tfd__node {
   int reals;
   int draw;        /* whose words its attributes take, -1 = none */
   int draw_slot;   /* the first of four ints */
+  int numbers;     /* of the call that are its reals, from here; -1 = its own */
   bool unfollowed; /* tapes do not see it */
   bool dead;
 } tfd__node;
@@ -119,7 +120,8 @@ struct tfd_graph {
   int variables_n, variables_room;
   int64_t *draws; /* words as they were at the trace, four each */
   int draws_n, draws_room;
-  int hosts_n; /* steps of the host */
+  int numbers_n; /* that each call is given */
+  int hosts_n;   /* steps of the host */
   bool complete;
   bool running;
   tfd_context *context; /* where it records; owned, NULL = it never did */
@@ -191,6 +193,19 @@ typedef struct tfd__redraw {
   int to;
 } tfd__redraw;
 
+/* Numbers from..from+n-1 of the call go to program->reals[to...]. */
+typedef struct tfd__renumber {
+  int from;
+  int to;
+  int n;
+} tfd__renumber;
+
+/* What a call brings besides its inputs. */
+typedef struct tfd__given {
+  const int64_t *words;
+  const double *numbers;
+} tfd__given;
+
 /* What the caller gets for a result. */
 typedef struct tfd__yield {
   tfd__view view;
@@ -216,6 +231,8 @@ struct tfd__program {
   int patches_n, patches_room;
   tfd__redraw *redraws;
   int redraws_n, redraws_room;
+  tfd__renumber *renumbers;
+  int renumbers_n, renumbers_room;
   tfd__stretch *stretches;
   int stretches_n, stretches_room;
   tfd__buffer *arena;
@@ -228,6 +245,7 @@ struct tfd__program {
   bool *writes; /* for each variable: does it write it? */
   int inputs_n;
   int variables_n;
+  int words_n;
   int64_t *frame; /* pointers and words of the call that is being made */
   tfd__buffer **made;
   tfd_tensor **ready;
@@ -240,7 +258,7 @@ int tfd__lower(tfd_graph *g, tfd_tensor *const *inputs,
 void tfd__program_free(tfd__program *p);
 /* outputs: room for the results. Owns: what it puts there. */
 int tfd__program_call(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
-                      const int64_t *words, tfd_tensor **outputs);
+                      const tfd__given *given, tfd_tensor **outputs);
 
 /* --- replay --------------------------------------------------------------- */
 
@@ -248,11 +266,12 @@ struct tfd__replay {
   tfd_tensor **values; /* owned references, NULL = none (any more) */
   int *last;           /* node that uses a value last */
   int64_t *words;
+  double *numbers;
   int next; /* node */
 };
 
 int tfd__replay_new(tfd_graph *g, tfd_tensor *const *inputs,
-                    const int64_t *words, tfd__replay **replay_p);
+                    const tfd__given *given, tfd__replay **replay_p);
 void tfd__replay_free(const tfd_graph *g, tfd__replay *r);
 /* Run until the end or a step of the host, which node `next` - 1 then is. */
 int tfd__replay_next(tfd_graph *g, tfd__replay *r, tfd_graph_event *event_p);

@@ -77,6 +77,7 @@ static int add_attributes(lower *l, const tfd__node *n, tfd__call *call) {
   TFD_TRY(TFD_GROW(p->ints, op->ints_n));
   TFD_TRY(TFD_GROW(p->reals, op->reals_n));
   TFD_TRY(TFD_GROW(p->redraws, 1));
+  TFD_TRY(TFD_GROW(p->renumbers, 1));
   if (op->ints_n > 0) {
     memcpy(p->ints + p->ints_n, l->b.ints + n->ints,
            (size_t)op->ints_n * sizeof *p->ints);
@@ -88,6 +89,10 @@ static int add_attributes(lower *l, const tfd__node *n, tfd__call *call) {
   if (n->draw >= 0) {
     p->redraws[p->redraws_n++] =
         (tfd__redraw){.from = n->draw, .to = p->ints_n + n->draw_slot};
+  }
+  if (n->numbers >= 0) {
+    p->renumbers[p->renumbers_n++] =
+        (tfd__renumber){.from = n->numbers, .to = p->reals_n, .n = op->reals_n};
   }
   call->ints_n = (int16_t)op->ints_n;
   call->reals_n = (int16_t)op->reals_n;
@@ -492,7 +497,8 @@ static int finish(lower *l) {
     ints += call->ints_n;
     reals += call->reals_n;
   }
-  slots = 1 + p->inputs_n + p->variables_n + p->fresh_n + l->g->draws_n;
+  slots = 1 + p->inputs_n + p->variables_n + p->fresh_n + l->g->draws_n +
+          l->g->numbers_n;
   l->impossible = l->impossible || slots > INT16_MAX;
   p->frame = tfd__calloc((size_t)slots, sizeof *p->frame);
   p->made = tfd__calloc((size_t)p->fresh_n + 1, sizeof *p->made);
@@ -564,6 +570,7 @@ int tfd__lower(tfd_graph *g, tfd_tensor *const *inputs,
   l.p->device = device;
   l.p->inputs_n = g->inputs_n;
   l.p->variables_n = g->variables_n;
+  l.p->words_n = g->draws_n;
   rc = build(&l, inputs);
   tfd__body_free(&l.b);
   tfd__free(l.places);

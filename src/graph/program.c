@@ -28,6 +28,12 @@ static void fill_in(tfd__program *p, const int64_t *slots) {
     memcpy(p->ints + p->redraws[i].to, words + p->redraws[i].from * 4,
            4 * sizeof *words);
   }
+  for (i = 0; i < p->renumbers_n; i++) {
+    const tfd__renumber *r = &p->renumbers[i];
+
+    memcpy(p->reals + r->to, words + p->words_n + r->from,
+           (size_t)r->n * sizeof *p->reals);
+  }
 }
 
 static int blame(const tfd__call *call, int rc) {
@@ -104,7 +110,7 @@ static int bring_variable(const tfd__program *p, int i, tfd_variable *v,
 }
 
 static int bring(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
-                 const int64_t *words) {
+                 const tfd__given *given) {
   int64_t *slot = p->frame + 1;
   int i;
 
@@ -120,7 +126,11 @@ static int bring(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
     *slot++ = (int64_t)(uintptr_t)p->made[i]->data;
   }
   if (g->draws_n > 0) {
-    memcpy(slot, words, (size_t)g->draws_n * sizeof *slot);
+    memcpy(slot, given->words, (size_t)g->draws_n * sizeof *slot);
+  }
+  if (g->numbers_n > 0) { /* their bits */
+    memcpy(slot + g->draws_n, given->numbers,
+           (size_t)g->numbers_n * sizeof *slot);
   }
   return TFD_OK;
 }
@@ -197,13 +207,13 @@ static void clean_up(tfd__program *p) {
 }
 
 int tfd__program_call(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
-                      const int64_t *words, tfd_tensor **outputs) {
+                      const tfd__given *given, tfd_tensor **outputs) {
   tfd__call call = {.kernel = run_program,
                     .ints = p->frame,
                     .ints_n = (int16_t)(1 + p->inputs_n + p->variables_n +
-                                        p->fresh_n + g->draws_n),
+                                        p->fresh_n + g->draws_n + g->numbers_n),
                     .replica = tfd__context()->replica};
-  int rc = bring(g, p, inputs, words);
+  int rc = bring(g, p, inputs, given);
 
   if (rc == TFD_OK) rc = tfd__stream_submit(p->device, &call);
   if (rc == TFD_OK) {
@@ -225,6 +235,7 @@ static void free_lists(tfd__program *p) {
   tfd__free(p->reals);
   tfd__free(p->patches);
   tfd__free(p->redraws);
+  tfd__free(p->renumbers);
   tfd__free(p->stretches);
   tfd__free(p->constants);
   tfd__free(p->fresh);

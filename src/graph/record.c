@@ -220,6 +220,7 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
                  .file = p->file,
                  .line = p->line,
                  .replica = p->replica,
+                 .numbers = -1,
                  .unfollowed = tfd__context()->unfollowed > 0};
 
   n.draw = draw_of(g, p, &n.draw_slot);
@@ -287,6 +288,27 @@ int tfd_graph_draw(tfd_graph *graph, const int64_t *words, int words_n,
   return TFD_OK;
 }
 
+int tfd_graph_numbers(tfd_graph *graph, int64_t first) {
+  TFD_GIVEN(graph, GRAPH);
+
+  tfd__body *b = &graph->body;
+  tfd__node *n = b->nodes_n > 0 ? &b->nodes[b->nodes_n - 1] : NULL;
+  int end;
+
+  if (n == NULL || n->targets_n == 0 || graph->complete) {
+    return tfd__fail(TFD_FAILED_PRECONDITION,
+                     "graph \"%s\": no update was recorded last", graph->name);
+  }
+  if (first < 0 || first > INT16_MAX) {
+    return tfd__fail(TFD_INVALID_ARGUMENT, "graph \"%s\": no number %lld",
+                     graph->name, (long long)first);
+  }
+  n->numbers = (int)first;
+  end = n->numbers + n->op->reals_n;
+  if (end > graph->numbers_n) graph->numbers_n = end;
+  return TFD_OK;
+}
+
 int tfd_graph_host(tfd_graph *graph, tfd_object *const *values, int values_n,
                    int64_t *number_p) {
   TFD_GIVEN(graph, GRAPH);
@@ -295,8 +317,11 @@ int tfd_graph_host(tfd_graph *graph, tfd_object *const *values, int values_n,
 
   const tfd_context *c = tfd__context();
   tfd__body *b = &graph->body;
-  tfd__node n = {
-      .file = c->file, .line = c->line, .replica = c->replica, .draw = -1};
+  tfd__node n = {.file = c->file,
+                 .line = c->line,
+                 .replica = c->replica,
+                 .draw = -1,
+                 .numbers = -1};
   int i;
 
   TFD_TRY(TFD_GROW(b->nodes, 1));

@@ -4,20 +4,24 @@
 #include "graph/graph.h"
 
 int tfd__replay_new(tfd_graph *g, tfd_tensor *const *inputs,
-                    const int64_t *words, tfd__replay **replay_p) {
+                    const tfd__given *given, tfd__replay **replay_p) {
   const tfd__body *b = &g->body;
   size_t n = (size_t)b->values_n;
   size_t bytes = sizeof(tfd__replay) + n * (sizeof(void *) + sizeof(int)) +
-                 (size_t)g->draws_n * sizeof *words;
+                 (size_t)(g->draws_n + g->numbers_n) * sizeof(int64_t);
   tfd__replay *r = tfd__calloc(1, bytes);
   int i;
 
   if (r == NULL) return tfd__no_memory(bytes, "graph");
   r->values = (tfd_tensor **)(r + 1);
   r->words = (int64_t *)(r->values + n);
-  r->last = (int *)(r->words + g->draws_n);
+  r->numbers = (double *)(r->words + g->draws_n);
+  r->last = (int *)(r->numbers + g->numbers_n);
   if (g->draws_n > 0) {
-    memcpy(r->words, words, (size_t)g->draws_n * sizeof *words);
+    memcpy(r->words, given->words, (size_t)g->draws_n * sizeof(int64_t));
+  }
+  if (g->numbers_n > 0) {
+    memcpy(r->numbers, given->numbers, (size_t)g->numbers_n * sizeof(double));
   }
   tfd__body_lives(b, r->last);
   for (i = 0; i < g->inputs_n; i++) {
@@ -68,6 +72,8 @@ static int run_node(tfd_graph *g, tfd__replay *r, const tfd__node *n,
   const tfd__body *b = &g->body;
   tfd_variable *targets[TFD_CALL_VIEWS];
   int64_t ints[TFD_MAX_INTS];
+  const double *reals =
+      n->numbers >= 0 ? r->numbers + n->numbers : b->reals + n->reals;
   int op = (int)(n->op - tfd__op_at(0));
   int out_n = 0;
   int i;
@@ -83,11 +89,9 @@ static int run_node(tfd_graph *g, tfd__replay *r, const tfd__node *n,
     for (i = 0; i < n->targets_n; i++) {
       targets[i] = g->variables[b->targets[n->targets + i]];
     }
-    return tfd__run_update(op, targets, n->targets_n, in, n->in_n, ints,
-                           b->reals + n->reals);
+    return tfd__run_update(op, targets, n->targets_n, in, n->in_n, ints, reals);
   }
-  return tfd__run(op, in, n->in_n, ints, b->reals + n->reals, out, n->out_n,
-                  &out_n);
+  return tfd__run(op, in, n->in_n, ints, reals, out, n->out_n, &out_n);
 }
 
 /* In the context that it was recorded in, as far as ops see it. */

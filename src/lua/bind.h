@@ -298,6 +298,7 @@ bool tfd__lua_attributes(lua_State *L, const struct tfd__op *op, int from,
 /* Functions written by hand, NULL-terminated; all get upvalue 1. */
 extern const luaL_Reg tfd__lua_core_functions[];
 extern const luaL_Reg tfd__lua_index_functions[];
+extern const luaL_Reg tfd__lua_graph_functions[];
 extern const luaL_Reg tfd__lua_op_functions[];
 extern const luaL_Reg tfd__lua_rule_functions[];
 extern const luaL_Reg tfd__lua_table_functions[];

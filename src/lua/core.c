@@ -266,6 +266,7 @@ int luaopen_tfdist_core(lua_State *L) {
   add_functions(L, tfd__lua_generated);
   add_functions(L, tfd__lua_core_functions);
   add_functions(L, tfd__lua_index_functions);
+  add_functions(L, tfd__lua_graph_functions);
   add_functions(L, tfd__lua_op_functions);
   add_functions(L, tfd__lua_rule_functions);
   add_functions(L, tfd__lua_table_functions);

@@ -28,6 +28,9 @@ TFD_API bool tfd_tensor_is_symbolic(const tfd_tensor *tensor);
  * tfd_graph_start is given: they are the graph's draw number *number_p. */
 TFD_API int tfd_graph_draw(tfd_graph *graph, const int64_t *words, int words_n,
                            int64_t *number_p);
+/** The update recorded last takes its real attributes from the numbers that
+ * tfd_graph_start is given, from number `first` on. */
+TFD_API int tfd_graph_numbers(tfd_graph *graph, int64_t first);
 /** A step of the host at this point of the program, which is given these
  * values: tfd_graph_next stops there. Its number in *number_p. */
 TFD_API int tfd_graph_host(tfd_graph *graph, tfd_object *const *values,
@@ -38,11 +41,13 @@ TFD_API int tfd_graph_complete(tfd_graph *graph, tfd_object *const *results,
                                int results_n);
 /** Number of results. */
 TFD_API int tfd_graph_result_count(const tfd_graph *graph);
-/** Begin a call: one tensor for each input and four words for each draw.
+/** Begin a call: one tensor for each input, four words for each draw, and the
+ * numbers that updates take (more do no harm).
  * Errors: InvalidArgument for other dtypes or shapes; FailedPrecondition when
  *   the graph is not complete or runs already. */
 TFD_API int tfd_graph_start(tfd_graph *graph, tfd_tensor *const *inputs,
-                            int inputs_n, const int64_t *words, int words_n);
+                            int inputs_n, const int64_t *words, int words_n,
+                            const double *numbers, int numbers_n);
 /** Go on until done or until a step of the host. A call that failed is over. */
 TFD_API int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p);
 /** The step of the host that is due: its number and how many values it has. */

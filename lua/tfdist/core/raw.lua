@@ -87,6 +87,10 @@
 ---   enums -> { dtype = { float32 = 1, ... }, queue_mode = ... } numbers
 ---   device_position(d) -> how many calls were submitted to its queue so far
 ---   tensor_is_pending(t) -> true until its queue has filled it; never waits
+---   graph_key(...) -> text that equal signatures share, nil for what is not
+---       plain
+---   graph_call(graph, words, numbers, ...) -> results, for graphs without
+---       steps of the host
 ---   stop_devices()   before the process ends
 ---   monotonic() -> seconds of a clock that only goes forward
 ---   wall_time() -> seconds since 1970, with microseconds

@@ -49,6 +49,20 @@ function M.draw_number()
   return M.drawn
 end
 
+--- n numbers that fn() gives at each call, as a list; returns the first's place.
+function M.numbers(n, fn)
+  local trace = state.current.trace
+  local first = trace.numbers_n
+  trace.numbers[#trace.numbers + 1] = fn
+  trace.numbers_n = first + n
+  return first
+end
+
+--- The update just recorded takes its numbers from there on.
+function M.takes_numbers(first)
+  raw.graph_numbers(state.current.trace.graph, first)
+end
+
 --- fn(values...) is called at this point of the program, at each call, with the
 --- values that these tensors and variables then have.
 ---@param values table  with n

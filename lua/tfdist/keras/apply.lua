@@ -13,6 +13,7 @@ local reduce = require "tfdist.distribute.reduce"
 local schedules = require "tfdist.keras.schedules"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 
@@ -63,8 +64,7 @@ function M.learning_rate(own, step)
   return decay > 0 and lr / (1 + decay * step) or lr
 end
 
---- The hyperparameters of this step, plain.
-function M.hyper_of(own)
+local function hyper_of(own)
   local step = M.steps(own)
   local h = { step = step }
   for name, value in pairs(own.hyper) do
@@ -72,6 +72,12 @@ function M.hyper_of(own)
   end
   h.learning_rate = M.learning_rate(own, step)
   return h
+end
+
+--- The hyperparameters of this step, plain; while a function is traced, those of
+--- the step that would come next.
+function M.hyper_of(own)
+  return tracing.lifted(hyper_of, own)
 end
 
 -- Slots ----------------------------------------------------------------------
@@ -126,6 +132,10 @@ local function count_step(own, step)
   end
   for i = 1, #copies do
     raw.variable_assign_add(copies[i], ones[i])
+  end
+  if tracing.current() ~= nil then
+    own.step_version = nil -- the count goes on at the calls
+    return
   end
   own.step, own.step_version = step + 1, raw.variable_version(copies[1])
 end
@@ -416,9 +426,26 @@ local function inputs_of(grad)
   return { grad, n = 2 }
 end
 
+-- While a function is traced: each of its calls has numbers of its own. Where
+-- those of variables with and without weight decay lie.
+local function numbers_of_calls(own, n)
+  local first = tracing.numbers(2 * n, function()
+    local h = M.hyper_of(own)
+    local decaying, plain = reals_of(own, h)
+    -- What the call will have written, so that nobody waits to read it.
+    own.step, own.step_version = h.step + 1, own.step_version + 1
+    return lists.append(lists.copy(decaying), plain)
+  end)
+  return first, first + n
+end
+
 -- grads[k][i]: the complete gradient for copy i of variable k.
 local function update_one_by_one(own, plan, grads, h)
   local decaying, plain = reals_of(own, h)
+  local at_decaying, at_plain
+  if tracing.current() ~= nil then
+    at_decaying, at_plain = numbers_of_calls(own, #decaying)
+  end
   for k = 1, plan.n do
     for i = 1, #grads[k] do
       check_form(plan, k, grads[k][i])
@@ -437,6 +464,9 @@ local function update_one_by_one(own, plan, grads, h)
           if targets ~= nil then
             raw.variables_update(targets, plan.op, inputs_of(mine[k]), nil,
               plan.decays[k] and decaying or plain)
+            if at_decaying ~= nil then
+              tracing.takes_numbers(plan.decays[k] and at_decaying or at_plain)
+            end
           end
         end
       end)
@@ -593,6 +623,14 @@ local function by_variable(payloads, count)
   return grads
 end
 
+-- What a call of a traced function cannot decide.
+local function check_traced(h)
+  if h.use_ema then
+    errors.raise("NotImplementedError", "apply_gradients: use_ema cannot be "
+      .. "traced yet")
+  end
+end
+
 --- One step: payloads[i] has the gradients and variables of replica i as lists
 --- with n; gradients are summed over replicas if `aggregated`.
 function M.apply(own, strategy, payloads, aggregated)
@@ -613,10 +651,16 @@ function M.apply(own, strategy, payloads, aggregated)
   aggregated = aggregated and not strategy.one_copy
   local at_once = in_one_pass(strategy)
   local alone = strategy.num_replicas_in_sync == 1
-  if clips and at_once and alone and plan.copies == 1 then
+  local traced = tracing.current() ~= nil
+  if clips and at_once and alone and plan.copies == 1 and not traced then
     payloads, clips = clipped(plan, payloads, h), nil
   end
-  if not clips and at_once and (aggregated or alone) then
+  if traced then
+    check_traced(h)
+    update_one_by_one(own, plan, aggregated and not alone
+      and aggregate(strategy, by_variable(payloads, vars.n), plan)
+      or by_variable(payloads, vars.n), h)
+  elseif not clips and at_once and (aggregated or alone) then
     update_together(own, plan, strategy, payloads, h)
   else
     local grads = by_variable(payloads, vars.n)

@@ -1,5 +1,6 @@
 --- One traced graph of a function: made by a trace, called with tensors.
 local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
 local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local spec = require "tfdist.data.spec"
@@ -134,6 +135,19 @@ local function record(c, fn, arguments, symbols)
   end
 end
 
+local MOST = 64 -- inputs and results of graph_call
+
+-- May run_plain run it?
+local function is_plain(c)
+  local plain = #c.steps == 0 and next(c.steps) == nil
+    and c.results.n == c.outputs_n and c.outputs_n <= MOST
+    and c.inputs_n <= MOST
+  for i = 1, plain and c.results.n or 0 do
+    plain = plain and c.results[i].output == i
+  end
+  return plain
+end
+
 --- Trace fn with these arguments. `dims`: sizes of its tensors where they are
 --- to be other than they are; may_create: may it make variables?
 --- Errors: whatever fn raises; then nothing is left.
@@ -141,7 +155,8 @@ function M.trace(name, fn, arguments, tensors, dims, may_create)
   local graph = raw.graph_new(name)
   local c = setmetatable({
     name = name, handle = graph, inputs_n = tensors.n, created = 0,
-    trace = { graph = graph, name = name, draws = {}, steps = {}, created = 0,
+    trace = { graph = graph, name = name, draws = {}, numbers = {}, numbers_n = 0,
+      steps = {}, created = 0,
       may_create = may_create },
   }, Concrete)
   local given, symbols = make_symbols(graph, arguments, dims)
@@ -153,8 +168,10 @@ function M.trace(name, fn, arguments, tensors, dims, may_create)
       raw.tensor_dtype(symbols[i]))
   end
   c.draws, c.steps, c.created = c.trace.draws, c.trace.steps, c.trace.created
+  c.numbers = c.trace.numbers
   c.has_custom_gradient = c.trace.has_custom_gradient == true
   c.outputs_n = c.outputs.n
+  c.plain = is_plain(c) and not c.has_custom_gradient
   -- Symbolic tensors hold the graph: none is kept.
   c.symbols, c.outputs, c.trace = nil, nil, nil
   return c
@@ -174,6 +191,24 @@ local function next_words(draws)
     words[at - 3], words[at - 2], words[at - 1], words[at] = draws[i]()
   end
   return words
+end
+
+local function next_numbers(numbers)
+  if #numbers == 0 then
+    return NO_WORDS
+  end
+  local list = {}
+  for i = 1, #numbers do
+    lists.append(list, numbers[i]())
+  end
+  return list
+end
+
+--- The results as one call in C gives them, where they are tensors in a row and
+--- no step of the host lies between.
+function M.run_plain(c, ...)
+  return raw.graph_call(c.handle, next_words(c.draws), next_numbers(c.numbers),
+    ...)
 end
 
 local function run_steps(c, graph)
@@ -199,7 +234,8 @@ end
 --- Run the graph on a list of tensors.
 function M.run(c, inputs)
   local graph = c.handle
-  raw.graph_start(graph, inputs, next_words(c.draws))
+  raw.graph_start(graph, inputs, next_words(c.draws),
+    next_numbers(c.numbers))
   local outputs = state.protect(function()
     raw.graph_stop(graph)
   end, collect, c, graph)

@@ -1,0 +1,203 @@
+/* Calls of traced functions without a stop in Lua: the key of plain arguments,
+** and one call from tensors to results. */
+#include <string.h>
+
+#include "lua/bind.h"
+#include "ops/ops.h"
+
+enum { KEY_BYTES = 1024, FAST_INPUTS = 64, FAST_RESULTS = 64 };
+
+/* --- keys ----------------------------------------------------------------- */
+
+typedef struct key {
+  size_t n;
+  bool full;
+  char bytes[KEY_BYTES];
+} key;
+
+static void put(key *k, const void *data, size_t bytes) {
+  if (k->full || bytes > sizeof k->bytes - k->n) {
+    k->full = true;
+    return;
+  }
+  memcpy(k->bytes + k->n, data, bytes);
+  k->n += bytes;
+}
+
+static void put_tag(key *k, char tag) {
+  put(k, &tag, 1);
+}
+
+static void put_tensor(key *k, const tfd_tensor *t) {
+  const tfd__view *v = &t->view;
+
+  put_tag(k, 't');
+  put(k, &t->device, sizeof t->device);
+  put(k, &v->dtype, sizeof v->dtype);
+  put(k, &v->rank, sizeof v->rank);
+  put(k, v->dims, v->rank * sizeof v->dims[0]);
+}
+
+/* A variable's id is its own for ever. */
+static bool put_handle(key *k, lua_State *L, int i) {
+  const tfd__slot *s = tfd__lua_to_slot(L, i);
+
+  if (s == NULL || s->object == NULL) return false;
+  if (s->object->type->kind == TFD_HANDLE_TENSOR) {
+    put_tensor(k, (const tfd_tensor *)s->object);
+    return true;
+  }
+  if (s->object->type->kind != TFD_HANDLE_VARIABLE) return false;
+  put_tag(k, 'v');
+  put(k, &((const tfd_variable *)s->object)->value->id, sizeof(uint64_t));
+  return true;
+}
+
+static void put_number(key *k, lua_State *L, int i) {
+  double x = lua_tonumber(L, i);
+
+#if LUA_VERSION_NUM >= 503
+  if (lua_isinteger(L, i)) {
+    int64_t whole = lua_tointeger(L, i);
+
+    put_tag(k, 'i');
+    put(k, &whole, sizeof whole);
+    return;
+  }
+#endif
+  put_tag(k, 'n');
+  put(k, &x, sizeof x);
+}
+
+static void put_text(key *k, lua_State *L, int i) {
+  size_t n = 0;
+  const char *text = lua_tolstring(L, i, &n);
+
+  put_tag(k, 's');
+  put(k, &n, sizeof n);
+  put(k, text, n);
+}
+
+static bool put_argument(key *k, lua_State *L, int i) {
+  switch (lua_type(L, i)) {
+  case LUA_TUSERDATA:
+    return put_handle(k, L, i);
+  case LUA_TNUMBER:
+    put_number(k, L, i);
+    return true;
+  case LUA_TSTRING:
+    put_text(k, L, i);
+    return true;
+  case LUA_TBOOLEAN:
+    put_tag(k, lua_toboolean(L, i) ? 'y' : 'f');
+    return true;
+  case LUA_TNIL:
+    put_tag(k, '0');
+    return true;
+  default:
+    return false;
+  }
+}
+
+/* graph_key(...) -> text that equal signatures share; nil when an argument is
+** not plain, or a device, a replica or a trace is around. */
+static int core_graph_key(lua_State *L) {
+  const tfd_context *c = tfd__context();
+  int n = lua_gettop(L);
+  key k;
+  int i;
+
+  k.n = 0;
+  k.full = c->device_depth > 0 || c->recorder != NULL || c->replica >= 0;
+  put_tag(&k, '\1'); /* longer keys begin otherwise */
+  for (i = 1; i <= n && !k.full; i++) {
+    if (!put_argument(&k, L, i)) k.full = true;
+  }
+  if (k.full) {
+    lua_pushnil(L);
+  } else {
+    lua_pushlstring(L, k.bytes, k.n);
+  }
+  return 1;
+}
+
+/* --- calls ---------------------------------------------------------------- */
+
+typedef struct graph_call {
+  tfd_graph *graph;
+  tfd_tensor *in[FAST_INPUTS];
+  int in_n;
+  tfd__lua_ints words;
+  tfd__lua_reals numbers;
+  tfd_tensor *out[FAST_RESULTS];
+  int out_n;
+} graph_call;
+
+static int finish(graph_call *c) {
+  tfd_graph_event event = TFD_GRAPH_DONE;
+  int rc = tfd_graph_next(c->graph, &event);
+
+  if (rc == TFD_OK && event != TFD_GRAPH_DONE) {
+    rc = tfd__fail(TFD_FAILED_PRECONDITION,
+                   "graph_call: the graph has steps of the host");
+  }
+  for (c->out_n = 0;
+       rc == TFD_OK && c->out_n < tfd_graph_result_count(c->graph);
+       c->out_n++) {
+    rc = tfd_graph_result(c->graph, c->out_n, &c->out[c->out_n]);
+    if (rc != TFD_OK) break;
+  }
+  (void)tfd_graph_stop(c->graph);
+  if (rc == TFD_OK) return rc;
+  while (c->out_n > 0) tfd__release(c->out[--c->out_n]);
+  return rc;
+}
+
+static int run(graph_call *c) {
+  TFD_TRY(tfd_graph_start(c->graph, c->in, c->in_n, c->words.p, c->words.n,
+                          c->numbers.p, (int)c->numbers.n));
+  return finish(c);
+}
+
+/* graph_call(graph, words, numbers, ...) -> results. Of what follows the
+*tensors
+** are the graph's inputs. For graphs without steps of the host and of at most
+*64
+** inputs and results. */
+static int core_graph_call(lua_State *L) {
+  const tfd__lua_arg graph = {"graph_call", "graph", 1, false};
+  const tfd__lua_arg words = {"graph_call", "words", 2, false};
+  const tfd__lua_arg numbers = {"graph_call", "numbers", 3, false};
+  int top = lua_gettop(L);
+  graph_call c;
+  int i;
+
+  TFD_LUA_ENTER(L);
+  c.graph = tfd__lua_handle(L, TFD_HANDLE_GRAPH, &graph);
+  c.in_n = 0;
+  for (i = 4; i <= top && c.in_n < FAST_INPUTS; i++) {
+    const tfd__slot *s = tfd__lua_to_slot(L, i);
+
+    if (s == NULL || s->object == NULL) continue;
+    if (s->object->type->kind != TFD_HANDLE_TENSOR) continue;
+    c.in[c.in_n++] = (tfd_tensor *)s->object;
+  }
+  if (tfd_graph_result_count(c.graph) > FAST_RESULTS) {
+    return tfd__lua_error(L, "ValueError", NULL,
+                          "graph_call: more than %d results", FAST_RESULTS);
+  }
+  tfd__lua_int_list(L, &words, &c.words);
+  tfd__lua_real_list(L, &numbers, &c.numbers);
+  tfd__lua_note_position(L);
+  TFD_LUA_TRY_TWICE(L, run(&c));
+  for (i = 0; i < c.out_n; i++) tfd__lua_made_bytes(L, c.out[i]);
+  tfd__lua_push_many(L, c.out, c.out_n);
+  tfd__lua_pressure(L);
+  return c.out_n;
+}
+
+const luaL_Reg tfd__lua_graph_functions[] = {
+    {"graph_call", core_graph_call},
+    {"graph_key", core_graph_key},
+    {NULL, NULL},
+};
