@@ -159,11 +159,9 @@ static int run(graph_call *c) {
   return finish(c);
 }
 
-/* graph_call(graph, words, numbers, ...) -> results. Of what follows the
-*tensors
-** are the graph's inputs. For graphs without steps of the host and of at most
-*64
-** inputs and results. */
+/* graph_call(graph, words, numbers, ...) -> results. The tensors among
+** what follows are the inputs. For graphs without steps of the host and
+** of few inputs and results. */
 static int core_graph_call(lua_State *L) {
   const tfd__lua_arg graph = {"graph_call", "graph", 1, false};
   const tfd__lua_arg words = {"graph_call", "words", 2, false};

@@ -345,6 +345,21 @@ local function received(context, point, signal, reply)
     "leave the coroutines of replicas to strategy:run")
 end
 
+-- What replicas do together is no part of one replica's graph.
+local function refuse_traced(point)
+  local trace = state.current.trace
+  if trace == nil then
+    return
+  elseif point == "merge_call" then
+    errors.raise("RuntimeError", "`merge_call` called while defining a new graph "
+      .. "or a tf.function_: the traced function \"" .. trace.name .. "\"",
+      "call it outside, in the function that strategy:run is given")
+  end
+  errors.raise("NotImplementedError", ("%s: not inside the traced function "
+    .. "\"%s\""):format(point:match "^[%w_]+" or point, trace.name),
+    "call it outside, in the function that strategy:run is given")
+end
+
 --- Wait until every replica has come here. `point` names the operation with
 --- all that must agree; replica 0's answer(strategy, payloads) is called in
 --- cross-replica context and returns a list of one reply per replica, or nil.
@@ -356,6 +371,7 @@ function M.sync(context, point, payload, answer_fn)
       strategy, { payload, n = 1 })
     return replies and replies[1]
   end
+  refuse_traced(point)
   local replica = context.replica
   if replica.stopped then
     stopped(context)
@@ -512,7 +528,8 @@ function methods.merge_call(self, merge_fn, args, kwargs, surplus)
     and type(merge_fn) == "function" then
     local replica = state.current.replica
     if replica ~= nil and replica.context == self
-      and running() == replica.thread and not replica.stopped then
+      and running() == replica.thread and not replica.stopped
+      and state.current.trace == nil then
       local payload = replica.plain
       payload.fn = merge_fn
       replica.point, replica.payload = "merge_call", payload

@@ -1,0 +1,272 @@
+--- Where systems that trace and plan went wrong for others, one behaviour each.
+local tf = require "tfdist"
+local expect = require "spec.support.expect"
+local raw = require "tfdist.core.raw"
+
+local function values(t)
+  return tf.convert_to_tensor(t):toflat()
+end
+
+describe("results", function()
+  it("keep their values when the function is called again", function()
+    local v = tf.Variable { 5, 6 }
+    local f = tf.function_(function(x)
+      local y = x * 2
+      v:assign_add(x)
+      return y, v:read_value(), x, y, tf.reshape(y, { 2, 1 })
+    end)
+    local x1, x2 = tf.constant { 1, 2 }, tf.constant { 3, 4 }
+    local first = { f(x1) }
+    local second = { f(x2) }
+    assert.are.same({ 2, 4 }, values(first[1]))
+    assert.are.same({ 6, 8 }, values(first[2]))
+    assert.are.same({ 1, 2 }, values(first[3]))
+    assert.are.same({ 2, 4 }, values(first[4]))
+    assert.are.same({ 2, 4 }, values(first[5]))
+    assert.are.same({ 6, 8 }, values(second[1]))
+    assert.are.same({ 9, 12 }, values(second[2]))
+    assert.is_true(rawequal(first[3], x1))
+  end)
+
+  it("of reads keep their values when the variable is written", function()
+    local v = tf.Variable { 1, 2 }
+    local f = tf.function_(function() return v:read_value() end)
+    local before = f()
+    v:assign { 8, 9 }
+    assert.are.same({ 1, 2 }, values(before))
+    assert.are.same({ 8, 9 }, values(f()))
+  end)
+
+  it("may be fed back as arguments", function()
+    local f = tf.function_(function(x) return x + 1, x * 2 end)
+    local a, b = tf.constant { 1 }, nil
+    for _ = 1, 4 do a, b = f(a) end
+    assert.are.same({ 5 }, values(a))
+    assert.are.same({ 8 }, values(b))
+  end)
+end)
+
+describe("overlapping views", function()
+  it("of a variable that is written are read as they were", function()
+    local function plain(v)
+      return function()
+        v:assign(v + tf.reverse(v, { 0 }))
+        local old = v:read_value()
+        v:assign(tf.concat({ old[{ { 0, 2 } }], old[{ { 0, 3 } }] }, 0))
+        v:assign_add(v)
+        return v:read_value(), old
+      end
+    end
+    local a, b = tf.Variable { 1, 2, 3, 4, 5 }, tf.Variable { 1, 2, 3, 4, 5 }
+    local eager, traced = plain(a), tf.function_(plain(b))
+    for _ = 1, 3 do
+      local w1, w2 = eager()
+      local g1, g2 = traced()
+      assert.are.same(values(w1), values(g1))
+      assert.are.same(values(w2), values(g2))
+      assert.are.same(values(a), values(b))
+    end
+  end)
+
+  it("of arguments are taken as they are, one tensor twice too", function()
+    local function plain(x, y)
+      return tf.transpose(x) + y, tf.matmul(x, y), x[0] * y[{ {}, 1 }]
+    end
+    local f = tf.function_(plain)
+    local t = tf.constant { { 1, 2 }, { 3, 4 } }
+    for _, args in ipairs { { t, t }, { t, tf.transpose(t) },
+      { tf.transpose(t), t }, { tf.broadcast_to(tf.constant { 7, 8 },
+      { 2, 2 }), t } } do
+      local want, got = { plain(args[1], args[2]) }, { f(args[1], args[2]) }
+      for i = 1, 3 do assert.are.same(values(want[i]), values(got[i])) end
+    end
+  end)
+end)
+
+describe("a failed trace", function()
+  it("leaves nothing: the same call fails again, later ones are right",
+    function()
+      local broken = true
+      local f = tf.function_(function(x)
+        local y = x * 2
+        tf.device("CPU:0", function()
+          tf.GradientTape(function()
+            if broken then error("broken here", 0) end
+          end)
+        end)
+        return y
+      end)
+      local depth = raw.device_depth()
+      for _ = 1, 2 do
+        local e = expect.caught(f, tf.constant { 3 })
+        assert.is_not_nil(tostring(e):find("broken here", 1, true))
+        assert.is_true(tf.executing_eagerly())
+        assert.are.equal(depth, raw.device_depth())
+        assert.are.equal(0, raw.tape_active())
+      end
+      assert.are.equal(0, f:experimental_get_tracing_count())
+      assert.are.equal("", f:pretty_printed_concrete_signatures())
+      broken = false
+      assert.are.same({ 6 }, values(f(tf.constant { 3 })))
+    end)
+
+  it("inside another one ends both", function()
+    local inner = tf.function_(function(x) return x:item() end)
+    local outer = tf.function_(function(x) return inner(x) end)
+    for _ = 1, 2 do
+      assert.are.equal("TypeError", tf.errors.kind(expect.failure(outer,
+        tf.constant(1.0))))
+      assert.is_true(tf.executing_eagerly())
+    end
+  end)
+end)
+
+describe("a symbolic tensor that leaks", function()
+  it("is one clear error wherever it is used", function()
+    local kept, box = nil, {}
+    tf.function_(function(x)
+      kept = x * 3
+      box.deep = { kept + 1 }
+      return x
+    end)(tf.constant { 1, 2 })
+    for _, use in ipairs {
+      function() return kept + 1 end,
+      function() return tf.reduce_sum(box.deep[1]) end,
+      function() return kept:totable() end,
+      function() return tf.Variable(kept) end,
+      function() return tf.function_(function(x) return x + kept end)(
+        tf.constant { 1, 2 }) end,
+      function() return tf.function_(function() return kept end)() end,
+      function() return tf.function_(function(x) return x end)(kept) end,
+    } do
+      local e = expect.failure(use)
+      assert.are.equal("TypeError", tf.errors.kind(e), tostring(e))
+      assert.is_not_nil(tostring(e):find("traps_spec.lua", 1, true))
+    end
+  end)
+end)
+
+describe("functions that are dropped", function()
+  it("leave no memory", function()
+    local function round()
+      for _ = 1, 50 do
+        local v = tf.Variable(tf.ones { 64 })
+        local f = tf.function_(function(x) return x * v + 1 end)
+        f(tf.ones { 64 })
+      end
+      collectgarbage()
+      collectgarbage()
+      return raw.live_handles "graph", raw.live_handles "variable",
+        raw.live_bytes()
+    end
+    local graphs, variables, bytes = round()
+    for _ = 1, 3 do
+      local g, v, b = round()
+      assert.is_true(g <= graphs and v <= variables and b <= bytes)
+    end
+  end)
+end)
+
+describe("steps of training", function()
+  it("take no memory and no retracing as they go on", function()
+    local v = tf.Variable(tf.ones { 32, 32 })
+    local f = tf.function_(function(x)
+      local loss
+      local tape = tf.GradientTape(function()
+        loss = tf.reduce_mean(tf.matmul(x, v) ^ 2)
+      end)
+      v:assign_sub(tape:gradient(loss, v) * 0.01)
+      return loss
+    end)
+    local x = tf.ones { 8, 32 }
+    for _ = 1, 50 do f(x) end
+    collectgarbage()
+    collectgarbage()
+    local bytes, handles = raw.live_bytes(), raw.live_handles "tensor"
+    for _ = 1, 2000 do f(x) end
+    collectgarbage()
+    collectgarbage()
+    assert.are.equal(1, f:experimental_get_tracing_count())
+    assert.is_true(raw.live_bytes() <= bytes)
+    assert.is_true(raw.live_handles "tensor" <= handles)
+  end)
+
+  it("let gradients of one value fan out", function()
+    local function plain(x, w)
+      local loss, unused
+      local tape = tf.GradientTape({ persistent = true })
+      tape:watch(x)
+      local a = tf.matmul(x, w)
+      local b = tf.matmul(a, w)
+      unused = tf.exp(b)
+      loss = tf.reduce_sum(a + b) + tf.reduce_sum(tf.stop_gradient(a) * b)
+      tape:close()
+      return tape:gradient(loss, x), tape:gradient(loss, w), loss,
+        tape:gradient(unused, w)
+    end
+    local f = tf.function_(plain)
+    tf.random.set_seed(3)
+    local x, w = tf.random.normal { 3, 3 }, tf.Variable(tf.random.normal { 3, 3 })
+    local want = { plain(x, w) }
+    for _ = 1, 2 do
+      local got = { f(x, w) }
+      for i = 1, 4 do
+        assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(got[i]))
+      end
+    end
+  end)
+end)
+
+describe("a traced function in replicas", function()
+  local strategy = tf.distribute.MirroredStrategy()
+
+  it("is traced once for each, and never again", function()
+    local traces = 0
+    local f = tf.function_(function()
+      traces = traces + 1
+      return tf.distribute.get_replica_context().replica_id_in_sync_group
+    end)
+    for _ = 1, 10 do
+      local ids = strategy:experimental_local_results(strategy:run(f))
+      for i, id in ipairs(ids) do
+        assert.are.equal(i - 1, tf.convert_to_tensor(id):item())
+      end
+    end
+    assert.are.equal(strategy.num_replicas_in_sync, traces)
+  end)
+
+  it("reads each replica's copy of a variable", function()
+    local v = strategy:scope(function() return tf.Variable(3.0) end)
+    local f = tf.function_(function(x) return x * v end)
+    for n = 1, 3 do
+      v:assign(n)
+      local list = strategy:experimental_local_results(strategy:run(f,
+        { tf.constant(2.0) }))
+      for _, t in ipairs(list) do assert.are.equal(2 * n, t:item()) end
+    end
+  end)
+
+  it("refuses what the replicas do together", function()
+    local function refused(kind, words, fn)
+      local e = expect.failure(fn)
+      assert.are.equal(kind, tf.errors.kind(e), tostring(e))
+      assert.is_not_nil(tostring(e):find(words, 1, true), tostring(e))
+    end
+    local replica = tf.distribute.get_replica_context
+    refused("RuntimeError", "`merge_call` called while defining a new graph",
+      function()
+        strategy:run(tf.function_(function()
+          replica():merge_call(function() end)
+        end))
+      end)
+    refused("NotImplementedError", "all_reduce: not inside the traced function",
+      function()
+        strategy:run(tf.function_(function()
+          return replica():all_reduce("sum", tf.constant(1.0))
+        end))
+      end)
+    refused("NotImplementedError", "strategy:run: not inside the traced",
+      tf.function_(function() return strategy:run(function() end) end))
+    strategy:run(function() end)
+  end)
+end)
