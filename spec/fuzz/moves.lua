@@ -71,7 +71,10 @@ function moves.object(v, rng, catalogue)
   local method = object[name] or tostring
   local args = catalogue.arguments(v, catalogue.signature_of(method))
   for i = args.n, 1, -1 do args[i + 1] = args[i] end
-  args.n, args[1] = args.n + 1, rng:one_in(40) and v:garbage() or object
+  -- Those that bind no arguments take what they are called with as it is.
+  local bound = catalogue.signature_of(method) ~= nil
+  args.n, args[1] = args.n + 1, bound and rng:one_in(40) and v:garbage()
+    or object
   return text(maker .. ":" .. name, args), caller(method, args)
 end
 

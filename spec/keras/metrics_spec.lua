@@ -327,3 +327,13 @@ describe("metrics", function()
     near({ 0.5, 1 }, metric:result())
   end)
 end)
+
+describe("metrics and losses", function()
+  it("refuse what cannot be", function()
+    fails("ValueError", "num_thresholds must be in 2..1048576", K.AUC, 1e300)
+    local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+    m:compile { loss = "mse" }
+    fails("TypeError", "y_true must be a tensor, got a function",
+      m.compute_loss, m, tf.ones { 1, 1 }, print, tf.ones { 1, 1 })
+  end)
+end)

@@ -9,6 +9,8 @@ local tf = require "tfdist.core.functions"
 
 local M = {}
 
+local MOST_THRESHOLDS = 2 ^ 20 -- each has counts of its own
+
 local type = type
 local define, add, cast = base.define, base.add, base.cast
 local updater, PAIR, pair_of = means.updater, means.PAIR, means.pair_of
@@ -183,7 +185,7 @@ end
 -- n thresholds from 0 to 1, the ends `beyond` outside: a prediction of 0 is
 -- above the first one only then.
 local function even_thresholds(self, n, beyond)
-  options.integer(self.name, "num_thresholds", n, 1)
+  options.integer(self.name, "num_thresholds", n, 1, MOST_THRESHOLDS)
   if n == 1 then
     return { 0.5 }
   end
@@ -244,7 +246,7 @@ M.AUC = define("AUC", "num_thresholds=200 curve='ROC' "
       list[#list + 1] = 1 + EPSILON
       rawset(self, "thresholds_used", list)
     else
-      options.integer("AUC", "num_thresholds", n, 2)
+      options.integer("AUC", "num_thresholds", n, 2, MOST_THRESHOLDS)
       rawset(self, "thresholds_used", even_thresholds(self, n, EPSILON))
     end
     make_counts(self, COUNTS)

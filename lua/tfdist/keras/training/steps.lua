@@ -94,7 +94,8 @@ local function call_loss(loss, y_true, y_pred, weight)
   if not ok then
     error(errors.note(errors.wrap(values), ("in loss %s, labels %s, "
       .. "predictions %s"):format(text.quote(loss.name),
-      text.shape(y_true.shape), text.shape(y_pred.shape))), 0)
+      type(y_true) == "userdata" and text.shape(y_true.shape)
+      or text.describe(y_true), text.shape(y_pred.shape))), 0)
   end
   return losses.weigh(loss, masks.keep(values, widened(values)), y_pred, weight)
 end
