@@ -137,6 +137,8 @@ static inline int sum_ones(const world *w, int64_t n, double seconds) {
   int rc;
 
   make_pieces(w, &p, TFD_FLOAT32, n);
+  c.file = "train.lua";
+  c.line = 40 + (int)(n % 100);
   fill_pieces(w, &p, c.op);
   rc = tfd__group_run(w->group, &c, tfd__deadline_in(seconds));
   drop_pieces(w, &p);
@@ -225,7 +227,11 @@ static inline int they_differ(int process, int processes, int local) {
   begin = tfd__now_ns();
   CHECK(sum_ones(&w, process == 0 ? 100 : 101, 60) != TFD_OK);
   CHECK(seconds_since(begin) < 10);
-  CHECK(strstr(tfd_error_message(), "run apart at collective 2") != NULL);
+  CHECK(strstr(tfd_error_message(),
+               "run apart at collective 2: process 0 calls all_reduce sum of "
+               "float32[100] at train.lua:40, process 1 calls all_reduce sum "
+               "of float32[101] at train.lua:41") != NULL);
+  CHECK(tfd_error_exit_code() == TFD_EXIT_DESYNC);
   tfd__release(w.group);
   return 0;
 }
@@ -244,6 +250,7 @@ static inline int one_ends(int process, int processes, int local) {
     CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED);
     CHECK(strstr(tfd_error_message(),
                  "process 1 has ended while process 0 waits") != NULL);
+    CHECK(tfd_error_exit_code() == TFD_EXIT_DESYNC);
   }
   tfd__release(w.group);
   return 0;

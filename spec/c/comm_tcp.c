@@ -262,7 +262,7 @@ static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
                   .nonce = "fifteen letters"};
   uint8_t frame[TFD_FRAME_BYTES];
   uint8_t hello[TFD_HELLO_BYTES];
-  uint8_t again[TFD_HELLO_BYTES];
+  uint8_t again[TFD_FRAME_BYTES];
   tfd__frame f2 = {0};
   tfd__hello h2 = {0};
   int bit;

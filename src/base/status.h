@@ -56,8 +56,9 @@ int tfd__blame(const char *op, const char *argument, int64_t bound);
 /* What a process has to end with that does not survive the record just written.
 ** Returns the record's code. */
 typedef enum tfd__exit {
-  TFD_EXIT_ANY = 0,         /* as other errors do */
-  TFD_EXIT_PEER_FAILED = 75 /* another process did; start all again */
+  TFD_EXIT_ANY = 0,          /* as other errors do */
+  TFD_EXIT_PEER_FAILED = 75, /* another process did; start all again */
+  TFD_EXIT_DESYNC = 77       /* the processes did different things */
 } tfd__exit;
 int tfd__exit_with(tfd__exit code);
 

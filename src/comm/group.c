@@ -44,7 +44,8 @@ int tfd__group_check(tfd__group *g, const char *what) {
                   g->base, g->base + g->local - 1, g->size,
                   g->cause.message == NULL ? "" : g->cause.message);
   if (g->cause.hint != NULL) (void)tfd__hint("%s", g->cause.hint);
-  (void)tfd__exit_with(TFD_EXIT_PEER_FAILED);
+  (void)tfd__exit_with(g->cause.exit == TFD_EXIT_ANY ? TFD_EXIT_PEER_FAILED
+                                                     : g->cause.exit);
   tfd__unlock(&g->lock);
   return TFD_ABORTED;
 }

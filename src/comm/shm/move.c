@@ -77,6 +77,7 @@ void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w) {
                           .what = tfd__kept_signature(&w->kept, v->dtype),
                           .count = (uint64_t)v->total,
                           .sum = sum_of_counts(g, w)};
+  tfd__frame_set_place(&v->frame, &w->kept.c);
   v->each = (int64_t)(own->segment.slot / v->size);
   if (kind == TFD_COLLECTIVE_ALL_GATHER) {
     v->total = longest_given(g, w);

@@ -96,8 +96,7 @@ static void close_group(tfd__group *g) {
 static void abort_group(tfd__group *g) {
   tfd__shm_group *own = own_of(g);
 
-  tfd__mesh_abort(own->mesh, (int)g->cause.code,
-                  g->cause.message == NULL ? "" : g->cause.message);
+  tfd__mesh_abort(own->mesh, &g->cause);
   if (own->open) tfd__tally_ring(&own->tally);
 }
 

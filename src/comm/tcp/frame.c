@@ -1,4 +1,5 @@
 /* Headers as bytes: little-endian, with a checksum of their own. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/crc32c.h"
@@ -106,6 +107,81 @@ const char *tfd__verdict_text(tfd__verdict v) {
 
 /* --- frames --------------------------------------------------------------- */
 
+void tfd__frame_set_place(tfd__frame *f, const tfd__collective *c) {
+  const char *name = c->file == NULL ? "" : c->file;
+  size_t n = strlen(name);
+
+  if (n >= TFD_PLACE_BYTES) name += n - (TFD_PLACE_BYTES - 1);
+  memset(f->file, 0, sizeof f->file);
+  memcpy(f->file, name, strlen(name));
+  f->line = c->file == NULL ? 0 : (uint32_t)c->line;
+}
+
+/* "all_reduce sum of float32[100] at train.lua:41". The words may come from
+** another process: none of them is believed. */
+static void describe(const tfd__frame *f, char *text, size_t bytes) {
+  static const char *const ops[] = {[TFD_REDUCE_SUM] = " sum",
+                                    [TFD_REDUCE_MEAN] = " mean",
+                                    [TFD_REDUCE_MIN] = " min",
+                                    [TFD_REDUCE_MAX] = " max",
+                                    [TFD_REDUCE_PROD] = " prod"};
+  unsigned kind = (unsigned)(f->what & 0xff);
+  unsigned op = (unsigned)(f->what >> 8 & 0xff);
+  bool reduces = kind == TFD_COLLECTIVE_ALL_REDUCE && op <= TFD_REDUCE_PROD;
+  int n = snprintf(text, bytes, "%s%s",
+                   kind < TFD_COLLECTIVES
+                       ? tfd__collective_name((tfd__collective_kind)kind)
+                       : "nothing known",
+                   reduces ? ops[op] : "");
+
+  if (kind != TFD_COLLECTIVE_BARRIER) {
+    n += snprintf(text + n, bytes - (size_t)n, " of %s[%llu]",
+                  tfd__dtype_name((int)(f->what >> 16 & 0xff)),
+                  (unsigned long long)f->count);
+  }
+  if (kind == TFD_COLLECTIVE_BROADCAST) {
+    n += snprintf(text + n, bytes - (size_t)n, " from rank %llu",
+                  (unsigned long long)(f->what >> 24));
+  }
+  if (f->line > 0) {
+    (void)snprintf(text + n, bytes - (size_t)n, " at %s:%u", f->file, f->line);
+  }
+}
+
+static int run_apart(const tfd__frame *here_frame,
+                     const tfd__frame *there_frame, int here, int there) {
+  const tfd__frame *frames[2] = {here_frame, there_frame};
+  int who[2] = {here, there};
+  char text[2][192];
+  char number[32] = "";
+  int low = there < here ? 1 : 0; /* both sides say it in the same words */
+  int i;
+
+  for (i = 0; i < 2; i++) describe(frames[i], text[i], sizeof text[i]);
+  if (there_frame->seq != here_frame->seq) {
+    (void)snprintf(number, sizeof number, " (as number %llu)",
+                   (unsigned long long)there_frame->seq);
+  }
+  (void)tfd__fail(
+      TFD_RUNTIME_ERROR,
+      "the processes run apart at collective %llu: process %d calls "
+      "%s%s, process %d calls %s%s",
+      (unsigned long long)here_frame->seq, who[low], text[low],
+      low == 1 ? number : "", who[1 - low], text[1 - low],
+      low == 1 ? "" : number);
+  return tfd__exit_with(TFD_EXIT_DESYNC);
+}
+
+int tfd__frame_fits(const tfd__frame *want, const tfd__frame *got, int here,
+                    int there) {
+  if (got->type == TFD_FRAME_DATA && got->seq == want->seq &&
+      got->tag == want->tag && got->what == want->what &&
+      got->count == want->count && got->length == want->length) {
+    return TFD_OK;
+  }
+  return run_apart(want, got, here, there);
+}
+
 void tfd__frame_write(const tfd__frame *f, uint8_t bytes[TFD_FRAME_BYTES]) {
   uint8_t *p = bytes;
 
@@ -117,8 +193,9 @@ void tfd__frame_write(const tfd__frame *f, uint8_t bytes[TFD_FRAME_BYTES]) {
   p = put(p, f->what, 8);
   p = put(p, f->count, 8);
   p = put(p, f->length, 8);
-  p = put(p, 0, 4);
-  (void)put(p, tfd__crc32c(0, bytes, TFD_FRAME_BYTES - 4), 4);
+  p = put(p, f->line, 4);
+  memcpy(p, f->file, TFD_PLACE_BYTES);
+  (void)put(p + TFD_PLACE_BYTES, tfd__crc32c(0, bytes, TFD_FRAME_BYTES - 4), 4);
 }
 
 bool tfd__frame_read(const uint8_t bytes[TFD_FRAME_BYTES], tfd__frame *f) {
@@ -132,6 +209,9 @@ bool tfd__frame_read(const uint8_t bytes[TFD_FRAME_BYTES], tfd__frame *f) {
   p = get(p, &f->seq, 8);
   p = get(p, &f->what, 8);
   p = get(p, &f->count, 8);
-  (void)get(p, &f->length, 8);
+  p = get(p, &f->length, 8);
+  p = get(p, &f->line, 4);
+  memcpy(f->file, p, TFD_PLACE_BYTES);
+  f->file[TFD_PLACE_BYTES - 1] = '\0';
   return f->type >= TFD_FRAME_DATA && f->type < TFD_FRAME_TYPES;
 }

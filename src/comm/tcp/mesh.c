@@ -58,6 +58,7 @@ struct tfd__mesh {
   ** be gone before the process where it began has told everybody. */
   int note_code; /* TFD_OK = not yet */
   int note_from; /* where it began */
+  tfd__exit note_exit;
   char note[TFD_NOTE_BYTES + 1];
   tfd__thread thread;
   peer *peers;
@@ -88,12 +89,14 @@ static void lost(tfd__mesh *m, int p, const char *how) {
   fail(m);
 }
 
-void tfd__mesh_abort(tfd__mesh *m, int code, const char *text) {
+void tfd__mesh_abort(tfd__mesh *m, const tfd__error *cause) {
   tfd__lock(&m->lock);
   if (m->note_code == TFD_OK) {
-    m->note_code = code;
+    m->note_code = (int)cause->code;
+    m->note_exit = cause->exit;
     m->note_from = m->process;
-    (void)snprintf(m->note, sizeof m->note, "%s", text);
+    (void)snprintf(m->note, sizeof m->note, "%s",
+                   cause->message == NULL ? "" : cause->message);
   }
   m->failed = true;
   tfd__cond_broadcast(&m->moved);
@@ -259,25 +262,6 @@ static void send_data(tfd__mesh *m, peer *it) {
   }
 }
 
-int tfd__frame_fits(const tfd__frame *want, const tfd__frame *got, int here,
-                    int there) {
-  if (got->type == TFD_FRAME_DATA && got->seq == want->seq &&
-      got->tag == want->tag && got->what == want->what &&
-      got->count == want->count && got->length == want->length) {
-    return TFD_OK;
-  }
-  return tfd__fail(
-      TFD_RUNTIME_ERROR,
-      "the processes run apart at collective %llu: process %d "
-      "waits for part %u of kind %#llx with %llu elements, process "
-      "%d sends part %u of collective %llu, kind %#llx with %llu "
-      "elements",
-      (unsigned long long)want->seq, here, want->tag,
-      (unsigned long long)want->what, (unsigned long long)want->count, there,
-      got->tag, (unsigned long long)got->seq, (unsigned long long)got->what,
-      (unsigned long long)got->count);
-}
-
 /* Is the frame what the post waits for? */
 static bool fits(tfd__mesh *m, int process, const tfd__post *p) {
   if (tfd__frame_fits(&p->frame, &m->peers[process].frame, m->process,
@@ -355,15 +339,12 @@ static void receive_data(tfd__mesh *m, int process) {
 
 /* Put a frame behind what waits to be sent; beats give way when there is no
 ** room. */
-static void say(peer *it, tfd__frame_type type, int code, int from,
-                const char *text) {
+static void say(peer *it, const tfd__frame *head, const char *text) {
   size_t n = text == NULL ? 0 : strlen(text);
-  tfd__frame f = {.type = type,
-                  .tag = (uint32_t)code,
-                  .what = (uint64_t)from,
-                  .length = n,
-                  .sum = text == NULL ? 0 : tfd__crc32c(0, text, n)};
+  tfd__frame f = *head;
 
+  f.length = n;
+  f.sum = text == NULL ? 0 : tfd__crc32c(0, text, n);
   if (it->out_done > 0) {
     memmove(it->out, it->out + it->out_done, it->out_n - it->out_done);
     it->out_n -= it->out_done;
@@ -391,6 +372,7 @@ static void hear_abort(tfd__mesh *m, int process, const tfd__frame *f) {
   tfd__lock(&m->lock);
   if (m->note_code == TFD_OK) {
     m->note_code = code;
+    m->note_exit = f->count == TFD_EXIT_DESYNC ? TFD_EXIT_DESYNC : TFD_EXIT_ANY;
     m->note_from = f->what < (uint64_t)m->processes ? (int)f->what : process;
     memcpy(m->note, m->peers[process].in + TFD_FRAME_BYTES, n);
     m->note[n] = '\0';
@@ -398,6 +380,7 @@ static void hear_abort(tfd__mesh *m, int process, const tfd__frame *f) {
   tfd__unlock(&m->lock);
   (void)tfd__fail((tfd_status)code, "stopped because of process %d: %s",
                   m->note_from, m->note);
+  (void)tfd__exit_with(m->note_exit);
   fail(m);
 }
 
@@ -442,10 +425,11 @@ bool tfd__mesh_has_left(const tfd__mesh *m, int process) {
 }
 
 int tfd__fail_left(int here, int process, uint64_t collective) {
-  return tfd__fail(TFD_RUNTIME_ERROR,
-                   "process %d has ended while process %d waits for it in "
-                   "collective %llu",
-                   process, here, (unsigned long long)collective);
+  (void)tfd__fail(TFD_RUNTIME_ERROR,
+                  "process %d has ended while process %d waits for it in "
+                  "collective %llu",
+                  process, here, (unsigned long long)collective);
+  return tfd__exit_with(TFD_EXIT_DESYNC);
 }
 
 /* Somebody waits for a process that has ended in order. */
@@ -512,6 +496,7 @@ static void serve(tfd__mesh *m, int process, const struct pollfd *polled) {
 
 /* Tell the others what failed here, once. */
 static void spread_note(tfd__mesh *m, bool *spread_p) {
+  tfd__frame head;
   bool tell = false;
   int p;
 
@@ -520,8 +505,12 @@ static void spread_note(tfd__mesh *m, bool *spread_p) {
   tfd__unlock(&m->lock);
   if (!tell) return;
   *spread_p = true;
+  head = (tfd__frame){.type = TFD_FRAME_ABORT,
+                      .tag = (uint32_t)m->note_code,
+                      .what = (uint64_t)m->note_from,
+                      .count = (uint64_t)m->note_exit};
   for (p = 0; p < m->processes; p++) {
-    say(&m->peers[p], TFD_FRAME_ABORT, m->note_code, m->note_from, m->note);
+    say(&m->peers[p], &head, m->note);
     send_control(&m->peers[p]);
   }
 }
@@ -561,7 +550,7 @@ static void say_farewell(tfd__mesh *m) {
   int p;
 
   for (p = 0; p < m->processes && !m->failed; p++) {
-    say(&m->peers[p], TFD_FRAME_BYE, 0, 0, NULL);
+    say(&m->peers[p], &(tfd__frame){.type = TFD_FRAME_BYE}, NULL);
   }
   while (waiting && tfd__now_ns() < until) {
     waiting = false;
@@ -599,7 +588,7 @@ static void run(void *arg) {
       for (p = 0; p < m->processes; p++) {
         if (m->peers[p].out_n == m->peers[p].out_done &&
             TFD_FAIL(NET_BEAT) == 0) {
-          say(&m->peers[p], TFD_FRAME_BEAT, 0, 0, NULL);
+          say(&m->peers[p], &(tfd__frame){.type = TFD_FRAME_BEAT}, NULL);
         }
       }
       beat = now + BEAT_NS;

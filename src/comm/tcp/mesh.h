@@ -9,13 +9,13 @@
 
 /* --- frames --------------------------------------------------------------- */
 
-enum { TFD_FRAME_BYTES = 56, TFD_NOTE_BYTES = 4096 };
+enum { TFD_FRAME_BYTES = 96, TFD_PLACE_BYTES = 40, TFD_NOTE_BYTES = 4096 };
 
 typedef enum tfd__frame_type {
   TFD_FRAME_DATA = 1,
   TFD_FRAME_BEAT,
   TFD_FRAME_BYE,
-  TFD_FRAME_ABORT, /* code in `tag`, text as payload */
+  TFD_FRAME_ABORT, /* code in `tag`, exit code in `count`, text as payload */
   TFD_FRAME_TYPES
 } tfd__frame_type;
 
@@ -28,10 +28,15 @@ typedef struct tfd__frame {
   uint64_t count;  /* elements of the value, over all ranks the same */
   uint64_t length; /* bytes that follow */
   uint32_t sum;    /* CRC-32C of them */
+  uint32_t line;   /* of the script that called it; 0 = unknown */
+  char file[TFD_PLACE_BYTES]; /* its name's end; for messages alone */
 } tfd__frame;
 
+/* Where the script called the collective. */
+void tfd__frame_set_place(tfd__frame *f, const tfd__collective *c);
+
 /* Is what process `there` sends what process `here` waits for? Errors:
-** RuntimeError: the processes run apart. */
+** RuntimeError: the processes run apart, with what each calls and where. */
 int tfd__frame_fits(const tfd__frame *want, const tfd__frame *got, int here,
                     int there);
 
@@ -77,6 +82,6 @@ bool tfd__mesh_has_left(const tfd__mesh *mesh, int process);
 /* Fail with: `here` waits for one that has left. */
 int tfd__fail_left(int here, int process, uint64_t collective);
 /* Tell all others why the group has failed here. Threads: any. */
-void tfd__mesh_abort(tfd__mesh *mesh, int code, const char *text);
+void tfd__mesh_abort(tfd__mesh *mesh, const tfd__error *cause);
 
 #endif

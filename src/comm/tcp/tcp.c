@@ -88,8 +88,7 @@ static void close_group(tfd__group *g) {
 }
 
 static void abort_group(tfd__group *g) {
-  tfd__mesh_abort(own_of(g)->mesh, (int)g->cause.code,
-                  g->cause.message == NULL ? "" : g->cause.message);
+  tfd__mesh_abort(own_of(g)->mesh, &g->cause);
 }
 
 /* --- making work ---------------------------------------------------------- */
@@ -151,6 +150,7 @@ static void add_post(tfd__group *g, work *w, bool send, int process, int tag,
                              .what = tfd__kept_signature(&w->kept, dtype),
                              .count = (uint64_t)numel,
                              .length = bytes}};
+  tfd__frame_set_place(&p->frame, &w->kept.c);
   w->waited[w->posts_n++] = p;
   if (send) {
     tfd__mesh_send(own_of(g)->mesh, p);
