@@ -34,6 +34,8 @@ typedef struct peer {
   tfd__frame frame;
   int64_t heard;
   atomic_bool left; /* has said farewell */
+  bool deaf;        /* its control frames make no sense: none is read */
+  bool silent;      /* it is not waited for at the end */
   int64_t data_end; /* when the data connection ended; 0 = it has not */
   int data_error;   /* the system's errno; 0 = the other side closed it */
   uint8_t in[CONTROL_BYTES];
@@ -77,14 +79,8 @@ static void fail(tfd__mesh *m) {
   (void)tfd__group_fail(m->group); /* comes back through tfd__mesh_abort */
 }
 
+/* Connections stay: the process may be there still, and should hear why. */
 static void lost(tfd__mesh *m, int p, const char *how) {
-  peer *it = &m->peers[p];
-  int c;
-
-  for (c = 0; c < TFD_CHANNELS; c++) {
-    if (it->socket[c] >= 0) (void)close(it->socket[c]);
-    it->socket[c] = -1;
-  }
   (void)tfd__fail(TFD_UNAVAILABLE, "process %d of %d %s", p, m->processes, how);
   fail(m);
 }
@@ -398,12 +394,13 @@ static void receive_control(tfd__mesh *m, int process) {
   peer *it = &m->peers[process];
   tfd__frame f;
 
-  while (it->socket[TFD_CHANNEL_CONTROL] >= 0) {
+  while (it->socket[TFD_CHANNEL_CONTROL] >= 0 && !it->deaf) {
     size_t whole = TFD_FRAME_BYTES;
 
     if (it->in_n >= TFD_FRAME_BYTES) {
       if (!tfd__frame_read(it->in, &f) || f.length > TFD_NOTE_BYTES ||
           f.type == TFD_FRAME_DATA) {
+        it->deaf = true;
         damaged(m, process);
         return;
       }
@@ -454,6 +451,7 @@ static void check_silence(tfd__mesh *m, int64_t now) {
     if (now - it->heard < m->patience) continue;
     (void)snprintf(how, sizeof how, "has not been heard of for %.1f s",
                    (double)(now - it->heard) * 1e-9);
+    it->silent = true;
     lost(m, p, how);
     return;
   }
@@ -463,6 +461,7 @@ static void check_silence(tfd__mesh *m, int64_t now) {
 
 static void watch(tfd__mesh *m, int process, struct pollfd *polled) {
   const peer *it = &m->peers[process];
+  bool talks = it->out_done < it->out_n;
   short data = 0;
 
   tfd__lock(&m->lock);
@@ -471,9 +470,9 @@ static void watch(tfd__mesh *m, int process, struct pollfd *polled) {
   tfd__unlock(&m->lock);
   polled[0] = (struct pollfd){
       .fd = data != 0 ? it->socket[TFD_CHANNEL_DATA] : -1, .events = data};
-  polled[1] =
-      (struct pollfd){.fd = it->socket[TFD_CHANNEL_CONTROL], .events = POLLIN};
-  if (it->out_done < it->out_n) polled[1].events |= POLLOUT;
+  polled[1] = (struct pollfd){
+      .fd = it->deaf && !talks ? -1 : it->socket[TFD_CHANNEL_CONTROL],
+      .events = (short)((it->deaf ? 0 : POLLIN) | (talks ? POLLOUT : 0))};
 }
 
 static void serve(tfd__mesh *m, int process, const struct pollfd *polled) {
@@ -540,7 +539,7 @@ static bool is_parted(peer *it, bool *told) {
   do {
     n = recv(s, rest, sizeof rest, 0);
   } while (n > 0);
-  return n == 0 || !is_for_later(errno);
+  return n == 0 || it->silent || !is_for_later(errno);
 }
 
 static void say_farewell(tfd__mesh *m) {
