@@ -453,6 +453,7 @@ function C.wrapper(header, f)
       or "",
     slow and index > 0 and ("  lua_settop(L, %d);\n"):format(index) or "",
     f.returns == "status" and "  TFD_LUA_ENTER(L);\n" or "",
+    f.doc:find("Meets:", 1, true) and "  tfd__lua_note_meeting(L);\n" or "",
     f.lists or "", table.concat(checks),
     C.call(f, call, pushes, table.concat(early)), "}\n",
   }

@@ -88,6 +88,8 @@ void tfd__groups_abort(const char *reason);
 /* This process ends in order: say farewell in all such groups, which cannot be
 ** used any more. Threads: as above. */
 void tfd__groups_leave(void);
+/* Is there such a group? Threads: any. */
+bool tfd__groups_are_far(void);
 /* For providers: this thread's error is why the group fails, unless it has
 ** failed already. Returns the error's code. Threads: any. */
 int tfd__group_fail(tfd__group *g);

@@ -27,6 +27,15 @@ static void list_remove(const tfd__group *g) {
   pthread_mutex_unlock(&far_lock);
 }
 
+bool tfd__groups_are_far(void) {
+  bool are = false;
+
+  pthread_mutex_lock(&far_lock);
+  are = far != NULL;
+  pthread_mutex_unlock(&far_lock);
+  return are;
+}
+
 void tfd__groups_abort(const char *reason) {
   tfd__group *g = NULL;
 

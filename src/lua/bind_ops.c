@@ -4,6 +4,7 @@
 ** one new userdata, and with queued devices one look at the call stack. */
 #include <string.h>
 
+#include "comm/comm.h"
 #include "lua/bind.h"
 #include "ops/attributes.h"
 
@@ -93,13 +94,12 @@ static bool some_queue(void) {
   return known != 0;
 }
 
-void tfd__lua_note_position(lua_State *L) {
+static void note_position(lua_State *L) {
   /* Deeper stacks keep the last position noted: cost stays bounded. */
   enum { LEVELS = 12 };
   lua_Debug ar;
   int level = 1;
 
-  if (!some_queue() && tfd__context()->recorder == NULL) return;
   for (level = 1; level < LEVELS; level++) {
     const source *s = NULL;
 
@@ -113,6 +113,14 @@ void tfd__lua_note_position(lua_State *L) {
     tfd_context_set_position(s->text + 1, ar.currentline);
     return;
   }
+}
+
+void tfd__lua_note_position(lua_State *L) {
+  if (some_queue() || tfd__context()->recorder != NULL) note_position(L);
+}
+
+void tfd__lua_note_meeting(lua_State *L) {
+  if (tfd__groups_are_far()) note_position(L);
 }
 
 /* set_position(file, line) */

@@ -93,7 +93,8 @@ TFD_API int tfd_strategy_create(tfd_strategy *strategy,
  * strategy says. The handle is a distributed variable, or an ordinary one where
  * the strategy has one copy and nothing to combine.
  * Errors: ValueError for modes that contradict each other, MEAN of integers.
- * Source: tf.Variable in Strategy.scope */
+ * Source: tf.Variable in Strategy.scope
+ * Meets: the other processes of the strategy. */
 TFD_API int tfd_strategy_variable(tfd_strategy *strategy, tfd_object *initial,
                                   const char *name, bool trainable,
                                   tfd_variable_synchronization synchronization,
@@ -108,7 +109,8 @@ TFD_API int tfd_strategy_variable(tfd_strategy *strategy, tfd_object *initial,
  * Owns: result_p holds one new tensor for each destination.
  * Errors: InvalidArgument when shapes or dtypes differ; NotImplementedError for
  *   slices and anything but sum and mean.
- * Source: tf.distribute.StrategyExtended.reduce_to */
+ * Source: tf.distribute.StrategyExtended.reduce_to
+ * Meets: the other processes of the strategy. */
 TFD_API int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                                 const char *what, tfd_object *const *components,
                                 int components_n,
@@ -129,7 +131,8 @@ TFD_API int tfd_strategy_broadcast(tfd_strategy *strategy, const char *what,
  * or int64 elements are added up by all devices together, each taking a
  * stretch of every value.
  * Errors: as tfd_strategy_reduce; ValueError unless components_n is a multiple
- *   of the replicas. Source: tf.distribute.ReplicaContext.all_reduce */
+ *   of the replicas. Source: tf.distribute.ReplicaContext.all_reduce
+ * Meets: the other processes of the strategy. */
 TFD_API int tfd_strategy_all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                                     const char *what,
                                     tfd_object *const *components,
@@ -139,7 +142,8 @@ TFD_API int tfd_strategy_all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
  * the last one first, that end once they have more than pack_bytes bytes (0 =
  * one pack). Results are the same.
  * Units: timeout_seconds, for groups of several processes; 0 = the default.
- * Source: tf.distribute NcclAllReduce, CommunicationOptions.bytes_per_pack */
+ * Source: tf.distribute NcclAllReduce, CommunicationOptions.bytes_per_pack
+ * Meets: the other processes of the strategy. */
 TFD_API int
 tfd_strategy_all_reduce_packed(tfd_strategy *strategy, tfd_reduce_op op,
                                const char *what, tfd_object *const *components,
@@ -154,7 +158,8 @@ tfd_strategy_all_reduce_packed(tfd_strategy *strategy, tfd_reduce_op op,
  * Shapes: gradients are like their variable.
  * Errors: InvalidArgument when shapes or dtypes differ; ValueError for lists
  *   that do not go together.
- * Source: tf.keras.optimizers.Optimizer.apply_gradients */
+ * Source: tf.keras.optimizers.Optimizer.apply_gradients
+ * Meets: the other processes of the strategy. */
 TFD_API int tfd_strategy_update(tfd_strategy *strategy, int op,
                                 tfd_variable *const *targets, int targets_n,
                                 tfd_object *const *grads, int grads_n,
@@ -168,7 +173,8 @@ TFD_API int tfd_strategy_apply(tfd_strategy *strategy, const char *name,
  * Shapes: [..., n_i, ...] give [..., sum n_i, ...].
  * Errors: InvalidArgument when ranks or other sizes differ, ValueError for an
  *   axis outside, NotImplementedError for slices.
- * Source: tf.distribute.Strategy.gather */
+ * Source: tf.distribute.Strategy.gather
+ * Meets: the other processes of the strategy. */
 TFD_API int tfd_strategy_gather(tfd_strategy *strategy, int axis,
                                 const char *what, tfd_object *const *components,
                                 int components_n,
