@@ -128,7 +128,8 @@ local FREE = {
   "^tf%.nest%.", "^tf%.print$", "^tf%.group$", "^tf%.train%.Checkpoint$",
   "Options$", "^tf%.data%.experimental%.%l", "Optional%.",
   -- a kind, a message; what asks and never fails
-  "^tf%.errors%.", "%.is_%l+$", "^tf%.executing_eagerly$", "^tf%.flags$",
+  "^tf%.errors%.", "%.is_%l+$", "^tf%.executing_eagerly$",
+  "^tf%.inside_function$", "^tf%.flags$",
   -- what raises NotImplementedError
   "^tf%.summary%.%l", "^tf%.data%.Dataset%.%l", "plot_model$", "model_to_dot$",
   -- names of losses and weights of examples, for other modules of the library

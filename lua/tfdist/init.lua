@@ -167,8 +167,9 @@ end
 
 --- True for a tensor of a function that is being traced.
 --- Source: tf.is_symbolic_tensor
-function tf.is_symbolic_tensor(x)
-  return require "tfdist.core.tracing".is_symbolic(x)
-end
+tf.is_symbolic_tensor = require "tfdist.base.options".wrap("is_symbolic_tensor",
+  "tensor:table=nil", function(x)
+    return require "tfdist.core.tracing".is_symbolic(x)
+  end)
 
 return tf

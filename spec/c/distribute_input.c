@@ -330,7 +330,8 @@ static void a_kind_that_is_not_there_is_named(void **state) {
   assert_int_equal(TFD_VALUE_ERROR,
                    tfd_strategy_new("mirror", NULL, 0, NULL, &s));
   assert_string_equal("strategy: there is no kind \"mirror\"; there are "
-                      "default, one_device, mirrored, central_storage",
+                      "default, one_device, mirrored, central_storage, "
+                      "multi_worker",
                       tfd_error_message());
   assert_null(s);
 }

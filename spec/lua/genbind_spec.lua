@@ -20,6 +20,7 @@ TFD_API const char *tfd_error_where(void);
 TFD_API const char *tfd_error_op(void);
 TFD_API const char *tfd_error_argument(void);
 TFD_API int64_t tfd_error_bound(void);
+TFD_API int tfd_error_exit_code(void);
 TFD_API void tfd_context_set_position(const char *file, int line);
 TFD_API int tfd_tensor_read(tfd_tensor *tensor, void *data, size_t data_bytes);
 TFD_API int tfd_tensor_values(tfd_tensor *tensor, double *values, int64_t values_n);
