@@ -1,0 +1,50 @@
+--- Workers that do not do the same: every one of them is told what both sides
+--- called, with their script lines, and ends with status 77.
+local process = require "spec.support.process"
+local workers = require "spec.support.workers"
+
+-- Line 1 of every program.
+local HEAD = "local tf = require 'tfdist'; local s = tf.distribute."
+  .. "MultiWorkerMirroredStrategy { communication_options = { implementation "
+  .. "= '%s' } }; local w = s.extended.worker_index\n"
+
+local CASES = {
+  { "another shape", "s:reduce('SUM', tf.ones { 4 + w })",
+    { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:2",
+      "process 1 calls all_reduce sum of float32%[5%] at [^ ]+%.lua:2" } },
+  { "another dtype",
+    "s:reduce('SUM', tf.ones({ 4 }, w == 0 and 'float32' or 'float64'))",
+    { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:2",
+      "process 1 calls all_reduce sum of float64%[4%] at [^ ]+%.lua:2" } },
+  { "another reduction",
+    "s:reduce(w == 0 and 'MAX' or 'MIN', tf.ones { 4 })",
+    { "process 0 calls all_reduce max", "process 1 calls all_reduce min" } },
+  { "another order",
+    "if w == 1 then\ns:gather(tf.ones { 3 }, 0)\nend\n"
+    .. "s:reduce('SUM', tf.ones { 4 })",
+    { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:5",
+      "process 1 calls all_gather of int64%[%d+%] at [^ ]+%.lua:3" } },
+  { "a call less", "if w == 0 then s:reduce('SUM', tf.ones { 4 }) end",
+    { "process 1 has ended while process 0 waits" }, ends = 0 },
+}
+
+describe("workers that run apart #once", function()
+  for _, implementation in ipairs { "AUTO", "RING" } do
+    for _, host in ipairs(process.hosts) do
+      for _, case in ipairs(CASES) do
+        it(("hear of %s (%s, %s)"):format(case[1], implementation, host.name),
+          function()
+            local results = workers.run { host = host.path,
+              program = HEAD:format(implementation) .. case[2] }
+            for i, r in ipairs(results) do
+              local code = i == 2 and case.ends or 77
+              assert.equal(code, r.code, r.err)
+              for _, text in ipairs(code == 77 and case[3] or {}) do
+                assert.matches(text, r.err)
+              end
+            end
+          end)
+      end
+    end
+  end
+end)
