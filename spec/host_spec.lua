@@ -482,6 +482,12 @@ print(ok, tostring(why):match("C stack overflow"))]])
         assert.matches("^usage: tfdist", call(H, { "--help" }).out)
         assert.matches("TFDIST_LOG", call(H, { "help", "env" }).out)
         assert.equal(2, call(H, { "help", "nothing" }).code)
+        for _, command in ipairs { "run", "devices", "doctor", "version",
+            "help", "config", "events", "ckpt" } do
+          local r = call(H, { command, "--help" })
+          assert.equal(0, r.code, r.err)
+          assert.matches("^usage: tfdist .*" .. command, r.out .. r.err)
+        end
       end)
 
       it("are those of the manual, as the options are", function()

@@ -16,7 +16,7 @@ _tfdist() {
     --strict)
       COMPREPLY=($(compgen -W 'error' -- "$word")); return ;;
     help)
-      COMPREPLY=($(compgen -W 'env run' -- "$word")); return ;;
+      COMPREPLY=($(compgen -W 'env run devices doctor version' -- "$word")); return ;;
     ckpt)
       COMPREPLY=($(compgen -W 'ls verify' -- "$word")); return ;;
     events)

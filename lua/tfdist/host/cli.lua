@@ -309,6 +309,13 @@ TFDIST_FAIL_ALLOC=N        the N-th allocation fails (tests)
 TFDIST_FAILPOINTS=ORDERS   faults at named places: tfdist --failpoints (tests)
 LUA_INIT LUA_PATH LUA_CPATH (and LUA_INIT_5_4 ...)   as in lua]]
 
+TOPICS.devices = "usage: tfdist devices    what there is to compute on"
+TOPICS.doctor = "usage: tfdist doctor    what is installed, and what to do about "
+  .. "what is not"
+TOPICS.version = "usage: tfdist version"
+TOPICS.help = "usage: tfdist help [TOPIC]    topics: env, run, devices, doctor, "
+  .. "version"
+
 --- Usage, or one topic.
 function commands.help(topic)
   if topic == nil then
@@ -318,7 +325,8 @@ function commands.help(topic)
     print(TOPICS[topic])
     return 0
   end
-  io.stderr:write(("tfdist help: no topic %q; there are: env, run\n"):format(topic))
+  io.stderr:write(("tfdist help: no topic %q; there are: env, run, "
+    .. "devices, doctor, version\n"):format(topic))
   return 2
 end
 
@@ -341,9 +349,15 @@ function M.main(name, ...)
   if command == nil then
     return nil
   end
+  local first = ...
+  local asks = first == "--help" or first == "-h"
+  if asks and TOPICS[name] then
+    print(TOPICS[name])
+    return 0
+  end
   local done, code = pcall(command, ...)
   if done then
-    return code or 0
+    return not asks and code or 0 -- the others show their usage
   elseif errors.is_error(code) and code.kind ~= "Cancelled" then
     io.stderr:write("tfdist ", name, ": ", tostring(code), "\n")
     return 1
