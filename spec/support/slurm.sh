@@ -27,9 +27,11 @@ trap finish EXIT
 trap 'exit 143' TERM INT HUP
 
 free_ports() {
-  perl -e 'use Socket; for (1..3) { socket(my $s, PF_INET, SOCK_STREAM, 0);
-    bind($s, sockaddr_in(0, INADDR_LOOPBACK)); push @s, $s;
-    print((sockaddr_in(getsockname $s))[0], " ") }'
+  # below those that connections get by themselves
+  perl -e 'use Socket; while (@s < 3) { socket(my $s, PF_INET, SOCK_STREAM, 0);
+    my $p = 20000 + int rand 12000;
+    bind($s, sockaddr_in($p, INADDR_LOOPBACK)) or next; push @s, $s;
+    print "$p " }'
 }
 read -r port one two <<PORTS
 $(free_ports)

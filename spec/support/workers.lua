@@ -1,13 +1,15 @@
 --- Run one program as several workers, each a process of its own with its
---- TF_CONFIG, on ports that the kernel chooses.
+--- TF_CONFIG, on ports that nobody has.
 local process = require "spec.support.process"
 
 local M = {}
 
--- Perl is in every Debian; the ports are free when it has ended.
-local PORTS = [[use Socket; for (1..$ARGV[0]) { socket(my $s, PF_INET,
-SOCK_STREAM, 0); bind($s, sockaddr_in(0, INADDR_LOOPBACK)); push @s, $s;
-print((sockaddr_in(getsockname $s))[0], "\n") }]]
+-- Perl is in every Debian; the ports are free when it has ended. They lie below
+-- those that the kernel gives to connections, which could take one meanwhile.
+local PORTS = [[use Socket; while (@s < $ARGV[0]) { socket(my $s, PF_INET,
+SOCK_STREAM, 0); my $p = 20000 + int rand 12000;
+bind($s, sockaddr_in($p, INADDR_LOOPBACK)) or next; push @s, $s;
+print "$p\n" }]]
 
 --- n free ports of this machine.
 function M.ports(n)
