@@ -42,6 +42,11 @@ end
 
 describe("under Slurm #once", function()
   local why = lacks("munged slurmctld slurmd srun", "slurm-wlm munge")
+  local probe = why == nil and process.run("spec/support/slurm.sh true")
+  if probe and probe.code == 77 then
+    why = "no Slurm on this machine: "
+      .. (probe.err:match "error: ([^\n]*initialize[^\n]*)" or probe.err)
+  end
   if why then
     pending(why)
     return
@@ -104,9 +109,10 @@ end)
 
 describe("in network namespaces #once", function()
   local why = lacks("ip", "iproute2")
-  if why == nil and process.run("ip netns add tfdist-probe && "
-    .. "ip netns del tfdist-probe").code ~= 0 then
-    why = "the kernel gives no network namespaces"
+  local probe = why == nil
+    and process.run "spec/support/netns.sh '$ONE true && $TWO true'"
+  if probe and probe.code ~= 0 then
+    why = "no network namespaces on this machine: " .. probe.err
   end
   if why then
     pending(why)

@@ -75,12 +75,13 @@ munged --foreground --force --key-file="$dir/munge.key" \
 slurmctld -D -i -c >"$dir/ctld.log" 2>&1 &
 for node in "$net.1" "$net.2"; do
   slurmd -D -N "$node" >"$dir/$node.log" 2>&1 &
-  done
+done
 
 tries=0
 until [ "$(sinfo -h -t idle -o '%D' 2>/dev/null)" = 2 ]; do
   tries=$((tries + 1))
-  if [ "$tries" -gt 300 ]; then
+  # A node that has ended (the last one stands for both) never comes up.
+  if [ "$tries" -gt 300 ] || ! kill -0 $! 2>/dev/null; then
     echo 'slurm.sh: the nodes did not come up' >&2
     tail -n 5 "$dir"/*.log >&2
     exit 77
