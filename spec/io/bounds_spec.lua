@@ -28,10 +28,12 @@ def npz(name, sizes):
 npz('large.npz', [200 * MIB])
 npz('several.npz', [40 * MIB] * 5)
 npz('fits.npz', [40 * MIB])
-def idx(n):
-    return gzip.compress(b'\0\0\x08\1' + struct.pack('>I', n) + bytes(n), 6)
+def idx(n, held=None):
+    return gzip.compress(b'\0\0\x08\1' + struct.pack('>I', n)
+                         + bytes(n if held is None else held), 6)
 put('large.idx.gz', idx(200 * MIB))
 put('fits.idx.gz', idx(40 * MIB))
+put('claims.idx.gz', idx(400 * MIB, 30))
 put('line.gz', gzip.compress(b'x' * (200 * MIB) + b'\n'))
 
 def crc(data):
@@ -43,8 +45,9 @@ def crc(data):
     c ^= 0xffffffff
     return ((c >> 15 | c << 17) + 0xa282ead8) & 0xffffffff
 length = struct.pack('<Q', 200 * MIB)
-put('record.gz', gzip.compress(length + struct.pack('<I', crc(length))
-                               + bytes(200 * MIB)))
+head = length + struct.pack('<I', crc(length))
+put('record.gz', gzip.compress(head + bytes(200 * MIB)))
+put('claims.record.gz', gzip.compress(head + bytes(30)))
 def safetensors(name, header):
     put(name, struct.pack('<Q', len(header)) + header.encode())
 safetensors('lists', '{"a":{"shape":[' + ','.join(['[]'] * 3666666) + ']}}')
@@ -88,7 +91,10 @@ local CASES = {
   { "fits.npz", NPZ, "read", (40 + 16) * MIB },
   { "large.idx.gz", IDX, "ResourceExhausted", 16 * MIB },
   { "fits.idx.gz", IDX, "read", (40 + 16) * MIB },
+  -- More than deflate can hold in the file's bytes.
+  { "claims.idx.gz", IDX, "DataLoss", 16 * MIB },
   { "record.gz", RECORDS, "ResourceExhausted", 16 * MIB },
+  { "claims.record.gz", RECORDS, "DataLoss", 16 * MIB },
   -- A line has no length before it ends: it grows to the limit, moved once.
   { "line.gz", LINES, "ResourceExhausted", (64 + 128 + 16) * MIB },
   { "lists", ARCHIVE, "DataLoss", (11 + 16) * MIB },

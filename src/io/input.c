@@ -239,6 +239,13 @@ int tfd__input_too_much(const tfd__input *s, uint64_t bytes) {
                      s->path, (unsigned long long)bytes,
                      (unsigned long long)TFD_PIPE_BYTES);
   }
+  if (s->compressed && bytes / TFD_DEFLATED_TIMES > s->file_bytes) {
+    return tfd__fail(TFD_DATA_LOSS,
+                     "%s: %llu bytes to unpack at once, but a file of %llu "
+                     "cannot hold more than %d times as many",
+                     s->path, (unsigned long long)bytes,
+                     (unsigned long long)s->file_bytes, TFD_DEFLATED_TIMES);
+  }
   (void)tfd__fail(TFD_RESOURCE_EXHAUSTED,
                   "%s: %llu bytes to unpack at once; a file of %llu may unpack "
                   "to %llu",

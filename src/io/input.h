@@ -15,6 +15,9 @@
 #define TFD_INPUT_BYTES ((size_t)64 << 10)
 #define TFD_UNPACKED_BYTES ((uint64_t)64 << 20)
 #define TFD_UNPACKED_TIMES 100
+/* What deflate gives at most for a byte: 258 bytes for a length and a distance
+** of one bit each. */
+#define TFD_DEFLATED_TIMES 1032
 #define TFD_PIPE_BYTES ((uint64_t)1 << 30)
 
 typedef struct tfd__input {
@@ -53,7 +56,8 @@ int tfd__input_part(tfd__input *s, const char *name, uint64_t offset,
                     uint64_t bytes, bool deflated);
 /* The most bytes that may be held at once of what is to come. */
 uint64_t tfd__input_most(const tfd__input *s);
-/* Say that `bytes` are more than that. Returns ResourceExhausted. */
+/* Say that `bytes` are more than that. Returns ResourceExhausted, or DataLoss
+** where no file of that size can hold them. */
 int tfd__input_too_much(const tfd__input *s, uint64_t bytes);
 /* Up to `need` more bytes to the end of b. Memory follows what was read, not
 ** what is wanted. */
