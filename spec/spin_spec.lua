@@ -21,7 +21,7 @@ describe("idle OpenMP threads #once", function()
 
     it("spin a bounded time under " .. interpreter, function()
       local count, seen = spin ""
-      assert.equal("1000", count)
+      assert.is_true(tonumber(count) >= 100 and tonumber(count) <= 20000, count)
       assert.equal("nil\n", seen)
     end)
 

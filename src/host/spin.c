@@ -17,7 +17,7 @@
 extern char **environ;
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-static char ours[] = TFD_SPIN;
+static char ours[TFD_SPIN_TEXT];
 static char *theirs = NULL;
 
 /* No function of the C library may be called this early. */
@@ -51,6 +51,7 @@ static void lend(int argc, char **argv, char **environment) {
   if (environment == NULL || find(environment, wishes) != NULL) return;
   place = find(environment, unread);
   if (place == NULL) return;
+  tfd__spin_text(ours);
   theirs = *place;
   *place = ours;
 }

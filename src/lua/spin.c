@@ -13,7 +13,7 @@
 
 extern char **environ;
 
-static char ours[] = TFD_SPIN;
+static char ours[TFD_SPIN_TEXT];
 
 /* The same memory as `environ` keeps. */
 static bool is_set(void) {
@@ -29,7 +29,9 @@ __attribute__((constructor)) static void bound_spin(void) {
   for (; e != NULL && *e != NULL; e++)
     for (w = wishes; *w != NULL; w++)
       if (strncmp(*e, *w, strlen(*w)) == 0) return;
-  if (e != NULL) putenv(ours);
+  if (e == NULL) return;
+  tfd__spin_text(ours);
+  putenv(ours);
 }
 
 void tfd__lua_spin_bounded(void) {
