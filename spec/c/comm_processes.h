@@ -6,6 +6,7 @@
 #ifndef SPEC_COMM_PROCESSES_H
 #define SPEC_COMM_PROCESSES_H
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -217,6 +218,53 @@ static inline void a_process_that_hangs_fails_the_others(void **state) {
   assert_int_equal(0, status_of(children[1]));
 }
 
+/* Sums until the file is there, as process 0 sees it: the others are told by
+** the sum. */
+static char enough[64];
+
+static inline int they_go_on(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  bool over = false;
+
+  n.beat_timeout = 1;
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  do {
+    pieces p;
+    tfd__collective c =
+        collective(TFD_COLLECTIVE_BROADCAST, TFD_REDUCE_SUM, &p, &p);
+    float last = access(enough, F_OK) == 0;
+
+    CHECK(sum_ones(&w, 1000000, 60) == TFD_OK);
+    make_pieces(&w, &p, TFD_FLOAT32, 1);
+    *(float *)p.views[0].data = last;
+    CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(60)) == TFD_OK);
+    over = *(float *)p.views[0].data > 0;
+    drop_pieces(&w, &p);
+  } while (!over);
+  tfd__release(w.group);
+  return 0;
+}
+
+/* A suspended job: all are stopped in the middle of what they do, for longer
+** than they bear silence, and go on one after the other. */
+static inline void processes_stopped_together_go_on(void **state) {
+  pid_t children[3];
+  int i;
+
+  (void)state;
+  (void)snprintf(enough, sizeof enough, "/tmp/comm-enough-%d", (int)getpid());
+  make_addresses();
+  for (i = 0; i < 3; i++) children[i] = start(they_go_on, i, 3, 1);
+  (void)poll(NULL, 0, 1500); /* in the middle, whatever they do */
+  for (i = 0; i < 3; i++) (void)kill(children[i], SIGSTOP);
+  (void)poll(NULL, 0, 2500);
+  for (i = 0; i < 3; i++) (void)kill(children[i], SIGCONT);
+  (void)fclose(fopen(enough, "w"));
+  for (i = 0; i < 3; i++) assert_int_equal(0, status_of(children[i]));
+  (void)unlink(enough);
+}
+
 static inline int they_differ(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
   world w = {0};
@@ -290,6 +338,7 @@ static inline void an_abort_reaches_everybody_with_its_cause(void **state) {
 /* For a list of tests. */
 #define FAULT_TESTS                                              \
   cmocka_unit_test(a_process_that_dies_fails_the_others),        \
+      cmocka_unit_test(processes_stopped_together_go_on),        \
       cmocka_unit_test(a_process_that_hangs_fails_the_others),   \
       cmocka_unit_test(processes_that_run_apart_all_hear_of_it), \
       cmocka_unit_test(a_process_that_ends_is_not_waited_for),   \

@@ -6,6 +6,8 @@
 #include "comm/private.h"
 
 #define SLICE_NS 20000000
+/* A slice that took longer than this: the process was stopped meanwhile. */
+#define PAUSE_NS 5000000000
 
 /* --- failure -------------------------------------------------------------- */
 
@@ -154,6 +156,7 @@ int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until) {
   if (until == 0) until = tfd__deadline_in(t->group->timeout);
   for (;;) {
     int64_t now = tfd__now_ns();
+    int64_t took = 0;
 
     TFD_TRY(look(t, until - now > SLICE_NS ? now + SLICE_NS : until));
     if (t->done) return TFD_OK;
@@ -161,7 +164,9 @@ int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until) {
       return tfd__fail(TFD_CANCELLED, "%s: interrupted while waiting",
                        tfd__collective_name(t->kind));
     }
-    if (tfd__now_ns() >= until) return missed(t);
+    took = tfd__now_ns() - now;
+    if (took > PAUSE_NS && until != TFD_FOREVER) until += took;
+    if (now + took >= until) return missed(t);
   }
 }
 

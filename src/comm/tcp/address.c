@@ -12,9 +12,6 @@
 #include "comm/tcp/tcp.h"
 
 enum { HOST_BYTES = 256, PORT_BYTES = 8, BACKLOG = 128 };
-/* A dead host is noticed after about this long, with or without data on the
-** way. */
-enum { SILENCE_MS = 10000 };
 
 /* "[::1]:2222" and "host:2222" as two texts. */
 static int split(const char *address, char host[HOST_BYTES],
@@ -58,7 +55,6 @@ static int look_up(const char *address, bool passive,
 
 void tfd__tune(int socket) {
   int on = 1;
-  int silence = SILENCE_MS;
   int idle = 3;
   int interval = 2;
   int count = 3;
@@ -69,8 +65,12 @@ void tfd__tune(int socket) {
   (void)setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &interval,
                    sizeof interval);
   (void)setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-  (void)setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence,
-                   sizeof silence);
+}
+
+void tfd__tune_control(int socket, double beat_timeout) {
+  int ms = (int)(1000 * (beat_timeout > 0 ? beat_timeout : 10));
+
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
 
 static int open_listener(const struct addrinfo *a) {

@@ -109,6 +109,9 @@ static int connected(meeting *m, line *l) {
 }
 
 static void keep(meeting *m, line *l, int process, int channel) {
+  if (channel == TFD_CHANNEL_CONTROL) {
+    tfd__tune_control(l->talk.socket, m->network->beat_timeout);
+  }
   m->sockets[process].socket[channel] = l->talk.socket;
   l->talk.socket = -1;
   l->stage = STAGE_DONE;

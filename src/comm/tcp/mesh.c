@@ -3,7 +3,8 @@
 ** Data: posts are served in order for each peer and direction. A frame's header
 ** is read when a post waits for that peer, and must be the very one that the
 ** post expects: another collective there means that the processes run apart.
-** Control: a heartbeat each second; silence, a connection that ends without a
+** Control: a heartbeat each second, or more often; silence, a connection that
+*ends without a
 ** farewell, and aborts fail the group. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,9 +20,12 @@
 #include "base/failpoint.h"
 #include "comm/tcp/tcp.h"
 
-#define BEAT_NS 1000000000
+#define BEAT_NS 1000000000 /* or a fourth of the patience */
 #define FAREWELL_SECONDS 2.0
 #define DATA_GRACE_NS 500000000
+/* The thread looks ten times a second: after longer than this the process was
+** stopped, or had no core. */
+#define PAUSE_NS 1000000000
 enum { CONTROL_BYTES = TFD_FRAME_BYTES + TFD_NOTE_BYTES };
 
 typedef struct peer {
@@ -50,6 +54,7 @@ struct tfd__mesh {
   int process;
   int processes;
   int64_t patience; /* ns of silence */
+  int64_t looked;   /* when the thread looked last; its own */
   tfd__mutex lock;  /* rank 3, below the group's */
   tfd__cond moved;
   int wake;
@@ -439,10 +444,23 @@ static void check_left(tfd__mesh *m, int process) {
   fail(m);
 }
 
+/* Time in which this process did not run is nobody's silence: where all of a
+** job are stopped together, it goes on together. */
+static void forgive_pause(tfd__mesh *m, int64_t now) {
+  int64_t most = m->patience / 2 < PAUSE_NS ? m->patience / 2 : PAUSE_NS;
+  bool paused = now - m->looked > most;
+  int p;
+
+  m->looked = now;
+  for (p = 0; paused && p < m->processes; p++) m->peers[p].heard = now;
+}
+
 /* Those who are only silent; called when all that had come was read. */
 static void check_silence(tfd__mesh *m, int64_t now) {
   char how[80];
   int p;
+
+  forgive_pause(m, now);
 
   for (p = 0; p < m->processes; p++) {
     peer *it = &m->peers[p];
@@ -590,7 +608,7 @@ static void run(void *arg) {
           say(&m->peers[p], &(tfd__frame){.type = TFD_FRAME_BEAT}, NULL);
         }
       }
-      beat = now + BEAT_NS;
+      beat = now + (m->patience / 4 < BEAT_NS ? m->patience / 4 : BEAT_NS);
     }
     for (p = 0; p < m->processes; p++) watch(m, p, &polled[2 * p]);
     polled[n] = (struct pollfd){.fd = m->wake, .events = POLLIN};
@@ -628,6 +646,7 @@ static int prepare(tfd__mesh *m, const tfd__peer_sockets *sockets) {
   int64_t now = tfd__now_ns();
   int p;
 
+  m->looked = now;
   for (p = 0; p < m->processes; p++) {
     memcpy(m->peers[p].socket, sockets[p].socket, sizeof sockets[p].socket);
     m->peers[p].heard = now;

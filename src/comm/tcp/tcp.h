@@ -39,8 +39,12 @@ int tfd__listen(const char *address, int *socket_p);
 ** which may be for now. Errors: ValueError; NotFound for an unknown host. */
 int tfd__connect(const char *address, int *socket_p, int *error_p);
 bool tfd__is_loopback(const char *address);
-/* Options that every connection has: no delay, dead hosts are noticed. */
+/* Options that every connection has: no delay, dead hosts are noticed when
+** nothing is on the way. */
 void tfd__tune(int socket);
+/* On control connections they are noticed then, too. Data may lie for as long
+** as a process that is stopped does not read: there it would be wrong. */
+void tfd__tune_control(int socket, double beat_timeout);
 
 /* --- hello ---------------------------------------------------------------- */
 
