@@ -208,8 +208,68 @@ void tfd__spin_slow(tfd__spin *l) {
 #define acquired(p) ((void)(p))
 #endif
 
+/* What a thread that is tried out waits for. */
+typedef struct trial {
+  pthread_mutex_t m;
+  pthread_cond_t c;
+  bool over;
+} trial;
+
+static void *wait_for_end(void *p) {
+  trial *t = p;
+
+  pthread_mutex_lock(&t->m);
+  while (!t->over) pthread_cond_wait(&t->c, &t->m);
+  pthread_mutex_unlock(&t->m);
+  return NULL;
+}
+
+/* How many of n threads can be there at once. */
+static int try_threads(int n) {
+  trial t = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+  pthread_t *threads = tfd__alloc((size_t)n * sizeof *threads);
+  int made = 0, i, rc = 0;
+
+  if (threads == NULL) return 0;
+  while (made < n && rc == 0) {
+    rc = pthread_create(&threads[made], NULL, wait_for_end, &t);
+    if (rc == 0) made++;
+  }
+  pthread_mutex_lock(&t.m);
+  t.over = true;
+  pthread_cond_broadcast(&t.c);
+  pthread_mutex_unlock(&t.m);
+  for (i = 0; i < made; i++) pthread_join(threads[i], NULL);
+  tfd__free(threads);
+  return made;
+}
+
+/* libgomp ends the process when a thread of a team cannot be started. So the
+** calling thread's team is tried out before it grows, and started at once: the
+** C library still has the stacks. Costs some 50 us for each thread, once.
+** Returns how many threads the team may have. */
+static int grown_team(int n) {
+  static _Thread_local int most = 1;
+  static atomic_bool told = false;
+  int can = n;
+
+  if (n <= most) return n;
+  can = 1 + try_threads(n - 1);
+  if (can < n && !atomic_exchange(&told, true)) {
+    tfd__log(TFD_LOG_WARNING,
+             "no room for %d threads (memory, or the number of processes that "
+             "one may have): kernels run on %d",
+             n, can);
+  }
+  if (can <= most) return most;
+#pragma omp parallel num_threads(can)
+  {}
+  most = can;
+  return can;
+}
+
 void tfd__threads_set(int n) {
-  omp_set_num_threads(n > 1 ? n : 1);
+  omp_set_num_threads(n > 1 ? grown_team(n) : 1);
 }
 
 void tfd__use_threads(int n) {
@@ -241,12 +301,14 @@ typedef struct loop {
   int64_t pieces;
 } loop;
 
-/* The team may come out smaller than asked for (a thread limit), hence a loop
-** over the pieces instead of one piece for each thread. (Two addresses for the
-** sanitizer: pieces come after the start, but not after each other.) */
+/* The whole team, though pieces may be fewer: libgomp ends the threads that a
+** smaller one leaves out. It may come out smaller than asked for (a thread
+** limit), hence a loop over the pieces instead of one piece for each thread.
+** (Two addresses for the sanitizer: pieces come after the start, but not after
+** each other.) */
 UNWATCHED static void run_pieces(loop *l) {
   released(&l->fn);
-#pragma omp parallel for schedule(static, 1) num_threads((int)l->pieces)
+#pragma omp parallel for schedule(static, 1)
   for (int64_t i = 0; i < l->pieces; i++) {
     acquired(&l->fn);
     l->fn(l->arg, i * l->size, i + 1 < l->pieces ? (i + 1) * l->size : l->n);
