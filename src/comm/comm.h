@@ -221,6 +221,9 @@ struct tfd__provider {
   const char *name; /* "shared" */
   int score;        /* the highest of those that can is taken */
   bool ordered;     /* G3 */
+  /* Its reduce_scatter gives every element the bits of its all_reduce, whatever
+  ** else is reduced with it. */
+  bool scatters_alike;
 
   /* Why it cannot serve these ranks, as tfd__fail. NULL = it always can. */
   int (*can)(const tfd__group_config *config);

@@ -340,6 +340,7 @@ const tfd__provider tfd__shared_provider = {
     .name = "shared",
     .score = 100,
     .ordered = true,
+    .scatters_alike = true,
     .can = can,
     .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = all_reduce,
               [TFD_COLLECTIVE_REDUCE] = reduce,

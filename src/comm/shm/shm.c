@@ -360,6 +360,7 @@ const tfd__provider tfd__shm_provider = {
     .abi = TFD_PROVIDER_ABI,
     .name = "shm",
     .score = 60,
+    .scatters_alike = true,
     .can = can,
     .open = open_group,
     .close = close_group,

@@ -7,6 +7,7 @@
 ** there is, in two steps whatever P; few elements go whole to everybody, in one
 ** step. The order of additions is that of the ranks, processes' sums by
 ** processes' sums: equal bits everywhere and from run to run.
+** reduce_scatter is the first half of that, the ranks' parts being the shares.
 ** broadcast and all_gather send what one has to all others.
 ** Work moves on when somebody waits for it; bytes move by the mesh's thread. */
 #include <string.h>
@@ -165,18 +166,25 @@ static tfd__run_of cut(const tfd__run_of *run, int64_t begin, int64_t end) {
   return tfd__part_of(&p, begin, end - begin);
 }
 
-static tfd__stretch share_of(const part *p, int processes, int process) {
-  if ((size_t)p->numel * tfd__dtype_size(p->dtype) <= SMALL_BYTES) {
-    return (tfd__stretch){0, p->numel};
-  }
-  return tfd__stretch_of(p->numel, processes, process);
-}
-
 static bool is_small(const part *p) {
   return (size_t)p->numel * tfd__dtype_size(p->dtype) <= SMALL_BYTES;
 }
 
-/* --- all_reduce ----------------------------------------------------------- */
+static bool scatters(const work *w) {
+  return w->kept.c.kind == TFD_COLLECTIVE_REDUCE_SCATTER;
+}
+
+/* What a process adds up of a value. */
+static tfd__stretch share_of(const work *w, const part *p, int processes,
+                             int process) {
+  int64_t each = p->numel / processes;
+
+  if (scatters(w)) return (tfd__stretch){process * each, (process + 1) * each};
+  if (is_small(p)) return (tfd__stretch){0, p->numel};
+  return tfd__stretch_of(p->numel, processes, process);
+}
+
+/* --- all_reduce, reduce_scatter ------------------------------------------- */
 
 static int begin_part(tfd__group *g, work *w, int k) {
   const network_group *own = own_of(g);
@@ -187,14 +195,14 @@ static int begin_part(tfd__group *g, work *w, int k) {
   p->numel = v->numel;
   p->dtype = v->dtype;
   TFD_TRY(tfd__kept_reduce(&w->kept, g, k, &p->mine, &p->owns_mine));
-  p->share = share_of(p, own->processes, own->process);
+  p->share = share_of(w, p, own->processes, own->process);
   share = p->share.end - p->share.begin;
   return tfd__run_new(g->devices[0], p->dtype, share * own->processes,
                       &p->theirs);
 }
 
-static int begin_all_reduce(tfd__group *g, const tfd__collective *c,
-                            tfd__ticket *t) {
+static int begin_reduction(tfd__group *g, const tfd__collective *c,
+                           tfd__ticket *t) {
   work *w = NULL;
   int rc = TFD_OK;
   int k;
@@ -235,7 +243,7 @@ static int exchange(tfd__group *g, work *w) {
 
     TFD_TRY(pass_chunk(w));
     for (q = 0; q < own->processes; q++) {
-      tfd__stretch s = share_of(p, own->processes, q);
+      tfd__stretch s = share_of(w, p, own->processes, q);
       tfd__run_of to = cut(&p->mine, s.begin, s.end);
       tfd__run_of from = slot(p, q);
 
@@ -247,6 +255,19 @@ static int exchange(tfd__group *g, work *w) {
   return TFD_OK;
 }
 
+/* Where the sum of this process's share goes: into the result or, when several
+** ranks here get parts of it, over what was sent. */
+static tfd__run_of sum_place(const tfd__group *g, const work *w, int k) {
+  const part *p = &w->parts[k];
+  const tfd__piece *out = tfd__gotten(g, &w->kept.c, k, 0);
+
+  if (!scatters(w)) {
+    return tfd__part_of(out, p->share.begin, p->share.end - p->share.begin);
+  }
+  if (g->local == 1) return tfd__part_of(out, 0, out->view->numel);
+  return cut(&p->mine, p->share.begin, p->share.end);
+}
+
 static int reduce_shares(tfd__group *g, work *w) {
   const network_group *own = own_of(g);
   int k;
@@ -255,9 +276,7 @@ static int reduce_shares(tfd__group *g, work *w) {
   for (k = 0; k < w->kept.c.values; k++) {
     tfd__run_of in[TFD_MAX_LOCAL_RANKS];
     const part *p = &w->parts[k];
-    tfd__run_of to =
-        tfd__part_of(tfd__gotten(g, &w->kept.c, k, 0), p->share.begin,
-                     p->share.end - p->share.begin);
+    tfd__run_of to = sum_place(g, w, k);
 
     for (q = 0; q < own->processes; q++) in[q] = slot(p, q);
     in[own->process] = cut(&p->mine, p->share.begin, p->share.end);
@@ -279,7 +298,7 @@ static int share_results(tfd__group *g, work *w) {
 
     TFD_TRY(pass_chunk(w));
     for (q = 0; q < own->processes && !is_small(p); q++) {
-      tfd__stretch s = share_of(p, own->processes, q);
+      tfd__stretch s = share_of(w, p, own->processes, q);
       tfd__run_of from = tfd__part_of(out, s.begin, s.end - s.begin);
 
       if (q == own->process) continue;
@@ -365,20 +384,43 @@ static void move_barrier(tfd__group *g, work *w) {
 
 /* --- the ends ------------------------------------------------------------- */
 
+/* The ranks here get their parts of what this process added up. */
+static int deal_out(const tfd__group *g, const work *w, int k) {
+  tfd__run_of sum = sum_place(g, w, k);
+  int i;
+
+  for (i = 0; i < g->local; i++) {
+    const tfd__piece *out = tfd__gotten(g, &w->kept.c, k, i);
+    int64_t n = out->view->numel;
+    tfd__run_of from = cut(&sum, i * n, (i + 1) * n);
+    tfd__run_of to = tfd__part_of(out, 0, n);
+
+    TFD_TRY(tfd__run_copy(&to, &from));
+  }
+  return TFD_OK;
+}
+
 static int spread(const tfd__group *g, const work *w) {
+  int k;
+
   if (w->kept.c.kind == TFD_COLLECTIVE_BARRIER) return TFD_OK;
+  if (scatters(w)) {
+    for (k = 0; k < w->kept.c.values; k++) TFD_TRY(deal_out(g, w, k));
+    return TFD_OK;
+  }
   return tfd__kept_spread(&w->kept, g);
 }
 
 /* Go from a phase that has ended to the next. */
 static int next_phase(tfd__group *g, work *w) {
-  bool reduces = w->kept.c.kind == TFD_COLLECTIVE_ALL_REDUCE;
+  bool reduces = w->kept.c.kind == TFD_COLLECTIVE_ALL_REDUCE || scatters(w);
 
   w->posts_n = 0;
   switch (w->phase) {
   case PHASE_INPUT:
     switch (w->kept.c.kind) {
     case TFD_COLLECTIVE_ALL_REDUCE:
+    case TFD_COLLECTIVE_REDUCE_SCATTER:
       TFD_TRY(exchange(g, w));
       break;
     case TFD_COLLECTIVE_BROADCAST:
@@ -400,7 +442,7 @@ static int next_phase(tfd__group *g, work *w) {
     tfd__kept_note(&w->kept, g);
     return TFD_OK;
   case PHASE_REDUCE:
-    TFD_TRY(share_results(g, w));
+    if (!scatters(w)) TFD_TRY(share_results(g, w));
     w->phase = PHASE_SHARE;
     return TFD_OK;
   default:
@@ -442,10 +484,12 @@ const tfd__provider tfd__tcp_provider = {
     .abi = TFD_PROVIDER_ABI,
     .name = "tcp",
     .score = 50,
+    .scatters_alike = true,
     .can = can,
     .open = open_group,
     .close = close_group,
-    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin_all_reduce,
+    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin_reduction,
+              [TFD_COLLECTIVE_REDUCE_SCATTER] = begin_reduction,
               [TFD_COLLECTIVE_BROADCAST] = begin_other,
               [TFD_COLLECTIVE_ALL_GATHER] = begin_other,
               [TFD_COLLECTIVE_BARRIER] = begin_other},
