@@ -81,9 +81,8 @@ static void equal_nodes_are_one_call(void **state) {
   y = call_graph(g, value);
   assert_true(item(y) == 18.0);
   assert_string_equal(tfd_graph_text(g, "lowered"),
-                      "program \"g\" on /cpu:0: 2 calls, arena of 64 bytes\n"
-                      "  multiply(*, *) -> a+0 float64 {2}\n"
-                      "  add(a+0, a+0) -> * float64 {2}\n");
+                      "program \"g\" on /cpu:0: 1 calls, arena of 64 bytes\n"
+                      "  fused(multiply, add)(*) -> * float64 {2}\n");
   RELEASE(g, value, x, a, b, c, y);
 }
 
@@ -113,11 +112,10 @@ static void reads_are_one_between_two_writes(void **state) {
   assert_true(item(v->value) == 2.0);
   /* The first read outlives the write, so that it is a copy. */
   assert_string_equal(tfd_graph_text(g, "lowered"),
-                      "program \"g\" on /cpu:0: 4 calls, arena of 128 bytes\n"
+                      "program \"g\" on /cpu:0: 3 calls, arena of 64 bytes\n"
                       "  copy(*) -> a+0 float64 {2}\n"
                       "  add(*, *) -> * float64 {2}\n"
-                      "  add(a+0, a+0) -> a+64 float64 {2}\n"
-                      "  add(a+64, *) -> * float64 {2}\n");
+                      "  fused(add, add)(a+0, *) -> * float64 {2}\n");
   RELEASE(g, value, v, x, r[0], r[1], r[2], sum[0], sum[1], y);
 }
 

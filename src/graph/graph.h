@@ -10,11 +10,14 @@
 **   arena; a call fills in pointers and is one piece of work of the stream.
 ** Both give the bits of the ops run one by one.
 **
-** Files, each above those before it: body (arrays), record, dead, common, plan,
-** program (what runs), lower (body to program), replay, text, call (the API).
+** Files, each above those before it: body (arrays), record, dead, common,
+*sizes,
+** groups, plan, program (what runs), emit, fused, lower (body to program),
+** replay, text, call (the API).
 ** May include base .. ops; not autograd, distribute, comm. Specs: spec/graph,
 ** spec/c/graph_*.c. */
 
+#include "backend/strip.h"
 #include "base/environment.h"
 #include "ops/ops.h"
 
@@ -149,6 +152,20 @@ int tfd__pass_dead(tfd__body *b);
 ** two writes. */
 int tfd__pass_common(tfd__body *b, int variables_n);
 
+/* Shapes of all values for inputs and variables of these. Errors: those of the
+** ops' inference. */
+int tfd__pass_sizes(const tfd_graph *g, tfd__body *b,
+                    tfd_tensor *const *inputs);
+/* Elementwise nodes of one shape that feed each other become groups, which a
+** device runs as one pass over memory. Nodes are put in another order in which
+** each group's lie together; groups[k] says which one node k is in, -1 = none.
+** Sizes must be known. */
+int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
+                     int *groups);
+/* As how many ops of a fused program the node counts: 0 = it cannot be part of
+** one. */
+int tfd__fused_ops(const tfd__body *b, const tfd__node *n);
+
 /* A stretch of the arena that lives from instruction `first` to `last`. */
 typedef struct tfd__stretch {
   size_t bytes;
@@ -179,6 +196,10 @@ typedef struct tfd__place {
   tfd__place_kind kind;
   int of; /* stretch, input, constant, variable or fresh buffer */
 } tfd__place;
+
+static inline size_t tfd__place_offset(const tfd__place *p) {
+  return (size_t)(uintptr_t)p->view.data;
+}
 
 /* A pointer that each call fills in. */
 typedef struct tfd__patch {
@@ -214,6 +235,12 @@ typedef struct tfd__yield {
   size_t offset;
 } tfd__yield;
 
+/* A group that became one call. */
+typedef struct tfd__fused {
+  tfd__strip *strip;
+  char *name; /* of the call */
+} tfd__fused;
+
 struct tfd__program {
   tfd_device *device;
   int64_t *layout; /* sizes and strides of all inputs: what it is for */
@@ -236,6 +263,8 @@ struct tfd__program {
   tfd__stretch *stretches;
   int stretches_n, stretches_room;
   tfd__buffer *arena;
+  tfd__fused *fused; /* groups */
+  int fused_n, fused_room;
   tfd_tensor **constants; /* as they are on the device; owned references */
   int constants_n, constants_room;
   size_t *fresh; /* bytes of buffers that are made for each call */

@@ -4,145 +4,14 @@
 ** gets what the dispatcher would give it. Views cost nothing. A read of a
 ** variable is its memory where its value is used up before the next write,
 ** else a copy. */
+#include "graph/lower.h"
+
 #include <limits.h>
 #include <string.h>
 
-#include "graph/graph.h"
-
-typedef struct lower {
-  tfd_graph *g;
-  tfd__body b; /* without common subexpressions */
-  tfd__program *p;
-  tfd__place *places; /* of each value */
-  int *last;          /* node that uses it last */
-  int *next_write;    /* of each node that reads a variable: the next write */
-  tfd__place *seen;   /* of each view of the program */
-  int seen_n, seen_room;
-  int *fresh; /* of each stretch: buffer that it is, -1 = in the arena */
-  bool impossible;
-} lower;
-
-static size_t offset_of(const tfd__place *p) {
-  return (size_t)(uintptr_t)p->view.data;
-}
-
-/* --- calls ---------------------------------------------------------------- */
-
-static int new_stretch(lower *l, size_t bytes, int *number_p) {
-  tfd__program *p = l->p;
-
-  TFD_TRY(TFD_GROW(p->stretches, 1));
-  *number_p = p->stretches_n;
-  p->stretches[p->stretches_n++] =
-      (tfd__stretch){.bytes = bytes, .first = p->calls_n, .last = p->calls_n};
-  return TFD_OK;
-}
-
-/* A dense place of its own. */
-static int new_place(lower *l, const tfd__view *like, tfd__place *place) {
-  memset(place, 0, sizeof *place);
-  TFD_TRY(tfd__view_set(&place->view, like->dtype, like->dims, like->rank));
-  place->view.data = NULL;
-  place->kind = TFD_PLACE_ARENA;
-  return new_stretch(l, tfd__view_bytes(&place->view), &place->of);
-}
-
-static int add_view(lower *l, const tfd__place *place) {
-  tfd__program *p = l->p;
-
-  TFD_TRY(TFD_GROW(p->views, 1));
-  TFD_TRY(TFD_GROW(l->seen, 1));
-  if (place == NULL) { /* an absent optional input */
-    memset(&p->views[p->views_n], 0, sizeof *p->views);
-    memset(&l->seen[l->seen_n], 0, sizeof *l->seen);
-    l->seen[l->seen_n].kind = TFD_PLACE_CONSTANT;
-    l->seen[l->seen_n].of = -1;
-  } else {
-    p->views[p->views_n] = place->view;
-    l->seen[l->seen_n] = *place;
-    if (place->kind == TFD_PLACE_ARENA) {
-      p->stretches[place->of].last = p->calls_n;
-    }
-  }
-  p->views_n++;
-  l->seen_n++;
-  return TFD_OK;
-}
-
-/* Pointers become indices until the lists have their final places. */
-static int add_attributes(lower *l, const tfd__node *n, tfd__call *call) {
-  tfd__program *p = l->p;
-  const tfd__op *op = n->op;
-
-  TFD_TRY(TFD_GROW(p->ints, op->ints_n));
-  TFD_TRY(TFD_GROW(p->reals, op->reals_n));
-  TFD_TRY(TFD_GROW(p->redraws, 1));
-  TFD_TRY(TFD_GROW(p->renumbers, 1));
-  if (op->ints_n > 0) {
-    memcpy(p->ints + p->ints_n, l->b.ints + n->ints,
-           (size_t)op->ints_n * sizeof *p->ints);
-  }
-  if (op->reals_n > 0) {
-    memcpy(p->reals + p->reals_n, l->b.reals + n->reals,
-           (size_t)op->reals_n * sizeof *p->reals);
-  }
-  if (n->draw >= 0) {
-    p->redraws[p->redraws_n++] =
-        (tfd__redraw){.from = n->draw, .to = p->ints_n + n->draw_slot};
-  }
-  if (n->numbers >= 0) {
-    p->renumbers[p->renumbers_n++] =
-        (tfd__renumber){.from = n->numbers, .to = p->reals_n, .n = op->reals_n};
-  }
-  call->ints_n = (int16_t)op->ints_n;
-  call->reals_n = (int16_t)op->reals_n;
-  p->ints_n += op->ints_n;
-  p->reals_n += op->reals_n;
-  return TFD_OK;
-}
-
-/* One kernel call on these places, NULL = absent. */
-static int emit(lower *l, int node, tfd__kernel kernel, const char *name,
-                const tfd__place *const *in, int in_n,
-                const tfd__place *const *out, int out_n, bool attributes) {
-  tfd__program *p = l->p;
-  const tfd__node *n = &l->b.nodes[node];
-  tfd__call call = {.name = name,
-                    .kernel = kernel,
-                    .in_n = (int16_t)in_n,
-                    .out_n = (int16_t)out_n,
-                    .replica = n->replica,
-                    .line = n->line,
-                    .file = n->file};
-  int i;
-
-  TFD_TRY(TFD_GROW(p->calls, 1));
-  TFD_TRY(TFD_GROW(p->origins, 1));
-  for (i = 0; i < in_n; i++) TFD_TRY(add_view(l, in[i]));
-  for (i = 0; i < out_n; i++) TFD_TRY(add_view(l, out[i]));
-  if (attributes) TFD_TRY(add_attributes(l, n, &call));
-  p->calls[p->calls_n++] = call;
-  p->origins[p->origins_n++] = node;
-  return TFD_OK;
-}
-
-/* `place` becomes a dense copy of what it was. */
-static int emit_copy(lower *l, int node, tfd__place *place) {
-  tfd__kernel copy = l->p->device->backend->kernels[TFD_KERNEL_copy];
-  tfd__place from = *place;
-  tfd__place to;
-  const tfd__place *in[1] = {&from};
-  const tfd__place *out[1] = {&to};
-
-  TFD_TRY(new_place(l, &from.view, &to));
-  TFD_TRY(emit(l, node, copy, "copy", in, 1, out, 1, false));
-  *place = to;
-  return TFD_OK;
-}
-
 /* --- nodes ---------------------------------------------------------------- */
 
-typedef struct lowering {
+typedef struct node_work {
   int node;
   const tfd__node *n;
   tfd__infer infer;
@@ -151,9 +20,9 @@ typedef struct lowering {
   const tfd__place **in_list; /* NULL = absent */
   tfd__place *out;
   const tfd__place **out_list;
-} lowering;
+} node_work;
 
-static int infer(lower *l, lowering *w) {
+static int infer(tfd__lowering *l, node_work *w) {
   const tfd__node *n = w->n;
   tfd__infer *s = &w->infer;
   int i;
@@ -185,15 +54,15 @@ static int infer(lower *l, lowering *w) {
                    n->op->name, s->out_n, n->out_n);
 }
 
-static int lower_view(lower *l, lowering *w) {
+static int lower_view(tfd__lowering *l, node_work *w) {
   tfd__place base = w->in[0];
   int i;
 
   if (base.kind == TFD_PLACE_VARIABLE && tfd__node_reads(&l->b, w->n) >= 0 &&
       l->last[w->n->out] >= l->next_write[w->node]) {
-    TFD_TRY(emit_copy(l, w->node, &base));
+    TFD_TRY(tfd__emit_copy(l, w->node, &base));
   } else if (w->infer.dense_first && !base.view.dense) {
-    TFD_TRY(emit_copy(l, w->node, &base));
+    TFD_TRY(tfd__emit_copy(l, w->node, &base));
   }
   for (i = 0; i < w->n->out_n; i++) {
     const tfd__out_spec *spec = &w->infer.out[i];
@@ -202,12 +71,13 @@ static int lower_view(lower *l, lowering *w) {
 
     *place = base;
     place->view = spec->view;
-    place->view.data = (void *)(uintptr_t)((int64_t)offset_of(&base) + bytes);
+    place->view.data =
+        (void *)(uintptr_t)((int64_t)tfd__place_offset(&base) + bytes);
   }
   return TFD_OK;
 }
 
-static int lower_outputs(lower *l, lowering *w) {
+static int lower_outputs(tfd__lowering *l, node_work *w) {
   const tfd__node *n = w->n;
   int i;
 
@@ -222,7 +92,7 @@ static int lower_outputs(lower *l, lowering *w) {
       w->out[i].of = l->b.targets[n->targets + i];
       l->p->writes[w->out[i].of] = true;
     } else {
-      TFD_TRY(new_place(l, view, &w->out[i]));
+      TFD_TRY(tfd__emit_place(l, view, &w->out[i]));
     }
     w->out_list[i] = &w->out[i];
     l->places[n->out + i] = w->out[i];
@@ -231,7 +101,7 @@ static int lower_outputs(lower *l, lowering *w) {
 }
 
 /* Does the device have a kernel for these dtypes and attributes? */
-static int check_kernel(lower *l, const lowering *w) {
+static int check_kernel(tfd__lowering *l, const node_work *w) {
   const tfd__backend *b = l->p->device->backend;
   const tfd__node *n = w->n;
   int views_n = n->in_n + n->out_n;
@@ -260,7 +130,7 @@ static int check_kernel(lower *l, const lowering *w) {
   return TFD_OK;
 }
 
-static int lower_kernel(lower *l, lowering *w) {
+static int lower_kernel(tfd__lowering *l, node_work *w) {
   const tfd__node *n = w->n;
   bool dense = (n->op->flags & TFD_OP_STRIDED) == 0;
   int i;
@@ -269,19 +139,21 @@ static int lower_kernel(lower *l, lowering *w) {
   if (l->impossible) return TFD_OK;
   for (i = 0; dense && i < n->in_n; i++) {
     if (w->in_list[i] != NULL && !w->in[i].view.dense) {
-      TFD_TRY(emit_copy(l, w->node, &w->in[i]));
+      TFD_TRY(tfd__emit_copy(l, w->node, &w->in[i]));
     }
   }
   TFD_TRY(lower_outputs(l, w));
-  return emit(l, w->node, l->p->device->backend->kernels[n->op->kernel],
-              n->op->name, w->in_list, n->in_n, w->out_list, n->out_n, true);
+  TFD_TRY(
+      tfd__emit_call(l, w->node, l->p->device->backend->kernels[n->op->kernel],
+                     n->op->name, w->in_list, n->in_n, w->out_list, n->out_n));
+  return tfd__emit_attributes(l, n);
 }
 
-static int lower_node(lower *l, int k) {
+static int lower_node(tfd__lowering *l, int k) {
   const tfd__node *n = &l->b.nodes[k];
   size_t ins = (size_t)n->in_n;
   size_t outs = (size_t)n->out_n;
-  lowering w = {.node = k, .n = n};
+  node_work w = {.node = k, .n = n};
   char *block = tfd__alloc((ins + outs) * (sizeof(tfd__place) + 16) + 16);
   int rc;
 
@@ -298,6 +170,23 @@ static int lower_node(lower *l, int k) {
   tfd__free(w.infer.large);
   tfd__free(block);
   return rc;
+}
+
+/* The group that begins at node k, if the device takes it. */
+static int lower_from(tfd__lowering *l, int k, int *n_p) {
+  bool done = false;
+  int n = 1;
+  int i;
+
+  if (l->groups[k] >= 0) {
+    while (k + n < l->b.nodes_n && l->groups[k + n] == l->groups[k]) n++;
+    TFD_TRY(tfd__lower_group(l, k, n, &done));
+  }
+  for (i = 0; i < n && !done && !l->impossible; i++) {
+    TFD_TRY(lower_node(l, k + i));
+  }
+  *n_p = n;
+  return TFD_OK;
 }
 
 /* --- before and after ----------------------------------------------------- */
@@ -328,7 +217,7 @@ static tfd_device *only_device(const tfd_graph *g) {
   return device;
 }
 
-static void find_writes(lower *l, int *scratch) {
+static void find_writes(tfd__lowering *l, int *scratch) {
   int i;
   int k;
 
@@ -347,7 +236,7 @@ static void find_writes(lower *l, int *scratch) {
   }
 }
 
-static int place_constants(lower *l) {
+static int place_constants(tfd__lowering *l) {
   tfd_graph *g = l->g;
   int i;
 
@@ -362,7 +251,7 @@ static int place_constants(lower *l) {
 }
 
 /* Values that no node makes. */
-static void place_sources(lower *l, tfd_tensor *const *inputs) {
+static void place_sources(tfd__lowering *l, tfd_tensor *const *inputs) {
   int i;
 
   for (i = 0; i < l->b.values_n; i++) {
@@ -386,7 +275,7 @@ static void place_sources(lower *l, tfd_tensor *const *inputs) {
 }
 
 /* Results that the program computes get buffers of their own. */
-static int make_yields(lower *l) {
+static int make_yields(tfd__lowering *l) {
   tfd__program *p = l->p;
   int i;
 
@@ -400,7 +289,7 @@ static int make_yields(lower *l) {
     tfd__yield y = {.view = place->view,
                     .kind = place->kind,
                     .of = place->of,
-                    .offset = offset_of(place)};
+                    .offset = tfd__place_offset(place)};
 
     if (place->kind == TFD_PLACE_ARENA) {
       if (l->fresh[place->of] < 0) {
@@ -415,7 +304,7 @@ static int make_yields(lower *l) {
   return TFD_OK;
 }
 
-static int plan(lower *l) {
+static int plan(tfd__lowering *l) {
   static const char *const words[] = {"0", "1"};
   tfd__program *p = l->p;
   tfd__stretch *list = NULL;
@@ -441,7 +330,7 @@ static int plan(lower *l) {
                          &p->arena);
 }
 
-static int patch(lower *l, int view, int slot, size_t offset) {
+static int patch(tfd__lowering *l, int view, int slot, size_t offset) {
   tfd__program *p = l->p;
 
   TFD_TRY(TFD_GROW(p->patches, 1));
@@ -451,10 +340,10 @@ static int patch(lower *l, int view, int slot, size_t offset) {
 }
 
 /* Where the views' data are, or which pointer they take at each call. */
-static int point(lower *l, int i) {
+static int point(tfd__lowering *l, int i) {
   tfd__program *p = l->p;
   const tfd__place *place = &l->seen[i];
-  size_t offset = offset_of(place);
+  size_t offset = tfd__place_offset(place);
 
   switch (place->kind) {
   case TFD_PLACE_INPUT:
@@ -476,7 +365,7 @@ static int point(lower *l, int i) {
   }
 }
 
-static int finish(lower *l) {
+static int finish(tfd__lowering *l) {
   tfd__program *p = l->p;
   int view = 0;
   int ints = 0;
@@ -528,15 +417,28 @@ static int keep_layout(tfd__program *p, tfd_tensor *const *inputs) {
   return TFD_OK;
 }
 
-static int build(lower *l, tfd_tensor *const *inputs) {
-  tfd__program *p = l->p;
-  int *scratch = NULL;
+static int group(tfd__lowering *l, tfd_tensor *const *inputs) {
+  static const char *const words[] = {"0", "1"};
+  int on = 1;
   int k;
 
-  TFD_TRY(keep_layout(p, inputs));
+  l->groups = tfd__alloc(((size_t)l->b.nodes_n + 1) * sizeof *l->groups);
+  if (l->groups == NULL) return tfd__no_memory((size_t)l->b.nodes_n, "graph");
+  for (k = 0; k < l->b.nodes_n; k++) l->groups[k] = -1;
+  TFD_TRY(tfd__env_word("TFDIST_FUSION", words, 2, "0 or 1", &on));
+  if (on == 0) return TFD_OK;
+  TFD_TRY(tfd__pass_sizes(l->g, &l->b, inputs));
+  return tfd__pass_groups(&l->b, l->p->variables_n, l->p->device->backend,
+                          l->groups);
+}
+
+static int run_passes(tfd__lowering *l, tfd_tensor *const *inputs) {
+  tfd__program *p = l->p;
+
   TFD_TRY(tfd__body_copy(&l->g->body, &l->b));
   TFD_TRY(tfd__pass_common(&l->b, p->variables_n));
   TFD_TRY(tfd__pass_dead(&l->b));
+  TFD_TRY(group(l, inputs));
   l->places = tfd__calloc((size_t)l->b.values_n + 1, sizeof *l->places);
   l->last = tfd__alloc(((size_t)l->b.values_n + (size_t)l->b.nodes_n +
                         (size_t)p->variables_n + 1) *
@@ -546,20 +448,29 @@ static int build(lower *l, tfd_tensor *const *inputs) {
     return tfd__no_memory((size_t)l->b.values_n * sizeof *l->places, "graph");
   }
   l->next_write = l->last + l->b.values_n;
-  scratch = l->next_write + l->b.nodes_n;
   tfd__body_lives(&l->b, l->last);
-  find_writes(l, scratch);
+  find_writes(l, l->next_write + l->b.nodes_n);
+  return TFD_OK;
+}
+
+static int build(tfd__lowering *l, tfd_tensor *const *inputs) {
+  int n;
+  int k;
+
+  TFD_TRY(keep_layout(l->p, inputs));
+  TFD_TRY(run_passes(l, inputs));
   TFD_TRY(place_constants(l));
   place_sources(l, inputs);
-  for (k = 0; k < l->b.nodes_n && !l->impossible; k++) {
-    if (!l->b.nodes[k].dead) TFD_TRY(lower_node(l, k));
+  for (k = 0; k < l->b.nodes_n && !l->impossible; k += n) {
+    n = 1;
+    if (!l->b.nodes[k].dead) TFD_TRY(lower_from(l, k, &n));
   }
   return l->impossible ? TFD_OK : finish(l);
 }
 
 int tfd__lower(tfd_graph *g, tfd_tensor *const *inputs,
                tfd__program **program_p) {
-  lower l = {.g = g};
+  tfd__lowering l = {.g = g};
   tfd_device *device = only_device(g);
   int rc;
 
@@ -575,6 +486,7 @@ int tfd__lower(tfd_graph *g, tfd_tensor *const *inputs,
   tfd__body_free(&l.b);
   tfd__free(l.places);
   tfd__free(l.last);
+  tfd__free(l.groups);
   tfd__free(l.seen);
   tfd__free(l.fresh);
   if (rc == TFD_OK && !l.impossible) {

@@ -239,6 +239,7 @@ static void free_lists(tfd__program *p) {
   tfd__free(p->stretches);
   tfd__free(p->constants);
   tfd__free(p->fresh);
+  tfd__free(p->fused);
   tfd__free(p->yields);
   tfd__free(p->writes);
   tfd__free(p->frame);
@@ -257,6 +258,10 @@ void tfd__program_free(tfd__program *p) {
     if (tfd__buffer_state_of(p->arena) == TFD_BUFFER_PENDING) return;
   }
   for (i = 0; i < p->constants_n; i++) tfd__release(p->constants[i]);
+  for (i = 0; i < p->fused_n; i++) {
+    tfd__strip_free(p->fused[i].strip);
+    tfd__free(p->fused[i].name);
+  }
   tfd__release(p->arena);
   free_lists(p);
   tfd__free(p);

@@ -1,0 +1,123 @@
+/* Calls of a program on places, whose memory is not planned yet. */
+#include <string.h>
+
+#include "graph/lower.h"
+
+static int new_stretch(tfd__lowering *l, size_t bytes, int *number_p) {
+  tfd__program *p = l->p;
+
+  TFD_TRY(TFD_GROW(p->stretches, 1));
+  *number_p = p->stretches_n;
+  p->stretches[p->stretches_n++] =
+      (tfd__stretch){.bytes = bytes, .first = p->calls_n, .last = p->calls_n};
+  return TFD_OK;
+}
+
+int tfd__emit_place(tfd__lowering *l, const tfd__view *like,
+                    tfd__place *place) {
+  memset(place, 0, sizeof *place);
+  TFD_TRY(tfd__view_set(&place->view, like->dtype, like->dims, like->rank));
+  place->view.data = NULL;
+  place->kind = TFD_PLACE_ARENA;
+  return new_stretch(l, tfd__view_bytes(&place->view), &place->of);
+}
+
+static int add_view(tfd__lowering *l, const tfd__place *place) {
+  tfd__program *p = l->p;
+
+  TFD_TRY(TFD_GROW(p->views, 1));
+  TFD_TRY(TFD_GROW(l->seen, 1));
+  if (place == NULL) { /* an absent optional input */
+    memset(&p->views[p->views_n], 0, sizeof *p->views);
+    memset(&l->seen[l->seen_n], 0, sizeof *l->seen);
+    l->seen[l->seen_n].kind = TFD_PLACE_CONSTANT;
+    l->seen[l->seen_n].of = -1;
+  } else {
+    p->views[p->views_n] = place->view;
+    l->seen[l->seen_n] = *place;
+    if (place->kind == TFD_PLACE_ARENA) {
+      p->stretches[place->of].last = p->calls_n;
+    }
+  }
+  p->views_n++;
+  l->seen_n++;
+  return TFD_OK;
+}
+
+/* Pointers become indices until the lists have their final places. */
+int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n) {
+  tfd__program *p = l->p;
+  const tfd__op *op = n->op;
+  tfd__call *call = &p->calls[p->calls_n - 1];
+
+  TFD_TRY(TFD_GROW(p->ints, op->ints_n));
+  TFD_TRY(TFD_GROW(p->reals, op->reals_n));
+  TFD_TRY(TFD_GROW(p->redraws, 1));
+  TFD_TRY(TFD_GROW(p->renumbers, 1));
+  if (op->ints_n > 0) {
+    memcpy(p->ints + p->ints_n, l->b.ints + n->ints,
+           (size_t)op->ints_n * sizeof *p->ints);
+  }
+  if (op->reals_n > 0) {
+    memcpy(p->reals + p->reals_n, l->b.reals + n->reals,
+           (size_t)op->reals_n * sizeof *p->reals);
+  }
+  if (n->draw >= 0) {
+    p->redraws[p->redraws_n++] =
+        (tfd__redraw){.from = n->draw, .to = p->ints_n + n->draw_slot};
+  }
+  if (n->numbers >= 0) {
+    p->renumbers[p->renumbers_n++] =
+        (tfd__renumber){.from = n->numbers, .to = p->reals_n, .n = op->reals_n};
+  }
+  call->ints_n = (int16_t)op->ints_n;
+  call->reals_n = (int16_t)op->reals_n;
+  p->ints_n += op->ints_n;
+  p->reals_n += op->reals_n;
+  return TFD_OK;
+}
+
+int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel kernel,
+                   const char *name, const tfd__place *const *in, int in_n,
+                   const tfd__place *const *out, int out_n) {
+  tfd__program *p = l->p;
+  const tfd__node *n = &l->b.nodes[node];
+  tfd__call call = {.name = name,
+                    .kernel = kernel,
+                    .in_n = (int16_t)in_n,
+                    .out_n = (int16_t)out_n,
+                    .replica = n->replica,
+                    .line = n->line,
+                    .file = n->file};
+  int i;
+
+  TFD_TRY(TFD_GROW(p->calls, 1));
+  TFD_TRY(TFD_GROW(p->origins, 1));
+  for (i = 0; i < in_n; i++) TFD_TRY(add_view(l, in[i]));
+  for (i = 0; i < out_n; i++) TFD_TRY(add_view(l, out[i]));
+  p->calls[p->calls_n++] = call;
+  p->origins[p->origins_n++] = node;
+  return TFD_OK;
+}
+
+int tfd__emit_address(tfd__lowering *l, const void *address) {
+  tfd__program *p = l->p;
+
+  TFD_TRY(TFD_GROW(p->ints, 1));
+  p->ints[p->ints_n++] = (int64_t)(uintptr_t)address;
+  p->calls[p->calls_n - 1].ints_n = 1;
+  return TFD_OK;
+}
+
+int tfd__emit_copy(tfd__lowering *l, int node, tfd__place *place) {
+  tfd__kernel copy = l->p->device->backend->kernels[TFD_KERNEL_copy];
+  tfd__place from = *place;
+  tfd__place to;
+  const tfd__place *in[1] = {&from};
+  const tfd__place *out[1] = {&to};
+
+  TFD_TRY(tfd__emit_place(l, &from.view, &to));
+  TFD_TRY(tfd__emit_call(l, node, copy, "copy", in, 1, out, 1));
+  *place = to;
+  return TFD_OK;
+}

@@ -1,0 +1,205 @@
+/* From a group of nodes to one call of a fused program. */
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/lower.h"
+
+typedef struct fusing {
+  tfd__lowering *l;
+  int first; /* node */
+  int n;
+  tfd__strip_op ops[TFD_STRIP_OPS];
+  int16_t maker[TFD_STRIP_OPS]; /* of each node: the op that is its result */
+  int ops_n;
+  int values[TFD_STRIP_INPUTS]; /* that the inputs are */
+  tfd__strip_input inputs[TFD_STRIP_INPUTS];
+  int inputs_n;
+  int16_t outputs[TFD_STRIP_OUTPUTS]; /* ops */
+  int left[TFD_STRIP_OUTPUTS];        /* their values */
+  int outputs_n;
+} fusing;
+
+/* --- ops ------------------------------------------------------------------ */
+
+/* Value v as an operand: what an op of the group makes, or an input. */
+static tfd__strip_arg operand(fusing *f, int v) {
+  const tfd__body *b = &f->l->b;
+  const tfd__view *view = &b->values[v].view;
+  int i;
+
+  for (i = 0; i < f->n; i++) {
+    if (b->nodes[f->first + i].out == v && f->maker[i] >= 0) {
+      return (tfd__strip_arg){.from = TFD_STRIP_RESULT, .index = f->maker[i]};
+    }
+  }
+  for (i = 0; i < f->inputs_n && f->values[i] != v; i++) continue;
+  if (i == f->inputs_n) {
+    f->values[i] = v;
+    f->inputs[i] = (tfd__strip_input){.dtype = (uint8_t)view->dtype,
+                                      .scalar = view->numel == 1};
+    f->inputs_n++;
+  }
+  return (tfd__strip_arg){.from = TFD_STRIP_INPUT, .index = (int16_t)i};
+}
+
+static tfd__strip_op *add_op(fusing *f, const tfd__node *n, int kernel) {
+  tfd__strip_op *o = &f->ops[f->ops_n++];
+
+  memset(o, 0, sizeof *o);
+  o->kernel = (tfd__kernel_id)kernel;
+  o->dtype = (uint8_t)f->l->b.values[n->out].view.dtype;
+  return o;
+}
+
+static tfd__strip_arg last_op(const fusing *f) {
+  return (tfd__strip_arg){.from = TFD_STRIP_RESULT,
+                          .index = (int16_t)(f->ops_n - 1)};
+}
+
+static void add_own(fusing *f, const tfd__node *n) {
+  const tfd__body *b = &f->l->b;
+  tfd__strip_op *o = add_op(f, n, n->op->kernel);
+  int i;
+
+  o->args_n = (uint8_t)n->in_n;
+  for (i = 0; i < n->in_n; i++) {
+    o->args[i] = operand(f, b->operands[n->in + i]);
+  }
+  o->ints = b->ints + n->ints;
+  o->reals = b->reals + n->reals;
+  o->ints_n = (int16_t)n->op->ints_n;
+  o->reals_n = (int16_t)n->op->reals_n;
+}
+
+/* Operands from the left. */
+static void add_sum(fusing *f, const tfd__node *n) {
+  const int *v = f->l->b.operands + n->in;
+  int i;
+
+  for (i = 1; i < n->in_n; i++) {
+    tfd__strip_arg left = i == 1 ? operand(f, v[0]) : last_op(f);
+    tfd__strip_arg right = operand(f, v[i]);
+    tfd__strip_op *o = add_op(f, n, TFD_KERNEL_add);
+
+    o->args_n = 2;
+    o->args[0] = left;
+    o->args[1] = right;
+  }
+}
+
+static void add_node(fusing *f, int i) {
+  const tfd__node *n = &f->l->b.nodes[f->first + i];
+
+  switch (n->op->kernel) {
+  case TFD_KERNEL_add_n:
+  case TFD_KERNEL_bias_add:
+    add_sum(f, n);
+    break;
+  case TFD_KERNEL_bias_add_relu: {
+    tfd__strip_arg sum;
+    tfd__strip_op *o = NULL;
+
+    add_sum(f, n);
+    sum = last_op(f);
+    o = add_op(f, n, TFD_KERNEL_relu);
+    o->args_n = 1;
+    o->args[0] = sum;
+    break;
+  }
+  default:
+    add_own(f, n);
+    break;
+  }
+  f->maker[i] = (int16_t)(f->ops_n - 1);
+}
+
+static void find_outputs(fusing *f) {
+  const tfd__lowering *l = f->l;
+  int i;
+
+  for (i = 0; i < f->n; i++) {
+    int v = l->b.nodes[f->first + i].out;
+
+    if (l->last[v] < f->first + f->n) continue;
+    f->left[f->outputs_n] = v;
+    f->outputs[f->outputs_n++] = f->maker[i];
+  }
+}
+
+/* --- the call ------------------------------------------------------------- */
+
+/* "fused(add, multiply, tanh)" */
+static char *name_of(const fusing *f) {
+  char text[512] = "fused(";
+  size_t n = strlen(text);
+  int i;
+
+  for (i = 0; i < f->n && n < sizeof text - 64; i++) {
+    n += (size_t)snprintf(text + n, 64, "%s%s", i > 0 ? ", " : "",
+                          f->l->b.nodes[f->first + i].op->name);
+  }
+  (void)snprintf(text + n, sizeof text - n, "%s)", i < f->n ? ", ..." : "");
+  return tfd__strdup(text);
+}
+
+/* The program owns the strip from here on. */
+static int keep(fusing *f, tfd__strip *strip, const char **name_p) {
+  tfd__program *p = f->l->p;
+  tfd__fused *kept = NULL;
+
+  if (TFD_GROW(p->fused, 1) != TFD_OK) {
+    tfd__strip_free(strip);
+    return tfd__no_memory(sizeof *kept, "graph");
+  }
+  kept = &p->fused[p->fused_n++];
+  kept->strip = strip;
+  kept->name = name_of(f);
+  if (kept->name == NULL) return tfd__no_memory(512, "graph");
+  *name_p = kept->name;
+  return TFD_OK;
+}
+
+static int emit(fusing *f, tfd__strip *strip) {
+  tfd__lowering *l = f->l;
+  const tfd__place *in[TFD_STRIP_INPUTS];
+  const tfd__place *out[TFD_STRIP_OUTPUTS];
+  const char *name = NULL;
+  int i;
+
+  TFD_TRY(keep(f, strip, &name));
+  for (i = 0; i < f->inputs_n; i++) in[i] = &l->places[f->values[i]];
+  for (i = 0; i < f->outputs_n; i++) {
+    int v = f->left[i];
+
+    TFD_TRY(tfd__emit_place(l, &l->b.values[v].view, &l->places[v]));
+    out[i] = &l->places[v];
+  }
+  TFD_TRY(tfd__emit_call(l, f->first + f->n - 1,
+                         l->p->device->backend->kernels[TFD_KERNEL_strip], name,
+                         in, f->inputs_n, out, f->outputs_n));
+  return tfd__emit_address(l, strip);
+}
+
+int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p) {
+  fusing f = {.l = l, .first = first, .n = n};
+  tfd__strip *strip = NULL;
+  tfd__strip_text text = {
+      .inputs = f.inputs, .ops = f.ops, .outputs = f.outputs};
+  int refused = -1;
+  int i;
+  int rc;
+
+  for (i = 0; i < n; i++) f.maker[i] = -1;
+  for (i = 0; i < n; i++) add_node(&f, i);
+  find_outputs(&f);
+  text.inputs_n = f.inputs_n;
+  text.ops_n = f.ops_n;
+  text.outputs_n = f.outputs_n;
+  rc = tfd__strip_compile(&text, &strip, &refused);
+  *done_p = rc == TFD_OK;
+  if (rc != TFD_OK) {
+    if (rc == TFD_NOT_IMPLEMENTED && refused >= 0) rc = TFD_OK;
+    return rc;
+  }
+  return emit(&f, strip);
+}

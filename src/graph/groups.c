@@ -1,0 +1,455 @@
+/* Groups: elementwise nodes that become one pass over memory.
+**
+** A node joins the groups of the nodes that made its operands if all results
+** have one shape, the group stays within what a fused program can hold, and no
+** other node has to run between two of the group's. For that last point every
+** path is followed, values and order:
+** - kernels outside groups keep their order, so that what fails or has an
+**   effect does so where the script did it;
+** - a read of a variable comes after the write before it, and a write after
+**   everything that shows what it overwrites.
+** Nodes then run in the recorded order, but a group's all together, as late as
+** something needs them.
+**
+** Cost: for each operand one walk over what lies before, at most MOST_STEPS. */
+#include <string.h>
+
+#include "graph/graph.h"
+
+enum { MOST_STEPS = 4096 };
+
+typedef struct groups {
+  tfd__body *b;
+  const tfd__backend *backend;
+  int *maker; /* value -> node, -1 = none */
+  int *shows; /* value -> variable whose memory it is, -1 = none */
+  int *users; /* value -> begin of its list in users_of */
+  int *users_of;
+  int *head;     /* node -> first of its group */
+  int *next;     /* node -> next of its group, -1 = none */
+  int *ops;      /* of a head: in its group; 0 = it cannot be in one */
+  int *kernel;   /* node -> kernel that must run before, -1 = none */
+  int *touch;    /* operand -> node that must have met its variable before */
+  int *seen;     /* head -> last walk that came by */
+  bool *is_done; /* node -> does it have its place? */
+  int walk;      /* number of the last one */
+  int *stack;    /* of heads */
+  int stack_n, stack_room;
+} groups;
+
+/* --- which nodes can be part of one --------------------------------------- */
+
+/* bias_add is `add`, bias_add_relu is `add` and `relu`, add_n is adds from the
+** left: with the bits of their own kernels for floats. */
+static int ops_as(const tfd__body *b, const tfd__node *n) {
+  const tfd__view *first = &b->values[b->operands[n->in]].view;
+
+  switch (n->op->kernel) {
+  case TFD_KERNEL_bias_add:
+  case TFD_KERNEL_bias_add_relu:
+    if (first->dtype != TFD_FLOAT32 || b->ints[n->ints] != 0) return 0;
+    return n->op->kernel == TFD_KERNEL_bias_add ? 1 : 2;
+  case TFD_KERNEL_add_n:
+    if (first->dtype != TFD_FLOAT32 || n->in_n < 2) return 0;
+    return n->in_n - 1;
+  default:
+    return 1;
+  }
+}
+
+static bool is_own_kernel(const tfd__node *n) {
+  return n->op->kernel != TFD_KERNEL_bias_add &&
+         n->op->kernel != TFD_KERNEL_bias_add_relu &&
+         n->op->kernel != TFD_KERNEL_add_n;
+}
+
+int tfd__fused_ops(const tfd__body *b, const tfd__node *n) {
+  uint8_t dtypes[TFD_STRIP_INPUTS];
+  int i;
+
+  if (n->op == NULL || n->dead || n->targets_n > 0 || n->draw >= 0 ||
+      n->numbers >= 0 || n->out_n != 1 || n->in_n < 1 ||
+      n->in_n > TFD_STRIP_INPUTS || b->values[n->out].view.numel == 0 ||
+      (n->op->flags & TFD_OP_STATEFUL) != 0) {
+    return 0;
+  }
+  for (i = 0; i < n->in_n; i++) {
+    int v = b->operands[n->in + i];
+
+    if (v < 0) return 0;
+    dtypes[i] = b->values[v].view.dtype;
+  }
+  if (is_own_kernel(n) && !tfd__strip_takes(n->op->kernel, n->in_n, dtypes)) {
+    return 0;
+  }
+  return ops_as(b, n);
+}
+
+/* Would the device run the node by itself? Where it would not, neither can it
+** as part of a group. */
+static bool can_run(const groups *s, const tfd__node *n) {
+  const tfd__backend *d = s->backend;
+  tfd__view views[TFD_STRIP_INPUTS + 1];
+  tfd__call call = {.name = n->op->name,
+                    .kernel = d->kernels[n->op->kernel],
+                    .views = views,
+                    .ints = s->b->ints + n->ints,
+                    .reals = s->b->reals + n->reals,
+                    .in_n = (int16_t)n->in_n,
+                    .out_n = 1,
+                    .ints_n = (int16_t)n->op->ints_n,
+                    .reals_n = (int16_t)n->op->reals_n};
+  int i;
+
+  if (call.kernel == NULL || d->can_run == NULL) return call.kernel != NULL;
+  for (i = 0; i < n->in_n; i++) {
+    views[i] = s->b->values[s->b->operands[n->in + i]].view;
+  }
+  views[n->in_n] = s->b->values[n->out].view;
+  return d->can_run(n->op->kernel, &call);
+}
+
+/* --- what comes before what ----------------------------------------------- */
+
+static int operands_n(const tfd__body *b) {
+  const tfd__node *last = b->nodes + b->nodes_n - 1;
+
+  return b->nodes_n == 0 ? 0 : last->in + last->in_n;
+}
+
+/* Nodes that use each value, in their order. */
+static void find_users(groups *s) {
+  const tfd__body *b = s->b;
+  int *begin = s->users + 1; /* moves to its end while the list is filled */
+  int round;
+  int k;
+  int i;
+
+  for (round = 0; round < 2; round++) {
+    for (k = 0; k < b->nodes_n; k++) {
+      const tfd__node *n = &b->nodes[k];
+
+      for (i = 0; i < n->in_n && !n->dead; i++) {
+        int v = b->operands[n->in + i];
+
+        if (v < 0) continue;
+        if (round == 0) begin[v + 1]++;
+        if (round == 1) s->users_of[begin[v]++] = k;
+      }
+    }
+    for (i = 0; round == 0 && i < b->values_n; i++) begin[i + 1] += begin[i];
+  }
+}
+
+/* touched: of each variable, the last node that met its memory. */
+static void find_order(groups *s, int *touched) {
+  const tfd__body *b = s->b;
+  int kernel = -1;
+  int k;
+  int i;
+
+  for (k = 0; k < b->nodes_n; k++) {
+    const tfd__node *n = &b->nodes[k];
+    bool view = tfd__node_is_view(n);
+
+    if (n->dead) continue;
+    s->kernel[k] = -1;
+    for (i = 0; i < n->in_n; i++) {
+      int v = b->operands[n->in + i];
+      int variable = v < 0 ? -1 : s->shows[v];
+
+      s->touch[n->in + i] = variable < 0 ? -1 : touched[variable];
+      if (variable >= 0) touched[variable] = k;
+    }
+    for (i = 0; i < n->targets_n; i++) touched[b->targets[n->targets + i]] = k;
+    for (i = 0; i < n->out_n; i++) {
+      s->maker[n->out + i] = k;
+      if (view) s->shows[n->out + i] = s->shows[b->operands[n->in]];
+    }
+    if (view || s->ops[k] > 0) continue;
+    s->kernel[k] = kernel;
+    kernel = k;
+  }
+}
+
+/* --- paths ---------------------------------------------------------------- */
+
+static int push(groups *s, int head) {
+  TFD_TRY(TFD_GROW(s->stack, 1));
+  s->stack[s->stack_n++] = head;
+  return TFD_OK;
+}
+
+/* The i-th of those that must run before node k, -1 = there is none, -2 = there
+** are no more. */
+static int before(const groups *s, int k, int i) {
+  const tfd__node *n = &s->b->nodes[k];
+
+  if (i < n->in_n) {
+    int v = s->b->operands[n->in + i];
+
+    return v < 0 ? -1 : s->maker[v];
+  }
+  if (i < 2 * n->in_n) return s->touch[n->in + i - n->in_n];
+  return i == 2 * n->in_n ? s->kernel[k] : -2;
+}
+
+/* Put on the stack what comes right before the group and was not seen. */
+static int push_before(groups *s, int head) {
+  int k;
+
+  for (k = head; k >= 0; k = s->next[k]) {
+    int i;
+    int other;
+
+    for (i = 0; (other = before(s, k, i)) != -2; i++) {
+      if (other < 0 || s->seen[s->head[other]] == s->walk) continue;
+      s->seen[s->head[other]] = s->walk;
+      TFD_TRY(push(s, s->head[other]));
+    }
+  }
+  return TFD_OK;
+}
+
+/* Does a path lead from one group over something else to another? */
+static int find_path(groups *s, int from, int to, bool *found_p) {
+  int steps;
+
+  s->walk++;
+  s->stack_n = 0;
+  s->seen[from] = s->walk; /* what leads right to `to` is no path */
+  s->seen[to] = s->walk;
+  TFD_TRY(push_before(s, to));
+  s->seen[from] = 0;
+  for (steps = 0; s->stack_n > 0 && steps < MOST_STEPS; steps++) {
+    TFD_TRY(push_before(s, s->stack[--s->stack_n]));
+    if (s->seen[from] == s->walk) break;
+  }
+  *found_p = s->stack_n > 0 || s->seen[from] == s->walk;
+  return TFD_OK;
+}
+
+/* --- joining -------------------------------------------------------------- */
+
+static bool is_result(const tfd__body *b, int v) {
+  int i;
+
+  for (i = 0; i < b->results_n; i++) {
+    if (b->results[i] == v) return true;
+  }
+  return false;
+}
+
+/* Is a value that node k makes needed outside of two groups? */
+static bool leaves(const groups *s, int k, int a, int b) {
+  int v = s->b->nodes[k].out;
+  int i;
+
+  for (i = s->users[v]; i < s->users[v + 1]; i++) {
+    int head = s->head[s->users_of[i]];
+
+    if (head != a && head != b) return true;
+  }
+  return is_result(s->b, v);
+}
+
+/* Would both together be a fused program? */
+static bool fit(const groups *s, int a, int b) {
+  int inputs[TFD_STRIP_INPUTS];
+  int inputs_n = 0;
+  int outputs_n = 0;
+  int part;
+  int k;
+  int i;
+
+  for (part = 0; part < 2; part++) {
+    for (k = part == 0 ? a : b; k >= 0; k = s->next[k]) {
+      const tfd__node *n = &s->b->nodes[k];
+
+      outputs_n += leaves(s, k, a, b) ? 1 : 0;
+      for (i = 0; i < n->in_n; i++) {
+        int v = s->b->operands[n->in + i];
+        int maker = s->maker[v];
+        int j = 0;
+
+        if (maker >= 0 && (s->head[maker] == a || s->head[maker] == b)) {
+          continue;
+        }
+        while (j < inputs_n && inputs[j] != v) j++;
+        if (j == TFD_STRIP_INPUTS) return false;
+        if (j == inputs_n) inputs[inputs_n++] = v;
+      }
+    }
+  }
+  return outputs_n <= TFD_STRIP_OUTPUTS &&
+         s->ops[a] + s->ops[b] <= TFD_STRIP_OPS;
+}
+
+/* One list in the order of the nodes. */
+static void join(groups *s, int a, int b) {
+  int head = a < b ? a : b;
+  int *link = &head;
+
+  s->ops[head] = s->ops[a] + s->ops[b];
+  while (a >= 0 || b >= 0) {
+    int *least = b < 0 || (a >= 0 && a < b) ? &a : &b;
+
+    *link = *least;
+    s->head[*least] = head;
+    link = &s->next[*least];
+    *least = *link;
+  }
+}
+
+static int try_join(groups *s, int a, int b) {
+  bool path = false;
+
+  if (a == b || !fit(s, a, b)) return TFD_OK;
+  TFD_TRY(find_path(s, a, b, &path));
+  if (!path) TFD_TRY(find_path(s, b, a, &path));
+  if (!path) join(s, a, b);
+  return TFD_OK;
+}
+
+static int join_makers(groups *s, int k) {
+  const tfd__body *b = s->b;
+  const tfd__node *n = &b->nodes[k];
+  int i;
+
+  for (i = 0; i < n->in_n; i++) {
+    int v = b->operands[n->in + i];
+    int maker = s->maker[v];
+
+    if (maker < 0 || s->ops[s->head[maker]] == 0 ||
+        !tfd__same_shape(&b->values[v].view, &b->values[n->out].view)) {
+      continue;
+    }
+    TFD_TRY(try_join(s, s->head[maker], s->head[k]));
+  }
+  return TFD_OK;
+}
+
+/* --- the order ------------------------------------------------------------ */
+
+/* A head that must run before this one and did not, -1 = none. */
+static int waits_for(const groups *s, int head) {
+  int k;
+
+  for (k = head; k >= 0; k = s->next[k]) {
+    int i;
+    int other;
+
+    for (i = 0; (other = before(s, k, i)) != -2; i++) {
+      if (other >= 0 && s->head[other] != head && !s->is_done[s->head[other]]) {
+        return s->head[other];
+      }
+    }
+  }
+  return -1;
+}
+
+/* The group of node k behind all that it needs. */
+static int arrange(groups *s, int k, tfd__node *nodes, int *numbers, int *n_p) {
+  s->stack_n = 0;
+  TFD_TRY(push(s, s->head[k]));
+  while (s->stack_n > 0) {
+    int head = s->stack[s->stack_n - 1];
+    int first = s->is_done[head] ? -1 : waits_for(s, head);
+
+    if (first >= 0) {
+      TFD_TRY(push(s, first));
+      continue;
+    }
+    s->stack_n--;
+    for (k = s->is_done[head] ? -1 : head; k >= 0; k = s->next[k]) {
+      numbers[*n_p] = s->next[head] < 0 ? -1 : head;
+      nodes[(*n_p)++] = s->b->nodes[k];
+    }
+    s->is_done[head] = true;
+  }
+  return TFD_OK;
+}
+
+static int arrange_all(groups *s, int *numbers) {
+  tfd__body *b = s->b;
+  size_t bytes = ((size_t)b->nodes_n + 1) * sizeof *b->nodes;
+  tfd__node *nodes = tfd__alloc(bytes);
+  int n = 0;
+  int rc = TFD_OK;
+  int k;
+
+  if (nodes == NULL) return tfd__no_memory(bytes, "graph");
+  for (k = 0; rc == TFD_OK && k < b->nodes_n; k++) {
+    if (b->nodes[k].dead || s->next[k] >= 0) continue;
+    rc = arrange(s, k, nodes, numbers, &n);
+  }
+  if (rc == TFD_OK) {
+    tfd__free(b->nodes);
+    b->nodes = nodes;
+    b->nodes_n = n;
+  } else {
+    tfd__free(nodes);
+  }
+  return rc;
+}
+
+/* -------------------------------------------------------------------------- */
+
+static int run(groups *s, int variables_n, int *touched, int *numbers) {
+  tfd__body *b = s->b;
+  int i;
+  int k;
+
+  for (i = 0; i < b->values_n; i++) {
+    s->maker[i] = -1;
+    s->shows[i] =
+        b->values[i].origin == TFD_FROM_VARIABLE ? b->values[i].of : -1;
+  }
+  for (i = 0; i < variables_n; i++) touched[i] = -1;
+  for (k = 0; k < b->nodes_n; k++) {
+    const tfd__node *n = &b->nodes[k];
+
+    s->head[k] = k;
+    s->next[k] = -1;
+    s->ops[k] = tfd__fused_ops(b, n);
+    if (s->ops[k] > 0 && !can_run(s, n)) s->ops[k] = 0;
+  }
+  find_users(s);
+  find_order(s, touched);
+  for (k = 0; k < b->nodes_n; k++) {
+    if (s->ops[s->head[k]] > 0) TFD_TRY(join_makers(s, k));
+  }
+  return arrange_all(s, numbers);
+}
+
+int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
+                     int *numbers) {
+  groups s = {.b = b, .backend = backend};
+  size_t values = (size_t)b->values_n;
+  size_t nodes = (size_t)b->nodes_n;
+  size_t operands = (size_t)operands_n(b);
+  size_t n = 3 * values + 2 + 2 * operands + 5 * nodes + (size_t)variables_n;
+  size_t bytes = n * sizeof(int) + nodes + 1;
+  int rc;
+
+  if (backend->kernels[TFD_KERNEL_strip] == NULL) {
+    for (n = 0; n < nodes; n++) numbers[n] = -1;
+    return TFD_OK;
+  }
+  s.maker = tfd__calloc(1, bytes);
+  if (s.maker == NULL) return tfd__no_memory(bytes, "graph");
+  s.shows = s.maker + values;
+  s.users = s.shows + values; /* with room for two more */
+  s.users_of = s.users + values + 2;
+  s.touch = s.users_of + operands;
+  s.head = s.touch + operands;
+  s.next = s.head + nodes;
+  s.ops = s.next + nodes;
+  s.kernel = s.ops + nodes;
+  s.seen = s.kernel + nodes;
+  s.is_done = (bool *)(s.seen + nodes + variables_n);
+  rc = run(&s, variables_n, s.seen + nodes, numbers);
+  tfd__free(s.maker);
+  tfd__free(s.stack);
+  return rc;
+}

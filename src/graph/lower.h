@@ -1,0 +1,39 @@
+#ifndef TFD_GRAPH_LOWER_H
+#define TFD_GRAPH_LOWER_H
+/* The making of a program, between the files that do it: emit (calls on
+** places), fused (groups), lower (nodes, and what is before and after). */
+
+#include "graph/graph.h"
+
+typedef struct tfd__lowering {
+  tfd_graph *g;
+  tfd__body b; /* without common subexpressions; groups lie together */
+  tfd__program *p;
+  tfd__place *places; /* of each value */
+  int *last;          /* node that uses it last */
+  int *next_write;    /* of each node that reads a variable: the next write */
+  int *groups;        /* of each node, -1 = it is in none */
+  tfd__place *seen;   /* of each view of the program */
+  int seen_n, seen_room;
+  int *fresh; /* of each stretch: buffer that it is, -1 = in the arena */
+  bool impossible;
+} tfd__lowering;
+
+/* A dense place of its own. */
+int tfd__emit_place(tfd__lowering *l, const tfd__view *like, tfd__place *place);
+/* One kernel call on these places, NULL = absent, in the name of a node. */
+int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel kernel,
+                   const char *name, const tfd__place *const *in, int in_n,
+                   const tfd__place *const *out, int out_n);
+/* The last call's attributes are those of the node. */
+int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n);
+/* The last call's attribute is this address. */
+int tfd__emit_address(tfd__lowering *l, const void *address);
+/* `place` becomes a dense copy of what it was. */
+int tfd__emit_copy(tfd__lowering *l, int node, tfd__place *place);
+
+/* Nodes first .. first + n - 1, a group, as one call. *done_p says whether that
+** went; else they are to be lowered one by one. */
+int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p);
+
+#endif
