@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "base/failpoint.h"
 #include "comm/comm.h"
 #include "comm_cases.h"
 
@@ -334,6 +335,67 @@ static inline void an_abort_reaches_everybody_with_its_cause(void **state) {
   (void)state;
   run_all(one_aborts, 3, 1);
 }
+
+/* A fault that is ordered for process 1 of 3, who sums n elements again and
+** again until it has met it. */
+typedef struct ordered_fault {
+  const char *order;
+  const char *told; /* to the others */
+  int code;         /* process 1 ends with it */
+  int64_t n;
+} ordered_fault;
+
+static ordered_fault ordered;
+
+static inline int with_fault(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  int64_t begin = 0;
+  int rc = TFD_OK;
+  int i;
+
+  n.beat_timeout = 2;
+  CHECK(tfd__failpoints_set(ordered.order) == TFD_OK);
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  for (i = 0; i < 20 && rc == TFD_OK; i++) {
+    begin = tfd__now_ns();
+    rc = sum_ones(&w, ordered.n, 60);
+  }
+  CHECK(rc != TFD_OK);
+  CHECK(seconds_since(begin) < 10);
+  if (process != 1) CHECK(strstr(tfd_error_message(), ordered.told) != NULL);
+  tfd__release(w.group);
+  return 0;
+}
+
+static inline void run_faults(const ordered_fault *cases, size_t n) {
+  size_t k;
+  int i;
+
+  for (k = 0; k < n; k++) {
+    pid_t children[3];
+
+    make_addresses();
+    ordered = cases[k];
+    for (i = 0; i < 3; i++) children[i] = start(with_fault, i, 3, 1);
+    for (i = 0; i < 3; i++) {
+      int code = status_of(children[i]);
+
+      if (code == (i == 1 ? ordered.code : 0)) continue;
+      fail_msg("%s: process %d ended with %d", ordered.order, i, code);
+    }
+  }
+}
+
+/* For a table of them: at the steps of sums. */
+#define CHUNK_FAULTS                                                         \
+  {"allreduce.chunk=kill@1@rank1", "process 1 of 3", 128 + SIGKILL, 100000}, \
+      {"allreduce.chunk=kill@8@rank1", "process 1 of 3", 128 + SIGKILL,      \
+       100000},                                                              \
+      {"allreduce.chunk=exit:9@5@rank1", "process 1 of 3", 9, 100000},       \
+      {"allreduce.chunk=enomem@4@rank1", "process 1", 0, 100000}, {          \
+    "allreduce.chunk=enomem@4@rank1", "process 1", 0, 10                     \
+  }
 
 /* For a list of tests. */
 #define FAULT_TESTS                                              \

@@ -48,12 +48,103 @@ static void values_of_many_rounds(void **state) {
   run_all(long_values, 2, 2);
 }
 
-/* --- bits ----------------------------------------------------------------- */
+/* --- few bytes ------------------------------------------------------------ */
 
 static uint64_t random_of(uint64_t *x) {
   *x = *x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
   return *x >> 33;
 }
+
+/* One all_reduce of n numbers process + 1 + turn, at once or by a ticket. */
+static int one_small_sum(const world *w, int process, int64_t n, int turn,
+                         bool by_ticket) {
+  const tfd__group *g = w->group;
+  float expected =
+      (float)(g->size * (g->size + 1) / 2 + g->size * (turn % 1000));
+  pieces p;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p, &p);
+  float *x = NULL;
+  int64_t i;
+
+  make_pieces(w, &p, TFD_FLOAT32, n);
+  x = p.list[0].buffer->data;
+  for (i = 0; i < n; i++) x[i] = (float)(process + 1 + turn % 1000);
+  if (by_ticket) {
+    complete(w, &c);
+  } else {
+    CHECK(tfd__group_run(w->group, &c, tfd__deadline_in(60)) == TFD_OK);
+  }
+  for (i = 0; i < n; i++) CHECK(x[i] == expected);
+  drop_pieces(w, &p);
+  return 0;
+}
+
+/* Sums of one line and of many, barriers between: each process does them at
+** once or by a ticket as it likes, and some come late. */
+static int small_sums(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  tfd__collective barrier = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
+  uint64_t all = 7;                        /* the same everywhere */
+  uint64_t mine = 100 + (uint64_t)process; /* this process's own */
+  world w = {0};
+  int turn;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  for (turn = 0; turn < 1500; turn++) {
+    int64_t numel = (int64_t)(random_of(&all) % 3 == 0 ? random_of(&all) % 40000
+                                                       : random_of(&all) % 30);
+
+    if (random_of(&mine) % 50 == 0) (void)usleep(300);
+    if (random_of(&all) % 8 == 0) {
+      CHECK(tfd__group_run(w.group, &barrier, tfd__deadline_in(60)) == TFD_OK);
+    }
+    CHECK(one_small_sum(&w, process, numel, turn, random_of(&mine) % 3 == 0) ==
+          0);
+  }
+  tfd__release(w.group);
+  return 0;
+}
+
+static void few_bytes_at_once_or_by_tickets(void **state) {
+  int processes;
+
+  (void)state;
+  for (processes = 1; processes <= 3; processes++) {
+    run_all(small_sums, processes, 1);
+  }
+}
+
+/* The second process calls what needs slots and rounds. */
+static int a_small_one_meets_a_long_one(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 1, 60) == TFD_OK);
+  CHECK(sum_ones(&w, process == 0 ? 2 : 1000000, 60) != TFD_OK);
+  CHECK(strstr(tfd_error_message(), "run apart at collective 2") != NULL);
+  CHECK(strstr(tfd_error_message(), "float32[1000000]") != NULL);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void other_lengths_are_told(void **state) {
+  (void)state;
+  run_all(a_small_one_meets_a_long_one, 2, 1);
+}
+
+static void a_fault_of_one_process_fails_all(void **state) {
+  static const ordered_fault cases[] = {
+      CHUNK_FAULTS,
+      {"allreduce.chunk=kill@4@rank1", "process 1 of 3", 128 + SIGKILL, 10},
+  };
+
+  (void)state;
+  run_faults(cases, sizeof cases / sizeof *cases);
+}
+
+/* --- bits ----------------------------------------------------------------- */
 
 /* Numbers whose sums depend on their order. */
 static void fill_random(const world *w, pieces *p, uint64_t seed) {
@@ -360,6 +451,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_case),
       cmocka_unit_test(values_of_many_rounds),
+      cmocka_unit_test(few_bytes_at_once_or_by_tickets),
+      cmocka_unit_test(other_lengths_are_told),
+      cmocka_unit_test(a_fault_of_one_process_fails_all),
       cmocka_unit_test(the_same_bits_as_over_tcp),
       cmocka_unit_test(tickets_are_waited_for_in_any_order),
       FAULT_TESTS,

@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/failpoint.h"
 #include "comm/tcp/tcp.h"
 #include "comm_processes.h"
 
@@ -26,64 +25,17 @@ static void every_case(void **state) {
 
 /* --- ordered faults ------------------------------------------------------- */
 
-/* Sums until process 1 has met its fault; what the others are told. */
-static const char *ordered;
-static const char *told;
-
-static int with_fault(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w = {0};
-  int64_t begin = 0;
-  int rc = TFD_OK;
-  int i;
-
-  n.beat_timeout = 2;
-  CHECK(tfd__failpoints_set(ordered) == TFD_OK);
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  for (i = 0; i < 20 && rc == TFD_OK; i++) {
-    begin = tfd__now_ns();
-    rc = sum_ones(&w, 100000, 60);
-  }
-  CHECK(rc != TFD_OK);
-  CHECK(seconds_since(begin) < 10);
-  if (process != 1) CHECK(strstr(tfd_error_message(), told) != NULL);
-  tfd__release(w.group);
-  return 0;
-}
-
 static void a_fault_of_one_process_fails_all(void **state) {
-  static const struct {
-    const char *order;
-    const char *told;
-    int code; /* of process 1 */
-  } cases[] = {
-      {"allreduce.chunk=kill@1@rank1", "process 1 of 3", 128 + SIGKILL},
-      {"allreduce.chunk=kill@8@rank1", "process 1 of 3", 128 + SIGKILL},
-      {"allreduce.chunk=exit:9@5@rank1", "process 1 of 3", 9},
-      {"allreduce.chunk=enomem@4@rank1", "process 1", 0},
-      {"net.send=econnreset@6@rank1", "process", 0},
-      {"net.send=flip@6@rank1", "process 1 of 3", 0},
-      {"net.receive=flip@6@rank1", "process", 0},
-      {"net.receive=etimedout@6@rank1", "process", 0},
+  static const ordered_fault cases[] = {
+      CHUNK_FAULTS,
+      {"net.send=econnreset@6@rank1", "process", 0, 100000},
+      {"net.send=flip@6@rank1", "process 1 of 3", 0, 100000},
+      {"net.receive=flip@6@rank1", "process", 0, 100000},
+      {"net.receive=etimedout@6@rank1", "process", 0, 100000},
   };
-  size_t k;
-  int i;
 
   (void)state;
-  for (k = 0; k < sizeof cases / sizeof *cases; k++) {
-    pid_t children[3];
-
-    make_addresses();
-    ordered = cases[k].order;
-    told = cases[k].told;
-    for (i = 0; i < 3; i++) children[i] = start(with_fault, i, 3, 1);
-    for (i = 0; i < 3; i++) {
-      int code = status_of(children[i]);
-
-      if (code == (i == 1 ? cases[k].code : 0)) continue;
-      fail_msg("%s: process %d ended with %d", ordered, i, code);
-    }
-  }
+  run_faults(cases, sizeof cases / sizeof *cases);
 }
 
 /* Faults at the start are tried again, not told. */

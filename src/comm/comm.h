@@ -205,7 +205,14 @@ int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
 
 /* --- providers ------------------------------------------------------------ */
 
-#define TFD_PROVIDER_ABI 2
+#define TFD_PROVIDER_ABI 3
+
+/* How far a provider came at once. */
+typedef enum tfd__quick {
+  TFD_QUICK_NOT = 0, /* nothing has happened */
+  TFD_QUICK_BEGUN,   /* others may have heard of it: it must begin */
+  TFD_QUICK_DONE
+} tfd__quick;
 
 /* The processes that were started together with this one. */
 typedef struct tfd__world {
@@ -245,6 +252,10 @@ struct tfd__provider {
   ** the caller looks for failures and interrupts. Errors: the collective's.
   ** NULL, for ordered ones only = it is done when the devices are. */
   int (*wait)(tfd__ticket *t, tfd__deadline until, bool *done_p);
+  /* What would be waited for at once and is small: do it within the time of a
+  ** few waits, without a ticket, if it can be done now; else `begin` follows.
+  ** Pieces were checked. Errors: the collective's. NULL = it never can. */
+  int (*quick)(tfd__group *g, const tfd__collective *c, tfd__quick *progress_p);
   /* The caller needs it no more. NULL = nothing. */
   void (*end)(tfd__ticket *t);
   /* The group has failed: stop what is under way, tell the other ranks.
@@ -255,6 +266,14 @@ struct tfd__provider {
   bool (*can_fuse)(const tfd__group *g, tfd__kernel_id kernel);
   int (*fuse)(tfd__group *g, const tfd__fused *f);
 };
+
+/* Slots of a provider whose collectives all begin in the same way. */
+#define TFD_BEGIN_ALL(fn)                                                   \
+  {                                                                         \
+    [TFD_COLLECTIVE_ALL_REDUCE] = (fn), [TFD_COLLECTIVE_REDUCE] = (fn),     \
+    [TFD_COLLECTIVE_BROADCAST] = (fn), [TFD_COLLECTIVE_ALL_GATHER] = (fn),  \
+    [TFD_COLLECTIVE_REDUCE_SCATTER] = (fn), [TFD_COLLECTIVE_BARRIER] = (fn) \
+  }
 
 struct tfd__ticket {
   tfd__group *group; /* owned reference */

@@ -109,13 +109,23 @@ int tfd__group_begin(tfd__group *g, const tfd__collective *c,
 
 int tfd__group_run(tfd__group *g, const tfd__collective *c,
                    tfd__deadline until) {
+  tfd__quick progress = TFD_QUICK_NOT;
   tfd__ticket *t = NULL;
   int rc;
 
   if (g->provider == NULL || g->provider->ordered) {
     return tfd__group_begin(g, c, NULL);
   }
-  TFD_TRY(tfd__group_begin(g, c, &t));
+  if (g->provider->quick != NULL) {
+    TFD_TRY(tfd__group_check(g, c->what));
+    TFD_TRY(tfd__collective_check(g, c));
+    TFD_TRY(g->provider->quick(g, c, &progress));
+    if (progress == TFD_QUICK_DONE) return TFD_OK;
+  }
+  rc = tfd__group_begin(g, c, &t);
+  if (rc != TFD_OK) {
+    return progress == TFD_QUICK_BEGUN ? tfd__group_fail(g) : rc;
+  }
   rc = tfd__ticket_wait(t, until);
   tfd__ticket_end(t);
   return rc;

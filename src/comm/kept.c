@@ -3,6 +3,7 @@
 ** anything goes out, and get the results when everything has come in. */
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "comm/private.h"
 
 /* --- the call's own copy -------------------------------------------------- */
@@ -61,6 +62,14 @@ void tfd__kept_free(tfd__kept *w, const tfd__group *g) {
 uint64_t tfd__kept_signature(const tfd__kept *w, int dtype) {
   return (uint64_t)w->c.kind | (uint64_t)w->c.op << 8 | (uint64_t)dtype << 16 |
          (uint64_t)w->c.root << 24;
+}
+
+int tfd__pass_chunk(const tfd__collective *c) {
+  int fault = 0;
+
+  if (c->kind == TFD_COLLECTIVE_ALL_REDUCE) fault = TFD_FAIL(ALLREDUCE_CHUNK);
+  if (fault <= 0) return TFD_OK;
+  return tfd__fail(TFD_UNAVAILABLE, "%s: %s", c->what, strerror(fault));
 }
 
 /* --- the devices ---------------------------------------------------------- */

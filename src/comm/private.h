@@ -71,6 +71,9 @@ void tfd__kept_free(tfd__kept *w, const tfd__group *g);
 /* What all processes must agree on, but for numbers of elements. */
 uint64_t tfd__kept_signature(const tfd__kept *w, int dtype);
 
+/* A fault that was ordered for a step of one value of an all_reduce. */
+int tfd__pass_chunk(const tfd__collective *c);
+
 /* What was submitted by now is waited for. */
 void tfd__kept_note(tfd__kept *w, const tfd__group *g);
 /* Have the devices passed what was noted? A deadline is no failure. */

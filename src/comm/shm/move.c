@@ -4,9 +4,6 @@
 #include "base/crc32c.h"
 #include "comm/shm/shm.h"
 
-/* Few bytes: reading all of them from everybody beats a second step. */
-enum { SMALL_BYTES = 8192 };
-
 static tfd__shm_group *own_of(const tfd__group *g) {
   return g->own;
 }
@@ -89,8 +86,11 @@ void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w) {
   }
   v->two_steps =
       (kind == TFD_COLLECTIVE_ALL_REDUCE || kind == TFD_COLLECTIVE_REDUCE) &&
-      (size_t)v->total * v->size > SMALL_BYTES;
+      (size_t)v->total * v->size > TFD_SHM_SMALL;
+  v->brief = kind == TFD_COLLECTIVE_ALL_REDUCE &&
+             (size_t)v->total * v->size <= TFD_BRIEF_BYTES;
   v->rounds = v->total == 0 ? 1 : (v->total + v->each - 1) / v->each;
+  if (own->early == tfd__shm_number(own, 0)) v->staged = 1;
 }
 
 /* Elements of round j. */
@@ -177,13 +177,61 @@ static void stage_parts(const tfd__group *g, const tfd__shm_work *w,
   }
 }
 
+char *tfd__shm_given(const tfd__shm_group *own, int q, uint64_t number,
+                     bool brief) {
+  if (brief) return own->tally.cells[q].briefs[number % TFD_DEPTH].bytes;
+  return tfd__segment_slot(&own->segment, q, number, false);
+}
+
+/* Of what must be equal in all processes. */
+static uint64_t hash_of(const tfd__frame *f) {
+  const uint64_t parts[] = {f->type,  f->tag,    f->seq, f->what,
+                            f->count, f->length, f->sum};
+  uint64_t hash = 0;
+  size_t i;
+
+  for (i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    hash = (hash ^ parts[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+void tfd__shm_announce(tfd__shm_group *own, const tfd__frame *f,
+                       uint64_t number) {
+  tfd__cell *mine = &own->tally.cells[own->tally.process];
+
+  mine->frames[number % TFD_DEPTH] = *f;
+  mine->briefs[number % TFD_DEPTH].hash = hash_of(f);
+  tfd__tally_set(&own->tally, TFD_MARK_STAGED, number);
+}
+
+/* What differs is found where frames lie; equal hashes need no look. */
+int tfd__shm_check(const tfd__shm_group *own, const tfd__frame *mine,
+                   uint64_t number) {
+  uint64_t hash = hash_of(mine);
+  int q;
+
+  for (q = 0; q < own->tally.processes; q++) {
+    const tfd__cell *cell = &own->tally.cells[q];
+    const tfd__frame *theirs = &cell->frames[number % TFD_DEPTH];
+
+    if (cell->briefs[number % TFD_DEPTH].hash == hash) continue;
+    TFD_TRY(tfd__frame_fits(mine, theirs, own->tally.process, q));
+    return tfd__fail(TFD_RUNTIME_ERROR,
+                     "the processes run apart at collective %llu: processes "
+                     "%d and %d gather other numbers of elements",
+                     (unsigned long long)mine->seq, own->tally.process, q);
+  }
+  return TFD_OK;
+}
+
 void tfd__shm_stage(tfd__group *g, tfd__shm_work *w) {
   tfd__shm_group *own = own_of(g);
   tfd__shm_value *v = &w->v;
   uint64_t number = tfd__shm_number(own, v->staged);
   tfd__stretch s = round_of(v, v->staged);
-  char *to =
-      tfd__segment_slot(&own->segment, own->tally.process, number, false);
+  char *to = tfd__shm_given(own, own->tally.process, number, v->brief);
   const tfd__collective *c = &w->kept.c;
 
   switch (c->kind) {
@@ -209,9 +257,9 @@ void tfd__shm_stage(tfd__group *g, tfd__shm_work *w) {
     break;
   }
   v->frame.length = (uint64_t)v->staged;
-  own->tally.cells[own->tally.process].frames[number % TFD_DEPTH] = v->frame;
   v->staged++;
-  tfd__tally_publish(&own->tally, TFD_MARK_STAGED, number);
+  tfd__shm_announce(own, &v->frame, number);
+  tfd__tally_sweep(&own->tally);
 }
 
 /* --- sums ----------------------------------------------------------------- */
@@ -225,12 +273,11 @@ static tfd__run_of run_at(tfd__shm_group *own, const tfd__shm_value *v,
   return tfd__part_of(&p, 0, n);
 }
 
-/* Does the kernel of sums do it, on this thread? */
-tfd__kernel tfd__shm_summing(const tfd__group *g, const tfd__shm_work *w) {
+tfd__kernel tfd__shm_kernel(const tfd__group *g, tfd_reduce_op op, int dtype) {
   const tfd__backend *b = g->devices[0]->backend;
-  bool adds = w->kept.c.op <= TFD_REDUCE_MEAN &&
-              (tfd__is_float(w->v.dtype) || w->v.dtype == TFD_INT32 ||
-               w->v.dtype == TFD_INT64);
+  bool adds =
+      op <= TFD_REDUCE_MEAN &&
+      (tfd__is_float(dtype) || dtype == TFD_INT32 || dtype == TFD_INT64);
 
   return adds && !b->asynchronous ? b->kernels[TFD_KERNEL_sum_parts] : NULL;
 }
@@ -266,14 +313,14 @@ static int reduce_into(tfd__group *g, tfd__shm_work *w, int64_t from,
   tfd__shm_value *v = &w->v;
   tfd__run_of in[TFD_MAX_LOCAL_RANKS];
   tfd__piece mine = {v->mine.buffer, &v->mine.view};
-  tfd__kernel kernel = tfd__shm_summing(g, w);
+  tfd__kernel kernel = tfd__shm_kernel(g, w->kept.c.op, v->dtype);
   uint64_t number = tfd__shm_number(own, v->done);
   int64_t n = to->view.numel;
   int q;
 
   if (n == 0) return TFD_OK;
   for (q = 0; q < own->tally.processes; q++) {
-    char *slot = tfd__segment_slot(&own->segment, q, number, false);
+    char *slot = tfd__shm_given(own, q, number, v->brief);
 
     in[q] = q == own->tally.process
                 ? tfd__part_of(&mine, from, n)

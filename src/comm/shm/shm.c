@@ -203,25 +203,11 @@ static int wait_for(tfd__group *g, const tfd__shm_work *w, tfd__mark mark,
   return fail_all(g, w);
 }
 
-/* Is everybody at the same round of the same collective? */
 static int check_frames(const tfd__shm_group *own, const tfd__shm_value *v) {
-  uint64_t number = tfd__shm_number(own, v->done);
   tfd__frame mine = v->frame;
-  int q;
 
   mine.length = (uint64_t)v->done;
-  for (q = 0; q < own->tally.processes; q++) {
-    const tfd__frame *theirs = &own->tally.cells[q].frames[number % TFD_DEPTH];
-
-    if (q == own->tally.process) continue;
-    TFD_TRY(tfd__frame_fits(&mine, theirs, own->tally.process, q));
-    if (mine.sum == theirs->sum) continue;
-    return tfd__fail(TFD_RUNTIME_ERROR,
-                     "the processes run apart at collective %llu: processes "
-                     "%d and %d gather other numbers of elements",
-                     (unsigned long long)mine.seq, own->tally.process, q);
-  }
-  return TFD_OK;
+  return tfd__shm_check(own, &mine, tfd__shm_number(own, v->done));
 }
 
 /* Stage the next round, if there is one and its slots are free. */
@@ -241,6 +227,7 @@ static int stage_next(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
                                  NULL)) {
     return TFD_OK;
   }
+  TFD_TRY(tfd__pass_chunk(&w->kept.c));
   tfd__shm_stage(g, w);
   return TFD_OK;
 }
@@ -257,7 +244,8 @@ static int finish_sums(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
     tfd__kept_note(&w->kept, g);
     v->submitted = true;
   }
-  if (!v->reduced && tfd__shm_reduces(w) && tfd__shm_summing(g, w) == NULL) {
+  if (!v->reduced && tfd__shm_reduces(w) &&
+      tfd__shm_kernel(g, w->kept.c.op, v->dtype) == NULL) {
     *there_p = false;
     TFD_TRY(tfd__kept_ready(&w->kept, g, until, there_p));
     if (!*there_p) return TFD_OK;
@@ -265,6 +253,7 @@ static int finish_sums(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
   }
   if (!v->two_steps) return TFD_OK;
   if (!v->reduced) {
+    TFD_TRY(tfd__pass_chunk(&w->kept.c));
     v->reduced = true;
     tfd__tally_publish(&own->tally, TFD_MARK_REDUCED, number);
   }
@@ -364,13 +353,9 @@ const tfd__provider tfd__shm_provider = {
     .can = can,
     .open = open_group,
     .close = close_group,
-    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin,
-              [TFD_COLLECTIVE_REDUCE] = begin,
-              [TFD_COLLECTIVE_BROADCAST] = begin,
-              [TFD_COLLECTIVE_ALL_GATHER] = begin,
-              [TFD_COLLECTIVE_REDUCE_SCATTER] = begin,
-              [TFD_COLLECTIVE_BARRIER] = begin},
+    .begin = TFD_BEGIN_ALL(begin),
     .wait = wait_work,
     .end = end_work,
     .abort = abort_group,
+    .quick = tfd__shm_quick,
 };

@@ -5,7 +5,8 @@
 **
 ** Files: segment (one memory for all, and who may have it), tally (counters in
 ** it, and waiting for them), move (what a round stages, adds up and takes), shm
-** (the provider: collectives made of rounds).
+** (the provider: collectives made of rounds), quick (those of few bytes whose
+** ranks are in step).
 **
 ** S1 The memory has no name and no file: it is gone with the last process.
 ** S2 Its size is sealed and its pages are there: touching it cannot fail.
@@ -20,17 +21,26 @@
 
 /* What a process has done, as numbers of rounds from 1 on. */
 typedef enum tfd__mark {
-  TFD_MARK_STAGED = 0, /* what it gives lies in its slot */
-  TFD_MARK_REDUCED,    /* so does its share of the sum */
-  TFD_MARK_FINISHED,   /* it reads no slot of the round any more */
-  TFD_MARKS
+  TFD_MARK_REDUCED = 0, /* its share of the sum lies in its slot */
+  TFD_MARK_FINISHED,    /* it reads no slot of the round any more */
+  TFD_MARKS,
+  TFD_MARK_STAGED = TFD_MARKS /* what it gives lies there: see tfd__brief */
 } tfd__mark;
 
-/* Slots for rounds that follow one another. */
-enum { TFD_DEPTH = 2 };
+/* Slots for rounds that follow one another, and bytes in one line that are
+** given beside the mark. */
+enum { TFD_DEPTH = 2, TFD_BRIEF_BYTES = 48 };
+
+/* All that others need of a round of few bytes comes with one cache line. */
+typedef struct tfd__brief {
+  _Alignas(128) atomic_uint_least64_t round; /* that is staged; written last */
+  uint64_t hash;                             /* of its frame */
+  char bytes[TFD_BRIEF_BYTES];
+} tfd__brief;
 
 /* One process's; lines that others write are apart from those it writes. */
 typedef struct tfd__cell {
+  tfd__brief briefs[TFD_DEPTH];
   _Alignas(128) atomic_uint_least64_t marks[TFD_MARKS];
   _Alignas(128) atomic_uint asleep; /* it waits for `bell` to change */
   atomic_uint bell;
@@ -41,12 +51,20 @@ typedef struct tfd__tally {
   tfd__cell *cells; /* of all processes */
   int process;
   int processes;
-  int64_t most; /* ns to look before sleeping, at most; 0 = sleep at once */
-  int64_t spin; /* the same for the next wait */
+  int64_t most; /* ns to look before sleeping; 0 = sleep at once */
+  int naps;     /* this many waits more sleep at once */
+  int patience; /* so many they will be when looking helps no more */
+  bool missed;  /* the last look was in vain */
 } tfd__tally;
 
 /* Say that this process has come so far. */
 void tfd__tally_publish(tfd__tally *b, tfd__mark mark, uint64_t round);
+/* The same for those who look; who sleeps hears of it by the next sweep. */
+void tfd__tally_set(tfd__tally *b, tfd__mark mark, uint64_t round);
+void tfd__tally_sweep(tfd__tally *b);
+/* Look for a moment, then, if that is how waits go here, for longer; sweeps
+** unless all were there at once. */
+bool tfd__tally_soon(tfd__tally *b, tfd__mark mark, uint64_t round);
 /* Has every process? *late_p, when not NULL, is one that has not. */
 bool tfd__tally_reached(const tfd__tally *b, tfd__mark mark, uint64_t round,
                         int *late_p);
@@ -95,6 +113,7 @@ typedef struct tfd__shm_value {
   size_t size; /* of an element */
   int dtype;
   bool two_steps;
+  bool brief;     /* what is given goes beside the mark */
   bool fits;      /* the round's frames were looked at */
   bool submitted; /* its sums are with the devices */
   bool reduced;   /* its share is in its slot */
@@ -122,6 +141,8 @@ typedef struct tfd__shm_group {
   tfd__buffer window;   /* the segment, for kernels */
   uint64_t begun;       /* collectives */
   uint64_t rounds;      /* of all values before the one under way */
+  uint64_t early;       /* round that was staged before its collective began */
+  uint64_t together;    /* round before which all had finished the last one */
   tfd__shm_work *first; /* in the order of their beginnings */
   tfd__shm_work *last;
 } tfd__shm_group;
@@ -130,20 +151,38 @@ typedef struct tfd__shm_group {
 
 int tfd__shm_values(const tfd__shm_work *w);
 bool tfd__shm_reduces(const tfd__shm_work *w);
+/* Few bytes: reading all of them from everybody beats a second step. */
+enum { TFD_SHM_SMALL = 8192 };
+/* The kernel that makes such sums on this thread; NULL = the devices must. */
+tfd__kernel tfd__shm_kernel(const tfd__group *g, tfd_reduce_op op, int dtype);
 /* Begin with value w->k. */
 void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w);
 /* Number of round j among all that the group has. */
 uint64_t tfd__shm_number(const tfd__shm_group *own, int64_t j);
+/* What process q gives for a round. */
+char *tfd__shm_given(const tfd__shm_group *own, int q, uint64_t number,
+                     bool brief);
+/* A round's bytes are there: its frame, then its mark. */
+void tfd__shm_announce(tfd__shm_group *own, const tfd__frame *f,
+                       uint64_t number);
+/* Is everybody at the same round of the same collective? Errors: they run
+** apart. */
+int tfd__shm_check(const tfd__shm_group *own, const tfd__frame *mine,
+                   uint64_t number);
 /* Stage the next round; its slots are free. */
 void tfd__shm_stage(tfd__group *g, tfd__shm_work *w);
 /* All have staged the round: get results, or this process's share of them. */
 int tfd__shm_take(tfd__group *g, tfd__shm_work *w);
-/* The kernel that makes sums on this thread; NULL = they are with the devices
-** when tfd__shm_take returns, */
-tfd__kernel tfd__shm_summing(const tfd__group *g, const tfd__shm_work *w);
-/* and this is to be done when they are there. */
+/* Sums that no kernel makes on this thread are with the devices when
+** tfd__shm_take returns, and this is to be done when they are there. */
 void tfd__shm_copy_share(tfd__group *g, const tfd__shm_work *w);
 /* All have added up their shares of the round. */
 void tfd__shm_take_shares(tfd__group *g, const tfd__shm_work *w);
+
+/* --- few bytes (quick.c) -------------------------------------------------- */
+
+/* As a provider's `quick`. */
+int tfd__shm_quick(tfd__group *g, const tfd__collective *c,
+                   tfd__quick *progress_p);
 
 #endif

@@ -5,8 +5,10 @@
 ** who looks once more after setting it, sees the counter. Without sleepers
 ** there are no system calls.
 ** Where other programs want the cores, looking takes time from the process that
-** is waited for: each wait that has to sleep halves the time of the next look,
-** each that need not doubles it. */
+** is waited for. So after two looks in vain a number of waits sleep at once;
+** then one looks again, and while that is in vain the number doubles. Sleepers
+** that wake each other come out of it: what wakes one is not far from the
+** other's look. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -16,10 +18,8 @@
 
 #define LONGEST_SLEEP_NS 20000000
 
-#define SHORTEST_LOOK_NS 1000
-
-/* Looks between two looks at the clock. */
-enum { LOOKS = 32 };
+/* Looks between two looks at the clock; waits that sleep at once. */
+enum { LOOKS = 32, NAPS = 4, MOST_NAPS = 64 };
 
 static void ring(tfd__cell *cell) {
   atomic_fetch_add(&cell->bell, 1);
@@ -30,15 +30,35 @@ void tfd__tally_ring(tfd__tally *t) {
   ring(&t->cells[t->process]);
 }
 
-void tfd__tally_publish(tfd__tally *t, tfd__mark mark, uint64_t round) {
+static atomic_uint_least64_t *mark_of(const tfd__tally *t, int p,
+                                      tfd__mark mark, uint64_t round) {
+  tfd__cell *cell = &t->cells[p];
+
+  if (mark == TFD_MARK_STAGED) return &cell->briefs[round % TFD_DEPTH].round;
+  return &cell->marks[mark];
+}
+
+void tfd__tally_set(tfd__tally *t, tfd__mark mark, uint64_t round) {
+  atomic_store_explicit(mark_of(t, t->process, mark, round), round,
+                        memory_order_release);
+}
+
+void tfd__tally_sweep(tfd__tally *t) {
   int p;
 
-  atomic_store(&t->cells[t->process].marks[mark], round);
+  /* What was set is seen by who is not asleep yet. */
+  atomic_thread_fence(memory_order_seq_cst);
   for (p = 0; p < t->processes; p++) {
-    if (p != t->process && atomic_load(&t->cells[p].asleep) != 0) {
+    if (p != t->process &&
+        atomic_load_explicit(&t->cells[p].asleep, memory_order_relaxed) != 0) {
       ring(&t->cells[p]);
     }
   }
+}
+
+void tfd__tally_publish(tfd__tally *t, tfd__mark mark, uint64_t round) {
+  tfd__tally_set(t, mark, round);
+  tfd__tally_sweep(t);
 }
 
 bool tfd__tally_reached(const tfd__tally *t, tfd__mark mark, uint64_t round,
@@ -46,7 +66,9 @@ bool tfd__tally_reached(const tfd__tally *t, tfd__mark mark, uint64_t round,
   int p;
 
   for (p = 0; p < t->processes; p++) {
-    if (p == t->process || atomic_load(&t->cells[p].marks[mark]) >= round) {
+    if (p == t->process ||
+        atomic_load_explicit(mark_of(t, p, mark, round),
+                             memory_order_acquire) >= round) {
       continue;
     }
     if (late_p != NULL) *late_p = p;
@@ -63,23 +85,44 @@ static void sleep_on(tfd__cell *cell, unsigned seen, int64_t ns) {
   (void)syscall(SYS_futex, &cell->bell, FUTEX_WAIT, seen, &t, NULL, 0);
 }
 
-/* Look for a while. */
-static bool look(tfd__tally *t, tfd__mark mark, uint64_t round, int64_t now) {
-  int64_t until = now + t->spin;
+static bool glance(const tfd__tally *t, tfd__mark mark, uint64_t round) {
   int i;
 
-  for (; now < until; now = tfd__now_ns()) {
-    for (i = 0; i < LOOKS; i++) {
-      if (tfd__tally_reached(t, mark, round, NULL)) {
-        t->spin = 2 * t->spin < t->most ? 2 * t->spin : t->most;
-        return true;
-      }
-      tfd__relax();
-    }
+  for (i = 0; i < LOOKS; i++) {
+    if (tfd__tally_reached(t, mark, round, NULL)) return true;
+    tfd__relax();
   }
-  t->spin /= 2;
-  if (t->spin < SHORTEST_LOOK_NS && t->most > 0) t->spin = SHORTEST_LOOK_NS;
   return false;
+}
+
+/* Look for a while, if that is how waits go. */
+static bool look(tfd__tally *t, tfd__mark mark, uint64_t round) {
+  int64_t until = 0;
+
+  if (t->most == 0) return false;
+  if (t->naps > 0) {
+    t->naps--;
+    return false;
+  }
+  for (until = tfd__now_ns() + t->most; tfd__now_ns() < until;) {
+    if (!glance(t, mark, round)) continue;
+    t->missed = false;
+    t->patience = NAPS;
+    return true;
+  }
+  if (t->missed) {
+    if (t->patience < NAPS) t->patience = NAPS;
+    t->naps = t->patience;
+    if (t->patience < MOST_NAPS) t->patience *= 2;
+  }
+  t->missed = true;
+  return false;
+}
+
+bool tfd__tally_soon(tfd__tally *t, tfd__mark mark, uint64_t round) {
+  if (glance(t, mark, round)) return true;
+  tfd__tally_sweep(t);
+  return look(t, mark, round);
 }
 
 bool tfd__tally_wait(tfd__tally *t, tfd__mark mark, uint64_t round,
@@ -89,13 +132,13 @@ bool tfd__tally_wait(tfd__tally *t, tfd__mark mark, uint64_t round,
   unsigned seen = 0;
 
   if (tfd__tally_reached(t, mark, round, NULL)) return true;
+  if (look(t, mark, round)) return true;
   now = tfd__now_ns();
   if (until - now > LONGEST_SLEEP_NS) until = now + LONGEST_SLEEP_NS;
-  if (look(t, mark, round, now)) return true;
   seen = atomic_load(&mine->bell);
   atomic_store(&mine->asleep, 1);
   if (!tfd__tally_reached(t, mark, round, NULL)) {
-    sleep_on(mine, seen, until - tfd__now_ns());
+    sleep_on(mine, seen, until - now);
   }
   atomic_store(&mine->asleep, 0);
   return tfd__tally_reached(t, mark, round, NULL);

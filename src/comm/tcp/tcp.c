@@ -10,9 +10,7 @@
 ** reduce_scatter is the first half of that, the ranks' parts being the shares.
 ** broadcast and all_gather send what one has to all others.
 ** Work moves on when somebody waits for it; bytes move by the mesh's thread. */
-#include <string.h>
 
-#include "base/failpoint.h"
 #include "comm/schedule.h"
 #include "comm/tcp/tcp.h"
 
@@ -225,14 +223,6 @@ static tfd__run_of slot(const part *p, int process) {
   return cut(&p->theirs, process * n, (process + 1) * n);
 }
 
-/* A fault that was ordered for a step of one value. */
-static int pass_chunk(const work *w) {
-  int fault = TFD_FAIL(ALLREDUCE_CHUNK);
-
-  if (fault == 0) return TFD_OK;
-  return tfd__fail(TFD_UNAVAILABLE, "%s: %s", w->kept.c.what, strerror(fault));
-}
-
 static int exchange(tfd__group *g, work *w) {
   const network_group *own = own_of(g);
   int k;
@@ -241,7 +231,7 @@ static int exchange(tfd__group *g, work *w) {
   for (k = 0; k < w->kept.c.values; k++) {
     const part *p = &w->parts[k];
 
-    TFD_TRY(pass_chunk(w));
+    TFD_TRY(tfd__pass_chunk(&w->kept.c));
     for (q = 0; q < own->processes; q++) {
       tfd__stretch s = share_of(w, p, own->processes, q);
       tfd__run_of to = cut(&p->mine, s.begin, s.end);
@@ -296,7 +286,7 @@ static int share_results(tfd__group *g, work *w) {
     tfd__run_of result =
         tfd__part_of(out, p->share.begin, p->share.end - p->share.begin);
 
-    TFD_TRY(pass_chunk(w));
+    TFD_TRY(tfd__pass_chunk(&w->kept.c));
     for (q = 0; q < own->processes && !is_small(p); q++) {
       tfd__stretch s = share_of(w, p, own->processes, q);
       tfd__run_of from = tfd__part_of(out, s.begin, s.end - s.begin);
