@@ -3,7 +3,7 @@
 #include "base/thread.h"
 
 #define LOOKS 64
-#define SPIN_NS 40000u
+#define SPIN_NS 25000u
 #define USUAL_LOOKS 1000u
 #define MOST_LOOKS 20000u
 
