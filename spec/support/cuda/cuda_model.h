@@ -4,8 +4,9 @@
 ** after the other and a block's threads in an order that a seed chooses, as
 ** coroutines that stop at barriers and shuffles. It reports what hardware would
 ** hang or corrupt on: barriers that not all threads reach, shuffles without
-** all lanes, writes past shared arrays. What it cannot show: real overlap,
-** memory ordering between blocks, speed. */
+** all lanes, writes past shared arrays; with the checker (race.cc) also races,
+** reads of what nobody wrote, accesses outside memory. What it cannot show:
+** real overlap, memory ordering between blocks, speed. */
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -35,6 +36,7 @@ extern thread_local tfd_model_now tfd_model;
 #define gridDim (tfd_model.grid_dim)
 
 void tfd_model_barrier(int line);
+void tfd_model_warp_barrier(int line);
 /* Every lane's value goes in, the value of lane `from` comes out. */
 void tfd_model_shuffle(void *value, size_t bytes, unsigned from, int line);
 void *tfd_model_shared(const void *key, size_t bytes);
@@ -83,15 +85,12 @@ template <class A> struct tfd_model_argument<void (*)(A)> { typedef A type; };
   name##_type &name =               \
       *(name##_type *)tfd_model_shared(&name##_key, sizeof(name##_type))
 #define BARRIER() tfd_model_barrier(__LINE__)
+#define WARP_BARRIER() tfd_model_warp_barrier(__LINE__)
 #define SHUFFLE_XOR(value, by) \
   tfd_model_exchange(value, (threadIdx.x % 32) ^ (by), __LINE__)
 
-static inline unsigned long long atomicMin(unsigned long long *at,
-                                           unsigned long long x) {
-  unsigned long long old = *at;
-
-  if (x < old) *at = x;
-  return old;
-}
+unsigned long long tfd_model_atomic_min(unsigned long long *at,
+                                        unsigned long long x);
+#define atomicMin tfd_model_atomic_min
 
 #endif

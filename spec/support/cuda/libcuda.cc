@@ -300,6 +300,7 @@ static CUresult take(CUdeviceptr *data, size_t bytes) {
   }
   memset(p, 0xFF, bytes);
   memory[p] = bytes;
+  if (tfd_race_memory != nullptr) tfd_race_memory(p, bytes, true);
   *data = (CUdeviceptr)p;
   return CUDA_SUCCESS;
 }
@@ -313,6 +314,7 @@ static void give(CUdeviceptr data) {
     return;
   }
   memset(it->first, 0xFE, it->second);
+  if (tfd_race_memory != nullptr) tfd_race_memory(it->first, it->second, false);
   free(it->first);
   memory.erase(it);
 }

@@ -10,6 +10,7 @@
 #include <ucontext.h>
 
 thread_local tfd_model_now tfd_model;
+thread_local tfd_model_clock tfd_model_time;
 tfd_model_kernel *tfd_model_kernels;
 
 namespace {
@@ -23,7 +24,7 @@ enum {
   ARRAYS = 16
 };
 
-enum state { UNSTARTED, READY, AT_BARRIER, AT_SHUFFLE, DONE };
+enum state { UNSTARTED, READY, AT_BARRIER, AT_SHUFFLE, DONE, STOPPED };
 
 struct fiber {
   ucontext_t context;
@@ -37,6 +38,7 @@ struct thread {
   int line;
   unsigned char value[16];
   unsigned from;
+  bool ordered; /* a warp barrier, not a shuffle */
 };
 
 struct array {
@@ -66,12 +68,16 @@ struct block {
 
 thread_local block *b;
 
+void report_list(const char *form, va_list list) {
+  if (b->problem[0] != '\0') return;
+  vsnprintf(b->problem, sizeof b->problem, form, list);
+}
+
 void report(const char *form, ...) {
   va_list list;
 
-  if (b->problem[0] != '\0') return;
   va_start(list, form);
-  vsnprintf(b->problem, sizeof b->problem, form, list);
+  report_list(form, list);
   va_end(list);
 }
 
@@ -154,6 +160,7 @@ void open_barrier() {
     line = x->line;
     x->now = READY;
   }
+  tfd_model_time.barrier++;
 }
 
 /* Give the lanes of a warp that all wait at one shuffle their values. */
@@ -164,7 +171,8 @@ bool open_shuffle(unsigned first) {
     const thread *x = &b->threads[first + k];
 
     if (x->now != AT_SHUFFLE) return false;
-    if (x->line != b->threads[first].line) {
+    if (x->line != b->threads[first].line ||
+        x->ordered != b->threads[first].ordered) {
       report("shuffles of lines %d and %d meet in one warp", x->line,
              b->threads[first].line);
     }
@@ -176,6 +184,8 @@ bool open_shuffle(unsigned first) {
     memcpy(x->value, values[x->from % WARP], sizeof x->value);
     x->now = READY;
   }
+  /* Shuffles order no memory. */
+  if (b->threads[first].ordered) tfd_model_time.warp[first / WARP]++;
   return true;
 }
 
@@ -218,6 +228,9 @@ void run_block() {
   b->arena_used = 0;
   b->arrays_n = 0;
   memset(b->arena, 0xFF, sizeof b->arena);
+  tfd_model_time.block++;
+  tfd_model_time.barrier = 0;
+  memset(tfd_model_time.warp, 0, sizeof tfd_model_time.warp);
   while (b->done < b->n && b->problem[0] == '\0') {
     if (b->started < b->n) {
       run_fiber(new_fiber());
@@ -280,13 +293,56 @@ void tfd_model_barrier(int line) {
   stop(AT_BARRIER, line);
 }
 
-void tfd_model_shuffle(void *value, size_t bytes, unsigned from, int line) {
+static void exchange(void *value, size_t bytes, unsigned from, bool ordered,
+                     int line) {
   thread *x = &b->threads[b->now];
 
   memcpy(x->value, value, bytes);
   x->from = from;
+  x->ordered = ordered;
   stop(AT_SHUFFLE, line);
   memcpy(value, b->threads[b->now].value, bytes);
+}
+
+void tfd_model_shuffle(void *value, size_t bytes, unsigned from, int line) {
+  exchange(value, bytes, from, false, line);
+}
+
+void tfd_model_warp_barrier(int line) {
+  unsigned char nothing = 0;
+
+  exchange(&nothing, sizeof nothing, 0, true, line);
+}
+
+unsigned long long tfd_model_atomic_min(unsigned long long *at,
+                                        unsigned long long x) {
+  unsigned long long old;
+
+  if (tfd_race_atomic != nullptr) tfd_race_atomic(at, sizeof *at);
+  old = *at;
+  if (x < old) *at = x;
+  return old;
+}
+
+bool tfd_model_shared_at(const void *at, size_t bytes) {
+  size_t offset = (size_t)((const unsigned char *)at - b->arena);
+
+  for (int i = 0; i < b->arrays_n; i++) {
+    const array *a = &b->arrays[i];
+
+    if (offset >= a->at && offset + bytes <= a->at + a->bytes) return true;
+  }
+  return false;
+}
+
+void tfd_model_stop(const char *form, ...) {
+  va_list list;
+
+  va_start(list, form);
+  report_list(form, list);
+  va_end(list);
+  stop(STOPPED, 0);
+  abort(); /* nobody goes on with a stopped thread */
 }
 
 void *tfd_model_shared(const void *key, size_t bytes) {
@@ -315,6 +371,10 @@ const char *tfd_model_run(const tfd_model_kernel *kernel, unsigned grid,
   b->kernel = kernel;
   b->args = args;
   b->problem[0] = '\0';
+  tfd_model_time.running = true;
+  tfd_model_time.launch = tfd_model_time.block + 1;
+  tfd_model_time.arena = b->arena;
+  tfd_model_time.arena_bytes = sizeof b->arena;
   tfd_model.block_dim = {threads, 1, 1};
   tfd_model.grid_dim = {grid, 1, 1};
   for (unsigned k = 0; k < grid && b->problem[0] == '\0'; k++) {
@@ -324,5 +384,6 @@ const char *tfd_model_run(const tfd_model_kernel *kernel, unsigned grid,
     order_threads(seed, number);
     run_block();
   }
+  tfd_model_time.running = false;
   return b->problem[0] == '\0' ? nullptr : b->problem;
 }

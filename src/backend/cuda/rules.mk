@@ -73,7 +73,37 @@ $(STANDIN)/lib%.so.13 $(STANDIN)/lib%.so.9: $(STANDIN)/lib%.o \
 	$(Q)$(CXX) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $< \
 	  -L$(STANDIN) -l:libcuda.so.1
 
-standins: $(if $(and $(NVCC),$(CUDA_HEADERS)),$(STANDIN_LIBS))
+# Checked: kernels compiled for the thread sanitizer, their accesses seen by
+# spec/support/cuda/race.cc in place of its library.
+CHECKED = $(STANDIN)/checked
+CHECKED_FLAGS = $(STANDIN_FLAGS) -fsanitize=thread \
+                --param tsan-instrument-func-entry-exit=0
+CHECKED_LIBS = $(STANDIN_LIBS:$(STANDIN)/%=$(CHECKED)/%)
+
+$(CHECKED)/kernels/%.o: src/backend/cuda/kernels/%.cu $(CUDA_PARTS)
+	@mkdir -p $(@D)
+	$(call say,CXX,$< with its accesses checked)
+	$(Q)$(CXX) $(CHECKED_FLAGS) -x c++ -c $< -o $@
+$(CHECKED)/planted.o: spec/support/cuda/planted.cu $(CUDA_PARTS)
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) $(CHECKED_FLAGS) -x c++ -c $< -o $@
+$(CHECKED)/libcuda.so.1: $(CUDA_KERNELS:%=$(CHECKED)/kernels/%.o) \
+                         $(STANDIN)/model.o $(STANDIN)/race.o \
+                         $(STANDIN)/libcuda.o
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -shared -Wl,-soname,$(@F) -o $@ $^ -ldl
+$(CHECKED)/lib%: $(STANDIN)/lib% $(CHECKED)/libcuda.so.1
+	$(Q)cp $< $@
+$(STANDIN)/planted: $(CHECKED)/planted.o $(STANDIN)/model.o $(STANDIN)/race.o \
+                    $(STANDIN)/planted.o
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -o $@ $^ -ldl
+
+standins: $(if $(and $(NVCC),$(CUDA_HEADERS)),\
+            $(STANDIN_LIBS) $(CHECKED_LIBS) $(STANDIN)/planted)
 
 .PHONY: standins
--include $(CUDA_OBJ:.o=.d) $(wildcard $(STANDIN)/*.d $(STANDIN)/kernels/*.d)
+-include $(CUDA_OBJ:.o=.d) \
+         $(wildcard $(STANDIN)/*.d $(STANDIN)/kernels/*.d $(CHECKED)/*.d \
+                    $(CHECKED)/kernels/*.d)
