@@ -3,23 +3,36 @@
 
 #include "graph/lower.h"
 
-static int new_stretch(tfd__lowering *l, size_t bytes, int *number_p) {
+static int new_stretch(tfd__lowering *l, size_t bytes, int until,
+                       int *number_p) {
   tfd__program *p = l->p;
 
   TFD_TRY(TFD_GROW(p->stretches, 1));
+  TFD_TRY(TFD_GROW(l->until, 1));
   *number_p = p->stretches_n;
   p->stretches[p->stretches_n++] =
       (tfd__stretch){.bytes = bytes, .first = p->calls_n, .last = p->calls_n};
+  l->until[l->until_n++] = until;
   return TFD_OK;
 }
 
-int tfd__emit_place(tfd__lowering *l, const tfd__view *like,
+int tfd__emit_place(tfd__lowering *l, const tfd__view *like, int until,
                     tfd__place *place) {
   memset(place, 0, sizeof *place);
   TFD_TRY(tfd__view_set(&place->view, like->dtype, like->dims, like->rank));
   place->view.data = NULL;
   place->kind = TFD_PLACE_ARENA;
-  return new_stretch(l, tfd__view_bytes(&place->view), &place->of);
+  return new_stretch(l, tfd__view_bytes(&place->view), until, &place->of);
+}
+
+void tfd__emit_target(tfd__lowering *l, const tfd__node *n, int target,
+                      const tfd__view *view, tfd__place *place) {
+  memset(place, 0, sizeof *place);
+  place->view = *view;
+  place->view.data = NULL;
+  place->kind = TFD_PLACE_VARIABLE;
+  place->of = l->b.targets[n->targets + target];
+  l->p->writes[place->of] = true;
 }
 
 static int add_view(tfd__lowering *l, const tfd__place *place) {
@@ -109,14 +122,14 @@ int tfd__emit_address(tfd__lowering *l, const void *address) {
   return TFD_OK;
 }
 
-int tfd__emit_copy(tfd__lowering *l, int node, tfd__place *place) {
+int tfd__emit_copy(tfd__lowering *l, int node, int until, tfd__place *place) {
   tfd__kernel copy = l->p->device->backend->kernels[TFD_KERNEL_copy];
   tfd__place from = *place;
   tfd__place to;
   const tfd__place *in[1] = {&from};
   const tfd__place *out[1] = {&to};
 
-  TFD_TRY(tfd__emit_place(l, &from.view, &to));
+  TFD_TRY(tfd__emit_place(l, &from.view, until, &to));
   TFD_TRY(tfd__emit_call(l, node, copy, "copy", in, 1, out, 1));
   *place = to;
   return TFD_OK;

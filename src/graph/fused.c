@@ -15,7 +15,7 @@ typedef struct fusing {
   tfd__strip_input inputs[TFD_STRIP_INPUTS];
   int inputs_n;
   int16_t outputs[TFD_STRIP_OUTPUTS]; /* ops */
-  int left[TFD_STRIP_OUTPUTS];        /* their values */
+  int left[TFD_STRIP_OUTPUTS];        /* nodes that make them */
   int outputs_n;
 } fusing;
 
@@ -120,20 +120,24 @@ static void find_outputs(fusing *f) {
   for (i = 0; i < f->n; i++) {
     int v = l->b.nodes[f->first + i].out;
 
-    if (l->last[v] < f->first + f->n) continue;
-    f->left[f->outputs_n] = v;
+    if (l->b.nodes[f->first + i].targets_n == 0 &&
+        l->last[v] < f->first + f->n) {
+      continue;
+    }
+    f->left[f->outputs_n] = f->first + i;
     f->outputs[f->outputs_n++] = f->maker[i];
   }
 }
 
 /* --- the call ------------------------------------------------------------- */
 
-/* "fused(add, multiply, tanh)" */
+/* "fused(add, multiply, tanh)", "add" of one */
 static char *name_of(const fusing *f) {
   char text[512] = "fused(";
   size_t n = strlen(text);
   int i;
 
+  if (f->n == 1) return tfd__strdup(f->l->b.nodes[f->first].op->name);
   for (i = 0; i < f->n && n < sizeof text - 64; i++) {
     n += (size_t)snprintf(text + n, 64, "%s%s", i > 0 ? ", " : "",
                           f->l->b.nodes[f->first + i].op->name);
@@ -159,20 +163,95 @@ static int keep(fusing *f, tfd__strip *strip, const char **name_p) {
   return TFD_OK;
 }
 
+static bool same_place(const tfd__place *a, const tfd__place *b) {
+  return a->kind == b->kind && a->of == b->of;
+}
+
+/* An input that nobody needs any more, whose place output i may take; -1 =
+ *there
+ ** is none. */
+static int to_replace(const fusing *f, const tfd__strip *strip, int i) {
+  const tfd__lowering *l = f->l;
+  int v = l->b.nodes[f->left[i]].out;
+  int k;
+  int j;
+
+  for (k = 0; k < f->inputs_n; k++) {
+    const tfd__place *p = &l->places[f->values[k]];
+
+    if (p->kind != TFD_PLACE_ARENA || f->inputs[k].scalar || !p->view.dense ||
+        l->until[p->of] >= f->first + f->n ||
+        !tfd__same_shape(&p->view, &l->b.values[v].view) ||
+        l->p->stretches[p->of].bytes != tfd__view_bytes(&p->view) ||
+        !tfd__strip_in_place(strip, i, k)) {
+      continue;
+    }
+    for (j = 0; j < f->inputs_n; j++) {
+      if (j != k && same_place(&l->places[f->values[j]], p)) break;
+    }
+    if (j == f->inputs_n) return k;
+  }
+  return -1;
+}
+
+static int place_output(fusing *f, const tfd__strip *strip, int i) {
+  tfd__lowering *l = f->l;
+  const tfd__node *n = &l->b.nodes[f->left[i]];
+  const tfd__view *view = &l->b.values[n->out].view;
+  tfd__place *place = &l->places[n->out];
+  int k = n->targets_n > 0 ? -1 : to_replace(f, strip, i);
+
+  if (k >= 0) {
+    *place = l->places[f->values[k]];
+    l->until[place->of] = l->last[n->out];
+    return TFD_OK;
+  }
+  if (n->targets_n == 0) {
+    return tfd__emit_place(l, view, l->last[n->out], place);
+  }
+  tfd__emit_target(l, n, 0, view, place);
+  return TFD_OK;
+}
+
+/* Is what the group overwrites read no more by then? */
+static bool may_write(const fusing *f, const tfd__strip *strip) {
+  const tfd__lowering *l = f->l;
+  int i;
+  int k;
+
+  for (i = 0; i < f->outputs_n; i++) {
+    const tfd__node *n = &l->b.nodes[f->left[i]];
+    const tfd__view *view = &l->b.values[n->out].view;
+
+    for (k = 0; k < f->inputs_n && n->targets_n > 0; k++) {
+      const tfd__place *p = &l->places[f->values[k]];
+
+      if (p->kind == TFD_PLACE_VARIABLE && p->of == l->b.targets[n->targets] &&
+          (!tfd__same_shape(&p->view, view) || !p->view.dense ||
+           f->inputs[k].scalar || !tfd__strip_in_place(strip, i, k))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 static int emit(fusing *f, tfd__strip *strip) {
   tfd__lowering *l = f->l;
+  tfd__place at[TFD_STRIP_INPUTS];
   const tfd__place *in[TFD_STRIP_INPUTS];
   const tfd__place *out[TFD_STRIP_OUTPUTS];
   const char *name = NULL;
   int i;
 
   TFD_TRY(keep(f, strip, &name));
-  for (i = 0; i < f->inputs_n; i++) in[i] = &l->places[f->values[i]];
+  for (i = 0; i < f->inputs_n; i++) {
+    at[i] = l->places[f->values[i]];
+    in[i] = &at[i];
+  }
   for (i = 0; i < f->outputs_n; i++) {
-    int v = f->left[i];
-
-    TFD_TRY(tfd__emit_place(l, &l->b.values[v].view, &l->places[v]));
-    out[i] = &l->places[v];
+    TFD_TRY(place_output(f, strip, i));
+    out[i] = &l->places[l->b.nodes[f->left[i]].out];
   }
   TFD_TRY(tfd__emit_call(l, f->first + f->n - 1,
                          l->p->device->backend->kernels[TFD_KERNEL_strip], name,
@@ -189,6 +268,7 @@ int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p) {
   int i;
   int rc;
 
+  *done_p = false;
   for (i = 0; i < n; i++) f.maker[i] = -1;
   for (i = 0; i < n; i++) add_node(&f, i);
   find_outputs(&f);
@@ -196,10 +276,13 @@ int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p) {
   text.ops_n = f.ops_n;
   text.outputs_n = f.outputs_n;
   rc = tfd__strip_compile(&text, &strip, &refused);
-  *done_p = rc == TFD_OK;
-  if (rc != TFD_OK) {
-    if (rc == TFD_NOT_IMPLEMENTED && refused >= 0) rc = TFD_OK;
-    return rc;
+  if (rc == TFD_NOT_IMPLEMENTED && refused >= 0) return TFD_OK;
+  TFD_TRY(rc);
+  /* One node has a kernel of its own, which needs a place of its own. */
+  if (!may_write(&f, strip) || (n == 1 && to_replace(&f, strip, 0) < 0)) {
+    tfd__strip_free(strip);
+    return TFD_OK;
   }
+  *done_p = true;
   return emit(&f, strip);
 }

@@ -158,7 +158,8 @@ int tfd__pass_sizes(const tfd_graph *g, tfd__body *b,
                     tfd_tensor *const *inputs);
 /* Elementwise nodes of one shape that feed each other become groups, which a
 ** device runs as one pass over memory. Nodes are put in another order in which
-** each group's lie together; groups[k] says which one node k is in, -1 = none.
+** each group's lie together; groups[k] says which one node k is in, -1 = none;
+** groups may be of one node.
 ** Sizes must be known. */
 int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
                      int *groups);

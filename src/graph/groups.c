@@ -7,7 +7,8 @@
 ** - kernels outside groups keep their order, so that what fails or has an
 **   effect does so where the script did it;
 ** - a read of a variable comes after the write before it, and a write after
-**   everything that shows what it overwrites.
+**   everything that shows what it overwrites. Assignments of elementwise
+**   values can be part of a group, once for each variable.
 ** Nodes then run in the recorded order, but a group's all together, as late as
 ** something needs them.
 **
@@ -30,6 +31,7 @@ typedef struct groups {
   int *ops;      /* of a head: in its group; 0 = it cannot be in one */
   int *kernel;   /* node -> kernel that must run before, -1 = none */
   int *touch;    /* operand -> node that must have met its variable before */
+  int *replace;  /* target -> likewise */
   int *seen;     /* head -> last walk that came by */
   bool *is_done; /* node -> does it have its place? */
   int walk;      /* number of the last one */
@@ -67,7 +69,7 @@ int tfd__fused_ops(const tfd__body *b, const tfd__node *n) {
   uint8_t dtypes[TFD_STRIP_INPUTS];
   int i;
 
-  if (n->op == NULL || n->dead || n->targets_n > 0 || n->draw >= 0 ||
+  if (n->op == NULL || n->dead || n->targets_n > 1 || n->draw >= 0 ||
       n->numbers >= 0 || n->out_n != 1 || n->in_n < 1 ||
       n->in_n > TFD_STRIP_INPUTS || b->values[n->out].view.numel == 0 ||
       (n->op->flags & TFD_OP_STATEFUL) != 0) {
@@ -158,15 +160,22 @@ static void find_order(groups *s, int *touched) {
       int v = b->operands[n->in + i];
       int variable = v < 0 ? -1 : s->shows[v];
 
-      s->touch[n->in + i] = variable < 0 ? -1 : touched[variable];
+      s->touch[n->in + i] =
+          variable < 0 || touched[variable] == k ? -1 : touched[variable];
       if (variable >= 0) touched[variable] = k;
     }
-    for (i = 0; i < n->targets_n; i++) touched[b->targets[n->targets + i]] = k;
+    for (i = 0; i < n->targets_n; i++) {
+      int variable = b->targets[n->targets + i];
+
+      s->replace[n->targets + i] =
+          touched[variable] == k ? -1 : touched[variable];
+      touched[variable] = k;
+    }
     for (i = 0; i < n->out_n; i++) {
       s->maker[n->out + i] = k;
       if (view) s->shows[n->out + i] = s->shows[b->operands[n->in]];
     }
-    if (view || s->ops[k] > 0) continue;
+    if (view || (s->ops[k] > 0 && n->targets_n == 0)) continue;
     s->kernel[k] = kernel;
     kernel = k;
   }
@@ -190,8 +199,11 @@ static int before(const groups *s, int k, int i) {
 
     return v < 0 ? -1 : s->maker[v];
   }
-  if (i < 2 * n->in_n) return s->touch[n->in + i - n->in_n];
-  return i == 2 * n->in_n ? s->kernel[k] : -2;
+  i -= n->in_n;
+  if (i < n->in_n) return s->touch[n->in + i];
+  i -= n->in_n;
+  if (i < n->targets_n) return s->replace[n->targets + i];
+  return i == n->targets_n ? s->kernel[k] : -2;
 }
 
 /* Put on the stack what comes right before the group and was not seen. */
@@ -250,7 +262,28 @@ static bool leaves(const groups *s, int k, int a, int b) {
 
     if (head != a && head != b) return true;
   }
-  return is_result(s->b, v);
+  return s->b->nodes[k].targets_n > 0 || is_result(s->b, v);
+}
+
+/* Do two groups write one variable? */
+static bool write_the_same(const groups *s, int a, int b) {
+  const tfd__body *body = s->b;
+  int k;
+  int j;
+
+  for (k = a; k >= 0; k = s->next[k]) {
+    const tfd__node *n = &body->nodes[k];
+
+    for (j = b; n->targets_n > 0 && j >= 0; j = s->next[j]) {
+      const tfd__node *m = &body->nodes[j];
+
+      if (m->targets_n > 0 &&
+          body->targets[m->targets] == body->targets[n->targets]) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 /* Would both together be a fused program? */
@@ -304,7 +337,7 @@ static void join(groups *s, int a, int b) {
 static int try_join(groups *s, int a, int b) {
   bool path = false;
 
-  if (a == b || !fit(s, a, b)) return TFD_OK;
+  if (a == b || !fit(s, a, b) || write_the_same(s, a, b)) return TFD_OK;
   TFD_TRY(find_path(s, a, b, &path));
   if (!path) TFD_TRY(find_path(s, b, a, &path));
   if (!path) join(s, a, b);
@@ -362,7 +395,7 @@ static int arrange(groups *s, int k, tfd__node *nodes, int *numbers, int *n_p) {
     }
     s->stack_n--;
     for (k = s->is_done[head] ? -1 : head; k >= 0; k = s->next[k]) {
-      numbers[*n_p] = s->next[head] < 0 ? -1 : head;
+      numbers[*n_p] = s->ops[head] == 0 ? -1 : head;
       nodes[(*n_p)++] = s->b->nodes[k];
     }
     s->is_done[head] = true;
@@ -428,7 +461,9 @@ int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
   size_t values = (size_t)b->values_n;
   size_t nodes = (size_t)b->nodes_n;
   size_t operands = (size_t)operands_n(b);
-  size_t n = 3 * values + 2 + 2 * operands + 5 * nodes + (size_t)variables_n;
+  size_t targets = (size_t)b->targets_n;
+  size_t n =
+      3 * values + 2 + 2 * operands + targets + 5 * nodes + (size_t)variables_n;
   size_t bytes = n * sizeof(int) + nodes + 1;
   int rc;
 
@@ -442,7 +477,8 @@ int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
   s.users = s.shows + values; /* with room for two more */
   s.users_of = s.users + values + 2;
   s.touch = s.users_of + operands;
-  s.head = s.touch + operands;
+  s.replace = s.touch + operands;
+  s.head = s.replace + targets;
   s.next = s.head + nodes;
   s.ops = s.next + nodes;
   s.kernel = s.ops + nodes;

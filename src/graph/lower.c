@@ -54,15 +54,26 @@ static int infer(tfd__lowering *l, node_work *w) {
                    n->op->name, s->out_n, n->out_n);
 }
 
+/* The last use of what the node gives. */
+static int last_of(const tfd__lowering *l, const tfd__node *n) {
+  int last = -1;
+  int i;
+
+  for (i = 0; i < n->out_n; i++) {
+    if (l->last[n->out + i] > last) last = l->last[n->out + i];
+  }
+  return last;
+}
+
 static int lower_view(tfd__lowering *l, node_work *w) {
   tfd__place base = w->in[0];
   int i;
 
   if (base.kind == TFD_PLACE_VARIABLE && tfd__node_reads(&l->b, w->n) >= 0 &&
       l->last[w->n->out] >= l->next_write[w->node]) {
-    TFD_TRY(tfd__emit_copy(l, w->node, &base));
+    TFD_TRY(tfd__emit_copy(l, w->node, last_of(l, w->n), &base));
   } else if (w->infer.dense_first && !base.view.dense) {
-    TFD_TRY(tfd__emit_copy(l, w->node, &base));
+    TFD_TRY(tfd__emit_copy(l, w->node, last_of(l, w->n), &base));
   }
   for (i = 0; i < w->n->out_n; i++) {
     const tfd__out_spec *spec = &w->infer.out[i];
@@ -85,14 +96,9 @@ static int lower_outputs(tfd__lowering *l, node_work *w) {
     const tfd__view *view = &w->infer.out[i].view;
 
     if (i < n->targets_n) {
-      memset(&w->out[i], 0, sizeof w->out[i]);
-      w->out[i].view = *view;
-      w->out[i].view.data = NULL;
-      w->out[i].kind = TFD_PLACE_VARIABLE;
-      w->out[i].of = l->b.targets[n->targets + i];
-      l->p->writes[w->out[i].of] = true;
+      tfd__emit_target(l, n, i, view, &w->out[i]);
     } else {
-      TFD_TRY(tfd__emit_place(l, view, &w->out[i]));
+      TFD_TRY(tfd__emit_place(l, view, l->last[n->out + i], &w->out[i]));
     }
     w->out_list[i] = &w->out[i];
     l->places[n->out + i] = w->out[i];
@@ -139,7 +145,7 @@ static int lower_kernel(tfd__lowering *l, node_work *w) {
   if (l->impossible) return TFD_OK;
   for (i = 0; dense && i < n->in_n; i++) {
     if (w->in_list[i] != NULL && !w->in[i].view.dense) {
-      TFD_TRY(tfd__emit_copy(l, w->node, &w->in[i]));
+      TFD_TRY(tfd__emit_copy(l, w->node, w->node, &w->in[i]));
     }
   }
   TFD_TRY(lower_outputs(l, w));
@@ -488,6 +494,7 @@ int tfd__lower(tfd_graph *g, tfd_tensor *const *inputs,
   tfd__free(l.last);
   tfd__free(l.groups);
   tfd__free(l.seen);
+  tfd__free(l.until);
   tfd__free(l.fresh);
   if (rc == TFD_OK && !l.impossible) {
     *program_p = l.p;

@@ -13,14 +13,20 @@ typedef struct tfd__lowering {
   int *last;          /* node that uses it last */
   int *next_write;    /* of each node that reads a variable: the next write */
   int *groups;        /* of each node, -1 = it is in none */
-  tfd__place *seen;   /* of each view of the program */
+  int *until;         /* of each stretch: the last node that uses it */
+  int until_n, until_room;
+  tfd__place *seen; /* of each view of the program */
   int seen_n, seen_room;
   int *fresh; /* of each stretch: buffer that it is, -1 = in the arena */
   bool impossible;
 } tfd__lowering;
 
-/* A dense place of its own. */
-int tfd__emit_place(tfd__lowering *l, const tfd__view *like, tfd__place *place);
+/* A dense place of its own, which is used until that node. */
+int tfd__emit_place(tfd__lowering *l, const tfd__view *like, int until,
+                    tfd__place *place);
+/* The place of a variable's new value, output `target` of the node. */
+void tfd__emit_target(tfd__lowering *l, const tfd__node *n, int target,
+                      const tfd__view *view, tfd__place *place);
 /* One kernel call on these places, NULL = absent, in the name of a node. */
 int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel kernel,
                    const char *name, const tfd__place *const *in, int in_n,
@@ -29,11 +35,11 @@ int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel kernel,
 int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n);
 /* The last call's attribute is this address. */
 int tfd__emit_address(tfd__lowering *l, const void *address);
-/* `place` becomes a dense copy of what it was. */
-int tfd__emit_copy(tfd__lowering *l, int node, tfd__place *place);
+/* `place` becomes a dense copy of what it was, used until that node. */
+int tfd__emit_copy(tfd__lowering *l, int node, int until, tfd__place *place);
 
 /* Nodes first .. first + n - 1, a group, as one call. *done_p says whether that
-** went; else they are to be lowered one by one. */
+** went and is worth it; else they are to be lowered one by one. */
 int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p);
 
 #endif
