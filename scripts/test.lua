@@ -74,7 +74,8 @@ local PLAIN54 = "LUA_CPATH='build/lua54/?.so;;'"
 local PLAINJIT = "LUA_CPATH='build/luajit/?.so;;'"
 local FIVE = "TFDIST_CPU_DEVICES=5"
 -- The specs that need more devices than the other suites have.
-local DIST = "spec/distribute spec/parity spec/keras/optimizers_spec.lua"
+local DIST = "spec/distribute spec/parity spec/keras/optimizers_spec.lua "
+  .. "spec/graph/strategies_spec.lua"
 local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
 -- Devices that the host cannot see and that run everything late.
 local ON_SLOW = "spec/ops spec/autograd spec/tensor spec/distribute spec/keras "

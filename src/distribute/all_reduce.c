@@ -96,6 +96,7 @@ static bool goes_its_own_way(const job *j, int k) {
 
   if (j->strategy->group->size == 1) return true;
   if (!tfd_strategy_adds_up(j->strategy)) return true;
+  if (tfd__context()->recorder != NULL) return true; /* which sees ops */
   if (tfd__all_slices(j->in + k * j->n, j->n)) return true;
   if (j->op != TFD_REDUCE_MEAN || x == NULL || x->type == &tfd__slices_type) {
     return false;
@@ -158,7 +159,7 @@ static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   int rc;
   int i;
 
-  TFD_TRY(tfd__refuse_recorder(what));
+  TFD_TRY(tfd__check_recorder(strategy, what));
   if (n == 0 || components_n < n || components_n % n != 0) {
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: %d components for %d replicas; expected as many for "

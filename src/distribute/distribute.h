@@ -161,6 +161,9 @@ int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
                         tfd_tensor *const *in, int n, tfd_device *device,
                         tfd_tensor **out_p);
 
+/* What several processes do together is no part of a recorded function. */
+int tfd__check_recorder(const tfd_strategy *s, const char *what);
+
 /* Are all components slices? */
 bool tfd__all_slices(tfd_object *const *components, int n);
 

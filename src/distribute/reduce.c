@@ -4,6 +4,10 @@
 
 /* --- checks --------------------------------------------------------------- */
 
+int tfd__check_recorder(const tfd_strategy *s, const char *what) {
+  return tfd__group_is_alone(s->group) ? TFD_OK : tfd__refuse_recorder(what);
+}
+
 static int check_count(const char *what, int n) {
   if (n >= 1 && n <= TFD_MAX_REPLICAS) return TFD_OK;
   return tfd__fail(TFD_VALUE_ERROR, "%s: %d components; expected 1 to %d", what,
@@ -214,7 +218,7 @@ int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   int made_n = 0;
   int rc;
 
-  TFD_TRY(tfd__refuse_recorder(what));
+  TFD_TRY(tfd__check_recorder(strategy, what));
   TFD_TRY(check_count(what, components_n));
   TFD_TRY(check_count(what, destinations_n));
   if (tfd__all_slices(components, components_n)) {
@@ -310,7 +314,7 @@ int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
   int rc;
   int i;
 
-  TFD_TRY(tfd__refuse_recorder(what));
+  TFD_TRY(tfd__check_recorder(strategy, what));
   TFD_TRY(check_count(what, components_n));
   TFD_TRY(check_count(what, destinations_n));
   for (i = 0; i < components_n; i++) {

@@ -31,6 +31,21 @@ struct tfd_run {
   replica replicas[];
 };
 
+/* Replicas record where the caller does. */
+static void set_recorder(tfd_run *run, tfd__recorder *recorder) {
+  int i;
+
+  for (i = 0; i < run->n; i++) {
+    tfd_context *c = run->replicas[i].context;
+
+    if (recorder != NULL) tfd__retain(recorder);
+    tfd__release(c->recorder);
+    tfd__release(c->paused);
+    c->recorder = recorder;
+    c->paused = NULL;
+  }
+}
+
 static void leave(tfd_run *run) {
   run->running = false;
   tfd_context_enter(run->outer);
@@ -66,6 +81,7 @@ static void run_destroy(void *self) {
   tfd_strategy *s = run->strategy;
 
   if (run->running) leave(run);
+  set_recorder(run, NULL);
   tfd__release(run->outer);
   run->outer = NULL;
   run->strategy = s;
@@ -123,7 +139,6 @@ int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p) {
   tfd_run *run = strategy->spare;
   int i;
 
-  TFD_TRY(tfd__refuse_recorder("strategy:run"));
   if (outer->replica >= 0) {
     tfd__fail(TFD_RUNTIME_ERROR,
               "strategy:run requires cross-replica context, but replica %d "
@@ -149,6 +164,7 @@ int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p) {
     r->context->line = outer->line;
     r->context->file = outer->file;
   }
+  set_recorder(run, outer->recorder);
   *run_p = run;
   return TFD_OK;
 }

@@ -61,9 +61,12 @@ static int combine(tfd_mirrored *m, tfd_tensor **t_p) {
   tfd_device *device = NULL;
   uint64_t version = versions(m);
 
-  TFD_TRY(tfd__refuse_recorder("SyncOnReadVariable"));
+  TFD_TRY(tfd__check_recorder(m->strategy, "SyncOnReadVariable"));
   TFD_TRY(tfd__default_device(&device));
-  if (m->combined == NULL || !tfd__group_is_alone(m->strategy->group) ||
+  /* What a recorder saw is of no use to others. */
+  if (tfd__context()->recorder != NULL) version = 0;
+  if (m->combined == NULL || version == 0 ||
+      !tfd__group_is_alone(m->strategy->group) ||
       m->combined_version != version || m->combined->device != device) {
     TFD_TRY(combine_copies(m, device, &fresh));
     tfd__release(m->combined);

@@ -20,7 +20,7 @@ static void graph_destroy(void *self) {
 
   drop_outputs(g);
   tfd__replay_free(g, g->replay);
-  if (g->context != NULL) g->context->recorder = NULL;
+  if (g->context != NULL) g->context->recorder = g->context->paused = NULL;
   tfd__release(g->context);
   tfd__release(g->outer);
   for (i = 0; i < TFD_GRAPH_PROGRAMS; i++) tfd__program_free(g->programs[i]);
@@ -117,6 +117,21 @@ int tfd_graph_end(tfd_graph *graph) {
   graph->outer = NULL;
   TFD_TRY(tfd_context_enter(outer));
   tfd__release(outer);
+  return TFD_OK;
+}
+
+int tfd_graph_pause(tfd_graph *graph, bool paused) {
+  TFD_GIVEN(graph, GRAPH);
+
+  const tfd_context *c = tfd__context();
+  const tfd__recorder *r = paused ? c->recorder : c->paused;
+
+  if (r != &graph->recorder) {
+    return tfd__fail(TFD_FAILED_PRECONDITION, "graph \"%s\" %s in this context",
+                     graph->name,
+                     paused ? "does not record" : "does not pause");
+  }
+  tfd__context_pause(paused);
   return TFD_OK;
 }
 

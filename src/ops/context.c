@@ -7,6 +7,7 @@ static void context_destroy(void *self) {
   tfd_context *c = self;
 
   tfd__release(c->recorder);
+  tfd__release(c->paused);
   tfd__free(c);
 }
 
@@ -112,6 +113,16 @@ void tfd__context_record(tfd__recorder *recorder, tfd__recorder **before_p) {
   *before_p = c->recorder;
   tfd__retain(recorder);
   c->recorder = recorder;
+}
+
+void tfd__context_pause(bool paused) {
+  tfd_context *c = tfd__context();
+  tfd__recorder **from = paused ? &c->recorder : &c->paused;
+  tfd__recorder **to = paused ? &c->paused : &c->recorder;
+
+  if (*from == NULL) return;
+  *to = *from;
+  *from = NULL;
 }
 
 int tfd__refuse_recorder(const char *what) {

@@ -189,6 +189,7 @@ struct tfd_context {
   void *tapes; /* autograd's list of recording tapes; NULL = none */
   tfd__record_fn record;
   tfd__recorder *recorder; /* owned reference; NULL = none */
+  tfd__recorder *paused;   /* likewise: the recorder that does not record */
   int unfollowed;          /* nested pauses of recording on tapes */
   int replica;             /* -1 outside replicas */
   int update; /* 1 + the copy that an update function works on, 0 = none */
@@ -204,6 +205,8 @@ tfd_device *tfd__context_device(void);
 /* Make `recorder` (NULL = none) the current context's. *before_p gets the one
 ** before and its reference. */
 void tfd__context_record(tfd__recorder *recorder, tfd__recorder **before_p);
+/* Ops run, or are recorded again, in the current context. */
+void tfd__context_pause(bool paused);
 /* Fail because `what` cannot be recorded, if there is a recorder. */
 int tfd__refuse_recorder(const char *what);
 /* Device for new tensors: the above, else the first device. Starts the

@@ -20,6 +20,9 @@ TFD_API int tfd_graph_input(tfd_graph *graph, tfd_dtype dtype,
 TFD_API int tfd_graph_begin(tfd_graph *graph);
 /** No longer, until tfd_graph_begin. Nothing unless the graph records. */
 TFD_API int tfd_graph_end(tfd_graph *graph);
+/** Until it is undone ops run in the current context, which is the graph's own
+ * or that of a replica whose run began in it. */
+TFD_API int tfd_graph_pause(tfd_graph *graph, bool paused);
 /** The name of the graph that records in this context, NULL when ops run. */
 TFD_API const char *tfd_graph_recording(void);
 /** True for what a graph computes: it has no values. */

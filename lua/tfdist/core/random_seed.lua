@@ -164,10 +164,11 @@ function M.at_each_call(fn)
   if tracing.current() == nil then
     return fn()
   end
-  local own = sequence
+  local own, index = sequence, worker
   return tracing.draw(function()
-    local before = M.enter(own)
+    local before, other = M.enter(own), M.draw_for(index)
     local words = lists.of(fn())
+    M.draw_for(other)
     M.enter(before)
     return words[1], words[2], words[3], words[4]
   end, M.stream(TRACE, 0, tracing.draw_number()))

@@ -23,13 +23,13 @@ function M.lifted(fn, ...)
   if trace == nil then
     return fn(...)
   end
-  raw.graph_end(trace.graph)
+  raw.graph_pause(trace.graph, true)
   raw.tape_pause_all(true)
   own.trace = nil
   return state.protect(function()
     own.trace = trace
     raw.tape_pause_all(false)
-    raw.graph_begin(trace.graph)
+    raw.graph_pause(trace.graph, false)
   end, fn, ...)
 end
 

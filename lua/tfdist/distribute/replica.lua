@@ -82,6 +82,7 @@ local function muster(strategy, outer)
   local creators, name_scope = outer.creators, outer.name_scope
   local made = crew.variables ~= nil
   crew.variables = nil
+  crew.trace = outer.trace
   for i = 1, crew.n do
     local replica = crew[i]
     local mode, own = replica.mode, replica.state
@@ -95,6 +96,7 @@ local function muster(strategy, outer)
     }, Context)
     replica.context, mode.replica = context, context
     own.mode, own.creators, own.name_scope = mode, creators, name_scope
+    own.trace = crew.trace
   end
   return crew
 end
@@ -108,8 +110,9 @@ local function dismiss(strategy, crew)
     local results = replica.results
     packs[i] = results
     count = count + results.n
-    replica.results, replica.state.creators = nil, nil
+    replica.results, replica.state.creators, replica.state.trace = nil, nil, nil
   end
+  crew.trace = nil
   strategy.crew = crew
   return packs, count
 end
@@ -345,19 +348,20 @@ local function received(context, point, signal, reply)
     "leave the coroutines of replicas to strategy:run")
 end
 
--- What replicas do together is no part of one replica's graph.
-local function refuse_traced(point)
+-- What replicas do together is no part of one replica's graph; a graph of the
+-- whole run has it.
+local function refuse_traced(point, replica)
   local trace = state.current.trace
-  if trace == nil then
+  if trace == nil or trace == replica.crew.trace then
     return
   elseif point == "merge_call" then
     errors.raise("RuntimeError", "`merge_call` called while defining a new graph "
       .. "or a tf.function_: the traced function \"" .. trace.name .. "\"",
-      "call it outside, in the function that strategy:run is given")
+      "trace the function that strategy:run is given, or the run itself")
   end
   errors.raise("NotImplementedError", ("%s: not inside the traced function "
     .. "\"%s\""):format(point:match "^[%w_]+" or point, trace.name),
-    "call it outside, in the function that strategy:run is given")
+    "trace the function that strategy:run is given, or the run itself")
 end
 
 --- Wait until every replica has come here. `point` names the operation with
@@ -371,8 +375,8 @@ function M.sync(context, point, payload, answer_fn)
       strategy, { payload, n = 1 })
     return replies and replies[1]
   end
-  refuse_traced(point)
   local replica = context.replica
+  refuse_traced(point, replica)
   if replica.stopped then
     stopped(context)
   elseif running() ~= context.thread then

@@ -115,6 +115,12 @@ local function run_replicas(self, fn, args, kwargs)
     own.thread, "strategy:run", replica.run, self, run, fn, args, kwargs))
 end
 
+-- What a traced function does instead: it takes the whole run.
+local function run_over_of(object)
+  local meta = getmetatable(object)
+  return type(meta) == "table" and meta.run_over or nil
+end
+
 --- Call fn once on each replica with its components of args (and kwargs as a
 --- last table); returns its results, regrouped.
 --- Errors: those of fn, with the replica they come from; RuntimeError inside a
@@ -122,10 +128,15 @@ end
 ---   no table.
 --- Source: tf.distribute.Strategy.run
 local function run(self, fn, args, kwargs)
+  local object = fn
+  local lifts = type(fn) == "table" and run_over_of(fn)
   fn = check_arguments("strategy:run", fn, args, kwargs)
   contexts.require_cross_replica(self, "strategy:run",
     "a replica function cannot start another run")
   if not self.one_copy then
+    if lifts then
+      return lifts(object, self, args, kwargs)
+    end
     return run_replicas(self, fn, args, kwargs)
   end
   args = args or {}

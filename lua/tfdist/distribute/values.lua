@@ -198,6 +198,18 @@ function M.with_operands(value, fn)
     or value
 end
 
+--- The value with fn(component) in place of each component.
+function M.map(value, fn)
+  local host, list = attached(value), M.components(value)
+  for i = 1, list.n do
+    if list[i] ~= nil then
+      list[i] = fn(list[i])
+    end
+  end
+  return M.new(host and host.strategy or { handle = raw.value_strategy(value) },
+    raw.value_kind_of(value), list, list.n)
+end
+
 -- The components as users see them: the same objects each time, so that they
 -- can be compared, unless somebody released one.
 local function lasting_components(value)

@@ -3,10 +3,12 @@ local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
+local signature = require "tfdist.traced.signature"
 local spec = require "tfdist.data.spec"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"
+local values = require "tfdist.distribute.values"
 
 local M = {}
 
@@ -31,15 +33,15 @@ end
 -- are the sizes of tensor i, -1 where the graph is for all.
 local function make_symbols(graph, arguments, dims)
   local symbols = { n = 0 }
-  local function convert(x)
-    if type(x) ~= "userdata" or raw.kind(x) ~= "tensor" then
-      return x
-    end
+  local function make(x)
     local i = symbols.n + 1
     symbols.n = i
     symbols[i] = raw.graph_input(graph, raw.tensor_dtype(x),
       dims and dims[i] or raw.tensor_dims(x), raw.tensor_device(x))
     return symbols[i]
+  end
+  local function convert(x)
+    return signature.map_tensors(make, x)
   end
   local out = { n = arguments.n }
   for i = 1, arguments.n do
@@ -51,7 +53,8 @@ end
 -- Results --------------------------------------------------------------------
 
 -- What a result is made of at each call: { input = i }, { output = i },
--- { slices = ... } or { value = x } for what is the same always.
+-- { dims, values, indices } of slices, { like, parts } of a distributed value
+-- or { value = x } for what is the same always.
 local function describe_leaf(x, c)
   if tracing.is_symbolic(x) then
     for i = 1, c.symbols.n do
@@ -75,6 +78,14 @@ local function describe_leaf(x, c)
     end
     return { dims = dims, values = describe_leaf(raw.slices_values(x), c),
       indices = describe_leaf(raw.slices_indices(x), c) }
+  end
+  if values.is_value(x) then
+    local parts, i = {}, 0
+    return { parts = parts, like = values.map(x, function(component)
+      i = i + 1
+      parts[i] = describe_leaf(component, c)
+      return i
+    end) }
   end
   return { value = x }
 end
@@ -102,6 +113,10 @@ local function leaf_value(leaf, inputs, outputs)
   elseif leaf.dims ~= nil then
     return raw.slices_new(leaf_value(leaf.values, inputs, outputs),
       leaf_value(leaf.indices, inputs, outputs), leaf.dims)
+  elseif leaf.like ~= nil then
+    return values.map(leaf.like, function(i)
+      return leaf_value(leaf.parts[i], inputs, outputs)
+    end)
   end
   return leaf.value
 end
@@ -214,11 +229,11 @@ end
 local function run_steps(c, graph)
   while raw.graph_next(graph) == "host" do
     local number, n = raw.graph_due(graph)
-    local values = {}
+    local given = {}
     for i = 1, n do
-      values[i] = raw.graph_value(graph, i - 1)
+      given[i] = raw.graph_value(graph, i - 1)
     end
-    c.steps[number](unpack(values, 1, n))
+    c.steps[number](unpack(given, 1, n))
   end
 end
 
@@ -256,10 +271,11 @@ function Concrete:__call(...)
   local flat = nest.flatten(pack(...))
   local inputs = { n = 0 }
   for i = 1, flat.n do
-    if type(flat[i]) == "userdata" and raw.kind(flat[i]) == "tensor" then
+    signature.map_tensors(function(t)
       inputs.n = inputs.n + 1
-      inputs[inputs.n] = flat[i]
-    end
+      inputs[inputs.n] = t
+      return t
+    end, flat[i])
   end
   if inputs.n ~= self.inputs_n then
     errors.raise("TypeError", ("%s: expected %d tensors, got %d"):format(

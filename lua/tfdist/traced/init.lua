@@ -292,6 +292,22 @@ function Function:__call(...)
   return call(self, ...)
 end
 
+--- strategy:run of the function: the run is what is traced, all replicas and
+--- what they do together. With an input_signature each replica's arguments are
+--- as it says.
+--- Source: tf.distribute.MirroredStrategy.run, which lifts functions likewise
+function Function:run_over(strategy, args, kwargs)
+  if config.functions_run_eagerly() or tracing.current() ~= nil then
+    return strategy:run(self.python_function, args, kwargs)
+  end
+  local over = self.over[strategy]
+  if over == nil then
+    over = self.lift(strategy)
+    self.over[strategy] = over
+  end
+  return over(kwargs, unpack(args or {}, 1, args and (args.n or #args) or 0))
+end
+
 function Function:__tostring()
   return ("<function_ %s: %d traces>"):format(self.name, self.traces)
 end
@@ -416,18 +432,34 @@ local function open_sizes(specs)
   return open and dims or nil
 end
 
-local function make(fn, input_signature, reduce_retracing)
+local make
+
+make = function(fn, input_signature, reduce_retracing)
   local self = setmetatable({
     python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
     clock = 0, fast = {}, calls = { n = 0 }, traces = 0, relaxed = {},
     reduce_retracing = reduce_retracing == true, created = false,
-    warned = false, by_size = false,
+    warned = false, by_size = false, over = {},
   }, Function)
   if input_signature ~= nil then
     local list, n = options.list("function_", "input_signature",
       input_signature, "tf.TensorSpec")
     self.specs = { n = n, unpack(list, 1, n) }
     self.open_dims = open_sizes(self.specs)
+  end
+  local function each_replica(...)
+    if self.specs == nil then
+      return fn(...)
+    end
+    local given = conform(self, pack(...))
+    return fn(unpack(given, 1, given.n))
+  end
+  function self.lift(strategy)
+    local over = make(function(kwargs, ...)
+      return strategy:run(each_replica, pack(...), kwargs)
+    end, nil, reduce_retracing)
+    over.name = self.name
+    return over
   end
   return self
 end

@@ -1,14 +1,15 @@
 --- What a call of a traced function is told by: the key of its cache.
 ---
 --- Tensors count by dtype, shape and device; numbers, strings and booleans by
---- value; tables by structure; everything else by identity. Around the call:
---- strategy, replica, device scope, training phase. Two keys are equal exactly
---- when the calls may share a graph.
+--- value; tables and distributed values by structure; everything else by
+--- identity. Around the call: strategy, replica, device scope, training phase.
+--- Two keys are equal exactly when the calls may share a graph.
 local contexts = require "tfdist.distribute.contexts"
 local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
+local values = require "tfdist.distribute.values"
 
 local M = {}
 
@@ -51,6 +52,12 @@ local function walk(x, parts, tensors, depth)
       tensors.n = tensors.n + 1
       tensors[tensors.n] = x
       parts[n] = tensor_text(x)
+    elseif values.is_value(x) then
+      local list = values.components(x)
+      parts[n] = ("V %s %d"):format(raw.value_kind_of(x), list.n)
+      for i = 1, list.n do
+        walk(list[i], parts, tensors, depth + 1)
+      end
     else
       parts[n] = "O" .. identity(x)
     end
@@ -107,6 +114,19 @@ function M.of(...)
     walk((select(i, ...)), parts, tensors, 0)
   end
   return concat(parts, "\0"), tensors, parts
+end
+
+--- x with fn(tensor) in the place of a tensor, or of each that a distributed
+--- value has; anything else as it is.
+function M.map_tensors(fn, x)
+  if type(x) ~= "userdata" then
+    return x
+  elseif values.is_value(x) then
+    return values.map(x, function(component)
+      return M.map_tensors(fn, component)
+    end)
+  end
+  return kind_of(x) == "tensor" and fn(x) or x
 end
 
 -- Words for one part of a key.
