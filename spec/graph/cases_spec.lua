@@ -10,14 +10,6 @@ local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 local FLOAT = { float16 = true, bfloat16 = true, float32 = true,
                 float64 = true }
 
--- Their Lua code decides by values, which only a call knows.
-local NOT_TRACED = {}
-for name in ("bincount,bincount of weights,bincount with limits,"
-  .. "bincount of rows,confusion_matrix,sequence_mask,boolean_mask,"
-  .. "where_indices,unique,dynamic_partition"):gmatch "[^,]+" do
-  NOT_TRACED[name] = true
-end
-
 local function dense(spec, values, dtype)
   return tf.constant(values, { dtype = spec.dtype or dtype,
                                shape = spec.dims })
@@ -134,7 +126,7 @@ local only = os.getenv "TFDIST_CASES" -- a Lua pattern, to run a few
 for _, family in ipairs(cases.families) do
   describe("traced ops of family " .. family, function()
     for _, case in ipairs(cases.load(family)) do
-      if NOT_TRACED[case.name] then
+      if cases.NOT_TRACED[case.name] then
         it(case.name .. " says that it needs values", function()
           local args = inputs(case, case.dtypes[1])
           local ok, e = pcall(tf.function_(function(...)

@@ -28,6 +28,20 @@ describe("results", function()
     assert.is_true(rawequal(first[3], x1))
   end)
 
+  it("may be a cast of a read to the dtype that it has", function()
+    local v = tf.Variable { 1, 2 }
+    local f = tf.function_(function()
+      local before = tf.cast(v:read_value(), "float32")
+      v:assign_add { 10, 10 }
+      return before, tf.cast(v, "float32")
+    end)
+    for n = 0, 2 do
+      local before, after = f()
+      assert.are.same({ 1 + 10 * n, 2 + 10 * n }, values(before))
+      assert.are.same({ 11 + 10 * n, 12 + 10 * n }, values(after))
+    end
+  end)
+
   it("of reads keep their values when the variable is written", function()
     local v = tf.Variable { 1, 2 }
     local f = tf.function_(function() return v:read_value() end)

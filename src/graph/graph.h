@@ -55,6 +55,7 @@ typedef struct tfd__node {
   int draw;        /* whose words its attributes take, -1 = none */
   int draw_slot;   /* the first of four ints */
   int numbers;     /* of the call that are its reals, from here; -1 = its own */
+  bool alias;      /* a view, though the op has a kernel: casts to one's own */
   bool unfollowed; /* tapes do not see it */
   bool dead;
 } tfd__node;
@@ -88,7 +89,7 @@ int tfd__body_copy(const tfd__body *from, tfd__body *to);
 void tfd__body_free(tfd__body *b);
 /* Is the node a view of its input 0? */
 static inline bool tfd__node_is_view(const tfd__node *n) {
-  return n->op != NULL && n->op->kernel == TFD_KERNEL_none;
+  return n->op != NULL && (n->alias || n->op->kernel == TFD_KERNEL_none);
 }
 /* Variable that the node reads, -1 = it is no read. */
 int tfd__node_reads(const tfd__body *b, const tfd__node *n);

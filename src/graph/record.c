@@ -221,6 +221,7 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
                  .line = p->line,
                  .replica = p->replica,
                  .numbers = -1,
+                 .alias = p->alias,
                  .unfollowed = tfd__context()->unfollowed > 0};
 
   n.draw = draw_of(g, p, &n.draw_slot);

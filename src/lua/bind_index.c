@@ -66,7 +66,8 @@ static void begin_slicing(slicing *s, lua_State *L, tfd_object *x,
   for (axis = 0; axis < 3; axis++)
     s->ints[axis * TFD_LIST_SLOTS] = t->view.rank;
   for (axis = 0; axis < t->view.rank; axis++) {
-    s->ints[TFD_LIST_SLOTS + 1 + axis] = t->view.dims[axis];
+    s->ints[TFD_LIST_SLOTS + 1 + axis] =
+        t->view.dims[axis] < 0 ? TFD_AXIS_END : t->view.dims[axis];
     s->ints[2 * TFD_LIST_SLOTS + 1 + axis] = 1;
   }
 }
@@ -77,6 +78,14 @@ static void set_range(slicing *s, int64_t begin, int64_t end, int64_t step) {
   s->ints[2 * TFD_LIST_SLOTS + 1 + s->axis] = step;
 }
 
+/* What counts from an end of the next axis that only a call knows. */
+static void complain_of_open(const slicing *s) {
+  begin_problem(s->L, "open");
+  lua_pushinteger(s->L, s->axis);
+  lua_pushvalue(s->L, TENSOR);
+  raise_problem(s->L, 2);
+}
+
 /* The number at the top of the stack picks a position of the next axis. */
 static void add_position(slicing *s) {
   lua_State *L = s->L;
@@ -84,7 +93,9 @@ static void add_position(slicing *s) {
   int64_t x = 0;
 
   if (!tfd__lua_to_i64(L, -1, &x)) not_whole(L, -1);
-  if (x < -size || x >= size) {
+  if (size < 0) {
+    if (x < 0) complain_of_open(s);
+  } else if (x < -size || x >= size) {
     lua_pushinteger(L, (lua_Integer)x);
     begin_problem(L, "outside");
     lua_pushvalue(L, -3);
@@ -160,16 +171,30 @@ static int64_t read_step(slicing *s) {
   return step;
 }
 
+/* The same for an axis whose size is not known: from a position on. */
+static void add_open_range(slicing *s, int64_t step) {
+  int64_t begin = read_bound(s, 1, -1, TFD_AXIS_END, 0);
+  int64_t end = read_bound(s, 2, -1, TFD_AXIS_END - 1, TFD_AXIS_END);
+
+  if (step < 0 || begin < 0 || end != TFD_AXIS_END) complain_of_open(s);
+  set_range(s, begin, end, step);
+}
+
 /* The table on top is { begin, end, step }. */
 static void add_range(slicing *s) {
   int64_t step = read_step(s);
   int64_t size = s->view->dims[s->axis];
   int64_t low = step > 0 ? 0 : -1;
   int64_t high = step > 0 ? size : size - 1;
-  int64_t begin = read_bound(s, 1, low, high, step > 0 ? low : high);
-  int64_t end = read_bound(s, 2, low, high, step > 0 ? high : low);
 
-  set_range(s, begin, end, step);
+  if (size < 0) {
+    add_open_range(s, step);
+  } else {
+    int64_t begin = read_bound(s, 1, low, high, step > 0 ? low : high);
+    int64_t end = read_bound(s, 2, low, high, step > 0 ? high : low);
+
+    set_range(s, begin, end, step);
+  }
   s->axis++;
   s->out++;
 }

@@ -206,11 +206,16 @@ int tfd__infer_broadcast_to(tfd__infer *s) {
   bool fits = n >= x->rank;
   int i;
 
+  for (i = 0; i < n; i++) {
+    if (asked[i] >= 0 || !s->partial) continue;
+    return tfd__fail(TFD_NOT_IMPLEMENTED,
+                     "%s: to shape %s, whose sizes only a call knows", s->name,
+                     tfd__dims_text(asked, n, b));
+  }
   for (i = 0; fits && i < x->rank; i++) {
     int64_t to = asked[n - x->rank + i];
 
-    fits = x->dims[i] == to || x->dims[i] == 1 || x->dims[i] < 0 ||
-           (to < 0 && s->partial);
+    fits = x->dims[i] == to || x->dims[i] == 1 || x->dims[i] < 0;
   }
   if (!fits) {
     return tfd__fail(TFD_INVALID_ARGUMENT,

@@ -221,9 +221,19 @@ static __int128 stepped(int64_t begin, int64_t end, int64_t stride) {
   return span > 0 ? (span + step - 1) / step : 0;
 }
 
+/* Elements of a slice of an axis of n elements, -1 = unknown, as it then is
+** with `end` at the axis' own. */
+static __int128 sliced(int64_t n, int64_t *begin, int64_t end, int64_t step) {
+  if (step <= 0 || end != TFD_AXIS_END) return stepped(*begin, end, step);
+  if (n < 0) return -1;
+  if (*begin > n) *begin = n;
+  return stepped(*begin, n, step);
+}
+
 /* begin, end and strides are resolved: positions count from 0, and an end of
-** -1 with a negative stride means "down to position 0". Bit i of shrink_mask
-** drops axis i, which then has one element. */
+** -1 with a negative stride means "down to position 0"; TFD_AXIS_END is where
+** the axis ends. Bit i of shrink_mask drops axis i, which then has one
+** element. */
 int tfd__infer_strided_slice(tfd__infer *s) {
   const tfd__view *x = s->in[0];
   int lists[3];
@@ -247,8 +257,10 @@ int tfd__infer_strided_slice(tfd__infer *s) {
                      s->name, (long long)shrink, x->rank);
   }
   for (i = 0; i < x->rank; i++) {
-    __int128 count = step[i] == 0 ? 0 : stepped(begin[i], end[i], step[i]);
-    __int128 last = begin[i] + (count - 1) * step[i];
+    int64_t first = begin[i];
+    __int128 count =
+        step[i] == 0 ? 0 : sliced(x->dims[i], &first, end[i], step[i]);
+    __int128 last = first + (count - 1) * step[i];
     bool drop = ((shrink >> i) & 1) != 0;
     int64_t n = x->dims[i] < 0 ? INT64_MAX : x->dims[i];
 
@@ -256,15 +268,15 @@ int tfd__infer_strided_slice(tfd__infer *s) {
       return tfd__fail(TFD_INVALID_ARGUMENT, "%s: strides[%d] is 0", s->name,
                        i);
     }
-    if ((drop && count != 1) || (count > 0 && (begin[i] < 0 || begin[i] >= n ||
-                                               last < 0 || last >= n))) {
+    if ((drop && count != 1) || (count != 0 && (first < 0 || first >= n)) ||
+        (count > 0 && (last < 0 || last >= n))) {
       return tfd__fail(drop ? TFD_INDEX_ERROR : TFD_INVALID_ARGUMENT,
                        "%s: axis %d: positions %lld to %lld (stride %lld) are "
                        "outside a tensor of shape %s",
                        s->name, i, (long long)begin[i], (long long)end[i],
                        (long long)step[i], tfd__shape_text(x, shape));
     }
-    if (count > 0) offset += begin[i] * x->strides[i];
+    if (count > 0) offset += first * x->strides[i];
     if (drop) continue;
     dims[k] = (int64_t)count;
     /* A step past the end may be any number. */

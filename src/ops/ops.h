@@ -24,6 +24,8 @@
 #include "tensor/tensor.h"
 
 #define TFD_LIST_SLOTS (1 + TFD_MAX_RANK)
+/* As the end of a slice: where the axis ends. No axis is as long. */
+#define TFD_AXIS_END ((int64_t)1 << 53)
 #define TFD_MAX_INTS 64
 #define TFD_MAX_REALS 8
 
@@ -155,6 +157,7 @@ typedef struct tfd__pending {
   const double *reals;
   tfd_tensor *const *out; /* symbolic: the op's results from now on */
   int out_n;
+  bool alias; /* results are views of input 0 */
   /* Output i replaces targets[i]'s value: updates, whose inputs 0.. are those
   ** values, and assignments, which are `copy` of the new value. */
   tfd_variable *const *targets;

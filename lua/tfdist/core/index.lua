@@ -41,6 +41,13 @@ function problems.outside(at, axis, x)
     at == size and "for i, row in t:iter() do goes through the rows" or nil)
 end
 
+function problems.open(axis, x)
+  errors.raise("NotImplementedError", ("index: axis %d of a tensor of shape %s "
+    .. "has a size that only a call knows; in a graph for all sizes positions "
+    .. "count from its begin, and ranges go on to its end"):format(axis,
+    text.shape(shape_of(x))))
+end
+
 function problems.entry(axis, key)
   errors.raise("ValueError", ("index: the range for axis %d must be { begin, "
     .. "end, step }, got an entry %s"):format(axis, tostring(key)))

@@ -100,7 +100,9 @@
 --- Here: ffi_enabled -> true when the LuaJIT fast paths are in use
 ---   (TFDIST_FFI=0 switches them off; everything works without);
 ---   tensor_pointer(t) -> typed cdata pointer, nil unless ffi_enabled;
----   tensor_dims(t) -> list of sizes.
+---   tensor_dims(t) -> list of sizes, -1 for those that only a call knows;
+---   known_dims(t, what) -> the same, and tensor_size(t): NotImplementedError
+---   where there is such a size.
 local errors = require "tfdist.base.errors"
 local core = require "tfdist.core"
 
@@ -142,6 +144,28 @@ function M.tensor_dims(t)
     dims[axis + 1] = tensor_dim(t, axis)
   end
   return dims
+end
+
+local function refuse_open(t, what)
+  errors.raise("NotImplementedError", ("%s: a tensor of shape {%s} has sizes "
+    .. "that only a call knows, in a graph for all of them"):format(what,
+    table.concat(M.tensor_dims(t), ", ")))
+end
+
+function M.known_dims(t, what)
+  local dims = M.tensor_dims(t)
+  for axis = 1, #dims do
+    if dims[axis] < 0 then refuse_open(t, what) end
+  end
+  return dims
+end
+
+local tensor_size = M.tensor_size
+
+function M.tensor_size(t)
+  local n = tensor_size(t)
+  if n < 0 then refuse_open(t, "size") end
+  return n
 end
 
 return M

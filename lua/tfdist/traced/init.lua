@@ -115,8 +115,9 @@ local function trace(self, arguments, tensors, dims)
   return c
 end
 
--- A graph of sizes that are not known refuses what needs them (gradients):
--- then each size has its own.
+-- A graph of sizes that are not known refuses what needs them (gradients, Lua
+-- code that counts with them): then each size has its own. What fails there too
+-- is the script's own mistake, in words about the sizes that it has.
 local function trace_open(self, arguments, tensors, dims)
   if dims == nil or self.by_size then
     return trace(self, arguments, tensors, nil)
@@ -124,11 +125,10 @@ local function trace_open(self, arguments, tensors, dims)
   local ok, c = pcall(trace, self, arguments, tensors, dims)
   if ok then
     return c
-  elseif errors.kind(c) ~= "NotImplementedError" then
-    error(c, 0)
   end
+  c = trace(self, arguments, tensors, nil)
   self.by_size = true
-  return trace(self, arguments, tensors, nil)
+  return c
 end
 
 -- Sizes that differ between calls become unknown.

@@ -33,6 +33,7 @@ M.methods = {
 }
 
 local MOST = 8 -- entries of a list attribute
+local AXIS_END = 2 ^ 53 -- TFD_AXIS_END
 
 local function fail(kind, message, ...)
   errors.raise(kind, text.format(message, ...))
@@ -203,7 +204,8 @@ local function define_shapes(tf, def)
 
   --- The sizes of all axes as an integer tensor. Source: tf.shape
   def("shape", "input out_type='int32' name=nil", function(x, dtype)
-    local dims = shape_of(operand(x, "shape"))
+    local dims = raw.known_dims(raw.operand_tensor(operand(x, "shape")),
+      "shape")
     return raw.tensor_from_values(dims, convert.dtype(dtype, "shape"),
       { #dims })
   end)
@@ -323,6 +325,14 @@ end
 -- Begin, end and stride of one axis as positions. `open` says which ends the
 -- masks leave open.
 local function resolve(n, begin, stop, step, open_begin, open_end)
+  if n < 0 then
+    begin = open_begin and 0 or begin
+    if step < 0 or begin < 0 or not open_end then
+      fail("NotImplementedError", "strided_slice: an axis whose size only a "
+        .. "call knows: from a position on, forwards, is what can be taken")
+    end
+    return begin, AXIS_END
+  end
   local low, high = 0, n
   if step < 0 then
     low, high = -1, n - 1
@@ -359,7 +369,7 @@ local function strided_slice(ops, x, begin, stop, strides, masks)
   local dims = shape_of(x)
   local from, to, step, shrink, fresh = {}, {}, {}, 0, {}
   for i = 1, #dims do
-    from[i], to[i], step[i] = 0, dims[i], 1
+    from[i], to[i], step[i] = 0, dims[i] < 0 and AXIS_END or dims[i], 1
   end
   local used, dots = count_axes(#begin, masks.ellipsis, masks.new_axis)
   if used > #dims then
@@ -375,7 +385,12 @@ local function strided_slice(ops, x, begin, stop, strides, masks)
       fresh[#fresh + 1] = out
       out = out + 1
     elseif bit(masks.shrink, i) then
-      local at = begin[k] < 0 and begin[k] + dims[axis] or begin[k]
+      local at = begin[k]
+      if at < 0 and dims[axis] < 0 then
+        fail("NotImplementedError", "strided_slice: position %d of an axis "
+          .. "whose size only a call knows", at)
+      end
+      at = at < 0 and at + dims[axis] or at
       from[axis], to[axis], shrink = at, at + 1, shrink + 2 ^ (axis - 1)
       axis = axis + 1
     else

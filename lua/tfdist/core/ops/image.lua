@@ -4,6 +4,7 @@ local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 
 local M = {}
@@ -15,7 +16,7 @@ local floor = math.floor
 --- The image or batch as a tensor; axis of its rows, counted from 0.
 local function images_of(tf, what, images)
   local x = tf.convert_to_tensor(images)
-  local rank = #x.shape
+  local rank = #raw.known_dims(raw.operand_tensor(x), what)
   if rank ~= 3 and rank ~= 4 then
     errors.raise("ValueError", ("%s: images have shape %s; expected {height, "
       .. "width, channels}, or a batch of such"):format(what,

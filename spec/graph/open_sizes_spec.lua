@@ -1,0 +1,158 @@
+--- One graph for all sizes that an input signature leaves open, or a graph for
+--- each size where code counts with them: never other values.
+local tf = require "tfdist"
+local cases = require "spec.support.cases"
+local expect = require "spec.support.expect"
+local raw = require "tfdist.core.raw"
+
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
+
+local function open(fn, ...)
+  local specs = {}
+  for i = 1, select("#", ...) do
+    specs[i] = tf.TensorSpec((select(i, ...)), "float32")
+  end
+  return tf.function_(fn, { input_signature = specs })
+end
+
+local function rows(n)
+  return tf.reshape(tf.range(0, 2 * n, { dtype = "float32" }), { n, 2 })
+end
+
+describe("slices of axes whose sizes are open", function()
+  it("go on to the end of what there is, in one graph", function()
+    local f = open(function(x)
+      return x[{ {} }], x[{ { 1 } }], x[{ { nil, nil, 2 } }], x[1],
+        x[{ "...", 1 }], x[{ {}, tf.newaxis, 0 }]
+    end, { -1, 2 })
+    for _, n in ipairs { 2, 3, 5 } do
+      local x = rows(n)
+      local got = { f(x) }
+      local whole = x:totable()
+      assert.are.same(whole, got[1]:totable())
+      assert.are.same({ unpack(whole, 2) }, got[2]:totable())
+      assert.are.same(math.ceil(n / 2), got[3].shape[1])
+      assert.are.same({ 2, 3 }, got[4]:totable())
+      for i = 1, n do
+        assert.are.equal(2 * i - 1, got[5][i - 1]:item())
+        assert.are.equal(2 * i - 2, got[6][i - 1][0]:item())
+      end
+    end
+    assert.are.equal(1, f:experimental_get_tracing_count())
+    local none = f.python_function
+    local empty = open(function(x) return (none(x)) end, { -1, 2 })(
+      tf.zeros { 0, 2 })
+    assert.are.equal(0, empty.shape[1])
+  end)
+
+  it("from behind the end are empty", function()
+    local f = open(function(x) return x[{ { 4 } }] end, { -1, 2 })
+    assert.are.equal(0, f(rows(3)).shape[1])
+    assert.are.equal(2, f(rows(6)).shape[1])
+    assert.are.equal(1, f:experimental_get_tracing_count())
+  end)
+
+  it("that count from the end have a graph for each size", function()
+    local f = open(function(x) return x[-1], x[{ { 0, -1 } }],
+      x[{ { nil, nil, -1 } }] end, { -1, 2 })
+    for _, n in ipairs { 3, 5, 3 } do
+      local last, most, turned = f(rows(n))
+      assert.are.same({ 2 * n - 2, 2 * n - 1 }, last:totable())
+      assert.are.equal(n - 1, most.shape[1])
+      assert.are.same({ 2 * n - 2, 2 * n - 1 }, turned[0]:totable())
+    end
+    assert.are.equal(2, f:experimental_get_tracing_count())
+  end)
+
+  it("outside of what there is are refused by the call", function()
+    local f = open(function(x) return x[4] end, { -1, 2 })
+    assert.are.same({ 8, 9 }, f(rows(6)):totable())
+    local e = expect.failure(f, rows(4))
+    assert.are.equal("IndexError", tf.errors.kind(e), tostring(e))
+  end)
+
+  it("give gradients", function()
+    local f = open(function(x) return x[{ { 1 } }] * 3 end, { -1, 2 })
+    local x = rows(3)
+    local y
+    local tape = tf.GradientTape(function(t)
+      t:watch(x)
+      y = f(x)
+    end)
+    assert.are.same({ { 0, 0 }, { 3, 3 }, { 3, 3 } },
+      tape:gradient(y, x):totable())
+  end)
+end)
+
+describe("what counts with sizes that are open", function()
+  it("tells those of the call", function()
+    local f = open(function(x) return tf.shape(x), tf.size(x) end, { -1, 2 })
+    for _, n in ipairs { 1, 4 } do
+      local shape, size = f(rows(n))
+      assert.are.same({ n, 2 }, shape:totable())
+      assert.are.equal(2 * n, size:item())
+    end
+  end)
+
+  it("fails as the script's mistake where it is one", function()
+    local calls = 0
+    local f = open(function(x)
+      calls = calls + 1
+      return tf.matmul(x, tf.zeros { 3, 3 })
+    end, { -1, 2 })
+    for _ = 1, 2 do
+      local e = expect.failure(f, rows(2))
+      assert.are.equal("InvalidArgument", tf.errors.kind(e), tostring(e))
+    end
+    assert.is_true(calls > 0)
+  end)
+end)
+
+-- The case table, all sizes open ---------------------------------------------
+
+-- They must be told how many results there are.
+local FIXED = { unstack = true }
+
+local function bits(outs)
+  local out = {}
+  for i, t in ipairs(outs) do
+    t = tf.convert_to_tensor(t)
+    out[i] = ("%s {%s} %s"):format(t.dtype, table.concat(t.shape, ", "),
+      raw.tensor_bytes(t))
+  end
+  return out
+end
+
+local function check(case)
+  local dtype = case.dtypes[1]
+  local args, specs = {}, {}
+  for i, spec in ipairs(case.inputs) do
+    local of = spec.dtype or dtype
+    local dims = {}
+    for axis = 1, #spec.dims do dims[axis] = -1 end
+    args[i] = tf.constant(cases.values(spec, i - 1, dtype),
+      { dtype = of, shape = spec.dims })
+    specs[i] = tf.TensorSpec(dims, of)
+  end
+  local function fn(...) return case.fn(tf, ...) end
+  tf.random.set_seed(5)
+  local want = bits { fn(unpack(args)) }
+  local f = tf.function_(fn, { input_signature = specs })
+  tf.random.set_seed(5)
+  local got = bits { f(unpack(args)) }
+  assert(#want == #got, case.name)
+  for i = 1, #want do
+    assert(want[i] == got[i], ("%s: result %d differs"):format(case.name, i))
+  end
+end
+
+for _, family in ipairs(cases.families) do
+  it("all sizes open: ops of family " .. family .. " keep their values",
+    function()
+      for _, case in ipairs(cases.load(family)) do
+        if not cases.NOT_TRACED[case.name] and not FIXED[case.name] then
+          check(case)
+        end
+      end
+    end)
+end
