@@ -16,7 +16,8 @@ local FILE_DEADLINE = 1200
 local SPECS = "spec"
 -- The specs that say most about memory and threads, for the slow builds.
 local CORE = "spec/ops spec/autograd spec/tensor spec/lua "
-  .. "spec/memory_oom_spec.lua spec/io"
+  .. "spec/memory_oom_spec.lua spec/io spec/graph/traps_spec.lua "
+  .. "spec/graph/random_programs_spec.lua"
 local ALSO = " spec/data spec/keras spec/checkpoint_spec.lua "
   .. "spec/summary_spec.lua"
 

@@ -1,0 +1,20 @@
+-- Random tensor programs, traced against run line by line. TFD_PROGRAMS says
+-- how many; `make check-long` runs 10,000 under AddressSanitizer.
+local programs = require "spec.support.tensor_programs"
+
+local SEED = tonumber(os.getenv "TFD_PROGRAMS_SEED") or os.time() % 1000000
+local MANY = tonumber(os.getenv "TFD_PROGRAMS")
+  or os.getenv "TFD_LONG" and os.getenv "ASAN_OPTIONS" and 10000 or 120
+
+describe("random tensor programs", function()
+  it(("give the same bits traced, %d of them from seed %d"):format(MANY, SEED),
+    function()
+      local total = programs.run(MANY, SEED)
+      assert.is_true(total.steps > MANY)
+    end)
+
+  it("give the same bits traced, of a fixed seed", function()
+    local total = programs.run(60, 7530)
+    assert.is_true(total.steps > 60)
+  end)
+end)

@@ -1,0 +1,311 @@
+--- Random tensor programs as Lua text. A program is made line by line: each is
+--- run eagerly at once, so that the next ones know dtypes and shapes.
+local errors = require "tfdist.base.errors"
+local helpers = require "spec.support.programs.helpers"
+local moves = require "spec.support.programs.moves"
+local raw = require "tfdist.core.raw"
+local rng = require "spec.fuzz.rng"
+local tf = require "tfdist"
+
+local M = {}
+
+local load = rawget(_G, "loadstring") or load -- luacheck: ignore 143 113
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
+
+local names, total = {}, 0
+for name in pairs(moves.weights) do names[#names + 1] = name end
+table.sort(names)
+for _, name in ipairs(names) do total = total + moves.weights[name] end
+
+local function move_of(r)
+  local at = r:int(1, total)
+  for _, name in ipairs(names) do
+    at = at - moves.weights[name]
+    if at <= 0 then return moves.moves[name] end
+  end
+end
+
+-- Text -----------------------------------------------------------------------
+
+local function left_side(defs)
+  local parts = {}
+  for i, id in ipairs(defs) do parts[i] = ("v[%d]"):format(id) end
+  return #parts > 0 and table.concat(parts, ", ") .. " = " or ""
+end
+
+--- The lines of a list of statements.
+function M.render(statements, lines, indent)
+  lines, indent = lines or {}, indent or ""
+  for _, s in ipairs(statements) do
+    if s.body ~= nil then
+      lines[#lines + 1] = indent .. s.open
+      M.render(s.body, lines, indent .. "  ")
+      lines[#lines + 1] = indent .. s.close
+    else
+      lines[#lines + 1] = indent .. left_side(s.defs) .. s.text
+    end
+  end
+  return lines
+end
+
+local HEAD = "local tf, H, V, v, unpack = ...\n"
+
+function M.compile(source)
+  local chunk, e = load(HEAD .. source)
+  return chunk or error(e .. "\n" .. source, 0)
+end
+
+-- Making ---------------------------------------------------------------------
+
+-- One step: nil when it cannot be made.
+local function attempt(g, s)
+  local chunk = M.compile(table.concat(M.render { s }, "\n"))
+  return pcall(function()
+    chunk(tf, helpers, g.V, g.v, unpack)
+    helpers.settle()
+  end)
+end
+
+local function note(g, id)
+  local t = g.v[id]
+  g.values[id] = { dtype = raw.tensor_dtype(t), dims = raw.tensor_dims(t) }
+  g.visible[#g.visible + 1] = id
+end
+
+-- Values that a statement's results have become; too large ones are dropped.
+local function accept(g, s)
+  for _, id in ipairs(s.defs) do
+    local t = g.v[id]
+    if not helpers.is_tensor(t) then return false end
+    if moves.numel(raw.tensor_dims(t)) > 3000 then return false end
+  end
+  for _, id in ipairs(s.defs) do note(g, id) end
+  return true
+end
+
+local function new_ids(g, n)
+  local ids = {}
+  for i = 1, n do
+    g.last = g.last + 1
+    ids[i] = g.last
+  end
+  return ids
+end
+
+-- A case gives as many values as it gives.
+local function case_outputs(g, text)
+  local before = g.last
+  local probe = { defs = {}, text = "v[0] = {" .. text .. "}" }
+  if not attempt(g, probe) then return nil end
+  local list = g.v[0]
+  g.v[0] = nil
+  for i = 1, #list do
+    if not helpers.is_tensor(list[i]) then return nil end
+  end
+  g.last = before
+  return #list
+end
+
+local function simple(g, statements)
+  local text, n = move_of(g.rng)(g)
+  if text == nil then return end
+  if n < 0 then
+    n = case_outputs(g, text)
+    if n == nil then return end
+  end
+  local s = { defs = new_ids(g, n), text = text }
+  local ok, e = attempt(g, s)
+  if ok then ok = accept(g, s) end
+  if ok then
+    statements[#statements + 1] = s
+  elseif errors.kind(e) ~= nil and g.rng:one_in(25) then
+    -- It ends the program: both ways must fail alike.
+    statements[#statements + 1], g.failed = s, true
+  end
+end
+
+local statements_of
+
+-- Values of the list that fit, in the order of their numbers.
+local function choose(g, most, fits)
+  local list, seen = {}, {}
+  for _ = 1, most do
+    local id = moves.find(g, fits)
+    if id ~= nil and not seen[id] then
+      seen[id], list[#list + 1] = true, id
+    end
+  end
+  return list
+end
+
+local function texts(list)
+  local out = {}
+  for i, id in ipairs(list) do out[i] = ("v[%d]"):format(id) end
+  return out
+end
+
+local function float_of(x)
+  return moves.FLOAT[x.dtype] and moves.numel(x.dims) > 0
+end
+
+-- A tape around some lines, and gradients of what they made.
+local function tape(g, statements, depth)
+  local sources = texts(choose(g, 2, float_of))
+  for i, variable in ipairs(g.variables) do
+    if moves.FLOAT[variable.dtype] then sources[#sources + 1] = ("V[%d]")
+      :format(i) end
+  end
+  if #sources == 0 then return end
+  local first = #g.visible
+  local body = statements_of(g, g.rng:int(2, 6), depth - 1)
+  if g.failed then
+    for _, s in ipairs(body) do statements[#statements + 1] = s end
+    return
+  end
+  local targets = {}
+  for i = first + 1, #g.visible do
+    local id = g.visible[i]
+    if float_of(g.values[id]) then targets[#targets + 1] = id end
+  end
+  if #targets == 0 then targets = choose(g, 1, float_of) end
+  local list, defs = table.concat(sources, ", "), new_ids(g, #sources)
+  local s = { open = ("local t%d = tf.GradientTape(function(t) t:watch({%s})")
+    :format(defs[1], list), body = body, defs = defs,
+    close = ("end)\n%sH.gradients(t%d, {%s}, {%s})"):format(left_side(defs),
+      defs[1], table.concat(texts(targets), ", "), list) }
+  -- What lies before holds without the tape too.
+  if not attempt(g, { open = "do", body = { s }, close = "end" })
+    or not accept(g, s) then
+    for _, inner in ipairs(body) do statements[#statements + 1] = inner end
+    return
+  end
+  statements[#statements + 1] = { open = "do", body = { s }, close = "end",
+    defs = s.defs }
+  g.has_tape = true
+end
+
+-- A traced function inside: it sees what it is given, and the variables.
+local function inner_function(g, statements, depth)
+  local given = choose(g, 3)
+  if #given == 0 then return end
+  local inner = { rng = g.rng, variables = g.variables, V = g.V, v = {},
+    values = g.values, visible = {}, last = g.last }
+  local names_in = {}
+  for i, id in ipairs(given) do
+    inner.v[id], inner.visible[i] = g.v[id], id
+    names_in[i] = ("a%d"):format(i)
+  end
+  local body = statements_of(inner, g.rng:int(1, 5), depth - 1)
+  g.last = inner.last
+  g.has_tape = g.has_tape or inner.has_tape
+  if inner.failed or #inner.visible == #given then return end
+  local back = choose(inner, 2)
+  local defs = new_ids(g, #back)
+  local list = {}
+  for i, id in ipairs(given) do
+    list[i] = ("[%d] = a%d"):format(id, i)
+  end
+  local s = { open = ("%sH.inner(function(%s) local v = {%s}"):format(
+      left_side(defs), table.concat(names_in, ", "),
+      table.concat(list, ", ")), body = body, defs = defs,
+    close = ("return %s end)(%s)"):format(
+      table.concat(texts(back), ", "), table.concat(texts(given), ", ")) }
+  if attempt(g, s) and accept(g, s) then
+    statements[#statements + 1], g.has_inner = s, true
+  end
+end
+
+local function on_device(g, statements, depth)
+  local s = { open = ("tf.device(\"CPU:%d\", function()"):format(
+      g.rng:int(0, g.devices - 1)),
+    body = statements_of(g, g.rng:int(1, 4), depth - 1), close = "end)",
+    defs = {} }
+  statements[#statements + 1] = s
+end
+
+local function custom(g, statements)
+  local id = moves.find(g, float_of)
+  if id == nil then return end
+  local s = { defs = new_ids(g, 1), text = ("H.custom(v[%d])"):format(id) }
+  if attempt(g, s) and accept(g, s) then
+    statements[#statements + 1] = s
+  end
+end
+
+statements_of = function(g, n, depth)
+  local statements = {}
+  local tries = 0
+  while #statements < n and tries < 8 * n and not g.failed do
+    tries = tries + 1
+    local way = depth > 0 and g.rng:int(1, 40) or 40
+    if way <= 4 then
+      tape(g, statements, depth)
+    elseif way <= 6 then
+      inner_function(g, statements, depth)
+    elseif way == 7 and g.devices ~= nil and g.devices > 1 then
+      on_device(g, statements, depth)
+    elseif way == 8 then
+      custom(g, statements)
+    else
+      simple(g, statements)
+    end
+  end
+  return statements
+end
+
+-- Programs -------------------------------------------------------------------
+
+local function declare(g)
+  for i = 1, g.rng:int(1, 4) do
+    g.inputs[i] = { dtype = moves.dtype(g.rng), dims = moves.shape(g.rng) }
+  end
+  if g.rng:one_in(3) then g.inputs[#g.inputs + 1] = g.inputs[1] end
+  for i = 1, g.rng:int(0, 3) do
+    local like = g.inputs[g.rng:int(1, #g.inputs)]
+    g.variables[i] = g.rng:one_in(2) and moves.FLOAT[like.dtype] and like
+      or { dtype = g.rng:pick { "float32", "float64", "float32", "bfloat16" },
+           dims = moves.shape(g.rng) }
+  end
+end
+
+local function results_of(g)
+  local list, seen = {}, {}
+  for _ = 1, g.rng:int(1, 6) do
+    local id = moves.find(g)
+    if not seen[id] or g.rng:one_in(5) then
+      list[#list + 1], seen[id] = id, true
+    end
+  end
+  return list
+end
+
+--- The program of a seed.
+---@param options table  devices
+function M.program(seed, options)
+  local g = { rng = rng.new(seed, 31), inputs = {}, variables = {},
+    values = {}, visible = {}, v = {}, V = {}, last = 0, failed = false,
+    devices = options.devices }
+  for _ = 1, 3 do g.rng:unit() end
+  declare(g)
+  tf.random.set_seed(1)
+  local given = helpers.inputs(g.inputs, 1)
+  g.V = helpers.variables(g.variables)
+  for i = 1, #g.inputs do
+    g.v[i], g.last = given[i], i
+    note(g, i)
+  end
+  local statements = statements_of(g, g.rng:int(2, 22), 2)
+  return { seed = seed, inputs = g.inputs, variables = g.variables,
+    statements = statements, results = results_of(g),
+    failed = g.failed, has_inner = g.has_inner, has_tape = g.has_tape,
+    open = g.rng:int(1, 3) == 1 }
+end
+
+--- The whole as Lua: a chunk that gets tf, H, V, v and returns the results.
+function M.source(program)
+  local lines = M.render(program.statements)
+  lines[#lines + 1] = "return " .. table.concat(texts(program.results), ", ")
+  return table.concat(lines, "\n")
+end
+
+return M
