@@ -1,6 +1,7 @@
 -- Programs on GPU devices, without a GPU: the stand-ins of spec/support/cuda
 -- run the plug-in's kernels on a model of one.
 local process = require "spec.support.process"
+local ptxas = require "spec.support.ptxas"
 
 local STANDIN = "build/standin"
 local PLUGIN = "build/plugins/tfdist_cuda.so"
@@ -97,6 +98,45 @@ describe("the CUDA plug-in without a GPU #once", function()
     assert.equal(0, r.code)
     assert.matches("no NVIDIA driver: libcuda.so.1 cannot be opened",
       r.out .. r.err, 1, true)
+  end)
+end)
+
+describe("kernels compiled for GPUs #once", function()
+  if not exists(STANDIN .. "/list") or not exists(PLUGIN) then
+    pending("the plug-in was not built: no CUDA toolkit here")
+    return
+  end
+
+  it("spill nothing, fit their launch bounds, need what is recorded", function()
+    local arguments, n = ptxas.arguments(), 0
+    local version, recorded = ptxas.recorded()
+    for name, kernel in pairs(ptxas.kernels()) do
+      n = n + 1
+      for _, arch in ipairs(ptxas.ARCHS) do
+        local k = assert(kernel[arch], name .. " is not there for " .. arch)
+        assert.equal(0, k.spills, name)
+        assert.is_true(k.registers * arguments[name].threads <= 65536, name)
+      end
+      -- Other compilers allocate in other ways.
+      if version == ptxas.version() then
+        assert.equal(recorded[name], ptxas.row(kernel), name)
+      end
+      recorded[name] = nil
+    end
+    assert.is_true(n > 100, n .. " kernels")
+    assert.is_nil(next(recorded))
+  end)
+
+  it("take what the host packs", function()
+    local arguments = ptxas.arguments()
+    local r = process.run(STANDIN .. "/list")
+    assert.equal(0, r.code, r.err)
+    for name, threads, bytes in r.out:gmatch "(%S+) (%d+) (%d+)" do
+      assert.same({ threads = tonumber(threads), bytes = tonumber(bytes) },
+        arguments[name], name)
+      arguments[name] = nil
+    end
+    assert.is_nil(next(arguments))
   end)
 end)
 

@@ -8,7 +8,7 @@ CUDA_HEADERS := $(and $(wildcard $(CUDA)/include/cublasLt.h),\
 CUDA_ARCHS = 80 90 100
 CUDA_PTX = 75
 NVCC_FLAGS = -std=c++17 -Isrc -diag-suppress 186 -fatbin \
-             -Xptxas -warn-spills,-Werror \
+             -Xptxas -warn-spills,-Werror,-v \
              -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
              $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 CUDA_KERNELS := $(patsubst src/backend/cuda/kernels/%.cu,%,\
@@ -29,10 +29,13 @@ parts: $(CUDA_PLUGIN)
 endif
 endif
 
-$(CUDA_BUILD)/%.fatbin: src/backend/cuda/kernels/%.cu $(CUDA_PARTS)
+$(CUDA_BUILD)/%.fatbin $(CUDA_BUILD)/%.log: src/backend/cuda/kernels/%.cu \
+                                            $(CUDA_PARTS)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -o $@ $<
+	$(Q)$(NVCC) $(NVCC_FLAGS) -o $(@D)/$*.fatbin $< 2> $(@D)/$*.log || \
+	  { cat $(@D)/$*.log; exit 1; }
+	$(Q)grep -v 'ptxas info\|bytes stack frame' $(@D)/$*.log || true
 
 $(CUDA_BUILD)/src/%.o: src/%.c
 	@mkdir -p $(@D)
@@ -100,8 +103,20 @@ $(STANDIN)/planted: $(CHECKED)/planted.o $(STANDIN)/model.o $(STANDIN)/race.o \
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -o $@ $^ -ldl
 
+# What nvcc makes of the kernels' arguments, and what the model makes of them.
+$(STANDIN)/%.ptx: src/backend/cuda/kernels/%.cu $(CUDA_PARTS)
+	@mkdir -p $(@D)
+	$(call say,PTX,$<)
+	$(Q)$(NVCC) -std=c++17 -Isrc -diag-suppress 186 -ptx \
+	  -arch=compute_$(CUDA_PTX) -o $@ $<
+$(STANDIN)/list: $(CUDA_KERNELS:%=$(STANDIN)/kernels/%.o) $(STANDIN)/model.o \
+                 $(STANDIN)/list.o
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -o $@ $^
+
 standins: $(if $(and $(NVCC),$(CUDA_HEADERS)),\
-            $(STANDIN_LIBS) $(CHECKED_LIBS) $(STANDIN)/planted)
+            $(STANDIN_LIBS) $(CHECKED_LIBS) $(STANDIN)/planted $(STANDIN)/list \
+            $(CUDA_KERNELS:%=$(STANDIN)/%.ptx) $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.log))
 
 .PHONY: standins
 -include $(CUDA_OBJ:.o=.d) \
