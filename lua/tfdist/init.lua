@@ -69,6 +69,11 @@ local function distribute()
     "TerminationConfig" } do
     found.experimental[class] = preemption[class]
   end
+  -- Keras is loaded for it when it is asked for.
+  found.experimental.ShardedOptimizer = loading.load "tfdist.base.options".wrap(
+    "ShardedOptimizer", "optimizer:table", function(optimizer)
+      return loading.load "tfdist.keras.optimizers".sharded(optimizer)
+    end)
   return loading.load "tfdist.base.text".watch("tf.distribute", found)
 end
 

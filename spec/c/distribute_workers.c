@@ -288,8 +288,8 @@ static void slices_are_joined_over_all_workers(void **state) {
   on_all_shapes(join_slices);
 }
 
-static tfd_variable *variable(const worker *w, int i, double x) {
-  const int64_t dims[1] = {10};
+static tfd_variable *run_of(const worker *w, int i, int64_t n, double x) {
+  const int64_t dims[1] = {n};
   tfd_tensor *t = NULL;
   tfd_variable *v = NULL;
 
@@ -301,6 +301,10 @@ static tfd_variable *variable(const worker *w, int i, double x) {
   assert_int_equal(TFD_OK, tfd_device_pop());
   tfd_release((tfd_object *)t);
   return v;
+}
+
+static tfd_variable *variable(const worker *w, int i, double x) {
+  return run_of(w, i, 10, x);
 }
 
 /* Copies by the gradients of all workers' replicas. */
@@ -330,6 +334,109 @@ static void update(const worker *w) {
 static void updates_take_all_workers_gradients(void **state) {
   (void)state;
   on_all_shapes(update);
+}
+
+/* The same with momenta of which each replica has its part. */
+static void update_parts(const worker *w) {
+  const int64_t dims[1] = {10};
+  const double reals[3] = {0, 0.5, 0.9};
+  tfd_object *grads[DEVICES];
+  tfd_variable *targets[2 * DEVICES];
+  int64_t first[DEVICES];
+  int64_t count[DEVICES];
+  int64_t j;
+  bool rows = false;
+  int i;
+
+  tensors(w, TFD_FLOAT32, dims, 1, grads);
+  for (i = 0; i < w->local; i++) {
+    assert_int_equal(TFD_OK, tfd_strategy_part(w->strategy, dims, 1,
+                                               w->strategy->group->base + i,
+                                               &first[i], &count[i], &rows));
+    assert_true(rows);
+    targets[2 * i] = variable(w, i, 7);
+    targets[2 * i + 1] = run_of(w, i, count[i], 0);
+  }
+  if (tfd_strategy_update_parts(w->strategy, TFD_OP_update_momentum, targets,
+                                2 * w->local, grads, w->local, false, reals,
+                                3) != TFD_OK) {
+    fail_msg("%s", tfd_error_message());
+  }
+  for (i = 0; i < w->local; i++) {
+    for (j = 0; j < 10; j++) {
+      assert_true(7 - 0.5 * sum_of(w, j) == item(targets[2 * i]->value, j));
+    }
+    for (j = 0; j < count[i]; j++) {
+      assert_true(-0.5 * sum_of(w, first[i] + j) ==
+                  item(targets[2 * i + 1]->value, j));
+    }
+  }
+  /* A slot of another part's size is refused before anything meets. */
+  tfd_release((tfd_object *)targets[1]);
+  targets[1] = run_of(w, 0, 11, 0);
+  assert_int_equal(TFD_VALUE_ERROR,
+                   tfd_strategy_update_parts(
+                       w->strategy, TFD_OP_update_momentum, targets,
+                       2 * w->local, grads, w->local, false, reals, 3));
+  assert_int_equal(TFD_VALUE_ERROR,
+                   tfd_strategy_update_parts(w->strategy, TFD_OP_update_sgd,
+                                             targets, 2 * w->local, grads,
+                                             w->local, false, reals, 2));
+  for (i = 0; i < 2 * w->local; i++) tfd_release((tfd_object *)targets[i]);
+  release_all(grads, w->local);
+}
+
+static void parts_are_updated_and_gathered(void **state) {
+  (void)state;
+  on_all_shapes(update_parts);
+}
+
+/* Parts of every shape cover it once, and are close to equal. */
+static void cover(const worker *w) {
+  static const struct {
+    int64_t dims[3];
+    int rank;
+    bool rows;
+  } shapes[] = {
+      {{0}, 0, false},       {{1}, 1, true},    {{1000}, 1, true},
+      {{0}, 1, true},        {{2, 3}, 2, true}, {{48, 1000}, 2, true},
+      {{3, 5000}, 2, false}, {{0, 7}, 2, true}, {{3, 50, 70}, 3, false}};
+  int size = w->strategy->group->size;
+  size_t k;
+  int r;
+
+  for (k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+    int64_t numel = 1;
+    int64_t at = 0;
+    int64_t most = 0;
+    int d;
+
+    for (d = 0; d < shapes[k].rank; d++) numel *= shapes[k].dims[d];
+    for (r = 0; r < size; r++) {
+      int64_t first = -1;
+      int64_t count = -1;
+      bool rows = false;
+
+      assert_int_equal(TFD_OK, tfd_strategy_part(w->strategy, shapes[k].dims,
+                                                 shapes[k].rank, r, &first,
+                                                 &count, &rows));
+      assert_int_equal(shapes[k].rows, rows);
+      assert_int_equal(at, first);
+      at += count;
+      if (count > most) most = count;
+    }
+    assert_int_equal(numel, at);
+    if (numel > 4096) assert_true(most * size <= numel * 9 / 8);
+  }
+  assert_int_equal(TFD_INDEX_ERROR,
+                   tfd_strategy_part(w->strategy, shapes[1].dims, 1, size,
+                                     &(int64_t){0}, &(int64_t){0},
+                                     &(bool){false}));
+}
+
+static void parts_cover_variables(void **state) {
+  (void)state;
+  on_all_shapes(cover);
 }
 
 /* A variable that is synchronized on read, with copies 1, 2, 3 ... */
@@ -399,6 +506,8 @@ int main(void) {
       cmocka_unit_test(joins_are_of_all_workers),
       cmocka_unit_test(slices_are_joined_over_all_workers),
       cmocka_unit_test(updates_take_all_workers_gradients),
+      cmocka_unit_test(parts_are_updated_and_gathered),
+      cmocka_unit_test(parts_cover_variables),
       cmocka_unit_test(reads_add_up_all_workers_copies),
       cmocka_unit_test(shapes_that_differ_are_told_to_all),
       cmocka_unit_test(nothing_is_left),

@@ -164,6 +164,26 @@ TFD_API int tfd_strategy_update(tfd_strategy *strategy, int op,
                                 tfd_variable *const *targets, int targets_n,
                                 tfd_object *const *grads, int grads_n,
                                 const double *reals, int reals_n);
+/** The elements of a variable of these sizes whose slots replica `replica` of
+ * all in sync keeps under tfd_strategy_update_parts: a run of them from first
+ * on. rows: they are whole rows, of which slices may name some. Errors:
+ * IndexError. */
+TFD_API int tfd_strategy_part(const tfd_strategy *strategy, const int64_t *dims,
+                              int dims_n, int replica, int64_t *first_p,
+                              int64_t *count_p, bool *rows_p);
+/** tfd_strategy_update where each replica has the slots of its part alone: the
+ * part's gradient is summed there, the part is updated and goes to all copies.
+ * Results are the same. For variable k and replica i here, targets holds the
+ * copy and the slots of its part, each with the part's elements alone.
+ * summed: gradients are complete, the same on all replicas. Then they may be
+ * slices, which name rows of the part, not of the variable.
+ * Errors: as tfd_strategy_update; NotImplementedError for other slices.
+ * Meets: the other processes of the strategy. */
+TFD_API int tfd_strategy_update_parts(tfd_strategy *strategy, int op,
+                                      tfd_variable *const *targets,
+                                      int targets_n, tfd_object *const *grads,
+                                      int grads_n, bool summed,
+                                      const double *reals, int reals_n);
 /** tfd_strategy_update by an op's name, with attributes as for tfd_op_call. */
 TFD_API int tfd_strategy_apply(tfd_strategy *strategy, const char *name,
                                const char *attributes,

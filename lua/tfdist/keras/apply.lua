@@ -4,13 +4,15 @@
 --- variables in the op's order) is a plan, made anew when the variables or the
 --- op change; a step is then one call of the runtime for all variables. `own`
 --- is an optimizer's private table: rule, name, hyper, slots (variable -> name
---- -> slot), order, excluded, strategy, iterations, plan.
+--- -> slot), order, excluded, strategy, iterations, plan, and sharded for one
+--- whose slots lie with the replicas in parts (shared_slots).
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local schedules = require "tfdist.keras.schedules"
+local shared_slots = require "tfdist.keras.shared_slots"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"
@@ -165,16 +167,18 @@ function M.add_slot(own, v, name, initial)
     own.slots[v] = slots
   end
   if slots[name] == nil then
-    slots[name] = in_scope_of(slot_strategy(v), function()
-      return tf.Variable(function()
-        if type(initial) == "number" then
-          return tf.fill(v.shape, tf.constant(initial, v.dtype))
-        elseif type(initial) == "function" then
-          return initial(v.shape, v.dtype)
-        end
-        return initial
-      end, { trainable = false, name = v.name .. "/" .. name })
-    end)
+    local owner = slot_strategy(v)
+    slots[name] = own.sharded and shared_slots.can(v)
+      and shared_slots.new(v, name, initial) or in_scope_of(owner, function()
+        return tf.Variable(function()
+          if type(initial) == "number" then
+            return tf.fill(v.shape, tf.constant(initial, v.dtype))
+          elseif type(initial) == "function" then
+            return initial(v.shape, v.dtype)
+          end
+          return initial
+        end, { trainable = false, name = v.name .. "/" .. name })
+      end)
     own.order[#own.order + 1] = slots[name]
     if own.on_slot ~= nil then
       own.on_slot() -- a checkpoint may have a value that waits for it
@@ -209,7 +213,8 @@ local function targets_of(own, v, list)
   for i = 1, #copies do
     local own_targets = { copies[i] }
     for s = 1, #list do
-      own_targets[s + 1] = values.component_of(own.slots[v][list[s][1]], i - 1)
+      local slot = shared_slots.part(own.slots[v][list[s][1]], i - 1)
+      own_targets[s + 1] = values.component_of(slot, i - 1)
     end
     targets[i] = own_targets
   end
@@ -217,11 +222,12 @@ local function targets_of(own, v, list)
 end
 
 -- Variables that one call can update: as many copies, all with or all without
--- weight decay, none twice.
-local function group_of(plan, key, copies, decays)
+-- weight decay, all or none with slots in parts, none twice.
+local function group_of(plan, key, copies, decays, shared)
   local group = plan.by_key[key]
   if group == nil then
-    group = { members = {}, targets = {}, copies = copies, decays = decays }
+    group = { members = {}, targets = {}, copies = copies, decays = decays,
+      shared = shared }
     plan.by_key[key] = group
     plan.groups[#plan.groups + 1] = group
   end
@@ -263,8 +269,10 @@ local function make_plan(own, vars, h, name)
     local targets = targets_of(own, v, list)
     local decays = not excluded(own, v)
     times[v] = (times[v] or 0) + 1
-    local group = group_of(plan, ("%d %s %d"):format(#targets,
-      tostring(decays), times[v]), #targets, decays)
+    local shared = shared_slots.is_slot(own.slots[v]
+      and own.slots[v][list[1] and list[1][1]])
+    local group = group_of(plan, ("%d %s %d %s"):format(#targets,
+      tostring(decays), times[v], tostring(shared)), #targets, decays, shared)
     group.members[#group.members + 1] = k
     for i = 1, #targets do
       for s = 1, #targets[i] do
@@ -342,16 +350,42 @@ local function check_form(plan, k, grad)
   end
 end
 
--- A group is updated as a whole or not at all; what would stop a later one is
--- to be known before the first.
-local function check_later_groups(plan, given, n)
-  for g = 2, #plan.groups do
+-- Lists [k][i], with the field replicas, of what the payloads have as [i][k].
+local function by_variable(payloads, count)
+  local grads = { replicas = payloads.n }
+  for k = 1, count do
+    local list = {}
+    for i = 1, payloads.n do
+      list[i] = payloads[i].grads[k]
+    end
+    grads[k] = list
+  end
+  return grads
+end
+
+-- A call updates all or nothing; what would stop a later one is to be known
+-- before the first.
+local function check_groups(plan, first, given, n)
+  for g = first, #plan.groups do
     for _, k in ipairs(plan.groups[g].members) do
       for i = 1, n do
         check_form(plan, k, given[i][k])
       end
     end
   end
+end
+
+-- given[i][k] of the members, variable by variable.
+local function gradients_of(members, given, n)
+  local list, at = {}, 0
+  for m = 1, #members do
+    local k = members[m]
+    for i = 1, n do
+      at = at + 1
+      list[at] = given[i][k]
+    end
+  end
+  return list
 end
 
 -- payloads[i].grads[k]: the gradient of replica i for variable k. Sums and
@@ -362,21 +396,18 @@ local function update_together(own, plan, strategy, payloads, h)
   for i = 1, n do
     given[i] = payloads[i].grads
   end
-  if plan.groups[2] then
-    check_later_groups(plan, given, n)
+  if plan.groups[2] or plan.groups[1].shared then
+    check_groups(plan, plan.groups[1].shared and 1 or 2, given, n)
   end
   for _, group in ipairs(plan.groups) do
-    local members = group.members
-    local list, at = {}, 0
-    for m = 1, #members do
-      local k = members[m]
-      for i = 1, n do
-        at = at + 1
-        list[at] = given[i][k]
-      end
+    local numbers = group.decays and decaying or plain
+    if group.shared then
+      shared_slots.update(strategy, plan, group.members,
+        by_variable(payloads, plan.n), false, numbers)
+    else
+      raw.strategy_update(strategy.handle, plan.op, group.targets,
+        gradients_of(group.members, given, n), numbers)
     end
-    raw.strategy_update(strategy.handle, plan.op, group.targets, list,
-      group.decays and decaying or plain)
   end
 end
 
@@ -440,7 +471,7 @@ local function numbers_of_calls(own, n)
 end
 
 -- grads[k][i]: the complete gradient for copy i of variable k.
-local function update_one_by_one(own, plan, grads, h)
+local function update_one_by_one(own, plan, strategy, grads, h)
   local decaying, plain = reals_of(own, h)
   local at_decaying, at_plain
   if tracing.current() ~= nil then
@@ -449,6 +480,12 @@ local function update_one_by_one(own, plan, grads, h)
   for k = 1, plan.n do
     for i = 1, #grads[k] do
       check_form(plan, k, grads[k][i])
+    end
+  end
+  local shared = {}
+  for _, group in ipairs(plan.groups) do
+    for _, k in ipairs(group.shared and group.members or {}) do
+      shared[k] = {}
     end
   end
   for i = 1, plan.copies do
@@ -461,7 +498,9 @@ local function update_one_by_one(own, plan, grads, h)
         mine = clip(h, mine)
         for k = 1, plan.n do
           local targets = plan.targets[k][i]
-          if targets ~= nil then
+          if shared[k] ~= nil then
+            shared[k][i] = mine[k]
+          elseif targets ~= nil then
             raw.variables_update(targets, plan.op, inputs_of(mine[k]), nil,
               plan.decays[k] and decaying or plain)
             if at_decaying ~= nil then
@@ -470,6 +509,12 @@ local function update_one_by_one(own, plan, grads, h)
           end
         end
       end)
+  end
+  for _, group in ipairs(plan.groups) do
+    if group.shared then
+      shared_slots.update(strategy, plan, group.members, shared, true,
+        group.decays and decaying or plain)
+    end
   end
 end
 
@@ -531,10 +576,14 @@ local function constrain(plan)
   end
 end
 
-local function each_average(own, vars, fn)
+-- Call fn(copy, mean) for those that lie with the copies, parts(slot, variable)
+-- for those in parts.
+local function each_average(own, vars, fn, parts)
   for k = 1, vars.n or #vars do
     local slots = own.slots[vars[k]]
-    if slots ~= nil and slots.average ~= nil then
+    if slots ~= nil and shared_slots.is_slot(slots.average) then
+      parts(slots.average, vars[k])
+    elseif slots ~= nil and slots.average ~= nil then
       for i, copy in ipairs(copies_of(vars[k])) do
         fn(copy, values.component_of(slots.average, i - 1))
       end
@@ -546,7 +595,7 @@ end
 function M.overwrite_by_averages(own, vars)
   each_average(own, vars, function(copy, average)
     raw.variable_assign(copy, average)
-  end)
+  end, shared_slots.overwrite)
 end
 
 local function average(own, plan, h)
@@ -555,6 +604,8 @@ local function average(own, plan, h)
   local reals = { 0, h.step == 0 and 0 or h.ema_momentum }
   each_average(own, plan, function(copy, mean)
     raw.variables_update({ mean }, op, { copy, n = 2 }, nil, reals)
+  end, function(slot, v)
+    shared_slots.average(slot, v, op, reals)
   end)
   local every = h.ema_overwrite_frequency
   if every and (h.step + 1) % every == 0 then
@@ -610,21 +661,12 @@ local function in_one_pass(strategy)
     and raw.strategy_adds_up(strategy.handle)
 end
 
--- Lists [k][i], with the field replicas, of what the payloads have as [i][k].
-local function by_variable(payloads, count)
-  local grads = { replicas = payloads.n }
-  for k = 1, count do
-    local list = {}
-    for i = 1, payloads.n do
-      list[i] = payloads[i].grads[k]
-    end
-    grads[k] = list
-  end
-  return grads
-end
-
 -- What a call of a traced function cannot decide.
-local function check_traced(h)
+local function check_traced(own, h)
+  if own.sharded then
+    errors.raise("NotImplementedError", "apply_gradients: a ShardedOptimizer "
+      .. "cannot be traced yet")
+  end
   if h.use_ema then
     errors.raise("NotImplementedError", "apply_gradients: use_ema cannot be "
       .. "traced yet")
@@ -656,15 +698,15 @@ function M.apply(own, strategy, payloads, aggregated)
     payloads, clips = clipped(plan, payloads, h), nil
   end
   if traced then
-    check_traced(h)
-    update_one_by_one(own, plan, aggregated and not alone
+    check_traced(own, h)
+    update_one_by_one(own, plan, strategy, aggregated and not alone
       and aggregate(strategy, by_variable(payloads, vars.n), plan)
       or by_variable(payloads, vars.n), h)
   elseif not clips and at_once and (aggregated or alone) then
     update_together(own, plan, strategy, payloads, h)
   else
     local grads = by_variable(payloads, vars.n)
-    update_one_by_one(own, plan, aggregated
+    update_one_by_one(own, plan, strategy, aggregated
       and aggregate(strategy, grads, plan) or grads, h)
   end
   constrain(plan)

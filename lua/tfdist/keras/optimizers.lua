@@ -297,6 +297,11 @@ function getters.name(self)
   return rawget(self, "own").name
 end
 
+--- Do the replicas share out the slots?
+function getters.is_sharded(self)
+  return own_of(self).sharded == true
+end
+
 --- Hyperparameters as given, with the name.
 method("get_config", "", function(self)
   local own = rawget(self, "own")
@@ -354,8 +359,9 @@ local function make_class(name, known)
   end
   function meta.__tostring(self)
     local step = apply.steps(own_of(self))
-    return ("%s (learning rate %s, %d steps)"):format(name,
-      text.number(apply.learning_rate(own_of(self), step)), step)
+    return ("%s (learning rate %s, %d steps%s)"):format(name,
+      text.number(apply.learning_rate(own_of(self), step)), step,
+      own_of(self).sharded and ", sharded" or "")
   end
   return meta
 end
@@ -430,6 +436,46 @@ local function unknown(identifier)
     .. text.quote(identifier), near and "did you mean " .. near .. "?"
     or "there are " .. table.concat(names, ", "))
 end
+
+-- Sharded --------------------------------------------------------------------
+
+local function check_fresh(what, optimizer, own)
+  if own.rule == nil then
+    errors.raise("TypeError", ("%s: %s has no slots of its own"):format(what,
+      text.describe(optimizer)), "wrap the inner optimizer: "
+      .. "LossScaleOptimizer(ShardedOptimizer(optimizer))")
+  elseif own.sharded then
+    errors.raise("ValueError", what .. ": the optimizer is one already")
+  elseif next(own.slots) ~= nil or apply.steps(own) > 0 then
+    errors.raise("ValueError", ("%s: the optimizer %s has slots already"):format(
+      what, own.name), "give it a new one; a checkpoint of the old one can be "
+      .. "restored into it")
+  end
+end
+
+--- The same optimizer, whose slots are shared out: of every variable that has a
+--- copy for each replica, each replica keeps and updates the slots of a part,
+--- and all get the result. Weights are those of the optimizer itself, bit by
+--- bit; memory of slots is divided by the number of replicas. Clipping by norms
+--- needs whole gradients: then all gradients are summed whole. Slots are saved
+--- whole, and restored into any number of parts.
+--- Errors: ValueError for one that has slots already; TypeError.
+--- Source: stage 1 of ZeRO (Rajbhandari and others, 2020); not in TensorFlow
+M.sharded = options.wrap("ShardedOptimizer", "optimizer:table",
+  function(optimizer)
+    optimizer = M.get(optimizer)
+    local own = rawget(optimizer, "own")
+    check_fresh("ShardedOptimizer", optimizer, own)
+    local hyper = {}
+    for name, value in pairs(own.hyper) do
+      hyper[name] = value
+    end
+    local made = new(getmetatable(optimizer), own.rule, own.name, hyper)
+    local its = own_of(made)
+    its.sharded, its.excluded = true, own.excluded
+    its.strategy = its.strategy or own.strategy
+    return made
+  end)
 
 --- An optimizer from its name in any case, or the optimizer itself.
 --- Errors: ValueError naming the nearest one, TypeError.

@@ -94,11 +94,11 @@ local function folder_of(path)
 end
 
 -- The copies that replicas keep apart, each as an entry; returns their names.
-local function add_copies(saver, node)
+local function add_copies(add, node)
   local keys = {}
   for i, value in ipairs(together.copies(node.object) or {}) do
     keys[i] = ("%s/.COPY/%d"):format(node.path, i - 1)
-    raw.saver_add(saver, keys[i], value)
+    add(keys[i], value)
   end
   return keys[1] and keys
 end
@@ -118,15 +118,21 @@ function M.write(root, path, what)
   check_path(what, path)
   check_context(what)
   local graph, saver = graphs.walk(root), raw.saver_new()
-  local exact = graphs.is_exact(root)
+  local exact, writes = graphs.is_exact(root), together.is_writer(graph)
+  -- Who does not write only takes part in reading.
+  local function add(key, value)
+    if writes then
+      raw.saver_add(saver, key, value)
+    end
+  end
   raw.tape_pause_all(true)
   state.protect(function()
     raw.tape_pause_all(false)
   end, function()
     for _, node in ipairs(graph) do
       if node.used and graphs.is_variable(node.object) then
-        raw.saver_add(saver, node.path, node.object:read_value())
-        node.copies = exact and add_copies(saver, node) or nil
+        add(node.path, node.object:read_value())
+        node.copies = exact and add_copies(add, node) or nil
       end
     end
   end)
