@@ -129,6 +129,34 @@ static inline int all_cases(int process, int processes, int local) {
   return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
 }
 
+/* Values of several rounds or frames, the last one odd; with TFD_LONG 64 MB. */
+static inline int long_values(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  int64_t numel = getenv("TFD_LONG") != NULL ? (16 << 20) + 3 : 700001;
+  world w = {0};
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  case_reductions(&w, TFD_FLOAT32, numel, TFD_REDUCE_MEAN);
+  case_reductions(&w, TFD_INT8, numel, TFD_REDUCE_MAX);
+  case_reductions(&w, TFD_BFLOAT16, numel, TFD_REDUCE_SUM);
+  case_scatter(&w, TFD_FLOAT64, numel / 3, TFD_REDUCE_SUM);
+  case_broadcast(&w, TFD_INT16, numel);
+  case_gather(&w, TFD_FLOAT32, numel / 3, false);
+  tfd__release(w.group);
+  return 0;
+}
+
+static inline void long_values_of_every_kind(void **state) {
+  int processes;
+
+  (void)state;
+  for (processes = 2; processes <= MOST; processes++) {
+    if (processes > 3 && getenv("TFD_LONG") == NULL) break;
+    run_all(long_values, processes, 1);
+  }
+  run_all(long_values, 2, 2);
+}
+
 /* --- failures ------------------------------------------------------------- */
 
 /* One all_reduce of n ones; its status. */

@@ -22,32 +22,6 @@ static void every_case(void **state) {
   run_all(all_cases, 3, 2);
 }
 
-/* --- many rounds ---------------------------------------------------------- */
-
-/* Values of several rounds, the last one odd; with TFD_LONG 64 MB. */
-static int long_values(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  int64_t numel = getenv("TFD_LONG") != NULL ? (16 << 20) + 3 : 700001;
-  world w = {0};
-
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  case_reductions(&w, TFD_FLOAT32, numel, TFD_REDUCE_MEAN);
-  case_reductions(&w, TFD_INT8, numel, TFD_REDUCE_MAX);
-  case_reductions(&w, TFD_BFLOAT16, numel, TFD_REDUCE_SUM);
-  case_scatter(&w, TFD_FLOAT64, numel / 3, TFD_REDUCE_SUM);
-  case_broadcast(&w, TFD_INT16, numel);
-  case_gather(&w, TFD_FLOAT32, numel / 3, false);
-  tfd__release(w.group);
-  return 0;
-}
-
-static void values_of_many_rounds(void **state) {
-  (void)state;
-  run_all(long_values, 2, 1);
-  run_all(long_values, 3, 1);
-  run_all(long_values, 2, 2);
-}
-
 /* --- few bytes ------------------------------------------------------------ */
 
 static uint64_t random_of(uint64_t *x) {
@@ -450,7 +424,7 @@ static void it_is_chosen_on_one_machine(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_case),
-      cmocka_unit_test(values_of_many_rounds),
+      cmocka_unit_test(long_values_of_every_kind),
       cmocka_unit_test(few_bytes_at_once_or_by_tickets),
       cmocka_unit_test(other_lengths_are_told),
       cmocka_unit_test(a_fault_of_one_process_fails_all),

@@ -264,6 +264,7 @@ int main(void) {
       cmocka_unit_test(headers_come_back_and_no_bit_of_them_may_change),
       cmocka_unit_test(proofs_are_hmac_sha256),
       cmocka_unit_test(every_case),
+      cmocka_unit_test(long_values_of_every_kind),
       FAULT_TESTS,
       cmocka_unit_test(a_fault_of_one_process_fails_all),
       cmocka_unit_test(connections_that_fail_are_tried_again),

@@ -15,10 +15,6 @@
 ** waits, whichever of them it waits for. */
 #include "comm/shm/shm.h"
 
-/* Long enough for the others to come from the same step of a training, and no
-** longer than two wake-ups take. */
-#define SPIN_NS 50000
-
 static tfd__shm_group *own_of(const tfd__group *g) {
   return g->own;
 }
@@ -77,7 +73,8 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
   own->tally = (tfd__tally){.cells = own->segment.cells,
                             .process = n->process,
                             .processes = n->processes,
-                            .most = config->size <= tfd__cores() ? SPIN_NS : 0};
+                            .looks.most =
+                                config->size <= tfd__cores() ? TFD_LOOK_NS : 0};
   open_window(g, own);
   own->open = true;
   return TFD_OK;

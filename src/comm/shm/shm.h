@@ -15,6 +15,7 @@
 **    silent or has failed is the mesh's to find; whoever waits here looks at
 **    the group at least every 20 ms. */
 
+#include "comm/looks.h"
 #include "comm/tcp/mesh.h"
 
 /* --- tally ---------------------------------------------------------------- */
@@ -51,10 +52,7 @@ typedef struct tfd__tally {
   tfd__cell *cells; /* of all processes */
   int process;
   int processes;
-  int64_t most; /* ns to look before sleeping; 0 = sleep at once */
-  int naps;     /* this many waits more sleep at once */
-  int patience; /* so many they will be when looking helps no more */
-  bool missed;  /* the last look was in vain */
+  tfd__looks looks;
 } tfd__tally;
 
 /* Say that this process has come so far. */

@@ -4,11 +4,7 @@
 ** rings the bells of those that sleep: either it sees `asleep`, or the sleeper,
 ** who looks once more after setting it, sees the counter. Without sleepers
 ** there are no system calls.
-** Where other programs want the cores, looking takes time from the process that
-** is waited for. So after two looks in vain a number of waits sleep at once;
-** then one looks again, and while that is in vain the number doubles. Sleepers
-** that wake each other come out of it: what wakes one is not far from the
-** other's look. */
+*/
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -18,8 +14,8 @@
 
 #define LONGEST_SLEEP_NS 20000000
 
-/* Looks between two looks at the clock; waits that sleep at once. */
-enum { LOOKS = 32, NAPS = 4, MOST_NAPS = 64 };
+/* Looks between two looks at the clock. */
+enum { LOOKS = 32 };
 
 static void ring(tfd__cell *cell) {
   atomic_fetch_add(&cell->bell, 1);
@@ -97,26 +93,14 @@ static bool glance(const tfd__tally *t, tfd__mark mark, uint64_t round) {
 
 /* Look for a while, if that is how waits go. */
 static bool look(tfd__tally *t, tfd__mark mark, uint64_t round) {
+  bool found = false;
   int64_t until = 0;
 
-  if (t->most == 0) return false;
-  if (t->naps > 0) {
-    t->naps--;
-    return false;
-  }
-  for (until = tfd__now_ns() + t->most; tfd__now_ns() < until;) {
-    if (!glance(t, mark, round)) continue;
-    t->missed = false;
-    t->patience = NAPS;
-    return true;
-  }
-  if (t->missed) {
-    if (t->patience < NAPS) t->patience = NAPS;
-    t->naps = t->patience;
-    if (t->patience < MOST_NAPS) t->patience *= 2;
-  }
-  t->missed = true;
-  return false;
+  if (!tfd__looks_may(&t->looks)) return false;
+  until = tfd__now_ns() + t->looks.most;
+  while (!found && tfd__now_ns() < until) found = glance(t, mark, round);
+  tfd__looks_tell(&t->looks, found);
+  return found;
 }
 
 bool tfd__tally_soon(tfd__tally *t, tfd__mark mark, uint64_t round) {

@@ -4,8 +4,10 @@
 **
 ** Files: secret (proofs), address (names to sockets), hello (what both sides of
 ** a connection say first), meet (every process finds every other), frame (what
-** goes over a connection), mesh (the thread that moves frames), tcp (the
-** provider: collectives made of frames).
+** goes over a connection), mesh (who is there, and the thread that hears of
+*it),
+** data (moving frames of collectives), tcp (the provider: collectives made of
+** frames).
 **
 ** Any two processes have two connections: frames of collectives go over the
 ** first and are read when somebody waits for them, so a fast peer is held back
