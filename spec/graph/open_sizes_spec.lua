@@ -94,6 +94,19 @@ describe("what counts with sizes that are open", function()
     end
   end)
 
+  it("does not write what does not fit into a variable", function()
+    local v = tf.Variable { 1, 2 }
+    for _, write in ipairs { "assign", "assign_add", "assign_sub" } do
+      local f = open(function(x) v[write](v, x * 2) end, { -1 })
+      for _, n in ipairs { 3, 4096 } do
+        local e = expect.failure(f, tf.ones { n })
+        assert.is_true(tf.errors.kind(e) == "InvalidArgument"
+          or tf.errors.kind(e) == "ValueError", tostring(e))
+      end
+      assert.are.same({ 1, 2 }, v:read_value():totable())
+    end
+  end)
+
   it("fails as the script's mistake where it is one", function()
     local calls = 0
     local f = open(function(x)

@@ -1,5 +1,6 @@
 -- Random tensor programs, traced against run line by line. TFD_PROGRAMS says
 -- how many; `make check-long` runs 10,000 under AddressSanitizer.
+local process = require "spec.support.process"
 local programs = require "spec.support.tensor_programs"
 
 local SEED = tonumber(os.getenv "TFD_PROGRAMS_SEED") or os.time() % 1000000
@@ -12,6 +13,15 @@ describe("random tensor programs", function()
       local total = programs.run(MANY, SEED)
       assert.is_true(total.steps > MANY)
     end)
+
+  -- Without fused groups NaN are the same too.
+  it("give the same bits with no ops fused #once", function()
+    for _, host in ipairs(process.hosts) do
+      local r = process.run(("TFDIST_FUSION=0 %s "
+        .. "spec/support/tensor_programs.lua 60 %d"):format(host.path, SEED))
+      assert.are.equal(0, r.code, r.out .. r.err)
+    end
+  end)
 
   it("give the same bits traced, of a fixed seed", function()
     local total = programs.run(60, 7530)

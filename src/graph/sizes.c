@@ -19,7 +19,8 @@ static void put_sources(const tfd_graph *g, tfd__body *b,
   }
 }
 
-static int put_results(tfd__body *b, const tfd__node *n, const tfd__infer *s) {
+static int put_results(const tfd_graph *g, tfd__body *b, const tfd__node *n,
+                       const tfd__infer *s) {
   int i;
 
   if (s->out_n != n->out_n) {
@@ -27,11 +28,17 @@ static int put_results(tfd__body *b, const tfd__node *n, const tfd__infer *s) {
                      "%s: %d outputs for these sizes, %d at the trace",
                      n->op->name, s->out_n, n->out_n);
   }
+  for (i = 0; i < n->targets_n; i++) {
+    const tfd_variable *v = g->variables[b->targets[n->targets + i]];
+
+    TFD_TRY(tfd__check_target(n->op, v, &s->out[i].view));
+  }
   for (i = 0; i < n->out_n; i++) b->values[n->out + i].view = s->out[i].view;
   return TFD_OK;
 }
 
-static int infer(tfd__body *b, const tfd__node *n, const tfd__view **in) {
+static int infer(const tfd_graph *g, tfd__body *b, const tfd__node *n,
+                 const tfd__view **in) {
   tfd__infer s;
   int i;
   int rc;
@@ -52,7 +59,7 @@ static int infer(tfd__body *b, const tfd__node *n, const tfd__view **in) {
   s.out = s.small;
   s.large = NULL;
   rc = n->op->infer(&s);
-  if (rc == TFD_OK) rc = put_results(b, n, &s);
+  if (rc == TFD_OK) rc = put_results(g, b, n, &s);
   tfd__free(s.large);
   return rc;
 }
@@ -71,7 +78,7 @@ int tfd__pass_sizes(const tfd_graph *g, tfd__body *b,
   if (in == NULL) return tfd__no_memory((size_t)most * sizeof *in, "graph");
   put_sources(g, b, inputs);
   for (k = 0; rc == TFD_OK && k < b->nodes_n; k++) {
-    if (!b->nodes[k].dead) rc = infer(b, &b->nodes[k], in);
+    if (!b->nodes[k].dead) rc = infer(g, b, &b->nodes[k], in);
   }
   tfd__free(in);
   return rc;

@@ -348,10 +348,20 @@ static TFD_HOT int check_capacity(const dispatch *d, int capacity) {
                    d->op->name, d->infer.out_n, capacity);
 }
 
-/* An update's results must be able to stand in the variables' places. */
-static TFD_HOT int check_targets(const dispatch *d) {
+int tfd__check_target(const tfd__op *op, const tfd_variable *v,
+                      const tfd__view *get) {
+  const tfd__view *have = &v->value->view;
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
+
+  if (have->dtype == get->dtype && tfd__shapes_agree(have, get)) return TFD_OK;
+  return tfd__fail(
+      TFD_INVALID_ARGUMENT, "%s: variable \"%s\" is %s %s, the result is %s %s",
+      op->name, v->name, tfd__dtype_name(have->dtype), tfd__shape_text(have, a),
+      tfd__dtype_name(get->dtype), tfd__shape_text(get, b));
+}
+
+static TFD_HOT int check_targets(const dispatch *d) {
   int i;
 
   if (d->targets_n > d->infer.out_n || (d->targets_n > 0 && d->infer.alias)) {
@@ -359,15 +369,7 @@ static TFD_HOT int check_targets(const dispatch *d) {
                      d->op->name);
   }
   for (i = 0; i < d->targets_n; i++) {
-    const tfd__view *have = &d->targets[i]->value->view;
-    const tfd__view *get = &d->infer.out[i].view;
-
-    if (have->dtype == get->dtype && tfd__shapes_agree(have, get)) continue;
-    return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "%s: variable \"%s\" is %s %s, the result is %s %s",
-                     d->op->name, d->targets[i]->name,
-                     tfd__dtype_name(have->dtype), tfd__shape_text(have, a),
-                     tfd__dtype_name(get->dtype), tfd__shape_text(get, b));
+    TFD_TRY(tfd__check_target(d->op, d->targets[i], &d->infer.out[i].view));
   }
   return TFD_OK;
 }

@@ -216,6 +216,10 @@ int tfd__refuse_recorder(const char *what);
 ** runtime. */
 int tfd__default_device(tfd_device **device_p);
 
+/* Fail unless an update's result can stand in the variable's place. */
+int tfd__check_target(const tfd__op *op, const tfd_variable *v,
+                      const tfd__view *get);
+
 /* Run one op on tensors already resolved. in[i] == NULL: optional, absent.
 ** out has room for `capacity`; Owns: out[0..*out_n_p). Records on tapes. */
 int tfd__run(int op, tfd_tensor *const *in, int in_n, const int64_t *ints,
