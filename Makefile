@@ -130,7 +130,8 @@ $(BUILD)/gen/bind_gen.c: scripts/genbind.lua src/tfdist.h $(API_PARTS)
 	$(Q)$(LUA) scripts/genbind.lua src/tfdist.h $(@D)
 
 $(BUILD)/gen/embed_ffi.c: $(BUILD)/gen/bind_gen.c scripts/embed.lua
-	$(Q)$(LUA) scripts/embed.lua tfd__embedded_ffi $@ ffi=$(BUILD)/gen/ffi.lua
+	$(Q)$(LUA) scripts/embed.lua tfd__embedded_ffi $@ \
+	  ffi_declarations=$(@D)/ffi_declarations.h ffi_wrappers=$(@D)/ffi_wrappers.lua
 
 # The list of files is a dependency too: a removed file must leave the host.
 $(BUILD)/gen/library.list: FORCE

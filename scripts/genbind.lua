@@ -526,8 +526,10 @@ local F = {}
 
 function F.cdef(header, text)
   local out = {
-    "typedef struct tfd__slot { const void *tag; struct tfd_object *object; }"
+    "typedef struct tfd__slot { struct tfd_object *object; uint32_t life; }"
       .. " tfd__slot;",
+    "typedef struct tfd__handle { const void *tag; tfd__slot *slot;"
+      .. " uint32_t life; } tfd__handle;",
   }
   for name in text:gmatch("\ntypedef%s+struct%s+([%w_]+)%s+[%w_]+;") do
     out[#out + 1] = ("typedef struct %s %s;"):format(name, name)
@@ -646,10 +648,6 @@ local FFI_HEAD = [=[
 -- Written by scripts/genbind.lua from src/tfdist.h.
 local ffi = require "ffi"
 
-ffi.cdef [[
-%s
-]]
-
 --- Wrappers of the whole C API that take and give the same objects as
 --- everything else. `support` comes from tfdist.ffi.
 local function build(C, support)
@@ -668,13 +666,12 @@ end
 return build
 ]=]
 
-local function write_ffi(header, functions, text)
+local function write_ffi(functions)
   local out = {}
   for _, f in ipairs(functions) do
     out[#out + 1] = (F.wrapper(f):gsub("[^\n]+", "  %0"))
   end
-  return FFI_HEAD:format(F.cdef(header, text):gsub("%%", "%%%%"),
-    table.concat(out, "\n"))
+  return FFI_HEAD:format(table.concat(out, "\n"))
 end
 
 -- --- main -------------------------------------------------------------------
@@ -695,4 +692,5 @@ if declared ~= #header.functions then
 end
 local functions = understand(header)
 write_file(directory .. "/bind_gen.c", write_c(header, functions))
-write_file(directory .. "/ffi.lua", write_ffi(header, functions, text))
+write_file(directory .. "/ffi_declarations.h", F.cdef(header, text))
+write_file(directory .. "/ffi_wrappers.lua", write_ffi(functions))

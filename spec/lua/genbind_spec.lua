@@ -44,7 +44,7 @@ local function generate(declarations, head)
     local f = assert(io.open(folder .. "/bind_gen.c"))
     c = f:read("*a")
     f:close()
-    f = assert(io.open(folder .. "/ffi.lua"))
+    f = assert(io.open(folder .. "/ffi_wrappers.lua"))
     lua = f:read("*a")
     f:close()
   end

@@ -131,6 +131,7 @@ describe("handles", function()
     local mt = raw.metatable("tensor")
     local fake = setmetatable({}, mt)
     assert.equal("TypeError", failure(raw.tensor_rank, fake).kind)
+    if mt.__gc == nil then return end -- LuaJIT's handles have no finaliser
     -- The finaliser called by hand on anything does nothing.
     mt.__gc(io.stdout)
     mt.__gc(fake)
@@ -202,6 +203,55 @@ describe("handles", function()
     collectgarbage()
     collectgarbage()
     assert.equal(3, made)
+  end)
+
+  it("brought back to life by a finaliser are open or read as released",
+    function()
+      local back
+      -- The finaliser alone holds the tensor.
+      ;(function()
+        local t = tensor { 1, 2, 3 }
+        local function probe() back = t end
+        local newproxy = rawget(_G, "newproxy")
+        if newproxy then
+          getmetatable(newproxy(true)).__gc = probe
+        else
+          setmetatable({}, { __gc = probe })
+        end
+      end)()
+      collectgarbage()
+      collectgarbage()
+      -- Others take the places of what was collected.
+      local others = {}
+      for i = 1, 5000 do others[i] = tensor { i } end
+      assert.equal("tensor", raw.kind(back))
+      if raw.is_released(back) then
+        assert.equal("FailedPrecondition", failure(raw.tensor_size, back).kind)
+      else
+        assert.same({ 1, 2, 3 }, raw.tensor_to_table(back))
+      end
+      assert.equal(5000, raw.tensor_to_table(others[5000])[1])
+    end)
+
+  it("come in any number, in any order, and again", function()
+    raw.collect()
+    local before = raw.live_handles("tensor")
+    for _ = 1, 3 do
+      local kept = {}
+      for i = 1, 30000 do kept[i] = tensor { i } end
+      for i = 1, 30000 do
+        if i % 3 ~= 0 then kept[i] = nil end
+      end
+      raw.collect()
+      assert.equal(before + 10000, raw.live_handles("tensor"))
+      for i = 30001, 50000 do kept[i] = tensor { i } end
+      for i = 3, 50000, 3 do
+        assert.equal(i, raw.tensor_item(kept[i], 0))
+      end
+      kept = nil
+      raw.collect()
+      assert.is_true(raw.live_handles("tensor") <= before, kept)
+    end
   end)
 end)
 

@@ -5,8 +5,7 @@
 
 #include "ops/ops.h"
 
-/* Addresses used as registry keys and as the slots' tag. */
-const char tfd__slot_tag = 0;
+/* Addresses used as registry keys. */
 static const char metatable_keys[TFD_HANDLE_KINDS];
 static const char identity_key = 0; /* weak: pointer -> handle */
 
@@ -113,10 +112,11 @@ void *tfd__lua_handle_or_nil(lua_State *L, int kind, const tfd__lua_arg *a) {
 }
 
 tfd__slot *tfd__lua_slot(lua_State *L) {
-  tfd__slot *s = lua_newuserdatauv(L, sizeof *s, 0);
+  tfd__slot *s = NULL;
 
-  s->tag = &tfd__slot_tag;
-  s->object = NULL;
+  tfd__lua_push_metatable(L, TFD_HANDLE_TENSOR);
+  s = tfd__lua_new_slot(L, lua_gettop(L));
+  lua_remove(L, -2);
   return s;
 }
 
@@ -344,10 +344,9 @@ static void collect_cycle(lua_State *L) {
 }
 
 /* So many ops make up for the cycle of a small heap, while the pending tensors
-** still fit the cache of headers. A finalised handle is in use for one more
-** cycle: the heap counts twice as many. */
+** still fit the cache of headers (16384, tensor.c). */
 void tfd__lua_collect_young(lua_State *L) {
-  enum { OPS = 12 * TFD_LUA_YOUNG, SMALL_HEAP = 5120 /* KiB */ };
+  enum { OPS = 15 * TFD_LUA_YOUNG, SMALL_HEAP = 5120 /* KiB */ };
   static int64_t made = 0;
 
   made += tfd__lua_young;

@@ -31,10 +31,24 @@
 #define TFD_LUA_ENGINE "Lua 5.4"
 #endif
 
+#if LUA_VERSION_NUM < 502
+/* Slots lie in an array, see bind_handles.c. */
+typedef struct tfd__slot {
+  tfd_object *object; /* owned unless a device; NULL when released */
+  uint32_t life;
+} tfd__slot;
+typedef struct tfd__handle {
+  const void *tag;
+  tfd__slot *slot;
+  uint32_t life; /* the slot is another handle's when it differs */
+} tfd__handle;
+#else
 typedef struct tfd__slot {
   const void *tag;
   tfd_object *object; /* owned unless a device; NULL when released */
 } tfd__slot;
+typedef tfd__slot tfd__handle;
+#endif
 
 extern const char tfd__slot_tag;
 
@@ -53,12 +67,38 @@ typedef struct tfd__lua_enum {
 
 /* --- handles -------------------------------------------------------------- */
 
+#if LUA_VERSION_NUM < 502
+extern tfd__slot tfd__slot_released;
+/* Push a handle with an empty slot and without a metatable. `metatable` is the
+** index of that of tensors. */
+tfd__slot *tfd__lua_new_slot(lua_State *L, int metatable);
+/* Once, with the metatable of tensors on top. */
+void tfd__lua_make_roll(lua_State *L);
+
+static inline tfd__slot *tfd__lua_handle_slot(tfd__handle *h) {
+  return TFD_LIKELY(h->slot->life == h->life) ? h->slot : &tfd__slot_released;
+}
+#else
+static inline tfd__slot *tfd__lua_handle_slot(tfd__handle *h) {
+  return h;
+}
+
+static inline tfd__slot *tfd__lua_new_slot(lua_State *L, int metatable) {
+  tfd__slot *s = lua_newuserdatauv(L, sizeof *s, 0);
+
+  (void)metatable;
+  s->tag = &tfd__slot_tag;
+  s->object = NULL;
+  return s;
+}
+#endif
+
 /* The slot at stack index i, or NULL when it holds something else. */
 static inline tfd__slot *tfd__lua_to_slot(lua_State *L, int i) {
-  tfd__slot *s = lua_touserdata(L, i);
+  tfd__handle *h = lua_touserdata(L, i);
 
-  if (s == NULL || lua_rawlen(L, i) != sizeof *s) return NULL;
-  return s->tag == &tfd__slot_tag ? s : NULL;
+  if (h == NULL || lua_rawlen(L, i) != sizeof *h) return NULL;
+  return h->tag == &tfd__slot_tag ? tfd__lua_handle_slot(h) : NULL;
 }
 
 /* The open operand at i (anything ops accept), or NULL. */
@@ -95,10 +135,8 @@ void tfd__lua_tidy_note(lua_State *L);
 /* Push an empty slot with the tensor metatable from upvalue 1. Tensors only:
 ** nothing but tfd__lua_pressure is needed once it is filled. */
 static inline tfd__slot *tfd__lua_tensor_slot(lua_State *L) {
-  tfd__slot *s = lua_newuserdatauv(L, sizeof *s, 0);
+  tfd__slot *s = tfd__lua_new_slot(L, lua_upvalueindex(1));
 
-  s->tag = &tfd__slot_tag;
-  s->object = NULL;
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_setmetatable(L, -2);
   if (!TFD_LIKELY(tfd__lua_tidying == 0)) tfd__lua_tidy_note(L);
@@ -127,7 +165,7 @@ void tfd__lua_relieve(lua_State *L);
 /* Temporaries are best dropped while they are still in the cache, about 500
 ** bytes each. Lua's own pace is worse than late: Lua 5.4 counts a finalised
 ** handle as live for one more round, so rounds grow, and with them what is
-** pending; LuaJIT leaves tens of thousands. */
+** pending; LuaJIT leaves tens of thousands, see bind_handles.c. */
 #define TFD_LUA_YOUNG 1024
 /* Tensors made since tfd__lua_collect_young, and the bytes of most of them. */
 extern int tfd__lua_young;

@@ -5,7 +5,7 @@
 
 #include "lua/embedded.h"
 
-/* Both the finaliser and :release(). A second call does nothing; devices
+/* :release() and __close. A second call does nothing; devices
 ** live for ever. */
 static int core_release(lua_State *L) {
   tfd__slot *s = tfd__lua_to_slot(L, 1);
@@ -28,6 +28,7 @@ static int core_release(lua_State *L) {
   return 0;
 }
 
+#if LUA_VERSION_NUM >= 504
 /* __gc: never raises. */
 static int finalise(lua_State *L) {
   tfd__slot *s = tfd__lua_to_slot(L, 1);
@@ -38,6 +39,7 @@ static int finalise(lua_State *L) {
   if (object->type->kind != TFD_HANDLE_DEVICE) tfd_release(object);
   return 0;
 }
+#endif
 
 /* kind(x) */
 static int core_kind(lua_State *L) {
@@ -237,16 +239,18 @@ static void add_functions(lua_State *L, const luaL_Reg *list) {
   }
 }
 
-/* Every kind's metatable starts with :release() and the finaliser. */
+/* Every kind's metatable starts with :release() and Lua 5.4's finaliser. */
 static void make_metatables(lua_State *L) {
   int kind = 0;
 
   for (kind = 0; kind < TFD_HANDLE_KINDS; kind++) {
-    lua_newtable(L);
+    lua_createtable(L, 2, 4); /* LuaJIT's roll of handles takes the list */
     lua_pushstring(L, tfd__lua_kinds[kind]);
     lua_setfield(L, -2, "__name");
+#if LUA_VERSION_NUM >= 504
     lua_pushcfunction(L, finalise);
     lua_setfield(L, -2, "__gc");
+#endif
     lua_pushcfunction(L, core_release);
     lua_setfield(L, -2, "__close");
     lua_newtable(L);
@@ -255,9 +259,18 @@ static void make_metatables(lua_State *L) {
     lua_setfield(L, -2, "__index");
     tfd__lua_set_metatable(L, kind);
   }
+#if LUA_VERSION_NUM < 502
+  tfd__lua_push_metatable(L, TFD_HANDLE_TENSOR);
+  tfd__lua_make_roll(L);
+  lua_pop(L, 1);
+#endif
 }
 
 int luaopen_tfdist_core(lua_State *L) {
+#if LUA_VERSION_NUM < 502
+  const tfd__embedded *e = NULL;
+
+#endif
   tfd__lua_spin_bounded();
   tfd__lua_finish_on_close(L);
   make_metatables(L);
@@ -278,8 +291,10 @@ int luaopen_tfdist_core(lua_State *L) {
   lua_pushstring(L, TFD_LUA_ENGINE);
   lua_setfield(L, -2, "engine");
 #if LUA_VERSION_NUM < 502
-  lua_pushlstring(L, tfd__embedded_ffi->text, tfd__embedded_ffi->size);
-  lua_setfield(L, -2, "ffi_source");
+  for (e = tfd__embedded_ffi; e->name != NULL; e++) {
+    lua_pushlstring(L, e->text, e->size);
+    lua_setfield(L, -2, e->name);
+  }
 #endif
   return 1;
 }

@@ -13,7 +13,7 @@ typedef struct tfd__embedded {
 
 /* The host's copy of lua/. */
 extern const tfd__embedded tfd__embedded_library[];
-/* The generated FFI module, in LuaJIT's core module only. */
+/* What FFI is told, generated, in LuaJIT's core module only. */
 extern const tfd__embedded tfd__embedded_ffi[];
 
 #endif

@@ -1,14 +1,9 @@
---- LuaJIT's way into the C API: wrappers over every function that take and
---- give the same objects as the rest of the library.
----
----   local ffi = require "tfdist.ffi"
----   ffi.tensor_item(t, 0)         every function of src/tfdist.h, no tfd_
----   local view = ffi.view(t)      elements without copying: view[i], #view,
----   view.pointer, view.tensor     i from 0; the view keeps the tensor alive
+--- LuaJIT's short ways into the C API: elements and sizes, and views of them.
 ---
 --- Element and size access through FFI costs about 3 ns when compiled,
 --- against 25 ns through the C API; making tensors is cheaper through the
---- C API, so the library itself uses only `fast_paths`.
+--- C API, so the library itself uses only `fast_paths`. Wrappers of all of it
+--- are in `tfdist.ffi`, which weighs on every collection once it is loaded.
 --- Errors: as everywhere, error objects; loading fails on other engines.
 local core = require "tfdist.core"
 local errors = require "tfdist.base.errors"
@@ -18,8 +13,7 @@ if not rawget(_G, "jit") then
 end
 
 local ffi = require "ffi"
--- Generated from the header, carried by the core module it belongs to.
-local build = assert(rawget(_G, "loadstring")(core.ffi_source, "=tfdist.ffi"))()
+ffi.cdef(core.ffi_declarations)
 
 -- The symbols are in the host itself or in the core module.
 local function library()
@@ -32,113 +26,55 @@ local function library()
 end
 
 local C = library()
-local cast, new, string = ffi.cast, ffi.new, ffi.string
-local slot_type = ffi.typeof("tfd__slot *")
+local cast, new = ffi.cast, ffi.new
+local handle_type = ffi.typeof("tfd__handle *")
 local getmetatable, type, tonumber = getmetatable, type, tonumber
 
--- Support for the generated wrappers -----------------------------------------
+local M = { library = C }
 
-local support = { adopt = core.adopt, fail = core.fail }
+-- Pointer of a handle, NULL when it is released.
+local function object_of(x)
+  local handle = cast(handle_type, x)
+  local slot = handle.slot
+  if slot.life ~= handle.life then
+    return nil
+  end
+  return slot.object
+end
 
-local metatables = {}
+--- kind -> metatable of its handles
+M.metatables = {}
 for kind in pairs(core.enums.handle_kind) do
-  metatables[kind] = core.metatable(kind)
+  M.metatables[kind] = core.metatable(kind)
 end
 
 local function is_handle(x)
   return type(x) == "userdata" and core.kind(x) ~= nil
 end
 
--- Pointer of an open handle; kind "object" takes all kinds.
-function support.handle(x, kind, what, name)
+--- Pointer of an open handle; kind "object" takes all kinds.
+function M.handle(x, kind, what, name)
   if type(x) ~= "userdata"
-    or (getmetatable(x) ~= metatables[kind]
+    or (getmetatable(x) ~= M.metatables[kind]
       and not (kind == "object" and is_handle(x))) then
     errors.raise("TypeError", ("%s: argument \"%s\" must be a %s, got %s")
       :format(what, name, kind, core.kind(x) or type(x)))
   end
-  local object = cast(slot_type, x).object
+  local object = object_of(x)
   if object == nil then
     errors.raise("FailedPrecondition", what .. ": handle is released")
   end
   return cast("void *", object)
 end
 
-function support.handle_or_nil(x, kind, what, name)
-  if x == nil then
-    return nil
-  end
-  return support.handle(x, kind, what, name)
-end
-
-local function list_reader(ctype)
-  local array = ffi.typeof(ctype)
-  return function(list)
-    local n = list and (list.n or #list) or 0
-    if n == 0 then
-      return nil, 0
-    end
-    local values = array(n)
-    for i = 1, n do
-      values[i - 1] = list[i]
-    end
-    return values, n
-  end
-end
-
-support.ints = list_reader("int64_t[?]")
-support.reals = list_reader("double[?]")
-
-function support.handles(list, ctype)
-  local n = list and (list.n or #list) or 0
-  if n == 0 then
-    return nil, 0
-  end
-  local values = new(ctype, n)
-  for i = 1, n do
-    if list[i] ~= nil then
-      values[i - 1] = support.handle(list[i], "object", "list", "handles")
-    end
-  end
-  return values, n
-end
-
-function support.text(pointer)
-  if pointer == nil then
-    return nil
-  end
-  return string(pointer)
-end
-
-function support.bytes(pointer, size)
-  if pointer == nil then
-    return nil
-  end
-  return string(pointer, size)
-end
-
-function support.enum(enum, name, what, argument)
-  local value = core.enums[enum][type(name) == "string" and name:lower() or 0]
-  if value == nil then
-    errors.raise("ValueError", ("%s: argument \"%s\" cannot be \"%s\"")
-      :format(what, argument, tostring(name)))
-  end
-  return value
-end
-
-local enum_names = {}
+--- enum -> value -> name
+M.enum_names = {}
 for enum, values in pairs(core.enums) do
-  enum_names[enum] = {}
+  M.enum_names[enum] = {}
   for name, value in pairs(values) do
-    enum_names[enum][value] = name
+    M.enum_names[enum][value] = name
   end
 end
-
-function support.enum_name(enum, value)
-  return enum_names[enum][tonumber(value)]
-end
-
-local M = build(C, support)
 
 -- Views ----------------------------------------------------------------------
 
@@ -150,15 +86,16 @@ local CTYPES = {
 }
 
 local data_cell = new("void *[1]")
+local fast = {}
 
 -- Typed address of element 0; the caller keeps the tensor alive.
 local function tensor_pointer(t)
-  local object = support.handle(t, "tensor", "Tensor:data", "tensor")
+  local object = M.handle(t, "tensor", "Tensor:data", "tensor")
   local code = C.tfd_tensor_data(object, data_cell)
   if code ~= 0 then
     core.fail(code)
   end
-  return cast(CTYPES[M.tensor_dtype(t)], data_cell[0])
+  return cast(CTYPES[fast.tensor_dtype(t)], data_cell[0])
 end
 
 local View = {}
@@ -199,10 +136,10 @@ end
 --- Errors: FailedPrecondition for tensors the host cannot see or that are
 ---   not dense.
 function M.view(t)
-  local pointer, dtype = tensor_pointer(t), M.tensor_dtype(t)
+  local pointer, dtype = tensor_pointer(t), fast.tensor_dtype(t)
   local wide = dtype == "float64"
   return setmetatable({
-    pointer = pointer, n = M.tensor_size(t), tensor = t, wide = wide,
+    pointer = pointer, n = fast.tensor_size(t), tensor = t, wide = wide,
     -- The missing key must not go through __index.
     bits = (wide or dtype == "float32") and cast("uint32_t *", pointer),
   }, View)
@@ -210,7 +147,7 @@ end
 
 -- Fast paths -----------------------------------------------------------------
 
-local tensor_mt = metatables.tensor
+local tensor_mt = M.metatables.tensor
 local number_cell = new("double[1]")
 
 -- Type checks written out so that compiled code folds them.
@@ -218,10 +155,10 @@ local function open(t)
   if type(t) ~= "userdata" or getmetatable(t) ~= tensor_mt then
     return nil
   end
-  return cast(slot_type, t).object
+  return object_of(t)
 end
 
-local fast = { tensor_pointer = tensor_pointer }
+fast.tensor_pointer = tensor_pointer
 
 local function size_path(name)
   local slow = core[name]
@@ -247,7 +184,7 @@ function fast.tensor_dim(t, axis)
   return tonumber(C.tfd_tensor_dim(cast("void *", object), axis))
 end
 
-local dtype_names = enum_names.dtype
+local dtype_names = M.enum_names.dtype
 
 function fast.tensor_dtype(t)
   local object = open(t)
