@@ -104,6 +104,9 @@ local suites = {
   { "c", { command = "make -s test-c", kind = "cmocka" } },
   { "lua5.4", lua_suite("lua5.4", PLAIN54, SPECS, { once = true }) },
   { "luajit", lua_suite("luajit", PLAINJIT) },
+  -- What the others run as graphs, op by op.
+  { "eager", lua_suite("lua5.4 -l spec.support.eagerly", PLAIN54,
+                       "spec/keras") },
   { "luajit-noffi", lua_suite("luajit", PLAINJIT .. " TFDIST_FFI=0") },
   { "tfdist", lua_suite("build/tfdist", TWO) },
   { "tfdist-luajit", lua_suite("build/tfdist-luajit", TWO) },

@@ -701,6 +701,13 @@ function Layer:add_loss(losses)
   end
 end
 
+--- Let go of what add_loss gave in calls that were traced: it has no values.
+function Layer:forget_losses()
+  each_layer(self, function(layer)
+    rawget(layer, "_own").added = nil
+  end)
+end
+
 --- Scalars: what the last call's add_loss gave, then regularization.
 function getters.losses(self)
   local list = {}

@@ -95,15 +95,16 @@ end
 --- functions or objects; for several outputs lists or tables by output name).
 --- Metrics "accuracy" and "crossentropy" choose their class by shapes. The
 --- weights stay; optimizer state and metrics are new.
---- run_eagerly and jit_compile change nothing: ops run at the call.
+--- Steps become graphs when they come again, unless run_eagerly is true;
+--- jit_compile changes nothing.
 --- Errors: ValueError for unknown names and for variables or metrics of
 ---   another strategy.
 --- Source: tf.keras.Model.compile
 method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
-  .. "loss_weights:table=nil weighted_metrics:table=nil run_eagerly=false "
+  .. "loss_weights:table=nil weighted_metrics:table=nil run_eagerly=nil "
   .. "steps_per_execution=1 jit_compile=nil",
-  function(self, optimizer, loss, metric_spec, loss_weights, weighted, _,
-      steps_per_execution)
+  function(self, optimizer, loss, metric_spec, loss_weights, weighted,
+      run_eagerly, steps_per_execution)
     options.integer("model:compile", "steps_per_execution",
       steps_per_execution, 1)
     local spec = { loss = loss, metrics = metric_spec,
@@ -120,6 +121,7 @@ method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
     end
     own.strategy, own.spec = strategy, spec
     own.steps_per_execution = steps_per_execution
+    own.run_eagerly = run_eagerly
     function own.new_mean(name)
       return metrics.Mean { name = name }
     end
@@ -398,14 +400,15 @@ method("predict", "x:nest batch_size=nil verbose='auto' steps=nil "
 local silent = progress.new("none")
 
 -- One batch of arrays through a step on every replica.
-local function on_batch(self, own, what, x, y, sample_weight, body)
+local function on_batch(self, own, mode, x, y, sample_weight, body)
+  local what = mode .. "_on_batch"
   return loop.inside(own, silent, function()
     local pack = { n = 3 }
     for i, name in ipairs { "x", "y", "sample_weight" } do
       pack[i] = feed.to_tensors(what, name, ({ x, y, sample_weight })[i])
     end
     pack = feed.distribute(own.strategy, pack)
-    local ok, result = loop.run_body(own, body, pack)
+    local ok, result = loop.run_body(self, own, mode, body, pack)
     if not ok then
       error(result, 0)
     end
@@ -433,7 +436,7 @@ method("train_on_batch", "x:nest y:table=nil sample_weight:table=nil "
     local own = state.compiled(self, "train_on_batch")
     own.class_weight = class_weights(class_weight)
     own.variables = nil
-    on_batch(self, own, "train_on_batch", x, y, sample_weight,
+    on_batch(self, own, "train", x, y, sample_weight,
       (loop.train_body(self)))
     own.class_weight = nil
     return batch_answer(self, own, reset, return_dict)
@@ -444,7 +447,7 @@ method("test_on_batch", "x:nest y:table=nil sample_weight:table=nil "
   .. "reset_metrics=true return_dict=false",
   function(self, x, y, sample_weight, reset, return_dict)
     local own = state.compiled(self, "test_on_batch")
-    on_batch(self, own, "test_on_batch", x, y, sample_weight,
+    on_batch(self, own, "test", x, y, sample_weight,
       (loop.test_body(self)))
     return batch_answer(self, own, reset, return_dict)
   end)
@@ -453,7 +456,7 @@ method("test_on_batch", "x:nest y:table=nil sample_weight:table=nil "
 method("predict_on_batch", "x:nest", function(self, x)
   local own = prepared(self)
   local body = loop.predict_body(self)
-  local out = on_batch(self, own, "predict_on_batch", x, nil, nil, function(v)
+  local out = on_batch(self, own, "predict", x, nil, nil, function(v)
     return body(v)
   end)
   return loop.join({ loop.gathered(own, out) }, tf)

@@ -15,6 +15,7 @@ local raw = require "tfdist.core.raw"
 local state = require "tfdist.keras.training.state"
 local steps = require "tfdist.keras.training.steps"
 local text = require "tfdist.base.text"
+local traced = require "tfdist.keras.training.traced"
 local values = require "tfdist.distribute.values"
 
 local M = {}
@@ -142,9 +143,10 @@ local function pull(pass, step)
   return pack
 end
 
---- Run the body once on every replica, as pcall does. What it queues is blamed
+--- Run the body once on every replica, or the graph that it was traced to, as
+--- pcall does. What it queues is blamed
 --- on the line that called fit, unless a function of the user's computes it.
-function M.run_body(own, body, pack)
+function M.run_body(model, own, mode, body, pack)
   local place = own.place
   if place ~= nil then
     raw.set_position(place.file, place.line)
@@ -155,13 +157,18 @@ function M.run_body(own, body, pack)
   if own.builds_apart then
     own.builds_apart, call = false, random_seed.builds_apart
   end
-  local ok, result = call(own.strategy.run, own.strategy, body, pack)
+  local ok, result = pcall(traced.runner, model, own, mode, body, pack)
+  if ok and result ~= nil then
+    ok, result = pcall(result)
+  elseif ok then
+    ok, result = call(own.strategy.run, own.strategy, body, pack)
+  end
   own.step_examples, pack.rows = nil, rows
   return ok, result
 end
 
 local function run_step(pass, pack, step)
-  local ok, ticket = M.run_body(pass.own, pass.body, pack)
+  local ok, ticket = M.run_body(pass.model, pass.own, pass.mode, pass.body, pack)
   if not ok then
     error(described(pass, ticket, step + 1, pass.epoch), 0)
   end

@@ -1,0 +1,181 @@
+--- Steps of fit, evaluate and predict as graphs: the bits of eager ones.
+local on_device = require "spec.support.on_device"
+local raw = require "tfdist.core.raw"
+local replicas = require "spec.support.replicas"
+local tf = require "tfdist"
+
+if tf.config.functions_run_eagerly() then
+  return -- in the suite that does without graphs
+end
+
+local K = tf.keras
+local L = K.layers
+
+local function bits(model)
+  local list = {}
+  for _, v in ipairs(model.variables) do
+    for _, copy in ipairs(raw.kind(v) == "mirrored" and v.values or { v }) do
+      list[#list + 1] = raw.tensor_bytes(raw.operand_tensor(copy))
+    end
+  end
+  return list
+end
+
+-- What fit, evaluate and predict of make() give; 22 rows in batches of 4.
+local function train(strategy, make, eagerly, more)
+  tf.random.set_seed(5)
+  local x, y = tf.random.normal { 22, 6 }, tf.random.uniform({ 22 },
+    { maxval = 3, dtype = "int32" })
+  local model, options = strategy:scope(make)
+  options.loss = options.loss or K.losses.SparseCategoricalCrossentropy {
+    from_logits = true }
+  options.metrics = options.metrics or { "accuracy" }
+  options.run_eagerly = eagerly
+  strategy:scope(function() model:compile(options) end)
+  local given = { batch_size = 4, epochs = 3, verbose = 0,
+    validation_data = { x, y } }
+  for key, value in pairs(more or {}) do given[key] = value end
+  local history = model:fit(x, y, given).history
+  local evaluated = model:evaluate(x, y, { batch_size = 4, verbose = 0,
+    return_dict = true })
+  local predicted = model:predict(x, { batch_size = 4, verbose = 0 })
+  return { history, evaluated, raw.tensor_bytes(predicted), bits(model) }, model
+end
+
+-- notice.warn's lines while fn runs.
+local function warnings(fn)
+  local notice = require "tfdist.base.notice"
+  local before, lines = notice.warn, {}
+  notice.warn = function(line) lines[#lines + 1] = line end
+  local ok, e = pcall(fn)
+  notice.warn = before
+  assert(ok, e)
+  return lines
+end
+
+local function dense()
+  return K.Sequential { L.Dense(8, { activation = "relu" }), L.Dense(3) },
+    { optimizer = K.optimizers.SGD(0.1, { momentum = 0.9 }) }
+end
+
+local CASES = {
+  ["dense layers"] = dense,
+  ["dropout and batch normalization"] = function()
+    return K.Sequential { L.Dense(8), L.BatchNormalization(), L.Dropout(0.4),
+      L.GaussianNoise(0.1), L.Dense(3) }, { optimizer = "adam" }
+  end,
+  convolutions = function()
+    return K.Sequential { L.Reshape { 3, 2, 1 }, L.Conv2D(4, 2),
+      L.MaxPooling2D { pool_size = { 2, 1 } }, L.Flatten(), L.Dense(3) },
+      { optimizer = "rmsprop" }
+  end,
+  ["recurrent layers"] = function()
+    return K.Sequential { L.Reshape { 3, 2 }, L.LSTM(4), L.Dense(3) },
+      { optimizer = "adam" }
+  end,
+  regularization = function()
+    return K.Sequential { L.Dense(8, { kernel_regularizer = "l2",
+      activity_regularizer = "l2" }), L.Dense(3) }, { optimizer = "sgd" }
+  end,
+  ["a schedule and clipping"] = function()
+    return K.Sequential { L.Dense(3) }, { optimizer = K.optimizers.SGD(
+      K.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5),
+      { clipnorm = 0.1 }) }
+  end,
+  ["steps of several batches"] = function()
+    local model, options = dense()
+    options.steps_per_execution = 3
+    return model, options
+  end,
+}
+
+-- What this process has devices for.
+local STRATEGIES = { default = tf.distribute.get_strategy() }
+if replicas.available > 1 then
+  STRATEGIES["one device"] = tf.distribute.OneDeviceStrategy(on_device.at(1))
+end
+
+describe("a model's steps as graphs", function()
+  for title, strategy in pairs(STRATEGIES) do
+    for name, make in pairs(CASES) do
+      it(("train as eager ones: %s, %s"):format(name, title), function()
+        local want = train(strategy, make, true)
+        local got
+        assert.are.same({}, warnings(function()
+          got = train(strategy, make, false)
+        end))
+        assert.are.same(want, got)
+      end)
+    end
+
+    it("count class weights as eager ones, " .. title, function()
+      local weights = { class_weight = { [0] = 1, [1] = 2, [2] = 0.5 } }
+      assert.are.same((train(strategy, dense, true, weights)),
+        (train(strategy, dense, false, weights)))
+    end)
+
+    it("learn what is trainable in each epoch, " .. title, function()
+      local function freezing(eagerly)
+        local model
+        local found = train(strategy, function()
+          local made, options = dense()
+          model = made
+          return made, options
+        end, eagerly, { callbacks = { { on_epoch_begin = function(_, epoch)
+          model.layers[1].trainable = epoch ~= 1
+        end } } })
+        return found
+      end
+      assert.are.same(freezing(true), freezing(false))
+    end)
+
+    it("take a learning rate that a callback sets, " .. title, function()
+      local function slower(eagerly)
+        return (train(strategy, dense, eagerly, { callbacks = {
+          K.callbacks.LearningRateScheduler(function(epoch)
+            return 0.1 / (epoch + 1)
+          end) } }))
+      end
+      assert.are.same(slower(true), slower(false))
+    end)
+  end
+
+  it("are traced when a batch's sizes come again", function()
+    local calls = 0
+    local model = K.Sequential { L.Dense(1) }
+    model:compile { optimizer = "sgd", loss = "mse" }
+    function model:train_step(x, y)
+      calls = calls + 1
+      return { loss = self:compute_loss(x, y, self(x)) }
+    end
+    local x, y = tf.ones { 10, 2 }, tf.ones { 10, 1 }
+    for _ = 1, 3 do model:fit(x, y, { batch_size = 4, verbose = 0 }) end
+    -- Each size once eagerly and once at the trace.
+    assert.are.equal(4, calls)
+    model:compile { optimizer = "sgd", loss = "mse", run_eagerly = true }
+    for _ = 1, 3 do model:fit(x, y, { batch_size = 4, verbose = 0 }) end
+    assert.are.equal(4 + 9, calls)
+    tf.config.run_functions_eagerly(true)
+    model:compile { optimizer = "sgd", loss = "mse" }
+    model:fit(x, y, { batch_size = 2, epochs = 2, verbose = 0 })
+    tf.config.run_functions_eagerly(false)
+    assert.are.equal(4 + 9 + 10, calls)
+  end)
+
+  it("stay eager with one notice when they cannot be traced", function()
+    local seen = {}
+    local model = K.Sequential { L.Dense(1), L.Lambda(function(x)
+      seen[#seen + 1] = tf.reduce_sum(x):item()
+      return x
+    end) }
+    model:compile { optimizer = "sgd", loss = "mse" }
+    local x, y = tf.ones { 8, 2 }, tf.ones { 8, 1 }
+    local lines = warnings(function()
+      model:fit(x, y, { batch_size = 2, epochs = 2, verbose = 0 })
+    end)
+    assert.are.equal(1, #lines)
+    assert.is_truthy(lines[1]:find("train_step runs eagerly", 1, true))
+    assert.is_truthy(lines[1]:find("traced_spec.lua:%d+"), lines[1])
+    assert.are.equal(8, #seen)
+  end)
+end)
