@@ -44,6 +44,49 @@ for _, v in ipairs(model.variables) do
   print(("sum %.9g"):format(tf.reduce_sum(v:read_value()):item()))
 end]]
 
+-- Seven epochs; the chief notes each with its number of workers and its loss.
+-- Worker arg[2] is killed after so many batches of some starts, when all three
+-- workers are there: arg[3] is "START:BATCHES ...".
+local ELASTIC = [[
+local tf = require "tfdist"
+local dir, victim, kills = arg[1], tonumber(arg[2]), arg[3] or ""
+local s = tf.distribute.MultiWorkerMirroredStrategy()
+local n = s.extended.num_workers
+local start = os.getenv "TFDIST_RESTART" or "0"
+local stop = n == 3 and s.extended.worker_index == victim
+  and tonumber((" " .. kills):match(" " .. start .. ":(%d+)"))
+tf.random.set_seed(5)
+local xs, ys = {}, {}
+for i = 1, 50 do
+  xs[i] = { math.sin(i), math.cos(3 * i), i % 7 / 7 }
+  ys[i] = { 2 * math.sin(i) - math.cos(3 * i) + 0.5 }
+end
+local model = s:scope(function()
+  local m = tf.keras.Sequential { tf.keras.layers.Dense(8, {
+    activation = "tanh" }), tf.keras.layers.Dense(1) }
+  m:compile { loss = "mse",
+    optimizer = tf.distribute.experimental.ShardedOptimizer(
+      tf.keras.optimizers.Adam(0.01)) }
+  return m
+end)
+model:fit(xs, ys, { batch_size = 15, epochs = 7, verbose = 0,
+  callbacks = { tf.keras.callbacks.BackupAndRestore { backup_dir =
+    dir .. "/backup", save_freq = SAVE_FREQ }, {
+    on_train_batch_end = function()
+      stop = stop and stop - 1
+      if stop == 0 then
+        os.execute(("kill -KILL %d"):format(io.open("/proc/self/stat")
+          :read "*n"))
+      end
+    end,
+    on_epoch_end = function(_, epoch, logs)
+      if s.extended.is_chief then
+        local f = assert(io.open(dir .. "/curve", "a"))
+        f:write(("%d %d %.9g\n"):format(epoch, n, logs.loss))
+        f:close()
+      end
+    end } } })]]
+
 for _, host in ipairs(process.hosts) do
   describe(host.name .. " run, training #once", function()
     local folder
@@ -83,7 +126,8 @@ for _, host in ipairs(process.hosts) do
 
     it("goes on with the worker that is left, on the same batches", function()
       local straight = train ""
-      local r = train("--max-restarts=1 --min-workers=1", 10)
+      -- in the last epoch, so that it need not come back
+      local r = train("--max-restarts=1 --min-workers=1", 14)
       assert.equal(0, r.code, r.err)
       assert.matches("starting again without worker 1 %(1 of 1%)", r.err)
       local all, left = numbers(straight.out), numbers(r.out)
@@ -93,6 +137,87 @@ for _, host in ipairs(process.hosts) do
         assert.is_true(math.abs(left[i] - all[i]) <= 1e-5 * math.abs(all[i]),
           ("%.9g, not %.9g"):format(left[i], all[i]))
       end
+    end)
+
+    -- The notes of a run: workers and loss of each epoch.
+    local function curve(options, arguments, save_freq, environment)
+      os.execute(("cd %s && rm -rf backup curve"):format(quote(folder)))
+      files.write(folder .. "/elastic.lua", (ELASTIC:gsub("SAVE_FREQ",
+        save_freq or "'epoch'")))
+      local r = process.run(("%s XDG_STATE_HOME=%s %s run %s %s/elastic.lua %s "
+        .. "%s"):format(environment or "", folder, host.path, options, folder,
+        folder, arguments or ""), nil, DEADLINE)
+      assert.equal(0, r.code, r.err)
+      local workers, losses = {}, {}
+      for epoch, n, loss in files.read(folder .. "/curve"):gmatch
+        "(%d+) (%d+) (%S+)" do
+        assert.equal(#losses, tonumber(epoch))
+        workers[#workers + 1] = tonumber(n)
+        losses[#losses + 1] = tonumber(loss)
+      end
+      return workers, losses, r.err
+    end
+
+    local function is_near(wanted, losses)
+      assert.equal(#wanted, #losses)
+      for i = 1, #wanted do -- the order of sums is all that differs
+        assert.is_true(math.abs(losses[i] - wanted[i]) <= 1e-5 * wanted[i],
+          ("epoch %d: %.9g, not %.9g"):format(i, losses[i], wanted[i]))
+      end
+    end
+
+    it("takes a killed worker in again at the next epoch", function()
+      local _, alone = curve "-n 1"
+      local workers, wanted = curve "-n 3"
+      assert.same({ 3, 3, 3, 3, 3, 3, 3 }, workers)
+      is_near(alone, wanted)
+      for _, victim in ipairs { 0, 1, 2 } do
+        local found, losses, err = curve("-n 3 --max-restarts=1 "
+          .. "--min-workers=2", victim .. " 0:10", victim == 1 and "3" or nil)
+        assert.same({ 3, 3, 2, 3, 3, 3, 3 }, found)
+        is_near(wanted, losses)
+        assert.matches(("starting again without worker %d (1 of 1)\n"):format(
+          victim):gsub("[()]", "%%%0"), err)
+        assert.matches("tfdist: epoch 3 is over and backed up", err)
+        assert.matches("tfdist run: an epoch is over; starting again with "
+          .. "worker " .. victim .. "\n", err)
+      end
+    end)
+
+    it("waits longer for one that is killed again", function()
+      local _, wanted = curve "-n 3"
+      local workers, losses, err = curve("-n 3 --max-restarts=2 "
+        .. "--min-workers=2", "1 '0:6 2:2'")
+      assert.same({ 3, 2, 2, 2, 3, 3, 3 }, workers)
+      is_near(wanted, losses)
+      assert.matches("without worker 1 %(2 of 2%)", err)
+    end)
+
+    it("by ssh, takes one in when its machine answers", function()
+      local _, wanted = curve "-n 1"
+      -- Runs things here; the first time, the third host does not answer.
+      local ssh = [[#!/bin/sh
+        while [ "${1#-}" != "$1" ]; do
+          case $1 in -o) shift ;; esac
+          shift
+        done
+        host=$1
+        shift
+        if [ "$*" = true ] && [ $host = 127.0.0.3 ] && ! [ -e FOLDER/up ]; then
+          echo up >FOLDER/up
+          exit 255
+        fi
+        cd / && exec setsid -w sh -c "$*"]]
+      files.write(folder .. "/ssh", (ssh:gsub("FOLDER", folder)))
+      os.execute("chmod +x " .. folder .. "/ssh")
+      local ports = require "spec.support.workers".ports(1)
+      local found, losses, err = curve(("--hosts=127.0.0.1,127.0.0.2,127.0.0.3 "
+        .. "--ssh --port=%d --max-restarts=1 --min-workers=2"):format(ports[1]),
+        "2 0:2", nil, "PATH=" .. folder .. ":$PATH ")
+      assert.same({ 2, 2, 2, 3, 3, 3, 3 }, found)
+      is_near(wanted, losses)
+      assert.matches("again without worker 2 %(127.0.0.3 cannot be reached%)",
+        err)
     end)
 
     it("ends with the killed worker's status without --max-restarts",

@@ -297,6 +297,8 @@ TFDIST_PLAN=0              and give every value memory of its own
 TFDIST_FFI=0               no FFI fast paths (LuaJIT)
 TFDIST_ERROR_FILE=FILE     where an uncaught error is written, too
 TFDIST_RESTART=N           set by run: how often all were started again
+TFDIST_RETURN_AFTER=N      set by run: after so many epochs fit ends with 42, so
+                           that workers that were left out can come back
 TFDIST_AUTO_CLUSTER=0      of clusters only TF_CONFIG is looked at
 TFDIST_SECRET=TEXT         what all workers of a cluster know
 TFDIST_SECRET_FILE=PATH    a file with it, of mode 0600

@@ -13,6 +13,7 @@ local tasks = require "tfdist.host.launch.tasks"
 
 -- Seconds that the reader of our output has at the end.
 local TIME_TO_READ, TIME_WHEN_ASKED = 5, 0.5
+local MOST_EPOCHS = 1024 -- between two looks at who could come back
 
 local Run = {}
 Run.__index = Run
@@ -77,6 +78,9 @@ function Run:start(task)
     task.output[stream] = self.screen:output(task.name, task.is_chief, stream)
   end
   local settings = { { "TFDIST_RESTART", tostring(self.restart) } }
+  if next(self.absent) ~= nil then
+    settings[2] = { "TFDIST_RETURN_AFTER", tostring(self.patience) }
+  end
   if self.options.ssh then
     return self:start_there(task, settings)
   end
@@ -122,7 +126,14 @@ local HEALTHY = { [groups.PEER_FAILED] = true, [groups.SAVED] = true }
 
 function Run:may_restart(group, first)
   return first ~= nil and not LASTING[first.code]
-    and self.restart < (self.options.max_restarts or 0)
+    and self.failures < (self.options.max_restarts or 0)
+    and not (group.asked or group.timed_out or group.failed_start)
+end
+
+-- Have the workers ended because others are absent, and may come back?
+function Run:may_return(group, first)
+  return first ~= nil and first.code == groups.SAVED
+    and next(self.absent) ~= nil
     and not (group.asked or group.timed_out or group.failed_start)
 end
 
@@ -137,13 +148,51 @@ function Run:to_leave(first)
     and not HEALTHY[first.code] and first.task or nil
 end
 
+function Run:start_again()
+  self.restart = self.restart + 1
+  self.tasks = tasks.again(self.all, self.absent)
+end
+
+-- Workers that fail again and again are waited for longer and longer.
+function Run:wait_longer()
+  self.patience = math.min(self.patience and 2 * self.patience or 1,
+    MOST_EPOCHS)
+end
+
 function Run:prepare_restart(first)
   local left = self:to_leave(first)
-  self.restart = self.restart + 1
+  self.failures = self.failures + 1
   self:say(("%s; starting again%s (%d of %d)"):format(
     story.sentence(first, self.tasks), left and " without " .. left.name or "",
-    self.restart, self.options.max_restarts))
-  self.tasks = tasks.again(self.tasks, left)
+    self.failures, self.options.max_restarts))
+  if left then
+    self.absent[left.origin] = true
+    self:wait_longer()
+  end
+  self:start_again()
+end
+
+-- Those whose machines can be reached come back.
+function Run:take_in()
+  local back, away = {}, {}
+  for i, task in ipairs(self.all) do
+    local here = self.absent[i]
+      and (not self.options.ssh or remote.is_reachable(task.host))
+    if here then
+      self.absent[i] = nil
+      back[#back + 1] = task.name
+    elseif self.absent[i] then
+      away[#away + 1] = ("%s (%s cannot be reached)"):format(task.name,
+        task.host)
+    end
+  end
+  if back[1] == nil then
+    self:wait_longer()
+  end
+  self:say(("an epoch is over; starting again with%s"):format(
+    back[1] and " " .. story.list_of(back)
+    or "out " .. story.list_of(away)))
+  self:start_again()
 end
 
 -- The run's status, told unless all is well.
@@ -169,15 +218,21 @@ function Run:supervise()
     local group = self:attempt()
     local first = group:first_failure()
     self.asked = group.asked
-    if not self:may_restart(group, first) then
+    if self:may_return(group, first) then
+      self:take_in()
+    elseif self:may_restart(group, first) then
+      self:prepare_restart(first)
+    else
       return self:finish(group, first)
     end
-    self:prepare_restart(first)
   end
 end
 
+-- all: every task, which restarts go back to; absent: position in `all` -> true
+-- of those that are left out.
 local function supervise(o, all)
-  local self = setmetatable({ options = o, restart = 0, tasks = all,
+  local self = setmetatable({ options = o, restart = 0, failures = 0,
+    all = all, absent = {}, tasks = tasks.again(all, {}),
     screen = screens.new(o.quiet_workers) }, Run)
   self.logs = logs.new(o.log_dir, function(text)
     self:say(text)

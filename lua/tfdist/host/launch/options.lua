@@ -16,7 +16,8 @@ Where:
   --port=P             first port (default: free ones; with --hosts 2222)
 When a task fails all are stopped, and run ends with the status of the first:
   --max-restarts=N     start all of them again, up to N times
-  --min-workers=M      go on without the worker that failed while M are left
+  --min-workers=M      go on without the worker that failed while M are left,
+                       and take it in again after an epoch of fit
   --timeout=SEC        stop all after so long, with status 124
 What is seen:
   --log-dir=DIR        where all they write is kept

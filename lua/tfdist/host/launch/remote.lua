@@ -1,8 +1,12 @@
 --- Tasks as lines of a shell: to be typed, or run on another machine by ssh.
+local groups = require "tfdist.host.launch.group"
 local launch = require "tfdist.host".launch
+local raw = require "tfdist.core.raw"
 local tasks = require "tfdist.host.launch.tasks"
 
 local M = {}
+
+local PROBE_SECONDS = 10
 
 local function quote(word)
   if word:find "^[%w@%%+=:,./_-]+$" then
@@ -98,6 +102,24 @@ function M.ssh(o, task, all, settings)
   return { "ssh", "-T", "-o", "BatchMode=yes", task.host,
     "exec sh -c " .. quote(SCRIPT:format(quote(os.getenv "PWD" or "."),
       line .. " " .. words_of(o))) }
+end
+
+--- Does a machine answer?
+--- Blocks: some seconds when it does not.
+function M.is_reachable(host)
+  local probe = { job = "worker", name = host }
+  groups.run {
+    tasks = { probe }, until_at = raw.monotonic() + PROBE_SECONDS,
+    start = function()
+      return launch.start({ "ssh", "-T", "-o", "BatchMode=yes", "-o",
+        "ConnectTimeout=5", host, "true" }, launch.environment())
+    end,
+    send = function(task, number)
+      launch.signal(task.id, number)
+    end,
+    on_output = function() end, report_of = function() end,
+  }
+  return probe.ended ~= nil and probe.ended.code == 0
 end
 
 local NAMES = { [1] = "HUP", [2] = "INT", [9] = "KILL", [15] = "TERM" }

@@ -9,8 +9,8 @@ local SIGNAL_NAMES = { [1] = "SIGHUP", [2] = "SIGINT", [3] = "SIGQUIT",
   [24] = "SIGXCPU", [25] = "SIGXFSZ", [31] = "SIGSYS" }
 local LINE = ("\226\148\128"):rep(8)
 
--- "worker 0, worker 1 and worker 2"
-local function list_of(names)
+--- "worker 0, worker 1 and worker 2"
+function M.list_of(names)
   if #names < 2 then
     return names[1]
   end
@@ -48,7 +48,7 @@ local function others(first, all)
     end
   end
   if #stopped > 0 then
-    table.insert(parts, 1, list_of(stopped)
+    table.insert(parts, 1, M.list_of(stopped)
       .. (#stopped == 1 and " was" or " were") .. " stopped")
   end
   return #parts > 0 and "; " .. table.concat(parts, ", ") or ""

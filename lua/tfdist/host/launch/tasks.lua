@@ -10,7 +10,8 @@ local MOST_PORT = 65535
 -- What tasks have from the launcher alone.
 local OWN = {}
 for _, name in ipairs { "TF_CONFIG", "TFDIST_SECRET", "TFDIST_SECRET_FILE",
-  "TFDIST_ERROR_FILE", "TFDIST_RESTART", "TFDIST_CORES" } do
+  "TFDIST_ERROR_FILE", "TFDIST_RESTART", "TFDIST_RETURN_AFTER",
+  "TFDIST_CORES" } do
   OWN[name] = true
 end
 
@@ -37,15 +38,18 @@ local function add(tasks, job, index, host)
   tasks[#tasks + 1] = make(job, index, host)
 end
 
---- The same tasks, to be started again; without one of the workers if `left`
---- is given, and the others have its number then.
-function M.again(tasks, left)
+--- The same tasks, to be started again, without the absent ones (position in
+--- `tasks` -> true), whose numbers those behind them have then. `origin` is
+--- whom of `tasks` one stands for.
+function M.again(tasks, absent)
   local list, counts = {}, {}
-  for _, task in ipairs(tasks) do
-    if task ~= left then
+  for i, task in ipairs(tasks) do
+    if not absent[i] then
       local index = counts[task.job] or 0
       counts[task.job] = index + 1
-      list[#list + 1] = make(task.job, index, task.host, task.port)
+      local made = make(task.job, index, task.host, task.port)
+      made.origin = i
+      list[#list + 1] = made
     end
   end
   return list

@@ -246,7 +246,9 @@ end
 --- from random stages are filled anew, and callbacks remember nothing. The
 --- backup is deleted at the end of training unless delete_checkpoint is false.
 --- save_before_preemption: after SIGTERM to any worker all back up after the same
---- batch and end with status 42.
+--- batch and end with status 42. So they do after an epoch (after
+--- TFDIST_RETURN_AFTER epochs) when `tfdist run --min-workers` has left workers
+--- out, which come back then.
 --- Errors: NotImplementedError under strategies that have no backup; ValueError
 ---   for a data set with other random stages.
 --- Source: tf.keras.callbacks.BackupAndRestore
@@ -351,10 +353,19 @@ function M.BackupAndRestore:on_train_begin()
     go_on(self, own)
   end
   self.batches_seen, self.current_epoch = 0, -1
+  self.return_after = tonumber(os.getenv "TFDIST_RETURN_AFTER")
 end
 
+-- All other callbacks have seen the end of the epoch before.
 function M.BackupAndRestore:on_epoch_begin(epoch)
   self.current_epoch = epoch
+  if self.return_after == 0 then
+    if is_chief() then
+      notice.say(("epoch %d is over and backed up: ending, for workers that "
+        .. "were left out to come back"):format(epoch))
+    end
+    preemption.exit()
+  end
 end
 
 local function back_up(self, epoch, batch)
@@ -380,7 +391,8 @@ function M.BackupAndRestore:on_train_batch_end(batch)
 end
 
 function M.BackupAndRestore:on_epoch_end(epoch)
-  if self.save_freq == "epoch" then
+  self.return_after = self.return_after and self.return_after - 1
+  if self.save_freq == "epoch" or self.return_after == 0 then
     back_up(self, epoch, -1)
   end
 end
