@@ -4,8 +4,8 @@ usage: python jax_peer.py DEVICES [BATCHES]
                                      answers requests from stdin, a line each;
                                      DEVICES CPU devices share the examples of
                                      a step, BATCHES (1) batches each
-  step NAME             wall s of a training step of the networks of steps.c,
-                        compiled
+  step NAME             wall s of a training step of the networks of steps.c
+                        and of tiny, compiled
   quit
 """
 import os
@@ -90,6 +90,8 @@ def sequence(x, w):
 GATES = (512, 2048), (512, 2048), (2048,)
 # name: (shape of an example, of its labels, classes, weights, function)
 NETWORKS = {
+    "tiny": ((4,), (), 2, ((4, 64), (64,), (64, 64), (64,), (64, 2), (2,)),
+             dense),
     "mlp": ((784,), (), 10, ((784, 512), (512,), (512, 512), (512,),
                              (512, 10), (10,)), dense),
     "cnn": ((28, 28, 1), (), 10, (
@@ -106,7 +108,7 @@ NETWORKS = {
 
 def make_step(name):
     shape, labels, classes, shapes, forward = NETWORKS[name]
-    rows = (50 if name == "lstm" else 64) * DEVICES * BATCHES
+    rows = {"lstm": 50, "tiny": 4}.get(name, 64) * DEVICES * BATCHES
     mesh = Mesh(np.array(jax.devices()), ("batch",))
     shared = NamedSharding(mesh, PartitionSpec("batch"))
     copied = NamedSharding(mesh, PartitionSpec())
@@ -139,7 +141,7 @@ def time_step(name):
         steps[name] = make_step(name)
         for _ in range(WARM):
             steps[name]().block_until_ready()
-    step, times = steps[name], 2 if name == "lstm" else 30
+    step, times = steps[name], {"lstm": 2, "tiny": 2000}.get(name, 30)
     step().block_until_ready()
     start = time.monotonic()
     for _ in range(times):

@@ -4,12 +4,14 @@
 --- usage: tfdist --cpu-devices=N scripts/bench/ours_dist.lua
 ---   step NAME REPLICAS        wall s of a training step under MirroredStrategy
 ---   plain NAME                the same on one device without a strategy
+---   traced NAME               and that as a traced function
+---   trace NAME                wall s of the trace and what makes its program
 ---   allreduce REPLICAS BYTES  wall s of one sum over replicas to all of them
 ---   more REPLICAS BYTES       the same for each further one in the same run
 ---   run REPLICAS              wall s of strategy:run with one merge
 ---   empty REPLICAS            wall s of strategy:run of an empty function
 ---   quit
---- The networks are those of scripts/bench/steps.c.
+--- The networks are those of scripts/bench/steps.c, and tiny and gpt.
 local tf = require "tfdist"
 local raw = require "tfdist.core.raw"
 
@@ -112,6 +114,80 @@ function networks.lstm()
   end
 end
 
+function networks.tiny()
+  local variables, forward = dense { 4, 64, 64, 2 }
+  return variables, forward, function()
+    return tf.random.normal { 4, 4 }, labels(4, 2)
+  end
+end
+
+-- Layer normalization with its scale and offset, in the ops that it consists of.
+local function norm(x, scale, offset)
+  local centered = x - tf.reduce_mean(x, { -1 }, true)
+  local variance = tf.reduce_mean(tf.square(centered), { -1 }, true)
+  return centered * tf.math.rsqrt(variance + 1e-5) * scale + offset
+end
+
+-- Of 4 layers, 256 wide, 4 heads, over 16 sequences of 128 tokens out of 256.
+function networks.gpt()
+  local layers, width, heads, batch, steps, tokens = 4, 256, 4, 16, 128, 256
+  local variables, depth = {}, width / heads
+  local function new(v)
+    variables[#variables + 1] = v
+    return v
+  end
+  local function kernel(from, to)
+    return new(normal({ from, to }, 0.02)), new(tf.Variable(tf.zeros { to }))
+  end
+  local function scale()
+    return new(tf.Variable(tf.ones { width })),
+      new(tf.Variable(tf.zeros { width }))
+  end
+  local embedding = new(normal({ tokens, width }, 0.02))
+  local places = new(normal({ steps, width }, 0.02))
+  local blocks = {}
+  for i = 1, layers do
+    local b = {}
+    b.scale_1, b.offset_1 = scale()
+    b.inner, b.inner_bias = kernel(width, 3 * width)
+    b.outer, b.outer_bias = kernel(width, width)
+    b.scale_2, b.offset_2 = scale()
+    b.up, b.up_bias = kernel(width, 4 * width)
+    b.down, b.down_bias = kernel(4 * width, width)
+    blocks[i] = b
+  end
+  local scale_out, offset_out = scale()
+  local head = new(normal({ width, tokens }, 0.02))
+  local mask = (1 - tf.linalg.band_part(tf.ones { steps, steps }, -1, 0)) * -1e9
+  local rows = { batch * steps, width }
+  local function attend(x, b)
+    local all = tf.matmul(tf.reshape(x, rows), b.inner) + b.inner_bias
+    all = tf.transpose(tf.reshape(all, { batch, steps, 3, heads, depth }),
+      { 2, 0, 3, 1, 4 })
+    local parts = tf.unstack(all, 3, 0)
+    local scores = tf.matmul(parts[1], parts[2], { transpose_b = true })
+    local shares = tf.nn.softmax(scores * (1 / math.sqrt(depth)) + mask)
+    local y = tf.transpose(tf.matmul(shares, parts[3]), { 0, 2, 1, 3 })
+    y = tf.matmul(tf.reshape(y, rows), b.outer) + b.outer_bias
+    return tf.reshape(y, { batch, steps, width })
+  end
+  local function forward(x)
+    local h = tf.gather(embedding, x) + places
+    for _, b in ipairs(blocks) do
+      h = h + attend(norm(h, b.scale_1, b.offset_1), b)
+      local f = tf.reshape(norm(h, b.scale_2, b.offset_2), rows)
+      f = tf.nn.gelu(tf.matmul(f, b.up) + b.up_bias, true)
+      f = tf.matmul(f, b.down) + b.down_bias
+      h = h + tf.reshape(f, { batch, steps, width })
+    end
+    return tf.matmul(tf.reshape(norm(h, scale_out, offset_out), rows), head)
+  end
+  return variables, forward, function()
+    return tf.random.uniform({ batch, steps }, 0, tokens, "int32"),
+      labels(batch * steps, tokens)
+  end
+end
+
 --- Steps ----------------------------------------------------------------------
 
 -- A step's function of its input, for inside and outside of strategies.
@@ -162,6 +238,33 @@ local function plain(name)
   return made[name]
 end
 
+local function traced(name)
+  local key = "traced " .. name
+  if made[key] == nil then
+    local step, data = make_step(name)
+    local x, y = data()
+    local fn = tf.function_(step)
+    made[key] = function() return fn(x, y, 1) end
+  end
+  return made[key]
+end
+
+-- What the first call takes longer than the next one, which only runs. A
+-- function that makes variables is traced twice: that comes before.
+local function trace_time(name)
+  local step, data = make_step(name)
+  local x, y = data()
+  step(x, y, 1):item()
+  local fn = tf.function_(step)
+  local start = clock()
+  fn(x, y, 1):item()
+  local first = clock() - start
+  fn(x, y, 1):item()
+  start = clock()
+  fn(x, y, 1):item()
+  return first - (clock() - start)
+end
+
 -- Wall seconds of one call; the device is waited for at both ends.
 local function timed(step, times)
   step():item()
@@ -173,7 +276,8 @@ local function timed(step, times)
 end
 
 local function step_times(name)
-  return name == "lstm" and 2 or 30
+  return (name == "lstm" or name == "gpt") and 2 or name == "tiny" and 2000
+    or 30
 end
 
 --- Sums and merges ------------------------------------------------------------
@@ -242,6 +346,10 @@ local function answer(what, a, b)
     return timed(distributed(a, tonumber(b)), step_times(a))
   elseif what == "plain" then
     return timed(plain(a), step_times(a))
+  elseif what == "traced" then
+    return timed(traced(a), step_times(a))
+  elseif what == "trace" then
+    return trace_time(a)
   elseif what == "allreduce" then
     return all_reduce(tonumber(a), tonumber(b))
   elseif what == "more" then

@@ -9,10 +9,10 @@ local M = {}
 -- Replicas are threads: nothing is pinned, one thread for each.
 local ONE_THREAD = "env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 "
 
-local function ours(bench, devices)
-  return worker.start(("%sTFDIST_THREADS=1 %s/tfdist --cpu-devices=%d "
-    .. "scripts/bench/ours_dist.lua"):format(ONE_THREAD, bench.build, devices),
-    true)
+local function ours(bench, devices, settings)
+  return worker.start(("%s%sTFDIST_THREADS=1 %s/tfdist --cpu-devices=%d "
+    .. "scripts/bench/ours_dist.lua"):format(ONE_THREAD, settings or "",
+      bench.build, devices), true)
 end
 
 local function floor(bench)
@@ -104,7 +104,8 @@ local function best_line(bench, title, rounds, a, names, options)
 end
 
 M.ask, M.line, M.alone, M.best_line = ask, line, alone, best_line
-M.tensorflow, M.torch = tensorflow, torch
+M.tensorflow, M.torch, M.jax = tensorflow, torch, jax
+M.ours, M.floor = ours, floor
 
 --- The ways of using all cores, fastest first by turns.
 M.WAYS = {

@@ -107,6 +107,28 @@ static void a_chain_is_one_call_without_memory(void **state) {
          "  fused(multiply, add, tanh)(*, *, *) -> * float32 {4, 8}\n");
 }
 
+static void costs_are_counted_by_hand(void **state) {
+  tfd_tensor *x = NULL;
+  tfd_graph *g = begin_graph(&x, 4, 4);
+  tfd_tensor *y = op("add", op("square", x, NULL), floats(1, 4, 1.0));
+  tfd_tensor *result = NULL;
+
+  (void)state;
+  y = product(y, x);
+  OK(tfd_graph_end(g));
+  OK(tfd_graph_complete(g, LIST(OBJECT(y)), 1));
+  run(g, floats(4, 4, 0.0), &result, 1);
+  /* 2 ops on 16 elements; 16 sums of 4 products. 4 bytes each: 16 in, a row of
+  ** 4, 16 out; 16 and 16 in, 16 out. */
+  assert_string_equal(
+      tfd_graph_text(g, "costs"),
+      "costs of \"g\": 2 calls, 160 flops, 336 bytes read and written\n"
+      "              32 flops            144 bytes  fused(square, add)\n"
+      "             128 flops            192 bytes  matmul\n");
+  RELEASE(g, result);
+  let_go();
+}
+
 static void what_others_need_leaves_the_group(void **state) {
   tfd_tensor *x = NULL;
   tfd_graph *g = begin_graph(&x, 4, 4);
@@ -521,6 +543,7 @@ int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, count_before, count_after)
   const struct CMUnitTest tests[] = {
       TEST(a_chain_is_one_call_without_memory),
+      TEST(costs_are_counted_by_hand),
       TEST(what_others_need_leaves_the_group),
       TEST(a_kernel_between_two_keeps_them_apart),
       TEST(a_group_waits_for_a_kernel_that_does_not_need_it),

@@ -105,11 +105,11 @@ int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel kernel,
   int i;
 
   TFD_TRY(TFD_GROW(p->calls, 1));
-  TFD_TRY(TFD_GROW(p->origins, 1));
+  TFD_TRY(TFD_GROW(p->flops, 1));
   for (i = 0; i < in_n; i++) TFD_TRY(add_view(l, in[i]));
   for (i = 0; i < out_n; i++) TFD_TRY(add_view(l, out[i]));
   p->calls[p->calls_n++] = call;
-  p->origins[p->origins_n++] = node;
+  p->flops[p->flops_n++] = 0;
   return TFD_OK;
 }
 

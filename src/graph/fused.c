@@ -256,6 +256,9 @@ static int emit(fusing *f, tfd__strip *strip) {
   TFD_TRY(tfd__emit_call(l, f->first + f->n - 1,
                          l->p->device->backend->kernels[TFD_KERNEL_strip], name,
                          in, f->inputs_n, out, f->outputs_n));
+  l->p->flops[l->p->calls_n - 1] =
+      (double)f->ops_n *
+      (double)l->b.values[l->b.nodes[f->first].out].view.numel;
   return tfd__emit_address(l, strip);
 }
 

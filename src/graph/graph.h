@@ -248,8 +248,8 @@ struct tfd__program {
   int64_t *layout; /* sizes and strides of all inputs: what it is for */
   tfd__call *calls;
   int calls_n, calls_room;
-  int *origins; /* node of each call */
-  int origins_n, origins_room;
+  double *flops; /* of each call */
+  int flops_n, flops_room;
   tfd__view *views;
   int views_n, views_room;
   int64_t *ints;

@@ -136,6 +136,45 @@ static int check_kernel(tfd__lowering *l, const node_work *w) {
   return TFD_OK;
 }
 
+/* Each weight meets each place of the output of a convolution. */
+static double of_filters(const tfd__view *out, const tfd__view *filters) {
+  return 2.0 * (double)out->numel * (double)filters->numel /
+         (double)filters->dims[filters->rank - 1];
+}
+
+/* Of products exactly; of other kernels one for each element of the largest
+** operand or result. */
+static double flops_of(const tfd__lowering *l, const node_work *w) {
+  const tfd__node *n = w->n;
+  const tfd__view *out = &w->infer.out[0].view;
+  const tfd__view *a = n->in_n > 0 ? w->in_views[0] : NULL;
+  const tfd__view *b = n->in_n > 1 ? w->in_views[1] : NULL;
+  int64_t most = out->numel;
+  bool turned;
+  int i;
+
+  switch (n->op->kernel) {
+  case TFD_KERNEL_matmul: /* transpose_a, adjoint_a */
+    turned = l->b.ints[n->ints] != 0 || l->b.ints[n->ints + 2] != 0;
+    return 2.0 * (double)out->numel *
+           (double)a->dims[a->rank - (turned ? 2 : 1)];
+  case TFD_KERNEL_conv:
+    return of_filters(out, b);
+  case TFD_KERNEL_conv_backprop_input:
+    return of_filters(b, a);
+  case TFD_KERNEL_conv_backprop_filter:
+    return of_filters(b, out);
+  default:
+    break;
+  }
+  for (i = 0; i < n->in_n; i++) {
+    if (w->in_views[i] != NULL && w->in_views[i]->numel > most) {
+      most = w->in_views[i]->numel;
+    }
+  }
+  return (double)most;
+}
+
 static int lower_kernel(tfd__lowering *l, node_work *w) {
   const tfd__node *n = w->n;
   bool dense = (n->op->flags & TFD_OP_STRIDED) == 0;
@@ -152,6 +191,7 @@ static int lower_kernel(tfd__lowering *l, node_work *w) {
   TFD_TRY(
       tfd__emit_call(l, w->node, l->p->device->backend->kernels[n->op->kernel],
                      n->op->name, w->in_list, n->in_n, w->out_list, n->out_n));
+  l->p->flops[l->p->calls_n - 1] = flops_of(l, w);
   return tfd__emit_attributes(l, n);
 }
 

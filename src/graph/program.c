@@ -229,7 +229,7 @@ int tfd__program_call(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
 static void free_lists(tfd__program *p) {
   tfd__free(p->layout);
   tfd__free(p->calls);
-  tfd__free(p->origins);
+  tfd__free(p->flops);
   tfd__free(p->views);
   tfd__free(p->ints);
   tfd__free(p->reals);

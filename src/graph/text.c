@@ -162,6 +162,51 @@ static void put_lowered(writer *w, const tfd_graph *g) {
   for (i = 0; i < p->calls_n; i++) put_call(w, p, i);
 }
 
+/* Bytes that a view names; what repeats counts once. */
+static double bytes_of(const tfd__view *v) {
+  double bytes = v->dtype == 0 ? 0 : (double)tfd__dtype_size(v->dtype);
+  int i;
+
+  for (i = 0; i < v->rank; i++) {
+    if (v->strides[i] != 0) bytes *= (double)v->dims[i];
+  }
+  return bytes;
+}
+
+static double bytes_of_call(const tfd__call *call) {
+  double bytes = 0;
+  int i;
+
+  for (i = 0; i < call->in_n + call->out_n; i++) {
+    bytes += bytes_of(&call->views[i]);
+  }
+  return bytes;
+}
+
+static void put_costs(writer *w, const tfd_graph *g) {
+  const tfd__program *p = g->programs[0];
+  double flops = 0;
+  double bytes = 0;
+  int i;
+
+  if (p == NULL) {
+    put_lowered(w, g);
+    return;
+  }
+  for (i = 0; i < p->calls_n; i++) {
+    flops += p->flops[i];
+    bytes += bytes_of_call(&p->calls[i]);
+  }
+  put(w,
+      "costs of \"%.200s\": %d calls, %.0f flops, %.0f bytes read and "
+      "written\n",
+      g->name, p->calls_n, flops, bytes);
+  for (i = 0; i < p->calls_n; i++) {
+    put(w, "  %14.0f flops %14.0f bytes  %s\n", p->flops[i],
+        bytes_of_call(&p->calls[i]), p->calls[i].name);
+  }
+}
+
 const char *tfd_graph_text(tfd_graph *graph, const char *stage) {
   TFD_GIVEN_OR(graph, GRAPH, "");
 
@@ -169,6 +214,8 @@ const char *tfd_graph_text(tfd_graph *graph, const char *stage) {
 
   if (stage != NULL && strcmp(stage, "lowered") == 0) {
     put_lowered(&w, graph);
+  } else if (stage != NULL && strcmp(stage, "costs") == 0) {
+    put_costs(&w, graph);
   } else {
     put_recorded(&w, graph);
   }

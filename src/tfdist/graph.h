@@ -63,7 +63,8 @@ TFD_API int tfd_graph_result(tfd_graph *graph, int index,
 /** The call is over; what it still holds goes. */
 TFD_API int tfd_graph_stop(tfd_graph *graph);
 /** Nodes, one a line. `stage`: "recorded"; "lowered" as it runs for the last
- * inputs, with the plan of its memory. The text lives until the next call. */
+ * inputs, with the plan of its memory; "costs" of that, in floating-point
+ * operations and bytes. The text lives until the next call. */
 TFD_API const char *tfd_graph_text(tfd_graph *graph, const char *stage);
 /** Bytes of the arena of the program of the last call. */
 TFD_API int64_t tfd_graph_arena_size(const tfd_graph *graph);

@@ -293,7 +293,8 @@ function Concrete:pretty_printed_signature()
   return self.name .. "(" .. table.concat(parts, ", ") .. ")"
 end
 
---- The graph as text: "recorded" (default) or "lowered", as it runs.
+--- The graph as text: "recorded" (default), "lowered", as it runs, or "costs" of
+--- that.
 function Concrete:graph(stage)
   return raw.graph_text(self.handle, stage or "recorded")
 end
