@@ -277,6 +277,98 @@ describe("cases of MultiWorkerMirroredStrategy #once", function()
     ]])
   end)
 
+  -- What one worker has, its replicas' parts with " | " between them.
+  local function parts_of(w, R, part)
+    local out = {}
+    for i = 1, R do
+      local list = part(w * R + i - 1)
+      for k, x in ipairs(list) do list[k] = ("%g"):format(x) end
+      out[i] = table.concat(list, " ")
+    end
+    return table.concat(out, " | ")
+  end
+
+  it("means along axes weigh by all workers' sizes", function()
+    both({ "1.5\n1\n0.666667", "1.5\n2.33333\n2" }, [[
+      local function show(x) print(("%g"):format(x:item())) end
+      show(s:reduce("MEAN", tf.constant { 1.0, 2.0 }, 0))
+      show(s:reduce("MEAN", s:run(function()
+        return tf.zeros { id() } + id() -- none in the first replica
+      end), 0))
+      show(s:reduce("MEAN", s:run(function()
+        return tf.fill({ id() + 1, 2 }, id() + 0.0)
+      end), { 0, -1 }))
+    ]])
+  end)
+
+  it("gradients of collectives count the replicas of all workers", function()
+    for R = 1, 2 do
+      local N = 2 * R
+      local outs = workers.outputs { devices = R, program = HEAD .. [[
+        local N = s.num_replicas_in_sync
+        local function gradient(x, forward)
+          print(locals(s:run(function()
+            local context = tf.distribute.get_replica_context()
+            local own = x()
+            local tape, y = tf.GradientTape(function(t)
+              t:watch(own)
+              return forward(context, own)
+            end)
+            return tape:gradient(y, own)
+          end)))
+        end
+        local function floats(n) return tf.range(n, { dtype = "float32" }) end
+        for _, op in ipairs { "SUM", "MEAN" } do
+          gradient(function() return floats(2 * N) end, function(context, x)
+            return context:reduce_scatter(op, x) * (id() + 1.0)
+          end)
+        end
+        for _, op in ipairs { "MEAN", "MAX" } do
+          gradient(function() return tf.constant { id() + 1.0, 5.0 } end,
+            function(context, x)
+              return context:all_reduce(op, x) * (id() + 1.0)
+            end)
+        end
+        gradient(function() return tf.ones { 2, id() + 1 } end,
+          function(context, x)
+            local both = context:all_gather({ x, x * 2.0 }, -1)
+            return both[1] * floats(N * (N + 1)):reshape { 2, -1 } + both[2]
+          end)
+      ]] }
+      local all = N * (N + 1) / 2 -- of 1 to N: gradients, gathered columns
+      local function scattered(by)
+        return function()
+          local list = {}
+          for k = 0, 2 * N - 1 do
+            list[k + 1] = (math.floor(k / 2) + 1) / by
+          end
+          return list
+        end
+      end
+      for w = 0, 1 do
+        assert.equal(table.concat({
+          parts_of(w, R, scattered(1)), parts_of(w, R, scattered(N)),
+          parts_of(w, R, function() return { all / N, all / N } end),
+          -- the last replica's is the largest; 5 is everybody's
+          parts_of(w, R, function(r)
+            return { r == N - 1 and all or 0, all / N }
+          end),
+          -- of position p in the gathered rows: N p, and 2 from N replicas
+          parts_of(w, R, function(r)
+            local list = {}
+            for row = 0, 1 do
+              for k = 0, r do
+                list[#list + 1] = N * (row * all + r * (r + 1) / 2 + k)
+                  + 2 * N
+              end
+            end
+            return list
+          end),
+        }, "\n") .. "\n", outs[w + 1])
+      end
+    end
+  end)
+
   it("a process's value is told from one for each replica", function()
     local rs = workers.run { devices = 2, program = HEAD .. [[
       local per = s:run(function() return tf.constant(1.0) end)

@@ -330,6 +330,27 @@ end)
 describe("the names that are not here #once", function()
   local process = require "spec.support.process"
 
+  it("are not read by a program without mistakes, nor are texts of help",
+    function()
+      for _, host in ipairs(process.hosts) do
+        local r = process.run(host.path .. " -e " .. process.quote [[
+          local tf = require "tfdist"
+          local s = tf.distribute.MirroredStrategy { "CPU:0" }
+          s:scope(function()
+            local model = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+            model:compile { optimizer = "sgd", loss = "mse", metrics = { "mae" } }
+            model:fit(tf.ones { 2, 1 }, tf.ones { 2, 1 }, { verbose = 0 })
+          end)
+          assert(tf.data.Dataset.range(4):batch(2):iter():get_next())
+          assert(tf.summary.create_file_writer and tf.train.Checkpoint {})
+          for _, name in ipairs { "base.missing", "base.places", "host.help",
+            "host.help_texts" } do
+            print(package.loaded["tfdist." .. name])
+          end]])
+        assert.equal(("nil\n"):rep(4), r.out, r.err)
+      end
+    end)
+
   for _, host in ipairs(process.hosts) do
     it("are loaded when one is asked for, in " .. host.name, function()
       local r = process.run(host.path .. " -e " .. process.quote [[

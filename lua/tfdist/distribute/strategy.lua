@@ -341,7 +341,7 @@ function M.class(name, one_copy)
       return found
     elseif FIELDS[key] ~= nil then
       return rawget(self, FIELDS[key])
-    elseif type(key) == "string" then
+    elseif type(key) == "string" and not UNSET[key] then
       loading.load("tfdist.base.missing").check_strategy(key)
     end
     return unknown(key)
