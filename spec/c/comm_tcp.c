@@ -23,6 +23,72 @@ static void every_case(void **state) {
   run_all(all_cases, 3, 2);
 }
 
+/* The ways that have steps, each under its own name. */
+static void every_case_in_other_ways(void **state) {
+  static const char *const ways[] = {"ring", "halving", "doubling"};
+  size_t k;
+  int processes;
+
+  (void)state;
+  for (k = 0; k < sizeof ways / sizeof ways[0]; k++) {
+    tested = ways[k];
+    for (processes = 1; processes <= MOST; processes++) {
+      run_all(all_cases, processes, 1);
+    }
+    run_all(all_cases, 3, 2);
+    run_all(long_values, 3, 1);
+  }
+  tested = "tcp";
+}
+
+/* 2^24 + 1 is no single float: what comes out tells the order of additions.
+** Four shares of 64 elements; more[q] is what share q has beyond 2^24. */
+typedef struct order_case {
+  const char *way;
+  float more[4];
+} order_case;
+
+static const order_case *order;
+
+static int in_its_order(int process, int processes, int local) {
+  static const float given[4] = {16777216.0f, 0.0f, 1.0f, 1.0f};
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  pieces p;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p, &p);
+  float *x = NULL;
+  int i;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  make_pieces(&w, &p, TFD_FLOAT32, 256);
+  x = p.list[0].buffer->data;
+  for (i = 0; i < 256; i++) x[i] = given[process];
+  CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(60)) == TFD_OK);
+  for (i = 0; i < 256; i++) CHECK(x[i] == 16777216.0f + order->more[i / 64]);
+  drop_pieces(&w, &p);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void every_way_adds_in_its_own_order(void **state) {
+  static const order_case cases[] = {
+      {"tcp", {0, 0, 0, 0}},      /* ((a + b) + c) + d */
+      {"doubling", {2, 2, 2, 2}}, /* (a + b) + (c + d) */
+      {"halving", {0, 0, 0, 0}},  /* (a + c) + (b + d) */
+      {"ring", {0, 2, 2, 0}},     /* from its own number on */
+  };
+  size_t k;
+
+  (void)state;
+  for (k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+    order = &cases[k];
+    tested = order->way;
+    run_all(in_its_order, 4, 1);
+  }
+  tested = "tcp";
+}
+
 /* --- ordered faults ------------------------------------------------------- */
 
 static void a_fault_of_one_process_fails_all(void **state) {
@@ -264,6 +330,8 @@ int main(void) {
       cmocka_unit_test(headers_come_back_and_no_bit_of_them_may_change),
       cmocka_unit_test(proofs_are_hmac_sha256),
       cmocka_unit_test(every_case),
+      cmocka_unit_test(every_case_in_other_ways),
+      cmocka_unit_test(every_way_adds_in_its_own_order),
       cmocka_unit_test(long_values_of_every_kind),
       FAULT_TESTS,
       cmocka_unit_test(a_fault_of_one_process_fails_all),

@@ -290,8 +290,12 @@ struct tfd__ticket {
 extern const tfd__provider tfd__shared_provider;
 /* Several processes of one machine, through memory that they share. */
 extern const tfd__provider tfd__shm_provider;
-/* Several processes, over TCP. */
+/* Several processes, over TCP, */
 extern const tfd__provider tfd__tcp_provider;
+/* and with all_reduces in other ways (ways.h). */
+extern const tfd__provider tfd__ring_provider;
+extern const tfd__provider tfd__halving_provider;
+extern const tfd__provider tfd__doubling_provider;
 
 /* Add one to those that are built in; *p itself may go. A name that is there
 ** already is AlreadyExists. Threads: any. */

@@ -223,3 +223,35 @@ int tfd__reduce_runs(const tfd__collective *c, const tfd__run_of *in, int n,
   release_runs(moved, moved_n);
   return rc;
 }
+
+/* --- sums on this thread -------------------------------------------------- */
+
+tfd__kernel tfd__sum_kernel(const tfd__group *g, tfd_reduce_op op, int dtype) {
+  const tfd__backend *b = g->devices[0]->backend;
+  bool adds =
+      op <= TFD_REDUCE_MEAN &&
+      (tfd__is_float(dtype) || dtype == TFD_INT32 || dtype == TFD_INT64);
+
+  return adds && !b->asynchronous ? b->kernels[TFD_KERNEL_sum_parts] : NULL;
+}
+
+int tfd__sum_now(tfd__kernel kernel, const tfd__collective *c,
+                 const tfd__run_of *in, int n, const tfd__run_of *to,
+                 char *twin) {
+  tfd__view views[TFD_MAX_LOCAL_RANKS + 2];
+  int64_t ints[3] = {c->op == TFD_REDUCE_MEAN, 0, to->view.numel};
+  tfd__call call = {.name = c->what,
+                    .views = views,
+                    .ints = ints,
+                    .ints_n = 3,
+                    .in_n = (int16_t)n,
+                    .out_n = twin == NULL ? 1 : 2,
+                    .replica = -1};
+  int i;
+
+  for (i = 0; i < n; i++) views[i] = in[i].view;
+  views[n] = to->view;
+  views[n + 1] = to->view;
+  views[n + 1].data = twin;
+  return kernel(&call);
+}

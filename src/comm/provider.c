@@ -35,7 +35,10 @@ static int add_built_in(void) {
   if (count > 0) return TFD_OK;
   TFD_TRY(add(&tfd__shared_provider));
   TFD_TRY(add(&tfd__shm_provider));
-  return add(&tfd__tcp_provider);
+  TFD_TRY(add(&tfd__tcp_provider));
+  TFD_TRY(add(&tfd__ring_provider));
+  TFD_TRY(add(&tfd__halving_provider));
+  return add(&tfd__doubling_provider);
 }
 
 /* Later members are looked at only when the first one fits. */

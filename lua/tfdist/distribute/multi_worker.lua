@@ -122,8 +122,9 @@ end
 -- Transport --------------------------------------------------------------------
 
 -- "" is the best that can.
-local PROVIDERS = { AUTO = "", RING = "tcp", NCCL = "", MPI = "mpi" }
-local SHOWN = { tcp = "TCP", mpi = "MPI", shm = "shared memory" }
+local PROVIDERS = { AUTO = "", RING = "ring", NCCL = "", MPI = "mpi" }
+local SHOWN = { tcp = "TCP", ring = "TCP, in a ring",
+  halving = "TCP, by halves", doubling = "TCP, doubling", mpi = "MPI", shm = "shared memory" }
 
 local function read_options(given)
   local ok, found = pcall(communication.read, NAME, given)
@@ -220,7 +221,8 @@ end
 --- a Slurm step, else this process alone.
 --- communication_options: tf.distribute.experimental.CommunicationOptions; its
 --- implementation AUTO takes the fastest way that there is between the workers,
---- RING is TCP, MPI the plug-in of that name.
+--- RING a ring of workers over TCP, whose sums are added in another order, MPI
+--- the plug-in of that name.
 --- Blocks: until all workers are there.
 --- Errors: ValueError for what is no resolver or no options, and a cluster
 ---   without this process; with exit code 2: DeadlineExceeded when workers do

@@ -303,7 +303,8 @@ TFDIST_AUTO_CLUSTER=0      of clusters only TF_CONFIG is looked at
 TFDIST_SECRET=TEXT         what all workers of a cluster know
 TFDIST_SECRET_FILE=PATH    a file with it, of mode 0600
 TFDIST_INSECURE=1          no secret between machines
-TFDIST_TRANSPORT=NAME      who moves bytes between workers: tcp, mpi
+TFDIST_TRANSPORT=NAME      who moves bytes between workers: shm, tcp,
+                           ring, halving, doubling (over TCP too), mpi
 TFDIST_MPI=BUILD           which MPI: openmpi, mpich (default: who started us)
 TFDIST_RENDEZVOUS_TIMEOUT=S   seconds that workers wait for each other (300)
 TFDIST_HEARTBEAT_TIMEOUT=S    seconds that a worker may be silent (10)

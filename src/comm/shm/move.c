@@ -273,38 +273,6 @@ static tfd__run_of run_at(tfd__shm_group *own, const tfd__shm_value *v,
   return tfd__part_of(&p, 0, n);
 }
 
-tfd__kernel tfd__shm_kernel(const tfd__group *g, tfd_reduce_op op, int dtype) {
-  const tfd__backend *b = g->devices[0]->backend;
-  bool adds =
-      op <= TFD_REDUCE_MEAN &&
-      (tfd__is_float(dtype) || dtype == TFD_INT32 || dtype == TFD_INT64);
-
-  return adds && !b->asynchronous ? b->kernels[TFD_KERNEL_sum_parts] : NULL;
-}
-
-/* to = the sum of all in, into `twin` too when it is not NULL. */
-static int add_now(const tfd__group *g, const tfd__shm_work *w,
-                   tfd__kernel kernel, const tfd__run_of *in,
-                   const tfd__run_of *to, char *twin) {
-  int n = own_of(g)->tally.processes;
-  tfd__view views[TFD_MAX_LOCAL_RANKS + 2];
-  int64_t ints[3] = {w->kept.c.op == TFD_REDUCE_MEAN, 0, to->view.numel};
-  tfd__call call = {.name = w->kept.c.what,
-                    .views = views,
-                    .ints = ints,
-                    .ints_n = 3,
-                    .in_n = (int16_t)n,
-                    .out_n = twin == NULL ? 1 : 2,
-                    .replica = -1};
-  int i;
-
-  for (i = 0; i < n; i++) views[i] = in[i].view;
-  views[n] = to->view;
-  views[n + 1] = to->view;
-  views[n + 1].data = twin;
-  return kernel(&call);
-}
-
 /* to = the reduction of elements [from, from + to's) over all processes, which
 ** lie at `offset` of their slots. */
 static int reduce_into(tfd__group *g, tfd__shm_work *w, int64_t from,
@@ -313,7 +281,7 @@ static int reduce_into(tfd__group *g, tfd__shm_work *w, int64_t from,
   tfd__shm_value *v = &w->v;
   tfd__run_of in[TFD_MAX_LOCAL_RANKS];
   tfd__piece mine = {v->mine.buffer, &v->mine.view};
-  tfd__kernel kernel = tfd__shm_kernel(g, w->kept.c.op, v->dtype);
+  tfd__kernel kernel = tfd__sum_kernel(g, w->kept.c.op, v->dtype);
   uint64_t number = tfd__shm_number(own, v->done);
   int64_t n = to->view.numel;
   int q;
@@ -326,7 +294,9 @@ static int reduce_into(tfd__group *g, tfd__shm_work *w, int64_t from,
                 ? tfd__part_of(&mine, from, n)
                 : run_at(own, v, slot + (size_t)offset * v->size, n);
   }
-  if (kernel != NULL) return add_now(g, w, kernel, in, to, twin);
+  if (kernel != NULL) {
+    return tfd__sum_now(kernel, &w->kept.c, in, own->tally.processes, to, twin);
+  }
   return tfd__reduce_runs(&w->kept.c, in, own->tally.processes, to);
 }
 

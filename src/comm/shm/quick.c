@@ -28,7 +28,7 @@ static bool can(quick *q) {
   if (c->kind == TFD_COLLECTIVE_ALL_REDUCE && c->values == 1) {
     q->view = c->in[0].view;
     q->bytes = tfd__view_bytes(q->view);
-    q->kernel = tfd__shm_kernel(g, c->op, q->view->dtype);
+    q->kernel = tfd__sum_kernel(g, c->op, q->view->dtype);
     if (q->bytes > TFD_SHM_SMALL || q->kernel == NULL) return false;
   } else if (c->kind != TFD_COLLECTIVE_BARRIER) {
     return false;

@@ -242,7 +242,7 @@ static int finish_sums(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
     v->submitted = true;
   }
   if (!v->reduced && tfd__shm_reduces(w) &&
-      tfd__shm_kernel(g, w->kept.c.op, v->dtype) == NULL) {
+      tfd__sum_kernel(g, w->kept.c.op, v->dtype) == NULL) {
     *there_p = false;
     TFD_TRY(tfd__kept_ready(&w->kept, g, until, there_p));
     if (!*there_p) return TFD_OK;

@@ -151,8 +151,6 @@ int tfd__shm_values(const tfd__shm_work *w);
 bool tfd__shm_reduces(const tfd__shm_work *w);
 /* Few bytes: reading all of them from everybody beats a second step. */
 enum { TFD_SHM_SMALL = 8192 };
-/* The kernel that makes such sums on this thread; NULL = the devices must. */
-tfd__kernel tfd__shm_kernel(const tfd__group *g, tfd_reduce_op op, int dtype);
 /* Begin with value w->k. */
 void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w);
 /* Number of round j among all that the group has. */

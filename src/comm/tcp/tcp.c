@@ -1,27 +1,27 @@
 /* Collectives of several processes, made of frames between all of them.
 **
-** all_reduce: each process adds up its own ranks, sends share p of the sum to
-** process p, adds up what comes in the order of processes, and sends its share
-** of the result to all others. Every byte crosses 2 (P - 1) / P times, the
-*least
-** there is, in two steps whatever P; few elements go whole to everybody, in one
-** step. The order of additions is that of the ranks, processes' sums by
-** processes' sums: equal bits everywhere and from run to run.
-** reduce_scatter is the first half of that, the ranks' parts being the shares.
+** all_reduce: each process adds up its own ranks and goes on in one of the ways
+** of comm/ways.h. By itself it takes the cheapest of those that add up in the
+** order of processes: equal bits everywhere, from run to run, and as over other
+** transports and in reduce_scatter, which is the first half of the way
+** "direct", the ranks' parts being the shares. Other ways are providers of
+** their own names; what is no sum of whole or single floats goes directly there
+** too.
 ** broadcast and all_gather send what one has to all others.
-** Work moves on when somebody waits for it; bytes move by the mesh's thread. */
+** Work moves on when somebody waits for it; bytes are moved by who waits, or by
+** the mesh's thread. */
 
-#include "comm/schedule.h"
+#include <string.h>
+
 #include "comm/tcp/tcp.h"
-
-/* Below this, one step with P times the bytes beats two steps. */
-enum { SMALL_BYTES = 16384 };
-
+#include "comm/ways.h"
 typedef enum phase {
   PHASE_INPUT = 0, /* the devices are computing what is sent */
   PHASE_EXCHANGE,
   PHASE_REDUCE, /* the device adds up */
   PHASE_SHARE,
+  PHASE_STEPS,  /* of a way that has them */
+  PHASE_DIVIDE, /* the device makes a mean of their sum */
   PHASE_DONE
 } phase;
 
@@ -31,7 +31,8 @@ typedef struct part {
   int dtype;
   tfd__run_of mine; /* what this process gives; owned when owns_mine */
   bool owns_mine;
-  tfd__run_of theirs; /* owned: what the others gave, process by process */
+  tfd__run_of theirs; /* owned: what the others gave, process by process; of a
+                      ** way with steps, what came in one */
   tfd__stretch share; /* what is added up here */
 } part;
 
@@ -42,6 +43,8 @@ typedef struct work {
   tfd__post **waited; /* of this phase */
   int posts_n;
   uint64_t number; /* of the collective */
+  tfd__way way;
+  int step;
   phase phase;
 } work;
 
@@ -49,6 +52,7 @@ typedef struct network_group {
   tfd__mesh *mesh;
   int process;
   int processes;
+  tfd__way way;   /* of all_reduces; AUTO = the cheapest in order */
   uint64_t begun; /* collectives so far */
 } network_group;
 
@@ -69,6 +73,8 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
   if (own == NULL) return tfd__no_memory(sizeof *own, "group");
   own->process = config->network->process;
   own->processes = config->network->processes;
+  own->way = tfd__way_named(g->provider->name);
+  if (own->way == TFD_WAYS) own->way = TFD_WAY_AUTO;
   g->own = own;
   rc = tfd__mesh_open(g, config, &own->mesh);
   if (rc != TFD_OK) {
@@ -88,6 +94,33 @@ static void close_group(tfd__group *g) {
 
 static void abort_group(tfd__group *g) {
   tfd__mesh_abort(own_of(g)->mesh, &g->cause);
+}
+
+/* --- the way ---------------------------------------------------------------
+ */
+
+/* May parts of the sum be added up as they come? Not halves, which would lose
+** what their sums' last bits are. */
+static bool grows(const tfd__group *g, const tfd__collective *c, int k) {
+  const tfd__view *v = tfd__given(g, c, k, 0)->view;
+  bool is_half = v->dtype == TFD_FLOAT16 || v->dtype == TFD_BFLOAT16;
+
+  return !is_half && tfd__sum_kernel(g, c->op, v->dtype) != NULL;
+}
+
+static tfd__way choose(const tfd__group *g, const tfd__collective *c) {
+  const network_group *own = own_of(g);
+  bool all_grow = own->way != TFD_WAY_AUTO;
+  double bytes = 0;
+  int k;
+
+  if (c->kind != TFD_COLLECTIVE_ALL_REDUCE) return TFD_WAY_DIRECT;
+  for (k = 0; k < c->values; k++) {
+    bytes += (double)tfd__view_bytes(tfd__given(g, c, k, 0)->view);
+    all_grow = all_grow && grows(g, c, k);
+  }
+  if (all_grow && own->processes > 1) return own->way;
+  return tfd__way_best(tfd__costs_of("tcp"), own->processes, bytes, false);
 }
 
 /* --- making work ---------------------------------------------------------- */
@@ -130,6 +163,7 @@ static int work_new(tfd__group *g, const tfd__collective *c, work **w_p) {
     return tfd__no_memory(posts * sizeof *w->posts, c->what);
   }
   w->number = ++own_of(g)->begun;
+  w->way = choose(g, c);
   *w_p = w;
   return TFD_OK;
 }
@@ -146,7 +180,8 @@ static void add_post(tfd__group *g, work *w, bool send, int process, int tag,
                    .data = run == NULL ? NULL : run->view.data,
                    .frame = {.tag = (uint32_t)tag,
                              .seq = w->number,
-                             .what = tfd__kept_signature(&w->kept, dtype),
+                             .what = tfd__kept_signature(&w->kept, dtype) |
+                                     (uint64_t)w->way << 56,
                              .count = (uint64_t)numel,
                              .length = bytes}};
   tfd__frame_set_place(&p->frame, &w->kept.c);
@@ -164,10 +199,6 @@ static tfd__run_of cut(const tfd__run_of *run, int64_t begin, int64_t end) {
   return tfd__part_of(&p, begin, end - begin);
 }
 
-static bool is_small(const part *p) {
-  return (size_t)p->numel * tfd__dtype_size(p->dtype) <= SMALL_BYTES;
-}
-
 static bool scatters(const work *w) {
   return w->kept.c.kind == TFD_COLLECTIVE_REDUCE_SCATTER;
 }
@@ -178,8 +209,108 @@ static tfd__stretch share_of(const work *w, const part *p, int processes,
   int64_t each = p->numel / processes;
 
   if (scatters(w)) return (tfd__stretch){process * each, (process + 1) * each};
-  if (is_small(p)) return (tfd__stretch){0, p->numel};
+  if (w->way == TFD_WAY_WHOLE) return (tfd__stretch){0, p->numel};
   return tfd__stretch_of(p->numel, processes, process);
+}
+
+/* --- steps ---------------------------------------------------------------- */
+
+/* Elements that come in one step at most. */
+static int64_t most_that_come(const network_group *own, const work *w,
+                              int64_t numel) {
+  int64_t most = 0;
+  int s;
+
+  for (s = 0; s < tfd__way_steps(w->way, own->processes); s++) {
+    tfd__step step =
+        tfd__way_step(w->way, own->processes, own->process, s, numel);
+    int64_t n = step.in.end - step.in.begin;
+
+    if (step.adds && n > most) most = n;
+  }
+  return most;
+}
+
+static bool has_steps(const work *w) {
+  return w->way > TFD_WAY_DIRECT;
+}
+
+static tfd__step step_of(const tfd__group *g, const work *w, int k) {
+  const network_group *own = own_of(g);
+
+  return tfd__way_step(w->way, own->processes, own->process, w->step,
+                       w->parts[k].numel);
+}
+
+static tfd__run_of result_of(const tfd__group *g, const work *w, int k,
+                             tfd__stretch s) {
+  return tfd__part_of(tfd__gotten(g, &w->kept.c, k, 0), s.begin,
+                      s.end - s.begin);
+}
+
+/* Sums grow where results go. */
+static void begin_steps(const tfd__group *g, const work *w) {
+  int k;
+
+  for (k = 0; k < w->kept.c.values; k++) {
+    const part *p = &w->parts[k];
+    void *to = tfd__gotten(g, &w->kept.c, k, 0)->view->data;
+
+    if (to == p->mine.view.data || p->numel == 0) continue;
+    memcpy(to, p->mine.view.data, tfd__view_bytes(&p->mine.view));
+  }
+}
+
+static int post_step(tfd__group *g, work *w) {
+  int values = w->kept.c.values;
+  int k;
+
+  for (k = 0; k < values; k++) {
+    tfd__step s = step_of(g, w, k);
+    tfd__run_of out = result_of(g, w, k, s.out);
+    tfd__run_of in = result_of(g, w, k, s.in);
+    const part *p = &w->parts[k];
+    int tag = w->step * values + k;
+
+    TFD_TRY(tfd__pass_chunk(&w->kept.c));
+    if (s.adds) in = cut(&p->theirs, 0, s.in.end - s.in.begin);
+    if (s.to >= 0) add_post(g, w, true, s.to, tag, p->numel, &out);
+    if (s.from >= 0) add_post(g, w, false, s.from, tag, p->numel, &in);
+  }
+  return TFD_OK;
+}
+
+static int add_step(tfd__group *g, const work *w) {
+  tfd__collective sum = w->kept.c;
+  int k;
+
+  sum.op = TFD_REDUCE_SUM; /* a mean is divided at the end */
+  for (k = 0; k < sum.values; k++) {
+    const part *p = &w->parts[k];
+    tfd__step s = step_of(g, w, k);
+    tfd__run_of here = result_of(g, w, k, s.in);
+    tfd__run_of in[2] = {here, here};
+
+    if (s.from < 0 || !s.adds || here.view.numel == 0) continue;
+    in[s.first ? 0 : 1] = cut(&p->theirs, 0, here.view.numel);
+    TFD_TRY(tfd__sum_now(tfd__sum_kernel(g, sum.op, p->dtype), &sum, in, 2,
+                         &here, NULL));
+  }
+  return TFD_OK;
+}
+
+/* What is added up are processes' means. */
+static int divide_all(tfd__group *g, const work *w) {
+  int k;
+
+  if (w->kept.c.op != TFD_REDUCE_MEAN) return TFD_OK;
+  for (k = 0; k < w->kept.c.values; k++) {
+    tfd__run_of all = result_of(g, w, k, (tfd__stretch){0, w->parts[k].numel});
+
+    if (all.view.numel == 0) continue;
+    TFD_TRY(tfd__run_divide(&w->kept.c, &all, own_of(g)->processes));
+  }
+  return TFD_OK;
 }
 
 /* --- all_reduce, reduce_scatter ------------------------------------------- */
@@ -193,6 +324,10 @@ static int begin_part(tfd__group *g, work *w, int k) {
   p->numel = v->numel;
   p->dtype = v->dtype;
   TFD_TRY(tfd__kept_reduce(&w->kept, g, k, &p->mine, &p->owns_mine));
+  if (has_steps(w)) {
+    share = most_that_come(own, w, p->numel);
+    return tfd__run_new(g->devices[0], p->dtype, share, &p->theirs);
+  }
   p->share = share_of(w, p, own->processes, own->process);
   share = p->share.end - p->share.begin;
   return tfd__run_new(g->devices[0], p->dtype, share * own->processes,
@@ -287,7 +422,7 @@ static int share_results(tfd__group *g, work *w) {
         tfd__part_of(out, p->share.begin, p->share.end - p->share.begin);
 
     TFD_TRY(tfd__pass_chunk(&w->kept.c));
-    for (q = 0; q < own->processes && !is_small(p); q++) {
+    for (q = 0; q < own->processes && w->way == TFD_WAY_DIRECT; q++) {
       tfd__stretch s = share_of(w, p, own->processes, q);
       tfd__run_of from = tfd__part_of(out, s.begin, s.end - s.begin);
 
@@ -411,6 +546,11 @@ static int next_phase(tfd__group *g, work *w) {
     switch (w->kept.c.kind) {
     case TFD_COLLECTIVE_ALL_REDUCE:
     case TFD_COLLECTIVE_REDUCE_SCATTER:
+      if (has_steps(w)) {
+        begin_steps(g, w);
+        w->phase = PHASE_STEPS;
+        return post_step(g, w);
+      }
       TFD_TRY(exchange(g, w));
       break;
     case TFD_COLLECTIVE_BROADCAST:
@@ -431,6 +571,15 @@ static int next_phase(tfd__group *g, work *w) {
     TFD_TRY(reduce_shares(g, w));
     tfd__kept_note(&w->kept, g);
     return TFD_OK;
+  case PHASE_STEPS:
+    TFD_TRY(add_step(g, w));
+    if (++w->step < tfd__way_steps(w->way, own_of(g)->processes)) {
+      return post_step(g, w);
+    }
+    TFD_TRY(divide_all(g, w));
+    tfd__kept_note(&w->kept, g);
+    w->phase = PHASE_DIVIDE;
+    return TFD_OK;
   case PHASE_REDUCE:
     if (!scatters(w)) TFD_TRY(share_results(g, w));
     w->phase = PHASE_SHARE;
@@ -448,7 +597,8 @@ static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
   while (w->phase != PHASE_DONE) {
     bool over = false;
 
-    if (w->phase == PHASE_INPUT || w->phase == PHASE_REDUCE) {
+    if (w->phase == PHASE_INPUT || w->phase == PHASE_REDUCE ||
+        w->phase == PHASE_DIVIDE) {
       int rc = tfd__kept_ready(&w->kept, g, until, &over);
 
       if (rc != TFD_OK) return tfd__group_fail(g); /* the others wait for it */
@@ -470,20 +620,22 @@ static void end_work(tfd__ticket *t) {
   work_free(t->group, w);
 }
 
-const tfd__provider tfd__tcp_provider = {
-    .abi = TFD_PROVIDER_ABI,
-    .name = "tcp",
-    .score = 50,
-    .scatters_alike = true,
-    .can = can,
-    .open = open_group,
-    .close = close_group,
-    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin_reduction,
-              [TFD_COLLECTIVE_REDUCE_SCATTER] = begin_reduction,
-              [TFD_COLLECTIVE_BROADCAST] = begin_other,
-              [TFD_COLLECTIVE_ALL_GATHER] = begin_other,
-              [TFD_COLLECTIVE_BARRIER] = begin_other},
-    .wait = wait_work,
-    .end = end_work,
-    .abort = abort_group,
-};
+/* They differ in the way of their all_reduces; sums that do not grow in the
+** order of ranks are no sums of reduce_scatter's parts. */
+#define PROVIDER(name_, score_, in_order)                         \
+  {                                                               \
+    .abi = TFD_PROVIDER_ABI, .name = (name_), .score = (score_),  \
+    .scatters_alike = (in_order), .can = can, .open = open_group, \
+    .close = close_group,                                         \
+    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin_reduction,      \
+              [TFD_COLLECTIVE_REDUCE_SCATTER] = begin_reduction,  \
+              [TFD_COLLECTIVE_BROADCAST] = begin_other,           \
+              [TFD_COLLECTIVE_ALL_GATHER] = begin_other,          \
+              [TFD_COLLECTIVE_BARRIER] = begin_other},            \
+    .wait = wait_work, .end = end_work, .abort = abort_group,     \
+  }
+
+const tfd__provider tfd__tcp_provider = PROVIDER("tcp", 50, true);
+const tfd__provider tfd__ring_provider = PROVIDER("ring", 3, false);
+const tfd__provider tfd__halving_provider = PROVIDER("halving", 2, false);
+const tfd__provider tfd__doubling_provider = PROVIDER("doubling", 1, false);
