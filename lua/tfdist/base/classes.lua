@@ -11,31 +11,18 @@ local text = require "tfdist.base.text"
 
 local M = {}
 
-local function object_metatable(class)
-  local function names()
-    return text.inherited_names(class)
-  end
-  local absent = text.absent_fields(names)
-  local meta = { class = class, __name = class.__name, __names = names,
-    __index = function(_, key)
-      local value = class[key]
-      return value == nil and absent(key) or value
-    end,
-    __tostring = function(self)
-      return self:describe()
-    end }
-  for key, value in pairs(class._root._metamethods) do
-    meta[key] = value
-  end
-  return meta
-end
-
+-- A new object, from the metatable that the class's objects share; made when the
+-- first one is, since what it says of a class may come after the class.
 local function new(class, ...)
   local meta = rawget(class, "_object_metatable")
   if meta == nil then
-    meta = object_metatable(class)
+    meta = class._make_metatable(class)
     class._object_metatable = meta
   end
+  return class._construct(class, meta, ...)
+end
+
+local function construct(class, meta, ...)
   local self = setmetatable({}, meta)
   class.init(self, ...)
   return self
@@ -54,15 +41,17 @@ function M.is_class(x)
   return type(meta) == "table" and rawget(meta, "is_class") == true
 end
 
---- A class without a parent, and the test for its objects and those of all
---- classes derived from it.
+--- A class without a parent.
 ---@param name string
 ---@param path string  where users find it, for messages
----@param metamethods? table  more of objects: __call
----@return table, fun(x:any):boolean
-function M.root(name, path, metamethods)
+---@param make_metatable fun(class:table):table  that of a class's objects
+---@param construct_? fun(class:table, meta:table, ...):table  makes an object of
+---  it and calls class.init(self, ...)
+---@return table
+function M.new(name, path, make_metatable, construct_)
   local Root = named(name, nil)
-  Root._root, Root._metamethods = Root, metamethods or {}
+  Root._make_metatable = make_metatable
+  Root._construct = construct_ or construct
 
   --- A class that inherits from this one; calling it makes an object and calls
   --- init(self, ...).
@@ -76,7 +65,45 @@ function M.root(name, path, metamethods)
     return named(child, self)
   end
 
-  Root.extend = Root.subclass
+  --- The same. What a class does in its own subclass holds here too.
+  function Root:extend(child)
+    if type(self) ~= "table" or self.subclass == nil then
+      options.wrong_self(name .. ".extend", "class", self, { "name" })
+    end
+    return self:subclass(child)
+  end
+
+  return Root
+end
+
+local function plain_metatable(class)
+  local function names()
+    return text.inherited_names(class)
+  end
+  local absent = text.absent_fields(names)
+  local meta = { class = class, __name = class.__name, __names = names,
+    __index = function(_, key)
+      local value = class[key]
+      return value == nil and absent(key) or value
+    end,
+    __tostring = function(self)
+      return self:describe()
+    end }
+  for key, value in pairs(class._root._metamethods) do
+    meta[key] = value
+  end
+  return meta
+end
+
+--- A class without a parent, whose objects are plain tables, and the test for
+--- its objects and those of all classes derived from it.
+---@param name string
+---@param path string
+---@param metamethods? table  more of objects: __call
+---@return table, fun(x:any):boolean
+function M.root(name, path, metamethods)
+  local Root = M.new(name, path, plain_metatable)
+  Root._root, Root._metamethods = Root, metamethods or {}
 
   --- Called for a new object; classes with arguments put their own in place.
   function Root:init()

@@ -17,6 +17,7 @@
 ---   local Linear = setmetatable({}, { __index = tf.Module })
 ---   local meta = { __index = tf.Module.index(Linear) }
 ---   local layer = setmetatable({ w = tf.Variable(0) }, meta)
+local classes = require "tfdist.base.classes"
 local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
@@ -28,7 +29,6 @@ local M = {}
 
 local getmetatable, rawget, type = getmetatable, rawget, type
 
-local Module = { __name = "Module", is_tf_module = true }
 local MAX_DEPTH = 200
 
 -- Objects of other modules that count as one variable (distributed ones)
@@ -163,7 +163,7 @@ end
 --- An __index function that looks in class first, then among the properties.
 ---@param class table
 ---@return fun(self:table, key:any):any, fun():string[]  names that it knows
-function Module.index(class)
+local function index_of(class)
   local function names()
     return text.inherited_names(class, properties)
   end
@@ -183,21 +183,8 @@ function Module.index(class)
   return index, names
 end
 
---- Called by subclasses that take a name; may be left out.
----@param name? string
-function Module:init(name)
-  if type(self) ~= "table" then
-    options.wrong_self("Module.init", "module", self, { "name" })
-  elseif name ~= nil and (type(name) ~= "string"
-    or not name:find("^[%a_][%w_]*$")) then
-    errors.raise("ValueError", "Module: name must be a word of letters, "
-      .. "digits and underscores, got " .. text.describe(name))
-  end
-  rawset(self, "_name", name)
-end
-
-local function instance_metatable(class)
-  local index, names = Module.index(class)
+local function make_metatable(class)
+  local index, names = index_of(class)
   local meta = {
     __index = index, __names = names, __name = class.__name,
     is_tf_module = true, class = class,
@@ -223,12 +210,7 @@ local function instance_metatable(class)
   return meta
 end
 
-local function new(class, ...)
-  local meta = rawget(class, "instance_metatable")
-  if meta == nil then
-    meta = instance_metatable(class)
-    class.instance_metatable = meta
-  end
+local function construct(class, meta, ...)
   local self = setmetatable({}, meta)
   if state.current.name_scope ~= "" then
     rawset(self, "_scope", state.current.name_scope)
@@ -237,31 +219,21 @@ local function new(class, ...)
   return self
 end
 
---- A class that inherits from this one; calling it makes an object and calls
---- init(self, ...).
----@param name string
----@return table
-function Module:subclass(name)
-  if type(self) ~= "table" then
-    options.wrong_self("Module.subclass", "class", self, { "name" })
-  elseif type(name) ~= "string" then
-    errors.raise("TypeError", "Module:subclass: the class needs a name, got "
-      .. text.describe(name), 'tf.Module:subclass "MyModule"')
-  end
-  return setmetatable({ __name = name, super = self }, {
-    __index = self, __call = new,
-    __tostring = function()
-      return "class " .. name
-    end,
-  })
-end
+local Module = classes.new("Module", "tf.Module", make_metatable, construct)
+Module.is_tf_module = true
+Module.index = index_of
 
---- The same. What a class does in its own subclass holds here too.
-function Module:extend(name)
-  if type(self) ~= "table" or self.subclass == nil then
-    options.wrong_self("Module.extend", "class", self, { "name" })
+--- Called by subclasses that take a name; may be left out.
+---@param name? string
+function Module:init(name)
+  if type(self) ~= "table" then
+    options.wrong_self("Module.init", "module", self, { "name" })
+  elseif name ~= nil and (type(name) ~= "string"
+    or not name:find("^[%a_][%w_]*$")) then
+    errors.raise("ValueError", "Module: name must be a word of letters, "
+      .. "digits and underscores, got " .. text.describe(name))
   end
-  return self:subclass(name)
+  rawset(self, "_name", name)
 end
 
 --- fn wrapped so that variables made inside get the module's name scope:
@@ -286,13 +258,6 @@ end
 
 --- True for objects of tf.Module and its subclasses.
 Module.is_module = is_module
-
-setmetatable(Module, {
-  __call = new,
-  __tostring = function()
-    return "class Module"
-  end,
-})
 
 M.Module = Module
 

@@ -52,7 +52,7 @@ local penalties_used = false
 -- A metatable makes the state a leaf to whoever walks the fields.
 local Own = { __name = "layer state" }
 
-local Layer = module.Module.subclass(module.Module, "Layer")
+local Layer = module.Module:subclass "Layer"
 M.Layer = Layer
 
 --- True for objects of Layer and its descendants.
@@ -115,7 +115,7 @@ local function assign(self, key, value)
   M.put(self, key, value)
 end
 
-local function make_metatable(class)
+function Layer._make_metatable(class)
   local meta = {
     __name = class.__name, is_tf_module = true, is_keras_layer = true,
     class = class, __newindex = assign,
@@ -147,18 +147,16 @@ local function make_metatable(class)
     fields.add(found, class)
     return text.names(found, class.getters)
   end
-  class.instance_metatable = meta
   return meta
 end
 
-local function new(class, ...)
+function Layer._construct(class, meta, ...)
   local own = setmetatable({
     trainable = true, built = false, weights = {}, flags = {}, order = {},
     config = {},
     strategy = contexts.get_strategy(),
   }, Own)
-  local self = setmetatable({ _own = own },
-    rawget(class, "instance_metatable") or make_metatable(class))
+  local self = setmetatable({ _own = own }, meta)
   function own.handler(e)
     if type(e) == "string" then
       e = errors.wrap(e)
@@ -175,22 +173,6 @@ local function new(class, ...)
   getters.name(self)
   return self
 end
-
-getmetatable(Layer).__call = new
-
---- A class that inherits from this one; calling it makes an object and calls
---- init(self, ...).
----@param name string
----@return table
-function Layer:extend(name)
-  local class = module.Module.subclass(self, name)
-  getmetatable(class).__call = new
-  -- True for layers whose only fields are their weights.
-  class.is_leaf = false
-  return class
-end
-
-Layer.subclass = Layer.extend
 
 local function set_common(self, name, trainable, dtype, shape)
   local own = rawget(self, "_own")
@@ -395,7 +377,8 @@ local function each_variable(self, trainable, seen, visit)
   local own = rawget(self, "_own")
   trainable = trainable and own.trainable
   local weights = own.weights
-  if getmetatable(self).class.is_leaf and #own.order == #weights then
+  -- A leaf's only fields are its weights; classes derived from it may have more.
+  if rawget(getmetatable(self).class, "is_leaf") and #own.order == #weights then
     -- Nothing but its weights, each in a field.
     for i = 1, #weights do
       visit(weights[i], trainable and own.flags[i])
