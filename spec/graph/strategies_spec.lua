@@ -225,6 +225,26 @@ describe("a run", function()
       assert.are.equal(4, traces) -- two signatures on two replicas
     end)
 
+  replicas.pair(it, pending, "is a program for each device between sync points",
+    function(strategy)
+      local fn = tf.function_(function(x)
+        return strategy:run(function(own)
+          return replica():all_reduce("sum", tf.exp(own) * 2) + own
+        end, { x })
+      end)
+      local x = tf.constant { 1, 2 }
+      fn(x)
+      local programs = {}
+      local text = fn:get_concrete_function(x):graph "lowered"
+      for device in text:gmatch "program [^\n]- on ([^:]+:%d+):" do
+        programs[#programs + 1] = device
+      end
+      -- Both compute, the first adds up, the second takes the sum.
+      local a, b = on_device.at(0), on_device.at(1)
+      table.sort(programs)
+      assert.are.same({ a, a, b, b }, programs, text)
+    end)
+
   replicas.pair(it, pending, "may make variables when it is traced first",
     function(strategy)
       local v

@@ -93,6 +93,7 @@ local CASES = {
 local STRATEGIES = { default = tf.distribute.get_strategy() }
 if replicas.available > 1 then
   STRATEGIES["one device"] = tf.distribute.OneDeviceStrategy(on_device.at(1))
+  STRATEGIES["two replicas"] = replicas.mirrored(2)
 end
 
 describe("a model's steps as graphs", function()

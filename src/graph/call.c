@@ -16,26 +16,14 @@ static void drop_outputs(tfd_graph *g) {
 
 static void graph_destroy(void *self) {
   tfd_graph *g = self;
-  int i;
 
   drop_outputs(g);
   tfd__replay_free(g, g->replay);
   if (g->context != NULL) g->context->recorder = g->context->paused = NULL;
   tfd__release(g->context);
   tfd__release(g->outer);
-  for (i = 0; i < TFD_GRAPH_PROGRAMS; i++) tfd__program_free(g->programs[i]);
-  for (i = 0; i < g->constants_n; i++) tfd__release(g->constants[i]);
-  for (i = 0; i < g->variables_n; i++) tfd__release(g->variables[i]);
-  tfd__body_free(&g->body);
-  tfd__free(g->map.keys);
-  tfd__free(g->map.numbers);
-  tfd__free(g->inputs);
-  tfd__free(g->constants);
-  tfd__free(g->variables);
-  tfd__free(g->draws);
-  tfd__free(g->outputs);
-  tfd__free(g->text);
-  tfd__free(g->name);
+  tfd__pieces_free(g->pieces);
+  tfd__graph_clear(g);
   tfd__free(g);
 }
 
@@ -196,59 +184,28 @@ static int check_call(const tfd_graph *g, tfd_tensor *const *inputs,
   return tfd__refuse_recorder(g->name);
 }
 
-static bool fits(const tfd__program *p, tfd_tensor *const *inputs) {
-  const int64_t *at = p->layout;
-  int i;
-  int k;
-
-  for (i = 0; i < p->inputs_n; i++) {
-    const tfd__view *v = &inputs[i]->view;
-
-    for (k = 0; k < v->rank; k++) {
-      if (at[k] != v->dims[k] || at[k + v->rank] != v->strides[k]) return false;
-    }
-    at += 2 * v->rank;
-  }
-  return true;
-}
-
-/* The program for these shapes becomes the first of the list. */
-static int find_program(tfd_graph *g, tfd_tensor *const *inputs,
-                        tfd__program **program_p) {
-  tfd__program *p = NULL;
-  int i = 0;
-
-  while (i < TFD_GRAPH_PROGRAMS - 1 && g->programs[i] != NULL &&
-         !fits(g->programs[i], inputs)) {
-    i++;
-  }
-  p = g->programs[i];
-  if (p == NULL || !fits(p, inputs)) {
-    TFD_TRY(tfd__lower(g, inputs, &p));
-    g->replays = p == NULL;
-    *program_p = p;
-    if (p == NULL) return TFD_OK;
-    tfd__program_free(g->programs[i]);
-  }
-  for (; i > 0; i--) g->programs[i] = g->programs[i - 1];
-  g->programs[0] = p;
-  *program_p = p;
-  return TFD_OK;
-}
-
 static int start(tfd_graph *g, tfd_tensor *const *inputs,
                  const tfd__given *given) {
   tfd__program *p = NULL;
 
-  if (tfd__context()->tapes == NULL && !g->replays) {
-    TFD_TRY(find_program(g, inputs, &p));
+  bool followed = tfd__context()->tapes != NULL;
+
+  if (!followed && !g->replays) {
+    TFD_TRY(tfd__graph_program(g, inputs, &p));
+    if (p == NULL && g->hosts_n == 0) {
+      TFD_TRY(tfd__pieces_new(g, &g->pieces));
+    }
   }
-  if (p == NULL) return tfd__replay_new(g, inputs, given, &g->replay);
+  if (followed || (p == NULL && g->pieces == NULL))
+    return tfd__replay_new(g, inputs, given, &g->replay);
   if (g->outputs == NULL) {
     size_t n = (size_t)g->body.results_n + 1;
 
     g->outputs = tfd__calloc(n, sizeof *g->outputs);
     if (g->outputs == NULL) return tfd__no_memory(n * 8, "graph");
+  }
+  if (p == NULL) {
+    return tfd__pieces_call(g, g->pieces, inputs, given, g->outputs);
   }
   return tfd__program_call(g, p, inputs, given, g->outputs);
 }

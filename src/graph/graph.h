@@ -10,10 +10,11 @@
 **   arena; a call fills in pointers and is one piece of work of the stream.
 ** Both give the bits of the ops run one by one.
 **
+** - pieces: a program for each device and stretch between devices.
 ** Files, each above those before it: body (arrays), record, dead, common,
 *sizes,
 ** groups, plan, program (what runs), emit, fused, lower (body to program),
-** replay, text, call (the API).
+** replay, execute, pieces, text, call (the API).
 ** May include base .. ops; not autograd, distribute, comm. Specs: spec/graph,
 ** spec/c/graph_*.c. */
 
@@ -108,6 +109,7 @@ typedef struct tfd__value_map {
 
 typedef struct tfd__program tfd__program;
 typedef struct tfd__replay tfd__replay;
+typedef struct tfd__pieces tfd__pieces;
 
 #define TFD_GRAPH_PROGRAMS 8 /* for as many shapes of the inputs */
 
@@ -132,6 +134,7 @@ struct tfd_graph {
   tfd_context *outer;   /* the caller's while it records; owned */
   bool replays;         /* no program can be made of it */
   tfd__program *programs[TFD_GRAPH_PROGRAMS]; /* the last used first */
+  tfd__pieces *pieces;                        /* of several devices */
   tfd__replay *replay;                        /* the call that runs */
   tfd_tensor **outputs;                       /* of a program's call */
   char *text;
@@ -290,6 +293,31 @@ void tfd__program_free(tfd__program *p);
 /* outputs: room for the results. Owns: what it puts there. */
 int tfd__program_call(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
                       const tfd__given *given, tfd_tensor **outputs);
+
+/* execute.c: the program for inputs of these shapes, NULL where there can be
+** none. */
+int tfd__graph_program(tfd_graph *g, tfd_tensor *const *inputs,
+                       tfd__program **program_p);
+/* Run a graph without steps of the host, as a program where that can be.
+** outputs: room for the results. Owns: what it puts there. */
+int tfd__graph_run(tfd_graph *g, tfd_tensor *const *inputs,
+                   const tfd__given *given, tfd_tensor **outputs);
+
+/* Let go of all lists and programs. */
+void tfd__graph_clear(tfd_graph *g);
+
+/* --- pieces --------------------------------------------------------------- */
+
+/* Split a graph without steps of the host into programs, one for each device
+** and stretch between devices. *pieces_p is NULL when that cannot be. */
+int tfd__pieces_new(tfd_graph *g, tfd__pieces **pieces_p);
+void tfd__pieces_free(tfd__pieces *p);
+/* outputs: room for the results. Owns: what it puts there. */
+int tfd__pieces_call(tfd_graph *g, tfd__pieces *p, tfd_tensor *const *inputs,
+                     const tfd__given *given, tfd_tensor **outputs);
+/* How many there are, and the graph of each, borrowed. */
+int tfd__pieces_count(const tfd__pieces *p);
+tfd_graph *tfd__pieces_graph(const tfd__pieces *p, int i);
 
 /* --- replay --------------------------------------------------------------- */
 

@@ -152,6 +152,10 @@ static void put_lowered(writer *w, const tfd_graph *g) {
   const tfd__program *p = g->programs[0];
   int i;
 
+  for (i = 0; g->pieces != NULL && i < tfd__pieces_count(g->pieces); i++) {
+    put_lowered(w, tfd__pieces_graph(g->pieces, i));
+  }
+  if (g->pieces != NULL) return;
   if (p == NULL) {
     put(w, "graph \"%.200s\" has no program: %s\n", g->name,
         g->replays ? "it is replayed" : "it has not run");

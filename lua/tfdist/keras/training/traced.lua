@@ -27,7 +27,7 @@ local MET = {} -- in a graph's place: the signature was met once
 local function traces(own)
   local strategy = own.strategy
   return not own.run_eagerly and not config.functions_run_eagerly()
-    and not strategy.over_workers and strategy.local_count == 1
+    and not strategy.over_workers
     and tracing.current() == nil
 end
 

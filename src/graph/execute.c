@@ -1,0 +1,90 @@
+/* A graph of one device from inputs to results: as a program, one of a few for
+** shapes of the inputs that were met, or by replay. */
+#include "graph/graph.h"
+
+static bool fits(const tfd__program *p, tfd_tensor *const *inputs) {
+  const int64_t *at = p->layout;
+  int i;
+  int k;
+
+  for (i = 0; i < p->inputs_n; i++) {
+    const tfd__view *v = &inputs[i]->view;
+
+    for (k = 0; k < v->rank; k++) {
+      if (at[k] != v->dims[k] || at[k + v->rank] != v->strides[k]) return false;
+    }
+    at += 2 * v->rank;
+  }
+  return true;
+}
+
+int tfd__graph_program(tfd_graph *g, tfd_tensor *const *inputs,
+                       tfd__program **program_p) {
+  tfd__program *p = NULL;
+  int i = 0;
+
+  while (i < TFD_GRAPH_PROGRAMS - 1 && g->programs[i] != NULL &&
+         !fits(g->programs[i], inputs)) {
+    i++;
+  }
+  p = g->programs[i];
+  if (p == NULL || !fits(p, inputs)) {
+    TFD_TRY(tfd__lower(g, inputs, &p));
+    g->replays = p == NULL;
+    *program_p = p;
+    if (p == NULL) return TFD_OK;
+    tfd__program_free(g->programs[i]);
+  }
+  for (; i > 0; i--) g->programs[i] = g->programs[i - 1];
+  g->programs[0] = p;
+  *program_p = p;
+  return TFD_OK;
+}
+
+static int run_replay(tfd_graph *g, tfd_tensor *const *inputs,
+                      const tfd__given *given, tfd_tensor **outputs) {
+  tfd__replay *r = NULL;
+  tfd_graph_event event = TFD_GRAPH_DONE;
+  int n = 0;
+  int rc;
+
+  TFD_TRY(tfd__replay_new(g, inputs, given, &r));
+  rc = tfd__replay_next(g, r, &event);
+  while (rc == TFD_OK && n < g->body.results_n) {
+    rc = tfd__replay_value(g, r, g->body.results[n], &outputs[n]);
+    if (rc == TFD_OK) n++;
+  }
+  while (rc != TFD_OK && n > 0) {
+    tfd__release(outputs[--n]);
+    outputs[n] = NULL;
+  }
+  tfd__replay_free(g, r);
+  return rc;
+}
+
+int tfd__graph_run(tfd_graph *g, tfd_tensor *const *inputs,
+                   const tfd__given *given, tfd_tensor **outputs) {
+  tfd__program *p = NULL;
+
+  if (!g->replays) TFD_TRY(tfd__graph_program(g, inputs, &p));
+  if (p == NULL) return run_replay(g, inputs, given, outputs);
+  return tfd__program_call(g, p, inputs, given, outputs);
+}
+
+void tfd__graph_clear(tfd_graph *g) {
+  int i;
+
+  for (i = 0; i < TFD_GRAPH_PROGRAMS; i++) tfd__program_free(g->programs[i]);
+  for (i = 0; i < g->constants_n; i++) tfd__release(g->constants[i]);
+  for (i = 0; i < g->variables_n; i++) tfd__release(g->variables[i]);
+  tfd__body_free(&g->body);
+  tfd__free(g->map.keys);
+  tfd__free(g->map.numbers);
+  tfd__free(g->inputs);
+  tfd__free(g->constants);
+  tfd__free(g->variables);
+  tfd__free(g->draws);
+  tfd__free(g->outputs);
+  tfd__free(g->text);
+  tfd__free(g->name);
+}

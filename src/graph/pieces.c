@@ -1,0 +1,514 @@
+/* Graphs of several devices as pieces, each a graph of one device that becomes
+** a program.
+**
+** A node's level is the number of times that what it needs has changed devices
+** on the way to it. Nodes of one device and level are one piece; pieces run in
+** the order of levels, so that the devices work at once and wait only for what
+** another one computes. What one piece computes for others are its results;
+** to another device they are copied when they are brought there, as inputs of
+** programs are. Writes of variables wait for the reads before them.
+** Cost of a call: that of a program's for each piece, a buffer for each value
+** that leaves one. */
+#include <string.h>
+
+#include "graph/graph.h"
+
+typedef struct piece {
+  tfd_graph *graph; /* owned */
+  tfd_device *device;
+  int level;
+  int *in; /* numbers of the whole's values */
+  int in_n, in_room;
+  int *out;
+  int out_n, out_room;
+} piece;
+
+struct tfd__pieces {
+  piece *list; /* in the order they run */
+  int list_n, list_room;
+  tfd_tensor **values; /* of the call, by number; owned while it is made */
+  tfd_tensor **few;    /* inputs and results of a piece */
+  int *results;        /* of the whole: numbers of values that there are */
+  int results_n;
+};
+
+/* Levels of the last write of a variable and of the reads since; -1 = none. */
+typedef struct access {
+  int write;
+  int near; /* by its device */
+  int far;  /* by others */
+} access;
+
+typedef struct split {
+  tfd_graph *g;
+  tfd__body b; /* without common subexpressions */
+  tfd__pieces *pieces;
+  int *maker;   /* of each value: node, -1 = none */
+  int *level;   /* of each node */
+  int *of;      /* of each node: its piece */
+  bool *leaves; /* of each value: do other pieces or the caller use it? */
+  int *number;  /* of each value: in the piece that is being built, -1 = none */
+  access *accesses; /* of each variable */
+} split;
+
+/* --- levels --------------------------------------------------------------- */
+
+static int later(int a, int b) {
+  return a > b ? a : b;
+}
+
+/* After what was done at `level`, elsewhere or not; -1 = nothing was. */
+static int after(int level, bool elsewhere) {
+  return level < 0 ? 0 : level + (elsewhere ? 1 : 0);
+}
+
+static int after_operand(split *s, const tfd__node *n, int v) {
+  const tfd__graph_value *value = &s->b.values[v];
+  access *a = NULL;
+  bool far;
+
+  switch (value->origin) {
+  case TFD_FROM_NODE:
+    return after(s->level[s->maker[v]],
+                 s->b.nodes[s->maker[v]].device != n->device);
+  case TFD_FROM_VARIABLE:
+    a = &s->accesses[value->of];
+    far = s->g->variables[value->of]->value->device != n->device;
+    return after(a->write, far);
+  default:
+    return 0;
+  }
+}
+
+static int after_reads(const split *s, const tfd__node *n) {
+  int level = 0;
+  int i;
+
+  for (i = 0; i < n->targets_n; i++) {
+    const access *a = &s->accesses[s->b.targets[n->targets + i]];
+
+    level = later(level, later(after(a->write, false), after(a->near, false)));
+    level = later(level, after(a->far, true));
+  }
+  return level;
+}
+
+static void note_accesses(split *s, const tfd__node *n, int level) {
+  int i;
+
+  for (i = 0; i < n->in_n; i++) {
+    int v = s->b.operands[n->in + i];
+    access *a = NULL;
+    int *read = NULL;
+
+    if (v < 0 || s->b.values[v].origin != TFD_FROM_VARIABLE) continue;
+    a = &s->accesses[s->b.values[v].of];
+    read = s->g->variables[s->b.values[v].of]->value->device == n->device
+               ? &a->near
+               : &a->far;
+    *read = later(*read, level);
+  }
+  for (i = 0; i < n->targets_n; i++) {
+    s->accesses[s->b.targets[n->targets + i]] = (access){level, -1, -1};
+  }
+}
+
+/* Are all targets on the node's device? */
+static bool writes_near(const split *s, const tfd__node *n) {
+  int i;
+
+  for (i = 0; i < n->targets_n; i++) {
+    const tfd_variable *v = s->g->variables[s->b.targets[n->targets + i]];
+
+    if (v->value->device != n->device) return false;
+  }
+  return true;
+}
+
+static bool find_levels(split *s) {
+  int i;
+  int k;
+
+  for (i = 0; i < s->b.values_n; i++) s->maker[i] = -1;
+  for (i = 0; i < s->g->variables_n; i++) {
+    s->accesses[i] = (access){-1, -1, -1};
+  }
+  for (k = 0; k < s->b.nodes_n; k++) {
+    const tfd__node *n = &s->b.nodes[k];
+    int level = 0;
+
+    if (n->dead) continue;
+    if (!writes_near(s, n)) return false;
+    level = after_reads(s, n);
+    for (i = 0; i < n->in_n; i++) {
+      int v = s->b.operands[n->in + i];
+
+      if (v >= 0) level = later(level, after_operand(s, n, v));
+    }
+    for (i = 0; i < n->out_n; i++) s->maker[n->out + i] = k;
+    s->level[k] = level;
+    note_accesses(s, n, level);
+  }
+  return true;
+}
+
+/* --- pieces --------------------------------------------------------------- */
+
+static int find_piece(tfd__pieces *p, const tfd__node *n, int level) {
+  int i;
+
+  for (i = 0; i < p->list_n; i++) {
+    if (p->list[i].level == level && p->list[i].device == n->device) return i;
+  }
+  return -1;
+}
+
+/* In the order of levels, within one in that of their first nodes. */
+static int make_pieces(split *s) {
+  tfd__pieces *p = s->pieces;
+  int most = 0;
+  int level;
+  int k;
+
+  for (k = 0; k < s->b.nodes_n; k++) {
+    if (!s->b.nodes[k].dead) most = later(most, s->level[k]);
+  }
+  for (level = 0; level <= most; level++) {
+    for (k = 0; k < s->b.nodes_n; k++) {
+      const tfd__node *n = &s->b.nodes[k];
+
+      if (n->dead || s->level[k] != level) continue;
+      s->of[k] = find_piece(p, n, level);
+      if (s->of[k] >= 0) continue;
+      TFD_TRY(TFD_GROW(p->list, 1));
+      s->of[k] = p->list_n;
+      p->list[p->list_n++] = (piece){.device = n->device, .level = level};
+    }
+  }
+  return TFD_OK;
+}
+
+static void find_leaving(split *s) {
+  int i;
+  int k;
+
+  for (i = 0; i < s->b.results_n; i++) s->leaves[s->b.results[i]] = true;
+  for (k = 0; k < s->b.nodes_n; k++) {
+    const tfd__node *n = &s->b.nodes[k];
+
+    for (i = 0; !n->dead && i < n->in_n; i++) {
+      int v = s->b.operands[n->in + i];
+
+      if (v < 0 || s->maker[v] < 0) continue;
+      if (s->of[s->maker[v]] != s->of[k]) s->leaves[v] = true;
+    }
+  }
+}
+
+/* --- one piece's graph ---------------------------------------------------- */
+
+static int add_source(split *s, piece *p, int v, tfd__graph_value *made) {
+  const tfd__graph_value *from = &s->b.values[v];
+  tfd_graph *g = p->graph;
+
+  *made = *from;
+  if (from->origin == TFD_FROM_CONSTANT) {
+    TFD_TRY(TFD_GROW(g->constants, 1));
+    made->of = g->constants_n;
+    tfd__retain(s->g->constants[from->of]);
+    g->constants[g->constants_n++] = s->g->constants[from->of];
+    return TFD_OK;
+  }
+  if (from->origin == TFD_FROM_VARIABLE &&
+      s->g->variables[from->of]->value->device == p->device) {
+    TFD_TRY(TFD_GROW(g->variables, 1));
+    made->of = g->variables_n;
+    tfd__retain(s->g->variables[from->of]);
+    g->variables[g->variables_n++] = s->g->variables[from->of];
+    return TFD_OK;
+  }
+  TFD_TRY(TFD_GROW(g->inputs, 1));
+  TFD_TRY(TFD_GROW(p->in, 1));
+  made->origin = TFD_FROM_INPUT;
+  made->of = g->inputs_n;
+  g->inputs[g->inputs_n++] = g->body.values_n;
+  p->in[p->in_n++] = v;
+  return TFD_OK;
+}
+
+static int number_of(split *s, piece *p, int v, int *number_p) {
+  tfd__graph_value *value = NULL;
+  tfd__graph_value made;
+
+  if (v >= 0 && s->number[v] < 0) {
+    TFD_TRY(add_source(s, p, v, &made));
+    TFD_TRY(tfd__body_value(&p->graph->body, &value, &s->number[v]));
+    *value = made;
+  }
+  *number_p = v < 0 ? -1 : s->number[v];
+  return TFD_OK;
+}
+
+/* The number in the piece of what variable i of the whole is in. */
+static int target_of(split *s, piece *p, int i, int *target_p) {
+  int v = 0;
+  int number = 0;
+
+  while (s->b.values[v].origin != TFD_FROM_VARIABLE || s->b.values[v].of != i) {
+    v++;
+  }
+  TFD_TRY(number_of(s, p, v, &number));
+  *target_p = p->graph->body.values[number].of;
+  return TFD_OK;
+}
+
+static int copy_attributes(const split *s, const tfd__node *n, tfd__node *made,
+                           tfd__body *b) {
+  TFD_TRY(TFD_GROW(b->ints, n->op->ints_n));
+  TFD_TRY(TFD_GROW(b->reals, n->op->reals_n));
+  made->ints = b->ints_n;
+  made->reals = b->reals_n;
+  if (n->op->ints_n > 0) {
+    memcpy(b->ints + b->ints_n, s->b.ints + n->ints,
+           (size_t)n->op->ints_n * sizeof *b->ints);
+  }
+  if (n->op->reals_n > 0) {
+    memcpy(b->reals + b->reals_n, s->b.reals + n->reals,
+           (size_t)n->op->reals_n * sizeof *b->reals);
+  }
+  b->ints_n += n->op->ints_n;
+  b->reals_n += n->op->reals_n;
+  return TFD_OK;
+}
+
+static int copy_node(split *s, piece *p, const tfd__node *n) {
+  tfd__body *b = &p->graph->body;
+  tfd__node made = *n;
+  int i;
+
+  TFD_TRY(TFD_GROW(b->nodes, 1));
+  TFD_TRY(TFD_GROW(b->operands, n->in_n));
+  TFD_TRY(TFD_GROW(b->targets, n->targets_n));
+  made.in = b->operands_n;
+  made.targets = b->targets_n;
+  for (i = 0; i < n->in_n; i++) {
+    TFD_TRY(
+        number_of(s, p, s->b.operands[n->in + i], &b->operands[made.in + i]));
+  }
+  for (i = 0; i < n->targets_n; i++) {
+    TFD_TRY(target_of(s, p, s->b.targets[n->targets + i],
+                      &b->targets[made.targets + i]));
+  }
+  b->operands_n += n->in_n;
+  b->targets_n += n->targets_n;
+  TFD_TRY(copy_attributes(s, n, &made, b));
+  made.out = b->values_n;
+  for (i = 0; i < n->out_n; i++) {
+    tfd__graph_value *value = NULL;
+
+    TFD_TRY(tfd__body_value(b, &value, &s->number[n->out + i]));
+    *value = s->b.values[n->out + i];
+    value->of = b->nodes_n;
+  }
+  b->nodes[b->nodes_n++] = made;
+  return TFD_OK;
+}
+
+static int add_results(split *s, piece *p, const tfd__node *n) {
+  tfd__body *b = &p->graph->body;
+  int i;
+
+  for (i = 0; i < n->out_n; i++) {
+    int v = n->out + i;
+
+    if (!s->leaves[v]) continue;
+    TFD_TRY(TFD_GROW(b->results, 1));
+    TFD_TRY(TFD_GROW(p->out, 1));
+    b->results[b->results_n++] = s->number[v];
+    p->out[p->out_n++] = v;
+  }
+  return TFD_OK;
+}
+
+static int build_piece(split *s, int number) {
+  piece *p = &s->pieces->list[number];
+  int i;
+  int k;
+
+  p->graph = tfd__calloc(1, sizeof *p->graph); /* nobody else sees it */
+  if (p->graph == NULL) return tfd__no_memory(sizeof *p->graph, "graph");
+  p->graph->name = tfd__strdup(s->g->name);
+  if (p->graph->name == NULL) return tfd__no_memory(64, "graph");
+  for (i = 0; i < s->b.values_n; i++) s->number[i] = -1;
+  for (k = 0; k < s->b.nodes_n; k++) {
+    const tfd__node *n = &s->b.nodes[k];
+
+    if (n->dead || s->of[k] != number) continue;
+    TFD_TRY(copy_node(s, p, n));
+    TFD_TRY(add_results(s, p, n));
+  }
+  p->graph->draws_n = s->g->draws_n;
+  p->graph->numbers_n = s->g->numbers_n;
+  p->graph->complete = true;
+  return TFD_OK;
+}
+
+/* -------------------------------------------------------------------------- */
+
+static int build(split *s, bool *possible_p) {
+  tfd__pieces *p = s->pieces;
+  int widest = 0;
+  int i;
+
+  *possible_p = find_levels(s);
+  if (!*possible_p) return TFD_OK;
+  TFD_TRY(make_pieces(s));
+  find_leaving(s);
+  for (i = 0; i < p->list_n; i++) {
+    TFD_TRY(build_piece(s, i));
+    widest = later(widest, p->list[i].in_n + p->list[i].out_n);
+  }
+  p->values = tfd__calloc((size_t)s->b.values_n + 1, sizeof *p->values);
+  p->few = tfd__calloc((size_t)widest + 1, sizeof *p->few);
+  p->results = tfd__calloc((size_t)s->b.results_n + 1, sizeof *p->results);
+  if (p->values == NULL || p->few == NULL || p->results == NULL) {
+    return tfd__no_memory((size_t)s->b.values_n * sizeof *p->values, "graph");
+  }
+  p->results_n = s->b.results_n;
+  for (i = 0; i < p->results_n; i++) p->results[i] = s->b.results[i];
+  return TFD_OK;
+}
+
+static int make_room(split *s) {
+  size_t values = (size_t)s->b.values_n;
+  size_t nodes = (size_t)s->b.nodes_n;
+  size_t n = 2 * values + 2 * nodes + 1;
+  size_t variables = (size_t)s->g->variables_n + 1;
+
+  s->maker = tfd__calloc(n, sizeof *s->maker);
+  s->leaves = tfd__calloc(values + 1, sizeof *s->leaves);
+  s->accesses = tfd__calloc(variables, sizeof *s->accesses);
+  s->pieces = tfd__calloc(1, sizeof *s->pieces);
+  if (s->maker == NULL || s->leaves == NULL || s->accesses == NULL ||
+      s->pieces == NULL) {
+    return tfd__no_memory(n * sizeof *s->maker, "graph");
+  }
+  s->number = s->maker + values;
+  s->level = s->number + values;
+  s->of = s->level + nodes;
+  return TFD_OK;
+}
+
+int tfd__pieces_new(tfd_graph *g, tfd__pieces **pieces_p) {
+  split s = {.g = g};
+  bool possible = false;
+  int rc;
+
+  TFD_TRY(tfd__body_copy(&g->body, &s.b));
+  rc = tfd__pass_common(&s.b, g->variables_n);
+  if (rc == TFD_OK) rc = tfd__pass_dead(&s.b);
+  if (rc == TFD_OK) rc = make_room(&s);
+  if (rc == TFD_OK) rc = build(&s, &possible);
+  if (rc != TFD_OK || !possible) {
+    tfd__pieces_free(s.pieces);
+    s.pieces = NULL;
+  }
+  tfd__body_free(&s.b);
+  tfd__free(s.maker);
+  tfd__free(s.leaves);
+  tfd__free(s.accesses);
+  *pieces_p = s.pieces;
+  return rc;
+}
+
+void tfd__pieces_free(tfd__pieces *p) {
+  int i;
+
+  if (p == NULL) return;
+  for (i = 0; i < p->list_n; i++) {
+    if (p->list[i].graph != NULL) tfd__graph_clear(p->list[i].graph);
+    tfd__free(p->list[i].graph);
+    tfd__free(p->list[i].in);
+    tfd__free(p->list[i].out);
+  }
+  tfd__free(p->list);
+  tfd__free(p->values);
+  tfd__free(p->few);
+  tfd__free(p->results);
+  tfd__free(p);
+}
+
+int tfd__pieces_count(const tfd__pieces *p) {
+  return p->list_n;
+}
+
+tfd_graph *tfd__pieces_graph(const tfd__pieces *p, int i) {
+  return p->list[i].graph;
+}
+
+/* --- a call --------------------------------------------------------------- */
+
+/* Borrowed. */
+static tfd_tensor *source(const tfd_graph *g, const tfd__pieces *p,
+                          tfd_tensor *const *inputs, int v) {
+  const tfd__graph_value *value = &g->body.values[v];
+
+  switch (value->origin) {
+  case TFD_FROM_INPUT:
+    return inputs[value->of];
+  case TFD_FROM_CONSTANT:
+    return g->constants[value->of];
+  case TFD_FROM_VARIABLE:
+    return g->variables[value->of]->value;
+  default:
+    return p->values[v];
+  }
+}
+
+static int run_piece(tfd_graph *g, tfd__pieces *p, const piece *one,
+                     tfd_tensor *const *inputs, const tfd__given *given) {
+  tfd_tensor **out = p->few + one->in_n;
+  int i;
+
+  for (i = 0; i < one->in_n; i++) {
+    p->few[i] = source(g, p, inputs, one->in[i]);
+  }
+  TFD_TRY(tfd__graph_run(one->graph, p->few, given, out));
+  for (i = 0; i < one->out_n; i++) p->values[one->out[i]] = out[i];
+  return TFD_OK;
+}
+
+static void drop_values(tfd__pieces *p) {
+  int i;
+  int k;
+
+  for (i = 0; i < p->list_n; i++) {
+    for (k = 0; k < p->list[i].out_n; k++) {
+      tfd_tensor **t = &p->values[p->list[i].out[k]];
+
+      tfd__release(*t);
+      *t = NULL;
+    }
+  }
+}
+
+int tfd__pieces_call(tfd_graph *g, tfd__pieces *p, tfd_tensor *const *inputs,
+                     const tfd__given *given, tfd_tensor **outputs) {
+  int rc = TFD_OK;
+  int n = 0;
+  int i;
+
+  for (i = 0; rc == TFD_OK && i < p->list_n; i++) {
+    rc = run_piece(g, p, &p->list[i], inputs, given);
+  }
+  while (rc == TFD_OK && n < p->results_n) {
+    rc = tfd__tensor_snapshot(source(g, p, inputs, p->results[n]), &outputs[n]);
+    if (rc == TFD_OK) n++;
+  }
+  while (rc != TFD_OK && n > 0) {
+    tfd__release(outputs[--n]);
+    outputs[n] = NULL;
+  }
+  drop_values(p);
+  return rc;
+}
