@@ -132,8 +132,10 @@ local FREE = {
   "^tf%.inside_function$", "^tf%.flags$",
   -- what raises NotImplementedError
   "^tf%.summary%.%l", "^tf%.data%.Dataset%.%l", "plot_model$", "model_to_dot$",
-  -- names of losses and weights of examples, for other modules of the library
+  -- for other modules of the library: names of losses, weights of examples,
+  -- what a trace depends on
   "^tf%.keras%.losses%.%l", "backend%.returned$", "%.Tensor%.release$",
+  "optimizers%.rule_of$", "optimizers%.same_rule$",
 }
 
 local function is_free(name)

@@ -3,6 +3,8 @@
 local process = require "spec.support.process"
 local slurm = require "tfdist.distribute.cluster.slurm"
 
+local lines = process.lines
+
 local WORKERS = [[
 local tf = require "tfdist"
 local strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -11,15 +13,6 @@ local resolver = strategy.cluster_resolver
 io.write(("%s %d of %d: %g\n"):format(resolver.task_type, resolver.task_id,
   strategy.extended.num_workers, strategy:reduce("sum", ones):item()))
 ]]
-
-local function lines(text)
-  local list = {}
-  for line in text:gmatch "[^\n]+" do
-    list[#list + 1] = line
-  end
-  table.sort(list)
-  return list
-end
 
 local function says(text, part)
   assert.is_truthy(text:find(part, 1, true), text)

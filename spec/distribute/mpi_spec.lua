@@ -3,15 +3,7 @@ local mpi = require "spec.support.mpi"
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
--- Every line that the processes printed, sorted: they print at once.
-local function lines(text)
-  local list = {}
-  for line in text:gmatch "[^\n]+" do
-    list[#list + 1] = line
-  end
-  table.sort(list)
-  return list
-end
+local lines = process.lines
 
 local function count(text, part)
   local n, at = 0, 1

@@ -3,24 +3,7 @@
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
-local HEAD = [[
-local tf = require "tfdist"
-local s = tf.distribute.MultiWorkerMirroredStrategy()
-local w = s.extended.worker_index
-local function id()
-  return tf.distribute.get_replica_context().replica_id_in_sync_group
-end
-local function locals(x)
-  local list = {}
-  for i, part in ipairs(s:experimental_local_results(x)) do
-    local own = {}
-    for k, value in ipairs(part:reshape({ -1 }):totable()) do
-      own[k] = ("%g"):format(value)
-    end
-    list[i] = table.concat(own, " ")
-  end
-  return table.concat(list, " | ")
-end
+local HEAD = workers.HEAD .. [[
 local function fails(fn, ...)
   local ok, e = pcall(fn, ...)
   print(ok and "nothing raised" or e.kind, (ok and "" or e.message))

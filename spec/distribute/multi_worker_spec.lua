@@ -4,28 +4,7 @@ local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
 -- What all programs begin with.
-local HEAD = [[
-local tf = require "tfdist"
-local s = tf.distribute.MultiWorkerMirroredStrategy()
-local function show(x)
-  local list = {}
-  local t = tf.reshape(x, { -1 })
-  for i = 1, t.shape[1] do
-    list[i] = ("%g"):format(t[i - 1]:item())
-  end
-  return table.concat(list, " ")
-end
-local function locals(x)
-  local list = {}
-  for i, part in ipairs(s:experimental_local_results(x)) do
-    list[i] = show(part)
-  end
-  return table.concat(list, " | ")
-end
-local function id()
-  return tf.distribute.get_replica_context().replica_id_in_sync_group
-end
-]]
+local HEAD = workers.HEAD
 
 local function every_shape(test)
   for _, host in ipairs(process.hosts) do

@@ -3,21 +3,7 @@
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
-local HEAD = [[
-local tf = require "tfdist"
-local s = tf.distribute.MultiWorkerMirroredStrategy()
-local w = s.extended.worker_index
-local function locals(x)
-  local list = {}
-  for i, part in ipairs(s:experimental_local_results(x)) do
-    local own = {}
-    for k, value in ipairs(part:reshape({ -1 }):totable()) do
-      own[k] = ("%g"):format(value)
-    end
-    list[i] = table.concat(own, " ")
-  end
-  return table.concat(list, " | ")
-end
+local HEAD = workers.HEAD .. [[
 local function steps(ds)
   for x in ds:iter() do
     print(locals(x))

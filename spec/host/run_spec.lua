@@ -4,6 +4,8 @@ local files = require "spec.support.files"
 local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 
+local lines = process.lines
+
 local quote = process.quote
 local DEADLINE = 60 -- seconds, met by a slow machine too
 
@@ -28,15 +30,6 @@ local function pid()
   return ("%d"):format(n)
 end
 ]]
-
-local function lines(text)
-  local list = {}
-  for line in text:gmatch "[^\n]+" do
-    list[#list + 1] = line
-  end
-  table.sort(list)
-  return list
-end
 
 -- Processes that are no zombies: those wait for whoever started them.
 local function is_alive(pid)

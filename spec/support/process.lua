@@ -24,6 +24,16 @@ local function take(path)
   return text
 end
 
+--- Every line of a text, sorted: processes that print at once.
+function M.lines(text)
+  local list = {}
+  for line in text:gmatch "[^\n]+" do
+    list[#list + 1] = line
+  end
+  table.sort(list)
+  return list
+end
+
 --- Write a temporary file; the caller removes it.
 function M.file(text, suffix)
   local path = os.tmpname()

@@ -4,6 +4,31 @@ local process = require "spec.support.process"
 
 local M = {}
 
+--- What programs of workers begin with: the strategy, this worker's number,
+--- the replica's number; a tensor's values, and those of all replicas here.
+M.HEAD = [[
+local tf = require "tfdist"
+local s = tf.distribute.MultiWorkerMirroredStrategy()
+local w = s.extended.worker_index
+local function id()
+  return tf.distribute.get_replica_context().replica_id_in_sync_group
+end
+local function show(x)
+  local list = {}
+  for i, value in ipairs(x:reshape({ -1 }):totable()) do
+    list[i] = ("%g"):format(value)
+  end
+  return table.concat(list, " ")
+end
+local function locals(x)
+  local list = {}
+  for i, part in ipairs(s:experimental_local_results(x)) do
+    list[i] = show(part)
+  end
+  return table.concat(list, " | ")
+end
+]]
+
 -- Perl is in every Debian; the ports are free when it has ended. They lie below
 -- those that the kernel gives to connections, which could take one meanwhile.
 local PORTS = [[use Socket; while (@s < $ARGV[0]) { socket(my $s, PF_INET,
