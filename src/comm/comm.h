@@ -53,8 +53,19 @@ typedef struct tfd__group_config {
   int size;       /* ranks in all processes */
   double timeout; /* seconds that a wait without a deadline of its own takes at
                   ** most; 0 = 600 */
+  double stall; /* seconds after which a wait says what it waits for; 0 = 30 */
   const tfd__network *network; /* NULL = all ranks are in this process */
 } tfd__group_config;
+
+/* How far a process is with a group's collectives, as others are told. */
+typedef struct tfd__progress {
+  uint64_t number; /* of the one begun last; 0 = none */
+  uint64_t what;   /* tfd__collective_what of it */
+  uint64_t count;
+  bool waits; /* it waits for the others */
+  int line;
+  const char *file;
+} tfd__progress;
 
 struct tfd__group {
   tfd_object object; /* kind TFD_HANDLE_GROUP, never seen by users */
@@ -64,13 +75,19 @@ struct tfd__group {
   int base;
   int size;
   double timeout;
-  void *own;        /* the provider's */
+  double stall;
+  int id;    /* number of those with other processes, in all of them alike */
+  void *own; /* the provider's */
   tfd__group *next; /* of those with other processes; open.c's */
   bool unfit;       /* open found that the provider cannot serve these ranks */
   atomic_bool failed;
   tfd__mutex lock;
-  tfd__error cause; /* under `lock` */
+  tfd__error cause; /* under `lock`, as all that follows */
+  uint64_t begun;   /* collectives */
+  tfd__progress progress;
 };
+
+tfd__progress tfd__group_progress(tfd__group *g);
 
 /* Blocks: as long as the provider needs to find the other ranks.
 ** Errors: NotFound for a provider that is not there, Unavailable for one that
@@ -205,7 +222,7 @@ int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
 
 /* --- providers ------------------------------------------------------------ */
 
-#define TFD_PROVIDER_ABI 3
+#define TFD_PROVIDER_ABI 4
 
 /* How far a provider came at once. */
 typedef enum tfd__quick {
@@ -254,10 +271,15 @@ struct tfd__provider {
   int (*wait)(tfd__ticket *t, tfd__deadline until, bool *done_p);
   /* What would be waited for at once and is small: do it within the time of a
   ** few waits, without a ticket, if it can be done now; else `begin` follows.
-  ** Pieces were checked. Errors: the collective's. NULL = it never can. */
-  int (*quick)(tfd__group *g, const tfd__collective *c, tfd__quick *progress_p);
+  ** `number` is the ticket's then. Pieces were checked. Errors: the
+  ** collective's. NULL = it never can. */
+  int (*quick)(tfd__group *g, const tfd__collective *c, uint64_t number,
+               tfd__quick *progress_p);
   /* The caller needs it no more. NULL = nothing. */
   void (*end)(tfd__ticket *t);
+  /* Who has not come to collective `number` yet, and where they are, as a part
+  ** of a sentence; "" = everybody has, or nobody knows. NULL = nobody does. */
+  void (*late)(tfd__group *g, uint64_t number, char *text, size_t bytes);
   /* The group has failed: stop what is under way, tell the other ranks.
   ** Threads: any. NULL = nothing. */
   void (*abort)(tfd__group *g);
@@ -279,6 +301,8 @@ struct tfd__ticket {
   tfd__group *group; /* owned reference */
   tfd__collective_kind kind;
   bool done;
+  uint64_t number;  /* of the group's collectives, from 1 */
+  uint64_t flight;  /* where the recorder has it */
   tfd__error error; /* why it has no results; then it is never done */
   void *own;        /* the provider's */
   /* Positions of the local ranks' devices behind which the results are, of

@@ -24,6 +24,14 @@ static void group_nothing(tfd__group *g) {
   (void)g;
 }
 
+static void nobody_is_late(tfd__group *g, uint64_t number, char *text,
+                           size_t bytes) {
+  (void)g;
+  (void)number;
+  (void)bytes;
+  text[0] = '\0';
+}
+
 static void ticket_nothing(tfd__ticket *t) {
   (void)t;
 }
@@ -221,6 +229,7 @@ int tfd__provider_complete(tfd__provider *p) {
                 [TFD_COLLECTIVE_BARRIER] = barrier},
       .wait = wait_for_devices,
       .end = ticket_nothing,
+      .late = nobody_is_late,
       .abort = group_nothing,
       .can_fuse = never_fuses,
       .fuse = fuse_nothing,
@@ -241,6 +250,7 @@ int tfd__provider_complete(tfd__provider *p) {
   if (p->close == NULL) p->close = made.close;
   if (p->wait == NULL) p->wait = made.wait;
   if (p->end == NULL) p->end = made.end;
+  if (p->late == NULL) p->late = made.late;
   if (p->abort == NULL) p->abort = made.abort;
   if (p->can_fuse == NULL || p->fuse == NULL) {
     p->can_fuse = made.can_fuse;

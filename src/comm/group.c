@@ -3,7 +3,10 @@
 ** A group's failure is a flag that everybody looks at and, under the lock, the
 ** first cause. Waits are cut into slices so that they see flag, deadline and
 ** interrupt whatever the provider does. */
+#include "comm/flight.h"
 #include "comm/private.h"
+
+#include <stdio.h>
 
 #define SLICE_NS 20000000
 /* A slice that took longer than this: the process was stopped meanwhile. */
@@ -27,6 +30,7 @@ int tfd__group_fail(tfd__group *g) {
     return code;
   }
   atomic_store(&g->failed, true);
+  tfd__flight_cause(g->cause.message == NULL ? "" : g->cause.message);
   if (g->provider != NULL) g->provider->abort(g);
   return code;
 }
@@ -52,22 +56,64 @@ int tfd__group_check(tfd__group *g, const char *what) {
   return TFD_ABORTED;
 }
 
-/* --- begin ---------------------------------------------------------------- */
+/* --- progress ------------------------------------------------------------- */
 
-const char *tfd__collective_name(tfd__collective_kind kind) {
-  static const char *const names[TFD_COLLECTIVES] = {
-      [TFD_COLLECTIVE_ALL_REDUCE] = "all_reduce",
-      [TFD_COLLECTIVE_REDUCE] = "reduce",
-      [TFD_COLLECTIVE_BROADCAST] = "broadcast",
-      [TFD_COLLECTIVE_ALL_GATHER] = "all_gather",
-      [TFD_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
-      [TFD_COLLECTIVE_BARRIER] = "barrier",
-  };
+tfd__progress tfd__group_progress(tfd__group *g) {
+  tfd__progress p;
 
-  return names[kind];
+  tfd__lock(&g->lock);
+  p = g->progress;
+  tfd__unlock(&g->lock);
+  return p;
 }
 
-static int ticket_make(tfd__group *g, const tfd__collective *c,
+/* A collective's place among the group's. */
+typedef struct place {
+  uint64_t number;
+  uint64_t flight;
+} place;
+
+static place enter(tfd__group *g, const tfd__collective *c) {
+  const tfd__view *v = tfd__leading_view(g, c);
+  uint64_t what = tfd__collective_what(c, v == NULL ? 0 : v->dtype);
+  place at = {0, 0};
+
+  tfd__lock(&g->lock);
+  at.number = ++g->begun;
+  g->progress = (tfd__progress){.number = at.number,
+                                .what = what,
+                                .count = v == NULL ? 0 : (uint64_t)v->numel,
+                                .line = c->line,
+                                .file = c->file};
+  tfd__unlock(&g->lock);
+  if (!tfd__group_is_alone(g)) at.flight = tfd__flight_begin(g, c, at.number);
+  return at;
+}
+
+static void note_end(const tfd__group *g, uint64_t flight, bool done) {
+  if (tfd__group_is_alone(g)) return;
+  tfd__flight_end(flight, done ? TFD_FLIGHT_DONE : TFD_FLIGHT_FAILED);
+}
+
+/* It never began: its number is free again, for who fails alone may try once
+** more. */
+static void back_out(tfd__group *g, place at) {
+  note_end(g, at.flight, false);
+  tfd__lock(&g->lock);
+  if (g->begun == at.number) g->begun--;
+  tfd__unlock(&g->lock);
+}
+
+static void note_waits(tfd__group *g, bool waits) {
+  if (tfd__group_is_alone(g)) return;
+  tfd__lock(&g->lock);
+  g->progress.waits = waits;
+  tfd__unlock(&g->lock);
+}
+
+/* --- begin ---------------------------------------------------------------- */
+
+static int ticket_make(tfd__group *g, const tfd__collective *c, place at,
                        tfd__ticket **t_p) {
   size_t bytes = sizeof(tfd__ticket) + (size_t)g->local * sizeof(uint64_t);
   tfd__ticket *t = tfd__calloc(1, bytes);
@@ -76,53 +122,68 @@ static int ticket_make(tfd__group *g, const tfd__collective *c,
   tfd__retain(g);
   t->group = g;
   t->kind = c->kind;
+  t->number = at.number;
+  t->flight = at.flight;
   *t_p = t;
+  return TFD_OK;
+}
+
+static int check_call(tfd__group *g, const tfd__collective *c) {
+  TFD_TRY(tfd__group_check(g, c->what));
+  return tfd__collective_check(g, c);
+}
+
+/* What was checked and has its place. */
+static int begin_at(tfd__group *g, const tfd__collective *c, place at,
+                    tfd__ticket **ticket_p) {
+  tfd__ticket *t = NULL;
+  int rc = ticket_make(g, c, at, &t);
+  int i;
+
+  if (rc == TFD_OK) rc = g->provider->begin[c->kind](g, c, t);
+  if (rc != TFD_OK) {
+    back_out(g, at);
+    if (t != NULL) t->done = true;
+    tfd__ticket_end(t);
+    return rc;
+  }
+  for (i = 0; i < g->local; i++) {
+    t->seqs[i] = tfd__stream_seq(g->devices[i]);
+  }
+  *ticket_p = t;
   return TFD_OK;
 }
 
 int tfd__group_begin(tfd__group *g, const tfd__collective *c,
                      tfd__ticket **ticket_p) {
-  tfd__ticket *t = NULL;
-  int rc;
-  int i;
-
-  TFD_TRY(tfd__group_check(g, c->what));
-  TFD_TRY(tfd__collective_check(g, c));
-  if (ticket_p == NULL && !g->provider->ordered) {
-    return tfd__fail(TFD_VALUE_ERROR,
-                     "%s: results of provider \"%s\" must be waited for",
-                     c->what, g->provider->name);
-  }
-  if (ticket_p != NULL) TFD_TRY(ticket_make(g, c, &t));
-  rc = g->provider->begin[c->kind](g, c, t);
-  if (rc != TFD_OK) {
-    if (t != NULL) t->done = true; /* it never began */
-    tfd__ticket_end(t);
-    return rc;
-  }
-  for (i = 0; t != NULL && i < g->local; i++) {
-    t->seqs[i] = tfd__stream_seq(g->devices[i]);
-  }
-  if (ticket_p != NULL) *ticket_p = t;
-  return TFD_OK;
+  TFD_TRY(check_call(g, c));
+  if (ticket_p != NULL) return begin_at(g, c, enter(g, c), ticket_p);
+  if (g->provider->ordered) return g->provider->begin[c->kind](g, c, NULL);
+  return tfd__fail(TFD_VALUE_ERROR,
+                   "%s: results of provider \"%s\" must be waited for", c->what,
+                   g->provider->name);
 }
 
 int tfd__group_run(tfd__group *g, const tfd__collective *c,
                    tfd__deadline until) {
   tfd__quick progress = TFD_QUICK_NOT;
   tfd__ticket *t = NULL;
-  int rc;
+  place at;
+  int rc = TFD_OK;
 
   if (g->provider == NULL || g->provider->ordered) {
     return tfd__group_begin(g, c, NULL);
   }
+  TFD_TRY(check_call(g, c));
+  at = enter(g, c);
   if (g->provider->quick != NULL) {
-    TFD_TRY(tfd__group_check(g, c->what));
-    TFD_TRY(tfd__collective_check(g, c));
-    TFD_TRY(g->provider->quick(g, c, &progress));
-    if (progress == TFD_QUICK_DONE) return TFD_OK;
+    rc = g->provider->quick(g, c, at.number, &progress);
+    if (rc != TFD_OK || progress == TFD_QUICK_DONE) {
+      note_end(g, at.flight, rc == TFD_OK);
+      return rc;
+    }
   }
-  rc = tfd__group_begin(g, c, &t);
+  rc = begin_at(g, c, at, &t);
   if (rc != TFD_OK) {
     return progress == TFD_QUICK_BEGUN ? tfd__group_fail(g) : rc;
   }
@@ -142,6 +203,7 @@ static int look(tfd__ticket *t, tfd__deadline until) {
   TFD_TRY(tfd__group_check(t->group, tfd__collective_name(t->kind)));
   rc = t->group->provider->wait(t, until, &t->done);
   if (rc != TFD_OK) tfd__error_save(&t->error);
+  if (t->done) note_end(t->group, t->flight, true);
   return rc;
 }
 
@@ -153,17 +215,51 @@ int tfd__ticket_test(tfd__ticket *t, bool *done_p) {
 
 static int missed(tfd__ticket *t) {
   tfd__group *g = t->group;
+  char late[1024];
 
+  g->provider->late(g, t->number, late, sizeof late);
   (void)tfd__fail(TFD_DEADLINE_EXCEEDED,
-                  "%s: not done at its deadline on ranks %d to %d of %d",
+                  "%s: not done at its deadline on ranks %d to %d of %d%s%s",
                   tfd__collective_name(t->kind), g->base,
-                  g->base + g->local - 1, g->size);
+                  g->base + g->local - 1, g->size, late[0] == 0 ? "" : ": ",
+                  late);
   (void)tfd__exit_with(TFD_EXIT_PEER_FAILED);
   return tfd__group_fail(g);
 }
 
-int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until) {
-  if (until == 0) until = tfd__deadline_in(t->group->timeout);
+/* Say who keeps it, after g->stall and then in growing intervals. */
+static void say_stall(tfd__ticket *t, int64_t begin, int64_t now,
+                      int64_t *say_at) {
+  tfd__group *g = t->group;
+  tfd__progress p;
+  char words[160];
+  char where[64] = "";
+  char late[1024];
+
+  if (now < *say_at || tfd__group_is_alone(g)) return;
+  *say_at = now + (*say_at - begin);
+  p = tfd__group_progress(g);
+  if (p.number != t->number) return; /* others were begun meanwhile */
+  tfd__collective_text(p.what, p.count, 1, words, sizeof words);
+  if (p.line > 0) {
+    char file[40];
+
+    tfd__file_end(p.file, file, sizeof file);
+    (void)snprintf(where, sizeof where, " at %s:%d", file, p.line);
+  }
+  g->provider->late(g, t->number, late, sizeof late);
+  tfd__log(TFD_LOG_WARNING,
+           "process %d has waited for %.0f s in collective %llu, %s%s: %s",
+           g->base / g->local, (double)(now - begin) * 1e-9,
+           (unsigned long long)t->number, words, where,
+           late[0] == 0 ? "all processes have come to it, it is under way"
+                        : late);
+}
+
+static int wait_until_done(tfd__ticket *t, tfd__deadline until) {
+  int64_t begin = tfd__now_ns();
+  int64_t say_at = begin + (int64_t)(t->group->stall * 1e9);
+
   for (;;) {
     int64_t now = tfd__now_ns();
     int64_t took = 0;
@@ -177,7 +273,19 @@ int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until) {
     took = tfd__now_ns() - now;
     if (took > PAUSE_NS && until != TFD_FOREVER) until += took;
     if (now + took >= until) return missed(t);
+    say_stall(t, begin, now + took, &say_at);
   }
+}
+
+int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until) {
+  int rc;
+
+  if (t->done) return TFD_OK;
+  if (until == 0) until = tfd__deadline_in(t->group->timeout);
+  note_waits(t->group, true);
+  rc = wait_until_done(t, until);
+  note_waits(t->group, false);
+  return rc;
 }
 
 /* The thread's error, if there is one, is what the caller will tell. */
@@ -192,7 +300,10 @@ static void give_up(tfd__group *g) {
 
 void tfd__ticket_end(tfd__ticket *t) {
   if (t == NULL) return;
-  if (!t->done && !t->group->provider->ordered) give_up(t->group);
+  if (!t->done && !t->group->provider->ordered) {
+    note_end(t->group, t->flight, false);
+    give_up(t->group);
+  }
   t->group->provider->end(t);
   tfd__error_free(&t->error);
   tfd__release(t->group);

@@ -60,8 +60,7 @@ void tfd__kept_free(tfd__kept *w, const tfd__group *g) {
 }
 
 uint64_t tfd__kept_signature(const tfd__kept *w, int dtype) {
-  return (uint64_t)w->c.kind | (uint64_t)w->c.op << 8 | (uint64_t)dtype << 16 |
-         (uint64_t)w->c.root << 24;
+  return tfd__collective_what(&w->c, dtype);
 }
 
 int tfd__pass_chunk(const tfd__collective *c) {

@@ -1,14 +1,20 @@
 /* Making groups: ranks, their provider, the meeting of all. */
+#include "comm/flight.h"
 #include "comm/private.h"
 
 #include <limits.h>
 #include <string.h>
 
 #define TIMEOUT 600.0
+#define STALL 30.0
 
 /* Groups with ranks of other processes, the newest first. */
 static tfd__group *far;
 static pthread_mutex_t far_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Of the next group with other processes: all make the same ones in the same
+** order. */
+static int next_id = 1;
 
 static void list_add(tfd__group *g) {
   if (tfd__group_is_alone(g)) return;
@@ -104,6 +110,7 @@ static int group_make(const tfd__group_config *config, tfd__group **g_p) {
   g->base = config->base;
   g->size = config->size;
   g->timeout = config->timeout > 0 ? config->timeout : TIMEOUT;
+  g->stall = config->stall > 0 ? config->stall : STALL;
   if (config->devices != NULL) {
     g->devices = tfd__alloc(bytes);
     if (g->devices == NULL) {
@@ -124,6 +131,10 @@ static int open_with(const tfd__group_config *config,
   int rc;
 
   TFD_TRY(group_make(config, &g));
+  if (config->network != NULL) {
+    g->id = next_id;
+    tfd__flight_join(config->network);
+  }
   g->provider = provider; /* its threads may fail the group at once */
   rc = provider->open(g, config);
   if (rc != TFD_OK) {
@@ -133,6 +144,7 @@ static int open_with(const tfd__group_config *config,
     return rc;
   }
   list_add(g);
+  if (config->network != NULL) next_id++;
   *group_p = g;
   return TFD_OK;
 }

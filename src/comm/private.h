@@ -78,7 +78,7 @@ typedef struct tfd__kept {
 
 int tfd__kept_init(tfd__kept *w, const tfd__group *g, const tfd__collective *c);
 void tfd__kept_free(tfd__kept *w, const tfd__group *g);
-/* What all processes must agree on, but for numbers of elements. */
+/* tfd__collective_what of it. */
 uint64_t tfd__kept_signature(const tfd__kept *w, int dtype);
 
 /* A fault that was ordered for a step of one value of an all_reduce. */
@@ -100,5 +100,20 @@ tfd__stretch tfd__gathered(const tfd__group *g, const tfd__collective *c, int k,
 /* What the first rank here has got (what this process gave itself it need not
 ** have got) to all ranks here. */
 int tfd__kept_spread(const tfd__kept *w, const tfd__group *g);
+
+/* --- collectives in numbers and words (words.c) --------------------------- */
+
+/* What all processes must agree on, but for numbers of elements. */
+uint64_t tfd__collective_what(const tfd__collective *c, int dtype);
+/* "all_reduce sum of float32[100]": `what`, with `count` elements in the first
+** of `values`. Numbers may come from elsewhere: none of them is believed. */
+void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
+                          size_t bytes);
+/* The view of the first value that all ranks here have; NULL = there is none.
+ */
+const tfd__view *tfd__leading_view(const tfd__group *g,
+                                   const tfd__collective *c);
+/* The end of a file's name, for messages; NULL is none. */
+void tfd__file_end(const char *name, char *text, size_t bytes);
 
 #endif

@@ -152,7 +152,8 @@ int tfd_strategy_join(const char *kind, tfd_device *const *devices,
                       const void *secret, size_t secret_bytes, bool insecure,
                       const char *provider, double start_seconds,
                       double beat_seconds, double timeout_seconds,
-                      int64_t pack_bytes, tfd_strategy **strategy_p) {
+                      double stall_seconds, int64_t pack_bytes,
+                      tfd_strategy **strategy_p) {
   TFD_GIVEN_POINTER(kind);
   TFD_GIVEN_HANDLES(devices, devices_n, DEVICE);
   TFD_GIVEN_POINTER(addresses);
@@ -167,6 +168,7 @@ int tfd_strategy_join(const char *kind, tfd_device *const *devices,
                           .beat_timeout = beat_seconds};
   tfd__group_config config = {.provider = provider[0] == 0 ? NULL : provider,
                               .timeout = timeout_seconds,
+                              .stall = stall_seconds,
                               .network = &network};
   const char **list = NULL;
   char *text = NULL;

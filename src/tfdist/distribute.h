@@ -23,8 +23,9 @@ TFD_API int tfd_strategy_new(const char *kind, tfd_device *const *devices,
  * the best that can). All processes must make the same strategies in the same
  * order, and use them alike. Blocks: until all are there.
  * Units: start_seconds to find the others, beat_seconds of silence of one of
- *   them, timeout_seconds of an operation; 0 = 300, 10 and 600. pack_bytes of
- *   small values that go together; 0 = all.
+ *   them, timeout_seconds of an operation, stall_seconds after which a wait
+ *   says what it waits for; 0 = 300, 10, 600 and 30. pack_bytes of small values
+ *   that go together; 0 = all.
  * Errors: DeadlineExceeded naming who is missing; FailedPrecondition for peers
  *   of another cluster or without the secret; Unavailable for an address that
  *   cannot be had. Source: tf.distribute.MultiWorkerMirroredStrategy */
@@ -33,8 +34,18 @@ TFD_API int tfd_strategy_join(const char *kind, tfd_device *const *devices,
                               const void *secret, size_t secret_bytes,
                               bool insecure, const char *provider,
                               double start_seconds, double beat_seconds,
-                              double timeout_seconds, int64_t pack_bytes,
-                              tfd_strategy **strategy_p);
+                              double timeout_seconds, double stall_seconds,
+                              int64_t pack_bytes, tfd_strategy **strategy_p);
+/** The last collectives of a process, from a file of its flight recorder, as
+ * lines of fields between tabs: first process, processes, process id, host and
+ * why a group of it failed ("" = none did); then of each collective, the oldest
+ * first, group, number, state ("begun", "done", "failed"), begin and end in
+ * microseconds since 1970 (0 = not yet), what it is, and the script line.
+ * Borrows: the text is valid until the thread's next call.
+ * Errors: NotFound; FailedPrecondition when it cannot be read; InvalidArgument
+ *   for another file. */
+TFD_API int tfd_flight_read(const char *path, const void **text_p,
+                            size_t *text_bytes_p);
 /** The processes that a starter which `provider` knows ("mpi": mpirun, srun
  * --mpi=pmix) started together with this one: its number, and how many.
  * Blocks: until all have said where they are, start_seconds at most (0 = 300).

@@ -161,7 +161,8 @@ local function join(resolver, devices, list, index, how)
     addresses(list), index, secret(), os.getenv "TFDIST_INSECURE" == "1",
     provider_of(resolver, how), seconds "TFDIST_RENDEZVOUS_TIMEOUT",
     seconds "TFDIST_HEARTBEAT_TIMEOUT",
-    how.timeout_seconds or seconds "TFDIST_OP_TIMEOUT", how.bytes_per_pack))
+    how.timeout_seconds or seconds "TFDIST_OP_TIMEOUT",
+    seconds "TFDIST_STALL_WARN", how.bytes_per_pack))
 end
 
 local function announce(self, source, list)

@@ -260,6 +260,7 @@ usage: tfdist [options] [script.lua [args...]]        run a script
        tfdist run -n N script.lua [args...]           start many workers
        tfdist ckpt ls|verify PATH...                  look into checkpoints
        tfdist events ls|plot RUN [TAG...]             look at tf.summary files
+       tfdist flight FILE...                          where workers part
        tfdist config check                            the cluster of TF_CONFIG
        tfdist devices | doctor | version | help [topic]
 
@@ -309,6 +310,8 @@ TFDIST_MPI=BUILD           which MPI: openmpi, mpich (default: who started us)
 TFDIST_RENDEZVOUS_TIMEOUT=S   seconds that workers wait for each other (300)
 TFDIST_HEARTBEAT_TIMEOUT=S    seconds that a worker may be silent (10)
 TFDIST_OP_TIMEOUT=S        seconds that workers wait in an operation (600)
+TFDIST_STALL_WARN=S        seconds after which a wait names who is late (30)
+TFDIST_FLIGHT=FOLDER       what workers do together is recorded there
 TFDIST_DEV=DIR             the Lua library from DIR instead of the host
 TFDIST_FAIL_ALLOC=N        the N-th allocation fails (tests)
 TFDIST_FAILPOINTS=ORDERS   faults at named places: tfdist --failpoints (tests)

@@ -266,7 +266,7 @@ static int begin_value(const tfd__group *g, tfd__mpi_work *w, int k) {
 
 /* Everything that was submitted by now comes before MPI's part. Unless the
 ** group has failed meanwhile it is the thread's from here on. */
-static int hand_over(tfd__group *g, tfd__mpi_work *w) {
+static int hand_over(tfd__group *g, tfd__mpi_work *w, uint64_t number) {
   tfd__mpi_group *own = g->own;
   tfd__mpi_work **end = &own->first;
   int rc = TFD_OK;
@@ -278,7 +278,8 @@ static int hand_over(tfd__group *g, tfd__mpi_work *w) {
     rc = tfd__error_raise(&own->error);
   } else {
     while (*end != NULL) end = &(*end)->next;
-    w->number = ++own->begun;
+    w->number = number;
+    own->begun = number;
     *end = w;
     tfd__mpi_wake();
   }
@@ -297,7 +298,7 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   for (k = 0; rc == TFD_OK && k < c->values; k++) rc = begin_value(g, w, k);
   if (rc == TFD_OK) {
     tfd__mpi_sign(g, w);
-    rc = hand_over(g, w);
+    rc = hand_over(g, w, t->number);
   }
   if (rc != TFD_OK) {
     tfd__mpi_work_free(w);

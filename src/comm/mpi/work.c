@@ -23,20 +23,27 @@ static const tfd__view *leader(const tfd__group *g, const tfd__collective *c,
       ->view;
 }
 
+static void describe(const tfd__group *g, tfd__mpi_work *w) {
+  const tfd__collective *c = &w->c;
+  const tfd__view *v = tfd__leading_view(g, c);
+  uint64_t what = tfd__collective_what(c, v == NULL ? 0 : v->dtype);
+  char file[40];
+  size_t n = 0;
+
+  tfd__collective_text(what, v == NULL ? 0 : (uint64_t)v->numel, c->values,
+                       w->text, sizeof w->text);
+  n = strlen(w->text);
+  if (c->line == 0) return;
+  tfd__file_end(c->file, file, sizeof file);
+  (void)snprintf(w->text + n, sizeof w->text - n, " at %s:%d", file, c->line);
+}
+
 /* What is called, as a number and in words. */
 void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w) {
-  static const char *const ops[] = {[TFD_REDUCE_SUM] = " sum",
-                                    [TFD_REDUCE_MEAN] = " mean",
-                                    [TFD_REDUCE_MIN] = " min",
-                                    [TFD_REDUCE_MAX] = " max",
-                                    [TFD_REDUCE_PROD] = " prod"};
   const tfd__collective *c = &w->c;
   bool rooted =
       c->kind == TFD_COLLECTIVE_REDUCE || c->kind == TFD_COLLECTIVE_BROADCAST;
   uint64_t hash = UINT64_C(14695981039346656037);
-  char values[64] = "";
-  char root[32] = "";
-  char place[64] = "";
   int k;
   int r;
 
@@ -55,19 +62,7 @@ void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w) {
   }
   w->mine[0] = hash;
   w->mine[1] = ~hash;
-  if (c->values > 0) {
-    (void)snprintf(values, sizeof values, " of %s[%lld]%s",
-                   tfd__dtype_name(leader(g, c, 0)->dtype),
-                   (long long)leader(g, c, 0)->numel,
-                   c->values > 1 ? " and others" : "");
-  }
-  if (rooted) (void)snprintf(root, sizeof root, ", root %d", c->root);
-  if (c->line > 0) {
-    (void)snprintf(place, sizeof place, " (%.40s:%d)", c->file, c->line);
-  }
-  (void)snprintf(w->text, sizeof w->text, "%s%s%s%s%s",
-                 tfd__collective_name(c->kind),
-                 tfd__mpi_reduces(c) ? ops[c->op] : "", values, root, place);
+  describe(g, w);
 }
 
 /* --- making work -------------------------------------------------------------

@@ -44,16 +44,15 @@ static bool is_brief(const quick *q) {
   return q->view != NULL && q->bytes <= TFD_BRIEF_BYTES;
 }
 
-static void stage(quick *q) {
+static void stage(quick *q, uint64_t number) {
   tfd__shm_group *own = q->group->own;
   int process = own->tally.process;
   int dtype = q->view == NULL ? 0 : q->view->dtype;
-  tfd__kept kept = {.c = *q->c};
 
   q->frame =
       (tfd__frame){.type = TFD_FRAME_DATA,
-                   .seq = own->begun + 1,
-                   .what = tfd__kept_signature(&kept, dtype),
+                   .seq = number,
+                   .what = tfd__collective_what(q->c, dtype),
                    .count = q->view == NULL ? 0 : (uint64_t)q->view->numel};
   tfd__frame_set_place(&q->frame, q->c);
   if (q->bytes > 0) {
@@ -100,14 +99,14 @@ static int add_up(quick *q) {
   return q->kernel(&call);
 }
 
-int tfd__shm_quick(tfd__group *g, const tfd__collective *c,
+int tfd__shm_quick(tfd__group *g, const tfd__collective *c, uint64_t number,
                    tfd__quick *progress_p) {
   tfd__shm_group *own = g->own;
   quick q = {.group = g, .c = c};
 
   if (!can(&q)) return TFD_OK;
   if (tfd__pass_chunk(c) != TFD_OK) return tfd__group_fail(g);
-  stage(&q);
+  stage(&q, number);
   if (!tfd__tally_soon(&own->tally, TFD_MARK_STAGED, q.number)) {
     own->early = q.number;
     *progress_p = TFD_QUICK_BEGUN;
@@ -121,7 +120,6 @@ int tfd__shm_quick(tfd__group *g, const tfd__collective *c,
   tfd__tally_set(&own->tally, TFD_MARK_FINISHED, q.number);
   tfd__tally_sweep(&own->tally);
   own->rounds++;
-  own->begun++;
   own->together = q.number;
   *progress_p = TFD_QUICK_DONE;
   return TFD_OK;

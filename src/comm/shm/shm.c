@@ -90,6 +90,10 @@ static void close_group(tfd__group *g) {
   g->own = NULL;
 }
 
+static void late(tfd__group *g, uint64_t number, char *text, size_t bytes) {
+  tfd__mesh_late(own_of(g)->mesh, number, text, bytes);
+}
+
 static void abort_group(tfd__group *g) {
   tfd__shm_group *own = own_of(g);
 
@@ -146,7 +150,7 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
     return rc;
   }
   tfd__kept_note(&w->kept, g);
-  w->number = ++own->begun;
+  w->number = t->number;
   if (own->last == NULL) {
     own->first = w;
   } else {
@@ -353,6 +357,7 @@ const tfd__provider tfd__shm_provider = {
     .begin = TFD_BEGIN_ALL(begin),
     .wait = wait_work,
     .end = end_work,
+    .late = late,
     .abort = abort_group,
     .quick = tfd__shm_quick,
 };

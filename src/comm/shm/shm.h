@@ -137,7 +137,6 @@ typedef struct tfd__shm_group {
   tfd__tally tally;
   atomic_bool open;     /* segment and tally are there */
   tfd__buffer window;   /* the segment, for kernels */
-  uint64_t begun;       /* collectives */
   uint64_t rounds;      /* of all values before the one under way */
   uint64_t early;       /* round that was staged before its collective began */
   uint64_t together;    /* round before which all had finished the last one */
@@ -178,7 +177,7 @@ void tfd__shm_take_shares(tfd__group *g, const tfd__shm_work *w);
 /* --- few bytes (quick.c) -------------------------------------------------- */
 
 /* As a provider's `quick`. */
-int tfd__shm_quick(tfd__group *g, const tfd__collective *c,
+int tfd__shm_quick(tfd__group *g, const tfd__collective *c, uint64_t number,
                    tfd__quick *progress_p);
 
 #endif

@@ -108,43 +108,18 @@ const char *tfd__verdict_text(tfd__verdict v) {
 /* --- frames --------------------------------------------------------------- */
 
 void tfd__frame_set_place(tfd__frame *f, const tfd__collective *c) {
-  const char *name = c->file == NULL ? "" : c->file;
-  size_t n = strlen(name);
-
-  if (n >= TFD_PLACE_BYTES) name += n - (TFD_PLACE_BYTES - 1);
-  memset(f->file, 0, sizeof f->file);
-  memcpy(f->file, name, strlen(name));
+  tfd__file_end(c->file, f->file, sizeof f->file);
   f->line = c->file == NULL ? 0 : (uint32_t)c->line;
 }
 
-/* "all_reduce sum of float32[100] at train.lua:41". The words may come from
-** another process: none of them is believed. */
-static void describe(const tfd__frame *f, char *text, size_t bytes) {
-  static const char *const ops[] = {[TFD_REDUCE_SUM] = " sum",
-                                    [TFD_REDUCE_MEAN] = " mean",
-                                    [TFD_REDUCE_MIN] = " min",
-                                    [TFD_REDUCE_MAX] = " max",
-                                    [TFD_REDUCE_PROD] = " prod"};
-  unsigned kind = (unsigned)(f->what & 0xff);
-  unsigned op = (unsigned)(f->what >> 8 & 0xff);
-  bool reduces = kind == TFD_COLLECTIVE_ALL_REDUCE && op <= TFD_REDUCE_PROD;
-  int n = snprintf(text, bytes, "%s%s",
-                   kind < TFD_COLLECTIVES
-                       ? tfd__collective_name((tfd__collective_kind)kind)
-                       : "nothing known",
-                   reduces ? ops[op] : "");
+/* "all_reduce sum of float32[100] at train.lua:41". */
+void tfd__frame_text(const tfd__frame *f, char *text, size_t bytes) {
+  size_t n = 0;
 
-  if (kind != TFD_COLLECTIVE_BARRIER) {
-    n += snprintf(text + n, bytes - (size_t)n, " of %s[%llu]",
-                  tfd__dtype_name((int)(f->what >> 16 & 0xff)),
-                  (unsigned long long)f->count);
-  }
-  if (kind == TFD_COLLECTIVE_BROADCAST) {
-    n += snprintf(text + n, bytes - (size_t)n, " from rank %llu",
-                  (unsigned long long)(f->what >> 24));
-  }
+  tfd__collective_text(f->what, f->count, 1, text, bytes);
+  n = strlen(text);
   if (f->line > 0) {
-    (void)snprintf(text + n, bytes - (size_t)n, " at %s:%u", f->file, f->line);
+    (void)snprintf(text + n, bytes - n, " at %s:%u", f->file, f->line);
   }
 }
 
@@ -157,7 +132,7 @@ static int run_apart(const tfd__frame *here_frame,
   int low = there < here ? 1 : 0; /* both sides say it in the same words */
   int i;
 
-  for (i = 0; i < 2; i++) describe(frames[i], text[i], sizeof text[i]);
+  for (i = 0; i < 2; i++) tfd__frame_text(frames[i], text[i], sizeof text[i]);
   if (there_frame->seq != here_frame->seq) {
     (void)snprintf(number, sizeof number, " (as number %llu)",
                    (unsigned long long)there_frame->seq);

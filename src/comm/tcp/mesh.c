@@ -92,6 +92,11 @@ static void hear(tfd__mesh *m, int process, const tfd__frame *f) {
   tfd__peer *it = &m->peers[process];
 
   it->heard = tfd__now_ns();
+  if (f->type == TFD_FRAME_BEAT) {
+    tfd__lock(&m->lock);
+    it->beat = *f;
+    tfd__unlock(&m->lock);
+  }
   if (f->type == TFD_FRAME_BYE) it->left = true;
   if (f->type == TFD_FRAME_ABORT) hear_abort(m, process, f);
   it->in_n = 0;
@@ -128,6 +133,30 @@ static void receive_control(tfd__mesh *m, int process) {
 
 bool tfd__mesh_has_left(const tfd__mesh *m, int process) {
   return m->peers[process].left;
+}
+
+void tfd__mesh_late(tfd__mesh *m, uint64_t number, char *text, size_t bytes) {
+  size_t n = 0;
+  int p;
+
+  text[0] = '\0';
+  for (p = 0; p < m->processes && n + 1 < bytes; p++) {
+    tfd__frame beat;
+    char words[192];
+
+    if (p == m->process) continue;
+    tfd__lock(&m->lock);
+    beat = m->peers[p].beat;
+    tfd__unlock(&m->lock);
+    if (beat.seq >= number) continue;
+    tfd__frame_text(&beat, words, sizeof words);
+    (void)snprintf(
+        text + n, bytes - n, "%sprocess %d %s%.0llu%s%s", n == 0 ? "" : "; ", p,
+        beat.seq == 0 ? "has come to none" : "was last heard of in collective ",
+        (unsigned long long)beat.seq, beat.seq == 0 ? "" : ", ",
+        beat.seq == 0 ? "" : words);
+    n = strlen(text);
+  }
 }
 
 /* Time in which this process did not run is nobody's silence: where all of a
@@ -260,6 +289,25 @@ static void say_farewell(tfd__mesh *m) {
   }
 }
 
+/* A heartbeat to all, with how far this process is. */
+static void say_beats(tfd__mesh *m) {
+  tfd__progress now = tfd__group_progress(m->group);
+  tfd__collective c = {.line = now.line, .file = now.file};
+  tfd__frame f = {.type = TFD_FRAME_BEAT,
+                  .tag = now.waits,
+                  .seq = now.number,
+                  .what = now.what,
+                  .count = now.count};
+  int p;
+
+  tfd__frame_set_place(&f, &c);
+  for (p = 0; p < m->processes; p++) {
+    tfd__peer *it = &m->peers[p];
+
+    if (it->out_n == it->out_done && TFD_FAIL(NET_BEAT) == 0) say(it, &f, NULL);
+  }
+}
+
 static void drain_wake(tfd__mesh *m, const struct pollfd *polled) {
   uint64_t count = 0;
 
@@ -286,12 +334,7 @@ static void run(void *arg) {
     int64_t now = tfd__now_ns();
 
     if (now >= beat) {
-      for (p = 0; p < m->processes; p++) {
-        if (m->peers[p].out_n == m->peers[p].out_done &&
-            TFD_FAIL(NET_BEAT) == 0) {
-          say(&m->peers[p], &(tfd__frame){.type = TFD_FRAME_BEAT}, NULL);
-        }
-      }
+      say_beats(m);
       beat = now + (m->patience / 4 < BEAT_NS ? m->patience / 4 : BEAT_NS);
     }
     mine = tfd__data_take(m);

@@ -19,7 +19,9 @@ typedef enum tfd__frame_type {
   TFD_FRAME_TYPES
 } tfd__frame_type;
 
-/* A header; all but `type` and `length` are data's. */
+/* A header; all but `type` and `length` are data's. Heartbeats have the
+** process's progress: number, what, elements and place of the collective that
+** it began last. */
 typedef struct tfd__frame {
   uint32_t type;
   uint32_t tag;    /* which part of the collective */
@@ -34,6 +36,9 @@ typedef struct tfd__frame {
 
 /* Where the script called the collective. */
 void tfd__frame_set_place(tfd__frame *f, const tfd__collective *c);
+
+/* What is called, and where. */
+void tfd__frame_text(const tfd__frame *f, char *text, size_t bytes);
 
 /* Is what process `there` sends what process `here` waits for? Errors:
 ** RuntimeError: the processes run apart, with what each calls and where. */
@@ -79,6 +84,8 @@ bool tfd__mesh_wait(tfd__mesh *mesh, tfd__post *const *posts, int n,
 void tfd__mesh_settle(tfd__mesh *mesh);
 /* Has the process said farewell? It will never send anything again. */
 bool tfd__mesh_has_left(const tfd__mesh *mesh, int process);
+/* As tfd__provider.late. Threads: any. */
+void tfd__mesh_late(tfd__mesh *mesh, uint64_t number, char *text, size_t bytes);
 /* Fail with: `here` waits for one that has left. */
 int tfd__fail_left(int here, int process, uint64_t collective);
 /* Tell all others why the group has failed here. Threads: any. */

@@ -22,6 +22,7 @@ typedef struct tfd__peer {
   int data_error;   /* the system's errno; 0 = the other side closed it */
   /* and the thread's alone. */
   int64_t heard;
+  tfd__frame beat;  /* the last one; under the lock */
   atomic_bool left; /* has said farewell */
   bool deaf;        /* its control frames make no sense: none is read */
   bool silent;      /* it is not waited for at the end */

@@ -52,8 +52,7 @@ typedef struct network_group {
   tfd__mesh *mesh;
   int process;
   int processes;
-  tfd__way way;   /* of all_reduces; AUTO = the cheapest in order */
-  uint64_t begun; /* collectives so far */
+  tfd__way way; /* of all_reduces; AUTO = the cheapest in order */
 } network_group;
 
 static network_group *own_of(const tfd__group *g) {
@@ -90,6 +89,10 @@ static void close_group(tfd__group *g) {
   tfd__mesh_free(own->mesh);
   tfd__free(own);
   g->own = NULL;
+}
+
+static void late(tfd__group *g, uint64_t number, char *text, size_t bytes) {
+  tfd__mesh_late(own_of(g)->mesh, number, text, bytes);
 }
 
 static void abort_group(tfd__group *g) {
@@ -162,7 +165,6 @@ static int work_new(tfd__group *g, const tfd__collective *c, work **w_p) {
     work_free(g, w);
     return tfd__no_memory(posts * sizeof *w->posts, c->what);
   }
-  w->number = ++own_of(g)->begun;
   w->way = choose(g, c);
   *w_p = w;
   return TFD_OK;
@@ -347,6 +349,7 @@ static int begin_reduction(tfd__group *g, const tfd__collective *c,
     return rc;
   }
   tfd__kept_note(&w->kept, g);
+  w->number = t->number;
   t->own = w;
   return TFD_OK;
 }
@@ -442,6 +445,7 @@ static int begin_other(tfd__group *g, const tfd__collective *c,
 
   TFD_TRY(work_new(g, c, &w));
   tfd__kept_note(&w->kept, g);
+  w->number = t->number;
   t->own = w;
   return TFD_OK;
 }
@@ -622,17 +626,17 @@ static void end_work(tfd__ticket *t) {
 
 /* They differ in the way of their all_reduces; sums that do not grow in the
 ** order of ranks are no sums of reduce_scatter's parts. */
-#define PROVIDER(name_, score_, in_order)                         \
-  {                                                               \
-    .abi = TFD_PROVIDER_ABI, .name = (name_), .score = (score_),  \
-    .scatters_alike = (in_order), .can = can, .open = open_group, \
-    .close = close_group,                                         \
-    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin_reduction,      \
-              [TFD_COLLECTIVE_REDUCE_SCATTER] = begin_reduction,  \
-              [TFD_COLLECTIVE_BROADCAST] = begin_other,           \
-              [TFD_COLLECTIVE_ALL_GATHER] = begin_other,          \
-              [TFD_COLLECTIVE_BARRIER] = begin_other},            \
-    .wait = wait_work, .end = end_work, .abort = abort_group,     \
+#define PROVIDER(name_, score_, in_order)                                   \
+  {                                                                         \
+    .abi = TFD_PROVIDER_ABI, .name = (name_), .score = (score_),            \
+    .scatters_alike = (in_order), .can = can, .open = open_group,           \
+    .close = close_group,                                                   \
+    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin_reduction,                \
+              [TFD_COLLECTIVE_REDUCE_SCATTER] = begin_reduction,            \
+              [TFD_COLLECTIVE_BROADCAST] = begin_other,                     \
+              [TFD_COLLECTIVE_ALL_GATHER] = begin_other,                    \
+              [TFD_COLLECTIVE_BARRIER] = begin_other},                      \
+    .wait = wait_work, .end = end_work, .late = late, .abort = abort_group, \
   }
 
 const tfd__provider tfd__tcp_provider = PROVIDER("tcp", 50, true);

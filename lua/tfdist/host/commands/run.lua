@@ -37,17 +37,19 @@ local function add_progress(settings, is_chief)
   end
 end
 
--- Where its files are known, what it dies of is told by the task itself.
-local function add_error_file(settings, log)
+-- Where its files are known, what it dies of is told by the task itself, and
+-- what it did before.
+local function add_error_file(settings, log, folder)
   if log.error_file then
     settings[#settings + 1] = { "TFDIST_ERROR_FILE", log.error_file }
+    settings[#settings + 1] = { "TFDIST_FLIGHT", folder }
   end
 end
 
 function Run:start_here(task, settings)
   local has_terminal = self.options.repl and task.is_chief
   settings[#settings + 1] = { "TFDIST_SECRET_FILE", self.secret_file }
-  add_error_file(settings, task.log)
+  add_error_file(settings, task.log, self.logs.folder)
   for _, pair in ipairs(tasks.settings(task, self.tasks)) do
     settings[#settings + 1] = pair
   end

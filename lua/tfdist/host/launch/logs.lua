@@ -73,6 +73,16 @@ end
 local Logs = {}
 Logs.__index = Logs
 
+-- Of the run before, which may have had more workers.
+function Logs:forget_flights()
+  for name in (self.folder and raw.folder_list(self.folder) or "")
+    :gmatch "[^%z]+" do
+    if name:find "^process%-%d+.*%.flight$" then
+      os.remove(self.folder .. "/" .. name)
+    end
+  end
+end
+
 --- Files below `folder`, which must be possible; without it below the XDG state
 --- folder, or nowhere, which is said.
 function M.new(folder, say)
@@ -87,6 +97,7 @@ function M.new(folder, say)
     say("what the tasks write is not kept: " .. e.message)
     self.folder = nil
   end
+  self:forget_flights()
   return self
 end
 

@@ -7,6 +7,8 @@ local SIGNAL_NAMES = { [1] = "SIGHUP", [2] = "SIGINT", [3] = "SIGQUIT",
   [4] = "SIGILL", [6] = "SIGABRT", [7] = "SIGBUS", [8] = "SIGFPE",
   [9] = "SIGKILL", [11] = "SIGSEGV", [13] = "SIGPIPE", [15] = "SIGTERM",
   [24] = "SIGXCPU", [25] = "SIGXFSZ", [31] = "SIGSYS" }
+-- Ends of workers that were to do something together.
+local TOGETHER = { [75] = true, [76] = true, [77] = true }
 local LINE = ("\226\148\128"):rep(8)
 
 --- "worker 0, worker 1 and worker 2"
@@ -99,7 +101,9 @@ function M.failure(first, all, logs)
     M.sentence(first, all), LINE, task.name, LINE,
     text ~= "" and (text:gsub("\n+$", ""))
       or "it has written nothing to stderr",
-    logs.folder and "full logs: " .. log_files(all, logs.folder) .. "\n" or "")
+    logs.folder and "full logs: " .. log_files(all, logs.folder) .. "\n"
+      .. (TOGETHER[first.code] and "what they did together: tfdist flight "
+      .. logs.folder .. "\n" or "") or "")
 end
 
 function M.timed_out(seconds, all)

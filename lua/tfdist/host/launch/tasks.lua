@@ -10,8 +10,8 @@ local MOST_PORT = 65535
 -- What tasks have from the launcher alone.
 local OWN = {}
 for _, name in ipairs { "TF_CONFIG", "TFDIST_SECRET", "TFDIST_SECRET_FILE",
-  "TFDIST_ERROR_FILE", "TFDIST_RESTART", "TFDIST_RETURN_AFTER",
-  "TFDIST_CORES" } do
+  "TFDIST_ERROR_FILE", "TFDIST_FLIGHT", "TFDIST_RESTART",
+  "TFDIST_RETURN_AFTER", "TFDIST_CORES" } do
   OWN[name] = true
 end
 

@@ -1,0 +1,211 @@
+--- `tfdist flight FILES...`: what several processes did together, from their
+--- flight recorders, and where they part.
+local errors = require "tfdist.base.errors"
+local raw = require "tfdist.core.raw"
+
+local USAGE = [[
+usage: tfdist flight FILE...    where the processes of a run part
+FILE is what a process recorded, or a folder of such files: `tfdist run` keeps
+them beside its logs, TFDIST_FLIGHT=FOLDER asks any worker for one.]]
+
+-- Reading -----------------------------------------------------------------------
+
+local function fields(line)
+  local list = {}
+  for field in (line .. "\t"):gmatch "([^\t]*)\t" do
+    list[#list + 1] = field
+  end
+  return list
+end
+
+-- { process, processes, pid, host, cause, groups = { [group] = { first, last,
+-- [number] = { state, begun, ended, words, place } } } }
+local function read(path)
+  local flight, order = nil, 0
+  for line in raw.flight_read(path):gmatch "[^\n]+" do
+    local f = fields(line)
+    if flight == nil then
+      flight = { path = path, process = tonumber(f[1]),
+        processes = tonumber(f[2]), pid = f[3], host = f[4], cause = f[5],
+        groups = {} }
+    else
+      local number = tonumber(f[2])
+      local group = flight.groups[tonumber(f[1])] or { first = number }
+      order = order + 1
+      flight.groups[tonumber(f[1])] = group
+      group.last = number
+      group[number] = { state = f[3], begun = tonumber(f[4]),
+        ended = tonumber(f[5]), words = f[6], place = f[7], order = order }
+    end
+  end
+  return flight
+end
+
+local function files_of(paths)
+  local list = {}
+  for _, path in ipairs(paths) do
+    local _, is_folder = raw.file_stat(path)
+    if is_folder then
+      for name in raw.folder_list(path):gmatch "[^%z]+" do
+        if name:find "%.flight$" then
+          list[#list + 1] = path .. "/" .. name
+        end
+      end
+    else
+      list[#list + 1] = path
+    end
+  end
+  table.sort(list)
+  return list
+end
+
+-- Comparing ---------------------------------------------------------------------
+
+local function clock(us)
+  return os.date("%H:%M:%S", math.floor(us / 1e6))
+    .. (".%06d"):format(us % 1e6)
+end
+
+local function calls(record)
+  return record.words .. (record.place ~= "" and " at " .. record.place or "")
+end
+
+-- A process's last collective: of all its groups.
+local function last_of(flight)
+  local last, number
+  for _, group in pairs(flight.groups) do
+    local record = group[group.last]
+    if last == nil or record.order > last.order then
+      last, number = record, group.last
+    end
+  end
+  return last, number
+end
+
+local function show(flight)
+  print(("process %d of %d (pid %s on %s)"):format(flight.process,
+    flight.processes, flight.pid, flight.host))
+  local last, number = last_of(flight)
+  if last == nil then
+    print "  no collective"
+  else
+    print(("  collective %d, %s: begun %s, %s"):format(number, calls(last),
+      clock(last.begun), last.state == "begun" and "not ended"
+        or last.state .. " " .. clock(last.ended)))
+  end
+  if flight.cause ~= "" then
+    print("  failed: " .. flight.cause)
+  end
+end
+
+-- The numbers of a group that all records reach back to: from, to.
+local function range(flights, id)
+  local from, to = 1, 0
+  for _, flight in ipairs(flights) do
+    local group = flight.groups[id]
+    from = math.max(from, group and group.first or 1)
+    to = math.max(to, group and group.last or 0)
+  end
+  return from, to
+end
+
+-- Where collective `number` is not the same for all: lines of words, else nil.
+local function differences(flights, id, number)
+  local lines, seen, n, open = {}, {}, 0, 0
+  for _, flight in ipairs(flights) do
+    local group = flight.groups[id]
+    local record = group and group[number]
+    -- What is gathered may have any size, wherever it is called.
+    local words = record and record.words:gsub("^(all_gather.*)%[%d+%]", "%1")
+      or ""
+    if not seen[words] then
+      seen[words], n = true, n + 1
+    end
+    open = open + (record and record.state ~= "done" and 1 or 0)
+    lines[#lines + 1] = ("  process %d %s"):format(flight.process,
+      record == nil and "has not come to it"
+        or ("calls %s (%s)"):format(calls(record), record.state == "begun"
+          and "not ended" or record.state))
+  end
+  return (n > 1 or open > 0) and lines or nil, n > 1
+end
+
+local function group_ids(flights)
+  local ids, seen = {}, {}
+  for _, flight in ipairs(flights) do
+    for id in pairs(flight.groups) do
+      if not seen[id] then
+        seen[id] = true
+        ids[#ids + 1] = id
+      end
+    end
+  end
+  table.sort(ids)
+  return ids
+end
+
+-- Say where a group's processes part; were they together?
+local function compare(flights, id, name)
+  local from, to = range(flights, id)
+  for number = from, to do
+    local lines, apart = differences(flights, id, number)
+    if lines ~= nil then
+      print(("%s at collective %d%s:"):format(apart and "they part"
+        or "all came to it, not all ended it,", number, name))
+      print(table.concat(lines, "\n"))
+      return false
+    end
+  end
+  print(("they did the same%s, collectives %d to %d"):format(name, from, to))
+  return true
+end
+
+local function missing(flights)
+  local there, list = {}, {}
+  for _, flight in ipairs(flights) do
+    there[flight.process] = true
+  end
+  for p = 0, flights[1].processes - 1 do
+    if not there[p] then
+      list[#list + 1] = p
+    end
+  end
+  if #list > 0 then
+    print("no record of process " .. table.concat(list, ", "))
+  end
+end
+
+--- 0 when all did the same and ended it, 1 when not, 2 for other files.
+return function(...)
+  local flights = {}
+  if (... or "-"):sub(1, 1) == "-" then
+    io.stderr:write(USAGE, "\n")
+    return errors.EXIT_USAGE
+  end
+  for _, path in ipairs(files_of { ... }) do
+    local done, flight = pcall(read, path)
+    if not done then
+      io.stderr:write("tfdist flight: ", tostring(flight), "\n")
+      return errors.EXIT_USAGE
+    end
+    flights[#flights + 1] = flight
+  end
+  if #flights == 0 then
+    io.stderr:write("tfdist flight: no records in ", table.concat({ ... }, ", "),
+      "\n")
+    return errors.EXIT_USAGE
+  end
+  table.sort(flights, function(a, b)
+    return a.process < b.process
+  end)
+  local ids, together = group_ids(flights), true
+  for _, flight in ipairs(flights) do
+    show(flight)
+  end
+  missing(flights)
+  for _, id in ipairs(ids) do
+    together = compare(flights, id, #ids > 1 and " of group " .. id or "")
+      and together
+  end
+  return together and 0 or 1
+end

@@ -1,0 +1,187 @@
+--- The flight recorder: what workers did together outlives them, and
+--- `tfdist flight` says where they part. #once
+local process = require "spec.support.process"
+local workers = require "spec.support.workers"
+
+-- Line 1 of every program; w is the worker's number. In programs SUM(n) stands
+-- for a sum of n ones.
+local HEAD = "local tf = require 'tfdist'; local s = tf.distribute."
+  .. "MultiWorkerMirroredStrategy(); local w = s.extended.worker_index\n"
+
+local function program_of(text)
+  return HEAD .. text:gsub("SUM(%b())", function(n)
+    return ("s:reduce('SUM', tf.ones { %s })"):format(n)
+  end)
+end
+
+local function folder_of(fn)
+  local folder = os.tmpname()
+  os.remove(folder)
+  assert(os.execute("mkdir -m 700 " .. folder))
+  local ok, e = pcall(fn, folder)
+  os.execute("rm -rf " .. folder)
+  if not ok then
+    error(e, 0)
+  end
+end
+
+local function flight(host, arguments)
+  return process.run(host.path .. " flight " .. arguments)
+end
+
+local function has(text, pattern)
+  assert.is_truthy(text:find(pattern), text)
+end
+
+describe("flight records #once", function()
+  for _, host in ipairs(process.hosts) do
+    local function run(program, environment, n)
+      return workers.run { program = program_of(program), host = host.path, n = n,
+        environment = environment }
+    end
+
+    it("of workers that do the same say so (" .. host.name .. ")", function()
+      folder_of(function(folder)
+        run("for i = 1, 5000 do SUM(4) end", "TFDIST_FLIGHT=" .. folder)
+        local r = flight(host, folder)
+        assert.equal(0, r.code, r.out .. r.err)
+        has(r.out, "process 0 of 2 %(pid %d+ on [^)]+%)")
+        -- The ring has the last 4096.
+        local from, to = r.out:match "they did the same, collectives (%d+) to (%d+)"
+        assert.equal(4095, to - from)
+        assert.is_true(tonumber(to) >= 5000)
+        has(r.out, "all_reduce sum of float32%[4%] at [^\n]*%.lua:2: begun "
+          .. "%d%d:%d%d:%d%d%.%d+, done ")
+      end)
+    end)
+
+    it("of workers that part name the first difference (" .. host.name .. ")",
+      function()
+        folder_of(function(folder)
+          local rs = run("SUM(3)\nif w == 1 then SUM(5) else SUM(6) end",
+            "TFDIST_FLIGHT=" .. folder)
+          assert.same({ 77, 77 }, { rs[1].code, rs[2].code })
+          local r = flight(host, folder .. "/process-0.flight " .. folder
+            .. "/process-1.flight")
+          assert.equal(1, r.code, r.err)
+          has(r.out, "they part at collective %d+:\n  process 0 calls all_reduce "
+            .. "sum of float32%[6%] at [^\n]*%.lua:3 [^\n]*\n  process 1 calls "
+            .. "all_reduce sum of float32%[5%] at [^\n]*%.lua:3 ")
+          has(r.out, "failed: [^\n]*run apart at collective")
+        end)
+      end)
+
+    it("outlive a worker that is killed (" .. host.name .. ")", function()
+      folder_of(function(folder)
+        local rs = run([[
+          for i = 1, 10 do SUM(7) end
+          if w == 2 then
+            local f = io.open "/proc/self/stat"
+            os.execute("kill -9 " .. f:read "*n")
+          end
+          SUM(8)]], "TFDIST_FLIGHT=" .. folder, 3)
+        assert.same({ 75, 75, 137 }, { rs[1].code, rs[2].code, rs[3].code })
+        local r = flight(host, folder)
+        assert.equal(1, r.code, r.err)
+        has(r.out, "they part at collective %d+:\n  process 0 calls all_reduce "
+          .. "sum of float32%[8%]")
+        has(r.out, "process 2 has not come to it")
+      end)
+    end)
+
+    it("lie beside the logs of a run (" .. host.name .. ")", function()
+      folder_of(function(folder)
+        local script = process.file(program_of "SUM(2 + w)", ".lua")
+        local r = process.run(("%s run -n 2 --log-dir=%s %s"):format(host.path,
+          folder, script))
+        os.remove(script)
+        assert.equal(77, r.code)
+        has(r.err, "what they did together: tfdist flight ")
+        has(flight(host, folder).out, "they part at collective")
+        -- A later run there begins with an empty record.
+        r = process.run(("%s run -n 1 --log-dir=%s %s"):format(host.path, folder,
+          process.file("", ".lua")))
+        assert.equal(0, r.code, r.err)
+        assert.equal(2, flight(host, folder).code)
+      end)
+    end)
+
+    it("that are none are refused (" .. host.name .. ")", function()
+      local path = process.file("nothing of the kind\n")
+      local r = flight(host, path)
+      assert.equal(2, r.code)
+      has(r.err, "is no flight record: it is too short")
+      local f = assert(io.open(path, "wb"))
+      f:write(("x"):rep(1e6))
+      f:close()
+      r = flight(host, path)
+      assert.equal(2, r.code)
+      has(r.err, "it begins with other bytes")
+      os.remove(path)
+      assert.equal(2, flight(host, path).code)
+      assert.equal(2, flight(host, "").code)
+      assert.equal(0, flight(host, "--help").code)
+    end)
+
+    it("that are damaged are read all the same (" .. host.name .. ")", function()
+      folder_of(function(folder)
+        run("SUM(3)", "TFDIST_FLIGHT=" .. folder)
+        local path = folder .. "/process-1.flight"
+        local f = assert(io.open(path, "rb"))
+        local bytes = f:read "*a"
+        f:close()
+        local seed = os.time()
+        math.randomseed(seed)
+        for _ = 1, 10 do
+          local text = { bytes:sub(1, 8) }
+          for i = 9, 3000 do
+            text[#text + 1] = math.random(4) == 1
+              and string.char(math.random(0, 255)) or bytes:sub(i, i)
+          end
+          text[#text + 1] = bytes:sub(3001)
+          f = assert(io.open(path, "wb"))
+          f:write(table.concat(text))
+          f:close()
+          local r = flight(host, folder)
+          assert.is_truthy(r.code == 0 or r.code == 1, ("seed %d: %d %s"):format(
+            seed, r.code, r.err))
+        end
+      end)
+    end)
+  end
+
+  it("that cannot be kept are done without", function()
+    local rs = workers.run { program = program_of "SUM(1)",
+      environment = "TFDIST_FLIGHT=/nowhere" }
+    for _, r in ipairs(rs) do
+      assert.equal(0, r.code, r.err)
+      has(r.err, "TFDIST_FLIGHT: /nowhere/process%-%d.flight: No such file")
+    end
+  end)
+
+  it("say who is late meanwhile", function()
+    local rs = workers.run { program = program_of([[
+      SUM(3)
+      if w == 1 then
+        local clock, stop = os.time(), 3
+        while os.time() - clock < stop do end
+      end
+      SUM(4)]]), environment = "TFDIST_STALL_WARN=0.5" }
+    assert.same({ 0, 0 }, { rs[1].code, rs[2].code })
+    has(rs[1].err, "warning: process 0 has waited for %d s in collective %d+, "
+      .. "all_reduce sum of float32%[4%] at [^\n]*%.lua:7: process 1 was last "
+      .. "heard of in collective %d+, all_reduce sum of float32%[3%] at "
+      .. "[^\n]*%.lua:2\n")
+    assert.is_nil(rs[2].err:find("has waited", 1, true))
+  end)
+
+  it("so does a wait that ends at its deadline", function()
+    local rs = workers.run { program = program_of([[
+      SUM(3)
+      if w == 1 then while true do end end
+      SUM(4)]]), environment = "TFDIST_OP_TIMEOUT=3", seconds = 8 }
+    assert.equal(75, rs[1].code, rs[1].err)
+    has(rs[1].err, "not done at its deadline on ranks 0 to 0 of 2: process 1 was "
+      .. "last heard of in collective %d+, all_reduce sum of float32%[3%]")
+  end)
+end)

@@ -1,0 +1,70 @@
+/* Collectives as numbers that processes compare, and as words that people do.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/private.h"
+
+const char *tfd__collective_name(tfd__collective_kind kind) {
+  static const char *const names[TFD_COLLECTIVES] = {
+      [TFD_COLLECTIVE_ALL_REDUCE] = "all_reduce",
+      [TFD_COLLECTIVE_REDUCE] = "reduce",
+      [TFD_COLLECTIVE_BROADCAST] = "broadcast",
+      [TFD_COLLECTIVE_ALL_GATHER] = "all_gather",
+      [TFD_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
+      [TFD_COLLECTIVE_BARRIER] = "barrier",
+  };
+
+  return names[kind];
+}
+
+uint64_t tfd__collective_what(const tfd__collective *c, int dtype) {
+  return (uint64_t)c->kind | (uint64_t)c->op << 8 | (uint64_t)dtype << 16 |
+         (uint64_t)c->root << 24;
+}
+
+void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
+                          size_t bytes) {
+  static const char *const ops[] = {[TFD_REDUCE_SUM] = " sum",
+                                    [TFD_REDUCE_MEAN] = " mean",
+                                    [TFD_REDUCE_MIN] = " min",
+                                    [TFD_REDUCE_MAX] = " max",
+                                    [TFD_REDUCE_PROD] = " prod"};
+  unsigned kind = (unsigned)(what & 0xff);
+  unsigned op = (unsigned)(what >> 8 & 0xff);
+  bool reduces = kind == TFD_COLLECTIVE_ALL_REDUCE ||
+                 kind == TFD_COLLECTIVE_REDUCE ||
+                 kind == TFD_COLLECTIVE_REDUCE_SCATTER;
+  int n = snprintf(text, bytes, "%s%s",
+                   kind < TFD_COLLECTIVES
+                       ? tfd__collective_name((tfd__collective_kind)kind)
+                       : "nothing known",
+                   reduces && op <= TFD_REDUCE_PROD ? ops[op] : "");
+
+  if (kind != TFD_COLLECTIVE_BARRIER) {
+    n += snprintf(text + n, bytes - (size_t)n, " of %s[%llu]%s",
+                  tfd__dtype_name((int)(what >> 16 & 0xff)),
+                  (unsigned long long)count, values > 1 ? " and others" : "");
+  }
+  if (kind == TFD_COLLECTIVE_BROADCAST || kind == TFD_COLLECTIVE_REDUCE) {
+    (void)snprintf(text + n, bytes - (size_t)n, " %s rank %llu",
+                   kind == TFD_COLLECTIVE_REDUCE ? "to" : "from",
+                   (unsigned long long)(what >> 24));
+  }
+}
+
+const tfd__view *tfd__leading_view(const tfd__group *g,
+                                   const tfd__collective *c) {
+  if (c->values == 0 || c->kind == TFD_COLLECTIVE_BARRIER) return NULL;
+  return (c->kind == TFD_COLLECTIVE_BROADCAST ? tfd__gotten(g, c, 0, 0)
+                                              : tfd__given(g, c, 0, 0))
+      ->view;
+}
+
+void tfd__file_end(const char *name, char *text, size_t bytes) {
+  size_t n = name == NULL ? 0 : strlen(name);
+
+  if (n >= bytes) name += n - (bytes - 1);
+  memset(text, 0, bytes);
+  if (n > 0) memcpy(text, name, strlen(name));
+}
