@@ -22,6 +22,18 @@ function M.copy(list, first, last)
   return M.append({}, list, first, last)
 end
 
+--- The keys of a table, sorted: texts alone or numbers alone.
+---@param t table
+---@return table
+function M.sorted_keys(t)
+  local keys = {}
+  for key in pairs(t) do
+    keys[#keys + 1] = key
+  end
+  table.sort(keys)
+  return keys
+end
+
 --- The product of the entries from `first` to `last`, 1 when there are none;
 --- of all by default.
 ---@param list number[]

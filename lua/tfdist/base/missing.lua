@@ -1,6 +1,7 @@
 --- Names of TensorFlow that are not here: using one is a NotImplementedError
 --- that says so, not a nil that is called a line later.
 local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
 
 local M = {}
 
@@ -371,24 +372,14 @@ end
 --- The namespaces that names are missing from.
 ---@return string[]  "" = tf
 function M.paths()
-  local list = {}
-  for path in pairs(names) do
-    list[#list + 1] = path
-  end
-  table.sort(list)
-  return list
+  return lists.sorted_keys(names)
 end
 
 --- The names of a namespace that are not here.
 ---@param path string
 ---@return string[]
 function M.names(path)
-  local list = {}
-  for name in pairs(names[path] or {}) do
-    list[#list + 1] = name
-  end
-  table.sort(list)
-  return list
+  return lists.sorted_keys(names[path] or {})
 end
 
 return M

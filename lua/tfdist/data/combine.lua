@@ -238,15 +238,6 @@ local function reduced(node, key, packs)
   return made.node
 end
 
-local function sorted_keys(groups)
-  local keys = {}
-  for key in pairs(groups) do
-    keys[#keys + 1] = key
-  end
-  table.sort(keys)
-  return keys
-end
-
 function Group.open(node, run)
   local input = dataset.open(node.inputs[1], run)
   local groups, current, left = {}, nil, nil
@@ -255,7 +246,7 @@ function Group.open(node, run)
     while left == nil do
       local pack = input:next()
       if pack == nil then
-        left = sorted_keys(groups)
+        left = lists.sorted_keys(groups)
         break
       end
       local key = number_of("key_func", node.fn(unpack(pack, 1, pack.n)))

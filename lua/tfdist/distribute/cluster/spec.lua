@@ -1,5 +1,6 @@
 --- tf.train.ClusterSpec: the jobs of a cluster and where their tasks are.
 local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
 local text = require "tfdist.base.text"
 
@@ -92,19 +93,10 @@ M.ClusterSpec = options.wrap("ClusterSpec", "cluster:nest", function(cluster)
   return M.of_tasks(jobs)
 end)
 
-local function sorted_keys(t)
-  local keys = {}
-  for key in pairs(t) do
-    keys[#keys + 1] = key
-  end
-  table.sort(keys)
-  return keys
-end
-
 local function tasks_of(self, what, job)
   local tasks = self._jobs[job]
   if tasks == nil then
-    local names = sorted_keys(self._jobs)
+    local names = lists.sorted_keys(self._jobs)
     errors.raise("ValueError", ("ClusterSpec.%s: there is no job %s; jobs: %s")
       :format(what, text.name(job), #names == 0 and "none"
         or table.concat(names, ", ")), type(job) == "string"
@@ -115,17 +107,17 @@ end
 
 --- Names of the jobs, sorted.
 function methods:jobs()
-  return sorted_keys(self._jobs)
+  return lists.sorted_keys(self._jobs)
 end
 
 --- How many tasks a job has.
 function methods:num_tasks(job_name)
-  return #sorted_keys(tasks_of(self, "num_tasks", job_name))
+  return #lists.sorted_keys(tasks_of(self, "num_tasks", job_name))
 end
 
 --- The task indices of a job, from 0, sorted.
 function methods:task_indices(job_name)
-  return sorted_keys(tasks_of(self, "task_indices", job_name))
+  return lists.sorted_keys(tasks_of(self, "task_indices", job_name))
 end
 
 --- Where a task is.
@@ -137,7 +129,7 @@ function methods:task_address(job_name, task_index)
   if address == nil then
     errors.raise("ValueError", ("ClusterSpec.task_address: job %s has no task "
       .. "%d; tasks: %s"):format(text.quote(job_name), task_index,
-      table.concat(sorted_keys(tasks), ", ")))
+      table.concat(lists.sorted_keys(tasks), ", ")))
   end
   return address
 end
@@ -159,7 +151,7 @@ end
 function methods:as_dict()
   local out = {}
   for job, tasks in pairs(self._jobs) do
-    local list, count = self:job_tasks(job), #sorted_keys(tasks)
+    local list, count = self:job_tasks(job), #lists.sorted_keys(tasks)
     local dense = count == list.n
     out[job] = {}
     for index, address in pairs(tasks) do

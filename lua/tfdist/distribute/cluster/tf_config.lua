@@ -6,6 +6,7 @@
 --- Every mistake is a ValueError that names its place, TF_CONFIG.task.index, and
 --- ends the host with status 2: nothing that follows could be right.
 local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
 local json = require "tfdist.core.json"
 local specs = require "tfdist.distribute.cluster.spec"
 local text = require "tfdist.base.text"
@@ -56,15 +57,6 @@ local function check_object(path, x, holds)
     fail(path, ("expected an object%s, got %s"):format(holds, describe(x)))
   end
   return x
-end
-
-local function sorted(t)
-  local keys = {}
-  for key in pairs(t) do
-    keys[#keys + 1] = key
-  end
-  table.sort(keys)
-  return keys
 end
 
 -- cluster ---------------------------------------------------------------------
@@ -131,7 +123,7 @@ local function read_tasks(path, given, seen)
       add(i - 1, ("%s[%d]"):format(path, i - 1), given[i])
     end
   else
-    for _, key in ipairs(sorted(given)) do
+    for _, key in ipairs(lists.sorted_keys(given)) do
       add(read_index(path, key), path .. "." .. key, given[key])
     end
   end
@@ -148,7 +140,7 @@ local function read_cluster(given)
     return jobs, counts
   end
   check_object(path, given, " of jobs")
-  for _, job in ipairs(sorted(given)) do
+  for _, job in ipairs(lists.sorted_keys(given)) do
     if not job:find("^[%w_]+$") then
       fail(path, ("%s is no name of a job; expected letters, digits and "
         .. "underscores"):format(describe(job)))
@@ -193,7 +185,7 @@ end
 
 local function read_task(given, jobs, counts)
   local path = NAME .. ".task"
-  local names = sorted(jobs)
+  local names = lists.sorted_keys(jobs)
   if given == nil then
     local total = 0
     for _, n in pairs(counts) do
@@ -252,7 +244,7 @@ end
 
 -- A slip in the name of a part would leave a process alone.
 local function check_keys(config)
-  for _, key in ipairs(sorted(config)) do
+  for _, key in ipairs(lists.sorted_keys(config)) do
     local near = text.nearest(key, KEYS, 2)
     if near ~= nil and near ~= key and config[near] == nil then
       fail(NAME .. "." .. key, "unknown", ("did you mean %s?"):format(near))
