@@ -245,6 +245,22 @@ describe("a run", function()
       assert.are.same({ a, a, b, b }, programs, text)
     end)
 
+  replicas.pair(it, pending, "sums gradients and updates all copies in one step",
+    function(strategy)
+      local v = var(strategy, { 1.0, 2 })
+      local optimizer = strategy:scope(function() return O.SGD(0.5) end)
+      local fn = tf.function_(function(x)
+        strategy:run(function(own)
+          optimizer:apply_gradients({ own }, { v })
+        end, { x })
+      end)
+      local x = tf.constant { 1, 3 }
+      for _ = 1, 3 do fn(x) end
+      assert.are.same({ 1 - 3, 2 - 9 }, v:read_value():totable())
+      local text = fn:get_concrete_function(x):graph "lowered"
+      assert.is_truthy(text:find("a step of all devices", 1, true), text)
+    end)
+
   replicas.pair(it, pending, "may make variables when it is traced first",
     function(strategy)
       local v

@@ -47,6 +47,7 @@ int tfd_graph_new(const char *name, tfd_graph **graph_p) {
   }
   g->recorder.tracer.name = g->name;
   g->recorder.see = tfd__graph_see;
+  g->recorder.join = tfd__graph_join;
   *graph_p = g;
   return TFD_OK;
 }
@@ -265,7 +266,7 @@ static int due(const tfd_graph *g, const tfd__node **node_p) {
   if (g->replay != NULL && g->replay->next > 0) {
     n = &g->body.nodes[g->replay->next - 1];
   }
-  if (n == NULL || n->op != NULL) {
+  if (n == NULL || !tfd__node_is_host(n)) {
     return tfd__fail(TFD_FAILED_PRECONDITION,
                      "graph \"%s\": no step of the host is due", g->name);
   }
@@ -283,7 +284,7 @@ int tfd_graph_due(tfd_graph *graph, int64_t *number_p, int *values_n_p) {
   int64_t number = 0;
 
   TFD_TRY(due(graph, &n));
-  for (; first < n; first++) number += first->op == NULL ? 1 : 0;
+  for (; first < n; first++) number += tfd__node_is_host(first) ? 1 : 0;
   *number_p = number;
   *values_n_p = n->in_n;
   return TFD_OK;

@@ -77,12 +77,14 @@ void tfd__graph_clear(tfd_graph *g) {
   for (i = 0; i < TFD_GRAPH_PROGRAMS; i++) tfd__program_free(g->programs[i]);
   for (i = 0; i < g->constants_n; i++) tfd__release(g->constants[i]);
   for (i = 0; i < g->variables_n; i++) tfd__release(g->variables[i]);
+  for (i = 0; i < g->joints_n; i++) tfd__release(g->joints[i]);
   tfd__body_free(&g->body);
   tfd__free(g->map.keys);
   tfd__free(g->map.numbers);
   tfd__free(g->inputs);
   tfd__free(g->constants);
   tfd__free(g->variables);
+  tfd__free(g->joints);
   tfd__free(g->draws);
   tfd__free(g->outputs);
   tfd__free(g->text);

@@ -40,7 +40,8 @@ typedef struct tfd__graph_value {
 
 /* Fixed size; lists lie in the body's arrays from the index given here. */
 typedef struct tfd__node {
-  const tfd__op *op; /* NULL = a step of the host */
+  const tfd__op *op; /* NULL = a joint, or a step of the host */
+  tfd__joint *joint; /* borrowed of the graph */
   tfd_device *device;
   const char *file;
   int line;
@@ -94,6 +95,14 @@ static inline bool tfd__node_is_view(const tfd__node *n) {
 }
 /* Variable that the node reads, -1 = it is no read. */
 int tfd__node_reads(const tfd__body *b, const tfd__node *n);
+static inline bool tfd__node_is_host(const tfd__node *n) {
+  return n->op == NULL && n->joint == NULL;
+}
+/* Numbers that the node takes. */
+static inline int tfd__node_reals(const tfd__node *n) {
+  if (n->op != NULL) return n->op->reals_n;
+  return n->joint == NULL ? 0 : n->joint->reals_n;
+}
 /* Must it run although nobody uses what it gives? */
 static inline bool tfd__node_has_effect(const tfd__node *n) {
   return n->op == NULL || n->targets_n > 0;
@@ -124,6 +133,8 @@ struct tfd_graph {
   int constants_n, constants_room;
   tfd_variable **variables; /* owned references */
   int variables_n, variables_room;
+  tfd__joint **joints; /* owned references */
+  int joints_n, joints_room;
   int64_t *draws; /* words as they were at the trace, four each */
   int draws_n, draws_room;
   int numbers_n; /* that each call is given */
@@ -144,6 +155,9 @@ extern const tfd__type tfd__graph_type;
 
 /* record.c */
 int tfd__graph_see(tfd__recorder *self, const tfd__pending *op, bool *taken_p);
+int tfd__graph_join(tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
+                    int in_n, tfd_variable *const *targets, int targets_n,
+                    const double *reals);
 /* Number of the value that t is in this graph; t becomes a constant if it is
 ** none yet. */
 int tfd__graph_value_of(tfd_graph *g, tfd_tensor *t, int *number_p);
@@ -315,7 +329,7 @@ void tfd__pieces_free(tfd__pieces *p);
 /* outputs: room for the results. Owns: what it puts there. */
 int tfd__pieces_call(tfd_graph *g, tfd__pieces *p, tfd_tensor *const *inputs,
                      const tfd__given *given, tfd_tensor **outputs);
-/* How many there are, and the graph of each, borrowed. */
+/* How many there are, and the graph of each, borrowed, NULL for a joint. */
 int tfd__pieces_count(const tfd__pieces *p);
 tfd_graph *tfd__pieces_graph(const tfd__pieces *p, int i);
 

@@ -4,7 +4,8 @@
 ** A node's level is the number of times that what it needs has changed devices
 ** on the way to it. Nodes of one device and level are one piece; pieces run in
 ** the order of levels, so that the devices work at once and wait only for what
-** another one computes. What one piece computes for others are its results;
+** another one computes. Joints are pieces of their own, before the others of
+** their level. What one piece computes for others are its results;
 ** to another device they are copied when they are brought there, as inputs of
 ** programs are. Writes of variables wait for the reads before them.
 ** Cost of a call: that of a program's for each piece, a buffer for each value
@@ -14,7 +15,8 @@
 #include "graph/graph.h"
 
 typedef struct piece {
-  tfd_graph *graph; /* owned */
+  tfd_graph *graph;       /* owned; NULL = a joint alone */
+  const tfd__node *joint; /* of the whole's body */
   tfd_device *device;
   int level;
   int *in; /* numbers of the whole's values */
@@ -87,7 +89,7 @@ static int after_reads(const split *s, const tfd__node *n) {
   for (i = 0; i < n->targets_n; i++) {
     const access *a = &s->accesses[s->b.targets[n->targets + i]];
 
-    level = later(level, later(after(a->write, false), after(a->near, false)));
+    level = later(level, after(later(a->write, a->near), n->joint != NULL));
     level = later(level, after(a->far, true));
   }
   return level;
@@ -120,12 +122,13 @@ static bool writes_near(const split *s, const tfd__node *n) {
   for (i = 0; i < n->targets_n; i++) {
     const tfd_variable *v = s->g->variables[s->b.targets[n->targets + i]];
 
-    if (v->value->device != n->device) return false;
+    if (n->joint == NULL && v->value->device != n->device) return false;
   }
   return true;
 }
 
 static bool find_levels(split *s) {
+  int joints = 0; /* level of the last one */
   int i;
   int k;
 
@@ -135,11 +138,11 @@ static bool find_levels(split *s) {
   }
   for (k = 0; k < s->b.nodes_n; k++) {
     const tfd__node *n = &s->b.nodes[k];
-    int level = 0;
+    int level = n->joint != NULL ? joints : 0; /* in their order */
 
     if (n->dead) continue;
     if (!writes_near(s, n)) return false;
-    level = after_reads(s, n);
+    level = later(level, after_reads(s, n));
     for (i = 0; i < n->in_n; i++) {
       int v = s->b.operands[n->in + i];
 
@@ -147,6 +150,7 @@ static bool find_levels(split *s) {
     }
     for (i = 0; i < n->out_n; i++) s->maker[n->out + i] = k;
     s->level[k] = level;
+    if (n->joint != NULL) joints = level;
     note_accesses(s, n, level);
   }
   return true;
@@ -157,15 +161,40 @@ static bool find_levels(split *s) {
 static int find_piece(tfd__pieces *p, const tfd__node *n, int level) {
   int i;
 
-  for (i = 0; i < p->list_n; i++) {
-    if (p->list[i].level == level && p->list[i].device == n->device) return i;
+  for (i = 0; n->joint == NULL && i < p->list_n; i++) {
+    const piece *one = &p->list[i];
+
+    if (one->joint == NULL && one->level == level && one->device == n->device) {
+      return i;
+    }
   }
   return -1;
 }
 
-/* In the order of levels, within one in that of their first nodes. */
-static int make_pieces(split *s) {
+static int make_level(split *s, int level, bool joints) {
   tfd__pieces *p = s->pieces;
+  int k;
+
+  for (k = 0; k < s->b.nodes_n; k++) {
+    const tfd__node *n = &s->b.nodes[k];
+
+    if (n->dead || s->level[k] != level || (n->joint != NULL) != joints) {
+      continue;
+    }
+    s->of[k] = find_piece(p, n, level);
+    if (s->of[k] >= 0) continue;
+    TFD_TRY(TFD_GROW(p->list, 1));
+    s->of[k] = p->list_n;
+    p->list[p->list_n++] = (piece){.device = n->device, .level = level};
+    /* The whole's own copy stays where it is. */
+    if (joints) p->list[s->of[k]].joint = &s->g->body.nodes[k];
+  }
+  return TFD_OK;
+}
+
+/* In the order of levels, within one joints and then others, in that of their
+** first nodes. */
+static int make_pieces(split *s) {
   int most = 0;
   int level;
   int k;
@@ -174,16 +203,8 @@ static int make_pieces(split *s) {
     if (!s->b.nodes[k].dead) most = later(most, s->level[k]);
   }
   for (level = 0; level <= most; level++) {
-    for (k = 0; k < s->b.nodes_n; k++) {
-      const tfd__node *n = &s->b.nodes[k];
-
-      if (n->dead || s->level[k] != level) continue;
-      s->of[k] = find_piece(p, n, level);
-      if (s->of[k] >= 0) continue;
-      TFD_TRY(TFD_GROW(p->list, 1));
-      s->of[k] = p->list_n;
-      p->list[p->list_n++] = (piece){.device = n->device, .level = level};
-    }
+    TFD_TRY(make_level(s, level, true));
+    TFD_TRY(make_level(s, level, false));
   }
   return TFD_OK;
 }
@@ -330,11 +351,24 @@ static int add_results(split *s, piece *p, const tfd__node *n) {
   return TFD_OK;
 }
 
+static int build_joint(const split *s, piece *p, int k) {
+  const tfd__node *n = &s->b.nodes[k];
+
+  TFD_TRY(TFD_GROW(p->in, n->in_n));
+  for (; p->in_n < n->in_n; p->in_n++) {
+    p->in[p->in_n] = s->b.operands[n->in + p->in_n];
+  }
+  return TFD_OK;
+}
+
 static int build_piece(split *s, int number) {
   piece *p = &s->pieces->list[number];
   int i;
   int k;
 
+  if (p->joint != NULL) {
+    return build_joint(s, p, (int)(p->joint - s->g->body.nodes));
+  }
   p->graph = tfd__calloc(1, sizeof *p->graph); /* nobody else sees it */
   if (p->graph == NULL) return tfd__no_memory(sizeof *p->graph, "graph");
   p->graph->name = tfd__strdup(s->g->name);
@@ -465,6 +499,22 @@ static tfd_tensor *source(const tfd_graph *g, const tfd__pieces *p,
   }
 }
 
+static int run_joint(const tfd_graph *g, const tfd__pieces *p, const piece *one,
+                     const tfd__given *given) {
+  const tfd__node *n = one->joint;
+  const tfd_context *c = tfd__context();
+  const char *file = c->file;
+  int line = c->line;
+  int rc;
+
+  tfd_context_set_position(n->file, n->line);
+  rc = n->joint->run(n->joint, p->few,
+                     n->numbers >= 0 ? given->numbers + n->numbers
+                                     : g->body.reals + n->reals);
+  tfd_context_set_position(file, line);
+  return rc;
+}
+
 static int run_piece(tfd_graph *g, tfd__pieces *p, const piece *one,
                      tfd_tensor *const *inputs, const tfd__given *given) {
   tfd_tensor **out = p->few + one->in_n;
@@ -473,6 +523,7 @@ static int run_piece(tfd_graph *g, tfd__pieces *p, const piece *one,
   for (i = 0; i < one->in_n; i++) {
     p->few[i] = source(g, p, inputs, one->in[i]);
   }
+  if (one->joint != NULL) return run_joint(g, p, one, given);
   TFD_TRY(tfd__graph_run(one->graph, p->few, given, out));
   for (i = 0; i < one->out_n; i++) p->values[one->out[i]] = out[i];
   return TFD_OK;

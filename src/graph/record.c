@@ -157,20 +157,21 @@ static int add_operands(tfd_graph *g, tfd__node *n, tfd_tensor *const *in,
   return TFD_OK;
 }
 
-static int add_targets(tfd_graph *g, tfd__node *n, const tfd__pending *p) {
+static int add_targets(tfd_graph *g, tfd__node *n, tfd_variable *const *targets,
+                       int targets_n) {
   tfd__body *b = &g->body;
   int i;
 
-  TFD_TRY(TFD_GROW(b->targets, p->targets_n));
+  TFD_TRY(TFD_GROW(b->targets, targets_n));
   n->targets = b->targets_n;
-  n->targets_n = p->targets_n;
-  for (i = 0; i < p->targets_n; i++) {
+  n->targets_n = targets_n;
+  for (i = 0; i < targets_n; i++) {
     int number = 0;
 
-    TFD_TRY(tfd__graph_value_of(g, p->targets[i]->value, &number));
+    TFD_TRY(tfd__graph_value_of(g, targets[i]->value, &number));
     b->targets[n->targets + i] = b->values[number].of;
   }
-  b->targets_n += p->targets_n;
+  b->targets_n += targets_n;
   return TFD_OK;
 }
 
@@ -228,11 +229,38 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
   if (n.draw < 0 && is_constant(p)) return TFD_OK;
   TFD_TRY(TFD_GROW(b->nodes, 1));
   TFD_TRY(add_operands(g, &n, p->in, p->in_n));
-  TFD_TRY(add_targets(g, &n, p));
+  TFD_TRY(add_targets(g, &n, p->targets, p->targets_n));
   TFD_TRY(add_attributes(b, &n, p));
   TFD_TRY(add_outputs(g, &n, p));
   b->nodes[b->nodes_n++] = n;
   *taken_p = true;
+  return TFD_OK;
+}
+
+int tfd__graph_join(tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
+                    int in_n, tfd_variable *const *targets, int targets_n,
+                    const double *reals) {
+  tfd_graph *g = (tfd_graph *)self;
+  const tfd_context *c = tfd__context();
+  tfd__body *b = &g->body;
+  tfd__node n = {.joint = j,
+                 .file = c->file,
+                 .line = c->line,
+                 .replica = c->replica,
+                 .draw = -1,
+                 .numbers = -1};
+
+  TFD_TRY(TFD_GROW(b->nodes, 1));
+  TFD_TRY(TFD_GROW(b->reals, j->reals_n));
+  TFD_TRY(TFD_GROW(g->joints, 1));
+  TFD_TRY(add_operands(g, &n, in, in_n));
+  TFD_TRY(add_targets(g, &n, targets, targets_n));
+  n.reals = b->reals_n;
+  memcpy(b->reals + b->reals_n, reals, (size_t)j->reals_n * sizeof *reals);
+  b->reals_n += j->reals_n;
+  n.out = b->values_n;
+  b->nodes[b->nodes_n++] = n;
+  g->joints[g->joints_n++] = j;
   return TFD_OK;
 }
 
@@ -305,7 +333,7 @@ int tfd_graph_numbers(tfd_graph *graph, int64_t first) {
                      graph->name, (long long)first);
   }
   n->numbers = (int)first;
-  end = n->numbers + n->op->reals_n;
+  end = n->numbers + tfd__node_reals(n);
   if (end > graph->numbers_n) graph->numbers_n = end;
   return TFD_OK;
 }

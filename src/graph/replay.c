@@ -67,6 +67,24 @@ int tfd__replay_value(const tfd_graph *g, const tfd__replay *r, int v,
   return tfd__tensor_snapshot(t, value_p);
 }
 
+static int run_joint(tfd_graph *g, tfd__replay *r, const tfd__node *n) {
+  size_t bytes = (size_t)(n->in_n + 1) * sizeof(tfd_tensor *);
+  tfd_tensor **in = tfd__alloc(bytes);
+  int rc;
+  int i;
+
+  if (in == NULL) return tfd__no_memory(bytes, n->joint->name);
+  for (i = 0; i < n->in_n; i++) {
+    in[i] = operand(g, r, g->body.operands[n->in + i]);
+  }
+  tfd_context_set_position(n->file, n->line);
+  rc = n->joint->run(n->joint, in,
+                     n->numbers >= 0 ? r->numbers + n->numbers
+                                     : g->body.reals + n->reals);
+  tfd__free(in);
+  return rc;
+}
+
 static int run_node(tfd_graph *g, tfd__replay *r, const tfd__node *n,
                     tfd_tensor **in, tfd_tensor **out) {
   const tfd__body *b = &g->body;
@@ -153,11 +171,11 @@ int tfd__replay_next(tfd_graph *g, tfd__replay *r, tfd_graph_event *event_p) {
     const tfd__node *n = &g->body.nodes[k];
 
     if (n->dead) continue;
-    if (n->op == NULL) {
+    if (tfd__node_is_host(n)) {
       *event_p = TFD_GRAPH_HOST;
       return TFD_OK;
     }
-    TFD_TRY(step(g, r, n));
+    TFD_TRY(n->joint != NULL ? run_joint(g, r, n) : step(g, r, n));
     drop(g, r, k);
   }
   *event_p = TFD_GRAPH_DONE;

@@ -78,8 +78,10 @@ static void put_node(writer *w, const tfd_graph *g, const tfd__node *n) {
     put(w, "%s\"%.200s\"", i > 0 ? ", " : "",
         g->variables[b->targets[n->targets + i]]->name);
   }
-  put(w, "%s%s(", n->op != NULL ? " = " : "",
-      n->op != NULL ? n->op->name : "host");
+  put(w, "%s%s(", tfd__node_is_host(n) ? "" : " = ",
+      n->op != NULL      ? n->op->name
+      : n->joint != NULL ? n->joint->name
+                         : "host");
   for (i = 0; i < n->in_n; i++) {
     if (i > 0) put(w, ", ");
     put_value(w, g, b->operands[n->in + i]);
@@ -153,7 +155,10 @@ static void put_lowered(writer *w, const tfd_graph *g) {
   int i;
 
   for (i = 0; g->pieces != NULL && i < tfd__pieces_count(g->pieces); i++) {
-    put_lowered(w, tfd__pieces_graph(g->pieces, i));
+    const tfd_graph *one = tfd__pieces_graph(g->pieces, i);
+
+    if (one != NULL) put_lowered(w, one);
+    if (one == NULL) put(w, "a step of all devices\n");
   }
   if (g->pieces != NULL) return;
   if (p == NULL) {

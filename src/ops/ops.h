@@ -167,6 +167,16 @@ typedef struct tfd__pending {
   const char *file;
 } tfd__pending;
 
+/* What devices do together to variables, made by another layer. */
+typedef struct tfd__joint {
+  tfd_object object;
+  const char *name;
+  int reals_n; /* numbers that it takes */
+  /* Do it with these tensors, of the shapes that were recorded. */
+  int (*run)(struct tfd__joint *self, tfd_tensor *const *in,
+             const double *reals);
+} tfd__joint;
+
 /* Sees the ops of a context after inference and before they run. While one is
 ** there:
 ** - What it takes over does not run; its results are symbolic. Their values
@@ -183,6 +193,10 @@ typedef struct tfd__recorder {
   /* Take the op over (*taken_p = true) or leave it to run, which those without
   ** symbolic inputs can. */
   int (*see)(struct tfd__recorder *self, const tfd__pending *op, bool *taken_p);
+  /* Take over what updates all targets; Owns: a reference to j. */
+  int (*join)(struct tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
+              int in_n, tfd_variable *const *targets, int targets_n,
+              const double *reals);
 } tfd__recorder;
 
 struct tfd_context {

@@ -388,29 +388,6 @@ local function gradients_of(members, given, n)
   return list
 end
 
--- payloads[i].grads[k]: the gradient of replica i for variable k. Sums and
--- updates in one call of the runtime.
-local function update_together(own, plan, strategy, payloads, h)
-  local decaying, plain = reals_of(own, h)
-  local given, n = {}, payloads.n
-  for i = 1, n do
-    given[i] = payloads[i].grads
-  end
-  if plan.groups[2] or plan.groups[1].shared then
-    check_groups(plan, plan.groups[1].shared and 1 or 2, given, n)
-  end
-  for _, group in ipairs(plan.groups) do
-    local numbers = group.decays and decaying or plain
-    if group.shared then
-      shared_slots.update(strategy, plan, group.members,
-        by_variable(payloads, plan.n), false, numbers)
-    else
-      raw.strategy_update(strategy.handle, plan.op, group.targets,
-        gradients_of(group.members, given, n), numbers)
-    end
-  end
-end
-
 local function dense(grad)
   return raw.kind(grad) == "slices" and raw.slices_to_dense(grad) or grad
 end
@@ -460,6 +437,9 @@ end
 -- While a function is traced: each of its calls has numbers of its own. Where
 -- those of variables with and without weight decay lie.
 local function numbers_of_calls(own, n)
+  if tracing.current() == nil then
+    return nil
+  end
   local first = tracing.numbers(2 * n, function()
     local h = M.hyper_of(own)
     local decaying, plain = reals_of(own, h)
@@ -470,13 +450,37 @@ local function numbers_of_calls(own, n)
   return first, first + n
 end
 
+-- payloads[i].grads[k]: the gradient of replica i for variable k. Sums and
+-- updates in one call of the runtime.
+local function update_together(own, plan, strategy, payloads, h)
+  local decaying, plain = reals_of(own, h)
+  local at_decaying, at_plain = numbers_of_calls(own, #decaying)
+  local given, n = {}, payloads.n
+  for i = 1, n do
+    given[i] = payloads[i].grads
+  end
+  if plan.groups[2] or plan.groups[1].shared then
+    check_groups(plan, plan.groups[1].shared and 1 or 2, given, n)
+  end
+  for _, group in ipairs(plan.groups) do
+    local numbers = group.decays and decaying or plain
+    if group.shared then
+      shared_slots.update(strategy, plan, group.members,
+        by_variable(payloads, plan.n), false, numbers)
+    else
+      raw.strategy_update(strategy.handle, plan.op, group.targets,
+        gradients_of(group.members, given, n), numbers)
+      if at_decaying ~= nil then
+        tracing.takes_numbers(group.decays and at_decaying or at_plain)
+      end
+    end
+  end
+end
+
 -- grads[k][i]: the complete gradient for copy i of variable k.
 local function update_one_by_one(own, plan, strategy, grads, h)
   local decaying, plain = reals_of(own, h)
-  local at_decaying, at_plain
-  if tracing.current() ~= nil then
-    at_decaying, at_plain = numbers_of_calls(own, #decaying)
-  end
+  local at_decaying, at_plain = numbers_of_calls(own, #decaying)
   for k = 1, plan.n do
     for i = 1, #grads[k] do
       check_form(plan, k, grads[k][i])
@@ -673,6 +677,17 @@ local function check_traced(own, h)
   end
 end
 
+local function has_slices(grads)
+  for k = 1, #grads do
+    for i = 1, grads.replicas do
+      if kind_of(grads[k][i]) == "slices" then
+        return true
+      end
+    end
+  end
+  return false
+end
+
 --- One step: payloads[i] has the gradients and variables of replica i as lists
 --- with n; gradients are summed over replicas if `aggregated`.
 function M.apply(own, strategy, payloads, aggregated)
@@ -692,21 +707,22 @@ function M.apply(own, strategy, payloads, aggregated)
   local clips = h.clipnorm or h.clipvalue or h.global_clipnorm
   aggregated = aggregated and not strategy.one_copy
   local at_once = in_one_pass(strategy)
-  local alone = strategy.num_replicas_in_sync == 1
-  local traced = tracing.current() ~= nil
+  local alone, traced = strategy.num_replicas_in_sync == 1,
+    tracing.current() ~= nil
   if clips and at_once and alone and plan.copies == 1 and not traced then
     payloads, clips = clipped(plan, payloads, h), nil
   end
+  local together = not clips and at_once and (aggregated or alone)
   if traced then
     check_traced(own, h)
-    update_one_by_one(own, plan, strategy, aggregated and not alone
-      and aggregate(strategy, by_variable(payloads, vars.n), plan)
-      or by_variable(payloads, vars.n), h)
-  elseif not clips and at_once and (aggregated or alone) then
+    together = together and not alone
+      and not has_slices(by_variable(payloads, vars.n))
+  end
+  if together then
     update_together(own, plan, strategy, payloads, h)
   else
     local grads = by_variable(payloads, vars.n)
-    update_one_by_one(own, plan, strategy, aggregated
+    update_one_by_one(own, plan, strategy, aggregated and not (traced and alone)
       and aggregate(strategy, grads, plan) or grads, h)
   end
   constrain(plan)
