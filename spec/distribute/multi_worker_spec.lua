@@ -297,7 +297,7 @@ describe("MultiWorkerMirroredStrategy #once", function()
       "ValueError: .*cluster_resolver must be a cluster resolver, got the number 3",
       "ValueError: .*must be CommunicationOptions, got",
       "ValueError: .*AUTO, RING, NCCL, MPI", "ValueError: .*task_id",
-      "ValueError: task id 2", "ValueError: a parameter server",
+      "ValueError: task id 2", "ValueError: .*this process is ps 0",
       "FailedPrecondition: .*secret", "MultiWorkerMirroredStrategy\tRING",
     }
     local at = 0

@@ -245,6 +245,72 @@ describe("training over workers #once", function()
     end
   end)
 
+  -- Each is an edit of what worker 1 calls, and what it is told.
+  it("fit that is called in another way is told by its own worker", function()
+    local function fit()
+      return HEAD .. [[
+        local x, y = tf.ones { 12, 3 }, tf.ones { 12, 1 }
+        local function given()
+          return { batch_size = 5, epochs = 2, verbose = 0 }
+        end
+        local options, rate, more = given(), 0.1, 0
+        if w == 1 then EDIT end
+        local m = s:scope(function()
+          local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+          m:compile { loss = "mse", optimizer = tf.keras.optimizers.SGD(rate) }
+          return m
+        end)
+        m:fit(tf.ones { 12 + more, 3 }, tf.ones { 12 + more, 1 }, options)
+      ]]
+    end
+    for edit, told in pairs {
+      ["options.epochs = 3"] = "epochs: 3; the chief has epochs: 2",
+      ["options.batch_size = 6"] = "batch_size: 6; the chief has batch_size: 5",
+      ["options.steps_per_epoch = 1"] = "steps_per_epoch: 1",
+      ["options.validation_data = { x, y }"] = "validation: true",
+      ["more = 1"] = "examples: 13; the chief has examples: 12",
+      ["rate = 0.2"] = "optimizer: ",
+      ["options.callbacks = { tf.keras.callbacks.EarlyStopping "
+        .. "{ monitor = 'loss' } }"] = "need: EarlyStopping; the chief has "
+        .. "callbacks that all workers need: none",
+    } do
+      local rs = workers.run { program = fit():gsub("EDIT", (edit:gsub("%%",
+        "%%%%"))) }
+      assert.equal(1, rs[2].code, edit)
+      assert.equal(75, rs[1].code, edit)
+      for _, r in ipairs(rs) do
+        assert.truthy(r.err:find("ValueError: fit: worker 1 has ", 1, true),
+          r.err)
+        assert.truthy(r.err:find(told, 1, true), r.err)
+      end
+    end
+    -- A callback that no other worker need hear of is one's own affair.
+    workers.outputs { program = fit():gsub("EDIT",
+      "options.callbacks = { { on_epoch_end = function() end } }") }
+  end)
+
+  it("a worker whose data end first trains on with no rows", function()
+    local outs = workers.outputs { program = HEAD .. [[
+      local m = s:scope(function()
+        local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+        m:compile { loss = "mse", optimizer = tf.keras.optimizers.SGD(0.1) }
+        return m
+      end)
+      local ds = s:distribute_datasets_from_function(function()
+        return tf.data.Dataset.from_tensor_slices { tf.ones { 8, 3 },
+          tf.ones { 8, 1 } }:batch(2):take(4 - 3 * w)
+      end)
+      for _, given in ipairs { { epochs = 2 },
+        { epochs = 2, steps_per_epoch = 4 } } do
+        given.verbose = 0
+        print(#m:fit(ds, given).history.loss)
+      end
+      print(m.optimizer.iterations:read_value():item())
+    ]] }
+    assert.equal("2\n2\n16\n", outs[1])
+    assert.equal(outs[1], outs[2])
+  end)
+
   it("tells all who failed first, and why", function()
     local rs = workers.run { n = 3, program = HEAD .. [[
       for i = 1, 4 do

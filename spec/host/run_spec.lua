@@ -615,6 +615,15 @@ for _, host in ipairs(process.hosts) do
         assert.same({ "[worker 0] 0\t64", "[worker 1] 1\t64" }, lines(r.out))
       end)
 
+      it("shows what ssh says, whatever its lines end with", function()
+        files.write(folder .. "/ssh", [[#!/bin/sh
+          printf 'ssh: no such host\r\n' >&2
+          exit 255]])
+        local r = process.run(there "", nil, DEADLINE)
+        assert.equal(255, r.code)
+        assert.matches("\n[^\n]* worker %d [^\n]*\nssh: no such host\n", r.err)
+      end)
+
       it("reports who failed, and stops the others", function()
         local r = process.run(there [[
           put(me, pid())
@@ -699,6 +708,11 @@ for _, host in ipairs(process.hosts) do
         { "-n 1 --port=70000 S", "%-%-port: \"70000\"; expected" },
         { "-n 3 --port=65534 S", "worker 2 would have port 65536" },
         { "-n 1 --min-workers=1 S", "%-%-min%-workers needs" },
+        { "-n 2 --max-restarts=1 --min-workers=3 S", "%-%-min%-workers=3: "
+          .. "there are 2 workers" },
+        { "--hosts=a,b --ssh --max-restarts=1 --min-workers=3 S",
+          "%-%-min%-workers=3: there are 2 workers" },
+        { "-n 1 /tmp", "the script /tmp is a folder" },
         { "--hosts=a,,b --ssh S", "%-%-hosts: \"\" is no name" },
         { "--hosts=a,a --ssh S", "\"a\" is there twice" },
         { "--hosts='a b' --ssh S", "\"a b\" is no name of a host" },

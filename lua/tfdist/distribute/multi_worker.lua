@@ -84,6 +84,8 @@ local function has_job(spec, job)
   return false
 end
 
+local ROLES = { chief = true, worker = true, evaluator = true }
+
 -- Those who work together, this one's place among them (from 0), and whether
 -- it is the chief.
 local function place(spec, task_type, task_id)
@@ -91,9 +93,14 @@ local function place(spec, task_type, task_id)
     or task_type == "evaluator" and not has_job(spec, task_type) then
     return {}, 0, true -- alone; an evaluator need not be in the others' list
   elseif task_type == nil or task_id == nil then
-    errors.raise("ValueError", NAME .. ": the cluster has several tasks, but "
-      .. "the resolver does not say which of them this process is: task_type "
-      .. "and task_id are needed")
+    errors.raise_usage("ValueError", NAME .. ": the cluster has tasks, but the "
+      .. "resolver does not say which of them this process is: task_type and "
+      .. "task_id are needed", 'TF_CONFIG: "task": {"type": "worker", '
+      .. '"index": 0}')
+  elseif not ROLES[task_type] then
+    errors.raise_usage("ValueError", ("%s: this process is %s %d of its "
+      .. "cluster; chief, workers and evaluator make this strategy"):format(
+      NAME, task_type, task_id))
   end
   local chief = roles.is_chief(spec, task_type, task_id)
   if roles.worker_count(spec, task_type) == 1 then

@@ -257,6 +257,10 @@ local function check_script(o)
     errors.raise_usage("NotFound", "cannot open the script " .. why)
   end
   file:close()
+  if select(2, raw.file_stat(o.script)) then
+    errors.raise_usage("InvalidArgument", ("the script %s is a folder"):format(
+      o.script))
+  end
 end
 
 local function run(words)

@@ -63,7 +63,7 @@ end
 function Log:tail()
   local lines = {}
   for line in (self.last:gsub("\n+$", "") .. "\n"):gmatch "([^\n]*)\n" do
-    lines[#lines + 1] = line:match "[^\r]*$"
+    lines[#lines + 1] = line:gsub("\r+$", ""):match "[^\r]*$"
   end
   return table.concat(lines, "\n", math.max(1, #lines - SHOWN + 1))
 end

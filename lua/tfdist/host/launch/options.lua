@@ -169,8 +169,12 @@ local function check_counts(o)
   local count = o.hosts and #o.hosts * (o.n or 1)
     or (o.workers or 0) + (o.ps or 0) + (o.chief and 1 or 0)
       + (o.evaluator and 1 or 0)
+  local workers = o.hosts and count or o.n or o.workers or 0
   if count > MOST then
     fail(("%d tasks; expected at most %d"):format(count, MOST))
+  elseif o.min_workers and workers ~= "auto" and o.min_workers > workers then
+    fail(("--min-workers=%d: there are %d workers from the beginning"):format(
+      o.min_workers, workers))
   end
 end
 

@@ -361,6 +361,7 @@ function M.of_arrays(own, what, list, rows, batch_size, shuffle, wanted)
     dataset = dataset:repeat_()
   end
   local feed = of_dataset(own, what, dataset, wanted or dataset:cardinality())
+  feed.rows = rows
   if #places == last then
     return feed
   end

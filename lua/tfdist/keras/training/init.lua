@@ -3,6 +3,7 @@
 --- Put into the Model class by install. A step runs on every replica of the
 --- strategy that was current when the model was made; methods enter its scope
 --- themselves.
+local alike = require "tfdist.keras.training.alike"
 local callbacks = require "tfdist.keras.callbacks.base"
 local contexts = require "tfdist.distribute.contexts"
 local control = require "tfdist.keras.callbacks.control"
@@ -313,7 +314,7 @@ method("fit", "x:nest y:table=nil batch_size=nil epochs=1 verbose='auto' "
         validation = validation_data ~= nil
           and validation_feed(own, validation_data, spec) or nil
       end
-      loop.fit {
+      local run = {
         model = self, own = own, source = source, limit = steps_per_epoch,
         epochs = epochs, initial_epoch = initial_epoch, progress = shown,
         callbacks = callbacks.list(given, self, { epochs = epochs,
@@ -322,6 +323,8 @@ method("fit", "x:nest y:table=nil batch_size=nil epochs=1 verbose='auto' "
         validation = validation and { source = validation,
           steps = validation_steps, freq = freq },
       }
+      alike.settle(run, batch_size)
+      loop.fit(run)
     end)
     own.class_weight = nil
     rawset(self, "history", history)
