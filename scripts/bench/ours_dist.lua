@@ -6,6 +6,8 @@
 ---   plain NAME                the same on one device without a strategy
 ---   traced NAME               and that as a traced function
 ---   trace NAME                wall s of the trace and what makes its program
+---   worker NAME               the same as one of the workers that TF_CONFIG
+---                             names (see cluster.py)
 ---   allreduce REPLICAS BYTES  wall s of one sum over replicas to all of them
 ---   more REPLICAS BYTES       the same for each further one in the same run
 ---   run REPLICAS              wall s of strategy:run with one merge
@@ -215,10 +217,20 @@ local function mirrored(replicas)
   return tf.distribute.MirroredStrategy { devices = devices }
 end
 
+local multi_worker
+
+-- Under MultiWorkerMirroredStrategy where no number of replicas is given.
 local function distributed(name, replicas)
-  local key = name .. replicas
+  local key = name .. (replicas or " workers")
   if made[key] == nil then
-    local strategy = mirrored(replicas)
+    local strategy
+    if replicas then
+      strategy = mirrored(replicas)
+    else
+      multi_worker = multi_worker
+        or tf.distribute.MultiWorkerMirroredStrategy()
+      strategy, replicas = multi_worker, multi_worker.num_replicas_in_sync
+    end
     local step, data = strategy:scope(function() return make_step(name) end)
     local x, y = strategy:run(data)
     made[key] = function()
@@ -344,6 +356,8 @@ end
 local function answer(what, a, b)
   if what == "step" then
     return timed(distributed(a, tonumber(b)), step_times(a))
+  elseif what == "worker" then
+    return timed(distributed(a), step_times(a))
   elseif what == "plain" then
     return timed(plain(a), step_times(a))
   elseif what == "traced" then

@@ -285,6 +285,66 @@ local function steps(bench)
     jax_two, jax_all)
 end
 
+--- 14 and 15 Steps of two workers ---------------------------------------------------
+
+-- Two workers of one machine, each with a core, or with all of them.
+local function cluster(bench, command, all)
+  return worker.start(("python3 scripts/bench/cluster.py %s%s "
+    .. "2>>%s/bench/peers.log"):format(all and "all " or "", command,
+    bench.build), true)
+end
+
+local function our_workers(bench, transport)
+  return cluster(bench, ("env TFDIST_TRANSPORT=%s %s/tfdist --cpu-devices=1 "
+    .. "scripts/bench/ours_dist.lua"):format(transport, bench.build))
+end
+
+local function tf_workers(bench, all)
+  local python = bench.tensorflow()
+  return python and cluster(bench, python .. " scripts/bench/tf_peer.py workers",
+    all) or bench.peer("TensorFlow", nil)
+end
+
+local WORKER_WAYS = {
+  { "PyTorch", { { "ddp", "DistributedDataParallel, gloo" } } },
+  { "TensorFlow", { { "tf", "MultiWorkerMirrored, a core each" },
+                    { "tf all", "MultiWorkerMirrored, all cores each" } } },
+}
+
+local function worker_lines(bench, network, rounds)
+  line(bench, network[2] .. ", 2 workers, shm / 2 devices", rounds, "shm",
+    "devices")
+  line(bench, "  TCP / shared memory", rounds, "tcp", "shm")
+  line(bench, "  efficiency, 1 device -> 2 workers", rounds, "shm", "one",
+    { faster = true, goal = least(network.scaling) })
+  for _, way in ipairs(WORKER_WAYS) do
+    for _, entry in ipairs(way[2]) do
+      local why = rounds.failed[entry[1]]
+      if why then report.note("  %s, %s: %s", way[1], entry[2], why) end
+    end
+    best_line(bench, ("  x faster than %s, 2 workers"):format(way[1]), rounds,
+      "shm", way[2], { faster = true, goal = least(network[way[1]]) })
+  end
+end
+
+local function worker_steps(bench)
+  local mine, peer = ours(bench, 2), torch(bench)
+  local shm, tcp = our_workers(bench, "shm"), our_workers(bench, "tcp")
+  local tf_own, tf_all = tf_workers(bench), tf_workers(bench, true)
+  for _, network in ipairs(NETWORKS) do
+    local name = network[1]
+    local rounds = ask(bench, {
+      { "shm", shm, "worker " .. name }, { "tcp", tcp, "worker " .. name },
+      { "devices", mine, "step " .. name .. " 2" },
+      { "one", mine, "step " .. name .. " 1" },
+      { "ddp", peer, "ddp " .. name },
+      { "tf", tf_own, "step " .. name }, { "tf all", tf_all, "step " .. name },
+    }, bench.short and 3 or network.rounds or 5)
+    worker_lines(bench, network, rounds)
+  end
+  worker.stop(mine, peer, shm, tcp, tf_own, tf_all)
+end
+
 --- 16 and 23 What strategies cost ----------------------------------------------------
 
 local function overhead(bench)
@@ -330,6 +390,8 @@ M.all = {
     run = between_processes },
   { name = "steps", title = "training steps under MirroredStrategy",
     run = steps },
+  { name = "workers", title = "training steps of two workers",
+    run = worker_steps },
   { name = "overhead", title = "what strategies cost", run = overhead },
 }
 

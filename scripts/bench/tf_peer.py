@@ -4,6 +4,8 @@ usage: python tf_peer.py DEVICES [BATCHES]
                                      answers requests from stdin, a line each;
                                      DEVICES logical CPU devices, each of which
                                      takes so many batches (1) in a step
+       python tf_peer.py workers     the same as one of the workers that
+                                     TF_CONFIG names (see cluster.py)
        python tf_peer.py first       one training step, then the end
   step NAME             wall s of a training step of the networks of steps.c, a
                         traced function under MirroredStrategy
@@ -22,6 +24,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import tensorflow as tf  # noqa: E402
+from tensorflow.python.distribute import (  # noqa: E402
+    collective_all_reduce_strategy)
 
 import fashion  # noqa: E402
 
@@ -183,7 +187,13 @@ def main():
         print(make_step(setup(1), "mlp")().numpy())
         return
     global batches
-    strategy = setup(int(sys.argv[1]))
+    if sys.argv[1] == "workers":
+        # Probes of its peer that it makes while it is stopped would fail.
+        collective_all_reduce_strategy.CollectiveAllReduceExtended \
+            ._enable_check_health = False
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    else:
+        strategy = setup(int(sys.argv[1]))
     batches = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     for line in sys.stdin:
         words = line.split()
