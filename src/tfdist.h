@@ -35,6 +35,7 @@ extern "C" {
 #include "tfdist/files.h"
 #include "tfdist/graph.h"
 #include "tfdist/ops.h"
+#include "tfdist/profiler.h"
 #include "tfdist/runtime.h"
 #include "tfdist/tensors.h"
 

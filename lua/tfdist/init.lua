@@ -26,7 +26,7 @@ local MODULES = {
   config = "tfdist.core.config", nest = "tfdist.base.nest",
   keras = "tfdist.keras", data = "tfdist.data",
   distribute = "tfdist.distribute", train = "tfdist.train",
-  summary = "tfdist.train.summary", io = "tfdist.io",
+  profiler = "tfdist.train.profiler", summary = "tfdist.train.summary", io = "tfdist.io",
 }
 
 -- Names of TensorFlow's for what lies in tf.keras.

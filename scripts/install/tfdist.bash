@@ -39,7 +39,7 @@ _tfdist() {
         return
       fi
       COMPREPLY=($(compgen -W '--cpu-devices= --threads= --queue= --log=
-        --progress= --memory-limit= --full-traceback --strict
+        --progress= --profile --profile= --memory-limit= --full-traceback --strict
         --allow-bytecode --version --help --failpoints
         -e -l -i -v -E -W' -- "$word"))
       [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace ;;

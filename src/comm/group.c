@@ -164,8 +164,8 @@ int tfd__group_begin(tfd__group *g, const tfd__collective *c,
                    g->provider->name);
 }
 
-int tfd__group_run(tfd__group *g, const tfd__collective *c,
-                   tfd__deadline until) {
+static int run_to_end(tfd__group *g, const tfd__collective *c,
+                      tfd__deadline until) {
   tfd__quick progress = TFD_QUICK_NOT;
   tfd__ticket *t = NULL;
   place at;
@@ -189,6 +189,15 @@ int tfd__group_run(tfd__group *g, const tfd__collective *c,
   }
   rc = tfd__ticket_wait(t, until);
   tfd__ticket_end(t);
+  return rc;
+}
+
+int tfd__group_run(tfd__group *g, const tfd__collective *c,
+                   tfd__deadline until) {
+  int64_t begin = tfd__span_begin();
+  int rc = run_to_end(g, c, until);
+
+  tfd__span_end(TFD_SPAN_COLLECTIVE, tfd__collective_name(c->kind), begin, -1);
   return rc;
 }
 
@@ -278,6 +287,7 @@ static int wait_until_done(tfd__ticket *t, tfd__deadline until) {
 }
 
 int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until) {
+  int64_t begin = tfd__span_begin();
   int rc;
 
   if (t->done) return TFD_OK;
@@ -285,6 +295,7 @@ int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until) {
   note_waits(t->group, true);
   rc = wait_until_done(t, until);
   note_waits(t->group, false);
+  tfd__span_end(TFD_SPAN_COLLECTIVE, tfd__collective_name(t->kind), begin, -1);
   return rc;
 }
 
@@ -317,6 +328,11 @@ bool tfd__group_can_fuse(const tfd__group *g, tfd__kernel_id kernel) {
 }
 
 int tfd__group_fuse(tfd__group *g, const tfd__fused *f) {
+  int64_t begin = tfd__span_begin();
+  int rc;
+
   TFD_TRY(tfd__group_check(g, "update"));
-  return g->provider->fuse(g, f);
+  rc = g->provider->fuse(g, f);
+  tfd__span_end(TFD_SPAN_COLLECTIVE, "sums and updates", begin, -1);
+  return rc;
 }

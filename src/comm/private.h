@@ -2,6 +2,7 @@
 #define TFD_COMM_PRIVATE_H
 /* What the files of comm share; nobody else includes it. */
 
+#include "base/profile.h"
 #include "comm/comm.h"
 #include "comm/schedule.h"
 

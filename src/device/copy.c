@@ -27,8 +27,13 @@ int tfd__host_write(tfd__buffer *b, size_t offset, const void *data,
   if (bytes == b->bytes) b->made_seq = 0;
   work.held[0] = at(b, offset);
   if (d->backend->host_visible && tfd__buffer_host_idle(b)) {
+    int64_t begin = tfd__span_begin();
+    int rc;
+
     tfd__use_threads(d->threads);
-    return d->backend->copy_in(d->stream, work.held[0], data, bytes);
+    rc = d->backend->copy_in(d->stream, work.held[0], data, bytes);
+    tfd__span_end(TFD_SPAN_TRANSFER, "host write", begin, -1);
+    return rc;
   }
   return tfd__queue_submit(d, &work, &b->use_seq);
 }
@@ -56,11 +61,18 @@ static int read_queued(const tfd__buffer *b, size_t offset, void *data,
 static int read_done(const tfd__buffer *b, size_t offset, void *data,
                      size_t bytes) {
   tfd_device *d = b->device;
+  int64_t begin = tfd__span_begin();
+  int rc;
 
   if (bytes == 0) return TFD_OK;
-  if (!d->backend->host_visible) return read_queued(b, offset, data, bytes);
-  tfd__use_threads(d->threads);
-  return d->backend->copy_out(d->stream, data, at(b, offset), bytes);
+  if (d->backend->host_visible) {
+    tfd__use_threads(d->threads);
+    rc = d->backend->copy_out(d->stream, data, at(b, offset), bytes);
+  } else {
+    rc = read_queued(b, offset, data, bytes);
+  }
+  tfd__span_end(TFD_SPAN_TRANSFER, "host read", begin, -1);
+  return rc;
 }
 
 int tfd__host_read(const tfd__buffer *b, size_t offset, void *data,
@@ -144,7 +156,7 @@ int tfd__copy_across(tfd__buffer *to, const tfd__view *to_view,
   tfd__view views[2] = {*from_view, *to_view};
   int64_t ints[2] = {(int64_t)(uintptr_t)to->device,
                      (int64_t)(uintptr_t)from->device};
-  tfd__call call = {.name = "copy",
+  tfd__call call = {.name = tfd__copy_name,
                     .kernel = copy_views,
                     .views = views,
                     .ints = ints,

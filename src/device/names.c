@@ -9,6 +9,8 @@
 
 #include "device/private.h"
 
+const char tfd__copy_name[] = "copy";
+
 static int malformed(const char *text) {
   (void)tfd__fail(TFD_VALUE_ERROR, "\"%s\" is not a device name", text);
   return tfd__hint("write \"/cpu:0\", \"GPU:1\" or \"/job:localhost/replica:0/"

@@ -7,9 +7,14 @@
 *(memory),
 ** copy (host and cross-device bytes), device (start and stop), names. */
 
+#include "base/profile.h"
 #include "device/device.h"
 
 /* As many devices as one processor is split into at most. */
+/* Of copies between devices of one back end: the one call with this very name.
+ */
+extern const char tfd__copy_name[];
+
 #define TFD_MAX_CPU_DEVICES 64
 
 /* --- failures ------------------------------------------------------------- */

@@ -18,12 +18,21 @@ const char *tfd__running_op(void) {
   return running;
 }
 
+/* A collective's name is its caller's. */
+TFD_COLD static void note_kernel(const tfd__call *call, int64_t begin) {
+  tfd__span_end(call->name == tfd__copy_name ? TFD_SPAN_TRANSFER : TFD_SPAN_OP,
+                tfd__span_name(call->name), begin, call->replica);
+}
+
+/* Programs have no name, and note their calls themselves. */
 static int run_kernel(const tfd__call *call) {
+  int64_t begin = call->name != NULL ? tfd__span_begin() : 0;
   int rc;
 
   running = call->name;
   rc = call->kernel(call);
   running = NULL;
+  if (!TFD_LIKELY(begin == 0)) note_kernel(call, begin);
   tfd__scratch_reset();
   return rc;
 }

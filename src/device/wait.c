@@ -1,5 +1,7 @@
 /* Waiting for a device's stream, and what is due once it has come so far:
 ** memory to let go of, failures to report. */
+#include <stdio.h>
+
 #include "device/private.h"
 
 void tfd__let_go(void *const held[2]) {
@@ -83,13 +85,33 @@ static int check_wait(const tfd_device *d, uint64_t seq, tfd__deadline until) {
                    (unsigned long long)seq);
 }
 
-int tfd__wait_done(tfd_device *device, uint64_t seq, tfd__deadline until) {
-  if (!TFD_LIKELY(!tfd__is_forked())) return tfd__fork_error();
+static int wait_until_done(tfd_device *device, uint64_t seq,
+                           tfd__deadline until) {
   while (!tfd__is_done(device, seq)) {
     TFD_TRY(check_wait(device, seq, until));
     device->backend->wait(device->stream, seq, until);
   }
   return TFD_OK;
+}
+
+/* The caller may run the device's work itself meanwhile: it is inside. */
+TFD_COLD static void note_wait(const tfd_device *device, int64_t begin) {
+  char name[64];
+
+  (void)snprintf(name, sizeof name, "wait for %s", device->short_name);
+  tfd__span_end(TFD_SPAN_WAIT, tfd__span_name(name), begin, -1);
+}
+
+int tfd__wait_done(tfd_device *device, uint64_t seq, tfd__deadline until) {
+  int64_t begin = 0;
+  int rc;
+
+  if (!TFD_LIKELY(!tfd__is_forked())) return tfd__fork_error();
+  if (tfd__is_done(device, seq)) return TFD_OK;
+  begin = tfd__span_begin();
+  rc = wait_until_done(device, seq, until);
+  if (begin != 0) note_wait(device, begin);
+  return rc;
 }
 
 int tfd__wait_all(tfd_device *device, tfd__deadline until) {

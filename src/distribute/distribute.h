@@ -17,6 +17,7 @@
 ** spec/support/ensemble.c and .lua are one.
 ** May include base .. ops, comm. Specs: spec/distribute. */
 
+#include "base/profile.h"
 #include "comm/comm.h"
 #include "ops/ops.h"
 

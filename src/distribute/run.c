@@ -26,7 +26,8 @@ struct tfd_run {
   tfd_context *outer;     /* owned reference: the caller's */
   bool running;           /* replica `at` has its turn */
   bool cancelled;
-  int at; /* next replica to look at */
+  int64_t turn; /* when it began, for a timeline */
+  int at;       /* next replica to look at */
   int n;
   replica replicas[];
 };
@@ -46,7 +47,18 @@ static void set_recorder(tfd_run *run, tfd__recorder *recorder) {
   }
 }
 
+/* Before the next replica is looked at. */
+TFD_COLD static void note_turn(const tfd_run *run) {
+  int number = tfd__context()->replica;
+  char name[32];
+
+  (void)snprintf(name, sizeof name, "replica %d", number);
+  tfd__span_end(TFD_SPAN_REPLICA, tfd__span_name(name), run->turn, number);
+}
+
 static void leave(tfd_run *run) {
+  if (!TFD_LIKELY(run->turn == 0)) note_turn(run);
+  run->turn = 0;
   run->running = false;
   tfd_context_enter(run->outer);
 }
@@ -155,6 +167,7 @@ int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p) {
   tfd__retain(outer);
   run->outer = outer;
   run->cancelled = false;
+  run->turn = 0;
   run->at = 0;
   for (i = 0; i < run->n; i++) {
     replica *r = &run->replicas[i];
@@ -217,6 +230,7 @@ int tfd_run_next(tfd_run *run, tfd_run_event *event_p, int *replica_p) {
   }
   TFD_TRY(tfd_context_enter(run->replicas[run->at].context));
   run->running = true;
+  run->turn = tfd__span_begin();
   *event_p = TFD_RUN_RESUME;
   *replica_p = run->at;
   return TFD_OK;

@@ -246,6 +246,7 @@ int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p) {
   TFD_GIVEN(graph, GRAPH);
   TFD_GIVEN_POINTER(event_p);
 
+  int64_t begin = 0;
   int rc;
 
   TFD_TRY(check_running(graph));
@@ -253,7 +254,12 @@ int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p) {
     *event_p = TFD_GRAPH_DONE;
     return TFD_OK;
   }
+  begin = tfd__span_begin();
   rc = tfd__replay_next(graph, graph->replay, event_p);
+  if (begin != 0) {
+    tfd__span_end(TFD_SPAN_GRAPH, tfd__span_name(graph->name), begin,
+                  tfd__context()->replica);
+  }
   if (rc != TFD_OK) (void)tfd_graph_stop(graph);
   return rc;
 }

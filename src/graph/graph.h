@@ -20,6 +20,7 @@
 
 #include "backend/strip.h"
 #include "base/environment.h"
+#include "base/profile.h"
 #include "ops/ops.h"
 
 /* --- the graph as data ---------------------------------------------------- */
@@ -262,7 +263,8 @@ typedef struct tfd__fused {
 
 struct tfd__program {
   tfd_device *device;
-  int64_t *layout; /* sizes and strides of all inputs: what it is for */
+  const char *name; /* of the graph, for a timeline; lives for ever */
+  int64_t *layout;  /* sizes and strides of all inputs: what it is for */
   tfd__call *calls;
   int calls_n, calls_room;
   double *flops; /* of each call */

@@ -525,6 +525,7 @@ int tfd__lower(tfd_graph *g, tfd_tensor *const *inputs,
   l.p = tfd__calloc(1, sizeof *l.p);
   if (l.p == NULL) return tfd__no_memory(sizeof *l.p, "graph");
   l.p->device = device;
+  l.p->name = tfd__span_name(g->name);
   l.p->inputs_n = g->inputs_n;
   l.p->variables_n = g->variables_n;
   l.p->words_n = g->draws_n;

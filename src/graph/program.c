@@ -47,21 +47,37 @@ static int blame(const tfd__call *call, int rc) {
   return rc;
 }
 
-static int run_program(const tfd__call *outer) {
-  tfd__program *p = (tfd__program *)(uintptr_t)outer->ints[0];
+/* A name may be the program's own, which the timeline outlives. */
+TFD_COLD static void note_call(const tfd__call *call, int64_t begin) {
+  tfd__span_end(TFD_SPAN_OP, tfd__span_name(call->name), begin, call->replica);
+}
+
+static int run_calls(tfd__program *p, const tfd__call *outer) {
   int i;
 
-  fill_in(p, outer->ints + 1);
   for (i = 0; i < p->calls_n; i++) {
     tfd__call *call = &p->calls[i];
+    int64_t begin = tfd__span_begin();
     int rc;
 
     call->stream = outer->stream;
     rc = call->kernel(call);
     tfd__scratch_reset();
+    if (!TFD_LIKELY(begin == 0)) note_call(call, begin);
     if (!TFD_LIKELY(rc == TFD_OK)) return blame(call, rc);
   }
   return TFD_OK;
+}
+
+static int run_program(const tfd__call *outer) {
+  tfd__program *p = (tfd__program *)(uintptr_t)outer->ints[0];
+  int64_t begin = tfd__span_begin();
+  int rc;
+
+  fill_in(p, outer->ints + 1);
+  rc = run_calls(p, outer);
+  tfd__span_end(TFD_SPAN_GRAPH, p->name, begin, outer->replica);
+  return rc;
 }
 
 /* --- what a call needs ---------------------------------------------------- */

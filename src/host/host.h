@@ -54,6 +54,7 @@ typedef struct tfd__options {
   bool has_chunk; /* -e or --help and the like: no REPL afterwards */
   bool allow_bytecode;
   bool full_traceback;
+  const char *profile; /* file for the timeline, or NULL */
   const char *strict;  /* "warn", "error", or NULL */
   const char *command; /* "help", "version" asked for as an option */
 } tfd__options;
@@ -63,6 +64,10 @@ typedef struct tfd__options {
 int tfd__options_read(int argc, char **argv, tfd__options *o);
 /* Arguments that the option at argv[i] takes up, itself included. */
 int tfd__options_width(char **argv, int i);
+
+/* --profile: begin a timeline that is written when the process exits, however
+** its script ends. Prints and returns false when the file cannot be written. */
+bool tfd__profile_open(const tfd__options *o);
 
 /* An empty state with the host's allocator; NULL without memory. */
 lua_State *tfd__state_new(void);
@@ -87,6 +92,10 @@ void tfd__signals_running(lua_State *L); /* H2 */
 lua_State *tfd__signals_current(void);
 bool tfd__signals_seen(void);  /* since the last reset */
 void tfd__signals_reset(void); /* the next Ctrl-C is a first one again */
+/* The first SIGTERM stops the script as Ctrl-C does; tfd__signals_end then ends
+** the process by it. */
+void tfd__signals_end_softly(void);
+void tfd__signals_end(void);
 
 /* A crash says where it was. After tfd__signals_open, on the main thread. */
 void tfd__crash_open(void);

@@ -447,6 +447,7 @@ static int run_protected(lua_State *L) {
 #endif
   open_state(L, p->options);
   tfd__signals_open(L); /* before, Ctrl-C ends the process as it always does */
+  if (p->options->profile != NULL) tfd__signals_end_softly();
   tfd__crash_open();
   p->code = run(L, p->options);
   if (p->code == TFD_EXIT_OK) p->code = settle(L, p->options);
@@ -460,6 +461,7 @@ int main(int argc, char **argv) {
   int code = tfd__options_read(argc, argv, &options);
 
   if (code != TFD_EXIT_OK) return code;
+  if (!tfd__profile_open(&options)) return TFD_EXIT_USAGE;
   take_error_file();
   /* What a task prints is shown line by line. */
   if (getenv("TFDIST_RESTART") != NULL) setvbuf(stdout, NULL, _IOLBF, 0);

@@ -25,6 +25,7 @@ static const char usage_text[] =
     "  --queue=auto|inline|queued   how devices run their work\n"
     "  --log=error|warning|info|debug\n"
     "  --progress=auto|bar|lines|none   how fit shows its progress\n"
+    "  --profile[=FILE]       write a timeline (tfdist-trace.json)\n"
     "  --full-traceback       keep the host's own frames in tracebacks\n"
     "  --allow-bytecode       let load and require take bytecode\n"
     "  --strict[=error]       warn about (or refuse) undeclared globals\n"
@@ -130,6 +131,13 @@ static int set_progress(tfd__options *o, const char *value) {
   return usage(o->program, "'%s' is not auto, bar, lines or none", value);
 }
 
+static int set_profile(tfd__options *o, const char *value) {
+  if (value != NULL && value[0] == 0)
+    return usage(o->program, "--profile= needs a file's name%s", "");
+  o->profile = value != NULL ? value : "tfdist-trace.json";
+  return TFD_EXIT_OK;
+}
+
 static int set_bytecode(tfd__options *o, const char *value) {
   (void)value;
   o->allow_bytecode = true;
@@ -184,6 +192,7 @@ static const long_option long_options[] = {
     {"help", NO_VALUE, set_help},
     {"log", NEEDS_VALUE, set_log},
     {"memory-limit", NEEDS_VALUE, set_memory_limit},
+    {"profile", MAY_HAVE_VALUE, set_profile},
     {"progress", NEEDS_VALUE, set_progress},
     {"queue", NEEDS_VALUE, set_queue},
     {"strict", MAY_HAVE_VALUE, set_strict},

@@ -31,6 +31,20 @@ static void on_interrupt(int number) {
                 LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
 
+/* As Ctrl-C, for once; the process ends by the signal when it has finished. */
+static volatile sig_atomic_t asked_to_end = 0;
+
+static void on_request(int number) {
+  asked_to_end = 1;
+  on_interrupt(number);
+}
+
+void tfd__signals_end(void) {
+  if (!asked_to_end) return;
+  (void)signal(SIGTERM, SIG_DFL);
+  (void)raise(SIGTERM);
+}
+
 /* Without a handler the process would end; being ignored would be inherited by
 ** the programs that scripts start. The write says EFBIG. */
 static void on_file_limit(int number) {
@@ -88,4 +102,8 @@ void tfd__signals_open(lua_State *L) {
   running = L;
   handle(SIGINT, on_interrupt, flags);
   handle(SIGXFSZ, on_file_limit, flags);
+}
+
+void tfd__signals_end_softly(void) {
+  handle(SIGTERM, on_request, own_stack() | (int)SA_RESETHAND);
 }

@@ -15,7 +15,7 @@ local EAGER = "ops run at the call always"
 -- namespace -> names, and what to use in their place
 local LISTS = {
   [""] = {
-    { "estimator profiler saved_model autograph Graph lite xla tpu "
+    { "estimator saved_model autograph Graph lite xla tpu "
       .. "mlir quantization graph_util compat experimental types test "
       .. "feature_column queue sets audio signal AggregationMethod "
       .. "CriticalSection DeviceSpec IndexedSlicesSpec Operation "

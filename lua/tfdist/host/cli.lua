@@ -275,6 +275,7 @@ Devices:
 Seeing:
   --log=error|warning|info|debug     --full-traceback
   --progress=auto|bar|lines|none     how fit shows its progress
+  --profile[=FILE]         a timeline for ui.perfetto.dev (tfdist-trace.json)
   --version  --help  --failpoints
 Safety:
   --allow-bytecode         let load and require take bytecode
