@@ -1,6 +1,7 @@
 /* What programs are told of providers and of who started them. */
 #include "base/given.h"
 #include "base/plugins.h"
+#include "comm/ways.h"
 #include "comm/private.h"
 
 int tfd_world(const char *provider, double start_seconds, int *process_p,
@@ -90,5 +91,54 @@ int tfd_provider_at(int index, const char **name_p, const char **path_p,
   *name_p = plugin->name;
   *path_p = plugin->path;
   *reason_p = tfd__provider_try(plugin) == TFD_OK ? "" : tfd_error_message();
+  return TFD_OK;
+}
+
+/* --- costs ---------------------------------------------------------------- */
+
+int tfd_transport_costs(const char *transport, double *step_p,
+                        double *message_p, double *byte_p, double *sum_p) {
+  TFD_GIVEN_POINTER(transport);
+  TFD_GIVEN_POINTER(step_p);
+  TFD_GIVEN_POINTER(message_p);
+  TFD_GIVEN_POINTER(byte_p);
+  TFD_GIVEN_POINTER(sum_p);
+
+  const tfd__costs *c = tfd__costs_of(transport);
+
+  if (c == NULL) {
+    return tfd__fail(TFD_NOT_FOUND,
+                     "no costs are known of transport \"%s\"; expected shm or "
+                     "tcp",
+                     transport);
+  }
+  *step_p = c->step;
+  *message_p = c->message;
+  *byte_p = c->byte;
+  *sum_p = c->sum;
+  return TFD_OK;
+}
+
+int tfd_collective_cost(const char *way, int processes, double bytes,
+                        double step, double message, double byte, double sum,
+                        double *seconds_p) {
+  TFD_GIVEN_POINTER(way);
+  TFD_GIVEN_POINTER(seconds_p);
+
+  const tfd__costs c = {step, message, byte, sum};
+  tfd__way w = tfd__way_named(way);
+
+  if (w == TFD_WAY_AUTO || w == TFD_WAYS) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "collective_cost: there is no way \"%s\"; expected whole, "
+                     "direct, doubling, ring or halving",
+                     way);
+  }
+  if (processes < 1) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "collective_cost: %d processes; expected 1 or more",
+                     processes);
+  }
+  *seconds_p = tfd__way_cost(w, &c, processes, bytes);
   return TFD_OK;
 }

@@ -154,7 +154,7 @@ tfd__step tfd__way_step(tfd__way way, int processes, int process, int step,
 
 const tfd__costs *tfd__costs_of(const char *transport) {
   /* Fitted to all_reduces of 2 processes of one machine of two cores, 4 bytes
-  ** to 64 MB (scripts/scale_model.lua --fit); over a network, latencies are
+  ** to 64 MB (scripts/scale_model.lua); over a network, latencies are
   ** longer and the wire's bytes cost more, by about the same factor. */
   static const struct {
     const char *name;

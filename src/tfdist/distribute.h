@@ -63,6 +63,18 @@ TFD_API int tfd_provider_count(int64_t *count_p);
  * plug-in's file ("" = built in), why it cannot be used ("" = it can). */
 TFD_API int tfd_provider_at(int index, const char **name_p, const char **path_p,
                             const char **reason_p);
+/** What an all_reduce over a transport ("shm", "tcp") costs, in seconds: each
+ * step, each message that a process sends in it, each byte that it sends, each
+ * byte that it adds up. Errors: NotFound. */
+TFD_API int tfd_transport_costs(const char *transport, double *step_p,
+                                double *message_p, double *byte_p,
+                                double *sum_p);
+/** Seconds of an all_reduce of `bytes` among `processes` with such costs, in
+ * the way "whole", "direct", "doubling", "ring" or "halving". Errors:
+ * ValueError for another way or no process. */
+TFD_API int tfd_collective_cost(const char *way, int processes, double bytes,
+                                double step, double message, double byte,
+                                double sum, double *seconds_p);
 /** Say farewell to the other processes of all strategies, before this one ends
  * without letting its strategies go: others that still read what it sent last
  * take it for lost otherwise. The strategies cannot be used any more. */

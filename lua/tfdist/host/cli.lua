@@ -262,6 +262,7 @@ usage: tfdist [options] [script.lua [args...]]        run a script
        tfdist events ls|plot RUN [TAG...]             look at tf.summary files
        tfdist flight FILE...                          where workers part
        tfdist config check                            the cluster of TF_CONFIG
+       tfdist config costs [WORKERS]                  what sums between them cost
        tfdist devices | doctor | version | help [topic]
 
 Lua options (as in lua):   -e STAT  -l MOD  -l g=MOD  -i  -v  -E  -W  -  --

@@ -1,9 +1,13 @@
---- `tfdist config check`: the cluster that a script started here would be in.
+--- `tfdist config check`: the cluster that a script started here would be in;
+--- `tfdist config costs`: what sums between workers cost.
 local cluster = require "tfdist.distribute.cluster"
 local errors = require "tfdist.base.errors"
+local costs = require "tfdist.distribute.costs"
 local roles = require "tfdist.distribute.cluster.roles"
 
-local USAGE = "usage: tfdist config check    the cluster of TF_CONFIG or Slurm"
+local USAGE = [[
+usage: tfdist config check              the cluster of TF_CONFIG or Slurm
+       tfdist config costs [WORKERS]    what sums between so many cost]]
 
 local function count(n, what)
   return ("%d %s%s"):format(n, what, n == 1 and "" or "s")
@@ -37,8 +41,23 @@ local function show(resolver, source)
   end
 end
 
+local function show_costs(workers)
+  for _, transport in ipairs { "shm", "tcp" } do
+    for _, line in ipairs(costs.lines(costs.of(transport), transport,
+      workers)) do
+      print(line)
+    end
+  end
+  return 0
+end
+
 --- 0 when the cluster can be used, 2 when it cannot.
 return function(what, ...)
+  local workers = tonumber((...) or 2)
+  if what == "costs" and select("#", ...) <= 1 and workers and workers >= 2
+    and workers <= 65536 and workers % 1 == 0 then
+    return show_costs(workers)
+  end
   if what ~= "check" or select("#", ...) > 0 then
     io.stderr:write(USAGE, "\n")
     return 2
