@@ -163,6 +163,24 @@ function elementwise.adam(n)
   w:assign_sub(m * 1e-9 / (tf.sqrt(v) + 1e-7))
 end
 
+-- The same, traced once. What they are given are arguments: ops on captured
+-- tensors alone would run at the trace.
+for _, name in ipairs { "chain", "sgd", "momentum", "adam" } do
+  local traces = {}
+  elementwise[name .. "_traced"] = function(n)
+    local given = { array(n, 1), array(n, 2), array(n, 3) }
+    traces[n] = traces[n] or tf.function_(function(x, y, z)
+      local own = arrays
+      arrays = { x, y, z, n = n, v1 = own.v1, v3 = own.v3, v4 = own.v4 }
+      elementwise[name](n)
+      arrays = own
+      return name == "chain" and last or nil
+    end)
+    for i = 1, 4 do variable(n, i) end
+    last = traces[n](given[1], given[2], given[3]) or last
+  end
+end
+
 -- What an optimizer does with one variable and its gradient.
 local function updating(name, options)
   return function(n)

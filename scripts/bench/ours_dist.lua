@@ -5,8 +5,9 @@
 ---   step NAME REPLICAS        wall s of a training step under MirroredStrategy
 ---   plain NAME                the same on one device without a strategy
 ---   traced NAME               and that as a traced function
----   trace NAME                wall s of the trace and what makes its program
----   worker NAME               the same as one of the workers that TF_CONFIG
+---   trace NAME                wall s of the trace
+---   first NAME                and of the first call beyond those of the next
+---   worker NAME               a step as one of the workers that TF_CONFIG
 ---                             names (see cluster.py)
 ---   allreduce REPLICAS BYTES  wall s of one sum over replicas to all of them
 ---   more REPLICAS BYTES       the same for each further one in the same run
@@ -261,20 +262,22 @@ local function traced(name)
   return made[key]
 end
 
--- What the first call takes longer than the next one, which only runs. A
--- function that makes variables is traced twice: that comes before.
-local function trace_time(name)
+-- Seconds of the trace, and of the first call beyond those of the next: there
+-- the program is made, and its memory touched.
+local function trace_times(name)
   local step, data = make_step(name)
   local x, y = data()
-  step(x, y, 1):item()
+  step(x, y, 1):item() -- the optimizer makes its variables
   local fn = tf.function_(step)
-  local start = clock()
-  fn(x, y, 1):item()
-  local first = clock() - start
-  fn(x, y, 1):item()
-  start = clock()
-  fn(x, y, 1):item()
-  return first - (clock() - start)
+  local function seconds(call)
+    local start = clock()
+    call()
+    return clock() - start
+  end
+  local function run() fn(x, y, 1):item() end
+  local trace = seconds(function() fn:get_concrete_function(x, y, 1) end)
+  local first, next_one = seconds(run), seconds(run)
+  return trace, math.max(first - next_one, 0)
 end
 
 -- Wall seconds of one call; the device is waited for at both ends.
@@ -363,7 +366,9 @@ local function answer(what, a, b)
   elseif what == "traced" then
     return timed(traced(a), step_times(a))
   elseif what == "trace" then
-    return trace_time(a)
+    return (trace_times(a))
+  elseif what == "first" then
+    return (select(2, trace_times(a)))
   elseif what == "allreduce" then
     return all_reduce(tonumber(a), tonumber(b))
   elseif what == "more" then

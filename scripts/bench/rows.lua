@@ -255,6 +255,10 @@ local function elementwise(bench)
     local mine = ours:asking(request)
     line(bench, ("%s %s / one loop"):format(what, size), mine,
       bench.floor:asking(request), { goal = goal })
+    line(bench, ("  traced %s / one loop"):format(size),
+      ours:asking(("%s_traced %d"):format(what, n)),
+      bench.floor:asking(request), { goal = { at_most = what == "chain"
+        and 1.3 or 1.2 } })
     if what == "chain" then
       line(bench, ("%s %s / five loops"):format(what, size), mine,
         bench.floor:asking(("steps %d"):format(n)), {})

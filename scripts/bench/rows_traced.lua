@@ -29,8 +29,10 @@ local function lines(bench, network, rounds)
       peer[2], { faster = true, goal = name ~= "lenet" and { at_least = 1 }
         or nil })
   end
-  dist.alone(bench, "  trace and program", rounds, "trace",
+  dist.alone(bench, "  trace", rounds, "trace",
     network.trace and { at_most = network.trace, unit = "s" } or nil)
+  dist.alone(bench, "  program and the first touch of its memory", rounds,
+    "first")
 end
 
 local function traced(bench)
@@ -44,6 +46,7 @@ local function traced(bench)
     local list = {
       { "traced", mine, "traced " .. name }, { "eager", mine, "plain " .. name },
       { "apart", apart, "traced " .. name }, { "trace", mine, "trace " .. name },
+      { "first", mine, "first " .. name },
       { "floor", known and hand, "step " .. name .. " 1" },
       { "tf", known and tf, "step " .. name },
       { "jax", (known or name == "tiny") and jax, "step " .. name },

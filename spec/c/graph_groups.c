@@ -4,6 +4,7 @@
 
 #include "graph/graph.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -328,10 +329,9 @@ static void reads_stay_before_the_next_write(void **state) {
   assert_true(item(v->value) == 4.0);
   assert_true(item(result) == 1.0 + 4.0); /* 1 * 1 + (1 + 3) */
   assert_string_equal(tfd_graph_text(g, "lowered"),
-                      "program \"g\" on /cpu:0: 3 calls, arena of 64 bytes\n"
-                      "  square(*) -> * float32 {2, 2}\n"
-                      "  add(*, *) -> * float32 {2, 2}\n"
-                      "  add(*, *) -> * float32 {2, 2}\n");
+                      "program \"g\" on /cpu:0: 1 calls, arena of 64 bytes\n"
+                      "  fused(square, add, add)(*, *) -> * float32 {2, 2} * "
+                      "float32 {2, 2}\n");
   RELEASE(g, v, result);
   let_go();
 }
@@ -383,6 +383,55 @@ static void assignments_of_elementwise_values_join(void **state) {
       "  fused(multiply, multiply, subtract)(*, *, *, *) -> * float32 {2, 2}\n"
       "  fused(abs, copy)(a+0) -> * float32 {2, 2}\n");
   RELEASE(g, w, u, result);
+  let_go();
+}
+
+/* Adam as a user writes it: m, v and w are read after they were assigned. */
+static void what_was_assigned_is_read_from_the_group(void **state) {
+  tfd_variable *v[3];
+  tfd_tensor *x = NULL;
+  tfd_tensor *read = NULL;
+  tfd_tensor *step = NULL;
+  tfd_tensor *result = NULL;
+  tfd_graph *g = NULL;
+  int id = 0;
+  int i;
+
+  (void)state;
+  for (i = 0; i < 3; i++) {
+    OK(tfd_variable_new(OBJECT(floats(2, 2, 1.0)), "v", true, NULL, &v[i]));
+  }
+  g = begin_graph(&x, 2, 2);
+  OK(tfd_op_find("add", &id));
+  for (i = 0; i < 2; i++) {
+    OK(tfd_variable_read(v[i], &read));
+    keep(read);
+    step =
+        op("multiply", op("subtract", i == 0 ? x : op("square", x, NULL), read),
+           number(0.5));
+    OK(tfd_variable_update(v[i], id, LIST(OBJECT(step)), 1, NULL, 0, NULL, 0));
+    OK(tfd_variable_read(v[i], &read));
+    step = i == 0 ? keep(read)
+                  : op("divide", result, op("sqrt", keep(read), NULL));
+    result = step;
+  }
+  OK(tfd_op_find("subtract", &id));
+  OK(tfd_variable_update(v[2], id, LIST(OBJECT(step)), 1, NULL, 0, NULL, 0));
+  OK(tfd_graph_end(g));
+  OK(tfd_graph_complete(g, LIST(OBJECT(x)), 1));
+  run(g, floats(2, 2, 4.5), &result, 1);
+  /* x = 4, m = v = w = 0.5: 2.25, 8.25 and 0.5 - 2.25 / 8.25^0.5 */
+  assert_true(item(v[0]->value) == 2.25);
+  assert_true(item(v[1]->value) == 8.25);
+  assert_true(fabs(item(v[2]->value) - (0.5 - 2.25 / sqrt(8.25))) < 1e-6);
+  assert_string_equal(
+      tfd_graph_text(g, "lowered"),
+      "program \"g\" on /cpu:0: 1 calls, arena of 64 bytes\n"
+      "  fused(subtract, multiply, add, square, subtract, multiply, add, sqrt, "
+      "divide, subtract)(*, *, *, *, *, *) -> * float32 {2, 2} * float32 {2, "
+      "2} * "
+      "float32 {2, 2}\n");
+  RELEASE(g, v[0], v[1], v[2], result);
   let_go();
 }
 
@@ -554,6 +603,7 @@ int main(void) {
       TEST(a_device_without_such_a_kernel_has_no_groups),
       TEST(reads_stay_before_the_next_write),
       TEST(assignments_of_elementwise_values_join),
+      TEST(what_was_assigned_is_read_from_the_group),
       TEST(random_graphs_have_the_bits_of_their_nodes),
   };
 

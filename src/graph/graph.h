@@ -12,9 +12,8 @@
 **
 ** - pieces: a program for each device and stretch between devices.
 ** Files, each above those before it: body (arrays), record, dead, common,
-*sizes,
-** groups, plan, program (what runs), emit, fused, lower (body to program),
-** replay, execute, pieces, text, call (the API).
+** forward, sizes, groups, plan, program (what runs), emit, fused, lower (body
+** to program), replay, execute, pieces, text, call (the API).
 ** May include base .. ops; not autograd, distribute, comm. Specs: spec/graph,
 ** spec/c/graph_*.c. */
 
@@ -170,6 +169,10 @@ int tfd__pass_dead(tfd__body *b);
 /* Let nodes that compute the same share one; variables are read once between
 ** two writes. */
 int tfd__pass_common(tfd__body *b, int variables_n);
+
+/* Let reads of a variable between two writes be what the first one gave, where
+** nobody uses them after the second. */
+int tfd__pass_forward(tfd__body *b, int variables_n);
 
 /* Shapes of all values for inputs and variables of these. Errors: those of the
 ** ops' inference. */

@@ -29,9 +29,8 @@ typedef struct groups {
   int *head;     /* node -> first of its group */
   int *next;     /* node -> next of its group, -1 = none */
   int *ops;      /* of a head: in its group; 0 = it cannot be in one */
-  int *kernel;   /* node -> kernel that must run before, -1 = none */
-  int *touch;    /* operand -> node that must have met its variable before */
-  int *replace;  /* target -> likewise */
+  int *order;    /* node -> begin of its list in order_of */
+  int *order_of; /* nodes that run before, whatever they give */
   int *seen;     /* head -> last walk that came by */
   bool *is_done; /* node -> does it have its place? */
   int walk;      /* number of the last one */
@@ -81,6 +80,8 @@ int tfd__fused_ops(const tfd__body *b, const tfd__node *n) {
     if (v < 0) return 0;
     dtypes[i] = b->values[v].view.dtype;
   }
+  /* Others are not computed in registers, nor so in place. */
+  if (n->targets_n > 0 && b->values[n->out].view.dtype != TFD_FLOAT32) return 0;
   if (is_own_kernel(n) && !tfd__strip_takes(n->op->kernel, n->in_n, dtypes)) {
     return 0;
   }
@@ -143,10 +144,48 @@ static void find_users(groups *s) {
   }
 }
 
-/* touched: of each variable, the last node that met its memory. */
-static void find_order(groups *s, int *touched) {
+/* For one variable. */
+typedef struct met {
+  int write;  /* the last node that wrote it, -1 = none */
+  int reader; /* operand that shows what that left, -1 = none */
+} met;
+
+/* What node k comes after: of each variable that it reads the last write, of
+** each that it writes all that read what it replaces, too. */
+static void order_node(groups *s, int k, met *of, int *links, int *n_p) {
+  const tfd__body *b = s->b;
+  const tfd__node *n = &b->nodes[k];
+  int i;
+
+  for (i = 0; i < n->in_n; i++) {
+    int at = n->in + i;
+    met *m = b->operands[at] < 0 || s->shows[b->operands[at]] < 0
+                 ? NULL
+                 : &of[s->shows[b->operands[at]]];
+
+    if (m == NULL) continue;
+    s->order_of[(*n_p)++] = m->write;
+    links[2 * at] = m->reader;
+    links[2 * at + 1] = k;
+    m->reader = at;
+  }
+  for (i = 0; i < n->targets_n; i++) {
+    met *m = &of[b->targets[n->targets + i]];
+
+    s->order_of[(*n_p)++] = m->write;
+    for (; m->reader >= 0; m->reader = links[2 * m->reader]) {
+      int reader = links[2 * m->reader + 1];
+
+      s->order_of[(*n_p)++] = reader == k ? -1 : reader;
+    }
+    m->write = k;
+  }
+}
+
+static void find_order(groups *s, met *of, int *links) {
   const tfd__body *b = s->b;
   int kernel = -1;
+  int n_of = 0;
   int k;
   int i;
 
@@ -154,31 +193,19 @@ static void find_order(groups *s, int *touched) {
     const tfd__node *n = &b->nodes[k];
     bool view = tfd__node_is_view(n);
 
+    s->order[k] = n_of;
     if (n->dead) continue;
-    s->kernel[k] = -1;
-    for (i = 0; i < n->in_n; i++) {
-      int v = b->operands[n->in + i];
-      int variable = v < 0 ? -1 : s->shows[v];
-
-      s->touch[n->in + i] =
-          variable < 0 || touched[variable] == k ? -1 : touched[variable];
-      if (variable >= 0) touched[variable] = k;
-    }
-    for (i = 0; i < n->targets_n; i++) {
-      int variable = b->targets[n->targets + i];
-
-      s->replace[n->targets + i] =
-          touched[variable] == k ? -1 : touched[variable];
-      touched[variable] = k;
-    }
+    order_node(s, k, of, links, &n_of);
     for (i = 0; i < n->out_n; i++) {
       s->maker[n->out + i] = k;
       if (view) s->shows[n->out + i] = s->shows[b->operands[n->in]];
+      if (i < n->targets_n) s->shows[n->out + i] = b->targets[n->targets + i];
     }
     if (view || (s->ops[k] > 0 && n->targets_n == 0)) continue;
-    s->kernel[k] = kernel;
+    s->order_of[n_of++] = kernel;
     kernel = k;
   }
+  s->order[b->nodes_n] = n_of;
 }
 
 /* --- paths ---------------------------------------------------------------- */
@@ -199,11 +226,8 @@ static int before(const groups *s, int k, int i) {
 
     return v < 0 ? -1 : s->maker[v];
   }
-  i -= n->in_n;
-  if (i < n->in_n) return s->touch[n->in + i];
-  i -= n->in_n;
-  if (i < n->targets_n) return s->replace[n->targets + i];
-  return i == n->targets_n ? s->kernel[k] : -2;
+  i += s->order[k] - n->in_n;
+  return i < s->order[k + 1] ? s->order_of[i] : -2;
 }
 
 /* Put on the stack what comes right before the group and was not seen. */
@@ -349,8 +373,9 @@ static int join_makers(groups *s, int k) {
   const tfd__node *n = &b->nodes[k];
   int i;
 
-  for (i = 0; i < n->in_n; i++) {
-    int v = b->operands[n->in + i];
+  /* Twice: what joins may have been between the node and another. */
+  for (i = 0; i < 2 * n->in_n; i++) {
+    int v = b->operands[n->in + i % n->in_n];
     int maker = s->maker[v];
 
     if (maker < 0 || s->ops[s->head[maker]] == 0 ||
@@ -428,7 +453,7 @@ static int arrange_all(groups *s, int *numbers) {
 
 /* -------------------------------------------------------------------------- */
 
-static int run(groups *s, int variables_n, int *touched, int *numbers) {
+static int run(groups *s, met *of, int variables_n, int *links, int *numbers) {
   tfd__body *b = s->b;
   int i;
   int k;
@@ -438,7 +463,7 @@ static int run(groups *s, int variables_n, int *touched, int *numbers) {
     s->shows[i] =
         b->values[i].origin == TFD_FROM_VARIABLE ? b->values[i].of : -1;
   }
-  for (i = 0; i < variables_n; i++) touched[i] = -1;
+  for (i = 0; i < variables_n; i++) of[i] = (met){-1, -1};
   for (k = 0; k < b->nodes_n; k++) {
     const tfd__node *n = &b->nodes[k];
 
@@ -448,7 +473,7 @@ static int run(groups *s, int variables_n, int *touched, int *numbers) {
     if (s->ops[k] > 0 && !can_run(s, n)) s->ops[k] = 0;
   }
   find_users(s);
-  find_order(s, touched);
+  find_order(s, of, links);
   for (k = 0; k < b->nodes_n; k++) {
     if (s->ops[s->head[k]] > 0) TFD_TRY(join_makers(s, k));
   }
@@ -461,10 +486,12 @@ int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
   size_t values = (size_t)b->values_n;
   size_t nodes = (size_t)b->nodes_n;
   size_t operands = (size_t)operands_n(b);
-  size_t targets = (size_t)b->targets_n;
-  size_t n =
-      3 * values + 2 + 2 * operands + targets + 5 * nodes + (size_t)variables_n;
+  size_t orders = 2 * operands + (size_t)b->targets_n + nodes;
+  size_t n = 3 * values + 2 + 3 * operands + orders + 5 * nodes + 1 +
+             2 * (size_t)variables_n;
   size_t bytes = n * sizeof(int) + nodes + 1;
+  int *links = NULL;
+  met *of = NULL;
   int rc;
 
   if (backend->kernels[TFD_KERNEL_strip] == NULL) {
@@ -476,15 +503,16 @@ int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
   s.shows = s.maker + values;
   s.users = s.shows + values; /* with room for two more */
   s.users_of = s.users + values + 2;
-  s.touch = s.users_of + operands;
-  s.replace = s.touch + operands;
-  s.head = s.replace + targets;
+  s.order_of = s.users_of + operands;
+  s.order = s.order_of + orders; /* with room for one more */
+  s.head = s.order + nodes + 1;
   s.next = s.head + nodes;
   s.ops = s.next + nodes;
-  s.kernel = s.ops + nodes;
-  s.seen = s.kernel + nodes;
-  s.is_done = (bool *)(s.seen + nodes + variables_n);
-  rc = run(&s, variables_n, s.seen + nodes, numbers);
+  s.seen = s.ops + nodes;
+  links = s.seen + nodes;
+  of = (met *)(void *)(links + 2 * operands);
+  s.is_done = (bool *)(of + variables_n);
+  rc = run(&s, of, variables_n, links, numbers);
   tfd__free(s.maker);
   tfd__free(s.stack);
   return rc;

@@ -473,6 +473,7 @@ static int group(tfd__lowering *l, tfd_tensor *const *inputs) {
   for (k = 0; k < l->b.nodes_n; k++) l->groups[k] = -1;
   TFD_TRY(tfd__env_word("TFDIST_FUSION", words, 2, "0 or 1", &on));
   if (on == 0) return TFD_OK;
+  TFD_TRY(tfd__pass_forward(&l->b, l->p->variables_n));
   TFD_TRY(tfd__pass_sizes(l->g, &l->b, inputs));
   return tfd__pass_groups(&l->b, l->p->variables_n, l->p->device->backend,
                           l->groups);
