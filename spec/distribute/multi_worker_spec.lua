@@ -242,6 +242,66 @@ describe("MultiWorkerMirroredStrategy #once", function()
     assert.truthy(r.err:find "127%.0%.0%.1:%d+", r.err)
   end)
 
+  it("names who has its port, with status 2", function()
+    local r = process.run(("perl -e %s"):format(process.quote(
+      [[use Socket; $0 = "holder"; socket(my $s, PF_INET, SOCK_STREAM, 0);
+      bind($s, sockaddr_in(0, INADDR_LOOPBACK)); listen($s, 1);
+      my ($p) = sockaddr_in(getsockname $s);
+      $ENV{TF_CONFIG} = qq({"cluster": {"worker": ["127.0.0.1:$p",
+      "127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}});
+      print "$$\n"; $| = 1; system(@ARGV); print $? >> 8]]) .. " "
+      .. process.hosts[1].path .. " -e " .. process.quote(HEAD)))
+    local pid, code = r.out:match "^(%d+)\n(%d+)$"
+    assert.equal("2", code, r.out .. r.err)
+    assert.truthy(r.err:find("cannot listen on 127%.0%.0%.1:%d+: Address already "
+      .. "in use %(pid " .. pid .. " '"), r.err)
+  end)
+
+  it("waits for a port whose holder ends", function()
+    for _, r in ipairs(workers.run { program = HEAD,
+      environment = "TFDIST_FAILPOINTS='net.listen=eaddrinuse@1@rank1'" }) do
+      assert.equal(0, r.code, r.err)
+    end
+  end)
+
+  it("says that an address is not this machine's, with status 2", function()
+    local r = process.run(("TFDIST_INSECURE=1 TF_CONFIG=%s %s -e %s"):format(
+      process.quote [[{"cluster": {"worker": ["203.0.113.1:2222",
+      "203.0.113.2:2222"]}, "task": {"type": "worker", "index": 0}}]],
+      process.hosts[1].path, process.quote(HEAD)))
+    assert.equal(2, r.code, r.err)
+    assert.truthy(r.err:find("this machine has none of that address", 1, true),
+      r.err)
+  end)
+
+  it("refuses workers of another version", function()
+    local rs = workers.run { program = [[
+      local raw = require "tfdist.core.raw"
+      local version = raw.version()
+      if os.getenv "OTHER" then raw.version = function() return "9.9" end end
+      ]] .. HEAD .. 's:reduce("SUM", 1.0)',
+      each = function(i) return i == 1 and "OTHER=1" or "" end }
+    assert.same({ 75, 2 }, { rs[1].code, rs[2].code }, rs[1].err .. rs[2].err)
+    local version = process.run(process.hosts[1].path .. " --version").out
+      :match "%d+%.%d+%.%d+"
+    for _, r in ipairs(rs) do
+      assert.truthy(r.err:find(("worker 0 runs tfdist %s, worker 1 runs tfdist "
+        .. "9.9"):format(version), 1, true), r.err)
+    end
+  end)
+
+  it("says when scripts differ, and goes on", function()
+    local other = process.file(HEAD .. "-- other\n", ".lua")
+    local rs = workers.run { program = HEAD, script = function(i)
+      return i == 1 and other or nil
+    end }
+    os.remove(other)
+    assert.same({ 0, 0 }, { rs[1].code, rs[2].code }, rs[2].err)
+    assert.truthy(rs[2].err:find("worker 1 runs another script than worker 0: "
+      .. "[^\n]*" .. other:gsub("%p", "%%%0")), rs[2].err)
+    assert.is_nil(rs[1].err:find("another script", 1, true))
+  end)
+
   it("takes no secret that others can read", function()
     local path = process.file "a secret\n"
     for mode, code in pairs { ["644"] = 2, ["600"] = 0 } do

@@ -83,6 +83,13 @@ local seeds = {
     "/cpu:0", "CPU:1", "/job:localhost/replica:0/task:0/device:CPU:2",
     "/device:GPU:0", "gpu", "/job:worker/task:3/cpu:0", "//", "float32",
   },
+  -- First byte: bit 0 mends magic and checksum; 0 frame, 2 hello, 4 all of a
+  -- talk.
+  frame = {
+    "\1TFDF\1\0\0\0" .. ("\0"):rep(88), "\1TFDF\4\0\0\0\77" .. ("\1"):rep(87),
+    "\3TFDC\1\0\0\0\0\0\0\0\4\0\0\0\1" .. ("\0"):rep(47),
+    "\5TFDC\1\0\0\0\0\0\0\0\4\0\0\0\1" .. ("\0"):rep(83), "\4GET / HTTP/1.1\r\n",
+  },
   shape = {}, program = {},
 }
 for i = 1, 64 do

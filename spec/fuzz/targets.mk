@@ -6,7 +6,7 @@ FUZZ_BUILD ?= build/asan
 FUZZ_FLAGS = -std=gnu11 -Isrc -O1 -g -fno-omit-frame-pointer -DTFD_DEBUG \
              -fno-sanitize-recover=all
 FUZZ_SAN = address,undefined
-FUZZ_NAMES = idx archive records example device_name shape program
+FUZZ_NAMES = idx archive records example device_name shape program frame
 FUZZ_BIN = $(FUZZ_NAMES:%=$(FUZZ_BUILD)/fuzz/%)
 FUZZ_src_idx = src/io/idx.c src/io/input.c src/types/types.c
 FUZZ_src_archive = src/io/archive.c src/types/types.c
@@ -17,6 +17,7 @@ FUZZ_src_shape = $(wildcard src/ops/infer*.c) src/ops/registry.c \
                  src/types/types.c
 FUZZ_src_program = $(wildcard src/ops/*.c src/autograd/*.c src/tensor/*.c) \
                    src/types/types.c
+FUZZ_src_frame = src/comm/tcp/frame.c src/comm/tcp/hello.c src/comm/words.c
 FUZZ_OBJ = $(patsubst %.c,$(FUZZ_BUILD)/fuzz/%.o,$(sort \
              $(foreach n,$(FUZZ_NAMES),$(FUZZ_src_$(n)))))
 

@@ -90,6 +90,7 @@ end
 ---   environment   "NAME=value ..." for all
 ---   each      the same of worker i, a function
 ---   only      set of workers (from 0) that are started
+---   script    path of another program for worker i, a function
 ---   arguments     of worker i, a function, as shell words
 ---   seconds   after which a worker is ended (default 120)
 function M.run(given)
@@ -104,7 +105,8 @@ function M.run(given)
         :format(process.quote(config), given.devices or 1,
         (given.environment or "") .. " " .. (given.each and given.each(i - 1)
         or ""), given.seconds or 120,
-        given.host or process.hosts[1].path, script,
+        given.host or process.hosts[1].path,
+        given.script and given.script(i - 1) or script,
         given.arguments and given.arguments(i - 1) or "", base, i, base, i,
         base, i)
     end

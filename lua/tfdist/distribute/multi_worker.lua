@@ -17,6 +17,7 @@ local text = require "tfdist.base.text"
 local M = {}
 
 local NAME = "MultiWorkerMirroredStrategy"
+local MOST_SCRIPT = 2 ^ 20 -- bytes of it that are compared
 local Class = strategies.class(NAME)
 
 -- What the environment says ----------------------------------------------------
@@ -184,6 +185,39 @@ local function announce(self, source, list)
     SHOWN[provider] or provider))
 end
 
+-- What all run -----------------------------------------------------------------
+
+-- A number of the script's text; "" where there is none to read.
+local function script_hash()
+  local f = rawget(_G, "arg") and type(arg[0]) == "string"
+    and io.open(arg[0], "rb")
+  local bytes = f and f:read(MOST_SCRIPT)
+  if f then
+    f:close()
+  end
+  local hash = 7
+  for i = 1, bytes and #bytes or 0 do
+    hash = (hash * 31 + bytes:byte(i)) % 2147483647
+  end
+  return bytes and ("%d"):format(hash) or ""
+end
+
+-- Every worker runs what the chief runs, `theirs`: another version is refused,
+-- another script may be meant.
+local function compare_with_chief(index, version, hash, script)
+  local mine = raw.version()
+  if version ~= mine then
+    errors.raise_usage("FailedPrecondition", ("%s: worker 0 runs tfdist %s, "
+      .. "worker %d runs tfdist %s; all must run the same version"):format(NAME,
+      version, index, mine))
+  end
+  local own = script_hash()
+  if hash ~= "" and own ~= "" and hash ~= own then
+    notice.warn(("worker %d runs another script than worker 0: %s, %s")
+      :format(index, text.quote(arg[0]), text.quote(script)))
+  end
+end
+
 -- The strategy -----------------------------------------------------------------
 
 -- For module input: is the flag true on any worker, and the rows of all. Every
@@ -214,8 +248,12 @@ local function new(resolver, how)
   if self.over_workers then
     -- Numbers that nobody can foresee are the same for all: workers shuffle and
     -- augment the same data alike.
-    random_seed.fresh(tonumber(reduce.chiefs_text(self, NAME,
-      ("%.0f"):format(random_seed.fresh()))))
+    local seed, version, hash, script = reduce.chiefs_text(self, NAME,
+      ("%.0f\n%s\n%s\n%s"):format(random_seed.fresh(), raw.version(),
+      script_hash(), rawget(_G, "arg") and tostring(arg[0]) or ""))
+      :match "^(.-)\n(.-)\n(.-)\n(.*)$"
+    random_seed.fresh(tonumber(seed))
+    compare_with_chief(index, version, hash, script)
   end
   if chief then
     announce(self, source, list)

@@ -4,12 +4,17 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/failpoint.h"
 #include "comm/tcp/tcp.h"
+
+/* Who has the port may be about to end: the run before, say. */
+#define TAKEN_SECONDS 5.0
 
 enum { HOST_BYTES = 256, PORT_BYTES = 8, BACKLOG = 128 };
 
@@ -91,24 +96,25 @@ static int open_listener(const struct addrinfo *a) {
   return -1;
 }
 
-int tfd__listen(const char *address, int *socket_p) {
-  struct addrinfo *list = NULL;
+static int try_listen(const struct addrinfo *list) {
   const struct addrinfo *a = NULL;
   int found = -1;
-  int error = 0;
 
-  TFD_TRY(look_up(address, true, &list));
   for (a = list; a != NULL && found < 0; a = a->ai_next) {
     found = open_listener(a);
-    if (found < 0) error = errno;
   }
-  freeaddrinfo(list);
-  if (found >= 0) {
-    *socket_p = found;
-    return TFD_OK;
+  return found;
+}
+
+static int cannot_listen(const char *address, int error) {
+  char owner[80] = "";
+
+  if (error == EADDRINUSE) {
+    tfd__port_owner((unsigned)strtoul(strrchr(address, ':') + 1, NULL, 10),
+                    owner, sizeof owner);
   }
-  (void)tfd__fail(TFD_UNAVAILABLE, "group: cannot listen on %s: %s", address,
-                  strerror(error));
+  (void)tfd__fail(TFD_UNAVAILABLE, "group: cannot listen on %s: %s%s", address,
+                  strerror(error), owner);
   if (error == EADDRINUSE) {
     return tfd__hint("another process has that port: `ss -ltnp` names it");
   }
@@ -116,6 +122,31 @@ int tfd__listen(const char *address, int *socket_p) {
     return tfd__hint("this machine has none of that address");
   }
   return TFD_UNAVAILABLE;
+}
+
+int tfd__listen(const char *address, int *socket_p) {
+  tfd__deadline until = tfd__deadline_in(TAKEN_SECONDS);
+  struct addrinfo *list = NULL;
+  int found = -1;
+  int error = 0;
+
+  TFD_TRY(look_up(address, true, &list));
+  for (;;) {
+    found = try_listen(list);
+    error = errno;
+    if (found >= 0 || error != EADDRINUSE || tfd__now_ns() >= until ||
+        tfd__interrupt_get()) {
+      break;
+    }
+    (void)poll(NULL, 0, 50);
+  }
+  freeaddrinfo(list);
+  *socket_p = found;
+  if (found < 0 && tfd__interrupt_get()) {
+    return tfd__fail(TFD_CANCELLED, "group: interrupted while waiting for %s",
+                     address);
+  }
+  return found >= 0 ? TFD_OK : cannot_listen(address, error);
 }
 
 int tfd__connect(const char *address, int *socket_p, int *error_p) {

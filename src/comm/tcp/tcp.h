@@ -33,10 +33,15 @@ bool tfd__same_bytes(const void *a, const void *b, size_t bytes);
 
 /* --- addresses ------------------------------------------------------------ */
 
-/* A socket that listens on "host:port", non-blocking. Errors: ValueError for
-** what is no address, Unavailable when it cannot be had: taken by somebody (who
-** is named if it can be told), or not this machine's. */
+/* A socket that listens on "host:port", non-blocking.
+** Blocks: up to five seconds for somebody who has it to let go of it.
+** Errors: ValueError for what is no address, Cancelled, Unavailable when it
+**   cannot be had: taken by somebody (who is named if it can be told), or not
+**   this machine's. */
 int tfd__listen(const char *address, int *socket_p);
+/* Who listens on a port here, " (pid 812 'python3')"; "" = it cannot be told.
+ */
+void tfd__port_owner(unsigned port, char *text, size_t bytes);
 /* Begin to connect; *error_p is the system's errno when it failed at once,
 ** which may be for now. Errors: ValueError; NotFound for an unknown host. */
 int tfd__connect(const char *address, int *socket_p, int *error_p);
