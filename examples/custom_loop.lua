@@ -38,6 +38,7 @@ local w1, b1, w2, b2, optimizer, correct = strategy:scope(function()
       aggregation = "SUM", name = "correct" })
 end)
 local vars = { w1, b1, w2, b2 }
+optimizer:build(vars) -- a traced function makes variables in its first call only
 
 -- What this replica's gradients of earlier batches add up to.
 local sums = strategy:scope(function()
@@ -80,6 +81,16 @@ local function train_step(images, labels, complete)
   return loss
 end
 
+-- The whole step, traced once for each `complete`: from then on the devices run
+-- it without Lua. Returns the loss of the global batch.
+local distributed_step = tf.function_(function(rows, complete)
+  local loss = strategy:run(function(own)
+    return train_step(tf.gather(x_train, own), tf.gather(y_train, own),
+      complete)
+  end, { rows })
+  return strategy:reduce("sum", loss)
+end)
+
 local count = math.min(opt.limit, #x_train)
 local steps = math.floor(count / GLOBAL_BATCH)
 
@@ -96,11 +107,7 @@ for epoch = 1, opt.epochs do
         return order[{ { first, first + opt.batch_per_replica } }]
       end)
     local complete = (step + 1) % opt.accumulate == 0
-    local loss = strategy:run(function(own)
-      return train_step(tf.gather(x_train, own), tf.gather(y_train, own),
-        complete)
-    end, { rows })
-    total = total + strategy:reduce("sum", loss):item()
+    total = total + distributed_step(rows, complete):item()
   end
   local right = tf.equal(tf.argmax(logits_of(pixels(x_test)), { axis = -1 }),
     tf.cast(y_test, "int64"))

@@ -13,6 +13,7 @@
 ---   more REPLICAS BYTES       the same for each further one in the same run
 ---   run REPLICAS              wall s of strategy:run with one merge
 ---   empty REPLICAS            wall s of strategy:run of an empty function
+---   traced_empty REPLICAS     the same of an empty traced function
 ---   quit
 --- The networks are those of scripts/bench/steps.c, and tiny and gpt.
 local tf = require "tfdist"
@@ -375,6 +376,8 @@ local function answer(what, a, b)
     return one_more(tonumber(a), tonumber(b))
   elseif what == "empty" then
     return empty_run(tonumber(a))
+  elseif what == "traced_empty" then
+    return calls(tonumber(a), tf.function_(function() end))
   elseif what == "run" then
     return one_merge(tonumber(a))
   end

@@ -356,6 +356,7 @@ local function overhead(bench)
     { "8", mine, "step mlp 8" },
     { "run 1", mine, "run 1" }, { "run 2", mine, "run 2" },
     { "run 4", mine, "run 4" }, { "empty 4", mine, "empty 4" },
+    { "traced_empty 4", mine, "traced_empty 4" },
   }, count)
   line(bench, "MLP, Mirrored with 1 / none", rounds, "1", "none",
     { goal = { at_most = 1.01 } })
@@ -365,6 +366,8 @@ local function overhead(bench)
       or nil)
   end
   alone(bench, "empty run, 4 replicas", rounds, "empty 4")
+  alone(bench, "run of an empty traced function, 4 replicas", rounds,
+    "traced_empty 4", { at_most = 10e-6, unit = "s" })
   -- More replicas than cores: no cliff.
   for _, replicas in ipairs { 4, 8 } do
     line(bench, ("MLP, %d replicas / %d x 2 replicas"):format(replicas,
