@@ -666,11 +666,8 @@ local function in_one_pass(strategy)
 end
 
 -- What a call of a traced function cannot decide.
-local function check_traced(own, h)
-  if own.sharded then
-    errors.raise("NotImplementedError", "apply_gradients: a ShardedOptimizer "
-      .. "cannot be traced yet")
-  end
+local function check_traced(plan, h)
+  shared_slots.check_traced(plan.groups)
   if h.use_ema then
     errors.raise("NotImplementedError", "apply_gradients: use_ema cannot be "
       .. "traced yet")
@@ -714,7 +711,7 @@ function M.apply(own, strategy, payloads, aggregated)
   end
   local together = not clips and at_once and (aggregated or alone)
   if traced then
-    check_traced(own, h)
+    check_traced(plan, h)
     together = together and not alone
       and not has_slices(by_variable(payloads, vars.n))
   end

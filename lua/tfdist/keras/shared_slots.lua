@@ -320,6 +320,16 @@ function M.update(strategy, plan, members, grads, summed, reals)
   end
 end
 
+--- Errors: NotImplementedError when there are slots in parts.
+function M.check_traced(groups)
+  for _, group in ipairs(groups) do
+    if group.shared then
+      errors.raise("NotImplementedError", "apply_gradients: a ShardedOptimizer "
+        .. "of several replicas cannot be traced yet")
+    end
+  end
+end
+
 -- Averages -------------------------------------------------------------------
 
 --- Update the running mean of a variable, part by part.
