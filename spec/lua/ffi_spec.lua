@@ -47,6 +47,7 @@ describe("tfdist.ffi", function()
         collect = 1, device_position = 1, fail = 1, graph_call = 1,
         graph_key = 1, index = 1, is_operand = 1,
         is_released = 1, item = 1, json_decode = 1, json_encode = 1, kind = 1,
+        known_dims = 1,
         message_field = 1, message_number = 1, metatable = 1, monotonic = 1,
         op_function = 1, op_run = 1, operand_count = 1, release = 1, retain = 1,
         same_elements = 1, set_environment = 1, set_hook = 1,

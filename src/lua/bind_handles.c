@@ -38,7 +38,6 @@ typedef struct chunk {
   int table; /* reference to the weak table, LUA_NOREF while there is none */
   int vacant_n;
   uint16_t vacant[CHUNK];
-  bool seen[CHUNK];
   tfd__slot slots[CHUNK];
 } chunk;
 
@@ -81,13 +80,14 @@ static void fetch(const chunk *c, int place) {
 
 /* Release what the collector has taken from the chunk's table. */
 static void compare_chunk(lua_State *L, chunk *c) {
+  static _Thread_local bool seen[CHUNK];
   int place = 0;
 
-  memset(c->seen, 0, sizeof c->seen);
+  memset(seen, 0, sizeof seen);
   lua_rawgeti(L, LUA_REGISTRYINDEX, c->table);
   lua_pushnil(L);
   while (lua_next(L, -2) != 0) {
-    c->seen[lua_tointeger(L, -2) - 1] = true;
+    seen[lua_tointeger(L, -2) - 1] = true;
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
@@ -99,7 +99,7 @@ static void compare_chunk(lua_State *L, chunk *c) {
     fetch(c, place);
     if (object == VACANT) {
       c->vacant[c->vacant_n++] = (uint16_t)place;
-    } else if (!c->seen[place]) {
+    } else if (!seen[place]) {
       vacate(c, place);
       release(object);
     }
