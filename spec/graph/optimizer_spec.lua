@@ -57,6 +57,17 @@ describe("an optimizer in a traced function", function()
     end)
   end
 
+  it("is refused where values decide what it does", function()
+    local v = tf.Variable(1.0)
+    local optimizer = tf.keras.mixed_precision.LossScaleOptimizer(O.SGD(0.5))
+    local ok, e = pcall(tf.function_(function(g)
+      optimizer:apply_gradients({ g }, { v })
+    end), tf.constant(1.0))
+    assert.is_false(ok)
+    assert.are.equal("NotImplementedError", tf.errors.kind(e), tostring(e))
+    assert.are.equal(1, v:read_value():item())
+  end)
+
   it("goes on where it was when the learning rate changes", function()
     local v = tf.Variable(1.0)
     local optimizer = O.SGD(0.5)

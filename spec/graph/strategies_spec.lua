@@ -176,6 +176,9 @@ local OPTIMIZERS = {
   momentum = function() return O.SGD(0.1, { momentum = 0.9 }) end,
   Adam = function() return O.Adam(0.05) end,
   AdamW = function() return O.AdamW(0.05) end,
+  ["SGD with running means"] = function()
+    return O.SGD(0.1, { use_ema = true, ema_momentum = 0.8 })
+  end,
   ["a schedule"] = function()
     return O.SGD(O.schedules.ExponentialDecay(0.1, 2, 0.5))
   end,
@@ -192,7 +195,8 @@ for name, make in pairs(OPTIMIZERS) do
       end)
       local list = { w, table_ }
       optimizer:apply_gradients(tape:gradient(loss, list), list)
-      return loss
+      local mean = optimizer:get_slot(w, "average")
+      return loss, mean and mean * 1
     end, { w, table_ }
   end
 end

@@ -6,6 +6,7 @@
 --- is an optimizer's private table: rule, name, hyper, slots (variable -> name
 --- -> slot), order, excluded, strategy, iterations, plan, and sharded for one
 --- whose slots lie with the replicas in parts (shared_slots).
+local averages = require "tfdist.keras.averages"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
@@ -580,43 +581,6 @@ local function constrain(plan)
   end
 end
 
--- Call fn(copy, mean) for those that lie with the copies, parts(slot, variable)
--- for those in parts.
-local function each_average(own, vars, fn, parts)
-  for k = 1, vars.n or #vars do
-    local slots = own.slots[vars[k]]
-    if slots ~= nil and shared_slots.is_slot(slots.average) then
-      parts(slots.average, vars[k])
-    elseif slots ~= nil and slots.average ~= nil then
-      for i, copy in ipairs(copies_of(vars[k])) do
-        fn(copy, values.component_of(slots.average, i - 1))
-      end
-    end
-  end
-end
-
---- Put the running means in place of the variables.
-function M.overwrite_by_averages(own, vars)
-  each_average(own, vars, function(copy, average)
-    raw.variable_assign(copy, average)
-  end, shared_slots.overwrite)
-end
-
-local function average(own, plan, h)
-  -- The first average is what the first step gives.
-  local op = op_number "update_average"
-  local reals = { 0, h.step == 0 and 0 or h.ema_momentum }
-  each_average(own, plan, function(copy, mean)
-    raw.variables_update({ mean }, op, { copy, n = 2 }, nil, reals)
-  end, function(slot, v)
-    shared_slots.average(slot, v, op, reals)
-  end)
-  local every = h.ema_overwrite_frequency
-  if every and (h.step + 1) % every == 0 then
-    M.overwrite_by_averages(own, plan)
-  end
-end
-
 -- Checks ---------------------------------------------------------------------
 
 local function check_clipping(h, strategy)
@@ -668,9 +632,9 @@ end
 -- What a call of a traced function cannot decide.
 local function check_traced(plan, h)
   shared_slots.check_traced(plan.groups)
-  if h.use_ema then
-    errors.raise("NotImplementedError", "apply_gradients: use_ema cannot be "
-      .. "traced yet")
+  if h.use_ema and h.ema_overwrite_frequency then
+    errors.raise("NotImplementedError", "apply_gradients: "
+      .. "ema_overwrite_frequency cannot be traced yet")
   end
 end
 
@@ -724,7 +688,7 @@ function M.apply(own, strategy, payloads, aggregated)
   end
   constrain(plan)
   if h.use_ema then
-    average(own, plan, h)
+    averages.update(own, plan, h)
   end
   count_step(own, h.step)
 end

@@ -9,6 +9,7 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -123,6 +124,10 @@ method("apply_gradients", "grads vars:table=nil name=nil "
       errors.raise("RuntimeError", "`apply_gradients() cannot be called in "
         .. "cross-replica context", "call it in the function given to "
         .. "strategy:run")
+    end
+    if tracing.current() ~= nil then
+      errors.raise("NotImplementedError", WHAT .. ": apply_gradients cannot be "
+        .. "traced yet: whether gradients are finite decides what it does")
     end
     local given, _, n = apply.split_pairs(grads, vars)
     local list = {}

@@ -4,6 +4,7 @@
 --- over replicas, then every copy of every variable is updated on its device.
 --- A rule works on one copy and its slots and does not know of replicas.
 local apply = require "tfdist.keras.apply"
+local averages = require "tfdist.keras.averages"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local kinds = require "tfdist.base.kinds"
@@ -132,7 +133,7 @@ method("finalize_variable_values", "var_list:list", function(self, vars)
   local own = own_of(self)
   local list = containers("optimizer:finalize_variable_values", vars)
   if own.hyper.use_ema then
-    apply.overwrite_by_averages(own, list)
+    averages.overwrite(own, list)
   end
 end)
 
