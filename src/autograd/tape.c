@@ -331,7 +331,12 @@ static int append(tfd_tape *tape, const step *s, const uint32_t *slots) {
 }
 
 static bool watches(const tfd_tape *tape, const tfd_tensor *t) {
-  return tape->watch_accessed && t->variable->trainable &&
+  return tape->watch_accessed && (t->variable->trainable || tape->follow_all) &&
+         tfd__is_float(t->view.dtype);
+}
+
+static bool follows(const tfd_tape *tape, const tfd_tensor *t) {
+  return tape->follow_all && t->variable == NULL && tfd__is_symbolic(t) &&
          tfd__is_float(t->view.dtype);
 }
 
@@ -349,6 +354,9 @@ static int record_on(tfd_tape *tape, const step *s) {
       if (slot == TFD_NO_SLOT && t->variable != NULL && watches(tape, t)) {
         slot = tape->slots_n;
         TFD_TRY(watch_variable(tape, t->variable));
+      } else if (slot == TFD_NO_SLOT && follows(tape, t)) {
+        slot = tape->slots_n;
+        TFD_TRY(track(tape, t->id));
       }
     }
     if (i < CACHED_SLOTS) slots[i] = slot;
@@ -468,6 +476,12 @@ int tfd_tape_new(bool persistent, bool watch_accessed_variables,
     return rc;
   }
   *tape_p = tape;
+  return TFD_OK;
+}
+
+int tfd_tape_follow_all(tfd_tape *tape) {
+  TFD_GIVEN(tape, TAPE);
+  tape->follow_all = true;
   return TFD_OK;
 }
 

@@ -130,6 +130,7 @@ struct tfd_tape {
   tfd_context *context; /* owned reference */
   bool persistent;
   bool watch_accessed;
+  bool follow_all;
   bool recording;
   bool used;  /* a gradient was taken */
   int paused; /* nested tfd_tape_pause_all; 0 = records */

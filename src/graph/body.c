@@ -105,3 +105,11 @@ void tfd__body_lives(const tfd__body *b, int *last) {
     }
   }
 }
+
+void tfd__flow_free(tfd__flow *f) {
+  int i;
+
+  for (i = 0; i < f->graphs_n; i++) tfd__release(f->graphs[i]);
+  tfd__free(f->graphs);
+  tfd__free(f->slots);
+}

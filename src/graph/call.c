@@ -48,6 +48,7 @@ int tfd_graph_new(const char *name, tfd_graph **graph_p) {
   g->recorder.tracer.name = g->name;
   g->recorder.see = tfd__graph_see;
   g->recorder.join = tfd__graph_join;
+  g->recorder.adopt = tfd__graph_adopt;
   *graph_p = g;
   return TFD_OK;
 }
@@ -68,6 +69,7 @@ static int make_context(tfd_graph *g) {
   c->replica = from->replica;
   c->update = from->update;
   c->strategy = from->strategy;
+  c->unfollowed = g->parent != NULL ? from->unfollowed : 0;
   g->context = c;
   g->outer = tfd__context();
   tfd__retain(g->outer);
@@ -187,21 +189,20 @@ static int check_call(const tfd_graph *g, tfd_tensor *const *inputs,
 
 static int start(tfd_graph *g, tfd_tensor *const *inputs,
                  const tfd__given *given) {
-  tfd__program *p = NULL;
-
+  size_t n = (size_t)g->body.results_n + 1;
   bool followed = tfd__context()->tapes != NULL;
+  tfd__program *p = NULL;
 
   if (!followed && !g->replays) {
     TFD_TRY(tfd__graph_program(g, inputs, &p));
-    if (p == NULL && g->hosts_n == 0) {
+    if (p == NULL && g->hosts_n == 0 && g->flows_n == 0) {
       TFD_TRY(tfd__pieces_new(g, &g->pieces));
     }
   }
-  if (followed || (p == NULL && g->pieces == NULL))
+  if (followed || (p == NULL && g->pieces == NULL)) {
     return tfd__replay_new(g, inputs, given, &g->replay);
+  }
   if (g->outputs == NULL) {
-    size_t n = (size_t)g->body.results_n + 1;
-
     g->outputs = tfd__calloc(n, sizeof *g->outputs);
     if (g->outputs == NULL) return tfd__no_memory(n * 8, "graph");
   }
@@ -264,18 +265,22 @@ int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p) {
   return rc;
 }
 
-/* The step of the host that is due. */
-static int due(const tfd_graph *g, const tfd__node **node_p) {
+/* The step of the host that is due, in the innermost graph that runs. */
+static int due(const tfd_graph **g_p, tfd__replay **r_p,
+               const tfd__node **node_p) {
+  const tfd_graph *g = *g_p;
+  tfd__replay *r = g->replay;
   const tfd__node *n = NULL;
 
   TFD_TRY(check_running(g));
-  if (g->replay != NULL && g->replay->next > 0) {
-    n = &g->body.nodes[g->replay->next - 1];
-  }
-  if (n == NULL || !tfd__node_is_host(n)) {
+  while (r != NULL && r->frame != NULL) r = tfd__frame_inner(r->frame, &g);
+  if (r != NULL && r->next > 0) n = &g->body.nodes[r->next - 1];
+  if (n == NULL || n->host < 0) {
     return tfd__fail(TFD_FAILED_PRECONDITION,
                      "graph \"%s\": no step of the host is due", g->name);
   }
+  *g_p = g;
+  *r_p = r;
   *node_p = n;
   return TFD_OK;
 }
@@ -285,13 +290,12 @@ int tfd_graph_due(tfd_graph *graph, int64_t *number_p, int *values_n_p) {
   TFD_GIVEN_POINTER(number_p);
   TFD_GIVEN_POINTER(values_n_p);
 
+  const tfd_graph *g = graph;
+  tfd__replay *r = NULL;
   const tfd__node *n = NULL;
-  const tfd__node *first = graph->body.nodes;
-  int64_t number = 0;
 
-  TFD_TRY(due(graph, &n));
-  for (; first < n; first++) number += tfd__node_is_host(first) ? 1 : 0;
-  *number_p = number;
+  TFD_TRY(due(&g, &r, &n));
+  *number_p = n->host;
   *values_n_p = n->in_n;
   return TFD_OK;
 }
@@ -306,14 +310,60 @@ int tfd_graph_value(tfd_graph *graph, int index, tfd_tensor **value_p) {
   TFD_GIVEN(graph, GRAPH);
   TFD_GIVEN_POINTER(value_p);
 
+  const tfd_graph *g = graph;
+  tfd__replay *r = NULL;
   const tfd__node *n = NULL;
 
-  TFD_TRY(due(graph, &n));
+  TFD_TRY(due(&g, &r, &n));
   if (index < 0 || index >= n->in_n) {
-    return out_of_range(graph, "value", index, n->in_n);
+    return out_of_range(g, "value", index, n->in_n);
   }
-  return tfd__replay_value(graph, graph->replay,
-                           graph->body.operands[n->in + index], value_p);
+  return tfd__replay_value(g, r, g->body.operands[n->in + index], value_p);
+}
+
+/* Is it what the step was traced to give? */
+static int check_answer(const tfd_graph *g, const tfd__node *n, int i,
+                        const tfd_tensor *t) {
+  const tfd__view *want = &g->body.values[n->out + i].view;
+  char a[TFD_SHAPE_TEXT];
+  char b[TFD_SHAPE_TEXT];
+
+  if (t->buffer == NULL) return tfd__no_values(t, g->name);
+  if (t->view.dtype == want->dtype && tfd__shapes_agree(&t->view, want)) {
+    return TFD_OK;
+  }
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: a step of the host gave %s %s, it was traced with %s "
+                   "%s",
+                   g->name, tfd__dtype_name(t->view.dtype),
+                   tfd__shape_text(&t->view, a), tfd__dtype_name(want->dtype),
+                   tfd__shape_text(want, b));
+}
+
+int tfd_graph_supply(tfd_graph *graph, tfd_tensor *const *values,
+                     int values_n) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_HANDLES(values, values_n, TENSOR);
+
+  const tfd_graph *g = graph;
+  tfd__replay *r = NULL;
+  const tfd__node *n = NULL;
+  int i;
+
+  TFD_TRY(due(&g, &r, &n));
+  if (values_n != n->out_n) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "%s: a step of the host gave %d values, it was traced "
+                     "with %d",
+                     g->name, values_n, n->out_n);
+  }
+  for (i = 0; i < values_n; i++) TFD_TRY(check_answer(g, n, i, values[i]));
+  for (i = 0; i < values_n; i++) {
+    tfd__release(r->values[n->out + i]);
+    r->values[n->out + i] = values[i];
+    tfd__retain(values[i]);
+  }
+  return TFD_OK;
 }
 
 int tfd_graph_result(tfd_graph *graph, int index, tfd_tensor **result_p) {

@@ -1,6 +1,7 @@
 /* Common subexpressions: nodes of one op with the same operands, attributes and
 ** device give the same bits, so that one of them is enough. Updates, steps of
-** the host, random and stateful ops are all themselves; reads of a variable are
+** the host, flows, random and stateful ops are all themselves; reads of a
+*variable are
 ** the same between two writes. */
 #include <string.h>
 
@@ -80,7 +81,7 @@ static void visit(common *c, int k) {
     if (*v >= 0) *v = c->same[*v];
   }
   for (i = 0; i < n->targets_n; i++) c->writes[b->targets[n->targets + i]]++;
-  if (tfd__node_has_effect(n) || n->draw >= 0 ||
+  if (n->op == NULL || tfd__node_has_effect(n) || n->draw >= 0 ||
       (n->op->flags & TFD_OP_STATEFUL) != 0) {
     return;
   }

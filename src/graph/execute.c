@@ -1,45 +1,5 @@
-/* A graph of one device from inputs to results: as a program, one of a few for
-** shapes of the inputs that were met, or by replay. */
+/* A graph of one device from inputs to results, as a program or by replay. */
 #include "graph/graph.h"
-
-static bool fits(const tfd__program *p, tfd_tensor *const *inputs) {
-  const int64_t *at = p->layout;
-  int i;
-  int k;
-
-  for (i = 0; i < p->inputs_n; i++) {
-    const tfd__view *v = &inputs[i]->view;
-
-    for (k = 0; k < v->rank; k++) {
-      if (at[k] != v->dims[k] || at[k + v->rank] != v->strides[k]) return false;
-    }
-    at += 2 * v->rank;
-  }
-  return true;
-}
-
-int tfd__graph_program(tfd_graph *g, tfd_tensor *const *inputs,
-                       tfd__program **program_p) {
-  tfd__program *p = NULL;
-  int i = 0;
-
-  while (i < TFD_GRAPH_PROGRAMS - 1 && g->programs[i] != NULL &&
-         !fits(g->programs[i], inputs)) {
-    i++;
-  }
-  p = g->programs[i];
-  if (p == NULL || !fits(p, inputs)) {
-    TFD_TRY(tfd__lower(g, inputs, &p));
-    g->replays = p == NULL;
-    *program_p = p;
-    if (p == NULL) return TFD_OK;
-    tfd__program_free(g->programs[i]);
-  }
-  for (; i > 0; i--) g->programs[i] = g->programs[i - 1];
-  g->programs[0] = p;
-  *program_p = p;
-  return TFD_OK;
-}
 
 static int run_replay(tfd_graph *g, tfd_tensor *const *inputs,
                       const tfd__given *given, tfd_tensor **outputs) {
@@ -78,9 +38,14 @@ void tfd__graph_clear(tfd_graph *g) {
   for (i = 0; i < g->constants_n; i++) tfd__release(g->constants[i]);
   for (i = 0; i < g->variables_n; i++) tfd__release(g->variables[i]);
   for (i = 0; i < g->joints_n; i++) tfd__release(g->joints[i]);
+  for (i = 0; i < g->captures_n; i++) tfd__release(g->captures[i].outer);
+  for (i = 0; i < g->flows_n; i++) tfd__flow_free(&g->flows[i]);
+  tfd__release(g->parent);
   tfd__body_free(&g->body);
   tfd__free(g->map.keys);
   tfd__free(g->map.numbers);
+  tfd__free(g->captures);
+  tfd__free(g->flows);
   tfd__free(g->inputs);
   tfd__free(g->constants);
   tfd__free(g->variables);

@@ -11,9 +11,16 @@
 ** Both give the bits of the ops run one by one.
 **
 ** - pieces: a program for each device and stretch between devices.
+**
+** A part is a graph inside another one: what its ops take from the graphs
+** around it becomes its input. It only records; what runs is extracted from it.
+** A flow is a node that runs such graphs: one of them, or one again and again.
+** Graphs of flows have no graphs around them; so a flow is a function of its
+** operands, but for steps of the host and the variables that it writes.
+**
 ** Files, each above those before it: body (arrays), record, dead, common,
 ** forward, sizes, groups, plan, program (what runs), emit, fused, lower (body
-** to program), replay, execute, pieces, text, call (the API).
+** to program), find, replay, execute, pieces, flow, text, call (the API), part.
 ** May include base .. ops; not autograd, distribute, comm. Specs: spec/graph,
 ** spec/c/graph_*.c. */
 
@@ -40,7 +47,7 @@ typedef struct tfd__graph_value {
 
 /* Fixed size; lists lie in the body's arrays from the index given here. */
 typedef struct tfd__node {
-  const tfd__op *op; /* NULL = a joint, or a step of the host */
+  const tfd__op *op; /* NULL = a joint, a step of the host or a flow */
   tfd__joint *joint; /* borrowed of the graph */
   tfd_device *device;
   const char *file;
@@ -50,7 +57,7 @@ typedef struct tfd__node {
   int in_n;
   int out; /* the first of its values, which follow each other */
   int out_n;
-  int targets; /* numbers of variables */
+  int targets; /* numbers of variables; of a flow those that it may write */
   int targets_n;
   int ints;
   int reals;
@@ -58,7 +65,10 @@ typedef struct tfd__node {
   int draw_slot;   /* the first of four ints */
   int numbers;     /* of the call that are its reals, from here; -1 = its own */
   bool alias;      /* a view, though the op has a kernel: casts to one's own */
+  int flow;        /* number of its flow, -1 = none */
+  int host;        /* number of the step of the host, -1 = none */
   bool unfollowed; /* tapes do not see it */
+  bool effect;     /* it is a step of the host, or a flow with such in it */
   bool dead;
 } tfd__node;
 
@@ -96,7 +106,7 @@ static inline bool tfd__node_is_view(const tfd__node *n) {
 /* Variable that the node reads, -1 = it is no read. */
 int tfd__node_reads(const tfd__body *b, const tfd__node *n);
 static inline bool tfd__node_is_host(const tfd__node *n) {
-  return n->op == NULL && n->joint == NULL;
+  return n->host >= 0;
 }
 /* Numbers that the node takes. */
 static inline int tfd__node_reals(const tfd__node *n) {
@@ -105,7 +115,7 @@ static inline int tfd__node_reals(const tfd__node *n) {
 }
 /* Must it run although nobody uses what it gives? */
 static inline bool tfd__node_has_effect(const tfd__node *n) {
-  return n->op == NULL || n->targets_n > 0;
+  return n->effect || n->joint != NULL || n->targets_n > 0;
 }
 
 /* Id or address -> number of a value. */
@@ -119,6 +129,38 @@ typedef struct tfd__value_map {
 typedef struct tfd__program tfd__program;
 typedef struct tfd__replay tfd__replay;
 typedef struct tfd__pieces tfd__pieces;
+
+/* --- parts and flows ------------------------------------------------------ */
+
+/* What an input stands for. */
+typedef struct tfd__capture {
+  tfd_tensor *outer; /* of a part: what it takes from around, owned; or NULL */
+  int64_t source;    /* of an extracted graph: the part's input, or -1 - i for
+                     ** the value of variable i before it runs */
+} tfd__capture;
+
+/* Graphs that a node runs. Each of their inputs names one of the node's slots,
+** which are its operands; while a loop runs, carries and rows among them are
+** those of the iteration.
+** - choice: slot 0 is the number of the graph that runs; what is out of range
+**   takes the last. Results are its.
+** - loop: graphs[0] is the body, graphs[1] the condition if there is one. Its
+**   slots:
+**   how often (absent with a condition), carries, rows (tensors of which an
+**   iteration gets one row), the rest. The body gives the next carries, then
+**   what is stacked. Results: carries, the count, stacks. */
+typedef struct tfd__flow {
+  tfd_graph **graphs; /* owned references */
+  int *slots;         /* of all inputs of all graphs, in their order */
+  int graphs_n;
+  int carries_n; /* -1 = a choice */
+  int rows_n;
+  int stacks_n;
+  int64_t most;  /* iterations at most, -1 = no bound */
+  bool reversed; /* from the last row to the first; stacks are filled so too */
+} tfd__flow;
+
+enum { TFD_COUNT_SLOT = 0, TFD_CARRIES_SLOT = 1 }; /* of a loop */
 
 #define TFD_GRAPH_PROGRAMS 8 /* for as many shapes of the inputs */
 
@@ -137,8 +179,13 @@ struct tfd_graph {
   int joints_n, joints_room;
   int64_t *draws; /* words as they were at the trace, four each */
   int draws_n, draws_room;
-  int numbers_n; /* that each call is given */
-  int hosts_n;   /* steps of the host */
+  int numbers_n;          /* that each call is given */
+  int hosts_n;            /* steps of the host, those in flows too */
+  tfd__capture *captures; /* one for each input */
+  int captures_n, captures_room;
+  tfd__flow *flows;
+  int flows_n, flows_room;
+  tfd_graph *parent; /* the graph around a part; owned, NULL = none */
   bool complete;
   bool running;
   tfd_context *context; /* where it records; owned, NULL = it never did */
@@ -158,9 +205,25 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *op, bool *taken_p);
 int tfd__graph_join(tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
                     int in_n, tfd_variable *const *targets, int targets_n,
                     const double *reals);
+int tfd__map_set(tfd__value_map *m, uint64_t key, int value);
 /* Number of the value that t is in this graph; t becomes a constant if it is
 ** none yet. */
 int tfd__graph_value_of(tfd_graph *g, tfd_tensor *t, int *number_p);
+
+/* Add an input of g. */
+int tfd__graph_add_input(tfd_graph *g, const tfd__graph_value *value,
+                         const tfd__capture *capture, int *number_p);
+/* The graph that calls are made of: parts count draws and steps with it. */
+static inline tfd_graph *tfd__graph_root(tfd_graph *g) {
+  while (g->parent != NULL) g = g->parent;
+  return g;
+}
+
+/* Recorders ask whether a symbolic tensor of another graph may be used: those
+** around it. */
+int tfd__graph_adopt(tfd__recorder *self, tfd_tensor *t, const char *what,
+                     int i);
+void tfd__flow_free(tfd__flow *f);
 
 /* --- passes --------------------------------------------------------------- */
 
@@ -313,7 +376,7 @@ void tfd__program_free(tfd__program *p);
 int tfd__program_call(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
                       const tfd__given *given, tfd_tensor **outputs);
 
-/* execute.c: the program for inputs of these shapes, NULL where there can be
+/* The program for inputs of these shapes, NULL where there can be
 ** none. */
 int tfd__graph_program(tfd_graph *g, tfd_tensor *const *inputs,
                        tfd__program **program_p);
@@ -340,7 +403,10 @@ tfd_graph *tfd__pieces_graph(const tfd__pieces *p, int i);
 
 /* --- replay --------------------------------------------------------------- */
 
+typedef struct tfd__frame tfd__frame;
+
 struct tfd__replay {
+  tfd__frame *frame;   /* of the flow that runs; NULL = none */
   tfd_tensor **values; /* owned references, NULL = none (any more) */
   int *last;           /* node that uses a value last */
   int64_t *words;
@@ -357,6 +423,9 @@ int tfd__replay_next(tfd_graph *g, tfd__replay *r, tfd_graph_event *event_p);
 /* A value as it is now. Owns: *value_p. */
 int tfd__replay_value(const tfd_graph *g, const tfd__replay *r, int v,
                       tfd_tensor **value_p);
+
+/* The graph that runs inside, if it is replayed. */
+tfd__replay *tfd__frame_inner(const tfd__frame *f, const tfd_graph **g_p);
 
 /* Last node that uses each value, views of it included; INT_MAX for results. */
 void tfd__body_lives(const tfd__body *b, int *last);

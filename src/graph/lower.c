@@ -237,7 +237,8 @@ static int lower_from(tfd__lowering *l, int k, int *n_p) {
 
 /* --- before and after ----------------------------------------------------- */
 
-/* All on one device, no steps of the host, every target once for a node. */
+/* All on one device, no steps of the host, no flows, every target once for a
+ * node. */
 static tfd_device *only_device(const tfd_graph *g) {
   const tfd__body *b = &g->body;
   tfd_device *device = NULL;
@@ -249,7 +250,7 @@ static tfd_device *only_device(const tfd_graph *g) {
     const tfd__node *n = &b->nodes[k];
 
     if (n->dead) continue;
-    if (device != NULL && n->device != device) return NULL;
+    if (n->flow >= 0 || (device != NULL && n->device != device)) return NULL;
     device = n->device;
     for (i = 1; i < n->targets_n; i++) {
       int first = b->targets[n->targets + i - 1];

@@ -49,7 +49,7 @@ static int map_reserve(tfd__value_map *m) {
   return TFD_OK;
 }
 
-static int map_set(tfd__value_map *m, uint64_t key, int value) {
+int tfd__map_set(tfd__value_map *m, uint64_t key, int value) {
   int *number = NULL;
 
   TFD_TRY(map_reserve(m));
@@ -84,6 +84,32 @@ static int add_constant(tfd_graph *g, tfd_tensor *t, int *of_p) {
   return TFD_OK;
 }
 
+int tfd__graph_adopt(tfd__recorder *self, tfd_tensor *t, const char *what,
+                     int i) {
+  const tfd_graph *g = (const tfd_graph *)self;
+
+  if (!tfd__is_symbolic(t)) return tfd__no_values(t, what);
+  while (g != NULL && t->tracer != &g->recorder.tracer) g = g->parent;
+  return g != NULL ? TFD_OK : tfd__out_of_place(t, what, i);
+}
+
+int tfd__graph_add_input(tfd_graph *g, const tfd__graph_value *value,
+                         const tfd__capture *capture, int *number_p) {
+  tfd__graph_value *v = NULL;
+
+  TFD_TRY(TFD_GROW(g->inputs, 1));
+  TFD_TRY(TFD_GROW(g->captures, 1));
+  TFD_TRY(tfd__body_value(&g->body, &v, number_p));
+  *v = *value;
+  v->view.data = NULL;
+  v->origin = TFD_FROM_INPUT;
+  v->of = g->inputs_n;
+  tfd__retain(capture->outer);
+  g->captures[g->captures_n++] = *capture;
+  g->inputs[g->inputs_n++] = *number_p;
+  return TFD_OK;
+}
+
 int tfd__graph_value_of(tfd_graph *g, tfd_tensor *t, int *number_p) {
   tfd__graph_value *v = NULL;
   tfd__graph_value value = {.view = t->view, .device = t->device};
@@ -93,7 +119,14 @@ int tfd__graph_value_of(tfd_graph *g, tfd_tensor *t, int *number_p) {
     *number_p = number;
     return TFD_OK;
   }
-  if (t->buffer == NULL) return tfd__out_of_place(t, "graph", 0);
+  if (t->buffer == NULL) {
+    tfd__capture capture = {.outer = t};
+
+    TFD_TRY(tfd__graph_adopt(&g->recorder, t, "graph", 0));
+    value.origin = TFD_FROM_INPUT;
+    TFD_TRY(tfd__graph_add_input(g, &value, &capture, number_p));
+    return tfd__map_set(&g->map, t->id, *number_p);
+  }
   if (t->variable != NULL) {
     value.origin = TFD_FROM_VARIABLE;
     TFD_TRY(add_variable(g, t->variable, &value.of));
@@ -105,17 +138,18 @@ int tfd__graph_value_of(tfd_graph *g, tfd_tensor *t, int *number_p) {
   TFD_TRY(tfd__body_value(&g->body, &v, &number));
   *v = value;
   *number_p = number;
-  return map_set(&g->map, key_of(t), number);
+  return tfd__map_set(&g->map, key_of(t), number);
 }
 
 /* --- nodes ---------------------------------------------------------------- */
 
 /* The draw whose words the op was given, and the slot of the first of them. */
-static int draw_of(const tfd_graph *g, const tfd__pending *p, int *slot_p) {
+static int draw_of(tfd_graph *g, const tfd__pending *p, int *slot_p) {
   const tfd__param *at = tfd__param_find(p->op, "seed_lo", 7);
   int i;
 
   if (at == NULL) return -1;
+  g = tfd__graph_root(g);
   *slot_p = at->slot;
   for (i = g->draws_n / 4 - 1; i >= 0; i--) {
     if (memcmp(&g->draws[i * 4], p->ints + at->slot, 4 * sizeof *g->draws) ==
@@ -208,7 +242,7 @@ static int add_outputs(tfd_graph *g, tfd__node *n, const tfd__pending *p) {
     v->device = p->out[i]->device;
     v->origin = TFD_FROM_NODE;
     v->of = b->nodes_n;
-    TFD_TRY(map_set(&g->map, p->out[i]->id, number));
+    TFD_TRY(tfd__map_set(&g->map, p->out[i]->id, number));
   }
   return TFD_OK;
 }
@@ -223,6 +257,8 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
                  .replica = p->replica,
                  .numbers = -1,
                  .alias = p->alias,
+                 .flow = -1,
+                 .host = -1,
                  .unfollowed = tfd__context()->unfollowed > 0};
 
   n.draw = draw_of(g, p, &n.draw_slot);
@@ -248,7 +284,9 @@ int tfd__graph_join(tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
                  .line = c->line,
                  .replica = c->replica,
                  .draw = -1,
-                 .numbers = -1};
+                 .numbers = -1,
+                 .flow = -1,
+                 .host = -1};
 
   TFD_TRY(TFD_GROW(b->nodes, 1));
   TFD_TRY(TFD_GROW(b->reals, j->reals_n));
@@ -274,7 +312,8 @@ int tfd_graph_input(tfd_graph *graph, tfd_dtype dtype, const int64_t *dims,
   TFD_GIVEN_POINTER(tensor_p);
 
   const tfd_context *c = tfd__context();
-  tfd__graph_value *v = NULL;
+  tfd__capture capture = {.outer = NULL};
+  tfd__graph_value value = {.device = device};
   tfd_tensor *t = NULL;
   int number = 0;
   int rc;
@@ -282,21 +321,16 @@ int tfd_graph_input(tfd_graph *graph, tfd_dtype dtype, const int64_t *dims,
   if (!tfd__dtype_ok((int)dtype)) {
     return tfd__fail(TFD_TYPE_ERROR, "graph: %d is no dtype", (int)dtype);
   }
-  if (device == NULL) TFD_TRY(tfd__default_device(&device));
-  TFD_TRY(TFD_GROW(graph->inputs, 1));
-  TFD_TRY(tfd__tensor_symbolic(&graph->recorder.tracer, device, (int)dtype,
-                               dims, dims_n, c->file, c->line, &t));
-  rc = tfd__body_value(&graph->body, &v, &number);
-  if (rc == TFD_OK) rc = map_set(&graph->map, t->id, number);
+  if (device == NULL) TFD_TRY(tfd__default_device(&value.device));
+  TFD_TRY(tfd__tensor_symbolic(&graph->recorder.tracer, value.device,
+                               (int)dtype, dims, dims_n, c->file, c->line, &t));
+  value.view = t->view;
+  rc = tfd__graph_add_input(graph, &value, &capture, &number);
+  if (rc == TFD_OK) rc = tfd__map_set(&graph->map, t->id, number);
   if (rc != TFD_OK) {
     tfd__release(t);
     return rc;
   }
-  v->view = t->view;
-  v->device = device;
-  v->origin = TFD_FROM_INPUT;
-  v->of = graph->inputs_n;
-  graph->inputs[graph->inputs_n++] = number;
   *tensor_p = t;
   return TFD_OK;
 }
@@ -310,6 +344,7 @@ int tfd_graph_draw(tfd_graph *graph, const int64_t *words, int words_n,
     return tfd__fail(TFD_INVALID_ARGUMENT, "graph: a draw has 4 words, got %d",
                      words_n);
   }
+  graph = tfd__graph_root(graph);
   TFD_TRY(TFD_GROW(graph->draws, 4));
   memcpy(graph->draws + graph->draws_n, words, 4 * sizeof *words);
   *number_p = graph->draws_n / 4;
@@ -334,6 +369,7 @@ int tfd_graph_numbers(tfd_graph *graph, int64_t first) {
   }
   n->numbers = (int)first;
   end = n->numbers + tfd__node_reals(n);
+  graph = tfd__graph_root(graph);
   if (end > graph->numbers_n) graph->numbers_n = end;
   return TFD_OK;
 }
@@ -345,12 +381,16 @@ int tfd_graph_host(tfd_graph *graph, tfd_object *const *values, int values_n,
   TFD_GIVEN_POINTER(number_p);
 
   const tfd_context *c = tfd__context();
+  tfd_graph *root = tfd__graph_root(graph);
   tfd__body *b = &graph->body;
   tfd__node n = {.file = c->file,
                  .line = c->line,
                  .replica = c->replica,
                  .draw = -1,
-                 .numbers = -1};
+                 .numbers = -1,
+                 .flow = -1,
+                 .host = root->hosts_n,
+                 .effect = true};
   int i;
 
   TFD_TRY(TFD_GROW(b->nodes, 1));
@@ -366,7 +406,8 @@ int tfd_graph_host(tfd_graph *graph, tfd_object *const *values, int values_n,
   }
   b->operands_n += values_n;
   b->nodes[b->nodes_n++] = n;
-  *number_p = graph->hosts_n++;
+  if (root != graph) graph->hosts_n++;
+  *number_p = root->hosts_n++;
   return TFD_OK;
 }
 

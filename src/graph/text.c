@@ -66,22 +66,58 @@ static void put_place(writer *w, const tfd__node *n) {
   put(w, "\n");
 }
 
-static void put_node(writer *w, const tfd_graph *g, const tfd__node *n) {
+static void indent(writer *w, int depth) {
+  put(w, "%*s", 2 * depth, "");
+}
+
+static void put_graph(writer *w, const tfd_graph *g, int depth);
+
+/* The graphs of a flow with what each of their inputs is. */
+static void put_flow(writer *w, const tfd_graph *g, const tfd__node *n,
+                     int depth) {
+  const tfd__flow *f = &g->flows[n->flow];
+  const int *slots = f->slots;
+  int i;
+  int k;
+
+  for (k = 0; k < f->graphs_n; k++) {
+    indent(w, depth);
+    if (f->carries_n < 0) {
+      put(w, "branch %d:", k);
+    } else {
+      put(w, "%s:", k == 0 ? "body" : "condition");
+    }
+    for (i = 0; i < f->graphs[k]->inputs_n; i++) {
+      put(w, " x%d = operand %d", i, *slots++);
+    }
+    put(w, "\n");
+    put_graph(w, f->graphs[k], depth + 1);
+  }
+}
+
+static const char *node_name(const tfd_graph *g, const tfd__node *n) {
+  if (n->op != NULL) return n->op->name;
+  if (n->joint != NULL) return n->joint->name;
+  if (n->flow < 0) return "host";
+  if (g->flows[n->flow].carries_n < 0) return "choice";
+  return g->flows[n->flow].reversed ? "loop back" : "loop";
+}
+
+static void put_node(writer *w, const tfd_graph *g, const tfd__node *n,
+                     int depth) {
   const tfd__body *b = &g->body;
   int i;
 
-  put(w, "  ");
-  for (i = 0; i < n->out_n && n->targets_n == 0; i++) {
+  indent(w, depth);
+  for (i = 0; i < n->out_n && (n->targets_n == 0 || n->flow >= 0); i++) {
     put(w, "%s%%%d", i > 0 ? ", " : "", n->out + i);
   }
-  for (i = 0; i < n->targets_n; i++) {
+  for (i = 0; i < n->targets_n && n->flow < 0; i++) {
     put(w, "%s\"%.200s\"", i > 0 ? ", " : "",
         g->variables[b->targets[n->targets + i]]->name);
   }
-  put(w, "%s%s(", tfd__node_is_host(n) ? "" : " = ",
-      n->op != NULL      ? n->op->name
-      : n->joint != NULL ? n->joint->name
-                         : "host");
+  put(w, "%s%s(", tfd__node_is_host(n) && n->out_n == 0 ? "" : " = ",
+      node_name(g, n));
   for (i = 0; i < n->in_n; i++) {
     if (i > 0) put(w, ", ");
     put_value(w, g, b->operands[n->in + i]);
@@ -92,6 +128,23 @@ static void put_node(writer *w, const tfd_graph *g, const tfd__node *n) {
     put_type(w, &b->values[n->out + i].view);
   }
   put_place(w, n);
+  if (n->flow >= 0) put_flow(w, g, n, depth + 1);
+}
+
+static void put_graph(writer *w, const tfd_graph *g, int depth) {
+  const tfd__body *b = &g->body;
+  int i;
+
+  for (i = 0; i < b->nodes_n; i++) {
+    if (!b->nodes[i].dead) put_node(w, g, &b->nodes[i], depth);
+  }
+  indent(w, depth);
+  put(w, "results:");
+  for (i = 0; i < b->results_n; i++) {
+    put(w, " ");
+    put_value(w, g, b->results[i]);
+  }
+  put(w, "\n");
 }
 
 static void put_recorded(writer *w, const tfd_graph *g) {
@@ -107,15 +160,7 @@ static void put_recorded(writer *w, const tfd_graph *g) {
     put_type(w, &b->values[g->inputs[i]].view);
     put(w, "\n");
   }
-  for (i = 0; i < b->nodes_n; i++) {
-    if (!b->nodes[i].dead) put_node(w, g, &b->nodes[i]);
-  }
-  put(w, "  results:");
-  for (i = 0; i < b->results_n; i++) {
-    put(w, " ");
-    put_value(w, g, b->results[i]);
-  }
-  put(w, "\n");
+  put_graph(w, g, 1);
 }
 
 static void put_data(writer *w, const tfd__program *p, const tfd__view *v) {

@@ -395,15 +395,16 @@ static int dispatch_run(dispatch *d, const int64_t *ints, const double *reals,
 
 /* Symbolic inputs are the recorder's own; are sizes unknown? */
 static int check_symbols(const dispatch *d, bool *partial_p) {
-  const tfd__recorder *r = d->context->recorder;
+  tfd__recorder *r = d->context->recorder;
   int i;
 
   for (i = 0; i < d->in_n; i++) {
-    const tfd_tensor *t = d->in[i];
+    tfd_tensor *t = d->in[i];
 
     if (t == NULL || t->buffer != NULL) continue;
     if (t->tracer != &r->tracer) {
-      return tfd__out_of_place(t, d->op->name, i);
+      if (r->adopt == NULL) return tfd__out_of_place(t, d->op->name, i);
+      TFD_TRY(r->adopt(r, t, d->op->name, i));
     }
     *partial_p = *partial_p || t->view.numel < 0;
   }

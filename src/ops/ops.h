@@ -180,7 +180,8 @@ typedef struct tfd__joint {
 /* Sees the ops of a context after inference and before they run. While one is
 ** there:
 ** - What it takes over does not run; its results are symbolic. Their values
-**   cannot be read, and they are inputs of ops under the same recorder only.
+**   cannot be read, and they are inputs of ops under the same recorder only, or
+**   under those that adopt them.
 ** - Inference works on sizes that are not known (-1).
 ** - Tapes record after it, on symbolic tensors, and their gradients are ops
 **   that it sees in turn; sizes must be known for that.
@@ -197,6 +198,10 @@ typedef struct tfd__recorder {
   int (*join)(struct tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
               int in_n, tfd_variable *const *targets, int targets_n,
               const double *reals);
+  /* May t, symbolic and of another recorder, be input i of `what`? NULL: none
+  ** may. */
+  int (*adopt)(struct tfd__recorder *self, tfd_tensor *t, const char *what,
+               int i);
 } tfd__recorder;
 
 struct tfd_context {

@@ -38,6 +38,58 @@ TFD_API int tfd_graph_numbers(tfd_graph *graph, int64_t first);
  * values: tfd_graph_next stops there. Its number in *number_p. */
 TFD_API int tfd_graph_host(tfd_graph *graph, tfd_object *const *values,
                            int values_n, int64_t *number_p);
+/** One more value that the step of the host recorded last gives, symbolic: it
+ * is due in tfd_graph_supply. Sizes of -1 are unknown. */
+TFD_API int tfd_graph_answer(tfd_graph *graph, tfd_dtype dtype,
+                             const int64_t *dims, int dims_n,
+                             tfd_device *device, tfd_tensor **tensor_p);
+/** A part of `graph`: a graph to record what runs or does not, or again and
+ * again. What its ops take from the graphs around it becomes its inputs. It is
+ * never complete; graphs are extracted from it. */
+TFD_API int tfd_graph_part(tfd_graph *graph, const char *name,
+                           tfd_graph **part_p);
+/** What input `index` of a part stands for; NULL if tfd_graph_input made it. */
+TFD_API int tfd_graph_captured(tfd_graph *part, int64_t index,
+                               tfd_tensor **outer_p);
+/** A graph that gives these results of a part as it is recorded so far. Its
+ * inputs are those of the part that it needs, and the values that variables
+ * have before it runs; variables that `others` write are read where they are
+ * instead. `pure`: without effects, what it would write is a value. Errors:
+ * NotImplementedError when a pure graph needs what effects give. */
+TFD_API int tfd_graph_extract(tfd_graph *part, tfd_object *const *results,
+                              int results_n, bool pure,
+                              tfd_graph *const *others, int others_n,
+                              tfd_graph **graph_p);
+/** Number of inputs. */
+TFD_API int tfd_graph_input_count(const tfd_graph *graph);
+/** Which input of the part is input `index` of a graph extracted from it;
+ * -1 - i: the value of its variable i. */
+TFD_API int tfd_graph_source(tfd_graph *graph, int64_t index,
+                             int64_t *number_p);
+/** Variable `index` of those that a graph reads or writes. */
+TFD_API int tfd_graph_variable(tfd_graph *graph, int64_t index,
+                               tfd_variable **variable_p);
+/** Record a step that runs one of these extracted graphs: that of the number
+ * which operand 0 has, else the last. slots: for each input of each graph in
+ * turn, which operand it is. Its results are those of the graphs. */
+TFD_API int tfd_graph_choice(tfd_graph *graph, tfd_graph *const *graphs,
+                             int graphs_n, tfd_object *const *operands,
+                             int operands_n, const int64_t *slots, int slots_n);
+/** Record a loop. graphs: the body, and the condition if there is one.
+ * operands: how often it runs (absent with a condition), what `carries` values
+ * begin with, `rows` tensors of which each iteration gets one row, the rest;
+ * slots as above. The body gives the next carries, then what is stacked.
+ * Results: the last carries, the number of iterations, `stacks` tensors of one
+ * row for each iteration. size: the number of iterations where it is known,
+ * most: their bound, -1 = none; reversed: from the last row to the first. */
+TFD_API int tfd_graph_loop(tfd_graph *graph, tfd_graph *const *graphs,
+                           int graphs_n, tfd_object *const *operands,
+                           int operands_n, const int64_t *slots, int slots_n,
+                           int64_t carries, int64_t rows, int64_t stacks,
+                           int64_t size, int64_t most, bool reversed);
+/** Result `index` of the step recorded last, symbolic. */
+TFD_API int tfd_graph_output(tfd_graph *graph, int64_t index,
+                             tfd_tensor **tensor_p);
 /** The graph is complete: it gives `results`, its symbolic tensors or others.
  * Errors: TypeError for symbolic tensors of another graph. */
 TFD_API int tfd_graph_complete(tfd_graph *graph, tfd_object *const *results,
@@ -57,6 +109,9 @@ TFD_API int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p);
 TFD_API int tfd_graph_due(tfd_graph *graph, int64_t *number_p, int *values_n_p);
 /** Value i of the step that is due. */
 TFD_API int tfd_graph_value(tfd_graph *graph, int index, tfd_tensor **value_p);
+/** What the step that is due gives. */
+TFD_API int tfd_graph_supply(tfd_graph *graph, tfd_tensor *const *values,
+                             int values_n);
 /** Result i of the call that is done. */
 TFD_API int tfd_graph_result(tfd_graph *graph, int index,
                              tfd_tensor **result_p);

@@ -44,6 +44,9 @@ TFD_API int tfd_op_call(const char *name, const char *attributes,
  * Source: tf.GradientTape */
 TFD_API int tfd_tape_new(bool persistent, bool watch_accessed_variables,
                          tfd_tape **tape_p);
+/** Follow every floating-point value that is used from now on, variables that
+ * are not trainable too. */
+TFD_API int tfd_tape_follow_all(tfd_tape *tape);
 /** Stop recording. Errors: RuntimeError if it does not record. */
 TFD_API int tfd_tape_stop(tfd_tape *tape);
 /** Record again (same context). */

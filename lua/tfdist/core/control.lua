@@ -1,10 +1,13 @@
---- tf.cond, tf.while_loop, tf.map_fn and the like. Ops run at the call, so
---- these are loops of Lua; they exist for programs written with them.
+--- tf.cond, tf.while_loop, tf.map_fn and the like. Where ops run at the call,
+--- these are branches and loops of Lua; in traced functions those that values
+--- decide on are part of the graph (module flow).
 ---
 --- Where TensorFlow passes a tuple, a plain list becomes several arguments, and
 --- several results become a list.
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
+local flow = require "tfdist.core.flow"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
@@ -17,17 +20,22 @@ local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local check_function = text.check_callable
 
--- A Lua boolean from a boolean or a scalar boolean tensor.
-local function truth(what, name, x)
+-- One boolean: a Lua boolean, or the tensor that has it at a call.
+local function condition(what, name, x)
   if type(x) == "boolean" then
     return x
   end
-  local t = raw.operand_tensor(convert.operand(x, nil, what, name))
-  tracing.refuse(what, t)
+  local t = convert.operand(x, nil, what, name)
+  if tracing.current() ~= nil and raw.kind(t) == "variable" then
+    t = raw.variable_read(t)
+  end
+  t = raw.operand_tensor(t)
   if raw.tensor_dtype(t) ~= "bool" or raw.tensor_size(t) ~= 1 then
     errors.raise("TypeError", ("%s: %s must be one boolean, got a %s tensor of "
       .. "%d elements"):format(what, name, raw.tensor_dtype(t),
       raw.tensor_size(t)))
+  elseif tracing.is_symbolic(t) then
+    return t
   end
   return raw.item(t)
 end
@@ -127,14 +135,157 @@ local function clock(def)
   end)
 end
 
-local function branches(def)
-  --- true_fn() or false_fn(), by a boolean or a scalar boolean tensor.
+-- The words of an error.
+local function said(problem)
+  return errors.is_error(problem) and problem.message or tostring(problem)
+end
+
+-- Branches ---------------------------------------------------------------------
+
+-- Results that are not the same in all branches: TensorFlow's words.
+local function mismatch(what, detail)
+  errors.raise("TypeError", ("%s: true_fn and false_fn arguments to tf.cond "
+    .. "must have the same number, type, and overall structure of return "
+    .. "values; %s"):format(what, detail))
+end
+
+-- A leaf of a branch's results: a tensor of the part, or a Lua value.
+local function branch_leaf(what, x)
+  if x == nil or type(x) == "number" or type(x) == "boolean"
+    or type(x) == "string" then
+    return x
+  end
+  local t = raw.kind(x) == "slices" and convert.tensor(x, nil, what, "result")
+    or convert.operand(x, nil, what, "result")
+  return flow.identity(t)
+end
+
+-- Leaf i of all branches as tensors of one dtype; or a Lua value that all share.
+local function join_leaves(what, flats, i)
+  local dtype, same = nil, true
+  for k = 1, #flats do
+    local x = flats[k][i]
+    same = same and rawequal(x, flats[1][i]) and type(x) ~= "userdata"
+    if type(x) == "userdata" then
+      dtype = dtype or raw.tensor_dtype(x)
+    end
+  end
+  if same then
+    return false, flats[1][i]
+  end
+  for k = 1, #flats do
+    local x = flats[k][i]
+    if x == nil or type(x) == "string" then
+      mismatch(what, ("result %d is %s in branch %d"):format(i,
+        text.describe(x), k - 1))
+    elseif type(x) ~= "userdata" then
+      flats[k][i] = convert.tensor(x, dtype, what, "result")
+    end
+    dtype = dtype or raw.tensor_dtype(flats[k][i])
+    if raw.tensor_dtype(flats[k][i]) ~= dtype then
+      mismatch(what, ("result %d is %s in branch 0 and %s in branch %d"):format(
+        i, dtype, raw.tensor_dtype(flats[k][i]), k - 1))
+    elseif raw.tensor_rank(flats[k][i]) ~= raw.tensor_rank(flats[1][i]) then
+      errors.raise("NotImplementedError", ("%s: result %d has shape %s in "
+        .. "branch 0 and %s in branch %d; a result of unknown rank cannot be "
+        .. "traced"):format(what, i, text.shape(raw.tensor_dims(flats[1][i])),
+        text.shape(raw.tensor_dims(flats[k][i])), k - 1))
+    end
+  end
+  return true
+end
+
+-- Trace all branches; the call runs the one that index (a tensor) names, else
+-- the last.
+local function choose(what, index, fns)
+  local parts, flats, tensors = {}, {}, {}
+  for k = 1, #fns do
+    parts[k] = flow.part(function()
+      return nest.map_structure(function(x)
+        return branch_leaf(what, x)
+      end, pack(fns[k]()))
+    end)
+    local ok, problem = pcall(nest.assert_same_structure, parts[1].results,
+      parts[k].results)
+    if not ok then
+      mismatch(what, said(problem))
+    end
+    flats[k] = nest.flatten(parts[k].results)
+    tensors[k] = { n = 0 }
+  end
+  local out, at = { n = flats[1].n }, {}
+  for i = 1, out.n do
+    local is_tensor, value = join_leaves(what, flats, i)
+    out[i] = value
+    if is_tensor then
+      at[#at + 1] = i
+      for k = 1, #fns do
+        tensors[k].n = #at
+        tensors[k][#at] = flats[k][i]
+      end
+    end
+  end
+  local results = flow.choose(index, parts, tensors)
+  for j = 1, #at do
+    out[at[j]] = results[j]
+  end
+  local joined = nest.pack_sequence_as(parts[1].results, out)
+  return unpack(joined, 1, joined.n)
+end
+
+-- Branch 0 where the condition holds, else branch 1.
+local function choose_by(tf, what, pred, true_fn, false_fn)
+  local index = tf.where(tf.reshape(pred, {}), tf.constant(0, "int32"),
+    tf.constant(1, "int32"))
+  return choose(what, index, { true_fn, false_fn })
+end
+
+-- tf.case with conditions from the i-th on, some of which only a call knows.
+local function case_from(tf, list, i, default)
+  local pair = list[i]
+  if pair == nil then
+    if default == nil then
+      errors.raise("InvalidArgument", "case: no condition holds and there is "
+        .. "no default")
+    end
+    return default()
+  elseif type(pair[1]) == "boolean" then
+    if pair[1] then
+      return pair[2]()
+    end
+    return case_from(tf, list, i + 1, default)
+  elseif list[i + 1] == nil and default == nil then
+    tf.debugging.Assert(pair[1], { "case: no condition holds and there is no "
+      .. "default" })
+    return pair[2]()
+  end
+  return choose_by(tf, "case", pair[1], pair[2], function()
+    return case_from(tf, list, i + 1, default)
+  end)
+end
+
+local function check_exclusive(tf, list)
+  local count = tf.constant(0, "int32")
+  for i = 1, #list do
+    count = count + tf.cast(list[i][1], "int32")
+  end
+  tf.debugging.Assert(tf.less_equal(count, tf.constant(1, "int32")),
+    { "case: more than one condition holds, but exclusive = true" })
+end
+
+local function branches(tf, def)
+  --- true_fn() or false_fn(), by a boolean or a scalar boolean tensor. In a
+  --- traced function both are traced where only the call knows it.
+  --- Errors: TypeError when their results are not alike.
   --- Source: tf.cond
   def("cond", "pred true_fn false_fn name=nil",
     function(pred, true_fn, false_fn)
       check_function("cond", "true_fn", true_fn)
       check_function("cond", "false_fn", false_fn)
-      if truth("cond", "pred", pred) then
+      local chosen = condition("cond", "pred", pred)
+      if type(chosen) ~= "boolean" then
+        return choose_by(tf, "cond", chosen, true_fn, false_fn)
+      elseif chosen then
         return true_fn()
       end
       return false_fn()
@@ -146,13 +297,17 @@ local function branches(def)
   --- Source: tf.case
   def("case", "pred_fn_pairs default=nil exclusive=false strict=false "
     .. "name='case'", function(pairs_list, default, exclusive)
-      local chosen
+      local chosen, known = nil, true
+      local list = {}
       local _, n = options.list("case", "pred_fn_pairs", pairs_list, "pairs")
       for i = 1, n do
         local pair = options.list("case", ("pred_fn_pairs[%d]"):format(i),
           pairs_list[i], "a condition and a function")
         check_function("case", "pred_fn_pairs[" .. i .. "][2]", pair[2])
-        if truth("case", "pred_fn_pairs[" .. i .. "][1]", pair[1]) then
+        list[i] = { condition("case", "pred_fn_pairs[" .. i .. "][1]", pair[1]),
+          pair[2] }
+        known = known and type(list[i][1]) == "boolean"
+        if list[i][1] == true then
           if chosen == nil then
             chosen = pair[2]
           elseif exclusive then
@@ -161,60 +316,205 @@ local function branches(def)
           end
         end
       end
-      chosen = chosen or default
-      if chosen == nil then
-        errors.raise("InvalidArgument", "case: no condition holds and there "
-          .. "is no default")
+      if default ~= nil then
+        check_function("case", "default", default)
       end
-      check_function("case", "default", chosen)
-      return chosen()
+      if not known then
+        if exclusive then
+          check_exclusive(tf, list)
+        end
+        return case_from(tf, list, 1, default)
+      end
+      return case_from(tf, chosen and { { true, chosen } } or {}, 1, default)
     end)
 
   --- branch_fns[branch_index + 1](); out of range: default, or the last.
   --- Source: tf.switch_case
   def("switch_case", "branch_index branch_fns default=nil name=nil",
     function(index, fns, default)
+      options.list("switch_case", "branch_fns", fns, "functions")
+      local list = lists.append({}, fns)
+      list[#list + 1] = default
+      for i = 1, #list do
+        check_function("switch_case", "branch_fns", list[i])
+      end
       if type(index) ~= "number" then
-        index = raw.operand_tensor(convert.index_operand(index, "switch_case",
-          "branch_index"))
-        tracing.refuse("switch_case", index)
+        index = convert.index_operand(index, "switch_case", "branch_index")
+        if tracing.current() ~= nil and raw.kind(index) == "variable" then
+          index = raw.variable_read(index)
+        end
+        index = raw.operand_tensor(index)
+        if tracing.is_symbolic(index) then
+          return choose("switch_case", tf.reshape(index, {}), list)
+        end
         index = raw.item(index)
       end
       options.integer("switch_case", "branch_index", index)
-      options.list("switch_case", "branch_fns", fns, "functions")
-      local fn = fns[index + 1] or default or fns[#fns]
-      check_function("switch_case", "branch_fns", fn)
-      return fn()
+      return (list[index + 1] or list[#list])()
     end)
+end
+
+-- Loops ------------------------------------------------------------------------
+
+local function has_tensor(flat)
+  for i = 1, flat.n do
+    local x = flat[i]
+    if type(x) == "userdata" or tracing.is_symbolic(x) then
+      return true
+    end
+  end
+  return false
+end
+
+-- Sizes that loop variable i may have.
+local function invariant_of(flat, i, shapes)
+  local dims = raw.tensor_dims(flat[i])
+  local shape = shapes and shapes[i]
+  if shape == nil then
+    return dims
+  end
+  if #shape ~= #dims then
+    errors.raise("ValueError", ("while_loop: shape_invariants has rank %d for "
+      .. "loop variable %d of shape %s"):format(#shape, i, text.shape(dims)))
+  end
+  local out = {}
+  for axis = 1, #dims do
+    out[axis] = shape[axis] or -1
+  end
+  return out
+end
+
+-- Values of a loop as tensors of the graph; a variable's is what it has there.
+local function loop_tensors(what, flat, like)
+  local out = { n = flat.n }
+  for i = 1, flat.n do
+    local t = convert.operand(flat[i], like and raw.tensor_dtype(like[i]), what,
+      "loop variable")
+    out[i] = raw.kind(t) == "variable" and raw.variable_read(t) or t
+  end
+  return out
+end
+
+-- Does a value enter an iteration as the one before left it?
+local function check_carry(what, i, before, after)
+  local a, b = raw.tensor_dims(before), raw.tensor_dims(after)
+  local good = #a == #b
+  for axis = 1, good and #a or 0 do
+    good = good and (a[axis] == -1 or a[axis] == b[axis])
+  end
+  if raw.tensor_dtype(before) ~= raw.tensor_dtype(after) then
+    errors.raise("TypeError", ("%s: loop variable %d is %s and %s after one "
+      .. "iteration"):format(what, i, raw.tensor_dtype(before),
+      raw.tensor_dtype(after)))
+  elseif not good then
+    errors.raise("ValueError", ("%s: loop variable %d enters the loop with "
+      .. "shape %s, but has shape %s after one iteration"):format(what, i,
+      text.shape(a), text.shape(b)), "to allow the shape to vary across "
+      .. "iterations, use the `shape_invariants` argument")
+  end
+end
+
+-- A loop that the graph goes through: structure `vars`, step(vars, rows) gives
+-- the next and what is stacked, a list.
+local function graph_loop(what, l)
+  local flat = loop_tensors(what, nest.flatten(l.vars))
+  l.inits, l.dims = flat, {}
+  for i = 1, flat.n do
+    l.dims[i] = invariant_of(flat, i, l.shapes)
+  end
+  function l.body(carries, parts)
+    local after, stacks = l.step(nest.pack_sequence_as(l.vars, carries), parts)
+    local ok, problem = pcall(nest.assert_same_structure, l.vars, after)
+    if not ok then
+      errors.raise("ValueError", what .. ": " .. said(problem))
+    end
+    after = loop_tensors(what, nest.flatten(after), carries)
+    for i = 1, after.n do
+      check_carry(what, i, carries[i], after[i])
+    end
+    return after, stacks
+  end
+  if l.again ~= nil then
+    function l.check(carries)
+      local holds = condition(what, "cond's result",
+        l.again(nest.pack_sequence_as(l.vars, carries)))
+      return type(holds) == "boolean" and convert.tensor(holds, "bool", what,
+        "cond") or holds
+    end
+  end
+  l.size, l.most = l.size or -1, l.most or -1
+  l.reversed, l.tensors = l.reversed == true, l.tensors or { n = 0 }
+  local last, stacked = flow.loop(l)
+  return nest.pack_sequence_as(l.vars, last), stacked
+end
+
+-- Results of a body for n loop variables: one by one, or as one list.
+local function next_values(n, results)
+  if results.n == 1 and n ~= 1 and nest.is_nested(results[1]) then
+    results = pack(give(results[1]))
+  end
+  if results.n ~= n then
+    errors.raise("ValueError", ("while_loop: body returned %d values for %d "
+      .. "loop variables"):format(results.n, n))
+  end
+  return results
+end
+
+-- Does the call decide how often? Lua numbers make a loop of Lua, unless the
+-- condition is a tensor that the trace does not know.
+local function is_for_graph(again, values)
+  if tracing.current() == nil then
+    return false
+  elseif has_tensor(nest.flatten(values)) then
+    return true
+  end
+  local holds
+  flow.part(function()
+    holds = again(unpack(values, 1, values.n))
+  end, true)
+  return type(holds) ~= "boolean"
+end
+
+local function most_of(most)
+  if type(most) == "userdata" then
+    most = convert.operand(most, nil, "while_loop", "maximum_iterations")
+    most = raw.item(raw.operand_tensor(most))
+  end
+  if most ~= nil then
+    options.integer("while_loop", "maximum_iterations", most)
+  end
+  return most
 end
 
 local function loops(tf, def)
   --- body(vars...) while cond(vars...) holds; returns the last values.
+  --- Errors: ValueError, TypeError when a variable's shape or dtype changes in
+  ---   a traced function and shape_invariants (a list of shapes, -1 = any size)
+  ---   does not allow it.
   --- Source: tf.while_loop
   def("while_loop", "cond body loop_vars shape_invariants=nil "
     .. "parallel_iterations=10 back_prop=true swap_memory=false "
     .. "maximum_iterations=nil name=nil",
-    function(cond, body, vars, _, _, _, _, most)
+    function(cond, body, vars, shapes, _, _, _, most)
       check_function("while_loop", "cond", cond)
       check_function("while_loop", "body", body)
-      if most ~= nil then
-        options.integer("while_loop", "maximum_iterations", most)
-      end
+      most = most_of(most)
       local n, values = arguments(vars)
-      values = { unpack(values, 1, n) }
+      values = { n = n, unpack(values, 1, n) }
+      if is_for_graph(cond, values) then
+        values = graph_loop("while_loop", { vars = values, shapes = shapes,
+          most = most, again = function(now)
+            return (cond(unpack(now, 1, n)))
+          end, step = function(now)
+            return next_values(n, pack(body(unpack(now, 1, n)))), { n = 0 }
+          end })
+        return unpack(values, 1, n)
+      end
       local count = 0
       while (most == nil or count < most)
-        and truth("while_loop", "cond's result",
+        and condition("while_loop", "cond's result",
           (cond(unpack(values, 1, n)))) do
-        local results = pack(body(unpack(values, 1, n)))
-        if results.n == 1 and n ~= 1 and nest.is_nested(results[1]) then
-          results = pack(give(results[1]))
-        end
-        if results.n ~= n then
-          errors.raise("ValueError", ("while_loop: body returned %d values for "
-            .. "%d loop variables"):format(results.n, n))
-        end
-        values = results
+        values = next_values(n, pack(body(unpack(values, 1, n))))
         count = count + 1
       end
       return unpack(values, 1, n)
@@ -296,7 +596,7 @@ end
 --- Put the functions into tf.
 function M.install(tf, def)
   clock(def)
-  branches(def)
+  branches(tf, def)
   loops(tf, def)
   folds(tf, def)
 end

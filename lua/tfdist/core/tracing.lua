@@ -16,6 +16,31 @@ function M.current()
   return state.current.trace
 end
 
+-- The trace of the function itself: parts of it have what calls have with it.
+local function root_of(trace)
+  return trace.root or trace
+end
+
+--- Call fn(...) while ops are recorded in the part of the trace that `inner`
+--- stands for.
+function M.inside(inner, fn, ...)
+  local own = state.current
+  local outer = own.trace
+  raw.graph_begin(inner.graph)
+  own.trace = inner
+  return state.protect(function()
+    own.trace = outer
+    raw.graph_end(inner.graph)
+  end, fn, ...)
+end
+
+--- A part of the trace that goes on; `loop`: what it records may run again.
+function M.part(loop)
+  local trace = state.current.trace
+  return { graph = raw.graph_part(trace.graph, trace.name), name = trace.name,
+    root = root_of(trace), loops = loop or trace.loops }
+end
+
 --- Call fn(...) while ops run: for what is made once, at the trace.
 function M.lifted(fn, ...)
   local own = state.current
@@ -36,7 +61,7 @@ end
 --- A draw of random numbers: fn gives the four words of its stream at each
 --- call; those returned here stand for them at the trace.
 function M.draw(fn, ...)
-  local trace = state.current.trace
+  local trace = root_of(state.current.trace)
   local draws = trace.draws
   draws[#draws + 1] = fn
   raw.graph_draw(trace.graph, { ... })
@@ -50,8 +75,14 @@ function M.draw_number()
 end
 
 --- n numbers that fn() gives at each call, as a list; returns the first's place.
+--- Errors: NotImplementedError in a loop, whose iterations would share them.
 function M.numbers(n, fn)
   local trace = state.current.trace
+  if trace.loops then
+    errors.raise("NotImplementedError", "an optimizer's step in a loop that the "
+      .. "call decides on cannot be traced", "a Lua `for` unrolls")
+  end
+  trace = root_of(trace)
   local first = trace.numbers_n
   trace.numbers[#trace.numbers + 1] = fn
   trace.numbers_n = first + n
@@ -64,17 +95,27 @@ function M.takes_numbers(first)
 end
 
 --- fn(values...) is called at this point of the program, at each call, with the
---- values that these tensors and variables then have.
+--- values that these tensors and variables then have. `answers`: specs (dtype,
+--- dims, device) of the tensors that it gives; returns symbols for them, a list.
 ---@param values table  with n
 ---@param fn function
-function M.host(values, fn)
+---@param answers? table  with n
+function M.host(values, fn, answers)
   local trace = state.current.trace
   local given = { n = values.n }
   for i = 1, values.n do
     given[i] = raw.kind(values[i]) == "variable" and raw.variable_read(values[i])
       or values[i]
   end
-  trace.steps[raw.graph_host(trace.graph, given)] = fn
+  local number = raw.graph_host(trace.graph, given)
+  root_of(trace).steps[number] = { fn = fn, answers = answers ~= nil }
+  local symbols = { n = answers and answers.n or 0 }
+  for i = 1, symbols.n do
+    local want = answers[i]
+    symbols[i] = raw.graph_answer(trace.graph, want.dtype, want.dims,
+      want.device)
+  end
+  return symbols
 end
 
 --- True for a tensor whose values only a call knows.
@@ -83,18 +124,10 @@ function M.is_symbolic(x)
     and raw.tensor_is_symbolic(x)
 end
 
---- Raise when `what` would have to look at x, which is symbolic.
-function M.refuse(what, x)
-  if state.current.trace ~= nil and M.is_symbolic(x) then
-    errors.raise("NotImplementedError", what .. ": a condition that only the "
-      .. "call knows cannot be traced yet", "tf.where chooses element by "
-      .. "element; a Lua condition is decided at the trace")
-  end
-end
-
 --- A variable was made: only the first trace of a function may.
 function M.made_variable(name)
   local trace = state.current.trace
+  trace = trace and root_of(trace)
   if trace == nil then
     return
   elseif not trace.may_create then
@@ -109,7 +142,7 @@ end
 function M.custom_gradient()
   local trace = state.current.trace
   if trace ~= nil then
-    trace.has_custom_gradient = true
+    root_of(trace).has_custom_gradient = true
   end
 end
 

@@ -233,7 +233,11 @@ local function run_steps(c, graph)
     for i = 1, n do
       given[i] = raw.graph_value(graph, i - 1)
     end
-    c.steps[number](unpack(given, 1, n))
+    local step = c.steps[number]
+    local answers = step.fn(unpack(given, 1, n))
+    if step.answers then
+      raw.graph_supply(graph, answers)
+    end
   end
 end
 

@@ -1,0 +1,500 @@
+--- Branches and loops inside traced functions: values, gradients of any order,
+--- effects, errors. Expected values are the eager ones or closed forms.
+local tf = require "tfdist"
+local expect = require "spec.support.expect"
+local raw = require "tfdist.core.raw"
+
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
+
+local function raises(kind, words, fn, ...)
+  local e = expect.failure(fn, ...)
+  assert.are.equal(kind, tf.errors.kind(e), tostring(e))
+  assert.is_not_nil(tostring(e):find(words, 1, true), tostring(e))
+end
+
+local function values(t)
+  return tf.convert_to_tensor(t):toflat()
+end
+
+local function grads(fn, x)
+  local y
+  local tape = tf.GradientTape(function(t)
+    t:watch(x)
+    y = fn(x)
+  end)
+  return tape:gradient(y, x)
+end
+
+-- fn of each x, its first and second gradient: eager, traced with the tapes
+-- around the call, and with the tapes inside. Equal bits.
+local function check_gradients(fn, xs)
+  local function first(x) return grads(fn, x) end
+  local inside = tf.function_(function(x)
+    return fn(x), first(x), grads(first, x)
+  end)
+  local f = tf.function_(fn)
+  local function around(x) return grads(f, x) end
+  for _, value in ipairs(xs) do
+    local x = tf.constant(value)
+    local want = { fn(x), first(x), (grads(first, x)) }
+    local got = { inside(x) }
+    local outer = { f(x), around(x), (grads(around, x)) }
+    for i = 1, 2 do
+      assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(got[i]), i)
+      assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(outer[i]), i)
+    end
+    -- What is not connected is nil outside, zeros where another branch is.
+    local second = want[3] and values(want[3]) or values(tf.zeros_like(x))
+    local of_got = got[3] and values(got[3]) or values(tf.zeros_like(x))
+    local of_outer = outer[3] and values(outer[3]) or values(tf.zeros_like(x))
+    assert.are.same(second, of_got)
+    assert.are.same(second, of_outer)
+  end
+end
+
+describe("tf.cond in a traced function", function()
+  it("runs the branch that the call chooses", function()
+    local traced = { 0, 0 }
+    local f = tf.function_(function(x)
+      return tf.cond(x:greater(0), function()
+        traced[1] = traced[1] + 1
+        return { a = x * 2, b = { x } }, 1
+      end, function()
+        traced[2] = traced[2] + 1
+        return { a = -x, b = { x - 1 } }, 1
+      end)
+    end)
+    for _, x in ipairs { 3, -3, 5 } do
+      local t, one = f(tf.constant(x + 0.5))
+      assert.are.equal(x > 0 and 2 * (x + 0.5) or -(x + 0.5), t.a:item())
+      assert.are.equal(x > 0 and x + 0.5 or x - 0.5, t.b[1]:item())
+      assert.are.equal(1, one)
+    end
+    assert.are.same({ 1, 1 }, traced)
+  end)
+
+  it("takes a number of one branch as a tensor of the other's dtype", function()
+    local f = tf.function_(function(x)
+      return tf.cond(x:greater(0), function() return x end,
+        function() return 0 end)
+    end)
+    assert.are.equal(2.5, f(tf.constant(2.5)):item())
+    assert.are.equal(0, f(tf.constant(-2.5)):item())
+    assert.are.equal("float32", f(tf.constant(-2.5)).dtype)
+  end)
+
+  it("decides by a variable as it is at the call", function()
+    local v = tf.Variable(true, { trainable = false })
+    local f = tf.function_(function(x)
+      return tf.cond(v, function() return x + 1 end,
+        function() return x - 1 end)
+    end)
+    assert.are.equal(2, f(tf.constant(1.0)):item())
+    v:assign(false)
+    assert.are.equal(0, f(tf.constant(1.0)):item())
+  end)
+
+  it("writes variables and prints in the branch that runs only", function()
+    local v, lines = tf.Variable(1.0), {}
+    local f = tf.function_(function(x)
+      local before = v:read_value()
+      local y = tf.cond(x:greater(0), function()
+        v:assign_add(x)
+        tf.print("up", x, { output_stream = function(line)
+          lines[#lines + 1] = line
+        end })
+        return v * 10
+      end, function()
+        return v * 1
+      end)
+      tf.print("end", { output_stream = function(line)
+        lines[#lines + 1] = line
+      end })
+      return before, y, v:read_value()
+    end)
+    local function call(x)
+      local a, b, c = f(tf.constant(x))
+      return { a:item(), b:item(), c:item() }
+    end
+    assert.are.same({ 1, 30, 3 }, call(2.0))
+    assert.are.same({ 3, 3, 3 }, call(-2.0))
+    assert.are.same({ 3, 80, 8 }, call(5.0))
+    assert.are.same({ "up 2\n", "end\n", "end\n", "up 5\n", "end\n" }, lines)
+  end)
+
+  it("nests, and captures through all levels", function()
+    local c = tf.constant(100.0)
+    local function plain(x, y)
+      return tf.cond(x:greater(0), function()
+        return tf.cond(y:greater(0), function() return x + y + c end,
+          function() return x - y end)
+      end, function()
+        return tf.cond(y:greater(x), function() return y * 2 end,
+          function() return c end)
+      end)
+    end
+    local f = tf.function_(plain)
+    for _, p in ipairs { { 1, 2 }, { 1, -2 }, { -1, 2 }, { -1, -2 } } do
+      local x, y = tf.constant(p[1] + 0.5), tf.constant(p[2] + 0.5)
+      assert.are.equal(plain(x, y):item(), f(x, y):item())
+    end
+  end)
+
+  it("has gradients of any order, with tapes inside and around", function()
+    local v = tf.Variable(3.0)
+    check_gradients(function(x)
+      return tf.cond(x:greater(0), function() return x * x * x * v end,
+        function() return tf.sin(x) end)
+    end, { 2.0, -0.5 })
+    check_gradients(function(x)
+      local z = x * 2
+      return z * tf.cond(x:greater(0), function()
+        return tf.cond(x:greater(1), function() return tf.exp(z) end,
+          function() return z * x end)
+      end, function() return x end)
+    end, { 2.0, 0.5, -1.0 })
+  end)
+
+  it("gives gradients of variables, also where one branch uses none", function()
+    local v, u = tf.Variable(3.0), tf.Variable(2.0)
+    local f = tf.function_(function(x)
+      local y
+      local tape = tf.GradientTape(function()
+        y = tf.cond(x:greater(0), function() return x * v * v end,
+          function() return u * 5 end)
+      end)
+      return unpack(tape:gradient(y, { v, u }))
+    end)
+    local a, b = f(tf.constant(2.0))
+    assert.are.same({ 12, 0 }, { a:item(), b:item() })
+    a, b = f(tf.constant(-2.0))
+    assert.are.same({ 0, 5 }, { a:item(), b:item() })
+  end)
+
+  it("has the gradient at the values that the branch saw", function()
+    local v = tf.Variable(3.0)
+    local f = tf.function_(function(x)
+      local y
+      local tape = tf.GradientTape(function()
+        y = tf.cond(x:greater(0), function()
+          local before = v * v
+          v:assign(v * 2)
+          return before + v * v
+        end, function() return v * 1 end)
+      end)
+      v:assign(100.0)
+      return tape:gradient(y, v)
+    end)
+    -- d(v v) at 3 and at 6: reads before and after the write both count.
+    assert.are.equal(2 * 3 + 2 * 6, f(tf.constant(1.0)):item())
+    v:assign(3.0)
+    assert.are.equal(1, f(tf.constant(-1.0)):item())
+  end)
+
+  it("keeps custom gradients and tapes inside a branch", function()
+    local odd = tf.custom_gradient(function(x)
+      return x * 2, function(dy) return dy * 100 end
+    end)
+    local f = tf.function_(function(x)
+      return grads(function(a)
+        return tf.cond(a:greater(0), function() return odd(a) end,
+          function() return a end)
+      end, x), tf.cond(x:greater(0), function()
+        return grads(function(a) return a * a end, x)
+      end, function() return x end)
+    end)
+    local a, b = f(tf.constant(3.0))
+    assert.are.same({ 100, 6 }, { a:item(), b:item() })
+    a, b = f(tf.constant(-3.0))
+    assert.are.same({ 1, -3 }, { a:item(), b:item() })
+  end)
+
+  it("says how the branches' results differ", function()
+    local function of(a, b)
+      return tf.function_(function(x)
+        return tf.cond(x:greater(0), function() return a(x) end,
+          function() return b(x) end)
+      end)
+    end
+    local x = tf.constant(1.0)
+    local words = "must have the same number, type, and overall structure"
+    for _, other in ipairs {
+      function(t) return { t } end, function(t) return t, t end,
+      function(t) return tf.cast(t, "int32") end, function() end,
+      function() return "word" end,
+    } do
+      raises("TypeError", words, of(function(t) return t end, other), x)
+    end
+    raises("NotImplementedError", "unknown rank", of(function(t) return t end,
+      function(t) return tf.reshape(t, { 1 }) end), x)
+    raises("TypeError", "one boolean", tf.function_(function(t)
+      return tf.cond(tf.stack { t, t }:greater(0), function() end,
+        function() end)
+    end), x)
+    assert.is_true(tf.executing_eagerly())
+  end)
+
+  it("refuses what leaks from a branch", function()
+    local kept
+    local f = tf.function_(function(x)
+      local y = tf.cond(x:greater(0), function()
+        kept = x * 2
+        return kept
+      end, function() return x end)
+      return y + kept
+    end)
+    raises("TypeError", "out of scope", f, tf.constant(1.0))
+    assert.is_true(tf.executing_eagerly())
+  end)
+
+  it("makes variables of the first trace outside the branch", function()
+    local v
+    local f = tf.function_(function(x)
+      return tf.cond(x:greater(0), function()
+        v = v or tf.Variable(7.0)
+        return x + v
+      end, function() return x end)
+    end)
+    assert.are.equal(9, f(tf.constant(2.0)):item())
+    assert.are.equal(-2, f(tf.constant(-2.0)):item())
+  end)
+
+  it("shows its branches", function()
+    local f = tf.function_(function(x)
+      return tf.cond(x:greater(0), function() return x + x end,
+        function() return -x end)
+    end)
+    local text = f:get_concrete_function(tf.constant(1.0)):graph()
+    assert.is_not_nil(text:find("= choice(%", 1, true), text)
+    assert.is_not_nil(text:find("branch 0: x0 = operand 1", 1, true), text)
+    assert.is_not_nil(text:find("      %1 = negative(x0) float32 {}", 1, true),
+      text)
+  end)
+end)
+
+describe("tf.case and tf.switch_case in a traced function", function()
+  it("take what holds first, or the default", function()
+    local f = tf.function_(function(x)
+      return tf.case({ { x:greater(10), function() return x * 10 end },
+        { x:greater(1), function() return x * 2 end } },
+        { default = function() return x end })
+    end)
+    assert.are.equal(110, f(tf.constant(11.0)):item())
+    assert.are.equal(4, f(tf.constant(2.0)):item())
+    assert.are.equal(0.5, f(tf.constant(0.5)):item())
+  end)
+
+  it("say that none or several hold", function()
+    local x = tf.constant(1.0)
+    local none = tf.function_(function(t)
+      return tf.case { { t:greater(10), function() return t end } }
+    end)
+    raises("InvalidArgument", "no condition holds", none, x)
+    assert.are.equal(11, none(tf.constant(11.0)):item())
+    local several = tf.function_(function(t)
+      return tf.case({ { t:greater(0), function() return t end },
+        { t:greater(-1), function() return t end } }, { exclusive = true })
+    end)
+    raises("InvalidArgument", "more than one condition", several, x)
+  end)
+
+  it("choose by number, the last for what is outside", function()
+    local f = tf.function_(function(i, x)
+      return tf.switch_case(i, { function() return x end,
+        function() return x * 2 end }, { default = function() return -x end })
+    end)
+    local x = tf.constant(4.0)
+    for i, want in pairs { [0] = 4, [1] = 8, [2] = -4, [7] = -4, [-1] = -4 } do
+      assert.are.equal(want, f(tf.constant(i, "int32"), x):item())
+    end
+  end)
+end)
+
+describe("tf.while_loop in a traced function", function()
+  local function power(x, n)
+    local _, y = tf.while_loop(function(i) return tf.less(i, n) end,
+      function(i, y) return i + 1, y * x end,
+      { tf.constant(0, "int32"), tf.ones_like(x) })
+    return y
+  end
+
+  it("runs as often as the call says, also never", function()
+    local f = tf.function_(power)
+    for n = 0, 5 do
+      assert.are.equal(2 ^ n, f(tf.constant(2.0),
+        tf.constant(n, "int32")):item())
+    end
+    assert.are.equal(1, f:experimental_get_tracing_count())
+  end)
+
+  it("has gradients of any order, with tapes inside and around", function()
+    for _, n in ipairs { 0, 1, 4 } do
+      local count = tf.constant(n, "int32")
+      check_gradients(function(x) return power(x, count) * x end, { 1.5, -2.0 })
+    end
+  end)
+
+  it("has gradients of loops in loops and branches in loops", function()
+    check_gradients(function(x)
+      local _, y = tf.while_loop(function(i) return tf.less(i, 3) end,
+        function(i, y)
+          local _, z = tf.while_loop(function(j) return tf.less(j, i) end,
+            function(j, z) return j + 1, z * x end,
+            { tf.constant(0, "int32"), y })
+          return i + 1, tf.cond(z:greater(2), function() return z / 2 end,
+            function() return z * z + x end)
+        end, { tf.constant(0, "int32"), x })
+      return y
+    end, { 1.5, 0.75 })
+  end)
+
+  it("gives the gradient of a variable that all iterations read", function()
+    local v = tf.Variable(2.0)
+    local f = tf.function_(function(x, n)
+      local y
+      local tape = tf.GradientTape(function()
+        local _
+        _, y = tf.while_loop(function(i) return tf.less(i, n) end,
+          function(i, z) return i + 1, z * v end, { tf.constant(0, "int32"), x })
+      end)
+      return y, tape:gradient(y, v)
+    end)
+    for n = 1, 4 do
+      local y, g = f(tf.constant(3.0), tf.constant(n, "int32"))
+      assert.are.equal(3 * 2 ^ n, y:item())
+      assert.are.equal(3 * n * 2 ^ (n - 1), g:item())
+    end
+  end)
+
+  it("agrees with finite differences where values are matrices", function()
+    local w = tf.Variable({ { 0.5, -0.2 }, { 0.3, 0.1 } }, { dtype = "float64" })
+    local function loss(x)
+      local _, y = tf.while_loop(function(i) return tf.less(i, 3) end,
+        function(i, h) return i + 1, tf.tanh(tf.matmul(h, w)) + x end,
+        { tf.constant(0, "int32"), x })
+      return tf.reduce_sum(y * y)
+    end
+    local f = tf.function_(function(x)
+      local y
+      local tape = tf.GradientTape(function() y = loss(x) end)
+      return tape:gradient(y, w)
+    end)
+    local x = tf.constant({ { 0.4, -0.7 } }, { dtype = "float64" })
+    local got, eps = values(f(x)), 1e-6
+    local base = values(w)
+    for i = 1, 4 do
+      local at = {}
+      for sign = -1, 1, 2 do
+        local moved = { unpack(base) }
+        moved[i] = moved[i] + sign * eps
+        w:assign(tf.constant(moved, { dtype = "float64", shape = { 2, 2 } }))
+        at[sign] = loss(x):item()
+      end
+      -- Differences of the second order and of rounding: 1e-8.
+      assert.is_true(math.abs((at[1] - at[-1]) / (2 * eps) - got[i]) < 1e-7)
+    end
+  end)
+
+  it("writes variables, prints and draws in every iteration", function()
+    local v, lines = tf.Variable(0.0), {}
+    local f = tf.function_(function(n)
+      return tf.while_loop(function(i) return tf.less(i, n) end,
+        function(i, all)
+          v:assign_add(tf.cast(i, "float32") + 1)
+          tf.print(i, v, { output_stream = function(line)
+            lines[#lines + 1] = line
+          end })
+          return i + 1, all + tf.one_hot(i, 3) * tf.random.uniform {}
+        end, { tf.constant(0, "int32"), tf.zeros { 3 } })
+    end)
+    local _, drawn = f(tf.constant(3, "int32"))
+    assert.are.equal(6, v:read_value():item())
+    assert.are.same({ "0 1\n", "1 3\n", "2 6\n" }, lines)
+    local a, b, c = unpack(values(drawn))
+    assert.is_true(a ~= b and b ~= c and a ~= c)
+  end)
+
+  it("stops at maximum_iterations", function()
+    local f = tf.function_(function(x)
+      return tf.while_loop(function() return tf.constant(true) end,
+        function(y) return y + 1 end, { x }, { maximum_iterations = 7 })
+    end)
+    assert.are.equal(8, f(tf.constant(1.0)):item())
+  end)
+
+  it("lets shapes change where shape_invariants say so", function()
+    local function grow(x, options)
+      return tf.while_loop(function(i) return tf.less(i, 3) end,
+        function(i, z) return i + 1, tf.concat({ z, z }, 0) end,
+        { tf.constant(0, "int32"), x }, options)
+    end
+    raises("ValueError", "enters the loop with shape {1}, but has shape {2} "
+      .. "after one iteration", tf.function_(grow), tf.ones { 1 })
+    local f = tf.function_(function(x)
+      return grow(x, { shape_invariants = { {}, { -1 } } })
+    end)
+    local i, y = f(tf.ones { 1 })
+    assert.are.equal(3, i:item())
+    assert.are.equal(8, #values(y))
+    raises("TypeError", "after one iteration", tf.function_(function(x)
+      return tf.while_loop(function() return true end, function(z)
+        return tf.cast(z, "int32")
+      end, { x })
+    end), tf.constant(1.0))
+  end)
+
+  it("keeps loops of Lua numbers loops of Lua", function()
+    local turns = 0
+    local f = tf.function_(function(x)
+      local _, y = tf.while_loop(function(i) return i < 4 end, function(i, y)
+        turns = turns + 1
+        return i + 1, y
+      end, { 0, 1 })
+      return x * y
+    end)
+    assert.are.equal(3, f(tf.constant(3.0)):item())
+    assert.are.equal(4, turns)
+  end)
+
+  it("takes no memory as calls go on", function()
+    local f = tf.function_(function(x, n)
+      return grads(function(a) return power(a, n) end, x)
+    end)
+    local x, n = tf.constant(1.01), tf.constant(5, "int32")
+    for _ = 1, 20 do f(x, n) end
+    collectgarbage()
+    collectgarbage()
+    local bytes, handles = raw.live_bytes(), raw.live_handles "tensor"
+    for _ = 1, 200 do f(x, n) end
+    collectgarbage()
+    collectgarbage()
+    assert.is_true(raw.live_bytes() <= bytes)
+    assert.is_true(raw.live_handles "tensor" <= handles)
+  end)
+
+  it("leaves nothing when its function is dropped", function()
+    local function round()
+      for _ = 1, 20 do
+        local v = tf.Variable(tf.ones { 8 })
+        local f = tf.function_(function(x, n)
+          return grads(function(a)
+            return tf.cond(n:greater(3), function() return power(a * v, n) end,
+              function() return a end)
+          end, x)
+        end)
+        f(tf.ones { 8 }, tf.constant(5, "int32"))
+      end
+      collectgarbage()
+      collectgarbage()
+      collectgarbage()
+      return raw.live_handles "graph", raw.live_handles "variable",
+        raw.live_bytes()
+    end
+    round()
+    local graphs, variables, bytes = round()
+    for _ = 1, 2 do
+      local g, v, b = round()
+      assert.is_true(g <= graphs and v <= variables and b <= bytes)
+    end
+  end)
+end)
