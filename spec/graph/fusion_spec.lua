@@ -1,0 +1,48 @@
+--- What a person sees of fused groups: the lowered graph and its costs.
+local tf = require "tfdist"
+local raw = require "tfdist.core.raw"
+
+describe("a traced function's groups", function()
+  local function cell(x, w)
+    return tf.tanh(x * w + 1) - x
+  end
+
+  local function run()
+    local f = tf.function_(cell)
+    local x = tf.constant { { 0.5, -2, 3 }, { 1, 0.25, -0.125 } }
+    local w = tf.constant { 2, -1, 0.5 }
+    return f(x, w), f:get_concrete_function(x, w), cell(x, w)
+  end
+
+  it("are one call with the bits of the ops", function()
+    local y, concrete, want = run()
+    local program = concrete:graph "lowered"
+    assert.truthy(program:find("1 calls", 1, true))
+    assert.truthy(program:find("fused(multiply, add, tanh, subtract)", 1, true))
+    assert.are.equal(raw.tensor_bytes(want), raw.tensor_bytes(y))
+  end)
+
+  it("cost an operation for each op and element", function()
+    local _, concrete = run()
+    -- 4 ops on 6 elements; in 6 + 3 + 1 and out 6 of 4 bytes.
+    assert.truthy(concrete:graph "costs":find(
+      "1 calls, 24 flops, 64 bytes read and written", 1, true))
+  end)
+
+  it("write an optimizer of ops straight into its variables", function()
+    local m, w = tf.Variable { 1, 2 }, tf.Variable { 8, 8 }
+    local step = tf.function_(function(g)
+      m:assign(m * 0.5 + g)
+      w:assign_sub(m * 2)
+    end)
+    step(tf.constant { 1, 3 })
+    step(tf.constant { 1, 3 })
+    -- m: 1.5, 4 then 1.75, 5
+    assert.are.same({ 1.75, 5 }, m:read_value():totable())
+    assert.are.same({ 8 - 2 * 1.5 - 2 * 1.75, 8 - 2 * 4 - 2 * 5 },
+      w:read_value():totable())
+    local program = step:get_concrete_function(tf.constant { 1, 3 })
+      :graph "lowered"
+    assert.truthy(program:find("1 calls", 1, true))
+  end)
+end)
