@@ -4,6 +4,8 @@
 **                                         each:
 **   allreduce BYTES     wall s of an all_reduce in place, the buffers rewritten
 **                       before each: the median of many
+**   memory BYTES        wall s of adding so many bytes to as many others, in
+**                       all processes at once: the median of many
 **   quit                ends the program
 ** The other processes are forks, who sleep on a pipe between requests. Links
 ** the static library. */
@@ -74,6 +76,40 @@ static double all_reduce(tfd__group *g, long long bytes) {
   return spent[turns / 2];
 }
 
+static double *doubles_of(long long bytes) {
+  double *x = calloc(1, (size_t)bytes);
+
+  if (x != NULL) return x;
+  printf("failed: out of memory\n");
+  exit(1);
+}
+
+static double memory(tfd__group *g, long long bytes) {
+  int64_t n = bytes / (int64_t)sizeof(double);
+  int turns = bytes > 1 << 20 ? LONG_TURNS : TURNS;
+  double spent[TURNS];
+  double *a = doubles_of(bytes);
+  double *b = doubles_of(bytes);
+  tfd__collective barrier = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
+
+  for (int turn = 0; turn < turns + WARM; turn++) {
+    int64_t start;
+
+    for (int64_t i = 0; i < n; i++) b[i] = turn;
+    check(tfd__group_run(g, &barrier, 0));
+    start = tfd__now_ns();
+    for (int64_t i = 0; i < n; i++) a[i] += b[i];
+    if (turn >= WARM) {
+      spent[turn - WARM] = (double)(tfd__now_ns() - start) * 1e-9;
+    }
+  }
+  if (n > 0 && a[n / 2] < 0) printf("failed: the sum is %g\n", a[n / 2]);
+  free(a);
+  free(b);
+  qsort(spent, (size_t)turns, sizeof *spent, compare);
+  return spent[turns / 2];
+}
+
 /* --- processes ------------------------------------------------------------ */
 
 static tfd__group *join(const char *provider, int process, int processes,
@@ -102,12 +138,18 @@ static tfd__group *join(const char *provider, int process, int processes,
   return g;
 }
 
+/* Negative numbers of bytes ask for memory's speed. */
+static double serve(tfd__group *g, long long bytes) {
+  return bytes > 0 ? all_reduce(g, bytes) : memory(g, -bytes);
+}
+
 /* Of the others: requests come as numbers, 0 is the end. */
 static void follow(tfd__group *g, int in) {
   long long bytes = 0;
 
-  while (read(in, &bytes, sizeof bytes) == (ssize_t)sizeof bytes && bytes > 0) {
-    (void)all_reduce(g, bytes);
+  while (read(in, &bytes, sizeof bytes) == (ssize_t)sizeof bytes &&
+         bytes != 0) {
+    (void)serve(g, bytes);
   }
 }
 
@@ -123,11 +165,14 @@ static void lead(tfd__group *g, const int *out, int n) {
 
   while (fgets(line, sizeof line, stdin) != NULL &&
          strncmp(line, "quit", 4) != 0) {
-    if (sscanf(line, "allreduce %lld", &bytes) != 1 || bytes < 4) {
+    bool sums = sscanf(line, "allreduce %lld", &bytes) == 1;
+
+    if ((!sums && sscanf(line, "memory %lld", &bytes) != 1) || bytes < 4) {
       printf("failed: no such request: %s", line);
     } else {
+      if (!sums) bytes = -bytes;
       tell(out, n, bytes);
-      printf("%.9g\n", all_reduce(g, bytes));
+      printf("%.9g\n", serve(g, bytes));
     }
     (void)fflush(stdout);
   }

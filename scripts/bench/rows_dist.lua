@@ -180,16 +180,23 @@ local function between(bench, workers, bytes, text)
   local request = "allreduce " .. bytes
   local rounds = ask(bench, {
     { "shm", workers.shm, request }, { "tcp", workers.tcp, request },
-    { "mpi", workers.mpi, request },
+    { "ring", workers.ring, request }, { "mpi", workers.mpi, request },
     { "gloo", workers.peer, "gloo " .. bytes },
+    { "memory", bytes >= 1048576 and workers.shm, "memory " .. bytes },
   }, bench.short and 3 or 5)
-  local goal = bytes >= 1048576 and { at_least = 2 } or nil
+  local goal = bytes >= 1048576 and { at_least = 2 }
+    or bytes <= 1024 and { at_least = 1 } or nil
   if workers.mpi == nil then
     alone(bench, text .. ", shared memory", rounds, "shm")
   end
   line(bench, text .. ", shared memory, x faster than Open MPI", rounds, "shm",
     "mpi", { faster = true, goal = goal })
+  -- A sum reads and writes each element once, the pass reads two for each one
+  -- that it writes.
+  line(bench, "  shared memory / memory's limit", rounds, "shm", "memory",
+    { scale = 3 / 2 })
   line(bench, "  TCP / shared memory", rounds, "tcp", "shm")
+  line(bench, "  TCP in a ring / TCP", rounds, "ring", "tcp")
   line(bench, "  TCP, x faster than gloo", rounds, "tcp", "gloo",
     { faster = true, goal = bytes <= 65536 and { at_least = 3 }
       or bytes >= 4194304 and { at_least = 1 } or nil })
@@ -199,12 +206,14 @@ local function between_processes(bench)
   for _, count in ipairs { 2, 4 } do
     local workers = { shm = processes(bench, "shm", count),
       tcp = processes(bench, "tcp", count), mpi = mpi(bench, count),
+      ring = count > 2 and processes(bench, "ring", count) or nil,
       peer = count == 2 and torch(bench) or nil }
     for _, size in ipairs(SIZES) do
       between(bench, workers, size[1], ("%s, %d processes"):format(size[2],
         count))
     end
-    worker.stop(workers.shm, workers.tcp, workers.mpi, workers.peer)
+    worker.stop(workers.shm, workers.tcp, workers.mpi, workers.peer,
+      workers.ring)
   end
 end
 
