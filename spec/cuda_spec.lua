@@ -199,7 +199,8 @@ describe("GPU devices on stand-ins #once", function()
       end
     end
     local seed = os.time() % 1000
-    for _, program in ipairs { "backend_cuda", "backend_cuda_nn" } do
+    for _, program in ipairs { "backend_cuda", "backend_cuda_nn",
+      "backend_cuda_array" } do
       local r = process.run(("TFDIST_CUDA_STANDIN=%s/checked "
         .. "TFD_STANDIN_SEED=%d %s/spec/%s"):format(STANDIN, seed,
         process.build, program))

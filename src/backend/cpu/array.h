@@ -3,24 +3,13 @@
 /* Private to the array kernels of the CPU back end. */
 
 #include "backend/cpu/cpu.h"
+#include "backend/lay.h"
 
 /* Copy src's elements to dst: same dims and dtype, any strides on both sides
 ** (0 and negative ones too on src); dst's elements must lie apart from each
 ** other and from src's. Axes are reordered and merged first, transposes go
 ** through cache-line tiles, large copies run on several threads. */
 void tfd__copy_view(const tfd__view *dst, const tfd__view *src);
-
-/* The part of v that starts at `begin` along `axis` and is `size` long. */
-static inline tfd__view tfd__part(const tfd__view *v, int axis, int64_t begin,
-                                  int64_t size) {
-  tfd__view p = *v;
-  int64_t bytes = (int64_t)tfd__dtype_size(v->dtype);
-
-  p.data = (char *)v->data + begin * v->strides[axis] * bytes;
-  p.dims[axis] = size;
-  tfd__view_refresh(&p);
-  return p;
-}
 
 /* All elements of a dense view become zero bytes. */
 void tfd__zero(const tfd__view *v);
@@ -40,24 +29,6 @@ int tfd__check_indices(const tfd__call *call, const char *arg,
 /* Fail for position `at` (row-major) of `indices`. */
 int tfd__index_fail(const tfd__call *call, const char *arg,
                     const tfd__view *indices, int64_t at, int64_t bound);
-
-/* List attributes come first in every array op: the i-th list, and the slot
-** after n lists. A list is its count and TFD_MAX_RANK values. */
-#define TFD_ARRAY_LISTS(n) ((n) * (1 + TFD_MAX_RANK))
-static inline const int64_t *tfd__list_at(const int64_t *ints, int i,
-                                          int *n_p) {
-  *n_p = (int)ints[TFD_ARRAY_LISTS(i)];
-  return ints + TFD_ARRAY_LISTS(i) + 1;
-}
-
-/* Product of dims [from, to). */
-static inline int64_t tfd__span(const tfd__view *v, int from, int to) {
-  int64_t n = 1;
-  int i;
-
-  for (i = from; i < to; i++) n *= v->dims[i];
-  return n;
-}
 
 /* Units of work of `cost` elements each that one thread should take. */
 static inline int64_t tfd__grain(int64_t cost) {

@@ -135,6 +135,12 @@ int tfd__cuda_dense(const tfd__call *call, const tfd__view *from,
 int tfd__cuda_pad_into(const tfd__call *call, const tfd__view *from,
                        const tfd__view *to, const int64_t *before,
                        double value);
+/* Elements of `from` to `to`, any strides on both sides. */
+int tfd__cuda_lay(const tfd__call *call, const tfd__view *to,
+                  const tfd__view *from);
+/* All elements of the dense `to` become `value`. */
+int tfd__cuda_fill_with(const tfd__call *call, const tfd__view *to,
+                        double value);
 /* float32 products may round their inputs to TF32, as in TensorFlow; not where
 ** TFDIST_STRICT_FP32 is 1. */
 bool tfd__cuda_tf32(void);

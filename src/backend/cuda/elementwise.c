@@ -103,6 +103,10 @@ BOTH(unary, U, sign)
 BOTH(unary, U, relu)
 BOTH(unary, U, relu6)
 INTS(unary, U, invert)
+/* Of bytes that are 0 or 1. */
+int tfd__cuda_logical_not(const tfd__call *call) {
+  return run(call, &unary[TFD_UINT8], TFD_CU_IU_logical_not);
+}
 #define UNARY(name) FLOATS(unary, U, name)
 UNARY(reciprocal)
 UNARY(sqrt)

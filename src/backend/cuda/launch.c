@@ -5,7 +5,8 @@
 #include "backend/cuda/cuda.h"
 
 /* Each file of kernels/ is a fat binary of its own, in the plug-in's data. */
-#define MODULES(M) M(elementwise) M(move) M(reduce) M(rows) M(nn) M(update)
+#define MODULES(M) \
+  M(elementwise) M(move) M(reduce) M(rows) M(nn) M(random) M(update)
 
 #define EMBED(name)                                             \
   __asm__(".section .rodata\n.balign 64\n"                      \

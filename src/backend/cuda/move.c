@@ -72,9 +72,9 @@ int tfd__cuda_cast(const tfd__call *call) {
   return launch(call, &cast[in->dtype], &a);
 }
 
-static int fill(const tfd__call *call, double value) {
+int tfd__cuda_fill_with(const tfd__call *call, const tfd__view *out,
+                        double value) {
   static tfd__cuda_kernel kernel = {"move", "fill", {0}};
-  const tfd__view *out = tfd__out(call, 0);
   tfd_cu_move a;
 
   memset(&a, 0, sizeof a);
@@ -86,15 +86,15 @@ static int fill(const tfd__call *call, double value) {
 }
 
 int tfd__cuda_fill(const tfd__call *call) {
-  return fill(call, call->reals[0]);
+  return tfd__cuda_fill_with(call, tfd__out(call, 0), call->reals[0]);
 }
 
 int tfd__cuda_zeros_like(const tfd__call *call) {
-  return fill(call, 0);
+  return tfd__cuda_fill_with(call, tfd__out(call, 0), 0);
 }
 
 int tfd__cuda_ones_like(const tfd__call *call) {
-  return fill(call, 1);
+  return tfd__cuda_fill_with(call, tfd__out(call, 0), 1);
 }
 
 /* --- padding
@@ -125,10 +125,4 @@ int tfd__cuda_pad_into(const tfd__call *call, const tfd__view *from,
   }
   return tfd__cuda_launch(call, &by_size[tfd__dtype_size(to->dtype)],
                           tfd__cuda_blocks(call, a.n), &a, sizeof a);
-}
-
-/* ints: before and after (lists), mode. */
-int tfd__cuda_pad(const tfd__call *call) {
-  return tfd__cuda_pad_into(call, tfd__in(call, 0), tfd__out(call, 0),
-                            call->ints + 1, call->reals[0]);
 }

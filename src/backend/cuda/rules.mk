@@ -16,7 +16,7 @@ CUDA_KERNELS := $(patsubst src/backend/cuda/kernels/%.cu,%,\
 CUDA_PARTS := $(wildcard src/backend/cuda/kernels/*.h \
               src/backend/cuda/kernels/*.def) src/backend/update_rules.h
 CUDA_SRC := $(sort $(wildcard src/backend/cuda/*.c)) src/types/types.c \
-            src/backend/window.c
+            src/backend/window.c src/backend/draw.c src/backend/lay.c
 # Sanitizer builds share the plug-in of the plain one.
 CUDA_BUILD = build/cuda
 CUDA_FATBIN = $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.fatbin)
@@ -48,7 +48,7 @@ $(CUDA_BUILD)/src/backend/cuda/launch.o: $(CUDA_FATBIN)
 $(CUDA_PLUGIN): $(CUDA_OBJ)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -Wl,-z,defs -Wl,-z,nodelete -o $@ $^ -lpthread -ldl
+	$(Q)$(CC) -shared -Wl,-z,defs -Wl,-z,nodelete -o $@ $^ -lm -lpthread -ldl
 
 # --- stand-ins: the libraries without a GPU, for the specs ----------------------
 STANDIN = build/standin

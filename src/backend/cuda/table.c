@@ -21,10 +21,6 @@ static bool no_batch(const tfd__call *call) {
   return call->ints[2 + TFD_MAX_RANK] == 0;
 }
 
-static bool constant_pad(const tfd__call *call) {
-  return call->ints[2 * (1 + TFD_MAX_RANK)] == 0;
-}
-
 /* cuDNN's descriptors here have two spatial axes. */
 static bool flat_window(const tfd__call *call) {
   return tfd__out(call, 0)->rank <= 4 && tfd__in(call, 0)->rank <= 4;

@@ -66,16 +66,10 @@ static inline uint64_t bits53(const uint32_t *words, int i) {
   return ((uint64_t)words[2 * i + 1] << 32 | words[2 * i]) >> 11;
 }
 
-/* As many bits as the type's fraction, or a value could round up to 1. */
-static int fraction_bits(int dtype) {
-  if (dtype == TFD_FLOAT16) return 11;
-  return dtype == TFD_BFLOAT16 ? 8 : 24;
-}
-
 TFD_CLONES static void uniform_f32(const tfd__draw *d, const uint32_t *words,
                                    void *out) {
-  const int shift = 32 - fraction_bits(d->dtype);
-  const float unit = 1.0f / (float)(1 << fraction_bits(d->dtype));
+  const int shift = 32 - tfd__uniform_bits(d->dtype);
+  const float unit = 1.0f / (float)(1 << tfd__uniform_bits(d->dtype));
   const float low = (float)d->a;
   const float top = (float)d->top;
   const float width = (float)(d->b - d->a);
@@ -100,37 +94,16 @@ static void uniform_f64(const tfd__draw *d, const uint32_t *words, void *out) {
   }
 }
 
-/* The largest value of the type below `value`. */
-static double below(int dtype, double value) {
-  uint16_t h = 0;
-  bool half = dtype == TFD_FLOAT16;
-
-  if (dtype == TFD_FLOAT64) return nextafter(value, -INFINITY);
-  if (dtype == TFD_FLOAT32) return nextafterf((float)value, -INFINITY);
-  tfd__store(&h, dtype, value);
-  if ((h & 0x7fff) == 0) return half ? -0x1p-24 : -0x1p-133;
-  h = (uint16_t)((h & 0x8000) != 0 ? h + 1 : h - 1);
-  return tfd__load(&h, dtype);
-}
-
-/* `value` as the type holds it. */
-static double rounded(int dtype, double value) {
-  double place = 0;
-
-  tfd__store(&place, dtype, value);
-  return tfd__load(&place, dtype);
-}
-
 int tfd__cpu_stateless_uniform(const tfd__call *call) {
   int dtype = tfd__out(call, 0)->dtype;
+  tfd__uniform r = tfd__uniform_of(dtype, call->reals[0], call->reals[1]);
   tfd__draw d = {.stream = tfd__philox_of(call->ints, TFD_LIST_AFTER),
                  .dtype = dtype,
                  .words = words_of(dtype),
-                 .a = rounded(dtype, call->reals[0]),
-                 .b = rounded(dtype, call->reals[1])};
+                 .a = r.low,
+                 .b = r.high,
+                 .top = r.top};
 
-  d.top = below(dtype, d.b);
-  if (d.top < d.a) d.top = d.a; /* an empty range gives its lower end */
   d.make = dtype == TFD_FLOAT64 ? uniform_f64 : uniform_f32;
   return tfd__draw_fill(&d, tfd__out(call, 0));
 }

@@ -5,10 +5,7 @@
 #include <string.h>
 
 #include "backend/cpu/random/philox.h"
-
-/* Where attributes lie: the op's `dims` take the first slots, the stream the
-** next four. */
-enum { TFD_LIST_AFTER = 1 + TFD_MAX_RANK, TFD_STREAM_SLOTS = 4 };
+#include "backend/draw.h"
 
 typedef struct tfd__draw tfd__draw;
 /* Make TFD_PHILOX_WORDS / words elements from as many words; float32 for the

@@ -106,6 +106,39 @@ typedef struct tfd_cu_move {
   int64_t strides[TFD_CU_RANK];
 } tfd_cu_move;
 
+/* Elements of any size from one strided view to another. */
+typedef struct tfd_cu_lay {
+  void *out;
+  const void *in;
+  int64_t n;
+  int32_t rank; /* 1 or more */
+  int64_t dims[TFD_CU_RANK];
+  int64_t out_strides[TFD_CU_RANK];
+  int64_t in_strides[TFD_CU_RANK];
+} tfd_cu_lay;
+
+/* out[outer][depth][inner]: `on` where depth is the index, else `off`, both as
+** the type stores them. */
+typedef struct tfd_cu_one_hot {
+  void *out;
+  const void *index;
+  int64_t n;
+  int64_t depth;
+  int64_t inner;
+  uint64_t on;
+  uint64_t off;
+  int32_t wide; /* indices are int64, else int32 */
+} tfd_cu_one_hot;
+
+/* out[i] = start + i * delta. */
+typedef struct tfd_cu_range {
+  void *out;
+  int64_t n;
+  double start;
+  double delta;
+  int32_t dtype;
+} tfd_cu_range;
+
 /* Padding with one value: element o of out is element o - before of in. */
 typedef struct tfd_cu_pad {
   void *out;
@@ -188,6 +221,24 @@ typedef struct tfd_cu_dropout {
   uint32_t key[2];
   uint32_t stream[2];
 } tfd_cu_dropout;
+
+/* Random numbers: block b of the stream makes elements 4 b .. 4 b + 3, of
+ *8-byte
+ ** elements and whole numbers 2 b and 2 b + 1. */
+enum { TFD_CU_UNIFORM, TFD_CU_NORMAL, TFD_CU_TRUNCATED };
+typedef struct tfd_cu_draw {
+  void *out;
+  int64_t n;
+  double a; /* lower end, mean */
+  double b; /* upper end, deviation */
+  double top;
+  uint64_t low;   /* whole numbers: lowest */
+  uint64_t range; /* how many; 0 = 2^64 */
+  uint32_t key[2];
+  uint32_t stream[2];
+  int32_t what;
+  int32_t bits; /* of a uniform draw */
+} tfd_cu_draw;
 
 /* Rows moved by index: out[o][k][i] = in[o][index[k]][i]. */
 typedef struct tfd_cu_gather {

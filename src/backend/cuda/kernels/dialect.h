@@ -38,6 +38,30 @@
 
 #include "backend/cuda/kernels/args.h"
 
+/* x * y + z, rounded twice, as the CPU's kernels do. */
+DEVICE float times_plus(float x, float y, float z) {
+#ifdef __CUDACC__
+  return __fadd_rn(__fmul_rn(x, y), z);
+#else
+  return x * y + z;
+#endif
+}
+DEVICE double times_plus(double x, double y, double z) {
+#ifdef __CUDACC__
+  return __dadd_rn(__dmul_rn(x, y), z);
+#else
+  return x * y + z;
+#endif
+}
+/* The high 64 bits of a product. */
+DEVICE uint64_t high_product(uint64_t x, uint64_t y) {
+#ifdef __CUDACC__
+  return __umul64hi(x, y);
+#else
+  return (uint64_t)((unsigned __int128)x * y >> 64);
+#endif
+}
+
 typedef __half f16;
 typedef __nv_bfloat16 bf16;
 

@@ -33,6 +33,50 @@ COPY(copy_2, uint16_t)
 COPY(copy_4, uint32_t)
 COPY(copy_8, uint64_t)
 
+template <class T> DEVICE void lay(const tfd_cu_lay &a) {
+  for (int64_t k = thread_index(); k < a.n; k += thread_count()) {
+    int64_t i = k;
+    int64_t to = 0;
+    int64_t from = 0;
+
+    for (int d = a.rank - 1; d > 0; d--) {
+      int64_t rest = quotient(i, a.dims[d]);
+      int64_t at = i - rest * a.dims[d];
+
+      to += at * a.out_strides[d];
+      from += at * a.in_strides[d];
+      i = rest;
+    }
+    ((T *)a.out)[to + i * a.out_strides[0]] =
+        ((const T *)a.in)[from + i * a.in_strides[0]];
+  }
+}
+
+template <class T> DEVICE void one_hot(const tfd_cu_one_hot &a) {
+  for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
+    int64_t row = quotient(i, a.inner);
+    int64_t outer = quotient(row, a.depth);
+    int64_t at = outer * a.inner + i - row * a.inner;
+    int64_t k = a.wide ? ((const int64_t *)a.index)[at]
+                       : ((const int32_t *)a.index)[at];
+
+    ((T *)a.out)[i] = (T)(k == row - outer * a.depth ? a.on : a.off);
+  }
+}
+
+#define ANY_SIZE(form, size, T)                       \
+  KERNEL(256, form##_##size)(const tfd_cu_##form a) { \
+    form<T>(a);                                       \
+  }                                                   \
+  END_KERNEL(256, form##_##size)
+#define SIZES(form)           \
+  ANY_SIZE(form, 1, uint8_t)  \
+  ANY_SIZE(form, 2, uint16_t) \
+  ANY_SIZE(form, 4, uint32_t) \
+  ANY_SIZE(form, 8, uint64_t)
+SIZES(lay)
+SIZES(one_hot)
+
 /* --- conversion --------------------------------------------------------------
  */
 
@@ -147,6 +191,13 @@ KERNEL(256, fill)(const tfd_cu_move a) {
   }
 }
 END_KERNEL(256, fill)
+
+KERNEL(256, range)(const tfd_cu_range a) {
+  for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
+    put_real(a.out, i, a.dtype, times_plus((double)i, a.delta, a.start));
+  }
+}
+END_KERNEL(256, range)
 
 /* --- padding
  * ------------------------------------------------------------------- */
