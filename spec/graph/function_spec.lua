@@ -399,8 +399,6 @@ describe("what cannot be traced", function()
     assert.is_false(ok)
     assert.are.equal("TypeError", tf.errors.kind(e))
     assert.is_not_nil(tostring(e):find("function_spec.lua", 1, true))
-    raises("NotImplementedError", "cannot be traced yet",
-      tf.function_(function() return tf.timestamp() end))
   end)
 end)
 

@@ -128,10 +128,15 @@ local function clock(def)
   --- Seconds since 1970 when it is called, a float64 scalar.
   --- Source: tf.timestamp
   def("timestamp", "name=nil", function()
-    if tracing.current() ~= nil then
-      errors.raise("NotImplementedError", "timestamp cannot be traced yet")
+    local function now()
+      return convert.tensor(raw.wall_time(), "float64", "timestamp", "time")
     end
-    return convert.tensor(raw.wall_time(), "float64", "timestamp", "time")
+    if tracing.current() == nil then
+      return now()
+    end
+    return tracing.host({ n = 0 }, function()
+      return { now(), n = 1 }
+    end, { { dtype = "float64", dims = {} }, n = 1 })[1]
   end)
 end
 

@@ -113,7 +113,7 @@ function M.host(values, fn, answers)
   for i = 1, symbols.n do
     local want = answers[i]
     symbols[i] = raw.graph_answer(trace.graph, want.dtype, want.dims,
-      want.device)
+      want.device or raw.device_current())
   end
   return symbols
 end
