@@ -329,7 +329,7 @@ local function worker_lines(bench, network, rounds)
   for _, way in ipairs(WORKER_WAYS) do
     for _, entry in ipairs(way[2]) do
       local why = rounds.failed[entry[1]]
-      if why then report.note("  %s, %s: %s", way[1], entry[2], why) end
+      if why then report.note("  %s, %s: %s", way[1], entry[2], why:sub(1, 200)) end
     end
     best_line(bench, ("  x faster than %s, 2 workers"):format(way[1]), rounds,
       "shm", way[2], { faster = true, goal = least(network[way[1]]) })

@@ -15,6 +15,7 @@ usage: python tf_peer.py DEVICES [BATCHES]
   quit
 One device: the default strategy.
 """
+import functools
 import os
 import sys
 import time
@@ -24,8 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import tensorflow as tf  # noqa: E402
-from tensorflow.python.distribute import (  # noqa: E402
-    collective_all_reduce_strategy)
+from tensorflow.python.eager import context  # noqa: E402
 
 import fashion  # noqa: E402
 
@@ -188,9 +188,11 @@ def main():
         return
     global batches
     if sys.argv[1] == "workers":
-        # Probes of its peer that it makes while it is stopped would fail.
-        collective_all_reduce_strategy.CollectiveAllReduceExtended \
-            ._enable_check_health = False
+        # While others are asked it is stopped, and must not be taken for dead.
+        own = context.context()
+        own.configure_coordination_service = functools.partial(
+            own.configure_coordination_service,
+            heartbeat_timeout_in_ms=3600 * 1000)
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     else:
         strategy = setup(int(sys.argv[1]))
