@@ -4,9 +4,10 @@
 **
 ** Compiled once against Lua 5.4 and once against LuaJIT; the differences end
 ** in this header. Invariants:
-** B1 A handle is a userdata holding a slot: a tag that only this library can
-**    write and one pointer, NULL after release. The tag, not the metatable,
-**    is what accessors check, so no metatable tampering can confuse types.
+** B1 A handle is a userdata holding a slot, or on LuaJIT pointing at one: a tag
+**    that only this library can write and one pointer, NULL after release. The
+**    tag, not the metatable, is what accessors check, so no metatable tampering
+**    can confuse types.
 ** B2 A slot is made before the C call that fills it, so an error in between
 **    leaks nothing.
 ** B3 Tensors and slices always get a new userdata. Every other kind is
