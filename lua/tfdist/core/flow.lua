@@ -8,6 +8,7 @@
 local convert = require "tfdist.core.convert"
 local gradient_tape = require "tfdist.core.gradient_tape"
 local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
 local tracing = require "tfdist.core.tracing"
 
 local M = {}
@@ -60,7 +61,18 @@ function M.part(fn, loop)
     end
     part.results = fn(part)
   end)
+  if taped then
+    gradient_tape.takes_steps(part.tape, false)
+  end
   return part
+end
+
+-- Trace more in a part, on its tape.
+local function inside(part, fn)
+  gradient_tape.takes_steps(part.tape, true)
+  return state.protect(function()
+    gradient_tape.takes_steps(part.tape, false)
+  end, tracing.inside, part, fn)
 end
 
 --- One more argument of a part: a symbol like `t`, with these sizes (default
@@ -148,7 +160,7 @@ local emit_choice
 -- Gradients of the sources in branch k for what arrives at its results.
 local function branch_gradients(c, k, grads)
   local part, results = c.parts[k], c.results[k]
-  return tracing.inside(part, function()
+  return inside(part, function()
     local targets, given, inner = { n = 0 }, { n = 0 }, { n = c.sources.n }
     for j = 1, results.n do
       if grads[j] ~= nil and is_float(results[j]) then
@@ -314,7 +326,7 @@ end
 
 local function differentiate_loop(l, grads)
   local b, at
-  tracing.inside(l.part, function()
+  inside(l.part, function()
     local targets, given
     b, targets, given = backward_of(l, grads)
     at = fill_backward(l, b, targets, given)

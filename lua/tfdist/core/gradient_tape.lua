@@ -58,6 +58,12 @@ function M.record_step(inputs, outputs, fn)
   raw.tape_record_host(last_step, inputs, outputs)
 end
 
+--- Does the tape take part in record_step? One of a part that is not being
+--- traced does not: it would hold on to the steps of others.
+function M.takes_steps(tape, on)
+  recording[tape] = on and true or nil
+end
+
 local function run_step(tape, walk)
   local number, n = raw.walk_host(walk)
   local step = tape.steps[number]
