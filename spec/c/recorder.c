@@ -249,42 +249,47 @@ static void copies_between_devices_are_seen(void **state) {
   recorder_drop(r);
 }
 
-static void strategies_say_that_they_cannot_be_recorded(void **state) {
+/* A reduction is recorded as the ops that it is made of. */
+static void reductions_are_recorded(void **state) {
   recorder *r = recorder_new("step");
+  replayed m = {0};
   tfd_strategy *s = NULL;
-  tfd_run *run = NULL;
-  tfd_tensor *x = scalar(1.0);
+  tfd_device *devices[2] = {NULL, NULL};
+  tfd_tensor *x = scalar(3.0);
+  tfd_tensor *y = NULL;
+  tfd_tensor *there = NULL;
   tfd_value *value = NULL;
-  tfd_device *device = NULL;
+  tfd_object *sum = NULL;
 
   (void)state;
-  OK(tfd_device_find("CPU:0", &device));
-  OK(tfd_strategy_new("one_device", &device, 1, NULL, &s));
+  OK(tfd_device_find("CPU:0", &devices[0]));
+  OK(tfd_device_find("CPU:1", &devices[1]));
+  OK(tfd_strategy_new("mirrored", devices, 2, NULL, &s));
   record_on(r);
-  FAILS(TFD_NOT_IMPLEMENTED, tfd_run_begin(s, &run));
-  SAYS("strategy:run: not inside the traced function \"step\"");
-  FAILS(TFD_NOT_IMPLEMENTED,
-        tfd_strategy_reduce(s, TFD_REDUCE_SUM, "reduce", LIST(OBJECT(x)), 1,
-                            &device, 1, &value));
-  FAILS(TFD_NOT_IMPLEMENTED,
-        tfd_strategy_all_reduce(s, TFD_REDUCE_SUM, "all_reduce",
-                                LIST(OBJECT(x)), 1, &value));
-  FAILS(TFD_NOT_IMPLEMENTED,
-        tfd_strategy_gather(s, 0, "gather", LIST(OBJECT(x)), 1, &device, 1,
-                            &value));
+  y = multiply(x, x);
+  OK(tfd_tensor_to_device(x, devices[1], &there));
+  OK(tfd_strategy_reduce(s, TFD_REDUCE_SUM, "reduce",
+                         LIST(OBJECT(y), OBJECT(there)), 2, devices, 1,
+                         &value));
   record_off();
-  RELEASE_ONE(x);
-  RELEASE_ONE(s);
+  OK(tfd_value_component(value, 0, &sum));
+  assert_true(tfd__is_symbolic((tfd_tensor *)sum));
+  OK(replay(r, &m));
+  assert_true(item(replay_get(&m, ((tfd_tensor *)sum)->id)) == 12.0);
+  replay_clear(&m);
+  RELEASE(sum, value, there, y, x, s);
   recorder_drop(r);
 }
 
 /* A sum that is kept for later reads must not be a symbolic one. */
-static void combined_copies_cannot_be_recorded(void **state) {
+static void combined_copies_are_not_kept(void **state) {
   recorder *r = recorder_new("step");
+  replayed m = {0};
   tfd_strategy *s = NULL;
   tfd_device *devices[2] = {NULL, NULL};
   tfd_tensor *x = scalar(1.5);
   tfd_object *v = NULL;
+  tfd_tensor *traced = NULL;
   tfd_tensor *sum = NULL;
 
   (void)state;
@@ -295,11 +300,15 @@ static void combined_copies_cannot_be_recorded(void **state) {
                            TFD_SYNCHRONIZATION_ON_READ, TFD_AGGREGATION_SUM,
                            &v));
   record_on(r);
-  FAILS(TFD_NOT_IMPLEMENTED, tfd_mirrored_read((tfd_mirrored *)v, &sum));
+  OK(tfd_mirrored_read((tfd_mirrored *)v, &traced));
   record_off();
+  assert_true(tfd__is_symbolic(traced));
   OK(tfd_mirrored_read((tfd_mirrored *)v, &sum));
   assert_true(item(sum) == 3.0);
-  RELEASE(sum, v, s, x);
+  OK(replay(r, &m));
+  assert_true(item(replay_get(&m, traced->id)) == 3.0);
+  replay_clear(&m);
+  RELEASE(traced, sum, v, s, x);
   recorder_drop(r);
 }
 
@@ -613,8 +622,8 @@ int main(void) {
       TEST(errors_of_arguments_are_those_of_eager_calls),
       TEST(writes_and_reads_keep_their_order),
       TEST(copies_between_devices_are_seen),
-      TEST(strategies_say_that_they_cannot_be_recorded),
-      TEST(combined_copies_cannot_be_recorded),
+      TEST(reductions_are_recorded),
+      TEST(combined_copies_are_not_kept),
       TEST(a_step_of_training_replays_with_the_same_bits),
       TEST(ops_and_gradients_replay_with_the_same_bits),
       TEST(gradients_need_sizes_that_are_known),
