@@ -129,10 +129,19 @@ setmetatable(tf, {
 -- exit() tears libraries down that the devices' threads still run, and says
 -- nothing to other workers.
 local exit = os.exit
-rawset(os, "exit", function(...)
+
+-- What the system will show of it.
+local function status_of(code)
+  if code == false then return 1 end
+  if type(code) ~= "number" or code ~= code then return 0 end
+  if math.abs(code) >= 2 ^ 31 then return 0 end
+  return math.floor(code) % 256
+end
+
+rawset(os, "exit", function(code, ...)
   raw.stop_devices()
-  raw.workers_leave()
-  return exit(...)
+  raw.workers_leave(status_of(code))
+  return exit(code, ...)
 end)
 
 tf.__version__ = raw.version()

@@ -26,7 +26,7 @@ _tfdist() {
       COMPREPLY=($(compgen -f -X '!*.flight' -- "$word")
         $(compgen -d -- "$word")); return ;;
     config)
-      COMPREPLY=($(compgen -W 'check' -- "$word")); return ;;
+      COMPREPLY=($(compgen -W 'check costs' -- "$word")); return ;;
   esac
   case $word in
     -*)

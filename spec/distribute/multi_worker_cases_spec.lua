@@ -215,6 +215,26 @@ describe("cases of MultiWorkerMirroredStrategy #once", function()
     end
   end)
 
+  it("os.exit with an error is a failure to who waits", function()
+    for _, implementation in ipairs { "AUTO", "RING" } do
+      for code, status in pairs { ["false"] = 1, ["259"] = 3 } do
+        local rs = workers.run { program = [[
+          local tf = require "tfdist"
+          local s = tf.distribute.MultiWorkerMirroredStrategy {
+            communication_options = { implementation = "]] .. implementation
+            .. [[" } }
+          s:reduce("SUM", 1.0)
+          if s.extended.worker_index == 1 then os.exit(]] .. code .. [[) end
+          s:reduce("SUM", 1.0)
+        ]] }
+        assert.equal(75, rs[1].code, rs[1].err)
+        assert.matches("process 1 has ended with status " .. status
+          .. " while process 0 waits for it in collective", rs[1].err)
+        assert.equal(status, rs[2].code)
+      end
+    end
+  end)
+
   it("RING is TCP, with the same sums", function()
     local outs = {}
     for _, implementation in ipairs { "AUTO", "RING" } do

@@ -103,8 +103,11 @@ void tfd__group_abort(tfd__group *g, const char *reason);
 ** other processes, which are told. Threads: the one that lets groups go. */
 void tfd__groups_abort(const char *reason);
 /* This process ends in order: say farewell in all such groups, which cannot be
-** used any more. Threads: as above. */
-void tfd__groups_leave(void);
+** used any more. Who still waits for it is told its exit status. Threads: as
+** above. */
+void tfd__groups_leave(int status);
+/* The status of tfd__groups_leave, 0 before. Threads: any. */
+int tfd__leaving_status(void);
 /* Is there such a group? Threads: any. */
 bool tfd__groups_are_far(void);
 /* For providers: this thread's error is why the group fails, unless it has

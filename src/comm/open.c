@@ -51,7 +51,14 @@ void tfd__groups_abort(const char *reason) {
   for (; g != NULL; g = g->next) tfd__group_abort(g, reason);
 }
 
-void tfd__groups_leave(void) {
+static atomic_int leaving_status = 0;
+
+int tfd__leaving_status(void) {
+  return atomic_load(&leaving_status);
+}
+
+void tfd__groups_leave(int status) {
+  atomic_store(&leaving_status, status);
   for (;;) {
     const tfd__provider *provider = NULL;
     tfd__group *g = NULL;

@@ -189,8 +189,8 @@ int tfd_strategy_join(const char *kind, tfd_device *const *devices,
   return rc;
 }
 
-void tfd_workers_leave(void) {
-  tfd__groups_leave();
+void tfd_workers_leave(int status) {
+  tfd__groups_leave(status);
 }
 
 const char *tfd_strategy_provider(const tfd_strategy *strategy) {

@@ -77,8 +77,10 @@ TFD_API int tfd_collective_cost(const char *way, int processes, double bytes,
                                 double sum, double *seconds_p);
 /** Say farewell to the other processes of all strategies, before this one ends
  * without letting its strategies go: others that still read what it sent last
- * take it for lost otherwise. The strategies cannot be used any more. */
-TFD_API void tfd_workers_leave(void);
+ * take it for lost otherwise. Whoever still waits for this one fails, with
+ * `status` in the message and as a lost process's peer where it is not 0. The
+ * strategies cannot be used any more. */
+TFD_API void tfd_workers_leave(int status);
 /** Who moves bytes between its replicas, "" where nobody need. */
 TFD_API const char *tfd_strategy_provider(const tfd_strategy *strategy);
 TFD_API const char *tfd_strategy_kind(const tfd_strategy *strategy);

@@ -200,7 +200,7 @@ static int wait_for(tfd__group *g, const tfd__shm_work *w, tfd__mark mark,
       tfd__tally_reached(&own->tally, mark, number, NULL)) {
     return TFD_OK;
   }
-  (void)tfd__fail_left(own->tally.process, late, w->number);
+  (void)tfd__mesh_fail_left(own->mesh, late, w->number);
   return fail_all(g, w);
 }
 

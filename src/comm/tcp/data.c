@@ -39,11 +39,20 @@ void tfd__mesh_damaged(tfd__mesh *m, int process) {
   tfd__mesh_lost(m, process, "sent bytes that are damaged or no frame");
 }
 
-int tfd__fail_left(int here, int process, uint64_t collective) {
+int tfd__mesh_fail_left(const tfd__mesh *m, int process, uint64_t collective) {
+  int status = atomic_load(&m->peers[process].status);
+
+  if (status != 0) {
+    return tfd__fail(TFD_UNAVAILABLE,
+                     "process %d has ended with status %d while process %d "
+                     "waits for it in collective %llu",
+                     process, status, m->process,
+                     (unsigned long long)collective);
+  }
   (void)tfd__fail(TFD_RUNTIME_ERROR,
                   "process %d has ended while process %d waits for it in "
                   "collective %llu",
-                  process, here, (unsigned long long)collective);
+                  process, m->process, (unsigned long long)collective);
   return tfd__exit_with(TFD_EXIT_DESYNC);
 }
 
@@ -261,7 +270,7 @@ static void check_left(tfd__mesh *m, int process) {
   tfd__post *p = first(m, &it->receives);
 
   if (p == NULL || !it->left || it->socket[TFD_CHANNEL_DATA] >= 0) return;
-  (void)tfd__fail_left(m->process, process, p->frame.seq);
+  (void)tfd__mesh_fail_left(m, process, p->frame.seq);
   tfd__mesh_fail(m);
 }
 

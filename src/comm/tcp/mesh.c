@@ -97,7 +97,10 @@ static void hear(tfd__mesh *m, int process, const tfd__frame *f) {
     it->beat = *f;
     tfd__unlock(&m->lock);
   }
-  if (f->type == TFD_FRAME_BYE) it->left = true;
+  if (f->type == TFD_FRAME_BYE) {
+    it->status = (int)f->count;
+    it->left = true;
+  }
   if (f->type == TFD_FRAME_ABORT) hear_abort(m, process, f);
   it->in_n = 0;
 }
@@ -275,10 +278,12 @@ static void say_farewell(tfd__mesh *m) {
   tfd__deadline until = tfd__deadline_in(FAREWELL_SECONDS);
   bool told[TFD_MAX_LOCAL_RANKS] = {false};
   bool waiting = true;
+  tfd__frame bye = {.type = TFD_FRAME_BYE,
+                    .count = (uint64_t)tfd__leaving_status()};
   int p;
 
   for (p = 0; p < m->processes && !m->failed; p++) {
-    say(&m->peers[p], &(tfd__frame){.type = TFD_FRAME_BYE}, NULL);
+    say(&m->peers[p], &bye, NULL);
   }
   while (waiting && tfd__now_ns() < until) {
     waiting = false;

@@ -14,7 +14,7 @@ enum { TFD_FRAME_BYTES = 96, TFD_PLACE_BYTES = 40, TFD_NOTE_BYTES = 4096 };
 typedef enum tfd__frame_type {
   TFD_FRAME_DATA = 1,
   TFD_FRAME_BEAT,
-  TFD_FRAME_BYE,
+  TFD_FRAME_BYE,   /* exit status in `count` */
   TFD_FRAME_ABORT, /* code in `tag`, exit code in `count`, text as payload */
   TFD_FRAME_TYPES
 } tfd__frame_type;
@@ -86,8 +86,11 @@ void tfd__mesh_settle(tfd__mesh *mesh);
 bool tfd__mesh_has_left(const tfd__mesh *mesh, int process);
 /* As tfd__provider.late. Threads: any. */
 void tfd__mesh_late(tfd__mesh *mesh, uint64_t number, char *text, size_t bytes);
-/* Fail with: `here` waits for one that has left. */
-int tfd__fail_left(int here, int process, uint64_t collective);
+/* Fail with: this process waits for one that has left. Errors: RuntimeError
+** with the exit code of processes that run apart; Unavailable where that one
+** has ended with a status other than 0. */
+int tfd__mesh_fail_left(const tfd__mesh *mesh, int process,
+                        uint64_t collective);
 /* Tell all others why the group has failed here. Threads: any. */
 void tfd__mesh_abort(tfd__mesh *mesh, const tfd__error *cause);
 

@@ -22,10 +22,11 @@ typedef struct tfd__peer {
   int data_error;   /* the system's errno; 0 = the other side closed it */
   /* and the thread's alone. */
   int64_t heard;
-  tfd__frame beat;  /* the last one; under the lock */
-  atomic_bool left; /* has said farewell */
-  bool deaf;        /* its control frames make no sense: none is read */
-  bool silent;      /* it is not waited for at the end */
+  tfd__frame beat;   /* the last one; under the lock */
+  atomic_bool left;  /* has said farewell */
+  atomic_int status; /* with which it ends; set before */
+  bool deaf;         /* its control frames make no sense: none is read */
+  bool silent;       /* it is not waited for at the end */
   uint8_t in[CONTROL_BYTES];
   size_t in_n;
   uint8_t out[CONTROL_BYTES];
