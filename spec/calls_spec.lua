@@ -132,10 +132,8 @@ local FREE = {
   "^tf%.inside_function$", "^tf%.flags$",
   -- what raises NotImplementedError
   "^tf%.summary%.%l", "^tf%.data%.Dataset%.%l", "plot_model$", "model_to_dot$",
-  -- for other modules of the library: names of losses, weights of examples,
-  -- what a trace depends on
+  -- for other modules of the library: names of losses, weights of examples
   "^tf%.keras%.losses%.%l", "backend%.returned$", "%.Tensor%.release$",
-  "optimizers%.rule_of$", "optimizers%.same_rule$",
 }
 
 local function is_free(name)

@@ -37,7 +37,7 @@ for name in ([[
   autocast base_name better build_for build_in_call convert describe fused
   getters handle index init is_keras_model is_leaf
   is_module is_tf_module new_scope node one_copy output_dtype
-  own plan replica_device rule_of same_rule scores setters setup super to_text
+  own plan replica_device scores setters setup super to_text
   training_defaults
 ]]):gmatch "%S+" do
   M.HIDDEN[name] = true

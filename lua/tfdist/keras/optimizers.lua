@@ -478,32 +478,6 @@ M.sharded = options.wrap("ShardedOptimizer", "optimizer:table",
     return made
   end)
 
---- What of an optimizer a trace decides: all but the learning rate, which each
---- call asks for. To be compared by same_rule; nil when nothing is known of it.
-function M.rule_of(optimizer)
-  local own = rawget(optimizer, "own")
-  if own ~= nil and own.inner ~= nil then
-    return M.rule_of(own.inner) -- it wraps another one
-  elseif own == nil or own.hyper == nil then
-    return nil
-  end
-  local rule = { own = own, excluded = own.excluded, hyper = {} }
-  for name, value in pairs(own.hyper) do
-    rule.hyper[name] = value
-  end
-  return rule
-end
-
---- Is the optimizer as it was when M.rule_of was called?
-function M.same_rule(rule)
-  for name, value in pairs(rule.own.hyper) do
-    if rule.hyper[name] ~= value and name ~= "learning_rate" then
-      return false
-    end
-  end
-  return rule.excluded == rule.own.excluded
-end
-
 --- An optimizer from its name in any case, or the optimizer itself.
 --- Errors: ValueError naming the nearest one, TypeError.
 --- Source: tf.keras.optimizers.get

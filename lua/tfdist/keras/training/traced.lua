@@ -9,7 +9,6 @@ local concrete = require "tfdist.traced.concrete"
 local config = require "tfdist.core.config"
 local errors = require "tfdist.base.errors"
 local notice = require "tfdist.base.notice"
-local optimizers = require "tfdist.keras.optimizers"
 local raw = require "tfdist.core.raw"
 local signature = require "tfdist.traced.signature"
 local text = require "tfdist.base.text"
@@ -22,6 +21,32 @@ local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local MOST = 32 -- graphs of one step; the first makes room for others
 local MET = {} -- in a graph's place: the signature was met once
+
+-- What of an optimizer a trace decides: all but the learning rate, which each
+-- call asks for. nil when nothing is known of it.
+local function rule_of(optimizer)
+  local own = rawget(optimizer, "own")
+  if own ~= nil and own.inner ~= nil then
+    return rule_of(own.inner) -- it wraps another one
+  elseif own == nil or own.hyper == nil then
+    return nil
+  end
+  local rule = { own = own, excluded = own.excluded, hyper = {} }
+  for name, value in pairs(own.hyper) do
+    rule.hyper[name] = value
+  end
+  return rule
+end
+
+-- Is the optimizer as it was when rule_of was called?
+local function same_rule(rule)
+  for name, value in pairs(rule.own.hyper) do
+    if rule.hyper[name] ~= value and name ~= "learning_rate" then
+      return false
+    end
+  end
+  return rule.excluded == rule.own.excluded
+end
 
 -- May steps of the model be graphs here?
 local function traces(own)
@@ -51,7 +76,7 @@ local function is_current(kept, own, method, variables)
   return kept.method == method and kept.class_weight == own.class_weight
     and kept.optimizer == own.optimizer
     and same_list(kept.variables, variables)
-    and (kept.rule == nil or optimizers.same_rule(kept.rule))
+    and (kept.rule == nil or same_rule(kept.rule))
 end
 
 -- The graphs of a mode's step, by signature. The first step makes the variables.
@@ -68,7 +93,7 @@ local function graphs_of(model, own, mode)
     kept = {
       entries = {}, count = 0, method = method, variables = variables,
       class_weight = own.class_weight, optimizer = own.optimizer,
-      rule = mode == "train" and optimizers.rule_of(own.optimizer) or nil,
+      rule = mode == "train" and rule_of(own.optimizer) or nil,
       eager = kept ~= nil and kept.eager and kept.method == method,
     }
     own.graphs[mode] = kept
