@@ -24,6 +24,12 @@ local CASES = {
     .. "s:reduce('SUM', tf.ones { 4 })",
     { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:5",
       "process 1 calls all_gather of int64%[%d+%] at [^ ]+%.lua:3" } },
+  { "another call of the same size",
+    "local function sum()\nreturn tf.distribute.get_replica_context():"
+    .. "all_reduce('SUM', tf.ones { 4 })\nend\n"
+    .. "if w == 1 then s:run(sum) else\ns:reduce('SUM', tf.ones { 4 }) end",
+    { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:6",
+      "process 1 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:%d" } },
   { "a call less", "if w == 0 then s:reduce('SUM', tf.ones { 4 }) end",
     { "process 1 has ended while process 0 waits" }, ends = 0 },
 }

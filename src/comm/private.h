@@ -104,7 +104,8 @@ int tfd__kept_spread(const tfd__kept *w, const tfd__group *g);
 
 /* --- collectives in numbers and words (words.c) --------------------------- */
 
-/* What all processes must agree on, but for numbers of elements. */
+/* What all processes must agree on, but for numbers of elements: kind,
+** reduction, dtype, root, and the name of what the user called. */
 uint64_t tfd__collective_what(const tfd__collective *c, int dtype);
 /* "all_reduce sum of float32[100]": `what`, with `count` elements in the first
 ** of `values`. Numbers may come from elsewhere: none of them is believed. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "comm/private.h"
 
 const char *tfd__collective_name(tfd__collective_kind kind) {
@@ -19,8 +20,10 @@ const char *tfd__collective_name(tfd__collective_kind kind) {
 }
 
 uint64_t tfd__collective_what(const tfd__collective *c, int dtype) {
+  uint64_t name = tfd__crc32c(0, c->what, strlen(c->what)) & 0xffff;
+
   return (uint64_t)c->kind | (uint64_t)c->op << 8 | (uint64_t)dtype << 16 |
-         (uint64_t)c->root << 24;
+         (uint64_t)c->root << 24 | name << 40;
 }
 
 void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
@@ -49,7 +52,7 @@ void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
   if (kind == TFD_COLLECTIVE_BROADCAST || kind == TFD_COLLECTIVE_REDUCE) {
     (void)snprintf(text + n, bytes - (size_t)n, " %s rank %llu",
                    kind == TFD_COLLECTIVE_REDUCE ? "to" : "from",
-                   (unsigned long long)(what >> 24));
+                   (unsigned long long)(what >> 24 & 0xffff));
   }
 }
 
