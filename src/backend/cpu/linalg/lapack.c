@@ -11,9 +11,11 @@
 
 #define MOST_SETTINGS 1024
 /* What the libraries take when they are opened, and what OpenBLAS takes for
-** each call that runs at a time, and keeps. */
+** each call that runs at a time, and keeps: 128 MiB and what malloc adds. */
 #define OPEN_BYTES ((size_t)64 << 20)
-#define CALL_BYTES ((size_t)128 << 20)
+#define CALL_BYTES ((size_t)129 << 20)
+/* What malloc maps for the first allocation of a thread of its own. */
+#define ARENA_BYTES ((size_t)128 << 20)
 
 typedef void (*dgemm_function)(int order, int trans_a, int trans_b, int m,
                                int n, int k, double alpha, const double *a,
@@ -161,7 +163,10 @@ static int enter(int64_t threads) {
   TFD_TRY(open_once());
   if (dgemm == NULL) return TFD_OK;
   if (busy + threads > most) {
-    TFD_TRY(check_room((size_t)(busy + threads - most) * CALL_BYTES));
+    size_t more = (size_t)(busy + threads - most);
+
+    TFD_TRY(
+        check_room(more * CALL_BYTES + (size_t)(threads - 1) * ARENA_BYTES));
     most = busy + threads;
   }
   busy += threads;
