@@ -5,8 +5,10 @@
 --- Each suite's output goes to build/test/SUITE.log and, when something fails,
 --- to the terminal. The last line is "N passed, N failed, N skipped".
 ---
---- Of suites that take long some files are drawn by a seed, which is printed:
---- --seed=N draws them again, --long runs all.
+--- Of suites that take long some files are drawn by a seed, which is printed;
+--- what tests draw follows from it too (spec/support/seed.lua). One commit has
+--- one seed, so that a run can be repeated elsewhere: --seed=N names another,
+--- --long runs all files.
 
 local LOGS = "build/test"
 local LUA_PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;./?.lua;;'"
@@ -23,7 +25,16 @@ local ALSO = " spec/data spec/keras spec/checkpoint_spec.lua "
 
 -- Options.
 local long = false
-local seed = os.time()
+local seed
+
+-- The seed of the checked out tree, or another one each time outside of git.
+local function seed_of_tree()
+  local pipe = assert(io.popen "git rev-parse --short=7 'HEAD^{tree}' 2>&1")
+  local tree = pipe:read "l"
+  pipe:close()
+  return tree and tree:find "^%x+$" and tonumber(tree:sub(1, 7), 16)
+    or os.time()
+end
 
 -- The specs in `places`. Of those that are not `always` run, one in `share` is
 -- drawn unless all are asked for.
@@ -236,9 +247,9 @@ local function start(name, suite, fifo)
   if type(command) == "function" then command = command(name) end
   -- --kill-after: no suite and no child of it outlives its deadline.
   return { started = os.time(), pipe = io.popen(
-    ("%stimeout --kill-after=10 %d sh -c %s >%s 2>&1 </dev/null; "
+    ("TFD_TEST_SEED=%d %stimeout --kill-after=10 %d sh -c %s >%s 2>&1 </dev/null; "
       .. "echo %s $? >%s")
-      :format(long and "TFD_LONG=1 " or "", long and LONG_DEADLINE or DEADLINE,
+      :format(seed, long and "TFD_LONG=1 " or "", long and LONG_DEADLINE or DEADLINE,
         "'" .. command:gsub("'", "'\\''") .. "'", log_of(name), name, fifo)) }
 end
 
@@ -309,6 +320,8 @@ local function main(names)
       chosen[name] = true
     end
   end
+  seed = seed or seed_of_tree()
+  print("seed " .. seed)
   local some = next(chosen) ~= nil
   for _, entry in ipairs(suites) do
     local name = entry[1]

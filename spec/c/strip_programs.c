@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "seed.h"
 #include "backend/rows.h"
 #include "backend/strip.h"
 #include "base/memory.h"
@@ -475,23 +475,21 @@ static void run_random(uint64_t seed, int trials, int heavy_of_10) {
   }
 }
 
-static uint64_t seed_of_run(void) {
-  const char *given = getenv("SEED");
-  uint64_t seed =
-      given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 1000;
+static uint64_t printed_seed(void) {
+  unsigned long seed = seed_of_run();
 
-  printf("SEED=%llu\n", (unsigned long long)seed);
-  return seed;
+  printf("TFD_TEST_SEED=%lu\n", seed);
+  return (uint64_t)seed * 1000;
 }
 
 static void test_registers(void **s) {
   (void)s;
-  run_random(seed_of_run(), 400, 0);
+  run_random(printed_seed(), 400, 0);
 }
 
 static void test_mixed(void **s) {
   (void)s;
-  run_random(seed_of_run(), 400, 3);
+  run_random(printed_seed(), 400, 3);
 }
 
 /* --- each op alone -------------------------------------------------------- */

@@ -15,7 +15,7 @@ local rng_module = require "spec.fuzz.rng"
 local samples = require "spec.fuzz.samples"
 
 local total = tonumber(arg[1] or 2000)
-local seed = tonumber(arg[2] or os.time() % 1000000)
+local seed = tonumber(arg[2]) or require "spec.support.seed"
 local only = tonumber(arg[3] or nil)
 
 local DEADLINE = 5 -- CPU seconds that one call may take

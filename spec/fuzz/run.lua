@@ -10,7 +10,7 @@
 
 local build = assert(arg[1], "usage: run.lua BUILD [CALLS [SEED [SECONDS]]]")
 local calls = tonumber(arg[2]) or 100000
-local seed = tonumber(arg[3]) or os.time() % 1000000
+local seed = tonumber(arg[3]) or require "spec.support.seed"
 local seconds = tonumber(arg[4]) or 60
 
 local BATCH, BATCH_DEADLINE = 10000, 2400

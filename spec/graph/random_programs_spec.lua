@@ -3,7 +3,8 @@
 local process = require "spec.support.process"
 local programs = require "spec.support.tensor_programs"
 
-local SEED = tonumber(os.getenv "TFD_PROGRAMS_SEED") or os.time() % 1000000
+local SEED = tonumber(os.getenv "TFD_PROGRAMS_SEED")
+  or require "spec.support.seed"
 local MANY = tonumber(os.getenv "TFD_PROGRAMS")
   or os.getenv "TFD_LONG" and os.getenv "ASAN_OPTIONS" and 10000 or 120
 

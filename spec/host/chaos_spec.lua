@@ -9,7 +9,8 @@ local quote = process.quote
 local STEPS, WORKERS, STRIKES, DEADLINE = 16, 3, 2, 120
 local RUNS = tonumber(os.getenv "TFDIST_CHAOS_RUNS")
   or os.getenv "TFD_LONG" and 200 or 4
-local SEED = tonumber(os.getenv "TFDIST_CHAOS_SEED") or os.time() % 100000
+local SEED = tonumber(os.getenv "TFDIST_CHAOS_SEED")
+  or require "spec.support.seed" % 100000
 
 -- What strikes, as Lua text in the struck worker.
 local FAULTS = {
