@@ -94,6 +94,70 @@ describe("what counts with sizes that are open", function()
     end
   end)
 
+  -- name = { function of x {?, 2}, one graph for all sizes? }
+  local LOOK = {
+    ["the sizes of a shape"] = { function(x)
+      return tf.reduce_sum(x) / x.shape[1]
+    end },
+    ["the length"] = { function(x)
+      local sum = tf.zeros {}
+      for i = 0, #x - 1 do
+        sum = sum + tf.reduce_sum(x[i])
+      end
+      return sum
+    end },
+    ["a fold"] = { function(x)
+      return tf.foldl(function(a, row) return a * 2 + row end, x)
+    end },
+    ["a fold from the end"] = { function(x)
+      return tf.foldr(function(a, row) return a * 2 + row end, x)
+    end },
+    ["a scan"] = { function(x)
+      return tf.scan(function(a, row) return a * 2 + row end, x)
+    end },
+    ["rows that are mapped"] = { function(x)
+      return tf.map_fn(function(row) return row * 2 end, x)
+    end },
+    ["an average loss"] = { function(x)
+      return tf.nn.compute_average_loss(tf.reduce_sum(x, { axis = 1 }))
+    end },
+    ["a loss"] = { function(x)
+      return tf.keras.losses.mean_squared_error(x, x * 2)
+    end, one = true },
+    ["flattening"] = { function(x)
+      return tf.keras.layers.Flatten()(tf.expand_dims(x, 1))
+    end, one = true },
+    ["reshaping"] = { function(x)
+      return tf.keras.layers.Reshape { 2, 1 }(x)
+    end, one = true },
+  }
+  for name, case in pairs(LOOK) do
+    it("gives the values of each size: " .. name, function()
+      local f = open(case[1], { -1, 2 })
+      for _, n in ipairs { 3, 1, 5 } do
+        local want = case[1](rows(n))
+        assert.are.same(want:totable(), f(rows(n)):totable())
+      end
+      if case.one then
+        assert.are.equal(1, f:experimental_get_tracing_count())
+      end
+    end)
+  end
+
+  it("normalises by the batch in training", function()
+    local layer, same = tf.keras.layers.BatchNormalization(),
+      tf.keras.layers.BatchNormalization()
+    layer:build { -1, 2 }
+    same:build { -1, 2 }
+    local f = open(function(x) return layer(x, { training = true }) end,
+      { -1, 2 })
+    for _, n in ipairs { 3, 5 } do
+      assert.are.same(same(rows(n), { training = true }):totable(),
+        f(rows(n)):totable())
+    end
+    assert.are.same(same.moving_mean:totable(), layer.moving_mean:totable())
+  end)
+
   it("does not write what does not fit into a variable", function()
     local v = tf.Variable { 1, 2 }
     for _, write in ipairs { "assign", "assign_add", "assign_sub" } do

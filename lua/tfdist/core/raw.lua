@@ -101,8 +101,9 @@
 ---   (TFDIST_FFI=0 switches them off; everything works without);
 ---   tensor_pointer(t) -> typed cdata pointer, nil unless ffi_enabled;
 ---   tensor_dims(t) -> list of sizes, -1 for those that only a call knows;
----   known_dims(t, what) -> the same, and tensor_size(t): NotImplementedError
----   where there is such a size.
+---   open_dim(t, axis) -> one of them;
+---   known_dims(t, what), tensor_dim(t, axis), tensor_size(t): the same, but
+---   NotImplementedError where there is such a size: nothing counts with -1.
 local errors = require "tfdist.base.errors"
 local core = require "tfdist.core"
 
@@ -137,6 +138,8 @@ end
 
 local tensor_dim, tensor_rank = M.tensor_dim, M.tensor_rank
 
+M.open_dim = tensor_dim
+
 --- The sizes of a tensor's axes as a list.
 function M.tensor_dims(t)
   local dims = {}
@@ -146,25 +149,34 @@ function M.tensor_dims(t)
   return dims
 end
 
-local function refuse_open(t, what)
+--- What needs all of these sizes cannot have them.
+function M.refuse_open(dims, what)
   errors.raise("NotImplementedError", ("%s: a tensor of shape {%s} has sizes "
     .. "that only a call knows, in a graph for all of them"):format(what,
-    table.concat(M.tensor_dims(t), ", ")))
+    table.concat(dims, ", ")))
 end
 
 function M.known_dims(t, what)
   local dims = M.tensor_dims(t)
   for axis = 1, #dims do
-    if dims[axis] < 0 then refuse_open(t, what) end
+    if dims[axis] < 0 then M.refuse_open(dims, what) end
   end
   return dims
+end
+
+function M.tensor_dim(t, axis)
+  local n = tensor_dim(t, axis)
+  if n < 0 and axis >= 0 and axis < tensor_rank(t) then
+    M.refuse_open(M.tensor_dims(t), ("size of axis %d"):format(axis))
+  end
+  return n
 end
 
 local tensor_size = M.tensor_size
 
 function M.tensor_size(t)
   local n = tensor_size(t)
-  if n < 0 then refuse_open(t, "size") end
+  if n < 0 then M.refuse_open(M.tensor_dims(t), "size") end
   return n
 end
 

@@ -11,6 +11,7 @@ local options = require "tfdist.base.options"
 local printer = require "tfdist.core.printer"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -87,7 +88,9 @@ M.shape_of = shape_of
 --- Sizes of the axes: a plain list that prints as "{2, 3}" and is equal to
 --- another shape of the same sizes.
 function getters.shape(x)
-  return text.as_shape(shape_of(x))
+  local dims = shape_of(x)
+  tracing.look_at_sizes(dims)
+  return text.as_shape(dims)
 end
 
 getters.dtype = M.dtype_of

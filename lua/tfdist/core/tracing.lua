@@ -138,6 +138,20 @@ function M.made_variable(name)
   trace.created = trace.created + 1
 end
 
+--- Code of the script looks at sizes, of which -1 is one that only a call knows.
+--- Errors: NotImplementedError where a graph for each size can be had instead.
+function M.look_at_sizes(dims)
+  local trace = state.current.trace
+  if trace == nil or not root_of(trace).may_fall_back then
+    return
+  end
+  for axis = 1, #dims do
+    if dims[axis] < 0 then
+      raw.refuse_open(dims, "shape")
+    end
+  end
+end
+
 --- Gradient functions in Lua cannot be replayed.
 function M.custom_gradient()
   local trace = state.current.trace

@@ -165,14 +165,15 @@ end
 
 --- Trace fn with these arguments. `dims`: sizes of its tensors where they are
 --- to be other than they are; may_create: may it make variables?
+--- may_fall_back: is there a graph for these sizes alone where this one fails?
 --- Errors: whatever fn raises; then nothing is left.
-function M.trace(name, fn, arguments, tensors, dims, may_create)
+function M.trace(name, fn, arguments, tensors, dims, may_create, may_fall_back)
   local graph = raw.graph_new(name)
   local c = setmetatable({
     name = name, handle = graph, inputs_n = tensors.n, created = 0,
     trace = { graph = graph, name = name, draws = {}, numbers = {}, numbers_n = 0,
-      steps = {}, created = 0,
-      may_create = may_create },
+      steps = {}, created = 0, may_create = may_create,
+      may_fall_back = may_fall_back },
   }, Concrete)
   local given, symbols = make_symbols(graph, arguments, dims)
   record(c, fn, given, symbols)

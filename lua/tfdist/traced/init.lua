@@ -102,15 +102,15 @@ local function keep(self, key, entry)
 end
 
 -- Names of what failed stay out of error positions: the trace is the script's.
-local function trace(self, arguments, tensors, dims)
+local function trace(self, arguments, tensors, dims, may_fall_back)
   local may_create = self.traces == 0 and not self.created
   local c = concrete.trace(self.name, self.python_function, arguments, tensors,
-    dims, may_create)
+    dims, may_create, may_fall_back)
   if c.created > 0 then
     -- Variables are there from now on: what counts is a trace that makes none.
     self.created = true
     c = concrete.trace(self.name, self.python_function, arguments, tensors,
-      dims, false)
+      dims, false, may_fall_back)
   end
   return c
 end
@@ -122,7 +122,7 @@ local function trace_open(self, arguments, tensors, dims)
   if dims == nil or self.by_size then
     return trace(self, arguments, tensors, nil)
   end
-  local ok, c = pcall(trace, self, arguments, tensors, dims)
+  local ok, c = pcall(trace, self, arguments, tensors, dims, true)
   if ok then
     return c
   end

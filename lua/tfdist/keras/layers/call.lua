@@ -143,6 +143,8 @@ local function shape_of(x)
     return out
   elseif is_symbolic(x) then
     return lists.copy(x.shape)
+  elseif type(x) == "userdata" and raw.kind(x) == "tensor" then
+    return text.as_shape(raw.tensor_dims(x)) -- layers are built for any batch
   elseif type(x) == "userdata" and raw.kind(x) ~= nil then
     return x.shape
   elseif type(x) == "table" and (getmetatable(x) or {}).__tensor ~= nil then
@@ -202,7 +204,7 @@ local function check_one(self, checks, x)
     if symbolic then
       have = x.shape[at + 1]
     elseif at >= 0 and at < rank then
-      have = raw.tensor_dim(t, at)
+      have = raw.open_dim(t, at)
     end
     if have ~= size and have ~= -1 then
       misfit(self, x, ("%s on axis %d, which the layer's weights were made "

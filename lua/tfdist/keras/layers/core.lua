@@ -101,7 +101,7 @@ M.Flatten = define.layer("Flatten", "data_format=nil", {
     self.input_spec = { min_ndim = 1 }
   end,
   call = function(self, x)
-    local dims = x.shape
+    local dims = tensor.shape_of(x)
     if #dims == 1 then
       return tf.expand_dims(x, 1)
     elseif self._own.format == "channels_first" and #dims > 2 then
@@ -165,7 +165,7 @@ M.Reshape = define.layer("Reshape", "target_shape:l", {
     self._own.target = shape
   end,
   call = function(self, x)
-    local dims = x.shape
+    local dims = tensor.shape_of(x)
     return tf.reshape(x, { dims[1],
       unpack(resolve(self, dims, self._own.target)) })
   end,

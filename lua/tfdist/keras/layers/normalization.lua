@@ -5,6 +5,7 @@ local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
+local raw = require "tfdist.core.raw"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
@@ -155,6 +156,9 @@ local function count_of(dims, own)
     kept[axis + 1] = true
   end
   for i = 1, #dims do
+    if not kept[i] and dims[i] < 0 then
+      raw.refuse_open(dims, "BatchNormalization")
+    end
     n = kept[i] and n or n * dims[i]
   end
   return n

@@ -90,8 +90,8 @@ end
 function M.check_shapes(what, t, p)
   local a, b = raw.tensor_rank(t), raw.tensor_rank(p)
   for axis = 1, a < b and a or b do
-    local m, n = raw.tensor_dim(t, a - axis), raw.tensor_dim(p, b - axis)
-    if m ~= n and m ~= 1 and n ~= 1 then
+    local m, n = raw.open_dim(t, a - axis), raw.open_dim(p, b - axis)
+    if m ~= n and m ~= 1 and n ~= 1 and m >= 0 and n >= 0 then
       errors.raise("InvalidArgument", ("%s: y_true has shape %s, y_pred %s; "
         .. "they do not broadcast"):format(what, tostring(t.shape),
         tostring(p.shape)))

@@ -57,8 +57,8 @@ end
 
 local function check_fit(values, w, what)
   for axis = 0, raw.tensor_rank(values) - 1 do
-    local n, m = raw.tensor_dim(w, axis), raw.tensor_dim(values, axis)
-    if n ~= m and n ~= 1 then
+    local n, m = raw.open_dim(w, axis), raw.open_dim(values, axis)
+    if n ~= m and n ~= 1 and n >= 0 and m >= 0 then
       misfit(what, values, w)
     end
   end
