@@ -3,54 +3,12 @@
 local tf = require "tfdist"
 local expect = require "spec.support.expect"
 local raw = require "tfdist.core.raw"
+local traces = require "spec.support.traces"
 
 local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
-local function raises(kind, words, fn, ...)
-  local e = expect.failure(fn, ...)
-  assert.are.equal(kind, tf.errors.kind(e), tostring(e))
-  assert.is_not_nil(tostring(e):find(words, 1, true), tostring(e))
-end
-
-local function values(t)
-  return tf.convert_to_tensor(t):toflat()
-end
-
-local function grads(fn, x)
-  local y
-  local tape = tf.GradientTape(function(t)
-    t:watch(x)
-    y = fn(x)
-  end)
-  return tape:gradient(y, x)
-end
-
--- fn of each x, its first and second gradient: eager, traced with the tapes
--- around the call, and with the tapes inside. Equal bits.
-local function check_gradients(fn, xs)
-  local function first(x) return grads(fn, x) end
-  local inside = tf.function_(function(x)
-    return fn(x), first(x), grads(first, x)
-  end)
-  local f = tf.function_(fn)
-  local function around(x) return grads(f, x) end
-  for _, value in ipairs(xs) do
-    local x = tf.constant(value)
-    local want = { fn(x), first(x), (grads(first, x)) }
-    local got = { inside(x) }
-    local outer = { f(x), around(x), (grads(around, x)) }
-    for i = 1, 2 do
-      assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(got[i]), i)
-      assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(outer[i]), i)
-    end
-    -- What is not connected is nil outside, zeros where another branch is.
-    local second = want[3] and values(want[3]) or values(tf.zeros_like(x))
-    local of_got = got[3] and values(got[3]) or values(tf.zeros_like(x))
-    local of_outer = outer[3] and values(outer[3]) or values(tf.zeros_like(x))
-    assert.are.same(second, of_got)
-    assert.are.same(second, of_outer)
-  end
-end
+local check_gradients, grads = traces.check_gradients, traces.gradient
+local raises, values = expect.raises, traces.values
 
 describe("tf.cond in a traced function", function()
   it("runs the branch that the call chooses", function()

@@ -35,6 +35,13 @@ function M.failure(fn, ...)
   return e
 end
 
+--- fn(...) raises an error of this kind that has these words.
+function M.raises(kind, words, fn, ...)
+  local e = M.failure(fn, ...)
+  assert.are.equal(kind, e.kind, tostring(e))
+  assert.is_not_nil(tostring(e):find(words, 1, true), tostring(e))
+end
+
 --- The fields `name` of the things in a list.
 function M.names(list)
   local names = {}

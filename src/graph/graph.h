@@ -146,8 +146,9 @@ typedef struct tfd__capture {
 **   takes the last. Results are its.
 ** - loop: graphs[0] is the body, graphs[1] the condition if there is one. Its
 **   slots:
-**   how often (absent with a condition), carries, rows (tensors of which an
-**   iteration gets one row), the rest. The body gives the next carries, then
+**   how often (absent with a condition, or where the first of the rows says
+**   it), carries, rows (tensors of which an iteration gets one row), the rest.
+*The body gives the next carries, then
 **   what is stacked. Results: carries, the count, stacks. */
 typedef struct tfd__flow {
   tfd_graph **graphs; /* owned references */

@@ -110,6 +110,10 @@ static int begin_loop(tfd__frame *f) {
   if (f->slots[TFD_COUNT_SLOT] != NULL) {
     TFD_TRY(read_number(f->slots[TFD_COUNT_SLOT], &f->n));
     if (f->n < 0) f->n = 0;
+  } else if (flow->graphs_n == 1 && flow->rows_n > 0) {
+    const tfd_tensor *t = f->slots[TFD_CARRIES_SLOT + flow->carries_n];
+
+    f->n = t->view.rank > 0 ? t->view.dims[0] : 0;
   }
   if (flow->most >= 0 && (f->n < 0 || f->n > flow->most)) f->n = flow->most;
   return TFD_OK;

@@ -1,13 +1,14 @@
---- tf.cond, tf.while_loop, tf.map_fn and the like. Where ops run at the call,
---- these are branches and loops of Lua; in traced functions those that values
---- decide on are part of the graph (module flow).
+--- tf.cond, tf.case, tf.switch_case and tf.while_loop. Where ops run at the
+--- call, these are branches and loops of Lua; in traced functions those that
+--- values decide on are part of the graph (module flow).
 ---
 --- Where TensorFlow passes a tuple, a plain list becomes several arguments, and
 --- several results become a list.
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
-local lists = require "tfdist.base.lists"
 local flow = require "tfdist.core.flow"
+local lists = require "tfdist.base.lists"
+local loops = require "tfdist.core.loops"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
@@ -18,111 +19,9 @@ local M = {}
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
+local arguments, condition, pack = loops.arguments, loops.condition, loops.pack
 local check_function = text.check_callable
-
--- One boolean: a Lua boolean, or the tensor that has it at a call.
-local function condition(what, name, x)
-  if type(x) == "boolean" then
-    return x
-  end
-  local t = convert.operand(x, nil, what, name)
-  if tracing.current() ~= nil and raw.kind(t) == "variable" then
-    t = raw.variable_read(t)
-  end
-  t = raw.operand_tensor(t)
-  if raw.tensor_dtype(t) ~= "bool" or raw.tensor_size(t) ~= 1 then
-    errors.raise("TypeError", ("%s: %s must be one boolean, got a %s tensor of "
-      .. "%d elements"):format(what, name, raw.tensor_dtype(t),
-      raw.tensor_size(t)))
-  elseif tracing.is_symbolic(t) then
-    return t
-  end
-  return raw.item(t)
-end
-
-local function pack(...)
-  return { n = select("#", ...), ... }
-end
-
--- Arguments for a structure: the elements of a list, else the thing itself.
-local function arguments(x)
-  if nest.is_nested(x) then
-    local n, keys = nest.layout(x)
-    if keys == nil then
-      return n, x
-    end
-  end
-  return 1, { x }
-end
-
-local function call(fn, x)
-  local n, list = arguments(x)
-  return fn(unpack(list, 1, n))
-end
-
--- Several results as one structure.
-local function structure(results)
-  if results.n == 1 then
-    return results[1]
-  end
-  return results
-end
-
-local function give(x)
-  local n, list = arguments(x)
-  return unpack(list, 1, n)
-end
-
--- Leaves of elems as tensors, and their common size of axis 0.
-local function rows(what, elems)
-  local size
-  local tensors = nest.map_structure(function(x)
-    local t = convert.tensor(x, nil, what, "elems")
-    if raw.tensor_rank(t) == 0 then
-      errors.raise("ValueError", what .. ": elems must have an axis 0, got a "
-        .. "scalar")
-    end
-    local n = raw.tensor_dim(t, 0)
-    if size ~= nil and n ~= size then
-      errors.raise("InvalidArgument", ("%s: elems differ in axis 0: %d and %d")
-        :format(what, size, n))
-    end
-    size = n
-    return t
-  end, elems)
-  if size == nil then
-    errors.raise("ValueError", what .. ": elems hold no tensor")
-  end
-  return tensors, size
-end
-
-local function row(tensors, i)
-  return nest.map_structure(function(t)
-    return t[i]
-  end, tensors)
-end
-
--- Stack equal structures, one for each row.
-local function stack(tf, what, list)
-  if #list == 0 then
-    errors.raise("ValueError", what .. ": elems are empty, so the result's "
-      .. "shape is not known")
-  end
-  local flats = {}
-  for i = 1, #list do
-    nest.assert_same_structure(list[1], list[i])
-    flats[i] = nest.flatten(list[i])
-  end
-  local out = { n = flats[1].n }
-  for leaf = 1, out.n do
-    local parts = {}
-    for i = 1, #list do
-      parts[i] = flats[i][leaf]
-    end
-    out[leaf] = tf.stack(parts, 0)
-  end
-  return nest.pack_sequence_as(list[1], out)
-end
+local said = loops.said
 
 local function clock(def)
   --- Seconds since 1970 when it is called, a float64 scalar.
@@ -138,11 +37,6 @@ local function clock(def)
       return { now(), n = 1 }
     end, { { dtype = "float64", dims = {} }, n = 1 })[1]
   end)
-end
-
--- The words of an error.
-local function said(problem)
-  return errors.is_error(problem) and problem.message or tostring(problem)
 end
 
 -- Branches ---------------------------------------------------------------------
@@ -371,92 +265,10 @@ local function has_tensor(flat)
   return false
 end
 
--- Sizes that loop variable i may have.
-local function invariant_of(flat, i, shapes)
-  local dims = raw.tensor_dims(flat[i])
-  local shape = shapes and shapes[i]
-  if shape == nil then
-    return dims
-  end
-  if #shape ~= #dims then
-    errors.raise("ValueError", ("while_loop: shape_invariants has rank %d for "
-      .. "loop variable %d of shape %s"):format(#shape, i, text.shape(dims)))
-  end
-  local out = {}
-  for axis = 1, #dims do
-    out[axis] = shape[axis] or -1
-  end
-  return out
-end
-
--- Values of a loop as tensors of the graph; a variable's is what it has there.
-local function loop_tensors(what, flat, like)
-  local out = { n = flat.n }
-  for i = 1, flat.n do
-    local t = convert.operand(flat[i], like and raw.tensor_dtype(like[i]), what,
-      "loop variable")
-    out[i] = raw.kind(t) == "variable" and raw.variable_read(t) or t
-  end
-  return out
-end
-
--- Does a value enter an iteration as the one before left it?
-local function check_carry(what, i, before, after)
-  local a, b = raw.tensor_dims(before), raw.tensor_dims(after)
-  local good = #a == #b
-  for axis = 1, good and #a or 0 do
-    good = good and (a[axis] == -1 or a[axis] == b[axis])
-  end
-  if raw.tensor_dtype(before) ~= raw.tensor_dtype(after) then
-    errors.raise("TypeError", ("%s: loop variable %d is %s and %s after one "
-      .. "iteration"):format(what, i, raw.tensor_dtype(before),
-      raw.tensor_dtype(after)))
-  elseif not good then
-    errors.raise("ValueError", ("%s: loop variable %d enters the loop with "
-      .. "shape %s, but has shape %s after one iteration"):format(what, i,
-      text.shape(a), text.shape(b)), "to allow the shape to vary across "
-      .. "iterations, use the `shape_invariants` argument")
-  end
-end
-
--- A loop that the graph goes through: structure `vars`, step(vars, rows) gives
--- the next and what is stacked, a list.
-local function graph_loop(what, l)
-  local flat = loop_tensors(what, nest.flatten(l.vars))
-  l.inits, l.dims = flat, {}
-  for i = 1, flat.n do
-    l.dims[i] = invariant_of(flat, i, l.shapes)
-  end
-  function l.body(carries, parts)
-    local after, stacks = l.step(nest.pack_sequence_as(l.vars, carries), parts)
-    local ok, problem = pcall(nest.assert_same_structure, l.vars, after)
-    if not ok then
-      errors.raise("ValueError", what .. ": " .. said(problem))
-    end
-    after = loop_tensors(what, nest.flatten(after), carries)
-    for i = 1, after.n do
-      check_carry(what, i, carries[i], after[i])
-    end
-    return after, stacks
-  end
-  if l.again ~= nil then
-    function l.check(carries)
-      local holds = condition(what, "cond's result",
-        l.again(nest.pack_sequence_as(l.vars, carries)))
-      return type(holds) == "boolean" and convert.tensor(holds, "bool", what,
-        "cond") or holds
-    end
-  end
-  l.size, l.most = l.size or -1, l.most or -1
-  l.reversed, l.tensors = l.reversed == true, l.tensors or { n = 0 }
-  local last, stacked = flow.loop(l)
-  return nest.pack_sequence_as(l.vars, last), stacked
-end
-
 -- Results of a body for n loop variables: one by one, or as one list.
 local function next_values(n, results)
   if results.n == 1 and n ~= 1 and nest.is_nested(results[1]) then
-    results = pack(give(results[1]))
+    results = pack(loops.give(results[1]))
   end
   if results.n ~= n then
     errors.raise("ValueError", ("while_loop: body returned %d values for %d "
@@ -491,7 +303,7 @@ local function most_of(most)
   return most
 end
 
-local function loops(tf, def)
+local function repeats(def)
   --- body(vars...) while cond(vars...) holds; returns the last values.
   --- Errors: ValueError, TypeError when a variable's shape or dtype changes in
   ---   a traced function and shape_invariants (a list of shapes, -1 = any size)
@@ -507,7 +319,7 @@ local function loops(tf, def)
       local n, values = arguments(vars)
       values = { n = n, unpack(values, 1, n) }
       if is_for_graph(cond, values) then
-        values = graph_loop("while_loop", { vars = values, shapes = shapes,
+        values = loops.run("while_loop", { vars = values, shapes = shapes,
           most = most, again = function(now)
             return (cond(unpack(now, 1, n)))
           end, step = function(now)
@@ -524,86 +336,13 @@ local function loops(tf, def)
       end
       return unpack(values, 1, n)
     end)
-
-  --- fn of each row, stacked along a new axis 0.
-  --- Shapes: elems [n, ...]; the result is [n, shape of fn's result].
-  --- Source: tf.map_fn
-  def("map_fn vectorized_map", "fn elems dtype=nil parallel_iterations=nil "
-    .. "back_prop=true swap_memory=false infer_shape=true name=nil "
-    .. "fn_output_signature=nil", function(fn, elems)
-      check_function("map_fn", "fn", fn)
-      local tensors, size = rows("map_fn", elems)
-      local results = {}
-      for i = 0, size - 1 do
-        results[i + 1] = structure(pack(call(fn, row(tensors, i))))
-      end
-      return give(stack(tf, "map_fn", results))
-    end)
-end
-
--- Calls fn(accumulated, row) over all rows; `each` gets every state.
-local function fold(what, fn, elems, initializer, backwards, each)
-  check_function(what, "fn", fn)
-  local tensors, size = rows(what, elems)
-  local first, last, step = 0, size - 1, 1
-  if backwards then
-    first, last, step = size - 1, 0, -1
-  end
-  local value = initializer
-  if value == nil then
-    if size == 0 then
-      errors.raise("ValueError", what .. ": elems are empty and there is no "
-        .. "initializer")
-    end
-    value = row(tensors, first)
-    first = first + step
-    each(value)
-  end
-  for i = first, last, step do
-    value = structure(pack(fn(value, row(tensors, i))))
-    each(value)
-  end
-  return value
-end
-
-local function folds(tf, def)
-  local REST = " initializer=nil parallel_iterations=10 back_prop=true "
-    .. "swap_memory=false name=nil"
-  local function nothing() end
-
-  --- fn(...fn(fn(initializer, row 0), row 1)...). Source: tf.foldl
-  def("foldl", "fn elems" .. REST, function(fn, elems, initializer)
-    return give(fold("foldl", fn, elems, initializer, false, nothing))
-  end)
-
-  --- The same from the last row. Source: tf.foldr
-  def("foldr", "fn elems" .. REST, function(fn, elems, initializer)
-    return give(fold("foldr", fn, elems, initializer, true, nothing))
-  end)
-
-  --- All intermediate values of foldl, stacked; with `reverse` from the last
-  --- row to the first. Source: tf.scan
-  def("scan", "fn elems initializer=nil parallel_iterations=10 back_prop=true "
-    .. "swap_memory=false infer_shape=true reverse=false name=nil",
-    function(fn, elems, initializer, _, _, _, _, reverse)
-      local list = {}
-      fold("scan", fn, elems, initializer, reverse, function(value)
-        list[#list + 1] = value
-      end)
-      for i = 1, reverse and math.floor(#list / 2) or 0 do
-        local k = #list + 1 - i
-        list[i], list[k] = list[k], list[i]
-      end
-      return give(stack(tf, "scan", list))
-    end)
 end
 
 --- Put the functions into tf.
 function M.install(tf, def)
   clock(def)
   branches(tf, def)
-  loops(tf, def)
-  folds(tf, def)
+  repeats(def)
 end
 
 return M

@@ -391,7 +391,9 @@ local function count_operands(l, body)
     add(l.carries[j], l.carries[j].init, j)
   end
   for r = 1, l.rows.n do
-    if asked[l.rows[r].number] then
+    -- The first row says how many there are where nothing else does.
+    local says = r == 1 and l.count == nil and l.condition == nil
+    if says or asked[l.rows[r].number] then
       append(used, l.rows[r])
       add(l.rows[r], l.rows[r].tensor)
     end
@@ -444,6 +446,7 @@ end
 --- Repeat a body. l.inits: tensors that the carries begin with; l.dims: sizes
 --- that they may have; l.tensors: of which each iteration gets one row; l.count
 --- or l.check(...): how often, a tensor, or whether again, a boolean tensor;
+--- without either as often as there are rows;
 --- l.most: at most, -1 = any number; l.size: the number where it is known, or -1;
 --- l.reversed: from the last row. l.body(carries, rows) gives the next carries
 --- and what is stacked, two lists. Returns the last carries and the stacks.

@@ -10,7 +10,8 @@ for name in ("device tidy keep print group no_op sync_devices"):gmatch "%S+" do
 end
 
 -- Modules with an install(functions, def), loaded with the first op.
-local PARTS = { "variable", "slices", "debugging", "control", "tape" }
+local PARTS = { "variable", "slices", "debugging", "control", "rows",
+  "tape" }
 
 local functions = {}
 

@@ -1,0 +1,162 @@
+--- What branches, loops of values and loops over rows share: conditions,
+--- structures of results, and loops that the graph goes through.
+local convert = require "tfdist.core.convert"
+local errors = require "tfdist.base.errors"
+local flow = require "tfdist.core.flow"
+local nest = require "tfdist.base.nest"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
+
+local M = {}
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+--- One boolean: a Lua boolean, or the tensor that has it at a call.
+function M.condition(what, name, x)
+  if type(x) == "boolean" then
+    return x
+  end
+  local t = convert.operand(x, nil, what, name)
+  if tracing.current() ~= nil and raw.kind(t) == "variable" then
+    t = raw.variable_read(t)
+  end
+  t = raw.operand_tensor(t)
+  if raw.tensor_dtype(t) ~= "bool" or raw.tensor_size(t) ~= 1 then
+    errors.raise("TypeError", ("%s: %s must be one boolean, got a %s tensor of "
+      .. "%d elements"):format(what, name, raw.tensor_dtype(t),
+      raw.tensor_size(t)))
+  elseif tracing.is_symbolic(t) then
+    return t
+  end
+  return raw.item(t)
+end
+
+--- All arguments as a list with n.
+function M.pack(...)
+  return { n = select("#", ...), ... }
+end
+
+--- Arguments for a structure: the elements of a list, else the thing itself.
+local function arguments(x)
+  if nest.is_nested(x) then
+    local n, keys = nest.layout(x)
+    if keys == nil then
+      return n, x
+    end
+  end
+  return 1, { x }
+end
+
+--- fn of a structure, whose elements are its arguments.
+function M.call(fn, x)
+  local n, list = arguments(x)
+  return fn(unpack(list, 1, n))
+end
+
+--- Several results as one structure.
+function M.structure(results)
+  if results.n == 1 then
+    return results[1]
+  end
+  return results
+end
+
+M.arguments = arguments
+
+--- A structure as several results.
+function M.give(x)
+  local n, list = arguments(x)
+  return unpack(list, 1, n)
+end
+
+--- The words of an error.
+function M.said(problem)
+  return errors.is_error(problem) and problem.message or tostring(problem)
+end
+
+-- Sizes that loop variable i may have.
+local function invariant_of(flat, i, shapes)
+  local dims = raw.tensor_dims(flat[i])
+  local shape = shapes and shapes[i]
+  if shape == nil then
+    return dims
+  end
+  if #shape ~= #dims then
+    errors.raise("ValueError", ("while_loop: shape_invariants has rank %d for "
+      .. "loop variable %d of shape %s"):format(#shape, i, text.shape(dims)))
+  end
+  local out = {}
+  for axis = 1, #dims do
+    out[axis] = shape[axis] or -1
+  end
+  return out
+end
+
+-- Values of a loop as tensors of the graph; a variable's is what it has there.
+local function loop_tensors(what, flat, like)
+  local out = { n = flat.n }
+  for i = 1, flat.n do
+    local t = convert.operand(flat[i], like and raw.tensor_dtype(like[i]), what,
+      "loop variable")
+    out[i] = raw.kind(t) == "variable" and raw.variable_read(t) or t
+  end
+  return out
+end
+
+-- Does a value enter an iteration as the one before left it?
+local function check_carry(what, i, before, after)
+  local a, b = raw.tensor_dims(before), raw.tensor_dims(after)
+  local good = #a == #b
+  for axis = 1, good and #a or 0 do
+    good = good and (a[axis] == -1 or a[axis] == b[axis])
+  end
+  if raw.tensor_dtype(before) ~= raw.tensor_dtype(after) then
+    errors.raise("TypeError", ("%s: loop variable %d is %s and %s after one "
+      .. "iteration"):format(what, i, raw.tensor_dtype(before),
+      raw.tensor_dtype(after)))
+  elseif not good then
+    errors.raise("ValueError", ("%s: loop variable %d enters the loop with "
+      .. "shape %s, but has shape %s after one iteration"):format(what, i,
+      text.shape(a), text.shape(b)), what == "while_loop" and "to allow the "
+      .. "shape to vary across iterations, use the `shape_invariants` argument"
+      or nil)
+  end
+end
+
+--- A loop that the graph goes through, as flow.loop has it: structure l.vars,
+--- l.again(vars) or l.count, l.tensors; l.step(vars, rows) gives the next and
+--- what is stacked, a list; nil = the next itself. Returns the last and stacks.
+function M.run(what, l)
+  local flat = loop_tensors(what, nest.flatten(l.vars))
+  l.inits, l.dims = flat, {}
+  for i = 1, flat.n do
+    l.dims[i] = invariant_of(flat, i, l.shapes)
+  end
+  function l.body(carries, rows)
+    local after, stacks = l.step(nest.pack_sequence_as(l.vars, carries), rows)
+    local ok, problem = pcall(nest.assert_same_structure, l.vars, after)
+    if not ok then
+      errors.raise("ValueError", what .. ": " .. M.said(problem))
+    end
+    after = loop_tensors(what, nest.flatten(after), carries)
+    for i = 1, after.n do
+      check_carry(what, i, carries[i], after[i])
+    end
+    return after, stacks or { n = after.n, unpack(after, 1, after.n) }
+  end
+  if l.again ~= nil then
+    function l.check(carries)
+      local holds = M.condition(what, "cond's result",
+        l.again(nest.pack_sequence_as(l.vars, carries)))
+      return type(holds) == "boolean" and convert.tensor(holds, "bool", what,
+        "cond") or holds
+    end
+  end
+  l.size, l.most = l.size or -1, l.most or -1
+  l.reversed, l.tensors = l.reversed == true, l.tensors or { n = 0 }
+  local last, stacked = flow.loop(l)
+  return nest.pack_sequence_as(l.vars, last), stacked
+end
+
+return M

@@ -1,0 +1,70 @@
+--- Traced functions held against the same code line by line.
+local assert = require "luassert"
+local raw = require "tfdist.core.raw"
+local tf = require "tfdist"
+
+local M = {}
+
+--- All elements of a tensor or variable as a flat list.
+function M.values(t)
+  return tf.convert_to_tensor(t):toflat()
+end
+
+--- The gradient of fn(x) by x.
+function M.gradient(fn, x)
+  local y
+  local tape = tf.GradientTape(function(t)
+    t:watch(x)
+    y = fn(x)
+  end)
+  return tape:gradient(y, x)
+end
+
+local function second_of(t, x)
+  -- What is not connected is nil outside, zeros where another branch is.
+  return M.values(t or tf.zeros_like(x))
+end
+
+--- fn of each x, its first and second gradient: eager, traced with the tapes
+--- around the call, and with the tapes inside. Equal bits, the second gradients
+--- equal numbers.
+function M.check_gradients(fn, xs)
+  local function first(x) return M.gradient(fn, x) end
+  local inside = tf.function_(function(x)
+    return fn(x), first(x), M.gradient(first, x)
+  end)
+  local f = tf.function_(fn)
+  local function around(x) return M.gradient(f, x) end
+  for _, value in ipairs(xs) do
+    local x = tf.constant(value)
+    local want = { fn(x), first(x), (M.gradient(first, x)) }
+    local got = { inside(x) }
+    local outer = { f(x), around(x), (M.gradient(around, x)) }
+    for i = 1, 2 do
+      assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(got[i]), i)
+      assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(outer[i]), i)
+    end
+    assert.are.same(second_of(want[3], x), second_of(got[3], x))
+    assert.are.same(second_of(want[3], x), second_of(outer[3], x))
+  end
+end
+
+--- fn(...) line by line and traced, twice: results of the same bits, dtypes and
+--- sizes, one trace. Returns the traced function.
+function M.check_same(fn, ...)
+  local f = tf.function_(fn)
+  local want = tf.nest.flatten({ fn(...) })
+  for _ = 1, 2 do
+    local got = tf.nest.flatten({ f(...) })
+    assert.are.equal(want.n, got.n)
+    for i = 1, want.n do
+      assert.are.same(raw.tensor_dims(want[i]), raw.tensor_dims(got[i]))
+      assert.are.equal(want[i].dtype, got[i].dtype)
+      assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(got[i]))
+    end
+  end
+  assert.are.equal(1, f:experimental_get_tracing_count())
+  return f
+end
+
+return M
