@@ -4,6 +4,7 @@
 **                                         each:
 **   allreduce BYTES     wall s of an all_reduce in place, the buffers rewritten
 **                       before each: the median of many
+**   lent BYTES          the same in memory that the group lends
 **   memory BYTES        wall s of adding so many bytes to as many others, in
 **                       all processes at once: the median of many
 **   quit                ends the program
@@ -37,7 +38,7 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static double all_reduce(tfd__group *g, long long bytes) {
+static double all_reduce(tfd__group *g, long long bytes, bool lent) {
   int64_t n = bytes / 4;
   int turns = bytes > 1 << 20 ? LONG_TURNS : TURNS;
   double spent[TURNS];
@@ -52,7 +53,8 @@ static double all_reduce(tfd__group *g, long long bytes) {
                          .in = &p,
                          .out = &p};
 
-  check(tfd__buffer_new(g->devices[0], (size_t)bytes, &b));
+  check(lent ? tfd__group_buffer(g, 0, (size_t)bytes, &b)
+             : tfd__buffer_new(g->devices[0], (size_t)bytes, &b));
   check(tfd__view_set(&v, TFD_FLOAT32, &n, 1));
   v.data = b->data;
   p.buffer = b;
@@ -138,24 +140,30 @@ static tfd__group *join(const char *provider, int process, int processes,
   return g;
 }
 
-/* Negative numbers of bytes ask for memory's speed. */
-static double serve(tfd__group *g, long long bytes) {
-  return bytes > 0 ? all_reduce(g, bytes) : memory(g, -bytes);
+/* What is asked for, and of how many bytes, in one number. */
+enum { REQUESTS = 3 };
+static const char *const requests[REQUESTS] = {"allreduce", "lent", "memory"};
+
+static double serve(tfd__group *g, long long request) {
+  long long bytes = request / REQUESTS;
+
+  if (request % REQUESTS == 2) return memory(g, bytes);
+  return all_reduce(g, bytes, request % REQUESTS == 1);
 }
 
 /* Of the others: requests come as numbers, 0 is the end. */
 static void follow(tfd__group *g, int in) {
-  long long bytes = 0;
+  long long request = 0;
 
-  while (read(in, &bytes, sizeof bytes) == (ssize_t)sizeof bytes &&
-         bytes != 0) {
-    (void)serve(g, bytes);
+  while (read(in, &request, sizeof request) == (ssize_t)sizeof request &&
+         request != 0) {
+    (void)serve(g, request);
   }
 }
 
-static void tell(const int *out, int n, long long bytes) {
+static void tell(const int *out, int n, long long request) {
   for (int i = 1; i < n; i++) {
-    if (write(out[i], &bytes, sizeof bytes) < 0) exit(1);
+    if (write(out[i], &request, sizeof request) < 0) exit(1);
   }
 }
 
@@ -165,14 +173,16 @@ static void lead(tfd__group *g, const int *out, int n) {
 
   while (fgets(line, sizeof line, stdin) != NULL &&
          strncmp(line, "quit", 4) != 0) {
-    bool sums = sscanf(line, "allreduce %lld", &bytes) == 1;
+    char word[16] = "";
+    int r = 0;
 
-    if ((!sums && sscanf(line, "memory %lld", &bytes) != 1) || bytes < 4) {
+    (void)sscanf(line, "%15s %lld", word, &bytes);
+    while (r < REQUESTS && strcmp(word, requests[r]) != 0) r++;
+    if (r == REQUESTS || bytes < 4) {
       printf("failed: no such request: %s", line);
     } else {
-      if (!sums) bytes = -bytes;
-      tell(out, n, bytes);
-      printf("%.9g\n", serve(g, bytes));
+      tell(out, n, bytes * REQUESTS + r);
+      printf("%.9g\n", serve(g, bytes * REQUESTS + r));
     }
     (void)fflush(stdout);
   }

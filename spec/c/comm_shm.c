@@ -217,6 +217,135 @@ static void the_same_bits_as_over_tcp(void **state) {
   run_all(two_ways, 3, 2);
 }
 
+/* --- memory that the group lends ------------------------------------------ */
+
+/* What is lent may be left where it is by some and staged by others. */
+static int lent_values(int process, int processes, int local) {
+  static const int dtypes[] = {TFD_FLOAT32, TFD_BFLOAT16, TFD_INT64, TFD_INT8};
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  size_t d;
+  int turn;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  for (turn = 0; turn < 5; turn++) {
+    w.lends = turn == 0 ? LENDS_ALL : LENDS_SOME;
+    for (d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
+      case_reductions(&w, dtypes[d], 8193 + turn, TFD_REDUCE_SUM);
+      case_scatter(&w, dtypes[d], 3001, TFD_REDUCE_SUM);
+      case_broadcast(&w, dtypes[d], 8191);
+      case_gather(&w, dtypes[d], 3001, false);
+    }
+    case_reductions(&w, TFD_FLOAT32, 300001 + turn, TFD_REDUCE_MEAN);
+    case_reductions(&w, TFD_FLOAT32, 20001, TFD_REDUCE_MAX);
+  }
+  tfd__release(w.group);
+  return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
+}
+
+static void lent_memory_gives_the_same_results(void **state) {
+  (void)state;
+  run_all(lent_values, 1, 1);
+  run_all(lent_values, 2, 1);
+  run_all(lent_values, 3, 1);
+  run_all(lent_values, 2, 2);
+}
+
+/* More blocks than there are; their memory is each one's own, outlives the
+** group, and is used again. */
+static int many_blocks(int process, int processes, int local) {
+  enum { BUFFERS = 400, BYTES = 5000 };
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  tfd__buffer *b[BUFFERS];
+  char *first = NULL;
+  int turn;
+  int i;
+  int j;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  for (turn = 0; turn < 2; turn++) {
+    for (i = 0; i < BUFFERS; i++) {
+      CHECK(tfd__group_buffer(w.group, 0, BYTES, &b[i]) == TFD_OK);
+      memset(b[i]->data, i % 251, BYTES);
+    }
+    CHECK(turn == 0 || b[0]->data == first);
+    first = b[0]->data;
+    if (turn == 1) tfd__release(w.group);
+    for (i = 0; i < BUFFERS; i++) {
+      const unsigned char *bytes = b[i]->data;
+
+      for (j = 0; j < BYTES; j++) CHECK(bytes[j] == i % 251);
+    }
+    for (i = 0; i < BUFFERS; i++) {
+      tfd__release(b[(i * 7 + turn) % BUFFERS]); /* in another order */
+    }
+  }
+  return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
+}
+
+static void lent_memory_is_its_owners_for_as_long_as_it_likes(void **state) {
+  (void)state;
+  run_all(many_blocks, 2, 1);
+}
+
+/* Three values in packs whose results are wanted behind one another: they are
+** reduced where they are wanted. */
+static int packed(int process, int processes, int local) {
+  enum { VALUES = 3 };
+  static const int64_t sizes[VALUES] = {70001, 3, 20000};
+  const tfd__pack_plan plan = {.bytes = 100000, .backwards = true};
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  pieces in[VALUES];
+  tfd__view views[VALUES];
+  tfd__piece given[VALUES];
+  tfd__piece wanted[VALUES];
+  tfd__collective c = {.kind = TFD_COLLECTIVE_ALL_REDUCE,
+                       .op = TFD_REDUCE_SUM,
+                       .values = VALUES,
+                       .what = "packed",
+                       .in = given,
+                       .out = wanted};
+  tfd__buffer *b = NULL;
+  int64_t at = 0;
+  int k;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(tfd__group_buffer(w.group, 0, 90004 * sizeof(float), &b) == TFD_OK);
+  for (k = VALUES - 1; k >= 0; k--) {
+    make_pieces(&w, &in[k], TFD_FLOAT32, sizes[k]);
+    fill_pieces(&w, &in[k], c.op);
+    given[k] = in[k].list[0];
+    views[k] = in[k].views[0];
+    views[k].data = (float *)b->data + at;
+    at += sizes[k];
+    wanted[k] = (tfd__piece){b, &views[k]};
+  }
+  CHECK(tfd__group_all_reduce_packed(w.group, &c, &plan,
+                                     tfd__deadline_in(60)) == TFD_OK);
+  at = 0;
+  for (k = VALUES - 1; k >= 0; k--) {
+    tfd__view all = {.dtype = TFD_FLOAT32};
+    tfd__piece whole = {b, &all};
+
+    expect_run(&w, &whole, at, sizes[k], -1, 0, c.op);
+    expect_run(&w, &in[k].list[0], 0, sizes[k], process, 0, c.op);
+    at += sizes[k];
+    drop_pieces(&w, &in[k]);
+  }
+  tfd__release(b);
+  tfd__release(w.group);
+  return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
+}
+
+static void packs_are_reduced_where_they_are_wanted(void **state) {
+  (void)state;
+  run_all(packed, 1, 1);
+  run_all(packed, 2, 1);
+  run_all(packed, 3, 1);
+}
+
 /* --- order ---------------------------------------------------------------- */
 
 /* Two sums under way; one process waits for the second one first. */
@@ -429,6 +558,9 @@ int main(void) {
       cmocka_unit_test(other_lengths_are_told),
       cmocka_unit_test(a_fault_of_one_process_fails_all),
       cmocka_unit_test(the_same_bits_as_over_tcp),
+      cmocka_unit_test(lent_memory_gives_the_same_results),
+      cmocka_unit_test(lent_memory_is_its_owners_for_as_long_as_it_likes),
+      cmocka_unit_test(packs_are_reduced_where_they_are_wanted),
       cmocka_unit_test(tickets_are_waited_for_in_any_order),
       FAULT_TESTS,
       cmocka_unit_test(a_death_at_any_moment_fails_all_within_two_seconds),

@@ -176,6 +176,12 @@ int tfd__group_begin(tfd__group *g, const tfd__collective *c,
 int tfd__group_run(tfd__group *g, const tfd__collective *c,
                    tfd__deadline until);
 
+/* Fresh memory of local rank i for what it gives to collectives of the group,
+** or gets: the provider's, where that saves it copies, or the device's.
+** Errors: as tfd__buffer_new. */
+int tfd__group_buffer(tfd__group *g, int i, size_t bytes,
+                      tfd__buffer **buffer_p);
+
 /* How an all_reduce of many values is sent as a few long ones. */
 typedef struct tfd__pack_plan {
   int packs;      /* this many, of equal lengths; 0 = packs of whole values */
@@ -183,7 +189,10 @@ typedef struct tfd__pack_plan {
   bool backwards; /* the last value goes first */
 } tfd__pack_plan;
 
-/* tfd__group_run of an all_reduce whose values of each dtype go in packs. */
+/* tfd__group_run of an all_reduce whose values of each dtype go in packs.
+** Where a rank's results of a dtype lie behind one another in one buffer, in
+** the order in which they are packed, that is the packs' memory, and nothing is
+** copied out. */
 int tfd__group_all_reduce_packed(tfd__group *g, const tfd__collective *c,
                                  const tfd__pack_plan *plan,
                                  tfd__deadline until);
@@ -225,7 +234,7 @@ int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
 
 /* --- providers ------------------------------------------------------------ */
 
-#define TFD_PROVIDER_ABI 4
+#define TFD_PROVIDER_ABI 5
 
 /* How far a provider came at once. */
 typedef enum tfd__quick {
@@ -286,6 +295,11 @@ struct tfd__provider {
   /* The group has failed: stop what is under way, tell the other ranks.
   ** Threads: any. NULL = nothing. */
   void (*abort)(tfd__group *g);
+
+  /* Memory for local rank i, where the provider reaches it more cheaply than
+  ** other memory; *buffer_p stays NULL where it has none. NULL = it never
+  ** has. */
+  int (*lend)(tfd__group *g, int i, size_t bytes, tfd__buffer **buffer_p);
 
   /* NULL = never, and both are NULL. */
   bool (*can_fuse)(const tfd__group *g, tfd__kernel_id kernel);

@@ -215,6 +215,15 @@ static int barrier(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   return finish(t, rc);
 }
 
+static int lend_nothing(tfd__group *g, int i, size_t bytes,
+                        tfd__buffer **buffer_p) {
+  (void)g;
+  (void)i;
+  (void)bytes;
+  (void)buffer_p;
+  return TFD_OK;
+}
+
 /* --- a table -------------------------------------------------------------- */
 
 int tfd__provider_complete(tfd__provider *p) {
@@ -231,6 +240,7 @@ int tfd__provider_complete(tfd__provider *p) {
       .end = ticket_nothing,
       .late = nobody_is_late,
       .abort = group_nothing,
+      .lend = lend_nothing,
       .can_fuse = never_fuses,
       .fuse = fuse_nothing,
   };
@@ -252,6 +262,7 @@ int tfd__provider_complete(tfd__provider *p) {
   if (p->end == NULL) p->end = made.end;
   if (p->late == NULL) p->late = made.late;
   if (p->abort == NULL) p->abort = made.abort;
+  if (p->lend == NULL) p->lend = made.lend;
   if (p->can_fuse == NULL || p->fuse == NULL) {
     p->can_fuse = made.can_fuse;
     p->fuse = made.fuse;

@@ -201,6 +201,16 @@ int tfd__group_run(tfd__group *g, const tfd__collective *c,
   return rc;
 }
 
+int tfd__group_buffer(tfd__group *g, int i, size_t bytes,
+                      tfd__buffer **buffer_p) {
+  *buffer_p = NULL;
+  if (g->provider != NULL && !atomic_load(&g->failed)) {
+    TFD_TRY(g->provider->lend(g, i, bytes, buffer_p));
+  }
+  return *buffer_p != NULL ? TFD_OK
+                           : tfd__buffer_new(g->devices[i], bytes, buffer_p);
+}
+
 /* --- test and wait -------------------------------------------------------- */
 
 /* One slice of waiting. */

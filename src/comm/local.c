@@ -237,21 +237,23 @@ tfd__kernel tfd__sum_kernel(const tfd__group *g, tfd_reduce_op op, int dtype) {
 
 int tfd__sum_now(tfd__kernel kernel, const tfd__collective *c,
                  const tfd__run_of *in, int n, const tfd__run_of *to,
-                 char *twin) {
-  tfd__view views[TFD_MAX_LOCAL_RANKS + 2];
+                 char *const *twins, int twins_n) {
+  tfd__view views[2 * TFD_MAX_LOCAL_RANKS + 1];
   int64_t ints[3] = {c->op == TFD_REDUCE_MEAN, 0, to->view.numel};
   tfd__call call = {.name = c->what,
                     .views = views,
                     .ints = ints,
                     .ints_n = 3,
                     .in_n = (int16_t)n,
-                    .out_n = twin == NULL ? 1 : 2,
+                    .out_n = (int16_t)(1 + twins_n),
                     .replica = -1};
   int i;
 
   for (i = 0; i < n; i++) views[i] = in[i].view;
   views[n] = to->view;
-  views[n + 1] = to->view;
-  views[n + 1].data = twin;
+  for (i = 0; i < twins_n; i++) {
+    views[n + 1 + i] = to->view;
+    views[n + 1 + i].data = twins[i];
+  }
   return kernel(&call);
 }

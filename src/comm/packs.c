@@ -1,9 +1,10 @@
 /* Many values as a few long ones.
 **
 ** Each rank's values are copied behind one another into one run, which is
-** reduced in place, pack by pack, and copied out again. Values of different
-** dtypes are packed apart.
-** Cost: two copies of every value, for collectives whose price is by the
+** reduced in place, pack by pack, and copied out again unless the results are
+** wanted in that very order in one buffer. Values of different dtypes are
+** packed apart.
+** Cost: one copy of every value, or two, for collectives whose price is by the
 ** message. */
 #include "comm/private.h"
 #include "comm/schedule.h"
@@ -19,6 +20,7 @@ typedef struct packing {
   int64_t *lengths; /* of the packs */
   int packs;
   tfd__run_of whole[TFD_MAX_LOCAL_RANKS]; /* owned */
+  bool in_place[TFD_MAX_LOCAL_RANKS];     /* it is the results' own memory */
 } packing;
 
 /* The values that have value first's dtype, in the plan's order. */
@@ -103,6 +105,43 @@ static int reduce_all_packs(packing *p) {
   return rc;
 }
 
+/* Do local rank i's results lie behind one another as they are packed? */
+static bool are_one_run(const packing *p, int i) {
+  const tfd__piece *first = tfd__gotten(p->group, p->c, p->order[0], i);
+  const char *at = first->view->data;
+  int j;
+
+  for (j = 0; j < p->n; j++) {
+    const tfd__piece *out = tfd__gotten(p->group, p->c, p->order[j], i);
+
+    if (out->buffer != first->buffer || (const char *)out->view->data != at) {
+      return false;
+    }
+    at += tfd__view_bytes(out->view);
+  }
+  return true;
+}
+
+/* Memory for local rank i's values. */
+static int make_whole(packing *p, int i, int dtype, int64_t total) {
+  tfd__run_of *run = &p->whole[i];
+  size_t bytes = (size_t)total * tfd__dtype_size(dtype);
+
+  p->in_place[i] = are_one_run(p, i);
+  TFD_TRY(tfd__view_set(&run->view, dtype, &total, 1));
+  if (p->in_place[i]) {
+    const tfd__piece *first = tfd__gotten(p->group, p->c, p->order[0], i);
+
+    tfd__retain(first->buffer);
+    run->buffer = first->buffer;
+    run->view.data = first->view->data;
+    return TFD_OK;
+  }
+  TFD_TRY(tfd__group_buffer(p->group, i, bytes, &run->buffer));
+  run->view.data = run->buffer->data;
+  return TFD_OK;
+}
+
 /* The values of one dtype. */
 static int pack_dtype(packing *p, int dtype) {
   const tfd__group *g = p->group;
@@ -119,11 +158,13 @@ static int pack_dtype(packing *p, int dtype) {
   tfd__pack_lengths(p->plan, p->sizes, p->n, bytes, p->lengths);
   for (i = 0; i < p->n; i++) total += p->sizes[i];
   for (i = 0; rc == TFD_OK && i < g->local; i++) {
-    rc = tfd__run_new(g->devices[i], dtype, total, &p->whole[i]);
+    rc = make_whole(p, i, dtype, total);
     if (rc == TFD_OK) rc = move(p, i, false);
   }
   if (rc == TFD_OK) rc = reduce_all_packs(p);
-  for (i = 0; rc == TFD_OK && i < g->local; i++) rc = move(p, i, true);
+  for (i = 0; rc == TFD_OK && i < g->local; i++) {
+    if (!p->in_place[i]) rc = move(p, i, true);
+  }
   for (i = 0; i < g->local; i++) {
     tfd__release(p->whole[i].buffer);
     p->whole[i].buffer = NULL;

@@ -63,11 +63,10 @@ int tfd__reduce_runs(const tfd__collective *c, const tfd__run_of *in, int n,
 ** must, or it is no sum of numbers that are added as they are. */
 tfd__kernel tfd__sum_kernel(const tfd__group *g, tfd_reduce_op op, int dtype);
 /* to = the sum or mean of n runs of its length, of which it may be one, by that
-** kernel; into `twin` too when it is not NULL. The devices are done with
-** them. */
+** kernel; into `twins` too. The devices are done with them. */
 int tfd__sum_now(tfd__kernel kernel, const tfd__collective *c,
                  const tfd__run_of *in, int n, const tfd__run_of *to,
-                 char *twin);
+                 char *const *twins, int twins_n);
 
 typedef struct tfd__kept {
   tfd__collective c; /* with pieces and counts of its own */

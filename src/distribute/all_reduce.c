@@ -17,6 +17,7 @@ typedef struct job {
   tfd_tensor **moved; /* owned: inputs that were brought to their place */
   tfd__piece *from;   /* what the group combines, and where to */
   tfd__piece *to;
+  int *leaf;  /* of each value */
   int values; /* of the group */
 } job;
 
@@ -51,7 +52,7 @@ static int put_in_place(job *j, int k, int i, tfd_tensor **t_p) {
   return rc;
 }
 
-/* A value for the group, with fresh memory for its results. */
+/* A value for the group. */
 static int add_value(job *j, int k) {
   tfd_tensor *in[TFD_MAX_REPLICAS];
   ptrdiff_t at = (ptrdiff_t)j->values * j->n;
@@ -60,16 +61,9 @@ static int add_value(job *j, int k) {
   for (i = 0; i < j->n; i++) TFD_TRY(put_in_place(j, k, i, &in[i]));
   TFD_TRY(tfd__check_components(j->what, in, j->n));
   for (i = 0; i < j->n; i++) {
-    const tfd__view *v = &in[i]->view;
-    tfd_tensor *t = NULL;
-
-    TFD_TRY(tfd__tensor_new(j->strategy->devices[i], v->dtype, v->dims, v->rank,
-                            &t));
-    j->out[k * j->n + i] = &t->object;
-    j->from[at + i] = (tfd__piece){in[i]->buffer, v};
-    j->to[at + i] = (tfd__piece){t->buffer, &t->view};
+    j->from[at + i] = (tfd__piece){in[i]->buffer, &in[i]->view};
   }
-  j->values++;
+  j->leaf[j->values++] = k;
   return TFD_OK;
 }
 
@@ -104,6 +98,81 @@ static bool goes_its_own_way(const job *j, int k) {
   return tfd__operand(x, &t) != TFD_OK || !tfd__is_float(t->view.dtype);
 }
 
+/* --- results -------------------------------------------------------------- */
+
+/* The result of value v for replica i: t, which becomes the job's. */
+static void set_result(job *j, int v, int i, tfd_tensor *t) {
+  j->out[j->leaf[v] * j->n + i] = &t->object;
+  j->to[(ptrdiff_t)v * j->n + i] = (tfd__piece){t->buffer, &t->view};
+}
+
+static int make_result(job *j, int v, int i) {
+  const tfd__view *like = j->from[(ptrdiff_t)v * j->n + i].view;
+  tfd_tensor *t = NULL;
+
+  TFD_TRY(tfd__tensor_new(j->strategy->devices[i], like->dtype, like->dims,
+                          like->rank, &t));
+  set_result(j, v, i, t);
+  return TFD_OK;
+}
+
+/* Replica i's results of value `first`'s dtype, which is packed before all
+** others of it: one behind the other in one buffer, so that nothing is copied
+** out of packs. */
+static int make_packed(job *j, const tfd__pack_plan *plan, int first, int i) {
+  int step = plan->backwards ? -1 : 1;
+  int dtype = j->from[(ptrdiff_t)first * j->n + i].view->dtype;
+  tfd__buffer *buffer = NULL;
+  size_t bytes = 0;
+  char *at = NULL;
+  int rc = TFD_OK;
+  int v;
+
+  for (v = first; v >= 0 && v < j->values; v += step) {
+    const tfd__view *like = j->from[(ptrdiff_t)v * j->n + i].view;
+
+    if (like->dtype == dtype) bytes += tfd__view_bytes(like);
+  }
+  TFD_TRY(tfd__group_buffer(j->strategy->group, i, bytes, &buffer));
+  at = buffer->data;
+  for (v = first; rc == TFD_OK && v >= 0 && v < j->values; v += step) {
+    const tfd__view *like = j->from[(ptrdiff_t)v * j->n + i].view;
+    tfd_tensor *t = NULL;
+    tfd__view view;
+
+    if (like->dtype != dtype) continue;
+    rc = tfd__view_set(&view, dtype, like->dims, like->rank);
+    if (rc != TFD_OK) break;
+    view.data = at;
+    at += tfd__view_bytes(&view);
+    tfd__retain(buffer);
+    rc = tfd__tensor_wrap(j->strategy->devices[i], buffer, &view, &t);
+    if (rc == TFD_OK) set_result(j, v, i, t);
+  }
+  tfd__release(buffer);
+  return rc;
+}
+
+static int make_results(job *j, const tfd__pack_plan *plan) {
+  bool packed = plan != NULL;
+  int turn;
+  int i;
+
+  for (i = 0; i < j->n; i++) {
+    packed = packed && j->strategy->devices[i]->backend->host_visible;
+  }
+
+  for (turn = 0; turn < j->values; turn++) {
+    int v = plan != NULL && plan->backwards ? j->values - 1 - turn : turn;
+
+    for (i = 0; i < j->n; i++) {
+      if (j->to[(ptrdiff_t)v * j->n + i].buffer != NULL) continue;
+      TFD_TRY(packed ? make_packed(j, plan, v, i) : make_result(j, v, i));
+    }
+  }
+  return TFD_OK;
+}
+
 /* --- all leaves ----------------------------------------------------------- */
 
 static int combine(job *j, const tfd__pack_plan *plan, tfd__deadline until) {
@@ -125,6 +194,7 @@ static int combine(job *j, const tfd__pack_plan *plan, tfd__deadline until) {
       !tfd__group_is_alone(j->strategy->group)) {
     plan = &far; /* other processes are paid by the message */
   }
+  TFD_TRY(make_results(j, plan));
   if (plan == NULL) return tfd__group_run(j->strategy->group, &c, until);
   return tfd__group_all_reduce_packed(j->strategy->group, &c, plan, until);
 }
@@ -139,7 +209,7 @@ static int run(job *j, const tfd__pack_plan *plan, tfd__deadline until) {
 }
 
 static int make_room(job *j, int components) {
-  size_t each = 2 * sizeof(void *) + 2 * sizeof(tfd__piece);
+  size_t each = 2 * sizeof(void *) + 2 * sizeof(tfd__piece) + sizeof(int);
   size_t n = (size_t)components;
 
   j->from = tfd__calloc(n, each);
@@ -147,6 +217,7 @@ static int make_room(job *j, int components) {
   j->to = j->from + n;
   j->out = (tfd_object **)(j->to + n);
   j->moved = (tfd_tensor **)(j->out + n);
+  j->leaf = (int *)(j->moved + n);
   return TFD_OK;
 }
 

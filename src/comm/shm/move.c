@@ -51,6 +51,33 @@ static uint32_t sum_of_counts(const tfd__group *g, const tfd__shm_work *w) {
                      (size_t)g->size * sizeof *counts);
 }
 
+/* Where the results of a sum go here; NULL: nowhere. */
+static const tfd__piece *target_of(const tfd__group *g,
+                                   const tfd__shm_work *w) {
+  int rank = 0;
+
+  if (w->kept.c.kind == TFD_COLLECTIVE_REDUCE) rank = w->kept.c.root - g->base;
+  if (rank < 0 || rank >= g->local) return NULL;
+  return tfd__gotten(g, &w->kept.c, w->k, rank);
+}
+
+/* What can be left where it is: others read and write the arena here. */
+static void find_reach(const tfd__group *g, tfd__shm_work *w) {
+  const tfd__shm_group *own = own_of(g);
+  const tfd__piece *target = target_of(g, w);
+  tfd__shm_value *v = &w->v;
+  size_t bytes = (size_t)v->total * v->size;
+  int process = own->tally.process;
+
+  if (tfd__sum_kernel(g, w->kept.c.op, v->dtype) == NULL) return;
+  v->reach.writes = 1;
+  v->reach.given =
+      tfd__arena_place(&own->segment, process, v->mine.view.data, bytes);
+  if (target == NULL) return;
+  v->reach.taken =
+      tfd__arena_place(&own->segment, process, target->view->data, bytes);
+}
+
 void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w) {
   const tfd__shm_group *own = own_of(g);
   tfd__collective_kind kind = w->kept.c.kind;
@@ -90,6 +117,7 @@ void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w) {
   v->brief = kind == TFD_COLLECTIVE_ALL_REDUCE &&
              (size_t)v->total * v->size <= TFD_BRIEF_BYTES;
   v->rounds = v->total == 0 ? 1 : (v->total + v->each - 1) / v->each;
+  if (v->two_steps) find_reach(g, w);
   if (own->early == tfd__shm_number(own, 0)) v->staged = 1;
 }
 
@@ -151,6 +179,7 @@ static void stage_sum(const tfd__group *g, const tfd__shm_work *w,
   int64_t n = s.end - s.begin;
   tfd__stretch share = {n, n};
 
+  if (v->reach.given != 0) return;
   if (v->two_steps) share = share_of(g, v, n, own_of(g)->tally.process);
   if (share.begin > 0) {
     memcpy(to, at(&v->mine, s.begin, v->size), (size_t)share.begin * v->size);
@@ -258,6 +287,9 @@ void tfd__shm_stage(tfd__group *g, tfd__shm_work *w) {
   }
   v->frame.length = (uint64_t)v->staged;
   v->staged++;
+  if (v->two_steps) {
+    own->tally.cells[own->tally.process].reaches[number % TFD_DEPTH] = v->reach;
+  }
   tfd__shm_announce(own, &v->frame, number);
   tfd__tally_sweep(&own->tally);
 }
@@ -273,10 +305,24 @@ static tfd__run_of run_at(tfd__shm_group *own, const tfd__shm_value *v,
   return tfd__part_of(&p, 0, n);
 }
 
+static const tfd__reach *reach_of(const tfd__shm_group *own, int q,
+                                  uint64_t number) {
+  return &own->tally.cells[q].reaches[number % TFD_DEPTH];
+}
+
+/* n elements that process q has put where it said, from `from` of the value on;
+** NULL = they are in slots. */
+static char *reached(const tfd__shm_group *own, const tfd__shm_value *v, int q,
+                     uint64_t place, int64_t from, int64_t n) {
+  return tfd__arena_at(&own->segment, q, place, (size_t)from * v->size,
+                       (size_t)n * v->size);
+}
+
 /* to = the reduction of elements [from, from + to's) over all processes, which
-** lie at `offset` of their slots. */
+** lie at `offset` of their slots unless they were left where they are. */
 static int reduce_into(tfd__group *g, tfd__shm_work *w, int64_t from,
-                       int64_t offset, const tfd__run_of *to, char *twin) {
+                       int64_t offset, const tfd__run_of *to,
+                       char *const *twins, int twins_n) {
   tfd__shm_group *own = own_of(g);
   tfd__shm_value *v = &w->v;
   tfd__run_of in[TFD_MAX_LOCAL_RANKS];
@@ -288,26 +334,41 @@ static int reduce_into(tfd__group *g, tfd__shm_work *w, int64_t from,
 
   if (n == 0) return TFD_OK;
   for (q = 0; q < own->tally.processes; q++) {
-    char *slot = tfd__shm_given(own, q, number, v->brief);
+    char *given = NULL;
 
-    in[q] = q == own->tally.process
-                ? tfd__part_of(&mine, from, n)
-                : run_at(own, v, slot + (size_t)offset * v->size, n);
+    if (q == own->tally.process) {
+      in[q] = tfd__part_of(&mine, from, n);
+      continue;
+    }
+    if (v->two_steps) {
+      given = reached(own, v, q, reach_of(own, q, number)->given, from, n);
+    }
+    if (given == NULL) {
+      given =
+          tfd__shm_given(own, q, number, v->brief) + (size_t)offset * v->size;
+    }
+    in[q] = run_at(own, v, given, n);
   }
   if (kernel != NULL) {
-    return tfd__sum_now(kernel, &w->kept.c, in, own->tally.processes, to, twin);
+    return tfd__sum_now(kernel, &w->kept.c, in, own->tally.processes, to, twins,
+                        twins_n);
   }
   return tfd__reduce_runs(&w->kept.c, in, own->tally.processes, to);
 }
 
-/* Where the results of a sum go here; NULL: nowhere. */
-static const tfd__piece *target_of(const tfd__group *g,
-                                   const tfd__shm_work *w) {
-  int rank = 0;
+/* Where results go beside the slot, which is the first of `list`. */
+static int list_wanted(const tfd__shm_group *own, const tfd__shm_value *v,
+                       int64_t from, int64_t n, char **list) {
+  uint64_t number = tfd__shm_number(own, v->done);
+  int count = 1;
+  int q;
 
-  if (w->kept.c.kind == TFD_COLLECTIVE_REDUCE) rank = w->kept.c.root - g->base;
-  if (rank < 0 || rank >= g->local) return NULL;
-  return tfd__gotten(g, &w->kept.c, w->k, rank);
+  for (q = 0; q < own->tally.processes; q++) {
+    char *to = reached(own, v, q, reach_of(own, q, number)->taken, from, n);
+
+    if (q != own->tally.process && to != NULL) list[count++] = to;
+  }
+  return count;
 }
 
 static int reduce_share(tfd__group *g, tfd__shm_work *w) {
@@ -316,16 +377,26 @@ static int reduce_share(tfd__group *g, tfd__shm_work *w) {
   const tfd__piece *target = target_of(g, w);
   tfd__stretch s = round_of(v, v->done);
   tfd__stretch share = share_of(g, v, s.end - s.begin, own->tally.process);
-  char *slot = tfd__segment_slot(&own->segment, own->tally.process,
-                                 tfd__shm_number(own, v->done), true) +
-               (size_t)share.begin * v->size;
+  uint64_t number = tfd__shm_number(own, v->done);
+  char *slot =
+      tfd__segment_slot(&own->segment, own->tally.process, number, true) +
+      (size_t)share.begin * v->size;
+  char *twins[TFD_MAX_LOCAL_RANKS] = {slot};
+  int64_t begin = s.begin + share.begin;
   int64_t n = share.end - share.begin;
   tfd__run_of to = run_at(own, v, slot, n);
+  int twins_n = 0;
 
   if (target == NULL && !v->two_steps) return TFD_OK;
-  if (target != NULL) to = tfd__part_of(target, s.begin + share.begin, n);
-  return reduce_into(g, w, s.begin + share.begin, share.begin, &to,
-                     target != NULL && v->two_steps ? slot : NULL);
+  if (v->two_steps) twins_n = list_wanted(own, v, begin, n, twins);
+  if (target == NULL) {
+    return reduce_into(g, w, begin, share.begin, &to, twins + 1, twins_n - 1);
+  }
+  to = tfd__part_of(target, begin, n);
+  if (twins_n == own->tally.processes) { /* nobody needs the slot */
+    return reduce_into(g, w, begin, share.begin, &to, twins + 1, twins_n - 1);
+  }
+  return reduce_into(g, w, begin, share.begin, &to, twins, twins_n);
 }
 
 /* What was added up by the devices must lie in the slot too. */
@@ -361,7 +432,7 @@ static int reduce_parts(tfd__group *g, tfd__shm_work *w) {
     if (begin >= end) continue;
     to = tfd__part_of(out, begin - i * each, end - begin);
     TFD_TRY(reduce_into(g, w, process * v->total + begin,
-                        process * v->each + begin - s.begin, &to, NULL));
+                        process * v->each + begin - s.begin, &to, NULL, 0));
   }
   return TFD_OK;
 }
@@ -381,6 +452,7 @@ void tfd__shm_take_shares(tfd__group *g, const tfd__shm_work *w) {
     const char *from = tfd__segment_slot(&own->segment, q, number, true);
 
     if (q == own->tally.process || share.begin == share.end) continue;
+    if (v->reach.taken != 0 && reach_of(own, q, number)->writes != 0) continue;
     memcpy(at_piece(target, s.begin + share.begin, v->size),
            from + (size_t)share.begin * v->size,
            (size_t)(share.end - share.begin) * v->size);

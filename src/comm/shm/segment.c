@@ -24,6 +24,10 @@
 
 /* A slot of few processes, all slots of many together, the least. */
 enum { SLOT = 512 << 10, ALL_SLOTS = 64 << 20, LEAST_SLOT = 64 << 10 };
+/* An arena of few processes, all arenas of many. No page of them is there
+** before it is needed. */
+#define ARENA ((size_t)512 << 20)
+#define ALL_ARENAS ((size_t)4 << 30)
 enum { PAGE = 4096, NAME_BYTES = 32 };
 
 /* What one process tells all. Same build on the same machine, or it does not
@@ -100,10 +104,12 @@ static void plan(tfd__segment *s, int processes) {
   size_t slots = (size_t)processes * TFD_DEPTH * 2;
   size_t cells = (size_t)processes * sizeof(tfd__cell);
 
+  s->arena_bytes = ALL_ARENAS / (size_t)processes / PAGE * PAGE;
+  if (s->arena_bytes > ARENA) s->arena_bytes = ARENA;
   s->slot = SLOT;
   while (s->slot > LEAST_SLOT && s->slot * slots > ALL_SLOTS) s->slot /= 2;
-  cells = (cells + PAGE - 1) / PAGE * PAGE;
-  s->bytes = cells + s->slot * slots;
+  s->front = (cells + PAGE - 1) / PAGE * PAGE;
+  s->bytes = s->front + s->arena_bytes * (size_t)processes + s->slot * slots;
 }
 
 char *tfd__segment_slot(const tfd__segment *s, int process, uint64_t round,
@@ -114,13 +120,19 @@ char *tfd__segment_slot(const tfd__segment *s, int process, uint64_t round,
   return (char *)s->memory + s->bytes - s->slot * (index + 1);
 }
 
-/* Its pages are there and its size stays. */
+/* Pages outside the arenas are there, and its size stays. */
 static int make_memory(opening *o) {
   int fd = memfd_create("tfdist", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const tfd__segment *s = o->segment;
+  size_t slots = s->front + s->arena_bytes * (size_t)o->network->processes;
 
   if (fd < 0) return fd;
   o->memory = fd;
-  if (posix_fallocate(fd, 0, (off_t)o->segment->bytes) != 0) return -1;
+  if (ftruncate(fd, (off_t)s->bytes) != 0 ||
+      posix_fallocate(fd, 0, (off_t)s->front) != 0 ||
+      posix_fallocate(fd, (off_t)slots, (off_t)(s->bytes - slots)) != 0) {
+    return -1;
+  }
   return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 }
 
@@ -134,6 +146,12 @@ static bool map_memory(opening *o) {
   if (at == MAP_FAILED) return false;
   s->memory = at;
   s->cells = at;
+  if (tfd__arena_new(at, s->bytes, o->memory,
+                     s->front + s->arena_bytes * (size_t)o->network->process,
+                     s->arena_bytes, &s->arena) != TFD_OK) {
+    return false;
+  }
+  o->memory = -1;
   return true;
 }
 
@@ -355,6 +373,10 @@ int tfd__segment_open(tfd__group *g, tfd__mesh *mesh,
 }
 
 void tfd__segment_close(tfd__segment *s) {
-  if (s->memory != NULL) (void)munmap(s->memory, s->bytes);
+  if (s->arena != NULL) {
+    tfd__arena_drop(s->arena);
+  } else if (s->memory != NULL) {
+    (void)munmap(s->memory, s->bytes);
+  }
   *s = (tfd__segment){0};
 }

@@ -101,6 +101,14 @@ static void abort_group(tfd__group *g) {
   if (own->open) tfd__tally_ring(&own->tally);
 }
 
+/* The first local rank's alone: what the others have is added up before it is
+** given. Where kernels do not run on this thread nothing is left in place. */
+static int lend(tfd__group *g, int i, size_t bytes, tfd__buffer **buffer_p) {
+  if (i > 0 || g->devices[0]->backend->asynchronous) return TFD_OK;
+  return tfd__arena_lend(own_of(g)->segment.arena, g->devices[0], bytes,
+                         buffer_p);
+}
+
 /* --- making work ---------------------------------------------------------- */
 
 static void work_free(const tfd__group *g, tfd__shm_work *w) {
@@ -358,6 +366,7 @@ const tfd__provider tfd__shm_provider = {
     .wait = wait_work,
     .end = end_work,
     .late = late,
+    .lend = lend,
     .abort = abort_group,
     .quick = tfd__shm_quick,
 };

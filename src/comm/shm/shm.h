@@ -3,13 +3,15 @@
 /* Groups whose processes are on one machine: bytes go through memory that all
 ** have mapped. Private to this folder.
 **
-** Files: segment (one memory for all, and who may have it), tally (counters in
-** it, and waiting for them), move (what a round stages, adds up and takes), shm
+** Files: segment (one memory for all, and who may have it), arena (parts of it
+** that are lent to tensors), tally (counters in it, and waiting for them), move
+*(what a round stages, adds up and takes), shm
 ** (the provider: collectives made of rounds), quick (those of few bytes whose
 ** ranks are in step).
 **
 ** S1 The memory has no name and no file: it is gone with the last process.
-** S2 Its size is sealed and its pages are there: touching it cannot fail.
+** S2 Its size is sealed, and the pages of all that is touched are there:
+**    touching it cannot fail.
 ** S3 Nothing in it is an address or a size that is used unchecked.
 ** S4 Nobody holds a lock in it: a process may die at any moment. Who is gone,
 **    silent or has failed is the mesh's to find; whoever waits here looks at
@@ -39,6 +41,14 @@ typedef struct tfd__brief {
   char bytes[TFD_BRIEF_BYTES];
 } tfd__brief;
 
+/* Where in its arena lies what a process gives, and where it wants results:
+** tfd__arena_place of the value's first element; 0 = in slots. */
+typedef struct tfd__reach {
+  uint64_t given;
+  uint64_t taken;
+  uint64_t writes; /* its sums go where others want them */
+} tfd__reach;
+
 /* One process's; lines that others write are apart from those it writes. */
 typedef struct tfd__cell {
   tfd__brief briefs[TFD_DEPTH];
@@ -46,6 +56,7 @@ typedef struct tfd__cell {
   _Alignas(128) atomic_uint asleep; /* it waits for `bell` to change */
   atomic_uint bell;
   _Alignas(128) tfd__frame frames[TFD_DEPTH]; /* what the rounds are about */
+  tfd__reach reaches[TFD_DEPTH];              /* of rounds of two steps */
 } tfd__cell;
 
 typedef struct tfd__tally {
@@ -74,11 +85,17 @@ void tfd__tally_ring(tfd__tally *b);
 
 /* --- segment -------------------------------------------------------------- */
 
+typedef struct tfd__arena tfd__arena;
+
+/* Cells, an arena for each process, slots. */
 typedef struct tfd__segment {
   void *memory;
   size_t bytes;
-  size_t slot; /* bytes of one slot */
+  size_t front;       /* bytes of the cells */
+  size_t arena_bytes; /* of each arena */
+  size_t slot;        /* bytes of one slot */
   tfd__cell *cells;
+  tfd__arena *arena; /* this process's */
 } tfd__segment;
 
 /* The same memory in all processes of a mesh.
@@ -92,6 +109,27 @@ void tfd__segment_close(tfd__segment *segment);
 /* Where process p's slot for a round begins: what it gives, or results. */
 char *tfd__segment_slot(const tfd__segment *s, int process, uint64_t round,
                         bool results);
+
+/* --- arena ---------------------------------------------------------------- */
+
+/* The part of a segment from `offset` on is this process's to lend. Takes the
+** mapping and its file over. */
+int tfd__arena_new(void *memory, size_t bytes, int file, size_t offset,
+                   size_t size, tfd__arena **arena_p);
+/* The group needs it no more; blocks that are lent live on. */
+void tfd__arena_drop(tfd__arena *a);
+/* Memory of a device of this process, always the same one; *buffer_p stays NULL
+** when there is none to lend. */
+int tfd__arena_lend(tfd__arena *a, tfd_device *device, size_t bytes,
+                    tfd__buffer **buffer_p);
+/* Where in process p's arena these bytes lie, as others are told; 0 = not
+** there. */
+uint64_t tfd__arena_place(const tfd__segment *s, int process, const void *data,
+                          size_t bytes);
+/* Bytes at `offset` from a place that process p told; NULL = they are not in
+** its arena. */
+char *tfd__arena_at(const tfd__segment *s, int process, uint64_t place,
+                    size_t offset, size_t bytes);
 
 /* --- collectives under way ------------------------------------------------ */
 
@@ -115,6 +153,7 @@ typedef struct tfd__shm_value {
   bool fits;      /* the round's frames were looked at */
   bool submitted; /* its sums are with the devices */
   bool reduced;   /* its share is in its slot */
+  tfd__reach reach;
   tfd__run_of mine;
   tfd__frame frame;
 } tfd__shm_value;

@@ -296,7 +296,7 @@ static int add_step(tfd__group *g, const work *w) {
     if (s.from < 0 || !s.adds || here.view.numel == 0) continue;
     in[s.first ? 0 : 1] = cut(&p->theirs, 0, here.view.numel);
     TFD_TRY(tfd__sum_now(tfd__sum_kernel(g, sum.op, p->dtype), &sum, in, 2,
-                         &here, NULL));
+                         &here, NULL, 0));
   }
   return TFD_OK;
 }
