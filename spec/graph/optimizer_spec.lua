@@ -2,6 +2,8 @@
 local tf = require "tfdist"
 local raw = require "tfdist.core.raw"
 
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
+
 local function data()
   return tf.constant { { 0.5, -1, 2 }, { 1, 0.25, -0.5 } },
     tf.constant { { 1 }, { -1 } }
@@ -82,5 +84,110 @@ describe("an optimizer in a traced function", function()
     optimizer:apply_gradients({ tf.constant(1.0) }, { v })
     assert.are.equal(0, v:read_value():item())
     assert.are.equal(3, optimizer.iterations:read_value():item())
+  end)
+
+  -- Small, odd, empty, and large enough that cores share a step.
+  local SHAPES = { { 5 }, { 3, 7 }, { 70, 301 }, { 1 }, { 0, 3 }, { 33, 500 } }
+
+  local function filled(shape, phase, dtype)
+    local n = 1
+    for _, d in ipairs(shape) do n = n * d end
+    local x = tf.range(n, { dtype = "float32" }) * 0.37 + phase
+    return tf.cast(tf.reshape(tf.sin(x), shape), dtype)
+  end
+
+  -- The bits of variables and slots after some steps of one optimizer, and the
+  -- calls of the program.
+  local function take(make, dtype, traced)
+    local variables, gradients = {}, {}
+    for i, shape in ipairs(SHAPES) do
+      variables[i] = tf.Variable(filled(shape, i, dtype))
+      gradients[i] = filled(shape, -i, dtype)
+    end
+    local optimizer = make()
+    optimizer:build(variables)
+    local function step(...)
+      optimizer:apply_gradients({ ... }, variables)
+    end
+    local fn = traced and tf.function_(step) or step
+    for _ = 1, 3 do fn(unpack(gradients)) end
+    local bits = {}
+    for _, list in ipairs { variables, optimizer.variables } do
+      for _, v in ipairs(list) do
+        bits[#bits + 1] = raw.tensor_bytes(v:read_value())
+      end
+    end
+    local text = traced
+      and fn:get_concrete_function(unpack(gradients)):graph "lowered"
+    return bits, text
+  end
+
+  local rules = {
+    sgd = makers.SGD,
+    momentum = makers.momentum,
+    nesterov = function()
+      return O.SGD(0.1, { momentum = 0.9, nesterov = true })
+    end,
+    adam = function() return O.Adam(0.05, { global_clipnorm = 0.5 }) end,
+    amsgrad = function() return O.Adam(0.05, { amsgrad = true }) end,
+    adamax = function() return O.Adamax(0.05) end,
+    nadam = makers.Nadam,
+    rmsprop = makers.RMSprop,
+    rmsprop_both = function()
+      return O.RMSprop(0.01, { centered = true, momentum = 0.5 })
+    end,
+    adagrad = function() return O.Adagrad(0.1, { clipvalue = 0.25 }) end,
+    adadelta = function() return O.Adadelta(0.5) end,
+    ftrl = function() return O.Ftrl(0.1) end,
+  }
+  for name, make in pairs(rules) do
+    it("updates all variables in one call: " .. name, function()
+      for _, dtype in ipairs { "float32", "float64", "bfloat16" } do
+        local want = take(make, dtype, false)
+        local got, text = take(make, dtype, true)
+        assert.are.same(want, got)
+        local call = ("updates(%d of update_%s)"):format(#SHAPES, name)
+        assert.is_truthy(text:find(call, 1, true), text)
+      end
+    end)
+  end
+
+  -- Both steps, with and without a trace, from the same beginnings.
+  local function same(make_step, n)
+    local got = {}
+    for i, traced in ipairs { false, true } do
+      local v = {}
+      for k = 1, n do v[k] = tf.Variable(filled({ 4, 5 }, k, "float32")) end
+      local step = make_step(v)
+      local fn = traced and tf.function_(step) or step
+      local bits = {}
+      for r = 1, 3 do
+        for _, y in ipairs { fn(filled({ 4, 5 }, -r, "float32")) } do
+          bits[#bits + 1] = raw.tensor_bytes(y)
+        end
+      end
+      for k = 1, n do bits[#bits + 1] = raw.tensor_bytes(v[k]:read_value()) end
+      got[i] = bits
+    end
+    assert.are.same(got[1], got[2])
+  end
+
+  it("keeps the order of updates that need each other", function()
+    same(function(v)
+      local one = O.SGD(0.5)
+      one:build(v)
+      return function(g)
+        -- The second takes what the first wrote, the third writes it again.
+        one:apply_gradients({ g }, { v[1] })
+        one:apply_gradients({ v[1]:read_value() }, { v[2] })
+        one:apply_gradients({ g }, { v[1] })
+        -- What a gradient becomes must not take the gradient's place early.
+        local h = g * 2
+        one:apply_gradients({ h }, { v[3] })
+        local k = tf.tanh(h) + v[3]
+        one:apply_gradients({ k }, { v[2] })
+        return k, v[1]:read_value()
+      end
+    end, 3)
   end)
 end)

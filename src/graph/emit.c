@@ -122,6 +122,18 @@ int tfd__emit_address(tfd__lowering *l, const void *address) {
   return TFD_OK;
 }
 
+int tfd__emit_own(tfd__lowering *l, tfd__strip *strip, char *name) {
+  tfd__program *p = l->p;
+
+  if (name == NULL || TFD_GROW(p->fused, 1) != TFD_OK) {
+    tfd__strip_free(strip);
+    tfd__free(name);
+    return tfd__no_memory(sizeof *p->fused, "graph");
+  }
+  p->fused[p->fused_n++] = (tfd__fused){.strip = strip, .name = name};
+  return TFD_OK;
+}
+
 int tfd__emit_copy(tfd__lowering *l, int node, int until, tfd__place *place) {
   tfd__kernel copy = l->p->device->backend->kernels[TFD_KERNEL_copy];
   tfd__place from = *place;

@@ -146,27 +146,6 @@ static char *name_of(const fusing *f) {
   return tfd__strdup(text);
 }
 
-/* The program owns the strip from here on. */
-static int keep(fusing *f, tfd__strip *strip, const char **name_p) {
-  tfd__program *p = f->l->p;
-  tfd__fused *kept = NULL;
-
-  if (TFD_GROW(p->fused, 1) != TFD_OK) {
-    tfd__strip_free(strip);
-    return tfd__no_memory(sizeof *kept, "graph");
-  }
-  kept = &p->fused[p->fused_n++];
-  kept->strip = strip;
-  kept->name = name_of(f);
-  if (kept->name == NULL) return tfd__no_memory(512, "graph");
-  *name_p = kept->name;
-  return TFD_OK;
-}
-
-static bool same_place(const tfd__place *a, const tfd__place *b) {
-  return a->kind == b->kind && a->of == b->of;
-}
-
 /* An input that nobody needs any more, whose place output i may take; -1 =
  *there
  ** is none. */
@@ -187,7 +166,7 @@ static int to_replace(const fusing *f, const tfd__strip *strip, int i) {
       continue;
     }
     for (j = 0; j < f->inputs_n; j++) {
-      if (j != k && same_place(&l->places[f->values[j]], p)) break;
+      if (j != k && tfd__same_place(&l->places[f->values[j]], p)) break;
     }
     if (j == f->inputs_n) return k;
   }
@@ -244,7 +223,8 @@ static int emit(fusing *f, tfd__strip *strip) {
   const char *name = NULL;
   int i;
 
-  TFD_TRY(keep(f, strip, &name));
+  TFD_TRY(tfd__emit_own(l, strip, name_of(f)));
+  name = l->p->fused[l->p->fused_n - 1].name;
   for (i = 0; i < f->inputs_n; i++) {
     at[i] = l->places[f->values[i]];
     in[i] = &at[i];

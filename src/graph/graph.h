@@ -19,8 +19,9 @@
 ** operands, but for steps of the host and the variables that it writes.
 **
 ** Files, each above those before it: body (arrays), record, dead, common,
-** forward, sizes, groups, plan, program (what runs), emit, fused, lower (body
-** to program), find, replay, execute, pieces, flow, text, call (the API), part.
+** forward, sizes, groups, plan, program (what runs), emit, fused, nodes,
+** updates, lower (body to program), find, replay, execute, pieces, flow, text,
+** call (the API), part.
 ** May include base .. ops; not autograd, distribute, comm. Specs: spec/graph,
 ** spec/c/graph_*.c. */
 
@@ -322,10 +323,10 @@ typedef struct tfd__yield {
   size_t offset;
 } tfd__yield;
 
-/* A group that became one call. */
+/* Nodes that became one call. */
 typedef struct tfd__fused {
-  tfd__strip *strip;
-  char *name; /* of the call */
+  tfd__strip *strip; /* of a group, else NULL */
+  char *name;        /* of the call */
 } tfd__fused;
 
 struct tfd__program {

@@ -1,7 +1,8 @@
 #ifndef TFD_GRAPH_LOWER_H
 #define TFD_GRAPH_LOWER_H
 /* The making of a program, between the files that do it: emit (calls on
-** places), fused (groups), lower (nodes, and what is before and after). */
+** places), fused (groups), nodes, updates (of optimizers), lower (the whole of
+** it). */
 
 #include "graph/graph.h"
 
@@ -18,9 +19,13 @@ typedef struct tfd__lowering {
   tfd__place *seen; /* of each view of the program */
   int seen_n, seen_room;
   int *fresh; /* of each stretch: buffer that it is, -1 = in the arena */
+  bool fuses; /* several nodes may be one call */
   bool impossible;
 } tfd__lowering;
 
+static inline bool tfd__same_place(const tfd__place *a, const tfd__place *b) {
+  return a->kind == b->kind && a->of == b->of;
+}
 /* A dense place of its own, which is used until that node. */
 int tfd__emit_place(tfd__lowering *l, const tfd__view *like, int until,
                     tfd__place *place);
@@ -35,11 +40,23 @@ int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel kernel,
 int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n);
 /* The last call's attribute is this address. */
 int tfd__emit_address(tfd__lowering *l, const void *address);
+/* The program's own name of a call, NULL = there was no memory, and the strip
+** that it runs, if any. Owns: both, from here on. */
+int tfd__emit_own(tfd__lowering *l, tfd__strip *strip, char *name);
 /* `place` becomes a dense copy of what it was, used until that node. */
 int tfd__emit_copy(tfd__lowering *l, int node, int until, tfd__place *place);
 
 /* Nodes first .. first + n - 1, a group, as one call. *done_p says whether that
 ** went and is worth it; else they are to be lowered one by one. */
 int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p);
+
+/* Nodes from k on by their own calls: one, or a whole group; *n_p is how
+** many. */
+int tfd__lower_from(tfd__lowering *l, int k, int *n_p);
+
+/* Likewise, where node k is an update of an optimizer: it and those that follow
+** become one call. */
+bool tfd__lower_is_update(const tfd__lowering *l, int k);
+int tfd__lower_updates(tfd__lowering *l, int k, int *n_p);
 
 #endif

@@ -211,6 +211,7 @@ static void put_lowered(writer *w, const tfd_graph *g) {
         g->replays ? "it is replayed" : "it has not run");
     return;
   }
+  tfd__buffer_finish(p->arena); /* calls that run fill in pointers */
   put(w, "program \"%.200s\" on %s: %d calls, arena of %zu bytes\n", g->name,
       p->device->short_name, p->calls_n, p->arena->bytes);
   for (i = 0; i < p->calls_n; i++) put_call(w, p, i);
@@ -247,6 +248,7 @@ static void put_costs(writer *w, const tfd_graph *g) {
     put_lowered(w, g);
     return;
   }
+  tfd__buffer_finish(p->arena);
   for (i = 0; i < p->calls_n; i++) {
     flops += p->flops[i];
     bytes += bytes_of_call(&p->calls[i]);

@@ -176,9 +176,8 @@ static void update_range(void *arg, int64_t begin, int64_t end) {
 }
 
 /* ints, when there are any: first element, one past the last. */
-static int update(const tfd__call *call, const tfd__update_rule *rule) {
-  int64_t numel = tfd__in(call, 0)->numel;
-  job j = {
+static job job_of(const tfd__call *call, const tfd__update_rule *rule) {
+  return (job){
       .call = call,
       .rule = rule,
       .copies = call->out_n / rule->targets,
@@ -186,6 +185,11 @@ static int update(const tfd__call *call, const tfd__update_rule *rule) {
       .size = tfd__dtype_size(tfd__in(call, 0)->dtype),
       .first = call->ints_n > 0 ? call->ints[0] : 0,
   };
+}
+
+static int update(const tfd__call *call, const tfd__update_rule *rule) {
+  int64_t numel = tfd__in(call, 0)->numel;
+  job j = job_of(call, rule);
 
   if (tfd__has(call, call->in_n - 1)) return tfd__update_rows(call, rule);
   if (call->ints_n > 0) numel = call->ints[1] - call->ints[0];
@@ -195,28 +199,77 @@ static int update(const tfd__call *call, const tfd__update_rule *rule) {
 
 /* --- the kernels ---------------------------------------------------------- */
 
-#define RULE(name, targets, rest)                                    \
-  int tfd__cpu_update_##name(const tfd__call *call) {                \
-    static const tfd__update_rule rule = {targets, rest, name##_f32, \
-                                          name##_f64};               \
-                                                                     \
-    return update(call, &rule);                                      \
-  }
-
 /* The rows that a sparse gradient leaves out see a gradient of 0, as in Keras:
 ** what it has no effect on is not touched. */
-RULE(sgd, 1, TFD_REST_STAYS)
-RULE(momentum, 2, TFD_REST_ALL)
-RULE(nesterov, 2, TFD_REST_ALL)
-RULE(adam, 3, TFD_REST_ALL)
-RULE(amsgrad, 4, TFD_REST_ALL)
-RULE(adamax, 3, TFD_REST_ALL)
-RULE(nadam, 3, TFD_REST_ALL)
-RULE(rmsprop, 2, TFD_REST_SLOTS)
-RULE(rmsprop_centered, 3, TFD_REST_SLOTS)
-RULE(rmsprop_momentum, 3, TFD_REST_ALL)
-RULE(rmsprop_both, 4, TFD_REST_ALL)
-RULE(adagrad, 2, TFD_REST_STAYS)
-RULE(adadelta, 3, TFD_REST_SLOTS)
-RULE(ftrl, 3, TFD_REST_ALL)
-RULE(average, 1, TFD_REST_ALL)
+#define RULES(RULE)                         \
+  RULE(sgd, 1, TFD_REST_STAYS)              \
+  RULE(momentum, 2, TFD_REST_ALL)           \
+  RULE(nesterov, 2, TFD_REST_ALL)           \
+  RULE(adam, 3, TFD_REST_ALL)               \
+  RULE(amsgrad, 4, TFD_REST_ALL)            \
+  RULE(adamax, 3, TFD_REST_ALL)             \
+  RULE(nadam, 3, TFD_REST_ALL)              \
+  RULE(rmsprop, 2, TFD_REST_SLOTS)          \
+  RULE(rmsprop_centered, 3, TFD_REST_SLOTS) \
+  RULE(rmsprop_momentum, 3, TFD_REST_ALL)   \
+  RULE(rmsprop_both, 4, TFD_REST_ALL)       \
+  RULE(adagrad, 2, TFD_REST_STAYS)          \
+  RULE(adadelta, 3, TFD_REST_SLOTS)         \
+  RULE(ftrl, 3, TFD_REST_ALL)               \
+  RULE(average, 1, TFD_REST_ALL)
+
+#define RULE(name, targets, rest) \
+  [TFD_KERNEL_update_##name] = {targets, rest, name##_f32, name##_f64},
+static const tfd__update_rule rules[TFD_KERNEL_N] = {RULES(RULE)};
+#undef RULE
+
+#define RULE(name, targets, rest)                          \
+  int tfd__cpu_update_##name(const tfd__call *call) {      \
+    return update(call, &rules[TFD_KERNEL_update_##name]); \
+  }
+RULES(RULE)
+#undef RULE
+
+/* --- several calls as one ------------------------------------------------- */
+
+/* Call i of those that a call of `updates` stands for. */
+static tfd__call call_of(const tfd__call *all, int64_t i) {
+  int64_t n = all->ints[1];
+  int64_t views = all->ints[2] + all->ints[3];
+
+  return (tfd__call){.views = all->views + i * views,
+                     .in_n = (int16_t)all->ints[2],
+                     .out_n = (int16_t)all->ints[3],
+                     .reals = all->reals + i * (all->reals_n / n)};
+}
+
+/* Positions count through the elements of all calls. */
+static void updates_range(void *arg, int64_t begin, int64_t end) {
+  const tfd__call *all = arg;
+  int64_t at = 0;
+  int64_t i;
+
+  for (i = 0; i < all->ints[1] && at < end; i++) {
+    tfd__call call = call_of(all, i);
+    job j = job_of(&call, &rules[all->ints[0]]);
+    int64_t numel = tfd__in(&call, 0)->numel;
+    int64_t from = begin > at ? begin - at : 0;
+    int64_t to = end - at < numel ? end - at : numel;
+
+    if (from < to) update_range(&j, from, to);
+    at += numel;
+  }
+}
+
+int tfd__cpu_updates(const tfd__call *all) {
+  int64_t numel = 0;
+  int64_t i;
+
+  for (i = 0; i < all->ints[1]; i++) {
+    tfd__call call = call_of(all, i);
+
+    numel += tfd__in(&call, 0)->numel;
+  }
+  tfd__parallel_for(numel, GRAIN_ELEMENTS, updates_range, (void *)all);
+  return TFD_OK;
+}
