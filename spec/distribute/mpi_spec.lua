@@ -66,7 +66,7 @@ local n = strategy.extended.worker_index + 1
 local ok, why = pcall(function()
   return strategy:reduce("sum", tf.ones { 3 * n })
 end)
-print(ok, why)
+print(ok, why, "status " .. why.exit_code)
 ]]
 
 describe("under mpirun #once", function()
@@ -112,6 +112,8 @@ describe("under mpirun #once", function()
           .. "float32[3]"), r.out)
         assert.equal(2, count(r.out, "process 1 calls all_reduce sum of "
           .. "float32[6]"), r.out)
+        assert.equal(2, count(r.out, ".lua:4, process 1"), r.out)
+        assert.equal(2, count(r.out, "status 77"), r.out)
       end)
   end
 

@@ -28,7 +28,7 @@ static void begin(tfd_status code, int replica) {
   last.op = NULL;
   last.argument = NULL;
   last.bound = -1;
-  last.exit = TFD_EXIT_ANY;
+  last.exit = code == TFD_INTERNAL ? TFD_EXIT_INTERNAL : TFD_EXIT_ANY;
 }
 
 /* Replace the end of a text that did not fit by "...". */

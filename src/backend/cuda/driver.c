@@ -77,16 +77,36 @@ int tfd__cuda_open(void) {
   return TFD_OK;
 }
 
+/* After these nothing of the process works on the device any more. */
+static bool is_lost(CUresult result) {
+  static const CUresult fatal[] = {
+      CUDA_ERROR_ECC_UNCORRECTABLE,    CUDA_ERROR_NVLINK_UNCORRECTABLE,
+      CUDA_ERROR_ILLEGAL_ADDRESS,      CUDA_ERROR_LAUNCH_TIMEOUT,
+      CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_ASSERT,
+      CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+      CUDA_ERROR_MISALIGNED_ADDRESS,   CUDA_ERROR_INVALID_ADDRESS_SPACE,
+      CUDA_ERROR_INVALID_PC,           CUDA_ERROR_LAUNCH_FAILED,
+      CUDA_ERROR_UNKNOWN};
+  size_t i;
+
+  for (i = 0; i < sizeof fatal / sizeof *fatal; i++) {
+    if (result == fatal[i]) return true;
+  }
+  return false;
+}
+
 int tfd__cuda_check(CUresult result, const char *what) {
   const char *name = "?";
   const char *text = "?";
+  int code;
 
   if (TFD_LIKELY(result == CUDA_SUCCESS)) return TFD_OK;
   (void)tfd__cu.cuGetErrorName(result, &name);
   (void)tfd__cu.cuGetErrorString(result, &text);
-  return tfd__fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TFD_RESOURCE_EXHAUSTED
+  code = tfd__fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TFD_RESOURCE_EXHAUSTED
                                                       : TFD_INTERNAL,
                    "%s: %s (%s)", what, text, name);
+  return is_lost(result) ? tfd__exit_with(TFD_EXIT_DEVICE_LOST) : code;
 }
 
 bool tfd__cuda_tf32(void) {

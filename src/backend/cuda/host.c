@@ -40,6 +40,17 @@ int tfd__blame(const char *op, const char *argument, int64_t bound) {
   return host->blame(op, argument, bound);
 }
 
+int tfd__exit_with(tfd__exit code) {
+  tfd__error e = {0};
+  int rc;
+
+  host->error_save(&e);
+  e.exit = code;
+  rc = host->error_raise(&e);
+  host->error_free(&e);
+  return rc;
+}
+
 int tfd__bad_pointer(const char *function, const char *name) {
   return tfd__fail(TFD_VALUE_ERROR, "%s: %s is NULL", function, name);
 }

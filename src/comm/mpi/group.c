@@ -16,7 +16,7 @@ void tfd__mpi_group_free(tfd__mpi_group *g) {
   tfd__free(g->devices);
   tfd__free(g->sends);
   tfd__free(g->ended);
-  tfd__free(g->texts);
+  tfd__free(g->calls);
   tfd__free(g);
 }
 
@@ -112,6 +112,9 @@ static void read_notes(tfd__mpi_group *g) {
       (void)tfd__fail(code_of(&g->received),
                       "stopped because of process %d: %s", status.MPI_SOURCE,
                       g->received.text);
+      if (g->received.exit == TFD_EXIT_DESYNC) {
+        (void)tfd__exit_with(TFD_EXIT_DESYNC);
+      }
       tfd__mpi_fail(g, false);
     }
     listen(g);
@@ -129,6 +132,7 @@ static bool send_notes(tfd__mpi_group *g) {
     g->told = true;
     note->type = g->tell ? TFD_MPI_NOTE_ABORT : TFD_MPI_NOTE_END;
     note->code = (int32_t)g->error.code;
+    note->exit = (int64_t)g->error.exit;
     note->count = g->begun;
     if (g->error.message != NULL) {
       strncpy(note->text, g->error.message, TFD_MPI_NOTE_TEXT - 1);
@@ -150,23 +154,21 @@ static bool send_notes(tfd__mpi_group *g) {
 /* --- checks ------------------------------------------------------------------
  */
 
-static const char *text_of(const tfd__mpi_group *g, int process) {
-  return g->texts + (ptrdiff_t)process * TFD_MPI_TEXT;
-}
-
-/* All processes see the same texts, and so name the same two. */
+/* All processes see the same calls, and so name the same two. Texts have the
+** script's lines, which may differ where the calls do not. */
 static void tell_apart(tfd__mpi_group *g) {
+  const tfd__mpi_call *calls = g->calls;
   int other = 1;
 
-  while (other < g->processes - 1 &&
-         strcmp(text_of(g, 0), text_of(g, other)) == 0) {
+  while (other < g->processes - 1 && calls[0].hash == calls[other].hash) {
     other++;
   }
   (void)tfd__fail(TFD_RUNTIME_ERROR,
                   "the processes run apart at collective %llu: process 0 calls "
                   "%s, process %d calls %s",
-                  (unsigned long long)g->apart, text_of(g, 0), other,
-                  text_of(g, other));
+                  (unsigned long long)g->apart, calls[0].text, other,
+                  calls[other].text);
+  (void)tfd__exit_with(TFD_EXIT_DESYNC);
   tfd__mpi_fail(g, false);
 }
 
@@ -180,7 +182,8 @@ static bool compare(tfd__mpi_group *g) {
     (void)tfd__fail(TFD_RUNTIME_ERROR,
                     "the processes run apart at collective %llu; process %d "
                     "calls %s",
-                    (unsigned long long)g->apart, g->process, g->own_text);
+                    (unsigned long long)g->apart, g->process, g->own_call.text);
+    (void)tfd__exit_with(TFD_EXIT_DESYNC);
     tfd__mpi_fail(g, true);
   }
   return true;
@@ -191,9 +194,10 @@ static void begin_compare(tfd__mpi_group *g, const tfd__mpi_work *w) {
 
   g->apart = w->number;
   g->compare_until = tfd__deadline_in(COMPARE_SECONDS);
-  memcpy(g->own_text, w->text, sizeof g->own_text);
-  code = MPI_Iallgather(g->own_text, TFD_MPI_TEXT, MPI_CHAR, g->texts,
-                        TFD_MPI_TEXT, MPI_CHAR, g->data, &g->comparing);
+  g->own_call.hash = w->mine[0];
+  memcpy(g->own_call.text, w->text, sizeof g->own_call.text);
+  code = MPI_Iallgather(&g->own_call, sizeof g->own_call, MPI_BYTE, g->calls,
+                        sizeof g->own_call, MPI_BYTE, g->data, &g->comparing);
   if (code != MPI_SUCCESS) fail_call(g, "MPI_Iallgather", code);
 }
 
@@ -203,10 +207,11 @@ static void look_for_ends(tfd__mpi_group *g, const tfd__mpi_work *w) {
 
   for (q = 0; q < g->processes; q++) {
     if (g->ended[q] == 0 || w->number < g->ended[q]) continue;
-    (void)tfd__fail(TFD_ABORTED,
+    (void)tfd__fail(TFD_RUNTIME_ERROR,
                     "process %d has ended while process %d waits in collective "
                     "%llu: %s",
                     q, g->process, (unsigned long long)w->number, w->text);
+    (void)tfd__exit_with(TFD_EXIT_DESYNC);
     tfd__mpi_fail(g, true);
     return;
   }

@@ -56,11 +56,11 @@ static int group_alloc(const tfd__group *g, const tfd__network *n,
   own->devices = tfd__alloc(bytes);
   own->sends = tfd__calloc(processes, sizeof *own->sends);
   own->ended = tfd__calloc(processes, sizeof *own->ended);
-  own->texts = tfd__calloc(processes, TFD_MPI_TEXT);
+  own->calls = tfd__calloc(processes, sizeof *own->calls);
   if (own->devices == NULL || own->sends == NULL || own->ended == NULL ||
-      own->texts == NULL) {
+      own->calls == NULL) {
     tfd__mpi_group_free(own);
-    return tfd__no_memory(processes * TFD_MPI_TEXT, "group");
+    return tfd__no_memory(processes * sizeof *own->calls, "group");
   }
   memcpy(own->devices, g->devices, bytes);
   own->local = g->local;

@@ -78,9 +78,16 @@ typedef enum tfd__mpi_note_type {
 typedef struct tfd__mpi_note {
   int32_t type;
   int32_t code;
+  int64_t exit;   /* tfd__exit of who hears it */
   uint64_t count; /* collectives that it has begun */
   char text[TFD_MPI_NOTE_TEXT];
 } tfd__mpi_note;
+
+/* What a process calls where they run apart. */
+typedef struct tfd__mpi_call {
+  uint64_t hash;
+  char text[TFD_MPI_TEXT];
+} tfd__mpi_call;
 
 struct tfd__mpi_group {
   struct tfd__mpi_group *next;
@@ -109,9 +116,9 @@ struct tfd__mpi_group {
   tfd__mpi_note received;
   MPI_Request receive;
   uint64_t *ended; /* of each process: collectives until its end + 1; 0 = on */
-  char *texts;     /* what each called where they ran apart */
+  tfd__mpi_call *calls; /* of each process */
   MPI_Request comparing;
-  char own_text[TFD_MPI_TEXT];
+  tfd__mpi_call own_call;
   tfd__deadline compare_until;
   uint64_t apart; /* number of that collective, 0 = none */
 };

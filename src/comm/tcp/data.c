@@ -32,6 +32,7 @@ void tfd__mesh_fail(tfd__mesh *m) {
 
 void tfd__mesh_lost(tfd__mesh *m, int p, const char *how) {
   (void)tfd__fail(TFD_UNAVAILABLE, "process %d of %d %s", p, m->processes, how);
+  if (p == 0) (void)tfd__exit_with(TFD_EXIT_CHIEF_LOST);
   tfd__mesh_fail(m);
 }
 
@@ -92,12 +93,6 @@ static bool all_done(tfd__post *const *posts, int n) {
   return true;
 }
 
-void tfd__mesh_settle(tfd__mesh *m) {
-  tfd__lock(&m->lock);
-  while (!m->dropped) (void)tfd__cond_wait(&m->moved, &m->lock, TFD_FOREVER);
-  tfd__unlock(&m->lock);
-}
-
 /* The group has failed: nobody gets anything any more. */
 void tfd__data_drop(tfd__mesh *m) {
   int p;
@@ -110,6 +105,24 @@ void tfd__data_drop(tfd__mesh *m) {
   m->dropped = true;
   tfd__cond_broadcast(&m->moved);
   tfd__unlock(&m->lock);
+}
+
+/* Who moves data lets go at once, now that the group has failed. */
+void tfd__mesh_settle(tfd__mesh *m) {
+  bool dropped = false;
+
+  while (!dropped) {
+    if (tfd__data_take(m)) {
+      tfd__data_drop(m);
+      tfd__data_leave(m);
+    }
+    tfd__lock(&m->lock);
+    if (!m->dropped) {
+      (void)tfd__cond_wait(&m->moved, &m->lock, tfd__deadline_in(0.02));
+    }
+    dropped = m->dropped;
+    tfd__unlock(&m->lock);
+  }
 }
 
 static void finish(tfd__mesh *m, tfd__post **list) {

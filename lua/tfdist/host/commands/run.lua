@@ -124,7 +124,8 @@ end
 -- step; and who was interrupted was told not to go on.
 local LASTING = { [2] = true, [77] = true, [130] = true }
 -- Ends that are no reason to do without a task.
-local HEALTHY = { [groups.PEER_FAILED] = true, [groups.SAVED] = true }
+local HEALTHY = { [groups.PEER_FAILED] = true, [groups.CHIEF_LOST] = true,
+  [groups.SAVED] = true }
 
 function Run:may_restart(group, first)
   return first ~= nil and not LASTING[first.code]

@@ -8,14 +8,15 @@ local raw = require "tfdist.core.raw"
 local M = {}
 
 M.SIGNALS = { INT = 2, KILL = 9, PIPE = 13, TERM = 15 }
-M.PEER_FAILED = 75
+M.PEER_FAILED, M.CHIEF_LOST = 75, 76
 M.SAVED = 42
 M.TIMED_OUT = 124 -- as timeout(1)
 
 local GRACE = 5 -- seconds from SIGTERM to SIGKILL
 -- Ends that others cause or share: the rest gets time to end by itself, and to
 -- say why, before it is stopped.
-local PATIENCE = { [M.PEER_FAILED] = 5, [M.SAVED] = 30 }
+local PATIENCE = { [M.PEER_FAILED] = 5, [M.CHIEF_LOST] = 5, [M.SAVED] = 30 }
+local BY_PEER = { [M.PEER_FAILED] = true, [M.CHIEF_LOST] = true }
 -- Descriptors that a process outside of the group holds are left alone then.
 local LAST_WORDS = 1
 local FOREVER = 3600
@@ -198,7 +199,7 @@ end
 
 -- Who fails because of a peer is not the first, whatever the clock says.
 local function is_before(a, b)
-  local a_peer, b_peer = a.code == M.PEER_FAILED, b.code == M.PEER_FAILED
+  local a_peer, b_peer = BY_PEER[a.code] or false, BY_PEER[b.code] or false
   if a_peer ~= b_peer then
     return b_peer
   end
