@@ -43,7 +43,8 @@ LAYERS = base types backend backend/cpu $(CPU_ROOMS:%=backend/cpu/%) \
          device comm comm/tcp comm/shm tensor ops distribute autograd graph io
 CORE_SRC := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.c)))
 CORE_CXX := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.cc)))
-CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o) $(CORE_CXX:%.cc=$(BUILD)/%.o)
+CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o) $(CORE_CXX:%.cc=$(BUILD)/%.o) \
+            $(BUILD)/gen/build_id.o
 TEST_SRC := $(sort $(wildcard spec/c/*.c))
 TEST_BIN := $(TEST_SRC:spec/c/%.c=$(BUILD)/spec/%)
 # What tfdist.h includes.
@@ -71,6 +72,16 @@ $(BUILD)/%.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
 	$(Q)$(CXX) $(CXX_FLAGS) $(OPT) $(SAN_FLAGS) -c $< -o $@
+
+# A number of all C sources: processes that work together must have the same.
+SOURCES := $(sort $(shell find src -type f 2>/dev/null))
+$(BUILD)/gen/build_id.c: $(SOURCES)
+	@mkdir -p $(@D)
+	@cat $^ | sha256sum | sed 's/^\(.\{12\}\).*/#include "tfdist.h"\n\
+	const char *tfd_build_id(void) { return "\1"; }/' > $@
+
+$(BUILD)/gen/build_id.o: $(BUILD)/gen/build_id.c
+	$(Q)$(CC) $(BASE_FLAGS) $(OPT) $(SAN_FLAGS) -c $< -o $@
 
 $(BUILD)/libtfdist.a: $(CORE_OBJ)
 	@rm -f $@

@@ -274,19 +274,26 @@ describe("MultiWorkerMirroredStrategy #once", function()
       r.err)
   end)
 
-  it("refuses workers of another version", function()
-    local rs = workers.run { program = [[
-      local raw = require "tfdist.core.raw"
-      local version = raw.version()
-      if os.getenv "OTHER" then raw.version = function() return "9.9" end end
-      ]] .. HEAD .. 's:reduce("SUM", 1.0)',
-      each = function(i) return i == 1 and "OTHER=1" or "" end }
-    assert.same({ 75, 2 }, { rs[1].code, rs[2].code }, rs[1].err .. rs[2].err)
-    local version = process.run(process.hosts[1].path .. " --version").out
-      :match "%d+%.%d+%.%d+"
-    for _, r in ipairs(rs) do
-      assert.truthy(r.err:find(("worker 0 runs tfdist %s, worker 1 runs tfdist "
-        .. "9.9"):format(version), 1, true), r.err)
+  it("refuses workers of another version or build", function()
+    local function of_chief(name)
+      return process.run(process.hosts[1].path .. " -e " .. process.quote(
+        'io.write(require "tfdist.core.raw".' .. name .. "())")).out
+    end
+    local version, build = of_chief "version", of_chief "build_id"
+    assert.matches("^%x+$", build)
+    for name, words in pairs { version = "9.9, build " .. build,
+      build_id = version .. ", build 9.9" } do
+      local rs = workers.run { program = [[
+        local raw = require "tfdist.core.raw"
+        local other = os.getenv "OTHER"
+        if other then raw[other] = function() return "9.9" end end
+        ]] .. HEAD .. 's:reduce("SUM", 1.0)',
+        each = function(i) return i == 1 and "OTHER=" .. name or "" end }
+      assert.same({ 75, 2 }, { rs[1].code, rs[2].code }, rs[1].err .. rs[2].err)
+      for _, r in ipairs(rs) do
+        assert.truthy(r.err:find(("worker 0 runs tfdist %s, build %s; worker 1 "
+          .. "runs tfdist %s"):format(version, build, words), 1, true), r.err)
+      end
     end
   end)
 

@@ -9,6 +9,8 @@
 
 /** Version of the library, "0.1.0". */
 TFD_API const char *tfd_version(void);
+/** Number of the sources that the library was built from, "1f40c2a97b3e". */
+TFD_API const char *tfd_build_id(void);
 /** Name of a status as error objects show it, "InvalidArgument". */
 TFD_API const char *tfd_status_kind(int status);
 /** Message of the calling thread's last failure, "" if there was none. */
@@ -26,8 +28,10 @@ TFD_API const char *tfd_error_argument(void);
 /** Bound that a value did not keep: the size that an index is outside of; -1
 ** for other failures. */
 TFD_API int64_t tfd_error_bound(void);
-/** What a process should end with that cannot go on after the last failure: 75
-** when another process of its cluster failed; 0 for other failures. */
+/** What a process should end with that cannot go on after the last failure: 70
+** when the library is wrong, 75 when another process of its cluster failed, 76
+** when that was the chief and it is gone, 77 when the processes did different
+** things, 78 when a device is lost; 0 for other failures. */
 TFD_API int tfd_error_exit_code(void);
 /** Keep a handle alive beyond its owner; pair with tfd_release. */
 TFD_API tfd_object *tfd_retain(tfd_object *object);

@@ -202,14 +202,19 @@ local function script_hash()
   return bytes and ("%d"):format(hash) or ""
 end
 
--- Every worker runs what the chief runs, `theirs`: another version is refused,
--- another script may be meant.
-local function compare_with_chief(index, version, hash, script)
-  local mine = raw.version()
-  if version ~= mine then
-    errors.raise_usage("FailedPrecondition", ("%s: worker 0 runs tfdist %s, "
-      .. "worker %d runs tfdist %s; all must run the same version"):format(NAME,
-      version, index, mine))
+-- "0.1.0, build 1f40c2a97b3e"
+local function build()
+  return raw.version() .. ", build " .. raw.build_id()
+end
+
+-- Every worker runs what the chief runs: another build is refused, another
+-- script may be meant.
+local function compare_with_chief(index, theirs, hash, script)
+  local mine = build()
+  if theirs ~= mine then
+    errors.raise_usage("FailedPrecondition", ("%s: worker 0 runs tfdist %s; "
+      .. "worker %d runs tfdist %s; all must run the same build"):format(NAME,
+      theirs, index, mine))
   end
   local own = script_hash()
   if hash ~= "" and own ~= "" and hash ~= own then
@@ -248,12 +253,12 @@ local function new(resolver, how)
   if self.over_workers then
     -- Numbers that nobody can foresee are the same for all: workers shuffle and
     -- augment the same data alike.
-    local seed, version, hash, script = reduce.chiefs_text(self, NAME,
-      ("%.0f\n%s\n%s\n%s"):format(random_seed.fresh(), raw.version(),
+    local seed, theirs, hash, script = reduce.chiefs_text(self, NAME,
+      ("%.0f\n%s\n%s\n%s"):format(random_seed.fresh(), build(),
       script_hash(), rawget(_G, "arg") and tostring(arg[0]) or ""))
       :match "^(.-)\n(.-)\n(.-)\n(.*)$"
     random_seed.fresh(tonumber(seed))
-    compare_with_chief(index, version, hash, script)
+    compare_with_chief(index, theirs, hash, script)
   end
   if chief then
     announce(self, source, list)
