@@ -8,12 +8,15 @@
 ** their own names; what is no sum of whole or single floats goes directly there
 ** too.
 ** broadcast and all_gather send what one has to all others.
-** Work moves on when somebody waits for it; bytes are moved by who waits, or by
-** the mesh's thread. */
+** Work moves on when somebody waits, in the order in which its group began it:
+** whoever waits in vain for one group moves on the others', whose processes may
+** wait for this one there. Bytes are moved by who waits, or by the mesh's
+** thread. */
 
 #include <string.h>
 
 #include "comm/tcp/tcp.h"
+#include "comm/tcp/turns.h"
 #include "comm/ways.h"
 typedef enum phase {
   PHASE_INPUT = 0, /* the devices are computing what is sent */
@@ -37,6 +40,7 @@ typedef struct part {
 } part;
 
 typedef struct work {
+  tfd__turn turn; /* first: what has the turn is the work */
   tfd__kept kept;
   part *parts;
   tfd__post *posts;
@@ -58,6 +62,8 @@ typedef struct network_group {
 static network_group *own_of(const tfd__group *g) {
   return g->own;
 }
+
+static int move_on(tfd__turn *turn, tfd__deadline until, bool *done_p);
 
 /* --- who can -------------------------------------------------------------- */
 
@@ -351,6 +357,7 @@ static int begin_reduction(tfd__group *g, const tfd__collective *c,
   tfd__kept_note(&w->kept, g);
   w->number = t->number;
   t->own = w;
+  tfd__turn_begin(&w->turn, t->group, move_on);
   return TFD_OK;
 }
 
@@ -447,6 +454,7 @@ static int begin_other(tfd__group *g, const tfd__collective *c,
   tfd__kept_note(&w->kept, g);
   w->number = t->number;
   t->own = w;
+  tfd__turn_begin(&w->turn, t->group, move_on);
   return TFD_OK;
 }
 
@@ -594,9 +602,10 @@ static int next_phase(tfd__group *g, work *w) {
   }
 }
 
-static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
-  tfd__group *g = t->group;
-  work *w = t->own;
+/* As far as it goes until then. */
+static int move_on(tfd__turn *turn, tfd__deadline until, bool *done_p) {
+  work *w = (work *)turn;
+  tfd__group *g = turn->group;
 
   while (w->phase != PHASE_DONE) {
     bool over = false;
@@ -616,10 +625,17 @@ static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
   return TFD_OK;
 }
 
+static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
+  work *w = t->own;
+
+  return tfd__turn_wait(&w->turn, until, done_p);
+}
+
 static void end_work(tfd__ticket *t) {
   work *w = t->own;
 
   if (w == NULL) return;
+  tfd__turn_end(&w->turn);
   if (w->phase != PHASE_DONE) tfd__mesh_settle(own_of(t->group)->mesh);
   work_free(t->group, w);
 }
