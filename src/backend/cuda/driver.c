@@ -79,14 +79,19 @@ int tfd__cuda_open(void) {
 
 /* After these nothing of the process works on the device any more. */
 static bool is_lost(CUresult result) {
-  static const CUresult fatal[] = {
-      CUDA_ERROR_ECC_UNCORRECTABLE,    CUDA_ERROR_NVLINK_UNCORRECTABLE,
-      CUDA_ERROR_ILLEGAL_ADDRESS,      CUDA_ERROR_LAUNCH_TIMEOUT,
-      CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_ASSERT,
-      CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_INSTRUCTION,
-      CUDA_ERROR_MISALIGNED_ADDRESS,   CUDA_ERROR_INVALID_ADDRESS_SPACE,
-      CUDA_ERROR_INVALID_PC,           CUDA_ERROR_LAUNCH_FAILED,
-      CUDA_ERROR_UNKNOWN};
+  static const CUresult fatal[] = {CUDA_ERROR_ECC_UNCORRECTABLE,
+                                   CUDA_ERROR_NVLINK_UNCORRECTABLE,
+                                   CUDA_ERROR_ILLEGAL_ADDRESS,
+                                   CUDA_ERROR_LAUNCH_TIMEOUT,
+                                   CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                                   CUDA_ERROR_ASSERT,
+                                   CUDA_ERROR_HARDWARE_STACK_ERROR,
+                                   CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                                   CUDA_ERROR_MISALIGNED_ADDRESS,
+                                   CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                                   CUDA_ERROR_INVALID_PC,
+                                   CUDA_ERROR_LAUNCH_FAILED,
+                                   CUDA_ERROR_UNKNOWN};
   size_t i;
 
   for (i = 0; i < sizeof fatal / sizeof *fatal; i++) {

@@ -68,6 +68,12 @@ static void send_control(tfd__peer *it) {
   if (n > 0) it->out_done += (size_t)n;
 }
 
+/* Only these are the same for who hears of the failure. */
+static tfd__exit exit_for_all(uint64_t given) {
+  if (given == TFD_EXIT_DESYNC) return TFD_EXIT_DESYNC;
+  return given == TFD_EXIT_CHIEF_LOST ? TFD_EXIT_CHIEF_LOST : TFD_EXIT_ANY;
+}
+
 static void hear_abort(tfd__mesh *m, int process, const tfd__frame *f) {
   int code = f->tag > 0 && f->tag < TFD_STATUS_END ? (int)f->tag : TFD_ABORTED;
   size_t n = (size_t)f->length;
@@ -75,7 +81,7 @@ static void hear_abort(tfd__mesh *m, int process, const tfd__frame *f) {
   tfd__lock(&m->lock);
   if (m->note_code == TFD_OK) {
     m->note_code = code;
-    m->note_exit = f->count == TFD_EXIT_DESYNC ? TFD_EXIT_DESYNC : TFD_EXIT_ANY;
+    m->note_exit = exit_for_all(f->count);
     m->note_from = f->what < (uint64_t)m->processes ? (int)f->what : process;
     memcpy(m->note, m->peers[process].in + TFD_FRAME_BYTES, n);
     m->note[n] = '\0';
