@@ -41,7 +41,6 @@ local LISTS = {
       .. "ragged_fill_empty_rows_grad",
       "padded_batch makes rows of one length" },
     { "sparse SparseTensor SparseTensorSpec" },
-    { "TensorArray", "a Lua list of tensors and tf.stack" },
     { "py_function numpy_function", "functions are plain Lua: call it" },
     { "lookup", "a Lua table from word to number" },
     { "run_functions_eagerly", EAGER },

@@ -98,11 +98,14 @@ end
 -- the last.
 local function choose(what, index, fns)
   local parts, flats, tensors = {}, {}, {}
+  local like -- results of the first branch
   for k = 1, #fns do
     parts[k] = flow.part(function()
+      local given = pack(fns[k]())
+      like = like or given
       return nest.map_structure(function(x)
         return branch_leaf(what, x)
-      end, pack(fns[k]()))
+      end, loops.spread(given))
     end)
     local ok, problem = pcall(nest.assert_same_structure, parts[1].results,
       parts[k].results)
@@ -128,7 +131,7 @@ local function choose(what, index, fns)
   for j = 1, #at do
     out[at[j]] = results[j]
   end
-  local joined = nest.pack_sequence_as(parts[1].results, out)
+  local joined = loops.gathered(like, out)
   return unpack(joined, 1, joined.n)
 end
 

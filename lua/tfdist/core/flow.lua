@@ -467,11 +467,8 @@ function M.loop(l)
   local part = M.part(function(part)
     local given, values = symbols_of(part, carries), { n = rows.n }
     for r = 1, rows.n do
-      local t = l.tensors[r]
-      local dims = raw.tensor_dims(t)
-      table.remove(dims, 1)
-      local symbol, number = argument(part, t, dims)
-      rows[r] = { symbol = symbol, number = number, tensor = t }
+      local symbol, number = M.row(part, l.tensors[r])
+      rows[r] = { symbol = symbol, number = number, tensor = l.tensors[r] }
       values[r] = symbol
     end
     local next_carries
@@ -507,7 +504,15 @@ function M.loop(l)
   return last, stacked
 end
 
---- The tensors of a list under ids of their own.
+--- A value under an id of its own.
 M.identity = identity
+M.argument = argument
+
+--- One more argument of a part, like a row of t.
+function M.row(part, t)
+  local dims = raw.tensor_dims(t)
+  table.remove(dims, 1)
+  return argument(part, t, dims)
+end
 
 return M

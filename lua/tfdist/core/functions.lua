@@ -11,7 +11,7 @@ end
 
 -- Modules with an install(functions, def), loaded with the first op.
 local PARTS = { "variable", "slices", "debugging", "control", "rows",
-  "tape" }
+  "tensor_array", "tape" }
 
 local functions = {}
 

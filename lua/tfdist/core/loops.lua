@@ -5,6 +5,7 @@ local errors = require "tfdist.base.errors"
 local flow = require "tfdist.core.flow"
 local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
+local tensor_array = require "tfdist.core.tensor_array"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"
 
@@ -76,9 +77,8 @@ function M.said(problem)
 end
 
 -- Sizes that loop variable i may have.
-local function invariant_of(flat, i, shapes)
-  local dims = raw.tensor_dims(flat[i])
-  local shape = shapes and shapes[i]
+local function invariant_of(t, i, shape)
+  local dims = raw.tensor_dims(t)
   if shape == nil then
     return dims
   end
@@ -124,22 +124,95 @@ local function check_carry(what, i, before, after)
   end
 end
 
+-- Structures with arrays in them -----------------------------------------------
+
+--- The structure with plain lists of tensors in the places of arrays.
+function M.spread(x)
+  return nest.map_structure(function(leaf)
+    return tensor_array.is_array(leaf) and tensor_array.spread(leaf) or leaf
+  end, x)
+end
+
+--- The structure `like` with the leaves of a list, what M.spread(like) has,
+--- arrays made of theirs.
+function M.gathered(like, flat)
+  local at = 0
+  return nest.map_structure(function(leaf)
+    at = at + 1
+    if not tensor_array.is_array(leaf) then
+      return flat[at]
+    end
+    local rows = flat[at]
+    at = at + (leaf.dynamic_size and 1 or 0)
+    return tensor_array.gathered(leaf, rows, leaf.dynamic_size and flat[at]
+      or nil)
+  end, like)
+end
+
+-- The first iteration, traced for what it writes into arrays whose elements
+-- have no shape yet.
+local function with_shapes(l)
+  local before, blank = nest.flatten(l.vars), false
+  for i = 1, before.n do
+    blank = blank or tensor_array.is_array(before[i])
+      and tensor_array.is_blank(before[i])
+  end
+  if not blank then
+    return l.vars
+  end
+  local after
+  flow.part(function(part)
+    local vars = { n = before.n }
+    for i = 1, vars.n do
+      vars[i] = tensor_array.is_array(before[i]) and before[i]
+        or flow.argument(part, (convert.tensor(before[i], nil, "loop", "x")))
+    end
+    local rows = { n = l.tensors.n }
+    for r = 1, rows.n do
+      rows[r] = flow.row(part, l.tensors[r])
+    end
+    after = nest.flatten((l.step(nest.pack_sequence_as(l.vars, vars), rows)))
+  end, true)
+  for i = 1, before.n do
+    if tensor_array.is_array(before[i]) and tensor_array.is_array(after[i]) then
+      before[i] = tensor_array.like(before[i], after[i])
+    end
+  end
+  return nest.pack_sequence_as(l.vars, before)
+end
+
+-- Sizes that the carries may have, one for each tensor of the spread leaves.
+local function invariants(vars, flat, shapes)
+  local leaves, dims, at = nest.flatten(vars), {}, 0
+  for i = 1, leaves.n do
+    at = at + 1
+    if tensor_array.is_array(leaves[i]) then
+      dims[at] = tensor_array.dims(leaves[i], flat[at])
+      at = at + (leaves[i].dynamic_size and 1 or 0)
+      dims[at] = dims[at] or {}
+    else
+      dims[at] = invariant_of(flat[at], i, shapes and shapes[i])
+    end
+  end
+  return dims
+end
+
 --- A loop that the graph goes through, as flow.loop has it: structure l.vars,
 --- l.again(vars) or l.count, l.tensors; l.step(vars, rows) gives the next and
 --- what is stacked, a list; nil = the next itself. Returns the last and stacks.
 function M.run(what, l)
-  local flat = loop_tensors(what, nest.flatten(l.vars))
-  l.inits, l.dims = flat, {}
-  for i = 1, flat.n do
-    l.dims[i] = invariant_of(flat, i, l.shapes)
-  end
+  l.size, l.most = l.size or -1, l.most or -1
+  l.reversed, l.tensors = l.reversed == true, l.tensors or { n = 0 }
+  local vars = with_shapes(l)
+  local flat = loop_tensors(what, nest.flatten(M.spread(vars)))
+  l.inits, l.dims = flat, invariants(vars, flat, l.shapes)
   function l.body(carries, rows)
-    local after, stacks = l.step(nest.pack_sequence_as(l.vars, carries), rows)
-    local ok, problem = pcall(nest.assert_same_structure, l.vars, after)
+    local after, stacks = l.step(M.gathered(vars, carries), rows)
+    local ok, problem = pcall(nest.assert_same_structure, vars, after)
     if not ok then
       errors.raise("ValueError", what .. ": " .. M.said(problem))
     end
-    after = loop_tensors(what, nest.flatten(after), carries)
+    after = loop_tensors(what, nest.flatten(M.spread(after)), carries)
     for i = 1, after.n do
       check_carry(what, i, carries[i], after[i])
     end
@@ -148,15 +221,13 @@ function M.run(what, l)
   if l.again ~= nil then
     function l.check(carries)
       local holds = M.condition(what, "cond's result",
-        l.again(nest.pack_sequence_as(l.vars, carries)))
+        l.again(M.gathered(vars, carries)))
       return type(holds) == "boolean" and convert.tensor(holds, "bool", what,
         "cond") or holds
     end
   end
-  l.size, l.most = l.size or -1, l.most or -1
-  l.reversed, l.tensors = l.reversed == true, l.tensors or { n = 0 }
   local last, stacked = flow.loop(l)
-  return nest.pack_sequence_as(l.vars, last), stacked
+  return M.gathered(vars, last), stacked
 end
 
 return M
