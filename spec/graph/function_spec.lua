@@ -200,6 +200,25 @@ describe("a traced function", function()
     assert.is_false(tf.is_symbolic_tensor(tf.constant(1.0)))
   end)
 
+  it("prints what has no values yet, in the trace and behind it", function()
+    local v, kept = tf.Variable({ 1, 2 }, { name = "v" }), nil
+    local w = tf.Variable(1, { name = "w" })
+    local seen = {}
+    tf.function_(function(x)
+      kept = x * 2
+      seen = { tostring(x), tostring(kept[0]), tostring(v), tostring(w),
+        "x is " .. x, ("%s"):format(tf.reduce_sum(x)) }
+      return x
+    end)(tf.constant { 1, 2 })
+    seen[#seen + 1] = tostring(kept)
+    for i = 1, #seen do
+      assert.is_not_nil(seen[i]:find("symbolic", 1, true), seen[i])
+    end
+    assert.is_not_nil(seen[1]:find("Tensor float32 {2}", 1, true), seen[1])
+    assert.is_not_nil(seen[3]:find('Variable "v" float32 {2}', 1, true))
+    assert.is_nil(tostring(v):find("symbolic", 1, true))
+  end)
+
   it("names the script's line when a node fails", function()
     local f = tf.function_(function(x)
       local y = tf.linalg.inv(x) -- the line
@@ -235,6 +254,14 @@ describe("the signature", function()
     for i = 1, #lists do assert.are.equal(i, seen[i], "argument " .. i) end
     for _, args in ipairs(lists) do f(unpack(args, 1, args.n or #args)) end
     assert.are.equal(#lists, traces.n)
+  end)
+
+  it("tells whole numbers apart that floats do not", function()
+    local big = 2 ^ 53
+    local whole = math.tointeger and math.tointeger(big) or big -- luacheck: ignore 143
+    local f = tf.function_(function(n) return n end)
+    assert.are.equal(whole, f(whole))
+    assert.are.equal(whole + 1, f(whole + 1))
   end)
 
   it("does not depend on the order of keys", function()

@@ -51,6 +51,22 @@ describe("results", function()
     assert.are.same({ 8, 9 }, values(f()))
   end)
 
+  it("are shown as they are made while calls still run", function()
+    local f = tf.function_(function(x)
+      local y = tf.matmul(x, x)
+      return tf.matmul(y, x) + 1
+    end)
+    local x = tf.ones { 64, 64 }
+    local concrete, before = f:get_concrete_function(x), nil
+    f(x)
+    for _ = 1, 20 do
+      f(tf.ones { 64, 64 })
+      local text = concrete:graph "lowered" .. concrete:graph "costs"
+      assert.are.equal(before or text, text)
+      before = text
+    end
+  end)
+
   it("may be fed back as arguments", function()
     local f = tf.function_(function(x) return x + 1, x * 2 end)
     local a, b = tf.constant { 1 }, nil

@@ -358,12 +358,12 @@ static void join(groups *s, int a, int b) {
   }
 }
 
+/* Group a makes something that b takes: so no path leads back from b. */
 static int try_join(groups *s, int a, int b) {
   bool path = false;
 
   if (a == b || !fit(s, a, b) || write_the_same(s, a, b)) return TFD_OK;
   TFD_TRY(find_path(s, a, b, &path));
-  if (!path) TFD_TRY(find_path(s, b, a, &path));
   if (!path) join(s, a, b);
   return TFD_OK;
 }

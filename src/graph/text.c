@@ -195,8 +195,16 @@ static void put_call(writer *w, const tfd__program *p, int k) {
   put(w, "\n");
 }
 
-static void put_lowered(writer *w, const tfd_graph *g) {
+/* What the first sizes run, once no queued call moves its pointers. */
+static const tfd__program *resting(const tfd_graph *g) {
   const tfd__program *p = g->programs[0];
+
+  if (p != NULL) tfd__buffer_finish(p->arena);
+  return p;
+}
+
+static void put_lowered(writer *w, const tfd_graph *g) {
+  const tfd__program *p = resting(g);
   int i;
 
   for (i = 0; g->pieces != NULL && i < tfd__pieces_count(g->pieces); i++) {
@@ -239,7 +247,7 @@ static double bytes_of_call(const tfd__call *call) {
 }
 
 static void put_costs(writer *w, const tfd_graph *g) {
-  const tfd__program *p = g->programs[0];
+  const tfd__program *p = resting(g);
   double flops = 0;
   double bytes = 0;
   int i;

@@ -246,12 +246,26 @@ local function blocks(header, cells, positions, gaps)
   return table.concat(lines, "\n")
 end
 
+-- Stands for the values of a tensor in a function that is being traced.
+local SYMBOLIC = "(symbolic: a call knows the values)"
+
+--- The value of a tensor of rank 0 as text.
+function M.value(t)
+  if raw.tensor_is_symbolic(t) then
+    return SYMBOLIC
+  end
+  return M.scalar(raw.item(t), raw.tensor_dtype(t))
+end
+
 --- The values of a tensor as text behind or under `header`.
 ---@param t tfdist.Tensor
 ---@param header string  "Tensor float32 {2, 3}" without device
 ---@param tail string    " /cpu:0", put after the header of several lines
 ---@return string
 function M.body(t, header, tail)
+  if raw.tensor_is_symbolic(t) then
+    return header .. tail .. " " .. SYMBOLIC
+  end
   local dims, size = raw.tensor_dims(t), raw.tensor_size(t)
   local rank = #dims
   if size == 0 then
@@ -282,8 +296,8 @@ function M.tensor(t)
     return "Tensor (released)"
   end
   local dtype = raw.tensor_dtype(t)
-  if raw.tensor_rank(t) == 0 then
-    return M.scalar(raw.item(t), dtype)
+  if raw.tensor_rank(t) == 0 and not raw.tensor_is_symbolic(t) then
+    return M.value(t)
   end
   local dims = raw.tensor_dims(t)
   local device = raw.device_short_name(raw.tensor_device(t))

@@ -129,8 +129,7 @@ local function to_text(v)
     dtype, text.shape(dims))
   local place = "on " .. raw.device_short_name(raw.tensor_device(t))
   if #dims == 0 then
-    return ("%s = %s  %s"):format(header, printer.scalar(raw.item(t), dtype),
-      place)
+    return ("%s = %s  %s"):format(header, printer.value(t), place)
   end
   return printer.body(t, header, " " .. place)
 end

@@ -413,10 +413,6 @@ end
 
 -- Printing -------------------------------------------------------------------
 
-local function short_value(t)
-  return printer.scalar(raw.item(t), raw.tensor_dtype(t))
-end
-
 local function place_of(copy)
   return raw.device_short_name(raw.tensor_device(raw.operand_tensor(copy)))
 end
@@ -432,7 +428,7 @@ end
 -- One value: a line, or the body of more elements.
 local function one_text(t, header, place)
   if raw.tensor_rank(t) == 0 then
-    return ("%s = %s   %s"):format(header, short_value(t), place)
+    return ("%s = %s   %s"):format(header, printer.value(t), place)
   end
   return printer.body(t, header, " " .. place)
 end
@@ -444,7 +440,7 @@ local function copies_text(list, header)
   local scalar = raw.tensor_rank(raw.operand_tensor(list[1])) == 0
   for i = 1, #list do
     local t = raw.operand_tensor(list[i])
-    parts[i] = scalar and short_value(t)
+    parts[i] = scalar and printer.value(t)
       or printer.body(t, ("copy %d %s"):format(i - 1, place_of(list[i])), "")
   end
   if scalar then

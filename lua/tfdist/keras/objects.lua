@@ -232,15 +232,14 @@ function M.publish(module, kind)
       elseif kind.functions[identifier] ~= nil then
         return kind.functions[identifier]
       end
-      errors.raise("ValueError", ("%s.get: unknown %s %s"):format(plural, noun,
+      errors.raise("ValueError", ("unknown %s %s"):format(noun,
         text.quote(identifier)), text.suggestion(identifier, kind.names(),
         noun))
     elseif type(identifier) == "table" and identifier.class_name ~= nil then
       return module.deserialize(identifier)
     end
-    errors.raise("TypeError", ("%s.get: a %s is a name, a function or an "
-      .. "object of tf.keras.%s, got %s"):format(plural, noun, plural,
-      text.describe(identifier)))
+    errors.raise("TypeError", ("a %s is a name, a function or an object of "
+      .. "tf.keras.%s, got %s"):format(noun, plural, text.describe(identifier)))
   end
 
   --- { class_name = ..., config = ... } of an object.

@@ -424,7 +424,7 @@ end
 local function unknown(identifier)
   local names = text.names(rules.rules)
   if type(identifier) ~= "string" then
-    errors.raise("TypeError", "optimizers.get: an optimizer is a name or an "
+    errors.raise("TypeError", "an optimizer is a name or an "
       .. "object of tf.keras.optimizers, got " .. text.describe(identifier),
       maker_hint(identifier))
   end
@@ -433,8 +433,8 @@ local function unknown(identifier)
     both[2 * i - 1], both[2 * i] = names[i], names[i]:lower()
   end
   local near = text.nearest(identifier, both)
-  errors.raise("ValueError", "optimizers.get: unknown optimizer "
-    .. text.quote(identifier), near and "did you mean " .. near .. "?"
+  errors.raise("ValueError", "unknown optimizer " .. text.quote(identifier),
+    near and "did you mean " .. near .. "?"
     or "there are " .. table.concat(names, ", "))
 end
 

@@ -62,7 +62,8 @@ local function walk(x, parts, tensors, depth)
       parts[n] = "O" .. identity(x)
     end
   elseif kind == "number" then
-    parts[n] = ("%s %.17g"):format(number_type(x), x)
+    local of = number_type(x)
+    parts[n] = (of == "integer" and "%s %d" or "%s %.17g"):format(of, x)
   elseif kind == "string" then
     parts[n] = ("S%d:%s"):format(#x, x)
   elseif kind == "boolean" or kind == "nil" then
