@@ -15,16 +15,19 @@ local EAGER = "ops run at the call always"
 -- namespace -> names, and what to use in their place
 local LISTS = {
   [""] = {
-    { "estimator saved_model autograph Graph lite xla tpu "
-      .. "mlir quantization graph_util compat experimental types test "
+    { "Graph Operation import_graph_def graph_util",
+      "tf.function_ makes graphs; f:get_concrete_function(...):graph() shows one" },
+    { "compat", "all names are those of TensorFlow 2" },
+    { "estimator saved_model lite xla tpu "
+      .. "mlir quantization experimental types test "
       .. "feature_column queue sets audio signal AggregationMethod "
-      .. "CriticalSection DeviceSpec IndexedSlicesSpec Operation "
+      .. "CriticalSection DeviceSpec IndexedSlicesSpec "
       .. "OptionalSpec RegisterGradient TensorArraySpec TensorShape TypeSpec "
       .. "approx_top_k autodiff batch_to_space control_dependencies conv "
       .. "edit_distance extract_volume_patches fingerprint "
       .. "get_current_name_scope get_logger get_static_value guarantee_const "
       .. "hessians histogram_fixed_width histogram_fixed_width_bins "
-      .. "import_graph_def load_library "
+      .. "load_library "
       .. "load_op_library make_ndarray make_tensor_proto matrix_square_root "
       .. "no_gradient nondifferentiable_batch_function parallel_stack "
       .. "quantize random_index_shuffle realdiv "
@@ -41,12 +44,20 @@ local LISTS = {
       .. "ragged_fill_empty_rows_grad",
       "padded_batch makes rows of one length" },
     { "sparse SparseTensor SparseTensorSpec" },
-    { "py_function numpy_function", "functions are plain Lua: call it" },
     { "lookup", "a Lua table from word to number" },
     { "run_functions_eagerly", EAGER },
     { "Session InteractiveSession ConfigProto placeholder get_variable "
       .. "variable_scope global_variables_initializer contrib app", EAGER },
     { "layers", "tf.keras.layers" },
+  },
+  autograph = {
+    { "to_graph to_code", "Lua code is not rewritten; tf.cond and tf.while_loop "
+      .. "are for what the call decides on" },
+  },
+  ["autograph.experimental"] = {
+    { "Feature", "Lua code is not rewritten" },
+    { "set_loop_options", "tf.while_loop takes shape_invariants and "
+      .. "maximum_iterations" },
   },
   config = {
     { "experimental_functions_run_eagerly "

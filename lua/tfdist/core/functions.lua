@@ -11,7 +11,7 @@ end
 
 -- Modules with an install(functions, def), loaded with the first op.
 local PARTS = { "variable", "slices", "debugging", "control", "rows",
-  "tensor_array", "tape" }
+  "tensor_array", "host_function", "tape" }
 
 local functions = {}
 

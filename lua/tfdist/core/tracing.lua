@@ -16,6 +16,11 @@ function M.current()
   return state.current.trace
 end
 
+--- Is what goes on a part of a trace, a branch or a loop's body?
+function M.is_part()
+  return state.current.trace.root ~= nil
+end
+
 -- The trace of the function itself: parts of it have what calls have with it.
 local function root_of(trace)
   return trace.root or trace

@@ -36,9 +36,11 @@ local raw = require "tfdist.core.raw"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
 local state = require "tfdist.core.state"
+local steps = require "tfdist.data.traced"
 local stream = require "tfdist.data.stream"
 local surface = require "tfdist.data.surface"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -413,6 +415,9 @@ end
 function M.next_pack(self)
   if self.done then
     return nil
+  elseif self.run == nil then
+    errors.raise("FailedPrecondition", "dataset iterator: it was made inside a "
+      .. "traced function, which has ended", "iter() makes another one")
   elseif self.closed then
     errors.raise("FailedPrecondition", "dataset iterator: it was closed",
       "dataset:iter() makes another one")
@@ -426,6 +431,10 @@ function M.next_pack(self)
     pcall(M.isolated, pull, self))
 end
 
+local function next_traced(self, way)
+  return steps.step(self, way, tracing.lifted(M.spec_of, self.node), M.next_pack)
+end
+
 -- The failed pull at the end is counted too.
 local function taken(self)
   return self.done and self.count - 1 or self.count
@@ -433,6 +442,7 @@ end
 
 local Iterator, iterator_methods, check_iterator = iterators.class {
   name = "DatasetIterator", unit = "element", next_pack = M.next_pack,
+  traced = next_traced,
   taken = taken,
   spec_of = function(_, pack)
     return element.spec_of(pack)
@@ -654,14 +664,26 @@ function M.count_or_nil(what, name, x)
 end
 
 --- Elements for a loop: `for x, y in dataset:iter() do`. The object also has
---- get_next, get_next_as_optional, state, restore and close.
+--- get_next, get_next_as_optional, state, restore and close. A loop in a traced
+--- function is written out, element by element, each read anew at each call.
 M.method("iter make_one_shot_iterator", "", function(self)
-  return M.iterate(self.node)
+  local node = self.node
+  if tracing.current() == nil then
+    return M.iterate(node)
+  end
+  return setmetatable(steps.iterator({ node = node, count = 0 }, function()
+    return M.iterate(node)
+  end, tracing.lifted(M.cardinality_of, node)), Iterator)
 end)
 
 --- Elements as plain Lua values, for a loop: numbers, booleans, strings and
 --- nested lists in place of tensors. Source: tf.data.Dataset.as_numpy_iterator
+--- Errors: RuntimeError in a traced function.
 M.method("as_numpy_iterator", "", function(self)
+  if tracing.current() ~= nil then
+    errors.raise("RuntimeError", "as_numpy_iterator() is not supported while "
+      .. "tracing functions")
+  end
   local iterator = M.iterate(self.node)
   local function plain(x)
     if type(x) == "string" or M.is_dataset(x) then

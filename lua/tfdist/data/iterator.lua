@@ -4,6 +4,7 @@ local errors = require "tfdist.base.errors"
 local optional = require "tfdist.data.optional"
 local options = require "tfdist.base.options"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -15,14 +16,28 @@ local function amount(kind, n)
   return ("%d %s%s"):format(n, kind.unit, n == 1 and "" or "s")
 end
 
+-- Inside a trace: an element that each call takes anew.
+local function traced(kind, self, way)
+  if kind.traced == nil then
+    errors.raise("NotImplementedError", kind.name .. ": elements cannot be taken "
+      .. "inside a traced function", "take them outside and pass them to it")
+  end
+  return kind.traced(self, way)
+end
+
 local function add_steps(kind, methods, check)
   local next_pack = kind.next_pack
 
   --- The next element, a tuple as several values.
+  --- In a traced function each call takes the next.
   --- Errors: OutOfRange at the end, every time; those of next_pack.
   --- Source: tf.data.Iterator.get_next
   function methods.get_next(self)
     check(self, "get_next")
+    if tracing.current() ~= nil then
+      local symbols = traced(kind, self, "next")
+      return unpack(symbols, 1, symbols.n)
+    end
     local pack = next_pack(self)
     if pack == nil then
       errors.raise("OutOfRange", "get_next: the data set has ended after "
@@ -34,10 +49,14 @@ local function add_steps(kind, methods, check)
 
   methods.next = methods.get_next
 
-  --- The next element as an Optional, without value at the end.
+  --- The next element as an Optional, without value at the end. In a traced
+  --- function its has_value() is a tensor.
   --- Source: tf.data.Iterator.get_next_as_optional
   function methods.get_next_as_optional(self)
     check(self, "get_next_as_optional")
+    if tracing.current() ~= nil then
+      return traced(kind, self, "optional")
+    end
     local pack = next_pack(self)
     return optional.new(pack, pack and kind.spec_of(self, pack))
   end
@@ -47,6 +66,9 @@ end
 --- and check(self, "method"), which raises unless self is of the class.
 ---@param kind table  { name = "DatasetIterator",
 ---  next_pack = function(self) the next element as a pack, nil at the end,
+---  traced = function(self, way) the same inside a trace, nil = it cannot:
+---    a pack of symbols (nil at the end) for "next" and "loop", an Optional of
+---    them for "optional",
 ---  spec_of = function(self, pack) its packed spec,
 ---  element_spec = function(self) the spec as users see it,
 ---  taken = function(self) how many it has given, unit = "element",
@@ -83,7 +105,12 @@ function M.class(kind)
 
   -- `for x, y in dataset:iter() do`
   function class:__call()
-    local pack = next_pack(self)
+    local pack
+    if tracing.current() ~= nil then
+      pack = traced(kind, self, "loop")
+    else
+      pack = next_pack(self)
+    end
     if pack == nil then
       return nil
     end

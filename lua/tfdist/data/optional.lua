@@ -1,6 +1,8 @@
 --- tf.experimental.Optional: an element, or none.
 local errors = require "tfdist.base.errors"
+local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -14,18 +16,36 @@ function M.new(pack, spec)
   return setmetatable({ pack = pack or false, spec = spec or false }, Optional)
 end
 
---- True when there is an element. Source: tf.experimental.Optional.has_value
+--- An Optional inside a traced function: `has`, a boolean tensor, says whether
+--- the call has an element for this pack of symbols.
+function M.of_call(pack, has, spec)
+  return setmetatable({ pack = pack, has = has, spec = spec }, Optional)
+end
+
+--- True when there is an element; in a traced function the tensor that says it.
+--- Source: tf.experimental.Optional.has_value
 function methods.has_value(self)
-  return self.pack ~= false
+  return rawget(self, "has") or self.pack ~= false
+end
+
+local function no_value()
+  errors.raise("InvalidArgument", "get_value: the Optional has no value",
+    "ask has_value() first")
 end
 
 --- The element, a tuple as several values.
 --- Errors: InvalidArgument when there is none.
 --- Source: tf.experimental.Optional.get_value
 function methods.get_value(self)
+  local has = rawget(self, "has")
   if not self.pack then
-    errors.raise("InvalidArgument", "get_value: the Optional has no value",
-      "ask has_value() first")
+    no_value()
+  elseif has ~= nil then
+    tracing.host({ has, n = 1 }, function(known)
+      if not raw.item(known) then
+        no_value()
+      end
+    end)
   end
   return unpack(self.pack, 1, self.pack.n)
 end

@@ -8,6 +8,7 @@
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.base.errors"
+local loops = require "tfdist.core.loops"
 local nest = require "tfdist.base.nest"
 local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
@@ -15,6 +16,8 @@ local raw = require "tfdist.core.raw"
 local rows = require "tfdist.data.rows"
 local spec = require "tfdist.data.spec"
 local text = require "tfdist.base.text"
+local traced = require "tfdist.data.traced"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -388,13 +391,32 @@ method("scan", "initial_state:table scan_func name=nil",
 
 -- reduce, get_single_element -------------------------------------------------
 
+local function reduce_in_graph(self, state, fn)
+  local iterator = self:iter()
+  local first = iterator:get_next_as_optional()
+  local last = loops.run("reduce", {
+    vars = { more = first:has_value(), pack = first.pack, state = state },
+    again = function(now) return now.more end,
+    step = function(now)
+      local after = fn(now.state, unpack(now.pack, 1, now.pack.n))
+      local ahead = iterator:get_next_as_optional()
+      return { more = ahead:has_value(), pack = ahead.pack, state = after }
+    end,
+  })
+  return last.state
+end
+
 --- fn(...fn(fn(initial_state, element 0), element 1)...), where an element that
---- is a tuple gives several arguments. Returns the last state.
+--- is a tuple gives several arguments. Returns the last state. In a traced
+--- function it is a loop of the graph.
 --- Source: tf.data.Dataset.reduce
 method("reduce", "initial_state:table reduce_func name=nil",
   function(self, state, fn)
     dataset.check_function("Dataset.reduce", "reduce_func", fn)
     state = element.component(state, "reduce")
+    if tracing.current() ~= nil then
+      return reduce_in_graph(self, state, fn)
+    end
     local node = { name = "reduce" }
     local iterator = dataset.iterate(self.node)
     while true do
@@ -410,11 +432,8 @@ method("reduce", "initial_state:table reduce_func name=nil",
     end
   end)
 
---- The only element of a data set with one element.
---- Errors: InvalidArgument when there is none or a second one.
---- Source: tf.data.Dataset.get_single_element
-method("get_single_element", "name=nil", function(self)
-  local iterator = dataset.iterate(self.node)
+local function single(node)
+  local iterator = dataset.iterate(node)
   local pack = dataset.next_pack(iterator)
   if pack == nil then
     errors.raise("InvalidArgument", "get_single_element: the data set is empty")
@@ -422,6 +441,20 @@ method("get_single_element", "name=nil", function(self)
     iterator:close()
     errors.raise("InvalidArgument", "get_single_element: the data set has more "
       .. "than one element")
+  end
+  return pack
+end
+
+--- The only element of a data set with one element.
+--- Errors: InvalidArgument when there is none or a second one.
+--- Source: tf.data.Dataset.get_single_element
+method("get_single_element", "name=nil", function(self)
+  local node, pack = self.node
+  if tracing.current() == nil then
+    pack = single(node)
+  else
+    pack = traced.take("get_single_element",
+      tracing.lifted(dataset.spec_of, node), function() return single(node) end)
   end
   return unpack(pack, 1, pack.n)
 end)
