@@ -23,7 +23,8 @@ local tf = {}
 
 -- name = module that is the value
 local MODULES = {
-  config = "tfdist.core.config", nest = "tfdist.base.nest",
+  autograph = "tfdist.traced.autograph", config = "tfdist.core.config",
+  nest = "tfdist.base.nest",
   keras = "tfdist.keras", data = "tfdist.data",
   distribute = "tfdist.distribute", train = "tfdist.train",
   profiler = "tfdist.train.profiler", summary = "tfdist.train.summary", io = "tfdist.io",

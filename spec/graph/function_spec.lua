@@ -14,11 +14,7 @@ local function count(fn, options)
   return f, traces
 end
 
-local function raises(kind, words, fn, ...)
-  local e = expect.failure(fn, ...)
-  assert.are.equal(kind, tf.errors.kind(e), tostring(e))
-  assert.is_not_nil(tostring(e):find(words, 1, true), tostring(e))
-end
+local raises = expect.raises
 
 local function values(t)
   return tf.convert_to_tensor(t):toflat()
@@ -494,5 +490,31 @@ describe("traced gradients", function()
     local g = f(tf.constant({ 2, 0 }, { dtype = "int32" }))
     assert.are.equal("slices", raw.kind(g))
     assert.are.same({ 1, 1, 0, 0, 1, 1 }, values(g))
+  end)
+end)
+
+describe("tf.autograph", function()
+  it("leaves functions as they are", function()
+    local function fn(x) return x + 1 end
+    assert.are.equal(fn, tf.autograph.experimental.do_not_convert(fn))
+    assert.are.equal(fn, tf.autograph.experimental.do_not_convert()(fn))
+    local f = tf.function_(tf.autograph.experimental.do_not_convert(fn))
+    assert.are.equal(3, f(tf.constant(2.0)):item())
+    tf.autograph.set_verbosity(3, true)
+  end)
+
+  it("and graphs of TensorFlow 1 say what is there instead", function()
+    for hint, ask in pairs {
+      ["tf.cond and tf.while_loop"] = function() return tf.autograph.to_graph end,
+      ["shape_invariants"] = function()
+        return tf.autograph.experimental.set_loop_options
+      end,
+      ["tf.function_ makes graphs"] = function() return tf.Graph end,
+      ["TensorFlow 2"] = function() return tf.compat end,
+    } do
+      local e = expect.failure(ask)
+      assert.are.equal("NotImplementedError", e.kind)
+      assert.is_not_nil(e.hint:find(hint, 1, true), e.hint)
+    end
   end)
 end)
