@@ -1,6 +1,7 @@
 --- Random tensor programs as Lua text. A program is made line by line: each is
 --- run eagerly at once, so that the next ones know dtypes and shapes.
 local errors = require "tfdist.base.errors"
+local flows = require "spec.support.programs.flows"
 local helpers = require "spec.support.programs.helpers"
 local moves = require "spec.support.programs.moves"
 local raw = require "tfdist.core.raw"
@@ -108,7 +109,10 @@ end
 
 local function simple(g, statements)
   local text, n = move_of(g.rng)(g)
-  if text == nil then return end
+  -- A branch that does not run draws no numbers line by line.
+  if text == nil or g.in_flow and (text:find "random" or text:find "dropout") then
+    return
+  end
   if n < 0 then
     n = case_outputs(g, text)
     if n == nil then return end
@@ -118,7 +122,7 @@ local function simple(g, statements)
   if ok then ok = accept(g, s) end
   if ok then
     statements[#statements + 1] = s
-  elseif errors.kind(e) ~= nil and g.rng:one_in(25) then
+  elseif errors.kind(e) ~= nil and not g.in_flow and g.rng:one_in(25) then
     -- It ends the program: both ways must fail alike.
     statements[#statements + 1], g.failed = s, true
   end
@@ -189,7 +193,8 @@ local function inner_function(g, statements, depth)
   local given = choose(g, 3)
   if #given == 0 then return end
   local inner = { rng = g.rng, variables = g.variables, V = g.V, v = {},
-    values = g.values, visible = {}, last = g.last }
+    values = g.values, visible = {}, last = g.last, flows = g.flows,
+    in_flow = g.in_flow }
   local names_in = {}
   for i, id in ipairs(given) do
     inner.v[id], inner.visible[i] = g.v[id], id
@@ -232,13 +237,35 @@ local function custom(g, statements)
   end
 end
 
+-- A branch or a loop, without variables: gradients of those are summed in
+-- another order.
+local function flow(g, statements, depth)
+  local tools = setmetatable({
+    choose = function(n) return choose(g, n) end,
+    new_ids = function(n) return new_ids(g, n) end,
+    prepare = function(s) return (attempt(g, { open = "do", body = s.body,
+      close = "end" })) end,
+    inside = function()
+      return { rng = g.rng, variables = {}, V = {}, v = {}, values = g.values,
+        visible = {}, last = g.last, flows = true, in_flow = true }
+    end,
+    lines = statements_of,
+  }, { __index = g, __newindex = g })
+  local s = flows.statement(tools, depth)
+  if s ~= nil and attempt(g, s) and accept(g, s) then
+    statements[#statements + 1] = s
+  end
+end
+
 statements_of = function(g, n, depth)
   local statements = {}
   local tries = 0
   while #statements < n and tries < 8 * n and not g.failed do
     tries = tries + 1
     local way = depth > 0 and g.rng:int(1, 40) or 40
-    if way <= 4 then
+    if way <= 4 and g.flows then
+      flow(g, statements, depth)
+    elseif way <= 4 then
       tape(g, statements, depth)
     elseif way <= 6 then
       inner_function(g, statements, depth)
@@ -279,13 +306,21 @@ local function results_of(g)
   return list
 end
 
+local function stream(seed, number)
+  local r = rng.new(seed, number)
+  for _ = 1, 3 do r:unit() end
+  return r
+end
+
 --- The program of a seed.
 ---@param options table  devices
 function M.program(seed, options)
-  local g = { rng = rng.new(seed, 31), inputs = {}, variables = {},
+  local g = { rng = stream(seed, 31), inputs = {}, variables = {},
     values = {}, visible = {}, v = {}, V = {}, last = 0, failed = false,
-    devices = options.devices }
-  for _ = 1, 3 do g.rng:unit() end
+    devices = options.devices,
+    -- Gradients of gradients of loops are summed in another order than line by
+    -- line: programs with loops have no tapes inside.
+    flows = stream(seed, 91):one_in(3) }
   declare(g)
   tf.random.set_seed(1)
   local given = helpers.inputs(g.inputs, 1)
@@ -297,8 +332,9 @@ function M.program(seed, options)
   local statements = statements_of(g, g.rng:int(2, 22), 2)
   return { seed = seed, inputs = g.inputs, variables = g.variables,
     statements = statements, results = results_of(g),
-    failed = g.failed, has_inner = g.has_inner, has_tape = g.has_tape,
-    open = g.rng:int(1, 3) == 1 }
+    failed = g.failed, has_flow = g.flows, has_inner = g.has_inner, has_tape = g.has_tape,
+    -- Loops of the graph do not let shapes change.
+    open = g.rng:int(1, 3) == 1 and not g.flows }
 end
 
 --- The whole as Lua: a chunk that gets tf, H, V, v and returns the results.

@@ -5,6 +5,7 @@ local tf = require "tfdist"
 
 local M = {}
 
+local FLOAT = require "spec.support.programs.moves".FLOAT
 local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
 M.trace_inner = false -- are functions inside traced, or called as they are?
@@ -89,6 +90,44 @@ function M.custom(x)
     return tf.tanh(y) * 2, function(dy) return dy * 3 - y end
   end)(x)
 end
+
+-- Branches and loops ---------------------------------------------------------
+
+local function sum_of(x)
+  return tf.reduce_sum(tf.cast(x, "float32"))
+end
+
+--- A condition that depends on the values.
+function M.holds(x)
+  return tf.greater(sum_of(x), 0)
+end
+
+--- How often: 0, 1 or 3 times.
+function M.times(x)
+  local sum = sum_of(x)
+  return tf.cast(tf.greater(sum, -1), "int32")
+    + tf.cast(tf.greater(sum, 0), "int32") * 2
+end
+
+--- fn of fn of ... x.
+function M.loop(n, x, fn)
+  local _, y = tf.while_loop(function(i) return tf.less(i, n) end,
+    function(i, z) return i + 1, fn(z) end, { tf.constant(0, "int32"), x })
+  return y
+end
+
+--- x, by a path from all values of the list, so that none is without gradient.
+function M.tie(x, list)
+  if not FLOAT[x.dtype] then return x end
+  for _, t in ipairs(list) do
+    if FLOAT[t.dtype] then
+      x = x + tf.cast(tf.reduce_sum(t * 0), x.dtype)
+    end
+  end
+  return x
+end
+
+-- Checks ---------------------------------------------------------------------
 
 --- Fails when an element is large: a step of the host inside a graph.
 function M.assert(x)
