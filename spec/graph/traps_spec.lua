@@ -1,11 +1,12 @@
 --- Where systems that trace and plan went wrong for others, one behaviour each.
 local tf = require "tfdist"
 local expect = require "spec.support.expect"
+local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
+local traces = require "spec.support.traces"
 
-local function values(t)
-  return tf.convert_to_tensor(t):toflat()
-end
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
+local gradient, values = traces.gradient, traces.values
 
 describe("results", function()
   it("keep their values when the function is called again", function()
@@ -151,17 +152,95 @@ describe("a failed trace", function()
   end)
 end)
 
+describe("a failed trace that made variables", function()
+  it("may make them again", function()
+    local broken, v = true, nil
+    local f = tf.function_(function(x)
+      if v == nil then v = tf.Variable(2.0) end
+      if broken then
+        v = nil
+        error("broken here", 0)
+      end
+      return x * v
+    end)
+    local function live()
+      collectgarbage()
+      collectgarbage()
+      return raw.live_handles "variable"
+    end
+    local before = live()
+    for _ = 1, 3 do
+      expect.caught(f, tf.constant(3.0))
+    end
+    assert.is_true(live() <= before + 1)
+    broken = false
+    assert.are.equal(6, f(tf.constant(3.0)):item())
+    assert.are.equal(6, f(tf.constant(3.0)):item())
+  end)
+end)
+
+describe("calls that differ in one thing", function()
+  it("have graphs of their own, tables in another order have not", function()
+    local count = 0
+    local f = tf.function_(function(...)
+      count = count + 1
+      local sum = tf.zeros {}
+      for _, x in ipairs(tf.nest.flatten({ ... })) do
+        if type(x) == "userdata" then
+          sum = sum + tf.reduce_sum(tf.cast(x, "float32"))
+        elseif type(x) == "number" and x == x then
+          sum = sum + (1 / x == -math.huge and -1000 or x)
+        end
+      end
+      return sum
+    end)
+    local t23, t32 = tf.ones { 2, 3 }, tf.ones { 3, 2 }
+    local list = { { t23, 1 }, { t32, 1 }, { tf.cast(t23, "int32"), 1 },
+      { tf.cast(t23, "float64"), 1 }, { t23 }, { t23, 2 }, { t23, 1.5 },
+      { t23, "1" }, { t23, true }, { { t23, 1 } }, { { t23 }, 1 },
+      { { a = t23, b = 1 } }, { { a = t23, c = 1 } }, { t23, t23 },
+      { t23, { } }, { t23, 0 }, { t23, -0.0 }, { t23, 0 / 0 }, { t23, 1, 1 } }
+    -- LuaJIT folds -0.0 into 0 in a table of constants.
+    local zero = 0
+    list[17][2] = -zero
+    local own = 1 / list[17][2] == -math.huge and #list or #list - 1
+    local first = {}
+    for i, args in ipairs(list) do
+      first[i] = f(unpack(args)):item()
+    end
+    assert.are.equal(own, count)
+    for i, args in ipairs(list) do
+      assert.are.equal(first[i], f(unpack(args)):item())
+    end
+    local a, b = {}, {}
+    for k = 1, 9 do
+      a["k" .. k], b["k" .. 10 - k] = t23, t23
+    end
+    f(a)
+    f(b)
+    assert.are.equal(own + 1, count)
+    assert.are.equal(6 + 1, first[1])
+    assert.are.equal(6 + 1.5, first[7])
+  end)
+end)
+
 describe("a symbolic tensor that leaks", function()
   it("is one clear error wherever it is used", function()
     local kept, box = nil, {}
     tf.function_(function(x)
       kept = x * 3
       box.deep = { kept + 1 }
+      box.later = coroutine.wrap(function()
+        coroutine.yield()
+        return kept * 2
+      end)
+      box.later()
       return x
     end)(tf.constant { 1, 2 })
     for _, use in ipairs {
       function() return kept + 1 end,
       function() return tf.reduce_sum(box.deep[1]) end,
+      function() return box.later() end,
       function() return kept:totable() end,
       function() return tf.Variable(kept) end,
       function() return tf.function_(function(x) return x + kept end)(
@@ -221,6 +300,39 @@ describe("steps of training", function()
     assert.is_true(raw.live_handles "tensor" <= handles)
   end)
 
+  it("of an optimizer keep the signature of the first", function()
+    local strategy = tf.distribute.MirroredStrategy()
+    for _, over in ipairs { false, strategy } do
+      local function scoped(fn)
+        if over then return over:scope(fn) end
+        return fn()
+      end
+      local v, optimizer = scoped(function()
+        return tf.Variable(tf.ones { 3 }), tf.keras.optimizers.Adam(0.1)
+      end)
+      local count = 0
+      local function step(x)
+        count = count + 1
+        local loss
+        local tape = tf.GradientTape(function()
+          loss = tf.reduce_sum((v - x) ^ 2)
+        end)
+        optimizer:apply_gradients { { tape:gradient(loss, v), v } }
+        return loss
+      end
+      local f = tf.function_(step)
+      local x, before = tf.zeros { 3 }, 1 / 0
+      local traced
+      for call = 1, 4 do
+        local loss = over and over:reduce("mean", over:run(f, { x })) or f(x)
+        assert.is_true(loss:item() < before)
+        before = loss:item()
+        traced = traced or count
+        assert.are.equal(traced, count, "traced again in call " .. call)
+      end
+    end
+  end)
+
   it("let gradients of one value fan out", function()
     local function plain(x, w)
       local loss, unused
@@ -251,9 +363,9 @@ describe("a traced function in replicas", function()
   local strategy = tf.distribute.MirroredStrategy()
 
   it("is traced once for each, and never again", function()
-    local traces = 0
+    local count = 0
     local f = tf.function_(function()
-      traces = traces + 1
+      count = count + 1
       return tf.distribute.get_replica_context().replica_id_in_sync_group
     end)
     for _ = 1, 10 do
@@ -262,7 +374,7 @@ describe("a traced function in replicas", function()
         assert.are.equal(i - 1, tf.convert_to_tensor(id):item())
       end
     end
-    assert.are.equal(strategy.num_replicas_in_sync, traces)
+    assert.are.equal(strategy.num_replicas_in_sync, count)
   end)
 
   it("reads each replica's copy of a variable", function()
@@ -298,5 +410,157 @@ describe("a traced function in replicas", function()
         strategy:run(function() return f() end)
       end)
     strategy:run(function() end)
+  end)
+end)
+
+describe("loops that the call decides on", function()
+  local function power(x, n)
+    local _, y = tf.while_loop(function(i) return tf.less(i, n) end,
+      function(i, y) return i + 1, y * x end,
+      { tf.constant(0, "int32"), tf.ones_like(x) })
+    return y
+  end
+
+  it("have gradients where they do not run, and of the third order", function()
+    local f = tf.function_(function(x, n)
+      local function fn(t) return power(t, n) end
+      local function first(t) return gradient(fn, t) end
+      local function second(t) return gradient(first, t) end
+      return fn(x), first(x), second(x), gradient(second, x)
+    end)
+    local x = tf.constant(1.5)
+    for n = 0, 5 do
+      local list = { f(x, tf.constant(n, "int32")) }
+      local factor = 1
+      for order = 0, 3 do
+        -- Products of at most five factors 1.5 are exact.
+        assert.are.equal(factor * 1.5 ^ math.max(n - order, 0),
+          list[order + 1]:item())
+        factor = factor * math.max(n - order, 0)
+      end
+    end
+    assert.are.equal(1, f:experimental_get_tracing_count())
+  end)
+
+  it("may be differentiated twice on one tape", function()
+    local f = tf.function_(function(x, n)
+      local tape = tf.GradientTape({ persistent = true })
+      tape:watch(x)
+      local y = power(x, n)
+      local z = y * y
+      tape:close()
+      return tape:gradient(y, x), tape:gradient(z, x), tape:gradient(y, x)
+    end)
+    local a, b, c = f(tf.constant(2.0), tf.constant(3, "int32"))
+    assert.are.same({ 12, 6 * 32, 12 }, { a:item(), b:item(), c:item() })
+  end)
+
+  it("end where a condition on values says", function()
+    local f = tf.function_(function(x)
+      return tf.while_loop(function(i, s, go)
+        return tf.logical_and(go, tf.less(i, tf.constant(100, "int32")))
+      end, function(i, s)
+        local sum = s + x[i]
+        return i + 1, sum, tf.less(sum, 10)
+      end, { tf.constant(0, "int32"), tf.constant(0.0), tf.constant(true) })
+    end)
+    for _, case in ipairs { { { 4, 5, 6, 7 }, 3, 15 }, { { 10, 1 }, 1, 10 } } do
+      local i, sum = f(tf.constant(case[1]))
+      assert.are.same({ case[2], case[3] }, { i:item(), sum:item() })
+    end
+  end)
+
+  it("draw other numbers than what is around them", function()
+    tf.random.set_seed(11)
+    local f = tf.function_(function(n)
+      local before = tf.random.uniform {}
+      local _, rows = tf.while_loop(function(i) return tf.less(i, n) end,
+        function(i, t)
+          return i + 1, t:write(i, tf.random.uniform {})
+        end, { tf.constant(0, "int32"), tf.TensorArray("float32", { size = 4 }) })
+      return before, rows:stack(), tf.random.uniform {}
+    end)
+    local seen, n = {}, 0
+    for _ = 1, 2 do
+      local before, rows, after = f(tf.constant(4, "int32"))
+      for _, x in ipairs { before:item(), after:item(), unpack(values(rows)) } do
+        n = n + (seen[x] and 0 or 1)
+        seen[x] = true
+      end
+    end
+    assert.are.equal(12, n)
+  end)
+
+  it("run as often as each replica says, and meet nowhere inside", function()
+    local strategy = tf.distribute.MirroredStrategy()
+    local function over(body)
+      return tf.function_(function(n)
+        return strategy:run(function()
+          local replica = tf.distribute.get_replica_context()
+          local id = tf.convert_to_tensor(replica.replica_id_in_sync_group)
+          local _, y = tf.while_loop(function(i)
+            return tf.less(i, n + tf.cast(id, "int32"))
+          end, function(i, y) return i + 1, body(replica, y) end,
+            { tf.constant(0, "int32"), tf.constant(1.0) })
+          return y
+        end)
+      end)
+    end
+    local list = strategy:experimental_local_results(over(function(_, y)
+      return y * 2
+    end)(tf.constant(2, "int32")))
+    for i, y in ipairs(list) do
+      assert.are.equal(2 ^ (1 + i), y:item())
+    end
+    local e = expect.failure(over(function(replica, y)
+      return replica:all_reduce("sum", y)
+    end), tf.constant(2, "int32"))
+    assert.are.equal("NotImplementedError", e.kind)
+    assert.is_true(tf.executing_eagerly())
+  end)
+end)
+
+-- However many threads share the work, and whoever else wants the processor.
+describe("a traced step beside others", function()
+  local SCRIPT = [[
+local tf = require "tfdist"
+local raw = require "tfdist.core.raw"
+local list = {}
+for i = 1, 40000 do list[i] = (i * 7919 % 3001) / 1000 - 1.5 end
+local x = tf.constant(list, { shape = { 400, 100 } })
+local w = tf.Variable(tf.fill({ 100 }, 0.5))
+local f = tf.function_(function(a)
+  local loss
+  local tape = tf.GradientTape(function()
+    local h = tf.nn.softmax(tf.tanh(a * w) * 2 + 1)
+    loss = tf.reduce_sum(h * h) + tf.reduce_mean(tf.exp(-a) * w)
+  end)
+  w:assign_sub(tape:gradient(loss, w))
+  return loss
+end)
+local out = {}
+for i = 1, 4 do out[i] = raw.tensor_bytes(f(x)) end
+out[5] = raw.tensor_bytes(w:read_value())
+print((table.concat(out):gsub(".", function(c)
+  return ("%02x"):format(c:byte())
+end)))
+]]
+
+  it("gives the same bits #once", function()
+    local host = process.hosts[1].path
+    local busy = "for i in 1 2; do timeout 120 sh -c 'while :; do :; done' & "
+      .. "all=\"$all $!\"; done; "
+    local want
+    for _, threads in ipairs { 1, 2, 3, 8 } do
+      for _, beside in ipairs { "", busy } do
+        local r = process.run(("all=; %sTFDIST_THREADS=%d %s -e %s; code=$?; "
+          .. "kill $all 2>/dev/null; exit $code"):format(beside, threads, host,
+          process.quote(SCRIPT)))
+        assert.are.equal(0, r.code, r.err)
+        want = want or r.out
+        assert.are.equal(want, r.out)
+      end
+    end
+    assert.is_true(#want > 800)
   end)
 end)
