@@ -53,6 +53,7 @@ local LISTS = {
   autograph = {
     { "to_graph to_code", "Lua code is not rewritten; tf.cond and tf.while_loop "
       .. "are for what the call decides on" },
+    { "trace", "print(...) prints at the trace" },
   },
   ["autograph.experimental"] = {
     { "Feature", "Lua code is not rewritten" },

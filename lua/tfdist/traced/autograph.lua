@@ -26,9 +26,4 @@ M.set_verbosity = options.wrap("autograph.set_verbosity",
     options.integer("autograph.set_verbosity", "level", level, 0)
   end)
 
---- Print the arguments, at the trace. Source: tf.autograph.trace
-function M.trace(...)
-  print(...)
-end
-
 return M
