@@ -73,9 +73,10 @@ static void check_sizes(int dtype, int64_t m, int64_t n, int64_t k,
 
 static void own_products_match_the_definition(void **state) {
   static const int dtypes[] = {TFD_FLOAT32, TFD_FLOAT64, TFD_INT32, TFD_INT64};
-  static const int64_t sizes[][3] = {{1, 1, 1},   {5, 3, 2},  {6, 16, 4},
-                                     {7, 17, 9},  {13, 8, 1}, {1, 70, 33},
-                                     {70, 1, 33}, {3, 5, 600}};
+  static const int64_t sizes[][3] = {{1, 1, 1},    {5, 3, 2},    {6, 16, 4},
+                                     {7, 17, 9},   {13, 8, 1},   {1, 70, 33},
+                                     {70, 1, 33},  {3, 5, 600},  {4, 32, 7},
+                                     {2, 528, 65}, {2, 16, 300}, {9, 48, 6}};
 
   (void)state;
   for (int d = 0; d < 4; d++) {

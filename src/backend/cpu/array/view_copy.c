@@ -1,6 +1,7 @@
 /* Copies between strided views, the one loop behind transposes, slices,
 ** concatenation, padding and tiling. */
 #include "backend/cpu/array.h"
+#include "backend/cpu/turn.h"
 
 #include <string.h>
 
@@ -134,8 +135,6 @@ static void plan_rows(plan *p) {
 
 /* --- the loops ------------------------------------------------------------ */
 
-typedef uint32_t lanes __attribute__((vector_size(16)));
-
 /* 16 x 16 elements of 4 bytes: whole lines in, 4 x 4 blocks turned in
 ** registers, whole lines out. */
 static void full_tile_uint32_t(uint32_t *d, const uint32_t *s, const plan *p) {
@@ -144,24 +143,8 @@ static void full_tile_uint32_t(uint32_t *d, const uint32_t *s, const plan *p) {
   int64_t r;
 
   for (c = 0; c < 16; c += 4) {
-    const uint32_t *from = s + c * p->sc;
-
     for (r = 0; r < 16; r += 4) {
-      lanes x[4];
-      lanes low[2];
-      lanes high[2];
-      int k;
-
-      for (k = 0; k < 4; k++) memcpy(&x[k], from + k * p->sc + r, 16);
-      for (k = 0; k < 2; k++) {
-        low[k] = __builtin_shufflevector(x[k], x[k + 2], 0, 4, 1, 5);
-        high[k] = __builtin_shufflevector(x[k], x[k + 2], 2, 6, 3, 7);
-      }
-      x[0] = __builtin_shufflevector(low[0], low[1], 0, 4, 1, 5);
-      x[1] = __builtin_shufflevector(low[0], low[1], 2, 6, 3, 7);
-      x[2] = __builtin_shufflevector(high[0], high[1], 0, 4, 1, 5);
-      x[3] = __builtin_shufflevector(high[0], high[1], 2, 6, 3, 7);
-      for (k = 0; k < 4; k++) memcpy(&tile[r + k][c], &x[k], 16);
+      tfd__turn_4x4(&tile[r][c], 16, s + c * p->sc + r, p->sc);
     }
   }
   for (r = 0; r < 16; r++) memcpy(d + r * p->dr, tile[r], 64);

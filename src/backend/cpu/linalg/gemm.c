@@ -4,6 +4,7 @@
 
 #include "backend/cpu/linalg/lapack.h"
 #include "backend/cpu/onednn/onednn.h"
+#include "backend/cpu/turn.h"
 
 /* Fused multiply-add where the processor has it: half the instructions, one
 ** rounding less. oneDNN does the same. */
