@@ -19,6 +19,32 @@ local function rows(n)
   return tf.reshape(tf.range(0, 2 * n, { dtype = "float32" }), { n, 2 })
 end
 
+describe("a training step of an open number of rows", function()
+  it("gives the loss and the gradients of one outside", function()
+    local w = tf.Variable(tf.reshape(tf.sin(tf.range(0, 12,
+      { dtype = "float32" })), { 4, 3 }))
+    local b = tf.Variable { 0.5, -1, 2 }
+    local function step(x)
+      local loss
+      local tape = tf.GradientTape(function()
+        local y = tf.nn.softmax(tf.tanh(tf.matmul(x, w) + b))
+        loss = tf.reduce_sum(y * y + tf.reduce_mean(x, { 1 }, true))
+      end)
+      local g = tape:gradient(loss, { w, b })
+      return loss, g[1], g[2]
+    end
+    local f = open(step, { -1, 4 })
+    for _, n in ipairs { 0, 1, 7, 64, 7 } do
+      local x = tf.cos(tf.reshape(tf.range(0, 4 * n, { dtype = "float32" }),
+        { n, 4 }))
+      local want, got = { step(x) }, { f(x) }
+      for i = 1, 3 do
+        assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(got[i]))
+      end
+    end
+  end)
+end)
+
 describe("slices of axes whose sizes are open", function()
   it("go on to the end of what there is, in one graph", function()
     local f = open(function(x)
