@@ -4,9 +4,10 @@
 ---        ONLY=dispatch,gemm    these benches alone
 ---        SHORT=1               fewer pairs
 ---        PYTHON=python3        the interpreter that has torch
----        TORCH=new             the newest PyTorch, made an environment for once
----        TENSORFLOW=no JAX=no  without them (else scripts/venv_peer makes an
----                              environment with each, once)
+---        TENSORFLOW=no JAX=no TORCH=no  without them (else scripts/venv_peer
+---                              makes an environment with each that is missing,
+---                              once); TORCH=new: one with the newest PyTorch
+---                              though an interpreter has another
 --- Two processes answer the same requests by turns (ours, reference, ours,
 --- reference ...), each on the same core with one thread; a line shows the
 --- median of the pairs' ratios with the tenth and ninetieth percentile, the
@@ -67,19 +68,25 @@ function bench.jax()
   return bench.environment("JAX", "jax", os.getenv "JAX")
 end
 
--- The interpreter that has PyTorch; nil without one.
+local function has_torch(python)
+  local status = os.execute(python .. " -c 'import torch' 2>/dev/null")
+  return status == true or status == 0
+end
+
 local function find_torch()
-  if os.getenv "TORCH" == "new" then
-    return bench.environment("PyTorch", "torch")
-  end
+  local wanted = os.getenv "TORCH"
   for _, python in ipairs { os.getenv "PYTHON" or "python3",
                             "/usr/bin/python3" } do
-    local found = os.execute(python .. " -c 'import torch' 2>/dev/null")
-    if found == true then
-      return python
-    end
+    if not wanted and has_torch(python) then return python end
   end
-  return nil
+  return bench.environment("PyTorch", "torch", wanted)
+end
+
+--- The interpreter that has PyTorch; nil without one.
+local torch_python
+function bench.python()
+  if torch_python == nil then torch_python = find_torch() or false end
+  return torch_python or nil
 end
 
 --- Run `command` of the peer called `name`, or say once why not. `free`: on
@@ -97,7 +104,7 @@ function bench.peer(name, command, free)
 end
 
 function bench.torch(arguments)
-  local python = bench.python
+  local python = bench.python()
   return python and ("%s scripts/bench/torch_peer.py %s"):format(python,
     arguments or "")
 end
@@ -259,7 +266,6 @@ local list = chosen()
 local processor = machine()
 bench.core = bench.cores - 1
 worker.pin(bench.core)
-bench.python = find_torch()
 bench.floor = assert(worker.start(build .. "/bench/floor"))
 report.open { machine = processor, cores = bench.cores, short = short }
 report.note("%d x %s; others use %.1f cores now", bench.cores, processor,

@@ -4,8 +4,8 @@ usage: python jax_peer.py DEVICES [BATCHES]
                                      answers requests from stdin, a line each;
                                      DEVICES CPU devices share the examples of
                                      a step, BATCHES (1) batches each
-  step NAME             wall s of a training step of the networks of steps.c
-                        and of tiny, compiled
+  step NAME             wall s of a training step of the networks of steps.c,
+                        tiny and gpt, compiled
   quit
 """
 import os
@@ -87,6 +87,36 @@ def sequence(x, w):
     return jnp.swapaxes(x, 0, 1) @ w[6] + w[7]
 
 
+def norm(x, scale, offset):
+    """Scales begin at 0: they say by how much more than 1."""
+    centered = x - x.mean(-1, keepdims=True)
+    variance = jnp.square(centered).mean(-1, keepdims=True)
+    return centered * jax.lax.rsqrt(variance + 1e-5) * (1 + scale) + offset
+
+
+def attend(x, kernel, bias, outer, outer_bias):
+    """4 heads over {rows, 128, 256}; none looks ahead."""
+    rows = x.shape[0]
+    parts = (x @ kernel + bias).reshape(rows, 128, 3, 4, 64)
+    q, k, v = parts.transpose(2, 0, 3, 1, 4)
+    mask = (1 - jnp.tri(128)) * -1e9
+    shares = jax.nn.softmax(q @ k.swapaxes(2, 3) / 8 + mask)
+    y = (shares @ v).transpose(0, 2, 1, 3).reshape(rows, 128, 256)
+    return y @ outer + outer_bias
+
+
+def gpt(tokens, w):
+    h = w[0][tokens] + w[1]
+    for i in range(2, len(w) - 3, 12):
+        h = h + attend(norm(h, *w[i:i + 2]), *w[i + 2:i + 6])
+        inner = norm(h, *w[i + 6:i + 8]) @ w[i + 8] + w[i + 9]
+        h = h + jax.nn.gelu(inner) @ w[i + 10] + w[i + 11]
+    return norm(h, w[-3], w[-2]) @ w[-1]
+
+
+NORM = (256,), (256,)
+BLOCK = (NORM + ((256, 768), (768,), (256, 256), (256,)) + NORM +
+         ((256, 1024), (1024,), (1024, 256), (256,)))
 GATES = (512, 2048), (512, 2048), (2048,)
 # name: (shape of an example, of its labels, classes, weights, function)
 NETWORKS = {
@@ -103,16 +133,24 @@ NETWORKS = {
         lambda x, w: two_convolutions(x, w, "SAME")),
     "lstm": ((50, 512), (50,), 65, GATES + GATES + ((512, 65), (65,)),
              sequence),
+    "gpt": ((128,), (128,), 256,
+            ((256, 256), (128, 256)) + BLOCK * 4 + NORM + ((256, 256),), gpt),
 }
+TIMES = {"lstm": 2, "tiny": 2000, "gpt": 2}
+ROWS = {"lstm": 50, "tiny": 4, "gpt": 16}
 
 
 def make_step(name):
     shape, labels, classes, shapes, forward = NETWORKS[name]
-    rows = {"lstm": 50, "tiny": 4}.get(name, 64) * DEVICES * BATCHES
+    rows = ROWS.get(name, 64) * DEVICES * BATCHES
     mesh = Mesh(np.array(jax.devices()), ("batch",))
     shared = NamedSharding(mesh, PartitionSpec("batch"))
     copied = NamedSharding(mesh, PartitionSpec())
-    x = jax.device_put(np.float32(rng.normal(size=(rows,) + shape)), shared)
+    if name == "gpt":
+        x = rng.integers(0, classes, (rows,) + shape)
+    else:
+        x = np.float32(rng.normal(size=(rows,) + shape))
+    x = jax.device_put(x, shared)
     y = jax.device_put(rng.integers(0, classes, (rows,) + labels), shared)
     state = jax.device_put(weights(*shapes), copied)
 
@@ -141,7 +179,7 @@ def time_step(name):
         steps[name] = make_step(name)
         for _ in range(WARM):
             steps[name]().block_until_ready()
-    step, times = steps[name], {"lstm": 2, "tiny": 2000}.get(name, 30)
+    step, times = steps[name], TIMES.get(name, 30)
     step().block_until_ready()
     start = time.monotonic()
     for _ in range(times):

@@ -384,9 +384,9 @@ local function start(bench)
   local spawner = worker.start(bench.build .. "/bench/floor", true)
   local peaks, spawn = spawning(spawner)
   local peers, tf = {}, bench.tensorflow()
-  if bench.python then
+  if bench.python() then
     peers[1] = { name = "PyTorch", module = "torch", pairs = 5,
-      import = bench.python .. " -c 'import torch'",
+      import = bench.python() .. " -c 'import torch'",
       first = bench.torch "first" }
   end
   if tf then

@@ -22,7 +22,7 @@ end
 -- PyTorch: one core and two ranks; or, with "all", one process on all cores,
 -- whose steps have both ranks' examples.
 local function torch(bench, all)
-  local python = bench.python
+  local python = bench.python()
   return bench.peer("PyTorch", python and ("%s%s scripts/bench/torch_ddp.py %s")
     :format(all and "env " or ONE_THREAD, python, all or ""), true)
 end
@@ -97,7 +97,9 @@ local function best_line(bench, title, rounds, a, names, options)
       best = entry
     end
   end
-  if best == nil then return nil end
+  if best == nil then
+    return line(bench, title, rounds, a, names[1][1], options) -- why not
+  end
   local r = line(bench, title, rounds, a, best[1], options)
   report.note("  at its best: %s", best[2])
   return r

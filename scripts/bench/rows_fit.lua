@@ -22,7 +22,7 @@ local function start_all(bench, input_only)
   end
   local all = { one = ours(1), two = ours(2), tf_one = tensorflow(bench, 1) }
   if not input_only then
-    local python = bench.python
+    local python = bench.python()
     all.tf_two, all.tf_all = tensorflow(bench, 2), tensorflow(bench, 1, true)
     all.torch_two, all.torch_all = torch(bench), torch(bench, "all")
     all.torch_one = bench.peer("PyTorch", python

@@ -7,8 +7,9 @@ usage: python tf_peer.py DEVICES [BATCHES]
        python tf_peer.py workers     the same as one of the workers that
                                      TF_CONFIG names (see cluster.py)
        python tf_peer.py first       one training step, then the end
-  step NAME             wall s of a training step of the networks of steps.c, a
-                        traced function under MirroredStrategy
+  step NAME             wall s of a training step of the networks of steps.c,
+                        tiny and gpt, a traced function under MirroredStrategy
+  xla NAME              the same, compiled by XLA
   fit NAME IMAGES       wall s of an epoch of model.fit over so many images of
                         Fashion-MNIST, and its accuracy
   input NAME IMAGES     wall s of a batch of the same input alone
@@ -34,6 +35,7 @@ tf.get_logger().setLevel("ERROR")
 layers = tf.keras.layers
 BATCH = 128
 WARM = 3
+TIMES = {"lstm": 2, "gpt": 2, "tiny": 1000}  # else 30
 batches = 1  # of a device in a step
 
 
@@ -47,7 +49,64 @@ def setup(devices):
         ["CPU:%d" % i for i in range(devices)])
 
 
+class Gpt(tf.Module):
+    """4 layers, 256 wide, 4 heads, 128 tokens out of 256; none looks ahead."""
+
+    def __init__(self):
+        super().__init__()
+        kernel, zeros, ones = self.kernel, self.zeros, self.ones
+        self.embedding, self.places = kernel(256, 256), kernel(128, 256)
+        self.blocks = [
+            [ones(), zeros(256), kernel(256, 768), zeros(768),
+             kernel(256, 256), zeros(256), ones(), zeros(256),
+             kernel(256, 1024), zeros(1024), kernel(1024, 256), zeros(256)]
+            for _ in range(4)]
+        self.last = [ones(), zeros(256), kernel(256, 256)]
+
+    @staticmethod
+    def kernel(rows, columns):
+        return tf.Variable(tf.random.normal((rows, columns), 0, 0.02))
+
+    @staticmethod
+    def zeros(size):
+        return tf.Variable(tf.zeros(size))
+
+    @staticmethod
+    def ones():
+        return tf.Variable(tf.ones(256))
+
+    @staticmethod
+    def norm(x, scale, offset):
+        centered = x - tf.reduce_mean(x, -1, True)
+        variance = tf.reduce_mean(tf.square(centered), -1, True)
+        return centered * tf.math.rsqrt(variance + 1e-5) * scale + offset
+
+    @staticmethod
+    def attend(x, kernel, bias, outer, outer_bias):
+        parts = tf.reshape(x @ kernel + bias, (-1, 128, 3, 4, 64))
+        q, k, v = tf.unstack(tf.transpose(parts, (2, 0, 3, 1, 4)))
+        mask = (1 - tf.linalg.band_part(tf.ones((128, 128)), -1, 0)) * -1e9
+        shares = tf.nn.softmax(
+            tf.matmul(q, k, transpose_b=True) / 8 + mask)
+        y = tf.transpose(shares @ v, (0, 2, 1, 3))
+        return tf.reshape(y, (-1, 256)) @ outer + outer_bias
+
+    def __call__(self, x, training=False):
+        h = tf.reshape(tf.gather(self.embedding, x) + self.places, (-1, 256))
+        for w in self.blocks:
+            h = h + self.attend(self.norm(h, w[0], w[1]), *w[2:6])
+            inner = self.norm(h, w[6], w[7]) @ w[8] + w[9]
+            h = h + tf.nn.gelu(inner, approximate=True) @ w[10] + w[11]
+        return self.norm(h, self.last[0], self.last[1]) @ self.last[2]
+
+
 def network(name):
+    if name == "gpt":
+        return Gpt()
+    if name == "tiny":
+        return tf.keras.Sequential([
+            layers.Input((4,)), layers.Dense(64, activation="relu"),
+            layers.Dense(64, activation="relu"), layers.Dense(2)])
     if name == "mlp":
         return tf.keras.Sequential([
             layers.Input((784,)),
@@ -81,6 +140,13 @@ def data(name):
         rows = 50 * batches
         return (tf.random.normal((rows, 50, 512)),
                 tf.random.uniform((rows, 50), 0, 65, tf.int32))
+    if name == "gpt":
+        tokens = tf.random.uniform((2, 16 * batches, 128), 0, 256, tf.int32)
+        return tokens[0], tf.reshape(tokens[1], (-1,))
+    if name == "tiny":
+        rows = 4 * batches
+        return (tf.random.normal((rows, 4)),
+                tf.random.uniform((rows,), 0, 2, tf.int32))
     rows = 64 * batches
     shape = (rows, 784) if name == "mlp" else (rows, 28, 28, 1)
     return tf.random.normal(shape), tf.random.uniform((rows,), 0, 10, tf.int32)
@@ -91,7 +157,7 @@ def data(name):
 steps = {}
 
 
-def make_step(strategy, name):
+def make_step(strategy, name, xla=None):
     replicas = strategy.num_replicas_in_sync
     with strategy.scope():
         model = network(name)
@@ -108,19 +174,20 @@ def make_step(strategy, name):
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
-    @tf.function
+    @tf.function(jit_compile=xla)
     def step():
         return strategy.run(replica, args=inputs)
 
     return lambda: strategy.experimental_local_results(step())[0]
 
 
-def time_step(strategy, name):
-    if name not in steps:
-        steps[name] = make_step(strategy, name)
+def time_step(strategy, name, xla=None):
+    key = name, xla
+    if key not in steps:
+        steps[key] = make_step(strategy, name, xla)
         for _ in range(WARM):
-            steps[name]().numpy()
-    step, times = steps[name], 2 if name == "lstm" else 30
+            steps[key]().numpy()
+    step, times = steps[key], TIMES.get(name, 30)
     step().numpy()
     start = time.monotonic()
     for _ in range(times):
@@ -175,6 +242,8 @@ def read_input(name, limit):
 def answer(strategy, what, name, limit):
     if what == "step":
         return time_step(strategy, name)
+    if what == "xla":
+        return time_step(strategy, name, True)
     if what == "fit":
         return fit(strategy, name, limit)
     if what == "input":

@@ -1,7 +1,9 @@
-"""PyTorch's side of the strategy benchmarks: the networks of steps.c.
+"""PyTorch's side of the strategy benchmarks: the networks of steps.c, tiny
+and gpt.
 
 usage: python3 torch_ddp.py [all]   answers requests from stdin, a line each:
   single NAME           wall s of a training step on one core
+  compiled NAME         the same with torch.compile
   ddp NAME              the same under DistributedDataParallel: two processes,
                         one core each, gloo
   gloo BYTES            wall s of an all-reduce between the two
@@ -29,6 +31,8 @@ import fashion
 ALL = sys.argv[1:] == ["all"]
 torch.set_num_threads(os.cpu_count() if ALL else 1)
 WARM = 3
+ROWS = {"lstm": 50, "gpt": 16, "tiny": 4}  # else 64
+TIMES = {"lstm": 2, "gpt": 2, "tiny": 1000}  # else 30
 
 
 class Sequence(nn.Module):
@@ -43,7 +47,51 @@ class Sequence(nn.Module):
         return self.dense(self.lstm(x)[0].reshape(-1, 512))
 
 
+class Block(nn.Module):
+    """Attention of 4 heads, none of which looks ahead, and two dense layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(256) for _ in range(2))
+        self.inner, self.outer = nn.Linear(256, 768), nn.Linear(256, 256)
+        self.up, self.down = nn.Linear(256, 1024), nn.Linear(1024, 256)
+        self.gelu = nn.GELU(approximate="tanh")
+        mask = (1 - torch.ones(128, 128).tril()) * -1e9
+        self.register_buffer("mask", mask)
+
+    def attend(self, x):
+        parts = self.inner(x).reshape(-1, 128, 3, 4, 64)
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind()
+        shares = (q @ k.transpose(2, 3) / 8 + self.mask).softmax(-1)
+        return self.outer((shares @ v).transpose(1, 2).reshape(-1, 128, 256))
+
+    def forward(self, h):
+        h = h + self.attend(self.norms[0](h))
+        return h + self.down(self.gelu(self.up(self.norms[1](h))))
+
+
+class Gpt(nn.Module):
+    """4 layers, 256 wide, over 128 tokens out of 256."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(256, 256)
+        self.places = nn.Parameter(torch.randn(128, 256) * 0.02)
+        self.blocks = nn.Sequential(*(Block() for _ in range(4)))
+        self.norm = nn.LayerNorm(256)
+        self.head = nn.Linear(256, 256, bias=False)
+
+    def forward(self, x):
+        h = self.blocks(self.embedding(x) + self.places)
+        return self.head(self.norm(h)).reshape(-1, 256)
+
+
 def network(name):
+    if name == "gpt":
+        return Gpt()
+    if name == "tiny":
+        return nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64),
+                             nn.ReLU(), nn.Linear(64, 2))
     if name == "mlp":
         return nn.Sequential(nn.Linear(784, 512), nn.ReLU(),
                              nn.Linear(512, 512), nn.ReLU(),
@@ -65,7 +113,12 @@ def network(name):
 
 
 def data(name):
-    rows = (50 if name == "lstm" else 64) * (2 if ALL else 1)
+    rows = ROWS.get(name, 64) * (2 if ALL else 1)
+    if name == "gpt":
+        return (torch.randint(0, 256, (rows, 128)),
+                torch.randint(0, 256, (rows * 128,)))
+    if name == "tiny":
+        return torch.randn(rows, 4), torch.randint(0, 2, (rows,))
     if name == "mlp":
         return torch.randn(rows, 784), torch.randint(0, 10, (rows,))
     if name == "lstm":
@@ -81,7 +134,7 @@ class Training:
         self.model = wrap(network(name))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
         self.loss_fn = nn.CrossEntropyLoss()
-        self.times = 2 if name == "lstm" else 30
+        self.times = TIMES.get(name, 30)
         self.run(WARM)
 
     def run(self, times):
@@ -158,6 +211,8 @@ class Epochs:
 def make(what, arguments, wrap=lambda model: model, rank=0, ranks=1):
     if what == "fit":
         return Epochs(arguments[0], int(arguments[1]), wrap, rank, ranks)
+    if what == "compiled":
+        return Training(arguments[0], torch.compile)
     return Training(arguments[0], wrap)
 
 
@@ -221,7 +276,7 @@ alone = {}
 def answer(words):
     if words[0] in ("ddp", "ddpfit", "gloo"):
         return two_ranks(words)
-    if words[0] not in ("single", "fit"):
+    if words[0] not in ("single", "compiled", "fit"):
         raise ValueError("no such request: " + words[0])
     key = tuple(words)
     if key not in alone:
