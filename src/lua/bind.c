@@ -111,6 +111,7 @@ void *tfd__lua_handle_or_nil(lua_State *L, int kind, const tfd__lua_arg *a) {
   return tfd__lua_handle(L, kind, a);
 }
 
+#if LUA_VERSION_NUM < 502
 tfd__slot *tfd__lua_slot(lua_State *L) {
   tfd__slot *s = NULL;
 
@@ -119,6 +120,7 @@ tfd__slot *tfd__lua_slot(lua_State *L) {
   lua_remove(L, -2);
   return s;
 }
+#endif
 
 /* The handle of `object` that exists already goes on the stack, if any. */
 static bool push_known(lua_State *L, const tfd_object *object) {

@@ -73,6 +73,8 @@ extern tfd__slot tfd__slot_released;
 /* Push a handle with an empty slot and without a metatable. `metatable` is the
 ** index of that of tensors. */
 tfd__slot *tfd__lua_new_slot(lua_State *L, int metatable);
+/* Push an empty slot; fill it, then seal it. */
+tfd__slot *tfd__lua_slot(lua_State *L);
 /* Once, with the metatable of tensors on top. */
 void tfd__lua_make_roll(lua_State *L);
 
@@ -91,6 +93,10 @@ static inline tfd__slot *tfd__lua_new_slot(lua_State *L, int metatable) {
   s->tag = &tfd__slot_tag;
   s->object = NULL;
   return s;
+}
+
+static inline tfd__slot *tfd__lua_slot(lua_State *L) {
+  return tfd__lua_new_slot(L, 0);
 }
 #endif
 
@@ -124,8 +130,6 @@ void *tfd__lua_handle(lua_State *L, int kind, const tfd__lua_arg *a);
 /* The same, nil gives NULL. */
 void *tfd__lua_handle_or_nil(lua_State *L, int kind, const tfd__lua_arg *a);
 
-/* Push an empty slot; fill it, then seal it. */
-tfd__slot *tfd__lua_slot(lua_State *L);
 /* The slot at the top gets its metatable and identity; an empty one becomes
 ** nil. May run the collector. */
 void tfd__lua_seal(lua_State *L, tfd__slot *s);

@@ -21,15 +21,6 @@ end
 
 M.current = M.new()
 
---- Make `state` the current one; returns the one before.
----@param state table
----@return table
-function M.swap(state)
-  local before = M.current
-  M.current = state
-  return before
-end
-
 local function leave(undo, ok, ...)
   undo()
   if not ok then

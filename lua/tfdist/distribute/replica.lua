@@ -78,11 +78,14 @@ end
 -- Make the replicas ready for a run that begins in state `outer`.
 local function muster(strategy, outer)
   local crew = rawget(strategy, "crew") or new_crew(strategy)
-  strategy.crew = nil
+  strategy.crew = false -- not nil: a new key costs __newindex
   local creators, name_scope = outer.creators, outer.name_scope
   local made = crew.variables ~= nil
   crew.variables = nil
-  crew.trace = outer.trace
+  local trace = outer.trace
+  if trace ~= nil then
+    crew.trace = trace
+  end
   for i = 1, crew.n do
     local replica = crew[i]
     local mode, own = replica.mode, replica.state
@@ -96,7 +99,9 @@ local function muster(strategy, outer)
     }, Context)
     replica.context, mode.replica = context, context
     own.mode, own.creators, own.name_scope = mode, creators, name_scope
-    own.trace = crew.trace
+    if trace ~= nil then
+      own.trace = trace
+    end
   end
   return crew
 end
@@ -110,9 +115,14 @@ local function dismiss(strategy, crew)
     local results = replica.results
     packs[i] = results
     count = count + results.n
-    replica.results, replica.state.creators, replica.state.trace = nil, nil, nil
+    replica.results, replica.state.creators = nil, nil
   end
-  crew.trace = nil
+  if crew.trace ~= nil then
+    crew.trace = nil
+    for i = 1, crew.n do
+      crew[i].state.trace = nil
+    end
+  end
   strategy.crew = crew
   return packs, count
 end
@@ -156,9 +166,10 @@ end
 -- Give a replica its turn: resume its coroutine in its state. Returns the
 -- point where it waits, "" when it has come back, or nil and its error.
 local function turn(replica, ...)
-  local before = state.swap(replica.state)
+  local before = state.current
+  state.current = replica.state
   local ok, signal = resume(replica.thread, ...)
-  state.swap(before)
+  state.current = before
   if signal == SYNC then
     replica.waits = true
     return replica.point
@@ -244,7 +255,9 @@ end
 --- Errors: ValueError.
 ---@param example? string  a call as it should be
 function M.check_arguments(what, args, kwargs, example)
-  if args ~= nil and not text.is_plain(args) then
+  if args == nil and kwargs == nil then
+    return
+  elseif args ~= nil and not text.is_plain(args) then
     errors.raise("ValueError", ("%s: args must be a table of arguments, got %s")
       :format(what, text.describe(args)), example)
   elseif kwargs ~= nil and not text.is_plain(kwargs) then
@@ -350,9 +363,8 @@ end
 
 -- What replicas do together is no part of one replica's graph; a graph of the
 -- whole run has it.
-local function refuse_traced(point, replica)
-  local trace = state.current.trace
-  if trace == nil or trace == replica.crew.trace then
+local function refuse_traced(point, replica, trace)
+  if trace == replica.crew.trace then
     return
   elseif point == "merge_call" then
     errors.raise("RuntimeError", "`merge_call` called while defining a new graph "
@@ -376,7 +388,10 @@ function M.sync(context, point, payload, answer_fn)
     return replies and replies[1]
   end
   local replica = context.replica
-  refuse_traced(point, replica)
+  local trace = state.current.trace
+  if trace ~= nil then
+    refuse_traced(point, replica, trace)
+  end
   if replica.stopped then
     stopped(context)
   elseif running() ~= context.thread then

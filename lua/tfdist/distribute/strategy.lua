@@ -81,7 +81,9 @@ end
 
 local function leave_run(own, mode, creators, run, depth, worker, ok, ...)
   own.mode, own.creators = mode, creators
-  random_seed.draw_for(worker)
+  if worker ~= nil then
+    random_seed.draw_for(worker)
+  end
   if not ok and not raw.is_released(run) then
     raw.release(run) -- enters the context it began in
   end
@@ -109,8 +111,10 @@ local function run_replicas(self, fn, args, kwargs)
     own.mode = { strategy = self }
     own.creators = { fn = creator, next = creators }
   end
-  local worker = random_seed.draw_for(self.over_workers
-    and self.role.worker_index or 0)
+  local worker
+  if self.over_workers then
+    worker = random_seed.draw_for(self.role.worker_index)
+  end
   return leave_run(own, mode, creators, run, depth, worker, guard.pcall(
     own.thread, "strategy:run", replica.run, self, run, fn, args, kwargs))
 end
