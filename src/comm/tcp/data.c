@@ -75,8 +75,7 @@ static void post(tfd__mesh *m, tfd__post **list, tfd__post *p) {
 
 void tfd__mesh_send(tfd__mesh *m, tfd__post *p) {
   p->frame.type = TFD_FRAME_DATA;
-  p->frame.sum = tfd__crc32c(0, p->data, (size_t)p->frame.length);
-  tfd__frame_write(&p->frame, p->header);
+  p->written = false;
   post(m, &m->peers[p->process].sends, p);
 }
 
@@ -170,6 +169,15 @@ static void check_data(tfd__mesh *m, int process) {
   tfd__mesh_lost(m, process, how);
 }
 
+/* Bytes are summed up just before they are sent, which finds them in the
+** caches. */
+static void write_header(tfd__post *p) {
+  if (p->written) return;
+  p->frame.sum = tfd__crc32c(0, p->data, (size_t)p->frame.length);
+  tfd__frame_write(&p->frame, p->header);
+  p->written = true;
+}
+
 /* A fault that was ordered for a frame about to be sent. */
 static bool is_spoilt(tfd__peer *it, tfd__post *p) {
   int fault = p->moved == 0 ? TFD_FAIL(NET_SEND) : 0;
@@ -187,7 +195,9 @@ static void send_data(tfd__mesh *m, tfd__peer *it) {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     ssize_t n = 0;
 
-    if (p == NULL || is_spoilt(it, p)) return;
+    if (p == NULL) return;
+    write_header(p);
+    if (is_spoilt(it, p)) return;
     parts[0] = (struct iovec){p->header, TFD_FRAME_BYTES};
     parts[1] = (struct iovec){p->data, (size_t)p->frame.length};
     skip = p->moved < TFD_FRAME_BYTES ? p->moved : TFD_FRAME_BYTES;

@@ -58,6 +58,7 @@ typedef struct tfd__post {
   void *data;
   size_t moved; /* header included when sent */
   uint8_t header[TFD_FRAME_BYTES];
+  bool written; /* the header; when it is the first that is sent */
   bool done;
 } tfd__post;
 

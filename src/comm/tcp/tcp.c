@@ -7,6 +7,8 @@
 ** "direct", the ranks' parts being the shares. Other ways are providers of
 ** their own names; what is no sum of whole or single floats goes directly there
 ** too.
+** Long values go in frames that fit the caches. In "direct", what has come is
+** added up and sent on frame by frame, while the next ones are on their way.
 ** broadcast and all_gather send what one has to all others.
 ** Work moves on when somebody waits, in the order in which its group began it:
 ** whoever waits in vain for one group moves on the others', whose processes may
@@ -15,49 +17,12 @@
 
 #include <string.h>
 
-#include "comm/tcp/tcp.h"
-#include "comm/tcp/turns.h"
-#include "comm/ways.h"
-typedef enum phase {
-  PHASE_INPUT = 0, /* the devices are computing what is sent */
-  PHASE_EXCHANGE,
-  PHASE_REDUCE, /* the device adds up */
-  PHASE_SHARE,
-  PHASE_STEPS,  /* of a way that has them */
-  PHASE_DIVIDE, /* the device makes a mean of their sum */
-  PHASE_DONE
-} phase;
+#include "comm/tcp/work.h"
 
-/* One value under way. */
-typedef struct part {
-  int64_t numel;
-  int dtype;
-  tfd__run_of mine; /* what this process gives; owned when owns_mine */
-  bool owns_mine;
-  tfd__run_of theirs; /* owned: what the others gave, process by process; of a
-                      ** way with steps, what came in one */
-  tfd__stretch share; /* what is added up here */
-} part;
-
-typedef struct work {
-  tfd__turn turn; /* first: what has the turn is the work */
-  tfd__kept kept;
-  part *parts;
-  tfd__post *posts;
-  tfd__post **waited; /* of this phase */
-  int posts_n;
-  uint64_t number; /* of the collective */
-  tfd__way way;
-  int step;
-  phase phase;
-} work;
-
-typedef struct network_group {
-  tfd__mesh *mesh;
-  int process;
-  int processes;
-  tfd__way way; /* of all_reduces; AUTO = the cheapest in order */
-} network_group;
+typedef tfd__tcp_phase phase;
+typedef tfd__tcp_part part;
+typedef tfd__tcp_work work;
+typedef tfd__tcp_group network_group;
 
 static network_group *own_of(const tfd__group *g) {
   return g->own;
@@ -141,6 +106,7 @@ static void work_free(const tfd__group *g, work *w) {
     if (w->parts[i].owns_mine) tfd__release(w->parts[i].mine.buffer);
     tfd__release(w->parts[i].theirs.buffer);
   }
+  tfd__release(w->ring.buffer);
   tfd__kept_free(&w->kept, g);
   tfd__free(w->parts);
   tfd__free(w->posts);
@@ -148,16 +114,41 @@ static void work_free(const tfd__group *g, work *w) {
   tfd__free(w);
 }
 
-/* Posts that one phase has at most. */
-static size_t most_posts(const tfd__group *g, const tfd__collective *c) {
-  size_t values = c->values > 0 ? (size_t)c->values : 1;
+static size_t bytes_of(const tfd__piece *list, int at) {
+  if (list == NULL || list[at].buffer == NULL) return 0;
+  return tfd__view_bytes(list[at].view);
+}
 
-  return values * (size_t)g->local * 2 * (size_t)own_of(g)->processes;
+/* Frames of all that one process gives and gets. */
+static size_t frames_of(const tfd__group *g, const tfd__collective *c) {
+  size_t frames = 0;
+  int k;
+
+  for (k = 0; k < c->values; k++) {
+    frames += (bytes_of(c->in, k * g->local) + bytes_of(c->out, k * g->local)) /
+              TFD_TCP_FRAME;
+  }
+  return frames;
+}
+
+/* Posts that one phase has at most: whole values to and from all others, or
+** parts of them twice. */
+static size_t most_posts(const tfd__group *g, const tfd__collective *c,
+                         tfd__way way) {
+  size_t values = c->values > 0 ? (size_t)c->values : 1;
+  size_t processes = (size_t)own_of(g)->processes;
+  size_t frames = c->kind == TFD_COLLECTIVE_BARRIER ? 0 : frames_of(g, c);
+  bool whole = c->kind != TFD_COLLECTIVE_REDUCE_SCATTER &&
+               (c->kind != TFD_COLLECTIVE_ALL_REDUCE || way == TFD_WAY_WHOLE);
+
+  return values * (size_t)g->local * 4 * processes +
+         (whole ? 2 * processes : 4) * frames;
 }
 
 static int work_new(tfd__group *g, const tfd__collective *c, work **w_p) {
   work *w = tfd__calloc(1, sizeof *w);
-  size_t posts = most_posts(g, c);
+  tfd__way way = choose(g, c);
+  size_t posts = most_posts(g, c, way);
 
   if (w == NULL) return tfd__no_memory(sizeof *w, c->what);
   if (tfd__kept_init(&w->kept, g, c) != TFD_OK) {
@@ -171,54 +162,14 @@ static int work_new(tfd__group *g, const tfd__collective *c, work **w_p) {
     work_free(g, w);
     return tfd__no_memory(posts * sizeof *w->posts, c->what);
   }
-  w->way = choose(g, c);
+  w->way = way;
+  w->streams = tfd__tcp_can_stream(g, c, way);
   *w_p = w;
   return TFD_OK;
 }
 
-/* --- posts ---------------------------------------------------------------- */
-
-static void add_post(tfd__group *g, work *w, bool send, int process, int tag,
-                     int64_t numel, const tfd__run_of *run) {
-  tfd__post *p = &w->posts[w->posts_n];
-  size_t bytes = run == NULL ? 0 : tfd__view_bytes(&run->view);
-  int dtype = run == NULL ? 0 : run->view.dtype;
-
-  *p = (tfd__post){.process = process,
-                   .data = run == NULL ? NULL : run->view.data,
-                   .frame = {.tag = (uint32_t)tag,
-                             .seq = w->number,
-                             .what = tfd__kept_signature(&w->kept, dtype) |
-                                     (uint64_t)w->way << 56,
-                             .count = (uint64_t)numel,
-                             .length = bytes}};
-  tfd__frame_set_place(&p->frame, &w->kept.c);
-  w->waited[w->posts_n++] = p;
-  if (send) {
-    tfd__mesh_send(own_of(g)->mesh, p);
-  } else {
-    tfd__mesh_receive(own_of(g)->mesh, p);
-  }
-}
-
-static tfd__run_of cut(const tfd__run_of *run, int64_t begin, int64_t end) {
-  tfd__piece p = {run->buffer, &run->view};
-
-  return tfd__part_of(&p, begin, end - begin);
-}
-
 static bool scatters(const work *w) {
   return w->kept.c.kind == TFD_COLLECTIVE_REDUCE_SCATTER;
-}
-
-/* What a process adds up of a value. */
-static tfd__stretch share_of(const work *w, const part *p, int processes,
-                             int process) {
-  int64_t each = p->numel / processes;
-
-  if (scatters(w)) return (tfd__stretch){process * each, (process + 1) * each};
-  if (w->way == TFD_WAY_WHOLE) return (tfd__stretch){0, p->numel};
-  return tfd__stretch_of(p->numel, processes, process);
 }
 
 /* --- steps ---------------------------------------------------------------- */
@@ -250,12 +201,6 @@ static tfd__step step_of(const tfd__group *g, const work *w, int k) {
                        w->parts[k].numel);
 }
 
-static tfd__run_of result_of(const tfd__group *g, const work *w, int k,
-                             tfd__stretch s) {
-  return tfd__part_of(tfd__gotten(g, &w->kept.c, k, 0), s.begin,
-                      s.end - s.begin);
-}
-
 /* Sums grow where results go. */
 static void begin_steps(const tfd__group *g, const work *w) {
   int k;
@@ -275,15 +220,15 @@ static int post_step(tfd__group *g, work *w) {
 
   for (k = 0; k < values; k++) {
     tfd__step s = step_of(g, w, k);
-    tfd__run_of out = result_of(g, w, k, s.out);
-    tfd__run_of in = result_of(g, w, k, s.in);
+    tfd__run_of out = tfd__tcp_result(g, w, k, s.out);
+    tfd__run_of in = tfd__tcp_result(g, w, k, s.in);
     const part *p = &w->parts[k];
     int tag = w->step * values + k;
 
     TFD_TRY(tfd__pass_chunk(&w->kept.c));
-    if (s.adds) in = cut(&p->theirs, 0, s.in.end - s.in.begin);
-    if (s.to >= 0) add_post(g, w, true, s.to, tag, p->numel, &out);
-    if (s.from >= 0) add_post(g, w, false, s.from, tag, p->numel, &in);
+    if (s.adds) in = tfd__tcp_cut(&p->theirs, 0, s.in.end - s.in.begin);
+    if (s.to >= 0) tfd__tcp_posts(g, w, true, s.to, tag, p->numel, &out);
+    if (s.from >= 0) tfd__tcp_posts(g, w, false, s.from, tag, p->numel, &in);
   }
   return TFD_OK;
 }
@@ -296,11 +241,11 @@ static int add_step(tfd__group *g, const work *w) {
   for (k = 0; k < sum.values; k++) {
     const part *p = &w->parts[k];
     tfd__step s = step_of(g, w, k);
-    tfd__run_of here = result_of(g, w, k, s.in);
+    tfd__run_of here = tfd__tcp_result(g, w, k, s.in);
     tfd__run_of in[2] = {here, here};
 
     if (s.from < 0 || !s.adds || here.view.numel == 0) continue;
-    in[s.first ? 0 : 1] = cut(&p->theirs, 0, here.view.numel);
+    in[s.first ? 0 : 1] = tfd__tcp_cut(&p->theirs, 0, here.view.numel);
     TFD_TRY(tfd__sum_now(tfd__sum_kernel(g, sum.op, p->dtype), &sum, in, 2,
                          &here, NULL, 0));
   }
@@ -313,7 +258,8 @@ static int divide_all(tfd__group *g, const work *w) {
 
   if (w->kept.c.op != TFD_REDUCE_MEAN) return TFD_OK;
   for (k = 0; k < w->kept.c.values; k++) {
-    tfd__run_of all = result_of(g, w, k, (tfd__stretch){0, w->parts[k].numel});
+    tfd__run_of all =
+        tfd__tcp_result(g, w, k, (tfd__stretch){0, w->parts[k].numel});
 
     if (all.view.numel == 0) continue;
     TFD_TRY(tfd__run_divide(&w->kept.c, &all, own_of(g)->processes));
@@ -336,7 +282,8 @@ static int begin_part(tfd__group *g, work *w, int k) {
     share = most_that_come(own, w, p->numel);
     return tfd__run_new(g->devices[0], p->dtype, share, &p->theirs);
   }
-  p->share = share_of(w, p, own->processes, own->process);
+  p->share = tfd__tcp_share(w, p, own->processes, own->process);
+  if (w->streams) return TFD_OK;
   share = p->share.end - p->share.begin;
   return tfd__run_new(g->devices[0], p->dtype, share * own->processes,
                       &p->theirs);
@@ -350,6 +297,12 @@ static int begin_reduction(tfd__group *g, const tfd__collective *c,
 
   TFD_TRY(work_new(g, c, &w));
   for (k = 0; rc == TFD_OK && k < c->values; k++) rc = begin_part(g, w, k);
+  if (rc == TFD_OK && w->streams) {
+    rc = tfd__run_new(g->devices[0], TFD_UINT8,
+                      (int64_t)TFD_TCP_WINDOW * TFD_TCP_FRAME *
+                          own_of(g)->processes,
+                      &w->ring);
+  }
   if (rc != TFD_OK) {
     work_free(g, w);
     return rc;
@@ -365,7 +318,7 @@ static int begin_reduction(tfd__group *g, const tfd__collective *c,
 static tfd__run_of slot(const part *p, int process) {
   int64_t n = p->share.end - p->share.begin;
 
-  return cut(&p->theirs, process * n, (process + 1) * n);
+  return tfd__tcp_cut(&p->theirs, process * n, (process + 1) * n);
 }
 
 static int exchange(tfd__group *g, work *w) {
@@ -378,13 +331,13 @@ static int exchange(tfd__group *g, work *w) {
 
     TFD_TRY(tfd__pass_chunk(&w->kept.c));
     for (q = 0; q < own->processes; q++) {
-      tfd__stretch s = share_of(w, p, own->processes, q);
-      tfd__run_of to = cut(&p->mine, s.begin, s.end);
+      tfd__stretch s = tfd__tcp_share(w, p, own->processes, q);
+      tfd__run_of to = tfd__tcp_cut(&p->mine, s.begin, s.end);
       tfd__run_of from = slot(p, q);
 
       if (q == own->process) continue;
-      add_post(g, w, true, q, 2 * k, p->numel, &to);
-      add_post(g, w, false, q, 2 * k, p->numel, &from);
+      tfd__tcp_posts(g, w, true, q, 2 * k, p->numel, &to);
+      tfd__tcp_posts(g, w, false, q, 2 * k, p->numel, &from);
     }
   }
   return TFD_OK;
@@ -400,7 +353,7 @@ static tfd__run_of sum_place(const tfd__group *g, const work *w, int k) {
     return tfd__part_of(out, p->share.begin, p->share.end - p->share.begin);
   }
   if (g->local == 1) return tfd__part_of(out, 0, out->view->numel);
-  return cut(&p->mine, p->share.begin, p->share.end);
+  return tfd__tcp_cut(&p->mine, p->share.begin, p->share.end);
 }
 
 static int reduce_shares(tfd__group *g, work *w) {
@@ -414,7 +367,7 @@ static int reduce_shares(tfd__group *g, work *w) {
     tfd__run_of to = sum_place(g, w, k);
 
     for (q = 0; q < own->processes; q++) in[q] = slot(p, q);
-    in[own->process] = cut(&p->mine, p->share.begin, p->share.end);
+    in[own->process] = tfd__tcp_cut(&p->mine, p->share.begin, p->share.end);
     TFD_TRY(tfd__reduce_runs(&w->kept.c, in, own->processes, &to));
   }
   return TFD_OK;
@@ -433,12 +386,12 @@ static int share_results(tfd__group *g, work *w) {
 
     TFD_TRY(tfd__pass_chunk(&w->kept.c));
     for (q = 0; q < own->processes && w->way == TFD_WAY_DIRECT; q++) {
-      tfd__stretch s = share_of(w, p, own->processes, q);
+      tfd__stretch s = tfd__tcp_share(w, p, own->processes, q);
       tfd__run_of from = tfd__part_of(out, s.begin, s.end - s.begin);
 
       if (q == own->process) continue;
-      add_post(g, w, true, q, 2 * k + 1, p->numel, &result);
-      add_post(g, w, false, q, 2 * k + 1, p->numel, &from);
+      tfd__tcp_posts(g, w, true, q, 2 * k + 1, p->numel, &result);
+      tfd__tcp_posts(g, w, false, q, 2 * k + 1, p->numel, &from);
     }
   }
   return TFD_OK;
@@ -464,7 +417,7 @@ static void send_to_all(tfd__group *g, work *w, int tag, int64_t numel,
   int q;
 
   for (q = 0; q < own_of(g)->processes; q++) {
-    if (q != own_of(g)->process) add_post(g, w, true, q, tag, numel, run);
+    if (q != own_of(g)->process) tfd__tcp_posts(g, w, true, q, tag, numel, run);
   }
 }
 
@@ -482,7 +435,7 @@ static void move_broadcast(tfd__group *g, work *w) {
           tfd__given(g, &w->kept.c, k, w->kept.c.root % g->local), 0, n);
       send_to_all(g, w, k, n, &run);
     } else {
-      add_post(g, w, false, process, k, n, &run);
+      tfd__tcp_posts(g, w, false, process, k, n, &run);
     }
   }
 }
@@ -504,7 +457,8 @@ static void move_gather(tfd__group *g, work *w) {
                            s.end - s.begin);
         send_to_all(g, w, k * g->size + r, s.end - s.begin, &run);
       } else {
-        add_post(g, w, false, process, k * g->size + r, s.end - s.begin, &run);
+        tfd__tcp_posts(g, w, false, process, k * g->size + r, s.end - s.begin,
+                       &run);
       }
     }
   }
@@ -513,9 +467,10 @@ static void move_gather(tfd__group *g, work *w) {
 static void move_barrier(tfd__group *g, work *w) {
   int q;
 
-  send_to_all(g, w, 0, 0, NULL);
   for (q = 0; q < own_of(g)->processes; q++) {
-    if (q != own_of(g)->process) add_post(g, w, false, q, 0, 0, NULL);
+    if (q == own_of(g)->process) continue;
+    tfd__tcp_post(g, w, true, q, 0, 0, NULL);
+    tfd__tcp_post(g, w, false, q, 0, 0, NULL);
   }
 }
 
@@ -529,7 +484,7 @@ static int deal_out(const tfd__group *g, const work *w, int k) {
   for (i = 0; i < g->local; i++) {
     const tfd__piece *out = tfd__gotten(g, &w->kept.c, k, i);
     int64_t n = out->view->numel;
-    tfd__run_of from = cut(&sum, i * n, (i + 1) * n);
+    tfd__run_of from = tfd__tcp_cut(&sum, i * n, (i + 1) * n);
     tfd__run_of to = tfd__part_of(out, 0, n);
 
     TFD_TRY(tfd__run_copy(&to, &from));
@@ -554,15 +509,16 @@ static int next_phase(tfd__group *g, work *w) {
 
   w->posts_n = 0;
   switch (w->phase) {
-  case PHASE_INPUT:
+  case TFD_TCP_INPUT:
     switch (w->kept.c.kind) {
     case TFD_COLLECTIVE_ALL_REDUCE:
     case TFD_COLLECTIVE_REDUCE_SCATTER:
       if (has_steps(w)) {
         begin_steps(g, w);
-        w->phase = PHASE_STEPS;
+        w->phase = TFD_TCP_STEPS;
         return post_step(g, w);
       }
+      if (w->streams) return tfd__tcp_begin_stream(g, w);
       TFD_TRY(exchange(g, w));
       break;
     case TFD_COLLECTIVE_BROADCAST:
@@ -575,29 +531,29 @@ static int next_phase(tfd__group *g, work *w) {
       move_barrier(g, w);
       break;
     }
-    w->phase = PHASE_EXCHANGE;
+    w->phase = TFD_TCP_EXCHANGE;
     return TFD_OK;
-  case PHASE_EXCHANGE:
-    w->phase = reduces ? PHASE_REDUCE : PHASE_DONE;
+  case TFD_TCP_EXCHANGE:
+    w->phase = reduces ? TFD_TCP_REDUCE : TFD_TCP_DONE;
     if (!reduces) return spread(g, w);
     TFD_TRY(reduce_shares(g, w));
     tfd__kept_note(&w->kept, g);
     return TFD_OK;
-  case PHASE_STEPS:
+  case TFD_TCP_STEPS:
     TFD_TRY(add_step(g, w));
     if (++w->step < tfd__way_steps(w->way, own_of(g)->processes)) {
       return post_step(g, w);
     }
     TFD_TRY(divide_all(g, w));
     tfd__kept_note(&w->kept, g);
-    w->phase = PHASE_DIVIDE;
+    w->phase = TFD_TCP_DIVIDE;
     return TFD_OK;
-  case PHASE_REDUCE:
+  case TFD_TCP_REDUCE:
     if (!scatters(w)) TFD_TRY(share_results(g, w));
-    w->phase = PHASE_SHARE;
+    w->phase = TFD_TCP_SHARE;
     return TFD_OK;
   default:
-    w->phase = PHASE_DONE;
+    w->phase = TFD_TCP_DONE;
     return spread(g, w);
   }
 }
@@ -607,14 +563,16 @@ static int move_on(tfd__turn *turn, tfd__deadline until, bool *done_p) {
   work *w = (work *)turn;
   tfd__group *g = turn->group;
 
-  while (w->phase != PHASE_DONE) {
+  while (w->phase != TFD_TCP_DONE) {
     bool over = false;
 
-    if (w->phase == PHASE_INPUT || w->phase == PHASE_REDUCE ||
-        w->phase == PHASE_DIVIDE) {
+    if (w->phase == TFD_TCP_INPUT || w->phase == TFD_TCP_REDUCE ||
+        w->phase == TFD_TCP_DIVIDE) {
       int rc = tfd__kept_ready(&w->kept, g, until, &over);
 
       if (rc != TFD_OK) return tfd__group_fail(g); /* the others wait for it */
+    } else if (w->phase == TFD_TCP_STREAM) {
+      TFD_TRY(tfd__tcp_stream(g, w, until, &over));
     } else {
       over = tfd__mesh_wait(own_of(g)->mesh, w->waited, w->posts_n, until);
     }
@@ -636,7 +594,7 @@ static void end_work(tfd__ticket *t) {
 
   if (w == NULL) return;
   tfd__turn_end(&w->turn);
-  if (w->phase != PHASE_DONE) tfd__mesh_settle(own_of(t->group)->mesh);
+  if (w->phase != TFD_TCP_DONE) tfd__mesh_settle(own_of(t->group)->mesh);
   work_free(t->group, w);
 }
 
