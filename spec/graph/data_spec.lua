@@ -204,3 +204,58 @@ describe("a loop over a data set in a traced function", function()
     assert.is_true(raw.live_handles "tensor" < handles + 100)
   end)
 end)
+
+describe("a distributed data set in a traced function", function()
+  local strategy = tf.distribute.MirroredStrategy()
+  local R = strategy.num_replicas_in_sync
+
+  local function distributed(rows)
+    local x = tf.reshape(tf.range(0, 2 * rows, { dtype = "float32" }),
+      { rows, 2 })
+    return strategy:experimental_distribute_dataset(
+      D.from_tensor_slices { x = x, y = tf.range(rows) }:batch(2 * R))
+  end
+
+  -- Sum of all that the replicas get, weighed.
+  local function total(e, v)
+    return strategy:reduce("sum", strategy:run(function(part)
+      return tf.reduce_sum(part.x * v) + tf.reduce_sum(tf.cast(part.y,
+        "float32"))
+    end, { e }))
+  end
+
+  it("gives each replica its share at each call", function()
+    local v = tf.Variable(3.0)
+    local want = {}
+    for e in distributed(6 * R - 1):iter() do
+      want[#want + 1] = total(e, v):item()
+    end
+    local it = distributed(6 * R - 1):iter()
+    local f = tf.function_(function() return total(it:get_next(), v) end)
+    local got = {}
+    for i = 1, #want do got[i] = f():item() end
+    assert.are.same(want, got)
+    assert.are.equal(3, #want)
+    raises("OutOfRange", "the data set has ended", f)
+    local g = tf.function_(function()
+      return it:get_next_as_optional():has_value()
+    end)
+    assert.is_false(g():item())
+    raises("ValueError", "cross-replica context", tf.function_(function()
+      return strategy:run(function() return it:get_next() end)
+    end))
+  end)
+
+  it("is read anew by a loop", function()
+    local data, v = distributed(4 * R), tf.Variable(1.0)
+    local want = 0
+    for e in data:iter() do want = want + total(e, v):item() end
+    local f = tf.function_(function()
+      local sum = tf.zeros {}
+      for e in data:iter() do sum = sum + total(e, v) end
+      return sum
+    end)
+    assert.are.equal(want, f():item())
+    assert.are.equal(want, f():item())
+  end)
+end)

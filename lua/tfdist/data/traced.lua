@@ -15,8 +15,9 @@ local M = {}
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
--- What a step of the host gives for each leaf of a packed spec.
-local function answers_of(what, packed)
+-- What a step of the host gives for each leaf of a packed spec. devices: where
+-- each is, the host without.
+local function answers_of(what, packed, devices)
   local flat = nest.flatten(packed)
   local answers = { n = flat.n }
   for i = 1, flat.n do
@@ -31,7 +32,7 @@ local function answers_of(what, packed)
         .. "rank cannot be taken inside a traced function")
     end
     answers[i] = { dtype = leaf.dtype, dims = leaf.shape,
-      device = raw.device_at("CPU", 0) }
+      device = devices and devices[i] or raw.device_at("CPU", 0) }
   end
   return answers
 end
@@ -44,14 +45,14 @@ end
 --- An element as symbols, a pack of the structure `packed`. fn() gives the next
 --- pack at a call, nil at the end.
 --- Errors: OutOfRange, at the call, when there is none.
-function M.take(what, packed, fn)
+function M.take(what, packed, fn, devices)
   local symbols = tracing.host({ n = 0 }, function()
     local pack = fn()
     if pack == nil then
       errors.raise("OutOfRange", what .. ": the data set has ended")
     end
     return leaves_of(pack)
-  end, answers_of(what, packed))
+  end, answers_of(what, packed, devices))
   return nest.pack_sequence_as(packed, symbols)
 end
 
@@ -73,8 +74,8 @@ local function zeros(answers)
 end
 
 --- The next element as an Optional of symbols, whose has_value() is one too.
-function M.take_optional(what, packed, fn)
-  local answers = answers_of(what, packed)
+function M.take_optional(what, packed, fn, devices)
+  local answers = answers_of(what, packed, devices)
   answers.n = answers.n + 1
   answers[answers.n] = { dtype = "bool", dims = {},
     device = raw.device_at("CPU", 0) }
@@ -92,15 +93,15 @@ function M.take_optional(what, packed, fn)
 end
 
 --- What `way` (as iterators.class has it) takes of an iterator. pull(iterator)
---- gives the next pack, nil at the end.
+--- gives the next pack, nil at the end; devices: where its leaves are, a list.
 --- Errors: NotImplementedError for a loop whose length is not known.
-function M.step(self, way, packed, pull)
+function M.step(self, way, packed, pull, devices)
   local cell, left = rawget(self, "cell"), rawget(self, "left")
   local function take()
     return pull(cell ~= nil and cell.iterator or self)
   end
   if way == "optional" then
-    return M.take_optional("get_next_as_optional", packed, take)
+    return M.take_optional("get_next_as_optional", packed, take, devices)
   elseif way == "loop" then
     if left == nil or left < 0 then
       errors.raise("NotImplementedError", "a loop over a data set whose length "
@@ -111,7 +112,7 @@ function M.step(self, way, packed, pull)
     end
     self.left = left - 1
   end
-  return M.take("get_next", packed, take)
+  return M.take("get_next", packed, take, devices)
 end
 
 --- Fill in the fields of an iterator that is made inside a trace: where the

@@ -168,16 +168,7 @@ end)
 
 --- Number of steps, or one of tf.data's constants where it is not known.
 method("cardinality", "", function(self)
-  local plan = self.plan
-  local n = dataset.cardinality_of(plan.node)
-  if n < 0 or plan.kind == "global" then
-    return n
-  elseif plan.kind == "dealt" then
-    local parts = #plan.nodes == 1 and plan.R or 1
-    return steps.is_partial(plan) and math.ceil(n / parts)
-      or math.floor(n / parts)
-  end
-  return dataset.UNKNOWN
+  return iterators.cardinality(self.plan)
 end)
 
 local function explain_global(plan, out)

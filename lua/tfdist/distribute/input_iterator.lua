@@ -8,16 +8,20 @@ local iterators = require "tfdist.data.iterator"
 local json = require "tfdist.core.json"
 local lists = require "tfdist.base.lists"
 local raw = require "tfdist.core.raw"
+local nest = require "tfdist.base.nest"
 local reduce = require "tfdist.distribute.reduce"
 local shares = require "tfdist.distribute.input_shares"
 local spec = require "tfdist.data.spec"
 local steps = require "tfdist.distribute.input_steps"
 local text = require "tfdist.base.text"
+local traced = require "tfdist.data.traced"
+local tracing = require "tfdist.core.tracing"
 local values = require "tfdist.distribute.values"
 
 local M = {}
 
 local getmetatable, setmetatable, type = getmetatable, setmetatable, type
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 -- PerReplicaSpec -------------------------------------------------------------
 
@@ -138,16 +142,24 @@ local function steps_of(plan, saved)
   }
 end
 
-local function next_step(self)
+local function check_context()
   local mode = contexts.mode()
   if mode ~= nil and mode.replica ~= nil then
     errors.raise("ValueError", "DistributedIterator: get_next must be called "
       .. "in cross-replica context, not inside the replica function",
       "pass the element to strategy:run(step, { it:get_next() })")
-  elseif self.done then
+  end
+end
+
+local function next_step(self)
+  check_context()
+  if self.done then
     return nil
   elseif self.closed then
     errors.raise("FailedPrecondition", "DistributedIterator: it was closed")
+  elseif self.ahead == nil then
+    errors.raise("FailedPrecondition", "DistributedIterator: it was made inside "
+      .. "a traced function, which has ended")
   end
   self.count = self.count + 1
   local pack = dataset.isolated(self.ahead.next)
@@ -159,10 +171,73 @@ local function next_step(self)
   return pack
 end
 
+-- Of a packed spec: the specs of all tensors, and where each is.
+local function each_tensor(plan, packed)
+  local flat, specs, devices = nest.flatten(packed), { n = 0 }, {}
+  for i = 1, flat.n do
+    for r = 1, plan.wrapped and plan.R or 1 do
+      specs.n = specs.n + 1
+      specs[specs.n] = plan.wrapped and flat[i].value_specs[r] or flat[i]
+      devices[specs.n] = plan.fetch and plan.strategy.replica_devices[r]
+        or raw.device_at("CPU", 0)
+    end
+  end
+  return specs, devices
+end
+
+-- All tensors of a step, those of a value's replicas in a row.
+local function tensors_of(plan, pack)
+  local flat, list = nest.flatten(pack), { n = 0 }
+  for i = 1, flat.n do
+    for r = 1, plan.wrapped and plan.R or 1 do
+      list.n = list.n + 1
+      list[list.n] = plan.wrapped and values.component(flat[i], r - 1) or flat[i]
+    end
+  end
+  return list
+end
+
+-- A step of such tensors.
+local function step_of(plan, packed, list)
+  local at = 0
+  return nest.map_structure(function()
+    local parts = {}
+    for r = 1, plan.wrapped and plan.R or 1 do
+      parts[r] = list[at + r]
+    end
+    at = at + #parts
+    return plan.wrapped and values.new(plan.strategy, "per_replica", parts,
+      plan.R) or parts[1]
+  end, packed)
+end
+
+-- Inside a trace: what each call takes anew.
+local function next_traced(self, way)
+  local plan = self.plan
+  check_context()
+  if plan.W > 1 then
+    errors.raise("NotImplementedError", "DistributedIterator: what several "
+      .. "processes share cannot be taken inside a traced function",
+      "take it outside and pass it to the function")
+  end
+  local packed = tracing.lifted(M.packed_spec, plan)
+  local specs, devices = each_tensor(plan, packed)
+  local got = traced.step(self, way, specs, function(iterator)
+    local pack = next_step(iterator)
+    return pack and tensors_of(plan, { n = pack.n, unpack(pack, 1, pack.n) })
+  end, devices)
+  if way ~= "optional" then
+    return got and step_of(plan, packed, got)
+  end
+  got.pack, got.spec = step_of(plan, packed, got.pack), packed
+  return got
+end
+
 -- Its get_next is tf.distribute.DistributedIterator.get_next: PerReplica values,
 -- and a ValueError inside a replica function.
 local Iterator, iterator_methods, check_self = iterators.class {
   name = "DistributedIterator", unit = "step", next_pack = next_step,
+  traced = next_traced,
   taken = function(self)
     return self.count
   end,
@@ -186,8 +261,32 @@ function M.rows_of(iterator)
   return rawget(iterator, "rows")
 end
 
+--- Number of steps of a plan, or one of tf.data's constants where it is not
+--- known.
+function M.cardinality(plan)
+  local n = dataset.cardinality_of(plan.node)
+  if n < 0 or plan.kind == "global" then
+    return n
+  elseif plan.kind == "dealt" then
+    local parts = #plan.nodes == 1 and plan.R or 1
+    return steps.is_partial(plan) and math.ceil(n / parts)
+      or math.floor(n / parts)
+  end
+  return dataset.UNKNOWN
+end
+
+-- One that each call of the traced function makes anew.
+local function iterate_traced(plan)
+  return setmetatable(traced.iterator({ plan = plan, count = 0 }, function()
+    return M.iterate(plan)
+  end, tracing.lifted(M.cardinality, plan)), Iterator)
+end
+
 --- An iterator from the beginning.
 function M.iterate(plan)
+  if tracing.current() ~= nil then
+    return iterate_traced(plan)
+  end
   local self = setmetatable({ plan = plan, count = 0, done = false }, Iterator)
   self.sources, self.steps = steps_of(plan)
   self.seeds = {}
