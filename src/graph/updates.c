@@ -38,7 +38,20 @@ static bool is_taken(const updates *u, const tfd__place *place) {
   return false;
 }
 
-/* Does a node take what the updates do? With `variables` only those count. */
+/* Is it what an update gives that was put off? */
+static bool is_given(const updates *u, int v) {
+  int i;
+
+  for (i = 0; i < u->nodes_n; i++) {
+    const tfd__node *n = &u->l->b.nodes[u->nodes[i]];
+
+    if (v >= n->out && v < n->out + n->out_n) return true;
+  }
+  return false;
+}
+
+/* Does a node take what the updates give, or what they take? Of the latter,
+** with `variables` those alone count. */
 static bool meets(const updates *u, const tfd__node *n, bool variables) {
   const tfd__lowering *l = u->l;
   int i;
@@ -47,6 +60,7 @@ static bool meets(const updates *u, const tfd__node *n, bool variables) {
     int v = l->b.operands[n->in + i];
 
     if (v < 0) continue;
+    if (is_given(u, v)) return true;
     if (variables && l->places[v].kind != TFD_PLACE_VARIABLE) continue;
     if (is_taken(u, &l->places[v])) return true;
   }
