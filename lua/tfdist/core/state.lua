@@ -6,6 +6,8 @@
 local errors = require "tfdist.base.errors"
 local guard = require "tfdist.base.guard"
 
+local resume = coroutine.resume
+
 local M = {}
 
 --- A state that starts as a copy of the current one (or empty).
@@ -20,6 +22,20 @@ function M.new(from)
 end
 
 M.current = M.new()
+
+--- Resume a coroutine in its state; returns whether it has not failed, and what
+--- it yielded first or its error.
+---@param state table
+---@param thread thread
+---@param ... any
+---@return boolean, any
+function M.resume(state, thread, ...)
+  local before = M.current
+  M.current = state
+  local ok, signal = resume(thread, ...)
+  M.current = before
+  return ok, signal
+end
 
 local function leave(undo, ok, ...)
   undo()

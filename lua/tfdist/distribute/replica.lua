@@ -166,10 +166,7 @@ end
 -- Give a replica its turn: resume its coroutine in its state. Returns the
 -- point where it waits, "" when it has come back, or nil and its error.
 local function turn(replica, ...)
-  local before = state.current
-  state.current = replica.state
-  local ok, signal = resume(replica.thread, ...)
-  state.current = before
+  local ok, signal = state.resume(replica.state, replica.thread, ...)
   if signal == SYNC then
     replica.waits = true
     return replica.point
