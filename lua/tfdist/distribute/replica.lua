@@ -252,9 +252,7 @@ end
 --- Errors: ValueError.
 ---@param example? string  a call as it should be
 function M.check_arguments(what, args, kwargs, example)
-  if args == nil and kwargs == nil then
-    return
-  elseif args ~= nil and not text.is_plain(args) then
+  if args ~= nil and not text.is_plain(args) then
     errors.raise("ValueError", ("%s: args must be a table of arguments, got %s")
       :format(what, text.describe(args)), example)
   elseif kwargs ~= nil and not text.is_plain(kwargs) then

@@ -62,12 +62,14 @@ local function check_arguments(what, fn, args, kwargs)
   if type(fn) ~= "function" then
     text.check_callable(what, "fn", fn)
   end
-  replica.check_arguments(what, args, kwargs, "strategy:run(step, { images })")
-  for key in next, args or NOTHING do
-    if type(key) ~= "number" and key ~= "n" then
-      errors.raise("ValueError", ("%s: args must be a list of arguments, got "
-        .. "the key %s"):format(what, text.quote(tostring(key))),
-        "named arguments go last: strategy:run(step, { images }, { rate = 1 })")
+  if args ~= nil or kwargs ~= nil then
+    replica.check_arguments(what, args, kwargs, "strategy:run(step, { images })")
+    for key in next, args or NOTHING do
+      if type(key) ~= "number" and key ~= "n" then
+        errors.raise("ValueError", ("%s: args must be a list of arguments, got "
+          .. "the key %s"):format(what, text.quote(tostring(key))), "named "
+          .. "arguments go last: strategy:run(step, { images }, { rate = 1 })")
+      end
     end
   end
   if type(fn) ~= "function" then
