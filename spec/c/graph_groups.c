@@ -541,6 +541,31 @@ static void same_values(tfd_tensor *a, tfd_tensor *b, int n) {
   }
 }
 
+static void what_does_not_fit_is_not_written(void **state) {
+  int on;
+
+  (void)state;
+  for (on = 0; on < 2; on++) {
+    tfd_variable *v = NULL;
+    tfd_tensor *x = NULL;
+    tfd_tensor *large = floats(MOST, 2, 3.0);
+    tfd_graph *g = NULL;
+
+    OK(tfd_variable_new(OBJECT(floats(2, 2, 1.5)), "v", true, NULL, &v));
+    g = begin_graph(&x, -1, 2);
+    OK(tfd_variable_assign_add(v, OBJECT(x)));
+    OK(tfd_graph_end(g));
+    OK(tfd_graph_complete(g, NULL, 0));
+    setenv("TFDIST_FUSION", on ? "1" : "0", 1);
+    assert_int_equal(TFD_INVALID_ARGUMENT,
+                     tfd_graph_start(g, &large, 1, NULL, 0, NULL, 0));
+    unsetenv("TFDIST_FUSION");
+    assert_true(item(v->value) == 1.0);
+    RELEASE(g, v);
+    let_go();
+  }
+}
+
 static void random_graphs_have_the_bits_of_their_nodes(void **state) {
   unsigned from = (unsigned)seed_of_run();
   unsigned start;
@@ -604,6 +629,7 @@ int main(void) {
       TEST(reads_stay_before_the_next_write),
       TEST(assignments_of_elementwise_values_join),
       TEST(what_was_assigned_is_read_from_the_group),
+      TEST(what_does_not_fit_is_not_written),
       TEST(random_graphs_have_the_bits_of_their_nodes),
   };
 

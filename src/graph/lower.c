@@ -243,10 +243,11 @@ static int group(tfd__lowering *l, tfd_tensor *const *inputs) {
   if (l->groups == NULL) return tfd__no_memory((size_t)l->b.nodes_n, "graph");
   for (k = 0; k < l->b.nodes_n; k++) l->groups[k] = -1;
   TFD_TRY(tfd__env_word("TFDIST_FUSION", words, 2, "0 or 1", &on));
-  if (on == 0) return TFD_OK;
-  l->fuses = true;
-  TFD_TRY(tfd__pass_forward(&l->b, l->p->variables_n));
+  l->fuses = on != 0;
+  if (l->fuses) TFD_TRY(tfd__pass_forward(&l->b, l->p->variables_n));
+  /* In any case: it refuses what does not fit into a variable. */
   TFD_TRY(tfd__pass_sizes(l->g, &l->b, inputs));
+  if (!l->fuses) return TFD_OK;
   return tfd__pass_groups(&l->b, l->p->variables_n, l->p->device->backend,
                           l->groups);
 }
