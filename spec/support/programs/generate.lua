@@ -188,9 +188,22 @@ local function tape(g, statements, depth)
   g.has_tape = true
 end
 
+-- Values that are tensors of their own: tapes tell tensors by identity, and a
+-- graph's inputs are all their own.
+local function apart(g, list)
+  local out, seen = {}, {}
+  for _, id in ipairs(list) do
+    local tensor = raw.tensor_id(g.v[id])
+    if not seen[tensor] then
+      seen[tensor], out[#out + 1] = true, id
+    end
+  end
+  return out
+end
+
 -- A traced function inside: it sees what it is given, and the variables.
 local function inner_function(g, statements, depth)
-  local given = choose(g, 3)
+  local given = apart(g, choose(g, 3))
   if #given == 0 then return end
   local inner = { rng = g.rng, variables = g.variables, V = g.V, v = {},
     values = g.values, visible = {}, last = g.last, flows = g.flows,
