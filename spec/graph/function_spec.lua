@@ -443,6 +443,33 @@ describe("traced gradients", function()
     assert.are.equal(27, f(tf.constant(3.0)):item())
   end)
 
+  it("of variables add up as line by line, to the bit", function()
+    local v = tf.Variable(tf.random.uniform({ 64 }, 0.3, 4, { seed = 3 }))
+    local function third(x)
+      local tape, y = tf.GradientTape(function() return v * v * v * x end)
+      return tape:gradient(y, v)
+    end
+    local function apart(x)
+      local tape, y = tf.GradientTape(function()
+        return tf.atan2(v, v * v) * v + tf.atan2(v, x) + v:read_value()
+      end)
+      return tape:gradient(y, v), y
+    end
+    local function outer(fn, x)
+      local outs
+      local tape = tf.GradientTape(function() outs = { fn(x) } end)
+      return tape:gradient(outs, v)
+    end
+    local x = tf.random.uniform({ 64 }, 0.3, 4, { seed = 4 })
+    for _, fn in ipairs { third, apart } do
+      local f = tf.function_(fn)
+      assert.are.same(fn(x):toflat(), f(x):toflat())
+      assert.are.same(outer(fn, x):toflat(), outer(f, x):toflat())
+      v:assign_add(x)
+      assert.are.same(outer(fn, x):toflat(), outer(f, x):toflat())
+    end
+  end)
+
   it("flow through a call, to arguments and variables, of any order", function()
     local v = tf.Variable(3.0)
     local f = tf.function_(function(x) return x * x * v end)

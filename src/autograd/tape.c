@@ -340,25 +340,33 @@ static bool follows(const tfd_tape *tape, const tfd_tensor *t) {
          tfd__is_float(t->view.dtype);
 }
 
+/* The slot of t, a new one where the tape begins to follow it. */
+static inline int slot_for(tfd_tape *tape, const tfd_tensor *t,
+                           uint32_t *slot_p) {
+  uint32_t slot = tfd__ids_get(&tape->ids, t->id);
+
+  *slot_p = slot;
+  if (TFD_LIKELY(slot != TFD_NO_SLOT)) return TFD_OK;
+  if (t->variable != NULL && watches(tape, t)) {
+    *slot_p = tape->slots_n;
+    return watch_variable(tape, t->variable);
+  }
+  if (follows(tape, t)) {
+    *slot_p = tape->slots_n;
+    return track(tape, t->id);
+  }
+  return TFD_OK;
+}
+
 static int record_on(tfd_tape *tape, const step *s) {
   uint32_t slots[CACHED_SLOTS];
   bool tracked = false;
   int i;
 
   for (i = 0; i < s->in_n; i++) {
-    tfd_tensor *t = s->in[i];
     uint32_t slot = TFD_NO_SLOT;
 
-    if (t != NULL) {
-      slot = tfd__ids_get(&tape->ids, t->id);
-      if (slot == TFD_NO_SLOT && t->variable != NULL && watches(tape, t)) {
-        slot = tape->slots_n;
-        TFD_TRY(watch_variable(tape, t->variable));
-      } else if (slot == TFD_NO_SLOT && follows(tape, t)) {
-        slot = tape->slots_n;
-        TFD_TRY(track(tape, t->id));
-      }
-    }
+    if (s->in[i] != NULL) TFD_TRY(slot_for(tape, s->in[i], &slot));
     if (i < CACHED_SLOTS) slots[i] = slot;
     if (slot != TFD_NO_SLOT) tracked = true;
   }
@@ -375,6 +383,24 @@ static int record_all(const tfd__tapes *tapes, const step *s) {
   return TFD_OK;
 }
 
+/* Gradients of `other` are those of t, added up in one sum. */
+static int name_all(const tfd__tapes *tapes, const tfd_tensor *t,
+                    const tfd_tensor *other) {
+  int i;
+
+  for (i = 0; i < tapes->n; i++) {
+    tfd_tape *tape = tapes->items[i];
+    uint32_t slot = TFD_NO_SLOT;
+
+    if (tape->paused > 0) continue;
+    TFD_TRY(slot_for(tape, t, &slot));
+    if (slot == TFD_NO_SLOT) continue;
+    TFD_TRY(tfd__ids_reserve(&tape->ids, 1));
+    tfd__ids_set(&tape->ids, other->id, slot);
+  }
+  return TFD_OK;
+}
+
 /* The recorder of a context; see tfd__record_fn. */
 static int record(void *tapes, const tfd__op *op, tfd_tensor *const *in,
                   tfd_tensor *const *ready, int in_n, tfd_tensor *const *out,
@@ -386,9 +412,10 @@ static int record(void *tapes, const tfd__op *op, tfd_tensor *const *in,
             .in_n = in_n,
             .out_n = out_n,
             .ints = ints,
-            .reals = reals,
-            .flags = op->flags};
+            .reals = reals};
 
+  if (op == NULL) return name_all(tapes, in[0], out[0]);
+  s.flags = op->flags;
   return record_all(tapes, &s);
 }
 

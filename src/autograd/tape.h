@@ -9,7 +9,8 @@
 ** A2 Only floating-point values are tracked.
 ** A3 Entries never move; a walk may go on while its tape records more.
 ** A4 `ids` maps a value's id to its newest slot (a host step may take over
-**    the ids of outputs recorded before it). */
+**    the ids of outputs recorded before it). Reads of a variable in a trace
+**    have the variable's slot, so that sums grow as they do line by line. */
 
 #include "autograd/autograd.h"
 

@@ -69,6 +69,7 @@ typedef struct tfd__node {
   int flow;        /* number of its flow, -1 = none */
   int host;        /* number of the step of the host, -1 = none */
   bool unfollowed; /* tapes do not see it */
+  bool reads;      /* a variable, as an operand: tapes see that in its place */
   bool effect;     /* it is a step of the host, or a flow with such in it */
   bool dead;
 } tfd__node;

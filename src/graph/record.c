@@ -259,6 +259,7 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
                  .alias = p->alias,
                  .flow = -1,
                  .host = -1,
+                 .reads = p->op == tfd__op_at(TFD_OP_identity) && !p->followed,
                  .unfollowed = tfd__context()->unfollowed > 0};
 
   n.draw = draw_of(g, p, &n.draw_slot);

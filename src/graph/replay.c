@@ -590,6 +590,10 @@ static int run_node(tfd_graph *g, tfd__replay *r, const tfd__node *n,
   int i;
 
   for (i = 0; i < n->in_n; i++) in[i] = operand(g, r, b->operands[n->in + i]);
+  if (n->reads) {
+    TFD_TRY(tfd__tensor_snapshot(in[0], out));
+    return tfd__taken_for(in[0], out);
+  }
   if (n->op->ints_n > 0) {
     memcpy(ints, b->ints + n->ints, (size_t)n->op->ints_n * sizeof *ints);
   }

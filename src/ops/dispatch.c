@@ -411,16 +411,26 @@ static int check_symbols(const dispatch *d, bool *partial_p) {
   return TFD_OK;
 }
 
-/* The value that a variable has at this point of the program. */
-TFD_COLD static int read_variable(tfd_tensor *t, tfd_tensor **value_p) {
-  dispatch d = {
-      .op = tfd__op_at(TFD_OP_identity), .in = &t, .in_n = 1, .recorded = true};
+int tfd__taken_for(tfd_tensor *t, tfd_tensor **value_p) {
+  const tfd_context *c = tfd__context();
+  int rc;
 
-  return dispatch_run(&d, NULL, NULL, value_p, 1);
+  if (c->tapes == NULL) return TFD_OK;
+  rc = c->record(c->tapes, NULL, &t, &t, 1, value_p, 1, NULL, NULL);
+  if (rc != TFD_OK) release_outputs(value_p, 1);
+  return rc;
 }
 
-/* Inputs that are variables' values become reads, which tapes see as steps of
-** their own: what they save must not be the values of today. */
+/* The value that a variable has at this point of the program. */
+TFD_COLD static int read_variable(tfd_tensor *t, tfd_tensor **value_p) {
+  dispatch d = {.op = tfd__op_at(TFD_OP_identity), .in = &t, .in_n = 1};
+
+  TFD_TRY(dispatch_run(&d, NULL, NULL, value_p, 1));
+  return tfd__taken_for(t, value_p);
+}
+
+/* Inputs that are variables' values become reads, which tapes take for the
+** variables, as where ops run, but save: not the values of today. */
 static int read_variables(dispatch *d) {
   int i;
 
@@ -466,6 +476,7 @@ static int show(dispatch *d, const int64_t *ints, const double *reals,
                     .out = out,
                     .out_n = d->infer.out_n,
                     .alias = d->infer.alias,
+                    .followed = d->recorded,
                     .targets = d->targets,
                     .targets_n = d->targets_n,
                     .replica = c->replica,

@@ -138,7 +138,8 @@ int tfd__attributes_read(const tfd__op *op, const char *text, int64_t *ints,
 /* --- the current context -------------------------------------------------- */
 
 /* Called after an op ran when a tape is active; autograd sets it. `ready` holds
-** the inputs as the kernel saw them: some may be copies on the op's device. */
+** the inputs as the kernel saw them: some may be copies on the op's device.
+** op == NULL: out[0] is another name of in[0]. */
 typedef int (*tfd__record_fn)(void *tapes, const tfd__op *op,
                               tfd_tensor *const *in, tfd_tensor *const *ready,
                               int in_n, tfd_tensor *const *out, int out_n,
@@ -157,7 +158,8 @@ typedef struct tfd__pending {
   const double *reals;
   tfd_tensor *const *out; /* symbolic: the op's results from now on */
   int out_n;
-  bool alias; /* results are views of input 0 */
+  bool alias;    /* results are views of input 0 */
+  bool followed; /* tapes see it as a step; else `identity` only reads */
   /* Output i replaces targets[i]'s value: updates, whose inputs 0.. are those
   ** values, and assignments, which are `copy` of the new value. */
   tfd_variable *const *targets;
@@ -247,6 +249,8 @@ int tfd__run(int op, tfd_tensor *const *in, int in_n, const int64_t *ints,
 /* t's values as they are now, whatever is written later: what a recorder sees
 ** as a read if t is a variable's. */
 int tfd__value_of(tfd_tensor *t, tfd_tensor **value_p);
+/* Let tapes take *value_p for t. On failure *value_p is released. */
+int tfd__taken_for(tfd_tensor *t, tfd_tensor **value_p);
 
 /* Run an update op: outputs 0..targets_n-1 replace the targets' values, which
 ** are inputs 0..targets_n-1 (but for `copy`), in place where nothing else shows
