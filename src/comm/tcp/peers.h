@@ -46,8 +46,8 @@ struct tfd__mesh {
   atomic_bool driven; /* one of them moves data: it has set this */
   tfd__looks looks;   /* of those who wait */
   bool stopping;
-  bool dropped;       /* the thread touches no post any more */
-  atomic_bool failed; /* set under the lock */
+  atomic_bool dropped; /* nobody touches a post any more; set under the lock */
+  atomic_bool failed;  /* set under the lock */
   /* Why the group failed, for the others. Who heard of it passes it on: it may
   ** be gone before the process where it began has told everybody. */
   int note_code; /* TFD_OK = not yet */
