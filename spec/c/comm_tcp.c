@@ -3,6 +3,7 @@
 ** or is a stranger. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -264,28 +265,67 @@ static void who_is_missing_is_named(void **state) {
   assert_int_equal(0, status_of(start(alone, 1, 2, 1)));
 }
 
-/* Connections that say nothing, or nonsense, all the time. */
-static int stranger(int process, int processes, int local) {
+/* What a stranger says on connection i: nothing, a part of something, nonsense,
+** a hello without a proof, with a wrong one, or what other protocols say. */
+static size_t nonsense(int i, uint8_t bytes[512]) {
+  static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  tfd__hello h = {.process = 1, .processes = 3, .local = 1, .meeting = 1};
+  int k;
+
+  memset(bytes, i % 2 == 0 ? 0xff : 0, 512);
+  switch (i % 6) {
+  case 0:
+    return 0;
+  case 1:
+    return 1;
+  case 2:
+    for (k = 0; k < 512; k++) bytes[k] = (uint8_t)((i + k) * 37 >> 3);
+    return 512;
+  case 3:
+    tfd__hello_write(&h, bytes);
+    return TFD_HELLO_BYTES;
+  case 4:
+    h.has_secret = true;
+    tfd__hello_write(&h, bytes);
+    return 512;
+  default:
+    memcpy(bytes, http, sizeof http);
+    return sizeof http;
+  }
+}
+
+static int knock(void) {
   struct sockaddr_in to = {.sin_family = AF_INET};
+  int s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
   char host[32];
   int port = 0;
+
+  if (sscanf(address_list[0], "%31[^:]:%d", host, &port) != 2) return -1;
+  to.sin_port = htons((uint16_t)port);
+  if (inet_pton(AF_INET, host, &to.sin_addr) != 1) return -1;
+  (void)connect(s, (struct sockaddr *)&to, sizeof to);
+  return s;
+}
+
+/* Such connections all the time, a hundred at once. */
+static int stranger(int process, int processes, int local) {
+  int open[100];
   int i;
 
   (void)process;
   (void)processes;
   (void)local;
-  if (sscanf(address_list[0], "%31[^:]:%d", host, &port) != 2) return 1;
-  to.sin_port = htons((uint16_t)port);
-  if (inet_pton(AF_INET, host, &to.sin_addr) != 1) return 1;
-  for (i = 0;; i++) {
-    int s = socket(AF_INET, SOCK_STREAM, 0);
+  for (i = 0; i < 100; i++) open[i] = -1;
+  for (i = 0; i < INT_MAX; i++) {
+    uint8_t bytes[512];
+    size_t n = nonsense(i, bytes);
+    int *s = &open[i % 100];
 
-    if (connect(s, (struct sockaddr *)&to, sizeof to) == 0 && i % 2 == 0) {
-      if (write(s, host, sizeof host) < 0) (void)close(s);
-    }
-    if (i % 100 != 99) continue;
-    for (s = 3; s < 200; s++) (void)close(s);
+    if (*s >= 0) (void)close(*s);
+    *s = knock();
+    if (n > 0 && send(*s, bytes, n, MSG_NOSIGNAL) < 0) (void)poll(NULL, 0, 1);
   }
+  return 0;
 }
 
 static void strangers_disturb_nobody(void **state) {
@@ -300,6 +340,89 @@ static void strangers_disturb_nobody(void **state) {
   for (i = 0; i < 3; i++) assert_int_equal(0, status_of(children[i]));
   (void)kill(bad, SIGKILL);
   (void)status_of(bad);
+}
+
+/* They knock while collectives are under way, too. */
+static int many_sums(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  int i;
+
+  n.secret = "a long secret";
+  n.secret_bytes = 13;
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  for (i = 0; i < 300; i++) CHECK(sum_ones(&w, 1000, 120) == TFD_OK);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void strangers_find_the_door_shut(void **state) {
+  pid_t children[3];
+  pid_t bad;
+  int i;
+
+  (void)state;
+  make_addresses();
+  bad = start(stranger, 0, 1, 1);
+  for (i = 0; i < 3; i++) children[i] = start(many_sums, i, 3, 1);
+  for (i = 0; i < 3; i++) assert_int_equal(0, status_of(children[i]));
+  (void)kill(bad, SIGKILL);
+  (void)status_of(bad);
+}
+
+/* A task that begins anew is told that the others have met without it; so it is
+** when others knock and say nothing. Process 1 has died before. */
+static char ready[64];
+
+static int stays(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  int rc;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  rc = sum_ones(&w, 10, 60);
+  if (process == 1) {
+    (void)fclose(fopen(ready, "w"));
+    (void)pause();
+  }
+  CHECK(rc == TFD_OK);
+  while (access(enough, F_OK) != 0) (void)poll(NULL, 0, 5);
+  tfd__release(w.group);
+  return 0;
+}
+
+static int comes_back(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  int i;
+
+  for (i = 0; i < 80; i++) CHECK(knock() >= 0);
+  n.beat_timeout = 0.5;
+  CHECK(open_world(&n, local, &w) == TFD_FAILED_PRECONDITION);
+  CHECK(strstr(tfd_error_message(), "process 1 does not agree with process 0 ("
+                                    "127.") != NULL);
+  CHECK(strstr(tfd_error_message(), "all have to be started again") != NULL);
+  return 0;
+}
+
+static void who_comes_back_alone_is_told(void **state) {
+  pid_t children[3];
+  int i;
+
+  (void)state;
+  (void)snprintf(enough, sizeof enough, "/tmp/comm-enough-%d", (int)getpid());
+  (void)snprintf(ready, sizeof ready, "/tmp/comm-ready-%d", (int)getpid());
+  make_addresses();
+  for (i = 0; i < 3; i++) children[i] = start(stays, i, 3, 1);
+  while (access(ready, F_OK) != 0) (void)poll(NULL, 0, 5);
+  (void)kill(children[1], SIGKILL);
+  assert_int_equal(128 + SIGKILL, status_of(children[1]));
+  assert_int_equal(0, status_of(start(comes_back, 1, 3, 1)));
+  (void)fclose(fopen(enough, "w"));
+  assert_int_equal(0, status_of(children[0]));
+  assert_int_equal(0, status_of(children[2]));
+  (void)unlink(enough);
+  (void)unlink(ready);
 }
 
 /* --- bytes ---------------------------------------------------------------- */
@@ -317,6 +440,7 @@ static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
                   .local = 2,
                   .channel = 1,
                   .cluster = UINT64_C(0xfedcba9876543210),
+                  .meeting = 5,
                   .has_secret = true,
                   .nonce = "fifteen letters"};
   uint8_t frame[TFD_FRAME_BYTES];
@@ -337,6 +461,7 @@ static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
   tfd__hello_write(&h2, again);
   assert_memory_equal(hello, again, sizeof hello);
   assert_int_equal(h.local, h2.local);
+  assert_int_equal(h.meeting, h2.meeting);
   for (bit = 0; bit < TFD_FRAME_BYTES * 8; bit++) {
     frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
     assert_false(tfd__frame_read(frame, &f2));
@@ -384,6 +509,8 @@ int main(void) {
       cmocka_unit_test(other_machines_need_a_secret),
       cmocka_unit_test(who_is_missing_is_named),
       cmocka_unit_test(strangers_disturb_nobody),
+      cmocka_unit_test(strangers_find_the_door_shut),
+      cmocka_unit_test(who_comes_back_alone_is_told),
   };
 
   tested = "tcp";

@@ -7,7 +7,7 @@
 
 static const uint8_t hello_magic[4] = {'T', 'F', 'D', 'C'};
 static const uint8_t frame_magic[4] = {'T', 'F', 'D', 'F'};
-enum { PROTOCOL = 1 };
+enum { PROTOCOL = 2 };
 
 static uint8_t *put(uint8_t *p, uint64_t x, int bytes) {
   int i;
@@ -50,6 +50,7 @@ void tfd__hello_write(const tfd__hello *h, uint8_t bytes[TFD_HELLO_BYTES]) {
   p = put(p, h->cluster, 8);
   p = put(p, h->has_secret, 4);
   memcpy(p, h->nonce, TFD_NONCE_BYTES);
+  (void)put(p + TFD_NONCE_BYTES, h->meeting, 4);
   (void)put(bytes + TFD_HELLO_BYTES - 4,
             tfd__crc32c(0, bytes, TFD_HELLO_BYTES - 4), 4);
 }
@@ -70,6 +71,7 @@ bool tfd__hello_read(const uint8_t bytes[TFD_HELLO_BYTES], tfd__hello *h) {
   p = get(p, &has_secret, 4);
   h->has_secret = has_secret != 0;
   memcpy(h->nonce, p, TFD_NONCE_BYTES);
+  (void)get(p + TFD_NONCE_BYTES, &h->meeting, 4);
   return protocol == PROTOCOL;
 }
 
@@ -98,6 +100,9 @@ const char *tfd__verdict_text(tfd__verdict v) {
       [TFD_VERDICT_LOCAL] = "it has another number of devices",
       [TFD_VERDICT_PROCESS] = "it is no other task of this cluster",
       [TFD_VERDICT_DUPLICATE] = "that task is connected already",
+      [TFD_VERDICT_UNDER_WAY] = "the job is under way with that task in it, or "
+                                "has lost it: all have to be started again",
+      [TFD_VERDICT_LATER] = "it has not come so far",
       [TFD_VERDICT_SECRET_MISSING] = "one side has a secret, the other none",
       [TFD_VERDICT_SECRET] = "the secrets differ",
   };

@@ -67,8 +67,8 @@ static int hear_proof(tfd__talk *t) {
     TFD_TRY(prove(t, !t->connects, expected));
     if (!tfd__same_bytes(expected, t->in + TFD_HELLO_BYTES, TFD_PROOF_BYTES)) {
       t->verdict = TFD_VERDICT_SECRET;
-    } else if (t->is_there != NULL && t->is_there(t->arg, &t->theirs)) {
-      t->verdict = TFD_VERDICT_DUPLICATE;
+    } else if (t->judge != NULL) {
+      t->verdict = t->judge(t->arg, &t->theirs);
     }
   }
   word[0] = (uint8_t)t->verdict;

@@ -13,8 +13,9 @@ typedef struct tfd__talk {
   tfd__hello mine;
   tfd__hello theirs;
   const tfd__network *network;
-  /* (optional) Is who says `theirs` connected already? */
-  bool (*is_there)(void *arg, const tfd__hello *theirs);
+  /* (optional) What else there is against who says `theirs` and has proved the
+  ** secret; who accepts knows. */
+  tfd__verdict (*judge)(void *arg, const tfd__hello *theirs);
   void *arg;
   tfd__deadline until;
   uint8_t my_hello[TFD_HELLO_BYTES];

@@ -11,7 +11,10 @@
 #include "base/failpoint.h"
 #include "comm/tcp/hello.h"
 
-enum { STRANGERS = 64 }; /* connections that have not proved who they are */
+enum {
+  STRANGERS = 64, /* connections that have not proved who they are */
+  AT_ONCE = 16    /* of them that are let in at once */
+};
 #define FIRST_RETRY_NS 50000000     /* grows by 1.6 each time, */
 #define LONGEST_RETRY_NS 2000000000 /* up to here */
 #define SAY_NS 10000000000
@@ -29,7 +32,8 @@ typedef struct line {
   int channel;
   int64_t retry;
   int64_t pause;
-  int error; /* of the last try; 0 = none yet */
+  int error;    /* of the last try; 0 = none yet */
+  int64_t late; /* since when the job is under way without this; 0 = not */
   tfd__talk talk;
 } line;
 
@@ -50,10 +54,15 @@ static void close_talk(line *l, stage next) {
   l->stage = next;
 }
 
-static bool is_there(void *arg, const tfd__hello *theirs) {
+static tfd__verdict judge(void *arg, const tfd__hello *theirs) {
   const meeting *m = arg;
 
-  return m->sockets[theirs->process].socket[theirs->channel] >= 0;
+  if (m->sockets[theirs->process].socket[theirs->channel] >= 0) {
+    return TFD_VERDICT_DUPLICATE;
+  }
+  if (theirs->meeting == m->mine.meeting) return TFD_VERDICT_GOOD;
+  return theirs->meeting > m->mine.meeting ? TFD_VERDICT_LATER
+                                           : TFD_VERDICT_UNDER_WAY;
 }
 
 /* --- one connection ------------------------------------------------------- */
@@ -89,7 +98,7 @@ static int begin_talk(meeting *m, line *l, bool connects) {
       tfd__talk_begin(&l->talk, l->talk.socket, connects, &mine, m->network));
   if (TFD_FAIL(NET_HELLO) != 0) l->talk.out[0] ^= 1;
   if (!connects) {
-    l->talk.is_there = is_there;
+    l->talk.judge = judge;
     l->talk.arg = m;
   }
   l->stage = STAGE_TALKING;
@@ -126,10 +135,26 @@ static int refused(const meeting *m, const line *l) {
                    tfd__verdict_text(l->talk.verdict));
 }
 
+/* Who has met others without this process may not know yet that it is gone; and
+** then they start again, too. */
+static bool is_too_late(const meeting *m, line *l) {
+  double patience =
+      m->network->beat_timeout > 0 ? m->network->beat_timeout : 10;
+  int64_t now = tfd__now_ns();
+
+  if (l->late == 0) l->late = now;
+  return (double)(now - l->late) * 1e-9 > 2 * patience;
+}
+
 static int out_is_over(meeting *m, line *l) {
   const tfd__talk *t = &l->talk;
 
   if (!t->agreed) {
+    if (t->verdict == TFD_VERDICT_LATER ||
+        (t->verdict == TFD_VERDICT_UNDER_WAY && !is_too_late(m, l))) {
+      try_later(l, EALREADY);
+      return TFD_OK;
+    }
     if (t->verdict != TFD_VERDICT_GOOD) return refused(m, l);
     try_later(l, t->error == 0 ? ECONNRESET : t->error);
     return TFD_OK;
@@ -150,29 +175,43 @@ static int talk(meeting *m, line *l, bool connects) {
   if (connects) return out_is_over(m, l);
   if (l->talk.agreed) {
     keep(m, l, (int)l->talk.theirs.process, (int)l->talk.theirs.channel);
-  } else if (l->talk.verdict != TFD_VERDICT_GOOD) {
-    tfd__log(TFD_LOG_WARNING, "a connection to %s was refused: %s",
-             m->network->addresses[m->network->process],
-             tfd__verdict_text(l->talk.verdict));
+  } else if (l->talk.verdict != TFD_VERDICT_GOOD &&
+             l->talk.verdict != TFD_VERDICT_LATER) {
+    tfd__say_refused(m->network->addresses[m->network->process],
+                     l->talk.verdict);
   }
   close_talk(l, STAGE_IDLE);
   return TFD_OK;
 }
 
-static int accept_all(meeting *m) {
+/* One that is free, else the oldest one's. */
+static line *free_line(meeting *m) {
+  line *oldest = &m->in[0];
   int i;
 
   for (i = 0; i < STRANGERS; i++) {
     line *l = &m->in[i];
-    int s = -1;
 
-    if (l->stage == STAGE_TALKING) continue;
-    s = accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (l->stage != STAGE_TALKING) return l;
+    if (l->talk.until < oldest->talk.until) oldest = l;
+  }
+  close_talk(oldest, STAGE_IDLE);
+  return oldest;
+}
+
+static int let_in(meeting *m) {
+  int i;
+
+  for (i = 0; i < AT_ONCE; i++) {
+    line *l = NULL;
+    int s = accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
     if (s < 0) return TFD_OK;
     if (TFD_FAIL(NET_ACCEPT) != 0) {
       (void)close(s);
       continue;
     }
+    l = free_line(m);
     l->talk.socket = s;
     TFD_TRY(begin_talk(m, l, false));
   }
@@ -218,7 +257,7 @@ static int one_round(meeting *m, struct pollfd *polled) {
 
     TFD_TRY(go_on(m, l, connects, polled[i].revents));
   }
-  return polled[n].revents != 0 ? accept_all(m) : TFD_OK;
+  return polled[n].revents != 0 ? let_in(m) : TFD_OK;
 }
 
 /* "process 2 (host:port): Connection refused; process 3 (...)". */
@@ -327,7 +366,7 @@ static void finish(meeting *m, int rc) {
 
   for (i = 0; i < m->out_n; i++) close_talk(&m->out[i], STAGE_DONE);
   for (i = 0; i < STRANGERS; i++) close_talk(&m->in[i], STAGE_DONE);
-  if (m->listener >= 0) (void)close(m->listener);
+  tfd__door_return(m->network, &m->mine, m->listener, rc == TFD_OK);
   for (i = 0; rc != TFD_OK && i < m->network->processes; i++) {
     for (c = 0; c < TFD_CHANNELS; c++) {
       if (m->sockets[i].socket[c] >= 0) (void)close(m->sockets[i].socket[c]);
@@ -359,10 +398,11 @@ int tfd__meet(const tfd__network *network, int local,
   m->mine = (tfd__hello){.process = (uint32_t)network->process,
                          .processes = (uint32_t)network->processes,
                          .local = (uint32_t)local,
+                         .meeting = tfd__door_meetings() + 1,
                          .cluster = cluster_hash(network)};
   prepare(m);
   (void)TFD_FAIL(MEET_BEGIN);
-  rc = tfd__listen(network->addresses[network->process], &m->listener);
+  rc = tfd__door_lend(network->addresses[network->process], &m->listener);
   if (rc == TFD_OK) rc = meet(m, polled);
   finish(m, rc);
   (void)TFD_FAIL(MEET_DONE);

@@ -463,7 +463,10 @@ int tfd__mesh_open(tfd__group *g, const tfd__group_config *config,
   if (sockets == NULL) return tfd__no_memory(sizeof *sockets, "group");
   tfd__failpoints_rank(n->process);
   rc = tfd__meet(n, config->local, sockets);
-  if (rc == TFD_OK) rc = mesh_new(g, n, sockets, mesh_p);
+  if (rc == TFD_OK) {
+    rc = mesh_new(g, n, sockets, mesh_p);
+    if (rc != TFD_OK) tfd__door_leave();
+  }
   tfd__free(sockets);
   return rc;
 }
@@ -475,4 +478,5 @@ void tfd__mesh_free(tfd__mesh *m) {
   tfd__mesh_wake(m);
   tfd__thread_join(m->thread);
   mesh_clear(m);
+  tfd__door_leave();
 }

@@ -3,11 +3,10 @@
 /* Groups of several processes over TCP. Private to this folder.
 **
 ** Files: secret (proofs), address (names to sockets), hello (what both sides of
-** a connection say first), meet (every process finds every other), frame (what
-** goes over a connection), mesh (who is there, and the thread that hears of
-*it),
-** data (moving frames of collectives), tcp (the provider: collectives made of
-** frames).
+** a connection say first), meet (every process finds every other), door (who
+** comes after that), frame (what goes over a connection), mesh (who is there,
+** and the thread that hears of it), data (moving frames of collectives), turns
+** (whose turn it is to move), tcp (the provider: collectives made of frames).
 **
 ** Any two processes have two connections: frames of collectives go over the
 ** first and are read when somebody waits for them, so a fast peer is held back
@@ -70,6 +69,7 @@ typedef struct tfd__hello {
   uint32_t local;   /* ranks of the process */
   uint32_t channel; /* of this connection; who connects says which */
   uint64_t cluster; /* hash of all addresses */
+  uint32_t meeting; /* of this process, from 1: all have the same ones */
   bool has_secret;
   uint8_t nonce[TFD_NONCE_BYTES];
 } tfd__hello;
@@ -82,6 +82,8 @@ typedef enum tfd__verdict {
   TFD_VERDICT_LOCAL,
   TFD_VERDICT_PROCESS,
   TFD_VERDICT_DUPLICATE,
+  TFD_VERDICT_UNDER_WAY, /* the others have met without this process */
+  TFD_VERDICT_LATER,     /* they will meet, but not yet */
   TFD_VERDICT_SECRET_MISSING,
   TFD_VERDICT_SECRET,
   TFD_VERDICTS
@@ -100,6 +102,21 @@ tfd__verdict tfd__hello_judge(const tfd__hello *mine, const tfd__hello *theirs);
 void tfd__frame_write(const tfd__frame *f, uint8_t bytes[TFD_FRAME_BYTES]);
 /* False when the bytes are no header. */
 bool tfd__frame_read(const uint8_t bytes[TFD_FRAME_BYTES], tfd__frame *f);
+
+/* --- door ----------------------------------------------------------------- */
+
+/* Listen at the address, with the door's listener if there is one: it hears
+** nobody then. Errors: as tfd__listen. */
+int tfd__door_lend(const char *address, int *listener_p);
+/* The end of a meeting, good or bad. After a good one the door stays open until
+** as many groups have left. */
+void tfd__door_return(const tfd__network *network, const tfd__hello *mine,
+                      int listener, bool met);
+void tfd__door_leave(void);
+/* Meetings that this process has had. */
+uint32_t tfd__door_meetings(void);
+/* Log a refusal; one line in ten seconds. Threads: any. */
+void tfd__say_refused(const char *address, tfd__verdict v);
 
 /* --- meeting -------------------------------------------------------------- */
 

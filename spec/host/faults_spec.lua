@@ -1,0 +1,172 @@
+--- What happens to a job when one of its processes fails: who is told what, and
+--- with which status each ends. Nothing here depends on time but deadlines
+--- against hangs.
+---
+--- Cases of other specs: a worker killed, stopped, lost in the middle of a sum,
+--- chunk by chunk, and one that comes back alone: spec/c/comm_processes.h,
+--- comm_tcp.c, comm_shm.c; late workers and stalls: spec/host/flight_spec.lua;
+--- a network that parts: spec/distribute/machines_spec.lua; workers that never
+--- come, taken ports, other builds, scripts and secrets:
+--- spec/distribute/multi_worker_spec.lua; what is wrong in TF_CONFIG:
+--- cluster_spec.lua; programs that differ: multi_worker_apart_spec.lua; errors
+--- of one replica: run_spec.lua; full disks and kills while saving:
+--- spec/checkpoint_spec.lua, multi_worker_files_spec.lua; bytes of strangers:
+--- spec/c/comm_tcp.c, spec/fuzz/frame.c; random faults: chaos_spec.lua.
+local files = require "spec.support.files"
+local process = require "spec.support.process"
+local workers = require "spec.support.workers"
+
+-- What all programs begin with. Workers tell each other of events by files.
+local HEAD = workers.HEAD .. [[
+local FOLDER = os.getenv "FOLDER"
+local function put(name, text)
+  local f = assert(io.open(FOLDER .. "/" .. name .. ".new", "w"))
+  f:write(text or "")
+  f:close()
+  os.rename(FOLDER .. "/" .. name .. ".new", FOLDER .. "/" .. name)
+end
+local function take(name)
+  local f
+  repeat f = io.open(FOLDER .. "/" .. name) until f
+  local text = f:read "*a"
+  f:close()
+  return text
+end
+local function pid()
+  return ("%d"):format(io.open("/proc/self/stat"):read "*n")
+end
+local function signal(name, to) os.execute("kill -" .. name .. " " .. to) end
+local function sum() return s:reduce("SUM", tf.ones { 1000 }) end
+sum()
+]]
+
+local function codes(rs)
+  local list = {}
+  for i, r in ipairs(rs) do
+    list[i] = r.code
+  end
+  return list
+end
+
+local function says(r, text)
+  assert.is_truthy(r.err:find(text, 1, true), r.err)
+end
+
+for _, host in ipairs(process.hosts) do
+  describe("a job of " .. host.name .. " #once", function()
+    local folder
+
+    before_each(function()
+      folder = process.run "mktemp -d".out:gsub("%s+$", "")
+    end)
+
+    after_each(function()
+      os.execute("rm -r " .. process.quote(folder))
+    end)
+
+    local function run(n, program, environment)
+      return workers.run { n = n, host = host.path, program = HEAD .. program,
+        environment = ("FOLDER=%s %s"):format(folder, environment or "") }
+    end
+
+    for _, transport in ipairs { "shm", "tcp" } do
+      local over = "TFDIST_TRANSPORT=" .. transport .. " "
+
+      it("ends with 75 when a worker is killed in the middle of a sum ("
+        .. transport .. ")", function()
+          local rs = run(3, "for _ = 1, 100 do sum() end", over
+            .. "TFDIST_FAILPOINTS='allreduce.chunk=kill@5@rank2'")
+          assert.same({ 75, 75, 137 }, codes(rs))
+          for i = 1, 2 do
+            says(rs[i], "process 2 of 3 is gone: its connection ended without a "
+              .. "farewell")
+          end
+        end)
+
+      it("ends with 76 when that is the chief (" .. transport .. ")", function()
+        local rs = run(3, "for _ = 1, 100 do sum() end", over
+          .. "TFDIST_FAILPOINTS='allreduce.chunk=kill@5@rank0'")
+        assert.same({ 137, 76, 76 }, codes(rs))
+        for i = 2, 3 do
+          says(rs[i], "process 0 of 3 is gone")
+        end
+      end)
+
+      it("goes on without one that is stopped, which ends when it wakes ("
+        .. transport .. ")", function()
+          local rs = run(2, [[
+            if w == 1 then
+              put("pid", pid())
+              signal("STOP", pid())
+            end
+            local ok, e = pcall(function() while true do sum() end end)
+            if w == 0 then signal("CONT", take "pid") end
+            error(e, 0)]], over .. "TFDIST_HEARTBEAT_TIMEOUT=2")
+          assert.equal(75, rs[1].code, rs[1].err)
+          says(rs[1], "process 1 of 2 has not been heard of for ")
+          -- What it hears first is either the end or why.
+          assert.is_truthy(rs[2].code == 75 or rs[2].code == 76, rs[2].err)
+          says(rs[2], "process ")
+        end)
+    end
+
+    it("names the crash of one to all", function()
+      local rs = run(2, [[
+        if w == 1 then signal("SEGV", pid()) end
+        while true do sum() end]])
+      assert.same({ 75, 139 }, codes(rs))
+      says(rs[1], "process 1 of 2 is gone")
+      says(rs[2], "SIGSEGV, ")
+    end)
+
+    it("ends one that is interrupted while it waits with 130", function()
+      local rs = run(2, [[
+        if w == 0 then put("pid", pid()) else signal("INT", take "pid") end
+        while true do sum() end]], "env --default-signal=INT")
+      assert.same({ 130, 75 }, codes(rs), rs[1].err .. rs[2].err)
+      says(rs[1], "interrupted")
+      says(rs[2], "stopped because of process 0: ")
+    end)
+
+    it("tells a second start of a task who has its port", function()
+      local ports = workers.ports(2)
+      local config = ('{"cluster": {"worker": ["127.0.0.1:%s", "127.0.0.1:%s"]}, '
+        .. '"task": {"type": "worker", "index": %%d}}'):format(ports[1],
+        ports[2])
+      local script = process.file(HEAD .. [[put("there-" .. w, pid())
+        take "enough" sum()]], ".lua")
+      local function start(index)
+        return ("FOLDER=%s TF_CONFIG=%s timeout 120 %s %s"):format(folder,
+          process.quote(config:format(index)), host.path, script)
+      end
+      local r = process.run(([[%s & %s &
+        until [ -e %s/there-0 ] && [ -e %s/there-1 ]; do sleep 0.05; done
+        %s; echo $?; touch %s/enough; wait]]):format(start(0), start(1), folder,
+        folder, start(1), folder), nil, 120)
+      local pid = files.read(folder .. "/there-1")
+      os.remove(script)
+      assert.equal("2\n", r.out, r.err)
+      assert.is_truthy(r.err:find("cannot listen on 127%.0%.0%.1:%d+: Address "
+        .. "already in use %(pid " .. pid .. " '"), r.err)
+    end)
+
+    it("shows the first worker's own error last", function()
+      files.write(folder .. "/train.lua", HEAD .. [[
+        local function labels_of(batch) return batch.labels.first end
+        if w == 1 then labels_of {} end
+        while true do sum() end]])
+      local r = process.run(("FOLDER=%s %s run -n 3 --log-dir=%s/logs "
+        .. "%s/train.lua"):format(folder, host.path, folder, folder), nil, 120)
+      assert.equal(1, r.code, r.err)
+      local last = r.err:match "tfdist run: worker 1 failed first.*"
+      assert.is_truthy(last, r.err)
+      assert.matches("^tfdist run: worker 1 failed first %(exit 1, after [%d.]+ "
+        .. "s%); [^\n]*\n[^\n]* worker 1 [^\n]*\n[^\n]*train%.lua:%d+: attempt "
+        .. "to index [^\n]*\nstack traceback:\n[^\n]*labels_of", last)
+      assert.is_nil(last:find("stopped because of", 1, true))
+      local other = files.read(folder .. "/logs/worker-0.log")
+      assert.is_truthy(other:find("stopped because of process 1: ", 1, true),
+        other)
+    end)
+  end)
+end
