@@ -7,6 +7,7 @@ local report = require "report"
 local rows_dist = require "rows_dist"
 local rows_fit = require "rows_fit"
 local rows_spin = require "rows_spin"
+local rows_strangers = require "rows_strangers"
 local rows_traced = require "rows_traced"
 local worker = require "worker"
 
@@ -451,7 +452,7 @@ M.all = {
     run = timed_by_wall(start) },
 }
 for _, more in ipairs { rows_dist.all, rows_fit.all, rows_spin.all,
-                        rows_traced.all } do
+                        rows_strangers.all, rows_traced.all } do
   for _, row in ipairs(more) do
     row.run = timed_by_wall(row.run)
     M.all[#M.all + 1] = row

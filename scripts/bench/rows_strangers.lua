@@ -1,0 +1,53 @@
+--- The bench of bad connections: steps of two workers over TCP, with and without
+--- strangers at the chief's port.
+local report = require "report"
+local worker = require "worker"
+
+local M = {}
+
+local GOAL = { at_most = 1.03 }
+local STEPS = 400
+
+-- Of free ports.
+local function ports(bench)
+  local list = {}
+  local pipe = io.popen(bench.build
+    .. "/tfdist run --dry-run -n 2 scripts/bench/strangers.lua")
+  for port in pipe:read "a":gmatch '"127%.0%.0%.1:(%d+)"' do
+    list[#list + 1] = port
+  end
+  pipe:close()
+  return list
+end
+
+local function start(bench)
+  local list = ports(bench)
+  local one = ([[env OMP_NUM_THREADS=1 TFDIST_THREADS=1 TFDIST_TRANSPORT=tcp \
+    TF_CONFIG="{\"cluster\": {\"worker\": [\"127.0.0.1:%s\", \
+    \"127.0.0.1:%s\"]}, \"task\": {\"type\": \"worker\", \"index\": %%d}}" \
+    %s/tfdist scripts/bench/strangers.lua %s]]):format(list[1], list[2],
+    bench.build, list[1])
+  return worker.start(("sh -c '%s & exec %s'"):format(one:format(1),
+    one:format(0)), true)
+end
+
+local function strangers(bench)
+  local chief = start(bench)
+  local n = bench.short and STEPS // 4 or STEPS
+  local r, why = bench.compare(chief:asking("flood " .. n),
+    chief:asking("quiet " .. n))
+  if r == nil then
+    report.failed("step, 1,000 bad connections/s", why)
+  else
+    r.inconclusive = r.inconclusive or bench.busy
+    report.line("step, 1,000 bad connections/s", r, GOAL)
+  end
+  worker.stop(chief)
+end
+
+M.all = {
+  { name = "strangers", title = "steps while strangers knock at the port",
+    run = strangers },
+}
+
+return M
