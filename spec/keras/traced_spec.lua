@@ -141,6 +141,69 @@ describe("a model's steps as graphs", function()
     end)
   end
 
+  -- What scripts change between two steps; each gets the model and how often it
+  -- was called before.
+  local function halves(x) return x * 0.5 end
+  local CHANGES = {
+    ["a layer's rate"] = function(model, n)
+      model.layers[2].rate = n < 2 and 0.5 or 0.1
+    end,
+    ["a layer's activation"] = function(model, n)
+      model.layers[1].activation = n % 2 == 0 and "tanh" or "relu"
+      model.layers[4].activation = n > 2 and halves or nil
+    end,
+    ["what is trainable"] = function(model, n)
+      model.layers[3].trainable = n ~= 1
+    end,
+    ["clipping, on and off"] = function(model, n)
+      model.optimizer.clipnorm = n == 1 and 0.01 or nil
+    end,
+    ["a regularizer's factor"] = function(model, n)
+      model.layers[1].kernel_regularizer.l2 = n * 0.1
+    end,
+    ["a field of one's own, new or in a table"] = function(model, n)
+      model.layers[5].factor = n
+      model.layers[5].list[1] = n / 2
+    end,
+  }
+
+  local Own = K.layers.Layer:extend "Own"
+  function Own:init()
+    K.layers.Layer.init(self)
+    self.list = { 1 }
+  end
+  function Own:call(x) return x * (self.factor or 3) * self.list[1] end
+
+  local function changed(eagerly, change, at)
+    local n, model = 0, nil
+    return (train(STRATEGIES["two replicas"] or STRATEGIES.default, function()
+      model = K.Sequential { L.Dense(8, { kernel_regularizer =
+        K.regularizers.L2(0.01) }), L.Dropout(0.2), L.BatchNormalization(),
+        L.Dense(3), Own() }
+      return model, { optimizer = K.optimizers.SGD(0.1) }
+    end, eagerly, { callbacks = { { [at] = function()
+      change(model, n)
+      n = n + 1
+    end } } }))
+  end
+
+  for title, change in pairs(CHANGES) do
+    it("see what callbacks change: " .. title, function()
+      for _, at in ipairs { "on_epoch_begin", "on_epoch_end" } do
+        assert.are.same(changed(true, change, at), changed(false, change, at))
+      end
+    end)
+  end
+
+  it("see a change before each batch", function()
+    local want = changed(true, CHANGES["a layer's rate"], "on_train_batch_begin")
+    local got
+    assert.are.same({}, warnings(function()
+      got = changed(false, CHANGES["a layer's rate"], "on_train_batch_begin")
+    end))
+    assert.are.same(want, got)
+  end)
+
   it("are traced when a batch's sizes come again", function()
     local calls = 0
     local model = K.Sequential { L.Dense(1) }
@@ -161,6 +224,17 @@ describe("a model's steps as graphs", function()
     model:fit(x, y, { batch_size = 2, epochs = 2, verbose = 0 })
     tf.config.run_functions_eagerly(false)
     assert.are.equal(4 + 9 + 10, calls)
+  end)
+
+  it("are not traced again for what the trace itself writes", function()
+    local model = K.Sequential { L.Dense(1) }
+    model:compile { optimizer = "sgd", loss = "mse" }
+    function model:train_step(x, y)
+      self.calls = (self.calls or 0) + 1
+      return { loss = self:compute_loss(x, y, self(x)) }
+    end
+    for _ = 1, 4 do model:train_on_batch(tf.ones { 4, 2 }, tf.ones { 4, 1 }) end
+    assert.are.equal(2, model.calls)
   end)
 
   it("stay eager with one notice when they cannot be traced", function()

@@ -302,6 +302,20 @@ function getters.distribute_strategy(self)
   return rawget(self, "_own").strategy
 end
 
+--- Another function for a layer that takes one, by name or as such.
+function setters.activation(self, value)
+  local sig = getmetatable(self).class.signature
+  local own = rawget(self, "_own")
+  for i = 1, sig ~= nil and sig.n or 0 do
+    if sig.names[i] == "activation" then
+      own.activation = support.activation(value)
+      own.config.activation = value
+      return
+    end
+  end
+  M.put(self, "activation", value)
+end
+
 function getters.input_spec(self)
   return rawget(self, "_own").input_spec
 end

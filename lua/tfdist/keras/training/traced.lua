@@ -3,11 +3,13 @@
 --- The first step with a signature (sizes and dtypes of a batch, examples of the
 --- global one) runs eagerly: layers, slots and metrics are made there, and their
 --- numbers drawn in the usual order; a last smaller batch is no reason to trace.
---- The second one is traced, and those after it run as a graph. A step that
---- cannot be traced goes on eagerly, with one notice that says why.
+--- The second one is traced, and those after it run as a graph, until a field
+--- that it was made with changes (fields.lua): then all begins again. A step
+--- that cannot be traced goes on eagerly, with one notice that says why.
 local concrete = require "tfdist.traced.concrete"
 local config = require "tfdist.core.config"
 local errors = require "tfdist.base.errors"
+local fields = require "tfdist.keras.training.fields"
 local notice = require "tfdist.base.notice"
 local raw = require "tfdist.core.raw"
 local signature = require "tfdist.traced.signature"
@@ -21,32 +23,6 @@ local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local MOST = 32 -- graphs of one step; the first makes room for others
 local MET = {} -- in a graph's place: the signature was met once
-
--- What of an optimizer a trace decides: all but the learning rate, which each
--- call asks for. nil when nothing is known of it.
-local function rule_of(optimizer)
-  local own = rawget(optimizer, "own")
-  if own ~= nil and own.inner ~= nil then
-    return rule_of(own.inner) -- it wraps another one
-  elseif own == nil or own.hyper == nil then
-    return nil
-  end
-  local rule = { own = own, excluded = own.excluded, hyper = {} }
-  for name, value in pairs(own.hyper) do
-    rule.hyper[name] = value
-  end
-  return rule
-end
-
--- Is the optimizer as it was when rule_of was called?
-local function same_rule(rule)
-  for name, value in pairs(rule.own.hyper) do
-    if rule.hyper[name] ~= value and name ~= "learning_rate" then
-      return false
-    end
-  end
-  return rule.excluded == rule.own.excluded
-end
 
 -- May steps of the model be graphs here?
 local function traces(own)
@@ -73,10 +49,10 @@ end
 -- Are graphs made by `kept` still those of the model? What a trace decides must
 -- be as it was then.
 local function is_current(kept, own, method, variables)
-  return kept.method == method and kept.class_weight == own.class_weight
-    and kept.optimizer == own.optimizer
+  return kept.method == method and kept.optimizer == own.optimizer
+    and same_list(kept.class_weight, own.class_weight)
     and same_list(kept.variables, variables)
-    and (kept.rule == nil or same_rule(kept.rule))
+    and (kept.fields == nil or fields.same(kept.fields))
 end
 
 -- The graphs of a mode's step, by signature. The first step makes the variables.
@@ -93,7 +69,6 @@ local function graphs_of(model, own, mode)
     kept = {
       entries = {}, count = 0, method = method, variables = variables,
       class_weight = own.class_weight, optimizer = own.optimizer,
-      rule = mode == "train" and rule_of(own.optimizer) or nil,
       eager = kept ~= nil and kept.eager and kept.method == method,
     }
     own.graphs[mode] = kept
@@ -158,6 +133,8 @@ local function entry_of(model, own, mode, body, pack)
       return nil
     end
     kept.entries[key] = entry
+    -- Now: what the trace itself wrote is no change.
+    kept.fields = fields.of(model, own, mode)
   end
   return entry, tensors
 end
