@@ -35,6 +35,7 @@ local SKIP = {
   tfd_error_hint = "failures become error objects",
   tfd_error_replica = "failures become error objects",
   tfd_error_where = "failures become error objects",
+  tfd_error_note = "failures become error objects",
   tfd_error_op = "failures become error objects",
   tfd_error_argument = "failures become error objects",
   tfd_error_bound = "failures become error objects",

@@ -123,9 +123,12 @@ static void saved_record_is_raised_elsewhere(void **state) {
   tfd__fail(TFD_DATA_LOSS, "bad byte");
   tfd__hint("copy it again");
   tfd__error_set_place(2, "t.lua:5");
+  assert_int_equal(TFD_DATA_LOSS, tfd__error_set_note("in a\nin b"));
   tfd__error_save(&e);
   tfd__fail(TFD_INTERNAL, "another");
+  assert_string_equal("", tfd_error_note());
   assert_int_equal(TFD_DATA_LOSS, tfd__error_raise(&e));
+  assert_string_equal("in a\nin b", tfd_error_note());
   assert_string_equal("bad byte", tfd_error_message());
   assert_string_equal("copy it again", tfd_error_hint());
   assert_string_equal("t.lua:5", tfd_error_where());

@@ -17,6 +17,7 @@ TFD_API const char *tfd_error_message(void);
 TFD_API const char *tfd_error_hint(void);
 TFD_API int tfd_error_replica(void);
 TFD_API const char *tfd_error_where(void);
+TFD_API const char *tfd_error_note(void);
 TFD_API const char *tfd_error_op(void);
 TFD_API const char *tfd_error_argument(void);
 TFD_API int64_t tfd_error_bound(void);

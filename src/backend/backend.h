@@ -76,6 +76,7 @@ typedef struct tfd__call {
   int replica;                /* -1 outside replicas */
   int line;                   /* script position, 0 = unknown */
   const char *file;           /* interned, never freed */
+  const char *note;           /* likewise: what errors say besides, or NULL */
   struct tfd__stream *stream; /* where an asynchronous kernel launches */
 } tfd__call;
 
@@ -155,7 +156,7 @@ typedef struct tfd__device_info {
 
 /* Slots may be NULL where this is said. Errors: as tfd__fail; UNAVAILABLE with
 ** the reason from discover when there is no such device here. */
-#define TFD_BACKEND_ABI 2
+#define TFD_BACKEND_ABI 3
 
 typedef struct tfd__backend {
   int abi;                 /* TFD_BACKEND_ABI; first for ever */

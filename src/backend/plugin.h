@@ -11,6 +11,7 @@ typedef struct tfd__plugin_host {
   int (*fail)(tfd_status code, const char *fmt, ...);
   int (*hint)(const char *fmt, ...);
   int (*error_set_place)(int replica, const char *where);
+  int (*error_set_note)(const char *note);
   int (*blame)(const char *op, const char *argument, int64_t bound);
   void (*error_save)(tfd__error *e);
   int (*error_raise)(const tfd__error *e);

@@ -23,6 +23,7 @@ static const tfd__plugin_host host = {
     .fail = tfd__fail,
     .hint = tfd__hint,
     .error_set_place = tfd__error_set_place,
+    .error_set_note = tfd__error_set_note,
     .blame = tfd__blame,
     .error_save = tfd__error_save,
     .error_raise = tfd__error_raise,

@@ -13,6 +13,7 @@ void tfd__error_save(tfd__error *e) {
   e->message = tfd__strdup(tfd_error_message());
   if (tfd_error_hint()[0] != '\0') e->hint = tfd__strdup(tfd_error_hint());
   if (tfd_error_where()[0] != '\0') e->where = tfd__strdup(tfd_error_where());
+  if (tfd_error_note()[0] != '\0') e->note = tfd__strdup(tfd_error_note());
 }
 
 int tfd__error_raise(const tfd__error *e) {
@@ -22,6 +23,7 @@ int tfd__error_raise(const tfd__error *e) {
   if (message == NULL) message = "the message was lost, out of memory";
   (void)tfd__error_set(e->code, e->replica, message, e->hint, e->where);
   (void)tfd__exit_with(e->exit);
+  (void)tfd__error_set_note(e->note);
   return tfd__blame(e->op, e->argument, e->bound);
 }
 
@@ -29,5 +31,6 @@ void tfd__error_free(tfd__error *e) {
   tfd__free(e->message);
   tfd__free(e->hint);
   tfd__free(e->where);
+  tfd__free(e->note);
   *e = (tfd__error){.code = TFD_OK, .replica = -1, .bound = -1};
 }

@@ -5,7 +5,12 @@
 
 /* Fixed sizes: reporting a failure must not itself need memory. Longer texts
 ** are cut and end in "...". */
-enum { MESSAGE_BYTES = 4096, HINT_BYTES = 1024, WHERE_BYTES = 512 };
+enum {
+  MESSAGE_BYTES = 4096,
+  HINT_BYTES = 1024,
+  WHERE_BYTES = 512,
+  NOTE_BYTES = 2048
+};
 
 typedef struct record {
   int code;
@@ -17,6 +22,7 @@ typedef struct record {
   char message[MESSAGE_BYTES];
   char hint[HINT_BYTES];
   char where[WHERE_BYTES];
+  char note[NOTE_BYTES];
 } record;
 
 static _Thread_local record last = {.code = TFD_OK, .replica = -1, .bound = -1};
@@ -29,6 +35,7 @@ static void begin(tfd_status code, int replica) {
   last.argument = NULL;
   last.bound = -1;
   last.exit = code == TFD_INTERNAL ? TFD_EXIT_INTERNAL : TFD_EXIT_ANY;
+  last.note[0] = '\0';
 }
 
 /* Replace the end of a text that did not fit by "...". */
@@ -99,6 +106,11 @@ int tfd__error_set_place(int replica, const char *where) {
   return last.code;
 }
 
+int tfd__error_set_note(const char *note) {
+  if (note != last.note) set_text(last.note, sizeof last.note, note);
+  return last.code;
+}
+
 int tfd__blame(const char *op, const char *argument, int64_t bound) {
   if (op != NULL) last.op = op;
   if (argument != NULL) last.argument = argument;
@@ -155,6 +167,10 @@ int tfd_error_replica(void) {
 
 const char *tfd_error_where(void) {
   return last.where;
+}
+
+const char *tfd_error_note(void) {
+  return last.note;
 }
 
 const char *tfd_error_op(void) {

@@ -47,6 +47,11 @@ int tfd__wrap(const char *fmt, ...) TFD_PRINTF(1, 2);
 ** surface later than the call that caused them. Returns the record's code. */
 int tfd__error_set_place(int replica, const char *where);
 
+/* What was going on, one line or several ("in layer \"dense\" (Dense)"): for
+** failures that those who know it will not meet on their way up. Returns the
+** record's code. */
+int tfd__error_set_note(const char *note);
+
 /* Say what the record just written is about, for callers that react to it: the
 ** op and the argument, in words that stay valid for ever (NULL = as they are),
 ** and the bound that a value did not keep (-1 = as it is). Returns the record's
@@ -77,6 +82,7 @@ typedef struct tfd__error {
   char *message;  /* tfd__alloc'ed or NULL */
   char *hint;     /* tfd__alloc'ed or NULL */
   char *where;    /* tfd__alloc'ed or NULL */
+  char *note;     /* tfd__alloc'ed or NULL */
   int replica;    /* -1 = none */
   const char *op; /* as tfd__blame was told; NULL = nothing */
   const char *argument;

@@ -105,6 +105,7 @@ void tfd__failure_keep(tfd_device *d, const tfd__work *work, uint64_t seq) {
   }
   if (call == NULL || call->name != NULL) {
     (void)tfd__error_set_place(call != NULL ? call->replica : -1, where);
+    (void)tfd__error_set_note(call != NULL ? call->note : NULL);
     (void)tfd__blame(call != NULL ? call->name : NULL, NULL, -1);
   }
   tfd__lock(&tfd__rt.failures);

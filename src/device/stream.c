@@ -44,6 +44,7 @@ static int run_inline(tfd_device *device, const tfd__call *call) {
   rc = run_kernel(call);
   if (rc != TFD_OK && call->name != NULL) {
     (void)tfd__error_set_place(call->replica, NULL);
+    (void)tfd__error_set_note(call->note);
     (void)tfd__blame(call->name, NULL, -1);
   }
   return rc;

@@ -67,6 +67,7 @@ static int make_context(tfd_graph *g) {
   memcpy(c->device_stack, from->device_stack, sizeof c->device_stack);
   c->device_depth = from->device_depth;
   c->replica = from->replica;
+  c->note = from->note;
   c->update = from->update;
   c->strategy = from->strategy;
   c->unfollowed = g->parent != NULL ? from->unfollowed : 0;

@@ -101,7 +101,8 @@ int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel kernel,
                     .out_n = (int16_t)out_n,
                     .replica = n->replica,
                     .line = n->line,
-                    .file = n->file};
+                    .file = n->file,
+                    .note = n->note};
   int i;
 
   TFD_TRY(TFD_GROW(p->calls, 1));

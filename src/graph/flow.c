@@ -150,6 +150,7 @@ static int begin_node(tfd_graph *g, tfd_graph *const *graphs, int graphs_n,
   int i;
 
   *n = (tfd__node){.file = c->file,
+                   .note = c->note,
                    .line = c->line,
                    .replica = c->replica,
                    .in_n = operands_n,

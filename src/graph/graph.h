@@ -52,6 +52,7 @@ typedef struct tfd__node {
   tfd__joint *joint; /* borrowed of the graph */
   tfd_device *device;
   const char *file;
+  const char *note; /* of the context in which it was recorded */
   int line;
   int replica;
   int in; /* operands: numbers of values, -1 = absent */

@@ -43,6 +43,7 @@ static int blame(const tfd__call *call, int rc) {
     (void)snprintf(where, sizeof where, "%s:%d", call->file, call->line);
   }
   (void)tfd__error_set_place(call->replica, where);
+  (void)tfd__error_set_note(call->note);
   (void)tfd__blame(call->name, NULL, -1);
   return rc;
 }

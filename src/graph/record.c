@@ -253,6 +253,7 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
   tfd__node n = {.op = p->op,
                  .device = p->device,
                  .file = p->file,
+                 .note = p->note,
                  .line = p->line,
                  .replica = p->replica,
                  .numbers = -1,
@@ -282,6 +283,7 @@ int tfd__graph_join(tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
   tfd__body *b = &g->body;
   tfd__node n = {.joint = j,
                  .file = c->file,
+                 .note = c->note,
                  .line = c->line,
                  .replica = c->replica,
                  .draw = -1,
@@ -385,6 +387,7 @@ int tfd_graph_host(tfd_graph *graph, tfd_object *const *values, int values_n,
   tfd_graph *root = tfd__graph_root(graph);
   tfd__body *b = &graph->body;
   tfd__node n = {.file = c->file,
+                 .note = c->note,
                  .line = c->line,
                  .replica = c->replica,
                  .draw = -1,

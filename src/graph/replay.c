@@ -9,6 +9,7 @@
  ** of an iteration: what calls of its graphs cost, the look at the condition,
  ** which waits for the values, and one header for each carry. */
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "graph/graph.h"
@@ -609,20 +610,41 @@ static int run_node(tfd_graph *g, tfd__replay *r, const tfd__node *n,
   return tfd__run(op, in, n->in_n, ints, reals, out, n->out_n, &out_n);
 }
 
+/* The error is the node's, whoever asked for the graph to run; queued work said
+** so itself. */
+TFD_COLD static int blame(const tfd__node *n, int rc) {
+  char where[256] = "";
+
+  if (tfd_error_where()[0] != '\0') return rc;
+  if (n->file != NULL && n->line > 0) {
+    (void)snprintf(where, sizeof where, "%s:%d", n->file, n->line);
+  }
+  (void)tfd__error_set_place(n->replica, where);
+  (void)tfd__error_set_note(n->note);
+  return rc;
+}
+
 /* In the context that it was recorded in, as far as ops see it. */
 static int run_placed(tfd_graph *g, tfd__replay *r, const tfd__node *n,
                       tfd_tensor **lists) {
   tfd_context *c = tfd__context();
   void *tapes = c->tapes;
-  int line = c->line;
   const char *file = c->file;
+  const char *note = c->note;
+  int line = c->line;
+  int replica = c->replica;
   int rc;
 
   TFD_TRY(tfd_device_push(n->device));
   if (n->unfollowed) c->tapes = NULL;
   tfd_context_set_position(n->file, n->line);
+  c->note = n->note;
+  c->replica = n->replica;
   rc = run_node(g, r, n, lists, lists + n->in_n);
+  if (!TFD_LIKELY(rc == TFD_OK)) (void)blame(n, rc);
   tfd_context_set_position(file, line);
+  c->note = note;
+  c->replica = replica;
   c->tapes = tapes;
   (void)tfd_device_pop();
   return rc;

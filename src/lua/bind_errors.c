@@ -16,7 +16,7 @@ void tfd__lua_set_raise(lua_State *L) {
 /* Call the raise function with the `n` values on top. Without one (the core
 ** module was loaded alone) a plain "kind: message" is raised. */
 static int raise(lua_State *L, int n) {
-  luaL_checkstack(L, 9, NULL);
+  luaL_checkstack(L, 10, NULL);
   lua_pushlightuserdata(L, (void *)(uintptr_t)&raise_key);
   lua_rawget(L, LUA_REGISTRYINDEX);
   if (lua_isnil(L, -1)) {
@@ -37,6 +37,7 @@ int tfd__lua_fail(lua_State *L, int code) {
   int64_t bound = tfd_error_bound();
   int replica = tfd_error_replica();
   int exit_code = tfd_error_exit_code();
+  const char *note = tfd_error_note();
 
   if (tfd__interrupt_get()) return tfd__lua_interrupted(L);
   lua_pushstring(L, tfd_status_kind(code));
@@ -58,7 +59,8 @@ int tfd__lua_fail(lua_State *L, int code) {
     lua_pushinteger(L, exit_code);
   else
     lua_pushnil(L);
-  return raise(L, 9);
+  tfd__lua_push_string(L, note[0] != 0 ? note : NULL);
+  return raise(L, 10);
 }
 
 int tfd__lua_error(lua_State *L, const char *kind, const char *hint,

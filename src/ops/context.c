@@ -1,3 +1,4 @@
+#include "base/profile.h"
 #include "ops/ops.h"
 
 #define DEVICE_STACK \
@@ -139,4 +140,9 @@ void tfd_context_set_position(const char *file, int line) {
 
   c->file = file;
   c->line = line;
+}
+
+void tfd_context_set_note(const char *note) {
+  tfd__context()->note =
+      note == NULL || note[0] == '\0' ? NULL : tfd__span_name(note);
 }

@@ -220,6 +220,7 @@ static void describe(dispatch *d, const int64_t *ints, const double *reals,
   call->replica = c->replica;
   call->line = c->line;
   call->file = c->file;
+  call->note = c->note;
 }
 
 /* Hand the kernel to the device's stream. */
@@ -481,7 +482,8 @@ static int show(dispatch *d, const int64_t *ints, const double *reals,
                     .targets_n = d->targets_n,
                     .replica = c->replica,
                     .line = c->line,
-                    .file = c->file};
+                    .file = c->file,
+                    .note = c->note};
   int rc;
 
   TFD_TRY(make_symbols(d, out));

@@ -167,6 +167,7 @@ typedef struct tfd__pending {
   int replica; /* -1 outside replicas */
   int line;    /* script position */
   const char *file;
+  const char *note; /* as tfd_context_set_note was told */
 } tfd__pending;
 
 /* What devices do together to variables, made by another layer. */
@@ -220,6 +221,7 @@ struct tfd_context {
   struct tfd_strategy *strategy; /* whose replica this is; borrowed */
   int line;                      /* script position of the running op */
   const char *file;
+  const char *note; /* what errors of ops say besides, for ever; NULL = none */
 };
 
 /* The calling thread's context; made on first use, never NULL. */

@@ -21,6 +21,9 @@ TFD_API const char *tfd_error_hint(void);
 TFD_API int tfd_error_replica(void);
 /** Script position of a failure that surfaced later, "file:line", or "". */
 TFD_API const char *tfd_error_where(void);
+/** What was going on where the failed op was called, lines or "": a layer, say,
+** whose op a traced function runs. */
+TFD_API const char *tfd_error_note(void);
 /** Op that failed, "gather"; "" if the failure is that of no op. */
 TFD_API const char *tfd_error_op(void);
 /** Argument that the last failure is about, or "" where it does not say. */
@@ -131,5 +134,8 @@ TFD_API int tfd_device_depth(void);
 TFD_API int tfd_device_current(tfd_device **device_p);
 /** Note the script position for messages of queued work. `file` is kept. */
 TFD_API void tfd_context_set_position(const char *file, int line);
+/** Say what ops that the calling thread's context runs or records belong to,
+** lines that their errors show; "" or NULL = nothing. Kept for ever. */
+TFD_API void tfd_context_set_note(const char *note);
 
 #endif

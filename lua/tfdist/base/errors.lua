@@ -214,9 +214,13 @@ end
 ---@param argument? string  what of it is wrong
 ---@param bound? number     that a value did not keep
 ---@param exit_code? integer  that the host ends with when nobody catches it
+---@param note? string  lines for `notes`: what a traced op belongs to
 function M.raise(kind, message, hint, where, replica, op, argument, bound,
-    exit_code)
+    exit_code, note)
   local e = make(kind, readable(message), hint, where, replica, 2)
+  for line in (note or ""):gmatch "[^\n]+" do
+    M.note(e, line)
+  end
   e.op, e.argument, e.bound, e.exit_code = op, argument, bound, exit_code
   e.deferred = where ~= nil or nil
   error(e, 0)
@@ -362,10 +366,16 @@ function M.report(x, level)
 end
 
 --- Add a line of context ("in layer \"dense\"") to an error object on its way
---- up; other values are left alone. Returns the value.
+--- up; other values are left alone, and so is what an error says already, as
+--- those of traced ops do. Returns the value.
 function M.note(x, text)
   if M.is_error(x) then
     x.notes = x.notes or {}
+    for _, line in ipairs(x.notes) do
+      if line == text then
+        return x
+      end
+    end
     x.notes[#x.notes + 1] = text
   end
   return x

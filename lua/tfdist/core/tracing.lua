@@ -11,6 +11,21 @@ local M = {}
 
 local type = type
 
+local pcall, xpcall = pcall, xpcall
+
+local function protected(handler, fn, ...)
+  if handler == nil then
+    return pcall(fn, ...)
+  end
+  return xpcall(fn, handler, ...)
+end
+
+local function unnote(current, outer, ...)
+  current.note = outer
+  raw.context_set_note(outer or "")
+  return ...
+end
+
 --- The trace that goes on, or nil.
 function M.current()
   return state.current.trace
@@ -155,6 +170,21 @@ function M.look_at_sizes(dims)
       raw.refuse_open(dims, "shape")
     end
   end
+end
+
+--- fn(...) as pcall gives it (xpcall, with a handler), where errors that what is
+--- recorded here raises at calls say `note`, a line: an error on its way up at a
+--- call meets nobody who knows.
+---@param note string
+---@param handler? function
+---@param fn function
+function M.noted(note, handler, fn, ...)
+  local current = state.current
+  local outer = current.note
+  note = outer ~= nil and note .. "\n" .. outer or note
+  current.note = note
+  raw.context_set_note(note)
+  return unnote(current, outer, protected(handler, fn, ...))
 end
 
 --- Gradient functions in Lua cannot be replayed.

@@ -354,6 +354,7 @@ static void run_kernel(slow_stream *s, launch *l) {
     (void)snprintf(where, sizeof where, "%s:%d", l->call.file, l->call.line);
   }
   (void)host->error_set_place(l->call.replica, where);
+  (void)host->error_set_note(l->call.note);
   fail(s, l->seq);
 }
 

@@ -36,6 +36,10 @@ int tfd__error_set_place(int replica, const char *where) {
   return host->error_set_place(replica, where);
 }
 
+int tfd__error_set_note(const char *note) {
+  return host->error_set_note(note);
+}
+
 int tfd__blame(const char *op, const char *argument, int64_t bound) {
   return host->blame(op, argument, bound);
 }

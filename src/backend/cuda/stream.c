@@ -38,6 +38,7 @@ typedef struct word {
   int replica;
   int line;
   const char *file;
+  const char *note;
 } word;
 
 typedef struct cuda_stream {
@@ -413,7 +414,8 @@ int tfd__cuda_error_word(const tfd__call *call, const char *what, int64_t bound,
                            .bound = bound,
                            .replica = call->replica,
                            .line = call->line,
-                           .file = call->file};
+                           .file = call->file,
+                           .note = call->note};
   s->words_n++;
   *word_p = (uint64_t *)(uintptr_t)s->values_device + place;
   return TFD_OK;
@@ -435,6 +437,7 @@ static int raise_word(const word *w, uint64_t value) {
       w->name, w->what, (int)(int32_t)(uint32_t)value,
       (unsigned long long)(value >> 32), replica, (long long)w->bound);
   (void)tfd__error_set_place(w->replica, where);
+  (void)tfd__error_set_note(w->note);
   return tfd__blame(w->name, is_label ? "labels" : w->what, w->bound);
 }
 

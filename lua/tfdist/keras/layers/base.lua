@@ -150,6 +150,11 @@ function Layer._make_metatable(class)
   return meta
 end
 
+--- Where an error came from, as errors say it.
+function M.place_of(layer)
+  return ("in layer %s (%s)"):format(text.quote(layer.name), layer:describe())
+end
+
 function Layer._construct(class, meta, ...)
   local own = setmetatable({
     trainable = true, built = false, weights = {}, flags = {}, order = {},
@@ -164,8 +169,7 @@ function Layer._construct(class, meta, ...)
     if errors.is_error(e) and not e.deferred then
       e.layer = e.layer or self.name
     end
-    return errors.note_running(e, ("in layer %s (%s)"):format(
-      text.quote(self.name), self:describe()))
+    return errors.note_running(e, M.place_of(self))
   end
   own.dtype = backend.floatx()
   class.init(self, ...)

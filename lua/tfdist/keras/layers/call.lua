@@ -19,6 +19,7 @@ local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -531,6 +532,10 @@ function base.hooks.call(self, inputs, given, ...)
     current.layer_call = { training = training, token = token }
   elseif outer.training ~= training then
     current.layer_call = { training = training, token = outer.token }
+  end
+  if current.trace ~= nil then
+    return finish(current, outer, tracing.noted(base.place_of(self),
+      own.handler, forward, self, own, inputs, opts))
   end
   return finish(current, outer, xpcall(forward, own.handler, self, own, inputs,
     opts))

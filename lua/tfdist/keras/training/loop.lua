@@ -160,6 +160,10 @@ function M.run_body(model, own, mode, body, pack)
   local ok, result = pcall(traced.runner, model, own, mode, body, pack)
   if ok and result ~= nil then
     ok, result = pcall(result)
+    if not ok and errors.is_error(result)
+      and own.strategy.num_replicas_in_sync == 1 then
+      result.replica = result.replica or 0 -- a graph of one does not count them
+    end
   elseif ok then
     ok, result = call(own.strategy.run, own.strategy, body, pack)
   end

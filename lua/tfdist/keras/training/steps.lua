@@ -14,6 +14,7 @@ local raw = require "tfdist.core.raw"
 local state = require "tfdist.keras.training.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -87,15 +88,25 @@ local function plus(a, b)
   return a + b
 end
 
+local function place_of(loss, y_true, y_pred)
+  return ("in loss %s, labels %s, predictions %s"):format(
+    text.quote(loss.name), type(y_true) == "userdata"
+    and text.shape(y_true.shape) or text.describe(y_true),
+    text.shape(y_pred.shape))
+end
+
 -- Losses of a call, weighed, and what their mean divides by; errors name the
 -- loss.
 local function call_loss(loss, y_true, y_pred, weight)
-  local ok, values = pcall(loss.call, loss, y_true, y_pred)
+  local ok, values
+  if tracing.current() == nil then
+    ok, values = pcall(loss.call, loss, y_true, y_pred)
+  else
+    ok, values = tracing.noted(place_of(loss, y_true, y_pred), nil, loss.call,
+      loss, y_true, y_pred)
+  end
   if not ok then
-    error(errors.note(errors.wrap(values), ("in loss %s, labels %s, "
-      .. "predictions %s"):format(text.quote(loss.name),
-      type(y_true) == "userdata" and text.shape(y_true.shape)
-      or text.describe(y_true), text.shape(y_pred.shape))), 0)
+    error(errors.note(errors.wrap(values), place_of(loss, y_true, y_pred)), 0)
   end
   return losses.weigh(loss, masks.keep(values, widened(values)), y_pred, weight)
 end
