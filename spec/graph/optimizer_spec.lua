@@ -59,16 +59,26 @@ describe("an optimizer in a traced function", function()
     end)
   end
 
-  it("is refused where values decide what it does", function()
-    local v = tf.Variable(1.0)
-    local optimizer = tf.keras.mixed_precision.LossScaleOptimizer(O.SGD(0.5))
-    local ok, e = pcall(tf.function_(function(g)
-      optimizer:apply_gradients({ g }, { v })
-    end), tf.constant(1.0))
-    assert.is_false(ok)
-    assert.are.equal("NotImplementedError", tf.errors.kind(e), tostring(e))
-    assert.are.equal(1, v:read_value():item())
-  end)
+  it("does nothing but halve the scale where gradients are not finite",
+    function()
+      local v = tf.Variable(1.0)
+      local optimizer = tf.keras.mixed_precision.LossScaleOptimizer(O.SGD(0.5),
+        { initial_scale = 8, dynamic_growth_steps = 2 })
+      local step = tf.function_(function(g)
+        optimizer:apply_gradients({ g }, { v })
+      end)
+      local function after(g)
+        step(tf.constant(g))
+        return { v:read_value():item(), optimizer.loss_scale:item(),
+          optimizer.dynamic_counter:read_value():item(),
+          optimizer.iterations:read_value():item() }
+      end
+      assert.are.same({ 0.5, 8, 1, 1 }, after(1.0))
+      assert.are.same({ 0.5, 4, 0, 1 }, after(math.huge))
+      assert.are.same({ 0.5, 2, 0, 1 }, after(0 / 0))
+      assert.are.same({ 0, 2, 1, 2 }, after(1.0))
+      assert.are.same({ -1, 4, 0, 3 }, after(2.0))
+    end)
 
   it("goes on where it was when the learning rate changes", function()
     local v = tf.Variable(1.0)

@@ -82,6 +82,17 @@ local CASES = {
       K.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5),
       { clipnorm = 0.1 }) }
   end,
+  ["loss scaling"] = function()
+    local model = dense()
+    return model, { optimizer = K.mixed_precision.LossScaleOptimizer(
+      K.optimizers.Adam { learning_rate = 0.01, use_ema = true },
+      { initial_scale = 1.5e38, dynamic_growth_steps = 2 }) }
+  end,
+  ["means that take the variables' place"] = function()
+    local model = dense()
+    return model, { optimizer = K.optimizers.AdamW { learning_rate = 0.01,
+      use_ema = true, ema_momentum = 0.5, ema_overwrite_frequency = 3 } }
+  end,
   ["steps of several batches"] = function()
     local model, options = dense()
     options.steps_per_execution = 3

@@ -9,6 +9,7 @@
 local averages = require "tfdist.keras.averages"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
+local guarded = require "tfdist.keras.guarded"
 local lists = require "tfdist.base.lists"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
@@ -437,15 +438,18 @@ end
 
 -- While a function is traced: each of its calls has numbers of its own. Where
 -- those of variables with and without weight decay lie.
-local function numbers_of_calls(own, n)
+local function numbers_of_calls(own, h, n)
   if tracing.current() == nil then
     return nil
   end
+  local certain = h.guard == nil
   local first = tracing.numbers(2 * n, function()
-    local h = M.hyper_of(own)
-    local decaying, plain = reals_of(own, h)
+    local now = M.hyper_of(own)
+    local decaying, plain = reals_of(own, now)
+    own.call_step = now.step
     -- What the call will have written, so that nobody waits to read it.
-    own.step, own.step_version = h.step + 1, own.step_version + 1
+    own.step, own.step_version = now.step + 1,
+      certain and own.step_version + 1 or nil
     return lists.append(lists.copy(decaying), plain)
   end)
   return first, first + n
@@ -455,7 +459,7 @@ end
 -- updates in one call of the runtime.
 local function update_together(own, plan, strategy, payloads, h)
   local decaying, plain = reals_of(own, h)
-  local at_decaying, at_plain = numbers_of_calls(own, #decaying)
+  local at_decaying, at_plain = numbers_of_calls(own, h, #decaying)
   local given, n = {}, payloads.n
   for i = 1, n do
     given[i] = payloads[i].grads
@@ -481,7 +485,7 @@ end
 -- grads[k][i]: the complete gradient for copy i of variable k.
 local function update_one_by_one(own, plan, strategy, grads, h)
   local decaying, plain = reals_of(own, h)
-  local at_decaying, at_plain = numbers_of_calls(own, #decaying)
+  local at_decaying, at_plain = numbers_of_calls(own, h, #decaying)
   for k = 1, plan.n do
     for i = 1, #grads[k] do
       check_form(plan, k, grads[k][i])
@@ -629,15 +633,6 @@ local function in_one_pass(strategy)
     and raw.strategy_adds_up(strategy.handle)
 end
 
--- What a call of a traced function cannot decide.
-local function check_traced(plan, h)
-  shared_slots.check_traced(plan.groups)
-  if h.use_ema and h.ema_overwrite_frequency then
-    errors.raise("NotImplementedError", "apply_gradients: "
-      .. "ema_overwrite_frequency cannot be traced yet")
-  end
-end
-
 local function has_slices(grads)
   for k = 1, #grads do
     for i = 1, grads.replicas do
@@ -649,8 +644,25 @@ local function has_slices(grads)
   return false
 end
 
+-- The updates, and what follows them.
+local function take_step(own, strategy, plan, payloads, h, how)
+  if how.together then
+    update_together(own, plan, strategy, payloads, h)
+  else
+    local grads = by_variable(payloads, plan.n)
+    update_one_by_one(own, plan, strategy, how.aggregated
+      and aggregate(strategy, grads, plan) or grads, h)
+  end
+  constrain(plan)
+  if h.use_ema then
+    averages.update(own, plan, h)
+  end
+  count_step(own, h.step)
+end
+
 --- One step: payloads[i] has the gradients and variables of replica i as lists
---- with n; gradients are summed over replicas if `aggregated`.
+--- with n; gradients are summed over replicas if `aggregated`. A `guard` of
+--- replica 0's is a symbolic boolean: the step is taken where it holds.
 function M.apply(own, strategy, payloads, aggregated)
   local vars = payloads[1].vars
   same_variables(payloads, vars)
@@ -675,22 +687,19 @@ function M.apply(own, strategy, payloads, aggregated)
   end
   local together = not clips and at_once and (aggregated or alone)
   if traced then
-    check_traced(plan, h)
+    shared_slots.check_traced(plan.groups)
     together = together and not alone
       and not has_slices(by_variable(payloads, vars.n))
   end
-  if together then
-    update_together(own, plan, strategy, payloads, h)
-  else
-    local grads = by_variable(payloads, vars.n)
-    update_one_by_one(own, plan, strategy, aggregated and not (traced and alone)
-      and aggregate(strategy, grads, plan) or grads, h)
+  local how = { together = together,
+    aggregated = aggregated and not (traced and alone) }
+  h.guard = payloads[1].guard
+  if h.guard == nil then
+    return take_step(own, strategy, plan, payloads, h, how)
   end
-  constrain(plan)
-  if h.use_ema then
-    averages.update(own, plan, h)
-  end
-  count_step(own, h.step)
+  guarded.when(h.guard, function()
+    take_step(own, strategy, plan, payloads, h, how)
+  end)
 end
 
 -- What callers give ----------------------------------------------------------

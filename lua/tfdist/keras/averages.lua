@@ -1,6 +1,8 @@
 --- Running means of an optimizer's variables (use_ema), one for each copy.
+local guarded = require "tfdist.keras.guarded"
 local raw = require "tfdist.core.raw"
 local shared_slots = require "tfdist.keras.shared_slots"
+local tf = require "tfdist.core.functions"
 local tracing = require "tfdist.core.tracing"
 local values = require "tfdist.distribute.values"
 
@@ -44,7 +46,7 @@ function M.update(own, vars, h)
   if tracing.current() ~= nil then
     -- The update's own numbers, asked for before, have counted the step.
     first = tracing.numbers(#reals, function()
-      return numbers(own.step - 1, h.ema_momentum)
+      return numbers(own.call_step, h.ema_momentum)
     end)
   end
   each(own, vars, function(copy, mean)
@@ -56,7 +58,14 @@ function M.update(own, vars, h)
     shared_slots.average(slot, v, op, reals)
   end)
   local every = h.ema_overwrite_frequency
-  if every and (h.step + 1) % every == 0 then
+  if every and tracing.current() ~= nil then
+    local count = own.iterations
+    count = raw.variable_read(values.is_mirrored(count)
+      and values.copies(count)[1] or count)
+    guarded.when(tf.equal(tf.math.floormod(count + 1, every), 0), function()
+      M.overwrite(own, vars)
+    end)
+  elseif every and (h.step + 1) % every == 0 then
     M.overwrite(own, vars)
   end
 end

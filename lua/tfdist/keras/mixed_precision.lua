@@ -7,6 +7,7 @@ local errors = require "tfdist.base.errors"
 local optimizers = require "tfdist.keras.optimizers"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 local tracing = require "tfdist.core.tracing"
@@ -110,6 +111,29 @@ local function adapt(own, finite)
   own.counter:assign(good)
 end
 
+-- The same by values that only a call knows.
+local function adapt_traced(own, finite)
+  if not own.dynamic then
+    return
+  end
+  local scale, count = own.scale:read_value(), own.counter:read_value()
+  local good = tf.where(finite, count + 1, tf.zeros_like(count))
+  local grows = tf.greater_equal(good, own.growth)
+  local more = tf.where(tf.less(scale * 2, 3.4e38), scale * 2, scale)
+  own.scale:assign(tf.where(finite, tf.where(grows, more, scale),
+    tf.maximum(scale / 2, 1)))
+  own.counter:assign(tf.where(grows, tf.zeros_like(good), good))
+end
+
+-- The inner optimizer's step where `finite`, a symbolic boolean, holds.
+local function apply_where(inner, finite, ...)
+  local own = rawget(inner, "own")
+  own.guard = finite
+  return state.protect(function()
+    own.guard = nil
+  end, inner.apply_gradients, inner, ...)
+end
+
 --- As the inner optimizer's, unless some gradient on some replica is not finite:
 --- then no replica updates anything, and the scale is halved. After
 --- dynamic_growth_steps updates in a row it is doubled. Gradients are those of
@@ -125,16 +149,21 @@ method("apply_gradients", "grads vars:table=nil name=nil "
         .. "cross-replica context", "call it in the function given to "
         .. "strategy:run")
     end
-    if tracing.current() ~= nil then
-      errors.raise("NotImplementedError", WHAT .. ": apply_gradients cannot be "
-        .. "traced yet: whether gradients are finite decides what it does")
-    end
     local given, _, n = apply.split_pairs(grads, vars)
     local list = {}
     for k = 1, n do
       list[k] = gradient(given, k)
     end
-    local finite = context:all_reduce("SUM", trouble(list, n)):item() == 0
+    local total = context:all_reduce("SUM", trouble(list, n))
+    if tracing.is_symbolic(total) then
+      local finite = tf.equal(total, 0)
+      apply_where(own.inner, finite, grads, vars, name, aggregated, skipped)
+      context:merge_call(function()
+        adapt_traced(own, finite)
+      end)
+      return own.inner.iterations
+    end
+    local finite = total:item() == 0
     if finite then
       own.inner:apply_gradients(grads, vars, name, aggregated, skipped)
     end
@@ -254,7 +283,7 @@ M.LossScaleOptimizer = options.wrap(WHAT, "inner_optimizer:table dynamic=true "
   .. "initial_scale=nil dynamic_growth_steps=nil",
   function(inner, dynamic, initial, growth)
     check(inner, dynamic, initial, growth)
-    local function state(value, dtype, name)
+    local function made(value, dtype, name)
       return tf.Variable(value, { dtype = dtype, trainable = false,
         aggregation = "ONLY_FIRST_REPLICA", name = name })
     end
@@ -262,8 +291,8 @@ M.LossScaleOptimizer = options.wrap(WHAT, "inner_optimizer:table dynamic=true "
     return setmetatable({ own = {
       inner = inner, dynamic = dynamic, initial = initial,
       growth = dynamic and (growth or 2000) or nil,
-      scale = state(initial, "float32", "current_loss_scale"),
-      counter = state(0, "int64", "good_steps"),
+      scale = made(initial, "float32", "current_loss_scale"),
+      counter = made(0, "int64", "good_steps"),
     } }, Scaler)
   end)
 

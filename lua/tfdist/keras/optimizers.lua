@@ -243,6 +243,7 @@ method("apply_gradients", "grads vars:table=nil name=nil "
     local n
     grads, vars, n = apply.split_pairs(grads, vars)
     local kept = filter(own, grads, vars, n, context.strategy)
+    kept.guard = own.guard
     if kept.vars.n == 0 then
       return apply.iterations(own)
     end
