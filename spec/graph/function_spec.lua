@@ -144,6 +144,47 @@ describe("a traced function", function()
     end
   end)
 
+  it("makes generators on the first call only", function()
+    local function twice(fn)
+      local f = tf.function_(fn)
+      local list = { values(f()) }
+      list[2] = values(f())
+      return list
+    end
+    local function alone(make)
+      local g = make()
+      return { values(g:normal { 2 }), values(g:normal { 2 }) }
+    end
+    local Generator = tf.random.Generator
+    for _, make in ipairs { function() return Generator.from_seed(3) end,
+      function() return Generator.from_key_counter(3, 5) end,
+      function() return Generator.from_seed(4):split(2)[2] end } do
+      local kept
+      assert.are.same(alone(make), twice(function()
+        kept = kept or make()
+        return kept:normal { 2 }
+      end))
+      raises("ValueError", "only supports variables that are made on the first",
+        tf.function_(function() return make():normal { 2 } end))
+    end
+    assert.are.equal(2, #twice(function()
+      return tf.random.get_global_generator():normal { 2 }
+    end))
+  end)
+
+  it("has the length of tensors where it is known", function()
+    local size
+    tf.function_(function(x)
+      size = #x
+      return x
+    end)(tf.ones { 2, 3 })
+    assert.are.equal(2, size)
+    raises("ValueError", "length is not known", function()
+      tf.function_(function(x) return x * #x end):get_concrete_function(
+        tf.TensorSpec({ -1, 3 }, "float32"))
+    end)
+  end)
+
   it("prints and checks at every call", function()
     local lines = {}
     local v = tf.Variable(0.0)

@@ -13,6 +13,7 @@ local options = require "tfdist.base.options"
 local random_seed = require "tfdist.core.random_seed"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -27,7 +28,10 @@ end
 
 M.is_generator = is_generator
 
+-- As for TensorFlow's, whose state is a variable: traced functions make one at
+-- their first trace only. Errors: ValueError at another one.
 local function new(key, counter)
+  tracing.made_variable "Generator"
   return setmetatable({ _key = key % 2 ^ 53, _counter = counter % 2 ^ 53 },
     Generator)
 end
@@ -176,6 +180,17 @@ local function draw_binomial(tf, draws, self, shape, counts, probs, dtype)
   return tf.cast(total, convert.dtype(dtype, what))
 end
 
+local function split(tf, draws, self, count)
+  -- Two 32-bit draws make the 53 bits of a key, exact on every engine.
+  local halves = raw.tensor_to_flat(draws.uniform(tf, "Generator.split",
+    advance(self), { 2 * count }, 0, 2 ^ 32, "int64"))
+  local list = {}
+  for i = 1, count do
+    list[i] = new(halves[2 * i - 1] + halves[2 * i] % 2 ^ 21 * 2 ^ 32, 0)
+  end
+  return list
+end
+
 local function define_methods(tf, draws)
   method("normal", "shape mean=0 stddev=1 dtype=float32 name=nil",
     function(self, shape, mean, stddev, dtype)
@@ -219,14 +234,11 @@ local function define_methods(tf, draws)
   method("split", "count=1", function(self, count)
     local what = "Generator.split"
     count = options.integer(what, "count", count, 0)
-    -- Two 32-bit draws make the 53 bits of a key, exact on every engine.
-    local halves = raw.tensor_to_flat(draws.uniform(tf, what, advance(self),
-      { 2 * count }, 0, 2 ^ 32, "int64"))
-    local list = {}
-    for i = 1, count do
-      list[i] = new(halves[2 * i - 1] + halves[2 * i] % 2 ^ 21 * 2 ^ 32, 0)
+    if count > 0 then
+      tracing.made_variable "Generator"
     end
-    return list
+    -- The first trace makes them, from numbers that are there then.
+    return tracing.lifted(split, tf, draws, self, count)
   end)
 end
 
@@ -258,7 +270,7 @@ function M.define(tf, def, draws)
   end)
   local global
   def("random.get_global_generator", "", function()
-    global = global or new(random_seed.entropy(), 0)
+    global = global or tracing.lifted(new, random_seed.entropy(), 0)
     return global
   end)
   def("random.set_global_generator", "generator", function(generator)

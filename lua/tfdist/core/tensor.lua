@@ -345,6 +345,13 @@ function M.fill_metatable(meta, tf, own_methods, own_getters, what)
       errors.raise("TypeError", "a scalar has no length (`#` is the size of "
         .. "axis 0)")
     end
+    local size = raw.tensor_is_symbolic(t) and raw.tensor_dims(t)[1] or 0
+    if size < 0 then
+      tracing.look_at_sizes { size }
+      errors.raise("ValueError", ("# of a tensor %s: its length is not known "
+        .. "before the traced function is called"):format(
+        text.shape(raw.tensor_dims(t))), "tf.shape(x)[0] is a tensor with it")
+    end
     return raw.tensor_dim(t, 0)
   end
   M.refuse_order(meta)
