@@ -231,6 +231,83 @@ describe("training over workers #once", function()
     end)
   end)
 
+  -- All bits of losses, metrics and variables, and how often Lua ran a step.
+  it("graphs of steps give the bits of eager ones", function()
+    local program = HEAD .. [[
+      local K, L, steps = tf.keras, tf.keras.layers, nil
+      local function fit(eagerly, optimizer)
+        tf.random.set_seed(3)
+        steps = 0
+        local x, y = tf.random.normal { 22, 6 },
+          tf.random.uniform({ 22 }, { maxval = 3, dtype = "int32" })
+        local model = s:scope(function()
+          local m = K.Sequential { L.Dense(8, { activation = "relu" }),
+            L.BatchNormalization(), L.Dropout(0.2), L.Dense(3) }
+          m:compile { optimizer = optimizer, metrics = { "accuracy" },
+            loss = K.losses.SparseCategoricalCrossentropy {
+              from_logits = true }, run_eagerly = eagerly }
+          local own = m.train_step
+          function m:train_step(...)
+            steps = steps + 1
+            return own(self, ...)
+          end
+          return m
+        end)
+        local h = model:fit(x, y, { batch_size = 4, epochs = 3, verbose = 0,
+          validation_data = { x, y } }).history
+        local list = {}
+        for _, name in ipairs { "loss", "accuracy", "val_loss" } do
+          for i = 1, 3 do
+            list[#list + 1] = ("%.17g"):format(h[name][i])
+          end
+        end
+        for _, v in ipairs(model.variables) do
+          for _, value in ipairs(v:read_value():toflat()) do
+            list[#list + 1] = ("%.17g"):format(value)
+          end
+        end
+        return table.concat(list, " ")
+      end
+      for _, make in ipairs {
+        function() return K.optimizers.SGD(0.1) end,
+        function() return K.optimizers.AdamW { learning_rate = 0.01,
+          clipnorm = 0.5, use_ema = true, ema_overwrite_frequency = 4 } end,
+        function() return K.mixed_precision.LossScaleOptimizer(
+          K.optimizers.SGD(0.1), { initial_scale = 1.5e38,
+            dynamic_growth_steps = 2 }) end } do
+        local wanted = fit(true, s:scope(make))
+        local count = steps
+        local got = fit(false, s:scope(make))
+        print(wanted == got, count, steps <= count / 3, wanted)
+      end
+    ]]
+    for _, shape in ipairs { { 1, 2 }, { 2, 1 }, { 2, 2 } } do
+      local outs = workers.outputs { program = program, n = shape[1],
+        devices = shape[2] }
+      local runs = 0
+      for line in outs[1]:gmatch "[^\n]+" do
+        runs = runs + 1
+        assert.truthy(line:find("^true\t" .. 18 * shape[2] .. "\ttrue\t"), line)
+      end
+      assert.equal(3, runs)
+      for i = 2, #outs do
+        assert.equal(outs[1], outs[i])
+      end
+    end
+  end)
+
+  -- One worker has traced its steps, the other runs them eagerly.
+  it("graphs and eager steps meet", function()
+    local program = HEAD .. FIT:gsub("OPTIMIZER",
+      "tf.keras.optimizers.SGD(0.01)"):gsub('metrics = { "mae" } }',
+      'metrics = { "mae" }, run_eagerly = w == ODD }')
+    local wanted = workers.outputs { program = (program:gsub("ODD", "-1")) }
+    for _, odd in ipairs { "0", "1" } do
+      local outs = workers.outputs { program = (program:gsub("ODD", odd)) }
+      assert.same(wanted, outs)
+    end
+  end)
+
   it("clips the sums, keeps averages, decays", function()
     for _, optimizer in ipairs {
       "tf.keras.optimizers.SGD { learning_rate = 0.05, clipnorm = 0.1 }",

@@ -221,21 +221,35 @@ static int make_room(job *j, int components) {
   return TFD_OK;
 }
 
+static int ask_again(tfd_strategy *s, const tfd__together *t,
+                     tfd_value **result_p);
+
 static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                       const char *what, tfd_object *const *components,
                       int components_n, const tfd__pack_plan *plan,
-                      tfd__deadline until, tfd_value **result_p) {
+                      double timeout, tfd_value **result_p) {
+  tfd__deadline until = timeout > 0 ? tfd__deadline_in(timeout) : 0;
   int n = strategy->devices_n;
   job j = {.strategy = strategy, .op = op, .what = what, .in = components};
   int rc;
   int i;
 
-  TFD_TRY(tfd__check_recorder(strategy, what));
   if (n == 0 || components_n < n || components_n % n != 0) {
     return tfd__fail(TFD_VALUE_ERROR,
                      "%s: %d components for %d replicas; expected as many for "
                      "each",
                      what, components_n, strategy->group->local);
+  }
+  if (tfd__records_together(strategy)) {
+    tfd__together t = {.what = what,
+                       .op = op,
+                       .in = components,
+                       .in_n = components_n,
+                       .plan = plan,
+                       .timeout = timeout,
+                       .ask = ask_again};
+
+    return tfd__record_together(strategy, &t, result_p);
   }
   j.n = n;
   j.leaves = components_n / n;
@@ -251,6 +265,12 @@ static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   }
   tfd__free(j.from);
   return rc;
+}
+
+static int ask_again(tfd_strategy *s, const tfd__together *t,
+                     tfd_value **result_p) {
+  return all_reduce(s, t->op, t->what, t->in, t->in_n, t->plan, t->timeout,
+                    result_p);
 }
 
 /* --- the public entries --------------------------------------------------- */
@@ -282,9 +302,7 @@ int tfd_strategy_all_reduce_packed(tfd_strategy *strategy, tfd_reduce_op op,
   tfd__pack_plan plan = {.packs = packs > 0 ? packs : 0,
                          .bytes = pack_bytes,
                          .backwards = packs < 0};
-  tfd__deadline until =
-      timeout_seconds > 0 ? tfd__deadline_in(timeout_seconds) : 0;
 
   return all_reduce(strategy, op, what, components, components_n,
-                    packs == 0 ? NULL : &plan, until, result_p);
+                    packs == 0 ? NULL : &plan, timeout_seconds, result_p);
 }

@@ -165,6 +165,33 @@ int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
 /* What several processes do together is no part of a recorded function. */
 int tfd__check_recorder(const tfd_strategy *s, const char *what);
 
+/* --- in recorded functions (together.c) ---------------------------------- */
+
+/* A reduction over several processes that a recorder sees: what it is, to be
+** asked for again at each call. */
+typedef struct tfd__together {
+  const char *what;
+  tfd_reduce_op op;
+  tfd_object *const *in; /* of all_reduce leaf-major, one for each replica */
+  int in_n;
+  tfd_device *const *devices; /* NULL = all_reduce; where results go */
+  int devices_n;
+  const tfd__pack_plan *plan; /* of all_reduce; NULL = as it likes */
+  double timeout;             /* seconds, 0 = the group's */
+  int (*ask)(tfd_strategy *s, const struct tfd__together *t,
+             tfd_value **result_p);
+} tfd__together;
+
+/* Must the call be recorded as a whole, and not op by op? */
+static inline bool tfd__records_together(const tfd_strategy *s) {
+  return tfd__context()->recorder != NULL && !tfd__group_is_alone(s->group);
+}
+
+/* Record it. Shapes are those of the inputs. Errors: NotImplemented for slices
+** and sizes that are not known. Owns: *result_p. */
+int tfd__record_together(tfd_strategy *s, const tfd__together *t,
+                         tfd_value **result_p);
+
 /* Are all components slices? */
 bool tfd__all_slices(tfd_object *const *components, int n);
 

@@ -206,6 +206,12 @@ bool tfd__all_slices(tfd_object *const *components, int n) {
   return true;
 }
 
+static int ask_again(tfd_strategy *s, const tfd__together *t,
+                     tfd_value **result_p) {
+  return tfd__strategy_reduce(s, t->op, t->what, t->in, t->in_n, t->devices,
+                              t->devices_n, result_p);
+}
+
 int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                          const char *what, tfd_object *const *components,
                          int components_n, tfd_device *const *destinations,
@@ -218,9 +224,19 @@ int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   int made_n = 0;
   int rc;
 
-  TFD_TRY(tfd__check_recorder(strategy, what));
   TFD_TRY(check_count(what, components_n));
   TFD_TRY(check_count(what, destinations_n));
+  if (tfd__records_together(strategy)) {
+    tfd__together t = {.what = what,
+                       .op = op,
+                       .in = components,
+                       .in_n = components_n,
+                       .devices = destinations,
+                       .devices_n = destinations_n,
+                       .ask = ask_again};
+
+    return tfd__record_together(strategy, &t, result_p);
+  }
   if (tfd__all_slices(components, components_n)) {
     tfd_slices *const *slices = (tfd_slices *const *)components;
 

@@ -176,6 +176,7 @@ int tfd_run_begin(tfd_strategy *strategy, tfd_run **run_p) {
     r->point[0] = 0;
     r->context->line = outer->line;
     r->context->file = outer->file;
+    r->context->note = outer->note;
   }
   set_recorder(run, outer->recorder);
   *run_p = run;

@@ -356,9 +356,10 @@ static const tfd__type recorded_type = {
 };
 
 static int run_recorded(tfd__joint *self, tfd_tensor *const *in,
-                        const double *reals) {
+                        const double *reals, tfd_tensor **out) {
   recorded *r = (recorded *)self;
 
+  (void)out;
   return tfd_strategy_update(r->strategy, r->op, r->targets, r->targets_n,
                              (tfd_object *const *)(const void *)in, r->grads_n,
                              reals, self->reals_n);
@@ -392,7 +393,7 @@ static int record_update(const job *j, int targets_n, int grads_n) {
   }
   rc = recorder->join(recorder, &r->joint,
                       (tfd_tensor *const *)(const void *)j->grads, grads_n,
-                      j->targets, targets_n, j->reals);
+                      j->targets, targets_n, j->reals, NULL);
   if (rc != TFD_OK) tfd__release(r);
   return rc;
 }
@@ -434,7 +435,6 @@ int tfd_strategy_update(tfd_strategy *strategy, int op,
   int rc;
   int i;
 
-  TFD_TRY(tfd__check_recorder(strategy, "strategy update"));
   if (op < 0 || op >= TFD_OP_N) {
     return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op number %d", op);
   }

@@ -37,21 +37,40 @@ static uint64_t versions(const tfd_mirrored *m) {
   return sum;
 }
 
+/* The same as one step of a recorder's. */
+static int record_combined(tfd_mirrored *m, tfd_reduce_op op, const char *what,
+                           tfd_device *device, tfd_tensor **out_p) {
+  tfd_object *in[TFD_MAX_REPLICAS];
+  tfd_value *value = NULL;
+  int i;
+
+  for (i = 0; i < m->n; i++) in[i] = &m->components[i]->object;
+  TFD_TRY(
+      tfd_strategy_reduce(m->strategy, op, what, in, m->n, &device, 1, &value));
+  tfd__retain(value->components[0]);
+  *out_p = (tfd_tensor *)value->components[0];
+  tfd__release(value);
+  return TFD_OK;
+}
+
 /* The copies of all replicas as one. */
 static int combine_copies(tfd_mirrored *m, tfd_device *device,
                           tfd_tensor **out_p) {
   static const char what[] = "SyncOnReadVariable";
   tfd_tensor *in[TFD_MAX_REPLICAS];
-  bool mean = m->aggregation == TFD_AGGREGATION_MEAN;
+  tfd_reduce_op op =
+      m->aggregation == TFD_AGGREGATION_MEAN ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM;
   int i;
 
   for (i = 0; i < m->n; i++) in[i] = m->components[i]->value;
   if (m->aggregation == TFD_AGGREGATION_ONLY_FIRST_REPLICA) {
+    TFD_TRY(tfd__check_recorder(m->strategy, what));
     return tfd__first_over_workers(m->strategy, false, what, in[0], out_p);
   }
-  return tfd__reduce_in_sync(m->strategy,
-                             mean ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM, what, in,
-                             m->n, device, out_p);
+  if (tfd__records_together(m->strategy)) {
+    return record_combined(m, op, what, device, out_p);
+  }
+  return tfd__reduce_in_sync(m->strategy, op, what, in, m->n, device, out_p);
 }
 
 /* Kept until one of the copies is written; nobody here knows when that happens
@@ -61,7 +80,6 @@ static int combine(tfd_mirrored *m, tfd_tensor **t_p) {
   tfd_device *device = NULL;
   uint64_t version = versions(m);
 
-  TFD_TRY(tfd__check_recorder(m->strategy, "SyncOnReadVariable"));
   TFD_TRY(tfd__default_device(&device));
   /* What a recorder saw is of no use to others. */
   if (tfd__context()->recorder != NULL) version = 0;

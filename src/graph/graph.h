@@ -208,7 +208,7 @@ extern const tfd__type tfd__graph_type;
 int tfd__graph_see(tfd__recorder *self, const tfd__pending *op, bool *taken_p);
 int tfd__graph_join(tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
                     int in_n, tfd_variable *const *targets, int targets_n,
-                    const double *reals);
+                    const double *reals, tfd_tensor *const *out);
 int tfd__map_set(tfd__value_map *m, uint64_t key, int value);
 /* Number of the value that t is in this graph; t becomes a constant if it is
 ** none yet. */

@@ -20,7 +20,9 @@ static tfd_device *only_device(const tfd_graph *g) {
     const tfd__node *n = &b->nodes[k];
 
     if (n->dead) continue;
-    if (n->flow >= 0 || (device != NULL && n->device != device)) return NULL;
+    if (n->joint != NULL || n->flow >= 0 ||
+        (device != NULL && n->device != device))
+      return NULL;
     device = n->device;
     for (i = 1; i < n->targets_n; i++) {
       int first = b->targets[n->targets + i - 1];

@@ -293,11 +293,13 @@ static int check_known(const rework *w) {
 
       if (v < 0 || b->values[v].origin != TFD_FROM_NODE) continue;
       from = &b->nodes[b->values[v].of];
-      if (from->host < 0) continue;
+      if (from->host < 0 && from->joint == NULL) continue;
       return tfd__fail(TFD_NOT_IMPLEMENTED,
-                       "%s: the gradient needs what a step of the host gave in "
-                       "a branch or loop",
-                       w->g->name);
+                       "%s: the gradient needs what %s gave in a branch or "
+                       "loop",
+                       w->g->name,
+                       from->joint != NULL ? from->joint->name
+                                           : "a step of the host");
     }
   }
   return TFD_OK;

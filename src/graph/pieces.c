@@ -355,9 +355,11 @@ static int build_joint(const split *s, piece *p, int k) {
   const tfd__node *n = &s->b.nodes[k];
 
   TFD_TRY(TFD_GROW(p->in, n->in_n));
+  TFD_TRY(TFD_GROW(p->out, n->out_n));
   for (; p->in_n < n->in_n; p->in_n++) {
     p->in[p->in_n] = s->b.operands[n->in + p->in_n];
   }
+  for (; p->out_n < n->out_n; p->out_n++) p->out[p->out_n] = n->out + p->out_n;
   return TFD_OK;
 }
 
@@ -500,7 +502,7 @@ static tfd_tensor *source(const tfd_graph *g, const tfd__pieces *p,
 }
 
 static int run_joint(const tfd_graph *g, const tfd__pieces *p, const piece *one,
-                     const tfd__given *given) {
+                     const tfd__given *given, tfd_tensor **out) {
   const tfd__node *n = one->joint;
   const tfd_context *c = tfd__context();
   const char *file = c->file;
@@ -510,7 +512,8 @@ static int run_joint(const tfd_graph *g, const tfd__pieces *p, const piece *one,
   tfd_context_set_position(n->file, n->line);
   rc = n->joint->run(n->joint, p->few,
                      n->numbers >= 0 ? given->numbers + n->numbers
-                                     : g->body.reals + n->reals);
+                                     : g->body.reals + n->reals,
+                     out);
   tfd_context_set_position(file, line);
   return rc;
 }
@@ -523,8 +526,11 @@ static int run_piece(tfd_graph *g, tfd__pieces *p, const piece *one,
   for (i = 0; i < one->in_n; i++) {
     p->few[i] = source(g, p, inputs, one->in[i]);
   }
-  if (one->joint != NULL) return run_joint(g, p, one, given);
-  TFD_TRY(tfd__graph_run(one->graph, p->few, given, out));
+  if (one->joint != NULL) {
+    TFD_TRY(run_joint(g, p, one, given, out));
+  } else {
+    TFD_TRY(tfd__graph_run(one->graph, p->few, given, out));
+  }
   for (i = 0; i < one->out_n; i++) p->values[one->out[i]] = out[i];
   return TFD_OK;
 }

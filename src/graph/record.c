@@ -227,22 +227,23 @@ static int add_attributes(tfd__body *b, tfd__node *n, const tfd__pending *p) {
   return TFD_OK;
 }
 
-static int add_outputs(tfd_graph *g, tfd__node *n, const tfd__pending *p) {
+static int add_outputs(tfd_graph *g, tfd__node *n, tfd_tensor *const *out,
+                       int out_n) {
   tfd__body *b = &g->body;
   int i;
 
   n->out = b->values_n;
-  n->out_n = p->out_n;
-  for (i = 0; i < p->out_n; i++) {
+  n->out_n = out_n;
+  for (i = 0; i < out_n; i++) {
     tfd__graph_value *v = NULL;
     int number = 0;
 
     TFD_TRY(tfd__body_value(b, &v, &number));
-    v->view = p->out[i]->view;
-    v->device = p->out[i]->device;
+    v->view = out[i]->view;
+    v->device = out[i]->device;
     v->origin = TFD_FROM_NODE;
     v->of = b->nodes_n;
-    TFD_TRY(tfd__map_set(&g->map, p->out[i]->id, number));
+    TFD_TRY(tfd__map_set(&g->map, out[i]->id, number));
   }
   return TFD_OK;
 }
@@ -269,7 +270,7 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
   TFD_TRY(add_operands(g, &n, p->in, p->in_n));
   TFD_TRY(add_targets(g, &n, p->targets, p->targets_n));
   TFD_TRY(add_attributes(b, &n, p));
-  TFD_TRY(add_outputs(g, &n, p));
+  TFD_TRY(add_outputs(g, &n, p->out, p->out_n));
   b->nodes[b->nodes_n++] = n;
   *taken_p = true;
   return TFD_OK;
@@ -277,7 +278,7 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
 
 int tfd__graph_join(tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
                     int in_n, tfd_variable *const *targets, int targets_n,
-                    const double *reals) {
+                    const double *reals, tfd_tensor *const *out) {
   tfd_graph *g = (tfd_graph *)self;
   const tfd_context *c = tfd__context();
   tfd__body *b = &g->body;
@@ -297,9 +298,11 @@ int tfd__graph_join(tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
   TFD_TRY(add_operands(g, &n, in, in_n));
   TFD_TRY(add_targets(g, &n, targets, targets_n));
   n.reals = b->reals_n;
-  memcpy(b->reals + b->reals_n, reals, (size_t)j->reals_n * sizeof *reals);
+  if (j->reals_n > 0) {
+    memcpy(b->reals + b->reals_n, reals, (size_t)j->reals_n * sizeof *reals);
+  }
   b->reals_n += j->reals_n;
-  n.out = b->values_n;
+  TFD_TRY(add_outputs(g, &n, out, j->out_n));
   b->nodes[b->nodes_n++] = n;
   g->joints[g->joints_n++] = j;
   return TFD_OK;

@@ -562,8 +562,11 @@ int tfd__replay_value(const tfd_graph *g, const tfd__replay *r, int v,
 }
 
 static int run_joint(tfd_graph *g, tfd__replay *r, const tfd__node *n) {
+  const tfd_context *c = tfd__context();
   size_t bytes = (size_t)(n->in_n + 1) * sizeof(tfd_tensor *);
   tfd_tensor **in = tfd__alloc(bytes);
+  const char *file = c->file;
+  int line = c->line;
   int rc;
   int i;
 
@@ -574,7 +577,9 @@ static int run_joint(tfd_graph *g, tfd__replay *r, const tfd__node *n) {
   tfd_context_set_position(n->file, n->line);
   rc = n->joint->run(n->joint, in,
                      n->numbers >= 0 ? r->numbers + n->numbers
-                                     : g->body.reals + n->reals);
+                                     : g->body.reals + n->reals,
+                     r->values + n->out);
+  tfd_context_set_position(file, line);
   tfd__free(in);
   return rc;
 }

@@ -170,14 +170,16 @@ typedef struct tfd__pending {
   const char *note; /* as tfd_context_set_note was told */
 } tfd__pending;
 
-/* What devices do together to variables, made by another layer. */
+/* What devices or processes do together, made by another layer. */
 typedef struct tfd__joint {
   tfd_object object;
   const char *name;
   int reals_n; /* numbers that it takes */
-  /* Do it with these tensors, of the shapes that were recorded. */
+  int out_n;   /* tensors that it gives */
+  /* Do it with these tensors, of the shapes that were recorded. Owns: what it
+  ** puts into out. */
   int (*run)(struct tfd__joint *self, tfd_tensor *const *in,
-             const double *reals);
+             const double *reals, tfd_tensor **out);
 } tfd__joint;
 
 /* Sees the ops of a context after inference and before they run. While one is
@@ -197,10 +199,11 @@ typedef struct tfd__recorder {
   /* Take the op over (*taken_p = true) or leave it to run, which those without
   ** symbolic inputs can. */
   int (*see)(struct tfd__recorder *self, const tfd__pending *op, bool *taken_p);
-  /* Take over what updates all targets; Owns: a reference to j. */
+  /* Take over what updates all targets and gives `out`, symbolic tensors;
+  ** Owns: a reference to j. */
   int (*join)(struct tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
               int in_n, tfd_variable *const *targets, int targets_n,
-              const double *reals);
+              const double *reals, tfd_tensor *const *out);
   /* May t, symbolic and of another recorder, be input i of `what`? NULL: none
   ** may. */
   int (*adopt)(struct tfd__recorder *self, tfd_tensor *t, const char *what,

@@ -26,9 +26,7 @@ local MET = {} -- in a graph's place: the signature was met once
 
 -- May steps of the model be graphs here?
 local function traces(own)
-  local strategy = own.strategy
   return not own.run_eagerly and not config.functions_run_eagerly()
-    and not strategy.over_workers
     and tracing.current() == nil
 end
 

@@ -1,0 +1,151 @@
+/* Reductions over several processes in recorded functions: each is one step,
+** which asks for the same collective at every call, as a call that is not
+** recorded does. So it does not matter which processes have traced and which
+** have not: what is checked and told of others is the same. */
+#include "distribute/distribute.h"
+
+typedef struct recorded {
+  tfd__joint joint;
+  tfd_strategy *strategy; /* owned reference */
+  tfd__together t;        /* its lists are those below; without inputs */
+  tfd__pack_plan plan;
+  tfd_device *devices[TFD_MAX_REPLICAS];
+} recorded;
+
+static void recorded_destroy(void *self) {
+  recorded *r = self;
+
+  tfd__release(r->strategy);
+  tfd__free(r);
+}
+
+static const tfd__type recorded_type = {
+    .name = "reduction over processes",
+    .destroy = recorded_destroy,
+};
+
+static int run_recorded(tfd__joint *self, tfd_tensor *const *in,
+                        const double *reals, tfd_tensor **out) {
+  const recorded *r = (const recorded *)self;
+  tfd__together t = r->t;
+  tfd_value *value = NULL;
+  int i;
+
+  (void)reals;
+  t.in = (tfd_object *const *)(const void *)in;
+  TFD_TRY(t.ask(r->strategy, &t, &value));
+  for (i = 0; i < self->out_n; i++) {
+    tfd__retain(value->components[i]);
+    out[i] = (tfd_tensor *)value->components[i];
+  }
+  tfd__release(value);
+  return TFD_OK;
+}
+
+/* --- recording ------------------------------------------------------------ */
+
+static int check_input(const tfd__together *t, tfd_object *x, tfd_tensor **p) {
+  int d;
+
+  if (x != NULL && x->type == &tfd__slices_type) {
+    return tfd__refuse_recorder("a reduction of IndexedSlices over workers");
+  }
+  TFD_TRY(tfd__operand(x, p));
+  for (d = 0; d < (*p)->view.rank; d++) {
+    if ((*p)->view.dims[d] >= 0) continue;
+    return tfd__refuse_recorder("a reduction over workers of a tensor whose "
+                                "size only the call knows");
+  }
+  if (t->op != TFD_REDUCE_MEAN || tfd__is_float((*p)->view.dtype)) {
+    return TFD_OK;
+  }
+  return tfd__refuse_recorder("a mean of whole numbers over workers");
+}
+
+static int new_step(tfd_strategy *s, const tfd__together *t, recorded **r_p) {
+  recorded *r = tfd__calloc(1, sizeof *r);
+  int i;
+
+  if (r == NULL) return tfd__no_memory(sizeof *r, t->what);
+  tfd__object_init(&r->joint.object, &recorded_type);
+  r->t = *t;
+  r->t.in = NULL;
+  r->t.what = tfd__span_name(t->what);
+  r->joint.name = r->t.what;
+  r->joint.run = run_recorded;
+  r->joint.out_n = t->devices == NULL ? t->in_n : t->devices_n;
+  tfd__retain(s);
+  r->strategy = s;
+  for (i = 0; i < t->devices_n; i++) r->devices[i] = t->devices[i];
+  if (t->devices != NULL) r->t.devices = r->devices;
+  if (t->plan != NULL) {
+    r->plan = *t->plan;
+    r->t.plan = &r->plan;
+  }
+  *r_p = r;
+  return TFD_OK;
+}
+
+static void release_all(tfd_tensor **list, int n) {
+  while (n > 0) tfd__release(list[--n]);
+}
+
+/* Symbols for what the step gives. */
+static int make_outputs(const tfd_strategy *s, const recorded *r,
+                        tfd_tensor *const *in, tfd_tensor **out) {
+  const tfd_context *c = tfd__context();
+  int i;
+
+  for (i = 0; i < r->joint.out_n; i++) {
+    bool everywhere = r->t.devices == NULL;
+    const tfd__view *like = &in[everywhere ? i : 0]->view;
+    tfd_device *device =
+        everywhere ? s->devices[i % s->devices_n] : r->devices[i];
+    int rc =
+        tfd__tensor_symbolic(&c->recorder->tracer, device, like->dtype,
+                             like->dims, like->rank, c->file, c->line, &out[i]);
+
+    if (rc == TFD_OK) continue;
+    release_all(out, i);
+    return rc;
+  }
+  return TFD_OK;
+}
+
+static int record(tfd_strategy *s, const tfd__together *t, tfd_tensor **in,
+                  tfd_tensor **out, tfd_value **result_p) {
+  tfd__recorder *recorder = tfd__context()->recorder;
+  recorded *r = NULL;
+  int outs = 0;
+  int rc;
+  int i;
+
+  for (i = 0; i < t->in_n; i++) TFD_TRY(check_input(t, t->in[i], &in[i]));
+  TFD_TRY(new_step(s, t, &r));
+  outs = r->joint.out_n;
+  rc = make_outputs(s, r, in, out);
+  if (rc != TFD_OK) {
+    tfd__release(r);
+    return rc;
+  }
+  rc = recorder->join(recorder, &r->joint, in, t->in_n, NULL, 0, NULL, out);
+  if (rc != TFD_OK) tfd__release(r);
+  if (rc == TFD_OK) {
+    rc = tfd_value_new(s, TFD_VALUE_MIRRORED,
+                       (tfd_object *const *)(const void *)out, outs, result_p);
+  }
+  release_all(out, outs);
+  return rc;
+}
+
+int tfd__record_together(tfd_strategy *s, const tfd__together *t,
+                         tfd_value **result_p) {
+  size_t n = (size_t)(t->in_n > TFD_MAX_REPLICAS ? t->in_n : TFD_MAX_REPLICAS);
+  tfd_tensor **lists = tfd__calloc(2 * n, sizeof *lists);
+  int rc;
+
+  if (lists == NULL) return tfd__no_memory(n * 16, t->what);
+  rc = record(s, t, lists, lists + n, result_p);
+  tfd__free(lists);
+  return rc;
+}
