@@ -260,6 +260,7 @@ graph:
 	@echo "  $(BUILD)/graph.dot$(if $(shell command -v dot), and graph.svg)"
 
 include src/backend/cuda/rules.mk
+include src/comm/nccl/rules.mk
 include src/comm/mpi/rules.mk
 include spec/fuzz/targets.mk
 

@@ -17,7 +17,7 @@ local RANK = {
 -- is called like its folder, lists (.def), and these.
 local OPEN = { base = true, types = true }
 local FACES = {
-  ["backend/draw.h"] = true, ["backend/lay.h"] = true,
+  ["backend/cuda/native.h"] = true, ["backend/draw.h"] = true, ["backend/lay.h"] = true,
   ["backend/plugin.h"] = true, ["backend/recurrent.h"] = true,
   ["backend/rows.h"] = true, ["backend/strip.h"] = true,
   ["backend/update_rules.h"] = true, ["backend/window.h"] = true,

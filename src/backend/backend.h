@@ -156,7 +156,7 @@ typedef struct tfd__device_info {
 
 /* Slots may be NULL where this is said. Errors: as tfd__fail; UNAVAILABLE with
 ** the reason from discover when there is no such device here. */
-#define TFD_BACKEND_ABI 3
+#define TFD_BACKEND_ABI 4
 
 typedef struct tfd__backend {
   int abi;                 /* TFD_BACKEND_ABI; first for ever */
@@ -171,6 +171,10 @@ typedef struct tfd__backend {
   /* How many devices there are; called once, at start. */
   int (*discover)(int *count_p);
   int (*describe)(int ordinal, tfd__device_info *info_p);
+  /* From now on there are n devices: number i is a part of the one that
+  ** discover counted as physical[i]. Before the first stream is made, once.
+  ** NULL = its devices are whole. */
+  int (*split)(const int *physical, int n);
   /* Make what libraries make once for all threads, before the first thread
   ** starts and before the handler at exit is registered. NULL = nothing. */
   void (*prepare)(void);
@@ -224,6 +228,13 @@ typedef struct tfd__backend {
   const tfd__kernel *kernels;
   /* Does the kernel take this call's dtypes and attributes? NULL = always. */
   bool (*can_run)(tfd__kernel_id id, const tfd__call *call);
+
+  /* Who does collectives among its devices best, by name; NULL = nobody knows
+  ** them. */
+  const char *provider;
+  /* What such a provider must know of a stream, in words of the device's own
+  ** API (cuda/native.h). NULL = nothing. */
+  const void *(*native)(tfd__stream *stream);
 } tfd__backend;
 
 extern const tfd__backend tfd__cpu_backend;

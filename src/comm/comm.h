@@ -344,7 +344,7 @@ int tfd__provider_register(const tfd__provider *p);
 /* The provider of this name, or, for NULL, the best below `score` that can
  *serve
  ** `config`: in a network the one that TFDIST_TRANSPORT names. Plug-ins are
- ** opened when they are named.
+ ** opened when they are named, by the caller or by the devices' back end.
  ** Errors: NotFound with what could be done; why a plug-in cannot be opened. */
 int tfd__provider_find(const char *name, const tfd__group_config *config,
                        int score, const tfd__provider **provider_p);

@@ -6,6 +6,7 @@
 ** those of the library's functions; lent.h gives a plug-in functions of these
 ** names, so that its code reads as any other's. */
 
+#include "base/environment.h"
 #include "comm/private.h"
 
 typedef struct tfd__provider_host {

@@ -22,6 +22,10 @@ tfd__gotten(const tfd__group *g, const tfd__collective *c, int k, int i) {
   return &c->out[(ptrdiff_t)k * g->local + i];
 }
 
+/* Begin a collective of a group whose ranks are all here, in the shared
+** provider's way. */
+int tfd__shared_run(tfd__group *g, const tfd__collective *c);
+
 /* Fill the empty slots of a provider's table. Errors: FailedPrecondition for a
 ** table of another version or without what has no default. */
 int tfd__provider_complete(tfd__provider *p);

@@ -221,6 +221,25 @@ static int find_best(const tfd__group_config *config, int score,
   return TFD_OK;
 }
 
+/* The provider that the devices' back end names for them is among those to
+** choose from, if it can be opened. Its failure is told once. */
+static void open_devices_own(const tfd__group_config *config) {
+  static const char *refused;
+  const tfd__backend *b = NULL;
+  const tfd__provider *p = NULL;
+  int i;
+
+  if (config->devices == NULL || config->size < 2) return;
+  b = config->devices[0]->backend;
+  for (i = 1; i < config->local; i++) {
+    if (config->devices[i]->backend != b) return;
+  }
+  if (b->provider == NULL || b->provider == refused) return;
+  if (find_or_open(b->provider, &p) == TFD_OK) return;
+  refused = b->provider;
+  tfd__log(TFD_LOG_INFO, "%s", tfd_error_message());
+}
+
 int tfd__provider_find(const char *name, const tfd__group_config *config,
                        int score, const tfd__provider **provider_p) {
   char text[TFD_ENV_TEXT];
@@ -232,6 +251,7 @@ int tfd__provider_find(const char *name, const tfd__group_config *config,
   }
   pthread_mutex_lock(&lock);
   rc = add_built_in();
+  if (rc == TFD_OK && name == NULL) open_devices_own(config);
   if (rc == TFD_OK) {
     rc = name == NULL ? find_best(config, score, provider_p)
                       : find_named(name, config, provider_p);

@@ -351,3 +351,7 @@ const tfd__provider tfd__shared_provider = {
     .can_fuse = can_fuse,
     .fuse = fuse,
 };
+
+int tfd__shared_run(tfd__group *g, const tfd__collective *c) {
+  return tfd__shared_provider.begin[c->kind](g, c, NULL);
+}

@@ -432,20 +432,38 @@ end
 
 -- Choosing -------------------------------------------------------------------
 
---- What a strategy over these devices uses when nothing is said.
----@param devices userdata[]
-function M.choose(devices)
-  for i = 1, #devices do
-    if not raw.device_name(devices[i]):find "GPU" then
-      return one_device
-    end
+local own
+
+-- The runtime asks NCCL itself, for all values at once and without copies.
+local function between_gpus()
+  if own == nil then
+    own = Nccl(1)
+    own.native = true
   end
-  return M.has_nccl() and Nccl(1) or one_device
+  return own
 end
 
---- True when the NCCL plug-in is there.
+--- What a strategy uses when nothing is said.
+---@param handle userdata  the strategy's
+function M.choose(handle)
+  return raw.strategy_provider(handle) == "nccl" and between_gpus()
+    or one_device
+end
+
+-- Looked for once.
+local found
+
+--- True when there are GPUs, and NCCL's plug-in can be used.
 function M.has_nccl()
-  return false
+  if found == nil then
+    found = false
+    local n = raw.device_count "GPU" > 0 and raw.provider_count() or 0
+    for i = 0, n - 1 do
+      local name, _, reason = raw.provider_at(i)
+      found = found or name:find "^nccl_" ~= nil and reason == ""
+    end
+  end
+  return found
 end
 
 --- What of a strategy's cross-device ops handles this value: whole numbers of

@@ -161,9 +161,11 @@ local function provider_of(resolver, how)
 end
 
 local function join(resolver, devices, list, index, how)
-  if how.implementation == "NCCL" and raw.device_count "GPU" == 0 then
-    notice.warn(NAME .. ": implementation NCCL is asked for, but there is no "
-      .. "GPU; sums go over the network")
+  if how.implementation == "NCCL" then
+    notice.warn(NAME .. ": implementation NCCL is asked for, but "
+      .. (raw.device_count "GPU" == 0 and "there is no GPU"
+        or "it connects the GPUs of one process only")
+      .. "; sums go over the network")
   end
   return as_usage(pcall(raw.strategy_join, "multi_worker", devices,
     addresses(list), index, secret(), os.getenv "TFDIST_INSECURE" == "1",

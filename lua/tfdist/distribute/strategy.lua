@@ -312,10 +312,11 @@ local function to_text(self)
       raw.strategy_parameter_device(self.handle, 0))
   end
   local ops = self.cross_device_ops
-  if ops ~= nil and ops ~= cross_device.choose(self.replica_devices) then
+  if ops ~= nil and ops ~= cross_device.choose(self.handle) then
     return shown .. ", reduction: " .. tostring(ops)
   end
   return shown .. ", reduction: " .. (shared and "all devices share memory"
+    or raw.strategy_provider(self.handle) == "nccl" and "NCCL"
     or "copies through the host")
 end
 
@@ -464,7 +465,7 @@ local Central = M.class "CentralStorageStrategy"
 --- One replica on each device, with copies of the variables kept equal.
 --- devices: names; by default all GPUs, else all logical CPU devices.
 --- cross_device_ops: how values are combined; by default all devices that share
---- memory add up together.
+--- memory add up together, and GPUs by NCCL.
 --- Errors: AssertionError for no devices or one twice; ValueError for devices of
 ---   this process and of others; InvalidArgument for one that is not there.
 --- Source: tf.distribute.MirroredStrategy
@@ -474,7 +475,7 @@ M.MirroredStrategy = options.wrap("MirroredStrategy",
     local devices = names ~= nil and M.devices("MirroredStrategy", names)
       or M.all_devices()
     local self = M.new(Mirrored, "mirrored", devices)
-    self.cross_device_ops = ops or cross_device.choose(devices)
+    self.cross_device_ops = ops or cross_device.choose(self.handle)
     return self
   end)
 

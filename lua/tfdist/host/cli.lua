@@ -80,6 +80,30 @@ local function refused()
   return list
 end
 
+-- Who adds up what GPUs have, or why it is not NCCL.
+local function between_gpus()
+  for i = 0, raw.provider_count() - 1 do
+    local name, _, reason = raw.provider_at(i)
+    if name:find "^nccl_" then
+      return reason == "" and "NCCL" or reason
+    end
+  end
+  return "no plug-in for NCCL"
+end
+
+-- Devices that are what they say, and those that stand in for them in tests.
+local function count_gpus()
+  local real, others = 0, 0
+  for i = 0, raw.device_count("GPU") - 1 do
+    if raw.device_describe(raw.device_at("GPU", i)):find "^stand%-in" then
+      others = others + 1
+    else
+      real = real + 1
+    end
+  end
+  return real, others
+end
+
 -- Commands -------------------------------------------------------------------
 
 local commands = {}
@@ -117,6 +141,9 @@ function commands.devices()
   end
   for _, plugin in ipairs(refused()) do
     print(("%-8s %s: %s"):format("", plugin[1], plugin[2]))
+  end
+  if raw.device_count("GPU") > 1 then
+    print(("%-8s sums between GPUs: %s"):format("", between_gpus()))
   end
   return 0
 end
@@ -178,8 +205,12 @@ checks[#checks + 1] = function()
 end
 
 checks[#checks + 1] = function()
-  if raw.device_count("GPU") > 0 then
-    return "ok", raw.device_count("GPU") .. " GPU(s)"
+  local real, others = count_gpus()
+  if others > 0 then
+    return "warn", others .. " stand-in(s) for GPUs, which are none: results "
+      .. "are a processor's", "unset TFDIST_CUDA_STANDIN"
+  elseif real > 0 then
+    return "ok", real .. " GPU(s)"
   end
   return "--", "no GPU in use"
 end
@@ -287,6 +318,7 @@ local TOPICS = { run = launch_options.USAGE }
 
 TOPICS.env = [[
 TFDIST_CPU_DEVICES=N       as --cpu-devices
+TFDIST_GPU_DEVICES=N       split each GPU into N logical devices
 TFDIST_PLUGINS=PLACES      files or folders of plug-ins, between colons
 TFDIST_LAPACK_LIBRARIES=FOLDER   liblapacke.so.3 and libopenblas.so.0 from there
 TFDIST_THREADS=N           as --threads

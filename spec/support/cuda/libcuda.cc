@@ -27,6 +27,7 @@ struct work {
   std::function<void()> run;
   CUevent after; /* wait for this recording first */
   unsigned long recording;
+  std::function<bool()> ready; /* and for this */
 };
 
 struct CUstream_st {
@@ -95,6 +96,7 @@ bool step() {
     if (s->queue.empty()) continue;
     work &w = s->queue.front();
     if (w.after != nullptr && w.after->passed < w.recording) continue;
+    if (sticky == CUDA_SUCCESS && w.ready && !w.ready()) continue;
     std::function<void()> run = std::move(w.run);
 
     s->queue.pop_front();
@@ -123,7 +125,7 @@ void fault(CUresult result, const char *what) {
 }
 
 void put(CUstream s, std::function<void()> run) {
-  s->queue.push_back({std::move(run), nullptr, 0});
+  s->queue.push_back({std::move(run), nullptr, 0, nullptr});
 }
 
 void copy(void *to, const void *from, size_t bytes, bool device_to,
@@ -158,11 +160,29 @@ void launch(const tfd_model_kernel *k, unsigned grid, unsigned threads,
 #define ON_CONTEXT \
   BEGIN if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
 
-__attribute__((visibility("default"))) void
-tfd_standin_enqueue(CUstream s, std::function<void()> run) {
+#define EXPORTED __attribute__((visibility("default")))
+
+EXPORTED void tfd_standin_enqueue(CUstream s, std::function<void()> run,
+                                  std::function<bool()> ready) {
   std::lock_guard<std::recursive_mutex> held(lock);
 
-  put(s, std::move(run));
+  s->queue.push_back({std::move(run), nullptr, 0, std::move(ready)});
+}
+
+EXPORTED int tfd_standin_device() {
+  return current == nullptr ? -1 : current->device;
+}
+
+EXPORTED int tfd_standin_device_of(CUstream s) {
+  return s->device;
+}
+
+EXPORTED bool tfd_standin_is_device(const void *data, size_t bytes) {
+  return is_device((CUdeviceptr)data, bytes);
+}
+
+EXPORTED std::unique_lock<std::recursive_mutex> tfd_standin_lock() {
+  return std::unique_lock<std::recursive_mutex>(lock);
 }
 
 /* --- devices
@@ -404,6 +424,16 @@ API cuStreamCreate(CUstream *stream, unsigned) {
   return CUDA_SUCCESS;
 }
 
+API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  ON_CONTEXT *least = 0;
+  *greatest = -5;
+  return CUDA_SUCCESS;
+}
+
+API cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int) {
+  return cuStreamCreate(stream, flags);
+}
+
 API cuStreamDestroy(CUstream s) {
   std::lock_guard<std::recursive_mutex> held(lock);
 
@@ -421,7 +451,7 @@ API cuStreamSynchronize(CUstream s) {
 }
 
 API cuStreamWaitEvent(CUstream s, CUevent e, unsigned) {
-  ON_CONTEXT s->queue.push_back({nullptr, e, e->recorded});
+  ON_CONTEXT s->queue.push_back({nullptr, e, e->recorded, nullptr});
   return CUDA_SUCCESS;
 }
 

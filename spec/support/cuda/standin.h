@@ -10,8 +10,19 @@
 
 #ifdef __cplusplus
 #include <functional>
+#include <mutex>
 
-void tfd_standin_enqueue(CUstream stream, std::function<void()> run);
+/* `ready`: may it run now that all before it on the stream has? None = yes. It
+** is asked again and again, under the stand-ins' one lock, as `run` is. */
+void tfd_standin_enqueue(CUstream stream, std::function<void()> run,
+                         std::function<bool()> ready = nullptr);
+/* The device that is the calling thread's, -1 = none. */
+int tfd_standin_device();
+int tfd_standin_device_of(CUstream stream);
+/* All of [data, data + bytes) is device memory. */
+bool tfd_standin_is_device(const void *data, size_t bytes);
+/* Hold it for what is shared with work that runs. */
+std::unique_lock<std::recursive_mutex> tfd_standin_lock();
 extern "C" {
 #endif
 /* Says that a library is a stand-in. */

@@ -4,15 +4,16 @@
 ** alone. libcuda, cuBLASLt and cuDNN are opened when first needed, so the
 ** plug-in loads anywhere and says what is missing.
 **
-** Files: driver (libcuda as a table), plugin (entry, devices, memory), stream
+** Files: library (finding them), driver (libcuda as a table), plugin (entry,
+*devices, memory), stream
 ** (order, positions, copies, errors that kernels find), launch (modules and
 ** kernels), then the host side of kernels by family; kernels/ is device code.
 ** May include base, types, backend. Threads: any; each stream has a lock. */
 
 #include <cuda.h>
 
-#include "backend/backend.h"
 #include "backend/cuda/kernels/args.h"
+#include "backend/cuda/native.h"
 
 enum { TFD_CUDA_DEVICES = 64 };
 
@@ -23,12 +24,6 @@ int tfd__cuda_attach(const struct tfd__plugin_host *table);
 /* --- libcuda ----------------------------------------------------------------
  */
 
-typedef struct tfd__driver {
-#define FUNCTION(name) __typeof__(&name) name;
-#include "backend/cuda/driver.def"
-#undef FUNCTION
-} tfd__driver;
-
 extern tfd__driver tfd__cu;
 
 /* Open libcuda and find its functions. Errors: Unavailable with the reason. */
@@ -36,10 +31,6 @@ int tfd__cuda_open(void);
 /* TFD_OK, or the failure of `what`: ResourceExhausted for memory, else
 ** Internal with CUDA's own name and text. */
 int tfd__cuda_check(CUresult result, const char *what);
-/* Open the first of `names` (a list with separators ':') that can be opened.
-** Errors: Unavailable, with what the loader says. */
-int tfd__cuda_library(const char *names, void **library_p);
-int tfd__cuda_symbol(void *library, const char *name, void *function_p);
 
 /* --- devices ----------------------------------------------------------------
  */
@@ -76,6 +67,8 @@ int tfd__cuda_copy_out(tfd__stream *stream, void *host_to, const void *from,
                        size_t bytes);
 int tfd__cuda_copy_across(tfd__stream *stream, void *to, int from_ordinal,
                           const void *from, size_t bytes);
+
+const void *tfd__cuda_native_of(tfd__stream *stream);
 
 /* The three below are for kernels, inside submit. */
 CUstream tfd__cuda_stream(const tfd__call *call);

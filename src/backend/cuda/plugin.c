@@ -90,6 +90,20 @@ static int discover(int *count_p) {
   return TFD_OK;
 }
 
+/* Parts of a GPU share its context, and each has a stream of its own. */
+static int split(const int *physical, int n) {
+  static tfd__gpu whole[TFD_CUDA_DEVICES];
+  static bool kept;
+  int i;
+
+  if (!kept) memcpy(whole, gpus, sizeof whole);
+  kept = true;
+  if (n > TFD_CUDA_DEVICES) n = TFD_CUDA_DEVICES;
+  for (i = 0; i < n; i++) gpus[i] = whole[physical[i]];
+  gpus_n = n;
+  return TFD_OK;
+}
+
 static int describe(int ordinal, tfd__device_info *info_p) {
   const tfd__gpu *g = &gpus[ordinal];
 
@@ -126,6 +140,7 @@ static const tfd__backend cuda_backend = {
     .asynchronous = true,
     .discover = discover,
     .describe = describe,
+    .split = split,
     .stop = stop,
     .alloc = alloc,
     .free = release,
@@ -142,6 +157,8 @@ static const tfd__backend cuda_backend = {
     .kernels_n = TFD_KERNEL_N,
     .kernels = tfd__cuda_kernels_table,
     .can_run = tfd__cuda_can_run,
+    .provider = "nccl",
+    .native = tfd__cuda_native_of,
 };
 
 int tfd_backend_plugin(const tfd__plugin_host *host,

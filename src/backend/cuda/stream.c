@@ -55,7 +55,11 @@ typedef struct cuda_stream {
   word words[WORDS]; /* a ring of the same places */
   int words_first;
   int words_n;
-  CUresult lost;          /* the device no longer answers */
+  CUresult lost;    /* the device no longer answers */
+  uint64_t spoiled; /* from here on there are no results; 0 = there are */
+  tfd_status spoiled_code;
+  char spoiled_reason[512];
+  tfd__cuda_native native;
   CUdeviceptr scratch[4]; /* of the running kernel, freed in stream order */
   int scratch_n;
   CUdeviceptr workspace;
@@ -303,6 +307,49 @@ int tfd__cuda_after(tfd__stream *stream, tfd__stream *on, uint64_t on_seq,
   return rc;
 }
 
+/* --- for others on the same GPU
+ * ------------------------------------------------- */
+
+static void spoil(tfd__stream *stream, uint64_t seq, tfd_status code,
+                  const char *reason) {
+  cuda_stream *s = of(stream);
+
+  pthread_mutex_lock(&s->lock);
+  if (s->spoiled == 0) {
+    s->spoiled = seq;
+    s->spoiled_code = code;
+    (void)snprintf(s->spoiled_reason, sizeof s->spoiled_reason, "%s", reason);
+  }
+  pthread_mutex_unlock(&s->lock);
+}
+
+static void give_up(tfd__stream *stream) {
+  cuda_stream *s = of(stream);
+
+  pthread_mutex_lock(&s->lock);
+  lose(s, CUDA_ERROR_LAUNCH_TIMEOUT);
+  pthread_mutex_unlock(&s->lock);
+}
+
+const void *tfd__cuda_native_of(tfd__stream *stream) {
+  cuda_stream *s = of(stream);
+
+  pthread_mutex_lock(&s->lock);
+  if (s->native.bytes == 0) {
+    s->native =
+        (tfd__cuda_native){.bytes = sizeof s->native,
+                           .ordinal = s->config.ordinal,
+                           .device = tfd__cuda_gpu(s->config.ordinal)->device,
+                           .stream = s->stream,
+                           .driver = &tfd__cu,
+                           .use = tfd__cuda_use,
+                           .spoil = spoil,
+                           .give_up = give_up};
+  }
+  pthread_mutex_unlock(&s->lock);
+  return &s->native;
+}
+
 /* --- copies
  * -------------------------------------------------------------------- */
 
@@ -333,7 +380,8 @@ int tfd__cuda_copy_across(tfd__stream *stream, void *to, int from_ordinal,
   CUresult result;
 
   TFD_TRY(tfd__cuda_use(s->config.ordinal));
-  if (from_ordinal == s->config.ordinal) {
+  if (tfd__cuda_gpu(from_ordinal)->device ==
+      tfd__cuda_gpu(s->config.ordinal)->device) {
     result = tfd__cu.cuMemcpyDtoDAsync(at(to), at(from), bytes, s->stream);
   } else {
     result = tfd__cu.cuMemcpyPeerAsync(
@@ -458,6 +506,11 @@ int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p) {
     }
     s->words_first = (s->words_first + 1) % WORDS;
     s->words_n--;
+  }
+  if (rc == TFD_OK && s->spoiled != 0 && s->spoiled <= s->passed) {
+    *seq_p = s->spoiled;
+    s->spoiled = 0;
+    rc = tfd__fail(s->spoiled_code, "%s", s->spoiled_reason);
   }
   if (rc == TFD_OK && s->lost != CUDA_SUCCESS) {
     *seq_p = s->passed;

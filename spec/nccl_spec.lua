@@ -1,0 +1,95 @@
+-- Programs on several GPUs with sums by NCCL, without either: the stand-ins of
+-- spec/support/cuda.
+local process = require "spec.support.process"
+local standins = require "spec.support.standins"
+
+local on_standins = standins.run
+
+-- Steps of one sum each; says what went wrong, and goes on.
+local STEPS = [[
+local tf = require "tfdist"
+local s = tf.distribute.MirroredStrategy()
+for step = 1, 4 do
+  local ok, e = pcall(function()
+    local sum = s:run(function()
+      local id = tf.distribute.get_replica_context().replica_id_in_sync_group
+      return tf.distribute.get_replica_context():all_reduce("SUM",
+        tf.fill({ 3 }, id + step))
+    end)
+    return s:experimental_local_results(sum)[2]:item(1)
+  end)
+  print(step, ok and e or e.kind .. ": " .. e.message)
+end
+]]
+
+describe("sums between GPUs by NCCL #once", function()
+  if not standins.exists(standins.FOLDER .. "/libnccl.so.2")
+     or not standins.exists(standins.NCCL) then
+    pending("the stand-ins were not built: no CUDA toolkit here")
+    return
+  end
+
+  it("train a network to the CPU's losses, two and four of them", function()
+    local want = standins.script(standins.TRAINING:format '"/cpu:0"', "")
+    assert.equal(0, want.code, want.err)
+    for n, devices in pairs { [2] = '"/gpu:0", "/gpu:1"',
+      [4] = '"/gpu:0", "/gpu:1", "/gpu:2", "/gpu:3"' } do
+      local got = on_standins(standins.TRAINING:format(devices),
+        ("TFD_STANDIN_DEVICES=%d TFD_STANDIN_SEED=%d"):format(n, n))
+      assert.equal(0, got.code, got.err)
+      assert.equal("", standins.apart(want.out, got.out))
+    end
+  end)
+
+  it("are told when a GPU fails, and go on with new connections", function()
+    -- The first one is made before any of the script's.
+    local r = on_standins(STEPS, "TFD_STANDIN_NCCL=error=3,once=1")
+    assert.equal(0, r.code, r.err)
+    assert.equal("1\t3.0\n2\tInternal: all_reduce: NCCL: remote process exited or "
+      .. "there was a network error: a GPU has failed (ordered)\n3\t7.0\n"
+      .. "4\t9.0\n", r.out)
+  end)
+
+  it("are told when one never ends, and go on with new connections", function()
+    local r = on_standins(STEPS, "TFDIST_OP_TIMEOUT=5 "
+      .. "TFD_STANDIN_NCCL=hang=4,once=1")
+    assert.equal(0, r.code, r.err)
+    assert.equal("1\t3.0\n2\t5.0\n3\tDeadlineExceeded: all_reduce: not done by "
+      .. "NCCL on /gpu:0 to /gpu:1 within 5 s\n4\t9.0\n", r.out)
+  end)
+
+  it("pass through the host where NCCL is not there, which is said", function()
+    local folder = os.tmpname()
+    os.remove(folder)
+    assert.equal(0, process.run(('mkdir %s && ln -s "$PWD"/%s/libcu* %s')
+      :format(folder, standins.FOLDER, folder)).code)
+    local others = ("TFDIST_CUDA_STANDIN=%s LD_LIBRARY_PATH="):format(folder)
+    local r = on_standins(STEPS, others)
+    local list = process.run(("env TFDIST_PLUGINS=%s:%s TFD_STANDIN_DEVICES=2 "
+      .. "%s %s devices"):format(standins.CUDA, standins.NCCL, others,
+      standins.HOST))
+    process.run("rm -r " .. folder)
+    assert.equal("", r.err)
+    assert.equal("1\t3.0\n2\t5.0\n3\t7.0\n4\t9.0\n", r.out)
+    assert.matches("sums between GPUs: no NCCL: libnccl.so.2 cannot be opened",
+      list.out, 1, true)
+  end)
+
+  it("are known for what they are", function()
+    local r = on_standins [[
+      local tf = require "tfdist"
+      local D = tf.distribute
+      print(D.MirroredStrategy())
+      print(D.MirroredStrategy { cross_device_ops = D.NcclAllReduce(2) })
+    ]]
+    assert.equal("", r.err)
+    assert.equal("MirroredStrategy{ /gpu:0, /gpu:1 }  2 replicas in sync, "
+      .. "reduction: NCCL\nMirroredStrategy{ /gpu:0, /gpu:1 }  2 replicas in "
+      .. "sync, reduction: NcclAllReduce (num_packs = 2)\n", r.out)
+    local doctor = process.run(("env TFDIST_PLUGINS=%s:%s "
+      .. "TFDIST_CUDA_STANDIN=%s %s doctor"):format(standins.CUDA,
+      standins.NCCL, standins.FOLDER, standins.HOST))
+    assert.matches("1 stand%-in%(s%) for GPUs, which are none", doctor.out)
+    assert.is_nil(doctor.out:match "1 GPU%(s%)")
+  end)
+end)

@@ -1,0 +1,40 @@
+#ifndef TFD_BACKEND_CUDA_NATIVE_H
+#define TFD_BACKEND_CUDA_NATIVE_H
+/* What the CUDA back end shows of its streams to who puts work on the same GPUs
+** with a library of its own (comm/nccl): tfd__backend.native. */
+
+#include <cuda.h>
+
+#include "backend/backend.h"
+
+/* libcuda. */
+typedef struct tfd__driver {
+#define FUNCTION(name) __typeof__(&name) name;
+#include "backend/cuda/driver.def"
+#undef FUNCTION
+} tfd__driver;
+
+typedef struct tfd__cuda_native {
+  size_t bytes; /* sizeof this; first for ever */
+  int ordinal;
+  CUdevice device; /* several ordinals may share one */
+  CUstream stream;
+  const tfd__driver *driver;
+  /* Make the ordinal's context the calling thread's. */
+  int (*use)(int ordinal);
+  /* What was taken from position seq on has no results, for the reason given:
+  ** call it before the stream goes on there. The first call counts. Threads:
+  ** any. */
+  void (*spoil)(tfd__stream *stream, uint64_t seq, tfd_status code,
+                const char *reason);
+  /* The GPU does not go on: all positions pass, and the stream is lost. */
+  void (*give_up)(tfd__stream *stream);
+} tfd__cuda_native;
+
+/* Open the first of `names` (a list with separators ':') that can be opened,
+** where CUDA's libraries are. Errors: Unavailable, with what the loader says.
+*/
+int tfd__cuda_library(const char *names, void **library_p);
+int tfd__cuda_symbol(void *library, const char *name, void *function_p);
+
+#endif

@@ -1,0 +1,462 @@
+/* The provider: what the ranks of a process give to NCCL and get from it.
+**
+** A collective is begun in three steps: each device takes a piece of work that
+** does nothing, so that a failure it knows of keeps all devices from what
+** follows, and NCCL's streams wait for it; NCCL gets the calls of all ranks as
+** one group; the devices wait for NCCL's streams, and take a piece of work
+** behind which the results are. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/environment.h"
+#include "comm/nccl/nccl.h"
+
+/* --- who can ---------------------------------------------------------------
+ */
+
+static const tfd__cuda_native *native_of(tfd_device *device) {
+  const tfd__cuda_native *native = NULL;
+
+  if (strcmp(device->backend->name, "cuda") != 0 ||
+      device->backend->native == NULL) {
+    return NULL;
+  }
+  native = device->backend->native(device->stream);
+  return native->bytes == sizeof *native ? native : NULL;
+}
+
+static int check_device(const tfd__group_config *c, int i) {
+  const tfd__cuda_native *native = native_of(c->devices[i]);
+  int k;
+
+  if (native == NULL) {
+    return tfd__fail(TFD_UNAVAILABLE,
+                     "group: provider \"nccl\" is for GPUs; %s is none",
+                     c->devices[i]->short_name);
+  }
+  for (k = 0; k < i; k++) {
+    if (native_of(c->devices[k])->device != native->device) continue;
+    return tfd__fail(TFD_UNAVAILABLE,
+                     "group: provider \"nccl\" needs a GPU for each rank; %s "
+                     "and %s share one",
+                     c->devices[k]->short_name, c->devices[i]->short_name);
+  }
+  return TFD_OK;
+}
+
+static int can(const tfd__group_config *c) {
+  int i;
+
+  if (c->network != NULL || c->local != c->size || c->devices == NULL) {
+    return tfd__fail(TFD_UNAVAILABLE,
+                     "group: provider \"nccl\" serves the GPUs "
+                     "of one process");
+  }
+  for (i = 0; i < c->local; i++) TFD_TRY(check_device(c, i));
+  return TFD_OK;
+}
+
+/* --- groups ----------------------------------------------------------------
+ */
+
+static double timeout_of(const tfd__group *g, const tfd__group_config *config) {
+  char text[TFD_ENV_TEXT];
+  double seconds = 0;
+
+  if (config->timeout <= 0 && tfd__env_text("TFDIST_OP_TIMEOUT", text)) {
+    seconds = strtod(text, NULL);
+  }
+  return seconds > 0 ? seconds : g->timeout;
+}
+
+static int open_group(tfd__group *g, const tfd__group_config *config) {
+  size_t bytes =
+      sizeof(tfd__nccl_group) + (size_t)g->local * sizeof(tfd__nccl_rank);
+  tfd__nccl_group *own = tfd__calloc(1, bytes);
+  int rc;
+  int i;
+
+  if (own == NULL) return tfd__no_memory(bytes, "group");
+  own->local = g->local;
+  own->base = g->base;
+  own->size = g->size;
+  own->timeout = timeout_of(g, config);
+  for (i = 0; i < g->local; i++) {
+    own->ranks[i].device = g->devices[i];
+    own->ranks[i].native = native_of(g->devices[i]);
+  }
+  rc = tfd__nccl_watch_add(own);
+  if (rc != TFD_OK) {
+    tfd__nccl_group_free(own);
+    return rc;
+  }
+  g->own = own;
+  return TFD_OK;
+}
+
+/* The rest is the thread's: finalisers call this, and wait for nobody. */
+static void close_group(tfd__group *g) {
+  tfd__nccl_group *own = g->own;
+
+  tfd__lock(&tfd__nccl.lock);
+  own->closing = true;
+  tfd__nccl_watch_wake();
+  tfd__unlock(&tfd__nccl.lock);
+  g->own = NULL;
+}
+
+/* --- NCCL's names ----------------------------------------------------------
+ */
+
+/* False for what NCCL does not know. */
+static bool type_of(int dtype, ncclDataType_t *type_p) {
+  switch (dtype) {
+  case TFD_FLOAT32:
+    *type_p = ncclFloat32;
+    return true;
+  case TFD_FLOAT64:
+    *type_p = ncclFloat64;
+    return true;
+  case TFD_FLOAT16:
+    *type_p = ncclFloat16;
+    return true;
+  case TFD_BFLOAT16:
+    *type_p = ncclBfloat16;
+    return true;
+  case TFD_INT8:
+    *type_p = ncclInt8;
+    return true;
+  case TFD_UINT8:
+    *type_p = ncclUint8;
+    return true;
+  case TFD_INT32:
+    *type_p = ncclInt32;
+    return true;
+  case TFD_INT64:
+    *type_p = ncclInt64;
+    return true;
+  default:
+    return false;
+  }
+}
+
+static ncclRedOp_t op_of(tfd_reduce_op op) {
+  switch (op) {
+  case TFD_REDUCE_MEAN:
+    return ncclAvg;
+  case TFD_REDUCE_MIN:
+    return ncclMin;
+  case TFD_REDUCE_MAX:
+    return ncclMax;
+  case TFD_REDUCE_PROD:
+    return ncclProd;
+  default:
+    return ncclSum;
+  }
+}
+
+static bool reduces(tfd__collective_kind kind) {
+  return kind == TFD_COLLECTIVE_ALL_REDUCE || kind == TFD_COLLECTIVE_REDUCE ||
+         kind == TFD_COLLECTIVE_REDUCE_SCATTER;
+}
+
+/* What only moves goes as bytes. */
+static bool can_do(const tfd__group *g, const tfd__collective *c) {
+  ncclDataType_t type;
+  int k;
+
+  if (c->kind == TFD_COLLECTIVE_BARRIER) return false;
+  for (k = 0; reduces(c->kind) && k < c->values; k++) {
+    if (!type_of(tfd__given(g, c, k, 0)->view->dtype, &type)) return false;
+  }
+  return true;
+}
+
+/* --- one value of one rank ---------------------------------------------------
+ */
+
+typedef struct task {
+  const tfd__group *group;
+  const tfd__collective *c;
+  const tfd__nccl_rank *rank;
+  int k; /* value */
+  int i; /* local rank */
+} task;
+
+static void *at(const tfd__piece *p) {
+  return p->buffer == NULL ? NULL : p->view->data;
+}
+
+static size_t count_of(const tfd__piece *p) {
+  return (size_t)p->view->numel;
+}
+
+static ncclResult_t issue_reduction(const task *t) {
+  const tfd__piece *in = tfd__given(t->group, t->c, t->k, t->i);
+  const tfd__piece *out = tfd__gotten(t->group, t->c, t->k, t->i);
+  const tfd__nccl_rank *r = t->rank;
+  ncclRedOp_t op = op_of(t->c->op);
+  ncclDataType_t type = ncclFloat32;
+
+  (void)type_of(in->view->dtype, &type);
+  if (in->view->numel == 0) return ncclSuccess;
+  switch (t->c->kind) {
+  case TFD_COLLECTIVE_REDUCE:
+    return tfd__nc.ncclReduce(at(in), at(out), count_of(in), type, op,
+                              t->c->root, r->comm, r->stream);
+  case TFD_COLLECTIVE_REDUCE_SCATTER:
+    return tfd__nc.ncclReduceScatter(at(in), at(out), count_of(out), type, op,
+                                     r->comm, r->stream);
+  default:
+    return tfd__nc.ncclAllReduce(at(in), at(out), count_of(in), type, op,
+                                 r->comm, r->stream);
+  }
+}
+
+static ncclResult_t issue_broadcast(const task *t) {
+  const tfd__piece *in = tfd__given(t->group, t->c, t->k, t->i);
+  const tfd__piece *out = tfd__gotten(t->group, t->c, t->k, t->i);
+  const tfd__nccl_rank *r = t->rank;
+  bool is_root = t->group->base + t->i == t->c->root;
+  const tfd__piece *given = is_root ? in : out;
+
+  if (given->view->numel == 0) return ncclSuccess;
+  return tfd__nc.ncclBroadcast(at(given), at(out), tfd__view_bytes(given->view),
+                               ncclUint8, t->c->root, r->comm, r->stream);
+}
+
+static bool gives_alike(const task *t) {
+  int64_t first = tfd__gather_count(t->group, t->c, t->k, 0);
+  int q;
+
+  for (q = 1; q < t->group->size; q++) {
+    if (tfd__gather_count(t->group, t->c, t->k, q) != first) return false;
+  }
+  return true;
+}
+
+/* Parts of different lengths are broadcast one after the other. */
+static ncclResult_t issue_gather(const task *t) {
+  const tfd__piece *in = tfd__given(t->group, t->c, t->k, t->i);
+  const tfd__piece *out = tfd__gotten(t->group, t->c, t->k, t->i);
+  const tfd__nccl_rank *r = t->rank;
+  size_t size = tfd__dtype_size(out->view->dtype);
+  ncclResult_t result = ncclSuccess;
+  char *to = at(out);
+  int q;
+
+  if (out->view->numel == 0) return ncclSuccess;
+  if (gives_alike(t)) {
+    return tfd__nc.ncclAllGather(at(in), to, tfd__view_bytes(in->view),
+                                 ncclUint8, r->comm, r->stream);
+  }
+  for (q = 0; q < t->group->size; q++) {
+    size_t bytes = (size_t)tfd__gather_count(t->group, t->c, t->k, q) * size;
+    const void *from = q == t->group->base + t->i ? at(in) : to;
+
+    if (bytes == 0) continue;
+    result = tfd__nc.ncclBroadcast(from, to, bytes, ncclUint8, q, r->comm,
+                                   r->stream);
+    if (result != ncclSuccess && result != ncclInProgress) return result;
+    to += bytes;
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t issue(const task *t) {
+  switch (t->c->kind) {
+  case TFD_COLLECTIVE_BROADCAST:
+    return issue_broadcast(t);
+  case TFD_COLLECTIVE_ALL_GATHER:
+    return issue_gather(t);
+  default:
+    return issue_reduction(t);
+  }
+}
+
+/* --- begin: the lock is held ------------------------------------------------
+ */
+
+static _Thread_local int ran;
+
+static int count_it(const tfd__call *call) {
+  (void)call;
+  ran++;
+  return TFD_OK;
+}
+
+/* A piece of work that does nothing for each device. True when no device has
+** dropped it. */
+static int pass(tfd__group *g, const tfd__collective *c, bool *all_p) {
+  int i;
+
+  ran = 0;
+  for (i = 0; i < g->local; i++) {
+    tfd__call call = {.name = c->what,
+                      .kernel = count_it,
+                      .replica = -1,
+                      .line = c->line,
+                      .file = c->file};
+
+    TFD_TRY(tfd__stream_submit(g->devices[i], &call));
+  }
+  *all_p = ran == g->local;
+  return TFD_OK;
+}
+
+#define CUDA(r, call, what)                                                    \
+  TFD_TRY(tfd__nccl_check_cuda((r)->native->driver, (r)->native->driver->call, \
+                               what))
+
+static int follow_devices(tfd__nccl_group *own, const char *what) {
+  int i;
+
+  for (i = 0; i < own->local; i++) {
+    tfd__nccl_rank *r = &own->ranks[i];
+
+    TFD_TRY(r->native->use(r->native->ordinal));
+    CUDA(r, cuEventRecord(r->ready, r->native->stream), what);
+    CUDA(r, cuStreamWaitEvent(r->stream, r->ready, 0), what);
+  }
+  return TFD_OK;
+}
+
+static int issue_all(const tfd__group *g, tfd__nccl_group *own,
+                     const tfd__collective *c) {
+  ncclResult_t result = ncclSuccess;
+  int rc = TFD_OK;
+  int i;
+  int k;
+
+  TFD_TRY(tfd__nccl_check(tfd__nc.ncclGroupStart(), NULL, c->what));
+  for (i = 0; rc == TFD_OK && i < own->local; i++) {
+    const tfd__nccl_rank *r = &own->ranks[i];
+
+    rc = r->native->use(r->native->ordinal);
+    for (k = 0; rc == TFD_OK && k < c->values; k++) {
+      task t = {.group = g, .c = c, .rank = r, .k = k, .i = i};
+
+      rc = tfd__nccl_check(issue(&t), r->comm, c->what);
+    }
+  }
+  result = tfd__nc.ncclGroupEnd();
+  if (rc == TFD_OK) rc = tfd__nccl_check(result, NULL, c->what);
+  if (rc != TFD_OK) return rc;
+  return tfd__nccl_settle(own, tfd__deadline_in(own->timeout), c->what);
+}
+
+/* The devices go on behind NCCL. */
+static int lead_devices(tfd__nccl_group *own, tfd__nccl_mark *mark,
+                        const char *what) {
+  int i;
+
+  for (i = 0; i < own->local; i++) {
+    tfd__nccl_rank *r = &own->ranks[i];
+    CUevent over = mark != NULL ? mark->over[i] : r->over;
+
+    TFD_TRY(r->native->use(r->native->ordinal));
+    CUDA(r, cuEventRecord(over, r->stream), what);
+    CUDA(r, cuStreamWaitEvent(r->native->stream, over, 0), what);
+  }
+  return TFD_OK;
+}
+
+static void mark_written(const tfd__group *g, const tfd__collective *c) {
+  int k;
+  int i;
+
+  for (k = 0; k < c->values; k++) {
+    for (i = 0; i < g->local; i++) {
+      tfd__buffer *out = tfd__gotten(g, c, k, i)->buffer;
+      uint64_t seq = tfd__stream_seq(g->devices[i]);
+
+      if (out == NULL) continue;
+      if (out == tfd__given(g, c, k, i)->buffer) {
+        out->use_seq = seq;
+      } else {
+        tfd__buffer_made(out, seq);
+      }
+    }
+  }
+}
+
+/* Watch it, unless many are watched already: then the oldest of them stands
+** for it. */
+static tfd__nccl_mark *new_mark(tfd__nccl_group *own, const char *what) {
+  tfd__nccl_mark *m = NULL;
+
+  if (own->marks_n == TFD_NCCL_MARKS) return NULL;
+  m = &own->marks[(own->marks_first + own->marks_n) % TFD_NCCL_MARKS];
+  (void)snprintf(m->name, sizeof m->name, "%s", what);
+  return m;
+}
+
+static void watch_mark(const tfd__group *g, tfd__nccl_group *own,
+                       tfd__nccl_mark *m) {
+  int i;
+
+  if (m == NULL) return;
+  for (i = 0; i < own->local; i++) m->seq[i] = tfd__stream_seq(g->devices[i]);
+  if (own->marks_n++ > 0) return;
+  own->until = tfd__deadline_in(own->timeout);
+  tfd__nccl_watch_wake();
+}
+
+/* Some device failed before: no results anywhere. */
+static int skip(tfd__group *g, const tfd__collective *c) {
+  const tfd__collective together = {.kind = TFD_COLLECTIVE_BARRIER,
+                                    .what = c->what};
+  bool all = false;
+
+  TFD_TRY(tfd__shared_run(g, &together));
+  TFD_TRY(pass(g, c, &all));
+  mark_written(g, c);
+  return TFD_OK;
+}
+
+static int enqueue(tfd__group *g, tfd__nccl_group *own,
+                   const tfd__collective *c) {
+  tfd__nccl_mark *m = NULL;
+  bool all = false;
+
+  TFD_TRY(tfd__nccl_drop_passed(own));
+  m = new_mark(own, c->what);
+  TFD_TRY(follow_devices(own, c->what));
+  TFD_TRY(issue_all(g, own, c));
+  TFD_TRY(lead_devices(own, m, c->what));
+  TFD_TRY(pass(g, c, &all));
+  mark_written(g, c);
+  watch_mark(g, own, m);
+  return TFD_OK;
+}
+
+static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
+  tfd__nccl_group *own = g->own;
+  bool all = false;
+  int rc = TFD_OK;
+
+  (void)t;
+  if (!can_do(g, c)) return tfd__shared_run(g, c);
+  TFD_TRY(pass(g, c, &all));
+  if (!all) return skip(g, c);
+  tfd__lock(&tfd__nccl.lock);
+  rc = tfd__nccl_connect(own);
+  if (rc == TFD_OK) {
+    rc = enqueue(g, own, c);
+    if (rc != TFD_OK) rc = tfd__nccl_break(own);
+  }
+  tfd__unlock(&tfd__nccl.lock);
+  return rc;
+}
+
+const tfd__provider tfd__nccl_provider = {
+    .abi = TFD_PROVIDER_ABI,
+    .name = "nccl",
+    .score = 120,
+    .ordered = true,
+    .can = can,
+    .open = open_group,
+    .close = close_group,
+    .begin = TFD_BEGIN_ALL(begin),
+};
