@@ -41,7 +41,12 @@ describe("tf.config", function()
     assert.equal("TypeError", caught(tf.config.set_logical_device_configuration,
       "CPU").kind)
     assert.equal("ValueError", caught(tf.config.LogicalDeviceConfiguration,
-      { memory_limit = 100 }).kind)
+      { memory_limit = 0 }).kind)
+    assert.equal("ValueError", caught(
+      tf.config.set_logical_device_configuration, "CPU",
+      { tf.config.LogicalDeviceConfiguration { memory_limit = 100 } }).kind)
+    assert.equal("TypeError", caught(
+      tf.config.set_logical_device_configuration, "CPU", { 1 }).kind)
   end)
 
   it("counts bytes, live and at the peak", function()

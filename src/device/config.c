@@ -54,6 +54,52 @@ int tfd_config_set_device_threads(int count) {
   return TFD_OK;
 }
 
+/* Without those of GPU `gpu`. */
+static void forget_gpu(int gpu) {
+  int n = 0;
+  int i;
+
+  for (i = 0; i < asked.gpu_parts_n; i++) {
+    if (asked.gpu_parts[i].gpu != gpu) {
+      asked.gpu_parts[n++] = asked.gpu_parts[i];
+    }
+  }
+  asked.gpu_parts_n = n;
+}
+
+int tfd_config_set_gpu_devices(int gpu, const int64_t *limits, int limits_n) {
+  TFD_GIVEN_LIST(limits, limits_n);
+
+  int i;
+
+  if (gpu < 0 || limits_n < 1) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "set_gpu_devices: GPU %d, %d logical devices; expected a "
+                     "GPU counted from 0, and 1 device or more",
+                     gpu, limits_n);
+  }
+  TFD_TRY(check_not_started("set_gpu_devices"));
+  for (i = 0; i < limits_n; i++) {
+    if (limits[i] >= 0) continue;
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "set_gpu_devices: a limit of %lld bytes; expected 0 "
+                     "(none) or more",
+                     (long long)limits[i]);
+  }
+  forget_gpu(gpu);
+  if (asked.gpu_parts_n + limits_n > TFD_MAX_GPU_PARTS) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "set_gpu_devices: %d logical devices of GPUs; expected %d "
+                     "at most",
+                     asked.gpu_parts_n + limits_n, TFD_MAX_GPU_PARTS);
+  }
+  for (i = 0; i < limits_n; i++) {
+    asked.gpu_parts[asked.gpu_parts_n++] =
+        (tfd__gpu_part){gpu, (size_t)limits[i]};
+  }
+  return TFD_OK;
+}
+
 /* --- environment ---------------------------------------------------------- */
 
 /* *value_p is left alone when the variable is unset or empty. */
@@ -122,11 +168,13 @@ int tfd__config_resolve(tfd__config *c) {
   int threads = 0;
   int level = 0;
   int cores = 0; /* read by tfd__cores */
+  int gpus = 0;
   size_t limit = 0;
 
   TFD_TRY(tfd__env_log_level(&level));
   TFD_TRY(tfd__failpoints_read());
   TFD_TRY(env_int("TFDIST_CPU_DEVICES", 1, TFD_MAX_CPU_DEVICES, &devices));
+  TFD_TRY(env_int("TFDIST_GPU_DEVICES", 1, TFD_MAX_GPU_PARTS, &gpus));
   TFD_TRY(env_queue("TFDIST_QUEUE", &queue));
   TFD_TRY(env_int("TFDIST_THREADS", 0, 4096, &threads));
   TFD_TRY(env_int("TFDIST_CORES", 1, 4096, &cores));
@@ -136,6 +184,9 @@ int tfd__config_resolve(tfd__config *c) {
   c->device_threads =
       asked.device_threads >= 0 ? asked.device_threads : threads;
   c->memory_limit = limit;
+  c->gpu_devices = gpus;
+  memcpy(c->gpu_parts, asked.gpu_parts, sizeof c->gpu_parts);
+  c->gpu_parts_n = asked.gpu_parts_n;
   return TFD_OK;
 }
 

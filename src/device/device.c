@@ -82,9 +82,11 @@ static void free_devices(tfd_device **devices, int n) {
   tfd__free(devices);
 }
 
-/* Devices of one back end behind the *n_p that there are. */
+/* Devices of one back end behind the *n_p that there are; `parts` says what
+** they are parts of, NULL = they are whole. */
 static int add_devices(const tfd__config *c, const tfd__backend *backend,
-                       int count, tfd_device **devices, int *n_p) {
+                       int count, const tfd__gpu_part *parts,
+                       tfd_device **devices, int *n_p) {
   bool cpu = backend == &tfd__cpu_backend;
   bool queued = !cpu || c->queue_mode == TFD_QUEUE_QUEUED ||
                 (c->queue_mode == TFD_QUEUE_AUTO && count > 1);
@@ -94,9 +96,85 @@ static int add_devices(const tfd__config *c, const tfd__backend *backend,
   if (threads == 0) threads = cpu ? tfd__rt.cores / count : 1;
   if (threads < 1) threads = 1;
   for (i = 0; i < count; i++) {
-    TFD_TRY(device_new(backend, *n_p, i, threads, queued, c->memory_limit,
-                       &devices[*n_p]));
+    size_t limit = parts != NULL && parts[i].memory_limit > 0
+                       ? parts[i].memory_limit
+                       : c->memory_limit;
+
+    TFD_TRY(
+        device_new(backend, *n_p, i, threads, queued, limit, &devices[*n_p]));
     (*n_p)++;
+  }
+  return TFD_OK;
+}
+
+/* --- parts of GPUs --------------------------------------------------------
+ */
+
+typedef struct gpu_parts {
+  tfd__gpu_part list[TFD_MAX_GPU_PARTS];
+  int n; /* 0 = GPUs are whole */
+} gpu_parts;
+
+static int add_part(gpu_parts *p, int gpu, size_t limit) {
+  if (p->n == TFD_MAX_GPU_PARTS) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "GPUs are split into more than %d logical devices",
+                     TFD_MAX_GPU_PARTS);
+  }
+  p->list[p->n++] = (tfd__gpu_part){gpu, limit};
+  return TFD_OK;
+}
+
+/* What was asked for of this GPU, or what is asked for of all. */
+static int split_gpu(const tfd__config *c, int gpu, gpu_parts *p) {
+  int before = p->n;
+  int i;
+
+  for (i = 0; i < c->gpu_parts_n; i++) {
+    if (c->gpu_parts[i].gpu != gpu) continue;
+    TFD_TRY(add_part(p, gpu, c->gpu_parts[i].memory_limit));
+  }
+  if (p->n > before) return TFD_OK;
+  for (i = 0; i < (c->gpu_devices > 0 ? c->gpu_devices : 1); i++) {
+    TFD_TRY(add_part(p, gpu, 0));
+  }
+  return TFD_OK;
+}
+
+static bool can_split(const tfd__backend_entry *e) {
+  return e->backend != NULL && e->backend->split != NULL && e->devices > 0;
+}
+
+/* The parts of a back end's GPUs, in order; *n_p devices in all. */
+static int split_devices(const tfd__config *c, const tfd__backend_entry *e,
+                         gpu_parts *p, int *n_p) {
+  int physical[TFD_MAX_GPU_PARTS];
+  int i;
+
+  p->n = 0;
+  *n_p = e->devices;
+  if (!can_split(e) || (c->gpu_devices == 0 && c->gpu_parts_n == 0)) {
+    return TFD_OK;
+  }
+  for (i = 0; i < e->devices; i++) TFD_TRY(split_gpu(c, i, p));
+  for (i = 0; i < p->n; i++) physical[i] = p->list[i].gpu;
+  *n_p = p->n;
+  return e->backend->split(physical, p->n);
+}
+
+static int check_gpus(const tfd__config *c, const tfd__backend_entry *list,
+                      int n) {
+  int gpus = 0;
+  int i;
+
+  for (i = 0; i < n; i++) {
+    if (can_split(&list[i])) gpus = list[i].devices;
+  }
+  for (i = 0; i < c->gpu_parts_n; i++) {
+    if (c->gpu_parts[i].gpu < gpus) continue;
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "set_gpu_devices: no GPU %d; there are %d, counted from 0",
+                     c->gpu_parts[i].gpu, gpus);
   }
   return TFD_OK;
 }
@@ -107,19 +185,26 @@ static int make_devices(const tfd__config *c, tfd_device ***devices_p,
                         int *n_p) {
   const tfd__backend_entry *list = NULL;
   tfd_device **devices = NULL;
-  int total = c->cpu_devices;
+  int total = c->cpu_devices + TFD_MAX_GPU_PARTS;
   int backends = 0;
   int rc;
   int n = 0;
   int i;
 
   tfd__backends(&list, &backends);
+  TFD_TRY(check_gpus(c, list, backends));
   for (i = 1; i < backends; i++) total += list[i].devices;
   devices = tfd__calloc((size_t)total, sizeof(tfd_device *));
   if (devices == NULL) return tfd__no_memory(64, "devices");
-  rc = add_devices(c, &tfd__cpu_backend, c->cpu_devices, devices, &n);
+  rc = add_devices(c, &tfd__cpu_backend, c->cpu_devices, NULL, devices, &n);
   for (i = 1; rc == TFD_OK && i < backends; i++) {
-    rc = add_devices(c, list[i].backend, list[i].devices, devices, &n);
+    gpu_parts parts;
+    int count = 0;
+
+    rc = split_devices(c, &list[i], &parts, &count);
+    if (rc != TFD_OK) break;
+    rc = add_devices(c, list[i].backend, count, parts.n > 0 ? parts.list : NULL,
+                     devices, &n);
   }
   if (rc != TFD_OK) {
     free_devices(devices, n);

@@ -145,11 +145,23 @@ void tfd__pool_free(tfd__pool *pool); /* no buffer may be live */
 
 /* --- configuration and runtime -------------------------------------------- */
 
+enum { TFD_MAX_GPU_PARTS = 64 };
+
+/* One logical device of a GPU. */
+typedef struct tfd__gpu_part {
+  int gpu;
+  size_t memory_limit; /* 0 = none */
+} tfd__gpu_part;
+
 typedef struct tfd__config {
   int cpu_devices;     /* 0 = not set */
   int queue_mode;      /* -1 = not set */
   int device_threads;  /* -1 = not set */
   size_t memory_limit; /* 0 = none */
+  int gpu_devices;     /* that every GPU is split into; 0 = not set */
+  /* Logical devices that were asked for one by one, by GPU. */
+  tfd__gpu_part gpu_parts[TFD_MAX_GPU_PARTS];
+  int gpu_parts_n;
 } tfd__config;
 
 /* Settings made by calls, completed from the environment. Errors: ValueError

@@ -69,6 +69,13 @@ TFD_API bool tfd_termination_seen(void);
  * Errors: ValueError unless 1 <= count <= 64; RuntimeError once the runtime
  *   has started. Source: tf.config.set_logical_device_configuration */
 TFD_API int tfd_config_set_cpu_devices(int count);
+/** Split a GPU (counted from 0) into logical devices, one for each of `limits`:
+ * bytes that it may take, 0 = no limit of its own.
+ * Errors: ValueError for no device, more than 64 in all, or a negative limit;
+ *   RuntimeError once started; where there is no such GPU the start fails.
+ * Source: tf.config.set_logical_device_configuration */
+TFD_API int tfd_config_set_gpu_devices(int gpu, const int64_t *limits,
+                                       int limits_n);
 /** Choose how devices run their work. Errors: RuntimeError once started. */
 TFD_API int tfd_config_set_queue_mode(tfd_queue_mode mode);
 /** Cores each CPU device may use; 0 = this process's cores shared equally.

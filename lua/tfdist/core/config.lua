@@ -13,7 +13,7 @@ local M = { experimental = {}, threading = {} }
 local wrap = options.wrap
 
 -- What was configured, for the getters.
-local configured = { devices = nil, threads = 0, queue_mode = "auto" }
+local configured = { devices = {}, threads = 0, queue_mode = "auto" }
 
 local Device = { __name = "device" }
 
@@ -70,61 +70,101 @@ M.list_logical_devices = wrap("config.list_logical_devices", "device_type=nil",
     return list
   end)
 
-local function cpu_name(device)
+-- Type and number of a physical device: "CPU", 0.
+local function physical(device)
   local name = type(device) == "table" and device.name or device
   if type(name) ~= "string" then
     errors.raise("TypeError", "config: device must be one of "
       .. "tf.config.list_physical_devices(), got " .. text.describe(device))
-  elseif not name:upper():find("CPU:0$") and name:upper() ~= "CPU" then
-    errors.raise("ValueError", "config: no physical device " .. text.quote(name)
-      .. "; there is /physical_device:CPU:0")
   end
-  return name
+  local upper = name:upper() == "CPU" and "CPU:0" or name:upper()
+  local names = {}
+  for _, d in ipairs(M.list_physical_devices()) do
+    local kind, number = d.name:match ":(%a+):(%d+)$"
+    if upper:find(("%s:%s$"):format(kind, number)) then
+      return kind, tonumber(number)
+    end
+    names[#names + 1] = d.name
+  end
+  errors.raise("ValueError", ("config: no physical device %s; there is %s")
+    :format(text.quote(name), table.concat(names, ", ")))
 end
 
---- Settings of one logical device. CPU devices have none.
---- Errors: ValueError for a memory limit, which CPU devices do not have.
+local Logical = { __name = "LogicalDeviceConfiguration" }
+
+--- Settings of one logical device. memory_limit: MiB that it takes at most, of
+--- GPUs only.
+--- Errors: ValueError for a limit below 1.
 --- Source: tf.config.LogicalDeviceConfiguration
 M.LogicalDeviceConfiguration = wrap("config.LogicalDeviceConfiguration",
   "memory_limit=nil experimental_priority=nil", function(memory_limit)
     if memory_limit ~= nil then
-      errors.raise("ValueError", "config.LogicalDeviceConfiguration: CPU "
-        .. "devices have no memory_limit")
+      options.integer("config.LogicalDeviceConfiguration", "memory_limit",
+        memory_limit, 1)
     end
-    return setmetatable({}, { __name = "LogicalDeviceConfiguration" })
+    return setmetatable({ memory_limit = memory_limit }, Logical)
   end)
 
---- Split the processor into logical devices: a list with one
+local SET = "config.set_logical_device_configuration"
+
+-- A list of settings; of a number, as many without any.
+local function settings(x)
+  local n, list = x, {}
+  if type(x) == "table" then
+    n = x.n or #x
+  end
+  options.integer(SET, "the number of logical devices", n, 1, 64)
+  for i = 1, n do
+    list[i] = type(x) == "table" and x[i] or M.LogicalDeviceConfiguration()
+    if getmetatable(list[i]) ~= Logical then
+      errors.raise("TypeError", ("%s: logical_devices[%d] must be a "
+        .. "tf.config.LogicalDeviceConfiguration, got %s"):format(SET, i,
+        text.describe(list[i])))
+    end
+  end
+  return list
+end
+
+local function set_gpu(number, list)
+  local limits = {}
+  for i, one in ipairs(list) do
+    limits[i] = (one.memory_limit or 0) * 1024 * 1024
+  end
+  errors.said_by(SET, raw.config_set_gpu_devices, number, limits)
+end
+
+local function set_cpu(list)
+  for _, one in ipairs(list) do
+    if one.memory_limit ~= nil then
+      errors.raise("ValueError", SET .. ": CPU devices have no memory_limit")
+    end
+  end
+  errors.said_by(SET, raw.config_set_cpu_devices, #list)
+end
+
+--- Split a processor or a GPU into logical devices: a list with one
 --- LogicalDeviceConfiguration each, or just their number.
---- Errors: ValueError unless there are 1..64; RuntimeError once a device was
----   used.
+--- Errors: ValueError unless there are 1..64, and for memory limits of the CPU;
+---   RuntimeError once a device was used.
 --- Source: tf.config.set_logical_device_configuration
-M.set_logical_device_configuration = wrap(
-  "config.set_logical_device_configuration", "device logical_devices",
+M.set_logical_device_configuration = wrap(SET, "device logical_devices",
   function(device, logical_devices)
-    cpu_name(device)
-    local n = logical_devices
-    if type(n) == "table" then
-      n = n.n or #n
+    local kind, number = physical(device)
+    local list = settings(logical_devices)
+    if kind == "CPU" then
+      set_cpu(list)
+    else
+      set_gpu(number, list)
     end
-    options.integer("config.set_logical_device_configuration",
-      "the number of logical devices", n)
-    errors.said_by("config.set_logical_device_configuration",
-      raw.config_set_cpu_devices, n)
-    local list = {}
-    for i = 1, n do
-      list[i] = type(logical_devices) == "table" and logical_devices[i]
-        or M.LogicalDeviceConfiguration()
-    end
-    configured.devices = list
+    configured.devices[kind .. number] = list
   end)
 
 --- The list that was set, nil when the device was not split.
 --- Source: tf.config.get_logical_device_configuration
 M.get_logical_device_configuration = wrap(
   "config.get_logical_device_configuration", "device", function(device)
-    cpu_name(device)
-    return configured.devices
+    local kind, number = physical(device)
+    return configured.devices[kind .. number]
   end)
 
 --- How devices run their work: "auto" (queued when there are several),
@@ -198,7 +238,7 @@ M.experimental.reset_memory_stats = wrap(
 --- Source: tf.config.experimental.set_memory_growth
 M.experimental.set_memory_growth = wrap("config.experimental.set_memory_growth",
   "device enable", function(device, enable)
-    cpu_name(device)
+    physical(device)
     if enable ~= true then
       errors.raise("NotImplementedError", "config.experimental."
         .. "set_memory_growth: memory always grows as needed, got enable = "
@@ -210,7 +250,7 @@ M.experimental.set_memory_growth = wrap("config.experimental.set_memory_growth",
 --- Source: tf.config.experimental.get_memory_growth
 M.experimental.get_memory_growth = wrap("config.experimental.get_memory_growth",
   "device", function(device)
-    cpu_name(device)
+    physical(device)
     return true
   end)
 

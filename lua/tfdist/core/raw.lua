@@ -15,7 +15,7 @@
 ---   version() live_handles(kind) live_bytes() memory_set_limit(bytes)
 ---   test_fail_allocation(n) interrupt(on) is_interrupted() is_started()
 ---   config_set_cpu_devices(n) config_set_queue_mode(mode)
----   config_set_device_threads(n)
+---   config_set_gpu_devices(gpu, limits) config_set_device_threads(n)
 ---   device_count(type) device_at(type, i) device_find(name)
 ---   device_name(d) device_short_name(d) device_threads(d)
 ---   device_is_queued(d) device_synchronize(d)

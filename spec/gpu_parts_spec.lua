@@ -1,0 +1,81 @@
+-- GPUs that are split into logical devices, on the stand-ins.
+local standins = require "spec.support.standins"
+
+-- Says what it got of "GPU:0".
+local SPLIT = [[
+local tf = require "tfdist"
+local C = tf.config
+C.set_logical_device_configuration("GPU:0", {
+  C.LogicalDeviceConfiguration { memory_limit = 8 },
+  C.LogicalDeviceConfiguration() })
+]]
+
+describe("logical GPUs #once", function()
+  if not standins.exists(standins.FOLDER .. "/libcuda.so.1")
+     or not standins.exists(standins.CUDA) then
+    pending("the stand-ins were not built: no CUDA toolkit here")
+    return
+  end
+
+  it("are devices of one GPU, beside those that are whole", function()
+    local r = standins.run(SPLIT .. [[
+      print(#C.get_logical_device_configuration "GPU:0",
+        C.get_logical_device_configuration "GPU:1")
+      for _, d in ipairs(C.list_logical_devices "GPU") do print(d.name) end
+      local s = tf.distribute.MirroredStrategy {
+        devices = { "/gpu:0", "/gpu:1" } }
+      print(s)
+      local sum = s:run(function()
+        local id = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return tf.distribute.get_replica_context():all_reduce("SUM",
+          tf.fill({ 3 }, id + 1))
+      end)
+      print(s:experimental_local_results(sum)[2]:item(1))
+      print(tf.distribute.MirroredStrategy { devices = { "/gpu:0", "/gpu:2" } })
+    ]])
+    assert.equal("", r.err)
+    assert.equal("2\tnil\n/device:GPU:0\n/device:GPU:1\n/device:GPU:2\n"
+      .. "MirroredStrategy{ /gpu:0, /gpu:1 }  2 replicas in sync, "
+      .. "reduction: copies through the host\n3.0\n"
+      .. "MirroredStrategy{ /gpu:0, /gpu:2 }  2 replicas in sync, "
+      .. "reduction: NCCL\n", r.out)
+  end)
+
+  it("take no more than their limit, and go on after that", function()
+    local r = standins.run(SPLIT .. [[
+      local function fill(place, megabytes)
+        return pcall(tf.device, place, function()
+          return tf.fill({ megabytes, 256, 1024 }, 2):sum():item()
+        end)
+      end
+      local ok, e = fill("/gpu:0", 16)
+      print(ok, e.kind)
+      print(fill("/gpu:1", 16))
+      for _ = 1, 8 do assert(fill("/gpu:0", 3)) end -- collected and reused
+      print(fill("/gpu:0", 3))
+    ]])
+    assert.equal("", r.err)
+    assert.equal(("false\tResourceExhausted\ntrue\t%.1f\ntrue\t%.1f\n"):format(
+      16 * 2 ^ 19, 3 * 2 ^ 19), r.out)
+  end)
+
+  it("train a network to the CPU's losses, four of one GPU", function()
+    local want = standins.script(standins.TRAINING:format '"/cpu:0"', "")
+    local got = standins.run(standins.TRAINING:format
+      '"/gpu:0", "/gpu:1", "/gpu:2", "/gpu:3"',
+      "TFD_STANDIN_DEVICES=1 TFDIST_GPU_DEVICES=4")
+    assert.equal(0, got.code, got.err)
+    assert.equal("", standins.apart(want.out, got.out))
+  end)
+
+  it("are refused where there is no such GPU", function()
+    local r = standins.run [[
+      local tf = require "tfdist"
+      local _, e = pcall(tf.config.set_logical_device_configuration, "GPU:2", 2)
+      print(e.kind, e.message)
+    ]]
+    assert.equal("ValueError\tconfig: no physical device \"GPU:2\"; there is "
+      .. "/physical_device:CPU:0, /physical_device:GPU:0, "
+      .. "/physical_device:GPU:1\n", r.out)
+  end)
+end)
