@@ -63,8 +63,11 @@ long number_of(const char *name, long otherwise) {
   return text == nullptr ? otherwise : atol(text);
 }
 
+/* Read once: programs change their environment while other threads are here. */
 unsigned seed() {
-  return (unsigned)number_of("TFD_STANDIN_SEED", 0);
+  static const unsigned chosen = (unsigned)number_of("TFD_STANDIN_SEED", 0);
+
+  return chosen;
 }
 
 unsigned next_random() {
@@ -74,15 +77,18 @@ unsigned next_random() {
 
 /* The failure asked for, when this is the call it is asked of. */
 CUresult injected() {
-  const char *text = getenv("TFD_STANDIN_FAIL");
-  int code = 0;
-  long at = 0;
+  struct order {
+    int code = 0;
+    long at = 0;
+    order() {
+      const char *text = getenv("TFD_STANDIN_FAIL");
 
-  calls++;
-  if (text == nullptr || sscanf(text, "%d@%ld", &code, &at) != 2) {
-    return CUDA_SUCCESS;
-  }
-  return calls == at ? (CUresult)code : CUDA_SUCCESS;
+      if (text == nullptr || sscanf(text, "%d@%ld", &code, &at) != 2) at = 0;
+    }
+  };
+  static const order given;
+
+  return ++calls == given.at ? (CUresult)given.code : CUDA_SUCCESS;
 }
 
 /* Run one piece of work of some stream; false when none can run. */
