@@ -182,6 +182,7 @@ local function between(bench, workers, bytes, text)
   local request = "allreduce " .. bytes
   local rounds = ask(bench, {
     { "shm", workers.shm, request }, { "tcp", workers.tcp, request },
+    { "lent", bytes >= 65536 and workers.shm, "lent " .. bytes },
     { "ring", workers.ring, request }, { "mpi", workers.mpi, request },
     { "gloo", workers.peer, "gloo " .. bytes },
     { "memory", bytes >= 1048576 and workers.shm, "memory " .. bytes },
@@ -193,6 +194,14 @@ local function between(bench, workers, bytes, text)
   end
   line(bench, text .. ", shared memory, x faster than Open MPI", rounds, "shm",
     "mpi", { faster = true, goal = goal })
+  -- What strategies sum lies in memory that the group lends.
+  line(bench, "  gradients' own, x faster than Open MPI", rounds, "lent",
+    "mpi", { faster = true, goal = bytes >= 26214400 and { at_least = 3.5 }
+      or bytes >= 1048576 and { at_least = 5 } or nil })
+  line(bench, "  gradients' own, x faster than gloo", rounds, "lent", "gloo",
+    { faster = true })
+  line(bench, "  gradients' own / memory's limit", rounds, "lent", "memory",
+    { scale = 3 / 2 })
   -- A sum reads and writes each element once, the pass reads two for each one
   -- that it writes.
   line(bench, "  shared memory / memory's limit", rounds, "shm", "memory",
