@@ -104,6 +104,31 @@ local function slow(interpreter, environment, folder, share, always)
     { share = share, always = FIRST_ON_SLOW .. " " .. (always or "") })
 end
 
+-- GPU:0 of the stand-ins: the CUDA back end's kernels on a model of a GPU.
+local PLUGIN, STANDIN = "build/plugins/tfdist_cuda.so", "build/standin"
+local ON_GPU = "spec/ops spec/autograd spec/tensor"
+
+-- The table of cases is one file: some of its cases are drawn, too.
+local function gpu(share)
+  local function command(name)
+    for _, path in ipairs { PLUGIN, STANDIN .. "/libcuda.so.1" } do
+      local file = io.open(path)
+      if not file then
+        return "echo \"== $(ls " .. path .. " 2>&1)\"; "
+          .. "echo '0 successes / 0 failures / 0 errors / 1 pending'"
+      end
+      file:close()
+    end
+    return lua_suite("lua5.4 -l spec.support.on_device",
+      ("%s %s TFDIST_SPEC_TYPE=GPU TFDIST_PLUGINS=%s TFDIST_CUDA_STANDIN=%s "
+        .. "TFDIST_STRICT_FP32=1 TFD_STANDIN_DEVICES=2 TFDIST_CASES_SEED=%d "
+        .. "TFDIST_CASES_SHARE=%d"):format(PLAIN54, TWO, PLUGIN, STANDIN, seed,
+        long and 1 or 20), ON_GPU,
+      { share = share, always = "spec/ops/cases_spec.lua" }).command(name)
+  end
+  return { command = command, kind = "busted" }
+end
+
 local ASAN = "OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:"
   .. "allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1"
 local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
@@ -127,6 +152,7 @@ local suites = {
                                  FIVE .. " TFDIST_QUEUE=queued", DIST) },
   { "slow", slow("lua5.4", PLAIN54, "build", 4,
                  "spec/distribute/same_losses_spec.lua") },
+  { "gpu", gpu(4) },
   { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
                 kind = "cmocka" } },
   { "asan", lua_suite("build/asan/tfdist", ASAN, CORE .. ALSO) },
@@ -149,6 +175,7 @@ local BUILDS = {
   ["lua5.4"] = "make -s -j2 build/spec/slow/tfdist_slow.so build/spec/shadow "
     .. "bench-programs",
   slow = "make -s build/spec/slow/tfdist_slow.so",
+  gpu = "make -s -j2 standins",
   ["asan-slow"] = "make -s -j2 SAN=address hosts "
     .. "build/asan/spec/slow/tfdist_slow.so",
   ["tsan-slow"] = "make -s -j2 SAN=thread hosts "

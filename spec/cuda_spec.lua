@@ -180,7 +180,8 @@ describe("GPU devices on stand-ins #once", function()
     ]]
     assert.equal(0, r.code, r.err)
     assert.equal("false\tInvalidArgument\tsparse_softmax_cross_entropy: label "
-      .. "9 at position 2 is outside [0, 5)\n3.0\n", r.out)
+      .. "9 at position 2 is outside 0..4 (logits have 5 classes; labels count "
+      .. "from 0)\n3.0\n", r.out)
   end)
 
   it("end with an error where CUDA fails, whichever call it is", function()

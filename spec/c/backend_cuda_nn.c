@@ -361,7 +361,8 @@ static void test_bad_label(void **state) {
   assert_int_equal(at, seq);
   assert_string_equal(tfd_error_message(),
                       "sparse_softmax_cross_entropy: label 9 at position 2 "
-                      "is outside [0, 5)");
+                      "is outside 0..4 (logits have 5 classes; labels count "
+                      "from 0)");
   assert_int_equal(gpu->failed(stream, &at), TFD_OK);
   for (int i = 0; i < 3; i++) {
     gpu->free(0, there[i].data, 0);

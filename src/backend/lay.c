@@ -1,5 +1,6 @@
 #include "backend/lay.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* --- joining and repeating ------------------------------------------------ */
@@ -223,4 +224,26 @@ int tfd__lay_roll(const tfd__call *call, tfd__lay copy) {
     which = (which - moved) & moved; /* the next subset of `moved` */
   } while (which != 0);
   return TFD_OK;
+}
+
+/* --- for messages
+ * ------------------------------------------------------------ */
+
+const char *tfd__position_text(const int64_t *dims, int rank, int64_t at,
+                               char text[TFD_POSITION_TEXT]) {
+  int64_t coordinate[TFD_MAX_RANK];
+  size_t used = 0;
+  int i;
+
+  text[0] = '\0';
+  for (i = rank - 1; i >= 0; i--) {
+    coordinate[i] = at % dims[i];
+    at /= dims[i];
+  }
+  for (i = 0; i < rank; i++) {
+    used += (size_t)snprintf(text + used, TFD_POSITION_TEXT - used, "%s%lld%s",
+                             i == 0 ? "[" : ",", (long long)coordinate[i],
+                             i == rank - 1 ? "]" : "");
+  }
+  return text;
 }

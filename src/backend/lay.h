@@ -57,4 +57,12 @@ int tfd__lay_strided_slice_grad(const tfd__call *call, tfd__lay copy);
 /* ints: shift (list), axis (list). */
 int tfd__lay_roll(const tfd__call *call, tfd__lay copy);
 
+/* --- for messages
+ * ------------------------------------------------------------ */
+
+/* "[2,0]": the coordinates of element `at`; "" for a scalar. */
+#define TFD_POSITION_TEXT (TFD_MAX_RANK * 22 + 2)
+const char *tfd__position_text(const int64_t *dims, int rank, int64_t at,
+                               char text[TFD_POSITION_TEXT]);
+
 #endif

@@ -80,9 +80,11 @@ int tfd__cuda_scratch(const tfd__call *call, size_t bytes, void **data_p);
 int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p);
 
 /* Where a kernel notes the first element whose value it cannot take:
-** position << 32 | the value's low half, kept by atomic minimum. `what` names
-** it in the message: "label 7 at position 2 is outside [0, 5)". */
-int tfd__cuda_error_word(const tfd__call *call, const char *what, int64_t bound,
+** position << 32 | the value's low half, kept by atomic minimum. The message
+** names element and value of `argument`, whose values are to be in [0, bound);
+** that of "labels" speaks of classes. */
+int tfd__cuda_error_word(const tfd__call *call, const char *argument,
+                         const tfd__view *values, int64_t bound,
                          uint64_t **word_p);
 
 /* --- kernels ----------------------------------------------------------------

@@ -593,6 +593,9 @@ static int pool_grad(const tfd__call *call, int way, const void *x,
   int rc;
 
   if (dx->numel == 0) return TFD_OK;
+  if (tfd__in(call, call->in_n - 1)->numel == 0) {
+    return tfd__cuda_zeros_like(call);
+  }
   TFD_TRY(pooling(call, dx, way, &f));
   pthread_mutex_lock(&lock);
   rc = plan_of(call, &f, &p, &workspace);

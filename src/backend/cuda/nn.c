@@ -48,8 +48,8 @@ static int sparse(const tfd__call *call, int op) {
                    .wide_labels = labels->dtype == TFD_INT64};
 
   if (op == TFD_CU_SPARSE_GRAD) a.grad = tfd__in(call, 2)->data;
-  TFD_TRY(tfd__cuda_error_word(call, "label", logits->dims[logits->rank - 1],
-                               &a.error));
+  TFD_TRY(tfd__cuda_error_word(call, "labels", labels,
+                               logits->dims[logits->rank - 1], &a.error));
   return rows(call, logits, &a);
 }
 
@@ -141,7 +141,7 @@ int tfd__cuda_gather(const tfd__call *call) {
     if (i > axis) a.inner *= params->dims[i];
   }
   a.bound = params->dims[axis];
-  TFD_TRY(tfd__cuda_error_word(call, "indices: value", a.bound, &a.error));
+  TFD_TRY(tfd__cuda_error_word(call, "indices", indices, a.bound, &a.error));
   return tfd__cuda_launch(call, &by_size[tfd__dtype_size(params->dtype)],
                           tfd__cuda_blocks(call, n), &a, sizeof a);
 }

@@ -1,5 +1,6 @@
 /* Host side of reductions: axes split into kept and reduced ones, and how many
 ** pieces an output's elements are cut into, by the shape alone. */
+#include <math.h>
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
@@ -77,6 +78,18 @@ static void cut(tfd_cu_reduce *a, bool blocks) {
   if (a->parts < 1) a->parts = 1;
 }
 
+/* Extremes are the ends of the type, a mean is 0; `*done_p` says whether the
+** kernel has nothing to do. */
+static int of_no_integers(const tfd__call *call, int op, bool *done_p) {
+  double value = 0;
+
+  *done_p = op == TFD_CU_max || op == TFD_CU_min || op == TFD_CU_mean;
+  if (!*done_p) return TFD_OK;
+  if (op != TFD_CU_mean)
+    value = (double)(op == TFD_CU_max ? -INFINITY : INFINITY);
+  return tfd__cuda_fill_with(call, tfd__out(call, 0), value);
+}
+
 static int reduce(const tfd__call *call, int op) {
   static tfd__cuda_kernels threads = {
       TFD_CUDA_FLOATS("reduce", "reduce_threads"),
@@ -102,6 +115,12 @@ static int reduce(const tfd__call *call, int op) {
   a.out = tfd__out(call, 0)->data;
   a.divide = (double)a.reduced;
   if (a.kept == 0) return TFD_OK;
+  if (a.reduced == 0 && !tfd__is_float(in->dtype)) {
+    bool done = false;
+
+    TFD_TRY(of_no_integers(call, op, &done));
+    if (done) return TFD_OK;
+  }
   if (a.parts > 1) {
     TFD_TRY(
         tfd__cuda_scratch(call, (size_t)(a.kept * a.parts) * 8, &a.partial));

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/lay.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -33,8 +34,10 @@ typedef struct mark {
 typedef struct word {
   uint64_t seq;
   const char *name; /* the op's, static */
-  const char *what;
+  const char *argument;
   int64_t bound;
+  int64_t dims[TFD_MAX_RANK]; /* of the argument */
+  int rank;
   int replica;
   int line;
   const char *file;
@@ -60,7 +63,7 @@ typedef struct cuda_stream {
   tfd_status spoiled_code;
   char spoiled_reason[512];
   tfd__cuda_native native;
-  CUdeviceptr scratch[4]; /* of the running kernel, freed in stream order */
+  CUdeviceptr scratch[16]; /* of the running kernel, freed in stream order */
   int scratch_n;
   CUdeviceptr workspace;
   size_t workspace_bytes;
@@ -438,7 +441,8 @@ int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p) {
 /* --- values that kernels refuse
  * --------------------------------------------------- */
 
-int tfd__cuda_error_word(const tfd__call *call, const char *what, int64_t bound,
+int tfd__cuda_error_word(const tfd__call *call, const char *argument,
+                         const tfd__view *values, int64_t bound,
                          uint64_t **word_p) {
   cuda_stream *s = of(call->stream);
   int place = (s->words_first + s->words_n) % WORDS;
@@ -458,35 +462,52 @@ int tfd__cuda_error_word(const tfd__call *call, const char *what, int64_t bound,
   }
   s->words[place] = (word){.seq = taken(s),
                            .name = call->name,
-                           .what = what,
+                           .argument = argument,
                            .bound = bound,
+                           .rank = values->rank,
                            .replica = call->replica,
                            .line = call->line,
                            .file = call->file,
                            .note = call->note};
+  memcpy(s->words[place].dims, values->dims, sizeof s->words[place].dims);
   s->words_n++;
   *word_p = (uint64_t *)(uintptr_t)s->values_device + place;
   return TFD_OK;
 }
 
-static int raise_word(const word *w, uint64_t value) {
-  bool is_label = strcmp(w->what, "label") == 0;
+/* The texts of the CPU's kernels. */
+static void tell(const word *w, int64_t at, int64_t value) {
+  char text[TFD_POSITION_TEXT];
+
+  if (strcmp(w->argument, "labels") == 0) {
+    char replica[32] = "";
+
+    if (w->replica >= 0) {
+      (void)snprintf(replica, sizeof replica, " of replica %d", w->replica);
+    }
+    (void)tfd__fail(TFD_INVALID_ARGUMENT,
+                    "%s: label %lld at position %lld%s is outside 0..%lld "
+                    "(logits have %lld classes; labels count from 0)",
+                    w->name, (long long)value, (long long)at, replica,
+                    (long long)w->bound - 1, (long long)w->bound);
+    return;
+  }
+  (void)tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s%s = %lld is outside [0, %lld)",
+                  w->name, w->argument,
+                  tfd__position_text(w->dims, w->rank, at, text),
+                  (long long)value, (long long)w->bound);
+}
+
+static int raise_word(const word *w, uint64_t noted) {
   char where[256] = "";
-  char replica[32] = "";
 
   if (w->file != NULL && w->line > 0) {
     (void)snprintf(where, sizeof where, "%s:%d", w->file, w->line);
   }
-  if (is_label && w->replica >= 0) {
-    (void)snprintf(replica, sizeof replica, " of replica %d", w->replica);
-  }
-  (void)tfd__fail(
-      TFD_INVALID_ARGUMENT, "%s: %s %d at position %llu%s is outside [0, %lld)",
-      w->name, w->what, (int)(int32_t)(uint32_t)value,
-      (unsigned long long)(value >> 32), replica, (long long)w->bound);
+  tell(w, (int64_t)(noted >> 32), (int32_t)(uint32_t)noted);
   (void)tfd__error_set_place(w->replica, where);
   (void)tfd__error_set_note(w->note);
-  return tfd__blame(w->name, is_label ? "labels" : w->what, w->bound);
+  return tfd__blame(w->name, w->argument, w->bound);
 }
 
 int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p) {

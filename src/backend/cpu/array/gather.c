@@ -1,38 +1,17 @@
 /* Kernels that read rows chosen by indices. */
 #include "backend/cpu/array/combine.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* --- checking ------------------------------------------------------------- */
 
-/* "[2,0]": the coordinates of position `at`. */
-static const char *position(const tfd__view *v, int64_t at, char *buf,
-                            size_t n) {
-  int64_t coordinate[TFD_MAX_RANK];
-  size_t used = 0;
-  int i;
-
-  buf[0] = '\0';
-  for (i = v->rank - 1; i >= 0; i--) {
-    coordinate[i] = at % v->dims[i];
-    at /= v->dims[i];
-  }
-  for (i = 0; i < v->rank; i++) {
-    used +=
-        (size_t)snprintf(buf + used, n - used, "%s%lld%s", i == 0 ? "[" : ",",
-                         (long long)coordinate[i], i == v->rank - 1 ? "]" : "");
-    if (used >= n) break;
-  }
-  return buf;
-}
-
 int tfd__index_fail(const tfd__call *call, const char *arg,
                     const tfd__view *indices, int64_t at, int64_t bound) {
-  char text[128];
+  char text[TFD_POSITION_TEXT];
 
   (void)tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s%s = %lld is outside [0, %lld)",
-                  call->name, arg, position(indices, at, text, sizeof text),
+                  call->name, arg,
+                  tfd__position_text(indices->dims, indices->rank, at, text),
                   (long long)tfd__index_at(indices, at), (long long)bound);
   return tfd__blame(call->name, arg, bound);
 }
