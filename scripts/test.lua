@@ -121,8 +121,8 @@ local function gpu(share)
     end
     return lua_suite("lua5.4 -l spec.support.on_device",
       ("%s %s TFDIST_SPEC_TYPE=GPU TFDIST_PLUGINS=%s TFDIST_CUDA_STANDIN=%s "
-        .. "TFDIST_STRICT_FP32=1 TFD_STANDIN_DEVICES=2 TFDIST_CASES_SEED=%d "
-        .. "TFDIST_CASES_SHARE=%d"):format(PLAIN54, TWO, PLUGIN, STANDIN, seed,
+        .. "TFDIST_STRICT_FP32=1 TFD_STANDIN_DEVICES=2 "
+        .. "TFDIST_CASES_SHARE=%d"):format(PLAIN54, TWO, PLUGIN, STANDIN,
         long and 1 or 20), ON_GPU,
       { share = share, always = "spec/ops/cases_spec.lua" }).command(name)
   end
