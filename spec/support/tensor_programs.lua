@@ -120,10 +120,7 @@ local function run(program, way)
   helpers.trace_inner = way.inner == true
   local list = {}
   for k, call in ipairs(calls_of(program)) do
-    -- Reads of a variable are values of a graph, which sum what second
-    -- gradients of each read have before those of the variable.
-    local sources = program.has_tape and {} or variables
-    list[k] = outcome(variables, call.around and around(sources, fn) or fn,
+    list[k] = outcome(variables, call.around and around(variables, fn) or fn,
       call.args)
     if list[k].kind ~= nil then break end
   end

@@ -152,27 +152,16 @@ local function float_of(x)
   return moves.FLOAT[x.dtype] and moves.numel(x.dims) > 0
 end
 
--- Variables whose gradients are asked for. Second ones are summed in another
--- order in a graph: first over the uses of one read, then over reads.
-local function variable_sources(g)
-  local list = {}
-  for i, variable in ipairs(g.variables) do
-    if moves.FLOAT[variable.dtype] then list[#list + 1] = ("V[%d]"):format(i) end
-  end
-  return list
-end
-
 -- A tape around some lines, and gradients of what they made.
 local function tape(g, statements, depth)
   local sources = texts(choose(g, 2, float_of))
-  local read = variable_sources(g)
-  if #sources + #read == 0 then return end
-  local first, tapes = #g.visible, g.tapes
-  local body = statements_of(g, g.rng:int(2, 6), depth - 1)
-  if g.tapes == tapes then
-    for _, name in ipairs(read) do sources[#sources + 1] = name end
+  for i, variable in ipairs(g.variables) do
+    if moves.FLOAT[variable.dtype] then sources[#sources + 1] = ("V[%d]")
+      :format(i) end
   end
-  g.tapes = g.tapes + 1
+  if #sources == 0 then return end
+  local first = #g.visible
+  local body = statements_of(g, g.rng:int(2, 6), depth - 1)
   if g.failed then
     for _, s in ipairs(body) do statements[#statements + 1] = s end
     return
@@ -183,10 +172,6 @@ local function tape(g, statements, depth)
     if float_of(g.values[id]) then targets[#targets + 1] = id end
   end
   if #targets == 0 then targets = choose(g, 1, float_of) end
-  if #sources == 0 then
-    for _, s in ipairs(body) do statements[#statements + 1] = s end
-    return
-  end
   local list, defs = table.concat(sources, ", "), new_ids(g, #sources)
   local s = { open = ("local t%d = tf.GradientTape(function(t) t:watch({%s})")
     :format(defs[1], list), body = body, defs = defs,
@@ -222,14 +207,14 @@ local function inner_function(g, statements, depth)
   if #given == 0 then return end
   local inner = { rng = g.rng, variables = g.variables, V = g.V, v = {},
     values = g.values, visible = {}, last = g.last, flows = g.flows,
-    in_flow = g.in_flow, tapes = g.tapes }
+    in_flow = g.in_flow }
   local names_in = {}
   for i, id in ipairs(given) do
     inner.v[id], inner.visible[i] = g.v[id], id
     names_in[i] = ("a%d"):format(i)
   end
   local body = statements_of(inner, g.rng:int(1, 5), depth - 1)
-  g.last, g.tapes = inner.last, inner.tapes
+  g.last = inner.last
   g.has_tape = g.has_tape or inner.has_tape
   if inner.failed or #inner.visible == #given then return end
   local back = choose(inner, 2)
@@ -275,8 +260,7 @@ local function flow(g, statements, depth)
       close = "end" })) end,
     inside = function()
       return { rng = g.rng, variables = {}, V = {}, v = {}, values = g.values,
-        visible = {}, last = g.last, flows = true, in_flow = true,
-        tapes = 0 }
+        visible = {}, last = g.last, flows = true, in_flow = true }
     end,
     lines = statements_of,
   }, { __index = g, __newindex = g })
@@ -346,7 +330,7 @@ end
 function M.program(seed, options)
   local g = { rng = stream(seed, 31), inputs = {}, variables = {},
     values = {}, visible = {}, v = {}, V = {}, last = 0, failed = false,
-    devices = options.devices, tapes = 0,
+    devices = options.devices,
     -- Gradients of gradients of loops are summed in another order than line by
     -- line: programs with loops have no tapes inside.
     flows = stream(seed, 91):one_in(3) }
