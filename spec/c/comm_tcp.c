@@ -328,18 +328,23 @@ static int stranger(int process, int processes, int local) {
   return 0;
 }
 
-static void strangers_disturb_nobody(void **state) {
+/* Three processes that run fn end well while a stranger knocks. */
+static void run_among_strangers(body fn) {
   pid_t children[3];
   pid_t bad;
   int i;
 
-  (void)state;
   make_addresses();
   bad = start(stranger, 0, 1, 1);
-  for (i = 0; i < 3; i++) children[i] = start(with_secret, i, 3, 1);
+  for (i = 0; i < 3; i++) children[i] = start(fn, i, 3, 1);
   for (i = 0; i < 3; i++) assert_int_equal(0, status_of(children[i]));
   (void)kill(bad, SIGKILL);
   (void)status_of(bad);
+}
+
+static void strangers_disturb_nobody(void **state) {
+  (void)state;
+  run_among_strangers(with_secret);
 }
 
 /* They knock while collectives are under way, too. */
@@ -357,17 +362,8 @@ static int many_sums(int process, int processes, int local) {
 }
 
 static void strangers_find_the_door_shut(void **state) {
-  pid_t children[3];
-  pid_t bad;
-  int i;
-
   (void)state;
-  make_addresses();
-  bad = start(stranger, 0, 1, 1);
-  for (i = 0; i < 3; i++) children[i] = start(many_sums, i, 3, 1);
-  for (i = 0; i < 3; i++) assert_int_equal(0, status_of(children[i]));
-  (void)kill(bad, SIGKILL);
-  (void)status_of(bad);
+  run_among_strangers(many_sums);
 }
 
 /* A task that begins anew is told that the others have met without it; so it is

@@ -8,7 +8,7 @@ local traces = require "spec.support.traces"
 local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
 local check_gradients, grads = traces.check_gradients, traces.gradient
-local raises, values = expect.raises, traces.values
+local power, raises, values = traces.power, expect.raises, traces.values
 
 describe("tf.cond in a traced function", function()
   it("runs the branch that the call chooses", function()
@@ -269,13 +269,6 @@ describe("tf.case and tf.switch_case in a traced function", function()
 end)
 
 describe("tf.while_loop in a traced function", function()
-  local function power(x, n)
-    local _, y = tf.while_loop(function(i) return tf.less(i, n) end,
-      function(i, y) return i + 1, y * x end,
-      { tf.constant(0, "int32"), tf.ones_like(x) })
-    return y
-  end
-
   it("runs as often as the call says, also never", function()
     local f = tf.function_(power)
     for n = 0, 5 do

@@ -1,6 +1,7 @@
 --- tf.function_: what is traced when, and what a call does.
 local tf = require "tfdist"
 local expect = require "spec.support.expect"
+local grads = require "spec.support.traces".gradient
 local raw = require "tfdist.core.raw"
 
 local unpack = table.unpack or unpack -- luacheck: ignore 143 113
@@ -467,15 +468,6 @@ describe("what cannot be traced", function()
 end)
 
 describe("traced gradients", function()
-  local function grads(fn, x)
-    local y
-    local tape = tf.GradientTape(function(t)
-      t:watch(x)
-      y = fn(x)
-    end)
-    return tape:gradient(y, x)
-  end
-
   it("come from a tape inside", function()
     local f = tf.function_(function(x)
       return grads(function(a) return a * a * a end, x)

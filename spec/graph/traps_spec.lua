@@ -6,7 +6,8 @@ local raw = require "tfdist.core.raw"
 local traces = require "spec.support.traces"
 
 local unpack = table.unpack or unpack -- luacheck: ignore 143 113
-local gradient, values = traces.gradient, traces.values
+local gradient, power = traces.gradient, traces.power
+local values = traces.values
 
 describe("results", function()
   it("keep their values when the function is called again", function()
@@ -414,13 +415,6 @@ describe("a traced function in replicas", function()
 end)
 
 describe("loops that the call decides on", function()
-  local function power(x, n)
-    local _, y = tf.while_loop(function(i) return tf.less(i, n) end,
-      function(i, y) return i + 1, y * x end,
-      { tf.constant(0, "int32"), tf.ones_like(x) })
-    return y
-  end
-
   it("have gradients where they do not run, and of the third order", function()
     local f = tf.function_(function(x, n)
       local function fn(t) return power(t, n) end

@@ -10,6 +10,14 @@ function M.values(t)
   return tf.convert_to_tensor(t):toflat()
 end
 
+--- x to the power of n, an int32 tensor, by a loop.
+function M.power(x, n)
+  local _, y = tf.while_loop(function(i) return tf.less(i, n) end,
+    function(i, y) return i + 1, y * x end,
+    { tf.constant(0, "int32"), tf.ones_like(x) })
+  return y
+end
+
 --- The gradient of fn(x) by x.
 function M.gradient(fn, x)
   local y
