@@ -17,14 +17,8 @@ local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
 -- What all programs begin with. Workers tell each other of events by files.
-local HEAD = workers.HEAD .. [[
-local FOLDER = os.getenv "FOLDER"
-local function put(name, text)
-  local f = assert(io.open(FOLDER .. "/" .. name .. ".new", "w"))
-  f:write(text or "")
-  f:close()
-  os.rename(FOLDER .. "/" .. name .. ".new", FOLDER .. "/" .. name)
-end
+local HEAD = workers.HEAD .. 'local FOLDER = os.getenv "FOLDER"\n'
+  .. workers.PUT .. [[
 local function take(name)
   local f
   repeat f = io.open(FOLDER .. "/" .. name) until f

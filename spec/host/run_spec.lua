@@ -14,12 +14,7 @@ local HEAD = [[
 local r = require("tfdist").distribute.cluster_resolver
   .TFConfigClusterResolver()
 local me = r.task_type .. "-" .. r.task_id
-local function put(name, text)
-  local f = assert(io.open(FOLDER .. "/" .. name .. ".new", "w"))
-  f:write(text or "")
-  f:close()
-  os.rename(FOLDER .. "/" .. name .. ".new", FOLDER .. "/" .. name)
-end
+]] .. require "spec.support.workers".PUT .. [[
 local function wait_for(name)
   while not io.open(FOLDER .. "/" .. name) do end
 end

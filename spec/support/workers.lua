@@ -4,6 +4,16 @@ local process = require "spec.support.process"
 
 local M = {}
 
+--- put(name, text) in a worker's program: a file of FOLDER, there as a whole.
+M.PUT = [[
+local function put(name, text)
+  local f = assert(io.open(FOLDER .. "/" .. name .. ".new", "w"))
+  f:write(text or "")
+  f:close()
+  os.rename(FOLDER .. "/" .. name .. ".new", FOLDER .. "/" .. name)
+end
+]]
+
 --- What programs of workers begin with: the strategy, this worker's number,
 --- the replica's number; a tensor's values, and those of all replicas here.
 M.HEAD = [[
