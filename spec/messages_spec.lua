@@ -233,7 +233,8 @@ describe("names", function()
           return made
         end)
     end
-    check("optimizer", "TypeError", { "optimizers.get", "Adam() makes one" },
+    check("optimizer", "TypeError", { "an optimizer is a name or an object",
+      "Adam() makes one" },
       function()
         local made = keras.optimizers.get(keras.optimizers.Adam)
         return made
