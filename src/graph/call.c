@@ -68,8 +68,6 @@ static int make_context(tfd_graph *g) {
   c->device_depth = from->device_depth;
   c->replica = from->replica;
   c->note = from->note;
-  c->file = from->file;
-  c->line = from->line;
   c->update = from->update;
   c->strategy = from->strategy;
   c->unfollowed = g->parent != NULL ? from->unfollowed : 0;

@@ -51,7 +51,7 @@ typedef struct tfd__node {
   const tfd__op *op; /* NULL = a joint, a step of the host or a flow */
   tfd__joint *joint; /* borrowed of the graph */
   tfd_device *device;
-  const char *file;
+  const char *file; /* NULL = no line of the script's: that of the call */
   const char *note; /* of the context in which it was recorded */
   int line;
   int replica;

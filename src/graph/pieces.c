@@ -509,7 +509,7 @@ static int run_joint(const tfd_graph *g, const tfd__pieces *p, const piece *one,
   int line = c->line;
   int rc;
 
-  tfd_context_set_position(n->file, n->line);
+  if (n->file != NULL) tfd_context_set_position(n->file, n->line);
   rc = n->joint->run(n->joint, p->few,
                      n->numbers >= 0 ? given->numbers + n->numbers
                                      : g->body.reals + n->reals,

@@ -574,7 +574,7 @@ static int run_joint(tfd_graph *g, tfd__replay *r, const tfd__node *n) {
   for (i = 0; i < n->in_n; i++) {
     in[i] = operand(g, r, g->body.operands[n->in + i]);
   }
-  tfd_context_set_position(n->file, n->line);
+  if (n->file != NULL) tfd_context_set_position(n->file, n->line);
   rc = n->joint->run(n->joint, in,
                      n->numbers >= 0 ? r->numbers + n->numbers
                                      : g->body.reals + n->reals,
@@ -642,7 +642,7 @@ static int run_placed(tfd_graph *g, tfd__replay *r, const tfd__node *n,
 
   TFD_TRY(tfd_device_push(n->device));
   if (n->unfollowed) c->tapes = NULL;
-  tfd_context_set_position(n->file, n->line);
+  if (n->file != NULL) tfd_context_set_position(n->file, n->line);
   c->note = n->note;
   c->replica = n->replica;
   rc = run_node(g, r, n, lists, lists + n->in_n);
