@@ -47,6 +47,10 @@ describe("tf.config", function()
       { tf.config.LogicalDeviceConfiguration { memory_limit = 100 } }).kind)
     assert.equal("TypeError", caught(
       tf.config.set_logical_device_configuration, "CPU", { 1 }).kind)
+    -- Plain tables are settings.
+    assert.matches("CPU devices have no memory_limit", tostring(caught(
+      tf.config.set_logical_device_configuration, "CPU",
+      { { memory_limit = 100 }, {} })))
   end)
 
   it("counts bytes, live and at the peak", function()

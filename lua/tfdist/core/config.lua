@@ -107,7 +107,8 @@ M.LogicalDeviceConfiguration = wrap("config.LogicalDeviceConfiguration",
 
 local SET = "config.set_logical_device_configuration"
 
--- A list of settings; of a number, as many without any.
+-- A list of settings, whose tables may be plain; of a number, as many without
+-- any.
 local function settings(x)
   local n, list = x, {}
   if type(x) == "table" then
@@ -115,12 +116,15 @@ local function settings(x)
   end
   options.integer(SET, "the number of logical devices", n, 1, 64)
   for i = 1, n do
-    list[i] = type(x) == "table" and x[i] or M.LogicalDeviceConfiguration()
-    if getmetatable(list[i]) ~= Logical then
+    local one = type(x) == "table" and x[i] or {}
+    if text.is_plain(one) then
+      one = M.LogicalDeviceConfiguration(one)
+    elseif getmetatable(one) ~= Logical then
       errors.raise("TypeError", ("%s: logical_devices[%d] must be a "
         .. "tf.config.LogicalDeviceConfiguration, got %s"):format(SET, i,
-        text.describe(list[i])))
+        text.describe(one)))
     end
+    list[i] = one
   end
   return list
 end
