@@ -13,8 +13,6 @@ NVCC_FLAGS = -std=c++17 -Isrc -diag-suppress 186 -fatbin \
              $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 CUDA_KERNELS := $(patsubst src/backend/cuda/kernels/%.cu,%,\
                 $(sort $(wildcard src/backend/cuda/kernels/*.cu)))
-CUDA_PARTS := $(wildcard src/backend/cuda/kernels/*.h \
-              src/backend/cuda/kernels/*.def) src/backend/update_rules.h
 CUDA_SRC := $(sort $(wildcard src/backend/cuda/*.c)) src/types/types.c \
             src/backend/window.c src/backend/draw.c src/backend/lay.c
 # Sanitizer builds share the plug-in of the plain one.
@@ -29,11 +27,12 @@ parts: $(CUDA_PLUGIN)
 endif
 endif
 
-$(CUDA_BUILD)/%.fatbin $(CUDA_BUILD)/%.log: src/backend/cuda/kernels/%.cu \
-                                            $(CUDA_PARTS)
+$(CUDA_BUILD)/%.fatbin $(CUDA_BUILD)/%.log: src/backend/cuda/kernels/%.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -o $(@D)/$*.fatbin $< 2> $(@D)/$*.log || \
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@D)/$*.d \
+	  -MT '$(@D)/$*.fatbin $(@D)/$*.log' \
+	  -o $(@D)/$*.fatbin $< 2> $(@D)/$*.log || \
 	  { cat $(@D)/$*.log; exit 1; }
 	$(Q)grep -v 'ptxas info\|bytes stack frame' $(@D)/$*.log || true
 
@@ -58,7 +57,7 @@ STANDIN_FLAGS = -std=c++17 -O1 -g -fPIC -fvisibility=hidden -MMD -MP -Wall \
 STANDIN_LIBS = $(STANDIN)/libcuda.so.1 $(STANDIN)/libcublasLt.so.13 \
                $(STANDIN)/libcudnn.so.9
 
-$(STANDIN)/kernels/%.o: src/backend/cuda/kernels/%.cu $(CUDA_PARTS)
+$(STANDIN)/kernels/%.o: src/backend/cuda/kernels/%.cu
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
 	$(Q)$(CXX) $(STANDIN_FLAGS) -x c++ -c $< -o $@
@@ -83,11 +82,11 @@ CHECKED_FLAGS = $(STANDIN_FLAGS) -fsanitize=thread \
                 --param tsan-instrument-func-entry-exit=0
 CHECKED_LIBS = $(STANDIN_LIBS:$(STANDIN)/%=$(CHECKED)/%)
 
-$(CHECKED)/kernels/%.o: src/backend/cuda/kernels/%.cu $(CUDA_PARTS)
+$(CHECKED)/kernels/%.o: src/backend/cuda/kernels/%.cu
 	@mkdir -p $(@D)
 	$(call say,CXX,$< with its accesses checked)
 	$(Q)$(CXX) $(CHECKED_FLAGS) -x c++ -c $< -o $@
-$(CHECKED)/planted.o: spec/support/cuda/planted.cu $(CUDA_PARTS)
+$(CHECKED)/planted.o: spec/support/cuda/planted.cu
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
 	$(Q)$(CXX) $(CHECKED_FLAGS) -x c++ -c $< -o $@
@@ -104,10 +103,10 @@ $(STANDIN)/planted: $(CHECKED)/planted.o $(STANDIN)/model.o $(STANDIN)/race.o \
 	$(Q)$(CXX) -o $@ $^ -ldl
 
 # What nvcc makes of the kernels' arguments, and what the model makes of them.
-$(STANDIN)/%.ptx: src/backend/cuda/kernels/%.cu $(CUDA_PARTS)
+$(STANDIN)/%.ptx: src/backend/cuda/kernels/%.cu
 	@mkdir -p $(@D)
 	$(call say,PTX,$<)
-	$(Q)$(NVCC) -std=c++17 -Isrc -diag-suppress 186 -ptx \
+	$(Q)$(NVCC) -std=c++17 -Isrc -diag-suppress 186 -MMD -MP -MF $@.d -MT $@ -ptx \
 	  -arch=compute_$(CUDA_PTX) -o $@ $<
 $(STANDIN)/list: $(CUDA_KERNELS:%=$(STANDIN)/kernels/%.o) $(STANDIN)/model.o \
                  $(STANDIN)/list.o
@@ -120,5 +119,5 @@ standins: $(if $(and $(NVCC),$(CUDA_HEADERS)),\
 
 .PHONY: standins
 -include $(CUDA_OBJ:.o=.d) \
-         $(wildcard $(STANDIN)/*.d $(STANDIN)/kernels/*.d $(CHECKED)/*.d \
+         $(wildcard $(CUDA_BUILD)/*.d $(STANDIN)/*.d $(STANDIN)/kernels/*.d $(CHECKED)/*.d \
                     $(CHECKED)/kernels/*.d)
