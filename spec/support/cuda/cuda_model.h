@@ -79,6 +79,7 @@ template <class A> struct tfd_model_argument<void (*)(A)> { typedef A type; };
 #define DEVICE static inline
 #define DEVICE_CALL static inline
 #define DEVICE_SPECIAL inline
+#define ROLLED
 #define SHARED(type, name, dims)    \
   typedef type name##_type dims;    \
   static const char name##_key = 0; \

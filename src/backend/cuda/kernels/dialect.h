@@ -26,6 +26,9 @@
 #define DEVICE_CALL static __device__ __noinline__
 /* Of a template that was declared with DEVICE. */
 #define DEVICE_SPECIAL __device__ __forceinline__
+/* Before a loop whose body must stay there once: copies of it would not fit the
+** registers. */
+#define ROLLED _Pragma("unroll 1")
 #define SHARED(type, name, dims) __shared__ type name dims
 #define BARRIER() __syncthreads()
 #define WARP_BARRIER() __syncwarp()
@@ -51,6 +54,14 @@ DEVICE double times_plus(double x, double y, double z) {
   return __dadd_rn(__dmul_rn(x, y), z);
 #else
   return x * y + z;
+#endif
+}
+/* 1 / sqrt(x), to a unit in the last place. */
+DEVICE double inverse_root(double x) {
+#ifdef __CUDACC__
+  return rsqrt(x);
+#else
+  return 1 / sqrt(x);
 #endif
 }
 /* The high 64 bits of a product. */

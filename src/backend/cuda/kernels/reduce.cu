@@ -208,8 +208,8 @@ REDUCE(u8, uint8_t, int64_t)
  * ------------------------------------ */
 
 /* One warp's worth of threads would do for short axes; a thread for each
-** output is enough: outputs are many where this is used. NaN wins, the first
-** of equals is taken. */
+** output is enough: outputs are many where this is used. NaN never wins, the
+** first of equals is taken. */
 template <class T> DEVICE void extreme(const tfd_cu_reduce &a, bool largest) {
   int64_t stride = a.red_n == 0 ? 0 : a.red_strides[0];
 
@@ -219,10 +219,11 @@ template <class T> DEVICE void extreme(const tfd_cu_reduce &a, bool largest) {
     auto best = widen(in[0]);
     int64_t at = 0;
 
+    ROLLED
     for (int64_t i = 1; i < a.reduced; i++) {
       auto x = widen(in[i * stride]);
 
-      if (best == best && (x != x || (largest ? x > best : x < best))) {
+      if ((largest ? x > best : x < best) || (best != best && x == x)) {
         best = x;
         at = i;
       }
