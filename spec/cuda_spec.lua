@@ -139,7 +139,7 @@ describe("GPU devices on stand-ins #once", function()
     end
     local seed = require "spec.support.seed" % 1000
     for _, program in ipairs { "backend_cuda", "backend_cuda_nn",
-      "backend_cuda_array" } do
+      "backend_cuda_array", "backend_cuda_norm", "backend_cuda_rows" } do
       local r = process.run(("TFDIST_CUDA_STANDIN=%s/checked "
         .. "TFD_STANDIN_SEED=%d %s/spec/%s"):format(STANDIN, seed,
         process.build, program))

@@ -247,3 +247,47 @@ const char *tfd__position_text(const int64_t *dims, int rank, int64_t at,
   }
   return text;
 }
+
+/* --- what is normalised
+ * ------------------------------------------------------ */
+
+tfd__channels tfd__channels_of(const tfd__view *x, bool channels_first) {
+  tfd__channels d = {1, x->dims[channels_first ? 1 : x->rank - 1], 1};
+
+  if (!channels_first) {
+    for (int i = 0; i < x->rank - 1; i++) d.outer *= x->dims[i];
+    return d;
+  }
+  d.outer = x->dims[0];
+  for (int i = 2; i < x->rank; i++) d.inner *= x->dims[i];
+  return d;
+}
+
+tfd__norm_rows tfd__layer_rows(const tfd__view *x, int64_t first) {
+  tfd__norm_rows d = {.samples = 1, .groups = 1, .segments = 1, .length = 1};
+
+  if (first < 0) first += x->rank;
+  for (int i = 0; i < x->rank; i++)
+    *(i < first ? &d.samples : &d.length) *= x->dims[i];
+  d.sample = d.width = d.length;
+  return d;
+}
+
+tfd__norm_rows tfd__group_rows(const tfd__view *x, int64_t groups,
+                               int64_t axis) {
+  tfd__norm_rows d = {.samples = x->dims[0], .groups = groups};
+  int channel = (int)(axis < 0 ? axis + x->rank : axis);
+  int64_t channels = x->dims[channel];
+  int64_t space = 1;
+
+  for (int i = 1; i < x->rank; i++)
+    if (i != channel) space *= x->dims[i];
+  d.width = channels / groups;
+  d.sample = channels * space;
+  d.per_segment = channel == 1 && x->rank > 2;
+  d.segments = d.per_segment ? d.width : space;
+  d.length = d.per_segment ? space : d.width;
+  d.group_step = d.per_segment ? d.width * space : d.width;
+  d.segment_step = d.per_segment ? space : channels;
+  return d;
+}

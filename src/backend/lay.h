@@ -65,4 +65,34 @@ int tfd__lay_roll(const tfd__call *call, tfd__lay copy);
 const char *tfd__position_text(const int64_t *dims, int rank, int64_t at,
                                char text[TFD_POSITION_TEXT]);
 
+/* --- what is normalised
+ * ------------------------------------------------------ */
+
+/* A tensor seen as [outer][channels][inner]; channels last: inner == 1. */
+typedef struct tfd__channels {
+  int64_t outer;
+  int64_t channels;
+  int64_t inner;
+} tfd__channels;
+
+tfd__channels tfd__channels_of(const tfd__view *x, bool channels_first);
+
+/* A row is one (sample, group): `segments` runs of `length` elements. */
+typedef struct tfd__norm_rows {
+  int64_t samples;
+  int64_t groups;
+  int64_t segments;
+  int64_t length;
+  int64_t sample;       /* elements from sample to sample */
+  int64_t group_step;   /* from group to group */
+  int64_t segment_step; /* from run to run */
+  int64_t width;        /* scale values of one group */
+  bool per_segment;     /* one scale value for each run */
+} tfd__norm_rows;
+
+/* Normalised over axes first .. rank - 1. */
+tfd__norm_rows tfd__layer_rows(const tfd__view *x, int64_t first);
+tfd__norm_rows tfd__group_rows(const tfd__view *x, int64_t groups,
+                               int64_t axis);
+
 #endif

@@ -211,3 +211,14 @@ int tfd__cuda_add_n(const tfd__call *call) {
   return tfd__cuda_launch(call, &sums[out->dtype], tfd__cuda_blocks(call, a.n),
                           &a, sizeof a);
 }
+
+/* --- special functions
+ * ---------------------------------------------------------- */
+
+#define SPECIAL(op, inputs)                                               \
+  int tfd__cuda_##op(const tfd__call *call) {                             \
+    static tfd__cuda_kernels kernels = {TFD_CUDA_FLOATS("special", #op)}; \
+                                                                          \
+    return run(call, &kernels[tfd__in(call, 0)->dtype], 0);               \
+  }
+TFD_CU_SPECIALS(SPECIAL)

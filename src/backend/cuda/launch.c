@@ -6,7 +6,18 @@
 
 /* Each file of kernels/ is a fat binary of its own, in the plug-in's data. */
 #define MODULES(M) \
-  M(elementwise) M(move) M(reduce) M(rows) M(nn) M(random) M(update)
+  M(elementwise)   \
+  M(move)          \
+  M(reduce)        \
+  M(rows)          \
+  M(nn)            \
+  M(norm)          \
+  M(random)        \
+  M(update)        \
+  M(special)       \
+  M(scan)          \
+  M(stats)         \
+  M(order)
 
 #define EMBED(name)                                             \
   __asm__(".section .rodata\n.balign 64\n"                      \

@@ -150,6 +150,74 @@ REDUCE(min)
 REDUCE(any)
 REDUCE(all)
 
+/* --- norms, moments, log-sums, counts
+ * ------------------------------------------ */
+
+enum { PIECE_BYTES = 24 };
+
+static int stats(const tfd__call *call, int op) {
+  static tfd__cuda_kernels threads = {
+      TFD_CUDA_FLOATS("stats", "stats_threads"),
+      TFD_CUDA_INTS("stats", "stats_threads"),
+      [TFD_BOOL] = {"stats", "stats_threads_u8", {0}}};
+  static tfd__cuda_kernels in_blocks = {
+      TFD_CUDA_FLOATS("stats", "stats_blocks"),
+      TFD_CUDA_INTS("stats", "stats_blocks"),
+      [TFD_BOOL] = {"stats", "stats_blocks_u8", {0}}};
+  static tfd__cuda_kernel last = {"stats", "stats_last", {0}};
+  const tfd__view *in = tfd__in(call, 0);
+  tfd_cu_reduce a;
+  bool blocks = false;
+  int64_t tasks = 0;
+
+  split(&a, in, axes_of(in, call->ints));
+  blocks = suits_blocks(&a);
+  cut(&a, blocks);
+  a.op = op;
+  a.dtype = tfd__out(call, 0)->dtype;
+  a.out = tfd__out(call, 0)->data;
+  a.divide = (double)a.reduced;
+  if (a.kept == 0) return TFD_OK;
+  if (a.parts > 1) {
+    TFD_TRY(tfd__cuda_scratch(call, (size_t)(a.kept * a.parts) * PIECE_BYTES,
+                              &a.partial));
+  }
+  tasks = a.kept * a.parts;
+  if (blocks) {
+    TFD_TRY(tfd__cuda_launch(call, &in_blocks[in->dtype],
+                             tasks < TASKS ? tasks : TASKS, &a, sizeof a));
+  } else {
+    TFD_TRY(tfd__cuda_launch(call, &threads[in->dtype],
+                             tfd__cuda_blocks(call, tasks), &a, sizeof a));
+  }
+  if (a.parts == 1) return TFD_OK;
+  return tfd__cuda_launch(call, &last, tfd__cuda_blocks(call, a.kept), &a,
+                          sizeof a);
+}
+
+int tfd__cuda_euclidean_norm(const tfd__call *call) {
+  return stats(call, TFD_CU_NORM);
+}
+
+int tfd__cuda_reduce_variance(const tfd__call *call) {
+  return stats(call, TFD_CU_VARIANCE);
+}
+
+int tfd__cuda_reduce_std(const tfd__call *call) {
+  return stats(call, TFD_CU_STD);
+}
+
+int tfd__cuda_reduce_logsumexp(const tfd__call *call) {
+  return stats(call, TFD_CU_LOGSUMEXP);
+}
+
+int tfd__cuda_count_nonzero(const tfd__call *call) {
+  return stats(call, TFD_CU_COUNT);
+}
+
+/* --- positions
+ * ------------------------------------------------------------------ */
+
 static int extreme(const tfd__call *call, int op) {
   static tfd__cuda_kernels kernels = {TFD_CUDA_FLOATS("reduce", "extreme"),
                                       TFD_CUDA_INTS("reduce", "extreme")};

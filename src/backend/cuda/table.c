@@ -26,6 +26,28 @@ static bool flat_window(const tfd__call *call) {
   return tfd__out(call, 0)->rank <= 4 && tfd__in(call, 0)->rank <= 4;
 }
 
+/* Positions fit 32 bits. */
+static bool small(const tfd__call *call) {
+  return tfd__in(call, 0)->numel <= INT32_MAX;
+}
+
+static bool small_second(const tfd__call *call) {
+  return small(call) && tfd__in(call, 1)->numel <= INT32_MAX;
+}
+
+static bool float_second(const tfd__call *call) {
+  return tfd__is_float(tfd__in(call, 1)->dtype);
+}
+
+/* A kernel reads both by one type. */
+static bool small_alike_2_3(const tfd__call *call) {
+  return small(call) && tfd__in(call, 2)->dtype == tfd__in(call, 3)->dtype;
+}
+
+static bool small_alike_3_4(const tfd__call *call) {
+  return small(call) && tfd__in(call, 3)->dtype == tfd__in(call, 4)->dtype;
+}
+
 /* cuDNN pads both ends alike. */
 static bool even(const tfd__call *call, const tfd__view *input) {
   tfd__window w;

@@ -13,21 +13,9 @@
 #undef NORM_T
 #undef NORM_ID
 
-static norm_shape shape_of(const tfd__view *x, bool channels_first) {
-  norm_shape d = {1, x->dims[channels_first ? 1 : x->rank - 1], 1};
-
-  if (!channels_first) {
-    for (int i = 0; i < x->rank - 1; i++) d.outer *= x->dims[i];
-    return d;
-  }
-  d.outer = x->dims[0];
-  for (int i = 2; i < x->rank; i++) d.inner *= x->dims[i];
-  return d;
-}
-
 int tfd__cpu_fused_batch_norm(const tfd__call *call) {
   const tfd__view *x = tfd__in(call, 0);
-  norm_shape d = shape_of(x, (call->ints[0] & 1) != 0);
+  norm_shape d = tfd__channels_of(x, (call->ints[0] & 1) != 0);
 
   if (tfd__is_half(x->dtype) || tfd__is_half(tfd__in(call, 1)->dtype))
     return tfd__via_float(call, tfd__cpu_fused_batch_norm);
@@ -38,7 +26,7 @@ int tfd__cpu_fused_batch_norm(const tfd__call *call) {
 
 int tfd__cpu_fused_batch_norm_grad(const tfd__call *call) {
   const tfd__view *x = tfd__in(call, 1);
-  norm_shape d = shape_of(x, (call->ints[0] & 1) != 0);
+  norm_shape d = tfd__channels_of(x, (call->ints[0] & 1) != 0);
 
   if (tfd__is_half(x->dtype) || tfd__is_half(tfd__in(call, 2)->dtype))
     return tfd__via_float(call, tfd__cpu_fused_batch_norm_grad);

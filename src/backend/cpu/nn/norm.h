@@ -6,13 +6,9 @@
 #include <string.h>
 
 #include "backend/cpu/linalg/gemm.h"
+#include "backend/lay.h"
 
-/* A tensor seen as [outer][channels][inner]; channels last: inner == 1. */
-typedef struct norm_shape {
-  int64_t outer;
-  int64_t channels;
-  int64_t inner;
-} norm_shape;
+typedef tfd__channels norm_shape;
 
 /* Sums over outer and inner are made in this many parts at most, a number
 ** that does not depend on threads, and added up in double precision. */

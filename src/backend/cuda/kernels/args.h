@@ -38,7 +38,12 @@ enum {
   TFD_CU_max,
   TFD_CU_min,
   TFD_CU_any,
-  TFD_CU_all
+  TFD_CU_all,
+  TFD_CU_NORM,
+  TFD_CU_VARIANCE,
+  TFD_CU_STD,
+  TFD_CU_LOGSUMEXP,
+  TFD_CU_COUNT
 };
 enum {
   TFD_CU_SOFTMAX,
@@ -46,6 +51,22 @@ enum {
   TFD_CU_LOSS,
   TFD_CU_SPARSE_LOSS,
   TFD_CU_SPARSE_GRAD
+};
+/* X(op, inputs): special functions, a kernel each. */
+#define TFD_CU_SPECIALS(X) \
+  X(erfinv, 1)             \
+  X(ndtri, 1)              \
+  X(lgamma, 1)             \
+  X(digamma, 1)            \
+  X(nextafter, 2)          \
+  X(zeta, 2)               \
+  X(polygamma, 2)          \
+  X(igamma, 2)             \
+  X(igammac, 2)
+enum {
+#define TFD_CU_SPECIAL(op, inputs) TFD_CU_S_##op,
+  TFD_CU_SPECIALS(TFD_CU_SPECIAL)
+#undef TFD_CU_SPECIAL
 };
 /* X(rule, targets): the optimizers. */
 #define TFD_CU_RULES(X)  \
@@ -167,6 +188,7 @@ typedef struct tfd_cu_reduce {
   int32_t op;
   int32_t kept_n;
   int32_t red_n;
+  int32_t dtype; /* of the output, where the kernel does not know */
   int64_t kept_dims[TFD_CU_RANK];
   int64_t kept_strides[TFD_CU_RANK];
   int64_t red_dims[TFD_CU_RANK];
@@ -186,6 +208,178 @@ typedef struct tfd_cu_rows {
   int32_t op;
   uint64_t *error;
 } tfd_cu_rows;
+
+/* Running sums, products and log-sums along the middle of [outer][length]
+** [inner]; line i is (i / inner, i % inner). */
+enum { TFD_CU_SCAN_SUM, TFD_CU_SCAN_PRODUCT, TFD_CU_SCAN_LOG };
+typedef struct tfd_cu_scan {
+  void *out;
+  const void *in;
+  int64_t lines;
+  int64_t length;
+  int64_t inner;
+  int32_t op;
+  int32_t exclusive;
+  int32_t reverse;
+} tfd_cu_scan;
+
+/* --- order: positions fit 32 bits --- */
+
+/* Rows of `width` elements to keys that sort as they do: uint32 for types of up
+** to four bytes, else uint64. */
+typedef struct tfd_cu_keys {
+  void *keys;
+  uint32_t *order;
+  const void *in;
+  int64_t n;
+  int64_t width;
+  int32_t dtype;
+  int32_t descending;
+} tfd_cu_keys;
+
+/* A stable pass over four bits of the keys of all rows. */
+enum { TFD_CU_DIGITS = 16, TFD_CU_EACH = 8, TFD_CU_TILE = 2048 };
+typedef struct tfd_cu_radix {
+  const void *keys;
+  const uint32_t *order;
+  void *keys_out;
+  uint32_t *order_out;
+  uint32_t *counts; /* [rows][digits][tiles] */
+  int64_t rows;
+  int64_t width;
+  int64_t tiles; /* of a row */
+  int32_t shift;
+} tfd_cu_radix;
+
+typedef struct tfd_cu_take {
+  void *out;
+  int32_t *positions;
+  const void *in;
+  const uint32_t *order;
+  int64_t rows;
+  int64_t width;
+  int64_t kept;
+} tfd_cu_take;
+
+/* Values [rows][each] looked for in sequences [rows][width]. */
+typedef struct tfd_cu_search {
+  void *out;
+  const void *sequence;
+  const void *values;
+  int64_t n;
+  int64_t each;
+  int64_t width;
+  int32_t dtype;
+  int32_t out_dtype;
+  int32_t right;
+} tfd_cu_search;
+
+typedef struct tfd_cu_top {
+  void *out;
+  const void *in;
+  const void *targets;
+  int64_t rows;
+  int64_t classes;
+  int64_t k;
+  int32_t dtype;
+  int32_t wide; /* targets are int64, else int32 */
+} tfd_cu_top;
+
+/* --- normalisation: positions fit 32 bits --- */
+
+/* Sums for each channel of [outer][channels][inner]. */
+enum {
+  TFD_CU_NORM_SUM,     /* x */
+  TFD_CU_NORM_SQUARES, /* (x - mean)^2 */
+  TFD_CU_NORM_GRAD,    /* dy; dy * (x - mean) */
+  TFD_CU_NORM_ROWS     /* dy; dy * (x - mean) * inv of the element's row */
+};
+typedef struct tfd_cu_norm_sums {
+  const void *x;
+  const void *dy;
+  const void *mean; /* of channels or rows */
+  const void *inv;
+  double *partial; /* [parts][channels][2] */
+  int64_t outer;
+  int64_t channels;
+  int64_t inner;
+  int64_t parts; /* pieces each channel's elements are cut into */
+  int64_t each;  /* elements of a piece */
+  int64_t space; /* rows: outer positions of a sample */
+  int64_t groups;
+  int64_t width; /* channels of a group */
+  int32_t lanes; /* neighbouring channels that a block sums, a power of 2 */
+  int32_t small; /* dtype of mean and inv */
+  int32_t op;
+} tfd_cu_norm_sums;
+
+/* Each channel's sums to what is asked for. `work` is mean, a, b, c, each of
+** `channels` numbers of the type that is computed in. */
+enum {
+  TFD_CU_NORM_MEAN,
+  TFD_CU_NORM_FORWARD,
+  TFD_CU_NORM_BACKWARD,
+  TFD_CU_NORM_WEIGHTS
+};
+typedef struct tfd_cu_norm_finish {
+  const double *partial;
+  void *work;
+  const void *scale;
+  const void *offset;
+  const void *saved_in; /* backward: mean, then inv */
+  const void *old_mean;
+  const void *old_variance;
+  void *mean;
+  void *variance;
+  void *saved;
+  void *dscale;
+  void *doffset;
+  double count; /* elements of a channel */
+  double epsilon;
+  double factor;
+  int64_t channels;
+  int64_t parts;
+  int32_t weights; /* dtype of scale and offset */
+  int32_t running; /* of old_mean and old_variance */
+  int32_t small;   /* of saved */
+  int32_t training;
+  int32_t unbiased;
+} tfd_cu_norm_finish;
+
+/* out = (x - mean) * b + c, and dy * a for gradients. */
+typedef struct tfd_cu_norm_apply {
+  void *out;
+  const void *x;
+  const void *dy;
+  const void *work;
+  int64_t n;
+  int64_t channels;
+  int64_t inner;
+} tfd_cu_norm_apply;
+
+/* Rows that have their own mean and deviation: tfd__norm_rows. */
+typedef struct tfd_cu_norm_rows {
+  void *out;
+  const void *x;
+  const void *dy; /* NULL: forward */
+  const void *scale;
+  const void *offset;
+  void *mean; /* gradients read them */
+  void *inv;
+  int64_t rows;
+  int64_t groups;
+  int64_t count; /* elements of a row */
+  int64_t length;
+  int64_t sample;
+  int64_t group_step;
+  int64_t segment_step;
+  int64_t width;
+  double epsilon;
+  double share; /* 1 / count */
+  int32_t per_segment;
+  int32_t weights; /* dtype of scale and offset */
+  int32_t small;   /* dtype of mean and inv */
+} tfd_cu_norm_rows;
 
 /* value + bias, by channel; channel = (i / inner) % channels. */
 typedef struct tfd_cu_bias {

@@ -2,7 +2,7 @@
 ** the branch is the same for all threads and costs little beside memory.
 ** Cost: each input and output element once over the bus, 16 bytes at a time
 ** where all are dense. */
-#include "backend/cuda/kernels/dialect.h"
+#include "backend/cuda/kernels/loops.h"
 
 #include <math.h>
 
@@ -150,38 +150,6 @@ template <> struct pack_of<f16> {
 template <> struct pack_of<bf16> {
   enum { n = 8 };
 };
-
-/* Where the elements with row-major number `i` lie. */
-template <int INS>
-DEVICE void place(const tfd_cu_elementwise &a, int64_t i, int64_t *at) {
-  for (int k = 0; k < INS; k++) at[k] = 0;
-  for (int d = a.rank - 1; d >= 0; d--) {
-    int64_t rest = quotient(i, a.dims[d]);
-    int64_t here = i - rest * a.dims[d];
-
-    for (int k = 0; k < INS; k++) at[k] += here * a.strides[k][d];
-    i = rest;
-  }
-}
-
-/* Elements `first` and on, one at a time. */
-template <class F, class In, class Out, int INS>
-DEVICE void single(const tfd_cu_elementwise &a, int64_t first) {
-  typedef typename wide_of<In>::type W;
-
-  for (int64_t i = first + thread_index(); i < a.n; i += thread_count()) {
-    W x[3] = {};
-    int64_t at[INS];
-
-    if (a.rank > 0) {
-      place<INS>(a, i, at);
-    } else {
-      for (int k = 0; k < INS; k++) at[k] = a.scalar >> k & 1 ? 0 : i;
-    }
-    for (int k = 0; k < INS; k++) x[k] = widen(((const In *)a.in[k])[at[k]]);
-    ((Out *)a.out)[i] = narrow<Out>(F::of(a.op, x[0], x[1], x[2], (W)a.a));
-  }
-}
 
 template <class F, class In, class Out, int INS, int N>
 DEVICE void packed(const tfd_cu_elementwise &a) {

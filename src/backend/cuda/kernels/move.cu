@@ -1,6 +1,7 @@
 /* Elements moved as they are, converted, or made from one number. The output
 ** is dense, the input may have any strides. */
 #include "backend/cuda/kernels/dialect.h"
+#include "backend/cuda/kernels/numbers.h"
 
 #include <math.h>
 
@@ -57,8 +58,7 @@ template <class T> DEVICE void one_hot(const tfd_cu_one_hot &a) {
     int64_t row = quotient(i, a.inner);
     int64_t outer = quotient(row, a.depth);
     int64_t at = outer * a.inner + i - row * a.inner;
-    int64_t k = a.wide ? ((const int64_t *)a.index)[at]
-                       : ((const int32_t *)a.index)[at];
+    int64_t k = index_at(a.index, a.wide, at);
 
     ((T *)a.out)[i] = (T)(k == row - outer * a.depth ? a.on : a.off);
   }
@@ -79,83 +79,6 @@ SIZES(one_hot)
 
 /* --- conversion --------------------------------------------------------------
  */
-
-/* The integer nearest to x that the type holds; NaN gives 0. */
-template <class W>
-DEVICE int64_t whole_of(W x, double low, double high, int64_t most) {
-  if (x != x) return 0;
-  if ((double)x <= low) return (int64_t)low;
-  return (double)x >= high ? most : (int64_t)x;
-}
-
-template <class W> DEVICE void put_real(void *out, int64_t i, int to, W x) {
-  switch (to) {
-  case TFD_CU_FLOAT32:
-    ((float *)out)[i] = (float)x;
-    break;
-  case TFD_CU_FLOAT64:
-    ((double *)out)[i] = (double)x;
-    break;
-  case TFD_CU_FLOAT16:
-    ((f16 *)out)[i] = half_of(x);
-    break;
-  case TFD_CU_BFLOAT16:
-    ((bf16 *)out)[i] = bfloat_of(x);
-    break;
-  case TFD_CU_INT8:
-    ((int8_t *)out)[i] = (int8_t)whole_of(x, -128, 127, 127);
-    break;
-  case TFD_CU_INT16:
-    ((int16_t *)out)[i] = (int16_t)whole_of(x, -32768, 32767, 32767);
-    break;
-  case TFD_CU_INT32:
-    ((int32_t *)out)[i] =
-        (int32_t)whole_of(x, -2147483648.0, 2147483647.0, 2147483647);
-    break;
-  case TFD_CU_INT64:
-    ((int64_t *)out)[i] = whole_of(x, -0x1p63, 0x1p63, INT64_MAX);
-    break;
-  case TFD_CU_UINT8:
-    ((uint8_t *)out)[i] = (uint8_t)whole_of(x, 0, 255, 255);
-    break;
-  default:
-    ((uint8_t *)out)[i] = x != 0;
-  }
-}
-
-DEVICE void put_whole(void *out, int64_t i, int to, int64_t x) {
-  switch (to) {
-  case TFD_CU_FLOAT32:
-    ((float *)out)[i] = (float)x;
-    break;
-  case TFD_CU_FLOAT64:
-    ((double *)out)[i] = (double)x;
-    break;
-  case TFD_CU_FLOAT16:
-    ((f16 *)out)[i] = __float2half_rn((float)x);
-    break;
-  case TFD_CU_BFLOAT16:
-    ((bf16 *)out)[i] = __float2bfloat16_rn((float)x);
-    break;
-  case TFD_CU_INT8:
-    ((int8_t *)out)[i] = (int8_t)x;
-    break;
-  case TFD_CU_INT16:
-    ((int16_t *)out)[i] = (int16_t)x;
-    break;
-  case TFD_CU_INT32:
-    ((int32_t *)out)[i] = (int32_t)x;
-    break;
-  case TFD_CU_INT64:
-    ((int64_t *)out)[i] = x;
-    break;
-  case TFD_CU_UINT8:
-    ((uint8_t *)out)[i] = (uint8_t)x;
-    break;
-  default:
-    ((uint8_t *)out)[i] = x != 0;
-  }
-}
 
 template <class T> DEVICE void cast_reals(const tfd_cu_move &a) {
   for (int64_t i = thread_index(); i < a.n; i += thread_count()) {

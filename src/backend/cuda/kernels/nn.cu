@@ -1,5 +1,5 @@
 /* Bias, dropout, and rows chosen by index. */
-#include "backend/cuda/kernels/dialect.h"
+#include "backend/cuda/kernels/numbers.h"
 #include "backend/cuda/kernels/philox.h"
 
 template <class T> DEVICE void bias(const tfd_cu_bias &a) {
@@ -67,8 +67,7 @@ template <class U> DEVICE void gather(const tfd_cu_gather &a) {
     int64_t k = i - row * a.inner;
     int64_t o = quotient(row, a.count);
     int64_t which = row - o * a.count;
-    int64_t from = a.wide ? ((const int64_t *)a.index)[which]
-                          : ((const int32_t *)a.index)[which];
+    int64_t from = index_at(a.index, a.wide, which);
 
     if (from < 0 || from >= a.bound) {
       if (k == 0) note_bad(a.error, which, from);

@@ -1,51 +1,10 @@
 /* Softmax and its losses: a warp takes one row after the other, or a block
 ** where rows are wide. Computed in float32 (float64 for float64).
 ** Cost: a row is read three times, from cache after the first. */
-#include "backend/cuda/kernels/dialect.h"
+#include "backend/cuda/kernels/numbers.h"
+#include "backend/cuda/kernels/team.h"
 
 #include <math.h>
-
-/* G threads work on one row. */
-template <class W, int G> struct team {
-  DEVICE W all_max(W x, W *shared) {
-    for (int by = 16; by > 0; by /= 2) {
-      W y = SHUFFLE_XOR(x, by);
-
-      x = x >= y || x != x ? x : y;
-    }
-    if (G == 32) return x;
-    return across(x, shared, true);
-  }
-  DEVICE W all_sum(W x, W *shared) {
-    for (int by = 16; by > 0; by /= 2) x += SHUFFLE_XOR(x, by);
-    if (G == 32) return x;
-    return across(x, shared, false);
-  }
-  /* The results of the block's warps joined, in their order. */
-  DEVICE W across(W x, W *shared, bool largest) {
-    W total;
-
-    BARRIER();
-    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-    BARRIER();
-    total = shared[0];
-    for (int w = 1; w < G / 32; w++) {
-      W y = shared[w];
-
-      if (!largest) {
-        total += y;
-      } else {
-        total = total >= y || total != total ? total : y;
-      }
-    }
-    return total;
-  }
-};
-
-DEVICE int64_t class_of(const tfd_cu_rows &a, int64_t row) {
-  return a.wide_labels ? ((const int64_t *)a.labels)[row]
-                       : ((const int32_t *)a.labels)[row];
-}
 
 template <class T, int G> DEVICE void rows(const tfd_cu_rows &a) {
   typedef typename wide_of<T>::type W;
@@ -96,7 +55,7 @@ template <class T, int G> DEVICE void rows(const tfd_cu_rows &a) {
       loss = team<W, G>::all_sum(loss, shared);
       if (lane == 0) ((T *)a.out)[row] = narrow<T>(loss);
     } else {
-      int64_t label = class_of(a, row);
+      int64_t label = index_at(a.labels, a.wide_labels, row);
 
       if (label < 0 || label >= a.width) {
         if (lane == 0) note_bad(a.error, row, label);
