@@ -71,7 +71,7 @@ end
 
 --- The gradients of a scaled loss divided by the scale; nil stays nil.
 --- Source: tf.keras.mixed_precision.LossScaleOptimizer.get_unscaled_gradients
-method("get_unscaled_gradients", "grads:table", function(self, grads)
+method("get_unscaled_gradients", "grads:list", function(self, grads)
   local list = { n = grads.n or #grads }
   for k = 1, list.n do
     local own = gradient(grads, k)
