@@ -219,6 +219,16 @@ int tfd__input_read(tfd__input *s, void *data, size_t bytes, size_t *n_p) {
 /* --- as much as there is ----------------------------------------------------
  */
 
+/* What a compressed file of that size unpacks to at most, whatever is in it,
+** beside the tensors that were made from it. */
+static uint64_t holds(const tfd__input *s) {
+  uint64_t most = s->file_bytes > UINT64_MAX / TFD_DEFLATED_TIMES
+                      ? UINT64_MAX
+                      : s->file_bytes * TFD_DEFLATED_TIMES;
+
+  return most > s->unpacked ? most - s->unpacked : 0;
+}
+
 uint64_t tfd__input_most(const tfd__input *s) {
   uint64_t most = s->file_bytes;
 
@@ -228,7 +238,8 @@ uint64_t tfd__input_most(const tfd__input *s) {
   most = most > UINT64_MAX / TFD_UNPACKED_TIMES ? UINT64_MAX
                                                 : most * TFD_UNPACKED_TIMES;
   if (most < TFD_UNPACKED_BYTES) most = TFD_UNPACKED_BYTES;
-  return most > s->unpacked ? most - s->unpacked : 0;
+  most = most > s->unpacked ? most - s->unpacked : 0;
+  return most < holds(s) ? most : holds(s);
 }
 
 int tfd__input_too_much(const tfd__input *s, uint64_t bytes) {
@@ -239,7 +250,7 @@ int tfd__input_too_much(const tfd__input *s, uint64_t bytes) {
                      s->path, (unsigned long long)bytes,
                      (unsigned long long)TFD_PIPE_BYTES);
   }
-  if (s->compressed && bytes / TFD_DEFLATED_TIMES > s->file_bytes) {
+  if (s->compressed && bytes > holds(s)) {
     return tfd__fail(TFD_DATA_LOSS,
                      "%s: %llu bytes to unpack at once, but a file of %llu "
                      "cannot hold more than %d times as many",
