@@ -1,5 +1,6 @@
 #include "base/given.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,24 +136,113 @@ int64_t tfd__alloc_live(void) {
   return tfd__alloc_count() - frees;
 }
 
-/* --- counted objects ----------------------------------------------------- */
+/* --- counts of each thread ------------------------------------------------ */
 
-static atomic_int_least64_t object_counts[TFD_HANDLE_KINDS];
+/* What every op changes and few ever read: each thread counts for itself, which
+** takes no locked instruction. Sums go over all threads, and over those that
+** have ended; they are exact where no thread counts meanwhile. */
+enum { LIVE_BYTES = TFD_HANDLE_KINDS, TALLIES };
 
-static void count_object(tfd_handle_kind kind, int64_t change) {
-  atomic_fetch_add_explicit(&object_counts[kind], change, memory_order_relaxed);
+typedef struct tally {
+  struct tally *next;
+  bool linked;
+  atomic_int_least64_t n[TALLIES];
+} tally;
+
+static _Thread_local tally own;
+
+static struct {
+  pthread_once_t once;
+  pthread_mutex_t lock;
+  pthread_key_t key; /* its values are tallies, to be folded at thread exit */
+  bool has_key;
+  tally *first;
+  /* Of threads that have ended or have no tally, and bytes that are told. */
+  atomic_int_least64_t told[TALLIES];
+} tallies = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void tally_fold(void *p) {
+  tally *t = p;
+  tally **link = &tallies.first;
+  int i;
+
+  pthread_mutex_lock(&tallies.lock);
+  while (*link != t) link = &(*link)->next;
+  *link = t->next;
+  for (i = 0; i < TALLIES; i++) {
+    atomic_fetch_add_explicit(&tallies.told[i], atomic_exchange(&t->n[i], 0),
+                              memory_order_relaxed);
+  }
+  pthread_mutex_unlock(&tallies.lock);
+  t->linked = false;
 }
+
+static void tallies_lock(void) {
+  pthread_mutex_lock(&tallies.lock);
+}
+
+static void tallies_unlock(void) {
+  pthread_mutex_unlock(&tallies.lock);
+}
+
+static void tallies_start(void) {
+  tallies.has_key = pthread_key_create(&tallies.key, tally_fold) == 0;
+  (void)pthread_atfork(tallies_lock, tallies_unlock, tallies_unlock);
+}
+
+/* False where the thread can have none. */
+TFD_COLD static bool tally_link(void) {
+  pthread_once(&tallies.once, tallies_start);
+  if (!tallies.has_key || pthread_setspecific(tallies.key, &own) != 0) {
+    return false;
+  }
+  pthread_mutex_lock(&tallies.lock);
+  own.next = tallies.first;
+  tallies.first = &own;
+  pthread_mutex_unlock(&tallies.lock);
+  own.linked = true;
+  return true;
+}
+
+/* The thread's count afterwards; 0 where it has none. */
+static inline int64_t tally_add(int which, int64_t change) {
+  int64_t n = 0;
+
+  if (!TFD_LIKELY(own.linked) && !tally_link()) {
+    atomic_fetch_add_explicit(&tallies.told[which], change,
+                              memory_order_relaxed);
+    return 0;
+  }
+  n = atomic_load_explicit(&own.n[which], memory_order_relaxed) + change;
+  atomic_store_explicit(&own.n[which], n, memory_order_relaxed);
+  return n;
+}
+
+static int64_t tally_sum(int which) {
+  const tally *t = NULL;
+  int64_t sum = 0;
+
+  pthread_mutex_lock(&tallies.lock);
+  sum = atomic_load_explicit(&tallies.told[which], memory_order_relaxed);
+  for (t = tallies.first; t != NULL; t = t->next) {
+    sum += atomic_load_explicit(&t->n[which], memory_order_relaxed);
+  }
+  pthread_mutex_unlock(&tallies.lock);
+  return sum;
+}
+
+/* --- counted objects ----------------------------------------------------- */
 
 void tfd__object_init(tfd_object *o, const tfd__type *type) {
   o->type = type;
   o->mark = TFD_OPEN_MARK + (uint32_t)type->kind;
   atomic_init(&o->refs, 1);
-  count_object(type->kind, 1);
+  (void)tally_add((int)type->kind, 1);
 }
 
 int64_t tfd__object_count(tfd_handle_kind kind) {
   if ((int)kind < 0 || kind >= TFD_HANDLE_KINDS) return 0;
-  return atomic_load_explicit(&object_counts[kind], memory_order_relaxed);
+  return tally_sum((int)kind);
 }
 
 int64_t tfd_live_handles(tfd_handle_kind kind) {
@@ -169,7 +259,7 @@ void tfd__release(void *object) {
       atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) != 1) {
     return;
   }
-  count_object(o->type->kind, -1);
+  (void)tally_add((int)o->type->kind, -1);
   o->mark = 0;
   o->type->destroy(o);
 }
@@ -197,13 +287,13 @@ void tfd_release(tfd_object *object) {
 /* --- collector pressure --------------------------------------------------- */
 
 #define DEFAULT_LIMIT ((int64_t)64 << 20)
+#define SLACK 1024
 
 /* The host asks before each op whether to collect, so the answer is kept
 ** ready in `wanted`: one relaxed load. It is only a hint; races between
 ** threads delay or repeat a collection, no more. */
 static struct {
-  _Alignas(64) atomic_int_least64_t live;
-  atomic_int_least64_t limit;
+  _Alignas(64) atomic_int_least64_t limit;
   atomic_int_least64_t floor;
   atomic_int_least64_t asked; /* live bytes when the host was told to collect */
   _Alignas(64) atomic_bool wanted;
@@ -213,28 +303,35 @@ static struct {
 };
 
 #define RELAXED_LOAD(x) atomic_load_explicit(&pressure.x, memory_order_relaxed)
+/* Without what threads keep to themselves. */
+#define TOLD_BYTES() \
+  atomic_load_explicit(&tallies.told[LIVE_BYTES], memory_order_relaxed)
 #define RELAXED_STORE(x, v) \
   atomic_store_explicit(&pressure.x, v, memory_order_relaxed)
 
 void tfd__memory_adjust(int64_t bytes) {
-  int64_t live =
-      atomic_fetch_add_explicit(&pressure.live, bytes, memory_order_relaxed) +
-      bytes;
+  int64_t pending = tally_add(LIVE_BYTES, bytes);
+  int64_t slack = RELAXED_LOAD(floor) / SLACK;
+  int64_t live = 0;
 
+  if (TFD_LIKELY(pending <= slack && pending >= -slack)) return;
+  (void)tally_add(LIVE_BYTES, -pending);
+  live = pending + atomic_fetch_add_explicit(&tallies.told[LIVE_BYTES], pending,
+                                             memory_order_relaxed);
   if (bytes > 0 && !TFD_LIKELY(live <= RELAXED_LOAD(limit))) {
     RELAXED_STORE(wanted, true);
   }
 }
 
 int64_t tfd_live_bytes(void) {
-  return RELAXED_LOAD(live);
+  return tally_sum(LIVE_BYTES);
 }
 
 bool tfd_memory_should_collect(void) {
   int64_t live = 0;
 
   if (TFD_LIKELY(!RELAXED_LOAD(wanted))) return false;
-  live = RELAXED_LOAD(live);
+  live = TOLD_BYTES();
   if (live > RELAXED_LOAD(limit)) {
     RELAXED_STORE(asked, live);
     return true;
@@ -247,7 +344,7 @@ bool tfd_memory_should_collect(void) {
 ** A limit far above what is in use is taken back, half the way each time, so
 ** that one large phase does not keep memory high for ever. */
 void tfd_memory_collected(void) {
-  int64_t live = RELAXED_LOAD(live);
+  int64_t live = TOLD_BYTES();
   int64_t limit = RELAXED_LOAD(limit);
   int64_t floor = RELAXED_LOAD(floor);
   int64_t freed = RELAXED_LOAD(asked) - live;

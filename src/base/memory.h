@@ -97,7 +97,8 @@ void tfd__release(void *object); /* NULL allowed */
 
 /* --- collector pressure ------------------------------------------------ */
 
-/* Device bytes made live (positive) or dropped (negative). Threads: any.
+/* Device bytes made live (positive) or dropped (negative). Threads: any; each
+** may keep 1/1024 of the floor to itself before the limit hears of it.
 ** The soft limit starts at 64 MiB (the floor, tfd_memory_set_limit; 0 or less
 ** sets the default again). It grows by half when a collection freed little
 ** and goes back towards twice the live bytes when they fall. */

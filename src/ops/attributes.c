@@ -104,6 +104,12 @@ static void read_param(tfd__op *op, tfd__param *p, const char *text,
   p->required = word == NULL;
   if (word != NULL) word++;
   read_default(p, word, word == NULL ? 0 : length - (size_t)(word - text));
+  p->span = p->limit;
+  if (p->kind == 'l') {
+    /* Kernels rely on it that lists fit; -1 only where there may be none. */
+    p->low = p->count == -1 ? -1 : 0;
+    p->span = (uint8_t)(TFD_MAX_RANK + 1 - p->low);
+  }
 }
 
 void tfd__params_read(tfd__op *op) {
@@ -134,19 +140,20 @@ const tfd__param *tfd__param_find(const tfd__op *op, const char *name,
   return NULL;
 }
 
+static bool fits(const tfd__param *p, const int64_t *ints) {
+  return p->span == 0 || (uint64_t)(ints[p->slot] - p->low) < p->span;
+}
+
 int tfd__param_check(const tfd__op *op, const tfd__param *p,
                      const int64_t *ints) {
   int64_t x = 0;
 
-  if (p->kind == 'f' || p->kind == 'i') return TFD_OK;
+  if (fits(p, ints)) return TFD_OK;
   x = ints[p->slot];
   if (p->kind == 'l') {
-    /* Kernels rely on it that lists fit; -1 only where there may be none. */
-    if (x <= TFD_MAX_RANK && x >= (p->count == -1 ? -1 : 0)) return TFD_OK;
     return tfd__fail(TFD_VALUE_ERROR, "%s: %s has %lld entries; %d is the most",
                      op->name, p->name, (long long)x, TFD_MAX_RANK);
   }
-  if (x >= 0 && x < p->limit) return TFD_OK;
   return tfd__fail(TFD_VALUE_ERROR, "%s: %s is %lld; expected 0 to %d",
                    op->name, p->name, (long long)x, p->limit - 1);
 }
@@ -154,8 +161,10 @@ int tfd__param_check(const tfd__op *op, const tfd__param *p,
 int tfd__check_slots(const tfd__op *op, const int64_t *ints) {
   int i = 0;
 
-  for (i = op->in_n; i < op->params_n; i++)
-    TFD_TRY(tfd__param_check(op, &op->params[i], ints));
+  for (i = op->in_n; i < op->params_n; i++) {
+    if (TFD_LIKELY(fits(&op->params[i], ints))) continue;
+    return tfd__param_check(op, &op->params[i], ints);
+  }
   return TFD_OK;
 }
 

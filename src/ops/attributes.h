@@ -14,6 +14,8 @@ typedef struct tfd__param {
   bool required;       /* a tensor without ?, an attribute without default */
   uint8_t slot;        /* first slot in ints (f: in reals) */
   uint8_t limit;       /* b, d, e: slots hold 0 .. limit-1 */
+  int8_t low;          /* the least that the first slot may hold, */
+  uint8_t span;        /* and how many from there; 0 = anything */
   const char *choices; /* e: "a|b|c)..." */
   int64_t value;       /* default; of a list: its one element */
   int64_t count;       /* default of a list: its length, -1 = absent */

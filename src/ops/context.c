@@ -146,3 +146,12 @@ void tfd_context_set_note(const char *note) {
   tfd__context()->note =
       note == NULL || note[0] == '\0' ? NULL : tfd__span_name(note);
 }
+
+int tfd_context_set_autocast(bool active, tfd_dtype dtype) {
+  if (active && (!tfd__dtype_ok((int)dtype) || !tfd__is_float((int)dtype))) {
+    return tfd__fail(TFD_TYPE_ERROR, "autocast: %s is no floating-point dtype",
+                     tfd__dtype_name((int)dtype));
+  }
+  tfd__context()->autocast = active ? 1 + (int)dtype : 0;
+  return TFD_OK;
+}

@@ -683,6 +683,48 @@ static int resolve(const tfd__op *o, tfd_object *const *inputs, int inputs_n,
   return TFD_OK;
 }
 
+/* Autocast variables' values in `in` become casts; made[i] owns in[i] then. */
+static int cast_variables(int dtype, tfd_tensor **in, int in_n,
+                          tfd_tensor **made) {
+  int64_t to = dtype;
+  int i;
+  int n = 0;
+
+  for (i = 0; i < in_n; i++) {
+    const tfd_tensor *t = in[i];
+
+    if (t == NULL || t->variable == NULL || !t->variable->autocast ||
+        t->view.dtype == dtype || !tfd__is_float(t->view.dtype)) {
+      continue;
+    }
+    TFD_TRY(tfd__run(TFD_OP_cast, &in[i], 1, &to, NULL, &made[i], 1, &n));
+    in[i] = made[i];
+  }
+  return TFD_OK;
+}
+
+/* tfd__run where the context casts variables. */
+TFD_COLD static int run_autocast(int op, tfd_tensor **in, int in_n,
+                                 const int64_t *ints, const double *reals,
+                                 tfd_tensor **outputs, int capacity,
+                                 int *outputs_n_p) {
+  int dtype = tfd__context()->autocast - 1;
+  tfd_tensor **made = tfd__calloc((size_t)in_n + 1, sizeof *made);
+  int rc = TFD_OK;
+  int i;
+
+  if (made == NULL) return tfd__no_memory((size_t)in_n * sizeof *made, "op");
+  if (op != TFD_OP_cast && op != TFD_OP_identity) {
+    rc = cast_variables(dtype, in, in_n, made);
+  }
+  if (rc == TFD_OK) {
+    rc = tfd__run(op, in, in_n, ints, reals, outputs, capacity, outputs_n_p);
+  }
+  for (i = 0; i < in_n; i++) tfd__release(made[i]);
+  tfd__free(made);
+  return rc;
+}
+
 int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
                const int64_t *ints, int ints_n, const double *reals,
                int reals_n, tfd_tensor **outputs, int outputs_capacity,
@@ -707,7 +749,10 @@ int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
     if (in == NULL) return tfd__no_memory((size_t)inputs_n * 8, "op");
   }
   rc = resolve(tfd__op_at(op), inputs, inputs_n, in);
-  if (rc == TFD_OK) {
+  if (rc == TFD_OK && !TFD_LIKELY(tfd__context()->autocast == 0)) {
+    rc = run_autocast(op, in, inputs_n, ints, reals, outputs, outputs_capacity,
+                      outputs_n_p);
+  } else if (rc == TFD_OK) {
     rc = tfd__run(op, in, inputs_n, ints, reals, outputs, outputs_capacity,
                   outputs_n_p);
   }

@@ -219,6 +219,7 @@ struct tfd_context {
   tfd__recorder *recorder; /* owned reference; NULL = none */
   tfd__recorder *paused;   /* likewise: the recorder that does not record */
   int unfollowed;          /* nested pauses of recording on tapes */
+  int autocast;            /* 1 + what autocast variables become, 0 = off */
   int replica;             /* -1 outside replicas */
   int update; /* 1 + the copy that an update function works on, 0 = none */
   struct tfd_strategy *strategy; /* whose replica this is; borrowed */

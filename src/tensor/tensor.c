@@ -23,10 +23,17 @@ static _Thread_local int free_headers_n = 0;
 static pthread_mutex_t big_lock = PTHREAD_MUTEX_INITIALIZER;
 static tfd_tensor *big_head = NULL;
 
-static atomic_uint_fast64_t last_id = 0;
+/* Threads take so many at once. */
+enum { IDS_AT_ONCE = 1024 };
 
 uint64_t tfd__next_id(void) {
-  return atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
+  static atomic_uint_fast64_t taken;
+  static _Thread_local uint64_t last;
+
+  if (!TFD_LIKELY(last % IDS_AT_ONCE != 0)) {
+    last = atomic_fetch_add_explicit(&taken, IDS_AT_ONCE, memory_order_relaxed);
+  }
+  return ++last;
 }
 
 static tfd_tensor *header_take(void) {

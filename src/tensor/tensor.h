@@ -105,9 +105,10 @@ struct tfd_variable {
   tfd_tensor *value; /* owned header, variable == this */
   char *name;
   bool trainable;
-  uint8_t synchronization;        /* tfd_variable_synchronization */
-  uint8_t aggregation;            /* tfd_variable_aggregation */
-  uint64_t version;               /* +1 for each write; shadows compare it */
+  bool autocast;           /* read in the dtype of the context's policy */
+  uint8_t synchronization; /* tfd_variable_synchronization */
+  uint8_t aggregation;     /* tfd_variable_aggregation */
+  uint64_t version;        /* +1 for each write; shadows compare it */
   struct tfd__replaced *replaced; /* oldest first; see history.c */
   int replaced_n;
   struct tfd_variable *unsettled_next;

@@ -138,6 +138,12 @@ int tfd_variable_set_distribution(tfd_variable *variable,
   return TFD_OK;
 }
 
+int tfd_variable_set_autocast(tfd_variable *variable, bool autocast) {
+  TFD_GIVEN(variable, VARIABLE);
+  variable->autocast = autocast;
+  return TFD_OK;
+}
+
 tfd_variable_synchronization
 tfd_variable_synchronization_of(const tfd_variable *variable) {
   TFD_GIVEN_OR(variable, VARIABLE, TFD_SYNCHRONIZATION_AUTO);

@@ -144,5 +144,17 @@ TFD_API void tfd_context_set_position(const char *file, int line);
 /** Say what ops that the calling thread's context runs or records belong to,
 ** lines that their errors show; "" or NULL = nothing. Kept for ever. */
 TFD_API void tfd_context_set_note(const char *note);
+/** Whether GPUs may round the inputs of float32 products and convolutions to
+ * TF32; at first they may unless TFDIST_STRICT_FP32 is 1. For ops that begin
+ * from now on. Source: tf.config.experimental.enable_tensor_float_32_execution
+ */
+TFD_API void tfd_tensor_float_32_enable(bool enabled);
+TFD_API bool tfd_tensor_float_32_is_enabled(void);
+/** While `active`, ops that the calling thread's context runs or records take
+ * autocast variables of other floating-point dtypes as `dtype`: each use is a
+ * cast, which tapes follow. Casts, reads and updates take them as they are.
+ * Errors: TypeError unless dtype is a floating-point one.
+ * Source: Keras' AutocastScope */
+TFD_API int tfd_context_set_autocast(bool active, tfd_dtype dtype);
 
 #endif

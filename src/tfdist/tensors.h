@@ -113,6 +113,9 @@ TFD_API tfd_variable_synchronization
 tfd_variable_synchronization_of(const tfd_variable *variable);
 TFD_API tfd_variable_aggregation
 tfd_variable_aggregation_of(const tfd_variable *variable);
+/** Whether ops take the variable's value in the dtype of the calling thread's
+ * context (tfd_context_set_autocast); at first they do not. */
+TFD_API int tfd_variable_set_autocast(tfd_variable *variable, bool autocast);
 
 /* --- Operands: any handle that ops accept (tensor, variable, slices) ----- */
 
