@@ -154,9 +154,35 @@ typedef struct tfd__device_info {
   int cores;       /* processors that work at once, 0 = unknown */
 } tfd__device_info;
 
+/* Launches of a program that were recorded, to be started as one thing.
+** begin and end are called inside run, one after the other for each stream.
+** - begin: `key`, n words, is all that the launches depend on besides what is
+**   fixed while *kept_p lives, NULL at first. DONE: they were started. RECORDS:
+**   what is launched until `end` is recorded and does not run. RUNS: all is
+**   launched as ever.
+** - end: start what was recorded. False: nothing ran and no record remains, as
+**   when `good`, that all was launched, is false; launch it as ever.
+** - kept: how many records there are.
+** - free: what of it still runs ends first. Threads: any. */
+typedef enum tfd__launching {
+  TFD_LAUNCH_RUNS = 0,
+  TFD_LAUNCH_RECORDS,
+  TFD_LAUNCH_DONE
+} tfd__launching;
+
+typedef struct tfd__launches tfd__launches;
+
+typedef struct tfd__launcher {
+  tfd__launching (*begin)(struct tfd__stream *stream, tfd__launches **kept_p,
+                          const int64_t *key, int n);
+  bool (*end)(struct tfd__stream *stream, tfd__launches *kept, bool good);
+  int (*kept)(const tfd__launches *kept);
+  void (*free)(tfd__launches *kept);
+} tfd__launcher;
+
 /* Slots may be NULL where this is said. Errors: as tfd__fail; UNAVAILABLE with
 ** the reason from discover when there is no such device here. */
-#define TFD_BACKEND_ABI 4
+#define TFD_BACKEND_ABI 6
 
 typedef struct tfd__backend {
   int abi;                 /* TFD_BACKEND_ABI; first for ever */
@@ -228,6 +254,13 @@ typedef struct tfd__backend {
   const tfd__kernel *kernels;
   /* Does the kernel take this call's dtypes and attributes? NULL = always. */
   bool (*can_run)(tfd__kernel_id id, const tfd__call *call);
+
+  /* Who makes several elementwise ops one kernel, `strip` (strip.h). NULL =
+  ** nobody. */
+  const struct tfd__fuser *fuser;
+
+  /* Who starts launches that come again and again at once. NULL = nobody. */
+  const tfd__launcher *launcher;
 
   /* Who does collectives among its devices best, by name; NULL = nobody knows
   ** them. */

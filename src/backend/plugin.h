@@ -25,6 +25,7 @@ typedef struct tfd__plugin_host {
   void (*use_threads)(int n);
   int (*cores)(void);
   int (*check_running)(void);
+  bool (*tensor_float_32)(void);
   const tfd__backend *cpu; /* its kernels work on any memory of the process */
 } tfd__plugin_host;
 

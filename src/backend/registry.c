@@ -37,6 +37,7 @@ static const tfd__plugin_host host = {
     .use_threads = tfd__use_threads,
     .cores = tfd__cores,
     .check_running = tfd__check_running,
+    .tensor_float_32 = tfd_tensor_float_32_is_enabled,
     .cpu = &tfd__cpu_backend,
 };
 

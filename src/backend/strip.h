@@ -98,4 +98,17 @@ bool tfd__strip_in_place(const tfd__strip *program, int output, int input);
 int tfd__strip_run(const tfd__strip *program, const tfd__view *views,
                    int64_t begin, int64_t end);
 
+/* How a back end makes programs that its kernel `strip` runs. `takes`: can the
+** op be in one, besides what tfd__strip_takes asks? The rest is as above; the
+** processor's are the functions above. */
+typedef struct tfd__fuser {
+  bool (*takes)(tfd__kernel_id kernel, int args_n, const uint8_t *dtypes);
+  int (*compile)(int ordinal, const tfd__strip_text *text,
+                 tfd__strip **program_p, int *refused_p);
+  void (*free)(tfd__strip *program);
+  bool (*in_place)(const tfd__strip *program, int output, int input);
+} tfd__fuser;
+
+extern const tfd__fuser tfd__cpu_fuser;
+
 #endif

@@ -144,8 +144,7 @@ void tfd__set_oom_hook(void (*fn)(char *text, size_t n));
 ** out-of-memory. */
 int tfd__stream_submit(tfd_device *device, tfd__call *call);
 /* The op whose kernel this thread runs now, or NULL. Safe in a signal handler
- *of
- ** a program that the library is part of. */
+** of a program that the library is part of. */
 const char *tfd__running_op(void);
 /* Sequence number of the last submitted call. */
 static inline uint64_t tfd__stream_seq(const tfd_device *device) {

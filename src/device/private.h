@@ -4,8 +4,8 @@
 **
 ** Files, each above those before it: runtime (what all share), config (settings
 ** before start), failure (sticky errors), wait, stream (running), pool
-*(memory),
-** copy (host and cross-device bytes), device (start and stop), names. */
+** (memory), copy (host and cross-device bytes), device (start and stop),
+** names. */
 
 #include "base/profile.h"
 #include "device/device.h"

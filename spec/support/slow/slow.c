@@ -674,12 +674,14 @@ int tfd_backend_plugin(const tfd__plugin_host *given,
   long n = 0;
 
   host = given;
+  table.fuser = host->cpu->fuser;
   if (refuse != NULL) return host->fail(TFD_UNAVAILABLE, "%s", refuse);
   if (count != NULL) devices = atoi(count);
   if (devices < 0 || devices > DEVICES) devices = DEVICES;
   if (abi != NULL) table.abi = atoi(abi);
   if (type != NULL) table.device_type = type;
   if (without != NULL) leave_out(without);
+  leave_out("row_blocks"); /* calls kernels of its device, which launch here */
   if (failing != NULL && sscanf(failing, "%d:%ld", &ordinal, &n) == 2 &&
       ordinal >= 0 && ordinal < DEVICES) {
     fail_at[ordinal] = n;

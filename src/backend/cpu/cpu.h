@@ -24,6 +24,14 @@ void tfd__cpu_prepare(void);
 #include "backend/kernels/all.def"
 #undef KERNEL
 
+/* Sums down columns for those who have some rows at a time; the bits are those
+** of reduce_sum and reduce_mean. Up to TFD_BLOCKS_SUM rows are added to acc, in
+** multiples of four but for the last; acc begins with zeros. */
+void tfd__columns_add(float *acc, const float *rows, int64_t n, int64_t width);
+/* Sums of TFD_BLOCKS_SUM rows each, which are overwritten, to those of all. */
+void tfd__columns_end(float *sums, int64_t stride, int64_t rows, int64_t width,
+                      bool mean, const tfd__view *out);
+
 /* One block for each thread, 64-byte aligned, valid until the thread's next
 ** call: for packing inside loops, where tfd__scratch would add up. NULL with
 ** a record when out of memory. */

@@ -1,5 +1,6 @@
 #include "backend/cpu/device.h"
 #include "backend/cpu/stream/stream.h"
+#include "backend/strip.h"
 
 static const tfd__kernel kernels[TFD_KERNEL_N] = {
 #define KERNEL(name) [TFD_KERNEL_##name] = tfd__cpu_##name,
@@ -29,4 +30,5 @@ const tfd__backend tfd__cpu_backend = {
     .copy_out = tfd__cpu_copy_bytes,
     .copy_across = tfd__cpu_copy_across,
     .kernels = kernels,
+    .fuser = &tfd__cpu_fuser,
 };

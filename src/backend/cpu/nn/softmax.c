@@ -29,10 +29,24 @@ typedef struct rows {
 /* --- row arithmetic ----------------------------------------------------------
  */
 
+/* Lane by lane, since a compiler may not turn the loop around; NaN is passed
+** over. */
 TFD_CLONES static float max_f32(const float *x, int64_t n) {
+  enum { LANES_OF_MAX = 32 };
+  float lanes[LANES_OF_MAX];
   float m = -INFINITY;
+  int64_t i = 0;
 
-  for (int64_t i = 0; i < n; i++) m = x[i] > m ? x[i] : m;
+  if (n >= LANES_OF_MAX) {
+    for (int k = 0; k < LANES_OF_MAX; k++) lanes[k] = -INFINITY;
+    for (; i + LANES_OF_MAX <= n; i += LANES_OF_MAX) {
+      for (int k = 0; k < LANES_OF_MAX; k++) {
+        lanes[k] = x[i + k] > lanes[k] ? x[i + k] : lanes[k];
+      }
+    }
+    for (int k = 0; k < LANES_OF_MAX; k++) m = lanes[k] > m ? lanes[k] : m;
+  }
+  for (; i < n; i++) m = x[i] > m ? x[i] : m;
   return m;
 }
 

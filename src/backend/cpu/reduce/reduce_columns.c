@@ -2,14 +2,15 @@
 ** combined into a tile of accumulators. Four rows at a time, to load and store
 ** the accumulators less often. Sums move to float64 after BATCH rows, so the
 ** error does not grow with the number of rows. */
+#include "backend/blocks.h"
 #include "backend/cpu/reduce/reduce.h"
 
 #include <math.h>
 #include <string.h>
 
-#define TILE 256  /* columns: the accumulators stay in L1 */
-#define BATCH 64  /* rows summed in the compute type */
-#define PART 1024 /* rows that one task takes */
+#define TILE 256             /* columns: the accumulators stay in L1 */
+#define BATCH TFD_BLOCKS_SUM /* rows summed in the compute type */
+#define PART 1024            /* rows that one task takes */
 
 typedef struct job {
   const tfd__reduction *p;
@@ -277,16 +278,21 @@ bool tfd__columns_suit(const tfd__reduction *p) {
          p->kept_dims[p->kept_n - 1] >= 8 && p->reduced > 1 && p->kept > 0;
 }
 
+/* Tasks that a column's rows are shared out to. */
+static int64_t parts_of(int64_t rows) {
+  return rows > 2 * PART ? (rows + PART - 1) / PART : 1;
+}
+
 int tfd__reduce_columns(const tfd__reduction *p, tfd__column_op op,
                         const tfd__view *out) {
-  job j = {.p = p, .out = out, .op = op, .parts = 1};
+  job j = {.p = p, .out = out, .op = op};
   int64_t groups = 0;
 
   j.width = p->kept_dims[p->kept_n - 1];
   j.tiles = (j.width + TILE - 1) / TILE;
   groups = p->kept / j.width;
-  if (p->reduced > 2 * PART) {
-    j.parts = (p->reduced + PART - 1) / PART;
+  j.parts = parts_of(p->reduced);
+  if (j.parts > 1) {
     j.partial = tfd__scratch((size_t)(p->kept * j.parts) * sizeof(double));
     if (j.partial == NULL) return TFD_RESOURCE_EXHAUSTED;
   }
@@ -297,4 +303,76 @@ int tfd__reduce_columns(const tfd__reduction *p, tfd__column_op op,
                     run_tasks, &j);
   if (j.partial != NULL) join(&j);
   return TFD_OK;
+}
+
+/* --- by those who have some rows at a time -------------------------------- */
+
+void tfd__columns_add(float *acc, const float *rows, int64_t n, int64_t width) {
+  static const float zeros[TILE];
+
+  for (int64_t column = 0; column < width; column += TILE) {
+    int64_t m = width - column < TILE ? width - column : TILE;
+    const void *list[BATCH];
+    int count = 0;
+
+    for (; count < n; count++) list[count] = rows + count * width + column;
+    while (count % 4 != 0) list[count++] = zeros;
+    sum4_f32(acc + column, list, count, m);
+  }
+}
+
+typedef struct batches {
+  job j;
+  float *sums;
+  int64_t stride;
+} batches;
+
+/* As run_task, of batches that are done: one more is empty. */
+static void end_part(const batches *b, tile *t, int64_t column, int64_t first,
+                     int64_t last, int64_t n) {
+  memset(t->sum, 0, (size_t)n * sizeof(double));
+  memset(t->lost, 0, (size_t)n * sizeof(double));
+  for (int64_t r = first; r < last; r += BATCH) {
+    flush_f32(t->sum, t->lost, b->sums + r / BATCH * b->stride + column, n);
+  }
+  flush_f32(t->sum, t->lost, t->acc.f32, n);
+  join_lost(t->sum, t->lost, n);
+}
+
+static void end_tiles(void *arg, int64_t begin, int64_t end) {
+  const batches *b = arg;
+  int64_t rows = b->j.p->reduced;
+  tile t;
+
+  memset(&t.acc, 0, sizeof t.acc);
+  for (int64_t i = begin; i < end; i++) {
+    int64_t column = i * TILE;
+    int64_t n = b->j.width - column < TILE ? b->j.width - column : TILE;
+    double total[TILE];
+
+    for (int64_t part = 0; part < b->j.parts; part++) {
+      int64_t last = b->j.parts == 1 ? rows : (part + 1) * PART;
+
+      end_part(b, &t, column, part * PART, last < rows ? last : rows, n);
+      for (int64_t k = 0; k < n; k++) {
+        total[k] = part == 0 ? t.sum[k] : total[k] + t.sum[k];
+      }
+    }
+    store(&b->j, column, total, n);
+  }
+}
+
+void tfd__columns_end(float *sums, int64_t stride, int64_t rows, int64_t width,
+                      bool mean, const tfd__view *out) {
+  const tfd__reduction p = {.dtype = TFD_FLOAT32, .reduced = rows};
+  batches b = {.j = {.p = &p,
+                     .out = out,
+                     .op = mean ? TFD_COLUMN_MEAN : TFD_COLUMN_SUM,
+                     .width = width,
+                     .parts = parts_of(rows)},
+               .sums = sums,
+               .stride = stride};
+
+  tfd__parallel_for((width + TILE - 1) / TILE,
+                    TFD_GRAIN / ((rows / BATCH + 1) * TILE) + 1, end_tiles, &b);
 }

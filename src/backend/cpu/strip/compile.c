@@ -140,3 +140,14 @@ bool tfd__strip_in_place(const tfd__strip *p, int output, int input) {
   return p->inputs[input].dtype == p->output_dtypes[output] &&
          p->read[input] < p->written[output];
 }
+
+static int compile(int ordinal, const tfd__strip_text *text,
+                   tfd__strip **program_p, int *refused_p) {
+  (void)ordinal;
+  return tfd__strip_compile(text, program_p, refused_p);
+}
+
+const tfd__fuser tfd__cpu_fuser = {.takes = tfd__strip_takes,
+                                   .compile = compile,
+                                   .free = tfd__strip_free,
+                                   .in_place = tfd__strip_in_place};

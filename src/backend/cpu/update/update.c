@@ -199,35 +199,16 @@ static int update(const tfd__call *call, const tfd__update_rule *rule) {
 
 /* --- the kernels ---------------------------------------------------------- */
 
-/* The rows that a sparse gradient leaves out see a gradient of 0, as in Keras:
-** what it has no effect on is not touched. */
-#define RULES(RULE)                         \
-  RULE(sgd, 1, TFD_REST_STAYS)              \
-  RULE(momentum, 2, TFD_REST_ALL)           \
-  RULE(nesterov, 2, TFD_REST_ALL)           \
-  RULE(adam, 3, TFD_REST_ALL)               \
-  RULE(amsgrad, 4, TFD_REST_ALL)            \
-  RULE(adamax, 3, TFD_REST_ALL)             \
-  RULE(nadam, 3, TFD_REST_ALL)              \
-  RULE(rmsprop, 2, TFD_REST_SLOTS)          \
-  RULE(rmsprop_centered, 3, TFD_REST_SLOTS) \
-  RULE(rmsprop_momentum, 3, TFD_REST_ALL)   \
-  RULE(rmsprop_both, 4, TFD_REST_ALL)       \
-  RULE(adagrad, 2, TFD_REST_STAYS)          \
-  RULE(adadelta, 3, TFD_REST_SLOTS)         \
-  RULE(ftrl, 3, TFD_REST_ALL)               \
-  RULE(average, 1, TFD_REST_ALL)
-
 #define RULE(name, targets, rest) \
   [TFD_KERNEL_update_##name] = {targets, rest, name##_f32, name##_f64},
-static const tfd__update_rule rules[TFD_KERNEL_N] = {RULES(RULE)};
+static const tfd__update_rule rules[TFD_KERNEL_N] = {TFD_UPDATE_RULES(RULE)};
 #undef RULE
 
 #define RULE(name, targets, rest)                          \
   int tfd__cpu_update_##name(const tfd__call *call) {      \
     return update(call, &rules[TFD_KERNEL_update_##name]); \
   }
-RULES(RULE)
+TFD_UPDATE_RULES(RULE)
 #undef RULE
 
 /* --- several calls as one ------------------------------------------------- */

@@ -14,6 +14,7 @@
 ** U3 Half types are computed in float32. */
 
 #include "backend/cpu/loops.h"
+#include "backend/update_list.h"
 
 #define TFD_UPDATE_TARGETS 4
 #define TFD_UPDATE_BLOCK 1024 /* elements */
@@ -21,13 +22,6 @@
 /* The rule for n elements in place: x = the targets, g = the gradient. */
 typedef void (*tfd__update_fn)(void *const *x, const void *g, int64_t n,
                                const double *reals);
-
-/* What rows that have no gradient do when others have one. */
-typedef enum tfd__update_rest {
-  TFD_REST_STAYS = 0,
-  TFD_REST_SLOTS, /* their slots see a gradient of 0, the variable stays */
-  TFD_REST_ALL    /* so does the variable */
-} tfd__update_rest;
 
 typedef struct tfd__update_rule {
   int targets;
