@@ -1,7 +1,6 @@
 --- Write Lua files into one C source as text, for a single-file host.
 ---
---- usage: lua scripts/embed.lua SYMBOL OUT.c [-C ROOT] FILE...
----        lua scripts/embed.lua SYMBOL OUT.c NAME=FILE...
+--- usage: lua scripts/embed.lua SYMBOL OUT.c [NAME=FILE...] [-C ROOT FILE...]
 ---
 --- The array SYMBOL lists module name, text and size, ends with a NULL name
 --- and is sorted, so that equal inputs give equal bytes. With ROOT, module
@@ -42,7 +41,8 @@ while arg[i] do
     root = arg[i + 1]:gsub("/*$", "") .. "/"
     i = i + 1
   elseif name then
-    modules[#modules + 1] = { name = name, path = path }
+    modules[#modules + 1] = { name = name, path = path,
+      file = path:match "[^/]*$" }
   else
     path = arg[i]
     if not root or path:sub(1, #root) ~= root then
@@ -50,7 +50,8 @@ while arg[i] do
     end
     name = path:sub(#root + 1):gsub("%.lua$", ""):gsub("/init$", "")
       :gsub("/", ".")
-    modules[#modules + 1] = { name = name, path = path }
+    modules[#modules + 1] = { name = name, path = path,
+      file = path:sub(#root + 1) }
   end
   i = i + 1
 end
@@ -67,9 +68,8 @@ for n, m in ipairs(modules) do
 end
 out[#out + 1] = ("const tfd__embedded %s[] = {"):format(symbol)
 for n, m in ipairs(modules) do
-  local file = root and m.path:sub(#root + 1) or m.path:match("[^/]*$")
   out[#out + 1] = ('    {"%s", "%s", text_%d, sizeof text_%d - 1},'):format(
-    m.name, file, n, n)
+    m.name, m.file, n, n)
 end
 out[#out + 1] = "    {NULL, NULL, NULL, 0},\n};\n"
 

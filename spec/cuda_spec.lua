@@ -121,6 +121,23 @@ describe("GPU devices on stand-ins #once", function()
     end
   end)
 
+  it("round what products take to TF32 where they may", function()
+    local r = on_standin [[
+      local tf = require "tfdist"
+      local config = tf.config.experimental
+      tf.device("/gpu:0", function()
+        local x, one = tf.constant { { 1 + 2 ^ -12 } }, tf.ones { 1, 1 }
+        print(config.tensor_float_32_execution_enabled())
+        for _, on in ipairs { true, false } do
+          config.enable_tensor_float_32_execution(on)
+          print((tf.matmul(x, one) - 1):totable()[1][1] * 2 ^ 12)
+        end
+      end)
+    ]]
+    assert.equal("", r.err)
+    assert.equal("false\n0.0\n1.0\n", r.out)
+  end)
+
   it("have kernels without races, which are found where they are", function()
     for seed = 0, 4 do
       local found = {}
@@ -139,7 +156,8 @@ describe("GPU devices on stand-ins #once", function()
     end
     local seed = require "spec.support.seed" % 1000
     for _, program in ipairs { "backend_cuda", "backend_cuda_nn",
-      "backend_cuda_array", "backend_cuda_norm", "backend_cuda_rows" } do
+      "backend_cuda_array", "backend_cuda_norm", "backend_cuda_rows",
+      "backend_cuda_index", "backend_cuda_window" } do
       local r = process.run(("TFDIST_CUDA_STANDIN=%s/checked "
         .. "TFD_STANDIN_SEED=%d %s/spec/%s"):format(STANDIN, seed,
         process.build, program))
@@ -184,6 +202,46 @@ describe("GPU devices on stand-ins #once", function()
       .. "from 0)\n3.0\n", r.out)
   end)
 
+  it("refuse indices as the CPU does, and leave what they name alone", function()
+    local r = on_standin [[
+      local tf = require "tfdist"
+      local function ints(t) return tf.constant(t, { dtype = "int32" }) end
+      local function say(f)
+        local ok, e = pcall(function() return f():totable() end)
+        print(ok, ok or e.kind .. ": " .. e.message)
+      end
+      for _, device in ipairs { "/cpu:0", "/gpu:0" } do
+        tf.device(device, function()
+          local v, two = tf.Variable { 1, 2, 3 }, tf.ones { 2 }
+          local params, three = tf.ones { 3, 4 }, tf.ones { 3 }
+          say(function()
+            return tf.gather_nd(params, ints { { 0, 1 }, { 2, 4 } })
+          end)
+          say(function()
+            return tf.tensor_scatter_nd_update(three, ints { { 0 }, { -3 } }, two)
+          end)
+          for _, ids in ipairs { { 0, 2, 1 }, { 1, 0, 1 }, { -1, 0, 1 } } do
+            say(function() return tf.math.segment_max(three, ints(ids)) end)
+          end
+          say(function()
+            return tf.math.unsorted_segment_sum(three, ints { -1, 0, 7 }, 3)
+          end)
+          say(function()
+            return v:scatter_add(tf.IndexedSlices(two, ints { 0, 3 }))
+          end)
+          print(table.concat(v:value():totable(), " "), "--")
+        end)
+      end
+    ]]
+    assert.equal(0, r.code, r.err)
+    local cpu, gpu = r.out:match "^(.-)%-%-\n(.*)%-%-\n$"
+    assert.matches("gather_nd: indices[1] = {2, 4} is outside shape {3, 4}", cpu,
+      1, true)
+    assert.matches("comes after 1\n", cpu, 1, true)
+    assert.matches("\n1.0 2.0 3.0", cpu, 1, true)
+    assert.equal(cpu, gpu)
+  end)
+
   it("end with an error where CUDA fails, whichever call it is", function()
     -- Out of memory and a launch that failed, at calls of the first steps.
     local failed = 0
@@ -199,5 +257,15 @@ describe("GPU devices on stand-ins #once", function()
       end
     end
     assert.is_true(failed >= 2, failed .. " of 4 failures were seen")
+  end)
+
+  it("end with 78 where the GPU works for them no more", function()
+    for failure, name in pairs { ["719@100"] = "LAUNCH_FAILED",
+      ["700@100"] = "ILLEGAL_ADDRESS" } do
+      local r = on_standin(TRAINING:format '"/gpu:0"',
+        "TFD_STANDIN_FAIL=" .. failure)
+      assert.equal(78, r.code, r.err)
+      assert.matches("CUDA_ERROR_" .. name, r.err, 1, true)
+    end
   end)
 end)

@@ -202,8 +202,7 @@ static void test_cast(void **state) {
   }
 }
 
-/* --- reductions
- * ------------------------------------------------------------------ */
+/* --- reductions ----------------------------------------------------------- */
 
 static void reduce_one(const named *k, int dtype, int rank, const int64_t *dims,
                        unsigned axes) {

@@ -221,15 +221,152 @@ static void test_draw(void **state) {
   }
 }
 
+static void test_diagonals(void **state) {
+  (void)state;
+  for (int d = 0; d < COUNT(any); d++) {
+    for (int k = -1; k < 2; k++) {
+      int64_t rows = k < 0 ? 5 : 4;
+      int64_t columns = k > 0 ? 5 : 4;
+      example e = {.id = TFD_KERNEL_matrix_diag,
+                   .name = "matrix_diag",
+                   .in_n = 1,
+                   .out_n = 1,
+                   .ints = {k},
+                   .ints_n = 3,
+                   .reals = {1},
+                   .reals_n = 1};
+
+      e.v[0] = make(any[d], DIMS(3, 4), 1, 3, 0);
+      e.v[1] = make(any[d], DIMS(3, rows, columns), 2, 1, 0);
+      finish(&e);
+      e.id = TFD_KERNEL_matrix_set_diag;
+      e.name = "matrix_set_diag";
+      e.in_n = 2;
+      e.v[0] = make(any[d], DIMS(3, rows, columns), 1, 3, 0);
+      e.v[1] = make(any[d], DIMS(3, 4), 2, 3, 0);
+      e.v[2] = make(any[d], DIMS(3, rows, columns), 3, 1, 0);
+      finish(&e);
+    }
+  }
+}
+
+static void test_bands(void **state) {
+  (void)state;
+  for (int d = 0; d < COUNT(any); d++) {
+    for (int lower = -1; lower < 4; lower++) {
+      example e = {.id = TFD_KERNEL_matrix_band_part,
+                   .name = "matrix_band_part",
+                   .in_n = 1,
+                   .out_n = 1,
+                   .ints = {lower, 2 - lower},
+                   .ints_n = 2};
+
+      e.v[0] = make(any[d], DIMS(3, 13, 7), 1, 3, 0);
+      e.v[1] = make(any[d], DIMS(3, 13, 7), 2, 1, 0);
+      finish(&e);
+    }
+    {
+      example e = {.id = TFD_KERNEL_sequence_mask,
+                   .name = "sequence_mask",
+                   .in_n = 1,
+                   .out_n = 1,
+                   .ints = {9},
+                   .ints_n = 2};
+
+      e.v[0] = make(d % 2 ? TFD_INT32 : TFD_INT64, DIMS(4, 50), 1, 1, 0);
+      e.v[1] = make(any[d], DIMS(4, 50, 9), 2, 1, 0);
+      finish(&e);
+    }
+  }
+  for (int d = 0; d < COUNT(numbers); d++) {
+    example e = {
+        .id = TFD_KERNEL_cross, .name = "cross", .in_n = 2, .out_n = 1};
+
+    e.v[0] = make(numbers[d], DIMS(50, 3), 1, 3, 0);
+    e.v[1] = make(numbers[d], DIMS(50, 3), 2, 3, 0);
+    e.v[2] = make(numbers[d], DIMS(50, 3), 3, 1, 0);
+    finish(&e);
+  }
+}
+
+/* --- by lot --------------------------------------------------------------- */
+
+static void classes(int dtype, int64_t n) {
+  example e = {.id = TFD_KERNEL_stateless_categorical,
+               .name = "stateless_categorical",
+               .in_n = 1,
+               .out_n = 1,
+               .ints = {50, 7, 8, 9, 10},
+               .ints_n = 6};
+
+  e.v[0] = make(dtype, DIMS(11, n), 1, 5, 0);
+  if (n > 5) { /* no weight */
+    tfd__store(e.v[0].data, dtype, -(double)INFINITY);
+    tfd__store((char *)e.v[0].data + 3 * tfd__dtype_size(dtype), dtype,
+               (double)NAN);
+  }
+  e.v[1] =
+      make(dtype == TFD_FLOAT32 ? TFD_INT32 : TFD_INT64, DIMS(11, 50), 2, 1, 0);
+  finish(&e);
+}
+
+static void shuffle(int dtype, int rank, const int64_t *dims) {
+  example e = {.id = TFD_KERNEL_stateless_shuffle,
+               .name = "stateless_shuffle",
+               .in_n = 1,
+               .out_n = 1,
+               .ints = {7, 8, 9, 10},
+               .ints_n = 4};
+
+  e.v[0] = make(dtype, rank, dims, 1, 3, 0);
+  e.v[1] = make(dtype, rank, dims, 2, 1, 0);
+  finish(&e);
+}
+
+/* Parameters from `low` to `high`, one for each column. */
+static void tries(const named *k, int dtype, int to, double low, double high) {
+  example e = draw_of(k->id, k->name, to);
+
+  e.in_n = 1;
+  e.v[1] = e.v[0];
+  e.v[0] = make(dtype, DIMS(1001), 3, (high - low) / 2, (high + low) / 2);
+  e.tolerance = tolerance_of(to);
+  finish(&e);
+}
+
+static void test_lots(void **state) {
+  static const named gamma = K(stateless_gamma, 1, 0);
+  static const named poisson = K(stateless_poisson, 1, 0);
+
+  (void)state;
+  for (int d = 0; d < COUNT(floats); d++) {
+    classes(floats[d], 5);
+    classes(floats[d], 1003);
+    tries(&gamma, floats[d], floats[d], 0, 3);
+    tries(&poisson, floats[d], floats[d], 0, 30);
+    tries(&poisson, floats[d], TFD_INT32, 100, 200);
+  }
+  for (int d = 0; d < COUNT(any); d++) {
+    shuffle(any[d], DIMS(4096));
+    shuffle(any[d], DIMS(13, 2, 3));
+    shuffle(any[d], DIMS(1));
+  }
+}
+
 ON_GPU(test_join)
+ON_GPU(test_bands)
+ON_GPU(test_lots)
+ON_GPU(test_diagonals)
 ON_GPU(test_lay)
 ON_GPU(test_made)
 ON_GPU(test_draw)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_join_gpu), cmocka_unit_test(test_lay_gpu),
-      cmocka_unit_test(test_made_gpu), cmocka_unit_test(test_draw_gpu)};
+      cmocka_unit_test(test_join_gpu),  cmocka_unit_test(test_diagonals_gpu),
+      cmocka_unit_test(test_bands_gpu), cmocka_unit_test(test_lots_gpu),
+      cmocka_unit_test(test_lay_gpu),   cmocka_unit_test(test_made_gpu),
+      cmocka_unit_test(test_draw_gpu)};
 
   return cmocka_run_group_tests(tests, find_gpu, count_examples);
 }

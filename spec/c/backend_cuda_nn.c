@@ -1,8 +1,9 @@
 /* Losses, layers, optimizers, products and errors of the CUDA back end. */
 #include "backend_cuda.h"
 
-/* --- losses, bias, dropout, gather
- * ---------------------------------------------------- */
+#include "backend/update_list.h"
+
+/* --- losses, bias, dropout, gather ---------------------------------------- */
 
 static void test_rows(void **state) {
   static const int64_t widths[] = {1, 10, 33, 2000, 5000};
@@ -116,27 +117,12 @@ static void test_nn(void **state) {
   }
 }
 
-/* --- optimizers
- * ------------------------------------------------------------------------ */
+/* --- optimizers ----------------------------------------------------------- */
 
 static void test_update(void **state) {
-#define RULE(rule, targets) \
-  { TFD_KERNEL_update_##rule, "update_" #rule, targets, 0 }
-  static const named rules[] = {RULE(sgd, 1),
-                                RULE(momentum, 2),
-                                RULE(nesterov, 2),
-                                RULE(adam, 3),
-                                RULE(amsgrad, 4),
-                                RULE(adamax, 3),
-                                RULE(nadam, 3),
-                                RULE(rmsprop, 2),
-                                RULE(rmsprop_centered, 3),
-                                RULE(rmsprop_momentum, 3),
-                                RULE(rmsprop_both, 4),
-                                RULE(adagrad, 2),
-                                RULE(adadelta, 3),
-                                RULE(ftrl, 3),
-                                RULE(average, 1)};
+#define RULE(rule, targets, rest) \
+  {TFD_KERNEL_update_##rule, "update_" #rule, targets, 0},
+  static const named rules[] = {TFD_UPDATE_RULES(RULE)};
   (void)state;
   for (int d = 0; d < 4; d++) {
     for (int i = 0; i < COUNT(rules); i++) {
@@ -165,8 +151,7 @@ static void test_update(void **state) {
   }
 }
 
-/* --- products, convolution, pooling
- * --------------------------------------------------------- */
+/* --- products, convolution, pooling --------------------------------------- */
 
 static void product(int dtype, const int64_t *a, int a_n, const int64_t *b,
                     int b_n, const int64_t *c, int c_n, int ta, int tb,
@@ -287,6 +272,58 @@ static void test_conv(void **state) {
   }
 }
 
+/* Volumes: channels first or last, padded alike or not, with groups. */
+static void convolve_volume(int dtype, int stride, int padding, int first,
+                            int64_t groups) {
+  int64_t w[5] = {3, 2, 3, 4 / groups, 6};
+  int64_t x[5] = {2, 4, 5, 6, 7};
+  int64_t y[5] = {2, 6};
+  const int64_t *order[3] = {x, w, y};
+  static const tfd__kernel_id ids[3] = {TFD_KERNEL_conv,
+                                        TFD_KERNEL_conv_backprop_filter,
+                                        TFD_KERNEL_conv_backprop_input};
+
+  for (int i = 0; i < 3; i++) {
+    int64_t in = x[2 + i];
+
+    y[2 + i] =
+        padding ? (in + stride - 1) / stride : (in - w[i] + stride) / stride;
+  }
+  for (int v = 0; !first && v < 3; v += 2) { /* x and y: channels last */
+    int64_t *dims = v == 0 ? x : y;
+    int64_t channels = dims[1];
+
+    memmove(dims + 1, dims + 2, 3 * sizeof *dims);
+    dims[4] = channels;
+  }
+  for (int k = 0; k < 3; k++) {
+    static const int which[3][3] = {{0, 1, 2}, {0, 2, 1}, {1, 2, 0}};
+    example e = {.id = ids[k],
+                 .name = "conv3d",
+                 .in_n = 2,
+                 .out_n = 1,
+                 .tolerance = tolerance_of(dtype) * 20};
+
+    conv_ints(&e, stride, padding, first);
+    for (int v = 0; v < 3; v++) {
+      e.v[v] = make(dtype, 5, order[which[k][v]], v + 1, 1, 0);
+    }
+    check(&e);
+    drop(&e);
+  }
+}
+
+static void test_conv_volumes(void **state) {
+  (void)state;
+  for (int d = 0; d < COUNT(floats); d++) {
+    for (int first = 0; first < 2; first++) {
+      convolve_volume(floats[d], 1, 1, first, 1);
+      convolve_volume(floats[d], 2, 1, first, 2);
+      convolve_volume(floats[d], 1, 0, first, 2);
+    }
+  }
+}
+
 static void test_pool(void **state) {
   (void)state;
   for (int d = 0; d < 2; d++) {
@@ -326,8 +363,7 @@ static void test_pool(void **state) {
   }
 }
 
-/* --- errors that kernels find
- * ------------------------------------------------------------- */
+/* --- errors that kernels find --------------------------------------------- */
 
 static void test_bad_label(void **state) {
   tfd__view v[3];
@@ -373,17 +409,21 @@ static void test_bad_label(void **state) {
 ON_GPU(test_rows)
 ON_GPU(test_nn)
 ON_GPU(test_update)
+ON_GPU(test_conv_volumes)
 ON_GPU(test_matmul)
 ON_GPU(test_conv)
 ON_GPU(test_pool)
 ON_GPU(test_bad_label)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_rows_gpu),     cmocka_unit_test(test_nn_gpu),
-      cmocka_unit_test(test_update_gpu),   cmocka_unit_test(test_matmul_gpu),
-      cmocka_unit_test(test_conv_gpu),     cmocka_unit_test(test_pool_gpu),
-      cmocka_unit_test(test_bad_label_gpu)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_gpu),
+                                     cmocka_unit_test(test_nn_gpu),
+                                     cmocka_unit_test(test_update_gpu),
+                                     cmocka_unit_test(test_conv_volumes_gpu),
+                                     cmocka_unit_test(test_matmul_gpu),
+                                     cmocka_unit_test(test_conv_gpu),
+                                     cmocka_unit_test(test_pool_gpu),
+                                     cmocka_unit_test(test_bad_label_gpu)};
 
   return cmocka_run_group_tests(tests, find_gpu, count_examples);
 }

@@ -11,8 +11,7 @@ static void redo(tfd__view *v, int dtype, int rank, const int64_t *dims,
   *v = make(dtype, rank, dims, seed, scale, shift);
 }
 
-/* --- batches
- * ------------------------------------------------------------------ */
+/* --- batches -------------------------------------------------------------- */
 
 static void batch(int dtype, int small, int rank, const int64_t *dims,
                   bool first, bool training, double factor) {
@@ -72,8 +71,7 @@ static void test_batch(void **state) {
   batch(TFD_FLOAT32, TFD_FLOAT32, DIMS(0, 4), false, true, 1);
 }
 
-/* --- layers and groups
- * -------------------------------------------------------- */
+/* --- layers and groups ---------------------------------------------------- */
 
 static void rows(int dtype, int small, int rank, const int64_t *dims,
                  bool layer, const int64_t *ints, bool weights) {

@@ -17,8 +17,7 @@ static void finish(example *e) {
   drop(e);
 }
 
-/* --- running sums
- * ----------------------------------------------------------- */
+/* --- running sums --------------------------------------------------------- */
 
 static void scan(const named *k, int dtype, int rank, const int64_t *dims,
                  int axis, bool exclusive, bool reverse) {
@@ -49,8 +48,7 @@ static void test_scans(void **state) {
   }
 }
 
-/* --- statistics
- * ------------------------------------------------------------- */
+/* --- statistics ----------------------------------------------------------- */
 
 static void statistic(const named *k, int dtype, int to, int rank,
                       const int64_t *dims, unsigned axes) {
@@ -94,8 +92,7 @@ static void test_statistics(void **state) {
   statistic(&count, TFD_BOOL, TFD_INT64, DIMS(5, 9, 30), 3);
 }
 
-/* --- order
- * ------------------------------------------------------------------ */
+/* --- order ---------------------------------------------------------------- */
 
 static void sort(int dtype, int64_t rows, int64_t width, int kept,
                  bool descending) {
@@ -165,8 +162,7 @@ static void test_searches(void **state) {
   }
 }
 
-/* --- special functions
- * ------------------------------------------------------ */
+/* --- special functions ---------------------------------------------------- */
 
 static void test_special(void **state) {
   static const named unary[] = {K(erfinv, 0.9, 0), K(ndtri, 0.4, 0.5),

@@ -30,12 +30,12 @@ function M.run(text, more)
     M.FOLDER, more or ""))
 end
 
---- Prints the losses of one training on the devices that %s names.
-M.TRAINING = [[
+-- %s = an expression of a strategy.
+local TRAINING = [[
 local tf = require "tfdist"
 local L = tf.keras.layers
 tf.random.set_seed(3)
-local strategy = tf.distribute.MirroredStrategy { devices = { %s } }
+local strategy = %s
 local model = strategy:scope(function()
   local m = tf.keras.Sequential {
     L.Conv2D(4, 3, { activation = "relu", input_shape = { 8, 8, 1 } }),
@@ -56,6 +56,16 @@ local history = model:fit(x, tf.constant(y, { dtype = "int32" }),
   { batch_size = 16, epochs = 3, verbose = 0, shuffle = false })
 print(table.concat(history.history.loss, " "))
 ]]
+
+--- A program that prints the losses of one training in that strategy.
+function M.training(strategy)
+  return TRAINING:format(strategy)
+end
+
+--- The same in a MirroredStrategy on the devices that %s names.
+M.TRAINING = TRAINING:gsub("%%s", function()
+  return "tf.distribute.MirroredStrategy { devices = { %s } }"
+end, 1)
 
 function M.numbers(text)
   local list = {}

@@ -1,8 +1,6 @@
 /* Preloaded into a process that computes: from the time oneDNN's engine is
- *made,
- ** the C++ allocation number THROW_AT throws std::bad_alloc, once. At the end
- *it
- ** says "thrown N of M" to stderr. */
+** made, the C++ allocation number THROW_AT throws std::bad_alloc, once. At the
+** end it says "thrown N of M" to stderr. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

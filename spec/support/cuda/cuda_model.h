@@ -8,8 +8,10 @@
 ** reads of what nobody wrote, accesses outside memory. What it cannot show:
 ** real overlap, memory ordering between blocks, speed. */
 
+#ifndef TFD_OWN_HALVES
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#endif
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,7 +30,9 @@ struct tfd_model_now {
   tfd_model_place block_dim;
   tfd_model_place grid_dim;
 };
-extern thread_local tfd_model_now tfd_model;
+/* Seen by modules that are loaded later, too. */
+extern thread_local tfd_model_now tfd_model
+    __attribute__((visibility("default")));
 
 #define threadIdx (tfd_model.thread)
 #define blockIdx (tfd_model.block)

@@ -1,38 +1,28 @@
 /* libcuda without a GPU: memory is the host's, kernels run on the model, and
-** everything that a stream takes runs late: when the host asks or waits. */
+** everything that a stream takes runs late: when the host asks or waits; or by
+** itself, where other processes wait for it; or when TFD_STANDIN_MODE says. */
 #include <cuda.h>
 
-#include <deque>
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
 #include <map>
 #include <mutex>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
+#include "capture.h"
 #include "model.h"
 #include "standin.h"
 
 struct CUctx_st {
   int device;
-};
-
-struct CUevent_st {
-  unsigned long recorded; /* times it was put on a stream */
-  unsigned long passed;   /* the last of them that was reached */
-};
-
-struct work {
-  std::function<void()> run;
-  CUevent after; /* wait for this recording first */
-  unsigned long recording;
-  std::function<bool()> ready; /* and for this */
-};
-
-struct CUstream_st {
-  int device;
-  std::deque<work> queue;
 };
 
 struct CUfunc_st {
@@ -49,12 +39,16 @@ namespace {
 std::recursive_mutex &lock = *new std::recursive_mutex;
 std::vector<CUstream> &streams = *new std::vector<CUstream>;
 std::map<char *, size_t> &memory = *new std::map<char *, size_t>;
+std::map<char *, size_t> &pinned = *new std::map<char *, size_t>;
 std::map<std::string, CUfunc_st> &functions =
     *new std::map<std::string, CUfunc_st>;
 CUctx_st contexts[64];
 CUresult sticky = CUDA_SUCCESS; /* what a launch did wrong, for ever */
 unsigned order = 1;
 long calls = 0;
+long calls_captured = 0;
+int captures = 0; /* that go on */
+counted counts;
 thread_local CUcontext current;
 
 long number_of(const char *name, long otherwise) {
@@ -80,14 +74,21 @@ CUresult injected() {
   struct order {
     int code = 0;
     long at = 0;
-    order() {
-      const char *text = getenv("TFD_STANDIN_FAIL");
+    order(const char *name) {
+      const char *text = getenv(name);
 
       if (text == nullptr || sscanf(text, "%d@%ld", &code, &at) != 2) at = 0;
     }
   };
-  static const order given;
+  static const order given("TFD_STANDIN_FAIL");
+  static const order in_capture("TFD_STANDIN_FAIL_CAPTURE");
 
+  if (captures > 0 && ++calls_captured == in_capture.at) {
+    for (CUstream s : streams) {
+      if (s->capturing && in_capture.code >= 900) invalidate(s);
+    }
+    return (CUresult)in_capture.code;
+  }
   return ++calls == given.at ? (CUresult)given.code : CUDA_SUCCESS;
 }
 
@@ -112,17 +113,37 @@ bool step() {
   return false;
 }
 
+/* When work is done: late (when the host waits or asks), serial (at once, by
+** who gives it), alone (by a thread, while the host goes on). */
+bool mode_is(const char *name) {
+  static const char *const text = getenv("TFD_STANDIN_MODE");
+
+  return text != nullptr && strcmp(text, name) == 0;
+}
+
+void queue_work(CUstream s, work w) {
+  static const bool serial = mode_is("serial");
+
+  s->queue.push_back(std::move(w));
+  while (serial && step()) continue;
+}
+
 void drain(CUstream s) {
   while (!s->queue.empty() && step()) continue;
 }
 
-/* All of [data, data + bytes) lies in one piece of device memory. */
-bool is_device(CUdeviceptr data, size_t bytes) {
-  auto it = memory.upper_bound((char *)data);
+/* All of [data, data + bytes) lies in one of these pieces. */
+bool lies_in(const std::map<char *, size_t> &pieces, const char *data,
+             size_t bytes) {
+  auto it = pieces.upper_bound((char *)data);
 
-  if (it == memory.begin()) return false;
+  if (it == pieces.begin()) return false;
   --it;
-  return (char *)data + bytes <= it->first + it->second;
+  return data + bytes <= it->first + it->second;
+}
+
+bool is_device(CUdeviceptr data, size_t bytes) {
+  return lies_in(memory, (const char *)data, bytes);
 }
 
 void fault(CUresult result, const char *what) {
@@ -130,8 +151,13 @@ void fault(CUresult result, const char *what) {
   sticky = result;
 }
 
+/* In a capture nothing runs: it is a node. */
 void put(CUstream s, std::function<void()> run) {
-  s->queue.push_back({std::move(run), nullptr, 0, nullptr});
+  if (s->capturing) {
+    s->capturing->to->nodes.push_back(std::move(run));
+    return;
+  }
+  queue_work(s, {std::move(run), nullptr, 0, nullptr});
 }
 
 void copy(void *to, const void *from, size_t bytes, bool device_to,
@@ -166,13 +192,32 @@ void launch(const tfd_model_kernel *k, unsigned grid, unsigned threads,
 #define ON_CONTEXT \
   BEGIN if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
 
+/* Likewise, of what waits for a capture's end. */
+#define UNSAFE                                   \
+  {                                              \
+    CUresult refused = unsafe(streams);          \
+    if (refused != CUDA_SUCCESS) return refused; \
+  }
+#define ON_STREAM(s)                             \
+  ON_CONTEXT {                                   \
+    CUresult refused = usable(s);                \
+    if (refused != CUDA_SUCCESS) return refused; \
+  }
+
 #define EXPORTED __attribute__((visibility("default")))
 
 EXPORTED void tfd_standin_enqueue(CUstream s, std::function<void()> run,
                                   std::function<bool()> ready) {
   std::lock_guard<std::recursive_mutex> held(lock);
 
-  s->queue.push_back({std::move(run), nullptr, 0, std::move(ready)});
+  if (s->capturing) {
+    /* What meets others is captured by all of them or by nobody. */
+    if (ready) invalidate(s);
+    if (usable(s) == CUDA_SUCCESS) put(s, std::move(run));
+    return;
+  }
+  counts.launches++;
+  queue_work(s, {std::move(run), nullptr, 0, std::move(ready)});
 }
 
 EXPORTED int tfd_standin_device() {
@@ -187,6 +232,43 @@ EXPORTED bool tfd_standin_is_device(const void *data, size_t bytes) {
   return is_device((CUdeviceptr)data, bytes);
 }
 
+EXPORTED int tfd_standin_gpu(int device) {
+  static const int first = (int)number_of("TFD_STANDIN_FIRST", 0);
+
+  return first + device;
+}
+
+/* Between looks others have the lock. */
+static void *run_alone(void *) {
+  for (;;) {
+    bool more = false;
+
+    {
+      std::lock_guard<std::recursive_mutex> held(lock);
+
+      for (int i = 0; i < 64 && (more = step()); i++) continue;
+    }
+    if (more) {
+      sched_yield();
+    } else {
+      usleep(200);
+    }
+  }
+  return nullptr;
+}
+
+EXPORTED void tfd_standin_run_alone() {
+  static std::once_flag once;
+
+  std::call_once(once, [] {
+    pthread_t thread;
+
+    if (pthread_create(&thread, nullptr, run_alone, nullptr) == 0) {
+      pthread_detach(thread);
+    }
+  });
+}
+
 EXPORTED std::unique_lock<std::recursive_mutex> tfd_standin_lock() {
   return std::unique_lock<std::recursive_mutex>(lock);
 }
@@ -195,7 +277,12 @@ EXPORTED std::unique_lock<std::recursive_mutex> tfd_standin_lock() {
  * -------------------------------------------------------------------- */
 
 API cuInit(unsigned) {
-  BEGIN return CUDA_SUCCESS;
+  BEGIN if (getenv("TFD_STANDIN_COUNTS") != nullptr) {
+    static const int registered = atexit([] { write_counts(counts); });
+
+    (void)registered;
+  }
+  return CUDA_SUCCESS;
 }
 
 API cuDriverGetVersion(int *version) {
@@ -232,6 +319,12 @@ API cuDeviceGet(CUdevice *device, int ordinal) {
 
 API cuDeviceGetName(char *name, int n, CUdevice) {
   BEGIN snprintf(name, (size_t)n, "stand-in (no GPU)");
+  return CUDA_SUCCESS;
+}
+
+API cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+  BEGIN memset(uuid, 0, sizeof *uuid);
+  uuid->bytes[0] = (char)tfd_standin_gpu(device);
   return CUDA_SUCCESS;
 }
 
@@ -272,21 +365,60 @@ API cuCtxSetCurrent(CUcontext context) {
 /* --- kernels
  * ---------------------------------------------------------------------- */
 
+/* What NVRTC's stand-in made: a shared object for the model. */
+static CUresult load_object(CUmodule *module, const void *image) {
+  const Elf64_Ehdr *h = (const Elf64_Ehdr *)image;
+  size_t bytes = h->e_shoff + (size_t)h->e_shnum * h->e_shentsize;
+  static int number;
+  char path[64]; /* the loader knows it by its name */
+  void *object = nullptr;
+
+  snprintf(path, sizeof path, "/tmp/tfd-module-%ld-%d", (long)getpid(),
+           number++);
+  int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
+
+  if (file >= 0 && write(file, image, bytes) == (ssize_t)bytes) {
+    object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  }
+  if (object == nullptr) fprintf(stderr, "stand-in: %s\n", dlerror());
+  if (file >= 0) {
+    close(file);
+    unlink(path);
+  }
+  *module = (CUmodule)object;
+  return object == nullptr ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
+}
+
 /* A fat binary stands for all kernels that were built for the model. */
 API cuModuleLoadData(CUmodule *module, const void *image) {
-  ON_CONTEXT if (*(const unsigned *)image != 0xBA55ED50u) {
+  ON_CONTEXT UNSAFE if (memcmp(image, ELFMAG, SELFMAG) == 0) {
+    return load_object(module, image);
+  }
+  if (*(const unsigned *)image != 0xBA55ED50u) {
     return CUDA_ERROR_INVALID_IMAGE;
   }
   *module = (CUmodule)&functions;
   return CUDA_SUCCESS;
 }
 
-API cuModuleGetFunction(CUfunction *function, CUmodule, const char *name) {
-  ON_CONTEXT for (const tfd_model_kernel *k = tfd_model_kernels; k != nullptr;
+static const tfd_model_kernel *kernels_of(CUmodule module) {
+  typedef const tfd_model_kernel *list();
+
+  if (module == (CUmodule)&functions) return tfd_model_kernels;
+  list *kernels = (list *)dlsym((void *)module, "tfd_module_kernels");
+
+  return kernels == nullptr ? nullptr : kernels();
+}
+
+API cuModuleGetFunction(CUfunction *function, CUmodule module,
+                        const char *name) {
+  ON_CONTEXT for (const tfd_model_kernel *k = kernels_of(module); k != nullptr;
                   k = k->next) {
     if (strcmp(k->name, name) != 0) continue;
-    functions[name].kernel = k;
-    *function = &functions[name];
+    CUfunc_st *f = &functions[std::to_string((uintptr_t)k)];
+
+    f->kernel = k;
+    *function = f;
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_NOT_FOUND;
@@ -303,20 +435,26 @@ API cuFuncGetParamInfo(CUfunction f, size_t index, size_t *offset,
 API cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z,
                    unsigned tx, unsigned ty, unsigned tz, unsigned shared,
                    CUstream s, void **parameters, void **) {
-  ON_CONTEXT if (x == 0 || y != 1 || z != 1 || ty != 1 || tz != 1 ||
-                 tx > f->kernel->threads || shared > 48 << 10 ||
-                 s->device != current->device) {
+  ON_STREAM(s)
+  if (x == 0 || y != 1 || z != 1 || ty != 1 || tz != 1 ||
+      tx > f->kernel->threads || shared > 48 << 10 ||
+      s->device != current->device) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const tfd_model_kernel *k = f->kernel;
   std::string args((const char *)parameters[0], k->bytes);
 
+  if (!s->capturing) counts.launches++;
   put(s, [=] { launch(k, x, tx, args); });
   return CUDA_SUCCESS;
 }
 
 /* --- memory
  * ------------------------------------------------------------------------- */
+
+/* The address sanitizer, where the program has it. */
+extern "C" __attribute__((weak)) void __asan_poison_memory_region(const void *,
+                                                                  size_t);
 
 static CUresult take(CUdeviceptr *data, size_t bytes) {
   char *p = nullptr;
@@ -327,6 +465,9 @@ static CUresult take(CUdeviceptr *data, size_t bytes) {
   memset(p, 0xFF, bytes);
   memory[p] = bytes;
   if (tfd_race_memory != nullptr) tfd_race_memory(p, bytes, true);
+  if (__asan_poison_memory_region != nullptr) {
+    __asan_poison_memory_region(p, bytes);
+  }
   *data = (CUdeviceptr)p;
   return CUDA_SUCCESS;
 }
@@ -351,31 +492,60 @@ API cuMemGetInfo(size_t *left, size_t *all) {
 }
 
 API cuMemAlloc(CUdeviceptr *data, size_t bytes) {
-  ON_CONTEXT return take(data, bytes);
+  ON_CONTEXT UNSAFE return take(data, bytes);
 }
 
 API cuMemFree(CUdeviceptr data) {
-  ON_CONTEXT for (CUstream s : streams) drain(s);
+  ON_CONTEXT UNSAFE for (CUstream s : streams) drain(s);
   give(data);
   return CUDA_SUCCESS;
 }
 
-API cuMemAllocAsync(CUdeviceptr *data, size_t bytes, CUstream) {
-  ON_CONTEXT return take(data, bytes);
+static void refill(CUdeviceptr data, int byte) {
+  memset((void *)data, byte, memory[(char *)data]);
+}
+
+/* A graph's memory keeps its place, and has values between its two nodes. */
+API cuMemAllocAsync(CUdeviceptr *data, size_t bytes, CUstream s) {
+  ON_STREAM(s) CUresult result = take(data, bytes);
+
+  if (result != CUDA_SUCCESS || !s->capturing) return result;
+  CUdeviceptr p = *data;
+
+  s->capturing->to->memory.push_back(p);
+  s->capturing->to->open.push_back(p);
+  put(s, [=] { refill(p, 0xFF); });
+  return CUDA_SUCCESS;
 }
 
 API cuMemFreeAsync(CUdeviceptr data, CUstream s) {
-  ON_CONTEXT put(s, [=] { give(data); });
+  ON_STREAM(s) if (!s->capturing) {
+    put(s, [=] { give(data); });
+    return CUDA_SUCCESS;
+  }
+  std::vector<CUdeviceptr> &open = s->capturing->to->open;
+  size_t i = 0;
+
+  while (i < open.size() && open[i] != data) i++;
+  if (i == open.size()) {
+    invalidate(s);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  open.erase(open.begin() + (long)i);
+  put(s, [=] { refill(data, 0xFE); });
   return CUDA_SUCCESS;
 }
 
 API cuMemHostAlloc(void **data, size_t bytes, unsigned) {
-  ON_CONTEXT *data = calloc(1, bytes);
-  return *data == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  ON_CONTEXT UNSAFE *data = calloc(1, bytes);
+  if (*data == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  pinned[(char *)*data] = bytes;
+  return CUDA_SUCCESS;
 }
 
 API cuMemFreeHost(void *data) {
-  BEGIN free(data);
+  BEGIN UNSAFE pinned.erase((char *)data);
+  free(data);
   return CUDA_SUCCESS;
 }
 
@@ -393,31 +563,46 @@ API cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void *) {
   BEGIN return CUDA_SUCCESS;
 }
 
-/* Pageable memory: read before this returns. */
+/* With other memory than pinned the real one may wait for all that is on the
+** stream: a copy that is begun as if it did not is a mistake. */
+static CUresult check_pinned(const void *data, size_t bytes) {
+  if (lies_in(pinned, (const char *)data, bytes)) return CUDA_SUCCESS;
+  fprintf(stderr, "stand-in: an asynchronous copy of memory that is not "
+                  "pinned\n");
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Read late: it must stay as it is until then. */
 API cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes,
                       CUstream s) {
-  ON_CONTEXT std::string kept((const char *)from, bytes);
+  ON_STREAM(s) CUresult result = check_pinned(from, bytes);
 
-  put(s, [=] { copy((void *)to, kept.data(), bytes, true, false); });
+  if (result != CUDA_SUCCESS) return result;
+  put(s, [=] { copy((void *)to, from, bytes, true, false); });
   return CUDA_SUCCESS;
 }
 
 /* What is read too early is plainly wrong. */
 API cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream s) {
-  ON_CONTEXT memset(to, 0xFD, bytes);
+  ON_STREAM(s) CUresult result = check_pinned(to, bytes);
+
+  if (result != CUDA_SUCCESS) return result;
+  if (!s->capturing) memset(to, 0xFD, bytes);
   put(s, [=] { copy(to, (void *)from, bytes, false, true); });
   return CUDA_SUCCESS;
 }
 
 API cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes,
                       CUstream s) {
-  ON_CONTEXT put(s, [=] { copy((void *)to, (void *)from, bytes, true, true); });
+  ON_STREAM(s) if (!s->capturing) counts.launches++;
+  put(s, [=] { copy((void *)to, (void *)from, bytes, true, true); });
   return CUDA_SUCCESS;
 }
 
 API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext,
                       size_t bytes, CUstream s) {
-  ON_CONTEXT put(s, [=] { copy((void *)to, (void *)from, bytes, true, true); });
+  ON_STREAM(s)
+  put(s, [=] { copy((void *)to, (void *)from, bytes, true, true); });
   return CUDA_SUCCESS;
 }
 
@@ -425,8 +610,9 @@ API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext,
  * ----------------------------------------------------------------- */
 
 API cuStreamCreate(CUstream *stream, unsigned) {
-  ON_CONTEXT *stream = new CUstream_st{current->device, {}};
+  ON_CONTEXT *stream = new CUstream_st{current->device, {}, nullptr};
   streams.push_back(*stream);
+  if (mode_is("alone")) tfd_standin_run_alone();
   return CUDA_SUCCESS;
 }
 
@@ -443,6 +629,7 @@ API cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int) {
 API cuStreamDestroy(CUstream s) {
   std::lock_guard<std::recursive_mutex> held(lock);
 
+  if (s->capturing) captures--;
   drain(s);
   for (size_t i = 0; i < streams.size(); i++) {
     if (streams[i] == s) streams.erase(streams.begin() + (long)i);
@@ -452,17 +639,26 @@ API cuStreamDestroy(CUstream s) {
 }
 
 API cuStreamSynchronize(CUstream s) {
-  ON_CONTEXT drain(s);
+  ON_CONTEXT UNSAFE if (s->capturing) {
+    invalidate(s);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  drain(s);
   return sticky;
 }
 
 API cuStreamWaitEvent(CUstream s, CUevent e, unsigned) {
-  ON_CONTEXT s->queue.push_back({nullptr, e, e->recorded, nullptr});
+  ON_STREAM(s) if (s->capturing) {
+    invalidate(s);
+    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+  }
+  if (e->captured) return CUDA_ERROR_NOT_SUPPORTED; /* it would join */
+  queue_work(s, {nullptr, e, e->recorded, nullptr});
   return CUDA_SUCCESS;
 }
 
 API cuEventCreate(CUevent *event, unsigned) {
-  ON_CONTEXT *event = new CUevent_st{0, 0};
+  ON_CONTEXT *event = new CUevent_st{0, 0, false};
   return CUDA_SUCCESS;
 }
 
@@ -475,7 +671,9 @@ API cuEventDestroy(CUevent e) {
 }
 
 API cuEventRecord(CUevent e, CUstream s) {
-  ON_CONTEXT unsigned long number = ++e->recorded;
+  ON_STREAM(s) e->captured = s->capturing != nullptr;
+  if (e->captured) return CUDA_SUCCESS;
+  unsigned long number = ++e->recorded;
 
   put(s, [=] { e->passed = number; });
   return CUDA_SUCCESS;
@@ -483,8 +681,93 @@ API cuEventRecord(CUevent e, CUstream s) {
 
 /* Asking makes one piece of work somewhere go on. */
 API cuEventQuery(CUevent e) {
-  ON_CONTEXT if (e->passed == e->recorded) return CUDA_SUCCESS;
+  ON_CONTEXT UNSAFE if (e->captured) return CUDA_ERROR_CAPTURED_EVENT;
+  if (e->passed == e->recorded) return CUDA_SUCCESS;
   step();
   if (sticky != CUDA_SUCCESS) return sticky;
   return e->passed == e->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+/* --- graphs
+ * ----------------------------------------------------------------------- */
+
+recorded::~recorded() {
+  for (CUdeviceptr data : memory) give(data);
+}
+
+API cuStreamBeginCapture(CUstream s, CUstreamCaptureMode mode) {
+  ON_CONTEXT if (s->capturing) return CUDA_ERROR_ILLEGAL_STATE;
+  s->capturing.reset(new capture{std::make_shared<recorded>(),
+                                 std::this_thread::get_id(),
+                                 mode == CU_STREAM_CAPTURE_MODE_GLOBAL, false});
+  s->capturing->to->device = s->device;
+  captures++;
+  counts.captures++;
+  return CUDA_SUCCESS;
+}
+
+API cuStreamEndCapture(CUstream s, CUgraph *graph) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  std::unique_ptr<capture> c = std::move(s->capturing);
+  CUresult failure = CUDA_SUCCESS;
+
+  *graph = nullptr;
+  if (!c) return CUDA_ERROR_ILLEGAL_STATE;
+  if (c->by != std::this_thread::get_id()) {
+    c->invalid = true;
+    s->capturing = std::move(c);
+    return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  }
+  s->capturing = std::move(c); /* calls are counted as its own until here */
+  failure = injected();
+  c = std::move(s->capturing);
+  captures--;
+  if (failure != CUDA_SUCCESS) return failure;
+  if (c->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (sticky != CUDA_SUCCESS) return sticky;
+  counts.captured += (long)c->to->nodes.size();
+  *graph = new CUgraph_st{c->to};
+  return CUDA_SUCCESS;
+}
+
+API cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, unsigned long long) {
+  ON_CONTEXT *exec = new CUgraphExec_st{graph->what};
+  return CUDA_SUCCESS;
+}
+
+API cuGraphDestroy(CUgraph graph) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+
+  delete graph;
+  return CUDA_SUCCESS;
+}
+
+API cuGraphExecDestroy(CUgraphExec exec) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+
+  if (exec->what->under_way > 0 && sticky == CUDA_SUCCESS) {
+    fault(CUDA_ERROR_INVALID_HANDLE, "a graph is destroyed that runs");
+  }
+  delete exec;
+  return CUDA_SUCCESS;
+}
+
+/* Its nodes run one after the other, as other work of the stream does. */
+API cuGraphLaunch(CUgraphExec exec, CUstream s) {
+  ON_STREAM(s) std::shared_ptr<recorded> what = exec->what;
+
+  if (s->capturing || what->device != s->device) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  /* What it allocates must not be there yet. */
+  if (what->launches++ > 0 && !what->open.empty()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  counts.graphs++;
+  what->under_way++;
+  for (size_t i = 0; i < what->nodes.size(); i++) {
+    put(s, [what, i] { what->nodes[i](); });
+  }
+  put(s, [what] { what->under_way--; });
+  return CUDA_SUCCESS;
 }

@@ -1,6 +1,7 @@
-/* cuDNN without a GPU: convolution and pooling of images in plain loops over
-** strides, in stream order. Algorithms are listed with one that fails first,
-** and workspaces have an odd size with bytes behind that nobody may write. */
+/* cuDNN without a GPU: convolution of images and volumes, and pooling of
+** images, in plain loops over strides, in stream order. Algorithms are listed
+** with one that fails first, and workspaces have an odd size with bytes behind
+** that nobody may write. */
 #include <cudnn.h>
 
 #include <math.h>
@@ -20,14 +21,15 @@ enum { WORKSPACE = 1003 };
 
 struct tensor {
   cudnnDataType_t type;
-  int64_t dims[4]; /* images, channels, rows, columns */
-  int64_t strides[4];
+  int64_t dims[5]; /* images, channels, slices (1 of images), rows, columns */
+  int64_t strides[5];
+  int rank;
 };
 
 struct convolution {
-  int pad[2];
-  int stride[2];
-  int dilation[2];
+  int pad[3];
+  int stride[3];
+  int dilation[3];
   int groups;
 };
 
@@ -71,26 +73,49 @@ void set(const tensor &t, void *data, int64_t i, double x) {
   }
 }
 
-int64_t place(const tensor &t, int64_t n, int64_t c, int64_t h, int64_t w) {
-  return n * t.strides[0] + c * t.strides[1] + h * t.strides[2] +
-         w * t.strides[3];
+int64_t place(const tensor &t, int64_t n, int64_t c, int64_t d, int64_t h,
+              int64_t w) {
+  return n * t.strides[0] + c * t.strides[1] + d * t.strides[2] +
+         h * t.strides[3] + w * t.strides[4];
 }
 
 int64_t count(const tensor &t) {
-  return t.dims[0] * t.dims[1] * t.dims[2] * t.dims[3];
+  return t.dims[0] * t.dims[1] * t.dims[2] * t.dims[3] * t.dims[4];
 }
 
-void lay_out(tensor *t, cudnnTensorFormat_t format) {
-  if (format == CUDNN_TENSOR_NHWC) {
-    t->strides[1] = 1;
-    t->strides[3] = t->dims[1];
-    t->strides[2] = t->dims[3] * t->strides[3];
-  } else {
-    t->strides[3] = 1;
-    t->strides[2] = t->dims[3];
-    t->strides[1] = t->dims[2] * t->strides[2];
+/* Images are volumes of one slice. */
+bool spread(tensor *t, cudnnDataType_t type, int rank, const int *dims,
+            const int *strides) {
+  if (rank != 4 && rank != 5) return false;
+  *t = {type, {0, 0, 1, 1, 1}, {0, 0, 0, 0, 0}, rank};
+  for (int i = 0; i < rank; i++) {
+    int to = i < 2 ? i : i + 5 - rank;
+
+    if (dims[i] < 1) return false;
+    t->dims[to] = dims[i];
+    t->strides[to] = strides[i];
   }
-  t->strides[0] = t->dims[1] * t->dims[2] * t->dims[3];
+  return true;
+}
+
+void lay_out(cudnnTensorFormat_t format, int rank, const int *dims,
+             int *strides) {
+  int inner = format == CUDNN_TENSOR_NHWC ? dims[1] : 1;
+
+  for (int i = rank - 1; i > 1; i--) {
+    strides[i] = inner;
+    inner *= dims[i];
+  }
+  strides[1] = format == CUDNN_TENSOR_NHWC ? 1 : inner;
+  strides[0] = format == CUDNN_TENSOR_NHWC ? inner : inner * dims[1];
+}
+
+/* Slice, row and column of spatial position i. */
+void split(int64_t i, const tensor &t, int64_t at[3]) {
+  for (int d = 2; d >= 0; d--) {
+    at[d] = i % t.dims[2 + d];
+    i /= t.dims[2 + d];
+  }
 }
 
 /* Calls f(x's place, w's place, y's place) for each product of a convolution.
@@ -100,35 +125,42 @@ void each_product(const tensor &x, const tensor &w, const tensor &y,
                   const convolution &c, F f) {
   int64_t depth = w.dims[1];
   int64_t of_group = y.dims[1] / c.groups;
+  int64_t taps = w.dims[2] * w.dims[3] * w.dims[4];
+  int64_t outs = y.dims[2] * y.dims[3] * y.dims[4];
 
   for (int64_t n = 0; n < y.dims[0]; n++)
     for (int64_t k = 0; k < y.dims[1]; k++)
-      for (int64_t oh = 0; oh < y.dims[2]; oh++)
-        for (int64_t ow = 0; ow < y.dims[3]; ow++)
-          for (int64_t d = 0; d < depth; d++)
-            for (int64_t kh = 0; kh < w.dims[2]; kh++)
-              for (int64_t kw = 0; kw < w.dims[3]; kw++) {
-                int64_t h = oh * c.stride[0] - c.pad[0] + kh * c.dilation[0];
-                int64_t v = ow * c.stride[1] - c.pad[1] + kw * c.dilation[1];
+      for (int64_t o = 0; o < outs; o++)
+        for (int64_t d = 0; d < depth; d++)
+          for (int64_t t = 0; t < taps; t++) {
+            int64_t to[3];
+            int64_t tap[3];
+            int64_t from[3];
+            bool inside = true;
 
-                if (h < 0 || h >= x.dims[2] || v < 0 || v >= x.dims[3]) {
-                  continue;
-                }
-                f(place(x, n, k / of_group * depth + d, h, v),
-                  place(w, k, d, kh, kw), place(y, n, k, oh, ow));
-              }
+            split(o, y, to);
+            split(t, w, tap);
+            for (int i = 0; i < 3; i++) {
+              from[i] = to[i] * c.stride[i] - c.pad[i] + tap[i] * c.dilation[i];
+              inside = inside && from[i] >= 0 && from[i] < x.dims[2 + i];
+            }
+            if (!inside) continue;
+            f(place(x, n, k / of_group * depth + d, from[0], from[1], from[2]),
+              place(w, k, d, tap[0], tap[1], tap[2]),
+              place(y, n, k, to[0], to[1], to[2]));
+          }
 }
 
 bool shapes_fit(const tensor &x, const tensor &w, const tensor &y,
                 const convolution &c) {
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     int64_t reach = (w.dims[2 + i] - 1) * c.dilation[i] + 1;
     int64_t out = (x.dims[2 + i] + 2 * c.pad[i] - reach) / c.stride[i] + 1;
 
     if (out != y.dims[2 + i]) return false;
   }
-  return x.dims[0] == y.dims[0] && w.dims[0] == y.dims[1] &&
-         w.dims[1] * c.groups == x.dims[1];
+  return x.rank == w.rank && x.rank == y.rank && x.dims[0] == y.dims[0] &&
+         w.dims[0] == y.dims[1] && w.dims[1] * c.groups == x.dims[1];
 }
 
 /* Calls f(place in x) for each element of a window that is inside. */
@@ -142,9 +174,9 @@ int each_tap(const tensor &x, const pooling &p, int64_t n, int64_t c,
       int64_t h = oh * p.stride[0] - p.pad[0] + kh;
       int64_t w = ow * p.stride[1] - p.pad[1] + kw;
 
-      if (h < 0 || h >= x.dims[2] || w < 0 || w >= x.dims[3]) continue;
+      if (h < 0 || h >= x.dims[3] || w < 0 || w >= x.dims[4]) continue;
       taps++;
-      f(place(x, n, c, h, w));
+      f(place(x, n, c, 0, h, w));
     }
   return taps;
 }
@@ -191,15 +223,12 @@ API cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t t) {
   delete (tensor *)t;
   return CUDNN_STATUS_SUCCESS;
 }
-API cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t t_,
-                               cudnnTensorFormat_t format, cudnnDataType_t type,
-                               int n, int c, int h, int w) {
-  tensor *t = (tensor *)t_;
-
-  if (n < 1 || c < 1 || h < 1 || w < 1) return CUDNN_STATUS_BAD_PARAM;
-  *t = {type, {n, c, h, w}, {0, 0, 0, 0}};
-  lay_out(t, format);
-  return CUDNN_STATUS_SUCCESS;
+API cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t t, cudnnDataType_t type,
+                               int rank, const int dims[],
+                               const int strides[]) {
+  return spread((tensor *)t, type, rank, dims, strides)
+             ? CUDNN_STATUS_SUCCESS
+             : CUDNN_STATUS_BAD_PARAM;
 }
 API cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *t) {
   *t = (cudnnFilterDescriptor_t) new tensor();
@@ -209,11 +238,15 @@ API cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t t) {
   delete (tensor *)t;
   return CUDNN_STATUS_SUCCESS;
 }
-API cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t t, cudnnDataType_t type,
-                               cudnnTensorFormat_t format, int k, int c, int h,
-                               int w) {
-  return cudnnSetTensor4dDescriptor((cudnnTensorDescriptor_t)t, format, type, k,
-                                    c, h, w);
+API cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t t, cudnnDataType_t type,
+                               cudnnTensorFormat_t format, int rank,
+                               const int dims[]) {
+  int strides[8];
+
+  if (rank > 8) return CUDNN_STATUS_BAD_PARAM;
+  lay_out(format, rank, dims, strides);
+  return cudnnSetTensorNdDescriptor((cudnnTensorDescriptor_t)t, type, rank,
+                                    dims, strides);
 }
 API cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *c) {
   *c = (cudnnConvolutionDescriptor_t) new convolution();
@@ -223,12 +256,21 @@ API cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t c) {
   delete (convolution *)c;
   return CUDNN_STATUS_SUCCESS;
 }
-API cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t c, int ph,
-                                    int pw, int sh, int sw, int dh, int dw,
+API cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t c_, int axes,
+                                    const int pad[], const int stride[],
+                                    const int dilation[],
                                     cudnnConvolutionMode_t mode,
                                     cudnnDataType_t) {
+  convolution *c = (convolution *)c_;
+
   if (mode != CUDNN_CROSS_CORRELATION) return CUDNN_STATUS_NOT_SUPPORTED;
-  *(convolution *)c = {{ph, pw}, {sh, sw}, {dh, dw}, 1};
+  if (axes != 2 && axes != 3) return CUDNN_STATUS_BAD_PARAM;
+  *c = {{0, 0, 0}, {1, 1, 1}, {1, 1, 1}, 1};
+  for (int i = 0; i < axes; i++) {
+    c->pad[3 - axes + i] = pad[i];
+    c->stride[3 - axes + i] = stride[i];
+    c->dilation[3 - axes + i] = dilation[i];
+  }
   return CUDNN_STATUS_SUCCESS;
 }
 API cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t c, int n) {
@@ -408,8 +450,8 @@ API cudnnPoolingForward(cudnnHandle_t h, const cudnnPoolingDescriptor_t pd,
 
     for (int64_t n = 0; n < ty.dims[0]; n++)
       for (int64_t c = 0; c < ty.dims[1]; c++)
-        for (int64_t i = 0; i < ty.dims[2]; i++)
-          for (int64_t j = 0; j < ty.dims[3]; j++) {
+        for (int64_t i = 0; i < ty.dims[3]; i++)
+          for (int64_t j = 0; j < ty.dims[4]; j++) {
             double got = most ? -INFINITY : 0;
             int taps = each_tap(tx, p, n, c, i, j, [&](int64_t k) {
               double v = at(tx, x, k);
@@ -421,7 +463,7 @@ API cudnnPoolingForward(cudnnHandle_t h, const cudnnPoolingDescriptor_t pd,
               }
             });
 
-            set(ty, y, place(ty, n, c, i, j), most ? got : got / taps);
+            set(ty, y, place(ty, n, c, 0, i, j), most ? got : got / taps);
           }
   });
   return CUDNN_STATUS_SUCCESS;
@@ -443,9 +485,9 @@ API cudnnPoolingBackward(cudnnHandle_t h, const cudnnPoolingDescriptor_t pd,
 
     for (int64_t n = 0; n < ty.dims[0]; n++)
       for (int64_t c = 0; c < ty.dims[1]; c++)
-        for (int64_t i = 0; i < ty.dims[2]; i++)
-          for (int64_t j = 0; j < ty.dims[3]; j++) {
-            int64_t out = place(ty, n, c, i, j);
+        for (int64_t i = 0; i < ty.dims[3]; i++)
+          for (int64_t j = 0; j < ty.dims[4]; j++) {
+            int64_t out = place(ty, n, c, 0, i, j);
             double g = at(ty, dy, out);
             bool given = false;
             int taps = each_tap(tx, p, n, c, i, j, [](int64_t) {});

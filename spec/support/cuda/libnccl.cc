@@ -1,10 +1,13 @@
 /* NCCL without GPUs: a collective is work on the streams of libcuda's stand-in.
-** Each rank's piece is at the head of its stream when it comes to the
-** collective; when all have come, the first computes for all. What goes wrong
+** A rank's stream that comes to one lays down what the rank gives, in memory
+** that all ranks share; when all have come, each computes what it gets. Ranks
+** may be of several processes: the unique id says where the memory is, a file
+** of the process that made the id, which nothing is left of. What goes wrong
 ** among real GPUs is told here: calls that differ between ranks, a communicator
 ** that is touched before it is ready, a GPU twice, memory that is none of a
-** device, two threads inside NCCL at once. Sums go round the ring in the type's
-** own precision; averages are sums of parts, as NCCL's are.
+** device, two threads inside NCCL at once. Nobody is told that a process has
+** ended or aborted: what waits for it waits. Sums go round the ring in the
+** type's own precision; averages are sums of parts, as NCCL's are.
 ** TFD_STANDIN_NCCL, between commas:
 **   hang=N    the N-th collective of a communicator (from 1) never ends
 **   error=N   it ends its communicator with an error
@@ -16,12 +19,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fcntl.h>
 #include <map>
 #include <memory>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <string>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <vector>
 
 #include <cuda_bf16.h>
@@ -35,7 +41,7 @@ const int tfd_standin = 1;
 
 namespace {
 
-long ids = 0; /* cliques of communicators so far */
+long made = 0; /* cliques of communicators so far */
 
 /* --- what was ordered -------------------------------------------------------
  */
@@ -44,7 +50,7 @@ long ordered(const char *key, long otherwise) {
   const char *text = getenv("TFD_STANDIN_NCCL");
   size_t n = strlen(key);
 
-  if (text != nullptr && ids > 1 && strstr(text, "once=1") != nullptr) {
+  if (text != nullptr && made > 1 && strstr(text, "once=1") != nullptr) {
     return otherwise;
   }
   while (text != nullptr) {
@@ -62,40 +68,55 @@ ncclResult_t refuse(ncclResult_t result, const std::string &why) {
   return result;
 }
 
-/* --- communicators ----------------------------------------------------------
+/* --- what ranks share -------------------------------------------------------
  */
 
 enum kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER };
 const char *const kind_names[] = {"AllReduce", "Reduce", "Broadcast",
                                   "AllGather", "ReduceScatter"};
 
-struct part {
-  const void *in;
-  void *out;
-};
-
-/* A collective of a clique: what all ranks must agree on, and what each has. */
-struct meeting {
+/* What all ranks must call alike. */
+struct signature {
   kind what;
   size_t count;
   ncclDataType_t type;
   int op;
   int root;
-  long number;
-  std::vector<part> parts;
-  std::vector<bool> begun; /* it was called */
-  std::vector<bool> here;  /* its stream has come so far */
-  long late;
-  bool over = false;
 };
 
+const int MOST = 64; /* ranks */
+const size_t PIECE = 1 << 20;
+
+/* Each is written by its rank alone. */
+struct rank_state {
+  std::atomic<long> process; /* 0 = it has not joined */
+  std::atomic<int> gpu;
+  std::atomic<long> arrived; /* its stream has come to this collective, */
+  std::atomic<long> done;    /* and has what it gets of this one */
+  signature sig;             /* of the former */
+};
+
+struct table {
+  std::atomic<int> ranks;
+  rank_state rank[MOST];
+};
+
+/* What a rank gives lies in the file, too. */
+off_t place_of(size_t rank) {
+  return (off_t)(rank + 1) << 36;
+}
+
 struct clique {
-  int ranks;
-  std::vector<int> devices;
-  std::map<long, std::shared_ptr<meeting>> meetings;
-  int joined = 0;
+  int ranks = 0;
+  int file = -1;
+  table *shared = nullptr;
   bool aborted = false;
   std::string wrong; /* why it has failed; "" = it has not */
+
+  ~clique() {
+    if (shared != nullptr) munmap(shared, sizeof *shared);
+    if (file >= 0) close(file);
+  }
 };
 
 std::map<std::string, std::shared_ptr<clique>> &cliques =
@@ -114,15 +135,25 @@ struct ncclComm {
 
 namespace {
 
+struct part {
+  const void *in;
+  void *out;
+};
+
 struct call {
   ncclComm_t comm;
-  kind what;
+  signature sig;
   part mine;
-  size_t count;
-  ncclDataType_t type;
-  int op;
-  int root;
   cudaStream_t stream;
+};
+
+/* A rank's collective under way. */
+struct posted {
+  std::shared_ptr<clique> all;
+  size_t rank;
+  long number;
+  call c;
+  long late;
 };
 
 thread_local int depth = 0;
@@ -156,6 +187,28 @@ size_t size_of(ncclDataType_t type) {
   }
 }
 
+size_t bytes_in(const call &c) {
+  size_t n = c.sig.count * size_of(c.sig.type);
+
+  if (c.sig.what == REDUCE_SCATTER) n *= (size_t)c.comm->all->ranks;
+  return n;
+}
+
+size_t bytes_out(const call &c) {
+  size_t n = c.sig.count * size_of(c.sig.type);
+
+  if (c.sig.what == ALL_GATHER) n *= (size_t)c.comm->all->ranks;
+  return n;
+}
+
+bool reads(const call &c) {
+  return c.sig.what != BROADCAST || c.comm->rank == c.sig.root;
+}
+
+bool writes(const call &c) {
+  return c.sig.what != REDUCE || c.comm->rank == c.sig.root;
+}
+
 /* --- arithmetic --------------------------------------------------------------
  */
 
@@ -180,143 +233,182 @@ template <typename T> T combine(T a, T b, int op) {
   }
 }
 
-/* Element by element from rank `first` on round the ring. */
+/* Element by element from rank 0 on round the ring. */
 template <typename T>
-void reduce_as(const meeting &m, size_t from, size_t n, T *to) {
+void reduce_as(const std::vector<std::string> &given, int op, T *to) {
   using W = typename wide<T>::type;
-  size_t ranks = m.parts.size();
-  std::vector<T> total(n);
+  size_t n = given[0].size() / sizeof(T);
+  double ranks = (double)given.size();
 
   for (size_t i = 0; i < n; i++) {
-    for (size_t r = 0; r < ranks; r++) {
-      T x = ((const T *)m.parts[r].in)[from + i];
+    T total{};
 
-      if (m.op == ncclAvg) x = (T)(W)((W)x * (W)(T)(W)(1.0 / (double)ranks));
-      total[i] = r == 0 ? x : combine<T>(total[i], x, m.op);
+    for (size_t r = 0; r < given.size(); r++) {
+      T x = ((const T *)given[r].data())[i];
+
+      if (op == ncclAvg) x = (T)(W)((W)x * (W)(T)(W)(1.0 / ranks));
+      total = r == 0 ? x : combine<T>(total, x, op);
     }
+    to[i] = total;
   }
-  if (n > 0) memcpy(to, total.data(), n * sizeof(T));
 }
 
-void reduce(const meeting &m, size_t from, size_t n, void *to) {
-  switch (m.type) {
+void reduce(const std::vector<std::string> &given, const signature &s,
+            void *to) {
+  switch (s.type) {
   case ncclInt8:
-    return reduce_as<int8_t>(m, from, n, (int8_t *)to);
+    return reduce_as<int8_t>(given, s.op, (int8_t *)to);
   case ncclUint8:
-    return reduce_as<uint8_t>(m, from, n, (uint8_t *)to);
+    return reduce_as<uint8_t>(given, s.op, (uint8_t *)to);
   case ncclInt32:
-    return reduce_as<int32_t>(m, from, n, (int32_t *)to);
+    return reduce_as<int32_t>(given, s.op, (int32_t *)to);
   case ncclUint32:
-    return reduce_as<uint32_t>(m, from, n, (uint32_t *)to);
+    return reduce_as<uint32_t>(given, s.op, (uint32_t *)to);
   case ncclInt64:
-    return reduce_as<int64_t>(m, from, n, (int64_t *)to);
+    return reduce_as<int64_t>(given, s.op, (int64_t *)to);
   case ncclUint64:
-    return reduce_as<uint64_t>(m, from, n, (uint64_t *)to);
+    return reduce_as<uint64_t>(given, s.op, (uint64_t *)to);
   case ncclFloat16:
-    return reduce_as<__half>(m, from, n, (__half *)to);
+    return reduce_as<__half>(given, s.op, (__half *)to);
   case ncclBfloat16:
-    return reduce_as<__nv_bfloat16>(m, from, n, (__nv_bfloat16 *)to);
+    return reduce_as<__nv_bfloat16>(given, s.op, (__nv_bfloat16 *)to);
   case ncclFloat32:
-    return reduce_as<float>(m, from, n, (float *)to);
+    return reduce_as<float>(given, s.op, (float *)to);
   default:
-    return reduce_as<double>(m, from, n, (double *)to);
+    return reduce_as<double>(given, s.op, (double *)to);
   }
 }
 
-/* Results go out when all inputs have been read: they may be one memory. */
-void compute(meeting &m) {
-  size_t size = size_of(m.type);
-  size_t ranks = m.parts.size();
-  std::string all;
+/* --- memory that ranks share ------------------------------------------------
+ */
 
-  switch (m.what) {
-  case REDUCE:
-  case ALL_REDUCE:
-    all.resize(m.count * size);
-    reduce(m, 0, m.count, &all[0]);
-    break;
-  case REDUCE_SCATTER:
-    all.resize(m.count * size * ranks);
-    reduce(m, 0, m.count * ranks, &all[0]);
-    break;
-  case BROADCAST:
-    all.assign((const char *)m.parts[(size_t)m.root].in, m.count * size);
-    break;
-  case ALL_GATHER:
-    for (const part &p : m.parts)
-      all.append((const char *)p.in, m.count * size);
-    break;
+void fail(clique &all, const std::string &why) {
+  if (all.wrong.empty()) all.wrong = why;
+}
+
+void lay_down(posted &p) {
+  const char *from = (const char *)p.c.mine.in;
+  size_t n = reads(p.c) ? bytes_in(p.c) : 0;
+
+  /* The address sanitizer's pwrite refuses what is a device's. */
+  for (size_t at = 0; at < n;) {
+    std::vector<char> piece(from + at, from + std::min(n, at + PIECE));
+    ssize_t k = pwrite(p.all->file, piece.data(), piece.size(),
+                       place_of(p.rank) + (off_t)at);
+
+    if (k <= 0) return fail(*p.all, "no memory that ranks can share");
+    at += (size_t)k;
   }
-  for (size_t r = 0; r < ranks; r++) {
-    if (m.what == REDUCE && (int)r != m.root) continue;
-    if (m.what == REDUCE_SCATTER) {
-      memcpy(m.parts[r].out, &all[r * m.count * size], m.count * size);
-    } else {
-      memcpy(m.parts[r].out, all.data(), all.size());
+}
+
+std::string taken(clique &all, size_t rank, size_t from, size_t n) {
+  std::string bytes(n, '\0');
+
+  for (size_t at = 0; at < n;) {
+    ssize_t k = pread(all.file, &bytes[at], n - at,
+                      place_of(rank) + (off_t)(from + at));
+
+    if (k <= 0) break;
+    at += (size_t)k;
+  }
+  return bytes;
+}
+
+void compute(posted &p) {
+  const signature &s = p.c.sig;
+  size_t n = s.count * size_of(s.type);
+  size_t from = s.what == REDUCE_SCATTER ? p.rank * n : 0;
+  std::vector<std::string> given;
+
+  if (!writes(p.c) || n == 0) return;
+  if (s.what == BROADCAST) {
+    memcpy(p.c.mine.out, taken(*p.all, (size_t)s.root, 0, n).data(), n);
+    return;
+  }
+  for (size_t r = 0; r < (size_t)p.all->ranks; r++) {
+    given.push_back(taken(*p.all, r, from, n));
+    if (s.what == ALL_GATHER) {
+      memcpy((char *)p.c.mine.out + r * n, given[r].data(), n);
     }
   }
+  if (s.what != ALL_GATHER) reduce(given, s, p.c.mine.out);
 }
 
 /* --- work on streams ---------------------------------------------------------
  */
 
-bool all_true(const std::vector<bool> &list) {
-  return std::find(list.begin(), list.end(), false) == list.end();
+bool differ(const signature &a, const signature &b) {
+  return a.what != b.what || a.count != b.count || a.type != b.type ||
+         a.op != b.op || a.root != b.root;
 }
 
-/* Its stream has come to the collective. */
-bool may_run(clique &all, meeting &m, size_t rank) {
-  m.here[rank] = true;
-  if (all.aborted || m.over) return true;
-  if (!all_true(m.here)) return false;
-  if (ordered("hang", 0) == m.number) return false;
-  if (ordered("error", 0) == m.number) {
-    all.wrong = "a GPU has failed (ordered)";
-    return false;
-  }
-  return m.late-- <= 0;
-}
-
-void run(clique &all, meeting &m) {
-  if (all.aborted || m.over) return;
-  compute(m);
-  m.over = true;
-  all.meetings.erase(m.number);
-}
-
-bool differs(const meeting &m, const call &c) {
-  return m.what != c.what || m.count != c.count || m.type != c.type ||
-         m.op != c.op || m.root != c.root;
-}
-
-std::string told(kind what, size_t count, int type, int op, int root) {
+std::string told(const signature &s) {
   char text[96];
 
   snprintf(text, sizeof text, "%s of %zu, type %d, op %d, root %d",
-           kind_names[what], count, type, op, root);
+           kind_names[s.what], s.count, s.type, s.op, s.root);
   return text;
 }
 
-size_t bytes_in(const call &c) {
-  size_t n = c.count * size_of(c.type);
-
-  if (c.what == REDUCE_SCATTER) n *= (size_t)c.comm->all->ranks;
-  return n;
+/* All ranks have it where it was written. */
+bool all_are(const clique &all, std::atomic<long> rank_state::*what,
+             long number) {
+  for (int r = 0; r < all.ranks; r++) {
+    if ((all.shared->rank[r].*what).load() < number) return false;
+  }
+  return true;
 }
 
-size_t bytes_out(const call &c) {
-  size_t n = c.count * size_of(c.type);
+/* What it gives takes the place of what all have taken. */
+bool arrive(posted &p) {
+  rank_state &mine = p.all->shared->rank[p.rank];
 
-  if (c.what == ALL_GATHER) n *= (size_t)c.comm->all->ranks;
-  return n;
+  if (mine.arrived.load() == p.number) return true;
+  if (!all_are(*p.all, &rank_state::done, p.number - 1)) return false;
+  lay_down(p);
+  mine.sig = p.c.sig;
+  mine.arrived.store(p.number);
+  return true;
+}
+
+/* Its stream has come to the collective. */
+bool may_run(posted &p) {
+  clique &all = *p.all;
+
+  if (all.aborted) return true;
+  if (!all.wrong.empty() || !arrive(p)) return false;
+  if (!all_are(all, &rank_state::arrived, p.number)) return false;
+  for (int r = 0; r < all.ranks; r++) {
+    const signature &other = all.shared->rank[r].sig;
+
+    if (!differ(other, p.c.sig)) continue;
+    fail(all, "ranks differ: " + told(p.c.sig) + " and " + told(other));
+    return false;
+  }
+  if (ordered("hang", 0) == p.number) return false;
+  if (ordered("error", 0) == p.number) {
+    fail(all, "a GPU has failed (ordered)");
+    return false;
+  }
+  return p.late-- <= 0;
+}
+
+void run(posted &p) {
+  if (p.all->aborted) return;
+  compute(p);
+  p.all->shared->rank[p.rank].done.store(p.number);
+}
+
+bool has_strangers(const clique &all) {
+  for (int r = 0; r < all.ranks; r++) {
+    if (all.shared->rank[r].process.load() != (long)getpid()) return true;
+  }
+  return false;
 }
 
 ncclResult_t check_memory(const call &c) {
-  bool reads = c.what != BROADCAST || c.comm->rank == c.root;
-  bool writes = c.what != REDUCE || c.comm->rank == c.root;
-
-  if ((reads && !tfd_standin_is_device(c.mine.in, bytes_in(c))) ||
-      (writes && !tfd_standin_is_device(c.mine.out, bytes_out(c)))) {
+  if ((reads(c) && !tfd_standin_is_device(c.mine.in, bytes_in(c))) ||
+      (writes(c) && !tfd_standin_is_device(c.mine.out, bytes_out(c)))) {
     return refuse(ncclInvalidArgument, "memory that is no device's");
   }
   return ncclSuccess;
@@ -326,31 +418,15 @@ ncclResult_t put(const call &c) {
   std::unique_lock<std::recursive_mutex> held = tfd_standin_lock();
   std::shared_ptr<clique> all = c.comm->all;
   long number = ++c.comm->begun;
-  std::shared_ptr<meeting> &m = all->meetings[number];
-  size_t rank = (size_t)c.comm->rank;
+  std::shared_ptr<posted> p;
 
   if (ordered("issue", 0) == number) {
     return refuse(ncclInternalError, "the call has failed (ordered)");
   }
-  if (m == nullptr) {
-    m.reset(new meeting{c.what, c.count, c.type, c.op, c.root, number,
-                        std::vector<part>((size_t)all->ranks),
-                        std::vector<bool>((size_t)all->ranks),
-                        std::vector<bool>((size_t)all->ranks),
-                        ordered("late", 0)});
-  }
-  if (differs(*m, c)) {
-    return refuse(
-        ncclInvalidUsage,
-        "ranks differ: " + told(m->what, m->count, m->type, m->op, m->root) +
-            " and " + told(c.what, c.count, c.type, c.op, c.root));
-  }
-  m->parts[rank] = c.mine;
-  m->begun[rank] = true;
-  std::shared_ptr<meeting> kept = m;
-
-  tfd_standin_enqueue((CUstream)c.stream, [all, kept] { run(*all, *kept); },
-                      [all, kept, rank] { return may_run(*all, *kept, rank); });
+  p.reset(new posted{all, (size_t)c.comm->rank, number, c, ordered("late", 0)});
+  tfd_standin_enqueue((CUstream)c.stream, [p] { run(*p); },
+                      [p] { return may_run(*p); });
+  if (has_strangers(*all)) tfd_standin_run_alone();
   c.comm->busy = true;
   c.comm->looks = 1;
   return ncclSuccess;
@@ -368,7 +444,7 @@ ncclResult_t submit(const call &c) {
   if (tfd_standin_device_of((CUstream)c.stream) != c.comm->device) {
     return refuse(ncclInvalidUsage, "a stream of another device");
   }
-  if (c.root < 0 || c.root >= c.comm->all->ranks) {
+  if (c.sig.root < 0 || c.sig.root >= c.comm->all->ranks) {
     return refuse(ncclInvalidArgument, "no such root");
   }
   ncclResult_t result = check_memory(c);
@@ -436,10 +512,52 @@ API const char *ncclGetLastError(ncclComm_t comm) {
 }
 
 API ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
-  std::unique_lock<std::recursive_mutex> held = tfd_standin_lock();
+  int file = memfd_create("nccl", MFD_CLOEXEC);
 
   memset(id, 0, sizeof *id);
-  snprintf(id->internal, sizeof id->internal, "stand-in %ld", ++ids);
+  if (file < 0 || ftruncate(file, sizeof(table)) != 0) {
+    return refuse(ncclSystemError, "no memory that ranks can share");
+  }
+  snprintf(id->internal, sizeof id->internal, "/proc/%ld/fd/%d", (long)getpid(),
+           file);
+  return ncclSuccess;
+}
+
+/* The communicators of an id in this process. */
+static std::shared_ptr<clique> &clique_of(const ncclUniqueId &id, int ranks) {
+  std::shared_ptr<clique> &all = cliques[id.internal];
+
+  if (all != nullptr && all->shared != nullptr) return all;
+  all.reset(new clique);
+  all->file = open(id.internal, O_RDWR | O_CLOEXEC);
+  all->ranks = ranks;
+  if (all->file < 0) return all;
+  void *at = mmap(nullptr, sizeof(table), PROT_READ | PROT_WRITE, MAP_SHARED,
+                  all->file, 0);
+
+  if (at != MAP_FAILED) all->shared = (table *)at;
+  made++;
+  return all;
+}
+
+static ncclResult_t join(clique &all, int rank, int ranks, int gpu) {
+  int none = 0;
+
+  if (all.shared == nullptr) return refuse(ncclRemoteError, "nobody is there");
+  all.shared->ranks.compare_exchange_strong(none, ranks);
+  if (rank < 0 || rank >= ranks || ranks != all.shared->ranks.load() ||
+      ranks > MOST) {
+    return refuse(ncclInvalidArgument, "no such rank");
+  }
+  for (int r = 0; r < ranks; r++) {
+    rank_state &other = all.shared->rank[r];
+
+    if (other.process.load() != 0 && other.gpu.load() == gpu) {
+      return refuse(ncclInvalidUsage, "Duplicate GPU detected");
+    }
+  }
+  all.shared->rank[rank].gpu.store(gpu);
+  all.shared->rank[rank].process.store((long)getpid());
   return ncclSuccess;
 }
 
@@ -448,31 +566,27 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks,
                                         ncclConfig_t *config) {
   entered here;
   std::unique_lock<std::recursive_mutex> held = tfd_standin_lock();
-  std::shared_ptr<clique> &all = cliques[id.internal];
   int device = tfd_standin_device();
 
   if (config == nullptr || config->blocking != 0) {
     return refuse(ncclInvalidUsage, "communicators must not block here");
   }
   if (device < 0) return refuse(ncclUnhandledCudaError, "no device is current");
-  if (all == nullptr) {
-    all.reset(new clique);
-    all->ranks = ranks;
-    all->devices.assign((size_t)ranks, -1);
-  }
-  if (rank < 0 || rank >= ranks || ranks != all->ranks) {
-    return refuse(ncclInvalidArgument, "no such rank");
-  }
-  if (std::find(all->devices.begin(), all->devices.end(), device) !=
-      all->devices.end()) {
-    return refuse(ncclInvalidUsage, "Duplicate GPU detected");
-  }
-  all->devices[(size_t)rank] = device;
-  all->joined++;
+  std::shared_ptr<clique> &all = clique_of(id, ranks);
+  ncclResult_t result = join(*all, rank, ranks, tfd_standin_gpu(device));
+
+  if (result != ncclSuccess) return result;
   *comm =
       new ncclComm{all, rank, device, 0, ordered("connect", 2), true, false};
   connecting.push_back(*comm);
   return depth > 0 ? ncclSuccess : flush();
+}
+
+static bool all_have_joined(const clique &all) {
+  for (int r = 0; r < all.ranks; r++) {
+    if (all.shared->rank[r].process.load() == 0) return false;
+  }
+  return true;
 }
 
 API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
@@ -483,8 +597,7 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
     *state = ncclRemoteError;
     return ncclSuccess;
   }
-  if (comm->busy && comm->all->joined == comm->all->ranks &&
-      comm->looks-- == 0) {
+  if (comm->busy && all_have_joined(*comm->all) && comm->looks-- == 0) {
     comm->busy = false;
   }
   *state = comm->busy ? ncclInProgress : ncclSuccess;
@@ -535,7 +648,7 @@ API ncclResult_t ncclAllReduce(const void *in, void *out, size_t count,
   entered here;
 
   return in_group(
-      submit({comm, ALL_REDUCE, {in, out}, count, type, op, 0, stream}));
+      submit({comm, {ALL_REDUCE, count, type, op, 0}, {in, out}, stream}));
 }
 
 API ncclResult_t ncclReduce(const void *in, void *out, size_t count,
@@ -544,7 +657,7 @@ API ncclResult_t ncclReduce(const void *in, void *out, size_t count,
   entered here;
 
   return in_group(
-      submit({comm, REDUCE, {in, out}, count, type, op, root, stream}));
+      submit({comm, {REDUCE, count, type, op, root}, {in, out}, stream}));
 }
 
 API ncclResult_t ncclBroadcast(const void *in, void *out, size_t count,
@@ -553,7 +666,7 @@ API ncclResult_t ncclBroadcast(const void *in, void *out, size_t count,
   entered here;
 
   return in_group(
-      submit({comm, BROADCAST, {in, out}, count, type, 0, root, stream}));
+      submit({comm, {BROADCAST, count, type, 0, root}, {in, out}, stream}));
 }
 
 API ncclResult_t ncclAllGather(const void *in, void *out, size_t count,
@@ -562,7 +675,7 @@ API ncclResult_t ncclAllGather(const void *in, void *out, size_t count,
   entered here;
 
   return in_group(
-      submit({comm, ALL_GATHER, {in, out}, count, type, 0, 0, stream}));
+      submit({comm, {ALL_GATHER, count, type, 0, 0}, {in, out}, stream}));
 }
 
 API ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count,
@@ -571,5 +684,5 @@ API ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count,
   entered here;
 
   return in_group(
-      submit({comm, REDUCE_SCATTER, {in, out}, count, type, op, 0, stream}));
+      submit({comm, {REDUCE_SCATTER, count, type, op, 0}, {in, out}, stream}));
 }

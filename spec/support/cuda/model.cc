@@ -26,8 +26,60 @@ enum {
 
 enum state { UNSTARTED, READY, AT_BARRIER, AT_SHUFFLE, DONE, STOPPED };
 
+#if defined(__x86_64__)
+
+/* What a function must keep, on the stack that is left; swapcontext asks the
+** system for more. */
+struct context {
+  void *stack;
+};
+
+extern "C" void tfd_model_switch(void **from, void *to);
+asm(".text\n"
+    ".local tfd_model_switch\n"
+    ".type tfd_model_switch, @function\n"
+    "tfd_model_switch:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n"
+    "  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n"
+    "  movq %rsi, %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n"
+    "  popq %r12\n  popq %rbx\n  popq %rbp\n"
+    "  ret\n"
+    ".size tfd_model_switch, .-tfd_model_switch\n");
+
+void switch_to(context *from, context *to) {
+  tfd_model_switch(&from->stack, to->stack);
+}
+
+void prepare(context *c, void *stack, size_t bytes, void (*run)()) {
+  void **top = (void **)((char *)stack + bytes);
+
+  memset(top - 8, 0, 8 * sizeof *top);
+  top[-2] = (void *)run;
+  c->stack = top - 8;
+}
+
+#else
+
+typedef ucontext_t context;
+
+void switch_to(context *from, context *to) {
+  swapcontext(from, to);
+}
+
+void prepare(context *c, void *stack, size_t bytes, void (*run)()) {
+  getcontext(c);
+  c->uc_stack.ss_sp = stack;
+  c->uc_stack.ss_size = bytes;
+  c->uc_link = nullptr;
+  makecontext(c, run, 0);
+}
+
+#endif
+
 struct fiber {
-  ucontext_t context;
+  context where;
   void *stack;
   fiber *next; /* idle ones */
 };
@@ -58,7 +110,7 @@ struct block {
   const void *args;
   fiber *running;
   fiber *idle;
-  ucontext_t scheduler;
+  context scheduler;
   unsigned char arena[ARENA];
   size_t arena_used;
   array arrays[ARRAYS];
@@ -103,7 +155,7 @@ void fiber_main() {
 
   self->next = b->idle;
   b->idle = self;
-  swapcontext(&self->context, &b->scheduler);
+  switch_to(&self->where, &b->scheduler);
 }
 
 fiber *new_fiber() {
@@ -116,17 +168,13 @@ fiber *new_fiber() {
     f->stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
-  getcontext(&f->context);
-  f->context.uc_stack.ss_sp = f->stack;
-  f->context.uc_stack.ss_size = STACK;
-  f->context.uc_link = nullptr;
-  makecontext(&f->context, fiber_main, 0);
+  prepare(&f->where, f->stack, STACK, fiber_main);
   return f;
 }
 
 void run_fiber(fiber *f) {
   b->running = f;
-  swapcontext(&b->scheduler, &f->context);
+  switch_to(&b->scheduler, &f->where);
 }
 
 /* The running thread stops until somebody makes it ready. */
@@ -137,7 +185,7 @@ void stop(state why, int line) {
   b->threads[t].now = why;
   b->threads[t].line = line;
   b->threads[t].on = f;
-  swapcontext(&f->context, &b->scheduler);
+  switch_to(&f->where, &b->scheduler);
   set_now(t);
 }
 

@@ -4,7 +4,12 @@
 ** which runs it when somebody waits, streams in an order that a seed chooses.
 ** TFD_STANDIN_SEED: order of streams and of a kernel's threads (0 = forward).
 ** TFD_STANDIN_DEVICES: how many GPUs (1).
-** TFD_STANDIN_FAIL=CODE@CALL: the CALL-th function returns CODE. */
+** TFD_STANDIN_FIRST: which of the machine's GPUs the first one is (0).
+** TFD_STANDIN_MODE: late, serial (work runs at once) or alone (in a thread).
+** TFD_STANDIN_FAIL=CODE@CALL: the CALL-th function returns CODE.
+** TFD_STANDIN_FAIL_CAPTURE=CODE@CALL: likewise of those called while a stream
+** captures; from 900 on, the capture is no longer good.
+** TFD_STANDIN_COUNTS=FILE: how much was launched is written there at exit. */
 
 #include <cuda.h>
 
@@ -19,6 +24,10 @@ void tfd_standin_enqueue(CUstream stream, std::function<void()> run,
 /* The device that is the calling thread's, -1 = none. */
 int tfd_standin_device();
 int tfd_standin_device_of(CUstream stream);
+/* Which of the machine's GPUs a device is. */
+int tfd_standin_gpu(int device);
+/* From now on work runs without anybody who waits, too. */
+void tfd_standin_run_alone();
 /* All of [data, data + bytes) is device memory. */
 bool tfd_standin_is_device(const void *data, size_t bytes);
 /* Hold it for what is shared with work that runs. */

@@ -67,8 +67,7 @@ int tfd__cuda_roll(const tfd__call *call) {
   return tfd__lay_roll(call, tfd__cuda_lay);
 }
 
-/* --- made from numbers
- * ----------------------------------------------------------------- */
+/* --- made from numbers ---------------------------------------------------- */
 
 /* ints: depth, axis, dtype. reals: on, off. */
 int tfd__cuda_one_hot(const tfd__call *call) {
@@ -106,11 +105,26 @@ int tfd__cuda_range(const tfd__call *call) {
                           sizeof a);
 }
 
-/* Zeros, then ones along the diagonals of all matrices. */
+/* --- diagonals ------------------------------------------------------------ */
+
+/* Diagonal k of the matrices in the last two axes. */
+static tfd__view diagonal(const tfd__view *m, int64_t k, int64_t length) {
+  tfd__view d = *m;
+  int r = m->rank;
+  int64_t skip = k > 0 ? k * m->strides[r - 1] : -k * m->strides[r - 2];
+
+  d.data = (char *)m->data + skip * (int64_t)tfd__dtype_size(m->dtype);
+  d.rank = (uint8_t)(r - 1);
+  d.dims[r - 2] = length;
+  d.strides[r - 2] = m->strides[r - 2] + m->strides[r - 1];
+  tfd__view_refresh(&d);
+  return d;
+}
+
 int tfd__cuda_eye(const tfd__call *call) {
   const tfd__view *out = tfd__out(call, 0);
   tfd__view ones = *out;
-  tfd__view diagonal = *out;
+  tfd__view d;
   void *data = NULL;
   int r = out->rank;
   int64_t n =
@@ -118,13 +132,34 @@ int tfd__cuda_eye(const tfd__call *call) {
 
   TFD_TRY(tfd__cuda_fill_with(call, out, 0));
   if (out->numel == 0) return TFD_OK;
-  diagonal.rank = (uint8_t)(r - 1);
-  diagonal.dims[r - 2] = n;
-  diagonal.strides[r - 2] = out->strides[r - 2] + out->strides[r - 1];
-  tfd__view_refresh(&diagonal);
-  TFD_TRY(tfd__view_set(&ones, out->dtype, diagonal.dims, diagonal.rank));
+  d = diagonal(out, 0, n);
+  TFD_TRY(tfd__view_set(&ones, out->dtype, d.dims, d.rank));
   TFD_TRY(tfd__cuda_scratch(call, tfd__view_bytes(&ones), &data));
   ones.data = data;
   TFD_TRY(tfd__cuda_fill_with(call, &ones, 1));
-  return tfd__cuda_lay(call, &diagonal, &ones);
+  return tfd__cuda_lay(call, &d, &ones);
+}
+
+/* ints: k, num_rows, num_cols. reals: padding. */
+int tfd__cuda_matrix_diag(const tfd__call *call) {
+  const tfd__view *in = tfd__in(call, 0);
+  const tfd__view *out = tfd__out(call, 0);
+  tfd__view d;
+
+  TFD_TRY(tfd__cuda_fill_with(call, out, call->reals[0]));
+  if (out->numel == 0 || in->numel == 0) return TFD_OK;
+  d = diagonal(out, call->ints[0], in->dims[in->rank - 1]);
+  return tfd__cuda_lay(call, &d, in);
+}
+
+/* ints: k. */
+int tfd__cuda_matrix_set_diag(const tfd__call *call) {
+  const tfd__view *diag = tfd__in(call, 1);
+  const tfd__view *out = tfd__out(call, 0);
+  tfd__view d;
+
+  TFD_TRY(tfd__cuda_move(call, tfd__in(call, 0), out->data));
+  if (diag->numel == 0) return TFD_OK;
+  d = diagonal(out, call->ints[0], diag->dims[diag->rank - 1]);
+  return tfd__cuda_lay(call, &d, diag);
 }

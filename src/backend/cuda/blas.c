@@ -78,8 +78,7 @@ static int open_library(void) {
   return TFD_OK;
 }
 
-/* --- plans: the lock is held
- * -------------------------------------------------- */
+/* --- plans: the lock is held ---------------------------------------------- */
 
 static cudaDataType_t type_of(int dtype) {
   switch (dtype) {
@@ -222,8 +221,7 @@ static int plan_of(const form *f, const plan **plan_p) {
   return TFD_OK;
 }
 
-/* --- products ---------------------------------------------------------------
- */
+/* --- products ------------------------------------------------------------- */
 
 static int32_t alignment(const void *data) {
   uintptr_t low = (uintptr_t)data & -(uintptr_t)data;

@@ -5,9 +5,10 @@
 ** plug-in loads anywhere and says what is missing.
 **
 ** Files: library (finding them), driver (libcuda as a table), plugin (entry,
-*devices, memory), stream
-** (order, positions, copies, errors that kernels find), launch (modules and
-** kernels), then the host side of kernels by family; kernels/ is device code.
+** devices, memory), stream (order, positions, copies, errors that kernels
+** find), record (launches as CUDA graphs), launch (modules and kernels), then
+*the host side of kernels by family,
+** fuse.h for those that are made at run time; kernels/ is device code.
 ** May include base, types, backend. Threads: any; each stream has a lock. */
 
 #include <cuda.h>
@@ -21,8 +22,7 @@ enum { TFD_CUDA_DEVICES = 64 };
 struct tfd__plugin_host;
 int tfd__cuda_attach(const struct tfd__plugin_host *table);
 
-/* --- libcuda ----------------------------------------------------------------
- */
+/* --- libcuda -------------------------------------------------------------- */
 
 extern tfd__driver tfd__cu;
 
@@ -32,8 +32,7 @@ int tfd__cuda_open(void);
 ** Internal with CUDA's own name and text. */
 int tfd__cuda_check(CUresult result, const char *what);
 
-/* --- devices ----------------------------------------------------------------
- */
+/* --- devices -------------------------------------------------------------- */
 
 typedef struct tfd__gpu {
   CUdevice device;
@@ -47,9 +46,10 @@ typedef struct tfd__gpu {
 /* Make device `ordinal`'s context the calling thread's. */
 int tfd__cuda_use(int ordinal);
 const tfd__gpu *tfd__cuda_gpu(int ordinal);
+/* How often memory of the device went back to the driver. */
+uint64_t tfd__cuda_freed(int ordinal);
 
-/* --- streams ----------------------------------------------------------------
- */
+/* --- streams -------------------------------------------------------------- */
 
 int tfd__cuda_stream_new(const tfd__stream_config *config,
                          tfd__stream **stream_p);
@@ -86,9 +86,22 @@ int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p);
 int tfd__cuda_error_word(const tfd__call *call, const char *argument,
                          const tfd__view *values, int64_t bound,
                          uint64_t **word_p);
+/* The same for indices that are coordinates of `depth` values within `bounds`,
+** or (rising) numbers that must not fall. *refused_p: where a kernel puts the
+** coordinates noted, or the number and the one before it. `say`: raises the
+** error of the op `name` for what was noted; NULL: as above. */
+typedef struct tfd__cuda_refusal {
+  const char *argument;
+  const tfd__view *values;
+  int64_t bounds[TFD_MAX_RANK];
+  int depth;
+  bool rising;
+  int (*say)(const char *name, int64_t at, int64_t value);
+} tfd__cuda_refusal;
+int tfd__cuda_error_words(const tfd__call *call, const tfd__cuda_refusal *what,
+                          uint64_t **word_p, int64_t **refused_p);
 
-/* --- kernels ----------------------------------------------------------------
- */
+/* --- kernels -------------------------------------------------------------- */
 
 /* A kernel in the fat binary `module`; found on each device when first used. */
 typedef struct tfd__cuda_kernel {
@@ -108,6 +121,11 @@ typedef tfd__cuda_kernel tfd__cuda_kernels[TFD_DTYPE_END];
   [TFD_INT32] = {m, f "_i32", {0}}, [TFD_INT64] = {m, f "_i64", {0}}, \
   [TFD_UINT8] = {m, f "_u8", {0}}
 
+/* What tfd__cuda_launch does with a kernel that was found. */
+int tfd__cuda_launch_function(const tfd__call *call, CUfunction function,
+                              int64_t blocks, const void *args);
+/* Is a structure of these many bytes what the kernel takes? */
+int tfd__cuda_check_size(const char *name, CUfunction function, size_t bytes);
 /* Launch blocks of TFD_CU_THREADS threads; one argument, by value.
 ** Errors: NotImplemented for a kernel without name (no such dtype). */
 int tfd__cuda_launch(const tfd__call *call, tfd__cuda_kernel *kernel,
@@ -115,12 +133,32 @@ int tfd__cuda_launch(const tfd__call *call, tfd__cuda_kernel *kernel,
 /* Blocks that give each of n pieces a thread, at most a few waves. */
 int64_t tfd__cuda_blocks(const tfd__call *call, int64_t n);
 
+/* Where elementwise kernels find the elements of inputs that are broadcast
+** against the outputs, which are of one shape. Runs in order are one axis; rank
+** 0 = what is left is dense or one element for all (bit k of `scalar`: that is
+** input k), `vector`: and begins at 16 bytes. */
+typedef struct tfd__cuda_places {
+  int32_t rank;
+  int32_t scalar;
+  int32_t vector;
+  int64_t dims[TFD_CU_RANK];
+  int64_t strides[TFD_CU_FUSED_INS + 1][TFD_CU_RANK];
+} tfd__cuda_places;
+void tfd__cuda_place(const tfd__call *call, int ins, tfd__cuda_places *at);
+
 extern const tfd__kernel tfd__cuda_kernels_table[TFD_KERNEL_N];
 bool tfd__cuda_can_run(tfd__kernel_id id, const tfd__call *call);
 
 #define KERNEL(name) int tfd__cuda_##name(const tfd__call *call);
 #include "backend/kernels/all.def"
 #undef KERNEL
+
+/* Kernels of several ops. */
+struct tfd__fuser;
+extern const struct tfd__fuser tfd__cuda_fuser;
+/* Launches that come again (record.c). */
+struct tfd__launcher;
+extern const struct tfd__launcher tfd__cuda_launcher;
 
 /* Dense copy of a strided view into scratch memory, or the view itself. */
 int tfd__cuda_dense(const tfd__call *call, const tfd__view *from,
@@ -136,11 +174,47 @@ int tfd__cuda_lay(const tfd__call *call, const tfd__view *to,
 /* All elements of the dense `to` become `value`. */
 int tfd__cuda_fill_with(const tfd__call *call, const tfd__view *to,
                         double value);
-/* float32 products may round their inputs to TF32, as in TensorFlow; not where
-** TFDIST_STRICT_FP32 is 1. */
+/* Pooling, and its gradients, by kernels of our own: any geometry whose
+** positions fit 32 bits; op: of tfd_cu_pool. */
+int tfd__cuda_windows(const tfd__call *call, int op);
+int tfd__cuda_windows_grad(const tfd__call *call, int op);
+/* float32 products may round their inputs to TF32, as in TensorFlow. */
 bool tfd__cuda_tf32(void);
 /* Of a structure filled from zeros: where its plan is kept. */
 uint64_t tfd__cuda_hash(const void *data, size_t bytes);
+/* Rows of keys (uint32 or uint64) that are sorted with their positions, in
+** scratch memory. The caller fills keys and order (0, 1, 2 ... in each row). */
+typedef struct tfd__cuda_sorting {
+  void *keys;
+  uint32_t *order;
+  void *spare_keys;
+  uint32_t *spare_order;
+  uint32_t *counts;
+  int64_t rows;
+  int64_t width; /* of a row */
+  int64_t tiles;
+  size_t key; /* bytes of one */
+} tfd__cuda_sorting;
+int tfd__cuda_sorting_new(const tfd__call *call, int64_t rows, int64_t width,
+                          size_t key, tfd__cuda_sorting *o);
+/* How many bits numbers 0 .. most have. */
+static inline int tfd__cuda_bits(int64_t most) {
+  int bits = 0;
+
+  while (most >> bits > 0) bits++;
+  return bits;
+}
+/* By bits [first, bits) of the keys; the others are all alike. Stable. */
+int tfd__cuda_sort(const tfd__call *call, tfd__cuda_sorting *o, int first,
+                   int bits);
+/* Rows of `params` to output 0, as dense int32 numbers say, all of them good.
+ */
+int tfd__cuda_take_rows(const tfd__call *call, const tfd__view *params,
+                        const int32_t *numbers, int64_t n);
+/* An optimizer's step whose gradient has rows. rule: TFD_CU_RULE_...; rest: of
+** backend/update_list.h. */
+int tfd__cuda_update_rows(const tfd__call *call, int rule, int targets,
+                          int rest);
 /* Elements of `from` into dense memory, any strides. */
 int tfd__cuda_move(const tfd__call *call, const tfd__view *from, void *to);
 

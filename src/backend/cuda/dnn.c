@@ -1,14 +1,17 @@
-/* Convolution and pooling of images through cuDNN. What cuDNN is told about one
-** geometry, and the algorithm it chose, is kept. TensorFlow's filters lie
-** {rows, columns, in, out}, cuDNN's {out, rows, columns, in}: they are turned
-** on the way in and out. cuDNN pads both ends alike: where TensorFlow does not,
-** the input is padded before, or the gradient cut after.
+/* Convolution of images and volumes, and pooling of images, through cuDNN. What
+** cuDNN is told about one geometry, and the algorithm it chose, is kept.
+** TensorFlow's filters lie {rows, columns, in, out}, cuDNN's {out, rows,
+** columns, in}: they are turned on the way in and out, and so are volumes whose
+** channels come last, for which cuDNN lacks algorithms. cuDNN pads both ends
+** alike: where TensorFlow does not, the input is padded before, or the gradient
+** cut after.
 ** Errors: NotImplemented for what cuDNN refuses. */
 #include <cudnn.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels/window_args.h"
 #include "backend/window.h"
 
 enum { PLANS = 256, ALGORITHMS = 8 };
@@ -20,13 +23,13 @@ static struct {
   F(cudnnGetErrorString)                           \
   F(cudnnCreateTensorDescriptor)                   \
   F(cudnnDestroyTensorDescriptor)                  \
-  F(cudnnSetTensor4dDescriptor)                    \
+  F(cudnnSetTensorNdDescriptor)                    \
   F(cudnnCreateFilterDescriptor)                   \
   F(cudnnDestroyFilterDescriptor)                  \
-  F(cudnnSetFilter4dDescriptor)                    \
+  F(cudnnSetFilterNdDescriptor)                    \
   F(cudnnCreateConvolutionDescriptor)              \
   F(cudnnDestroyConvolutionDescriptor)             \
-  F(cudnnSetConvolution2dDescriptor)               \
+  F(cudnnSetConvolutionNdDescriptor)               \
   F(cudnnSetConvolutionGroupCount)                 \
   F(cudnnSetConvolutionMathType)                   \
   F(cudnnGetConvolutionForwardAlgorithm_v7)        \
@@ -51,18 +54,19 @@ typedef struct form {
   int32_t direction;
   int32_t dtype;
   int32_t ordinal;
-  int32_t channels_first;
+  int32_t channels_first; /* as cuDNN sees them */
+  int32_t spatial;        /* axes: 2, or 3 of volumes */
   int32_t tf32;
   int32_t groups;
   int32_t batch;
   int32_t channels;
   int32_t filters;
-  int32_t in[2];
-  int32_t out[2];
-  int32_t kernel[2];
-  int32_t stride[2];
-  int32_t dilation[2];
-  int32_t pad[2];
+  int32_t in[3];
+  int32_t out[3];
+  int32_t kernel[3];
+  int32_t stride[3];
+  int32_t dilation[3];
+  int32_t pad[3];
 } form;
 
 typedef struct plan {
@@ -100,8 +104,7 @@ static int open_library(void) {
   return TFD_OK;
 }
 
-/* --- plans: the lock is held
- * ---------------------------------------------------- */
+/* --- plans: the lock is held ---------------------------------------------- */
 
 static cudnnDataType_t type_of(int dtype) {
   switch (dtype) {
@@ -120,20 +123,32 @@ static cudnnTensorFormat_t layout_of(const form *f) {
   return f->channels_first ? CUDNN_TENSOR_NCHW : CUDNN_TENSOR_NHWC;
 }
 
+/* One side of it: cuDNN lists channels second, however they lie. */
+static int describe_image(cudnnTensorDescriptor_t *d, const form *f,
+                          int channels, const int32_t *sizes) {
+  int dims[5] = {f->batch, channels};
+  int strides[5] = {channels, 1};
+  int inner = f->channels_first ? 1 : channels;
+  int i;
+
+  for (i = f->spatial - 1; i >= 0; i--) {
+    dims[2 + i] = sizes[i];
+    strides[2 + i] = inner;
+    inner *= sizes[i];
+    strides[0] *= sizes[i];
+  }
+  if (f->channels_first) strides[1] = inner;
+  TFD_TRY(check(dnn.cudnnCreateTensorDescriptor(d), "tensor"));
+  return check(dnn.cudnnSetTensorNdDescriptor(*d, type_of(f->dtype),
+                                              f->spatial + 2, dims, strides),
+               "tensor");
+}
+
 static int describe_images(plan *p) {
   const form *f = &p->form;
-  cudnnDataType_t type = type_of(f->dtype);
 
-  TFD_TRY(check(dnn.cudnnCreateTensorDescriptor(&p->x), "tensor"));
-  TFD_TRY(check(dnn.cudnnCreateTensorDescriptor(&p->y), "tensor"));
-  TFD_TRY(
-      check(dnn.cudnnSetTensor4dDescriptor(p->x, layout_of(f), type, f->batch,
-                                           f->channels, f->in[0], f->in[1]),
-            "tensor"));
-  return check(dnn.cudnnSetTensor4dDescriptor(p->y, layout_of(f), type,
-                                              f->batch, f->filters, f->out[0],
-                                              f->out[1]),
-               "tensor");
+  TFD_TRY(describe_image(&p->x, f, f->channels, f->in));
+  return describe_image(&p->y, f, f->filters, f->out);
 }
 
 static int describe_pooling(plan *p) {
@@ -158,17 +173,18 @@ static int describe_convolution(plan *p) {
                          : f->dtype != TFD_FLOAT32 ? CUDNN_TENSOR_OP_MATH
                          : f->tf32                 ? CUDNN_DEFAULT_MATH
                                                    : CUDNN_FMA_MATH;
+  int filter[5] = {f->filters, f->channels / f->groups, f->kernel[0],
+                   f->kernel[1], f->kernel[2]};
 
   TFD_TRY(check(dnn.cudnnCreateFilterDescriptor(&p->w), "filter"));
-  TFD_TRY(check(dnn.cudnnSetFilter4dDescriptor(
-                    p->w, type_of(f->dtype), layout_of(f), f->filters,
-                    f->channels / f->groups, f->kernel[0], f->kernel[1]),
+  TFD_TRY(check(dnn.cudnnSetFilterNdDescriptor(p->w, type_of(f->dtype),
+                                               layout_of(f), f->spatial + 2,
+                                               filter),
                 "filter"));
   TFD_TRY(check(dnn.cudnnCreateConvolutionDescriptor(&p->convolution),
                 "convolution"));
-  TFD_TRY(check(dnn.cudnnSetConvolution2dDescriptor(
-                    p->convolution, f->pad[0], f->pad[1], f->stride[0],
-                    f->stride[1], f->dilation[0], f->dilation[1],
+  TFD_TRY(check(dnn.cudnnSetConvolutionNdDescriptor(
+                    p->convolution, f->spatial, f->pad, f->stride, f->dilation,
                     CUDNN_CROSS_CORRELATION, compute),
                 "convolution"));
   TFD_TRY(check(dnn.cudnnSetConvolutionGroupCount(p->convolution, f->groups),
@@ -260,8 +276,7 @@ static int plan_of(const tfd__call *call, const form *f, const plan **plan_p,
   return tfd__cuda_workspace(call, p->workspace, workspace_p);
 }
 
-/* --- geometry
- * ---------------------------------------------------------------------- */
+/* --- geometry ------------------------------------------------------------- */
 
 static void form_of(const tfd__call *call, const tfd__window *w, int way,
                     int dtype, form *f) {
@@ -271,138 +286,188 @@ static void form_of(const tfd__call *call, const tfd__window *w, int way,
   f->direction = way;
   f->dtype = dtype;
   f->ordinal = tfd__cuda_ordinal(call);
-  f->channels_first = w->channels_first;
+  f->spatial = w->spatial == 3 ? 3 : 2;
+  f->channels_first = w->channels_first || f->spatial == 3;
   f->tf32 = dtype == TFD_FLOAT32 && tfd__cuda_tf32();
   f->groups = (int32_t)w->groups;
   f->batch = (int32_t)w->batch;
   f->channels = (int32_t)w->channels;
   f->filters = (int32_t)w->filters;
-  for (i = 0; i < 2; i++) {
-    f->in[i] = (int32_t)w->in[1 + i];
-    f->out[i] = (int32_t)w->out[1 + i];
-    f->kernel[i] = (int32_t)w->kernel[1 + i];
-    f->stride[i] = (int32_t)w->stride[1 + i];
-    f->dilation[i] = (int32_t)w->dilation[1 + i];
-    f->pad[i] = (int32_t)w->low[1 + i];
+  for (i = 0; i < f->spatial; i++) {
+    int axis = 3 - f->spatial + i;
+
+    f->in[i] = (int32_t)w->in[axis];
+    f->out[i] = (int32_t)w->out[axis];
+    f->kernel[i] = (int32_t)w->kernel[axis];
+    f->stride[i] = (int32_t)w->stride[axis];
+    f->dilation[i] = (int32_t)w->dilation[axis];
+    f->pad[i] = (int32_t)w->low[axis];
   }
 }
 
 static bool uneven(const tfd__window *w) {
-  return w->low[1] != w->high[1] || w->low[2] != w->high[2];
+  return w->low[0] != w->high[0] || w->low[1] != w->high[1] ||
+         w->low[2] != w->high[2];
 }
 
 /* The padded input's geometry: cuDNN pads nothing. */
 static void pad_form(const tfd__window *w, form *f) {
   int i;
 
-  for (i = 0; i < 2; i++) {
-    f->in[i] += (int32_t)(w->low[1 + i] + w->high[1 + i]);
+  for (i = 0; i < f->spatial; i++) {
+    int axis = 3 - f->spatial + i;
+
+    f->in[i] += (int32_t)(w->low[axis] + w->high[axis]);
     f->pad[i] = 0;
   }
 }
 
-static void padded_view(const form *f, int dtype, void *data, tfd__view *v) {
-  int64_t first[4] = {f->batch, f->channels, f->in[0], f->in[1]};
-  int64_t last[4] = {f->batch, f->in[0], f->in[1], f->channels};
-
-  v->data = data;
-  (void)tfd__view_set(v, dtype, f->channels_first ? first : last, 4);
-}
-
-/* The image with one spatial axis seen as one with two. */
-static tfd__view image_of(const tfd__view *v, const tfd__window *w) {
-  tfd__view image = *v;
-  int64_t dims[4];
+static tfd__view permuted(const tfd__view *v, const int *order) {
+  tfd__view p = *v;
   int i;
 
-  if (v->rank == 4) return image;
-  for (i = 0; i < 4; i++) dims[i] = i < 2 ? v->dims[i] : v->dims[i - 1];
-  dims[w->channels_first ? 2 : 1] = 1;
-  (void)tfd__view_set(&image, v->dtype, dims, 4);
-  return image;
+  for (i = 0; i < v->rank; i++) {
+    p.dims[i] = v->dims[order[i]];
+    p.strides[i] = v->strides[order[i]];
+  }
+  tfd__view_refresh(&p);
+  return p;
 }
 
-static int pad_input(const tfd__call *call, const tfd__view *x,
-                     const tfd__window *w, const form *f, void **data_p) {
-  int64_t before[4] = {0};
-  tfd__view from = image_of(x, w);
-  tfd__view to;
-  int first = w->channels_first ? 2 : 1;
+/* Dense, as cuDNN sees it. */
+static tfd__view image(const form *f, int dtype, int32_t channels,
+                       const int32_t *sizes) {
+  int64_t dims[5] = {f->batch};
+  tfd__view v;
+  int i;
 
-  memset(&to, 0, sizeof to);
-  padded_view(f, x->dtype, NULL, &to);
+  memset(&v, 0, sizeof v);
+  for (i = 0; i < f->spatial; i++) {
+    dims[(f->channels_first ? 2 : 1) + i] = sizes[i];
+  }
+  dims[f->channels_first ? 1 : f->spatial + 1] = channels;
+  (void)tfd__view_set(&v, dtype, dims, f->spatial + 2);
+  return v;
+}
+
+static const int to_first[5] = {0, 4, 1, 2, 3};
+
+/* Do channels lie elsewhere for cuDNN? */
+static bool turned(const tfd__window *w, const form *f) {
+  return f->channels_first != w->channels_first;
+}
+
+/* The input for cuDNN: padded where it must be, which changes the form, and
+** turned. */
+static int image_in(const tfd__call *call, const tfd__view *x,
+                    const tfd__window *w, form *f, void **data_p) {
+  int64_t before[5] = {0};
+  tfd__view from = *x;
+  tfd__view to;
+  int i;
+
+  *data_p = x->data;
+  if (!uneven(w) && !turned(w, f)) return TFD_OK;
+  if (turned(w, f)) {
+    from = permuted(x, to_first);
+  } else {
+    /* With one spatial axis it is seen with two. */
+    to = image(f, x->dtype, f->channels, f->in);
+    (void)tfd__view_set(&from, x->dtype, to.dims, to.rank);
+  }
+  if (uneven(w)) pad_form(w, f);
+  to = image(f, x->dtype, f->channels, f->in);
   TFD_TRY(tfd__cuda_scratch(call, tfd__view_bytes(&to), data_p));
   to.data = *data_p;
-  before[first] = w->low[1];
-  before[first + 1] = w->low[2];
+  if (!uneven(w)) return tfd__cuda_move(call, &from, to.data);
+  for (i = 0; i < f->spatial; i++) {
+    before[(f->channels_first ? 2 : 1) + i] = w->low[3 - f->spatial + i];
+  }
   return tfd__cuda_pad_into(call, &from, &to, before, 0);
 }
 
-/* The part of a padded gradient that belongs to the input. */
-static int cut_padding(const tfd__call *call, void *padded, const form *f,
-                       const tfd__window *w, const tfd__view *dx) {
+/* The gradient of an output for cuDNN. */
+static int gradient_in(const tfd__call *call, const tfd__view *dy,
+                       const tfd__window *w, const form *f, void **data_p) {
   tfd__view from;
-  int first = w->channels_first ? 2 : 1;
+
+  *data_p = dy->data;
+  if (!turned(w, f)) return TFD_OK;
+  from = permuted(dy, to_first);
+  TFD_TRY(tfd__cuda_scratch(call, tfd__view_bytes(dy), data_p));
+  return tfd__cuda_move(call, &from, *data_p);
+}
+
+/* Where cuDNN puts an output of these sizes: itself, or memory from which
+** image_out fetches it. */
+static int room_for(const tfd__call *call, const tfd__view *out,
+                    const tfd__window *w, const form *f, bool padded,
+                    int32_t channels, const int32_t *sizes, void **data_p) {
+  tfd__view v = image(f, out->dtype, channels, sizes);
+
+  *data_p = out->data;
+  if (!padded && !turned(w, f)) return TFD_OK;
+  return tfd__cuda_scratch(call, tfd__view_bytes(&v), data_p);
+}
+
+/* Without padding, channels where TensorFlow has them. */
+static int image_out(const tfd__call *call, void *data, const tfd__window *w,
+                     const form *f, bool padded, int32_t channels,
+                     const int32_t *sizes, const tfd__view *out) {
+  static const int to_last[5] = {0, 2, 3, 4, 1};
+  tfd__view from = image(f, out->dtype, channels, sizes);
+  int first = f->channels_first ? 2 : 1;
   int i;
 
-  memset(&from, 0, sizeof from);
-  padded_view(f, dx->dtype, padded, &from);
-  for (i = 0; i < 2; i++) {
-    from.data = (char *)from.data + w->low[1 + i] * from.strides[first + i] *
-                                        (int64_t)tfd__dtype_size(dx->dtype);
-    from.dims[first + i] = w->in[1 + i];
+  if (data == out->data) return TFD_OK;
+  from.data = data;
+  for (i = 0; padded && i < f->spatial; i++) {
+    int axis = 3 - f->spatial + i;
+
+    from.data = (char *)from.data + w->low[axis] * from.strides[first + i] *
+                                        (int64_t)tfd__dtype_size(out->dtype);
+    from.dims[first + i] = w->in[axis];
   }
   tfd__view_refresh(&from);
-  return tfd__cuda_move(call, &from, dx->data);
+  if (turned(w, f)) from = permuted(&from, to_last);
+  return tfd__cuda_move(call, &from, out->data);
 }
 
 /* {rows, columns, in, out} seen in cuDNN's order: {out, rows, columns, in}, or
 ** {out, in, rows, columns} for channels first. */
-static tfd__view turned_filter(const tfd__view *w, bool channels_first) {
+static tfd__view turned_filter(const tfd__view *w, const form *f) {
   static const int last[4] = {3, 0, 1, 2};
   static const int first[4] = {3, 2, 0, 1};
-  const int *order = channels_first ? first : last;
+  static const int volume[5] = {4, 3, 0, 1, 2};
   tfd__view from = *w;
-  tfd__view v = *w;
-  int i;
 
+  if (w->rank == 5) return permuted(w, volume);
   if (w->rank == 3) {
     int64_t dims[4] = {1, w->dims[0], w->dims[1], w->dims[2]};
 
     (void)tfd__view_set(&from, w->dtype, dims, 4);
   }
-  v.rank = 4;
-  for (i = 0; i < 4; i++) {
-    v.dims[i] = from.dims[order[i]];
-    v.strides[i] = from.strides[order[i]];
-  }
-  tfd__view_refresh(&v);
-  return v;
+  return permuted(&from, f->channels_first ? first : last);
 }
 
 /* A gradient in cuDNN's order, in the order of TensorFlow. */
 static int turn_back(const tfd__call *call, void *data, const tfd__view *dw,
-                     bool channels_first) {
+                     const form *f) {
   static const int last[4] = {1, 2, 3, 0};
   static const int first[4] = {2, 3, 1, 0};
-  const int *order = channels_first ? first : last;
-  tfd__view stored = turned_filter(dw, channels_first);
+  static const int volume[5] = {2, 3, 4, 1, 0};
+  tfd__view stored = turned_filter(dw, f);
   tfd__view v;
-  int i;
 
-  (void)tfd__view_set(&stored, dw->dtype, stored.dims, 4);
-  v = stored;
-  v.data = data;
-  for (i = 0; i < 4; i++) {
-    v.dims[i] = stored.dims[order[i]];
-    v.strides[i] = stored.strides[order[i]];
-  }
-  tfd__view_refresh(&v);
+  (void)tfd__view_set(&stored, dw->dtype, stored.dims, stored.rank);
+  stored.data = data;
+  v = permuted(&stored, stored.rank == 5    ? volume
+                        : f->channels_first ? first
+                                            : last);
   return tfd__cuda_move(call, &v, dw->data);
 }
 
-/* --- convolution
- * --------------------------------------------------------------------- */
+/* --- convolution ---------------------------------------------------------- */
 
 static const float one32 = 1;
 static const float zero32 = 0;
@@ -417,15 +482,15 @@ static const void *zero(int dtype) {
 }
 
 static int filter_in(const tfd__call *call, const tfd__view *filter,
-                     bool channels_first, void **data_p) {
-  tfd__view turned = turned_filter(filter, channels_first);
+                     const form *f, void **data_p) {
+  tfd__view from = turned_filter(filter, f);
 
-  if (turned.dense) {
-    *data_p = turned.data;
+  if (from.dense) {
+    *data_p = from.data;
     return TFD_OK;
   }
   TFD_TRY(tfd__cuda_scratch(call, tfd__view_bytes(filter), data_p));
-  return tfd__cuda_move(call, &turned, *data_p);
+  return tfd__cuda_move(call, &from, *data_p);
 }
 
 int tfd__cuda_conv(const tfd__call *call) {
@@ -437,7 +502,8 @@ int tfd__cuda_conv(const tfd__call *call) {
   const plan *p = NULL;
   void *workspace = NULL;
   void *weights = NULL;
-  void *image = x->data;
+  void *in = NULL;
+  void *out = NULL;
   form f;
   int rc;
 
@@ -445,22 +511,21 @@ int tfd__cuda_conv(const tfd__call *call) {
   if (y->numel == 0) return TFD_OK;
   if (x->numel == 0) return tfd__cuda_zeros_like(call);
   form_of(call, &w, FORWARD, x->dtype, &f);
-  if (uneven(&w)) {
-    pad_form(&w, &f);
-    TFD_TRY(pad_input(call, x, &w, &f, &image));
-  }
-  TFD_TRY(filter_in(call, filter, w.channels_first, &weights));
+  TFD_TRY(image_in(call, x, &w, &f, &in));
+  TFD_TRY(filter_in(call, filter, &f, &weights));
+  TFD_TRY(room_for(call, y, &w, &f, false, f.filters, f.out, &out));
   pthread_mutex_lock(&lock);
   rc = plan_of(call, &f, &p, &workspace);
   if (rc == TFD_OK) {
     rc = check(dnn.cudnnConvolutionForward(
-                   handles[f.ordinal], one(f.dtype), p->x, image, p->w, weights,
+                   handles[f.ordinal], one(f.dtype), p->x, in, p->w, weights,
                    p->convolution, (cudnnConvolutionFwdAlgo_t)p->algorithm,
-                   workspace, p->workspace, zero(f.dtype), p->y, y->data),
+                   workspace, p->workspace, zero(f.dtype), p->y, out),
                call->name);
   }
   pthread_mutex_unlock(&lock);
-  return rc;
+  if (rc != TFD_OK) return rc;
+  return image_out(call, out, &w, &f, false, f.filters, f.out, y);
 }
 
 int tfd__cuda_conv_backprop_input(const tfd__call *call) {
@@ -472,36 +537,33 @@ int tfd__cuda_conv_backprop_input(const tfd__call *call) {
   const plan *p = NULL;
   void *workspace = NULL;
   void *weights = NULL;
-  void *image = dx->data;
+  void *in = NULL;
+  void *out = NULL;
   form f;
+  bool padded = false;
   int rc;
 
   TFD_TRY(tfd__window_of_filter(call->name, dx, filter, &attrs, &w));
   if (dx->numel == 0) return TFD_OK;
   if (dy->numel == 0) return tfd__cuda_zeros_like(call);
   form_of(call, &w, INPUT, dy->dtype, &f);
-  if (uneven(&w)) {
-    tfd__view padded;
-
-    memset(&padded, 0, sizeof padded);
-    pad_form(&w, &f);
-    padded_view(&f, dx->dtype, NULL, &padded);
-    TFD_TRY(tfd__cuda_scratch(call, tfd__view_bytes(&padded), &image));
-  }
-  TFD_TRY(filter_in(call, filter, w.channels_first, &weights));
+  padded = uneven(&w);
+  if (padded) pad_form(&w, &f);
+  TFD_TRY(gradient_in(call, dy, &w, &f, &in));
+  TFD_TRY(filter_in(call, filter, &f, &weights));
+  TFD_TRY(room_for(call, dx, &w, &f, padded, f.channels, f.in, &out));
   pthread_mutex_lock(&lock);
   rc = plan_of(call, &f, &p, &workspace);
   if (rc == TFD_OK) {
     rc = check(dnn.cudnnConvolutionBackwardData(
-                   handles[f.ordinal], one(f.dtype), p->w, weights, p->y,
-                   dy->data, p->convolution,
-                   (cudnnConvolutionBwdDataAlgo_t)p->algorithm, workspace,
-                   p->workspace, zero(f.dtype), p->x, image),
+                   handles[f.ordinal], one(f.dtype), p->w, weights, p->y, in,
+                   p->convolution, (cudnnConvolutionBwdDataAlgo_t)p->algorithm,
+                   workspace, p->workspace, zero(f.dtype), p->x, out),
                call->name);
   }
   pthread_mutex_unlock(&lock);
-  if (rc != TFD_OK || image == dx->data) return rc;
-  return cut_padding(call, image, &f, &w, dx);
+  if (rc != TFD_OK) return rc;
+  return image_out(call, out, &w, &f, padded, f.channels, f.in, dx);
 }
 
 int tfd__cuda_conv_backprop_filter(const tfd__call *call) {
@@ -513,7 +575,8 @@ int tfd__cuda_conv_backprop_filter(const tfd__call *call) {
   const plan *p = NULL;
   void *workspace = NULL;
   void *weights = NULL;
-  void *image = x->data;
+  void *in = NULL;
+  void *grad = NULL;
   form f;
   int rc;
 
@@ -521,28 +584,25 @@ int tfd__cuda_conv_backprop_filter(const tfd__call *call) {
   if (dw->numel == 0) return TFD_OK;
   if (x->numel == 0 || dy->numel == 0) return tfd__cuda_zeros_like(call);
   form_of(call, &w, FILTER, x->dtype, &f);
-  if (uneven(&w)) {
-    pad_form(&w, &f);
-    TFD_TRY(pad_input(call, x, &w, &f, &image));
-  }
+  TFD_TRY(image_in(call, x, &w, &f, &in));
+  TFD_TRY(gradient_in(call, dy, &w, &f, &grad));
   TFD_TRY(tfd__cuda_scratch(call, tfd__view_bytes(dw), &weights));
   pthread_mutex_lock(&lock);
   rc = plan_of(call, &f, &p, &workspace);
   if (rc == TFD_OK) {
     rc =
         check(dnn.cudnnConvolutionBackwardFilter(
-                  handles[f.ordinal], one(f.dtype), p->x, image, p->y, dy->data,
+                  handles[f.ordinal], one(f.dtype), p->x, in, p->y, grad,
                   p->convolution, (cudnnConvolutionBwdFilterAlgo_t)p->algorithm,
                   workspace, p->workspace, zero(f.dtype), p->w, weights),
               call->name);
   }
   pthread_mutex_unlock(&lock);
   if (rc != TFD_OK) return rc;
-  return turn_back(call, weights, dw, w.channels_first);
+  return turn_back(call, weights, dw, &f);
 }
 
-/* --- pooling
- * ------------------------------------------------------------------------- */
+/* --- pooling -------------------------------------------------------------- */
 
 static int pooling(const tfd__call *call, const tfd__view *input, int way,
                    form *f) {
@@ -553,13 +613,23 @@ static int pooling(const tfd__call *call, const tfd__view *input, int way,
   return TFD_OK;
 }
 
-static int pool(const tfd__call *call, int way) {
+/* cuDNN pools images of floats, padded alike at both ends. */
+static bool cudnn_pools(const tfd__call *call, const tfd__view *input) {
+  tfd__window w;
+
+  return input->rank <= 4 && tfd__is_float(input->dtype) &&
+         tfd__window_of_pool(call->name, input, call->ints, &w) == TFD_OK &&
+         !uneven(&w);
+}
+
+static int pool(const tfd__call *call, int way, int op) {
   const tfd__view *x = tfd__in(call, 0);
   const plan *p = NULL;
   void *workspace = NULL;
   form f;
   int rc;
 
+  if (!cudnn_pools(call, x)) return tfd__cuda_windows(call, op);
   if (tfd__out(call, 0)->numel == 0) return TFD_OK;
   TFD_TRY(pooling(call, x, way, &f));
   pthread_mutex_lock(&lock);
@@ -575,11 +645,11 @@ static int pool(const tfd__call *call, int way) {
 }
 
 int tfd__cuda_max_pool(const tfd__call *call) {
-  return pool(call, MAX_POOL);
+  return pool(call, MAX_POOL, TFD_CU_POOL_MAX);
 }
 
 int tfd__cuda_avg_pool(const tfd__call *call) {
-  return pool(call, AVG_POOL);
+  return pool(call, AVG_POOL, TFD_CU_POOL_AVG);
 }
 
 /* The average's gradient reads neither input nor output; cuDNN wants pointers
@@ -610,6 +680,9 @@ static int pool_grad(const tfd__call *call, int way, const void *x,
 }
 
 int tfd__cuda_max_pool_grad(const tfd__call *call) {
+  if (!cudnn_pools(call, tfd__out(call, 0))) {
+    return tfd__cuda_windows_grad(call, TFD_CU_POOL_MAX);
+  }
   return pool_grad(call, MAX_POOL, tfd__in(call, 0)->data,
                    tfd__in(call, 1)->data, tfd__in(call, 2)->data);
 }
@@ -617,5 +690,8 @@ int tfd__cuda_max_pool_grad(const tfd__call *call) {
 int tfd__cuda_avg_pool_grad(const tfd__call *call) {
   const void *dy = tfd__in(call, 0)->data;
 
+  if (!cudnn_pools(call, tfd__out(call, 0))) {
+    return tfd__cuda_windows_grad(call, TFD_CU_POOL_AVG);
+  }
   return pool_grad(call, AVG_POOL, tfd__out(call, 0)->data, dy, dy);
 }

@@ -61,12 +61,6 @@ int tfd__cuda_check(CUresult result, const char *what) {
   return is_lost(result) ? tfd__exit_with(TFD_EXIT_DEVICE_LOST) : code;
 }
 
-bool tfd__cuda_tf32(void) {
-  const char *strict = getenv("TFDIST_STRICT_FP32");
-
-  return strict == NULL || strcmp(strict, "1") != 0;
-}
-
 /* FNV-1a. */
 uint64_t tfd__cuda_hash(const void *data, size_t bytes) {
   const unsigned char *p = data;

@@ -3,45 +3,22 @@
 
 #include "backend/cuda/cuda.h"
 
-static bool aligned(const void *data) {
-  return ((uintptr_t)data & 15) == 0;
-}
-
-/* Where the elements lie. Runs in order become one axis; what is left is dense
-** or one element for all where `rank` is 0. */
 static void place(const tfd__call *call, tfd_cu_elementwise *a) {
-  const tfd__view *out = tfd__out(call, 0);
-  tfd__view seen[TFD_CU_INS];
-  const tfd__view *views[TFD_CU_INS + 1];
-  int64_t strides[TFD_CU_INS + 1][TFD_MAX_RANK];
   int ins = call->in_n < TFD_CU_INS ? call->in_n : TFD_CU_INS;
+  tfd__cuda_places at;
   int i;
 
-  a->out = out->data;
-  a->n = out->numel;
+  tfd__cuda_place(call, ins, &at);
+  a->out = tfd__out(call, 0)->data;
+  a->n = tfd__out(call, 0)->numel;
   for (i = 0; i < ins; i++) {
     a->in[i] = tfd__in(call, i)->data;
-    seen[i] = tfd__broadcast_view(tfd__in(call, i), out->dims, out->rank);
-    views[i] = &seen[i];
+    memcpy(a->strides[i], at.strides[i], sizeof a->strides[i]);
   }
-  views[ins] = out;
-  a->rank = tfd__coalesce(views, ins + 1, a->dims, strides);
-  for (i = 0; i < ins; i++) {
-    memcpy(a->strides[i], strides[i], sizeof a->strides[i]);
-  }
-  if (a->rank != 1) return;
-  for (i = 0; i < ins; i++) {
-    if (strides[i][0] != 0 && strides[i][0] != 1) return;
-  }
-  a->rank = 0;
-  a->vector = aligned(a->out);
-  for (i = 0; i < ins; i++) {
-    if (strides[i][0] == 0 && a->n > 1) {
-      a->scalar |= 1 << i;
-    } else if (!aligned(a->in[i])) {
-      a->vector = 0;
-    }
-  }
+  memcpy(a->dims, at.dims, sizeof a->dims);
+  a->rank = at.rank;
+  a->scalar = at.scalar;
+  a->vector = at.vector;
 }
 
 static int run(const tfd__call *call, tfd__cuda_kernel *kernel, int op) {
@@ -204,16 +181,22 @@ int tfd__cuda_add_n(const tfd__call *call) {
   static tfd__cuda_kernels sums = {TFD_CUDA_FLOATS("elementwise", "add_n"),
                                    TFD_CUDA_INTS("elementwise", "add_n")};
   const tfd__view *out = tfd__out(call, 0);
-  tfd_cu_sum a = {.out = out->data, .n = out->numel, .ins = call->in_n};
-  int i;
+  tfd_cu_sum a = {.out = out->data, .n = out->numel};
+  int i = 0;
 
-  for (i = 0; i < call->in_n; i++) a.in[i] = tfd__in(call, i)->data;
-  return tfd__cuda_launch(call, &sums[out->dtype], tfd__cuda_blocks(call, a.n),
-                          &a, sizeof a);
+  do { /* what there is so far comes first in the next launch */
+    for (; i < call->in_n && a.ins < TFD_CU_SUMMANDS; i++) {
+      a.in[a.ins++] = tfd__in(call, i)->data;
+    }
+    TFD_TRY(tfd__cuda_launch(call, &sums[out->dtype],
+                             tfd__cuda_blocks(call, a.n), &a, sizeof a));
+    a.in[0] = out->data;
+    a.ins = 1;
+  } while (i < call->in_n);
+  return TFD_OK;
 }
 
-/* --- special functions
- * ---------------------------------------------------------- */
+/* --- special functions ---------------------------------------------------- */
 
 #define SPECIAL(op, inputs)                                               \
   int tfd__cuda_##op(const tfd__call *call) {                             \

@@ -67,6 +67,10 @@ void tfd__free(void *p) {
   host->free(p);
 }
 
+bool tfd__cuda_tf32(void) {
+  return host->tensor_float_32();
+}
+
 int tfd__no_memory(size_t bytes, const char *what) {
   return tfd__fail(TFD_RESOURCE_EXHAUSTED, "out of memory: %zu bytes for %s",
                    bytes, what);

@@ -11,13 +11,18 @@
   M(reduce)        \
   M(rows)          \
   M(nn)            \
+  M(index)         \
+  M(window)        \
+  M(recurrent)     \
   M(norm)          \
   M(random)        \
   M(update)        \
   M(special)       \
   M(scan)          \
   M(stats)         \
-  M(order)
+  M(order)         \
+  M(places)        \
+  M(lots)
 
 #define EMBED(name)                                             \
   __asm__(".section .rodata\n.balign 64\n"                      \
@@ -39,15 +44,15 @@ static module modules[] = {MODULES(ROW)};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The host packs what the device unpacks: one structure of these many bytes. */
-static int check_size(const tfd__cuda_kernel *k, CUfunction f, size_t bytes) {
+int tfd__cuda_check_size(const char *name, CUfunction f, size_t bytes) {
   size_t offset = 0;
   size_t size = 0;
 
-  TFD_TRY(tfd__cuda_check(tfd__cu.cuFuncGetParamInfo(f, 0, &offset, &size),
-                          k->name));
+  TFD_TRY(
+      tfd__cuda_check(tfd__cu.cuFuncGetParamInfo(f, 0, &offset, &size), name));
   if (offset == 0 && size == bytes) return TFD_OK;
-  return tfd__fail(TFD_INTERNAL, "%s takes %zu bytes, it was given %zu",
-                   k->name, size, bytes);
+  return tfd__fail(TFD_INTERNAL, "%s takes %zu bytes, it was given %zu", name,
+                   size, bytes);
 }
 
 static int find(tfd__cuda_kernel *k, int ordinal, size_t bytes) {
@@ -62,15 +67,25 @@ static int find(tfd__cuda_kernel *k, int ordinal, size_t bytes) {
   }
   TFD_TRY(tfd__cuda_check(
       tfd__cu.cuModuleGetFunction(&f, m->loaded[ordinal], k->name), k->name));
-  TFD_TRY(check_size(k, f, bytes));
+  TFD_TRY(tfd__cuda_check_size(k->name, f, bytes));
   k->function[ordinal] = f;
   return TFD_OK;
+}
+
+int tfd__cuda_launch_function(const tfd__call *call, CUfunction function,
+                              int64_t blocks, const void *args) {
+  void *parameters[1] = {(void *)(uintptr_t)args};
+
+  if (blocks == 0) return TFD_OK;
+  return tfd__cuda_check(
+      tfd__cu.cuLaunchKernel(function, (unsigned)blocks, 1, 1, TFD_CU_THREADS,
+                             1, 1, 0, tfd__cuda_stream(call), parameters, NULL),
+      call->name);
 }
 
 int tfd__cuda_launch(const tfd__call *call, tfd__cuda_kernel *kernel,
                      int64_t blocks, const void *args, size_t bytes) {
   int ordinal = tfd__cuda_ordinal(call);
-  void *parameters[1] = {(void *)(uintptr_t)args};
 
   if (kernel->name == NULL) {
     return tfd__fail(TFD_NOT_IMPLEMENTED, "%s of %s on a GPU", call->name,
@@ -85,11 +100,8 @@ int tfd__cuda_launch(const tfd__call *call, tfd__cuda_kernel *kernel,
     pthread_mutex_unlock(&lock);
     TFD_TRY(rc);
   }
-  return tfd__cuda_check(
-      tfd__cu.cuLaunchKernel(kernel->function[ordinal], (unsigned)blocks, 1, 1,
-                             TFD_CU_THREADS, 1, 1, 0, tfd__cuda_stream(call),
-                             parameters, NULL),
-      call->name);
+  return tfd__cuda_launch_function(call, kernel->function[ordinal], blocks,
+                                   args);
 }
 
 int64_t tfd__cuda_blocks(const tfd__call *call, int64_t n) {

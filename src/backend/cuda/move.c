@@ -97,8 +97,7 @@ int tfd__cuda_ones_like(const tfd__call *call) {
   return tfd__cuda_fill_with(call, tfd__out(call, 0), 1);
 }
 
-/* --- padding
- * --------------------------------------------------------------------- */
+/* --- padding -------------------------------------------------------------- */
 
 int tfd__cuda_pad_into(const tfd__call *call, const tfd__view *from,
                        const tfd__view *to, const int64_t *before,

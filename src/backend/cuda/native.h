@@ -25,8 +25,7 @@ typedef struct tfd__cuda_native {
   /* What was taken from position seq on has no results, for the reason given:
   ** call it before the stream goes on there. The first call counts. Threads:
   ** any. */
-  void (*spoil)(tfd__stream *stream, uint64_t seq, tfd_status code,
-                const char *reason);
+  void (*spoil)(tfd__stream *stream, uint64_t seq, const tfd__error *reason);
   /* The GPU does not go on: all positions pass, and the stream is lost. */
   void (*give_up)(tfd__stream *stream);
 } tfd__cuda_native;

@@ -1,7 +1,8 @@
-/* Host side of softmax and its losses, bias, dropout, gather, optimizers. */
+/* Host side of softmax and its losses, bias, dropout, optimizers. */
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/update_list.h"
 
 enum { WIDE = 2048 }; /* a warp takes longer for such a row than a block */
 
@@ -61,8 +62,7 @@ int tfd__cuda_sparse_softmax_cross_entropy_grad(const tfd__call *call) {
   return sparse(call, TFD_CU_SPARSE_GRAD);
 }
 
-/* --- bias
- * ---------------------------------------------------------------------- */
+/* --- bias ----------------------------------------------------------------- */
 
 static int bias(const tfd__call *call, bool relu) {
   static tfd__cuda_kernels kernels = {TFD_CUDA_FLOATS("nn", "bias")};
@@ -92,8 +92,7 @@ int tfd__cuda_bias_add_relu(const tfd__call *call) {
   return bias(call, true);
 }
 
-/* --- dropout
- * ---------------------------------------------------------------------- */
+/* --- dropout -------------------------------------------------------------- */
 
 int tfd__cuda_dropout(const tfd__call *call) {
   static tfd__cuda_kernels kernels = {TFD_CUDA_FLOATS("nn", "dropout")};
@@ -113,48 +112,17 @@ int tfd__cuda_dropout(const tfd__call *call) {
                           tfd__cuda_blocks(call, (a.n + 3) / 4), &a, sizeof a);
 }
 
-/* --- gather
- * -------------------------------------------------------------------- */
+/* --- optimizers ----------------------------------------------------------- */
 
-/* ints: validate_indices, axis (list), batch_dims. */
-int tfd__cuda_gather(const tfd__call *call) {
-  static tfd__cuda_kernel by_size[9] = {[1] = {"nn", "gather_1", {0}},
-                                        [2] = {"nn", "gather_2", {0}},
-                                        [4] = {"nn", "gather_4", {0}},
-                                        [8] = {"nn", "gather_8", {0}}};
-  const tfd__view *params = tfd__in(call, 0);
-  const tfd__view *indices = tfd__in(call, 1);
-  int64_t axis = call->ints[1] > 0 ? call->ints[2] : 0;
-  tfd_cu_gather a = {.out = tfd__out(call, 0)->data,
-                     .in = params->data,
-                     .index = indices->data,
-                     .outer = 1,
-                     .count = indices->numel,
-                     .inner = 1,
-                     .wide = indices->dtype == TFD_INT64};
-  int64_t n = tfd__out(call, 0)->numel;
-  int i;
-
-  if (axis < 0) axis += params->rank;
-  for (i = 0; i < params->rank; i++) {
-    if (i < axis) a.outer *= params->dims[i];
-    if (i > axis) a.inner *= params->dims[i];
-  }
-  a.bound = params->dims[axis];
-  TFD_TRY(tfd__cuda_error_word(call, "indices", indices, a.bound, &a.error));
-  return tfd__cuda_launch(call, &by_size[tfd__dtype_size(params->dtype)],
-                          tfd__cuda_blocks(call, n), &a, sizeof a);
-}
-
-/* --- optimizers
- * -------------------------------------------------------------------- */
-
-static int update(const tfd__call *call, int rule, int targets) {
+static int update(const tfd__call *call, int rule, int targets, int rest) {
   static tfd__cuda_kernels kernels = {TFD_CUDA_FLOATS("update", "update")};
   const tfd__view *x = tfd__in(call, 0);
   tfd_cu_update a;
   int i;
 
+  if (tfd__has(call, call->in_n - 1)) {
+    return tfd__cuda_update_rows(call, rule, targets, rest);
+  }
   memset(&a, 0, sizeof a);
   a.targets = targets;
   a.grads = call->in_n - call->out_n - 1;
@@ -172,8 +140,8 @@ static int update(const tfd__call *call, int rule, int targets) {
                           &a, sizeof a);
 }
 
-#define UPDATE(rule, targets)                          \
-  int tfd__cuda_update_##rule(const tfd__call *call) { \
-    return update(call, TFD_CU_RULE_##rule, targets);  \
+#define UPDATE(rule, targets, rest)                         \
+  int tfd__cuda_update_##rule(const tfd__call *call) {      \
+    return update(call, TFD_CU_RULE_##rule, targets, rest); \
   }
-TFD_CU_RULES(UPDATE)
+TFD_UPDATE_RULES(UPDATE)

@@ -160,8 +160,7 @@ int tfd__cuda_fused_batch_norm_grad(const tfd__call *call) {
   return apply(call, &d, dy->data, x, f.work);
 }
 
-/* --- rows
- * ---------------------------------------------------------------------- */
+/* --- rows ----------------------------------------------------------------- */
 
 static tfd_cu_norm_rows rows_of(const tfd__norm_rows *d) {
   tfd_cu_norm_rows a = {.rows = d->samples * d->groups,

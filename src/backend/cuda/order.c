@@ -5,20 +5,6 @@
 
 enum { MOST_BLOCKS = 1 << 16 };
 
-/* Rows of keys that are sorted with their positions, in scratch memory. The
-** caller fills keys and order (0, 1, 2 ... in each row). */
-typedef struct sorting {
-  void *keys; /* uint32 or uint64 */
-  uint32_t *order;
-  void *spare_keys;
-  uint32_t *spare_order;
-  uint32_t *counts;
-  int64_t rows;
-  int64_t width; /* of a row */
-  int64_t tiles;
-  size_t key; /* bytes of one */
-} sorting;
-
 static int64_t at_most(int64_t blocks) {
   return blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
 }
@@ -27,8 +13,8 @@ static size_t rounded(size_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-static int order_new(const tfd__call *call, int64_t rows, int64_t width,
-                     size_t key, sorting *o) {
+int tfd__cuda_sorting_new(const tfd__call *call, int64_t rows, int64_t width,
+                          size_t key, tfd__cuda_sorting *o) {
   int64_t tiles = (width + TFD_CU_TILE - 1) / TFD_CU_TILE;
   size_t keys = rounded((size_t)(rows * width) * key);
   size_t order = rounded((size_t)(rows * width) * sizeof(uint32_t));
@@ -50,7 +36,7 @@ static int order_new(const tfd__call *call, int64_t rows, int64_t width,
   return TFD_OK;
 }
 
-static int pass(const tfd__call *call, const sorting *o, int shift) {
+static int pass(const tfd__call *call, const tfd__cuda_sorting *o, int shift) {
   static tfd__cuda_kernel count[2] = {{"order", "radix_count_4", {0}},
                                       {"order", "radix_count_8", {0}}};
   static tfd__cuda_kernel begin = {"order", "radix_begin", {0}};
@@ -73,8 +59,8 @@ static int pass(const tfd__call *call, const sorting *o, int shift) {
   return tfd__cuda_launch(call, &place[wide], tasks, &a, sizeof a);
 }
 
-/* By bits [first, bits) of the keys; the others are all alike. Stable. */
-static int order_sort(const tfd__call *call, sorting *o, int first, int bits) {
+int tfd__cuda_sort(const tfd__call *call, tfd__cuda_sorting *o, int first,
+                   int bits) {
   int shift;
 
   if (o->width < 2) return TFD_OK;
@@ -91,8 +77,7 @@ static int order_sort(const tfd__call *call, sorting *o, int first, int bits) {
   return TFD_OK;
 }
 
-/* --- rows
- * ---------------------------------------------------------------------- */
+/* --- rows ----------------------------------------------------------------- */
 
 /* The lowest bit of the keys that differs, of types whose float has zeros
 ** below, or that are narrower. */
@@ -112,10 +97,10 @@ static int sort_rows(const tfd__call *call, bool descending) {
   size_t size = tfd__dtype_size(in->dtype);
   size_t key = size == 8 ? sizeof(uint64_t) : sizeof(uint32_t);
   int64_t width = in->rank == 0 ? 1 : in->dims[in->rank - 1];
-  sorting o;
+  tfd__cuda_sorting o;
 
   if (out->numel == 0) return TFD_OK;
-  TFD_TRY(order_new(call, in->numel / width, width, key, &o));
+  TFD_TRY(tfd__cuda_sorting_new(call, in->numel / width, width, key, &o));
   {
     tfd_cu_keys a = {.keys = o.keys,
                      .order = o.order,
@@ -128,7 +113,7 @@ static int sort_rows(const tfd__call *call, bool descending) {
     TFD_TRY(tfd__cuda_launch(call, &make[key == sizeof(uint64_t)],
                              tfd__cuda_blocks(call, a.n), &a, sizeof a));
   }
-  TFD_TRY(order_sort(call, &o, first_bit(in->dtype), (int)(8 * key)));
+  TFD_TRY(tfd__cuda_sort(call, &o, first_bit(in->dtype), (int)(8 * key)));
   {
     tfd_cu_take a = {.out = out->data,
                      .positions = tfd__out(call, 1)->data,

@@ -1,5 +1,6 @@
 /* The plug-in's entry: devices and their memory. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
@@ -7,6 +8,7 @@
 
 static tfd__gpu gpus[TFD_CUDA_DEVICES];
 static int gpus_n;
+static atomic_uint_least64_t freed[TFD_CUDA_DEVICES];
 
 /* Below this the driver cannot run what the toolkit here makes. */
 enum { LEAST_CAPABILITY = 75 };
@@ -23,6 +25,10 @@ int tfd__cuda_use(int ordinal) {
 
 const tfd__gpu *tfd__cuda_gpu(int ordinal) {
   return &gpus[ordinal];
+}
+
+uint64_t tfd__cuda_freed(int ordinal) {
+  return atomic_load(&freed[ordinal]);
 }
 
 static int attribute(CUdevice device, CUdevice_attribute which, int *value_p) {
@@ -126,6 +132,7 @@ static int alloc(int ordinal, size_t bytes, void **data_p) {
 
 static void release(int ordinal, void *data, size_t bytes) {
   (void)bytes;
+  atomic_fetch_add(&freed[ordinal], 1);
   if (tfd__cuda_use(ordinal) != TFD_OK) return;
   (void)tfd__cu.cuMemFree((CUdeviceptr)(uintptr_t)data);
 }
@@ -133,7 +140,7 @@ static void release(int ordinal, void *data, size_t bytes) {
 /* No threads of its own; what the GPU still runs ends with the process. */
 static void stop(void) {}
 
-static const tfd__backend cuda_backend = {
+static tfd__backend cuda_backend = {
     .abi = TFD_BACKEND_ABI,
     .name = "cuda",
     .device_type = "GPU",
@@ -157,6 +164,8 @@ static const tfd__backend cuda_backend = {
     .kernels_n = TFD_KERNEL_N,
     .kernels = tfd__cuda_kernels_table,
     .can_run = tfd__cuda_can_run,
+    .fuser = &tfd__cuda_fuser,
+    .launcher = &tfd__cuda_launcher,
     .provider = "nccl",
     .native = tfd__cuda_native_of,
 };
@@ -167,7 +176,10 @@ int tfd_backend_plugin(const tfd__plugin_host *host,
 __attribute__((visibility("default"))) int
 tfd_backend_plugin(const tfd__plugin_host *host,
                    const tfd__backend **backend_p) {
+  const char *graphs = getenv("TFDIST_CUDA_GRAPHS");
+
   TFD_TRY(tfd__cuda_attach(host));
+  if (graphs != NULL && strcmp(graphs, "0") == 0) cuda_backend.launcher = NULL;
   *backend_p = &cuda_backend;
   return TFD_OK;
 }

@@ -90,6 +90,46 @@ static int of_no_integers(const tfd__call *call, int op, bool *done_p) {
   return tfd__cuda_fill_with(call, tfd__out(call, 0), value);
 }
 
+/* The call's elements, cut into pieces; true where blocks suit them. */
+static bool prepare(const tfd__call *call, int op, tfd_cu_reduce *a) {
+  const tfd__view *in = tfd__in(call, 0);
+  bool blocks = false;
+
+  split(a, in, axes_of(in, call->ints));
+  blocks = suits_blocks(a);
+  cut(a, blocks);
+  a->op = op;
+  a->dtype = tfd__out(call, 0)->dtype;
+  a->out = tfd__out(call, 0)->data;
+  a->divide = (double)a->reduced;
+  return blocks;
+}
+
+/* A thread or a block for each piece, of which `bytes` are kept, then the
+** pieces of each output together. */
+static int run(const tfd__call *call, tfd_cu_reduce *a,
+               tfd__cuda_kernel *threads, tfd__cuda_kernel *blocks,
+               tfd__cuda_kernel *last, size_t bytes) {
+  int64_t tasks = a->kept * a->parts;
+
+  if (a->kept == 0) return TFD_OK;
+  if (a->parts > 1) {
+    TFD_TRY(tfd__cuda_scratch(call, (size_t)tasks * bytes, &a->partial));
+  }
+  if (blocks != NULL) {
+    TFD_TRY(tfd__cuda_launch(call, blocks, tasks < TASKS ? tasks : TASKS, a,
+                             sizeof *a));
+  } else {
+    TFD_TRY(tfd__cuda_launch(call, threads, tfd__cuda_blocks(call, tasks), a,
+                             sizeof *a));
+  }
+  if (a->parts == 1) return TFD_OK;
+  return tfd__cuda_launch(call, last, tfd__cuda_blocks(call, a->kept), a,
+                          sizeof *a);
+}
+
+enum { WIDE_BYTES = 8, PIECE_BYTES = 24 };
+
 static int reduce(const tfd__call *call, int op) {
   static tfd__cuda_kernels threads = {
       TFD_CUDA_FLOATS("reduce", "reduce_threads"),
@@ -103,39 +143,18 @@ static int reduce(const tfd__call *call, int op) {
       TFD_CUDA_FLOATS("reduce", "reduce_last"),
       TFD_CUDA_INTS("reduce", "reduce_last"),
       [TFD_BOOL] = {"reduce", "reduce_last_u8", {0}}};
-  const tfd__view *in = tfd__in(call, 0);
+  int dtype = tfd__in(call, 0)->dtype;
   tfd_cu_reduce a;
-  bool blocks = false;
-  int64_t tasks = 0;
+  bool blocks = prepare(call, op, &a);
 
-  split(&a, in, axes_of(in, call->ints));
-  blocks = suits_blocks(&a);
-  cut(&a, blocks);
-  a.op = op;
-  a.out = tfd__out(call, 0)->data;
-  a.divide = (double)a.reduced;
-  if (a.kept == 0) return TFD_OK;
-  if (a.reduced == 0 && !tfd__is_float(in->dtype)) {
+  if (a.kept > 0 && a.reduced == 0 && !tfd__is_float(dtype)) {
     bool done = false;
 
     TFD_TRY(of_no_integers(call, op, &done));
     if (done) return TFD_OK;
   }
-  if (a.parts > 1) {
-    TFD_TRY(
-        tfd__cuda_scratch(call, (size_t)(a.kept * a.parts) * 8, &a.partial));
-  }
-  tasks = a.kept * a.parts;
-  if (blocks) {
-    TFD_TRY(tfd__cuda_launch(call, &in_blocks[in->dtype],
-                             tasks < TASKS ? tasks : TASKS, &a, sizeof a));
-  } else {
-    TFD_TRY(tfd__cuda_launch(call, &threads[in->dtype],
-                             tfd__cuda_blocks(call, tasks), &a, sizeof a));
-  }
-  if (a.parts == 1) return TFD_OK;
-  return tfd__cuda_launch(call, &last[in->dtype],
-                          tfd__cuda_blocks(call, a.kept), &a, sizeof a);
+  return run(call, &a, &threads[dtype], blocks ? &in_blocks[dtype] : NULL,
+             &last[dtype], WIDE_BYTES);
 }
 
 #define REDUCE(name)                                   \
@@ -150,10 +169,7 @@ REDUCE(min)
 REDUCE(any)
 REDUCE(all)
 
-/* --- norms, moments, log-sums, counts
- * ------------------------------------------ */
-
-enum { PIECE_BYTES = 24 };
+/* --- norms, moments, log-sums, counts ------------------------------------- */
 
 static int stats(const tfd__call *call, int op) {
   static tfd__cuda_kernels threads = {
@@ -165,34 +181,12 @@ static int stats(const tfd__call *call, int op) {
       TFD_CUDA_INTS("stats", "stats_blocks"),
       [TFD_BOOL] = {"stats", "stats_blocks_u8", {0}}};
   static tfd__cuda_kernel last = {"stats", "stats_last", {0}};
-  const tfd__view *in = tfd__in(call, 0);
+  int dtype = tfd__in(call, 0)->dtype;
   tfd_cu_reduce a;
-  bool blocks = false;
-  int64_t tasks = 0;
+  bool blocks = prepare(call, op, &a);
 
-  split(&a, in, axes_of(in, call->ints));
-  blocks = suits_blocks(&a);
-  cut(&a, blocks);
-  a.op = op;
-  a.dtype = tfd__out(call, 0)->dtype;
-  a.out = tfd__out(call, 0)->data;
-  a.divide = (double)a.reduced;
-  if (a.kept == 0) return TFD_OK;
-  if (a.parts > 1) {
-    TFD_TRY(tfd__cuda_scratch(call, (size_t)(a.kept * a.parts) * PIECE_BYTES,
-                              &a.partial));
-  }
-  tasks = a.kept * a.parts;
-  if (blocks) {
-    TFD_TRY(tfd__cuda_launch(call, &in_blocks[in->dtype],
-                             tasks < TASKS ? tasks : TASKS, &a, sizeof a));
-  } else {
-    TFD_TRY(tfd__cuda_launch(call, &threads[in->dtype],
-                             tfd__cuda_blocks(call, tasks), &a, sizeof a));
-  }
-  if (a.parts == 1) return TFD_OK;
-  return tfd__cuda_launch(call, &last, tfd__cuda_blocks(call, a.kept), &a,
-                          sizeof a);
+  return run(call, &a, &threads[dtype], blocks ? &in_blocks[dtype] : NULL,
+             &last, PIECE_BYTES);
 }
 
 int tfd__cuda_euclidean_norm(const tfd__call *call) {
@@ -215,8 +209,7 @@ int tfd__cuda_count_nonzero(const tfd__call *call) {
   return stats(call, TFD_CU_COUNT);
 }
 
-/* --- positions
- * ------------------------------------------------------------------ */
+/* --- positions ------------------------------------------------------------ */
 
 static int extreme(const tfd__call *call, int op) {
   static tfd__cuda_kernels kernels = {TFD_CUDA_FLOATS("reduce", "extreme"),

@@ -15,17 +15,21 @@ CUDA_KERNELS := $(patsubst src/backend/cuda/kernels/%.cu,%,\
                 $(sort $(wildcard src/backend/cuda/kernels/*.cu)))
 CUDA_SRC := $(sort $(wildcard src/backend/cuda/*.c)) src/types/types.c \
             src/backend/window.c src/backend/draw.c src/backend/lay.c
-# Sanitizer builds share the plug-in of the plain one.
+# Sanitizer builds share what nvcc made for the plain one.
 CUDA_BUILD = build/cuda
 CUDA_FATBIN = $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.fatbin)
-CUDA_OBJ = $(CUDA_SRC:%.c=$(CUDA_BUILD)/%.o)
-CUDA_PLUGIN = build/plugins/tfdist_cuda.so
+CUDA_OBJ = $(CUDA_SRC:%.c=$(BUILD)/cuda/%.o)
+CUDA_PLUGIN = $(BUILD)/plugins/tfdist_cuda.so
 
 ifneq ($(and $(NVCC),$(CUDA_HEADERS)),)
 ifeq ($(SAN),)
 parts: $(CUDA_PLUGIN)
 endif
 endif
+
+# Two ops round twice, in one kernel too.
+$(CUDA_BUILD)/elementwise.fatbin $(CUDA_BUILD)/elementwise.log: \
+  NVCC_FLAGS += -fmad=false
 
 $(CUDA_BUILD)/%.fatbin $(CUDA_BUILD)/%.log: src/backend/cuda/kernels/%.cu
 	@mkdir -p $(@D)
@@ -36,48 +40,73 @@ $(CUDA_BUILD)/%.fatbin $(CUDA_BUILD)/%.log: src/backend/cuda/kernels/%.cu
 	  { cat $(@D)/$*.log; exit 1; }
 	$(Q)grep -v 'ptxas info\|bytes stack frame' $(@D)/$*.log || true
 
-$(CUDA_BUILD)/src/%.o: src/%.c
+$(BUILD)/cuda/src/%.o: src/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$< for the CUDA plug-in)
-	$(Q)$(CC) $(filter-out -fopenmp,$(BASE_FLAGS)) $(OPT) \
+	$(Q)$(CC) $(filter-out -fopenmp,$(BASE_FLAGS)) $(OPT) $(SAN_FLAGS) \
 	  -isystem $(CUDA)/include -DTFD_CUDA_FATBINS='"$(CUDA_BUILD)"' -c $< -o $@
-$(CUDA_BUILD)/src/backend/cuda/launch.o: $(CUDA_FATBIN)
+$(BUILD)/cuda/src/backend/cuda/launch.o: $(CUDA_FATBIN)
+$(BUILD)/cuda/src/backend/cuda/nvrtc.o: $(wildcard \
+  src/backend/cuda/kernels/*.h src/backend/cuda/kernels/ops.def)
 
 # It sees no symbol of the library, so a missing one is an error here.
 $(CUDA_PLUGIN): $(CUDA_OBJ)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -Wl,-z,defs -Wl,-z,nodelete -o $@ $^ -lm -lpthread -ldl
+	$(Q)$(CC) -shared $(SAN_FLAGS) -Wl,-z,defs -Wl,-z,nodelete -o $@ $^ -lm \
+	  -lpthread -ldl
 
 # --- stand-ins: the libraries without a GPU, for the specs ----------------------
-STANDIN = build/standin
+# SAN=address: no host code may touch a device's memory, which is poisoned and
+# which the stand-ins alone reach, with functions of their own (plain.cc); what
+# they compute is checked for undefined behaviour. SAN=thread: what kernels,
+# copies and libraries touch is seen, but not how the model runs a kernel: its
+# fibers are none of the sanitizer's business.
+STANDIN = $(BUILD)/standin
+CHECKED = build/standin/checked
+STANDIN_SAN = $(if $(filter address,$(SAN)),-fsanitize=undefined \
+                -fno-sanitize=vptr -fno-sanitize-recover=undefined)\
+              $(if $(filter thread,$(SAN)),-fsanitize=thread \
+                --param tsan-instrument-func-entry-exit=0)
+STANDIN_PLAIN = $(if $(filter address,$(SAN)),$(STANDIN)/plain.o)
 STANDIN_FLAGS = -std=c++17 -O1 -g -fPIC -fvisibility=hidden -MMD -MP -Wall \
                 -Wextra -Wno-unused-function -Isrc -Ispec/support/cuda \
                 -isystem $(CUDA)/include
 STANDIN_LIBS = $(STANDIN)/libcuda.so.1 $(STANDIN)/libcublasLt.so.13 \
-               $(STANDIN)/libcudnn.so.9
+               $(STANDIN)/libcudnn.so.9 $(STANDIN)/libnvrtc.so.13
+
+STANDIN_KERNELS = $(CUDA_KERNELS:%=$(if $(filter thread,$(SAN)),$(CHECKED),\
+                    $(STANDIN))/kernels/%.o)
 
 $(STANDIN)/kernels/%.o: src/backend/cuda/kernels/%.cu
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
-	$(Q)$(CXX) $(STANDIN_FLAGS) -x c++ -c $< -o $@
+	$(Q)$(CXX) $(STANDIN_FLAGS) $(STANDIN_SAN) -x c++ -c $< -o $@
+# How the model runs a kernel is not the sanitizers' business.
+$(STANDIN)/model.o: STANDIN_SAN =
+$(STANDIN)/plain.o: STANDIN_SAN = -O2 -fno-builtin -fno-tree-loop-distribute-patterns
 $(STANDIN)/%.o: spec/support/cuda/%.cc
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
-	$(Q)$(CXX) $(STANDIN_FLAGS) -c $< -o $@
-$(STANDIN)/libcuda.so.1: $(CUDA_KERNELS:%=$(STANDIN)/kernels/%.o) \
-                         $(STANDIN)/model.o $(STANDIN)/libcuda.o
+	$(Q)$(CXX) $(STANDIN_FLAGS) $(STANDIN_SAN) -c $< -o $@
+$(STANDIN)/libcuda.so.1: $(STANDIN_KERNELS) $(STANDIN)/model.o \
+                         $(STANDIN)/libcuda.o $(STANDIN_PLAIN)
 	$(call say,LINK,$@)
-	$(Q)$(CXX) -shared -Wl,-soname,$(@F) -o $@ $^
-$(STANDIN)/lib%.so.13 $(STANDIN)/lib%.so.9: $(STANDIN)/lib%.o \
+	$(Q)$(CXX) -shared $(STANDIN_SAN) -Wl,-soname,$(@F) -o $@ $^
+# NVRTC's compiles with the C++ compiler, and on demand with the real one too.
+$(STANDIN)/libnvrtc.o: STANDIN_FLAGS += -DTFD_CXX='"$(firstword $(filter-out %ccache,$(CXX)))"' \
+  -DTFD_SOURCES='"$(CURDIR)"'
+$(STANDIN)/really: $(STANDIN)/really.o
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -o $@ $< -L$(CUDA)/lib -Wl,-rpath,$(CUDA)/lib -lnvrtc
+$(STANDIN)/lib%.so.13 $(STANDIN)/lib%.so.9: $(STANDIN)/lib%.o $(STANDIN_PLAIN) \
                                             $(STANDIN)/libcuda.so.1
 	$(call say,LINK,$@)
-	$(Q)$(CXX) -shared -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $< \
-	  -L$(STANDIN) -l:libcuda.so.1
+	$(Q)$(CXX) -shared $(STANDIN_SAN) -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' \
+	  -o $@ $< $(STANDIN_PLAIN) -L$(STANDIN) -l:libcuda.so.1
 
 # Checked: kernels compiled for the thread sanitizer, their accesses seen by
 # spec/support/cuda/race.cc in place of its library.
-CHECKED = $(STANDIN)/checked
 CHECKED_FLAGS = $(STANDIN_FLAGS) -fsanitize=thread \
                 --param tsan-instrument-func-entry-exit=0
 CHECKED_LIBS = $(STANDIN_LIBS:$(STANDIN)/%=$(CHECKED)/%)
@@ -114,10 +143,12 @@ $(STANDIN)/list: $(CUDA_KERNELS:%=$(STANDIN)/kernels/%.o) $(STANDIN)/model.o \
 	$(Q)$(CXX) -o $@ $^
 
 standins: $(if $(and $(NVCC),$(CUDA_HEADERS)),\
-            $(STANDIN_LIBS) $(CHECKED_LIBS) $(STANDIN)/planted $(STANDIN)/list \
-            $(CUDA_KERNELS:%=$(STANDIN)/%.ptx) $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.log))
+            $(CUDA_PLUGIN) $(STANDIN_LIBS) $(if $(SAN),,$(CHECKED_LIBS) \
+            $(STANDIN)/planted $(STANDIN)/list $(STANDIN)/really \
+            $(CUDA_KERNELS:%=$(STANDIN)/%.ptx) $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.log)))
 
 .PHONY: standins
+.SECONDARY: $(patsubst %.so,%.o,$(basename $(STANDIN_LIBS)))
 -include $(CUDA_OBJ:.o=.d) \
          $(wildcard $(CUDA_BUILD)/*.d $(STANDIN)/*.d $(STANDIN)/kernels/*.d $(CHECKED)/*.d \
                     $(CHECKED)/kernels/*.d)

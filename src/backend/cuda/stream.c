@@ -12,69 +12,28 @@
 #include <time.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/stream.h"
 #include "backend/lay.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
 enum {
-  MARKS = 64,
-  WORDS = 512,
   SPIN_NS = 1000000, /* waits end by then, mostly */
   SLEEP_NS = 20000,
   RETURN_NS = 20000000 /* the caller looks for interrupts */
 };
 
-#define NOTHING UINT64_MAX
-
-typedef struct mark {
-  uint64_t seq;
-  CUevent event;
-} mark;
-
-typedef struct word {
-  uint64_t seq;
-  const char *name; /* the op's, static */
-  const char *argument;
-  int64_t bound;
-  int64_t dims[TFD_MAX_RANK]; /* of the argument */
-  int rank;
-  int replica;
-  int line;
-  const char *file;
-  const char *note;
-} word;
-
-typedef struct cuda_stream {
-  tfd__stream base;
-  tfd__stream_config config;
-  CUstream stream;
-  pthread_mutex_t lock; /* recursive: kernels run inside submit */
-  uint64_t passed;
-  mark marks[MARKS]; /* a ring, oldest first */
-  int marks_first;
-  int marks_n;
-  uint64_t *values; /* mapped: what kernels noted, NOTHING = nothing */
-  CUdeviceptr values_device;
-  word words[WORDS]; /* a ring of the same places */
-  int words_first;
-  int words_n;
-  CUresult lost;    /* the device no longer answers */
-  uint64_t spoiled; /* from here on there are no results; 0 = there are */
-  tfd_status spoiled_code;
-  char spoiled_reason[512];
-  tfd__cuda_native native;
-  CUdeviceptr scratch[16]; /* of the running kernel, freed in stream order */
-  int scratch_n;
-  CUdeviceptr workspace;
-  size_t workspace_bytes;
-} cuda_stream;
+#define EACH_WORD ((1 + TFD_MAX_RANK) * sizeof(uint64_t))
 
 static cuda_stream *of(tfd__stream *s) {
-  return (cuda_stream *)s;
+  return tfd__cuda_stream_of(s);
 }
 
-/* --- life -------------------------------------------------------------------
- */
+static uint64_t taken(const cuda_stream *s) {
+  return tfd__cuda_taken(s);
+}
+
+/* --- life ----------------------------------------------------------------- */
 
 static int make(cuda_stream *s) {
   pthread_mutexattr_t kind;
@@ -85,19 +44,22 @@ static int make(cuda_stream *s) {
   pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
   pthread_mutex_init(&s->lock, &kind);
   pthread_mutexattr_destroy(&kind);
+  pthread_mutex_init(&s->told, NULL);
+  s->in.given_up = &s->given_up;
+  s->out.given_up = &s->given_up;
   TFD_TRY(tfd__cuda_use(s->config.ordinal));
   TFD_TRY(tfd__cuda_check(
       tfd__cu.cuStreamCreate(&s->stream, CU_STREAM_NON_BLOCKING),
       "making a stream"));
-  TFD_TRY(
-      tfd__cuda_check(tfd__cu.cuMemHostAlloc(&values, WORDS * sizeof *s->values,
-                                             CU_MEMHOSTALLOC_DEVICEMAP),
-                      "mapped memory"));
+  TFD_TRY(tfd__cuda_check(tfd__cu.cuMemHostAlloc(&values, PLACES * EACH_WORD,
+                                                 CU_MEMHOSTALLOC_DEVICEMAP),
+                          "mapped memory"));
   s->values = values;
+  s->refused = (int64_t *)values + PLACES;
   TFD_TRY(tfd__cuda_check(
       tfd__cu.cuMemHostGetDevicePointer(&s->values_device, values, 0),
       "mapped memory"));
-  for (i = 0; i < WORDS; i++) s->values[i] = NOTHING;
+  for (i = 0; i < PLACES; i++) s->values[i] = NOTHING;
   for (i = 0; i < MARKS; i++) {
     TFD_TRY(tfd__cuda_check(
         tfd__cu.cuEventCreate(&s->marks[i].event, CU_EVENT_DISABLE_TIMING),
@@ -138,30 +100,34 @@ void tfd__cuda_stream_free(tfd__stream *stream) {
     }
     if (s->stream != NULL) {
       (void)tfd__cu.cuStreamSynchronize(s->stream);
+      tfd__cuda_records_close(s);
       (void)tfd__cu.cuStreamDestroy(s->stream);
     }
+    tfd__ring_close(&s->in);
+    tfd__ring_close(&s->out);
     if (s->values != NULL) (void)tfd__cu.cuMemFreeHost(s->values);
     if (s->workspace != 0) (void)tfd__cu.cuMemFree(s->workspace);
   }
+  pthread_mutex_destroy(&s->told);
   pthread_mutex_destroy(&s->lock);
   tfd__free(s);
 }
 
-/* --- positions: the lock is held ---------------------------------------------
- */
-
-static uint64_t taken(const cuda_stream *s) {
-  return tfd__counter_get(&s->base.taken);
-}
+/* --- positions: the lock is held ------------------------------------------ */
 
 /* The device is gone: nothing will come any more, so all has passed. */
 static void lose(cuda_stream *s, CUresult result) {
   if (s->lost == CUDA_SUCCESS) s->lost = result;
   s->passed = taken(s);
   s->marks_n = 0;
+  tfd__ring_drop(&s->out);
 }
 
 static void look(cuda_stream *s) {
+  if (s->recording != NULL) return;
+  if (atomic_load(&s->given_up) && s->lost == CUDA_SUCCESS) {
+    lose(s, CUDA_ERROR_LAUNCH_TIMEOUT);
+  }
   while (s->marks_n > 0) {
     mark *m = &s->marks[s->marks_first];
     CUresult result = tfd__cu.cuEventQuery(m->event);
@@ -171,6 +137,7 @@ static void look(cuda_stream *s) {
       lose(s, result);
       return;
     }
+    tfd__ring_hand_out(&s->out, m->seq);
     s->passed = m->seq;
     s->marks_first = (s->marks_first + 1) % MARKS;
     s->marks_n--;
@@ -183,7 +150,7 @@ static void set_mark(cuda_stream *s) {
   mark *m = NULL;
   CUresult result;
 
-  if (s->passed == taken(s)) return;
+  if (s->passed == taken(s) || s->recording != NULL) return;
   if (s->marks_n > 0 && s->marks[last].seq == taken(s)) return;
   if (s->marks_n == MARKS) return; /* the next look will make room */
   m = &s->marks[(last + 1) % MARKS];
@@ -245,10 +212,9 @@ void tfd__cuda_wait(tfd__stream *stream, uint64_t seq, tfd__deadline until) {
   }
 }
 
-/* --- taking work
- * -------------------------------------------------------------- */
+/* --- taking work ---------------------------------------------------------- */
 
-static void free_scratch(cuda_stream *s) {
+void tfd__cuda_free_scratch(cuda_stream *s) {
   while (s->scratch_n > 0) {
     (void)tfd__cu.cuMemFreeAsync(s->scratch[--s->scratch_n], s->stream);
   }
@@ -259,7 +225,7 @@ static void take(cuda_stream *s, const tfd__work *work, uint64_t *seq_p) {
 
   atomic_store(&s->base.taken.value, seq);
   s->config.run(s->config.owner, work, seq);
-  free_scratch(s);
+  tfd__cuda_free_scratch(s);
   *seq_p = seq;
 }
 
@@ -310,28 +276,24 @@ int tfd__cuda_after(tfd__stream *stream, tfd__stream *on, uint64_t on_seq,
   return rc;
 }
 
-/* --- for others on the same GPU
- * ------------------------------------------------- */
+/* --- for others on the same GPU ------------------------------------------- */
 
-static void spoil(tfd__stream *stream, uint64_t seq, tfd_status code,
-                  const char *reason) {
+static void spoil(tfd__stream *stream, uint64_t seq, const tfd__error *reason) {
   cuda_stream *s = of(stream);
 
-  pthread_mutex_lock(&s->lock);
+  pthread_mutex_lock(&s->told);
   if (s->spoiled == 0) {
     s->spoiled = seq;
-    s->spoiled_code = code;
-    (void)snprintf(s->spoiled_reason, sizeof s->spoiled_reason, "%s", reason);
+    s->spoiled_code = reason->code;
+    s->spoiled_exit = reason->exit;
+    (void)snprintf(s->spoiled_reason, sizeof s->spoiled_reason, "%s",
+                   reason->message == NULL ? "" : reason->message);
   }
-  pthread_mutex_unlock(&s->lock);
+  pthread_mutex_unlock(&s->told);
 }
 
 static void give_up(tfd__stream *stream) {
-  cuda_stream *s = of(stream);
-
-  pthread_mutex_lock(&s->lock);
-  lose(s, CUDA_ERROR_LAUNCH_TIMEOUT);
-  pthread_mutex_unlock(&s->lock);
+  atomic_store(&of(stream)->given_up, true);
 }
 
 const void *tfd__cuda_native_of(tfd__stream *stream) {
@@ -353,28 +315,46 @@ const void *tfd__cuda_native_of(tfd__stream *stream) {
   return &s->native;
 }
 
-/* --- copies
- * -------------------------------------------------------------------- */
+/* --- copies --------------------------------------------------------------- */
 
 static CUdeviceptr at(const void *data) {
   return (CUdeviceptr)(uintptr_t)data;
 }
 
-/* Pageable memory: the driver has copied it to its own when this returns. */
+/* What is the host's, or waits, can be no part of a record. */
+static int check_runs(const cuda_stream *s, const char *what) {
+  if (TFD_LIKELY(s->recording == NULL)) return TFD_OK;
+  return tfd__fail(TFD_FAILED_PRECONDITION, "%s cannot be recorded", what);
+}
+
 int tfd__cuda_copy_in(tfd__stream *stream, void *to, const void *host_from,
                       size_t bytes) {
-  TFD_TRY(tfd__cuda_use(of(stream)->config.ordinal));
-  return tfd__cuda_check(
-      tfd__cu.cuMemcpyHtoDAsync(at(to), host_from, bytes, of(stream)->stream),
-      "copying to the GPU");
+  cuda_stream *s = of(stream);
+  int rc;
+
+  TFD_TRY(tfd__cuda_use(s->config.ordinal));
+  pthread_mutex_lock(&s->lock);
+  rc = check_runs(s, "copying to the GPU");
+  if (rc == TFD_OK) {
+    rc = tfd__ring_in(&s->in, s->stream, to, host_from, bytes);
+  }
+  pthread_mutex_unlock(&s->lock);
+  return rc;
 }
 
 int tfd__cuda_copy_out(tfd__stream *stream, void *host_to, const void *from,
                        size_t bytes) {
-  TFD_TRY(tfd__cuda_use(of(stream)->config.ordinal));
-  return tfd__cuda_check(
-      tfd__cu.cuMemcpyDtoHAsync(host_to, at(from), bytes, of(stream)->stream),
-      "copying from the GPU");
+  cuda_stream *s = of(stream);
+  int rc;
+
+  TFD_TRY(tfd__cuda_use(s->config.ordinal));
+  pthread_mutex_lock(&s->lock);
+  rc = check_runs(s, "copying from the GPU");
+  if (rc == TFD_OK) {
+    rc = tfd__ring_out(&s->out, s->stream, taken(s), host_to, from, bytes);
+  }
+  pthread_mutex_unlock(&s->lock);
+  return rc;
 }
 
 int tfd__cuda_copy_across(tfd__stream *stream, void *to, int from_ordinal,
@@ -394,8 +374,7 @@ int tfd__cuda_copy_across(tfd__stream *stream, void *to, int from_ordinal,
   return tfd__cuda_check(result, "copying between GPUs");
 }
 
-/* --- for kernels
- * ---------------------------------------------------------------- */
+/* --- for kernels ---------------------------------------------------------- */
 
 CUstream tfd__cuda_stream(const tfd__call *call) {
   return of(call->stream)->stream;
@@ -426,6 +405,7 @@ int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p) {
   cuda_stream *s = of(call->stream);
 
   if (bytes > s->workspace_bytes) {
+    TFD_TRY(check_runs(s, "more workspace"));
     /* Freeing waits for what still uses the old piece. */
     if (s->workspace != 0) (void)tfd__cu.cuMemFree(s->workspace);
     s->workspace = 0;
@@ -438,76 +418,158 @@ int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p) {
   return TFD_OK;
 }
 
-/* --- values that kernels refuse
- * --------------------------------------------------- */
+/* --- values that kernels refuse ------------------------------------------- */
 
-int tfd__cuda_error_word(const tfd__call *call, const char *argument,
-                         const tfd__view *values, int64_t bound,
-                         uint64_t **word_p) {
-  cuda_stream *s = of(call->stream);
-  int place = (s->words_first + s->words_n) % WORDS;
+/* The first word of the ring is done with. */
+static void next_word(cuda_stream *s) {
+  int place = s->words[s->words_first].place;
 
-  /* Full: the oldest are read when they have passed. */
+  if (place >= WORDS) s->waiting[place - WORDS]--;
+  s->words_first = (s->words_first + 1) % WORDS;
+  s->words_n--;
+}
+
+void tfd__cuda_skip_words(cuda_stream *s, uint64_t seq) {
+  while (s->passed < seq) tfd__cuda_wait(&s->base, seq, TFD_FOREVER);
+  while (s->words_n > 0 && s->words[s->words_first].seq <= s->passed &&
+         s->values[s->words[s->words_first].place] == NOTHING) {
+    next_word(s);
+  }
+}
+
+/* Where the next word of the ring lies. */
+static int find_place(cuda_stream *s, const tfd__call *call, int *place_p) {
   if (s->words_n == WORDS) {
-    tfd__cuda_wait(call->stream, s->words[place].seq, TFD_FOREVER);
-    while (s->words_n > 0 && s->words[s->words_first].seq <= s->passed &&
-           s->values[s->words_first] == NOTHING) {
-      s->words_first = (s->words_first + 1) % WORDS;
-      s->words_n--;
-    }
+    tfd__cuda_skip_words(s, s->words[s->words_first].seq);
     if (s->words_n == WORDS) {
       return tfd__fail(TFD_ABORTED, "%s: earlier work of %s failed", call->name,
                        s->config.name);
     }
   }
-  s->words[place] = (word){.seq = taken(s),
-                           .name = call->name,
-                           .argument = argument,
-                           .bound = bound,
-                           .rank = values->rank,
-                           .replica = call->replica,
-                           .line = call->line,
-                           .file = call->file,
-                           .note = call->note};
-  memcpy(s->words[place].dims, values->dims, sizeof s->words[place].dims);
-  s->words_n++;
-  *word_p = (uint64_t *)(uintptr_t)s->values_device + place;
+  *place_p = (s->words_first + s->words_n) % WORDS;
   return TFD_OK;
 }
 
-/* The texts of the CPU's kernels. */
-static void tell(const word *w, int64_t at, int64_t value) {
+int tfd__cuda_error_words(const tfd__call *call, const tfd__cuda_refusal *what,
+                          uint64_t **word_p, int64_t **refused_p) {
+  cuda_stream *s = of(call->stream);
+  word *w = NULL;
+  int place = 0;
+
+  if (s->recording == NULL) {
+    TFD_TRY(find_place(s, call, &place));
+    w = &s->words[place];
+    s->words_n++;
+  } else {
+    TFD_TRY(tfd__cuda_record_word(s, &w, &place));
+  }
+  *w = (word){.seq = taken(s),
+              .place = place,
+              .name = call->name,
+              .argument = what->argument,
+              .depth = what->depth,
+              .rising = what->rising,
+              .say = what->say,
+              .rank = what->values->rank,
+              .replica = call->replica,
+              .line = call->line,
+              .file = call->file,
+              .note = call->note};
+  memcpy(w->bounds, what->bounds, sizeof w->bounds);
+  memcpy(w->dims, what->values->dims, sizeof w->dims);
+  *word_p = (uint64_t *)(uintptr_t)s->values_device + place;
+  *refused_p = (int64_t *)(uintptr_t)s->values_device + PLACES +
+               (ptrdiff_t)place * TFD_MAX_RANK;
+  return TFD_OK;
+}
+
+int tfd__cuda_error_word(const tfd__call *call, const char *argument,
+                         const tfd__view *values, int64_t bound,
+                         uint64_t **word_p) {
+  tfd__cuda_refusal what = {
+      .argument = argument, .values = values, .bounds = {bound}};
+  int64_t *refused = NULL;
+
+  return tfd__cuda_error_words(call, &what, word_p, &refused);
+}
+
+/* --- the texts of the CPU's kernels --- */
+
+static int label_outside(const word *w, int64_t at, int64_t value) {
+  char replica[32] = "";
+
+  if (w->replica >= 0) {
+    (void)snprintf(replica, sizeof replica, " of replica %d", w->replica);
+  }
+  (void)tfd__fail(TFD_INVALID_ARGUMENT,
+                  "%s: label %lld at position %lld%s is outside 0..%lld "
+                  "(logits have %lld classes; labels count from 0)",
+                  w->name, (long long)value, (long long)at, replica,
+                  (long long)w->bounds[0] - 1, (long long)w->bounds[0]);
+  return tfd__blame(w->name, w->argument, w->bounds[0]);
+}
+
+static int value_outside(const word *w, int64_t at, int64_t value) {
   char text[TFD_POSITION_TEXT];
 
-  if (strcmp(w->argument, "labels") == 0) {
-    char replica[32] = "";
-
-    if (w->replica >= 0) {
-      (void)snprintf(replica, sizeof replica, " of replica %d", w->replica);
-    }
-    (void)tfd__fail(TFD_INVALID_ARGUMENT,
-                    "%s: label %lld at position %lld%s is outside 0..%lld "
-                    "(logits have %lld classes; labels count from 0)",
-                    w->name, (long long)value, (long long)at, replica,
-                    (long long)w->bound - 1, (long long)w->bound);
-    return;
-  }
   (void)tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s%s = %lld is outside [0, %lld)",
                   w->name, w->argument,
                   tfd__position_text(w->dims, w->rank, at, text),
-                  (long long)value, (long long)w->bound);
+                  (long long)value, (long long)w->bounds[0]);
+  return tfd__blame(w->name, w->argument, w->bounds[0]);
 }
 
-static int raise_word(const word *w, uint64_t noted) {
+static int coordinates_outside(const word *w, int64_t at,
+                               const int64_t *refused) {
+  char given[TFD_SHAPE_TEXT];
+  char shape[TFD_SHAPE_TEXT];
+
+  return tfd__fail(
+      TFD_INVALID_ARGUMENT, "%s: %s[%lld] = %s is outside shape %s", w->name,
+      w->argument, (long long)at, tfd__dims_text(refused, w->depth, given),
+      tfd__dims_text(w->bounds, w->depth, shape));
+}
+
+static int number_falls(const word *w, int64_t at, const int64_t *refused) {
+  const char *a = w->argument;
+  long long value = refused[0];
+
+  if (value < 0) return value_outside(w, at, value);
+  if (value >= w->bounds[0]) {
+    return tfd__fail(TFD_INVALID_ARGUMENT,
+                     "%s: %s must not fall, but %s[%lld] = %lld is above the "
+                     "last, %lld",
+                     w->name, a, a, (long long)at, value,
+                     (long long)w->bounds[0] - 1);
+  }
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: %s must not fall, but %s[%lld] = %lld comes after %lld",
+                   w->name, a, a, (long long)at, value, (long long)refused[1]);
+}
+
+static int raise_word(const word *w, uint64_t noted, const int64_t *refused) {
+  int64_t at = (int64_t)(noted >> 32);
+  int64_t value = (int32_t)(uint32_t)noted;
   char where[256] = "";
+  int rc;
 
   if (w->file != NULL && w->line > 0) {
     (void)snprintf(where, sizeof where, "%s:%d", w->file, w->line);
   }
-  tell(w, (int64_t)(noted >> 32), (int32_t)(uint32_t)noted);
+  if (w->say != NULL) {
+    rc = w->say(w->name, at, value);
+  } else if (w->rising) {
+    rc = number_falls(w, at, refused);
+  } else if (w->depth > 0) {
+    rc = coordinates_outside(w, at, refused);
+  } else if (strcmp(w->argument, "labels") == 0) {
+    rc = label_outside(w, at, value);
+  } else {
+    rc = value_outside(w, at, value);
+  }
   (void)tfd__error_set_place(w->replica, where);
   (void)tfd__error_set_note(w->note);
-  return tfd__blame(w->name, w->argument, w->bound);
+  return rc;
 }
 
 int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p) {
@@ -518,21 +580,24 @@ int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p) {
   while (rc == TFD_OK && s->words_n > 0 &&
          s->words[s->words_first].seq <= s->passed) {
     const word *w = &s->words[s->words_first];
-    uint64_t value = s->values[s->words_first];
+    uint64_t value = s->values[w->place];
 
     if (value != NOTHING) {
-      s->values[s->words_first] = NOTHING;
+      s->values[w->place] = NOTHING;
       *seq_p = w->seq;
-      rc = raise_word(w, value);
+      rc =
+          raise_word(w, value, s->refused + (ptrdiff_t)w->place * TFD_MAX_RANK);
     }
-    s->words_first = (s->words_first + 1) % WORDS;
-    s->words_n--;
+    next_word(s);
   }
+  pthread_mutex_lock(&s->told);
   if (rc == TFD_OK && s->spoiled != 0 && s->spoiled <= s->passed) {
     *seq_p = s->spoiled;
     s->spoiled = 0;
-    rc = tfd__fail(s->spoiled_code, "%s", s->spoiled_reason);
+    (void)tfd__fail(s->spoiled_code, "%s", s->spoiled_reason);
+    rc = tfd__exit_with(s->spoiled_exit);
   }
+  pthread_mutex_unlock(&s->told);
   if (rc == TFD_OK && s->lost != CUDA_SUCCESS) {
     *seq_p = s->passed;
     rc = tfd__cuda_check(s->lost, s->config.name);

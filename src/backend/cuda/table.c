@@ -1,6 +1,6 @@
 /* Which kernels there are, and for what: the rest runs on the CPU. */
 #include "backend/cuda/cuda.h"
-#include "backend/window.h"
+#include "backend/cuda/kernels/lots_args.h"
 
 #define HAS(name, dtypes) [TFD_KERNEL_##name] = tfd__cuda_##name,
 #define IF(name, dtypes, condition) HAS(name, dtypes)
@@ -10,25 +10,23 @@ const tfd__kernel tfd__cuda_kernels_table[TFD_KERNEL_N] = {
 #undef IF
 #undef HAS
 
-/* --- conditions
- * ------------------------------------------------------------------ */
+/* --- conditions ----------------------------------------------------------- */
 
-static bool few(const tfd__call *call) {
-  return call->in_n <= TFD_CU_SUMMANDS;
-}
+/* More than a launch takes are summed up in several, which rounds between. */
+static bool few_halves(const tfd__call *call) {
+  int dtype = tfd__in(call, 0)->dtype;
 
-static bool no_batch(const tfd__call *call) {
-  return call->ints[2 + TFD_MAX_RANK] == 0;
-}
-
-/* cuDNN's descriptors here have two spatial axes. */
-static bool flat_window(const tfd__call *call) {
-  return tfd__out(call, 0)->rank <= 4 && tfd__in(call, 0)->rank <= 4;
+  return call->in_n <= TFD_CU_SUMMANDS ||
+         (dtype != TFD_FLOAT16 && dtype != TFD_BFLOAT16);
 }
 
 /* Positions fit 32 bits. */
 static bool small(const tfd__call *call) {
   return tfd__in(call, 0)->numel <= INT32_MAX;
+}
+
+static bool small_out(const tfd__call *call) {
+  return small(call) && tfd__out(call, 0)->numel <= INT32_MAX;
 }
 
 static bool small_second(const tfd__call *call) {
@@ -48,34 +46,23 @@ static bool small_alike_3_4(const tfd__call *call) {
   return small(call) && tfd__in(call, 3)->dtype == tfd__in(call, 4)->dtype;
 }
 
-/* cuDNN pads both ends alike. */
-static bool even(const tfd__call *call, const tfd__view *input) {
-  tfd__window w;
-
-  return input->rank <= 4 &&
-         tfd__window_of_pool(call->name, input, call->ints, &w) == TFD_OK &&
-         w.low[1] == w.high[1] && w.low[2] == w.high[2];
-}
-
-static bool even_input(const tfd__call *call) {
-  return even(call, tfd__in(call, 0));
-}
-
-static bool even_output(const tfd__call *call) {
-  return even(call, tfd__out(call, 0));
-}
-
-/* As many outputs as the rule has targets, so one copy; no rows. A stretch of
-** a variable comes with two ints. */
-static bool one_dense_copy(const tfd__call *call) {
+/* As many outputs as the rule has targets, so one copy. A stretch of a variable
+** comes with two ints. */
+static bool one_copy(const tfd__call *call) {
   int grads = call->in_n - call->out_n - 1;
 
   return call->out_n <= TFD_CU_TARGETS && grads >= 1 && grads <= TFD_CU_GRADS &&
-         call->ints_n == 0 && !tfd__has(call, call->in_n - 1);
+         call->ints_n == 0 && (!tfd__has(call, call->in_n - 1) || small(call));
 }
 
-/* --- the question
- * ------------------------------------------------------------------ */
+/* A block's memory holds the permutation. */
+static bool few_rows(const tfd__call *call) {
+  const tfd__view *x = tfd__in(call, 0);
+
+  return x->rank == 0 || x->dims[0] <= TFD_CU_PERMUTED;
+}
+
+/* --- the question --------------------------------------------------------- */
 
 enum {
   FLOATS = 1 << TFD_FLOAT32 | 1 << TFD_FLOAT64 | 1 << TFD_FLOAT16 |

@@ -105,6 +105,19 @@ typedef struct tfd_cu_elementwise {
   int64_t strides[TFD_CU_INS][TFD_CU_RANK];
 } tfd_cu_elementwise;
 
+/* Several elementwise ops: as above, of more inputs and outputs. */
+enum { TFD_CU_FUSED_INS = 16, TFD_CU_FUSED_OUTS = 8 };
+typedef struct tfd_cu_fused {
+  void *out[TFD_CU_FUSED_OUTS];
+  const void *in[TFD_CU_FUSED_INS];
+  int64_t n;
+  int32_t rank;
+  int32_t scalar;
+  int32_t vector;
+  int64_t dims[TFD_CU_RANK];
+  int64_t strides[TFD_CU_FUSED_INS][TFD_CU_RANK];
+} tfd_cu_fused;
+
 /* Sum of dense inputs, in their order. */
 enum { TFD_CU_SUMMANDS = 16 };
 typedef struct tfd_cu_sum {
@@ -417,8 +430,7 @@ typedef struct tfd_cu_dropout {
 } tfd_cu_dropout;
 
 /* Random numbers: block b of the stream makes elements 4 b .. 4 b + 3, of
- *8-byte
- ** elements and whole numbers 2 b and 2 b + 1. */
+** 8-byte elements and whole numbers 2 b and 2 b + 1. */
 enum { TFD_CU_UNIFORM, TFD_CU_NORMAL, TFD_CU_TRUNCATED };
 typedef struct tfd_cu_draw {
   void *out;
@@ -433,19 +445,5 @@ typedef struct tfd_cu_draw {
   int32_t what;
   int32_t bits; /* of a uniform draw */
 } tfd_cu_draw;
-
-/* Rows moved by index: out[o][k][i] = in[o][index[k]][i]. */
-typedef struct tfd_cu_gather {
-  void *out;
-  const void *in;
-  const void *index;
-  int64_t outer;
-  int64_t count; /* indices */
-  int64_t bound; /* rows of the input */
-  int64_t inner; /* units of `size` bytes in a row */
-  int32_t size;
-  int32_t wide; /* indices are int64, else int32 */
-  uint64_t *error;
-} tfd_cu_gather;
 
 #endif

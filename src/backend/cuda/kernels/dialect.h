@@ -12,10 +12,17 @@
 
 #include <stdint.h>
 
+/* Where the toolkit's headers are not at hand (programs made at run time). */
+#ifdef __CUDACC_RTC__
+#define TFD_OWN_HALVES
+#endif
+
 #ifdef __CUDACC__
 
+#ifndef TFD_OWN_HALVES
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#endif
 
 #define KERNEL(threads, name) \
   extern "C" __global__ void __launch_bounds__(threads) name
@@ -73,8 +80,12 @@ DEVICE uint64_t high_product(uint64_t x, uint64_t y) {
 #endif
 }
 
+#ifdef TFD_OWN_HALVES
+#include "backend/cuda/kernels/halves.h"
+#else
 typedef __half f16;
 typedef __nv_bfloat16 bf16;
+#endif
 
 /* The type a stored type is computed in: float32 for the half types. */
 template <class T> struct wide_of { typedef T type; };
@@ -104,18 +115,24 @@ template <class T, class W> DEVICE T narrow(W x) {
   return narrowing<T>::of(x);
 }
 
-/* Rounded once, from float32 and from float64. */
+/* Rounded once, from float32 and from float64; integers by way of float32. */
 DEVICE f16 half_of(float x) {
   return __float2half_rn(x);
 }
 DEVICE f16 half_of(double x) {
   return __double2half(x);
 }
+DEVICE f16 half_of(int64_t x) {
+  return __float2half_rn((float)x);
+}
 DEVICE bf16 bfloat_of(float x) {
   return __float2bfloat16_rn(x);
 }
 DEVICE bf16 bfloat_of(double x) {
   return __double2bfloat16(x);
+}
+DEVICE bf16 bfloat_of(int64_t x) {
+  return __float2bfloat16_rn((float)x);
 }
 
 /* This thread's first element and how many threads there are. */
@@ -127,8 +144,7 @@ DEVICE int64_t thread_count() {
 }
 
 /* i / d of numbers that are not negative. Most fit 32 bits, and dividing 64
- *takes
- ** ten times as long. */
+** takes ten times as long. */
 DEVICE int64_t quotient(int64_t i, int64_t d) {
   if ((uint64_t)(i | d) >> 32 == 0) return (uint32_t)i / (uint32_t)d;
   return i / d;

@@ -1,36 +1,13 @@
 /* Elementwise ops: one kernel for each type and form, which branches on the op;
 ** the branch is the same for all threads and costs little beside memory.
 ** Cost: each input and output element once over the bus, 16 bytes at a time
-** where all are dense. */
+** where all are dense.
+** Compiled without contraction: a product and a sum round twice, as where they
+** are two ops. */
+#include "backend/cuda/kernels/functions.h"
 #include "backend/cuda/kernels/loops.h"
 
-#include <math.h>
-
-template <class T> DEVICE T sigmoid_of(T x) {
-  T e = exp(-fabs(x));
-
-  return x < 0 ? e / (1 + e) : 1 / (1 + e);
-}
-template <class T> DEVICE T softplus_of(T x) {
-  return (x > 0 ? x : (x != x ? x : (T)0)) + log1p(exp(-fabs(x)));
-}
-template <class T> DEVICE T floor_mod(T x, T y) {
-  T r = fmod(x, y);
-
-  return r != 0 && (y < 0) != (r < 0) ? r + y : r;
-}
-/* Counts outside the type are clamped. */
-template <class T> DEVICE int shift_of(T y) {
-  const int most = (int)sizeof(T) * 8 - 1;
-
-  return y < 0 ? 0 : (y > most ? most : (int)y);
-}
-
-template <class T> struct unsigned_of { typedef uint32_t type; };
-template <> struct unsigned_of<int64_t> { typedef uint64_t type; };
-
-/* --- what is computed -------------------------------------------------------
- */
+/* --- what is computed ----------------------------------------------------- */
 
 struct float_unary {
   template <class T> DEVICE T body(int op, T x, T, T, T A) {
@@ -122,16 +99,11 @@ struct compare {
 
 struct clip {
   template <class T> DEVICE T of(int, T x, T low, T high, T) {
-    T y = x < low ? low : x;
-
-    return y > high ? high : y;
+    return clip_of(x, low, high);
   }
 };
 
-/* --- the loops --------------------------------------------------------------
- */
-
-template <class T, int N> struct alignas(sizeof(T) * N) pack { T v[N]; };
+/* --- the loops ------------------------------------------------------------ */
 
 /* Elements moved at once: 16 bytes of floats. Integers go one at a time: they
 ** are rare, and every form of a loop is code. */
@@ -227,8 +199,7 @@ INTS_TO_BOOL(compare, compare, 2)
 FLOATS(clip, clip, 3)
 INTS(clip, clip, 3)
 
-/* --- choosing: the condition is one byte, values are moved by their size ----
- */
+/* --- choosing: the condition is one byte, values are moved by their size -- */
 
 template <class T> DEVICE void choose(const tfd_cu_elementwise &a) {
   const uint8_t *c = (const uint8_t *)a.in[0];
@@ -257,8 +228,7 @@ CHOOSE(select_2, uint16_t)
 CHOOSE(select_4, uint32_t)
 CHOOSE(select_8, uint64_t)
 
-/* --- sums of several: half types are added in float32 and rounded once
- * --------- */
+/* --- sums of several: half types are added in float32 and rounded once ---- */
 
 DEVICE float plus(float x, float y) {
   return x + y;

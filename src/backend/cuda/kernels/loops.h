@@ -4,8 +4,8 @@
 #include "backend/cuda/kernels/dialect.h"
 
 /* Where the elements with row-major number `i` lie. */
-template <int INS>
-DEVICE void place(const tfd_cu_elementwise &a, int64_t i, int64_t *at) {
+template <int INS, class A>
+DEVICE void place(const A &a, int64_t i, int64_t *at) {
   for (int k = 0; k < INS; k++) at[k] = 0;
   for (int d = a.rank - 1; d >= 0; d--) {
     int64_t rest = quotient(i, a.dims[d]);
@@ -16,6 +16,19 @@ DEVICE void place(const tfd_cu_elementwise &a, int64_t i, int64_t *at) {
   }
 }
 
+/* Likewise where rank 0 says that all are dense or one element. */
+template <int INS, class A>
+DEVICE void places(const A &a, int64_t i, int64_t *at) {
+  if (a.rank > 0) {
+    place<INS>(a, i, at);
+  } else {
+    for (int k = 0; k < INS; k++) at[k] = a.scalar >> k & 1 ? 0 : i;
+  }
+}
+
+/* Elements that are moved at once. */
+template <class T, int N> struct alignas(sizeof(T) * N) pack { T v[N]; };
+
 /* Elements `first` and on, one at a time. */
 template <class F, class In, class Out, int INS>
 DEVICE void single(const tfd_cu_elementwise &a, int64_t first) {
@@ -25,11 +38,7 @@ DEVICE void single(const tfd_cu_elementwise &a, int64_t first) {
     W x[3] = {};
     int64_t at[INS];
 
-    if (a.rank > 0) {
-      place<INS>(a, i, at);
-    } else {
-      for (int k = 0; k < INS; k++) at[k] = a.scalar >> k & 1 ? 0 : i;
-    }
+    places<INS>(a, i, at);
     for (int k = 0; k < INS; k++) x[k] = widen(((const In *)a.in[k])[at[k]]);
     ((Out *)a.out)[i] = narrow<Out>(F::of(a.op, x[0], x[1], x[2], (W)a.a));
   }

@@ -77,18 +77,17 @@ template <class T> DEVICE void one_hot(const tfd_cu_one_hot &a) {
 SIZES(lay)
 SIZES(one_hot)
 
-/* --- conversion --------------------------------------------------------------
- */
+/* --- conversion ----------------------------------------------------------- */
 
 template <class T> DEVICE void cast_reals(const tfd_cu_move &a) {
   for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
-    put_real(a.out, i, a.to, widen(((const T *)a.in)[place_of(a, i)]));
+    put(a.out, i, a.to, widen(((const T *)a.in)[place_of(a, i)]));
   }
 }
 
 template <class T> DEVICE void cast_wholes(const tfd_cu_move &a) {
   for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
-    put_whole(a.out, i, a.to, (int64_t)((const T *)a.in)[place_of(a, i)]);
+    put(a.out, i, a.to, (int64_t)((const T *)a.in)[place_of(a, i)]);
   }
 }
 
@@ -110,20 +109,19 @@ CAST(cast_u8, wholes, uint8_t)
 /* One number, rounded once, to all elements. */
 KERNEL(256, fill)(const tfd_cu_move a) {
   for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
-    put_real(a.out, i, a.to, a.value);
+    put(a.out, i, a.to, a.value);
   }
 }
 END_KERNEL(256, fill)
 
 KERNEL(256, range)(const tfd_cu_range a) {
   for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
-    put_real(a.out, i, a.dtype, times_plus((double)i, a.delta, a.start));
+    put(a.out, i, a.dtype, times_plus((double)i, a.delta, a.start));
   }
 }
 END_KERNEL(256, range)
 
-/* --- padding
- * ------------------------------------------------------------------- */
+/* --- padding -------------------------------------------------------------- */
 
 template <class T> DEVICE void pad(const tfd_cu_pad &a) {
   for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
@@ -142,7 +140,7 @@ template <class T> DEVICE void pad(const tfd_cu_pad &a) {
     if (inside) {
       ((T *)a.out)[i] = ((const T *)a.in)[from];
     } else {
-      put_real(a.out, i, a.dtype, a.value);
+      put(a.out, i, a.dtype, a.value);
     }
   }
 }

@@ -1,5 +1,5 @@
-/* Bias, dropout, and rows chosen by index. */
-#include "backend/cuda/kernels/numbers.h"
+/* Bias and dropout. */
+#include "backend/cuda/kernels/dialect.h"
 #include "backend/cuda/kernels/philox.h"
 
 template <class T> DEVICE void bias(const tfd_cu_bias &a) {
@@ -26,8 +26,7 @@ BIAS(f64, double)
 BIAS(f16, f16)
 BIAS(bf16, bf16)
 
-/* --- dropout
- * ------------------------------------------------------------------ */
+/* --- dropout -------------------------------------------------------------- */
 
 template <class T> DEVICE void dropout(const tfd_cu_dropout &a) {
   typedef typename wide_of<T>::type W;
@@ -55,34 +54,3 @@ DROPOUT(f32, float)
 DROPOUT(f64, double)
 DROPOUT(f16, f16)
 DROPOUT(bf16, bf16)
-
-/* --- gather
- * ------------------------------------------------------------------- */
-
-template <class U> DEVICE void gather(const tfd_cu_gather &a) {
-  int64_t n = a.outer * a.count * a.inner;
-
-  for (int64_t i = thread_index(); i < n; i += thread_count()) {
-    int64_t row = quotient(i, a.inner);
-    int64_t k = i - row * a.inner;
-    int64_t o = quotient(row, a.count);
-    int64_t which = row - o * a.count;
-    int64_t from = index_at(a.index, a.wide, which);
-
-    if (from < 0 || from >= a.bound) {
-      if (k == 0) note_bad(a.error, which, from);
-      continue;
-    }
-    ((U *)a.out)[i] = ((const U *)a.in)[(o * a.bound + from) * a.inner + k];
-  }
-}
-
-#define GATHER(name, U)                      \
-  KERNEL(256, name)(const tfd_cu_gather a) { \
-    gather<U>(a);                            \
-  }                                          \
-  END_KERNEL(256, name)
-GATHER(gather_1, uint8_t)
-GATHER(gather_2, uint16_t)
-GATHER(gather_4, uint32_t)
-GATHER(gather_8, uint64_t)

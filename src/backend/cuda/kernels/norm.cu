@@ -12,8 +12,7 @@ DEVICE int64_t divided(int64_t i, int64_t d) {
   return (uint32_t)i / (uint32_t)d;
 }
 
-/* --- sums for each channel
- * ------------------------------------------------------- */
+/* --- sums for each channel ------------------------------------------------ */
 
 /* A block sums one piece of `lanes` channels: its threads are rows of `lanes`
 ** neighbours. */
@@ -83,8 +82,7 @@ DEVICE void channel_sums(const tfd_cu_norm_sums &a) {
   }
 }
 
-/* --- channels' numbers
- * ------------------------------------------------------------ */
+/* --- channels' numbers ---------------------------------------------------- */
 
 template <class W>
 DEVICE void forward_of(const tfd_cu_norm_finish &a, int64_t c, double squares) {
@@ -104,8 +102,8 @@ DEVICE void forward_of(const tfd_cu_norm_finish &a, int64_t c, double squares) {
   work[c] = (W)m;
   work[2 * a.channels + c] = inv * (W)get_real(a.scale, c, a.weights);
   work[3 * a.channels + c] = (W)get_real(a.offset, c, a.weights);
-  put_real(a.saved, c, a.small, (W)m);
-  put_real(a.saved, a.channels + c, a.small, inv);
+  put(a.saved, c, a.small, (W)m);
+  put(a.saved, a.channels + c, a.small, inv);
   if (a.training && a.factor < 1) {
     double keep = 1 - a.factor;
 
@@ -113,8 +111,8 @@ DEVICE void forward_of(const tfd_cu_norm_finish &a, int64_t c, double squares) {
     wide = times_plus(get_real(a.old_variance, c, a.running), keep,
                       wide * a.factor);
   }
-  put_real(a.mean, c, a.weights, (W)m);
-  put_real(a.variance, c, a.weights, (W)wide);
+  put(a.mean, c, a.weights, (W)m);
+  put(a.variance, c, a.weights, (W)wide);
 }
 
 template <class W>
@@ -124,8 +122,8 @@ DEVICE void backward_of(const tfd_cu_norm_finish &a, int64_t c, double sum,
   double inv = (W)get_real(a.saved_in, a.channels + c, a.small);
   double share = (W)get_real(a.scale, c, a.weights) * inv;
 
-  put_real(a.dscale, c, a.weights, (W)(product * inv));
-  put_real(a.doffset, c, a.weights, (W)sum);
+  put(a.dscale, c, a.weights, (W)(product * inv));
+  put(a.doffset, c, a.weights, (W)sum);
   work[c] = (W)get_real(a.saved_in, c, a.small);
   work[a.channels + c] = (W)share;
   work[2 * a.channels + c] =
@@ -149,8 +147,8 @@ template <class W, int OP> DEVICE void finish(const tfd_cu_norm_finish &a) {
     } else if (OP == TFD_CU_NORM_BACKWARD) {
       backward_of<W>(a, c, p, q);
     } else {
-      put_real(a.doffset, c, a.weights, (W)p);
-      put_real(a.dscale, c, a.weights, (W)q);
+      put(a.doffset, c, a.weights, (W)p);
+      put(a.dscale, c, a.weights, (W)q);
     }
   }
 }
@@ -191,8 +189,7 @@ template <class T> DEVICE void apply(const tfd_cu_norm_apply &a) {
   }
 }
 
-/* --- rows
- * ---------------------------------------------------------------------- */
+/* --- rows ----------------------------------------------------------------- */
 
 /* Element k of a row: where it lies, and its place in scale and offset. */
 DEVICE int64_t row_place(const tfd_cu_norm_rows &a, int64_t base, int64_t group,
@@ -228,8 +225,8 @@ DEVICE void row_forward(const tfd_cu_norm_rows &a, int64_t row, int64_t base,
   squares = team<double, G>::all_sum(squares, shared);
   inv = (W)inverse_root(times_plus(squares, a.share, a.epsilon));
   if (lane == 0) {
-    put_real(a.mean, row, a.small, m);
-    put_real(a.inv, row, a.small, inv);
+    put(a.mean, row, a.small, m);
+    put(a.inv, row, a.small, inv);
   }
   for (int64_t k = lane; k < a.count; k += G) {
     int64_t at = row_place(a, base, group, k, &w);

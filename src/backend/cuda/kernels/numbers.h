@@ -11,7 +11,13 @@ DEVICE int64_t whole_of(W x, double low, double high, int64_t most) {
   return (double)x >= high ? most : (int64_t)x;
 }
 
-template <class W> DEVICE void put_real(void *out, int64_t i, int to, W x) {
+/* Integers keep their low bits. */
+DEVICE int64_t whole_of(int64_t x, double, double, int64_t) {
+  return x;
+}
+
+/* Element i of type `to`, from a float32, a float64 or an int64. */
+template <class W> DEVICE void put(void *out, int64_t i, int to, W x) {
   switch (to) {
   case TFD_CU_FLOAT32:
     ((float *)out)[i] = (float)x;
@@ -40,40 +46,6 @@ template <class W> DEVICE void put_real(void *out, int64_t i, int to, W x) {
     break;
   case TFD_CU_UINT8:
     ((uint8_t *)out)[i] = (uint8_t)whole_of(x, 0, 255, 255);
-    break;
-  default:
-    ((uint8_t *)out)[i] = x != 0;
-  }
-}
-
-DEVICE void put_whole(void *out, int64_t i, int to, int64_t x) {
-  switch (to) {
-  case TFD_CU_FLOAT32:
-    ((float *)out)[i] = (float)x;
-    break;
-  case TFD_CU_FLOAT64:
-    ((double *)out)[i] = (double)x;
-    break;
-  case TFD_CU_FLOAT16:
-    ((f16 *)out)[i] = __float2half_rn((float)x);
-    break;
-  case TFD_CU_BFLOAT16:
-    ((bf16 *)out)[i] = __float2bfloat16_rn((float)x);
-    break;
-  case TFD_CU_INT8:
-    ((int8_t *)out)[i] = (int8_t)x;
-    break;
-  case TFD_CU_INT16:
-    ((int16_t *)out)[i] = (int16_t)x;
-    break;
-  case TFD_CU_INT32:
-    ((int32_t *)out)[i] = (int32_t)x;
-    break;
-  case TFD_CU_INT64:
-    ((int64_t *)out)[i] = x;
-    break;
-  case TFD_CU_UINT8:
-    ((uint8_t *)out)[i] = (uint8_t)x;
     break;
   default:
     ((uint8_t *)out)[i] = x != 0;

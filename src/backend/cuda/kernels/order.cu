@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* --- keys
- * ---------------------------------------------------------------------- */
+/* --- keys ----------------------------------------------------------------- */
 
 DEVICE uint64_t key_of(double x) {
   const uint64_t sign = (uint64_t)1 << 63;
@@ -90,8 +89,7 @@ KERNEL(256, keys_8)(const tfd_cu_keys a) {
 }
 END_KERNEL(256, keys_8)
 
-/* --- one pass: four bits
- * --------------------------------------------------------- */
+/* --- one pass: four bits -------------------------------------------------- */
 
 typedef uint32_t tally[TFD_CU_DIGITS][TFD_CU_THREADS];
 
@@ -230,8 +228,7 @@ template <class K> DEVICE void radix_place(const tfd_cu_radix &a) {
 RADIX(4, uint32_t)
 RADIX(8, uint64_t)
 
-/* --- results
- * -------------------------------------------------------------------- */
+/* --- results -------------------------------------------------------------- */
 
 /* The first `kept` of each row, and where they were. */
 template <class T> DEVICE void take(const tfd_cu_take &a) {
@@ -283,7 +280,7 @@ KERNEL(256, search)(const tfd_cu_search a) {
         n = half;
       }
     }
-    put_whole(a.out, i, a.out_dtype, low);
+    put(a.out, i, a.out_dtype, low);
   }
 }
 END_KERNEL(256, search)

@@ -10,8 +10,7 @@ DEVICE uint64_t bits53(const uint32_t *words, int i) {
   return ((uint64_t)words[2 * i + 1] << 32 | words[2 * i]) >> 11;
 }
 
-/* --- a block of numbers ------------------------------------------------------
- */
+/* --- a block of numbers --------------------------------------------------- */
 
 DEVICE void uniform(const tfd_cu_draw &a, const uint32_t words[4], float *x) {
   float unit = 1.0f / (float)(1 << a.bits);
@@ -110,9 +109,7 @@ DEVICE void truncated(const tfd_cu_draw &a, const uint32_t words[4],
   }
 }
 
-/* --- kernels
- * ------------------------------------------------------------------
- */
+/* --- kernels -------------------------------------------------------------- */
 
 template <class T> DEVICE void draw(const tfd_cu_draw &a) {
   typedef typename wide_of<T>::type W;

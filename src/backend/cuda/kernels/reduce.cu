@@ -204,8 +204,7 @@ REDUCE(i32, int32_t, int64_t)
 REDUCE(i64, int64_t, int64_t)
 REDUCE(u8, uint8_t, int64_t)
 
-/* --- the position of the largest or smallest
- * ------------------------------------ */
+/* --- the position of the largest or smallest ------------------------------ */
 
 /* One warp's worth of threads would do for short axes; a thread for each
 ** output is enough: outputs are many where this is used. NaN never wins, the

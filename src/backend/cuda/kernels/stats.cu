@@ -86,7 +86,7 @@ DEVICE void put(const tfd_cu_reduce &a, int64_t k, piece p) {
   if (has_mean(a.op)) x = p.sum / a.divide;
   if (a.op == TFD_CU_LOGSUMEXP) x = log(p.sum) + shift_of(p.centre);
   if (a.op == TFD_CU_STD || a.op == TFD_CU_NORM) x = sqrt(x);
-  put_real(a.out, k, a.dtype, x);
+  put(a.out, k, a.dtype, x);
 }
 
 DEVICE void store(const tfd_cu_reduce &a, int64_t k, int64_t part, piece p) {
