@@ -41,6 +41,16 @@ describe("sums between GPUs by NCCL #once", function()
     end
   end)
 
+  it("are the same whenever their work is done: at once, meanwhile", function()
+    local want = standins.script(standins.TRAINING:format '"/cpu:0"', "")
+    for _, mode in ipairs { "serial", "alone" } do
+      local got = on_standins(standins.TRAINING:format '"/gpu:0", "/gpu:1"',
+        "TFD_STANDIN_MODE=" .. mode)
+      assert.equal(0, got.code, mode .. got.err)
+      assert.equal("", standins.apart(want.out, got.out), mode)
+    end
+  end)
+
   it("are told when a GPU fails, and go on with new connections", function()
     -- The first one is made before any of the script's.
     local r = on_standins(STEPS, "TFD_STANDIN_NCCL=error=3,once=1")

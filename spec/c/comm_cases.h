@@ -324,6 +324,78 @@ static inline void case_several(const world *w) {
   }
 }
 
+/* Sums of two groups, two of each, which every process waits for in an order of
+** its own. */
+static inline void case_two_groups(const world w[2], bool backwards) {
+  pieces p[4];
+  tfd__ticket *t[4];
+  int i;
+
+  for (i = 0; i < 4; i++) {
+    tfd__collective c =
+        collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p[i], &p[i]);
+
+    make_pieces(&w[i % 2], &p[i], TFD_FLOAT32, 200000 + i);
+    fill_pieces(&w[i % 2], &p[i], c.op);
+    if (tfd__group_begin(w[i % 2].group, &c, &t[i]) != TFD_OK) {
+      fail_msg("%s", tfd_error_message());
+    }
+  }
+  for (i = 0; i < 4; i++) {
+    int k = backwards ? 3 - i : i;
+
+    if (tfd__ticket_wait(t[k], tfd__deadline_in(120)) != TFD_OK) {
+      fail_msg("%s", tfd_error_message());
+    }
+    expect_run(&w[k % 2], &p[k].list[0], 0, 200000 + k, -1, 0, TFD_REDUCE_SUM);
+    tfd__ticket_end(t[k]);
+    drop_pieces(&w[k % 2], &p[k]);
+  }
+}
+
+/* A sum of n elements in w that is begun, and its end. */
+typedef struct begun {
+  const world *w;
+  int64_t n;
+  pieces p;
+  tfd__ticket *ticket;
+} begun;
+
+static inline void begin_sum(begun *b, const world *w, int64_t n) {
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &b->p, &b->p);
+
+  b->w = w;
+  b->n = n;
+  make_pieces(w, &b->p, TFD_FLOAT32, n);
+  fill_pieces(w, &b->p, c.op);
+  if (tfd__group_begin(w->group, &c, &b->ticket) != TFD_OK) {
+    fail_msg("%s", tfd_error_message());
+  }
+}
+
+static inline void end_sum(begun *b) {
+  if (tfd__ticket_wait(b->ticket, tfd__deadline_in(120)) != TFD_OK) {
+    fail_msg("%s", tfd_error_message());
+  }
+  expect_run(b->w, &b->p.list[0], 0, b->n, -1, 0, TFD_REDUCE_SUM);
+  tfd__ticket_end(b->ticket);
+  drop_pieces(b->w, &b->p);
+}
+
+/* Two groups, where some processes wait in the first before they begin in the
+** second, and the others wait in the second for these. */
+static inline void case_other_order(const world w[2], bool at_once, int64_t n) {
+  begun first;
+  begun second;
+
+  begin_sum(&first, &w[0], n);
+  if (at_once) end_sum(&first);
+  begin_sum(&second, &w[1], n + 1);
+  end_sum(&second);
+  if (!at_once) end_sum(&first);
+}
+
 /* --- all of them ---------------------------------------------------------- */
 
 /* Runs that are shared among devices are tried for one dtype of each way. */

@@ -1,8 +1,7 @@
 /* Groups of processes for the specs of their providers: each process is a fork
 ** of the spec, ends with a status, and has a deadline. `tested` names the
 ** provider. What must happen when one of them goes away, hangs or says
-*something
-** else is the same for all providers. */
+** something else is the same for all providers. */
 #ifndef SPEC_COMM_PROCESSES_H
 #define SPEC_COMM_PROCESSES_H
 
@@ -12,29 +11,15 @@
 
 #include "base/failpoint.h"
 #include "comm/comm.h"
+#include "comm_addresses.h"
 #include "comm_cases.h"
 
 static const char *tested;
 
-enum { MOST = 5, LONGEST_S = 300 };
-
-/* A loopback address that only this test has, so that no other program holds
-** its ports. */
-static char addresses[MOST][32];
-static const char *address_list[MOST];
+enum { LONGEST_S = 300 };
 
 static inline void make_addresses(void) {
-  static int next = 20000;
-  int pid = (int)getpid();
-  int i;
-
-  next += MOST;
-  for (i = 0; i < MOST; i++) {
-    (void)snprintf(addresses[i], sizeof addresses[i], "127.%d.%d.%d:%d",
-                   1 + (pid >> 16) % 200, (pid >> 8) & 255, 1 + pid % 250,
-                   next + i);
-    address_list[i] = addresses[i];
-  }
+  make_addresses_of((int)getpid());
 }
 
 static inline tfd__network network_of(int process, int processes) {
@@ -155,6 +140,45 @@ static inline void long_values_of_every_kind(void **state) {
     run_all(long_values, processes, 1);
   }
   run_all(long_values, 2, 2);
+}
+
+/* --- several under way ---------------------------------------------------- */
+
+/* Odd processes begin with the last. */
+static inline int several_under_way(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w[2] = {{0}};
+  int i;
+
+  for (i = 0; i < 2; i++) CHECK(open_world(&n, local, &w[i]) == TFD_OK);
+  case_two_groups(w, process % 2 == 1);
+  for (i = 0; i < 2; i++) tfd__release(w[i].group);
+  return 0;
+}
+
+/* Groups of all pairs of these providers. */
+static inline int orders_differ(int process, int processes, int local) {
+  static const char *const names[] = {"tcp", "shm", "hierarchical"};
+  tfd__network n = network_of(process, processes);
+  world w[3] = {{0}};
+  int i;
+  int k;
+
+  for (i = 0; i < 3; i++) {
+    tested = names[i];
+    CHECK(open_world(&n, local, &w[i]) == TFD_OK);
+  }
+  for (i = 0; i < 3; i++) {
+    for (k = 0; k < 3; k++) {
+      const world pair[2] = {w[i], w[k]};
+
+      if (i == k) continue;
+      case_other_order(pair, process % 2 == 1, 100);
+      case_other_order(pair, process % 2 == 0, 70000);
+    }
+  }
+  for (i = 0; i < 3; i++) tfd__release(w[i].group);
+  return 0;
 }
 
 /* --- failures ------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* Groups of processes that share memory: the case table, the same faults as
- *over
- ** sockets, deaths at any moment, the same bits as over TCP, and what is left
- ** behind. */
+** over sockets, deaths at any moment, the same bits as over TCP, and what is
+** left behind. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <sys/resource.h>
@@ -348,40 +347,10 @@ static void packs_are_reduced_where_they_are_wanted(void **state) {
 
 /* --- order ---------------------------------------------------------------- */
 
-/* Two sums under way; one process waits for the second one first. */
-static int out_of_order(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w = {0};
-  pieces p[2];
-  tfd__ticket *t[2];
-  int i;
-
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  for (i = 0; i < 2; i++) {
-    tfd__collective c =
-        collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p[i], &p[i]);
-
-    make_pieces(&w, &p[i], TFD_FLOAT32, 300000 + i);
-    fill_pieces(&w, &p[i], c.op);
-    CHECK(tfd__group_begin(w.group, &c, &t[i]) == TFD_OK);
-  }
-  for (i = 0; i < 2; i++) {
-    int k = process == 0 ? i : 1 - i;
-
-    CHECK(tfd__ticket_wait(t[k], tfd__deadline_in(60)) == TFD_OK);
-  }
-  for (i = 0; i < 2; i++) {
-    tfd__ticket_end(t[i]);
-    expect_run(&w, &p[i].list[0], 0, 300000 + i, -1, 0, TFD_REDUCE_SUM);
-    drop_pieces(&w, &p[i]);
-  }
-  tfd__release(w.group);
-  return 0;
-}
-
 static void tickets_are_waited_for_in_any_order(void **state) {
   (void)state;
-  run_all(out_of_order, 2, 1);
+  run_all(several_under_way, 2, 1);
+  run_all(several_under_way, 3, 2);
 }
 
 /* --- deaths --------------------------------------------------------------- */

@@ -92,36 +92,6 @@ static void every_way_adds_in_its_own_order(void **state) {
 
 /* --- several under way ---------------------------------------------------- */
 
-/* Sums of two groups, two of each, which every process waits for in an order of
-** its own: odd ones begin with the last. */
-static int several_under_way(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w[2] = {{0}};
-  pieces p[4];
-  tfd__ticket *t[4];
-  int i;
-
-  for (i = 0; i < 2; i++) CHECK(open_world(&n, local, &w[i]) == TFD_OK);
-  for (i = 0; i < 4; i++) {
-    tfd__collective c =
-        collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p[i], &p[i]);
-
-    make_pieces(&w[i % 2], &p[i], TFD_FLOAT32, 200000 + i);
-    fill_pieces(&w[i % 2], &p[i], c.op);
-    CHECK(tfd__group_begin(w[i % 2].group, &c, &t[i]) == TFD_OK);
-  }
-  for (i = 0; i < 4; i++) {
-    int k = process % 2 == 0 ? i : 3 - i;
-
-    CHECK(tfd__ticket_wait(t[k], tfd__deadline_in(120)) == TFD_OK);
-    expect_run(&w[k % 2], &p[k].list[0], 0, 200000 + k, -1, 0, TFD_REDUCE_SUM);
-    tfd__ticket_end(t[k]);
-    drop_pieces(&w[k % 2], &p[k]);
-  }
-  for (i = 0; i < 2; i++) tfd__release(w[i].group);
-  return 0;
-}
-
 static void collectives_are_waited_for_in_any_order(void **state) {
   (void)state;
   run_all(several_under_way, 2, 1);
@@ -129,6 +99,7 @@ static void collectives_are_waited_for_in_any_order(void **state) {
   tested = "ring";
   run_all(several_under_way, 4, 1);
   tested = "tcp";
+  run_all(orders_differ, 3, 1);
 }
 
 /* --- ordered faults ------------------------------------------------------- */

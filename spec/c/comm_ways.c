@@ -184,6 +184,27 @@ static void the_best_costs_least(void **state) {
   assert_null(tfd__costs_of("pigeons"));
 }
 
+/* Six processes on two hosts: three inside, two between; sums go directly. */
+static void costs_by_hosts_are_these(void **state) {
+  const tfd__costs in = {1, 0.5, 0.25, 0.125};
+  const tfd__costs out = {10, 5, 2.5, 1.25};
+  double n = 48;
+  double inside = 2 * (1 + 2 * 0.5) + 64 * 0.25 + 32 * 0.125;
+  double between = 2 * (10 + 5) + 48 * 2.5 + 24 * 1.25;
+  double back = 1 + 2 * 0.5 + 48 * 0.25;
+  double shared = 2 * (10 + 5 * 5) + 80 * 3 * 2.5 + 40 * 1.25;
+
+  (void)state;
+#define COST(expected, got) \
+  assert_float_equal((float)(expected), (float)(got), 1e-3f)
+  COST(inside + between + back, tfd__hosts_cost(&in, &out, 6, 2, n));
+  COST(inside + between + back, tfd__hosts_cost(&in, &out, 5, 2, n));
+  COST(shared, tfd__flat_cost(&out, 6, 2, n));
+  COST(between, tfd__hosts_cost(&in, &out, 2, 2, n));
+  COST(between, tfd__flat_cost(&out, 2, 2, n));
+#undef COST
+}
+
 static void names_come_back(void **state) {
   int way;
 
@@ -201,6 +222,7 @@ int main(void) {
       cmocka_unit_test(bytes_are_the_least_there_are),
       cmocka_unit_test(costs_are_these),
       cmocka_unit_test(the_best_costs_least),
+      cmocka_unit_test(costs_by_hosts_are_these),
       cmocka_unit_test(names_come_back),
   };
 

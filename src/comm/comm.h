@@ -43,6 +43,9 @@ typedef struct tfd__network {
   bool insecure;                /* none for others either */
   double start_timeout;         /* seconds to find all others; 0 = 300 */
   double beat_timeout; /* seconds of silence that a peer has at most; 0 = 10 */
+  /* (comm's own) These processes have met, as some of a greater group; NULL =
+  ** they have not. */
+  const struct tfd__circle *within;
 } tfd__network;
 
 typedef struct tfd__group_config {
@@ -55,6 +58,9 @@ typedef struct tfd__group_config {
                   ** most; 0 = 600 */
   double stall; /* seconds after which a wait says what it waits for; 0 = 30 */
   const tfd__network *network; /* NULL = all ranks are in this process */
+  /* Provider "staged": a number of what the processes must all open it for, to
+  ** open it at all; 0 = for itself. */
+  uint64_t wanted_for;
 } tfd__group_config;
 
 /* How far a process is with a group's collectives, as others are told. */
@@ -80,6 +86,7 @@ struct tfd__group {
   void *own; /* the provider's */
   tfd__group *next; /* of those with other processes; open.c's */
   bool unfit;       /* open found that the provider cannot serve these ranks */
+  bool inner;       /* another one has it for its own collectives */
   atomic_bool failed;
   tfd__mutex lock;
   tfd__error cause; /* under `lock`, as all that follows */
@@ -162,6 +169,9 @@ typedef struct tfd__collective {
   const int64_t *counts;
   int line;         /* script position, 0 = unknown */
   const char *file; /* interned, never freed */
+  /* tfd__collective_what, but for the dtype, of the one that it is a part of;
+  ** 0 = of none. */
+  uint64_t whole;
 } tfd__collective;
 
 /* Begin; the caller owns *ticket_p and ends it. ticket_p may be NULL when the
@@ -234,7 +244,7 @@ int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
 
 /* --- providers ------------------------------------------------------------ */
 
-#define TFD_PROVIDER_ABI 5
+#define TFD_PROVIDER_ABI 8
 
 /* How far a provider came at once. */
 typedef enum tfd__quick {
@@ -249,6 +259,8 @@ typedef struct tfd__world {
   int processes;
   const char *const *hosts; /* of each; texts and list live for ever */
 } tfd__world;
+
+typedef bool tfd__tend(void);
 
 /* Who does a group's collectives. A slot that may be NULL says so and gets a
 ** default when the provider is registered: callers test none for NULL. */
@@ -281,6 +293,11 @@ struct tfd__provider {
   ** the caller looks for failures and interrupts. Errors: the collective's.
   ** NULL, for ordered ones only = it is done when the devices are. */
   int (*wait)(tfd__ticket *t, tfd__deadline until, bool *done_p);
+  /* Move on for a moment what this provider's groups have under way: somebody
+  ** may wait there for who waits in another's. False when nothing needs it. The
+  ** thread's error stays what it is. Threads: any. NULL = all gets on by
+  ** itself. */
+  tfd__tend *tend;
   /* What would be waited for at once and is small: do it within the time of a
   ** few waits, without a ticket, if it can be done now; else `begin` follows.
   ** `number` is the ticket's then. Pieces were checked. Errors: the
@@ -337,15 +354,40 @@ extern const tfd__provider tfd__tcp_provider;
 extern const tfd__provider tfd__ring_provider;
 extern const tfd__provider tfd__halving_provider;
 extern const tfd__provider tfd__doubling_provider;
+/* Several processes of several hosts: sums inside these, then between them. */
+extern const tfd__provider tfd__hosts_provider;
+
+/* Several processes, through memory of their hosts and over one of these. */
+extern const tfd__provider tfd__staged_provider;
+
+/* Bytes that each process has for all others. */
+typedef struct tfd__exchange {
+  const char *what; /* in messages */
+  const void *mine;
+  size_t bytes; /* as many in each process */
+  void *all;    /* result: those of process p from p * bytes on */
+  int line;     /* script position, 0 = unknown */
+  const char *file;
+} tfd__exchange;
+
+/* Among the processes of a group of provider "staged". Blocks: until all have
+** come, or the group's timeout. Errors: of a collective. */
+int tfd__staged_exchange(tfd__group *g, const tfd__exchange *e);
+/* tfd__group_check of a group of provider "staged" and of what it is made of.
+** Threads: any. */
+int tfd__staged_check(tfd__group *g, const char *what);
+/* For providers made of another group: rc was its answer; if it has failed, g
+** fails with its cause. Returns the code of what the caller is told. */
+int tfd__group_fail_with(tfd__group *g, const tfd__group *other,
+                         const char *what, int rc);
 
 /* Add one to those that are built in; *p itself may go. A name that is there
 ** already is AlreadyExists. Threads: any. */
 int tfd__provider_register(const tfd__provider *p);
 /* The provider of this name, or, for NULL, the best below `score` that can
- *serve
- ** `config`: in a network the one that TFDIST_TRANSPORT names. Plug-ins are
- ** opened when they are named, by the caller or by the devices' back end.
- ** Errors: NotFound with what could be done; why a plug-in cannot be opened. */
+** serve `config`: in a network the one that TFDIST_TRANSPORT names. Plug-ins
+** are opened when they are named, by the caller or by the devices' back end.
+** Errors: NotFound with what could be done; why a plug-in cannot be opened. */
 int tfd__provider_find(const char *name, const tfd__group_config *config,
                        int score, const tfd__provider **provider_p);
 /* Errors: as find; FailedPrecondition for a provider that has no starter. */

@@ -9,6 +9,8 @@
 #include <stdio.h>
 
 #define SLICE_NS 20000000
+/* While groups of other providers need this thread. */
+#define SHORT_SLICE_NS 1000000
 /* A slice that took longer than this: the process was stopped meanwhile. */
 #define PAUSE_NS 5000000000
 
@@ -67,6 +69,10 @@ tfd__progress tfd__group_progress(tfd__group *g) {
   return p;
 }
 
+static bool is_recorded(const tfd__group *g) {
+  return !tfd__group_is_alone(g) && !g->inner;
+}
+
 /* A collective's place among the group's. */
 typedef struct place {
   uint64_t number;
@@ -86,12 +92,12 @@ static place enter(tfd__group *g, const tfd__collective *c) {
                                 .line = c->line,
                                 .file = c->file};
   tfd__unlock(&g->lock);
-  if (!tfd__group_is_alone(g)) at.flight = tfd__flight_begin(g, c, at.number);
+  if (is_recorded(g)) at.flight = tfd__flight_begin(g, c, at.number);
   return at;
 }
 
 static void note_end(const tfd__group *g, uint64_t flight, bool done) {
-  if (tfd__group_is_alone(g)) return;
+  if (!is_recorded(g)) return;
   tfd__flight_end(flight, done ? TFD_FLIGHT_DONE : TFD_FLIGHT_FAILED);
 }
 
@@ -226,10 +232,14 @@ static int look(tfd__ticket *t, tfd__deadline until) {
   return rc;
 }
 
-int tfd__ticket_test(tfd__ticket *t, bool *done_p) {
-  TFD_TRY(look(t, tfd__now_ns() + SLICE_NS / 200));
+int tfd__ticket_look(tfd__ticket *t, tfd__deadline until, bool *done_p) {
+  TFD_TRY(look(t, until));
   *done_p = t->done;
   return TFD_OK;
+}
+
+int tfd__ticket_test(tfd__ticket *t, bool *done_p) {
+  return tfd__ticket_look(t, tfd__now_ns() + SLICE_NS / 200, done_p);
 }
 
 static int missed(tfd__ticket *t) {
@@ -278,13 +288,16 @@ static void say_stall(tfd__ticket *t, int64_t begin, int64_t now,
 static int wait_until_done(tfd__ticket *t, tfd__deadline until) {
   int64_t begin = tfd__now_ns();
   int64_t say_at = begin + (int64_t)(t->group->stall * 1e9);
+  int64_t slice = SLICE_NS;
 
   for (;;) {
     int64_t now = tfd__now_ns();
     int64_t took = 0;
 
-    TFD_TRY(look(t, until - now > SLICE_NS ? now + SLICE_NS : until));
+    TFD_TRY(look(t, until - now > slice ? now + slice : until));
     if (t->done) return TFD_OK;
+    slice =
+        tfd__tend_others(t->group->provider->tend) ? SHORT_SLICE_NS : SLICE_NS;
     if (tfd__interrupt_get()) {
       return tfd__fail(TFD_CANCELLED, "%s: interrupted while waiting",
                        tfd__collective_name(t->kind));

@@ -93,6 +93,13 @@ int tfd__kept_ready(const tfd__kept *w, const tfd__group *g,
   return TFD_OK;
 }
 
+bool tfd__sum_grows(const tfd__group *g, const tfd__collective *c, int k) {
+  const tfd__view *v = tfd__given(g, c, k, 0)->view;
+  bool is_half = v->dtype == TFD_FLOAT16 || v->dtype == TFD_BFLOAT16;
+
+  return !is_half && tfd__sum_kernel(g, c->op, v->dtype) != NULL;
+}
+
 /* --- before --------------------------------------------------------------- */
 
 int tfd__kept_reduce(const tfd__kept *w, const tfd__group *g, int k,

@@ -57,7 +57,8 @@ int tfd_provider_plugin(const tfd__provider_host *given,
                        "made for table %d of providers, here it is %d",
                        TFD_PROVIDER_ABI, given->abi);
   }
-  host = given;
+  /* Asked again while threads of the plug-in run. */
+  if (host != given) host = given;
   TFD_TRY(TFD_LENT_OPEN());
   *provider_p = &TFD_LENT_PROVIDER;
   return TFD_OK;

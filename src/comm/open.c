@@ -183,6 +183,25 @@ int tfd__group_new(const tfd__group_config *config, tfd__group **group_p) {
   return rc;
 }
 
+int tfd__group_inner(const tfd__group_config *config, tfd__group **group_p) {
+  const tfd__provider *provider = NULL;
+  tfd__group *g = NULL;
+  int rc;
+
+  TFD_TRY(tfd__provider_find(config->provider, config, INT_MAX, &provider));
+  TFD_TRY(group_make(config, &g));
+  g->inner = true;
+  g->provider = provider;
+  rc = provider->open(g, config);
+  if (rc != TFD_OK) {
+    g->provider = NULL; /* only what was opened is closed */
+    tfd__release(g);
+    return rc;
+  }
+  *group_p = g;
+  return TFD_OK;
+}
+
 int tfd__group_solo(tfd__group **group_p) {
   tfd__group_config config = {.local = 1, .size = 1};
 

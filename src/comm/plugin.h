@@ -8,6 +8,7 @@
 
 #include "base/environment.h"
 #include "comm/private.h"
+#include "comm/ways.h"
 
 typedef struct tfd__provider_host {
   int abi; /* TFD_PROVIDER_ABI; first for ever */

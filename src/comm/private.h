@@ -22,6 +22,13 @@ tfd__gotten(const tfd__group *g, const tfd__collective *c, int k, int i) {
   return &c->out[(ptrdiff_t)k * g->local + i];
 }
 
+/* A group for a greater one's own collectives, which have met by that
+** (config->network->within). Nobody else hears of it, no record has it, and it
+** is failed by who has it. Errors: as tfd__group_new. */
+int tfd__group_inner(const tfd__group_config *config, tfd__group **group_p);
+/* As far as a collective goes until then. Errors: as tfd__ticket_test. */
+int tfd__ticket_look(tfd__ticket *t, tfd__deadline until, bool *done_p);
+
 /* Begin a collective of a group whose ranks are all here, in the shared
 ** provider's way. */
 int tfd__shared_run(tfd__group *g, const tfd__collective *c);
@@ -29,6 +36,11 @@ int tfd__shared_run(tfd__group *g, const tfd__collective *c);
 /* Fill the empty slots of a provider's table. Errors: FailedPrecondition for a
 ** table of another version or without what has no default. */
 int tfd__provider_complete(tfd__provider *p);
+
+/* A provider's tend, NULL or not, is one of all; */
+void tfd__tended(tfd__tend *tend);
+/* all of them are called but `own`. True when one had something to do. */
+bool tfd__tend_others(tfd__tend *own);
 
 /* Can the plug-in be opened, and is its table of this version? Errors: why
 ** not. */
@@ -66,6 +78,9 @@ int tfd__reduce_runs(const tfd__collective *c, const tfd__run_of *in, int n,
 /* The kernel that adds up elements on the calling thread; NULL = the devices
 ** must, or it is no sum of numbers that are added as they are. */
 tfd__kernel tfd__sum_kernel(const tfd__group *g, tfd_reduce_op op, int dtype);
+/* May sums of value k be added up further as they come? Not halves, which would
+** lose what their sums' last bits are. */
+bool tfd__sum_grows(const tfd__group *g, const tfd__collective *c, int k);
 /* to = the sum or mean of n runs of its length, of which it may be one, by that
 ** kernel; into `twins` too. The devices are done with them. */
 int tfd__sum_now(tfd__kernel kernel, const tfd__collective *c,
@@ -104,6 +119,27 @@ tfd__stretch tfd__gathered(const tfd__group *g, const tfd__collective *c, int k,
 /* What the first rank here has got (what this process gave itself it need not
 ** have got) to all ranks here. */
 int tfd__kept_spread(const tfd__kept *w, const tfd__group *g);
+
+/* --- control beside providers that have none (tcp/control.c) -------------- */
+
+typedef struct tfd__mesh tfd__mesh;
+
+/* Give `bytes` of this process to all, and take those of all, one behind the
+** other, by the provider's own means. */
+typedef int tfd__tell(void *arg, const void *mine, void *all, size_t bytes);
+
+/* Heartbeats, aborts and farewells between all processes of the world, over
+** TCP. *control_p stays NULL where it cannot be had, which is said once. The
+** group may fail as soon as it is set.
+** Blocks: until all processes have come to it. Errors: tell's. */
+int tfd__control_open(tfd__group *g, const tfd__group_config *config,
+                      const tfd__world *w, tfd__tell *tell, void *arg,
+                      tfd__mesh **control_p);
+/* NULL is allowed in all of these: nothing happens, and nobody is late. */
+void tfd__control_close(tfd__mesh *control);
+void tfd__control_abort(tfd__mesh *control, const tfd__error *cause);
+void tfd__control_late(tfd__mesh *control, uint64_t number, char *text,
+                       size_t bytes);
 
 /* --- collectives in numbers and words (words.c) --------------------------- */
 

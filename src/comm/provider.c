@@ -27,6 +27,7 @@ static const tfd__provider *find(const char *name) {
 
 static int add(const tfd__provider *p) {
   TFD_TRY(tfd__provider_complete(memcpy(&list[count], p, sizeof *p)));
+  tfd__tended(list[count].tend);
   count++;
   return TFD_OK;
 }
@@ -38,7 +39,9 @@ static int add_built_in(void) {
   TFD_TRY(add(&tfd__tcp_provider));
   TFD_TRY(add(&tfd__ring_provider));
   TFD_TRY(add(&tfd__halving_provider));
-  return add(&tfd__doubling_provider);
+  TFD_TRY(add(&tfd__doubling_provider));
+  TFD_TRY(add(&tfd__staged_provider));
+  return add(&tfd__hosts_provider);
 }
 
 /* Later members are looked at only when the first one fits. */
@@ -190,11 +193,16 @@ static int find_or_open(const char *name, const tfd__provider **provider_p) {
 
 /* --- finding -------------------------------------------------------------- */
 
+/* One between hosts serves devices whose memory it does not reach, too, if it
+** can serve the hosts: opening the group will tell. */
 static int find_named(const char *name, const tfd__group_config *config,
                       const tfd__provider **provider_p) {
   const tfd__provider *p = NULL;
 
   TFD_TRY(find_or_open(name, &p));
+  if (!p->ordered && tfd__staged_provider.can(config) == TFD_OK) {
+    return find_or_open(tfd__staged_provider.name, provider_p);
+  }
   TFD_TRY(p->can(config));
   *provider_p = p;
   return TFD_OK;

@@ -142,3 +142,20 @@ int tfd_collective_cost(const char *way, int processes, double bytes,
   *seconds_p = tfd__way_cost(w, &c, processes, bytes);
   return TFD_OK;
 }
+
+int tfd_hosts_cost(int processes, int hosts, double bytes, double *by_hosts_p,
+                   double *flat_p) {
+  TFD_GIVEN_POINTER(by_hosts_p);
+  TFD_GIVEN_POINTER(flat_p);
+
+  if (hosts < 1 || hosts > processes) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "hosts_cost: %d hosts for %d processes; expected 1 to as "
+                     "many",
+                     hosts, processes);
+  }
+  *by_hosts_p = tfd__hosts_cost(tfd__costs_of("shm"), tfd__costs_of("tcp"),
+                                processes, hosts, bytes);
+  *flat_p = tfd__flat_cost(tfd__costs_of("tcp"), processes, hosts, bytes);
+  return TFD_OK;
+}

@@ -226,3 +226,28 @@ tfd__way tfd__way_best(const tfd__costs *c, int processes, double bytes,
   }
   return (tfd__way)best;
 }
+
+static double in_order(const tfd__costs *c, int processes, double bytes) {
+  return tfd__way_cost(tfd__way_best(c, processes, bytes, false), c, processes,
+                       bytes);
+}
+
+static int most_of_host(int processes, int hosts) {
+  return (processes + hosts - 1) / hosts;
+}
+
+double tfd__hosts_cost(const tfd__costs *inside, const tfd__costs *between,
+                       int processes, int hosts, double bytes) {
+  int most = most_of_host(processes, hosts);
+  double back = most > 1 ? of_all(inside, 1, most - 1, bytes, 0) : 0;
+
+  return in_order(inside, most, bytes) + in_order(between, hosts, bytes) + back;
+}
+
+double tfd__flat_cost(const tfd__costs *between, int processes, int hosts,
+                      double bytes) {
+  tfd__costs shared = *between;
+
+  shared.byte *= most_of_host(processes, hosts);
+  return in_order(&shared, processes, bytes);
+}

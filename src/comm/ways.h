@@ -64,6 +64,13 @@ const tfd__costs *tfd__costs_of(const char *transport);
 /* Until all have the sum of `bytes` from each. */
 double tfd__way_cost(tfd__way way, const tfd__costs *c, int processes,
                      double bytes);
+/* The same by hosts, of which each has as many processes as the others or one
+** less: inside them, between their first ones, and back, each time in order. */
+double tfd__hosts_cost(const tfd__costs *inside, const tfd__costs *between,
+                       int processes, int hosts, double bytes);
+/* In order between all of them, where those of one host share its wire. */
+double tfd__flat_cost(const tfd__costs *between, int processes, int hosts,
+                      double bytes);
 /* The cheapest; `any`: sums may grow on the way, in any order. */
 tfd__way tfd__way_best(const tfd__costs *c, int processes, double bytes,
                        bool any);

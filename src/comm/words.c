@@ -22,6 +22,7 @@ const char *tfd__collective_name(tfd__collective_kind kind) {
 uint64_t tfd__collective_what(const tfd__collective *c, int dtype) {
   uint64_t name = tfd__crc32c(0, c->what, strlen(c->what)) & 0xffff;
 
+  if (c->whole != 0) return c->whole | (uint64_t)dtype << 16;
   return (uint64_t)c->kind | (uint64_t)c->op << 8 | (uint64_t)dtype << 16 |
          (uint64_t)c->root << 24 | name << 40;
 }

@@ -1,15 +1,14 @@
-/* What the thread does for a group: communicators, checks, data, notes.
+/* What is done for a group: communicators, rounds, data, notes.
 **
-** Each collective begins with a check: the least of all processes' hashes and
-** of their complements, so that each sees whether all are equal. Where they are
-** not, the processes tell each other what they call, and all fail with the same
-** words. Notes, sent once at the most, say that a process has let go of the
-** group, or why the group has failed there. */
+** Each collective begins with a round, after which each process knows whether
+** all call the same. Where they do not, the processes tell each other what they
+** call, and all fail with the same words. Notes, sent once at the most, say
+** that a process has let go of the group, or why the group has failed there. */
 #include <string.h>
 
 #include "comm/mpi/mpi.h"
 
-enum { TAG = 1, COMPARE_SECONDS = 5 };
+enum { TAG = 1, COMPARE_SECONDS = 5, HAD_FAILED = -1 };
 
 void tfd__mpi_group_free(tfd__mpi_group *g) {
   tfd__error_free(&g->error);
@@ -17,28 +16,9 @@ void tfd__mpi_group_free(tfd__mpi_group *g) {
   tfd__free(g->sends);
   tfd__free(g->ended);
   tfd__free(g->calls);
+  tfd__free(g->statuses);
+  tfd__free(g->cards);
   tfd__free(g);
-}
-
-void tfd__mpi_fail(tfd__mpi_group *g, bool tell) {
-  tfd__error now = {0};
-  bool first = false;
-
-  tfd__error_save(&now);
-  tfd__lock(&tfd__mpi.lock);
-  first = g->error.code == TFD_OK;
-  if (first) {
-    g->error = now;
-    g->tell = tell;
-    tfd__mpi_wake();
-  }
-  tfd__unlock(&tfd__mpi.lock);
-  if (!first) tfd__error_free(&now);
-}
-
-static void fail_call(tfd__mpi_group *g, const char *call, int code) {
-  (void)tfd__mpi_error(call, code);
-  tfd__mpi_fail(g, true);
 }
 
 /* --- opening ----------------------------------------------------------------
@@ -50,7 +30,7 @@ static bool test(tfd__mpi_group *g, MPI_Request *r) {
 
   if (*r == MPI_REQUEST_NULL) return true;
   code = MPI_Test(r, &done, MPI_STATUS_IGNORE);
-  if (code != MPI_SUCCESS) fail_call(g, "MPI_Test", code);
+  if (code != MPI_SUCCESS) tfd__mpi_fail_call(g, "MPI_Test", code);
   return code == MPI_SUCCESS && done != 0;
 }
 
@@ -76,7 +56,7 @@ static bool make(tfd__mpi_group *g) {
       int code = MPI_Comm_idup(tfd__mpi.comm, comms[i], &g->making[i]);
 
       if (code != MPI_SUCCESS) {
-        fail_call(g, "MPI_Comm_idup", code);
+        tfd__mpi_fail_call(g, "MPI_Comm_idup", code);
         return false;
       }
     }
@@ -90,6 +70,34 @@ static bool make(tfd__mpi_group *g) {
   tfd__mpi_wake();
   tfd__unlock(&tfd__mpi.lock);
   return true;
+}
+
+/* --- cards -------------------------------------------------------------------
+ */
+
+/* True while they are on their way. */
+static bool deal_cards(tfd__mpi_group *g) {
+  bool wanted = false;
+  int bytes = (int)g->card_bytes;
+
+  tfd__lock(&tfd__mpi.lock);
+  wanted = g->cards_wanted && !g->cards_there;
+  tfd__unlock(&tfd__mpi.lock);
+  if (!wanted) return false;
+  if (!g->cards_asked) {
+    int code = MPI_Iallgather(g->cards, bytes, MPI_BYTE, g->cards + bytes,
+                              bytes, MPI_BYTE, g->data, &g->dealing);
+
+    g->cards_asked = true;
+    if (code != MPI_SUCCESS) tfd__mpi_fail_call(g, "MPI_Iallgather", code);
+  }
+  if (!test(g, &g->dealing)) return true;
+  g->cards_asked = false;
+  tfd__lock(&tfd__mpi.lock);
+  g->cards_there = true;
+  tfd__mpi_wake();
+  tfd__unlock(&tfd__mpi.lock);
+  return false;
 }
 
 /* --- notes -------------------------------------------------------------------
@@ -107,6 +115,10 @@ static void read_notes(tfd__mpi_group *g) {
 
     if (MPI_Test(&g->receive, &done, &status) != MPI_SUCCESS || !done) return;
     g->ended[status.MPI_SOURCE] = g->received.count + 1;
+    if (g->received.type == TFD_MPI_NOTE_END) {
+      g->statuses[status.MPI_SOURCE] =
+          g->received.code == TFD_OK ? (int)g->received.exit : HAD_FAILED;
+    }
     if (g->received.type == TFD_MPI_NOTE_ABORT) {
       g->received.text[TFD_MPI_NOTE_TEXT - 1] = '\0';
       (void)tfd__fail(code_of(&g->received),
@@ -132,7 +144,8 @@ static bool send_notes(tfd__mpi_group *g) {
     g->told = true;
     note->type = g->tell ? TFD_MPI_NOTE_ABORT : TFD_MPI_NOTE_END;
     note->code = (int32_t)g->error.code;
-    note->exit = (int64_t)g->error.exit;
+    note->exit =
+        g->tell ? (int64_t)g->error.exit : (int64_t)tfd__leaving_status();
     note->count = g->begun;
     if (g->error.message != NULL) {
       strncpy(note->text, g->error.message, TFD_MPI_NOTE_TEXT - 1);
@@ -194,24 +207,35 @@ static void begin_compare(tfd__mpi_group *g, const tfd__mpi_work *w) {
 
   g->apart = w->number;
   g->compare_until = tfd__deadline_in(COMPARE_SECONDS);
-  g->own_call.hash = w->mine[0];
-  memcpy(g->own_call.text, w->text, sizeof g->own_call.text);
+  g->own_call.hash = w->hash;
+  tfd__mpi_describe(w, g->own_call.text);
   code = MPI_Iallgather(&g->own_call, sizeof g->own_call, MPI_BYTE, g->calls,
                         sizeof g->own_call, MPI_BYTE, g->data, &g->comparing);
-  if (code != MPI_SUCCESS) fail_call(g, "MPI_Iallgather", code);
+  if (code != MPI_SUCCESS) tfd__mpi_fail_call(g, "MPI_Iallgather", code);
 }
 
 /* Has somebody let go of the group before he began this? */
 static void look_for_ends(tfd__mpi_group *g, const tfd__mpi_work *w) {
+  char text[TFD_MPI_TEXT];
   int q;
 
   for (q = 0; q < g->processes; q++) {
     if (g->ended[q] == 0 || w->number < g->ended[q]) continue;
-    (void)tfd__fail(TFD_RUNTIME_ERROR,
-                    "process %d has ended while process %d waits in collective "
-                    "%llu: %s",
-                    q, g->process, (unsigned long long)w->number, w->text);
-    (void)tfd__exit_with(TFD_EXIT_DESYNC);
+    if (g->statuses[q] == HAD_FAILED) continue; /* why comes over TCP */
+    tfd__mpi_describe(w, text);
+    if (g->statuses[q] != 0) {
+      (void)tfd__fail(TFD_UNAVAILABLE,
+                      "process %d has ended with status %d while process %d "
+                      "waits in collective %llu: %s",
+                      q, g->statuses[q], g->process,
+                      (unsigned long long)w->number, text);
+    } else {
+      (void)tfd__fail(TFD_RUNTIME_ERROR,
+                      "process %d has ended while process %d waits in "
+                      "collective %llu: %s",
+                      q, g->process, (unsigned long long)w->number, text);
+      (void)tfd__exit_with(TFD_EXIT_DESYNC);
+    }
     tfd__mpi_fail(g, true);
     return;
   }
@@ -219,21 +243,11 @@ static void look_for_ends(tfd__mpi_group *g, const tfd__mpi_work *w) {
 
 /* Have all processes begun this very collective? */
 static bool check(tfd__mpi_group *g, tfd__mpi_work *w) {
-  if (!w->asked) {
-    int code = MPI_Iallreduce(w->mine, w->lowest, 2, MPI_UINT64_T, MPI_MIN,
-                              g->control, &w->check);
-
-    w->asked = true;
-    if (code != MPI_SUCCESS) {
-      fail_call(g, "MPI_Iallreduce", code);
-      return false;
-    }
-  }
-  if (!test(g, &w->check)) {
+  if (!tfd__mpi_round_on(g, w)) {
     look_for_ends(g, w);
     return false;
   }
-  if (memcmp(w->mine, w->lowest, sizeof w->mine) == 0) return true;
+  if (tfd__mpi_round_agrees(w)) return true;
   if (g->apart == 0) begin_compare(g, w);
   return false;
 }
@@ -271,7 +285,7 @@ static bool has_moved(tfd__mpi_group *g, tfd__mpi_work *w) {
   int code =
       MPI_Testall(w->requests_n, w->requests, &done, MPI_STATUSES_IGNORE);
 
-  if (code != MPI_SUCCESS) fail_call(g, "MPI_Testall", code);
+  if (code != MPI_SUCCESS) tfd__mpi_fail_call(g, "MPI_Testall", code);
   return code == MPI_SUCCESS && done != 0;
 }
 
@@ -289,11 +303,7 @@ static void move(tfd__mpi_group *g, tfd__mpi_work *w) {
 static void drain(tfd__mpi_group *g, tfd__mpi_work *w) {
   int done = 0;
 
-  if (!w->let_go) return;
-  if (w->asked && w->check != MPI_REQUEST_NULL) {
-    (void)MPI_Test(&w->check, &done, MPI_STATUS_IGNORE);
-    if (!done) return;
-  }
+  if (!w->let_go || !tfd__mpi_round_settled(w)) return;
   (void)MPI_Testall(w->requests_n, w->requests, &done, MPI_STATUSES_IGNORE);
   if (done) hand_back(g, w);
 }
@@ -316,6 +326,19 @@ static bool has_failed(tfd__mpi_group *g) {
   return failed;
 }
 
+/* Small ones move with their rounds, and so when their inputs are there. True
+** when it has its results. */
+static bool begin_move(tfd__mpi_group *g, tfd__mpi_work *w, bool turn) {
+  if (w->is_small && !has_inputs(g, w)) return false;
+  if (!check(g, w)) return false;
+  if (w->is_small) {
+    tfd__mpi_round_take(w);
+    return true;
+  }
+  if (turn && has_inputs(g, w)) move(g, w);
+  return false;
+}
+
 /* In order: what is behind one that cannot move yet does not move either. */
 static bool step_works(tfd__mpi_group *g, bool *moving_p) {
   tfd__mpi_work *w = after(g, NULL);
@@ -324,17 +347,19 @@ static bool step_works(tfd__mpi_group *g, bool *moving_p) {
 
   while (w != NULL && !has_failed(g)) {
     tfd__mpi_work *next = after(g, w);
+    bool has = w->stage == TFD_MPI_WAITING && begin_move(g, w, turn);
 
-    if (w->stage == TFD_MPI_WAITING && check(g, w) && turn &&
-        has_inputs(g, w)) {
-      move(g, w);
-    }
-    turn = turn && w->stage == TFD_MPI_MOVING;
+    turn = turn && (has || w->stage == TFD_MPI_MOVING);
     *moving_p = *moving_p || w->stage == TFD_MPI_MOVING;
-    if (w->stage == TFD_MPI_MOVING && has_moved(g, w)) hand_back(g, w);
+    has = has || (w->stage == TFD_MPI_MOVING && has_moved(g, w));
+    if (has) hand_back(g, w);
     w = next;
   }
   return busy;
+}
+
+void tfd__mpi_step_one(tfd__mpi_group *g, bool *moving_p) {
+  if (!compare(g)) (void)step_works(g, moving_p);
 }
 
 static void drain_works(tfd__mpi_group *g) {
@@ -353,10 +378,11 @@ bool tfd__mpi_step(tfd__mpi_group *g, bool *moving_p) {
 
   if (!make(g)) return !has_failed(g) && !g->closing;
   read_notes(g);
+  busy = deal_cards(g);
   if (has_failed(g)) {
     drain_works(g);
   } else {
-    busy = compare(g) || step_works(g, moving_p);
+    busy = compare(g) || step_works(g, moving_p) || busy;
   }
   return send_notes(g) || busy;
 }
@@ -364,7 +390,8 @@ bool tfd__mpi_step(tfd__mpi_group *g, bool *moving_p) {
 bool tfd__mpi_is_over(tfd__mpi_group *g) {
   int done = 0;
 
-  if (!g->closing || !g->sending || g->reading || after(g, NULL) != NULL) {
+  if (!g->closing || g->held || !g->sending || g->reading ||
+      g->dealing != MPI_REQUEST_NULL || after(g, NULL) != NULL) {
     return false;
   }
   (void)MPI_Testall(g->processes, g->sends, &done, MPI_STATUSES_IGNORE);

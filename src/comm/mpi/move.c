@@ -13,6 +13,27 @@ int tfd__mpi_error(const char *call, int code) {
   return tfd__fail(TFD_UNAVAILABLE, "%s: %s", call, text);
 }
 
+void tfd__mpi_fail(tfd__mpi_group *g, bool tell) {
+  tfd__error now = {0};
+  bool first = false;
+
+  tfd__error_save(&now);
+  tfd__lock(&tfd__mpi.lock);
+  first = g->error.code == TFD_OK;
+  if (first) {
+    g->error = now;
+    g->tell = tell && !g->is_controlled;
+    tfd__mpi_wake();
+  }
+  tfd__unlock(&tfd__mpi.lock);
+  if (!first) tfd__error_free(&now);
+}
+
+void tfd__mpi_fail_call(tfd__mpi_group *g, const char *call, int code) {
+  (void)tfd__mpi_error(call, code);
+  tfd__mpi_fail(g, true);
+}
+
 /* --- reductions -------------------------------------------------------------
  */
 
@@ -61,7 +82,7 @@ void tfd__mpi_most(void *in, void *inout, int *n, MPI_Datatype *type) {
   }
 }
 
-static MPI_Datatype type_of(int dtype) {
+MPI_Datatype tfd__mpi_type(int dtype) {
   switch (dtype) {
   case TFD_FLOAT32:
     return MPI_FLOAT;
@@ -80,7 +101,7 @@ static MPI_Datatype type_of(int dtype) {
   }
 }
 
-static MPI_Op op_of(tfd_reduce_op op, int dtype) {
+MPI_Op tfd__mpi_op(tfd_reduce_op op, int dtype) {
   switch (op) {
   case TFD_REDUCE_MIN:
     return tfd__is_float(dtype) ? tfd__mpi.least : MPI_MIN;
@@ -134,8 +155,8 @@ static inline int cut(int64_t left) {
 static int post_reduction(const tfd__mpi_group *g, tfd__mpi_work *w, int dtype,
                           void *give, void *take, int64_t n, int root) {
   size_t size = tfd__dtype_size(dtype);
-  MPI_Datatype type = type_of(dtype);
-  MPI_Op op = op_of(w->c.op, dtype);
+  MPI_Datatype type = tfd__mpi_type(dtype);
+  MPI_Op op = tfd__mpi_op(w->c.op, dtype);
   bool gets = root < 0 || root == g->process;
   int64_t i;
   int m;
@@ -168,10 +189,11 @@ static int post_scatter(const tfd__mpi_group *g, tfd__mpi_work *w,
 
   if (each * g->processes <= TFD_MPI_MOST) {
     TFD_TRY(next_request(w, &r));
-    return posted(w, "MPI_Ireduce_scatter_block",
-                  MPI_Ireduce_scatter_block(
-                      p->give.view.data, p->take.view.data, (int)each,
-                      type_of(dtype), op_of(w->c.op, dtype), g->data, r));
+    return posted(
+        w, "MPI_Ireduce_scatter_block",
+        MPI_Ireduce_scatter_block(p->give.view.data, p->take.view.data,
+                                  (int)each, tfd__mpi_type(dtype),
+                                  tfd__mpi_op(w->c.op, dtype), g->data, r));
   }
   for (q = 0; q < g->processes; q++) {
     void *give = at(p->give.view.data, q * each, tfd__dtype_size(dtype));

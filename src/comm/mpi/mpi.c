@@ -9,6 +9,13 @@
 
 #include "comm/mpi/mpi.h"
 
+/* Of a wait for the inputs of what is not waited for. */
+#define TEND_NS 1000000
+/* Of a collective that is waited for at once, before it gets a ticket. */
+#define QUICK_NS 1000000
+/* That processes which have met take for a few words. */
+#define CARD_SECONDS 300.0
+
 /* --- who can ---------------------------------------------------------------
  */
 
@@ -57,8 +64,9 @@ static int group_alloc(const tfd__group *g, const tfd__network *n,
   own->sends = tfd__calloc(processes, sizeof *own->sends);
   own->ended = tfd__calloc(processes, sizeof *own->ended);
   own->calls = tfd__calloc(processes, sizeof *own->calls);
+  own->statuses = tfd__calloc(processes, sizeof *own->statuses);
   if (own->devices == NULL || own->sends == NULL || own->ended == NULL ||
-      own->calls == NULL) {
+      own->calls == NULL || own->statuses == NULL) {
     tfd__mpi_group_free(own);
     return tfd__no_memory(processes * sizeof *own->calls, "group");
   }
@@ -74,6 +82,7 @@ static int group_alloc(const tfd__group *g, const tfd__network *n,
   own->making[1] = MPI_REQUEST_NULL;
   own->receive = MPI_REQUEST_NULL;
   own->comparing = MPI_REQUEST_NULL;
+  own->dealing = MPI_REQUEST_NULL;
   *own_p = own;
   return TFD_OK;
 }
@@ -104,35 +113,95 @@ static int meet(tfd__mpi_group *own, double seconds) {
   return rc;
 }
 
+/* As tfd__tell. What MPI has is the group's own memory (M2). */
+static int tell(void *arg, const void *mine, void *all, size_t bytes) {
+  tfd__mpi_group *own = arg;
+  size_t whole = (size_t)own->processes * bytes;
+  tfd__deadline until = tfd__deadline_in(CARD_SECONDS);
+  int rc = TFD_OK;
+
+  if (own->cards == NULL) {
+    own->cards = tfd__calloc(1, bytes + whole);
+    if (own->cards == NULL) return tfd__no_memory(bytes + whole, "group");
+    own->card_bytes = bytes;
+  }
+  memcpy(own->cards, mine, bytes);
+  tfd__lock(&tfd__mpi.lock);
+  own->cards_there = false;
+  own->cards_wanted = true;
+  tfd__mpi_wake();
+  while (!own->cards_there && own->error.code == TFD_OK &&
+         tfd__now_ns() < until) {
+    (void)tfd__cond_wait(&tfd__mpi.changed, &tfd__mpi.lock, until);
+  }
+  if (own->cards_there) {
+    memcpy(all, own->cards + bytes, whole);
+  } else if (own->error.code != TFD_OK) {
+    rc = tfd__error_raise(&own->error);
+  } else {
+    rc = tfd__fail(TFD_DEADLINE_EXCEEDED,
+                   "group: not all of the %d processes that MPI started have "
+                   "told their addresses",
+                   own->processes);
+  }
+  tfd__unlock(&tfd__mpi.lock);
+  return rc;
+}
+
+/* The rest is the thread's: it is let go of. */
+static void let_go(tfd__group *g) {
+  tfd__mpi_group *own = g->own;
+
+  tfd__lock(&tfd__mpi.lock);
+  own->closing = true;
+  if (own->early != NULL) own->early->let_go = true;
+  tfd__mpi_wake();
+  tfd__unlock(&tfd__mpi.lock);
+  tfd__control_close(own->beside);
+  g->own = NULL;
+  tfd__lock(&tfd__mpi.lock);
+  own->held = false; /* the thread may free it from here on */
+  tfd__mpi_wake();
+  tfd__unlock(&tfd__mpi.lock);
+}
+
 static int open_group(tfd__group *g, const tfd__group_config *config) {
   const tfd__network *n = config->network;
   tfd__mpi_group *own = NULL;
+  int rc;
 
   TFD_TRY(tfd__mpi_start(n->start_timeout));
   TFD_TRY(check_world(n));
   TFD_TRY(group_alloc(g, n, &own));
   TFD_TRY(meet(own, n->start_timeout));
   g->own = own;
-  return TFD_OK;
+  own->held = true;
+  rc = tfd__control_open(g, config, &tfd__mpi.world, tell, own, &own->beside);
+  tfd__lock(&tfd__mpi.lock);
+  own->is_controlled = own->beside != NULL;
+  tfd__unlock(&tfd__mpi.lock);
+  if (rc != TFD_OK) let_go(g);
+  return rc;
 }
 
-/* The rest is the thread's: finalisers call this, and wait for nobody. */
 static void close_group(tfd__group *g) {
-  tfd__mpi_group *own = g->own;
+  let_go(g);
+}
 
-  tfd__lock(&tfd__mpi.lock);
-  own->closing = true;
-  tfd__mpi_wake();
-  tfd__unlock(&tfd__mpi.lock);
-  g->own = NULL;
+static void late(tfd__group *g, uint64_t number, char *text, size_t bytes) {
+  const tfd__mpi_group *own = g->own;
+
+  tfd__control_late(own->beside, number, text, bytes);
 }
 
 static void abort_group(tfd__group *g) {
+  tfd__mpi_group *own = g->own;
   tfd__error kept = {0};
 
   tfd__error_save(&kept);
+  tfd__control_abort(own->beside, &g->cause);
   (void)tfd__error_raise(&g->cause);
-  tfd__mpi_fail(g->own, true);
+  tfd__mpi_fail(own, own->beside == NULL); /* else it is told by that */
   (void)tfd__error_raise(&kept);
   tfd__error_free(&kept);
 }
@@ -265,8 +334,10 @@ static int begin_value(const tfd__group *g, tfd__mpi_work *w, int k) {
 /* --- begin ---------------------------------------------------------------- */
 
 /* Everything that was submitted by now comes before MPI's part. Unless the
-** group has failed meanwhile it is the thread's from here on. */
-static int hand_over(tfd__group *g, tfd__mpi_work *w, uint64_t number) {
+** group has failed meanwhile it is the driver's from here on; `wake` the
+** thread, if it is not driven at once. */
+static int hand_over(tfd__group *g, tfd__mpi_work *w, uint64_t number,
+                     bool wake) {
   tfd__mpi_group *own = g->own;
   tfd__mpi_work **end = &own->first;
   int rc = TFD_OK;
@@ -281,7 +352,7 @@ static int hand_over(tfd__group *g, tfd__mpi_work *w, uint64_t number) {
     w->number = number;
     own->begun = number;
     *end = w;
-    tfd__mpi_wake();
+    if (wake) tfd__mpi_wake();
   }
   tfd__unlock(&tfd__mpi.lock);
   if (rc == TFD_OK) return TFD_OK;
@@ -289,7 +360,8 @@ static int hand_over(tfd__group *g, tfd__mpi_work *w, uint64_t number) {
   return tfd__group_check(g, w->c.what);
 }
 
-static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
+static int make_work(tfd__group *g, const tfd__collective *c, uint64_t number,
+                     bool wake, tfd__mpi_work **w_p) {
   tfd__mpi_work *w = NULL;
   int rc = TFD_OK;
   int k;
@@ -298,14 +370,31 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   for (k = 0; rc == TFD_OK && k < c->values; k++) rc = begin_value(g, w, k);
   if (rc == TFD_OK) {
     tfd__mpi_sign(g, w);
-    rc = hand_over(g, w, t->number);
+    rc = hand_over(g, w, number, wake);
   }
   if (rc != TFD_OK) {
     tfd__mpi_work_free(w);
     return rc;
   }
-  t->own = w;
+  *w_p = w;
   return TFD_OK;
+}
+
+static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
+  tfd__mpi_group *own = g->own;
+  tfd__mpi_work *w = own->early;
+  int rc = TFD_OK;
+
+  if (w == NULL) {
+    rc = make_work(g, c, t->number, true, &w);
+  } else {
+    own->early = NULL;
+    tfd__lock(&tfd__mpi.lock);
+    tfd__mpi_wake();
+    tfd__unlock(&tfd__mpi.lock);
+  }
+  t->own = w;
+  return rc;
 }
 
 /* --- what a process gets -----------------------------------------------------
@@ -367,6 +456,15 @@ static int finish_value(const tfd__group *g, const tfd__mpi_work *w, int k) {
   return TFD_OK;
 }
 
+static int finish(const tfd__group *g, const tfd__mpi_work *w) {
+  int k;
+
+  for (k = 0; k < w->c.values && w->c.kind != TFD_COLLECTIVE_BARRIER; k++) {
+    TFD_TRY(finish_value(g, w, k));
+  }
+  return TFD_OK;
+}
+
 /* Inputs first: the devices may need this thread to get on. */
 static int wait_inputs(const tfd__group *g, tfd__mpi_work *w,
                        tfd__deadline until, bool *there_p) {
@@ -382,22 +480,14 @@ static int wait_inputs(const tfd__group *g, tfd__mpi_work *w,
   return TFD_OK;
 }
 
-/* Wait for the thread. Errors: why the group has failed. */
+/* Wait for MPI. Errors: why the group has failed. */
 static int wait_moved(tfd__mpi_group *own, tfd__mpi_work *w,
                       tfd__deadline until, bool *moved_p) {
   int rc = TFD_OK;
 
   tfd__lock(&tfd__mpi.lock);
-  if (!w->ready) {
-    w->ready = true;
-    tfd__mpi_wake();
-  }
-  tfd__mpi.waiting++;
-  while (w->stage != TFD_MPI_MOVED && own->error.code == TFD_OK &&
-         tfd__now_ns() < until) {
-    (void)tfd__cond_wait(&tfd__mpi.changed, &tfd__mpi.lock, until);
-  }
-  tfd__mpi.waiting--;
+  w->ready = true;
+  tfd__mpi_drive(own, w, until);
   *moved_p = w->stage == TFD_MPI_MOVED;
   if (!*moved_p && own->error.code != TFD_OK) {
     rc = tfd__error_raise(&own->error);
@@ -406,13 +496,82 @@ static int wait_moved(tfd__mpi_group *own, tfd__mpi_work *w,
   return rc;
 }
 
+/* A collective whose inputs nobody has waited for: where they lie in whose
+** streams. */
+typedef struct untended {
+  tfd__mpi_group *group;
+  const tfd__mpi_work *work;
+  uint64_t number;
+  uint64_t seqs[TFD_MAX_LOCAL_RANKS];
+} untended;
+
+/* The lock is held, as below. */
+static tfd__mpi_work *first_untended(const tfd__mpi_group *own) {
+  tfd__mpi_work *w = own->first;
+
+  while (w != NULL && (w->ready || w->let_go)) w = w->next;
+  return w;
+}
+
+static bool find_untended(untended *u) {
+  tfd__mpi_group *own = tfd__mpi.groups;
+  const tfd__mpi_work *w = NULL;
+
+  for (; own != NULL && w == NULL; own = own->next) {
+    w = own->error.code == TFD_OK ? first_untended(own) : NULL;
+    if (w == NULL) continue;
+    *u = (untended){.group = own, .work = w, .number = w->number};
+    memcpy(u->seqs, w->seqs, (size_t)own->local * sizeof *u->seqs);
+  }
+  return w != NULL;
+}
+
+/* Other processes may wait for collectives that this one does not wait for yet,
+** and devices may need this thread for their inputs. A group is not given up by
+** another thread than this, which holds one. */
+static bool tend_others(void) {
+  untended u;
+  bool there = false;
+  int rc = TFD_OK;
+  int i;
+
+  tfd__lock(&tfd__mpi.lock);
+  there = find_untended(&u);
+  tfd__unlock(&tfd__mpi.lock);
+  if (!there) return false;
+  for (i = 0; i < u.group->local && rc == TFD_OK; i++) {
+    rc = tfd__stream_wait(u.group->devices[i], u.seqs[i],
+                          tfd__now_ns() + TEND_NS);
+  }
+  if (rc == TFD_DEADLINE_EXCEEDED) return true;
+  if (rc != TFD_OK) tfd__mpi_fail(u.group, true);
+  tfd__lock(&tfd__mpi.lock);
+  if (rc == TFD_OK && first_untended(u.group) == u.work &&
+      u.work->number == u.number) {
+    first_untended(u.group)->ready = true;
+    tfd__mpi_wake();
+  }
+  tfd__unlock(&tfd__mpi.lock);
+  return true;
+}
+
+static bool tend(void) {
+  tfd__error kept = {0};
+  bool some = false;
+
+  tfd__error_save(&kept);
+  some = tend_others();
+  (void)tfd__error_raise(&kept);
+  tfd__error_free(&kept);
+  return some;
+}
+
 static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
   tfd__group *g = t->group;
   tfd__mpi_work *w = t->own;
   bool there = w->ready;
   bool moved = false;
   int rc = TFD_OK;
-  int k;
 
   if (!there) rc = wait_inputs(g, w, until, &there);
   if (rc != TFD_OK) return tfd__group_fail(g); /* the others wait for it */
@@ -421,10 +580,11 @@ static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
     (void)tfd__group_fail(g); /* which the caller sees */
     return TFD_OK;
   }
-  if (!moved) return TFD_OK;
-  for (k = 0; k < w->c.values && w->c.kind != TFD_COLLECTIVE_BARRIER; k++) {
-    TFD_TRY(finish_value(g, w, k));
+  if (!moved) {
+    (void)tend_others();
+    return TFD_OK;
   }
+  TFD_TRY(finish(g, w));
   *done_p = true;
   return TFD_OK;
 }
@@ -441,6 +601,55 @@ static void end_work(tfd__ticket *t) {
   tfd__mpi_wake();
   tfd__unlock(&tfd__mpi.lock);
   if (over) tfd__mpi_work_free(w);
+}
+
+/* --- at once ----------------------------------------------------------------
+ */
+
+/* Can this thread drive, and is there nothing else to do first? */
+static bool is_free(const tfd__group *g) {
+  const tfd__mpi_group *own = g->own;
+  bool can = false;
+  int i;
+
+  tfd__lock(&tfd__mpi.lock);
+  can = tfd__mpi.is_for_all && !tfd__mpi.driven && own->first == NULL &&
+        own->error.code == TFD_OK;
+  tfd__unlock(&tfd__mpi.lock);
+  for (i = 0; can && i < g->local; i++) {
+    can = tfd__stream_has_passed(g->devices[i], tfd__stream_seq(g->devices[i]));
+  }
+  return can;
+}
+
+static int quick(tfd__group *g, const tfd__collective *c, uint64_t number,
+                 tfd__quick *progress_p) {
+  tfd__mpi_group *own = g->own;
+  tfd__deadline until = tfd__now_ns() + QUICK_NS;
+  tfd__mpi_work *w = NULL;
+  bool there = false;
+  bool moved = false;
+  int rc;
+
+  if (!is_free(g)) return TFD_OK;
+  /* What cannot be made here will say so in `begin`, which leaves no trace. */
+  if (make_work(g, c, number, false, &w) != TFD_OK) return TFD_OK;
+  *progress_p = TFD_QUICK_BEGUN;
+  own->early = w;
+  rc = wait_inputs(g, w, until, &there);
+  if (rc != TFD_OK) return tfd__group_fail(g); /* the others wait for it */
+  if (!there) return TFD_OK;
+  tfd__lock(&tfd__mpi.lock);
+  w->ready = true;
+  tfd__mpi_drive_now(own, w, until);
+  moved = w->stage == TFD_MPI_MOVED;
+  tfd__unlock(&tfd__mpi.lock);
+  if (!moved) return TFD_OK;
+  own->early = NULL;
+  rc = finish(g, w);
+  tfd__mpi_work_free(w);
+  *progress_p = TFD_QUICK_DONE;
+  return rc;
 }
 
 static int world(double start_timeout, tfd__world *world_p) {
@@ -462,6 +671,9 @@ const tfd__provider tfd__mpi_provider = {
     .close = close_group,
     .begin = TFD_BEGIN_ALL(begin),
     .wait = wait_work,
+    .tend = tend,
+    .quick = quick,
     .end = end_work,
+    .late = late,
     .abort = abort_group,
 };

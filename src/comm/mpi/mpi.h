@@ -3,23 +3,28 @@
 /* The MPI plug-in: one source, built once for each MPI there is, for their
 ** binary interfaces differ. Private to this folder.
 **
-** Files: lent (what the library lends), world (the one thread that talks to
-** MPI, from its start to the end of the process), group (what that thread does
-** for a group), move (MPI's calls for each collective), work (a collective
-*under
-** way), mpi (the provider: what goes in and comes out).
+** Files: lent (what the library lends), world (the thread, from MPI's start to
+** the end of the process), drive (who talks to MPI), group (what is done for a
+** group), round (whether all begin the same), move (MPI's calls for each
+** collective), work (a collective under way), mpi (the provider: what goes in
+** and comes out).
 **
-** All MPI calls are the thread's. MPI gets on only while somebody asks it to,
-*so
-** the thread asks as long as anything is under way; callers wait for it with
-** deadlines. The other ranks of a process are added up before, by its devices.
+** One thread at a time talks to MPI: it drives. MPI gets on only while somebody
+** asks it to, so a thread of our own drives as long as anything is under way;
+** whoever waits takes its place, for waking each other costs more than a short
+** sum. The other ranks of a process are added up before, by its devices.
 ** M1 A collective's data move once all processes have said that they begin the
-**    same one (16 bytes, reduced), and in the order in which they were begun.
+**    same one, and in the order in which they were begun. Few elements go with
+**    what is said, and their sum is taken once it is known that all said it.
 ** M2 Memory that MPI has been given stays until MPI is done with it, also when
 **    its group has failed and nobody wants it. */
 #include <mpi.h>
 
 #include "comm/private.h"
+#include "comm/ways.h"
+
+/* What goes with what processes say. */
+#define TFD_MPI_SMALL 1024
 
 enum { TFD_MPI_TEXT = 192, TFD_MPI_NOTE_TEXT = 480 };
 
@@ -45,6 +50,24 @@ typedef enum tfd__mpi_stage {
   TFD_MPI_MOVED
 } tfd__mpi_stage;
 
+/* What a process says of a collective: the least of the hashes of those that it
+** has heard of, and of their complements. Where all are equal, they are its
+** own. */
+typedef struct tfd__mpi_frame {
+  uint64_t least[2];
+  uint64_t bytes; /* of their sum; 0 = none */
+  double sum[TFD_MPI_SMALL / sizeof(double)];
+} tfd__mpi_frame;
+
+typedef struct tfd__mpi_round {
+  tfd__mpi_frame here;
+  tfd__mpi_frame there;
+  MPI_Request requests[2];
+  int step;
+  bool posted; /* this step's requests are */
+  bool begun;
+} tfd__mpi_round;
+
 typedef struct tfd__mpi_work {
   struct tfd__mpi_work *next; /* of the group, in order */
   tfd__collective c;          /* with pieces and counts of its own */
@@ -54,17 +77,18 @@ typedef struct tfd__mpi_work {
   tfd__view *views;
   int64_t *counts;
   tfd__mpi_part *parts;
-  uint64_t *seqs;          /* of the local devices: inputs are there */
-  uint64_t number;         /* of the collective, from 1 */
-  char text[TFD_MPI_TEXT]; /* what is called, for others to read */
-  /* The thread's, but for `stage` and `ready` (under the lock). */
+  uint64_t *seqs;  /* of the local devices: inputs are there */
+  uint64_t number; /* of the collective, from 1 */
+  uint64_t hash;   /* of what is called: what all must agree on */
+  uint64_t what;   /* tfd__collective_what, and the first value's */
+  uint64_t count;  /* number of elements */
+  bool is_small;   /* the round brings the results */
+  /* The driver's, but for `stage` and `ready` (under the lock). */
   tfd__mpi_stage stage;
   atomic_bool ready; /* inputs are there, says who waited for them */
   bool let_go;
-  bool asked;         /* the check has begun */
-  uint64_t mine[2];   /* hash of the call and its complement */
-  uint64_t lowest[2]; /* of all processes: equal hashes give mine again */
-  MPI_Request check;
+  int turns; /* of callers, in vain */
+  tfd__mpi_round round;
   MPI_Request *requests;
   int requests_n;
   int requests_room;
@@ -78,7 +102,7 @@ typedef enum tfd__mpi_note_type {
 typedef struct tfd__mpi_note {
   int32_t type;
   int32_t code;
-  int64_t exit;   /* tfd__exit of who hears it */
+  int64_t exit;   /* tfd__exit of who hears it; at an end the status */
   uint64_t count; /* collectives that it has begun */
   char text[TFD_MPI_NOTE_TEXT];
 } tfd__mpi_note;
@@ -100,13 +124,14 @@ struct tfd__mpi_group {
   uint64_t begun;
   /* Under the lock. */
   tfd__mpi_work *first;
-  tfd__error error; /* why it has failed, code TFD_OK = it has not */
+  tfd__error error;     /* why it has failed, code TFD_OK = it has not */
+  tfd__mpi_work *early; /* the caller's: it drove it, in vain so far */
   bool open;
   bool tell;           /* others do not know of the failure */
   atomic_bool closing; /* nobody has it any more */
-  /* The thread's. */
+  /* The driver's. */
   MPI_Comm data;    /* what moves, and notes */
-  MPI_Comm control; /* checks */
+  MPI_Comm control; /* rounds */
   MPI_Request making[2];
   bool told;    /* what notes say is settled */
   bool sending; /* they are on their way, or there */
@@ -121,6 +146,18 @@ struct tfd__mpi_group {
   tfd__mpi_call own_call;
   tfd__deadline compare_until;
   uint64_t apart; /* number of that collective, 0 = none */
+  int *statuses;  /* with which processes ended that have */
+  /* What processes tell each other for their control over TCP: this one's card,
+  ** then all of them. */
+  uint8_t *cards; /* under the lock until it is wanted */
+  size_t card_bytes;
+  bool cards_wanted; /* under the lock, as the next */
+  bool cards_there;
+  bool cards_asked;
+  MPI_Request dealing;
+  tfd__mesh *beside;  /* control over TCP; NULL = there is none */
+  bool is_controlled; /* under the lock: others hear of failures by that */
+  atomic_bool held;   /* somebody has the group, or is letting go of it */
 };
 
 /* --- world ---------------------------------------------------------------- */
@@ -129,11 +166,15 @@ struct tfd__mpi_group {
 ** calls of MPI or of the library. */
 typedef struct tfd__mpi_world {
   tfd__mutex lock;
-  tfd__cond changed;
+  tfd__cond changed; /* for callers */
+  tfd__cond news;    /* for the thread */
   bool started;
-  bool up;             /* MPI is there, or `error` says why not */
-  bool ours;           /* MPI was initialised by this thread */
-  atomic_int waiting;  /* callers inside a wait */
+  bool up;         /* MPI is there, or `error` says why not */
+  bool ours;       /* MPI was initialised by this thread */
+  bool is_for_all; /* callers may drive */
+  bool crowded;    /* more processes on this host than cores */
+  bool driven;
+  int callers;         /* that drive, or wait until they can */
   bool leaving;        /* the process ends */
   int status;          /* with this exit status */
   bool over;           /* the thread makes no call any more */
@@ -154,6 +195,9 @@ extern const tfd__provider tfd__mpi_provider;
 static inline void tfd__mpi_wake(void) {
   tfd__mpi.more = true;
   tfd__cond_broadcast(&tfd__mpi.changed);
+  if (tfd__mpi.callers == 0 || !tfd__mpi.is_for_all) {
+    tfd__cond_broadcast(&tfd__mpi.news);
+  }
 }
 
 /* Start the thread and MPI, once; every caller waits until they are up.
@@ -161,6 +205,25 @@ static inline void tfd__mpi_wake(void) {
 int tfd__mpi_start(double start_timeout);
 /* Was MPI asked for: by who started the process, or by TFDIST_TRANSPORT? */
 bool tfd__mpi_is_wanted(void);
+
+/* --- drive -------------------------------------------------------------------
+ */
+
+/* All groups once; true while anything is under way. *moving_p is set when data
+** are. Whose turn it is to drive calls this. */
+bool tfd__mpi_step_all(bool *moving_p);
+/* A pause after turn number `turn` in vain: the longer the more there were,
+** unless data move and are waited for. */
+void tfd__mpi_rest(int turn, bool moving, bool waited);
+/* For callers, who hold the lock, as in all below: drive until the work is
+** done, its group has failed or `until` has passed, or wait for who does. */
+void tfd__mpi_drive(tfd__mpi_group *own, tfd__mpi_work *w, tfd__deadline until);
+/* The same for its group's only work, and only if nobody else drives. */
+void tfd__mpi_drive_now(tfd__mpi_group *own, tfd__mpi_work *w,
+                        tfd__deadline until);
+/* For the thread: drive, as soon as no caller does, and stop to. */
+void tfd__mpi_take(void);
+void tfd__mpi_leave(void);
 
 /* --- work --------------------------------------------------------------------
  */
@@ -174,12 +237,31 @@ static inline bool tfd__mpi_reduces(const tfd__collective *c) {
 /* With copies of all that `c` points to. */
 int tfd__mpi_work_new(const tfd__group *g, const tfd__collective *c,
                       tfd__mpi_work **w_p);
-/* Say what is called, as a number and in words: what all must agree on. */
+/* Say what is called, as a number, and whether it is small: what all must agree
+** on. */
 void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w);
+/* What is called, for others to read. */
+void tfd__mpi_describe(const tfd__mpi_work *w, char text[TFD_MPI_TEXT]);
 void tfd__mpi_work_free(tfd__mpi_work *w);
 
-/* --- group: the thread's part ----------------------------------------------
+/* --- round ------------------------------------------------------------------
  */
+
+/* As far as it goes. True when all processes have been heard of; the group
+** fails where MPI does. */
+bool tfd__mpi_round_on(tfd__mpi_group *g, tfd__mpi_work *w);
+/* All have said the same; the round is over. */
+bool tfd__mpi_round_agrees(const tfd__mpi_work *w);
+/* To where results go. */
+void tfd__mpi_round_take(const tfd__mpi_work *w);
+/* MPI is done with the round's memory. */
+bool tfd__mpi_round_settled(tfd__mpi_work *w);
+
+/* --- group: the driver's part ----------------------------------------------
+ */
+
+/* Collectives alone, of a group that is open. */
+void tfd__mpi_step_one(tfd__mpi_group *g, bool *moving_p);
 
 /* Do what can be done now. True while anything is under way; *moving_p is set
 ** when data are. */
@@ -187,9 +269,6 @@ bool tfd__mpi_step(tfd__mpi_group *g, bool *moving_p);
 /* All processes have let go of it, and its communicators are freed. */
 bool tfd__mpi_is_over(tfd__mpi_group *g);
 void tfd__mpi_group_free(tfd__mpi_group *g);
-/* The thread's error, if it is the first, is why the group has failed. The lock
-** is not held. */
-void tfd__mpi_fail(tfd__mpi_group *g, bool tell);
 
 /* --- move -------------------------------------------------------------------
  */
@@ -198,6 +277,13 @@ void tfd__mpi_fail(tfd__mpi_group *g, bool tell);
 int tfd__mpi_post(const tfd__mpi_group *g, tfd__mpi_work *w);
 /* The error of an MPI call that answered `code`. */
 int tfd__mpi_error(const char *call, int code);
+/* The thread's error, if it is the first, is why the group has failed. The lock
+** is not held. */
+void tfd__mpi_fail(tfd__mpi_group *g, bool tell);
+/* The same for what `call` answered. */
+void tfd__mpi_fail_call(tfd__mpi_group *g, const char *call, int code);
+MPI_Datatype tfd__mpi_type(int dtype);
+MPI_Op tfd__mpi_op(tfd_reduce_op op, int dtype);
 /* Reductions that MPI's own do not do with the same bits everywhere. */
 void tfd__mpi_least(void *in, void *inout, int *n, MPI_Datatype *type);
 void tfd__mpi_most(void *in, void *inout, int *n, MPI_Datatype *type);

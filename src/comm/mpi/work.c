@@ -23,24 +23,35 @@ static const tfd__view *leader(const tfd__group *g, const tfd__collective *c,
       ->view;
 }
 
-static void describe(const tfd__group *g, tfd__mpi_work *w) {
+void tfd__mpi_describe(const tfd__mpi_work *w, char text[TFD_MPI_TEXT]) {
   const tfd__collective *c = &w->c;
-  const tfd__view *v = tfd__leading_view(g, c);
-  uint64_t what = tfd__collective_what(c, v == NULL ? 0 : v->dtype);
   char file[40];
   size_t n = 0;
 
-  tfd__collective_text(what, v == NULL ? 0 : (uint64_t)v->numel, c->values,
-                       w->text, sizeof w->text);
-  n = strlen(w->text);
+  memset(text, 0, TFD_MPI_TEXT); /* all of it is sent */
+  tfd__collective_text(w->what, w->count, c->values, text, TFD_MPI_TEXT);
+  n = strlen(text);
   if (c->line == 0) return;
   tfd__file_end(c->file, file, sizeof file);
-  (void)snprintf(w->text + n, sizeof w->text - n, " at %s:%d", file, c->line);
+  (void)snprintf(text + n, TFD_MPI_TEXT - n, " at %s:%d", file, c->line);
 }
 
-/* What is called, as a number and in words. */
+/* Of the elements that go along with a round, where nothing else must move. */
+static bool is_small(const tfd__mpi_work *w) {
+  size_t bytes = 0;
+  int k;
+
+  if (w->c.kind == TFD_COLLECTIVE_BARRIER) return true;
+  if (w->c.kind != TFD_COLLECTIVE_ALL_REDUCE) return false;
+  for (k = 0; k < w->c.values && bytes <= TFD_MPI_SMALL; k++) {
+    bytes += (tfd__view_bytes(&w->parts[k].give.view) + 7) / 8 * 8;
+  }
+  return bytes <= TFD_MPI_SMALL;
+}
+
 void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w) {
   const tfd__collective *c = &w->c;
+  const tfd__view *v = tfd__leading_view(g, c);
   bool rooted =
       c->kind == TFD_COLLECTIVE_REDUCE || c->kind == TFD_COLLECTIVE_BROADCAST;
   uint64_t hash = UINT64_C(14695981039346656037);
@@ -60,9 +71,10 @@ void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w) {
       mix(&hash, tfd__gather_count(g, c, k, r));
     }
   }
-  w->mine[0] = hash;
-  w->mine[1] = ~hash;
-  describe(g, w);
+  w->hash = hash;
+  w->what = tfd__collective_what(c, v == NULL ? 0 : v->dtype);
+  w->count = v == NULL ? 0 : (uint64_t)v->numel;
+  w->is_small = is_small(w);
 }
 
 /* --- making work -------------------------------------------------------------
@@ -125,7 +137,6 @@ int tfd__mpi_work_new(const tfd__group *g, const tfd__collective *c,
 
   if (w == NULL) return tfd__no_memory(sizeof *w, c->what);
   w->c = *c;
-  w->check = MPI_REQUEST_NULL;
   w->in = tfd__calloc(n, sizeof *w->in);
   w->out = tfd__calloc(n, sizeof *w->out);
   w->views = tfd__calloc(2 * n, sizeof *w->views);

@@ -4,15 +4,12 @@
 ** The end: MPI_Finalize when all processes have come to their ends, good or
 ** bad, so that the last words of all are heard; a process that fails and finds
 ** that others do not come ends them by MPI_Abort. A process that ends well
-*waits
-** for the others, as all MPI programs do: whether they live is for the program
-** to watch that has started them. */
+** waits for the others, as all MPI programs do: whether they live is for the
+** program to watch that has started them. */
 #define _DEFAULT_SOURCE /* on_exit */
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "comm/mpi/mpi.h"
@@ -22,8 +19,6 @@ enum {
   FINALIZE_SECONDS = 10,
   NOTICE_SECONDS = 30,
   HOST_BYTES = 256,
-  QUICK = 200, /* turns without a pause after something has moved */
-  LONG = 4000, /* likewise, when somebody waits; then pauses get longer */
 };
 
 tfd__mpi_world tfd__mpi;
@@ -53,7 +48,8 @@ static int initialise(void) {
   (void)MPI_Initialized(&there);
   if (there) {
     (void)MPI_Query_thread(&level);
-    if (level == MPI_THREAD_MULTIPLE) return TFD_OK;
+    tfd__mpi.is_for_all = level == MPI_THREAD_MULTIPLE;
+    if (tfd__mpi.is_for_all) return TFD_OK;
     return tfd__fail(TFD_FAILED_PRECONDITION,
                      "MPI was initialised without MPI_THREAD_MULTIPLE by "
                      "somebody else in this process");
@@ -63,8 +59,21 @@ static int initialise(void) {
   if (i != MPI_SUCCESS) return tfd__mpi_error("MPI_Init_thread", i);
   for (i = 0; i < CRASHES; i++) (void)sigaction(crashes[i], &before[i], NULL);
   tfd__mpi.ours = true;
+  tfd__mpi.is_for_all = level >= MPI_THREAD_SERIALIZED;
   if (level >= MPI_THREAD_FUNNELED) return TFD_OK;
   return tfd__fail(TFD_UNAVAILABLE, "this MPI is not made for threads");
+}
+
+/* Which cores a process may use says nothing: starters give each one of its
+** own. */
+static bool is_crowded(const tfd__world *w) {
+  int here = 0;
+  int p;
+
+  for (p = 0; p < w->processes; p++) {
+    here += strcmp(w->hosts[p], w->hosts[w->process]) == 0;
+  }
+  return here > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 /* Everybody's host, one behind the other, and pointers to them. */
@@ -88,6 +97,7 @@ static int gather_hosts(tfd__world *w) {
     hosts[i] = texts + (ptrdiff_t)i * HOST_BYTES;
   }
   w->hosts = hosts;
+  tfd__mpi.crowded = is_crowded(w);
   return TFD_OK;
 }
 
@@ -109,69 +119,36 @@ static int bring_up(void) {
   return gather_hosts(w);
 }
 
-/* --- getting on
- * ----------------------------------------------------------------- */
-
-/* All groups once; true while anything is under way. */
-static bool step_all(bool *moving_p) {
-  tfd__mpi_group *g = NULL;
-  tfd__mpi_group **link = &tfd__mpi.groups;
-  bool busy = false;
-
-  tfd__lock(&tfd__mpi.lock);
-  g = tfd__mpi.groups;
-  tfd__unlock(&tfd__mpi.lock);
-  while (g != NULL) {
-    tfd__mpi_group *next = g->next; /* new ones come before the first */
-    bool over = false;
-
-    busy = tfd__mpi_step(g, moving_p) || busy;
-    over = tfd__mpi_is_over(g);
-    if (over) {
-      tfd__lock(&tfd__mpi.lock);
-      for (link = &tfd__mpi.groups; *link != g; link = &(*link)->next) continue;
-      *link = next;
-      tfd__unlock(&tfd__mpi.lock);
-      tfd__mpi_group_free(g);
-    }
-    g = next;
-  }
-  return busy;
-}
-
-/* Data that somebody waits for take a whole core; other processes may be late,
-** and threads that compute want the cores. */
-static void rest(int idle, bool moving) {
-  struct timespec t = {0, idle < LONG ? 50000 : 500000};
-  bool waited = tfd__mpi.waiting > 0;
-
-  if (idle < (waited ? LONG : QUICK) || (moving && waited)) {
-    (void)sched_yield();
-    return;
-  }
-  (void)nanosleep(&t, NULL);
-}
-
-/* Until the process ends. */
+/* Until the process ends, when nobody else drives any more. */
 static void serve(void) {
   bool leaving = false;
+  bool waited = false;
   int idle = 0;
 
+  tfd__lock(&tfd__mpi.lock);
   while (!leaving) {
     bool moving = false;
-    bool busy = step_all(&moving);
+    bool busy = false;
 
+    tfd__mpi_take();
+    tfd__mpi.more = false;
+    tfd__unlock(&tfd__mpi.lock);
+    busy = tfd__mpi_step_all(&moving);
     tfd__lock(&tfd__mpi.lock);
-    if (!busy && !tfd__mpi.leaving && !tfd__mpi.more) {
-      (void)tfd__cond_wait(&tfd__mpi.changed, &tfd__mpi.lock,
-                           tfd__deadline_in(1));
+    leaving = tfd__mpi.leaving;
+    if (leaving) break;
+    tfd__mpi_leave();
+    if (busy) {
+      waited = tfd__mpi.callers > 0;
+      tfd__unlock(&tfd__mpi.lock);
+      tfd__mpi_rest(++idle, moving, waited);
+      tfd__lock(&tfd__mpi.lock);
+    } else if (!tfd__mpi.more) {
+      (void)tfd__cond_wait(&tfd__mpi.news, &tfd__mpi.lock, tfd__deadline_in(1));
       idle = 0;
     }
-    tfd__mpi.more = false;
-    leaving = tfd__mpi.leaving;
-    tfd__unlock(&tfd__mpi.lock);
-    if (busy) rest(++idle, moving);
   }
+  tfd__unlock(&tfd__mpi.lock);
 }
 
 /* --- the end
@@ -215,14 +192,14 @@ static bool all_arrive(int bad) {
     return false;
   }
   while (!there && tfd__now_ns() < until) {
-    (void)step_all(&moving);
+    (void)tfd__mpi_step_all(&moving);
     if (MPI_Test(&r, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
     if (tfd__now_ns() > notice) {
       tfd__log(TFD_LOG_WARNING, "process %d has ended and waits for the others",
                tfd__mpi.world.process);
       notice = TFD_FOREVER;
     }
-    rest(++idle, false);
+    tfd__mpi_rest(++idle, false, false);
   }
   return there != 0;
 }
@@ -249,6 +226,7 @@ static void at_exit(int status, void *unused) {
   tfd__lock(&tfd__mpi.lock);
   tfd__mpi.leaving = true;
   tfd__mpi.status = status;
+  tfd__cond_broadcast(&tfd__mpi.news);
   tfd__mpi.limit = status == 0
                        ? TFD_FOREVER
                        : tfd__deadline_in(GRACE_SECONDS + FINALIZE_SECONDS);
@@ -286,7 +264,8 @@ static void run(void *unused) {
 static void prepare(void) {
   owner = getpid();
   if (tfd__mutex_init(&tfd__mpi.lock, 4) != TFD_OK ||
-      tfd__cond_init(&tfd__mpi.changed) != TFD_OK) {
+      tfd__cond_init(&tfd__mpi.changed) != TFD_OK ||
+      tfd__cond_init(&tfd__mpi.news) != TFD_OK) {
     tfd__mpi.up = true;
     (void)tfd__fail(TFD_RESOURCE_EXHAUSTED, "MPI: no mutex");
     tfd__error_save(&tfd__mpi.error);

@@ -77,6 +77,7 @@ static void free_rank(tfd__nccl_group *own, int i) {
 int tfd__nccl_look(const tfd__nccl_group *own, const char *what) {
   int i;
 
+  if (own->control != NULL) TFD_TRY(tfd__staged_check(own->control, what));
   for (i = 0; i < own->local; i++) {
     const tfd__nccl_rank *r = &own->ranks[i];
     ncclResult_t state = ncclSuccess;
@@ -124,7 +125,7 @@ int tfd__nccl_settle(tfd__nccl_group *own, tfd__deadline until,
   }
 }
 
-static int make(tfd__nccl_group *own, const ncclUniqueId *id) {
+static int make(tfd__nccl_group *own) {
   static const char what[] = "connecting GPUs";
   ncclResult_t result = ncclSuccess;
   int i;
@@ -139,7 +140,7 @@ static int make(tfd__nccl_group *own, const ncclUniqueId *id) {
       result = ncclUnhandledCudaError;
       break;
     }
-    result = tfd__nc.ncclCommInitRankConfig(&r->comm, own->size, *id,
+    result = tfd__nc.ncclCommInitRankConfig(&r->comm, own->size, own->id,
                                             own->base + i, &config);
     if (result == ncclInProgress) result = ncclSuccess;
   }
@@ -219,11 +220,11 @@ static int warm_up(tfd__nccl_group *own, tfd__deadline until) {
 }
 
 static int make_and_try(tfd__nccl_group *own, tfd__deadline until) {
-  ncclUniqueId id;
-
-  TFD_TRY(
-      tfd__nccl_check(tfd__nc.ncclGetUniqueId(&id), NULL, "connecting GPUs"));
-  TFD_TRY(make(own, &id));
+  if (own->control == NULL) {
+    TFD_TRY(tfd__nccl_check(tfd__nc.ncclGetUniqueId(&own->id), NULL,
+                            "connecting GPUs"));
+  }
+  TFD_TRY(make(own));
   TFD_TRY(tfd__nccl_settle(own, until, "connecting GPUs"));
   return warm_up(own, until);
 }
@@ -266,7 +267,7 @@ static void spoil(tfd__nccl_group *own, const tfd__error *e) {
   for (i = 0; own->marks_n > 0 && i < own->local; i++) {
     tfd__nccl_rank *r = &own->ranks[i];
 
-    r->native->spoil(r->device->stream, oldest->seq[i], e->code, e->message);
+    r->native->spoil(r->device->stream, oldest->seq[i], e);
   }
 }
 
@@ -319,7 +320,15 @@ int tfd__nccl_break(tfd__nccl_group *own) {
   int rc;
 
   tfd__error_save(&now);
+  if (own->control != NULL &&
+      (now.exit == TFD_EXIT_ANY || now.exit == TFD_EXIT_INTERNAL)) {
+    now.exit = TFD_EXIT_PEER_FAILED; /* a start anew may help */
+  }
   spoil(own, &now);
+  if (own->control != NULL) {
+    (void)tfd__error_raise(&now);
+    (void)tfd__group_fail(own->control);
+  }
   abort_all(own);
   rc = tfd__error_raise(&now);
   tfd__error_free(&now);

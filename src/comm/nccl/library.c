@@ -13,8 +13,10 @@ tfd__nccl_library tfd__nc;
 /* Its thread that listens for questions is of no use here, and the port it
 ** listens on is one for the whole machine. */
 int tfd__nccl_open(void) {
+  static bool opened; /* its thread reads the table */
   void *library = NULL;
 
+  if (opened) return TFD_OK;
   (void)setenv("NCCL_RAS_ENABLE", "0", 0);
   if (tfd__cuda_library("libnccl.so.2", &library) != TFD_OK) {
     return tfd__fail(TFD_UNAVAILABLE, "no NCCL: libnccl.so.2 cannot be opened");
@@ -22,6 +24,7 @@ int tfd__nccl_open(void) {
 #define FUNCTION(name) TFD_TRY(tfd__cuda_symbol(library, #name, &tfd__nc.name));
 #include "comm/nccl/nccl.def"
 #undef FUNCTION
+  opened = true;
   return TFD_OK;
 }
 

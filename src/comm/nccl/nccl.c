@@ -46,12 +46,13 @@ static int check_device(const tfd__group_config *c, int i) {
 }
 
 static int can(const tfd__group_config *c) {
+  int processes = c->network == NULL ? 1 : c->network->processes;
   int i;
 
-  if (c->network != NULL || c->local != c->size || c->devices == NULL) {
+  if (c->devices == NULL || c->size != processes * c->local) {
     return tfd__fail(TFD_UNAVAILABLE,
-                     "group: provider \"nccl\" serves the GPUs "
-                     "of one process");
+                     "group: provider \"nccl\" serves GPUs, in each process "
+                     "as many");
   }
   for (i = 0; i < c->local; i++) TFD_TRY(check_device(c, i));
   return TFD_OK;
@@ -68,6 +69,31 @@ static double timeout_of(const tfd__group *g, const tfd__group_config *config) {
     seconds = strtod(text, NULL);
   }
   return seconds > 0 ? seconds : g->timeout;
+}
+
+/* The rest is the thread's: finalisers call this, and wait for nobody. */
+static void let_go(tfd__nccl_group *own) {
+  tfd__group *control = NULL;
+
+  tfd__lock(&tfd__nccl.lock);
+  own->closing = true;
+  control = own->control;
+  own->control = NULL;
+  tfd__nccl_watch_wake();
+  tfd__unlock(&tfd__nccl.lock);
+  tfd__release(control);
+}
+
+/* GPUs of several processes are connected at once, while all are here. */
+static int join(tfd__group *g, tfd__nccl_group *own,
+                const tfd__group_config *config) {
+  int rc = tfd__nccl_meet(g, own, config);
+
+  if (rc != TFD_OK) return rc;
+  tfd__lock(&tfd__nccl.lock);
+  rc = tfd__nccl_connect(own);
+  tfd__unlock(&tfd__nccl.lock);
+  return rc;
 }
 
 static int open_group(tfd__group *g, const tfd__group_config *config) {
@@ -91,19 +117,34 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
     tfd__nccl_group_free(own);
     return rc;
   }
+  if (config->network != NULL) rc = join(g, own, config);
+  if (rc != TFD_OK) {
+    tfd__error kept = {0};
+
+    tfd__error_save(&kept);
+    let_go(own);
+    (void)tfd__error_raise(&kept);
+    tfd__error_free(&kept);
+    return rc;
+  }
   g->own = own;
   return TFD_OK;
 }
 
-/* The rest is the thread's: finalisers call this, and wait for nobody. */
+/* The thread sees the collectives end that are under way. */
+static void abort_group(tfd__group *g) {
+  tfd__nccl_group *own = g->own;
+
+  if (own == NULL || own->control == NULL) return;
+  (void)tfd__error_raise(&g->cause);
+  (void)tfd__group_fail(own->control);
+}
+
 static void close_group(tfd__group *g) {
   tfd__nccl_group *own = g->own;
 
-  tfd__lock(&tfd__nccl.lock);
-  own->closing = true;
-  tfd__nccl_watch_wake();
-  tfd__unlock(&tfd__nccl.lock);
   g->own = NULL;
+  let_go(own);
 }
 
 /* --- NCCL's names ----------------------------------------------------------
@@ -431,15 +472,31 @@ static int enqueue(tfd__group *g, tfd__nccl_group *own,
   return TFD_OK;
 }
 
+/* Failures of devices that were not told of yet; the others wait for this. */
+static int fail_of_devices(tfd__group *g, const tfd__collective *c) {
+  int i;
+
+  (void)tfd__fail(TFD_INTERNAL, "%s: a device has failed", c->what);
+  for (i = 0; i < g->local; i++) {
+    if (tfd__stream_wait(g->devices[i], UINT64_MAX, TFD_FOREVER) != TFD_OK) {
+      break;
+    }
+  }
+  return tfd__group_fail(g);
+}
+
 static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   tfd__nccl_group *own = g->own;
+  bool is_far = own->control != NULL;
   bool all = false;
   int rc = TFD_OK;
 
   (void)t;
+  if (is_far && !can_do(g, c)) return tfd__nccl_pass_on(g, c);
   if (!can_do(g, c)) return tfd__shared_run(g, c);
   TFD_TRY(pass(g, c, &all));
-  if (!all) return skip(g, c);
+  if (!all) return is_far ? fail_of_devices(g, c) : skip(g, c);
+  if (is_far) TFD_TRY(tfd__nccl_agree(g, c));
   tfd__lock(&tfd__nccl.lock);
   rc = tfd__nccl_connect(own);
   if (rc == TFD_OK) {
@@ -447,7 +504,7 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
     if (rc != TFD_OK) rc = tfd__nccl_break(own);
   }
   tfd__unlock(&tfd__nccl.lock);
-  return rc;
+  return rc == TFD_OK || !is_far ? rc : tfd__group_fail(g);
 }
 
 const tfd__provider tfd__nccl_provider = {
@@ -459,4 +516,5 @@ const tfd__provider tfd__nccl_provider = {
     .open = open_group,
     .close = close_group,
     .begin = TFD_BEGIN_ALL(begin),
+    .abort = abort_group,
 };

@@ -4,12 +4,16 @@
 **
 ** Files: library (NCCL as a table, opened at run time; the plug-in's entry),
 ** comms (communicators: made, tried, ended), watch (the thread that sees
-** whether what is under way gets on), nccl (the provider).
+** whether what is under way gets on), far (what other processes are told and
+** asked), nccl (the provider).
 **
 ** Every rank has a stream of its own for NCCL, of the highest priority. It
-*waits
-** for what the rank's device has queued, and the device for it; the host waits
-** for nothing.
+** waits for what the rank's device has queued, and the device for it; the host
+** waits for nothing.
+** Groups of several processes have a group of provider "staged" beside them,
+** over which the hosts see, before they begin a collective, that all begin the
+** same one: NCCL would wait for ever, or mix up numbers. It also tells who is
+** gone, and does what NCCL does not.
 ** N1 Calls of NCCL, and of libcuda on these streams, are made under the lock,
 **    by one thread at a time; communicators are non-blocking, so that none
 **    lasts. What may last, an abort, is made without, of communicators that
@@ -18,6 +22,8 @@
 **    the devices took from it on is spoiled before its communicators are
 **    aborted, so that nobody takes what lies there for results. The next
 **    collective makes new communicators: their epoch is one higher.
+**    Between processes, where all would have to agree on that, the group fails
+**    instead, in all of them.
 ** N3 NCCL adds up in an order of its own, and half types in their own
 **    precision; means are made of parts. */
 #include <nccl.h>
@@ -76,6 +82,8 @@ typedef struct tfd__nccl_group {
   bool there;
   bool ending;         /* some are being aborted */
   bool closing;        /* nobody has the group any more */
+  tfd__group *control; /* owned; NULL = all ranks are here */
+  ncclUniqueId id;     /* of the communicators */
   tfd__deadline until; /* the oldest mark passes before, or has failed */
   tfd__nccl_mark marks[TFD_NCCL_MARKS]; /* a ring, oldest first */
   int marks_first;
@@ -84,7 +92,7 @@ typedef struct tfd__nccl_group {
 } tfd__nccl_group;
 
 typedef struct tfd__nccl_watch {
-  tfd__mutex lock; /* rank 4; N1 */
+  tfd__mutex lock; /* rank 5, for groups' are taken under it; N1 */
   tfd__cond changed;
   bool started;
   bool leaving; /* the process ends */
@@ -113,6 +121,19 @@ int tfd__nccl_settle(tfd__nccl_group *own, tfd__deadline until,
                      const char *what);
 /* The error that a communicator has come to by itself. */
 int tfd__nccl_look(const tfd__nccl_group *own, const char *what);
+
+/* --- far: groups of several processes ---------------------------------------
+ */
+
+/* Set own->control, and what the communicators need; or g->unfit, in all
+** processes alike. Blocks: until all have come. */
+int tfd__nccl_meet(tfd__group *g, tfd__nccl_group *own,
+                   const tfd__group_config *config);
+/* Do all processes begin this collective? Blocks: until all do. Errors: those
+** of groups; the group has failed. */
+int tfd__nccl_agree(tfd__group *g, const tfd__collective *c);
+/* Have what NCCL does not know done over own->control. */
+int tfd__nccl_pass_on(tfd__group *g, const tfd__collective *c);
 
 /* --- watch ------------------------------------------------------------------
  */

@@ -17,7 +17,7 @@ static tfd__thread thread;
 static pid_t process; /* whose thread it is */
 
 static void make_lock(void) {
-  made = tfd__mutex_init(&tfd__nccl.lock, 4);
+  made = tfd__mutex_init(&tfd__nccl.lock, 5);
   if (made == TFD_OK) made = tfd__cond_init(&tfd__nccl.changed);
 }
 

@@ -246,11 +246,15 @@ int tfd__shm_check(const tfd__shm_group *own, const tfd__frame *mine,
     const tfd__frame *theirs = &cell->frames[number % TFD_DEPTH];
 
     if (cell->briefs[number % TFD_DEPTH].hash == hash) continue;
-    TFD_TRY(tfd__frame_fits(mine, theirs, own->tally.process, q));
+    TFD_TRY(tfd__frame_fits(mine, theirs,
+                            own->circle.numbers[own->tally.process],
+                            own->circle.numbers[q]));
     return tfd__fail(TFD_RUNTIME_ERROR,
                      "the processes run apart at collective %llu: processes "
                      "%d and %d gather other numbers of elements",
-                     (unsigned long long)mine->seq, own->tally.process, q);
+                     (unsigned long long)mine->seq,
+                     own->circle.numbers[own->tally.process],
+                     own->circle.numbers[q]);
   }
   return TFD_OK;
 }

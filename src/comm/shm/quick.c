@@ -24,7 +24,7 @@ static bool can(quick *q) {
   const tfd__collective *c = q->c;
   tfd_device *device = g->devices[0];
 
-  if (own->first != NULL || g->local != 1) return false;
+  if (own->under_way > 0 || g->local != 1) return false;
   if (c->kind == TFD_COLLECTIVE_ALL_REDUCE && c->values == 1) {
     q->view = c->in[0].view;
     q->bytes = tfd__view_bytes(q->view);

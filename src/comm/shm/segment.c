@@ -43,8 +43,8 @@ typedef struct facts {
 } facts;
 
 typedef struct opening {
-  tfd__group *group;
-  tfd__mesh *mesh;
+  tfd__group *group; /* that has failed when the mesh has */
+  const tfd__circle *circle;
   const tfd__network *network;
   tfd__segment *segment;
   facts *all;
@@ -61,13 +61,13 @@ static void post_facts(opening *o, bool send, int process, int turn) {
   facts *f = &o->all[send ? o->network->process : process];
   tfd__post *p = &o->posts[send ? process : n + process];
 
-  *p = (tfd__post){.process = process,
+  *p = (tfd__post){.process = o->circle->numbers[process],
                    .data = f,
                    .frame = {.tag = (uint32_t)turn, .length = sizeof *f}};
   if (send) {
-    tfd__mesh_send(o->mesh, p);
+    tfd__mesh_send(o->circle->mesh, p);
   } else {
-    tfd__mesh_receive(o->mesh, p);
+    tfd__mesh_receive(o->circle->mesh, p);
   }
 }
 
@@ -84,7 +84,8 @@ static int tell(opening *o, int turn) {
     o->waited[waited++] = &o->posts[p];
     o->waited[waited++] = &o->posts[n + p];
   }
-  while (!tfd__mesh_wait(o->mesh, o->waited, waited, tfd__deadline_in(0.02))) {
+  while (!tfd__mesh_wait(o->circle->mesh, o->waited, waited,
+                         tfd__deadline_in(0.02))) {
     int rc = tfd__group_check(o->group, "group");
 
     if (rc == TFD_OK && tfd__interrupt_get()) {
@@ -92,7 +93,7 @@ static int tell(opening *o, int turn) {
       rc = tfd__group_check(o->group, "group");
     }
     if (rc == TFD_OK) continue;
-    tfd__mesh_settle(o->mesh);
+    tfd__mesh_settle(o->circle->mesh);
     return rc;
   }
   return TFD_OK;
@@ -344,11 +345,11 @@ static int open_all(opening *o) {
   return judge(o);
 }
 
-int tfd__segment_open(tfd__group *g, tfd__mesh *mesh,
-                      const tfd__network *network, tfd__segment *segment) {
+int tfd__segment_open(const tfd__circle *circle, const tfd__network *network,
+                      tfd__segment *segment) {
   size_t n = (size_t)network->processes;
-  opening o = {.group = g,
-               .mesh = mesh,
+  opening o = {.group = tfd__mesh_group(circle->mesh),
+               .circle = circle,
                .network = network,
                .segment = segment,
                .listener = -1,

@@ -11,8 +11,9 @@
 ** The order of additions is that of the ranks, processes' sums by processes'
 ** sums. Before anything is taken, all must have staged the same round of the
 ** same collective.
-** Collectives go on in the order in which they were begun, on the thread that
-** waits, whichever of them it waits for. */
+** Collectives go on in the order in which their group began them, on the thread
+** that waits, whichever of them it waits for; and those of other groups while
+** it waits in vain. */
 #include "comm/shm/shm.h"
 
 static tfd__shm_group *own_of(const tfd__group *g) {
@@ -52,15 +53,15 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
 
   if (own == NULL) return tfd__no_memory(sizeof *own, "group");
   g->own = own;
-  rc = tfd__mesh_open(g, config, &own->mesh);
+  rc = tfd__circle_open(g, config, &own->circle);
   if (rc == TFD_OK) {
-    rc = tfd__segment_open(g, own->mesh, n, &own->segment);
+    rc = tfd__segment_open(&own->circle, n, &own->segment);
     if (rc != TFD_OK) {
       tfd__error kept = {0};
 
       g->unfit = rc == TFD_UNAVAILABLE;
       tfd__error_save(&kept);
-      tfd__mesh_free(own->mesh);
+      tfd__circle_close(&own->circle);
       (void)tfd__error_raise(&kept);
       tfd__error_free(&kept);
     }
@@ -83,7 +84,7 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
 static void close_group(tfd__group *g) {
   tfd__shm_group *own = own_of(g);
 
-  tfd__mesh_free(own->mesh);
+  tfd__circle_close(&own->circle);
   tfd__release(&own->window);
   tfd__segment_close(&own->segment);
   tfd__free(own);
@@ -91,13 +92,13 @@ static void close_group(tfd__group *g) {
 }
 
 static void late(tfd__group *g, uint64_t number, char *text, size_t bytes) {
-  tfd__mesh_late(own_of(g)->mesh, number, text, bytes);
+  tfd__mesh_late(own_of(g)->circle.mesh, number, text, bytes);
 }
 
 static void abort_group(tfd__group *g) {
   tfd__shm_group *own = own_of(g);
 
-  tfd__mesh_abort(own->mesh, &g->cause);
+  tfd__mesh_abort(own->circle.mesh, &g->cause);
   if (own->open) tfd__tally_ring(&own->tally);
 }
 
@@ -143,6 +144,8 @@ static int work_new(const tfd__group *g, const tfd__collective *c,
   return TFD_OK;
 }
 
+static int move_on(tfd__turn *turn, tfd__deadline until, bool *done_p);
+
 static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   tfd__shm_group *own = own_of(g);
   tfd__shm_work *w = NULL;
@@ -159,31 +162,10 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   }
   tfd__kept_note(&w->kept, g);
   w->number = t->number;
-  if (own->last == NULL) {
-    own->first = w;
-  } else {
-    own->last->next = w;
-  }
-  own->last = w;
   t->own = w;
+  own->under_way++;
+  tfd__turn_begin(&w->turn, g, move_on);
   return TFD_OK;
-}
-
-static void take_out(tfd__shm_group *own, const tfd__shm_work *w) {
-  tfd__shm_work *before = NULL;
-  tfd__shm_work *at = own->first;
-
-  while (at != NULL && at != w) {
-    before = at;
-    at = at->next;
-  }
-  if (at == NULL) return;
-  if (before == NULL) {
-    own->first = w->next;
-  } else {
-    before->next = w->next;
-  }
-  if (own->last == w) own->last = before;
 }
 
 /* --- rounds --------------------------------------------------------------- */
@@ -198,17 +180,19 @@ static int fail_all(tfd__group *g, const tfd__shm_work *w) {
 static int wait_for(tfd__group *g, const tfd__shm_work *w, tfd__mark mark,
                     uint64_t number, tfd__deadline until, bool *there_p) {
   tfd__shm_group *own = own_of(g);
+  int process = 0;
   int late = 0;
 
   *there_p = tfd__tally_wait(&own->tally, mark, number, until);
   if (*there_p || tfd__tally_reached(&own->tally, mark, number, &late)) {
     return TFD_OK;
   }
-  if (!tfd__mesh_has_left(own->mesh, late) ||
+  process = own->circle.numbers[late];
+  if (!tfd__mesh_has_left(own->circle.mesh, process) ||
       tfd__tally_reached(&own->tally, mark, number, NULL)) {
     return TFD_OK;
   }
-  (void)tfd__mesh_fail_left(own->mesh, late, w->number);
+  (void)tfd__mesh_fail_left(own->circle.mesh, process, w->number);
   return fail_all(g, w);
 }
 
@@ -319,7 +303,7 @@ static int go_on(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
     if (++w->k < tfd__shm_values(w)) tfd__shm_plan(g, w);
   }
   w->phase = TFD_SHM_DONE;
-  take_out(own, w);
+  own->under_way--;
   switch (w->kept.c.kind) {
   case TFD_COLLECTIVE_ALL_REDUCE:
   case TFD_COLLECTIVE_BROADCAST:
@@ -330,27 +314,28 @@ static int go_on(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
   }
 }
 
-static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
-  tfd__group *g = t->group;
-  const tfd__shm_work *w = t->own;
+static int move_on(tfd__turn *turn, tfd__deadline until, bool *done_p) {
+  bool there = true;
 
-  while (w->phase != TFD_SHM_DONE) {
-    bool there = true;
-
-    if (go_on(g, own_of(g)->first, until, &there) != TFD_OK) {
-      return tfd__group_fail(g); /* the others wait for it */
-    }
-    if (!there) return TFD_OK; /* the caller looks for failures */
+  if (go_on(turn->group, (tfd__shm_work *)turn, until, &there) != TFD_OK) {
+    return tfd__group_fail(turn->group); /* the others wait for it */
   }
-  *done_p = true;
-  return TFD_OK;
+  *done_p = there;
+  return TFD_OK; /* the caller looks for failures */
+}
+
+static int wait_work(tfd__ticket *t, tfd__deadline until, bool *done_p) {
+  tfd__shm_work *w = t->own;
+
+  return tfd__turn_wait(&w->turn, until, done_p);
 }
 
 static void end_work(tfd__ticket *t) {
   tfd__shm_work *w = t->own;
 
   if (w == NULL) return;
-  take_out(own_of(t->group), w);
+  tfd__turn_end(&w->turn);
+  if (w->phase != TFD_SHM_DONE) own_of(t->group)->under_way--;
   work_free(t->group, w);
 }
 
@@ -364,6 +349,7 @@ const tfd__provider tfd__shm_provider = {
     .close = close_group,
     .begin = TFD_BEGIN_ALL(begin),
     .wait = wait_work,
+    .tend = tfd__turns_tend,
     .end = end_work,
     .late = late,
     .lend = lend,

@@ -5,9 +5,8 @@
 **
 ** Files: segment (one memory for all, and who may have it), arena (parts of it
 ** that are lent to tensors), tally (counters in it, and waiting for them), move
-*(what a round stages, adds up and takes), shm
-** (the provider: collectives made of rounds), quick (those of few bytes whose
-** ranks are in step).
+** (what a round stages, adds up and takes), shm (the provider: collectives made
+** of rounds), quick (those of few bytes whose ranks are in step).
 **
 ** S1 The memory has no name and no file: it is gone with the last process.
 ** S2 Its size is sealed, and the pages of all that is touched are there:
@@ -19,6 +18,7 @@
 
 #include "comm/looks.h"
 #include "comm/tcp/mesh.h"
+#include "comm/tcp/turns.h"
 
 /* --- tally ---------------------------------------------------------------- */
 
@@ -98,13 +98,13 @@ typedef struct tfd__segment {
   tfd__arena *arena; /* this process's */
 } tfd__segment;
 
-/* The same memory in all processes of a mesh.
+/* The same memory in all processes of a circle.
 ** Blocks: until all have said whether they have it.
 ** Errors: Unavailable, the same in all processes, when they do not share a
 **   machine and a user, or one of them could not map it; what fails the
 **   group. */
-int tfd__segment_open(tfd__group *g, tfd__mesh *mesh,
-                      const tfd__network *network, tfd__segment *segment);
+int tfd__segment_open(const tfd__circle *circle, const tfd__network *network,
+                      tfd__segment *segment);
 void tfd__segment_close(tfd__segment *segment);
 /* Where process p's slot for a round begins: what it gives, or results. */
 char *tfd__segment_slot(const tfd__segment *s, int process, uint64_t round,
@@ -159,8 +159,8 @@ typedef struct tfd__shm_value {
 } tfd__shm_value;
 
 typedef struct tfd__shm_work {
+  tfd__turn turn; /* first: what has the turn is the work */
   tfd__kept kept;
-  struct tfd__shm_work *next; /* begun after this one */
   tfd__run_of *sums; /* of this process's ranks, value by value; owned where
                      ** `owned` says so */
   bool *owned;
@@ -171,7 +171,7 @@ typedef struct tfd__shm_work {
 } tfd__shm_work;
 
 typedef struct tfd__shm_group {
-  tfd__mesh *mesh;
+  tfd__circle circle;
   tfd__segment segment;
   tfd__tally tally;
   atomic_bool open;     /* segment and tally are there */
@@ -179,8 +179,7 @@ typedef struct tfd__shm_group {
   uint64_t rounds;      /* of all values before the one under way */
   uint64_t early;       /* round that was staged before its collective began */
   uint64_t together;    /* round before which all had finished the last one */
-  tfd__shm_work *first; /* in the order of their beginnings */
-  tfd__shm_work *last;
+  atomic_int under_way; /* collectives */
 } tfd__shm_group;
 
 /* --- what rounds move (move.c) -------------------------------------------- */

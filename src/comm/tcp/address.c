@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -124,6 +125,22 @@ static int cannot_listen(const char *address, int error) {
   return TFD_UNAVAILABLE;
 }
 
+int tfd__listen_any(const char *host, int *socket_p, int *port_p) {
+  struct sockaddr_in any = {0};
+  socklen_t bytes = sizeof any;
+  char address[HOST_BYTES + PORT_BYTES];
+
+  (void)snprintf(address, sizeof address, "%.255s:0", host);
+  TFD_TRY(tfd__listen(address, socket_p));
+  if (getsockname(*socket_p, (struct sockaddr *)&any, &bytes) == 0 &&
+      any.sin_family == AF_INET) {
+    *port_p = ntohs(any.sin_port);
+    return TFD_OK;
+  }
+  (void)close(*socket_p);
+  return tfd__fail(TFD_UNAVAILABLE, "group: no port on %s", host);
+}
+
 int tfd__listen(const char *address, int *socket_p) {
   tfd__deadline until = tfd__deadline_in(TAKEN_SECONDS);
   struct addrinfo *list = NULL;
@@ -178,18 +195,23 @@ bool tfd__is_loopback(const char *address) {
          strcasecmp(host, "localhost") == 0;
 }
 
-bool tfd__is_one_host(const tfd__network *n) {
-  char first[HOST_BYTES];
-  char host[HOST_BYTES];
+bool tfd__same_host(const char *a, const char *b) {
+  char hosts[2][HOST_BYTES];
   char port[PORT_BYTES];
-  bool same = split(n->addresses[0], first, port) == TFD_OK;
+
+  return split(a, hosts[0], port) == TFD_OK &&
+         split(b, hosts[1], port) == TFD_OK &&
+         strcasecmp(hosts[0], hosts[1]) == 0;
+}
+
+bool tfd__is_one_host(const tfd__network *n) {
+  bool same = true;
   bool loopback = true;
   int p;
 
   for (p = 0; p < n->processes; p++) {
     loopback = loopback && tfd__is_loopback(n->addresses[p]);
-    same = same && split(n->addresses[p], host, port) == TFD_OK &&
-           strcasecmp(first, host) == 0;
+    same = same && tfd__same_host(n->addresses[0], n->addresses[p]);
   }
   return same || loopback;
 }

@@ -1,10 +1,9 @@
 /* Frames of collectives: posts are served in order for each peer and direction.
 ** A frame's header is read when a post waits for that peer, and must be the
-*very
-** one that the post expects: another collective there means that the processes
-** run apart.
-** Who waits for data moves it itself: that saves the thread's wake-up and its
-** own. The thread moves what nobody waits for at the moment. */
+** very one that the post expects: another collective there means that the
+** processes run apart. Who waits for data moves it itself: that saves the
+** thread's wake-up and its own. The thread moves what nobody waits for at the
+** moment. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -241,6 +240,7 @@ bool tfd__peer_read(tfd__peer *it, tfd__channel c, void *p, size_t *n_p,
     if (c == TFD_CHANNEL_DATA) {
       data_ended(it, n == 0 ? 0 : errno);
     } else {
+      it->control_error = n == 0 ? 0 : errno;
       (void)close(it->socket[c]);
       it->socket[c] = -1;
     }

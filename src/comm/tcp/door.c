@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -96,21 +97,24 @@ static tfd__talk *free_slot(tfd__talk *talks) {
   return oldest;
 }
 
+/* Under the lock: who knocks after a meeting has borrowed the listener is that
+** meeting's to hear. */
 static void let_in(tfd__talk *talks) {
   int i;
 
-  for (i = 0; i < AT_ONCE; i++) {
-    tfd__talk *t = NULL;
+  pthread_mutex_lock(&door.lock);
+  for (i = 0; i < AT_ONCE && !door.lent; i++) {
     int s = accept4(door.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    tfd__talk *t = s < 0 ? NULL : free_slot(talks);
 
-    if (s < 0) return;
-    t = free_slot(talks);
+    if (s < 0) break;
     if (tfd__talk_begin(t, s, false, &door.mine, &door.network) != TFD_OK) {
       close_talk(t);
-      return;
+      break;
     }
     t->judge = judge;
   }
+  pthread_mutex_unlock(&door.lock);
 }
 
 static void hear(tfd__talk *t) {
@@ -184,8 +188,6 @@ static void wake(void) {
   if (write(door.wake, &one, sizeof one) < 0) return; /* full = awake */
 }
 
-/* --- opening and closing -------------------------------------------------- */
-
 /* No thread uses it. */
 static void clear(void) {
   if (door.listener >= 0) (void)close(door.listener);
@@ -209,6 +211,70 @@ static void shut(void) {
   clear();
 }
 
+/* --- a door that is made ---------------------------------------------------
+ */
+
+static struct {
+  int listener; /* -1 = none */
+  char address[TFD_ADDRESS_BYTES];
+} made = {.listener = -1};
+
+static void lend(void) {
+  pthread_mutex_lock(&door.lock);
+  door.lent = true;
+  pthread_mutex_unlock(&door.lock);
+}
+
+/* True when all groups have left meanwhile. */
+static bool give_back(void) {
+  bool left = false;
+
+  pthread_mutex_lock(&door.lock);
+  door.lent = false;
+  left = door.users == 0;
+  pthread_mutex_unlock(&door.lock);
+  return left;
+}
+
+/* A door hears nobody from here on: who is told the address may be ahead of
+** this process, and the door knows nothing of the meeting to come. */
+int tfd__door_make(const char *host, char address[TFD_ADDRESS_BYTES]) {
+  int port = 0;
+
+  tfd__door_unmake();
+  if (door.listener >= 0 && door.address != NULL) {
+    lend();
+    (void)snprintf(address, TFD_ADDRESS_BYTES, "%s", door.address);
+    return TFD_OK;
+  }
+  /* A machine's own name is often that of its loopback, to itself. */
+  TFD_TRY(tfd__listen_any(tfd__is_loopback(host) ? host : "0.0.0.0",
+                          &made.listener, &port));
+  (void)snprintf(made.address, sizeof made.address, "%.255s:%d", host, port);
+  memcpy(address, made.address, sizeof made.address);
+  return TFD_OK;
+}
+
+void tfd__door_unmake(void) {
+  if (made.listener >= 0) (void)close(made.listener);
+  made.listener = -1;
+  if (door.listener < 0) return;
+  if (give_back()) {
+    shut();
+  } else {
+    wake();
+  }
+}
+
+static bool take_made(const char *address, int *listener_p) {
+  if (made.listener < 0 || strcmp(made.address, address) != 0) return false;
+  *listener_p = made.listener;
+  made.listener = -1;
+  return true;
+}
+
+/* --- opening and closing -------------------------------------------------- */
+
 /* Another cluster's meeting ends the door of the one before. */
 int tfd__door_lend(const char *address, int *listener_p) {
   bool there = door.listener >= 0 && door.address != NULL;
@@ -217,10 +283,9 @@ int tfd__door_lend(const char *address, int *listener_p) {
     shut();
     there = false;
   }
+  if (!there && take_made(address, listener_p)) return TFD_OK;
   if (!there) return tfd__listen(address, listener_p);
-  pthread_mutex_lock(&door.lock);
-  door.lent = true;
-  pthread_mutex_unlock(&door.lock);
+  lend();
   *listener_p = door.listener;
   return TFD_OK;
 }
@@ -256,6 +321,7 @@ void tfd__door_return(const tfd__network *network, const tfd__hello *mine,
   if (met) {
     door.meetings++;
     door.users++;
+    if (is_door) door.mine = *mine;
   }
   door.lent = false;
   left = door.users == 0;

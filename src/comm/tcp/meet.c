@@ -360,18 +360,24 @@ static void prepare(meeting *m) {
   }
 }
 
-static void finish(meeting *m, int rc) {
+void tfd__hang_up(tfd__peer_sockets *sockets, int processes) {
   int i;
   int c;
+
+  for (i = 0; i < processes; i++) {
+    for (c = 0; c < TFD_CHANNELS; c++) {
+      if (sockets[i].socket[c] >= 0) (void)close(sockets[i].socket[c]);
+    }
+  }
+}
+
+static void finish(meeting *m, int rc) {
+  int i;
 
   for (i = 0; i < m->out_n; i++) close_talk(&m->out[i], STAGE_DONE);
   for (i = 0; i < STRANGERS; i++) close_talk(&m->in[i], STAGE_DONE);
   tfd__door_return(m->network, &m->mine, m->listener, rc == TFD_OK);
-  for (i = 0; rc != TFD_OK && i < m->network->processes; i++) {
-    for (c = 0; c < TFD_CHANNELS; c++) {
-      if (m->sockets[i].socket[c] >= 0) (void)close(m->sockets[i].socket[c]);
-    }
-  }
+  if (rc != TFD_OK) tfd__hang_up(m->sockets, m->network->processes);
 }
 
 int tfd__meet(const tfd__network *network, int local,

@@ -1,8 +1,7 @@
 /* What processes say to each other beside their collectives, and the thread
 ** that hears it: a heartbeat each second, or more often; silence, a connection
-** that ends without a farewell, and aborts fail the group. Frames of
-*collectives
-** are data.c's. */
+** that ends without a farewell, and aborts fail the group. The frames of
+** collectives are data.c's. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 #include "base/crc32c.h"
 #include "base/failpoint.h"
+#include "base/late.h"
 #include "comm/tcp/peers.h"
 
 #define BEAT_NS 1000000000 /* or a fourth of the patience */
@@ -135,8 +135,14 @@ static void receive_control(tfd__mesh *m, int process) {
       break;
   }
   if (it->socket[TFD_CHANNEL_CONTROL] < 0 && !it->left && !m->failed) {
-    tfd__mesh_lost(m, process,
-                   "is gone: its connection ended without a farewell");
+    char how[160];
+
+    (void)snprintf(how, sizeof how,
+                   "is gone: its connection ended without a farewell%s%s%s",
+                   it->control_error == 0 ? "" : " (",
+                   it->control_error == 0 ? "" : strerror(it->control_error),
+                   it->control_error == 0 ? "" : ")");
+    tfd__mesh_lost(m, process, how);
   }
 }
 
@@ -168,6 +174,31 @@ void tfd__mesh_late(tfd__mesh *m, uint64_t number, char *text, size_t bytes) {
   }
 }
 
+int tfd__mesh_compare(tfd__mesh *m, const tfd__progress *mine) {
+  tfd__collective place = {.line = mine->line, .file = mine->file};
+  tfd__frame want = {.type = TFD_FRAME_DATA,
+                     .seq = mine->number,
+                     .what = mine->what,
+                     .count = mine->count};
+  int p;
+
+  tfd__frame_set_place(&want, &place);
+  for (p = 0; p < m->processes; p++) {
+    tfd__frame got;
+
+    if (p == m->process) continue;
+    tfd__lock(&m->lock);
+    got = m->peers[p].beat;
+    tfd__unlock(&m->lock);
+    if (got.seq != want.seq) continue;
+    got.type = TFD_FRAME_DATA;
+    got.tag = 0;
+    if ((want.what & 0xff) != TFD_COLLECTIVE_ALL_REDUCE) got.count = want.count;
+    TFD_TRY(tfd__frame_fits(&want, &got, m->process, p));
+  }
+  return TFD_OK;
+}
+
 /* Time in which this process did not run is nobody's silence: where all of a
 ** job are stopped together, it goes on together. */
 static void forgive_pause(tfd__mesh *m, int64_t now) {
@@ -177,6 +208,46 @@ static void forgive_pause(tfd__mesh *m, int64_t now) {
 
   m->looked = now;
   for (p = 0; paused && p < m->processes; p++) m->peers[p].heard = now;
+}
+
+/* Who waits in a collective that has not begun here? -1 = nobody. */
+static int find_waiting(tfd__mesh *m, tfd__frame *beat_p) {
+  uint64_t begun = tfd__group_progress(m->group).number;
+  int p;
+
+  for (p = 0; p < m->processes; p++) {
+    tfd__lock(&m->lock);
+    *beat_p = m->peers[p].beat;
+    tfd__unlock(&m->lock);
+    if (beat_p->tag != 0 && beat_p->seq > begun) return p;
+  }
+  return -1;
+}
+
+/* This process keeps others waiting: it says so where its own reader sees it,
+** and where its script is, which only it knows. */
+static void check_late(tfd__mesh *m, int64_t now) {
+  tfd__frame beat = {0};
+  char words[192];
+  int p = find_waiting(m, &beat);
+
+  if (p < 0) {
+    m->late_from = 0;
+    return;
+  }
+  if (m->late_from == 0) {
+    m->late_from = now;
+    m->late_said = now + (int64_t)(m->group->stall * 1e9);
+  }
+  if (now < m->late_said) return;
+  m->late_said = now + (now - m->late_from);
+  tfd__frame_text(&beat, words, sizeof words);
+  tfd__log(TFD_LOG_WARNING,
+           "process %d has kept process %d waiting for %.0f s, in collective "
+           "%llu, %s",
+           m->process, p, (double)(now - m->late_from) * 1e-9,
+           (unsigned long long)beat.seq, words);
+  tfd__be_late();
 }
 
 /* Those who are only silent; called when all that had come was read. */
@@ -345,6 +416,7 @@ static void run(void *arg) {
     int64_t now = tfd__now_ns();
 
     if (now >= beat) {
+      check_late(m, now);
       say_beats(m);
       beat = now + (m->patience / 4 < BEAT_NS ? m->patience / 4 : BEAT_NS);
     }
@@ -380,15 +452,12 @@ static void mesh_clear(tfd__mesh *m) {
   tfd__free(m);
 }
 
-static int prepare(tfd__mesh *m, const tfd__peer_sockets *sockets) {
+static int prepare(tfd__mesh *m) {
   int64_t now = tfd__now_ns();
   int p;
 
   m->looked = now;
-  for (p = 0; p < m->processes; p++) {
-    memcpy(m->peers[p].socket, sockets[p].socket, sizeof sockets[p].socket);
-    m->peers[p].heard = now;
-  }
+  for (p = 0; p < m->processes; p++) m->peers[p].heard = now;
   m->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (m->wake < 0) {
     return tfd__fail(TFD_UNAVAILABLE, "group: no event: %s", strerror(errno));
@@ -396,29 +465,41 @@ static int prepare(tfd__mesh *m, const tfd__peer_sockets *sockets) {
   return tfd__thread_start(&m->thread, "tfdist-comm", run, m);
 }
 
-/* Takes the sockets, also when it fails. */
-static int mesh_new(tfd__group *g, const tfd__network *network,
-                    const tfd__peer_sockets *sockets, tfd__mesh **mesh_p) {
-  double patience = network->beat_timeout > 0 ? network->beat_timeout : 10;
+static tfd__mesh *mesh_alloc(int processes, const tfd__peer_sockets *sockets) {
   tfd__mesh *m = tfd__calloc(1, sizeof *m);
+  int p;
+
+  if (m != NULL) m->peers = tfd__calloc((size_t)processes, sizeof *m->peers);
+  if (m == NULL || m->peers == NULL) {
+    tfd__free(m);
+    return NULL;
+  }
+  m->processes = processes;
+  for (p = 0; p < processes; p++) {
+    memcpy(m->peers[p].socket, sockets[p].socket, sizeof sockets[p].socket);
+  }
+  return m;
+}
+
+static int mesh_new(tfd__group *g, const tfd__network *network,
+                    tfd__peer_sockets *sockets, tfd__mesh **mesh_p) {
+  double patience = network->beat_timeout > 0 ? network->beat_timeout : 10;
+  tfd__mesh *m = mesh_alloc(network->processes, sockets);
   int rc;
 
-  if (m == NULL) return tfd__no_memory(sizeof *m, "group");
-  m->peers = tfd__calloc((size_t)network->processes, sizeof *m->peers);
-  if (m->peers == NULL) {
-    tfd__free(m);
-    return tfd__no_memory(sizeof *m->peers, "group");
+  if (m == NULL) {
+    tfd__hang_up(sockets, network->processes);
+    return tfd__no_memory(sizeof *m, "group");
   }
   m->group = g;
   m->process = network->process;
-  m->processes = network->processes;
   m->patience = (int64_t)(patience * 1e9);
   m->wake = -1;
   m->looks.most = g->size <= tfd__cores() ? TFD_LOOK_NS : 0;
   TFD_TRY_OR(rc = tfd__mutex_init(&m->lock, 3), clear);
   TFD_TRY_OR(rc = tfd__cond_init(&m->moved), clear);
   *mesh_p = m; /* before the thread, which may fail the group at once */
-  TFD_TRY_OR(rc = prepare(m, sockets), clear);
+  TFD_TRY_OR(rc = prepare(m), clear);
   return TFD_OK;
 
 clear:
@@ -453,22 +534,68 @@ int tfd__mesh_can(const tfd__group_config *c, const char *name) {
   return TFD_OK;
 }
 
-int tfd__mesh_open(tfd__group *g, const tfd__group_config *config,
-                   tfd__mesh **mesh_p) {
-  const tfd__network *n = config->network;
+int tfd__mesh_meet(const tfd__network *network, int local,
+                   tfd__peer_sockets **sockets_p) {
   tfd__peer_sockets *sockets =
-      tfd__calloc((size_t)n->processes, sizeof *sockets);
+      tfd__calloc((size_t)network->processes, sizeof *sockets);
   int rc;
 
   if (sockets == NULL) return tfd__no_memory(sizeof *sockets, "group");
-  tfd__failpoints_rank(n->process);
-  rc = tfd__meet(n, config->local, sockets);
+  tfd__failpoints_rank(network->process);
+  rc = tfd__meet(network, local, sockets);
   if (rc == TFD_OK) {
-    rc = mesh_new(g, n, sockets, mesh_p);
-    if (rc != TFD_OK) tfd__door_leave();
+    *sockets_p = sockets;
+  } else {
+    tfd__free(sockets);
   }
+  return rc;
+}
+
+void tfd__mesh_part(const tfd__network *network, tfd__peer_sockets *sockets) {
+  tfd__hang_up(sockets, network->processes);
+  tfd__free(sockets);
+  tfd__door_leave();
+}
+
+int tfd__mesh_new(tfd__group *g, const tfd__network *network,
+                  tfd__peer_sockets *sockets, tfd__mesh **mesh_p) {
+  int rc = mesh_new(g, network, sockets, mesh_p);
+
+  if (rc != TFD_OK) tfd__door_leave();
   tfd__free(sockets);
   return rc;
+}
+
+int tfd__mesh_open(tfd__group *g, const tfd__group_config *config,
+                   tfd__mesh **mesh_p) {
+  tfd__peer_sockets *sockets = NULL;
+
+  TFD_TRY(tfd__mesh_meet(config->network, config->local, &sockets));
+  return tfd__mesh_new(g, config->network, sockets, mesh_p);
+}
+
+tfd__group *tfd__mesh_group(const tfd__mesh *m) {
+  return m->group;
+}
+
+int tfd__circle_open(tfd__group *g, const tfd__group_config *config,
+                     tfd__circle *circle) {
+  const tfd__network *n = config->network;
+  int p;
+
+  if (n->within != NULL) {
+    *circle = *n->within;
+    return TFD_OK;
+  }
+  circle->owned = true;
+  circle->process = n->process;
+  circle->processes = n->processes;
+  for (p = 0; p < n->processes; p++) circle->numbers[p] = p;
+  return tfd__mesh_open(g, config, &circle->mesh);
+}
+
+void tfd__circle_close(tfd__circle *circle) {
+  if (circle->owned) tfd__mesh_free(circle->mesh);
 }
 
 void tfd__mesh_free(tfd__mesh *m) {

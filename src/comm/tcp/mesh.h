@@ -68,12 +68,41 @@ int tfd__mesh_can(const tfd__group_config *config, const char *name);
 /* Do all addresses name one host? Then it may still be several machines, behind
 ** a name or in containers. */
 bool tfd__is_one_host(const tfd__network *network);
+/* Do these name the same host? */
+bool tfd__same_host(const char *a, const char *b);
 /* Find all other processes. *mesh_p is set before the group can fail.
 ** Blocks: as tfd__meet. Errors: as tfd__meet. */
 int tfd__mesh_open(tfd__group *g, const tfd__group_config *config,
                    tfd__mesh **mesh_p);
+/* The same in two steps, for who asks between them whether all have met: until
+** the second no group fails because somebody hangs up. */
+struct tfd__peer_sockets;
+int tfd__mesh_meet(const tfd__network *network, int local,
+                   struct tfd__peer_sockets **sockets_p);
+/* Takes the sockets, also when it fails. */
+int tfd__mesh_new(tfd__group *g, const tfd__network *network,
+                  struct tfd__peer_sockets *sockets, tfd__mesh **mesh_p);
+/* Or they part again. */
+void tfd__mesh_part(const tfd__network *network,
+                    struct tfd__peer_sockets *sockets);
 /* Says farewell unless the group has failed. */
 void tfd__mesh_free(tfd__mesh *mesh);
+
+/* Some of a mesh's processes, or all, with numbers of their own. */
+typedef struct tfd__circle {
+  tfd__mesh *mesh;
+  bool owned;
+  int process; /* this one */
+  int processes;
+  int numbers[TFD_MAX_LOCAL_RANKS]; /* in the mesh */
+} tfd__circle;
+
+/* Those that have met, or all who do now; circle->mesh as mesh_p above. */
+int tfd__circle_open(tfd__group *g, const tfd__group_config *config,
+                     tfd__circle *circle);
+void tfd__circle_close(tfd__circle *circle);
+/* The group that has failed when the mesh has. */
+tfd__group *tfd__mesh_group(const tfd__mesh *mesh);
 
 void tfd__mesh_send(tfd__mesh *mesh, tfd__post *p);
 void tfd__mesh_receive(tfd__mesh *mesh, tfd__post *p);
@@ -87,6 +116,10 @@ void tfd__mesh_settle(tfd__mesh *mesh);
 bool tfd__mesh_has_left(const tfd__mesh *mesh, int process);
 /* As tfd__provider.late. Threads: any. */
 void tfd__mesh_late(tfd__mesh *mesh, uint64_t number, char *text, size_t bytes);
+/* Does everybody whose heartbeat tells of the same collective call the same
+** one? Numbers of elements are all_reduces' alone. Errors: RuntimeError: the
+** processes run apart. */
+int tfd__mesh_compare(tfd__mesh *mesh, const tfd__progress *mine);
 /* Fail with: this process waits for one that has left. Errors: RuntimeError
 ** with the exit code of processes that run apart; Unavailable where that one
 ** has ended with a status other than 0. */

@@ -18,8 +18,9 @@ typedef struct tfd__peer {
   uint8_t header[TFD_FRAME_BYTES];
   size_t header_n;
   tfd__frame frame;
-  int64_t data_end; /* when the data connection ended; 0 = it has not */
-  int data_error;   /* the system's errno; 0 = the other side closed it */
+  int64_t data_end;  /* when the data connection ended; 0 = it has not */
+  int data_error;    /* the system's errno; 0 = the other side closed it */
+  int control_error; /* likewise; who reads it sets it */
   /* and the thread's alone. */
   int64_t heard;
   tfd__frame beat;   /* the last one; under the lock */
@@ -39,8 +40,11 @@ struct tfd__mesh {
   int process;
   int processes;
   int64_t patience; /* ns of silence */
-  int64_t looked;   /* when the thread looked last; its own */
-  tfd__mutex lock;  /* rank 3, below the group's */
+  int64_t looked;   /* when the thread looked last; its own, as the next */
+  int64_t
+      late_from; /* since when others wait for this process; 0 = none does */
+  int64_t late_said;
+  tfd__mutex lock; /* rank 3, below the group's */
   tfd__cond moved;
   int wake;
   atomic_bool driven; /* one of them moves data: it has set this */

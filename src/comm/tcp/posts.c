@@ -8,7 +8,7 @@ void tfd__tcp_post(tfd__group *g, tfd__tcp_work *w, bool send, int process,
   size_t bytes = run == NULL ? 0 : tfd__view_bytes(&run->view);
   int dtype = run == NULL ? 0 : run->view.dtype;
 
-  *p = (tfd__post){.process = process,
+  *p = (tfd__post){.process = own->circle.numbers[process],
                    .data = run == NULL ? NULL : run->view.data,
                    .frame = {.tag = (uint32_t)tag,
                              .seq = w->number,
@@ -19,9 +19,9 @@ void tfd__tcp_post(tfd__group *g, tfd__tcp_work *w, bool send, int process,
   tfd__frame_set_place(&p->frame, &w->kept.c);
   w->waited[w->posts_n++] = p;
   if (send) {
-    tfd__mesh_send(own->mesh, p);
+    tfd__mesh_send(own->circle.mesh, p);
   } else {
-    tfd__mesh_receive(own->mesh, p);
+    tfd__mesh_receive(own->circle.mesh, p);
   }
 }
 

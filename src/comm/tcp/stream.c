@@ -148,7 +148,7 @@ static int sum_next(tfd__group *g, tfd__tcp_work *w) {
 
 int tfd__tcp_stream(tfd__group *g, tfd__tcp_work *w, tfd__deadline until,
                     bool *over_p) {
-  tfd__mesh *mesh = own_of(g)->mesh;
+  tfd__mesh *mesh = own_of(g)->circle.mesh;
   int others = own_of(g)->processes - 1;
 
   while (w->summed.k < w->kept.c.values) {

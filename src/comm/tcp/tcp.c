@@ -46,7 +46,7 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
   own->way = tfd__way_named(g->provider->name);
   if (own->way == TFD_WAYS) own->way = TFD_WAY_AUTO;
   g->own = own;
-  rc = tfd__mesh_open(g, config, &own->mesh);
+  rc = tfd__circle_open(g, config, &own->circle);
   if (rc != TFD_OK) {
     g->own = NULL;
     tfd__free(own);
@@ -57,30 +57,21 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
 static void close_group(tfd__group *g) {
   network_group *own = own_of(g);
 
-  tfd__mesh_free(own->mesh);
+  tfd__circle_close(&own->circle);
   tfd__free(own);
   g->own = NULL;
 }
 
 static void late(tfd__group *g, uint64_t number, char *text, size_t bytes) {
-  tfd__mesh_late(own_of(g)->mesh, number, text, bytes);
+  tfd__mesh_late(own_of(g)->circle.mesh, number, text, bytes);
 }
 
 static void abort_group(tfd__group *g) {
-  tfd__mesh_abort(own_of(g)->mesh, &g->cause);
+  tfd__mesh_abort(own_of(g)->circle.mesh, &g->cause);
 }
 
 /* --- the way ---------------------------------------------------------------
  */
-
-/* May parts of the sum be added up as they come? Not halves, which would lose
-** what their sums' last bits are. */
-static bool grows(const tfd__group *g, const tfd__collective *c, int k) {
-  const tfd__view *v = tfd__given(g, c, k, 0)->view;
-  bool is_half = v->dtype == TFD_FLOAT16 || v->dtype == TFD_BFLOAT16;
-
-  return !is_half && tfd__sum_kernel(g, c->op, v->dtype) != NULL;
-}
 
 static tfd__way choose(const tfd__group *g, const tfd__collective *c) {
   const network_group *own = own_of(g);
@@ -91,7 +82,7 @@ static tfd__way choose(const tfd__group *g, const tfd__collective *c) {
   if (c->kind != TFD_COLLECTIVE_ALL_REDUCE) return TFD_WAY_DIRECT;
   for (k = 0; k < c->values; k++) {
     bytes += (double)tfd__view_bytes(tfd__given(g, c, k, 0)->view);
-    all_grow = all_grow && grows(g, c, k);
+    all_grow = all_grow && tfd__sum_grows(g, c, k);
   }
   if (all_grow && own->processes > 1) return own->way;
   return tfd__way_best(tfd__costs_of("tcp"), own->processes, bytes, false);
@@ -574,7 +565,8 @@ static int move_on(tfd__turn *turn, tfd__deadline until, bool *done_p) {
     } else if (w->phase == TFD_TCP_STREAM) {
       TFD_TRY(tfd__tcp_stream(g, w, until, &over));
     } else {
-      over = tfd__mesh_wait(own_of(g)->mesh, w->waited, w->posts_n, until);
+      over =
+          tfd__mesh_wait(own_of(g)->circle.mesh, w->waited, w->posts_n, until);
     }
     if (!over) return TFD_OK; /* the caller looks for failures */
     TFD_TRY(next_phase(g, w));
@@ -594,23 +586,24 @@ static void end_work(tfd__ticket *t) {
 
   if (w == NULL) return;
   tfd__turn_end(&w->turn);
-  if (w->phase != TFD_TCP_DONE) tfd__mesh_settle(own_of(t->group)->mesh);
+  if (w->phase != TFD_TCP_DONE) tfd__mesh_settle(own_of(t->group)->circle.mesh);
   work_free(t->group, w);
 }
 
 /* They differ in the way of their all_reduces; sums that do not grow in the
 ** order of ranks are no sums of reduce_scatter's parts. */
-#define PROVIDER(name_, score_, in_order)                                   \
-  {                                                                         \
-    .abi = TFD_PROVIDER_ABI, .name = (name_), .score = (score_),            \
-    .scatters_alike = (in_order), .can = can, .open = open_group,           \
-    .close = close_group,                                                   \
-    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin_reduction,                \
-              [TFD_COLLECTIVE_REDUCE_SCATTER] = begin_reduction,            \
-              [TFD_COLLECTIVE_BROADCAST] = begin_other,                     \
-              [TFD_COLLECTIVE_ALL_GATHER] = begin_other,                    \
-              [TFD_COLLECTIVE_BARRIER] = begin_other},                      \
-    .wait = wait_work, .end = end_work, .late = late, .abort = abort_group, \
+#define PROVIDER(name_, score_, in_order)                                      \
+  {                                                                            \
+    .abi = TFD_PROVIDER_ABI, .name = (name_), .score = (score_),               \
+    .scatters_alike = (in_order), .can = can, .open = open_group,              \
+    .close = close_group,                                                      \
+    .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin_reduction,                   \
+              [TFD_COLLECTIVE_REDUCE_SCATTER] = begin_reduction,               \
+              [TFD_COLLECTIVE_BROADCAST] = begin_other,                        \
+              [TFD_COLLECTIVE_ALL_GATHER] = begin_other,                       \
+              [TFD_COLLECTIVE_BARRIER] = begin_other},                         \
+    .wait = wait_work, .tend = tfd__turns_tend, .end = end_work, .late = late, \
+    .abort = abort_group,                                                      \
   }
 
 const tfd__provider tfd__tcp_provider = PROVIDER("tcp", 50, true);

@@ -5,8 +5,9 @@
 ** Files: secret (proofs), address (names to sockets), hello (what both sides of
 ** a connection say first), meet (every process finds every other), door (who
 ** comes after that), frame (what goes over a connection), mesh (who is there,
-** and the thread that hears of it), data (moving frames of collectives), turns
-** (whose turn it is to move), tcp (the provider: collectives made of frames).
+** and the thread that hears of it), control (a mesh beside other providers),
+** data (moving frames of collectives), turns (whose turn it is to move), tcp
+** (the provider: collectives made of frames).
 **
 ** Any two processes have two connections: frames of collectives go over the
 ** first and are read when somebody waits for them, so a fast peer is held back
@@ -41,6 +42,8 @@ int tfd__listen(const char *address, int *socket_p);
 /* Who listens on a port here, " (pid 812 'python3')"; "" = it cannot be told.
  */
 void tfd__port_owner(unsigned port, char *text, size_t bytes);
+/* The same on a port that the kernel chooses, whose number comes with it. */
+int tfd__listen_any(const char *host, int *socket_p, int *port_p);
 /* Begin to connect; *error_p is the system's errno when it failed at once,
 ** which may be for now. Errors: ValueError; NotFound for an unknown host. */
 int tfd__connect(const char *address, int *socket_p, int *error_p);
@@ -113,6 +116,15 @@ int tfd__door_lend(const char *address, int *listener_p);
 void tfd__door_return(const tfd__network *network, const tfd__hello *mine,
                       int listener, bool met);
 void tfd__door_leave(void);
+enum { TFD_ADDRESS_BYTES = 272 };
+/* An address where this process can be found under the name `host`: the door's,
+** or of a new listener on a port that the kernel chooses. The next meeting at
+** this address has it, and hears all who knock from now on. Errors: as
+** tfd__listen. */
+int tfd__door_make(const char *host, char address[TFD_ADDRESS_BYTES]);
+/* Close that listener, or give it back to the door, if no meeting has had it.
+ */
+void tfd__door_unmake(void);
 /* Meetings that this process has had. */
 uint32_t tfd__door_meetings(void);
 /* Log a refusal; one line in ten seconds. Threads: any. */
@@ -132,5 +144,6 @@ typedef struct tfd__peer_sockets {
 **   when a peer is of another cluster or secret; Unavailable as tfd__listen. */
 int tfd__meet(const tfd__network *network, int local,
               tfd__peer_sockets *sockets);
+void tfd__hang_up(tfd__peer_sockets *sockets, int processes);
 
 #endif

@@ -5,6 +5,13 @@
 
 enum { NAP_MS = 1 };
 
+/* Of a wait, while there are others to look after. */
+#define SHORT_NS 1000000
+
+/* That others get then: devices that need this thread for what is given to a
+** collective get on in it. */
+#define MOMENT_NS 100000
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tfd__turn *turns;
 static uint64_t rounds;
@@ -35,11 +42,15 @@ static tfd__turn *oldest_of(const tfd__group *g) {
   return t;
 }
 
-/* The group's oldest; NULL while somebody else moves it. */
-static tfd__turn *take(const tfd__group *g) {
+/* The group's oldest; NULL while somebody else moves it. *alone_p: no other
+** group has one. */
+static tfd__turn *take(const tfd__group *g, bool *alone_p) {
+  const tfd__turn *other = NULL;
   tfd__turn *t = NULL;
 
   pthread_mutex_lock(&lock);
+  for (other = turns; other != NULL && other->group == g;) other = other->next;
+  *alone_p = other == NULL;
   t = oldest_of(g);
   if (t != NULL && t->busy) t = NULL;
   if (t != NULL) t->busy = true;
@@ -47,7 +58,7 @@ static tfd__turn *take(const tfd__group *g) {
   return t;
 }
 
-/* Another group's oldest that was not there in this round. */
+/* Another group's oldest that was not there in this round; g may be NULL. */
 static tfd__turn *take_other(const tfd__group *g, uint64_t round) {
   tfd__turn *t = NULL;
 
@@ -81,20 +92,34 @@ static bool move(tfd__turn *t, tfd__deadline until, const tfd__turn *waited) {
   return over;
 }
 
-static void move_others(const tfd__turn *waited) {
+/* Of all groups but the one of what is waited for. */
+static bool move_others(const tfd__turn *waited) {
+  const tfd__group *g = waited == NULL ? NULL : waited->group;
   tfd__error kept = {0};
   tfd__turn *t = NULL;
   uint64_t round = 0;
+  bool some = false;
 
-  tfd__error_save(&kept);
   pthread_mutex_lock(&lock);
   round = ++rounds;
   pthread_mutex_unlock(&lock);
-  while ((t = take_other(waited->group, round)) != NULL) {
-    (void)move(t, tfd__now_ns(), waited);
+  tfd__error_save(&kept);
+  while ((t = take_other(g, round)) != NULL) {
+    some = true;
+    (void)move(t, tfd__now_ns() + MOMENT_NS, waited);
   }
   (void)tfd__error_raise(&kept);
   tfd__error_free(&kept);
+  return some;
+}
+
+bool tfd__turns_tend(void) {
+  bool some = false;
+
+  pthread_mutex_lock(&lock);
+  some = turns != NULL;
+  pthread_mutex_unlock(&lock);
+  return some && move_others(NULL);
 }
 
 static bool is_over(const tfd__turn *t) {
@@ -108,13 +133,16 @@ static bool is_over(const tfd__turn *t) {
 
 int tfd__turn_wait(tfd__turn *t, tfd__deadline until, bool *done_p) {
   while (!is_over(t)) {
-    tfd__turn *first = take(t->group);
+    bool alone = true;
+    tfd__turn *first = take(t->group, &alone);
+    int64_t soon = tfd__now_ns() + SHORT_NS;
 
+    if (!alone && soon < until) until = soon;
     if (first == NULL) {
       (void)poll(NULL, 0, NAP_MS);
       if (tfd__now_ns() >= until) return TFD_OK;
     } else if (!move(first, until, t)) {
-      move_others(t);
+      (void)move_others(t);
       return TFD_OK;
     }
   }

@@ -27,6 +27,8 @@ void tfd__turn_begin(tfd__turn *turn, tfd__group *group,
                      int (*move)(tfd__turn *, tfd__deadline, bool *));
 /* Errors: what move has failed with, for whomever it did. */
 int tfd__turn_wait(tfd__turn *turn, tfd__deadline until, bool *done_p);
+/* As tend of providers whose collectives take turns. */
+bool tfd__turns_tend(void);
 /* Nobody moves it any more. */
 void tfd__turn_end(tfd__turn *turn);
 

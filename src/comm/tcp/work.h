@@ -59,7 +59,7 @@ typedef struct tfd__tcp_work {
 } tfd__tcp_work;
 
 typedef struct tfd__tcp_group {
-  tfd__mesh *mesh;
+  tfd__circle circle;
   int process;
   int processes;
   tfd__way way; /* of all_reduces; AUTO = the cheapest in order */

@@ -1,0 +1,223 @@
+/* Groups of processes on several hosts, which are loopback addresses here: the
+** case table over even and ragged ones, the order of sums, and the same faults
+** as of all groups of processes. */
+#define _GNU_SOURCE
+#include <unistd.h>
+
+#include "comm_processes.h"
+
+/* How many processes each host has, host by host; 0 = no more. */
+typedef struct layout {
+  int on[MOST];
+} layout;
+
+/* Processes of one host have one address. */
+static void place(const layout *l) {
+  int p = 0;
+  int h;
+
+  make_addresses();
+  for (h = 0; h < MOST && l->on[h] > 0; h++) {
+    int i;
+
+    for (i = 0; i < l->on[h]; i++, p++) {
+      char *port = strchr(addresses[p], ':');
+      char text[32];
+
+      (void)snprintf(text, sizeof text, "127.%d.%d.%d%s", 201 + h,
+                     (int)getpid() >> 8 & 255, 1 + (int)getpid() % 250, port);
+      (void)snprintf(addresses[p], sizeof addresses[p], "%s", text);
+    }
+  }
+}
+
+static int processes_of(const layout *l) {
+  int n = 0;
+  int h;
+
+  for (h = 0; h < MOST; h++) n += l->on[h];
+  return n;
+}
+
+static void run_placed(body fn, const layout *l, int local) {
+  pid_t children[MOST];
+  int n = processes_of(l);
+  int i;
+
+  place(l);
+  for (i = 0; i < n; i++) children[i] = start(fn, i, n, local);
+  for (i = 0; i < n; i++) assert_int_equal(0, status_of(children[i]));
+}
+
+/* --- the case table ------------------------------------------------------- */
+
+static const layout pairs = {{2, 2}};
+static const layout uneven = {{1, 3}};
+static const layout alone = {{1, 1}};
+static const layout four = {{1, 1, 1, 1}};
+
+static void every_case(void **state) {
+  static const layout layouts[] = {{{2}},    {{1, 1}}, {{2, 2}},
+                                   {{1, 3}}, {{2, 3}}, {{2, 2, 1}}};
+  size_t i = 0;
+
+  (void)state;
+  if (getenv("TFD_LONG") == NULL) i = 2; /* these are shm's and tcp's cases */
+  for (; i < sizeof layouts / sizeof *layouts; i++) {
+    run_placed(all_cases, &layouts[i], 1);
+  }
+  run_placed(all_cases, &pairs, 2);
+  run_placed(all_cases, &uneven, 2);
+}
+
+static void long_values_of_hosts(void **state) {
+  (void)state;
+  run_placed(long_values, &pairs, 1);
+  run_placed(long_values, &uneven, 1);
+}
+
+/* --- order ---------------------------------------------------------------- */
+
+/* 2^24 + 1 is no single float: what comes out tells the order of additions. */
+static float given[MOST];
+static float expected;
+
+static int in_order(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  pieces p;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p, &p);
+  float *x = NULL;
+  int i;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  make_pieces(&w, &p, TFD_FLOAT32, 300);
+  x = p.list[0].buffer->data;
+  for (i = 0; i < 300; i++) x[i] = given[process];
+  CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(60)) == TFD_OK);
+  for (i = 0; i < 300; i++) CHECK(x[i] == expected);
+  drop_pieces(&w, &p);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void hosts_are_added_up_before_they_meet(void **state) {
+  static const float values[4] = {16777216.0f, 0.0f, 1.0f, 1.0f};
+
+  (void)state;
+  memcpy(given, values, sizeof values);
+  expected = 16777218.0f; /* (a + b) + (c + d) */
+  run_placed(in_order, &pairs, 1);
+  expected = 16777216.0f; /* ((a + b) + c) + d, as over TCP */
+  run_placed(in_order, &four, 1);
+  tested = "tcp";
+  run_placed(in_order, &pairs, 1);
+  tested = "hierarchical";
+}
+
+/* Hosts whose processes have other numbers than one behind the other. */
+static void processes_of_a_host_need_not_be_neighbours(void **state) {
+  static const float values[4] = {16777216.0f, 1.0f, 0.0f, 1.0f};
+  pid_t children[4];
+  char kept[32];
+  int i;
+
+  (void)state;
+  memcpy(given, values, sizeof values);
+  expected = 16777218.0f; /* (a + c) + (b + d) */
+  place(&pairs);
+  memcpy(kept, addresses[1], sizeof kept);
+  memcpy(addresses[1], addresses[2], sizeof kept);
+  memcpy(addresses[2], kept, sizeof kept);
+  for (i = 0; i < 4; i++) children[i] = start(in_order, i, 4, 1);
+  for (i = 0; i < 4; i++) assert_int_equal(0, status_of(children[i]));
+}
+
+static void sums_are_waited_for_in_any_order(void **state) {
+  (void)state;
+  run_placed(several_under_way, &pairs, 1);
+  run_placed(several_under_way, &uneven, 2);
+  run_placed(several_under_way, &alone, 2);
+}
+
+/* --- failures ------------------------------------------------------------- */
+
+/* One process calls what goes another way than what the others call. */
+static int ways_differ(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  pieces p;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_BROADCAST, TFD_REDUCE_SUM, &p, &p);
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 100, 60) == TFD_OK);
+  if (process < 2) {
+    CHECK(sum_ones(&w, 100, 120) == TFD_ABORTED);
+  } else {
+    make_pieces(&w, &p, TFD_FLOAT32, 100);
+    fill_pieces(&w, &p, c.op);
+    CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(120)) == TFD_ABORTED);
+    drop_pieces(&w, &p);
+  }
+  CHECK(strstr(tfd_error_message(), "run apart at collective 2") != NULL);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void calls_that_go_other_ways_are_told(void **state) {
+  (void)state;
+  run_placed(ways_differ, &pairs, 1);
+}
+
+/* Process 2 is gone while the others are in the middle of sums. */
+static int one_of_a_host_dies(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  int rc = TFD_OK;
+  int i;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  for (i = 0; i < 4 && rc == TFD_OK; i++) {
+    if (process == 2 && i == 3) (void)kill(getpid(), SIGKILL);
+    rc = sum_ones(&w, 100000, 60);
+  }
+  CHECK(rc == TFD_ABORTED);
+  CHECK(strstr(tfd_error_message(), "process 2 of 4 is gone") != NULL);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void a_death_in_one_host_fails_all(void **state) {
+  const layout *layouts[] = {&pairs, &uneven};
+  pid_t children[4];
+  int k;
+  int i;
+
+  (void)state;
+  for (k = 0; k < 2; k++) {
+    place(layouts[k]);
+    for (i = 0; i < 4; i++) children[i] = start(one_of_a_host_dies, i, 4, 1);
+    for (i = 0; i < 4; i++) {
+      assert_int_equal(i == 2 ? 128 + SIGKILL : 0, status_of(children[i]));
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_case),
+      cmocka_unit_test(long_values_of_hosts),
+      cmocka_unit_test(hosts_are_added_up_before_they_meet),
+      cmocka_unit_test(processes_of_a_host_need_not_be_neighbours),
+      cmocka_unit_test(sums_are_waited_for_in_any_order),
+      cmocka_unit_test(calls_that_go_other_ways_are_told),
+      cmocka_unit_test(a_death_in_one_host_fails_all),
+      FAULT_TESTS,
+  };
+
+  configure("2", "queued");
+  tested = "hierarchical";
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
