@@ -149,6 +149,42 @@ describe("tf.cond in a traced function", function()
     assert.are.equal(1, f(tf.constant(-1.0)):item())
   end)
 
+  it("gives gradients of constants that a tape follows", function()
+    local kept = tf.constant(3.0)
+    local function gradients(around)
+      return function(x)
+        local made = tf.constant(2.0)
+        local y
+        local tape = tf.GradientTape(function(t)
+          t:watch { kept, made }
+          y = around(x, kept, made, made * made)
+        end)
+        local a, b = unpack(tape:gradient(y, { kept, made }))
+        return a, b or tf.constant(0.0)
+      end
+    end
+    local function check(want_a, want_b, x, around)
+      local a, b = tf.function_(gradients(around))(tf.constant(x))
+      assert.are.same({ want_a, want_b }, { a:item(), b:item() })
+    end
+    local function choice(x, a, b, square)
+      return tf.cond(x:greater(0), function() return a * b * x end,
+        function()
+          return tf.cond(x:greater(-2), function() return a * a + b end,
+            function() return a * square end)
+        end)
+    end
+    check(2 * 5, 3 * 5, 5.0, choice)
+    check(2 * 3, 1, -1.0, choice)
+    check(2 * 2, 3 * 2 * 2, -5.0, choice)
+    -- x a^n b^2
+    check(7 * 3 * 9 * 4, 7 * 27 * 4, 7.0, function(x, a, _, square)
+      local _, y = tf.while_loop(function(i) return i:less(3) end,
+        function(i, z) return i + 1, z * a end, { tf.constant(0), x * square })
+      return y
+    end)
+  end)
+
   it("keeps custom gradients and tapes inside a branch", function()
     local odd = tf.custom_gradient(function(x)
       return x * 2, function(dy) return dy * 100 end
@@ -227,6 +263,37 @@ describe("tf.cond in a traced function", function()
     assert.is_not_nil(text:find("branch 0: x0 = operand 1", 1, true), text)
     assert.is_not_nil(text:find("      %1 = negative(x0) float32 {}", 1, true),
       text)
+  end)
+
+  it("runs as a program, like what stands before and behind it", function()
+    local v = tf.Variable(1.0)
+    local f = tf.function_(function(x)
+      v:assign_add(x)
+      local y = tf.cond(x:greater(0), function()
+        v:assign(v * 2)
+        return tf.tanh(x) + v
+      end, function()
+        local _, z = tf.while_loop(function(i) return i:less(3) end,
+          function(i, t) return i + 1, t * x end, { tf.constant(0), x })
+        return z
+      end)
+      local after = v * 10
+      v:assign(0.0)
+      return tf.exp(y), after
+    end)
+    local function check(x, y, after)
+      local a, b = f(tf.constant(x))
+      assert.is_true(math.abs(a:item() / y - 1) < 1e-5)
+      assert.are.equal(after, b:item())
+    end
+    local tanh = (1 - math.exp(-4)) / (1 + math.exp(-4))
+    check(2.0, math.exp(tanh + 6), 60)
+    check(-2.0, math.exp(16), -20)
+    check(2.0, math.exp(tanh + 4), 40)
+    local text = f:get_concrete_function(tf.constant(2.0)):graph "lowered"
+    assert.is_nil(text:find("replayed", 1, true), text)
+    assert.is_not_nil(text:find("a choice of\nprogram", 1, true), text)
+    assert.is_not_nil(text:find("a loop of\nprogram", 1, true), text)
   end)
 end)
 
@@ -449,6 +516,53 @@ describe("tf.while_loop in a traced function", function()
       local g, v, b = round()
       assert.is_true(g < graphs + 100 and v < variables + 20)
       assert.is_true(b < bytes + 20 * 32)
+    end
+  end)
+end)
+
+describe("the gradient of a branch that writes a variable", function()
+  -- of x * v * x, in a branch that begins with that; v is no function of x
+  local function of(write)
+    local v = tf.Variable(2.0)
+    return tf.function_(function(x)
+      return grads(function(t)
+        return tf.cond(t:greater(0), function()
+          write(v, t)
+          return t * v * t
+        end, function() return t end)
+      end, x)
+    end)
+  end
+
+  it("knows what it wrote itself", function()
+    assert.are.equal(2 * 3 * 15,
+      of(function(v, t) v:assign(t * 5) end)(tf.constant(3.0)):item())
+  end)
+
+  it("refuses what a loop or a branch in it wrote", function()
+    local function loop(v)
+      tf.while_loop(function(i) return tf.less(i, 2) end, function(i)
+        v:assign(v * 3)
+        return i + 1
+      end, { 0 })
+    end
+    for _, write in ipairs {
+      loop,
+      function(v, t)
+        v:assign(t * 5)
+        loop(v)
+      end,
+      function(v, t)
+        v:assign(t * 5)
+        tf.cond(t:greater(1), function()
+          v:assign_add(t)
+          return t
+        end, function() return t end)
+      end,
+    } do
+      local f = of(write)
+      raises("NotImplementedError", "reads a variable that is written in a loop",
+        function() f(tf.constant(3.0)) end)
     end
   end)
 end)

@@ -64,6 +64,33 @@ describe("a traced function", function()
     assert.are.equal(7, seven)
   end)
 
+  it("gives the same at each call: arguments, values twice, structures", function()
+    local f = tf.function_(function(x, word, y)
+      return y, { x, y + 1 }, word, nil, x, nil
+    end)
+    local x, y = tf.constant(1.0), tf.constant { 2.0 }
+    local function check(a, b)
+      local list = { n = select("#", f(a, "word", b)), f(a, "word", b) }
+      assert.are.equal(6, list.n)
+      assert.is_true(rawequal(b, list[1]))
+      assert.is_true(rawequal(a, list[2][1]))
+      assert.are.same({ 3 }, values(list[2][2]))
+      assert.are.equal("word", list[3])
+      assert.is_true(rawequal(a, list[5]))
+    end
+    for _ = 1, 3 do check(x, y) end
+    check(tf.constant(5.0), tf.constant { 2.0 })
+    local g = tf.function_(function(a, b)
+      local c = a + b
+      return c, c, b
+    end)
+    for _ = 1, 3 do
+      local c, d, b = g(x, x)
+      assert.are.equal(2, c:item())
+      assert.is_true(rawequal(c, d) and rawequal(x, b))
+    end
+  end)
+
   it("may give nothing, take nothing, and be empty", function()
     local f = tf.function_(function() end)
     assert.are.equal(0, select("#", f()))

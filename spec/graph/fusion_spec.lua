@@ -45,4 +45,27 @@ describe("a traced function's groups", function()
       :graph "lowered"
     assert.truthy(program:find("1 calls", 1, true))
   end)
+
+  -- Each element's new value takes others' old ones.
+  it("do not write into a variable that they read in another order", function()
+    local size = 40
+    local start = tf.reshape(tf.sin(tf.range(0, size * size,
+      { dtype = "float32" })) * 3, { size, size })
+    for what, fn in pairs {
+      row = function(v) return v * 2 - v[0] end,
+      column = function(v) return (v + 1) * v[{ {}, { 0, 1 } }] end,
+      turned = function(v) return v * 0.5 + tf.transpose(v) end,
+      reversed = function(v) return tf.reverse(v, { 1 }) - v * 0.25 end,
+    } do
+      local v = tf.Variable(start)
+      local step = tf.function_(function() v:assign(fn(v)) end)
+      local want = start
+      for _ = 1, 2 do
+        want = fn(want)
+        step()
+        assert.are.equal(raw.tensor_bytes(want), raw.tensor_bytes(v:value()),
+          what)
+      end
+    end
+  end)
 end)

@@ -80,6 +80,31 @@ describe("traced steps", function()
   end)
 end)
 
+describe("a traced function that calls Lua", function()
+  it("lets go of what is used up", function()
+    local device = raw.device_at("CPU", 0)
+    local before, inside
+    local f = tf.function_(function(x)
+      tf.py_function(function() end, { x }) -- so it runs node by node
+      for _ = 1, 30 do x = tf.cumsum(x) end
+      tf.py_function(function(sum)
+        sum:item()
+        inside = raw.device_memory(device)
+      end, { tf.reduce_sum(x) })
+      return x
+    end)
+    local x = tf.ones { 65536 }
+    for _ = 1, 3 do
+      collect()
+      tf.sync_devices()
+      before = raw.device_memory(device)
+      f(x)
+      local held = inside - before
+      assert.is_true(held <= 4 * 4 * 65536, held .. " bytes")
+    end
+  end)
+end)
+
 describe("the memory of a convolutional network's step", function()
   local function weights()
     local list = {}

@@ -182,6 +182,28 @@ describe("an optimizer in a traced function", function()
     assert.are.same(got[1], got[2])
   end
 
+  -- A variable as the gradient, which is written between two steps; and one
+  -- that is updated twice in one step.
+  it("writes no variable before an update has read it", function()
+    local function run(wrap)
+      local a, b = tf.Variable { 1, 2 }, tf.Variable { 3, 4 }
+      local v = tf.Variable { 10, 20 }
+      local sgd = O.SGD(0.5, { momentum = 0.5 })
+      sgd:build { a, b }
+      local step = wrap(function(x)
+        sgd:apply_gradients({ v:value() }, { a })
+        v:assign(x * 2)
+        sgd:apply_gradients({ x, x * x }, { b, b })
+      end)
+      for _ = 1, 2 do step(tf.constant { 1, 3 }) end
+      return { a:read_value():totable(), b:read_value():totable() }
+    end
+    local want = run(function(fn) return fn end)
+    -- Velocities of a: -5, -10, then -2.5 - 1, -5 - 3.
+    assert.are.same({ 1 - 5 - 3.5, 2 - 10 - 8 }, want[1])
+    assert.are.same(want, run(tf.function_))
+  end)
+
   it("keeps the order of updates that need each other", function()
     same(function(v)
       local one = O.SGD(0.5)

@@ -544,12 +544,17 @@ end)))
     local host = process.hosts[1].path
     local busy = "for i in 1 2; do timeout 120 sh -c 'while :; do :; done' & "
       .. "all=\"$all $!\"; done; "
+    -- Stopped and continued again and again, and then left to itself.
+    local stopped = " & p=$!; i=0; while [ $i -lt 2000 ]; do kill -STOP $p; "
+      .. "kill -CONT $p; i=$((i + 1)); done; wait $p"
     local want
     for _, threads in ipairs { 1, 2, 3, 8 } do
-      for _, beside in ipairs { "", busy } do
-        local r = process.run(("all=; %sTFDIST_THREADS=%d %s -e %s; code=$?; "
-          .. "kill $all 2>/dev/null; exit $code"):format(beside, threads, host,
-          process.quote(SCRIPT)))
+      for _, beside in ipairs { "", busy, stopped } do
+        local before, behind = beside, ""
+        if beside == stopped then before, behind = "", stopped end
+        local r = process.run(("all=; %sTFDIST_THREADS=%d %s -e %s%s; code=$?; "
+          .. "kill $all 2>/dev/null; exit $code"):format(before, threads, host,
+          process.quote(SCRIPT), behind))
         assert.are.equal(0, r.code, r.err)
         want = want or r.out
         assert.are.equal(want, r.out)

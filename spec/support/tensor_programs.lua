@@ -89,13 +89,26 @@ local function calls_of(program)
   for k = 1, 3 do
     calls[k] = { args = helpers.inputs(program.inputs, k, program.has_tape) }
   end
-  calls[4] = { args = calls[1].args, around = true }
+  calls[4] = { args = calls[1].args, around = program.around }
   calls[5] = { args = calls[2].args }
   if program.sizes ~= nil then
     calls[6] = { args = helpers.inputs(resized(program.inputs,
       program.sizes.other), 1) }
   end
   return calls
+end
+
+-- A call with NaN, after which nothing of it may be left: memory of a graph has
+-- NaN wherever the next call does not write first. Whatever it gives or raises.
+local function poison(variables, fn, args)
+  local kept, given = {}, {}
+  for i, v in ipairs(variables) do kept[i] = tf.identity(v) end
+  for i, t in ipairs(args) do
+    given[i] = is_float(t) and tf.fill(t.shape, tf.cast(0 / 0, t.dtype)) or t
+  end
+  pcall(fn, unpack(given))
+  pcall(helpers.settle)
+  for i, v in ipairs(variables) do v:assign(kept[i]) end
 end
 
 -- All calls in one way of running. They end at the first error: what was
@@ -118,8 +131,10 @@ local function run(program, way)
     fn = tf.function_(plain, { input_signature = specs })
   end
   helpers.trace_inner = way.inner == true
+  helpers.unsigned = program.taped
   local list = {}
   for k, call in ipairs(calls_of(program)) do
+    if k == 2 and way.traced then poison(variables, fn, call.args) end
     list[k] = outcome(variables, call.around and around(variables, fn) or fn,
       call.args)
     if list[k].kind ~= nil then break end

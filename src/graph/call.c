@@ -46,6 +46,7 @@ int tfd_graph_new(const char *name, tfd_graph **graph_p) {
     return tfd__no_memory(64, "graph");
   }
   g->recorder.tracer.name = g->name;
+  g->run = tfd__graph_try;
   g->recorder.see = tfd__graph_see;
   g->recorder.join = tfd__graph_join;
   g->recorder.adopt = tfd__graph_adopt;
@@ -191,26 +192,16 @@ static int check_call(const tfd_graph *g, tfd_tensor *const *inputs,
 static int start(tfd_graph *g, tfd_tensor *const *inputs,
                  const tfd__given *given) {
   size_t n = (size_t)g->body.results_n + 1;
-  bool followed = tfd__context()->tapes != NULL;
-  tfd__program *p = NULL;
+  bool ran = false;
 
-  if (!followed && !g->replays) {
-    TFD_TRY(tfd__graph_program(g, inputs, &p));
-    if (p == NULL && g->hosts_n == 0 && g->flows_n == 0) {
-      TFD_TRY(tfd__pieces_new(g, &g->pieces));
-    }
-  }
-  if (followed || (p == NULL && g->pieces == NULL)) {
-    return tfd__replay_new(g, inputs, given, &g->replay);
-  }
   if (g->outputs == NULL) {
     g->outputs = tfd__calloc(n, sizeof *g->outputs);
     if (g->outputs == NULL) return tfd__no_memory(n * 8, "graph");
   }
-  if (p == NULL) {
-    return tfd__pieces_call(g, g->pieces, inputs, given, g->outputs);
+  if (tfd__context()->tapes == NULL) {
+    TFD_TRY(tfd__graph_try(g, inputs, given, g->outputs, &ran));
   }
-  return tfd__program_call(g, p, inputs, given, g->outputs);
+  return ran ? TFD_OK : tfd__replay_new(g, inputs, given, &g->replay);
 }
 
 int tfd_graph_start(tfd_graph *graph, tfd_tensor *const *inputs, int inputs_n,

@@ -1,8 +1,7 @@
 /* Common subexpressions: nodes of one op with the same operands, attributes and
 ** device give the same bits, so that one of them is enough. Updates, steps of
 ** the host, flows, random and stateful ops are all themselves; reads of a
-*variable are
-** the same between two writes. */
+** variable are the same between two writes. */
 #include <string.h>
 
 #include "graph/graph.h"

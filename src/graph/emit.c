@@ -90,13 +90,13 @@ int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n) {
   return TFD_OK;
 }
 
-int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel kernel,
+int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel_id kernel,
                    const char *name, const tfd__place *const *in, int in_n,
                    const tfd__place *const *out, int out_n) {
   tfd__program *p = l->p;
   const tfd__node *n = &l->b.nodes[node];
   tfd__call call = {.name = name,
-                    .kernel = kernel,
+                    .kernel = p->device->backend->kernels[kernel],
                     .in_n = (int16_t)in_n,
                     .out_n = (int16_t)out_n,
                     .replica = n->replica,
@@ -107,10 +107,12 @@ int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel kernel,
 
   TFD_TRY(TFD_GROW(p->calls, 1));
   TFD_TRY(TFD_GROW(p->flops, 1));
+  TFD_TRY(TFD_GROW(l->kernels, 1));
   for (i = 0; i < in_n; i++) TFD_TRY(add_view(l, in[i]));
   for (i = 0; i < out_n; i++) TFD_TRY(add_view(l, out[i]));
   p->calls[p->calls_n++] = call;
   p->flops[p->flops_n++] = 0;
+  l->kernels[l->kernels_n++] = kernel;
   return TFD_OK;
 }
 
@@ -123,27 +125,25 @@ int tfd__emit_address(tfd__lowering *l, const void *address) {
   return TFD_OK;
 }
 
-int tfd__emit_own(tfd__lowering *l, tfd__strip *strip, char *name) {
+int tfd__emit_own(tfd__lowering *l, tfd__fused own) {
   tfd__program *p = l->p;
 
-  if (name == NULL || TFD_GROW(p->fused, 1) != TFD_OK) {
-    tfd__strip_free(strip);
-    tfd__free(name);
+  if (own.name == NULL || TFD_GROW(p->fused, 1) != TFD_OK) {
+    tfd__fused_free(p, &own);
     return tfd__no_memory(sizeof *p->fused, "graph");
   }
-  p->fused[p->fused_n++] = (tfd__fused){.strip = strip, .name = name};
+  p->fused[p->fused_n++] = own;
   return TFD_OK;
 }
 
 int tfd__emit_copy(tfd__lowering *l, int node, int until, tfd__place *place) {
-  tfd__kernel copy = l->p->device->backend->kernels[TFD_KERNEL_copy];
   tfd__place from = *place;
   tfd__place to;
   const tfd__place *in[1] = {&from};
   const tfd__place *out[1] = {&to};
 
   TFD_TRY(tfd__emit_place(l, &from.view, until, &to));
-  TFD_TRY(tfd__emit_call(l, node, copy, "copy", in, 1, out, 1));
+  TFD_TRY(tfd__emit_call(l, node, TFD_KERNEL_copy, "copy", in, 1, out, 1));
   *place = to;
   return TFD_OK;
 }

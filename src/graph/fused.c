@@ -147,10 +147,10 @@ static char *name_of(const fusing *f) {
 }
 
 /* An input that nobody needs any more, whose place output i may take; -1 =
- *there
- ** is none. */
+** there is none. */
 static int to_replace(const fusing *f, const tfd__strip *strip, int i) {
   const tfd__lowering *l = f->l;
+  const tfd__fuser *fuser = l->p->device->backend->fuser;
   int v = l->b.nodes[f->left[i]].out;
   int k;
   int j;
@@ -162,7 +162,7 @@ static int to_replace(const fusing *f, const tfd__strip *strip, int i) {
         l->until[p->of] >= f->first + f->n ||
         !tfd__same_shape(&p->view, &l->b.values[v].view) ||
         l->p->stretches[p->of].bytes != tfd__view_bytes(&p->view) ||
-        !tfd__strip_in_place(strip, i, k)) {
+        !fuser->in_place(strip, i, k)) {
       continue;
     }
     for (j = 0; j < f->inputs_n; j++) {
@@ -195,6 +195,7 @@ static int place_output(fusing *f, const tfd__strip *strip, int i) {
 /* Is what the group overwrites read no more by then? */
 static bool may_write(const fusing *f, const tfd__strip *strip) {
   const tfd__lowering *l = f->l;
+  const tfd__fuser *fuser = l->p->device->backend->fuser;
   int i;
   int k;
 
@@ -207,7 +208,7 @@ static bool may_write(const fusing *f, const tfd__strip *strip) {
 
       if (p->kind == TFD_PLACE_VARIABLE && p->of == l->b.targets[n->targets] &&
           (!tfd__same_shape(&p->view, view) || !p->view.dense ||
-           f->inputs[k].scalar || !tfd__strip_in_place(strip, i, k))) {
+           f->inputs[k].scalar || !fuser->in_place(strip, i, k))) {
         return false;
       }
     }
@@ -223,7 +224,7 @@ static int emit(fusing *f, tfd__strip *strip) {
   const char *name = NULL;
   int i;
 
-  TFD_TRY(tfd__emit_own(l, strip, name_of(f)));
+  TFD_TRY(tfd__emit_own(l, (tfd__fused){.strip = strip, .name = name_of(f)}));
   name = l->p->fused[l->p->fused_n - 1].name;
   for (i = 0; i < f->inputs_n; i++) {
     at[i] = l->places[f->values[i]];
@@ -233,9 +234,8 @@ static int emit(fusing *f, tfd__strip *strip) {
     TFD_TRY(place_output(f, strip, i));
     out[i] = &l->places[l->b.nodes[f->left[i]].out];
   }
-  TFD_TRY(tfd__emit_call(l, f->first + f->n - 1,
-                         l->p->device->backend->kernels[TFD_KERNEL_strip], name,
-                         in, f->inputs_n, out, f->outputs_n));
+  TFD_TRY(tfd__emit_call(l, f->first + f->n - 1, TFD_KERNEL_strip, name, in,
+                         f->inputs_n, out, f->outputs_n));
   l->p->flops[l->p->calls_n - 1] =
       (double)f->ops_n *
       (double)l->b.values[l->b.nodes[f->first].out].view.numel;
@@ -244,6 +244,7 @@ static int emit(fusing *f, tfd__strip *strip) {
 
 int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p) {
   fusing f = {.l = l, .first = first, .n = n};
+  const tfd_device *device = l->p->device;
   tfd__strip *strip = NULL;
   tfd__strip_text text = {
       .inputs = f.inputs, .ops = f.ops, .outputs = f.outputs};
@@ -258,12 +259,13 @@ int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p) {
   text.inputs_n = f.inputs_n;
   text.ops_n = f.ops_n;
   text.outputs_n = f.outputs_n;
-  rc = tfd__strip_compile(&text, &strip, &refused);
+  rc =
+      device->backend->fuser->compile(device->ordinal, &text, &strip, &refused);
   if (rc == TFD_NOT_IMPLEMENTED && refused >= 0) return TFD_OK;
   TFD_TRY(rc);
   /* One node has a kernel of its own, which needs a place of its own. */
   if (!may_write(&f, strip) || (n == 1 && to_replace(&f, strip, 0) < 0)) {
-    tfd__strip_free(strip);
+    device->backend->fuser->free(strip);
     return TFD_OK;
   }
   *done_p = true;

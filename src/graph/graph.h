@@ -10,7 +10,7 @@
 **   arena; a call fills in pointers and is one piece of work of the stream.
 ** Both give the bits of the ops run one by one.
 **
-** - pieces: a program for each device and stretch between devices.
+** - pieces: a program for each device and stretch between devices and flows.
 **
 ** A part is a graph inside another one: what its ops take from the graphs
 ** around it becomes its input. It only records; what runs is extracted from it.
@@ -20,11 +20,11 @@
 **
 ** Files, each above those before it: body (arrays), record, dead, common,
 ** forward, sizes, groups, plan, program (what runs), emit, fused, nodes,
-** updates, lower (body to program), find, replay, execute, pieces, flow, text,
-** call (the API), part.
-** May include base .. ops; not autograd, distribute, comm. Specs: spec/graph,
-** spec/c/graph_*.c. */
+** updates, blocks, lower (body to program), find, replay, execute, pieces,
+** flow, text, call (the API), part. May include base .. ops; not autograd,
+** distribute, comm. Specs: spec/graph, spec/c/graph_*.c. */
 
+#include "backend/blocks.h"
 #include "backend/strip.h"
 #include "base/environment.h"
 #include "base/profile.h"
@@ -151,7 +151,7 @@ typedef struct tfd__capture {
 **   slots:
 **   how often (absent with a condition, or where the first of the rows says
 **   it), carries, rows (tensors of which an iteration gets one row), the rest.
-*The body gives the next carries, then
+**   The body gives the next carries, then
 **   what is stacked. Results: carries, the count, stacks. */
 typedef struct tfd__flow {
   tfd_graph **graphs; /* owned references */
@@ -167,6 +167,11 @@ typedef struct tfd__flow {
 enum { TFD_COUNT_SLOT = 0, TFD_CARRIES_SLOT = 1 }; /* of a loop */
 
 #define TFD_GRAPH_PROGRAMS 8 /* for as many shapes of the inputs */
+
+typedef struct tfd__given tfd__given;
+typedef int tfd__run_fn(tfd_graph *g, tfd_tensor *const *inputs,
+                        const tfd__given *given, tfd_tensor **outputs,
+                        bool *ran_p);
 
 struct tfd_graph {
   tfd__recorder recorder; /* first: symbolic tensors hold references to it */
@@ -195,8 +200,9 @@ struct tfd_graph {
   tfd_context *context; /* where it records; owned, NULL = it never did */
   tfd_context *outer;   /* the caller's while it records; owned */
   bool replays;         /* no program can be made of it */
+  tfd__run_fn *run;     /* for those below that do not know how */
   tfd__program *programs[TFD_GRAPH_PROGRAMS]; /* the last used first */
-  tfd__pieces *pieces;                        /* of several devices */
+  tfd__pieces *pieces;                        /* of devices and flows */
   tfd__replay *replay;                        /* the call that runs */
   tfd_tensor **outputs;                       /* of a program's call */
   char *text;
@@ -254,7 +260,8 @@ int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
                      int *groups);
 /* As how many ops of a fused program the node counts: 0 = it cannot be part of
 ** one. */
-int tfd__fused_ops(const tfd__body *b, const tfd__node *n);
+int tfd__fused_ops(const tfd__body *b, const tfd__node *n,
+                   const tfd__fuser *fuser);
 
 /* A stretch of the arena that lives from instruction `first` to `last`. */
 typedef struct tfd__stretch {
@@ -309,13 +316,14 @@ typedef struct tfd__renumber {
   int from;
   int to;
   int n;
+  bool varies; /* they were others once than the time before */
 } tfd__renumber;
 
 /* What a call brings besides its inputs. */
-typedef struct tfd__given {
+struct tfd__given {
   const int64_t *words;
   const double *numbers;
-} tfd__given;
+};
 
 /* What the caller gets for a result. */
 typedef struct tfd__yield {
@@ -327,9 +335,18 @@ typedef struct tfd__yield {
 
 /* Nodes that became one call. */
 typedef struct tfd__fused {
-  tfd__strip *strip; /* of a group, else NULL */
-  char *name;        /* of the call */
+  tfd__strip *strip;   /* of a group, else NULL */
+  tfd__blocks *blocks; /* of calls that go row by row, else NULL */
+  char *name;          /* of the call */
 } tfd__fused;
+
+/* Calls first .. first + n - 1 are recorded together, or (apart) are not. */
+typedef struct tfd__batch {
+  int first;
+  int n;
+  bool apart;
+  tfd__launches *kept;
+} tfd__batch;
 
 struct tfd__program {
   tfd_device *device;
@@ -366,6 +383,16 @@ struct tfd__program {
   int inputs_n;
   int variables_n;
   int words_n;
+  tfd__batch *batches; /* of all calls, in order; none = they are not known */
+  int batches_n, batches_room;
+  bool batches_stale; /* others are better */
+  bool *apart;        /* calls that no record takes; NULL = none is known */
+  bool ran;           /* the frame and the attributes are those of a call */
+  bool homeless;      /* there is no memory for more homes */
+  /* For each slot what stands in for memory that is another one each time, NULL
+  ** = nothing; and the pointers that calls get then. NULL = none has one. */
+  tfd__buffer **homes;
+  int64_t *at_home;
   int64_t *frame; /* pointers and words of the call that is being made */
   tfd__buffer **made;
   tfd_tensor **ready;
@@ -376,6 +403,22 @@ struct tfd__program {
 int tfd__lower(tfd_graph *g, tfd_tensor *const *inputs,
                tfd__program **program_p);
 void tfd__program_free(tfd__program *p);
+/* --- launches (launches.c): a device may start those that come again at once
+ */
+
+/* Slot i is about to become `data`, dense memory of these bytes. */
+void tfd__launches_see(tfd__program *p, int i, const void *data, size_t bytes);
+/* The slots that calls get. */
+const int64_t *tfd__launches_slots(tfd__program *p, const int64_t *slots);
+/* Run all calls. */
+int tfd__launches_run(tfd__program *p, const tfd__call *outer,
+                      const int64_t *slots);
+/* The homes are in use until position seq. */
+void tfd__launches_made(const tfd__program *p, uint64_t seq);
+/* Stretches of calls that are started at once by now, and how many calls. */
+int tfd__launches_kept(const tfd__program *p, int *calls_p);
+void tfd__launches_free(tfd__program *p);
+void tfd__fused_free(const tfd__program *p, tfd__fused *own);
 /* outputs: room for the results. Owns: what it puts there. */
 int tfd__program_call(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
                       const tfd__given *given, tfd_tensor **outputs);
@@ -395,15 +438,23 @@ void tfd__graph_clear(tfd_graph *g);
 /* --- pieces --------------------------------------------------------------- */
 
 /* Split a graph without steps of the host into programs, one for each device
-** and stretch between devices. *pieces_p is NULL when that cannot be. */
+** and stretch between devices and flows. *pieces_p is NULL when that cannot
+** be. */
 int tfd__pieces_new(tfd_graph *g, tfd__pieces **pieces_p);
 void tfd__pieces_free(tfd__pieces *p);
 /* outputs: room for the results. Owns: what it puts there. */
 int tfd__pieces_call(tfd_graph *g, tfd__pieces *p, tfd_tensor *const *inputs,
                      const tfd__given *given, tfd_tensor **outputs);
-/* How many there are, and the graph of each, borrowed, NULL for a joint. */
+/* Run a graph that no tape follows as a program or as pieces; false in *ran_p
+** where it is to be run node by node. Else like tfd__graph_run. */
+int tfd__graph_try(tfd_graph *g, tfd_tensor *const *inputs,
+                   const tfd__given *given, tfd_tensor **outputs, bool *ran_p);
+/* How many there are, and the graph of each, borrowed, NULL for a joint or a
+** flow. */
 int tfd__pieces_count(const tfd__pieces *p);
 tfd_graph *tfd__pieces_graph(const tfd__pieces *p, int i);
+/* The node that a joint or a flow is, -1 = it is none. */
+int tfd__pieces_alone(const tfd__pieces *p, int i);
 
 /* --- replay --------------------------------------------------------------- */
 
@@ -427,6 +478,11 @@ int tfd__replay_next(tfd_graph *g, tfd__replay *r, tfd_graph_event *event_p);
 /* A value as it is now. Owns: *value_p. */
 int tfd__replay_value(const tfd_graph *g, const tfd__replay *r, int v,
                       tfd_tensor **value_p);
+
+/* Node k of g, a flow without steps of the host; `last` as tfd__body_lives has
+** it. Owns: results, NULL for stacks that nobody uses. */
+int tfd__flow_run(tfd_graph *g, int k, const int *last, const tfd__given *given,
+                  tfd_tensor *const *operands, tfd_tensor **results);
 
 /* The graph that runs inside, if it is replayed. */
 tfd__replay *tfd__frame_inner(const tfd__frame *f, const tfd_graph **g_p);

@@ -64,7 +64,8 @@ static bool is_own_kernel(const tfd__node *n) {
          n->op->kernel != TFD_KERNEL_add_n;
 }
 
-int tfd__fused_ops(const tfd__body *b, const tfd__node *n) {
+int tfd__fused_ops(const tfd__body *b, const tfd__node *n,
+                   const tfd__fuser *fuser) {
   uint8_t dtypes[TFD_STRIP_INPUTS];
   int i;
 
@@ -82,7 +83,8 @@ int tfd__fused_ops(const tfd__body *b, const tfd__node *n) {
   }
   /* Others are not computed in registers, nor so in place. */
   if (n->targets_n > 0 && b->values[n->out].view.dtype != TFD_FLOAT32) return 0;
-  if (is_own_kernel(n) && !tfd__strip_takes(n->op->kernel, n->in_n, dtypes)) {
+  if (is_own_kernel(n) && (!tfd__strip_takes(n->op->kernel, n->in_n, dtypes) ||
+                           !fuser->takes(n->op->kernel, n->in_n, dtypes))) {
     return 0;
   }
   return ops_as(b, n);
@@ -368,10 +370,48 @@ static int try_join(groups *s, int a, int b) {
   return TFD_OK;
 }
 
+/* Is the node's value better made where it is used than where its operand is?
+** Yes if the operand has to stay in memory anyway while kernels run that are in
+** no group: gradients take such values long after the rest. */
+static bool can_wait(const groups *s, int k) {
+  const tfd__body *b = s->b;
+  const tfd__node *n = &b->nodes[k];
+  int from = -1;
+  int last = -1;
+  int i;
+
+  if (s->ops[k] != 1 || n->targets_n > 0 || is_result(b, n->out)) return false;
+  for (i = 0; i < n->in_n; i++) {
+    int v = b->operands[n->in + i];
+
+    if (b->values[v].view.numel == 1 && s->maker[v] < 0) continue;
+    if (from >= 0 || s->shows[v] >= 0 ||
+        b->values[v].view.dtype != b->values[n->out].view.dtype ||
+        !tfd__same_shape(&b->values[v].view, &b->values[n->out].view)) {
+      return false;
+    }
+    from = v;
+  }
+  if (from < 0 || s->users[n->out] == s->users[n->out + 1]) return false;
+  for (i = s->users[from]; i < s->users[from + 1]; i++) {
+    if (s->users_of[i] != k) last = s->users_of[i];
+  }
+  if (last > s->users_of[s->users[n->out]]) {
+    last = s->users_of[s->users[n->out]];
+  }
+  for (i = s->maker[from] + 1; i < last; i++) {
+    if (!b->nodes[i].dead && s->ops[i] == 0 && !tfd__node_is_view(&b->nodes[i]))
+      return true;
+  }
+  return false;
+}
+
 static int join_makers(groups *s, int k) {
   const tfd__body *b = s->b;
   const tfd__node *n = &b->nodes[k];
   int i;
+
+  if (can_wait(s, k)) return TFD_OK;
 
   /* Twice: what joins may have been between the node and another. */
   for (i = 0; i < 2 * n->in_n; i++) {
@@ -469,7 +509,7 @@ static int run(groups *s, met *of, int variables_n, int *links, int *numbers) {
 
     s->head[k] = k;
     s->next[k] = -1;
-    s->ops[k] = tfd__fused_ops(b, n);
+    s->ops[k] = tfd__fused_ops(b, n, s->backend->fuser);
     if (s->ops[k] > 0 && !can_run(s, n)) s->ops[k] = 0;
   }
   find_users(s);
@@ -494,7 +534,7 @@ int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
   met *of = NULL;
   int rc;
 
-  if (backend->kernels[TFD_KERNEL_strip] == NULL) {
+  if (backend->fuser == NULL || backend->kernels[TFD_KERNEL_strip] == NULL) {
     for (n = 0; n < nodes; n++) numbers[n] = -1;
     return TFD_OK;
   }

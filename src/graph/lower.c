@@ -193,6 +193,7 @@ static int finish(tfd__lowering *l) {
   int i;
 
   TFD_TRY(make_yields(l));
+  TFD_TRY(tfd__lower_blocks(l));
   TFD_TRY(plan(l));
   for (i = 0; i < p->views_n; i++) TFD_TRY(point(l, i));
   for (i = 0; i < p->calls_n; i++) {
@@ -237,15 +238,16 @@ static int keep_layout(tfd__program *p, tfd_tensor *const *inputs) {
 }
 
 static int group(tfd__lowering *l, tfd_tensor *const *inputs) {
-  static const char *const words[] = {"0", "1"};
+  static const char *const words[] = {"0", "1", "small"};
   int on = 1;
   int k;
 
   l->groups = tfd__alloc(((size_t)l->b.nodes_n + 1) * sizeof *l->groups);
   if (l->groups == NULL) return tfd__no_memory((size_t)l->b.nodes_n, "graph");
   for (k = 0; k < l->b.nodes_n; k++) l->groups[k] = -1;
-  TFD_TRY(tfd__env_word("TFDIST_FUSION", words, 2, "0 or 1", &on));
+  TFD_TRY(tfd__env_word("TFDIST_FUSION", words, 3, "0, 1 or small", &on));
   l->fuses = on != 0;
+  l->small = on == 2;
   if (l->fuses) TFD_TRY(tfd__pass_forward(&l->b, l->p->variables_n));
   /* In any case: it refuses what does not fit into a variable. */
   TFD_TRY(tfd__pass_sizes(l->g, &l->b, inputs));
@@ -315,6 +317,7 @@ int tfd__lower(tfd_graph *g, tfd_tensor *const *inputs,
   tfd__free(l.seen);
   tfd__free(l.until);
   tfd__free(l.fresh);
+  tfd__free(l.kernels);
   if (rc == TFD_OK && !l.impossible) {
     *program_p = l.p;
   } else {

@@ -1,8 +1,8 @@
 #ifndef TFD_GRAPH_LOWER_H
 #define TFD_GRAPH_LOWER_H
 /* The making of a program, between the files that do it: emit (calls on
-** places), fused (groups), nodes, updates (of optimizers), lower (the whole of
-** it). */
+** places), fused (groups), nodes, updates (of optimizers), blocks (calls row
+** by row), lower (the whole of it). */
 
 #include "graph/graph.h"
 
@@ -18,8 +18,11 @@ typedef struct tfd__lowering {
   int until_n, until_room;
   tfd__place *seen; /* of each view of the program */
   int seen_n, seen_room;
+  int *kernels; /* of each call of the program: its id */
+  int kernels_n, kernels_room;
   int *fresh; /* of each stretch: buffer that it is, -1 = in the arena */
   bool fuses; /* several nodes may be one call */
+  bool small; /* whatever their sizes, by few rows at a time: for tests */
   bool impossible;
 } tfd__lowering;
 
@@ -33,16 +36,16 @@ int tfd__emit_place(tfd__lowering *l, const tfd__view *like, int until,
 void tfd__emit_target(tfd__lowering *l, const tfd__node *n, int target,
                       const tfd__view *view, tfd__place *place);
 /* One kernel call on these places, NULL = absent, in the name of a node. */
-int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel kernel,
+int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel_id kernel,
                    const char *name, const tfd__place *const *in, int in_n,
                    const tfd__place *const *out, int out_n);
 /* The last call's attributes are those of the node. */
 int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n);
 /* The last call's attribute is this address. */
 int tfd__emit_address(tfd__lowering *l, const void *address);
-/* The program's own name of a call, NULL = there was no memory, and the strip
-** that it runs, if any. Owns: both, from here on. */
-int tfd__emit_own(tfd__lowering *l, tfd__strip *strip, char *name);
+/* What the program has of its own for a call; without a name there was no
+** memory. Owns: it, from here on. */
+int tfd__emit_own(tfd__lowering *l, tfd__fused own);
 /* `place` becomes a dense copy of what it was, used until that node. */
 int tfd__emit_copy(tfd__lowering *l, int node, int until, tfd__place *place);
 
@@ -58,5 +61,9 @@ int tfd__lower_from(tfd__lowering *l, int k, int *n_p);
 ** become one call. */
 bool tfd__lower_is_update(const tfd__lowering *l, int k);
 int tfd__lower_updates(tfd__lowering *l, int k, int *n_p);
+
+/* Let calls of the finished list that follow each other go row by row together.
+ */
+int tfd__lower_blocks(tfd__lowering *l);
 
 #endif

@@ -185,9 +185,8 @@ static int lower_kernel(tfd__lowering *l, node_work *w) {
     }
   }
   TFD_TRY(lower_outputs(l, w));
-  TFD_TRY(
-      tfd__emit_call(l, w->node, l->p->device->backend->kernels[n->op->kernel],
-                     n->op->name, w->in_list, n->in_n, w->out_list, n->out_n));
+  TFD_TRY(tfd__emit_call(l, w->node, n->op->kernel, n->op->name, w->in_list,
+                         n->in_n, w->out_list, n->out_n));
   l->p->flops[l->p->calls_n - 1] = flops_of(l, w);
   return tfd__emit_attributes(l, n);
 }

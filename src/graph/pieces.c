@@ -1,11 +1,13 @@
-/* Graphs of several devices as pieces, each a graph of one device that becomes
-** a program.
+/* Graphs of several devices or with flows as pieces, each a graph of one device
+** that becomes a program.
 **
 ** A node's level is the number of times that what it needs has changed devices
 ** on the way to it. Nodes of one device and level are one piece; pieces run in
 ** the order of levels, so that the devices work at once and wait only for what
 ** another one computes. Joints are pieces of their own, before the others of
-** their level. What one piece computes for others are its results;
+** their level. Flows are too, alone on a level: what stands before one in the
+** program runs before it, for its graphs read and write variables. What one
+** piece computes for others are its results;
 ** to another device they are copied when they are brought there, as inputs of
 ** programs are. Writes of variables wait for the reads before them.
 ** Cost of a call: that of a program's for each piece, a buffer for each value
@@ -15,8 +17,8 @@
 #include "graph/graph.h"
 
 typedef struct piece {
-  tfd_graph *graph;       /* owned; NULL = a joint alone */
-  const tfd__node *joint; /* of the whole's body */
+  tfd_graph *graph; /* owned; NULL = a joint or a flow alone */
+  int alone;        /* which node of the whole's body that is, -1 = none */
   tfd_device *device;
   int level;
   int *in; /* numbers of the whole's values */
@@ -30,6 +32,7 @@ struct tfd__pieces {
   int list_n, list_room;
   tfd_tensor **values; /* of the call, by number; owned while it is made */
   tfd_tensor **few;    /* inputs and results of a piece */
+  int *last;           /* of values, as frames have it; NULL = no flows */
   int *results;        /* of the whole: numbers of values that there are */
   int results_n;
 };
@@ -115,6 +118,11 @@ static void note_accesses(split *s, const tfd__node *n, int level) {
   }
 }
 
+/* Does the node make a piece of its own? */
+static bool is_alone(const tfd__node *n) {
+  return n->joint != NULL || n->flow >= 0;
+}
+
 /* Are all targets on the node's device? */
 static bool writes_near(const split *s, const tfd__node *n) {
   int i;
@@ -122,13 +130,15 @@ static bool writes_near(const split *s, const tfd__node *n) {
   for (i = 0; i < n->targets_n; i++) {
     const tfd_variable *v = s->g->variables[s->b.targets[n->targets + i]];
 
-    if (n->joint == NULL && v->value->device != n->device) return false;
+    if (!is_alone(n) && v->value->device != n->device) return false;
   }
   return true;
 }
 
 static bool find_levels(split *s) {
   int joints = 0; /* level of the last one */
+  int first = 0;  /* level that comes after the last flow */
+  int most = -1;
   int i;
   int k;
 
@@ -138,10 +148,12 @@ static bool find_levels(split *s) {
   }
   for (k = 0; k < s->b.nodes_n; k++) {
     const tfd__node *n = &s->b.nodes[k];
-    int level = n->joint != NULL ? joints : 0; /* in their order */
+    int level = first;
 
     if (n->dead) continue;
     if (!writes_near(s, n)) return false;
+    if (n->joint != NULL) level = later(level, joints); /* in their order */
+    if (n->flow >= 0) level = most + 1;
     level = later(level, after_reads(s, n));
     for (i = 0; i < n->in_n; i++) {
       int v = s->b.operands[n->in + i];
@@ -151,6 +163,8 @@ static bool find_levels(split *s) {
     for (i = 0; i < n->out_n; i++) s->maker[n->out + i] = k;
     s->level[k] = level;
     if (n->joint != NULL) joints = level;
+    most = later(most, level);
+    if (n->flow >= 0) first = level + 1;
     note_accesses(s, n, level);
   }
   return true;
@@ -161,33 +175,30 @@ static bool find_levels(split *s) {
 static int find_piece(tfd__pieces *p, const tfd__node *n, int level) {
   int i;
 
-  for (i = 0; n->joint == NULL && i < p->list_n; i++) {
+  for (i = 0; !is_alone(n) && i < p->list_n; i++) {
     const piece *one = &p->list[i];
 
-    if (one->joint == NULL && one->level == level && one->device == n->device) {
+    if (one->alone < 0 && one->level == level && one->device == n->device) {
       return i;
     }
   }
   return -1;
 }
 
-static int make_level(split *s, int level, bool joints) {
+static int make_level(split *s, int level, bool alone) {
   tfd__pieces *p = s->pieces;
   int k;
 
   for (k = 0; k < s->b.nodes_n; k++) {
     const tfd__node *n = &s->b.nodes[k];
 
-    if (n->dead || s->level[k] != level || (n->joint != NULL) != joints) {
-      continue;
-    }
+    if (n->dead || s->level[k] != level || is_alone(n) != alone) continue;
     s->of[k] = find_piece(p, n, level);
     if (s->of[k] >= 0) continue;
     TFD_TRY(TFD_GROW(p->list, 1));
     s->of[k] = p->list_n;
-    p->list[p->list_n++] = (piece){.device = n->device, .level = level};
-    /* The whole's own copy stays where it is. */
-    if (joints) p->list[s->of[k]].joint = &s->g->body.nodes[k];
+    p->list[p->list_n++] =
+        (piece){.alone = alone ? k : -1, .device = n->device, .level = level};
   }
   return TFD_OK;
 }
@@ -351,8 +362,8 @@ static int add_results(split *s, piece *p, const tfd__node *n) {
   return TFD_OK;
 }
 
-static int build_joint(const split *s, piece *p, int k) {
-  const tfd__node *n = &s->b.nodes[k];
+static int build_alone(const split *s, piece *p) {
+  const tfd__node *n = &s->b.nodes[p->alone];
 
   TFD_TRY(TFD_GROW(p->in, n->in_n));
   TFD_TRY(TFD_GROW(p->out, n->out_n));
@@ -368,9 +379,7 @@ static int build_piece(split *s, int number) {
   int i;
   int k;
 
-  if (p->joint != NULL) {
-    return build_joint(s, p, (int)(p->joint - s->g->body.nodes));
-  }
+  if (p->alone >= 0) return build_alone(s, p);
   p->graph = tfd__calloc(1, sizeof *p->graph); /* nobody else sees it */
   if (p->graph == NULL) return tfd__no_memory(sizeof *p->graph, "graph");
   p->graph->name = tfd__strdup(s->g->name);
@@ -412,6 +421,10 @@ static int build(split *s, bool *possible_p) {
   }
   p->results_n = s->b.results_n;
   for (i = 0; i < p->results_n; i++) p->results[i] = s->b.results[i];
+  if (s->g->flows_n == 0) return TFD_OK;
+  p->last = tfd__alloc(((size_t)s->b.values_n + 1) * sizeof *p->last);
+  if (p->last == NULL) return tfd__no_memory((size_t)s->b.values_n, "graph");
+  tfd__body_lives(&s->b, p->last);
   return TFD_OK;
 }
 
@@ -471,6 +484,7 @@ void tfd__pieces_free(tfd__pieces *p) {
   tfd__free(p->values);
   tfd__free(p->few);
   tfd__free(p->results);
+  tfd__free(p->last);
   tfd__free(p);
 }
 
@@ -482,13 +496,19 @@ tfd_graph *tfd__pieces_graph(const tfd__pieces *p, int i) {
   return p->list[i].graph;
 }
 
+int tfd__pieces_alone(const tfd__pieces *p, int i) {
+  return p->list[i].alone;
+}
+
 /* --- a call --------------------------------------------------------------- */
 
 /* Borrowed. */
 static tfd_tensor *source(const tfd_graph *g, const tfd__pieces *p,
                           tfd_tensor *const *inputs, int v) {
-  const tfd__graph_value *value = &g->body.values[v];
+  const tfd__graph_value *value = NULL;
 
+  if (v < 0) return NULL;
+  value = &g->body.values[v];
   switch (value->origin) {
   case TFD_FROM_INPUT:
     return inputs[value->of];
@@ -503,7 +523,7 @@ static tfd_tensor *source(const tfd_graph *g, const tfd__pieces *p,
 
 static int run_joint(const tfd_graph *g, const tfd__pieces *p, const piece *one,
                      const tfd__given *given, tfd_tensor **out) {
-  const tfd__node *n = one->joint;
+  const tfd__node *n = &g->body.nodes[one->alone];
   const tfd_context *c = tfd__context();
   const char *file = c->file;
   int line = c->line;
@@ -526,10 +546,12 @@ static int run_piece(tfd_graph *g, tfd__pieces *p, const piece *one,
   for (i = 0; i < one->in_n; i++) {
     p->few[i] = source(g, p, inputs, one->in[i]);
   }
-  if (one->joint != NULL) {
-    TFD_TRY(run_joint(g, p, one, given, out));
-  } else {
+  if (one->alone < 0) {
     TFD_TRY(tfd__graph_run(one->graph, p->few, given, out));
+  } else if (g->body.nodes[one->alone].flow >= 0) {
+    TFD_TRY(tfd__flow_run(g, one->alone, p->last, given, p->few, out));
+  } else {
+    TFD_TRY(run_joint(g, p, one, given, out));
   }
   for (i = 0; i < one->out_n; i++) p->values[one->out[i]] = out[i];
   return TFD_OK;
@@ -568,4 +590,21 @@ int tfd__pieces_call(tfd_graph *g, tfd__pieces *p, tfd_tensor *const *inputs,
   }
   drop_values(p);
   return rc;
+}
+
+int tfd__graph_try(tfd_graph *g, tfd_tensor *const *inputs,
+                   const tfd__given *given, tfd_tensor **outputs, bool *ran_p) {
+  tfd__program *p = NULL;
+
+  *ran_p = true;
+  if (!g->replays) {
+    TFD_TRY(tfd__graph_program(g, inputs, &p));
+    if (p == NULL && g->hosts_n == 0) TFD_TRY(tfd__pieces_new(g, &g->pieces));
+  }
+  if (p != NULL) return tfd__program_call(g, p, inputs, given, outputs);
+  if (g->pieces != NULL) {
+    return tfd__pieces_call(g, g->pieces, inputs, given, outputs);
+  }
+  *ran_p = false;
+  return TFD_OK;
 }

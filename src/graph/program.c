@@ -9,13 +9,14 @@
 ** and its attributes belong to the call that runs. */
 #include "graph/graph.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* --- on the stream -------------------------------------------------------- */
 
-static void fill_in(tfd__program *p, const int64_t *slots) {
-  const int64_t *words = slots + p->inputs_n + p->variables_n + p->fresh_n;
+static void fill_in(tfd__program *p, const int64_t *given) {
+  const int64_t *words = given + p->inputs_n + p->variables_n + p->fresh_n;
+  const int64_t *slots = tfd__launches_slots(p, given);
+  bool launcher = p->device->backend->launcher != NULL;
   int i;
 
   for (i = 0; i < p->patches_n; i++) {
@@ -29,45 +30,17 @@ static void fill_in(tfd__program *p, const int64_t *slots) {
            4 * sizeof *words);
   }
   for (i = 0; i < p->renumbers_n; i++) {
-    const tfd__renumber *r = &p->renumbers[i];
+    tfd__renumber *r = &p->renumbers[i];
+    const int64_t *from = words + p->words_n + r->from;
+    size_t bytes = (size_t)r->n * sizeof *p->reals;
 
-    memcpy(p->reals + r->to, words + p->words_n + r->from,
-           (size_t)r->n * sizeof *p->reals);
+    if (launcher && !r->varies && p->ran &&
+        memcmp(p->reals + r->to, from, bytes) != 0) {
+      r->varies = p->batches_stale = true;
+    }
+    memcpy(p->reals + r->to, from, bytes);
   }
-}
-
-static int blame(const tfd__call *call, int rc) {
-  char where[256] = "";
-
-  if (call->file != NULL && call->line > 0) {
-    (void)snprintf(where, sizeof where, "%s:%d", call->file, call->line);
-  }
-  (void)tfd__error_set_place(call->replica, where);
-  (void)tfd__error_set_note(call->note);
-  (void)tfd__blame(call->name, NULL, -1);
-  return rc;
-}
-
-/* A name may be the program's own, which the timeline outlives. */
-TFD_COLD static void note_call(const tfd__call *call, int64_t begin) {
-  tfd__span_end(TFD_SPAN_OP, tfd__span_name(call->name), begin, call->replica);
-}
-
-static int run_calls(tfd__program *p, const tfd__call *outer) {
-  int i;
-
-  for (i = 0; i < p->calls_n; i++) {
-    tfd__call *call = &p->calls[i];
-    int64_t begin = tfd__span_begin();
-    int rc;
-
-    call->stream = outer->stream;
-    rc = call->kernel(call);
-    tfd__scratch_reset();
-    if (!TFD_LIKELY(begin == 0)) note_call(call, begin);
-    if (!TFD_LIKELY(rc == TFD_OK)) return blame(call, rc);
-  }
-  return TFD_OK;
+  p->ran = true;
 }
 
 static int run_program(const tfd__call *outer) {
@@ -76,7 +49,7 @@ static int run_program(const tfd__call *outer) {
   int rc;
 
   fill_in(p, outer->ints + 1);
-  rc = run_calls(p, outer);
+  rc = tfd__launches_run(p, outer, outer->ints + 1);
   tfd__span_end(TFD_SPAN_GRAPH, p->name, begin, outer->replica);
   return rc;
 }
@@ -126,6 +99,15 @@ static int bring_variable(const tfd__program *p, int i, tfd_variable *v,
   return TFD_OK;
 }
 
+static int64_t *fill_slot(tfd__program *p, int64_t *slot, void *data,
+                          size_t bytes) {
+  if (p->device->backend->launcher != NULL && bytes > 0) {
+    tfd__launches_see(p, (int)(slot - p->frame) - 1, data, bytes);
+  }
+  *slot = (int64_t)(uintptr_t)data;
+  return slot + 1;
+}
+
 static int bring(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
                  const tfd__given *given) {
   int64_t *slot = p->frame + 1;
@@ -133,14 +115,16 @@ static int bring(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
 
   for (i = 0; i < p->inputs_n; i++) {
     TFD_TRY(bring_input(p, inputs[i], &p->ready[i]));
-    *slot++ = (int64_t)(uintptr_t)p->ready[i]->view.data;
+    slot = fill_slot(
+        p, slot, p->ready[i]->view.data,
+        p->ready[i]->view.dense ? tfd__view_bytes(&p->ready[i]->view) : 0);
   }
   for (i = 0; i < p->variables_n; i++) {
     TFD_TRY(bring_variable(p, i, g->variables[i], slot++));
   }
   for (i = 0; i < p->fresh_n; i++) {
     TFD_TRY(tfd__buffer_new(p->device, p->fresh[i], &p->made[i]));
-    *slot++ = (int64_t)(uintptr_t)p->made[i]->data;
+    slot = fill_slot(p, slot, p->made[i]->data, p->fresh[i]);
   }
   if (g->draws_n > 0) {
     memcpy(slot, given->words, (size_t)g->draws_n * sizeof *slot);
@@ -167,6 +151,7 @@ static void mark_written(tfd_graph *g, const tfd__program *p) {
   if (!late) return;
   for (i = 0; i < p->fresh_n; i++) tfd__buffer_made(p->made[i], seq);
   tfd__buffer_made(p->arena, seq);
+  tfd__launches_made(p, seq);
 }
 
 static int yield_result(const tfd__program *p, const tfd__yield *y,
@@ -264,6 +249,12 @@ static void free_lists(tfd__program *p) {
   tfd__free(p->ready);
 }
 
+void tfd__fused_free(const tfd__program *p, tfd__fused *own) {
+  if (own->strip != NULL) p->device->backend->fuser->free(own->strip);
+  tfd__free(own->blocks);
+  tfd__free(own->name);
+}
+
 void tfd__program_free(tfd__program *p) {
   int i;
 
@@ -274,11 +265,9 @@ void tfd__program_free(tfd__program *p) {
     /* Interrupted: a queue still points at it, so that it stays. */
     if (tfd__buffer_state_of(p->arena) == TFD_BUFFER_PENDING) return;
   }
+  tfd__launches_free(p);
   for (i = 0; i < p->constants_n; i++) tfd__release(p->constants[i]);
-  for (i = 0; i < p->fused_n; i++) {
-    tfd__strip_free(p->fused[i].strip);
-    tfd__free(p->fused[i].name);
-  }
+  for (i = 0; i < p->fused_n; i++) tfd__fused_free(p, &p->fused[i]);
   tfd__release(p->arena);
   free_lists(p);
   tfd__free(p);

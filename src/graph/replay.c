@@ -1,13 +1,10 @@
 /* Graphs that run node by node: each op through the dispatcher, as if the
- *script
- ** ran it again, each flow by a frame.
- **
- ** A frame knows which graph of its flow is next, what that is given, and what
- *it
- ** leaves. Each runs as a program where it can, else it is replayed in turn.
- *Cost
- ** of an iteration: what calls of its graphs cost, the look at the condition,
- ** which waits for the values, and one header for each carry. */
+** script ran it again, each flow by a frame.
+**
+** A frame knows which graph of its flow is next, what that is given, and what
+** it leaves. Each runs as programs where it can, else it is replayed in turn.
+** Cost of an iteration: what calls of its graphs cost, the look at the
+** condition, which waits for the values, and one header for each carry. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,8 +117,9 @@ static int begin_loop(tfd__frame *f) {
   return TFD_OK;
 }
 
-static int frame_new(tfd_graph *g, const tfd__replay *r, int k,
-                     tfd_tensor *const *operands, tfd__frame **frame_p) {
+static int frame_new(tfd_graph *g, int k, const int *last,
+                     const tfd__given *given, tfd_tensor *const *operands,
+                     tfd__frame **frame_p) {
   const tfd__node *node = &g->body.nodes[k];
   const tfd__flow *flow = &g->flows[node->flow];
   size_t slots = (size_t)node->in_n;
@@ -137,9 +135,8 @@ static int frame_new(tfd_graph *g, const tfd__replay *r, int k,
   f->g = g;
   f->node = node;
   f->flow = flow;
-  f->last = r->last;
-  f->given.words = r->words;
-  f->given.numbers = r->numbers;
+  f->last = last;
+  f->given = *given;
   f->slots = (tfd_tensor **)(f + 1);
   f->inputs = f->slots + slots;
   f->rows = f->inputs + most_inputs(flow);
@@ -239,15 +236,14 @@ static int check_given(const tfd__frame *f, const tfd_graph *g, int i) {
                    tfd__shape_text(&t->view, a));
 }
 
-/* Begin to run g: a program leaves results, else there is a replay. */
+/* Begin to run g: programs leave results, else there is a replay. */
 static int run_graph(tfd__frame *f, tfd_graph *g, const tfd__given *given) {
-  tfd__program *p = NULL;
+  bool ran = false;
 
-  if (tfd__context()->tapes == NULL && !g->replays) {
-    TFD_TRY(tfd__graph_program(g, f->inputs, &p));
+  if (tfd__context()->tapes == NULL) {
+    TFD_TRY(g->run(g, f->inputs, given, f->results, &ran));
   }
-  if (p == NULL) return tfd__replay_new(g, f->inputs, given, &f->replay);
-  return tfd__program_call(g, p, f->inputs, given, f->results);
+  return ran ? TFD_OK : tfd__replay_new(g, f->inputs, given, &f->replay);
 }
 
 /* Start graph number k of the flow. */
@@ -494,6 +490,24 @@ static int frame_results(tfd__frame *f, tfd_tensor **results) {
   return TFD_OK;
 }
 
+/* --- a whole flow --------------------------------------------------------- */
+
+int tfd__flow_run(tfd_graph *g, int k, const int *last, const tfd__given *given,
+                  tfd_tensor *const *operands, tfd_tensor **results) {
+  int n = g->body.nodes[k].out_n;
+  tfd_graph_event event = TFD_GRAPH_DONE;
+  tfd__frame *f = NULL;
+  int rc;
+
+  memset(results, 0, (size_t)n * sizeof *results);
+  TFD_TRY(frame_new(g, k, last, given, operands, &f));
+  rc = frame_next(f, &event);
+  if (rc == TFD_OK) rc = frame_results(f, results);
+  if (rc != TFD_OK) release_all(results, n);
+  frame_free(f);
+  return rc;
+}
+
 /* --- replays -------------------------------------------------------------- */
 
 int tfd__replay_new(tfd_graph *g, tfd_tensor *const *inputs,
@@ -693,6 +707,7 @@ static void drop(const tfd_graph *g, tfd__replay *r, int k) {
 static int begin_flow(tfd_graph *g, tfd__replay *r, int k) {
   const tfd__node *n = &g->body.nodes[k];
   tfd_tensor **operands = tfd__alloc(((size_t)n->in_n + 1) * sizeof *operands);
+  tfd__given given = {.words = r->words, .numbers = r->numbers};
   int rc = TFD_OK;
   int i;
 
@@ -700,7 +715,7 @@ static int begin_flow(tfd_graph *g, tfd__replay *r, int k) {
   for (i = 0; i < n->in_n; i++) {
     operands[i] = operand(g, r, g->body.operands[n->in + i]);
   }
-  rc = frame_new(g, r, k, operands, &r->frame);
+  rc = frame_new(g, k, r->last, &given, operands, &r->frame);
   tfd__free(operands);
   return rc;
 }

@@ -176,23 +176,58 @@ static void put_data(writer *w, const tfd__program *p, const tfd__view *v) {
   }
 }
 
-static void put_call(writer *w, const tfd__program *p, int k) {
-  const tfd__call *call = &p->calls[k];
+/* One call; `lies` of those that go row by row, else NULL. */
+static void put_call(writer *w, const tfd__program *p, const tfd__call *call,
+                     const tfd__block_view *lies) {
   int i;
 
-  put(w, "  %s(", call->name);
-  for (i = 0; i < call->in_n; i++) {
-    if (i > 0) put(w, ", ");
-    put_data(w, p, tfd__in(call, i));
-  }
-  put(w, ") ->");
-  for (i = 0; i < call->out_n; i++) {
+  put(w, "%s%s(", lies == NULL ? "  " : "    ", call->name);
+  for (i = 0; i < call->in_n + call->out_n; i++) {
+    if (i == call->in_n) put(w, ") ->");
+    if (i != 0) put(w, i < call->in_n ? ", " : " ");
+    if (lies != NULL && lies[i].inside >= 0) {
+      put(w, "t+%" PRId64, lies[i].inside);
+    } else {
+      put_data(w, p, &call->views[i]);
+    }
+    if (i < call->in_n) continue;
     put(w, " ");
-    put_data(w, p, tfd__out(call, i));
-    put(w, " ");
-    put_type(w, tfd__out(call, i));
+    put_type(w, &call->views[i]);
   }
-  put(w, "\n");
+  put(w, call->out_n == 0 ? ") ->\n" : "\n");
+}
+
+/* The plan of a call that goes row by row, else NULL. */
+static const tfd__blocks *blocks_of(const tfd__program *p,
+                                    const tfd__call *call) {
+  int i;
+
+  for (i = 0; i < p->fused_n; i++) {
+    if (p->fused[i].blocks != NULL && p->fused[i].name == call->name) {
+      return p->fused[i].blocks;
+    }
+  }
+  return NULL;
+}
+
+static void put_calls(writer *w, const tfd__program *p, int k) {
+  const tfd__blocks *b = blocks_of(p, &p->calls[k]);
+  int view = 0;
+  int i;
+
+  if (b == NULL) {
+    put_call(w, p, &p->calls[k], NULL);
+    return;
+  }
+  put(w, "  %d calls, %" PRId64 " of %" PRId64 " rows at a time:\n", b->calls_n,
+      b->rows_each, b->rows);
+  for (i = 0; i < b->calls_n; i++) {
+    tfd__call call = b->calls[i];
+
+    call.views = p->calls[k].views + view;
+    put_call(w, p, &call, b->lies + view);
+    view += call.in_n + call.out_n;
+  }
 }
 
 /* What the first sizes run, once no queued call moves its pointers. */
@@ -203,15 +238,38 @@ static const tfd__program *resting(const tfd_graph *g) {
   return p;
 }
 
+static void put_lowered(writer *w, const tfd_graph *g);
+
+static void put_alone(writer *w, const tfd_graph *g, const tfd__node *n) {
+  const tfd__flow *f = n->flow >= 0 ? &g->flows[n->flow] : NULL;
+  int i;
+
+  if (f == NULL) {
+    put(w, "a step of all devices\n");
+    return;
+  }
+  put(w, "a %s of\n", f->carries_n < 0 ? "choice" : "loop");
+  for (i = 0; i < f->graphs_n; i++) put_lowered(w, f->graphs[i]);
+}
+
+static void put_records(writer *w, const tfd__program *p) {
+  int calls = 0;
+  int n = tfd__launches_kept(p, &calls);
+
+  if (n == 0) return;
+  put(w, "  %d of them are started at once, as %d record%s\n", calls, n,
+      n == 1 ? "" : "s");
+}
+
 static void put_lowered(writer *w, const tfd_graph *g) {
   const tfd__program *p = resting(g);
   int i;
 
   for (i = 0; g->pieces != NULL && i < tfd__pieces_count(g->pieces); i++) {
-    const tfd_graph *one = tfd__pieces_graph(g->pieces, i);
+    int alone = tfd__pieces_alone(g->pieces, i);
 
-    if (one != NULL) put_lowered(w, one);
-    if (one == NULL) put(w, "a step of all devices\n");
+    if (alone < 0) put_lowered(w, tfd__pieces_graph(g->pieces, i));
+    if (alone >= 0) put_alone(w, g, &g->body.nodes[alone]);
   }
   if (g->pieces != NULL) return;
   if (p == NULL) {
@@ -222,7 +280,8 @@ static void put_lowered(writer *w, const tfd_graph *g) {
   tfd__buffer_finish(p->arena); /* calls that run fill in pointers */
   put(w, "program \"%.200s\" on %s: %d calls, arena of %zu bytes\n", g->name,
       p->device->short_name, p->calls_n, p->arena->bytes);
-  for (i = 0; i < p->calls_n; i++) put_call(w, p, i);
+  put_records(w, p);
+  for (i = 0; i < p->calls_n; i++) put_calls(w, p, i);
 }
 
 /* Bytes that a view names; what repeats counts once. */
@@ -236,12 +295,21 @@ static double bytes_of(const tfd__view *v) {
   return bytes;
 }
 
-static double bytes_of_call(const tfd__call *call) {
+/* What stays in a thread's own memory, or was there for a call before, counts
+** as nothing. */
+static double bytes_of_call(const tfd__program *p, const tfd__call *call) {
+  const tfd__blocks *b = blocks_of(p, call);
   double bytes = 0;
   int i;
 
   for (i = 0; i < call->in_n + call->out_n; i++) {
-    bytes += bytes_of(&call->views[i]);
+    int k = 0;
+
+    if (b != NULL && b->lies[i].inside >= 0) continue;
+    while (b != NULL && k < i && call->views[k].data != call->views[i].data) {
+      k++;
+    }
+    if (b == NULL || k == i) bytes += bytes_of(&call->views[i]);
   }
   return bytes;
 }
@@ -259,7 +327,7 @@ static void put_costs(writer *w, const tfd_graph *g) {
   tfd__buffer_finish(p->arena);
   for (i = 0; i < p->calls_n; i++) {
     flops += p->flops[i];
-    bytes += bytes_of_call(&p->calls[i]);
+    bytes += bytes_of_call(p, &p->calls[i]);
   }
   put(w,
       "costs of \"%.200s\": %d calls, %.0f flops, %.0f bytes read and "
@@ -267,7 +335,7 @@ static void put_costs(writer *w, const tfd_graph *g) {
       g->name, p->calls_n, flops, bytes);
   for (i = 0; i < p->calls_n; i++) {
     put(w, "  %14.0f flops %14.0f bytes  %s\n", p->flops[i],
-        bytes_of_call(&p->calls[i]), p->calls[i].name);
+        bytes_of_call(p, &p->calls[i]), p->calls[i].name);
   }
 }
 

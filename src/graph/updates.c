@@ -142,7 +142,7 @@ static int merge(tfd__lowering *l, int n, tfd__kernel_id kernel) {
   int i;
 
   (void)snprintf(name, sizeof name, "updates(%d of %s)", n, call->name);
-  TFD_TRY(tfd__emit_own(l, NULL, tfd__strdup(name)));
+  TFD_TRY(tfd__emit_own(l, (tfd__fused){.name = tfd__strdup(name)}));
   TFD_TRY(TFD_GROW(p->ints, INTS));
   memcpy(p->ints + p->ints_n, ints, sizeof ints);
   p->ints_n += INTS;
@@ -157,7 +157,8 @@ static int merge(tfd__lowering *l, int n, tfd__kernel_id kernel) {
   call->reals_n = (int16_t)(call->reals_n * n);
   call->in_n = (int16_t)((call->in_n + call->out_n) * n);
   call->out_n = 0;
-  p->calls_n = p->flops_n = from + 1;
+  l->kernels[from] = TFD_KERNEL_updates;
+  p->calls_n = p->flops_n = l->kernels_n = from + 1;
   return TFD_OK;
 }
 

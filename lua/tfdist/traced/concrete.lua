@@ -152,15 +152,16 @@ end
 
 local MOST = 64 -- inputs and results of graph_call
 
--- May run_plain run it?
+-- May run_plain run it? And are its results others than those of graph_call,
+-- in their order?
 local function is_plain(c)
-  local plain = #c.steps == 0 and next(c.steps) == nil
-    and c.results.n == c.outputs_n and c.outputs_n <= MOST
-    and c.inputs_n <= MOST
-  for i = 1, plain and c.results.n or 0 do
-    plain = plain and c.results[i].output == i
+  local plain = next(c.steps) == nil and c.outputs_n <= MOST
+    and c.inputs_n <= MOST and not c.has_custom_gradient
+  local other = c.results.n ~= c.outputs_n
+  for i = 1, c.results.n do
+    other = other or c.results[i].output ~= i or not c.results[i][LEAF]
   end
-  return plain
+  return plain, other
 end
 
 --- Trace fn with these arguments. `dims`: sizes of its tensors where they are
@@ -185,12 +186,24 @@ function M.trace(name, fn, arguments, tensors, dims, may_create, may_fall_back)
   end
   c.draws, c.steps, c.created = c.trace.draws, c.trace.steps, c.trace.created
   c.numbers = c.trace.numbers
+  c.uncertain = c.trace.uncertain
   c.has_custom_gradient = c.trace.has_custom_gradient == true
   c.outputs_n = c.outputs.n
-  c.plain = is_plain(c) and not c.has_custom_gradient
+  c.plain, c.arranged = is_plain(c)
   -- Symbolic tensors hold the graph: none is kept.
   c.symbols, c.outputs, c.trace = nil, nil, nil
   return c
+end
+
+--- Why calls of it cannot be prepared before those ahead of them have run; nil
+--- when they can.
+function M.why_alone(c)
+  if next(c.steps) ~= nil then
+    return "calls functions of the host"
+  elseif c.uncertain then
+    return "decides by its values whether a step counts"
+  end
+  return c.outputs_n > MOST and "has too many results" or nil
 end
 
 -- Calling --------------------------------------------------------------------
@@ -212,6 +225,8 @@ end
 local function next_numbers(numbers)
   if #numbers == 0 then
     return NO_WORDS
+  elseif #numbers > 1 and tracing.preparation == nil then
+    return (tracing.preparing({}, next_numbers, numbers))
   end
   local list = {}
   for i = 1, #numbers do
@@ -220,11 +235,59 @@ local function next_numbers(numbers)
   return list
 end
 
---- The results as one call in C gives them, where they are tensors in a row and
---- no step of the host lies between.
+-- The tensors among these.
+local function tensors_of(...)
+  local list, n = {}, 0
+  for i = 1, select("#", ...) do
+    local x = select(i, ...)
+    if type(x) == "userdata" and raw.kind(x) == "tensor" then
+      n = n + 1
+      list[n] = x
+    end
+  end
+  return list
+end
+
+-- Results of which some are arguments, given twice, structures or no tensors.
+local function arrange(c, inputs, ...)
+  local outputs, list = { ... }, {}
+  for i = 1, c.results.n do
+    list[i] = build(c.results[i], inputs, outputs)
+  end
+  return unpack(list, 1, c.results.n)
+end
+
+local function next_of_call(c)
+  return next_words(c.draws), next_numbers(c.numbers)
+end
+
+--- Words and numbers for its next call, where those before that have not run
+--- yet and are known as `group`'s.
+function M.next_call(c, group)
+  return tracing.preparing(group, next_of_call, c)
+end
+
+--- The first result of call i of several, whose inputs and outputs follow each
+--- other.
+function M.result_of(c, i, inputs, outputs)
+  local ins, outs = {}, {}
+  for k = 1, c.inputs_n do
+    ins[k] = inputs[(i - 1) * c.inputs_n + k]
+  end
+  for k = 1, c.outputs_n do
+    outs[k] = outputs[(i - 1) * c.outputs_n + k]
+  end
+  return c.results.n > 0 and build(c.results[1], ins, outs) or nil
+end
+
+--- Call it where no step of the host lies between: one call in C.
 function M.run_plain(c, ...)
-  return raw.graph_call(c.handle, next_words(c.draws), next_numbers(c.numbers),
-    ...)
+  if not c.arranged then
+    return raw.graph_call(c.handle, next_words(c.draws),
+      next_numbers(c.numbers), ...)
+  end
+  return arrange(c, tensors_of(...), raw.graph_call(c.handle,
+    next_words(c.draws), next_numbers(c.numbers), ...))
 end
 
 local function run_steps(c, graph)

@@ -152,16 +152,40 @@ local function float_of(x)
   return moves.FLOAT[x.dtype] and moves.numel(x.dims) > 0
 end
 
+local flow
+
+-- The lines of a tape; where there are flows one of them is, of the sources.
+local function taped_lines(g, sources, depth)
+  if g.flows ~= "taped" then
+    return statements_of(g, g.rng:int(2, 6), depth - 1)
+  end
+  local body = statements_of(g, g.rng:int(0, 2), depth - 1)
+  g.prefer = sources
+  for _ = 1, 4 do
+    if not g.failed and flow(g, body, depth) then break end
+  end
+  g.prefer = nil
+  for _, s in ipairs(g.failed and {} or statements_of(g, g.rng:int(0, 2),
+    depth - 1)) do
+    body[#body + 1] = s
+  end
+  return body
+end
+
 -- A tape around some lines, and gradients of what they made.
 local function tape(g, statements, depth)
-  local sources = texts(choose(g, 2, float_of))
+  local given = choose(g, 2, float_of)
+  local sources = texts(given)
   for i, variable in ipairs(g.variables) do
     if moves.FLOAT[variable.dtype] then sources[#sources + 1] = ("V[%d]")
       :format(i) end
   end
   if #sources == 0 then return end
   local first = #g.visible
-  local body = statements_of(g, g.rng:int(2, 6), depth - 1)
+  local outer = g.in_tape
+  g.in_tape = true
+  local body = taped_lines(g, given, depth)
+  g.in_tape = outer
   if g.failed then
     for _, s in ipairs(body) do statements[#statements + 1] = s end
     return
@@ -186,6 +210,7 @@ local function tape(g, statements, depth)
   statements[#statements + 1] = { open = "do", body = { s }, close = "end",
     defs = s.defs }
   g.has_tape = true
+  if g.flows == "taped" then g.flowed = defs end
 end
 
 -- Values that are tensors of their own: tapes tell tensors by identity, and a
@@ -207,7 +232,7 @@ local function inner_function(g, statements, depth)
   if #given == 0 then return end
   local inner = { rng = g.rng, variables = g.variables, V = g.V, v = {},
     values = g.values, visible = {}, last = g.last, flows = g.flows,
-    in_flow = g.in_flow }
+    in_flow = g.in_flow, in_tape = g.in_tape }
   local names_in = {}
   for i, id in ipairs(given) do
     inner.v[id], inner.visible[i] = g.v[id], id
@@ -250,23 +275,42 @@ local function custom(g, statements)
   end
 end
 
--- A branch or a loop, without variables: gradients of those are summed in
--- another order.
-local function flow(g, statements, depth)
+-- A branch or a loop. Gradients of variables in it are summed in another order:
+-- it sees variables where the program takes no gradients. Those of gradients are
+-- too: of a tape around it and one in it there is one.
+flow = function(g, statements, depth)
+  local function preferred(fits)
+    local list = {}
+    for _, id in ipairs(g.prefer or {}) do
+      if fits(g.values[id]) then list[#list + 1] = id end
+    end
+    return list[1] and g.rng:pick(list)
+  end
   local tools = setmetatable({
-    choose = function(n) return choose(g, n) end,
+    choose = function(n)
+      local first, list = preferred(float_of), choose(g, n)
+      local out = { first }
+      for _, id in ipairs(list) do
+        if id ~= first and #out < n then out[#out + 1] = id end
+      end
+      return out
+    end,
+    preferred = preferred,
     new_ids = function(n) return new_ids(g, n) end,
     prepare = function(s) return (attempt(g, { open = "do", body = s.body,
       close = "end" })) end,
     inside = function()
-      return { rng = g.rng, variables = {}, V = {}, v = {}, values = g.values,
-        visible = {}, last = g.last, flows = true, in_flow = true }
+      local free = g.flows == "variables"
+      return { rng = g.rng, variables = free and g.variables or {},
+        V = free and g.V or {}, v = {}, values = g.values, visible = {},
+        last = g.last, flows = g.flows, in_flow = true, in_tape = g.in_tape }
     end,
     lines = statements_of,
   }, { __index = g, __newindex = g })
   local s = flows.statement(tools, depth)
   if s ~= nil and attempt(g, s) and accept(g, s) then
-    statements[#statements + 1] = s
+    statements[#statements + 1], g.flowed = s, s.defs
+    return true
   end
 end
 
@@ -276,10 +320,11 @@ statements_of = function(g, n, depth)
   while #statements < n and tries < 8 * n and not g.failed do
     tries = tries + 1
     local way = depth > 0 and g.rng:int(1, 40) or 40
-    if way <= 4 and g.flows then
-      flow(g, statements, depth)
-    elseif way <= 4 then
+    local tapes = not g.flows or g.flows == "taped" and not g.in_tape
+    if way <= 4 and tapes then
       tape(g, statements, depth)
+    elseif way <= 4 then
+      flow(g, statements, depth)
     elseif way <= 6 then
       inner_function(g, statements, depth)
     elseif way == 7 and g.devices ~= nil and g.devices > 1 then
@@ -316,6 +361,7 @@ local function results_of(g)
       list[#list + 1], seen[id] = id, true
     end
   end
+  for _, id in ipairs(g.flowed or {}) do list[#list + 1] = id end
   return list
 end
 
@@ -331,9 +377,10 @@ function M.program(seed, options)
   local g = { rng = stream(seed, 31), inputs = {}, variables = {},
     values = {}, visible = {}, v = {}, V = {}, last = 0, failed = false,
     devices = options.devices,
-    -- Gradients of gradients of loops are summed in another order than line by
-    -- line: programs with loops have no tapes inside.
-    flows = stream(seed, 91):one_in(3) }
+    -- Programs with loops have one tape around, tapes inside or variables in
+    -- the loops.
+    flows = stream(seed, 91):pick { "around", "taped", "taped", "variables",
+      false, false, false, false } }
   declare(g)
   tf.random.set_seed(1)
   local given = helpers.inputs(g.inputs, 1)
@@ -345,7 +392,8 @@ function M.program(seed, options)
   local statements = statements_of(g, g.rng:int(2, 22), 2)
   return { seed = seed, inputs = g.inputs, variables = g.variables,
     statements = statements, results = results_of(g),
-    failed = g.failed, has_flow = g.flows, has_inner = g.has_inner, has_tape = g.has_tape,
+    failed = g.failed, has_inner = g.has_inner, has_tape = g.has_tape,
+    around = not g.flows or g.flows == "around", taped = g.flows == "taped",
     -- Loops of the graph do not let shapes change.
     open = g.rng:int(1, 3) == 1 and not g.flows }
 end

@@ -9,6 +9,7 @@ local FLOAT = require "spec.support.programs.moves".FLOAT
 local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
 M.trace_inner = false -- are functions inside traced, or called as they are?
+M.unsigned = false -- are zeros of gradients all the same?
 
 M.unpack = function(list) return unpack(list) end
 
@@ -68,7 +69,8 @@ end
 
 -- Gradients, functions, checks -----------------------------------------------
 
---- Gradients with zeros where no path leads.
+--- Gradients with zeros where no path leads. Sums over the turns of a loop begin
+--- with zeros, which have no sign.
 function M.gradients(tape, targets, sources)
   local list = tape:gradient(targets, sources)
   local out = {}
@@ -76,6 +78,7 @@ function M.gradients(tape, targets, sources)
     local g = list[i]
     if g == nil then g = tf.zeros_like(source) end
     out[i] = tf.convert_to_tensor(g)
+    if M.unsigned then out[i] = out[i] + 0 end
   end
   return unpack(out)
 end
@@ -116,12 +119,32 @@ function M.loop(n, x, fn)
   return y
 end
 
---- x, by a path from all values of the list, so that none is without gradient.
-function M.tie(x, list)
+--- x and something of all values of the lists: of those given to a body, so that
+--- none is without gradient, and of those that its lines made.
+function M.tie(x, given, made)
+  if not FLOAT[x.dtype] then return x end
+  local function add(list, fn)
+    for _, t in ipairs(list) do
+      if FLOAT[t.dtype] then
+        local part = fn(t) * (0.25 / math.max(raw.tensor_size(t), 1))
+        x = x + tf.cast(tf.reduce_sum(part), x.dtype)
+      end
+    end
+  end
+  add(given, function(t) return t end)
+  add(made, tf.tanh)
+  return x
+end
+
+--- x, with zeros as gradients of all values of the list: what a branch or a loop
+--- that did not run leaves out line by line is zero in a graph, and zero times
+--- an infinite slope is NaN.
+function M.connect(x, list)
   if not FLOAT[x.dtype] then return x end
   for _, t in ipairs(list) do
     if FLOAT[t.dtype] then
-      x = x + tf.cast(tf.reduce_sum(t * 0), x.dtype)
+      local none = tf.where(tf.zeros(t.shape, "bool"), t, tf.zeros_like(t))
+      x = x + tf.cast(tf.reduce_sum(none), x.dtype)
     end
   end
   return x

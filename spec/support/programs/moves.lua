@@ -205,6 +205,29 @@ function moves.reduce(g)
     tostring(rng:one_in(3))), 1
 end
 
+-- What sums of a row come back to.
+local ROW_WISE = {
+  "x - tf.reduce_mean(x, {-1}, true)",
+  "x / (tf.reduce_sum(tf.abs(x), -1, true) + 1)",
+  "tf.exp(x - tf.reduce_max(x, -1, true)) * 0.5",
+  "tf.nn.softmax(x * 0.5 + 1) - x",
+  "tf.nn.log_softmax(x) * x",
+  "tf.expand_dims(tf.reduce_min(x * 2, -1), -1) + x * x",
+  "tf.reduce_sum(tf.reduce_prod(x, -1, true) - x, -1)",
+}
+
+function moves.rows(g)
+  local id = find(g, function(x) return is_float(x) and #x.dims > 0 end)
+  if id == nil then return nil end
+  local lines = { "local x = " .. v(id) }
+  for _ = 1, g.rng:int(1, 3) do
+    local line = g.rng:pick(ROW_WISE)
+    lines[#lines + 1] = ("x = #x.shape > 0 and %s or x"):format(line)
+  end
+  return ("(function() %s; return x end)()"):format(
+    table.concat(lines, "; ")), 1
+end
+
 function moves.along(g)
   local id = find(g, is_number)
   if id == nil then return nil end
@@ -421,6 +444,11 @@ local function case_list()
       end
     end
   end
+  -- A seed means the same program in every process.
+  table.sort(all_cases, function(a, b)
+    if a.family ~= b.family then return a.family < b.family end
+    return a.name < b.name
+  end)
   return all_cases
 end
 
@@ -446,7 +474,7 @@ end
 
 -- How often each is chosen.
 M.weights = { unary = 6, binary = 10, operator = 3, compare = 2, logic = 3,
-  cast = 3, reduce = 5, along = 2, reshape = 3, turn = 3, slice = 3,
+  cast = 3, reduce = 5, rows = 4, along = 2, reshape = 3, turn = 3, slice = 3,
   spread = 2, join = 3, part = 1, gather = 2, matmul = 4, constant = 2,
   draw = 2, read = 3, write = 4, write_rows = 1, check = 1, case = 6 }
 
