@@ -1,6 +1,7 @@
 -- The model of what sums between workers cost, as users see it.
 local costs = require "tfdist.distribute.costs"
 local process = require "spec.support.process"
+local raw = require "tfdist.core.raw"
 
 local function fails(kind, pattern, fn, ...)
   local ok, e = pcall(fn, ...)
@@ -35,6 +36,20 @@ describe("costs of sums between workers", function()
     fails("ValueError", "0 processes", costs.seconds, c, "ring", 0, 4)
   end)
 
+  it("are less inside hosts and between them than between all", function()
+    local got = process.run(process.build .. "/tfdist config costs 8 2")
+    assert.equal(0, got.code, got.err)
+    local hosts = got.out:match "all_reduce among 8 workers on 2 hosts\n.*"
+    assert.is_truthy(hosts, got.out)
+    assert.is_truthy(hosts:find("25 MiB .-hierarchical\n"), got.out)
+    -- A worker on each host is all over TCP.
+    got = process.run(process.build .. "/tfdist config costs 8 8")
+    assert.is_nil(got.out:find("hierarchical\n", 1, true), got.out)
+    assert.equal(2, process.run(process.build .. "/tfdist config costs 8 9").code)
+    assert.equal(2, process.run(process.build .. "/tfdist config costs 8 0").code)
+    fails("ValueError", "9 hosts for 8 processes", raw.hosts_cost, 8, 9, 4)
+  end)
+
   it("are printed", function()
     local got = process.run(process.build .. "/tfdist config costs 4")
     assert.equal(0, got.code, got.err)
@@ -43,6 +58,7 @@ describe("costs of sums between workers", function()
     -- Shared memory has two ways.
     local shm = got.out:match "over shm.-\nall_reduce"
     assert.is_nil(shm:find("ring", 1, true), got.out)
+    assert.is_nil(got.out:find("hosts", 1, true), got.out)
     assert.equal(2, process.run(process.build .. "/tfdist config costs 1").code)
     assert.equal(2, process.run(process.build .. "/tfdist config costs x").code)
     assert.equal(2, process.run(process.build .. "/tfdist-luajit config costs "

@@ -69,6 +69,25 @@ end)
 print(ok, why, "status " .. why.exit_code)
 ]]
 
+-- FOLDER is where the workers tell each other of events.
+local FAULTS = 'local FOLDER = os.getenv "FOLDER"\n' .. workers.HEAD
+  .. workers.PUT .. [[
+local function pid()
+  return ("%d"):format(io.open("/proc/self/stat"):read "*n")
+end
+local function sum(n) return s:reduce("SUM", tf.ones { n }) end
+sum(3)
+]]
+
+local function in_folder(fn)
+  local folder = process.run "mktemp -d".out:gsub("%s+$", "")
+  local ok, e = pcall(fn, folder)
+  os.execute("rm -rf " .. process.quote(folder))
+  if not ok then
+    error(e, 0)
+  end
+end
+
 describe("under mpirun #once", function()
   if #mpi.all == 0 then
     pending(mpi.why)
@@ -115,6 +134,68 @@ describe("under mpirun #once", function()
         assert.equal(2, count(r.out, ".lua:4, process 1"), r.out)
         assert.equal(2, count(r.out, "status 77"), r.out)
       end)
+  end
+
+  for _, name in ipairs(mpi.all) do
+    local function run(program, environment, fn)
+      in_folder(function(folder)
+        fn(mpi.run { mpi = name, program = FAULTS .. program,
+          environment = ("FOLDER=%s %s"):format(folder, environment) })
+      end)
+    end
+
+    it("a wait says who is late and where (" .. name .. ")", function()
+      run([[
+        if w == 0 then
+          put "there"
+        else
+          repeat until io.open(FOLDER .. "/there")
+          local clock, stop = os.time(), 5
+          while os.time() - clock < stop do end
+        end
+        sum(4)]], "TFDIST_STALL_WARN=0.5", function(r)
+          assert.equal(0, r.code, r.err)
+          assert.is_truthy(r.err:find("process 0 has waited for %d+ s in "
+            .. "collective %d+, all_reduce sum of float32%[4%] at [^\n]*: process "
+            .. "1 was last heard of in collective %d+, all_reduce sum of "
+            .. "float32%[3%] at "), r.err)
+        end)
+    end)
+
+    it("one that is stopped ends the job (" .. name .. ")", function()
+      run([[
+        if w == 1 then os.execute("kill -STOP " .. pid()) end
+        while true do sum(4) end]], "TFDIST_HEARTBEAT_TIMEOUT=4", function(r)
+          assert.is_truthy(r.code == 75 or r.code == 76, r.err)
+          says(r.err, "process 1 of 2 has not been heard of for ")
+        end)
+    end)
+
+    it("so does one that ends with a status of its own (" .. name .. ")",
+      function()
+        run("if w == 1 then os.exit(3) end while true do sum(4) end", "",
+          function(r)
+            assert.is_truthy(r.code == 3 or r.code == 75, r.code .. r.err)
+          end)
+      end)
+
+    it("and one that is killed (" .. name .. ")", function()
+      run([[
+        if w == 1 then os.execute("kill -KILL " .. pid()) end
+        while true do sum(4) end]], "", function(r)
+          assert.is_truthy(r.code == 137 or r.code == 9 or r.code == 75,
+            r.code .. r.err)
+        end)
+    end)
+
+    it("where there is no TCP, work goes on without (" .. name .. ")", function()
+      run("sum(4)", "TFDIST_FAILPOINTS=net.listen=eacces", function(r)
+        assert.equal(0, r.code, r.err)
+        assert.equal(1, count(r.err, "processes that are stopped will not be "
+          .. "noticed"), r.err)
+        says(r.err, "Permission denied")
+      end)
+    end)
   end
 
   local name = mpi.all[1]

@@ -281,18 +281,28 @@ describe("MultiWorkerMirroredStrategy #once", function()
     end
     local version, build = of_chief "version", of_chief "build_id"
     assert.matches("^%x+$", build)
+    local lua_part = process.run(process.hosts[1].path
+      .. [[ -e 'print(select(2, pcall(require, "tfdist.lua_id")))']]).out
+      :match "%S+"
+    assert.matches("^%x+$", lua_part)
     for name, words in pairs { version = "9.9, build " .. build,
-      build_id = version .. ", build 9.9" } do
+      build_id = version .. ", build 9.9", lua_id = version .. ", build "
+      .. build .. ", Lua part 99" } do
       local rs = workers.run { program = [[
         local raw = require "tfdist.core.raw"
         local other = os.getenv "OTHER"
-        if other then raw[other] = function() return "9.9" end end
+        if other == "lua_id" then
+          package.preload["tfdist.lua_id"] = function() return "99" end
+        elseif other then
+          raw[other] = function() return "9.9" end
+        end
         ]] .. HEAD .. 's:reduce("SUM", 1.0)',
         each = function(i) return i == 1 and "OTHER=" .. name or "" end }
       assert.same({ 75, 2 }, { rs[1].code, rs[2].code }, rs[1].err .. rs[2].err)
       for _, r in ipairs(rs) do
-        assert.truthy(r.err:find(("worker 0 runs tfdist %s, build %s; worker 1 "
-          .. "runs tfdist %s"):format(version, build, words), 1, true), r.err)
+        assert.truthy(r.err:find(("worker 0 runs tfdist %s, build %s, Lua part "
+          .. "%s; worker 1 runs tfdist %s"):format(version, build, lua_part,
+          words), 1, true), r.err)
       end
     end
   end)

@@ -4,6 +4,7 @@
 -- the host waits; slow devices hold it.
 local R = require "spec.support.replicas"
 local cases = require "spec.support.cases"
+local functions = require "tfdist.keras.losses.functions".functions
 local on_device = require "spec.support.on_device"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
@@ -38,6 +39,20 @@ local function pair(name, fn)
   else
     pending(name .. ": needs TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued")
   end
+end
+
+-- Names of the classes of losses and of their functions.
+local function losses()
+  local names = {}
+  for name, value in pairs(tf.keras.losses) do
+    if functions[name] or type(value) == "table" and value.is_tf_loss
+      and name ~= "Loss" then
+      names[#names + 1] = name
+    end
+  end
+  table.sort(names)
+  assert(#names > 30)
+  return names
 end
 
 local function synchronize()
@@ -240,7 +255,7 @@ describe("numbers, losses and metrics beside what lies on another device", funct
     end)
   end
 
-  for _, name in ipairs(tf.keras.losses.names()) do
+  for _, name in ipairs(losses()) do
     pair("stay on the replica's device: the loss " .. name, function(strategy)
       local loss = strategy:scope(function()
         if type(tf.keras.losses[name]) == "table" then

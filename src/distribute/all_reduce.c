@@ -3,6 +3,8 @@
 ** The group takes dense tensors on the replicas' devices; others are brought
 ** there first. What is no element-wise reduction of one dtype goes its own way:
 ** slices are joined, means of whole numbers are divided sums. */
+#include <string.h>
+
 #include "distribute/distribute.h"
 
 typedef struct job {
@@ -224,6 +226,56 @@ static int make_room(job *j, int components) {
 static int ask_again(tfd_strategy *s, const tfd__together *t,
                      tfd_value **result_p);
 
+/* The leaves that are not slices are one step of a recorder's, behind those of
+** the slices: the order of calls that are not recorded. */
+static int record_dense(job *j, const tfd__together *like, tfd_object **dense) {
+  tfd__together t = *like;
+  tfd_value *value = NULL;
+  int v;
+  int i;
+
+  for (v = 0; v < j->leaves; v++) {
+    tfd_object *const *leaf = j->in + v * j->n;
+
+    if (tfd__all_slices(leaf, j->n)) {
+      TFD_TRY(reduce_leaf(j, v));
+      continue;
+    }
+    memcpy(dense + j->values * j->n, leaf, (size_t)j->n * sizeof *leaf);
+    j->leaf[j->values++] = v;
+  }
+  if (j->values == 0) return TFD_OK;
+  t.in = dense;
+  t.in_n = j->values * j->n;
+  TFD_TRY(tfd__record_together(j->strategy, &t, &value));
+  for (v = 0; v < j->values; v++) {
+    for (i = 0; i < j->n; i++) {
+      tfd_object *x = value->components[v * j->n + i];
+
+      tfd__retain(x);
+      j->out[j->leaf[v] * j->n + i] = x;
+    }
+  }
+  tfd__release(value);
+  return TFD_OK;
+}
+
+static int record(job *j, const tfd__pack_plan *plan, double timeout) {
+  size_t bytes = (size_t)(j->leaves * j->n) * sizeof(tfd_object *);
+  tfd__together t = {.what = j->what,
+                     .op = j->op,
+                     .plan = plan,
+                     .timeout = timeout,
+                     .ask = ask_again};
+  tfd_object **dense = tfd__alloc(bytes);
+  int rc;
+
+  if (dense == NULL) return tfd__no_memory(bytes, j->what);
+  rc = record_dense(j, &t, dense);
+  tfd__free(dense);
+  return rc;
+}
+
 static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                       const char *what, tfd_object *const *components,
                       int components_n, const tfd__pack_plan *plan,
@@ -240,21 +292,11 @@ static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                      "each",
                      what, components_n, strategy->group->local);
   }
-  if (tfd__records_together(strategy)) {
-    tfd__together t = {.what = what,
-                       .op = op,
-                       .in = components,
-                       .in_n = components_n,
-                       .plan = plan,
-                       .timeout = timeout,
-                       .ask = ask_again};
-
-    return tfd__record_together(strategy, &t, result_p);
-  }
   j.n = n;
   j.leaves = components_n / n;
   TFD_TRY(make_room(&j, components_n));
-  rc = run(&j, plan, until);
+  rc = tfd__records_together(strategy) ? record(&j, plan, timeout)
+                                       : run(&j, plan, until);
   if (rc == TFD_OK) {
     rc = tfd_value_new(strategy, TFD_VALUE_MIRRORED, j.out, components_n,
                        result_p);

@@ -157,6 +157,9 @@ int tfd__join_over_workers(tfd_strategy *s, int axis, const char *what,
 ** when others do. Owns: *out_p. */
 int tfd__first_over_workers(tfd_strategy *s, bool rows, const char *what,
                             tfd_tensor *t, tfd_tensor **out_p);
+/* The same of a tensor or variable, recorded where a recorder is. */
+int tfd__first_of_all(tfd_strategy *s, const char *what, tfd_object *x,
+                      tfd_tensor **out_p);
 /* The reduction over all replicas in sync, wherever they are. Owns: *out_p. */
 int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
                         tfd_tensor *const *in, int n, tfd_device *device,
@@ -167,11 +170,14 @@ int tfd__check_recorder(const tfd_strategy *s, const char *what);
 
 /* --- in recorded functions (together.c) ---------------------------------- */
 
-/* A reduction over several processes that a recorder sees: what it is, to be
-** asked for again at each call. */
+/* A reduction or a gather over several processes that a recorder sees: what it
+** is, to be asked for again at each call. */
 typedef struct tfd__together {
   const char *what;
   tfd_reduce_op op;
+  bool
+      gathers; /* along the axis, from 0, where sizes of others are not known */
+  int axis;
   tfd_object *const *in; /* of all_reduce leaf-major, one for each replica */
   int in_n;
   tfd_device *const *devices; /* NULL = all_reduce; where results go */
@@ -187,10 +193,28 @@ static inline bool tfd__records_together(const tfd_strategy *s) {
   return tfd__context()->recorder != NULL && !tfd__group_is_alone(s->group);
 }
 
-/* Record it. Shapes are those of the inputs. Errors: NotImplemented for slices
-** and sizes that are not known. Owns: *result_p. */
+/* Record it. Shapes are those of the inputs, but along the axis of a gather.
+** Errors: NotImplemented for slices, and for reductions of sizes that are not
+** known. Owns: *result_p. */
 int tfd__record_together(tfd_strategy *s, const tfd__together *t,
                          tfd_value **result_p);
+
+/* An update of all replicas, as tfd_strategy_update or _parts was given it. */
+typedef struct tfd__update {
+  tfd_strategy *strategy;
+  int op;
+  tfd_variable *const *targets;
+  int targets_n;
+  tfd_object *const *grads;
+  int grads_n;
+  bool summed;
+  const double *reals;
+  int reals_n;
+  int (*make)(const struct tfd__update *u);
+} tfd__update;
+
+/* Record it. Gradients may be slices. */
+int tfd__record_update(const tfd__update *u);
 
 /* Are all components slices? */
 bool tfd__all_slices(tfd_object *const *components, int n);

@@ -363,6 +363,12 @@ static int check_lists(const tfd__parts_job *j, int op, int targets_n,
                    tfd_op_name(op), targets_n, grads_n, reals_n, j->n);
 }
 
+static int make_update(const tfd__update *u) {
+  return tfd_strategy_update_parts(u->strategy, u->op, u->targets, u->targets_n,
+                                   u->grads, u->grads_n, u->summed, u->reals,
+                                   u->reals_n);
+}
+
 int tfd_strategy_update_parts(tfd_strategy *strategy, int op,
                               tfd_variable *const *targets, int targets_n,
                               tfd_object *const *grads, int grads_n,
@@ -381,7 +387,6 @@ int tfd_strategy_update_parts(tfd_strategy *strategy, int op,
                       .size = strategy->group->size};
   int rc;
 
-  TFD_TRY(tfd__refuse_recorder("strategy update"));
   if (op < 0 || op >= TFD_OP_N) {
     return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op number %d", op);
   }
@@ -389,6 +394,19 @@ int tfd_strategy_update_parts(tfd_strategy *strategy, int op,
   j.slots = j.op->in_n - 2;
   j.variables = grads_n / j.n;
   TFD_TRY(check_lists(&j, op, targets_n, grads_n, reals_n));
+  if (tfd__context()->recorder != NULL) {
+    const tfd__update u = {.strategy = strategy,
+                           .op = op,
+                           .targets = targets,
+                           .targets_n = targets_n,
+                           .grads = grads,
+                           .grads_n = grads_n,
+                           .summed = summed,
+                           .reals = reals,
+                           .reals_n = reals_n,
+                           .make = make_update};
+    return tfd__record_update(&u);
+  }
   rc = make_room(&j);
   if (rc == TFD_OK) rc = run(&j);
   drop_all(&j);

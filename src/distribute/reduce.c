@@ -84,10 +84,93 @@ static int check_slices(const char *what, tfd_slices *const *in, int n) {
   return TFD_OK;
 }
 
+static int check_gather(const char *what, tfd_tensor *const *in, int n,
+                        int *axis_p) {
+  const tfd__view *first = &in[0]->view;
+  int rank = first->rank;
+  int axis = *axis_p < 0 ? *axis_p + rank : *axis_p;
+  int i;
+  int d;
+
+  for (i = 1; i < n; i++) {
+    const tfd__view *v = &in[i]->view;
+
+    if (v->rank != rank || v->dtype != first->dtype) {
+      return tfd__components_differ(what, i, v, first,
+                                    "ranks and dtypes must match");
+    }
+  }
+  if (axis < 0 || axis >= rank) {
+    return tfd__fail(
+        TFD_VALUE_ERROR, "%s: axis %d is outside tensors of rank %d%s", what,
+        *axis_p, rank, rank == 0 ? "; scalars cannot be gathered" : "");
+  }
+  for (i = 1; i < n; i++) {
+    for (d = 0; d < rank; d++) {
+      if (d == axis || in[i]->view.dims[d] == first->dims[d]) continue;
+      return tfd__components_differ(
+          what, i, &in[i]->view, first,
+          "only the sizes along the gathered axis may differ");
+    }
+  }
+  *axis_p = axis;
+  return TFD_OK;
+}
+
+static int spread(tfd_strategy *s, tfd_object *x,
+                  tfd_device *const *destinations, int n, tfd_value **result_p);
+
+static int ask_gather(tfd_strategy *s, const tfd__together *t,
+                      tfd_value **result_p) {
+  tfd_tensor *in[TFD_MAX_REPLICAS];
+  tfd_tensor *joined = NULL;
+  int rc;
+  int i;
+
+  for (i = 0; i < t->in_n; i++) TFD_TRY(tfd__operand(t->in[i], &in[i]));
+  TFD_TRY(tfd__join_over_workers(s, t->axis, t->what, in, t->in_n, &joined));
+  rc = spread(s, &joined->object, t->devices, t->devices_n, result_p);
+  tfd__release(joined);
+  return rc;
+}
+
+/* Join tensors of all processes, which a recorder may see as one step. */
+static int gather_over_workers(tfd_strategy *s, int axis, const char *what,
+                               tfd_tensor *const *in, int n,
+                               tfd_device *const *devices, int devices_n,
+                               tfd_value **result_p) {
+  tfd__together t = {.what = what,
+                     .gathers = true,
+                     .axis = axis,
+                     .in = (tfd_object *const *)(const void *)in,
+                     .in_n = n,
+                     .devices = devices,
+                     .devices_n = devices_n,
+                     .ask = ask_gather};
+
+  if (!tfd__records_together(s)) return ask_gather(s, &t, result_p);
+  TFD_TRY(check_gather(what, in, n, &t.axis));
+  return tfd__record_together(s, &t, result_p);
+}
+
+static int record_rows(tfd_strategy *s, const char *what, tfd_tensor *const *in,
+                       int n, tfd_device *device, tfd_tensor **out_p) {
+  tfd_value *value = NULL;
+
+  TFD_TRY(gather_over_workers(s, 0, what, in, n, &device, 1, &value));
+  tfd__retain(value->components[0]);
+  *out_p = (tfd_tensor *)value->components[0];
+  tfd__release(value);
+  return TFD_OK;
+}
+
 /* Rows of all replicas in sync, those of this process on `device`. */
 static int join_rows(tfd_strategy *s, const char *what, tfd_tensor *const *in,
                      int n, tfd_device *device, tfd_tensor **out_p) {
   if (tfd__group_is_alone(s->group)) return concat(in, n, 0, device, out_p);
+  if (tfd__records_together(s)) {
+    return record_rows(s, what, in, n, device, out_p);
+  }
   return tfd__join_over_workers(s, 0, what, in, n, out_p);
 }
 
@@ -226,7 +309,8 @@ int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
 
   TFD_TRY(check_count(what, components_n));
   TFD_TRY(check_count(what, destinations_n));
-  if (tfd__records_together(strategy)) {
+  if (tfd__records_together(strategy) &&
+      !tfd__all_slices(components, components_n)) {
     tfd__together t = {.what = what,
                        .op = op,
                        .in = components,
@@ -282,39 +366,6 @@ bool tfd_strategy_adds_up(const tfd_strategy *strategy) {
   return strategy->ops->reduce == tfd__strategy_reduce;
 }
 
-static int check_gather(const char *what, tfd_tensor *const *in, int n,
-                        int *axis_p) {
-  const tfd__view *first = &in[0]->view;
-  int rank = first->rank;
-  int axis = *axis_p < 0 ? *axis_p + rank : *axis_p;
-  int i;
-  int d;
-
-  for (i = 1; i < n; i++) {
-    const tfd__view *v = &in[i]->view;
-
-    if (v->rank != rank || v->dtype != first->dtype) {
-      return tfd__components_differ(what, i, v, first,
-                                    "ranks and dtypes must match");
-    }
-  }
-  if (axis < 0 || axis >= rank) {
-    return tfd__fail(
-        TFD_VALUE_ERROR, "%s: axis %d is outside tensors of rank %d%s", what,
-        *axis_p, rank, rank == 0 ? "; scalars cannot be gathered" : "");
-  }
-  for (i = 1; i < n; i++) {
-    for (d = 0; d < rank; d++) {
-      if (d == axis || in[i]->view.dims[d] == first->dims[d]) continue;
-      return tfd__components_differ(
-          what, i, &in[i]->view, first,
-          "only the sizes along the gathered axis may differ");
-    }
-  }
-  *axis_p = axis;
-  return TFD_OK;
-}
-
 int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
                         tfd_object *const *components, int components_n,
                         tfd_device *const *destinations, int destinations_n,
@@ -330,7 +381,6 @@ int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
   int rc;
   int i;
 
-  TFD_TRY(tfd__check_recorder(strategy, what));
   TFD_TRY(check_count(what, components_n));
   TFD_TRY(check_count(what, destinations_n));
   for (i = 0; i < components_n; i++) {
@@ -342,13 +392,12 @@ int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
       return tfd__wrap("%s: replica %d", what, i);
     }
   }
-  if (tfd__group_is_alone(strategy->group)) {
-    TFD_TRY(check_gather(what, in, components_n, &axis));
-    TFD_TRY(concat(in, components_n, axis, destinations[0], &joined));
-  } else {
-    TFD_TRY(tfd__join_over_workers(strategy, axis, what, in, components_n,
-                                   &joined));
+  if (!tfd__group_is_alone(strategy->group)) {
+    return gather_over_workers(strategy, axis, what, in, components_n,
+                               destinations, destinations_n, result_p);
   }
+  TFD_TRY(check_gather(what, in, components_n, &axis));
+  TFD_TRY(concat(in, components_n, axis, destinations[0], &joined));
   rc =
       spread(strategy, &joined->object, destinations, destinations_n, result_p);
   tfd__release(joined);

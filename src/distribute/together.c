@@ -1,7 +1,10 @@
-/* Reductions over several processes in recorded functions: each is one step,
+/* Reductions and gathers over several processes in recorded functions: each is
+** one step,
 ** which asks for the same collective at every call, as a call that is not
 ** recorded does. So it does not matter which processes have traced and which
 ** have not: what is checked and told of others is the same. */
+#include <string.h>
+
 #include "distribute/distribute.h"
 
 typedef struct recorded {
@@ -51,15 +54,28 @@ static int check_input(const tfd__together *t, tfd_object *x, tfd_tensor **p) {
     return tfd__refuse_recorder("a reduction of IndexedSlices over workers");
   }
   TFD_TRY(tfd__operand(x, p));
-  for (d = 0; d < (*p)->view.rank; d++) {
+  for (d = 0; !t->gathers && d < (*p)->view.rank; d++) {
     if ((*p)->view.dims[d] >= 0) continue;
     return tfd__refuse_recorder("a reduction over workers of a tensor whose "
                                 "size only the call knows");
   }
-  if (t->op != TFD_REDUCE_MEAN || tfd__is_float((*p)->view.dtype)) {
-    return TFD_OK;
-  }
-  return tfd__refuse_recorder("a mean of whole numbers over workers");
+  return TFD_OK;
+}
+
+/* Means of whole numbers are divided sums. */
+static int result_dtype(const tfd__together *t, const tfd__view *in, int *d_p) {
+  const tfd__op *op = tfd__op_at(TFD_OP_divide);
+  tfd__view v;
+  const tfd__view *two[2] = {&v, &v};
+  tfd__infer s = {.op = op, .name = op->name, .in = two, .in_n = 2};
+
+  *d_p = in->dtype;
+  if (t->op != TFD_REDUCE_MEAN || tfd__is_float(in->dtype)) return TFD_OK;
+  s.out = s.small;
+  TFD_TRY(tfd__view_set(&v, (tfd_dtype)in->dtype, NULL, 0));
+  TFD_TRY(op->infer(&s));
+  *d_p = s.out[0].view.dtype;
+  return TFD_OK;
 }
 
 static int new_step(tfd_strategy *s, const tfd__together *t, recorded **r_p) {
@@ -101,10 +117,16 @@ static int make_outputs(const tfd_strategy *s, const recorded *r,
     const tfd__view *like = &in[everywhere ? i : 0]->view;
     tfd_device *device =
         everywhere ? s->devices[i % s->devices_n] : r->devices[i];
-    int rc =
-        tfd__tensor_symbolic(&c->recorder->tracer, device, like->dtype,
-                             like->dims, like->rank, c->file, c->line, &out[i]);
+    int64_t dims[TFD_MAX_RANK];
+    int dtype = 0;
+    int rc = result_dtype(&r->t, like, &dtype);
 
+    memcpy(dims, like->dims, sizeof dims);
+    if (r->t.gathers) dims[r->t.axis] = -1;
+    if (rc == TFD_OK) {
+      rc = tfd__tensor_symbolic(&c->recorder->tracer, device, dtype, dims,
+                                like->rank, c->file, c->line, &out[i]);
+    }
     if (rc == TFD_OK) continue;
     release_all(out, i);
     return rc;

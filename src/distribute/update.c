@@ -332,70 +332,9 @@ static int run(job *j, bool *together) {
 
 /* --- what a recorder sees ------------------------------------------------- */
 
-typedef struct recorded {
-  tfd__joint joint;
-  tfd_strategy *strategy; /* owned reference */
-  int op;
-  int grads_n;
-  int targets_n;
-  tfd_variable *targets[]; /* owned references */
-} recorded;
-
-static void recorded_destroy(void *self) {
-  recorded *r = self;
-  int i;
-
-  for (i = 0; i < r->targets_n; i++) tfd__release(r->targets[i]);
-  tfd__release(r->strategy);
-  tfd__free(r);
-}
-
-static const tfd__type recorded_type = {
-    .name = "update of all replicas",
-    .destroy = recorded_destroy,
-};
-
-static int run_recorded(tfd__joint *self, tfd_tensor *const *in,
-                        const double *reals, tfd_tensor **out) {
-  recorded *r = (recorded *)self;
-
-  (void)out;
-  return tfd_strategy_update(r->strategy, r->op, r->targets, r->targets_n,
-                             (tfd_object *const *)(const void *)in, r->grads_n,
-                             reals, self->reals_n);
-}
-
-/* One step of the recorder's for all devices. */
-static int record_update(const job *j, int targets_n, int grads_n) {
-  tfd__recorder *recorder = tfd__context()->recorder;
-  size_t bytes = sizeof(recorded) + (size_t)targets_n * sizeof(void *);
-  recorded *r = NULL;
-  int rc;
-  int i;
-
-  for (i = 0; i < grads_n; i++) {
-    if (j->grads[i] != NULL && j->grads[i]->type == &tfd__tensor_type) continue;
-    return tfd__refuse_recorder("strategy update of other than tensors");
-  }
-  r = tfd__calloc(1, bytes);
-  if (r == NULL) return tfd__no_memory(bytes, "strategy_update");
-  tfd__object_init(&r->joint.object, &recorded_type);
-  r->joint.name = j->op->name;
-  r->joint.reals_n = j->op->reals_n;
-  r->joint.run = run_recorded;
-  tfd__retain(j->strategy);
-  r->strategy = j->strategy;
-  r->op = j->op_number;
-  r->grads_n = grads_n;
-  for (i = 0; i < targets_n; i++) {
-    tfd__retain(j->targets[i]);
-    r->targets[r->targets_n++] = j->targets[i];
-  }
-  rc = recorder->join(recorder, &r->joint,
-                      (tfd_tensor *const *)(const void *)j->grads, grads_n,
-                      j->targets, targets_n, j->reals, NULL);
-  if (rc != TFD_OK) tfd__release(r);
-  return rc;
+static int make_update(const tfd__update *u) {
+  return tfd_strategy_update(u->strategy, u->op, u->targets, u->targets_n,
+                             u->grads, u->grads_n, u->reals, u->reals_n);
 }
 
 /* --- the public entry ----------------------------------------------------- */
@@ -445,7 +384,16 @@ int tfd_strategy_update(tfd_strategy *strategy, int op,
   TFD_TRY(check_lists(&j, op, targets_n, grads_n, reals_n));
   j.copies = targets_n / (j.variables * j.slots);
   if (tfd__context()->recorder != NULL) {
-    return record_update(&j, targets_n, grads_n);
+    const tfd__update u = {.strategy = strategy,
+                           .op = op,
+                           .targets = targets,
+                           .targets_n = targets_n,
+                           .grads = grads,
+                           .grads_n = grads_n,
+                           .reals = reals,
+                           .reals_n = reals_n,
+                           .make = make_update};
+    return tfd__record_update(&u);
   }
   j.out = tfd__calloc((size_t)targets_n, sizeof(void *));
   j.views =

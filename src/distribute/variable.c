@@ -64,8 +64,8 @@ static int combine_copies(tfd_mirrored *m, tfd_device *device,
 
   for (i = 0; i < m->n; i++) in[i] = m->components[i]->value;
   if (m->aggregation == TFD_AGGREGATION_ONLY_FIRST_REPLICA) {
-    TFD_TRY(tfd__check_recorder(m->strategy, what));
-    return tfd__first_over_workers(m->strategy, false, what, in[0], out_p);
+    return tfd__first_of_all(m->strategy, what, &m->components[0]->object,
+                             out_p);
   }
   if (tfd__records_together(m->strategy)) {
     return record_combined(m, op, what, device, out_p);

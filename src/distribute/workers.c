@@ -384,3 +384,40 @@ int tfd__first_over_workers(tfd_strategy *s, bool rows, const char *what,
   end(&j);
   return rc;
 }
+
+static int ask_first(tfd_strategy *s, const tfd__together *t,
+                     tfd_value **result_p) {
+  tfd_tensor *own = NULL;
+  tfd_tensor *first = NULL;
+  tfd_object *object = NULL;
+  int rc;
+
+  TFD_TRY(tfd__operand(t->in[0], &own));
+  TFD_TRY(tfd__first_over_workers(s, false, t->what, own, &first));
+  object = &first->object;
+  rc = tfd_value_new(s, TFD_VALUE_MIRRORED, &object, 1, result_p);
+  tfd__release(first);
+  return rc;
+}
+
+int tfd__first_of_all(tfd_strategy *s, const char *what, tfd_object *x,
+                      tfd_tensor **out_p) {
+  const tfd__together t = {.what = what,
+                           .in = &x,
+                           .in_n = 1,
+                           .devices = s->devices,
+                           .devices_n = 1,
+                           .ask = ask_first};
+  tfd_tensor *own = NULL;
+  tfd_value *value = NULL;
+
+  if (!tfd__records_together(s)) {
+    TFD_TRY(tfd__operand(x, &own));
+    return tfd__first_over_workers(s, false, what, own, out_p);
+  }
+  TFD_TRY(tfd__record_together(s, &t, &value));
+  tfd__retain(value->components[0]);
+  *out_p = (tfd_tensor *)value->components[0];
+  tfd__release(value);
+  return TFD_OK;
+}

@@ -218,6 +218,7 @@ static int first_slices(const tfd_mirrored *m, const char *what, tfd_slices *s,
   tfd_slices *first = NULL;
   int rc;
 
+  TFD_TRY(tfd__check_recorder(m->strategy, what));
   rc = tfd__first_over_workers(m->strategy, true, what, s->values, &values);
   if (rc == TFD_OK) {
     rc = tfd__first_over_workers(m->strategy, true, what, s->indices, &indices);
@@ -246,7 +247,7 @@ static int take_first(const tfd_mirrored *m, const char *what,
   } else {
     TFD_TRY(tfd__operand(own, &t));
     if (!alone) {
-      TFD_TRY(tfd__first_over_workers(m->strategy, false, what, t, &first));
+      TFD_TRY(tfd__first_of_all(m->strategy, what, own, &first));
       *first_p = &first->object;
       return TFD_OK;
     }

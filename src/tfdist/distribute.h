@@ -75,6 +75,12 @@ TFD_API int tfd_transport_costs(const char *transport, double *step_p,
 TFD_API int tfd_collective_cost(const char *way, int processes, double bytes,
                                 double step, double message, double byte,
                                 double sum, double *seconds_p);
+/** Seconds of an all_reduce of `bytes` among `processes` on `hosts`, by the
+ * known costs: inside hosts through shared memory and between them over TCP,
+ * and over TCP between all. Errors: ValueError unless there are 1 to
+ * `processes` hosts. */
+TFD_API int tfd_hosts_cost(int processes, int hosts, double bytes,
+                           double *by_hosts_p, double *flat_p);
 /** Say farewell to the other processes of all strategies, before this one ends
  * without letting its strategies go: others that still read what it sent last
  * take it for lost otherwise. Whoever still waits for this one fails, with

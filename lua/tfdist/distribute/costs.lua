@@ -103,4 +103,23 @@ function M.lines(costs, title, workers)
   return out
 end
 
+--- The same by hosts: inside them and then between them, against all workers
+--- over TCP, where those of one host share its wire.
+---@param workers integer
+---@param hosts integer
+---@return string[]
+function M.host_lines(workers, hosts)
+  local out = {
+    ("all_reduce among %d workers on %d hosts"):format(workers, hosts),
+    ("  %-8s%14s%10s  cheaper"):format("", "hierarchical", "tcp"),
+  }
+  for _, bytes in ipairs(SIZES) do
+    local by_hosts, flat = raw.hosts_cost(workers, hosts, bytes)
+    out[#out + 1] = ("  %-8s%14s%10s  %s"):format(M.size(bytes),
+      M.time(by_hosts), M.time(flat), by_hosts < flat and "hierarchical"
+        or "tcp")
+  end
+  return out
+end
+
 return M

@@ -132,7 +132,9 @@ end
 -- "" is the best that can.
 local PROVIDERS = { AUTO = "", RING = "ring", NCCL = "", MPI = "mpi" }
 local SHOWN = { tcp = "TCP", ring = "TCP, in a ring",
-  halving = "TCP, by halves", doubling = "TCP, doubling", mpi = "MPI", shm = "shared memory" }
+  halving = "TCP, by halves", doubling = "TCP, doubling", mpi = "MPI", shm = "shared memory",
+  nccl = "NCCL", staged = "through memory of the hosts",
+  hierarchical = "shared memory inside hosts, TCP between them" }
 
 local function read_options(given)
   local ok, found = pcall(communication.read, NAME, given)
@@ -161,18 +163,20 @@ local function provider_of(resolver, how)
 end
 
 local function join(resolver, devices, list, index, how)
-  if how.implementation == "NCCL" then
-    notice.warn(NAME .. ": implementation NCCL is asked for, but "
-      .. (raw.device_count "GPU" == 0 and "there is no GPU"
-        or "it connects the GPUs of one process only")
-      .. "; sums go over the network")
-  end
-  return as_usage(pcall(raw.strategy_join, "multi_worker", devices,
+  local handle = as_usage(pcall(raw.strategy_join, "multi_worker", devices,
     addresses(list), index, secret(), os.getenv "TFDIST_INSECURE" == "1",
     provider_of(resolver, how), seconds "TFDIST_RENDEZVOUS_TIMEOUT",
     seconds "TFDIST_HEARTBEAT_TIMEOUT",
     how.timeout_seconds or seconds "TFDIST_OP_TIMEOUT",
     seconds "TFDIST_STALL_WARN", how.bytes_per_pack))
+  if how.implementation == "NCCL"
+    and raw.strategy_provider(handle) ~= "nccl" then
+    notice.warn(NAME .. ": implementation NCCL is asked for, but "
+      .. (raw.device_count "GPU" == 0 and "there is no GPU"
+        or "it does not connect these GPUs (TFDIST_LOG=info says why)")
+      .. "; sums go over the network")
+  end
+  return handle
 end
 
 local function announce(self, source, list)
@@ -204,16 +208,28 @@ local function script_hash()
   return bytes and ("%d"):format(hash) or ""
 end
 
--- "0.1.0, build 1f40c2a97b3e"
+local LUA_PART = ", Lua part "
+
+-- "0.1.0, build 1f40c2a97b3e, Lua part 77d0e1b6f2a5"; the last is known of
+-- hosts alone, which carry that part with them.
 local function build()
-  return raw.version() .. ", build " .. raw.build_id()
+  local is_known, id = pcall(require, "tfdist.lua_id")
+  return ("%s, build %s%s"):format(raw.version(), raw.build_id(),
+    is_known and LUA_PART .. id or "")
+end
+
+-- Is it the same as far as both know?
+local function is_same_build(a, b)
+  local core_a, lua_a = (a .. LUA_PART):match("^(.-)" .. LUA_PART .. "(%x*)")
+  local core_b, lua_b = (b .. LUA_PART):match("^(.-)" .. LUA_PART .. "(%x*)")
+  return core_a == core_b and (lua_a == "" or lua_b == "" or lua_a == lua_b)
 end
 
 -- Every worker runs what the chief runs: another build is refused, another
 -- script may be meant.
 local function compare_with_chief(index, theirs, hash, script)
   local mine = build()
-  if theirs ~= mine then
+  if not is_same_build(mine, theirs) then
     errors.raise_usage("FailedPrecondition", ("%s: worker 0 runs tfdist %s; "
       .. "worker %d runs tfdist %s; all must run the same build"):format(NAME,
       theirs, index, mine))
@@ -274,8 +290,9 @@ end
 --- a Slurm step, else this process alone.
 --- communication_options: tf.distribute.experimental.CommunicationOptions; its
 --- implementation AUTO takes the fastest way that there is between the workers,
---- RING a ring of workers over TCP, whose sums are added in another order, MPI
---- the plug-in of that name.
+--- and NCCL where every replica has a GPU of its own, as NCCL does; RING a ring
+--- of workers over TCP, whose sums are added in another order, MPI the plug-in
+--- of that name.
 --- Blocks: until all workers are there.
 --- Errors: ValueError for what is no resolver or no options, and a cluster
 ---   without this process; with exit code 2: DeadlineExceeded when workers do

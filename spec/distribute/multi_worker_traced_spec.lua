@@ -1,0 +1,271 @@
+--- Traced steps over the workers of MultiWorkerMirroredStrategy, each a process:
+--- the bits of eager ones.
+local workers = require "spec.support.workers"
+
+local SHAPES = { { 1, 2 }, { 2, 1 }, { 2, 2 } }
+
+-- Weights, slots and losses of fit(eagerly, optimizer), how often Lua ran a
+-- step, and what was warned of.
+local FIT = [[
+local tf = require "tfdist"
+local notice = require "tfdist.base.notice"
+local s = tf.distribute.MultiWorkerMirroredStrategy()
+local Sharded = tf.distribute.experimental.ShardedOptimizer
+local K, L = tf.keras, tf.keras.layers
+local steps, warned = 0, 0
+function notice.warn() warned = warned + 1 end
+
+local function add(list, x)
+  for _, value in ipairs(x:reshape({ -1 }):totable()) do
+    list[#list + 1] = ("%.17g"):format(value)
+  end
+end
+
+local function fit(eagerly, optimizer, layers, x, per)
+  steps, warned = 0, 0
+  tf.random.set_seed(3)
+  local y = tf.random.uniform({ 22 }, { maxval = 3, dtype = "int32" })
+  local model = s:scope(function()
+    local m = K.Sequential(layers())
+    m:compile { optimizer = optimizer(), run_eagerly = eagerly,
+      steps_per_execution = per or 1,
+      loss = K.losses.SparseCategoricalCrossentropy { from_logits = true } }
+    local own = m.train_step
+    function m:train_step(...)
+      steps = steps + 1
+      return own(self, ...)
+    end
+    return m
+  end)
+  local list = {}
+  add(list, tf.constant(model:fit(x, y, { batch_size = 4, epochs = 3,
+    verbose = 0 }).history.loss))
+  for _, of in ipairs { model.variables, model.optimizer.variables } do
+    for _, v in ipairs(of) do add(list, tf.cast(v:read_value(), "float32")) end
+  end
+  return table.concat(list, " ")
+end
+
+local function both(optimizer, layers, x)
+  local wanted = fit(true, optimizer, layers, x)
+  local count = steps
+  local got = fit(false, optimizer, layers, x)
+  local seen = warned
+  local joined = fit(false, optimizer, layers, x, 4)
+  print(wanted == got and wanted == joined, steps <= count / 3, seen + warned,
+    wanted)
+end
+]]
+
+local function on_all_shapes(program, check)
+  for _, shape in ipairs(SHAPES) do
+    local outs = workers.outputs { program = program, n = shape[1],
+      devices = shape[2] }
+    check(outs[1], shape)
+    for i = 2, #outs do
+      assert.equal(outs[1], outs[i])
+    end
+  end
+end
+
+local function each_line(out, n, check)
+  local count = 0
+  for line in out:gmatch "[^\n]+" do
+    count = count + 1
+    check(line)
+  end
+  assert.equal(n, count)
+end
+
+describe("traced steps over workers #once", function()
+  it("share out slots as eager ones", function()
+    on_all_shapes(FIT .. [[
+      local x = tf.random.normal { 22, 6 }
+      local function layers()
+        return { L.Dense(40, { activation = "relu" }), L.Dense(3) }
+      end
+      for _, options in ipairs { { learning_rate = 0.01 },
+        { learning_rate = 0.01, global_clipnorm = 0.1 },
+        { learning_rate = 0.01, use_ema = true, weight_decay = 0.1 } } do
+        both(function()
+          return Sharded(K.optimizers.AdamW(options))
+        end, layers, x)
+      end
+    ]], function(out)
+      each_line(out, 3, function(line)
+        assert.truthy(line:find("^true\ttrue\t0\t"), line)
+      end)
+    end)
+  end)
+
+  it("add up sparse gradients as eager ones", function()
+    on_all_shapes(FIT .. [[
+      local x = tf.random.uniform({ 22, 5 }, { maxval = 9, dtype = "int32" })
+      local function layers()
+        return { L.Embedding(9, 4), L.GlobalAveragePooling1D(), L.Dense(3) }
+      end
+      both(function() return K.optimizers.SGD(0.1) end, layers, x)
+      both(function() return K.optimizers.Adam(0.01) end, layers, x)
+    ]], function(out)
+      each_line(out, 2, function(line)
+        assert.truthy(line:find("^true\ttrue\t0\t"), line)
+      end)
+    end)
+  end)
+
+  it("clip sums of sparse gradients as eager ones", function()
+    on_all_shapes(FIT .. [[
+      local x = tf.random.uniform({ 22, 5 }, { maxval = 9, dtype = "int32" })
+      local function layers()
+        return { L.Embedding(9, 4), L.Flatten(), L.Dense(3) }
+      end
+      for _, clip in ipairs { "clipnorm", "clipvalue", "global_clipnorm" } do
+        both(function()
+          return K.optimizers.Adam { learning_rate = 0.01, [clip] = 0.02 }
+        end, layers, x)
+      end
+    ]], function(out)
+      each_line(out, 3, function(line)
+        assert.truthy(line:find("^true\ttrue\t0\t"), line)
+      end)
+    end)
+  end)
+
+  it("put means in the variables' place as eager ones", function()
+    on_all_shapes(FIT .. [[
+      local x = tf.random.normal { 22, 6 }
+      local function layers()
+        return { L.Dense(40, { activation = "relu" }), L.Dense(3) }
+      end
+      for _, of in ipairs { Sharded, function(o) return o end } do
+        both(function()
+          return of(K.optimizers.SGD { learning_rate = 0.1, use_ema = true,
+            ema_momentum = 0.5, ema_overwrite_frequency = 3 })
+        end, layers, x)
+      end
+    ]], function(out)
+      each_line(out, 2, function(line)
+        assert.truthy(line:find("^true\ttrue\t0\t"), line)
+      end)
+    end)
+  end)
+
+  -- Replica i has i + 1 columns: 0..i and 0..i times i.
+  it("gather what differs in size as eager ones", function()
+    on_all_shapes(workers.HEAD .. [[
+      local function body(x)
+        return s:run(function(x)
+          local own = tf.range(id() + 1)
+          local all = tf.distribute.get_replica_context():all_gather(
+            tf.stack { own, own * id() }, 1)
+          return all, tf.reshape(tf.reduce_sum(all) + x, { 1 })
+        end, { x })
+      end
+      local step = tf.function_(function(x)
+        local all, sum = body(x)
+        return all, sum, s:gather(all, -1), s:gather(sum, 0)
+      end)
+      for i = 1, 3 do
+        local x = tf.constant(i, "int32")
+        local all, sum = body(x)
+        local got, of_it, joined, sums = step(x)
+        assert(locals(all) == locals(got) and locals(sum) == locals(of_it))
+        assert(show(s:gather(all, -1)) == show(joined))
+        local parts = show(sums)
+        print(locals(got):match "^[^|]*", parts)
+      end
+      local ok, e = pcall(tf.function_(function()
+        return s:gather(s:run(function() return tf.constant(1.0) end), 0)
+      end))
+      assert(not ok and tostring(e):find("scalars cannot be gathered", 1, true))
+    ]], function(out, shape)
+      local n, rows, sum = shape[1] * shape[2], { {}, {} }, 0
+      for i = 0, n - 1 do
+        for k = 0, i do
+          rows[1][#rows[1] + 1], rows[2][#rows[2] + 1] = k, k * i
+          sum = sum + k + k * i
+        end
+      end
+      local count = 0
+      for line in out:gmatch "[^\n]+" do
+        count = count + 1
+        assert.equal(table.concat(rows[1], " ") .. " "
+          .. table.concat(rows[2], " "), (line:match "^(.-)%s*\t"))
+        assert.equal((" " .. sum + count):rep(n):sub(2), line:match "\t(.*)$")
+      end
+      assert.equal(3, count)
+    end)
+  end)
+
+  -- Of sizes that one worker has met and another one not: each asks the others
+  -- for batches and sums in the same order.
+  it("join where workers' batches have sizes of their own", function()
+    local outs = workers.outputs { n = 3, program = FIT .. [[
+      local function run(eagerly, per)
+        tf.random.set_seed(3)
+        local m = s:scope(function()
+          local m = K.Sequential { L.Embedding(9, 4),
+            L.GlobalAveragePooling1D(), L.Dense(1) }
+          m:compile { optimizer = "sgd", loss = "mse", run_eagerly = eagerly,
+            steps_per_execution = per }
+          return m
+        end)
+        local data = s:distribute_datasets_from_function(function(context)
+          local w = context.input_pipeline_id
+          return tf.data.Dataset.range(11):map(function(i)
+            local n = 2 + tf.math.floormod(i * (w + 1) + w, 3):item()
+            return tf.ones({ 2, n }, "int32") * (w + n), tf.ones { 2, 1 } * n
+          end)
+        end)
+        local list = {}
+        add(list, tf.constant(m:fit(data, { epochs = 3, steps_per_epoch = 11,
+          verbose = 0 }).history.loss))
+        for _, v in ipairs(m.variables) do add(list, v:read_value()) end
+        add(list, m:predict(data, { steps = 4, verbose = 0 }))
+        return table.concat(list, " ")
+      end
+      local wanted = run(true, 1)
+      for _, per in ipairs { 1, 4, 11 } do print(run(false, per) == wanted) end
+    ]] }
+    for _, out in ipairs(outs) do
+      assert.equal(("true\n"):rep(3), out)
+    end
+  end)
+
+  it("take the first replica's values and means of whole numbers", function()
+    local program = workers.HEAD .. [[
+      local n = s.num_replicas_in_sync
+      local function variable(options)
+        options.trainable, options.aggregation = false, "ONLY_FIRST_REPLICA"
+        return s:scope(function() return tf.Variable(0.0, options) end)
+      end
+      local v, u = variable {}, variable { synchronization = "ON_READ" }
+      local step = tf.function_(function(x)
+        local own = s:run(function(x)
+          v:assign(x + tf.cast(id(), "float32"))
+          v:assign_add(x * 2 + tf.cast(id(), "float32"))
+          u:assign_add(x + tf.cast(id(), "float32"))
+          local c = tf.distribute.get_replica_context()
+          local mean = c:all_reduce("MEAN", tf.cast(x, "int32") + id() * 3)
+          return mean
+        end, { x })
+        return own, v:read_value() * 1, u:read_value() * 1
+      end)
+      for i = 1, 4 do
+        local mean, first, synced = step(tf.constant(i * 2.0))
+        mean = s:experimental_local_results(mean)[1]
+        -- A mean of 0, 3, 6, ... and the 2 i of all.
+        assert(tf.cast(mean, "float64"):item() == 2 * i + 3 * (n - 1) / 2)
+        assert(first:item() == 6 * i, first:item())
+        assert(synced:item() == i * (i + 1), synced:item())
+      end
+      for _, copy in ipairs(s:experimental_local_results(v)) do
+        assert(copy:read_value():item() == 24)
+      end
+      print "well"
+    ]]
+    on_all_shapes(program, function(out)
+      assert.equal("well\n", out)
+    end)
+  end)
+end)

@@ -1,0 +1,163 @@
+/* Updates of all replicas in recorded functions: each is one step, which makes
+** the call that would have been made, with the tensors and numbers of the
+** recorded function's call. */
+#include "distribute/distribute.h"
+
+/* What a gradient is put together from: slices come as two tensors. */
+typedef struct form {
+  int rank; /* -1 = it is one tensor; else of the slices' dims */
+  int64_t dims[TFD_MAX_RANK];
+} form;
+
+typedef struct recorded {
+  tfd__joint joint;
+  tfd__update u;           /* its lists are those below; without gradients */
+  form *forms;             /* of the gradients */
+  tfd_object **grads;      /* of a call */
+  tfd_variable *targets[]; /* owned references */
+} recorded;
+
+static void recorded_destroy(void *self) {
+  recorded *r = self;
+  int i;
+
+  for (i = 0; i < r->u.targets_n; i++) tfd__release(r->targets[i]);
+  tfd__release(r->u.strategy);
+  tfd__free(r->forms);
+  tfd__free(r->grads);
+  tfd__free(r);
+}
+
+static const tfd__type recorded_type = {
+    .name = "update of all replicas",
+    .destroy = recorded_destroy,
+};
+
+/* --- calls ---------------------------------------------------------------- */
+
+static void release_grads(const recorded *r) {
+  int i;
+
+  for (i = 0; i < r->u.grads_n; i++) {
+    if (r->forms[i].rank >= 0) tfd__release(r->grads[i]);
+    r->grads[i] = NULL;
+  }
+}
+
+/* The gradients of a call, from its tensors. */
+static int take_grads(const recorded *r, tfd_tensor *const *in) {
+  int at = 0;
+  int i;
+
+  for (i = 0; i < r->u.grads_n; i++) {
+    const form *f = &r->forms[i];
+
+    if (f->rank < 0) {
+      r->grads[i] = &in[at++]->object;
+    } else {
+      tfd_slices *s = NULL;
+
+      TFD_TRY(tfd_slices_new(in[at], in[at + 1], f->dims, f->rank, &s));
+      r->grads[i] = &s->object;
+      at += 2;
+    }
+  }
+  return TFD_OK;
+}
+
+static int run_recorded(tfd__joint *self, tfd_tensor *const *in,
+                        const double *reals, tfd_tensor **out) {
+  recorded *r = (recorded *)self;
+  tfd__update u = r->u;
+  int rc;
+
+  (void)out;
+  u.targets = r->targets;
+  u.grads = r->grads;
+  u.reals = reals;
+  rc = take_grads(r, in);
+  if (rc == TFD_OK) rc = u.make(&u);
+  release_grads(r);
+  return rc;
+}
+
+/* --- recording ------------------------------------------------------------ */
+
+static int new_step(const tfd__update *u, const char *name, recorded **r_p) {
+  size_t n = (size_t)u->grads_n;
+  size_t bytes = sizeof(recorded) + (size_t)u->targets_n * sizeof(void *);
+  recorded *r = tfd__calloc(1, bytes);
+  int i;
+
+  if (r == NULL) return tfd__no_memory(bytes, name);
+  tfd__object_init(&r->joint.object, &recorded_type);
+  r->joint.name = name;
+  r->joint.reals_n = u->reals_n;
+  r->joint.run = run_recorded;
+  r->u = *u;
+  r->u.targets_n = 0;
+  tfd__retain(u->strategy);
+  for (i = 0; i < u->targets_n; i++) {
+    tfd__retain(u->targets[i]);
+    r->targets[r->u.targets_n++] = u->targets[i];
+  }
+  r->forms = tfd__calloc(n, sizeof *r->forms);
+  r->grads = tfd__calloc(n, sizeof(void *));
+  *r_p = r;
+  if (r->forms != NULL && r->grads != NULL) return TFD_OK;
+  tfd__release(r);
+  return tfd__no_memory(n * sizeof(form), name);
+}
+
+/* The tensors of the gradients, of which there are at most twice as many. */
+static int take_forms(recorded *r, tfd_object *const *grads, tfd_tensor **in,
+                      int *in_n) {
+  int i;
+  int d;
+
+  for (i = 0; i < r->u.grads_n; i++) {
+    form *f = &r->forms[i];
+
+    f->rank = -1;
+    if (grads[i] != NULL && grads[i]->type == &tfd__slices_type) {
+      const tfd_slices *s = (const tfd_slices *)grads[i];
+
+      f->rank = s->rank;
+      for (d = 0; d < s->rank; d++) f->dims[d] = s->dims[d];
+      in[(*in_n)++] = s->values;
+      in[(*in_n)++] = s->indices;
+    } else {
+      TFD_TRY(tfd__operand(grads[i], &in[*in_n]));
+      (*in_n)++;
+    }
+  }
+  return TFD_OK;
+}
+
+static int record(const tfd__update *u, const char *name, tfd_tensor **in) {
+  tfd__recorder *recorder = tfd__context()->recorder;
+  recorded *r = NULL;
+  int in_n = 0;
+  int rc;
+
+  TFD_TRY(new_step(u, name, &r));
+  rc = take_forms(r, u->grads, in, &in_n);
+  if (rc == TFD_OK) {
+    rc = recorder->join(recorder, &r->joint, in, in_n, u->targets, u->targets_n,
+                        u->reals, NULL);
+  }
+  if (rc != TFD_OK) tfd__release(r);
+  return rc;
+}
+
+int tfd__record_update(const tfd__update *u) {
+  const char *name = tfd__op_at(u->op)->name;
+  size_t n = 2 * (size_t)u->grads_n;
+  tfd_tensor **in = tfd__calloc(n, sizeof *in);
+  int rc;
+
+  if (in == NULL) return tfd__no_memory(n * sizeof *in, name);
+  rc = record(u, name, in);
+  tfd__free(in);
+  return rc;
+}
