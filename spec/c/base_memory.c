@@ -265,14 +265,42 @@ static void live_bytes_add_up(void **state) {
   assert_int_equal(70, tfd_live_bytes());
 }
 
+static void adjust_by_70(void *object_p) {
+  *(tfd_object **)object_p = new_object();
+  tfd__memory_adjust(70);
+}
+
+/* What a thread has counted stays when it is gone. */
+static void threads_count_together(void **state) {
+  int64_t before = tfd_live_handles(TFD_HANDLE_WALK);
+  tfd_object *made[3] = {NULL};
+  tfd__thread t[3];
+  int i;
+
+  (void)state;
+  tfd__memory_adjust(-10);
+  for (i = 0; i < 3; i++) {
+    assert_int_equal(TFD_OK,
+                     tfd__thread_start(&t[i], "adds", adjust_by_70, &made[i]));
+  }
+  for (i = 0; i < 3; i++) tfd__thread_join(t[i]);
+  assert_int_equal(200, tfd_live_bytes());
+  assert_int_equal(before + 3, tfd_live_handles(TFD_HANDLE_WALK));
+  for (i = 0; i < 3; i++) tfd_release(made[i]);
+  assert_int_equal(before, tfd_live_handles(TFD_HANDLE_WALK));
+}
+
+/* A thread may keep 1/1024 of the limit to itself. */
 static void collection_is_asked_above_the_limit(void **state) {
+  const int64_t more = 64 * MIB / 1024 + 1;
+
   (void)state;
   tfd__memory_adjust(64 * MIB);
   assert_false(tfd_memory_should_collect());
-  tfd__memory_adjust(1);
+  tfd__memory_adjust(more);
   assert_true(tfd_memory_should_collect());
   assert_true(tfd_memory_should_collect()); /* until it happens */
-  tfd__memory_adjust(-1);
+  tfd__memory_adjust(-more);
   assert_false(tfd_memory_should_collect());
 }
 
@@ -353,6 +381,7 @@ int main(void) {
       cmocka_unit_test(live_handles_of_no_kind_is_zero),
       cmocka_unit_test(references_are_counted_across_threads),
       cmocka_unit_test_setup(live_bytes_add_up, reset_pressure),
+      cmocka_unit_test_setup(threads_count_together, reset_pressure),
       cmocka_unit_test_setup(collection_is_asked_above_the_limit,
                              reset_pressure),
       cmocka_unit_test_setup(limit_can_be_set, reset_pressure),

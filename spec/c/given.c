@@ -1,6 +1,5 @@
-/* Every public function with everything that it can be handed wrongly: NULL,
-** handles of another kind, handles that are none, lists and enums that there
-** are not. It must refuse, name itself, and touch nothing. */
+/* Every public function with what it can be handed wrongly: NULL, handles of
+** other kinds or none, bad lists and enums. It must refuse by its own name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,10 +17,8 @@
 static void *good[TFD_HANDLE_KINDS];
 /* Where results would go: they must not. */
 static int64_t place[4];
-/* Memory that never was a handle. */
-static int64_t never[8];
-/* One entry, 1 whether integer or handle. */
-static int64_t one[1] = {1};
+static int64_t never[8];     /* memory that never was a handle */
+static int64_t one[1] = {1}; /* one entry, whether integer or handle */
 static void *bad = NULL;
 static void *bad_list = NULL;
 
@@ -130,6 +127,8 @@ static void devices_look_at_what_they_get(void **state) {
   BAD_OPTIONAL(CONTEXT, tfd_context_enter(bad));
   BAD_OPTIONAL(DEVICE, tfd_device_push(bad));
   REFUSED(tfd_device_current(NULL));
+  REFUSED(tfd_context_set_autocast(true, (tfd_dtype)99));
+  REFUSED(tfd_context_set_autocast(true, TFD_INT32));
   REFUSED(tfd_context_set_update(0, NULL));
 }
 
@@ -244,6 +243,7 @@ static void variables_look_at_what_they_get(void **state) {
                                         (tfd_variable_aggregation)99));
   REFUSED(tfd_variable_set_distribution(G(VARIABLE), TFD_SYNCHRONIZATION_AUTO,
                                         (tfd_variable_aggregation)-1));
+  BAD(VARIABLE, tfd_variable_set_autocast(bad, true));
 }
 
 static void operands_look_at_what_they_get(void **state) {

@@ -201,6 +201,29 @@ static void watched_variables_outlive_their_handles(void **state) {
   RELEASE(grad, got, y, tape);
 }
 
+static void values_of_tapes_around_are_followed(void **state) {
+  tfd_tape *around = tape_new(true);
+  tfd_tape *tape = tape_new(false);
+  tfd_tensor *x = scalar(3.0);
+  tfd_tensor *other = scalar(4.0);
+  tfd_tensor *got = NULL;
+  tfd_tensor *y = NULL;
+  tfd_object *grad = NULL;
+
+  (void)state;
+  OK(tfd_tape_watch(around, OBJECT(x)));
+  OK(tfd_tape_follow_tape(tape, around));
+  assert_int_equal(TFD_VALUE_ERROR, tfd_tape_follow_tape(tape, tape));
+  y = multiply(x, other);
+  assert_int_equal(1, tfd_tape_constant_count(tape));
+  OK(tfd_tape_constant(tape, 0, &got));
+  assert_ptr_equal(x, got);
+  assert_int_equal(TFD_INDEX_ERROR, tfd_tape_constant(tape, 1, &got));
+  grad = gradient(tape, y, x);
+  assert_true(item(grad) == 4.0);
+  RELEASE(grad, y, got, other, x, tape, around);
+}
+
 /* --- several walks -------------------------------------------------------- */
 
 static void persistent_tapes_serve_again(void **state) {
@@ -535,6 +558,7 @@ int main(void) {
       TEST(tape_can_leave_variables_alone),
       TEST(assignment_does_not_change_what_was_recorded),
       TEST(watched_variables_outlive_their_handles),
+      TEST(values_of_tapes_around_are_followed),
       TEST(persistent_tapes_serve_again),
       TEST(other_tapes_serve_once),
       TEST(second_derivative_of_a_cube),

@@ -177,19 +177,35 @@ static int track(tfd_tape *tape, uint64_t id) {
   return TFD_OK;
 }
 
-static int watch_variable(tfd_tape *tape, tfd_variable *v) {
-  if (tape->variables_n == tape->variables_capacity) {
-    int capacity = tape->variables_n < 16 ? 16 : tape->variables_n * 2;
-    size_t bytes = (size_t)capacity * sizeof *tape->variables;
-    tfd_variable **more = tfd__realloc(tape->variables, bytes);
+/* Room for one more pointer in a list of n. */
+static int list_reserve(void ***list_p, int n, int *capacity_p) {
+  int capacity = n < 16 ? 16 : n * 2;
+  size_t bytes = (size_t)capacity * sizeof(void *);
+  void **more = NULL;
 
-    if (more == NULL) return tfd__no_memory(bytes, "gradient tape");
-    tape->variables = more;
-    tape->variables_capacity = capacity;
-  }
+  if (n < *capacity_p) return TFD_OK;
+  more = tfd__realloc(*list_p, bytes);
+  if (more == NULL) return tfd__no_memory(bytes, "gradient tape");
+  *list_p = more;
+  *capacity_p = capacity;
+  return TFD_OK;
+}
+
+static int watch_variable(tfd_tape *tape, tfd_variable *v) {
+  TFD_TRY(list_reserve((void ***)&tape->variables, tape->variables_n,
+                       &tape->variables_capacity));
   TFD_TRY(track(tape, v->value->id));
   tfd__retain(v);
   tape->variables[tape->variables_n++] = v;
+  return TFD_OK;
+}
+
+static int watch_constant(tfd_tape *tape, tfd_tensor *t) {
+  TFD_TRY(list_reserve((void ***)&tape->constants, tape->constants_n,
+                       &tape->constants_capacity));
+  TFD_TRY(track(tape, t->id));
+  tfd__retain(t);
+  tape->constants[tape->constants_n++] = t;
   return TFD_OK;
 }
 
@@ -212,9 +228,12 @@ void tfd__tape_drop(tfd_tape *tape) {
   tfd__ids_free(&tape->ids);
 }
 
-static void drop_variables(tfd_tape *tape) {
+static void drop_watched(tfd_tape *tape) {
   while (tape->variables_n > 0) {
     tfd__release(tape->variables[--tape->variables_n]);
+  }
+  while (tape->constants_n > 0) {
+    tfd__release(tape->constants[--tape->constants_n]);
   }
 }
 
@@ -340,9 +359,19 @@ static bool follows(const tfd_tape *tape, const tfd_tensor *t) {
          tfd__is_float(t->view.dtype);
 }
 
+/* Is it a value with elements that a tape around follows? */
+static bool is_followed_around(const tfd_tape *tape, const tfd_tensor *t) {
+  int i;
+
+  if (t->variable != NULL || tfd__is_symbolic(t)) return false;
+  for (i = 0; i < tape->around_n; i++) {
+    if (tfd__ids_get(&tape->around[i]->ids, t->id) != TFD_NO_SLOT) return true;
+  }
+  return false;
+}
+
 /* The slot of t, a new one where the tape begins to follow it. */
-static inline int slot_for(tfd_tape *tape, const tfd_tensor *t,
-                           uint32_t *slot_p) {
+static inline int slot_for(tfd_tape *tape, tfd_tensor *t, uint32_t *slot_p) {
   uint32_t slot = tfd__ids_get(&tape->ids, t->id);
 
   *slot_p = slot;
@@ -354,6 +383,10 @@ static inline int slot_for(tfd_tape *tape, const tfd_tensor *t,
   if (follows(tape, t)) {
     *slot_p = tape->slots_n;
     return track(tape, t->id);
+  }
+  if (tape->around_n > 0 && is_followed_around(tape, t)) {
+    *slot_p = tape->slots_n;
+    return watch_constant(tape, t);
   }
   return TFD_OK;
 }
@@ -384,7 +417,7 @@ static int record_all(const tfd__tapes *tapes, const step *s) {
 }
 
 /* Gradients of `other` are those of t, added up in one sum. */
-static int name_all(const tfd__tapes *tapes, const tfd_tensor *t,
+static int name_all(const tfd__tapes *tapes, tfd_tensor *t,
                     const tfd_tensor *other) {
   int i;
 
@@ -472,8 +505,11 @@ static void tape_destroy(void *self) {
 
   if (tape->recording) list_remove(tape);
   tfd__tape_drop(tape);
-  drop_variables(tape);
+  drop_watched(tape);
+  while (tape->around_n > 0) tfd__release(tape->around[--tape->around_n]);
   tfd__free(tape->variables);
+  tfd__free(tape->constants);
+  tfd__free(tape->around);
   tfd__release(tape->context);
   tfd__free(tape);
 }
@@ -509,6 +545,21 @@ int tfd_tape_new(bool persistent, bool watch_accessed_variables,
 int tfd_tape_follow_all(tfd_tape *tape) {
   TFD_GIVEN(tape, TAPE);
   tape->follow_all = true;
+  return TFD_OK;
+}
+
+int tfd_tape_follow_tape(tfd_tape *tape, tfd_tape *around) {
+  TFD_GIVEN(tape, TAPE);
+  TFD_GIVEN(around, TAPE);
+
+  if (around == tape) {
+    return tfd__fail(TFD_VALUE_ERROR,
+                     "GradientTape: a tape cannot follow itself");
+  }
+  TFD_TRY(list_reserve((void ***)&tape->around, tape->around_n,
+                       &tape->around_capacity));
+  tfd__retain(around);
+  tape->around[tape->around_n++] = around;
   return TFD_OK;
 }
 
@@ -579,7 +630,7 @@ int tfd_tape_reset(tfd_tape *tape) {
                      "computed");
   }
   tfd__tape_drop(tape);
-  drop_variables(tape);
+  drop_watched(tape);
   tape->used = false;
   return TFD_OK;
 }
@@ -605,6 +656,24 @@ int tfd_tape_variable(tfd_tape *tape, int index, tfd_variable **variable_p) {
 int tfd_tape_variable_count(const tfd_tape *tape) {
   TFD_GIVEN_OR(tape, TAPE, 0);
   return tape->variables_n;
+}
+
+int tfd_tape_constant(tfd_tape *tape, int index, tfd_tensor **tensor_p) {
+  TFD_GIVEN(tape, TAPE);
+  TFD_GIVEN_POINTER(tensor_p);
+  if (index < 0 || index >= tape->constants_n) {
+    return tfd__fail(TFD_INDEX_ERROR,
+                     "GradientTape: no followed constant %d; there are %d",
+                     index, tape->constants_n);
+  }
+  tfd__retain(tape->constants[index]);
+  *tensor_p = tape->constants[index];
+  return TFD_OK;
+}
+
+int tfd_tape_constant_count(const tfd_tape *tape) {
+  TFD_GIVEN_OR(tape, TAPE, 0);
+  return tape->constants_n;
 }
 
 static int resolve_inputs(tfd_object *const *inputs, int inputs_n,

@@ -145,6 +145,12 @@ struct tfd_tape {
   tfd_variable **variables; /* owned references, in order of first use */
   int variables_n;
   int variables_capacity;
+  tfd_tape **around; /* owned references; see tfd_tape_follow_tape */
+  int around_n;
+  int around_capacity;
+  tfd_tensor **constants; /* owned references: followed since others do */
+  int constants_n;
+  int constants_capacity;
 };
 
 /* The recording tapes of one context: its `tapes`. Borrowed pointers: a tape

@@ -194,8 +194,158 @@ static int core_graph_call(lua_State *L) {
   return c.out_n;
 }
 
+/* The results at c, behind the others in the list at index 6. */
+static void keep_results(lua_State *L, graph_call *c, int done) {
+  int i;
+
+  for (i = 0; i < c->out_n; i++) tfd__lua_made_bytes(L, c->out[i]);
+  tfd__lua_push_many(L, c->out, c->out_n);
+  for (i = c->out_n; i > 0; i--) {
+    lua_rawseti(L, 6, (done - 1) * c->out_n + i);
+  }
+  lua_pushinteger(L, done);
+  lua_setfield(L, 6, "done");
+}
+
+/* Calls that follow each other share out these lists evenly. */
+typedef struct graph_calls {
+  tfd_graph *graph;
+  int n;
+  tfd__lua_ints words;
+  tfd__lua_reals numbers;
+  tfd__lua_handles in;
+} graph_calls;
+
+static int run_one(const graph_calls *all, int i, graph_call *one) {
+  int words = all->words.n / all->n;
+  int numbers = (int)(all->numbers.n / all->n);
+  int in = all->in.n / all->n;
+
+  one->graph = all->graph;
+  TFD_TRY(tfd_graph_start(
+      one->graph, (tfd_tensor *const *)all->in.p + i * (ptrdiff_t)in, in,
+      words > 0 ? all->words.p + i * (ptrdiff_t)words : NULL, words,
+      numbers > 0 ? all->numbers.p + i * (ptrdiff_t)numbers : NULL, numbers));
+  return finish(one);
+}
+
+/* graph_calls(graph, n, words, numbers, inputs, results): n calls one after the
+** other, of which the lists hold what each takes. `results` gets what they
+** give, and in its field done how many of them are through, also when one
+** fails. For graphs as those of graph_call. */
+static int core_graph_calls(lua_State *L) {
+  const tfd__lua_arg graph = {"graph_calls", "graph", 1, false};
+  const tfd__lua_arg words = {"graph_calls", "words", 3, false};
+  const tfd__lua_arg numbers = {"graph_calls", "numbers", 4, false};
+  const tfd__lua_arg inputs = {"graph_calls", "inputs", 5, false};
+  graph_calls all;
+  graph_call one;
+  int i;
+
+  all.graph = tfd__lua_handle(L, TFD_HANDLE_GRAPH, &graph);
+  all.n = (int)luaL_checkinteger(L, 2);
+  luaL_argcheck(L, all.n > 0, 2, "a number of calls");
+  luaL_checktype(L, 6, LUA_TTABLE);
+  if (tfd_graph_result_count(all.graph) > FAST_RESULTS) {
+    return tfd__lua_error(L, "ValueError", NULL,
+                          "graph_calls: more than %d results", FAST_RESULTS);
+  }
+  tfd__lua_int_list(L, &words, &all.words);
+  tfd__lua_real_list(L, &numbers, &all.numbers);
+  tfd__lua_handle_list(L, TFD_HANDLE_TENSOR, &inputs, &all.in);
+  tfd__lua_note_position(L);
+  for (i = 0; i < all.n; i++) {
+    TFD_LUA_ENTER(L);
+    TFD_LUA_TRY_TWICE(L, run_one(&all, i, &one));
+    keep_results(L, &one, i + 1);
+  }
+  tfd__lua_pressure(L);
+  return 0;
+}
+
+/* --- what a trace has read ------------------------------------------------ */
+
+/* Are the values at a and b the same? NaN is NaN. */
+static bool same_value(lua_State *L, int a, int b) {
+  if (lua_rawequal(L, a, b)) return true;
+  return lua_type(L, a) == LUA_TNUMBER && lua_type(L, b) == LUA_TNUMBER &&
+         !lua_rawequal(L, a, a) && !lua_rawequal(L, b, b);
+}
+
+/* Has `table` the n fields of `copy`, and beside them at most ignored ones?
+** The three are absolute indices. */
+static bool same_table(lua_State *L, int table, int copy, int ignored,
+                       lua_Integer n) {
+  int top = lua_gettop(L);
+
+  lua_pushnil(L);
+  while (lua_next(L, table)) { /* key, value */
+    lua_pushvalue(L, -2);
+    lua_rawget(L, copy);
+    if (same_value(L, -2, -1)) {
+      n--;
+    } else {
+      lua_pushvalue(L, -3);
+      lua_rawget(L, ignored);
+      if (!lua_toboolean(L, -1)) {
+        lua_settop(L, top);
+        return false;
+      }
+    }
+    lua_settop(L, top + 1); /* the key */
+  }
+  return n == 0;
+}
+
+/* same_fields(tables, copies, counts, n, ignored) -> whether table i still has
+** the fields of copy i, counts[i] of them, without a look at those whose names
+** are in `ignored`, which no copy has. */
+static int core_same_fields(lua_State *L) {
+  lua_Integer n = lua_tointeger(L, 4);
+  int ignored = 5;
+  bool same = true;
+  int i;
+
+  for (i = 1; i <= 3; i++) luaL_checktype(L, i, LUA_TTABLE);
+  luaL_checktype(L, ignored, LUA_TTABLE);
+  for (i = 1; i <= n && same; i++) {
+    lua_Integer count = 0;
+
+    lua_rawgeti(L, 3, i);
+    count = lua_tointeger(L, -1);
+    lua_rawgeti(L, 1, i);
+    lua_rawgeti(L, 2, i);
+    same = lua_istable(L, -1) && lua_istable(L, -2) &&
+           same_table(L, lua_gettop(L) - 1, lua_gettop(L), ignored, count);
+    lua_settop(L, ignored);
+  }
+  lua_pushboolean(L, same);
+  return 1;
+}
+
+/* same_values(tables, keys, values, n) -> whether tables[i][keys[i]] still is
+** values[i] for i up to n. */
+static int core_same_values(lua_State *L) {
+  lua_Integer n = lua_tointeger(L, 4);
+  bool same = true;
+  int i;
+
+  for (i = 1; i <= 3; i++) luaL_checktype(L, i, LUA_TTABLE);
+  for (i = 1; i <= n && same; i++) {
+    lua_rawgeti(L, 1, i);
+    lua_rawgeti(L, 2, i);
+    luaL_checktype(L, -2, LUA_TTABLE);
+    lua_rawget(L, -2);
+    lua_rawgeti(L, 3, i);
+    same = same_value(L, -2, -1);
+    lua_settop(L, 4);
+  }
+  lua_pushboolean(L, same);
+  return 1;
+}
+
 const luaL_Reg tfd__lua_graph_functions[] = {
-    {"graph_call", core_graph_call},
-    {"graph_key", core_graph_key},
-    {NULL, NULL},
+    {"graph_call", core_graph_call},   {"graph_calls", core_graph_calls},
+    {"graph_key", core_graph_key},     {"same_fields", core_same_fields},
+    {"same_values", core_same_values}, {NULL, NULL},
 };

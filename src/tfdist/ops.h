@@ -47,6 +47,9 @@ TFD_API int tfd_tape_new(bool persistent, bool watch_accessed_variables,
 /** Follow every floating-point value that is used from now on, variables that
  * are not trainable too. */
 TFD_API int tfd_tape_follow_all(tfd_tape *tape);
+/** Follow what another tape follows and is no variable, where it has values: in
+ * a part of a trace these are constants. Errors: ValueError for itself. */
+TFD_API int tfd_tape_follow_tape(tfd_tape *tape, tfd_tape *around);
 /** Stop recording. Errors: RuntimeError if it does not record. */
 TFD_API int tfd_tape_stop(tfd_tape *tape);
 /** Record again (same context). */
@@ -68,6 +71,9 @@ TFD_API int tfd_tape_variable(tfd_tape *tape, int index,
                               tfd_variable **variable_p);
 /** How many variables are watched so far. */
 TFD_API int tfd_tape_variable_count(const tfd_tape *tape);
+/** Constants followed so far because of tapes around, likewise. */
+TFD_API int tfd_tape_constant(tfd_tape *tape, int index, tfd_tensor **tensor_p);
+TFD_API int tfd_tape_constant_count(const tfd_tape *tape);
 /** Record a step whose gradient the caller computes: `number` comes back from
  * tfd_walk_host. inputs and outputs are what gradients flow between. */
 TFD_API int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,

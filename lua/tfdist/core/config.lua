@@ -264,6 +264,22 @@ M.experimental.get_memory_growth = wrap("config.experimental.get_memory_growth",
 M.experimental.enable_op_determinism = wrap(
   "config.experimental.enable_op_determinism", "", function() end)
 
+--- Whether GPUs may round the inputs of float32 products and convolutions to
+--- TF32, for ops that begin from now on. At first they may, unless
+--- TFDIST_STRICT_FP32 is 1. CPUs never do.
+--- Source: tf.config.experimental.enable_tensor_float_32_execution
+M.experimental.enable_tensor_float_32_execution = wrap(
+  "config.experimental.enable_tensor_float_32_execution", "enabled:boolean",
+  function(enabled)
+    raw.tensor_float_32_enable(enabled)
+  end)
+
+--- Source: tf.config.experimental.tensor_float_32_execution_enabled
+M.experimental.tensor_float_32_execution_enabled = wrap(
+  "config.experimental.tensor_float_32_execution_enabled", "", function()
+    return raw.tensor_float_32_is_enabled()
+  end)
+
 local eagerly = false
 
 --- Call what tf.function_ made as plain functions (true) or trace it (false,

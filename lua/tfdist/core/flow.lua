@@ -58,6 +58,7 @@ function M.part(fn, loop)
     if taped then
       part.tape = gradient_tape.new(true, true)
       raw.tape_follow_all(part.tape.handle)
+      gradient_tape.follow_others(part.tape)
     end
     part.results = fn(part)
   end)
@@ -145,11 +146,15 @@ local function record(sources, outputs, rule)
   end)
 end
 
--- Variables that the part's tape follows are sources too.
-local function add_variables(part, add)
+-- Variables and constants that the part's tape follows are sources too.
+local function add_followed(part, add)
   for i = 0, raw.tape_variable_count(part.tape.handle) - 1 do
     local v = raw.tape_variable(part.tape.handle, i)
     add(v, v)
+  end
+  for i = 0, raw.tape_constant_count(part.tape.handle) - 1 do
+    local t = raw.tape_constant(part.tape.handle, i)
+    add(t, t)
   end
 end
 
@@ -234,7 +239,7 @@ function emit_choice(c)
       return slot_of(operands, given.outer)
     end, note)
     if part.tape ~= nil then
-      add_variables(part, note)
+      add_followed(part, note)
     end
   end
   operands.at = nil
@@ -434,7 +439,7 @@ function emit_loop(l)
     l.outputs[i] = raw.graph_output(graph, i - 1)
   end
   if l.taped then
-    add_variables(l.part, note)
+    add_followed(l.part, note)
     l.sources = sources
     record(sources, l.outputs, function(grads)
       return differentiate_loop(l, grads)

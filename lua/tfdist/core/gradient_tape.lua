@@ -64,6 +64,15 @@ function M.takes_steps(tape, on)
   recording[tape] = on and true or nil
 end
 
+--- Let the tape of a part follow what other tapes follow.
+function M.follow_others(tape)
+  for other in pairs(recording) do
+    if other ~= tape then
+      raw.tape_follow_tape(tape.handle, other.handle)
+    end
+  end
+end
+
 local function run_step(tape, walk)
   local number, n = raw.walk_host(walk)
   local step = tape.steps[number]

@@ -37,6 +37,7 @@
 ---   variable_name(v) variable_is_trainable(v) variable_version(v)
 ---   variable_set_distribution(v, synchronization, aggregation)
 ---   variable_synchronization_of(v) variable_aggregation_of(v)
+---   variable_set_autocast(v, autocast) context_set_autocast(active, dtype)
 ---   operand_tensor(x)
 ---   op_find(name) op_count() op_name(op) op_schema(op)
 ---   op_is_differentiable(op)
@@ -91,6 +92,11 @@
 ---       plain
 ---   graph_call(graph, words, numbers, ...) -> results, for graphs without
 ---       steps of the host
+---   graph_calls(graph, n, words, numbers, inputs, results): n such calls, the
+---       lists those of all; results.done: how many are through, also on errors
+---   same_fields(tables, copies, counts, n, ignored) -> has each table the
+---       fields of its copy, and beside them only ignored ones?
+---   same_values(tables, keys, values, n) -> is each field what it was?
 ---   stop_devices()   before the process ends
 ---   monotonic() -> seconds of a clock that only goes forward
 ---   wall_time() -> seconds since 1970, with microseconds

@@ -95,18 +95,33 @@ function M.draw_number()
 end
 
 --- n numbers that fn() gives at each call, as a list; returns the first's place.
+--- `uncertain`: values of this call decide on what fn gives for the next one.
 --- Errors: NotImplementedError in a loop, whose iterations would share them.
-function M.numbers(n, fn)
+function M.numbers(n, fn, uncertain)
   local trace = state.current.trace
   if trace.loops then
     errors.raise("NotImplementedError", "an optimizer's step in a loop that the "
       .. "call decides on cannot be traced", "a Lua `for` unrolls")
   end
   trace = root_of(trace)
+  trace.uncertain = trace.uncertain or uncertain
   local first = trace.numbers_n
   trace.numbers[#trace.numbers + 1] = fn
   trace.numbers_n = first + n
   return first
+end
+
+--- fn(...), two results, where all functions of M.numbers are called for calls that belong
+--- together: M.preparation is `whose` then, else nil. What they say of the calls
+--- before counts, though these may not have run yet.
+function M.preparing(whose, fn, ...)
+  M.preparation = whose
+  local ok, a, b = pcall(fn, ...)
+  M.preparation = nil
+  if not ok then
+    error(a, 0)
+  end
+  return a, b
 end
 
 --- The update just recorded takes its numbers from there on.

@@ -75,17 +75,41 @@ end
 
 -- Tensors from sizes and values ---------------------------------------------
 
+local SIZES = 2 ^ 32 -- so many elements are not complained about
+
+-- Are these sizes as op calls take them, few and not large?
+local function is_plain_shape(dims)
+  if type(dims) ~= "table" or getmetatable(dims) ~= nil then
+    return false
+  end
+  local n, size = #dims, 1
+  if n > MOST or next(dims, n > 0 and n or nil) ~= nil then
+    return false
+  end
+  for i = 1, n do
+    local d = dims[i]
+    if type(d) ~= "number" or d < 0 or d % 1 ~= 0 then
+      return false
+    end
+    size = size * d
+  end
+  return size < SIZES
+end
+
 local function define_makers(tf, def)
   local ops = tf.raw_ops
 
   local function filled(what, dims, value, dtype)
+    if is_plain_shape(dims) then
+      return ops.fill(dims, value, convert.dtype(dtype, what) or "float32")
+    end
     dims = convert.integers(dims, what, "shape")
     dtype = convert.dtype(dtype, what) or "float32"
     local size = 1
     for i = 1, #dims do
       size = dims[i] >= 0 and size * dims[i] or math.huge
     end
-    if #dims <= 8 and size < 2 ^ 32 then -- nothing to complain about
+    if #dims <= MOST and size < SIZES then -- nothing to complain about
       return ops.fill(dims, value, dtype)
     end
     return errors.said_by(what, ops.fill, dims, value, dtype)
