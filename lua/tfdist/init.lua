@@ -24,7 +24,7 @@ local tf = {}
 -- name = module that is the value
 local MODULES = {
   autograph = "tfdist.traced.autograph", config = "tfdist.core.config",
-  nest = "tfdist.base.nest",
+  nest = "tfdist.core.nest",
   keras = "tfdist.keras", data = "tfdist.data",
   distribute = "tfdist.distribute", train = "tfdist.train",
   profiler = "tfdist.train.profiler", summary = "tfdist.train.summary", io = "tfdist.io",

@@ -363,18 +363,38 @@ describe("ShardedOptimizer", function()
     assert.equal(3, o.iterations:read_value():item())
   end)
 
-  R.pair(it, pending, "is not traced where replicas share slots",
-    function(strategy)
+  R.pair(it, pending, "is traced with dense gradients", function(strategy)
+    local function steps(wrap)
       local v, o = strategy:scope(function()
-        return tf.Variable(tf.zeros { 4 }), Sharded(optimizers.Adam())
+        return tf.Variable(tf.zeros { 40 }), Sharded(optimizers.Adam(0.1))
       end)
-      local step = tf.function_(function()
-        o:apply_gradients({ tf.ones { 4 } }, { v })
+      o:build { v }
+      local step = wrap(function(x)
+        strategy:run(function()
+          o:apply_gradients({ x * 2 - v }, { v })
+        end)
       end)
-      R.fails("NotImplementedError", "ShardedOptimizer", function()
-        strategy:run(step)
-      end)
+      local x = tf.cast(tf.range(40), "float32")
+      for i = 1, 4 do step(x * (i / 10)) end
+      return { v:totable(), o:get_slot(v, "m"):totable(),
+        o.iterations:read_value():item() }
+    end
+    assert.same(steps(function(fn) return fn end), steps(tf.function_))
+  end)
+
+  R.pair(it, pending, "is not traced with sparse ones", function(strategy)
+    local v, o = strategy:scope(function()
+      return tf.Variable(tf.zeros { 40, 2 }), Sharded(optimizers.Adam())
     end)
+    o:build { v }
+    local step = tf.function_(function()
+      o:apply_gradients({ tf.IndexedSlices(tf.ones { 1, 2 }, tf.constant({ 3 },
+        "int64"), { 40, 2 }) }, { v })
+    end)
+    R.fails("NotImplementedError", "sparse gradient", function()
+      strategy:run(step)
+    end)
+  end)
 
   R.pair(it, pending, "leaves variables that have one copy alone", function()
     local strategy = tf.distribute.experimental.CentralStorageStrategy {

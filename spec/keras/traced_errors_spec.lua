@@ -10,11 +10,12 @@ local K = tf.keras
 local L = K.layers
 
 -- The error of fit in its fourth batch of 4, for the data where() makes bad.
-local function failure(strategy, make, data, eagerly)
+local function failure(strategy, make, data, eagerly, per)
   tf.random.set_seed(3)
   local model = strategy:scope(function()
     local made = make()
     made:compile { optimizer = "sgd", run_eagerly = eagerly,
+      steps_per_execution = per or 1,
       loss = K.losses.SparseCategoricalCrossentropy { from_logits = true } }
     return made
   end)
@@ -83,6 +84,18 @@ describe("an error in a traced step", function()
           assert.are.equal(tostring(want), tostring(got))
         end
       end)
+
+      it(("says in which batch of several: %s, %s"):format(name, title),
+        function()
+          local want = failure(strategy, case[1], case[2], false)
+          for _, per in ipairs { 2, 3, 9 } do
+            local got = failure(strategy, case[1], case[2], false, per)
+            assert.are.equal(want.kind, got.kind)
+            assert.are.equal(want.message, got.message)
+            assert.are.equal(want.where, got.where)
+            assert.is_truthy(tostring(got):find("step 4 of epoch 1", 1, true))
+          end
+        end)
     end
   end
 

@@ -88,6 +88,18 @@ local CASES = {
       K.optimizers.Adam { learning_rate = 0.01, use_ema = true },
       { initial_scale = 1.5e38, dynamic_growth_steps = 2 }) }
   end,
+  ["a first step that is left out"] = function()
+    local model = dense()
+    return model, { optimizer = K.mixed_precision.LossScaleOptimizer(
+      K.optimizers.Adam { learning_rate = 0.01 }, { initial_scale = 3e38 }),
+      loss_weights = { 10 } }
+  end,
+  ["slots that are shared out"] = function()
+    local model = dense()
+    return model, { optimizer = tf.distribute.experimental.ShardedOptimizer(
+      K.optimizers.AdamW { learning_rate = 0.01, global_clipnorm = 0.5,
+        use_ema = true, ema_overwrite_frequency = 3 }) }
+  end,
   ["means that take the variables' place"] = function()
     local model = dense()
     return model, { optimizer = K.optimizers.AdamW { learning_rate = 0.01,
@@ -263,5 +275,131 @@ describe("a model's steps as graphs", function()
     assert.is_truthy(lines[1]:find("train_step runs eagerly", 1, true))
     assert.is_truthy(lines[1]:find("traced_spec.lua:%d+"), lines[1])
     assert.are.equal(8, #seen)
+  end)
+
+  -- Steps joined by steps_per_execution ---------------------------------------
+
+  -- Batches with random numbers of their own, between those of the steps.
+  local function noisy(strategy, eagerly, per, change)
+    tf.random.set_seed(5)
+    local x, y = tf.random.normal { 46, 6 }, tf.random.uniform({ 46 },
+      { maxval = 3, dtype = "int32" })
+    local data = tf.data.Dataset.from_tensor_slices({ x, y }):batch(4)
+      :map(function(a, b) return a + tf.random.normal(a.shape), b end)
+    local model = strategy:scope(function()
+      local made = K.Sequential { L.Dense(8), L.Dropout(0.4), L.Dense(3) }
+      made:compile { optimizer = K.optimizers.Adam(
+        K.optimizers.schedules.ExponentialDecay(0.05, 2, 0.5)),
+        loss = K.losses.SparseCategoricalCrossentropy { from_logits = true },
+        metrics = { "accuracy" }, run_eagerly = eagerly,
+        steps_per_execution = per }
+      return made
+    end)
+    local seen = {}
+    local function note(_, batch, logs)
+      seen[#seen + 1] = { batch, logs.loss, logs.accuracy,
+        model.optimizer.iterations:read_value():item() }
+    end
+    if change ~= nil then change(model) end
+    local history = model:fit(data, { epochs = 3, verbose = 0,
+      callbacks = { { on_train_batch_end = note } } }).history
+    local tested = model:evaluate(data, { verbose = 0, return_dict = true,
+      callbacks = { { on_test_batch_end = note } } })
+    local predicted = model:predict(x, { batch_size = 4, verbose = 0 })
+    local slots = bits { variables = model.optimizer.variables }
+    return { history, tested, raw.tensor_bytes(predicted), bits(model), slots },
+      seen
+  end
+
+  -- How often fn calls name of raw, which still does it.
+  local function counted(name, fn)
+    local before, n = raw[name], 0
+    raw[name] = function(...)
+      n = n + 1
+      return before(...)
+    end
+    local ok, e = pcall(fn)
+    raw[name] = before
+    assert(ok, e)
+    return n
+  end
+
+  -- Batch 11 is smaller.
+  local EXECUTIONS = { [2] = { 1, 3, 5, 7, 9, 11 }, [5] = { 4, 9, 11 },
+    [50] = { 11 } }
+
+  for title, strategy in pairs(STRATEGIES) do
+    it("leave the same when several are joined, " .. title, function()
+      local want, each = noisy(strategy, true, 1)
+      local at = {}
+      for i = 1, 12 do
+        for epoch = 0, 3 do
+          at[epoch * 12 + each[i][1]] = each[epoch * 12 + i]
+        end
+      end
+      for per, ends in pairs(EXECUTIONS) do
+        local got, seen
+        assert.are.same({}, warnings(function()
+          -- a call for each execution, but those with a size that is new
+          local n = counted("graph_calls", function()
+            got, seen = noisy(strategy, false, per)
+          end)
+          assert.is_true(n >= 4 * #ends and n <= 6 * #ends + 6, n)
+        end))
+        assert.are.same(want, got)
+        for epoch = 0, 3 do
+          for i, batch in ipairs(ends) do
+            assert.are.same(at[epoch * 12 + batch], seen[epoch * #ends + i])
+          end
+        end
+      end
+    end)
+
+    it("count several updates in one, " .. title, function()
+      local function twice(model)
+        function model:train_step(x, y)
+          local loss = K.Model.train_step(self, x, y)
+          K.Model.train_step(self, x, y)
+          return loss
+        end
+      end
+      local want = noisy(strategy, true, 1, twice)
+      for _, per in ipairs { 1, 3 } do
+        assert.are.same(want, (noisy(strategy, false, per, twice)))
+      end
+    end)
+  end
+
+  it("run one by one with one notice where they cannot be joined", function()
+    local function scaled(eagerly, per)
+      return (train(STRATEGIES.default, function()
+        return dense(), { steps_per_execution = per,
+          optimizer = K.mixed_precision.LossScaleOptimizer(
+            K.optimizers.SGD(0.1), { initial_scale = 3e38 }) }
+      end, eagerly))
+    end
+    local want, got = scaled(true, 1), nil
+    local lines = warnings(function() got = scaled(false, 4) end)
+    assert.are.same(want, got)
+    assert.are.equal(1, #lines)
+    assert.is_truthy(lines[1]:find("steps_per_execution = 4 does not join steps",
+      1, true))
+  end)
+
+  it("are made before a batch that fails, joined or not", function()
+    for _, per in ipairs { 1, 4, 9 } do
+      local model, n = K.Sequential { L.Dense(1) }, 0
+      model:compile { optimizer = "sgd", loss = "mse",
+        steps_per_execution = per }
+      local ok, e = pcall(model.fit, model, function()
+        n = n + 1
+        if n == 8 then error "no more of it" end
+        return tf.ones { 2, 3 }, tf.ones { 2, 1 }
+      end, { steps_per_epoch = 20, verbose = 0 })
+      assert.is_false(ok)
+      assert.is_truthy(tostring(e):find("no more of it", 1, true))
+      assert.is_truthy(tostring(e):find("step 8 of epoch 1", 1, true))
+      assert.are.equal(7, model.optimizer.iterations:read_value():item())
+    end
   end)
 end)

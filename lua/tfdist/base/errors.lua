@@ -336,6 +336,12 @@ function M.text_of(x)
     ok and ": " .. text or "")
 end
 
+--- Say on stderr where the script is: for who keeps others waiting.
+function M.say_where()
+  io.stderr:write("tfdist: the script is here, and goes on:\n",
+    M.traceback(2), "\n")
+end
+
 --- Raise what Ctrl-C raises.
 function M.interrupted()
   error(make("Cancelled", "interrupted", nil, nil, nil, 2), 0)

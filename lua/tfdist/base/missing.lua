@@ -9,8 +9,9 @@ local WEIGHTS = "model:save_weights(path) and get_config() keep weights and "
   .. "layers"
 local STRINGS = "strings are Lua strings; Dataset:map functions get them"
 local COMPLEX = "there are no complex dtypes"
-local WORKERS = "strategies over several processes are not there"
-local EAGER = "ops run at the call always"
+local WORKERS = "tf.distribute.MultiWorkerMirroredStrategy runs over several "
+  .. "processes"
+local EAGER = "ops run at the call; tf.function_ makes a graph of them"
 
 -- namespace -> names, and what to use in their place
 local LISTS = {
@@ -45,7 +46,7 @@ local LISTS = {
       "padded_batch makes rows of one length" },
     { "sparse SparseTensor SparseTensorSpec" },
     { "lookup", "a Lua table from word to number" },
-    { "run_functions_eagerly", EAGER },
+    { "run_functions_eagerly", "tf.config.run_functions_eagerly" },
     { "Session InteractiveSession ConfigProto placeholder get_variable "
       .. "variable_scope global_variables_initializer contrib app", EAGER },
     { "layers", "tf.keras.layers" },
@@ -62,15 +63,15 @@ local LISTS = {
   },
   config = {
     { "experimental_functions_run_eagerly "
-      .. "experimental_run_functions_eagerly", EAGER },
+      .. "experimental_run_functions_eagerly",
+      "tf.config.run_functions_eagerly" },
     { "experimental_connect_to_cluster experimental_connect_to_host "
       .. "LogicalDevice PhysicalDevice optimizer get_visible_devices "
       .. "set_visible_devices" },
   },
   ["config.experimental"] = {
     { "ClusterDeviceFilters VirtualDeviceConfiguration disable_mlir_bridge "
-      .. "enable_mlir_bridge enable_tensor_float_32_execution "
-      .. "tensor_float_32_execution_enabled get_device_details "
+      .. "enable_mlir_bridge get_device_details "
       .. "get_device_policy set_device_policy get_memory_usage "
       .. "get_synchronous_execution set_synchronous_execution "
       .. "get_virtual_device_configuration set_virtual_device_configuration "
@@ -317,9 +318,7 @@ local LISTS = {
     { "ConcordanceCorrelation PearsonCorrelation" },
   },
   ["keras.mixed_precision"] = {
-    { "set_global_policy global_policy Policy DTypePolicy dtype_policy "
-      .. "set_dtype_policy experimental",
-      "layers compute in the dtype of their weights: dtype = \"bfloat16\"" },
+    { "experimental", "they are in tf.keras.mixed_precision" },
   },
   ["keras.losses"] = {
     { "CTC ctc Dice dice Tversky tversky Circle circle "

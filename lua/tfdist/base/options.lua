@@ -578,19 +578,28 @@ function M.list(what, name, x, of)
       ~= "string" and ("%s go in as one table: %s({ a, b }, ...)"):format(of,
       what:match("[^.:]*$")) or nil)
   end
-  local n = x.n
-  if n == nil then
-    n = #x
+  local n = M.length(what, name, x)
+  if x.n == nil then
     if next(x, n > 0 and n or nil) ~= nil then
       check_positions(what, name, x, n)
     end
     return x, n
+  end
+  check_positions(what, name, x, n)
+  return x, n
+end
+
+--- The length of a list that may have holes: its field n, else #x.
+--- Errors: TypeError for an n that is no length.
+function M.length(what, name, x)
+  local n = x.n
+  if n == nil then
+    return #x
   elseif not is_whole(n) or n < 0 then
     errors.raise("TypeError", ("%s: n of the list %s must be its length, got "
       .. "%s"):format(what, name, text.describe(n)))
   end
-  check_positions(what, name, x, n)
-  return x, n
+  return n
 end
 
 --- A whole number in lo..hi (either may be nil), else TypeError/ValueError.

@@ -715,7 +715,7 @@ dataset.static("from_generator", "generator output_types:table=nil "
       errors.raise("TypeError", what .. ": args must be a list, got "
         .. text.describe(args))
     end
-    local given = { n = args and (args.n or #args) or 0 }
+    local given = { n = args and options.length(what, "args", args) or 0 }
     for i = 1, given.n do
       given[i] = args[i]
     end

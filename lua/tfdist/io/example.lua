@@ -38,7 +38,7 @@ local function plain_class(name)
 end
 
 local function check_bytes(what, list)
-  for i = 1, list.n or #list do
+  for i = 1, options.length(what, "value", list) do
     if type(list[i]) ~= "string" then
       errors.raise("TypeError", ("%s: value %d must be a string, got %s"):format(
         what, i, text.describe(list[i])))

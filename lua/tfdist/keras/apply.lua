@@ -11,6 +11,7 @@ local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local guarded = require "tfdist.keras.guarded"
 local lists = require "tfdist.base.lists"
+local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local schedules = require "tfdist.keras.schedules"
@@ -45,6 +46,10 @@ function M.steps(own)
   local v = own.iterations
   if v == nil then
     return 0
+  end
+  local preparation = tracing.preparation
+  if preparation ~= nil and own.prepared == preparation then
+    return own.step -- calls that count have not run yet
   end
   local version = raw.variable_version(copies_of(v)[1])
   if own.step_version ~= version then
@@ -436,6 +441,21 @@ local function inputs_of(grad)
   return { grad, n = 2 }
 end
 
+-- Whether a step counts that a guard decides on, nobody knows before the call
+-- runs: the number of the next one neither.
+local function check_steps(own, certain)
+  local trace = tracing.current()
+  trace = trace.root or trace
+  trace.optimizers = trace.optimizers or {}
+  if trace.optimizers[own] == "guarded"
+    or trace.optimizers[own] and not certain then
+    errors.raise("NotImplementedError", "apply_gradients: a step that a loss "
+      .. "scale may leave out cannot be traced beside another one of the same "
+      .. "optimizer")
+  end
+  trace.optimizers[own] = certain and "certain" or "guarded"
+end
+
 -- While a function is traced: each of its calls has numbers of its own. Where
 -- those of variables with and without weight decay lie.
 local function numbers_of_calls(own, h, n)
@@ -443,6 +463,7 @@ local function numbers_of_calls(own, h, n)
     return nil
   end
   local certain = h.guard == nil
+  check_steps(own, certain)
   local first = tracing.numbers(2 * n, function()
     local now = M.hyper_of(own)
     local decaying, plain = reals_of(own, now)
@@ -450,8 +471,9 @@ local function numbers_of_calls(own, h, n)
     -- What the call will have written, so that nobody waits to read it.
     own.step, own.step_version = now.step + 1,
       certain and own.step_version + 1 or nil
+    own.prepared = certain and tracing.preparation or nil
     return lists.append(lists.copy(decaying), plain)
-  end)
+  end, not certain)
   return first, first + n
 end
 
@@ -471,7 +493,8 @@ local function update_together(own, plan, strategy, payloads, h)
     local numbers = group.decays and decaying or plain
     if group.shared then
       shared_slots.update(strategy, plan, group.members,
-        by_variable(payloads, plan.n), false, numbers)
+        by_variable(payloads, plan.n), false, numbers,
+        group.decays and at_decaying or at_plain)
     else
       raw.strategy_update(strategy.handle, plan.op, group.targets,
         gradients_of(group.members, given, n), numbers)
@@ -522,7 +545,8 @@ local function update_one_by_one(own, plan, strategy, grads, h)
   for _, group in ipairs(plan.groups) do
     if group.shared then
       shared_slots.update(strategy, plan, group.members, shared, true,
-        group.decays and decaying or plain)
+        group.decays and decaying or plain,
+        group.decays and at_decaying or at_plain)
     end
   end
 end
@@ -687,9 +711,8 @@ function M.apply(own, strategy, payloads, aggregated)
   end
   local together = not clips and at_once and (aggregated or alone)
   if traced then
-    shared_slots.check_traced(plan.groups)
-    together = together and not alone
-      and not has_slices(by_variable(payloads, vars.n))
+    together = together and not alone and (strategy.over_workers
+      or not has_slices(by_variable(payloads, vars.n)))
   end
   local how = { together = together,
     aggregated = aggregated and not (traced and alone) }
@@ -709,7 +732,7 @@ local WHAT = "optimizer:apply_gradients"
 -- How many gradients there are for n variables. A list without its length in
 -- it may have holes for variables that are left out.
 local function count(grads, n)
-  local size = grads.n or #grads
+  local size = options.length(WHAT, "gradients", grads)
   if size == n or grads.n ~= nil then
     return size
   end
@@ -729,7 +752,7 @@ function M.split_pairs(grads, vars)
       .. "got %s"):format(WHAT, text.describe(text.is_plain(grads) and vars
       or grads)), "optimizer:apply_gradients({ gradient }, { variable })")
   elseif vars ~= nil then
-    local n = vars.n or #vars
+    local n = options.length(WHAT, "variables", vars)
     local given = count(grads, n)
     if given ~= n then
       errors.raise("ValueError", ("%s: %d gradients for %d variables"):format(
@@ -739,7 +762,7 @@ function M.split_pairs(grads, vars)
     return grads, vars, n
   end
   local left, right = {}, {}
-  local n = grads.n or #grads
+  local n = options.length(WHAT, "gradients", grads)
   for k = 1, n do
     local pair = grads[k]
     if not text.is_plain(pair) then

@@ -55,7 +55,7 @@ function M.update(own, vars, h)
       tracing.takes_numbers(first)
     end
   end, function(slot, v)
-    shared_slots.average(slot, v, op, reals)
+    shared_slots.average(slot, v, op, reals, first)
   end)
   local every = h.ema_overwrite_frequency
   if every and tracing.current() ~= nil then

@@ -3,25 +3,12 @@
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
-local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 
 local M = {}
 
 local floatx, epsilon = "float32", 1e-7
 local counts = {} -- [name] = objects that were named after it
-
---- x, which a function of the user's returned and must be a tensor.
---- Errors: TypeError.
----@param what string  "an activation function"
----@param x any
-function M.returned(what, x)
-  if type(x) == "userdata" and raw.is_operand(x) then
-    return x
-  end
-  errors.raise("TypeError", ("%s must return a tensor, got %s"):format(what,
-    x == nil and "nothing" or text.describe(x)))
-end
 
 --- The dtype of layers that are given none.
 --- Source: tf.keras.backend.floatx

@@ -1,18 +1,24 @@
---- tf.keras.mixed_precision: loss scaling, so that gradients of half types do
---- not vanish.
+--- tf.keras.mixed_precision: dtype policies, and loss scaling, so that gradients
+--- of half types do not vanish.
 local apply = require "tfdist.keras.apply"
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
-local optimizers = require "tfdist.keras.optimizers"
+local object_graph = require "tfdist.train.object_graph"
 local options = require "tfdist.base.options"
+local policies = require "tfdist.keras.policies"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 local tracing = require "tfdist.core.tracing"
 
-local M = {}
+local M = {
+  Policy = policies.Policy, DTypePolicy = policies.Policy,
+  global_policy = policies.global_policy, dtype_policy = policies.global_policy,
+  set_global_policy = policies.set_global_policy,
+  set_dtype_policy = policies.set_global_policy,
+}
 
 local WHAT = "LossScaleOptimizer"
 
@@ -72,7 +78,8 @@ end
 --- The gradients of a scaled loss divided by the scale; nil stays nil.
 --- Source: tf.keras.mixed_precision.LossScaleOptimizer.get_unscaled_gradients
 method("get_unscaled_gradients", "grads:list", function(self, grads)
-  local list = { n = grads.n or #grads }
+  local list = { n = options.length("optimizer:get_unscaled_gradients",
+    "grads", grads) }
   for k = 1, list.n do
     local own = gradient(grads, k)
     list[k] = own and unscaled(self, own)
@@ -252,7 +259,7 @@ function Scaler.__tostring(self)
 end
 
 local function check(inner, dynamic, initial, growth)
-  if getmetatable(inner) == Scaler or not optimizers.is_optimizer(inner) then
+  if getmetatable(inner) == Scaler or not object_graph.is_optimizer(inner) then
     errors.raise("TypeError", ("%s: inner_optimizer must be an optimizer, got "
       .. "%s"):format(WHAT, text.describe(inner)))
   elseif type(dynamic) ~= "boolean" then

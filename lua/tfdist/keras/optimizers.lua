@@ -34,8 +34,6 @@ local methods, getters = {}, {}
 
 local is_optimizer = object_graph.is_optimizer
 
-M.is_optimizer = is_optimizer
-
 local function method(name, signature, fn)
   methods[name] = options.method("optimizer:" .. name, signature, fn,
     is_optimizer, "optimizer")
@@ -495,7 +493,6 @@ function M.get(identifier)
   unknown(identifier)
 end
 
-options.functions(M, "optimizers.", { get = "identifier:nest=nil",
-  is_optimizer = "x:table=nil" })
+options.functions(M, "optimizers.", { get = "identifier:nest=nil" })
 
 return M

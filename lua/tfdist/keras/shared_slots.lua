@@ -10,6 +10,7 @@ local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
+local tracing = require "tfdist.core.tracing"
 local values = require "tfdist.distribute.values"
 
 local M = {}
@@ -223,6 +224,12 @@ end
 
 -- A complete sparse gradient for local replica i (from 0).
 local function sparse_part(v, grad, i)
+  if tracing.current() ~= nil then
+    errors.raise("NotImplementedError", ("apply_gradients: ShardedOptimizer "
+      .. "of several replicas cannot be traced with the sparse gradient of "
+      .. "variable %s"):format(text.quote(v.name)),
+      "make it dense: tf.convert_to_tensor(gradient)")
+  end
   local strategy = values.strategy_of(v)
   local dims = raw.tensor_dims(raw.operand_tensor(values.copies(v)[1]))
   local first, count, by_rows = part_of(strategy, dims, i)
@@ -296,7 +303,8 @@ end
 --- plan.op, whose targets plan.targets[k][i] are copy i and the parts of its
 --- slots, from the gradients grads[k][i].
 ---@param summed boolean   gradients are complete
-function M.update(strategy, plan, members, grads, summed, reals)
+---@param at? integer      where a traced function's calls have the numbers
+function M.update(strategy, plan, members, grads, summed, reals, at)
   local n, calls, targets = strategy.local_count, {}, plan.targets
   for _, k in ipairs(members) do
     local own = grads[k]
@@ -316,30 +324,26 @@ function M.update(strategy, plan, members, grads, summed, reals)
     if entry ~= nil then
       raw.strategy_update_parts(strategy.handle, plan.op, entry.targets,
         entry.grads, entry.summed, reals)
-    end
-  end
-end
-
---- Errors: NotImplementedError when there are slots in parts.
-function M.check_traced(groups)
-  for _, group in ipairs(groups) do
-    if group.shared then
-      errors.raise("NotImplementedError", "apply_gradients: a ShardedOptimizer "
-        .. "of several replicas cannot be traced yet")
+      if at ~= nil then
+        tracing.takes_numbers(at)
+      end
     end
   end
 end
 
 -- Averages -------------------------------------------------------------------
 
---- Update the running mean of a variable, part by part.
-function M.average(slot, v, op, reals)
+--- Update the running mean of a variable, part by part; `at` as in M.update.
+function M.average(slot, v, op, reals, at)
   local own = own_of(slot)
   for i, copy in ipairs(values.copies(v)) do
     local first, count = part_of(own.strategy, own.dims, i - 1)
     on_device(own.strategy.replica_devices[i], function()
       raw.variables_update({ own.parts[i] }, op, { cut(copy, first, count),
         n = 2 }, nil, reals)
+      if at ~= nil then
+        tracing.takes_numbers(at)
+      end
     end)
   end
 end

@@ -34,6 +34,18 @@ function M.agreed(strategy, asked)
   return together.any(strategy, asked or raw.termination_seen())
 end
 
+--- Epochs to train before workers that were left out come back; nil = there are
+--- none that could.
+function M.epochs_until_return()
+  return tonumber(os.getenv "TFDIST_RETURN_AFTER")
+end
+
+--- The chief's word for the end that lets them come back; what: "epoch 3 is over
+--- and backed up".
+function M.say_return(what)
+  notice.say(what .. ": ending, for workers that were left out to come back")
+end
+
 --- End this process, with all that hangs on it.
 function M.exit()
   os.exit(M.EXIT_PREEMPTED, true)
@@ -132,7 +144,8 @@ end
 
 --- Restores the newest checkpoint when it is made, and saves one when a worker
 --- is asked to end. The steps go through run. total_run_calls counts them, those
---- before the restart too.
+--- before the restart too. end_epoch says that an epoch of the loop is over, where
+--- workers that were left out can come back.
 --- Errors: ValueError for a Checkpoint without checkpoint_dir; TypeError.
 --- Source: tf.distribute.experimental.PreemptionCheckpointHandler
 M.PreemptionCheckpointHandler = options.wrap("PreemptionCheckpointHandler",
@@ -155,7 +168,8 @@ M.PreemptionCheckpointHandler = options.wrap("PreemptionCheckpointHandler",
     manager:restore_or_initialize()
     return setmetatable({ manager = manager, counter = counter,
       config = config, strategy = strategy or false, deadline = false,
-      took = 0 }, Handler)
+      took = 0, epochs = 0, return_after = M.epochs_until_return() or false },
+      Handler)
   end)
 
 local function save(self)
@@ -170,10 +184,14 @@ local function save(self)
   return path
 end
 
+local function is_told(self)
+  local strategy = rawget(self, "strategy")
+  return not strategy or strategy.extended.should_save_summary ~= false
+end
+
 local function finish(self)
   local path = save(self)
-  local strategy = rawget(self, "strategy")
-  if not strategy or strategy.extended.should_save_summary ~= false then
+  if is_told(self) then
     notice.say(("asked to end: saved%s after %d runs"):format(
       path and " " .. path or "", self.total_run_calls))
   end
@@ -223,6 +241,26 @@ methods.run = options.method("PreemptionCheckpointHandler.run",
       list[n] = kwargs
     end
     return after(self, fn(unpack(list, 1, n)))
+  end, is_handler, "handler")
+
+--- An epoch of the script's own loop is over. Where `tfdist run --min-workers` has
+--- left workers out (and TFDIST_RETURN_AFTER epochs are over) all save and end with
+--- status 42, and are started again with them; else nothing happens. What the loop
+--- needs to go on with the next epoch, its number say, is in variables of the
+--- checkpoint. Every worker calls it.
+methods.end_epoch = options.method("PreemptionCheckpointHandler.end_epoch", "",
+  function(self)
+    local left = rawget(self, "return_after")
+    rawset(self, "epochs", self.epochs + 1)
+    if not left or self.epochs < left then
+      return
+    end
+    save(self)
+    if is_told(self) then
+      M.say_return "an epoch is over and saved"
+    end
+    local exit = self.config.exit_fn or M.exit
+    exit()
   end, is_handler, "handler")
 
 return M

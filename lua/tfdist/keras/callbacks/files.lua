@@ -40,7 +40,7 @@ end
 
 --- "ckpt-{epoch:02d}-{val_loss:.2f}" with values put in, as Python writes them.
 --- Errors: KeyError for a name that is not among them.
-function M.format_path(what, path, fields)
+local function format_path(what, path, fields)
   return (path:gsub("{([^{}:]*):?([^{}]*)}", function(name, spec)
     local value = fields[name]
     if value == nil then
@@ -57,10 +57,6 @@ function M.format_path(what, path, fields)
     return shown
   end))
 end
-
-options.functions(M, "callbacks.", {
-  format_path = "what:string path:string fields:dict",
-})
 
 local function note(self, remark)
   local trainer = rawget(self, "trainer")
@@ -109,7 +105,7 @@ local function save(self, epoch, batch, logs)
   for name, value in pairs(logs) do
     fields[name] = fields[name] or value
   end
-  local path = M.format_path("ModelCheckpoint", self.filepath, fields)
+  local path = format_path("ModelCheckpoint", self.filepath, fields)
   if self.save_best_only then
     local current = base.monitored(self, logs)
     if current == nil or not self.better(current, self.best) then
@@ -353,7 +349,7 @@ function M.BackupAndRestore:on_train_begin()
     go_on(self, own)
   end
   self.batches_seen, self.current_epoch = 0, -1
-  self.return_after = tonumber(os.getenv "TFDIST_RETURN_AFTER")
+  self.return_after = preemption.epochs_until_return()
 end
 
 -- All other callbacks have seen the end of the epoch before.
@@ -361,8 +357,7 @@ function M.BackupAndRestore:on_epoch_begin(epoch)
   self.current_epoch = epoch
   if self.return_after == 0 then
     if is_chief() then
-      notice.say(("epoch %d is over and backed up: ending, for workers that "
-        .. "were left out to come back"):format(epoch))
+      preemption.say_return(("epoch %d is over and backed up"):format(epoch))
     end
     preemption.exit()
   end

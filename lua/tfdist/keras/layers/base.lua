@@ -29,6 +29,8 @@ local kinds = require "tfdist.base.kinds"
 local module = require "tfdist.core.module"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
+local policies = require "tfdist.keras.policies"
+local raw = require "tfdist.core.raw"
 local regularizers = require "tfdist.keras.regularizers"
 local constraints = require "tfdist.keras.constraints"
 local state = require "tfdist.core.state"
@@ -155,6 +157,17 @@ function M.place_of(layer)
   return ("in layer %s (%s)"):format(text.quote(layer.name), layer:describe())
 end
 
+--- Compute and keep variables as `policy` says (see policies.lua): own.dtype is
+--- what the layer computes in, and own.autocast that where variables have
+--- another dtype.
+function M.set_policy(self, policy)
+  local own = rawget(self, "_own")
+  policy = policies.get(policy, getmetatable(self).__name)
+  own.policy = policy
+  own.dtype, own.variable_dtype = policy.compute_dtype, policy.variable_dtype
+  own.autocast = own.dtype ~= own.variable_dtype and own.dtype or nil
+end
+
 function Layer._construct(class, meta, ...)
   local own = setmetatable({
     trainable = true, built = false, weights = {}, flags = {}, order = {},
@@ -171,7 +184,7 @@ function Layer._construct(class, meta, ...)
     end
     return errors.note_running(e, M.place_of(self))
   end
-  own.dtype = backend.floatx()
+  M.set_policy(self, nil)
   class.init(self, ...)
   -- Names count in the order of construction.
   getters.name(self)
@@ -187,12 +200,8 @@ local function set_common(self, name, trainable, dtype, shape)
     end
     own.name = name
   end
-  if dtype == "mixed_float16" or dtype == "mixed_bfloat16" then
-    errors.raise("NotImplementedError", ("%s: dtype %s is not implemented")
-      :format(getmetatable(self).__name, dtype), "layers compute in the dtype "
-      .. "of their weights, float16 or bfloat16 too")
-  elseif dtype ~= nil then
-    own.dtype = convert.dtype(dtype, getmetatable(self).__name)
+  if dtype ~= nil then
+    M.set_policy(self, dtype)
   end
   if trainable ~= nil then
     own.trainable = trainable
@@ -285,8 +294,24 @@ function setters.name(self, value)
   set_common(self, value)
 end
 
+--- That of the variables; what the layer computes in is compute_dtype.
 function getters.dtype(self)
+  return rawget(self, "_own").variable_dtype
+end
+
+getters.variable_dtype = getters.dtype
+
+function getters.compute_dtype(self)
   return rawget(self, "_own").dtype
+end
+
+function getters.dtype_policy(self)
+  return rawget(self, "_own").policy
+end
+
+--- For calls from now on; variables that there are keep their dtype.
+function setters.dtype_policy(self, policy)
+  M.set_policy(self, policy)
 end
 
 function getters.built(self)
@@ -537,7 +562,7 @@ local function initial_of(self, name, dims, dtype, x)
   if type(x) == "number" or text.is_plain(x) and next(x) ~= nil then
     x = convert.tensor(x, dtype, self.name, "the initializer of " .. name)
   end
-  local shape = text.shape(backend.returned("an initializer", x).shape)
+  local shape = text.shape(support.returned("an initializer", x).shape)
   if shape ~= text.shape(dims) then
     errors.raise("ValueError", ("%s: the initializer of %s returned shape %s, "
       .. "asked for was %s"):format(self.name, name, shape, text.shape(dims)))
@@ -545,19 +570,31 @@ local function initial_of(self, name, dims, dtype, x)
   return x
 end
 
+-- Each copy of a layer's variable is read in the dtype that the layer computes
+-- in.
+local function follow_policy(v)
+  if raw.kind(v) == "variable" then
+    return raw.variable_set_autocast(v, true)
+  end
+  for i = 0, raw.mirrored_count(v) - 1 do
+    raw.variable_set_autocast(raw.mirrored_component(v, i), true)
+  end
+end
+
 --- Make a variable of the layer. Numbers that are no floats start as zeros,
---- others by Glorot's uniform rule.
+--- others by Glorot's uniform rule. Ops in the layer's call take it in the
+--- layer's compute_dtype unless autocast is false.
 --- Errors: ValueError, TypeError.
 --- Source: tf.keras.layers.Layer.add_weight
 Layer.add_weight = options.method("add_weight", "name=nil shape=nil dtype=nil "
   .. "initializer=nil regularizer=nil trainable=nil constraint=nil "
   .. "use_resource=nil synchronization='AUTO' aggregation='NONE' "
-  .. "partitioner=nil",
+  .. "partitioner=nil autocast=true",
   function(self, name, shape, dtype, initializer, regularizer, trainable,
-      constraint, _, synchronization, aggregation)
+      constraint, _, synchronization, aggregation, _, autocast)
     local own = rawget(self, "_own")
     name = name or "weight"
-    dtype = convert.dtype(dtype or own.dtype, "add_weight")
+    dtype = convert.dtype(dtype or own.variable_dtype, "add_weight")
     local dims = weight_shape(self, name, shape or {})
     if initializer == nil then
       initializer = convert.FLOATING[dtype] and "glorot_uniform" or "zeros"
@@ -575,6 +612,9 @@ Layer.add_weight = options.method("add_weight", "name=nil shape=nil dtype=nil "
       if other == v then
         return v
       end
+    end
+    if autocast and convert.FLOATING[dtype] then
+      follow_policy(v)
     end
     own.weights[#own.weights + 1] = v
     own.flags[#own.weights] = v.trainable
@@ -731,7 +771,7 @@ function getters.losses(self)
   each_layer(self, function(layer)
     local its = rawget(layer, "_own")
     for _, entry in ipairs(its.regularized or {}) do
-      list[#list + 1] = scalar(backend.returned("a regularizer",
+      list[#list + 1] = scalar(support.returned("a regularizer",
         entry[2](entry[1])))
     end
     for _, fn in ipairs(its.loss_functions or {}) do

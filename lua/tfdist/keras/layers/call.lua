@@ -318,8 +318,8 @@ local function passing_of(self, fn)
   return passing[fn]
 end
 
---- self:call with options as its parameters want them.
-function M.invoke(self, inputs, opts)
+-- self:call with options as its parameters want them.
+local function invoke(self, inputs, opts)
   local fn = self.call
   local names = passing[fn]
   if names == nil then
@@ -338,6 +338,26 @@ function M.invoke(self, inputs, opts)
     list[i] = value
   end
   return fn(self, inputs, unpack(list, 1, #names))
+end
+
+-- Ops take the variables of layers as `dtype` from now on; nil: as they are.
+local function set_autocast(current, dtype)
+  current.autocast = dtype
+  raw.context_set_autocast(dtype ~= nil, dtype or "float32")
+end
+
+--- self:call with options as its parameters want them. Ops in it take the
+--- layer's variables in the dtype that it computes in.
+function M.invoke(self, inputs, opts)
+  local dtype, current = rawget(self, "_own").autocast, state.current
+  local before = current.autocast
+  if dtype == before then
+    return invoke(self, inputs, opts)
+  end
+  set_autocast(current, dtype)
+  return state.protect(function()
+    set_autocast(current, before)
+  end, invoke, self, inputs, opts)
 end
 
 -- The call -------------------------------------------------------------------

@@ -28,7 +28,7 @@ M.serialize_value = serialize
 function methods:get_config()
   local own = rawget(self, "_own")
   local config = {
-    name = self.name, trainable = own.trainable, dtype = own.dtype,
+    name = self.name, trainable = own.trainable, dtype = own.policy.name,
     batch_input_shape = own.batch_input_shape,
     activity_regularizer = objects.serialize(own.activity_regularizer),
   }

@@ -330,7 +330,7 @@ M.InputLayer = define.layer("InputLayer", "input_shape=nil batch_size=nil "
           text.shape(own.batch_input_shape)))
       end
     end
-    own.dtype = convert.dtype(config.dtype, "Input") or own.dtype
+    base.set_policy(self, config.dtype or backend.floatx())
     own.built = true
     own.output_shape = copy(own.batch_input_shape)
     local node = { layer = self, inputs = {}, outputs = {} }
@@ -385,14 +385,18 @@ M.Embedding = define.layer("Embedding", "input_dim:i output_dim:i "
     end
   end,
   build = function(self)
-    support.add(self, "embeddings", { self.input_dim, self.output_dim })
+    support.add(self, "embeddings", { self.input_dim, self.output_dim }, nil,
+      false)
   end,
   call = function(self, x)
     x = convert.index_operand(x, self.name, "inputs")
     if not INDEX[x.dtype] then
       x = tf.cast(x, "int32")
     end
-    return tf.gather(self.embeddings, x)
+    -- Only the rows are cast, and their gradients stay sparse.
+    local rows = tf.gather(self.embeddings, x)
+    return rows.dtype == self._own.dtype and rows
+      or tf.cast(rows, self._own.dtype)
   end,
   compute_mask = function(self, x)
     if not self.mask_zero then

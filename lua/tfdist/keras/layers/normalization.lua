@@ -60,7 +60,7 @@ local function add_scales(self, dims, dtype)
     local name = entry[1]
     if entry[2] then
       self[name] = self:add_weight {
-        name = name, shape = dims, dtype = dtype,
+        name = name, shape = dims, dtype = dtype, autocast = false,
         initializer = config[name .. "_initializer"],
         regularizer = config[name .. "_regularizer"],
         constraint = config[name .. "_constraint"],
@@ -99,7 +99,7 @@ function Batch.build(self, shape)
   add_scales(self, dims, dtype)
   for _, name in ipairs { "mean", "variance" } do
     self["moving_" .. name] = self:add_weight {
-      name = "moving_" .. name, shape = dims, dtype = dtype,
+      name = "moving_" .. name, shape = dims, dtype = dtype, autocast = false,
       initializer = config["moving_" .. name .. "_initializer"],
       trainable = false, synchronization = "ON_READ", aggregation = "MEAN",
     }

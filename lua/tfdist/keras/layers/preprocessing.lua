@@ -137,9 +137,9 @@ function Norm.adapt(self, data)
     errors.raise("ValueError", "Normalization: adapt got no data")
   end
   local mean = total / n
-  self.adapt_mean:assign(tf.cast(mean, self._own.dtype))
+  self.adapt_mean:assign(tf.cast(mean, self.dtype))
   self.adapt_variance:assign(tf.cast(squares / n - tf.square(mean),
-    self._own.dtype))
+    self.dtype))
   self.count:assign(tf.constant(n, "int64"))
 end
 

@@ -281,7 +281,7 @@ local function own_cell(self, config, class)
     end
   end
   args.name = self.name .. "/" .. (class:gsub("Cell$", "_cell"):lower())
-  args.dtype = self._own.dtype
+  args.dtype = self._own.policy
   self.input_spec = { ndim = 3 }
   self.cell = cells[class](config.units, args)
 end

@@ -1,15 +1,27 @@
 --- What several layer classes need: sizes for each axis, output lengths,
 --- weights by their configuration.
 local activations = require "tfdist.keras.activations"
-local backend = require "tfdist.keras.backend"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 
 local M = {}
+
+--- x, which a function of the user's returned and must be a tensor.
+--- Errors: TypeError.
+---@param what string  "an activation function"
+---@param x any
+function M.returned(what, x)
+  if type(x) == "userdata" and raw.is_operand(x) then
+    return x
+  end
+  errors.raise("TypeError", ("%s must return a tensor, got %s"):format(what,
+    x == nil and "nothing" or text.describe(x)))
+end
 
 --- Raise a ValueError about a size that has to be known and is not: who can wait
 --- for it looks at `asks_for_size`.
@@ -108,7 +120,7 @@ function M.activation(x)
     return f
   end
   return function(y)
-    return backend.returned("an activation function", f(y))
+    return M.returned("an activation function", f(y))
   end
 end
 
@@ -164,7 +176,12 @@ end
 
 --- Make the weight `name` with its initializer, regularizer and constraint of
 --- the configuration, and keep it in the field of that name.
-function M.add(self, name, shape, kind)
+---@param self table
+---@param name string
+---@param shape integer[]
+---@param kind? string       the configuration's name of it
+---@param autocast? boolean  false: the call takes it as it is
+function M.add(self, name, shape, kind, autocast)
   local own = rawget(self, "_own")
   local config = own.config
   if not convert.FLOATING[own.dtype] then
@@ -175,7 +192,7 @@ function M.add(self, name, shape, kind)
   self[name] = self:add_weight {
     name = name, shape = shape, initializer = config[kind .. "_initializer"],
     regularizer = config[kind .. "_regularizer"],
-    constraint = config[kind .. "_constraint"],
+    constraint = config[kind .. "_constraint"], autocast = autocast,
   }
   return self[name]
 end

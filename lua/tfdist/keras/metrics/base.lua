@@ -9,7 +9,6 @@ local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local functions = require "tfdist.keras.losses.functions"
-local losses = require "tfdist.keras.losses"
 local masks = require "tfdist.keras.masks"
 local module = require "tfdist.core.module"
 local options = require "tfdist.base.options"
@@ -17,7 +16,9 @@ local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
+local tracing = require "tfdist.core.tracing"
 local values = require "tfdist.distribute.values"
+local loss_weights = require "tfdist.keras.losses.weights"
 
 local M = {}
 
@@ -162,11 +163,27 @@ rawset(Metric, "result", function(self)
     .. "result(self)"):format(self.__name))
 end)
 
+-- variable -> its zeros, where they are few: a reset comes with each batch that is
+-- trained by itself.
+local zeros, FEW = setmetatable({}, { __mode = "k" }), 64
+
+local function zeros_of(v)
+  local known = zeros[v]
+  if known ~= nil then
+    return known
+  end
+  local made = tf.zeros(v.shape, v.dtype)
+  if tracing.current() == nil and raw.tensor_size(made) <= FEW then
+    zeros[v] = made
+  end
+  return made
+end
+
 --- Back to zero: outside of replica functions every copy, inside this one.
 function Metric:reset_state()
   check_metric(self, "reset_state")
   for _, v in ipairs(rawget(self, "weights_made") or {}) do
-    v:assign(tf.zeros(v.shape, v.dtype))
+    v:assign(zeros_of(v))
   end
 end
 
@@ -271,7 +288,7 @@ end
 function M.samplewise(self, x, sample_weight, op)
   local w
   if sample_weight ~= nil then
-    w = losses.weight_of(M.cast(self, sample_weight, "sample_weight"),
+    w = loss_weights.weight_of(M.cast(self, sample_weight, "sample_weight"),
       masks.of(x), rawget(self, "dtype"), self.name)
   end
   x = M.cast(self, x)
@@ -281,7 +298,7 @@ function M.samplewise(self, x, sample_weight, op)
     end
     x = reduce_from(x, raw.tensor_rank(w), op)
     local rank = raw.tensor_rank(w)
-    w = losses.weighted(tf.ones_like(x), w, self.name)
+    w = loss_weights.weighted(tf.ones_like(x), w, self.name)
     x = x * w
     w = rank > 1 and reduce_from(w, 1, op) or w
   end
@@ -290,7 +307,7 @@ end
 
 --- Weights spread over values like `ones`, in their shape.
 function M.weight_like(self, ones, sample_weight)
-  local w = losses.weighted(ones, M.cast(self, sample_weight, "sample_weight"),
+  local w = loss_weights.weighted(ones, M.cast(self, sample_weight, "sample_weight"),
     self.name)
   return raw.tensor_rank(w) == raw.tensor_rank(ones) and w
     or tf.reshape(w, ones.shape)

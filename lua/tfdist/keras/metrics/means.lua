@@ -3,12 +3,12 @@ local base = require "tfdist.keras.metrics.base"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local functions = require "tfdist.keras.losses.functions"
-local losses = require "tfdist.keras.losses"
 local masks = require "tfdist.keras.masks"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
+local loss_weights = require "tfdist.keras.losses.weights"
 
 local M = { functions = {} }
 
@@ -71,7 +71,7 @@ end
 
 --- The same for values computed from predictions, whose mask says what counts.
 function M.add_masked(self, x, sample_weight, y_pred)
-  M.add_mean(self, x, losses.weight_of(sample_weight, masks.of(y_pred),
+  M.add_mean(self, x, loss_weights.weight_of(sample_weight, masks.of(y_pred),
     rawget(self, "dtype"), self.name))
 end
 

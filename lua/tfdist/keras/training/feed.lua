@@ -198,9 +198,13 @@ function M.count(pack)
   if pack.rows ~= nil then
     return pack.rows -- of all workers
   end
-  local flat = nest.flatten(pack[1] ~= nil and pack[1] or pack[2])
+  local x = pack[1]
+  if type(x) == "userdata" and raw.kind(x) == "tensor" then
+    return steps.examples(x)
+  end
+  local flat = nest.flatten(x ~= nil and x or pack[2])
   for i = 1, flat.n do
-    local x = flat[i]
+    x = flat[i]
     if values.is_value(x) then
       local n = 0
       for k = 0, raw.value_count(x) - 1 do

@@ -3,21 +3,22 @@
 ---
 --- A trace has read them once; where they are no longer what they were then, its
 --- graph is not what the step would do. A script writes fields without telling
---- anybody, so that they are compared before each step: one look at a table for
---- each field. What a script keeps elsewhere (upvalues, globals) counts as it was
+--- anybody, so that they are compared before each step, in C: one look at a table
+--- for each field. What a script keeps elsewhere (upvalues, globals) counts as it was
 --- at the trace.
 local layers = require "tfdist.keras.layers.base"
 local losses = require "tfdist.keras.losses"
 local metric_base = require "tfdist.keras.metrics.base"
 local module = require "tfdist.core.module"
 local objects = require "tfdist.keras.objects"
+local raw = require "tfdist.core.raw"
 
 local M = {}
 
-local getmetatable, ipairs, next, rawequal, rawget, type = getmetatable, ipairs,
-  next, rawequal, rawget, type
+local getmetatable, ipairs, next, rawget, type = getmetatable, ipairs, next,
+  rawget, type
 
-local MOST = 64 -- fields of one table; larger ones are data
+local MOST = 64 -- plain values in one table; larger ones are data
 
 -- Fields that steps do not read. The learning rate is asked for at each call.
 local IGNORED = {
@@ -26,7 +27,7 @@ local IGNORED = {
 }
 
 -- Of a layer's private state what can be assigned.
-local STATE = { "activation", "activity_regularizer", "trainable" }
+local STATE = { "activation", "activity_regularizer", "trainable", "metrics" }
 
 local function is_small_object(x)
   local meta = getmetatable(x)
@@ -41,18 +42,15 @@ local function is_read(x)
     or module.is_module(x) and not module.is_variable(x)
 end
 
-local function same_value(a, b)
-  return rawequal(a, b) or (a ~= a and b ~= b)
-end
-
 -- The fields that count, and how many; nil for data.
 local function fields_of(t)
-  local copy, n = {}, 0
+  local copy, n, plain = {}, 0, 0
   for key, value in next, t do
     if not IGNORED[key] then
       n = n + 1
       copy[key] = value
-      if n > MOST then
+      plain = plain + (type(value) == "table" and is_read(value) and 0 or 1)
+      if plain > MOST then
         return nil
       end
     end
@@ -65,6 +63,7 @@ local add
 local function add_table(watch, t)
   local copy, n = fields_of(t)
   if copy == nil then
+    watch.whole = false
     return
   end
   local at = watch.n + 1
@@ -75,17 +74,23 @@ local function add_table(watch, t)
   end
 end
 
+local function add_value(watch, t, key)
+  local at = watch.values_n + 1
+  watch.values_n = at
+  watch.owners[at], watch.keys[at], watch.values[at] = t, key, t[key]
+end
+
 local function add_layer(watch, layer)
   local own = rawget(layer, "_own")
   if type(own) ~= "table" or type(own.config) ~= "table" then
     return
   end
-  local parts = { own = own }
   for _, key in ipairs(STATE) do
-    parts[key] = own[key]
+    add_value(watch, own, key)
   end
-  watch.parts[#watch.parts + 1] = parts
   add_table(watch, own.config)
+  add_table(watch, own.weights)
+  add(watch, own.metrics)
   add(watch, own.activity_regularizer)
 end
 
@@ -108,19 +113,20 @@ local function add_optimizer(watch, optimizer)
     add_optimizer(watch, own.inner) -- it wraps another one
   elseif own.hyper ~= nil then
     add_table(watch, own.hyper)
-    watch.excluders[#watch.excluders + 1] = { own = own,
-      excluded = own.excluded }
+    add_value(watch, own, "excluded")
   end
 end
 
---- What a step of the model would read now.
+--- What a step of the model would read now. `whole` in it: all that is in the
+--- layers' fields is watched, so that their variables and metrics stay the same
+--- with them.
 ---@param model table
 ---@param own table  its training state
 ---@param mode string  "train", "test", "predict"
 ---@return table  for M.same
 function M.of(model, own, mode)
-  local watch = { n = 0, tables = {}, copies = {}, counts = {}, parts = {},
-    excluders = {}, seen = {} }
+  local watch = { n = 0, tables = {}, copies = {}, counts = {}, values_n = 0,
+    owners = {}, keys = {}, values = {}, whole = true, seen = {} }
   layers.each_layer(model, function(layer)
     add(watch, layer)
   end)
@@ -135,42 +141,13 @@ function M.of(model, own, mode)
   return watch
 end
 
-local function same_table(t, copy, n)
-  for key, value in next, t do
-    if not IGNORED[key] then
-      if not same_value(copy[key], value) then
-        return false
-      end
-      n = n - 1
-    end
-  end
-  return n == 0
-end
-
 --- Would a step read now what it would have read then?
 ---@param watch table  what M.of returned
 ---@return boolean
 function M.same(watch)
-  local tables, copies, counts = watch.tables, watch.copies, watch.counts
-  for i = 1, watch.n do
-    if not same_table(tables[i], copies[i], counts[i]) then
-      return false
-    end
-  end
-  for _, parts in ipairs(watch.parts) do
-    local own = parts.own
-    for i = 1, #STATE do
-      if parts[STATE[i]] ~= own[STATE[i]] then
-        return false
-      end
-    end
-  end
-  for _, one in ipairs(watch.excluders) do
-    if one.own.excluded ~= one.excluded then
-      return false
-    end
-  end
-  return true
+  return raw.same_fields(watch.tables, watch.copies, watch.counts, watch.n,
+    IGNORED) and raw.same_values(watch.owners, watch.keys, watch.values,
+    watch.values_n)
 end
 
 return M

@@ -12,6 +12,7 @@ local feed = require "tfdist.keras.training.feed"
 local loop = require "tfdist.keras.training.loop"
 local metric_base = require "tfdist.keras.metrics.base"
 local metrics = require "tfdist.keras.metrics"
+local mixed_precision = require "tfdist.keras.mixed_precision"
 local options = require "tfdist.base.options"
 local optimizers = require "tfdist.keras.optimizers"
 local outputs = require "tfdist.keras.training.outputs"
@@ -92,20 +93,30 @@ local function in_scope(strategy, fn)
   return strategy:scope(fn)
 end
 
+-- The optimizer for a model of this policy: small gradients leave float16.
+local function scaled(model, optimizer, wanted)
+  if not wanted or model.dtype_policy.name ~= "mixed_float16"
+    or optimizer.get_scaled_loss ~= nil then
+    return optimizer
+  end
+  return mixed_precision.LossScaleOptimizer(optimizer)
+end
+
 --- Say how to train: an optimizer (name or object), losses and metrics (names,
 --- functions or objects; for several outputs lists or tables by output name).
 --- Metrics "accuracy" and "crossentropy" choose their class by shapes. The
 --- weights stay; optimizer state and metrics are new.
 --- Steps become graphs when they come again, unless run_eagerly is true;
---- jit_compile changes nothing.
+--- jit_compile changes nothing. With auto_scale_loss the optimizer of a model
+--- that computes in float16 and keeps float32 gets a LossScaleOptimizer around.
 --- Errors: ValueError for unknown names and for variables or metrics of
 ---   another strategy.
 --- Source: tf.keras.Model.compile
 method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
   .. "loss_weights:table=nil weighted_metrics:table=nil run_eagerly=nil "
-  .. "steps_per_execution=1 jit_compile=nil",
+  .. "steps_per_execution=1 jit_compile=nil auto_scale_loss=true",
   function(self, optimizer, loss, metric_spec, loss_weights, weighted,
-      run_eagerly, steps_per_execution)
+      run_eagerly, steps_per_execution, _, auto_scale_loss)
     options.integer("model:compile", "steps_per_execution",
       steps_per_execution, 1)
     local spec = { loss = loss, metrics = metric_spec,
@@ -115,7 +126,7 @@ method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
     local strategy = strategy_of(self)
     check_strategy(self, spec, strategy)
     optimizer = in_scope(strategy, function()
-      return optimizers.get(optimizer)
+      return scaled(self, optimizers.get(optimizer), auto_scale_loss)
     end)
     for key in pairs(own) do
       own[key] = nil
@@ -135,13 +146,17 @@ method("compile", "optimizer='rmsprop' loss:table=nil metrics:table=nil "
 
 -- Results --------------------------------------------------------------------
 
+local function reset_states(list)
+  for _, metric in ipairs(list) do
+    metric:reset_state()
+  end
+end
+
 --- All of model.metrics back to zero, as at the start of an epoch. A class that
 --- holds metrics otherwise than in fields defines metrics(self), which returns
 --- the list.
 method("reset_metrics", "", function(self)
-  for _, metric in ipairs(steps.metrics_of(self)) do
-    metric:reset_state()
-  end
+  reset_states(steps.metrics_of(self))
 end)
 
 --- Results of all metrics by name, tensors.
@@ -402,32 +417,36 @@ method("predict", "x:nest batch_size=nil verbose='auto' steps=nil "
 
 local silent = progress.new("none")
 
--- One batch of arrays through a step on every replica.
-local function on_batch(self, own, mode, x, y, sample_weight, body)
+-- One batch of arrays through a step on every replica; then what finish() gives,
+-- or the step's outputs.
+local function on_batch(self, own, mode, x, y, sample_weight, body, finish)
   local what = mode .. "_on_batch"
   return loop.inside(own, silent, function()
-    local pack = { n = 3 }
-    for i, name in ipairs { "x", "y", "sample_weight" } do
-      pack[i] = feed.to_tensors(what, name, ({ x, y, sample_weight })[i])
-    end
-    pack = feed.distribute(own.strategy, pack)
+    local pack = feed.distribute(own.strategy, {
+      n = 3, feed.to_tensors(what, "x", x), feed.to_tensors(what, "y", y),
+      feed.to_tensors(what, "sample_weight", sample_weight),
+    })
     local ok, result = loop.run_body(self, own, mode, body, pack)
     if not ok then
       error(result, 0)
     end
-    return result
+    return finish and finish() or result
   end)
 end
 
-local function batch_answer(self, own, reset, return_dict)
-  local list = loop.inside(own, silent, function()
-    local found = loop.numbers(loop.results(self))
-    if reset then
+-- What on_batch ends with: the results of the model's metrics.
+local function results_of(self, own, reset)
+  return function()
+    own.class_weight = nil
+    local metrics_now = loop.metrics_after(self, own)
+    local found = loop.numbers(loop.results(self, metrics_now))
+    if reset and self.reset_metrics == methods.reset_metrics then
+      reset_states(metrics_now)
+    elseif reset then
       self:reset_metrics()
     end
     return found
-  end)
-  return answer(list, return_dict)
+  end
 end
 
 --- One update on one batch; loss and metrics as evaluate gives them. Metrics go
@@ -439,10 +458,8 @@ method("train_on_batch", "x:nest y:table=nil sample_weight:table=nil "
     local own = state.compiled(self, "train_on_batch")
     own.class_weight = class_weights(class_weight)
     own.variables = nil
-    on_batch(self, own, "train", x, y, sample_weight,
-      (loop.train_body(self)))
-    own.class_weight = nil
-    return batch_answer(self, own, reset, return_dict)
+    return answer(on_batch(self, own, "train", x, y, sample_weight,
+      (loop.train_body(self)), results_of(self, own, reset)), return_dict)
   end)
 
 --- Loss and metrics of one batch. Source: tf.keras.Model.test_on_batch
@@ -450,9 +467,8 @@ method("test_on_batch", "x:nest y:table=nil sample_weight:table=nil "
   .. "reset_metrics=true return_dict=false",
   function(self, x, y, sample_weight, reset, return_dict)
     local own = state.compiled(self, "test_on_batch")
-    on_batch(self, own, "test", x, y, sample_weight,
-      (loop.test_body(self)))
-    return batch_answer(self, own, reset, return_dict)
+    return answer(on_batch(self, own, "test", x, y, sample_weight,
+      (loop.test_body(self)), results_of(self, own, reset)), return_dict)
   end)
 
 --- Outputs for one batch. Source: tf.keras.Model.predict_on_batch

@@ -5,6 +5,7 @@
 local contexts = require "tfdist.distribute.contexts"
 local distributed = require "tfdist.distribute.variables"
 local errors = require "tfdist.base.errors"
+local execution = require "tfdist.keras.training.execution"
 local feed = require "tfdist.keras.training.feed"
 local functions = require "tfdist.keras.losses.functions"
 local layers = require "tfdist.keras.layers.base"
@@ -36,10 +37,25 @@ function M.number(x)
   return x
 end
 
---- Results of all metrics as pairs { name, tensor }, queued, not waited for.
-function M.results(model)
+--- The list model.metrics right after a step: that of the step before where a
+--- graph ran and no field has changed.
+function M.metrics_after(model, own)
+  local ran = own.ran
+  if ran ~= nil and ran.metrics ~= nil then
+    return ran.metrics
+  end
+  local list = steps.metrics_of(model)
+  if ran ~= nil and not steps.lists_metrics(model) then
+    ran.metrics = list
+  end
+  return list
+end
+
+--- Results of metrics (those of the model) as pairs { name, tensor }, queued, not
+--- waited for.
+function M.results(model, metrics)
   local list, own = {}, state.of(model)
-  for _, metric in ipairs(steps.metrics_of(model)) do
+  for _, metric in ipairs(metrics or steps.metrics_of(model)) do
     local name, result = steps.result_name(own, metric), metric:result()
     if result == nil then
       errors.raise("TypeError", ("metric %s: result must return a tensor or a "
@@ -171,17 +187,149 @@ function M.run_body(model, own, mode, body, pack)
   return ok, result
 end
 
+local function begin_batch(pass, step)
+  if pass.callbacks ~= nil then
+    pass.callbacks:batch("begin", pass.mode, step)
+  end
+end
+
+-- Wait for what the pass ran last, of which step `step`, from 1, was the last.
+local function settle(pass, step)
+  local calls, failed, why = pass.calls
+  pass.calls = nil
+  if calls ~= nil then
+    failed, why = execution.wait(calls)
+    step = failed and calls.first + failed
+  else
+    local ok, e = pcall(wait_for, pass.ticket)
+    failed, why = not ok, e
+  end
+  if failed then
+    error(described(pass, why, step, pass.epoch), 0)
+  end
+end
+
+local function put_out(pass, ticket)
+  local held = pass.held
+  if held ~= nil then
+    held[#held + 1] = ticket
+  elseif pass.on_output ~= nil then
+    pass.on_output(ticket)
+  end
+end
+
 local function run_step(pass, pack, step)
   local ok, ticket = M.run_body(pass.model, pass.own, pass.mode, pass.body, pack)
   if not ok then
     error(described(pass, ticket, step + 1, pass.epoch), 0)
   end
-  local waited, why = pcall(wait_for, pass.ticket)
-  if not waited then
-    error(described(pass, why, step, pass.epoch), 0)
-  end
+  settle(pass, step)
   pass.ticket = ticket
-  return feed.count(pack), ticket
+  pass.examples = pass.examples + feed.count(pack)
+  put_out(pass, ticket)
+end
+
+-- Workers ask each other for batches and gather results: all of them fetch all
+-- batches of an execution, then run its steps, then gather, though not all may
+-- join the same ones. Returns what gives the batch of a step.
+local function batches_of(pass, first, most)
+  if not pass.own.strategy.over_workers then
+    return function(step) return pull(pass, step) end
+  end
+  local packs, ok, pack = {}, true, nil
+  while ok and #packs < most do
+    ok, pack = pcall(pull, pass, first + #packs)
+    if not ok or pack == nil then
+      break
+    end
+    packs[#packs + 1] = pack
+  end
+  return function(step)
+    local found = packs[step - first + 1]
+    if found == nil and not ok then
+      error(pack, 0)
+    end
+    return found
+  end
+end
+
+-- One step by itself; returns as execute.
+local function one_step(pass, step)
+  local pack = pull(pass, step)
+  if pack == nil then
+    return step, true
+  end
+  begin_batch(pass, step)
+  run_step(pass, pack, step)
+  return step + 1, false
+end
+
+-- Run the steps in a group, the first of which is step `first`, from 0.
+local function run_group(pass, group, first)
+  if group.n == 0 then
+    return
+  end
+  local calls = execution.run(group)
+  calls.first = first
+  settle(pass, first)
+  pass.calls = calls
+  if calls.failed ~= nil then
+    settle(pass)
+    error(described(pass, calls.failed, first + calls.done + 1, pass.epoch), 0)
+  end
+  for i = pass.on_output ~= nil and 1 or calls.n, calls.n do
+    pass.ticket = execution.ticket(calls, i)
+    put_out(pass, pass.ticket)
+  end
+  calls.inputs = nil -- batches; only the results are waited for
+  pass.examples = pass.examples + calls.examples
+end
+
+-- Step `step`, from 0, joins the group, or runs after it.
+local function join_group(pass, group, pack, step)
+  local rows, examples = pack.rows, feed.count(pack)
+  pack.rows = nil -- no argument of the body's
+  local joined = execution.add(group, pack, examples)
+  if not joined and group.n > 0 then
+    run_group(pass, group, step - group.n)
+    joined = execution.add(group, pack, examples)
+  end
+  pack.rows = rows
+  if not joined then
+    run_step(pass, pack, step)
+    execution.interrupted(group)
+  end
+end
+
+-- Up to `most` steps of one execution from `step` on; returns the number of the
+-- next one, and whether the feed has ended.
+local function execute(pass, step, most)
+  local group = execution.new(pass.model, pass.own, pass.mode)
+  local first, pack = step, nil
+  local held = pass.own.strategy.over_workers and {} or nil
+  pass.held = held
+  local ok, why = pcall(function()
+    local next_batch = batches_of(pass, first, most)
+    while step < first + most do
+      pack = next_batch(step)
+      if pack == nil then
+        break
+      elseif step == first then
+        begin_batch(pass, step)
+      end
+      join_group(pass, group, pack, step)
+      step = step + 1
+    end
+  end)
+  run_group(pass, group, step - group.n) -- those before one that failed have run
+  if not ok then
+    error(why, 0)
+  end
+  pass.held = nil
+  for i = 1, held and #held or 0 do
+    put_out(pass, held[i])
+  end
+  return step, pack == nil
 end
 
 local function read_results(pass, ticket)
@@ -213,12 +361,6 @@ local function show(pass, step)
   end
 end
 
-local function begin_batch(pass, step)
-  if pass.callbacks ~= nil then
-    pass.callbacks:batch("begin", pass.mode, step)
-  end
-end
-
 local function end_batch(pass, step, ticket)
   local callbacks = pass.callbacks
   if callbacks ~= nil and callbacks:wants_batch(pass.mode) then
@@ -241,28 +383,18 @@ end
 ---@return integer steps, boolean ended  steps: start among them; ended: the
 ---   feed had no more
 function M.pass(pass, limit, group)
-  pass.examples = 0
+  pass.examples, group = 0, group or 1
   local step, ended = pass.start or 0, false
   while limit == nil or step < limit do
     local first = step
-    local ticket
-    for _ = 1, math.min(group or 1, limit and limit - step or math.huge) do
-      local pack = pull(pass, step)
-      if pack == nil then
-        ended = true
-        break
-      elseif step == first then
-        begin_batch(pass, step)
-      end
-      local count
-      count, ticket = run_step(pass, pack, step)
-      pass.examples, step = pass.examples + count, step + 1
-      if pass.on_output ~= nil then
-        pass.on_output(ticket)
-      end
+    if group == 1 then
+      step, ended = one_step(pass, step)
+    else
+      step, ended = execute(pass, step, math.min(group, limit and limit - step
+        or math.huge))
     end
     if step > first then
-      end_batch(pass, step - 1, ticket)
+      end_batch(pass, step - 1, pass.ticket)
       show(pass, step)
     end
     raw.check_interrupt()
@@ -270,10 +402,7 @@ function M.pass(pass, limit, group)
       break
     end
   end
-  local ok, why = pcall(wait_for, pass.ticket)
-  if not ok then
-    error(described(pass, why, step, pass.epoch), 0)
-  end
+  settle(pass, step)
   return step, ended
 end
 

@@ -12,6 +12,7 @@ local metrics = require "tfdist.keras.metrics"
 local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local wrapped = require "tfdist.keras.losses.wrapped"
 
 local M = {}
 
@@ -152,7 +153,7 @@ function M.losses(spec, names)
     never)
   local out = {}
   for i = 1, #names do
-    out[i] = losses.object(list[i])
+    out[i] = wrapped.object(list[i])
   end
   return out, weights
 end

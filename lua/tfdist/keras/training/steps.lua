@@ -6,15 +6,15 @@
 local base = require "tfdist.keras.metrics.base"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
-local losses = require "tfdist.keras.losses"
-local masks = require "tfdist.keras.masks"
 local nest = require "tfdist.base.nest"
 local outputs = require "tfdist.keras.training.outputs"
+local precision = require "tfdist.keras.losses.precision"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.keras.training.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 local tracing = require "tfdist.core.tracing"
+local loss_weights = require "tfdist.keras.losses.weights"
 
 local M = {}
 
@@ -22,14 +22,20 @@ local type = type
 
 -- Sizes ----------------------------------------------------------------------
 
+local function rows(t)
+  return raw.tensor_rank(t) > 0 and raw.tensor_dim(t, 0) or 1
+end
+
 --- Examples in a structure: the size of axis 0 of its first tensor.
 function M.examples(structure)
+  if type(structure) == "userdata" and raw.kind(structure) == "tensor" then
+    return rows(structure)
+  end
   local flat = nest.flatten(structure)
   for i = 1, flat.n do
     local x = flat[i]
     if type(x) == "userdata" and raw.is_operand(x) then
-      local t = raw.operand_tensor(x)
-      return raw.tensor_rank(t) > 0 and raw.tensor_dim(t, 0) or 1
+      return rows(raw.operand_tensor(x))
     end
   end
   return 1
@@ -64,13 +70,9 @@ local function no_labels(names, i)
     "give y, or a dataset of pairs x, y")
 end
 
-local WIDTH = { float16 = 1, bfloat16 = 1, float32 = 2, float64 = 3 }
+local widened = precision.widened
 
--- In float32 at least: sums over a batch soon leave float16, and in both half
--- types stop growing early.
-local function widened(x)
-  return WIDTH[raw.tensor_dtype(x)] == 1 and tf.cast(x, "float32") or x
-end
+local WIDTH = { float16 = 1, bfloat16 = 1, float32 = 2, float64 = 3 }
 
 -- a + b in the wider of their types, as outputs and layers may differ in it; a
 -- may be nil.
@@ -99,6 +101,7 @@ end
 -- loss.
 local function call_loss(loss, y_true, y_pred, weight)
   local ok, values
+  y_true, y_pred = widened(y_true), widened(y_pred)
   if tracing.current() == nil then
     ok, values = pcall(loss.call, loss, y_true, y_pred)
   else
@@ -108,7 +111,7 @@ local function call_loss(loss, y_true, y_pred, weight)
   if not ok then
     error(errors.note(errors.wrap(values), place_of(loss, y_true, y_pred)), 0)
   end
-  return losses.weigh(loss, masks.keep(values, widened(values)), y_pred, weight)
+  return loss_weights.weigh(loss, widened(values), y_pred, weight)
 end
 
 -- A sum over all replicas where this one has a part: what counts in a batch
@@ -292,6 +295,12 @@ function M.metrics_of(model)
       "function MyModel:metrics() return { self.loss_tracker } end")
   end
   return list
+end
+
+--- True when the class or the script says itself what model.metrics is.
+function M.lists_metrics(model)
+  return rawget(model, "metrics") ~= nil
+    or getmetatable(model).class.metrics ~= nil
 end
 
 --- The name of a compiled metric's result.

@@ -18,10 +18,11 @@ local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
-local pcall, rawequal, select = pcall, rawequal, select
+local pcall, rawequal, select, type = pcall, rawequal, select, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local MOST = 32 -- graphs of one step; the first makes room for others
+local TRIES = 8 -- traces that may fail for variables that are not there yet
 local MET = {} -- in a graph's place: the signature was met once
 
 -- May steps of the model be graphs here?
@@ -44,34 +45,55 @@ local function same_list(a, b)
   return true
 end
 
--- Are graphs made by `kept` still those of the model? What a trace decides must
--- be as it was then.
-local function is_current(kept, own, method, variables)
-  return kept.method == method and kept.optimizer == own.optimizer
+-- The variables to train. Where all fields are what they were (`unchanged`), so
+-- are these.
+local function variables_of(model, own, kept, unchanged)
+  local variables = own.variables or unchanged and kept.fields ~= nil
+    and kept.fields.whole and kept.variables or model.trainable_variables
+  own.variables = variables
+  kept.variables = kept.variables or variables
+  return variables
+end
+
+local STEPS = { train = "train_step", test = "test_step",
+  predict = "predict_step" }
+
+-- The graphs of a mode's step that there are, and whether what a trace decides
+-- is as it was then.
+local function unchanged_graphs(model, own, mode)
+  local kept, known = own.graphs and own.graphs[mode], own.variables
+  if kept == nil then
+    return nil, false
+  end
+  local unchanged = kept.method == model[STEPS[mode]]
+    and kept.optimizer == own.optimizer
     and same_list(kept.class_weight, own.class_weight)
-    and same_list(kept.variables, variables)
     and (kept.fields == nil or fields.same(kept.fields))
+  local variables = nil
+  if mode == "train" then
+    variables = variables_of(model, own, kept, unchanged)
+    unchanged = unchanged and same_list(kept.variables, variables)
+  end
+  if unchanged then
+    kept.variables = variables -- a list that is new compares fastest with itself
+  else
+    own.variables = known -- else the eager step finds those that it makes
+  end
+  return kept, unchanged
 end
 
 -- The graphs of a mode's step, by signature. The first step makes the variables.
 local function graphs_of(model, own, mode)
-  own.graphs = own.graphs or {}
-  local kept, method = own.graphs[mode], model[mode .. "_step"]
-  local variables
-  if mode == "train" and kept ~= nil then
-    variables = own.variables or model.trainable_variables
-    own.variables = variables
-    kept.variables = kept.variables or variables
-  end
-  if kept == nil or not is_current(kept, own, method, variables) then
+  local kept, unchanged = unchanged_graphs(model, own, mode)
+  if not unchanged then
+    local method = model[STEPS[mode]]
+    own.graphs = own.graphs or {}
     kept = {
-      entries = {}, count = 0, method = method, variables = variables,
+      entries = {}, count = 0, method = method, variables = own.variables,
       class_weight = own.class_weight, optimizer = own.optimizer,
       eager = kept ~= nil and kept.eager and kept.method == method,
     }
     own.graphs[mode] = kept
-  else
-    kept.variables = variables
   end
   return kept
 end
@@ -97,6 +119,16 @@ local function fall_back(model, kept, mode, e)
   notice.warn(("model %s: %s_step runs eagerly, for it cannot be traced: %s")
     :format(text.quote(model.name), mode,
     (tostring(errors.wrap(e)):match "^[^\n]*")))
+end
+
+-- Is it that the steps so far have not made all variables, as one that a loss
+-- scale's optimizer left out? Then a later step is traced.
+local function made_too_late(kept, e)
+  if not tostring(e):find("made on the first call", 1, true) then
+    return false
+  end
+  kept.tries = (kept.tries or 0) + 1
+  return kept.tries < TRIES
 end
 
 --- The graph for a batch, and its tensors; nil when it is to run eagerly.
@@ -126,6 +158,8 @@ local function entry_of(model, own, mode, body, pack)
     ok, entry = traced(model, own, mode, body, pack, tensors)
     if not ok and errors.kind(entry) == "Cancelled" then
       error(entry, 0)
+    elseif not ok and made_too_late(kept, entry) then
+      return nil
     elseif not ok then
       fall_back(model, kept, mode, entry)
       return nil
@@ -137,15 +171,65 @@ local function entry_of(model, own, mode, body, pack)
   return entry, tensors
 end
 
---- The function that runs a batch as a graph, or nil.
+--- The graphs of a mode's step, for M.known; nil where there are none that a step
+--- now would run.
+function M.graphs(model, own, mode)
+  local kept = own.graphs and own.graphs[mode]
+  if kept == nil or kept.fields == nil or kept.eager or not traces(own) then
+    return nil
+  end
+  local _, unchanged = unchanged_graphs(model, own, mode)
+  return unchanged and kept or nil
+end
+
+-- The tensors of a batch that graph_key has a key for.
+local function tensors_of(pack)
+  local list, n = {}, 0
+  for i = 1, pack.n do
+    local x = pack[i]
+    if type(x) == "userdata" and raw.kind(x) == "tensor" then
+      n = n + 1
+      list[n] = x
+    end
+  end
+  list.n = n
+  return list
+end
+
+--- The graph that there already is for a batch of so many examples, and its
+--- tensors; nil where there is none.
+function M.known(kept, examples, pack)
+  local key, tensors = raw.graph_key(examples, unpack(pack, 1, pack.n)), nil
+  if key == nil then
+    key, tensors = signature.of(examples, unpack(pack, 1, pack.n))
+  end
+  local entry = kept.entries[key]
+  if entry == nil or entry == MET then
+    return nil
+  end
+  return entry, tensors or tensors_of(pack)
+end
+
+--- What holds as long as the graphs do, where nothing of a script's runs in this
+--- one.
+function M.holds(kept, entry)
+  return entry.plain and kept.fields.whole and kept or nil
+end
+
+--- The function that runs a batch as a graph, or nil. own.ran is then what holds
+--- as long as the graphs do, where nothing of a script's runs in them.
 function M.runner(model, own, mode, body, pack)
+  own.ran = nil
   if not traces(own) then
     return nil
   end
   local entry, tensors = entry_of(model, own, mode, body, pack)
   if entry == nil then
     return nil
-  elseif tensors == nil then
+  end
+  local kept = own.graphs[mode]
+  own.ran = M.holds(kept, entry)
+  if tensors == nil then
     return function()
       return concrete.run_plain(entry, unpack(pack, 1, pack.n))
     end
