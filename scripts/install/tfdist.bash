@@ -21,6 +21,9 @@ _tfdist() {
       COMPREPLY=($(compgen -W 'ls verify' -- "$word")); return ;;
     events)
       COMPREPLY=($(compgen -W 'ls plot' -- "$word")); return ;;
+    status)
+      compopt -o filenames
+      COMPREPLY=($(compgen -d -- "$word")); return ;;
     flight)
       compopt -o filenames
       COMPREPLY=($(compgen -f -X '!*.flight' -- "$word")
@@ -48,7 +51,7 @@ _tfdist() {
       COMPREPLY=($(compgen -f -X '!*.lua' -- "$word")
         $(compgen -d -- "$word"))
       [ "$COMP_CWORD" -eq 1 ] && COMPREPLY+=($(compgen -W \
-        'run ckpt config events flight devices doctor version help' -- "$word")) ;;
+        'run ckpt config events flight status devices doctor version help' -- "$word")) ;;
   esac
 }
 complete -F _tfdist tfdist tfdist-luajit

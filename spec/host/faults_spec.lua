@@ -2,16 +2,25 @@
 --- with which status each ends. Nothing here depends on time but deadlines
 --- against hangs.
 ---
---- Cases of other specs: a worker killed, stopped, lost in the middle of a sum,
---- chunk by chunk, and one that comes back alone: spec/c/comm_processes.h,
---- comm_tcp.c, comm_shm.c; late workers and stalls: spec/host/flight_spec.lua;
---- a network that parts: spec/distribute/machines_spec.lua; workers that never
---- come, taken ports, other builds, scripts and secrets:
---- spec/distribute/multi_worker_spec.lua; what is wrong in TF_CONFIG:
---- cluster_spec.lua; programs that differ: multi_worker_apart_spec.lua; errors
---- of one replica: run_spec.lua; full disks and kills while saving:
---- spec/checkpoint_spec.lua, multi_worker_files_spec.lua; bytes of strangers:
---- spec/c/comm_tcp.c, spec/fuzz/frame.c; random faults: chaos_spec.lua.
+--- Who shows what happens after each fault:
+---   a worker is killed, stopped, gone in the middle of a sum: here, and chunk by
+---     chunk in spec/c/comm_processes.h, comm_tcp.c, comm_shm.c; under mpirun in
+---     spec/distribute/mpi_spec.lua
+---   a slow worker: spec/host/flight_spec.lua; one that is stuck: here
+---   a network that parts, one way, loses packets, resets connections:
+---     spec/distribute/machines_spec.lua
+---   workers that come late: here; that never come:
+---     spec/distribute/multi_worker_spec.lua
+---   one that is started twice: here; that comes back alone: spec/c/comm_tcp.c
+---   what is wrong in TF_CONFIG: spec/distribute/cluster_spec.lua; taken and
+---     foreign addresses, other builds, scripts, secrets: multi_worker_spec.lua
+---   programs that differ: multi_worker_apart_spec.lua; errors of one replica:
+---     run_spec.lua; a GPU that is lost: spec/cuda_spec.lua
+---   Ctrl-C, a crash, a script's error: here
+---   full disks and kills while saving: spec/checkpoint_spec.lua,
+---     multi_worker_files_spec.lua
+---   bytes of strangers: spec/c/comm_tcp.c, spec/fuzz/frame.c
+---   random faults: chaos_spec.lua
 local files = require "spec.support.files"
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
@@ -61,6 +70,18 @@ for _, host in ipairs(process.hosts) do
     local function run(n, program, environment)
       return workers.run { n = n, host = host.path, program = HEAD .. program,
         environment = ("FOLDER=%s %s"):format(folder, environment or "") }
+    end
+
+    -- What starts task `index` of two with a script, as shell.
+    local function starter(script)
+      local ports = workers.ports(2)
+      local config = ('{"cluster": {"worker": ["127.0.0.1:%s", "127.0.0.1:%s"]}, '
+        .. '"task": {"type": "worker", "index": %%d}}'):format(ports[1],
+        ports[2])
+      return function(index)
+        return ("FOLDER=%s TF_CONFIG=%s timeout 120 %s %s"):format(folder,
+          process.quote(config:format(index)), host.path, script)
+      end
     end
 
     for _, transport in ipairs { "shm", "tcp" } do
@@ -122,17 +143,33 @@ for _, host in ipairs(process.hosts) do
       says(rs[2], "stopped because of process 0: ")
     end)
 
+    it("has one that is stuck say where its script is", function()
+      -- Who has read its words ends it.
+      local rs = run(2, [[
+        if jit then jit.off() end -- a compiled loop looks at no hook
+        local function stuck()
+          local i = 0
+          while true do i = i + 1 end
+        end
+        if w == 1 then
+          os.execute((("(until grep -q 'in .*stuck' /proc/PID/fd/2 || ! kill -0 "
+            .. "PID; do sleep 0.05; done; kill -9 PID) 2>/dev/null &"):gsub("PID",
+            pid())))
+          stuck()
+        end
+        sum()]], "TFDIST_STALL_WARN=0.5")
+      assert.same({ 75, 137 }, codes(rs), rs[1].err .. rs[2].err)
+      assert.is_truthy(rs[2].err:find("process 1 has kept process 0 waiting for "
+        .. "%d+ s, in collective %d+, all_reduce sum of float32%[1000%]"),
+        rs[2].err)
+      assert.is_truthy(rs[2].err:find("tfdist: the script is here, and goes on:\n"
+        .. "stack traceback:\n[^\n]*: in [^\n]*stuck"), rs[2].err)
+    end)
+
     it("tells a second start of a task who has its port", function()
-      local ports = workers.ports(2)
-      local config = ('{"cluster": {"worker": ["127.0.0.1:%s", "127.0.0.1:%s"]}, '
-        .. '"task": {"type": "worker", "index": %%d}}'):format(ports[1],
-        ports[2])
       local script = process.file(HEAD .. [[put("there-" .. w, pid())
         take "enough" sum()]], ".lua")
-      local function start(index)
-        return ("FOLDER=%s TF_CONFIG=%s timeout 120 %s %s"):format(folder,
-          process.quote(config:format(index)), host.path, script)
-      end
+      local start = starter(script)
       local r = process.run(([[%s & %s &
         until [ -e %s/there-0 ] && [ -e %s/there-1 ]; do sleep 0.05; done
         %s; echo $?; touch %s/enough; wait]]):format(start(0), start(1), folder,
@@ -142,6 +179,21 @@ for _, host in ipairs(process.hosts) do
       assert.equal("2\n", r.out, r.err)
       assert.is_truthy(r.err:find("cannot listen on 127%.0%.0%.1:%d+: Address "
         .. "already in use %(pid " .. pid .. " '"), r.err)
+    end)
+
+    it("says for whom it waits, and goes on when that one comes", function()
+      local script = process.file(HEAD, ".lua")
+      local start = starter(script)
+      local r = process.run(([[%s 2>%s/first & first=$!
+        until grep -q 'waiting for' %s/first || ! kill -0 $first; do
+          sleep 0.1
+        done
+        %s; echo $?; wait $first; echo $?; cat %s/first >&2]]):format(start(0),
+        folder, folder, start(1), folder), nil, 240)
+      os.remove(script)
+      assert.equal("0\n0\n", r.out, r.err)
+      assert.is_truthy(r.err:find("waiting for process 1 %(127%.0%.0%.1:%d+%): "
+        .. "not heard of\n"), r.err)
     end)
 
     it("shows the first worker's own error last", function()

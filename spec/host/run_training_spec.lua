@@ -87,6 +87,56 @@ model:fit(xs, ys, { batch_size = 15, epochs = 7, verbose = 0,
       end
     end } } })]]
 
+-- The same in a loop of the script's own: five epochs of four steps, whose
+-- twelve rows the workers share. Worker 1 is killed in the third.
+local LOOP = [[
+local tf = require "tfdist"
+local dir, kills = arg[1], arg[2] == "kill"
+local s = tf.distribute.MultiWorkerMirroredStrategy()
+local n, me = s.extended.num_workers, s.extended.worker_index
+kills = kills and me == 1 and os.getenv "TFDIST_RESTART" == "0"
+local weights, epoch = s:scope(function()
+  return tf.Variable({ 0.5, -0.25 }), tf.Variable(0, { dtype = "int64",
+    trainable = false, aggregation = "ONLY_FIRST_REPLICA" })
+end)
+local manager = tf.train.CheckpointManager(tf.train.Checkpoint {
+  weights = weights, epoch = epoch }, dir .. "/backup", { max_to_keep = 1 })
+local handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+  s.cluster_resolver, manager)
+local function step(b)
+  local rows = {}
+  for i = me + 1, 12, n do
+    rows[#rows + 1] = { math.sin(12 * b + i), math.cos(3 * i + b) }
+  end
+  s:run(function()
+    local x = tf.constant(rows)
+    local tape, loss = tf.GradientTape(function()
+      local y = tf.reduce_sum(x * weights, { axis = 1 })
+      return tf.reduce_sum((y - 1) ^ 2)
+    end)
+    local g = tf.distribute.get_replica_context():all_reduce("SUM",
+      tape:gradient(loss, weights))
+    weights:assign_sub(0.01 * g)
+  end)
+end
+for e = epoch:read_value():item() + 1, 5 do
+  for b = 1, 4 do
+    handler:run(step, { b })
+    if kills and e == 3 and b == 2 then
+      os.execute(("kill -KILL %d"):format(io.open("/proc/self/stat"):read "*n"))
+    end
+  end
+  epoch:assign(tf.constant(e, "int64"))
+  if s.extended.is_chief then
+    local f = assert(io.open(dir .. "/curve", "a"))
+    f:write(("%d %d %.9g\n"):format(e - 1, n,
+      tf.reduce_sum(weights:read_value()):item()))
+    f:close()
+  end
+  manager:save()
+  handler:end_epoch()
+end]]
+
 for _, host in ipairs(process.hosts) do
   describe(host.name .. " run, training #once", function()
     local folder
@@ -140,10 +190,10 @@ for _, host in ipairs(process.hosts) do
     end)
 
     -- The notes of a run: workers and loss of each epoch.
-    local function curve(options, arguments, save_freq, environment)
+    local function curve(options, arguments, save_freq, environment, program)
       os.execute(("cd %s && rm -rf backup curve"):format(quote(folder)))
-      files.write(folder .. "/elastic.lua", (ELASTIC:gsub("SAVE_FREQ",
-        save_freq or "'epoch'")))
+      files.write(folder .. "/elastic.lua", ((program or ELASTIC):gsub(
+        "SAVE_FREQ", save_freq or "'epoch'")))
       local r = process.run(("%s XDG_STATE_HOME=%s %s run %s %s/elastic.lua %s "
         .. "%s"):format(environment or "", folder, host.path, options, folder,
         folder, arguments or ""), nil, DEADLINE)
@@ -182,6 +232,20 @@ for _, host in ipairs(process.hosts) do
         assert.matches("tfdist run: an epoch is over; starting again with "
           .. "worker " .. victim .. "\n", err)
       end
+    end)
+
+    it("takes it in again in a loop of the script's own", function()
+      local _, wanted = curve("-n 3", nil, nil, nil, LOOP)
+      local found, weights, err = curve("-n 3 --max-restarts=1 "
+        .. "--min-workers=2", "kill", nil, nil, LOOP)
+      assert.same({ 3, 3, 2, 3, 3 }, found)
+      for i = 1, #wanted do
+        assert.is_true(math.abs(weights[i] - wanted[i]) <= 1e-5, ("epoch %d: "
+          .. "%.9g, not %.9g"):format(i, weights[i], wanted[i]))
+      end
+      assert.matches("tfdist: an epoch is over and saved: ending", err)
+      assert.matches("tfdist run: an epoch is over; starting again with "
+        .. "worker 1\n", err)
     end)
 
     it("waits longer for one that is killed again", function()

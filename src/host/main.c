@@ -351,6 +351,8 @@ static void prepare_errors(lua_State *L, const tfd__options *o) {
   lua_setfield(L, LUA_REGISTRYINDEX, "tfdist.report");
   lua_getfield(L, -1, "interrupted");
   lua_setfield(L, LUA_REGISTRYINDEX, "tfdist.interrupted");
+  lua_getfield(L, -1, "say_where");
+  lua_setfield(L, LUA_REGISTRYINDEX, "tfdist.where");
   lua_pop(L, 1);
 }
 

@@ -1,13 +1,21 @@
-/* Ctrl-C: the first asks, the second ends the process. A limit of file sizes
-** is an error of the write. */
+/* Ctrl-C: the first asks, the second ends the process. SIGUSR1 says where the
+** script is, which goes on. A limit of file sizes is an error of the write. */
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/late.h"
 #include "host/host.h"
 
 static lua_State *volatile running = NULL;
 static volatile sig_atomic_t count = 0;
+
+/* At its next instruction or line. */
+static void hook(lua_State *L, lua_Hook fn) {
+  lua_sethook(L, fn, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT,
+              1);
+}
 
 /* Runs at the next instruction of the interrupted thread. */
 static void stop_hook(lua_State *L, lua_Debug *ar) {
@@ -26,9 +34,7 @@ static void on_interrupt(int number) {
   if (count > 0) _exit(TFD_EXIT_INTERRUPT);
   count = 1;
   tfd_interrupt(true);
-  if (running != NULL)
-    lua_sethook(running, stop_hook,
-                LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+  if (running != NULL) hook(running, stop_hook);
 }
 
 /* As Ctrl-C, for once; the process ends by the signal when it has finished. */
@@ -43,6 +49,30 @@ void tfd__signals_end(void) {
   if (!asked_to_end) return;
   (void)signal(SIGTERM, SIG_DFL);
   (void)raise(SIGTERM);
+}
+
+/* Where the script is, by the library's own words; it goes on after. */
+static void where_hook(lua_State *L, lua_Debug *ar) {
+  (void)ar;
+  lua_sethook(L, NULL, 0, 0);
+  lua_getfield(L, LUA_REGISTRYINDEX, "tfdist.where");
+  if (!lua_isfunction(L, -1) || lua_pcall(L, 0, 0, 0) != LUA_OK) lua_pop(L, 1);
+  if (count > 0 && tfd_is_interrupted()) hook(L, stop_hook);
+}
+
+/* Hooks of others, a profiler's say, and of Ctrl-C stay. */
+static void on_where(int number) {
+  (void)number;
+  if (running != NULL && lua_gethook(running) == NULL) {
+    hook(running, where_hook);
+  }
+}
+
+static pthread_t main_thread;
+
+/* A loop that LuaJIT has compiled looks at no hook: it says so at its end. */
+static void say_where(void) {
+  (void)pthread_kill(main_thread, SIGUSR1);
 }
 
 /* Without a handler the process would end; being ignored would be inherited by
@@ -102,6 +132,9 @@ void tfd__signals_open(lua_State *L) {
   running = L;
   handle(SIGINT, on_interrupt, flags);
   handle(SIGXFSZ, on_file_limit, flags);
+  main_thread = pthread_self();
+  handle(SIGUSR1, on_where, flags | (int)SA_RESTART);
+  tfd__on_late(say_where);
 }
 
 void tfd__signals_end_softly(void) {

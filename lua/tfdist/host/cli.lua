@@ -291,9 +291,10 @@ usage: tfdist [options] [script.lua [args...]]        run a script
        tfdist run -n N script.lua [args...]           start many workers
        tfdist ckpt ls|verify PATH...                  look into checkpoints
        tfdist events ls|plot RUN [TAG...]             look at tf.summary files
+       tfdist status [FOLDER]                         what workers are doing
        tfdist flight FILE...                          where workers part
        tfdist config check                            the cluster of TF_CONFIG
-       tfdist config costs [WORKERS]                  what sums between them cost
+       tfdist config costs [WORKERS [HOSTS]]          what sums between them cost
        tfdist devices | doctor | version | help [topic]
 
 Lua options (as in lua):   -e STAT  -l MOD  -l g=MOD  -i  -v  -E  -W  -  --
@@ -329,17 +330,20 @@ TFDIST_MEMORY_LIMIT=SIZE   as --memory-limit
 TFDIST_CORES=N             cores that the process takes at most
 TFDIST_FUSION=0            traced functions run every op by itself
 TFDIST_PLAN=0              and give every value memory of its own
+TFDIST_CUDA_GRAPHS=0       and launch every op on a GPU by itself
 TFDIST_FFI=0               no FFI fast paths (LuaJIT)
 TFDIST_ERROR_FILE=FILE     where an uncaught error is written, too
 TFDIST_RESTART=N           set by run: how often all were started again
-TFDIST_RETURN_AFTER=N      set by run: after so many epochs fit ends with 42, so
-                           that workers that were left out can come back
+TFDIST_RETURN_AFTER=N      set by run: after so many epochs fit (or end_epoch of
+                           a PreemptionCheckpointHandler) ends with 42, so that
+                           workers that were left out can come back
 TFDIST_AUTO_CLUSTER=0      of clusters only TF_CONFIG is looked at
 TFDIST_SECRET=TEXT         what all workers of a cluster know
 TFDIST_SECRET_FILE=PATH    a file with it, of mode 0600
 TFDIST_INSECURE=1          no secret between machines
 TFDIST_TRANSPORT=NAME      who moves bytes between workers: shm, tcp,
-                           ring, halving, doubling (over TCP too), mpi
+                           ring, halving, doubling (over TCP too),
+                           hierarchical (shm in hosts, TCP between), mpi
 TFDIST_MPI=BUILD           which MPI: openmpi, mpich (default: who started us)
 TFDIST_RENDEZVOUS_TIMEOUT=S   seconds that workers wait for each other (300)
 TFDIST_HEARTBEAT_TIMEOUT=S    seconds that a worker may be silent (10)

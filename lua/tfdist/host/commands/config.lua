@@ -5,9 +5,10 @@ local errors = require "tfdist.base.errors"
 local costs = require "tfdist.distribute.costs"
 local roles = require "tfdist.distribute.cluster.roles"
 
-local USAGE = [[
+local USAGE = [=[
 usage: tfdist config check              the cluster of TF_CONFIG or Slurm
-       tfdist config costs [WORKERS]    what sums between so many cost]]
+       tfdist config costs [WORKERS [HOSTS]]
+                                        what sums between so many cost]=]
 
 local function count(n, what)
   return ("%d %s%s"):format(n, what, n == 1 and "" or "s")
@@ -41,22 +42,33 @@ local function show(resolver, source)
   end
 end
 
-local function show_costs(workers)
+local function show_costs(workers, hosts)
   for _, transport in ipairs { "shm", "tcp" } do
     for _, line in ipairs(costs.lines(costs.of(transport), transport,
       workers)) do
       print(line)
     end
   end
+  for _, line in ipairs(hosts and costs.host_lines(workers, hosts) or {}) do
+    print(line)
+  end
   return 0
+end
+
+-- A whole number within bounds, or nil.
+local function whole(text, least, most)
+  local n = tonumber(text)
+  return n and n >= least and n <= most and n % 1 == 0 and n or nil
 end
 
 --- 0 when the cluster can be used, 2 when it cannot.
 return function(what, ...)
-  local workers = tonumber((...) or 2)
-  if what == "costs" and select("#", ...) <= 1 and workers and workers >= 2
-    and workers <= 65536 and workers % 1 == 0 then
-    return show_costs(workers)
+  local given, on = ...
+  local workers = whole(given or 2, 2, 65536)
+  local hosts = workers and on and whole(on, 1, workers)
+  if what == "costs" and select("#", ...) <= 2 and workers
+    and (hosts or not on) then
+    return show_costs(workers, hosts)
   end
   if what ~= "check" or select("#", ...) > 0 then
     io.stderr:write(USAGE, "\n")

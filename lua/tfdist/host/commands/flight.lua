@@ -1,63 +1,12 @@
 --- `tfdist flight FILES...`: what several processes did together, from their
 --- flight recorders, and where they part.
 local errors = require "tfdist.base.errors"
-local raw = require "tfdist.core.raw"
+local records = require "tfdist.host.records"
 
 local USAGE = [[
 usage: tfdist flight FILE...    where the processes of a run part
 FILE is what a process recorded, or a folder of such files: `tfdist run` keeps
 them beside its logs, TFDIST_FLIGHT=FOLDER asks any worker for one.]]
-
--- Reading -----------------------------------------------------------------------
-
-local function fields(line)
-  local list = {}
-  for field in (line .. "\t"):gmatch "([^\t]*)\t" do
-    list[#list + 1] = field
-  end
-  return list
-end
-
--- { process, processes, pid, host, cause, groups = { [group] = { first, last,
--- [number] = { state, begun, ended, words, place } } } }
-local function read(path)
-  local flight, order = nil, 0
-  for line in raw.flight_read(path):gmatch "[^\n]+" do
-    local f = fields(line)
-    if flight == nil then
-      flight = { path = path, process = tonumber(f[1]),
-        processes = tonumber(f[2]), pid = f[3], host = f[4], cause = f[5],
-        groups = {} }
-    else
-      local number = tonumber(f[2])
-      local group = flight.groups[tonumber(f[1])] or { first = number }
-      order = order + 1
-      flight.groups[tonumber(f[1])] = group
-      group.last = number
-      group[number] = { state = f[3], begun = tonumber(f[4]),
-        ended = tonumber(f[5]), words = f[6], place = f[7], order = order }
-    end
-  end
-  return flight
-end
-
-local function files_of(paths)
-  local list = {}
-  for _, path in ipairs(paths) do
-    local _, is_folder = raw.file_stat(path)
-    if is_folder then
-      for name in raw.folder_list(path):gmatch "[^%z]+" do
-        if name:find "%.flight$" then
-          list[#list + 1] = path .. "/" .. name
-        end
-      end
-    else
-      list[#list + 1] = path
-    end
-  end
-  table.sort(list)
-  return list
-end
 
 -- Comparing ---------------------------------------------------------------------
 
@@ -66,30 +15,14 @@ local function clock(us)
     .. (".%06d"):format(us % 1e6)
 end
 
-local function calls(record)
-  return record.words .. (record.place ~= "" and " at " .. record.place or "")
-end
-
--- A process's last collective: of all its groups.
-local function last_of(flight)
-  local last, number
-  for _, group in pairs(flight.groups) do
-    local record = group[group.last]
-    if last == nil or record.order > last.order then
-      last, number = record, group.last
-    end
-  end
-  return last, number
-end
-
 local function show(flight)
   print(("process %d of %d (pid %s on %s)"):format(flight.process,
     flight.processes, flight.pid, flight.host))
-  local last, number = last_of(flight)
+  local last, number = records.last_of(flight)
   if last == nil then
     print "  no collective"
   else
-    print(("  collective %d, %s: begun %s, %s"):format(number, calls(last),
+    print(("  collective %d, %s: begun %s, %s"):format(number, records.calls(last),
       clock(last.begun), last.state == "begun" and "not ended"
         or last.state .. " " .. clock(last.ended)))
   end
@@ -124,7 +57,7 @@ local function differences(flights, id, number)
     open = open + (record and record.state ~= "done" and 1 or 0)
     lines[#lines + 1] = ("  process %d %s"):format(flight.process,
       record == nil and "has not come to it"
-        or ("calls %s (%s)"):format(calls(record), record.state == "begun"
+        or ("calls %s (%s)"):format(records.calls(record), record.state == "begun"
           and "not ended" or record.state))
   end
   return (n > 1 or open > 0) and lines or nil, n > 1
@@ -177,27 +110,20 @@ end
 
 --- 0 when all did the same and ended it, 1 when not, 2 for other files.
 return function(...)
-  local flights = {}
   if (... or "-"):sub(1, 1) == "-" then
     io.stderr:write(USAGE, "\n")
     return errors.EXIT_USAGE
   end
-  for _, path in ipairs(files_of { ... }) do
-    local done, flight = pcall(read, path)
-    if not done then
-      io.stderr:write("tfdist flight: ", tostring(flight), "\n")
-      return errors.EXIT_USAGE
-    end
-    flights[#flights + 1] = flight
+  local flights, why = records.read_all(records.files_of { ... })
+  if flights == nil then
+    io.stderr:write("tfdist flight: ", tostring(why), "\n")
+    return errors.EXIT_USAGE
   end
   if #flights == 0 then
     io.stderr:write("tfdist flight: no records in ", table.concat({ ... }, ", "),
       "\n")
     return errors.EXIT_USAGE
   end
-  table.sort(flights, function(a, b)
-    return a.process < b.process
-  end)
   local ids, together = group_ids(flights), true
   for _, flight in ipairs(flights) do
     show(flight)

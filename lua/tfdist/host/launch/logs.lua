@@ -8,18 +8,23 @@ local SHOWN = 20 -- last lines of stderr that stand for a missing report
 local KEPT = 16384 -- bytes that they are looked for in
 local MOST_REPORT = 2 ^ 16
 
--- A name of its own for this run: time and process.
-local function default_folder()
+--- Where the folders of runs are that were given none.
+function M.root()
   local state = os.getenv "XDG_STATE_HOME"
   if state == nil or state == "" then
     state = (os.getenv "HOME" or "") .. "/.local/state"
   end
+  return state .. "/tfdist/logs"
+end
+
+-- A name of its own for this run: time and process.
+local function default_folder()
   local stat = io.open "/proc/self/stat"
   local pid = stat and stat:read "*n" or 0
   if stat then
     stat:close()
   end
-  return ("%s/tfdist/logs/%s-%d"):format(state, os.date "%Y%m%d-%H%M%S", pid)
+  return ("%s/%s-%d"):format(M.root(), os.date "%Y%m%d-%H%M%S", pid)
 end
 
 -- Files of one task -----------------------------------------------------------
