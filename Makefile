@@ -29,9 +29,10 @@ WARN += $(if $(findstring clang,$(shell $(CC) --version)),-Wno-pass-failed \
         -Wno-unknown-warning-option)
 # OpenMP: oneDNN's threads and our parallel loops share one pool.
 # -ffp-contract=off: the same bits whatever instruction set a loop runs on.
+# -falign-functions: what a call costs does not hang on what was linked before.
 BASE_FLAGS = -std=gnu11 -fPIC -fvisibility=hidden -fopenmp -fno-math-errno \
-             -fno-trapping-math -ffp-contract=off -MMD -MP -Isrc \
-             $(WARN) $(EXTRA)
+             -fno-trapping-math -ffp-contract=off -falign-functions=64 \
+             -MMD -MP -Isrc $(WARN) $(EXTRA)
 # C++ is for what a library of that language throws, and nothing else.
 CXX_FLAGS = -std=gnu++17 -fPIC -fvisibility=hidden -MMD -MP -Isrc -Wall \
             -Wextra -Wshadow -Wconversion $(EXTRA)
@@ -40,7 +41,7 @@ LIBS = -ldnnl -lstdc++ -ljansson -lz -lm -lpthread -ldl
 # --- lists --------------------------------------------------------------------
 CPU_ROOMS = stream elementwise strip reduce array nn linalg onednn random update
 LAYERS = base types backend backend/cpu $(CPU_ROOMS:%=backend/cpu/%) \
-         device comm comm/tcp comm/shm tensor ops distribute autograd graph io
+         device comm comm/tcp comm/shm comm/hosts tensor ops distribute autograd graph io
 CORE_SRC := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.c)))
 CORE_CXX := $(foreach l,$(LAYERS),$(sort $(wildcard src/$(l)/*.cc)))
 CORE_OBJ := $(CORE_SRC:%.c=$(BUILD)/%.o) $(CORE_CXX:%.cc=$(BUILD)/%.o) \
@@ -149,9 +150,14 @@ $(BUILD)/gen/library.list: FORCE
 	@mkdir -p $(@D)
 	@echo '$(LUA_LIB)' | cmp -s - $@ || echo '$(LUA_LIB)' > $@
 
-$(BUILD)/gen/embed_library.c: $(LUA_LIB) $(BUILD)/gen/library.list \
+# As build_id.c, of the Lua part, which only hosts carry with them.
+$(BUILD)/gen/lua_id.lua: $(LUA_LIB) $(BUILD)/gen/library.list
+	@cat $(LUA_LIB) | sha256sum | sed 's/^\(.\{12\}\).*/return "\1"/' > $@
+
+$(BUILD)/gen/embed_library.c: $(LUA_LIB) $(BUILD)/gen/lua_id.lua \
                               scripts/embed.lua
-	$(Q)$(LUA) scripts/embed.lua tfd__embedded_library $@ -C lua $(LUA_LIB)
+	$(Q)$(LUA) scripts/embed.lua tfd__embedded_library $@ \
+	  tfdist.lua_id=$(BUILD)/gen/lua_id.lua -C lua $(LUA_LIB)
 
 # Libraries beside the host win, for it and for what they need themselves
 # (which is why the older kind of path): that makes a bundle relocatable.
@@ -205,8 +211,8 @@ FORCE:
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libtfdist.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(BASE_FLAGS) $(OPT) $(SAN_FLAGS) -Wno-missing-prototypes $< \
-	  -o $@ $(BUILD)/libtfdist.a -lcmocka $(LIBS)
+	$(Q)$(CC) $(BASE_FLAGS) $(OPT) $(SAN_FLAGS) -Wno-missing-prototypes \
+	  -DTFD_SPEC_BUILD='"$(BUILD)"' $< -o $@ $(BUILD)/libtfdist.a -lcmocka $(LIBS)
 
 # Back ends for specs, in folders of their own: TFDIST_PLUGINS names one.
 $(BUILD)/spec/slow/tfdist_slow.so: spec/support/slow/slow.c

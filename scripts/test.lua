@@ -92,10 +92,18 @@ local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
 -- Devices that the host cannot see and that run everything late.
 local ON_SLOW = "spec/ops spec/autograd spec/tensor spec/distribute spec/keras "
   .. "spec/parity spec/data spec/checkpoint_spec.lua "
-  .. "spec/checkpoint_deferred_spec.lua spec/checkpoint_manager_spec.lua"
+  .. "spec/checkpoint_deferred_spec.lua spec/checkpoint_manager_spec.lua "
+  .. "spec/graph/blocks_spec.lua"
 -- What says most of order and failures.
 local FIRST_ON_SLOW = "spec/distribute/all_reduce_spec.lua "
   .. "spec/distribute/failure_spec.lua spec/tensor/variable_spec.lua"
+
+local UNFUSED = {}
+for name in ("flow rows function data tensor_array host_function strategies "
+  .. "reference open_sizes"):gmatch "%S+" do
+  UNFUSED[#UNFUSED + 1] = ("spec/graph/%s_spec.lua"):format(name)
+end
+UNFUSED = table.concat(UNFUSED, " ")
 
 local function slow(interpreter, environment, folder, share, always)
   return lua_suite(interpreter .. " -l spec.support.on_device",
@@ -105,13 +113,19 @@ local function slow(interpreter, environment, folder, share, always)
 end
 
 -- GPU:0 of the stand-ins: the CUDA back end's kernels on a model of a GPU.
-local PLUGIN, STANDIN = "build/plugins/tfdist_cuda.so", "build/standin"
 local ON_GPU = "spec/ops spec/autograd spec/tensor"
 
--- The table of cases is one file: some of its cases are drawn, too.
-local function gpu(share)
+-- The table of cases is one file: some of its cases are drawn, too. Without a
+-- share nothing runs but with --long.
+local function gpu(interpreter, environment, folder, share, cases)
+  local plugin, standin = folder .. "/plugins/tfdist_cuda.so",
+    folder .. "/standin"
   local function command(name)
-    for _, path in ipairs { PLUGIN, STANDIN .. "/libcuda.so.1" } do
+    if not share and not long then
+      return "echo '== --long'; "
+        .. "echo '0 successes / 0 failures / 0 errors / 1 pending'"
+    end
+    for _, path in ipairs { plugin, standin .. "/libcuda.so.1" } do
       local file = io.open(path)
       if not file then
         return "echo \"== $(ls " .. path .. " 2>&1)\"; "
@@ -119,11 +133,11 @@ local function gpu(share)
       end
       file:close()
     end
-    return lua_suite("lua5.4 -l spec.support.on_device",
+    return lua_suite(interpreter .. " -l spec.support.on_device",
       ("%s %s TFDIST_SPEC_TYPE=GPU TFDIST_PLUGINS=%s TFDIST_CUDA_STANDIN=%s "
         .. "TFDIST_STRICT_FP32=1 TFD_STANDIN_DEVICES=2 "
-        .. "TFDIST_CASES_SHARE=%d"):format(PLAIN54, TWO, PLUGIN, STANDIN,
-        long and 1 or 20), ON_GPU,
+        .. "TFDIST_CASES_SHARE=%d"):format(environment, TWO, plugin, standin,
+        long and 1 or cases), ON_GPU,
       { share = share, always = "spec/ops/cases_spec.lua" }).command(name)
   end
   return { command = command, kind = "busted" }
@@ -135,6 +149,10 @@ local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
   .. "scripts/tsan.supp:halt_on_error=0:exitcode=66:"
   .. "allocator_may_return_null=1"
 
+-- Some specs load all plug-ins. What MPI may bring along hooks into calls that a
+-- thread makes when the sanitizer has left it.
+local TSAN_GPU = TSAN .. " UCX_MEM_EVENTS=n"
+
 local suites = {
   { "lint", { command = "make -s lint", kind = "command" } },
   { "c", { command = "make -s test-c", kind = "cmocka" } },
@@ -143,6 +161,9 @@ local suites = {
   -- What the others run as graphs, op by op.
   { "eager", lua_suite("lua5.4 -l spec.support.eagerly", PLAIN54,
                        "spec/keras") },
+  -- What the others run in groups, call by call.
+  { "unfused", lua_suite("lua5.4", PLAIN54 .. " " .. TWO .. " TFDIST_FUSION=0",
+                         UNFUSED) },
   { "luajit-noffi", lua_suite("luajit", PLAINJIT .. " TFDIST_FFI=0") },
   { "tfdist", lua_suite("build/tfdist", TWO) },
   { "tfdist-luajit", lua_suite("build/tfdist-luajit", TWO) },
@@ -152,7 +173,7 @@ local suites = {
                                  FIVE .. " TFDIST_QUEUE=queued", DIST) },
   { "slow", slow("lua5.4", PLAIN54, "build", 4,
                  "spec/distribute/same_losses_spec.lua") },
-  { "gpu", gpu(4) },
+  { "gpu", gpu("lua5.4", PLAIN54, "build", 4, 20) },
   { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
                 kind = "cmocka" } },
   { "asan", lua_suite("build/asan/tfdist", ASAN, CORE .. ALSO) },
@@ -161,12 +182,14 @@ local suites = {
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
                            .. " TFDIST_QUEUE=queued", "spec/distribute") },
   { "asan-slow", slow("build/asan/tfdist", ASAN, "build/asan", 16) },
+  { "asan-gpu", gpu("build/asan/tfdist", ASAN, "build/asan", 16, 60) },
   -- Takes as long as the two after it, which run beside it.
   { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",
                 kind = "cmocka" } },
   { "tsan", lua_suite("build/tsan/tfdist", TSAN .. " " .. TWO, CORE) },
   { "tsan-slow", slow("build/tsan/tfdist", TSAN, "build/tsan", 16) },
+  { "tsan-gpu", gpu("build/tsan/tfdist", TSAN_GPU, "build/tsan") },
 }
 
 -- Made before anything runs; a target is named once for all its suites.
@@ -176,6 +199,8 @@ local BUILDS = {
     .. "bench-programs",
   slow = "make -s build/spec/slow/tfdist_slow.so",
   gpu = "make -s -j2 standins",
+  ["asan-gpu"] = "make -s -j2 SAN=address hosts standins",
+  ["tsan-gpu"] = "make -s -j2 SAN=thread hosts standins",
   ["asan-slow"] = "make -s -j2 SAN=address hosts "
     .. "build/asan/spec/slow/tfdist_slow.so",
   ["tsan-slow"] = "make -s -j2 SAN=thread hosts "

@@ -61,10 +61,29 @@ local CALLS = {
   end },
   { "missing argument class", function() keras.backend.snake_case() end },
   { "missing argument base", function() keras.backend.unique_name() end },
-  { "missing argument path", function() keras.callbacks.format_path("a") end },
   { "compile your model", function()
     local made = keras.Sequential { keras.layers.Dense(1) }
     made:train_step(tf.ones { 1, 2 }, tf.ones { 1, 1 })
+  end },
+  { "n of the list gradients must be its length, got the string \"x\"", function()
+    keras.optimizers.SGD():apply_gradients({ n = "x" }, { tf.Variable(1) })
+  end },
+  { "n of the list gradients must be its length", function()
+    keras.optimizers.SGD():apply_gradients { n = "x" }
+  end },
+  { "n of the list variables must be its length", function()
+    keras.optimizers.SGD():apply_gradients({ 1 }, { n = -1 })
+  end },
+  { "n of the list grads must be its length", function()
+    keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD())
+      :get_unscaled_gradients { n = "x" }
+  end },
+  { "n of the list args must be its length", function()
+    tf.data.Dataset.from_generator(function() end, { args = { n = "x" },
+      output_signature = tf.TensorSpec({}, "float32") })
+  end },
+  { "n of the list value must be its length", function()
+    tf.train.BytesList { value = { n = 1.5 } }
   end },
   { "layers must be a list", function()
     keras.Sequential:from_config {}

@@ -269,6 +269,18 @@ describe("the top level", function()
     tf.config.experimental.enable_op_determinism()
   end)
 
+  it("lets GPUs round to TF32, and not the CPU", function()
+    local experimental = tf.config.experimental
+    local before = experimental.tensor_float_32_execution_enabled()
+    for _, on in ipairs { false, true, before } do
+      experimental.enable_tensor_float_32_execution(on)
+      assert.equal(on, experimental.tensor_float_32_execution_enabled())
+      local x = 1 + 2 ^ -20 -- whole: TF32 is for GPUs
+      assert.equal(x, tf.matmul(tf.constant { { x } }, tf.ones { 1, 1 })[0][0]
+        :item())
+    end
+  end)
+
   it("is nil for names that TensorFlow does not have", function()
     assert.is_nil(tf.no_such_name)
     assert.is_nil(tf.math.no_such_name)

@@ -8,8 +8,9 @@
 **   memory BYTES        wall s of adding so many bytes to as many others, in
 **                       all processes at once: the median of many
 **   quit                ends the program
-** The other processes are forks, who sleep on a pipe between requests. Links
-** the static library. */
+** The other processes are forks, who sleep on a pipe between requests; with the
+** provider mpi they are mpirun's, who hear of them by it. Links the static
+** library. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,7 +116,7 @@ static double memory(tfd__group *g, long long bytes) {
 /* --- processes ------------------------------------------------------------ */
 
 static tfd__group *join(const char *provider, int process, int processes,
-                        int pid) {
+                        int pid) { /* of the first process */
   static char text[MOST][32];
   const char *addresses[MOST];
   tfd__network network = {
@@ -129,10 +130,13 @@ static tfd__group *join(const char *provider, int process, int processes,
                               .network = &network};
   tfd__group *g = NULL;
 
+  /* Two hosts, for the provider that goes by hosts. */
   for (int i = 0; i < processes; i++) {
+    bool second = strcmp(provider, "hierarchical") == 0 && i >= processes / 2;
+
     (void)snprintf(text[i], sizeof text[i], "127.%d.%d.%d:%d",
-                   1 + (pid >> 16) % 200, (pid >> 8) & 255, 1 + pid % 250,
-                   25000 + i);
+                   (second ? 201 : 1) + (pid >> 16) % 50, (pid >> 8) & 255,
+                   1 + pid % 250, 25000 + i);
     addresses[i] = text[i];
   }
   check(tfd_device_at("CPU", 0, &device));
@@ -151,18 +155,43 @@ static double serve(tfd__group *g, long long request) {
   return all_reduce(g, bytes, request % REQUESTS == 1);
 }
 
+/* From the first process, or to it. */
+static long long pass_on(tfd__group *g, long long request) {
+  static tfd__buffer *b;
+  int64_t one = 1;
+  tfd__view v;
+  tfd__piece p = {NULL, &v};
+  tfd__collective c = {.kind = TFD_COLLECTIVE_BROADCAST,
+                       .values = 1,
+                       .what = "request",
+                       .in = &p,
+                       .out = &p};
+
+  if (b == NULL) check(tfd__buffer_new(g->devices[0], sizeof request, &b));
+  check(tfd__view_set(&v, TFD_INT64, &one, 1));
+  v.data = b->data;
+  p.buffer = b;
+  if (g->base == 0) memcpy(b->data, &request, sizeof request);
+  check(tfd__group_run(g, &c, tfd__deadline_in(86400)));
+  memcpy(&request, b->data, sizeof request);
+  return request;
+}
+
 /* Of the others: requests come as numbers, 0 is the end. */
 static void follow(tfd__group *g, int in) {
   long long request = 0;
 
-  while (read(in, &request, sizeof request) == (ssize_t)sizeof request &&
+  while (in < 0 && (request = pass_on(g, 0)) != 0) (void)serve(g, request);
+  while (in >= 0 &&
+         read(in, &request, sizeof request) == (ssize_t)sizeof request &&
          request != 0) {
     (void)serve(g, request);
   }
 }
 
-static void tell(const int *out, int n, long long request) {
-  for (int i = 1; i < n; i++) {
+static void tell(tfd__group *g, const int *out, int n, long long request) {
+  if (out[1] == 0) (void)pass_on(g, request);
+  for (int i = 1; i < n && out[1] > 0; i++) {
     if (write(out[i], &request, sizeof request) < 0) exit(1);
   }
 }
@@ -181,16 +210,23 @@ static void lead(tfd__group *g, const int *out, int n) {
     if (r == REQUESTS || bytes < 4) {
       printf("failed: no such request: %s", line);
     } else {
-      tell(out, n, bytes * REQUESTS + r);
+      tell(g, out, n, bytes * REQUESTS + r);
       printf("%.9g\n", serve(g, bytes * REQUESTS + r));
     }
     (void)fflush(stdout);
   }
-  tell(out, n, 0);
+  tell(g, out, n, 0);
+}
+
+static int number_of(const char *name) {
+  const char *text = getenv(name);
+
+  return text == NULL ? 0 : atoi(text);
 }
 
 int main(int argc, char **argv) {
   int n = argc > 2 ? atoi(argv[2]) : 0;
+  bool started = n > 0 && strcmp(argv[1], "mpi") == 0;
   int out[MOST] = {0};
   int in = -1;
   int me = 0;
@@ -201,7 +237,8 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: processes PROVIDER PROCESSES\n");
     return 2;
   }
-  for (int i = 1; i < n && me == 0; i++) {
+  if (started) me = number_of("OMPI_COMM_WORLD_RANK");
+  for (int i = 1; i < n && me == 0 && !started; i++) {
     int ends[2];
 
     if (pipe(ends) != 0) return 1;

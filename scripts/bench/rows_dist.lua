@@ -45,12 +45,17 @@ local function jax(bench, devices, all)
   return peer_of(bench, "JAX", bench.jax(), "jax_peer.py", devices, all)
 end
 
+-- A program that mpirun starts; `settings` are the processes'.
+local function mpirun(bench, processes, program, settings)
+  return ("mpirun --allow-run-as-root --oversubscribe %s -q -n %d %s%s")
+    :format(processes > bench.cores and "--bind-to none" or "--bind-to core",
+      processes, settings or "", program)
+end
+
 local function mpi(bench, processes)
   local program = bench.build .. "/bench/mpi"
   return bench.peer("Open MPI", bench.exists(program)
-    and ("mpirun --allow-run-as-root --oversubscribe %s -q -n %d %s")
-      :format(processes > bench.cores and "--bind-to none" or "--bind-to core",
-        processes, program) or nil, true)
+    and mpirun(bench, processes, program) or nil, true)
 end
 
 -- A line about two names of the rounds; nothing where one was not asked.
@@ -178,12 +183,23 @@ local function processes(bench, provider, count)
     ONE_THREAD, bench.build, provider, count), true)
 end
 
+-- The provider of that name, where mpirun and its plug-in are there.
+local function by_mpi(bench, count)
+  if not bench.exists(bench.build .. "/bench/mpi") then return nil end
+  return worker.start(mpirun(bench, count,
+    ("%s/bench/processes mpi %d"):format(bench.build, count),
+    ("%sTFDIST_THREADS=1 TFDIST_PLUGINS=%s/plugins "):format(ONE_THREAD,
+      bench.build)), true)
+end
+
 local function between(bench, workers, bytes, text)
   local request = "allreduce " .. bytes
   local rounds = ask(bench, {
     { "shm", workers.shm, request }, { "tcp", workers.tcp, request },
     { "lent", bytes >= 65536 and workers.shm, "lent " .. bytes },
     { "ring", workers.ring, request }, { "mpi", workers.mpi, request },
+    { "by mpi", workers.by_mpi, request },
+    { "by hosts", workers.by_hosts, request },
     { "gloo", workers.peer, "gloo " .. bytes },
     { "memory", bytes >= 1048576 and workers.shm, "memory " .. bytes },
   }, bench.short and 3 or 5)
@@ -208,6 +224,10 @@ local function between(bench, workers, bytes, text)
     { scale = 3 / 2 })
   line(bench, "  TCP / shared memory", rounds, "tcp", "shm")
   line(bench, "  TCP in a ring / TCP", rounds, "ring", "tcp")
+  line(bench, "  two hosts, inside and then between them / TCP", rounds,
+    "by hosts", "tcp")
+  line(bench, "  by MPI / Open MPI alone", rounds, "by mpi", "mpi",
+    { goal = bytes >= 65536 and { at_most = 1.03 } or nil })
   line(bench, "  TCP, x faster than gloo", rounds, "tcp", "gloo",
     { faster = true, goal = bytes <= 65536 and { at_least = 3 }
       or bytes >= 4194304 and { at_least = 1 } or nil })
@@ -217,14 +237,16 @@ local function between_processes(bench)
   for _, count in ipairs { 2, 4 } do
     local workers = { shm = processes(bench, "shm", count),
       tcp = processes(bench, "tcp", count), mpi = mpi(bench, count),
+      by_mpi = by_mpi(bench, count),
+      by_hosts = count > 2 and processes(bench, "hierarchical", count) or nil,
       ring = count > 2 and processes(bench, "ring", count) or nil,
       peer = count == 2 and torch(bench) or nil }
     for _, size in ipairs(SIZES) do
       between(bench, workers, size[1], ("%s, %d processes"):format(size[2],
         count))
     end
-    worker.stop(workers.shm, workers.tcp, workers.mpi, workers.peer,
-      workers.ring)
+    worker.stop(workers.shm, workers.tcp, workers.mpi, workers.by_mpi,
+      workers.by_hosts, workers.peer, workers.ring)
   end
 end
 

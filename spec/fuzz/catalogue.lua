@@ -15,9 +15,6 @@ local LEFT_OUT = {
   ["tf.metrics"] = true, ["tf.optimizers"] = true, -- those of tf.keras
   ["tf.debugging.enable_check_numerics"] = true,
   ["tf.config.set_queue_mode"] = true,
-  -- For other modules of the library.
-  ["tf.keras.backend.returned"] = true, ["tf.keras.losses.weighted"] = true,
-  ["tf.keras.losses.weigh"] = true,
 }
 
 --- All public functions and constructors: { name, fn, sig (nil where unknown) }.

@@ -4,14 +4,15 @@
 --- depend on SEED only; so do the inputs of a target without threads, of which
 --- a slow machine makes fewer.
 ---
---- usage: lua5.4 spec/fuzz/run.lua BUILD [CALLS [SEED [SECONDS]]]
---- CALLS is for each host, SECONDS for each libFuzzer target; the environment's
+--- usage: lua5.4 spec/fuzz/run.lua BUILD TARGETS [CALLS [SEED [SECONDS]]]
+--- BUILD holds the hosts, TARGETS the libFuzzer programs. CALLS is for each host, SECONDS for each libFuzzer target; the environment's
 --- FUZZ_TARGETS names these.
 
-local build = assert(arg[1], "usage: run.lua BUILD [CALLS [SEED [SECONDS]]]")
-local calls = tonumber(arg[2]) or 100000
-local seed = tonumber(arg[3]) or require "spec.support.seed"
-local seconds = tonumber(arg[4]) or 60
+local build, targets = arg[1], assert(arg[2],
+  "usage: run.lua BUILD TARGETS [CALLS [SEED [SECONDS]]]")
+local calls = tonumber(arg[3]) or 100000
+local seed = tonumber(arg[4]) or require "spec.support.seed"
+local seconds = tonumber(arg[5]) or 60
 
 local BATCH, BATCH_DEADLINE = 10000, 2400
 -- What makes calls, and the part of CALLS that it makes.
@@ -22,10 +23,10 @@ local TARGETS = {}
 for name in (os.getenv "FUZZ_TARGETS" or ""):gmatch "%S+" do
   TARGETS[#TARGETS + 1] = name
 end
-local LOGS = build .. "/fuzz/logs"
-local SEEDS = build .. "/fuzz/seeds"
+local LOGS = targets .. "/logs"
+local SEEDS = targets .. "/seeds"
 -- Calls write files: each batch has an empty folder to work in.
-local WORK = build .. "/fuzz/work"
+local WORK = targets .. "/work"
 
 local function absolute(path)
   return path:find "^/" and path or os.getenv "PWD" .. "/" .. path
@@ -101,12 +102,12 @@ end
 local function run_target(name)
   local log = ("%s/%s.log"):format(LOGS, name)
   -- Found in this run only: what an earlier one found would change the order.
-  local folder = build .. "/fuzz/corpus/" .. name
+  local folder = targets .. "/corpus/" .. name
   os.execute(("rm -rf '%s' && mkdir -p '%s'"):format(folder, folder))
-  local code = execute(("%s%s/fuzz/%s -max_total_time=%d -timeout=120 "
+  local code = execute(("%s%s/%s -max_total_time=%d -timeout=120 "
     .. "-rss_limit_mb=2048 -max_len=1024 -len_control=10 -seed=%d "
     .. "-print_final_stats=1 -artifact_prefix=%s/ -seed_inputs=@%s/%s.list %s")
-    :format(ENVIRONMENT, build, name, seconds, math.max(seed, 1), LOGS, SEEDS,
+    :format(ENVIRONMENT, targets, name, seconds, math.max(seed, 1), LOGS, SEEDS,
     name, folder), seconds + 120, log)
   local runs = tonumber(read(log):match "number_of_executed_units: (%d+)")
   if code ~= 0 or runs == nil then

@@ -3,11 +3,14 @@
 # the rest of the library comes from the AddressSanitizer build.
 CLANG ?= clang
 FUZZ_BUILD ?= build/asan
+# Not inside FUZZ_BUILD: a program finds plug-ins beside its folder, and those
+# of FUZZ_BUILD need gcc's AddressSanitizer, which clang's refuses beside it.
+FUZZ_OUT ?= build/fuzz
 FUZZ_FLAGS = -std=gnu11 -Isrc -O1 -g -fno-omit-frame-pointer -DTFD_DEBUG \
              -fno-sanitize-recover=all
 FUZZ_SAN = address,undefined
 FUZZ_NAMES = idx archive records example device_name shape program frame
-FUZZ_BIN = $(FUZZ_NAMES:%=$(FUZZ_BUILD)/fuzz/%)
+FUZZ_BIN = $(FUZZ_NAMES:%=$(FUZZ_OUT)/%)
 FUZZ_src_idx = src/io/idx.c src/io/input.c src/types/types.c
 FUZZ_src_archive = src/io/archive.c src/types/types.c
 FUZZ_src_records = src/io/reader.c src/io/input.c src/io/writer.c
@@ -18,18 +21,18 @@ FUZZ_src_shape = $(wildcard src/ops/infer*.c) src/ops/registry.c \
 FUZZ_src_program = $(wildcard src/ops/*.c src/autograd/*.c src/tensor/*.c) \
                    src/types/types.c
 FUZZ_src_frame = src/comm/tcp/frame.c src/comm/tcp/hello.c src/comm/words.c
-FUZZ_OBJ = $(patsubst %.c,$(FUZZ_BUILD)/fuzz/%.o,$(sort \
+FUZZ_OBJ = $(patsubst %.c,$(FUZZ_OUT)/%.o,$(sort \
              $(foreach n,$(FUZZ_NAMES),$(FUZZ_src_$(n)))))
 
-$(FUZZ_BUILD)/fuzz/src/%.o: src/%.c
+$(FUZZ_OUT)/src/%.o: src/%.c
 	@mkdir -p $(@D)
 	$(call say,CLANG,$<)
 	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link,$(FUZZ_SAN) -MMD -MP \
 	  -c $< -o $@
 
 define fuzz_rule
-$(FUZZ_BUILD)/fuzz/$(1): spec/fuzz/$(1).c spec/fuzz/input.h spec/fuzz/file.h \
-    $$(FUZZ_src_$(1):%.c=$(FUZZ_BUILD)/fuzz/%.o) $(FUZZ_BUILD)/hosts.stamp
+$(FUZZ_OUT)/$(1): spec/fuzz/$(1).c spec/fuzz/input.h spec/fuzz/file.h \
+    $$(FUZZ_src_$(1):%.c=$(FUZZ_OUT)/%.o) $(FUZZ_BUILD)/hosts.stamp
 	$$(call say,FUZZ,$$@)
 	$$(Q)$$(CLANG) $$(FUZZ_FLAGS) -fsanitize=fuzzer,$$(FUZZ_SAN) -o $$@ $$< \
 	  $$(filter %.o,$$^) $(FUZZ_BUILD)/libtfdist.a $$(LIBS) \
@@ -44,7 +47,8 @@ $(FUZZ_BUILD)/hosts.stamp: fuzz-hosts
 fuzz-hosts:
 	@$(MAKE) --no-print-directory SAN=address BUILD=$(FUZZ_BUILD) hosts
 
-FUZZ_RUN = FUZZ_TARGETS='$(FUZZ_NAMES)' $(LUA) spec/fuzz/run.lua $(FUZZ_BUILD)
+FUZZ_RUN = FUZZ_TARGETS='$(FUZZ_NAMES)' $(LUA) spec/fuzz/run.lua $(FUZZ_BUILD) \
+           $(FUZZ_OUT)
 
 # 100,000 random calls under each host and 60 s of each parser: make fuzz
 # As long as you like:   make fuzz-long N=1000000 SEED=1 SECONDS=600
