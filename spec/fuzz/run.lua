@@ -5,8 +5,8 @@
 --- a slow machine makes fewer.
 ---
 --- usage: lua5.4 spec/fuzz/run.lua BUILD TARGETS [CALLS [SEED [SECONDS]]]
---- BUILD holds the hosts, TARGETS the libFuzzer programs. CALLS is for each host, SECONDS for each libFuzzer target; the environment's
---- FUZZ_TARGETS names these.
+--- BUILD holds the hosts, TARGETS the libFuzzer programs. CALLS is for each host,
+--- SECONDS for each libFuzzer target; the environment's FUZZ_TARGETS names these.
 
 local build, targets = arg[1], assert(arg[2],
   "usage: run.lua BUILD TARGETS [CALLS [SEED [SECONDS]]]")
