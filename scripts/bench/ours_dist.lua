@@ -1,10 +1,12 @@
 --- The library's side of the benchmarks of strategies: answers requests from
 --- stdin, one on each line, with one line of numbers (see scripts/bench.lua).
 ---
---- usage: tfdist --cpu-devices=N scripts/bench/ours_dist.lua
+--- usage: tfdist --cpu-devices=N scripts/bench/ours_dist.lua [BATCHES]
+---                             each step takes so many batches on a device (1)
 ---   step NAME REPLICAS        wall s of a training step under MirroredStrategy
 ---   plain NAME                the same on one device without a strategy
 ---   traced NAME               and that as a traced function
+---   traced_step NAME REPLICAS a traced function with the run of all replicas
 ---   trace NAME                wall s of the trace
 ---   first NAME                and of the first call beyond those of the next
 ---   worker NAME               a step as one of the workers that TF_CONFIG
@@ -20,6 +22,8 @@ local tf = require "tfdist"
 local raw = require "tfdist.core.raw"
 
 local clock = raw.monotonic
+local BATCHES = tonumber(arg[1] or 1)
+local ROWS = 64 * BATCHES
 
 --- Networks -------------------------------------------------------------------
 
@@ -55,7 +59,7 @@ end
 function networks.mlp()
   local variables, forward = dense { 784, 512, 512, 10 }
   return variables, forward, function()
-    return tf.random.normal { 64, 784 }, labels(64, 10)
+    return tf.random.normal { ROWS, 784 }, labels(ROWS, 10)
   end
 end
 
@@ -78,7 +82,7 @@ local function convolutional(filters, sizes)
     return forward(tf.reshape(x, { x.shape[1], -1 }))
   end
   return variables, run, function()
-    return tf.random.normal { 64, 28, 28, 1 }, labels(64, 10)
+    return tf.random.normal { ROWS, 28, 28, 1 }, labels(ROWS, 10)
   end
 end
 
@@ -97,7 +101,7 @@ function networks.lenet()
 end
 
 function networks.lstm()
-  local units, steps, batch, classes = 512, 50, 50, 65
+  local units, steps, batch, classes = 512, 50, 50 * BATCHES, 65
   local variables, forward = dense { units, classes }
   for i = 0, 1 do
     local scale = math.sqrt(1 / units)
@@ -121,7 +125,7 @@ end
 function networks.tiny()
   local variables, forward = dense { 4, 64, 64, 2 }
   return variables, forward, function()
-    return tf.random.normal { 4, 4 }, labels(4, 2)
+    return tf.random.normal { 4 * BATCHES, 4 }, labels(4 * BATCHES, 2)
   end
 end
 
@@ -134,7 +138,8 @@ end
 
 -- Of 4 layers, 256 wide, 4 heads, over 16 sequences of 128 tokens out of 256.
 function networks.gpt()
-  local layers, width, heads, batch, steps, tokens = 4, 256, 4, 16, 128, 256
+  local layers, width, heads, steps, tokens = 4, 256, 4, 128, 256
+  local batch = 16 * BATCHES
   local variables, depth = {}, width / heads
   local function new(v)
     variables[#variables + 1] = v
@@ -222,8 +227,8 @@ end
 local multi_worker
 
 -- Under MultiWorkerMirroredStrategy where no number of replicas is given.
-local function distributed(name, replicas)
-  local key = name .. (replicas or " workers")
+local function distributed(name, replicas, as_graph)
+  local key = name .. (replicas or " workers") .. (as_graph and " traced" or "")
   if made[key] == nil then
     local strategy
     if replicas then
@@ -235,10 +240,12 @@ local function distributed(name, replicas)
     end
     local step, data = strategy:scope(function() return make_step(name) end)
     local x, y = strategy:run(data)
-    made[key] = function()
+    local function run(a, b)
       return strategy:experimental_local_results(strategy:run(step,
-        { x, y, replicas }))[1]
+        { a, b, replicas }))[1]
     end
+    local fn = as_graph and tf.function_(run) or run
+    made[key] = function() return fn(x, y) end
   end
   return made[key]
 end
@@ -366,6 +373,8 @@ local function answer(what, a, b)
     return timed(plain(a), step_times(a))
   elseif what == "traced" then
     return timed(traced(a), step_times(a))
+  elseif what == "traced_step" then
+    return timed(distributed(a, tonumber(b), true), step_times(a))
   elseif what == "trace" then
     return (trace_times(a))
   elseif what == "first" then

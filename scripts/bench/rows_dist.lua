@@ -15,6 +15,12 @@ local function ours(bench, devices, settings)
       bench.build, devices), true)
 end
 
+-- One device with all cores, and two devices' examples in a step.
+local function ours_whole(bench)
+  return worker.start(bench.build .. "/tfdist scripts/bench/ours_dist.lua 2",
+    true)
+end
+
 local function floor(bench)
   return worker.start(bench.build .. "/bench/steps", true)
 end
@@ -112,7 +118,7 @@ end
 
 M.ask, M.line, M.alone, M.best_line = ask, line, alone, best_line
 M.tensorflow, M.torch, M.jax = tensorflow, torch, jax
-M.ours, M.floor = ours, floor
+M.ours, M.ours_whole, M.floor = ours, ours_whole, floor
 
 --- The ways of using all cores, fastest first by turns.
 M.WAYS = {

@@ -56,7 +56,46 @@ local function spin(bench)
   for _, entry in ipairs(list) do worker.stop(entry[2]) end
 end
 
+--- A step beside a spinning process for each core --------------------------------
+
+-- What a half share of each core may make of a step: 2, and what is lost.
+local FAIR = 2.2
+
+local function busy_lines(quiet, busy, list)
+  for _, entry in ipairs(list) do
+    local name = entry[1]
+    local title = ("MLP step, %s: busy / quiet"):format(name)
+    local why = quiet.failed[name] or busy.failed[name]
+    if why then
+      report.failed(title, why)
+    elseif quiet[name] then
+      local a, b = report.median(busy[name]), report.median(quiet[name])
+      report.line(title, { ours = a, reference = b, ratio = a / b },
+        name == "traced" and { at_most = FAIR } or nil)
+    end
+  end
+end
+
+local function beside(bench)
+  local whole = rows_dist.ours_whole(bench)
+  local list = {
+    { "traced", whole, "traced mlp" }, { "eager", whole, "plain mlp" },
+    { "TensorFlow", rows_dist.tensorflow(bench, 1, true), "step mlp" },
+    { "PyTorch", rows_dist.torch(bench, "all"), "single mlp" },
+  }
+  local count, stops = bench.short and 3 or 7, {}
+  local quiet = ask(bench, list, count)
+  for core = 1, bench.cores do stops[core] = spinner() end
+  bench.busy = false
+  local busy = ask(bench, list, count)
+  for _, stop in ipairs(stops) do stop() end
+  busy_lines(quiet, busy, list)
+  for _, entry in ipairs(list) do worker.stop(entry[2]) end
+end
+
 M.all = {
+  { name = "beside", title = "steps beside a busy process for each core",
+    run = beside },
   { name = "spin", title = "idle threads, alone and beside a busy process",
     run = spin },
 }

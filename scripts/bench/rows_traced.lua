@@ -66,9 +66,61 @@ local function traced(bench)
   worker.stop(mine, hand, apart, tf, jax, torch)
 end
 
+--- All cores --------------------------------------------------------------------
+
+-- Two devices with a core each, or one with both; peers in the same ways.
+local BOTH = {
+  { "TensorFlow", { { "tf two", "two devices" },
+                    { "tf all", "one device, all cores" },
+                    { "xla all", "one device, all cores, compiled by XLA" } } },
+  { "JAX", { { "jax two", "two devices" },
+             { "jax all", "one device, all cores" } } },
+  { "PyTorch", { { "torch all", "one process, all cores" },
+                 { "compiled all", "one process, all cores, compiled" } } },
+}
+
+local function lines_of_both(bench, network, rounds)
+  dist.line(bench, network[2] .. ", traced, 2 devices / eager", rounds, "two",
+    "eager")
+  dist.line(bench, "  traced, 2 devices / 1 device with all cores", rounds,
+    "two", "all", { goal = { at_most = 1.03 } })
+  for _, peer in ipairs(BOTH) do
+    dist.best_line(bench, ("  x faster than %s"):format(peer[1]), rounds,
+      "two", peer[2], { faster = true, goal = { at_least = 1 } })
+    for _, way in ipairs(peer[2]) do
+      local why = rounds.failed[way[1]]
+      if why then report.note("  %s, %s: %s", peer[1], way[2], why:sub(1, 200)) end
+    end
+  end
+end
+
+local function all_cores(bench)
+  local mine, whole = dist.ours(bench, 2), dist.ours_whole(bench)
+  local tf_two, tf_all = dist.tensorflow(bench, 2), dist.tensorflow(bench, 1, true)
+  local jax_two, jax_all = dist.jax(bench, 2), dist.jax(bench, 1, true)
+  local torch = dist.torch(bench, "all")
+  for _, network in ipairs(NETWORKS) do
+    local name = network[1]
+    lines_of_both(bench, network, dist.ask(bench, {
+      { "two", mine, "traced_step " .. name .. " 2" },
+      { "eager", mine, "step " .. name .. " 2" },
+      { "all", whole, "traced " .. name },
+      { "tf two", tf_two, "step " .. name }, { "tf all", tf_all, "step " .. name },
+      { "xla all", tf_all, "xla " .. name },
+      { "jax two", jax_two, "step " .. name },
+      { "jax all", jax_all, "step " .. name },
+      { "torch all", torch, "single " .. name },
+      { "compiled all", torch, "compiled " .. name },
+    }, bench.short and 3 or network.rounds or 5))
+  end
+  worker.stop(mine, whole, tf_two, tf_all, jax_two, jax_all, torch)
+end
+
 M.all = {
   { name = "traced", title = "training steps as traced functions",
     run = traced },
+  { name = "both", title = "traced training steps with all cores",
+    run = all_cores },
 }
 
 return M
