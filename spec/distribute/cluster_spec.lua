@@ -415,6 +415,16 @@ describe("SlurmClusterResolver", function()
         slurm.expand_counts(bad)
       end)
     end
+    -- Short texts that stand for more than fits into memory.
+    for _, bad in ipairs { "n[1-65536],m", "n[1-65536,1-65536]",
+      ("n[1-65536],"):rep(1000) .. "m" } do
+      fails("ValueError", "more than 65536 hosts", function()
+        slurm.expand_hosts(bad)
+      end)
+    end
+    fails("ValueError", "more than 65536 hosts", function()
+      slurm.expand_counts(("1(x65536),"):rep(1000) .. "1")
+    end)
   end)
 
   it("O11 O12 gives the tasks of a step to jobs by rank", function()

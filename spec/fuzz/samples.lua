@@ -12,7 +12,9 @@ local files = require "spec.support.files"
 local json = require "tfdist.core.json"
 local raw = require "tfdist.core.raw"
 local run_events = require "tfdist.host.commands.events"
+local slurm = require "tfdist.distribute.cluster.slurm"
 local tf = require "tfdist"
+local tf_config = require "tfdist.distribute.cluster.tf_config"
 
 local M = { list = {} }
 
@@ -120,6 +122,39 @@ add { name = "csv", content = "a,b,y\n1,u,0\n2,v,1\n",
       column_defaults = { 0.5, "string", "int32" }, label_name = "y",
       num_epochs = 1, shuffle = false }))
   end }
+
+-- Clusters -------------------------------------------------------------------
+
+-- What comes by the environment names that in its errors, and no file.
+local function cluster(name, content, read, kinds)
+  add { name = name, content = content, nameless = true, read = function(path)
+    read(tf.io.read_file(path))
+  end, kinds = kinds or { ValueError = true } }
+end
+
+cluster("TF_CONFIG", '{"cluster":{"chief":["a:1"],"worker":["10.0.0.2:2222",'
+  .. '"[::1]:65535"],"ps":{"0":"p0:1","3":"p3:1"}},"task":{"type":"worker",'
+  .. '"index":1},"rpc_layer":"grpc"}', tf_config.read)
+cluster("nodes of Slurm", "n[1-2],rack[01-03]m[5,7-9],x", slurm.expand_hosts)
+cluster("tasks of Slurm", "3(x2),2,1(x65000)", slurm.expand_counts)
+
+local resolvers = tf.distribute.cluster_resolver
+local LISTED = { ValueError = true, TypeError = true, RuntimeError = true }
+
+cluster("pods", '{"items":[{"metadata":{"name":"tf-0","labels":{"job-name":'
+  .. '"tensorflow"}},"status":{"phase":"Running","hostIP":"10.0.0.1"}}]}',
+  function(content)
+    resolvers.KubernetesClusterResolver { override_client = function()
+      return content
+    end }:cluster_spec()
+  end, LISTED)
+cluster("instances", '[{"name":"a","status":"RUNNING","zone":"x/zones/z",'
+  .. '"metadata":{"items":[{"key":"created-by","value":"x/'
+  .. 'instanceGroupManagers/g"}]},"networkInterfaces":[{"networkIP":"10.1.2.3"'
+  .. '}]}]', function(content)
+    resolvers.GCEClusterResolver { instance_group = "g",
+      override_client = function() return content end }:cluster_spec()
+  end, LISTED)
 
 -- Checkpoints ----------------------------------------------------------------
 

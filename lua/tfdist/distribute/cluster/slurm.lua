@@ -20,6 +20,17 @@ local function malformed(what, whole, problem)
     text.quote(whole)))
 end
 
+local function too_many(what, whole)
+  malformed(what, whole, ("more than %d hosts"):format(MOST_HOSTS))
+end
+
+-- A short text may stand for more than there is memory for.
+local function check_most(what, whole, list)
+  if #list > MOST_HOSTS then
+    too_many(what, whole)
+  end
+end
+
 -- "01-03" as { "01", "02", "03" }, zeros kept.
 local function expand_range(what, whole, range, out)
   local low, high = range:match("^(%d+)%-(%d+)$")
@@ -30,7 +41,7 @@ local function expand_range(what, whole, range, out)
     malformed(what, whole, ("%s is no range such as 1-3"):format(
       text.quote(range)))
   elseif tonumber(high) - tonumber(low) >= MOST_HOSTS then
-    malformed(what, whole, ("more than %d hosts"):format(MOST_HOSTS))
+    too_many(what, whole)
   end
   for i = tonumber(low), tonumber(high) do
     out[#out + 1] = ("%0" .. #low .. "d"):format(i)
@@ -51,12 +62,13 @@ local function expand_item(what, whole, item)
       end
       for range in (inside .. ","):gmatch "([^,]*)," do
         expand_range(what, whole, range, parts)
+        check_most(what, whole, parts)
       end
       plain = "[" .. inside .. "]"
     end
     at = at + #plain
     if #out * #parts > MOST_HOSTS then
-      malformed(what, whole, ("more than %d hosts"):format(MOST_HOSTS))
+      too_many(what, whole)
     end
     local longer = {}
     for _, head in ipairs(out) do
@@ -87,11 +99,9 @@ function M.expand_hosts(whole, what)
         malformed(what, whole, "an empty name")
       end
       lists.append(hosts, expand_item(what, whole, whole:sub(start, at - 1)))
+      check_most(what, whole, hosts)
       start = at + 1
     end
-  end
-  if #hosts > MOST_HOSTS then
-    malformed(what, whole, ("more than %d hosts"):format(MOST_HOSTS))
   end
   return hosts
 end
@@ -114,6 +124,7 @@ function M.expand_counts(whole, what)
     for _ = 1, times do
       counts[#counts + 1] = tonumber(n)
     end
+    check_most(what, whole, counts)
   end
   return counts
 end
