@@ -153,6 +153,9 @@ local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
 -- thread makes when the sanitizer has left it.
 local TSAN_GPU = TSAN .. " UCX_MEM_EVENTS=n"
 
+-- Of the table of cases one in three, drawn; all with --long, which sets it to 1.
+local SOME = " TFDIST_CASES_SHARE=${TFD_LONG:-3}"
+
 local suites = {
   { "lint", { command = "make -s lint", kind = "command" } },
   { "c", { command = "make -s test-c", kind = "cmocka" } },
@@ -177,8 +180,8 @@ local suites = {
   { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
                 kind = "cmocka" } },
   { "asan", lua_suite("build/asan/tfdist", ASAN, CORE .. ALSO) },
-  { "asan-luajit", lua_suite("build/asan/tfdist-luajit", ASAN .. " " .. TWO,
-                             CORE .. ALSO) },
+  { "asan-luajit", lua_suite("build/asan/tfdist-luajit",
+                             ASAN .. " " .. TWO .. SOME, CORE .. ALSO) },
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
                            .. " TFDIST_QUEUE=queued", "spec/distribute") },
   { "asan-slow", slow("build/asan/tfdist", ASAN, "build/asan", 16) },
@@ -187,7 +190,7 @@ local suites = {
   { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",
                 kind = "cmocka" } },
-  { "tsan", lua_suite("build/tsan/tfdist", TSAN .. " " .. TWO, CORE) },
+  { "tsan", lua_suite("build/tsan/tfdist", TSAN .. " " .. TWO .. SOME, CORE) },
   { "tsan-slow", slow("build/tsan/tfdist", TSAN, "build/tsan", 16) },
   { "tsan-gpu", gpu("build/tsan/tfdist", TSAN_GPU, "build/tsan") },
 }
