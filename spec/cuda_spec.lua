@@ -121,6 +121,24 @@ describe("GPU devices on stand-ins #once", function()
     end
   end)
 
+  it("wait for each other however much is under way", function()
+    local r = on_standin [[
+      local tf = require "tfdist"
+      local a = tf.device("/gpu:0", function() return tf.zeros { 4 } end)
+      local copies, wrong = {}, 0
+      for i = 1, 100 do
+        tf.device("/gpu:0", function() for _ = 1, 20 do a = a + 1 end end)
+        copies[i] = tf.device("/gpu:1", function() return a * 1 end)
+      end
+      for i = 100, 1, -1 do
+        if copies[i]:totable()[1] ~= 20 * i then wrong = wrong + 1 end
+      end
+      print(wrong)
+    ]]
+    assert.equal("", r.err)
+    assert.equal("0\n", r.out)
+  end)
+
   it("round what products take to TF32 where they may", function()
     local r = on_standin [[
       local tf = require "tfdist"

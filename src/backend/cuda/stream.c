@@ -144,7 +144,8 @@ static void look(cuda_stream *s) {
   }
 }
 
-/* A mark behind all that was taken, unless there is one. */
+/* A mark behind all that was taken, unless there is one. Where there is no room
+** the last one moves on: streams that wait for it wait for where it was. */
 static void set_mark(cuda_stream *s) {
   int last = (s->marks_first + s->marks_n + MARKS - 1) % MARKS;
   mark *m = NULL;
@@ -152,8 +153,12 @@ static void set_mark(cuda_stream *s) {
 
   if (s->passed == taken(s) || s->recording != NULL) return;
   if (s->marks_n > 0 && s->marks[last].seq == taken(s)) return;
-  if (s->marks_n == MARKS) return; /* the next look will make room */
-  m = &s->marks[(last + 1) % MARKS];
+  if (s->marks_n == MARKS) {
+    s->marks_n--;
+  } else {
+    last = (last + 1) % MARKS;
+  }
+  m = &s->marks[last];
   result = tfd__cu.cuEventRecord(m->event, s->stream);
   if (result != CUDA_SUCCESS) {
     lose(s, result);
