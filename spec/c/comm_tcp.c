@@ -3,9 +3,12 @@
 ** or is a stranger. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "comm/tcp/tcp.h"
@@ -122,7 +125,8 @@ static int found_in_the_end(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
   world w = {0};
 
-  CHECK(tfd__failpoints_set("net.connect=econnrefused@2;net.accept=eio@1;"
+  CHECK(tfd__failpoints_set("net.connect=econnrefused@2;net.name=eio@3;"
+                            "net.accept=eio@1;"
                             "meet.begin=sleep:30@rank1") == TFD_OK);
   CHECK(open_world(&n, local, &w) == TFD_OK);
   CHECK(sum_ones(&w, 10, 60) == TFD_OK);
@@ -230,10 +234,27 @@ static int alone(int process, int processes, int local) {
   return 0;
 }
 
+/* A name may come late, so that it is waited for, too. */
+static int without_name(int process, int processes, int local) {
+  static const char *const far[2] = {"nowhere.invalid:2222", "127.0.0.1:0"};
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  n.addresses = far;
+  n.insecure = true;
+  n.start_timeout = 0.5;
+  CHECK(open_world(&n, local, &w) == TFD_DEADLINE_EXCEEDED);
+  CHECK(strstr(tfd_error_message(), "process 0 (nowhere.invalid:2222): ") !=
+        NULL);
+  CHECK(strstr(tfd_error_message(), "not heard of") == NULL);
+  return 0;
+}
+
 static void who_is_missing_is_named(void **state) {
   (void)state;
   make_addresses();
   assert_int_equal(0, status_of(start(alone, 1, 2, 1)));
+  assert_int_equal(0, status_of(start(without_name, 1, 2, 1)));
 }
 
 /* What a stranger says on connection i: nothing, a part of something, nonsense,
@@ -335,6 +356,49 @@ static int many_sums(int process, int processes, int local) {
 static void strangers_find_the_door_shut(void **state) {
   (void)state;
   run_among_strangers(many_sums);
+}
+
+/* Without room for another connection it waits for it, and turns no circles. */
+static int without_room(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  struct rlimit files = {256, 256}; /* poll takes no more than that */
+  clock_t begin;
+  int last = -1;
+  int s = -1;
+
+  CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
+  while ((s = open("/dev/null", O_RDONLY)) >= 0) last = s;
+  (void)close(last); /* it listens on this one */
+  n.start_timeout = 2;
+  begin = clock();
+  CHECK(open_world(&n, local, &w) == TFD_DEADLINE_EXCEEDED);
+  CHECK((double)(clock() - begin) / CLOCKS_PER_SEC < 1);
+  return 0;
+}
+
+static int knocks(int process, int processes, int local) {
+  (void)process;
+  (void)processes;
+  (void)local;
+  while (access(enough, F_OK) != 0) {
+    CHECK(knock() >= 0);
+    (void)poll(NULL, 0, 50);
+  }
+  return 0;
+}
+
+static void who_finds_no_room_is_waited_for(void **state) {
+  pid_t stranger;
+
+  (void)state;
+  make_addresses();
+  (void)snprintf(enough, sizeof enough, "/tmp/comm-enough-%d", (int)getpid());
+  stranger = start(knocks, 1, 2, 1);
+  assert_int_equal(0, status_of(start(without_room, 0, 2, 1)));
+  (void)fclose(fopen(enough, "w"));
+  assert_int_equal(0, status_of(stranger));
+  (void)unlink(enough);
 }
 
 /* A task that begins anew is told that the others have met without it; so it is
@@ -482,6 +546,7 @@ int main(void) {
       cmocka_unit_test(other_machines_need_a_secret),
       cmocka_unit_test(who_is_missing_is_named),
       cmocka_unit_test(strangers_disturb_nobody),
+      cmocka_unit_test(who_finds_no_room_is_waited_for),
       cmocka_unit_test(strangers_find_the_door_shut),
       cmocka_unit_test(who_comes_back_alone_is_told),
   };

@@ -42,21 +42,19 @@ static int split(const char *address, char host[HOST_BYTES],
   return TFD_OK;
 }
 
-static int look_up(const char *address, bool passive,
-                   struct addrinfo **list_p) {
+/* *error_p is getaddrinfo's. Errors: ValueError for what is no address. */
+static int look_up(const char *address, bool passive, struct addrinfo **list_p,
+                   int *error_p) {
   struct addrinfo hints = {.ai_family = AF_UNSPEC,
                            .ai_socktype = SOCK_STREAM,
                            .ai_flags =
                                AI_NUMERICSERV | (passive ? AI_PASSIVE : 0)};
   char host[HOST_BYTES];
   char port[PORT_BYTES];
-  int rc;
 
   TFD_TRY(split(address, host, port));
-  rc = getaddrinfo(host, port, &hints, list_p);
-  if (rc == 0) return TFD_OK;
-  return tfd__fail(TFD_NOT_FOUND, "group: the host of %s is not known: %s",
-                   address, gai_strerror(rc));
+  *error_p = getaddrinfo(host, port, &hints, list_p);
+  return TFD_OK;
 }
 
 void tfd__tune(int socket) {
@@ -147,7 +145,11 @@ int tfd__listen(const char *address, int *socket_p) {
   int found = -1;
   int error = 0;
 
-  TFD_TRY(look_up(address, true, &list));
+  TFD_TRY(look_up(address, true, &list, &error));
+  if (error != 0) {
+    return tfd__fail(TFD_NOT_FOUND, "group: the host of %s is not known: %s",
+                     address, gai_strerror(error));
+  }
   for (;;) {
     found = try_listen(list);
     error = errno;
@@ -166,24 +168,46 @@ int tfd__listen(const char *address, int *socket_p) {
   return found >= 0 ? TFD_OK : cannot_listen(address, error);
 }
 
-int tfd__connect(const char *address, int *socket_p, int *error_p) {
+static const struct addrinfo *at_turn(const struct addrinfo *list, int turn) {
+  const struct addrinfo *a = NULL;
+  int n = 0;
+
+  for (a = list; a != NULL; a = a->ai_next) n++;
+  for (a = list, turn %= n; turn > 0; turn--) a = a->ai_next;
+  return a;
+}
+
+static int begin_connect(const struct addrinfo *a, int *error_p) {
+  int s = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+  if (s >= 0 &&
+      (connect(s, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS)) {
+    return s;
+  }
+  *error_p = errno;
+  if (s >= 0) (void)close(s);
+  return -1;
+}
+
+int tfd__connect(const char *address, int turn, int *socket_p, int *error_p) {
   struct addrinfo *list = NULL;
-  int s = -1;
 
   *error_p = TFD_FAIL(NET_CONNECT);
   *socket_p = -1;
   if (*error_p != 0) return TFD_OK;
-  TFD_TRY(look_up(address, false, &list));
-  s = socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (s < 0 || (connect(s, list->ai_addr, list->ai_addrlen) != 0 &&
-                errno != EINPROGRESS)) {
-    *error_p = errno;
-    if (s >= 0) (void)close(s);
-    s = -1;
+  if (TFD_FAIL(NET_NAME) != 0) {
+    *error_p = EAI_AGAIN;
+    return TFD_OK;
   }
+  TFD_TRY(look_up(address, false, &list, error_p));
+  if (*error_p != 0) return TFD_OK;
+  *socket_p = begin_connect(at_turn(list, turn), error_p);
   freeaddrinfo(list);
-  *socket_p = s;
   return TFD_OK;
+}
+
+const char *tfd__connect_error(int error) {
+  return error < 0 ? gai_strerror(error) : strerror(error);
 }
 
 bool tfd__is_loopback(const char *address) {

@@ -18,6 +18,7 @@ enum {
 #define FIRST_RETRY_NS 50000000     /* grows by 1.6 each time, */
 #define LONGEST_RETRY_NS 2000000000 /* up to here */
 #define SAY_NS 10000000000
+#define DEAF_NS 100000000
 
 typedef enum stage {
   STAGE_IDLE = 0, /* connects again at `retry` */
@@ -32,7 +33,8 @@ typedef struct line {
   int channel;
   int64_t retry;
   int64_t pause;
-  int error;    /* of the last try; 0 = none yet */
+  int error;    /* of the last try (tfd__connect_error); 0 = none yet */
+  int turn;     /* tries so far: a host may have several addresses */
   int64_t late; /* since when the job is under way without this; 0 = not */
   tfd__talk talk;
 } line;
@@ -45,7 +47,8 @@ typedef struct meeting {
   line *out; /* to those below, channel by channel */
   int out_n;
   line in[STRANGERS];
-  int left; /* connections still to come */
+  int left;     /* connections still to come */
+  int64_t deaf; /* nobody is let in until then */
 } meeting;
 
 static void close_talk(line *l, stage next) {
@@ -79,7 +82,8 @@ static int begin_out(meeting *m, line *l) {
   int socket = -1;
   int error = 0;
 
-  TFD_TRY(tfd__connect(m->network->addresses[l->process], &socket, &error));
+  TFD_TRY(tfd__connect(m->network->addresses[l->process], l->turn++, &socket,
+                       &error));
   l->talk.socket = socket;
   if (socket < 0) {
     try_later(l, error);
@@ -206,7 +210,14 @@ static int let_in(meeting *m) {
     line *l = NULL;
     int s = accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-    if (s < 0) return TFD_OK;
+    if (s < 0) {
+      /* Who waits there would wake the loop again and again. */
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+          errno == ENOBUFS) {
+        m->deaf = tfd__now_ns() + DEAF_NS;
+      }
+      return TFD_OK;
+    }
     if (TFD_FAIL(NET_ACCEPT) != 0) {
       (void)close(s);
       continue;
@@ -249,7 +260,8 @@ static int one_round(meeting *m, struct pollfd *polled) {
   for (i = 0; i < n; i++) {
     watch(i < m->out_n ? &m->out[i] : &m->in[i - m->out_n], &polled[i]);
   }
-  polled[n] = (struct pollfd){.fd = m->listener, .events = POLLIN};
+  polled[n] = (struct pollfd){.fd = tfd__now_ns() < m->deaf ? -1 : m->listener,
+                              .events = POLLIN};
   (void)poll(polled, (nfds_t)n + 1, ROUND_MS);
   for (i = 0; i < n; i++) {
     bool connects = i < m->out_n;
@@ -272,7 +284,7 @@ static void name_missing(const meeting *m, char *text, size_t bytes) {
 
     if (p == m->network->process || (s[0] >= 0 && s[1] >= 0)) continue;
     if (p < m->network->process && m->out[p * TFD_CHANNELS].error != 0) {
-      why = strerror(m->out[p * TFD_CHANNELS].error);
+      why = tfd__connect_error(m->out[p * TFD_CHANNELS].error);
     }
     used += (size_t)snprintf(text + used, bytes - used, "%sprocess %d (%s): %s",
                              used > 0 ? "; " : "", p, m->network->addresses[p],

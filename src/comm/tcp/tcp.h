@@ -44,9 +44,12 @@ int tfd__listen(const char *address, int *socket_p);
 void tfd__port_owner(unsigned port, char *text, size_t bytes);
 /* The same on a port that the kernel chooses, whose number comes with it. */
 int tfd__listen_any(const char *host, int *socket_p, int *port_p);
-/* Begin to connect; *error_p is the system's errno when it failed at once,
-** which may be for now. Errors: ValueError; NotFound for an unknown host. */
-int tfd__connect(const char *address, int *socket_p, int *error_p);
+/* Begin to connect to one of the host's addresses, the next one in each turn;
+** *error_p says why it failed at once, which may be for now: the system's
+** errno, or one of getaddrinfo's, which are negative. Errors: ValueError. */
+int tfd__connect(const char *address, int turn, int *socket_p, int *error_p);
+/* What such an error says. */
+const char *tfd__connect_error(int error);
 bool tfd__is_loopback(const char *address);
 /* Options that every connection has: no delay, dead hosts are noticed when
 ** nothing is on the way. */
