@@ -443,6 +443,66 @@ describe("reduce_retracing", function()
   end)
 end)
 
+-- Fields of all tables that x holds.
+local function fields_of(x, seen)
+  local n = 0
+  seen[x] = true
+  for key, value in next, x do
+    n = n + 1
+    for _, inner in ipairs { key, value } do
+      if type(inner) == "table" and not seen[inner] then
+        n = n + fields_of(inner, seen)
+      end
+    end
+  end
+  return n
+end
+
+describe("what a traced function keeps", function()
+  local quiet
+  before_each(function()
+    quiet = io.stderr
+    io.stderr = { write = function() end } -- luacheck: ignore 122
+  end)
+  after_each(function()
+    io.stderr = quiet -- luacheck: ignore 122
+  end)
+
+  -- Fields after few and after many calls.
+  local function bounded(f, argument)
+    for i = 1, 1200 do f(argument(i)) end
+    local n = fields_of(f, {})
+    for i = 1201, 4000 do f(argument(i)) end
+    assert.is_true(fields_of(f, {}) <= n + 1200)
+  end
+
+  it("does not grow with the sizes that one graph is called with", function()
+    local function sum(x) return tf.reduce_sum(x) end
+    local function ones(i) return tf.ones { i } end
+    bounded(tf.function_(sum, { input_signature = {
+      tf.TensorSpec({ -1 }, "float32") } }), ones)
+    bounded(tf.function_(sum, { reduce_retracing = true }), ones)
+  end)
+
+  it("does not grow with the numbers that it is called with", function()
+    local x = tf.constant(1.0)
+    bounded(tf.function_(function(_, t) return t end,
+      { reduce_retracing = true }), function(i) return i, x end)
+  end)
+
+  it("holds no strategy", function()
+    local f = tf.function_(function(x) return x + 1 end)
+    local weak = setmetatable({}, { __mode = "v" })
+    for i = 1, 3 do
+      local strategy = tf.distribute.MirroredStrategy({ "CPU:0" })
+      weak[i] = strategy
+      assert.are.equal(3, strategy:run(f, { tf.constant(2.0) }):item())
+    end
+    for _ = 1, 3 do collectgarbage() end
+    assert.is_nil(next(weak))
+  end)
+end)
+
 describe("a concrete function", function()
   local f = tf.function_(function(x, flag)
     return flag and x + 1 or x - 1

@@ -27,6 +27,8 @@ local graph_key = raw.graph_key
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local ENTRIES = 64 -- of one function
+local SHORT = 1024 -- keys of plain calls; an entry for all sizes has many
+local WEAK_KEYS, WEAK_VALUES = { __mode = "k" }, { __mode = "v" }
 local WINDOW, MANY = 10, 5 -- more traces than MANY in the last WINDOW calls
 
 local Function = { __name = "Function" }
@@ -81,11 +83,19 @@ end
 
 -- Entries ----------------------------------------------------------------------
 
+local function forget_short(self)
+  self.fast, self.fast_n = {}, 0
+end
+
 -- The entry becomes the latest; the one not used for longest goes.
 local function keep(self, key, entry)
+  local before = self.entries[key]
   self.clock = self.clock + 1
   entry.used, entry.key = self.clock, key
   self.entries[key] = entry
+  if before ~= nil then
+    return forget_short(self)
+  end
   self.entries_n = self.entries_n + 1
   if self.entries_n <= ENTRIES then
     return
@@ -97,8 +107,16 @@ local function keep(self, key, entry)
     end
   end
   self.entries[oldest.key] = nil
-  self.fast = {}
   self.entries_n = self.entries_n - 1
+  forget_short(self)
+end
+
+-- Plain calls with this key find the entry at once.
+local function keep_short(self, key, entry)
+  if self.fast_n == SHORT then
+    forget_short(self)
+  end
+  self.fast[key], self.fast_n = entry, self.fast_n + 1
 end
 
 -- Names of what failed stay out of error positions: the trace is the script's.
@@ -131,33 +149,18 @@ local function trace_open(self, arguments, tensors, dims)
   return c
 end
 
--- Sizes that differ between calls become unknown.
-local function relax(self, key, tensors)
-  local known = self.relaxed[key]
-  local changed = known == nil
-  if known == nil then
-    known = {}
-    self.relaxed[key] = known
-    for i = 1, tensors.n do
-      known[i] = raw.tensor_dims(tensors[i])
-    end
-    return known, true
-  end
-  local out = {}
+-- Sizes that differ from those `known` become unknown; and whether any did.
+local function relax(known, tensors)
+  local out, changed = {}, known == nil
   for i = 1, tensors.n do
-    out[i] = {}
-    for axis = 1, #known[i] do
+    out[i] = raw.tensor_dims(tensors[i])
+    for axis = 1, known and #out[i] or 0 do
       local size = known[i][axis]
-      if size ~= -1 and size ~= raw.tensor_dim(tensors[i], axis - 1) then
-        size, changed = -1, true
-      end
-      out[i][axis] = size
+      changed = changed or size ~= -1 and size ~= out[i][axis]
+      out[i][axis] = size == out[i][axis] and size or -1
     end
   end
-  if changed then
-    self.relaxed[key] = out
-  end
-  return changed and out or known, changed
+  return out, changed
 end
 
 -- The key without sizes.
@@ -179,21 +182,16 @@ local function entry_of(self, ...)
     count_call(self, parts, false)
     return entry, tensors
   end
-  local dims
+  local dims, relaxed
   if self.specs ~= nil then
     dims = self.open_dims
     key = self.by_size and key or open_key(parts)
   elseif self.reduce_retracing and not self.by_size then
     key = open_key(parts)
-    local changed
-    dims, changed = relax(self, key, tensors)
-    if changed and self.entries[key] ~= nil then
-      self.entries[key] = nil
-      self.fast = {}
-      self.entries_n = self.entries_n - 1
-    end
+    entry = self.entries[key]
+    dims, relaxed = relax(entry and entry.known, tensors)
   end
-  entry = self.entries[key]
+  entry = not relaxed and self.entries[key] or nil
   if entry == nil then
     entry = trace_open(self, pack(...), tensors, dims)
     if self.by_size then
@@ -202,6 +200,7 @@ local function entry_of(self, ...)
     entry.call = function(inputs)
       return concrete.run(entry, inputs)
     end
+    entry.known = dims
     count_call(self, parts, true)
     keep(self, key, entry)
   else
@@ -273,7 +272,7 @@ local function call(self, ...)
   end
   local entry, tensors = entry_of(self, ...)
   if key ~= nil and entry.plain then
-    self.fast[key] = entry
+    keep_short(self, key, entry)
   end
   if entry.has_custom_gradient and raw.tape_active() > 0 then
     return self.python_function(...)
@@ -437,9 +436,10 @@ local make
 make = function(fn, input_signature, reduce_retracing)
   local self = setmetatable({
     python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
-    clock = 0, fast = {}, calls = { n = 0 }, traces = 0, relaxed = {},
+    clock = 0, fast = {}, fast_n = 0, calls = { n = 0 }, traces = 0,
     reduce_retracing = reduce_retracing == true, created = false,
-    warned = false, by_size = false, over = {},
+    warned = false, by_size = false,
+    over = setmetatable({}, WEAK_KEYS),
   }, Function)
   if input_signature ~= nil then
     local list, n = options.list("function_", "input_signature",
@@ -455,8 +455,9 @@ make = function(fn, input_signature, reduce_retracing)
     return fn(unpack(given, 1, given.n))
   end
   function self.lift(strategy)
+    local held = setmetatable({ strategy }, WEAK_VALUES) -- by who calls it
     local over = make(function(kwargs, ...)
-      return strategy:run(each_replica, pack(...), kwargs)
+      return held[1]:run(each_replica, pack(...), kwargs)
     end, nil, reduce_retracing)
     over.name = self.name
     return over
