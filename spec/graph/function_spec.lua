@@ -1,5 +1,6 @@
 --- tf.function_: what is traced when, and what a call does.
 local tf = require "tfdist"
+local errors = require "tfdist.base.errors"
 local expect = require "spec.support.expect"
 local grads = require "spec.support.traces".gradient
 local raw = require "tfdist.core.raw"
@@ -422,6 +423,37 @@ describe("input_signature", function()
     end, { input_signature = { tf.TensorSpec({ -1, 2 }, "float32") } })
     assert.are.same({ 4, 6 }, values(f(tf.constant { { 1, 2 }, { 3, 4 } })))
     assert.are.same({ 1, 2 }, values(f(tf.constant { { 1, 2 } })))
+  end)
+
+  it("is given up only for what asks for sizes", function()
+    local calls, wrong = 0, nil
+    local f = tf.function_(function(x)
+      calls = calls + 1
+      if wrong ~= nil then
+        local raised = wrong
+        wrong = nil
+        raised()
+      end
+      return x + 1
+    end, { input_signature = { tf.TensorSpec({ -1 }, "float32") } })
+    for kind, raise in pairs {
+      Cancelled = function()
+        raw.interrupt(true)
+        raw.check_interrupt()
+      end,
+      ResourceExhausted = function()
+        errors.raise("ResourceExhausted", "no memory")
+      end,
+      RuntimeError = function() error("spec.lua:1: a mistake", 0) end,
+    } do
+      calls, wrong = 0, raise
+      local e = expect.caught(f, tf.ones { 2 })
+      assert.are.equal(kind, errors.kind(errors.wrap(e)), tostring(e))
+      assert.are.equal(1, calls)
+    end
+    f(tf.ones { 2 })
+    f(tf.ones { 3 })
+    assert.are.equal(1, f:experimental_get_tracing_count())
   end)
 
   it("must be specs", function()
