@@ -45,8 +45,16 @@ describe("costs of sums between workers", function()
     -- A worker on each host is all over TCP.
     got = process.run(process.build .. "/tfdist config costs 8 8")
     assert.is_nil(got.out:find("hierarchical\n", 1, true), got.out)
-    assert.equal(2, process.run(process.build .. "/tfdist config costs 8 9").code)
-    assert.equal(2, process.run(process.build .. "/tfdist config costs 8 0").code)
+    for given, why in pairs {
+      ["8 9"] = 'HOSTS must be a whole number from 1 to 8, got "9"',
+      ["8 0"] = 'HOSTS must be a whole number from 1 to 8, got "0"',
+      ["2.5"] = 'WORKERS must be a whole number from 2 to 65536, got "2.5"',
+      ["many 2"] = 'WORKERS must be a whole number from 2 to 65536, got "many"',
+    } do
+      got = process.run(process.build .. "/tfdist config costs " .. given)
+      assert.equal(2, got.code)
+      assert.equal("tfdist config: " .. why .. "\n", got.err)
+    end
     fails("ValueError", "9 hosts for 8 processes", raw.hosts_cost, 8, 9, 4)
   end)
 

@@ -4,6 +4,7 @@ local cluster = require "tfdist.distribute.cluster"
 local errors = require "tfdist.base.errors"
 local costs = require "tfdist.distribute.costs"
 local roles = require "tfdist.distribute.cluster.roles"
+local text = require "tfdist.base.text"
 
 local USAGE = [=[
 usage: tfdist config check              the cluster of TF_CONFIG or Slurm
@@ -55,32 +56,46 @@ local function show_costs(workers, hosts)
   return 0
 end
 
--- A whole number within bounds, or nil.
-local function whole(text, least, most)
-  local n = tonumber(text)
-  return n and n >= least and n <= most and n % 1 == 0 and n or nil
+local function fail(message)
+  io.stderr:write("tfdist config: ", message, "\n")
+  return errors.EXIT_USAGE
+end
+
+-- A whole number within bounds, or nil and what was expected.
+local function whole(given, what, least, most)
+  local n = tonumber(given)
+  if n and n >= least and n <= most and n % 1 == 0 then
+    return n
+  end
+  return nil, ("%s must be a whole number from %d to %d, got %s"):format(what,
+    least, most, text.quote(given))
+end
+
+-- `costs` with what stands behind it.
+local function costs_of(given, on)
+  local workers, why = whole(given or "2", "WORKERS", 2, 65536)
+  local hosts
+  if workers and on then
+    hosts, why = whole(on, "HOSTS", 1, workers)
+  end
+  return why and fail(why) or show_costs(workers, hosts)
 end
 
 --- 0 when the cluster can be used, 2 when it cannot.
 return function(what, ...)
-  local given, on = ...
-  local workers = whole(given or 2, 2, 65536)
-  local hosts = workers and on and whole(on, 1, workers)
-  if what == "costs" and select("#", ...) <= 2 and workers
-    and (hosts or not on) then
-    return show_costs(workers, hosts)
+  if what == "costs" and select("#", ...) <= 2 then
+    return costs_of(...)
   end
   if what ~= "check" or select("#", ...) > 0 then
     io.stderr:write(USAGE, "\n")
-    return 2
+    return errors.EXIT_USAGE
   end
   local done, resolver, source = pcall(cluster.find)
   if not done then
     if not errors.is_error(resolver) then
       error(resolver, 0)
     end
-    io.stderr:write("tfdist config: ", tostring(resolver), "\n")
-    return errors.EXIT_USAGE
+    return fail(tostring(resolver))
   elseif resolver == nil then
     print "cluster  none: no TF_CONFIG, no mpirun, no Slurm step"
   else
