@@ -1,5 +1,6 @@
 --- The flight recorder: what workers did together outlives them, and
 --- `tfdist flight` says where they part. #once
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
@@ -113,6 +114,25 @@ describe("flight records #once", function()
       end)
     end)
 
+    it("of each start of a run are held against each other (" .. host.name
+      .. ")", function()
+      folder_of(function(folder)
+        local script = process.file(program_of [[
+          SUM(3)
+          if w == 1 and os.getenv "TFDIST_RESTART" == "0" then error "once" end
+          for _ = 1, 3 do SUM(4) end]], ".lua")
+        local r = process.run(("%s run -n 2 --max-restarts=1 --log-dir=%s %s")
+          :format(host.path, folder, script))
+        os.remove(script)
+        assert.equal(0, r.code, r.err)
+        r = flight(host, folder)
+        has(r.out, "^the first start:\nprocess 0 .*\nprocess 1 .*\nrestart 1:\n"
+          .. "process 0 .*\nprocess 1 .*\nthey did the same, ")
+        local _, n = r.out:gsub("process %d of 2 ", "")
+        assert.equal(4, n)
+      end)
+    end)
+
     it("that are none are refused (" .. host.name .. ")", function()
       local path = process.file("nothing of the kind\n")
       local r = flight(host, path)
@@ -152,6 +172,36 @@ describe("flight records #once", function()
           local r = flight(host, folder)
           assert.is_truthy(r.code == 0 or r.code == 1, ("seed %d: %d %s"):format(
             seed, r.code, r.err))
+        end
+      end)
+    end)
+  end
+
+  -- Bytes of the file: a head of 2152, records of 96.
+  for what, patch in pairs {
+    ["a number of processes"] = { at = 12, value = 2 ^ 32 - 1, size = 4,
+      says = "no record of process 2 to 4294967294\nthey did the same" },
+    ["what was recorded last"] = { at = 24, value = 200, size = 8,
+      says = "they did the same, collectives 1 to %d\n$" },
+    ["a collective's number"] = { at = 2152 + 2 * 96 + 16, value = 2 ^ 52,
+      size = 8, says = "they part at collective 3:\n  process 0 has not" },
+    ["a collective's time"] = { at = 2152 + 2 * 96, value = 2 ^ 53, size = 8,
+      says = "they part at collective 3:\n  process 0 has not" },
+  } do
+    it("whose damage is " .. what .. " are read in no time", function()
+      folder_of(function(folder)
+        workers.run { program = program_of "SUM(3) SUM(3)", n = 2,
+          environment = "TFDIST_FLIGHT=" .. folder }
+        local path = folder .. "/process-0.flight"
+        local bytes = files.read(path)
+        files.write(path, bytes:sub(1, patch.at) .. files.little(patch.value,
+          patch.size) .. bytes:sub(patch.at + patch.size + 1))
+        for _, host in ipairs(process.hosts) do
+          local r = flight(host, folder)
+          has(r.out, patch.says)
+          assert.is_true(#r.out < 4000)
+          has(process.run(host.path .. " status " .. folder).out,
+            "process 1 of 2 [^\n]*\n  [%a; ]*ended collective %d, all_reduce ")
         end
       end)
     end)

@@ -31,15 +31,22 @@ local function show(flight)
   end
 end
 
--- The numbers of a group that all records reach back to: from, to.
-local function range(flights, id)
-  local from, to = 1, 0
+-- The numbers of a group that any record has and all reach back to.
+local function numbers_of(flights, id)
+  local from, seen, list = 1, {}, {}
   for _, flight in ipairs(flights) do
-    local group = flight.groups[id]
-    from = math.max(from, group and group.first or 1)
-    to = math.max(to, group and group.last or 0)
+    from = math.max(from, flight.groups[id] and flight.groups[id].first or 1)
   end
-  return from, to
+  for _, flight in ipairs(flights) do
+    for _, number in ipairs(records.numbers_of(flight.groups[id] or {})) do
+      if number >= from and not seen[number] then
+        seen[number] = true
+        list[#list + 1] = number
+      end
+    end
+  end
+  table.sort(list)
+  return list
 end
 
 -- Where collective `number` is not the same for all: lines of words, else nil.
@@ -79,8 +86,8 @@ end
 
 -- Say where a group's processes part; were they together?
 local function compare(flights, id, name)
-  local from, to = range(flights, id)
-  for number = from, to do
+  local numbers = numbers_of(flights, id)
+  for _, number in ipairs(numbers) do
     local lines, apart = differences(flights, id, number)
     if lines ~= nil then
       print(("%s at collective %d%s:"):format(apart and "they part"
@@ -89,23 +96,64 @@ local function compare(flights, id, name)
       return false
     end
   end
-  print(("they did the same%s, collectives %d to %d"):format(name, from, to))
+  if #numbers == 0 then
+    print(("no collective is in all of the records%s"):format(name))
+    return false
+  end
+  print(("they did the same%s, collectives %d to %d"):format(name, numbers[1],
+    numbers[#numbers]))
   return true
 end
 
+-- "2, 4 to 7": the processes without a record; how many there are may be
+-- damaged.
 local function missing(flights)
-  local there, list = {}, {}
-  for _, flight in ipairs(flights) do
-    there[flight.process] = true
-  end
-  for p = 0, flights[1].processes - 1 do
-    if not there[p] then
-      list[#list + 1] = p
+  local list, next_one = {}, 0
+  local function absent(from, to)
+    if from <= to then
+      list[#list + 1] = from == to and from or from .. " to " .. to
     end
   end
+  for _, flight in ipairs(flights) do
+    absent(next_one, flight.process - 1)
+    next_one = flight.process + 1
+  end
+  absent(next_one, flights[1].processes - 1)
   if #list > 0 then
     print("no record of process " .. table.concat(list, ", "))
   end
+end
+
+-- One start of a run; were all together?
+local function tell(flights)
+  local ids, together = group_ids(flights), true
+  for _, flight in ipairs(flights) do
+    show(flight)
+  end
+  missing(flights)
+  for _, id in ipairs(ids) do
+    together = compare(flights, id, #ids > 1 and " of group " .. id or "")
+      and together
+  end
+  return together
+end
+
+-- The records of each start of a run, in the order of starts.
+local function starts_of(flights)
+  local lists, by_start = {}, {}
+  for _, flight in ipairs(flights) do
+    local list = by_start[flight.start]
+    if list == nil then
+      list = {}
+      by_start[flight.start] = list
+      lists[#lists + 1] = list
+    end
+    list[#list + 1] = flight
+  end
+  table.sort(lists, function(a, b)
+    return a[1].start < b[1].start
+  end)
+  return lists
 end
 
 --- 0 when all did the same and ended it, 1 when not, 2 for other files.
@@ -124,14 +172,13 @@ return function(...)
       "\n")
     return errors.EXIT_USAGE
   end
-  local ids, together = group_ids(flights), true
-  for _, flight in ipairs(flights) do
-    show(flight)
-  end
-  missing(flights)
-  for _, id in ipairs(ids) do
-    together = compare(flights, id, #ids > 1 and " of group " .. id or "")
-      and together
+  local starts, together = starts_of(flights), true
+  for _, list in ipairs(starts) do
+    if #starts > 1 then
+      print(list[1].start == 0 and "the first start:"
+        or ("restart %d:"):format(list[1].start))
+    end
+    together = tell(list) and together
   end
   return together and 0 or 1
 end

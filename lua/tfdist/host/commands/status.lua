@@ -16,7 +16,7 @@ what TFDIST_FLIGHT names. Status 1 when none of its workers runs here.]]
 local function last_start(folder)
   local list, restart = {}, 0
   for _, path in ipairs(records.files_of { folder }) do
-    local n = tonumber(path:match "%.restart%-(%d+)%.flight$") or 0
+    local n = records.start_of(path)
     if n > restart then
       list, restart = {}, n
     end
@@ -55,9 +55,9 @@ end
 local function step_seconds(flight)
   local last, _, id = records.last_of(flight)
   local group, times, gaps = last and flight.groups[id], {}, {}
-  for number = last and group.first or 1, last and group.last or 0 do
+  for _, number in ipairs(group and records.numbers_of(group) or {}) do
     local record = group[number]
-    if record and record.words == last.words and record.place == last.place then
+    if record.words == last.words and record.place == last.place then
       times[#times + 1] = record.begun
     end
   end
