@@ -58,11 +58,24 @@ describe("Policy", function()
   end)
 
   it("refuses what is none", function()
-    fails("TypeError", [[Policy: "mixed_float8" is no dtype]], P.Policy,
+    fails("TypeError", [[Policy: "mixed_float8" is no dtype policy]], P.Policy,
       "mixed_float8")
+    for given, near in pairs {
+      mixed_float17 = "mixed_float16", Mixed_BFloat16 = "mixed_bfloat16",
+      float3 = "float32",
+    } do
+      for _, fn in ipairs { P.Policy, P.set_global_policy, function(name)
+        return L.Dense(1, { dtype = name })
+      end } do
+        local _, e = pcall(fn, given)
+        assert.equal("did you mean " .. near .. "?", e.hint)
+      end
+    end
+    local _, e = pcall(P.Policy, 16)
+    assert.matches("^policies are .*float32, .*mixed_float16", e.hint)
     fails("ValueError", "set_global_policy: layers cannot compute in int32",
       P.set_global_policy, "int32")
-    fails("TypeError", "Dense: the number 7 is no dtype", L.Dense, 1, { dtype = 7 })
+    fails("TypeError", "Dense: the number 7 is no dtype policy", L.Dense, 1, { dtype = 7 })
     fails("TypeError", "DTypePolicy: \"name\" cannot be set", function()
       P.Policy("float16").name = "float32"
     end)

@@ -7,6 +7,7 @@ local backend = require "tfdist.keras.backend"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 
 local M = {}
@@ -59,7 +60,22 @@ end
 
 local policies = {} -- by name: they have nothing that could change
 
+local function check_name(name, what)
+  local is_text = type(name) == "string"
+  local lower = is_text and name:lower()
+  if is_text and (MIXED[name] or raw.enums.dtype[lower] or lower == "string") then
+    return
+  end
+  local known = text.names(MIXED, raw.enums.dtype)
+  local near = is_text and text.nearest(name, known)
+  errors.raise("TypeError", ("%s: %s is no dtype policy"):format(what,
+    is_text and text.quote(name) or text.describe(name)),
+    near and "did you mean " .. near .. "?"
+    or "policies are " .. table.concat(known, ", "))
+end
+
 local function named(name, what)
+  check_name(name, what)
   local compute = MIXED[name]
   local dtype = compute and "float32" or convert.dtype(name, what)
   name = compute and name or dtype
