@@ -150,6 +150,30 @@ describe("LossScaleOptimizer", function()
     fails("TypeError", "must be an optimizer", Scaled, Scaled(O.SGD()))
     fails("ValueError", "initial_scale must be given", Scaled, O.SGD(), false)
     fails("ValueError", "dynamic_growth_steps", Scaled, O.SGD(), false, 2, 5)
-    fails("ValueError", "positive", Scaled, O.SGD(), true, 0)
+    for _, scale in ipairs { 0, -1, 0 / 0, 1 / 0, 1e39, 1e-39 } do
+      fails("ValueError", "a positive number that float32 holds", Scaled, O.SGD(),
+        true, scale)
+    end
+    for _, steps in ipairs { 0, 1.5, 2 ^ 60 } do
+      fails("ValueError", "dynamic_growth_steps must be a whole number", Scaled,
+        O.SGD(), true, 1, steps)
+    end
+    local opt = Scaled(O.SGD())
+    for _, name in ipairs { "loss_scale", "initial_scale", "dynamic",
+      "dynamic_growth_steps", "dynamic_counter", "inner_optimizer" } do
+      fails("TypeError", "LossScaleOptimizer: " .. name .. " cannot be set",
+        function() opt[name] = 2 end)
+    end
+  end)
+
+  it("minimizes over a list of variables, as all do", function()
+    local v = tf.Variable(1)
+    for what, opt in pairs { ["optimizer"] = O.SGD(),
+      LossScaleOptimizer = Scaled(O.SGD()) } do
+      fails("TypeError", what .. ":minimize: var_list must be a list, got the "
+        .. "Variable", opt.minimize, opt, function()
+          return v * v
+        end, v)
+    end
   end)
 end)

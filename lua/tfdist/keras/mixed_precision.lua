@@ -21,6 +21,8 @@ local M = {
 }
 
 local WHAT = "LossScaleOptimizer"
+-- Scales are float32 and no denormal of it.
+local MIN_SCALE, MAX_SCALE = 2 ^ -126, 3.4e38
 
 local Scaler = { __name = WHAT, is_tf_optimizer = true }
 local methods, getters = {}, {}
@@ -111,7 +113,7 @@ local function adapt(own, finite)
     own.scale:assign(math.max(scale / 2, 1))
   elseif good >= own.growth then
     good = 0
-    if scale * 2 < 3.4e38 then
+    if scale * 2 < MAX_SCALE then
       own.scale:assign(scale * 2)
     end
   end
@@ -126,7 +128,7 @@ local function adapt_traced(own, finite)
   local scale, count = own.scale:read_value(), own.counter:read_value()
   local good = tf.where(finite, count + 1, tf.zeros_like(count))
   local grows = tf.greater_equal(good, own.growth)
-  local more = tf.where(tf.less(scale * 2, 3.4e38), scale * 2, scale)
+  local more = tf.where(tf.less(scale * 2, MAX_SCALE), scale * 2, scale)
   own.scale:assign(tf.where(finite, tf.where(grows, more, scale),
     tf.maximum(scale / 2, 1)))
   own.counter:assign(tf.where(grows, tf.zeros_like(good), good))
@@ -187,6 +189,7 @@ method("minimize", "loss var_list:table", function(self, loss, vars)
     errors.raise("TypeError", WHAT .. ":minimize: loss must be a function, got "
       .. text.describe(loss))
   end
+  options.list(WHAT .. ":minimize", "var_list", vars)
   local tape, scaled = tf.GradientTape(self:get_scaled_loss(loss))
   return self:apply_gradients(
     self:get_unscaled_gradients(tape:gradient(scaled, vars)), vars)
@@ -249,6 +252,10 @@ function Scaler.__index(self, key)
 end
 
 function Scaler.__newindex(self, key, value)
+  if getters[key] ~= nil then
+    errors.raise("TypeError", ("%s: %s cannot be set"):format(WHAT, key),
+      WHAT .. "(inner_optimizer, ...) makes another one")
+  end
   own_of(self).inner[key] = value
 end
 
@@ -271,12 +278,14 @@ local function check(inner, dynamic, initial, growth)
   elseif not dynamic and growth ~= nil then
     errors.raise("ValueError", WHAT .. ": dynamic_growth_steps makes no sense "
       .. "when dynamic is false")
-  elseif initial ~= nil and not (type(initial) == "number" and initial > 0) then
-    errors.raise("ValueError", ("%s: initial_scale must be a positive number, "
-      .. "got %s"):format(WHAT, text.describe(initial)))
-  elseif growth ~= nil and not (text.is_whole(growth) and growth >= 1) then
+  elseif initial ~= nil and not (type(initial) == "number"
+    and initial >= MIN_SCALE and initial < MAX_SCALE) then
+    errors.raise("ValueError", ("%s: initial_scale must be a positive number "
+      .. "that float32 holds, got %s"):format(WHAT, text.describe(initial)))
+  elseif growth ~= nil and not (text.is_whole(growth) and growth >= 1
+    and growth <= 2 ^ 53) then
     errors.raise("ValueError", ("%s: dynamic_growth_steps must be a whole "
-      .. "number, 1 or more, got %s"):format(WHAT, text.describe(growth)))
+      .. "number from 1 to 2^53, got %s"):format(WHAT, text.describe(growth)))
   end
 end
 

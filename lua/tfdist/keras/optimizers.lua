@@ -61,7 +61,7 @@ end
 
 -- The variables of a list, not their copies.
 local function containers(what, vars)
-  local _, n = options.list(what, "var_list", vars, "variables")
+  local _, n = options.list(what, "var_list", vars)
   local list = { n = n }
   for k = 1, n do
     list[k] = values.container(vars[k])
@@ -270,6 +270,7 @@ method("minimize", "loss var_list:table grad_loss=nil name=nil tape:tape=nil",
     if type(vars) == "function" then
       vars = vars()
     end
+    options.list("optimizer:minimize", "var_list", vars)
     local grads = tape:gradient(loss, vars, { output_gradients = grad_loss })
     return self:apply_gradients(grads, vars)
   end)
