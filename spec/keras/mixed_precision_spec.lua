@@ -341,3 +341,28 @@ describe("a model of a mixed policy", function()
     assert.equal(0, moved(false))
   end)
 end)
+
+describe("numbers beside weights of a mixed policy", function()
+  for name, fn in pairs {
+    ["1 - w"] = function(w) return 1 - w end,
+    ["w * 2"] = function(w) return w * 2 end,
+    ["w ^ 2"] = function(w) return w ^ 2 end,
+    ["w / {2}"] = function(w) return w / { 2 } end,
+    maximum = function(w) return tf.maximum(w, 0) end,
+    clip_by_value = function(w) return tf.clip_by_value(w, 0, 1) end,
+    greater = function(w) return tf.cast(tf.greater(w, 0), "float16") end,
+    concat = function(w) return tf.concat({ w, { 1 } }, 0) end,
+  } do
+    it("become what the weight is taken in: " .. name, function()
+      local Own = tf.keras.layers.Layer:extend "Own"
+      function Own:build()
+        self.w = self:add_weight { name = "w", shape = { 1 },
+          initializer = "ones" }
+      end
+      function Own:call(x) return x * fn(self.w) end
+      local layer = Own { dtype = "mixed_float16" }
+      assert.equal("float16", layer(tf.ones { 2, 1 }).dtype)
+      assert.equal("float32", layer.w.dtype)
+    end)
+  end
+end)

@@ -270,7 +270,7 @@ static tfd__slot *push_scalar_like(lua_State *L, int i, tfd_object *other) {
 
   if (tfd__operand(other, &like) != TFD_OK) return NULL;
   if (like->view.dtype == TFD_BOOL) return NULL;
-  return push_scalar(L, i, like->view.dtype,
+  return push_scalar(L, i, tfd__dtype_taken(like),
                      device != NULL ? device : like->device);
 }
 
@@ -375,7 +375,7 @@ static bool make_operand(lua_State *L, const tfd__op *op, operands *in, int i,
   if (!lua_istable(L, i + 1)) return false;
   if (p->kind == 't' && like != NULL) {
     if (tfd__operand(like, &t) != TFD_OK) return false;
-    dtype = t->view.dtype;
+    dtype = tfd__dtype_taken(t);
   }
   if (!tfd__lua_push_table(L, i + 1, list_dtype(L, i + 1, dtype), op->name,
                            p->name))

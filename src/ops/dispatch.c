@@ -683,20 +683,25 @@ static int resolve(const tfd__op *o, tfd_object *const *inputs, int inputs_n,
   return TFD_OK;
 }
 
+int tfd__dtype_taken(const tfd_tensor *t) {
+  int autocast = tfd__context()->autocast;
+
+  if (TFD_LIKELY(autocast == 0) || t->variable == NULL ||
+      !t->variable->autocast || !tfd__is_float(t->view.dtype)) {
+    return t->view.dtype;
+  }
+  return autocast - 1;
+}
+
 /* Autocast variables' values in `in` become casts; made[i] owns in[i] then. */
-static int cast_variables(int dtype, tfd_tensor **in, int in_n,
-                          tfd_tensor **made) {
-  int64_t to = dtype;
+static int cast_variables(tfd_tensor **in, int in_n, tfd_tensor **made) {
   int i;
   int n = 0;
 
   for (i = 0; i < in_n; i++) {
-    const tfd_tensor *t = in[i];
+    int64_t to = in[i] == NULL ? 0 : tfd__dtype_taken(in[i]);
 
-    if (t == NULL || t->variable == NULL || !t->variable->autocast ||
-        t->view.dtype == dtype || !tfd__is_float(t->view.dtype)) {
-      continue;
-    }
+    if (in[i] == NULL || to == in[i]->view.dtype) continue;
     TFD_TRY(tfd__run(TFD_OP_cast, &in[i], 1, &to, NULL, &made[i], 1, &n));
     in[i] = made[i];
   }
@@ -708,14 +713,13 @@ TFD_COLD static int run_autocast(int op, tfd_tensor **in, int in_n,
                                  const int64_t *ints, const double *reals,
                                  tfd_tensor **outputs, int capacity,
                                  int *outputs_n_p) {
-  int dtype = tfd__context()->autocast - 1;
   tfd_tensor **made = tfd__calloc((size_t)in_n + 1, sizeof *made);
   int rc = TFD_OK;
   int i;
 
   if (made == NULL) return tfd__no_memory((size_t)in_n * sizeof *made, "op");
   if (op != TFD_OP_cast && op != TFD_OP_identity) {
-    rc = cast_variables(dtype, in, in_n, made);
+    rc = cast_variables(in, in_n, made);
   }
   if (rc == TFD_OK) {
     rc = tfd__run(op, in, in_n, ints, reals, outputs, capacity, outputs_n_p);

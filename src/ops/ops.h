@@ -247,6 +247,9 @@ int tfd__default_device(tfd_device **device_p);
 int tfd__check_target(const tfd__op *op, const tfd_variable *v,
                       const tfd__view *get);
 
+/* The dtype that ops take t in: the context's for an autocast variable. */
+int tfd__dtype_taken(const tfd_tensor *t);
+
 /* Run one op on tensors already resolved. in[i] == NULL: optional, absent.
 ** out has room for `capacity`; Owns: out[0..*out_n_p). Records on tapes. */
 int tfd__run(int op, tfd_tensor *const *in, int in_n, const int64_t *ints,

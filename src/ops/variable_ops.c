@@ -227,6 +227,16 @@ int tfd_operand_tensor(tfd_object *operand, tfd_tensor **tensor_p) {
   return tfd__value_of(t, tensor_p);
 }
 
+int tfd_operand_dtype(tfd_object *operand, tfd_dtype *dtype_p) {
+  TFD_GIVEN_POINTER(dtype_p);
+
+  tfd_tensor *t = NULL;
+
+  TFD_TRY(tfd__operand(operand, &t));
+  *dtype_p = (tfd_dtype)tfd__dtype_taken(t);
+  return TFD_OK;
+}
+
 int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
                          tfd_tensor **copy_p) {
   TFD_GIVEN(tensor, TENSOR);

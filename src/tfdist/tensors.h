@@ -121,5 +121,8 @@ TFD_API int tfd_variable_set_autocast(tfd_variable *variable, bool autocast);
 
 /** The tensor that ops would read: the handle's value, not a copy. */
 TFD_API int tfd_operand_tensor(tfd_object *operand, tfd_tensor **tensor_p);
+/** The dtype that ops would read it in: not the tensor's for an autocast
+ * variable (tfd_context_set_autocast). */
+TFD_API int tfd_operand_dtype(tfd_object *operand, tfd_dtype *dtype_p);
 
 #endif

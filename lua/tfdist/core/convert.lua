@@ -268,7 +268,7 @@ function M.common_dtype(values, n, marks)
       x = nil
     end
     if type(x) == "userdata" and is_operand(x) then
-      local dtype = raw.tensor_dtype(raw.operand_tensor(x))
+      local dtype = raw.operand_dtype(x)
       if dtype ~= "bool" then
         return dtype
       end
@@ -277,7 +277,7 @@ function M.common_dtype(values, n, marks)
       if is_plain_meta(meta) then
         x = first_leaf(x)
         if type(x) == "userdata" and is_operand(x) then
-          return raw.tensor_dtype(raw.operand_tensor(x))
+          return raw.operand_dtype(x)
         end
       elseif type(meta) == "table" and meta.__tensor ~= nil then
         local dtype = x.dtype

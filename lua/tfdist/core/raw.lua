@@ -38,7 +38,7 @@
 ---   variable_set_distribution(v, synchronization, aggregation)
 ---   variable_synchronization_of(v) variable_aggregation_of(v)
 ---   variable_set_autocast(v, autocast) context_set_autocast(active, dtype)
----   operand_tensor(x)
+---   operand_tensor(x) operand_dtype(x)
 ---   op_find(name) op_count() op_name(op) op_schema(op)
 ---   op_is_differentiable(op)
 ---   tape_new(persistent, watch_accessed_variables) tape_stop(tape) ...

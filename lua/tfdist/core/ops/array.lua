@@ -66,7 +66,7 @@ local function number(what, name, x)
 end
 
 local function dtype_of(x)
-  return raw.is_operand(x) and raw.tensor_dtype(raw.operand_tensor(x)) or nil
+  return raw.is_operand(x) and raw.operand_dtype(x) or nil
 end
 
 local function integers(list)

@@ -173,7 +173,7 @@ local function define_arithmetic(tf, def)
     for i = 1, #coeffs do
       p = p == nil and coeffs[i] or ops.add(coeffs[i], ops.multiply(p, x))
     end
-    p = convert.operand(p or 0, raw.tensor_dtype(raw.operand_tensor(x)),
+    p = convert.operand(p or 0, raw.operand_dtype(x),
       "polyval", "coeffs")
     return p
   end)
