@@ -277,6 +277,76 @@ describe("a model's steps as graphs", function()
     assert.are.equal(8, #seen)
   end)
 
+  -- Steps on rows of ones with a layer that calls fn(layer, x).
+  local function steps_with(fn)
+    local Own2 = L.Layer:extend "Own2"
+    function Own2:call(x) return fn(self, x) end
+    local layer = Own2()
+    local model = K.Sequential { L.Dense(1), layer }
+    model:compile { optimizer = "sgd", loss = "mse" }
+    return layer, function(n)
+      for _ = 1, n do
+        model:train_on_batch(tf.ones { 4, 2 }, tf.ones { 4, 1 })
+      end
+    end
+  end
+
+  it("are traced once a change lets them", function()
+    local calls = 0
+    local layer, steps = steps_with(function(self, x)
+      calls = calls + 1
+      if self.looks then tf.reduce_sum(x):item() end
+      return x
+    end)
+    layer.looks = true
+    assert.are.equal(1, #warnings(function() steps(5) end))
+    layer.looks = false
+    steps(2)
+    calls = 0
+    steps(4)
+    assert.are.equal(0, calls)
+  end)
+
+  it("are traced later where memory was short at the trace", function()
+    local errors = require "tfdist.base.errors"
+    local calls, short = 0, 1
+    local _, steps = steps_with(function(_, x)
+      calls = calls + 1
+      if not tf.executing_eagerly() and short > 0 then
+        short = short - 1
+        errors.raise("ResourceExhausted", "no memory")
+      end
+      return x
+    end)
+    assert.are.equal(0, #warnings(function() steps(4) end))
+    calls = 0
+    steps(3)
+    assert.are.equal(0, calls)
+  end)
+
+  it("see a change in a long list, and stay eager with one too long", function()
+    local calls, seen = 0, nil
+    local layer, steps = steps_with(function(self, x)
+      calls, seen = calls + 1, self.list[1]
+      return x * self.list[1]
+    end)
+    local list = {}
+    for i = 1, 1000 do list[i] = i end
+    layer.list = list
+    steps(4)
+    calls = 0
+    steps(2)
+    assert.are.equal(0, calls)
+    list[1] = 7
+    steps(1)
+    assert.are.equal(7, seen)
+    for i = 1, 70000 do list[i] = i end
+    assert.are.equal(1, #warnings(function() steps(4) end))
+    list[1] = 9
+    steps(1)
+    assert.are.equal(9, seen)
+  end)
+
   -- Steps joined by steps_per_execution ---------------------------------------
 
   -- Batches with random numbers of their own, between those of the steps.

@@ -166,9 +166,12 @@ function M.made_variable(name)
   if trace == nil then
     return
   elseif not trace.may_create then
-    errors.raise("ValueError", ("tf.function_ \"%s\" only supports variables "
-      .. "that are made on the first call; it made \"%s\" on a later one")
-      :format(trace.name, name), "make it once, outside or behind `if v == nil`")
+    local e = errors.new("ValueError", ("tf.function_ \"%s\" only supports "
+      .. "variables that are made on the first call; it made \"%s\" on a later "
+      .. "one"):format(trace.name, name),
+      "make it once, outside or behind `if v == nil`")
+    e.late_variable = true -- for who traces again when it is there
+    error(e, 0)
   end
   trace.created = trace.created + 1
 end

@@ -6,6 +6,7 @@
 --- anybody, so that they are compared before each step, in C: one look at a table
 --- for each field. What a script keeps elsewhere (upvalues, globals) counts as it was
 --- at the trace.
+local errors = require "tfdist.base.errors"
 local layers = require "tfdist.keras.layers.base"
 local losses = require "tfdist.keras.losses"
 local metric_base = require "tfdist.keras.metrics.base"
@@ -18,7 +19,7 @@ local M = {}
 local getmetatable, ipairs, next, rawget, type = getmetatable, ipairs, next,
   rawget, type
 
-local MOST = 64 -- plain values in one table; larger ones are data
+local MOST = 65536 -- fields; a look at them all takes a few milliseconds
 
 -- Fields that steps do not read. The learning rate is asked for at each call.
 local IGNORED = {
@@ -42,34 +43,24 @@ local function is_read(x)
     or module.is_module(x) and not module.is_variable(x)
 end
 
--- The fields that count, and how many; nil for data.
-local function fields_of(t)
-  local copy, n, plain = {}, 0, 0
+local add
+
+local function add_table(watch, t)
+  local copy, n = {}, 0
   for key, value in next, t do
     if not IGNORED[key] then
       n = n + 1
       copy[key] = value
-      plain = plain + (type(value) == "table" and is_read(value) and 0 or 1)
-      if plain > MOST then
-        return nil
-      end
+    end
+    if watch.fields_n + n > MOST then
+      break
     end
   end
-  return copy, n
-end
-
-local add
-
-local function add_table(watch, t)
-  local copy, n = fields_of(t)
-  if copy == nil then
-    watch.whole = false
-    return
-  end
+  watch.fields_n = watch.fields_n + n
   local at = watch.n + 1
   watch.n = at
   watch.tables[at], watch.copies[at], watch.counts[at] = t, copy, n
-  for _, value in next, copy do
+  for _, value in next, watch.fields_n <= MOST and copy or {} do
     add(watch, value)
   end
 end
@@ -117,16 +108,16 @@ local function add_optimizer(watch, optimizer)
   end
 end
 
---- What a step of the model would read now. `whole` in it: all that is in the
---- layers' fields is watched, so that their variables and metrics stay the same
---- with them.
+--- What a step of the model would read now; nil where that is too much to be
+--- looked at before each step. All that is in the layers' fields is watched, so
+--- that their variables and metrics stay the same with them.
 ---@param model table
 ---@param own table  its training state
 ---@param mode string  "train", "test", "predict"
----@return table  for M.same
+---@return table?  for M.same
 function M.of(model, own, mode)
   local watch = { n = 0, tables = {}, copies = {}, counts = {}, values_n = 0,
-    owners = {}, keys = {}, values = {}, whole = true, seen = {} }
+    owners = {}, keys = {}, values = {}, fields_n = 0, seen = {} }
   layers.each_layer(model, function(layer)
     add(watch, layer)
   end)
@@ -138,7 +129,14 @@ function M.of(model, own, mode)
     add_optimizer(watch, own.optimizer)
   end
   watch.seen = nil
-  return watch
+  return watch.fields_n <= MOST and watch or nil
+end
+
+--- The error that stands for what M.of has nothing for.
+function M.too_many()
+  return errors.new("ValueError", ("its layers, losses, metrics and optimizer "
+    .. "have more than %d fields, too many to see a change in"):format(MOST),
+    "a step does not look at what a function keeps in a local")
 end
 
 --- Would a step read now what it would have read then?

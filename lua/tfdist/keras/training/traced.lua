@@ -5,7 +5,8 @@
 --- numbers drawn in the usual order; a last smaller batch is no reason to trace.
 --- The second one is traced, and those after it run as a graph, until a field
 --- that it was made with changes (fields.lua): then all begins again. A step
---- that cannot be traced goes on eagerly, with one notice that says why.
+--- that cannot be traced goes on eagerly, with one notice that says why, until
+--- such a field changes.
 local concrete = require "tfdist.traced.concrete"
 local config = require "tfdist.core.config"
 local errors = require "tfdist.base.errors"
@@ -22,7 +23,11 @@ local pcall, rawequal, select, type = pcall, rawequal, select, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local MOST = 32 -- graphs of one step; the first makes room for others
-local TRIES = 8 -- traces that may fail for variables that are not there yet
+local TRIES = 8 -- traces that may fail for one reason
+
+-- Kinds that say what was at the time, nothing about the step.
+local PASSING = { ResourceExhausted = true, Unavailable = true, Aborted = true,
+  DeadlineExceeded = true }
 local MET = {} -- in a graph's place: the signature was met once
 
 -- May steps of the model be graphs here?
@@ -49,7 +54,7 @@ end
 -- are these.
 local function variables_of(model, own, kept, unchanged)
   local variables = own.variables or unchanged and kept.fields ~= nil
-    and kept.fields.whole and kept.variables or model.trainable_variables
+    and not kept.eager and kept.variables or model.trainable_variables
   own.variables = variables
   kept.variables = kept.variables or variables
   return variables
@@ -87,11 +92,13 @@ local function graphs_of(model, own, mode)
   local kept, unchanged = unchanged_graphs(model, own, mode)
   if not unchanged then
     local method = model[STEPS[mode]]
+    local before = kept ~= nil and kept.method == method and kept or {}
     own.graphs = own.graphs or {}
     kept = {
       entries = {}, count = 0, method = method, variables = own.variables,
       class_weight = own.class_weight, optimizer = own.optimizer,
-      eager = kept ~= nil and kept.eager and kept.method == method,
+      falls = before.falls or 0, said = before.said,
+      eager = before.falls == TRIES,
     }
     own.graphs[mode] = kept
   end
@@ -114,17 +121,23 @@ local function traced(model, own, mode, body, pack, tensors)
   return ok, entry
 end
 
-local function fall_back(model, kept, mode, e)
-  kept.eager = true
-  notice.warn(("model %s: %s_step runs eagerly, for it cannot be traced: %s")
+local function fall_back(model, own, kept, mode, e)
+  local said = ("model %s: %s_step runs eagerly, for it cannot be traced: %s")
     :format(text.quote(model.name), mode,
-    (tostring(errors.wrap(e)):match "^[^\n]*")))
+    (tostring(errors.wrap(e)):match "^[^\n]*"))
+  kept.eager, kept.falls = true, kept.falls + 1
+  kept.fields = fields.of(model, own, mode)
+  if said ~= kept.said then
+    kept.said = said
+    notice.warn(said)
+  end
 end
 
 -- Is it that the steps so far have not made all variables, as one that a loss
--- scale's optimizer left out? Then a later step is traced.
-local function made_too_late(kept, e)
-  if not tostring(e):find("made on the first call", 1, true) then
+-- scale's optimizer left out, or what may be over soon? Then a later step is
+-- traced.
+local function may_pass(kept, e)
+  if not (errors.is_error(e) and (e.late_variable or PASSING[e.kind])) then
     return false
   end
   kept.tries = (kept.tries or 0) + 1
@@ -158,15 +171,19 @@ local function entry_of(model, own, mode, body, pack)
     ok, entry = traced(model, own, mode, body, pack, tensors)
     if not ok and errors.kind(entry) == "Cancelled" then
       error(entry, 0)
-    elseif not ok and made_too_late(kept, entry) then
+    elseif not ok and may_pass(kept, entry) then
       return nil
     elseif not ok then
-      fall_back(model, kept, mode, entry)
+      fall_back(model, own, kept, mode, entry)
       return nil
     end
-    kept.entries[key] = entry
     -- Now: what the trace itself wrote is no change.
-    kept.fields = fields.of(model, own, mode)
+    local watch = fields.of(model, own, mode)
+    if watch == nil then
+      fall_back(model, own, kept, mode, fields.too_many())
+      return nil
+    end
+    kept.entries[key], kept.fields = entry, watch
   end
   return entry, tensors
 end
@@ -213,7 +230,7 @@ end
 --- What holds as long as the graphs do, where nothing of a script's runs in this
 --- one.
 function M.holds(kept, entry)
-  return entry.plain and kept.fields.whole and kept or nil
+  return entry.plain and kept or nil
 end
 
 --- The function that runs a batch as a graph, or nil. own.ran is then what holds
