@@ -100,7 +100,7 @@ local FIRST_ON_SLOW = "spec/distribute/all_reduce_spec.lua "
 
 local UNFUSED = {}
 for name in ("flow rows function data tensor_array host_function strategies "
-  .. "reference open_sizes"):gmatch "%S+" do
+  .. "reference open_sizes cases"):gmatch "%S+" do
   UNFUSED[#UNFUSED + 1] = ("spec/graph/%s_spec.lua"):format(name)
 end
 UNFUSED = table.concat(UNFUSED, " ")
