@@ -120,7 +120,9 @@ bool tfd__tally_wait(tfd__tally *t, tfd__mark mark, uint64_t round,
   now = tfd__now_ns();
   if (until - now > LONGEST_SLEEP_NS) until = now + LONGEST_SLEEP_NS;
   seen = atomic_load(&mine->bell);
-  atomic_store(&mine->asleep, 1);
+  atomic_store_explicit(&mine->asleep, 1, memory_order_relaxed);
+  /* With the fence of a sweep: it sees who sleeps, or who sleeps its mark. */
+  atomic_thread_fence(memory_order_seq_cst);
   if (!tfd__tally_reached(t, mark, round, NULL)) {
     sleep_on(mine, seen, until - now);
   }
