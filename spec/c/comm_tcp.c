@@ -299,6 +299,24 @@ static int knock(void) {
   return s;
 }
 
+static int after_leaving(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+  tfd__groups_leave(0);
+  CHECK(sum_ones(&w, 10, 60) == TFD_FAILED_PRECONDITION);
+  CHECK(strstr(tfd_error_message(), "has left its group of 2 ranks") != NULL);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void calls_after_leaving_say_so(void **state) {
+  (void)state;
+  run_all(after_leaving, 2, 1);
+}
+
 /* Such connections all the time, a hundred at once. */
 static int stranger(int process, int processes, int local) {
   int open[100];
@@ -545,6 +563,7 @@ int main(void) {
       cmocka_unit_test(another_cluster_is_refused),
       cmocka_unit_test(other_machines_need_a_secret),
       cmocka_unit_test(who_is_missing_is_named),
+      cmocka_unit_test(calls_after_leaving_say_so),
       cmocka_unit_test(strangers_disturb_nobody),
       cmocka_unit_test(who_finds_no_room_is_waited_for),
       cmocka_unit_test(strangers_find_the_door_shut),

@@ -133,6 +133,11 @@ int tfd__collective_check(const tfd__group *g, const tfd__collective *c) {
       c->kind == TFD_COLLECTIVE_REDUCE || c->kind == TFD_COLLECTIVE_BROADCAST;
   int k;
 
+  if (g->left) {
+    return tfd__fail(TFD_FAILED_PRECONDITION,
+                     "%s: this process has left its group of %d ranks; it ends",
+                     c->what, g->size);
+  }
   if (g->provider == NULL) {
     return tfd__fail(TFD_FAILED_PRECONDITION,
                      "%s: the group's only rank has no device", c->what);

@@ -86,6 +86,7 @@ struct tfd__group {
   void *own; /* the provider's */
   tfd__group *next; /* of those with other processes; open.c's */
   bool unfit;       /* open found that the provider cannot serve these ranks */
+  bool left;        /* the process ends, and has told the others */
   bool inner;       /* another one has it for its own collectives */
   atomic_bool failed;
   tfd__mutex lock;

@@ -70,6 +70,7 @@ void tfd__groups_leave(int status) {
     if (g == NULL) return;
     provider = g->provider;
     g->provider = NULL;
+    g->left = true;
     provider->close(g);
   }
 }
