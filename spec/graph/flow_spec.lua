@@ -440,6 +440,16 @@ describe("tf.while_loop in a traced function", function()
     assert.are.equal(8, f(tf.constant(1.0)):item())
   end)
 
+  it("does nothing where maximum_iterations is negative", function()
+    local function count()
+      return tf.while_loop(function(i) return tf.less(i, 50) end,
+        function(i) return i + 1 end, { tf.constant(0) },
+        { maximum_iterations = -4 })
+    end
+    assert.equal(0, count():item())
+    assert.equal(0, tf.function_(count)():item())
+  end)
+
   it("lets shapes change where shape_invariants say so", function()
     local function grow(x, options)
       return tf.while_loop(function(i) return tf.less(i, 3) end,

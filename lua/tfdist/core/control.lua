@@ -302,6 +302,7 @@ local function most_of(most)
   end
   if most ~= nil then
     options.integer("while_loop", "maximum_iterations", most)
+    most = math.max(most, 0) -- -1 is no bound in graphs
   end
   return most
 end
