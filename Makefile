@@ -7,11 +7,11 @@ OPT ?= -O2 -g
 SAN ?=
 ifeq ($(SAN),address)
   BUILD ?= build/asan
-  SAN_FLAGS = -O1 -fno-omit-frame-pointer -fsanitize=address,undefined \
+  SAN_FLAGS = -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined \
               -fno-sanitize-recover=undefined -DTFD_DEBUG
 else ifeq ($(SAN),thread)
   BUILD ?= build/tsan
-  SAN_FLAGS = -O1 -fno-omit-frame-pointer -fsanitize=thread -DTFD_DEBUG
+  SAN_FLAGS = -O1 -g1 -fno-omit-frame-pointer -fsanitize=thread -DTFD_DEBUG
 endif
 BUILD ?= build
 PREFIX ?= /usr/local
