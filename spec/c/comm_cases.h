@@ -8,6 +8,7 @@
 #include "device_support.h"
 
 #include "comm/comm.h"
+#include "slower.h"
 
 /* Whether pieces lie in memory that the group lends; SOME is other ones in each
 ** process. */

@@ -105,7 +105,7 @@ static inline void run_all(body fn, int processes, int local) {
 
 static inline int all_cases(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
-  world w = {.small = processes > 2 || local > 1};
+  world w = {.small = processes > 2 || local > 1 || SHORTER > 1};
 
   CHECK(open_world(&n, local, &w) == TFD_OK);
   CHECK(strcmp(tested, w.group->provider->name) == 0);
@@ -117,7 +117,8 @@ static inline int all_cases(int process, int processes, int local) {
 /* Values of several rounds or frames, the last one odd; with TFD_LONG 64 MB. */
 static inline int long_values(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
-  int64_t numel = getenv("TFD_LONG") != NULL ? (16 << 20) + 3 : 700001;
+  int64_t numel =
+      getenv("TFD_LONG") != NULL ? (16 << 20) + 3 : 700001 / SHORTER;
   world w = {0};
 
   CHECK(open_world(&n, local, &w) == TFD_OK);

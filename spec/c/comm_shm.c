@@ -235,8 +235,8 @@ static int lent_values(int process, int processes, int local) {
       case_broadcast(&w, dtypes[d], 8191);
       case_gather(&w, dtypes[d], 3001, false);
     }
-    case_reductions(&w, TFD_FLOAT32, 300001 + turn, TFD_REDUCE_MEAN);
-    case_reductions(&w, TFD_FLOAT32, 20001, TFD_REDUCE_MAX);
+    case_reductions(&w, TFD_FLOAT32, 300001 / SHORTER + turn, TFD_REDUCE_MEAN);
+    case_reductions(&w, TFD_FLOAT32, 20001 / SHORTER, TFD_REDUCE_MAX);
   }
   tfd__release(w.group);
   return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
