@@ -6,7 +6,8 @@
 ---
 --- usage: lua5.4 spec/fuzz/run.lua BUILD TARGETS [CALLS [SEED [SECONDS]]]
 --- BUILD holds the hosts, TARGETS the libFuzzer programs. CALLS is for each host,
---- SECONDS for each libFuzzer target; the environment's FUZZ_TARGETS names these.
+--- SECONDS for each libFuzzer target; the environment's FUZZ_TARGETS names these,
+--- with the least seconds of one as NAME=SECONDS.
 
 local build, targets = arg[1], assert(arg[2],
   "usage: run.lua BUILD TARGETS [CALLS [SEED [SECONDS]]]")
@@ -18,10 +19,10 @@ local BATCH, BATCH_DEADLINE = 10000, 2400
 -- What makes calls, and the part of CALLS that it makes.
 local SCRIPTS = { { name = "ops", part = 1 }, { name = "files", part = 0.2 } }
 local HOSTS = { "tfdist", "tfdist-luajit" }
--- The libFuzzer programs, in the order of the Makefile.
+-- The libFuzzer programs and their seconds, in the order of the Makefile.
 local TARGETS = {}
-for name in (os.getenv "FUZZ_TARGETS" or ""):gmatch "%S+" do
-  TARGETS[#TARGETS + 1] = name
+for name, least in (os.getenv "FUZZ_TARGETS" or ""):gmatch "([^%s=]+)=?(%d*)" do
+  TARGETS[#TARGETS + 1] = { name, math.max(seconds, tonumber(least) or 0) }
 end
 local LOGS = targets .. "/logs"
 local SEEDS = targets .. "/seeds"
@@ -99,7 +100,7 @@ local function run_batch(host, script, number, count)
   end
 end
 
-local function run_target(name)
+local function run_target(name, time)
   local log = ("%s/%s.log"):format(LOGS, name)
   -- Found in this run only: what an earlier one found would change the order.
   local folder = targets .. "/corpus/" .. name
@@ -107,8 +108,8 @@ local function run_target(name)
   local code = execute(("%s%s/%s -max_total_time=%d -timeout=120 "
     .. "-rss_limit_mb=2048 -max_len=1024 -len_control=10 -seed=%d "
     .. "-print_final_stats=1 -artifact_prefix=%s/ -seed_inputs=@%s/%s.list %s")
-    :format(ENVIRONMENT, targets, name, seconds, math.max(seed, 1), LOGS, SEEDS,
-    name, folder), seconds + 120, log)
+    :format(ENVIRONMENT, targets, name, time, math.max(seed, 1), LOGS, SEEDS,
+    name, folder), time + 120, log)
   local runs = tonumber(read(log):match "number_of_executed_units: (%d+)")
   if code ~= 0 or runs == nil then
     report(("libFuzzer %s: exit status %d"):format(name, code), log)
@@ -128,7 +129,7 @@ for _, host in ipairs(HOSTS) do
   end
 end
 assert(os.execute(("lua5.4 spec/fuzz/seeds.lua %s"):format(SEEDS)))
-for _, name in ipairs(TARGETS) do run_target(name) end
+for _, target in ipairs(TARGETS) do run_target(target[1], target[2]) end
 print(("%d calls, %d errors, %d crashes"):format(totals.calls, totals.errors,
   totals.crashes))
 os.exit(totals.crashes == 0 and 0 or 1)
