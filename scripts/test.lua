@@ -20,6 +20,8 @@ local SPECS = "spec"
 local CORE = "spec/ops spec/autograd spec/tensor spec/lua "
   .. "spec/memory_oom_spec.lua spec/io spec/graph/traps_spec.lua "
   .. "spec/graph/random_programs_spec.lua"
+-- Thousands of messages, which say nothing of threads: they wait for --long.
+local NO_MESSAGES = " ! -path spec/ops/bad_input_spec.lua"
 local ALSO = " spec/data spec/keras spec/checkpoint_spec.lua "
   .. "spec/summary_spec.lua"
 
@@ -36,15 +38,16 @@ local function seed_of_tree()
     or os.time()
 end
 
--- The specs in `places`. Of those that are not `always` run, one in `share` is
+-- The specs in `places`, without what `short` says unless all are asked for, as
+-- options of find. Of those that are not `always` run, one in `share` is
 -- drawn unless all are asked for.
-local function files_of(name, places, share, always)
+local function files_of(name, places, options)
   local list, rest = {}, {}
-  local pipe = assert(io.popen(("find %s -name '*_spec.lua' | sort")
-    :format(places)))
+  local share, always = options.share, " " .. (options.always or "") .. " "
+  local pipe = assert(io.popen(("find %s%s -name '*_spec.lua' | sort")
+    :format(places, not long and options.short or "")))
   for file in pipe:lines() do
-    local whole = long or not share or (" " .. always .. " "):find(
-      " " .. file .. " ", 1, true)
+    local whole = long or not share or always:find(" " .. file .. " ", 1, true)
     table.insert(whole and list or rest, file)
   end
   pipe:close()
@@ -72,8 +75,7 @@ local function lua_suite(interpreter, environment, specs, options)
     options.once and "" or " --exclude-tags=once")
   return {
     command = function(name)
-      local files = files_of(name, specs or SPECS, options.share,
-        options.always or "")
+      local files = files_of(name, specs or SPECS, options)
       return ("for file in %s; do echo \"== $file\"; env %s $file "
         .. "|| echo \"exit status $?\"; done"):format(
           table.concat(files, " "), each)
@@ -89,6 +91,8 @@ local FIVE = "TFDIST_CPU_DEVICES=5"
 local DIST = "spec/distribute spec/parity spec/keras/optimizers_spec.lua "
   .. "spec/graph/strategies_spec.lua"
 local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
+-- Of the table of cases one in three, drawn; all with --long, which sets it to 1.
+local SOME = " TFDIST_CASES_SHARE=${TFD_LONG:-3}"
 -- Devices that the host cannot see and that run everything late.
 local ON_SLOW = "spec/ops spec/autograd spec/tensor spec/distribute spec/keras "
   .. "spec/parity spec/data spec/checkpoint_spec.lua "
@@ -153,9 +157,6 @@ local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
 -- thread makes when the sanitizer has left it.
 local TSAN_GPU = TSAN .. " UCX_MEM_EVENTS=n"
 
--- Of the table of cases one in three, drawn; all with --long, which sets it to 1.
-local SOME = " TFDIST_CASES_SHARE=${TFD_LONG:-3}"
-
 local suites = {
   { "lint", { command = "make -s lint", kind = "command" } },
   { "c", { command = "make -s test-c", kind = "cmocka" } },
@@ -167,9 +168,9 @@ local suites = {
   -- What the others run in groups, call by call.
   { "unfused", lua_suite("lua5.4", PLAIN54 .. " " .. TWO .. " TFDIST_FUSION=0",
                          UNFUSED) },
-  { "luajit-noffi", lua_suite("luajit", PLAINJIT .. " TFDIST_FFI=0") },
-  { "tfdist", lua_suite("build/tfdist", TWO) },
-  { "tfdist-luajit", lua_suite("build/tfdist-luajit", TWO) },
+  { "luajit-noffi", lua_suite("luajit", PLAINJIT .. " TFDIST_FFI=0" .. SOME) },
+  { "tfdist", lua_suite("build/tfdist", TWO .. SOME) },
+  { "tfdist-luajit", lua_suite("build/tfdist-luajit", TWO .. SOME) },
   { "replicas", lua_suite("build/tfdist", FIVE .. " TFDIST_QUEUE=inline",
                           DIST) },
   { "replicas-luajit", lua_suite("build/tfdist-luajit",
@@ -179,18 +180,18 @@ local suites = {
   { "gpu", gpu("lua5.4", PLAIN54, "build", 4, 20) },
   { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
                 kind = "cmocka" } },
-  { "asan", lua_suite("build/asan/tfdist", ASAN, CORE .. ALSO) },
+  { "asan", lua_suite("build/asan/tfdist", ASAN .. SOME, CORE .. ALSO) },
   { "asan-luajit", lua_suite("build/asan/tfdist-luajit",
                              ASAN .. " " .. TWO .. SOME, CORE .. ALSO) },
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
                            .. " TFDIST_QUEUE=queued", "spec/distribute") },
   { "asan-slow", slow("build/asan/tfdist", ASAN, "build/asan", 16) },
   { "asan-gpu", gpu("build/asan/tfdist", ASAN, "build/asan", 16, 60) },
-  -- Takes as long as the two after it, which run beside it.
   { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",
                 kind = "cmocka" } },
-  { "tsan", lua_suite("build/tsan/tfdist", TSAN .. " " .. TWO .. SOME, CORE) },
+  { "tsan", lua_suite("build/tsan/tfdist", TSAN .. " " .. TWO .. SOME, CORE,
+                     { short = NO_MESSAGES }) },
   { "tsan-slow", slow("build/tsan/tfdist", TSAN, "build/tsan", 16) },
   { "tsan-gpu", gpu("build/tsan/tfdist", TSAN_GPU, "build/tsan") },
 }
