@@ -29,7 +29,8 @@ typedef struct tfd__cuda_record {
   CUdeviceptr workspace;
   uint64_t freed;
   bool tf32;
-  uint64_t seq; /* when it was started last */
+  uint64_t seq; /* when it was started last, */
+  uint64_t end; /* and how many of all words there were then */
   word *words;
   int words_n;
   int words_room;
@@ -145,6 +146,8 @@ static bool start(cuda_stream *s, record *r) {
     w->seq = r->seq;
     s->waiting[w->place - WORDS]++;
   }
+  s->words_all += (uint64_t)r->words_n;
+  r->end = s->words_all;
   return true;
 }
 
@@ -215,7 +218,7 @@ static record *wait_for(const tfd__launches *l, const int64_t *key) {
   for (i = 0; i < l->records_n; i++) {
     const record *r = l->records[i];
 
-    if (serves(l->stream, r, key, l->key_n) && r->seq < first) first = r->seq;
+    if (serves(l->stream, r, key, l->key_n) && r->end < first) first = r->end;
   }
   tfd__cuda_skip_words(l->stream, first);
   return find(l, key, &twins);

@@ -119,6 +119,7 @@ void tfd__cuda_stream_free(tfd__stream *stream) {
 static void lose(cuda_stream *s, CUresult result) {
   if (s->lost == CUDA_SUCCESS) s->lost = result;
   s->passed = taken(s);
+  s->words_passed = s->words_all;
   s->marks_n = 0;
   tfd__ring_drop(&s->out);
 }
@@ -139,20 +140,28 @@ static void look(cuda_stream *s) {
     }
     tfd__ring_hand_out(&s->out, m->seq);
     s->passed = m->seq;
+    s->words_passed = m->words;
     s->marks_first = (s->marks_first + 1) % MARKS;
     s->marks_n--;
   }
 }
 
-/* A mark behind all that was taken, unless there is one. Where there is no room
-** the last one moves on: streams that wait for it wait for where it was. */
+/* A mark behind all that was launched, unless there is one. It stands for the
+** positions that are complete: the one that runs launches more. Where there is
+** no room the last one moves on: streams that wait for it wait for where it
+** was. */
 static void set_mark(cuda_stream *s) {
   int last = (s->marks_first + s->marks_n + MARKS - 1) % MARKS;
+  uint64_t seq = taken(s) - s->running;
   mark *m = NULL;
   CUresult result;
 
-  if (s->passed == taken(s) || s->recording != NULL) return;
-  if (s->marks_n > 0 && s->marks[last].seq == taken(s)) return;
+  if (s->recording != NULL) return;
+  if (s->passed == seq && s->words_passed == s->words_all) return;
+  if (s->marks_n > 0 && s->marks[last].seq == seq &&
+      s->marks[last].words == s->words_all) {
+    return;
+  }
   if (s->marks_n == MARKS) {
     s->marks_n--;
   } else {
@@ -164,7 +173,8 @@ static void set_mark(cuda_stream *s) {
     lose(s, result);
     return;
   }
-  m->seq = taken(s);
+  m->seq = seq;
+  m->words = s->words_all;
   s->marks_n++;
 }
 
@@ -182,30 +192,33 @@ uint64_t tfd__cuda_poll(tfd__stream *stream) {
   return passed;
 }
 
-/* True when seq has passed. */
-static bool look_for(cuda_stream *s, uint64_t seq) {
+/* True when seq has passed, and so many words. */
+static bool look_for(cuda_stream *s, uint64_t seq, uint64_t words) {
   bool there = false;
 
   pthread_mutex_lock(&s->lock);
   if (tfd__cuda_use(s->config.ordinal) == TFD_OK) {
     look(s);
-    if (s->passed < seq) {
+    if (s->passed < seq || s->words_passed < words) {
       int last = (s->marks_first + s->marks_n + MARKS - 1) % MARKS;
 
-      if (s->marks_n == 0 || s->marks[last].seq < seq) set_mark(s);
+      if (s->marks_n == 0 || s->marks[last].seq < seq ||
+          s->marks[last].words < words) {
+        set_mark(s);
+      }
     }
   }
-  there = s->passed >= seq;
+  there = s->passed >= seq && s->words_passed >= words;
   pthread_mutex_unlock(&s->lock);
   return there;
 }
 
-void tfd__cuda_wait(tfd__stream *stream, uint64_t seq, tfd__deadline until) {
-  cuda_stream *s = of(stream);
+static void wait_for(cuda_stream *s, uint64_t seq, uint64_t words,
+                     tfd__deadline until) {
   int64_t start = tfd__now_ns();
   int64_t now = start;
 
-  while (!look_for(s, seq) && now < until && now - start < RETURN_NS) {
+  while (!look_for(s, seq, words) && now < until && now - start < RETURN_NS) {
     now = tfd__now_ns();
     if (now - start < SPIN_NS) {
       sched_yield();
@@ -215,6 +228,10 @@ void tfd__cuda_wait(tfd__stream *stream, uint64_t seq, tfd__deadline until) {
       nanosleep(&nap, NULL);
     }
   }
+}
+
+void tfd__cuda_wait(tfd__stream *stream, uint64_t seq, tfd__deadline until) {
+  wait_for(of(stream), seq, 0, until);
 }
 
 /* --- taking work ---------------------------------------------------------- */
@@ -229,8 +246,10 @@ static void take(cuda_stream *s, const tfd__work *work, uint64_t *seq_p) {
   uint64_t seq = taken(s) + 1;
 
   atomic_store(&s->base.taken.value, seq);
+  s->running = true;
   s->config.run(s->config.owner, work, seq);
   tfd__cuda_free_scratch(s);
+  s->running = false;
   *seq_p = seq;
 }
 
@@ -434,9 +453,14 @@ static void next_word(cuda_stream *s) {
   s->words_n--;
 }
 
-void tfd__cuda_skip_words(cuda_stream *s, uint64_t seq) {
-  while (s->passed < seq) tfd__cuda_wait(&s->base, seq, TFD_FOREVER);
-  while (s->words_n > 0 && s->words[s->words_first].seq <= s->passed &&
+/* The number of the first word of the ring, counted from 1. */
+static uint64_t first_word(const cuda_stream *s) {
+  return s->words_all - (uint64_t)s->words_n + 1;
+}
+
+void tfd__cuda_skip_words(cuda_stream *s, uint64_t words) {
+  while (s->words_passed < words) wait_for(s, 0, words, TFD_FOREVER);
+  while (s->words_n > 0 && first_word(s) <= s->words_passed &&
          s->values[s->words[s->words_first].place] == NOTHING) {
     next_word(s);
   }
@@ -445,7 +469,7 @@ void tfd__cuda_skip_words(cuda_stream *s, uint64_t seq) {
 /* Where the next word of the ring lies. */
 static int find_place(cuda_stream *s, const tfd__call *call, int *place_p) {
   if (s->words_n == WORDS) {
-    tfd__cuda_skip_words(s, s->words[s->words_first].seq);
+    tfd__cuda_skip_words(s, first_word(s));
     if (s->words_n == WORDS) {
       return tfd__fail(TFD_ABORTED, "%s: earlier work of %s failed", call->name,
                        s->config.name);
@@ -465,6 +489,7 @@ int tfd__cuda_error_words(const tfd__call *call, const tfd__cuda_refusal *what,
     TFD_TRY(find_place(s, call, &place));
     w = &s->words[place];
     s->words_n++;
+    s->words_all++;
   } else {
     TFD_TRY(tfd__cuda_record_word(s, &w, &place));
   }

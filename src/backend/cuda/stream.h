@@ -20,6 +20,7 @@ struct tfd__cuda_record;
 
 typedef struct mark {
   uint64_t seq;
+  uint64_t words; /* how many of all words lie before it */
   CUevent event;
 } mark;
 
@@ -46,6 +47,7 @@ typedef struct cuda_stream {
   tfd__stream_config config;
   CUstream stream;
   pthread_mutex_t lock; /* recursive: kernels run inside submit */
+  bool running; /* the last position: what it launches is not complete */
   uint64_t passed;
   mark marks[MARKS]; /* a ring, oldest first */
   int marks_first;
@@ -56,6 +58,8 @@ typedef struct cuda_stream {
   word words[WORDS]; /* a ring, those of single launches of the same places */
   int words_first;
   int words_n;
+  uint64_t words_all;                 /* ever taken, the ring's are the last */
+  uint64_t words_passed;              /* that many of them can be read */
   bool kept[KEPT_PLACES];             /* is the place a record's? */
   int waiting[KEPT_PLACES];           /* words of the ring that lie there */
   struct tfd__cuda_record *recording; /* what is launched goes there */
@@ -87,8 +91,9 @@ static inline uint64_t tfd__cuda_taken(const cuda_stream *s) {
 
 void tfd__cuda_free_scratch(cuda_stream *s);
 
-/* Wait until seq has passed, and let go of words that had nothing noted. */
-void tfd__cuda_skip_words(cuda_stream *s, uint64_t seq);
+/* Wait until the first `words` of all can be read, and let go of those that had
+** nothing noted. Inside a position, too, which has not passed then. */
+void tfd__cuda_skip_words(cuda_stream *s, uint64_t words);
 
 /* A word of what is recorded, and its place. */
 int tfd__cuda_record_word(cuda_stream *s, word **word_p, int *place_p);

@@ -1,0 +1,38 @@
+-- Training on GPUs, on the stand-ins.
+local standins = require "spec.support.standins"
+
+-- Batches are made on one GPU and used on the other, many in each call.
+local JOINED = [[
+local tf = require "tfdist"
+local L = tf.keras.layers
+tf.device("/gpu:0", function()
+  tf.random.set_seed(5)
+  local x = tf.random.normal { 46, 6 }
+  local y = tf.random.uniform({ 46 }, { maxval = 3, dtype = "int32" })
+  local data = tf.data.Dataset.from_tensor_slices({ x, y }):batch(4)
+    :map(function(a, b) return a + tf.random.normal(a.shape), b end)
+  local model = tf.distribute.OneDeviceStrategy("/gpu:1"):scope(function()
+    local m = tf.keras.Sequential { L.Dense(8), L.Dense(3) }
+    m:compile { optimizer = "adam", steps_per_execution = 50,
+      loss = tf.keras.losses.SparseCategoricalCrossentropy {
+        from_logits = true } }
+    return m
+  end)
+  local losses = model:fit(data, { epochs = 4, verbose = 0 }).history.loss
+  for i = 1, 4 do print(("%.9g"):format(losses[i])) end
+end)
+]]
+
+describe("training on GPUs #once", function()
+  if not standins.exists(standins.FOLDER .. "/libcudnn.so.9")
+    or not standins.exists(standins.CUDA) then
+    pending("the stand-ins were not built: no CUDA toolkit here")
+    return
+  end
+
+  it("waits for all of a call that is started as several graphs", function()
+    local one_by_one = standins.run(JOINED, "TFDIST_CUDA_GRAPHS=0")
+    assert.equal(0, one_by_one.code, one_by_one.err)
+    assert.equal(one_by_one.out, standins.run(JOINED).out)
+  end)
+end)
