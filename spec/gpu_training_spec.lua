@@ -35,4 +35,26 @@ describe("training on GPUs #once", function()
     assert.equal(0, one_by_one.code, one_by_one.err)
     assert.equal(one_by_one.out, standins.run(JOINED).out)
   end)
+
+  it("tells of the first value that is refused, and of none behind it",
+    function()
+      local r = standins.run [[
+        local tf = require "tfdist"
+        tf.device("/gpu:0", function()
+          local x = tf.constant { 1, 2, 3 }
+          for i = 5, 6 do
+            local _, e = pcall(function()
+              local first, second = tf.gather(x, { i }), tf.gather(x, { 9 })
+              second:item()
+              first:item()
+            end)
+            print(e.message)
+            print(pcall(tf.sync_devices))
+          end
+        end)
+      ]]
+      assert.equal("", r.err)
+      assert.equal("gather: indices[0] = 5 is outside [0, 3)\ntrue\n"
+        .. "gather: indices[0] = 6 is outside [0, 3)\ntrue\n", r.out)
+    end)
 end)

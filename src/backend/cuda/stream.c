@@ -614,9 +614,12 @@ int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p) {
 
     if (value != NOTHING) {
       s->values[w->place] = NOTHING;
-      *seq_p = w->seq;
-      rc =
-          raise_word(w, value, s->refused + (ptrdiff_t)w->place * TFD_MAX_RANK);
+      if (w->seq > s->void_to) {
+        *seq_p = w->seq;
+        s->void_to = taken(s);
+        rc = raise_word(w, value,
+                        s->refused + (ptrdiff_t)w->place * TFD_MAX_RANK);
+      }
     }
     next_word(s);
   }

@@ -58,8 +58,9 @@ typedef struct cuda_stream {
   word words[WORDS]; /* a ring, those of single launches of the same places */
   int words_first;
   int words_n;
-  uint64_t words_all;                 /* ever taken, the ring's are the last */
-  uint64_t words_passed;              /* that many of them can be read */
+  uint64_t words_all;    /* ever taken, the ring's are the last */
+  uint64_t words_passed; /* that many of them can be read */
+  uint64_t void_to; /* a failure was told that covers positions up to here */
   bool kept[KEPT_PLACES];             /* is the place a record's? */
   int waiting[KEPT_PLACES];           /* words of the ring that lie there */
   struct tfd__cuda_record *recording; /* what is launched goes there */
