@@ -57,4 +57,21 @@ describe("training on GPUs #once", function()
       assert.equal("gather: indices[0] = 5 is outside [0, 3)\ntrue\n"
         .. "gather: indices[0] = 6 is outside [0, 3)\ntrue\n", r.out)
     end)
+
+  it("runs any number of ops with memory of their own in one call", function()
+    for _, graphs in ipairs { "", "TFDIST_CUDA_GRAPHS=0" } do
+      local r = standins.run([[
+        local tf = require "tfdist"
+        tf.device("/gpu:0", function()
+          local f = tf.function_(function(x)
+            for i = 1, 30 do x = x + tf.gather_nd(x, { { 1 }, { 0 } }) end
+            return x
+          end)
+          for i = 1, 4 do print(f(tf.constant { 1, 2 })[0]:item()) end
+        end)
+      ]], graphs)
+      assert.equal("", r.err)
+      assert.equal(("%.1f\n"):format(3 * 2 ^ 29):rep(4), r.out)
+    end
+  end)
 end)

@@ -75,6 +75,8 @@ CUstream tfd__cuda_stream(const tfd__call *call);
 int tfd__cuda_ordinal(const tfd__call *call);
 /* Memory of the device until what the kernel launches has run. */
 int tfd__cuda_scratch(const tfd__call *call, size_t bytes, void **data_p);
+/* A kernel has launched all: its scratch memory goes when that has run. */
+void tfd__cuda_free_scratch(tfd__stream *stream);
 
 /* Memory that stays with the stream, for libraries; at least `bytes`. */
 int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p);

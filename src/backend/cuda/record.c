@@ -269,7 +269,6 @@ static tfd__launching begin(tfd__stream *stream, tfd__launches **kept_p,
   r = make(s, key, n);
   if (r == NULL) return TFD_LAUNCH_RUNS;
   make_room(l);
-  tfd__cuda_free_scratch(s);
   /* What other threads do meanwhile is their affair. */
   if (tfd__cu.cuStreamBeginCapture(
           s->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) != CUDA_SUCCESS) {
@@ -287,7 +286,6 @@ static bool end(tfd__stream *stream, tfd__launches *l, bool good) {
   CUgraph graph = NULL;
   CUresult result;
 
-  tfd__cuda_free_scratch(s);
   s->recording = NULL;
   result = tfd__cu.cuStreamEndCapture(s->stream, &graph);
   if (good && result == CUDA_SUCCESS) {

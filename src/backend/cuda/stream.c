@@ -236,19 +236,12 @@ void tfd__cuda_wait(tfd__stream *stream, uint64_t seq, tfd__deadline until) {
 
 /* --- taking work ---------------------------------------------------------- */
 
-void tfd__cuda_free_scratch(cuda_stream *s) {
-  while (s->scratch_n > 0) {
-    (void)tfd__cu.cuMemFreeAsync(s->scratch[--s->scratch_n], s->stream);
-  }
-}
-
 static void take(cuda_stream *s, const tfd__work *work, uint64_t *seq_p) {
   uint64_t seq = taken(s) + 1;
 
   atomic_store(&s->base.taken.value, seq);
   s->running = true;
   s->config.run(s->config.owner, work, seq);
-  tfd__cuda_free_scratch(s);
   s->running = false;
   *seq_p = seq;
 }
@@ -423,6 +416,14 @@ int tfd__cuda_scratch(const tfd__call *call, size_t bytes, void **data_p) {
   s->scratch[s->scratch_n++] = data;
   *data_p = (void *)(uintptr_t)data;
   return TFD_OK;
+}
+
+void tfd__cuda_free_scratch(tfd__stream *stream) {
+  cuda_stream *s = of(stream);
+
+  while (s->scratch_n > 0) {
+    (void)tfd__cu.cuMemFreeAsync(s->scratch[--s->scratch_n], s->stream);
+  }
 }
 
 int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p) {

@@ -90,8 +90,6 @@ static inline uint64_t tfd__cuda_taken(const cuda_stream *s) {
   return tfd__counter_get(&s->base.taken);
 }
 
-void tfd__cuda_free_scratch(cuda_stream *s);
-
 /* Wait until the first `words` of all can be read, and let go of those that had
 ** nothing noted. Inside a position, too, which has not passed then. */
 void tfd__cuda_skip_words(cuda_stream *s, uint64_t words);

@@ -2,7 +2,20 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels/lots_args.h"
 
-#define HAS(name, dtypes) [TFD_KERNEL_##name] = tfd__cuda_##name,
+/* Each lets go of its scratch memory: many may run in one position. */
+#define HAS(name, dtypes)                        \
+  static int run_##name(const tfd__call *call) { \
+    int rc = tfd__cuda_##name(call);             \
+                                                 \
+    tfd__cuda_free_scratch(call->stream);        \
+    return rc;                                   \
+  }
+#define IF(name, dtypes, condition) HAS(name, dtypes)
+#include "backend/cuda/table.def"
+#undef IF
+#undef HAS
+
+#define HAS(name, dtypes) [TFD_KERNEL_##name] = run_##name,
 #define IF(name, dtypes, condition) HAS(name, dtypes)
 const tfd__kernel tfd__cuda_kernels_table[TFD_KERNEL_N] = {
 #include "backend/cuda/table.def"
