@@ -116,8 +116,17 @@ local function slow(interpreter, environment, folder, share, always)
     { share = share, always = FIRST_ON_SLOW .. " " .. (always or "") })
 end
 
--- GPU:0 of the stand-ins: the CUDA back end's kernels on a model of a GPU.
-local ON_GPU = "spec/ops spec/autograd spec/tensor"
+-- The stand-ins' GPUs: the CUDA back end's kernels on a model of a GPU. Not
+-- there: what several workers do, each a process, what is said of the
+-- processor's memory and of the programs that are made for it.
+local ON_GPU = "spec/ops spec/autograd spec/tensor spec/distribute spec/keras "
+  .. "spec/parity spec/data spec/checkpoint_spec.lua "
+  .. "spec/checkpoint_deferred_spec.lua spec/checkpoint_manager_spec.lua "
+  .. "spec/graph ! -name 'multi_worker*' ! -path spec/graph/memory_spec.lua "
+  .. "! -path spec/graph/optimizer_spec.lua"
+-- Minutes each, for they have the C++ compiler make every fused kernel.
+local NOT_SHORT = " ! -path spec/graph/cases_spec.lua "
+  .. "! -path spec/graph/random_programs_spec.lua"
 
 -- The table of cases is one file: some of its cases are drawn, too. Without a
 -- share nothing runs but with --long.
@@ -141,7 +150,7 @@ local function gpu(interpreter, environment, folder, share, cases)
       ("%s %s TFDIST_SPEC_TYPE=GPU TFDIST_PLUGINS=%s TFDIST_CUDA_STANDIN=%s "
         .. "TFDIST_STRICT_FP32=1 TFD_STANDIN_DEVICES=2 "
         .. "TFDIST_CASES_SHARE=%d"):format(environment, TWO, plugin, standin,
-        long and 1 or cases), ON_GPU,
+        long and 1 or cases), ON_GPU .. (long and "" or NOT_SHORT),
       { share = share, always = "spec/ops/cases_spec.lua" }).command(name)
   end
   return { command = command, kind = "busted" }
@@ -177,7 +186,7 @@ local suites = {
                                  FIVE .. " TFDIST_QUEUE=queued", DIST) },
   { "slow", slow("lua5.4", PLAIN54, "build", 4,
                  "spec/distribute/same_losses_spec.lua") },
-  { "gpu", gpu("lua5.4", PLAIN54, "build", 4, 20) },
+  { "gpu", gpu("lua5.4", PLAIN54, "build", 12, 20) },
   { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
                 kind = "cmocka" } },
   { "asan", lua_suite("build/asan/tfdist", ASAN .. SOME, CORE .. ALSO) },
@@ -186,7 +195,7 @@ local suites = {
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
                            .. " TFDIST_QUEUE=queued", "spec/distribute") },
   { "asan-slow", slow("build/asan/tfdist", ASAN, "build/asan", 16) },
-  { "asan-gpu", gpu("build/asan/tfdist", ASAN, "build/asan", 16, 60) },
+  { "asan-gpu", gpu("build/asan/tfdist", ASAN, "build/asan", 48, 60) },
   { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",
                 kind = "cmocka" } },

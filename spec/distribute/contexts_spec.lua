@@ -229,8 +229,8 @@ describe("contexts", function()
   end)
 
   R.pair(it, pending, "strategies and contexts print", function(s)
-    local how = at(0) == "/cpu:0" and "all devices share memory"
-      or "copies through the host"
+    local how = ({ CPU = "all devices share memory", GPU = "NCCL" })
+      [on_device.type] or "copies through the host"
     assert.equal(on_device.text("MirroredStrategy{ /cpu:0, /cpu:1 }  2 "
       .. "replicas in sync, reduction: ") .. how, tostring(s))
     local own = tf.distribute.MirroredStrategy {

@@ -23,9 +23,9 @@ local function slow(name)
     name))
 end
 
--- Ops that ask where elements go before they know a result's shape. What a slow
--- device has, it alone can read.
-local READ = on_device.type == "SLOW" and { dynamic_partition = true } or {}
+-- Ops that ask where elements go before they know a result's shape. What a device
+-- with memory of its own has, it alone can read.
+local READ = on_device.type ~= "CPU" and { dynamic_partition = true } or {}
 
 local hold, let_go = slow "slow_hold", slow "slow_let_go"
 
@@ -68,6 +68,13 @@ local function check_made(t)
   end
 end
 
+-- What a GPU has no kernel for the processor does, for which the queue of each
+-- device hands over what lies there.
+local function done_on_processor(before)
+  return on_device.type == "GPU"
+    and raw.device_position(raw.device_at("CPU", 0)) > before
+end
+
 -- Run step(id) on both replicas: the second must leave the first device's queue
 -- alone. step returns tensors of its own.
 local function check(strategy, step)
@@ -78,9 +85,12 @@ local function check(strategy, step)
     local id = R.id()
     if id == 1 then hold() end
     local before = raw.device_position(device(1 - id))
+    local processor = raw.device_position(raw.device_at("CPU", 0))
     local results = pack(step(id))
-    assert.equal(before, raw.device_position(device(1 - id)),
-      "calls on the queue of the other replica's device")
+    if not done_on_processor(processor) then
+      assert.equal(before, raw.device_position(device(1 - id)),
+        "calls on the queue of the other replica's device")
+    end
     made = results
   end)
   for k = 1, made.n do

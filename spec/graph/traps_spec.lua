@@ -64,6 +64,8 @@ describe("results", function()
     for _ = 1, 20 do
       f(tf.ones { 64, 64 })
       local text = concrete:graph "lowered" .. concrete:graph "costs"
+      -- A GPU records calls again for other addresses.
+      text = text:gsub("\n +%d+ of them are started at once[^\n]*", "")
       assert.are.equal(before or text, text)
       before = text
     end

@@ -57,8 +57,9 @@ end
 function M.run(command, input, seconds)
   local base = os.tmpname()
   local stdin = input and M.file(input) or "/dev/null"
-  os.execute(("env -u TFDIST_PLUGINS -u TFDIST_SPEC_TYPE timeout -k 5 %d "
-    .. "sh -c %s <%s >%s.out 2>%s.err; echo $? >%s.code"):format(
+  os.execute(("env -u TFDIST_PLUGINS -u TFDIST_SPEC_TYPE "
+    .. "-u TFDIST_CUDA_STANDIN timeout -k 5 %d sh -c %s <%s >%s.out 2>%s.err; "
+    .. "echo $? >%s.code"):format(
     seconds or 600, M.quote(command), stdin, base, base, base))
   if input then
     os.remove(stdin)
