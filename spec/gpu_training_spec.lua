@@ -23,6 +23,55 @@ tf.device("/gpu:0", function()
 end)
 ]]
 
+-- Losses of three epochs, the scale of the loss and the steps that counted.
+local MIXED = [[
+local tf = require "tfdist"
+local K = tf.keras
+local L, P = K.layers, K.mixed_precision
+local function train(place, policy)
+  return tf.device(place, function()
+    P.set_global_policy(policy)
+    tf.random.set_seed(3)
+    local m = K.Sequential { L.Conv2D(4, 3, { activation = "relu",
+      input_shape = { 6, 6, 1 } }), L.BatchNormalization(), L.Flatten(),
+      L.Dense(16, { activation = "tanh" }),
+      L.Dense(10, { dtype = "float32" }) }
+    local optimizer = K.optimizers.Adam(0.01)
+    if policy == "mixed_float16" then
+      optimizer = P.LossScaleOptimizer(optimizer, { initial_scale = 2 ^ 22,
+        dynamic_growth_steps = 8 })
+    end
+    m:compile { optimizer = optimizer, loss =
+      K.losses.SparseCategoricalCrossentropy { from_logits = true } }
+    local y = {}
+    for i = 1, 64 do y[i] = (i * 7) % 10 end
+    local losses = m:fit(tf.random.normal { 64, 6, 6, 1 },
+      tf.constant(y, "int32"), { batch_size = 16, epochs = 3, verbose = 0,
+        shuffle = false }).history.loss
+    local scale = policy == "mixed_float16" and optimizer.loss_scale:item()
+    local at = m.trainable_variables[1]:read_value().device
+    assert(at:find(place:match "%a+":upper()), at)
+    return losses, ("%g %g"):format(scale or 1, optimizer.iterations:item()),
+      m:predict(tf.ones { 1, 6, 6, 1 }, { verbose = 0 }):toflat()
+  end)
+end
+-- Sums in another order round to neighbours in the half type: two units of its
+-- last place.
+for policy, bound in pairs { mixed_float16 = 2 ^ -10,
+  mixed_bfloat16 = 2 ^ -7 } do
+  local want, steps, last = train("/cpu:0", policy)
+  local got, gpu_steps, gpu_last = train("/gpu:0", policy)
+  assert(steps == gpu_steps, steps .. " on the CPU, " .. gpu_steps)
+  print(steps)
+  for i = 1, 3 do
+    assert(math.abs(got[i] - want[i]) <= bound * want[i], got[i] .. policy)
+  end
+  for i = 1, #last do
+    assert(math.abs(last[i] - gpu_last[i]) <= bound, gpu_last[i] .. policy)
+  end
+end
+]]
+
 describe("training on GPUs #once", function()
   if not standins.exists(standins.FOLDER .. "/libcudnn.so.9")
     or not standins.exists(standins.CUDA) then
@@ -74,4 +123,14 @@ describe("training on GPUs #once", function()
       assert.equal(("%.1f\n"):format(3 * 2 ^ 29):rep(4), r.out)
     end
   end)
+
+  it("with mixed policies has the processor's losses, scales and steps",
+    function()
+      local r = standins.run(MIXED)
+      assert.equal("", r.err)
+      local lines = {}
+      for line in r.out:gmatch "[^\n]+" do lines[line] = true end
+      -- Six of twelve steps overflow float16, and halve the scale.
+      assert.same({ ["65536 6"] = true, ["1 12"] = true }, lines)
+    end)
 end)
