@@ -20,7 +20,8 @@ local function lines(command)
 end
 
 function M.version()
-  return lines("/usr/local/cuda/bin/nvcc --version")[4] or "none"
+  return lines("PATH=build/cuda-toolkit/bin:/usr/local/cuda/bin:$PATH "
+    .. "nvcc --version")[4] or "none"
 end
 
 --- Kernel to architecture to { registers, stack, spills }; spills and stack in

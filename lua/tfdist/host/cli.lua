@@ -212,7 +212,11 @@ checks[#checks + 1] = function()
   elseif real > 0 then
     return "ok", real .. " GPU(s)"
   end
-  return "--", "no GPU in use"
+  for i = 0, raw.backend_count() - 1 do
+    if raw.backend_at(i) == "cuda" then return "--", "no GPU in use" end
+  end
+  return "--", "no GPU in use, and no plug-in for CUDA",
+    "in the sources: scripts/packages cuda && make"
 end
 
 checks[#checks + 1] = function()

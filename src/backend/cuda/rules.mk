@@ -1,7 +1,8 @@
-# The CUDA plug-in, built where the toolkit and cuDNN's headers are; included
-# by the Makefile. Machine code for sm_80, 90 and 100 (and what they stand
-# for), PTX for the rest. A spilled register is an error.
-CUDA ?= /usr/local/cuda
+# The CUDA plug-in, built where the toolkit and cuDNN's headers are, which
+# `scripts/packages cuda` brings; included by the Makefile. Machine code for
+# sm_80, 90 and 100 (and what they stand for), PTX for the rest. A spilled
+# register is an error.
+CUDA ?= $(or $(wildcard build/cuda-toolkit),/usr/local/cuda)
 NVCC := $(wildcard $(CUDA)/bin/nvcc)
 CUDA_HEADERS := $(and $(wildcard $(CUDA)/include/cublasLt.h),\
                       $(wildcard $(CUDA)/include/cudnn.h))
@@ -98,7 +99,8 @@ $(STANDIN)/libnvrtc.o: STANDIN_FLAGS += -DTFD_CXX='"$(firstword $(filter-out %cc
   -DTFD_SOURCES='"$(CURDIR)"'
 $(STANDIN)/really: $(STANDIN)/really.o
 	$(call say,LINK,$@)
-	$(Q)$(CXX) -o $@ $< -L$(CUDA)/lib -Wl,-rpath,$(CUDA)/lib -lnvrtc
+	$(Q)$(CXX) -o $@ $< -L$(CUDA)/lib -Wl,-rpath,$(abspath $(CUDA))/lib \
+	  -l:libnvrtc.so.13
 $(STANDIN)/lib%.so.13 $(STANDIN)/lib%.so.9: $(STANDIN)/lib%.o $(STANDIN_PLAIN) \
                                             $(STANDIN)/libcuda.so.1
 	$(call say,LINK,$@)
