@@ -58,6 +58,7 @@ struct CUstream_st {
   int device;
   std::deque<work> queue;
   std::unique_ptr<capture> capturing;
+  bool busy; /* what was its first piece of work runs */
 };
 
 /* How much the driver was asked to do, for TFD_STANDIN_COUNTS. */

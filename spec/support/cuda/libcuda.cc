@@ -1,6 +1,7 @@
 /* libcuda without a GPU: memory is the host's, kernels run on the model, and
 ** everything that a stream takes runs late: when the host asks or waits; or by
-** itself, where other processes wait for it; or when TFD_STANDIN_MODE says. */
+** itself, where other processes wait for it; or when TFD_STANDIN_MODE says
+** (streams.h). */
 #include <cuda.h>
 
 #include <dlfcn.h>
@@ -20,6 +21,7 @@
 #include "capture.h"
 #include "model.h"
 #include "standin.h"
+#include "streams.h"
 
 struct CUctx_st {
   int device;
@@ -36,38 +38,16 @@ const int tfd_standin = 1;
 namespace {
 
 /* Never destroyed: the library frees its devices after this file's objects. */
-std::recursive_mutex &lock = *new std::recursive_mutex;
-std::vector<CUstream> &streams = *new std::vector<CUstream>;
 std::map<char *, size_t> &memory = *new std::map<char *, size_t>;
 std::map<char *, size_t> &pinned = *new std::map<char *, size_t>;
 std::map<std::string, CUfunc_st> &functions =
     *new std::map<std::string, CUfunc_st>;
 CUctx_st contexts[64];
-CUresult sticky = CUDA_SUCCESS; /* what a launch did wrong, for ever */
-unsigned order = 1;
 long calls = 0;
 long calls_captured = 0;
 int captures = 0; /* that go on */
 counted counts;
 thread_local CUcontext current;
-
-long number_of(const char *name, long otherwise) {
-  const char *text = getenv(name);
-
-  return text == nullptr ? otherwise : atol(text);
-}
-
-/* Read once: programs change their environment while other threads are here. */
-unsigned seed() {
-  static const unsigned chosen = (unsigned)number_of("TFD_STANDIN_SEED", 0);
-
-  return chosen;
-}
-
-unsigned next_random() {
-  order = order * 1664525u + 1013904223u + seed();
-  return order >> 16;
-}
 
 /* The failure asked for, when this is the call it is asked of. */
 CUresult injected() {
@@ -90,46 +70,6 @@ CUresult injected() {
     return (CUresult)in_capture.code;
   }
   return ++calls == given.at ? (CUresult)given.code : CUDA_SUCCESS;
-}
-
-/* Run one piece of work of some stream; false when none can run. */
-bool step() {
-  size_t n = streams.size();
-  size_t first = n == 0 ? 0 : next_random() % n;
-
-  for (size_t i = 0; i < n; i++) {
-    CUstream s = streams[(first + i) % n];
-
-    if (s->queue.empty()) continue;
-    work &w = s->queue.front();
-    if (w.after != nullptr && w.after->passed < w.recording) continue;
-    if (sticky == CUDA_SUCCESS && w.ready && !w.ready()) continue;
-    std::function<void()> run = std::move(w.run);
-
-    s->queue.pop_front();
-    if (run && sticky == CUDA_SUCCESS) run();
-    return true;
-  }
-  return false;
-}
-
-/* When work is done: late (when the host waits or asks), serial (at once, by
-** who gives it), alone (by a thread, while the host goes on). */
-bool mode_is(const char *name) {
-  static const char *const text = getenv("TFD_STANDIN_MODE");
-
-  return text != nullptr && strcmp(text, name) == 0;
-}
-
-void queue_work(CUstream s, work w) {
-  static const bool serial = mode_is("serial");
-
-  s->queue.push_back(std::move(w));
-  while (serial && step()) continue;
-}
-
-void drain(CUstream s) {
-  while (!s->queue.empty() && step()) continue;
 }
 
 /* All of [data, data + bytes) lies in one of these pieces. */
@@ -172,8 +112,13 @@ void copy(void *to, const void *from, size_t bytes, bool device_to,
 
 void launch(const tfd_model_kernel *k, unsigned grid, unsigned threads,
             const std::string &args) {
-  const char *problem = tfd_model_run(k, grid, threads, args.data(), seed());
+  const char *problem = nullptr;
 
+  {
+    let_go others;
+
+    problem = tfd_model_run(k, grid, threads, args.data(), seed());
+  }
   if (problem == nullptr) return;
   fprintf(stderr, "stand-in: %s: %s\n", k->name, problem);
   sticky = CUDA_ERROR_LAUNCH_FAILED;
@@ -238,35 +183,11 @@ EXPORTED int tfd_standin_gpu(int device) {
   return first + device;
 }
 
-/* Between looks others have the lock. */
-static void *run_alone(void *) {
-  for (;;) {
-    bool more = false;
-
-    {
-      std::lock_guard<std::recursive_mutex> held(lock);
-
-      for (int i = 0; i < 64 && (more = step()); i++) continue;
-    }
-    if (more) {
-      sched_yield();
-    } else {
-      usleep(200);
-    }
-  }
-  return nullptr;
-}
-
 EXPORTED void tfd_standin_run_alone() {
   static std::once_flag once;
 
-  std::call_once(once, [] {
-    pthread_t thread;
-
-    if (pthread_create(&thread, nullptr, run_alone, nullptr) == 0) {
-      pthread_detach(thread);
-    }
-  });
+  if (threads()) return;
+  std::call_once(once, [] { start_thread(run_alone, nullptr); });
 }
 
 EXPORTED std::unique_lock<std::recursive_mutex> tfd_standin_lock() {
@@ -277,7 +198,12 @@ EXPORTED std::unique_lock<std::recursive_mutex> tfd_standin_lock() {
  * -------------------------------------------------------------------- */
 
 API cuInit(unsigned) {
-  BEGIN if (getenv("TFD_STANDIN_COUNTS") != nullptr) {
+  BEGIN if (!mode_is_known()) {
+    fprintf(stderr, "stand-in: TFD_STANDIN_MODE: late, serial, alone, "
+                    "threads\n");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (getenv("TFD_STANDIN_COUNTS") != nullptr) {
     static const int registered = atexit([] { write_counts(counts); });
 
     (void)registered;
@@ -496,7 +422,7 @@ API cuMemAlloc(CUdeviceptr *data, size_t bytes) {
 }
 
 API cuMemFree(CUdeviceptr data) {
-  ON_CONTEXT UNSAFE for (CUstream s : streams) drain(s);
+  ON_CONTEXT UNSAFE drain_all();
   give(data);
   return CUDA_SUCCESS;
 }
@@ -610,10 +536,12 @@ API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext,
  * ----------------------------------------------------------------- */
 
 API cuStreamCreate(CUstream *stream, unsigned) {
-  ON_CONTEXT *stream = new CUstream_st{current->device, {}, nullptr};
+  ON_CONTEXT *stream = new CUstream_st{current->device, {}, nullptr, false};
   streams.push_back(*stream);
   if (mode_is("alone")) tfd_standin_run_alone();
-  return CUDA_SUCCESS;
+  return !threads() || start_thread(run_stream, *stream)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
@@ -634,7 +562,8 @@ API cuStreamDestroy(CUstream s) {
   for (size_t i = 0; i < streams.size(); i++) {
     if (streams[i] == s) streams.erase(streams.begin() + (long)i);
   }
-  delete s;
+  if (!threads()) delete s;
+  changed.notify_all();
   return CUDA_SUCCESS;
 }
 
@@ -665,7 +594,7 @@ API cuEventCreate(CUevent *event, unsigned) {
 API cuEventDestroy(CUevent e) {
   std::lock_guard<std::recursive_mutex> held(lock);
 
-  for (CUstream s : streams) drain(s);
+  drain_all();
   delete e;
   return CUDA_SUCCESS;
 }
@@ -683,7 +612,7 @@ API cuEventRecord(CUevent e, CUstream s) {
 API cuEventQuery(CUevent e) {
   ON_CONTEXT UNSAFE if (e->captured) return CUDA_ERROR_CAPTURED_EVENT;
   if (e->passed == e->recorded) return CUDA_SUCCESS;
-  step();
+  if (!threads()) step();
   if (sticky != CUDA_SUCCESS) return sticky;
   return e->passed == e->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
