@@ -2,7 +2,7 @@
 --- lua5.4 spec/support/ptxas.lua > spec/support/cuda/registers.txt records it.
 local M = {}
 
-M.ARCHS = { "sm_80", "sm_90", "sm_100" }
+M.ARCHS = { "sm_75", "sm_80", "sm_90", "sm_100" }
 
 local function read(path)
   local file = assert(io.open(path))

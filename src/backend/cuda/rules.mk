@@ -1,12 +1,12 @@
 # The CUDA plug-in, built where the toolkit and cuDNN's headers are, which
 # `scripts/packages cuda` brings; included by the Makefile. Machine code for
-# sm_80, 90 and 100 (and what they stand for), PTX for the rest. A spilled
+# sm_75, 80, 90 and 100 (and what they stand for), PTX for the rest. A spilled
 # register is an error.
 CUDA ?= $(or $(wildcard build/cuda-toolkit),/usr/local/cuda)
 NVCC := $(wildcard $(CUDA)/bin/nvcc)
 CUDA_HEADERS := $(and $(wildcard $(CUDA)/include/cublasLt.h),\
                       $(wildcard $(CUDA)/include/cudnn.h))
-CUDA_ARCHS = 80 90 100
+CUDA_ARCHS = 75 80 90 100
 CUDA_PTX = 75
 NVCC_FLAGS = -std=c++17 -Isrc -diag-suppress 186 -fatbin \
              -Xptxas -warn-spills,-Werror,-v \
@@ -32,7 +32,14 @@ endif
 $(CUDA_BUILD)/elementwise.fatbin $(CUDA_BUILD)/elementwise.log: \
   NVCC_FLAGS += -fmad=false
 
-$(CUDA_BUILD)/%.fatbin $(CUDA_BUILD)/%.log: src/backend/cuda/kernels/%.cu
+# For other architectures they are built again.
+$(CUDA_BUILD)/architectures: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CUDA_ARCHS) $(CUDA_PTX)' | cmp -s - $@ || \
+	  echo '$(CUDA_ARCHS) $(CUDA_PTX)' >$@
+
+$(CUDA_BUILD)/%.fatbin $(CUDA_BUILD)/%.log: src/backend/cuda/kernels/%.cu \
+                                            $(CUDA_BUILD)/architectures
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@D)/$*.d \
