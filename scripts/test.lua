@@ -128,9 +128,15 @@ local ON_GPU = "spec/ops spec/autograd spec/tensor spec/distribute spec/keras "
 local NOT_SHORT = " ! -path spec/graph/cases_spec.lua "
   .. "! -path spec/graph/random_programs_spec.lua"
 
+-- They start programs with the stand-ins themselves.
+local WITH_GPUS = "spec/cuda_graphs_spec.lua spec/cuda_kernels_spec.lua "
+  .. "spec/nccl_spec.lua spec/gpu_training_spec.lua spec/gpu_modes_spec.lua "
+  .. "spec/gpu_checkpoint_spec.lua spec/gpu_parts_spec.lua "
+  .. "spec/nccl_workers_spec.lua"
+
 -- The table of cases is one file: some of its cases are drawn, too. Without a
--- share nothing runs but with --long.
-local function gpu(interpreter, environment, folder, share, cases)
+-- share nothing runs but with --long. `programs`: of WITH_GPUS an eighth, too.
+local function gpu(interpreter, environment, folder, share, cases, programs)
   local plugin, standin = folder .. "/plugins/tfdist_cuda.so",
     folder .. "/standin"
   local function command(name)
@@ -146,7 +152,10 @@ local function gpu(interpreter, environment, folder, share, cases)
       end
       file:close()
     end
-    return lua_suite(interpreter .. " -l spec.support.on_device",
+    local before = programs and lua_suite(interpreter, ("%s TFDIST_BUILD=%s")
+      :format(environment, folder), WITH_GPUS, { share = 8, once = true })
+      .command(name) .. "; " or ""
+    return before .. lua_suite(interpreter .. " -l spec.support.on_device",
       ("%s %s TFDIST_SPEC_TYPE=GPU TFDIST_PLUGINS=%s TFDIST_CUDA_STANDIN=%s "
         .. "TFDIST_STRICT_FP32=1 TFD_STANDIN_DEVICES=2 "
         .. "TFDIST_CASES_SHARE=%d"):format(environment, TWO, plugin, standin,
@@ -195,7 +204,8 @@ local suites = {
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
                            .. " TFDIST_QUEUE=queued", "spec/distribute") },
   { "asan-slow", slow("build/asan/tfdist", ASAN, "build/asan", 16) },
-  { "asan-gpu", gpu("build/asan/tfdist", ASAN, "build/asan", 48, 60) },
+  { "asan-gpu", gpu("build/asan/tfdist", ASAN, "build/asan", 48, 60,
+                    true) },
   { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",
                 kind = "cmocka" } },

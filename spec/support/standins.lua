@@ -4,9 +4,9 @@ local process = require "spec.support.process"
 
 local M = {}
 
-M.FOLDER = "build/standin"
-M.CUDA = "build/plugins/tfdist_cuda.so"
-M.NCCL = "build/plugins/tfdist_nccl_2.so"
+M.FOLDER = process.build .. "/standin"
+M.CUDA = process.build .. "/plugins/tfdist_cuda.so"
+M.NCCL = process.build .. "/plugins/tfdist_nccl_2.so"
 M.HOST = process.build .. "/tfdist"
 
 function M.exists(path)
