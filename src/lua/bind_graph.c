@@ -1,5 +1,6 @@
 /* Calls of traced functions without a stop in Lua: the key of plain arguments,
 ** and one call from tensors to results. */
+#include <math.h>
 #include <string.h>
 
 #include "lua/bind.h"
@@ -53,18 +54,26 @@ static bool put_handle(key *k, lua_State *L, int i) {
   return true;
 }
 
+static bool is_integer(lua_State *L, int i) {
+#if LUA_VERSION_NUM >= 503
+  return lua_isinteger(L, i);
+#else
+  (void)L;
+  (void)i;
+  return false;
+#endif
+}
+
 static void put_number(key *k, lua_State *L, int i) {
   double x = lua_tonumber(L, i);
 
-#if LUA_VERSION_NUM >= 503
-  if (lua_isinteger(L, i)) {
+  if (is_integer(L, i)) {
     int64_t whole = lua_tointeger(L, i);
 
     put_tag(k, 'i');
     put(k, &whole, sizeof whole);
     return;
   }
-#endif
   put_tag(k, 'n');
   put(k, &x, sizeof x);
 }
@@ -265,11 +274,20 @@ static int core_graph_calls(lua_State *L) {
 
 /* --- what a trace has read ------------------------------------------------ */
 
-/* Are the values at a and b the same? NaN is NaN. */
+/* Are the values at a and b the same to a script? NaN is NaN; zeros of two
+** signs, and an integer and a float, are equal but not the same. */
 static bool same_value(lua_State *L, int a, int b) {
-  if (lua_rawequal(L, a, b)) return true;
-  return lua_type(L, a) == LUA_TNUMBER && lua_type(L, b) == LUA_TNUMBER &&
-         !lua_rawequal(L, a, a) && !lua_rawequal(L, b, b);
+  double x = 0;
+  double y = 0;
+
+  if (lua_type(L, a) != LUA_TNUMBER || lua_type(L, b) != LUA_TNUMBER) {
+    return lua_rawequal(L, a, b);
+  }
+  if (is_integer(L, a) != is_integer(L, b)) return false;
+  x = lua_tonumber(L, a);
+  y = lua_tonumber(L, b);
+  if (!lua_rawequal(L, a, b)) return isnan(x) && isnan(y);
+  return signbit(x) == signbit(y);
 }
 
 /* Has `table` the n fields of `copy`, and beside them at most ignored ones?
