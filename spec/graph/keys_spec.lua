@@ -2,6 +2,7 @@
 local K = require "tfdist".keras
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
+local values = require "spec.support.traces".values
 
 local number_type = rawget(math, "type") -- nil where all numbers are floats
 local tointeger = rawget(math, "tointeger")
@@ -77,15 +78,109 @@ describe("a number as an argument", function()
   end)
 
   it("is another one where a script sees a difference", function()
-    local f = tf.function_(function(_, n) return seen(n) end)
     local numbers = { 0.0, MINUS_ZERO, 1 }
     if number_type then numbers[4] = 1.0 end
+    -- An object has no short key.
+    for _, first in ipairs { tf.constant(2.0), K } do
+      local f = tf.function_(function(_, n) return seen(n) end)
+      for _ = 1, 2 do
+        for _, n in ipairs(numbers) do
+          assert.are.equal(seen(n), f(first, n))
+        end
+      end
+      assert.are.equal(#numbers, f:experimental_get_tracing_count())
+    end
+  end)
+end)
+
+describe("what is set around a call", function()
+  local function after(fn, ...)
+    fn()
+    return ...
+  end
+
+  -- fn in each setting, eager and traced, twice: the same, and traced once for each.
+  local function check(fn, around)
+    local f = tf.function_(fn)
+    local function traced(...) return f(...) end
     for _ = 1, 2 do
-      for _, n in ipairs(numbers) do
-        assert.are.equal(seen(n), f(tf.constant(2.0), n))
-        assert.are.equal(seen(n), f(nil, n))
+      for i, set in ipairs(around) do
+        assert.are.equal(tostring(set(fn)), tostring(set(traced)),
+          "setting " .. i)
       end
     end
-    assert.are.equal(2 * #numbers, f:experimental_get_tracing_count())
+    assert.are.equal(#around, f:experimental_get_tracing_count())
+  end
+
+  local function plain(fn) return fn() end
+
+  it("is a part of the key: name scopes", function()
+    check(function()
+      return tf.name_scope("inner", function(scope) return scope end)
+    end, { plain, function(fn) return tf.name_scope("a", fn) end,
+      function(fn) return tf.name_scope("b L", fn) end })
+  end)
+
+  it("is a part of the key: dtypes of layers", function()
+    local mixed = K.mixed_precision
+    check(function()
+      return K.backend.floatx() .. mixed.global_policy().name
+    end, { plain, function(fn)
+      K.backend.set_floatx "float64"
+      return after(function() K.backend.set_floatx "float32" end, fn())
+    end, function(fn)
+      mixed.set_global_policy "mixed_bfloat16"
+      return after(function() mixed.set_global_policy(nil) end, fn())
+    end })
+  end)
+
+  it("is a part of the key: the small number of constraints", function()
+    local norm = K.constraints.UnitNorm()
+    check(function() return norm(tf.constant { 0.5, 0 }) end, {
+      plain, function(fn)
+        K.backend.set_epsilon(0.5)
+        return after(function() K.backend.set_epsilon(1e-7) end, fn())
+      end })
+  end)
+
+  it("is seen by a model's steps", function()
+    local layer = K.layers.Dense(3, { use_bias = false,
+      kernel_constraint = "unit_norm" })
+    local model = K.Sequential { layer }
+    model:compile { optimizer = K.optimizers.SGD(0.0), loss = "mse" }
+    local twin = K.Sequential { K.layers.Dense(3, { use_bias = false,
+      kernel_constraint = "unit_norm" }) }
+    twin:compile { optimizer = K.optimizers.SGD(0.0), loss = "mse",
+      run_eagerly = true }
+    local x, y = tf.ones { 4, 2 }, tf.ones { 4, 3 }
+    model:build { -1, 2 }
+    twin:build { -1, 2 }
+    twin:set_weights(model:get_weights())
+    for _, policy in ipairs { "float32", "mixed_bfloat16" } do
+      layer.dtype_policy, twin.layers[1].dtype_policy = policy, policy
+      for _, epsilon in ipairs { 1e-7, 0.5, 1e-7 } do
+        K.backend.set_epsilon(epsilon)
+        for _ = 1, 3 do
+          assert.are.equal(twin:train_on_batch(x, y), model:train_on_batch(x, y))
+          assert.are.same(values(twin.weights[1]), values(model.weights[1]))
+        end
+      end
+    end
+  end)
+
+  it("is a part of the key: where ops without a kernel run", function()
+    local config = tf.config
+    check(config.get_soft_device_placement, { plain, function(fn)
+      config.set_soft_device_placement(false)
+      return after(function() config.set_soft_device_placement(true) end, fn())
+    end })
+    local enable = config.experimental.enable_tensor_float_32_execution
+    local enabled = config.experimental.tensor_float_32_execution_enabled
+    local on = enabled()
+    enable(on)
+    check(enabled, { plain, function(fn)
+      enable(not on)
+      return after(function() enable(on) end, fn())
+    end })
   end)
 end)

@@ -6,6 +6,7 @@
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 
 local M = { experimental = {}, threading = {} }
@@ -214,6 +215,7 @@ M.set_soft_device_placement = wrap("config.set_soft_device_placement",
         .. "be a boolean, got " .. text.describe(enabled))
     end
     raw.config_set_soft_placement(enabled)
+    state.note_setting("soft_placement", enabled == false and "off" or nil)
   end)
 
 --- Source: tf.config.get_soft_device_placement
@@ -272,6 +274,7 @@ M.experimental.enable_tensor_float_32_execution = wrap(
   "config.experimental.enable_tensor_float_32_execution", "enabled:boolean",
   function(enabled)
     raw.tensor_float_32_enable(enabled)
+    state.note_setting("tensor_float_32", enabled)
   end)
 
 --- Source: tf.config.experimental.tensor_float_32_execution_enabled

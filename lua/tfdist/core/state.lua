@@ -23,6 +23,25 @@ end
 
 M.current = M.new()
 
+local settings = {} -- [name] = text
+
+--- The settings of the whole library that are not as at first, as text: code
+--- reads them as it is traced.
+M.settings = ""
+
+--- A setting has another value now; nil: as at first.
+---@param name string
+---@param value any
+function M.note_setting(name, value)
+  settings[name] = value ~= nil and tostring(value) or nil
+  local parts = {}
+  for key, words in pairs(settings) do
+    parts[#parts + 1] = key .. "=" .. words
+  end
+  table.sort(parts)
+  M.settings = table.concat(parts, " ")
+end
+
 --- Resume a coroutine in its state; returns whether it has not failed, and what
 --- it yielded first or its error.
 ---@param state table

@@ -3,6 +3,7 @@
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 
 local M = {}
@@ -26,6 +27,7 @@ function M.set_floatx(dtype)
       .. "dtype"):format(text.describe(dtype)))
   end
   floatx = dtype
+  state.note_setting("floatx", dtype ~= "float32" and dtype or nil)
 end
 
 --- The small number that keeps divisions finite, 1e-7.
@@ -38,6 +40,7 @@ end
 ---@param value number
 function M.set_epsilon(value)
   epsilon = value
+  state.note_setting("epsilon", value ~= 1e-7 and ("%.17g"):format(value) or nil)
 end
 
 --- 1, 2, ... for each prefix. Source: tf.keras.backend.get_uid

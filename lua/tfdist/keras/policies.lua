@@ -8,6 +8,7 @@ local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 
 local M = {}
@@ -125,6 +126,7 @@ M.set_global_policy = options.wrap("set_global_policy", "policy=nil",
         new_one.name))
     end
     global = new_one
+    state.note_setting("policy", new_one and new_one.name)
   end)
 
 return M

@@ -271,8 +271,17 @@ local function run_fast(self, entry, ...)
   return concrete.run_plain(entry, ...)
 end
 
+-- Short keys say nothing about these.
+local function note_around(self, scope, settings)
+  if self.scope ~= scope or self.settings ~= settings then
+    self.scope, self.settings = scope, settings
+    forget_short(self)
+  end
+end
+
 local function call(self, ...)
   local own = state.current
+  note_around(self, own.name_scope, state.settings)
   local key = own.mode == nil and own.layer_call == nil and graph_key(...)
     or nil
   if key ~= nil and self.fast[key] ~= nil then
@@ -446,7 +455,7 @@ make = function(fn, input_signature, reduce_retracing)
     python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
     clock = 0, fast = {}, fast_n = 0, calls = { n = 0 }, traces = 0,
     reduce_retracing = reduce_retracing == true, created = false,
-    warned = false, by_size = false,
+    warned = false, by_size = false, scope = "", settings = "",
     over = setmetatable({}, WEAK_KEYS),
   }, Function)
   if input_signature ~= nil then

@@ -2,7 +2,8 @@
 ---
 --- Tensors count by dtype, shape and device; numbers, strings and booleans by
 --- value; tables and distributed values by structure; everything else by
---- identity. Around the call: strategy, replica, device scope, training phase.
+--- identity. Around the call: strategy, replica, device scope, training phase,
+--- name scope, and settings as tf.keras.backend.set_floatx.
 --- Two keys are equal exactly when the calls may share a graph.
 local contexts = require "tfdist.distribute.contexts"
 local nest = require "tfdist.base.nest"
@@ -91,7 +92,9 @@ local function surroundings()
   local own = state.current
   local mode = own.mode
   local call = own.layer_call
-  if mode == nil and call == nil and raw.device_depth() == 0 then
+  local scope, settings = own.name_scope, state.settings
+  if mode == nil and call == nil and raw.device_depth() == 0 and scope == ""
+    and settings == "" then
     return ""
   end
   local parts = {}
@@ -104,6 +107,8 @@ local function surroundings()
   parts[#parts + 1] = "D" .. (raw.device_depth() > 0
     and raw.device_short_name(raw.device_current()) or "")
   parts[#parts + 1] = "L" .. tostring(call and call.training)
+  parts[#parts + 1] = ("N%d:%s"):format(#scope, scope)
+  parts[#parts + 1] = settings
   return concat(parts, " ")
 end
 
@@ -159,7 +164,7 @@ function M.difference(old, new)
     end
   end
   if old[1] ~= new[1] then
-    return "strategy, replica, device or training phase"
+    return "strategy, replica, device, training phase, name scope or a setting"
   end
   return "nothing"
 end

@@ -28,7 +28,8 @@ local IGNORED = {
 }
 
 -- Of a layer's private state what can be assigned.
-local STATE = { "activation", "activity_regularizer", "trainable", "metrics" }
+local STATE = { "activation", "activity_regularizer", "trainable", "metrics",
+  "policy" }
 
 local function is_small_object(x)
   local meta = getmetatable(x)

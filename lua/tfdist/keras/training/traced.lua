@@ -14,6 +14,7 @@ local fields = require "tfdist.keras.training.fields"
 local notice = require "tfdist.base.notice"
 local raw = require "tfdist.core.raw"
 local signature = require "tfdist.traced.signature"
+local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"
 
@@ -71,7 +72,7 @@ local function unchanged_graphs(model, own, mode)
     return nil, false
   end
   local unchanged = kept.method == model[STEPS[mode]]
-    and kept.optimizer == own.optimizer
+    and kept.optimizer == own.optimizer and kept.settings == state.settings
     and same_list(kept.class_weight, own.class_weight)
     and (kept.fields == nil or fields.same(kept.fields))
   local variables = nil
@@ -97,6 +98,7 @@ local function graphs_of(model, own, mode)
     kept = {
       entries = {}, count = 0, method = method, variables = own.variables,
       class_weight = own.class_weight, optimizer = own.optimizer,
+      settings = state.settings,
       falls = before.falls or 0, said = before.said,
       eager = before.falls == TRIES,
     }
