@@ -99,8 +99,9 @@ describe("what is set around a call", function()
     return ...
   end
 
-  -- fn in each setting, eager and traced, twice: the same, and traced once for each.
-  local function check(fn, around)
+  -- fn in each setting, eager and traced, twice: the same, and traced once for
+  -- each, or so many times.
+  local function check(fn, around, times)
     local f = tf.function_(fn)
     local function traced(...) return f(...) end
     for _ = 1, 2 do
@@ -109,7 +110,7 @@ describe("what is set around a call", function()
           "setting " .. i)
       end
     end
-    assert.are.equal(#around, f:experimental_get_tracing_count())
+    assert.are.equal(times or #around, f:experimental_get_tracing_count())
   end
 
   local function plain(fn) return fn() end
@@ -119,6 +120,36 @@ describe("what is set around a call", function()
       return tf.name_scope("inner", function(scope) return scope end)
     end, { plain, function(fn) return tf.name_scope("a", fn) end,
       function(fn) return tf.name_scope("b L", fn) end })
+  end)
+
+  it("is a part of the key: strategies, replicas and devices", function()
+    local one, two = tf.distribute.MirroredStrategy(),
+      tf.distribute.MirroredStrategy()
+    local n = one.num_replicas_in_sync
+    local v = one:scope(function() return tf.Variable(3.0) end)
+    local function over(fn)
+      local list = {}
+      one:run(function() list[#list + 1] = fn() end)
+      return table.concat(list, " ")
+    end
+    check(function()
+      local d = tf.distribute
+      local replica = d.get_replica_context()
+      local id = replica and replica.replica_id_in_sync_group
+      return ("%s %s %d %s %s"):format(id, d.in_cross_replica_context(),
+        d.get_strategy().num_replicas_in_sync, d.has_strategy(),
+        (tf.constant(1.0) + v).device)
+    end, { plain, over, function(fn)
+      return one:scope(function() return fn() end)
+    end, function(fn)
+      return two:scope(function() return fn() end)
+    end, function(fn)
+      local list = {}
+      one.extended:update(v, function() list[#list + 1] = fn() end)
+      return table.concat(list, " ")
+    end, function(fn)
+      return tf.device("CPU:0", function() return fn() end)
+    end }, 4 + 2 * n)
   end)
 
   it("is a part of the key: dtypes of layers", function()
