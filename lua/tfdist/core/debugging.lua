@@ -257,7 +257,8 @@ local function check_size(symbols, want, size, describe)
 end
 
 local function check_shape(symbols, x, spec, position, message)
-  local dims = tensor.shape_of(convert.operand(x, nil, "assert_shapes", "x"))
+  local dims = tensor.known_shape_of(convert.operand(x, nil, "assert_shapes",
+    "x"), "assert_shapes")
   local sizes = {}
   if type(spec) == "string" then
     -- "NHWC": one letter each, as in TensorFlow.

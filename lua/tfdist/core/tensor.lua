@@ -83,6 +83,14 @@ end
 
 M.shape_of = shape_of
 
+--- The sizes of a tensor or variable, for `what`, which counts with them.
+--- Errors: NotImplementedError where only a call knows them.
+function M.known_shape_of(x, what)
+  return fact(function(t)
+    return raw.known_dims(t, what)
+  end, x)
+end
+
 -- Properties -----------------------------------------------------------------
 
 --- Sizes of the axes: a plain list that prints as "{2, 3}" and is equal to

@@ -133,12 +133,6 @@ local function trace(self, arguments, tensors, dims, may_fall_back)
   return c
 end
 
--- Kinds of what asks for a size that only a call knows, or counted with the -1
--- in its place. Others (interruption, want of memory, the script's own) say
--- nothing about sizes.
-local OF_SIZES = { NotImplementedError = true, InvalidArgument = true,
-  ValueError = true }
-
 -- A graph of sizes that are not known refuses what needs them (gradients, Lua
 -- code that counts with them): then each size has its own. What fails there too
 -- is the script's own mistake, in words about the sizes that it has.
@@ -149,8 +143,8 @@ local function trace_open(self, arguments, tensors, dims)
   local ok, c = pcall(trace, self, arguments, tensors, dims, true)
   if ok then
     return c
-  elseif not OF_SIZES[errors.kind(c)] then
-    error(c, 0)
+  elseif errors.kind(c) ~= "NotImplementedError" then
+    error(c, 0) -- no question about a size
   end
   c = trace(self, arguments, tensors, nil)
   self.by_size = true

@@ -41,6 +41,7 @@ end
 
 local product = lists.product
 local shape_of, dims_text = tensor.shape_of, text.shape
+local known_shape_of = tensor.known_shape_of
 
 -- 0-based axis of a tensor of shape dims. Errors: ValueError.
 local function axis_of(what, axis, dims)
@@ -273,6 +274,9 @@ local function define_checks(tf, def)
     local fits = #dims == #shape
     for i = 1, #dims do
       fits = fits and (shape[i] == dims[i] or shape[i] == -1)
+      if dims[i] < 0 and not fits then
+        raw.refuse_open(dims, "ensure_shape")
+      end
     end
     if not fits then
       fail("InvalidArgument", "ensure_shape: x has shape %s, expected %s",
@@ -317,7 +321,7 @@ local function split_sizes(ops, value, sizes, axis)
 end
 
 -- Replace one -1 by what is left of the axis.
-local function fill_in(sizes, whole)
+local function fill_in(sizes, value, axis)
   local known, open = 0, nil
   for i = 1, #sizes do
     if sizes[i] == -1 and open == nil then
@@ -327,7 +331,7 @@ local function fill_in(sizes, whole)
     end
   end
   if open ~= nil then
-    sizes[open] = whole - known
+    sizes[open] = raw.tensor_dim(raw.operand_tensor(value), axis) - known
   end
   return sizes
 end
@@ -443,9 +447,8 @@ local function define_parts(tf, def)
         return lists.of(ops.split(value, sizes, axis))
       end
       sizes = convert.integers(sizes, "split", "num_or_size_splits")
-      local dims = shape_of(value)
-      axis = axis_of("split", number("split", "axis", axis), dims)
-      return split_sizes(ops, value, fill_in(sizes, dims[axis + 1]), axis)
+      axis = axis_of("split", number("split", "axis", axis), shape_of(value))
+      return split_sizes(ops, value, fill_in(sizes, value, axis), axis)
     end, "split")
 
   --- The tensors along an axis, as a list of views. Source: tf.unstack
@@ -557,7 +560,7 @@ local function define_growth(tf, def)
     end
     local dims = shape_of(x)
     axis = axis_of("repeat_", axis, dims)
-    if #repeats ~= dims[axis + 1] then
+    if #repeats ~= raw.tensor_dim(raw.operand_tensor(x), axis) then
       fail("InvalidArgument", "repeat_: %d repeats for axis %d of %s", #repeats,
         axis, dims_text(dims))
     end
@@ -608,7 +611,7 @@ local function blocks(what, x, size, format)
   x = convert.operand(x, nil, what, "input")
   format = options.choice(what, "data_format", format, { "NHWC", "NCHW" })
   options.integer(what, "block_size", size, 2)
-  local d = shape_of(x)
+  local d = known_shape_of(x, what)
   if #d ~= 4 then
     fail("InvalidArgument", "%s: the input has shape %s; expected rank 4",
       what, dims_text(d))

@@ -9,7 +9,7 @@ local lists = require "tfdist.base.lists"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
 
-local shape_of = tensor.shape_of
+local known_shape_of = tensor.known_shape_of
 
 local M = {}
 
@@ -390,7 +390,7 @@ end
 function M.run(ops, equation, inputs)
   local shapes, values = {}, {}
   for i = 1, #inputs do
-    shapes[i], values[i] = shape_of(inputs[i]), inputs[i]
+    shapes[i], values[i] = known_shape_of(inputs[i], "einsum"), inputs[i]
   end
   local plan = plan_for(equation, shapes)
   for i = 1, #plan do

@@ -27,6 +27,7 @@ end
 
 local part, product = lists.copy, lists.product
 local shape_of, dims_text = tensor.shape_of, text.shape
+local known_shape_of = tensor.known_shape_of
 
 local function joined(a, b)
   return lists.append(lists.copy(a), b)
@@ -47,6 +48,8 @@ local function same_batch(tf, what, a, b)
   if #x < 2 or #y < 2 then
     fail("InvalidArgument", "%s: matrix %s and rhs %s; expected rank 2 or more",
       what, dims_text(x), dims_text(y))
+  elseif #x > 2 or #y > 2 then
+    x, y = known_shape_of(a, what), known_shape_of(b, what)
   end
   local batch = tf.broadcast_static_shape(part(x, 1, #x - 2),
     part(y, 1, #y - 2))
@@ -103,7 +106,7 @@ local function define_solvers(tf, def)
       end
       a, b = operands("lstsq", a, "matrix", b, "rhs")
       a, b = same_batch(tf, "lstsq", a, b)
-      local dims = shape_of(a)
+      local dims = known_shape_of(a, "lstsq")
       local m, n = dims[#dims - 1], dims[#dims]
       local at = ops.matrix_transpose(a)
       local square = m >= n and tf.matmul(at, a) or tf.matmul(a, at)
@@ -178,7 +181,7 @@ local function define_rank(tf, def)
   def("linalg.pinv", "a rcond=nil validate_args=false name=nil",
     function(x, rcond)
       x = convert.operand(x, nil, "pinv", "a")
-      local dims = shape_of(x)
+      local dims = known_shape_of(x, "pinv")
       local s, u, v = ops.svd(x)
       rcond = rcond or 10 * math.max(dims[#dims - 1], dims[#dims]) * epsilon(x)
       local cut = tf.reduce_max(s, -1, true) * rcond
@@ -193,7 +196,7 @@ local function define_rank(tf, def)
   def("linalg.matrix_rank", "a tol=nil validate_args=false name=nil",
     function(x, tol)
       x = convert.operand(x, nil, "matrix_rank", "a")
-      local dims = shape_of(x)
+      local dims = known_shape_of(x, "matrix_rank")
       local s = ops.svd(x)
       tol = tol or tf.reduce_max(s, -1, true)
         * (math.max(dims[#dims - 1], dims[#dims]) * epsilon(x))
@@ -260,7 +263,7 @@ local function define_tensor_diagonals(tf, def)
   --- Source: tf.linalg.tensor_diag
   def("linalg.tensor_diag", "diagonal name=nil", function(x)
     x = convert.operand(x, nil, "tensor_diag", "diagonal")
-    local dims = shape_of(x)
+    local dims = known_shape_of(x, "tensor_diag")
     return tf.reshape(ops.matrix_diag(tf.reshape(x, { -1 })),
       joined(dims, dims))
   end)
@@ -268,7 +271,7 @@ local function define_tensor_diagonals(tf, def)
   --- The inverse of tensor_diag. Source: tf.linalg.tensor_diag_part
   def("linalg.tensor_diag_part", "input name=nil", function(x)
     x = convert.operand(x, nil, "tensor_diag_part", "input")
-    local dims = shape_of(x)
+    local dims = known_shape_of(x, "tensor_diag_part")
     local half = part(dims, 1, math.floor(#dims / 2))
     if #dims == 0 or dims_text(joined(half, half)) ~= dims_text(dims) then
       fail("InvalidArgument", "tensor_diag_part: the input has shape %s; "
@@ -452,7 +455,7 @@ local function define_contractions(tf, def)
   --- two lists in `axes`. Source: tf.tensordot
   def("tensordot linalg.tensordot", "a b axes name=nil", function(a, b, axes)
     a, b = operands("tensordot", a, "a", b, "b")
-    local x, y = shape_of(a), shape_of(b)
+    local x, y = known_shape_of(a, "tensordot"), known_shape_of(b, "tensordot")
     local sum_a, sum_b = dot_axes(axes, x, y)
     local free_a, dims_a = free_axes(x, sum_a)
     local free_b, dims_b = free_axes(y, sum_b)

@@ -11,6 +11,7 @@ local text = require "tfdist.base.text"
 local M = {}
 
 local shape_of, dims_text = tensor.shape_of, text.shape
+local known_shape_of = tensor.known_shape_of
 
 local function fail(kind, message, ...)
   errors.raise(kind, text.format(message, ...))
@@ -78,7 +79,8 @@ local function define_partition(tf, def)
       options.integer(what, "num_partitions", n, 1, 65536)
       data = convert.operand(data, nil, what, "data")
       partitions = convert.index_operand(partitions, what, "partitions")
-      local dims, part_dims = shape_of(data), shape_of(partitions)
+      local dims, part_dims = known_shape_of(data, what),
+        known_shape_of(partitions, what)
       local rows = { lists.product(part_dims) }
       for i = 1, #dims do
         if i <= #part_dims and dims[i] ~= part_dims[i] or #part_dims > #dims
@@ -127,7 +129,7 @@ local function define_stitch(tf, def)
     for k = 1, count do
       local at = convert.index_operand(indices[k], what, "indices")
       local x = convert.operand(data[k], nil, what, "data")
-      local dims = shape_of(x)
+      local dims = known_shape_of(x, what)
       local rows = { -1 }
       for i = #shape_of(at) + 1, #dims do
         rows[#rows + 1] = dims[i]

@@ -92,6 +92,16 @@ M.Identity = define.layer("Identity", "", {
   compute_output_shape = same_shape,
 })
 
+-- The batch's size before others, of which one may be -1.
+local function behind_batch(what, dims, ...)
+  for i = 1, dims[1] < 0 and select("#", ...) or 0 do
+    if select(i, ...) < 0 then
+      raw.refuse_open(dims, what)
+    end
+  end
+  return { dims[1], ... }
+end
+
 --- All axes but the batch in one.
 --- Source: tf.keras.layers.Flatten
 M.Flatten = define.layer("Flatten", "data_format=nil", {
@@ -112,7 +122,7 @@ M.Flatten = define.layer("Flatten", "data_format=nil", {
       perm[#dims] = 1
       x = tf.transpose(x, perm)
     end
-    return tf.reshape(x, { dims[1], product(dims, 2, #dims) })
+    return tf.reshape(x, behind_batch("Flatten", dims, product(dims, 2, #dims)))
   end,
   compute_output_shape = function(_, shape)
     return { shape[1], product(shape, 2, #shape) }
@@ -166,8 +176,8 @@ M.Reshape = define.layer("Reshape", "target_shape:l", {
   end,
   call = function(self, x)
     local dims = tensor.shape_of(x)
-    return tf.reshape(x, { dims[1],
-      unpack(resolve(self, dims, self._own.target)) })
+    return tf.reshape(x, behind_batch("Reshape", dims,
+      unpack(resolve(self, dims, self._own.target))))
   end,
   compute_output_shape = function(self, shape)
     return { shape[1], unpack(resolve(self, shape, self._own.target)) }
