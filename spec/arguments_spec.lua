@@ -85,6 +85,16 @@ local CALLS = {
   { "n of the list value must be its length", function()
     tf.train.BytesList { value = { n = 1.5 } }
   end },
+  { "optimizer:get_unscaled_gradients: the gradient of", function()
+    keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD())
+      :get_unscaled_gradients { "x" }
+  end },
+  { "get_memory_info: device must be a string, got the number 3", function()
+    tf.config.experimental.get_memory_info(3)
+  end },
+  { "reset_memory_stats: device must be a string, got a table", function()
+    tf.config.experimental.reset_memory_stats {}
+  end },
   { "layers must be a list", function()
     keras.Sequential:from_config {}
   end },

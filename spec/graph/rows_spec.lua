@@ -246,6 +246,25 @@ describe("folds and scans in a traced function", function()
     end
   end)
 
+  it("say what is wrong with the next state", function()
+    local x = tf.constant(TABLE)
+    local function none() end
+    for _, run in ipairs { function(f) return f end, tf.function_ } do
+      for _, name in ipairs { "scan", "foldl", "foldr" } do
+        local said = "ValueError: " .. name
+          .. ": fn returned nothing, expected the next state"
+        raises("ValueError", said, run(function(t) return tf[name](none, t) end),
+          x)
+        raises("ValueError", said, run(function(t)
+          return tf[name](none, t, tf.zeros { 2 })
+        end), x)
+      end
+    end
+    raises("ValueError", "ValueError: scan: fn's results: structures differ",
+      tf.scan, function(a) return { a, a } end, x)
+    raises("TypeError", "TypeError: scan: ", tf.scan, function() return "x" end, x)
+  end)
+
   it("are one graph for any number of rows", function()
     local f = open(function(x)
       return tf.foldl(tf.add, x), tf.scan(digits, x),

@@ -193,6 +193,14 @@ M.assert_same_structure = options.wrap("nest.assert_same_structure",
     same(nest1, nest2, {}, "nest.assert_same_structure")
   end)
 
+--- The same for the rest of the library.
+---@param a any
+---@param b any
+---@param what string  the errors begin so
+function M.check_same(a, b, what)
+  same(a, b, {}, what)
+end
+
 local function map1(fn, x, depth, what)
   if not is_nested(x) then
     return (fn(x))

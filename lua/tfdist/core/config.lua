@@ -227,7 +227,7 @@ end
 --- what is kept for re-use.
 --- Source: tf.config.experimental.get_memory_info
 M.experimental.get_memory_info = wrap("config.experimental.get_memory_info",
-  "device", function(name)
+  "device:string", function(name)
     local current, peak, reserved = raw.device_memory(raw.device_find(name))
     return { current = current, peak = peak, reserved = reserved }
   end)
@@ -235,7 +235,7 @@ M.experimental.get_memory_info = wrap("config.experimental.get_memory_info",
 --- Start the peak count again at the current level.
 --- Source: tf.config.experimental.reset_memory_stats
 M.experimental.reset_memory_stats = wrap(
-  "config.experimental.reset_memory_stats", "device", function(name)
+  "config.experimental.reset_memory_stats", "device:string", function(name)
     raw.device_reset_peak(raw.device_find(name))
   end)
 

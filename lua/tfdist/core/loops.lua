@@ -208,10 +208,7 @@ function M.run(what, l)
   l.inits, l.dims = flat, invariants(vars, flat, l.shapes)
   function l.body(carries, rows)
     local after, stacks = l.step(M.gathered(vars, carries), rows)
-    local ok, problem = pcall(nest.assert_same_structure, vars, after)
-    if not ok then
-      errors.raise("ValueError", what .. ": " .. M.said(problem))
-    end
+    nest.check_same(vars, after, what)
     after = loop_tensors(what, nest.flatten(M.spread(after)), carries)
     for i = 1, after.n do
       check_carry(what, i, carries[i], after[i])

@@ -51,10 +51,10 @@ local function take(tensors, key)
 end
 
 -- Stack equal structures, one for each row.
-local function stack(tf, list)
+local function stack(tf, what, list)
   local flats = {}
   for i = 1, #list do
-    nest.assert_same_structure(list[1], list[i])
+    nest.check_same(list[1], list[i], what .. ": fn's results")
     flats[i] = nest.flatten(list[i])
   end
   local out = { n = flats[1].n }
@@ -63,7 +63,7 @@ local function stack(tf, list)
     for i = 1, #list do
       parts[i] = flats[i][leaf]
     end
-    out[leaf] = tf.stack(parts, 0)
+    out[leaf] = errors.said_by(what, tf.stack, parts, 0)
   end
   return nest.pack_sequence_as(list[1], out)
 end
@@ -107,11 +107,8 @@ local function conform(what, signature, result)
   if signature == nil then
     return result
   end
-  local ok, problem = pcall(nest.assert_same_structure, signature, result)
-  if not ok then
-    errors.raise("ValueError", what .. ": fn's result is not as "
-      .. "fn_output_signature says; " .. loops.said(problem))
-  end
+  nest.check_same(signature, result, what .. ": fn's result is not as "
+    .. "fn_output_signature says")
   return nest.map_structure(function(leaf, x)
     local dtype, shape = wanted(what, leaf)
     local t = convert.tensor(x, dtype, what, "fn's result")
@@ -175,7 +172,7 @@ local function map(tf, what, fn, tensors, size, signature)
     results[i + 1] = conform(what, signature,
       structure(pack(loops.call(fn, take(tensors, i)))))
   end
-  return stack(tf, results)
+  return stack(tf, what, results)
 end
 
 -- Rows of which there is one, as often as there are others.
@@ -226,6 +223,16 @@ local function no_rows(what)
     .. "initializer")
 end
 
+-- The state that fn gives for the one before and a row.
+local function next_state(what, fn, state, row)
+  local results = pack(fn(state, row))
+  if results.n == 0 then
+    errors.raise("ValueError", what .. ": fn returned nothing, expected the "
+      .. "next state")
+  end
+  return structure(results)
+end
+
 -- Calls fn(accumulated, row) over all rows; `each` gets every state.
 local function fold(what, fn, elems, initializer, backwards, each)
   local tensors, size = rows(what, elems)
@@ -243,7 +250,7 @@ local function fold(what, fn, elems, initializer, backwards, each)
     each(value)
   end
   for i = first, last, step do
-    value = structure(pack(fn(value, take(tensors, i))))
+    value = next_state(what, fn, value, take(tensors, i))
     each(value)
   end
   return value
@@ -272,7 +279,7 @@ local function fold_in_graph(what, fn, elems, initializer, backwards, all)
   end
   local last, stacked = graph_rows(what, tensors, size, { vars = value,
     reversed = backwards, step = function(state, row)
-      return structure(pack(fn(state, row))), not all and { n = 0 } or nil
+      return next_state(what, fn, state, row), not all and { n = 0 } or nil
     end })
   return last, stacked, value
 end
@@ -320,7 +327,7 @@ local function scan(tf, fn, elems, initializer, reverse)
     local k = #list + 1 - i
     list[i], list[k] = list[k], list[i]
   end
-  return stack(tf, list)
+  return stack(tf, "scan", list)
 end
 
 local function folds(tf, def)

@@ -776,8 +776,8 @@ function M.split_pairs(grads, vars)
 end
 
 --- The gradient of a variable as the runtime takes it: a tensor or slices.
---- Errors: TypeError.
-function M.gradient(g, v)
+--- Errors: TypeError that begins with `what`.
+function M.gradient(what, g, name)
   local kind = type(g) == "userdata" and raw.kind(g) or nil
   if kind == "slices" or (kind == "tensor" and raw.is_operand(g)) then
     return g
@@ -785,7 +785,7 @@ function M.gradient(g, v)
     return raw.operand_tensor(g)
   end
   errors.raise("TypeError", ("%s: the gradient of %s must be a tensor or "
-    .. "IndexedSlices, got %s"):format(WHAT, text.quote(v.name),
+    .. "IndexedSlices, got %s"):format(what, text.quote(name),
     text.describe(g)))
 end
 

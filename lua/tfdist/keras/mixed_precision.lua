@@ -64,9 +64,9 @@ method("get_scaled_loss", "loss", function(self, loss)
 end)
 
 -- grads[k] as the runtime takes it, nil for nil.
-local function gradient(grads, k)
-  return grads[k] ~= nil
-    and apply.gradient(grads[k], { name = "variable " .. k }) or nil
+local function gradient(what, grads, k)
+  return grads[k] ~= nil and apply.gradient(what, grads[k], "variable " .. k)
+    or nil
 end
 
 local function unscaled(self, grad)
@@ -80,10 +80,10 @@ end
 --- The gradients of a scaled loss divided by the scale; nil stays nil.
 --- Source: tf.keras.mixed_precision.LossScaleOptimizer.get_unscaled_gradients
 method("get_unscaled_gradients", "grads:list", function(self, grads)
-  local list = { n = options.length("optimizer:get_unscaled_gradients",
-    "grads", grads) }
+  local what = "optimizer:get_unscaled_gradients"
+  local list = { n = options.length(what, "grads", grads) }
   for k = 1, list.n do
-    local own = gradient(grads, k)
+    local own = gradient(what, grads, k)
     list[k] = own and unscaled(self, own)
   end
   return list
@@ -161,7 +161,7 @@ method("apply_gradients", "grads vars:table=nil name=nil "
     local given, _, n = apply.split_pairs(grads, vars)
     local list = {}
     for k = 1, n do
-      list[k] = gradient(given, k)
+      list[k] = gradient("optimizer:apply_gradients", given, k)
     end
     local total = context:all_reduce("SUM", trouble(list, n))
     if tracing.is_symbolic(total) then

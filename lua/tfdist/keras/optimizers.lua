@@ -194,7 +194,7 @@ local function filter(own, grads, vars, n, strategy)
     end
     if grads[k] ~= nil then
       m = m + 1
-      kept_grads[m], kept_vars[m] = apply.gradient(grads[k], v), v
+      kept_grads[m], kept_vars[m] = apply.gradient(WHAT, grads[k], v.name), v
     end
   end
   if n > 0 and m == 0 then
