@@ -261,6 +261,39 @@ static void planned_programs_read_what_was_written_for_them(void **state) {
   }
 }
 
+/* Not even NaN: every float of 0xff bytes is one. */
+static void what_the_arena_held_before_is_never_read(void **state) {
+  unsigned start;
+
+  (void)state;
+  for (start = 1; start <= 25; start++) {
+    tfd_tensor *results[2][3];
+    tfd_tensor *x = square(0.3);
+    tfd_tensor *first = square(0.1);
+    tfd_variable *v[2] = {NULL, NULL};
+    tfd_graph *g[2] = {NULL, NULL};
+    int call;
+    int k;
+    int i;
+
+    for (k = 0; k < 2; k++) {
+      OK(tfd_variable_new(OBJECT(first), "v", true, NULL, &v[k]));
+      g[k] = random_graph(start, v[k]);
+    }
+    for (call = 0; call < 3; call++) {
+      for (k = 0; k < 2; k++) call_graph(g[k], x, results[k]);
+      for (i = 0; i < 3; i++) {
+        same_bits(results[0][i], results[1][i]); /* it waits for both */
+        RELEASE(results[0][i], results[1][i]);
+      }
+      same_bits(v[0]->value, v[1]->value);
+      memset(g[1]->programs[0]->arena->data, 0xff,
+             g[1]->programs[0]->arena->bytes);
+    }
+    RELEASE(g[0], g[1], v[0], v[1], first, x);
+  }
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, count_before, count_after)
   const struct CMUnitTest tests[] = {
@@ -268,6 +301,7 @@ int main(void) {
       TEST(a_chain_needs_two_buffers),
       TEST(nothing_needs_nothing),
       TEST(planned_programs_read_what_was_written_for_them),
+      TEST(what_the_arena_held_before_is_never_read),
   };
 
   return cmocka_run_group_tests(tests, NULL, NULL);

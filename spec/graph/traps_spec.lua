@@ -9,7 +9,8 @@ local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 local gradient, power = traces.gradient, traces.power
 local values = traces.values
 
-describe("results", function()
+-- Blocks tagged #plan run without a memory plan, too (at the end).
+describe("results #plan", function()
   it("keep their values when the function is called again", function()
     local v = tf.Variable { 5, 6 }
     local f = tf.function_(function(x)
@@ -80,7 +81,7 @@ describe("results", function()
   end)
 end)
 
-describe("overlapping views", function()
+describe("overlapping views #plan", function()
   it("of a variable that is written are read as they were", function()
     local function plain(v)
       return function()
@@ -336,7 +337,7 @@ describe("steps of training", function()
     end
   end)
 
-  it("let gradients of one value fan out", function()
+  it("let gradients of one value fan out #plan", function()
     local function plain(x, w)
       local loss, unused
       local tape = tf.GradientTape({ persistent = true })
@@ -563,5 +564,16 @@ end)))
       end
     end
     assert.is_true(#want > 800)
+  end)
+end)
+
+describe("values with memory of their own", function()
+  it("are those that share it #once", function()
+    for _, host in ipairs(process.hosts) do
+      local r = process.run(("TFDIST_PLAN=0 %s /usr/bin/busted -o plainTerminal "
+        .. "--tags=plan spec/graph/traps_spec.lua"):format(host.path))
+      assert.are.equal(0, r.code, r.out .. r.err)
+      assert.is_truthy(r.out:find("[1-9]%d* successes"), r.out)
+    end
   end)
 end)
