@@ -54,11 +54,22 @@ function M.inside(inner, fn, ...)
   end, fn, ...)
 end
 
+-- Choices and loops inside each other. Each takes some calls of C, of which an
+-- engine has 200; an end of that would come in the middle of anything.
+local DEEPEST = 48
+
 --- A part of the trace that goes on; `loop`: what it records may run again.
+--- Errors: RuntimeError for one too deep inside others.
 function M.part(loop)
   local trace = state.current.trace
+  local depth = (trace.depth or 0) + 1
+  if depth > DEEPEST then
+    errors.raise("RuntimeError", ("more than %d choices and loops of the graph "
+      .. "inside each other, in the traced function \"%s\""):format(DEEPEST,
+      trace.name), "a Lua `for` unrolls; tf.while_loop repeats one body")
+  end
   return { graph = raw.graph_part(trace.graph, trace.name), name = trace.name,
-    root = root_of(trace), loops = loop or trace.loops }
+    depth = depth, root = root_of(trace), loops = loop or trace.loops }
 end
 
 --- Call fn(...) while ops run: for what is made once, at the trace.
