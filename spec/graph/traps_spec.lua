@@ -262,20 +262,26 @@ end)
 describe("functions that are dropped", function()
   it("leave no memory", function()
     local function round()
-      for _ = 1, 50 do
+      for _ = 1, 250 do
         local v = tf.Variable(tf.ones { 64 })
-        local f = tf.function_(function(x) return x * v + 1 end)
+        local f = tf.function_(function(x)
+          return tf.cond(tf.less(x[0], 2), function() return x * v + 1 end,
+            function() return v + 0 end)
+        end)
         f(tf.ones { 64 })
       end
       collectgarbage()
       collectgarbage()
       return raw.live_handles "graph", raw.live_handles "variable",
-        raw.live_bytes()
+        raw.live_bytes(), collectgarbage "count"
     end
-    local graphs, variables, bytes = round()
+    local graphs, variables, bytes, kib = round()
     for _ = 1, 3 do
-      local g, v, b = round()
+      local g, v, b, k = round()
       assert.is_true(g <= graphs and v <= variables and b <= bytes)
+      -- Less than a table of each; a compiler keeps what it compiled there.
+      assert.is_true(rawget(_G, "jit") ~= nil or k <= kib + 10,
+        k - kib .. " KiB")
     end
   end)
 end)
@@ -514,6 +520,131 @@ describe("loops that the call decides on", function()
     end), tf.constant(2, "int32"))
     assert.are.equal("NotImplementedError", e.kind)
     assert.is_true(tf.executing_eagerly())
+  end)
+end)
+
+describe("graphs that are long or deep", function()
+  -- The stack is smaller than a byte for each node.
+  local LONG = [[
+local tf = require "tfdist"
+local function run(n, fn)
+  return tf.function_(function(x)
+    for _ = 1, n do x = fn(x) end
+    return x
+  end)
+end
+local one = tf.ones { 2 }
+print(run(99999, function(x) return x + 1 end)(one)[0]:item() == 100000)
+print(run(4999, function(x) return tf.reverse(x + 1, { 0 }) end)(one)[0]:item()
+  == 5000)
+print(tf.function_(function(x)
+  local y = x
+  local tape = tf.GradientTape(function(t)
+    t:watch(x)
+    y = run(19999, function(z) return z * 1 end)(y)
+  end)
+  return tape:gradient(y, x)
+end)(one)[0]:item() == 1)
+]]
+
+  it("take no more stack than others #once", function()
+    for _, host in ipairs(os.getenv "TFD_LONG" and process.hosts
+      or { process.hosts[1] }) do
+      local r = process.run(("ulimit -s 128; %s -e %s"):format(host.path,
+        process.quote(LONG)))
+      assert.are.equal(("true\n"):rep(3), r.out, r.err)
+      assert.are.equal(0, r.code, r.err)
+    end
+  end)
+
+  local function choice(x, fn)
+    return tf.cond(tf.greater(tf.reduce_sum(x), -1), function() return fn(x) end,
+      function() return x end)
+  end
+
+  local function loop(x, fn)
+    local _, y = tf.while_loop(function(i)
+      return tf.less(i, tf.constant(1, "int32"))
+    end, function(i, y) return i + 1, fn(y) end,
+      { tf.constant(0, "int32"), x })
+    return y
+  end
+
+  local function nest(flow, x, depth)
+    if depth == 0 then return x * x end
+    return flow(x, function(y) return nest(flow, y, depth - 1) end)
+  end
+
+  it("hold 48 control flows inside each other, and say so of more", function()
+    for _, flow in ipairs { choice, loop } do
+      local depth = 48
+      local function fn(x) return nest(flow, x, depth) end
+      local first = function(x) return gradient(fn, x) end
+      local f = tf.function_(function(x)
+        return fn(x), first(x), gradient(first, x)
+      end)
+      local x = tf.constant(3.0)
+      local y, slope, bend = f(x)
+      assert.are.same({ 9, 6, 2 }, { y:item(), slope:item(), bend:item() })
+      depth = 200
+      f = tf.function_(fn)
+      for _ = 1, 2 do
+        local e = expect.failure(f, x)
+        assert.are.equal("RuntimeError", tf.errors.kind(e), tostring(e))
+        assert.is_truthy(tostring(e):find("more than 48 choices and loops", 1,
+          true), tostring(e))
+        assert.is_true(tf.executing_eagerly())
+        assert.are.equal(0, raw.tape_active())
+      end
+      depth = 2
+      assert.are.equal(9, f(x):item())
+    end
+  end)
+end)
+
+describe("parts of a batch", function()
+  it("have the gradients of one device on several, in replica order", function()
+    local strategy = tf.distribute.MirroredStrategy()
+    local n = strategy.num_replicas_in_sync
+    local first = tf.random.stateless_normal({ 7, 5 }, { 3, 1 })
+    local function part(i)
+      return tf.random.stateless_normal({ 11, 7 }, { 4, i })
+    end
+    local function slope(v, x)
+      local loss
+      local tape = tf.GradientTape(function()
+        loss = tf.reduce_sum(tf.tanh(tf.matmul(x, v)) ^ 2)
+      end)
+      return tape:gradient(loss, v)
+    end
+    local one = tf.Variable(first)
+    local alone = tf.function_(function(...)
+      local total
+      for _, x in ipairs { ... } do
+        local g = slope(one, x)
+        total = total and total + g or g
+      end
+      one:assign_sub(total * 0.01)
+    end)
+    local copies = strategy:scope(function() return tf.Variable(first) end)
+    local together = tf.function_(function(x)
+      strategy:run(function(own)
+        local context = tf.distribute.get_replica_context()
+        local total = context:all_reduce("sum", slope(copies, own))
+        copies:assign_sub(total * 0.01)
+      end, { x })
+    end)
+    for step = 1, 3 do
+      local parts = {}
+      for i = 1, n do parts[i] = part(step * 8 + i) end
+      alone(unpack(parts))
+      together(strategy:experimental_distribute_values_from_function(
+        function(context)
+          return parts[context.replica_id_in_sync_group + 1]
+        end))
+      assert.are.equal(raw.tensor_bytes(one:read_value()),
+        raw.tensor_bytes(tf.identity(copies)))
+    end
   end)
 end)
 
