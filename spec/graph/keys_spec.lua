@@ -1,8 +1,12 @@
 --- What a call of a traced function is told by, beside its tensors.
 local K = require "tfdist".keras
 local raw = require "tfdist.core.raw"
+local rng = require "spec.fuzz.rng"
+local seed = require "spec.support.seed"
 local tf = require "tfdist"
 local values = require "spec.support.traces".values
+
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
 local number_type = rawget(math, "type") -- nil where all numbers are floats
 local tointeger = rawget(math, "tointeger")
@@ -213,5 +217,133 @@ describe("what is set around a call", function()
       enable(not on)
       return after(function() enable(on) end, fn())
     end })
+  end)
+end)
+
+-- Signatures that are drawn, half of them near another one, against a text of
+-- what they are made of that knows nothing of keys.
+describe("random signatures", function()
+  local DTYPES = { "float32", "float64", "int32", "bool" }
+  local FIELDS = { "a", "b", "c1", "c 1" }
+  local OBJECTS = { K, tf }
+  local LEAVES = { 0.0, MINUS_ZERO, 1, 1.0, 0 / 0, "1", "a\0b", true }
+
+  local function tensor(r)
+    local dims = {}
+    for axis = 1, r:int(0, 3) do dims[axis] = r:int(0, 2) end
+    return tf.zeros(dims, r:pick(DTYPES))
+  end
+
+  local function draw(r, depth)
+    local what = r:int(1, depth > 0 and 7 or 5)
+    if what <= 2 then return tensor(r) end
+    if what <= 4 then return r:pick(LEAVES) end
+    if what == 5 then return r:pick(OBJECTS) end
+    local out = {}
+    for i = 1, r:int(0, 2) do out[i] = draw(r, depth - 1) end
+    for _ = 1, what == 7 and r:int(0, 3) or 0 do
+      out[r:pick(FIELDS)] = draw(r, depth - 1)
+    end
+    return out
+  end
+
+  local function table_near(r, x, near)
+    local keys, out = {}, {}
+    for key in pairs(x) do table.insert(keys, r:int(1, #keys + 1), key) end
+    for _, key in ipairs(keys) do out[key] = near(r, x[key]) end
+    local change = r:int(1, 12)
+    if change == 1 then
+      out[r:pick(FIELDS)] = nil
+    elseif change == 2 then
+      out[#out] = nil
+    elseif change == 3 and type(out[#out]) == "table" and out[#out] ~= K
+      and out[#out] ~= tf then
+      local last = table.remove(out)
+      for _, value in ipairs(last) do out[#out + 1] = value end
+    end
+    return out
+  end
+
+  -- The same made anew, something in it perhaps changed.
+  local function near(r, x)
+    local change = r:int(1, 8)
+    if change == 1 then
+      return { near(r, x) }
+    elseif type(x) == "userdata" then
+      local dims = {}
+      for axis = 1, #x.shape do dims[axis] = x.shape[axis] end
+      if change == 2 and #dims > 0 then dims[r:int(1, #dims)] = r:int(0, 2) end
+      return tf.zeros(dims, change == 3 and r:pick(DTYPES) or x.dtype)
+    elseif type(x) ~= "table" then
+      return change <= 4 and r:pick(LEAVES) or x
+    elseif x == K or x == tf then
+      return change == 2 and r:pick(OBJECTS) or x
+    end
+    return table_near(r, x, near)
+  end
+
+  local function describe_value(x)
+    if type(x) == "userdata" then
+      return ("tensor %s {%s}"):format(x.dtype, table.concat(x.shape, ","))
+    elseif type(x) == "number" then
+      return x ~= x and "NaN" or "number " .. seen(x)
+    elseif type(x) == "string" then
+      return ("%q"):format(x)
+    elseif type(x) ~= "table" or x == K or x == tf then
+      return tostring(x)
+    end
+    local parts = {}
+    for i, value in ipairs(x) do
+      parts[i] = ("[%d] = %s"):format(i, describe_value(value))
+    end
+    for _, key in ipairs(FIELDS) do
+      if x[key] ~= nil then
+        parts[#parts + 1] = ("[%q] = %s"):format(key, describe_value(x[key]))
+      end
+    end
+    return "{" .. table.concat(parts, ", ") .. "}"
+  end
+
+  local function text_of(...)
+    local parts = {}
+    for i = 1, select("#", ...) do
+      parts[i] = describe_value((select(i, ...)))
+    end
+    return table.concat(parts, "; ")
+  end
+
+  local notice = require "tfdist.base.notice"
+  local warn = notice.warn
+  setup(function() notice.warn = function() end end)
+  teardown(function() notice.warn = warn end)
+
+  local function check(r)
+    local f = tf.function_(text_of)
+    local known, count, calls = {}, 0, {}
+    -- A function keeps 64 graphs.
+    while count < 60 and #calls < 600 do
+      local args = {}
+      if #calls > 0 and not r:one_in(8) then
+        local old = r:pick(calls)
+        for i = 1, #old do args[i] = near(r, old[i]) end
+      else
+        for i = 1, r:int(0, 2) do args[i] = draw(r, 2) end
+      end
+      calls[#calls + 1] = args
+      local text = text_of(unpack(args))
+      if not known[text] then
+        known[text], count = true, count + 1
+      end
+      assert.are.equal(text, f(unpack(args)))
+      assert.are.equal(count, f:experimental_get_tracing_count(), text)
+    end
+    for _, args in ipairs(calls) do
+      assert.are.equal(text_of(unpack(args)), f(unpack(args)))
+    end
+    assert.are.equal(count, f:experimental_get_tracing_count())
+  end
+
+  it(("have a graph each (seed %d)"):format(seed), function()
+    for i = 1, 4 do check(rng.new(seed, i)) end
   end)
 end)
