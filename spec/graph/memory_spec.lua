@@ -3,8 +3,8 @@
 local tf = require "tfdist"
 local raw = require "tfdist.core.raw"
 
-local STEPS = os.getenv "TFD_LONG" and 1000000 or 2000
-local WARM = 500
+local TIMES = os.getenv "TFD_LONG" and 500 or 1
+local ROUNDS, STEPS, WARM = 8, 250, 500
 
 -- A step of training: with the loss as its result, or without any.
 local function make_step(returns)
@@ -58,6 +58,18 @@ describe("traced steps", function()
     end
   end)
 
+  -- Lua's own heap grows with its garbage and then no more, where as much is
+  -- made between two collections.
+  local function pages(step, x)
+    collect()
+    collectgarbage "stop"
+    local before = faults()
+    for _ = 1, STEPS do step(x) end
+    local n = faults() - before
+    collectgarbage "restart"
+    return n
+  end
+
   it("get no page from the system, and memory stays flat", function()
     local x = tf.ones { 8, 32 }
     local step = make_step(true)
@@ -66,13 +78,17 @@ describe("traced steps", function()
     collect()
     local bytes, handles = raw.live_bytes(), raw.live_handles "tensor"
     local _, _, reserved = raw.device_memory(device)
-    local before = faults()
-    for _ = 1, STEPS do step(x) end
-    -- Lua's own heap grows by some pages between its collections, at the start.
-    local pages = faults() - before
+    -- Many rounds in turn get none; a compiler takes some before.
+    for _ = 1, TIMES do
+      local quiet, rounds = 0, 0
+      while quiet < ROUNDS and rounds < 20 * ROUNDS do
+        rounds = rounds + 1
+        quiet = pages(step, x) == 0 and quiet + 1 or 0
+      end
+      assert.are.equal(ROUNDS, quiet)
+    end
     collect()
     local _, _, now = raw.device_memory(device)
-    assert.is_true(pages < 1000, pages .. " page faults")
     assert.is_true(raw.live_bytes() <= bytes)
     assert.is_true(raw.live_handles "tensor" <= handles)
     assert.is_true(now <= reserved)
