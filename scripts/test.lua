@@ -89,7 +89,7 @@ local PLAINJIT = "LUA_CPATH='build/luajit/?.so;;'"
 local FIVE = "TFDIST_CPU_DEVICES=5"
 -- The specs that need more devices than the other suites have.
 local DIST = "spec/distribute spec/parity spec/keras/optimizers_spec.lua "
-  .. "spec/graph/strategies_spec.lua"
+  .. "spec/graph/strategies_spec.lua spec/graph/replica_cases_spec.lua"
 local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
 -- Of the table of cases one in three, drawn; all with --long, which sets it to 1.
 local SOME = " TFDIST_CASES_SHARE=${TFD_LONG:-3}"

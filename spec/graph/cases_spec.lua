@@ -3,17 +3,13 @@
 --- and with one around it.
 local tf = require "tfdist"
 local cases = require "spec.support.cases"
-local raw = require "tfdist.core.raw"
+local traces = require "spec.support.traces"
 
 local unpack = table.unpack or unpack -- luacheck: ignore 143 113
+local bits, same, seeded = traces.bits, traces.same_bits, traces.seeded
 
 local FLOAT = { float16 = true, bfloat16 = true, float32 = true,
                 float64 = true }
-
-local function dense(spec, values, dtype)
-  return tf.constant(values, { dtype = spec.dtype or dtype,
-                               shape = spec.dims })
-end
 
 -- Every second element of a copy of twice the length; axes of rank 2 and more
 -- in reverse order in memory.
@@ -32,37 +28,14 @@ end
 local function inputs(case, dtype, make)
   local out = {}
   for i, spec in ipairs(case.inputs) do
-    local t = dense(spec, cases.values(spec, i - 1, dtype), dtype)
+    local t = traces.input(spec, i - 1, dtype)
     out[i] = make and make(t) or t
   end
   return out
 end
 
-local function bits(outs)
-  local out = {}
-  for i, t in ipairs(outs) do
-    t = tf.convert_to_tensor(t)
-    out[i] = ("%s {%s} %s"):format(t.dtype, table.concat(t.shape, ", "),
-      raw.tensor_bytes(t))
-  end
-  return out
-end
-
-local function same(want, got, label)
-  assert(#want == #got, label .. ": another number of results")
-  for i = 1, #want do
-    assert(want[i] == got[i], ("%s: result %d differs"):format(label, i))
-  end
-end
-
 local function call(case, args)
   return { case.fn(tf, unpack(args, 1, #case.inputs)) }
-end
-
--- Eager and traced calls draw the same numbers when they start at one seed.
-local function seeded(fn, ...)
-  tf.random.set_seed(5)
-  return fn(...)
 end
 
 local function check_values(case, dtype, make)

@@ -4,6 +4,7 @@ local tf = require "tfdist"
 local cases = require "spec.support.cases"
 local expect = require "spec.support.expect"
 local raw = require "tfdist.core.raw"
+local traces = require "spec.support.traces"
 
 local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
@@ -242,16 +243,6 @@ end)
 -- They must be told how many results there are.
 local FIXED = { unstack = true }
 
-local function bits(outs)
-  local out = {}
-  for i, t in ipairs(outs) do
-    t = tf.convert_to_tensor(t)
-    out[i] = ("%s {%s} %s"):format(t.dtype, table.concat(t.shape, ", "),
-      raw.tensor_bytes(t))
-  end
-  return out
-end
-
 local function check(case)
   local dtype = case.dtypes[1]
   local args, specs = {}, {}
@@ -259,20 +250,14 @@ local function check(case)
     local of = spec.dtype or dtype
     local dims = {}
     for axis = 1, #spec.dims do dims[axis] = -1 end
-    args[i] = tf.constant(cases.values(spec, i - 1, dtype),
-      { dtype = of, shape = spec.dims })
+    args[i] = traces.input(spec, i - 1, dtype)
     specs[i] = tf.TensorSpec(dims, of)
   end
   local function fn(...) return case.fn(tf, ...) end
-  tf.random.set_seed(5)
-  local want = bits { fn(unpack(args)) }
+  local want = traces.bits { traces.seeded(fn, unpack(args)) }
   local f = tf.function_(fn, { input_signature = specs })
-  tf.random.set_seed(5)
-  local got = bits { f(unpack(args)) }
-  assert(#want == #got, case.name)
-  for i = 1, #want do
-    assert(want[i] == got[i], ("%s: result %d differs"):format(case.name, i))
-  end
+  traces.same_bits(want, traces.bits { traces.seeded(f, unpack(args)) },
+    case.name)
 end
 
 for _, family in ipairs(cases.families) do

@@ -1,5 +1,6 @@
 --- Traced functions held against the same code line by line.
 local assert = require "luassert"
+local cases = require "spec.support.cases"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
@@ -8,6 +9,38 @@ local M = {}
 --- All elements of a tensor or variable as a flat list.
 function M.values(t)
   return tf.convert_to_tensor(t):toflat()
+end
+
+--- Input number k of a case of spec/support/cases.lua as a tensor.
+function M.input(spec, k, dtype)
+  return tf.constant(cases.values(spec, k, dtype), {
+    dtype = spec.dtype or dtype, shape = spec.dims })
+end
+
+--- Tensors of a list as text: dtype, shape and bits.
+function M.bits(outs)
+  local out = {}
+  for i, t in ipairs(outs) do
+    t = tf.convert_to_tensor(t)
+    out[i] = ("%s {%s} %s"):format(t.dtype, table.concat(t.shape, ", "),
+      raw.tensor_bytes(t))
+  end
+  return out
+end
+
+--- Fails where two lists of M.bits differ.
+function M.same_bits(want, got, label)
+  assert.are.equal(#want, #got, label .. ": another number of results")
+  for i = 1, #want do
+    assert.is_true(want[i] == got[i], ("%s: result %d differs"):format(label, i))
+  end
+end
+
+--- fn(...) with a seed that is always the same: eager and traced calls then
+--- draw the same numbers.
+function M.seeded(fn, ...)
+  tf.random.set_seed(5)
+  return fn(...)
 end
 
 --- x to the power of n, an int32 tensor, by a loop.
