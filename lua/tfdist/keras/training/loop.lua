@@ -6,9 +6,8 @@ local contexts = require "tfdist.distribute.contexts"
 local distributed = require "tfdist.distribute.variables"
 local errors = require "tfdist.base.errors"
 local execution = require "tfdist.keras.training.execution"
+local failures = require "tfdist.keras.training.failures"
 local feed = require "tfdist.keras.training.feed"
-local functions = require "tfdist.keras.losses.functions"
-local layers = require "tfdist.keras.layers.base"
 local nest = require "tfdist.base.nest"
 local notice = require "tfdist.base.notice"
 local random_seed = require "tfdist.core.random_seed"
@@ -101,60 +100,11 @@ end
 
 -- One pass over a feed -------------------------------------------------------
 
-local function wait_for(x)
-  if values.is_value(x) then
-    for i = 0, raw.value_count(x) - 1 do
-      wait_for(values.component(x, i))
-    end
-  elseif type(x) == "userdata" and raw.is_operand(x) then
-    raw.tensor_wait(raw.operand_tensor(x))
-  elseif nest.is_nested(x) then
-    for _, each in pairs(x) do
-      wait_for(each)
-    end
-  end
-end
-
--- Who asked for a row that is not there: the op that finds out, when its queue
--- gets there, knows numbers only. Nothing where there are several.
-local function note_reader(pass, e)
-  local size = e.bound
-  if e.op ~= "gather" or size == nil or e.layer then
-    return
-  end
-  local found = {}
-  local weights = pass.own.class_weight
-  if weights ~= nil and #weights == size then
-    found[1] = "a label without a weight in class_weight"
-  end
-  layers.each_layer(pass.model, function(layer)
-    if getmetatable(layer).__name == "Embedding"
-      and layer.input_dim == size then
-      found[#found + 1] = ("in layer %s (%s)"):format(text.quote(layer.name),
-        layer:describe())
-    end
-  end)
-  if #found == 1 then
-    errors.note(e, found[1])
-  end
-end
-
-local function described(pass, e, step, epoch)
-  e = functions.rename(errors.wrap(e))
-  if errors.is_error(e) then
-    e.where = e.where or contexts.where()
-    note_reader(pass, e)
-  end
-  return errors.note(e, epoch
-    and ("step %d of epoch %d"):format(step, epoch + 1)
-    or ("step %d"):format(step))
-end
-
 -- The next batch; a failure says in which step.
 local function pull(pass, step)
   local ok, pack = pcall(pass.next)
   if not ok then
-    error(described(pass, pack, step + 1, pass.epoch), 0)
+    failures.raise(pass, pack, step + 1)
   end
   return pack
 end
@@ -193,22 +143,6 @@ local function begin_batch(pass, step)
   end
 end
 
--- Wait for what the pass ran last, of which step `step`, from 1, was the last.
-local function settle(pass, step)
-  local calls, failed, why = pass.calls
-  pass.calls = nil
-  if calls ~= nil then
-    failed, why = execution.wait(calls)
-    step = failed and calls.first + failed
-  else
-    local ok, e = pcall(wait_for, pass.ticket)
-    failed, why = not ok, e
-  end
-  if failed then
-    error(described(pass, why, step, pass.epoch), 0)
-  end
-end
-
 local function put_out(pass, ticket)
   local held = pass.held
   if held ~= nil then
@@ -221,9 +155,9 @@ end
 local function run_step(pass, pack, step)
   local ok, ticket = M.run_body(pass.model, pass.own, pass.mode, pass.body, pack)
   if not ok then
-    error(described(pass, ticket, step + 1, pass.epoch), 0)
+    failures.raise(pass, ticket, step + 1)
   end
-  settle(pass, step)
+  failures.settle(pass, step)
   pass.ticket = ticket
   pass.examples = pass.examples + feed.count(pack)
   put_out(pass, ticket)
@@ -271,11 +205,11 @@ local function run_group(pass, group, first)
   end
   local calls = execution.run(group)
   calls.first = first
-  settle(pass, first)
+  failures.settle(pass, first)
   pass.calls = calls
   if calls.failed ~= nil then
-    settle(pass)
-    error(described(pass, calls.failed, first + calls.done + 1, pass.epoch), 0)
+    failures.settle(pass)
+    failures.raise(pass, calls.failed, first + calls.done + 1)
   end
   for i = pass.on_output ~= nil and 1 or calls.n, calls.n do
     pass.ticket = execution.ticket(calls, i)
@@ -402,7 +336,7 @@ function M.pass(pass, limit, group)
       break
     end
   end
-  settle(pass, step)
+  failures.settle(pass, step)
   return step, ended
 end
 

@@ -1,0 +1,87 @@
+--- What fails in a step of fit, evaluate or predict says in which; a queue may
+--- say so steps later.
+local contexts = require "tfdist.distribute.contexts"
+local errors = require "tfdist.base.errors"
+local execution = require "tfdist.keras.training.execution"
+local functions = require "tfdist.keras.losses.functions"
+local layers = require "tfdist.keras.layers.base"
+local nest = require "tfdist.base.nest"
+local raw = require "tfdist.core.raw"
+local text = require "tfdist.base.text"
+local values = require "tfdist.distribute.values"
+
+local M = {}
+
+local type = type
+
+local function wait_for(x)
+  if values.is_value(x) then
+    for i = 0, raw.value_count(x) - 1 do
+      wait_for(values.component(x, i))
+    end
+  elseif type(x) == "userdata" and raw.is_operand(x) then
+    raw.tensor_wait(raw.operand_tensor(x))
+  elseif nest.is_nested(x) then
+    for _, each in pairs(x) do
+      wait_for(each)
+    end
+  end
+end
+
+-- Who asked for a row that is not there: the op that finds out, when its queue
+-- gets there, knows numbers only. Nothing where there are several.
+local function note_reader(pass, e)
+  local size = e.bound
+  if e.op ~= "gather" or size == nil or e.layer then
+    return
+  end
+  local found = {}
+  local weights = pass.own.class_weight
+  if weights ~= nil and #weights == size then
+    found[1] = "a label without a weight in class_weight"
+  end
+  layers.each_layer(pass.model, function(layer)
+    if getmetatable(layer).__name == "Embedding"
+      and layer.input_dim == size then
+      found[#found + 1] = ("in layer %s (%s)"):format(text.quote(layer.name),
+        layer:describe())
+    end
+  end)
+  if #found == 1 then
+    errors.note(e, found[1])
+  end
+end
+
+local function described(pass, e, step)
+  e = functions.rename(errors.wrap(e))
+  if errors.is_error(e) then
+    e.where = e.where or contexts.where()
+    note_reader(pass, e)
+  end
+  return errors.note(e, pass.epoch
+    and ("step %d of epoch %d"):format(step, pass.epoch + 1)
+    or ("step %d"):format(step))
+end
+
+--- Raise what failed in step `step`, from 1.
+function M.raise(pass, e, step)
+  error(described(pass, e, step), 0)
+end
+
+--- Wait for what the pass ran last, of which step `step`, from 1, was the last.
+function M.settle(pass, step)
+  local calls, failed, why = pass.calls
+  pass.calls = nil
+  if calls ~= nil then
+    failed, why = execution.wait(calls)
+    step = failed and calls.first + failed
+  else
+    local ok, e = pcall(wait_for, pass.ticket)
+    failed, why = not ok, e
+  end
+  if failed then
+    M.raise(pass, why, step)
+  end
+end
+
+return M
