@@ -99,6 +99,46 @@ describe("an error in a traced step", function()
     end
   end
 
+  -- A queue fails while the next steps are on their way to it.
+  local function look_up(x)
+    return x + tf.gather(tf.ones { 3 }, tf.cast(x, "int32"))
+  end
+
+  local function fit_with_bad_step(strategy, bad, options, callback)
+    local x = {}
+    for i = 1, 32 do x[i] = { i > 4 * (bad - 1) and i <= 4 * bad and 7 or 1 } end
+    local model = strategy:scope(function()
+      local made = K.Sequential { L.Lambda(look_up), L.Dense(1) }
+      options.optimizer, options.loss = "sgd", "mse"
+      made:compile(options)
+      return made
+    end)
+    return select(2, pcall(model.fit, model, tf.constant(x), tf.ones { 32, 1 },
+      { batch_size = 4, shuffle = false, verbose = 0, callbacks = { callback } }))
+  end
+
+  for title, strategy in pairs(STRATEGIES) do
+    it("says in which step it was, when it is met in another: " .. title,
+      function()
+        for _, bad in ipairs { 1, 2, 3, 6, 8 } do
+          for per = 1, 3 do
+            for _, callback in ipairs { {}, {
+              on_train_batch_end = function(_, _, logs) return logs.loss end } } do
+              for _, eagerly in ipairs { false, true } do
+                local e = fit_with_bad_step(strategy, bad, {
+                  run_eagerly = eagerly, steps_per_execution = per }, callback)
+                local found = {}
+                for step in tostring(e):gmatch "step (%d+) of epoch 1" do
+                  found[#found + 1] = tonumber(step)
+                end
+                assert.are.same({ bad }, found, tostring(e))
+              end
+            end
+          end
+        end
+      end)
+  end
+
   it("names the line of the op in a function of the user's", function()
     local here
     local function own(y, p)

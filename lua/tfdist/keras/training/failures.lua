@@ -84,4 +84,23 @@ function M.settle(pass, step)
   end
 end
 
+--- Raise what step `step` met, from 1, unless one up to `last`, the last that was
+--- run, has failed: then that is why.
+function M.raise_first(pass, e, step, last)
+  M.settle(pass, last)
+  M.raise(pass, e, step)
+end
+
+--- fn(...), which reads what steps up to `step`, from 1, have left: where a queue
+--- failed in one, the error says in which.
+function M.reading(pass, step, fn, ...)
+  local ok, result = pcall(fn, ...)
+  if ok then
+    return result
+  elseif errors.is_error(result) and result.deferred then
+    M.raise_first(pass, result, step, step)
+  end
+  error(result, 0)
+end
+
 return M

@@ -155,7 +155,7 @@ end
 local function run_step(pass, pack, step)
   local ok, ticket = M.run_body(pass.model, pass.own, pass.mode, pass.body, pack)
   if not ok then
-    failures.raise(pass, ticket, step + 1)
+    failures.raise_first(pass, ticket, step + 1, step)
   end
   failures.settle(pass, step)
   pass.ticket = ticket
@@ -219,14 +219,23 @@ local function run_group(pass, group, first)
   pass.examples = pass.examples + calls.examples
 end
 
--- Step `step`, from 0, joins the group, or runs after it.
+-- Add step `step`, from 0, to the group; true when it has joined.
+local function add_step(pass, group, pack, step, examples)
+  local ok, joined = pcall(execution.add, group, pack, examples)
+  if not ok then
+    failures.raise_first(pass, joined, step + 1, step - group.n)
+  end
+  return joined
+end
+
+-- The step joins the group, or runs after it.
 local function join_group(pass, group, pack, step)
   local rows, examples = pack.rows, feed.count(pack)
   pack.rows = nil -- no argument of the body's
-  local joined = execution.add(group, pack, examples)
+  local joined = add_step(pass, group, pack, step, examples)
   if not joined and group.n > 0 then
     run_group(pass, group, step - group.n)
-    joined = execution.add(group, pack, examples)
+    joined = add_step(pass, group, pack, step, examples)
   end
   pack.rows = rows
   if not joined then
@@ -288,10 +297,12 @@ local function show(pass, step)
     -- Results are all workers', who have other clocks: none until the end.
     progress:update(step, pass.examples, {})
   elseif pass.asked ~= nil then
-    progress:update(step, pass.examples, M.numbers(pass.asked))
+    progress:update(step, pass.examples, failures.reading(pass, step,
+      M.numbers, pass.asked))
     pass.asked = nil
   elseif progress:due() then
-    pass.asked = read_results(pass, pass.ticket)
+    pass.asked = failures.reading(pass, step, read_results, pass,
+      pass.ticket)
   end
 end
 
@@ -302,7 +313,9 @@ local function end_batch(pass, step, ticket)
     if pass.mode == "predict" then
       logs = { outputs = ticket }
     elseif callbacks:wants_logs(pass.mode) then
-      logs = M.logs(M.numbers(read_results(pass, ticket)))
+      logs = M.logs(failures.reading(pass, step + 1, function()
+        return M.numbers(read_results(pass, ticket))
+      end))
     else
       logs = {}
     end
