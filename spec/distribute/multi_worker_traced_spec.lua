@@ -68,18 +68,21 @@ local function on_all_shapes(program, check)
   end
 end
 
-local function each_line(out, n, check)
-  local count = 0
-  for line in out:gmatch "[^\n]+" do
-    count = count + 1
-    check(line)
-  end
-  assert.equal(n, count)
+-- Of each worker the program prints n lines: it gave the same.
+local function as_eager(n, program)
+  on_all_shapes(FIT .. program, function(out)
+    local count = 0
+    for line in out:gmatch "[^\n]+" do
+      count = count + 1
+      assert.truthy(line:find("^true\ttrue\t0\t"), line)
+    end
+    assert.equal(n, count)
+  end)
 end
 
 describe("traced steps over workers #once", function()
   it("share out slots as eager ones", function()
-    on_all_shapes(FIT .. [[
+    as_eager(3, [[
       local x = tf.random.normal { 22, 6 }
       local function layers()
         return { L.Dense(40, { activation = "relu" }), L.Dense(3) }
@@ -91,30 +94,22 @@ describe("traced steps over workers #once", function()
           return Sharded(K.optimizers.AdamW(options))
         end, layers, x)
       end
-    ]], function(out)
-      each_line(out, 3, function(line)
-        assert.truthy(line:find("^true\ttrue\t0\t"), line)
-      end)
-    end)
+    ]])
   end)
 
   it("add up sparse gradients as eager ones", function()
-    on_all_shapes(FIT .. [[
+    as_eager(2, [[
       local x = tf.random.uniform({ 22, 5 }, { maxval = 9, dtype = "int32" })
       local function layers()
         return { L.Embedding(9, 4), L.GlobalAveragePooling1D(), L.Dense(3) }
       end
       both(function() return K.optimizers.SGD(0.1) end, layers, x)
       both(function() return K.optimizers.Adam(0.01) end, layers, x)
-    ]], function(out)
-      each_line(out, 2, function(line)
-        assert.truthy(line:find("^true\ttrue\t0\t"), line)
-      end)
-    end)
+    ]])
   end)
 
   it("clip sums of sparse gradients as eager ones", function()
-    on_all_shapes(FIT .. [[
+    as_eager(3, [[
       local x = tf.random.uniform({ 22, 5 }, { maxval = 9, dtype = "int32" })
       local function layers()
         return { L.Embedding(9, 4), L.Flatten(), L.Dense(3) }
@@ -124,15 +119,11 @@ describe("traced steps over workers #once", function()
           return K.optimizers.Adam { learning_rate = 0.01, [clip] = 0.02 }
         end, layers, x)
       end
-    ]], function(out)
-      each_line(out, 3, function(line)
-        assert.truthy(line:find("^true\ttrue\t0\t"), line)
-      end)
-    end)
+    ]])
   end)
 
   it("put means in the variables' place as eager ones", function()
-    on_all_shapes(FIT .. [[
+    as_eager(2, [[
       local x = tf.random.normal { 22, 6 }
       local function layers()
         return { L.Dense(40, { activation = "relu" }), L.Dense(3) }
@@ -143,11 +134,7 @@ describe("traced steps over workers #once", function()
             ema_momentum = 0.5, ema_overwrite_frequency = 3 })
         end, layers, x)
       end
-    ]], function(out)
-      each_line(out, 2, function(line)
-        assert.truthy(line:find("^true\ttrue\t0\t"), line)
-      end)
-    end)
+    ]])
   end)
 
   -- Replica i has i + 1 columns: 0..i and 0..i times i.
