@@ -740,6 +740,27 @@ int tfd_tape_pause_all(bool pause) {
   return TFD_OK;
 }
 
+int tfd_tape_follows(tfd_object *operand, bool *follows_p) {
+  TFD_GIVEN_POINTER(follows_p);
+
+  const tfd__tapes *list = tfd__context()->tapes;
+  tfd_tensor *t = NULL;
+  int i;
+
+  TFD_TRY(tfd__operand(operand, &t));
+  *follows_p = false;
+  for (i = 0; list != NULL && i < list->n; i++) {
+    const tfd_tape *tape = list->items[i];
+
+    if (tape->paused > 0) continue;
+    if (tfd__ids_get(&tape->ids, t->id) != TFD_NO_SLOT ||
+        (t->variable != NULL && watches(tape, t))) {
+      *follows_p = true;
+    }
+  }
+  return TFD_OK;
+}
+
 int tfd_tape_active(void) {
   const tfd__tapes *list = tfd__context()->tapes;
   int n = 0;

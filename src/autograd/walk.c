@@ -392,6 +392,10 @@ static int pass_sparse(tfd_walk *w, const tfd__entry *e) {
   return store(w, &e->notes[0], 0, *dy);
 }
 
+static bool is_needed(const tfd_walk *w, const tfd__note *note) {
+  return note->slot != TFD_NO_SLOT && w->marks[note->slot] != 0;
+}
+
 static int run_rule(tfd_walk *w, const tfd__entry *e, tfd__grad_fn rule) {
   tfd__grad g = {.op = e->op,
                  .ints = e->ints,
@@ -409,9 +413,7 @@ static int run_rule(tfd_walk *w, const tfd__entry *e, tfd__grad_fn rule) {
     TFD_TRY(tfd__sizes_known(t->view.dims, t->view.rank));
   }
   for (i = 0; i < e->in_n; i++) {
-    uint32_t slot = e->notes[i].slot;
-
-    w->needs[i] = slot != TFD_NO_SLOT && w->marks[slot] != 0;
+    w->needs[i] = is_needed(w, &e->notes[i]);
   }
   for (i = 0; i < e->out_n; i++) {
     uint32_t slot = e->notes[e->in_n + i].slot;
@@ -655,6 +657,21 @@ int tfd_walk_output_grad(tfd_walk *walk, int index, tfd_object **grad_p) {
   return TFD_OK;
 }
 
+int tfd_walk_needs(tfd_walk *walk, int index, bool *needs_p) {
+  TFD_GIVEN(walk, WALK);
+  TFD_GIVEN_POINTER(needs_p);
+
+  const tfd__entry *e = walk->waiting;
+
+  TFD_TRY(check_waiting(walk));
+  if (index < 0 || index >= e->in_n) {
+    return tfd__fail(TFD_INDEX_ERROR, "gradient: no input %d; there are %d",
+                     index, e->in_n);
+  }
+  *needs_p = is_needed(walk, &e->notes[index]);
+  return TFD_OK;
+}
+
 /* Check all of them, then add them up. */
 static int take_supplied(tfd_walk *w, tfd_object *const *grads) {
   const tfd__entry *e = w->waiting;
@@ -663,9 +680,7 @@ static int take_supplied(tfd_walk *w, tfd_object *const *grads) {
 
   TFD_TRY(scratch_reserve(w, e->in_n));
   for (i = 0; rc == TFD_OK && i < e->in_n; i++) {
-    uint32_t slot = e->notes[i].slot;
-
-    w->needs[i] = slot != TFD_NO_SLOT && w->marks[slot] != 0;
+    w->needs[i] = is_needed(w, &e->notes[i]);
     if (grads[i] == NULL || e->notes[i].state == TFD_NOTE_ABSENT) continue;
     rc = take_gradient(grads[i], expect_note(&e->notes[i]),
                        "custom_gradient: the gradient of input", i, &w->dx[i]);

@@ -81,6 +81,9 @@ TFD_API int tfd_tape_record_host(int64_t number, tfd_object *const *inputs,
                                  int outputs_n);
 /** Suspend (true) or go on (false) recording on all tapes of this context. */
 TFD_API int tfd_tape_pause_all(bool pause);
+/** Does a tape that records in this context follow the tensor or variable, or
+ * would it if that were used? */
+TFD_API int tfd_tape_follows(tfd_object *operand, bool *follows_p);
 /** Number of tapes that record in this context. */
 TFD_API int tfd_tape_active(void);
 /** Begin a backward walk from targets to sources. target_grads has one entry
@@ -99,6 +102,8 @@ TFD_API int tfd_walk_host(tfd_walk *walk, int64_t *number_p, int *outputs_n_p);
 /** Gradient of the waiting step's i-th output; NULL handle where none. */
 TFD_API int tfd_walk_output_grad(tfd_walk *walk, int index,
                                  tfd_object **grad_p);
+/** Is the gradient of the waiting step's i-th input wanted? */
+TFD_API int tfd_walk_needs(tfd_walk *walk, int index, bool *needs_p);
 /** Answer the waiting step: one gradient (or NULL) for each of its inputs. */
 TFD_API int tfd_walk_supply(tfd_walk *walk, tfd_object *const *grads,
                             int grads_n);

@@ -45,8 +45,9 @@ kinds.add("tape", "a tf.GradientTape", is_tape)
 local last_step = 0
 
 --- Record a step whose gradient `fn` computes, on every recording tape.
---- fn(grads, n) gets one gradient (or nil) for each output and returns a list
---- with one gradient (or nil) for each input.
+--- fn(grads, n, needs) gets one gradient (or nil) for each output and returns a
+--- list with one gradient (or nil) for each input, for which needs(i) says
+--- whether it is wanted.
 ---@param inputs table   operands, with n
 ---@param outputs table  tensors, with n
 ---@param fn function
@@ -62,6 +63,16 @@ end
 --- traced does not: it would hold on to the steps of others.
 function M.takes_steps(tape, on)
   recording[tape] = on and true or nil
+end
+
+--- May a tape that records now follow gradients of what is recorded now, too?
+function M.may_follow_gradients()
+  for tape in pairs(recording) do
+    if tape.persistent then
+      return true
+    end
+  end
+  return raw.tape_active() > 1
 end
 
 --- Let the tape of a part follow what other tapes follow.
@@ -84,7 +95,9 @@ local function run_step(tape, walk)
   for i = 1, n do
     grads[i] = raw.walk_output_grad(walk, i - 1)
   end
-  raw.walk_supply(walk, step(grads, n))
+  raw.walk_supply(walk, step(grads, n, function(i)
+    return raw.walk_needs(walk, i - 1)
+  end))
 end
 
 local function collect(tape, walk, n)
