@@ -150,6 +150,12 @@ int64_t tfd_graph_arena_size(const tfd_graph *graph) {
   return (int64_t)graph->programs[0]->arena->bytes;
 }
 
+int tfd_graph_set_followed(tfd_graph *graph, bool followed) {
+  TFD_GIVEN(graph, GRAPH);
+  graph->unfollowed = !followed;
+  return TFD_OK;
+}
+
 /* --- a call --------------------------------------------------------------- */
 
 static int check_input(const tfd_graph *g, int i, const tfd_tensor *t) {
@@ -157,7 +163,9 @@ static int check_input(const tfd_graph *g, int i, const tfd_tensor *t) {
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
 
-  if (t->buffer == NULL) return tfd__no_values(t, g->name);
+  if (t->buffer == NULL && tfd__context()->recorder == NULL) {
+    return tfd__no_values(t, g->name);
+  }
   if (TFD_LIKELY(t->view.dtype == want->dtype &&
                  tfd__shapes_agree(&t->view, want))) {
     return TFD_OK;
@@ -186,11 +194,23 @@ static int check_call(const tfd_graph *g, tfd_tensor *const *inputs,
                      g->draws_n, g->numbers_n);
   }
   for (i = 0; i < inputs_n; i++) TFD_TRY(check_input(g, i, inputs[i]));
+  /* Its ops are recorded, one by one. */
+  if (g->hosts_n == 0 && g->flows_n == 0 && g->joints_n == 0) return TFD_OK;
   return tfd__refuse_recorder(g->name);
+}
+
+/* Tapes do not see what an unfollowed graph does. Returns those hidden. */
+static void *hide_tapes(const tfd_graph *g) {
+  tfd_context *c = tfd__context();
+  void *tapes = c->tapes;
+
+  if (g->unfollowed) c->tapes = NULL;
+  return tapes;
 }
 
 static int start(tfd_graph *g, tfd_tensor *const *inputs,
                  const tfd__given *given) {
+  const tfd_context *c = tfd__context();
   size_t n = (size_t)g->body.results_n + 1;
   bool ran = false;
 
@@ -198,7 +218,7 @@ static int start(tfd_graph *g, tfd_tensor *const *inputs,
     g->outputs = tfd__calloc(n, sizeof *g->outputs);
     if (g->outputs == NULL) return tfd__no_memory(n * 8, "graph");
   }
-  if (tfd__context()->tapes == NULL) {
+  if (c->tapes == NULL && c->recorder == NULL) {
     TFD_TRY(tfd__graph_try(g, inputs, given, g->outputs, &ran));
   }
   return ran ? TFD_OK : tfd__replay_new(g, inputs, given, &g->replay);
@@ -214,8 +234,14 @@ int tfd_graph_start(tfd_graph *graph, tfd_tensor *const *inputs, int inputs_n,
 
   tfd__given given = {.words = words, .numbers = numbers};
 
+  void *tapes = NULL;
+  int rc;
+
   TFD_TRY(check_call(graph, inputs, inputs_n, words_n, numbers_n));
-  TFD_TRY(start(graph, inputs, &given));
+  tapes = hide_tapes(graph);
+  rc = start(graph, inputs, &given);
+  tfd__context()->tapes = tapes;
+  TFD_TRY(rc);
   graph->running = true;
   return TFD_OK;
 }
@@ -240,6 +266,7 @@ int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p) {
   TFD_GIVEN_POINTER(event_p);
 
   int64_t begin = 0;
+  void *tapes = NULL;
   int rc;
 
   TFD_TRY(check_running(graph));
@@ -248,7 +275,9 @@ int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p) {
     return TFD_OK;
   }
   begin = tfd__span_begin();
+  tapes = hide_tapes(graph);
   rc = tfd__replay_next(graph, graph->replay, event_p);
+  tfd__context()->tapes = tapes;
   if (begin != 0) {
     tfd__span_end(TFD_SPAN_GRAPH, tfd__span_name(graph->name), begin,
                   tfd__context()->replica);

@@ -200,6 +200,7 @@ struct tfd_graph {
   tfd_context *context; /* where it records; owned, NULL = it never did */
   tfd_context *outer;   /* the caller's while it records; owned */
   bool replays;         /* no program can be made of it */
+  bool unfollowed;      /* tapes do not see its ops: who calls it records it */
   tfd__run_fn *run;     /* for those below that do not know how */
   tfd__program *programs[TFD_GRAPH_PROGRAMS]; /* the last used first */
   tfd__pieces *pieces;                        /* of devices and flows */

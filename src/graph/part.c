@@ -64,6 +64,29 @@ int tfd_graph_variable(tfd_graph *graph, int64_t index,
   return TFD_OK;
 }
 
+int tfd_graph_variable_count(const tfd_graph *graph) {
+  TFD_GIVEN_OR(graph, GRAPH, 0);
+  return graph->variables_n;
+}
+
+int tfd_graph_constant_count(const tfd_graph *graph) {
+  TFD_GIVEN_OR(graph, GRAPH, 0);
+  return graph->constants_n;
+}
+
+int tfd_graph_constant(tfd_graph *graph, int64_t index, tfd_tensor **tensor_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_POINTER(tensor_p);
+  if (index < 0 || index >= graph->constants_n) {
+    return tfd__fail(TFD_INDEX_ERROR,
+                     "graph \"%s\": no constant %lld; there are %d",
+                     graph->name, (long long)index, graph->constants_n);
+  }
+  *tensor_p = graph->constants[index];
+  tfd__retain(*tensor_p);
+  return TFD_OK;
+}
+
 /* --- copies --------------------------------------------------------------- */
 
 static int slots_of(const tfd__flow *f) {
@@ -352,6 +375,74 @@ static int purify(tfd_graph *g) {
   return run_rework(g, true, false, NULL, 0);
 }
 
+/* --- what a backward pass takes from the forward one ---------------------- */
+
+typedef struct cut {
+  tfd_graph *g;
+  int first;     /* node that the backward pass begins with */
+  int *stand_in; /* value -> input, -1 = none yet */
+  int inputs_n;  /* those before */
+} cut;
+
+/* What a node before the first gave becomes an input; of views what they are
+** views of. */
+static int cut_operand(cut *c, int *operand) {
+  tfd__body *b = &c->g->body;
+  const tfd__graph_value *v = *operand < 0 ? NULL : &b->values[*operand];
+  const tfd__node *n = NULL;
+  int i;
+
+  if (v == NULL || v->origin != TFD_FROM_NODE || v->of >= c->first) {
+    return TFD_OK;
+  }
+  n = &b->nodes[v->of];
+  if (tfd__node_is_view(n)) {
+    for (i = 0; i < n->in_n; i++) {
+      TFD_TRY(cut_operand(c, &b->operands[n->in + i]));
+    }
+    return TFD_OK;
+  }
+  if (c->stand_in[*operand] < 0) {
+    tfd__graph_value value = *v;
+    tfd__capture capture = {.source = (int64_t)c->inputs_n + *operand};
+
+    TFD_TRY(
+        tfd__graph_add_input(c->g, &value, &capture, &c->stand_in[*operand]));
+  }
+  *operand = c->stand_in[*operand];
+  return TFD_OK;
+}
+
+static int cut_all(cut *c) {
+  tfd__body *b = &c->g->body;
+  int k;
+  int i;
+
+  for (k = c->first; k < b->nodes_n; k++) {
+    const tfd__node *n = &b->nodes[k];
+
+    for (i = 0; !n->dead && i < n->in_n; i++) {
+      TFD_TRY(cut_operand(c, &b->operands[n->in + i]));
+    }
+  }
+  for (i = 0; i < b->results_n; i++) TFD_TRY(cut_operand(c, &b->results[i]));
+  return TFD_OK;
+}
+
+static int cut_graph(tfd_graph *g, int first) {
+  size_t bytes = ((size_t)g->body.values_n + 1) * sizeof(int);
+  cut c = {.g = g, .first = first, .inputs_n = g->inputs_n};
+  int rc;
+
+  TFD_TRY(tfd__pass_dead(&g->body));
+  c.stand_in = tfd__alloc(bytes);
+  if (c.stand_in == NULL) return tfd__no_memory(bytes, "graph");
+  memset(c.stand_in, -1, bytes);
+  rc = cut_all(&c);
+  tfd__free(c.stand_in);
+  return rc;
+}
+
 /* --- extraction ----------------------------------------------------------- */
 
 static int set_results(tfd_graph *part, tfd_object *const *results, int n) {
@@ -416,6 +507,12 @@ static void count_hosts(tfd_graph *g) {
   }
 }
 
+static void complete(tfd_graph *g, tfd_graph **graph_p) {
+  count_hosts(g);
+  g->complete = true;
+  *graph_p = g;
+}
+
 int tfd_graph_extract(tfd_graph *part, tfd_object *const *results,
                       int results_n, bool pure, tfd_graph *const *others,
                       int others_n, tfd_graph **graph_p) {
@@ -435,8 +532,73 @@ int tfd_graph_extract(tfd_graph *part, tfd_object *const *results,
     tfd__release(g);
     return rc;
   }
-  count_hosts(g);
-  g->complete = true;
-  *graph_p = g;
+  complete(g, graph_p);
+  return TFD_OK;
+}
+
+int64_t tfd_graph_node_count(const tfd_graph *graph) {
+  TFD_GIVEN_OR(graph, GRAPH, 0);
+  return graph->body.nodes_n;
+}
+
+static int add_results(tfd_graph *g, const int64_t *values, int values_n) {
+  tfd__body *b = &g->body;
+  int i;
+
+  TFD_TRY(TFD_GROW(b->results, values_n));
+  for (i = 0; i < values_n; i++) {
+    if (values[i] < 0 || values[i] >= b->values_n) {
+      return tfd__fail(TFD_INDEX_ERROR,
+                       "graph \"%s\": no value %lld; there are %d", g->name,
+                       (long long)values[i], b->values_n);
+    }
+    b->results[b->results_n++] = (int)values[i];
+  }
+  return TFD_OK;
+}
+
+int tfd_graph_forward(tfd_graph *graph, tfd_object *const *results,
+                      int results_n, const int64_t *values, int values_n,
+                      tfd_graph **graph_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_LIST(results, results_n);
+  TFD_GIVEN_LIST(values, values_n);
+  TFD_GIVEN_POINTER(graph_p);
+
+  tfd_graph *g = NULL;
+  int rc;
+
+  TFD_TRY(set_results(graph, results, results_n));
+  TFD_TRY(copy_graph(graph, &g));
+  rc = add_results(g, values, values_n);
+  if (rc == TFD_OK) rc = tfd__pass_dead(&g->body);
+  if (rc == TFD_OK) rc = drop_inputs(g);
+  if (rc != TFD_OK) {
+    tfd__release(g);
+    return rc;
+  }
+  complete(g, graph_p);
+  return TFD_OK;
+}
+
+int tfd_graph_backward(tfd_graph *graph, tfd_object *const *results,
+                       int results_n, int64_t first, tfd_graph **graph_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_LIST(results, results_n);
+  TFD_GIVEN_POINTER(graph_p);
+
+  tfd_graph *g = NULL;
+  int rc;
+
+  TFD_TRY(set_results(graph, results, results_n));
+  TFD_TRY(copy_graph(graph, &g));
+  rc = cut_graph(g, (int)first);
+  if (rc == TFD_OK) rc = run_rework(g, true, true, NULL, 0);
+  if (rc == TFD_OK) rc = drop_inputs(g);
+  if (rc != TFD_OK) {
+    tfd__release(g);
+    return rc;
+  }
+  complete(g, graph_p);
   return TFD_OK;
 }

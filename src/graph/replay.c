@@ -611,7 +611,7 @@ static int run_node(tfd_graph *g, tfd__replay *r, const tfd__node *n,
 
   for (i = 0; i < n->in_n; i++) in[i] = operand(g, r, b->operands[n->in + i]);
   if (n->reads) {
-    TFD_TRY(tfd__tensor_snapshot(in[0], out));
+    TFD_TRY(tfd__value_of(in[0], out));
     return tfd__taken_for(in[0], out);
   }
   if (n->op->ints_n > 0) {
@@ -656,6 +656,7 @@ static int run_placed(tfd_graph *g, tfd__replay *r, const tfd__node *n,
 
   TFD_TRY(tfd_device_push(n->device));
   if (n->unfollowed) c->tapes = NULL;
+  c->unfollowed += n->unfollowed;
   if (n->file != NULL) tfd_context_set_position(n->file, n->line);
   c->note = n->note;
   c->replica = n->replica;
@@ -665,6 +666,7 @@ static int run_placed(tfd_graph *g, tfd__replay *r, const tfd__node *n,
   c->note = note;
   c->replica = replica;
   c->tapes = tapes;
+  c->unfollowed -= n->unfollowed;
   (void)tfd_device_pop();
   return rc;
 }

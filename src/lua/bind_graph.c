@@ -108,8 +108,9 @@ static bool put_argument(key *k, lua_State *L, int i) {
   }
 }
 
-/* graph_key(...) -> text that equal signatures share; nil when an argument is
-** not plain, or a device, a replica or a trace is around. */
+/* graph_key(...) -> text that equal signatures share, and whether a tape is
+** around; nil when an argument is not plain, or a device, a replica or a trace
+** is around. */
 static int core_graph_key(lua_State *L) {
   const tfd_context *c = tfd__context();
   int n = lua_gettop(L);
@@ -127,7 +128,8 @@ static int core_graph_key(lua_State *L) {
   } else {
     lua_pushlstring(L, k.bytes, k.n);
   }
-  return 1;
+  lua_pushboolean(L, c->tapes != NULL);
+  return 2;
 }
 
 /* --- calls ---------------------------------------------------------------- */

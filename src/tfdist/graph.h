@@ -60,6 +60,20 @@ TFD_API int tfd_graph_extract(tfd_graph *part, tfd_object *const *results,
                               int results_n, bool pure,
                               tfd_graph *const *others, int others_n,
                               tfd_graph **graph_p);
+/** How many nodes are recorded so far. */
+TFD_API int64_t tfd_graph_node_count(const tfd_graph *graph);
+/** A graph that gives these results of one that is recorded so far, and after
+ * them its values of these numbers. Its inputs are those that it needs. */
+TFD_API int tfd_graph_forward(tfd_graph *graph, tfd_object *const *results,
+                              int results_n, const int64_t *values,
+                              int values_n, tfd_graph **graph_p);
+/** A pure graph that gives results which nodes from number `first` on compute.
+ * Its inputs are, besides those of tfd_graph_extract, the values that nodes
+ * before gave: value v has the number of inputs of `graph` + v as its
+ * source. */
+TFD_API int tfd_graph_backward(tfd_graph *graph, tfd_object *const *results,
+                               int results_n, int64_t first,
+                               tfd_graph **graph_p);
 /** Number of inputs. */
 TFD_API int tfd_graph_input_count(const tfd_graph *graph);
 /** Which input of the part is input `index` of a graph extracted from it;
@@ -69,6 +83,14 @@ TFD_API int tfd_graph_source(tfd_graph *graph, int64_t index,
 /** Variable `index` of those that a graph reads or writes. */
 TFD_API int tfd_graph_variable(tfd_graph *graph, int64_t index,
                                tfd_variable **variable_p);
+TFD_API int tfd_graph_variable_count(const tfd_graph *graph);
+/** Constant `index` of a graph: a tensor that its ops took from outside. */
+TFD_API int tfd_graph_constant(tfd_graph *graph, int64_t index,
+                               tfd_tensor **tensor_p);
+TFD_API int tfd_graph_constant_count(const tfd_graph *graph);
+/** Do tapes see the ops of calls (the default)? Else who calls it records what
+ * it does, and it runs as where there is no tape. */
+TFD_API int tfd_graph_set_followed(tfd_graph *graph, bool followed);
 /** Record a step that runs one of these extracted graphs: that of the number
  * which operand 0 has, else the last. slots: for each input of each graph in
  * turn, which operand it is. Its results are those of the graphs. */
@@ -97,7 +119,9 @@ TFD_API int tfd_graph_complete(tfd_graph *graph, tfd_object *const *results,
 /** Number of results. */
 TFD_API int tfd_graph_result_count(const tfd_graph *graph);
 /** Begin a call: one tensor for each input, four words for each draw, and the
- * numbers that updates take (more do no harm).
+ * numbers that updates take (more do no harm). While another graph records in
+ * this context the ops are recorded there, of a graph without steps of the
+ * host, choices, loops and communication.
  * Errors: InvalidArgument for other dtypes or shapes; FailedPrecondition when
  *   the graph is not complete or runs already. */
 TFD_API int tfd_graph_start(tfd_graph *graph, tfd_tensor *const *inputs,

@@ -89,7 +89,7 @@
 ---   device_position(d) -> how many calls were submitted to its queue so far
 ---   tensor_is_pending(t) -> true until its queue has filled it; never waits
 ---   graph_key(...) -> text that equal signatures share, nil for what is not
----       plain
+---       plain; and whether a tape is around
 ---   graph_call(graph, words, numbers, ...) -> results, for graphs without
 ---       steps of the host
 ---   graph_calls(graph, n, words, numbers, inputs, results): n such calls, the
