@@ -4,6 +4,7 @@
 --- context: each replica has its own. While ops run for real inside a trace
 --- (initial values of variables), there is none.
 local errors = require "tfdist.base.errors"
+local lists = require "tfdist.base.lists"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 
@@ -95,6 +96,7 @@ function M.draw(fn, ...)
   local trace = root_of(state.current.trace)
   local draws = trace.draws
   draws[#draws + 1] = fn
+  lists.append(trace.words, { ... })
   raw.graph_draw(trace.graph, { ... })
   return ...
 end

@@ -172,8 +172,8 @@ function M.trace(name, fn, arguments, tensors, dims, may_create, may_fall_back)
   local graph = raw.graph_new(name)
   local c = setmetatable({
     name = name, handle = graph, inputs_n = tensors.n, created = 0,
-    trace = { graph = graph, name = name, draws = {}, numbers = {}, numbers_n = 0,
-      steps = {}, created = 0, may_create = may_create,
+    trace = { graph = graph, name = name, draws = {}, words = {}, numbers = {},
+      numbers_n = 0,      steps = {}, created = 0, may_create = may_create,
       may_fall_back = may_fall_back },
   }, Concrete)
   local given, symbols = make_symbols(graph, arguments, dims)
@@ -185,7 +185,7 @@ function M.trace(name, fn, arguments, tensors, dims, may_create, may_fall_back)
       raw.tensor_dtype(symbols[i]))
   end
   c.draws, c.steps, c.created = c.trace.draws, c.trace.steps, c.trace.created
-  c.numbers = c.trace.numbers
+  c.words, c.numbers = c.trace.words, c.trace.numbers
   c.uncertain = c.trace.uncertain
   c.has_custom_gradient = c.trace.has_custom_gradient == true
   c.outputs_n = c.outputs.n
@@ -235,26 +235,36 @@ local function next_numbers(numbers)
   return list
 end
 
--- The tensors among these.
-local function tensors_of(...)
-  local list, n = {}, 0
+--- The tensors among these, a list with n.
+function M.tensors_of(...)
+  local list = { n = 0 }
   for i = 1, select("#", ...) do
     local x = select(i, ...)
     if type(x) == "userdata" and raw.kind(x) == "tensor" then
-      n = n + 1
-      list[n] = x
+      list.n = list.n + 1
+      list[list.n] = x
     end
   end
   return list
 end
 
--- Results of which some are arguments, given twice, structures or no tensors.
-local function arrange(c, inputs, ...)
-  local outputs, list = { ... }, {}
-  for i = 1, c.results.n do
-    list[i] = build(c.results[i], inputs, outputs)
+--- What the function returns for these inputs and outputs of the graph: some are
+--- arguments, given twice, structures or no tensors.
+function M.give(c, inputs, outputs)
+  local results = c.results
+  if results.n == 1 then
+    return build(results[1], inputs, outputs)
   end
-  return unpack(list, 1, c.results.n)
+  local list = {}
+  for i = 1, results.n do
+    list[i] = build(results[i], inputs, outputs)
+  end
+  return unpack(list, 1, results.n)
+end
+
+--- Random words for its next call.
+function M.next_words(c)
+  return next_words(c.draws)
 end
 
 local function next_of_call(c)
@@ -286,8 +296,8 @@ function M.run_plain(c, ...)
     return raw.graph_call(c.handle, next_words(c.draws),
       next_numbers(c.numbers), ...)
   end
-  return arrange(c, tensors_of(...), raw.graph_call(c.handle,
-    next_words(c.draws), next_numbers(c.numbers), ...))
+  return M.give(c, M.tensors_of(...), { raw.graph_call(c.handle,
+    next_words(c.draws), next_numbers(c.numbers), ...) })
 end
 
 local function run_steps(c, graph)
@@ -319,18 +329,9 @@ function M.run(c, inputs)
   local graph = c.handle
   raw.graph_start(graph, inputs, next_words(c.draws),
     next_numbers(c.numbers))
-  local outputs = state.protect(function()
+  return M.give(c, inputs, state.protect(function()
     raw.graph_stop(graph)
-  end, collect, c, graph)
-  local results = c.results
-  if results.n == 1 then
-    return build(results[1], inputs, outputs)
-  end
-  local list = {}
-  for i = 1, results.n do
-    list[i] = build(results[i], inputs, outputs)
-  end
-  return unpack(list, 1, results.n)
+  end, collect, c, graph))
 end
 
 --- Call with the function's tensors, in their order.

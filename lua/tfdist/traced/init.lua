@@ -17,6 +17,7 @@ local raw = require "tfdist.core.raw"
 local signature = require "tfdist.traced.signature"
 local spec = require "tfdist.data.spec"
 local state = require "tfdist.core.state"
+local taping = require "tfdist.traced.taped"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"
 
@@ -200,7 +201,7 @@ local function entry_of(self, ...)
       key = (signature.of(...))
     end
     entry.call = function(inputs)
-      return concrete.run(entry, inputs)
+      return taping.run(entry, inputs)
     end
     entry.known = dims
     count_call(self, parts, true)
@@ -276,9 +277,14 @@ end
 local function call(self, ...)
   local own = state.current
   note_around(self, own.name_scope, state.settings)
-  local key = own.mode == nil and own.layer_call == nil and graph_key(...)
-    or nil
+  local key, taped
+  if own.mode == nil and own.layer_call == nil then
+    key, taped = graph_key(...)
+  end
   if key ~= nil and self.fast[key] ~= nil then
+    if taped then
+      return taping.run(self.fast[key], concrete.tensors_of(...))
+    end
     return run_fast(self, self.fast[key], ...)
   end
   local entry, tensors = entry_of(self, ...)
@@ -288,7 +294,7 @@ local function call(self, ...)
   if entry.has_custom_gradient and raw.tape_active() > 0 then
     return self.python_function(...)
   end
-  return concrete.run(entry, tensors)
+  return taping.run(entry, tensors)
 end
 
 function Function:__call(...)
@@ -371,7 +377,7 @@ local function open_concrete(self, arguments, given)
   local c = trace(self, given, tensors, dims)
   self.traces = self.traces + 1
   c.call = function(inputs)
-    return concrete.run(c, inputs)
+    return taping.run(c, inputs)
   end
   return c
 end

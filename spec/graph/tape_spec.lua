@@ -1,0 +1,354 @@
+--- A tape around a call of a traced function: the call is one step of the tape,
+--- its gradient a graph.
+local tf = require "tfdist"
+local raw = require "tfdist.core.raw"
+local replicas = require "spec.support.replicas"
+local seed = require "spec.support.seed"
+
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
+
+local exact = os.getenv "TFDIST_FUSION" == "0"
+
+local draws = 0
+
+local function random(dims)
+  draws = draws + 1
+  return tf.random.uniform(dims, 0.3, 1.7, { seed = seed + draws })
+end
+
+-- Values in one list; what is absent is "none".
+local function values(x)
+  return x == nil and "none" or tf.convert_to_tensor(x):toflat()
+end
+
+-- Equal bits where each node runs by itself; else as sums may round.
+local function same(want, got, label)
+  want, got = values(want), values(got)
+  if exact or type(want) == "string" then
+    return assert.are.same(want, got, label)
+  end
+  assert.are.equal(#want, #got, label)
+  for i = 1, #want do
+    assert.is_true(math.abs(want[i] - got[i])
+      <= 1e-5 * math.max(1, math.abs(want[i])),
+      ("%s, element %d: %g, not %g"):format(label, i, got[i], want[i]))
+  end
+end
+
+-- The outputs of fn(xs...) and gradients of `pick(outputs)` by sources, and how
+-- many steps the tape has.
+local function differentiate(fn, xs, sources, pick)
+  local outs
+  local tape = tf.GradientTape(function(t)
+    t:watch(xs)
+    outs = { fn(unpack(xs)) }
+  end)
+  local steps = raw.tape_length(tape.handle)
+  return outs, tape:gradient(pick and pick(outs) or outs, sources), steps
+end
+
+-- fn line by line and traced, twice, from one seed.
+local function check(fn, xs, sources, pick)
+  local f = tf.function_(fn)
+  tf.random.set_seed(3)
+  local want, grads = differentiate(fn, xs, sources, pick)
+  for time = 1, 2 do
+    tf.random.set_seed(3)
+    local got, traced, steps = differentiate(f, xs, sources, pick)
+    assert.are.equal(1, steps)
+    for i = 1, #want do
+      same(want[i], got[i], ("result %d of call %d"):format(i, time))
+    end
+    for i = 1, sources.n or #sources do
+      same(grads[i], traced[i], ("gradient %d of call %d"):format(i, time))
+    end
+  end
+  assert.are.equal(1, f:experimental_get_tracing_count())
+  return f
+end
+
+describe("a tape around a traced function", function()
+  it("has one step for the call, with the gradients of its ops", function()
+    local w, b = tf.Variable(random { 5, 3 }), tf.Variable(random { 3 })
+    local x = random { 4, 5 }
+    check(function(a)
+      return tf.reduce_sum(tf.tanh(tf.matmul(a, w) * 0.1 + b) ^ 2)
+    end, { x }, { w, b, x })
+  end)
+
+  it("gives what the closed form says", function()
+    local v = tf.Variable(3.0)
+    local x = tf.constant(2.0)
+    local f = tf.function_(function(a) return a * a * v end)
+    local outs, grads = differentiate(f, { x }, { x, v })
+    assert.are.same({ 12, 12, 4 },
+      { outs[1]:item(), grads[1]:item(), grads[2]:item() })
+  end)
+
+  it("adds what arrives at several results, and leaves out the others",
+    function()
+      local v = tf.Variable(random { 3 })
+      local x, y = random { 3 }, random { 3 }
+      local function fn(a, c)
+        local p = a * v
+        return p, tf.exp(p) * c, tf.cast(a, "int32"), c - 1
+      end
+      check(fn, { x, y }, { x, y, v }, function(outs)
+        return { outs[1], outs[2], outs[4] }
+      end)
+      for _, i in ipairs { 1, 2, 4 } do
+        check(fn, { x, y }, { x, y, v, n = 3 }, function(outs)
+          return outs[i]
+        end)
+      end
+    end)
+
+  it("follows what it watches and nothing else", function()
+    local v = tf.Variable(random { 3 })
+    local still = tf.Variable(random { 3 }, { trainable = false })
+    local taken, x = random { 3 }, random { 3 }
+    local f = tf.function_(function(a) return a * v * still * (taken * a) end)
+    local function by(fn, watched)
+      local y
+      local tape = tf.GradientTape(function(t)
+        t:watch(watched)
+        y = fn(x)
+      end)
+      local seen = tape:watched_variables()
+      return { tape:gradient(y, { x, v, still, taken }), #seen }
+    end
+    for _, watched in ipairs { {}, { x }, { still }, { taken },
+                               { x, still, taken } } do
+      local want, got = by(f.python_function, watched), by(f, watched)
+      assert.are.equal(want[2], got[2])
+      for i = 1, 4 do
+        same(want[1][i], got[1][i], "gradient " .. i)
+      end
+    end
+  end)
+
+  it("takes no part where it follows nothing", function()
+    local f = tf.function_(function(a) return tf.exp(a) * 2 end)
+    local x = random { 3 }
+    local tape, y = tf.GradientTape(function() return f(x) end)
+    assert.are.equal(0, raw.tape_length(tape.handle))
+    assert.are.equal("none", values(tape:gradient(y, x)))
+    assert.truthy(f:get_concrete_function(x):graph "lowered":find "%d calls")
+  end)
+
+  it("keeps what the gradient reads and no more", function()
+    local x, w = random { 4, 5 }, tf.Variable(random { 5, 3 })
+    local f = tf.function_(function(a)
+      return tf.reduce_sum(tf.tanh(tf.matmul(a * 2 + 1, w)) + 3)
+    end)
+    differentiate(f, { x }, { w })
+    local whole = f:get_concrete_function(x).whole
+    for _, graph in pairs(whole.variants) do
+      if graph.saved ~= nil then
+        assert.are.equal(2, graph.saved.n) -- tanh, what the product takes
+      end
+    end
+  end)
+
+  it("keeps variables as they were", function()
+    local v = tf.Variable(random { 3 })
+    local function late(fn)
+      local y
+      v:assign { 1, 2, 3 }
+      local tape = tf.GradientTape(function() y = fn() end)
+      v:assign { 7, 8, 9 }
+      return tape:gradient(y, v)
+    end
+    local f = tf.function_(function() return v * v * v end)
+    assert.are.same({ 3, 12, 27 }, late(f):toflat())
+    assert.are.same({ 3, 12, 27 }, late(f):toflat())
+  end)
+
+  it("sees variables that the call writes before and after", function()
+    local v = tf.Variable(random { 3 })
+    local x = random { 3 }
+    local start = v:read_value()
+    local function fn(a)
+      local before = v * a
+      v:assign_add(a)
+      return before, v * v * a
+    end
+    local function fresh(g)
+      return function(a)
+        v:assign(start)
+        return g(a)
+      end
+    end
+    local f = tf.function_(fn)
+    local want, grads = differentiate(fresh(fn), { x }, { x, v })
+    for _ = 1, 2 do
+      local got, traced = differentiate(fresh(f), { x }, { x, v })
+      for i = 1, 2 do
+        same(want[i], got[i], "result")
+        same(grads[i], traced[i], "gradient")
+      end
+    end
+  end)
+
+  it("uses the mask that the call drew", function()
+    local x = random { 64 }
+    check(function(a)
+      return tf.nn.dropout(a, 0.5) * a
+    end, { x }, { x })
+  end)
+
+  it("stops where the function says", function()
+    local x = random { 3 }
+    check(function(a)
+      return a * tf.stop_gradient(a * a) + tf.stop_gradient(a)
+    end, { x }, { x })
+  end)
+
+  it("gives rows of tables", function()
+    local table_ = tf.Variable(random { 6, 2 })
+    local f = tf.function_(function(ids)
+      return tf.reduce_sum(tf.gather(table_, ids) ^ 2)
+    end)
+    local ids = tf.constant({ 4, 1, 4 }, "int32")
+    local tape, y = tf.GradientTape(function() return f(ids) end)
+    local grad = tape:gradient(y, table_)
+    assert.are.equal("slices", raw.kind(grad))
+    local plain, z = tf.GradientTape(function()
+      return f.python_function(ids)
+    end)
+    same(plain:gradient(z, table_), grad, "rows")
+  end)
+
+  it("may be asked again when it is persistent", function()
+    local x = random { 3 }
+    local function fn(a) return a * a, tf.exp(a) end
+    local function asked(g)
+      local y, z
+      local tape = tf.GradientTape(function(t)
+        t:watch(x)
+        y, z = g(x)
+      end, { persistent = true })
+      return { tape:gradient(y, x), tape:gradient(z, x),
+        tape:gradient({ y, z }, x), tape:jacobian(y, x), tape:gradient(y, x) }
+    end
+    local want, got = asked(fn), asked(tf.function_(fn))
+    for i = 1, 5 do
+      same(want[i], got[i], "gradient " .. i)
+    end
+  end)
+
+  it("has gradients of gradients", function()
+    local x = tf.constant(2.0)
+    local v = tf.Variable(3.0)
+    local f = tf.function_(function(a)
+      return a * a * a * v * tf.stop_gradient(a)
+    end)
+    local outer, first = tf.GradientTape(function(t)
+      t:watch(x)
+      local inner, y = tf.GradientTape(function(s)
+        s:watch(x)
+        return f(x)
+      end)
+      return inner:gradient(y, { x, v })
+    end, { persistent = true })
+    -- 3 x^2 v s and x^3 s with s = x, which has no slope
+    assert.are.same({ 72, 16 }, { first[1]:item(), first[2]:item() })
+    local xx, xv = unpack(outer:gradient(first[1], { x, v }))
+    assert.are.same({ 72, 24 }, { xx:item(), xv:item() })
+    assert.are.equal(24, outer:gradient(first[2], x):item())
+  end)
+
+  it("follows gradients that it takes itself", function()
+    local x = tf.constant(2.0)
+    local f = tf.function_(function(a) return a * a * a end)
+    local first
+    local tape = tf.GradientTape(function(t)
+      t:watch(x)
+      first = t:gradient(f(x), x)
+    end, { persistent = true })
+    assert.are.equal(12, first:item())
+    assert.are.equal(12, tape:gradient(first, x):item())
+  end)
+
+  it("goes on through other ops and calls", function()
+    local v = tf.Variable(random { 3 })
+    local x = random { 3 }
+    local f = tf.function_(function(a) return tf.tanh(a) * v end)
+    local function chain(g)
+      return function(a) return g(tf.exp(g(a * 2))) + 1 end
+    end
+    local want, grads = differentiate(chain(f.python_function), { x }, { x, v })
+    local got, traced, steps = differentiate(chain(f), { x }, { x, v })
+    assert.are.equal(5, steps) -- two calls among multiply, exp and add
+    same(want[1], got[1], "result")
+    for i = 1, 2 do
+      same(grads[i], traced[i], "gradient " .. i)
+    end
+  end)
+
+  it("leaves nothing behind", function()
+    local v = tf.Variable(tf.ones { 256, 256 })
+    local f = tf.function_(function(a) return tf.tanh(a * v) * v end)
+    local x = tf.ones { 256, 256 }
+    local function used()
+      for _ = 1, 2 do collectgarbage() end
+      tf.sync_devices()
+      return tf.config.experimental.get_memory_info("CPU:0").current
+    end
+    local function call()
+      local tape, y = tf.GradientTape(function() return f(x) end)
+      return tape, y
+    end
+    local tape, y = call()
+    tape:gradient(y, v)
+    tape, y = nil, nil
+    local before = used(tape, y)
+    tape, y = call()
+    assert.is_true(used() >= before + 2 * 4 * 256 * 256) -- y and tanh
+    tape:gradient(y, v)
+    assert.is_true(used() < before + 2 * 4 * 256 * 256)
+    tape, y = nil, nil
+    assert.are.equal(before, used(), tape, y)
+  end)
+
+  it("says where the function was wrong", function()
+    local f = tf.function_(function(a, i) return tf.gather(a, i) * 2 end)
+    local line = debug.getinfo(1, "l").currentline - 1
+    local x = random { 3 }
+    tf.GradientTape(function(t)
+      t:watch(x)
+      return f(x, tf.constant({ 0 }, "int32"))
+    end)
+    local ok, e = pcall(function()
+      local _, y = tf.GradientTape(function(t)
+        t:watch(x)
+        return f(x, tf.constant({ 9 }, "int32"))
+      end)
+      return y:toflat()
+    end)
+    assert.is_false(ok)
+    assert.truthy(tostring(e):find("gather", 1, true), tostring(e))
+    assert.truthy(tostring(e):find("tape_spec.lua:" .. line, 1, true),
+      tostring(e))
+  end)
+
+  replicas.pair(it, pending, "works in a replica", function(strategy)
+    local f, v
+    strategy:scope(function() v = tf.Variable(random { 3 }) end)
+    f = tf.function_(function(a) return tf.tanh(a * v) end)
+    local x = random { 3 }
+    local function step(g)
+      return strategy:experimental_local_results(strategy:run(function()
+        local tape, y = tf.GradientTape(function() return g(x) end)
+        return tape:gradient(y, v)
+      end))
+    end
+    local want = step(f.python_function)
+    for _ = 1, 2 do
+      local got = step(f)
+      for i = 1, 2 do
+        same(want[i], got[i], "replica " .. i)
+      end
+    end
+  end)
+end)
