@@ -274,6 +274,60 @@ static int core_graph_calls(lua_State *L) {
   return 0;
 }
 
+/* --- what tapes want ------------------------------------------------------ */
+
+enum { MOST_FLAGS = 4096 };
+
+/* tape_followed(list, more) -> a text with "1" for each operand of both lists
+** that tapes follow and "0" for each other; nil when they follow none, or there
+** are too many. */
+static int core_tape_followed(lua_State *L) {
+  const tfd__lua_arg list = {"tape_followed", "list", 1, false};
+  const tfd__lua_arg more = {"tape_followed", "more", 2, false};
+  tfd__lua_handles operands[2];
+  char flags[MOST_FLAGS];
+  bool any = false;
+  size_t n = 0;
+  int k;
+  int i;
+
+  tfd__lua_handle_list(L, TFD_HANDLE_KINDS, &list, &operands[0]);
+  tfd__lua_handle_list(L, TFD_HANDLE_KINDS, &more, &operands[1]);
+  if (operands[0].n + operands[1].n > MOST_FLAGS) return 0;
+  for (k = 0; k < 2; k++) {
+    for (i = 0; i < operands[k].n; i++) {
+      bool follows = false;
+
+      TFD_LUA_TRY(L, tfd_tape_follows(operands[k].p[i], &follows));
+      any = any || follows;
+      flags[n++] = follows ? '1' : '0';
+    }
+  }
+  if (!any) return 0;
+  lua_pushlstring(L, flags, n);
+  return 1;
+}
+
+/* walk_wanted(walk, n) -> likewise, of the n inputs of the step that waits,
+** those whose gradients are wanted. */
+static int core_walk_wanted(lua_State *L) {
+  const tfd__lua_arg walk = {"walk_wanted", "walk", 1, false};
+  tfd_walk *w = tfd__lua_handle(L, TFD_HANDLE_WALK, &walk);
+  int n = (int)lua_tointeger(L, 2);
+  char flags[MOST_FLAGS];
+  int i;
+
+  luaL_argcheck(L, n >= 0 && n <= MOST_FLAGS, 2, "a number of inputs");
+  for (i = 0; i < n; i++) {
+    bool needs = false;
+
+    TFD_LUA_TRY(L, tfd_walk_needs(w, i, &needs));
+    flags[i] = needs ? '1' : '0';
+  }
+  lua_pushlstring(L, flags, (size_t)n);
+  return 1;
+}
+
 /* --- what a trace has read ------------------------------------------------ */
 
 /* Are the values at a and b the same to a script? NaN is NaN; zeros of two
@@ -367,5 +421,6 @@ static int core_same_values(lua_State *L) {
 const luaL_Reg tfd__lua_graph_functions[] = {
     {"graph_call", core_graph_call},   {"graph_calls", core_graph_calls},
     {"graph_key", core_graph_key},     {"same_fields", core_same_fields},
-    {"same_values", core_same_values}, {NULL, NULL},
+    {"same_values", core_same_values}, {"tape_followed", core_tape_followed},
+    {"walk_wanted", core_walk_wanted}, {NULL, NULL},
 };

@@ -45,9 +45,9 @@ kinds.add("tape", "a tf.GradientTape", is_tape)
 local last_step = 0
 
 --- Record a step whose gradient `fn` computes, on every recording tape.
---- fn(grads, n, needs) gets one gradient (or nil) for each output and returns a
---- list with one gradient (or nil) for each input, for which needs(i) says
---- whether it is wanted.
+--- fn(grads, n, walk) gets one gradient (or nil) for each output and returns a
+--- list with one gradient (or nil) for each input; raw.walk_wanted says which
+--- are wanted.
 ---@param inputs table   operands, with n
 ---@param outputs table  tensors, with n
 ---@param fn function
@@ -95,9 +95,7 @@ local function run_step(tape, walk)
   for i = 1, n do
     grads[i] = raw.walk_output_grad(walk, i - 1)
   end
-  raw.walk_supply(walk, step(grads, n, function(i)
-    return raw.walk_needs(walk, i - 1)
-  end))
+  raw.walk_supply(walk, step(grads, n, walk))
 end
 
 local function collect(tape, walk, n)

@@ -16,6 +16,8 @@ local M = {}
 
 local concat = table.concat
 
+local NO_NUMBERS = {}
+
 local FLOAT = { float16 = true, bfloat16 = true, float32 = true,
                 float64 = true }
 
@@ -50,22 +52,23 @@ local function results_of(graph)
   return results
 end
 
--- What a gradient may be asked for: { number of the argument, or the variable or
--- constant itself; what stands for it in the whole }.
-local function add_sources(w)
-  w.sources = { n = 0 }
-  for i = 1, w.symbols.n do
-    if is_float(w.symbols[i]) then
-      append(w.sources, { argument = i, inner = w.symbols[i] })
-    end
-  end
+-- What gradients may be asked for, behind the arguments: the variables and
+-- constants of the function.
+local function add_captured(w)
   for i = 0, raw.tape_variable_count(w.tape.handle) - 1 do
-    local v = raw.tape_variable(w.tape.handle, i)
-    append(w.sources, { outer = v, inner = v })
+    append(w.captured, raw.tape_variable(w.tape.handle, i))
   end
   for i = 1, w.constants.n do
-    append(w.sources, { outer = w.constants[i], inner = w.constants[i] })
+    append(w.captured, w.constants[i])
   end
+  for i = 0, raw.graph_variable_count(w.graph) - 1 do
+    w.variables[i + 1] = raw.graph_variable(w.graph, i)
+  end
+end
+
+-- Source i of these lists.
+local function source(arguments, captured, i)
+  return i <= arguments.n and arguments[i] or captured[i - arguments.n]
 end
 
 local function record_whole(w, c)
@@ -78,7 +81,7 @@ local function record_whole(w, c)
       raw.tape_watch(w.tape.handle, t)
     end
   end
-  raw.graph_start(c.handle, w.symbols, c.words, {})
+  raw.graph_start(c.handle, w.symbols, c.words, NO_NUMBERS)
   w.results = state.protect(function()
     raw.graph_stop(c.handle)
     w.tape:close()
@@ -88,7 +91,8 @@ end
 local function make_whole(c, inputs)
   local graph = raw.graph_new(c.name)
   local w = { graph = graph, symbols = { n = inputs.n }, constants = { n = 0 },
-    grads = {}, of_input = {}, variants = {} }
+    captured = { n = 0 }, variables = {}, grads = {}, of_input = {},
+    backward = {}, forward = {} }
   for i = 1, inputs.n do
     w.symbols[i] = symbol_like(graph, inputs[i])
     w.of_input[i - 1] = { "arguments", i }
@@ -102,8 +106,7 @@ local function make_whole(c, inputs)
     raw.graph_end(graph)
   end, record_whole, w, c)
   w.first = raw.graph_node_count(graph)
-  w.variables_n = raw.graph_variable_count(graph)
-  add_sources(w)
+  add_captured(w)
   return w
 end
 
@@ -173,7 +176,7 @@ local function make_backward(w, from, to, pure)
     targets[i], given[i] = w.results[from[i]], arriving(w, from[i])
   end
   for i = 1, to.n do
-    sources[i] = w.sources[to[i]].inner
+    sources[i] = source(w.symbols, w.captured, to[i])
   end
   raw.graph_begin(w.graph)
   local results, at = state.protect(function()
@@ -195,23 +198,29 @@ end
 local function backward(w, from, to, pure)
   local key = concat(from, ",") .. ":" .. concat(to, ",")
     .. (pure and "p" or "")
-  local b = w.variants[key]
+  local b = w.backward[key]
   if b == nil then
     b = make_backward(w, from, to, pure)
-    w.variants[key] = b
+    w.backward[key] = b
   end
   return b
 end
 
-local function make_forward(w, to)
-  local from = { n = 0 }
+-- The forward graph for the sources with "1" in `followed`.
+local function make_forward(w, followed)
+  local from, to = { n = 0 }, { n = 0 }
   for i = 1, w.results.n do
     if is_float(w.results[i]) then
       append(from, i)
     end
   end
+  for i = 1, #followed do
+    if followed:sub(i, i) == "1" then
+      append(to, i)
+    end
+  end
   local f = { from = from, to = to, back = backward(w, from, to),
-    saved = { n = 0 } }
+    all = ("1"):rep(to.n), saved = { n = 0 } }
   for i = 1, f.back.feeds.n do
     local feed = f.back.feeds[i]
     if feed[1] == "saved" then
@@ -220,35 +229,22 @@ local function make_forward(w, to)
   end
   f.graph = raw.graph_forward(w.graph, w.results, f.saved)
   raw.graph_set_followed(f.graph, false)
-  f.feeds = feeds_of(w, f.graph)
-  return f
-end
-
--- The forward graph for what tapes follow among the sources; nil for nothing.
-local function forward_for(w, arguments)
-  local to = { n = 0 }
-  for i = 1, w.sources.n do
-    local source = w.sources[i]
-    if raw.tape_follows(source.outer or arguments[source.argument]) then
-      append(to, i)
-    end
-  end
-  if to.n == 0 then
-    return nil
-  end
-  local key = concat(to, ",")
-  local f = w.variants[key]
-  if f == nil then
-    f = make_forward(w, to)
-    w.variants[key] = f
-  end
+  f.n, f.feeds = raw.graph_result_count(f.graph), feeds_of(w, f.graph)
   return f
 end
 
 -- Calls ------------------------------------------------------------------------
 
-local function run(graph, inputs, words)
-  raw.graph_start(graph, inputs, words, {})
+local MOST = 64 -- results of graph_calls
+
+-- The n results of a graph without steps of the host.
+local function run(graph, n, inputs, words)
+  local results = {}
+  if n <= MOST then
+    raw.graph_calls(graph, 1, words, NO_NUMBERS, inputs, results)
+    return results
+  end
+  raw.graph_start(graph, inputs, words, NO_NUMBERS)
   return state.protect(function()
     raw.graph_stop(graph)
   end, results_of, graph)
@@ -261,8 +257,8 @@ local function keep(w, feeds, arguments)
   if gradient_tape.may_follow_gradients() then
     kept.all = true
     kept.arguments = arguments
-    for i = 1, w.variables_n do
-      kept.variables[i] = raw.operand_tensor(raw.graph_variable(w.graph, i - 1))
+    for i = 1, #w.variables do
+      kept.variables[i] = raw.operand_tensor(w.variables[i])
     end
     return kept
   end
@@ -271,8 +267,7 @@ local function keep(w, feeds, arguments)
     if list == "arguments" then
       kept.arguments[at] = arguments[at]
     elseif list == "variables" then
-      kept.variables[at] = raw.operand_tensor(
-        raw.graph_variable(w.graph, at - 1))
+      kept.variables[at] = raw.operand_tensor(w.variables[at])
     end
   end
   return kept
@@ -289,57 +284,78 @@ local function has_all(kept, feeds)
 end
 
 -- Zeros where nothing arrives: the graph for all gradients has all it needs.
-local function full(w, f, grads)
+local function fill(w, f, grads)
   for i = 1, f.from.n do
     local at = f.from[i]
     grads[at] = grads[at] or raw.tensor_from_values({ 0 },
       raw.tensor_dtype(w.results[at]), raw.tensor_dims(w.results[at]))
   end
-  return f.back, f.to
 end
 
-local function gradients(w, f, kept, words, grads, needs)
+-- The backward graph for what arrives and is wanted, and what it gives.
+local function choose(w, f, kept, grads, wanted)
   local from, to = { n = 0 }, { n = 0 }
   for i = 1, f.from.n do
-    local at = f.from[i]
-    if grads[at] ~= nil then
-      append(from, at)
-      grads[at] = convert.tensor(grads[at], nil, "gradient", "x")
+    if grads[f.from[i]] ~= nil then
+      append(from, f.from[i])
     end
   end
   for i = 1, f.to.n do
-    if needs(i) then
+    if wanted:sub(i, i) == "1" then
       append(to, f.to[i])
     end
   end
-  kept.grads = grads
   local b = backward(w, from, to, kept.all and raw.tape_active() > 0)
-  if not has_all(kept, b.feeds) then
-    b, to = full(w, f, grads)
+  if has_all(kept, b.feeds) then
+    return b, to
   end
-  local got = b.n > 0 and run(b.graph, fed(b.feeds, kept), words)
-  kept.grads = nil
-  local of = {}
-  for i = 1, to.n do
-    local at = b.at[i]
-    if at ~= nil and at.dims ~= nil then
-      of[to[i]] = raw.slices_new(got[at.values], got[at.indices], at.dims)
-    elseif at ~= nil then
-      of[to[i]] = got[at.values]
+  fill(w, f, grads)
+  return f.back, f.to
+end
+
+-- What a graph for the sources in `to` gives for all of a step.
+local function give(b, all, to, got)
+  local out, k = { n = all.n }, 1
+  for i = 1, all.n do
+    if to[k] == all[i] then
+      local at = b.at[k]
+      if at ~= nil and at.dims ~= nil then
+        out[i] = raw.slices_new(got[at.values], got[at.indices], at.dims)
+      elseif at ~= nil then
+        out[i] = got[at.values]
+      end
+      k = k + 1
     end
   end
-  local out = { n = f.to.n }
-  for i = 1, f.to.n do
-    out[i] = of[f.to[i]]
-  end
   return out
+end
+
+local function gradients(w, f, kept, words, grads, walk)
+  local wanted = raw.walk_wanted(walk, f.to.n)
+  local all = wanted == f.all and not kept.all
+  for i = 1, f.from.n do
+    local at = f.from[i]
+    all = all and grads[at] ~= nil
+    if grads[at] ~= nil and raw.kind(grads[at]) ~= "tensor" then
+      grads[at] = convert.tensor(grads[at], nil, "gradient", "x")
+    end
+  end
+  kept.grads = grads
+  local b, to = f.back, f.to
+  if not all then
+    b, to = choose(w, f, kept, grads, wanted)
+  end
+  local inputs = fed(b.feeds, kept)
+  kept.grads = nil
+  return give(b, f.to, to, b.n > 0 and run(b.graph, b.n, inputs, words))
 end
 
 local function run_followed(c, f, arguments)
   local w = c.whole
   local kept = keep(w, f.back.feeds, arguments)
   local words = concrete.next_words(c)
-  local outputs = run(f.graph, fed(f.feeds, { arguments = arguments }), words)
+  local outputs = run(f.graph, f.n, fed(f.feeds, { arguments = arguments }),
+    words)
   for i = 1, f.saved.n do
     local at = c.outputs_n + i
     kept.saved[f.saved[i]], outputs[at] = outputs[at], nil
@@ -347,11 +363,10 @@ local function run_followed(c, f, arguments)
   outputs.n = c.outputs_n
   local inputs = { n = f.to.n }
   for i = 1, f.to.n do
-    local source = w.sources[f.to[i]]
-    inputs[i] = source.outer or arguments[source.argument]
+    inputs[i] = source(arguments, w.captured, f.to[i])
   end
-  gradient_tape.record_step(inputs, outputs, function(grads, _, needs)
-    return gradients(w, f, kept, words, grads, needs)
+  gradient_tape.record_step(inputs, outputs, function(grads, _, walk)
+    return gradients(w, f, kept, words, grads, walk)
   end)
   return concrete.give(c, arguments, outputs)
 end
@@ -363,7 +378,12 @@ local function prepare(c, arguments)
     c.whole = make_whole(c, arguments)
     raw.graph_set_followed(c.handle, false)
   end
-  return forward_for(c.whole, arguments)
+  local w = c.whole
+  local followed = raw.tape_followed(arguments, w.captured)
+  if followed ~= nil and w.forward[followed] == nil then
+    w.forward[followed] = make_forward(w, followed)
+  end
+  return w.forward[followed or ""]
 end
 
 local function may_have_whole(c)
