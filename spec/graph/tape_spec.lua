@@ -142,7 +142,7 @@ describe("a tape around a traced function", function()
       return tf.reduce_sum(tf.tanh(tf.matmul(a * 2 + 1, w)) + 3)
     end)
     differentiate(f, { x }, { w })
-    local whole = f:get_concrete_function(x).whole
+    local whole = f:get_concrete_function(x).wholes[""]
     local _, forward = next(whole.forward)
     assert.are.equal(2, forward.saved.n) -- tanh, and what the product takes
   end)
@@ -199,6 +199,60 @@ describe("a tape around a traced function", function()
     check(function(a)
       return a * tf.stop_gradient(a * a) + tf.stop_gradient(a)
     end, { x }, { x })
+  end)
+
+  it("goes through loops and branches", function()
+    local v = tf.Variable(random { 3 })
+    local x, n = random { 3 }, tf.constant(3, "int32")
+    check(function(a)
+      local _, y = tf.while_loop(function(i) return tf.less(i, n) end,
+        function(i, y) return i + 1, tf.tanh(y * v) end,
+        { tf.constant(0, "int32"), a * 1 })
+      return tf.cond(tf.less(tf.reduce_sum(y), 0), function() return y * v end,
+        function() return tf.exp(y) end)
+    end, { x }, { x, v })
+  end)
+
+  it("takes gradients that the function defines", function()
+    local v = tf.Variable(random { 3 })
+    local x = random { 3 }
+    local custom = tf.custom_gradient(function(a)
+      return a * 2, function(dy) return dy * a * 5 end
+    end)
+    check(function(a) return custom(a * v) * a end, { x }, { x, v })
+    local again = tf.recompute_grad(function(a) return tf.tanh(a * v) end)
+    check(function(a) return again(a) * a end, { x }, { x, v })
+  end)
+
+  it("serves a graph of open sizes", function()
+    local v = tf.Variable(random { 3 })
+    local function fn(a) return tf.reduce_sum(tf.tanh(a * v)) end
+    local f = tf.function_(fn, { input_signature = {
+      tf.TensorSpec({ -1, 3 }, "float32") } })
+    for _, rows in ipairs { 2, 5, 2 } do
+      local x = random { rows, 3 }
+      local want, grads = differentiate(fn, { x }, { x, v })
+      local got, traced, steps = differentiate(f, { x }, { x, v })
+      assert.are.equal(1, steps)
+      same(want[1], got[1], "result")
+      for i = 1, 2 do
+        same(grads[i], traced[i], "gradient " .. i)
+      end
+    end
+    assert.are.equal(1, f:experimental_get_tracing_count())
+  end)
+
+  it("runs no Lua code of the function again without those", function()
+    local runs = 0
+    local f = tf.function_(function(a)
+      runs = runs + 1
+      return a * a
+    end)
+    local x = random { 3 }
+    for _ = 1, 2 do
+      differentiate(f, { x }, { x })
+    end
+    assert.are.equal(1, runs)
   end)
 
   it("gives rows of tables", function()

@@ -359,13 +359,18 @@ static bool follows(const tfd_tape *tape, const tfd_tensor *t) {
          tfd__is_float(t->view.dtype);
 }
 
-/* Is it a value with elements that a tape around follows? */
-static bool is_followed_around(const tfd_tape *tape, const tfd_tensor *t) {
+/* Is it a value with elements to be followed, as tapes around do? */
+static bool is_constant(const tfd_tape *tape, const tfd_tensor *t) {
   int i;
 
   if (t->variable != NULL || tfd__is_symbolic(t)) return false;
+  if (!tfd__is_float(t->view.dtype)) return false;
+  if (tape->follow_constants) return true;
   for (i = 0; i < tape->around_n; i++) {
-    if (tfd__ids_get(&tape->around[i]->ids, t->id) != TFD_NO_SLOT) return true;
+    const tfd_tape *around = tape->around[i];
+
+    if (around->follow_constants) return true;
+    if (tfd__ids_get(&around->ids, t->id) != TFD_NO_SLOT) return true;
   }
   return false;
 }
@@ -384,7 +389,7 @@ static inline int slot_for(tfd_tape *tape, tfd_tensor *t, uint32_t *slot_p) {
     *slot_p = tape->slots_n;
     return track(tape, t->id);
   }
-  if (tape->around_n > 0 && is_followed_around(tape, t)) {
+  if ((tape->around_n > 0 || tape->follow_constants) && is_constant(tape, t)) {
     *slot_p = tape->slots_n;
     return watch_constant(tape, t);
   }
@@ -545,6 +550,12 @@ int tfd_tape_new(bool persistent, bool watch_accessed_variables,
 int tfd_tape_follow_all(tfd_tape *tape) {
   TFD_GIVEN(tape, TAPE);
   tape->follow_all = true;
+  return TFD_OK;
+}
+
+int tfd_tape_follow_constants(tfd_tape *tape) {
+  TFD_GIVEN(tape, TAPE);
+  tape->follow_constants = true;
   return TFD_OK;
 }
 

@@ -132,6 +132,7 @@ struct tfd_tape {
   bool persistent;
   bool watch_accessed;
   bool follow_all;
+  bool follow_constants;
   bool recording;
   bool used;  /* a gradient was taken */
   int paused; /* nested tfd_tape_pause_all; 0 = records */

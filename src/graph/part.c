@@ -69,24 +69,6 @@ int tfd_graph_variable_count(const tfd_graph *graph) {
   return graph->variables_n;
 }
 
-int tfd_graph_constant_count(const tfd_graph *graph) {
-  TFD_GIVEN_OR(graph, GRAPH, 0);
-  return graph->constants_n;
-}
-
-int tfd_graph_constant(tfd_graph *graph, int64_t index, tfd_tensor **tensor_p) {
-  TFD_GIVEN(graph, GRAPH);
-  TFD_GIVEN_POINTER(tensor_p);
-  if (index < 0 || index >= graph->constants_n) {
-    return tfd__fail(TFD_INDEX_ERROR,
-                     "graph \"%s\": no constant %lld; there are %d",
-                     graph->name, (long long)index, graph->constants_n);
-  }
-  *tensor_p = graph->constants[index];
-  tfd__retain(*tensor_p);
-  return TFD_OK;
-}
-
 /* --- copies --------------------------------------------------------------- */
 
 static int slots_of(const tfd__flow *f) {

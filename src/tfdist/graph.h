@@ -84,10 +84,6 @@ TFD_API int tfd_graph_source(tfd_graph *graph, int64_t index,
 TFD_API int tfd_graph_variable(tfd_graph *graph, int64_t index,
                                tfd_variable **variable_p);
 TFD_API int tfd_graph_variable_count(const tfd_graph *graph);
-/** Constant `index` of a graph: a tensor that its ops took from outside. */
-TFD_API int tfd_graph_constant(tfd_graph *graph, int64_t index,
-                               tfd_tensor **tensor_p);
-TFD_API int tfd_graph_constant_count(const tfd_graph *graph);
 /** Do tapes see the ops of calls (the default)? Else who calls it records what
  * it does, and it runs as where there is no tape. */
 TFD_API int tfd_graph_set_followed(tfd_graph *graph, bool followed);

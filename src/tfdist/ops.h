@@ -47,6 +47,8 @@ TFD_API int tfd_tape_new(bool persistent, bool watch_accessed_variables,
 /** Follow every floating-point value that is used from now on, variables that
  * are not trainable too. */
 TFD_API int tfd_tape_follow_all(tfd_tape *tape);
+/** Follow tensors with values too: in a trace these are constants. */
+TFD_API int tfd_tape_follow_constants(tfd_tape *tape);
 /** Follow what another tape follows and is no variable, where it has values: in
  * a part of a trace these are constants. Errors: ValueError for itself. */
 TFD_API int tfd_tape_follow_tape(tfd_tape *tape, tfd_tape *around);

@@ -69,6 +69,7 @@ function M.part(loop)
       .. "inside each other, in the traced function \"%s\""):format(DEEPEST,
       trace.name), "a Lua `for` unrolls; tf.while_loop repeats one body")
   end
+  root_of(trace).has_parts = true
   return { graph = raw.graph_part(trace.graph, trace.name), name = trace.name,
     depth = depth, root = root_of(trace), loops = loop or trace.loops }
 end

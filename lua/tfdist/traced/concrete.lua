@@ -164,31 +164,40 @@ local function is_plain(c)
   return plain, other
 end
 
---- Trace fn with these arguments. `dims`: sizes of its tensors where they are
---- to be other than they are; may_create: may it make variables?
---- may_fall_back: is there a graph for these sizes alone where this one fails?
+--- Trace fn with these arguments, to a graph that is not complete. `dims`: sizes
+--- of its tensors where they are to be other than they are; may_create: may it
+--- make variables? may_fall_back: is there a graph for these sizes alone where
+--- this one fails?
 --- Errors: whatever fn raises; then nothing is left.
-function M.trace(name, fn, arguments, tensors, dims, may_create, may_fall_back)
+function M.record(name, fn, arguments, tensors, dims, may_create, may_fall_back)
   local graph = raw.graph_new(name)
   local c = setmetatable({
     name = name, handle = graph, inputs_n = tensors.n, created = 0,
     trace = { graph = graph, name = name, draws = {}, words = {}, numbers = {},
-      numbers_n = 0,      steps = {}, created = 0, may_create = may_create,
+      numbers_n = 0, steps = {}, created = 0, may_create = may_create,
       may_fall_back = may_fall_back },
   }, Concrete)
   local given, symbols = make_symbols(graph, arguments, dims)
   record(c, fn, given, symbols)
-  raw.graph_complete(graph, c.outputs)
+  local trace = c.trace
+  c.draws, c.steps, c.created = trace.draws, trace.steps, trace.created
+  c.words, c.numbers = trace.words, trace.numbers
+  c.outputs_n = c.outputs.n
+  return c
+end
+
+--- Likewise, to one that can be called.
+function M.trace(...)
+  local c = M.record(...)
+  local trace, symbols = c.trace, c.symbols
+  raw.graph_complete(c.handle, c.outputs)
   c.specs = {}
   for i = 1, symbols.n do
     c.specs[i] = spec.new(raw.tensor_dims(symbols[i]),
       raw.tensor_dtype(symbols[i]))
   end
-  c.draws, c.steps, c.created = c.trace.draws, c.trace.steps, c.trace.created
-  c.words, c.numbers = c.trace.words, c.trace.numbers
-  c.uncertain = c.trace.uncertain
-  c.has_custom_gradient = c.trace.has_custom_gradient == true
-  c.outputs_n = c.outputs.n
+  c.uncertain, c.has_parts = trace.uncertain, trace.has_parts == true
+  c.has_custom_gradient = trace.has_custom_gradient == true
   c.plain, c.arranged = is_plain(c)
   -- Symbolic tensors hold the graph: none is kept.
   c.symbols, c.outputs, c.trace = nil, nil, nil

@@ -283,7 +283,8 @@ local function call(self, ...)
   end
   if key ~= nil and self.fast[key] ~= nil then
     if taped then
-      return taping.run(self.fast[key], concrete.tensors_of(...))
+      return taping.run(self.fast[key], concrete.tensors_of(...),
+        self.python_function, ...)
     end
     return run_fast(self, self.fast[key], ...)
   end
@@ -291,10 +292,7 @@ local function call(self, ...)
   if key ~= nil and entry.plain then
     keep_short(self, key, entry)
   end
-  if entry.has_custom_gradient and raw.tape_active() > 0 then
-    return self.python_function(...)
-  end
-  return taping.run(entry, tensors)
+  return taping.run(entry, tensors, self.python_function, ...)
 end
 
 function Function:__call(...)

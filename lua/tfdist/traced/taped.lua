@@ -1,16 +1,18 @@
 --- Calls of traced functions that tapes follow: one step of the tape each.
 ---
 --- What the function computes is recorded once more, with a tape on it: the
---- whole. From it come, for each set of followed values, a forward graph, which
---- also gives what the backward graph reads, and for each set of gradients that
---- arrive and are wanted a backward graph. Where tapes follow the gradient too,
---- it is a graph of the arguments alone, which they see op by op.
+--- whole, if need be by another trace. From it come, for each set of followed
+--- values, a forward graph, which also gives what the backward graph reads, and
+--- for each set of gradients that arrive and are wanted a backward graph. Where
+--- tapes follow the gradient too, it is a graph of the arguments alone, which they
+--- see op by op.
 local concrete = require "tfdist.traced.concrete"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local gradient_tape = require "tfdist.core.gradient_tape"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -58,8 +60,8 @@ local function add_captured(w)
   for i = 0, raw.tape_variable_count(w.tape.handle) - 1 do
     append(w.captured, raw.tape_variable(w.tape.handle, i))
   end
-  for i = 1, w.constants.n do
-    append(w.captured, w.constants[i])
+  for i = 0, raw.tape_constant_count(w.tape.handle) - 1 do
+    append(w.captured, raw.tape_constant(w.tape.handle, i))
   end
   for i = 0, raw.graph_variable_count(w.graph) - 1 do
     w.variables[i + 1] = raw.graph_variable(w.graph, i)
@@ -67,46 +69,75 @@ local function add_captured(w)
 end
 
 -- Source i of these lists.
-local function source(arguments, captured, i)
+local function source_of(arguments, captured, i)
   return i <= arguments.n and arguments[i] or captured[i - arguments.n]
 end
 
-local function record_whole(w, c)
+-- fn(...) on a tape that follows all that a trace may use.
+local function on_tape(w, fn, ...)
   w.tape = gradient_tape.new(true, true)
   raw.tape_follow_all(w.tape.handle)
-  for i = 0, raw.graph_constant_count(c.handle) - 1 do
-    local t = raw.graph_constant(c.handle, i)
-    if is_float(t) then
-      append(w.constants, t)
-      raw.tape_watch(w.tape.handle, t)
-    end
-  end
+  raw.tape_follow_constants(w.tape.handle)
+  return gradient_tape.record(w.tape, fn, ...)
+end
+
+-- Record the graph's ops again.
+local function record_again(w, c)
+  raw.graph_set_followed(c.handle, true)
   raw.graph_start(c.handle, w.symbols, c.words, NO_NUMBERS)
   w.results = state.protect(function()
     raw.graph_stop(c.handle)
-    w.tape:close()
-  end, results_of, c.handle)
+  end, on_tape, w, results_of, c.handle)
 end
 
-local function make_whole(c, inputs)
+local function copy(w, c, inputs)
   local graph = raw.graph_new(c.name)
-  local w = { graph = graph, symbols = { n = inputs.n }, constants = { n = 0 },
-    captured = { n = 0 }, variables = {}, grads = {}, of_input = {},
-    backward = {}, forward = {} }
+  w.made, w.symbols = c, { n = inputs.n }
+  w.trace = { graph = graph, name = c.name, draws = {}, words = {}, steps = {},
+    numbers = {}, numbers_n = 0 }
   for i = 1, inputs.n do
     w.symbols[i] = symbol_like(graph, inputs[i])
-    w.of_input[i - 1] = { "arguments", i }
   end
   for i = 1, #c.words, 4 do
     raw.graph_draw(graph, { c.words[i], c.words[i + 1], c.words[i + 2],
       c.words[i + 3] })
   end
-  raw.graph_begin(graph)
-  state.protect(function()
-    raw.graph_end(graph)
-  end, record_whole, w, c)
-  w.first = raw.graph_node_count(graph)
+  tracing.inside(w.trace, record_again, w, c)
+end
+
+-- Trace the function again where gradients are Lua's: of its own, of loops and
+-- of branches.
+local function trace_again(w, c, inputs, fn, ...)
+  local made = concrete.record(c.name, function(...)
+    return on_tape(w, fn, ...)
+  end, { n = select("#", ...), ... }, inputs)
+  w.made, w.trace = made, made.trace
+  w.symbols, w.results = made.symbols, made.outputs
+  made.symbols, made.outputs, made.trace = nil, nil, nil
+end
+
+local function check(w)
+  if next(w.trace.steps) ~= nil or w.trace.numbers_n > 0 then
+    errors.raise("NotImplementedError", w.made.name .. ": steps of the host and "
+      .. "of optimizers have no gradient as a graph")
+  end
+end
+
+local function make_whole(c, inputs, fn, ...)
+  local w = { captured = { n = 0 }, variables = {}, grads = {}, of_input = {},
+    backward = {}, forward = {} }
+  if c.has_parts or c.has_custom_gradient then
+    trace_again(w, c, inputs, fn, ...)
+  else
+    copy(w, c, inputs)
+  end
+  w.graph = w.trace.graph
+  w.first = raw.graph_node_count(w.graph)
+  for i = 1, w.symbols.n do
+    w.of_input[i - 1] = { "arguments", i }
+  end
   add_captured(w)
+  check(w)
   return w
 end
 
@@ -176,15 +207,13 @@ local function make_backward(w, from, to, pure)
     targets[i], given[i] = w.results[from[i]], arriving(w, from[i])
   end
   for i = 1, to.n do
-    sources[i] = source(w.symbols, w.captured, to[i])
+    sources[i] = source_of(w.symbols, w.captured, to[i])
   end
-  raw.graph_begin(w.graph)
-  local results, at = state.protect(function()
-    raw.graph_end(w.graph)
-  end, function()
+  local results, at = tracing.inside(w.trace, function()
     return flatten(w.tape:gradient(targets, sources, given), to.n)
   end)
-  local b = { at = at, n = results.n }
+  check(w)
+  local b = { at = at, n = results.n, words_n = #w.made.words }
   if b.n > 0 then
     b.graph = pure and raw.graph_extract(w.graph, results, true, {})
       or raw.graph_backward(w.graph, results, w.first)
@@ -273,7 +302,11 @@ local function keep(w, feeds, arguments)
   return kept
 end
 
-local function has_all(kept, feeds)
+local function has_all(kept, words, b)
+  local feeds = b.feeds
+  if b.words_n ~= #words then
+    return false -- the gradient draws
+  end
   for i = 1, feeds.n do
     local list, at = feeds[i][1], feeds[i][2]
     if kept[list][at] == nil then
@@ -293,7 +326,7 @@ local function fill(w, f, grads)
 end
 
 -- The backward graph for what arrives and is wanted, and what it gives.
-local function choose(w, f, kept, grads, wanted)
+local function choose(w, f, kept, words, grads, wanted)
   local from, to = { n = 0 }, { n = 0 }
   for i = 1, f.from.n do
     if grads[f.from[i]] ~= nil then
@@ -306,7 +339,7 @@ local function choose(w, f, kept, grads, wanted)
     end
   end
   local b = backward(w, from, to, kept.all and raw.tape_active() > 0)
-  if has_all(kept, b.feeds) then
+  if has_all(kept, words, b) then
     return b, to
   end
   fill(w, f, grads)
@@ -343,15 +376,15 @@ local function gradients(w, f, kept, words, grads, walk)
   kept.grads = grads
   local b, to = f.back, f.to
   if not all then
-    b, to = choose(w, f, kept, grads, wanted)
+    b, to = choose(w, f, kept, words, grads, wanted)
   end
   local inputs = fed(b.feeds, kept)
   kept.grads = nil
   return give(b, f.to, to, b.n > 0 and run(b.graph, b.n, inputs, words))
 end
 
-local function run_followed(c, f, arguments)
-  local w = c.whole
+local function run_followed(w, f, arguments)
+  local c = w.made
   local kept = keep(w, f.back.feeds, arguments)
   local words = concrete.next_words(c)
   local outputs = run(f.graph, f.n, fed(f.feeds, { arguments = arguments }),
@@ -363,7 +396,7 @@ local function run_followed(c, f, arguments)
   outputs.n = c.outputs_n
   local inputs = { n = f.to.n }
   for i = 1, f.to.n do
-    inputs[i] = source(arguments, w.captured, f.to[i])
+    inputs[i] = source_of(arguments, w.captured, f.to[i])
   end
   gradient_tape.record_step(inputs, outputs, function(grads, _, walk)
     return gradients(w, f, kept, words, grads, walk)
@@ -371,41 +404,64 @@ local function run_followed(c, f, arguments)
   return concrete.give(c, arguments, outputs)
 end
 
--- The forward graph for this call; nil where tapes follow nothing, or where
--- there can be none: then they see op after op.
-local function prepare(c, arguments)
-  if c.whole == nil then
-    c.whole = make_whole(c, arguments)
-    raw.graph_set_followed(c.handle, false)
+-- The sizes that a graph for several is called with.
+local function sizes_of(c, arguments)
+  if c.known == nil then
+    return ""
   end
-  local w = c.whole
+  local parts = {}
+  for i = 1, arguments.n do
+    parts[i] = concat(raw.tensor_dims(arguments[i]), ",")
+  end
+  return concat(parts, ";")
+end
+
+-- The whole for this call and its forward graph, nil where tapes follow nothing.
+local function prepare(c, key, arguments, ...)
+  local w = c.wholes[key]
+  if w == nil then
+    w = make_whole(c, arguments, ...)
+    c.wholes[key] = w
+  end
   local followed = raw.tape_followed(arguments, w.captured)
   if followed ~= nil and w.forward[followed] == nil then
     w.forward[followed] = make_forward(w, followed)
   end
-  return w.forward[followed or ""]
+  return w, w.forward[followed or ""]
 end
 
-local function may_have_whole(c)
-  return c.whole ~= false and c.known == nil and next(c.steps) == nil
-    and #c.numbers == 0
+-- Gradients of loops and branches, as they are here, would round otherwise in
+-- gradients of theirs.
+local function may_have_whole(c, key, fn)
+  return c.wholes[key] ~= false
+    and (fn ~= nil or not c.has_parts and not c.has_custom_gradient)
+    and not (c.has_parts and raw.tape_active() > 1)
 end
 
---- Run c on a list of tensors, on the tapes that follow.
-function M.run(c, arguments)
-  if raw.tape_active() == 0 or not may_have_whole(c) then
+--- Run c, what fn(...) was traced to (fn may be nil), on a list of tensors and on
+--- the tapes that follow.
+function M.run(c, arguments, fn, ...)
+  if raw.tape_active() == 0 then
     return concrete.run(c, arguments)
   end
-  local ok, f = pcall(prepare, c, arguments)
-  if not ok then
-    if not REFUSALS[errors.kind(f)] then
-      error(f, 0)
+  c.wholes = c.wholes or {}
+  local key = sizes_of(c, arguments)
+  local ok, w, f = may_have_whole(c, key, fn)
+  if ok then
+    ok, w, f = pcall(prepare, c, key, arguments, fn, ...)
+    if not ok and not REFUSALS[errors.kind(w)] then
+      error(w, 0)
     end
-    c.whole = false
-    raw.graph_set_followed(c.handle, true)
-  elseif f ~= nil then
-    return run_followed(c, f, arguments)
+    if not ok then
+      c.wholes[key] = false
+    end
   end
+  if f ~= nil then
+    return run_followed(w, f, arguments)
+  elseif not ok and c.has_custom_gradient and fn ~= nil then
+    return fn(...)
+  end
+  raw.graph_set_followed(c.handle, not ok)
   return concrete.run(c, arguments)
 end
 
