@@ -6,12 +6,18 @@ CUDA ?= $(or $(wildcard build/cuda-toolkit),/usr/local/cuda)
 NVCC := $(wildcard $(CUDA)/bin/nvcc)
 CUDA_HEADERS := $(and $(wildcard $(CUDA)/include/cublasLt.h),\
                       $(wildcard $(CUDA)/include/cudnn.h))
-CUDA_ARCHS = 75 80 90 100
+# Two passes of the compiler's front end, which takes most of the time: compute_75
+# has no instructions for bfloat16, and nothing newer than compute_80 is used.
+empty :=
+comma := ,
 CUDA_PTX = 75
+CUDA_ARCHS = 80 90 100
+CUDA_CODE = -gencode \
+            'arch=compute_$(CUDA_PTX),code=[compute_$(CUDA_PTX),sm_$(CUDA_PTX)]' \
+            -gencode 'arch=compute_$(firstword $(CUDA_ARCHS)),code=[$(subst \
+              $(empty) $(empty),$(comma),$(CUDA_ARCHS:%=sm_%))]'
 NVCC_FLAGS = -std=c++17 -Isrc -diag-suppress 186 -fatbin \
-             -Xptxas -warn-spills,-Werror,-v \
-             -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
-             $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
+             -Xptxas -warn-spills,-Werror,-v $(CUDA_CODE)
 CUDA_KERNELS := $(patsubst src/backend/cuda/kernels/%.cu,%,\
                 $(sort $(wildcard src/backend/cuda/kernels/*.cu)))
 CUDA_SRC := $(sort $(wildcard src/backend/cuda/*.c)) src/types/types.c \
@@ -35,8 +41,7 @@ $(CUDA_BUILD)/elementwise.fatbin $(CUDA_BUILD)/elementwise.log: \
 # For other architectures they are built again.
 $(CUDA_BUILD)/architectures: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CUDA_ARCHS) $(CUDA_PTX)' | cmp -s - $@ || \
-	  echo '$(CUDA_ARCHS) $(CUDA_PTX)' >$@
+	@echo "$(CUDA_CODE)" | cmp -s - $@ || echo "$(CUDA_CODE)" >$@
 
 $(CUDA_BUILD)/%.fatbin $(CUDA_BUILD)/%.log: src/backend/cuda/kernels/%.cu \
                                             $(CUDA_BUILD)/architectures
