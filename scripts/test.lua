@@ -157,9 +157,9 @@ local function gpu(interpreter, environment, folder, share, cases, programs)
       .command(name) .. "; " or ""
     return before .. lua_suite(interpreter .. " -l spec.support.on_device",
       ("%s %s TFDIST_SPEC_TYPE=GPU TFDIST_PLUGINS=%s TFDIST_CUDA_STANDIN=%s "
-        .. "TFDIST_STRICT_FP32=1 TFD_STANDIN_DEVICES=2 "
+        .. "TFDIST_STRICT_FP32=1 TFD_STANDIN_DEVICES=2 TFD_STANDIN_SEED=%d "
         .. "TFDIST_CASES_SHARE=%d"):format(environment, TWO, plugin, standin,
-        long and 1 or cases), ON_GPU .. (long and "" or NOT_SHORT),
+        seed % 1000, long and 1 or cases), ON_GPU .. (long and "" or NOT_SHORT),
       { share = share, always = "spec/ops/cases_spec.lua" }).command(name)
   end
   return { command = command, kind = "busted" }
