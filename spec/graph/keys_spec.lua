@@ -156,6 +156,35 @@ describe("what is set around a call", function()
     end }, 4 + 2 * n)
   end)
 
+  it("is asked for at each call: seeds, learning rates, whether to trace", function()
+    local function seeded(number)
+      return function(fn)
+        tf.random.set_seed(number)
+        return fn():totable()[1] + fn():totable()[1]
+      end
+    end
+    check(function() return tf.random.uniform { 2 } end, { seeded(1), seeded(2) },
+      1)
+    local function train(traced)
+      local optimizer, v = K.optimizers.SGD(0.5), tf.Variable(8.0)
+      local function step() optimizer:apply_gradients { { tf.ones {}, v } } end
+      local f = traced and tf.function_(step) or step
+      for _, rate in ipairs { 0.5, 0.25, 2 } do
+        optimizer.learning_rate = rate
+        f()
+      end
+      return v:read_value():item()
+    end
+    assert.are.equal(8 - 2.75, train(false))
+    assert.are.equal(8 - 2.75, train(true))
+    local f = tf.function_(tf.executing_eagerly)
+    for _, eagerly in ipairs { false, true, false } do
+      tf.config.run_functions_eagerly(eagerly)
+      assert.are.equal(eagerly, f())
+    end
+    tf.config.run_functions_eagerly(false)
+  end)
+
   it("is a part of the key: dtypes of layers", function()
     local mixed = K.mixed_precision
     check(function()
