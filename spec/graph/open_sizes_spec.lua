@@ -184,6 +184,17 @@ describe("what counts with sizes that are open", function()
     end)
   end
 
+  it("goes through a loop with the sizes that it has", function()
+    local f = open(function(x)
+      local _, y = tf.while_loop(function(i) return tf.less(i, 2) end,
+        function(i) return i + 1, x end, { tf.constant(0), tf.zeros { 3, 2 } })
+      return y
+    end, { -1, 2 })
+    assert.are.same(rows(3):totable(), f(rows(3)):totable())
+    local e = expect.failure(f, rows(2))
+    assert.are.equal("ValueError", tf.errors.kind(e), tostring(e))
+  end)
+
   it("tells small from large by all of its sizes", function()
     local function fn(x)
       return tf.linalg.matrix_rank(x), tf.linalg.pinv(x)

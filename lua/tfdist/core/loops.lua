@@ -116,6 +116,7 @@ local function check_carry(what, i, before, after)
       .. "iteration"):format(what, i, raw.tensor_dtype(before),
       raw.tensor_dtype(after)))
   elseif not good then
+    tracing.look_at_sizes(b)
     errors.raise("ValueError", ("%s: loop variable %d enters the loop with "
       .. "shape %s, but has shape %s after one iteration"):format(what, i,
       text.shape(a), text.shape(b)), what == "while_loop" and "to allow the "
