@@ -337,6 +337,34 @@ describe("a tape around a traced function", function()
     end
   end)
 
+  it("adds up in the order of the uses", function()
+    local v = tf.Variable(1.0)
+    local small, large = tf.constant(1.0), tf.constant(1e8)
+    local f = tf.function_(function() return v * small - v * large end)
+    local y
+    local tape = tf.GradientTape(function()
+      y = f()
+      y = y + v * large
+    end)
+    -- (1e8 - 1e8) + 1, where 1e8 + (1 - 1e8) is 0
+    assert.are.equal(1, tape:gradient(y, v):item())
+  end)
+
+  it("sees op after op where a tensor is given twice", function()
+    local f = tf.function_(function(a, b) return a * b + a end)
+    local x, y = random { 3 }, random { 3 }
+    local function by(fn, b)
+      local _, grads, steps = differentiate(fn, { x, b }, { x })
+      return grads[1], steps
+    end
+    local grad, steps = by(f, x)
+    same(by(f.python_function, x), grad, "twice")
+    assert.are.equal(2, steps)
+    grad, steps = by(f, y)
+    same(by(f.python_function, y), grad, "once")
+    assert.are.equal(1, steps)
+  end)
+
   it("leaves nothing behind", function()
     local v = tf.Variable(tf.ones { 256, 256 })
     local f = tf.function_(function(a) return tf.tanh(a * v) * v end)

@@ -657,18 +657,44 @@ int tfd_walk_output_grad(tfd_walk *walk, int index, tfd_object **grad_p) {
   return TFD_OK;
 }
 
-int tfd_walk_needs(tfd_walk *walk, int index, bool *needs_p) {
+/* The note of an input of the step that waits. */
+static int input_note(const tfd_walk *w, int index, const tfd__note **note_p) {
+  TFD_TRY(check_waiting(w));
+  if (index < 0 || index >= w->waiting->in_n) {
+    return tfd__fail(TFD_INDEX_ERROR, "gradient: no input %d; there are %d",
+                     index, w->waiting->in_n);
+  }
+  *note_p = &w->waiting->notes[index];
+  return TFD_OK;
+}
+
+int tfd_walk_needs(tfd_walk *walk, int index, bool *needs_p, bool *has_p) {
   TFD_GIVEN(walk, WALK);
   TFD_GIVEN_POINTER(needs_p);
+  TFD_GIVEN_POINTER(has_p);
 
-  const tfd__entry *e = walk->waiting;
+  const tfd__note *note = NULL;
+  const tfd_object *grad = NULL;
 
-  TFD_TRY(check_waiting(walk));
-  if (index < 0 || index >= e->in_n) {
-    return tfd__fail(TFD_INDEX_ERROR, "gradient: no input %d; there are %d",
-                     index, e->in_n);
-  }
-  *needs_p = is_needed(walk, &e->notes[index]);
+  TFD_TRY(input_note(walk, index, &note));
+  *needs_p = is_needed(walk, note);
+  if (*needs_p) grad = walk->grads[note->slot];
+  *has_p = grad != NULL && tfd__gradient_is_dense(grad);
+  return TFD_OK;
+}
+
+int tfd_walk_take(tfd_walk *walk, int index, tfd_object **grad_p) {
+  TFD_GIVEN(walk, WALK);
+  TFD_GIVEN_POINTER(grad_p);
+
+  const tfd__note *note = NULL;
+
+  TFD_TRY(input_note(walk, index, &note));
+  *grad_p = NULL;
+  if (!is_needed(walk, note)) return TFD_OK;
+  TFD_TRY(tfd__gradient_join(&walk->grads[note->slot]));
+  *grad_p = walk->grads[note->slot];
+  walk->grads[note->slot] = NULL;
   return TFD_OK;
 }
 

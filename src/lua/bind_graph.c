@@ -278,9 +278,25 @@ static int core_graph_calls(lua_State *L) {
 
 enum { MOST_FLAGS = 4096 };
 
+static bool has_twice(const tfd__lua_handles *list,
+                      const tfd__lua_handles *more) {
+  int i;
+  int k;
+
+  for (i = 0; i < list->n; i++) {
+    for (k = i + 1; k < list->n; k++) {
+      if (list->p[i] == list->p[k]) return true;
+    }
+    for (k = 0; k < more->n; k++) {
+      if (list->p[i] == more->p[k]) return true;
+    }
+  }
+  return false;
+}
+
 /* tape_followed(list, more) -> a text with "1" for each operand of both lists
 ** that tapes follow and "0" for each other; nil when they follow none, or there
-** are too many. */
+** are too many. Second: is one of the first list in the lists twice? */
 static int core_tape_followed(lua_State *L) {
   const tfd__lua_arg list = {"tape_followed", "list", 1, false};
   const tfd__lua_arg more = {"tape_followed", "more", 2, false};
@@ -305,11 +321,13 @@ static int core_tape_followed(lua_State *L) {
   }
   if (!any) return 0;
   lua_pushlstring(L, flags, n);
-  return 1;
+  lua_pushboolean(L, has_twice(&operands[0], &operands[1]));
+  return 2;
 }
 
 /* walk_wanted(walk, n) -> likewise, of the n inputs of the step that waits,
-** those whose gradients are wanted. */
+** those whose gradients are wanted; "2" for those that have a dense one so
+** far. */
 static int core_walk_wanted(lua_State *L) {
   const tfd__lua_arg walk = {"walk_wanted", "walk", 1, false};
   tfd_walk *w = tfd__lua_handle(L, TFD_HANDLE_WALK, &walk);
@@ -320,9 +338,10 @@ static int core_walk_wanted(lua_State *L) {
   luaL_argcheck(L, n >= 0 && n <= MOST_FLAGS, 2, "a number of inputs");
   for (i = 0; i < n; i++) {
     bool needs = false;
+    bool has = false;
 
-    TFD_LUA_TRY(L, tfd_walk_needs(w, i, &needs));
-    flags[i] = needs ? '1' : '0';
+    TFD_LUA_TRY(L, tfd_walk_needs(w, i, &needs, &has));
+    flags[i] = (char)('0' + needs + has);
   }
   lua_pushlstring(L, flags, (size_t)n);
   return 1;

@@ -91,9 +91,10 @@
 ---   graph_key(...) -> text that equal signatures share, nil for what is not
 ---       plain; and whether a tape is around
 ---   tape_followed(list, more) -> "1" for each operand of these lists that tapes
----       follow, "0" for the others, as one text; nil when they follow none
+---       follow, "0" for the others, as one text; nil when they follow none. And
+---       whether one of the first list is there twice
 ---   walk_wanted(walk, n) -> likewise, inputs of the step that waits whose
----       gradients are wanted
+---       gradients are wanted, "2" for those that have a dense one so far
 ---   graph_call(graph, words, numbers, ...) -> results, for graphs without
 ---       steps of the host
 ---   graph_calls(graph, n, words, numbers, inputs, results): n such calls, the

@@ -18,7 +18,7 @@ local M = {}
 
 local concat = table.concat
 
-local NO_NUMBERS = {}
+local NO_NUMBERS, NONE = {}, { n = 0 }
 
 local FLOAT = { float16 = true, bfloat16 = true, float32 = true,
                 float64 = true }
@@ -125,7 +125,7 @@ end
 
 local function make_whole(c, inputs, fn, ...)
   local w = { captured = { n = 0 }, variables = {}, grads = {}, of_input = {},
-    backward = {}, forward = {} }
+    sums = {}, backward = {}, forward = {} }
   if c.has_parts or c.has_custom_gradient then
     trace_again(w, c, inputs, fn, ...)
   else
@@ -168,13 +168,15 @@ local function fed(feeds, given)
   return inputs
 end
 
--- The symbol of what arrives at result i.
-local function arriving(w, i)
-  if w.grads[i] == nil then
-    w.of_input[raw.graph_input_count(w.graph)] = { "grads", i }
-    w.grads[i] = symbol_like(w.graph, w.results[i])
+-- The symbol of the gradient that arrives at result i ("grads") or that source i
+-- has from its later uses ("sums").
+local function arriving(w, list, i, like)
+  local symbols = w[list]
+  if symbols[i] == nil then
+    w.of_input[raw.graph_input_count(w.graph)] = { list, i }
+    symbols[i] = symbol_like(w.graph, raw.operand_tensor(like))
   end
-  return w.grads[i]
+  return symbols[i]
 end
 
 -- Gradients as results of a graph: at[i] is the place of source i's, or what its
@@ -200,11 +202,19 @@ local function flatten(list, n)
 end
 
 -- The graph from gradients of the results in `from` to those of sources in
--- `to`, lists of numbers. pure: it computes again what it needs.
-local function make_backward(w, from, to, pure)
-  local targets, given, sources = { n = from.n }, { n = from.n }, { n = to.n }
+-- `to`, lists of numbers; sums begin with what sources in `begun` have, as they
+-- do line by line. pure: it computes again what it needs.
+local function make_backward(w, from, to, begun, pure)
+  local n = from.n + begun.n
+  local targets, given, sources = { n = n }, { n = n }, { n = to.n }
   for i = 1, from.n do
-    targets[i], given[i] = w.results[from[i]], arriving(w, from[i])
+    targets[i] = w.results[from[i]]
+    given[i] = arriving(w, "grads", from[i], targets[i])
+  end
+  for i = 1, begun.n do
+    local k = from.n + i
+    targets[k] = source_of(w.symbols, w.captured, begun[i])
+    given[k] = arriving(w, "sums", begun[i], targets[k])
   end
   for i = 1, to.n do
     sources[i] = source_of(w.symbols, w.captured, to[i])
@@ -224,12 +234,12 @@ local function make_backward(w, from, to, pure)
   return b
 end
 
-local function backward(w, from, to, pure)
-  local key = concat(from, ",") .. ":" .. concat(to, ",")
-    .. (pure and "p" or "")
+local function backward(w, from, to, begun, pure)
+  local key = concat({ concat(from, ","), concat(to, ","), concat(begun, ","),
+    pure and "pure" or "" }, ":")
   local b = w.backward[key]
   if b == nil then
-    b = make_backward(w, from, to, pure)
+    b = make_backward(w, from, to, begun, pure)
     w.backward[key] = b
   end
   return b
@@ -248,7 +258,7 @@ local function make_forward(w, followed)
       append(to, i)
     end
   end
-  local f = { from = from, to = to, back = backward(w, from, to),
+  local f = { from = from, to = to, back = backward(w, from, to, NONE),
     all = ("1"):rep(to.n), saved = { n = 0 } }
   for i = 1, f.back.feeds.n do
     local feed = f.back.feeds[i]
@@ -326,24 +336,33 @@ local function fill(w, f, grads)
 end
 
 -- The backward graph for what arrives and is wanted, and what it gives.
-local function choose(w, f, kept, words, grads, wanted)
-  local from, to = { n = 0 }, { n = 0 }
+local function choose(w, f, kept, words, grads, wanted, walk)
+  local from, to, begun = { n = 0 }, { n = 0 }, { n = 0 }
   for i = 1, f.from.n do
     if grads[f.from[i]] ~= nil then
       append(from, f.from[i])
     end
   end
+  kept.sums = {}
   for i = 1, f.to.n do
-    if wanted:sub(i, i) == "1" then
+    local flag = wanted:sub(i, i)
+    if flag ~= "0" then
       append(to, f.to[i])
     end
+    if flag == "2" then
+      append(begun, f.to[i])
+      kept.sums[f.to[i]] = i - 1
+    end
   end
-  local b = backward(w, from, to, kept.all and raw.tape_active() > 0)
-  if has_all(kept, words, b) then
-    return b, to
+  local b = backward(w, from, to, begun, kept.all and raw.tape_active() > 0)
+  if not has_all(kept, words, b) then
+    fill(w, f, grads)
+    return f.back, f.to
   end
-  fill(w, f, grads)
-  return f.back, f.to
+  for at, i in pairs(kept.sums) do
+    kept.sums[at] = raw.walk_take(walk, i)
+  end
+  return b, to
 end
 
 -- What a graph for the sources in `to` gives for all of a step.
@@ -376,10 +395,10 @@ local function gradients(w, f, kept, words, grads, walk)
   kept.grads = grads
   local b, to = f.back, f.to
   if not all then
-    b, to = choose(w, f, kept, words, grads, wanted)
+    b, to = choose(w, f, kept, words, grads, wanted, walk)
   end
   local inputs = fed(b.feeds, kept)
-  kept.grads = nil
+  kept.grads, kept.sums = nil, nil
   return give(b, f.to, to, b.n > 0 and run(b.graph, b.n, inputs, words))
 end
 
@@ -417,13 +436,17 @@ local function sizes_of(c, arguments)
 end
 
 -- The whole for this call and its forward graph, nil where tapes follow nothing.
+-- No whole for a tensor given twice, whose uses would not add up in their order.
 local function prepare(c, key, arguments, ...)
   local w = c.wholes[key]
   if w == nil then
     w = make_whole(c, arguments, ...)
     c.wholes[key] = w
   end
-  local followed = raw.tape_followed(arguments, w.captured)
+  local followed, twice = raw.tape_followed(arguments, w.captured)
+  if twice then
+    return nil
+  end
   if followed ~= nil and w.forward[followed] == nil then
     w.forward[followed] = make_forward(w, followed)
   end
@@ -455,6 +478,7 @@ function M.run(c, arguments, fn, ...)
     if not ok then
       c.wholes[key] = false
     end
+    ok = ok and w ~= nil
   end
   if f ~= nil then
     return run_followed(w, f, arguments)
