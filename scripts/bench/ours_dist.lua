@@ -6,6 +6,8 @@
 ---   step NAME REPLICAS        wall s of a training step under MirroredStrategy
 ---   plain NAME                the same on one device without a strategy
 ---   traced NAME               and that as a traced function
+---   gradients NAME WHERE      the gradients alone, of a traced function with the
+---                             tape "inside" or "around"
 ---   traced_step NAME REPLICAS a traced function with the run of all replicas
 ---   trace NAME                wall s of the trace
 ---   first NAME                and of the first call beyond those of the next
@@ -270,6 +272,29 @@ local function traced(name)
   return made[key]
 end
 
+local function gradients(name, where)
+  local key = where .. " " .. name
+  if made[key] == nil then
+    local variables, forward, data = networks[name]()
+    local x, y = data()
+    local function loss_of(a, b)
+      return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(b,
+        forward(a)))
+    end
+    local fn = tf.function_(loss_of)
+    local function differentiate(a, b)
+      local tape, loss = tf.GradientTape(function()
+        return (where == "inside" and loss_of or fn)(a, b)
+      end)
+      return tape:gradient(loss, variables)
+    end
+    local run = where == "inside" and tf.function_(differentiate)
+      or differentiate
+    made[key] = function() return tf.reduce_sum(run(x, y)[#variables]) end
+  end
+  return made[key]
+end
+
 -- Seconds of the trace, and of the first call beyond those of the next: there
 -- the program is made, and its memory touched.
 local function trace_times(name)
@@ -373,6 +398,8 @@ local function answer(what, a, b)
     return timed(plain(a), step_times(a))
   elseif what == "traced" then
     return timed(traced(a), step_times(a))
+  elseif what == "gradients" then
+    return timed(gradients(a, b), step_times(a))
   elseif what == "traced_step" then
     return timed(distributed(a, tonumber(b), true), step_times(a))
   elseif what == "trace" then

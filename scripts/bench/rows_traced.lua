@@ -116,9 +116,27 @@ local function all_cores(bench)
   worker.stop(mine, whole, tf_two, tf_all, jax_two, jax_all, torch)
 end
 
+--- A tape around -----------------------------------------------------------------
+
+local function around(bench)
+  local mine = dist.ours(bench, 1)
+  for _, network in ipairs(NETWORKS) do
+    local name, goal = network[1], network.floor and { at_most = 1.1 } or nil
+    local list = { { "around", mine, "gradients " .. name .. " around" },
+                   { "inside", mine, "gradients " .. name .. " inside" } }
+    dist.line(bench, network[2] .. ", tape around / inside",
+      dist.ask(bench, list, bench.short and 3 or network.rounds or 5), "around",
+      "inside", { goal = goal })
+  end
+  report.note "one core"
+  worker.stop(mine)
+end
+
 M.all = {
   { name = "traced", title = "training steps as traced functions",
     run = traced },
+  { name = "around", title = "gradients of traced functions",
+    run = around },
   { name = "both", title = "traced training steps with all cores",
     run = all_cores },
 }
