@@ -229,7 +229,7 @@ describe("a tape around a traced function", function()
     local function fn(a) return tf.reduce_sum(tf.tanh(a * v)) end
     local f = tf.function_(fn, { input_signature = {
       tf.TensorSpec({ -1, 3 }, "float32") } })
-    for _, rows in ipairs { 2, 5, 2 } do
+    for _, rows in ipairs { 2, 5, 2, 1, 3, 4, 6, 7, 8, 9, 2 } do
       local x = random { rows, 3 }
       local want, grads = differentiate(fn, { x }, { x, v })
       local got, traced, steps = differentiate(f, { x }, { x, v })

@@ -423,6 +423,8 @@ local function run_followed(w, f, arguments)
   return concrete.give(c, arguments, outputs)
 end
 
+local SIZES = 8 -- that a graph of open sizes has wholes for
+
 -- The sizes that a graph for several is called with.
 local function sizes_of(c, arguments)
   if c.known == nil then
@@ -441,7 +443,10 @@ local function prepare(c, key, arguments, ...)
   local w = c.wholes[key]
   if w == nil then
     w = make_whole(c, arguments, ...)
-    c.wholes[key] = w
+    if c.wholes_n == SIZES then
+      c.wholes, c.wholes_n = {}, 0
+    end
+    c.wholes[key], c.wholes_n = w, c.wholes_n + 1
   end
   local followed, twice = raw.tape_followed(arguments, w.captured)
   if twice then
@@ -467,7 +472,9 @@ function M.run(c, arguments, fn, ...)
   if raw.tape_active() == 0 then
     return concrete.run(c, arguments)
   end
-  c.wholes = c.wholes or {}
+  if c.wholes == nil then
+    c.wholes, c.wholes_n = {}, 0
+  end
   local key = sizes_of(c, arguments)
   local ok, w, f = may_have_whole(c, key, fn)
   if ok then
