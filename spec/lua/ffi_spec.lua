@@ -56,10 +56,11 @@ describe("tfdist.ffi", function()
         set_environment = 1, set_hook = 1,
         set_library_prefix = 1, set_position = 1, set_raise = 1,
         step_ended = 1, stop_devices = 1,
-        tensor_bytes = 1, tensor_dims = 1, tensor_from_table = 1,
+        tape_followed = 1, tensor_bytes = 1, tensor_dims = 1,
+        tensor_from_table = 1,
         tensor_is_pending = 1, tensor_pointer = 1, tensor_to_flat = 1,
         tensor_to_table = 1, terminal_width = 1, unary_metamethod = 1,
-        wall_time = 1
+        walk_wanted = 1, wall_time = 1
       }
       if type(fn) == "function" and not by_hand[name]
         and not name:find("^tidy_") then
