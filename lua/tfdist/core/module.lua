@@ -242,10 +242,7 @@ end
 ---@param fn function
 ---@return function
 function Module.with_name_scope(fn)
-  if type(fn) ~= "function" then
-    errors.raise("TypeError", "Module.with_name_scope: fn must be a function, "
-      .. "got " .. text.describe(fn))
-  end
+  text.check_callable("Module.with_name_scope", "fn", fn)
   return function(self, ...)
     local own = state.current
     local before = own.name_scope

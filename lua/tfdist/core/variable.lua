@@ -295,14 +295,7 @@ local function constants(list)
   return t
 end
 
-local function check_function(what, name, fn)
-  if type(fn) ~= "function" then
-    errors.raise("TypeError", ("%s: %s must be a function, got %s"):format(
-      what, name, text.describe(fn)))
-  end
-end
-
-M.check_function = check_function
+local check_function = text.check_callable
 
 --- Name scope around fn's variables: "scope/name". A name that ends with "/"
 --- starts anew. fn gets the full scope. Without fn: an object with close().

@@ -510,10 +510,7 @@ end
 ---   out of strategy:run.
 --- Source: tf.distribute.ReplicaContext.merge_call
 local function merge_call(self, merge_fn, args, kwargs)
-  if type(merge_fn) ~= "function" then
-    errors.raise("TypeError", "merge_call: merge_fn must be a function, got "
-      .. text.describe(merge_fn))
-  end
+  text.check_callable("merge_call", "merge_fn", merge_fn)
   local payload
   if args == nil and kwargs == nil and self.thread ~= nil then
     -- One merge waits at a time: the table can be used again.

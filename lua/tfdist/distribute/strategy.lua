@@ -49,10 +49,8 @@ method("scope", "fn=nil", function(self, fn)
   if fn == nil then
     scope:enter()
     return scope
-  elseif type(fn) ~= "function" then
-    errors.raise("TypeError", "strategy:scope: fn must be a function, got "
-      .. text.describe(fn))
   end
+  text.check_callable("strategy:scope", "fn", fn)
   return scope:call(fn)
 end)
 
@@ -235,10 +233,7 @@ method("experimental_distribute_values_from_function", "value_fn",
   function(self, value_fn)
     local what = "strategy:experimental_distribute_values_from_function"
     contexts.require_cross_replica(self, what)
-    if type(value_fn) ~= "function" then
-      errors.raise("TypeError", ("%s: value_fn must be a function, got %s")
-        :format(what, text.describe(value_fn)))
-    end
+    text.check_callable(what, "value_fn", value_fn)
     local parts, n = {}, self.local_count
     for i = 1, n do
       parts[i] = extended.on_device(self.replica_devices[i], value_fn,

@@ -55,7 +55,7 @@ method("get_scaled_loss", "loss", function(self, loss)
     end
     return x * scale_for(self, x)
   end
-  if type(loss) == "function" then
+  if text.is_callable(loss) then
     return function()
       return scaled(loss())
     end
@@ -185,10 +185,7 @@ method("apply_gradients", "grads vars:table=nil name=nil "
 --- Scale the loss (a function), differentiate, unscale and apply.
 --- Source: tf.keras.optimizers.Optimizer.minimize
 method("minimize", "loss var_list:table", function(self, loss, vars)
-  if type(loss) ~= "function" then
-    errors.raise("TypeError", WHAT .. ":minimize: loss must be a function, got "
-      .. text.describe(loss))
-  end
+  text.check_callable(WHAT .. ":minimize", "loss", loss)
   options.list(WHAT .. ":minimize", "var_list", vars)
   local tape, scaled = tf.GradientTape(self:get_scaled_loss(loss))
   return self:apply_gradients(

@@ -257,7 +257,7 @@ method("apply_gradients", "grads vars:table=nil name=nil "
 --- Source: tf.keras.optimizers.Optimizer.minimize
 method("minimize", "loss var_list:table grad_loss=nil name=nil tape:tape=nil",
   function(self, loss, vars, grad_loss, _, tape)
-    if type(loss) == "function" then
+    if text.is_callable(loss) then
       tape, loss = tf.GradientTape(loss)
       if loss == nil then
         errors.raise("TypeError", "optimizer:minimize: the function loss "

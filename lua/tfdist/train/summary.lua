@@ -111,7 +111,7 @@ end
 --- Make it the default: while fn runs, or until the result's close().
 --- Source: tf.summary.SummaryWriter.as_default
 method("as_default", "fn=nil step=nil", function(self, fn, step)
-  if fn ~= nil and type(fn) ~= "function" then
+  if fn ~= nil and not text.is_callable(fn) then
     errors.raise("TypeError", "SummaryWriter.as_default: fn must be a "
       .. "function, got " .. text.describe(fn), "{ step = ... } gives a step")
   end
@@ -156,7 +156,7 @@ end
 -- Recording ------------------------------------------------------------------
 
 local function truth(x)
-  if type(x) == "function" then
+  if text.is_callable(x) then
     x = x()
   end
   if type(x) == "userdata" then
@@ -176,10 +176,7 @@ end
 --- Source: tf.summary.record_if
 M.record_if = options.wrap("record_if", "condition fn=nil",
   function(condition, fn)
-    if fn ~= nil and type(fn) ~= "function" then
-      errors.raise("TypeError", "record_if: fn must be a function, got "
-        .. text.describe(fn))
-    end
+    if fn ~= nil then text.check_callable("record_if", "fn", fn) end
     local before = current.condition
     current.condition = condition
     local function undo()

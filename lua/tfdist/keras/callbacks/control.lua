@@ -72,10 +72,8 @@ M.LambdaCallback = base.define("LambdaCallback", "on_epoch_begin=nil "
     local given = { ... }
     for i, name in ipairs(names) do
       local fn = given[i]
-      if fn ~= nil and type(fn) ~= "function" then
-        errors.raise("TypeError", ("LambdaCallback: %s must be a function, got "
-          .. "%s"):format(name, text.describe(fn)))
-      elseif fn ~= nil then
+      if fn ~= nil then
+        text.check_callable("LambdaCallback", name, fn)
         self[name] = function(_, ...)
           return fn(...)
         end

@@ -724,7 +724,7 @@ function Layer:add_loss(losses)
     losses = { losses }
   end
   for _, loss in ipairs(losses) do
-    if type(loss) == "function" then
+    if text.is_callable(loss) then
       own.loss_functions = own.loss_functions or {}
       table.insert(own.loss_functions, loss)
     else

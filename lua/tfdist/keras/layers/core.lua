@@ -238,10 +238,7 @@ M.Lambda = define.layer("Lambda", "function_:f output_shape=nil mask=nil "
   .. "arguments:table=nil", {
   any_option = true,
   setup = function(self, config)
-    if type(config.function_) ~= "function" then
-      errors.raise("TypeError", "Lambda: the function must be a function, got "
-        .. text.describe(config.function_))
-    end
+    text.check_callable("Lambda", "function_", config.function_)
   end,
   call = function(self, x, options)
     local given = {}
