@@ -368,3 +368,27 @@ describe("losses", function()
       near(1, auto())
     end)
 end)
+
+describe("the fuzz factor of losses", function()
+  local backend, losses = tf.keras.backend, tf.keras.losses
+  after_each(function() backend.set_epsilon(1e-7) end)
+
+  it("is backend.epsilon, in traced functions too", function()
+    local one, zero = tf.constant {{ 1.0 }}, tf.constant {{ 0.0 }}
+    local traced = tf.function_(function(t, p)
+      return losses.binary_crossentropy(t, p)
+    end)
+    for _, e in ipairs { 1e-7, 0.25, 0.125 } do
+      backend.set_epsilon(e)
+      local expected = -math.log(e)
+      assert.near(expected, losses.binary_crossentropy(one, zero):item(0), 1e-5)
+      assert.near(expected, traced(one, zero):item(0), 1e-5)
+      assert.near(expected, losses.kl_divergence(one, zero):item(0), 1e-5)
+      assert.near(-math.log(e), losses.poisson(one, zero):item(0), 1e-5)
+      assert.near(1 / e * 100, losses.mean_absolute_percentage_error(zero, one)
+        :item(0), 1e-5 / e * 100)
+      assert.near(math.log((1 + 1) / (1 + e)) ^ 2,
+        losses.mean_squared_logarithmic_error(one, zero):item(0), 1e-5)
+    end
+  end)
+end)

@@ -3,6 +3,7 @@
 --- Shapes: y_true and y_pred are [n, ..., d] (sparse labels [n, ...]); results
 --- are [n, ...], the mean over the last axis where there is one. Predictions
 --- keep their floating-point dtype; labels are cast to it.
+local backend = require "tfdist.keras.backend"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local logits = require "tfdist.keras.logits"
@@ -18,7 +19,7 @@ assert(tf.identity)
 local M = {}
 
 local type = type
-local EPSILON = 1e-7
+local epsilon = backend.epsilon
 
 -- name -> function; every spelling
 M.functions = {}
@@ -149,20 +150,20 @@ define("mean_absolute_error mae MAE", "", function(y_true, y_pred)
   return last_mean(tf.abs(p - t))
 end)
 
---- 100 times the mean of |t - p| / max(|t|, 1e-7).
+--- 100 times the mean of |t - p| / max(|t|, epsilon).
 define("mean_absolute_percentage_error mape MAPE", "",
   function(y_true, y_pred)
     local t, p = pair("mean_absolute_percentage_error", y_true, y_pred)
-    return last_mean(tf.abs((t - p) / tf.maximum(tf.abs(t), EPSILON))) * 100
+    return last_mean(tf.abs((t - p) / tf.maximum(tf.abs(t), epsilon()))) * 100
   end)
 
---- Mean of (log(1 + t) - log(1 + p))^2, arguments at least 1e-7.
+--- Mean of (log(1 + t) - log(1 + p))^2, arguments at least epsilon.
 define("mean_squared_logarithmic_error msle MSLE", "",
   function(y_true, y_pred)
     local t, p = pair("mean_squared_logarithmic_error", y_true, y_pred)
     return last_mean(tf.math.squared_difference(
-      tf.math.log1p(tf.maximum(p, EPSILON)),
-      tf.math.log1p(tf.maximum(t, EPSILON))))
+      tf.math.log1p(tf.maximum(p, epsilon())),
+      tf.math.log1p(tf.maximum(t, epsilon()))))
   end)
 
 --- Half the square up to delta, linear beyond.
@@ -221,23 +222,23 @@ end)
 
 -- Distributions --------------------------------------------------------------
 
---- Sum of t log(t / p) over the last axis, both clipped to 1e-7..1.
+--- Sum of t log(t / p) over the last axis, both clipped to epsilon..1.
 define("kl_divergence kullback_leibler_divergence kld KLD", "",
   function(y_true, y_pred)
     local t, p = pair("kl_divergence", y_true, y_pred)
-    t = tf.clip_by_value(t, EPSILON, 1)
-    p = tf.clip_by_value(p, EPSILON, 1)
+    t = tf.clip_by_value(t, epsilon(), 1)
+    p = tf.clip_by_value(p, epsilon(), 1)
     return tf.reduce_sum(t * tf.math.log(t / p), { axis = -1 })
   end)
 
---- Mean of p - t log(p + 1e-7).
+--- Mean of p - t log(p + epsilon).
 define("poisson", "", function(y_true, y_pred)
   local t, p = pair("poisson", y_true, y_pred)
-  return last_mean(p - t * tf.math.log(p + EPSILON))
+  return last_mean(p - t * tf.math.log(p + epsilon()))
 end)
 
 local function clip(p)
-  return tf.clip_by_value(p, EPSILON, 1 - EPSILON)
+  return tf.clip_by_value(p, epsilon(), 1 - epsilon())
 end
 
 -- Axis `axis` last; the cross-entropies work on the last one.
@@ -278,7 +279,7 @@ local function binary_elements(t, p, from_logits)
   end
   local dtype = raw.tensor_dtype(p)
   if HALF[dtype] then
-    -- There 1 - EPSILON is 1, whose logarithm of the rest is infinite.
+    -- There 1 - epsilon is 1, whose logarithm of the rest is infinite.
     t, p = tf.cast(t, "float32"), tf.cast(p, "float32")
   end
   p = clip(p)
