@@ -740,12 +740,16 @@ for _, host in ipairs(process.hosts) do
       eventually("a listener", function()
         return files.read "/proc/net/tcp":find(listens, 1, true)
       end)
-      local r = process.run(("%s run -n 1 --port=%s %s"):format(host.path, port,
-        script ""), nil, DEADLINE)
+      local command = ("%s run -n 1 --port=%s %s"):format(host.path, port,
+        script "")
+      local r = process.run(command, nil, DEADLINE)
+      local dry = process.run((command:gsub(" run", " run --dry-run", 1)))
       os.execute("kill " .. files.read(folder .. "/waits"))
       assert.equal(2, r.code)
       assert.matches("^tfdist run: %-%-port: 127%.0%.0%.1:" .. port
         .. ": Address already in use\nhint: `ss %-ltnp` names who has it", r.err)
+      assert.equal(0, dry.code, dry.err)
+      assert.truthy(dry.out:find("127.0.0.1:" .. port, 1, true), dry.out)
     end)
 
     it("starts a worker for each core with -n auto, without GPUs", function()

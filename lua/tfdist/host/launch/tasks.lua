@@ -97,7 +97,7 @@ local function reserve(port)
 end
 
 --- Give every task a port: on this machine reserved as long as this process
---- is there, on others from --port on.
+--- is there, on others from --port on. A dry run takes those of --port as given.
 function M.assign_ports(tasks, o)
   local on_host = {}
   for i, task in ipairs(tasks) do
@@ -111,7 +111,7 @@ function M.assign_ports(tasks, o)
     if (task.port or 0) > MOST_PORT then
       fail(("--port: %s would have port %d; the last one is %d"):format(
         task.name, task.port, MOST_PORT))
-    elseif not o.hosts then
+    elseif not o.hosts and not (o.dry_run and task.port) then
       task.port = reserve(task.port)
     end
   end
