@@ -380,7 +380,7 @@ static void strangers_find_the_door_shut(void **state) {
 static int without_room(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
   world w = {0};
-  struct rlimit files = {256, 256}; /* poll takes no more than that */
+  struct rlimit files = {64, 64};
   clock_t begin;
   int last = -1;
   int s = -1;
@@ -393,6 +393,19 @@ static int without_room(int process, int processes, int local) {
   CHECK(open_world(&n, local, &w) == TFD_DEADLINE_EXCEEDED);
   CHECK((double)(clock() - begin) / CLOCKS_PER_SEC < 1);
   return 0;
+}
+
+/* Fewer descriptors than connections that might come. */
+static int with_few_descriptors(int process, int processes, int local) {
+  struct rlimit files = {40, 40};
+
+  CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
+  return many_sums(process, processes, local);
+}
+
+static void a_low_limit_of_descriptors_is_enough(void **state) {
+  (void)state;
+  run_all(with_few_descriptors, 2, 1);
 }
 
 static int knocks(int process, int processes, int local) {
@@ -566,6 +579,7 @@ int main(void) {
       cmocka_unit_test(calls_after_leaving_say_so),
       cmocka_unit_test(strangers_disturb_nobody),
       cmocka_unit_test(who_finds_no_room_is_waited_for),
+      cmocka_unit_test(a_low_limit_of_descriptors_is_enough),
       cmocka_unit_test(strangers_find_the_door_shut),
       cmocka_unit_test(who_comes_back_alone_is_told),
   };

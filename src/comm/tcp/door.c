@@ -163,7 +163,7 @@ static void run(void *unused) {
     polled[SLOTS] =
         (struct pollfd){.fd = open ? door.listener : -1, .events = POLLIN};
     polled[SLOTS + 1] = (struct pollfd){.fd = door.wake, .events = POLLIN};
-    if (poll(polled, SLOTS + 2, ms) < 0) continue;
+    tfd__poll(polled, SLOTS + 2, ms);
     now = tfd__now_ns();
     for (i = 0; i < SLOTS; i++) {
       if (talks[i].socket < 0) continue;

@@ -262,7 +262,7 @@ static int one_round(meeting *m, struct pollfd *polled) {
   }
   polled[n] = (struct pollfd){.fd = tfd__now_ns() < m->deaf ? -1 : m->listener,
                               .events = POLLIN};
-  (void)poll(polled, (nfds_t)n + 1, ROUND_MS);
+  tfd__poll(polled, n + 1, ROUND_MS);
   for (i = 0; i < n; i++) {
     bool connects = i < m->out_n;
     line *l = connects ? &m->out[i] : &m->in[i - m->out_n];

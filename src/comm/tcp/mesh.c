@@ -424,7 +424,7 @@ static void run(void *arg) {
     for (p = 0; p < m->processes; p++) watch(m, p, mine, &polled[2 * p]);
     if (mine) tfd__data_leave(m);
     polled[n] = (struct pollfd){.fd = m->wake, .events = POLLIN};
-    (void)poll(polled, (nfds_t)n + 1, m->failed && !m->dropped ? 1 : 100);
+    tfd__poll(polled, n + 1, m->failed && !m->dropped ? 1 : 100);
     drain_wake(m, &polled[n]);
     serve(m, polled);
     spread_note(m, &spread);

@@ -58,6 +58,17 @@ void tfd__tune(int socket);
 ** as a process that is stopped does not read: there it would be wrong. */
 void tfd__tune_control(int socket, double beat_timeout);
 
+/* --- waiting -------------------------------------------------------------- */
+
+/* For all connections of a meeting and those that wait outside. */
+enum { TFD_POLL_MOST = 2 * TFD_MAX_LOCAL_RANKS + 64 + 2 };
+
+/* poll(), but that entries without a descriptor do not count: the system
+** refuses more entries than a process may have descriptors. revents are 0 when
+** it fails or a signal ends it. n <= TFD_POLL_MOST. */
+struct pollfd;
+void tfd__poll(struct pollfd *all, int n, int ms);
+
 /* --- hello ---------------------------------------------------------------- */
 
 typedef enum tfd__channel {
