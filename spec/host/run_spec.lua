@@ -740,10 +740,10 @@ for _, host in ipairs(process.hosts) do
       eventually("a listener", function()
         return files.read "/proc/net/tcp":find(listens, 1, true)
       end)
-      local command = ("%s run -n 1 --port=%s %s"):format(host.path, port,
+      local line = ("%s run -n 1 --port=%s %s"):format(host.path, port,
         script "")
-      local r = process.run(command, nil, DEADLINE)
-      local dry = process.run((command:gsub(" run", " run --dry-run", 1)))
+      local r = process.run(line, nil, DEADLINE)
+      local dry = process.run((line:gsub(" run", " run --dry-run", 1)))
       os.execute("kill " .. files.read(folder .. "/waits"))
       assert.equal(2, r.code)
       assert.matches("^tfdist run: %-%-port: 127%.0%.0%.1:" .. port
