@@ -260,30 +260,36 @@ describe("GPU devices on stand-ins #once", function()
     assert.equal(cpu, gpu)
   end)
 
-  it("end with an error where CUDA fails, whichever call it is", function()
-    -- Out of memory and a launch that failed, at calls of the first steps.
+  it("end with an error where there is no memory, whichever call it is", function()
     local failed = 0
-    for _, failure in ipairs { "2@60", "2@200", "719@150", "700@400" } do
+    for _, failure in ipairs { "2@60", "2@200" } do
       local r = on_standin(TRAINING:format '"/gpu:0"',
         "TFD_STANDIN_FAIL=" .. failure)
-      -- 78: the device is lost.
-      assert.is_true(r.code == 0 or r.code == 1 or r.code == 78,
+      assert.is_true(r.code == 0 or r.code == 1,
         ("%s: %d: %s"):format(failure, r.code, r.err))
       if r.code ~= 0 then
         failed = failed + 1
-        assert.matches("CUDA_ERROR", r.err, 1, true, failure)
+        assert.matches("CUDA_ERROR_OUT_OF_MEMORY", r.err, 1, true, failure)
       end
     end
-    assert.is_true(failed >= 2, failed .. " of 4 failures were seen")
+    assert.is_true(failed >= 1, "no failure was seen")
   end)
 
   it("end with 78 where the GPU works for them no more", function()
-    for failure, name in pairs { ["719@100"] = "LAUNCH_FAILED",
-      ["700@100"] = "ILLEGAL_ADDRESS" } do
+    local names = { [700] = "ILLEGAL_ADDRESS", [719] = "LAUNCH_FAILED" }
+    -- With TFD_LONG at all calls until the training is over before.
+    local call, step = 100, os.getenv "TFD_LONG" and 1 or 350
+    repeat
+      local code = call % 2 == 0 and 700 or 719
+      local failure = code .. "@" .. call
       local r = on_standin(TRAINING:format '"/gpu:0"',
         "TFD_STANDIN_FAIL=" .. failure)
-      assert.equal(78, r.code, r.err)
-      assert.matches("CUDA_ERROR_" .. name, r.err, 1, true)
-    end
+      assert.is_true(r.code == 78 or r.code == 0 and call > 1000,
+        ("%s: %d: %s"):format(failure, r.code, r.err))
+      if r.code ~= 0 then
+        assert.matches("CUDA_ERROR_" .. names[code], r.err, 1, true, failure)
+      end
+      call = call + step
+    until r.code == 0 or call > 1000 and step > 1
   end)
 end)

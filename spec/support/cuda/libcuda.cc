@@ -69,7 +69,10 @@ CUresult injected() {
     }
     return (CUresult)in_capture.code;
   }
-  return ++calls == given.at ? (CUresult)given.code : CUDA_SUCCESS;
+  if (++calls != given.at) return CUDA_SUCCESS;
+  /* After these no call of the process works. */
+  if (given.code >= 700 && given.code < 720) sticky = (CUresult)given.code;
+  return (CUresult)given.code;
 }
 
 /* All of [data, data + bytes) lies in one of these pieces. */
