@@ -275,6 +275,22 @@ describe("GPU devices on stand-ins #once", function()
     assert.is_true(failed >= 1, "no failure was seen")
   end)
 
+  it("are those that can be used, in the order of the driver", function()
+    local COUNT = [[print(#require("tfdist").config.list_logical_devices "GPU")
+      print(require("tfdist").fill({ 4 }, 2):sum():item())]]
+    -- Error 46 while the second one is looked at, then of both.
+    local r = on_standin(COUNT, "TFD_STANDIN_FAIL=46@13")
+    assert.equal("1\n8.0\n", (r.out:gsub("8\n$", "8.0\n")))
+    assert.matches("GPU 1 of the driver is left out: .*CUDA_ERROR", r.err)
+    r = on_standin(COUNT, "TFD_STANDIN_DEVICES=1 TFD_STANDIN_FAIL=46@5")
+    assert.matches("^0\n8", r.out)
+    r = on_standin(COUNT, "TFD_STANDIN_FAIL=803@1")
+    assert.matches("^0\n8", r.out)
+    r = on_standin(COUNT, "TFD_STANDIN_FAIL=46@3")
+    assert.matches("^1\n8", r.out)
+    assert.matches("GPU 0 of the driver is left out", r.err, 1, true)
+  end)
+
   it("end with 78 where the GPU works for them no more", function()
     local names = { [700] = "ILLEGAL_ADDRESS", [719] = "LAUNCH_FAILED" }
     -- With TFD_LONG at all calls until the training is over before.

@@ -44,15 +44,37 @@ int tfd__blame(const char *op, const char *argument, int64_t bound) {
   return host->blame(op, argument, bound);
 }
 
+void tfd__error_save(tfd__error *e) {
+  host->error_save(e);
+}
+
+int tfd__error_raise(const tfd__error *e) {
+  return host->error_raise(e);
+}
+
+void tfd__error_free(tfd__error *e) {
+  host->error_free(e);
+}
+
 int tfd__exit_with(tfd__exit code) {
   tfd__error e = {0};
   int rc;
 
-  host->error_save(&e);
+  tfd__error_save(&e);
   e.exit = code;
-  rc = host->error_raise(&e);
-  host->error_free(&e);
+  rc = tfd__error_raise(&e);
+  tfd__error_free(&e);
   return rc;
+}
+
+void tfd__log(tfd__log_level level, const char *fmt, ...) {
+  char text[1024];
+  va_list list;
+
+  va_start(list, fmt);
+  (void)vsnprintf(text, sizeof text, fmt, list);
+  va_end(list);
+  host->log(level, "%s", text);
 }
 
 int tfd__bad_pointer(const char *function, const char *name) {

@@ -51,6 +51,7 @@ static int keep_scratch(CUdevice device) {
 static int describe_gpu(int ordinal, tfd__gpu *g) {
   int major = 0;
   int minor = 0;
+  int rc;
 
   TFD_TRY(tfd__cuda_check(tfd__cu.cuDeviceGet(&g->device, ordinal),
                           "finding the GPU"));
@@ -76,24 +77,52 @@ static int describe_gpu(int ordinal, tfd__gpu *g) {
   TFD_TRY(
       tfd__cuda_check(tfd__cu.cuDevicePrimaryCtxRetain(&g->context, g->device),
                       "starting the GPU"));
-  return keep_scratch(g->device);
+  rc = keep_scratch(g->device);
+  if (rc != TFD_OK) (void)tfd__cu.cuDevicePrimaryCtxRelease(g->device);
+  return rc;
 }
 
+/* How many GPUs the driver has. */
+static int count_gpus(int *n_p) {
+  CUresult result = tfd__cu.cuInit(0);
+
+  if (result == CUDA_ERROR_NO_DEVICE) result = CUDA_SUCCESS;
+  TFD_TRY(tfd__cuda_check(result, "starting the NVIDIA driver"));
+  result = tfd__cu.cuDeviceGetCount(n_p);
+  if (result == CUDA_ERROR_NO_DEVICE || result == CUDA_ERROR_NOT_INITIALIZED) {
+    *n_p = 0;
+  } else {
+    TFD_TRY(tfd__cuda_check(result, "counting the GPUs"));
+  }
+  if (*n_p > 0) return TFD_OK;
+  return tfd__fail(TFD_UNAVAILABLE,
+                   "the NVIDIA driver is there, but it finds no GPU");
+}
+
+/* One that cannot be used does not keep the others from it: those behind it
+** move up. */
 static int discover(int *count_p) {
+  tfd__error why = {0};
+  int rc = TFD_OK;
   int n = 0;
   int i;
 
   TFD_TRY(tfd__cuda_open());
-  if (tfd__cu.cuInit(0) != CUDA_SUCCESS ||
-      tfd__cu.cuDeviceGetCount(&n) != CUDA_SUCCESS || n == 0) {
-    return tfd__fail(TFD_UNAVAILABLE,
-                     "the NVIDIA driver is there, but it finds no GPU");
+  TFD_TRY(count_gpus(&n));
+  gpus_n = 0;
+  for (i = 0; i < n && gpus_n < TFD_CUDA_DEVICES; i++) {
+    if (describe_gpu(i, &gpus[gpus_n]) == TFD_OK) {
+      gpus_n++;
+      continue;
+    }
+    tfd__error_save(&why);
+    tfd__log(TFD_LOG_WARNING, "GPU %d of the driver is left out: %s", i,
+             why.message);
   }
-  if (n > TFD_CUDA_DEVICES) n = TFD_CUDA_DEVICES;
-  for (i = 0; i < n; i++) TFD_TRY(describe_gpu(i, &gpus[i]));
-  gpus_n = n;
-  *count_p = n;
-  return TFD_OK;
+  *count_p = gpus_n;
+  if (gpus_n == 0) rc = tfd__error_raise(&why);
+  tfd__error_free(&why);
+  return rc;
 }
 
 /* Parts of a GPU share its context, and each has a stream of its own. */
