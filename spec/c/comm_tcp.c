@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/tcp/tcp.h"
+#include "comm/tcp/hello.h"
 #include "comm_processes.h"
 
 /* --- the case table ------------------------------------------------------- */
@@ -493,6 +493,156 @@ static void who_comes_back_alone_is_told(void **state) {
   for (i = 0; i < 3; i++) (void)unlink(ready[i]);
 }
 
+/* --- who begins anew while all are waited for ----------------------------- */
+
+/* Process 1's part of a connection with process 0, up to its end. */
+static int be_heard(int socket, bool connects, tfd__hello mine) {
+  tfd__network n = network_of((int)mine.process, (int)mine.processes);
+  tfd__talk t;
+  bool over = false;
+
+  assert_int_equal(TFD_OK, tfd__talk_begin(&t, socket, connects, &mine, &n));
+  while (!over) {
+    struct pollfd p = {.fd = socket, .events = POLLIN};
+
+    (void)poll(&p, 1, 100);
+    assert_int_equal(TFD_OK, tfd__talk_go_on(&t, &over));
+  }
+  assert_true(t.agreed);
+  return socket;
+}
+
+/* What all must agree on is in each hello. */
+static tfd__hello hello_of(int socket) {
+  uint8_t bytes[TFD_HELLO_BYTES];
+  tfd__hello h;
+
+  assert_int_equal(sizeof bytes,
+                   recv(socket, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL));
+  assert_true(tfd__hello_read(bytes, &h));
+  return h;
+}
+
+static void wait_for(int socket, short events) {
+  struct pollfd p = {.fd = socket, .events = events};
+
+  assert_int_equal(1, poll(&p, 1, 60000));
+}
+
+static int knock_until_heard(void) {
+  int looks = 12000;
+  int s = -1;
+
+  while (looks-- > 0) {
+    struct pollfd p;
+
+    s = knock();
+    p = (struct pollfd){.fd = s, .events = POLLIN};
+    if (poll(&p, 1, 60000) == 1 && (p.revents & (POLLERR | POLLHUP)) == 0) {
+      break;
+    }
+    (void)close(s);
+    (void)poll(NULL, 0, 5);
+  }
+  return s;
+}
+
+/* Process 1 of 3 is there, as process 0 sees it. */
+static void pose_as_one(int sockets[TFD_CHANNELS]) {
+  int c;
+
+  for (c = 0; c < TFD_CHANNELS; c++) {
+    tfd__hello mine;
+
+    sockets[c] = knock_until_heard();
+    mine = hello_of(sockets[c]);
+    mine.process = 1;
+    mine.channel = (uint32_t)c;
+    (void)be_heard(sockets[c], true, mine);
+  }
+}
+
+/* Process 0 of 3 is there, as process 1 sees it. */
+static void pose_as_zero(int sockets[TFD_CHANNELS]) {
+  int listener = -1;
+  int c;
+
+  assert_int_equal(TFD_OK, tfd__listen(address_list[0], &listener));
+  for (c = 0; c < TFD_CHANNELS; c++) {
+    tfd__hello mine;
+
+    wait_for(listener, POLLIN);
+    sockets[c] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    wait_for(sockets[c], POLLIN);
+    mine = hello_of(sockets[c]);
+    mine.process = 0;
+    (void)be_heard(sockets[c], false, mine);
+  }
+  (void)close(listener);
+}
+
+static int sums_once(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+  tfd__release(w.group);
+  return 0;
+}
+
+/* `gone` was there and has ended; `first` is the one who knew it. */
+static void begins_anew(int first, int gone, void (*pose)(int *sockets)) {
+  int sockets[TFD_CHANNELS];
+  pid_t children[3];
+  int i;
+
+  make_addresses();
+  children[first] = start(sums_once, first, 3, 1);
+  pose(sockets);
+  for (i = 0; i < TFD_CHANNELS; i++) (void)close(sockets[i]);
+  children[gone] = start(sums_once, gone, 3, 1);
+  children[2] = start(sums_once, 2, 3, 1);
+  for (i = 0; i < 3; i++) assert_int_equal(0, status_of(children[i]));
+}
+
+static void who_dies_meanwhile_may_come_back(void **state) {
+  (void)state;
+  begins_anew(0, 1, pose_as_one);
+  begins_anew(1, 0, pose_as_zero);
+}
+
+static int is_there_twice(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  const char *from = NULL;
+  world w = {0};
+
+  CHECK(open_world(&n, local, &w) == TFD_FAILED_PRECONDITION);
+  CHECK(strstr(tfd_error_message(), "process 1 does not agree with process 0 ("
+                                    "127.") != NULL);
+  from = strstr(tfd_error_message(), "connected already from 127.");
+  CHECK(from != NULL);
+  CHECK(strstr(from, ", now 127.") != NULL);
+  CHECK(strstr(tfd_error_hint(), "end one of them") != NULL);
+  return 0;
+}
+
+static void who_is_there_twice_is_told_where(void **state) {
+  int sockets[TFD_CHANNELS];
+  pid_t children[2];
+  int i;
+
+  (void)state;
+  make_addresses();
+  children[0] = start(sums_once, 0, 3, 1);
+  pose_as_one(sockets);
+  children[1] = start(is_there_twice, 1, 3, 1);
+  assert_int_equal(0, status_of(children[1]));
+  (void)kill(children[0], SIGKILL);
+  (void)status_of(children[0]);
+  for (i = 0; i < TFD_CHANNELS; i++) (void)close(sockets[i]);
+}
+
 /* --- bytes ---------------------------------------------------------------- */
 
 static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
@@ -582,6 +732,8 @@ int main(void) {
       cmocka_unit_test(a_low_limit_of_descriptors_is_enough),
       cmocka_unit_test(strangers_find_the_door_shut),
       cmocka_unit_test(who_comes_back_alone_is_told),
+      cmocka_unit_test(who_dies_meanwhile_may_come_back),
+      cmocka_unit_test(who_is_there_twice_is_told_where),
   };
 
   tested = "tcp";

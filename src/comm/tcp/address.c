@@ -57,6 +57,20 @@ static int look_up(const char *address, bool passive, struct addrinfo **list_p,
   return TFD_OK;
 }
 
+void tfd__far_end(int socket, char *text, size_t bytes) {
+  struct sockaddr_storage a;
+  socklen_t n = sizeof a;
+  char host[64] = "?";
+  char port[PORT_BYTES] = "?";
+
+  if (getpeername(socket, (struct sockaddr *)&a, &n) == 0) {
+    (void)getnameinfo((struct sockaddr *)&a, n, host, sizeof host, port,
+                      sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+  }
+  (void)snprintf(text, bytes, strchr(host, ':') == NULL ? "%s:%s" : "[%s]:%s",
+                 host, port);
+}
+
 void tfd__tune(int socket) {
   int on = 1;
   int idle = 3;

@@ -42,7 +42,7 @@ static struct {
 
 #define QUIET_NS INT64_C(10000000000)
 
-void tfd__say_refused(const char *address, tfd__verdict v) {
+void tfd__say_refused(const char *address, tfd__verdict v, const char *who) {
   static atomic_int_least64_t said;
   static atomic_uint more;
   int64_t now = tfd__now_ns();
@@ -57,12 +57,12 @@ void tfd__say_refused(const char *address, tfd__verdict v) {
   others = atomic_exchange(&more, 0);
   if (others > 0) {
     tfd__log(TFD_LOG_WARNING,
-             "a connection to %s was refused: %s (as were %u "
+             "a connection to %s was refused: %s%s (as were %u "
              "others since the last such line)",
-             address, tfd__verdict_text(v), others);
+             address, tfd__verdict_text(v), who, others);
   } else {
-    tfd__log(TFD_LOG_WARNING, "a connection to %s was refused: %s", address,
-             tfd__verdict_text(v));
+    tfd__log(TFD_LOG_WARNING, "a connection to %s was refused: %s%s", address,
+             tfd__verdict_text(v), who);
   }
 }
 
@@ -70,14 +70,15 @@ void tfd__say_refused(const char *address, tfd__verdict v) {
 
 /* Groups' meetings have numbers: who is ahead is one of ours, whose next
 ** meeting has not begun here; who is not has begun anew. */
-static tfd__verdict judge(void *arg, const tfd__hello *theirs) {
+static tfd__verdict judge(void *arg, tfd__talk *t) {
   uint32_t meetings;
 
   (void)arg;
   pthread_mutex_lock(&door.lock);
   meetings = door.meetings;
   pthread_mutex_unlock(&door.lock);
-  return theirs->meeting > meetings ? TFD_VERDICT_LATER : TFD_VERDICT_UNDER_WAY;
+  return t->theirs.meeting > meetings ? TFD_VERDICT_LATER
+                                      : TFD_VERDICT_UNDER_WAY;
 }
 
 static void close_talk(tfd__talk *t) {
@@ -122,7 +123,7 @@ static void hear(tfd__talk *t) {
 
   if (tfd__talk_go_on(t, &over) == TFD_OK && !over) return;
   if (t->heard_all && t->verdict != TFD_VERDICT_LATER) {
-    tfd__say_refused(door.address, t->verdict);
+    tfd__say_refused(door.address, t->verdict, t->who);
   }
   close_talk(t);
 }

@@ -68,19 +68,28 @@ static int hear_proof(tfd__talk *t) {
     if (!tfd__same_bytes(expected, t->in + TFD_HELLO_BYTES, TFD_PROOF_BYTES)) {
       t->verdict = TFD_VERDICT_SECRET;
     } else if (t->judge != NULL) {
-      t->verdict = t->judge(t->arg, &t->theirs);
+      t->verdict = t->judge(t->arg, t);
     }
   }
   word[0] = (uint8_t)t->verdict;
+  memcpy(word + 4, t->who, TFD_WHO_BYTES);
   say(t, word, TFD_VERDICT_BYTES);
   t->wanted += TFD_VERDICT_BYTES;
   return TFD_OK;
 }
 
 static void hear_verdict(tfd__talk *t) {
-  int theirs = t->in[TFD_HELLO_BYTES + TFD_PROOF_BYTES];
+  const uint8_t *word = t->in + TFD_HELLO_BYTES + TFD_PROOF_BYTES;
+  int i;
 
-  if (t->verdict == TFD_VERDICT_GOOD) t->verdict = (tfd__verdict)theirs;
+  if (t->verdict == TFD_VERDICT_GOOD) {
+    t->verdict = (tfd__verdict)word[0];
+    for (i = 0; i < TFD_WHO_BYTES - 1; i++) {
+      uint8_t c = word[4 + i];
+
+      t->who[i] = (char)(c == 0 || (c >= ' ' && c <= '~') ? c : '?');
+    }
+  }
   t->heard_all = true;
 }
 

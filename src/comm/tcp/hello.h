@@ -15,7 +15,7 @@ typedef struct tfd__talk {
   const tfd__network *network;
   /* (optional) What else there is against who says `theirs` and has proved the
   ** secret; who accepts knows. */
-  tfd__verdict (*judge)(void *arg, const tfd__hello *theirs);
+  tfd__verdict (*judge)(void *arg, struct tfd__talk *t);
   void *arg;
   tfd__deadline until;
   uint8_t my_hello[TFD_HELLO_BYTES];
@@ -28,8 +28,9 @@ typedef struct tfd__talk {
   bool heard_all;
   /* Results, when it is over. */
   bool agreed;
-  tfd__verdict verdict; /* the first reason against, of either side */
-  int error;            /* the system's errno; 0 = the other side hung up */
+  tfd__verdict verdict;    /* the first reason against, of either side */
+  int error;               /* the system's errno; 0 = the other side hung up */
+  char who[TFD_WHO_BYTES]; /* (optional) who is in the way; `judge` says it */
 } tfd__talk;
 
 /* Errors: Unavailable without random bytes. */

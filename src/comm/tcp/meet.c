@@ -57,19 +57,6 @@ static void close_talk(line *l, stage next) {
   l->stage = next;
 }
 
-static tfd__verdict judge(void *arg, const tfd__hello *theirs) {
-  const meeting *m = arg;
-
-  if (m->sockets[theirs->process].socket[theirs->channel] >= 0) {
-    return TFD_VERDICT_DUPLICATE;
-  }
-  if (theirs->meeting == m->mine.meeting) return TFD_VERDICT_GOOD;
-  return theirs->meeting > m->mine.meeting ? TFD_VERDICT_LATER
-                                           : TFD_VERDICT_UNDER_WAY;
-}
-
-/* --- one connection ------------------------------------------------------- */
-
 static void try_later(line *l, int error) {
   close_talk(l, STAGE_IDLE);
   l->error = error;
@@ -77,6 +64,81 @@ static void try_later(line *l, int error) {
   l->pause = l->pause * 8 / 5;
   if (l->pause > LONGEST_RETRY_NS) l->pause = LONGEST_RETRY_NS;
 }
+
+/* Both connections of a process that has ended make room for the next one's. */
+static void drop(meeting *m, int process) {
+  int c;
+
+  for (c = 0; c < TFD_CHANNELS; c++) {
+    int *s = &m->sockets[process].socket[c];
+
+    if (*s < 0) continue;
+    (void)close(*s);
+    *s = -1;
+    m->left++;
+    if (process < m->network->process) {
+      line *l = &m->out[process * TFD_CHANNELS + c];
+
+      l->pause = FIRST_RETRY_NS;
+      try_later(l, ECONNRESET);
+    }
+  }
+}
+
+static bool has_hung_up(int socket) {
+  struct pollfd p = {.fd = socket, .events = POLLRDHUP};
+
+  return socket >= 0 && poll(&p, 1, 0) > 0;
+}
+
+static bool has_said_something(int socket) {
+  char c = 0;
+
+  return socket >= 0 && recv(socket, &c, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* Who has met all others says so at once, with a heartbeat: its end is the
+** group's to hear. */
+static void drop_the_dead(meeting *m) {
+  int p;
+
+  for (p = 0; p < m->network->processes; p++) {
+    const int *s = m->sockets[p].socket;
+
+    if (!has_hung_up(s[TFD_CHANNEL_DATA]) &&
+        !has_hung_up(s[TFD_CHANNEL_CONTROL])) {
+      continue;
+    }
+    if (!has_said_something(s[TFD_CHANNEL_CONTROL])) drop(m, p);
+  }
+}
+
+static tfd__verdict is_twice(tfd__talk *t, int kept) {
+  char first[TFD_WHO_BYTES / 2];
+  char second[TFD_WHO_BYTES / 2 - 12];
+
+  tfd__far_end(kept, first, sizeof first);
+  tfd__far_end(t->socket, second, sizeof second);
+  (void)snprintf(t->who, sizeof t->who, " from %s, now %s", first, second);
+  return TFD_VERDICT_DUPLICATE;
+}
+
+static tfd__verdict judge(void *arg, tfd__talk *t) {
+  meeting *m = arg;
+  const tfd__hello *theirs = &t->theirs;
+  int kept = m->sockets[theirs->process].socket[theirs->channel];
+
+  if (has_hung_up(kept)) {
+    drop(m, (int)theirs->process);
+  } else if (kept >= 0) {
+    return is_twice(t, kept);
+  }
+  if (theirs->meeting == m->mine.meeting) return TFD_VERDICT_GOOD;
+  return theirs->meeting > m->mine.meeting ? TFD_VERDICT_LATER
+                                           : TFD_VERDICT_UNDER_WAY;
+}
+
+/* --- one connection ------------------------------------------------------- */
 
 static int begin_out(meeting *m, line *l) {
   int socket = -1;
@@ -132,11 +194,14 @@ static void keep(meeting *m, line *l, int process, int channel) {
 }
 
 static int refused(const meeting *m, const line *l) {
-  return tfd__fail(TFD_FAILED_PRECONDITION,
-                   "group: process %d does not agree with process %d (%s): %s",
-                   m->network->process, l->process,
-                   m->network->addresses[l->process],
-                   tfd__verdict_text(l->talk.verdict));
+  (void)tfd__fail(TFD_FAILED_PRECONDITION,
+                  "group: process %d does not agree with process %d (%s): %s%s",
+                  m->network->process, l->process,
+                  m->network->addresses[l->process],
+                  tfd__verdict_text(l->talk.verdict), l->talk.who);
+  if (l->talk.verdict != TFD_VERDICT_DUPLICATE) return TFD_FAILED_PRECONDITION;
+  return tfd__hint("two processes run as this task: end one of them, or give "
+                   "it another index in TF_CONFIG");
 }
 
 /* Who has met others without this process may not know yet that it is gone; and
@@ -178,11 +243,15 @@ static int talk(meeting *m, line *l, bool connects) {
   if (!over) return TFD_OK;
   if (connects) return out_is_over(m, l);
   if (l->talk.agreed) {
-    keep(m, l, (int)l->talk.theirs.process, (int)l->talk.theirs.channel);
+    int p = (int)l->talk.theirs.process;
+    int c = (int)l->talk.theirs.channel;
+
+    /* Of two that were judged at the same time the first one stays. */
+    if (m->sockets[p].socket[c] < 0) keep(m, l, p, c);
   } else if (l->talk.verdict != TFD_VERDICT_GOOD &&
              l->talk.verdict != TFD_VERDICT_LATER) {
     tfd__say_refused(m->network->addresses[m->network->process],
-                     l->talk.verdict);
+                     l->talk.verdict, l->talk.who);
   }
   close_talk(l, STAGE_IDLE);
   return TFD_OK;
@@ -269,6 +338,7 @@ static int one_round(meeting *m, struct pollfd *polled) {
 
     TFD_TRY(go_on(m, l, connects, polled[i].revents));
   }
+  drop_the_dead(m);
   return polled[n].revents != 0 ? let_in(m) : TFD_OK;
 }
 

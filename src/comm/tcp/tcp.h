@@ -51,6 +51,8 @@ int tfd__connect(const char *address, int turn, int *socket_p, int *error_p);
 /* What such an error says. */
 const char *tfd__connect_error(int error);
 bool tfd__is_loopback(const char *address);
+/* "10.0.0.3:41234", the other end of a connection. */
+void tfd__far_end(int socket, char *text, size_t bytes);
 /* Options that every connection has: no delay, dead hosts are noticed when
 ** nothing is on the way. */
 void tfd__tune(int socket);
@@ -77,7 +79,11 @@ typedef enum tfd__channel {
   TFD_CHANNELS
 } tfd__channel;
 
-enum { TFD_HELLO_BYTES = 64, TFD_VERDICT_BYTES = 4 };
+enum {
+  TFD_HELLO_BYTES = 64,
+  TFD_WHO_BYTES = 124,
+  TFD_VERDICT_BYTES = 4 + TFD_WHO_BYTES
+};
 
 /* Who speaks, and what all must agree on. */
 typedef struct tfd__hello {
@@ -141,8 +147,9 @@ int tfd__door_make(const char *host, char address[TFD_ADDRESS_BYTES]);
 void tfd__door_unmake(void);
 /* Meetings that this process has had. */
 uint32_t tfd__door_meetings(void);
-/* Log a refusal; one line in ten seconds. Threads: any. */
-void tfd__say_refused(const char *address, tfd__verdict v);
+/* Log a refusal; one line in ten seconds. `who` as tfd__talk's. Threads: any.
+ */
+void tfd__say_refused(const char *address, tfd__verdict v, const char *who);
 
 /* --- meeting -------------------------------------------------------------- */
 
@@ -154,8 +161,10 @@ typedef struct tfd__peer_sockets {
 ** an entry for each process; its own stays empty.
 ** Blocks: until all are there or the network's start_timeout has passed; says
 **   every ten seconds who is missing.
+** A process that ends meanwhile is waited for again.
 ** Errors: DeadlineExceeded naming who is missing and why; FailedPrecondition
-**   when a peer is of another cluster or secret; Unavailable as tfd__listen. */
+**   when a peer is of another cluster or secret, or this task is there twice;
+**   Unavailable as tfd__listen. */
 int tfd__meet(const tfd__network *network, int local,
               tfd__peer_sockets *sockets);
 void tfd__hang_up(tfd__peer_sockets *sockets, int processes);
