@@ -643,6 +643,50 @@ static void who_is_there_twice_is_told_where(void **state) {
   for (i = 0; i < TFD_CHANNELS; i++) (void)close(sockets[i]);
 }
 
+/* --- what is said of who is gone ------------------------------------------ */
+
+/* Process 1 waits in its first sum, for good; process 0 has heard of it. */
+static int hears_where(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  char text[1024] = "";
+  world w = {0};
+  int looks = 12000;
+
+  n.beat_timeout = 10;
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  if (process == 1) return sum_ones(&w, 1000, 120);
+  while (strstr(text, "in collective 1, ") == NULL && looks-- > 0) {
+    w.group->provider->late(w.group, 2, text, sizeof text);
+    (void)poll(NULL, 0, 5);
+  }
+  (void)fclose(fopen(enough, "w"));
+  while (tfd__group_check(w.group, "look") == TFD_OK) (void)poll(NULL, 0, 5);
+  (void)snprintf(text, sizeof text, "(%s, pid ", address_list[1]);
+  CHECK(strstr(tfd_error_message(), text) != NULL);
+  CHECK(strstr(tfd_error_message(),
+               ") was last heard of in collective 1, all_reduce sum of "
+               "float32[1000] at train.lua:40; process 0 (this one) has come "
+               "to none") != NULL);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void who_is_gone_is_told_with_where_it_was(void **state) {
+  pid_t children[2];
+  int looks = 12000;
+  int i;
+
+  (void)state;
+  (void)snprintf(enough, sizeof enough, "/tmp/comm-enough-%d", (int)getpid());
+  make_addresses();
+  for (i = 0; i < 2; i++) children[i] = start(hears_where, i, 2, 1);
+  while (access(enough, F_OK) != 0 && looks-- > 0) (void)poll(NULL, 0, 5);
+  (void)kill(children[1], SIGKILL);
+  assert_int_equal(128 + SIGKILL, status_of(children[1]));
+  assert_int_equal(0, status_of(children[0]));
+  (void)unlink(enough);
+}
+
 /* --- bytes ---------------------------------------------------------------- */
 
 static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
@@ -659,6 +703,7 @@ static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
                   .channel = 1,
                   .cluster = UINT64_C(0xfedcba9876543210),
                   .meeting = 5,
+                  .pid = 4711,
                   .has_secret = true,
                   .nonce = "fifteen letters"};
   uint8_t frame[TFD_FRAME_BYTES];
@@ -680,6 +725,7 @@ static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
   assert_memory_equal(hello, again, sizeof hello);
   assert_int_equal(h.local, h2.local);
   assert_int_equal(h.meeting, h2.meeting);
+  assert_int_equal(h.pid, h2.pid);
   for (bit = 0; bit < TFD_FRAME_BYTES * 8; bit++) {
     frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
     assert_false(tfd__frame_read(frame, &f2));
@@ -734,6 +780,7 @@ int main(void) {
       cmocka_unit_test(who_comes_back_alone_is_told),
       cmocka_unit_test(who_dies_meanwhile_may_come_back),
       cmocka_unit_test(who_is_there_twice_is_told_where),
+      cmocka_unit_test(who_is_gone_is_told_with_where_it_was),
   };
 
   tested = "tcp";

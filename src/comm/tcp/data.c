@@ -17,45 +17,6 @@
 
 #define DATA_GRACE_NS 500000000
 
-/* --- failures ------------------------------------------------------------- */
-
-void tfd__mesh_wake(tfd__mesh *m) {
-  uint64_t one = 1;
-
-  if (write(m->wake, &one, sizeof one) < 0) return; /* full = awake already */
-}
-
-void tfd__mesh_fail(tfd__mesh *m) {
-  (void)tfd__group_fail(m->group); /* comes back through tfd__mesh_abort */
-}
-
-void tfd__mesh_lost(tfd__mesh *m, int p, const char *how) {
-  (void)tfd__fail(TFD_UNAVAILABLE, "process %d of %d %s", p, m->processes, how);
-  if (p == 0) (void)tfd__exit_with(TFD_EXIT_CHIEF_LOST);
-  tfd__mesh_fail(m);
-}
-
-void tfd__mesh_damaged(tfd__mesh *m, int process) {
-  tfd__mesh_lost(m, process, "sent bytes that are damaged or no frame");
-}
-
-int tfd__mesh_fail_left(const tfd__mesh *m, int process, uint64_t collective) {
-  int status = atomic_load(&m->peers[process].status);
-
-  if (status != 0) {
-    return tfd__fail(TFD_UNAVAILABLE,
-                     "process %d has ended with status %d while process %d "
-                     "waits for it in collective %llu",
-                     process, status, m->process,
-                     (unsigned long long)collective);
-  }
-  (void)tfd__fail(TFD_RUNTIME_ERROR,
-                  "process %d has ended while process %d waits for it in "
-                  "collective %llu",
-                  process, m->process, (unsigned long long)collective);
-  return tfd__exit_with(TFD_EXIT_DESYNC);
-}
-
 /* --- posts ---------------------------------------------------------------- */
 
 static void append(tfd__post **list, tfd__post *p) {

@@ -50,7 +50,8 @@ void tfd__hello_write(const tfd__hello *h, uint8_t bytes[TFD_HELLO_BYTES]) {
   p = put(p, h->cluster, 8);
   p = put(p, h->has_secret, 4);
   memcpy(p, h->nonce, TFD_NONCE_BYTES);
-  (void)put(p + TFD_NONCE_BYTES, h->meeting, 4);
+  p = put(p + TFD_NONCE_BYTES, h->meeting, 4);
+  (void)put(p, h->pid, 4);
   (void)put(bytes + TFD_HELLO_BYTES - 4,
             tfd__crc32c(0, bytes, TFD_HELLO_BYTES - 4), 4);
 }
@@ -71,7 +72,8 @@ bool tfd__hello_read(const uint8_t bytes[TFD_HELLO_BYTES], tfd__hello *h) {
   p = get(p, &has_secret, 4);
   h->has_secret = has_secret != 0;
   memcpy(h->nonce, p, TFD_NONCE_BYTES);
-  (void)get(p + TFD_NONCE_BYTES, &h->meeting, 4);
+  p = get(p + TFD_NONCE_BYTES, &h->meeting, 4);
+  (void)get(p, &h->pid, 4);
   return protocol == PROTOCOL;
 }
 

@@ -188,6 +188,7 @@ static void keep(meeting *m, line *l, int process, int channel) {
     tfd__tune_control(l->talk.socket, m->network->beat_timeout);
   }
   m->sockets[process].socket[channel] = l->talk.socket;
+  m->sockets[process].pid = l->talk.theirs.pid;
   l->talk.socket = -1;
   l->stage = STAGE_DONE;
   m->left--;
@@ -438,7 +439,7 @@ static void prepare(meeting *m) {
   }
   for (i = 0; i < STRANGERS; i++) m->in[i].talk.socket = -1;
   for (i = 0; i < m->network->processes; i++) {
-    m->sockets[i] = (tfd__peer_sockets){{-1, -1}};
+    m->sockets[i] = (tfd__peer_sockets){.socket = {-1, -1}};
   }
 }
 
@@ -487,6 +488,7 @@ int tfd__meet(const tfd__network *network, int local,
                          .processes = (uint32_t)network->processes,
                          .local = (uint32_t)local,
                          .meeting = tfd__door_meetings() + 1,
+                         .pid = (uint32_t)getpid(),
                          .cluster = cluster_hash(network)};
   prepare(m);
   (void)TFD_FAIL(MEET_BEGIN);

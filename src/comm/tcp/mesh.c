@@ -156,20 +156,13 @@ void tfd__mesh_late(tfd__mesh *m, uint64_t number, char *text, size_t bytes) {
 
   text[0] = '\0';
   for (p = 0; p < m->processes && n + 1 < bytes; p++) {
-    tfd__frame beat;
-    char words[192];
+    tfd__frame beat = tfd__last_beat(m, p);
+    char where[256];
 
-    if (p == m->process) continue;
-    tfd__lock(&m->lock);
-    beat = m->peers[p].beat;
-    tfd__unlock(&m->lock);
-    if (beat.seq >= number) continue;
-    tfd__frame_text(&beat, words, sizeof words);
-    (void)snprintf(
-        text + n, bytes - n, "%sprocess %d %s%.0llu%s%s", n == 0 ? "" : "; ", p,
-        beat.seq == 0 ? "has come to none" : "was last heard of in collective ",
-        (unsigned long long)beat.seq, beat.seq == 0 ? "" : ", ",
-        beat.seq == 0 ? "" : words);
+    if (p == m->process || beat.seq >= number) continue;
+    tfd__say_where(&beat, TFD_LAST_HEARD, where, sizeof where);
+    (void)snprintf(text + n, bytes - n, "%sprocess %d %s", n == 0 ? "" : "; ",
+                   p, where);
     n = strlen(text);
   }
 }
@@ -184,12 +177,9 @@ int tfd__mesh_compare(tfd__mesh *m, const tfd__progress *mine) {
 
   tfd__frame_set_place(&want, &place);
   for (p = 0; p < m->processes; p++) {
-    tfd__frame got;
+    tfd__frame got = tfd__last_beat(m, p);
 
     if (p == m->process) continue;
-    tfd__lock(&m->lock);
-    got = m->peers[p].beat;
-    tfd__unlock(&m->lock);
     if (got.seq != want.seq) continue;
     got.type = TFD_FRAME_DATA;
     got.tag = 0;
@@ -216,9 +206,7 @@ static int find_waiting(tfd__mesh *m, tfd__frame *beat_p) {
   int p;
 
   for (p = 0; p < m->processes; p++) {
-    tfd__lock(&m->lock);
-    *beat_p = m->peers[p].beat;
-    tfd__unlock(&m->lock);
+    *beat_p = tfd__last_beat(m, p);
     if (beat_p->tag != 0 && beat_p->seq > begun) return p;
   }
   return -1;
@@ -373,16 +361,9 @@ static void say_farewell(tfd__mesh *m) {
 
 /* A heartbeat to all, with how far this process is. */
 static void say_beats(tfd__mesh *m) {
-  tfd__progress now = tfd__group_progress(m->group);
-  tfd__collective c = {.line = now.line, .file = now.file};
-  tfd__frame f = {.type = TFD_FRAME_BEAT,
-                  .tag = now.waits,
-                  .seq = now.number,
-                  .what = now.what,
-                  .count = now.count};
+  tfd__frame f = tfd__my_beat(m);
   int p;
 
-  tfd__frame_set_place(&f, &c);
   for (p = 0; p < m->processes; p++) {
     tfd__peer *it = &m->peers[p];
 
@@ -444,6 +425,7 @@ static void mesh_clear(tfd__mesh *m) {
     for (c = 0; c < TFD_CHANNELS; c++) {
       if (m->peers[p].socket[c] >= 0) (void)close(m->peers[p].socket[c]);
     }
+    tfd__free(m->peers[p].address);
   }
   if (m->wake >= 0) (void)close(m->wake);
   tfd__cond_destroy(&m->moved);
@@ -452,12 +434,18 @@ static void mesh_clear(tfd__mesh *m) {
   tfd__free(m);
 }
 
-static int prepare(tfd__mesh *m) {
+static int prepare(tfd__mesh *m, const char *const *addresses) {
   int64_t now = tfd__now_ns();
   int p;
 
   m->looked = now;
-  for (p = 0; p < m->processes; p++) m->peers[p].heard = now;
+  for (p = 0; p < m->processes; p++) {
+    tfd__peer *it = &m->peers[p];
+
+    it->heard = now;
+    it->address = tfd__strdup(addresses[p]);
+    if (it->address == NULL) return tfd__no_memory(TFD_ADDRESS_BYTES, "group");
+  }
   m->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (m->wake < 0) {
     return tfd__fail(TFD_UNAVAILABLE, "group: no event: %s", strerror(errno));
@@ -477,6 +465,7 @@ static tfd__mesh *mesh_alloc(int processes, const tfd__peer_sockets *sockets) {
   m->processes = processes;
   for (p = 0; p < processes; p++) {
     memcpy(m->peers[p].socket, sockets[p].socket, sizeof sockets[p].socket);
+    m->peers[p].pid = sockets[p].pid;
   }
   return m;
 }
@@ -499,7 +488,7 @@ static int mesh_new(tfd__group *g, const tfd__network *network,
   TFD_TRY_OR(rc = tfd__mutex_init(&m->lock, 3), clear);
   TFD_TRY_OR(rc = tfd__cond_init(&m->moved), clear);
   *mesh_p = m; /* before the thread, which may fail the group at once */
-  TFD_TRY_OR(rc = prepare(m), clear);
+  TFD_TRY_OR(rc = prepare(m, network->addresses), clear);
   return TFD_OK;
 
 clear:

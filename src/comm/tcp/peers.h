@@ -1,6 +1,7 @@
 #ifndef TFD_COMM_TCP_PEERS_H
 #define TFD_COMM_TCP_PEERS_H
-/* What mesh.c and, below it, data.c share; nobody else includes it. */
+/* What mesh.c and, below it, data.c and lost.c share; nobody else includes
+** it. */
 
 #include <errno.h>
 #include <poll.h>
@@ -12,7 +13,9 @@ enum { CONTROL_BYTES = TFD_FRAME_BYTES + TFD_NOTE_BYTES };
 
 typedef struct tfd__peer {
   int socket[TFD_CHANNELS]; /* -1 = this process, or over */
-  tfd__post *sends;         /* under the lock, as receives */
+  char *address;            /* as all know it */
+  uint32_t pid;
+  tfd__post *sends; /* under the lock, as receives */
   tfd__post *receives;
   /* Whose the data is (see `driven`), */
   uint8_t header[TFD_FRAME_BYTES];
@@ -66,10 +69,20 @@ static inline bool tfd__is_for_later(int error) {
   return error == EAGAIN || error == EINTR;
 }
 
+/* What others are told of this process's progress, and what process p has told
+** last. The lock is not held. */
+tfd__frame tfd__my_beat(tfd__mesh *m);
+tfd__frame tfd__last_beat(tfd__mesh *m, int process);
+#define TFD_LAST_HEARD "was last heard of in"
+/* "was last heard of in collective 7, all_reduce sum of float32[100] at
+** train.lua:41"; `is_in` are the first words. */
+void tfd__say_where(const tfd__frame *beat, const char *is_in, char *text,
+                    size_t bytes);
+
 /* This thread's error is why. The lock is not held. */
 void tfd__mesh_fail(tfd__mesh *m);
-/* Process p is why. Connections stay: it may be there still, and should hear
-** why. */
+/* Process p is why; the error says how, who it is, and where it and this
+** process are. Connections stay: it may be there still, and should hear why. */
 void tfd__mesh_lost(tfd__mesh *m, int p, const char *how);
 void tfd__mesh_damaged(tfd__mesh *m, int p);
 /* The thread looks at everything again. */

@@ -5,9 +5,9 @@
 ** Files: secret (proofs), address (names to sockets), hello (what both sides of
 ** a connection say first), meet (every process finds every other), door (who
 ** comes after that), frame (what goes over a connection), mesh (who is there,
-** and the thread that hears of it), control (a mesh beside other providers),
-** data (moving frames of collectives), turns (whose turn it is to move), tcp
-** (the provider: collectives made of frames).
+** and the thread that hears of it), lost (what is said of who is gone), control
+** (a mesh beside other providers), data (moving frames of collectives), turns
+** (whose turn it is to move), tcp (the provider: collectives made of frames).
 **
 ** Any two processes have two connections: frames of collectives go over the
 ** first and are read when somebody waits for them, so a fast peer is held back
@@ -93,6 +93,7 @@ typedef struct tfd__hello {
   uint32_t channel; /* of this connection; who connects says which */
   uint64_t cluster; /* hash of all addresses */
   uint32_t meeting; /* of this process, from 1: all have the same ones */
+  uint32_t pid;     /* on its own machine; for messages alone */
   bool has_secret;
   uint8_t nonce[TFD_NONCE_BYTES];
 } tfd__hello;
@@ -155,6 +156,7 @@ void tfd__say_refused(const char *address, tfd__verdict v, const char *who);
 
 typedef struct tfd__peer_sockets {
   int socket[TFD_CHANNELS];
+  uint32_t pid; /* whose they are */
 } tfd__peer_sockets;
 
 /* Connect to all processes below this one and hear from all above. sockets has
