@@ -16,7 +16,7 @@ static inline void make_addresses_of(int pid) {
   next += MOST;
   for (i = 0; i < MOST; i++) {
     (void)snprintf(addresses[i], sizeof addresses[i], "127.%d.%d.%d:%d",
-                   1 + (pid >> 16) % 200, (pid >> 8) & 255, 1 + pid % 250,
+                   1 + (pid >> 15 & 127), pid >> 7 & 255, 1 + (pid & 127),
                    next + i);
     address_list[i] = addresses[i];
   }

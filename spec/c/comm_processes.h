@@ -16,7 +16,9 @@
 
 static const char *tested;
 
-enum { LONGEST_S = 300 };
+/* What is told at once comes long before the 60 s after which a wait or a
+** silence ends, also where the machine stands still for a while. */
+enum { LONGEST_S = 300, AT_ONCE_S = 40 };
 
 static inline void make_addresses(void) {
   make_addresses_of((int)getpid());
@@ -221,7 +223,7 @@ static inline int one_dies(int process, int processes, int local) {
     rc = sum_ones(&w, 100000, 60);
   }
   CHECK(rc == TFD_ABORTED);
-  CHECK(seconds_since(begin) < 10);
+  CHECK(seconds_since(begin) < AT_ONCE_S);
   CHECK(strstr(tfd_error_message(), "process 1 of 3 is gone") != NULL);
   CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED); /* it stays failed */
   tfd__release(w.group);
@@ -254,7 +256,7 @@ static inline int one_hangs(int process, int processes, int local) {
   }
   CHECK(sum_ones(&w, 1000, 60) == TFD_ABORTED);
   if (process == 0) {
-    CHECK(strstr(tfd_error_message(), "has not been heard of for 2.") != NULL);
+    CHECK(strstr(tfd_error_message(), "has not been heard of for ") != NULL);
   }
   tfd__release(w.group);
   return 0;
@@ -262,12 +264,15 @@ static inline int one_hangs(int process, int processes, int local) {
 
 static inline void a_process_that_hangs_fails_the_others(void **state) {
   pid_t children[2];
+  int status = 0;
   int i;
 
   (void)state;
   make_addresses();
   for (i = 0; i < 2; i++) children[i] = start(one_hangs, i, 2, 1);
   assert_int_equal(0, status_of(children[0]));
+  assert_int_equal(children[1], waitpid(children[1], &status, WUNTRACED));
+  assert_true(WIFSTOPPED(status));
   (void)kill(children[1], SIGCONT); /* it finds that the others have gone on */
   assert_int_equal(0, status_of(children[1]));
 }
@@ -328,7 +333,7 @@ static inline int they_differ(int process, int processes, int local) {
   CHECK(sum_ones(&w, 10, 60) == TFD_OK);
   begin = tfd__now_ns();
   CHECK(sum_ones(&w, process == 0 ? 100 : 101, 60) != TFD_OK);
-  CHECK(seconds_since(begin) < 10);
+  CHECK(seconds_since(begin) < AT_ONCE_S);
   CHECK(strstr(tfd_error_message(),
                "run apart at collective 2: process 0 calls all_reduce sum of "
                "float32[100] at train.lua:40, process 1 calls all_reduce sum "
@@ -407,7 +412,6 @@ static inline int with_fault(int process, int processes, int local) {
   int rc = TFD_OK;
   int i;
 
-  n.beat_timeout = 2;
   CHECK(open_world(&n, local, &w) == TFD_OK);
   for (i = 0; i < 20 && rc == TFD_OK; i++) {
     if (i == 1) CHECK(tfd__failpoints_set(ordered.order) == TFD_OK);
@@ -415,7 +419,7 @@ static inline int with_fault(int process, int processes, int local) {
     rc = sum_ones(&w, ordered.n, 60);
   }
   CHECK(rc != TFD_OK);
-  CHECK(seconds_since(begin) < 10);
+  CHECK(seconds_since(begin) < AT_ONCE_S);
   if (process != 1) CHECK(strstr(tfd_error_message(), ordered.told) != NULL);
   tfd__release(w.group);
   return 0;
