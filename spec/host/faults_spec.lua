@@ -39,6 +39,16 @@ local function pid()
   return ("%d"):format(io.open("/proc/self/stat"):read "*n")
 end
 local function signal(name, to) os.execute("kill -" .. name .. " " .. to) end
+-- Who is not yet stopped would not wake: it is waited for.
+local function wake(to)
+  local f
+  repeat
+    if f then f:close() end
+    f = io.open("/proc/" .. to .. "/stat")
+  until f:read "*a":find "%) T "
+  f:close()
+  signal("CONT", to)
+end
 local function sum() return s:reduce("SUM", tf.ones { 1000 }) end
 sum()
 ]]
@@ -115,7 +125,7 @@ for _, host in ipairs(process.hosts) do
               signal("STOP", pid())
             end
             local ok, e = pcall(function() while true do sum() end end)
-            if w == 0 then signal("CONT", take "pid") end
+            if w == 0 then wake(take "pid") end
             error(e, 0)]], over .. "TFDIST_HEARTBEAT_TIMEOUT=2")
           assert.equal(75, rs[1].code, rs[1].err)
           says(rs[1], "process 1 of 2 has not been heard of for ")
