@@ -366,6 +366,7 @@ static int buffer_miss(tfd_device *device, size_t bytes, int size_class,
   }
   if (rc != TFD_OK) {
     tfd__free(b);
+    if (rc != TFD_RESOURCE_EXHAUSTED) return rc; /* the device is lost */
     return out_of_memory(pool, bytes);
   }
   tfd__spin_lock(&pool->lock);
