@@ -292,20 +292,35 @@ describe("GPU devices on stand-ins #once", function()
   end)
 
   it("end with 78 where the GPU works for them no more", function()
-    local names = { [700] = "ILLEGAL_ADDRESS", [719] = "LAUNCH_FAILED" }
-    -- With TFD_LONG at all calls until the training is over before.
-    local call, step = 100, os.getenv "TFD_LONG" and 1 or 350
-    repeat
-      local code = call % 2 == 0 and 700 or 719
-      local failure = code .. "@" .. call
-      local r = on_standin(TRAINING:format '"/gpu:0"',
-        "TFD_STANDIN_FAIL=" .. failure)
-      assert.is_true(r.code == 78 or r.code == 0 and call > 1000,
-        ("%s: %d: %s"):format(failure, r.code, r.err))
-      if r.code ~= 0 then
-        assert.matches("CUDA_ERROR_" .. names[code], r.err, 1, true, failure)
+    -- Allocating, launching, and waiting for what is read; all with TFD_LONG.
+    local two = TRAINING:format '"/gpu:0", "/gpu:1"'
+    local at = { 100, 333, 900 }
+    if os.getenv "TFD_LONG" then
+      at = {}
+      for call = 100, 1000 do at[#at + 1] = call end
+    end
+    for _, call in ipairs(at) do
+      for code, name in pairs { [719] = "LAUNCH_FAILED",
+        [700] = "ILLEGAL_ADDRESS" } do
+        local r = on_standin(two, ("TFD_STANDIN_FAIL=%d@%d"):format(code, call))
+        assert.equal(78, r.code, ("%d@%d: %s"):format(code, call, r.err))
+        assert.matches("CUDA_ERROR_" .. name, r.err, 1, true)
       end
-      call = call + step
-    until r.code == 0 or call > 1000 and step > 1
+    end
+  end)
+
+  it("do not call a lost GPU out of memory", function()
+    local last = ""
+    for call = 140, 175, 5 do
+      local r = on_standin([[
+        local tf = require "tfdist"
+        local a = tf.device("/gpu:0", function() return tf.ones { 4 } + 1 end)
+        local b = tf.device("/gpu:1", function() return tf.ones { 4 } + 1 end)
+        print((a:totable()[1] + b:totable()[1]))
+      ]], "TFD_STANDIN_FAIL=719@" .. call)
+      assert.is_true(r.code == 0 or r.code == 78, call .. ": " .. r.err)
+      last = last .. r.code .. " "
+    end
+    assert.matches("78", last, 1, true)
   end)
 end)

@@ -54,7 +54,7 @@ static int read_queued(const tfd__buffer *b, size_t offset, void *data,
   }
   if (f.error.code != TFD_OK) rc = tfd__error_raise(&f.error);
   tfd__error_free(&f.error);
-  return rc;
+  return rc == TFD_OK ? tfd__failure_of_device(d, seq) : rc;
 }
 
 /* Its values have been computed and are not lost. */

@@ -291,6 +291,23 @@ int tfd__failure_raise(tfd_device *d, uint64_t seq, bool *raised_p) {
   return rc;
 }
 
+int tfd__failure_of_device(tfd_device *d, uint64_t seq) {
+  const tfd__loss *loss = NULL;
+  int rc = TFD_OK;
+
+  if (TFD_LIKELY(atomic_load_explicit(&d->lost_until, memory_order_relaxed) <
+                 seq)) {
+    return TFD_OK;
+  }
+  tfd__lock(&tfd__rt.failures);
+  loss = find_loss(d->queue, seq);
+  if (loss != NULL && loss->failure->error.exit == TFD_EXIT_DEVICE_LOST) {
+    rc = tfd__error_raise(&loss->failure->error);
+  }
+  tfd__unlock(&tfd__rt.failures);
+  return rc;
+}
+
 bool tfd__failure_took(tfd_device *d, uint64_t seq) {
   bool lost = false;
 

@@ -131,6 +131,9 @@ void tfd__failure_inherit(tfd_device *d, uint64_t at, tfd_device *from,
 bool tfd__failure_is_due(tfd_device *d, uint64_t seq);
 /* Raise and end it, if it is still due. */
 int tfd__failure_raise(tfd_device *d, uint64_t seq, bool *raised_p);
+/* The failure of a device that was lost with what was at seq, which never ran,
+** whatever it was. */
+int tfd__failure_of_device(tfd_device *d, uint64_t seq);
 /* Was the call at seq lost? */
 bool tfd__failure_took(tfd_device *d, uint64_t seq);
 void tfd__failure_forget(tfd_device *d); /* at the end */

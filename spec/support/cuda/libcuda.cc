@@ -49,6 +49,15 @@ int captures = 0; /* that go on */
 counted counts;
 thread_local CUcontext current;
 
+/* After these a context fails whatever is called, as a GPU's does. */
+CUresult stays(CUresult failure) {
+  if (failure == CUDA_ERROR_ILLEGAL_ADDRESS ||
+      failure == CUDA_ERROR_LAUNCH_FAILED) {
+    sticky = failure;
+  }
+  return failure;
+}
+
 /* The failure asked for, when this is the call it is asked of. */
 CUresult injected() {
   struct order {
@@ -67,12 +76,9 @@ CUresult injected() {
     for (CUstream s : streams) {
       if (s->capturing && in_capture.code >= 900) invalidate(s);
     }
-    return (CUresult)in_capture.code;
+    return stays((CUresult)in_capture.code);
   }
-  if (++calls != given.at) return CUDA_SUCCESS;
-  /* After these no call of the process works. */
-  if (given.code >= 700 && given.code < 720) sticky = (CUresult)given.code;
-  return (CUresult)given.code;
+  return ++calls == given.at ? stays((CUresult)given.code) : CUDA_SUCCESS;
 }
 
 /* All of [data, data + bytes) lies in one of these pieces. */

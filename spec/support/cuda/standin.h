@@ -7,7 +7,8 @@
 ** TFD_STANDIN_FIRST: which of the machine's GPUs the first one is (0).
 ** TFD_STANDIN_MODE: late, serial (work runs at once), alone (in a thread) or
 ** threads (one for each stream: their kernels run at the same time).
-** TFD_STANDIN_FAIL=CODE@CALL: the CALL-th function returns CODE.
+** TFD_STANDIN_FAIL=CODE@CALL: the CALL-th function returns CODE; after 700 and
+** 719 all that come later do, too.
 ** TFD_STANDIN_FAIL_CAPTURE=CODE@CALL: likewise of those called while a stream
 ** captures; from 900 on, the capture is no longer good.
 ** TFD_STANDIN_COUNTS=FILE: how much was launched is written there at exit. */

@@ -44,6 +44,7 @@ typedef struct tfd__gpu {
 } tfd__gpu;
 
 /* Make device `ordinal`'s context the calling thread's. */
+CUresult tfd__cuda_choose(int ordinal);
 int tfd__cuda_use(int ordinal);
 const tfd__gpu *tfd__cuda_gpu(int ordinal);
 /* How often memory of the device went back to the driver. */

@@ -13,14 +13,18 @@ static atomic_uint_least64_t freed[TFD_CUDA_DEVICES];
 /* Below this the driver cannot run what the toolkit here makes. */
 enum { LEAST_CAPABILITY = 75 };
 
-int tfd__cuda_use(int ordinal) {
+CUresult tfd__cuda_choose(int ordinal) {
   static _Thread_local CUcontext now;
+  CUresult result = CUDA_SUCCESS;
 
-  if (TFD_LIKELY(now == gpus[ordinal].context)) return TFD_OK;
-  TFD_TRY(tfd__cuda_check(tfd__cu.cuCtxSetCurrent(gpus[ordinal].context),
-                          "choosing a GPU"));
-  now = gpus[ordinal].context;
-  return TFD_OK;
+  if (TFD_LIKELY(now == gpus[ordinal].context)) return CUDA_SUCCESS;
+  result = tfd__cu.cuCtxSetCurrent(gpus[ordinal].context);
+  if (result == CUDA_SUCCESS) now = gpus[ordinal].context;
+  return result;
+}
+
+int tfd__cuda_use(int ordinal) {
+  return tfd__cuda_check(tfd__cuda_choose(ordinal), "choosing a GPU");
 }
 
 const tfd__gpu *tfd__cuda_gpu(int ordinal) {

@@ -117,11 +117,22 @@ void tfd__cuda_stream_free(tfd__stream *stream) {
 
 /* The device is gone: nothing will come any more, so all has passed. */
 static void lose(cuda_stream *s, CUresult result) {
-  if (s->lost == CUDA_SUCCESS) s->lost = result;
+  if (s->lost == CUDA_SUCCESS) {
+    s->lost = result;
+    s->lost_from = s->passed + 1;
+  }
   s->passed = taken(s);
   s->words_passed = s->words_all;
   s->marks_n = 0;
   tfd__ring_drop(&s->out);
+}
+
+/* A device that cannot be chosen is gone, too: who waits must not wait on. */
+static bool choose(cuda_stream *s) {
+  CUresult result = tfd__cuda_choose(s->config.ordinal);
+
+  if (result != CUDA_SUCCESS) lose(s, result);
+  return result == CUDA_SUCCESS;
 }
 
 static void look(cuda_stream *s) {
@@ -183,7 +194,7 @@ uint64_t tfd__cuda_poll(tfd__stream *stream) {
   uint64_t passed = 0;
 
   pthread_mutex_lock(&s->lock);
-  if (tfd__cuda_use(s->config.ordinal) == TFD_OK) {
+  if (choose(s)) {
     look(s);
     if (s->marks_n == 0) set_mark(s);
   }
@@ -197,7 +208,7 @@ static bool look_for(cuda_stream *s, uint64_t seq, uint64_t words) {
   bool there = false;
 
   pthread_mutex_lock(&s->lock);
-  if (tfd__cuda_use(s->config.ordinal) == TFD_OK) {
+  if (choose(s)) {
     look(s);
     if (s->passed < seq || s->words_passed < words) {
       int last = (s->marks_first + s->marks_n + MARKS - 1) % MARKS;
@@ -257,31 +268,34 @@ int tfd__cuda_submit(tfd__stream *stream, const tfd__work *work,
   return TFD_OK;
 }
 
-/* A mark of `on` at on_seq or later, for others to wait for. */
-static CUevent mark_for(cuda_stream *on, uint64_t on_seq) {
-  CUevent event = NULL;
+/* A mark of `on` at on_seq or later, for others to wait for; NULL where that
+** has passed. What a lost device made is no input of others. */
+static int mark_for(cuda_stream *on, uint64_t on_seq, CUevent *event_p) {
+  int rc = TFD_OK;
   int i;
 
   pthread_mutex_lock(&on->lock);
-  if (tfd__cuda_use(on->config.ordinal) == TFD_OK) look(on);
+  if (choose(on)) look(on);
   if (on->passed < on_seq) {
     set_mark(on);
-    for (i = 0; i < on->marks_n && event == NULL; i++) {
+    for (i = 0; i < on->marks_n && *event_p == NULL; i++) {
       mark *m = &on->marks[(on->marks_first + i) % MARKS];
 
-      if (m->seq >= on_seq) event = m->event;
+      if (m->seq >= on_seq) *event_p = m->event;
     }
   }
+  rc = tfd__cuda_check(on->lost, on->config.name);
   pthread_mutex_unlock(&on->lock);
-  return event;
+  return rc;
 }
 
 int tfd__cuda_after(tfd__stream *stream, tfd__stream *on, uint64_t on_seq,
                     const tfd__work *work, uint64_t *seq_p) {
   cuda_stream *s = of(stream);
-  CUevent event = mark_for(of(on), on_seq);
+  CUevent event = NULL;
   int rc = TFD_OK;
 
+  TFD_TRY(mark_for(of(on), on_seq, &event));
   TFD_TRY(tfd__cuda_use(s->config.ordinal));
   pthread_mutex_lock(&s->lock);
   if (event != NULL) {
@@ -633,7 +647,8 @@ int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p) {
   }
   pthread_mutex_unlock(&s->told);
   if (rc == TFD_OK && s->lost != CUDA_SUCCESS) {
-    *seq_p = s->passed;
+    *seq_p = s->lost_from < s->passed ? s->lost_from : s->passed;
+    s->lost_from = s->passed + 1;
     rc = tfd__cuda_check(s->lost, s->config.name);
   }
   pthread_mutex_unlock(&s->lock);

@@ -68,6 +68,7 @@ typedef struct cuda_stream {
   tfd__ring in;                       /* of copies from the host, */
   tfd__ring out;                      /* and to it */
   CUresult lost;                      /* the device no longer answers */
+  uint64_t lost_from; /* no results from here on, of which none was told */
   /* What others say of the stream, who must not wait for who waits for it. */
   pthread_mutex_t told;
   atomic_bool given_up;
