@@ -3,6 +3,7 @@
 ** that ends without a farewell, and aborts fail the group. The frames of
 ** collectives are data.c's. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -111,6 +112,23 @@ static void hear(tfd__mesh *m, int process, const tfd__frame *f) {
   it->in_n = 0;
 }
 
+/* The system may give a connection up before we do: that is silence, too. */
+static void tell_end(tfd__mesh *m, int process, const tfd__peer *it) {
+  int error = it->control_error;
+  char how[160];
+
+  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
+    (void)snprintf(how, sizeof how, "has not been heard of for %.1f s (%s)",
+                   (double)(tfd__now_ns() - it->heard) * 1e-9, strerror(error));
+  } else {
+    (void)snprintf(how, sizeof how,
+                   "is gone: its connection ended without a farewell%s%s%s",
+                   error == 0 ? "" : " (", error == 0 ? "" : strerror(error),
+                   error == 0 ? "" : ")");
+  }
+  tfd__mesh_lost(m, process, how);
+}
+
 static void receive_control(tfd__mesh *m, int process) {
   tfd__peer *it = &m->peers[process];
   tfd__frame f;
@@ -135,14 +153,7 @@ static void receive_control(tfd__mesh *m, int process) {
       break;
   }
   if (it->socket[TFD_CHANNEL_CONTROL] < 0 && !it->left && !m->failed) {
-    char how[160];
-
-    (void)snprintf(how, sizeof how,
-                   "is gone: its connection ended without a farewell%s%s%s",
-                   it->control_error == 0 ? "" : " (",
-                   it->control_error == 0 ? "" : strerror(it->control_error),
-                   it->control_error == 0 ? "" : ")");
-    tfd__mesh_lost(m, process, how);
+    tell_end(m, process, it);
   }
 }
 
