@@ -372,7 +372,7 @@ describe("a tape around a traced function", function()
     local function used()
       for _ = 1, 2 do collectgarbage() end
       tf.sync_devices()
-      return tf.config.experimental.get_memory_info("CPU:0").current
+      return tf.config.experimental.get_memory_info(x.device).current
     end
     local function call()
       local tape, y = tf.GradientTape(function() return f(x) end)
