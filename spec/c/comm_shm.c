@@ -397,7 +397,7 @@ static void one_death(uint64_t *x) {
   for (i = 0; i < 3; i++) {
     assert_int_equal(i == victim ? 128 + SIGKILL : 0, status_of(children[i]));
   }
-  assert_true(seconds_since(killed) < AT_ONCE_S);
+  assert_true(seconds_since(killed) < 2);
   (void)close(ends[0]);
 }
 
@@ -423,7 +423,7 @@ static bool is_in_dev_shm(void) {
   return found;
 }
 
-static void a_death_at_any_moment_fails_all_at_once(void **state) {
+static void a_death_at_any_moment_fails_all_within_two_seconds(void **state) {
   uint64_t seed = (uint64_t)tfd__now_ns();
   uint64_t x = seed;
   int i;
@@ -532,7 +532,7 @@ int main(void) {
       cmocka_unit_test(packs_are_reduced_where_they_are_wanted),
       cmocka_unit_test(tickets_are_waited_for_in_any_order),
       FAULT_TESTS,
-      cmocka_unit_test(a_death_at_any_moment_fails_all_at_once),
+      cmocka_unit_test(a_death_at_any_moment_fails_all_within_two_seconds),
       cmocka_unit_test(no_descriptor_stays),
       cmocka_unit_test(without_memory_they_go_over_tcp),
       cmocka_unit_test(it_is_chosen_on_one_machine),
