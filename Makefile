@@ -130,9 +130,9 @@ BIND_lua54 = $(LUA_BIND_SRC:%.c=$(BUILD)/lua54/%.o) \
 BIND_luajit = $(LUA_BIND_SRC:%.c=$(BUILD)/luajit/%.o) \
               $(BUILD)/luajit/gen/bind_gen.o $(BUILD)/luajit/gen/embed_ffi.o
 HOSTO_lua54 = $(LUA_HOST_SRC:%.c=$(BUILD)/lua54/%.o) \
-              $(BUILD)/lua54/gen/embed_library.o
+              $(BUILD)/lua54/gen/embed_library.o $(BUILD)/lua54/gen/code.o
 HOSTO_luajit = $(LUA_HOST_SRC:%.c=$(BUILD)/luajit/%.o) \
-               $(BUILD)/luajit/gen/embed_library.o
+               $(BUILD)/luajit/gen/embed_library.o $(BUILD)/luajit/gen/code.o
 
 parts: $(foreach e,$(ENGINES),$(BUILD)/$(e)/tfdist/core.so \
        $(if $(LUA_HOST_SRC),$(HOST_$(e))))
@@ -173,6 +173,15 @@ $(BUILD)/$(1)/%.o: %.c
 	$$(call say,CC,$$< for $(1))
 	$$(Q)$$(CC) $$(BASE_FLAGS) $$(OPT) $$(SAN_FLAGS) $$(FLAGS_$(1)) \
 	  $$(if $$(EDIT),-DTFD_LIBEDIT) -c $$< -o $$@
+# What the linker takes for the engine: static and whole where there is one.
+ENGINE_$(1) = $$(or $$(strip $$(A_$(1))),$$(shell pkg-config --libs $$(PKG_$(1))))
+$(BUILD)/$(1)/gen/compile: scripts/compile.c $(BUILD)/$(1)/gen/embed_library.o
+	$$(Q)$$(CC) $$(BASE_FLAGS) -MF $$@.d $$(OPT) $$(SAN_FLAGS) $$(FLAGS_$(1)) \
+	  -o $$@ $$< $(BUILD)/$(1)/gen/embed_library.o $$(ENGINE_$(1)) -lm -ldl
+$(BUILD)/$(1)/gen/code.c: $(BUILD)/$(1)/gen/compile
+	$$(Q)$$< $$@
+$(BUILD)/$(1)/gen/code.o: $(BUILD)/$(1)/gen/code.c
+	$$(Q)$$(CC) $$(BASE_FLAGS) $$(FLAGS_$(1)) -c $$< -o $$@
 # Never unloaded: device threads may outlive the Lua state. Initialised before
 # libgomp, for src/lua/spin.c: no constructor of ours may need a library but C's.
 $(BUILD)/$(1)/tfdist/core.so: $$(BIND_$(1)) $(BUILD)/libtfdist.a
@@ -187,7 +196,7 @@ $$(HOST_$(1)): $$(HOSTO_$(1)) $$(BIND_$(1)) $(BUILD)/libtfdist.a
 	$$(Q)$$(CC) -fopenmp $$(SAN_FLAGS) -Wl,-E $(RELOCATABLE) -o $$@ \
 	  $$(HOSTO_$(1)) \
 	  $$(BIND_$(1)) -Wl,--whole-archive $(BUILD)/libtfdist.a \
-	  $$(or $$(strip $$(A_$(1))),$$(shell pkg-config --libs $$(PKG_$(1)))) \
+	  $$(ENGINE_$(1)) \
 	  -Wl,--no-whole-archive $$(LIBS) $$(if $$(EDIT),-ledit)
 # The same with a strategy of the specs, which puts itself into the list.
 $(BUILD)/spec/$(1)/tfdist/core.so: spec/support/ensemble.c $$(BIND_$(1)) \
@@ -198,7 +207,8 @@ $(BUILD)/spec/$(1)/tfdist/core.so: spec/support/ensemble.c $$(BIND_$(1)) \
 	  -Wl,-z,nodelete $$(if $$(SAN),,-Wl,-z,initfirst) -o $$@ $$< \
 	  $$(BIND_$(1)) -Wl,--whole-archive $(BUILD)/libtfdist.a \
 	  -Wl,--no-whole-archive $$(LIBS)
--include $$(BIND_$(1):.o=.d) $$(HOSTO_$(1):.o=.d)
+-include $$(BIND_$(1):.o=.d) $$(HOSTO_$(1):.o=.d) \
+         $(BUILD)/$(1)/gen/compile.d
 endef
 $(foreach e,$(ENGINES),$(eval $(call engine_rules,$(e))))
 
@@ -228,7 +238,7 @@ $(BUILD)/spec/shadow: spec/support/shadow.c $(HOSTO_lua54) $(BIND_lua54) \
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(BASE_FLAGS) -MF $@.d $(OPT) $(SAN_FLAGS) -Wl,-E -o $@ $< \
 	  $(HOSTO_lua54) $(BIND_lua54) -Wl,--whole-archive $(BUILD)/libtfdist.a \
-	  $(or $(strip $(A_lua54)),$(shell pkg-config --libs $(PKG_lua54))) \
+	  $(ENGINE_lua54) \
 	  -Wl,--no-whole-archive $(LIBS) $(if $(EDIT),-ledit)
 
 tests-c: $(TEST_BIN) $(BUILD)/spec/slow/tfdist_slow.so standins

@@ -28,6 +28,30 @@ for _, host in ipairs(process.hosts) do
       os.remove(script)
     end)
 
+    -- What runs is bytecode made with the host; what help and errors show is
+    -- the text: module by module they are the same program.
+    it("runs what the library's text says", function()
+      local r = eval [[
+local embedded = (package.searchers or package.loaders)[2]
+local list = {}
+for file in io.popen("cd lua && find . -name '*.lua' | sort"):lines() do
+  file = file:sub(3)
+  local name = file:gsub("%.lua$", ""):gsub("/init$", ""):gsub("/", ".")
+  local code = embedded(name)
+  local f = io.open("lua/" .. file)
+  local text = assert((loadstring or load)(f:read "*a", "@lua/" .. file))
+  f:close()
+  local a, b = debug.getinfo(code, "SL"), debug.getinfo(text, "SL")
+  assert(a.source == b.source and a.lastlinedefined == b.lastlinedefined, file)
+  for line in pairs(b.activelines) do assert(a.activelines[line], file) end
+  assert(jit or string.dump(code) == string.dump(text), file)
+  list[#list + 1] = name
+end
+print(#list > 200, #list)]]
+      assert.equal("", r.err)
+      assert.equal("true", r.out:match "^%a+")
+    end)
+
     -- The stock interpreter and the host see the same command line; `arg`
     -- differs in the program's own name only.
     local function same_as_stock(arguments, input)

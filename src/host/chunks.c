@@ -1,7 +1,8 @@
 /* Where Lua code comes from: text only, the library from inside the binary.
 **
 ** Damaged bytecode crashes both engines and neither has a verifier, so every
-** way to load a chunk refuses it unless --allow-bytecode was given. */
+** way to load a chunk refuses it unless --allow-bytecode was given. Only the
+** library is bytecode: it was made with this engine when the host was. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,6 +166,7 @@ static int search_embedded(lua_State *L) {
   const char *name = luaL_checkstring(L, 1);
   const tfd__embedded *e = find_embedded(name);
   const char *root = lua_tostring(L, lua_upvalueindex(1));
+  const tfd__code *code = NULL;
   const char *chunk = NULL;
 
   if (e == NULL) {
@@ -173,8 +175,9 @@ static int search_embedded(lua_State *L) {
     return 1;
   }
   if (root != NULL) return load_from_tree(L, root, e);
-  chunk = lua_pushfstring(L, "@lua/%s", e->file);
-  if (luaL_loadbufferx(L, e->text, e->size, chunk, "t") != LUA_OK)
+  code = &tfd__embedded_code[e - tfd__embedded_library];
+  chunk = lua_pushfstring(L, TFD_EMBEDDED_CHUNK, e->file);
+  if (luaL_loadbufferx(L, code->bytes, code->size, chunk, "b") != LUA_OK)
     return lua_error(L);
   lua_pushstring(L, chunk + 1);
   return 2;
