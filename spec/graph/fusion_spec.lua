@@ -22,6 +22,21 @@ describe("a traced function's groups", function()
     assert.are.equal(raw.tensor_bytes(want), raw.tensor_bytes(y))
   end)
 
+  it("give the NaN that the op gives, of two", function()
+    local x = tf.constant { 0 / 0, -(0 / 0), 1, -0.0, 0 }
+    local y = tf.constant { -(0 / 0), 0 / 0, 0 / 0, 0, -0.0 }
+    local function fn(a, b)
+      return tf.maximum(-a, b), tf.minimum(a, -b)
+    end
+    local f = tf.function_(fn)
+    for _, pair in ipairs { { x, y }, { y, x }, { x, x }, { y, y } } do
+      local want, got = { fn(pair[1], pair[2]) }, { f(pair[1], pair[2]) }
+      for i = 1, 2 do
+        assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(got[i]))
+      end
+    end
+  end)
+
   it("cost an operation for each op and element", function()
     local _, concrete = run()
     -- 4 ops on 6 elements; in 6 + 3 + 1 and out 6 of 4 bytes.
