@@ -230,25 +230,13 @@ local function last_device()
   return devices[#devices].name
 end
 
-local only = os.getenv "TFDIST_CASES" -- a Lua pattern, to run a few
--- One case in this many, drawn by the seed.
-local share = tonumber(os.getenv "TFDIST_CASES_SHARE" or 1)
-local seed = require "spec.support.seed"
-
-local function chosen(name)
-  if only and not name:find(only) then return false end
-  local hash = seed
-  for i = 1, #name do hash = (hash * 31 + name:byte(i)) % 1000003 end
-  return hash % share == 0
-end
-
 for _, family in ipairs(cases.families) do
   local list = cases.load(family)
   if #list > 0 then
     describe("ops of family " .. family, function()
       local expected = cases.reference(family, list)
       for _, case in ipairs(list) do
-        if chosen(case.name) then
+        if cases.is_chosen(case.name) then
           it(case.name .. " agrees with NumPy", function()
             check_values(case, expected[case.name])
           end)

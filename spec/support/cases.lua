@@ -4,6 +4,8 @@
 --- them, makes their inputs from a formula that spec/reference/reference.py
 --- repeats, and reads the expected values that it computes with NumPy.
 
+local seed = require "spec.support.seed"
+
 local M = {}
 
 local FLOATS = { "float32", "float64", "float16", "bfloat16" }
@@ -35,6 +37,18 @@ for name in ("bincount,bincount of weights,bincount with limits,"
   .. "bincount of rows,confusion_matrix,sequence_mask,boolean_mask,"
   .. "where_indices,unique,dynamic_partition"):gmatch "[^,]+" do
   M.NOT_TRACED[name] = true
+end
+
+local only = os.getenv "TFDIST_CASES" -- a Lua pattern, to run a few
+-- One case in this many, drawn by the seed.
+local share = tonumber(os.getenv "TFDIST_CASES_SHARE" or 1)
+
+--- Is the case of this name one of those that are to run?
+function M.is_chosen(name)
+  if only and not name:find(only) then return false end
+  local hash = seed
+  for i = 1, #name do hash = (hash * 31 + name:byte(i)) % 1000003 end
+  return hash % share == 0
 end
 
 -- Input generators -----------------------------------------------------------
