@@ -83,6 +83,14 @@ int tfd__node_reads(const tfd__body *b, const tfd__node *n) {
   return v->origin == TFD_FROM_VARIABLE ? v->of : -1;
 }
 
+bool tfd__body_keeps(const tfd__body *b, const int *maker, int v) {
+  while (maker[v] >= 0 && tfd__node_is_view(&b->nodes[maker[v]])) {
+    v = b->operands[b->nodes[maker[v]].in];
+  }
+  if (maker[v] >= 0) return b->nodes[maker[v]].targets_n == 0;
+  return b->values[v].origin != TFD_FROM_VARIABLE;
+}
+
 /* Backwards, so that what views of a value say is known before. */
 void tfd__body_lives(const tfd__body *b, int *last) {
   int k;

@@ -19,10 +19,10 @@
 ** operands, but for steps of the host and the variables that it writes.
 **
 ** Files, each above those before it: body (arrays), record, dead, common,
-** forward, sizes, groups, plan, program (what runs), emit, fused, nodes,
-** updates, blocks, lower (body to program), find, replay, execute, pieces,
-** flow, text, call (the API), part. May include base .. ops; not autograd,
-** distribute, comm. Specs: spec/graph, spec/c/graph_*.c. */
+** forward, sizes, algebra, groups, plan, program (what runs), emit, fused,
+** nodes, updates, blocks, lower (body to program), find, replay, execute,
+** pieces, flow, text, call (the API), part. May include base .. ops; not
+** autograd, distribute, comm. Specs: spec/graph, spec/c/graph_*.c. */
 
 #include "backend/blocks.h"
 #include "backend/strip.h"
@@ -247,6 +247,9 @@ int tfd__pass_common(tfd__body *b, int variables_n);
 /* Let reads of a variable between two writes be what the first one gave, where
 ** nobody uses them after the second. */
 int tfd__pass_forward(tfd__body *b, int variables_n);
+
+/* Leave out nodes that give the bits of what they take. Sizes must be known. */
+int tfd__pass_algebra(const tfd_graph *g, tfd__body *b);
 
 /* Shapes of all values for inputs and variables of these. Errors: those of the
 ** ops' inference. */
@@ -488,6 +491,9 @@ int tfd__flow_run(tfd_graph *g, int k, const int *last, const tfd__given *given,
 /* The graph that runs inside, if it is replayed. */
 tfd__replay *tfd__frame_inner(const tfd__frame *f, const tfd_graph **g_p);
 
+/* Does the value stay what it is, whatever is written later? It is no
+** variable's memory. `maker`: value -> node, -1 = none. */
+bool tfd__body_keeps(const tfd__body *b, const int *maker, int v);
 /* Last node that uses each value, views of it included; INT_MAX for results. */
 void tfd__body_lives(const tfd__body *b, int *last);
 

@@ -252,6 +252,7 @@ static int group(tfd__lowering *l, tfd_tensor *const *inputs) {
   /* In any case: it refuses what does not fit into a variable. */
   TFD_TRY(tfd__pass_sizes(l->g, &l->b, inputs));
   if (!l->fuses) return TFD_OK;
+  TFD_TRY(tfd__pass_algebra(l->g, &l->b));
   return tfd__pass_groups(&l->b, l->p->variables_n, l->p->device->backend,
                           l->groups);
 }
