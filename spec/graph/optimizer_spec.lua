@@ -162,6 +162,106 @@ describe("an optimizer in a traced function", function()
     end)
   end
 
+  -- The gradients that two layers give, with what scales them.
+  local function scaled_step(make, scale, dtype, traced)
+    local w = { tf.Variable(filled({ 37, 64 }, 1, dtype)),
+                tf.Variable(filled({ 64 }, 2, dtype)),
+                tf.Variable(filled({ 64, 3 }, 3, dtype)) }
+    local optimizer = make()
+    optimizer:build(w)
+    local function step(x, y)
+      local loss
+      local tape = tf.GradientTape(function()
+        local h = tf.nn.relu(tf.matmul(x, w[1]) + w[2])
+        loss = tf.reduce_mean((tf.matmul(h, w[3]) - y) ^ 2)
+      end)
+      local grads = scale(tape:gradient(loss, w), loss, w)
+      optimizer:apply_gradients(grads, w)
+      return loss
+    end
+    local fn = traced and tf.function_(step) or step
+    local x, y = filled({ 8, 37 }, 5, dtype), filled({ 8, 3 }, 6, dtype)
+    local bits = {}
+    for _ = 1, 3 do bits[#bits + 1] = raw.tensor_bytes(fn(x, y)) end
+    for _, list in ipairs { w, optimizer.variables } do
+      for _, v in ipairs(list) do
+        bits[#bits + 1] = raw.tensor_bytes(v:read_value())
+      end
+    end
+    return bits, traced and fn:get_concrete_function(x, y):graph "lowered"
+  end
+
+  local function global(grads)
+    return (tf.clip_by_global_norm(grads, 0.25))
+  end
+
+  local scales = {
+    ["a global norm"] = global,
+    ["what the call computes"] = function(grads, loss)
+      for i = 1, 3 do grads[i] = grads[i] * loss end
+      return grads
+    end,
+  }
+  for name, scale in pairs(scales) do
+    it("scales gradients where it reads them: by " .. name, function()
+      for _, rule in ipairs { "sgd", "momentum", "adam", "rmsprop" } do
+        for _, dtype in ipairs { "float32", "float64", "bfloat16" } do
+          local make = rule == "adam" and makers.Adam or rules[rule]
+          local want = scaled_step(make, scale, dtype, false)
+          local got, text = scaled_step(make, scale, dtype, true)
+          assert.are.same(want, got)
+          local call = ("updates(3 of update_%s)%s"):format(rule,
+            dtype == "float32" and " scaled" or "")
+          assert.is_truthy(text:find(call, 1, true), text)
+        end
+      end
+    end)
+  end
+
+  -- What is needed elsewhere, too, or changes before the update.
+  local kept = {
+    ["a result of another use"] = function(grads, loss)
+      local sum = 0
+      for i = 1, 3 do
+        grads[i] = grads[i] * loss
+        sum = sum + tf.reduce_sum(grads[i])
+      end
+      for i = 1, 3 do grads[i] = grads[i] + sum end
+      return grads
+    end,
+    ["by as many numbers"] = function(grads)
+      for i = 1, 3 do grads[i] = grads[i] * tf.sin(grads[i]) end
+      return grads
+    end,
+    ["by a variable that a step before changes"] = function(grads, _, w)
+      for i = 1, 3 do grads[i] = grads[i] * w[2][0] end
+      return grads
+    end,
+  }
+  for name, scale in pairs(kept) do
+    it("leaves scaled gradients alone: " .. name, function()
+      local want = scaled_step(makers.SGD, scale, "float32", false)
+      local got, text = scaled_step(makers.SGD, scale, "float32", true)
+      assert.are.same(want, got)
+      assert.is_falsy(text:find(" scaled", 1, true), text)
+    end)
+  end
+
+  it("scales the gradient of one variable, too", function()
+    local function run(wrap)
+      local v = tf.Variable(filled({ 33, 500 }, 1, "float32"))
+      local sgd = O.SGD(0.5)
+      sgd:build { v }
+      local step = wrap(function(x, n)
+        sgd:apply_gradients({ tf.sin(x) * n }, { v })
+      end)
+      step(filled({ 33, 500 }, 2, "float32"), tf.constant(0.37))
+      return raw.tensor_bytes(v:read_value())
+    end
+    local function plain(f) return f end
+    assert.are.equal(run(plain), run(tf.function_))
+  end)
+
   -- Both steps, with and without a trace, from the same beginnings.
   local function same(make_step, n)
     local got = {}

@@ -57,6 +57,13 @@ static int add_view(tfd__lowering *l, const tfd__place *place) {
   return TFD_OK;
 }
 
+int tfd__emit_view(tfd__lowering *l, const tfd__place *place) {
+  l->p->calls_n--; /* it lives until that call */
+  TFD_TRY(add_view(l, place));
+  l->p->calls_n++;
+  return TFD_OK;
+}
+
 /* Pointers become indices until the lists have their final places. */
 int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n) {
   tfd__program *p = l->p;

@@ -259,11 +259,13 @@ static int group(tfd__lowering *l, tfd_tensor *const *inputs) {
 
 static int run_passes(tfd__lowering *l, tfd_tensor *const *inputs) {
   tfd__program *p = l->p;
+  int k;
 
   TFD_TRY(tfd__body_copy(&l->g->body, &l->b));
   TFD_TRY(tfd__pass_common(&l->b, p->variables_n));
   TFD_TRY(tfd__pass_dead(&l->b));
   TFD_TRY(group(l, inputs));
+  TFD_TRY(tfd__lower_scales(l));
   l->places = tfd__calloc((size_t)l->b.values_n + 1, sizeof *l->places);
   l->last = tfd__alloc(((size_t)l->b.values_n + (size_t)l->b.nodes_n +
                         (size_t)p->variables_n + 1) *
@@ -275,6 +277,11 @@ static int run_passes(tfd__lowering *l, tfd_tensor *const *inputs) {
   l->next_write = l->last + l->b.values_n;
   tfd__body_lives(&l->b, l->last);
   find_writes(l, l->next_write + l->b.nodes_n);
+  for (k = 0; k < l->b.nodes_n; k++) {
+    if (l->scales[k] >= 0 && l->last[l->scales[k]] < k) {
+      l->last[l->scales[k]] = k;
+    }
+  }
   return TFD_OK;
 }
 
@@ -315,6 +322,7 @@ int tfd__lower(tfd_graph *g, tfd_tensor *const *inputs,
   tfd__free(l.places);
   tfd__free(l.last);
   tfd__free(l.groups);
+  tfd__free(l.scales);
   tfd__free(l.seen);
   tfd__free(l.until);
   tfd__free(l.fresh);

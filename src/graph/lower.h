@@ -14,7 +14,8 @@ typedef struct tfd__lowering {
   int *last;          /* node that uses it last */
   int *next_write;    /* of each node that reads a variable: the next write */
   int *groups;        /* of each node, -1 = it is in none */
-  int *until;         /* of each stretch: the last node that uses it */
+  int *scales; /* of each update: value that scales its gradient, or -1 */
+  int *until;  /* of each stretch: the last node that uses it */
   int until_n, until_room;
   tfd__place *seen; /* of each view of the program */
   int seen_n, seen_room;
@@ -39,6 +40,8 @@ void tfd__emit_target(tfd__lowering *l, const tfd__node *n, int target,
 int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel_id kernel,
                    const char *name, const tfd__place *const *in, int in_n,
                    const tfd__place *const *out, int out_n);
+/* One more view behind those of the last call, which takes it into account. */
+int tfd__emit_view(tfd__lowering *l, const tfd__place *place);
 /* The last call's attributes are those of the node. */
 int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n);
 /* The last call's attribute is this address. */
@@ -59,6 +62,7 @@ int tfd__lower_from(tfd__lowering *l, int k, int *n_p);
 
 /* Likewise, where node k is an update of an optimizer: it and those that follow
 ** become one call. */
+int tfd__lower_scales(tfd__lowering *l); /* before places are given */
 bool tfd__lower_is_update(const tfd__lowering *l, int k);
 int tfd__lower_updates(tfd__lowering *l, int k, int *n_p);
 

@@ -3,14 +3,18 @@
 ** Elementwise groups and views between them, clipping say, run before all of
 ** them, as long as they touch nothing that an update put off reads or writes.
 ** What the calls do is what they did one by one: none of them touches what
-** another one writes. */
+** another one writes.
+**
+** A gradient that is scaled by one number for an update alone, as clipping by
+** the norm of all does, is scaled where the update reads it: two passes over
+** memory less, and the same bits. */
 #include <stdio.h>
 #include <string.h>
 
 #include "graph/lower.h"
 
 /* Updates of one call; of its attributes: tfd__call counts in 16 bits. */
-enum { MOST = 1024, INTS = 4 };
+enum { MOST = 1024, INTS = 5 };
 
 typedef struct updates {
   tfd__lowering *l;
@@ -19,6 +23,83 @@ typedef struct updates {
   const tfd__place **places; /* that they take */
   int places_n, places_room;
 } updates;
+
+/* --- scaled gradients ----------------------------------------------------- */
+
+typedef struct scaling {
+  tfd__lowering *l;
+  int *maker; /* value -> node, -1 = none */
+  int *uses;  /* of each value, results included */
+} scaling;
+
+/* Is node k x * number, in no group with others? */
+static bool is_scaling(const scaling *s, int k) {
+  const tfd__lowering *l = s->l;
+  const tfd__body *b = &l->b;
+  const tfd__node *n = &b->nodes[k];
+  int group = l->groups[k];
+  const int *in = b->operands + n->in;
+
+  if (n->op == NULL || n->op->kernel != TFD_KERNEL_multiply ||
+      n->targets_n > 0 || b->values[n->out].view.dtype != TFD_FLOAT32 ||
+      (group >= 0 && ((k > 0 && l->groups[k - 1] == group) ||
+                      (k + 1 < b->nodes_n && l->groups[k + 1] == group)))) {
+    return false;
+  }
+  return b->values[in[1]].view.numel == 1 && b->values[in[0]].view.dense &&
+         tfd__same_shape(&b->values[in[0]].view, &b->values[n->out].view) &&
+         tfd__body_keeps(b, s->maker, in[0]) &&
+         tfd__body_keeps(b, s->maker, in[1]);
+}
+
+/* Count uses, then let updates take what is scaled for them. */
+static void join_scalings(scaling *s) {
+  tfd__lowering *l = s->l;
+  tfd__body *b = &l->b;
+  int k;
+  int i;
+
+  for (i = 0; i < b->values_n; i++) s->maker[i] = -1;
+  for (k = 0; k < b->nodes_n; k++) {
+    const tfd__node *n = &b->nodes[k];
+
+    for (i = 0; i < n->out_n && !n->dead; i++) s->maker[n->out + i] = k;
+    for (i = 0; i < n->in_n && !n->dead; i++) {
+      if (b->operands[n->in + i] >= 0) s->uses[b->operands[n->in + i]]++;
+    }
+  }
+  for (i = 0; i < b->results_n; i++) s->uses[b->results[i]]++;
+  for (k = 0; k < b->nodes_n; k++) {
+    const tfd__node *n = &b->nodes[k];
+    int *v = NULL;
+
+    if (n->dead || !tfd__lower_is_update(l, k)) continue;
+    v = &b->operands[n->in + n->in_n - 2];
+    if (s->maker[*v] < 0 || s->uses[*v] > 1 || !is_scaling(s, s->maker[*v])) {
+      continue;
+    }
+    n = &b->nodes[s->maker[*v]];
+    b->nodes[s->maker[*v]].dead = true;
+    l->scales[k] = b->operands[n->in + 1];
+    *v = b->operands[n->in];
+  }
+}
+
+int tfd__lower_scales(tfd__lowering *l) {
+  size_t n = (size_t)l->b.nodes_n + 2 * (size_t)l->b.values_n + 1;
+  scaling s = {.l = l};
+  int k;
+
+  l->scales = tfd__calloc(n, sizeof *l->scales);
+  if (l->scales == NULL) return tfd__no_memory(n * sizeof(int), "graph");
+  for (k = 0; k < l->b.nodes_n; k++) l->scales[k] = -1;
+  s.maker = l->scales + l->b.nodes_n;
+  s.uses = s.maker + l->b.values_n;
+  if (l->fuses) join_scalings(&s);
+  return TFD_OK;
+}
+
+/* --- one call ------------------------------------------------------------- */
 
 bool tfd__lower_is_update(const tfd__lowering *l, int k) {
   const tfd__node *n = &l->b.nodes[k];
@@ -118,7 +199,8 @@ static int collect(updates *u, int k, int *n_p) {
 
     n = 1;
     if (one->dead) continue;
-    if (one->op == op && tfd__lower_is_update(l, at)) {
+    if (one->op == op && tfd__lower_is_update(l, at) &&
+        (l->scales[at] >= 0) == (l->scales[k] >= 0)) {
       if (u->nodes_n == MOST || meets(u, one, true)) break;
       TFD_TRY(put_off(u, at));
       continue;
@@ -132,16 +214,18 @@ static int collect(updates *u, int k, int *n_p) {
 }
 
 /* The last n calls, of one kernel, become one. Their views and reals lie one
-** after the other as it is; ints they have none. */
-static int merge(tfd__lowering *l, int n, tfd__kernel_id kernel) {
+** after the other as it is, the numbers that scale among them; ints they have
+** none. */
+static int merge(tfd__lowering *l, int n, tfd__kernel_id kernel, bool scaled) {
   tfd__program *p = l->p;
   int from = p->calls_n - n;
   tfd__call *call = &p->calls[from];
-  const int64_t ints[] = {kernel, n, call->in_n, call->out_n};
+  const int64_t ints[] = {kernel, n, call->in_n, call->out_n, scaled};
   char name[96];
   int i;
 
-  (void)snprintf(name, sizeof name, "updates(%d of %s)", n, call->name);
+  (void)snprintf(name, sizeof name, "updates(%d of %s)%s", n, call->name,
+                 scaled ? " scaled" : "");
   TFD_TRY(tfd__emit_own(l, (tfd__fused){.name = tfd__strdup(name)}));
   TFD_TRY(TFD_GROW(p->ints, INTS));
   memcpy(p->ints + p->ints_n, ints, sizeof ints);
@@ -155,7 +239,7 @@ static int merge(tfd__lowering *l, int n, tfd__kernel_id kernel) {
   call->kernel = p->device->backend->kernels[TFD_KERNEL_updates];
   call->ints_n = INTS;
   call->reals_n = (int16_t)(call->reals_n * n);
-  call->in_n = (int16_t)((call->in_n + call->out_n) * n);
+  call->in_n = (int16_t)((call->in_n + call->out_n + scaled) * n);
   call->out_n = 0;
   l->kernels[from] = TFD_KERNEL_updates;
   p->calls_n = p->flops_n = l->kernels_n = from + 1;
@@ -165,18 +249,24 @@ static int merge(tfd__lowering *l, int n, tfd__kernel_id kernel) {
 static int lower_all(updates *u) {
   tfd__lowering *l = u->l;
   tfd__kernel_id kernel = l->b.nodes[u->nodes[0]].op->kernel;
+  bool scaled = l->scales[u->nodes[0]] >= 0;
   int from = l->p->calls_n;
   int n = 0;
   int i;
 
   for (i = 0; i < u->nodes_n && !l->impossible; i++) {
     TFD_TRY(tfd__lower_from(l, u->nodes[i], &n));
+    if (scaled && !l->impossible) {
+      TFD_TRY(tfd__emit_view(l, &l->places[l->scales[u->nodes[i]]]));
+    }
   }
-  /* Copies of gradients with gaps among them leave them alone. */
-  if (l->impossible || u->nodes_n < 2 || l->p->calls_n != from + u->nodes_n) {
+  /* Copies of gradients with gaps among them leave them alone; what is scaled
+  ** has none. */
+  if (l->impossible ||
+      (!scaled && (u->nodes_n < 2 || l->p->calls_n != from + u->nodes_n))) {
     return TFD_OK;
   }
-  return merge(l, u->nodes_n, kernel);
+  return merge(l, u->nodes_n, kernel, scaled);
 }
 
 int tfd__lower_updates(tfd__lowering *l, int k, int *n_p) {

@@ -87,6 +87,12 @@ static const void *sum_of(const tfd__view *views, int views_n, int64_t at,
   return sum;
 }
 
+/* As `multiply` has it. */
+TFD_CLONES static void scale_f32(float *restrict out, const float *x,
+                                 float scale, int64_t n) {
+  for (int64_t i = 0; i < n; i++) out[i] = x[i] * scale;
+}
+
 /* --- all blocks ----------------------------------------------------------- */
 
 typedef struct job {
@@ -95,7 +101,8 @@ typedef struct job {
   int copies;
   int grads;
   size_t size;
-  int64_t first; /* element that position 0 of the loop stands for */
+  const float *scale; /* of the only gradient, NULL = none */
+  int64_t first;      /* element that position 0 of the loop stands for */
 } job;
 
 static char *at_element(const tfd__view *v, int64_t at, size_t size) {
@@ -160,6 +167,10 @@ static void update_range(void *arg, int64_t begin, int64_t end) {
     const void *g = sum_of(tfd__in(j->call, j->copies * j->rule->targets),
                            j->grads, at, n, &sum);
 
+    if (j->scale != NULL) {
+      scale_f32(sum.f32, g, *j->scale, n);
+      g = &sum;
+    }
     same = 0;
     for (c = 1; c < j->copies; c++) {
       if (equals_first(j, c, at, n)) same |= (uint64_t)1 << c;
@@ -216,7 +227,7 @@ TFD_UPDATE_RULES(RULE)
 /* Call i of those that a call of `updates` stands for. */
 static tfd__call call_of(const tfd__call *all, int64_t i) {
   int64_t n = all->ints[1];
-  int64_t views = all->ints[2] + all->ints[3];
+  int64_t views = all->ints[2] + all->ints[3] + all->ints[4];
 
   return (tfd__call){.views = all->views + i * views,
                      .in_n = (int16_t)all->ints[2],
@@ -237,6 +248,7 @@ static void updates_range(void *arg, int64_t begin, int64_t end) {
     int64_t from = begin > at ? begin - at : 0;
     int64_t to = end - at < numel ? end - at : numel;
 
+    if (all->ints[4] != 0) j.scale = call.views[call.in_n + call.out_n].data;
     if (from < to) update_range(&j, from, to);
     at += numel;
   }
