@@ -297,4 +297,40 @@ describe("a run", function()
         return replica():all_reduce("sum", tf.constant(1.0))
       end).values[1]:item())
     end)
+
+  -- Not on devices that the host cannot see: each needs its own.
+  local CPU = on_device.type == "CPU"
+
+  replicas.pair(CPU and it or pending, pending,
+    "reads a captured tensor where it lies",
+    function(strategy)
+      local size, row = 1024, 256
+      local large = tf.reshape(tf.range(size * row, { dtype = "float32" }),
+        { size, row })
+      local kept = tf.range(7, { dtype = "float32" })
+      local function fn(x)
+        return tf.reduce_max(tf.gather(large, x)),
+          tf.cond(tf.greater(x[0], 2), function() return kept end,
+            function() return kept * 2 end)
+      end
+      local step = tf.function_(function(x)
+        return strategy:run(fn, { x })
+      end)
+      local x = tf.constant({ 3, 1000 }, "int32")
+      local device = raw.device_at("CPU", 1)
+      collectgarbage()
+      tf.sync_devices()
+      local before = raw.device_memory(device)
+      local most, same = step(x)
+      tf.sync_devices()
+      assert.is_true(raw.device_memory(device) - before < size * row * 4)
+      for _ = 1, 2 do
+        for i, t in ipairs(most.values) do
+          assert.are.equal(1001 * row - 1, t:item())
+          assert.are.equal("CPU:" .. i - 1, t.device:sub(-5))
+          assert.are.same(kept:totable(), same.values[i]:totable())
+        end
+        most, same = step(x)
+      end
+    end)
 end)

@@ -55,15 +55,29 @@ static void find_writes(tfd__lowering *l, int *scratch) {
   }
 }
 
+/* Devices of the host's memory read what the other one has, which nobody writes
+** any more. */
+static int bring_constant(const tfd__program *p, tfd_tensor *t,
+                          tfd_tensor **there_p) {
+  const tfd__backend *b = p->device->backend;
+
+  TFD_TRY(tfd__buffer_check(t->buffer));
+  if (t->device == p->device || t->device->backend != b || !b->host_visible) {
+    return tfd__tensor_to_device(t, p->device, there_p);
+  }
+  TFD_TRY(tfd__tensor_sync(t));
+  tfd__retain(t);
+  *there_p = t;
+  return TFD_OK;
+}
+
 static int place_constants(tfd__lowering *l) {
   tfd_graph *g = l->g;
   int i;
 
   TFD_TRY(TFD_GROW(l->p->constants, g->constants_n));
   for (i = 0; i < g->constants_n; i++) {
-    TFD_TRY(tfd__buffer_check(g->constants[i]->buffer));
-    TFD_TRY(tfd__tensor_to_device(g->constants[i], l->p->device,
-                                  &l->p->constants[i]));
+    TFD_TRY(bring_constant(l->p, g->constants[i], &l->p->constants[i]));
     l->p->constants_n++;
   }
   return TFD_OK;
@@ -93,6 +107,16 @@ static void place_sources(tfd__lowering *l, tfd_tensor *const *inputs) {
   }
 }
 
+/* A constant that is a result lies on the program's device. */
+static int own_constant(tfd__program *p, int i) {
+  tfd_tensor *there = NULL;
+
+  TFD_TRY(tfd__tensor_to_device(p->constants[i], p->device, &there));
+  tfd__release(p->constants[i]);
+  p->constants[i] = there;
+  return TFD_OK;
+}
+
 /* Results that the program computes get buffers of their own. */
 static int make_yields(tfd__lowering *l) {
   tfd__program *p = l->p;
@@ -117,6 +141,8 @@ static int make_yields(tfd__lowering *l) {
       }
       y.kind = TFD_PLACE_RESULT;
       y.of = l->fresh[place->of];
+    } else if (place->kind == TFD_PLACE_CONSTANT) {
+      TFD_TRY(own_constant(p, place->of));
     }
     p->yields[p->yields_n++] = y;
   }
