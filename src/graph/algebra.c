@@ -1,7 +1,8 @@
 /* Exact algebra: a node that gives the bits of what it takes is left out, the
 ** values are those of its operand: x * 1, x / 1, x - 0 and x + -0 (x + 0 makes
 ** 0 of -0) with a constant of the trace; -(-x); a cast to a type that holds all
-** values and back. NaNs that signal, which no kernel makes, go on doing so.
+** values and back. A NaN stays the one it is; arithmetic makes a quiet one of
+** those that signal, and on a GPU the same one of all.
 **
 ** The operand must not be a variable's memory, which may be written before the
 ** value is used, and lie dense, as what a kernel makes does. Transposes,
