@@ -248,6 +248,61 @@ static void bfloat16_sums_are_rounded_once(void **state) {
   }
 }
 
+/* Sizes that become convolutions with AVX2, and their neighbours: exact. */
+static void long_sums_of_many_rows(void **state) {
+  static const int64_t sizes[][3] = {
+      {64, 512, 512}, {65, 520, 528}, {63, 512, 512},  {64, 504, 512},
+      {64, 513, 512}, {64, 512, 513}, {130, 512, 784}, {2049, 512, 512}};
+
+  (void)state;
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    int64_t m = sizes[s][0];
+    int64_t n = sizes[s][1];
+    int64_t k = sizes[s][2];
+    float *x = test_malloc((size_t)(m * k) * sizeof *x);
+    float *w = test_malloc((size_t)(k * (n + 4)) * sizeof *w);
+    float *y = test_malloc((size_t)(m * n) * sizeof *y);
+
+    for (int64_t i = 0; i < m * k; i++) x[i] = (float)number(i);
+    for (int64_t i = 0; i < k * (n + 4); i++) w[i] = (float)number(3 * i);
+    for (int gap = 0; gap <= 4; gap += 4) {
+      for (int threads = 1; threads <= 2; threads++) {
+        tfd__gemm_args g = {.dtype = TFD_FLOAT32,
+                            .m = m,
+                            .n = n,
+                            .k = k,
+                            .a = x,
+                            .a_row = k,
+                            .a_col = 1,
+                            .b = w,
+                            .b_row = n + gap,
+                            .b_col = 1,
+                            .c = y,
+                            .c_row = n};
+
+        x[k + 1] = NAN; /* in one row */
+        tfd__threads_set(threads);
+        assert_int_equal(tfd__gemm(&g), TFD_OK);
+        x[k + 1] = 1;
+        for (int64_t i = 0; i < m * n; i += 1 + i % 97) {
+          double sum = 0;
+
+          for (int64_t p = 0; p < k; p++)
+            sum += x[i / n * k + p] * w[p * (n + gap) + i % n];
+          if (i / n == 1)
+            assert_true(isnan(y[i]));
+          else
+            assert_float_equal(y[i], sum, 0);
+        }
+      }
+    }
+    tfd__threads_set(1);
+    test_free(x);
+    test_free(w);
+    test_free(y);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(own_products_match_the_definition),
@@ -257,6 +312,7 @@ int main(void) {
       cmocka_unit_test(plans_are_bounded_and_come_back),
       cmocka_unit_test(a_plan_serves_other_memory),
       cmocka_unit_test(bfloat16_sums_are_rounded_once),
+      cmocka_unit_test(long_sums_of_many_rows),
       cmocka_unit_test(gaps_in_both_directions_are_left_to_our_loops),
   };
 

@@ -313,6 +313,13 @@ bool tfd__dnnl_takes(int dtype) {
   return (instructions() & needed) == needed;
 }
 
+bool tfd__dnnl_is_avx2(void) {
+  int have = instructions();
+
+  return (have & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 &&
+         (have & dnnl_cpu_isa_avx512_core) != dnnl_cpu_isa_avx512_core;
+}
+
 bool tfd__dnnl_md(dnnl_memory_desc_t *md, int dtype, int rank,
                   const int64_t *dims, const int64_t *strides) {
   dnnl_dims_t d = {0};

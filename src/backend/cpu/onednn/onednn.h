@@ -92,6 +92,9 @@ bool tfd__dnnl_md_any(dnnl_memory_desc_t *md, int dtype, int rank,
 ** emulation it is slower than a way through float32. */
 bool tfd__dnnl_takes(int dtype);
 
+/* Is AVX2 the best that the library uses? */
+bool tfd__dnnl_is_avx2(void);
+
 /* Plans now in the calling thread's table. */
 int tfd__dnnl_plans(void);
 

@@ -2,7 +2,7 @@
 
 #include "backend/cpu/onednn/onednn.h"
 
-enum { PLAN_MATMUL = 1, PACKED_SIDE = 300 };
+enum { PLAN_MATMUL = 1, PACKED_SIDE = 300, WINDOW_COPY = 1 << 22 };
 
 /* Operands with the result's rank: absent leading axes have size 1. */
 typedef struct matmul_spec {
@@ -60,11 +60,58 @@ static const char *preferred(const matmul_spec *spec) {
   return "gemm";
 }
 
+/* A convolution by windows of one element is a product, too. With AVX2 it takes
+** 0.7 to 0.8 of the time of the library's product for some 100 rows and 0.9 for
+** 1,000, with a copy of b in the blocks that it wants: where enough rows share
+** it, sums are long and columns many. At most WINDOW_COPY elements are copied.
+*/
+static bool is_window(const matmul_spec *spec) {
+  int64_t m = spec->dims[2][0];
+  int64_t n = spec->dims[2][1];
+  int64_t k = spec->dims[0][1];
+
+  return spec->rank == 2 && spec->dtype == TFD_FLOAT32 && m >= 64 &&
+         m <= 2048 && n >= 512 && k >= 512 && n * k <= WINDOW_COPY &&
+         n % 8 == 0 && k % 8 == 0 && spec->strides[0][0] == k &&
+         spec->strides[0][1] == 1 && spec->strides[1][1] == 1 &&
+         spec->strides[2][0] == n && tfd__dnnl_is_avx2();
+}
+
+static bool build_window(tfd__dnnl_plan *plan, const matmul_spec *spec) {
+  int64_t m = spec->dims[2][0];
+  int64_t n = spec->dims[2][1];
+  int64_t k = spec->dims[0][1];
+  const int64_t dims[3][4] = {{1, k, 1, m}, {n, k, 1, 1}, {1, n, 1, m}};
+  const int64_t strides[3][4] = {{m * k, 1, m * k, k},
+                                 {1, spec->strides[1][0], 1, 1},
+                                 {m * n, 1, m * n, n}};
+  dnnl_dims_t ones = {1, 1};
+  dnnl_dims_t none = {0, 0};
+  dnnl_memory_desc_t any;
+  dnnl_memory_desc_t md[3];
+  dnnl_convolution_desc_t desc;
+
+  for (int i = 0; i < 3; i++)
+    if (!tfd__dnnl_md(&md[i], spec->dtype, 4, dims[i], strides[i]))
+      return false;
+  if (!tfd__dnnl_md_any(&any, spec->dtype, 4, dims[1]) ||
+      dnnl_dilated_convolution_forward_desc_init(
+          &desc, dnnl_forward_training, dnnl_convolution_direct, &md[0], &any,
+          NULL, &md[2], ones, none, none, none) != dnnl_success)
+    return false;
+  return tfd__dnnl_add(plan, &desc, NULL,
+                       (tfd__dnnl_arg[]){{DNNL_ARG_SRC, 0, false, &md[0]},
+                                         {DNNL_ARG_WEIGHTS, 1, false, &md[1]},
+                                         {DNNL_ARG_DST, 2, true, &md[2]}},
+                       3, "jit_1x1");
+}
+
 static bool build(tfd__dnnl_plan *plan, const void *arg) {
   const matmul_spec *spec = arg;
   dnnl_memory_desc_t md[3];
   dnnl_matmul_desc_t desc;
 
+  if (is_window(spec) && build_window(plan, spec)) return true;
   for (int i = 0; i < 3; i++)
     if (!tfd__dnnl_md(&md[i], spec->dtype, spec->rank, spec->dims[i],
                       spec->strides[i]))
