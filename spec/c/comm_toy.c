@@ -176,6 +176,63 @@ static void *wait_for_ever(void *arg) {
   return (void *)(intptr_t)tfd__ticket_wait(arg, TFD_FOREVER);
 }
 
+/* --- tickets that a thread moves on --------------------------------------- */
+
+/* Nobody waits for them: they come to their end all the same. */
+static void attended_tickets_get_done(void **state) {
+  tfd__deadline until = tfd__deadline_in(60);
+  toy_hub hub;
+  world w[2];
+  pieces p[2];
+  tfd__ticket *t[2] = {NULL, NULL};
+  int i;
+
+  (void)state;
+  toy_hub_init(&hub, 2);
+  for (i = 0; i < 2; i++) {
+    tfd__collective c;
+
+    w[i] = (world){.group = join_hub(&hub, i, 1, 300), .small = true};
+    make_pieces(&w[i], &p[i], TFD_FLOAT32, 10);
+    fill_pieces(&w[i], &p[i], TFD_REDUCE_SUM);
+    c = collective(TFD_COLLECTIVE_BROADCAST, TFD_REDUCE_SUM, &p[i], &p[i]);
+    c.root = 1;
+    assert_int_equal(TFD_OK, tfd__group_begin(w[i].group, &c, &t[i]));
+  }
+  while (!t[0]->done || !t[1]->done) {
+    assert_true(tfd__now_ns() < until);
+    for (i = 0; i < 2; i++) {
+      if (!t[i]->done) tfd__ticket_attend(t[i]);
+    }
+    sched_yield();
+    for (i = 0; i < 2; i++) tfd__group_recall(w[i].group);
+  }
+  for (i = 0; i < 2; i++) {
+    assert_int_equal(TFD_OK, tfd__ticket_wait(t[i], until));
+    tfd__ticket_end(t[i]);
+    drop_pieces(&w[i], &p[i]);
+    tfd__release(w[i].group);
+  }
+  toy_hub_end(&hub);
+}
+
+/* Who waits hears of it. */
+static void so_do_their_failures(void **state) {
+  lonely l;
+  tfd__ticket *t = NULL;
+
+  (void)state;
+  lonely_init(&l, 300);
+  assert_int_equal(TFD_OK, tfd__group_begin(l.w.group, &l.c, &t));
+  tfd__ticket_attend(t);
+  tfd__group_abort(l.w.group, "told to stop");
+  tfd__group_recall(l.w.group);
+  assert_int_equal(TFD_ABORTED, tfd__ticket_wait(t, TFD_FOREVER));
+  assert_non_null(strstr(tfd_error_message(), "told to stop"));
+  tfd__ticket_end(t);
+  lonely_end(&l);
+}
+
 static void an_abort_ends_waits_everywhere(void **state) {
   lonely l;
   tfd__group *other = NULL;
@@ -346,6 +403,8 @@ int main(void) {
       cmocka_unit_test(tables_that_do_not_do_are_refused),
       cmocka_unit_test(a_deadline_fails_the_group),
       cmocka_unit_test(so_does_the_groups_own_deadline),
+      cmocka_unit_test(attended_tickets_get_done),
+      cmocka_unit_test(so_do_their_failures),
       cmocka_unit_test(an_abort_ends_waits_everywhere),
       cmocka_unit_test(giving_up_fails_the_group),
       cmocka_unit_test(an_interrupt_ends_the_wait_alone),

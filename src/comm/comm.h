@@ -93,6 +93,8 @@ struct tfd__group {
   tfd__error cause; /* under `lock`, as all that follows */
   uint64_t begun;   /* collectives */
   tfd__progress progress;
+  struct tfd__attendant *attendant; /* NULL = it never had one */
+  bool near; /* all processes are of this machine, as far as is known */
 };
 
 tfd__progress tfd__group_progress(tfd__group *g);
@@ -208,6 +210,18 @@ int tfd__group_all_reduce_packed(tfd__group *g, const tfd__collective *c,
                                  const tfd__pack_plan *plan,
                                  tfd__deadline until);
 
+/* The same of values of one dtype that go in one pack, in two calls. `c`, with
+** all that it points to, stays until the end. The provider is not ordered. */
+typedef struct tfd__packed tfd__packed;
+/* `attended`: as tfd__ticket_attend. Errors: as tfd__group_begin. Owns:
+** *packed_p. */
+int tfd__packed_begin(tfd__group *g, const tfd__collective *c, bool attended,
+                      tfd__packed **packed_p);
+/* Wait, after a recall if it was attended. Errors: as tfd__ticket_wait. */
+int tfd__packed_wait(tfd__packed *p, tfd__deadline until);
+/* Let go of it, done or not, as tfd__ticket_end. NULL allowed. */
+void tfd__packed_end(tfd__packed *p);
+
 /* Is it done? Takes a moment, in which devices that need a thread get on.
 ** Errors: the collective's own; Aborted. */
 int tfd__ticket_test(tfd__ticket *t, bool *done_p);
@@ -216,6 +230,16 @@ int tfd__ticket_test(tfd__ticket *t, bool *done_p);
 int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until);
 /* Let go of it, done or not (then the group is aborted). NULL allowed. */
 void tfd__ticket_end(tfd__ticket *t);
+
+/* A thread of the group's moves it on while the caller does other things: until
+** tfd__group_recall nobody else looks at it. Those of a group are moved on in
+** the order in which they were given. What fails the tickets tell whoever waits
+** for them then. Where there can be no thread nothing happens.
+** Cost: a thread for the group from the first one on; for each ticket that
+** processes or devices keep waiting a look every millisecond. */
+void tfd__ticket_attend(tfd__ticket *t);
+/* The tickets are the caller's again, done or not. Blocks: for such a look. */
+void tfd__group_recall(tfd__group *g);
 
 /* --- sums that go on ------------------------------------------------------ */
 

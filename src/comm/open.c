@@ -1,6 +1,7 @@
 /* Making groups: ranks, their provider, the meeting of all. */
 #include "comm/flight.h"
 #include "comm/private.h"
+#include "comm/tcp/mesh.h"
 
 #include <limits.h>
 #include <string.h>
@@ -71,6 +72,8 @@ void tfd__groups_leave(int status) {
     provider = g->provider;
     g->provider = NULL;
     g->left = true;
+    tfd__attendant_free(g->attendant);
+    g->attendant = NULL;
     provider->close(g);
   }
 }
@@ -80,6 +83,7 @@ static void group_destroy(void *self) {
 
   list_remove(g);
 
+  tfd__attendant_free(g->attendant);
   if (g->provider != NULL) g->provider->close(g);
   tfd__error_free(&g->cause);
   tfd__mutex_destroy(&g->lock);
@@ -141,6 +145,7 @@ static int open_with(const tfd__group_config *config,
   TFD_TRY(group_make(config, &g));
   if (config->network != NULL) {
     g->id = next_id;
+    g->near = tfd__is_one_host(config->network);
     tfd__flight_join(config->network);
   }
   g->provider = provider; /* its threads may fail the group at once */

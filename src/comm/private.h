@@ -26,6 +26,8 @@ tfd__gotten(const tfd__group *g, const tfd__collective *c, int k, int i) {
 ** (config->network->within). Nobody else hears of it, no record has it, and it
 ** is failed by who has it. Errors: as tfd__group_new. */
 int tfd__group_inner(const tfd__group_config *config, tfd__group **group_p);
+/* The thread of tfd__ticket_attend ends; NULL is allowed. */
+void tfd__attendant_free(struct tfd__attendant *a);
 /* As far as a collective goes until then. Errors: as tfd__ticket_test. */
 int tfd__ticket_look(tfd__ticket *t, tfd__deadline until, bool *done_p);
 

@@ -157,6 +157,9 @@ static inline uint64_t tfd__stream_seq(const tfd_device *device) {
 ** tfd__copy_across) surfaces here too, once for all devices it spoiled.
 ** Errors: also Cancelled when interrupted, DeadlineExceeded. */
 int tfd__stream_wait(tfd_device *device, uint64_t seq, tfd__deadline until);
+/* Wait without reporting failures. The one primitive of all host waiting.
+** Errors: Cancelled, DeadlineExceeded. */
+int tfd__wait_done(tfd_device *device, uint64_t seq, tfd__deadline until);
 /* Has call `seq` finished, with no failure up to it that somebody has still to
 ** hear of? Waits for nothing, raises nothing. */
 bool tfd__stream_has_passed(tfd_device *device, uint64_t seq);

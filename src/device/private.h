@@ -108,8 +108,6 @@ static inline bool tfd__is_done(tfd_device *device, uint64_t seq) {
          (device->backend->poll != NULL && tfd__look_slow(device, seq));
 }
 
-/* Wait without reporting failures. The one primitive of all host waiting. */
-int tfd__wait_done(tfd_device *device, uint64_t seq, tfd__deadline until);
 /* For everything submitted so far. */
 int tfd__wait_all(tfd_device *device, tfd__deadline until);
 
