@@ -142,13 +142,42 @@ static int make_whole(packing *p, int i, int dtype, int64_t total) {
   return TFD_OK;
 }
 
+/* The values of all local ranks into their runs. */
+static int move_in(packing *p, int dtype) {
+  int64_t total = 0;
+  int i;
+
+  for (i = 0; i < p->n; i++) total += p->sizes[i];
+  for (i = 0; i < p->group->local; i++) {
+    TFD_TRY(make_whole(p, i, dtype, total));
+    TFD_TRY(move(p, i, false));
+  }
+  return TFD_OK;
+}
+
+/* The sums to where they are wanted. */
+static int move_out(const packing *p) {
+  int i;
+
+  for (i = 0; i < p->group->local; i++) {
+    if (!p->in_place[i]) TFD_TRY(move(p, i, true));
+  }
+  return TFD_OK;
+}
+
+static void release_runs(packing *p) {
+  int i;
+
+  for (i = 0; i < p->group->local; i++) {
+    tfd__release(p->whole[i].buffer);
+    p->whole[i].buffer = NULL;
+  }
+}
+
 /* The values of one dtype. */
 static int pack_dtype(packing *p, int dtype) {
-  const tfd__group *g = p->group;
   int64_t bytes = (int64_t)tfd__dtype_size(dtype);
-  int64_t total = 0;
-  int rc = TFD_OK;
-  int i;
+  int rc;
 
   p->packs = tfd__packs(p->plan, p->sizes, p->n, bytes);
   p->lengths = tfd__calloc((size_t)p->packs, sizeof *p->lengths);
@@ -156,19 +185,10 @@ static int pack_dtype(packing *p, int dtype) {
     return tfd__no_memory((size_t)p->packs * sizeof *p->lengths, p->c->what);
   }
   tfd__pack_lengths(p->plan, p->sizes, p->n, bytes, p->lengths);
-  for (i = 0; i < p->n; i++) total += p->sizes[i];
-  for (i = 0; rc == TFD_OK && i < g->local; i++) {
-    rc = make_whole(p, i, dtype, total);
-    if (rc == TFD_OK) rc = move(p, i, false);
-  }
+  rc = move_in(p, dtype);
   if (rc == TFD_OK) rc = reduce_all_packs(p);
-  for (i = 0; rc == TFD_OK && i < g->local; i++) {
-    if (!p->in_place[i]) rc = move(p, i, true);
-  }
-  for (i = 0; i < g->local; i++) {
-    tfd__release(p->whole[i].buffer);
-    p->whole[i].buffer = NULL;
-  }
+  if (rc == TFD_OK) rc = move_out(p);
+  release_runs(p);
   tfd__free(p->lengths);
   return rc;
 }
@@ -194,4 +214,67 @@ int tfd__group_all_reduce_packed(tfd__group *g, const tfd__collective *c,
   tfd__free(p.order);
   tfd__free(p.sizes);
   return rc;
+}
+
+/* --- in two calls --------------------------------------------------------- */
+
+struct tfd__packed {
+  packing p;
+  tfd__collective c;
+  tfd__pack_plan plan;
+  tfd__ticket *ticket;
+};
+
+/* The runs are what the group sees. */
+static int begin_whole(tfd__packed *own) {
+  packing *p = &own->p;
+  tfd__collective c = own->c;
+  tfd__piece pieces[TFD_MAX_LOCAL_RANKS];
+  int i;
+
+  for (i = 0; i < p->group->local; i++) {
+    pieces[i] = (tfd__piece){p->whole[i].buffer, &p->whole[i].view};
+  }
+  c.values = 1;
+  c.in = pieces;
+  c.out = pieces;
+  return tfd__group_begin(p->group, &c, &own->ticket);
+}
+
+int tfd__packed_begin(tfd__group *g, const tfd__collective *c, bool attended,
+                      tfd__packed **packed_p) {
+  size_t n = (size_t)c->values;
+  size_t bytes = sizeof(tfd__packed) + n * (sizeof(int64_t) + sizeof(int));
+  tfd__packed *own = NULL;
+  int rc;
+
+  TFD_TRY(tfd__collective_check(g, c));
+  own = tfd__calloc(1, bytes);
+  if (own == NULL) return tfd__no_memory(bytes, c->what);
+  own->c = *c;
+  own->p = (packing){.group = g, .c = &own->c, .plan = &own->plan};
+  own->p.sizes = (int64_t *)(own + 1);
+  own->p.order = (int *)(own->p.sizes + n);
+  take_dtype(&own->p, 0);
+  rc = move_in(&own->p, tfd__given(g, c, 0, 0)->view->dtype);
+  if (rc == TFD_OK) rc = begin_whole(own);
+  if (rc != TFD_OK) {
+    tfd__packed_end(own);
+    return rc;
+  }
+  if (attended) tfd__ticket_attend(own->ticket);
+  *packed_p = own;
+  return TFD_OK;
+}
+
+int tfd__packed_wait(tfd__packed *p, tfd__deadline until) {
+  TFD_TRY(tfd__ticket_wait(p->ticket, until));
+  return move_out(&p->p);
+}
+
+void tfd__packed_end(tfd__packed *p) {
+  if (p == NULL) return;
+  tfd__ticket_end(p->ticket);
+  release_runs(&p->p);
+  tfd__free(p);
 }
