@@ -21,8 +21,8 @@
 ** Files, each above those before it: body (arrays), record, dead, common,
 ** forward, sizes, algebra, groups, plan, program (what runs), emit, fused,
 ** nodes, updates, blocks, lower (body to program), find, replay, execute,
-** pieces, flow, text, call (the API), part. May include base .. ops; not
-** autograd, distribute, comm. Specs: spec/graph, spec/c/graph_*.c. */
+** pieces, pieces_call, flow, text, call (the API), part. May include base ..
+** ops; not autograd, distribute, comm. Specs: spec/graph, spec/c/graph_*.c. */
 
 #include "backend/blocks.h"
 #include "backend/strip.h"
@@ -335,6 +335,7 @@ typedef struct tfd__yield {
   tfd__place_kind kind; /* RESULT, INPUT or CONSTANT */
   int of;
   size_t offset;
+  int after; /* it is there once so many calls have run */
 } tfd__yield;
 
 /* Nodes that became one call. */
@@ -351,6 +352,16 @@ typedef struct tfd__batch {
   bool apart;
   tfd__launches *kept;
 } tfd__batch;
+
+/* What a run finds as attributes: the program, which of its calls are to run,
+** and from the last of these on the pointers of all slots, words and numbers.
+*/
+typedef enum tfd__frame_words {
+  TFD_FRAME_PROGRAM = 0,
+  TFD_FRAME_FIRST,
+  TFD_FRAME_END,
+  TFD_FRAME_SLOTS
+} tfd__frame_words;
 
 struct tfd__program {
   tfd_device *device;
@@ -392,12 +403,13 @@ struct tfd__program {
   bool batches_stale; /* others are better */
   bool *apart;        /* calls that no record takes; NULL = none is known */
   bool ran;           /* the frame and the attributes are those of a call */
+  int submitted;      /* calls of the run that is being made */
   bool homeless;      /* there is no memory for more homes */
   /* For each slot what stands in for memory that is another one each time, NULL
   ** = nothing; and the pointers that calls get then. NULL = none has one. */
   tfd__buffer **homes;
   int64_t *at_home;
-  int64_t *frame; /* pointers and words of the call that is being made */
+  int64_t *frame; /* of the call that is being made: see tfd__frame_words */
   tfd__buffer **made;
   tfd_tensor **ready;
 };
@@ -414,9 +426,10 @@ void tfd__program_free(tfd__program *p);
 void tfd__launches_see(tfd__program *p, int i, const void *data, size_t bytes);
 /* The slots that calls get. */
 const int64_t *tfd__launches_slots(tfd__program *p, const int64_t *slots);
-/* Run all calls. */
+/* Run calls first .. end - 1, which are all calls where the device starts
+** launches that come again. */
 int tfd__launches_run(tfd__program *p, const tfd__call *outer,
-                      const int64_t *slots);
+                      const int64_t *slots, int first, int end);
 /* The homes are in use until position seq. */
 void tfd__launches_made(const tfd__program *p, uint64_t seq);
 /* Stretches of calls that are started at once by now, and how many calls. */
@@ -426,6 +439,14 @@ void tfd__fused_free(const tfd__program *p, tfd__fused *own);
 /* outputs: room for the results. Owns: what it puts there. */
 int tfd__program_call(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
                       const tfd__given *given, tfd_tensor **outputs);
+/* The same in steps: what it needs, and what it will give; calls up to number
+** `end`, as often as wanted, at last up to calls_n; the end, whatever failed.
+** Outputs stay the caller's. Where the device starts launches that come again
+** all calls go at once. */
+int tfd__program_begin(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
+                       const tfd__given *given, tfd_tensor **outputs);
+int tfd__program_go(tfd_graph *g, tfd__program *p, int end);
+void tfd__program_end(tfd__program *p);
 
 /* The program for inputs of these shapes, NULL where there can be
 ** none. */

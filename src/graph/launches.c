@@ -120,7 +120,7 @@ static bool make_homes(tfd__program *p) {
 
 void tfd__launches_see(tfd__program *p, int i, const void *data, size_t bytes) {
   if (!p->ran || p->homeless || bytes > MOST ||
-      p->frame[1 + i] == (int64_t)(uintptr_t)data) {
+      p->frame[TFD_FRAME_SLOTS + i] == (int64_t)(uintptr_t)data) {
     return;
   }
   if (p->homes != NULL && p->homes[i] != NULL) return;
@@ -241,12 +241,12 @@ static int run_batches(tfd__program *p, const tfd__call *outer,
 }
 
 int tfd__launches_run(tfd__program *p, const tfd__call *outer,
-                      const int64_t *slots) {
+                      const int64_t *slots, int first, int end) {
   int results = p->inputs_n + p->variables_n;
   int at = 0;
 
   if (p->device->backend->launcher == NULL) {
-    return run_calls(p, outer, 0, p->calls_n, &at);
+    return run_calls(p, outer, first, end - first, &at);
   }
   TFD_TRY(move(outer, p, slots, 0, p->inputs_n, true));
   if (tfd__span_begin() != 0) { /* a timeline shows each call */

@@ -210,6 +210,28 @@ static int point(tfd__lowering *l, int i) {
   }
 }
 
+/* Call k writes its last out_n views or, made of several calls, any. */
+static void note_written(tfd__lowering *l, int k, int view) {
+  tfd__program *p = l->p;
+  const tfd__call *call = &p->calls[k];
+  int end = view + call->in_n + call->out_n;
+  int i;
+
+  if (call->out_n > 0) view += call->in_n;
+  for (; view < end; view++) {
+    const tfd__place *place = &l->seen[view];
+
+    if (place->kind != TFD_PLACE_ARENA || l->fresh[place->of] < 0) continue;
+    for (i = 0; i < p->yields_n; i++) {
+      tfd__yield *y = &p->yields[i];
+
+      if (y->kind == TFD_PLACE_RESULT && y->of == l->fresh[place->of]) {
+        y->after = k + 1;
+      }
+    }
+  }
+}
+
 static int finish(tfd__lowering *l) {
   tfd__program *p = l->p;
   int view = 0;
@@ -228,12 +250,13 @@ static int finish(tfd__lowering *l) {
     call->views = p->views + view;
     call->ints = p->ints + ints;
     call->reals = p->reals + reals;
+    note_written(l, i, view);
     view += call->in_n + call->out_n;
     ints += call->ints_n;
     reals += call->reals_n;
   }
-  slots = 1 + p->inputs_n + p->variables_n + p->fresh_n + l->g->draws_n +
-          l->g->numbers_n;
+  slots = TFD_FRAME_SLOTS + p->inputs_n + p->variables_n + p->fresh_n +
+          l->g->draws_n + l->g->numbers_n;
   l->impossible = l->impossible || slots > INT16_MAX;
   p->frame = tfd__calloc((size_t)slots, sizeof *p->frame);
   p->made = tfd__calloc((size_t)p->fresh_n + 1, sizeof *p->made);
@@ -241,7 +264,7 @@ static int finish(tfd__lowering *l) {
   if (p->frame == NULL || p->made == NULL || p->ready == NULL) {
     return tfd__no_memory((size_t)slots * sizeof *p->frame, "graph");
   }
-  p->frame[0] = (int64_t)(uintptr_t)p;
+  p->frame[TFD_FRAME_PROGRAM] = (int64_t)(uintptr_t)p;
   return TFD_OK;
 }
 

@@ -5,37 +5,20 @@
 ** on the way to it. Nodes of one device and level are one piece; pieces run in
 ** the order of levels, so that the devices work at once and wait only for what
 ** another one computes. Joints are pieces of their own, before the others of
-** their level. Flows are too, alone on a level: what stands before one in the
-** program runs before it, for its graphs read and write variables. What one
-** piece computes for others are its results;
-** to another device they are copied when they are brought there, as inputs of
+** their level. Those that can begin in parts do so as the programs before them
+** come to what a part takes: the programs go on meanwhile, and are what they
+** would be otherwise. Flows are pieces of their own too, alone on a level: what
+** stands before one in the program runs before it, for its graphs read and
+** write variables. What one piece computes for others are its results; to
+** another device they are copied when they are brought there, as inputs of
 ** programs are. Writes of variables wait for the reads before them.
 ** Cost of a call: that of a program's for each piece, a buffer for each value
 ** that leaves one. */
 #include <string.h>
 
-#include "graph/graph.h"
+#include "graph/pieces.h"
 
-typedef struct piece {
-  tfd_graph *graph; /* owned; NULL = a joint or a flow alone */
-  int alone;        /* which node of the whole's body that is, -1 = none */
-  tfd_device *device;
-  int level;
-  int *in; /* numbers of the whole's values */
-  int in_n, in_room;
-  int *out;
-  int out_n, out_room;
-} piece;
-
-struct tfd__pieces {
-  piece *list; /* in the order they run */
-  int list_n, list_room;
-  tfd_tensor **values; /* of the call, by number; owned while it is made */
-  tfd_tensor **few;    /* inputs and results of a piece */
-  int *last;           /* of values, as frames have it; NULL = no flows */
-  int *results;        /* of the whole: numbers of values that there are */
-  int results_n;
-};
+typedef tfd__one_piece piece;
 
 /* Levels of the last write of a variable and of the reads since; -1 = none. */
 typedef struct access {
@@ -197,8 +180,10 @@ static int make_level(split *s, int level, bool alone) {
     if (s->of[k] >= 0) continue;
     TFD_TRY(TFD_GROW(p->list, 1));
     s->of[k] = p->list_n;
-    p->list[p->list_n++] =
-        (piece){.alone = alone ? k : -1, .device = n->device, .level = level};
+    p->list[p->list_n++] = (piece){.alone = alone ? k : -1,
+                                   .early = -1,
+                                   .device = n->device,
+                                   .level = level};
   }
   return TFD_OK;
 }
@@ -400,6 +385,40 @@ static int build_piece(split *s, int number) {
 
 /* -------------------------------------------------------------------------- */
 
+/* The last piece that gives something to a part of the joint; -1 = none. */
+static int last_giver(const split *s, const tfd__node *n) {
+  int last = -1;
+  int i;
+
+  for (i = 0; i < n->in_n; i++) {
+    int v = s->b.operands[n->in + i];
+
+    if (n->joint->part_of[i] == n->joint->parts_n || v < 0) continue;
+    if (s->maker[v] >= 0) last = later(last, s->of[s->maker[v]]);
+  }
+  return last;
+}
+
+/* The programs during which parts of joint piece `at` can begin. */
+static void find_early(const split *s, int at) {
+  const tfd__node *n = &s->b.nodes[s->pieces->list[at].alone];
+  piece *list = s->pieces->list;
+  int last = -1;
+  int i;
+
+  if (n->joint == NULL || n->joint->parts_n == 0) return;
+  last = last_giver(s, n);
+  if (last < 0) return;
+  for (i = last; i < at; i++) {
+    if (list[i].alone >= 0) return;
+  }
+  while (last > 0 && list[last - 1].alone < 0 &&
+         list[last - 1].level == list[last].level) {
+    last--;
+  }
+  list[last].early = at;
+}
+
 static int build(split *s, bool *possible_p) {
   tfd__pieces *p = s->pieces;
   int widest = 0;
@@ -411,12 +430,15 @@ static int build(split *s, bool *possible_p) {
   find_leaving(s);
   for (i = 0; i < p->list_n; i++) {
     TFD_TRY(build_piece(s, i));
+    if (p->list[i].alone >= 0) find_early(s, i);
     widest = later(widest, p->list[i].in_n + p->list[i].out_n);
   }
   p->values = tfd__calloc((size_t)s->b.values_n + 1, sizeof *p->values);
   p->few = tfd__calloc((size_t)widest + 1, sizeof *p->few);
   p->results = tfd__calloc((size_t)s->b.results_n + 1, sizeof *p->results);
-  if (p->values == NULL || p->few == NULL || p->results == NULL) {
+  p->programs = tfd__calloc((size_t)p->list_n + 1, sizeof *p->programs);
+  if (p->values == NULL || p->few == NULL || p->results == NULL ||
+      p->programs == NULL) {
     return tfd__no_memory((size_t)s->b.values_n * sizeof *p->values, "graph");
   }
   p->results_n = s->b.results_n;
@@ -483,6 +505,7 @@ void tfd__pieces_free(tfd__pieces *p) {
   tfd__free(p->list);
   tfd__free(p->values);
   tfd__free(p->few);
+  tfd__free(p->programs);
   tfd__free(p->results);
   tfd__free(p->last);
   tfd__free(p);
@@ -498,113 +521,4 @@ tfd_graph *tfd__pieces_graph(const tfd__pieces *p, int i) {
 
 int tfd__pieces_alone(const tfd__pieces *p, int i) {
   return p->list[i].alone;
-}
-
-/* --- a call --------------------------------------------------------------- */
-
-/* Borrowed. */
-static tfd_tensor *source(const tfd_graph *g, const tfd__pieces *p,
-                          tfd_tensor *const *inputs, int v) {
-  const tfd__graph_value *value = NULL;
-
-  if (v < 0) return NULL;
-  value = &g->body.values[v];
-  switch (value->origin) {
-  case TFD_FROM_INPUT:
-    return inputs[value->of];
-  case TFD_FROM_CONSTANT:
-    return g->constants[value->of];
-  case TFD_FROM_VARIABLE:
-    return g->variables[value->of]->value;
-  default:
-    return p->values[v];
-  }
-}
-
-static int run_joint(const tfd_graph *g, const tfd__pieces *p, const piece *one,
-                     const tfd__given *given, tfd_tensor **out) {
-  const tfd__node *n = &g->body.nodes[one->alone];
-  const tfd_context *c = tfd__context();
-  const char *file = c->file;
-  int line = c->line;
-  int rc;
-
-  if (n->file != NULL) tfd_context_set_position(n->file, n->line);
-  rc = n->joint->run(n->joint, p->few,
-                     n->numbers >= 0 ? given->numbers + n->numbers
-                                     : g->body.reals + n->reals,
-                     out);
-  tfd_context_set_position(file, line);
-  return rc;
-}
-
-static int run_piece(tfd_graph *g, tfd__pieces *p, const piece *one,
-                     tfd_tensor *const *inputs, const tfd__given *given) {
-  tfd_tensor **out = p->few + one->in_n;
-  int i;
-
-  for (i = 0; i < one->in_n; i++) {
-    p->few[i] = source(g, p, inputs, one->in[i]);
-  }
-  if (one->alone < 0) {
-    TFD_TRY(tfd__graph_run(one->graph, p->few, given, out));
-  } else if (g->body.nodes[one->alone].flow >= 0) {
-    TFD_TRY(tfd__flow_run(g, one->alone, p->last, given, p->few, out));
-  } else {
-    TFD_TRY(run_joint(g, p, one, given, out));
-  }
-  for (i = 0; i < one->out_n; i++) p->values[one->out[i]] = out[i];
-  return TFD_OK;
-}
-
-static void drop_values(tfd__pieces *p) {
-  int i;
-  int k;
-
-  for (i = 0; i < p->list_n; i++) {
-    for (k = 0; k < p->list[i].out_n; k++) {
-      tfd_tensor **t = &p->values[p->list[i].out[k]];
-
-      tfd__release(*t);
-      *t = NULL;
-    }
-  }
-}
-
-int tfd__pieces_call(tfd_graph *g, tfd__pieces *p, tfd_tensor *const *inputs,
-                     const tfd__given *given, tfd_tensor **outputs) {
-  int rc = TFD_OK;
-  int n = 0;
-  int i;
-
-  for (i = 0; rc == TFD_OK && i < p->list_n; i++) {
-    rc = run_piece(g, p, &p->list[i], inputs, given);
-  }
-  while (rc == TFD_OK && n < p->results_n) {
-    rc = tfd__tensor_snapshot(source(g, p, inputs, p->results[n]), &outputs[n]);
-    if (rc == TFD_OK) n++;
-  }
-  while (rc != TFD_OK && n > 0) {
-    tfd__release(outputs[--n]);
-    outputs[n] = NULL;
-  }
-  drop_values(p);
-  return rc;
-}
-
-int tfd__graph_try(tfd_graph *g, tfd_tensor *const *inputs,
-                   const tfd__given *given, tfd_tensor **outputs, bool *ran_p) {
-  tfd__program *p = NULL;
-
-  *ran_p = true;
-  if (!g->replays) {
-    TFD_TRY(tfd__graph_program(g, inputs, &p));
-    if (p == NULL && g->hosts_n == 0) TFD_TRY(tfd__pieces_new(g, &g->pieces));
-  }
-  if (p != NULL) return tfd__program_call(g, p, inputs, given, outputs);
-  if (g->pieces != NULL) {
-    return tfd__pieces_call(g, g->pieces, inputs, given, outputs);
-  }
-  *ran_p = false;
-  return TFD_OK;
 }

@@ -3,7 +3,8 @@
 ** Cost of a call: for each input and variable a look and a pointer, for each
 ** result a pooled buffer and a header; nothing else is allocated. The frame,
 ** the program's address and all pointers and words, travels as the attributes
-** of one call, so that queued calls do not meet.
+** of one call, so that queued calls do not meet. A run whose first results are
+** wanted before the last are there has several calls.
 **
 ** A program runs in the order of its device's stream; so its arena, its views
 ** and its attributes belong to the call that runs. */
@@ -44,12 +45,15 @@ static void fill_in(tfd__program *p, const int64_t *given) {
 }
 
 static int run_program(const tfd__call *outer) {
-  tfd__program *p = (tfd__program *)(uintptr_t)outer->ints[0];
+  const int64_t *frame = outer->ints;
+  tfd__program *p = (tfd__program *)(uintptr_t)frame[TFD_FRAME_PROGRAM];
+  int first = (int)frame[TFD_FRAME_FIRST];
   int64_t begin = tfd__span_begin();
   int rc;
 
-  fill_in(p, outer->ints + 1);
-  rc = tfd__launches_run(p, outer, outer->ints + 1);
+  if (first == 0) fill_in(p, frame + TFD_FRAME_SLOTS);
+  rc = tfd__launches_run(p, outer, frame + TFD_FRAME_SLOTS, first,
+                         (int)frame[TFD_FRAME_END]);
   tfd__span_end(TFD_SPAN_GRAPH, p->name, begin, outer->replica);
   return rc;
 }
@@ -102,7 +106,7 @@ static int bring_variable(const tfd__program *p, int i, tfd_variable *v,
 static int64_t *fill_slot(tfd__program *p, int64_t *slot, void *data,
                           size_t bytes) {
   if (p->device->backend->launcher != NULL && bytes > 0) {
-    tfd__launches_see(p, (int)(slot - p->frame) - 1, data, bytes);
+    tfd__launches_see(p, (int)(slot - p->frame) - TFD_FRAME_SLOTS, data, bytes);
   }
   *slot = (int64_t)(uintptr_t)data;
   return slot + 1;
@@ -110,7 +114,7 @@ static int64_t *fill_slot(tfd__program *p, int64_t *slot, void *data,
 
 static int bring(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
                  const tfd__given *given) {
-  int64_t *slot = p->frame + 1;
+  int64_t *slot = p->frame + TFD_FRAME_SLOTS;
   int i;
 
   for (i = 0; i < p->inputs_n; i++) {
@@ -138,14 +142,14 @@ static int bring(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
 
 /* --- what a call leaves --------------------------------------------------- */
 
-static void mark_written(tfd_graph *g, const tfd__program *p) {
+static void mark_written(tfd_graph *g, const tfd__program *p, bool again) {
   bool late = !tfd__stream_is_inline(p->device);
   uint64_t seq = late ? tfd__stream_seq(p->device) : 0;
   int i;
 
   for (i = 0; i < p->variables_n; i++) {
     if (!p->writes[i]) continue;
-    g->variables[i]->version++;
+    if (!again) g->variables[i]->version++;
     if (late) g->variables[i]->value->buffer->use_seq = seq;
   }
   if (!late) return;
@@ -195,7 +199,31 @@ static int yield_results(const tfd__program *p, tfd_tensor **outputs) {
   return TFD_OK;
 }
 
-static void clean_up(tfd__program *p) {
+int tfd__program_begin(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
+                       const tfd__given *given, tfd_tensor **outputs) {
+  p->submitted = 0;
+  TFD_TRY(bring(g, p, inputs, given));
+  return yield_results(p, outputs);
+}
+
+int tfd__program_go(tfd_graph *g, tfd__program *p, int end) {
+  tfd__call call = {.kernel = run_program,
+                    .ints = p->frame,
+                    .ints_n = (int16_t)(TFD_FRAME_SLOTS + p->inputs_n +
+                                        p->variables_n + p->fresh_n +
+                                        g->draws_n + g->numbers_n),
+                    .replica = tfd__context()->replica};
+  bool again = p->submitted > 0;
+
+  if (end <= p->submitted && p->calls_n > 0) return TFD_OK;
+  p->frame[TFD_FRAME_FIRST] = p->submitted;
+  p->frame[TFD_FRAME_END] = p->submitted = end;
+  TFD_TRY(tfd__stream_submit(p->device, &call));
+  mark_written(g, p, again);
+  return TFD_OK;
+}
+
+void tfd__program_end(tfd__program *p) {
   int i;
 
   for (i = 0; i < p->inputs_n; i++) {
@@ -210,19 +238,17 @@ static void clean_up(tfd__program *p) {
 
 int tfd__program_call(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
                       const tfd__given *given, tfd_tensor **outputs) {
-  tfd__call call = {.kernel = run_program,
-                    .ints = p->frame,
-                    .ints_n = (int16_t)(1 + p->inputs_n + p->variables_n +
-                                        p->fresh_n + g->draws_n + g->numbers_n),
-                    .replica = tfd__context()->replica};
-  int rc = bring(g, p, inputs, given);
+  int rc = tfd__program_begin(g, p, inputs, given, outputs);
+  int i;
 
-  if (rc == TFD_OK) rc = tfd__stream_submit(p->device, &call);
   if (rc == TFD_OK) {
-    mark_written(g, p);
-    rc = yield_results(p, outputs);
+    rc = tfd__program_go(g, p, p->calls_n);
+    for (i = 0; rc != TFD_OK && i < p->yields_n; i++) {
+      tfd__release(outputs[i]);
+      outputs[i] = NULL;
+    }
   }
-  clean_up(p);
+  tfd__program_end(p);
   return rc;
 }
 

@@ -180,6 +180,13 @@ typedef struct tfd__joint {
   ** puts into out. */
   int (*run)(struct tfd__joint *self, tfd_tensor *const *in,
              const double *reals, tfd_tensor **out);
+  /* What can begin before all of `in` is there: parts_n parts in their order,
+  ** each once inputs i with part_of[i] = its number are there. The others may
+  ** be NULL then. `run` follows, which begins what has not, or `drop`. */
+  int parts_n;        /* 0 = nothing */
+  const int *part_of; /* of each input, parts_n = of none */
+  int (*begin)(struct tfd__joint *self, int part, tfd_tensor *const *in);
+  void (*drop)(struct tfd__joint *self);
 } tfd__joint;
 
 /* Sees the ops of a context after inference and before they run. While one is
