@@ -20,6 +20,7 @@ typedef struct job {
   tfd__piece *from;   /* what the group combines, and where to */
   tfd__piece *to;
   int *leaf;  /* of each value */
+  int first;  /* values before it have their results */
   int values; /* of the group */
 } job;
 
@@ -130,14 +131,14 @@ static int make_packed(job *j, const tfd__pack_plan *plan, int first, int i) {
   int rc = TFD_OK;
   int v;
 
-  for (v = first; v >= 0 && v < j->values; v += step) {
+  for (v = first; v >= j->first && v < j->values; v += step) {
     const tfd__view *like = j->from[(ptrdiff_t)v * j->n + i].view;
 
     if (like->dtype == dtype) bytes += tfd__view_bytes(like);
   }
   TFD_TRY(tfd__group_buffer(j->strategy->group, i, bytes, &buffer));
   at = buffer->data;
-  for (v = first; rc == TFD_OK && v >= 0 && v < j->values; v += step) {
+  for (v = first; rc == TFD_OK && v >= j->first && v < j->values; v += step) {
     const tfd__view *like = j->from[(ptrdiff_t)v * j->n + i].view;
     tfd_tensor *t = NULL;
     tfd__view view;
@@ -164,7 +165,7 @@ static int make_results(job *j, const tfd__pack_plan *plan) {
     packed = packed && j->strategy->devices[i]->backend->host_visible;
   }
 
-  for (turn = 0; turn < j->values; turn++) {
+  for (turn = j->first; turn < j->values; turn++) {
     int v = plan != NULL && plan->backwards ? j->values - 1 - turn : turn;
 
     for (i = 0; i < j->n; i++) {
@@ -177,17 +178,23 @@ static int make_results(job *j, const tfd__pack_plan *plan) {
 
 /* --- all leaves ----------------------------------------------------------- */
 
-static int combine(job *j, const tfd__pack_plan *plan, tfd__deadline until) {
+/* Of the values that have no results yet. */
+static tfd__collective collective_of(const job *j) {
   const tfd_context *context = tfd__context();
-  tfd__collective c = {.kind = TFD_COLLECTIVE_ALL_REDUCE,
-                       .op = j->op,
-                       .values = j->values,
-                       .what = j->what,
-                       .in = j->from,
-                       .out = j->to,
-                       .line = context->line,
-                       .file = context->file};
+  ptrdiff_t at = (ptrdiff_t)j->first * j->n;
 
+  return (tfd__collective){.kind = TFD_COLLECTIVE_ALL_REDUCE,
+                           .op = j->op,
+                           .values = j->values - j->first,
+                           .what = j->what,
+                           .in = j->from + at,
+                           .out = j->to + at,
+                           .line = context->line,
+                           .file = context->file};
+}
+
+static int combine(job *j, const tfd__pack_plan *plan, tfd__deadline until) {
+  tfd__collective c = collective_of(j);
   const tfd__pack_plan far = {.bytes = j->strategy->pack_bytes,
                               .backwards = true};
 
@@ -221,6 +228,16 @@ static int make_room(job *j, int components) {
   j->moved = (tfd_tensor **)(j->out + n);
   j->leaf = (int *)(j->moved + n);
   return TFD_OK;
+}
+
+static void release(job *j) {
+  int i;
+
+  for (i = 0; j->from != NULL && i < j->leaves * j->n; i++) {
+    tfd__release(j->out[i]);
+    tfd__release(j->moved[i]);
+  }
+  tfd__free(j->from);
 }
 
 static int ask_again(tfd_strategy *s, const tfd__together *t,
@@ -284,7 +301,6 @@ static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   int n = strategy->devices_n;
   job j = {.strategy = strategy, .op = op, .what = what, .in = components};
   int rc;
-  int i;
 
   if (n == 0 || components_n < n || components_n % n != 0) {
     return tfd__fail(TFD_VALUE_ERROR,
@@ -301,11 +317,7 @@ static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
     rc = tfd_value_new(strategy, TFD_VALUE_MIRRORED, j.out, components_n,
                        result_p);
   }
-  for (i = 0; i < components_n; i++) {
-    tfd__release(j.out[i]);
-    tfd__release(j.moved[i]);
-  }
-  tfd__free(j.from);
+  release(&j);
   return rc;
 }
 
@@ -313,6 +325,86 @@ static int ask_again(tfd_strategy *s, const tfd__together *t,
                      tfd_value **result_p) {
   return all_reduce(s, t->op, t->what, t->in, t->in_n, t->plan, t->timeout,
                     result_p);
+}
+
+/* --- in buckets ----------------------------------------------------------- */
+
+struct tfd__buckets {
+  job j;
+  const tfd__bucket_plan *plan;
+  int begun;
+  tfd__packed *list[]; /* owned; of those begun */
+};
+
+int tfd__buckets_new(tfd_strategy *s, const char *what, tfd_object *const *in,
+                     int leaves, const tfd__bucket_plan *plan,
+                     tfd__buckets **buckets_p) {
+  size_t bytes = sizeof(tfd__buckets) + (size_t)plan->n * sizeof(tfd__packed *);
+  tfd__buckets *b = tfd__calloc(1, bytes);
+  int rc;
+
+  if (b == NULL) return tfd__no_memory(bytes, what);
+  b->plan = plan;
+  b->j = (job){.strategy = s,
+               .op = TFD_REDUCE_SUM,
+               .what = what,
+               .in = in,
+               .leaves = leaves,
+               .n = s->devices_n};
+  rc = make_room(&b->j, leaves * s->devices_n);
+  if (rc != TFD_OK) {
+    tfd__free(b);
+    return rc;
+  }
+  *buckets_p = b;
+  return TFD_OK;
+}
+
+int tfd__buckets_begin(tfd__buckets *b, bool attended) {
+  const tfd__pack_plan one = {0};
+  const tfd__bucket_plan *plan = b->plan;
+  int at = b->begun == 0 ? 0 : plan->ends[b->begun - 1];
+  job *j = &b->j;
+  tfd__collective c;
+
+  for (; at < plan->ends[b->begun]; at++) {
+    TFD_TRY(add_value(j, plan->order[at]));
+  }
+  TFD_TRY(make_results(j, &one));
+  c = collective_of(j);
+  TFD_TRY(
+      tfd__packed_begin(j->strategy->group, &c, attended, &b->list[b->begun]));
+  j->first = j->values;
+  b->begun++;
+  return TFD_OK;
+}
+
+int tfd__buckets_finish(tfd__buckets *b) {
+  job *j = &b->j;
+  int i;
+
+  while (b->begun < b->plan->n) TFD_TRY(tfd__buckets_begin(b, false));
+  for (i = 0; i < j->leaves; i++) {
+    if (tfd__all_slices(j->in + i * j->n, j->n)) TFD_TRY(reduce_leaf(j, i));
+  }
+  tfd__devices_finish();
+  tfd__group_recall(j->strategy->group);
+  for (i = 0; i < b->begun; i++) TFD_TRY(tfd__packed_wait(b->list[i], 0));
+  return TFD_OK;
+}
+
+tfd_object *const *tfd__buckets_sums(const tfd__buckets *b, int leaf) {
+  return b->j.out + leaf * b->j.n;
+}
+
+void tfd__buckets_free(tfd__buckets *b) {
+  int i;
+
+  if (b == NULL) return;
+  tfd__group_recall(b->j.strategy->group);
+  for (i = 0; i < b->begun; i++) tfd__packed_end(b->list[i]);
+  release(&b->j);
+  tfd__free(b);
 }
 
 /* --- the public entries --------------------------------------------------- */

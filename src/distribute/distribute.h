@@ -78,7 +78,9 @@ struct tfd_strategy {
   tfd__group *group;
   tfd_device **parameters;
   int parameters_n;
-  int64_t pack_bytes; /* of what goes to other processes at once; 0 = all */
+  int64_t pack_bytes; /* of what goes to other processes at once; 0 = all, but
+                      ** of gradients */
+  bool overlaps;      /* sums in buckets go on while the processor computes */
   tfd_run *spare;     /* owned: a finished run to use again, NULL = none */
 };
 
@@ -199,6 +201,46 @@ static inline bool tfd__records_together(const tfd_strategy *s) {
 int tfd__record_together(tfd_strategy *s, const tfd__together *t,
                          tfd_value **result_p);
 
+/* --- sums in buckets (buckets.c, all_reduce.c) ---------------------------- */
+
+/* Which gradients of an update go to other processes together: dense ones of
+** one dtype, the last ones first, for their sums are wanted in the order in
+** which a backward pass gives them. A bucket ends once it has more than the
+** strategy's pack_bytes. It is the same in all processes, whatever each of them
+** does meanwhile. */
+typedef struct tfd__bucket_plan {
+  int n;       /* 0 = all gradients go at once */
+  int *order;  /* the gradients, bucket by bucket; without slices */
+  int *ends;   /* of each bucket in `order` */
+  void *block; /* owned: where these lie */
+} tfd__bucket_plan;
+
+/* Of n gradients of all replicas; freed also after an error. */
+int tfd__bucket_plan_new(const tfd_strategy *s, tfd_object *const *grads, int n,
+                         tfd__bucket_plan *plan);
+void tfd__bucket_plan_free(tfd__bucket_plan *plan);
+
+typedef struct tfd__buckets tfd__buckets;
+
+/* Sums of in[leaf * replicas + i]; list and plan stay until the end. */
+int tfd__buckets_new(tfd_strategy *s, const char *what, tfd_object *const *in,
+                     int leaves, const tfd__bucket_plan *plan,
+                     tfd__buckets **buckets_p);
+/* Begin the next bucket, whose gradients there are by now. `attended`: as
+** tfd__ticket_attend. Errors: as tfd__group_begin. */
+int tfd__buckets_begin(tfd__buckets *b, bool attended);
+/* Begin what is left, slices at last, and wait for all.
+** Errors: as tfd__ticket_wait. */
+int tfd__buckets_finish(tfd__buckets *b);
+/* One for each replica here, borrowed. */
+tfd_object *const *tfd__buckets_sums(const tfd__buckets *b, int leaf);
+/* NULL allowed. What has begun and is not done fails the group. */
+void tfd__buckets_free(tfd__buckets *b);
+
+/* Should the strategy's sums go on while the processor computes? It costs a
+** core's time; see README. Errors: ValueError for TFDIST_OVERLAP. */
+int tfd__find_overlap(tfd_strategy *s);
+
 /* An update of all replicas, as tfd_strategy_update or _parts was given it. */
 typedef struct tfd__update {
   tfd_strategy *strategy;
@@ -210,6 +252,8 @@ typedef struct tfd__update {
   bool summed;
   const double *reals;
   int reals_n;
+  const char *what;    /* of sums in buckets, in messages; NULL = it has none */
+  tfd__buckets *begun; /* these; NULL = none */
   int (*make)(const struct tfd__update *u);
 } tfd__update;
 

@@ -183,7 +183,11 @@ int tfd_strategy_join(const char *kind, tfd_device *const *devices,
   if (rc == TFD_OK) {
     rc = make(kind, devices, devices_n, NULL, &config, strategy_p);
   }
-  if (rc == TFD_OK) (*strategy_p)->pack_bytes = pack_bytes;
+  if (rc == TFD_OK) {
+    (*strategy_p)->pack_bytes = pack_bytes;
+    rc = tfd__find_overlap(*strategy_p);
+    if (rc != TFD_OK) tfd__release(*strategy_p);
+  }
   tfd__free(list);
   tfd__free(text);
   return rc;

@@ -14,6 +14,9 @@ typedef struct recorded {
   tfd__update u;           /* its lists are those below; without gradients */
   form *forms;             /* of the gradients */
   tfd_object **grads;      /* of a call */
+  tfd__bucket_plan plan;   /* of sums that begin before all gradients are there;
+                           ** empty = there are none */
+  int *part_of;            /* of each of the joint's inputs */
   tfd_variable *targets[]; /* owned references */
 } recorded;
 
@@ -23,6 +26,8 @@ static void recorded_destroy(void *self) {
 
   for (i = 0; i < r->u.targets_n; i++) tfd__release(r->targets[i]);
   tfd__release(r->u.strategy);
+  tfd__bucket_plan_free(&r->plan);
+  tfd__free(r->part_of);
   tfd__free(r->forms);
   tfd__free(r->grads);
   tfd__free(r);
@@ -44,7 +49,8 @@ static void release_grads(const recorded *r) {
   }
 }
 
-/* The gradients of a call, from its tensors. */
+/* The gradients of a call, from its tensors; those that are not there yet are
+** NULL. */
 static int take_grads(const recorded *r, tfd_tensor *const *in) {
   int at = 0;
   int i;
@@ -53,7 +59,10 @@ static int take_grads(const recorded *r, tfd_tensor *const *in) {
     const form *f = &r->forms[i];
 
     if (f->rank < 0) {
-      r->grads[i] = &in[at++]->object;
+      r->grads[i] = in[at] == NULL ? NULL : &in[at]->object;
+      at++;
+    } else if (in[at] == NULL) {
+      at += 2;
     } else {
       tfd_slices *s = NULL;
 
@@ -63,6 +72,28 @@ static int take_grads(const recorded *r, tfd_tensor *const *in) {
     }
   }
   return TFD_OK;
+}
+
+static void drop_begun(tfd__joint *self) {
+  recorded *r = (recorded *)self;
+
+  tfd__buckets_free(r->u.begun);
+  r->u.begun = NULL;
+}
+
+static int begin_part(tfd__joint *self, int part, tfd_tensor *const *in) {
+  recorded *r = (recorded *)self;
+  int rc = TFD_OK;
+
+  if (part == 0) {
+    rc = tfd__buckets_new(r->u.strategy, r->u.what, r->grads,
+                          r->u.grads_n / r->u.strategy->devices_n, &r->plan,
+                          &r->u.begun);
+  }
+  if (rc == TFD_OK) rc = take_grads(r, in);
+  if (rc == TFD_OK) rc = tfd__buckets_begin(r->u.begun, true);
+  release_grads(r);
+  return rc;
 }
 
 static int run_recorded(tfd__joint *self, tfd_tensor *const *in,
@@ -78,6 +109,7 @@ static int run_recorded(tfd__joint *self, tfd_tensor *const *in,
   rc = take_grads(r, in);
   if (rc == TFD_OK) rc = u.make(&u);
   release_grads(r);
+  drop_begun(self);
   return rc;
 }
 
@@ -134,6 +166,39 @@ static int take_forms(recorded *r, tfd_object *const *grads, tfd_tensor **in,
   return TFD_OK;
 }
 
+/* Which inputs belong to which bucket. */
+static int find_parts(recorded *r, tfd_object *const *grads, int in_n) {
+  const tfd__bucket_plan *plan = &r->plan;
+  int n = r->u.strategy->devices_n;
+  int part = 0;
+  int at = 0;
+  int k;
+  int i;
+
+  if (r->u.what == NULL || !r->u.strategy->overlaps) return TFD_OK;
+  TFD_TRY(
+      tfd__bucket_plan_new(r->u.strategy, grads, r->u.grads_n / n, &r->plan));
+  if (plan->n == 0) return TFD_OK;
+  r->part_of = tfd__alloc((size_t)in_n * sizeof *r->part_of);
+  if (r->part_of == NULL) return tfd__no_memory((size_t)in_n, r->u.what);
+  for (i = 0; i < in_n; i++) r->part_of[i] = plan->n;
+  for (k = 0; k < plan->ends[plan->n - 1]; k++) {
+    int first = plan->order[k] * n;
+
+    part += k == plan->ends[part];
+    for (at = i = 0; i < first; i++) at += r->forms[i].rank < 0 ? 1 : 2;
+    for (; i < first + n; i++) {
+      r->part_of[at++] = part;
+      if (r->forms[i].rank >= 0) r->part_of[at++] = part;
+    }
+  }
+  r->joint.parts_n = plan->n;
+  r->joint.part_of = r->part_of;
+  r->joint.begin = begin_part;
+  r->joint.drop = drop_begun;
+  return TFD_OK;
+}
+
 static int record(const tfd__update *u, const char *name, tfd_tensor **in) {
   tfd__recorder *recorder = tfd__context()->recorder;
   recorded *r = NULL;
@@ -142,6 +207,7 @@ static int record(const tfd__update *u, const char *name, tfd_tensor **in) {
 
   TFD_TRY(new_step(u, name, &r));
   rc = take_forms(r, u->grads, in, &in_n);
+  if (rc == TFD_OK) rc = find_parts(r, u->grads, in_n);
   if (rc == TFD_OK) {
     rc = recorder->join(recorder, &r->joint, in, in_n, u->targets, u->targets_n,
                         u->reals, NULL);

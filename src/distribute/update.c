@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#define WHAT "apply_gradients" /* in messages */
+
 typedef struct job {
   tfd_strategy *strategy;
   const tfd__op *op;
@@ -18,8 +20,9 @@ typedef struct job {
   tfd_variable *const *targets; /* variable-major, then copy, then slot */
   tfd_object *const *grads;     /* variable-major, n each */
   const double *reals;
-  tfd__buffer **out; /* owned once set, one for each target */
-  tfd__view *views;  /* of one call */
+  tfd__buckets *begun; /* of the gradients; NULL = none */
+  tfd__buffer **out;   /* owned once set, one for each target */
+  tfd__view *views;    /* of one call */
   int variables;
   int n;      /* replicas */
   int copies; /* of each variable */
@@ -134,23 +137,59 @@ static int update_alone(const job *j, int k) {
 
 /* --- replicas of several processes ---------------------------------------- */
 
+/* The copies of variable k by its sums, one for each replica here. */
+static int update_copies(const job *j, int k, tfd_object *const *sums) {
+  int rc = TFD_OK;
+  int c;
+
+  for (c = 0; rc == TFD_OK && c < j->copies; c++) {
+    rc = update_copy(j, k, c, sums[c]);
+  }
+  return rc == TFD_OK ? rc : blame(j, k);
+}
+
 /* All gradients go to the others at once. */
-static int update_over_workers(const job *j) {
+static int update_at_once(const job *j) {
   tfd_value *sums = NULL;
   int rc = TFD_OK;
   int k;
-  int c;
 
-  TFD_TRY(tfd_strategy_all_reduce(j->strategy, TFD_REDUCE_SUM,
-                                  "apply_gradients", j->grads,
+  TFD_TRY(tfd_strategy_all_reduce(j->strategy, TFD_REDUCE_SUM, WHAT, j->grads,
                                   j->variables * j->n, &sums));
   for (k = 0; rc == TFD_OK && k < j->variables; k++) {
-    for (c = 0; rc == TFD_OK && c < j->copies; c++) {
-      rc = update_copy(j, k, c, sums->components[k * j->n + c]);
-    }
-    if (rc != TFD_OK) (void)blame(j, k);
+    rc = update_copies(j, k, sums->components + k * j->n);
   }
   tfd__release(sums);
+  return rc;
+}
+
+/* A bucket that fails leaves all variables as they were. */
+static int update_from(const job *j, tfd__buckets *b) {
+  int k;
+
+  TFD_TRY(tfd__buckets_finish(b));
+  for (k = 0; k < j->variables; k++) {
+    TFD_TRY(update_copies(j, k, tfd__buckets_sums(b, k)));
+  }
+  return TFD_OK;
+}
+
+static int update_over_workers(const job *j) {
+  tfd__bucket_plan plan = {0};
+  tfd__buckets *own = NULL;
+  int rc;
+
+  if (j->begun != NULL) return update_from(j, j->begun);
+  rc = tfd__bucket_plan_new(j->strategy, j->grads, j->variables, &plan);
+  if (rc == TFD_OK && plan.n == 0) {
+    rc = update_at_once(j);
+  } else if (rc == TFD_OK) {
+    rc = tfd__buckets_new(j->strategy, WHAT, j->grads, j->variables, &plan,
+                          &own);
+    if (rc == TFD_OK) rc = update_from(j, own);
+    tfd__buckets_free(own);
+  }
+  tfd__bucket_plan_free(&plan);
   return rc;
 }
 
@@ -330,13 +369,6 @@ static int run(job *j, bool *together) {
   return TFD_OK;
 }
 
-/* --- what a recorder sees ------------------------------------------------- */
-
-static int make_update(const tfd__update *u) {
-  return tfd_strategy_update(u->strategy, u->op, u->targets, u->targets_n,
-                             u->grads, u->grads_n, u->reals, u->reals_n);
-}
-
 /* --- the public entry ----------------------------------------------------- */
 
 static int check_lists(const job *j, int op, int targets_n, int grads_n,
@@ -355,6 +387,48 @@ static int check_lists(const job *j, int op, int targets_n, int grads_n,
                    tfd_op_name(op), targets_n, grads_n, reals_n, j->n);
 }
 
+/* With what was not recorded, or is run again. */
+static int make_update(job *j, int targets_n) {
+  size_t bytes = (size_t)targets_n * sizeof(void *);
+  bool *together = NULL;
+  int rc;
+  int i;
+
+  j->out = tfd__calloc((size_t)targets_n, sizeof(void *));
+  j->views = tfd__calloc((size_t)(2 * j->copies * j->slots + j->n + 1),
+                         sizeof *j->views);
+  together = tfd__calloc((size_t)j->variables, sizeof *together);
+  rc = j->out == NULL || j->views == NULL || together == NULL
+           ? tfd__no_memory(bytes, "strategy_update")
+           : run(j, together);
+  for (i = 0; j->out != NULL && i < targets_n; i++) tfd__release(j->out[i]);
+  tfd__free(j->out);
+  tfd__free(j->views);
+  tfd__free(together);
+  return rc;
+}
+
+static int update(const tfd__update *u) {
+  job j = {.strategy = u->strategy,
+           .op_number = u->op,
+           .targets = u->targets,
+           .grads = u->grads,
+           .reals = u->reals,
+           .begun = u->begun};
+
+  if (u->op < 0 || u->op >= TFD_OP_N) {
+    return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op number %d", u->op);
+  }
+  j.op = tfd__op_at(u->op);
+  j.n = j.strategy->group->local;
+  j.slots = j.op->in_n - 2;
+  j.variables = u->grads_n / j.n;
+  TFD_TRY(check_lists(&j, u->op, u->targets_n, u->grads_n, u->reals_n));
+  j.copies = u->targets_n / (j.variables * j.slots);
+  if (tfd__context()->recorder != NULL) return tfd__record_update(u);
+  return make_update(&j, u->targets_n);
+}
+
 int tfd_strategy_update(tfd_strategy *strategy, int op,
                         tfd_variable *const *targets, int targets_n,
                         tfd_object *const *grads, int grads_n,
@@ -364,49 +438,18 @@ int tfd_strategy_update(tfd_strategy *strategy, int op,
   TFD_GIVEN_HANDLES(grads, grads_n, KINDS);
   TFD_GIVEN_LIST(reals, reals_n);
 
-  job j = {.strategy = strategy,
-           .op_number = op,
-           .targets = targets,
-           .grads = grads,
-           .reals = reals};
-  bool *together = NULL;
-  size_t bytes = (size_t)targets_n * sizeof(void *);
-  int rc;
-  int i;
+  const tfd__update u = {.strategy = strategy,
+                         .op = op,
+                         .targets = targets,
+                         .targets_n = targets_n,
+                         .grads = grads,
+                         .grads_n = grads_n,
+                         .reals = reals,
+                         .reals_n = reals_n,
+                         .what = WHAT,
+                         .make = update};
 
-  if (op < 0 || op >= TFD_OP_N) {
-    return tfd__fail(TFD_NOT_IMPLEMENTED, "there is no op number %d", op);
-  }
-  j.op = tfd__op_at(op);
-  j.n = strategy->group->local;
-  j.slots = j.op->in_n - 2;
-  j.variables = grads_n / j.n;
-  TFD_TRY(check_lists(&j, op, targets_n, grads_n, reals_n));
-  j.copies = targets_n / (j.variables * j.slots);
-  if (tfd__context()->recorder != NULL) {
-    const tfd__update u = {.strategy = strategy,
-                           .op = op,
-                           .targets = targets,
-                           .targets_n = targets_n,
-                           .grads = grads,
-                           .grads_n = grads_n,
-                           .reals = reals,
-                           .reals_n = reals_n,
-                           .make = make_update};
-    return tfd__record_update(&u);
-  }
-  j.out = tfd__calloc((size_t)targets_n, sizeof(void *));
-  j.views =
-      tfd__calloc((size_t)(2 * j.copies * j.slots + j.n + 1), sizeof *j.views);
-  together = tfd__calloc((size_t)j.variables, sizeof *together);
-  rc = j.out == NULL || j.views == NULL || together == NULL
-           ? tfd__no_memory(bytes, "strategy_update")
-           : run(&j, together);
-  for (i = 0; j.out != NULL && i < targets_n; i++) tfd__release(j.out[i]);
-  tfd__free(j.out);
-  tfd__free(j.views);
-  tfd__free(together);
-  return rc;
+  return update(&u);
 }
 
 int tfd_strategy_apply(tfd_strategy *strategy, const char *name,

@@ -25,7 +25,7 @@ TFD_API int tfd_strategy_new(const char *kind, tfd_device *const *devices,
  * Units: start_seconds to find the others, beat_seconds of silence of one of
  *   them, timeout_seconds of an operation, stall_seconds after which a wait
  *   says what it waits for; 0 = 300, 10, 600 and 30. pack_bytes of small values
- *   that go together; 0 = all.
+ *   that go together; 0 = all, or of an update's gradients 4 MiB.
  * Errors: DeadlineExceeded naming who is missing; FailedPrecondition for peers
  *   of another cluster or without the secret; Unavailable for an address that
  *   cannot be had. Source: tf.distribute.MultiWorkerMirroredStrategy */

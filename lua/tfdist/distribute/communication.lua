@@ -44,7 +44,8 @@ local function new(what, bytes_per_pack, timeout_seconds, implementation)
 end
 
 --- Options of collectives between processes and GPUs: bytes_per_pack (0 = one
---- pack), timeout_seconds (nil or 0 = none of its own) and implementation.
+--- pack, or of an update's gradients packs of 4 MiB), timeout_seconds (nil or 0 =
+--- none of its own) and implementation.
 --- Strategies without such collectives ignore them.
 --- Errors: ValueError for a negative size or time and an unknown
 ---   implementation.
