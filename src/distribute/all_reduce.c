@@ -332,6 +332,7 @@ static int ask_again(tfd_strategy *s, const tfd__together *t,
 struct tfd__buckets {
   job j;
   const tfd__bucket_plan *plan;
+  bool attended; /* some are */
   int begun;
   tfd__packed *list[]; /* owned; of those begun */
 };
@@ -375,8 +376,22 @@ int tfd__buckets_begin(tfd__buckets *b, bool attended) {
   TFD_TRY(
       tfd__packed_begin(j->strategy->group, &c, attended, &b->list[b->begun]));
   j->first = j->values;
+  b->attended = b->attended || attended;
   b->begun++;
   return TFD_OK;
+}
+
+/* While others move the sums on. What fails is said where these are waited
+** for. */
+static void let_compute(const tfd_strategy *s) {
+  tfd__deadline until = tfd__deadline_in(s->group->timeout);
+  int i;
+
+  for (i = 0; i < s->devices_n; i++) {
+    tfd_device *d = s->devices[i];
+
+    (void)tfd__wait_done(d, tfd__stream_seq(d), until);
+  }
 }
 
 int tfd__buckets_finish(tfd__buckets *b) {
@@ -387,7 +402,7 @@ int tfd__buckets_finish(tfd__buckets *b) {
   for (i = 0; i < j->leaves; i++) {
     if (tfd__all_slices(j->in + i * j->n, j->n)) TFD_TRY(reduce_leaf(j, i));
   }
-  tfd__devices_finish();
+  if (b->attended) let_compute(j->strategy);
   tfd__group_recall(j->strategy->group);
   for (i = 0; i < b->begun; i++) TFD_TRY(tfd__packed_wait(b->list[i], 0));
   return TFD_OK;
