@@ -13,13 +13,14 @@
 ---   first NAME                and of the first call beyond those of the next
 ---   worker NAME               a step as one of the workers that TF_CONFIG
 ---                             names (see cluster.py)
+---   traced_worker NAME        the same as a traced function
 ---   allreduce REPLICAS BYTES  wall s of one sum over replicas to all of them
 ---   more REPLICAS BYTES       the same for each further one in the same run
 ---   run REPLICAS              wall s of strategy:run with one merge
 ---   empty REPLICAS            wall s of strategy:run of an empty function
 ---   traced_empty REPLICAS     the same of an empty traced function
 ---   quit
---- The networks are those of scripts/bench/steps.c, and tiny and gpt.
+--- The networks are those of scripts/bench/steps.c, and tiny, wide and gpt.
 local tf = require "tfdist"
 local raw = require "tfdist.core.raw"
 
@@ -62,6 +63,14 @@ function networks.mlp()
   local variables, forward = dense { 784, 512, 512, 10 }
   return variables, forward, function()
     return tf.random.normal { ROWS, 784 }, labels(ROWS, 10)
+  end
+end
+
+-- Gradients of 59 MB.
+function networks.wide()
+  local variables, forward = dense { 1024, 2048, 2048, 2048, 2048, 10 }
+  return variables, forward, function()
+    return tf.random.normal { ROWS, 1024 }, labels(ROWS, 10)
   end
 end
 
@@ -325,7 +334,7 @@ end
 
 local function step_times(name)
   return (name == "lstm" or name == "gpt") and 2 or name == "tiny" and 2000
-    or 30
+    or name == "wide" and 5 or 30
 end
 
 --- Sums and merges ------------------------------------------------------------
@@ -394,6 +403,8 @@ local function answer(what, a, b)
     return timed(distributed(a, tonumber(b)), step_times(a))
   elseif what == "worker" then
     return timed(distributed(a), step_times(a))
+  elseif what == "traced_worker" then
+    return timed(distributed(a, nil, true), step_times(a))
   elseif what == "plain" then
     return timed(plain(a), step_times(a))
   elseif what == "traced" then

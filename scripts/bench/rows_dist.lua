@@ -393,6 +393,47 @@ local function worker_steps(bench)
   worker.stop(mine, peer, shm, tcp, tf_own, tf_all)
 end
 
+--- 7 Sums while the backward pass goes on -----------------------------------------
+
+-- The workers' loopback carries as much as a network where it may be told so:
+-- in a namespace of their own, by root.
+local WIRE = "ip link set lo up && tc qdisc add dev lo root tbf rate 5gbit "
+  .. "burst 256kb latency 200ms"
+
+local function is_ok(command)
+  return (os.execute(command .. " >/dev/null 2>&1")) == true
+end
+
+local function overlap(bench)
+  local before = ""
+  if is_ok(("unshare -n sh -c '%s'"):format(WIRE)) then
+    before = ("unshare -n sh -c '%s && exec \"$@\"' wire "):format(WIRE)
+  else
+    report.note("  no network of our own: over plain loopback a sum is a core's "
+      .. "work, as the backward pass is")
+  end
+  local function workers(on)
+    return worker.start(("%spython3 scripts/bench/cluster.py env TFDIST_OVERLAP=%d "
+      .. "TFDIST_TRANSPORT=tcp %s/tfdist --cpu-devices=1 "
+      .. "scripts/bench/ours_dist.lua 2>>%s/bench/peers.log"):format(before, on,
+        bench.build, bench.build), true)
+  end
+  local on, off, mine = workers(1), workers(0), ours(bench, 1)
+  local rounds = ask(bench, {
+    { "on", on, "traced_worker wide" }, { "off", off, "traced_worker wide" },
+    { "one", mine, "traced_step wide 1" },
+  }, bench.short and 3 or 5)
+  local r = line(bench, "MLP 1024-4x2048-10, overlap / without", rounds, "on",
+    "off", { goal = { at_most = 0.9 } })
+  if r and not rounds.failed.one then
+    local sum = r.reference - report.median(rounds.one)
+    local hidden = math.max(1 - r.ratio, 0) * r.reference
+    report.line("  hidden of the sum's time", { ours = hidden, reference = sum,
+      ratio = hidden / sum, inconclusive = bench.busy })
+  end
+  worker.stop(on, off, mine)
+end
+
 --- 16 and 23 What strategies cost ----------------------------------------------------
 
 local function overhead(bench)
@@ -443,6 +484,8 @@ M.all = {
     run = steps },
   { name = "workers", title = "training steps of two workers",
     run = worker_steps },
+  { name = "overlap", title = "sums while the backward pass goes on",
+    run = overlap },
   { name = "overhead", title = "what strategies cost", run = overhead },
 }
 
