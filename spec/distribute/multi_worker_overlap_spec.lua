@@ -79,6 +79,10 @@ local function folder_of(fn)
 end
 
 describe("sums that overlap the backward pass #once", function()
+  local function long(name, fn)
+    if os.getenv "TFD_LONG" then it(name, fn) end
+  end
+
   for _, transport in ipairs { "tcp", "shm" } do
     local most = transport == "shm" and not os.getenv "TFD_LONG" and 1 or 2
     for devices = 1, most do
@@ -152,6 +156,33 @@ describe("sums that overlap the backward pass #once", function()
     assert.equal(0, sums_of(0))
     -- Who fails first tells the others, who may not have come to it yet.
     assert.truthy(sums_of(1) >= 1)
+  end)
+
+  long("say who keeps the first of several", function()
+    folder_of(function(folder)
+      local rs = workers.run { program = HEAD
+        .. ("local FOLDER = %q\n"):format(folder) .. workers.PUT .. [[
+        local a, b, optimizer = s:scope(function()
+          return tf.Variable(tf.ones { 200 }), tf.Variable(tf.ones { 200 }),
+            K.optimizers.SGD(0.1)
+        end)
+        local function step()
+          s:run(function()
+            optimizer:apply_gradients { { a * 1, a }, { b * 1, b } }
+          end)
+        end
+        step()
+        if w == 0 then
+          print(pcall(step))
+          put "over"
+        end
+        while io.open(FOLDER .. "/over") == nil do end
+      ]], environment = "TFDIST_STALL_WARN=0.2 TFDIST_OP_TIMEOUT=2" }
+      assert.truthy(rs[1].out:find "^false.*deadline", rs[1].out)
+      assert.truthy(rs[1].err:find("process 0 has waited for %d s in collective "
+        .. "%d+, all_reduce at [^\n]*%.lua:%d+: process 1 was last heard of"),
+        rs[1].err)
+    end)
   end)
 
   it("say what TFDIST_OVERLAP may be", function()

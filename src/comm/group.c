@@ -268,8 +268,10 @@ static void say_stall(tfd__ticket *t, int64_t begin, int64_t now,
   if (now < *say_at || tfd__group_is_alone(g)) return;
   *say_at = now + (*say_at - begin);
   p = tfd__group_progress(g);
-  if (p.number != t->number) return; /* others were begun meanwhile */
   tfd__collective_text(p.what, p.count, 1, words, sizeof words);
+  if (p.number != t->number) { /* others were begun meanwhile */
+    (void)snprintf(words, sizeof words, "%s", tfd__collective_name(t->kind));
+  }
   if (p.line > 0) {
     char file[40];
 
