@@ -397,7 +397,7 @@ end
 
 -- The workers' loopback carries as much as a network where it may be told so:
 -- in a namespace of their own, by root.
-local WIRE = "ip link set lo up && tc qdisc add dev lo root tbf rate 5gbit "
+local WIRE = "ip link set lo up && tc qdisc add dev lo root tbf rate 10gbit "
   .. "burst 256kb latency 200ms"
 
 local function is_ok(command)
