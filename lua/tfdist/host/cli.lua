@@ -353,6 +353,7 @@ TFDIST_RENDEZVOUS_TIMEOUT=S   seconds that workers wait for each other (300)
 TFDIST_HEARTBEAT_TIMEOUT=S    seconds that a worker may be silent (10)
 TFDIST_OP_TIMEOUT=S        seconds that workers wait in an operation (600)
 TFDIST_STALL_WARN=S        seconds after which a wait names who is late (30)
+TFDIST_OVERLAP=1, 0        sums of gradients while the rest is computed, or not
 TFDIST_FLIGHT=FOLDER       what workers do together is recorded there
 TFDIST_DEV=DIR             the Lua library from DIR instead of the host
 TFDIST_FAIL_ALLOC=N        the N-th allocation fails (tests)
