@@ -267,6 +267,33 @@ static void a_late_failure_surfaces_once_and_spoils_what_follows(void **state) {
   }
 }
 
+static tfd_device *told_of;
+static uint64_t told_seq;
+static bool believed;
+
+/* As another thread may: the failure is on its way. */
+static void look_meanwhile(void) {
+  believed = tfd__stream_has_passed(told_of, told_seq);
+}
+
+static void nothing_has_passed_before_its_failure_is_kept(void **state) {
+  void (*when_told)(void (*fn)(void)) = NULL;
+  tfd__buffer *b = NULL;
+
+  (void)state;
+  *(void **)(void *)&when_told = slow_symbol("slow_when_told");
+  told_of = slow_device(0);
+  b = filled(told_of, 0);
+  submit(told_of, b, b, "bad", false);
+  told_seq = tfd__stream_seq(told_of);
+  believed = true;
+  when_told(look_meanwhile);
+  expect_failure(tfd__stream_wait(told_of, told_seq, TFD_FOREVER), "bad");
+  when_told(NULL);
+  assert_false(believed);
+  tfd__release(b);
+}
+
 static void a_failure_follows_its_results(void **state) {
   int from;
   int to;
@@ -418,6 +445,7 @@ int main(void) {
       cmocka_unit_test(parts_of_a_buffer_are_read_and_written),
       cmocka_unit_test(what_a_copy_uses_is_let_go_when_it_is_done),
       cmocka_unit_test(a_late_failure_surfaces_once_and_spoils_what_follows),
+      cmocka_unit_test(nothing_has_passed_before_its_failure_is_kept),
       cmocka_unit_test(a_failure_follows_its_results),
       cmocka_unit_test(copies_that_nobody_waits_for_hold_few),
       cmocka_unit_test(of_several_failures_the_one_submitted_first_surfaces),

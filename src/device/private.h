@@ -70,6 +70,7 @@ struct tfd__queue {
   /* Of position p at p % TFD_ORDERS; NULL when kernels say at once that they
   ** failed. */
   atomic_uint_least64_t *orders;
+  atomic_bool telling; /* a thread asks for late failures, and keeps them */
   tfd__spin holds_lock;
   tfd__hold *holds;
   uint64_t holds_n; /* ever added */

@@ -60,9 +60,12 @@ bool tfd__look_slow(tfd_device *device, uint64_t seq) {
   uint64_t at = 0;
 
   if (now <= before) return before >= seq;
+  /* Another thread may have a failure that is not kept yet: look again. */
+  if (atomic_exchange(&device->queue->telling, true)) return false;
   if (b->failed != NULL && b->failed(device->stream, &at) != TFD_OK) {
     tfd__failure_late(device, at);
   }
+  atomic_store(&device->queue->telling, false);
   while (before < now &&
          !atomic_compare_exchange_weak(&done->value, &before, now)) {
     continue;

@@ -502,6 +502,14 @@ static uint64_t slow_poll(tfd__stream *stream) {
   return finished;
 }
 
+static void (*when_told)(void);
+
+/* From now on fn is called before a failure is handed over. */
+TFD_API void slow_when_told(void (*fn)(void));
+void slow_when_told(void (*fn)(void)) {
+  when_told = fn;
+}
+
 static int slow_failed(tfd__stream *stream, uint64_t *seq_p) {
   slow_stream *s = mine(stream);
   failure *f = &s->failure;
@@ -517,6 +525,7 @@ static int slow_failed(tfd__stream *stream, uint64_t *seq_p) {
   }
   pthread_mutex_unlock(&lock);
   pthread_mutex_unlock(&s->order);
+  if (rc != TFD_OK && when_told != NULL) when_told();
   return rc;
 }
 
