@@ -21,7 +21,7 @@
 ** - Failures that a kernel returns are the owner's affair. One that shows up
 **   later (asynchronous back ends only) is handed over by `failed`; until then
 **   the stream runs no more kernels, and none of another stream that waits for
-**   it: what they would write in place must keep its values. The host's copies
+**   it: what they would write in place (tfd__call.shows) must keep its values. The host's copies
 **   (copy_in, copy_out) go on. Who waits for it from then on need not be told.
 ** - Nothing is queued twice or waits for itself: a stream only waits for
 **   positions that have been taken.
@@ -78,6 +78,7 @@ typedef struct tfd__call {
   const char *file;           /* interned, never freed */
   const char *note;           /* likewise: what errors say besides, or NULL */
   struct tfd__stream *stream; /* where an asynchronous kernel launches */
+  bool shows; /* an output is memory whose values show already: a variable's */
 } tfd__call;
 
 static inline const tfd__view *tfd__in(const tfd__call *c, int i) {
@@ -182,7 +183,7 @@ typedef struct tfd__launcher {
 
 /* Slots may be NULL where this is said. Errors: as tfd__fail; UNAVAILABLE with
 ** the reason from discover when there is no such device here. */
-#define TFD_BACKEND_ABI 6
+#define TFD_BACKEND_ABI 7
 
 typedef struct tfd__backend {
   int abi;                 /* TFD_BACKEND_ABI; first for ever */

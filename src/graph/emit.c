@@ -116,7 +116,10 @@ int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel_id kernel,
   TFD_TRY(TFD_GROW(p->flops, 1));
   TFD_TRY(TFD_GROW(l->kernels, 1));
   for (i = 0; i < in_n; i++) TFD_TRY(add_view(l, in[i]));
-  for (i = 0; i < out_n; i++) TFD_TRY(add_view(l, out[i]));
+  for (i = 0; i < out_n; i++) {
+    TFD_TRY(add_view(l, out[i]));
+    call.shows |= out[i]->kind == TFD_PLACE_VARIABLE;
+  }
   p->calls[p->calls_n++] = call;
   p->flops[p->flops_n++] = 0;
   l->kernels[l->kernels_n++] = kernel;

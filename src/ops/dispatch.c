@@ -221,6 +221,7 @@ static void describe(dispatch *d, const int64_t *ints, const double *reals,
   call->line = c->line;
   call->file = c->file;
   call->note = c->note;
+  call->shows = false;
 }
 
 /* Hand the kernel to the device's stream. */
@@ -230,6 +231,9 @@ static int submit(dispatch *d, tfd_tensor *const *out, const int64_t *ints,
   int i;
 
   describe(d, ints, reals, &call);
+  for (i = 0; i < d->targets_n; i++) {
+    call.shows |= out[i]->buffer == d->targets[i]->value->buffer;
+  }
   TFD_TRY(tfd__stream_submit(d->device, &call));
   if (!tfd__stream_is_inline(d->device)) {
     uint64_t seq = tfd__stream_seq(d->device);

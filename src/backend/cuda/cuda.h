@@ -5,8 +5,8 @@
 ** plug-in loads anywhere and says what is missing.
 **
 ** Files: library (finding them), driver (libcuda as a table), plugin (entry,
-** devices, memory), stream (order, positions, copies, errors that kernels
-** find), record (launches as CUDA graphs), launch (modules and kernels), then
+** devices, memory), stream (order, positions, copies), refuse (values that
+** kernels cannot take), record (launches as CUDA graphs), launch (modules and kernels), then
 *the host side of kernels by family,
 ** fuse.h for those that are made at run time; kernels/ is device code.
 ** May include base, types, backend. Threads: any; each stream has a lock. */
@@ -104,6 +104,10 @@ typedef struct tfd__cuda_refusal {
 int tfd__cuda_error_words(const tfd__call *call, const tfd__cuda_refusal *what,
                           uint64_t **word_p, int64_t **refused_p);
 
+/* What a kernel looks at before it writes where values show: NULL, or its
+** `stop`. Before a word is asked for. */
+int tfd__cuda_stop(const tfd__call *call, const uint64_t **stop_p);
+
 /* --- kernels -------------------------------------------------------------- */
 
 /* A kernel in the fat binary `module`; found on each device when first used. */
@@ -124,6 +128,8 @@ typedef tfd__cuda_kernel tfd__cuda_kernels[TFD_DTYPE_END];
   [TFD_INT32] = {m, f "_i32", {0}}, [TFD_INT64] = {m, f "_i64", {0}}, \
   [TFD_UINT8] = {m, f "_u8", {0}}
 
+/* Find it on the device, unless it was. */
+int tfd__cuda_find(tfd__cuda_kernel *kernel, int ordinal, size_t bytes);
 /* What tfd__cuda_launch does with a kernel that was found. */
 int tfd__cuda_launch_function(const tfd__call *call, CUfunction function,
                               int64_t blocks, const void *args);

@@ -28,6 +28,7 @@ static int run(const tfd__call *call, tfd__cuda_kernel *kernel, int op) {
   memset(&a, 0, sizeof a);
   a.op = op;
   if (call->reals_n > 0) a.a = call->reals[0];
+  TFD_TRY(tfd__cuda_stop(call, &a.stop));
   place(call, &a);
   if (a.vector != 0 && tfd__is_float(tfd__in(call, 0)->dtype)) n = (n + 3) / 4;
   return tfd__cuda_launch(call, kernel, tfd__cuda_blocks(call, n), &a,

@@ -152,6 +152,7 @@ int tfd__cuda_strip(const tfd__call *call) {
     TFD_TRY(rc);
   }
   memset(&a, 0, sizeof a);
+  TFD_TRY(tfd__cuda_stop(call, &a.stop));
   tfd__cuda_place(call, call->in_n, &at);
   for (i = 0; i < call->in_n; i++) {
     a.in[i] = tfd__in(call, i)->data;

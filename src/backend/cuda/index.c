@@ -42,6 +42,7 @@ static int choose(const tfd__call *call, const tfd__cuda_refusal *what,
   static tfd__cuda_kernel refuse = {"index", "refuse", {0}};
   void *data = NULL;
 
+  TFD_TRY(tfd__cuda_stop(call, &c->a.stop));
   TFD_TRY(tfd__cuda_error_words(call, what, &c->a.error, &c->a.refused));
   TFD_TRY(tfd__cuda_scratch(call, sizeof(uint32_t), &data));
   c->a.nothing = data;

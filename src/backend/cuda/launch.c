@@ -22,7 +22,8 @@
   M(stats)         \
   M(order)         \
   M(places)        \
-  M(lots)
+  M(lots)          \
+  M(stop)
 
 #define EMBED(name)                                             \
   __asm__(".section .rodata\n.balign 64\n"                      \
@@ -72,6 +73,16 @@ static int find(tfd__cuda_kernel *k, int ordinal, size_t bytes) {
   return TFD_OK;
 }
 
+int tfd__cuda_find(tfd__cuda_kernel *kernel, int ordinal, size_t bytes) {
+  int rc;
+
+  if (kernel->function[ordinal] != NULL) return TFD_OK;
+  pthread_mutex_lock(&lock);
+  rc = find(kernel, ordinal, bytes);
+  pthread_mutex_unlock(&lock);
+  return rc;
+}
+
 int tfd__cuda_launch_function(const tfd__call *call, CUfunction function,
                               int64_t blocks, const void *args) {
   void *parameters[1] = {(void *)(uintptr_t)args};
@@ -92,14 +103,7 @@ int tfd__cuda_launch(const tfd__call *call, tfd__cuda_kernel *kernel,
                      tfd__dtype_name(tfd__in(call, 0)->dtype));
   }
   if (blocks == 0) return TFD_OK;
-  if (kernel->function[ordinal] == NULL) {
-    int rc;
-
-    pthread_mutex_lock(&lock);
-    rc = find(kernel, ordinal, bytes);
-    pthread_mutex_unlock(&lock);
-    TFD_TRY(rc);
-  }
+  TFD_TRY(tfd__cuda_find(kernel, ordinal, bytes));
   return tfd__cuda_launch_function(call, kernel->function[ordinal], blocks,
                                    args);
 }

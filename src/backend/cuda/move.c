@@ -19,7 +19,8 @@ static int launch(const tfd__call *call, tfd__cuda_kernel *k, tfd_cu_move *a) {
   return tfd__cuda_launch(call, k, tfd__cuda_blocks(call, a->n), a, sizeof *a);
 }
 
-int tfd__cuda_move(const tfd__call *call, const tfd__view *from, void *to) {
+static int move(const tfd__call *call, const tfd__view *from, void *to,
+                const uint64_t *stop) {
   static tfd__cuda_kernel by_size[9] = {[1] = {"move", "copy_1", {0}},
                                         [2] = {"move", "copy_2", {0}},
                                         [4] = {"move", "copy_4", {0}},
@@ -29,7 +30,8 @@ int tfd__cuda_move(const tfd__call *call, const tfd__view *from, void *to) {
   memset(&a, 0, sizeof a);
   place(from, &a);
   a.out = to;
-  if (a.rank == 0 && a.n > 0) {
+  a.stop = stop;
+  if (a.rank == 0 && a.n > 0 && stop == NULL) {
     return tfd__cuda_check(tfd__cu.cuMemcpyDtoDAsync(
                                (CUdeviceptr)(uintptr_t)to,
                                (CUdeviceptr)(uintptr_t)from->data,
@@ -37,6 +39,10 @@ int tfd__cuda_move(const tfd__call *call, const tfd__view *from, void *to) {
                            call->name);
   }
   return launch(call, &by_size[tfd__dtype_size(from->dtype)], &a);
+}
+
+int tfd__cuda_move(const tfd__call *call, const tfd__view *from, void *to) {
+  return move(call, from, to, NULL);
 }
 
 int tfd__cuda_dense(const tfd__call *call, const tfd__view *from,
@@ -52,7 +58,10 @@ int tfd__cuda_dense(const tfd__call *call, const tfd__view *from,
 }
 
 int tfd__cuda_copy(const tfd__call *call) {
-  return tfd__cuda_move(call, tfd__in(call, 0), tfd__out(call, 0)->data);
+  const uint64_t *stop = NULL;
+
+  TFD_TRY(tfd__cuda_stop(call, &stop));
+  return move(call, tfd__in(call, 0), tfd__out(call, 0)->data, stop);
 }
 
 int tfd__cuda_cast(const tfd__call *call) {

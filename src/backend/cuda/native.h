@@ -14,6 +14,13 @@ typedef struct tfd__driver {
 #undef FUNCTION
 } tfd__driver;
 
+/* Positions of a stream that may have refused values: those behind `after`, up
+** to `to`; to == 0: none has. */
+typedef struct tfd__refused {
+  uint64_t after;
+  uint64_t to;
+} tfd__refused;
+
 typedef struct tfd__cuda_native {
   size_t bytes; /* sizeof this; first for ever */
   int ordinal;
@@ -26,6 +33,15 @@ typedef struct tfd__cuda_native {
   ** call it before the stream goes on there. The first call counts. Threads:
   ** any. */
   void (*spoil)(tfd__stream *stream, uint64_t seq, const tfd__error *reason);
+  /* Record `event` behind what was launched up to now, and let what follows
+  ** start behind one: other threads may be recording launches there. *range_p
+  ** is what those that wait have to heed. */
+  int (*mark)(tfd__stream *stream, CUevent event, tfd__refused *range_p);
+  int (*wait)(tfd__stream *stream, CUevent event);
+  /* The stream waits for the other one's mark: behind a value that was refused
+  ** there nothing is written here that shows, either. */
+  int (*heed)(tfd__stream *stream, tfd__stream *other,
+              const tfd__refused *range);
   /* The GPU does not go on: all positions pass, and the stream is lost. */
   void (*give_up)(tfd__stream *stream);
 } tfd__cuda_native;

@@ -124,6 +124,7 @@ static int update(const tfd__call *call, int rule, int targets, int rest) {
     return tfd__cuda_update_rows(call, rule, targets, rest);
   }
   memset(&a, 0, sizeof a);
+  TFD_TRY(tfd__cuda_stop(call, &a.stop));
   a.targets = targets;
   a.grads = call->in_n - call->out_n - 1;
   a.rule = rule;

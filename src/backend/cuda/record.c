@@ -34,6 +34,8 @@ typedef struct tfd__cuda_record {
   word *words;
   int words_n;
   int words_room;
+  int gated;     /* of the words, in *stop */
+  bool may_stop; /* it was recorded with gates */
 } record;
 
 struct tfd__launches {
@@ -111,6 +113,7 @@ static record *make(const cuda_stream *s, const int64_t *key, int n) {
   r->workspace = s->workspace;
   r->freed = tfd__cuda_freed(s->config.ordinal);
   r->tf32 = tfd__cuda_tf32();
+  r->may_stop = s->may_stop;
   return r;
 }
 
@@ -120,7 +123,7 @@ static bool serves(const cuda_stream *s, const record *r, const int64_t *key,
                    int n) {
   return r->workspace == s->workspace &&
          r->freed == tfd__cuda_freed(s->config.ordinal) &&
-         r->tf32 == tfd__cuda_tf32() &&
+         r->tf32 == tfd__cuda_tf32() && r->may_stop == s->may_stop &&
          memcmp(r->key, key, (size_t)n * sizeof *key) == 0;
 }
 
@@ -146,6 +149,7 @@ static bool start(cuda_stream *s, record *r) {
     w->seq = r->seq;
     s->waiting[w->place - WORDS]++;
   }
+  if (s->gated == s->words_all) s->gated += (uint64_t)r->gated;
   s->words_all += (uint64_t)r->words_n;
   r->end = s->words_all;
   return true;
@@ -175,6 +179,15 @@ int tfd__cuda_record_word(cuda_stream *s, word **word_p, int *place_p) {
   *word_p = &r->words[r->words_n++];
   (*word_p)->place = *place_p;
   return TFD_OK;
+}
+
+const word *tfd__cuda_record_gate(cuda_stream *s, int *n_p) {
+  record *r = s->recording;
+  const word *first = r->words + r->gated;
+
+  *n_p = r->words_n - r->gated;
+  r->gated = r->words_n;
+  return first;
 }
 
 /* --- stretches of launches -------------------------------------------------
@@ -262,6 +275,7 @@ static tfd__launching begin(tfd__stream *stream, tfd__launches **kept_p,
     return TFD_LAUNCH_RUNS;
   }
   reap(s);
+  if (s->may_stop && tfd__cuda_gate(s) != CUDA_SUCCESS) return TFD_LAUNCH_RUNS;
   r = find(l, key, &twins);
   if (r == NULL && twins == TWINS) r = wait_for(l, key);
   if (r != NULL) return start(s, r) ? TFD_LAUNCH_DONE : TFD_LAUNCH_RUNS;

@@ -350,7 +350,8 @@ int tfd__cuda_source(const tfd__strip_text *of, char **source_p,
   put(&t, "#include \"backend/cuda/kernels/fused.h\"\n\n");
   put_element(&t);
   put(&t, "KERNEL(256, fused)(const tfd_cu_fused a) {\n"
-          "  int64_t done = 0;\n\n");
+          "  int64_t done = 0;\n\n"
+          "  if (stopped(a.stop)) return;\n");
   if (n > 1) put_packs(&t, n);
   put_singles(&t);
   put(&t, "}\nEND_KERNEL(256, fused)\n");

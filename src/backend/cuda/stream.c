@@ -3,8 +3,8 @@
 ** asks how far the stream is, so a step in steady state records none.
 **
 ** Values that a kernel cannot take (a label out of range) are noted in words
-** of mapped host memory, one for each such launch, read when its position has
-** passed. The kernel leaves the output of that element alone. */
+** of mapped host memory (refuse.c), one for each such launch, read when its
+** position has passed. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -13,7 +13,6 @@
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/stream.h"
-#include "backend/lay.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -22,8 +21,6 @@ enum {
   SLEEP_NS = 20000,
   RETURN_NS = 20000000 /* the caller looks for interrupts */
 };
-
-#define EACH_WORD ((1 + TFD_MAX_RANK) * sizeof(uint64_t))
 
 static cuda_stream *of(tfd__stream *s) {
   return tfd__cuda_stream_of(s);
@@ -37,7 +34,6 @@ static uint64_t taken(const cuda_stream *s) {
 
 static int make(cuda_stream *s) {
   pthread_mutexattr_t kind;
-  void *values = NULL;
   int i;
 
   pthread_mutexattr_init(&kind);
@@ -51,15 +47,7 @@ static int make(cuda_stream *s) {
   TFD_TRY(tfd__cuda_check(
       tfd__cu.cuStreamCreate(&s->stream, CU_STREAM_NON_BLOCKING),
       "making a stream"));
-  TFD_TRY(tfd__cuda_check(tfd__cu.cuMemHostAlloc(&values, PLACES * EACH_WORD,
-                                                 CU_MEMHOSTALLOC_DEVICEMAP),
-                          "mapped memory"));
-  s->values = values;
-  s->refused = (int64_t *)values + PLACES;
-  TFD_TRY(tfd__cuda_check(
-      tfd__cu.cuMemHostGetDevicePointer(&s->values_device, values, 0),
-      "mapped memory"));
-  for (i = 0; i < PLACES; i++) s->values[i] = NOTHING;
+  TFD_TRY(tfd__cuda_refusals_open(s));
   for (i = 0; i < MARKS; i++) {
     TFD_TRY(tfd__cuda_check(
         tfd__cu.cuEventCreate(&s->marks[i].event, CU_EVENT_DISABLE_TIMING),
@@ -105,9 +93,10 @@ void tfd__cuda_stream_free(tfd__stream *stream) {
     }
     tfd__ring_close(&s->in);
     tfd__ring_close(&s->out);
-    if (s->values != NULL) (void)tfd__cu.cuMemFreeHost(s->values);
+    tfd__cuda_refusals_close(s);
     if (s->workspace != 0) (void)tfd__cu.cuMemFree(s->workspace);
   }
+  tfd__error_free(&s->last_told);
   pthread_mutex_destroy(&s->told);
   pthread_mutex_destroy(&s->lock);
   tfd__free(s);
@@ -160,7 +149,7 @@ static void look(cuda_stream *s) {
 /* A mark behind all that was launched, unless there is one. It stands for the
 ** positions that are complete: the one that runs launches more. Where there is
 ** no room the last one moves on: streams that wait for it wait for where it
-** was. */
+** was. What was refused before it can be seen behind it. */
 static void set_mark(cuda_stream *s) {
   int last = (s->marks_first + s->marks_n + MARKS - 1) % MARKS;
   uint64_t seq = taken(s) - s->running;
@@ -170,22 +159,27 @@ static void set_mark(cuda_stream *s) {
   if (s->recording != NULL) return;
   if (s->passed == seq && s->words_passed == s->words_all) return;
   if (s->marks_n > 0 && s->marks[last].seq == seq &&
-      s->marks[last].words == s->words_all) {
+      s->marks[last].words == s->words_all &&
+      (s->marks[last].said || !s->shared)) {
     return;
   }
+  result = s->shared ? tfd__cuda_say(s) : CUDA_SUCCESS;
   if (s->marks_n == MARKS) {
     s->marks_n--;
   } else {
     last = (last + 1) % MARKS;
   }
   m = &s->marks[last];
-  result = tfd__cu.cuEventRecord(m->event, s->stream);
+  if (result == CUDA_SUCCESS) {
+    result = tfd__cu.cuEventRecord(m->event, s->stream);
+  }
   if (result != CUDA_SUCCESS) {
     lose(s, result);
     return;
   }
   m->seq = seq;
   m->words = s->words_all;
+  m->said = s->shared;
   s->marks_n++;
 }
 
@@ -245,6 +239,10 @@ void tfd__cuda_wait(tfd__stream *stream, uint64_t seq, tfd__deadline until) {
   wait_for(of(stream), seq, 0, until);
 }
 
+void tfd__cuda_wait_words(cuda_stream *s, uint64_t words) {
+  while (s->words_passed < words) wait_for(s, 0, words, TFD_FOREVER);
+}
+
 /* --- taking work ---------------------------------------------------------- */
 
 static void take(cuda_stream *s, const tfd__work *work, uint64_t *seq_p) {
@@ -269,21 +267,25 @@ int tfd__cuda_submit(tfd__stream *stream, const tfd__work *work,
 }
 
 /* A mark of `on` at on_seq or later, for others to wait for; NULL where that
-** has passed. What a lost device made is no input of others. */
-static int mark_for(cuda_stream *on, uint64_t on_seq, CUevent *event_p) {
+** has passed. What a lost device made is no input of others. *range_p: what may
+** have been refused before. */
+static int mark_for(cuda_stream *on, uint64_t on_seq, CUevent *event_p,
+                    tfd__refused *range_p) {
   int rc = TFD_OK;
   int i;
 
   pthread_mutex_lock(&on->lock);
+  on->shared = true;
   if (choose(on)) look(on);
   if (on->passed < on_seq) {
     set_mark(on);
     for (i = 0; i < on->marks_n && *event_p == NULL; i++) {
       mark *m = &on->marks[(on->marks_first + i) % MARKS];
 
-      if (m->seq >= on_seq) *event_p = m->event;
+      if (m->seq >= on_seq && m->said) *event_p = m->event;
     }
   }
+  *range_p = tfd__cuda_refusals(on, on_seq);
   rc = tfd__cuda_check(on->lost, on->config.name);
   pthread_mutex_unlock(&on->lock);
   return rc;
@@ -293,9 +295,10 @@ int tfd__cuda_after(tfd__stream *stream, tfd__stream *on, uint64_t on_seq,
                     const tfd__work *work, uint64_t *seq_p) {
   cuda_stream *s = of(stream);
   CUevent event = NULL;
+  tfd__refused range = {0};
   int rc = TFD_OK;
 
-  TFD_TRY(mark_for(of(on), on_seq, &event));
+  TFD_TRY(mark_for(of(on), on_seq, &event, &range));
   TFD_TRY(tfd__cuda_use(s->config.ordinal));
   pthread_mutex_lock(&s->lock);
   if (event != NULL) {
@@ -303,6 +306,7 @@ int tfd__cuda_after(tfd__stream *stream, tfd__stream *on, uint64_t on_seq,
                          "waiting for another GPU");
   }
   if (rc == TFD_OK) take(s, work, seq_p);
+  if (rc == TFD_OK) rc = tfd__cuda_heed(s, of(on), &range);
   pthread_mutex_unlock(&s->lock);
   return rc;
 }
@@ -323,6 +327,46 @@ static void spoil(tfd__stream *stream, uint64_t seq, const tfd__error *reason) {
   pthread_mutex_unlock(&s->told);
 }
 
+static int record_mark(tfd__stream *stream, CUevent event,
+                       tfd__refused *range_p) {
+  cuda_stream *s = of(stream);
+  CUresult result = CUDA_SUCCESS;
+
+  TFD_TRY(tfd__cuda_use(s->config.ordinal));
+  pthread_mutex_lock(&s->lock);
+  s->shared = true;
+  *range_p = tfd__cuda_refusals(s, taken(s));
+  if (range_p->to > 0) result = tfd__cuda_say(s);
+  if (result == CUDA_SUCCESS) {
+    result = tfd__cu.cuEventRecord(event, s->stream);
+  }
+  pthread_mutex_unlock(&s->lock);
+  return tfd__cuda_check(result, s->config.name);
+}
+
+static int wait_mark(tfd__stream *stream, CUevent event) {
+  cuda_stream *s = of(stream);
+  CUresult result;
+
+  TFD_TRY(tfd__cuda_use(s->config.ordinal));
+  pthread_mutex_lock(&s->lock);
+  result = tfd__cu.cuStreamWaitEvent(s->stream, event, 0);
+  pthread_mutex_unlock(&s->lock);
+  return tfd__cuda_check(result, s->config.name);
+}
+
+static int heed(tfd__stream *stream, tfd__stream *other,
+                const tfd__refused *range) {
+  cuda_stream *s = of(stream);
+  int rc;
+
+  TFD_TRY(tfd__cuda_use(s->config.ordinal));
+  pthread_mutex_lock(&s->lock);
+  rc = tfd__cuda_heed(s, of(other), range);
+  pthread_mutex_unlock(&s->lock);
+  return rc;
+}
+
 static void give_up(tfd__stream *stream) {
   atomic_store(&of(stream)->given_up, true);
 }
@@ -340,6 +384,9 @@ const void *tfd__cuda_native_of(tfd__stream *stream) {
                            .driver = &tfd__cu,
                            .use = tfd__cuda_use,
                            .spoil = spoil,
+                           .mark = record_mark,
+                           .wait = wait_mark,
+                           .heed = heed,
                            .give_up = give_up};
   }
   pthread_mutex_unlock(&s->lock);
@@ -455,202 +502,4 @@ int tfd__cuda_workspace(const tfd__call *call, size_t bytes, void **data_p) {
   }
   *data_p = (void *)(uintptr_t)s->workspace;
   return TFD_OK;
-}
-
-/* --- values that kernels refuse ------------------------------------------- */
-
-/* The first word of the ring is done with. */
-static void next_word(cuda_stream *s) {
-  int place = s->words[s->words_first].place;
-
-  if (place >= WORDS) s->waiting[place - WORDS]--;
-  s->words_first = (s->words_first + 1) % WORDS;
-  s->words_n--;
-}
-
-/* The number of the first word of the ring, counted from 1. */
-static uint64_t first_word(const cuda_stream *s) {
-  return s->words_all - (uint64_t)s->words_n + 1;
-}
-
-void tfd__cuda_skip_words(cuda_stream *s, uint64_t words) {
-  while (s->words_passed < words) wait_for(s, 0, words, TFD_FOREVER);
-  while (s->words_n > 0 && first_word(s) <= s->words_passed &&
-         s->values[s->words[s->words_first].place] == NOTHING) {
-    next_word(s);
-  }
-}
-
-/* Where the next word of the ring lies. */
-static int find_place(cuda_stream *s, const tfd__call *call, int *place_p) {
-  if (s->words_n == WORDS) {
-    tfd__cuda_skip_words(s, first_word(s));
-    if (s->words_n == WORDS) {
-      return tfd__fail(TFD_ABORTED, "%s: earlier work of %s failed", call->name,
-                       s->config.name);
-    }
-  }
-  *place_p = (s->words_first + s->words_n) % WORDS;
-  return TFD_OK;
-}
-
-int tfd__cuda_error_words(const tfd__call *call, const tfd__cuda_refusal *what,
-                          uint64_t **word_p, int64_t **refused_p) {
-  cuda_stream *s = of(call->stream);
-  word *w = NULL;
-  int place = 0;
-
-  if (s->recording == NULL) {
-    TFD_TRY(find_place(s, call, &place));
-    w = &s->words[place];
-    s->words_n++;
-    s->words_all++;
-  } else {
-    TFD_TRY(tfd__cuda_record_word(s, &w, &place));
-  }
-  *w = (word){.seq = taken(s),
-              .place = place,
-              .name = call->name,
-              .argument = what->argument,
-              .depth = what->depth,
-              .rising = what->rising,
-              .say = what->say,
-              .rank = what->values->rank,
-              .replica = call->replica,
-              .line = call->line,
-              .file = call->file,
-              .note = call->note};
-  memcpy(w->bounds, what->bounds, sizeof w->bounds);
-  memcpy(w->dims, what->values->dims, sizeof w->dims);
-  *word_p = (uint64_t *)(uintptr_t)s->values_device + place;
-  *refused_p = (int64_t *)(uintptr_t)s->values_device + PLACES +
-               (ptrdiff_t)place * TFD_MAX_RANK;
-  return TFD_OK;
-}
-
-int tfd__cuda_error_word(const tfd__call *call, const char *argument,
-                         const tfd__view *values, int64_t bound,
-                         uint64_t **word_p) {
-  tfd__cuda_refusal what = {
-      .argument = argument, .values = values, .bounds = {bound}};
-  int64_t *refused = NULL;
-
-  return tfd__cuda_error_words(call, &what, word_p, &refused);
-}
-
-/* --- the texts of the CPU's kernels --- */
-
-static int label_outside(const word *w, int64_t at, int64_t value) {
-  char replica[32] = "";
-
-  if (w->replica >= 0) {
-    (void)snprintf(replica, sizeof replica, " of replica %d", w->replica);
-  }
-  (void)tfd__fail(TFD_INVALID_ARGUMENT,
-                  "%s: label %lld at position %lld%s is outside 0..%lld "
-                  "(logits have %lld classes; labels count from 0)",
-                  w->name, (long long)value, (long long)at, replica,
-                  (long long)w->bounds[0] - 1, (long long)w->bounds[0]);
-  return tfd__blame(w->name, w->argument, w->bounds[0]);
-}
-
-static int value_outside(const word *w, int64_t at, int64_t value) {
-  char text[TFD_POSITION_TEXT];
-
-  (void)tfd__fail(TFD_INVALID_ARGUMENT, "%s: %s%s = %lld is outside [0, %lld)",
-                  w->name, w->argument,
-                  tfd__position_text(w->dims, w->rank, at, text),
-                  (long long)value, (long long)w->bounds[0]);
-  return tfd__blame(w->name, w->argument, w->bounds[0]);
-}
-
-static int coordinates_outside(const word *w, int64_t at,
-                               const int64_t *refused) {
-  char given[TFD_SHAPE_TEXT];
-  char shape[TFD_SHAPE_TEXT];
-
-  return tfd__fail(
-      TFD_INVALID_ARGUMENT, "%s: %s[%lld] = %s is outside shape %s", w->name,
-      w->argument, (long long)at, tfd__dims_text(refused, w->depth, given),
-      tfd__dims_text(w->bounds, w->depth, shape));
-}
-
-static int number_falls(const word *w, int64_t at, const int64_t *refused) {
-  const char *a = w->argument;
-  long long value = refused[0];
-
-  if (value < 0) return value_outside(w, at, value);
-  if (value >= w->bounds[0]) {
-    return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "%s: %s must not fall, but %s[%lld] = %lld is above the "
-                     "last, %lld",
-                     w->name, a, a, (long long)at, value,
-                     (long long)w->bounds[0] - 1);
-  }
-  return tfd__fail(TFD_INVALID_ARGUMENT,
-                   "%s: %s must not fall, but %s[%lld] = %lld comes after %lld",
-                   w->name, a, a, (long long)at, value, (long long)refused[1]);
-}
-
-static int raise_word(const word *w, uint64_t noted, const int64_t *refused) {
-  int64_t at = (int64_t)(noted >> 32);
-  int64_t value = (int32_t)(uint32_t)noted;
-  char where[256] = "";
-  int rc;
-
-  if (w->file != NULL && w->line > 0) {
-    (void)snprintf(where, sizeof where, "%s:%d", w->file, w->line);
-  }
-  if (w->say != NULL) {
-    rc = w->say(w->name, at, value);
-  } else if (w->rising) {
-    rc = number_falls(w, at, refused);
-  } else if (w->depth > 0) {
-    rc = coordinates_outside(w, at, refused);
-  } else if (strcmp(w->argument, "labels") == 0) {
-    rc = label_outside(w, at, value);
-  } else {
-    rc = value_outside(w, at, value);
-  }
-  (void)tfd__error_set_place(w->replica, where);
-  (void)tfd__error_set_note(w->note);
-  return rc;
-}
-
-int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p) {
-  cuda_stream *s = of(stream);
-  int rc = TFD_OK;
-
-  pthread_mutex_lock(&s->lock);
-  while (rc == TFD_OK && s->words_n > 0 &&
-         s->words[s->words_first].seq <= s->passed) {
-    const word *w = &s->words[s->words_first];
-    uint64_t value = s->values[w->place];
-
-    if (value != NOTHING) {
-      s->values[w->place] = NOTHING;
-      if (w->seq > s->void_to) {
-        *seq_p = w->seq;
-        s->void_to = taken(s);
-        rc = raise_word(w, value,
-                        s->refused + (ptrdiff_t)w->place * TFD_MAX_RANK);
-      }
-    }
-    next_word(s);
-  }
-  pthread_mutex_lock(&s->told);
-  if (rc == TFD_OK && s->spoiled != 0 && s->spoiled <= s->passed) {
-    *seq_p = s->spoiled;
-    s->spoiled = 0;
-    (void)tfd__fail(s->spoiled_code, "%s", s->spoiled_reason);
-    rc = tfd__exit_with(s->spoiled_exit);
-  }
-  pthread_mutex_unlock(&s->told);
-  if (rc == TFD_OK && s->lost != CUDA_SUCCESS) {
-    *seq_p = s->lost_from < s->passed ? s->lost_from : s->passed;
-    s->lost_from = s->passed + 1;
-    rc = tfd__cuda_check(s->lost, s->config.name);
-  }
-  pthread_mutex_unlock(&s->lock);
-  return rc;
 }

@@ -1,7 +1,8 @@
 #ifndef TFD_BACKEND_CUDA_STREAM_H
 #define TFD_BACKEND_CUDA_STREAM_H
-/* A stream from inside: for stream.c, and record.c, which starts launches that
-** come again as one. Threads: its lock is held. */
+/* A stream from inside: for stream.c, refuse.c (values that kernels refuse) and
+** record.c, which starts launches that come again as one. Threads: its lock is
+** held. */
 #include <pthread.h>
 
 #include "backend/cuda/cuda.h"
@@ -17,10 +18,12 @@ enum {
 #define NOTHING UINT64_MAX
 
 struct tfd__cuda_record;
+typedef struct cuda_stream cuda_stream;
 
 typedef struct mark {
   uint64_t seq;
   uint64_t words; /* how many of all words lie before it */
+  bool said;      /* others that wait for it see what was refused before */
   CUevent event;
 } mark;
 
@@ -40,9 +43,10 @@ typedef struct word {
   int line;
   const char *file;
   const char *note;
+  cuda_stream *from; /* it was refused there, the stream waited for it */
 } word;
 
-typedef struct cuda_stream {
+struct cuda_stream {
   tfd__stream base;
   tfd__stream_config config;
   CUstream stream;
@@ -81,7 +85,16 @@ typedef struct cuda_stream {
   int scratch_n;
   CUdeviceptr workspace;
   size_t workspace_bytes;
-} cuda_stream;
+  /* What shows must not be written behind a refused value (refuse.c). */
+  bool may_stop;        /* there were words */
+  bool shared;          /* other streams wait for it */
+  CUdeviceptr stop;     /* the first position that refused, or NOTHING: */
+  uint64_t *first;      /* the same, mapped, for the host and other streams */
+  uint64_t gated;       /* so many of all words count in *stop */
+  uint64_t said;        /* and in *first */
+  bool stop_is_old;     /* it was told */
+  tfd__error last_told; /* of what was refused */
+};
 
 static inline cuda_stream *tfd__cuda_stream_of(tfd__stream *s) {
   return (cuda_stream *)s;
@@ -91,12 +104,29 @@ static inline uint64_t tfd__cuda_taken(const cuda_stream *s) {
   return tfd__counter_get(&s->base.taken);
 }
 
+/* Wait until the first `words` of all can be read. */
+void tfd__cuda_wait_words(cuda_stream *s, uint64_t words);
+
+int tfd__cuda_refusals_open(cuda_stream *s);
+void tfd__cuda_refusals_close(cuda_stream *s);
 /* Wait until the first `words` of all can be read, and let go of those that had
 ** nothing noted. Inside a position, too, which has not passed then. */
 void tfd__cuda_skip_words(cuda_stream *s, uint64_t words);
+/* What is launched from here on sees in *stop what was refused before. */
+CUresult tfd__cuda_gate(cuda_stream *s);
+/* Likewise who waits for what was launched so far, in *first. */
+CUresult tfd__cuda_say(cuda_stream *s);
+/* Where up to position seq something is refused that was not told, or may be.
+ */
+tfd__refused tfd__cuda_refusals(cuda_stream *s, uint64_t seq);
+/* The stream waits for `on`: what was refused there in that range stops this
+** one, too, which then raises the same error. */
+int tfd__cuda_heed(cuda_stream *s, cuda_stream *on, const tfd__refused *range);
 
 /* A word of what is recorded, and its place. */
 int tfd__cuda_record_word(cuda_stream *s, word **word_p, int *place_p);
+/* Those that came since the last time, of n. */
+const word *tfd__cuda_record_gate(cuda_stream *s, int *n_p);
 /* Nothing runs any more: let go of what was retired. */
 void tfd__cuda_records_close(cuda_stream *s);
 

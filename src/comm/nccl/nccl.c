@@ -356,8 +356,8 @@ static int follow_devices(tfd__nccl_group *own, const char *what) {
   for (i = 0; i < own->local; i++) {
     tfd__nccl_rank *r = &own->ranks[i];
 
+    TFD_TRY(r->native->mark(r->device->stream, r->ready, &r->marked));
     TFD_TRY(r->native->use(r->native->ordinal));
-    CUDA(r, cuEventRecord(r->ready, r->native->stream), what);
     CUDA(r, cuStreamWaitEvent(r->stream, r->ready, 0), what);
   }
   return TFD_OK;
@@ -387,6 +387,21 @@ static int issue_all(const tfd__group *g, tfd__nccl_group *own,
   return tfd__nccl_settle(own, tfd__deadline_in(own->timeout), c->what);
 }
 
+/* What one device refuses has come to all others with the results. */
+static int heed_others(const tfd__nccl_group *own, int i) {
+  const tfd__nccl_rank *r = &own->ranks[i];
+  int k;
+
+  for (k = 0; k < own->local; k++) {
+    const tfd__nccl_rank *other = &own->ranks[k];
+
+    if (k == i) continue;
+    TFD_TRY(r->native->heed(r->device->stream, other->device->stream,
+                            &other->marked));
+  }
+  return TFD_OK;
+}
+
 /* The devices go on behind NCCL. */
 static int lead_devices(tfd__nccl_group *own, tfd__nccl_mark *mark,
                         const char *what) {
@@ -398,7 +413,8 @@ static int lead_devices(tfd__nccl_group *own, tfd__nccl_mark *mark,
 
     TFD_TRY(r->native->use(r->native->ordinal));
     CUDA(r, cuEventRecord(over, r->stream), what);
-    CUDA(r, cuStreamWaitEvent(r->native->stream, over, 0), what);
+    TFD_TRY(r->native->wait(r->device->stream, over));
+    TFD_TRY(heed_others(own, i));
   }
   return TFD_OK;
 }

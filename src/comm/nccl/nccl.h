@@ -60,9 +60,10 @@ typedef struct tfd__nccl_rank {
   const tfd__cuda_native *native;
   ncclComm_t comm; /* NULL = there is none now */
   CUstream stream;
-  CUevent ready;    /* the device has come to the collective */
-  CUevent over;     /* NCCL is done with what no mark stands for */
-  CUdeviceptr word; /* for the first collective, and for barriers */
+  CUevent ready;       /* the device has come to the collective, */
+  tfd__refused marked; /* with this to heed */
+  CUevent over;        /* NCCL is done with what no mark stands for */
+  CUdeviceptr word;    /* for the first collective, and for barriers */
 } tfd__nccl_rank;
 
 /* A collective under way. */

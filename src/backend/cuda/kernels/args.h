@@ -91,8 +91,13 @@ enum {
 #undef TFD_CU_RULE
 };
 
+/* `stop` below: NULL, or where a kernel that writes over what shows looks
+** whether one before it has refused a value. */
+#define TFD_CU_GO_ON UINT64_MAX
+
 /* Elementwise: out[i] = f(in...). The output is dense. */
 typedef struct tfd_cu_elementwise {
+  const uint64_t *stop;
   void *out;
   const void *in[TFD_CU_INS];
   double a; /* an attribute: alpha, a value */
@@ -108,6 +113,7 @@ typedef struct tfd_cu_elementwise {
 /* Several elementwise ops: as above, of more inputs and outputs. */
 enum { TFD_CU_FUSED_INS = 16, TFD_CU_FUSED_OUTS = 8 };
 typedef struct tfd_cu_fused {
+  const uint64_t *stop;
   void *out[TFD_CU_FUSED_OUTS];
   const void *in[TFD_CU_FUSED_INS];
   int64_t n;
@@ -129,6 +135,7 @@ typedef struct tfd_cu_sum {
 
 /* out[0..n) from a strided input of any element size; both dtypes for cast. */
 typedef struct tfd_cu_move {
+  const uint64_t *stop; /* copies */
   void *out;
   const void *in;
   double value; /* fill */
@@ -408,6 +415,7 @@ typedef struct tfd_cu_bias {
 /* An optimizer's step over n elements, targets in place or to `out`. */
 enum { TFD_CU_TARGETS = 4, TFD_CU_GRADS = 8, TFD_CU_REALS = 8 };
 typedef struct tfd_cu_update {
+  const uint64_t *stop;
   void *out[TFD_CU_TARGETS];
   const void *in[TFD_CU_TARGETS];
   const void *grad[TFD_CU_GRADS];

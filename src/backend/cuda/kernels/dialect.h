@@ -150,6 +150,11 @@ DEVICE int64_t quotient(int64_t i, int64_t d) {
   return i / d;
 }
 
+/* Must what shows stay as it is? */
+DEVICE bool stopped(const uint64_t *stop) {
+  return stop != NULL && *stop != TFD_CU_GO_ON;
+}
+
 /* Element `at` has a value that cannot be taken; the first one is kept. */
 DEVICE void note_bad(uint64_t *error, int64_t at, int64_t value) {
   uint64_t place = at < 0xffffffff ? (uint64_t)at : 0xfffffffe;

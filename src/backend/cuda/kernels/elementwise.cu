@@ -155,6 +155,7 @@ DEVICE void elementwise(const tfd_cu_elementwise &a) {
   const int N = pack_of<In>::n;
   bool together = N > 1 && a.vector != 0;
 
+  if (stopped(a.stop)) return;
   if constexpr (N > 1) {
     if (together) packed<F, In, Out, INS, N>(a);
   }

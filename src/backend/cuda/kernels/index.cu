@@ -73,7 +73,7 @@ KERNEL(256, refuse)(const tfd_cu_choose a) {
 
   if (thread_index() > 0) return;
   noted = *a.error;
-  *a.nothing = noted != UINT64_MAX;
+  *a.nothing = noted != UINT64_MAX || stopped(a.stop);
   if (noted == UINT64_MAX) return;
   at = (int64_t)(noted >> 32);
   for (int d = 0; d < a.depth; d++) {

@@ -23,6 +23,7 @@ typedef struct tfd_cu_gather {
 ** block i / each; `outer` blocks in a row share their indices. */
 enum { TFD_CU_REFUSE, TFD_CU_LEAVE_OUT, TFD_CU_RISING };
 typedef struct tfd_cu_choose {
+  const uint64_t *stop;
   uint32_t *keys;
   uint32_t *order; /* 0, 1, 2 ...; NULL: not asked for */
   const void *index;

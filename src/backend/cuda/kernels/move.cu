@@ -19,6 +19,7 @@ DEVICE int64_t place_of(const tfd_cu_move &a, int64_t i) {
 }
 
 template <class T> DEVICE void copy(const tfd_cu_move &a) {
+  if (stopped(a.stop)) return;
   for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
     ((T *)a.out)[i] = ((const T *)a.in)[place_of(a, i)];
   }

@@ -57,6 +57,7 @@ DEVICE void apply(int rule, void *const *x, const double *g, const double *a) {
 template <class T> DEVICE void update(const tfd_cu_update &a) {
   typedef typename wide_of<T>::type W;
 
+  if (stopped(a.stop)) return;
   for (int64_t i = thread_index(); i < a.n; i += thread_count()) {
     W value[TFD_CU_TARGETS];
     void *x[TFD_CU_TARGETS];
