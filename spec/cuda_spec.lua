@@ -156,6 +156,30 @@ describe("GPU devices on stand-ins #once", function()
     assert.equal("false\n0.0\n1.0\n", r.out)
   end)
 
+  it("round what convolutions take to TF32 where they may", function()
+    local r = on_standin [[
+      local tf = require "tfdist"
+      local config = tf.config.experimental
+      tf.device("/gpu:0", function()
+        local x = tf.fill({ 1, 1, 1, 1 }, 1 + 2 ^ -12)
+        local w = x * 1
+        for _, on in ipairs { true, false } do
+          config.enable_tensor_float_32_execution(on)
+          local tape, y = tf.GradientTape(function(tape)
+            tape:watch(x)
+            tape:watch(w)
+            return tf.nn.conv2d(x, w, 1, "VALID")
+          end)
+          local g = tape:gradient(y, { x, w })
+          print((y - 1):toflat()[1] * 2 ^ 11, (g[1] - 1):toflat()[1] * 2 ^ 12,
+            (g[2] - 1):toflat()[1] * 2 ^ 12)
+        end
+      end)
+    ]]
+    assert.equal("", r.err)
+    assert.equal("0.0\t0.0\t0.0\n1.0\t1.0\t1.0\n", r.out)
+  end)
+
   it("have kernels without races, which are found where they are", function()
     for seed = 0, 4 do
       local found = {}

@@ -57,14 +57,7 @@ void set(void *data, cudaDataType type, int64_t i, double x) {
 }
 
 double rounded(double x, bool tf32) {
-  float f = (float)x;
-  uint32_t u;
-
-  if (!tf32) return x;
-  memcpy(&u, &f, sizeof u);
-  u = (u + 0x1000u) & 0xffffe000u;
-  memcpy(&f, &u, sizeof f);
-  return (double)f;
+  return tf32 ? tfd_standin_tf32(x) : x;
 }
 
 /* Element (i, j) of a column-major operand after its transposition. */

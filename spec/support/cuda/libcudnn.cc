@@ -1,7 +1,8 @@
 /* cuDNN without a GPU: convolution of images and volumes, and pooling of
 ** images, in plain loops over strides, in stream order. Algorithms are listed
-** with one that fails first, and workspaces have an odd size with bytes behind
-** that nobody may write. */
+** with one that fails first and one whose bits differ from run to run, and
+** workspaces have an odd size with bytes behind that nobody may write. TF32
+** rounds as the hardware does. */
 #include <cudnn.h>
 
 #include <math.h>
@@ -31,6 +32,7 @@ struct convolution {
   int stride[3];
   int dilation[3];
   int groups;
+  cudnnMathType_t math;
 };
 
 struct pooling {
@@ -71,6 +73,15 @@ void set(const tensor &t, void *data, int64_t i, double x) {
   default:
     ((float *)data)[i] = (float)x;
   }
+}
+
+/* As a convolution takes it. */
+double taken(const tensor &t, const void *data, int64_t i,
+             const convolution &c) {
+  double x = at(t, data, i);
+  bool tf32 = t.type == CUDNN_DATA_FLOAT && c.math != CUDNN_FMA_MATH;
+
+  return tf32 ? tfd_standin_tf32(x) : x;
 }
 
 int64_t place(const tensor &t, int64_t n, int64_t c, int64_t d, int64_t h,
@@ -265,7 +276,7 @@ API cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t c_, int axes,
 
   if (mode != CUDNN_CROSS_CORRELATION) return CUDNN_STATUS_NOT_SUPPORTED;
   if (axes != 2 && axes != 3) return CUDNN_STATUS_BAD_PARAM;
-  *c = {{0, 0, 0}, {1, 1, 1}, {1, 1, 1}, 1};
+  *c = {{0, 0, 0}, {1, 1, 1}, {1, 1, 1}, 1, CUDNN_DEFAULT_MATH};
   for (int i = 0; i < axes; i++) {
     c->pad[3 - axes + i] = pad[i];
     c->stride[3 - axes + i] = stride[i];
@@ -277,7 +288,9 @@ API cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t c, int n) {
   ((convolution *)c)->groups = n;
   return CUDNN_STATUS_SUCCESS;
 }
-API cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t, cudnnMathType_t) {
+API cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c,
+                                cudnnMathType_t math) {
+  ((convolution *)c)->math = math;
   return CUDNN_STATUS_SUCCESS;
 }
 API cudnnCreatePoolingDescriptor(cudnnPoolingDescriptor_t *p) {
@@ -296,19 +309,23 @@ API cudnnSetPooling2dDescriptor(cudnnPoolingDescriptor_t p,
   return CUDNN_STATUS_SUCCESS;
 }
 
-/* --- algorithms: the first of two has failed
+/* --- algorithms: the first of three has failed, only the last one may be used
  * ------------------------------------------ */
 
 template <class P, class A>
-static cudnnStatus_t list_two(P *found, A first, A second, int most, int *n) {
-  memset(found, 0, sizeof *found * 2);
-  if (most < 2) return CUDNN_STATUS_BAD_PARAM;
-  found[0].algo = first;
+static cudnnStatus_t list(P *found, A failed, A random, A good, int most,
+                          int *n) {
+  memset(found, 0, sizeof *found * 3);
+  if (most < 3) return CUDNN_STATUS_BAD_PARAM;
+  found[0].algo = failed;
   found[0].status = CUDNN_STATUS_NOT_SUPPORTED;
-  found[1].algo = second;
-  found[1].status = CUDNN_STATUS_SUCCESS;
-  found[1].memory = WORKSPACE;
-  *n = 2;
+  found[0].determinism = CUDNN_DETERMINISTIC;
+  found[1].algo = random;
+  found[1].determinism = CUDNN_NON_DETERMINISTIC;
+  found[2].algo = good;
+  found[2].determinism = CUDNN_DETERMINISTIC;
+  found[1].memory = found[2].memory = WORKSPACE;
+  *n = 3;
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -324,8 +341,9 @@ API cudnnGetConvolutionForwardAlgorithm_v7(
     const cudnnTensorDescriptor_t y, const int most, int *n,
     cudnnConvolutionFwdAlgoPerf_t *found) {
   if (!fit(x, w, y, c)) return CUDNN_STATUS_BAD_PARAM;
-  return list_two(found, CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
-                  CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, most, n);
+  return list(found, CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
+              CUDNN_CONVOLUTION_FWD_ALGO_FFT,
+              CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, most, n);
 }
 
 API cudnnGetConvolutionBackwardDataAlgorithm_v7(
@@ -334,8 +352,9 @@ API cudnnGetConvolutionBackwardDataAlgorithm_v7(
     const cudnnTensorDescriptor_t x, const int most, int *n,
     cudnnConvolutionBwdDataAlgoPerf_t *found) {
   if (!fit(x, w, y, c)) return CUDNN_STATUS_BAD_PARAM;
-  return list_two(found, CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
-                  CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, most, n);
+  return list(found, CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT,
+              CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
+              CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, most, n);
 }
 
 API cudnnGetConvolutionBackwardFilterAlgorithm_v7(
@@ -344,8 +363,9 @@ API cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     const cudnnFilterDescriptor_t w, const int most, int *n,
     cudnnConvolutionBwdFilterAlgoPerf_t *found) {
   if (!fit(x, w, y, c)) return CUDNN_STATUS_BAD_PARAM;
-  return list_two(found, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
-                  CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, most, n);
+  return list(found, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT,
+              CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
+              CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, most, n);
 }
 
 /* --- convolution
@@ -371,7 +391,7 @@ API cudnnConvolutionForward(cudnnHandle_t h, const void *,
 
     mark(workspace, bytes);
     each_product(tx, tw, ty, c, [&](int64_t i, int64_t k, int64_t o) {
-      sum[o] += at(tx, x, i) * at(tw, w, k);
+      sum[o] += taken(tx, x, i, c) * taken(tw, w, k, c);
     });
     for (int64_t i = 0; i < count(ty); i++) set(ty, y, i, sum[i]);
     free(sum);
@@ -398,7 +418,7 @@ API cudnnConvolutionBackwardData(
 
     mark(workspace, bytes);
     each_product(tx, tw, ty, c, [&](int64_t i, int64_t k, int64_t o) {
-      sum[i] += at(ty, dy, o) * at(tw, w, k);
+      sum[i] += taken(ty, dy, o, c) * taken(tw, w, k, c);
     });
     for (int64_t i = 0; i < count(tx); i++) set(tx, dx, i, sum[i]);
     free(sum);
@@ -425,7 +445,7 @@ API cudnnConvolutionBackwardFilter(
 
     mark(workspace, bytes);
     each_product(tx, tw, ty, c, [&](int64_t i, int64_t k, int64_t o) {
-      sum[k] += at(tx, x, i) * at(ty, dy, o);
+      sum[k] += taken(tx, x, i, c) * taken(ty, dy, o, c);
     });
     for (int64_t i = 0; i < count(tw); i++) set(tw, dw, i, sum[i]);
     free(sum);

@@ -16,6 +16,9 @@
 #include <cuda.h>
 
 #ifdef __cplusplus
+#include <stdint.h>
+#include <string.h>
+
 #include <functional>
 #include <mutex>
 
@@ -32,6 +35,16 @@ int tfd_standin_gpu(int device);
 void tfd_standin_run_alone();
 /* All of [data, data + bytes) is device memory. */
 bool tfd_standin_is_device(const void *data, size_t bytes);
+/* As TF32 keeps x: 10 bits of its fraction. */
+static inline double tfd_standin_tf32(double x) {
+  float f = (float)x;
+  uint32_t u;
+
+  memcpy(&u, &f, sizeof u);
+  u = (u + 0x1000u) & 0xffffe000u;
+  memcpy(&f, &u, sizeof f);
+  return (double)f;
+}
 /* Hold it for what is shared with work that runs. */
 std::unique_lock<std::recursive_mutex> tfd_standin_lock();
 extern "C" {

@@ -193,18 +193,22 @@ static int describe_convolution(plan *p) {
                "convolution");
 }
 
-/* The first algorithm that works; cuDNN lists them best first. */
-#define CHOOSE(kind, call_)                                  \
-  do {                                                       \
-    cudnnConvolution##kind##AlgoPerf_t found[ALGORITHMS];    \
-                                                             \
-    TFD_TRY(check(call_, "choosing an algorithm"));          \
-    for (i = 0; i < n; i++) {                                \
-      if (found[i].status != CUDNN_STATUS_SUCCESS) continue; \
-      p->algorithm = (int)found[i].algo;                     \
-      p->workspace = found[i].memory;                        \
-      return TFD_OK;                                         \
-    }                                                        \
+/* The first algorithm that works and gives the same bits in each run; cuDNN
+** lists them best first. */
+#define CHOOSE(kind, call_)                               \
+  do {                                                    \
+    cudnnConvolution##kind##AlgoPerf_t found[ALGORITHMS]; \
+                                                          \
+    TFD_TRY(check(call_, "choosing an algorithm"));       \
+    for (i = 0; i < n; i++) {                             \
+      if (found[i].status != CUDNN_STATUS_SUCCESS ||      \
+          found[i].determinism != CUDNN_DETERMINISTIC) {  \
+        continue;                                         \
+      }                                                   \
+      p->algorithm = (int)found[i].algo;                  \
+      p->workspace = found[i].memory;                     \
+      return TFD_OK;                                      \
+    }                                                     \
   } while (0)
 
 static int choose(plan *p, cudnnHandle_t handle) {
