@@ -226,6 +226,38 @@ describe("GPU devices on stand-ins #once", function()
     assert.matches("matrix_inverse has no kernel for /gpu:0", r.err, 1, true)
   end)
 
+  it("run elsewhere what the libraries refuse", function()
+    local r = on_standin([[
+      local tf = require "tfdist"
+      local x = tf.reshape(tf.range(32, { dtype = "float32" }), { 1, 4, 4, 2 })
+      local w = tf.reshape(tf.range(24, { dtype = "float32" }), { 2, 2, 2, 3 })
+      local m = tf.reshape(x, { 4, 8 })
+      local function all()
+        local tape, y = tf.GradientTape(function(tape)
+          tape:watch(x)
+          tape:watch(w)
+          return tf.nn.conv2d(x, w, 1, "SAME")
+        end)
+        local g = tape:gradient(y, { x, w })
+        return { y, g[1], g[2], tf.matmul(m, m, { transpose_b = true }),
+          tf.function_(function() return tf.matmul(m, m, {
+            transpose_a = true }) end)(), tf.nn.max_pool2d(x, 2, 2, "VALID") }
+      end
+      local cpu, gpu = tf.device("/cpu:0", all), tf.device("/gpu:0", all)
+      for i = 1, #cpu do
+        local want, got = cpu[i]:toflat(), gpu[i]:toflat()
+        assert(gpu[i].device:match "GPU:0")
+        for k = 1, #want do assert(want[k] == got[k]) end
+      end
+      print(#cpu)
+    ]], "TFD_STANDIN_REFUSES=products,convolutions,pooling")
+    assert.equal(0, r.code, r.err)
+    assert.equal("6\n", r.out)
+    for _, op in ipairs { "conv2d", "matmul" } do
+      assert.matches(op .. " has no kernel for /gpu:0", r.err, 1, true)
+    end
+  end)
+
   it("name the label that is out of range, and go on", function()
     local r = on_standin [[
       local tf = require "tfdist"

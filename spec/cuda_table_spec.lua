@@ -21,6 +21,11 @@ local REFUSED = {
   small_out = false,
   small_second = false,
   float_second = false,
+  -- What the libraries refuse.
+  has_product = false,
+  has_conv = false,
+  has_conv_input = false,
+  has_conv_filter = false,
 }
 
 describe("the table of a GPU's kernels #once", function()

@@ -253,7 +253,8 @@ typedef struct tfd__backend {
   /* Kernels indexed by tfd__kernel_id; NULL = not there: the layers above run
   ** the op on the processor. `copy` must be there. */
   const tfd__kernel *kernels;
-  /* Does the kernel take this call's dtypes and attributes? NULL = always. */
+  /* Does the kernel take this call's dtypes, sizes and attributes, on its
+  ** stream? Views may lack data. NULL = always. */
   bool (*can_run)(tfd__kernel_id id, const tfd__call *call);
 
   /* Who makes several elementwise ops one kernel, `strip` (strip.h). NULL =

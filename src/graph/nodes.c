@@ -115,7 +115,8 @@ static int check_kernel(tfd__lowering *l, const node_work *w) {
                     .in_n = (int16_t)n->in_n,
                     .out_n = (int16_t)n->out_n,
                     .ints_n = (int16_t)n->op->ints_n,
-                    .reals_n = (int16_t)n->op->reals_n};
+                    .reals_n = (int16_t)n->op->reals_n,
+                    .stream = l->p->device->stream};
   tfd__view *views = NULL;
   int i;
 

@@ -286,6 +286,7 @@ static bool runs_here(dispatch *d, const int64_t *ints, const double *reals) {
   if (b->kernels[d->op->kernel] == NULL) return false;
   if (TFD_LIKELY(b->can_run == NULL)) return true;
   describe(d, ints, reals, &call);
+  call.stream = d->device->stream;
   return b->can_run(d->op->kernel, &call);
 }
 

@@ -305,6 +305,7 @@ API cudnnSetPooling2dDescriptor(cudnnPoolingDescriptor_t p,
                                 cudnnPoolingMode_t mode, cudnnNanPropagation_t,
                                 int wh, int ww, int ph, int pw, int sh,
                                 int sw) {
+  if (tfd_standin_refuses("pooling")) return CUDNN_STATUS_NOT_SUPPORTED;
   *(pooling *)p = {mode, {wh, ww}, {ph, pw}, {sh, sw}};
   return CUDNN_STATUS_SUCCESS;
 }
@@ -324,6 +325,9 @@ static cudnnStatus_t list(P *found, A failed, A random, A good, int most,
   found[1].determinism = CUDNN_NON_DETERMINISTIC;
   found[2].algo = good;
   found[2].determinism = CUDNN_DETERMINISTIC;
+  if (tfd_standin_refuses("convolutions")) {
+    found[2].status = CUDNN_STATUS_NOT_SUPPORTED;
+  }
   found[1].memory = found[2].memory = WORKSPACE;
   *n = 3;
   return CUDNN_STATUS_SUCCESS;

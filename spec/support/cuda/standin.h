@@ -11,12 +11,15 @@
 ** 719 all that come later do, too.
 ** TFD_STANDIN_FAIL_CAPTURE=CODE@CALL: likewise of those called while a stream
 ** captures; from 900 on, the capture is no longer good.
+** TFD_STANDIN_REFUSES=WORDS: what libraries do not support, of products,
+** convolutions, pooling.
 ** TFD_STANDIN_COUNTS=FILE: how much was launched is written there at exit. */
 
 #include <cuda.h>
 
 #ifdef __cplusplus
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <functional>
@@ -35,6 +38,11 @@ int tfd_standin_gpu(int device);
 void tfd_standin_run_alone();
 /* All of [data, data + bytes) is device memory. */
 bool tfd_standin_is_device(const void *data, size_t bytes);
+static inline bool tfd_standin_refuses(const char *what) {
+  static const char *const words = getenv("TFD_STANDIN_REFUSES");
+
+  return words != nullptr && strstr(words, what) != nullptr;
+}
 /* As TF32 keeps x: 10 bits of its fraction. */
 static inline double tfd_standin_tf32(double x) {
   float f = (float)x;

@@ -54,6 +54,7 @@ typedef struct plan {
   cublasLtMatrixLayout_t c;
   cublasLtMatmulAlgo_t algorithm;
   bool used;
+  bool refused; /* there is no algorithm */
 } plan;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -139,6 +140,11 @@ static int describe(plan *p) {
   return layout(&p->c, f, f->n, f->m, f->n, f->m * f->n);
 }
 
+static int refuse(void) {
+  return tfd__fail(TFD_NOT_IMPLEMENTED,
+                   "cuBLASLt has no algorithm for this product");
+}
+
 static int choose(plan *p, cublasLtHandle_t handle) {
   static const cublasLtMatmulPreferenceAttributes_t of_operand[3] = {
       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -178,10 +184,7 @@ static int choose(plan *p, cublasLtHandle_t handle) {
   }
   (void)lt.cublasLtMatmulPreferenceDestroy(wish);
   TFD_TRY(rc);
-  if (n == 0) {
-    return tfd__fail(TFD_NOT_IMPLEMENTED,
-                     "cuBLASLt has no algorithm for this product");
-  }
+  if (n == 0) return refuse();
   p->algorithm = found.algo;
   return TFD_OK;
 }
@@ -202,7 +205,7 @@ static int plan_of(const form *f, const plan **plan_p) {
 
   if (p->used && memcmp(&p->form, f, sizeof *f) == 0) {
     *plan_p = p;
-    return TFD_OK;
+    return p->refused ? refuse() : TFD_OK;
   }
   TFD_TRY(open_library());
   if (*handle == NULL) {
@@ -212,13 +215,14 @@ static int plan_of(const form *f, const plan **plan_p) {
   p->form = *f;
   rc = describe(p);
   if (rc == TFD_OK) rc = choose(p, *handle);
-  if (rc != TFD_OK) {
+  if (rc != TFD_OK && rc != TFD_NOT_IMPLEMENTED) {
     forget(p);
     return rc;
   }
   p->used = true;
+  p->refused = rc != TFD_OK;
   *plan_p = p;
-  return TFD_OK;
+  return rc;
 }
 
 /* --- products ------------------------------------------------------------- */
@@ -259,24 +263,18 @@ static int multiply(const tfd__call *call, const form *wanted, const void *a,
   return rc;
 }
 
-/* `v` with its last axes exchanged if asked, and made dense where neither
-** axis's elements are neighbours. */
-static int matrix_of(const tfd__call *call, const tfd__view *v, bool turn,
-                     tfd__view *m) {
+/* `v` as cuBLASLt takes it, its last axes exchanged if asked. True: that is a
+** dense copy, where neither axis's elements are neighbours. */
+static bool matrix_like(const tfd__view *v, bool turn, tfd__view *m) {
   int row = v->rank - 2;
+  int64_t down = v->strides[row];
+  int64_t right = v->strides[row + 1];
+  bool copied = (!v->dense && down != 1 && right != 1) || down < 0 ||
+                right < 0 || (down != 1 && down < v->dims[row + 1]) ||
+                (right != 1 && right < v->dims[row]);
 
   *m = *v;
-  if (m->strides[row] != 1 && m->strides[row + 1] != 1) {
-    TFD_TRY(tfd__cuda_dense(call, v, m));
-  }
-  if (m->strides[row] < 0 || m->strides[row + 1] < 0 ||
-      (m->strides[row] != 1 && m->strides[row] < m->dims[row + 1]) ||
-      (m->strides[row + 1] != 1 && m->strides[row + 1] < m->dims[row])) {
-    tfd__view gaps = *v;
-
-    gaps.dense = false;
-    TFD_TRY(tfd__cuda_dense(call, &gaps, m));
-  }
+  if (copied) (void)tfd__view_set(m, v->dtype, v->dims, v->rank);
   if (turn) {
     int64_t dim = m->dims[row];
     int64_t stride = m->strides[row];
@@ -286,7 +284,14 @@ static int matrix_of(const tfd__call *call, const tfd__view *v, bool turn,
     m->dims[row + 1] = dim;
     m->strides[row + 1] = stride;
   }
-  return TFD_OK;
+  return copied;
+}
+
+static int matrix_of(const tfd__call *call, const tfd__view *v, bool turn,
+                     tfd__view *m) {
+  if (!matrix_like(v, turn, m)) return TFD_OK;
+  TFD_TRY(tfd__cuda_scratch(call, tfd__view_bytes(v), &m->data));
+  return tfd__cuda_move(call, v, m->data);
 }
 
 /* Stride along batch axis d of the result; 0 where the operand repeats. */
@@ -312,7 +317,7 @@ static void stored(const tfd__view *m, int64_t *ld_p, int32_t *turn_p) {
 
 /* The batch's innermost axis goes to cuBLASLt, the others are walked here. */
 static int walk(const tfd__call *call, const tfd__view *a, const tfd__view *b,
-                const tfd__view *c, form *f) {
+                const tfd__view *c, const form *f) {
   int64_t size = (int64_t)tfd__dtype_size(c->dtype);
   int axes = c->rank - 2;
   int64_t at[TFD_MAX_RANK] = {0};
@@ -320,9 +325,6 @@ static int walk(const tfd__call *call, const tfd__view *a, const tfd__view *b,
   int64_t i;
   int d;
 
-  f->batches = axes > 0 ? c->dims[axes - 1] : 1;
-  f->batch_a = axes > 0 ? batch_stride(a, c, axes - 1) : 0;
-  f->batch_b = axes > 0 ? batch_stride(b, c, axes - 1) : 0;
   for (d = 0; d < axes - 1; d++) products *= c->dims[d];
   for (i = 0; i < products; i++) {
     int64_t from_a = 0;
@@ -357,29 +359,69 @@ static void fold(tfd__view *a, const tfd__view *b, tfd__view *c) {
   a->rank = c->rank = 2;
 }
 
+static void form_of(const tfd__call *call, const tfd__view *a,
+                    const tfd__view *b, const tfd__view *c, form *f) {
+  int batch = c->rank - 3; /* the innermost axis of it */
+
+  memset(f, 0, sizeof *f);
+  f->dtype = c->dtype;
+  f->m = c->dims[c->rank - 2];
+  f->n = c->dims[c->rank - 1];
+  f->k = a->dims[a->rank - 1];
+  f->tf32 = c->dtype == TFD_FLOAT32 && tfd__cuda_tf32();
+  f->ordinal = tfd__cuda_ordinal(call);
+  f->batches = batch >= 0 ? c->dims[batch] : 1;
+  f->batch_a = batch >= 0 ? batch_stride(a, c, batch) : 0;
+  f->batch_b = batch >= 0 ? batch_stride(b, c, batch) : 0;
+  stored(a, &f->lda, &f->turn_a);
+  stored(b, &f->ldb, &f->turn_b);
+}
+
+static bool turns_a(const tfd__call *call) {
+  return (call->ints[0] | call->ints[2]) != 0;
+}
+
+static bool turns_b(const tfd__call *call) {
+  return (call->ints[1] | call->ints[3]) != 0;
+}
+
+/* Does cuBLASLt take it? What goes wrong besides is told when it runs. */
+bool tfd__cuda_has_product(const tfd__call *call) {
+  tfd__view a;
+  tfd__view b;
+  tfd__view c = *tfd__out(call, 0);
+  const plan *p = NULL;
+  form f;
+  int rc;
+  int i;
+
+  if (c.numel == 0 || tfd__in(call, 0)->numel == 0) return true;
+  (void)matrix_like(tfd__in(call, 0), turns_a(call), &a);
+  (void)matrix_like(tfd__in(call, 1), turns_b(call), &b);
+  if (!turns_a(call)) fold(&a, &b, &c);
+  form_of(call, &a, &b, &c, &f);
+  for (i = 0; i < 3; i++) f.align[i] = alignment(NULL);
+  if (f.batches > INT32_MAX) return false;
+  if (tfd__cuda_use(f.ordinal) != TFD_OK) return true;
+  pthread_mutex_lock(&lock);
+  rc = plan_of(&f, &p);
+  pthread_mutex_unlock(&lock);
+  return rc != TFD_NOT_IMPLEMENTED;
+}
+
 int tfd__cuda_matmul(const tfd__call *call) {
   tfd__view a;
   tfd__view b;
   tfd__view c = *tfd__out(call, 0);
-  bool turn_a = (call->ints[0] | call->ints[2]) != 0;
-  bool turn_b = (call->ints[1] | call->ints[3]) != 0;
   form f;
 
   if (c.numel == 0) return TFD_OK;
   if (tfd__in(call, 0)->numel == 0) {
     return tfd__cuda_zeros_like(call);
   }
-  TFD_TRY(matrix_of(call, tfd__in(call, 0), turn_a, &a));
-  TFD_TRY(matrix_of(call, tfd__in(call, 1), turn_b, &b));
-  if (!turn_a) fold(&a, &b, &c);
-  memset(&f, 0, sizeof f);
-  f.dtype = c.dtype;
-  f.m = c.dims[c.rank - 2];
-  f.n = c.dims[c.rank - 1];
-  f.k = a.dims[a.rank - 1];
-  f.tf32 = c.dtype == TFD_FLOAT32 && tfd__cuda_tf32();
-  f.ordinal = tfd__cuda_ordinal(call);
-  stored(&a, &f.lda, &f.turn_a);
-  stored(&b, &f.ldb, &f.turn_b);
+  TFD_TRY(matrix_of(call, tfd__in(call, 0), turns_a(call), &a));
+  TFD_TRY(matrix_of(call, tfd__in(call, 1), turns_b(call), &b));
+  if (!turns_a(call)) fold(&a, &b, &c);
+  form_of(call, &a, &b, &c, &f);
   return walk(call, &a, &b, &c, &f);
 }

@@ -169,6 +169,11 @@ extern const struct tfd__fuser tfd__cuda_fuser;
 struct tfd__launcher;
 extern const struct tfd__launcher tfd__cuda_launcher;
 
+/* Do the libraries take the call? Outside launches. */
+bool tfd__cuda_has_product(const tfd__call *call);
+bool tfd__cuda_has_conv(const tfd__call *call);
+bool tfd__cuda_has_conv_input(const tfd__call *call);
+bool tfd__cuda_has_conv_filter(const tfd__call *call);
 /* Dense copy of a strided view into scratch memory, or the view itself. */
 int tfd__cuda_dense(const tfd__call *call, const tfd__view *from,
                     tfd__view *to);

@@ -4,8 +4,7 @@
 ** columns, in}: they are turned on the way in and out, and so are volumes whose
 ** channels come last, for which cuDNN lacks algorithms. cuDNN pads both ends
 ** alike: where TensorFlow does not, the input is padded before, or the gradient
-** cut after.
-** Errors: NotImplemented for what cuDNN refuses. */
+** cut after. What cuDNN refuses, or is too large for it, runs elsewhere. */
 #include <cudnn.h>
 #include <pthread.h>
 #include <string.h>
@@ -79,6 +78,7 @@ typedef struct plan {
   int algorithm;
   size_t workspace;
   bool used;
+  bool refused; /* there is no algorithm */
 } plan;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -254,30 +254,38 @@ static int make(plan *p, cudnnHandle_t handle) {
   return choose(p, handle);
 }
 
-/* The plan of this form and its workspace; the handle is set to the call's
-** stream. */
-static int plan_of(const tfd__call *call, const form *f, const plan **plan_p,
-                   void **workspace_p) {
+/* The plan of this form. Errors: NotImplemented where cuDNN refuses it. */
+static int find_plan(const form *f, const plan **plan_p) {
   plan *p = &plans[tfd__cuda_hash(f, sizeof *f) % PLANS];
   cudnnHandle_t *handle = &handles[f->ordinal];
 
   TFD_TRY(open_library());
   if (*handle == NULL) TFD_TRY(check(dnn.cudnnCreate(handle), "starting"));
-  TFD_TRY(check(dnn.cudnnSetStream(*handle, tfd__cuda_stream(call)), "stream"));
   if (!p->used || memcmp(&p->form, f, sizeof *f) != 0) {
     int rc;
 
     forget(p);
     p->form = *f;
     rc = make(p, *handle);
-    if (rc != TFD_OK) {
+    if (rc != TFD_OK && rc != TFD_NOT_IMPLEMENTED) {
       forget(p);
       return rc;
     }
     p->used = true;
+    p->refused = rc != TFD_OK;
   }
   *plan_p = p;
-  return tfd__cuda_workspace(call, p->workspace, workspace_p);
+  if (!p->refused) return TFD_OK;
+  return tfd__fail(TFD_NOT_IMPLEMENTED, "cuDNN has no algorithm for this");
+}
+
+/* Its workspace, too; the handle is set to the call's stream. */
+static int plan_of(const tfd__call *call, const form *f, const plan **plan_p,
+                   void **workspace_p) {
+  TFD_TRY(find_plan(f, plan_p));
+  TFD_TRY(check(dnn.cudnnSetStream(handles[f->ordinal], tfd__cuda_stream(call)),
+                "stream"));
+  return tfd__cuda_workspace(call, (*plan_p)->workspace, workspace_p);
 }
 
 /* --- geometry ------------------------------------------------------------- */
@@ -324,6 +332,49 @@ static void pad_form(const tfd__window *w, form *f) {
     f->in[i] += (int32_t)(w->low[axis] + w->high[axis]);
     f->pad[i] = 0;
   }
+}
+
+/* The product, or more than 32 bits hold where x and y are no less. */
+static int64_t times(int64_t x, int64_t y) {
+  return x > INT32_MAX || y > INT32_MAX ? INT64_MAX : x * y;
+}
+
+/* cuDNN counts in 32 bits. */
+static bool fits(const tfd__window *w) {
+  int64_t in = times(w->batch, w->channels);
+  int64_t out = times(w->batch, w->filters);
+  int i;
+
+  for (i = 0; i < 3; i++) {
+    int64_t pads = w->low[i] > INT32_MAX || w->high[i] > INT32_MAX
+                       ? INT32_MAX
+                       : w->low[i] + w->high[i];
+
+    if (w->kernel[i] > INT32_MAX || w->stride[i] > INT32_MAX ||
+        w->dilation[i] > INT32_MAX || pads >= INT32_MAX) {
+      return false;
+    }
+    in = times(in, w->in[i] + pads);
+    out = times(out, w->out[i]);
+  }
+  return in <= INT32_MAX && out <= INT32_MAX;
+}
+
+/* Does cuDNN take it? What goes wrong besides is told when it runs. */
+static bool has(const tfd__call *call, const tfd__window *w, int way,
+                int dtype) {
+  const plan *p = NULL;
+  form f;
+  int rc;
+
+  if (!fits(w)) return false;
+  form_of(call, w, way, dtype, &f);
+  if (way < MAX_POOL && uneven(w)) pad_form(w, &f);
+  if (tfd__cuda_use(f.ordinal) != TFD_OK) return true;
+  pthread_mutex_lock(&lock);
+  rc = find_plan(&f, &p);
+  pthread_mutex_unlock(&lock);
+  return rc != TFD_NOT_IMPLEMENTED;
 }
 
 static tfd__view permuted(const tfd__view *v, const int *order) {
@@ -497,6 +548,31 @@ static int filter_in(const tfd__call *call, const tfd__view *filter,
   return tfd__cuda_move(call, &from, *data_p);
 }
 
+static bool has_between(const tfd__call *call, const tfd__view *x,
+                        const tfd__view *filter, const tfd__view *y, int way) {
+  tfd__window_attrs attrs = tfd__conv_attrs(call->ints);
+  tfd__window w;
+
+  if (x->numel == 0 || filter->numel == 0 || y->numel == 0) return true;
+  return tfd__window_of_filter(call->name, x, filter, &attrs, &w) != TFD_OK ||
+         has(call, &w, way, x->dtype);
+}
+
+bool tfd__cuda_has_conv(const tfd__call *call) {
+  return has_between(call, tfd__in(call, 0), tfd__in(call, 1),
+                     tfd__out(call, 0), FORWARD);
+}
+
+bool tfd__cuda_has_conv_input(const tfd__call *call) {
+  return has_between(call, tfd__out(call, 0), tfd__in(call, 0),
+                     tfd__in(call, 1), INPUT);
+}
+
+bool tfd__cuda_has_conv_filter(const tfd__call *call) {
+  return has_between(call, tfd__in(call, 0), tfd__out(call, 0),
+                     tfd__in(call, 1), FILTER);
+}
+
 int tfd__cuda_conv(const tfd__call *call) {
   const tfd__view *x = tfd__in(call, 0);
   const tfd__view *filter = tfd__in(call, 1);
@@ -618,12 +694,13 @@ static int pooling(const tfd__call *call, const tfd__view *input, int way,
 }
 
 /* cuDNN pools images of floats, padded alike at both ends. */
-static bool cudnn_pools(const tfd__call *call, const tfd__view *input) {
+static bool cudnn_pools(const tfd__call *call, const tfd__view *input,
+                        int way) {
   tfd__window w;
 
   return input->rank <= 4 && tfd__is_float(input->dtype) &&
          tfd__window_of_pool(call->name, input, call->ints, &w) == TFD_OK &&
-         !uneven(&w);
+         !uneven(&w) && (input->numel == 0 || has(call, &w, way, input->dtype));
 }
 
 static int pool(const tfd__call *call, int way, int op) {
@@ -633,7 +710,7 @@ static int pool(const tfd__call *call, int way, int op) {
   form f;
   int rc;
 
-  if (!cudnn_pools(call, x)) return tfd__cuda_windows(call, op);
+  if (!cudnn_pools(call, x, way)) return tfd__cuda_windows(call, op);
   if (tfd__out(call, 0)->numel == 0) return TFD_OK;
   TFD_TRY(pooling(call, x, way, &f));
   pthread_mutex_lock(&lock);
@@ -684,7 +761,7 @@ static int pool_grad(const tfd__call *call, int way, const void *x,
 }
 
 int tfd__cuda_max_pool_grad(const tfd__call *call) {
-  if (!cudnn_pools(call, tfd__out(call, 0))) {
+  if (!cudnn_pools(call, tfd__out(call, 0), MAX_POOL)) {
     return tfd__cuda_windows_grad(call, TFD_CU_POOL_MAX);
   }
   return pool_grad(call, MAX_POOL, tfd__in(call, 0)->data,
@@ -694,7 +771,7 @@ int tfd__cuda_max_pool_grad(const tfd__call *call) {
 int tfd__cuda_avg_pool_grad(const tfd__call *call) {
   const void *dy = tfd__in(call, 0)->data;
 
-  if (!cudnn_pools(call, tfd__out(call, 0))) {
+  if (!cudnn_pools(call, tfd__out(call, 0), AVG_POOL)) {
     return tfd__cuda_windows_grad(call, TFD_CU_POOL_AVG);
   }
   return pool_grad(call, AVG_POOL, tfd__out(call, 0)->data, dy, dy);

@@ -88,6 +88,10 @@ int tfd__cuda_launch_function(const tfd__call *call, CUfunction function,
   void *parameters[1] = {(void *)(uintptr_t)args};
 
   if (blocks == 0) return TFD_OK;
+  if (blocks > INT32_MAX) {
+    return tfd__fail(TFD_NOT_IMPLEMENTED, "%s: %lld blocks; a GPU starts %d",
+                     call->name, (long long)blocks, INT32_MAX);
+  }
   return tfd__cuda_check(
       tfd__cu.cuLaunchKernel(function, (unsigned)blocks, 1, 1, TFD_CU_THREADS,
                              1, 1, 0, tfd__cuda_stream(call), parameters, NULL),

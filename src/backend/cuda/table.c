@@ -68,6 +68,24 @@ static bool one_copy(const tfd__call *call) {
          call->ints_n == 0 && (!tfd__has(call, call->in_n - 1) || small(call));
 }
 
+static bool has_product(const tfd__call *call) {
+  return tfd__cuda_has_product(call);
+}
+
+static bool has_conv(const tfd__call *call) {
+  return small_out(call) && small_second(call) && tfd__cuda_has_conv(call);
+}
+
+static bool has_conv_input(const tfd__call *call) {
+  return small_out(call) && small_second(call) &&
+         tfd__cuda_has_conv_input(call);
+}
+
+static bool has_conv_filter(const tfd__call *call) {
+  return small_out(call) && small_second(call) &&
+         tfd__cuda_has_conv_filter(call);
+}
+
 /* A block's memory holds the permutation. */
 static bool few_rows(const tfd__call *call) {
   const tfd__view *x = tfd__in(call, 0);
