@@ -21,8 +21,9 @@
 ** - Failures that a kernel returns are the owner's affair. One that shows up
 **   later (asynchronous back ends only) is handed over by `failed`; until then
 **   the stream runs no more kernels, and none of another stream that waits for
-**   it: what they would write in place (tfd__call.shows) must keep its values. The host's copies
-**   (copy_in, copy_out) go on. Who waits for it from then on need not be told.
+**   it: what they would write in place (tfd__call.shows) must keep its values.
+**   The host's copies (copy_in, copy_out) go on. Who waits for it from then on
+**   need not be told.
 ** - Nothing is queued twice or waits for itself: a stream only waits for
 **   positions that have been taken.
 **

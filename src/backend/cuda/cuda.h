@@ -6,9 +6,9 @@
 **
 ** Files: library (finding them), driver (libcuda as a table), plugin (entry,
 ** devices, memory), stream (order, positions, copies), refuse (values that
-** kernels cannot take), record (launches as CUDA graphs), launch (modules and kernels), then
-*the host side of kernels by family,
-** fuse.h for those that are made at run time; kernels/ is device code.
+** kernels cannot take), record (launches as CUDA graphs), launch (modules and
+** kernels), then the host side of kernels by family, fuse.h for those that are
+** made at run time; kernels/ is device code.
 ** May include base, types, backend. Threads: any; each stream has a lock. */
 
 #include <cuda.h>
