@@ -144,7 +144,8 @@ TFD_UNUSED static void check(example *e) {
                     .out_n = (int16_t)e->out_n,
                     .ints_n = (int16_t)e->ints_n,
                     .reals_n = (int16_t)e->reals_n,
-                    .replica = -1};
+                    .replica = -1,
+                    .stream = stream};
   tfd__work work = {.call = &call};
   uint64_t seq = 0;
   int i;
