@@ -1,6 +1,8 @@
 /* A provider of the specs' own (spec/support/comm/toy.c) through the whole
 ** case table, groups of several workers with several ranks each, and what
 ** failures, deadlines and aborts do to a group. */
+#include <unistd.h>
+
 #include "device_support.h"
 
 #include "comm_cases.h"
@@ -158,18 +160,29 @@ static void a_deadline_fails_the_group(void **state) {
   lonely_end(&l);
 }
 
-/* The steps of a collective that is made of others have the group's. */
-static void so_does_the_groups_own_deadline(void **state) {
+/* A collective that is made of others, whose second worker never comes. */
+static void miss_in_steps(double timeout, tfd__deadline until) {
   lonely l;
 
-  (void)state;
-  lonely_init(&l, 0.03);
+  lonely_init(&l, timeout);
   fill_pieces(&l.w, &l.p, TFD_REDUCE_SUM);
   l.c.kind = TFD_COLLECTIVE_ALL_REDUCE;
   assert_int_equal(TFD_DEADLINE_EXCEEDED,
-                   tfd__group_run(l.w.group, &l.c, TFD_FOREVER));
+                   tfd__group_run(l.w.group, &l.c, until));
   expect_aborted(l.w.group, &l.c, "deadline");
   lonely_end(&l);
+}
+
+static void so_does_the_groups_own_deadline(void **state) {
+  (void)state;
+  miss_in_steps(0.03, 0);
+}
+
+static void steps_have_the_calls_deadline(void **state) {
+  (void)state;
+  (void)alarm(60); /* without it they would have the group's */
+  miss_in_steps(300, tfd__deadline_in(0.03));
+  (void)alarm(0);
 }
 
 static void *wait_for_ever(void *arg) {
@@ -405,6 +418,7 @@ int main(void) {
       cmocka_unit_test(so_does_the_groups_own_deadline),
       cmocka_unit_test(attended_tickets_get_done),
       cmocka_unit_test(so_do_their_failures),
+      cmocka_unit_test(steps_have_the_calls_deadline),
       cmocka_unit_test(an_abort_ends_waits_everywhere),
       cmocka_unit_test(giving_up_fails_the_group),
       cmocka_unit_test(an_interrupt_ends_the_wait_alone),

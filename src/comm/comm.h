@@ -175,6 +175,9 @@ typedef struct tfd__collective {
   /* tfd__collective_what, but for the dtype, of the one that it is a part of;
   ** 0 = of none. */
   uint64_t whole;
+  /* When it is given up, 0 = after the group's timeout. Only providers look at
+  ** it, whose `begin` may wait: tfd__group_run sets it to its own. */
+  tfd__deadline until;
 } tfd__collective;
 
 /* Begin; the caller owns *ticket_p and ends it. ticket_p may be NULL when the
@@ -269,7 +272,7 @@ int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
 
 /* --- providers ------------------------------------------------------------ */
 
-#define TFD_PROVIDER_ABI 8
+#define TFD_PROVIDER_ABI 9
 
 /* How far a provider came at once. */
 typedef enum tfd__quick {
@@ -393,10 +396,11 @@ typedef struct tfd__exchange {
   void *all;    /* result: those of process p from p * bytes on */
   int line;     /* script position, 0 = unknown */
   const char *file;
+  tfd__deadline until; /* 0 = the group's timeout */
 } tfd__exchange;
 
 /* Among the processes of a group of provider "staged". Blocks: until all have
-** come, or the group's timeout. Errors: of a collective. */
+** come, or the deadline. Errors: of a collective. */
 int tfd__staged_exchange(tfd__group *g, const tfd__exchange *e);
 /* tfd__group_check of a group of provider "staged" and of what it is made of.
 ** Threads: any. */

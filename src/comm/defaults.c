@@ -4,7 +4,7 @@
 ** reductions gather and add up in the order of ranks, so that all ranks get
 ** the same bits. Cost: size times the bytes on every rank; providers that are
 ** to be fast have their own. Between the steps of providers that are not
-** ordered the caller waits, with the group's timeout. */
+** ordered the caller waits, until the collective's deadline. */
 #include "comm/private.h"
 
 /* --- slots with nothing to do --------------------------------------------- */
@@ -88,7 +88,7 @@ static int broadcast_into(tfd__group *g, const tfd__collective *c, int k,
   one.values = 1;
   one.in = in;
   one.out = out;
-  return tfd__group_run(g, &one, 0);
+  return tfd__group_run(g, &one, c->until);
 }
 
 /* All ranks' inputs of value k, one behind the other. */
@@ -210,7 +210,7 @@ static int barrier(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
     pieces[n] = (tfd__piece){cells[n].buffer, &cells[n].view};
     n++;
   }
-  if (rc == TFD_OK) rc = tfd__group_run(g, &gather, 0);
+  if (rc == TFD_OK) rc = tfd__group_run(g, &gather, c->until);
   while (n > 0) tfd__release(cells[--n].buffer);
   return finish(t, rc);
 }

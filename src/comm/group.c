@@ -170,8 +170,7 @@ int tfd__group_begin(tfd__group *g, const tfd__collective *c,
                    g->provider->name);
 }
 
-static int run_to_end(tfd__group *g, const tfd__collective *c,
-                      tfd__deadline until) {
+static int run_to_end(tfd__group *g, const tfd__collective *c) {
   tfd__quick progress = TFD_QUICK_NOT;
   tfd__ticket *t = NULL;
   place at;
@@ -193,7 +192,7 @@ static int run_to_end(tfd__group *g, const tfd__collective *c,
   if (rc != TFD_OK) {
     return progress == TFD_QUICK_BEGUN ? tfd__group_fail(g) : rc;
   }
-  rc = tfd__ticket_wait(t, until);
+  rc = tfd__ticket_wait(t, c->until);
   tfd__ticket_end(t);
   return rc;
 }
@@ -201,7 +200,11 @@ static int run_to_end(tfd__group *g, const tfd__collective *c,
 int tfd__group_run(tfd__group *g, const tfd__collective *c,
                    tfd__deadline until) {
   int64_t begin = tfd__span_begin();
-  int rc = run_to_end(g, c, until);
+  tfd__collective own = *c;
+  int rc;
+
+  own.until = until;
+  rc = run_to_end(g, &own);
 
   tfd__span_end(TFD_SPAN_COLLECTIVE, tfd__collective_name(c->kind), begin, -1);
   return rc;

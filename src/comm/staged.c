@@ -73,7 +73,7 @@ static int exchange(tfd__group *hosts, const tfd__exchange *e) {
   for (i = 0; i < 2 * local; i++) {
     pieces[i] = (tfd__piece){runs[i].buffer, &runs[i].view};
   }
-  if (rc == TFD_OK) rc = tfd__group_run(hosts, &c, 0);
+  if (rc == TFD_OK) rc = tfd__group_run(hosts, &c, e->until);
   if (rc == TFD_OK) {
     rc = tfd__host_read(runs[local].buffer, 0, e->all,
                         e->bytes * (size_t)(hosts->size / local));
@@ -294,7 +294,7 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   }
   own.in = s.pieces;
   own.out = s.pieces + s.n;
-  TFD_TRY_OR(rc = tfd__group_run(hosts_of(g), &own, 0), release);
+  TFD_TRY_OR(rc = tfd__group_run(hosts_of(g), &own, c->until), release);
   rc = bring_back(g, c, &s);
 
 release:

@@ -201,7 +201,8 @@ int tfd__nccl_agree(tfd__group *g, const tfd__collective *c) {
                      .bytes = sizeof mine,
                      .all = all,
                      .line = c->line,
-                     .file = c->file};
+                     .file = c->file,
+                     .until = c->until};
   int rc = TFD_OK;
   int p;
 
@@ -220,5 +221,5 @@ int tfd__nccl_pass_on(tfd__group *g, const tfd__collective *c) {
   tfd__nccl_group *own = g->own;
 
   return tfd__group_fail_with(g, own->control, c->what,
-                              tfd__group_run(own->control, c, 0));
+                              tfd__group_run(own->control, c, c->until));
 }
