@@ -456,6 +456,17 @@ describe("input_signature", function()
     assert.are.equal(1, f:experimental_get_tracing_count())
   end)
 
+  it("names the argument that is built otherwise", function()
+    local f = tf.function_(function(x, t) return x + t.a end, {
+      input_signature = { tf.TensorSpec({ 2 }), { a = tf.TensorSpec({ 2 }) } } })
+    local x = tf.ones { 2 }
+    assert.are.same({ 2, 2 }, values(f(x, { a = x })))
+    for _, wrong in ipairs { { b = x }, { a = x, b = x }, { x }, x } do
+      raises("TypeError", "argument 2 is not built as input_signature asks", f,
+        x, wrong)
+    end
+  end)
+
   it("must be specs", function()
     raises("TypeError", "tf.TensorSpec", tf.function_, print,
       { input_signature = { 3 } })

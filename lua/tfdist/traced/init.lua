@@ -10,6 +10,7 @@ local concrete = require "tfdist.traced.concrete"
 local config = require "tfdist.core.config"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
+local loops = require "tfdist.core.loops"
 local nest = require "tfdist.base.nest"
 local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
@@ -237,6 +238,15 @@ local function fit(self, i, x, want)
   return t
 end
 
+-- Argument i has the tables that its specs stand in.
+local function check_structure(self, i, x)
+  local ok, problem = pcall(nest.assert_same_structure, self.specs[i], x)
+  if not ok then
+    errors.raise("TypeError", ("%s: argument %d is not built as "
+      .. "input_signature asks; %s"):format(self.name, i, loops.said(problem)))
+  end
+end
+
 -- The arguments as the signature has them: tensors of its dtypes.
 local function conform(self, arguments)
   local specs = self.specs
@@ -249,6 +259,7 @@ local function conform(self, arguments)
     if spec.is_spec(specs[i]) then
       out[i] = fit(self, i, arguments[i], specs[i])
     else
+      check_structure(self, i, arguments[i])
       out[i] = nest.map_structure(function(want, x)
         return fit(self, i, x, want)
       end, specs[i], arguments[i])
