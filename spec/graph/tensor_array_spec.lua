@@ -56,6 +56,13 @@ describe("tf.TensorArray", function()
     raises("KeyError", "no field", function() return ta.sise end)
   end)
 
+  it("has no more elements than an int32 counts", function()
+    for _, size in ipairs { 2 ^ 31, 2 ^ 40, -1, 1.5 } do
+      raises("ValueError", "TensorArray: size must be", tf.TensorArray,
+        "float32", { size = size })
+    end
+  end)
+
   it("refuses what does not fit", function()
     for _, run in ipairs { plain, tf.function_ } do
       local function of(fn)

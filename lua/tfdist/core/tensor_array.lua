@@ -52,6 +52,8 @@ function TensorArray:__tostring()
     or "of any shape")
 end
 
+local MOST = 2 ^ 31 - 1 -- elements, counted by an int32
+
 local function fail(kind, format, ...)
   errors.raise(kind, ("TensorArray." .. format):format(...))
 end
@@ -516,7 +518,7 @@ function M.install(functions, def)
       if type(size) == "userdata" then
         size = raw.item(raw.operand_tensor(size))
       end
-      size = options.integer("TensorArray", "size", size or 0, 0)
+      size = options.integer("TensorArray", "size", size or 0, 0, MOST)
       return setmetatable({ dtype = convert.dtype(dtype, "TensorArray"),
         grows = grows == true, clears = clears ~= false, infers = infers ~= false,
         shape = shape and convert.integers(shape, "TensorArray",
