@@ -93,7 +93,7 @@ enum {
 
 /* `stop` below: NULL, or where a kernel that writes over what shows looks
 ** whether one before it has refused a value. */
-#define TFD_CU_GO_ON UINT64_MAX
+#define TFD_CU_GO_ON (~(uint64_t)0) /* NVRTC has no UINT64_MAX */
 
 /* Elementwise: out[i] = f(in...). The output is dense. */
 typedef struct tfd_cu_elementwise {
