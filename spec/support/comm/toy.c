@@ -133,6 +133,8 @@ static int toy_wait(tfd__ticket *t, tfd__deadline until, bool *done_p) {
   broken = hub->broken;
   tfd__unlock(&hub->lock);
   if (m == NULL && broken) {
+    /* Its own abort broke the hub? */
+    TFD_TRY(tfd__group_check(t->group, "toy"));
     (void)tfd__fail(TFD_UNAVAILABLE, "toy: another worker has gone");
     return tfd__group_fail(t->group);
   }
