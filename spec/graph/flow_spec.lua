@@ -592,3 +592,42 @@ describe("tf.timestamp in a traced function", function()
     assert.is_true(second:item() <= tf.timestamp():item())
   end)
 end)
+
+describe("loops over what is not dense", function()
+  local turned = tf.transpose(tf.random.normal({ 4, 33 }, 0, 1, "float32", 5))
+  local list = tf.random.normal({ 3, 33, 4 }, 0, 1, "float32", 6)
+
+  -- Sums along rows, of memory and results that have them as columns.
+  local function next_of(x, more)
+    local y = x - tf.reduce_mean(x, { -1 }, true)
+    return tf.transpose(tf.transpose(y * y + more) * 0.5)
+  end
+  local LOOPS = {
+    while_loop = function(x)
+      local _, y = tf.while_loop(function(i) return tf.less(i, 3) end,
+        function(i, z) return i + 1, next_of(z, 1) end,
+        { tf.constant(0, "int32"), x })
+      return y
+    end,
+    foldl = function(x) return tf.foldl(next_of, list, x) end,
+    scan = function(x) return tf.scan(next_of, list, x)[-1] end,
+  }
+
+  for name, fn in pairs(LOOPS) do
+    it("have the same bits and gradients in a graph: " .. name, function()
+      local function both(x)
+        local y
+        local tape = tf.GradientTape(function(t)
+          t:watch(x)
+          y = fn(x)
+        end)
+        return y, tape:gradient(y, x)
+      end
+      local y, dy = both(turned)
+      local traced, dtraced = tf.function_(both)(turned)
+      assert.is_false(raw.tensor_is_dense(turned))
+      assert.is_true(raw.tensor_bytes(y) == raw.tensor_bytes(traced))
+      assert.is_true(raw.tensor_bytes(dy) == raw.tensor_bytes(dtraced))
+    end)
+  end
+end)

@@ -301,7 +301,7 @@ int tfd_graph_loop(tfd_graph *graph, tfd_graph *const *graphs, int graphs_n,
                    tfd_object *const *operands, int operands_n,
                    const int64_t *slots, int slots_n, int64_t carries,
                    int64_t rows, int64_t stacks, int64_t size, int64_t most,
-                   bool reversed) {
+                   bool reversed, bool strided) {
   TFD_GIVEN(graph, GRAPH);
   TFD_GIVEN_HANDLES(graphs, graphs_n, GRAPH);
   TFD_GIVEN_LIST(operands, operands_n);
@@ -311,7 +311,8 @@ int tfd_graph_loop(tfd_graph *graph, tfd_graph *const *graphs, int graphs_n,
                     .rows_n = (int)rows,
                     .stacks_n = (int)stacks,
                     .most = most,
-                    .reversed = reversed};
+                    .reversed = reversed,
+                    .strided = strided};
   tfd__view scalar = {.data = NULL};
   tfd__node n;
   int i;

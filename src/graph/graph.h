@@ -162,6 +162,7 @@ typedef struct tfd__flow {
   int stacks_n;
   int64_t most;  /* iterations at most, -1 = no bound */
   bool reversed; /* from the last row to the first; stacks are filled so too */
+  bool strided;  /* iterations get carries as they lie, else dense */
 } tfd__flow;
 
 enum { TFD_COUNT_SLOT = 0, TFD_CARRIES_SLOT = 1 }; /* of a loop */

@@ -99,10 +99,27 @@ static int read_number(tfd_tensor *t, int64_t *n_p) {
   return TFD_OK;
 }
 
+/* The order of sums is that of memory: what a loop's gradient runs again with
+** dense rows has the same bits only if an iteration began so. */
+static int make_dense(tfd__frame *f) {
+  int i;
+
+  for (i = 0; i < f->flow->carries_n; i++) {
+    tfd_tensor **slot = &f->slots[TFD_CARRIES_SLOT + i];
+    tfd_tensor *dense = NULL;
+
+    TFD_TRY(tfd__tensor_dense(*slot, &dense));
+    tfd__release(*slot);
+    *slot = dense;
+  }
+  return TFD_OK;
+}
+
 /* Rows and counts say how often before the first iteration. */
 static int begin_loop(tfd__frame *f) {
   const tfd__flow *flow = f->flow;
 
+  if (!flow->strided) TFD_TRY(make_dense(f));
   f->phase = flow->graphs_n > 1 ? TO_CHECK : TO_TURN;
   f->n = -1;
   if (f->slots[TFD_COUNT_SLOT] != NULL) {
@@ -352,6 +369,7 @@ static int turn(tfd__frame *f) {
     f->slots[TFD_CARRIES_SLOT + i] = f->results[i];
     f->results[i] = NULL;
   }
+  if (!f->flow->strided) TFD_TRY(make_dense(f));
   for (i = 0; i < f->flow->stacks_n; i++) {
     if (f->stacks[i] != NULL) {
       f->stacks[i][f->i] = f->results[c + i];

@@ -99,12 +99,14 @@ TFD_API int tfd_graph_choice(tfd_graph *graph, tfd_graph *const *graphs,
  * slots as above. The body gives the next carries, then what is stacked.
  * Results: the last carries, the number of iterations, `stacks` tensors of one
  * row for each iteration. size: the number of iterations where it is known,
- * most: their bound, -1 = none; reversed: from the last row to the first. */
+ * most: their bound, -1 = none; reversed: from the last row to the first;
+ * strided: iterations get them as they lie in memory, not dense. */
 TFD_API int tfd_graph_loop(tfd_graph *graph, tfd_graph *const *graphs,
                            int graphs_n, tfd_object *const *operands,
                            int operands_n, const int64_t *slots, int slots_n,
                            int64_t carries, int64_t rows, int64_t stacks,
-                           int64_t size, int64_t most, bool reversed);
+                           int64_t size, int64_t most, bool reversed,
+                           bool strided);
 /** Result `index` of the step recorded last, symbolic. */
 TFD_API int tfd_graph_output(tfd_graph *graph, int64_t index,
                              tfd_tensor **tensor_p);

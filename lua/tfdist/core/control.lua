@@ -280,6 +280,13 @@ local function next_values(n, results)
   return results
 end
 
+local function dense_values(values)
+  for i = 1, values.n do
+    values[i] = loops.dense(values[i])
+  end
+  return values
+end
+
 -- Does the call decide how often? Lua numbers make a loop of Lua, unless the
 -- condition is a tensor that the trace does not know.
 local function is_for_graph(again, values)
@@ -332,10 +339,11 @@ local function repeats(def)
         return unpack(values, 1, n)
       end
       local count = 0
+      dense_values(values)
       while (most == nil or count < most)
         and condition("while_loop", "cond's result",
           (cond(unpack(values, 1, n)))) do
-        values = next_values(n, pack(body(unpack(values, 1, n))))
+        values = dense_values(next_values(n, pack(body(unpack(values, 1, n)))))
         count = count + 1
       end
       return unpack(values, 1, n)

@@ -272,7 +272,8 @@ local emit_loop
 local function backward_of(l, grads)
   local part, c = l.part, l.carries.n
   local b = { part = part, pure = true, count = l.outputs[c + 1],
-    reversed = not l.reversed, size = l.size, most = -1, others = l.others,
+    reversed = not l.reversed, strided = true, size = l.size, most = -1,
+    others = l.others,
     carries = { n = 0 }, rows = { n = 0 }, stacks = { n = 0 } }
   local targets, given = { n = 0 }, { n = 0 }
   for j = 1, c do
@@ -408,7 +409,8 @@ local function count_operands(l, body)
 end
 
 -- Record the loop l: part, carries and rows (number, symbol and init or tensor,
--- and result), stacks, condition or count, reversed, size, most, pure.
+-- and result), stacks, condition or count, reversed, strided, size, most,
+-- pure.
 function emit_loop(l)
   local graph = tracing.current().graph
   l.taped = l.part.tape ~= nil and raw.tape_active() > 0
@@ -433,7 +435,7 @@ function emit_loop(l)
   end
   operands.at = nil
   raw.graph_loop(graph, graphs, operands, slots, l.carries.n, l.rows.n,
-    l.stacks.n, l.size, l.most, l.reversed)
+    l.stacks.n, l.size, l.most, l.reversed, l.strided == true)
   l.outputs = { n = l.carries.n + 1 + l.stacks.n }
   for i = 1, l.outputs.n do
     l.outputs[i] = raw.graph_output(graph, i - 1)

@@ -249,8 +249,9 @@ local function fold(what, fn, elems, initializer, backwards, each)
     first = first + step
     each(value)
   end
+  value = loops.dense(value)
   for i = first, last, step do
-    value = next_state(what, fn, value, take(tensors, i))
+    value = loops.dense(next_state(what, fn, value, take(tensors, i)))
     each(value)
   end
   return value
