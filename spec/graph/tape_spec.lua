@@ -309,6 +309,24 @@ describe("a tape around a traced function", function()
     assert.are.equal(24, outer:gradient(first[2], x):item())
   end)
 
+  it("has gradients of a value and of its gradient, to the bit", function()
+    local function fn(a) return tf.exp(tf.sin(a) * a) end
+    local x = tf.random.uniform({ 64 }, 0.3, 4, { seed = 3 })
+    local function second(f)
+      local outs
+      local outer = tf.GradientTape(function(t)
+        t:watch(x)
+        local inner, y = tf.GradientTape(function(s)
+          s:watch(x)
+          return f(x)
+        end)
+        outs = { y, inner:gradient(y, x) }
+      end)
+      return outer:gradient(outs, x)
+    end
+    assert.are.same(values(second(fn)), values(second(tf.function_(fn))))
+  end)
+
   it("follows gradients that it takes itself", function()
     local x = tf.constant(2.0)
     local f = tf.function_(function(a) return a * a * a end)

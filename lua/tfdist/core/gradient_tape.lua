@@ -65,14 +65,14 @@ function M.takes_steps(tape, on)
   recording[tape] = on and true or nil
 end
 
---- May a tape that records now follow gradients of what is recorded now, too?
+--- May the one tape that records now follow gradients that it takes, too?
 function M.may_follow_gradients()
   for tape in pairs(recording) do
     if tape.persistent then
       return true
     end
   end
-  return raw.tape_active() > 1
+  return false
 end
 
 --- Let the tape of a part follow what other tapes follow.

@@ -458,12 +458,12 @@ local function prepare(c, key, arguments, ...)
   return w, w.forward[followed or ""]
 end
 
--- Gradients of loops and branches, as they are here, would round otherwise in
--- gradients of theirs.
+-- Under two tapes each op is a step: gradients of gradients add up what comes
+-- through the call and through its gradient op by op, and two sums of one value
+-- round otherwise than one.
 local function may_have_whole(c, key, fn)
-  return c.wholes[key] ~= false
+  return c.wholes[key] ~= false and raw.tape_active() == 1
     and (fn ~= nil or not c.has_parts and not c.has_custom_gradient)
-    and not (c.has_parts and raw.tape_active() > 1)
 end
 
 --- Run c, what fn(...) was traced to (fn may be nil), on a list of tensors and on
