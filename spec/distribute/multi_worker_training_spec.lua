@@ -380,11 +380,12 @@ describe("training over workers #once", function()
       for _, given in ipairs { { epochs = 2 },
         { epochs = 2, steps_per_epoch = 4 } } do
         given.verbose = 0
-        print(#m:fit(ds, given).history.loss)
+        local h = m:fit(ds, given)
+        print(#h.history.loss, h.params.steps)
       end
       print(m.optimizer.iterations:read_value():item())
     ]] }
-    assert.equal("2\n2\n16\n", outs[1])
+    assert.equal("2\t4\n2\t4\n16\n", outs[1])
     assert.equal(outs[1], outs[2])
   end)
 

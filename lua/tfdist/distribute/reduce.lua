@@ -247,10 +247,10 @@ local function resolve_axis(axis, rank, what)
   return axis < 0 and axis + rank or axis
 end
 
---- A list of each process's numbers as one: "sum", "max" and so on.
+--- A list of each process's whole numbers as one: "sum", "max" and so on.
 function M.over_hosts(strategy, op, what, list)
   return raw.tensor_to_flat(raw.value_component(raw.strategy_reduce(
-    strategy.handle, op, what, { raw.tensor_from_values(list, "float64",
+    strategy.handle, op, what, { raw.tensor_from_values(list, "int64",
     { #list }) }, { strategy.replica_devices[1] }), 0))
 end
 

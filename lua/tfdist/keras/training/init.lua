@@ -329,16 +329,18 @@ method("fit", "x:nest y:table=nil batch_size=nil epochs=1 verbose='auto' "
         validation = validation_data ~= nil
           and validation_feed(own, validation_data, spec) or nil
       end
+      local params = { epochs = epochs, verbose = verbose,
+        steps = steps_per_epoch or source.steps }
       local run = {
         model = self, own = own, source = source, limit = steps_per_epoch,
         epochs = epochs, initial_epoch = initial_epoch, progress = shown,
-        callbacks = callbacks.list(given, self, { epochs = epochs,
-          steps = steps_per_epoch or source.steps, verbose = verbose },
-          { progress = shown }, { history }),
+        callbacks = callbacks.list(given, self, params, { progress = shown },
+          { history }),
         validation = validation and { source = validation,
           steps = validation_steps, freq = freq },
       }
       alike.settle(run, batch_size)
+      params.steps = run.limit or source.steps
       loop.fit(run)
     end)
     own.class_weight = nil
