@@ -335,9 +335,24 @@ describe("training", function()
     end
     h = m:fit(x, y, quiet { class_weight = class_weight })
     near(by_class / 6, h.history.loss[1])
-    local e = fails("ValueError", "each class from 0", m.fit, m, x, y,
+    -- a callback that looks at a batch leaves fit its weights
+    -- (and its metrics empty)
+    h = m:fit(x, y, quiet { class_weight = class_weight, batch_size = 3,
+      shuffle = false, callbacks = { { on_train_batch_begin = function()
+        m:test_on_batch(x, y)
+      end } } })
+    local last = 0
+    for i = 4, 6 do
+      last = last + class_weight[labels[i]] * each[i]
+    end
+    near(last / 3, h.history.loss[1])
+    local e = fails("ValueError", "fit: class_weight has a weight for class 3, "
+      .. "but none for class 0", m.fit, m, x, y,
       quiet { class_weight = { 1, 2, 3 } })
     assert.matches("count from 0", e.hint)
+    fails("ValueError", 'train_on_batch: class_weight has the string "2" '
+      .. "under the number 1; it maps classes, counted from 0, to numbers",
+      m.train_on_batch, m, x, y, nil, { [0] = 1, [1] = "2" })
   end)
 
   it("counts steps in whole numbers", function()

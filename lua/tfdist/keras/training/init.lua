@@ -197,23 +197,27 @@ local function new_progress(own, verbose, given)
 end
 
 -- class -> weight from 0 on, as a list.
-local function class_weights(table_given)
-  if table_given == nil then
+local function class_weights(what, given)
+  if given == nil then
     return nil
   end
-  local list, n = {}, 0
-  for key, weight in pairs(table_given) do
-    n = n + 1
+  local list, last = {}, -1
+  for key, weight in pairs(given) do
     if not text.is_whole(key) or key < 0 or type(weight) ~= "number" then
-      n = math.huge
-      break
+      errors.raise("ValueError", ("%s: class_weight has %s under %s; it maps "
+        .. "classes, counted from 0, to numbers"):format(what,
+        text.describe(weight), text.describe(key)),
+        "class_weight = { [0] = 1, [1] = 2.5 }")
     end
-    list[key + 1] = weight
+    list[key + 1], last = weight, math.max(last, key)
   end
-  if n ~= #list then
-    errors.raise("ValueError", "fit: class_weight must give a number for each "
-      .. "class from 0 to the last one",
-      "class_weight = { [0] = 1, [1] = 2.5 }: classes count from 0")
+  for class = 0, last do
+    if list[class + 1] == nil then
+      errors.raise("ValueError", ("%s: class_weight has a weight for class %d, "
+        .. "but none for class %d"):format(what, last, class),
+        "class_weight = { [0] = 1, [1] = 2.5 }: classes count from 0, and each "
+        .. "needs a weight")
+    end
   end
   return list
 end
@@ -316,11 +320,12 @@ method("fit", "x:nest y:table=nil batch_size=nil epochs=1 verbose='auto' "
       batch_size = batch_size, shuffle = shuffle, steps = steps_per_epoch,
       validation_steps = validation_steps,
       validation_batch_size = validation_batch_size }
-    own.class_weight = class_weights(class_weight)
+    local weights = class_weights("fit", class_weight)
     check_freq(freq)
     local shown = new_progress(own, verbose, given)
     local history = control.History()
     loop.inside(own, shown, function()
+      own.class_weight = weights
       local source, validation
       if split ~= 0 and validation_data == nil then
         source, validation = split_arrays(own, spec, split)
@@ -343,7 +348,6 @@ method("fit", "x:nest y:table=nil batch_size=nil epochs=1 verbose='auto' "
       params.steps = run.limit or source.steps
       loop.fit(run)
     end)
-    own.class_weight = nil
     rawset(self, "history", history)
     return history
   end)
@@ -421,9 +425,11 @@ local silent = progress.new("none")
 
 -- One batch of arrays through a step on every replica; then what finish() gives,
 -- or the step's outputs.
-local function on_batch(self, own, mode, x, y, sample_weight, body, finish)
+local function on_batch(self, own, mode, x, y, sample_weight, body, finish,
+    class_weight)
   local what = mode .. "_on_batch"
   return loop.inside(own, silent, function()
+    own.class_weight = class_weight
     local pack = feed.distribute(own.strategy, {
       n = 3, feed.to_tensors(what, "x", x), feed.to_tensors(what, "y", y),
       feed.to_tensors(what, "sample_weight", sample_weight),
@@ -439,7 +445,6 @@ end
 -- What on_batch ends with: the results of the model's metrics.
 local function results_of(self, own, reset)
   return function()
-    own.class_weight = nil
     local metrics_now = loop.metrics_after(self, own)
     local found = loop.numbers(loop.results(self, metrics_now))
     if reset and self.reset_metrics == methods.reset_metrics then
@@ -458,10 +463,11 @@ method("train_on_batch", "x:nest y:table=nil sample_weight:table=nil "
   .. "class_weight:dict=nil reset_metrics=true return_dict=false",
   function(self, x, y, sample_weight, class_weight, reset, return_dict)
     local own = state.compiled(self, "train_on_batch")
-    own.class_weight = class_weights(class_weight)
+    local weights = class_weights("train_on_batch", class_weight)
     own.variables = nil
     return answer(on_batch(self, own, "train", x, y, sample_weight,
-      (loop.train_body(self)), results_of(self, own, reset)), return_dict)
+      (loop.train_body(self)), results_of(self, own, reset), weights),
+      return_dict)
   end)
 
 --- Loss and metrics of one batch. Source: tf.keras.Model.test_on_batch

@@ -721,11 +721,12 @@ function M.inside(own, progress, fn)
       .. "all replicas; they cannot be called in a replica function",
       "call them outside of strategy:run")
   end
-  local outer, run = own.place, own.run -- fit's, while a callback evaluates
+  -- fit's, while a callback evaluates or trains on a batch
+  local outer, run, weights = own.place, own.run, own.class_weight
   own.place = calling_place()
   local function protected()
     local ok, e = pcall(fn)
-    own.place, own.run = outer, run
+    own.place, own.run, own.class_weight = outer, run, weights
     if not ok then
       progress:interrupt()
       errors.raise_again(e)
