@@ -75,10 +75,16 @@ local function step(x, y)
   return loss
 end
 
+-- Traced at the first batch, where the layers make their variables: from then on
+-- the replicas run it without Lua.
+local train = tf.function_(function(x, y)
+  return strategy:reduce("SUM", strategy:run(step, { x, y }))
+end)
+
 local total, done = 0, 0
 for x, y in strategy:experimental_distribute_dataset(dataset:take(opt.steps))
   :iter() do
-  local loss = strategy:reduce("SUM", strategy:run(step, { x, y }))
+  local loss = train(x, y)
   if done == 0 then
     local count = 0
     for _, v in ipairs(variables) do count = count + tf.size(v):item() end

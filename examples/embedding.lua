@@ -56,8 +56,13 @@ local function step()
   return loss
 end
 
+-- The Lua code of the step, its print too, runs in the first call only.
+local train = tf.function_(function()
+  return strategy:reduce("SUM", strategy:run(step))
+end)
+
 for i = 1, opt.steps do
-  local loss = strategy:reduce("SUM", strategy:run(step))
+  local loss = train()
   if i % 100 == 0 then
     print(("step %d  loss %.3f"):format(i, loss:item()))
   end

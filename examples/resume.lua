@@ -55,9 +55,13 @@ local function step()
   return loss
 end
 
+local train = tf.function_(function()
+  return strategy:reduce("SUM", strategy:run(step))
+end)
+
 local saved
 for i = 1, opt.steps do
-  local loss = strategy:reduce("SUM", strategy:run(step))
+  local loss = train()
   if i % opt.every == 0 then
     print(("%d replicas, step %d, loss %.3f"):format(replicas, count:item(),
       loss:item()))

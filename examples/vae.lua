@@ -67,10 +67,15 @@ local function step(x)
   return loss, reconstruction, divergence
 end
 
+-- Traced at the first batch: from then on the replicas run it without Lua.
+local train = tf.function_(function(x)
+  return strategy:run(step, { x })
+end)
+
 local done = 0
 for x in strategy:experimental_distribute_dataset(dataset:take(opt.steps))
   :iter() do
-  local parts = { strategy:run(step, { x }) }
+  local parts = { train(x) }
   done = done + 1
   if done % opt.every == 0 then
     for i = 1, 3 do
