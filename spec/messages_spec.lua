@@ -1,5 +1,7 @@
 --- What a first mistake is answered: an error object that says what to write.
 local R = require "spec.support.replicas"
+local base = require "tfdist.keras.callbacks.base"
+local notice = require "tfdist.base.notice"
 local refused = require "spec.support.refused"
 local tf = require "tfdist"
 
@@ -707,5 +709,25 @@ describe("a slip in the name of a method", function()
     end)
     R.fails("TypeError", "run cannot be set", function() s.run = print end)
     assert.equal(1, s.num_replicas_in_sync)
+  end)
+end)
+
+describe("a line on stderr", function()
+  it("is one write, which nobody else's divides", function()
+    local stderr, written = io.stderr, {}
+    io.stderr = { write = function(_, ...) -- luacheck: ignore 122
+      written[#written + 1] = { ... }
+    end }
+    finally(function() io.stderr = stderr end) -- luacheck: ignore 122
+    notice.say "said"
+    base.say({}, "%d said", 2)
+    D.from_tensors { 1 }:map(function() error("ignored", 0) end)
+      :ignore_errors { log_warning = true }:iter()()
+    for i, line in ipairs { "tfdist: said\n", "tfdist: 2 said\n",
+      "tfdist: ignored: RuntimeError: ignored\n" } do
+      assert.equal(1, #written[i])
+      assert.equal(line, written[i][1]:match "[^\n]*\n")
+    end
+    assert.equal(3, #written)
   end)
 end)

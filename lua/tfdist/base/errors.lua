@@ -338,8 +338,8 @@ end
 
 --- Say on stderr where the script is: for who keeps others waiting.
 function M.say_where()
-  io.stderr:write("tfdist: the script is here, and goes on:\n",
-    M.traceback(2), "\n")
+  io.stderr:write(("tfdist: the script is here, and goes on:\n%s\n"):format(
+    M.traceback(2)))
 end
 
 --- Raise what Ctrl-C raises.

@@ -8,7 +8,8 @@ local function show(level, message, mark)
   local wish = os.getenv("TFDIST_LOG") or "warning"
   local limit = LEVELS[wish:lower():match "^%s*(.-)%s*$"] or 1
   if LEVELS[level] <= limit then
-    io.stderr:write("tfdist: ", mark or level .. ": ", message, "\n")
+    -- One write: what others write at the same time comes before or after it.
+    io.stderr:write(("tfdist: %s%s\n"):format(mark or level .. ": ", message))
   end
 end
 

@@ -137,7 +137,7 @@ function Ignore.open(node, run)
         end
         e = pack
         if node.log_warning then
-          io.stderr:write("tfdist: ignored: ", tostring(e), "\n")
+          io.stderr:write(("tfdist: ignored: %s\n"):format(tostring(e)))
         end
       end
       error(e, 0)

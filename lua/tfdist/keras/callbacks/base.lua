@@ -104,7 +104,7 @@ end
 --- A line on stderr.
 function M.say(callback, format, ...)
   M.step_aside(callback)
-  io.stderr:write("tfdist: ", format:format(...), "\n")
+  io.stderr:write("tfdist: " .. format:format(...) .. "\n")
 end
 
 --- The monitored value in logs; a name that is not there gives nil and, once,
