@@ -274,6 +274,13 @@ describe("MultiWorkerMirroredStrategy #once", function()
       r.err)
   end)
 
+  it("says how many workers there can be, with status 2", function()
+    local r = workers.run { program = HEAD, n = 65, only = { [0] = true } }[1]
+    assert.equal(2, r.code, r.err)
+    assert.truthy(r.err:find("serves up to 64 processes, not 65", 1, true),
+      r.err)
+  end)
+
   it("refuses workers of another version or build", function()
     local function of_chief(name)
       return process.run(process.hosts[1].path .. " -e " .. process.quote(

@@ -208,7 +208,8 @@ static int find_named(const char *name, const tfd__group_config *config,
   return TFD_OK;
 }
 
-/* The failure is that of the best one. */
+/* The failure is that of the best one; between processes, of those that wait
+** for them: the others' says nothing of what connects processes. */
 static int find_best(const tfd__group_config *config, int score,
                      const tfd__provider **provider_p) {
   const tfd__provider *best = NULL;
@@ -219,7 +220,10 @@ static int find_best(const tfd__group_config *config, int score,
     const tfd__provider *p = &list[i];
 
     if (p->score >= score) continue;
-    if (first == NULL || p->score > first->score) first = p;
+    if ((config->network == NULL || !p->ordered) &&
+        (first == NULL || p->score > first->score)) {
+      first = p;
+    }
     if (best != NULL && p->score <= best->score) continue;
     if (p->can(config) == TFD_OK) best = p;
   }
