@@ -330,11 +330,11 @@ describe("training over workers #once", function()
         local function given()
           return { batch_size = 5, epochs = 2, verbose = 0 }
         end
-        local options, rate, more = given(), 0.1, 0
+        local options, rate, more, loss = given(), 0.1, 0, "mse"
         if w == 1 then EDIT end
         local m = s:scope(function()
           local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
-          m:compile { loss = "mse", optimizer = tf.keras.optimizers.SGD(rate) }
+          m:compile { loss = loss, optimizer = tf.keras.optimizers.SGD(rate) }
           return m
         end)
         m:fit(tf.ones { 12 + more, 3 }, tf.ones { 12 + more, 1 }, options)
@@ -347,6 +347,8 @@ describe("training over workers #once", function()
       ["options.validation_data = { x, y }"] = "validation: true",
       ["more = 1"] = "examples: 13; the chief has examples: 12",
       ["rate = 0.2"] = "optimizer: ",
+      ["loss = 'mae'"] = "loss: mae; the chief has loss: mse",
+      ["loss = tf.keras.losses.Huber()"] = "loss: Huber; the chief has",
       ["options.callbacks = { tf.keras.callbacks.EarlyStopping "
         .. "{ monitor = 'loss' } }"] = "need: EarlyStopping; the chief has "
         .. "callbacks that all workers need: none",

@@ -51,7 +51,7 @@ end
 -- A line for each thing, "epochs: 3".
 local function describe(run, batch_size)
   local own, validation = run.own, run.validation
-  local lines = {}
+  local loss, lines = own.spec.loss, {}
   local function add(name, value)
     lines[#lines + 1] = (name .. ": " .. plain(value)):gsub("\n", " ")
   end
@@ -61,6 +61,7 @@ local function describe(run, batch_size)
   add("batch_size", run.source.rows and (batch_size or 32))
   add("examples", run.source.rows)
   add("validation", validation ~= nil)
+  add("loss", type(loss) == "table" and loss.__name or loss)
   add("optimizer", numbers_of(own.optimizer))
   add("variables", #run.model.trainable_variables)
   add("callbacks that all workers need", shared_callbacks(run.callbacks.list))
