@@ -540,6 +540,42 @@ describe("resolvers of other schedulers", function()
     end)
   end)
 
+  it("lists that are none are told, with their file", function()
+    local function given(name, options, source)
+      return function()
+        options[name == "GCE" and "instances_file" or "pods_file"] =
+          source:find "^/" and source or temporary(source)
+        return C[name .. "ClusterResolver"](options):cluster_spec()
+      end
+    end
+    for source, told in pairs {
+      ['{"items": 3}'] = "expected a list of pods in items, got the number 3",
+      ['{"items": null}'] = "expected a list of pods in items, got null",
+      ["[]"] = "expected a list of pods in items, got nil",
+      ["/tmp"] = "/tmp: Is a directory",
+      ["{"] = "not JSON at line 1",
+    } do
+      fails("ValueError", "^KubernetesClusterResolver: .*" .. told,
+        given("Kubernetes", {}, source))
+    end
+    fails("ValueError", 'expected a list of label selectors of job "worker", '
+      .. "got the number 3", given("Kubernetes", { job_to_label_mapping =
+        { worker = 3 } }, '{"items": []}'))
+    fails("TypeError", "pods_file must be a string, got the number 3", function()
+      C.KubernetesClusterResolver { pods_file = 3 }
+    end)
+    for source, told in pairs {
+      ['{"items": 3}'] = "expected a list of instances, got the number 3",
+      ['{"error": "no"}'] = "expected a list of instances, got a table",
+    } do
+      fails("ValueError", "^GCEClusterResolver: " .. told,
+        given("GCE", {}, source))
+    end
+    fails("TypeError", "override_client must be a function", function()
+      C.GCEClusterResolver { override_client = "gcloud" }
+    end)
+  end)
+
   it("GCE lists the running instances of a group", function()
     local function instance(name, group, ip, status)
       return { name = name, status = status or "RUNNING",
@@ -578,6 +614,11 @@ describe("resolvers of other schedulers", function()
     with_environment({ SM_HOSTS = '{"a":1}' }, function()
       fails("ValueError", "SM_HOSTS must be a list", C.SageMakerClusterResolver)
     end)
+    with_environment({ SM_HOSTS = '["a","b"]', SM_CURRENT_HOST = "c" },
+      function()
+        fails("ValueError", 'SM_CURRENT_HOST is "c"; expected one of SM_HOSTS: '
+          .. '%["a","b"%]', C.SageMakerClusterResolver)
+      end)
   end)
 end)
 

@@ -74,7 +74,8 @@ end
 
 -- Arguments --------------------------------------------------------------------
 
-local function check_text(what, name, x)
+--- A string, or nil.
+function M.check_text(what, name, x)
   if x ~= nil and type(x) ~= "string" then
     errors.raise("TypeError", ("%s: %s must be a string, got %s"):format(what,
       name, text.describe(x)))
@@ -84,10 +85,10 @@ end
 
 --- Check what every resolver takes, and keep it in `self`.
 function M.set_task(what, self, task_type, task_id, rpc_layer)
-  self.task_type = check_text(what, "task_type", task_type)
+  self.task_type = M.check_text(what, "task_type", task_type)
   self.task_id = task_id ~= nil and options.integer(what, "task_id", task_id, 0)
     or nil
-  self.rpc_layer = check_text(what, "rpc_layer", rpc_layer)
+  self.rpc_layer = M.check_text(what, "rpc_layer", rpc_layer)
 end
 
 --- The methods of a class by the calling rule.
@@ -148,8 +149,8 @@ local Simple = M.class("SimpleClusterResolver", "cluster_spec:nest master='' "
   end
   M.set_task(what, self, task_type, task_id, rpc_layer)
   self._cluster = cluster
-  self._master = check_text(what, "master", master)
-  self.environment = check_text(what, "environment", environment)
+  self._master = M.check_text(what, "master", master)
+  self.environment = M.check_text(what, "environment", environment)
   self._accelerators = accelerators
 end)
 

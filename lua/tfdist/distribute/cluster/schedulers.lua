@@ -16,8 +16,11 @@ local function read_file(what, path)
   if file == nil then
     errors.raise("NotFound", ("%s: %s"):format(what, why))
   end
-  local source = file:read "*a"
+  local source, cause = file:read "*a" -- a folder opens, and has no text
   file:close()
+  if source == nil then
+    errors.raise("ValueError", ("%s: %s: %s"):format(what, path, cause))
+  end
   return source
 end
 
@@ -46,6 +49,16 @@ end
 local function field(x, ...)
   for _, key in ipairs { ... } do
     x = type(x) == "table" and x ~= json.null and x[key] or nil
+  end
+  return x
+end
+
+-- What stands where a list of `of` is expected.
+local function list_of(what, of, x)
+  if type(x) ~= "table" or x == json.null
+    or x.n == nil and #x == 0 and next(x) ~= nil then
+    errors.raise("ValueError", ("%s: expected a list of %s, got %s"):format(what,
+      of, x == json.null and "null" or text.describe(x)))
   end
   return x
 end
@@ -79,7 +92,8 @@ local Kubernetes = resolvers.class(KUBERNETES, "job_to_label_mapping:table=nil "
     if client ~= nil then
       text.check_callable(KUBERNETES, "override_client", client)
     end
-    self._client, self._file = client, pods_file
+    self._client = client
+    self._file = resolvers.check_text(KUBERNETES, "pods_file", pods_file)
     resolvers.set_task(KUBERNETES, self, nil, nil, rpc_layer)
   end)
 
@@ -111,7 +125,7 @@ local function pods_of(self, selector)
   local all = answer(KUBERNETES, self._file, self._client,
     "kubectl get pods -o json", selector)
   local pods = {}
-  for _, pod in ipairs(field(all, "items") or {}) do
+  for _, pod in ipairs(list_of(KUBERNETES, "pods in items", all.items)) do
     if self._client ~= nil or matches(pod, selector) then
       pods[#pods + 1] = pod
     end
@@ -130,7 +144,8 @@ function Kubernetes:cluster_spec()
     if type(selectors) == "string" then
       selectors = { selectors }
     end
-    for _, selector in ipairs(selectors) do
+    for _, selector in ipairs(list_of(KUBERNETES, "label selectors of job "
+      .. text.quote(job), selectors)) do
       for _, pod in ipairs(pods_of(self, selector)) do
         local name = tostring(field(pod, "metadata", "name"))
         local phase = field(pod, "status", "phase")
@@ -162,7 +177,11 @@ local Gce = resolvers.class(GCE, "project=nil zone=nil instance_group=nil "
     file, client)
     self._project, self._zone, self._group = project, zone, group
     self._port = options.integer(GCE, "port", port, 1, 65535)
-    self._file, self._client = file, client
+    if client ~= nil then
+      text.check_callable(GCE, "override_client", client)
+    end
+    self._file = resolvers.check_text(GCE, "instances_file", file)
+    self._client = client
     self.environment = "google"
     resolvers.set_task(GCE, self, task_type, task_id, rpc_layer)
   end)
@@ -197,7 +216,7 @@ function Gce:cluster_spec()
     "gcloud compute instances list --format=json", self._project, self._zone,
     self._group)
   local found, hosts = {}, { names = {} }
-  for _, instance in ipairs(field(all, "items") or all) do
+  for _, instance in ipairs(list_of(GCE, "instances", all.items or all)) do
     if is_member(self, instance) then
       found[#found + 1] = instance
     end
@@ -238,10 +257,15 @@ local SageMaker = resolvers.class(SAGEMAKER, "port=2223 task_type=nil "
     end
     table.sort(hosts)
     self._hosts = hosts
-    for i = 1, task_id == nil and #hosts or 0 do
-      if hosts[i] == os.getenv "SM_CURRENT_HOST" then
+    local current = task_id == nil and os.getenv "SM_CURRENT_HOST"
+    for i = 1, current and #hosts or 0 do
+      if hosts[i] == current then
         task_id = i - 1
       end
+    end
+    if current and #hosts > 0 and task_id == nil then
+      errors.raise("ValueError", ("%s: SM_CURRENT_HOST is %s; expected one of "
+        .. "SM_HOSTS: %s"):format(SAGEMAKER, text.quote(current), source))
     end
     resolvers.set_task(SAGEMAKER, self, task_type or (#hosts > 0 and "worker")
       or nil, task_id, rpc_layer)
