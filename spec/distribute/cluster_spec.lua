@@ -486,6 +486,10 @@ describe("SlurmClusterResolver", function()
         C.SlurmClusterResolver { gpus_per_node = 1, gpus_per_task = 2 }
       end)
     end)
+    with_environment(step(2, "n[1-2]", "1(x2)", 2), function()
+      fails("RuntimeError", "SLURM_PROCID is 2; the step has 2 tasks",
+        C.SlurmClusterResolver)
+    end)
     with_environment(step("x", "n1", "1", 1), function()
       fails("ValueError", 'SLURM_PROCID is "x"; expected a whole number',
         C.SlurmClusterResolver)

@@ -243,6 +243,9 @@ local Slurm = resolvers.class(NAME, "jobs:table=nil port_base=8888 "
   elseif sum_of(self._jobs) ~= total then
     errors.raise("RuntimeError", ("%s: jobs have %d tasks, the step %d")
       :format(NAME, sum_of(self._jobs), total))
+  elseif self._rank >= total then
+    errors.raise("RuntimeError", ("%s: SLURM_PROCID is %d; the step has %d tasks, "
+      .. "counted from 0"):format(NAME, self._rank, total))
   end
   self._port = options.integer(NAME, "port_base", port_base, 1, 65535)
   self._gpus = gpu_share(options.integer(NAME, "gpus_per_node", gpus_per_node
