@@ -172,6 +172,26 @@ describe("tf.TensorArray in loops of the graph", function()
     assert.are.equal(1, f:experimental_get_tracing_count())
   end)
 
+  it("is a result of a traced function", function()
+    local f = tf.function_(function(x)
+      local _, rows = tf.while_loop(function(i) return tf.less(i, 2) end,
+        function(i, t) return i + 1, t:write(i, x * x) end,
+        { tf.constant(0, "int32"), array(2) })
+      return { items = array(3):write(0, x):write(2, x * 2), rows = rows }, x
+    end)
+    for i = 1, 3 do
+      local x = tf.constant { i, 1 }
+      local tape, got = tf.GradientTape(function(tape)
+        tape:watch(x)
+        local arrays = f(x)
+        return tf.stack { arrays.items:write(1, x * 5):stack()[1],
+          arrays.items:read(2), arrays.rows:stack()[1] }
+      end)
+      assert.are.same({ 5 * i, 5, 2 * i, 2, i * i, 1 }, values(got))
+      assert.are.same({ 7 + 2 * i, 9 }, values(tape:gradient(got, x)))
+    end
+  end)
+
   it("grows where it may", function()
     local f = tf.function_(function(n)
       local ta = squares(n, { size = 0, dynamic_size = true })

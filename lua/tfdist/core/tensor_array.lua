@@ -501,6 +501,21 @@ function M.like(self, other)
 end
 
 --- Put tf.TensorArray into tf.
+--- One with fn(tensor) in each tensor's place.
+function M.map(self, fn)
+  local out = setmetatable({}, TensorArray)
+  for key, value in next, self do
+    out[key] = (key == "rows" or key == "count") and fn(value) or value
+  end
+  if field(self, "items") ~= nil then
+    out.items = {}
+    for i, x in next, field(self, "items") do
+      out.items[i] = fn(x)
+    end
+  end
+  return out
+end
+
 function M.install(functions, def)
   tf = functions
 

@@ -6,6 +6,7 @@ local raw = require "tfdist.core.raw"
 local signature = require "tfdist.traced.signature"
 local spec = require "tfdist.data.spec"
 local state = require "tfdist.core.state"
+local tensor_array = require "tfdist.core.tensor_array"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"
 local values = require "tfdist.distribute.values"
@@ -53,8 +54,8 @@ end
 -- Results --------------------------------------------------------------------
 
 -- What a result is made of at each call: { input = i }, { output = i },
--- { dims, values, indices } of slices, { like, parts } of a distributed value
--- or { value = x } for what is the same always.
+-- { dims, values, indices } of slices, { like, parts } of a distributed value,
+-- { array } of these or { value = x } for what is the same always.
 local function describe_leaf(x, c)
   if tracing.is_symbolic(x) then
     for i = 1, c.symbols.n do
@@ -79,7 +80,11 @@ local function describe_leaf(x, c)
     return { dims = dims, values = describe_leaf(raw.slices_values(x), c),
       indices = describe_leaf(raw.slices_indices(x), c) }
   end
-  if values.is_value(x) then
+  if tensor_array.is_array(x) then
+    return { array = tensor_array.map(x, function(t)
+      return describe_leaf(t, c)
+    end) }
+  elseif values.is_value(x) then
     local parts, i = {}, 0
     return { parts = parts, like = values.map(x, function(component)
       i = i + 1
@@ -113,6 +118,10 @@ local function leaf_value(leaf, inputs, outputs)
   elseif leaf.dims ~= nil then
     return raw.slices_new(leaf_value(leaf.values, inputs, outputs),
       leaf_value(leaf.indices, inputs, outputs), leaf.dims)
+  elseif leaf.array ~= nil then
+    return tensor_array.map(leaf.array, function(t)
+      return leaf_value(t, inputs, outputs)
+    end)
   elseif leaf.like ~= nil then
     return values.map(leaf.like, function(i)
       return leaf_value(leaf.parts[i], inputs, outputs)
