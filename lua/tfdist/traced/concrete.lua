@@ -2,6 +2,7 @@
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local signature = require "tfdist.traced.signature"
 local spec = require "tfdist.data.spec"
@@ -365,8 +366,10 @@ function Concrete:__call(...)
     end, flat[i])
   end
   if inputs.n ~= self.inputs_n then
-    errors.raise("TypeError", ("%s: expected %d tensors, got %d"):format(
-      self.name, self.inputs_n, inputs.n))
+    errors.raise("TypeError", ("%s: expected %d tensors, got %d among %d values")
+      :format(self:pretty_printed_signature(), self.inputs_n, inputs.n, flat.n),
+      "numbers were traced by value; what it was traced with a tensor for is a "
+      .. "tensor in each call")
   end
   return self.call(inputs)
 end
@@ -380,10 +383,13 @@ function Concrete:pretty_printed_signature()
   return self.name .. "(" .. table.concat(parts, ", ") .. ")"
 end
 
+local STAGES = { "recorded", "lowered", "costs" }
+
 --- The graph as text: "recorded" (default), "lowered", as it runs, or "costs" of
 --- that.
 function Concrete:graph(stage)
-  return raw.graph_text(self.handle, stage or "recorded")
+  return raw.graph_text(self.handle, (options.choice("graph", "stage",
+    stage or "recorded", STAGES)))
 end
 
 function Concrete:__tostring()
