@@ -416,7 +416,8 @@ describe("an index without a row", function()
     local e = fails("InvalidArgument", "= 2 is outside", m.fit, m,
       tf.ones { 4, 2 }, tf.constant({ 0, 1, 2, 2 }, "int32"), { verbose = 0,
         class_weight = { [0] = 1, [1] = 2 } })
-    assert.matches("class_weight", tostring(e), 1, true)
+    assert.matches("a label of none of the classes 0 to 1, which class_weight "
+      .. "has weights for", tostring(e), 1, true)
   end)
 end)
 

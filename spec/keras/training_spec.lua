@@ -310,6 +310,8 @@ describe("training", function()
     h = m:fit(x, y, quiet { epochs = 4, validation_data = { x, y },
       validation_freq = { 1, 2, 4 } })
     assert.equal(3, #h.history.val_loss)
+    fails("ValueError", "validation_data has 4 entries; expected { x, y } or",
+      m.fit, m, x, y, quiet { validation_data = { x, y, x, y } })
   end)
 
   it("weighs examples and classes", function()

@@ -38,7 +38,8 @@ local function note_reader(pass, e)
   local found = {}
   local weights = pass.own.class_weight
   if weights ~= nil and #weights == size then
-    found[1] = "a label without a weight in class_weight"
+    found[1] = ("a label of none of the classes 0 to %d, which class_weight "
+      .. "has weights for"):format(size - 1)
   end
   layers.each_layer(pass.model, function(layer)
     if getmetatable(layer).__name == "Embedding"

@@ -280,6 +280,9 @@ local function validation_feed(own, data, spec)
   elseif not text.is_plain(data) then
     errors.raise("TypeError", "fit: validation_data must be a dataset or "
       .. "{ x, y } or { x, y, sample_weight }, got " .. text.describe(data))
+  elseif #data > 3 then
+    errors.raise("ValueError", ("fit: validation_data has %d entries; expected "
+      .. "{ x, y } or { x, y, sample_weight }"):format(#data))
   end
   return feed.new(own, "fit: validation_data", {
     x = data[1], y = data[2], sample_weight = data[3],
