@@ -215,7 +215,7 @@ static void join_along(const worker *w, int axis) {
   }
   assert_int_equal(
       TFD_OK, tfd_strategy_gather(w->strategy, axis, "gather", list, w->local,
-                                  w->strategy->devices, w->local, &v));
+                                  w->strategy->devices, w->local, 0, &v));
   for (r = 0; r < n; r++) {
     for (a = 0; a < r + 1; a++) {
       for (b = 0; b < 2; b++) {
@@ -480,7 +480,7 @@ static void join_others(const worker *w) {
   tensors(w, TFD_FLOAT32, dims, 2, list);
   assert_int_equal(TFD_INVALID_ARGUMENT,
                    tfd_strategy_gather(w->strategy, 0, "gather", list, w->local,
-                                       w->strategy->devices, 1, &v));
+                                       w->strategy->devices, 1, 0, &v));
   assert_non_null(strstr(tfd_error_message(), "has float32 {2, 3}, replica 0 "
                                               "has float32 {2, 2}"));
   assert_null(v);

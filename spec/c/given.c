@@ -415,22 +415,22 @@ static void sums_and_updates_look_at_what_they_get(void **state) {
       tfd_strategy_update(S, 0, LIST(VARIABLE), 1, LIST(TENSOR), 1, NULL, 1));
   REFUSED(
       tfd_strategy_update(S, 0, LIST(VARIABLE), 1, LIST(TENSOR), 1, ONE, -1));
-  BAD(STRATEGY,
-      tfd_strategy_gather(bad, 0, "x", LIST(TENSOR), 1, LIST(DEVICE), 1, OUT));
-  REFUSED(
-      tfd_strategy_gather(S, 0, NULL, LIST(TENSOR), 1, LIST(DEVICE), 1, OUT));
-  REFUSED(tfd_strategy_gather(S, 0, "x", NULL, 1, LIST(DEVICE), 1, OUT));
-  REFUSED(
-      tfd_strategy_gather(S, 0, "x", LIST(TENSOR), -1, LIST(DEVICE), 1, OUT));
-  BAD_ENTRY(KINDS,
-            tfd_strategy_gather(S, 0, "x", bad_list, 1, LIST(DEVICE), 1, OUT));
-  REFUSED(tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, NULL, 1, OUT));
-  REFUSED(
-      tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, LIST(DEVICE), -1, OUT));
-  BAD_ENTRY(DEVICE,
-            tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, bad_list, 1, OUT));
-  REFUSED(
-      tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, LIST(DEVICE), 1, NULL));
+  BAD(STRATEGY, tfd_strategy_gather(bad, 0, "x", LIST(TENSOR), 1, LIST(DEVICE),
+                                    1, 0, OUT));
+  REFUSED(tfd_strategy_gather(S, 0, NULL, LIST(TENSOR), 1, LIST(DEVICE), 1, 0,
+                              OUT));
+  REFUSED(tfd_strategy_gather(S, 0, "x", NULL, 1, LIST(DEVICE), 1, 0, OUT));
+  REFUSED(tfd_strategy_gather(S, 0, "x", LIST(TENSOR), -1, LIST(DEVICE), 1, 0,
+                              OUT));
+  BAD_ENTRY(KINDS, tfd_strategy_gather(S, 0, "x", bad_list, 1, LIST(DEVICE), 1,
+                                       0, OUT));
+  REFUSED(tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, NULL, 1, 0, OUT));
+  REFUSED(tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, LIST(DEVICE), -1, 0,
+                              OUT));
+  BAD_ENTRY(DEVICE, tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, bad_list, 1,
+                                        0, OUT));
+  REFUSED(tfd_strategy_gather(S, 0, "x", LIST(TENSOR), 1, LIST(DEVICE), 1, 0,
+                              NULL));
 }
 
 static void values_look_at_what_they_get(void **state) {

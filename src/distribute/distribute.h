@@ -148,12 +148,14 @@ int tfd__tensor_in_place(tfd_tensor *t, tfd_device *device, tfd_tensor **p);
 ** the reduction over all replicas in sync, of which in[0..n) are those here,
 ** and their elements joined along an axis; both on the strategy's first device.
 ** One component where there are several replicas is the process's own: then
-** there is one for each process. Every process does the same. Owns: *out_p. */
+** there is one for each process. Every process does the same. A join is given
+** up at `until`, 0 = after the group's timeout. Owns: *out_p. */
 int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,
                              const char *what, tfd_tensor *const *in, int n,
                              tfd_tensor **out_p);
 int tfd__join_over_workers(tfd_strategy *s, int axis, const char *what,
-                           tfd_tensor *const *in, int n, tfd_tensor **out_p);
+                           tfd_tensor *const *in, int n, tfd__deadline until,
+                           tfd_tensor **out_p);
 /* What the first process has, in all of them, on the strategy's first device.
 ** `rows`: sizes along axis 0 may differ. Errors: InvalidArgument, everywhere,
 ** when others do. Owns: *out_p. */

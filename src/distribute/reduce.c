@@ -124,11 +124,13 @@ static int ask_gather(tfd_strategy *s, const tfd__together *t,
                       tfd_value **result_p) {
   tfd_tensor *in[TFD_MAX_REPLICAS];
   tfd_tensor *joined = NULL;
+  tfd__deadline until = t->timeout > 0 ? tfd__deadline_in(t->timeout) : 0;
   int rc;
   int i;
 
   for (i = 0; i < t->in_n; i++) TFD_TRY(tfd__operand(t->in[i], &in[i]));
-  TFD_TRY(tfd__join_over_workers(s, t->axis, t->what, in, t->in_n, &joined));
+  TFD_TRY(
+      tfd__join_over_workers(s, t->axis, t->what, in, t->in_n, until, &joined));
   rc = spread(s, &joined->object, t->devices, t->devices_n, result_p);
   tfd__release(joined);
   return rc;
@@ -138,7 +140,7 @@ static int ask_gather(tfd_strategy *s, const tfd__together *t,
 static int gather_over_workers(tfd_strategy *s, int axis, const char *what,
                                tfd_tensor *const *in, int n,
                                tfd_device *const *devices, int devices_n,
-                               tfd_value **result_p) {
+                               double timeout, tfd_value **result_p) {
   tfd__together t = {.what = what,
                      .gathers = true,
                      .axis = axis,
@@ -146,6 +148,7 @@ static int gather_over_workers(tfd_strategy *s, int axis, const char *what,
                      .in_n = n,
                      .devices = devices,
                      .devices_n = devices_n,
+                     .timeout = timeout,
                      .ask = ask_gather};
 
   if (!tfd__records_together(s)) return ask_gather(s, &t, result_p);
@@ -157,7 +160,7 @@ static int record_rows(tfd_strategy *s, const char *what, tfd_tensor *const *in,
                        int n, tfd_device *device, tfd_tensor **out_p) {
   tfd_value *value = NULL;
 
-  TFD_TRY(gather_over_workers(s, 0, what, in, n, &device, 1, &value));
+  TFD_TRY(gather_over_workers(s, 0, what, in, n, &device, 1, 0, &value));
   tfd__retain(value->components[0]);
   *out_p = (tfd_tensor *)value->components[0];
   tfd__release(value);
@@ -171,7 +174,7 @@ static int join_rows(tfd_strategy *s, const char *what, tfd_tensor *const *in,
   if (tfd__records_together(s)) {
     return record_rows(s, what, in, n, device, out_p);
   }
-  return tfd__join_over_workers(s, 0, what, in, n, out_p);
+  return tfd__join_over_workers(s, 0, what, in, n, 0, out_p);
 }
 
 /* Joined values (divided for the mean) and indices, on `device` where all
@@ -369,7 +372,7 @@ bool tfd_strategy_adds_up(const tfd_strategy *strategy) {
 int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
                         tfd_object *const *components, int components_n,
                         tfd_device *const *destinations, int destinations_n,
-                        tfd_value **result_p) {
+                        double timeout_seconds, tfd_value **result_p) {
   TFD_GIVEN(strategy, STRATEGY);
   TFD_GIVEN_POINTER(what);
   TFD_GIVEN_HANDLES(components, components_n, KINDS);
@@ -394,7 +397,8 @@ int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
   }
   if (!tfd__group_is_alone(strategy->group)) {
     return gather_over_workers(strategy, axis, what, in, components_n,
-                               destinations, destinations_n, result_p);
+                               destinations, destinations_n, timeout_seconds,
+                               result_p);
   }
   TFD_TRY(check_gather(what, in, components_n, &axis));
   TFD_TRY(concat(in, components_n, axis, destinations[0], &joined));

@@ -19,11 +19,12 @@ typedef struct join {
   tfd_strategy *strategy;
   const char *what;
   tfd_tensor *in[TFD_MAX_REPLICAS]; /* owned: dense, on the devices */
-  int given;       /* of these are somebody's; the rest empty */
-  int64_t *rows;   /* owned: of all replicas */
-  int64_t *counts; /* owned: elements of each */
-  bool alike;      /* no sizes may differ */
-  int axis;        /* but along this one, if not */
+  int given;           /* of these are somebody's; the rest empty */
+  int64_t *rows;       /* owned: of all replicas */
+  int64_t *counts;     /* owned: elements of each */
+  bool alike;          /* no sizes may differ */
+  int axis;            /* but along this one, if not */
+  tfd__deadline until; /* 0 = the group's timeout */
 } join;
 
 /* --- collectives ---------------------------------------------------------- */
@@ -51,7 +52,8 @@ static int check_count(const tfd_strategy *s, const char *what, int n) {
 }
 
 static int run_group(tfd_strategy *s, const tfd__collective *c,
-                     tfd_tensor *const *in, tfd_tensor *const *out) {
+                     tfd_tensor *const *in, tfd_tensor *const *out,
+                     tfd__deadline until) {
   const tfd_context *context = tfd__context();
   tfd__collective own = *c;
   tfd__piece from[TFD_MAX_REPLICAS];
@@ -67,7 +69,7 @@ static int run_group(tfd_strategy *s, const tfd__collective *c,
   own.out = to;
   own.line = context->line;
   own.file = context->file;
-  return tfd__group_run(s->group, &own, 0);
+  return tfd__group_run(s->group, &own, until);
 }
 
 /* --- shapes --------------------------------------------------------------- */
@@ -77,7 +79,7 @@ static int all_gather(const join *j, tfd_tensor *const *in,
   tfd__collective c = {
       .kind = TFD_COLLECTIVE_ALL_GATHER, .what = j->what, .counts = counts};
 
-  return run_group(j->strategy, &c, in, out);
+  return run_group(j->strategy, &c, in, out, j->until);
 }
 
 /* A row of numbers on each device: the replica's own shape. */
@@ -287,8 +289,9 @@ static int gather_parts(const join *j, parts *p) {
 }
 
 int tfd__join_over_workers(tfd_strategy *s, int axis, const char *what,
-                           tfd_tensor *const *in, int n, tfd_tensor **out_p) {
-  join j = {.strategy = s, .what = what, .axis = axis};
+                           tfd_tensor *const *in, int n, tfd__deadline until,
+                           tfd_tensor **out_p) {
+  join j = {.strategy = s, .what = what, .axis = axis, .until = until};
   parts p = {0};
   int out_n = 0;
   int rc;
@@ -344,7 +347,7 @@ int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,
     if (rc != TFD_OK) break;
     rc = tfd__tensor_new(s->devices[i], v->dtype, v->dims, v->rank, &out[i]);
   }
-  if (rc == TFD_OK) rc = run_group(s, &c, near, out);
+  if (rc == TFD_OK) rc = run_group(s, &c, near, out, 0);
   if (rc == TFD_OK) {
     tfd__retain(out[0]);
     *out_p = out[0];
@@ -366,7 +369,7 @@ static int move_first(const join *j, tfd_tensor **out) {
     TFD_TRY(tfd__tensor_new(s->devices[i], (int)row[DTYPE], row + DIMS,
                             (int)row[RANK], &out[i]));
   }
-  return run_group(j->strategy, &c, j->in, out);
+  return run_group(j->strategy, &c, j->in, out, j->until);
 }
 
 int tfd__first_over_workers(tfd_strategy *s, bool rows, const char *what,

@@ -223,14 +223,17 @@ TFD_API int tfd_strategy_apply(tfd_strategy *strategy, const char *name,
 /** The components joined along `axis` in replica order, on every destination.
  * Shapes: [..., n_i, ...] give [..., sum n_i, ...].
  * Errors: InvalidArgument when ranks or other sizes differ, ValueError for an
- *   axis outside, NotImplementedError for slices.
+ *   axis outside, NotImplementedError for slices; DeadlineExceeded when other
+ *   processes have not come after timeout_seconds (0 = as the strategy has it),
+ *   which leaves the processes apart.
  * Source: tf.distribute.Strategy.gather
  * Meets: the other processes of the strategy. */
 TFD_API int tfd_strategy_gather(tfd_strategy *strategy, int axis,
                                 const char *what, tfd_object *const *components,
                                 int components_n,
                                 tfd_device *const *destinations,
-                                int destinations_n, tfd_value **result_p);
+                                int destinations_n, double timeout_seconds,
+                                tfd_value **result_p);
 /** One handle for a value with a component per replica; NULL components stand
  * for values that only the host knows.
  * Source: tf.distribute.DistributedValues */

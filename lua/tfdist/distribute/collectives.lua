@@ -291,8 +291,9 @@ local function part_of(t, axis, n)
 end
 
 -- The whole reduction on every replica, less what is others' part.
-local function scatter_over_workers(strategy, payloads, op, axis)
-  local whole = reduce.all_reduce(strategy, op, payloads, "reduce_scatter")
+local function scatter_over_workers(strategy, payloads, op, axis, more)
+  local whole = reduce.all_reduce(strategy, op, payloads, "reduce_scatter",
+    more)
   local replies = {}
   for i = 1, payloads.n do
     replies[i] = { n = payloads[1].n }
@@ -306,10 +307,10 @@ local function scatter_over_workers(strategy, payloads, op, axis)
 end
 
 -- Part i of every replica's value, reduced on replica i's device.
-local function scatter_answer(strategy, payloads, op, axis)
+local function scatter_answer(strategy, payloads, op, axis, more)
   local n = payloads.n
   if strategy.over_workers then
-    return scatter_over_workers(strategy, payloads, op, axis)
+    return scatter_over_workers(strategy, payloads, op, axis, more)
   end
   local replies = {}
   for i = 1, n do
@@ -331,11 +332,11 @@ local function scatter_answer(strategy, payloads, op, axis)
   return replies
 end
 
-local function reduce_scatter_flat(context, op, flat, axis)
+local function reduce_scatter_flat(context, op, flat, axis, more)
   local strategy = context.strategy
   local outputs = replica.sync(context, point_of("reduce_scatter",
     op .. ", axis " .. axis, flat.n), flat, function(_, payloads)
-      return scatter_answer(strategy, payloads, op, axis)
+      return scatter_answer(strategy, payloads, op, axis, more)
     end)
   if needs_gradient(flat) then
     gradient_tape.record_step(flat, outputs, function(grads, n)
@@ -364,7 +365,7 @@ replica.define("reduce_scatter", "op value:table axis=0 options:table=nil",
   function(self, op, value, axis, more)
     op = reduce.op("reduce_scatter", op)
     options.integer("reduce_scatter", "axis", axis)
-    communication.read("reduce_scatter", more)
+    more = communication.read("reduce_scatter", more)
     local flat = replica_leaves(value, "reduce_scatter")
     reduce.check_dense(flat, "reduce_scatter")
     for k = 1, flat.n do
@@ -374,7 +375,7 @@ replica.define("reduce_scatter", "op value:table axis=0 options:table=nil",
       return value
     end
     return nest.pack_sequence_as(value,
-      reduce_scatter_flat(self, op, flat, axis))
+      reduce_scatter_flat(self, op, flat, axis, more))
   end)
 
 return M

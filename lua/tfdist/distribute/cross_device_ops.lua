@@ -188,10 +188,11 @@ function Base:broadcast_implementation(x, destinations)
     reduce.operand(x, what), places(what, destinations))
 end
 
-function Base:_gather_implementation(value, destinations, axis)
+function Base:_gather_implementation(value, destinations, axis, more)
   local what = name_of(self) .. ":_gather"
   return raw.strategy_gather(owner_of(value).handle, axis, what,
-    values.components(value), places(what, destinations))
+    values.components(value), places(what, destinations),
+    more and more.timeout_seconds or 0)
 end
 
 -- ReductionToOneDevice -------------------------------------------------------

@@ -264,7 +264,7 @@ function M.chiefs_text(strategy, what, text_)
   end
   local t = raw.value_component(raw.strategy_gather(strategy.handle, 0, what,
     { raw.tensor_from_values(list, "uint8", { n }) },
-    { strategy.replica_devices[1] }), 0)
+    { strategy.replica_devices[1] }, 0), 0)
   local flat, parts = raw.tensor_to_flat(t), {}
   for i = 1, #flat, BYTES do
     parts[#parts + 1] = string.char(unpack(flat, i,
@@ -395,7 +395,8 @@ function M.join(strategy, parts, axis, devices, what, communication)
   parts = operands(parts, what)
   M.check_dense(parts, what)
   if ops == nil or ops.native or parts.n == 1 then
-    return raw.strategy_gather(strategy.handle, axis, what, parts, devices)
+    return raw.strategy_gather(strategy.handle, axis, what, parts, devices,
+      communication and communication.timeout_seconds or 0)
   end
   local value = values.new(strategy, "per_replica", parts, parts.n)
   return check_result(strategy, ops:_gather(value, devices.given or value, axis,

@@ -78,7 +78,7 @@ local function whole(own)
   end
   return on_device(strategy.replica_devices[1], function()
     local joined = raw.value_component(raw.strategy_gather(strategy.handle, 0,
-      "slot " .. own.name, list, { strategy.replica_devices[1] }), 0)
+      "slot " .. own.name, list, { strategy.replica_devices[1] }, 0), 0)
     return tf.reshape(joined, own.dims)
   end)
 end

@@ -74,7 +74,7 @@ function M.copies(v)
   end
   list.n = #list
   return tf.unstack(raw.value_component(raw.strategy_gather(strategy.handle, 0,
-    "checkpoint", list, { strategy.replica_devices[1] }), 0))
+    "checkpoint", list, { strategy.replica_devices[1] }, 0), 0))
 end
 
 --- Which of the saved copies of a variable are those of the replicas here: the
