@@ -100,12 +100,16 @@ static void sum_new(sum *s, tfd__group *g) {
   s->c = collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &s->p, &s->p);
 }
 
-static int sum_run(const sum *s) {
+static int sum_run_until(const sum *s, tfd__deadline until) {
   const tfd__group *g = s->w.group;
 
-  TFD_TRY(tfd__group_run(s->w.group, &s->c, 0));
+  TFD_TRY(tfd__group_run(s->w.group, &s->c, until));
   return tfd__stream_wait(g->devices[g->local - 1], UINT64_MAX,
                           tfd__deadline_in(300));
+}
+
+static int sum_run(const sum *s) {
+  return sum_run_until(s, 0);
 }
 
 static void sum_check(const sum *s) {
@@ -150,6 +154,22 @@ static void check_failure(tfd__group *g, const char *what, int code,
 ON_STANDINS(one_that_never_ends_is_told, 4, 3) {
   check_failure(g, "hang=3", TFD_DEADLINE_EXCEEDED,
                 "all_reduce: not done by NCCL on /gpu:0 to /gpu:3 within 3 s");
+}
+
+ON_STANDINS(a_call_has_its_own_deadline, 4, 600) {
+  sum s;
+
+  check_it_works(g);
+  sum_new(&s, g);
+  order("hang=3");
+  (void)alarm(300); /* before the group's */
+  assert_int_equal(TFD_DEADLINE_EXCEEDED,
+                   sum_run_until(&s, tfd__deadline_in(0.3)));
+  (void)alarm(0);
+  assert_non_null(strstr(tfd_error_message(), "not done by NCCL on /gpu:0 to "
+                                              "/gpu:3 at its deadline"));
+  sum_end(&s);
+  check_it_works(g);
 }
 
 ON_STANDINS(a_failing_gpu_is_told, 4, 300) {
@@ -237,6 +257,7 @@ int main(void) {
       cmocka_unit_test(every_case_on_gpus),
       cmocka_unit_test(sums_of_three),
       cmocka_unit_test(one_that_never_ends_is_told),
+      cmocka_unit_test(a_call_has_its_own_deadline),
       cmocka_unit_test(a_failing_gpu_is_told),
       cmocka_unit_test(a_failing_call_is_told),
       cmocka_unit_test(late_ones_are_waited_for),

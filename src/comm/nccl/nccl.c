@@ -384,7 +384,8 @@ static int issue_all(const tfd__group *g, tfd__nccl_group *own,
   result = tfd__nc.ncclGroupEnd();
   if (rc == TFD_OK) rc = tfd__nccl_check(result, NULL, c->what);
   if (rc != TFD_OK) return rc;
-  return tfd__nccl_settle(own, tfd__deadline_in(own->timeout), c->what);
+  return tfd__nccl_settle(
+      own, c->until != 0 ? c->until : tfd__deadline_in(own->timeout), c->what);
 }
 
 /* What one device refuses has come to all others with the results. */
@@ -440,12 +441,14 @@ static void mark_written(const tfd__group *g, const tfd__collective *c) {
 
 /* Watch it, unless many are watched already: then the oldest of them stands
 ** for it. */
-static tfd__nccl_mark *new_mark(tfd__nccl_group *own, const char *what) {
+static tfd__nccl_mark *new_mark(tfd__nccl_group *own,
+                                const tfd__collective *c) {
   tfd__nccl_mark *m = NULL;
 
   if (own->marks_n == TFD_NCCL_MARKS) return NULL;
   m = &own->marks[(own->marks_first + own->marks_n) % TFD_NCCL_MARKS];
-  (void)snprintf(m->name, sizeof m->name, "%s", what);
+  (void)snprintf(m->name, sizeof m->name, "%s", c->what);
+  m->until = c->until;
   return m;
 }
 
@@ -478,7 +481,7 @@ static int enqueue(tfd__group *g, tfd__nccl_group *own,
   bool all = false;
 
   TFD_TRY(tfd__nccl_drop_passed(own));
-  m = new_mark(own, c->what);
+  m = new_mark(own, c);
   TFD_TRY(follow_devices(own, c->what));
   TFD_TRY(issue_all(g, own, c));
   TFD_TRY(lead_devices(own, m, c->what));

@@ -70,6 +70,7 @@ typedef struct tfd__nccl_rank {
 typedef struct tfd__nccl_mark {
   CUevent over[TFD_MAX_LOCAL_RANKS];
   uint64_t seq[TFD_MAX_LOCAL_RANKS]; /* of the devices, behind it */
+  tfd__deadline until;               /* its call's own; 0 = it has none */
   char name[48];
 } tfd__nccl_mark;
 
@@ -85,7 +86,9 @@ typedef struct tfd__nccl_group {
   bool closing;        /* nobody has the group any more */
   tfd__group *control; /* owned; NULL = all ranks are here */
   ncclUniqueId id;     /* of the communicators */
-  tfd__deadline until; /* the oldest mark passes before, or has failed */
+  /* The oldest mark passes before, or has failed, if its call has no deadline
+  ** of its own. */
+  tfd__deadline until;
   tfd__nccl_mark marks[TFD_NCCL_MARKS]; /* a ring, oldest first */
   int marks_first;
   int marks_n;

@@ -1,6 +1,7 @@
 /* The thread that sees whether collectives under way get on: nobody else does,
 ** for the host does not wait for them, and a GPU that waits for one that has
 ** stopped waits for ever. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,11 +58,18 @@ int tfd__nccl_drop_passed(tfd__nccl_group *own) {
 }
 
 static int check_deadline(const tfd__nccl_group *own) {
-  if (own->marks_n == 0 || tfd__now_ns() < own->until) return TFD_OK;
-  (void)tfd__fail(
-      TFD_DEADLINE_EXCEEDED, "%s: not done by NCCL on %s to %s within %g s",
-      own->marks[own->marks_first].name, own->ranks[0].device->short_name,
-      own->ranks[own->local - 1].device->short_name, own->timeout);
+  const tfd__nccl_mark *m = &own->marks[own->marks_first];
+  tfd__deadline until = m->until != 0 ? m->until : own->until;
+  char within[48] = "at its deadline";
+
+  if (own->marks_n == 0 || tfd__now_ns() < until) return TFD_OK;
+  if (m->until == 0) {
+    (void)snprintf(within, sizeof within, "within %g s", own->timeout);
+  }
+  (void)tfd__fail(TFD_DEADLINE_EXCEEDED, "%s: not done by NCCL on %s to %s %s",
+                  m->name, own->ranks[0].device->short_name,
+                  own->ranks[own->local - 1].device->short_name, within);
+  if (m->until != 0) return TFD_DEADLINE_EXCEEDED;
   return tfd__hint("TFDIST_OP_TIMEOUT sets the seconds; the next collective "
                    "connects the GPUs anew");
 }
