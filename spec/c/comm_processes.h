@@ -392,6 +392,56 @@ static inline void an_abort_reaches_everybody_with_its_cause(void **state) {
   run_all(one_aborts, 3, 1);
 }
 
+/* Process 1 never comes to a collective of this kind. */
+static tfd__collective_kind missed;
+
+static inline int one_never_comes(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  pieces in;
+  pieces out;
+  tfd__collective c = collective(missed, TFD_REDUCE_SUM, &in, &out);
+  bool gathers = missed == TFD_COLLECTIVE_ALL_GATHER;
+  bool scatters = missed == TFD_COLLECTIVE_REDUCE_SCATTER;
+  int size = processes * local;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+  make_pieces(&w, &in, TFD_FLOAT32, scatters ? 10 * size : 10);
+  make_pieces(&w, &out, TFD_FLOAT32, gathers ? 10 * size : 10);
+  fill_pieces(&w, &in, c.op);
+  if (missed == TFD_COLLECTIVE_BROADCAST) c.root = size - 1;
+  if (missed == TFD_COLLECTIVE_BARRIER) c.values = 0;
+  if (process == 0) {
+    CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(0.1)) ==
+          TFD_DEADLINE_EXCEEDED);
+    CHECK(strstr(tfd_error_message(), "not done at its deadline") != NULL);
+    CHECK(strstr(tfd_error_message(), "process 1") != NULL);
+    CHECK(tfd_error_exit_code() == TFD_EXIT_PEER_FAILED);
+  } else {
+    while (tfd__group_check(w.group, "waiting") == TFD_OK) {
+      (void)poll(NULL, 0, 1); /* until it is told */
+    }
+    CHECK(strstr(tfd_error_message(), "because of process 0") != NULL);
+    CHECK(strstr(tfd_error_message(), "not done at its deadline") != NULL);
+  }
+  CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED);
+  drop_pieces(&w, &in);
+  drop_pieces(&w, &out);
+  tfd__release(w.group);
+  return 0;
+}
+
+static inline void a_call_has_its_own_deadline(void **state) {
+  int kind;
+
+  (void)state;
+  for (kind = 0; kind < TFD_COLLECTIVES; kind++) {
+    missed = (tfd__collective_kind)kind;
+    run_all(one_never_comes, 2, 1);
+  }
+}
+
 /* A fault that is ordered for process 1 of 3, who sums n elements again and
 ** again until it has met it: after the first sum, for then all are there. */
 typedef struct ordered_fault {
@@ -460,6 +510,7 @@ static inline void run_faults(const ordered_fault *cases, size_t n) {
       cmocka_unit_test(a_process_that_hangs_fails_the_others),   \
       cmocka_unit_test(processes_that_run_apart_all_hear_of_it), \
       cmocka_unit_test(a_process_that_ends_is_not_waited_for),   \
+      cmocka_unit_test(a_call_has_its_own_deadline),             \
       cmocka_unit_test(an_abort_reaches_everybody_with_its_cause)
 
 #endif
