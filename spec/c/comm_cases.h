@@ -16,7 +16,7 @@ typedef enum lending { LENDS_NONE = 0, LENDS_ALL, LENDS_SOME } lending;
 
 typedef struct world {
   tfd__group *group;
-  bool small; /* few sizes and dtypes: for worlds that are made often */
+  bool small; /* few of the long sizes: for worlds that are made often */
   lending lends;
 } world;
 
@@ -418,6 +418,24 @@ static inline void check_reductions(const world *w, int dtype, int64_t n) {
   case_scatter(w, dtype, n > 3000 ? 3001 : n, TFD_REDUCE_SUM);
 }
 
+static inline void check_size(const world *w, int dtype, int64_t n) {
+  if (!is_tried(w, dtype, n)) return;
+  case_broadcast(w, dtype, n);
+  case_gather(w, dtype, n, true);
+  case_gather(w, dtype, n, false);
+  if (dtype != TFD_BOOL) check_reductions(w, dtype, n);
+}
+
+/* Nothing, one, fewer than there are ranks, and what ranks share unevenly. */
+static inline void check_odd_sizes(const world *w, int dtype) {
+  static const int64_t sizes[] = {0, 1, 7, 101};
+  size_t s;
+
+  for (s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    check_size(w, dtype, sizes[s]);
+  }
+}
+
 static inline void check_world(const world *w) {
   tfd__collective barrier = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
   int dtype;
@@ -426,17 +444,25 @@ static inline void check_world(const world *w) {
   complete(w, &barrier);
   case_several(w);
   for (dtype = 1; dtype < TFD_DTYPE_END; dtype++) {
+    check_odd_sizes(w, dtype);
     if (w->small && dtype % 3 != 1) continue;
     for (s = 0; s < CASE_SIZES; s += w->small ? 3 : 1) {
-      int64_t n = case_sizes[s];
-
-      if (!is_tried(w, dtype, n)) continue;
-      case_broadcast(w, dtype, n);
-      case_gather(w, dtype, n, true);
-      case_gather(w, dtype, n, false);
-      if (dtype != TFD_BOOL) check_reductions(w, dtype, n);
+      check_size(w, dtype, case_sizes[s]);
     }
   }
+}
+
+/* Values of several rounds or frames, the last one odd; with TFD_LONG 64 MB. */
+static inline void check_long_values(const world *w) {
+  int64_t numel =
+      getenv("TFD_LONG") != NULL ? (16 << 20) + 3 : 700001 / SHORTER;
+
+  case_reductions(w, TFD_FLOAT32, numel, TFD_REDUCE_MEAN);
+  case_reductions(w, TFD_INT8, numel, TFD_REDUCE_MAX);
+  case_reductions(w, TFD_BFLOAT16, numel, TFD_REDUCE_SUM);
+  case_scatter(w, TFD_FLOAT64, numel / 3, TFD_REDUCE_SUM);
+  case_broadcast(w, TFD_INT16, numel);
+  case_gather(w, TFD_FLOAT32, numel / 3, false);
 }
 
 #endif

@@ -46,7 +46,8 @@ static int open_world(int local, world *w) {
 }
 
 static int all_cases(int local) {
-  world w = {.small = network.processes > 2 || local > 1};
+  bool is_long = getenv("TFD_LONG") != NULL;
+  world w = {.small = !is_long && (network.processes > 2 || local > 1)};
 
   CHECK(open_world(local, &w) == TFD_OK);
   CHECK(strcmp("mpi", w.group->provider->name) == 0);
@@ -57,6 +58,15 @@ static int all_cases(int local) {
 
 static int cases(void) {
   return all_cases(1);
+}
+
+static int long_cases(void) {
+  world w = {0};
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  check_long_values(&w);
+  tfd__release(w.group);
+  return 0;
 }
 
 static int cases_of_two(void) {
@@ -384,9 +394,10 @@ typedef struct part {
 } part;
 
 static const part parts[] = {
-    {"cases", cases, 1, 4, 0, ""},
+    {"cases", cases, 1, MOST, 0, ""},
     {"cases", cases, 2, 3, 0, SMALL},
     {"cases_of_two", cases_of_two, 2, 2, 0, ""},
+    {"long", long_cases, 2, 3, 0, ""},
     {"sums", sums_have_the_same_bits, 2, 4, 0, ""},
     {"extremes", extremes_have_the_same_bits, 2, 3, 0, ""},
     {"several", several_under_way, 2, 2, 0, ""},

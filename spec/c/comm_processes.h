@@ -105,7 +105,9 @@ static inline void run_all(body fn, int processes, int local) {
 
 static inline int all_cases(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
-  world w = {.small = processes > 2 || local > 1 || SHORTER > 1};
+  bool is_long = getenv("TFD_LONG") != NULL;
+  world w = {.small =
+                 SHORTER > 1 || (!is_long && (processes > 2 || local > 1))};
 
   CHECK(open_world(&n, local, &w) == TFD_OK);
   CHECK(strcmp(tested, w.group->provider->name) == 0);
@@ -114,20 +116,12 @@ static inline int all_cases(int process, int processes, int local) {
   return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
 }
 
-/* Values of several rounds or frames, the last one odd; with TFD_LONG 64 MB. */
 static inline int long_values(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
-  int64_t numel =
-      getenv("TFD_LONG") != NULL ? (16 << 20) + 3 : 700001 / SHORTER;
   world w = {0};
 
   CHECK(open_world(&n, local, &w) == TFD_OK);
-  case_reductions(&w, TFD_FLOAT32, numel, TFD_REDUCE_MEAN);
-  case_reductions(&w, TFD_INT8, numel, TFD_REDUCE_MAX);
-  case_reductions(&w, TFD_BFLOAT16, numel, TFD_REDUCE_SUM);
-  case_scatter(&w, TFD_FLOAT64, numel / 3, TFD_REDUCE_SUM);
-  case_broadcast(&w, TFD_INT16, numel);
-  case_gather(&w, TFD_FLOAT32, numel / 3, false);
+  check_long_values(&w);
   tfd__release(w.group);
   return 0;
 }
