@@ -126,7 +126,7 @@ static void what_cannot_be_ordered_is_named(void **state) {
 
   (void)state;
   for (i = 0; i < sizeof bad / sizeof *bad; i++) {
-    assert_int_equal(TFD_VALUE_ERROR, tfd__failpoints_set(bad[i][0]));
+    assert_int_equal(TFD_VALUE_ERROR, tfd_test_failpoints(bad[i][0]));
     assert_non_null(strstr(tfd_error_message(), bad[i][1]));
     assert_non_null(strstr(tfd_error_message(), "PLACE=ACTION"));
     assert_int_equal(0, TFD_FAIL(CKPT_WRITE)); /* all of it or nothing */

@@ -108,6 +108,7 @@ static void devices_look_at_what_they_get(void **state) {
   REFUSED(tfd_config_set_queue_mode((tfd_queue_mode)99));
   REFUSED(tfd_config_set_queue_mode((tfd_queue_mode)-1));
   REFUSED(tfd_config_set_gpu_devices(0, NULL, 1));
+  REFUSED(tfd_test_failpoints(NULL));
   REFUSED(tfd_device_count("x", NULL));
   REFUSED(tfd_device_at("x", 0, NULL));
   REFUSED(tfd_device_find(NULL, OUT));

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/given.h"
+
 enum { RULES = 64, TEXT_BYTES = 2048, ANY_RANK = -1 };
 
 typedef enum act {
@@ -199,6 +201,12 @@ int tfd__failpoints_set(const char *text) {
   }
   atomic_store(&tfd__failpoints_on, rules_n > 0);
   return TFD_OK;
+}
+
+int tfd_test_failpoints(const char *orders) {
+  TFD_GIVEN_POINTER(orders);
+
+  return tfd__failpoints_set(orders);
 }
 
 int tfd__failpoints_read(void) {

@@ -54,6 +54,10 @@ TFD_API void tfd_memory_set_limit(int64_t limit_bytes);
 /** Make the n-th allocation from now fail (1 = next, 0 = never), or with -n
  * that one and all after it: for tests of error paths. */
 TFD_API void tfd_test_fail_allocation(int64_t n);
+/** Order faults as TFDIST_FAILPOINTS does, instead of those that were ordered
+ * before: for tests, while nothing is under way.
+ * Errors: ValueError for what is no place or no action. */
+TFD_API int tfd_test_failpoints(const char *orders);
 /** Interrupt every wait (true) or go on (false). Async-signal-safe. */
 TFD_API void tfd_interrupt(bool on);
 /** True after tfd_interrupt(true). */

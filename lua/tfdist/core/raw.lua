@@ -13,7 +13,8 @@
 --- Generated from src/tfdist.h, one for each C function without its `tfd_`;
 --- list and length become one list, `_p` arguments become results:
 ---   version() live_handles(kind) live_bytes() memory_set_limit(bytes)
----   test_fail_allocation(n) interrupt(on) is_interrupted() is_started()
+---   test_fail_allocation(n) test_failpoints(orders) interrupt(on)
+---   is_interrupted() is_started()
 ---   config_set_cpu_devices(n) config_set_queue_mode(mode)
 ---   config_set_gpu_devices(gpu, limits) config_set_device_threads(n)
 ---   device_count(type) device_at(type, i) device_find(name)
