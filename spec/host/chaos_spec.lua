@@ -14,8 +14,7 @@ local RUNS = tonumber(os.getenv "TFDIST_CHAOS_RUNS")
 local SEED = tonumber(os.getenv "TFDIST_CHAOS_SEED")
   or require "spec.support.seed" % 100000
 
--- What strikes, as Lua text in the struck worker; that of a backup is the
--- chief's, for it has them.
+-- What strikes, as Lua text in the struck worker. Backups are the chief's.
 local FAULTS = {
   { "SIGKILL", "signal 'KILL'" }, { "SIGSEGV", "signal 'SEGV'" },
   { "SIGABRT", "signal 'ABRT'" }, { "SIGSTOP", "signal 'STOP'" },
@@ -23,9 +22,9 @@ local FAULTS = {
   { "a Lua error", "error 'struck'" },
   { "SIGKILL in a sum", "fault 'allreduce.chunk=kill@2'" },
   { "SIGSTOP in a sum", "fault 'allreduce.chunk=stop@1'" },
-  { "SIGKILL in a save", "in_save 'kill@1'" },
-  { "SIGSTOP in a save", "in_save 'stop@1'" },
-  { "a full disk", "fault 'ckpt.write=enospc'" },
+  { "SIGKILL in a save", "in_save 'kill@1'", worker = 0 },
+  { "SIGSTOP in a save", "in_save 'stop@1'", worker = 0 },
+  { "a full disk", "fault 'ckpt.write=enospc'", worker = 0 },
   { "a backup cut short", "cut()", worker = 0 },
 }
 
