@@ -86,121 +86,205 @@ ON_STANDINS(sums_of_three, 3, 0) {
 /* --- what goes wrong --------------------------------------------------------
  */
 
-/* An all_reduce in place; the results are waited for on the last device. */
-typedef struct sum {
-  world w;
-  pieces p;
-  tfd__collective c;
-} sum;
+static const tfd__collective_kind KINDS[] = {
+    TFD_COLLECTIVE_ALL_REDUCE, TFD_COLLECTIVE_BROADCAST,
+    TFD_COLLECTIVE_ALL_GATHER, TFD_COLLECTIVE_REDUCE_SCATTER};
+enum { EACH = 100, NONE_KEEPS = 60 }; /* seconds, against hangs */
 
-static void sum_new(sum *s, tfd__group *g) {
-  s->w = (world){.group = g};
-  make_pieces(&s->w, &s->p, TFD_FLOAT32, 100);
-  fill_pieces(&s->w, &s->p, TFD_REDUCE_SUM);
-  s->c = collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &s->p, &s->p);
+/* One collective, in place where that can be. */
+typedef struct one {
+  world w;
+  pieces in;
+  pieces out;
+  tfd__collective c;
+} one;
+
+static bool is_in_place(const one *o) {
+  return o->c.kind == TFD_COLLECTIVE_ALL_REDUCE ||
+         o->c.kind == TFD_COLLECTIVE_BROADCAST;
 }
 
-static int sum_run_until(const sum *s, tfd__deadline until) {
-  const tfd__group *g = s->w.group;
+static void one_new(one *o, tfd__group *g, tfd__collective_kind kind) {
+  int64_t all = (int64_t)EACH * g->size;
 
-  TFD_TRY(tfd__group_run(s->w.group, &s->c, until));
+  o->w = (world){.group = g};
+  o->c = collective(kind, TFD_REDUCE_SUM, &o->in, &o->in);
+  make_pieces(&o->w, &o->in, TFD_FLOAT32,
+              kind == TFD_COLLECTIVE_REDUCE_SCATTER ? all : EACH);
+  fill_pieces(&o->w, &o->in, TFD_REDUCE_SUM);
+  if (is_in_place(o)) return;
+  make_pieces(&o->w, &o->out, TFD_FLOAT32,
+              kind == TFD_COLLECTIVE_ALL_GATHER ? all : EACH);
+  o->c.out = o->out.list;
+}
+
+/* The results are waited for on the last device. */
+static int one_run_until(const one *o, tfd__deadline until) {
+  tfd__group *g = o->w.group;
+
+  TFD_TRY(tfd__group_run(g, &o->c, until));
   return tfd__stream_wait(g->devices[g->local - 1], UINT64_MAX,
                           tfd__deadline_in(300));
 }
 
-static int sum_run(const sum *s) {
-  return sum_run_until(s, 0);
+static int one_run(const one *o) {
+  return one_run_until(o, 0);
 }
 
-static void sum_check(const sum *s) {
+static void one_check(const one *o) {
+  const tfd__piece *out = o->c.out;
+  int size = o->w.group->size;
   int i;
+  int r;
 
-  for (i = 0; i < s->w.group->local; i++) {
-    expect_run(&s->w, &s->p.list[i], 0, 100, -1, 0, TFD_REDUCE_SUM);
+  for (i = 0; i < size; i++) {
+    switch (o->c.kind) {
+    case TFD_COLLECTIVE_BROADCAST:
+      expect_run(&o->w, &out[i], 0, EACH, 0, 0, TFD_REDUCE_SUM);
+      break;
+    case TFD_COLLECTIVE_ALL_GATHER:
+      for (r = 0; r < size; r++) {
+        expect_run(&o->w, &out[i], r * EACH, EACH, r, 0, TFD_REDUCE_SUM);
+      }
+      break;
+    default:
+      expect_run(&o->w, &out[i], 0, EACH, -1,
+                 o->c.kind == TFD_COLLECTIVE_ALL_REDUCE ? 0 : i * EACH,
+                 TFD_REDUCE_SUM);
+      break;
+    }
   }
 }
 
-static void sum_end(sum *s) {
-  drop_pieces(&s->w, &s->p);
+static void one_end(one *o) {
+  drop_pieces(&o->w, &o->in);
+  if (!is_in_place(o)) drop_pieces(&o->w, &o->out);
 }
 
 /* After a failure the group goes on, with communicators of its own. */
-static void check_it_works(tfd__group *g) {
-  sum s;
+static void check_it_works(tfd__group *g, tfd__collective_kind kind) {
+  one o;
 
   order("");
-  sum_new(&s, g);
-  if (sum_run(&s) != TFD_OK) fail_msg("%s", tfd_error_message());
-  sum_check(&s);
-  sum_end(&s);
+  one_new(&o, g, kind);
+  if (one_run(&o) != TFD_OK) fail_msg("%s", tfd_error_message());
+  one_check(&o);
+  one_end(&o);
 }
 
-static void check_failure(tfd__group *g, const char *what, int code,
-                          const char *words) {
-  sum s;
+/* What one device is told of, none has results of. */
+static void expect_failure(tfd__group *g, tfd__collective_kind kind, int code,
+                           const char *words) {
+  int64_t start = tfd__now_ns();
+  one o;
+  int i;
 
-  check_it_works(g);
-  sum_new(&s, g);
-  order(what);
-  assert_int_equal(code, sum_run(&s));
+  one_new(&o, g, kind);
+  assert_int_equal(code, one_run(&o));
   if (strstr(tfd_error_message(), words) == NULL) {
     fail_msg("%s", tfd_error_message());
   }
-  sum_end(&s);
-  check_it_works(g);
+  assert_true(tfd__now_ns() - start < NONE_KEEPS * INT64_C(1000000000));
+  for (i = 0; i < g->local && !is_in_place(&o); i++) {
+    const tfd__buffer *b = o.c.out[i].buffer;
+
+    assert_true(b->made_seq == 0 || tfd__buffer_state_of(b) == TFD_BUFFER_LOST);
+  }
+  one_end(&o);
 }
 
-/* Number 1 is the first one, which nobody sees. */
-ON_STANDINS(one_that_never_ends_is_told, 4, 3) {
-  check_failure(g, "hang=3", TFD_DEADLINE_EXCEEDED,
-                "all_reduce: not done by NCCL on /gpu:0 to /gpu:3 within 3 s");
+typedef struct failure {
+  int gpus;
+  const char *what;
+  double timeout;
+  int code;
+  const char *words; /* behind the collective's name */
+} failure;
+
+static const failure HANG = {
+    4, "hang", 3, TFD_DEADLINE_EXCEEDED,
+    ": not done by NCCL on /gpu:0 to /gpu:3 within 3 s"};
+static const failure ERROR = {4, "error", 300, TFD_INTERNAL,
+                              ": NCCL: remote process exited or there was a "
+                              "network error: a GPU has failed (ordered)"};
+static const failure ISSUE = {
+    2, "issue", 300, TFD_INTERNAL,
+    ": NCCL: internal error: the call has failed (ordered)"};
+
+/* Number n of its communicators, the group's next one, fails as ordered. */
+static void check_failure(tfd__group *g, tfd__collective_kind kind,
+                          const failure *f, int n) {
+  char text[16];
+  char words[160];
+
+  (void)snprintf(text, sizeof text, "%s=%d", f->what, n);
+  (void)snprintf(words, sizeof words, "%s%s", tfd__collective_name(kind),
+                 f->words);
+  order(text);
+  expect_failure(g, kind, f->code, words);
 }
 
-ON_STANDINS(a_call_has_its_own_deadline, 4, 600) {
-  sum s;
-
-  check_it_works(g);
-  sum_new(&s, g);
-  order("hang=3");
-  (void)alarm(300); /* before the group's */
-  assert_int_equal(TFD_DEADLINE_EXCEEDED,
-                   sum_run_until(&s, tfd__deadline_in(0.3)));
-  (void)alarm(0);
-  assert_non_null(strstr(tfd_error_message(), "not done by NCCL on /gpu:0 to "
-                                              "/gpu:3 at its deadline"));
-  sum_end(&s);
-  check_it_works(g);
+/* What has to wait for its deadline does so for each only if there is time. */
+static bool has_time(const failure *f) {
+  return f->timeout > NONE_KEEPS || getenv("TFD_LONG") != NULL;
 }
 
-ON_STANDINS(a_failing_gpu_is_told, 4, 300) {
-  check_failure(g, "error=3", TFD_INTERNAL, "a GPU has failed (ordered)");
+/* Number 1 of a communicator is the first one, which nobody sees. That number 2
+** fails behind number 3 shows that there are new communicators. */
+static void check_failures(const failure *f) {
+  int k;
+
+  if (!standins || gpus < f->gpus) skip();
+  for (k = 0; k < (has_time(f) ? 4 : 1); k++) {
+    tfd__group *g = group_of(f->gpus, f->timeout);
+
+    check_it_works(g, KINDS[k]);
+    check_failure(g, KINDS[k], f, 3);
+    if (has_time(f)) check_failure(g, KINDS[k], f, 2);
+    check_it_works(g, KINDS[k]);
+    tfd__release(g);
+  }
 }
 
-ON_STANDINS(a_failing_call_is_told, 2, 300) {
-  check_failure(g, "issue=3", TFD_INTERNAL,
-                "all_reduce: NCCL: internal error: the call has failed");
+static void ones_that_never_end_are_told(void **state) {
+  (void)state;
+  check_failures(&HANG);
+}
+
+static void failing_gpus_are_told(void **state) {
+  (void)state;
+  check_failures(&ERROR);
+}
+
+static void failing_calls_are_told(void **state) {
+  (void)state;
+  check_failures(&ISSUE);
+}
+
+static void gpus_that_cannot_be_connected_are_told(void **state) {
+  int k;
+
+  (void)state;
+  if (!standins || gpus < 2) skip();
+  for (k = 0; k < (has_time(&HANG) ? 4 : 1); k++) {
+    tfd__group *g = group_of(2, HANG.timeout);
+
+    order("connect=-1");
+    expect_failure(g, KINDS[k], TFD_DEADLINE_EXCEEDED,
+                   "connecting GPUs: NCCL on /gpu:0 is not ready");
+    check_it_works(g, KINDS[k]);
+    tfd__release(g);
+  }
 }
 
 ON_STANDINS(late_ones_are_waited_for, 4, 300) {
-  sum s;
+  one o;
 
   order("late=300,connect=50");
-  sum_new(&s, g);
-  assert_int_equal(TFD_OK, sum_run(&s));
-  sum_check(&s);
-  sum_end(&s);
-}
-
-ON_STANDINS(gpus_that_cannot_be_connected_are_told, 2, 3) {
-  sum s;
-
-  order("connect=-1");
-  sum_new(&s, g);
-  assert_int_equal(TFD_DEADLINE_EXCEEDED, sum_run(&s));
-  assert_non_null(strstr(tfd_error_message(),
-                         "connecting GPUs: NCCL on /gpu:0 is not ready"));
-  sum_end(&s);
-  check_it_works(g);
+  one_new(&o, g, TFD_COLLECTIVE_ALL_REDUCE);
+  assert_int_equal(TFD_OK, one_run(&o));
+  one_check(&o);
+  one_end(&o);
 }
 
 /* --- failures of devices ----------------------------------------------------
@@ -210,19 +294,35 @@ static int fail_now(const tfd__call *call) {
   return tfd__fail(TFD_INVALID_ARGUMENT, "%s: ordered", call->name);
 }
 
+ON_STANDINS(a_call_has_its_own_deadline, 4, 600) {
+  one o;
+
+  check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
+  one_new(&o, g, TFD_COLLECTIVE_ALL_REDUCE);
+  order("hang=3");
+  (void)alarm(300); /* before the group's */
+  assert_int_equal(TFD_DEADLINE_EXCEEDED,
+                   one_run_until(&o, tfd__deadline_in(0.3)));
+  (void)alarm(0);
+  assert_non_null(strstr(tfd_error_message(), "not done by NCCL on /gpu:0 to "
+                                              "/gpu:3 at its deadline"));
+  one_end(&o);
+  check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
+}
+
 ON_STANDINS(what_comes_from_a_failure_is_none, 4, 300) {
   tfd__call bad = {.name = "bad", .kernel = fail_now, .replica = -1};
-  sum s;
+  one o;
 
-  check_it_works(g);
-  sum_new(&s, g);
+  check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
+  one_new(&o, g, TFD_COLLECTIVE_ALL_REDUCE);
   assert_int_equal(TFD_OK, tfd__stream_submit(g->devices[1], &bad));
-  assert_int_equal(TFD_INVALID_ARGUMENT, sum_run(&s));
+  assert_int_equal(TFD_INVALID_ARGUMENT, one_run(&o));
   assert_string_equal("bad: ordered", tfd_error_message());
   /* In place: all have what they had. */
-  expect_run(&s.w, &s.p.list[2], 0, 100, 2, 0, TFD_REDUCE_SUM);
-  sum_end(&s);
-  check_it_works(g);
+  expect_run(&o.w, &o.in.list[2], 0, 100, 2, 0, TFD_REDUCE_SUM);
+  one_end(&o);
+  check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
 }
 
 static void nothing_is_left(void **state) {
@@ -256,10 +356,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_case_on_gpus),
       cmocka_unit_test(sums_of_three),
-      cmocka_unit_test(one_that_never_ends_is_told),
       cmocka_unit_test(a_call_has_its_own_deadline),
-      cmocka_unit_test(a_failing_gpu_is_told),
-      cmocka_unit_test(a_failing_call_is_told),
+      cmocka_unit_test(ones_that_never_end_are_told),
+      cmocka_unit_test(failing_gpus_are_told),
+      cmocka_unit_test(failing_calls_are_told),
       cmocka_unit_test(late_ones_are_waited_for),
       cmocka_unit_test(gpus_that_cannot_be_connected_are_told),
       cmocka_unit_test(what_comes_from_a_failure_is_none),
