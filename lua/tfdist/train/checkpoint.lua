@@ -112,8 +112,9 @@ end
 ---@param root any
 ---@param path string
 ---@param what? string  caller, for messages
+---@param after? function  called where the file is, before others go on
 ---@return string path  as given
-function M.write(root, path, what)
+function M.write(root, path, what, after)
   what = what or "checkpoint.write"
   check_path(what, path)
   check_context(what)
@@ -144,6 +145,9 @@ function M.write(root, path, what)
       raw.folder_make(folder)
     end
     raw.saver_write(saver, M.file_name(path))
+    if after ~= nil then
+      after()
+    end
   end)
   raw.release(saver)
   return path

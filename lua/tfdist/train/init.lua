@@ -177,12 +177,10 @@ method("save", "file_prefix options=nil", function(self, prefix)
   counter:assign_add(tf.constant(1, "int64"))
   local path = ("%s-%s"):format(prefix,
     text.number(counter:read_value():item()))
-  checkpoint.write(self, path, "Checkpoint.save")
-  local folder, name = path:match("^(.*)/([^/]*)$")
-  if is_writer(self) then
+  return checkpoint.write(self, path, "Checkpoint.save", function()
+    local folder, name = path:match("^(.*)/([^/]*)$")
     M.update_checkpoint_state(folder or ".", name or path)
-  end
-  return path
+  end)
 end)
 
 --- Write to this name without counting; returns it. The file appears whole or
@@ -538,6 +536,17 @@ local function is_due(own)
     >= own.last_step + own.checkpoint_interval
 end
 
+local function keep(own, path)
+  for i = #own.kept, 1, -1 do
+    if own.kept[i].path == path then
+      table.remove(own.kept, i)
+    end
+  end
+  own.kept[#own.kept + 1] = { path = path, time = now() }
+  own.latest = path
+  sweep(own)
+end
+
 --- Save a checkpoint and remove those over the limit; the number is
 --- checkpoint_number or the counter of saves. Returns its name, nil when
 --- checkpoint_interval says it is too early (check_interval = false saves
@@ -560,23 +569,17 @@ manager_method("save", "checkpoint_number=nil check_interval=true options=nil",
       "CheckpointManager.save", "checkpoint_number", number, 0))
     -- What a failure leaves behind is removed after the next save.
     own.gone[#own.gone + 1] = path
-    checkpoint.write(own.checkpoint, path, "CheckpointManager.save")
-    if own.step_counter ~= nil then
-      own.last_step = counter_value(own.step_counter)
-    end
-    for i = #own.kept, 1, -1 do
-      if own.kept[i].path == path then
-        table.remove(own.kept, i)
-      end
-    end
-    own.kept[#own.kept + 1] = { path = path, time = now() }
-    own.latest = path
-    sweep(own)
-    if is_writer(own.checkpoint) then
+    checkpoint.write(own.checkpoint, path, "CheckpointManager.save", function()
+      keep(own, path)
       -- The list first: a checkpoint it names is there at any moment.
       record(own)
       remove_gone(own)
-    else
+    end)
+    if own.step_counter ~= nil then
+      own.last_step = counter_value(own.step_counter)
+    end
+    if not is_writer(own.checkpoint) then
+      keep(own, path)
       own.gone = {}
     end
     return path
