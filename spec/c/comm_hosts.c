@@ -2,6 +2,7 @@
 ** case table over even and ragged ones, the order of sums, and the same faults
 ** as of all groups of processes. */
 #define _GNU_SOURCE
+#include <limits.h>
 #include <unistd.h>
 
 #include "comm_processes.h"
@@ -141,6 +142,35 @@ static void sums_are_waited_for_in_any_order(void **state) {
   run_placed(several_under_way, &alone, 2);
 }
 
+static bool takes(const char *name, const char *const *list, int processes) {
+  tfd_device *devices[1] = {device(0)};
+  tfd__network n = {.processes = processes, .addresses = list};
+  tfd__group_config config = {
+      .devices = devices, .local = 1, .size = processes, .network = &n};
+  const tfd__provider *p = NULL;
+
+  return tfd__provider_find(NULL, &config, INT_MAX, &p) == TFD_OK &&
+         strcmp(name, p->name) == 0;
+}
+
+static int unnamed(int process, int processes, int local) {
+  static const char *const list[] = {"a:1", "b:1", "b:2", "a:2", "c:1"};
+
+  (void)process;
+  (void)processes;
+  (void)local;
+  CHECK(takes("hierarchical", list, 5));
+  CHECK(takes("hierarchical", list, 3));
+  CHECK(takes("tcp", list, 2));
+  CHECK(takes("shm", list + 1, 2));
+  return 0;
+}
+
+static void hosts_of_several_processes_are_taken_for_such(void **state) {
+  (void)state;
+  assert_int_equal(0, status_of(start(unnamed, 0, 1, 1)));
+}
+
 /* --- failures ------------------------------------------------------------- */
 
 /* One process calls what goes another way than what the others call. */
@@ -212,6 +242,7 @@ int main(void) {
       cmocka_unit_test(hosts_are_added_up_before_they_meet),
       cmocka_unit_test(processes_of_a_host_need_not_be_neighbours),
       cmocka_unit_test(sums_are_waited_for_in_any_order),
+      cmocka_unit_test(hosts_of_several_processes_are_taken_for_such),
       cmocka_unit_test(calls_that_go_other_ways_are_told),
       cmocka_unit_test(a_death_in_one_host_fails_all),
       FAULT_TESTS,

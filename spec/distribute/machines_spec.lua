@@ -112,27 +112,36 @@ describe("in network namespaces #once", function()
     return
   end
 
-  -- Both workers, each behind its own card; `between` is shell that runs while
+  -- The workers, `each` (1) behind each card; `between` is shell that runs while
   -- they do. Their output, errors and statuses.
-  local function run(program, settings, between)
+  local function run(program, settings, between, each)
     local path, remove = script_of(program)
     local base = os.tmpname()
-    local words = {}
+    local places, addresses, words, pids = {}, {}, {}, {}
     settings = settings:gsub("BASE", (base:gsub("%%", "%%%%")))
     for i, place in ipairs { "$ONE", "$TWO" } do
+      for k = 1, each or 1 do
+        places[#places + 1] = place
+        addresses[#places] = ('"10.99.0.%d:%d"'):format(i, 2221 + k)
+      end
+    end
+    for i, place in ipairs(places) do
+      pids[i] = "$pid" .. i
       words[i] = ("%s env OMP_NUM_THREADS=1 %s TF_CONFIG=%s timeout -k 5 60 %s %s "
         .. ">%s.%d.out 2>%s.%d.err & pid%d=$!"):format(place, settings,
-        process.quote(([[{"cluster": {"worker": ["10.99.0.1:2222", ]]
-          .. [["10.99.0.2:2222"]}, "task": {"type": "worker", "index": %d}}]])
-          :format(i - 1)), process.hosts[1].path, path, base, i, base, i, i)
+        process.quote(([[{"cluster": {"worker": [%s]}, ]]
+          .. [["task": {"type": "worker", "index": %d}}]])
+          :format(table.concat(addresses, ", "), i - 1)), process.hosts[1].path,
+        path, base, i, base, i, i)
     end
-    words[3] = (between or ""):gsub("BASE", (base:gsub("%%", "%%%%")))
-    words[4] = "s=; for p in $pid1 $pid2; do wait $p; s=\"$s $?\"; done; echo $s"
+    words[#words + 1] = (between or ""):gsub("BASE", (base:gsub("%%", "%%%%")))
+    words[#words + 1] = ("s=; for p in %s; do wait $p; s=\"$s $?\"; done; echo $s")
+      :format(table.concat(pids, " "))
     local r = process.run("spec/support/netns.sh " .. process.quote(
       table.concat(words, "\n")), nil, 120)
     remove()
     local got = { codes = lines(r.out)[1] }
-    for i = 1, 2 do
+    for i in ipairs(places) do
       got[i] = process.run(("cat %s.%d.out %s.%d.err"):format(base, i, base, i))
         .out
     end
@@ -146,6 +155,26 @@ describe("in network namespaces #once", function()
     says(got[1], "worker 0 of 2: 2")
     says(got[1], "collectives: TCP")
     says(got[2], "worker 1 of 2: 2")
+  end)
+
+  -- 2^24 + 1 is no single float: the sum tells who was added to whom.
+  it("those of a machine add up before machines do", function()
+    local program = [[
+      local tf = require "tfdist"
+      local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+      local given = { 16777216.0, 0.0, 1.0, 1.0 }
+      local k = strategy.extended.worker_index + 1
+      local sum = strategy:reduce("sum", tf.fill({ 300 }, given[k]))
+      print(("sums from %d to %d"):format(tf.reduce_min(sum):item(),
+        tf.reduce_max(sum):item()))]]
+    for transport, sum in pairs { [""] = 16777218, tcp = 16777216 } do
+      local got = run(program, "TFDIST_SECRET=between-us TFDIST_TRANSPORT="
+        .. transport, nil, 2)
+      assert.equal("0 0 0 0", got.codes, table.concat(got))
+      for i = 1, 4 do
+        says(got[i], ("sums from %d to %d"):format(sum, sum))
+      end
+    end
   end)
 
   it("workers without one are told how to have one", function()

@@ -303,6 +303,9 @@ struct tfd__provider {
 
   /* Why it cannot serve these ranks, as tfd__fail. NULL = it always can. */
   int (*can)(const tfd__group_config *config);
+  /* Is it of use to ranks that can be served, when nobody named it? NULL = it
+  ** always is. */
+  bool (*pays)(const tfd__group_config *config);
   /* What its starter says, for providers that have one. NULL = it has none.
   ** Blocks: until all have said where they are, or start_timeout has passed. */
   int (*world)(double start_timeout, tfd__world *world_p);

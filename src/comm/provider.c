@@ -225,7 +225,8 @@ static int find_best(const tfd__group_config *config, int score,
       first = p;
     }
     if (best != NULL && p->score <= best->score) continue;
-    if (p->can(config) == TFD_OK) best = p;
+    if (p->can(config) != TFD_OK) continue;
+    if (p->pays == NULL || p->pays(config)) best = p;
   }
   if (first == NULL) return tfd__fail(TFD_NOT_FOUND, "group: no provider");
   if (best == NULL) return first->can(config);

@@ -7,8 +7,7 @@
 ** gets what one process does, however many it has.
 ** Order of additions: the ranks of a process, the processes of a host, then
 ** hosts in the order of their first processes. That is another one than that of
-** the ranks as soon as the last host has several workers, so nobody has these
-** sums who does not ask for them by the provider's name. Every rank gets the
+** the ranks as soon as the last host has several workers. Every rank gets the
 ** same bits, each time.
 ** A sum goes this way where the costs of comm/ways.h say that it is cheaper.
 ** What is no sum of whole or single floats, and all other collectives, go over
@@ -93,6 +92,16 @@ static void draw(const tfd__group *g, const tfd__network *n, int host,
 
 static int can(const tfd__group_config *c) {
   return tfd__mesh_can(c, "hierarchical");
+}
+
+/* Some host has several processes, and there are several hosts. */
+static bool pays(const tfd__group_config *c) {
+  const tfd__network *n = c->network;
+  int hosts = 0;
+  int p;
+
+  for (p = 0; p < n->processes; p++) hosts += leader_of(n, p) == p;
+  return hosts > 1 && hosts < n->processes;
 }
 
 /* One way over the processes of a circle. */
@@ -482,8 +491,9 @@ static void end_work(tfd__ticket *t) {
 const tfd__provider tfd__hosts_provider = {
     .abi = TFD_PROVIDER_ABI,
     .name = "hierarchical",
-    .score = 0,
+    .score = 55,
     .can = can,
+    .pays = pays,
     .open = open_group,
     .close = clear,
     .begin = {[TFD_COLLECTIVE_ALL_REDUCE] = begin,
