@@ -93,6 +93,7 @@ local DIST = "spec/distribute spec/parity spec/keras/optimizers_spec.lua "
 local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
 -- Of the table of cases one in three, drawn; all with --long, which sets it to 1.
 local SOME = " TFDIST_CASES_SHARE=${TFD_LONG:-3}"
+local HALF = { share = 2, always = "spec/ops/cases_spec.lua" }
 -- Devices that the host cannot see and that run everything late.
 local ON_SLOW = "spec/ops spec/autograd spec/tensor spec/distribute spec/keras "
   .. "spec/parity spec/data spec/checkpoint_spec.lua "
@@ -186,9 +187,12 @@ local suites = {
   -- What the others run in groups, call by call.
   { "unfused", lua_suite("lua5.4", PLAIN54 .. " " .. TWO .. " TFDIST_FUSION=0",
                          UNFUSED) },
-  { "luajit-noffi", lua_suite("luajit", PLAINJIT .. " TFDIST_FFI=0" .. SOME) },
+  -- Half of it: "luajit" has all of LuaJIT, and "tfdist" all of the host.
+  { "luajit-noffi", lua_suite("luajit", PLAINJIT .. " TFDIST_FFI=0" .. SOME,
+                              SPECS, HALF) },
   { "tfdist", lua_suite("build/tfdist", TWO .. SOME) },
-  { "tfdist-luajit", lua_suite("build/tfdist-luajit", TWO .. SOME) },
+  { "tfdist-luajit", lua_suite("build/tfdist-luajit", TWO .. SOME, SPECS,
+                               HALF) },
   { "replicas", lua_suite("build/tfdist", FIVE .. " TFDIST_QUEUE=inline",
                           DIST) },
   { "replicas-luajit", lua_suite("build/tfdist-luajit",
@@ -200,7 +204,7 @@ local suites = {
                 kind = "cmocka" } },
   { "asan", lua_suite("build/asan/tfdist", ASAN .. SOME, CORE .. ALSO) },
   { "asan-luajit", lua_suite("build/asan/tfdist-luajit",
-                             ASAN .. " " .. TWO .. SOME, CORE .. ALSO) },
+                             ASAN .. " " .. TWO .. SOME, CORE .. ALSO, HALF) },
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
                            .. " TFDIST_QUEUE=queued", "spec/distribute") },
   { "asan-slow", slow("build/asan/tfdist", ASAN, "build/asan", 16) },
