@@ -5,7 +5,6 @@
 #ifndef SPEC_COMM_PROCESSES_H
 #define SPEC_COMM_PROCESSES_H
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -13,13 +12,16 @@
 #include "comm/comm.h"
 #include "comm_addresses.h"
 #include "comm_cases.h"
+#include "comm_scene.h"
 
 static const char *tested;
 
 enum { LONGEST_S = 300, AT_ONCE_S = 10 };
 
+/* For processes that are about to start. */
 static inline void make_addresses(void) {
   make_addresses_of((int)getpid());
+  begin_scene();
 }
 
 static inline tfd__network network_of(int process, int processes) {
@@ -72,23 +74,35 @@ static inline int status_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static inline void run_all(body fn, int processes, int local) {
+/* Where they have their addresses: how many end in another way than process
+** `other` with `status`, all others with 0? */
+static inline int count_bad(body fn, int processes, int local, int other,
+                            int status) {
   pid_t children[MOST];
   int bad = 0;
   int i;
 
-  make_addresses();
   for (i = 0; i < processes; i++) {
     children[i] = start(fn, i, processes, local);
   }
   for (i = 0; i < processes; i++) {
-    int status = status_of(children[i]);
+    int got = status_of(children[i]);
 
-    if (status == 0) continue;
-    print_error("process %d of %d ended with %d\n", i, processes, status);
+    if (got == (i == other ? status : 0)) continue;
+    print_error("process %d of %d ended with %d\n", i, processes, got);
     bad++;
   }
-  assert_int_equal(0, bad);
+  return bad;
+}
+
+static inline void run_but(body fn, int processes, int local, int other,
+                           int status) {
+  assert_int_equal(0, count_bad(fn, processes, local, other, status));
+}
+
+static inline void run_all(body fn, int processes, int local) {
+  make_addresses();
+  run_but(fn, processes, local, -1, 0);
 }
 
 /* In a child: what cmocka's assertions would do needs its parent's frame. */
@@ -135,6 +149,41 @@ static inline void long_values_of_every_kind(void **state) {
     run_all(long_values, processes, 1);
   }
   run_all(long_values, 2, 2);
+}
+
+/* --- order ---------------------------------------------------------------- */
+
+/* 2^24 + 1 is no single float: what comes out tells the order of additions.
+** Process p gives given[p] in each of n elements, of which four shares come to
+** sums. */
+typedef struct order_case {
+  const char *way;
+  int n;
+  float given[4];
+  float sums[4];
+} order_case;
+
+static const order_case *order;
+
+static inline int in_its_order(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  pieces p;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p, &p);
+  float *x = NULL;
+  int i;
+
+  tested = order->way;
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  make_pieces(&w, &p, TFD_FLOAT32, order->n);
+  x = p.list[0].buffer->data;
+  for (i = 0; i < order->n; i++) x[i] = order->given[process];
+  CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(60)) == TFD_OK);
+  for (i = 0; i < order->n; i++) CHECK(x[i] == order->sums[i * 4 / order->n]);
+  drop_pieces(&w, &p);
+  tfd__release(w.group);
+  return 0;
 }
 
 /* --- several under way ---------------------------------------------------- */
@@ -194,28 +243,25 @@ static inline int sum_ones(const world *w, int64_t n, double seconds) {
   return rc;
 }
 
-static inline double seconds_since(int64_t begin) {
-  return (double)(tfd__now_ns() - begin) * 1e-9;
-}
-
 /* Process 1 ends without a word after three sums; the others may still be at
 ** the third then. */
 static inline int one_dies(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
   world w = {0};
-  int64_t begin = 0;
   int rc = TFD_OK;
   int i;
 
   CHECK(open_world(&n, local, &w) == TFD_OK);
   for (i = 0; i < 2; i++) CHECK(sum_ones(&w, 100000, 60) == TFD_OK);
-  begin = tfd__now_ns();
   for (i = 2; i < 4 && rc == TFD_OK; i++) {
-    if (process == 1 && i == 3) (void)kill(getpid(), SIGKILL);
+    if (process == 1 && i == 3) {
+      mark_moment();
+      (void)kill(getpid(), SIGKILL);
+    }
     rc = sum_ones(&w, 100000, 60);
   }
   CHECK(rc == TFD_ABORTED);
-  CHECK(seconds_since(begin) < AT_ONCE_S);
+  CHECK(ran_since_mark() < AT_ONCE_S);
   CHECK(strstr(tfd_error_message(), "process 1 of 3 is gone") != NULL);
   CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED); /* it stays failed */
   tfd__release(w.group);
@@ -223,15 +269,9 @@ static inline int one_dies(int process, int processes, int local) {
 }
 
 static inline void a_process_that_dies_fails_the_others(void **state) {
-  pid_t children[3];
-  int i;
-
   (void)state;
   make_addresses();
-  for (i = 0; i < 3; i++) children[i] = start(one_dies, i, 3, 1);
-  assert_int_equal(0, status_of(children[0]));
-  assert_int_equal(128 + SIGKILL, status_of(children[1]));
-  assert_int_equal(0, status_of(children[2]));
+  run_but(one_dies, 3, 1, 1, 128 + SIGKILL);
 }
 
 /* Process 1 is stopped; silence is noticed. */
@@ -269,22 +309,20 @@ static inline void a_process_that_hangs_fails_the_others(void **state) {
   assert_int_equal(0, status_of(children[1]));
 }
 
-/* Sums until the file is there, as process 0 sees it: the others are told by
-** the sum. */
-static char enough[64];
-
+/* Sums until it is enough, as process 0 sees it: the others are told by a
+** broadcast. */
 static inline int they_go_on(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
   world w = {0};
   bool over = false;
 
-  n.beat_timeout = 1;
+  n.beat_timeout = 2;
   CHECK(open_world(&n, local, &w) == TFD_OK);
   do {
     pieces p;
     tfd__collective c =
         collective(TFD_COLLECTIVE_BROADCAST, TFD_REDUCE_SUM, &p, &p);
-    float last = access(enough, F_OK) == 0;
+    float last = have_come(POINT_ENOUGH, 1);
 
     CHECK(sum_ones(&w, 1000000, 60) == TFD_OK);
     make_pieces(&w, &p, TFD_FLOAT32, 1);
@@ -292,28 +330,31 @@ static inline int they_go_on(int process, int processes, int local) {
     CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(60)) == TFD_OK);
     over = *(float *)p.views[0].data > 0;
     drop_pieces(&w, &p);
+    come_to(POINT_WORK);
   } while (!over);
   tfd__release(w.group);
   return 0;
 }
 
 /* A suspended job: all are stopped in the middle of what they do, for longer
-** than they bear silence, and go on one after the other. */
+** than they bear silence, and go on. Signals reach all of a process group at
+** once: nobody goes on without the others. */
 static inline void processes_stopped_together_go_on(void **state) {
   pid_t children[3];
   int i;
 
   (void)state;
-  (void)snprintf(enough, sizeof enough, "/tmp/comm-enough-%d", (int)getpid());
   make_addresses();
-  for (i = 0; i < 3; i++) children[i] = start(they_go_on, i, 3, 1);
-  (void)poll(NULL, 0, 1500); /* in the middle, whatever they do */
-  for (i = 0; i < 3; i++) (void)kill(children[i], SIGSTOP);
+  for (i = 0; i < 3; i++) {
+    children[i] = start(they_go_on, i, 3, 1);
+    assert_int_equal(0, setpgid(children[i], children[0]));
+  }
+  assert_true(wait_for(POINT_WORK, 9));
+  assert_int_equal(0, kill(-children[0], SIGSTOP));
   (void)poll(NULL, 0, 2500);
-  for (i = 0; i < 3; i++) (void)kill(children[i], SIGCONT);
-  (void)fclose(fopen(enough, "w"));
+  assert_int_equal(0, kill(-children[0], SIGCONT));
+  come_to(POINT_ENOUGH);
   for (i = 0; i < 3; i++) assert_int_equal(0, status_of(children[i]));
-  (void)unlink(enough);
 }
 
 static inline int they_differ(int process, int processes, int local) {
@@ -323,9 +364,9 @@ static inline int they_differ(int process, int processes, int local) {
 
   CHECK(open_world(&n, local, &w) == TFD_OK);
   CHECK(sum_ones(&w, 10, 60) == TFD_OK);
-  begin = tfd__now_ns();
+  begin = ran_by_now();
   CHECK(sum_ones(&w, process == 0 ? 100 : 101, 60) != TFD_OK);
-  CHECK(seconds_since(begin) < AT_ONCE_S);
+  CHECK(ran_since(begin) < AT_ONCE_S);
   CHECK(strstr(tfd_error_message(),
                "run apart at collective 2: process 0 calls all_reduce sum of "
                "float32[100] at train.lua:40, process 1 calls all_reduce sum "
@@ -386,7 +427,8 @@ static inline void an_abort_reaches_everybody_with_its_cause(void **state) {
   run_all(one_aborts, 3, 1);
 }
 
-/* Process 1 never comes to a collective of this kind. */
+/* Process 1 never comes to a collective of this kind; it has had its sum before
+** process 0 gives up. */
 static tfd__collective_kind missed;
 
 static inline int one_never_comes(int process, int processes, int local) {
@@ -401,6 +443,7 @@ static inline int one_never_comes(int process, int processes, int local) {
 
   CHECK(open_world(&n, local, &w) == TFD_OK);
   CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+  CHECK(all_come_to(POINT_WORK, processes));
   make_pieces(&w, &in, TFD_FLOAT32, scatters ? 10 * size : 10);
   make_pieces(&w, &out, TFD_FLOAT32, gathers ? 10 * size : 10);
   fill_pieces(&w, &in, c.op);
@@ -458,11 +501,11 @@ static inline int with_fault(int process, int processes, int local) {
   CHECK(open_world(&n, local, &w) == TFD_OK);
   for (i = 0; i < 20 && rc == TFD_OK; i++) {
     if (i == 1) CHECK(tfd__failpoints_set(ordered.order) == TFD_OK);
-    begin = tfd__now_ns();
+    begin = ran_by_now();
     rc = sum_ones(&w, ordered.n, 60);
   }
   CHECK(rc != TFD_OK);
-  CHECK(seconds_since(begin) < AT_ONCE_S);
+  CHECK(ran_since(begin) < AT_ONCE_S);
   if (process != 1) CHECK(strstr(tfd_error_message(), ordered.told) != NULL);
   tfd__release(w.group);
   return 0;
@@ -470,19 +513,12 @@ static inline int with_fault(int process, int processes, int local) {
 
 static inline void run_faults(const ordered_fault *cases, size_t n) {
   size_t k;
-  int i;
 
   for (k = 0; k < n; k++) {
-    pid_t children[3];
-
     make_addresses();
     ordered = cases[k];
-    for (i = 0; i < 3; i++) children[i] = start(with_fault, i, 3, 1);
-    for (i = 0; i < 3; i++) {
-      int code = status_of(children[i]);
-
-      if (code == (i == 1 ? ordered.code : 0)) continue;
-      fail_msg("%s: process %d ended with %d", ordered.order, i, code);
+    if (count_bad(with_fault, 3, 1, 1, ordered.code) > 0) {
+      fail_msg("%s", ordered.order);
     }
   }
 }
