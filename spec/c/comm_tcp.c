@@ -2,9 +2,13 @@
 ** own, and what happens when one of them goes away, hangs or says something
 ** else. How they meet is comm_meeting's. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "comm/tcp/peers.h"
+#include "comm/tcp/work.h"
 #include "comm_processes.h"
 
 /* --- the case table ------------------------------------------------------- */
@@ -87,6 +91,100 @@ static void a_fault_of_one_process_fails_all(void **state) {
   run_faults(cases, sizeof cases / sizeof *cases);
 }
 
+/* --- aborts --------------------------------------------------------------- */
+
+/* Heartbeats until there is no room for one more; how many. A local socket
+** takes each as a whole or not at all. */
+static int fill_with_beats(int socket) {
+  const tfd__frame beat = {.type = TFD_FRAME_BEAT};
+  uint8_t bytes[TFD_FRAME_BYTES];
+  int n = 0;
+
+  tfd__frame_write(&beat, bytes);
+  while (send(socket, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) n++;
+  return n;
+}
+
+/* Wait until the mesh's thread has done all that it was woken for: it forgets
+** that first, and has come to the end of a turn when it forgets again. */
+static void let_it_turn(tfd__mesh *m) {
+  struct pollfd p = {.fd = m->wake, .events = POLLIN};
+  int turn;
+
+  for (turn = 0; turn < 2; turn++) {
+    tfd__mesh_wake(m);
+    while (poll(&p, 1, 0) > 0) (void)poll(NULL, 0, 1);
+  }
+}
+
+/* Process 0 of 2 without a meeting; ends[c] are what process 1 has. */
+static int open_between(world *w, int ends[TFD_CHANNELS], int *beats_p) {
+  tfd__peer_sockets *sockets = tfd__calloc(2, sizeof *sockets);
+  tfd__circle circle = {.processes = 2, .numbers = {0, 1}};
+  tfd__network n = network_of(0, 2);
+  tfd__tcp_group *own = NULL;
+  int c;
+
+  n.within = &circle;
+  CHECK(open_world(&n, 1, w) == TFD_OK);
+  for (c = 0; c < TFD_CHANNELS; c++) {
+    int pair[2];
+
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    CHECK(fcntl(pair[0], F_SETFL, O_NONBLOCK) == 0);
+    sockets[0].socket[c] = -1;
+    sockets[1].socket[c] = pair[0];
+    ends[c] = pair[1];
+  }
+  *beats_p = fill_with_beats(sockets[1].socket[TFD_CHANNEL_CONTROL]);
+  own = w->group->own;
+  own->circle.owned = true;
+  CHECK(tfd__mesh_new(w->group, &n, sockets, &own->circle.mesh) == TFD_OK);
+  return 0;
+}
+
+/* A heartbeat waits for room when the abort comes. */
+static int aborts_behind_a_beat(int process, int processes, int local) {
+  char text[4090];
+  char got[TFD_NOTE_BYTES];
+  uint8_t bytes[TFD_FRAME_BYTES];
+  tfd__frame f = {.type = TFD_FRAME_BEAT};
+  int ends[TFD_CHANNELS];
+  world w = {0};
+  int beats = 0;
+  int frames;
+  int c;
+
+  (void)process;
+  (void)processes;
+  (void)local;
+  memset(text, 'x', sizeof text);
+  text[sizeof text - 1] = '\0';
+  CHECK(open_between(&w, ends, &beats) == 0);
+  tfd__group_abort(w.group, text);
+  let_it_turn(((tfd__tcp_group *)w.group->own)->circle.mesh);
+  for (frames = 0; f.type == TFD_FRAME_BEAT; frames++) {
+    CHECK(frames < beats + 2);
+    CHECK(recv(ends[TFD_CHANNEL_CONTROL], bytes, sizeof bytes, MSG_WAITALL) ==
+          sizeof bytes);
+    CHECK(tfd__frame_read(bytes, &f));
+  }
+  CHECK(f.type == TFD_FRAME_ABORT);
+  CHECK(f.length == strlen(text));
+  CHECK(recv(ends[TFD_CHANNEL_CONTROL], got, f.length, MSG_WAITALL) ==
+        (ssize_t)f.length);
+  CHECK(memcmp(got, text, f.length) == 0);
+  for (c = 0; c < TFD_CHANNELS; c++) (void)close(ends[c]);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void an_abort_finds_room_behind_a_beat(void **state) {
+  (void)state;
+  make_addresses();
+  assert_int_equal(0, status_of(start(aborts_behind_a_beat, 0, 2, 1)));
+}
+
 /* --- leaving -------------------------------------------------------------- */
 
 static int after_leaving(int process, int processes, int local) {
@@ -157,6 +255,7 @@ int main(void) {
       cmocka_unit_test(collectives_are_waited_for_in_any_order),
       FAULT_TESTS,
       cmocka_unit_test(a_fault_of_one_process_fails_all),
+      cmocka_unit_test(an_abort_finds_room_behind_a_beat),
       cmocka_unit_test(calls_after_leaving_say_so),
       cmocka_unit_test(who_is_gone_is_told_with_where_it_was),
   };

@@ -41,8 +41,8 @@ void tfd__mesh_abort(tfd__mesh *m, const tfd__error *cause) {
 
 /* --- control -------------------------------------------------------------- */
 
-/* Put a frame behind what waits to be sent; beats give way when there is no
-** room. */
+/* Put a frame behind what waits to be sent: that is one beat at the most, for
+** others give way. */
 static void say(tfd__peer *it, const tfd__frame *head, const char *text) {
   size_t n = text == NULL ? 0 : strlen(text);
   tfd__frame f = *head;
@@ -54,7 +54,7 @@ static void say(tfd__peer *it, const tfd__frame *head, const char *text) {
     it->out_n -= it->out_done;
     it->out_done = 0;
   }
-  if (it->out_n + TFD_FRAME_BYTES + n > CONTROL_BYTES) return;
+  if (it->out_n + TFD_FRAME_BYTES + n > sizeof it->out) return;
   tfd__frame_write(&f, it->out + it->out_n);
   if (n > 0) memcpy(it->out + it->out_n + TFD_FRAME_BYTES, text, n);
   it->out_n += TFD_FRAME_BYTES + n;

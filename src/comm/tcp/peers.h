@@ -33,7 +33,7 @@ typedef struct tfd__peer {
   bool silent;       /* it is not waited for at the end */
   uint8_t in[CONTROL_BYTES];
   size_t in_n;
-  uint8_t out[CONTROL_BYTES];
+  uint8_t out[TFD_FRAME_BYTES + CONTROL_BYTES]; /* an abort behind a beat */
   size_t out_n;
   size_t out_done;
 } tfd__peer;
