@@ -459,6 +459,44 @@ static void no_descriptor_stays(void **state) {
   run_all(opened_twice, 3, 1);
 }
 
+/* --- signals -------------------------------------------------------------- */
+
+static void do_nothing(int number) {
+  (void)number;
+}
+
+/* What waits for a socket with a limit comes back with EINTR, as it does after
+** a stop: whatever the handler says. */
+static int under_signals(int process, int processes, int local) {
+  const struct itimerspec often = {{0, 100000}, {0, 100000}};
+  const struct itimerspec never = {{0, 0}, {0, 0}};
+  struct sigaction act = {.sa_handler = do_nothing, .sa_flags = SA_RESTART};
+  struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,
+                           .sigev_signo = SIGUSR1};
+  tfd__network n = network_of(process, processes);
+  timer_t timer;
+  int turn;
+
+  (void)device(0);
+  CHECK(sigaction(SIGUSR1, &act, NULL) == 0);
+  CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+  for (turn = 0; turn < 20; turn++) {
+    world w = {0};
+
+    if (process == 1) CHECK(timer_settime(timer, 0, &often, NULL) == 0);
+    CHECK(open_world(&n, local, &w) == TFD_OK);
+    CHECK(timer_settime(timer, 0, &never, NULL) == 0);
+    CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+    tfd__release(w.group);
+  }
+  return 0;
+}
+
+static void signals_do_not_end_an_opening(void **state) {
+  (void)state;
+  run_all(under_signals, 2, 1);
+}
+
 /* --- who cannot ----------------------------------------------------------- */
 
 /* Process 0 cannot have memory; whoever named the provider is told, and others
@@ -534,6 +572,7 @@ int main(void) {
       FAULT_TESTS,
       cmocka_unit_test(a_death_at_any_moment_fails_all_within_two_seconds),
       cmocka_unit_test(no_descriptor_stays),
+      cmocka_unit_test(signals_do_not_end_an_opening),
       cmocka_unit_test(without_memory_they_go_over_tcp),
       cmocka_unit_test(it_is_chosen_on_one_machine),
   };

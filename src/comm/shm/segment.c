@@ -21,6 +21,10 @@
 #include "comm/tcp/tcp.h"
 
 #define HAND_OUT_SECONDS 10.0
+/* A longer step of a loop that looks fifty times a second is a pause of the
+** process, and nobody's delay. */
+#define PAUSE_NS 1000000000
+enum { LOOK_MS = 20 };
 
 /* A slot of few processes, all slots of many together, the least. */
 enum { SLOT = 512 << 10, ALL_SLOTS = 64 << 20, LEAST_SLOT = 64 << 10 };
@@ -192,6 +196,28 @@ static void set_patience(int s) {
   (void)setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
 }
 
+/* How long this process goes on with handing out. */
+typedef struct patience {
+  int64_t left; /* ns in which it runs */
+  int64_t looked;
+} patience;
+
+static patience begin_to_wait(void) {
+  return (patience){(int64_t)(HAND_OUT_SECONDS * 1e9), tfd__now_ns()};
+}
+
+/* Until something comes to s, but not for long; false = long enough. */
+static bool look(const opening *o, patience *p, int s) {
+  struct pollfd polled = {.fd = s, .events = POLLIN};
+  int64_t took = 0;
+
+  (void)poll(&polled, 1, LOOK_MS);
+  took = tfd__now_ns() - p->looked;
+  p->looked += took;
+  if (took < PAUSE_NS) p->left -= took;
+  return p->left > 0 && !o->group->failed;
+}
+
 static bool send_memory(int s, int fd) {
   char byte = 1;
   struct iovec part = {&byte, 1};
@@ -212,7 +238,8 @@ static bool send_memory(int s, int fd) {
   return sendmsg(s, &message, MSG_NOSIGNAL) == 1;
 }
 
-static int receive_memory(int s) {
+/* False = no answer yet, or none at all. */
+static bool receive_memory(int s, int *memory_p) {
   char byte = 0;
   struct iovec part = {&byte, 1};
   union {
@@ -224,16 +251,14 @@ static int receive_memory(int s) {
                            .msg_control = control.room,
                            .msg_controllen = sizeof control.room};
   struct cmsghdr *c = NULL;
-  int fd = -1;
 
-  if (recvmsg(s, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
+  if (recvmsg(s, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1) return false;
   c = CMSG_FIRSTHDR(&message);
-  if (c == NULL || c->cmsg_type != SCM_RIGHTS ||
-      c->cmsg_len != CMSG_LEN(sizeof fd)) {
-    return -1;
+  if (c != NULL && c->cmsg_type == SCM_RIGHTS &&
+      c->cmsg_len == CMSG_LEN(sizeof *memory_p)) {
+    memcpy(memory_p, CMSG_DATA(c), sizeof *memory_p);
   }
-  memcpy(&fd, CMSG_DATA(c), sizeof fd);
-  return fd;
+  return true;
 }
 
 /* One who asks; true when it has got the memory. */
@@ -248,15 +273,12 @@ static bool serve(const opening *o, int s) {
 }
 
 static bool hand_out(opening *o) {
-  tfd__deadline until = tfd__deadline_in(HAND_OUT_SECONDS);
+  patience p = begin_to_wait();
   int left = o->network->processes - 1;
 
-  while (left > 0 && tfd__now_ns() < until && !o->group->failed) {
-    struct pollfd polled = {.fd = o->listener, .events = POLLIN};
-    int s = -1;
+  while (left > 0 && look(o, &p, o->listener)) {
+    int s = accept4(o->listener, NULL, NULL, SOCK_CLOEXEC);
 
-    (void)poll(&polled, 1, 20);
-    s = accept4(o->listener, NULL, NULL, SOCK_CLOEXEC);
     if (s < 0) continue;
     if (serve(o, s)) left--;
     (void)close(s);
@@ -264,25 +286,47 @@ static bool hand_out(opening *o) {
   return left == 0;
 }
 
-static bool ask_for(opening *o) {
-  const facts *f = &o->all[0];
+/* A socket on which process 0 has been asked, -1 = it could not be. */
+static int ask(const facts *f) {
   struct sockaddr_un to = {.sun_family = AF_UNIX};
   socklen_t base = offsetof(struct sockaddr_un, sun_path);
   int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-  if (s < 0) return false;
+  if (s < 0) return -1;
   set_patience(s);
   memcpy(to.sun_path, f->name, f->name_bytes);
   if (connect(s, (struct sockaddr *)&to, base + f->name_bytes) == 0 &&
       is_same_user(s) &&
       send(s, f->token, sizeof f->token, MSG_NOSIGNAL) ==
           (ssize_t)sizeof f->token) {
-    struct timeval t = {.tv_sec = (time_t)HAND_OUT_SECONDS};
-
-    (void)setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
-    o->memory = receive_memory(s);
+    return s;
   }
   (void)close(s);
+  return -1;
+}
+
+static bool has_ended(int s) {
+  struct pollfd polled = {.fd = s, .events = POLLRDHUP};
+
+  return poll(&polled, 1, 0) > 0;
+}
+
+/* Who was stopped between its words is not waited for, and asks again. */
+static bool ask_for(opening *o) {
+  patience p = begin_to_wait();
+  int s = -1;
+
+  do {
+    bool ended = s >= 0 && has_ended(s); /* nothing comes after this look */
+
+    if (s >= 0 && receive_memory(s, &o->memory)) break;
+    if (ended) {
+      (void)close(s);
+      s = -1;
+    }
+    if (s < 0) s = ask(&o->all[0]);
+  } while (look(o, &p, s));
+  if (s >= 0) (void)close(s);
   return o->memory >= 0;
 }
 
