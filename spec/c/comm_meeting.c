@@ -158,6 +158,72 @@ static void who_is_missing_is_named(void **state) {
   assert_int_equal(0, status_of(start(without_name, 1, 2, 1)));
 }
 
+/* --- names whose answer is long in coming --------------------------------- */
+
+/* Lookups behind the first one, which is that of this process's own number,
+** take longer than anybody waits. An order counts who got past the one before.
+*/
+#define SLOW_NAMES "net.name=sleep:100000@2;net.name=sleep:100000@2"
+
+static int with_slow_name(const char *orders, const char *const *list,
+                          double seconds, int expected) {
+  tfd__network n = network_of(1, 2);
+  int64_t begin = ran_by_now();
+  world w = {0};
+
+  n.addresses = list;
+  n.insecure = true;
+  n.start_timeout = seconds;
+  CHECK(tfd__failpoints_set(orders) == TFD_OK);
+  CHECK(open_world(&n, 1, &w) == expected);
+  CHECK(ran_since(begin) < AT_ONCE_S);
+  return 0;
+}
+
+static int late_with_it(int process, int processes, int local) {
+  const char *const list[2] = {"nowhere.invalid:2222", address_list[1]};
+
+  (void)process;
+  (void)processes;
+  (void)local;
+  CHECK(with_slow_name(SLOW_NAMES, list, 0.5, TFD_DEADLINE_EXCEEDED) == 0);
+  CHECK(strstr(tfd_error_message(), "process 0 (nowhere.invalid:2222): its "
+                                    "host is being looked up") != NULL);
+  return 0;
+}
+
+static int interrupted_with_it(int process, int processes, int local) {
+  const char *const list[2] = {"nowhere.invalid:2222", address_list[1]};
+
+  (void)process;
+  (void)processes;
+  (void)local;
+  tfd__interrupt_set(true);
+  CHECK(with_slow_name(SLOW_NAMES, list, 60, TFD_CANCELLED) == 0);
+  return 0;
+}
+
+static int interrupted_with_its_own(int process, int processes, int local) {
+  const char *const list[2] = {address_list[0], "nowhere.invalid:2222"};
+
+  (void)process;
+  (void)processes;
+  (void)local;
+  tfd__interrupt_set(true);
+  CHECK(with_slow_name("net.name=sleep:100000", list, 60, TFD_CANCELLED) == 0);
+  return 0;
+}
+
+static void slow_names_hold_up_nobody(void **state) {
+  (void)state;
+  make_addresses();
+  assert_int_equal(0, status_of(start(late_with_it, 1, 2, 1)));
+  assert_int_equal(0, status_of(start(interrupted_with_it, 1, 2, 1)));
+  assert_int_equal(0, status_of(start(interrupted_with_its_own, 1, 2, 1)));
+}
+
+/* --- strangers ------------------------------------------------------------ */
+
 /* What a stranger says on connection i: nothing, a part of something, nonsense,
 ** a hello without a proof, with a wrong one, or what other protocols say. */
 static size_t nonsense(int i, uint8_t bytes[512]) {
@@ -603,6 +669,7 @@ int main(void) {
       cmocka_unit_test(another_cluster_is_refused),
       cmocka_unit_test(other_machines_need_a_secret),
       cmocka_unit_test(who_is_missing_is_named),
+      cmocka_unit_test(slow_names_hold_up_nobody),
       cmocka_unit_test(strangers_disturb_nobody),
       cmocka_unit_test(who_finds_no_room_is_waited_for),
       cmocka_unit_test(a_low_limit_of_descriptors_is_enough),

@@ -26,7 +26,7 @@
   X(MEET_BEGIN, "meet.begin", 0, "a process looks for the others")        \
   X(MEET_DONE, "meet.done", 0, "it has found them all")                   \
   X(NET_LISTEN, "net.listen", 0, "it takes its address")                  \
-  X(NET_NAME, "net.name", 0, "it looks up the host of another one")       \
+  X(NET_NAME, "net.name", 0, "it looks up a host, its own or another's")  \
   X(NET_CONNECT, "net.connect", 0, "it connects to another one")          \
   X(NET_ACCEPT, "net.accept", 0, "it accepts a connection")               \
   X(NET_HELLO, "net.hello", 1, "it says the first bytes of one")          \

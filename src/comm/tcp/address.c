@@ -1,5 +1,6 @@
 /* "host:port" to sockets. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -16,6 +17,8 @@
 
 /* Who has the port may be about to end: the run before, say. */
 #define TAKEN_SECONDS 5.0
+/* That this process's own host may take to be known. */
+#define NAME_SECONDS 60.0
 
 enum { HOST_BYTES = 256, PORT_BYTES = 8, BACKLOG = 128 };
 
@@ -42,20 +45,89 @@ static int split(const char *address, char host[HOST_BYTES],
   return TFD_OK;
 }
 
-/* *error_p is getaddrinfo's. Errors: ValueError for what is no address. */
-static int look_up(const char *address, bool passive, struct addrinfo **list_p,
-                   int *error_p) {
-  struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                           .ai_socktype = SOCK_STREAM,
-                           .ai_flags =
-                               AI_NUMERICSERV | (passive ? AI_PASSIVE : 0)};
+/* --- names ---------------------------------------------------------------- */
+
+/* Who asks and the thread that finds out both come to the end of it; the second
+** one frees it. */
+enum { LOOKUP_UNDER_WAY = 0, LOOKUP_OVER, LOOKUP_LEFT };
+
+struct tfd__lookup {
   char host[HOST_BYTES];
   char port[PORT_BYTES];
+  bool passive;
+  struct addrinfo *list; /* the result, */
+  int error;             /* or why there is none */
+  atomic_int stage;
+};
 
-  TFD_TRY(split(address, host, port));
-  *error_p = getaddrinfo(host, port, &hints, list_p);
-  return TFD_OK;
+static void lookup_free(tfd__lookup *l) {
+  if (l->list != NULL) freeaddrinfo(l->list);
+  tfd__free(l);
 }
+
+/* The system's resolver: it may ask other machines, and takes its time. */
+static void find_out(tfd__lookup *l) {
+  const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                 .ai_socktype = SOCK_STREAM,
+                                 .ai_flags = AI_NUMERICSERV |
+                                             (l->passive ? AI_PASSIVE : 0)};
+
+  l->error = TFD_FAIL(NET_NAME) != 0
+                 ? EAI_AGAIN
+                 : getaddrinfo(l->host, l->port, &hints, &l->list);
+}
+
+static void find_out_beside(void *arg) {
+  tfd__lookup *l = arg;
+
+  find_out(l);
+  if (atomic_exchange(&l->stage, LOOKUP_OVER) == LOOKUP_LEFT) lookup_free(l);
+}
+
+static bool is_number(const char *host) {
+  struct in6_addr a;
+
+  return inet_pton(AF_INET, host, &a) == 1 ||
+         inet_pton(AF_INET6, host, &a) == 1;
+}
+
+int tfd__lookup_begin(const char *address, bool passive, tfd__lookup **l_p) {
+  tfd__lookup *l = tfd__calloc(1, sizeof *l);
+  tfd__thread thread;
+  int rc;
+
+  if (l == NULL) return tfd__no_memory(sizeof *l, "group");
+  l->passive = passive;
+  rc = split(address, l->host, l->port);
+  if (rc == TFD_OK && is_number(l->host)) {
+    find_out(l);
+    l->stage = LOOKUP_OVER;
+  } else if (rc == TFD_OK) {
+    rc = tfd__thread_start(&thread, "tfdist-name", find_out_beside, l);
+    if (rc == TFD_OK) (void)pthread_detach(thread);
+  }
+  if (rc == TFD_OK) {
+    *l_p = l;
+  } else {
+    lookup_free(l);
+  }
+  return rc;
+}
+
+bool tfd__lookup_over(tfd__lookup *l, const struct addrinfo **list_p,
+                      int *error_p) {
+  if (atomic_load(&l->stage) != LOOKUP_OVER) return false;
+  *list_p = l->list;
+  *error_p = l->error;
+  return true;
+}
+
+void tfd__lookup_end(tfd__lookup *l) {
+  if (l == NULL) return;
+  if (atomic_exchange(&l->stage, LOOKUP_LEFT) == LOOKUP_OVER) lookup_free(l);
+}
+
+/* --- sockets -------------------------------------------------------------- */
 
 void tfd__far_end(int socket, char *text, size_t bytes) {
   struct sockaddr_storage a;
@@ -153,17 +225,37 @@ int tfd__listen_any(const char *host, int *socket_p, int *port_p) {
   return tfd__fail(TFD_UNAVAILABLE, "group: no port on %s", host);
 }
 
-int tfd__listen(const char *address, int *socket_p) {
+static int interrupted(const char *address) {
+  return tfd__fail(TFD_CANCELLED, "group: interrupted while waiting for %s",
+                   address);
+}
+
+/* Wait until it is known where to listen. */
+static int find_own(const char *address, tfd__lookup *l,
+                    const struct addrinfo **list_p) {
+  tfd__deadline until = tfd__deadline_in(NAME_SECONDS);
+  int error = 0;
+
+  while (!tfd__lookup_over(l, list_p, &error)) {
+    if (tfd__interrupt_get()) return interrupted(address);
+    if (tfd__now_ns() >= until) {
+      return tfd__fail(TFD_UNAVAILABLE,
+                       "group: the host of %s is not known after %g s", address,
+                       NAME_SECONDS);
+    }
+    (void)poll(NULL, 0, 10);
+  }
+  if (error == 0) return TFD_OK;
+  return tfd__fail(TFD_NOT_FOUND, "group: the host of %s is not known: %s",
+                   address, gai_strerror(error));
+}
+
+static int listen_at(const char *address, const struct addrinfo *list,
+                     int *socket_p) {
   tfd__deadline until = tfd__deadline_in(TAKEN_SECONDS);
-  struct addrinfo *list = NULL;
   int found = -1;
   int error = 0;
 
-  TFD_TRY(look_up(address, true, &list, &error));
-  if (error != 0) {
-    return tfd__fail(TFD_NOT_FOUND, "group: the host of %s is not known: %s",
-                     address, gai_strerror(error));
-  }
   for (;;) {
     found = try_listen(list);
     error = errno;
@@ -173,13 +265,22 @@ int tfd__listen(const char *address, int *socket_p) {
     }
     (void)poll(NULL, 0, 50);
   }
-  freeaddrinfo(list);
   *socket_p = found;
-  if (found < 0 && tfd__interrupt_get()) {
-    return tfd__fail(TFD_CANCELLED, "group: interrupted while waiting for %s",
-                     address);
-  }
-  return found >= 0 ? TFD_OK : cannot_listen(address, error);
+  if (found >= 0) return TFD_OK;
+  return tfd__interrupt_get() ? interrupted(address)
+                              : cannot_listen(address, error);
+}
+
+int tfd__listen(const char *address, int *socket_p) {
+  const struct addrinfo *list = NULL;
+  tfd__lookup *l = NULL;
+  int rc;
+
+  TFD_TRY(tfd__lookup_begin(address, true, &l));
+  rc = find_own(address, l, &list);
+  if (rc == TFD_OK) rc = listen_at(address, list, socket_p);
+  tfd__lookup_end(l);
+  return rc;
 }
 
 static const struct addrinfo *at_turn(const struct addrinfo *list, int turn) {
@@ -203,21 +304,9 @@ static int begin_connect(const struct addrinfo *a, int *error_p) {
   return -1;
 }
 
-int tfd__connect(const char *address, int turn, int *socket_p, int *error_p) {
-  struct addrinfo *list = NULL;
-
+int tfd__connect(const struct addrinfo *list, int turn, int *error_p) {
   *error_p = TFD_FAIL(NET_CONNECT);
-  *socket_p = -1;
-  if (*error_p != 0) return TFD_OK;
-  if (TFD_FAIL(NET_NAME) != 0) {
-    *error_p = EAI_AGAIN;
-    return TFD_OK;
-  }
-  TFD_TRY(look_up(address, false, &list, error_p));
-  if (*error_p != 0) return TFD_OK;
-  *socket_p = begin_connect(at_turn(list, turn), error_p);
-  freeaddrinfo(list);
-  return TFD_OK;
+  return *error_p != 0 ? -1 : begin_connect(at_turn(list, turn), error_p);
 }
 
 const char *tfd__connect_error(int error) {

@@ -22,6 +22,7 @@ enum {
 
 typedef enum stage {
   STAGE_IDLE = 0, /* connects again at `retry` */
+  STAGE_NAMING,
   STAGE_CONNECTING,
   STAGE_TALKING,
   STAGE_DONE
@@ -33,9 +34,10 @@ typedef struct line {
   int channel;
   int64_t retry;
   int64_t pause;
-  int error;    /* of the last try (tfd__connect_error); 0 = none yet */
-  int turn;     /* tries so far: a host may have several addresses */
-  int64_t late; /* since when the job is under way without this; 0 = not */
+  int error;         /* of the last try (tfd__connect_error); 0 = none yet */
+  int turn;          /* tries so far: a host may have several addresses */
+  int64_t late;      /* since when the job is under way without this; 0 = not */
+  tfd__lookup *name; /* while it is STAGE_NAMING */
   tfd__talk talk;
 } line;
 
@@ -52,6 +54,8 @@ typedef struct meeting {
 } meeting;
 
 static void close_talk(line *l, stage next) {
+  tfd__lookup_end(l->name);
+  l->name = NULL;
   if (l->talk.socket >= 0) (void)close(l->talk.socket);
   l->talk.socket = -1;
   l->stage = next;
@@ -140,18 +144,27 @@ static tfd__verdict judge(void *arg, tfd__talk *t) {
 
 /* --- one connection ------------------------------------------------------- */
 
-static int begin_out(meeting *m, line *l) {
-  int socket = -1;
+/* Once it is known where the process is. */
+static void begin_connect(line *l) {
+  const struct addrinfo *list = NULL;
   int error = 0;
 
-  TFD_TRY(tfd__connect(m->network->addresses[l->process], l->turn++, &socket,
-                       &error));
-  l->talk.socket = socket;
-  if (socket < 0) {
+  if (!tfd__lookup_over(l->name, &list, &error)) return;
+  if (error == 0) l->talk.socket = tfd__connect(list, l->turn++, &error);
+  if (l->talk.socket < 0) {
     try_later(l, error);
-  } else {
-    l->stage = STAGE_CONNECTING;
+    return;
   }
+  tfd__lookup_end(l->name);
+  l->name = NULL;
+  l->stage = STAGE_CONNECTING;
+}
+
+static int begin_out(const meeting *m, line *l) {
+  TFD_TRY(
+      tfd__lookup_begin(m->network->addresses[l->process], false, &l->name));
+  l->stage = STAGE_NAMING;
+  begin_connect(l);
   return TFD_OK;
 }
 
@@ -305,6 +318,7 @@ static int go_on(meeting *m, line *l, bool connects, int events) {
   if (l->stage == STAGE_IDLE && connects && tfd__now_ns() >= l->retry) {
     return begin_out(m, l);
   }
+  if (l->stage == STAGE_NAMING) begin_connect(l);
   if (l->stage == STAGE_CONNECTING && events != 0) return connected(m, l);
   if (l->stage == STAGE_TALKING) return talk(m, l, connects);
   return TFD_OK;
@@ -351,11 +365,14 @@ static void name_missing(const meeting *m, char *text, size_t bytes) {
   text[0] = '\0';
   for (p = 0; p < m->network->processes && used < bytes; p++) {
     const int *s = m->sockets[p].socket;
+    const line *l = &m->out[p * TFD_CHANNELS];
     const char *why = "not heard of";
 
     if (p == m->network->process || (s[0] >= 0 && s[1] >= 0)) continue;
-    if (p < m->network->process && m->out[p * TFD_CHANNELS].error != 0) {
-      why = tfd__connect_error(m->out[p * TFD_CHANNELS].error);
+    if (p < m->network->process && l->error != 0) {
+      why = tfd__connect_error(l->error);
+    } else if (p < m->network->process && l->stage == STAGE_NAMING) {
+      why = "its host is being looked up";
     }
     used += (size_t)snprintf(text + used, bytes - used, "%sprocess %d (%s): %s",
                              used > 0 ? "; " : "", p, m->network->addresses[p],
@@ -363,6 +380,7 @@ static void name_missing(const meeting *m, char *text, size_t bytes) {
   }
 }
 
+/* Who was stopped for long looks once more before it gives up. */
 static int meet(meeting *m, struct pollfd *polled) {
   double seconds =
       m->network->start_timeout > 0 ? m->network->start_timeout : 300;
@@ -371,15 +389,17 @@ static int meet(meeting *m, struct pollfd *polled) {
   char missing[1024];
 
   while (m->left > 0) {
+    bool late = tfd__now_ns() >= until;
+
     TFD_TRY(one_round(m, polled));
     if (tfd__interrupt_get()) {
       return tfd__fail(TFD_CANCELLED,
                        "group: interrupted while waiting for processes");
     }
     if (m->left == 0) return TFD_OK;
-    if (tfd__now_ns() < say && tfd__now_ns() < until) continue;
+    if (tfd__now_ns() < say && !late) continue;
     name_missing(m, missing, sizeof missing);
-    if (tfd__now_ns() >= until) {
+    if (late) {
       return tfd__fail(TFD_DEADLINE_EXCEEDED,
                        "group: not all of %d processes are there after %g s: "
                        "%s",

@@ -33,11 +33,24 @@ bool tfd__same_bytes(const void *a, const void *b, size_t bytes);
 
 /* --- addresses ------------------------------------------------------------ */
 
+/* What a host's name stands for, asked for on a thread of its own, as the
+** answer may be long in coming; a number's is there at once. */
+typedef struct tfd__lookup tfd__lookup;
+struct addrinfo;
+/* Errors: ValueError for what is no address. */
+int tfd__lookup_begin(const char *address, bool passive, tfd__lookup **l_p);
+/* False = not yet. The list is the lookup's; *error_p is getaddrinfo's. */
+bool tfd__lookup_over(tfd__lookup *l, const struct addrinfo **list_p,
+                      int *error_p);
+/* Also before it is over. */
+void tfd__lookup_end(tfd__lookup *l);
+
 /* A socket that listens on "host:port", non-blocking.
-** Blocks: up to five seconds for somebody who has it to let go of it.
-** Errors: ValueError for what is no address, Cancelled, Unavailable when it
-**   cannot be had: taken by somebody (who is named if it can be told), or not
-**   this machine's. */
+** Blocks: until the host is known, and up to five seconds for somebody who has
+**   the port to let go of it.
+** Errors: ValueError for what is no address, NotFound for an unknown host,
+**   Cancelled, Unavailable when it cannot be had: taken by somebody (who is
+**   named if it can be told), or not this machine's. */
 int tfd__listen(const char *address, int *socket_p);
 /* Who listens on a port here, " (pid 812 'python3')"; "" = it cannot be told.
  */
@@ -45,10 +58,10 @@ void tfd__port_owner(unsigned port, char *text, size_t bytes);
 /* The same on a port that the kernel chooses, whose number comes with it. */
 int tfd__listen_any(const char *host, int *socket_p, int *port_p);
 /* Begin to connect to one of the host's addresses, the next one in each turn;
-** *error_p says why it failed at once, which may be for now: the system's
-** errno, or one of getaddrinfo's, which are negative. Errors: ValueError. */
-int tfd__connect(const char *address, int turn, int *socket_p, int *error_p);
-/* What such an error says. */
+** -1 = it failed at once, which may be for now, and *error_p is the system's
+** errno. */
+int tfd__connect(const struct addrinfo *list, int turn, int *error_p);
+/* What such an error says, or one of getaddrinfo's, which are negative. */
 const char *tfd__connect_error(int error);
 bool tfd__is_loopback(const char *address);
 /* "10.0.0.3:41234", the other end of a connection. */
