@@ -328,6 +328,26 @@ static int one_exits_alone(void) {
   return 0;
 }
 
+/* Process 0 is interrupted while it waits for process 1 to open a group too,
+** and gives it up, as process 1 does after it. */
+static int one_is_interrupted(void) {
+  tfd__collective c = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
+  world w = {0};
+  int turn;
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  for (turn = 0; turn < 2; turn++) {
+    if (network.process == turn) {
+      tfd__interrupt_set(true);
+      CHECK(open_world(1, &(world){0}) == TFD_CANCELLED);
+      tfd__interrupt_set(false);
+    }
+    CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(60)) == TFD_OK);
+  }
+  tfd__release(w.group);
+  return 0;
+}
+
 static int the_world_is_known(void) {
   char host[256] = "";
   tfd__world found = {0};
@@ -416,6 +436,7 @@ static const part parts[] = {
     {"ends", one_ends, 2, 3, 0, ""},
     {"aborts", one_aborts, 2, 3, 0, ""},
     {"deadline", a_deadline_passes, 2, 2, 0, ""},
+    {"interrupted", one_is_interrupted, 2, 2, 0, ""},
     {"exits", one_exits, 2, 2, ENDED, ""},
     {"exits_alone", one_exits_alone, 2, 2, ENDED, ""},
     {"world", the_world_is_known, 2, 2, 0, ""},

@@ -87,28 +87,38 @@ static int group_alloc(const tfd__group *g, const tfd__network *n,
   return TFD_OK;
 }
 
-/* Wait for the thread to have made the group's communicators; every process
-** takes part. */
+/* Wait for the thread to have done what every process takes part in; the lock
+** is held. */
+static int wait_for_all(const tfd__mpi_group *own, const bool *there,
+                        tfd__deadline until, const char *late) {
+  while (!*there && own->error.code == TFD_OK && tfd__now_ns() < until &&
+         !tfd__interrupt_get()) {
+    (void)tfd__cond_wait(&tfd__mpi.changed, &tfd__mpi.lock,
+                         tfd__deadline_in(0.05));
+  }
+  if (own->error.code != TFD_OK) return tfd__error_raise(&own->error);
+  if (*there) return TFD_OK;
+  if (tfd__interrupt_get()) {
+    return tfd__fail(TFD_CANCELLED,
+                     "group: interrupted while waiting for processes");
+  }
+  return tfd__fail(TFD_DEADLINE_EXCEEDED,
+                   "group: not all of the %d processes that MPI started have "
+                   "%s",
+                   own->processes, late);
+}
+
+/* Wait for the thread to have made the group's communicators. */
 static int meet(tfd__mpi_group *own, double seconds) {
   tfd__deadline until = tfd__deadline_in(seconds > 0 ? seconds : 300);
-  int rc = TFD_OK;
+  int rc;
 
   tfd__lock(&tfd__mpi.lock);
   own->next = tfd__mpi.groups;
   tfd__mpi.groups = own;
   tfd__mpi_wake();
-  while (!own->open && own->error.code == TFD_OK && tfd__now_ns() < until) {
-    (void)tfd__cond_wait(&tfd__mpi.changed, &tfd__mpi.lock, until);
-  }
-  if (own->error.code != TFD_OK) {
-    rc = tfd__error_raise(&own->error);
-  } else if (!own->open) {
-    rc = tfd__fail(TFD_DEADLINE_EXCEEDED,
-                   "group: not all of the %d processes that MPI started have "
-                   "opened it",
-                   own->processes);
-    own->closing = true;
-  }
+  rc = wait_for_all(own, &own->open, until, "opened it");
+  if (rc != TFD_OK) own->closing = true;
   tfd__unlock(&tfd__mpi.lock);
   return rc;
 }
@@ -118,7 +128,7 @@ static int tell(void *arg, const void *mine, void *all, size_t bytes) {
   tfd__mpi_group *own = arg;
   size_t whole = (size_t)own->processes * bytes;
   tfd__deadline until = tfd__deadline_in(CARD_SECONDS);
-  int rc = TFD_OK;
+  int rc;
 
   if (own->cards == NULL) {
     own->cards = tfd__calloc(1, bytes + whole);
@@ -130,20 +140,8 @@ static int tell(void *arg, const void *mine, void *all, size_t bytes) {
   own->cards_there = false;
   own->cards_wanted = true;
   tfd__mpi_wake();
-  while (!own->cards_there && own->error.code == TFD_OK &&
-         tfd__now_ns() < until) {
-    (void)tfd__cond_wait(&tfd__mpi.changed, &tfd__mpi.lock, until);
-  }
-  if (own->cards_there) {
-    memcpy(all, own->cards + bytes, whole);
-  } else if (own->error.code != TFD_OK) {
-    rc = tfd__error_raise(&own->error);
-  } else {
-    rc = tfd__fail(TFD_DEADLINE_EXCEEDED,
-                   "group: not all of the %d processes that MPI started have "
-                   "told their addresses",
-                   own->processes);
-  }
+  rc = wait_for_all(own, &own->cards_there, until, "told their addresses");
+  if (rc == TFD_OK) memcpy(all, own->cards + bytes, whole);
   tfd__unlock(&tfd__mpi.lock);
   return rc;
 }
