@@ -183,6 +183,8 @@ typedef struct tfd__mpi_world {
   tfd__error error;
   tfd__world world;
   MPI_Comm comm;
+  MPI_Comm farewell; /* the end's: groups that were given up while they were
+                     ** made may have calls under way on the other one */
   MPI_Op least;
   MPI_Op most;
   tfd__mpi_group *groups; /* under the lock */

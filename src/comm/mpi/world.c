@@ -109,6 +109,9 @@ static int bring_up(void) {
 
   TFD_TRY(initialise());
   code = MPI_Comm_dup(MPI_COMM_WORLD, &tfd__mpi.comm);
+  if (code == MPI_SUCCESS) {
+    code = MPI_Comm_dup(MPI_COMM_WORLD, &tfd__mpi.farewell);
+  }
   if (code != MPI_SUCCESS) return tfd__mpi_error("MPI_Comm_dup", code);
   (void)MPI_Comm_set_errhandler(tfd__mpi.comm, MPI_ERRORS_RETURN);
   (void)MPI_Comm_rank(tfd__mpi.comm, &w->process);
@@ -187,8 +190,8 @@ static bool all_arrive(int bad) {
   int there = 0;
   int idle = 0;
 
-  if (MPI_Iallreduce(&bad, &worst, 1, MPI_INT, MPI_MAX, tfd__mpi.comm, &r) !=
-      MPI_SUCCESS) {
+  if (MPI_Iallreduce(&bad, &worst, 1, MPI_INT, MPI_MAX, tfd__mpi.farewell,
+                     &r) != MPI_SUCCESS) {
     return false;
   }
   while (!there && tfd__now_ns() < until) {
