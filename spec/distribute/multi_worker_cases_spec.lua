@@ -182,20 +182,33 @@ describe("cases of MultiWorkerMirroredStrategy #once", function()
   end)
 
   it("an operation that takes too long fails on all", function()
-    local rs = workers.run { program = [[
+    local folder = process.run "mktemp -d".out:gsub("%s+$", "")
+    local rs = workers.run { program = 'local FOLDER = os.getenv "FOLDER"\n'
+      .. workers.PUT .. [[
       local tf = require "tfdist"
       local s = tf.distribute.MultiWorkerMirroredStrategy {
-        communication_options = { timeout_seconds = 1 } }
-      s:reduce("SUM", 1.0)
+        communication_options = {
+          timeout_seconds = tonumber(os.getenv "SECONDS") } }
       if s.extended.worker_index == 1 then
-        local from = os.time()
-        while os.time() - from < 4 do end
+        repeat until io.open(FOLDER .. "/over")
       end
       local ok, e = pcall(s.reduce, s, "SUM", 1.0)
+      put "over"
       print(ok or e.kind)
-    ]] }
+    ]], each = function(i)
+      return ("FOLDER=%s SECONDS=%g"):format(folder, i == 0 and 0.2 or 100)
+    end }
+    os.execute("rm -r " .. process.quote(folder))
     assert.equal("DeadlineExceeded\n", rs[1].out, rs[1].err)
     assert.equal("Aborted\n", rs[2].out, rs[2].err)
+  end)
+
+  it("has as long for its start as workers have to meet", function()
+    workers.outputs { program = [[
+      local tf = require "tfdist"
+      tf.distribute.MultiWorkerMirroredStrategy { communication_options = {
+        implementation = "RING", timeout_seconds = 0.1 } }
+    ]], environment = "TFDIST_FAILPOINTS='meet.done=sleep:800@rank1'" }
   end)
 
   it("os.exit says farewell", function()

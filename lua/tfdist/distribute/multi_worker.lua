@@ -27,15 +27,20 @@ local function variable(name)
   return value ~= "" and value or nil
 end
 
--- Seconds of a variable, 0 when it is not set.
-local function seconds(name)
+-- Seconds of a variable, `usual` or 0 when it is not set.
+local function seconds(name, usual)
   local value = variable(name)
   local x = tonumber(value)
   if value ~= nil and not (x and x > 0 and x < math.huge) then
     errors.raise_usage("ValueError", ("%s: expected a number of seconds above "
       .. "0, got %s"):format(name, text.quote(value)))
   end
-  return x or 0
+  return x or usual or 0
+end
+
+-- In which the others come, and say their first words.
+local function start_seconds()
+  return seconds("TFDIST_RENDEZVOUS_TIMEOUT", 300)
 end
 
 -- How the process was started is wrong, or its peers': nothing can follow.
@@ -165,7 +170,7 @@ end
 local function join(resolver, devices, list, index, how)
   local handle = as_usage(pcall(raw.strategy_join, "multi_worker", devices,
     addresses(list), index, secret(), os.getenv "TFDIST_INSECURE" == "1",
-    provider_of(resolver, how), seconds "TFDIST_RENDEZVOUS_TIMEOUT",
+    provider_of(resolver, how), start_seconds(),
     seconds "TFDIST_HEARTBEAT_TIMEOUT",
     how.timeout_seconds or seconds "TFDIST_OP_TIMEOUT",
     seconds "TFDIST_STALL_WARN", how.bytes_per_pack))
@@ -273,8 +278,8 @@ local function new(resolver, how)
     -- augment the same data alike.
     local seed, theirs, hash, script = reduce.chiefs_text(self, NAME,
       ("%.0f\n%s\n%s\n%s"):format(random_seed.fresh(), build(),
-      script_hash(), rawget(_G, "arg") and tostring(arg[0]) or ""))
-      :match "^(.-)\n(.-)\n(.-)\n(.*)$"
+      script_hash(), rawget(_G, "arg") and tostring(arg[0]) or ""),
+      start_seconds()):match "^(.-)\n(.-)\n(.-)\n(.*)$"
     random_seed.fresh(tonumber(seed))
     compare_with_chief(index, theirs, hash, script)
   end

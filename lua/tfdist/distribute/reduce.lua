@@ -256,15 +256,16 @@ end
 
 local BYTES = 4096 -- of a text that become a string at once
 
---- The chief's text on all workers. Every worker calls it.
-function M.chiefs_text(strategy, what, text_)
+--- The chief's text on all workers, within `seconds`, or the strategy's time.
+--- Every worker calls it.
+function M.chiefs_text(strategy, what, text_, seconds)
   local list, n = {}, strategy.role.worker_index == 0 and #text_ or 0
   for i = 1, n do
     list[i] = text_:byte(i)
   end
   local t = raw.value_component(raw.strategy_gather(strategy.handle, 0, what,
     { raw.tensor_from_values(list, "uint8", { n }) },
-    { strategy.replica_devices[1] }, 0), 0)
+    { strategy.replica_devices[1] }, seconds or 0), 0)
   local flat, parts = raw.tensor_to_flat(t), {}
   for i = 1, #flat, BYTES do
     parts[#parts + 1] = string.char(unpack(flat, i,
