@@ -77,9 +77,10 @@ for _, host in ipairs(process.hosts) do
       os.execute("rm -r " .. process.quote(folder))
     end)
 
-    local function run(n, program, environment)
+    local function run(n, program, environment, each)
       return workers.run { n = n, host = host.path, program = HEAD .. program,
-        environment = ("FOLDER=%s %s"):format(folder, environment or "") }
+        environment = ("FOLDER=%s %s"):format(folder, environment or ""),
+        each = each }
     end
 
     -- What starts task `index` of two with a script, as shell.
@@ -119,14 +120,21 @@ for _, host in ipairs(process.hosts) do
 
       it("goes on without one that is stopped, which ends when it wakes ("
         .. transport .. ")", function()
+          -- Who is to miss the other one has met it, and alone has so little
+          -- patience.
           local rs = run(2, [[
             if w == 1 then
               put("pid", pid())
+              take "met"
               signal("STOP", pid())
+            else
+              put "met"
             end
             local ok, e = pcall(function() while true do sum() end end)
             if w == 0 then wake(take "pid") end
-            error(e, 0)]], over .. "TFDIST_HEARTBEAT_TIMEOUT=2")
+            error(e, 0)]], over, function(i)
+              return "TFDIST_HEARTBEAT_TIMEOUT=" .. (i == 0 and 2 or 60)
+            end)
           assert.equal(75, rs[1].code, rs[1].err)
           says(rs[1], "process 1 of 2 has not been heard of for ")
           -- What it hears first is either the end or why.
