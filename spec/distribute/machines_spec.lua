@@ -112,27 +112,27 @@ describe("in network namespaces #once", function()
     return
   end
 
-  -- The workers, `each` (1) behind each card; `between` is shell that runs while
-  -- they do. Their output, errors and statuses.
-  local function run(program, settings, between, each)
+  -- The workers, `count` (1) behind each card; `between` is shell that runs while
+  -- they do, `each` is set for worker i. Their output, errors and statuses.
+  local function run(program, settings, between, each, count)
     local path, remove = script_of(program)
     local base = os.tmpname()
     local places, addresses, words, pids = {}, {}, {}, {}
     settings = settings:gsub("BASE", (base:gsub("%%", "%%%%")))
     for i, place in ipairs { "$ONE", "$TWO" } do
-      for k = 1, each or 1 do
+      for k = 1, count or 1 do
         places[#places + 1] = place
         addresses[#places] = ('"10.99.0.%d:%d"'):format(i, 2221 + k)
       end
     end
     for i, place in ipairs(places) do
       pids[i] = "$pid" .. i
-      words[i] = ("%s env OMP_NUM_THREADS=1 %s TF_CONFIG=%s timeout -k 5 60 %s %s "
-        .. ">%s.%d.out 2>%s.%d.err & pid%d=$!"):format(place, settings,
-        process.quote(([[{"cluster": {"worker": [%s]}, ]]
-          .. [["task": {"type": "worker", "index": %d}}]])
-          :format(table.concat(addresses, ", "), i - 1)), process.hosts[1].path,
-        path, base, i, base, i, i)
+      words[i] = ("%s env OMP_NUM_THREADS=1 %s %s TF_CONFIG=%s timeout -k 5 60 "
+        .. "%s %s >%s.%d.out 2>%s.%d.err & pid%d=$!"):format(place, settings,
+        each and each(i - 1) or "", process.quote(
+          ([[{"cluster": {"worker": [%s]}, "task": {"type": "worker", ]]
+            .. [["index": %d}}]]):format(table.concat(addresses, ", "), i - 1)),
+        process.hosts[1].path, path, base, i, base, i, i)
     end
     words[#words + 1] = (between or ""):gsub("BASE", (base:gsub("%%", "%%%%")))
     words[#words + 1] = ("s=; for p in %s; do wait $p; s=\"$s $?\"; done; echo $s")
@@ -169,7 +169,7 @@ describe("in network namespaces #once", function()
         tf.reduce_max(sum):item()))]]
     for transport, sum in pairs { [""] = 16777218, tcp = 16777216 } do
       local got = run(program, "TFDIST_SECRET=between-us TFDIST_TRANSPORT="
-        .. transport, nil, 2)
+        .. transport, nil, nil, 2)
       assert.equal("0 0 0 0", got.codes, table.concat(got))
       for i = 1, 4 do
         says(got[i], ("sums from %d to %d"):format(sum, sum))
@@ -209,11 +209,13 @@ describe("in network namespaces #once", function()
   end
 
   on_bad_line("what goes one way only ends both, too", function()
-    -- What the second sends goes to a card that nobody has.
-    local got = run(FOREVER, "TFDIST_SECRET=between-us "
-      .. "TFDIST_HEARTBEAT_TIMEOUT=2", WHEN_MET .. [[
+    -- What the second sends goes to a card that nobody has. It hears what the
+    -- first one says at its end: it is to have ended by then.
+    local got = run(FOREVER, "TFDIST_SECRET=between-us", WHEN_MET .. [[
         $TWO ip neigh replace 10.99.0.1 lladdr 02:00:00:00:00:99 dev card \
-          nud permanent]])
+          nud permanent]], function(i)
+        return "TFDIST_HEARTBEAT_TIMEOUT=" .. (i == 0 and 10 or 2)
+      end)
     assert.equal("75 76", got.codes, got[1] .. got[2])
     says(got[1], "process 1 of 2 has not been heard of")
     says(got[2], "process 0 of 2 has not been heard of")

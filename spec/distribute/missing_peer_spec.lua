@@ -8,7 +8,7 @@ local workers = require "spec.support.workers"
 -- Calls arg[1] with little time when all have met; worker 1 does not, and waits
 -- for the end of that.
 local PROGRAM = 'local FOLDER = os.getenv "FOLDER"\n' .. workers.HEAD
-  .. workers.PUT .. [[
+  .. workers.TALK .. [[
 local LITTLE = { timeout_seconds = 0.1 }
 local function context() return tf.distribute.get_replica_context() end
 local CALLS = {
@@ -24,9 +24,7 @@ local CALLS = {
 }
 s:reduce("SUM", tf.ones { 6 })
 if w == 1 then
-  local f
-  repeat f = io.open(FOLDER .. "/over") until f
-  f:close()
+  take "over"
 else
   local function step() return s:run(CALLS[arg[1] ]) end
   local ok, e = pcall(arg[2] and tf.function_(step) or step)

@@ -1,4 +1,5 @@
 -- Workers that mpirun starts, and MPI asked for where there is none. #once
+local files = require "spec.support.files"
 local mpi = require "spec.support.mpi"
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
@@ -71,10 +72,7 @@ print(ok, why, "status " .. why.exit_code)
 
 -- FOLDER is where the workers tell each other of events.
 local FAULTS = 'local FOLDER = os.getenv "FOLDER"\n' .. workers.HEAD
-  .. workers.PUT .. [[
-local function pid()
-  return ("%d"):format(io.open("/proc/self/stat"):read "*n")
-end
+  .. workers.TALK .. [[
 local function sum(n) return s:reduce("SUM", tf.ones { n }) end
 sum(3)
 ]]
@@ -145,21 +143,25 @@ describe("under mpirun #once", function()
     end
 
     it("a wait says who is late and where (" .. name .. ")", function()
-      run([[
-        if w == 0 then
-          put "there"
-        else
-          repeat until io.open(FOLDER .. "/there")
-          local clock, stop = os.time(), 5
-          while os.time() - clock < stop do end
-        end
-        sum(4)]], "TFDIST_STALL_WARN=0.5", function(r)
-          assert.equal(0, r.code, r.err)
-          assert.is_truthy(r.err:find("process 0 has waited for %d+ s in "
-            .. "collective %d+, all_reduce sum of float32%[4%] at [^\n]*: process "
-            .. "1 was last heard of in collective %d+, all_reduce sum of "
-            .. "float32%[3%] at "), r.err)
-        end)
+      -- Both write to one file, where the late one reads that it is missed.
+      in_folder(function(folder)
+        local shell = ("sh -c 'exec %s \"$@\" 2>>%s/err' sh"):format(
+          process.hosts[1].path, folder)
+        local r = mpi.run { mpi = name, host = shell, program = FAULTS
+          .. [[
+            if w == 1 then
+              heard("self", "heard of in collective %d+, all_reduce sum of "
+                .. "float32%[3%]")
+            end
+            sum(4)]], environment = "FOLDER=" .. folder
+          .. " TFDIST_STALL_WARN=0.5" }
+        local err = files.read(folder .. "/err")
+        assert.equal(0, r.code, r.err .. err)
+        assert.is_truthy(err:find("process 0 has waited for %d+ s in "
+          .. "collective %d+, all_reduce sum of float32%[4%] at [^\n]*: process "
+          .. "1 was last heard of in collective %d+, all_reduce sum of "
+          .. "float32%[3%] at "), err)
+      end)
     end)
 
     it("one that is stopped ends the job (" .. name .. ")", function()

@@ -347,7 +347,7 @@ describe("MultiWorkerMirroredStrategy #once", function()
     local folder = process.run "mktemp -d".out:gsub("%s+$", "")
     -- The first one listens until the second has been refused.
     local rs = workers.run { program = 'local FOLDER = os.getenv "FOLDER"\n'
-      .. workers.PUT .. [[
+      .. workers.TALK .. [[
         local tf = require "tfdist"
         local ok, e
         repeat

@@ -27,17 +27,7 @@ local workers = require "spec.support.workers"
 
 -- What all programs begin with. Workers tell each other of events by files.
 local HEAD = workers.HEAD .. 'local FOLDER = os.getenv "FOLDER"\n'
-  .. workers.PUT .. [[
-local function take(name)
-  local f
-  repeat f = io.open(FOLDER .. "/" .. name) until f
-  local text = f:read "*a"
-  f:close()
-  return text
-end
-local function pid()
-  return ("%d"):format(io.open("/proc/self/stat"):read "*n")
-end
+  .. workers.TALK .. [[
 local function signal(name, to) os.execute("kill -" .. name .. " " .. to) end
 -- Who is not yet stopped would not wake: it is waited for.
 local function wake(to)

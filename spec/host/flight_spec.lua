@@ -218,27 +218,59 @@ describe("flight records #once", function()
     end
   end)
 
+  -- Where workers meet by files, each in an environment of its own. Line 2 of
+  -- the program is its first.
+  local function run_in_folder(program, each)
+    local rs
+    folder_of(function(folder)
+      rs = workers.run { program = program_of(program:gsub("\n", function()
+        return "\n" .. workers.TALK
+      end, 1)), environment = "FOLDER=" .. folder, each = each }
+    end)
+    return rs
+  end
+
   it("say who is late meanwhile", function()
-    local rs = workers.run { program = program_of([[
-      SUM(3)
-      if w == 1 then
-        local clock, stop = os.time(), 3
-        while os.time() - clock < stop do end
+    local rs = run_in_folder([[
+      SUM(3) local FOLDER = os.getenv "FOLDER"
+      if w == 0 then
+        put("pid", pid())
+      else
+        heard(take "pid", "heard of in collective %d+, all_reduce sum of "
+          .. "float32%[3%]")
       end
-      SUM(4)]]), environment = "TFDIST_STALL_WARN=0.5" }
-    assert.same({ 0, 0 }, { rs[1].code, rs[2].code })
-    has(rs[1].err, "warning: process 0 has waited for %d s in collective %d+, "
-      .. "all_reduce sum of float32%[4%] at [^\n]*%.lua:7: process 1 was last "
+      SUM(4)]], function(i)
+        return i == 0 and "TFDIST_STALL_WARN=0.5" or ""
+      end)
+    assert.same({ 0, 0 }, { rs[1].code, rs[2].code }, rs[1].err .. rs[2].err)
+    has(rs[1].err, "warning: process 0 has waited for %d+ s in collective %d+, "
+      .. "all_reduce sum of float32%[4%] at [^\n]*%.lua:%d+: process 1 was last "
       .. "heard of in collective %d+, all_reduce sum of float32%[3%] at "
       .. "[^\n]*%.lua:2\n")
     assert.is_nil(rs[2].err:find("has waited", 1, true))
   end)
 
   it("so does a wait that ends at its deadline", function()
-    local rs = workers.run { program = program_of([[
-      SUM(3)
-      if w == 1 then while true do end end
-      SUM(4)]]), environment = "TFDIST_OP_TIMEOUT=3", seconds = 8 }
+    -- Worker 0 comes to the first sum when it has heard that worker 1 is there,
+    -- who never comes to the second.
+    local rs = run_in_folder([[
+      local FOLDER = os.getenv "FOLDER"
+      if w == 0 then
+        heard("self", "has kept process 1 waiting for %d+ s, in collective "
+          .. "%d+, all_reduce sum of float32%[3%]")
+      end
+      s:run(function()
+        return tf.distribute.get_replica_context():all_reduce("SUM",
+          tf.ones { 3 }, { timeout_seconds = 100 })
+      end)
+      if w == 0 then
+        local ok, e = pcall(function() SUM(4) end)
+        put "over"
+        error(e, 0)
+      end
+      take "over"]], function(i)
+        return i == 0 and "TFDIST_STALL_WARN=0.2 TFDIST_OP_TIMEOUT=0.5" or ""
+      end)
     assert.equal(75, rs[1].code, rs[1].err)
     has(rs[1].err, "not done at its deadline on ranks 0 to 0 of 2: process 1 was "
       .. "last heard of in collective %d+, all_reduce sum of float32%[3%]")

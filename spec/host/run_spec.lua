@@ -5,7 +5,6 @@ local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 
 local lines = process.lines
-
 local quote = process.quote
 local DEADLINE = 60 -- seconds, met by a slow machine too
 
@@ -14,17 +13,7 @@ local HEAD = [[
 local r = require("tfdist").distribute.cluster_resolver
   .TFConfigClusterResolver()
 local me = r.task_type .. "-" .. r.task_id
-]] .. require "spec.support.workers".PUT .. [[
-local function wait_for(name)
-  while not io.open(FOLDER .. "/" .. name) do end
-end
-local function pid()
-  local f = io.open "/proc/self/stat"
-  local n = f:read "*n"
-  f:close()
-  return ("%d"):format(n)
-end
-]]
+]] .. require "spec.support.workers".TALK
 
 -- Processes that are no zombies: those wait for whoever started them.
 local function is_alive(pid)
@@ -123,7 +112,7 @@ for _, host in ipairs(process.hosts) do
     it("shows lines at once, without an end of the task's", function()
       start("-n 1", [[
         print "ready"
-        wait_for "seen"]])
+        take "seen"]])
       eventually("the line", function()
         return files.read(folder .. "/out") == "[worker 0] ready\n"
       end)
@@ -162,7 +151,7 @@ for _, host in ipairs(process.hosts) do
         local spec = r:cluster_spec()
         print(spec:task_address(r.task_type, r.task_id))
         put(me)
-        for i = 0, 2 do wait_for("worker-" .. i) end]])
+        for i = 0, 2 do take("worker-" .. i) end]])
       assert.equal(0, r.code)
       local seen, n = {}, 0
       for port in r.out:gmatch "127%.0%.0%.1:(%d+)" do
@@ -185,8 +174,8 @@ for _, host in ipairs(process.hosts) do
       local r = run("--chief --workers 1 --ps 1", [[
         put(me)
         if r.task_type == "chief" then
-          wait_for "ps-0"
-          wait_for "worker-0"
+          take "ps-0"
+          take "worker-0"
         else
           os.execute "exec sleep 100"
           while true do end
@@ -254,8 +243,8 @@ for _, host in ipairs(process.hosts) do
       local r = run("-n 3 --log-dir " .. folder .. "/logs", [[
         put(me)
         if r.task_id == 1 then
-          wait_for "worker-0"
-          wait_for "worker-2"
+          take "worker-0"
+          take "worker-2"
           local missing
           print(missing.labels)
         end
@@ -289,9 +278,15 @@ for _, host in ipairs(process.hosts) do
 
     it("does not take who lost a peer for the first", function()
       local r = run("-n 3", [[
+        put(me, pid())
         if r.task_id ~= 1 then os.exit(75) end
-        put "here"
-        os.execute "sleep 0.3"
+        for _, other in ipairs { "worker-0", "worker-2" } do
+          local stat = "/proc/" .. take(other) .. "/stat"
+          repeat
+            local f = io.open(stat)
+            if f then f:close() end
+          until f == nil
+        end
         os.exit(9)]])
       assert.equal(9, r.code)
       assert.matches("worker 1 failed first %(exit 9, after [%d.]+ s%); "
@@ -307,13 +302,13 @@ for _, host in ipairs(process.hosts) do
         -- Worker 1 has failed first; its end comes late.
         local r = run("-n 2", [[
           if r.task_id == 0 then
-            wait_for "dying"
+            take "dying"
             os.exit(75)
           end
           LAST = newproxy and newproxy(true) or setmetatable({}, { __gc = 1 })
           getmetatable(LAST).__gc = function()
             put "dying"
-            wait_for "never"
+            take "never"
           end
           error "the cause"]])
         assert.equal(1, r.code)
@@ -329,7 +324,7 @@ for _, host in ipairs(process.hosts) do
             put "here"
             while true do end
           end
-          wait_for "here"
+          take "here"
           os.exit(4)]])
         assert.equal(4, r.code)
       end)
@@ -342,7 +337,7 @@ for _, host in ipairs(process.hosts) do
           -- Stopped: SIGTERM waits, SIGKILL does not.
           os.execute("kill -STOP " .. pid())
         end
-        wait_for "pid"
+        take "pid"
         os.exit(3)]])
       assert.equal(3, r.code)
       assert.is_false(is_alive(files.read(folder .. "/pid")))
@@ -436,7 +431,7 @@ for _, host in ipairs(process.hosts) do
         os.execute("sleep 300 & echo $! >" .. FOLDER .. "/one")
         os.execute("setsid sh -c 'echo $$ >" .. FOLDER .. "/two; exec sleep 300'"
           .. " >/dev/null 2>&1 &")
-        wait_for "two"]])
+        take "two"]])
       assert.equal(0, r.code)
       assert.is_false(is_alive(files.read(folder .. "/one"):match "%d+"))
       assert.is_false(is_alive(files.read(folder .. "/two"):match "%d+"))
@@ -484,7 +479,7 @@ for _, host in ipairs(process.hosts) do
       local r = run("-n 2 --max-restarts=2", [[
         print(os.getenv "TFDIST_RESTART")
         put(me .. os.getenv "TFDIST_RESTART")
-        wait_for("worker-0" .. os.getenv "TFDIST_RESTART")
+        take("worker-0" .. os.getenv "TFDIST_RESTART")
         if r.task_id == 1 then os.exit(9) end
         while true do end]])
       assert.equal(9, r.code)
@@ -529,7 +524,7 @@ for _, host in ipairs(process.hosts) do
         elseif restart == "1" and r.task_id == 1 then
           os.exit(3)
         end
-        if restart ~= "2" then wait_for "never" end]])
+        if restart ~= "2" then take "never" end]])
       assert.equal(0, r.code)
       -- worker 1 of two may not be left out as well
       assert.matches("worker 1 failed first %(signal 9, SIGKILL, [^\n]* "
@@ -623,7 +618,7 @@ for _, host in ipairs(process.hosts) do
         local r = process.run(there [[
           put(me, pid())
           if r.task_id == 1 then
-            wait_for "worker-0"
+            take "worker-0"
             error "the cause"
           end
           while true do end]], nil, DEADLINE)

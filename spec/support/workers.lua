@@ -4,13 +4,37 @@ local process = require "spec.support.process"
 
 local M = {}
 
---- put(name, text) in a worker's program: a file of FOLDER, there as a whole.
-M.PUT = [[
+--- By what programs of workers tell each other of events, in FOLDER, a local of
+--- theirs: put(name, text), a file that is there as a whole; take(name), its text
+--- when it is there; pid(); heard(pid, words), which waits until that process,
+--- or "self", has written what fits the pattern to stderr, a file.
+M.TALK = [[
 local function put(name, text)
   local f = assert(io.open(FOLDER .. "/" .. name .. ".new", "w"))
   f:write(text or "")
   f:close()
   os.rename(FOLDER .. "/" .. name .. ".new", FOLDER .. "/" .. name)
+end
+local function take(name)
+  local f
+  repeat f = io.open(FOLDER .. "/" .. name) until f
+  local text = f:read "*a"
+  f:close()
+  return text
+end
+local function pid()
+  local f = io.open "/proc/self/stat"
+  local n = f:read "*n"
+  f:close()
+  return ("%d"):format(n)
+end
+local function heard(pid, words)
+  local text
+  repeat
+    local f = assert(io.open("/proc/" .. pid .. "/fd/2"))
+    text = f:read "*a"
+    f:close()
+  until text:find(words)
 end
 ]]
 
