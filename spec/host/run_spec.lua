@@ -293,6 +293,26 @@ for _, host in ipairs(process.hosts) do
         .. "worker 0 ended with 75, worker 2 ended with 75%.\n", r.err)
     end)
 
+    if os.getenv "TFD_LONG" then
+      it("counts no time in which it was stopped itself", function()
+        local pid = start("-n 2", [[
+          put(me, pid())
+          if r.task_id == 0 then os.exit(75) end
+          take "over"
+          os.exit(9)]])
+        local task = wait_for "worker-0"
+        eventually("an end that was heard", function()
+          return not raw.file_stat("/proc/" .. task)
+            and files.read("/proc/" .. pid .. "/stat"):find "%) S "
+        end)
+        -- Longer than the others of who lost a peer are waited for.
+        os.execute(("kill -STOP %s; sleep 6; kill -CONT %s; sleep 1"):format(pid,
+          pid))
+        files.write(folder .. "/over", "")
+        assert.equal("9\n", wait_for "code")
+      end)
+    end
+
     it("ends with 75 when nobody has another cause", function()
       assert.equal(75, run("-n 2", [[os.exit(75)]]).code)
     end)

@@ -20,6 +20,7 @@ local BY_PEER = { [M.PEER_FAILED] = true, [M.CHIEF_LOST] = true }
 -- Descriptors that a process outside of the group holds are left alone then.
 local LAST_WORDS = 1
 local FOREVER = 3600
+local LOOK = 1 -- at moments that come, so often
 
 local Group = {}
 Group.__index = Group
@@ -144,7 +145,8 @@ function Group:deadlines(now)
   end
 end
 
-function Group:next_deadline(now)
+-- Seconds until the next deadline, or until the next look.
+function Group:time_to_wait(now)
   local at = now + FOREVER
   for _, field in ipairs { "until_at", "stop_at", "served_at", "kill_at" } do
     at = math.min(at, self[field] or at)
@@ -152,7 +154,15 @@ function Group:next_deadline(now)
   if self.all_ended then
     at = math.min(at, self.last_end + LAST_WORDS)
   end
-  return math.max(0, at - now)
+  return at < now + FOREVER and math.max(0, math.min(at - now, LOOK)) or FOREVER
+end
+
+-- Time in which this process did not run is no time of the tasks': where all
+-- are stopped together, they go on together.
+function Group:forgive(seconds)
+  for _, field in ipairs { "stop_at", "served_at", "kill_at", "last_end" } do
+    self[field] = self[field] and self[field] + seconds
+  end
 end
 
 function Group:is_over(now)
@@ -171,7 +181,12 @@ function Group:watch()
   local now = raw.monotonic()
   while not self:is_over(now) do
     self:deadlines(now)
-    local kind, a, b, c = launch.next(self:next_deadline(now))
+    local wait = self:time_to_wait(now)
+    local kind, a, b, c = launch.next(wait)
+    local late = raw.monotonic() - now - wait
+    if wait < FOREVER and late > LOOK then
+      self:forgive(late)
+    end
     if kind == "signal" then
       self:on_signal(a)
     elseif kind ~= nil then
