@@ -73,16 +73,16 @@ for _, host in ipairs(process.hosts) do
         each = each }
     end
 
-    -- What starts task `index` of two with a script, as shell.
+    -- What starts task `index` of two with a script, as shell; their ports.
     local function starter(script)
       local ports = workers.ports(2)
       local config = ('{"cluster": {"worker": ["127.0.0.1:%s", "127.0.0.1:%s"]}, '
         .. '"task": {"type": "worker", "index": %%d}}'):format(ports[1],
         ports[2])
       return function(index)
-        return ("FOLDER=%s TF_CONFIG=%s timeout 120 %s %s"):format(folder,
+        return ("FOLDER=%s TF_CONFIG=%s timeout --foreground 120 %s %s"):format(folder,
           process.quote(config:format(index)), host.path, script)
-      end
+      end, ports
     end
 
     for _, transport in ipairs { "shm", "tcp" } do
@@ -150,6 +150,48 @@ for _, host in ipairs(process.hosts) do
       says(rs[1], "interrupted")
       says(rs[2], "stopped because of process 0: ")
     end)
+
+    it("ends one that is interrupted while it looks for the others with 130",
+      function()
+        local script = process.file(HEAD, ".lua")
+        for index = 0, 1 do
+          local start, ports = starter(script)
+          local r = process.run(([[env --default-signal=INT %s & pid=$!
+            until grep -q ':%04X 00000000:0000 0A' /proc/net/tcp; do
+              kill -0 $pid || break
+              sleep 0.05
+            done
+            kill -INT $pid; wait $pid; echo $?]]):format(start(index),
+            ports[index + 1]))
+          assert.equal("130\n", r.out, r.err)
+          says(r, "Cancelled: ")
+        end
+        os.remove(script)
+      end)
+
+    for who, other in pairs { [0] = "a save", "a save of the chief's" } do
+      it("ends one that is interrupted in " .. other .. " with 130", function()
+        local rs = run(2, [[
+          local v = s:scope(function() return tf.Variable(tf.ones { 1000 }) end)
+          local manager = tf.train.CheckpointManager(tf.train.Checkpoint {
+            v = v }, FOLDER .. "/saves", { max_to_keep = 1 })
+          manager:save()
+          if w == ]] .. who .. [[ then
+            put("pid", pid())
+          else
+            signal("INT", take "pid")
+          end
+          while true do manager:save() end]], "env --default-signal=INT")
+        assert.same(who == 0 and { 130, 75 } or { 75, 130 }, codes(rs),
+          rs[1].err .. rs[2].err)
+        says(rs[who + 1], "interrupted")
+        -- What was begun is gone, or whole.
+        for _, name in ipairs(files.names(folder .. "/saves")) do
+          assert.is_truthy(name == "checkpoint" or name:find "^ckpt%-%d+%.",
+            name)
+        end
+      end)
+    end
 
     it("has one that is stuck say where its script is", function()
       -- Who has read its words ends it.

@@ -228,6 +228,8 @@ end
 
 --- Status of a process that was started with what it cannot use.
 M.EXIT_USAGE = 2
+--- Of one that ends because another process of its job has failed.
+M.EXIT_PEER_FAILED = 75
 
 --- Raise an error object for how the process was started: a host that nobody
 --- keeps from ending ends with EXIT_USAGE.

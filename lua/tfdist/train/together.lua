@@ -95,6 +95,14 @@ local function as_text(e)
     or "RuntimeError\n" .. errors.text_of(e)
 end
 
+-- What the chief died of, on the others.
+local function fail_with_chief(what, said)
+  local e = errors.new("Aborted", ("%s: the chief could not: %s"):format(what,
+    (said:gsub("\n", ": ", 1))))
+  e.exit_code = errors.EXIT_PEER_FAILED
+  error(e, 0)
+end
+
 --- Call write(), on the chief alone; no worker goes on before it is done.
 --- Errors: those of write on the chief; Aborted with them on the others.
 function M.write(graph, what, write)
@@ -108,8 +116,7 @@ function M.write(graph, what, write)
   if not ok then
     error(why, 0)
   elseif said ~= "" then
-    errors.raise("Aborted", ("%s: the chief could not: %s"):format(what,
-      (said:gsub("\n", ": ", 1))))
+    fail_with_chief(what, said)
   end
 end
 
@@ -129,8 +136,7 @@ function M.restore(graph, what, restore)
   if not ok then
     error(name, 0)
   elseif said:sub(1, 1) == "-" then
-    errors.raise("Aborted", ("%s: the chief could not: %s"):format(what,
-      (said:sub(2):gsub("\n", ": ", 1))))
+    fail_with_chief(what, said:sub(2))
   elseif said == "" then
     return nil
   end

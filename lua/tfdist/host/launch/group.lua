@@ -2,13 +2,14 @@
 ---
 --- What happened is told by how and when the tasks ended, never by what they
 --- wrote: `launch.next` says what the system says, in its order.
+local errors = require "tfdist.base.errors"
 local launch = require "tfdist.host".launch
 local raw = require "tfdist.core.raw"
 
 local M = {}
 
 M.SIGNALS = { INT = 2, KILL = 9, PIPE = 13, TERM = 15 }
-M.PEER_FAILED, M.CHIEF_LOST = 75, 76
+M.PEER_FAILED, M.CHIEF_LOST = errors.EXIT_PEER_FAILED, 76
 M.SAVED = 42
 M.TIMED_OUT = 124 -- as timeout(1)
 
