@@ -30,11 +30,42 @@ local CASES = {
     .. "if w == 1 then s:run(sum) else\ns:reduce('SUM', tf.ones { 4 }) end",
     { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:6",
       "process 1 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:%d" } },
+  { "an error that one has caught",
+    "local function step()\nlocal c = tf.distribute.get_replica_context()\n"
+    .. "c:all_reduce('SUM', tf.ones { 3 })\nif w == 1 then error 'once' end\n"
+    .. "c:all_reduce('SUM', tf.ones { 5 })\nend\npcall(s.run, s, step)\n"
+    .. "s:reduce('SUM', tf.ones { 7 })",
+    { "process 0 calls all_reduce sum of float32%[5%] at [^ ]+%.lua:%d",
+      "process 1 calls all_reduce sum of float32%[7%] at [^ ]+%.lua:9" } },
   { "a call less", "if w == 0 then s:reduce('SUM', tf.ones { 4 }) end",
     { "process 1 has ended while process 0 waits" }, ends = 0 },
 }
 
+-- Worker 1 is told of an error in its third batch, and evaluates.
+local FIT = [[
+local model = s:scope(function()
+  local m = tf.keras.Sequential { tf.keras.layers.Dense(3) }
+  m:compile { optimizer = "sgd", loss = "mse" }
+  return m
+end)
+local x, y, left = tf.ones { 32, 2 }, tf.ones { 32, 3 }, 3
+pcall(model.fit, model, x, y, { batch_size = 4, verbose = 0, callbacks = { {
+  on_train_batch_end = function()
+    left = left - 1
+    if left == 0 and w == 1 then error "once" end
+  end } } })
+model:evaluate(x, y, { batch_size = 4, verbose = 0 })]]
+
 describe("workers that run apart #once", function()
+  it("hear of an error in a fit that one has caught", function()
+    for _, r in ipairs(workers.run { program = HEAD:format "AUTO" .. FIT }) do
+      assert.equal(77, r.code, r.err)
+      assert.matches("process 0 calls all_reduce sum of float32%[9%] at "
+        .. "[^ ]+%.lua:8, process 1 calls all_reduce sum of float32%[1%] at "
+        .. "[^ ]+%.lua:13", r.err)
+    end
+  end)
+
   for _, implementation in ipairs { "AUTO", "RING" } do
     for _, host in ipairs(process.hosts) do
       for _, case in ipairs(CASES) do
