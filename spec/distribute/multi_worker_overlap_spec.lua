@@ -104,39 +104,43 @@ describe("sums that overlap the backward pass #once", function()
     end
   end
 
-  -- The gradient of the first layer cannot be computed: what the others are in
-  -- has begun by then, or nothing has.
+  -- The gradient of the first layer cannot be computed in the worker BAD, or in
+  -- both: what the others are in has begun by then, or nothing has.
+  local FAILING = HEAD .. [[
+    local fails = tf.custom_gradient(function(x, row)
+      return x * 1, function(dy)
+        return tf.zeros_like(dy) + tf.gather(dy, tf.cast(row, "int32")),
+          tf.zeros_like(row)
+      end
+    end)
+    local first, second, optimizer = s:scope(function()
+      local function variable() return tf.Variable(tf.ones { 20, 20 }) end
+      return variable(), variable(), K.optimizers.SGD(0.1)
+    end)
+    local step = tf.function_(function(x, row)
+      s:run(function(x, row)
+        local tape, loss = tf.GradientTape(function()
+          return tf.reduce_sum(tf.matmul(fails(tf.matmul(x, first), row),
+            second))
+        end)
+        local grads = tape:gradient(loss, { first, second })
+        optimizer:apply_gradients { { grads[1], first },
+          { grads[2], second } }
+      end, { x, row })
+    end)
+    local bad = os.getenv "BAD"
+    local ok, e = pcall(step, tf.ones { 4, 20 },
+      (bad == "both" or bad == tostring(w)) and 99.0 or 0.0)
+    print(ok, tostring(e))
+  ]]
+
   it("begin before the backward pass has come to its end", function()
-    local program = HEAD .. [[
-      local fails = tf.custom_gradient(function(x)
-        return x * 1, function(dy)
-          local row = tf.cast(tf.reduce_max(tf.abs(dy)), "int32") + 99
-          return tf.zeros_like(dy) + tf.gather(dy, row)
-        end
-      end)
-      local first, second, optimizer = s:scope(function()
-        local function variable() return tf.Variable(tf.ones { 20, 20 }) end
-        return variable(), variable(), K.optimizers.SGD(0.1)
-      end)
-      local step = tf.function_(function(x)
-        s:run(function(x)
-          local tape, loss = tf.GradientTape(function()
-            return tf.reduce_sum(tf.matmul(fails(tf.matmul(x, first)), second))
-          end)
-          local grads = tape:gradient(loss, { first, second })
-          optimizer:apply_gradients { { grads[1], first },
-            { grads[2], second } }
-        end, { x })
-      end)
-      local ok, e = pcall(step, tf.ones { 4, 20 })
-      print(ok, tostring(e))
-    ]]
     local function sums_of(overlap)
       local sums = 0
       folder_of(function(folder)
-        for _, r in ipairs(workers.run { program = program,
-          environment = ("TFDIST_OVERLAP=%d TFDIST_FLIGHT=%s"):format(overlap,
-          folder) }) do
+        for _, r in ipairs(workers.run { program = FAILING,
+          environment = ("BAD=both TFDIST_OVERLAP=%d TFDIST_FLIGHT=%s"):format(
+          overlap, folder) }) do
           assert.truthy(r.out:find "^false", r.out .. r.err)
         end
         for i = 0, 1 do
@@ -156,6 +160,17 @@ describe("sums that overlap the backward pass #once", function()
     assert.equal(0, sums_of(0))
     -- Who fails first tells the others, who may not have come to it yet.
     assert.truthy(sums_of(1) >= 1)
+  end)
+
+  it("that one cannot go on with end for all, with its error", function()
+    for bad = 0, 1 do
+      for i, r in ipairs(workers.run { program = FAILING,
+        environment = "TFDIST_OVERLAP=1 BAD=" .. bad }) do
+        assert.matches(("^false\t.*%s[^\n]*%%.lua:%%d+: InvalidArgument: gather: "
+          .. "indices = 99 "):format(i == bad + 1 and ""
+          or "stopped because of process " .. bad .. ": "), r.out)
+      end
+    end
   end)
 
   long("say who keeps the first of several", function()

@@ -1,6 +1,8 @@
 /* Updates of all replicas in recorded functions: each is one step, which makes
 ** the call that would have been made, with the tensors and numbers of the
 ** recorded function's call. */
+#include <stdio.h>
+
 #include "distribute/distribute.h"
 
 /* What a gradient is put together from: slices come as two tensors. */
@@ -74,11 +76,33 @@ static int take_grads(const recorded *r, tfd_tensor *const *in) {
   return TFD_OK;
 }
 
+/* What keeps gradients from being there is what the others, who wait for them,
+** are told: with its line, as of an error that ends a process. */
+static void tell_others(tfd__group *g) {
+  tfd__error why = {0};
+  char text[1024];
+  bool has_line = false;
+
+  tfd__error_save(&why);
+  has_line = why.where != NULL && why.where[0] != '\0';
+  (void)snprintf(text, sizeof text, "%s%s%s: %s", has_line ? why.where : "",
+                 has_line ? ": " : "", tfd_status_kind((int)why.code),
+                 why.message == NULL ? "" : why.message);
+  tfd__group_abort(g, text);
+  (void)tfd__error_raise(&why);
+  tfd__error_free(&why);
+}
+
+static void free_begun(recorded *r) {
+  tfd__buckets_free(r->u.begun);
+  r->u.begun = NULL;
+}
+
 static void drop_begun(tfd__joint *self) {
   recorded *r = (recorded *)self;
 
-  tfd__buckets_free(r->u.begun);
-  r->u.begun = NULL;
+  if (r->u.begun != NULL) tell_others(r->u.strategy->group);
+  free_begun(r);
 }
 
 static int begin_part(tfd__joint *self, int part, tfd_tensor *const *in) {
@@ -109,7 +133,11 @@ static int run_recorded(tfd__joint *self, tfd_tensor *const *in,
   rc = take_grads(r, in);
   if (rc == TFD_OK) rc = u.make(&u);
   release_grads(r);
-  drop_begun(self);
+  if (rc != TFD_OK) {
+    drop_begun(self);
+  } else {
+    free_begun(r);
+  }
   return rc;
 }
 
