@@ -68,6 +68,68 @@ describe("sums between GPUs by NCCL #once", function()
       .. "NCCL on /gpu:0 to /gpu:1 within 5 s\n4\t9.0\n", r.out)
   end)
 
+  it("leave variables as they were when one fails", function()
+    local r = on_standins([[
+      local tf = require "tfdist"
+      local s = tf.distribute.MirroredStrategy { devices = { "/gpu:0", "/gpu:1" } }
+      local v, sgd = s:scope(function()
+        return tf.Variable { 1.0, 2.0 }, tf.keras.optimizers.SGD(1.0)
+      end)
+      local w = tf.device("/gpu:2", function() return tf.Variable { 1.0, 2.0 } end)
+      local function value()
+        local parts = s:experimental_local_results(v)
+        return ("%g %g %g"):format(parts[1]:item(0), parts[2]:item(0), w:item(0))
+      end
+      for step = 1, 4 do
+        local ok, e = pcall(function()
+          local sum = s:run(function()
+            local sum = tf.distribute.get_replica_context():all_reduce("SUM",
+              tf.ones_like(v))
+            sgd:apply_gradients({ sum }, { v })
+            return sum
+          end)
+          tf.device("/gpu:2", function() -- another GPU has it from one of them
+            w:assign_add(s:experimental_local_results(sum)[1])
+          end)
+          return step > 1 and value() or ""
+        end)
+        print(step, ok and e or e.kind .. " " .. value())
+      end
+    ]], "TFD_STANDIN_DEVICES=3 TFD_STANDIN_NCCL=error=3,once=1")
+    assert.equal(0, r.code, r.err)
+    assert.equal("1\t\n2\tInternal -3 -3 3\n3\t-7 -7 5\n4\t-11 -11 7\n", r.out)
+  end)
+
+  it("leave what was written before one that fails", function()
+    local r = on_standins([[
+      local tf = require "tfdist"
+      local s = tf.distribute.MirroredStrategy()
+      local v = s:scope(function() return tf.Variable { 1.0, 2.0 } end)
+      local function sum(x)
+        return tf.distribute.get_replica_context():all_reduce("SUM", x)
+      end
+      local first = s:run(function() return sum(tf.ones { 2 }) end)
+      for _, part in ipairs(s:experimental_local_results(first)) do
+        part:item(0)
+      end
+      local ok, e = pcall(s.run, s, function()
+        local x = tf.ones { 2 }
+        for _ = 1, 50 do x = x * 1 end -- the GPUs come to what follows later
+        v:assign_add(x)
+        return sum(sum(x)) -- the second one's call fails
+      end)
+      print(ok, not ok and e.kind)
+      for _, part in ipairs(s:experimental_local_results(v)) do
+        print(part:item(0))
+      end
+      print(pcall(tf.device, "/gpu:0", function() -- the first one's was lost
+        return (tf.ones { 2 } * 1):item(0)
+      end))
+    ]], "TFD_STANDIN_NCCL=issue=4,once=1")
+    assert.equal(0, r.code, r.err)
+    assert.matches("^false\tInternal\n2.0\n2.0\nfalse\t.*%(ordered%)\n$", r.out)
+  end)
+
   it("pass through the host where NCCL is not there, which is said", function()
     local folder = os.tmpname()
     os.remove(folder)

@@ -29,15 +29,16 @@ typedef struct tfd__cuda_native {
   const tfd__driver *driver;
   /* Make the ordinal's context the calling thread's. */
   int (*use)(int ordinal);
-  /* What was taken from position seq on has no results, for the reason given:
-  ** call it before the stream goes on there. The first call counts. Threads:
-  ** any. */
+  /* What was taken from position seq on, a `wait`'s, has no results, for the
+  ** reason given, and writes nothing that shows: call it before the stream goes
+  ** on there. The first call counts. Threads: any. */
   void (*spoil)(tfd__stream *stream, uint64_t seq, const tfd__error *reason);
   /* Record `event` behind what was launched up to now, and let what follows
   ** start behind one: other threads may be recording launches there. *range_p
-  ** is what those that wait have to heed. */
+  ** is what those that wait have to heed, of values that kernels refused.
+  ** *seq_p is the first position behind the event. */
   int (*mark)(tfd__stream *stream, CUevent event, tfd__refused *range_p);
-  int (*wait)(tfd__stream *stream, CUevent event);
+  int (*wait)(tfd__stream *stream, CUevent event, uint64_t *seq_p);
   /* The stream waits for the other one's mark: behind a value that was refused
   ** there nothing is written here that shows, either. */
   int (*heed)(tfd__stream *stream, tfd__stream *other,

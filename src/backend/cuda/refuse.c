@@ -10,9 +10,12 @@
 ** variables of a step where something can. Streams that wait for this one read
 ** *first, which lies in host memory, behind a gate of their own.
 **
+** Work of others that fails (spoil) is a refusal from outside: the host notes
+** it in *noted before that work ends, and the first gate behind reads it there.
+**
 ** *stop is reset in the order of the stream, behind all that was launched when
-** the failure was told. *first is not: who reads it knows up to where all was
-** told. */
+** the failure was told. *first and *noted are not: who reads them knows up to
+** where all was told. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +33,7 @@ static cuda_stream *of(tfd__stream *s) {
 /* --- life ----------------------------------------------------------------- */
 
 int tfd__cuda_refusals_open(cuda_stream *s) {
-  size_t bytes = PLACES * EACH_WORD + sizeof *s->first;
+  size_t bytes = PLACES * EACH_WORD + 2 * sizeof *s->first;
   void *values = NULL;
   int i;
 
@@ -41,11 +44,12 @@ int tfd__cuda_refusals_open(cuda_stream *s) {
   s->values = values;
   s->refused = (int64_t *)values + PLACES;
   s->first = s->values + PLACES * EACH_WORD / sizeof *s->values;
+  s->noted = s->first + 1;
   TFD_TRY(tfd__cuda_check(
       tfd__cu.cuMemHostGetDevicePointer(&s->values_device, values, 0),
       "mapped memory"));
   for (i = 0; i < PLACES; i++) s->values[i] = NOTHING;
-  *s->first = NOTHING;
+  *s->first = *s->noted = NOTHING;
   TFD_TRY(tfd__cuda_check(tfd__cu.cuMemAlloc(&s->stop, sizeof *s->first),
                           "memory of the GPU"));
   return tfd__cuda_check(
@@ -169,6 +173,7 @@ static tfd_cu_gate gate_of(const cuda_stream *s) {
                        .refused = device_first(s),
                        .told = s->void_to,
                        .words = device_word(s, 0),
+                       .seq = tfd__cuda_taken(s),
                        .clear = s->stop_is_old};
 }
 
@@ -189,7 +194,8 @@ static CUresult gate_words(cuda_stream *s, uint64_t from) {
   CUresult result = CUDA_SUCCESS;
 
   if (from + 1 < first_word(s)) from = first_word(s) - 1;
-  while (result == CUDA_SUCCESS && (from < s->words_all || s->stop_is_old)) {
+  while (result == CUDA_SUCCESS &&
+         (from < s->words_all || s->stop_is_old || s->gated_at < s->follows)) {
     tfd_cu_gate a = gate_of(s);
 
     while (a.n < TFD_CU_GATED && from < s->words_all) {
@@ -200,7 +206,9 @@ static CUresult gate_words(cuda_stream *s, uint64_t from) {
       a.seqs[a.n++] = w->seq;
     }
     result = launch(s, &a);
-    if (result == CUDA_SUCCESS) s->stop_is_old = false;
+    if (result != CUDA_SUCCESS) return result;
+    s->stop_is_old = false;
+    s->gated_at = a.seq;
   }
   return result;
 }
@@ -253,13 +261,20 @@ int tfd__cuda_stop(const tfd__call *call, const uint64_t **stop_p) {
 
 /* --- streams that wait for others ----------------------------------------- */
 
+void tfd__cuda_note(cuda_stream *s, uint64_t seq) {
+  _Atomic(uint64_t) *noted = (_Atomic(uint64_t) *)s->noted;
+  uint64_t before = atomic_load(noted);
+
+  if (seq > s->void_to && (before <= s->void_to || before > seq)) {
+    atomic_store(noted, seq);
+  }
+}
+
 /* What the host knows before who waits: it says so itself. */
 static void note_first(cuda_stream *s, uint64_t seq) {
-  _Atomic(uint64_t) *first = (_Atomic(uint64_t) *)s->first;
-
-  if (atomic_load(first) <= s->void_to || atomic_load(first) > seq) {
-    atomic_store(first, seq);
-  }
+  pthread_mutex_lock(&s->told);
+  tfd__cuda_note(s, seq);
+  pthread_mutex_unlock(&s->told);
 }
 
 tfd__refused tfd__cuda_refusals(cuda_stream *s, uint64_t seq) {
@@ -277,6 +292,17 @@ tfd__refused tfd__cuda_refusals(cuda_stream *s, uint64_t seq) {
   return (tfd__refused){.after = s->void_to, .to = may ? seq : 0};
 }
 
+/* Work of others that has passed may be spoiled, but was not told yet. */
+tfd__refused tfd__cuda_losses(cuda_stream *s, uint64_t seq) {
+  tfd__refused range = tfd__cuda_refusals(s, seq);
+
+  pthread_mutex_lock(&s->told);
+  if (seq > s->passed && s->follows > s->passed) range.to = seq;
+  if (s->spoiled != 0 && s->spoiled <= seq) range.to = seq;
+  pthread_mutex_unlock(&s->told);
+  return range;
+}
+
 int tfd__cuda_heed(cuda_stream *s, cuda_stream *on, const tfd__refused *range) {
   tfd_cu_gate a;
   word *w = NULL;
@@ -284,14 +310,13 @@ int tfd__cuda_heed(cuda_stream *s, cuda_stream *on, const tfd__refused *range) {
 
   if (range->to == 0) return TFD_OK;
   TFD_TRY(new_word(s, "waiting for another GPU", &w, &place));
-  *w = (word){.seq = tfd__cuda_taken(s), .place = place, .from = on};
   s->may_stop = true;
   a = gate_of(s);
+  *w = (word){.seq = a.seq, .place = place, .from = on};
   a.other = device_first(on);
   a.other_told = range->after;
   a.until = range->to;
   a.noted = device_word(s, place);
-  a.seq = w->seq;
   TFD_TRY(tfd__cuda_check(launch(s, &a), "waiting for another GPU"));
   s->stop_is_old = false;
   return TFD_OK;
@@ -393,6 +418,19 @@ static const word *first_noted(const cuda_stream *s) {
   return NULL;
 }
 
+/* What others spoiled and nobody told, if anything. */
+static int raise_spoiled(cuda_stream *s) {
+  int rc = TFD_OK;
+
+  pthread_mutex_lock(&s->told);
+  if (s->spoiled != 0) {
+    (void)tfd__fail(s->spoiled_code, "%s", s->spoiled_reason);
+    rc = tfd__exit_with(s->spoiled_exit);
+  }
+  pthread_mutex_unlock(&s->told);
+  return rc;
+}
+
 /* The error of what `s` refused first and did not tell, or told last. */
 static int raise_of(cuda_stream *s) {
   const word *w = NULL;
@@ -407,9 +445,10 @@ static int raise_of(cuda_stream *s) {
       next = w->from;
     } else if (w != NULL) {
       rc = raise_word(s, w);
-    } else if (s->last_told.code != TFD_OK) {
+    } else if ((rc = raise_spoiled(s)) == TFD_OK &&
+               s->last_told.code != TFD_OK) {
       rc = tfd__error_raise(&s->last_told);
-    } else {
+    } else if (rc == TFD_OK) {
       rc = tfd__fail(TFD_INTERNAL, "%s: earlier work failed", s->config.name);
     }
     pthread_mutex_unlock(&s->lock);
@@ -419,9 +458,12 @@ static int raise_of(cuda_stream *s) {
 }
 
 /* What was launched up to now has no results. */
-static void tell(cuda_stream *s, const word *w) {
-  note_first(s, w->seq);
+static void tell(cuda_stream *s, uint64_t seq) {
+  pthread_mutex_lock(&s->told);
+  tfd__cuda_note(s, seq);
   s->void_to = tfd__cuda_taken(s);
+  if (s->spoiled <= s->void_to) s->spoiled = 0; /* it was behind */
+  pthread_mutex_unlock(&s->told);
   s->gated = s->said = s->words_all;
   s->stop_is_old = true;
   tfd__error_save(&s->last_told);
@@ -439,11 +481,28 @@ static int tell_words(cuda_stream *s, const tfd__error *theirs,
     if (s->values[w->place] != NOTHING && w->seq > s->void_to) {
       *seq_p = w->seq;
       rc = w->from != NULL ? tfd__error_raise(theirs) : raise_word(s, w);
-      tell(s, w);
+      tell(s, w->seq);
     }
     s->values[w->place] = NOTHING;
     next_word(s);
   }
+  return rc;
+}
+
+/* What others spoiled, once the stream has come there, unless a word comes
+** before it. */
+static int tell_spoiled(cuda_stream *s, uint64_t *seq_p) {
+  const word *w = first_noted(s);
+  uint64_t seq = 0;
+  int rc = TFD_OK;
+
+  pthread_mutex_lock(&s->told);
+  seq = s->spoiled;
+  pthread_mutex_unlock(&s->told);
+  if (seq == 0 || seq > s->passed || (w != NULL && w->seq < seq)) return TFD_OK;
+  rc = raise_spoiled(s);
+  tell(s, seq);
+  *seq_p = seq;
   return rc;
 }
 
@@ -463,15 +522,8 @@ int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p) {
     tfd__error_save(&theirs);
     pthread_mutex_lock(&s->lock);
   }
-  rc = tell_words(s, &theirs, seq_p);
-  pthread_mutex_lock(&s->told);
-  if (rc == TFD_OK && s->spoiled != 0 && s->spoiled <= s->passed) {
-    *seq_p = s->spoiled;
-    s->spoiled = 0;
-    (void)tfd__fail(s->spoiled_code, "%s", s->spoiled_reason);
-    rc = tfd__exit_with(s->spoiled_exit);
-  }
-  pthread_mutex_unlock(&s->told);
+  rc = tell_spoiled(s, seq_p);
+  if (rc == TFD_OK) rc = tell_words(s, &theirs, seq_p);
   if (rc == TFD_OK && s->lost != CUDA_SUCCESS) {
     *seq_p = s->lost_from < s->passed ? s->lost_from : s->passed;
     s->lost_from = s->passed + 1;

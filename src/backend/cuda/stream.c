@@ -285,7 +285,7 @@ static int mark_for(cuda_stream *on, uint64_t on_seq, CUevent *event_p,
       if (m->seq >= on_seq && m->said) *event_p = m->event;
     }
   }
-  *range_p = tfd__cuda_refusals(on, on_seq);
+  *range_p = tfd__cuda_losses(on, on_seq);
   rc = tfd__cuda_check(on->lost, on->config.name);
   pthread_mutex_unlock(&on->lock);
   return rc;
@@ -323,6 +323,7 @@ static void spoil(tfd__stream *stream, uint64_t seq, const tfd__error *reason) {
     s->spoiled_exit = reason->exit;
     (void)snprintf(s->spoiled_reason, sizeof s->spoiled_reason, "%s",
                    reason->message == NULL ? "" : reason->message);
+    tfd__cuda_note(s, seq);
   }
   pthread_mutex_unlock(&s->told);
 }
@@ -344,13 +345,15 @@ static int record_mark(tfd__stream *stream, CUevent event,
   return tfd__cuda_check(result, s->config.name);
 }
 
-static int wait_mark(tfd__stream *stream, CUevent event) {
+static int wait_mark(tfd__stream *stream, CUevent event, uint64_t *seq_p) {
   cuda_stream *s = of(stream);
   CUresult result;
 
   TFD_TRY(tfd__cuda_use(s->config.ordinal));
   pthread_mutex_lock(&s->lock);
   result = tfd__cu.cuStreamWaitEvent(s->stream, event, 0);
+  s->may_stop = true;
+  s->follows = *seq_p = taken(s) + 1;
   pthread_mutex_unlock(&s->lock);
   return tfd__cuda_check(result, s->config.name);
 }

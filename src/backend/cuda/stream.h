@@ -64,7 +64,8 @@ struct cuda_stream {
   int words_n;
   uint64_t words_all;    /* ever taken, the ring's are the last */
   uint64_t words_passed; /* that many of them can be read */
-  uint64_t void_to; /* a failure was told that covers positions up to here */
+  /* A failure was told that covers positions up to here. Set under `told`. */
+  uint64_t void_to;
   bool kept[KEPT_PLACES];             /* is the place a record's? */
   int waiting[KEPT_PLACES];           /* words of the ring that lie there */
   struct tfd__cuda_record *recording; /* what is launched goes there */
@@ -77,6 +78,7 @@ struct cuda_stream {
   pthread_mutex_t told;
   atomic_bool given_up;
   uint64_t spoiled; /* from here on there are no results; 0 = there are */
+  uint64_t follows; /* from here on all is behind work of others */
   tfd_status spoiled_code;
   tfd__exit spoiled_exit;
   char spoiled_reason[512];
@@ -86,11 +88,13 @@ struct cuda_stream {
   CUdeviceptr workspace;
   size_t workspace_bytes;
   /* What shows must not be written behind a refused value (refuse.c). */
-  bool may_stop;        /* there were words */
+  bool may_stop;        /* there were words, or work of others */
   bool shared;          /* other streams wait for it */
   CUdeviceptr stop;     /* the first position that refused, or NOTHING: */
-  uint64_t *first;      /* the same, mapped, for the host and other streams */
-  uint64_t gated;       /* so many of all words count in *stop */
+  uint64_t *first;      /* the same, mapped, for other streams, */
+  uint64_t *noted;      /* and what the host notes: each has its one writer */
+  uint64_t gated;       /* so many of all words count in *stop, */
+  uint64_t gated_at;    /* and what the host notes up to here */
   uint64_t said;        /* and in *first */
   bool stop_is_old;     /* it was told */
   tfd__error last_told; /* of what was refused */
@@ -119,6 +123,11 @@ CUresult tfd__cuda_say(cuda_stream *s);
 /* Where up to position seq something is refused that was not told, or may be.
  */
 tfd__refused tfd__cuda_refusals(cuda_stream *s, uint64_t seq);
+/* The same, and what others may spoil of it. */
+tfd__refused tfd__cuda_losses(cuda_stream *s, uint64_t seq);
+/* The host notes that from position seq on there are no results, before what
+** gates there runs. Threads: `told` is held. */
+void tfd__cuda_note(cuda_stream *s, uint64_t seq);
 /* The stream waits for `on`: what was refused there in that range stops this
 ** one, too, which then raises the same error. */
 int tfd__cuda_heed(cuda_stream *s, cuda_stream *on, const tfd__refused *range);

@@ -411,10 +411,12 @@ static int lead_devices(tfd__nccl_group *own, tfd__nccl_mark *mark,
   for (i = 0; i < own->local; i++) {
     tfd__nccl_rank *r = &own->ranks[i];
     CUevent over = mark != NULL ? mark->over[i] : r->over;
+    uint64_t seq = 0;
 
     TFD_TRY(r->native->use(r->native->ordinal));
     CUDA(r, cuEventRecord(over, r->stream), what);
-    TFD_TRY(r->native->wait(r->device->stream, over));
+    TFD_TRY(r->native->wait(r->device->stream, over, &seq));
+    if (mark != NULL) mark->seq[i] = seq;
     TFD_TRY(heed_others(own, i));
   }
   return TFD_OK;
@@ -452,13 +454,8 @@ static tfd__nccl_mark *new_mark(tfd__nccl_group *own,
   return m;
 }
 
-static void watch_mark(const tfd__group *g, tfd__nccl_group *own,
-                       tfd__nccl_mark *m) {
-  int i;
-
-  if (m == NULL) return;
-  for (i = 0; i < own->local; i++) m->seq[i] = tfd__stream_seq(g->devices[i]);
-  if (own->marks_n++ > 0) return;
+static void watch_mark(tfd__nccl_group *own, const tfd__nccl_mark *m) {
+  if (m == NULL || own->marks_n++ > 0) return;
   own->until = tfd__deadline_in(own->timeout);
   tfd__nccl_watch_wake();
 }
@@ -487,7 +484,7 @@ static int enqueue(tfd__group *g, tfd__nccl_group *own,
   TFD_TRY(lead_devices(own, m, c->what));
   TFD_TRY(pass(g, c, &all));
   mark_written(g, c);
-  watch_mark(g, own, m);
+  watch_mark(own, m);
   return TFD_OK;
 }
 
