@@ -188,6 +188,36 @@ describe("sums between GPUs of several workers by NCCL #once", function()
     end
   end)
 
+  it("are none, anywhere, of what a kernel refused in one", function()
+    local program = workers.HEAD .. [[
+      local v = s:scope(function() return tf.Variable { 1.0, 2.0 } end)
+      for k = 1, 2 do
+        local ok, e = pcall(function()
+          local sum = s:run(function()
+            local at = id() == 1 and k == 2 and 7 or 1
+            local sum = tf.distribute.get_replica_context():all_reduce("SUM",
+              tf.gather(tf.constant { 1.0, 2.0, 3.0 }, tf.constant({ at, 0 },
+                { dtype = "int32" })))
+            v:assign_add(sum)
+            return sum
+          end)
+          return locals(sum)
+        end)
+        print(k, ok and e or e.message)
+        print(show(v))
+      end
+    ]]
+    for gpus = 1, 2 do
+      local results = on_standins { program = program, gpus = gpus,
+        environment = "TFD_STANDIN_SEED=3" }
+      for _, r in ipairs(results) do
+        assert.equal(0, r.code, r.err)
+        assert.matches("^1\t[^\n]*\n(%d+ %d+)\n2\t[^\n]*gather: indices%[0%] = 7 "
+          .. "is outside %[0, 3%)[^\n]*\n%1\n$", r.out)
+      end
+    end
+  end)
+
   it("are told when the GPUs cannot be connected", function()
     local results = on_standins { program = steps(), environment =
       "TFDIST_OP_TIMEOUT=10 TFD_STANDIN_NCCL=connect=-1" }

@@ -43,6 +43,9 @@ typedef struct tfd__cuda_native {
   ** there nothing is written here that shows, either. */
   int (*heed)(tfd__stream *stream, tfd__stream *other,
               const tfd__refused *range);
+  /* The last position that may have refused a value and did not tell; 0 = none.
+  ** From the first call on, waiting for one waits for nothing behind it. */
+  uint64_t (*may_refuse)(tfd__stream *stream);
   /* The GPU does not go on: all positions pass, and the stream is lost. */
   void (*give_up)(tfd__stream *stream);
 } tfd__cuda_native;

@@ -292,6 +292,18 @@ tfd__refused tfd__cuda_refusals(cuda_stream *s, uint64_t seq) {
   return (tfd__refused){.after = s->void_to, .to = may ? seq : 0};
 }
 
+uint64_t tfd__cuda_may_refuse(const cuda_stream *s) {
+  int i = s->words_n;
+
+  while (i-- > 0) {
+    const word *w = &s->words[(s->words_first + i) % WORDS];
+
+    if (w->seq <= s->void_to) return 0;
+    if (!has_passed(s, i) || s->values[w->place] != NOTHING) return w->seq;
+  }
+  return 0;
+}
+
 /* Work of others that has passed may be spoiled, but was not told yet. */
 tfd__refused tfd__cuda_losses(cuda_stream *s, uint64_t seq) {
   tfd__refused range = tfd__cuda_refusals(s, seq);

@@ -247,11 +247,13 @@ void tfd__cuda_wait_words(cuda_stream *s, uint64_t words) {
 
 static void take(cuda_stream *s, const tfd__work *work, uint64_t *seq_p) {
   uint64_t seq = taken(s) + 1;
+  uint64_t words = s->words_all;
 
   atomic_store(&s->base.taken.value, seq);
   s->running = true;
   s->config.run(s->config.owner, work, seq);
   s->running = false;
+  if (s->asked && s->words_all > words) set_mark(s);
   *seq_p = seq;
 }
 
@@ -358,6 +360,17 @@ static int wait_mark(tfd__stream *stream, CUevent event, uint64_t *seq_p) {
   return tfd__cuda_check(result, s->config.name);
 }
 
+static uint64_t may_refuse(tfd__stream *stream) {
+  cuda_stream *s = of(stream);
+  uint64_t seq = 0;
+
+  pthread_mutex_lock(&s->lock);
+  s->asked = true;
+  seq = tfd__cuda_may_refuse(s);
+  pthread_mutex_unlock(&s->lock);
+  return seq;
+}
+
 static int heed(tfd__stream *stream, tfd__stream *other,
                 const tfd__refused *range) {
   cuda_stream *s = of(stream);
@@ -390,6 +403,7 @@ const void *tfd__cuda_native_of(tfd__stream *stream) {
                            .mark = record_mark,
                            .wait = wait_mark,
                            .heed = heed,
+                           .may_refuse = may_refuse,
                            .give_up = give_up};
   }
   pthread_mutex_unlock(&s->lock);

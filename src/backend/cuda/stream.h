@@ -90,6 +90,7 @@ struct cuda_stream {
   /* What shows must not be written behind a refused value (refuse.c). */
   bool may_stop;        /* there were words, or work of others */
   bool shared;          /* other streams wait for it */
+  bool asked;           /* hosts wait for words: each has a mark of its own */
   CUdeviceptr stop;     /* the first position that refused, or NOTHING: */
   uint64_t *first;      /* the same, mapped, for other streams, */
   uint64_t *noted;      /* and what the host notes: each has its one writer */
@@ -123,7 +124,10 @@ CUresult tfd__cuda_say(cuda_stream *s);
 /* Where up to position seq something is refused that was not told, or may be.
  */
 tfd__refused tfd__cuda_refusals(cuda_stream *s, uint64_t seq);
-/* The same, and what others may spoil of it. */
+/* The last position that may have refused a value and did not tell; 0 = none.
+*/
+uint64_t tfd__cuda_may_refuse(const cuda_stream *s);
+/* The same as of refusals, and what others may spoil of it. */
 tfd__refused tfd__cuda_losses(cuda_stream *s, uint64_t seq);
 /* The host notes that from position seq on there are no results, before what
 ** gates there runs. Threads: `told` is held. */

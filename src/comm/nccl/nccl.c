@@ -501,6 +501,24 @@ static int fail_of_devices(tfd__group *g, const tfd__collective *c) {
   return tfd__group_fail(g);
 }
 
+/* Other processes would take what comes of a refused value for results: they
+** get to know before any begins. Costs waiting for the last launch that may
+** refuse one, though not for what was queued behind it; nothing where none
+** may. */
+static int wait_for_refusals(tfd__group *g, const tfd__nccl_group *own) {
+  int i;
+
+  for (i = 0; i < g->local; i++) {
+    const tfd__nccl_rank *r = &own->ranks[i];
+    uint64_t seq = r->native->may_refuse(r->device->stream);
+
+    if (seq > 0 && tfd__stream_wait(r->device, seq, TFD_FOREVER) != TFD_OK) {
+      return tfd__group_fail(g);
+    }
+  }
+  return TFD_OK;
+}
+
 static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   tfd__nccl_group *own = g->own;
   bool is_far = own->control != NULL;
@@ -510,6 +528,7 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   (void)t;
   if (is_far && !can_do(g, c)) return tfd__nccl_pass_on(g, c);
   if (!can_do(g, c)) return tfd__shared_run(g, c);
+  if (is_far) TFD_TRY(wait_for_refusals(g, own));
   TFD_TRY(pass(g, c, &all));
   if (!all) return is_far ? fail_of_devices(g, c) : skip(g, c);
   if (is_far) TFD_TRY(tfd__nccl_agree(g, c));
