@@ -197,15 +197,23 @@ describe("GPU devices on stand-ins #once", function()
       end
     end
     local seed = require "spec.support.seed" % 1000
+    local path, ran = os.tmpname(), {}
     for _, program in ipairs { "backend_cuda", "backend_cuda_nn",
       "backend_cuda_array", "backend_cuda_norm", "backend_cuda_rows",
       "backend_cuda_index", "backend_cuda_window" } do
       local r = process.run(("TFDIST_CUDA_STANDIN=%s/checked "
-        .. "TFD_STANDIN_SEED=%d %s/spec/%s"):format(STANDIN, seed,
-        process.build, program))
+        .. "TFD_STANDIN_COUNTS=%s TFD_STANDIN_SEED=%d %s/spec/%s"):format(STANDIN,
+        path, seed, process.build, program))
       assert.equal(0, r.code, ("seed %d: %s%s"):format(seed, r.out, r.err))
       assert.is_nil((r.out .. r.err):match "skipped", program)
+      for name in io.lines(path) do ran[name] = true end
     end
+    os.remove(path)
+    local left = {}
+    for name in process.run(STANDIN .. "/list").out:gmatch "(%S+) %d+ %d+" do
+      if not ran[name] then left[#left + 1] = name end
+    end
+    assert.same({}, left)
   end)
 
   it("give gradients through what runs on the CPU", function()

@@ -118,6 +118,28 @@ static void test_unary(void **state) {
   }
 }
 
+/* Of infinities and others. */
+static void test_kinds(void **state) {
+  static const named all[] = {K(is_nan, 1, 0), K(is_inf, 1, 0),
+                              K(is_finite, 1, 0)};
+
+  (void)state;
+  for (int d = 0; d < COUNT(floats); d++) {
+    for (int i = 0; i < COUNT(all); i++) {
+      example e = {.id = all[i].id, .name = all[i].name, .in_n = 1, .out_n = 1};
+
+      e.v[0] = make(floats[d], DIMS(33, 5), 1, 1, 0);
+      for (int64_t k = 0; k < e.v[0].numel; k += 2) {
+        tfd__store((char *)e.v[0].data + (size_t)k * tfd__dtype_size(floats[d]),
+                   floats[d], k % 4 == 0 ? HUGE_VAL : (double)NAN);
+      }
+      e.v[1] = make(TFD_BOOL, DIMS(33, 5), 2, 1, 0);
+      check(&e);
+      drop(&e);
+    }
+  }
+}
+
 static void test_binary(void **state) {
   (void)state;
   for (int form = 0; form < 4; form++) {
@@ -278,6 +300,7 @@ static void test_extremes(void **state) {
 }
 
 ON_GPU(test_unary)
+ON_GPU(test_kinds)
 ON_GPU(test_binary)
 ON_GPU(test_choice)
 ON_GPU(test_cast)
@@ -287,10 +310,10 @@ ON_GPU(test_extremes)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_unary_gpu),   cmocka_unit_test(test_binary_gpu),
-      cmocka_unit_test(test_choice_gpu),  cmocka_unit_test(test_cast_gpu),
-      cmocka_unit_test(test_add_n_gpu),   cmocka_unit_test(test_reduce_gpu),
-      cmocka_unit_test(test_extremes_gpu)};
+      cmocka_unit_test(test_unary_gpu),  cmocka_unit_test(test_binary_gpu),
+      cmocka_unit_test(test_kinds_gpu),  cmocka_unit_test(test_choice_gpu),
+      cmocka_unit_test(test_cast_gpu),   cmocka_unit_test(test_add_n_gpu),
+      cmocka_unit_test(test_reduce_gpu), cmocka_unit_test(test_extremes_gpu)};
 
   return cmocka_run_group_tests(tests, find_gpu, count_examples);
 }

@@ -19,7 +19,7 @@
 #include "base/thread.h"
 #include "tfdist.h"
 
-enum { MAX_VIEWS = 12 };
+enum { MAX_VIEWS = 20 };
 
 static const tfd__backend *gpu;
 static tfd__stream *stream;

@@ -308,17 +308,87 @@ static void test_order(void **state) {
   }
 }
 
+static void put(const tfd__call *given) {
+  tfd__call call = *given;
+  tfd__work work = {.call = &call};
+  uint64_t seq = 0;
+
+  call.replica = -1;
+  assert_int_equal(gpu->submit(stream, &work, &seq), TFD_OK);
+  assert_int_equal(work_rc, TFD_OK);
+}
+
+/* What is assigned behind a gather of what lies in v[0], and shows. */
+static int assigned(tfd__view *v, const int32_t *given, int32_t *got) {
+  int64_t ints[1] = {0};
+  int32_t before[4] = {7, 7, 7, 7};
+  tfd__call gather = {.name = "gather_nd",
+                      .kernel = gpu->kernels[TFD_KERNEL_gather_nd],
+                      .views = v,
+                      .ints = ints,
+                      .in_n = 2,
+                      .out_n = 1,
+                      .ints_n = 1};
+  tfd__call assign = {.name = "assign",
+                      .kernel = gpu->kernels[TFD_KERNEL_copy],
+                      .views = v + 3,
+                      .in_n = 1,
+                      .out_n = 1,
+                      .shows = true};
+  uint64_t at = 0;
+
+  copy_host(true, v[1].data, (void *)(uintptr_t)given, sizeof before);
+  copy_host(true, v[4].data, before, sizeof before);
+  put(&gather);
+  put(&assign);
+  copy_host(false, v[4].data, got, sizeof before);
+  barrier_work();
+  return gpu->failed(stream, &at);
+}
+
+/* A variable keeps its values behind an index that is refused, until that was
+** told. */
+static void test_refusals(void **state) {
+  static const int32_t outside[4] = {0, 1, 2, 9};
+  static const int32_t inside[4] = {0, 1, 2, 3};
+  static const int32_t kept[4] = {7, 7, 7, 7};
+  /* params, indices, what is gathered; value, variable */
+  static const int dtypes[5] = {TFD_FLOAT32, TFD_INT32, TFD_FLOAT32, TFD_INT32,
+                                TFD_INT32};
+  static const int64_t dims[5][2] = {{3, 4}, {2, 2}, {2}, {2, 2}, {2, 2}};
+  tfd__view v[5];
+  int32_t got[4];
+  void *memory = NULL;
+  int i;
+
+  (void)state;
+  assert_int_equal(gpu->alloc(0, 4096, &memory), TFD_OK);
+  for (i = 0; i < 5; i++) {
+    assert_int_equal(tfd__view_set(&v[i], dtypes[i], dims[i], i == 2 ? 1 : 2),
+                     TFD_OK);
+    v[i].data = (char *)memory + 512 * (i == 3 ? 1 : i);
+  }
+  for (i = 0; i < 2; i++) {
+    assert_int_equal(assigned(v, outside, got), TFD_INVALID_ARGUMENT);
+    assert_memory_equal(got, kept, sizeof got);
+    assert_int_equal(assigned(v, inside, got), TFD_OK);
+    assert_memory_equal(got, inside, sizeof got);
+  }
+  gpu->free(0, memory, 0);
+}
+
 ON_GPU(test_reads)
 ON_GPU(test_update_rows)
 ON_GPU(test_order)
 ON_GPU(test_updates)
 ON_GPU(test_sums)
+ON_GPU(test_refusals)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_reads_gpu), cmocka_unit_test(test_updates_gpu),
-      cmocka_unit_test(test_sums_gpu), cmocka_unit_test(test_update_rows_gpu),
-      cmocka_unit_test(test_order_gpu)};
+      cmocka_unit_test(test_sums_gpu),  cmocka_unit_test(test_update_rows_gpu),
+      cmocka_unit_test(test_order_gpu), cmocka_unit_test(test_refusals_gpu)};
 
   return cmocka_run_group_tests(tests, find_gpu, count_examples);
 }

@@ -88,6 +88,7 @@ static void test_statistics(void **state) {
   for (int d = 0; d < COUNT(numbers); d++) {
     statistic(&count, numbers[d], TFD_INT64, DIMS(5, 9, 30), 5);
     statistic(&count, numbers[d], TFD_INT64, DIMS(2, 700), 2);
+    statistic(&count, numbers[d], TFD_INT64, DIMS(5, 9, 30), 3);
   }
   statistic(&count, TFD_BOOL, TFD_INT64, DIMS(5, 9, 30), 3);
 }
@@ -186,17 +187,36 @@ static void test_special(void **state) {
   }
 }
 
+static void test_polygamma(void **state) {
+  static const named polygamma = K(polygamma, 2, 3);
+
+  (void)state;
+  for (int d = 0; d < COUNT(floats); d++) {
+    example e = of(&polygamma, 2, 1, floats[d]);
+
+    e.v[0] = make(floats[d], DIMS(7, 11), 1, 1, 0);
+    for (int64_t i = 0; i < e.v[0].numel; i++) { /* orders are whole */
+      tfd__store((char *)e.v[0].data + (size_t)i * tfd__dtype_size(floats[d]),
+                 floats[d], (double)(i % 4));
+    }
+    e.v[1] = make(floats[d], DIMS(7, 11), 2, polygamma.scale, polygamma.shift);
+    e.v[2] = make(floats[d], DIMS(7, 11), 2, 1, 0);
+    finish(&e);
+  }
+}
+
 ON_GPU(test_scans)
 ON_GPU(test_statistics)
 ON_GPU(test_sorts)
 ON_GPU(test_searches)
 ON_GPU(test_special)
+ON_GPU(test_polygamma)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_scans_gpu), cmocka_unit_test(test_statistics_gpu),
-      cmocka_unit_test(test_sorts_gpu), cmocka_unit_test(test_searches_gpu),
-      cmocka_unit_test(test_special_gpu)};
+      cmocka_unit_test(test_scans_gpu),   cmocka_unit_test(test_statistics_gpu),
+      cmocka_unit_test(test_sorts_gpu),   cmocka_unit_test(test_searches_gpu),
+      cmocka_unit_test(test_special_gpu), cmocka_unit_test(test_polygamma_gpu)};
 
   return cmocka_run_group_tests(tests, find_gpu, count_examples);
 }

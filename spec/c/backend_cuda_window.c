@@ -4,6 +4,8 @@
 
 #include "backend/recurrent.h"
 
+#include "backend/recurrent.h"
+
 /* --- pooling -------------------------------------------------------------- */
 
 enum { SAME = 1 };
@@ -193,14 +195,68 @@ static void test_layers(void **state) {
   }
 }
 
+/* As a forward pass may have left it: gates of all steps, cells. */
+static tfd__view workspace_of(int dtype, int gates) {
+  tfd__recurrent r = {STEPS, BATCH, DEPTH, UNITS, gates};
+  tfd__view v =
+      make(TFD_UINT8, DIMS(tfd__recurrent_workspace(&r, dtype)), 1, 0, 0);
+  int64_t numbers_n = (int64_t)STEPS * BATCH * UNITS * 5;
+
+  *(int64_t *)v.data = TFD_WORKSPACE_PLAIN;
+  for (int64_t i = 0; i < numbers_n; i++) {
+    tfd__store((char *)v.data + TFD_WORKSPACE_HEADER +
+                   (size_t)i * tfd__dtype_size(dtype),
+               dtype, value_at(i, 7) / 2 + 0.5);
+  }
+  return v;
+}
+
+/* Of what layer_inputs has, of all of them. */
+static int layer_gradients(int dtype, int gates, tfd__view *v) {
+  tfd__view like[6];
+  int n = layer_inputs(dtype, gates, true, like);
+  int i;
+
+  for (i = 0; i < n; i++) {
+    v[i] = make(dtype, like[i].rank, like[i].dims, 1, 1, 0);
+    tfd__free(like[i].data);
+  }
+  return n;
+}
+
+static void backward(int dtype, int gates) {
+  static const named names[] = {K(gru_grad, 1, 0), K(lstm_grad, 1, 0)};
+  const named *k = &names[gates == 4];
+  example e = {
+      .id = k->id, .name = k->name, .tolerance = tolerance_of(dtype) * 32};
+
+  e.in_n = layer_inputs(dtype, gates, true, e.v);
+  e.in_n += layer_outputs(dtype, gates, e.v + e.in_n);
+  e.v[e.in_n++] = workspace_of(dtype, gates);
+  e.in_n += layer_outputs(dtype, gates, e.v + e.in_n);
+  e.out_n = layer_gradients(dtype, gates, e.v + e.in_n);
+  finish(&e);
+}
+
+static void test_layer_gradients(void **state) {
+  (void)state;
+  for (int gates = 3; gates <= 4; gates++) {
+    backward(TFD_FLOAT32, gates);
+    backward(TFD_FLOAT64, gates);
+  }
+}
+
 ON_GPU(test_pools)
 ON_GPU(test_pool_gradients)
 ON_GPU(test_layers)
+ON_GPU(test_layer_gradients)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pools_gpu),
-                                     cmocka_unit_test(test_pool_gradients_gpu),
-                                     cmocka_unit_test(test_layers_gpu)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_pools_gpu),
+      cmocka_unit_test(test_pool_gradients_gpu),
+      cmocka_unit_test(test_layers_gpu),
+      cmocka_unit_test(test_layer_gradients_gpu)};
 
   return cmocka_run_group_tests(tests, find_gpu, count_examples);
 }

@@ -10,8 +10,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -66,7 +68,8 @@ struct counted {
   long launches;
   long graphs;
   long captures;
-  long captured; /* nodes */
+  long captured;                 /* nodes */
+  std::set<std::string> kernels; /* that ran */
 };
 
 inline void write_counts(const counted &c) {
@@ -75,6 +78,7 @@ inline void write_counts(const counted &c) {
   if (file == nullptr) return;
   fprintf(file, "%ld launches, %ld graphs, %ld captures of %ld\n", c.launches,
           c.graphs, c.captures, c.captured);
+  for (const std::string &name : c.kernels) fprintf(file, "%s\n", name.c_str());
   fclose(file);
 }
 

@@ -46,7 +46,7 @@ CUctx_st contexts[64];
 long calls = 0;
 long calls_captured = 0;
 int captures = 0; /* that go on */
-counted counts;
+counted &counts = *new counted;
 thread_local CUcontext current;
 
 /* After these a context fails whatever is called, as a GPU's does. */
@@ -123,6 +123,7 @@ void launch(const tfd_model_kernel *k, unsigned grid, unsigned threads,
             const std::string &args) {
   const char *problem = nullptr;
 
+  counts.kernels.insert(k->name);
   {
     let_go others;
 

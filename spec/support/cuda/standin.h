@@ -13,7 +13,8 @@
 ** captures; from 900 on, the capture is no longer good.
 ** TFD_STANDIN_REFUSES=WORDS: what libraries do not support, of products,
 ** convolutions, pooling.
-** TFD_STANDIN_COUNTS=FILE: how much was launched is written there at exit. */
+** TFD_STANDIN_COUNTS=FILE: how much was launched is written there at exit, and
+** which kernels ran. */
 
 #include <cuda.h>
 
