@@ -13,6 +13,7 @@ local M = {}
 local type = type
 
 local pcall, xpcall = pcall, xpcall
+local getinfo = debug.getinfo
 
 local function protected(handler, fn, ...)
   if handler == nil then
@@ -58,6 +59,47 @@ end
 -- Choices and loops inside each other. Each takes some calls of C, of which an
 -- engine has 200; an end of that would come in the middle of anything.
 local DEEPEST = 48
+
+-- Calls of traced functions inside each other in one trace. Each takes some
+-- slots of the engine's stack, of which LuaJIT has 65,500; tail calls take none,
+-- and would go on until memory ends.
+local DEEPEST_CALL = 500
+
+-- How many of them there are, this one too: an error that the script caught
+-- leaves a count that is too high.
+local function calls_on_stack()
+  local n, level = 0, 2
+  local info = getinfo(level, "f")
+  while info ~= nil do
+    n = n + (info.func == M.call and 1 or 0)
+    level = level + 1
+    info = getinfo(level, "f")
+  end
+  return n
+end
+
+local function returned(root, calls, ...)
+  root.calls = calls
+  return ...
+end
+
+--- fn(...), what a traced function of this name has in the trace that goes on.
+--- Errors: RuntimeError where it calls itself without end.
+function M.call(name, fn, ...)
+  local root = root_of(state.current.trace)
+  local calls = root.calls or 0
+  if calls >= DEEPEST_CALL then
+    calls = calls_on_stack() - 1
+    if calls >= DEEPEST_CALL then
+      errors.raise("RuntimeError", ("maximum recursion depth exceeded: more "
+        .. "than %d calls of traced functions inside each other, the last of "
+        .. "\"%s\""):format(DEEPEST_CALL, name), "the trace ends with a Lua "
+        .. "value, as a number counted down; tf.while_loop repeats by tensors")
+    end
+  end
+  root.calls = calls + 1
+  return returned(root, calls, fn(...))
+end
 
 --- A part of the trace that goes on; `loop`: what it records may run again.
 --- Errors: RuntimeError for one too deep inside others.

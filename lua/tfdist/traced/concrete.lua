@@ -142,13 +142,23 @@ local function build(template, inputs, outputs)
   return out
 end
 
+-- Traces that begin inside each other, where ops run for real: each takes some
+-- calls of C, of which an engine has 200.
+local DEEPEST = 16
+
 local function record(c, fn, arguments, symbols)
   local own = state.current
   local trace = c.trace
+  local depth = own.traces or 0
+  if depth == DEEPEST then
+    errors.raise("RuntimeError", ("maximum recursion depth exceeded: more than "
+      .. "%d traces inside each other, the last of \"%s\""):format(DEEPEST,
+      c.name))
+  end
   raw.graph_begin(c.handle)
-  own.trace = trace
+  own.trace, own.traces = trace, depth + 1
   local results = state.protect(function()
-    own.trace = nil
+    own.trace, own.traces = nil, depth
     raw.graph_end(c.handle)
   end, function()
     return pack(fn(unpack(arguments, 1, arguments.n)))

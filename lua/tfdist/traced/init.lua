@@ -308,8 +308,10 @@ end
 
 function Function:__call(...)
   -- Inside another trace it is part of that graph.
-  if config.functions_run_eagerly() or tracing.current() ~= nil then
+  if config.functions_run_eagerly() then
     return self.python_function(...)
+  elseif tracing.current() ~= nil then
+    return tracing.call(self.name, self.python_function, ...)
   elseif self.specs ~= nil then
     local given = conform(self, pack(...))
     return call(self, unpack(given, 1, given.n))

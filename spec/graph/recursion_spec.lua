@@ -1,0 +1,117 @@
+--- Traced functions that call themselves.
+local tf = require "tfdist"
+local expect = require "spec.support.expect"
+local raw = require "tfdist.core.raw"
+
+local DEEPEST = 500
+
+-- fn, that ends by itself where nothing else ends it.
+local function bounded(fn)
+  local calls = 0
+  return tf.function_(function(...)
+    calls = calls + 1
+    if calls > 20 * DEEPEST then
+      error("nothing bounds it", 0)
+    end
+    return fn(...)
+  end)
+end
+
+local function countdown()
+  local down
+  down = bounded(function(n, x)
+    if n == 0 then
+      return x
+    end
+    return down(n - 1, x + 1)
+  end)
+  return down
+end
+
+describe("a traced function that calls itself", function()
+  local x
+
+  before_each(function()
+    x = tf.constant(1.0)
+  end)
+
+  after_each(function()
+    assert.is_true(tf.executing_eagerly())
+    assert.are.equal(0, raw.tape_active())
+  end)
+
+  local function refuses(f, words, ...)
+    for _ = 1, 2 do
+      local e = expect.failure(f, ...)
+      assert.are.equal("RuntimeError", e.kind, tostring(e))
+      assert.is_truthy(tostring(e):find("maximum recursion depth exceeded: more "
+        .. "than " .. words, 1, true), tostring(e))
+      assert.is_truthy(tostring(e):find("recursion_spec.lua:%d+"), tostring(e))
+    end
+  end
+
+  it("ends where a number that is counted down ends it", function()
+    local down = countdown()
+    for _, n in ipairs { 0, 1, 40, DEEPEST } do
+      assert.are.equal(n + 1, down(n, x):item())
+    end
+    local fibonacci
+    fibonacci = bounded(function(n, y)
+      if n < 2 then
+        return y
+      end
+      return fibonacci(n - 1, y) + fibonacci(n - 2, y)
+    end)
+    assert.are.equal(377, fibonacci(13, x):item())
+  end)
+
+  it("is one error where nothing ends it", function()
+    local calls = DEEPEST .. " calls of traced functions inside each other"
+    local last, inner, ping, pong
+    last = bounded(function(y) return last(y - 1) end)
+    inner = bounded(function(y) return inner(y - 1) + 1 end)
+    ping = bounded(function(y) return (pong(y - 1)) end)
+    pong = bounded(function(y) return ping(y * 2) end)
+    refuses(last, calls, x)
+    refuses(inner, calls, x)
+    refuses(ping, calls, x)
+    refuses(countdown(), calls, DEEPEST + 1, x)
+    local f = tf.function_ { input_signature = { tf.TensorSpec({}, "float32") } }
+    local signed
+    signed = f(function(y) return last(signed(y)) end)
+    refuses(signed, calls, x)
+  end)
+
+  it("is one error in each replica, too", function()
+    local last
+    last = bounded(function(y) return last(y - 1) end)
+    local strategy = tf.distribute.MirroredStrategy()
+    refuses(function() strategy:run(last, { x }) end, DEEPEST .. " calls", x)
+  end)
+
+  it("is one error where each call begins a trace", function()
+    local again
+    again = bounded(function()
+      return tf.init_scope(function() return again(tf.constant(2.0)) end)
+    end)
+    refuses(again, "16 traces inside each other", x)
+    local down
+    down = bounded(function(n)
+      return n == 0 and tf.constant(2.0)
+        or tf.init_scope(function() return down(n - 1) end)
+    end)
+    assert.are.equal(2, down(4):item())
+  end)
+
+  it("may fail and be caught as often as one likes", function()
+    local down = countdown()
+    local broken = tf.function_(function() error("broken", 0) end)
+    local f = tf.function_(function(y)
+      for _ = 1, 2 * DEEPEST do
+        pcall(broken, y)
+      end
+      return down(DEEPEST - 1, y)
+    end)
+    assert.are.equal(DEEPEST, f(x):item())
+  end)
+end)
