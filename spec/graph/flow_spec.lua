@@ -471,6 +471,32 @@ describe("tf.while_loop in a traced function", function()
     end), tf.constant(1.0))
   end)
 
+  it("takes one of shape_invariants for each variable", function()
+    local function run(shapes, pair)
+      local f = tf.function_(function(x)
+        return tf.while_loop(function(i) return tf.less(i, 3) end,
+          function(i, z) return i + 1, z end, { tf.constant(0, "int32"),
+          pair and { x, b = x } or x }, { shape_invariants = shapes })
+      end)
+      return f(tf.ones { 1 })
+    end
+    for _, shapes in ipairs { {}, { {} }, { {}, { -1 }, {} } } do
+      raises("ValueError", "shape_invariants and loop_vars don't have the same "
+        .. "number of elements: " .. #shapes .. " and 2", run, shapes)
+    end
+    for _, shapes in ipairs { { {}, { -1 }, { -1 } }, { {}, { -1 } } } do
+      raises("ValueError", "the same number of elements", run, shapes, true)
+    end
+    raises("ValueError", "loop variable 2 has shape {1}, shape_invariants allow "
+      .. "{3}", run, { {}, { 3 } })
+    raises("ValueError", "allow {-1, -1}", run, { {}, { -1, -1 } })
+    raises("TypeError", "of loop variable 2 must be a list of whole numbers, "
+      .. 'got the string "any"', run, { {}, "any" })
+    raises("TypeError", "like those of loop_vars, got the number 5", run, { {}, 5 }, true)
+    assert.are.equal(3, (run { n = 2 }):item())
+    assert.are.equal(3, (run({ {}, { { -1 }, b = { 1 } } }, true)):item())
+  end)
+
   it("keeps loops of Lua numbers loops of Lua", function()
     local turns = 0
     local f = tf.function_(function(x)

@@ -89,19 +89,53 @@ function M.said(problem)
   return errors.is_error(problem) and problem.message or tostring(problem)
 end
 
--- Sizes that loop variable i may have.
+-- Sizes that loop variable i may have: -1 = any.
 local function invariant_of(t, i, shape)
   local dims = raw.tensor_dims(t)
   if shape == nil then
     return dims
   end
-  if #shape ~= #dims then
-    errors.raise("ValueError", ("while_loop: shape_invariants has rank %d for "
-      .. "loop variable %d of shape %s"):format(#shape, i, text.shape(dims)))
+  shape = convert.integers(shape, "while_loop", ("shape_invariants of loop "
+    .. "variable %d"):format(i))
+  local good = #shape == #dims
+  for axis = 1, good and #dims or 0 do
+    good = good and (shape[axis] == -1 or dims[axis] == -1
+      or shape[axis] == dims[axis])
   end
-  local out = {}
-  for axis = 1, #dims do
-    out[axis] = shape[axis] or -1
+  if not good then
+    errors.raise("ValueError", ("while_loop: loop variable %d has shape %s, "
+      .. "shape_invariants allow %s"):format(i, text.shape(dims),
+      text.shape(shape)))
+  end
+  return shape
+end
+
+-- What shape_invariants has for each leaf of the variables, in their order.
+local function spread_shapes(vars, shapes, out)
+  if not nest.is_nested(vars) then
+    out.n = out.n + 1
+    out[out.n] = shapes
+    return out
+  end
+  local n, keys = nest.layout(vars)
+  local m, others
+  if nest.is_nested(shapes) then
+    m, others = nest.layout(shapes)
+  elseif shapes ~= nil then
+    errors.raise("TypeError", "while_loop: shape_invariants must be shapes in "
+      .. "tables like those of loop_vars, got " .. text.describe(shapes))
+  end
+  if m ~= nil and (m ~= n or (others and #others) ~= (keys and #keys)) then
+    errors.raise("ValueError", ("while_loop: shape_invariants and loop_vars "
+      .. "don't have the same number of elements: %d and %d"):format(
+      m + (others and #others or 0), n + (keys and #keys or 0)),
+      "one shape for each variable, in the same tables")
+  end
+  for i = 1, n do
+    spread_shapes(vars[i], shapes and shapes[i], out)
+  end
+  for i = 1, keys and #keys or 0 do
+    spread_shapes(vars[keys[i]], shapes and shapes[keys[i]], out)
   end
   return out
 end
@@ -198,6 +232,7 @@ end
 -- Sizes that the carries may have, one for each tensor of the spread leaves.
 local function invariants(vars, flat, shapes)
   local leaves, dims, at = nest.flatten(vars), {}, 0
+  shapes = spread_shapes(vars, shapes, { n = 0 })
   for i = 1, leaves.n do
     at = at + 1
     if tensor_array.is_array(leaves[i]) then
@@ -205,7 +240,7 @@ local function invariants(vars, flat, shapes)
       at = at + (leaves[i].dynamic_size and 1 or 0)
       dims[at] = dims[at] or {}
     else
-      dims[at] = invariant_of(flat[at], i, shapes and shapes[i])
+      dims[at] = invariant_of(flat[at], i, shapes[i])
     end
   end
   return dims
