@@ -259,6 +259,35 @@ describe("a symbolic tensor that leaks", function()
   end)
 end)
 
+describe("the error of a symbolic tensor that leaks", function()
+  it("says where the tensor is from", function()
+    local given, made, first
+    local f = tf.function_(function(x)
+      given, made = x, x * 2
+      first = first or x
+      return tf.while_loop(function(i) return tf.less(i, 3) end, function(i)
+        first = i
+        return i + 1
+      end, { x[0] })
+    end)
+    f(tf.constant { 1, 2 })
+    for words, x in pairs {
+      ['float32 {2} given as an argument, belongs to the function "'] = given,
+      ["float32 {} given as an argument, belongs to the"] = first,
+      ["float32 {2} made at "] = made,
+    } do
+      local e = tostring(expect.failure(function() return x + 1 end))
+      assert.is_not_nil(e:find("input 0, " .. words, 1, true), e)
+      assert.is_not_nil(e:find("traps_spec.lua:%d+, belongs to the function")
+        or e:find("given as", 1, true), e)
+    end
+    local e = tostring(expect.failure(given.totable, given))
+    assert.is_not_nil(e:find('float32 {2}, given as an argument to the '
+      .. 'function "', 1, true), e)
+    assert.is_nil(e:find("made", 1, true))
+  end)
+end)
+
 describe("functions that are dropped", function()
   it("leave no memory", function()
     local function round()

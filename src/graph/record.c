@@ -317,7 +317,6 @@ int tfd_graph_input(tfd_graph *graph, tfd_dtype dtype, const int64_t *dims,
   TFD_GIVEN_OPTIONAL(device, DEVICE);
   TFD_GIVEN_POINTER(tensor_p);
 
-  const tfd_context *c = tfd__context();
   tfd__capture capture = {.outer = NULL};
   tfd__graph_value value = {.device = device};
   tfd_tensor *t = NULL;
@@ -329,7 +328,8 @@ int tfd_graph_input(tfd_graph *graph, tfd_dtype dtype, const int64_t *dims,
   }
   if (device == NULL) TFD_TRY(tfd__default_device(&value.device));
   TFD_TRY(tfd__tensor_symbolic(&graph->recorder.tracer, value.device,
-                               (int)dtype, dims, dims_n, c->file, c->line, &t));
+                               (int)dtype, dims, dims_n, NULL,
+                               TFD_ARGUMENT_LINE, &t));
   value.view = t->view;
   rc = tfd__graph_add_input(graph, &value, &capture, &number);
   if (rc == TFD_OK) rc = tfd__map_set(&graph->map, t->id, number);

@@ -189,11 +189,14 @@ int tfd__tensor_symbolic(tfd__tracer *tracer, tfd_device *device, int dtype,
 
 #define PLACE_TEXT 256
 
-/* " at file:line", or nothing where that is not known. */
-static const char *made_at(const tfd_tensor *t, char text[PLACE_TEXT]) {
+/* Where it comes from, behind `lead`; nothing where that is not known. */
+static const char *origin(const tfd_tensor *t, const char *lead,
+                          char text[PLACE_TEXT]) {
   text[0] = '\0';
-  if (t->file != NULL && t->file[0] != '\0') {
-    (void)snprintf(text, PLACE_TEXT, " at %s:%d", t->file, t->line);
+  if (t->line == TFD_ARGUMENT_LINE) {
+    (void)snprintf(text, PLACE_TEXT, "%sgiven as an argument", lead);
+  } else if (t->file != NULL && t->file[0] != '\0') {
+    (void)snprintf(text, PLACE_TEXT, "%smade at %s:%d", lead, t->file, t->line);
   }
   return text;
 }
@@ -206,12 +209,12 @@ int tfd__no_values(const tfd_tensor *t, const char *what) {
     return tfd__fail(TFD_INTERNAL, "%s: a tensor that has no values", what);
   }
   tfd__fail(TFD_TYPE_ERROR,
-            "%s: using a symbolic tensor as a value is not allowed: %s %s, "
-            "made%s in the function \"%s\", has one only when the traced "
-            "function runs",
+            "%s: using a symbolic tensor as a value is not allowed: %s %s%s "
+            "%s the function \"%s\", has one only when the traced function "
+            "runs",
             what, tfd__dtype_name(t->view.dtype),
-            tfd__shape_text(&t->view, shape), made_at(t, place),
-            t->tracer->name);
+            tfd__shape_text(&t->view, shape), origin(t, ", ", place),
+            t->line == TFD_ARGUMENT_LINE ? "to" : "in", t->tracer->name);
   return tfd__hint("tf.cond, tf.where and tf.while_loop decide by values, "
                    "tf.print shows them; or return the tensor");
 }
@@ -222,10 +225,10 @@ int tfd__out_of_place(const tfd_tensor *t, const char *what, int i) {
 
   if (!tfd__is_symbolic(t)) return tfd__no_values(t, what);
   tfd__fail(TFD_TYPE_ERROR,
-            "%s: input %d, %s %s made%s, belongs to the function \"%s\" and "
-            "is out of scope here",
+            "%s: input %d, %s %s%s, belongs to the function \"%s\" and is out "
+            "of scope here",
             what, i, tfd__dtype_name(t->view.dtype),
-            tfd__shape_text(&t->view, shape), made_at(t, place),
+            tfd__shape_text(&t->view, shape), origin(t, " ", place),
             t->tracer->name);
   return tfd__hint("a symbolic tensor leaves its function as a returned value");
 }

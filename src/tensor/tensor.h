@@ -60,6 +60,7 @@ int tfd__tensor_alias(const tfd_tensor *t, const tfd__view *view,
 ** a new reference to t itself when t is immutable. */
 int tfd__tensor_snapshot(tfd_tensor *t, tfd_tensor **snapshot_p);
 int tfd__tensor_shape_only(const tfd_tensor *t, tfd_tensor **p);
+enum { TFD_ARGUMENT_LINE = -1 }; /* of what the function is given */
 /* A symbolic tensor of `tracer`, made at file:line ("file" is kept). Sizes of
 ** -1 are unknown. */
 int tfd__tensor_symbolic(tfd__tracer *tracer, tfd_device *device, int dtype,
