@@ -3,6 +3,7 @@ local K = require "tfdist".keras
 local raw = require "tfdist.core.raw"
 local rng = require "spec.fuzz.rng"
 local seed = require "spec.support.seed"
+local signature = require "tfdist.traced.signature"
 local tf = require "tfdist"
 local values = require "spec.support.traces".values
 
@@ -376,5 +377,39 @@ describe("random signatures", function()
 
   it(("have a graph each (seed %d)"):format(seed), function()
     for i = 1, 4 do check(rng.new(seed, i)) end
+  end)
+end)
+
+describe("what differs between two calls", function()
+  local function difference(a, b)
+    local _, _, old = signature.of(unpack(a, 1, a.n or #a))
+    local _, _, new = signature.of(unpack(b, 1, b.n or #b))
+    return signature.difference(old, new)
+  end
+
+  it("has words that are not the same", function()
+    local long = ("x"):rep(80)
+    for words, calls in pairs {
+      ["part 1 was 1 and is 2"] = { { 1 }, { 2 } },
+      ["part 2 was nothing and is true"] = { { 1 }, { 1, true } },
+      ["part 1 was an object and is another one"] = { { print }, { pairs } },
+      ['xxx..." and is another one'] = { { long .. "a" }, { long .. "b" } },
+      ["part 1 was a float32 tensor of shape {1} and is a float32 tensor of "
+        .. "shape {2}"] = { { tf.ones { 1 } }, { tf.ones { 2 } } },
+      ["part 1 was a table with a list of 1 and is a table with a list of 2"]
+        = { { { 1 } }, { { 1, 2 } } },
+      ['part 4 was the end of a table and is "b"'] = { { { a = 1 } },
+        { { a = 1, b = 2 } } },
+    } do
+      local said = difference(calls[1], calls[2])
+      assert.is_not_nil(said:find(words, 1, true), said)
+    end
+  end)
+
+  it("names kinds of numbers where these are all that differs", function()
+    local whole, float = tonumber "1", tonumber "1.0"
+    local said = difference({ whole }, { float })
+    assert.are.equal(rawget(math, "type") and "argument part 1 was the integer "
+      .. "1 and is the float 1" or "nothing", (said:gsub("1%.0$", "1")))
   end)
 end)

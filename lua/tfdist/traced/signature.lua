@@ -135,8 +135,10 @@ function M.map_tensors(fn, x)
   return kind_of(x) == "tensor" and fn(x) or x
 end
 
--- Words for one part of a key.
-local function describe(part)
+local TABLE = { ["{"] = "a table", ["}"] = "the end of a table" }
+
+-- Words for one part of a key; `exact`: with what is rarely of interest.
+local function describe(part, exact)
   if part == nil then
     return "nothing"
   elseif part:find "^T " then
@@ -144,14 +146,17 @@ local function describe(part)
     for word in part:sub(3):gmatch "%S+" do
       words[#words + 1] = word
     end
-    return ("a %s tensor of shape %s"):format(words[1], text.shape {
-      unpack(words, 2, #words - 1) })
+    return ("a %s tensor of shape %s%s"):format(words[1], text.shape {
+      unpack(words, 2, #words - 1) }, exact and " on " .. words[#words] or "")
   elseif part:find "^O" then
-    return "another object"
+    return "an object"
   elseif part:find "^S%d+:" then
     return text.quote(part:match "^S%d+:(.*)$")
+  elseif TABLE[part:sub(1, 1)] then
+    return TABLE[part:sub(1, 1)] .. (part:find "%d" and " with a list of "
+      .. part:sub(2) or "")
   end
-  return (part:gsub("^%a+ ", ""))
+  return exact and "the " .. part or (part:gsub("^%a+ ", ""))
 end
 
 --- What differs between the parts of two keys, in words.
@@ -159,8 +164,12 @@ end
 function M.difference(old, new)
   for i = 2, math.max(#old, #new) do
     if old[i] ~= new[i] then
-      return ("argument part %d was %s and is %s"):format(i - 1,
-        describe(old[i]), describe(new[i]))
+      local was, is = describe(old[i]), describe(new[i])
+      if was == is then
+        was, is = describe(old[i], true), describe(new[i], true)
+      end
+      return ("argument part %d was %s and is %s"):format(i - 1, was,
+        was == is and "another one" or is)
     end
   end
   if old[1] ~= new[1] then
