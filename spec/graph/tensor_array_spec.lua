@@ -103,6 +103,25 @@ describe("tf.TensorArray", function()
     raises("TypeError", "must be the TensorArray itself", array(3).read, 3, 0)
   end)
 
+  -- TensorFlow's list of a graph says so; its array of eager code OutOfRange.
+  it("is an InvalidArgument where the call decides on a bad position", function()
+    local function ta()
+      return array(3, { element_shape = {} })
+    end
+    for _, bad in ipairs { 3, -1 } do
+      local i = tf.constant(bad, "int32")
+      for _, use in ipairs {
+        function(at) return ta():read(at) end,
+        function(at) return ta():unstack(tf.zeros { 3 }):read(at) end,
+        function(at) return ta():gather(tf.stack { 0, at }) end,
+        function(at) return ta():write(at, 1.0):stack() end,
+      } do
+        raises("OutOfRange", "TensorArray.", use, i)
+        raises("InvalidArgument", ("%d"):format(bad), tf.function_(use), i)
+      end
+    end
+  end)
+
   it("lets go of what was read, unless told to keep it", function()
     local ta = array(2):unstack(tf.constant { 5, 6 })
     assert.are.equal(5, ta:read(0):item())

@@ -500,7 +500,6 @@ function M.like(self, other)
   return out
 end
 
---- Put tf.TensorArray into tf.
 --- One with fn(tensor) in each tensor's place.
 function M.map(self, fn)
   local out = setmetatable({}, TensorArray)
@@ -516,6 +515,7 @@ function M.map(self, fn)
   return out
 end
 
+--- Put tf.TensorArray into tf.
 function M.install(functions, def)
   tf = functions
 
