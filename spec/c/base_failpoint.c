@@ -2,6 +2,8 @@
 #include "base/failpoint.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -60,6 +62,24 @@ static void a_rank_is_meant_alone(void **state) {
   order("net.beat=epipe@rank1@2"); /* in any order */
   assert_int_equal(0, TFD_FAIL(NET_BEAT));
   assert_int_equal(EPIPE, TFD_FAIL(NET_BEAT));
+}
+
+static void *pass_until_ordered(void *unused) {
+  (void)unused;
+  while (TFD_FAIL(NET_BEAT) == 0) (void)sched_yield();
+  return NULL;
+}
+
+/* For the sanitizer of threads. */
+static void orders_come_while_others_pass(void **state) {
+  pthread_t thread;
+
+  (void)state;
+  (void)alarm(60);
+  assert_int_equal(0, pthread_create(&thread, NULL, pass_until_ordered, NULL));
+  order("net.beat=epipe");
+  assert_int_equal(0, pthread_join(thread, NULL));
+  (void)alarm(0);
 }
 
 /* What a process ends with that passes a place with this order. */
@@ -154,6 +174,7 @@ int main(void) {
       cmocka_unit_test_teardown(a_pass_counts_alone, forget),
       cmocka_unit_test_teardown(a_rank_is_meant_alone, forget),
       cmocka_unit_test_teardown(processes_end_as_ordered, forget),
+      cmocka_unit_test_teardown(orders_come_while_others_pass, forget),
       cmocka_unit_test_teardown(a_process_sleeps_as_long_as_ordered, forget),
       cmocka_unit_test_teardown(what_cannot_be_ordered_is_named, forget),
       cmocka_unit_test(every_place_has_a_name_of_its_own),
