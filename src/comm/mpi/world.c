@@ -20,6 +20,9 @@ enum {
   NOTICE_SECONDS = 30,
   HOST_BYTES = 256,
 };
+/* The end looks once a second: after longer than this the process was stopped,
+** which counts for no limit. */
+#define PAUSE_NS INT64_C(2000000000)
 
 tfd__mpi_world tfd__mpi;
 
@@ -235,8 +238,14 @@ static void at_exit(int status, void *unused) {
                        : tfd__deadline_in(GRACE_SECONDS + FINALIZE_SECONDS);
   tfd__cond_broadcast(&tfd__mpi.changed);
   while (!tfd__mpi.over && tfd__now_ns() < tfd__mpi.limit) {
+    int64_t took = tfd__now_ns();
+
     (void)tfd__cond_wait(&tfd__mpi.changed, &tfd__mpi.lock,
                          tfd__deadline_in(1));
+    took = tfd__now_ns() - took;
+    if (took > PAUSE_NS && tfd__mpi.limit != TFD_FOREVER) {
+      tfd__mpi.limit += took;
+    }
   }
   if (!tfd__mpi.over) _exit(status == 0 ? TFD_EXIT_PEER_FAILED : status);
   tfd__unlock(&tfd__mpi.lock);
