@@ -117,6 +117,16 @@ print(#list > 200, #list)]]
         assert.matches("%-x", call(H, { "-x" }).err)
         assert.matches(": %-%-cpu%-devices: 0 devices; expected 1 to ",
           call(H, { "--cpu-devices=0" }).err)
+        assert.matches(": %-%-cpu%-devices: 999999999999 devices; expected 1 to "
+          .. "%d+\n$", call(H, { "--cpu-devices=999999999999" }).err)
+        for _, command in ipairs { "devices", "doctor", "version" } do
+          local r = call(H, { command, "x" })
+          assert.equal(2, r.code)
+          assert.equal("", r.out)
+          assert.equal(("tfdist %s: it takes no arguments, got \"x\"\nusage: "
+            .. "tfdist %s"):format(command, command), r.err:match
+            "^[^\n]*\n[^\n]*tfdist %a+")
+        end
         assert.matches("did you mean %-%-cpu%-devices%?",
           call(H, { "--cpu-device=2" }).err)
         assert.matches("512M", call(H, { "--memory-limit=x" }).err)

@@ -50,23 +50,29 @@ static int failed(const tfd__options *o) {
   return TFD_EXIT_USAGE;
 }
 
-/* The same, named by the option that the function was called for. */
-static int failed_as(const tfd__options *o, const char *option) {
+/* The same, named by the option that the function was called for, with the
+** number as it was given. */
+static int failed_as(const tfd__options *o, const char *option,
+                     const char *value) {
   const char *text = tfd_error_message();
   const char *rest = strstr(text, ": ");
 
-  fprintf(stderr, "%s: %s%s\n", o->program, option, rest ? rest : text);
+  rest = rest != NULL ? rest + 2 : text;
+  fprintf(stderr, "%s: %s: %s%s\n", o->program, option, value,
+          rest + strspn(rest, "-0123456789"));
   return TFD_EXIT_USAGE;
 }
 
-/* Exit code; *n_p gets a whole number. */
+enum { MOST_WHOLE = 1000000 }; /* more than anything here can be */
+
+/* Exit code; *n_p gets a whole number, or the nearest of those. */
 static int whole(const tfd__options *o, const char *text, int *n_p) {
   char *end = NULL;
   long n = strtol(text, &end, 10);
 
-  if (end == text || *end != 0 || n < -1000000 || n > 1000000)
+  if (end == text || *end != 0)
     return usage(o->program, "'%s' is not a whole number", text);
-  *n_p = (int)n;
+  *n_p = n > MOST_WHOLE ? MOST_WHOLE : n < -MOST_WHOLE ? -MOST_WHOLE : (int)n;
   return TFD_EXIT_OK;
 }
 
@@ -77,7 +83,7 @@ static int set_cpu_devices(tfd__options *o, const char *value) {
   if (code != TFD_EXIT_OK) return code;
   return tfd_config_set_cpu_devices(n) == TFD_OK
              ? TFD_EXIT_OK
-             : failed_as(o, "--cpu-devices");
+             : failed_as(o, "--cpu-devices", value);
 }
 
 static int set_threads(tfd__options *o, const char *value) {
@@ -85,8 +91,9 @@ static int set_threads(tfd__options *o, const char *value) {
   int code = whole(o, value, &n);
 
   if (code != TFD_EXIT_OK) return code;
-  return tfd_config_set_device_threads(n) == TFD_OK ? TFD_EXIT_OK
-                                                    : failed_as(o, "--threads");
+  return tfd_config_set_device_threads(n) == TFD_OK
+             ? TFD_EXIT_OK
+             : failed_as(o, "--threads", value);
 }
 
 /* Of each device; workers started from here inherit it. */

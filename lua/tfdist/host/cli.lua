@@ -381,6 +381,8 @@ function commands.help(topic)
   return 2
 end
 
+local TAKES_NONE = { devices = true, doctor = true, version = true }
+
 -- A command that another part of the library brings.
 local function find_extra(name)
   if not name:find("^%a+$") then
@@ -405,6 +407,10 @@ function M.main(name, ...)
   if asks and TOPICS[name] then
     print(TOPICS[name])
     return 0
+  elseif first ~= nil and TAKES_NONE[name] then
+    io.stderr:write(("tfdist %s: it takes no arguments, got %q\n%s\n"):format(
+      name, first, TOPICS[name]))
+    return 2
   end
   local done, code = pcall(command, ...)
   if done then
