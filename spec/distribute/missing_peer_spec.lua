@@ -1,7 +1,7 @@
 --- Calls whose own deadline passes because a worker never comes to them: the
 --- others say so, and whom they miss, long before the strategy's.
+local files = require "spec.support.files"
 local mpi = require "spec.support.mpi"
-local process = require "spec.support.process"
 local standins = require "spec.support.standins"
 local workers = require "spec.support.workers"
 
@@ -36,21 +36,14 @@ os.exit(0)]]
 local SECONDS = 60 -- the strategy's deadline is 600
 
 describe("a worker that never comes #once", function()
-  local function in_folder(fn)
-    local folder = process.run "mktemp -d".out:gsub("%s+$", "")
-    local r = fn("FOLDER=" .. folder)
-    os.execute("rm -r " .. process.quote(folder))
-    return r
-  end
-
   local function misses(out, err)
     assert.is_truthy(out:find "^DeadlineExceeded: .*process 1", out .. err)
   end
 
   local function try(arguments, environment, each)
-    local rs = in_folder(function(folder)
+    local rs = files.in_folder(function(folder)
       return workers.run { program = PROGRAM, seconds = SECONDS, each = each,
-        environment = folder .. " " .. environment,
+        environment = ("FOLDER=%s %s"):format(folder, environment),
         arguments = function() return arguments end }
     end)
     misses(rs[1].out, rs[1].err)
@@ -90,9 +83,9 @@ describe("a worker that never comes #once", function()
 
   for _, name in ipairs(mpi.all) do
     it("is missed over MPI (" .. name .. ")", function()
-      local r = in_folder(function(folder)
+      local r = files.in_folder(function(folder)
         return mpi.run { mpi = name, program = PROGRAM, seconds = SECONDS,
-          environment = folder, arguments = "all_gather" }
+          environment = "FOLDER=" .. folder, arguments = "all_gather" }
       end)
       misses(r.out, r.err)
     end)

@@ -77,15 +77,6 @@ local function sum(n) return s:reduce("SUM", tf.ones { n }) end
 sum(3)
 ]]
 
-local function in_folder(fn)
-  local folder = process.run "mktemp -d".out:gsub("%s+$", "")
-  local ok, e = pcall(fn, folder)
-  os.execute("rm -rf " .. process.quote(folder))
-  if not ok then
-    error(e, 0)
-  end
-end
-
 describe("under mpirun #once", function()
   if #mpi.all == 0 then
     pending(mpi.why)
@@ -136,7 +127,7 @@ describe("under mpirun #once", function()
 
   for _, name in ipairs(mpi.all) do
     local function run(program, environment, fn)
-      in_folder(function(folder)
+      files.in_folder(function(folder)
         fn(mpi.run { mpi = name, program = FAULTS .. program,
           environment = ("FOLDER=%s %s"):format(folder, environment) })
       end)
@@ -144,7 +135,7 @@ describe("under mpirun #once", function()
 
     it("a wait says who is late and where (" .. name .. ")", function()
       -- Both write to one file, where the late one reads that it is missed.
-      in_folder(function(folder)
+      files.in_folder(function(folder)
         local shell = ("sh -c 'exec %s \"$@\" 2>>%s/err' sh"):format(
           process.hosts[1].path, folder)
         local r = mpi.run { mpi = name, host = shell, program = FAULTS
@@ -191,7 +182,7 @@ describe("under mpirun #once", function()
     end)
 
     it("Ctrl-C ends a start that waits for others (" .. name .. ")", function()
-      in_folder(function(folder)
+      files.in_folder(function(folder)
         local r = mpi.run { mpi = name, program = 'local FOLDER = os.getenv '
           .. '"FOLDER"\n' .. workers.TALK .. [[
             local rank = os.getenv "OMPI_COMM_WORLD_RANK" or os.getenv "PMI_RANK"

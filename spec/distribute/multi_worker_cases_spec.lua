@@ -1,5 +1,6 @@
 --- What the reference says of MultiWorkerMirroredStrategy, case by case, on
 --- workers that are processes.
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
@@ -151,55 +152,54 @@ describe("cases of MultiWorkerMirroredStrategy #once", function()
   end)
 
   it("FILE gives each worker its files", function()
-    local r = process.run "mktemp -d"
-    local folder = r.out:gsub("%s+$", "")
-    for k = 1, 4 do
-      local f = assert(io.open(("%s/%d.txt"):format(folder, k), "w"))
-      for i = 1, 3 do
-        f:write(k * 10 + i, "\n")
+    local outs = files.in_folder(function(folder)
+      for k = 1, 4 do
+        local f = assert(io.open(("%s/%d.txt"):format(folder, k), "w"))
+        for i = 1, 3 do
+          f:write(k * 10 + i, "\n")
+        end
+        f:close()
       end
-      f:close()
-    end
-    local outs = workers.outputs { arguments = function() return folder end,
-      program = HEAD .. [[
-        local files = {}
-        for k = 1, 4 do
-          files[k] = ("%s/%d.txt"):format(arg[1], k)
-        end
-        local ds = tf.data.TextLineDataset(files):map(function(line)
-          return tf.constant(tonumber(line))
-        end):batch(4)
-        local dist = s:experimental_distribute_dataset(ds)
-        assert(dist:explain():find("AUTO: the source reads files", 1, true))
-        local seen = {}
-        for x in dist:iter() do
-          seen[#seen + 1] = locals(x)
-        end
-        print(table.concat(seen, ","))
-      ]] }
-    os.execute("rm -rf " .. process.quote(folder))
+      return workers.outputs { arguments = function() return folder end,
+        program = HEAD .. [[
+          local files = {}
+          for k = 1, 4 do
+            files[k] = ("%s/%d.txt"):format(arg[1], k)
+          end
+          local ds = tf.data.TextLineDataset(files):map(function(line)
+            return tf.constant(tonumber(line))
+          end):batch(4)
+          local dist = s:experimental_distribute_dataset(ds)
+          assert(dist:explain():find("AUTO: the source reads files", 1, true))
+          local seen = {}
+          for x in dist:iter() do
+            seen[#seen + 1] = locals(x)
+          end
+          print(table.concat(seen, ","))
+        ]] }
+    end)
     assert.same({ "11 12,13 31,32 33\n", "21 22,23 41,42 43\n" }, outs)
   end)
 
   it("an operation that takes too long fails on all", function()
-    local folder = process.run "mktemp -d".out:gsub("%s+$", "")
-    local rs = workers.run { program = 'local FOLDER = os.getenv "FOLDER"\n'
-      .. workers.TALK .. [[
-      local tf = require "tfdist"
-      local s = tf.distribute.MultiWorkerMirroredStrategy {
-        communication_options = {
-          timeout_seconds = tonumber(os.getenv "SECONDS") } }
-      if s.extended.worker_index == 1 then take "over" end
-      local ok, e
-      repeat -- the other's part is there before its word that it gave up
-        ok, e = pcall(s.reduce, s, "SUM", 1.0)
-      until not ok
-      put "over"
-      print(ok or e.kind)
-    ]], each = function(i)
-      return ("FOLDER=%s SECONDS=%g"):format(folder, i == 0 and 0.2 or 100)
-    end }
-    os.execute("rm -r " .. process.quote(folder))
+    local rs = files.in_folder(function(folder)
+      return workers.run { program = 'local FOLDER = os.getenv "FOLDER"\n'
+        .. workers.TALK .. [[
+        local tf = require "tfdist"
+        local s = tf.distribute.MultiWorkerMirroredStrategy {
+          communication_options = {
+            timeout_seconds = tonumber(os.getenv "SECONDS") } }
+        if s.extended.worker_index == 1 then take "over" end
+        local ok, e
+        repeat -- the other's part is there before its word that it gave up
+          ok, e = pcall(s.reduce, s, "SUM", 1.0)
+        until not ok
+        put "over"
+        print(ok or e.kind)
+      ]], each = function(i)
+        return ("FOLDER=%s SECONDS=%g"):format(folder, i == 0 and 0.2 or 100)
+      end }
+    end)
     assert.equal("DeadlineExceeded\n", rs[1].out, rs[1].err)
     assert.equal("Aborted\n", rs[2].out, rs[2].err)
   end)

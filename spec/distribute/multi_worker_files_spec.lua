@@ -1,5 +1,6 @@
 --- What workers save and restore together: the chief's files stay, a fit that
 --- was interrupted ends with the bits of one that was not.
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
@@ -10,21 +11,9 @@ local w = s.extended.worker_index
 local dir = arg[1]
 ]]
 
-local function folder()
-  local r = process.run "mktemp -d"
-  return (r.out:gsub("%s+$", ""))
-end
-
-local function in_folder(path)
+local function names_in(path)
   local r = process.run(("cd %s && ls -A"):format(process.quote(path)))
   return (r.out:gsub("\n", " "):gsub(" $", ""))
-end
-
-local function with_folder(fn)
-  local path = folder()
-  local ok, e = pcall(fn, path)
-  os.execute("rm -rf " .. process.quote(path))
-  assert(ok, e)
 end
 
 local function words(...)
@@ -56,12 +45,12 @@ describe("files of several workers #once", function()
       end
     ]]
     for _, devices in ipairs { 1, 2 } do
-      with_folder(function(path)
+      files.in_folder(function(path)
         local given = { program = program, devices = devices,
           arguments = words(path) }
         assert.same({ "nil\n2 0\n", "nil\n2 0\n" }, workers.outputs(given))
         assert.equal("checkpoint ckpt-2.safetensors ckpt-3.safetensors",
-          in_folder(path))
+          names_in(path))
         local line = ("ckpt-3\n5 %d\n"):format(3 * 2 * devices)
         assert.same({ line, line }, workers.outputs(given))
         -- one worker, too, whatever the number of replicas was
@@ -75,7 +64,7 @@ describe("files of several workers #once", function()
   end)
 
   it("tells all when the chief cannot save", function()
-    with_folder(function(path)
+    files.in_folder(function(path)
       local rs = workers.run { arguments = words(path), program = HEAD .. [[
         local v = s:scope(function() return tf.Variable(1.0) end)
         io.open(dir .. "/file", "w"):close()
@@ -125,16 +114,16 @@ describe("files of several workers #once", function()
       end
     ]]
     for i, host in ipairs(process.hosts) do
-      with_folder(function(path)
+      files.in_folder(function(path)
         local given = { program = program, devices = i, host = host.path,
           arguments = words(path .. "/b") }
         local straight = workers.outputs(given)
-        assert.equal("", in_folder(path))
+        assert.equal("", names_in(path))
         assert.equal(straight[1], straight[2])
         given.arguments = words(path .. "/b", "9") -- in the third epoch
         local rs = workers.run(given)
         assert.same({ 75, 1 }, { rs[1].code, rs[2].code })
-        assert.equal("b", in_folder(path))
+        assert.equal("b", names_in(path))
         given.arguments = words(path .. "/b")
         local resumed = workers.outputs(given)
         assert.equal(resumed[1], resumed[2])
@@ -142,7 +131,7 @@ describe("files of several workers #once", function()
         assert.is_true(epochs < 4)
         assert.equal((straight[1]:gsub("^%d+\n", "")),
           (resumed[1]:gsub("^%d+\n", "")))
-        assert.equal("", in_folder(path))
+        assert.equal("", names_in(path))
       end)
     end
   end)
@@ -180,7 +169,7 @@ describe("files of several workers #once", function()
       print(("%d %g"):format(from, v:read_value():item()))
     ]]
     for i, host in ipairs(process.hosts) do
-      with_folder(function(path)
+      files.in_folder(function(path)
         local given = { program = program, devices = i, host = host.path,
           arguments = words(path) }
         local rs = workers.run(given)
@@ -192,7 +181,7 @@ describe("files of several workers #once", function()
       end)
     end
     -- functions of one's own; time to go on
-    with_folder(function(path)
+    files.in_folder(function(path)
       local rs = workers.run { program = program, arguments = words(path,
         process.quote [[return { grace_period = 0.001, exit_fn = function()
           print "over"
@@ -204,7 +193,7 @@ describe("files of several workers #once", function()
         assert.equal(7, r.code, r.err)
         assert.equal("over\n", r.out)
       end
-      assert.truthy(in_folder(path):find "ckpt%-2")
+      assert.truthy(names_in(path):find "ckpt%-2")
     end)
   end)
 
@@ -230,7 +219,7 @@ describe("files of several workers #once", function()
       print(count, ("%.9g"):format(model.variables[1]:read_value():totable()[1]
         [1]))
     ]]
-    with_folder(function(path)
+    files.in_folder(function(path)
       local straight = workers.outputs { program = program,
         arguments = words(path) }
       local rs = workers.run { program = program,
@@ -243,7 +232,7 @@ describe("files of several workers #once", function()
   end)
 
   it("only the chief writes logs", function()
-    with_folder(function(path)
+    files.in_folder(function(path)
       local r = workers.run { arguments = words(path), program = HEAD .. [[
         local model = s:scope(function()
           local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
@@ -257,7 +246,7 @@ describe("files of several workers #once", function()
       ]] }
       assert.same({ 0, 0 }, { r[1].code, r[2].code }, r[2].err)
       assert.equal("checkpoint log0.csv tb0 w-1.safetensors w-2.safetensors",
-        in_folder(path))
+        names_in(path))
       assert.truthy(r[1].err:find("Epoch 2/2", 1, true))
       assert.equal("", r[2].err)
     end)

@@ -1,5 +1,6 @@
 --- Gradients that go to other workers in buckets while the backward pass goes
 --- on: the bits and the order of collectives of steps that wait for all first.
+local files = require "spec.support.files"
 local records = require "tfdist.host.records"
 local workers = require "spec.support.workers"
 
@@ -67,17 +68,6 @@ local function print_of(given)
   return outs[1]
 end
 
-local function folder_of(fn)
-  local folder = os.tmpname()
-  os.remove(folder)
-  assert(os.execute("mkdir -m 700 " .. folder))
-  local ok, e = pcall(fn, folder)
-  os.execute("rm -rf " .. folder)
-  if not ok then
-    error(e, 0)
-  end
-end
-
 describe("sums that overlap the backward pass #once", function()
   local function long(name, fn)
     if os.getenv "TFD_LONG" then it(name, fn) end
@@ -137,7 +127,7 @@ describe("sums that overlap the backward pass #once", function()
   it("begin before the backward pass has come to its end", function()
     local function sums_of(overlap)
       local sums = 0
-      folder_of(function(folder)
+      files.in_folder(function(folder)
         for _, r in ipairs(workers.run { program = FAILING,
           environment = ("BAD=both TFDIST_OVERLAP=%d TFDIST_FLIGHT=%s"):format(
           overlap, folder) }) do
@@ -174,7 +164,7 @@ describe("sums that overlap the backward pass #once", function()
   end)
 
   long("say who keeps the first of several", function()
-    folder_of(function(folder)
+    files.in_folder(function(folder)
       local rs = workers.run { program = HEAD
         .. ("local FOLDER = %q\n"):format(folder) .. workers.TALK .. [[
         local a, b, optimizer = s:scope(function()

@@ -1,6 +1,7 @@
 --- Saves of several workers that fail or are broken off: all hear the same, the
 --- newest whole checkpoint is there, with variables and parts of slots that
 --- belong together.
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local seed = require "spec.support.seed"
 local workers = require "spec.support.workers"
@@ -46,13 +47,6 @@ for _, dir in ipairs(arg) do
   print(path:match "[^/]*$", state(m))
 end]]
 
-local function with_folder(fn)
-  local path = process.run "mktemp -d".out:gsub("%s+$", "")
-  local ok, e = pcall(fn, path)
-  os.execute("rm -rf " .. process.quote(path))
-  if not ok then error(e, 0) end
-end
-
 local function read(folders)
   local outs = workers.outputs { program = READER,
     arguments = function() return folders end }
@@ -62,7 +56,7 @@ end
 
 describe("saves of several workers #once", function()
   it("that fail are told to all, who go on and save later", function()
-    with_folder(function(path)
+    files.in_folder(function(path)
       local rs = workers.run { arguments = function() return path end,
         program = HEAD .. [[
           local m = make()
@@ -91,7 +85,7 @@ describe("saves of several workers #once", function()
   end)
 
   it("fail on a disk that is full", function()
-    with_folder(function(path)
+    files.in_folder(function(path)
       local mounted = process.run("test $(id -u) = 0 && mount -t tmpfs -o "
         .. "size=64k none " .. path)
       if mounted.code ~= 0 then
@@ -128,7 +122,7 @@ describe("saves of several workers #once", function()
       cases = { CASES[seed % 7 + 1], CASES[8 + seed % 3] }
       passes = 1
     end
-    with_folder(function(path)
+    files.in_folder(function(path)
       local folders, allowed = {}, {}
       local function killed(case, pass)
         local rank, place = case:match "(%d) (.*)"

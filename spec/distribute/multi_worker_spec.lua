@@ -1,5 +1,6 @@
 --- MultiWorkerMirroredStrategy over real processes. Expected values are closed
 --- forms over the replicas' numbers r = 0 .. N - 1.
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
@@ -344,23 +345,23 @@ describe("MultiWorkerMirroredStrategy #once", function()
   end)
 
   it("refuses workers with another secret", function()
-    local folder = process.run "mktemp -d".out:gsub("%s+$", "")
     -- The first one listens until the second has been refused.
-    local rs = workers.run { program = 'local FOLDER = os.getenv "FOLDER"\n'
-      .. workers.TALK .. [[
-        local tf = require "tfdist"
-        local ok, e
-        repeat
-          ok, e = pcall(tf.distribute.MultiWorkerMirroredStrategy)
-          if os.getenv "TFDIST_SECRET" == "s1" then put "refused" end
-        until io.open(FOLDER .. "/refused")
-        assert(not ok)
-        error(e, 0)]],
-      each = function(i)
-        return ("FOLDER=%s TFDIST_SECRET=s%d TFDIST_RENDEZVOUS_TIMEOUT=%d")
-          :format(folder, i, i == 0 and 1 or 100)
-      end }
-    os.execute("rm -r " .. process.quote(folder))
+    local rs = files.in_folder(function(folder)
+      return workers.run { program = 'local FOLDER = os.getenv "FOLDER"\n'
+        .. workers.TALK .. [[
+          local tf = require "tfdist"
+          local ok, e
+          repeat
+            ok, e = pcall(tf.distribute.MultiWorkerMirroredStrategy)
+            if os.getenv "TFDIST_SECRET" == "s1" then put "refused" end
+          until io.open(FOLDER .. "/refused")
+          assert(not ok)
+          error(e, 0)]],
+        each = function(i)
+          return ("FOLDER=%s TFDIST_SECRET=s%d TFDIST_RENDEZVOUS_TIMEOUT=%d")
+            :format(folder, i, i == 0 and 1 or 100)
+        end }
+    end)
     assert.same({ 2, 2 }, { rs[1].code, rs[2].code }, rs[2].err)
     assert.truthy(rs[2].err:find("FailedPrecondition", 1, true), rs[2].err)
   end)

@@ -60,7 +60,7 @@ for _, host in ipairs(process.hosts) do
     local folder
 
     before_each(function()
-      folder = process.run "mktemp -d".out:gsub("%s+$", "")
+      folder = files.folder()
     end)
 
     after_each(function()

@@ -15,17 +15,6 @@ local function program_of(text)
   end)
 end
 
-local function folder_of(fn)
-  local folder = os.tmpname()
-  os.remove(folder)
-  assert(os.execute("mkdir -m 700 " .. folder))
-  local ok, e = pcall(fn, folder)
-  os.execute("rm -rf " .. folder)
-  if not ok then
-    error(e, 0)
-  end
-end
-
 local function flight(host, arguments)
   return process.run(host.path .. " flight " .. arguments)
 end
@@ -42,7 +31,7 @@ describe("flight records #once", function()
     end
 
     it("of workers that do the same say so (" .. host.name .. ")", function()
-      folder_of(function(folder)
+      files.in_folder(function(folder)
         run("for i = 1, 5000 do SUM(4) end", "TFDIST_FLIGHT=" .. folder)
         local r = flight(host, folder)
         assert.equal(0, r.code, r.out .. r.err)
@@ -58,7 +47,7 @@ describe("flight records #once", function()
 
     it("of workers that part name the first difference (" .. host.name .. ")",
       function()
-        folder_of(function(folder)
+        files.in_folder(function(folder)
           local rs = run("SUM(3)\nif w == 1 then SUM(5) else SUM(6) end",
             "TFDIST_FLIGHT=" .. folder)
           assert.same({ 77, 77 }, { rs[1].code, rs[2].code })
@@ -73,7 +62,7 @@ describe("flight records #once", function()
       end)
 
     it("outlive a worker that is killed (" .. host.name .. ")", function()
-      folder_of(function(folder)
+      files.in_folder(function(folder)
         local rs = run([[
           for i = 1, 10 do SUM(7) end
           if w == 2 then
@@ -98,7 +87,7 @@ describe("flight records #once", function()
     end)
 
     it("lie beside the logs of a run (" .. host.name .. ")", function()
-      folder_of(function(folder)
+      files.in_folder(function(folder)
         local script = process.file(program_of "SUM(2 + w)", ".lua")
         local r = process.run(("%s run -n 2 --log-dir=%s %s"):format(host.path,
           folder, script))
@@ -116,7 +105,7 @@ describe("flight records #once", function()
 
     it("of each start of a run are held against each other (" .. host.name
       .. ")", function()
-      folder_of(function(folder)
+      files.in_folder(function(folder)
         local script = process.file(program_of [[
           SUM(3)
           if w == 1 and os.getenv "TFDIST_RESTART" == "0" then error "once" end
@@ -151,7 +140,7 @@ describe("flight records #once", function()
     end)
 
     it("that are damaged are read all the same (" .. host.name .. ")", function()
-      folder_of(function(folder)
+      files.in_folder(function(folder)
         run("SUM(3)", "TFDIST_FLIGHT=" .. folder)
         local path = folder .. "/process-1.flight"
         local f = assert(io.open(path, "rb"))
@@ -190,7 +179,7 @@ describe("flight records #once", function()
       says = "they part at collective 3:\n  process 0 has not" },
   } do
     it("whose damage is " .. what .. " are read in no time", function()
-      folder_of(function(folder)
+      files.in_folder(function(folder)
         workers.run { program = program_of "SUM(3) SUM(3)", n = 2,
           environment = "TFDIST_FLIGHT=" .. folder }
         local path = folder .. "/process-0.flight"
@@ -221,13 +210,11 @@ describe("flight records #once", function()
   -- Where workers meet by files, each in an environment of its own. Line 2 of
   -- the program is its first.
   local function run_in_folder(program, each)
-    local rs
-    folder_of(function(folder)
-      rs = workers.run { program = program_of(program:gsub("\n", function()
+    return files.in_folder(function(folder)
+      return workers.run { program = program_of(program:gsub("\n", function()
         return "\n" .. workers.TALK
       end, 1)), environment = "FOLDER=" .. folder, each = each }
     end)
-    return rs
   end
 
   it("say who is late meanwhile", function()

@@ -142,7 +142,7 @@ for _, host in ipairs(process.hosts) do
     local folder
 
     before_each(function()
-      folder = process.run "mktemp -d".out:gsub("%s+$", "")
+      folder = files.folder()
       files.write(folder .. "/train.lua", PROGRAM)
     end)
 

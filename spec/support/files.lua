@@ -10,6 +10,24 @@ function M.place(suffix)
   return path .. (suffix or "")
 end
 
+--- A new folder of this user alone; the caller removes it.
+function M.folder()
+  local path = M.place()
+  assert(os.execute("mkdir -m 700 " .. path))
+  return path
+end
+
+--- What fn returns, which is called with a new folder; it is gone then.
+function M.in_folder(fn)
+  local path = M.folder()
+  local function finish(ok, ...)
+    os.execute("rm -rf " .. path)
+    if not ok then error((...), 0) end
+    return ...
+  end
+  return finish(pcall(fn, path))
+end
+
 --- The bytes of a file.
 function M.read(path)
   local f = assert(io.open(path, "rb"))
