@@ -50,14 +50,22 @@ for _, loss in ipairs(history.history.loss) do
 end
 ]]
 
-local FAILING = [[
+-- mpirun ends who is left when one has ended: that one ends when the other has
+-- said why it does. Its finalizers run after its own words.
+local FAILING = 'local FOLDER = os.getenv "FOLDER"\n' .. workers.TALK .. [[
 local tf = require "tfdist"
 local strategy = tf.distribute.MultiWorkerMirroredStrategy()
 if strategy.extended.worker_index == 1 then
+  LAST = newproxy and newproxy(true) or setmetatable({}, { __gc = 1 })
+  getmetatable(LAST).__gc = function() take "said" end
   local labels = nil
   print(labels.first)
 end
-strategy:reduce("sum", tf.constant(1.0))
+local ok, e = pcall(strategy.reduce, strategy, "sum", tf.constant(1.0))
+io.stderr:write(tostring(e) .. "\n")
+put "said"
+assert(not ok)
+error(e, 0)
 ]]
 
 local APART = [[
@@ -106,10 +114,15 @@ describe("under mpirun #once", function()
 
     it("a script's error ends all, and is told first (" .. name .. ")",
       function()
-        local r = mpi.run { mpi = name, program = FAILING, seconds = 60 }
+        local r = files.in_folder(function(folder)
+          return mpi.run { mpi = name, program = FAILING, seconds = 60,
+            environment = "FOLDER=" .. folder }
+        end)
         -- mpirun takes that of the first process to end, or both.
         assert.is_truthy(r.code == 1 or r.code == 75, r.code)
-        says(r.err, ":5: attempt to index a nil value (local 'labels')")
+        local _, line = FAILING:match "^.*\n%s+print":gsub("\n", "")
+        says(r.err, (":%d: attempt to index a nil value (local 'labels')"):format(
+          line + 1))
         says(r.err, "stopped because of process 1: ")
       end)
 
@@ -278,9 +291,22 @@ describe("under mpirun #once", function()
   end)
 
   it("a plug-in for another MPI says which is missing", function()
-    local r = mpi.run { mpi = name, program = WORKERS,
-      environment = "TFDIST_MPI=lam" }
-    assert.equal(2, count(r.err, "there is no provider \"mpi\" built for lam"))
+    -- mpirun ends who is left when one has ended.
+    local r = files.in_folder(function(folder)
+      return mpi.run { mpi = name, environment = "TFDIST_MPI=lam FOLDER="
+        .. folder, program = 'local FOLDER = os.getenv "FOLDER"\n'
+        .. workers.TALK .. [[
+          local rank = os.getenv "OMPI_COMM_WORLD_RANK" or os.getenv "PMI_RANK"
+          local _, e = pcall(require "tfdist".distribute
+            .MultiWorkerMirroredStrategy)
+          io.stderr:write("said: " .. e.message .. "\n")
+          put("said-" .. rank)
+          take "said-0"
+          take "said-1"
+          error(e, 0)]] }
+    end)
+    assert.equal(2, count(r.err, "said: group: there is no provider "
+      .. "\"mpi\" built for lam"), r.err)
     says(r.err, "`make` says what they need")
   end)
 end)
