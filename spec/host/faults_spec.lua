@@ -247,10 +247,21 @@ for _, host in ipairs(process.hosts) do
     end)
 
     it("shows the first worker's own error last", function()
+      -- The others are stopped when it has ended: by then they have heard why.
       files.write(folder .. "/train.lua", HEAD .. [[
         local function labels_of(batch) return batch.labels.first end
-        if w == 1 then labels_of {} end
-        while true do sum() end]])
+        if w == 1 then
+          LAST = newproxy and newproxy(true) or setmetatable({}, { __gc = 1 })
+          getmetatable(LAST).__gc = function()
+            take "heard-0"
+            take "heard-2"
+          end
+          labels_of {}
+        end
+        local _, e = pcall(function() while true do sum() end end)
+        io.stderr:write(tostring(e) .. "\n")
+        put("heard-" .. w)
+        error(e, 0)]])
       local r = process.run(("FOLDER=%s %s run -n 3 --log-dir=%s/logs "
         .. "%s/train.lua"):format(folder, host.path, folder, folder), nil, 120)
       assert.equal(1, r.code, r.err)
