@@ -1,5 +1,6 @@
 -- Sums between the GPUs of several workers by NCCL, without either: the
 -- stand-ins of spec/support/cuda, each worker a process with GPUs of its own.
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local standins = require "spec.support.standins"
 local workers = require "spec.support.workers"
@@ -17,7 +18,10 @@ local function on_standins(given)
       given.also and given.also(i) or "")
   end
   given.seconds = 600
-  return workers.run(given)
+  return files.in_folder(function(folder)
+    given.environment = given.environment .. " FOLDER=" .. folder
+    return workers.run(given)
+  end)
 end
 
 local function outputs(given)
@@ -51,7 +55,8 @@ local COLLECTIVES = [[
   print(show(s:reduce("SUM", per_replica)))
 ]]
 
--- Steps of one sum each; the first failure is said, and ends the program.
+-- Steps of one sum each; the first failure is said, and ends the program. All
+-- have ended the first before one begins the second.
 local STEPS = [[
   local function step(k)
     return s:run(function()
@@ -67,11 +72,17 @@ local STEPS = [[
     end)
     print(k, ok and e or e.kind .. ": " .. e.message)
     if not ok then error(e, 0) end
+    if k == 1 then
+      put("first-" .. w)
+      take "first-0"
+      take "first-1"
+    end
   end
 ]]
 local function steps(in_between)
-  return workers.HEAD .. ("local function in_between() %s end\n"):format(
-    in_between or "") .. STEPS
+  return 'local FOLDER = os.getenv "FOLDER"\n' .. workers.TALK .. workers.HEAD
+    .. ("local function in_between() %s end\n"):format(in_between or "")
+    .. STEPS
 end
 -- Collectives before those of the steps: the first one, and what the chief says
 -- (its shape, its text).
