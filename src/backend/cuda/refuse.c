@@ -189,13 +189,18 @@ static CUresult launch(cuda_stream *s, const tfd_cu_gate *a) {
                                 1, 1, 0, s->stream, parameters, NULL);
 }
 
+/* Something runs behind work of others, which no gate has looked at. */
+static bool must_follow(const cuda_stream *s) {
+  return s->gated_at < s->follows && s->follows <= tfd__cuda_taken(s);
+}
+
 /* Of words from + 1 .. words_all, those that were not let go of. */
 static CUresult gate_words(cuda_stream *s, uint64_t from) {
   CUresult result = CUDA_SUCCESS;
 
   if (from + 1 < first_word(s)) from = first_word(s) - 1;
   while (result == CUDA_SUCCESS &&
-         (from < s->words_all || s->stop_is_old || s->gated_at < s->follows)) {
+         (from < s->words_all || s->stop_is_old || must_follow(s))) {
     tfd_cu_gate a = gate_of(s);
 
     while (a.n < TFD_CU_GATED && from < s->words_all) {
@@ -430,12 +435,13 @@ static const word *first_noted(const cuda_stream *s) {
   return NULL;
 }
 
-/* What others spoiled and nobody told, if anything. */
-static int raise_spoiled(cuda_stream *s) {
+/* What others spoiled at position *seq_p, not behind `until`, untold. */
+static int raise_spoiled(cuda_stream *s, uint64_t until, uint64_t *seq_p) {
   int rc = TFD_OK;
 
   pthread_mutex_lock(&s->told);
-  if (s->spoiled != 0) {
+  if (s->spoiled != 0 && s->spoiled <= until) {
+    *seq_p = s->spoiled;
     (void)tfd__fail(s->spoiled_code, "%s", s->spoiled_reason);
     rc = tfd__exit_with(s->spoiled_exit);
   }
@@ -443,24 +449,29 @@ static int raise_spoiled(cuda_stream *s) {
   return rc;
 }
 
-/* The error of what `s` refused first and did not tell, or told last. */
+/* The error of what `s` refused first and did not tell, or told last. Streams
+** that wait for each other have words of each other: what came first is none.
+*/
 static int raise_of(cuda_stream *s) {
   const word *w = NULL;
   int rc = TFD_OK;
 
   while (rc == TFD_OK) {
     cuda_stream *next = NULL;
+    uint64_t at = 0;
 
     pthread_mutex_lock(&s->lock);
     w = first_noted(s);
-    if (w != NULL && w->from != NULL) {
+    rc = raise_spoiled(s, w == NULL ? NOTHING : w->seq, &at);
+    if (rc != TFD_OK) {
+      w = NULL;
+    } else if (w != NULL && w->from != NULL) {
       next = w->from;
     } else if (w != NULL) {
       rc = raise_word(s, w);
-    } else if ((rc = raise_spoiled(s)) == TFD_OK &&
-               s->last_told.code != TFD_OK) {
+    } else if (s->last_told.code != TFD_OK) {
       rc = tfd__error_raise(&s->last_told);
-    } else if (rc == TFD_OK) {
+    } else {
       rc = tfd__fail(TFD_INTERNAL, "%s: earlier work failed", s->config.name);
     }
     pthread_mutex_unlock(&s->lock);
@@ -505,16 +516,10 @@ static int tell_words(cuda_stream *s, const tfd__error *theirs,
 ** before it. */
 static int tell_spoiled(cuda_stream *s, uint64_t *seq_p) {
   const word *w = first_noted(s);
-  uint64_t seq = 0;
-  int rc = TFD_OK;
+  uint64_t until = w != NULL && w->seq < s->passed ? w->seq : s->passed;
+  int rc = raise_spoiled(s, until, seq_p);
 
-  pthread_mutex_lock(&s->told);
-  seq = s->spoiled;
-  pthread_mutex_unlock(&s->told);
-  if (seq == 0 || seq > s->passed || (w != NULL && w->seq < seq)) return TFD_OK;
-  rc = raise_spoiled(s);
-  tell(s, seq);
-  *seq_p = seq;
+  if (rc != TFD_OK) tell(s, *seq_p);
   return rc;
 }
 
