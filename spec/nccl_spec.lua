@@ -68,6 +68,38 @@ describe("sums between GPUs by NCCL #once", function()
       .. "NCCL on /gpu:0 to /gpu:1 within 5 s\n4\t9.0\n", r.out)
   end)
 
+  it("are told when one never ends, however much is begun behind it", function()
+    local r = on_standins([[
+      local tf = require "tfdist"
+      local s = tf.distribute.MirroredStrategy()
+      local at = s:run(function() return tf.constant({ 1 }, { dtype = "int32" }) end)
+      local x = s:run(function() return tf.constant { 1.0, 2.0 } end)
+      local c = tf.distribute.get_replica_context
+      local function gather(x, at)
+        if c().replica_id_in_sync_group == 0 then return x end
+        return tf.gather(x, at)
+      end
+      local ok, e = pcall(function()
+        -- GPU 1 has room for 512 launches that may refuse a value. The first
+        -- step takes one, each of the others one for its own and one for what
+        -- GPU 0 may have refused: that is the one for which there is no room.
+        for _ = 1, 300 do
+          s:run(function(x, at)
+            gather(x, at)
+            c():all_reduce("SUM", x)
+          end, { x, at })
+        end
+      end)
+      print(ok)
+      ok, e = pcall(tf.device, "/gpu:1", function()
+        return (tf.ones { 1 } * 1):item(0)
+      end)
+      print(ok, not ok and e.message)
+    ]], "TFDIST_OP_TIMEOUT=2 TFD_STANDIN_NCCL=hang=2,once=1")
+    assert.equal("false\nfalse\tall_reduce: not done by NCCL on /gpu:0 to /gpu:1 "
+      .. "within 2 s\n", r.out)
+  end)
+
   it("leave variables as they were when one fails", function()
     local r = on_standins([[
       local tf = require "tfdist"

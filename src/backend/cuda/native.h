@@ -43,6 +43,9 @@ typedef struct tfd__cuda_native {
   ** there nothing is written here that shows, either. */
   int (*heed)(tfd__stream *stream, tfd__stream *other,
               const tfd__refused *range);
+  /* Wait until there is room for heeding n times more: for the GPU, which may
+  ** wait for who calls this. */
+  int (*make_room)(tfd__stream *stream, int n);
   /* The last position that may have refused a value and did not tell; 0 = none.
   ** From the first call on, waiting for one waits for nothing behind it. */
   uint64_t (*may_refuse)(tfd__stream *stream);

@@ -102,22 +102,20 @@ static uint64_t *device_word(const cuda_stream *s, int place) {
   return (uint64_t *)(uintptr_t)s->values_device + place;
 }
 
-/* Where the next word of the ring lies. */
-static int find_place(cuda_stream *s, const char *name, int *place_p) {
-  if (s->words_n == WORDS) {
-    tfd__cuda_skip_words(s, first_word(s));
-    if (s->words_n == WORDS) {
-      return tfd__fail(TFD_ABORTED, "%s: earlier work of %s failed", name,
-                       s->config.name);
-    }
-  }
-  *place_p = (s->words_first + s->words_n) % WORDS;
-  return TFD_OK;
+int tfd__cuda_make_room(cuda_stream *s, int n, const char *name) {
+  int over = s->words_n + n - WORDS;
+
+  if (over <= 0) return TFD_OK;
+  tfd__cuda_skip_words(s, first_word(s) + (uint64_t)over - 1);
+  if (s->words_n + n <= WORDS) return TFD_OK;
+  return tfd__fail(TFD_ABORTED, "%s: earlier work of %s failed", name,
+                   s->config.name);
 }
 
 static int new_word(cuda_stream *s, const char *name, word **word_p,
                     int *place_p) {
-  TFD_TRY(find_place(s, name, place_p));
+  TFD_TRY(tfd__cuda_make_room(s, 1, name));
+  *place_p = (s->words_first + s->words_n) % WORDS;
   *word_p = &s->words[*place_p];
   s->words_n++;
   s->words_all++;

@@ -360,6 +360,17 @@ static int wait_mark(tfd__stream *stream, CUevent event, uint64_t *seq_p) {
   return tfd__cuda_check(result, s->config.name);
 }
 
+static int make_room(tfd__stream *stream, int n) {
+  cuda_stream *s = of(stream);
+  int rc;
+
+  TFD_TRY(tfd__cuda_use(s->config.ordinal));
+  pthread_mutex_lock(&s->lock);
+  rc = tfd__cuda_make_room(s, n, "waiting for another GPU");
+  pthread_mutex_unlock(&s->lock);
+  return rc;
+}
+
 static uint64_t may_refuse(tfd__stream *stream) {
   cuda_stream *s = of(stream);
   uint64_t seq = 0;
@@ -403,6 +414,7 @@ const void *tfd__cuda_native_of(tfd__stream *stream) {
                            .mark = record_mark,
                            .wait = wait_mark,
                            .heed = heed,
+                           .make_room = make_room,
                            .may_refuse = may_refuse,
                            .give_up = give_up};
   }

@@ -124,6 +124,8 @@ CUresult tfd__cuda_say(cuda_stream *s);
 /* Where up to position seq something is refused that was not told, or may be.
  */
 tfd__refused tfd__cuda_refusals(cuda_stream *s, uint64_t seq);
+/* Wait until the ring takes n words more, for who is named in the error. */
+int tfd__cuda_make_room(cuda_stream *s, int n, const char *name);
 /* The last position that may have refused a value and did not tell; 0 = none.
 */
 uint64_t tfd__cuda_may_refuse(const cuda_stream *s);

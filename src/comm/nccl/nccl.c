@@ -519,6 +519,18 @@ static int wait_for_refusals(tfd__group *g, const tfd__nccl_group *own) {
   return TFD_OK;
 }
 
+/* Before the lock is taken: N1. */
+static int make_room(const tfd__nccl_group *own) {
+  int i;
+
+  for (i = 0; i < own->local; i++) {
+    const tfd__nccl_rank *r = &own->ranks[i];
+
+    TFD_TRY(r->native->make_room(r->device->stream, own->local - 1));
+  }
+  return TFD_OK;
+}
+
 static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   tfd__nccl_group *own = g->own;
   bool is_far = own->control != NULL;
@@ -532,6 +544,7 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   TFD_TRY(pass(g, c, &all));
   if (!all) return is_far ? fail_of_devices(g, c) : skip(g, c);
   if (is_far) TFD_TRY(tfd__nccl_agree(g, c));
+  TFD_TRY(make_room(own));
   tfd__lock(&tfd__nccl.lock);
   rc = tfd__nccl_connect(own);
   if (rc == TFD_OK) {

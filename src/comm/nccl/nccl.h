@@ -17,7 +17,9 @@
 ** N1 Calls of NCCL, and of libcuda on these streams, are made under the lock,
 **    by one thread at a time; communicators are non-blocking, so that none
 **    lasts. What may last, an abort, is made without, of communicators that
-**    nobody else can see any more.
+**    nobody else can see any more. Who holds it waits for no work of a GPU but
+**    that of communicators which are being made: what is under way may need the
+**    watching thread to end.
 ** N2 A collective that does not get on is noticed by the watching thread: what
 **    the devices took from it on is spoiled before its communicators are
 **    aborted, so that nobody takes what lies there for results. The next
