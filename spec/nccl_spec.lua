@@ -51,6 +51,36 @@ describe("sums between GPUs by NCCL #once", function()
     end
   end)
 
+  it("are those of an optimizer's gradients, each once in a step", function()
+    local text = [[
+      local tf = require "tfdist"
+      local s = tf.distribute.MirroredStrategy()
+      local v, w, sgd = s:scope(function()
+        return tf.Variable { 1.0, 2.0 }, tf.Variable(3.0),
+          tf.keras.optimizers.SGD(1.0)
+      end)
+      local function update()
+        s:run(function()
+          sgd:apply_gradients({ tf.ones { 2 }, tf.ones {} }, { v, w })
+        end)
+      end
+      if TRACED then update = tf.function_(update) end
+      for step = 1, 4 do
+        local ok, e = pcall(update)
+        if not ok then
+          print(step, e.kind)
+          break
+        end
+      end
+    ]]
+    -- The first one is made before; a step has two.
+    for number, step in pairs { [2] = 1, [3] = 1, [4] = 2, [9] = 4 } do
+      local r = on_standins(text:gsub("TRACED", tostring(number % 2 == 0)),
+        "TFD_STANDIN_NCCL=issue=" .. number)
+      assert.equal(step .. "\tInternal\n", r.out, r.err)
+    end
+  end)
+
   it("are told when a GPU fails, and go on with new connections", function()
     -- The first one is made before any of the script's.
     local r = on_standins(STEPS, "TFD_STANDIN_NCCL=error=3,once=1")
@@ -101,7 +131,7 @@ describe("sums between GPUs by NCCL #once", function()
   end)
 
   it("leave variables as they were when one fails", function()
-    local r = on_standins([[
+    local text = [[
       local tf = require "tfdist"
       local s = tf.distribute.MirroredStrategy { devices = { "/gpu:0", "/gpu:1" } }
       local v, sgd = s:scope(function()
@@ -127,9 +157,16 @@ describe("sums between GPUs by NCCL #once", function()
         end)
         print(step, ok and e or e.kind .. " " .. value())
       end
-    ]], "TFD_STANDIN_DEVICES=3 TFD_STANDIN_NCCL=error=3,once=1")
-    assert.equal(0, r.code, r.err)
-    assert.equal("1\t\n2\tInternal -3 -3 3\n3\t-7 -7 5\n4\t-11 -11 7\n", r.out)
+    ]]
+    -- The second step's: the sum itself, that of the gradients.
+    for number, want in pairs {
+      [4] = "1\t\n2\tInternal -3 -3 3\n3\t-7 -7 5\n4\t-11 -11 7\n",
+      [5] = "1\t\n2\tInternal -3 -3 5\n3\t-7 -7 7\n4\t-11 -11 9\n" } do
+      local r = on_standins(text, "TFD_STANDIN_DEVICES=3 TFD_STANDIN_NCCL="
+        .. ("error=%d,once=1"):format(number))
+      assert.equal(0, r.code, r.err)
+      assert.equal(want, r.out)
+    end
   end)
 
   it("leave what was written before one that fails", function()

@@ -5,7 +5,8 @@
 ** replicas' gradients there and updates all copies and their slots, so that no
 ** sum is ever stored. Copies with the same bits are computed once, which halves
 ** an optimizer's work on two devices. In other cases gradients are reduced
-** first and copies updated one by one.
+** first and copies updated one by one: where each replica has a copy all sums
+** are one collective of the group, which several GPUs have NCCL for.
 ** Cost: one pass over n gradients and n copies shared by n devices. */
 #include "distribute/distribute.h"
 
@@ -135,7 +136,7 @@ static int update_alone(const job *j, int k) {
   return rc == TFD_OK ? rc : blame(j, k);
 }
 
-/* --- replicas of several processes ---------------------------------------- */
+/* --- all gradients at once ----------------------------------------------- */
 
 /* The copies of variable k by its sums, one for each replica here. */
 static int update_copies(const job *j, int k, tfd_object *const *sums) {
@@ -148,7 +149,6 @@ static int update_copies(const job *j, int k, tfd_object *const *sums) {
   return rc == TFD_OK ? rc : blame(j, k);
 }
 
-/* All gradients go to the others at once. */
 static int update_at_once(const job *j) {
   tfd_value *sums = NULL;
   int rc = TFD_OK;
@@ -195,10 +195,10 @@ static int update_over_workers(const job *j) {
 
 /* --- all devices together ------------------------------------------------- */
 
-static bool devices_fit(const job *j) {
+/* Has each replica a copy of its own, and its sums from the group? */
+static bool is_mirrored(const job *j) {
   return j->n > 1 && j->copies == j->n && j->strategy->devices_n == j->n &&
-         tfd_strategy_adds_up(j->strategy) &&
-         tfd__group_can_fuse(j->strategy->group, j->op->kernel);
+         tfd_strategy_adds_up(j->strategy);
 }
 
 /* Are gradients and copies of variable k all dense and in their places? */
@@ -349,7 +349,9 @@ static int run_together(job *j, const bool *together) {
 }
 
 static int run(job *j, bool *together) {
-  bool possible = devices_fit(j);
+  bool mirrored = is_mirrored(j);
+  bool possible =
+      mirrored && tfd__group_can_fuse(j->strategy->group, j->op->kernel);
   int n = 0;
   int k;
 
@@ -362,6 +364,7 @@ static int run(job *j, bool *together) {
     TFD_TRY(together[k] ? check_together(j, k) : check_alone(j, k));
   }
   if (!tfd__group_is_alone(j->strategy->group)) return update_over_workers(j);
+  if (mirrored && !possible) return update_at_once(j);
   if (n > 0) TFD_TRY(run_together(j, together));
   for (k = 0; k < j->variables; k++) {
     if (!together[k]) TFD_TRY(update_alone(j, k));
