@@ -266,6 +266,28 @@ describe("GPU devices on stand-ins #once", function()
     end
   end)
 
+  it("run elsewhere products of slices that lie where no algorithm can", function()
+    local r = on_standin([[
+      local tf = require "tfdist"
+      local function product()
+        local x = tf.reshape(tf.range(12, { dtype = "float32" }), { 3, 4 })
+        local part = tf.slice(x, { 1, 1 }, { 2, 3 })
+        return tf.matmul(part, part, { transpose_b = true }),
+          tf.matmul(x, x, { transpose_b = true })
+      end
+      local a, b = tf.device("/cpu:0", product)
+      local c, d = tf.device("/gpu:0", product)
+      for i, pair in ipairs { { a, c }, { b, d } } do
+        local want, got = pair[1]:toflat(), pair[2]:toflat()
+        for k = 1, #want do assert(want[k] == got[k]) end
+        print(#want, pair[2].device:match "GPU")
+      end
+    ]], "TFD_STANDIN_REFUSES=unaligned")
+    assert.equal(0, r.code, r.err)
+    assert.equal("4\tGPU\n9\tGPU\n", r.out)
+    assert.matches("matmul has no kernel for /gpu:0", r.err, 1, true)
+  end)
+
   it("name the label that is out of range, and go on", function()
     local r = on_standin [[
       local tf = require "tfdist"

@@ -1,5 +1,6 @@
 /* cuBLASLt without a GPU: products in plain loops, in stream order. TF32 rounds
-** the inputs' mantissas to 10 bits, so that a wrong choice of it shows. */
+** the inputs' mantissas to 10 bits, so that a wrong choice of it shows. An
+** algorithm takes matrices that are aligned as was said when it was chosen. */
 #include <cublasLt.h>
 
 #include <stdint.h>
@@ -25,6 +26,11 @@ struct layout {
   int64_t ld;
   int32_t batches;
   int64_t batch_stride;
+};
+
+/* Of a, b, c, d, in bytes. */
+struct wish {
+  uint32_t align[4];
 };
 
 double at(const void *data, cudaDataType type, int64_t i) {
@@ -108,6 +114,19 @@ void run(const job &j) {
   }
 }
 
+bool wants_less_than(const wish *w, uint32_t bytes) {
+  for (uint32_t align : w->align) {
+    if (align < bytes) return true;
+  }
+  return false;
+}
+
+bool is_aligned(const void *data, const layout &l, uint64_t bytes) {
+  uint64_t apart = (uint64_t)l.batch_stride * size_of(l.type);
+
+  return ((uint64_t)data | (l.batches > 1 ? apart : 0)) % bytes == 0;
+}
+
 } // namespace
 
 #define API extern "C" __attribute__((visibility("default"))) cublasStatus_t
@@ -177,18 +196,27 @@ API cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t desc,
 }
 
 API cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *desc) {
-  *desc = (cublasLtMatmulPreference_t)calloc(1, 1);
+  *desc = (cublasLtMatmulPreference_t) new wish{{256, 256, 256, 256}};
   return CUBLAS_STATUS_SUCCESS;
 }
 
 API cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t desc) {
-  free(desc);
+  delete (wish *)desc;
   return CUBLAS_STATUS_SUCCESS;
 }
 
-API cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                         cublasLtMatmulPreferenceAttributes_t,
-                                         const void *, size_t) {
+API cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t desc, cublasLtMatmulPreferenceAttributes_t which,
+    const void *value, size_t) {
+  static const cublasLtMatmulPreferenceAttributes_t of[4] = {
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+
+  for (int i = 0; i < 4; i++) {
+    if (which == of[i]) ((wish *)desc)->align[i] = *(const uint32_t *)value;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -196,7 +224,7 @@ API cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
 API cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a_,
     cublasLtMatrixLayout_t b_, cublasLtMatrixLayout_t,
-    cublasLtMatrixLayout_t d_, cublasLtMatmulPreference_t, int,
+    cublasLtMatrixLayout_t d_, cublasLtMatmulPreference_t w, int,
     cublasLtMatmulHeuristicResult_t found[], int *n) {
   const product *p = (const product *)desc;
   const layout *a = (const layout *)a_;
@@ -212,11 +240,14 @@ API cublasLtMatmulAlgoGetHeuristic(
     *n = 0;
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  if (tfd_standin_refuses("products")) {
+  if (tfd_standin_refuses("products") ||
+      (tfd_standin_refuses("unaligned") &&
+       wants_less_than((const wish *)w, 16))) {
     *n = 0;
     return CUBLAS_STATUS_SUCCESS;
   }
   memset(found, 0, sizeof *found);
+  memcpy(found->algo.data, w, sizeof(wish));
   *n = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -224,9 +255,10 @@ API cublasLtMatmulAlgoGetHeuristic(
 API cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                    const void *alpha, const void *a, cublasLtMatrixLayout_t la,
                    const void *b, cublasLtMatrixLayout_t lb, const void *beta,
-                   const void *, cublasLtMatrixLayout_t, void *d,
-                   cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *,
+                   const void *c, cublasLtMatrixLayout_t lc, void *d,
+                   cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *algo,
                    void *, size_t, cudaStream_t stream) {
+  const wish *told = (const wish *)algo->data;
   const product *p = (const product *)desc;
   bool wide = p->compute == CUBLAS_COMPUTE_64F;
   double one = wide ? *(const double *)alpha : *(const float *)alpha;
@@ -241,6 +273,12 @@ API cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
            one};
 
   if (keep != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!is_aligned(a, j.a, told->align[0]) ||
+      !is_aligned(b, j.b, told->align[1]) ||
+      !is_aligned(c, *(const layout *)lc, told->align[2]) ||
+      !is_aligned(d, j.d, told->align[3])) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
   tfd_standin_enqueue((CUstream)stream, [=] { run(j); });
   return CUBLAS_STATUS_SUCCESS;
 }

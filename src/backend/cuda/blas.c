@@ -227,10 +227,18 @@ static int plan_of(const form *f, const plan **plan_p) {
 
 /* --- products ------------------------------------------------------------- */
 
-static int32_t alignment(const void *data) {
-  uintptr_t low = (uintptr_t)data & -(uintptr_t)data;
+/* Of matrices that lie `stride` elements apart, the first one at `data`. */
+static int32_t alignment(const form *f, const void *data, int64_t stride) {
+  uintptr_t apart = (uintptr_t)stride * tfd__dtype_size(f->dtype);
+  uintptr_t bits = (uintptr_t)data | (f->batches > 1 ? apart : 0) | 256;
 
-  return low == 0 || low > 256 ? 256 : (int32_t)low;
+  return (int32_t)(bits & -bits);
+}
+
+static void align(form *f, const void *a, const void *b, const void *c) {
+  f->align[0] = alignment(f, a, f->batch_a);
+  f->align[1] = alignment(f, b, f->batch_b);
+  f->align[2] = alignment(f, c, f->m * f->n);
 }
 
 static int multiply(const tfd__call *call, const form *wanted, const void *a,
@@ -245,9 +253,7 @@ static int multiply(const tfd__call *call, const form *wanted, const void *a,
   void *workspace = NULL;
   int rc;
 
-  f.align[0] = alignment(a);
-  f.align[1] = alignment(b);
-  f.align[2] = alignment(c);
+  align(&f, a, b, c);
   TFD_TRY(tfd__cuda_workspace(call, WORKSPACE, &workspace));
   pthread_mutex_lock(&lock);
   rc = plan_of(&f, &p);
@@ -385,7 +391,8 @@ static bool turns_b(const tfd__call *call) {
   return (call->ints[1] | call->ints[3]) != 0;
 }
 
-/* Does cuBLASLt take it? What goes wrong besides is told when it runs. */
+/* Does cuBLASLt take it, where it lies if that is known? What goes wrong
+** besides is told when it runs. */
 bool tfd__cuda_has_product(const tfd__call *call) {
   tfd__view a;
   tfd__view b;
@@ -393,14 +400,13 @@ bool tfd__cuda_has_product(const tfd__call *call) {
   const plan *p = NULL;
   form f;
   int rc;
-  int i;
 
   if (c.numel == 0 || tfd__in(call, 0)->numel == 0) return true;
-  (void)matrix_like(tfd__in(call, 0), turns_a(call), &a);
-  (void)matrix_like(tfd__in(call, 1), turns_b(call), &b);
+  if (matrix_like(tfd__in(call, 0), turns_a(call), &a)) a.data = NULL;
+  if (matrix_like(tfd__in(call, 1), turns_b(call), &b)) b.data = NULL;
   if (!turns_a(call)) fold(&a, &b, &c);
   form_of(call, &a, &b, &c, &f);
-  for (i = 0; i < 3; i++) f.align[i] = alignment(NULL);
+  align(&f, a.data, b.data, c.data);
   if (f.batches > INT32_MAX) return false;
   if (tfd__cuda_use(f.ordinal) != TFD_OK) return true;
   pthread_mutex_lock(&lock);
