@@ -12,7 +12,7 @@ int tfd__cuda_lay(const tfd__call *call, const tfd__view *to,
                                         [4] = {"move", "lay_4", {0}},
                                         [8] = {"move", "lay_8", {0}}};
   const tfd__view *views[2] = {to, from};
-  int64_t strides[2][TFD_MAX_RANK];
+  int64_t strides[2][TFD_MAX_RANK] = {{0}};
   tfd_cu_lay a;
 
   memset(&a, 0, sizeof a);

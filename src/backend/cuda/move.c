@@ -6,7 +6,7 @@
 
 static void place(const tfd__view *from, tfd_cu_move *a) {
   const tfd__view *views[1] = {from};
-  int64_t strides[1][TFD_MAX_RANK];
+  int64_t strides[1][TFD_MAX_RANK] = {{0}};
 
   a->in = from->data;
   a->n = from->numel;
