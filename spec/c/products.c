@@ -252,7 +252,8 @@ static void bfloat16_sums_are_rounded_once(void **state) {
 static void long_sums_of_many_rows(void **state) {
   static const int64_t sizes[][3] = {
       {64, 512, 512}, {65, 520, 528}, {63, 512, 512},  {64, 504, 512},
-      {64, 513, 512}, {64, 512, 513}, {130, 512, 784}, {2049, 512, 512}};
+      {64, 513, 512}, {64, 512, 513}, {130, 512, 784}, {2049, 512, 512},
+      {48, 520, 512}, {47, 512, 512}};
 
   (void)state;
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {

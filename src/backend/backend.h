@@ -182,9 +182,30 @@ typedef struct tfd__launcher {
   void (*free)(tfd__launches *kept);
 } tfd__launcher;
 
+/* --- kept weights --------------------------------------------------------- */
+
+/* A program's memory for the weight of one of its products, in the layout that
+** the product wants. It belongs to the call that runs. */
+typedef struct tfd__kept_weight {
+  void *data; /* NULL = there is none */
+  size_t bytes;
+  int64_t wanted;  /* version of the weight that this call reads */
+  int64_t version; /* of what lies in `data`, -1 = of nothing */
+} tfd__kept_weight;
+
+/* Products whose weight, input 1, was put into that layout by a call before:
+** the bits of kernel `matmul` without the way there.
+** - bytes: of the weight in that layout; 0 = the product reads it as it lies.
+**   Views lack data. Threads: any.
+** - matmul: behind its attributes stands the address of a tfd__kept_weight. */
+typedef struct tfd__keeper {
+  size_t (*bytes)(const tfd__call *call);
+  tfd__kernel matmul;
+} tfd__keeper;
+
 /* Slots may be NULL where this is said. Errors: as tfd__fail; UNAVAILABLE with
 ** the reason from discover when there is no such device here. */
-#define TFD_BACKEND_ABI 7
+#define TFD_BACKEND_ABI 8
 
 typedef struct tfd__backend {
   int abi;                 /* TFD_BACKEND_ABI; first for ever */
@@ -261,6 +282,9 @@ typedef struct tfd__backend {
   /* Who makes several elementwise ops one kernel, `strip` (strip.h). NULL =
   ** nobody. */
   const struct tfd__fuser *fuser;
+
+  /* Who keeps weights in the layout that products want. NULL = nobody. */
+  const tfd__keeper *keeper;
 
   /* Who starts launches that come again and again at once. NULL = nobody. */
   const tfd__launcher *launcher;

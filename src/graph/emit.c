@@ -131,7 +131,7 @@ int tfd__emit_address(tfd__lowering *l, const void *address) {
 
   TFD_TRY(TFD_GROW(p->ints, 1));
   p->ints[p->ints_n++] = (int64_t)(uintptr_t)address;
-  p->calls[p->calls_n - 1].ints_n = 1;
+  p->calls[p->calls_n - 1].ints_n++;
   return TFD_OK;
 }
 
@@ -144,6 +144,21 @@ int tfd__emit_own(tfd__lowering *l, tfd__fused own) {
   }
   p->fused[p->fused_n++] = own;
   return TFD_OK;
+}
+
+int tfd__emit_kept(tfd__lowering *l, int variable, size_t bytes) {
+  tfd__program *p = l->p;
+  tfd__keeping *k = NULL;
+
+  TFD_TRY(TFD_GROW(p->keepings, 1));
+  k = tfd__alloc(sizeof *k);
+  if (k == NULL) return tfd__no_memory(sizeof *k, "graph");
+  *k = (tfd__keeping){.kept = {.bytes = bytes, .version = -1},
+                      .variable = variable,
+                      .seen = -1};
+  p->keepings[p->keepings_n++] = k;
+  p->calls[p->calls_n - 1].kernel = p->device->backend->keeper->matmul;
+  return tfd__emit_address(l, &k->kept);
 }
 
 int tfd__emit_copy(tfd__lowering *l, int node, int until, tfd__place *place) {

@@ -346,6 +346,17 @@ typedef struct tfd__fused {
   char *name;          /* of the call */
 } tfd__fused;
 
+/* A weight that a product of the program keeps in a layout of its own: from the
+** second call on that finds the variable as the one before did, so that what is
+** written again and again takes no memory. */
+typedef struct tfd__keeping {
+  tfd__kept_weight kept; /* of the call that runs */
+  tfd__buffer *buffer;
+  int variable;
+  int64_t seen; /* version at the call before */
+  bool refused; /* there was no memory */
+} tfd__keeping;
+
 /* Calls first .. first + n - 1 are recorded together, or (apart) are not. */
 typedef struct tfd__batch {
   int first;
@@ -355,8 +366,8 @@ typedef struct tfd__batch {
 } tfd__batch;
 
 /* What a run finds as attributes: the program, which of its calls are to run,
-** and from the last of these on the pointers of all slots, words and numbers.
-*/
+** and from the last of these on the pointers of all slots, words, numbers, and
+** for each keeping the version and the memory. */
 typedef enum tfd__frame_words {
   TFD_FRAME_PROGRAM = 0,
   TFD_FRAME_FIRST,
@@ -389,6 +400,8 @@ struct tfd__program {
   tfd__buffer *arena;
   tfd__fused *fused; /* groups */
   int fused_n, fused_room;
+  tfd__keeping **keepings;
+  int keepings_n, keepings_room;
   tfd_tensor **constants; /* as they are on the device; owned references */
   int constants_n, constants_room;
   size_t *fresh; /* bytes of buffers that are made for each call */
@@ -399,6 +412,7 @@ struct tfd__program {
   int inputs_n;
   int variables_n;
   int words_n;
+  int keepings_at;     /* in the frame */
   tfd__batch *batches; /* of all calls, in order; none = they are not known */
   int batches_n, batches_room;
   bool batches_stale; /* others are better */

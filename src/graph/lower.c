@@ -255,8 +255,9 @@ static int finish(tfd__lowering *l) {
     ints += call->ints_n;
     reals += call->reals_n;
   }
-  slots = TFD_FRAME_SLOTS + p->inputs_n + p->variables_n + p->fresh_n +
-          l->g->draws_n + l->g->numbers_n;
+  p->keepings_at = TFD_FRAME_SLOTS + p->inputs_n + p->variables_n + p->fresh_n +
+                   l->g->draws_n + l->g->numbers_n;
+  slots = p->keepings_at + 2 * p->keepings_n;
   l->impossible = l->impossible || slots > INT16_MAX;
   p->frame = tfd__calloc((size_t)slots, sizeof *p->frame);
   p->made = tfd__calloc((size_t)p->fresh_n + 1, sizeof *p->made);

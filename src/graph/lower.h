@@ -44,11 +44,13 @@ int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel_id kernel,
 int tfd__emit_view(tfd__lowering *l, const tfd__place *place);
 /* The last call's attributes are those of the node. */
 int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n);
-/* The last call's attribute is this address. */
+/* The last call's next attribute is this address. */
 int tfd__emit_address(tfd__lowering *l, const void *address);
 /* What the program has of its own for a call; without a name there was no
 ** memory. Owns: it, from here on. */
 int tfd__emit_own(tfd__lowering *l, tfd__fused own);
+/* The last call, a product, keeps its weight, a variable's. */
+int tfd__emit_kept(tfd__lowering *l, int variable, size_t bytes);
 /* `place` becomes a dense copy of what it was, used until that node. */
 int tfd__emit_copy(tfd__lowering *l, int node, int until, tfd__place *place);
 

@@ -173,6 +173,33 @@ static double flops_of(const tfd__lowering *l, const node_work *w) {
   return (double)most;
 }
 
+static bool is_written(const tfd__body *b, int variable) {
+  int i;
+
+  for (i = 0; i < b->targets_n; i++) {
+    if (b->targets[i] == variable) return true;
+  }
+  return false;
+}
+
+/* A product with a weight that only other programs write may keep it in the
+** layout that it wants. */
+static int keep_weight(tfd__lowering *l, const node_work *w) {
+  const tfd__program *p = l->p;
+  const tfd__keeper *keeper = p->device->backend->keeper;
+  tfd__call call = p->calls[p->calls_n - 1];
+  size_t bytes;
+
+  if (keeper == NULL || !l->fuses || w->n->op->kernel != TFD_KERNEL_matmul ||
+      w->in[1].kind != TFD_PLACE_VARIABLE || is_written(&l->b, w->in[1].of)) {
+    return TFD_OK;
+  }
+  call.views = p->views + p->views_n - 3;
+  call.ints = l->b.ints + w->n->ints;
+  bytes = keeper->bytes(&call);
+  return bytes > 0 ? tfd__emit_kept(l, w->in[1].of, bytes) : TFD_OK;
+}
+
 static int lower_kernel(tfd__lowering *l, node_work *w) {
   const tfd__node *n = w->n;
   bool dense = (n->op->flags & TFD_OP_STRIDED) == 0;
@@ -189,7 +216,8 @@ static int lower_kernel(tfd__lowering *l, node_work *w) {
   TFD_TRY(tfd__emit_call(l, w->node, n->op->kernel, n->op->name, w->in_list,
                          n->in_n, w->out_list, n->out_n));
   l->p->flops[l->p->calls_n - 1] = flops_of(l, w);
-  return tfd__emit_attributes(l, n);
+  TFD_TRY(tfd__emit_attributes(l, n));
+  return keep_weight(l, w);
 }
 
 static int lower_node(tfd__lowering *l, int k) {

@@ -41,6 +41,11 @@ static void fill_in(tfd__program *p, const int64_t *given) {
     }
     memcpy(p->reals + r->to, from, bytes);
   }
+  given += p->keepings_at - TFD_FRAME_SLOTS;
+  for (i = 0; i < p->keepings_n; i++) {
+    p->keepings[i]->kept.wanted = given[2 * i];
+    p->keepings[i]->kept.data = (void *)(uintptr_t)given[2 * i + 1];
+  }
   p->ran = true;
 }
 
@@ -112,6 +117,19 @@ static int64_t *fill_slot(tfd__program *p, int64_t *slot, void *data,
   return slot + 1;
 }
 
+static void bring_kept(const tfd__program *p, const tfd_variable *v,
+                       tfd__keeping *k, int64_t *slot) {
+  int64_t version = tfd_variable_version(v);
+
+  if (k->buffer == NULL && k->seen == version && !k->refused) {
+    k->refused =
+        tfd__buffer_new(p->device, k->kept.bytes, &k->buffer) != TFD_OK;
+  }
+  k->seen = version;
+  slot[0] = version;
+  slot[1] = k->buffer == NULL ? 0 : (int64_t)(uintptr_t)k->buffer->data;
+}
+
 static int bring(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
                  const tfd__given *given) {
   int64_t *slot = p->frame + TFD_FRAME_SLOTS;
@@ -137,6 +155,10 @@ static int bring(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
     memcpy(slot + g->draws_n, given->numbers,
            (size_t)g->numbers_n * sizeof *slot);
   }
+  slot = p->frame + p->keepings_at;
+  for (i = 0; i < p->keepings_n; i++, slot += 2) {
+    bring_kept(p, g->variables[p->keepings[i]->variable], p->keepings[i], slot);
+  }
   return TFD_OK;
 }
 
@@ -155,6 +177,10 @@ static void mark_written(tfd_graph *g, const tfd__program *p, bool again) {
   if (!late) return;
   for (i = 0; i < p->fresh_n; i++) tfd__buffer_made(p->made[i], seq);
   tfd__buffer_made(p->arena, seq);
+  for (i = 0; i < p->keepings_n; i++) {
+    if (p->keepings[i]->buffer == NULL) continue;
+    tfd__buffer_made(p->keepings[i]->buffer, seq);
+  }
   tfd__launches_made(p, seq);
 }
 
@@ -209,9 +235,7 @@ int tfd__program_begin(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
 int tfd__program_go(tfd_graph *g, tfd__program *p, int end) {
   tfd__call call = {.kernel = run_program,
                     .ints = p->frame,
-                    .ints_n = (int16_t)(TFD_FRAME_SLOTS + p->inputs_n +
-                                        p->variables_n + p->fresh_n +
-                                        g->draws_n + g->numbers_n),
+                    .ints_n = (int16_t)(p->keepings_at + 2 * p->keepings_n),
                     .replica = tfd__context()->replica};
   bool again = p->submitted > 0;
 
@@ -268,6 +292,7 @@ static void free_lists(tfd__program *p) {
   tfd__free(p->constants);
   tfd__free(p->fresh);
   tfd__free(p->fused);
+  tfd__free(p->keepings);
   tfd__free(p->yields);
   tfd__free(p->writes);
   tfd__free(p->frame);
@@ -294,6 +319,10 @@ void tfd__program_free(tfd__program *p) {
   tfd__launches_free(p);
   for (i = 0; i < p->constants_n; i++) tfd__release(p->constants[i]);
   for (i = 0; i < p->fused_n; i++) tfd__fused_free(p, &p->fused[i]);
+  for (i = 0; i < p->keepings_n; i++) {
+    tfd__release(p->keepings[i]->buffer);
+    tfd__free(p->keepings[i]);
+  }
   tfd__release(p->arena);
   free_lists(p);
   tfd__free(p);

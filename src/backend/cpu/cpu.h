@@ -24,6 +24,10 @@ void tfd__cpu_prepare(void);
 #include "backend/kernels/all.def"
 #undef KERNEL
 
+/* The keeper of weights (backend.h): linalg/matmul.c. */
+size_t tfd__cpu_kept_bytes(const tfd__call *call);
+int tfd__cpu_matmul_kept(const tfd__call *call);
+
 /* Sums down columns for those who have some rows at a time; the bits are those
 ** of reduce_sum and reduce_mean. Up to TFD_BLOCKS_SUM rows are added to acc, in
 ** multiples of four but for the last; acc begins with zeros. */

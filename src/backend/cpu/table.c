@@ -8,6 +8,9 @@ static const tfd__kernel kernels[TFD_KERNEL_N] = {
 #undef KERNEL
 };
 
+static const tfd__keeper keeper = {.bytes = tfd__cpu_kept_bytes,
+                                   .matmul = tfd__cpu_matmul_kept};
+
 const tfd__backend tfd__cpu_backend = {
     .abi = TFD_BACKEND_ABI,
     .kernels_n = TFD_KERNEL_N,
@@ -31,4 +34,5 @@ const tfd__backend tfd__cpu_backend = {
     .copy_across = tfd__cpu_copy_across,
     .kernels = kernels,
     .fuser = &tfd__cpu_fuser,
+    .keeper = &keeper,
 };

@@ -211,6 +211,38 @@ int tfd__cpu_matmul(const tfd__call *call) {
   return multiply_any(call, turn_a, turn_b);
 }
 
+/* --- kept weights --------------------------------------------------------- */
+
+/* The operands as one product of float32 matrices, false if they are none. */
+static bool as_matrices(const tfd__call *call, tfd__view v[3]) {
+  v[0] = turned(tfd__in(call, 0), call->ints[0] || call->ints[2]);
+  v[1] = turned(tfd__in(call, 1), call->ints[1] || call->ints[3]);
+  v[2] = *tfd__out(call, 0);
+  if (v[2].dtype != TFD_FLOAT32 || v[2].numel == 0) return false;
+  fold_batch(&v[0], &v[1], &v[2]);
+  if (v[2].rank != 2) return false;
+  drop_batch(&v[1]);
+  return v[2].numel * v[0].dims[1] > TFD_SMALL_PRODUCT;
+}
+
+size_t tfd__cpu_kept_bytes(const tfd__call *call) {
+  tfd__view v[3];
+
+  if (!as_matrices(call, v)) return 0;
+  return tfd__dnnl_kept_bytes(&v[0], &v[1], &v[2]);
+}
+
+int tfd__cpu_matmul_kept(const tfd__call *call) {
+  tfd__kept_weight *kept = (tfd__kept_weight *)(uintptr_t)call->ints[4];
+  tfd__view v[3];
+  int rc = TFD_OK;
+
+  if (kept->data == NULL || !as_matrices(call, v) ||
+      !tfd__dnnl_matmul_kept(call->name, &v[0], &v[1], &v[2], kept, &rc))
+    return tfd__cpu_matmul(call);
+  return rc;
+}
+
 /* --- bias ----------------------------------------------------------------- */
 
 typedef struct bias_job {

@@ -34,6 +34,7 @@ struct tfd__dnnl_plan {
   bool has_run;
   int memories_n;
   int steps_n;
+  int kept; /* memory that the first step puts a weight into, -1 = none */
   size_t scratch_bytes;
   memory memories[TFD_DNNL_MEMORIES];
   step *steps[TFD_DNNL_STEPS];
@@ -69,6 +70,7 @@ static void plan_clear(tfd__dnnl_plan *plan) {
   plan->steps_n = 0;
   plan->memories_n = 0;
   plan->scratch_bytes = 0;
+  plan->kept = -1;
 }
 
 static void plan_free(tfd__dnnl_plan *plan) {
@@ -272,6 +274,7 @@ static tfd__dnnl_plan *plan_new(const tfd__dnnl_key *key,
     return NULL;
   }
   plan->key = *key;
+  plan->kept = -1;
   plan->usable = build(plan, arg);
   if (tfd__dnnl_exhausted) {
     plan_free(plan);
@@ -489,6 +492,9 @@ static bool place_args(tfd__dnnl_plan *plan, const_dnnl_primitive_desc_t pd,
     if (native[i] != user[i] && !args[i].output &&
         !add_reorder(plan, user[i], have, native[i], want))
       return false;
+    if (native[i] != user[i] && plan->steps_n == 1 &&
+        args[i].exec == DNNL_ARG_WEIGHTS)
+      plan->kept = native[i];
   }
   return true;
 }
@@ -543,13 +549,14 @@ size_t tfd__dnnl_external_bytes(const tfd__dnnl_plan *plan, int external) {
 /* --- running -------------------------------------------------------------- */
 
 static dnnl_status_t point_memories(tfd__dnnl_plan *plan, char *scratch,
-                                    void *const *externals) {
+                                    void *const *externals, void *kept) {
   for (int i = 0; i < plan->memories_n; i++) {
     memory *m = &plan->memories[i];
     void *handle =
         m->external < 0 ? scratch + m->offset : externals[m->external];
     dnnl_status_t status = dnnl_success;
 
+    if (kept != NULL && i == plan->kept) handle = kept;
     if (handle == m->handle) continue;
     status = tfd__dnnl_try_memory_set_data_handle(m->object, handle);
     if (status != dnnl_success) return status;
@@ -560,6 +567,26 @@ static dnnl_status_t point_memories(tfd__dnnl_plan *plan, char *scratch,
 
 int tfd__dnnl_run(tfd__dnnl_plan *plan, const char *name,
                   void *const *externals) {
+  return tfd__dnnl_run_kept(plan, name, externals, NULL);
+}
+
+/* The first step is left out where `kept` has what it gives. */
+static int first_step(const tfd__dnnl_plan *plan, tfd__kept_weight **kept) {
+  tfd__kept_weight *k = *kept;
+
+  if (k == NULL || plan->kept < 0 ||
+      plan->memories[plan->kept].bytes != k->bytes) {
+    *kept = NULL;
+    return 0;
+  }
+  if (k->version == k->wanted) return 1;
+  k->version = -1;
+  return 0;
+}
+
+int tfd__dnnl_run_kept(tfd__dnnl_plan *plan, const char *name,
+                       void *const *externals, tfd__kept_weight *kept) {
+  int first = first_step(plan, &kept);
   char *scratch = NULL;
   dnnl_status_t status = dnnl_success;
 
@@ -569,8 +596,9 @@ int tfd__dnnl_run(tfd__dnnl_plan *plan, const char *name,
   }
   /* Some code is made by its first use. */
   if (!plan->has_run && !has_room()) return no_memory();
-  status = point_memories(plan, scratch, externals);
-  for (int i = 0; i < plan->steps_n && status == dnnl_success; i++)
+  status = point_memories(plan, scratch, externals,
+                          kept != NULL ? kept->data : NULL);
+  for (int i = first; i < plan->steps_n && status == dnnl_success; i++)
     status = tfd__dnnl_try_primitive_execute(
         plan->steps[i]->primitive, my_table->stream, plan->steps[i]->args_n,
         plan->steps[i]->args);
@@ -578,6 +606,7 @@ int tfd__dnnl_run(tfd__dnnl_plan *plan, const char *name,
   if (status != dnnl_success)
     return tfd__fail(TFD_INTERNAL, "%s: oneDNN failed with status %d", name,
                      (int)status);
-  plan->has_run = true;
+  if (first == 0) plan->has_run = true;
+  if (kept != NULL) kept->version = kept->wanted;
   return TFD_OK;
 }

@@ -79,6 +79,10 @@ size_t tfd__dnnl_external_bytes(const tfd__dnnl_plan *plan, int external);
 /* Run with the caller's pointers. Errors: Internal, ResourceExhausted. */
 int tfd__dnnl_run(tfd__dnnl_plan *plan, const char *name,
                   void *const *externals);
+/* The same, with the weight that is reordered first in `kept` where it fits
+** (NULL = nowhere): it is not reordered where it lies there already. */
+int tfd__dnnl_run_kept(tfd__dnnl_plan *plan, const char *name,
+                       void *const *externals, tfd__kept_weight *kept);
 
 /* A memory description by dims and strides in elements, of float32 or
 ** bfloat16; false on failure. */
@@ -103,6 +107,13 @@ int tfd__dnnl_plans(void);
 bool tfd__dnnl_gemm(const tfd__gemm_args *g, int *rc_p);
 bool tfd__dnnl_matmul(const char *name, const tfd__view *a, const tfd__view *b,
                       const tfd__view *c, int *rc_p);
+/* The same with b kept, the same bits; and how many bytes that takes, 0 where b
+** is read as it lies. */
+bool tfd__dnnl_matmul_kept(const char *name, const tfd__view *a,
+                           const tfd__view *b, const tfd__view *c,
+                           tfd__kept_weight *kept, int *rc_p);
+size_t tfd__dnnl_kept_bytes(const tfd__view *a, const tfd__view *b,
+                            const tfd__view *c);
 
 /* Which of x, filter and y is computed from the other two. */
 typedef enum tfd__dnnl_conv {

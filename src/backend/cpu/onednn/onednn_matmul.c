@@ -62,15 +62,15 @@ static const char *preferred(const matmul_spec *spec) {
 
 /* A convolution by windows of one element is a product, too. With AVX2 it takes
 ** 0.7 to 0.8 of the time of the library's product for some 100 rows and 0.9 for
-** 1,000, with a copy of b in the blocks that it wants: where enough rows share
-** it, sums are long and columns many. At most WINDOW_COPY elements are copied.
-*/
+** 50 or 1,000, with a copy of b in the blocks that it wants: where enough rows
+** share it, sums are long and columns many. At most WINDOW_COPY elements are
+** copied. A copy that was kept makes it 0.5 to 0.9 of that. */
 static bool is_window(const matmul_spec *spec) {
   int64_t m = spec->dims[2][0];
   int64_t n = spec->dims[2][1];
   int64_t k = spec->dims[0][1];
 
-  return spec->rank == 2 && spec->dtype == TFD_FLOAT32 && m >= 64 &&
+  return spec->rank == 2 && spec->dtype == TFD_FLOAT32 && m >= 48 &&
          m <= 2048 && n >= 512 && k >= 512 && n * k <= WINDOW_COPY &&
          n % 8 == 0 && k % 8 == 0 && spec->strides[0][0] == k &&
          spec->strides[0][1] == 1 && spec->strides[1][1] == 1 &&
@@ -138,7 +138,7 @@ static int64_t product_size(const matmul_spec *spec) {
 }
 
 static bool run_plan(const char *name, matmul_spec *spec, void *const *data,
-                     int *rc_p) {
+                     tfd__kept_weight *kept, int *rc_p) {
   tfd__dnnl_key key;
   tfd__dnnl_plan *plan = NULL;
 
@@ -153,7 +153,7 @@ static bool run_plan(const char *name, matmul_spec *spec, void *const *data,
   }
   plan = tfd__dnnl_plan_for(&key, build, spec, rc_p);
   if (plan == NULL) return *rc_p != TFD_OK;
-  *rc_p = tfd__dnnl_run(plan, name, data);
+  *rc_p = tfd__dnnl_run_kept(plan, name, data, kept);
   return true;
 }
 
@@ -177,7 +177,8 @@ static int compile_packing(const char *name, int dtype) {
   }
   tfd__threads_set(1);
   (void)run_plan(name, &spec,
-                 (void *[]){memory, memory + bytes, memory + 2 * bytes}, &rc);
+                 (void *[]){memory, memory + bytes, memory + 2 * bytes}, NULL,
+                 &rc);
   tfd__threads_set(threads);
   tfd__free(memory);
   if (rc == TFD_OK) atomic_store(&compiled[dtype], true);
@@ -185,7 +186,7 @@ static int compile_packing(const char *name, int dtype) {
 }
 
 static bool run(const char *name, matmul_spec *spec, void *const *data,
-                int *rc_p) {
+                tfd__kept_weight *kept, int *rc_p) {
   int threads = tfd__threads_get();
   bool found = false;
 
@@ -194,25 +195,47 @@ static bool run(const char *name, matmul_spec *spec, void *const *data,
     if (*rc_p != TFD_OK) return true;
   }
   if (threads == 1 || product_size(spec) >= SHARED_PRODUCT) {
-    return run_plan(name, spec, data, rc_p);
+    return run_plan(name, spec, data, kept, rc_p);
   }
   tfd__threads_set(1);
-  found = run_plan(name, spec, data, rc_p);
+  found = run_plan(name, spec, data, kept, rc_p);
   tfd__threads_set(threads);
   return found;
 }
 
-bool tfd__dnnl_matmul(const char *name, const tfd__view *a, const tfd__view *b,
-                      const tfd__view *c, int *rc_p) {
+static matmul_spec spec_of(const tfd__view *a, const tfd__view *b,
+                           const tfd__view *c) {
   const tfd__view *views[3] = {a, b, c};
-  void *data[3] = {a->data, b->data, c->data};
-  matmul_spec spec;
+  matmul_spec spec = {.dtype = c->dtype, .rank = c->rank};
 
-  spec.dtype = c->dtype;
-  spec.rank = c->rank;
   for (int i = 0; i < 3; i++)
     spread(views[i], spec.rank, spec.dims[i], spec.strides[i]);
-  return run(name, &spec, data, rc_p);
+  return spec;
+}
+
+bool tfd__dnnl_matmul(const char *name, const tfd__view *a, const tfd__view *b,
+                      const tfd__view *c, int *rc_p) {
+  return tfd__dnnl_matmul_kept(name, a, b, c, NULL, rc_p);
+}
+
+bool tfd__dnnl_matmul_kept(const char *name, const tfd__view *a,
+                           const tfd__view *b, const tfd__view *c,
+                           tfd__kept_weight *kept, int *rc_p) {
+  matmul_spec spec = spec_of(a, b, c);
+  void *data[3] = {a->data, b->data, c->data};
+
+  return run(name, &spec, data, kept, rc_p);
+}
+
+/* Its blocks are of 8 rows and columns, which fill them. */
+size_t tfd__dnnl_kept_bytes(const tfd__view *a, const tfd__view *b,
+                            const tfd__view *c) {
+  matmul_spec spec = spec_of(a, b, c);
+
+  for (int i = 0; i < 3; i++)
+    if (!suits(spec.rank, spec.dims[i], spec.strides[i])) return 0;
+  if (!is_window(&spec)) return 0;
+  return (size_t)(spec.dims[1][0] * spec.dims[1][1]) * sizeof(float);
 }
 
 bool tfd__dnnl_gemm(const tfd__gemm_args *g, int *rc_p) {
@@ -228,5 +251,5 @@ bool tfd__dnnl_gemm(const tfd__gemm_args *g, int *rc_p) {
   void *data[3] = {a.any, b.any, g->c};
 
   if (g->add || g->m == 0 || g->n == 0 || g->k == 0) return false;
-  return run("gemm", &spec, data, rc_p);
+  return run("gemm", &spec, data, NULL, rc_p);
 }
