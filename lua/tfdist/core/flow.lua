@@ -39,8 +39,13 @@ local function identity(x)
 end
 
 local function zeros(like)
-  return raw.tensor_from_values({ 0 }, raw.tensor_dtype(like),
-    raw.tensor_dims(like))
+  local dims = raw.tensor_dims(like)
+  for axis = 1, #dims do
+    if dims[axis] < 0 then
+      return (raw.op_run(raw.op_find "zeros_like", { like, n = 1 }, { 0 }))
+    end
+  end
+  return raw.tensor_from_values({ 0 }, raw.tensor_dtype(like), dims)
 end
 
 -- Parts ------------------------------------------------------------------------
@@ -130,19 +135,19 @@ local function gradients(part, targets, sources, given)
   return out
 end
 
--- Record the step on the tapes around: rule(grads) gives the gradients of the
--- sources' outer values.
+-- Record the step on the tapes around: rule(grads, wanted) gives the gradients of
+-- the sources' outer values, of which nobody wants those with a "0".
 local function record(sources, outputs, rule)
   local inputs = { n = sources.n }
   for i = 1, sources.n do
     inputs[i] = sources[i].outer
   end
-  gradient_tape.record_step(inputs, outputs, function(grads, n)
+  gradient_tape.record_step(inputs, outputs, function(grads, n, walk)
     for i = 1, n do
       grads[i] = grads[i] ~= nil and convert.tensor(grads[i], nil, "gradient",
         "x") or nil
     end
-    return rule(grads)
+    return rule(grads, raw.walk_wanted(walk, sources.n))
   end)
 end
 
@@ -162,21 +167,32 @@ end
 
 local emit_choice
 
--- Gradients of the sources in branch k for what arrives at its results.
+-- Gradients of the sources in branch k for what arrives at its results; zeros
+-- where only results that nothing arrives at depend on one.
 local function branch_gradients(c, k, grads)
   local part, results = c.parts[k], c.results[k]
   return inside(part, function()
     local targets, given, inner = { n = 0 }, { n = 0 }, { n = c.sources.n }
+    local others = { n = 0 }
     for j = 1, results.n do
       if grads[j] ~= nil and is_float(results[j]) then
         append(targets, results[j])
         append(given, (argument(part, results[j], nil, grads[j])))
+      elseif is_float(results[j]) then
+        append(others, results[j])
       end
     end
     for i = 1, inner.n do
       inner[i] = c.sources[i].inner[k] or c.sources[i].outer
     end
-    return gradients(part, targets, inner, given)
+    local list = gradients(part, targets, inner, given)
+    local of_others = others.n > 0 and gradients(part, others, inner) or {}
+    for i = 1, inner.n do
+      if list[i] == nil and of_others[i] ~= nil then
+        list[i] = zeros(raw.operand_tensor(c.sources[i].outer))
+      end
+    end
+    return list
   end)
 end
 
@@ -330,7 +346,8 @@ local function fill_backward(l, b, targets, given)
   return at
 end
 
-local function differentiate_loop(l, grads)
+-- Zeros for what the loop takes without depending on it.
+local function differentiate_loop(l, grads, wanted)
   local b, at
   inside(l.part, function()
     local targets, given
@@ -342,6 +359,8 @@ local function differentiate_loop(l, grads)
   for i = 1, out.n do
     if at[i] ~= nil then
       out[i] = outputs[at[i].carry or b.carries.n + 1 + at[i].stack]
+    elseif wanted:sub(i, i) ~= "0" then
+      out[i] = zeros(raw.operand_tensor(l.sources[i].outer))
     end
   end
   return out
@@ -382,12 +401,15 @@ end
 local function count_operands(l, body)
   local operands = { l.count, n = 1, at = {} }
   local slots, sources, used = {}, { n = 0 }, { n = 0 }
-  local function add(entry, outer, carry)
-    slots[entry.number] = append(operands, outer) - 1
+  local function note(entry, outer, carry)
     if is_float(entry.symbol) then
       append(sources, { outer = outer, inner = entry.symbol, carry = carry,
         row = carry == nil })
     end
+  end
+  local function add(entry, outer, carry)
+    slots[entry.number] = append(operands, outer) - 1
+    note(entry, outer, carry)
   end
   local asked = {}
   for i = 0, raw.graph_input_count(body) - 1 do
@@ -402,6 +424,8 @@ local function count_operands(l, body)
     if says or asked[l.rows[r].number] then
       append(used, l.rows[r])
       add(l.rows[r], l.rows[r].tensor)
+    else
+      note(l.rows[r], l.rows[r].tensor)
     end
   end
   l.rows = used
@@ -431,7 +455,7 @@ function emit_loop(l)
   if l.condition ~= nil then
     add_slots(slots, graphs[2], l.condition, operands, function(number)
       return number + 1 -- its arguments are the carries
-    end, function() end)
+    end, note)
   end
   operands.at = nil
   raw.graph_loop(graph, graphs, operands, slots, l.carries.n, l.rows.n,
@@ -442,9 +466,12 @@ function emit_loop(l)
   end
   if l.taped then
     add_followed(l.part, note)
+    if l.condition ~= nil then
+      add_followed(l.condition, note)
+    end
     l.sources = sources
-    record(sources, l.outputs, function(grads)
-      return differentiate_loop(l, grads)
+    record(sources, l.outputs, function(grads, wanted)
+      return differentiate_loop(l, grads, wanted)
     end)
   end
   return l.outputs
