@@ -207,31 +207,33 @@ describe("flight records #once", function()
     end
   end)
 
-  -- Where workers meet by files, each in an environment of its own. Line 2 of
-  -- the program is its first.
+  -- Where workers meet by files, each in an environment of its own; lines of the
+  -- program have their numbers up to the folder's.
   local function run_in_folder(program, each)
     return files.in_folder(function(folder)
-      return workers.run { program = program_of(program:gsub("\n", function()
-        return "\n" .. workers.TALK
-      end, 1)), environment = "FOLDER=" .. folder, each = each }
+      return workers.run { program = program_of(program:gsub('"FOLDER"\n',
+        function(line) return line .. workers.TALK end)), each = each,
+        environment = "FOLDER=" .. folder }
     end)
   end
 
   it("say who is late meanwhile", function()
     local rs = run_in_folder([[
-      SUM(3) local FOLDER = os.getenv "FOLDER"
+      SUM(3)
+      local function second() SUM(4) end
+      local FOLDER = os.getenv "FOLDER"
       if w == 0 then
         put("pid", pid())
       else
         heard(take "pid", "heard of in collective %d+, all_reduce sum of "
           .. "float32%[3%]")
       end
-      SUM(4)]], function(i)
+      second()]], function(i)
         return i == 0 and "TFDIST_STALL_WARN=0.5" or ""
       end)
     assert.same({ 0, 0 }, { rs[1].code, rs[2].code }, rs[1].err .. rs[2].err)
     has(rs[1].err, "warning: process 0 has waited for %d+ s in collective %d+, "
-      .. "all_reduce sum of float32%[4%] at [^\n]*%.lua:%d+: process 1 was last "
+      .. "all_reduce sum of float32%[4%] at [^\n]*%.lua:3: process 1 was last "
       .. "heard of in collective %d+, all_reduce sum of float32%[3%] at "
       .. "[^\n]*%.lua:2\n")
     assert.is_nil(rs[2].err:find("has waited", 1, true))
