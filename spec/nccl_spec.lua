@@ -130,6 +130,17 @@ describe("sums between GPUs by NCCL #once", function()
       .. "within 2 s\n", r.out)
   end)
 
+  it("end with 78 when a GPU is lost while they are made", function()
+    local lost = 0
+    for call = 213, 258, 9 do -- connecting, and the first one
+      local r = on_standins(STEPS:gsub("print%(step, .*", "if not ok then "
+        .. "error(e, 0) end\nend"), "TFD_STANDIN_FAIL=719@" .. call)
+      assert.is_true(r.code == 78 or r.code == 0, call .. ": " .. r.err)
+      lost = lost + (r.code == 78 and 1 or 0)
+    end
+    assert.is_true(lost >= 4, lost .. " losses")
+  end)
+
   it("leave variables as they were when one fails", function()
     local text = [[
       local tf = require "tfdist"

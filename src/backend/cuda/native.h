@@ -27,6 +27,9 @@ typedef struct tfd__cuda_native {
   CUdevice device; /* several ordinals may share one */
   CUstream stream;
   const tfd__driver *driver;
+  /* TFD_OK, or what libcuda says, with a status of its own for the process
+  ** where the GPU is lost. */
+  int (*check)(CUresult result, const char *what);
   /* Make the ordinal's context the calling thread's. */
   int (*use)(int ordinal);
   /* What was taken from position seq on, a `wait`'s, has no results, for the

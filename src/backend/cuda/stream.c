@@ -409,6 +409,7 @@ const void *tfd__cuda_native_of(tfd__stream *stream) {
                            .device = tfd__cuda_gpu(s->config.ordinal)->device,
                            .stream = s->stream,
                            .driver = &tfd__cu,
+                           .check = tfd__cuda_check,
                            .use = tfd__cuda_use,
                            .spoil = spoil,
                            .mark = record_mark,

@@ -10,7 +10,7 @@ static const tfd__driver *driver_of(const tfd__nccl_rank *r) {
 }
 
 #define CUDA(r, call, what) \
-  TFD_TRY(tfd__nccl_check_cuda(driver_of(r), driver_of(r)->call, what))
+  TFD_TRY((r)->native->check(driver_of(r)->call, what))
 
 /* Between two looks at what takes its time. */
 static void pause_a_little(int looks) {
@@ -127,26 +127,25 @@ int tfd__nccl_settle(tfd__nccl_group *own, tfd__deadline until,
 
 static int make(tfd__nccl_group *own) {
   static const char what[] = "connecting GPUs";
-  ncclResult_t result = ncclSuccess;
+  int rc = TFD_OK;
   int i;
 
   TFD_TRY(tfd__nccl_check(tfd__nc.ncclGroupStart(), NULL, what));
-  for (i = 0; i < own->local && result == ncclSuccess; i++) {
+  for (i = 0; rc == TFD_OK && i < own->local; i++) {
     tfd__nccl_rank *r = &own->ranks[i];
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
     config.blocking = 0;
-    if (r->native->use(r->native->ordinal) != TFD_OK) {
-      result = ncclUnhandledCudaError;
-      break;
-    }
-    result = tfd__nc.ncclCommInitRankConfig(&r->comm, own->size, own->id,
-                                            own->base + i, &config);
-    if (result == ncclInProgress) result = ncclSuccess;
+    rc = r->native->use(r->native->ordinal);
+    if (rc != TFD_OK) break;
+    rc = tfd__nccl_check(tfd__nc.ncclCommInitRankConfig(&r->comm, own->size,
+                                                        own->id, own->base + i,
+                                                        &config),
+                         NULL, what);
   }
-  if (result != ncclSuccess) {
+  if (rc != TFD_OK) {
     (void)tfd__nc.ncclGroupEnd();
-    return tfd__nccl_check(result, NULL, what);
+    return rc;
   }
   TFD_TRY(tfd__nccl_check(tfd__nc.ncclGroupEnd(), NULL, what));
   for (i = 0; i < own->local; i++) {
@@ -181,7 +180,7 @@ static int wait_for_first(const tfd__nccl_group *own, tfd__deadline until) {
       }
       pause_a_little(looks++);
     }
-    TFD_TRY(tfd__nccl_check_cuda(driver_of(r), result, "connecting GPUs"));
+    TFD_TRY(r->native->check(result, "connecting GPUs"));
   }
   return TFD_OK;
 }

@@ -22,8 +22,7 @@ static int make_place(const tfd__nccl_group *own, bool first, place *mine) {
   for (i = 0; i < own->local; i++) {
     const tfd__nccl_rank *r = &own->ranks[i];
 
-    TFD_TRY(tfd__nccl_check_cuda(
-        r->native->driver,
+    TFD_TRY(r->native->check(
         r->native->driver->cuDeviceGetUuid(&mine->gpus[i], r->native->device),
         r->device->short_name));
   }

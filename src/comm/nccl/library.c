@@ -38,14 +38,3 @@ int tfd__nccl_check(ncclResult_t result, ncclComm_t comm, const char *what) {
                    more == NULL || more[0] == '\0' ? "" : ": ",
                    more == NULL ? "" : more);
 }
-
-int tfd__nccl_check_cuda(const tfd__driver *cu, CUresult result,
-                         const char *what) {
-  const char *name = "?";
-  const char *text = "?";
-
-  if (result == CUDA_SUCCESS) return TFD_OK;
-  (void)cu->cuGetErrorName(result, &name);
-  (void)cu->cuGetErrorString(result, &text);
-  return tfd__fail(TFD_INTERNAL, "%s: %s (%s)", what, text, name);
-}

@@ -346,9 +346,8 @@ static int pass(tfd__group *g, const tfd__collective *c, bool *all_p) {
   return TFD_OK;
 }
 
-#define CUDA(r, call, what)                                                    \
-  TFD_TRY(tfd__nccl_check_cuda((r)->native->driver, (r)->native->driver->call, \
-                               what))
+#define CUDA(r, call, what) \
+  TFD_TRY((r)->native->check((r)->native->driver->call, what))
 
 static int follow_devices(tfd__nccl_group *own, const char *what) {
   int i;

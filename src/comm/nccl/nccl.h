@@ -50,9 +50,6 @@ extern tfd__nccl_library tfd__nc;
 int tfd__nccl_open(void);
 /* TFD_OK (also for what is in progress), or Internal with NCCL's words. */
 int tfd__nccl_check(ncclResult_t result, ncclComm_t comm, const char *what);
-/* The same of libcuda. */
-int tfd__nccl_check_cuda(const tfd__driver *cu, CUresult result,
-                         const char *what);
 
 /* --- groups ----------------------------------------------------------------
  */

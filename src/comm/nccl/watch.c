@@ -37,8 +37,7 @@ static int has_passed(const tfd__nccl_group *own, const tfd__nccl_mark *m,
     TFD_TRY(r->native->use(r->native->ordinal));
     result = r->native->driver->cuEventQuery(m->over[i]);
     if (result == CUDA_ERROR_NOT_READY) return TFD_OK;
-    TFD_TRY(
-        tfd__nccl_check_cuda(r->native->driver, result, r->device->short_name));
+    TFD_TRY(r->native->check(result, r->device->short_name));
   }
   *passed_p = true;
   return TFD_OK;
