@@ -223,7 +223,12 @@ local function make_backward(w, from, to, begun, pure)
     return flatten(w.tape:gradient(targets, sources, given), to.n)
   end)
   check(w)
-  local b = { at = at, n = results.n, words_n = #w.made.words }
+  local b = { at = at, n = results.n, words_n = #w.made.words,
+    is_list = results.n > 0 and results.n == to.n }
+  for i = 1, to.n do
+    b.is_list = b.is_list and at[i] ~= nil and at[i].values == i
+      and at[i].dims == nil
+  end
   if b.n > 0 then
     b.graph = pure and raw.graph_extract(w.graph, results, true, {})
       or raw.graph_backward(w.graph, results, w.first)
@@ -245,6 +250,27 @@ local function backward(w, from, to, begun, pure)
   return b
 end
 
+-- Are the graph's inputs the arguments as they come?
+local function are_arguments(w, feeds)
+  local same = feeds.n == w.symbols.n
+  for i = 1, feeds.n do
+    same = same and feeds[i][1] == "arguments" and feeds[i][2] == i
+  end
+  return same
+end
+
+-- The sources' values, where each call has the same.
+local function constant_sources(w, to)
+  local list = { n = to.n }
+  for i = 1, to.n do
+    if to[i] <= w.symbols.n then
+      return nil
+    end
+    list[i] = w.captured[to[i] - w.symbols.n]
+  end
+  return list
+end
+
 -- The forward graph for the sources with "1" in `followed`.
 local function make_forward(w, followed)
   local from, to = { n = 0 }, { n = 0 }
@@ -259,16 +285,21 @@ local function make_forward(w, followed)
     end
   end
   local f = { from = from, to = to, back = backward(w, from, to, NONE),
-    all = ("1"):rep(to.n), saved = { n = 0 } }
+    all = ("1"):rep(to.n), saved = { n = 0 }, saved_at = {}, grads_at = {} }
   for i = 1, f.back.feeds.n do
     local feed = f.back.feeds[i]
     if feed[1] == "saved" then
       append(f.saved, feed[2])
+      f.saved_at[f.saved.n] = i
+    elseif feed[1] == "grads" then
+      f.grads_at[feed[2]] = i
     end
   end
   f.graph = raw.graph_forward(w.graph, w.results, f.saved)
   raw.graph_set_followed(f.graph, false)
   f.n, f.feeds = raw.graph_result_count(f.graph), feeds_of(w, f.graph)
+  f.takes_arguments = are_arguments(w, f.feeds)
+  f.sources = constant_sources(w, to)
   return f
 end
 
@@ -289,27 +320,53 @@ local function run(graph, n, inputs, words)
   end, results_of, graph)
 end
 
--- What backward graphs with these feeds take from the call; all of it where the
--- gradient may be followed.
-local function keep(w, feeds, arguments)
-  local kept = { arguments = {}, variables = {}, saved = {} }
+-- What backward graphs take from the call: the inputs of f.back's, those that
+-- the forward graph gives still to come; all of it where the gradient may be
+-- followed.
+local function keep(w, f, arguments)
+  local feeds = f.back.feeds
+  local kept = { fed = { n = feeds.n } }
+  local variables
   if gradient_tape.may_follow_gradients() then
-    kept.all = true
-    kept.arguments = arguments
+    variables = {}
+    kept.arguments, kept.variables = arguments, variables
     for i = 1, #w.variables do
-      kept.variables[i] = raw.operand_tensor(w.variables[i])
+      variables[i] = raw.operand_tensor(w.variables[i])
     end
-    return kept
   end
   for i = 1, feeds.n do
     local list, at = feeds[i][1], feeds[i][2]
     if list == "arguments" then
-      kept.arguments[at] = arguments[at]
+      kept.fed[i] = arguments[at]
     elseif list == "variables" then
-      kept.variables[at] = raw.operand_tensor(w.variables[at])
+      kept.fed[i] = variables and variables[at] or raw.operand_tensor(w.variables[at])
     end
   end
   return kept
+end
+
+-- The same by lists, as other graphs than f.back's are fed.
+local function kept_lists(f, kept)
+  local feeds = f.back.feeds
+  local lists = { all = kept.arguments ~= nil, arguments = kept.arguments or {},
+    variables = kept.variables or {}, saved = {}, grads = {} }
+  for i = 1, feeds.n do
+    lists[feeds[i][1]][feeds[i][2]] = kept.fed[i]
+  end
+  return lists
+end
+
+-- All gradients that f.back's graph gives for all that may arrive.
+local function gradients_of_all(f, kept, words, grads)
+  local inputs, b = kept.fed, f.back
+  for at, i in pairs(f.grads_at) do
+    inputs[i] = grads[at]
+  end
+  local got = b.n > 0 and run(b.graph, b.n, inputs, words)
+  for _, i in pairs(f.grads_at) do
+    inputs[i] = nil -- a persistent tape holds on to the rest
+  end
+  return got
 end
 
 local function has_all(kept, words, b)
@@ -367,6 +424,10 @@ end
 
 -- What a graph for the sources in `to` gives for all of a step.
 local function give(b, all, to, got)
+  if b.is_list and to == all then
+    got.n = all.n
+    return got
+  end
   local out, k = { n = all.n }, 1
   for i = 1, all.n do
     if to[k] == all[i] then
@@ -384,7 +445,7 @@ end
 
 local function gradients(w, f, kept, words, grads, walk)
   local wanted = raw.walk_wanted(walk, f.to.n)
-  local all = wanted == f.all and not kept.all
+  local all = wanted == f.all and kept.arguments == nil
   for i = 1, f.from.n do
     local at = f.from[i]
     all = all and grads[at] ~= nil
@@ -392,29 +453,29 @@ local function gradients(w, f, kept, words, grads, walk)
       grads[at] = convert.tensor(grads[at], nil, "gradient", "x")
     end
   end
-  kept.grads = grads
-  local b, to = f.back, f.to
-  if not all then
-    b, to = choose(w, f, kept, words, grads, wanted, walk)
+  if all then
+    return give(f.back, f.to, f.to, gradients_of_all(f, kept, words, grads))
   end
-  local inputs = fed(b.feeds, kept)
-  kept.grads, kept.sums = nil, nil
-  return give(b, f.to, to, b.n > 0 and run(b.graph, b.n, inputs, words))
+  local lists = kept_lists(f, kept)
+  lists.grads = grads
+  local b, to = choose(w, f, lists, words, grads, wanted, walk)
+  return give(b, f.to, to, b.n > 0
+    and run(b.graph, b.n, fed(b.feeds, lists), words))
 end
 
 local function run_followed(w, f, arguments)
   local c = w.made
-  local kept = keep(w, f.back.feeds, arguments)
+  local kept = keep(w, f, arguments)
   local words = concrete.next_words(c)
-  local outputs = run(f.graph, f.n, fed(f.feeds, { arguments = arguments }),
-    words)
+  local outputs = run(f.graph, f.n, f.takes_arguments and arguments
+    or fed(f.feeds, { arguments = arguments }), words)
   for i = 1, f.saved.n do
     local at = c.outputs_n + i
-    kept.saved[f.saved[i]], outputs[at] = outputs[at], nil
+    kept.fed[f.saved_at[i]], outputs[at] = outputs[at], nil
   end
   outputs.n = c.outputs_n
-  local inputs = { n = f.to.n }
-  for i = 1, f.to.n do
+  local inputs = f.sources or { n = f.to.n }
+  for i = 1, f.sources == nil and f.to.n or 0 do
     inputs[i] = source_of(arguments, w.captured, f.to[i])
   end
   gradient_tape.record_step(inputs, outputs, function(grads, _, walk)
