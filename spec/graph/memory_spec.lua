@@ -171,3 +171,25 @@ describe("the memory of a convolutional network's step", function()
       ("traced %d, eager %d bytes"):format(traced, eager))
   end)
 end)
+
+describe("a trace that lacks memory", function()
+  it("fails or goes on, and is as ever the next time", function()
+    local x = tf.constant { 1, 2 }
+    for k = 1, 80 do
+      local f = tf.function_(function(y)
+        return y * 2, tf.timestamp()
+      end)
+      tf.sync_devices()
+      raw.test_fail_allocation(k)
+      local ok, e = pcall(f, x)
+      raw.test_fail_allocation(0)
+      assert.is_true(ok or tostring(e):find("memory", 1, true) ~= nil,
+        tostring(e))
+      for _ = 1, 2 do
+        local y, time = f(x)
+        assert.are.same({ 2, 4 }, y:totable())
+        assert.is_true(time:item() > 0)
+      end
+    end
+  end)
+end)

@@ -376,6 +376,7 @@ int tfd_graph_answer(tfd_graph *graph, tfd_dtype dtype, const int64_t *dims,
   tfd__body *b = &graph->body;
   tfd__node *n = b->nodes_n > 0 ? &b->nodes[b->nodes_n - 1] : NULL;
   tfd__view view = {.data = NULL};
+  int rc;
 
   if (n == NULL || n->host < 0 ||
       (n->out_n > 0 && n->out + n->out_n != b->values_n)) {
@@ -394,5 +395,10 @@ int tfd_graph_answer(tfd_graph *graph, tfd_dtype dtype, const int64_t *dims,
     return TFD_RESOURCE_EXHAUSTED;
   }
   b->nodes_n++;
-  return tfd_graph_output(graph, n->out_n - 1, tensor_p);
+  rc = tfd_graph_output(graph, n->out_n - 1, tensor_p);
+  if (rc != TFD_OK) { /* asked for again, it is added again */
+    n->out_n--;
+    b->values_n--;
+  }
+  return rc;
 }

@@ -331,7 +331,11 @@ int tfd_graph_input(tfd_graph *graph, tfd_dtype dtype, const int64_t *dims,
                                (int)dtype, dims, dims_n, NULL,
                                TFD_ARGUMENT_LINE, &t));
   value.view = t->view;
-  rc = tfd__graph_add_input(graph, &value, &capture, &number);
+  /* Whoever frees memory tries again: then there must be no input yet. */
+  rc = map_reserve(&graph->map);
+  if (rc == TFD_OK) {
+    rc = tfd__graph_add_input(graph, &value, &capture, &number);
+  }
   if (rc == TFD_OK) rc = tfd__map_set(&graph->map, t->id, number);
   if (rc != TFD_OK) {
     tfd__release(t);
