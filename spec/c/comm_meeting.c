@@ -429,9 +429,8 @@ static void who_comes_back_alone_is_told(void **state) {
 
 /* --- who begins anew while all are waited for ----------------------------- */
 
-/* Process 1's part of a connection with process 0, up to its end; false when it
-** came to none: a talk has its own deadline. */
-static bool be_heard(int socket, bool connects, const tfd__hello *mine) {
+/* Process 1's part of a connection with process 0, up to its end. */
+static tfd__talk talk_with(int socket, bool connects, const tfd__hello *mine) {
   tfd__network n = network_of((int)mine->process, (int)mine->processes);
   tfd__talk t;
   bool over = false;
@@ -443,7 +442,12 @@ static bool be_heard(int socket, bool connects, const tfd__hello *mine) {
     (void)poll(&p, 1, 100);
     assert_int_equal(TFD_OK, tfd__talk_go_on(&t, &over));
   }
-  return t.agreed;
+  return t;
+}
+
+/* False when it came to no end: a talk has its own deadline. */
+static bool be_heard(int socket, bool connects, const tfd__hello *mine) {
+  return talk_with(socket, connects, mine).agreed;
 }
 
 /* What all must agree on is in each hello. */
@@ -558,6 +562,34 @@ static void who_dies_meanwhile_may_come_back(void **state) {
   (void)state;
   begins_anew(0, 1, pose_as_one);
   begins_anew(1, 0, pose_as_zero);
+}
+
+/* A process whose next meeting has begun is no second one. */
+static void who_is_ahead_is_not_there_twice(void **state) {
+  int sockets[TFD_CHANNELS];
+  tfd__talk t = {.heard_all = false};
+  pid_t child;
+  int i;
+
+  (void)state;
+  make_addresses();
+  child = start(sums_once, 0, 3, 1);
+  pose_as_one(sockets);
+  while (!t.heard_all) {
+    int s = knock_until_heard();
+    tfd__hello mine;
+
+    if (hello_of(s, &mine)) {
+      mine.process = 1;
+      mine.meeting++;
+      t = talk_with(s, true, &mine);
+    }
+    (void)close(s);
+  }
+  assert_int_equal(TFD_VERDICT_LATER, t.verdict);
+  (void)kill(child, SIGKILL);
+  (void)status_of(child);
+  for (i = 0; i < TFD_CHANNELS; i++) (void)close(sockets[i]);
 }
 
 static int is_there_twice(int process, int processes, int local) {
@@ -677,6 +709,7 @@ int main(void) {
       cmocka_unit_test(who_comes_back_alone_is_told),
       cmocka_unit_test(who_dies_meanwhile_may_come_back),
       cmocka_unit_test(who_is_there_twice_is_told_where),
+      cmocka_unit_test(who_is_ahead_is_not_there_twice),
   };
 
   tested = "tcp";

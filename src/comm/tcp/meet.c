@@ -132,14 +132,15 @@ static tfd__verdict judge(void *arg, tfd__talk *t) {
   const tfd__hello *theirs = &t->theirs;
   int kept = m->sockets[theirs->process].socket[theirs->channel];
 
+  /* It has met all others, and knocks for the next group. */
+  if (theirs->meeting > m->mine.meeting) return TFD_VERDICT_LATER;
   if (has_hung_up(kept)) {
     drop(m, (int)theirs->process);
   } else if (kept >= 0) {
     return is_twice(t, kept);
   }
-  if (theirs->meeting == m->mine.meeting) return TFD_VERDICT_GOOD;
-  return theirs->meeting > m->mine.meeting ? TFD_VERDICT_LATER
-                                           : TFD_VERDICT_UNDER_WAY;
+  return theirs->meeting == m->mine.meeting ? TFD_VERDICT_GOOD
+                                            : TFD_VERDICT_UNDER_WAY;
 }
 
 /* --- one connection ------------------------------------------------------- */
