@@ -11,7 +11,7 @@
 ---     spec/distribute/machines_spec.lua
 ---   workers that come late: here; that never come:
 ---     spec/distribute/multi_worker_spec.lua
----   one that is started twice: here; that comes back alone: spec/c/comm_tcp.c
+---   one that is started twice: here; that comes back alone: spec/c/comm_meeting.c
 ---   what is wrong in TF_CONFIG: spec/distribute/cluster_spec.lua; taken and
 ---     foreign addresses, other builds, scripts, secrets: multi_worker_spec.lua
 ---   programs that differ: multi_worker_apart_spec.lua; errors of one replica:
@@ -19,7 +19,7 @@
 ---   Ctrl-C, a crash, a script's error: here
 ---   full disks and kills while saving: spec/checkpoint_spec.lua,
 ---     multi_worker_files_spec.lua
----   bytes of strangers: spec/c/comm_tcp.c, spec/fuzz/frame.c
+---   bytes of strangers: spec/c/comm_meeting.c, spec/fuzz/frame.c
 ---   random faults: chaos_spec.lua
 local files = require "spec.support.files"
 local process = require "spec.support.process"
