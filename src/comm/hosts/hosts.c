@@ -69,7 +69,10 @@ static hosts_group *own_of(const tfd__group *g) {
 static int leader_of(const tfd__network *n, int process) {
   int p = 0;
 
-  while (!tfd__same_host(n->addresses[p], n->addresses[process])) p++;
+  while (p < process &&
+         !tfd__same_host(n->addresses[p], n->addresses[process])) {
+    p++;
+  }
   return p;
 }
 
