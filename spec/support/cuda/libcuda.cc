@@ -46,7 +46,7 @@ CUctx_st contexts[64];
 long calls = 0;
 long calls_captured = 0;
 int captures = 0; /* that go on */
-counted &counts = *new counted;
+counted &counts = *new counted();
 thread_local CUcontext current;
 
 /* After these a context fails whatever is called, as a GPU's does. */
