@@ -194,39 +194,6 @@ describe("under mpirun #once", function()
         end)
     end)
 
-    it("Ctrl-C ends a start that waits for others (" .. name .. ")", function()
-      files.in_folder(function(folder)
-        local r = mpi.run { mpi = name, program = 'local FOLDER = os.getenv '
-          .. '"FOLDER"\n' .. workers.TALK .. [[
-            local rank = os.getenv "OMPI_COMM_WORLD_RANK" or os.getenv "PMI_RANK"
-            put("pid-" .. rank, pid())
-            if rank == "1" then
-              local first = take "pid-0"
-              local function wait_for(file, words)
-                local text
-                repeat
-                  local f = io.open("/proc/" .. first .. file)
-                  text = f and f:read "*a"
-                  if f then f:close() end
-                until text == nil or text:find(words)
-              end
-              wait_for("/maps", "libmpi")
-              os.execute("kill -INT " .. first)
-              wait_for("/stat", "%) Z ")
-              os.exit(130) -- not each mpirun ends it
-            end
-            require "tfdist".distribute.MultiWorkerMirroredStrategy()]],
-          environment = "FOLDER=" .. folder }
-        assert.equal(130, r.code, r.err)
-        says(r.err, "Cancelled: interrupted")
-        for rank = 0, 1 do
-          local f = io.open(("/proc/%s/stat"):format(files.read(folder
-            .. "/pid-" .. rank)))
-          assert.is_truthy(f == nil or f:read "*a":find "%) Z ")
-        end
-      end)
-    end)
-
     it("where there is no TCP, work goes on without (" .. name .. ")", function()
       run("sum(4)", "TFDIST_FAILPOINTS=net.listen=eacces", function(r)
         assert.equal(0, r.code, r.err)
