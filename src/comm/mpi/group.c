@@ -281,18 +281,19 @@ static void hand_back(tfd__mpi_group *g, tfd__mpi_work *w) {
 }
 
 static bool has_moved(tfd__mpi_group *g, tfd__mpi_work *w) {
+  bool round = tfd__mpi_ring_on(g, w);
   int done = 0;
   int code =
       MPI_Testall(w->requests_n, w->requests, &done, MPI_STATUSES_IGNORE);
 
   if (code != MPI_SUCCESS) tfd__mpi_fail_call(g, "MPI_Testall", code);
-  return code == MPI_SUCCESS && done != 0;
+  return code == MPI_SUCCESS && done != 0 && round;
 }
 
 /* Begin to move, when its turn has come. Whoever fails here has begun, and
 ** others may wait for the rest: the group fails. */
 static void move(tfd__mpi_group *g, tfd__mpi_work *w) {
-  if (tfd__mpi_post(g, w) != TFD_OK) {
+  if (tfd__mpi_ring_begin(g, w) != TFD_OK || tfd__mpi_post(g, w) != TFD_OK) {
     tfd__mpi_fail(g, true);
     return;
   }
@@ -303,7 +304,10 @@ static void move(tfd__mpi_group *g, tfd__mpi_work *w) {
 static void drain(tfd__mpi_group *g, tfd__mpi_work *w) {
   int done = 0;
 
-  if (!w->let_go || !tfd__mpi_round_settled(w)) return;
+  if (!w->let_go || !tfd__mpi_round_settled(w) ||
+      !tfd__mpi_ring_settled(g, w)) {
+    return;
+  }
   (void)MPI_Testall(w->requests_n, w->requests, &done, MPI_STATUSES_IGNORE);
   if (done) hand_back(g, w);
 }

@@ -252,6 +252,7 @@ int tfd__mpi_post(const tfd__mpi_group *g, tfd__mpi_work *w) {
 
     switch (w->c.kind) {
     case TFD_COLLECTIVE_ALL_REDUCE:
+      if (tfd__mpi_is_long(g, w, k)) break;
       TFD_TRY(post_reduction(g, w, p->give.view.dtype, p->give.view.data,
                              p->take.view.data, n, -1));
       break;

@@ -6,8 +6,8 @@
 ** Files: lent (what the library lends), world (the thread, from MPI's start to
 ** the end of the process), drive (who talks to MPI), group (what is done for a
 ** group), round (whether all begin the same), move (MPI's calls for each
-** collective), work (a collective under way), mpi (the provider: what goes in
-** and comes out).
+** collective), ring (long sums, in pieces), work (a collective under way), mpi
+** (the provider: what goes in and comes out).
 **
 ** One thread at a time talks to MPI: it drives. MPI gets on only while somebody
 ** asks it to, so a thread of our own drives as long as anything is under way;
@@ -32,6 +32,14 @@ enum { TFD_MPI_TEXT = 192, TFD_MPI_NOTE_TEXT = 480 };
 #ifndef TFD_MPI_MOST
 #define TFD_MPI_MOST (1 << 30)
 #endif
+
+/* Sums whose share of each process has at least so many bytes go round a ring,
+** in pieces of so many elements, of which so many are on their way at once. */
+#ifndef TFD_MPI_SHARE
+#define TFD_MPI_SHARE (1 << 14)
+#define TFD_MPI_PIECE (1 << 15)
+#endif
+enum { TFD_MPI_WINDOW = 4 };
 
 typedef struct tfd__mpi_group tfd__mpi_group;
 
@@ -68,6 +76,20 @@ typedef struct tfd__mpi_round {
   bool begun;
 } tfd__mpi_round;
 
+/* Numbers of pieces of the value that goes round. */
+typedef struct tfd__mpi_ring {
+  int value; /* c.values = all that are long have gone */
+  bool cancelled;
+  int64_t pieces; /* of each share */
+  int64_t asked;  /* for */
+  int64_t come;   /* of those, and were added */
+  int64_t sent;
+  int64_t gone; /* of those: MPI is done with them */
+  MPI_Request gets[TFD_MPI_WINDOW];
+  MPI_Request sends[TFD_MPI_WINDOW];
+  char *places; /* where they come to that are added */
+} tfd__mpi_ring;
+
 typedef struct tfd__mpi_work {
   struct tfd__mpi_work *next; /* of the group, in order */
   tfd__collective c;          /* with pieces and counts of its own */
@@ -92,6 +114,7 @@ typedef struct tfd__mpi_work {
   MPI_Request *requests;
   int requests_n;
   int requests_room;
+  tfd__mpi_ring ring;
 } tfd__mpi_work;
 
 typedef enum tfd__mpi_note_type {
@@ -242,6 +265,8 @@ int tfd__mpi_work_new(const tfd__group *g, const tfd__collective *c,
 /* Say what is called, as a number, and whether it is small: what all must agree
 ** on. */
 void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w);
+/* Does value k go round the ring? */
+bool tfd__mpi_is_long(const tfd__mpi_group *g, const tfd__mpi_work *w, int k);
 /* What is called, for others to read. */
 void tfd__mpi_describe(const tfd__mpi_work *w, char text[TFD_MPI_TEXT]);
 void tfd__mpi_work_free(tfd__mpi_work *w);
@@ -272,10 +297,23 @@ bool tfd__mpi_step(tfd__mpi_group *g, bool *moving_p);
 bool tfd__mpi_is_over(tfd__mpi_group *g);
 void tfd__mpi_group_free(tfd__mpi_group *g);
 
+/* --- ring --------------------------------------------------------------------
+ */
+
+/* Errors: out of memory. */
+int tfd__mpi_ring_begin(const tfd__mpi_group *g, tfd__mpi_work *w);
+/* As far as it goes. True when all values have gone round; the group fails
+** where MPI does. */
+bool tfd__mpi_ring_on(tfd__mpi_group *g, tfd__mpi_work *w);
+/* Of a group that has failed: no more is wanted. True when MPI is done with its
+** memory. */
+bool tfd__mpi_ring_settled(tfd__mpi_group *g, tfd__mpi_work *w);
+
 /* --- move -------------------------------------------------------------------
  */
 
-/* Post the requests of a collective. Errors: what MPI says; out of memory. */
+/* Post the requests of a collective, but for what goes round the ring. Errors:
+** what MPI says; out of memory. */
 int tfd__mpi_post(const tfd__mpi_group *g, tfd__mpi_work *w);
 /* The error of an MPI call that answered `code`. */
 int tfd__mpi_error(const char *call, int code);

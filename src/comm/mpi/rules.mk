@@ -25,11 +25,13 @@ build/plugins/tfdist_mpi_%.so: $(MPI_SRC)
 	$(call say,LINK,$@)
 	$(Q)$(call mpi_link,$*)
 
-# For the specs: calls of MPI are cut every 1000 elements.
+# For the specs: calls of MPI are cut every 1000 elements, and sums are long and
+# their pieces many where they are short elsewhere.
 build/spec/mpi/tfdist_mpi_%.so: $(MPI_SRC)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(call mpi_link,$*,-DTFD_MPI_MOST=1000)
+	$(Q)$(call mpi_link,$*,-DTFD_MPI_MOST=1000 \
+	  -DTFD_MPI_SHARE=64 -DTFD_MPI_PIECE=97)
 
 tests-c: $(MPI_PLUGINS) $(MPIS:%=build/spec/mpi/tfdist_mpi_%.so)
 

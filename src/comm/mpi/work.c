@@ -77,6 +77,12 @@ void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w) {
   w->is_small = is_small(w);
 }
 
+bool tfd__mpi_is_long(const tfd__mpi_group *g, const tfd__mpi_work *w, int k) {
+  return w->c.kind == TFD_COLLECTIVE_ALL_REDUCE && g->processes > 1 &&
+         (int64_t)tfd__view_bytes(&w->parts[k].give.view) / g->processes >=
+             TFD_MPI_SHARE;
+}
+
 /* --- making work -------------------------------------------------------------
  */
 
@@ -99,6 +105,7 @@ void tfd__mpi_work_free(tfd__mpi_work *w) {
   tfd__free(w->parts);
   tfd__free(w->seqs);
   tfd__free(w->requests);
+  tfd__free(w->ring.places);
   tfd__free(w);
 }
 
