@@ -65,6 +65,19 @@ local DEEPEST = 48
 -- and would go on until memory ends.
 local DEEPEST_CALL = 500
 
+-- Calls of C that one of them may take before the next: Lua 5.4 has 200, and each
+-- tape and each scope takes some.
+local ROOM = 40
+
+-- Are there that many? No engine says; as many pcalls inside each other do.
+local function has_room(n)
+  if n == 0 then
+    return true
+  end
+  local ok, room = pcall(has_room, n - 1)
+  return ok and room
+end
+
 -- How many of them there are, this one too: an error that the script caught
 -- leaves a count that is too high.
 local function calls_on_stack()
@@ -88,12 +101,13 @@ end
 function M.call(name, fn, ...)
   local root = root_of(state.current.trace)
   local calls = root.calls or 0
-  if calls >= DEEPEST_CALL then
+  local room = has_room(ROOM)
+  if calls >= DEEPEST_CALL or not room then
     calls = calls_on_stack() - 1
-    if calls >= DEEPEST_CALL then
+    if calls >= DEEPEST_CALL or not room then
       errors.raise("RuntimeError", ("maximum recursion depth exceeded: more "
         .. "than %d calls of traced functions inside each other, the last of "
-        .. "\"%s\""):format(DEEPEST_CALL, name), "the trace ends with a Lua "
+        .. "\"%s\""):format(calls, name), "the trace ends with a Lua "
         .. "value, as a number counted down; tf.while_loop repeats by tensors")
     end
   end
