@@ -244,6 +244,46 @@ describe("the gradient through loops", function()
     assert.are.same({ 0, 0 }, { of_v:item(), of_w:item() })
   end)
 
+  -- A tape sees no variable that is stopped; a call, which is one step of the
+  -- tapes around it, has all that its loops capture.
+  it("of a variable that each turn stops", function()
+    local v, fixed = tf.Variable(3.0), tf.Variable(1.0, { trainable = false })
+    local of_turn
+    local function turns(x, read)
+      return loop(function(z)
+        local inner, part = tf.GradientTape(function()
+          return z * stop(read(v)) * stop(fixed)
+        end)
+        of_turn = inner:gradient(part, v)
+        return part
+      end, 3, x)
+    end
+    local function differentiate_by(x, fn, read)
+      local tape, y = tf.GradientTape(function(t)
+        t:watch(x)
+        return fn(x, read)
+      end)
+      local list = tape:gradient(y, { v, x, fixed })
+      assert.is_nil(of_turn)
+      assert.is_nil(list[3])
+      return list[1], list[2]
+    end
+    local function check_both(want, fn, around, read)
+      local x = const(2.0)
+      local inside = tf.function_(function(z)
+        return differentiate_by(z, fn, read)
+      end)
+      local list = { inside(x) }
+      assert.are.same({ want, 27 }, { list[1] and list[1]:item() or "-",
+        list[2]:item() })
+      list = { differentiate_by(x, around, read) }
+      assert.are.same({ 0, 27 }, { list[1]:item(), list[2]:item() })
+    end
+    local around = tf.function_(turns)
+    check_both("-", turns, around, function(w) return w end)
+    check_both(0, turns, around, tf.identity)
+  end)
+
   it("of open sizes has zeros of the call's size", function()
     local f = tf.function_ { input_signature = {
       tf.TensorSpec({ -1 }, "float32") } }(function(x)

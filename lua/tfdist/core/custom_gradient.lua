@@ -390,7 +390,9 @@ function M.install(_, def)
   --- The same values; no gradient flows back through them.
   --- Source: tf.stop_gradient
   def("stop_gradient", "input name=nil", function(input)
-    return unfollowed(convert.operand(input, nil, "stop_gradient", "input"))
+    local x = convert.operand(input, nil, "stop_gradient", "input")
+    tracing.note_unfollowed(x)
+    return unfollowed(x)
   end, "stop_gradient")
 
   --- Errors: NotImplementedError: graphs have no symbolic gradients here.

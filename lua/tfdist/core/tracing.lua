@@ -275,6 +275,22 @@ function M.noted(note, handler, fn, ...)
   return unnote(current, outer, protected(handler, fn, ...))
 end
 
+--- What is recorded belongs to a call of the function that a tape follows as one
+--- step, which has all that it captures.
+function M.begin_step()
+  root_of(state.current.trace).is_step = true
+end
+
+--- No tape sees this use of x. A part of such a step notes a variable all the
+--- same: the part captures it, and gives zeros where it gives nothing.
+function M.note_unfollowed(x)
+  local trace = state.current.trace
+  if trace ~= nil and trace.tape ~= nil and trace.root.is_step
+    and raw.kind(x) == "variable" then
+    raw.tape_watch(trace.tape.handle, x)
+  end
+end
+
 --- Gradient functions in Lua cannot be replayed.
 function M.custom_gradient()
   local trace = state.current.trace

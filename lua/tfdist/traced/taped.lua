@@ -109,6 +109,7 @@ end
 -- of branches.
 local function trace_again(w, c, inputs, fn, ...)
   local made = concrete.record(c.name, function(...)
+    tracing.begin_step()
     return on_tape(w, fn, ...)
   end, { n = select("#", ...), ... }, inputs)
   w.made, w.trace = made, made.trace
