@@ -449,3 +449,88 @@ describe("a tape around a traced function", function()
     end
   end)
 end)
+
+-- All are the third power.
+local CUBES = {
+  ["of ops"] = function(a) return a * a * a end,
+  ["of a call"] = tf.function_(function(a) return a * a * a end),
+  ["of a choice"] = function(a)
+    return tf.cond(tf.less(a, 3), function() return a * a * a end,
+      function() return a end)
+  end,
+  ["of a loop"] = function(a)
+    return (select(2, tf.while_loop(function(i) return tf.less(i, 3) end,
+      function(i, z) return i + 1, z * a end,
+      { tf.constant(0), tf.ones_like(a) })))
+  end,
+  ["of a custom gradient"] = tf.custom_gradient(function(a)
+    return a * a * a, function(dy) return dy * a * a * 3 end
+  end),
+}
+
+describe("a persistent tape that still records", function()
+  -- x^3 and its three derivatives by x, each asked of what the last one gave.
+  local function derivatives(cube, x)
+    local list
+    tf.GradientTape(function(t)
+      t:watch(x)
+      local y = cube(x)
+      local first = t:gradient(y, x)
+      local second = t:gradient(first, x)
+      list = { y, first, second, t:gradient(second, x) }
+    end, { persistent = true })
+    return unpack(list)
+  end
+
+  local function items(...)
+    local list = { ... }
+    for i = 1, select("#", ...) do list[i] = list[i]:item() end
+    return list
+  end
+
+  for name, cube in pairs(CUBES) do
+    local function fn(x) return derivatives(cube, x) end
+    local f = tf.function_(fn)
+
+    it("has gradients of gradients, " .. name, function()
+      for _, g in ipairs { fn, f } do
+        for _ = 1, 2 do
+          assert.are.same({ 8, 12, 12, 6 }, items(g(tf.constant(2.0))))
+        end
+      end
+    end)
+
+    it("has them on a tape around, too, " .. name, function()
+      local x = tf.constant(2.0)
+      local outer, y, first, second = tf.GradientTape(function(t)
+        t:watch(x)
+        return f(x)
+      end, { persistent = true })
+      assert.are.same({ 12, 12, 6 }, items(outer:gradient(y, x),
+        outer:gradient(first, x), outer:gradient(second, x)))
+    end)
+  end
+
+  it("has them by a variable, and with a tape in each turn of a loop", function()
+    local v = tf.Variable(2.0)
+    local f = tf.function_(function(x)
+      local first, second
+      tf.GradientTape(function(t)
+        first = t:gradient(v * v * v * x, v)
+        second = t:gradient(first, v)
+      end, { persistent = true })
+      local turned = select(2, tf.while_loop(function(i)
+        return tf.less(i, 2)
+      end, function(i, z)
+        local slope
+        local tape = tf.GradientTape(function(t)
+          t:watch(z)
+          slope = t:gradient(z * z * z, z)
+        end, { persistent = true })
+        return i + 1, tape:gradient(slope, z) -- 6 z
+      end, { tf.constant(0), x }))
+      return first, second, turned
+    end)
+    assert.are.same({ 36, 36, 108 }, items(f(tf.constant(3.0))))
+  end)
+end)
