@@ -197,6 +197,10 @@ describe("an optimizer in a traced function", function()
 
   local scales = {
     ["a global norm"] = global,
+    ["the norm of each"] = function(grads)
+      for i = 1, 3 do grads[i] = tf.clip_by_norm(grads[i], 0.05) end
+      return grads
+    end,
     ["what the call computes"] = function(grads, loss)
       for i = 1, 3 do grads[i] = grads[i] * loss end
       return grads

@@ -89,13 +89,14 @@ local function define_clipping(tf, def)
   local ops = tf.raw_ops
 
   --- t, scaled down where its Euclidean norm (over `axes`, nil = all) exceeds
-  --- clip_norm. Slices give slices. Source: tf.clip_by_norm
+  --- clip_norm. One pass over t behind the norm's, and what is not scaled keeps
+  --- its bits. Slices give slices. Source: tf.clip_by_norm
   def("clip_by_norm", "t clip_norm axes=nil name=nil",
     function(t, clip_norm, axes)
       local values = convert.operand(values_of(t), nil, "clip_by_norm", "t")
       local norm = ops.reduce_euclidean_norm(values, axes, true)
-      local scaled = values * clip_norm / ops.maximum(norm, clip_norm)
-      return with_values(tf, t, scaled)
+      local scale = clip_norm / ops.maximum(norm, clip_norm)
+      return with_values(tf, t, values * scale)
     end)
 
   --- t, scaled down where its norm divided by its size exceeds clip_norm.
