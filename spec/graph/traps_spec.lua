@@ -286,6 +286,40 @@ describe("the error of a symbolic tensor that leaks", function()
       .. 'function "', 1, true), e)
     assert.is_nil(e:find("made", 1, true))
   end)
+
+  it("says the line of what calls the host, chooses or repeats", function()
+    local spec = tf.TensorSpec({ 2 }, "float32")
+    local data = tf.data.Dataset.from_tensor_slices(tf.ones { 1, 2 })
+    local made, lines
+    local function keep(x)
+      made[#made + 1] = x
+      lines[#lines + 1] = debug.getinfo(2, "l").currentline
+    end
+    local f = tf.function_(function(x)
+      made, lines = {}, {}
+      keep(tf.py_function(function(a) return a * 2 end, { x }, spec))
+      keep(tf.numpy_function(function(a) return a end, { x }, spec))
+      keep(tf.cond(tf.less(x[0], 2), function() return x end,
+        function() return x + 1 end))
+      keep(tf.map_fn(function(e) return e * 2 end, x))
+      keep(tf.foldl(function(sum, e) return sum + e end, x))
+      local tape, y = tf.GradientTape(function(tape)
+        tape:watch(x)
+        return tf.py_function(function(a) return a * a end, { x }, spec)
+      end)
+      keep(tape:gradient(y, x))
+      for e in data:iter() do keep(e) end
+      return x
+    end)
+    f(tf.constant { 1, 2 })
+    assert.are.equal(7, #made)
+    for i = 1, #made do
+      local e = tostring(expect.failure(function() return made[i] + 1 end))
+      local line = tonumber(e:match "made at [^ ]*traps_spec.lua:(%d+), belongs")
+      assert.is_not_nil(line, e)
+      assert.is_true(line <= lines[i] and line >= lines[i] - 1, e)
+    end
+  end)
 end)
 
 describe("functions that are dropped", function()

@@ -50,6 +50,7 @@ describe("tfdist.ffi", function()
         is_released = 1, item = 1, json_decode = 1, json_encode = 1, kind = 1,
         known_dims = 1,
         message_field = 1, message_number = 1, metatable = 1, monotonic = 1,
+        note_position = 1,
         op_function = 1, op_run = 1, open_dim = 1, operand_count = 1,
         refuse_open = 1, release = 1, retain = 1, same_elements = 1,
         same_fields = 1, same_values = 1,

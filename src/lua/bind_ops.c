@@ -123,6 +123,12 @@ void tfd__lua_note_meeting(lua_State *L) {
   if (tfd__groups_are_far()) note_position(L);
 }
 
+/* note_position() */
+static int core_note_position(lua_State *L) {
+  tfd__lua_note_position(L);
+  return 0;
+}
+
 /* set_position(file, line) */
 static int core_set_position(lua_State *L) {
   const char *file = luaL_checkstring(L, 1);
@@ -659,6 +665,7 @@ static int core_op_run(lua_State *L) {
 
 const luaL_Reg tfd__lua_op_functions[] = {
     {"binary_metamethod", core_binary_metamethod},
+    {"note_position", core_note_position},
     {"op_function", core_op_function},
     {"op_run", core_op_run},
     {"set_library_prefix", core_set_library_prefix},

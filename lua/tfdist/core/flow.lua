@@ -259,6 +259,7 @@ function emit_choice(c)
     end
   end
   operands.at = nil
+  raw.note_position()
   raw.graph_choice(graph, graphs, operands, slots)
   local out = { n = c.results[1].n }
   for i = 1, out.n do
@@ -458,6 +459,7 @@ function emit_loop(l)
     end, note)
   end
   operands.at = nil
+  raw.note_position()
   raw.graph_loop(graph, graphs, operands, slots, l.carries.n, l.rows.n,
     l.stacks.n, l.size, l.most, l.reversed, l.strided == true)
   l.outputs = { n = l.carries.n + 1 + l.stacks.n }

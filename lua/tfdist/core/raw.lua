@@ -86,6 +86,7 @@
 ---       coroutine (n and holes)   tidy_note(x)
 ---   collect()   full collection that reports to the runtime
 ---   set_position(file, line)   position for messages of queued work
+---   note_position()   it is the line of the script that is running
 ---   enums -> { dtype = { float32 = 1, ... }, queue_mode = ... } numbers
 ---   device_position(d) -> how many calls were submitted to its queue so far
 ---   tensor_is_pending(t) -> true until its queue has filled it; never waits

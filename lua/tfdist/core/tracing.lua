@@ -212,6 +212,7 @@ function M.host(values, fn, answers)
     given[i] = raw.kind(values[i]) == "variable" and raw.variable_read(values[i])
       or values[i]
   end
+  raw.note_position()
   local number = raw.graph_host(trace.graph, given)
   root_of(trace).steps[number] = { fn = fn, answers = answers ~= nil }
   local symbols = { n = answers and answers.n or 0 }
