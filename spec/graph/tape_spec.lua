@@ -327,6 +327,19 @@ describe("a tape around a traced function", function()
     assert.are.same(values(second(fn)), values(second(tf.function_(fn))))
   end)
 
+  it("gives all gradients on without a handle in between", function()
+    local v = tf.Variable(random { 3 })
+    local x = random { 3 }
+    local function fn(a) return tf.tanh(a) * v end
+    local _, want = differentiate(fn, { x }, { x, v })
+    local supply = raw.walk_supply
+    raw.walk_supply = nil
+    local ok, _, got = pcall(differentiate, tf.function_(fn), { x }, { x, v })
+    raw.walk_supply = supply
+    assert.is_true(ok)
+    for i = 1, 2 do same(want[i], got[i], "gradient " .. i) end
+  end)
+
   it("follows gradients that it takes itself", function()
     local x = tf.constant(2.0)
     local f = tf.function_(function(a) return a * a * a end)

@@ -46,7 +46,8 @@ describe("tfdist.ffi", function()
         adopt = 1, binary_metamethod = 1, binder = 1, check_interrupt = 1,
         collect = 1, device_position = 1, fail = 1, graph_call = 1,
         graph_calls = 1,
-        graph_key = 1, index = 1, is_operand = 1,
+        graph_into_walk = 1, graph_key = 1, graph_list = 1, index = 1,
+        is_operand = 1,
         is_released = 1, item = 1, json_decode = 1, json_encode = 1, kind = 1,
         known_dims = 1,
         message_field = 1, message_number = 1, metatable = 1, monotonic = 1,
@@ -61,7 +62,7 @@ describe("tfdist.ffi", function()
         tensor_from_table = 1,
         tensor_is_pending = 1, tensor_pointer = 1, tensor_to_flat = 1,
         tensor_to_table = 1, terminal_width = 1, unary_metamethod = 1,
-        walk_wanted = 1, wall_time = 1
+        walk_gradients = 1, walk_wanted = 1, wall_time = 1
       }
       if type(fn) == "function" and not by_hand[name]
         and not name:find("^tidy_") then

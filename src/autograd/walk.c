@@ -62,16 +62,19 @@ static void scratch_free(tfd_walk *w) {
   w->room = 0;
 }
 
-static int scratch_reserve(tfd_walk *w, int n) {
-  size_t room = n < 16 ? 16 : (size_t)n;
+/* Host steps need no shells, which are large. */
+static int scratch_reserve(tfd_walk *w, int n, bool shells) {
+  size_t room = (size_t)(n < 16 ? 16 : n);
 
-  if (TFD_LIKELY(n <= w->room)) return TFD_OK;
+  shells = shells || w->shells != NULL;
+  if (TFD_LIKELY(n <= w->room && shells == (w->shells != NULL))) return TFD_OK;
+  if (room < (size_t)w->room) room = (size_t)w->room;
   scratch_free(w);
-  w->shells = tfd__calloc(room, sizeof *w->shells);
+  if (shells) w->shells = tfd__calloc(room, sizeof *w->shells);
   w->tensors = tfd__calloc(room * 2, sizeof *w->tensors);
   w->dx = tfd__calloc(room, sizeof *w->dx);
   w->needs = tfd__calloc(room, sizeof *w->needs);
-  if (w->shells == NULL || w->tensors == NULL || w->dx == NULL ||
+  if ((shells && w->shells == NULL) || w->tensors == NULL || w->dx == NULL ||
       w->needs == NULL) {
     scratch_free(w);
     return tfd__no_memory(room * sizeof *w->shells, "gradient");
@@ -404,7 +407,7 @@ static int run_rule(tfd_walk *w, const tfd__entry *e, tfd__grad_fn rule) {
   int n = e->in_n + e->out_n;
   int i;
 
-  TFD_TRY(scratch_reserve(w, n));
+  TFD_TRY(scratch_reserve(w, n, true));
   for (i = 0; i < n; i++) {
     tfd_tensor *t = stand_in(&e->notes[i], &w->shells[i]);
 
@@ -704,7 +707,7 @@ static int take_supplied(tfd_walk *w, tfd_object *const *grads) {
   int rc = TFD_OK;
   int i;
 
-  TFD_TRY(scratch_reserve(w, e->in_n));
+  TFD_TRY(scratch_reserve(w, e->in_n, false));
   for (i = 0; rc == TFD_OK && i < e->in_n; i++) {
     w->needs[i] = is_needed(w, &e->notes[i]);
     if (grads[i] == NULL || e->notes[i].state == TFD_NOTE_ABSENT) continue;

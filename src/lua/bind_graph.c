@@ -170,11 +170,22 @@ static int run(graph_call *c) {
   return finish(c);
 }
 
+/* The graph at index 1, if the functions here can hold its results. */
+static tfd_graph *few_results(lua_State *L, const char *function) {
+  const tfd__lua_arg arg = {function, "graph", 1, false};
+  tfd_graph *graph = tfd__lua_handle(L, TFD_HANDLE_GRAPH, &arg);
+
+  if (tfd_graph_result_count(graph) > FAST_RESULTS) {
+    tfd__lua_error(L, "ValueError", NULL, "%s: more than %d results", function,
+                   FAST_RESULTS);
+  }
+  return graph;
+}
+
 /* graph_call(graph, words, numbers, ...) -> results. The tensors among
 ** what follows are the inputs. For graphs without steps of the host and
 ** of few inputs and results. */
 static int core_graph_call(lua_State *L) {
-  const tfd__lua_arg graph = {"graph_call", "graph", 1, false};
   const tfd__lua_arg words = {"graph_call", "words", 2, false};
   const tfd__lua_arg numbers = {"graph_call", "numbers", 3, false};
   int top = lua_gettop(L);
@@ -182,7 +193,7 @@ static int core_graph_call(lua_State *L) {
   int i;
 
   TFD_LUA_ENTER(L);
-  c.graph = tfd__lua_handle(L, TFD_HANDLE_GRAPH, &graph);
+  c.graph = few_results(L, "graph_call");
   c.in_n = 0;
   for (i = 4; i <= top && c.in_n < FAST_INPUTS; i++) {
     const tfd__slot *s = tfd__lua_to_slot(L, i);
@@ -190,10 +201,6 @@ static int core_graph_call(lua_State *L) {
     if (s == NULL || s->object == NULL) continue;
     if (s->object->type->kind != TFD_HANDLE_TENSOR) continue;
     c.in[c.in_n++] = (tfd_tensor *)s->object;
-  }
-  if (tfd_graph_result_count(c.graph) > FAST_RESULTS) {
-    return tfd__lua_error(L, "ValueError", NULL,
-                          "graph_call: more than %d results", FAST_RESULTS);
   }
   tfd__lua_int_list(L, &words, &c.words);
   tfd__lua_real_list(L, &numbers, &c.numbers);
@@ -240,12 +247,57 @@ static int run_one(const graph_calls *all, int i, graph_call *one) {
   return finish(one);
 }
 
+/* One call, from (graph, words, inputs, ...) at index 1. */
+static int run_listed(lua_State *L, const char *function, graph_call *one) {
+  const tfd__lua_arg words = {function, "words", 2, false};
+  const tfd__lua_arg inputs = {function, "inputs", 3, false};
+  graph_calls all = {.graph = few_results(L, function), .n = 1};
+
+  tfd__lua_int_list(L, &words, &all.words);
+  tfd__lua_handle_list(L, TFD_HANDLE_TENSOR, &inputs, &all.in);
+  tfd__lua_note_position(L);
+  TFD_LUA_ENTER(L);
+  TFD_LUA_TRY_TWICE(L, run_one(&all, 0, one));
+  return 0;
+}
+
+/* graph_list(graph, words, inputs) -> a list of the results, with n. */
+static int core_graph_list(lua_State *L) {
+  graph_call one;
+  int i;
+
+  run_listed(L, "graph_list", &one);
+  for (i = 0; i < one.out_n; i++) tfd__lua_made_bytes(L, one.out[i]);
+  tfd__lua_push_many(L, one.out, one.out_n);
+  lua_createtable(L, one.out_n, 1);
+  lua_insert(L, -1 - one.out_n);
+  for (i = one.out_n; i > 0; i--) lua_rawseti(L, -1 - i, i);
+  lua_pushinteger(L, one.out_n);
+  lua_setfield(L, -2, "n");
+  tfd__lua_pressure(L);
+  return 1;
+}
+
+/* graph_into_walk(graph, words, inputs, walk): the results are what the step
+** that waits gives; no handle is made for them. */
+static int core_graph_into_walk(lua_State *L) {
+  const tfd__lua_arg walk = {"graph_into_walk", "walk", 4, false};
+  tfd_walk *w = tfd__lua_handle(L, TFD_HANDLE_WALK, &walk);
+  graph_call one;
+  int rc;
+
+  run_listed(L, "graph_into_walk", &one);
+  rc = tfd_walk_supply(w, (tfd_object *const *)one.out, one.out_n);
+  while (one.out_n > 0) tfd__release(one.out[--one.out_n]);
+  TFD_LUA_TRY(L, rc);
+  return 0;
+}
+
 /* graph_calls(graph, n, words, numbers, inputs, results): n calls one after the
 ** other, of which the lists hold what each takes. `results` gets what they
 ** give, and in its field done how many of them are through, also when one
 ** fails. For graphs as those of graph_call. */
 static int core_graph_calls(lua_State *L) {
-  const tfd__lua_arg graph = {"graph_calls", "graph", 1, false};
   const tfd__lua_arg words = {"graph_calls", "words", 3, false};
   const tfd__lua_arg numbers = {"graph_calls", "numbers", 4, false};
   const tfd__lua_arg inputs = {"graph_calls", "inputs", 5, false};
@@ -253,14 +305,10 @@ static int core_graph_calls(lua_State *L) {
   graph_call one;
   int i;
 
-  all.graph = tfd__lua_handle(L, TFD_HANDLE_GRAPH, &graph);
+  all.graph = few_results(L, "graph_calls");
   all.n = (int)luaL_checkinteger(L, 2);
   luaL_argcheck(L, all.n > 0, 2, "a number of calls");
   luaL_checktype(L, 6, LUA_TTABLE);
-  if (tfd_graph_result_count(all.graph) > FAST_RESULTS) {
-    return tfd__lua_error(L, "ValueError", NULL,
-                          "graph_calls: more than %d results", FAST_RESULTS);
-  }
   tfd__lua_int_list(L, &words, &all.words);
   tfd__lua_real_list(L, &numbers, &all.numbers);
   tfd__lua_handle_list(L, TFD_HANDLE_TENSOR, &inputs, &all.in);
@@ -344,6 +392,26 @@ static int core_walk_wanted(lua_State *L) {
     flags[i] = (char)('0' + needs + has);
   }
   lua_pushlstring(L, flags, (size_t)n);
+  return 1;
+}
+
+/* walk_gradients(walk, n) -> a list of the gradients of n sources, with n. */
+static int core_walk_gradients(lua_State *L) {
+  const tfd__lua_arg walk = {"walk_gradients", "walk", 1, false};
+  tfd_walk *w = tfd__lua_handle(L, TFD_HANDLE_WALK, &walk);
+  int n = (int)lua_tointeger(L, 2);
+  int i;
+
+  lua_createtable(L, n, 1);
+  for (i = 0; i < n; i++) {
+    tfd__slot *s = tfd__lua_slot(L);
+
+    TFD_LUA_TRY_TWICE(L, tfd_walk_gradient(w, i, &s->object));
+    tfd__lua_seal(L, s);
+    lua_rawseti(L, -2, i + 1);
+  }
+  lua_pushinteger(L, n);
+  lua_setfield(L, -2, "n");
   return 1;
 }
 
@@ -438,8 +506,15 @@ static int core_same_values(lua_State *L) {
 }
 
 const luaL_Reg tfd__lua_graph_functions[] = {
-    {"graph_call", core_graph_call},   {"graph_calls", core_graph_calls},
-    {"graph_key", core_graph_key},     {"same_fields", core_same_fields},
-    {"same_values", core_same_values}, {"tape_followed", core_tape_followed},
-    {"walk_wanted", core_walk_wanted}, {NULL, NULL},
+    {"graph_call", core_graph_call},
+    {"graph_calls", core_graph_calls},
+    {"graph_into_walk", core_graph_into_walk},
+    {"graph_key", core_graph_key},
+    {"graph_list", core_graph_list},
+    {"same_fields", core_same_fields},
+    {"same_values", core_same_values},
+    {"tape_followed", core_tape_followed},
+    {"walk_gradients", core_walk_gradients},
+    {"walk_wanted", core_walk_wanted},
+    {NULL, NULL},
 };

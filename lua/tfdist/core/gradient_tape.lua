@@ -46,8 +46,8 @@ local last_step = 0
 
 --- Record a step whose gradient `fn` computes, on every recording tape.
 --- fn(grads, n, walk) gets one gradient (or nil) for each output and returns a
---- list with one gradient (or nil) for each input; raw.walk_wanted says which
---- are wanted.
+--- list with one gradient (or nil) for each input, or nothing if it has supplied
+--- the walk with them; raw.walk_wanted says which are wanted.
 ---@param inputs table   operands, with n
 ---@param outputs table  tensors, with n
 ---@param fn function
@@ -95,18 +95,17 @@ local function run_step(tape, walk)
   for i = 1, n do
     grads[i] = raw.walk_output_grad(walk, i - 1)
   end
-  raw.walk_supply(walk, step(grads, n, walk))
+  local given = step(grads, n, walk)
+  if given ~= nil then
+    raw.walk_supply(walk, given)
+  end
 end
 
 local function collect(tape, walk, n)
   while raw.walk_next(walk) == "host" do
     run_step(tape, walk)
   end
-  local results = { n = n }
-  for i = 1, n do
-    results[i] = raw.walk_gradient(walk, i - 1)
-  end
-  return results
+  return raw.walk_gradients(walk, n)
 end
 
 local function walk_back(tape, targets, sources, n, grads, zeros)

@@ -99,6 +99,10 @@
 ---       gradients are wanted, "2" for those that have a dense one so far
 ---   graph_call(graph, words, numbers, ...) -> results, for graphs without
 ---       steps of the host
+---   graph_list(graph, words, inputs) -> the same as a list with n
+---   graph_into_walk(graph, words, inputs, walk): its results are what the step
+---       that waits gives
+---   walk_gradients(walk, n) -> list of the gradients of n sources, with n
 ---   graph_calls(graph, n, words, numbers, inputs, results): n such calls, the
 ---       lists those of all; results.done: how many are through, also on errors
 ---   same_fields(tables, copies, counts, n, ignored) -> has each table the

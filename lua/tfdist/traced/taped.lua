@@ -306,14 +306,12 @@ end
 
 -- Calls ------------------------------------------------------------------------
 
-local MOST = 64 -- results of graph_calls
+local MOST = 64 -- results of graph_list and graph_into_walk
 
 -- The n results of a graph without steps of the host.
 local function run(graph, n, inputs, words)
-  local results = {}
   if n <= MOST then
-    raw.graph_calls(graph, 1, words, NO_NUMBERS, inputs, results)
-    return results
+    return raw.graph_list(graph, words, inputs)
   end
   raw.graph_start(graph, inputs, words, NO_NUMBERS)
   return state.protect(function()
@@ -355,19 +353,6 @@ local function kept_lists(f, kept)
     lists[feeds[i][1]][feeds[i][2]] = kept.fed[i]
   end
   return lists
-end
-
--- All gradients that f.back's graph gives for all that may arrive.
-local function gradients_of_all(f, kept, words, grads)
-  local inputs, b = kept.fed, f.back
-  for at, i in pairs(f.grads_at) do
-    inputs[i] = grads[at]
-  end
-  local got = b.n > 0 and run(b.graph, b.n, inputs, words)
-  for _, i in pairs(f.grads_at) do
-    inputs[i] = nil -- a persistent tape holds on to the rest
-  end
-  return got
 end
 
 local function has_all(kept, words, b)
@@ -426,7 +411,6 @@ end
 -- What a graph for the sources in `to` gives for all of a step.
 local function give(b, all, to, got)
   if b.is_list and to == all then
-    got.n = all.n
     return got
   end
   local out, k = { n = all.n }, 1
@@ -444,6 +428,25 @@ local function give(b, all, to, got)
   return out
 end
 
+-- All gradients that f.back's graph gives for all that may arrive; nothing where
+-- the walk has them.
+local function give_all(f, kept, words, grads, walk)
+  local inputs, b = kept.fed, f.back
+  for at, i in pairs(f.grads_at) do
+    inputs[i] = grads[at]
+  end
+  local given
+  if b.is_list and b.n <= MOST then
+    raw.graph_into_walk(b.graph, words, inputs, walk)
+  else
+    given = give(b, f.to, f.to, b.n > 0 and run(b.graph, b.n, inputs, words))
+  end
+  for _, i in pairs(f.grads_at) do
+    inputs[i] = nil -- a persistent tape holds on to the rest
+  end
+  return given
+end
+
 local function gradients(w, f, kept, words, grads, walk)
   local wanted = raw.walk_wanted(walk, f.to.n)
   local all = wanted == f.all and kept.arguments == nil
@@ -455,7 +458,7 @@ local function gradients(w, f, kept, words, grads, walk)
     end
   end
   if all then
-    return give(f.back, f.to, f.to, gradients_of_all(f, kept, words, grads))
+    return give_all(f, kept, words, grads, walk)
   end
   local lists = kept_lists(f, kept)
   lists.grads = grads
