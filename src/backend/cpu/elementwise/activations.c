@@ -44,12 +44,18 @@ NUMBER_KERNEL(relu6_grad)
 
 #define ALPHA(type) (*(const type *)ctx)
 
-#define ALPHA_ROWS(suffix, type, exp_minus_1)                                  \
-  TFD_ROW1(leaky_relu_##suffix, type, type, x > (type)0 ? x : x * ALPHA(type)) \
-  TFD_ROW2(leaky_relu_grad_##suffix, type, type,                               \
-           y > (type)0 ? x : x * ALPHA(type))                                  \
-  TFD_ROW1(elu_##suffix, type, type,                                           \
-           x > (type)0 ? x : ALPHA(type) * exp_minus_1(x))
+/* Both sides are computed, then one is taken: a load on one side only would
+** keep the compiler from vectors. */
+#define ALPHA_ROWS(suffix, type, exp_minus_1)                   \
+  TFD_INLINE type choose_##suffix(bool first, type a, type b) { \
+    return first ? a : b;                                       \
+  }                                                             \
+  TFD_ROW1(leaky_relu_##suffix, type, type,                     \
+           choose_##suffix(x > (type)0, x, x * ALPHA(type)))    \
+  TFD_ROW2(leaky_relu_grad_##suffix, type, type,                \
+           choose_##suffix(y > (type)0, x, x * ALPHA(type)))    \
+  TFD_ROW1(elu_##suffix, type, type,                            \
+           choose_##suffix(x > (type)0, x, ALPHA(type) * exp_minus_1(x)))
 
 ALPHA_ROWS(f32, float, tfd__expm1f)
 ALPHA_ROWS(f64, double, expm1)
