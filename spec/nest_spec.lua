@@ -129,3 +129,64 @@ describe("nest.assert_same_structure", function()
     end
   end)
 end)
+
+describe("a table that contains itself", function()
+  local tf = require "tfdist"
+  local data, circle = tf.data.Dataset, { tf.ones { 2 } }
+  local list = {}
+  circle.again, list[1] = circle, list
+  local strategy = tf.distribute.MirroredStrategy { devices = { "/cpu:0" } }
+  local function nothing() end
+  local function gives() return circle end
+  local function gradient(targets, sources)
+    local tape = tf.GradientTape(nothing)
+    return tape:gradient(targets, sources)
+  end
+  local function model()
+    local m = tf.keras.Sequential {
+      tf.keras.layers.Dense(1, { input_shape = { 2 } }) }
+    m:compile { loss = "mse" }
+    return m
+  end
+  -- What errors begin with, and the calls.
+  for _, case in ipairs {
+    { "from_tensors", function() data.from_tensors(circle) end },
+    { "from_tensor_slices", function() data.from_tensor_slices(circle) end },
+    { "from_generator", function()
+      data.from_generator(nothing, { output_types = circle })
+    end },
+    { "zip", function() data.zip(list) end },
+    { "strategy:run", function() strategy:run(nothing, { circle }) end },
+    { "strategy:run", function() strategy:run(gives) end },
+    { "strategy:experimental_distribute_values_from_function", function()
+      strategy:experimental_distribute_values_from_function(gives)
+    end },
+    { "strategy:experimental_local_results", function()
+      strategy:experimental_local_results(circle)
+    end },
+    { "strategy:reduce", function() strategy:reduce("sum", circle) end },
+    { "strategy:gather", function() strategy:gather(circle, 0) end },
+    { "function_", function() tf.function_(nothing)(circle) end },
+    { "function_", function() tf.function_(gives)() end },
+    { "get_concrete_function", function()
+      tf.function_(nothing):get_concrete_function(circle)
+    end },
+    { "GradientTape.gradient", function() gradient(circle, tf.ones { 1 }) end },
+    { "GradientTape.gradient", function() gradient(tf.ones { 1 }, circle) end },
+    { "while_loop", function()
+      tf.while_loop(function() return true end, gives, { 1 })
+    end },
+    { "map_fn", function() tf.map_fn(nothing, circle) end },
+    { "fit", function() model():fit(circle, circle, { verbose = 0 }) end },
+    { "predict", function() model():predict(circle, { verbose = 0 }) end },
+    { "constant", function() tf.constant(list) end },
+  } do
+    local what, call = case[1], case[2]
+    it("is refused in the name of " .. what, function()
+      local kind, message = kind_of(call)
+      assert.equal("ValueError", kind, message)
+      assert.equal(what .. ": ", message:sub(1, #what + 2))
+      assert.matches("contains itself", message, 1, true)
+    end)
+  end
+end)

@@ -23,10 +23,14 @@ local MAX_LENGTH = 2 ^ 26
 
 local is_nested = text.is_plain
 
+--- A structure that is too deep is refused, in the name of what was called.
+---@param what string
 local function too_deep(what)
   errors.raise("ValueError", what .. ": the structure is nested deeper than "
     .. MAX_DEPTH .. " levels or contains itself")
 end
+
+M.too_deep = too_deep
 
 local function key_less(a, b)
   local ta, tb = type(a), type(b)
@@ -113,8 +117,16 @@ end
 ---@param structure any
 ---@return any[]
 function M.flatten(structure)
+  return M.leaves("nest.flatten", structure)
+end
+
+--- The same for the rest of the library.
+---@param what string  the error begins so
+---@param structure any
+---@return any[]
+function M.leaves(what, structure)
   local out = {}
-  out.n = flatten_into(structure, out, 0, MAX_DEPTH, "nest.flatten")
+  out.n = flatten_into(structure, out, 0, MAX_DEPTH, what)
   return out
 end
 
@@ -221,6 +233,15 @@ local function map1(fn, x, depth, what)
     end
   end
   return out
+end
+
+--- map_structure of one structure for the rest of the library.
+---@param what string  the error begins so
+---@param fn function
+---@param structure any
+---@return any
+function M.map(what, fn, structure)
+  return map1(fn, structure, MAX_DEPTH, what)
 end
 
 local function map2(fn, a, b, depth)

@@ -282,7 +282,7 @@ end
 
 local function dense_values(values)
   for i = 1, values.n do
-    values[i] = loops.dense(values[i])
+    values[i] = loops.dense("while_loop", values[i])
   end
   return values
 end

@@ -148,7 +148,7 @@ end
 
 -- The leaves of a structure as operands: a list with n.
 local function leaves(structure, what, name)
-  local flat = nest.flatten(structure)
+  local flat = nest.leaves(what, structure)
   for i = 1, flat.n do
     local x = flat[i]
     if type(x) ~= "userdata" or not raw.is_operand(x) then
@@ -203,7 +203,7 @@ local function target_gradients(x, targets, n, what)
   if x == nil then
     return NO_GRADIENTS
   end
-  local flat = nest.flatten(x)
+  local flat = nest.leaves(what, x)
   if flat.n ~= n then
     errors.raise("ValueError", ("%s: %d output_gradients for %d targets; give "
       .. "one for each"):format(what, flat.n, n),

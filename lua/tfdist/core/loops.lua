@@ -71,15 +71,17 @@ function M.give(x)
   return unpack(list, 1, n)
 end
 
---- What an iteration gets for x. How elements lie decides the order of sums:
+--- What an iteration of `what` gets for x. How elements lie decides the order of sums:
 --- it is to have the bits of the graph's, where memory is dense.
-function M.dense(x)
+function M.dense(what, x)
   if type(x) == "userdata" then
     local strided = raw.kind(x) == "tensor" and not raw.tensor_is_dense(x)
     return strided and raw.op_run(raw.op_find "concat", { x, n = 1 }, { 0 })
       or x
   elseif nest.is_nested(x) then
-    return nest.map_structure(M.dense, x)
+    return nest.map(what, function(leaf)
+      return M.dense(what, leaf)
+    end, x)
   end
   return x
 end

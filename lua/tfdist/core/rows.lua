@@ -23,7 +23,7 @@ local give, pack, structure = loops.give, loops.pack, loops.structure
 -- call knows it. `one`: rows of which there is one may stand for all.
 local function rows(what, elems, one)
   local size
-  local tensors = nest.map_structure(function(x)
+  local tensors = nest.map(what, function(x)
     local t = convert.tensor(x, nil, what, "elems")
     if raw.tensor_rank(t) == 0 then
       errors.raise("ValueError", what .. ": elems must have an axis 0, got a "
@@ -249,9 +249,9 @@ local function fold(what, fn, elems, initializer, backwards, each)
     first = first + step
     each(value)
   end
-  value = loops.dense(value)
+  value = loops.dense(what, value)
   for i = first, last, step do
-    value = loops.dense(next_state(what, fn, value, take(tensors, i)))
+    value = loops.dense(what, next_state(what, fn, value, take(tensors, i)))
     each(value)
   end
   return value

@@ -567,7 +567,7 @@ end
 
 local function zip(name, structure)
   local nodes = {}
-  local positions = nest.map_structure(function(x)
+  local positions = nest.map(name, function(x)
     nodes[#nodes + 1] = dataset.node_of(name, "datasets", x)
     return #nodes
   end, structure)

@@ -666,7 +666,7 @@ local function signature_of(what, types, shapes)
     end
     return out
   end
-  nest.flatten(types) -- refuses what contains itself
+  nest.leaves(what, types) -- refuses what contains itself
   return build(types, shapes)
 end
 

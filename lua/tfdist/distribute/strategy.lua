@@ -186,7 +186,7 @@ method("reduce", "reduce_op value:table axis=nil", function(self, op, value,
     errors.raise("TypeError", ("strategy:reduce: along an axis there are SUM "
       .. "and MEAN, got %s"):format(op))
   end
-  return nest.map_structure(function(x)
+  return nest.map("strategy:reduce", function(x)
     if axis ~= nil then
       return reduce.along(tf, self, op, x, axis, "strategy:reduce")
     end
@@ -203,7 +203,7 @@ method("gather", "value:table axis", function(self, value, axis)
   contexts.require_cross_replica(self, "strategy:gather", "inside the step "
     .. "use tf.distribute.get_replica_context():all_gather(x, axis)")
   options.integer("strategy:gather", "axis", axis)
-  return nest.map_structure(function(x)
+  return nest.map("strategy:gather", function(x)
     return reduce.gather(self, x, axis)
   end, value)
 end)
@@ -211,12 +211,13 @@ end)
 --- What each replica of this process holds, replica 0 first.
 --- Source: tf.distribute.Strategy.experimental_local_results
 method("experimental_local_results", "value:nest=nil", function(self, value)
-  return values.local_results(value, self.local_count)
+  return values.local_results(value, self.local_count,
+    "strategy:experimental_local_results")
 end)
 
 --- The older name of experimental_local_results.
 method("unwrap", "value:nest=nil", function(self, value)
-  return values.local_results(value, self.local_count)
+  return values.local_results(value, self.local_count, "strategy:unwrap")
 end)
 
 --- Nothing is left to do for the results of an update: they are made when this

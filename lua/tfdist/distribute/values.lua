@@ -249,14 +249,13 @@ local function own_leaf(x, i, count)
   return x
 end
 
--- Deeper than this it is left to nest to say so.
 local MAX_DEPTH = 150
 
 local function select_at(structure, i, depth, count)
   if not is_nested(structure) then
     return own_leaf(structure, i, count)
   elseif depth > MAX_DEPTH then
-    nest.flatten(structure)
+    nest.too_deep("strategy:run")
   end
   local out = {}
   local n, keys = nest.layout(structure)
@@ -356,7 +355,9 @@ local regroup
 
 local function regroup_tables(strategy, list, n, kind, depth)
   if depth == MAX_DEPTH then
-    nest.flatten(list[1])
+    nest.too_deep(kind == "wrapped"
+      and "strategy:experimental_distribute_values_from_function"
+      or "strategy:run")
   end
   local size, keys = nest.layout(list[1])
   for i = 2, n do
@@ -432,7 +433,7 @@ end
 
 --- Per-replica locals of x: components of a value or variable; for a structure
 --- one structure per replica; anything else alone.
-function M.local_results(x, n)
+function M.local_results(x, n, what)
   if is_value(x) or is_mirrored(x) then
     local list = is_value(x) and lasting_components(x) or M.components(x)
     if is_mirrored(x) and #list < n then
@@ -447,7 +448,7 @@ function M.local_results(x, n)
   end
   local list = { n = n }
   for i = 1, n do
-    list[i] = nest.map_structure(function(leaf)
+    list[i] = nest.map(what, function(leaf)
       if is_value(leaf) or is_mirrored(leaf) then
         return M.component(leaf, i - 1)
       end

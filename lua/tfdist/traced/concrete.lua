@@ -98,15 +98,17 @@ end
 
 local LEAF = {} -- marks descriptions of leaves
 
-local function describe(x, c)
+local function describe(x, c, depth)
   if not nest.is_nested(x) then
     local leaf = describe_leaf(x, c)
     leaf[LEAF] = true
     return leaf
+  elseif depth == nest.MAX_DEPTH then
+    nest.too_deep "function_"
   end
   local out = {}
   for key, value in pairs(x) do
-    out[key] = describe(value, c)
+    out[key] = describe(value, c, depth + 1)
   end
   return out
 end
@@ -166,7 +168,7 @@ local function record(c, fn, arguments, symbols)
   c.symbols, c.outputs = symbols, { n = 0 }
   c.results = { n = results.n }
   for i = 1, results.n do
-    c.results[i] = describe(results[i], c)
+    c.results[i] = describe(results[i], c, 0)
   end
 end
 

@@ -404,7 +404,7 @@ function methods:get_concrete_function(...)
   end
   local given = { n = arguments.n }
   for i = 1, arguments.n do
-    given[i] = nest.map_structure(example, arguments[i])
+    given[i] = nest.map("get_concrete_function", example, arguments[i])
   end
   if self.specs ~= nil then
     given = conform(self, given)

@@ -74,7 +74,7 @@ local function to_tensors(what, name, x)
   if x == nil then
     return nil
   elseif nest.is_nested(x) and has_handles(x, 0) then
-    return nest.map_structure(function(leaf)
+    return nest.map(what, function(leaf)
       return to_tensors(what, name, leaf)
     end, x)
   elseif type(x) == "userdata" and not raw.is_operand(x)
