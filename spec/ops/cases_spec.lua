@@ -231,26 +231,27 @@ local function last_device()
 end
 
 for _, family in ipairs(cases.families) do
-  local list = cases.load(family)
+  local list = {}
+  for _, case in ipairs(cases.load(family)) do
+    if cases.is_chosen(case.name) then list[#list + 1] = case end
+  end
   if #list > 0 then
     describe("ops of family " .. family, function()
       local expected = cases.reference(family, list)
       for _, case in ipairs(list) do
-        if cases.is_chosen(case.name) then
-          it(case.name .. " agrees with NumPy", function()
-            check_values(case, expected[case.name])
+        it(case.name .. " agrees with NumPy", function()
+          check_values(case, expected[case.name])
+        end)
+        it(case.name .. " agrees on the last device", function()
+          tf.device(last_device(), function()
+            local dtype = case.dtypes[1]
+            compare(case, dtype, call(case, inputs(case, dtype)),
+              expected[case.name][dtype], "last device")
           end)
-          it(case.name .. " agrees on the last device", function()
-            tf.device(last_device(), function()
-              local dtype = case.dtypes[1]
-              compare(case, dtype, call(case, inputs(case, dtype)),
-                expected[case.name][dtype], "last device")
-            end)
-          end)
-          if case.grad and has_float64(case) then
-            it(case.name .. " has the gradient of finite differences",
-              function() check_gradients(case) end)
-          end
+        end)
+        if case.grad and has_float64(case) then
+          it(case.name .. " has the gradient of finite differences",
+            function() check_gradients(case) end)
         end
       end
     end)
