@@ -108,18 +108,36 @@ M.numel = numel
 local WHOLE = {}
 for _, dtype in ipairs(INTS) do WHOLE[dtype] = true end
 
+local elements = {}
+
+-- The elements of input `k`, which dtypes and perturbations ask for again.
+local function elements_of(spec, k)
+  local n = numel(spec.dims)
+  local key = table.concat({ spec.kind, k, n, spec.lo or "", spec.hi or "" },
+    " ")
+  local list = elements[key]
+  if not list then
+    list = {}
+    for i = 1, n do list[i] = element(spec, k, i - 1) end
+    elements[key] = list
+  end
+  return list
+end
+
 --- Flat values of input `k` (from 0) of a case, row-major. Real numbers become
 --- a few different whole ones for integer dtypes, none below 0 for uint8, and
 --- their signs for bool.
 function M.values(spec, k, dtype)
   dtype = spec.dtype or dtype
-  local out = {}
-  for i = 0, numel(spec.dims) - 1 do
-    local x = element(spec, k, i)
-    if WHOLE[dtype] and spec.kind ~= "integer" then x = math.floor(x * 3) end
+  local list, out = elements_of(spec, k), {}
+  local whole = WHOLE[dtype] and spec.kind ~= "integer"
+  local sign = dtype == "bool" and spec.kind ~= "boolean"
+  for i = 1, #list do
+    local x = list[i]
+    if whole then x = math.floor(x * 3) end
     if dtype == "uint8" then x = math.abs(x) end
-    if dtype == "bool" and spec.kind ~= "boolean" then x = x > 0 end
-    out[i + 1] = x
+    if sign then x = x > 0 end
+    out[i] = x
   end
   return out
 end
