@@ -44,7 +44,7 @@ end
 --- Kernel to { threads, bytes }: its launch bound and bytes of argument in PTX.
 function M.arguments()
   local kernels = {}
-  for _, path in ipairs(lines "ls build/standin/*.ptx") do
+  for _, path in ipairs(lines "ls build/cuda/*.ptx") do
     for name, bytes, threads in read(path):gmatch(
       "%.entry ([%w_]+)%(%s*%.param[^%[]*%[(%d+)%]%s*%)%s*%.maxntid (%d+)") do
       kernels[name] = { threads = tonumber(threads), bytes = tonumber(bytes) }

@@ -35,22 +35,26 @@ endif
 endif
 
 # Two ops round twice, in one kernel too.
-$(CUDA_BUILD)/elementwise.fatbin $(CUDA_BUILD)/elementwise.log: \
-  NVCC_FLAGS += -fmad=false
+$(CUDA_BUILD)/elementwise.fatbin $(CUDA_BUILD)/elementwise.log \
+  $(CUDA_BUILD)/elementwise.ptx: NVCC_FLAGS += -fmad=false
 
 # For other architectures they are built again.
 $(CUDA_BUILD)/architectures: FORCE
 	@mkdir -p $(@D)
 	@echo "$(CUDA_CODE)" | cmp -s - $@ || echo "$(CUDA_CODE)" >$@
 
-$(CUDA_BUILD)/%.fatbin $(CUDA_BUILD)/%.log: src/backend/cuda/kernels/%.cu \
-                                            $(CUDA_BUILD)/architectures
-	@mkdir -p $(@D)
+# The PTX on the way is kept for the specs.
+$(CUDA_BUILD)/%.fatbin $(CUDA_BUILD)/%.log $(CUDA_BUILD)/%.ptx: \
+  src/backend/cuda/kernels/%.cu $(CUDA_BUILD)/architectures
+	@mkdir -p $(@D)/$*.keep
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@D)/$*.d \
-	  -MT '$(@D)/$*.fatbin $(@D)/$*.log' \
+	  -MT '$(@D)/$*.fatbin $(@D)/$*.log $(@D)/$*.ptx' \
+	  -keep -keep-dir $(@D)/$*.keep \
 	  -o $(@D)/$*.fatbin $< 2> $(@D)/$*.log || \
 	  { cat $(@D)/$*.log; exit 1; }
+	$(Q)mv $(@D)/$*.keep/$*.compute_$(CUDA_PTX).ptx $(@D)/$*.ptx
+	$(Q)rm -r $(@D)/$*.keep
 	$(Q)grep -v 'ptxas info\|bytes stack frame' $(@D)/$*.log || true
 
 $(BUILD)/cuda/src/%.o: src/%.c
@@ -145,12 +149,7 @@ $(STANDIN)/planted: $(CHECKED)/planted.o $(STANDIN)/model.o $(STANDIN)/race.o \
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -o $@ $^ -ldl
 
-# What nvcc makes of the kernels' arguments, and what the model makes of them.
-$(STANDIN)/%.ptx: src/backend/cuda/kernels/%.cu
-	@mkdir -p $(@D)
-	$(call say,PTX,$<)
-	$(Q)$(NVCC) -std=c++17 -Isrc -diag-suppress 186 -MMD -MP -MF $@.d -MT $@ -ptx \
-	  -arch=compute_$(CUDA_PTX) -o $@ $<
+# What the model makes of the kernels' arguments.
 $(STANDIN)/list: $(CUDA_KERNELS:%=$(STANDIN)/kernels/%.o) $(STANDIN)/model.o \
                  $(STANDIN)/list.o
 	$(call say,LINK,$@)
@@ -159,7 +158,7 @@ $(STANDIN)/list: $(CUDA_KERNELS:%=$(STANDIN)/kernels/%.o) $(STANDIN)/model.o \
 standins: $(if $(and $(NVCC),$(CUDA_HEADERS)),\
             $(CUDA_PLUGIN) $(STANDIN_LIBS) $(if $(SAN),,$(CHECKED_LIBS) \
             $(STANDIN)/planted $(STANDIN)/list $(STANDIN)/really \
-            $(CUDA_KERNELS:%=$(STANDIN)/%.ptx) $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.log)))
+            $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.ptx) $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.log)))
 
 .PHONY: standins
 .SECONDARY: $(patsubst %.so,%.o,$(basename $(STANDIN_LIBS)))
