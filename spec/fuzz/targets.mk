@@ -6,7 +6,7 @@ FUZZ_BUILD ?= build/asan
 # Not inside FUZZ_BUILD: a program finds plug-ins beside its folder, and those
 # of FUZZ_BUILD need gcc's AddressSanitizer, which clang's refuses beside it.
 FUZZ_OUT ?= build/fuzz
-FUZZ_FLAGS = -std=gnu11 -Isrc -O1 -g -fno-omit-frame-pointer -DTFD_DEBUG \
+FUZZ_FLAGS = -std=gnu11 -Isrc -O1 -g1 -fno-omit-frame-pointer -DTFD_DEBUG \
              -fno-sanitize-recover=all
 FUZZ_SAN = address,undefined
 FUZZ_NAMES = idx archive records example device_name shape program frame

@@ -86,7 +86,7 @@ STANDIN_SAN = $(if $(filter address,$(SAN)),-fsanitize=undefined \
               $(if $(filter thread,$(SAN)),-fsanitize=thread \
                 --param tsan-instrument-func-entry-exit=0)
 STANDIN_PLAIN = $(if $(filter address,$(SAN)),$(STANDIN)/plain.o)
-STANDIN_FLAGS = -std=c++17 -O1 -g -fPIC -fvisibility=hidden -MMD -MP -Wall \
+STANDIN_FLAGS = -std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -MMD -MP -Wall \
                 -Wextra -Wno-unused-function -Isrc -Ispec/support/cuda \
                 -isystem $(CUDA)/include
 STANDIN_LIBS = $(STANDIN)/libcuda.so.1 $(STANDIN)/libcublasLt.so.13 \
