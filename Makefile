@@ -212,7 +212,7 @@ $(BUILD)/spec/$(1)/tfdist/core.so: spec/support/ensemble.c $$(BIND_$(1)) \
 endef
 $(foreach e,$(ENGINES),$(eval $(call engine_rules,$(e))))
 
-hosts: $(foreach e,$(ENGINES),$(BUILD)/$(e)/tfdist/core.so $(HOST_$(e)))
+hosts: $(foreach e,$(ENGINES),$(HOST_$(e)))
 
 FORCE:
 .PHONY: FORCE hosts
