@@ -68,6 +68,7 @@ end
 -- matter, so the first suite alone runs them.
 -- Each file has a process of its own: what one leaves behind neither disturbs
 -- the others nor makes their collections slower.
+-- `beside`: it may run as the third job.
 local function lua_suite(interpreter, environment, specs, options)
   options = options or {}
   local each = ("OMP_WAIT_POLICY=passive %s %s timeout -k 5 %d %s %s%s"):format(
@@ -80,7 +81,7 @@ local function lua_suite(interpreter, environment, specs, options)
         .. "|| echo \"exit status $?\"; done"):format(
           table.concat(files, " "), each)
     end,
-    kind = "busted",
+    kind = "busted", beside = options.beside,
   }
 end
 
@@ -177,69 +178,79 @@ local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
 -- thread makes when the sanitizer has left it.
 local TSAN_GPU = TSAN .. " UCX_MEM_EVENTS=n"
 
+-- In the order in which they begin: the longest of each build first.
 local suites = {
   { "lint", { command = "make -s lint", kind = "command" } },
-  { "c", { command = "make -s test-c", kind = "cmocka" } },
   { "lua5.4", lua_suite("lua5.4", PLAIN54, SPECS, { once = true }) },
+  { "c", { command = "make -s test-c", kind = "cmocka" } },
+  { "tfdist", lua_suite("build/tfdist", TWO .. SOME) },
   { "luajit", lua_suite("luajit", PLAINJIT) },
-  -- What the others run as graphs, op by op.
-  { "eager", lua_suite("lua5.4 -l spec.support.eagerly", PLAIN54,
-                       "spec/keras") },
-  -- What the others run in groups, call by call.
-  { "unfused", lua_suite("lua5.4", PLAIN54 .. " " .. TWO .. " TFDIST_FUSION=0",
-                         UNFUSED) },
+  { "tfdist-luajit", lua_suite("build/tfdist-luajit", TWO .. SOME, SPECS,
+                               HALF) },
   -- Half of it: "luajit" has all of LuaJIT, and "tfdist" all of the host.
   { "luajit-noffi", lua_suite("luajit", PLAINJIT .. " TFDIST_FFI=0" .. SOME,
                               SPECS, HALF) },
-  { "tfdist", lua_suite("build/tfdist", TWO .. SOME) },
-  { "tfdist-luajit", lua_suite("build/tfdist-luajit", TWO .. SOME, SPECS,
-                               HALF) },
-  { "replicas", lua_suite("build/tfdist", FIVE .. " TFDIST_QUEUE=inline",
-                          DIST) },
-  { "replicas-luajit", lua_suite("build/tfdist-luajit",
-                                 FIVE .. " TFDIST_QUEUE=queued", DIST) },
+  { "gpu", gpu("lua5.4", PLAIN54, "build", 12, 20) },
   { "slow", slow("lua5.4", PLAIN54, "build", 4,
                  "spec/distribute/same_losses_spec.lua") },
-  { "gpu", gpu("lua5.4", PLAIN54, "build", 12, 20) },
-  { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
-                kind = "cmocka" } },
-  { "asan", lua_suite("build/asan/tfdist", ASAN .. SOME, CORE .. ALSO) },
-  { "asan-luajit", lua_suite("build/asan/tfdist-luajit",
-                             ASAN .. " " .. TWO .. SOME, CORE .. ALSO, HALF) },
-  { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
-                           .. " TFDIST_QUEUE=queued", "spec/distribute") },
-  { "asan-slow", slow("build/asan/tfdist", ASAN, "build/asan", 16) },
-  { "asan-gpu", gpu("build/asan/tfdist", ASAN, "build/asan", 48, 60,
-                    true) },
-  { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
+  { "replicas-luajit", lua_suite("build/tfdist-luajit",
+                                 FIVE .. " TFDIST_QUEUE=queued", DIST) },
+  { "replicas", lua_suite("build/tfdist", FIVE .. " TFDIST_QUEUE=inline",
+                          DIST) },
   { "tsan-c", { command = TSAN .. " make -s test-c SAN=thread",
                 kind = "cmocka" } },
+  { "fuzz", { command = "make -s fuzz-short", kind = "fuzz" } },
+  { "asan-c", { command = ASAN .. " make -s test-c SAN=address",
+                kind = "cmocka" } },
   { "tsan", lua_suite("build/tsan/tfdist", TSAN .. " " .. TWO .. SOME, CORE,
-                     { short = NO_MESSAGES }) },
+                     { short = NO_MESSAGES, beside = true }) },
+  { "asan", lua_suite("build/asan/tfdist", ASAN .. SOME, CORE .. ALSO,
+                      { beside = true }) },
+  { "asan-luajit", lua_suite("build/asan/tfdist-luajit",
+                             ASAN .. " " .. TWO .. SOME, CORE .. ALSO,
+                             HALF) },
+  { "asan-gpu", gpu("build/asan/tfdist", ASAN, "build/asan", 48, 60,
+                    true) },
+  { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
+                           .. " TFDIST_QUEUE=queued", "spec/distribute") },
+  -- What the others run in groups, call by call.
+  { "unfused", lua_suite("lua5.4", PLAIN54 .. " " .. TWO .. " TFDIST_FUSION=0",
+                         UNFUSED, { beside = true }) },
+  -- What the others run as graphs, op by op.
+  { "eager", lua_suite("lua5.4 -l spec.support.eagerly", PLAIN54,
+                       "spec/keras", { beside = true }) },
   { "tsan-slow", slow("build/tsan/tfdist", TSAN, "build/tsan", 16) },
+  { "asan-slow", slow("build/asan/tfdist", ASAN, "build/asan", 16) },
   { "tsan-gpu", gpu("build/tsan/tfdist", TSAN_GPU, "build/tsan") },
 }
 
--- Made before anything runs; a target is named once for all its suites.
+-- What suites need besides what `make` makes, in the order in which it is made:
+-- how make is called, and the targets of each suite. A suite begins when its
+-- build and those before are there.
+local ASAN_HOSTS = "build/asan/tfdist build/asan/tfdist-luajit"
 local BUILDS = {
-  c = "make -s -j2 tests-c",
-  ["lua5.4"] = "make -s -j2 build/spec/slow/tfdist_slow.so build/spec/shadow "
-    .. "bench-programs",
-  slow = "make -s build/spec/slow/tfdist_slow.so",
-  gpu = "make -s -j2 standins",
-  ["asan-gpu"] = "make -s -j2 SAN=address hosts standins",
-  ["tsan-gpu"] = "make -s -j2 SAN=thread hosts standins",
-  ["asan-slow"] = "make -s -j2 SAN=address hosts "
-    .. "build/asan/spec/slow/tfdist_slow.so",
-  ["tsan-slow"] = "make -s -j2 SAN=thread hosts "
-    .. "build/tsan/spec/slow/tfdist_slow.so",
-  ["asan"] = "make -s -j2 SAN=address hosts",
-  ["asan-luajit"] = "make -s -j2 SAN=address hosts",
-  ["asan-c"] = "make -s -j2 SAN=address tests-c",
-  ["asan-dist"] = "make -s -j2 SAN=address hosts",
-  fuzz = "make -s -j2 fuzz-programs",
-  ["tsan"] = "make -s -j2 SAN=thread hosts",
-  ["tsan-c"] = "make -s -j2 SAN=thread tests-c",
+  { name = "plain", make = "make -s -j2", targets = {
+    c = "tests-c",
+    ["lua5.4"] = "standins build/spec/slow/tfdist_slow.so build/spec/shadow "
+      .. "bench-programs",
+    slow = "build/spec/slow/tfdist_slow.so",
+    gpu = "standins",
+  } },
+  { name = "address", make = "make -s -j2 SAN=address", targets = {
+    ["asan-c"] = "tests-c",
+    asan = ASAN_HOSTS,
+    ["asan-luajit"] = ASAN_HOSTS,
+    ["asan-dist"] = ASAN_HOSTS,
+    ["asan-slow"] = ASAN_HOSTS .. " build/asan/spec/slow/tfdist_slow.so",
+    ["asan-gpu"] = ASAN_HOSTS .. " standins",
+  } },
+  { name = "thread", make = "make -s -j2 SAN=thread", targets = {
+    ["tsan-c"] = "tests-c",
+    tsan = "build/tsan/tfdist",
+    ["tsan-slow"] = "build/tsan/tfdist build/tsan/spec/slow/tfdist_slow.so",
+    ["tsan-gpu"] = "build/tsan/tfdist standins",
+  } },
+  { name = "fuzz", make = "make -s -j2", targets = { fuzz = "fuzz-programs" } },
 }
 
 -- Seconds a suite may take; a hung one is a failure.
@@ -301,36 +312,24 @@ local function read(path)
   return text
 end
 
--- Two suites at a time, for most of one runs on one core. A finished job says
--- so through a named pipe.
+-- Two suites at a time, for most of one runs on one core. What they leave, for
+-- some of their specs wait, is a third job's: the builds of later suites, then
+-- suites that wait for nothing but their own work. A finished job says so
+-- through a named pipe.
 local JOBS = 2
-
-local function build(names)
-  for _, name in ipairs(names) do
-    if BUILDS[name] then
-      local log = ("%s/%s.build.log"):format(LOGS, name)
-      if not os.execute(("%s >%s 2>&1"):format(BUILDS[name], log)) then
-        io.write(read(log))
-        return false
-      end
-    end
-  end
-  return true
-end
 
 local function log_of(name)
   return ("%s/%s.log"):format(LOGS, name)
 end
 
-local function start(name, suite, fifo)
-  local command = suite.command
-  if type(command) == "function" then command = command(name) end
+local function start(name, command, fifo, before)
+  local deadline = long and LONG_DEADLINE or DEADLINE
   -- --kill-after: no suite and no child of it outlives its deadline.
   return { started = os.time(), pipe = io.popen(
-    ("TFD_TEST_SEED=%d %stimeout --kill-after=10 %d sh -c %s >%s 2>&1 </dev/null; "
-      .. "echo %s $? >%s")
-      :format(seed, long and "TFD_LONG=1 " or "", long and LONG_DEADLINE or DEADLINE,
-        "'" .. command:gsub("'", "'\\''") .. "'", log_of(name), name, fifo)) }
+    ("TFD_TEST_SEED=%d %s%stimeout --kill-after=10 %d sh -c %s >%s 2>&1 "
+      .. "</dev/null; echo %s $? >%s"):format(seed, long and "TFD_LONG=1 " or "",
+        before or "", deadline, "'" .. command:gsub("'", "'\\''") .. "'",
+        log_of(name), name, fifo)) }
 end
 
 -- What failed: sections with a failure, without what they say of the rest.
@@ -361,26 +360,96 @@ local function report(name, suite, job, code)
   return pass, fail, skip
 end
 
--- Runs the suites called `names`; the sums of what they report.
+-- The builds that the suites of this list need, as jobs with a name and a
+-- command, and how many of them each suite waits for.
+local function builds_of(list)
+  local jobs, waits = {}, {}
+  for _, build in ipairs(BUILDS) do
+    local words, seen = { build.make }, {}
+    for _, name in ipairs(list) do
+      for word in (build.targets[name] or ""):gmatch "%S+" do
+        if not seen[word] then words[#words + 1] = word end
+        seen[word], waits[name] = true, #jobs + 1
+      end
+    end
+    if #words > 1 then
+      jobs[#jobs + 1] = { name = "build-" .. build.name,
+        command = table.concat(words, " ") }
+    end
+  end
+  -- Specs look for what the first one makes.
+  for _, name in ipairs(list) do
+    waits[name] = waits[name] or name ~= "lint" and math.min(#jobs, 1) or 0
+  end
+  return jobs, waits
+end
+
+local function add(totals, ...)
+  for i = 1, #totals do totals[i] = totals[i] + select(i, ...) end
+end
+
+-- The first suite of the list that may begin, taken out of it.
+local function take(list, may_begin)
+  for i, name in ipairs(list) do
+    if may_begin(name) then return table.remove(list, i) end
+  end
+end
+
+-- Runs the suites called `names`; the sums of what they report. When a build
+-- fails, no more of them begin.
 local function run_all(names, by_name)
   local fifo = LOGS .. "/finished"
   assert(os.execute(("rm -f %s && mkfifo %s"):format(fifo, fifo)))
   local finished = assert(io.open(fifo, "r+"))
-  local jobs, next_one, running = {}, 1, 0
+  local builds, waits = builds_of(names)
+  local jobs, built, running, third = {}, 0, 0, nil
   local totals = { 0, 0, 0 }
-  while running > 0 or next_one <= #names do
-    while running < JOBS and next_one <= #names do
-      local name = names[next_one]
-      jobs[name] = start(name, by_name[name], fifo)
-      next_one, running = next_one + 1, running + 1
+
+  local function begin(name, command, before)
+    if type(command) == "function" then command = command(name) end
+    jobs[name] = start(name, command, fifo, before)
+    return name
+  end
+  local function is_ready(name)
+    return waits[name] <= built
+  end
+  local function begin_all()
+    while running < JOBS do
+      local name = take(names, is_ready)
+      if not name then break end
+      begin(name, by_name[name].command)
+      running = running + 1
     end
+    if third then return end
+    local build = builds[built + 1]
+    local name = not build and take(names, function(name)
+      return by_name[name].beside and is_ready(name)
+    end)
+    if build or name then
+      third = begin(name or build.name, (build or by_name[name]).command,
+        "nice -n 5 ")
+    end
+  end
+
+  begin_all()
+  while running > 0 or third do
     local name, code = finished:read "l":match "^(%S+) (%d+)$"
     jobs[name].pipe:close()
-    running = running - 1
-    for i, n in ipairs { report(name, by_name[name], jobs[name],
-      tonumber(code)) } do
-      totals[i] = totals[i] + n
+    if name == third then
+      third = nil
+    else
+      running = running - 1
     end
+    if by_name[name] then
+      add(totals, report(name, by_name[name], jobs[name], tonumber(code)))
+    elseif code == "0" then
+      print(("%-14s made %44d s"):format(name, os.time() - jobs[name].started))
+      built = built + 1
+    else
+      io.write(read(log_of(name)))
+      names, builds, totals[2] = {}, {}, totals[2] + 1
+    end
+    begin_all()
   end
   finished:close()
   os.remove(fifo)
@@ -413,10 +482,6 @@ local function main(names)
   for name in pairs(chosen) do
     io.stderr:write("scripts/test.lua: no suite \"", name, "\"\n")
     os.exit(2)
-  end
-  if not build(list) then
-    print "0 passed, 1 failed, 0 skipped"
-    os.exit(1)
   end
   local totals = run_all(list, by_name)
   print(("%d passed, %d failed, %d skipped"):format(totals[1], totals[2],
