@@ -137,6 +137,32 @@ describe("traced steps over workers #once", function()
     ]])
   end)
 
+  it("fail by the replica's number among all, and the worker's", function()
+    local outs = workers.outputs { n = 2, devices = 2,
+      program = workers.HEAD .. [[
+        local function body(x)
+          if id() == 3 then
+            x = tf.gather(x, { 2 })
+          end
+          return tf.reduce_sum(x)
+        end
+        local step = tf.function_(function(x)
+          return s:run(body, { x })
+        end)
+        for _, fn in ipairs { step, function(x) return s:run(body, { x }) end } do
+          fn(tf.ones { 3 })
+          local ok, e = pcall(function()
+            return locals(fn(tf.ones { 2 }))
+          end)
+          print(ok, ok or e.kind, ok or e.replica, ok or e.worker,
+            ok or tostring(e):match "replica %d of worker %d")
+        end
+      ]] }
+    assert.equal(("true\ttrue\ttrue\ttrue\ttrue\n"):rep(2), outs[1])
+    assert.equal(("false\tInvalidArgument\t3\t1\treplica 3 of worker 1\n")
+      :rep(2), outs[2])
+  end)
+
   -- Replica i has i + 1 columns: 0..i and 0..i times i.
   it("gather what differs in size as eager ones", function()
     on_all_shapes(workers.HEAD .. [[

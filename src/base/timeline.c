@@ -7,6 +7,7 @@
 ** script, between which the host changes, have tracks of their own. */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,12 +239,13 @@ static int write_track(timeline *t, const tfd__track *track, int number) {
   return TFD_OK;
 }
 
-static void name_tracks(timeline *t, int replicas) {
+/* Of the replicas that are here, which are `first` and more among all. */
+static void name_tracks(timeline *t, int first, int end) {
   char name[64];
   int i;
 
   put_track(t, RANGES, "ranges");
-  for (i = 0; i < replicas; i++) {
+  for (i = first; i < end; i++) {
     (void)snprintf(name, sizeof name, "replica %d", i);
     put_track(t, REPLICAS + 1 + i, name);
     (void)snprintf(name, sizeof name, "ranges of replica %d", i);
@@ -251,8 +253,9 @@ static void name_tracks(timeline *t, int replicas) {
   }
 }
 
-static int count_replicas(const tfd__track *track) {
-  int most = 0;
+static void find_replicas(const tfd__track *track, int *first_p, int *end_p) {
+  int first = INT_MAX;
+  int end = 0;
 
   for (; track != NULL; track = track->next) {
     uint64_t n = atomic_load_explicit(&track->n, memory_order_acquire);
@@ -261,10 +264,12 @@ static int count_replicas(const tfd__track *track) {
     for (; i < n; i++) {
       const tfd__span *s = &track->spans[i % TFD_TRACK_SPANS];
 
-      if (s->replica >= most) most = s->replica + 1;
+      if (s->replica >= end) end = s->replica + 1;
+      if (s->replica >= 0 && s->replica < first) first = s->replica;
     }
   }
-  return most;
+  *first_p = first;
+  *end_p = end;
 }
 
 /* --- the table ------------------------------------------------------------ */
@@ -339,11 +344,14 @@ static int write_table(timeline *t, const char *path, char **table_p) {
 static int write_tracks(timeline *t, const tfd__track *tracks) {
   const tfd__track *track = NULL;
   int number = 0;
+  int first = 0;
+  int end = 0;
 
   if (t->file != NULL) {
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
   }
-  name_tracks(t, count_replicas(tracks));
+  find_replicas(tracks, &first, &end);
+  name_tracks(t, first, end);
   for (track = tracks; track != NULL; track = track->next) {
     TFD_TRY(write_track(t, track, ++number));
   }

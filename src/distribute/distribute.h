@@ -8,8 +8,9 @@
 ** Invariants:
 ** S1 Replica i of this process works on devices[i]; component i belongs to it.
 **    Among those in sync of all workers its number is group->base + i.
-** S2 A replica's context names its strategy and its i; a handle with components
-**    picks one by them (tfd__component_index).
+** S2 A replica's context names its strategy and its number among those in sync,
+**    as errors and timelines do; a handle with components picks one by them
+**    (tfd__component_index).
 ** S3 Sums are added up in replica order; every destination gets the same
 **    bits.
 ** One more strategy is a C file with its table, a line in strategy.c that

@@ -118,7 +118,7 @@ static int make_context(tfd_run *run, int i) {
 
   TFD_TRY(tfd_context_new(&c));
   run->replicas[i].context = c;
-  c->replica = i;
+  c->replica = s->group->base + i;
   c->strategy = s;
   if (i < s->devices_n) c->device_stack[c->device_depth++] = s->devices[i];
   return TFD_OK;

@@ -91,10 +91,11 @@ int tfd_strategy_parameter_device(const tfd_strategy *strategy, int index,
 
 int tfd__component_index(const tfd_strategy *s, int n) {
   const tfd_context *c = tfd__context();
+  int i = c->replica - s->group->base;
 
   if (c->update > 0) return c->update <= n ? c->update - 1 : 0;
   if (c->replica < 0 || c->strategy != s) return -1;
-  return c->replica < n ? c->replica : 0;
+  return i < n ? i : 0;
 }
 
 int tfd_context_set_update(int component, int *before_p) {

@@ -25,8 +25,8 @@ M.library = getinfo(1, "S").source:match("^(.*)base/errors%.lua$") or "@lua/tfdi
 --- True keeps the library's own frames in tracebacks.
 M.full_traceback = false
 
---- What higher floors answer, put in once. place(): the current replica and
---- worker, nil for either.
+--- What higher floors answer, put in once. place(told): the current replica and
+--- worker, nil for either; of work that fails late its replica is told.
 M.hooks = {}
 
 local Error = {}
@@ -190,7 +190,7 @@ local function make(kind, message, hint, where, replica, level)
     traceback = M.traceback(M.full_traceback and 1 or level + 1),
   }
   if M.hooks.place then
-    local r, w = M.hooks.place()
+    local r, w = M.hooks.place(replica)
     e.replica, e.worker = replica or r, w
   end
   return setmetatable(e, Error)

@@ -73,10 +73,21 @@ function M.in_cross_replica_context()
   return mode ~= nil and mode.replica == nil
 end
 
-function errors.hooks.place()
+local joined -- among the workers that this process has joined, nil = none
+
+--- From now on work that fails outside of runs is of this `role` of a strategy.
+function M.join(role)
+  joined = role
+end
+
+-- What a traced call or a queue did fails after the run that it belongs to.
+function errors.hooks.place(told)
   local mode = state.current.mode
   local replica = mode and mode.replica
-  local role = mode and mode.strategy.role
+  local role = told and joined
+  if mode ~= nil then
+    role = mode.strategy.role
+  end
   return replica and replica ~= M.default_context
     and replica.replica_id_in_sync_group or nil,
     role and role.num_workers > 1 and role.worker_index or nil

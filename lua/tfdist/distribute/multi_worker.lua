@@ -4,6 +4,7 @@
 --- what they do together, the C side's group over all of them.
 local cluster = require "tfdist.distribute.cluster"
 local communication = require "tfdist.distribute.communication"
+local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
@@ -274,6 +275,7 @@ local function new(resolver, how)
     experimental_should_init = chief, experimental_between_graph = true,
   }
   if self.over_workers then
+    contexts.join(self.role)
     -- Numbers that nobody can foresee are the same for all: workers shuffle and
     -- augment the same data alike.
     local seed, theirs, hash, script = reduce.chiefs_text(self, NAME,
