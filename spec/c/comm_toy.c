@@ -292,6 +292,18 @@ static void giving_up_fails_the_group(void **state) {
   lonely_end(&l);
 }
 
+static void an_interrupt_that_gives_up_is_told(void **state) {
+  lonely l;
+
+  (void)state;
+  lonely_init(&l, 300);
+  tfd__interrupt_set(true);
+  assert_int_equal(TFD_CANCELLED, tfd__group_run(l.w.group, &l.c, TFD_FOREVER));
+  tfd__interrupt_set(false);
+  expect_aborted(l.w.group, &l.c, "was interrupted in the middle");
+  lonely_end(&l);
+}
+
 static void an_interrupt_ends_the_wait_alone(void **state) {
   lonely l;
   tfd__ticket *t = NULL;
@@ -421,6 +433,7 @@ int main(void) {
       cmocka_unit_test(steps_have_the_calls_deadline),
       cmocka_unit_test(an_abort_ends_waits_everywhere),
       cmocka_unit_test(giving_up_fails_the_group),
+      cmocka_unit_test(an_interrupt_that_gives_up_is_told),
       cmocka_unit_test(an_interrupt_ends_the_wait_alone),
       cmocka_unit_test(wrong_calls_leave_the_group_alone),
       cmocka_unit_test(a_failing_kernel_leaves_the_group_alone),

@@ -151,6 +151,24 @@ for _, host in ipairs(process.hosts) do
       says(rs[2], "stopped because of process 0: ")
     end)
 
+    it("tells the others of one that is interrupted in a sum", function()
+      local rs = run(2, [[
+        if w == 0 then
+          put("pid", pid())
+          local ok, e = pcall(sum)
+          put "over"
+          error(e, 0)
+        end
+        local other = take "pid"
+        heard(other, "has waited for")
+        signal("INT", other)
+        take "over"
+        sum()]], "TFDIST_STALL_WARN=0.2 env --default-signal=INT")
+      assert.same({ 130, 75 }, codes(rs), rs[1].err .. rs[2].err)
+      says(rs[2], "stopped because of process 0: it was interrupted in the "
+        .. "middle of a collective")
+    end)
+
     it("ends one that is interrupted while it looks for the others with 130",
       function()
         local script = process.file(HEAD, ".lua")

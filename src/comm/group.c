@@ -327,12 +327,15 @@ int tfd__ticket_wait(tfd__ticket *t, tfd__deadline until) {
   return rc;
 }
 
-/* The thread's error, if there is one, is what the caller will tell. */
+/* The thread's error, if there is one, is what the caller will tell; it may be
+** an old one. An interrupt stays set as long as C works. */
 static void give_up(tfd__group *g) {
   tfd__error kept = {0};
 
   tfd__error_save(&kept);
-  tfd__group_abort(g, "a collective was given up before its end");
+  tfd__group_abort(g, tfd__interrupt_get()
+                          ? "it was interrupted in the middle of a collective"
+                          : "a collective was given up before its end");
   (void)tfd__error_raise(&kept);
   tfd__error_free(&kept);
 }
