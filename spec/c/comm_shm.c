@@ -496,6 +496,52 @@ static void signals_do_not_end_an_opening(void **state) {
   run_all(under_signals, 2, 1);
 }
 
+static void interrupt(int number) {
+  (void)number;
+  tfd__interrupt_set(true);
+}
+
+static int victim;
+
+/* The victim is stopped until it is interrupted; the other one is busy. */
+static int interrupted_there(int process, int processes, int local) {
+  struct sigaction act = {.sa_handler = interrupt};
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  CHECK(sigaction(SIGINT, &act, NULL) == 0);
+  CHECK(tfd__failpoints_set(process == victim
+                                ? "shm.hand=stop"
+                                : "shm.hand=sleep:100000") == TFD_OK);
+  CHECK(open_world(&n, local, &w) == TFD_ABORTED);
+  CHECK(strstr(tfd_error_message(), "interrupted") != NULL);
+  CHECK(ran_since_mark() < 2);
+  return 0;
+}
+
+/* Who hands out or asks is alone with it. */
+static void an_interrupt_ends_the_hand_out(void **state) {
+  int i;
+
+  (void)state;
+  for (victim = 0; victim < 2; victim++) {
+    pid_t children[2];
+    int status = 0;
+
+    make_addresses();
+    for (i = 0; i < 2; i++) children[i] = start(interrupted_there, i, 2, 1);
+    assert_int_equal(children[victim],
+                     waitpid(children[victim], &status, WUNTRACED));
+    assert_true(WIFSTOPPED(status));
+    mark_moment();
+    assert_int_equal(0, kill(children[victim], SIGINT));
+    assert_int_equal(0, kill(children[victim], SIGCONT));
+    assert_int_equal(0, status_of(children[victim]));
+    assert_int_equal(0, kill(children[1 - victim], SIGKILL));
+    assert_int_equal(128 + SIGKILL, status_of(children[1 - victim]));
+  }
+}
+
 /* --- who cannot ----------------------------------------------------------- */
 
 /* Process 0 cannot have memory; whoever named the provider is told, and others
@@ -572,6 +618,7 @@ int main(void) {
       cmocka_unit_test(a_death_at_any_moment_fails_all_within_two_seconds),
       cmocka_unit_test(no_descriptor_stays),
       cmocka_unit_test(signals_do_not_end_an_opening),
+      cmocka_unit_test(an_interrupt_ends_the_hand_out),
       cmocka_unit_test(without_memory_they_go_over_tcp),
       cmocka_unit_test(it_is_chosen_on_one_machine),
   };

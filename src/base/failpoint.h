@@ -14,26 +14,27 @@
 #include "base/status.h"
 
 /* Constant, name, whether it handles bytes, what it is. */
-#define TFD_FAILPOINT_LIST(X)                                             \
-  X(CKPT_CREATE, "ckpt.create", 0, "a file is to be created")             \
-  X(CKPT_WRITE, "ckpt.write", 1, "a piece of a file is to be written")    \
-  X(CKPT_AFTER_DATA, "ckpt.after_data", 0, "all bytes of it are given")   \
-  X(CKPT_SYNC, "ckpt.sync", 0, "it is to be made durable")                \
-  X(CKPT_RENAME, "ckpt.rename", 0, "it is to get its own name")           \
-  X(CKPT_AFTER_RENAME, "ckpt.after_rename", 0, "it has it")               \
-  X(CKPT_SYNC_FOLDER, "ckpt.sync_folder", 0,                              \
-    "a folder's names are to be made durable")                            \
-  X(MEET_BEGIN, "meet.begin", 0, "a process looks for the others")        \
-  X(MEET_DONE, "meet.done", 0, "it has found them all")                   \
-  X(NET_LISTEN, "net.listen", 0, "it takes its address")                  \
-  X(NET_NAME, "net.name", 0, "it looks up a host, its own or another's")  \
-  X(NET_CONNECT, "net.connect", 0, "it connects to another one")          \
-  X(NET_ACCEPT, "net.accept", 0, "it accepts a connection")               \
-  X(NET_HELLO, "net.hello", 1, "it says the first bytes of one")          \
-  X(NET_SEND, "net.send", 1, "it sends a frame of a collective")          \
-  X(NET_RECEIVE, "net.receive", 1, "it has received one")                 \
-  X(NET_BEAT, "net.beat", 0, "it sends a heartbeat; errors leave it out") \
-  X(ALLREDUCE_CHUNK, "allreduce.chunk", 0,                                \
+#define TFD_FAILPOINT_LIST(X)                                              \
+  X(CKPT_CREATE, "ckpt.create", 0, "a file is to be created")              \
+  X(CKPT_WRITE, "ckpt.write", 1, "a piece of a file is to be written")     \
+  X(CKPT_AFTER_DATA, "ckpt.after_data", 0, "all bytes of it are given")    \
+  X(CKPT_SYNC, "ckpt.sync", 0, "it is to be made durable")                 \
+  X(CKPT_RENAME, "ckpt.rename", 0, "it is to get its own name")            \
+  X(CKPT_AFTER_RENAME, "ckpt.after_rename", 0, "it has it")                \
+  X(CKPT_SYNC_FOLDER, "ckpt.sync_folder", 0,                               \
+    "a folder's names are to be made durable")                             \
+  X(MEET_BEGIN, "meet.begin", 0, "a process looks for the others")         \
+  X(MEET_DONE, "meet.done", 0, "it has found them all")                    \
+  X(SHM_HAND, "shm.hand", 0, "it hands out shared memory, or asks for it") \
+  X(NET_LISTEN, "net.listen", 0, "it takes its address")                   \
+  X(NET_NAME, "net.name", 0, "it looks up a host, its own or another's")   \
+  X(NET_CONNECT, "net.connect", 0, "it connects to another one")           \
+  X(NET_ACCEPT, "net.accept", 0, "it accepts a connection")                \
+  X(NET_HELLO, "net.hello", 1, "it says the first bytes of one")           \
+  X(NET_SEND, "net.send", 1, "it sends a frame of a collective")           \
+  X(NET_RECEIVE, "net.receive", 1, "it has received one")                  \
+  X(NET_BEAT, "net.beat", 0, "it sends a heartbeat; errors leave it out")  \
+  X(ALLREDUCE_CHUNK, "allreduce.chunk", 0,                                 \
     "a value of an all_reduce goes to its next step")
 
 typedef enum tfd__failpoint {

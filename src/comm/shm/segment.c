@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "comm/shm/shm.h"
 #include "comm/tcp/tcp.h"
 
@@ -75,6 +76,14 @@ static void post_facts(opening *o, bool send, int process, int turn) {
   }
 }
 
+/* An interrupt is a failure of all. */
+static int check(const opening *o) {
+  TFD_TRY(tfd__group_check(o->group, "group"));
+  if (!tfd__interrupt_get()) return TFD_OK;
+  tfd__group_abort(o->group, "interrupted while processes meet");
+  return tfd__group_check(o->group, "group");
+}
+
 /* All get all facts. Errors: what failed the group. */
 static int tell(opening *o, int turn) {
   int n = o->network->processes;
@@ -90,12 +99,8 @@ static int tell(opening *o, int turn) {
   }
   while (!tfd__mesh_wait(o->circle->mesh, o->waited, waited,
                          tfd__deadline_in(0.02))) {
-    int rc = tfd__group_check(o->group, "group");
+    int rc = check(o);
 
-    if (rc == TFD_OK && tfd__interrupt_get()) {
-      tfd__group_abort(o->group, "interrupted while processes meet");
-      rc = tfd__group_check(o->group, "group");
-    }
     if (rc == TFD_OK) continue;
     tfd__mesh_settle(o->circle->mesh);
     return rc;
@@ -215,7 +220,7 @@ static bool look(const opening *o, patience *p, int s) {
   took = tfd__now_ns() - p->looked;
   p->looked += took;
   if (took < PAUSE_NS) p->left -= took;
-  return p->left > 0 && !o->group->failed;
+  return p->left > 0 && !o->group->failed && !tfd__interrupt_get();
 }
 
 static bool send_memory(int s, int fd) {
@@ -383,7 +388,9 @@ static int open_all(opening *o) {
   know_myself(o, mine);
   TFD_TRY(tell(o, 0));
   TFD_TRY(judge(o));
+  (void)TFD_FAIL(SHM_HAND);
   mine->able = o->network->process == 0 ? hand_out(o) : ask_for(o);
+  TFD_TRY(check(o));
   mine->able = mine->able != 0 && map_memory(o);
   TFD_TRY(tell(o, 1));
   return judge(o);
