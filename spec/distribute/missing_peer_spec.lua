@@ -18,6 +18,13 @@ local CALLS = {
   all_reduce = function()
     return context():all_reduce("SUM", tf.ones { 6 }, LITTLE)
   end,
+  of_slices = function()
+    return context():all_reduce("SUM", tf.IndexedSlices(tf.ones { 1, 6 }, { 0 },
+      { 3, 6 }), LITTLE)
+  end,
+  mean_of_integers = function()
+    return context():all_reduce("MEAN", tf.constant { 1, 2 }, LITTLE)
+  end,
   reduce_scatter = function()
     return context():reduce_scatter("SUM", tf.ones { 6 }, 0, LITTLE)
   end,
@@ -60,7 +67,7 @@ describe("a worker that never comes #once", function()
 
   it("is missed by reductions, and by steps of recorded functions", function()
     for _, call in ipairs { "all_reduce", "reduce_scatter",
-        "all_gather traced" } do
+        "all_gather traced", "of_slices", "mean_of_integers" } do
       try(call, "")
     end
   end)

@@ -14,6 +14,7 @@ typedef struct job {
   tfd_object *const *in; /* leaf-major, n each */
   int leaves;
   int n;
+  double timeout; /* of each collective, in seconds; 0 = the group's */
   /* One block, a part of `in`'s length each: */
   tfd_object **out;   /* owned once set; NULL = not made yet */
   tfd_tensor **moved; /* owned: inputs that were brought to their place */
@@ -72,11 +73,22 @@ static int add_value(job *j, int k) {
 
 /* Leaf k on the first replica's device, then on all. */
 static int reduce_leaf(job *j, int k) {
+  tfd_strategy *s = j->strategy;
+  const tfd__together t = {.what = j->what,
+                           .op = j->op,
+                           .in = j->in + k * j->n,
+                           .in_n = j->n,
+                           .devices = s->devices,
+                           .devices_n = j->n,
+                           .timeout = j->timeout,
+                           .ask = tfd__reduce_together};
   tfd_value *value = NULL;
   int i;
 
-  TFD_TRY(tfd_strategy_reduce(j->strategy, j->op, j->what, j->in + k * j->n,
-                              j->n, j->strategy->devices, j->n, &value));
+  TFD_TRY(tfd_strategy_adds_up(s)
+              ? tfd__reduce_together(s, &t, &value)
+              : tfd_strategy_reduce(s, t.op, t.what, t.in, t.in_n, t.devices,
+                                    t.devices_n, &value));
   for (i = 0; i < j->n; i++) {
     tfd__retain(value->components[i]);
     j->out[k * j->n + i] = value->components[i];
@@ -193,7 +205,8 @@ static tfd__collective collective_of(const job *j) {
                            .file = context->file};
 }
 
-static int combine(job *j, const tfd__pack_plan *plan, tfd__deadline until) {
+static int combine(job *j, const tfd__pack_plan *plan) {
+  tfd__deadline until = j->timeout > 0 ? tfd__deadline_in(j->timeout) : 0;
   tfd__collective c = collective_of(j);
   const tfd__pack_plan far = {.bytes = j->strategy->pack_bytes,
                               .backwards = true};
@@ -208,13 +221,13 @@ static int combine(job *j, const tfd__pack_plan *plan, tfd__deadline until) {
   return tfd__group_all_reduce_packed(j->strategy->group, &c, plan, until);
 }
 
-static int run(job *j, const tfd__pack_plan *plan, tfd__deadline until) {
+static int run(job *j, const tfd__pack_plan *plan) {
   int k;
 
   for (k = 0; k < j->leaves; k++) {
     TFD_TRY(goes_its_own_way(j, k) ? reduce_leaf(j, k) : add_value(j, k));
   }
-  return combine(j, plan, until);
+  return combine(j, plan);
 }
 
 static int make_room(job *j, int components) {
@@ -277,12 +290,12 @@ static int record_dense(job *j, const tfd__together *like, tfd_object **dense) {
   return TFD_OK;
 }
 
-static int record(job *j, const tfd__pack_plan *plan, double timeout) {
+static int record(job *j, const tfd__pack_plan *plan) {
   size_t bytes = (size_t)(j->leaves * j->n) * sizeof(tfd_object *);
   tfd__together t = {.what = j->what,
                      .op = j->op,
                      .plan = plan,
-                     .timeout = timeout,
+                     .timeout = j->timeout,
                      .ask = ask_again};
   tfd_object **dense = tfd__alloc(bytes);
   int rc;
@@ -297,9 +310,12 @@ static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                       const char *what, tfd_object *const *components,
                       int components_n, const tfd__pack_plan *plan,
                       double timeout, tfd_value **result_p) {
-  tfd__deadline until = timeout > 0 ? tfd__deadline_in(timeout) : 0;
   int n = strategy->devices_n;
-  job j = {.strategy = strategy, .op = op, .what = what, .in = components};
+  job j = {.strategy = strategy,
+           .op = op,
+           .what = what,
+           .in = components,
+           .timeout = timeout};
   int rc;
 
   if (n == 0 || components_n < n || components_n % n != 0) {
@@ -311,8 +327,7 @@ static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   j.n = n;
   j.leaves = components_n / n;
   TFD_TRY(make_room(&j, components_n));
-  rc = tfd__records_together(strategy) ? record(&j, plan, timeout)
-                                       : run(&j, plan, until);
+  rc = tfd__records_together(strategy) ? record(&j, plan) : run(&j, plan);
   if (rc == TFD_OK) {
     rc = tfd_value_new(strategy, TFD_VALUE_MIRRORED, j.out, components_n,
                        result_p);

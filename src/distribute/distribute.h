@@ -149,11 +149,11 @@ int tfd__tensor_in_place(tfd_tensor *t, tfd_device *device, tfd_tensor **p);
 ** the reduction over all replicas in sync, of which in[0..n) are those here,
 ** and their elements joined along an axis; both on the strategy's first device.
 ** One component where there are several replicas is the process's own: then
-** there is one for each process. Every process does the same. A join is given
+** there is one for each process. Every process does the same. They are given
 ** up at `until`, 0 = after the group's timeout. Owns: *out_p. */
 int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,
                              const char *what, tfd_tensor *const *in, int n,
-                             tfd_tensor **out_p);
+                             tfd__deadline until, tfd_tensor **out_p);
 int tfd__join_over_workers(tfd_strategy *s, int axis, const char *what,
                            tfd_tensor *const *in, int n, tfd__deadline until,
                            tfd_tensor **out_p);
@@ -168,7 +168,7 @@ int tfd__first_of_all(tfd_strategy *s, const char *what, tfd_object *x,
 /* The reduction over all replicas in sync, wherever they are. Owns: *out_p. */
 int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
                         tfd_tensor *const *in, int n, tfd_device *device,
-                        tfd_tensor **out_p);
+                        tfd__deadline until, tfd_tensor **out_p);
 
 /* What several processes do together is no part of a recorded function. */
 int tfd__check_recorder(const tfd_strategy *s, const char *what);
@@ -202,6 +202,11 @@ static inline bool tfd__records_together(const tfd_strategy *s) {
 ** Errors: NotImplemented for slices, and for reductions of sizes that are not
 ** known. Owns: *result_p. */
 int tfd__record_together(tfd_strategy *s, const tfd__together *t,
+                         tfd_value **result_p);
+
+/* What strategies that add up do for a reduction, which has its devices and is
+** recorded where a recorder is. Owns: *result_p. */
+int tfd__reduce_together(tfd_strategy *s, const tfd__together *t,
                          tfd_value **result_p);
 
 /* --- sums in buckets (buckets.c, all_reduce.c) ---------------------------- */

@@ -27,7 +27,7 @@ static int in_sync(const tfd_strategy *s, int n) {
 /* Means of whole numbers are divided sums. */
 int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
                         tfd_tensor *const *in, int n, tfd_device *device,
-                        tfd_tensor **out_p) {
+                        tfd__deadline until, tfd_tensor **out_p) {
   bool divides = op == TFD_REDUCE_MEAN && !tfd__is_float(in[0]->view.dtype);
   tfd_tensor *result = NULL;
   tfd_tensor *mean = NULL;
@@ -37,7 +37,7 @@ int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
     return tfd__reduce_tensors(op, what, in, n, device, out_p);
   }
   TFD_TRY(tfd__reduce_over_workers(s, divides ? TFD_REDUCE_SUM : op, what, in,
-                                   n, &result));
+                                   n, until, &result));
   if (divides) {
     rc = tfd__divide(result, in_sync(s, n), &mean);
     tfd__release(result);
@@ -120,17 +120,21 @@ static int check_gather(const char *what, tfd_tensor *const *in, int n,
 static int spread(tfd_strategy *s, tfd_object *x,
                   tfd_device *const *destinations, int n, tfd_value **result_p);
 
+/* 0 = the group's. */
+static tfd__deadline deadline_of(double timeout) {
+  return timeout > 0 ? tfd__deadline_in(timeout) : 0;
+}
+
 static int ask_gather(tfd_strategy *s, const tfd__together *t,
                       tfd_value **result_p) {
   tfd_tensor *in[TFD_MAX_REPLICAS];
   tfd_tensor *joined = NULL;
-  tfd__deadline until = t->timeout > 0 ? tfd__deadline_in(t->timeout) : 0;
   int rc;
   int i;
 
   for (i = 0; i < t->in_n; i++) TFD_TRY(tfd__operand(t->in[i], &in[i]));
-  TFD_TRY(
-      tfd__join_over_workers(s, t->axis, t->what, in, t->in_n, until, &joined));
+  TFD_TRY(tfd__join_over_workers(s, t->axis, t->what, in, t->in_n,
+                                 deadline_of(t->timeout), &joined));
   rc = spread(s, &joined->object, t->devices, t->devices_n, result_p);
   tfd__release(joined);
   return rc;
@@ -156,32 +160,35 @@ static int gather_over_workers(tfd_strategy *s, int axis, const char *what,
   return tfd__record_together(s, &t, result_p);
 }
 
-static int record_rows(tfd_strategy *s, const char *what, tfd_tensor *const *in,
-                       int n, tfd_device *device, tfd_tensor **out_p) {
+static int record_rows(tfd_strategy *s, const tfd__together *t,
+                       tfd_tensor *const *in, tfd_tensor **out_p) {
   tfd_value *value = NULL;
 
-  TFD_TRY(gather_over_workers(s, 0, what, in, n, &device, 1, 0, &value));
+  TFD_TRY(gather_over_workers(s, 0, t->what, in, t->in_n, t->devices, 1,
+                              t->timeout, &value));
   tfd__retain(value->components[0]);
   *out_p = (tfd_tensor *)value->components[0];
   tfd__release(value);
   return TFD_OK;
 }
 
-/* Rows of all replicas in sync, those of this process on `device`. */
-static int join_rows(tfd_strategy *s, const char *what, tfd_tensor *const *in,
-                     int n, tfd_device *device, tfd_tensor **out_p) {
-  if (tfd__group_is_alone(s->group)) return concat(in, n, 0, device, out_p);
-  if (tfd__records_together(s)) {
-    return record_rows(s, what, in, n, device, out_p);
+/* Rows of all replicas in sync, those of this process on the first device. */
+static int join_rows(tfd_strategy *s, const tfd__together *t,
+                     tfd_tensor *const *in, tfd_tensor **out_p) {
+  if (tfd__group_is_alone(s->group)) {
+    return concat(in, t->in_n, 0, t->devices[0], out_p);
   }
-  return tfd__join_over_workers(s, 0, what, in, n, 0, out_p);
+  if (tfd__records_together(s)) return record_rows(s, t, in, out_p);
+  return tfd__join_over_workers(s, 0, t->what, in, t->in_n,
+                                deadline_of(t->timeout), out_p);
 }
 
-/* Joined values (divided for the mean) and indices, on `device` where all
-** replicas are this process's. */
-static int reduce_slices(tfd_strategy *s, tfd_reduce_op op, const char *what,
-                         tfd_slices *const *in, int n, tfd_device *device,
+/* Joined values (divided for the mean) and indices, on the first device where
+** all replicas are this process's. */
+static int reduce_slices(tfd_strategy *s, const tfd__together *t,
                          tfd_slices **out_p) {
+  tfd_slices *const *in = (tfd_slices *const *)t->in;
+  int n = t->in_n;
   tfd_tensor *values[TFD_MAX_REPLICAS];
   tfd_tensor *indices[TFD_MAX_REPLICAS];
   tfd_tensor *all = NULL;
@@ -194,9 +201,9 @@ static int reduce_slices(tfd_strategy *s, tfd_reduce_op op, const char *what,
     values[i] = in[i]->values;
     indices[i] = in[i]->indices;
   }
-  TFD_TRY_OR(rc = join_rows(s, what, values, n, device, &all), done);
-  TFD_TRY_OR(rc = join_rows(s, what, indices, n, device, &rows), done);
-  if (op == TFD_REDUCE_MEAN) {
+  TFD_TRY_OR(rc = join_rows(s, t, values, &all), done);
+  TFD_TRY_OR(rc = join_rows(s, t, indices, &rows), done);
+  if (t->op == TFD_REDUCE_MEAN) {
     TFD_TRY_OR(rc = tfd__divide(all, in_sync(s, n), &mean), done);
     tfd__release(all);
     all = mean;
@@ -292,16 +299,8 @@ bool tfd__all_slices(tfd_object *const *components, int n) {
   return true;
 }
 
-static int ask_again(tfd_strategy *s, const tfd__together *t,
-                     tfd_value **result_p) {
-  return tfd__strategy_reduce(s, t->op, t->what, t->in, t->in_n, t->devices,
-                              t->devices_n, result_p);
-}
-
-int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
-                         const char *what, tfd_object *const *components,
-                         int components_n, tfd_device *const *destinations,
-                         int destinations_n, tfd_value **result_p) {
+int tfd__reduce_together(tfd_strategy *s, const tfd__together *t,
+                         tfd_value **result_p) {
   tfd_tensor *in[TFD_MAX_REPLICAS];
   tfd_tensor *made[TFD_MAX_REPLICAS];
   tfd_tensor *sum = NULL;
@@ -310,44 +309,47 @@ int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   int made_n = 0;
   int rc;
 
-  TFD_TRY(check_count(what, components_n));
-  TFD_TRY(check_count(what, destinations_n));
-  if (tfd__records_together(strategy) &&
-      !tfd__all_slices(components, components_n)) {
-    tfd__together t = {.what = what,
-                       .op = op,
-                       .in = components,
-                       .in_n = components_n,
-                       .devices = destinations,
-                       .devices_n = destinations_n,
-                       .ask = ask_again};
-
-    return tfd__record_together(strategy, &t, result_p);
+  if (tfd__records_together(s) && !tfd__all_slices(t->in, t->in_n)) {
+    return tfd__record_together(s, t, result_p);
   }
-  if (tfd__all_slices(components, components_n)) {
-    tfd_slices *const *slices = (tfd_slices *const *)components;
-
-    if (op > TFD_REDUCE_MEAN) {
+  if (tfd__all_slices(t->in, t->in_n)) {
+    if (t->op > TFD_REDUCE_MEAN) {
       return tfd__fail(TFD_NOT_IMPLEMENTED,
-                       "%s: IndexedSlices have only sums and means", what);
+                       "%s: IndexedSlices have only sums and means", t->what);
     }
-    TFD_TRY(check_slices(what, slices, components_n));
-    TFD_TRY(reduce_slices(strategy, op, what, slices, components_n,
-                          destinations[0], &rows));
+    TFD_TRY(check_slices(t->what, (tfd_slices *const *)t->in, t->in_n));
+    TFD_TRY(reduce_slices(s, t, &rows));
     result = &rows->object;
   } else {
-    rc = resolve(what, components, components_n, in, made, &made_n);
+    rc = resolve(t->what, t->in, t->in_n, in, made, &made_n);
     if (rc == TFD_OK) {
-      rc = tfd__reduce_in_sync(strategy, op, what, in, components_n,
-                               destinations[0], &sum);
+      rc = tfd__reduce_in_sync(s, t->op, t->what, in, t->in_n, t->devices[0],
+                               deadline_of(t->timeout), &sum);
     }
     release_all(made, made_n);
     TFD_TRY(rc);
     result = &sum->object;
   }
-  rc = spread(strategy, result, destinations, destinations_n, result_p);
+  rc = spread(s, result, t->devices, t->devices_n, result_p);
   tfd__release(result);
   return rc;
+}
+
+int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
+                         const char *what, tfd_object *const *components,
+                         int components_n, tfd_device *const *destinations,
+                         int destinations_n, tfd_value **result_p) {
+  const tfd__together t = {.what = what,
+                           .op = op,
+                           .in = components,
+                           .in_n = components_n,
+                           .devices = destinations,
+                           .devices_n = destinations_n,
+                           .ask = tfd__reduce_together};
+
+  TFD_TRY(check_count(what, components_n));
+  TFD_TRY(check_count(what, destinations_n));
+  return tfd__reduce_together(strategy, &t, result_p);
 }
 
 int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,

@@ -70,7 +70,7 @@ static int combine_copies(tfd_mirrored *m, tfd_device *device,
   if (tfd__records_together(m->strategy)) {
     return record_combined(m, op, what, device, out_p);
   }
-  return tfd__reduce_in_sync(m->strategy, op, what, in, m->n, device, out_p);
+  return tfd__reduce_in_sync(m->strategy, op, what, in, m->n, device, 0, out_p);
 }
 
 /* Kept until one of the copies is written; nobody here knows when that happens

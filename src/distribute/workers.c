@@ -314,8 +314,9 @@ int tfd__join_over_workers(tfd_strategy *s, int axis, const char *what,
 
 /* Of what each process's host has. */
 static int reduce_hosts(tfd_strategy *s, tfd_reduce_op op, const char *what,
-                        tfd_tensor *t, tfd_tensor **out_p) {
-  join j = {.strategy = s, .what = what, .alike = true};
+                        tfd_tensor *t, tfd__deadline until,
+                        tfd_tensor **out_p) {
+  join j = {.strategy = s, .what = what, .alike = true, .until = until};
   parts p = {0};
   int rc = begin(&j, &t, 1);
 
@@ -330,7 +331,7 @@ static int reduce_hosts(tfd_strategy *s, tfd_reduce_op op, const char *what,
 
 int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,
                              const char *what, tfd_tensor *const *in, int n,
-                             tfd_tensor **out_p) {
+                             tfd__deadline until, tfd_tensor **out_p) {
   tfd__collective c = {
       .kind = TFD_COLLECTIVE_ALL_REDUCE, .op = op, .what = what};
   tfd_tensor *near[TFD_MAX_REPLICAS] = {NULL};
@@ -339,7 +340,9 @@ int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,
   int i;
 
   TFD_TRY(check_count(s, what, n));
-  if (n < s->group->local) return reduce_hosts(s, op, what, in[0], out_p);
+  if (n < s->group->local) {
+    return reduce_hosts(s, op, what, in[0], until, out_p);
+  }
   for (i = 0; rc == TFD_OK && i < n; i++) {
     const tfd__view *v = &in[i]->view;
 
@@ -347,7 +350,7 @@ int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,
     if (rc != TFD_OK) break;
     rc = tfd__tensor_new(s->devices[i], v->dtype, v->dims, v->rank, &out[i]);
   }
-  if (rc == TFD_OK) rc = run_group(s, &c, near, out, 0);
+  if (rc == TFD_OK) rc = run_group(s, &c, near, out, until);
   if (rc == TFD_OK) {
     tfd__retain(out[0]);
     *out_p = out[0];
