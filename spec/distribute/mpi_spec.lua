@@ -194,6 +194,41 @@ describe("under mpirun #once", function()
         end)
     end)
 
+    -- What each process ends with is noted behind mpirun's back, which may tell
+    -- something else, end who notes it, and stay.
+    it("Ctrl-C ends a start that waits for others (" .. name .. ")", function()
+      files.in_folder(function(folder)
+        local wrapper = folder .. "/start"
+        files.write(wrapper, (([[
+          rank=$OMPI_COMM_WORLD_RANK$PMI_RANK
+          env --default-signal=INT HOST "$@" 2>FOLDER/err-$rank
+          echo $? >FOLDER/new-$rank
+          mv FOLDER/new-$rank FOLDER/status-$rank
+        ]]):gsub("%u+%f[ /]", { HOST = process.hosts[1].path,
+          FOLDER = folder })))
+        mpi.run { mpi = name, host = "setsid --wait sh " .. wrapper,
+          leave = folder .. "/status-0", program = 'local FOLDER = os.getenv '
+          .. '"FOLDER"\n' .. workers.TALK .. [[
+            if (os.getenv "OMPI_COMM_WORLD_RANK" or os.getenv "PMI_RANK") == "1"
+            then
+              local first = take "pid"
+              repeat
+                local f = assert(io.open("/proc/" .. first .. "/maps"))
+                local text = f:read "*a"
+                f:close()
+              until text:find "libmpi"
+              os.execute("kill -INT " .. first)
+              take "status-0"
+            else
+              put("pid", pid())
+              require "tfdist".distribute.MultiWorkerMirroredStrategy()
+            end]], environment = "FOLDER=" .. folder }
+        local err = files.read(folder .. "/err-0")
+        assert.equal("130\n", files.read(folder .. "/status-0"), err)
+        says(err, "Cancelled: interrupted")
+      end)
+    end)
+
     it("where there is no TCP, work goes on without (" .. name .. ")", function()
       run("sum(4)", "TFDIST_FAILPOINTS=net.listen=eacces", function(r)
         assert.equal(0, r.code, r.err)
