@@ -348,6 +348,32 @@ static int one_is_interrupted(void) {
   return 0;
 }
 
+/* Process 0 gives up a group that process 1 comes to later, and lives on. */
+static int one_gives_up_an_opening(void) {
+  tfd__collective c = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
+  world w = {0};
+  int64_t begin = 0;
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  if (network.process == 0) {
+    tfd__interrupt_set(true);
+    CHECK(open_world(1, &(world){0}) == TFD_CANCELLED);
+    tfd__interrupt_set(false);
+  }
+  CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(60)) == TFD_OK);
+  if (network.process != 0) {
+    begin = ran_by_now();
+    CHECK(open_world(1, &(world){0}) == TFD_ABORTED);
+    CHECK(ran_since(begin) < 10);
+    CHECK(strstr(tfd_error_message(),
+                 "stopped because of process 0: it has given the group up: "
+                 "group: interrupted while waiting") != NULL);
+  }
+  CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(60)) == TFD_OK);
+  tfd__release(w.group);
+  return 0;
+}
+
 static int the_world_is_known(void) {
   char host[256] = "";
   tfd__world found = {0};
@@ -437,6 +463,7 @@ static const part parts[] = {
     {"aborts", one_aborts, 2, 3, 0, ""},
     {"deadline", a_deadline_passes, 2, 2, 0, ""},
     {"interrupted", one_is_interrupted, 2, 2, 0, ""},
+    {"gives_up", one_gives_up_an_opening, 2, 3, 0, ""},
     {"exits", one_exits, 2, 2, ENDED, ""},
     {"exits_alone", one_exits_alone, 2, 2, ENDED, ""},
     {"world", the_world_is_known, 2, 2, 0, ""},

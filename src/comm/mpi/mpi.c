@@ -87,6 +87,19 @@ static int group_alloc(const tfd__group *g, const tfd__network *n,
   return TFD_OK;
 }
 
+/* This process lives on without the group: the others, who may wait for its
+** part or come later, are told. */
+static void give_up(tfd__mpi_group *own) {
+  tfd__error kept = {0};
+
+  tfd__error_save(&kept);
+  (void)tfd__fail(TFD_ABORTED, "it has given the group up: %s",
+                  kept.message == NULL ? "" : kept.message);
+  tfd__mpi_fail(own, true);
+  (void)tfd__error_raise(&kept);
+  tfd__error_free(&kept);
+}
+
 /* Wait for the thread to have done what every process takes part in; the lock
 ** is held. */
 static int wait_for_all(const tfd__mpi_group *own, const bool *there,
@@ -118,7 +131,12 @@ static int meet(tfd__mpi_group *own, double seconds) {
   tfd__mpi.groups = own;
   tfd__mpi_wake();
   rc = wait_for_all(own, &own->open, until, "opened it");
-  if (rc != TFD_OK) own->closing = true;
+  tfd__unlock(&tfd__mpi.lock);
+  if (rc == TFD_OK) return TFD_OK;
+  give_up(own);
+  tfd__lock(&tfd__mpi.lock);
+  own->closing = true; /* the thread may free it from here on */
+  tfd__mpi_wake();
   tfd__unlock(&tfd__mpi.lock);
   return rc;
 }
@@ -178,7 +196,10 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
   tfd__lock(&tfd__mpi.lock);
   own->is_controlled = own->beside != NULL;
   tfd__unlock(&tfd__mpi.lock);
-  if (rc != TFD_OK) let_go(g);
+  if (rc != TFD_OK) {
+    give_up(own);
+    let_go(g);
+  }
   return rc;
 }
 
