@@ -113,8 +113,9 @@ describe("in network namespaces #once", function()
   end
 
   -- The workers, `count` (1) behind each card; `between` is shell that runs while
-  -- they do, `each` is set for worker i. Their output, errors and statuses.
-  local function run(program, settings, between, each, count)
+  -- they do, `each` is set for worker i, `line` for the cable. Their output,
+  -- errors and statuses.
+  local function run(program, settings, between, each, count, line)
     local path, remove = script_of(program)
     local base = os.tmpname()
     local places, addresses, words, pids = {}, {}, {}, {}
@@ -137,8 +138,8 @@ describe("in network namespaces #once", function()
     words[#words + 1] = (between or ""):gsub("BASE", (base:gsub("%%", "%%%%")))
     words[#words + 1] = ("s=; for p in %s; do wait $p; s=\"$s $?\"; done; echo $s")
       :format(table.concat(pids, " "))
-    local r = process.run("spec/support/netns.sh " .. process.quote(
-      table.concat(words, "\n")), nil, 120)
+    local r = process.run((line or "") .. " spec/support/netns.sh "
+      .. process.quote(table.concat(words, "\n")), nil, 120)
     remove()
     local got = { codes = lines(r.out)[1] }
     for i in ipairs(places) do
@@ -266,6 +267,46 @@ describe("in network namespaces #once", function()
       says(got[1], "done")
       assert.is_truthy(got[1]:find "dropped [1-9]", got[1])
     end)
+
+  on_bad_line("packets that overtake each other change nothing", function()
+    local why_not = lacks("perl", "perl")
+      or process.run("test -c /dev/net/tun").code ~= 0 and "no /dev/net/tun"
+    if why_not then
+      pending(why_not)
+      return
+    end
+    local program = HEAD .. [[
+      local w = strategy.extended.worker_index
+      for k = 1, 30 do
+        local n = k % 3 == 0 and 60000 or 40 * k
+        local x = tf.sin(tf.range(n, { dtype = "float32" }) * (w + k))
+        print(("sum %.17g"):format(tf.reduce_sum(strategy:reduce("sum", x)
+          * tf.range(n, { dtype = "float32" })):item()))
+      end
+      print "done"]]
+    local function sums(line)
+      local got = run(program, "TFDIST_SECRET=between-us "
+        .. "TFDIST_HEARTBEAT_TIMEOUT=4", WHEN_MET .. "until grep -q done "
+        .. "BASE.1.out || ! kill -0 $pid1; do sleep 0.05; done\n"
+        .. "$ONE cat /proc/net/netstat >>BASE.1.err", nil, nil, line)
+      assert.equal("0 0", got.codes, got[1] .. got[2])
+      local names, numbers = got[1]:match "(TcpExt: %a[^\n]*)\n(TcpExt: [^\n]*)"
+      local at, list = {}, {}
+      for name in names:gmatch "%S+" do
+        at[#at + 1] = name
+      end
+      for number in numbers:gmatch "%S+" do
+        list[at[#list + 1]], list[#list + 1] = tonumber(number), number
+      end
+      return got[1]:gsub("TcpExt.*", ""):gsub("[^\n]*tfdist[^\n]*\n", ""),
+        list.TCPOFOQueue
+    end
+    local wanted = sums ""
+    local got, out_of_order = sums("DISORDER="
+      .. require "spec.support.seed" % 1000000)
+    assert.equal(wanted, got)
+    assert.is_true(out_of_order > 0)
+  end)
 
   it("a cable that is pulled ends both, and each says whom it misses",
     function()

@@ -7,7 +7,7 @@
 ---     chunk in spec/c/comm_processes.h, comm_tcp.c, comm_shm.c; under mpirun in
 ---     spec/distribute/mpi_spec.lua
 ---   a slow worker: spec/host/flight_spec.lua; one that is stuck: here
----   a network that parts, one way, loses packets, resets connections:
+---   a network that parts, one way, loses packets or mixes them, resets connections:
 ---     spec/distribute/machines_spec.lua
 ---   workers that come late: here; that never come:
 ---     spec/distribute/multi_worker_spec.lua

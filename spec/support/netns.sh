@@ -4,12 +4,15 @@
 # usage: netns.sh COMMAND    as root, with iproute2
 # COMMAND is run by sh: "$ONE program" and "$TWO program" run there, "$CUT" parts
 # them as a pulled cable does. Both are gone when it ends, with all that runs in
-# them.
+# them. With DISORDER, a number to draw by, packets between them are late and
+# overtake each other (disorder.pl).
 set -eu
 one=tfdist-$$-one
 two=tfdist-$$-two
 
+disorder=
 finish() {
+  [ -z "$disorder" ] || kill "$disorder" 2>/dev/null || true
   for name in "$one" "$two"; do
     for pid in $(ip netns pids "$name" 2>/dev/null); do
       kill -KILL "$pid" 2>/dev/null || true
@@ -22,7 +25,16 @@ trap 'exit 143' TERM INT HUP
 
 ip netns add "$one"
 ip netns add "$two"
-ip link add card netns "$one" type veth peer name card netns "$two"
+if [ -n "${DISORDER:-}" ]; then
+  perl "$(dirname "$0")/disorder.pl" "$DISORDER" "$one" "$two" &
+  disorder=$!
+  until ip -n "$two" link show card >/dev/null 2>&1; do
+    kill -0 $disorder
+    sleep 0.01
+  done
+else
+  ip link add card netns "$one" type veth peer name card netns "$two"
+fi
 ip -n "$one" address add 10.99.0.1/24 dev card
 ip -n "$two" address add 10.99.0.2/24 dev card
 for name in "$one" "$two"; do
