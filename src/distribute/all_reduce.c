@@ -256,9 +256,49 @@ static void release(job *j) {
 static int ask_again(tfd_strategy *s, const tfd__together *t,
                      tfd_value **result_p);
 
-/* The leaves that are not slices are one step of a recorder's, behind those of
-** the slices: the order of calls that are not recorded. */
+/* Does a recorder see one step? Where other processes take part, and where the
+** group has a way of its own between devices that ops would not take. */
+static bool is_one_step(const tfd_strategy *s) {
+  const tfd__group *g = s->group;
+
+  if (tfd__context()->recorder == NULL) return false;
+  if (!tfd__group_is_alone(g)) return true;
+  return g->size > 1 && tfd_strategy_adds_up(s) &&
+         !tfd__group_can_fuse(g, TFD_KERNEL_sum_parts);
+}
+
+static bool has_known_sizes(const tfd_tensor *t) {
+  int d;
+
+  for (d = 0; d < t->view.rank; d++) {
+    if (t->view.dims[d] < 0) return false;
+  }
+  return true;
+}
+
+/* Of one process: is leaf k what the group takes, once its values are there?
+** Ops reduce what has values now, for the caller may look at the result. */
+static bool is_for_group(const job *j, int k, tfd_tensor **in) {
+  bool comes_later = false;
+  int i;
+
+  for (i = 0; i < j->n; i++) {
+    if (tfd__operand(j->in[k * j->n + i], &in[i]) != TFD_OK ||
+        !has_known_sizes(in[i]) ||
+        (j->op == TFD_REDUCE_MEAN && !tfd__is_float(in[i]->view.dtype))) {
+      return false;
+    }
+    comes_later =
+        comes_later || in[i]->buffer == NULL || in[i]->variable != NULL;
+  }
+  return comes_later;
+}
+
+/* The leaves for the group are one step of a recorder's, behind all others: the
+** order of calls that are not recorded. */
 static int record_dense(job *j, const tfd__together *like, tfd_object **dense) {
+  bool alone = tfd__group_is_alone(j->strategy->group);
+  tfd_tensor *in[TFD_MAX_REPLICAS];
   tfd__together t = *like;
   tfd_value *value = NULL;
   int v;
@@ -267,10 +307,11 @@ static int record_dense(job *j, const tfd__together *like, tfd_object **dense) {
   for (v = 0; v < j->leaves; v++) {
     tfd_object *const *leaf = j->in + v * j->n;
 
-    if (tfd__all_slices(leaf, j->n)) {
+    if (alone ? !is_for_group(j, v, in) : tfd__all_slices(leaf, j->n)) {
       TFD_TRY(reduce_leaf(j, v));
       continue;
     }
+    if (alone) TFD_TRY(tfd__check_components(j->what, in, j->n));
     memcpy(dense + j->values * j->n, leaf, (size_t)j->n * sizeof *leaf);
     j->leaf[j->values++] = v;
   }
@@ -327,7 +368,7 @@ static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   j.n = n;
   j.leaves = components_n / n;
   TFD_TRY(make_room(&j, components_n));
-  rc = tfd__records_together(strategy) ? record(&j, plan) : run(&j, plan);
+  rc = is_one_step(strategy) ? record(&j, plan) : run(&j, plan);
   if (rc == TFD_OK) {
     rc = tfd_value_new(strategy, TFD_VALUE_MIRRORED, j.out, components_n,
                        result_p);

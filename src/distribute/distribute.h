@@ -175,7 +175,7 @@ int tfd__check_recorder(const tfd_strategy *s, const char *what);
 
 /* --- in recorded functions (together.c) ---------------------------------- */
 
-/* A reduction or a gather over several processes that a recorder sees: what it
+/* A reduction or a gather of the strategy's group that a recorder sees: what it
 ** is, to be asked for again at each call. */
 typedef struct tfd__together {
   const char *what;

@@ -1,8 +1,8 @@
-/* Reductions and gathers over several processes in recorded functions: each is
-** one step,
-** which asks for the same collective at every call, as a call that is not
-** recorded does. So it does not matter which processes have traced and which
-** have not: what is checked and told of others is the same. */
+/* Reductions and gathers over several processes in recorded functions, and of
+** one that NCCL or the like makes: each is one step, which asks for the same
+** collective at every call, as a call that is not recorded does. So it does not
+** matter which processes have traced and which have not: what is checked and
+** told of others is the same. */
 #include <string.h>
 
 #include "distribute/distribute.h"
@@ -23,7 +23,7 @@ static void recorded_destroy(void *self) {
 }
 
 static const tfd__type recorded_type = {
-    .name = "reduction over processes",
+    .name = "reduction of all replicas",
     .destroy = recorded_destroy,
 };
 
