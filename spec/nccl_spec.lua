@@ -176,6 +176,80 @@ describe("sums between GPUs by NCCL #once", function()
       .. "within 2 s\n", r.out)
   end)
 
+  it("are told when one never ends, and nothing more can be begun", function()
+    local text = [[
+      local tf = require "tfdist"
+      local s = tf.distribute.MirroredStrategy()
+      local c = tf.distribute.get_replica_context
+      local x = s:run(function() return tf.ones { 2 } end)
+      local sum
+      for _ = 1, 60 do
+        sum = s:run(function(x)
+          for _ = 1, %d do x = x * 1 end
+          return c():all_reduce("SUM", x)
+        end, { x })
+      end
+      local ok, e = pcall(function()
+        return s:experimental_local_results(sum)[2]:item(0)
+      end)
+      print(ok, ok or e.message)
+    ]]
+    -- Work between sums says what finds no room first.
+    for _, ops in ipairs(os.getenv "TFD_LONG" and { 0, 1, 2, 3, 4 } or { 0 }) do
+      local r = on_standins(text:format(ops), "TFDIST_OP_TIMEOUT=2 "
+        .. "TFD_STANDIN_TAKES=64 TFD_STANDIN_NCCL=once=1,hang=2")
+      assert.equal("false\tall_reduce: not done by NCCL on /gpu:0 to /gpu:1 "
+        .. "within 2 s\n", r.out, ops .. r.err)
+    end
+  end)
+
+  it("are told when the last of many never ends", function()
+    local r = on_standins([[
+      local tf = require "tfdist"
+      local s = tf.distribute.MirroredStrategy()
+      local sum
+      for _ = 1, 60 do
+        sum = s:run(function()
+          return tf.distribute.get_replica_context():all_reduce("SUM",
+            tf.ones { 2 })
+        end)
+      end
+      local ok, e = pcall(function()
+        return s:experimental_local_results(sum)[2]:item(0)
+      end)
+      print(ok, ok or e.message)
+    ]], "TFDIST_OP_TIMEOUT=2 TFD_STANDIN_NCCL=once=1,hang=61")
+    assert.equal("false\tall_reduce: not done by NCCL on /gpu:0 to /gpu:1 "
+      .. "within 2 s\n", r.out, r.err)
+  end)
+
+  it("are told when one never ends, with groups to be ended behind it", function()
+    local r = on_standins([[
+      local tf = require "tfdist"
+      local function sum_in(s)
+        return s:run(function()
+          return tf.distribute.get_replica_context():all_reduce("SUM",
+            tf.ones { 2 })
+        end)
+      end
+      local function value(s, x)
+        return s:experimental_local_results(x)[2]:item(0)
+      end
+      local s, other = tf.distribute.MirroredStrategy(),
+        tf.distribute.MirroredStrategy()
+      print(value(s, sum_in(s)), value(other, sum_in(other)))
+      local never = sum_in(s)
+      other = nil
+      collectgarbage()
+      collectgarbage()
+      local ok, e = pcall(value, s, never)
+      print(ok, e.message)
+    ]], "TFDIST_OP_TIMEOUT=2 TFD_STANDIN_MODE=threads "
+      .. "TFD_STANDIN_NCCL=hang=3") -- the other one has two
+    assert.equal("2.0\t2.0\nfalse\tall_reduce: not done by NCCL on /gpu:0 to "
+      .. "/gpu:1 within 2 s\n", r.out, r.err)
+  end)
+
   it("end with 78 when a GPU is lost while they are made", function()
     local lost = 0
     for call = 213, 258, 9 do -- connecting, and the first one

@@ -290,6 +290,82 @@ ON_STANDINS(late_ones_are_waited_for, 4, 300) {
   one_end(&o);
 }
 
+/* --- streams of which somebody waits for a GPU -----------------------------
+ */
+
+enum { REFUSABLE = 600 }; /* launches: more than a stream has room for */
+
+typedef struct filler {
+  tfd_device *on;
+  tfd_device *seen; /* it begins when this one has come to position seq */
+  uint64_t seq;
+  tfd__buffer *zeros;
+} filler;
+
+/* Launches that may refuse a value, until the GPU has to be waited for. */
+static void fill_up(void *arg) {
+  const filler *f = arg;
+  int64_t element = 1;
+  tfd__view v[3];
+  int64_t ints[3 + TFD_MAX_RANK] = {0};
+  tfd__call gather = {.name = "gather",
+                      .kernel = f->on->backend->kernels[TFD_KERNEL_gather],
+                      .views = v,
+                      .ints = ints,
+                      .in_n = 2,
+                      .out_n = 1,
+                      .ints_n = 3 + TFD_MAX_RANK,
+                      .replica = -1};
+  int i;
+
+  for (i = 0; i < 3; i++) {
+    (void)tfd__view_set(&v[i], TFD_INT32, &element, 1);
+    v[i].data = (int32_t *)f->zeros->data + i;
+  }
+  while (tfd__stream_seq(f->seen) < f->seq) sched_yield();
+  for (i = 0; i < REFUSABLE; i++) {
+    if (tfd__stream_submit(f->on, &gather) != TFD_OK) return;
+  }
+}
+
+/* GPU 1 waits for a sum that never ends, and a thread, with its stream, for
+** room behind that. Meanwhile another group is connected, whose sum is GPU 1's,
+** too: who begins it must not keep the first one from being ended. */
+ON_STANDINS(a_stream_that_is_taken_keeps_nobody, 2, 3) {
+  static const int32_t zeros[3] = {0};
+  filler f = {.on = gpu(1), .seen = gpu(2), .zeros = buffer(gpu(1), 12)};
+  tfd_device *devices[2] = {gpu(1), gpu(2)};
+  tfd__group_config config = {.devices = devices, .local = 2, .size = 2};
+  tfd__group *other = NULL;
+  tfd__thread thread;
+  one never;
+  one second;
+  int rc;
+
+  check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
+  assert_int_equal(TFD_OK, tfd__group_new(&config, &other));
+  assert_int_equal(TFD_OK, tfd__host_write(f.zeros, 0, zeros, sizeof zeros));
+  one_new(&never, g, TFD_COLLECTIVE_ALL_REDUCE);
+  one_new(&second, other, TFD_COLLECTIVE_ALL_REDUCE);
+  f.seq = tfd__stream_seq(f.seen) + 1;
+  order("hang=3,connect=2000");
+  assert_int_equal(TFD_OK, tfd__group_run(g, &never.c, 0));
+  (void)alarm(300);
+  assert_int_equal(TFD_OK, tfd__thread_start(&thread, "fill", fill_up, &f));
+  rc = one_run(&second);
+  tfd__thread_join(thread);
+  if (rc == TFD_OK) rc = tfd__stream_wait(f.on, UINT64_MAX, TFD_FOREVER);
+  assert_int_equal(TFD_DEADLINE_EXCEEDED, rc);
+  assert_non_null(strstr(tfd_error_message(), "/gpu:0 to /gpu:1 within 3 s"));
+  (void)alarm(900);
+  one_end(&never);
+  one_end(&second);
+  tfd__release(f.zeros);
+  check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
+  check_it_works(other, TFD_COLLECTIVE_ALL_REDUCE);
+  tfd__release(other);
+}
+
 /* --- failures of devices ----------------------------------------------------
  */
 
@@ -365,6 +441,7 @@ int main(void) {
       cmocka_unit_test(failing_calls_are_told),
       cmocka_unit_test(late_ones_are_waited_for),
       cmocka_unit_test(gpus_that_cannot_be_connected_are_told),
+      cmocka_unit_test(a_stream_that_is_taken_keeps_nobody),
       cmocka_unit_test(what_comes_from_a_failure_is_none),
       cmocka_unit_test(nothing_is_left),
   };

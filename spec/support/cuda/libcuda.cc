@@ -157,6 +157,7 @@ void launch(const tfd_model_kernel *k, unsigned grid, unsigned threads,
   ON_CONTEXT {                                   \
     CUresult refused = usable(s);                \
     if (refused != CUDA_SUCCESS) return refused; \
+    wait_for_room(s);                            \
   }
 
 #define EXPORTED __attribute__((visibility("default")))

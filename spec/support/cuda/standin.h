@@ -5,6 +5,7 @@
 ** TFD_STANDIN_SEED: order of streams and of a kernel's threads (0 = forward).
 ** TFD_STANDIN_DEVICES: how many GPUs (1).
 ** TFD_STANDIN_FIRST: which of the machine's GPUs the first one is (0).
+** TFD_STANDIN_TAKES: how much a stream takes before who has more waits (1024).
 ** TFD_STANDIN_MODE: late, serial (work runs at once), alone (in a thread) or
 ** threads (one for each stream: their kernels run at the same time).
 ** TFD_STANDIN_FAIL=CODE@CALL: the CALL-th function returns CODE; after 700 and

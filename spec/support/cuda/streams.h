@@ -113,6 +113,15 @@ void wait_for_change() {
   changed.wait_for(lock, std::chrono::milliseconds(1));
 }
 
+/* A stream takes only so much at once. */
+void wait_for_room(CUstream s) {
+  static const size_t takes = (size_t)number_of("TFD_STANDIN_TAKES", 1024);
+
+  while (s->queue.size() >= takes) {
+    if (threads() || !step()) wait_for_change();
+  }
+}
+
 void drain(CUstream s) {
   if (threads()) {
     while (!s->queue.empty() || s->busy) wait_for_change();

@@ -26,6 +26,7 @@ typedef struct tfd__cuda_native {
   int ordinal;
   CUdevice device; /* several ordinals may share one */
   CUstream stream;
+  CUdeviceptr word; /* 64 bits behind *stop that mean nothing */
   const tfd__driver *driver;
   /* TFD_OK, or what libcuda says, with a status of its own for the process
   ** where the GPU is lost. */
@@ -36,12 +37,17 @@ typedef struct tfd__cuda_native {
   ** reason given, and writes nothing that shows: call it before the stream goes
   ** on there. The first call counts. Threads: any. */
   void (*spoil)(tfd__stream *stream, uint64_t seq, const tfd__error *reason);
+  /* Between these the calling thread alone gives the stream work. Who waits for
+  ** a GPU may have its stream meanwhile: take what such a wait needs later. Of
+  ** several streams the one of the lowest ordinal is taken first. */
+  void (*take)(tfd__stream *stream);
+  void (*let_go)(tfd__stream *stream);
   /* Record `event` behind what was launched up to now, and let what follows
   ** start behind one: other threads may be recording launches there. *range_p
-  ** is what those that wait have to heed, of values that kernels refused.
-  ** *seq_p is the first position behind the event. */
+  ** is what those that wait have to heed, of values that kernels refused. The
+  ** next position is the first behind a `wait`. */
   int (*mark)(tfd__stream *stream, CUevent event, tfd__refused *range_p);
-  int (*wait)(tfd__stream *stream, CUevent event, uint64_t *seq_p);
+  int (*wait)(tfd__stream *stream, CUevent event);
   /* The stream waits for the other one's mark: behind a value that was refused
   ** there nothing is written here that shows, either. */
   int (*heed)(tfd__stream *stream, tfd__stream *other,

@@ -50,7 +50,7 @@ int tfd__cuda_refusals_open(cuda_stream *s) {
       "mapped memory"));
   for (i = 0; i < PLACES; i++) s->values[i] = NOTHING;
   *s->first = *s->noted = NOTHING;
-  TFD_TRY(tfd__cuda_check(tfd__cu.cuMemAlloc(&s->stop, sizeof *s->first),
+  TFD_TRY(tfd__cuda_check(tfd__cu.cuMemAlloc(&s->stop, 2 * sizeof *s->first),
                           "memory of the GPU"));
   return tfd__cuda_check(
       tfd__cu.cuMemcpyHtoDAsync(s->stop, s->first, sizeof *s->first, s->stream),

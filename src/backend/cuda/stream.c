@@ -315,6 +315,14 @@ int tfd__cuda_after(tfd__stream *stream, tfd__stream *on, uint64_t on_seq,
 
 /* --- for others on the same GPU ------------------------------------------- */
 
+static void take_stream(tfd__stream *stream) {
+  pthread_mutex_lock(&of(stream)->lock);
+}
+
+static void let_go_of_stream(tfd__stream *stream) {
+  pthread_mutex_unlock(&of(stream)->lock);
+}
+
 static void spoil(tfd__stream *stream, uint64_t seq, const tfd__error *reason) {
   cuda_stream *s = of(stream);
 
@@ -347,7 +355,7 @@ static int record_mark(tfd__stream *stream, CUevent event,
   return tfd__cuda_check(result, s->config.name);
 }
 
-static int wait_mark(tfd__stream *stream, CUevent event, uint64_t *seq_p) {
+static int wait_mark(tfd__stream *stream, CUevent event) {
   cuda_stream *s = of(stream);
   CUresult result;
 
@@ -355,7 +363,7 @@ static int wait_mark(tfd__stream *stream, CUevent event, uint64_t *seq_p) {
   pthread_mutex_lock(&s->lock);
   result = tfd__cu.cuStreamWaitEvent(s->stream, event, 0);
   s->may_stop = true;
-  s->follows = *seq_p = taken(s) + 1;
+  s->follows = taken(s) + 1;
   pthread_mutex_unlock(&s->lock);
   return tfd__cuda_check(result, s->config.name);
 }
@@ -408,10 +416,13 @@ const void *tfd__cuda_native_of(tfd__stream *stream) {
                            .ordinal = s->config.ordinal,
                            .device = tfd__cuda_gpu(s->config.ordinal)->device,
                            .stream = s->stream,
+                           .word = s->stop + sizeof *s->first,
                            .driver = &tfd__cu,
                            .check = tfd__cuda_check,
                            .use = tfd__cuda_use,
                            .spoil = spoil,
+                           .take = take_stream,
+                           .let_go = let_go_of_stream,
                            .mark = record_mark,
                            .wait = wait_mark,
                            .heed = heed,

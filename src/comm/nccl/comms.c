@@ -44,7 +44,6 @@ static int new_rank(tfd__nccl_group *own, int i) {
     CUDA(r, cuEventCreate(&own->marks[k].over[i], CU_EVENT_DISABLE_TIMING),
          what);
   }
-  CUDA(r, cuMemAlloc(&r->word, 256), what);
   return TFD_OK;
 }
 
@@ -68,7 +67,6 @@ static void free_rank(tfd__nccl_group *own, int i) {
   if (r->over != NULL) (void)cu->cuEventDestroy(r->over);
   if (r->ready != NULL) (void)cu->cuEventDestroy(r->ready);
   if (r->stream != NULL) (void)cu->cuStreamDestroy(r->stream);
-  if (r->word != 0) (void)cu->cuMemFree(r->word);
 }
 
 /* --- making ----------------------------------------------------------------
@@ -195,7 +193,7 @@ static int warm_up(tfd__nccl_group *own, tfd__deadline until) {
   TFD_TRY(tfd__nccl_check(tfd__nc.ncclGroupStart(), NULL, what));
   for (i = 0; rc == TFD_OK && i < own->local; i++) {
     tfd__nccl_rank *r = &own->ranks[i];
-    void *word = (void *)(uintptr_t)r->word;
+    void *word = (void *)(uintptr_t)r->native->word;
 
     rc = r->native->use(r->native->ordinal);
     if (rc != TFD_OK) break;

@@ -316,7 +316,7 @@ static ncclResult_t issue(const task *t) {
   }
 }
 
-/* --- begin: the lock is held ------------------------------------------------
+/* --- begin ------------------------------------------------------------------
  */
 
 static _Thread_local int ran;
@@ -403,19 +403,16 @@ static int heed_others(const tfd__nccl_group *own, int i) {
 }
 
 /* The devices go on behind NCCL. */
-static int lead_devices(tfd__nccl_group *own, tfd__nccl_mark *mark,
+static int lead_devices(tfd__nccl_group *own, const tfd__nccl_mark *mark,
                         const char *what) {
   int i;
 
   for (i = 0; i < own->local; i++) {
     tfd__nccl_rank *r = &own->ranks[i];
-    CUevent over = mark != NULL ? mark->over[i] : r->over;
-    uint64_t seq = 0;
 
     TFD_TRY(r->native->use(r->native->ordinal));
-    CUDA(r, cuEventRecord(over, r->stream), what);
-    TFD_TRY(r->native->wait(r->device->stream, over, &seq));
-    if (mark != NULL) mark->seq[i] = seq;
+    CUDA(r, cuEventRecord(mark->over[i], r->stream), what);
+    TFD_TRY(r->native->wait(r->device->stream, mark->over[i]));
     TFD_TRY(heed_others(own, i));
   }
   return TFD_OK;
@@ -440,23 +437,26 @@ static void mark_written(const tfd__group *g, const tfd__collective *c) {
   }
 }
 
-/* Watch it, unless many are watched already: then the oldest of them stands
-** for it. */
+/* Watch it. Where many are watched already the last of them stands for it, too.
+** The devices take nothing else meanwhile. */
 static tfd__nccl_mark *new_mark(tfd__nccl_group *own,
                                 const tfd__collective *c) {
-  tfd__nccl_mark *m = NULL;
+  bool full = own->marks_n == TFD_NCCL_MARKS;
+  int at = own->marks_first + own->marks_n - full;
+  tfd__nccl_mark *m = &own->marks[at % TFD_NCCL_MARKS];
+  int i;
 
-  if (own->marks_n == TFD_NCCL_MARKS) return NULL;
-  m = &own->marks[(own->marks_first + own->marks_n) % TFD_NCCL_MARKS];
+  m->recorded = false;
+  if (full) return m;
   (void)snprintf(m->name, sizeof m->name, "%s", c->what);
   m->until = c->until;
-  return m;
-}
-
-static void watch_mark(tfd__nccl_group *own, const tfd__nccl_mark *m) {
-  if (m == NULL || own->marks_n++ > 0) return;
+  for (i = 0; i < own->local; i++) {
+    m->seq[i] = tfd__stream_seq(own->ranks[i].device) + 1;
+  }
+  if (own->marks_n++ > 0) return m;
   own->until = tfd__deadline_in(own->timeout);
   tfd__nccl_watch_wake();
+  return m;
 }
 
 /* Some device failed before: no results anywhere. */
@@ -471,19 +471,22 @@ static int skip(tfd__group *g, const tfd__collective *c) {
   return TFD_OK;
 }
 
-static int enqueue(tfd__group *g, tfd__nccl_group *own,
-                   const tfd__collective *c) {
-  tfd__nccl_mark *m = NULL;
+/* Under the lock. */
+static int enqueue(const tfd__group *g, tfd__nccl_group *own,
+                   const tfd__collective *c, tfd__nccl_mark **mark_p) {
+  TFD_TRY(tfd__nccl_drop_passed(own));
+  TFD_TRY(issue_all(g, own, c));
+  *mark_p = new_mark(own, c);
+  return TFD_OK;
+}
+
+static int lead(tfd__group *g, const tfd__collective *c,
+                const tfd__nccl_mark *mark) {
   bool all = false;
 
-  TFD_TRY(tfd__nccl_drop_passed(own));
-  m = new_mark(own, c);
-  TFD_TRY(follow_devices(own, c->what));
-  TFD_TRY(issue_all(g, own, c));
-  TFD_TRY(lead_devices(own, m, c->what));
+  TFD_TRY(lead_devices(g->own, mark, c->what));
   TFD_TRY(pass(g, c, &all));
   mark_written(g, c);
-  watch_mark(own, m);
   return TFD_OK;
 }
 
@@ -518,7 +521,33 @@ static int wait_for_refusals(tfd__group *g, const tfd__nccl_group *own) {
   return TFD_OK;
 }
 
-/* Before the lock is taken: N1. */
+static void let_go_of_devices(const tfd__nccl_group *own) {
+  int i;
+
+  for (i = 0; i < own->local; i++) {
+    own->ranks[i].native->let_go(own->ranks[i].device->stream);
+  }
+}
+
+static void take_devices(const tfd__nccl_group *own) {
+  int last = -1;
+  int n;
+
+  for (n = 0; n < own->local; n++) {
+    const tfd__nccl_rank *next = NULL;
+    int i;
+
+    for (i = 0; i < own->local; i++) {
+      const tfd__nccl_rank *r = &own->ranks[i];
+
+      if (r->native->ordinal <= last) continue;
+      if (next == NULL || r->native->ordinal < next->native->ordinal) next = r;
+    }
+    next->native->take(next->device->stream);
+    last = next->native->ordinal;
+  }
+}
+
 static int make_room(const tfd__nccl_group *own) {
   int i;
 
@@ -528,6 +557,54 @@ static int make_room(const tfd__nccl_group *own) {
     TFD_TRY(r->native->make_room(r->device->stream, own->local - 1));
   }
   return TFD_OK;
+}
+
+static int prepare(tfd__nccl_group *own, const char *what) {
+  TFD_TRY(make_room(own));
+  return follow_devices(own, what);
+}
+
+/* Have communicators, the devices' streams, behind what they have NCCL's, and
+** then the lock: N1. */
+static int enter(tfd__nccl_group *own, const char *what) {
+  for (;;) {
+    int rc;
+
+    tfd__lock(&tfd__nccl.lock);
+    rc = tfd__nccl_connect(own);
+    tfd__unlock(&tfd__nccl.lock);
+    if (rc != TFD_OK) return rc;
+    take_devices(own);
+    rc = prepare(own, what);
+    if (rc != TFD_OK) {
+      let_go_of_devices(own);
+      return rc;
+    }
+    tfd__lock(&tfd__nccl.lock);
+    if (own->there) return TFD_OK;
+    tfd__unlock(&tfd__nccl.lock); /* they were ended meanwhile */
+    let_go_of_devices(own);
+  }
+}
+
+/* All of it, with NCCL's communicators there. */
+static int put_in(tfd__group *g, const tfd__collective *c) {
+  tfd__nccl_group *own = g->own;
+  tfd__nccl_mark *mark = NULL;
+  int rc = enter(own, c->what);
+
+  if (rc != TFD_OK) return rc;
+  rc = enqueue(g, own, c, &mark);
+  if (rc == TFD_OK) {
+    tfd__unlock(&tfd__nccl.lock);
+    rc = lead(g, c, mark);
+    tfd__lock(&tfd__nccl.lock);
+    mark->recorded = true;
+  }
+  if (rc != TFD_OK && own->there) rc = tfd__nccl_break(own);
+  tfd__unlock(&tfd__nccl.lock);
+  let_go_of_devices(own);
+  return rc;
 }
 
 static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
@@ -543,14 +620,7 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   TFD_TRY(pass(g, c, &all));
   if (!all) return is_far ? fail_of_devices(g, c) : skip(g, c);
   if (is_far) TFD_TRY(tfd__nccl_agree(g, c));
-  TFD_TRY(make_room(own));
-  tfd__lock(&tfd__nccl.lock);
-  rc = tfd__nccl_connect(own);
-  if (rc == TFD_OK) {
-    rc = enqueue(g, own, c);
-    if (rc != TFD_OK) rc = tfd__nccl_break(own);
-  }
-  tfd__unlock(&tfd__nccl.lock);
+  rc = put_in(g, c);
   return rc == TFD_OK || !is_far ? rc : tfd__group_fail(g);
 }
 

@@ -14,12 +14,16 @@
 ** over which the hosts see, before they begin a collective, that all begin the
 ** same one: NCCL would wait for ever, or mix up numbers. It also tells who is
 ** gone, and does what NCCL does not.
-** N1 Calls of NCCL, and of libcuda on these streams, are made under the lock,
-**    by one thread at a time; communicators are non-blocking, so that none
-**    lasts. What may last, an abort, is made without, of communicators that
-**    nobody else can see any more. Who holds it waits for no work of a GPU but
-**    that of communicators which are being made: what is under way may need the
-**    watching thread to end.
+** N1 Calls of NCCL are made under the lock, by one thread at a time;
+**    communicators are non-blocking, so that none lasts. What may last, an
+**    abort, is made without, of communicators that nobody else can see any
+**    more. Who holds it waits for no work of a GPU but that of communicators
+**    which are being made: what is under way may need the watching thread to
+**    end. So the devices' streams are taken before it, for who has one may wait
+**    for its GPU, and they get their work without it: a stream takes only so
+**    much at once. Memory of a GPU is neither allocated nor freed under it,
+**    which may wait for all that runs there, as the end of communicators does:
+**    groups end while nothing is under way.
 ** N2 A collective that does not get on is noticed by the watching thread: what
 **    the devices took from it on is spoiled before its communicators are
 **    aborted, so that nobody takes what lies there for results. The next
@@ -61,8 +65,7 @@ typedef struct tfd__nccl_rank {
   CUstream stream;
   CUevent ready;       /* the device has come to the collective, */
   tfd__refused marked; /* with this to heed */
-  CUevent over;        /* NCCL is done with what no mark stands for */
-  CUdeviceptr word;    /* for the first collective, and for barriers */
+  CUevent over;        /* for the first collective, and the last */
 } tfd__nccl_rank;
 
 /* A collective under way. */
@@ -70,6 +73,7 @@ typedef struct tfd__nccl_mark {
   CUevent over[TFD_MAX_LOCAL_RANKS];
   uint64_t seq[TFD_MAX_LOCAL_RANKS]; /* of the devices, behind it */
   tfd__deadline until;               /* its call's own; 0 = it has none */
+  bool recorded;                     /* `over` is */
   char name[48];
 } tfd__nccl_mark;
 

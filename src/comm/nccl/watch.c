@@ -30,6 +30,7 @@ static int has_passed(const tfd__nccl_group *own, const tfd__nccl_mark *m,
   int i;
 
   *passed_p = false;
+  if (!m->recorded) return TFD_OK;
   for (i = 0; i < own->local; i++) {
     const tfd__nccl_rank *r = &own->ranks[i];
     CUresult result = CUDA_SUCCESS;
@@ -98,7 +99,7 @@ static bool free_one(void) {
   for (; *at != NULL; at = &(*at)->next) {
     tfd__nccl_group *own = *at;
 
-    if (!own->closing || own->ending || own->marks_n > 0) continue;
+    if (!own->closing || own->ending) continue;
     *at = own->next;
     tfd__nccl_group_free(own);
     return true;
@@ -106,16 +107,19 @@ static bool free_one(void) {
   return false;
 }
 
+static bool is_under_way(void) {
+  const tfd__nccl_group *own = tfd__nccl.groups;
+
+  while (own != NULL && own->marks_n == 0) own = own->next;
+  return own != NULL;
+}
+
 static bool look_after_all(void) {
   tfd__nccl_group *own = NULL;
-  bool more = false;
 
   for (own = tfd__nccl.groups; own != NULL; own = own->next) look_after(own);
-  while (free_one()) continue;
-  for (own = tfd__nccl.groups; own != NULL; own = own->next) {
-    more = more || own->marks_n > 0;
-  }
-  return more;
+  while (!is_under_way() && free_one()) continue;
+  return is_under_way();
 }
 
 static void watch(void *arg) {
