@@ -404,6 +404,30 @@ ON_STANDINS(what_comes_from_a_failure_is_none, 4, 300) {
   check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
 }
 
+/* GPU 1 gives the other group what comes of the failure. */
+ON_STANDINS(what_another_group_spoils_is_none, 2, 300) {
+  tfd_device *devices[2] = {gpu(1), gpu(2)};
+  tfd__group_config config = {.devices = devices, .local = 2, .size = 2};
+  tfd__group *other = NULL;
+  one bad;
+  one behind;
+
+  check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
+  assert_int_equal(TFD_OK, tfd__group_new(&config, &other));
+  one_new(&bad, g, TFD_COLLECTIVE_ALL_REDUCE);
+  one_new(&behind, other, TFD_COLLECTIVE_ALL_GATHER);
+  order("error=3");
+  assert_int_equal(TFD_OK, tfd__group_run(g, &bad.c, 0));
+  assert_int_equal(TFD_INTERNAL, one_run(&behind));
+  assert_non_null(strstr(tfd_error_message(), "a GPU has failed (ordered)"));
+  assert_int_equal(TFD_BUFFER_LOST,
+                   tfd__buffer_state_of(behind.c.out[1].buffer));
+  one_end(&bad);
+  one_end(&behind);
+  check_it_works(other, TFD_COLLECTIVE_ALL_REDUCE);
+  tfd__release(other);
+}
+
 static void nothing_is_left(void **state) {
   (void)state;
   if (gpus == 0) skip();
@@ -443,6 +467,7 @@ int main(void) {
       cmocka_unit_test(gpus_that_cannot_be_connected_are_told),
       cmocka_unit_test(a_stream_that_is_taken_keeps_nobody),
       cmocka_unit_test(what_comes_from_a_failure_is_none),
+      cmocka_unit_test(what_another_group_spoils_is_none),
       cmocka_unit_test(nothing_is_left),
   };
 

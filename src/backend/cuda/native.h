@@ -44,10 +44,12 @@ typedef struct tfd__cuda_native {
   void (*let_go)(tfd__stream *stream);
   /* Record `event` behind what was launched up to now, and let what follows
   ** start behind one: other threads may be recording launches there. *range_p
-  ** is what those that wait have to heed, of values that kernels refused. The
-  ** next position is the first behind a `wait`. */
-  int (*mark)(tfd__stream *stream, CUevent event, tfd__refused *range_p);
-  int (*wait)(tfd__stream *stream, CUevent event);
+  ** is what those that wait have to heed, of values that kernels refused, and
+  ** of what may be spoiled that came with others' waits: all streams of `own`
+  ** have its own. The next position is the first behind a `wait`. */
+  int (*mark)(tfd__stream *stream, CUevent event, const void *own,
+              tfd__refused *range_p);
+  int (*wait)(tfd__stream *stream, CUevent event, const void *own);
   /* The stream waits for the other one's mark: behind a value that was refused
   ** there nothing is written here that shows, either. */
   int (*heed)(tfd__stream *stream, tfd__stream *other,
@@ -55,9 +57,10 @@ typedef struct tfd__cuda_native {
   /* Wait until there is room for heeding n times more: for the GPU, which may
   ** wait for who calls this. */
   int (*make_room)(tfd__stream *stream, int n);
-  /* The last position that may have refused a value and did not tell; 0 = none.
-  ** From the first call on, waiting for one waits for nothing behind it. */
-  uint64_t (*may_refuse)(tfd__stream *stream);
+  /* The last position that may have refused a value and did not tell, or that
+  ** others than `own` may spoil; 0 = none. From the first call on, waiting for
+  ** one waits for nothing behind it. */
+  uint64_t (*may_refuse)(tfd__stream *stream, const void *own);
   /* The GPU does not go on: all positions pass, and the stream is lost. */
   void (*give_up)(tfd__stream *stream);
 } tfd__cuda_native;

@@ -295,7 +295,12 @@ tfd__refused tfd__cuda_refusals(cuda_stream *s, uint64_t seq) {
   return (tfd__refused){.after = s->void_to, .to = may ? seq : 0};
 }
 
-uint64_t tfd__cuda_may_refuse(const cuda_stream *s) {
+/* The last position behind work of others, but for what is `own`. */
+static uint64_t follows_others(const cuda_stream *s, const void *own) {
+  return own != NULL && own == s->whose ? s->follows_before : s->follows;
+}
+
+static uint64_t may_have_refused(const cuda_stream *s) {
   int i = s->words_n;
 
   while (i-- > 0) {
@@ -307,12 +312,23 @@ uint64_t tfd__cuda_may_refuse(const cuda_stream *s) {
   return 0;
 }
 
+uint64_t tfd__cuda_may_refuse(cuda_stream *s, const void *own) {
+  uint64_t follows = follows_others(s, own);
+  uint64_t seq = may_have_refused(s);
+
+  pthread_mutex_lock(&s->told);
+  if (follows > s->passed && follows > seq) seq = follows;
+  if (s->spoiled > seq) seq = s->spoiled;
+  pthread_mutex_unlock(&s->told);
+  return seq;
+}
+
 /* Work of others that has passed may be spoiled, but was not told yet. */
-tfd__refused tfd__cuda_losses(cuda_stream *s, uint64_t seq) {
+tfd__refused tfd__cuda_losses(cuda_stream *s, uint64_t seq, const void *own) {
   tfd__refused range = tfd__cuda_refusals(s, seq);
 
   pthread_mutex_lock(&s->told);
-  if (seq > s->passed && s->follows > s->passed) range.to = seq;
+  if (seq > s->passed && follows_others(s, own) > s->passed) range.to = seq;
   if (s->spoiled != 0 && s->spoiled <= seq) range.to = seq;
   pthread_mutex_unlock(&s->told);
   return range;

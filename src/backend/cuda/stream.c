@@ -287,7 +287,7 @@ static int mark_for(cuda_stream *on, uint64_t on_seq, CUevent *event_p,
       if (m->seq >= on_seq && m->said) *event_p = m->event;
     }
   }
-  *range_p = tfd__cuda_losses(on, on_seq);
+  *range_p = tfd__cuda_losses(on, on_seq, NULL);
   rc = tfd__cuda_check(on->lost, on->config.name);
   pthread_mutex_unlock(&on->lock);
   return rc;
@@ -338,7 +338,7 @@ static void spoil(tfd__stream *stream, uint64_t seq, const tfd__error *reason) {
   pthread_mutex_unlock(&s->told);
 }
 
-static int record_mark(tfd__stream *stream, CUevent event,
+static int record_mark(tfd__stream *stream, CUevent event, const void *own,
                        tfd__refused *range_p) {
   cuda_stream *s = of(stream);
   CUresult result = CUDA_SUCCESS;
@@ -346,7 +346,7 @@ static int record_mark(tfd__stream *stream, CUevent event,
   TFD_TRY(tfd__cuda_use(s->config.ordinal));
   pthread_mutex_lock(&s->lock);
   s->shared = true;
-  *range_p = tfd__cuda_refusals(s, taken(s));
+  *range_p = tfd__cuda_losses(s, taken(s), own);
   if (range_p->to > 0) result = tfd__cuda_say(s);
   if (result == CUDA_SUCCESS) {
     result = tfd__cu.cuEventRecord(event, s->stream);
@@ -355,7 +355,7 @@ static int record_mark(tfd__stream *stream, CUevent event,
   return tfd__cuda_check(result, s->config.name);
 }
 
-static int wait_mark(tfd__stream *stream, CUevent event) {
+static int wait_mark(tfd__stream *stream, CUevent event, const void *own) {
   cuda_stream *s = of(stream);
   CUresult result;
 
@@ -363,6 +363,8 @@ static int wait_mark(tfd__stream *stream, CUevent event) {
   pthread_mutex_lock(&s->lock);
   result = tfd__cu.cuStreamWaitEvent(s->stream, event, 0);
   s->may_stop = true;
+  if (s->whose != own) s->follows_before = s->follows;
+  s->whose = own;
   s->follows = taken(s) + 1;
   pthread_mutex_unlock(&s->lock);
   return tfd__cuda_check(result, s->config.name);
@@ -379,13 +381,13 @@ static int make_room(tfd__stream *stream, int n) {
   return rc;
 }
 
-static uint64_t may_refuse(tfd__stream *stream) {
+static uint64_t may_refuse(tfd__stream *stream, const void *own) {
   cuda_stream *s = of(stream);
   uint64_t seq = 0;
 
   pthread_mutex_lock(&s->lock);
   s->asked = true;
-  seq = tfd__cuda_may_refuse(s);
+  seq = tfd__cuda_may_refuse(s, own);
   pthread_mutex_unlock(&s->lock);
   return seq;
 }

@@ -77,8 +77,10 @@ struct cuda_stream {
   /* What others say of the stream, who must not wait for who waits for it. */
   pthread_mutex_t told;
   atomic_bool given_up;
-  uint64_t spoiled; /* from here on there are no results; 0 = there are */
-  uint64_t follows; /* from here on all is behind work of others */
+  uint64_t spoiled;  /* from here on there are no results; 0 = there are */
+  uint64_t follows;  /* from here on all is behind work of others, */
+  const void *whose; /* of this one's, */
+  uint64_t follows_before; /* and from here on behind work of yet others */
   tfd_status spoiled_code;
   tfd__exit spoiled_exit;
   char spoiled_reason[512];
@@ -126,11 +128,12 @@ CUresult tfd__cuda_say(cuda_stream *s);
 tfd__refused tfd__cuda_refusals(cuda_stream *s, uint64_t seq);
 /* Wait until the ring takes n words more, for who is named in the error. */
 int tfd__cuda_make_room(cuda_stream *s, int n, const char *name);
-/* The last position that may have refused a value and did not tell; 0 = none.
-*/
-uint64_t tfd__cuda_may_refuse(const cuda_stream *s);
-/* The same as of refusals, and what others may spoil of it. */
-tfd__refused tfd__cuda_losses(cuda_stream *s, uint64_t seq);
+/* The last position that may have refused a value and did not tell, or that
+** others than `own` may spoil; 0 = none. */
+uint64_t tfd__cuda_may_refuse(cuda_stream *s, const void *own);
+/* The same as of refusals, and what others may spoil of it; those that are not
+** `own`. */
+tfd__refused tfd__cuda_losses(cuda_stream *s, uint64_t seq, const void *own);
 /* The host notes that from position seq on there are no results, before what
 ** gates there runs. Threads: `told` is held. */
 void tfd__cuda_note(cuda_stream *s, uint64_t seq);

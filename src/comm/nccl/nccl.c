@@ -355,7 +355,7 @@ static int follow_devices(tfd__nccl_group *own, const char *what) {
   for (i = 0; i < own->local; i++) {
     tfd__nccl_rank *r = &own->ranks[i];
 
-    TFD_TRY(r->native->mark(r->device->stream, r->ready, &r->marked));
+    TFD_TRY(r->native->mark(r->device->stream, r->ready, own, &r->marked));
     TFD_TRY(r->native->use(r->native->ordinal));
     CUDA(r, cuStreamWaitEvent(r->stream, r->ready, 0), what);
   }
@@ -412,7 +412,7 @@ static int lead_devices(tfd__nccl_group *own, const tfd__nccl_mark *mark,
 
     TFD_TRY(r->native->use(r->native->ordinal));
     CUDA(r, cuEventRecord(mark->over[i], r->stream), what);
-    TFD_TRY(r->native->wait(r->device->stream, mark->over[i]));
+    TFD_TRY(r->native->wait(r->device->stream, mark->over[i], own));
     TFD_TRY(heed_others(own, i));
   }
   return TFD_OK;
@@ -512,7 +512,7 @@ static int wait_for_refusals(tfd__group *g, const tfd__nccl_group *own) {
 
   for (i = 0; i < g->local; i++) {
     const tfd__nccl_rank *r = &own->ranks[i];
-    uint64_t seq = r->native->may_refuse(r->device->stream);
+    uint64_t seq = r->native->may_refuse(r->device->stream, own);
 
     if (seq > 0 && tfd__stream_wait(r->device, seq, TFD_FOREVER) != TFD_OK) {
       return tfd__group_fail(g);
