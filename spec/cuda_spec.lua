@@ -395,6 +395,16 @@ describe("GPU devices on stand-ins #once", function()
     end
   end)
 
+  it("end with 78 where it is lost while it is looked for", function()
+    for _, call in ipairs { 1, 2, 3, 7, 9 } do -- then the first one is there
+      local r = on_standin(TRAINING:format '"/gpu:0", "/gpu:1"',
+        "TFD_STANDIN_FAIL=719@" .. call)
+      assert.equal(78, r.code, call .. ": " .. r.err)
+      assert.matches('no device "/gpu:0" any more: .*CUDA_ERROR_LAUNCH_FAILED',
+        r.err)
+    end
+  end)
+
   it("do not call a lost GPU out of memory", function()
     local last = ""
     for call = 140, 175, 5 do

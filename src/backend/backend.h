@@ -307,6 +307,8 @@ typedef struct tfd__backend_entry {
   const char *name;
   const char *path;   /* of the plug-in, "" = built in */
   const char *reason; /* why it cannot be used, "" = it can */
+  const char *type;   /* of its devices, or of those that were lost; or NULL */
+  bool lost;          /* all of them were, while they were found */
   int devices;
 } tfd__backend_entry;
 

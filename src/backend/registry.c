@@ -64,6 +64,7 @@ static void refuse(tfd__backend_entry *e) {
   e->backend = NULL;
   e->devices = 0;
   e->reason = keep(tfd_error_message());
+  e->lost = tfd_error_exit_code() == TFD_EXIT_DEVICE_LOST;
 }
 
 /* Later members are looked at only when the first one fits. */
@@ -92,6 +93,7 @@ static int check_table(const tfd__backend *b) {
 
 static int use(tfd__backend_entry *e, const tfd__backend *b) {
   TFD_TRY(check_table(b));
+  e->type = b->device_type;
   TFD_TRY(b->discover(&e->devices));
   e->backend = b;
   e->name = b->name;

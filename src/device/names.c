@@ -128,10 +128,27 @@ static void list_devices(char *text, size_t size) {
   }
 }
 
+/* Why devices of this type were lost while they were found; NULL: they were
+** not. */
+static const char *why_lost(const char *type) {
+  const tfd__backend_entry *list = NULL;
+  int n = 0;
+
+  for (tfd__backends(&list, &n); n > 0; n--, list++) {
+    if (list->lost && strcmp(list->type, type) == 0) return list->reason;
+  }
+  return NULL;
+}
+
 /* The error for a name that is well formed. */
 static int no_device(const char *name, const tfd__name *parsed) {
   char here[1024]; /* 64 devices need less */
+  const char *lost = why_lost(parsed->type);
 
+  if (lost != NULL) {
+    (void)tfd__fail(TFD_INTERNAL, "no device \"%s\" any more: %s", name, lost);
+    return tfd__exit_with(TFD_EXIT_DEVICE_LOST);
+  }
   list_devices(here, sizeof here);
   (void)tfd__fail(TFD_INVALID_ARGUMENT, "no device \"%s\"; devices here: %s",
                   name, here);
