@@ -250,6 +250,15 @@ describe("sums between GPUs by NCCL #once", function()
       .. "/gpu:1 within 2 s\n", r.out, r.err)
   end)
 
+  it("end with 78 when a GPU is lost, and nothing waits for it then", function()
+    for call = 345, 363, 6 do -- other threads work there meanwhile
+      local r = on_standins(STEPS:gsub("print%(step, .*", "if not ok then "
+        .. "error(e, 0) end\nend"), "TFD_STANDIN_MODE=threads "
+        .. "TFD_STANDIN_FAIL=700@" .. call)
+      assert.is_true(r.code == 78 or r.code == 0, call .. ": " .. r.err)
+    end
+  end)
+
   it("end with 78 when a GPU is lost while they are made", function()
     local lost = 0
     for call = 213, 258, 9 do -- connecting, and the first one

@@ -78,8 +78,10 @@ struct let_go {
 bool step_of(CUstream s) {
   if (s->queue.empty()) return false;
   work &w = s->queue.front();
-  if (w.after != nullptr && w.after->passed < w.recording) return false;
-  if (sticky == CUDA_SUCCESS && w.ready && !w.ready()) return false;
+  if (sticky == CUDA_SUCCESS) { /* else nothing waits any more */
+    if (w.after != nullptr && w.after->passed < w.recording) return false;
+    if (w.ready && !w.ready()) return false;
+  }
   std::function<void()> run = std::move(w.run);
 
   s->queue.pop_front();
