@@ -363,6 +363,74 @@ static void test_pool(void **state) {
   }
 }
 
+/* --- memory that the libraries are given ---------------------------------- */
+
+typedef struct given {
+  tfd__kernel_id id;
+  int n;        /* views, the last is the output's */
+  int small[4]; /* one element; the others have 16 */
+} given;
+
+/* What comes of view `bad`, moved by so many bytes; -1 = none is. */
+static int said_of(const given *g, int bad, int64_t by) {
+  static const int64_t dims[2][4] = {{1, 4, 4, 1}, {1, 1, 1, 1}};
+  example e = {.id = g->id};
+  tfd__view v[4];
+  tfd__call call = {.name = "library",
+                    .kernel = gpu->kernels[g->id],
+                    .views = v,
+                    .ints = e.ints,
+                    .in_n = (int16_t)(g->n - 1),
+                    .out_n = 1,
+                    .ints_n = 29,
+                    .replica = -1};
+  tfd__work work = {.call = &call};
+  uint64_t seq = 0;
+  int i;
+
+  conv_ints(&e, 1, 0, 0);
+  if (g->id == TFD_KERNEL_max_pool || g->id == TFD_KERNEL_max_pool_grad) {
+    memset(e.ints, 0, sizeof e.ints);
+    e.ints[0] = e.ints[1] = e.ints[9] = e.ints[10] = 1; /* windows of one */
+    e.ints[20] = -1;
+  }
+  for (i = 0; i < g->n; i++) {
+    const int64_t *own = dims[g->small[i]];
+
+    assert_int_equal(tfd__view_set(&v[i], TFD_FLOAT32, own, 4), TFD_OK);
+    assert_int_equal(gpu->alloc(0, tfd__view_bytes(&v[i]), &v[i].data), TFD_OK);
+  }
+  if (bad >= 0) v[bad].data = (char *)v[bad].data + by;
+  work_rc = TFD_OK;
+  assert_int_equal(gpu->submit(stream, &work, &seq), TFD_OK);
+  settle();
+  if (bad >= 0) v[bad].data = (char *)v[bad].data - by;
+  for (i = 0; i < g->n; i++) gpu->free(0, v[i].data, 0);
+  return work_rc;
+}
+
+/* Behind its end, and before its beginning, between elements. */
+static void test_memory(void **state) {
+  static const given cases[] = {{TFD_KERNEL_conv, 3, {0, 1, 0}},
+                                {TFD_KERNEL_conv_backprop_filter, 3, {0, 0, 1}},
+                                {TFD_KERNEL_conv_backprop_input, 3, {1, 0, 0}},
+                                {TFD_KERNEL_max_pool, 2, {0, 0}},
+                                {TFD_KERNEL_max_pool_grad, 4, {0, 0, 0, 0}}};
+  int i;
+  int bad;
+
+  (void)state;
+  if (getenv("TFDIST_CUDA_STANDIN")[0] == '\0') skip();
+  for (i = 0; i < COUNT(cases); i++) {
+    assert_int_equal(said_of(&cases[i], -1, 0), TFD_OK);
+    for (bad = 0; bad < cases[i].n; bad++) {
+      if (cases[i].small[bad]) continue; /* filters are laid anew before */
+      assert_int_equal(said_of(&cases[i], bad, 4), TFD_INTERNAL);
+      assert_int_equal(said_of(&cases[i], bad, -2), TFD_INTERNAL);
+    }
+  }
+}
+
 /* --- errors that kernels find --------------------------------------------- */
 
 static void test_bad_label(void **state) {
@@ -413,11 +481,13 @@ ON_GPU(test_conv_volumes)
 ON_GPU(test_matmul)
 ON_GPU(test_conv)
 ON_GPU(test_pool)
+ON_GPU(test_memory)
 ON_GPU(test_bad_label)
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_gpu),
                                      cmocka_unit_test(test_nn_gpu),
+                                     cmocka_unit_test(test_memory_gpu),
                                      cmocka_unit_test(test_update_gpu),
                                      cmocka_unit_test(test_conv_volumes_gpu),
                                      cmocka_unit_test(test_matmul_gpu),

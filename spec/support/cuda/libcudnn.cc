@@ -94,6 +94,18 @@ int64_t count(const tensor &t) {
   return t.dims[0] * t.dims[1] * t.dims[2] * t.dims[3] * t.dims[4];
 }
 
+size_t bytes_of(cudnnDataType_t type) {
+  return type == CUDNN_DATA_DOUBLE ? 8 : type == CUDNN_DATA_FLOAT ? 4 : 2;
+}
+
+/* What a tensor shows, from its first element to its last. */
+size_t span_of(const tensor &t) {
+  int64_t last = 0;
+
+  for (int i = 0; i < 5; i++) last += (t.dims[i] - 1) * t.strides[i];
+  return (size_t)(last + 1) * bytes_of(t.type);
+}
+
 /* Images are volumes of one slice. */
 bool spread(tensor *t, cudnnDataType_t type, int rank, const int *dims,
             const int *strides) {
@@ -221,6 +233,12 @@ API cudnnSetStream(cudnnHandle_t h, cudaStream_t stream) {
 
 static CUstream stream_of(cudnnHandle_t h) {
   return (CUstream)((handle *)h)->stream;
+}
+
+/* All of it is memory of a device. */
+static bool is_there(const tensor &t, const void *data) {
+  return (uintptr_t)data % bytes_of(t.type) == 0 &&
+         tfd_standin_is_device(data, span_of(t));
 }
 
 /* --- descriptions
@@ -390,6 +408,10 @@ API cudnnConvolutionForward(cudnnHandle_t h, const void *,
   if (algo != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM || bytes < WORKSPACE) {
     return CUDNN_STATUS_NOT_SUPPORTED;
   }
+  if (!is_there(tx, x) || !is_there(tw, w) || !is_there(ty, y) ||
+      !tfd_standin_is_device(workspace, bytes)) {
+    return CUDNN_STATUS_BAD_PARAM;
+  }
   tfd_standin_enqueue(stream_of(h), [=] {
     double *sum = (double *)calloc((size_t)count(ty), sizeof *sum);
 
@@ -416,6 +438,10 @@ API cudnnConvolutionBackwardData(
 
   if (algo != CUDNN_CONVOLUTION_BWD_DATA_ALGO_1 || bytes < WORKSPACE) {
     return CUDNN_STATUS_NOT_SUPPORTED;
+  }
+  if (!is_there(tx, dx) || !is_there(tw, w) || !is_there(ty, dy) ||
+      !tfd_standin_is_device(workspace, bytes)) {
+    return CUDNN_STATUS_BAD_PARAM;
   }
   tfd_standin_enqueue(stream_of(h), [=] {
     double *sum = (double *)calloc((size_t)count(tx), sizeof *sum);
@@ -444,6 +470,10 @@ API cudnnConvolutionBackwardFilter(
   if (algo != CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 || bytes < WORKSPACE) {
     return CUDNN_STATUS_NOT_SUPPORTED;
   }
+  if (!is_there(tx, x) || !is_there(tw, dw) || !is_there(ty, dy) ||
+      !tfd_standin_is_device(workspace, bytes)) {
+    return CUDNN_STATUS_BAD_PARAM;
+  }
   tfd_standin_enqueue(stream_of(h), [=] {
     double *sum = (double *)calloc((size_t)count(tw), sizeof *sum);
 
@@ -469,6 +499,7 @@ API cudnnPoolingForward(cudnnHandle_t h, const cudnnPoolingDescriptor_t pd,
   tensor ty = *(tensor *)yd;
   pooling p = *(pooling *)pd;
 
+  if (!is_there(tx, x) || !is_there(ty, y)) return CUDNN_STATUS_BAD_PARAM;
   tfd_standin_enqueue(stream_of(h), [=] {
     bool most = p.mode == CUDNN_POOLING_MAX_DETERMINISTIC;
 
@@ -503,6 +534,10 @@ API cudnnPoolingBackward(cudnnHandle_t h, const cudnnPoolingDescriptor_t pd,
   tensor ty = *(tensor *)yd;
   pooling p = *(pooling *)pd;
 
+  if (!is_there(tx, x) || !is_there(tx, dx) || !is_there(ty, y) ||
+      !is_there(ty, dy)) {
+    return CUDNN_STATUS_BAD_PARAM;
+  }
   tfd_standin_enqueue(stream_of(h), [=] {
     bool most = p.mode == CUDNN_POOLING_MAX_DETERMINISTIC;
     double *sum = (double *)calloc((size_t)count(tx), sizeof *sum);
