@@ -288,15 +288,15 @@ static void a_device_without_such_a_kernel_has_no_groups(void **state) {
   memcpy(kernels, tfd__cpu_backend.kernels, sizeof kernels);
   poor.kernels = kernels;
   OK(tfd__body_copy(&g->body, &b));
-  OK(tfd__pass_groups(&b, 0, &poor, groups));
+  OK(tfd__pass_groups(&b, 0, &poor, NULL, groups));
   assert_int_equal(0, groups[0]);
   assert_int_equal(0, groups[1]);
   kernels[TFD_KERNEL_abs] = NULL;
-  OK(tfd__pass_groups(&b, 0, &poor, groups));
+  OK(tfd__pass_groups(&b, 0, &poor, NULL, groups));
   assert_int_equal(-1, groups[1]);
   kernels[TFD_KERNEL_abs] = tfd__cpu_backend.kernels[TFD_KERNEL_abs];
   kernels[TFD_KERNEL_strip] = NULL;
-  OK(tfd__pass_groups(&b, 0, &poor, groups));
+  OK(tfd__pass_groups(&b, 0, &poor, NULL, groups));
   assert_int_equal(-1, groups[0]);
   assert_int_equal(-1, groups[1]);
   tfd__body_free(&b);

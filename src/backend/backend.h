@@ -203,9 +203,22 @@ typedef struct tfd__keeper {
   tfd__kernel matmul;
 } tfd__keeper;
 
+/* --- finished products ---------------------------------------------------- */
+
+/* Products that go on before they write: kernel `matmul`, then a bias along the
+** last axis (input 2, absent = none), then an activation, whose kernel stands
+** behind the product's attributes: none, relu or gelu_tanh. The end is computed
+** on the sums, before these are rounded to a type shorter than float32.
+** - can_run: views may lack data.
+** - matmul: takes what can_run took, wherever it lies. */
+typedef struct tfd__finisher {
+  bool (*can_run)(const tfd__call *call);
+  tfd__kernel matmul;
+} tfd__finisher;
+
 /* Slots may be NULL where this is said. Errors: as tfd__fail; UNAVAILABLE with
 ** the reason from discover when there is no such device here. */
-#define TFD_BACKEND_ABI 8
+#define TFD_BACKEND_ABI 9
 
 typedef struct tfd__backend {
   int abi;                 /* TFD_BACKEND_ABI; first for ever */
@@ -295,6 +308,9 @@ typedef struct tfd__backend {
   /* What such a provider must know of a stream, in words of the device's own
   ** API (cuda/native.h). NULL = nothing. */
   const void *(*native)(tfd__stream *stream);
+
+  /* Who does what follows a product together with it. NULL = nobody. */
+  const tfd__finisher *finisher;
 } tfd__backend;
 
 extern const tfd__backend tfd__cpu_backend;

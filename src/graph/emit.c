@@ -126,13 +126,17 @@ int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel_id kernel,
   return TFD_OK;
 }
 
-int tfd__emit_address(tfd__lowering *l, const void *address) {
+int tfd__emit_int(tfd__lowering *l, int64_t number) {
   tfd__program *p = l->p;
 
   TFD_TRY(TFD_GROW(p->ints, 1));
-  p->ints[p->ints_n++] = (int64_t)(uintptr_t)address;
+  p->ints[p->ints_n++] = number;
   p->calls[p->calls_n - 1].ints_n++;
   return TFD_OK;
+}
+
+int tfd__emit_address(tfd__lowering *l, const void *address) {
+  return tfd__emit_int(l, (int64_t)(uintptr_t)address);
 }
 
 int tfd__emit_own(tfd__lowering *l, tfd__fused own) {

@@ -131,18 +131,17 @@ static void find_outputs(fusing *f) {
 
 /* --- the call ------------------------------------------------------------- */
 
-/* "fused(add, multiply, tanh)", "add" of one */
-static char *name_of(const fusing *f) {
+char *tfd__group_name(const tfd__node *nodes, int n) {
   char text[512] = "fused(";
-  size_t n = strlen(text);
+  size_t at = strlen(text);
   int i;
 
-  if (f->n == 1) return tfd__strdup(f->l->b.nodes[f->first].op->name);
-  for (i = 0; i < f->n && n < sizeof text - 64; i++) {
-    n += (size_t)snprintf(text + n, 64, "%s%s", i > 0 ? ", " : "",
-                          f->l->b.nodes[f->first + i].op->name);
+  if (n == 1) return tfd__strdup(nodes->op->name);
+  for (i = 0; i < n && at < sizeof text - 64; i++) {
+    at += (size_t)snprintf(text + at, 64, "%s%s", i > 0 ? ", " : "",
+                           nodes[i].op->name);
   }
-  (void)snprintf(text + n, sizeof text - n, "%s)", i < f->n ? ", ..." : "");
+  (void)snprintf(text + at, sizeof text - at, "%s)", i < n ? ", ..." : "");
   return tfd__strdup(text);
 }
 
@@ -224,7 +223,9 @@ static int emit(fusing *f, tfd__strip *strip) {
   const char *name = NULL;
   int i;
 
-  TFD_TRY(tfd__emit_own(l, (tfd__fused){.strip = strip, .name = name_of(f)}));
+  TFD_TRY(tfd__emit_own(
+      l, (tfd__fused){.strip = strip,
+                      .name = tfd__group_name(&l->b.nodes[f->first], f->n)}));
   name = l->p->fused[l->p->fused_n - 1].name;
   for (i = 0; i < f->inputs_n; i++) {
     at[i] = l->places[f->values[i]];

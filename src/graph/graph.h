@@ -257,12 +257,15 @@ int tfd__pass_algebra(const tfd_graph *g, tfd__body *b);
 int tfd__pass_sizes(const tfd_graph *g, tfd__body *b,
                     tfd_tensor *const *inputs);
 /* Elementwise nodes of one shape that feed each other become groups, which a
-** device runs as one pass over memory. Nodes are put in another order in which
-** each group's lie together; groups[k] says which one node k is in, -1 = none;
-** groups may be of one node.
-** Sizes must be known. */
+** device runs as one pass over memory; so do a product and what its device does
+** together with it (`stream` is the device's). Nodes are put in another order,
+** in which each group's lie together; groups[k] says which one node k is in, -1
+** = none; groups may be of one node. Sizes must be known. */
 int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
-                     int *groups);
+                     tfd__stream *stream, int *groups);
+/* The value that node n adds to all rows of v along the last axis, -1 = it does
+** something else. */
+int tfd__added_bias(const tfd__body *b, const tfd__node *n, int v);
 /* As how many ops of a fused program the node counts: 0 = it cannot be part of
 ** one. */
 int tfd__fused_ops(const tfd__body *b, const tfd__node *n,

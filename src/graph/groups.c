@@ -12,6 +12,9 @@
 ** Nodes then run in the recorded order, but a group's all together, as late as
 ** something needs them.
 **
+** Where the device can (tfd__finisher), a product and the bias and activation
+** that alone take what it gives are a group too; nothing else is part of it.
+**
 ** Cost: for each operand one walk over what lies before, at most MOST_STEPS. */
 #include <string.h>
 
@@ -22,6 +25,7 @@ enum { MOST_STEPS = 4096 };
 typedef struct groups {
   tfd__body *b;
   const tfd__backend *backend;
+  tfd__stream *stream;
   int *maker; /* value -> node, -1 = none */
   int *shows; /* value -> variable whose memory it is, -1 = none */
   int *users; /* value -> begin of its list in users_of */
@@ -427,6 +431,133 @@ static int join_makers(groups *s, int k) {
   return TFD_OK;
 }
 
+/* --- products ------------------------------------------------------------- */
+
+/* The node that alone uses the value that node k makes, -1 = there is none. */
+static int only_user(const groups *s, int k) {
+  int v = s->b->nodes[k].out;
+
+  if (s->users[v + 1] - s->users[v] != 1 || is_result(s->b, v)) return -1;
+  return s->users_of[s->users[v]];
+}
+
+/* Does the node show the rows of what it takes in another shape? */
+static bool keeps_rows(const groups *s, const tfd__node *n) {
+  const tfd__view *from = &s->b->values[s->b->operands[n->in]].view;
+  const tfd__view *to = &s->b->values[n->out].view;
+
+  return n->op == tfd__op_at(TFD_OP_reshape) && to->rank > 0 && to->dense &&
+         from->dims[from->rank - 1] == to->dims[to->rank - 1];
+}
+
+int tfd__added_bias(const tfd__body *b, const tfd__node *n, int v) {
+  const int *in = b->operands + n->in;
+  const tfd__view *x = &b->values[v].view;
+  const tfd__view *bias = NULL;
+  int other = -1;
+
+  if (n->op == NULL || n->targets_n > 0) return -1;
+  switch (n->op->kernel) {
+  case TFD_KERNEL_bias_add:
+  case TFD_KERNEL_bias_add_relu:
+    if (b->ints[n->ints] != 0) return -1;
+    break;
+  case TFD_KERNEL_add:
+    break;
+  default:
+    return -1;
+  }
+  other = in[0] == v ? in[1] : in[0];
+  bias = &b->values[other].view;
+  return bias->rank == 1 && bias->dtype == x->dtype &&
+                 bias->dims[0] == x->dims[x->rank - 1]
+             ? other
+             : -1;
+}
+
+static bool is_activation(const tfd__node *n) {
+  return n->op != NULL && n->targets_n == 0 &&
+         (n->op->kernel == TFD_KERNEL_relu ||
+          n->op->kernel == TFD_KERNEL_gelu_tanh);
+}
+
+/* Would the device run the product with this bias (-1 = none) and activation as
+** one? */
+static bool can_finish(const groups *s, const tfd__node *n, int bias,
+                       int activation) {
+  const tfd__body *b = s->b;
+  const int64_t *own = b->ints + n->ints;
+  int64_t ints[] = {own[0], own[1], own[2], own[3], activation};
+  tfd__view views[4] = {b->values[b->operands[n->in]].view,
+                        b->values[b->operands[n->in + 1]].view,
+                        {0},
+                        b->values[n->out].view};
+  tfd__call call = {.name = n->op->name,
+                    .views = views,
+                    .ints = ints,
+                    .in_n = 3,
+                    .out_n = 1,
+                    .ints_n = 5,
+                    .stream = s->stream};
+
+  if (bias >= 0) views[2] = b->values[bias].view;
+  return s->backend->finisher->can_run(&call);
+}
+
+/* The product's group takes node k, which uses what is made there. */
+static int take(groups *s, int product, int k, bool *taken_p) {
+  bool path = false;
+
+  TFD_TRY(find_path(s, product, k, &path));
+  if (!path) join(s, product, k);
+  s->ops[product] = 0; /* no elementwise group */
+  *taken_p = !path;
+  return TFD_OK;
+}
+
+/* Of node k, if it is a product: its rows may be shown in another shape before
+** the bias, which comes before the activation. */
+static int finish_product(groups *s, int k) {
+  const tfd__node *nodes = s->b->nodes;
+  const tfd__node *n = &nodes[k];
+  int ends[3] = {-1, -1, -1};
+  int kernel = TFD_KERNEL_none; /* of the activation */
+  bool taken = true;
+  int bias = -1;
+  int v = n->out;
+  int at = -1;
+  int i;
+
+  if (n->op == NULL || n->dead || n->targets_n > 0 ||
+      n->op->kernel != TFD_KERNEL_matmul) {
+    return TFD_OK;
+  }
+  at = only_user(s, k);
+  if (at >= 0 && keeps_rows(s, &nodes[at])) {
+    ends[0] = at;
+    v = nodes[at].out;
+    at = only_user(s, at);
+  }
+  if (at >= 0) bias = tfd__added_bias(s->b, &nodes[at], v);
+  if (bias >= 0) {
+    ends[1] = at;
+    if (nodes[at].op->kernel == TFD_KERNEL_bias_add_relu) {
+      kernel = TFD_KERNEL_relu;
+    }
+    at = kernel == TFD_KERNEL_none ? only_user(s, at) : -1;
+  }
+  if (at >= 0 && is_activation(&nodes[at]) &&
+      can_finish(s, n, bias, nodes[at].op->kernel)) {
+    ends[2] = at;
+  } else if (bias < 0 || !can_finish(s, n, bias, kernel)) {
+    return TFD_OK;
+  }
+  for (i = 0; i < 3 && taken; i++) {
+    if (ends[i] >= 0) TFD_TRY(take(s, k, ends[i], &taken));
+  }
+  return TFD_OK;
+}
+
 /* --- the order ------------------------------------------------------------ */
 
 /* A head that must run before this one and did not, -1 = none. */
@@ -460,7 +591,7 @@ static int arrange(groups *s, int k, tfd__node *nodes, int *numbers, int *n_p) {
     }
     s->stack_n--;
     for (k = s->is_done[head] ? -1 : head; k >= 0; k = s->next[k]) {
-      numbers[*n_p] = s->ops[head] == 0 ? -1 : head;
+      numbers[*n_p] = s->ops[head] == 0 && s->next[head] < 0 ? -1 : head;
       nodes[(*n_p)++] = s->b->nodes[k];
     }
     s->is_done[head] = true;
@@ -514,6 +645,9 @@ static int run(groups *s, met *of, int variables_n, int *links, int *numbers) {
   }
   find_users(s);
   find_order(s, of, links);
+  for (k = 0; s->backend->finisher != NULL && k < b->nodes_n; k++) {
+    TFD_TRY(finish_product(s, k));
+  }
   for (k = 0; k < b->nodes_n; k++) {
     if (s->ops[s->head[k]] > 0) TFD_TRY(join_makers(s, k));
   }
@@ -521,8 +655,8 @@ static int run(groups *s, met *of, int variables_n, int *links, int *numbers) {
 }
 
 int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
-                     int *numbers) {
-  groups s = {.b = b, .backend = backend};
+                     tfd__stream *stream, int *numbers) {
+  groups s = {.b = b, .backend = backend, .stream = stream};
   size_t values = (size_t)b->values_n;
   size_t nodes = (size_t)b->nodes_n;
   size_t operands = (size_t)operands_n(b);

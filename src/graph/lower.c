@@ -304,7 +304,7 @@ static int group(tfd__lowering *l, tfd_tensor *const *inputs) {
   if (!l->fuses) return TFD_OK;
   TFD_TRY(tfd__pass_algebra(l->g, &l->b));
   return tfd__pass_groups(&l->b, l->p->variables_n, l->p->device->backend,
-                          l->groups);
+                          l->p->device->stream, l->groups);
 }
 
 static int run_passes(tfd__lowering *l, tfd_tensor *const *inputs) {

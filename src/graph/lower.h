@@ -44,8 +44,11 @@ int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel_id kernel,
 int tfd__emit_view(tfd__lowering *l, const tfd__place *place);
 /* The last call's attributes are those of the node. */
 int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n);
-/* The last call's next attribute is this address. */
+/* The last call's next attribute is this number, or this address. */
+int tfd__emit_int(tfd__lowering *l, int64_t number);
 int tfd__emit_address(tfd__lowering *l, const void *address);
+/* Of a group: "fused(add, multiply, tanh)", "add" of one. NULL = no memory. */
+char *tfd__group_name(const tfd__node *nodes, int n);
 /* What the program has of its own for a call; without a name there was no
 ** memory. Owns: it, from here on. */
 int tfd__emit_own(tfd__lowering *l, tfd__fused own);

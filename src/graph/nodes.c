@@ -220,11 +220,54 @@ static int lower_kernel(tfd__lowering *l, node_work *w) {
   return keep_weight(l, w);
 }
 
-static int lower_node(tfd__lowering *l, int k) {
-  const tfd__node *n = &l->b.nodes[k];
-  size_t ins = (size_t)n->in_n;
-  size_t outs = (size_t)n->out_n;
-  node_work w = {.node = k, .n = n};
+/* A product and the n - 1 nodes behind it, a group, as one call. */
+static int lower_finished(tfd__lowering *l, node_work *w, int n) {
+  tfd__program *p = l->p;
+  const tfd__node *end = w->n + n - 1;
+  const tfd__place *in[3] = {w->in_list[0], w->in_list[1], NULL};
+  const tfd__place *out[1] = {&w->out[0]};
+  tfd__place *place = &l->places[end->out];
+  int activation = TFD_KERNEL_none;
+  tfd__place bias;
+  int i;
+
+  for (i = 1; i < n; i++) {
+    const tfd__node *e = &w->n[i];
+    int v = tfd__added_bias(&l->b, e, e[-1].out);
+
+    if (v >= 0) {
+      bias = l->places[v];
+      in[2] = &bias;
+      if (!bias.view.dense) {
+        TFD_TRY(tfd__emit_copy(l, w->node, w->node, &bias));
+      }
+    }
+    if (e->op->kernel == TFD_KERNEL_bias_add_relu) {
+      activation = TFD_KERNEL_relu;
+    } else if (v < 0) {
+      activation = e->op->kernel; /* none of a view */
+    }
+  }
+  TFD_TRY(tfd__emit_place(l, &l->b.values[end->out].view, l->last[end->out],
+                          place));
+  w->out[0] = *place;
+  w->out[0].view = w->infer.out[0].view;
+  w->out[0].view.data = NULL;
+  TFD_TRY(tfd__emit_own(l, (tfd__fused){.name = tfd__group_name(w->n, n)}));
+  TFD_TRY(tfd__emit_call(l, w->node, TFD_KERNEL_none,
+                         p->fused[p->fused_n - 1].name, in, 3, out, 1));
+  p->calls[p->calls_n - 1].kernel = p->device->backend->finisher->matmul;
+  p->flops[p->calls_n - 1] = flops_of(l, w);
+  TFD_TRY(tfd__emit_attributes(l, w->n));
+  return tfd__emit_int(l, activation);
+}
+
+/* Node k, and the n - 1 that finish it. */
+static int lower_node(tfd__lowering *l, int k, int n) {
+  const tfd__node *first = &l->b.nodes[k];
+  size_t ins = (size_t)first->in_n;
+  size_t outs = (size_t)first->out_n;
+  node_work w = {.node = k, .n = first};
   char *block = tfd__alloc((ins + outs) * (sizeof(tfd__place) + 16) + 16);
   int rc;
 
@@ -236,7 +279,9 @@ static int lower_node(tfd__lowering *l, int k) {
   w.out_list = w.in_list + ins;
   rc = infer(l, &w);
   if (rc == TFD_OK) {
-    rc = w.infer.alias ? lower_view(l, &w) : lower_kernel(l, &w);
+    rc = n > 1           ? lower_finished(l, &w, n)
+         : w.infer.alias ? lower_view(l, &w)
+                         : lower_kernel(l, &w);
   }
   tfd__free(w.infer.large);
   tfd__free(block);
@@ -244,16 +289,22 @@ static int lower_node(tfd__lowering *l, int k) {
 }
 
 int tfd__lower_from(tfd__lowering *l, int k, int *n_p) {
+  const tfd__node *first = &l->b.nodes[k];
   bool done = false;
   int n = 1;
   int i;
 
   if (l->groups[k] >= 0) {
     while (k + n < l->b.nodes_n && l->groups[k + n] == l->groups[k]) n++;
-    TFD_TRY(tfd__lower_group(l, k, n, &done));
+    if (first->op->kernel != TFD_KERNEL_matmul) {
+      TFD_TRY(tfd__lower_group(l, k, n, &done));
+    } else if (!tfd__node_is_view(&first[n - 1])) { /* its end could be taken */
+      TFD_TRY(lower_node(l, k, n));
+      done = true;
+    }
   }
   for (i = 0; i < n && !done && !l->impossible; i++) {
-    TFD_TRY(lower_node(l, k + i));
+    TFD_TRY(lower_node(l, k + i, 1));
   }
   *n_p = n;
   return TFD_OK;

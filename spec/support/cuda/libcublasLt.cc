@@ -1,8 +1,11 @@
 /* cuBLASLt without a GPU: products in plain loops, in stream order. TF32 rounds
 ** the inputs' mantissas to 10 bits, so that a wrong choice of it shows. An
-** algorithm takes matrices that are aligned as was said when it was chosen. */
+** algorithm takes matrices that are aligned as was said when it was chosen. What
+** an epilogue adds and applies is computed on the sums, which are rounded then.
+*/
 #include <cublasLt.h>
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +20,8 @@ namespace {
 struct product {
   cublasComputeType_t compute;
   int32_t turn[2];
+  cublasLtEpilogue_t epilogue;
+  const void *bias; /* one element for each row of d, of d's type */
 };
 
 struct layout {
@@ -71,6 +76,30 @@ int64_t place(const layout *l, bool turn, int64_t i, int64_t j) {
   return turn ? j + i * l->ld : i + j * l->ld;
 }
 
+/* What becomes of a sum in this row of d. */
+double finished(const product &p, cudaDataType type, int64_t row, double x) {
+  if ((p.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) x += at(p.bias, type, row);
+  switch (p.epilogue & ~CUBLASLT_EPILOGUE_BIAS) {
+  case CUBLASLT_EPILOGUE_RELU:
+    return x < 0 ? 0 : x;
+  case CUBLASLT_EPILOGUE_GELU:
+    return 0.5 * x *
+           (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+  default:
+    return x;
+  }
+}
+
+bool has_no_bias(const product *p) {
+  return (p->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0 && p->bias == nullptr;
+}
+
+bool is_known(cublasLtEpilogue_t e) {
+  return e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS ||
+         e == CUBLASLT_EPILOGUE_RELU || e == CUBLASLT_EPILOGUE_RELU_BIAS ||
+         e == CUBLASLT_EPILOGUE_GELU_BIAS;
+}
+
 struct job {
   product p;
   layout a;
@@ -108,7 +137,8 @@ void run(const job &j) {
           sum += rounded(at(a, j.a.type, place(&j.a, ta, row, i)), tf32) *
                  rounded(at(b, j.b.type, place(&j.b, tb, i, col)), tf32);
         }
-        set(d, j.d.type, row + col * j.d.ld, j.alpha * sum);
+        set(d, j.d.type, row + col * j.d.ld,
+            finished(j.p, j.d.type, row, j.alpha * sum));
       }
     }
   }
@@ -146,7 +176,8 @@ API cublasLtCreate(cublasLtHandle_t *handle) {
 
 API cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc,
                              cublasComputeType_t compute, cudaDataType_t) {
-  *desc = (cublasLtMatmulDesc_t) new product{compute, {0, 0}};
+  *desc = (cublasLtMatmulDesc_t) new product{
+      compute, {0, 0}, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -158,12 +189,27 @@ API cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 API cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                    cublasLtMatmulDescAttributes_t which,
                                    const void *value, size_t bytes) {
-  if (bytes != sizeof(int32_t) || (which != CUBLASLT_MATMUL_DESC_TRANSA &&
-                                   which != CUBLASLT_MATMUL_DESC_TRANSB)) {
-    return CUBLAS_STATUS_INVALID_VALUE;
+  product *p = (product *)desc;
+  void *to = nullptr;
+  size_t size = sizeof(int32_t);
+
+  switch (which) {
+  case CUBLASLT_MATMUL_DESC_TRANSA:
+  case CUBLASLT_MATMUL_DESC_TRANSB:
+    to = &p->turn[which == CUBLASLT_MATMUL_DESC_TRANSB];
+    break;
+  case CUBLASLT_MATMUL_DESC_EPILOGUE:
+    to = &p->epilogue;
+    break;
+  case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+    to = &p->bias;
+    size = sizeof p->bias;
+    break;
+  default:
+    break;
   }
-  memcpy(&((product *)desc)->turn[which == CUBLASLT_MATMUL_DESC_TRANSB], value,
-         bytes);
+  if (to == nullptr || bytes != size) return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(to, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -240,6 +286,16 @@ API cublasLtMatmulAlgoGetHeuristic(
     *n = 0;
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (p->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+      (!is_known(p->epilogue) || d->type == CUDA_R_64F ||
+       tfd_standin_refuses("epilogues"))) {
+    *n = 0;
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (has_no_bias(p)) {
+    *n = 0;
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
   if (tfd_standin_refuses("products") ||
       (tfd_standin_refuses("unaligned") &&
        wants_less_than((const wish *)w, 16))) {
@@ -273,6 +329,10 @@ API cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
            one};
 
   if (keep != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if ((p->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0 &&
+      !tfd_standin_is_device(p->bias, j.d.rows * size_of(j.d.type))) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
   if (!is_aligned(a, j.a, told->align[0]) ||
       !is_aligned(b, j.b, told->align[1]) ||
       !is_aligned(c, *(const layout *)lc, told->align[2]) ||

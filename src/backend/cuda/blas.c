@@ -7,7 +7,7 @@
 
 #include "backend/cuda/cuda.h"
 
-enum { PLANS = 256, WORKSPACE = 32 << 20 };
+enum { PLANS = 256, WORKSPACE = 32 << 20, BIAS_ALIGN = 16 };
 
 static struct {
 #define BLAS_FUNCTIONS(F)                 \
@@ -42,7 +42,8 @@ typedef struct form {
   int32_t dtype;
   int32_t turn_a;
   int32_t turn_b;
-  int32_t tf32;
+  int16_t tf32;
+  int16_t epilogue;
   int32_t ordinal;
 } form;
 
@@ -94,6 +95,17 @@ static cudaDataType_t type_of(int dtype) {
   }
 }
 
+static int set(plan *p, cublasLtMatmulDescAttributes_t which, const void *value,
+               size_t bytes) {
+  return check(
+      lt.cublasLtMatmulDescSetAttribute(p->product, which, value, bytes),
+      "product");
+}
+
+static bool adds_bias(int16_t epilogue) {
+  return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
+}
+
 static int layout(cublasLtMatrixLayout_t *layout_p, const form *f, int64_t rows,
                   int64_t columns, int64_t stride, int64_t batch) {
   int32_t batches = (int32_t)f->batches;
@@ -120,19 +132,21 @@ static int describe(plan *p) {
                                           : CUBLAS_COMPUTE_32F;
   cublasOperation_t op_b = f->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   cublasOperation_t op_a = f->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue =
+      f->epilogue == 0 ? CUBLASLT_EPILOGUE_DEFAULT : f->epilogue;
+  /* An algorithm is found for a bias that is there; calls say which. */
+  const void *some = (const void *)(uintptr_t)BIAS_ALIGN;
 
   TFD_TRY(check(lt.cublasLtMatmulDescCreate(
                     &p->product, compute,
                     f->dtype == TFD_FLOAT64 ? CUDA_R_64F : CUDA_R_32F),
                 "product"));
-  TFD_TRY(check(lt.cublasLtMatmulDescSetAttribute(p->product,
-                                                  CUBLASLT_MATMUL_DESC_TRANSA,
-                                                  &op_b, sizeof op_b),
-                "product"));
-  TFD_TRY(check(lt.cublasLtMatmulDescSetAttribute(p->product,
-                                                  CUBLASLT_MATMUL_DESC_TRANSB,
-                                                  &op_a, sizeof op_a),
-                "product"));
+  TFD_TRY(set(p, CUBLASLT_MATMUL_DESC_TRANSA, &op_b, sizeof op_b));
+  TFD_TRY(set(p, CUBLASLT_MATMUL_DESC_TRANSB, &op_a, sizeof op_a));
+  TFD_TRY(set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+  if (adds_bias(f->epilogue)) {
+    TFD_TRY(set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &some, sizeof some));
+  }
   TFD_TRY(layout(&p->b, f, f->turn_b ? f->k : f->n, f->turn_b ? f->n : f->k,
                  f->ldb, f->batch_b));
   TFD_TRY(layout(&p->a, f, f->turn_a ? f->m : f->k, f->turn_a ? f->k : f->m,
@@ -154,6 +168,7 @@ static int choose(plan *p, cublasLtHandle_t handle) {
   cublasLtMatmulHeuristicResult_t found;
   size_t workspace = WORKSPACE;
   uint32_t bytes = 0;
+  cublasStatus_t status;
   int n = 0;
   int i;
   int rc;
@@ -177,10 +192,11 @@ static int choose(plan *p, cublasLtHandle_t handle) {
                "preference");
   }
   if (rc == TFD_OK) {
-    rc = check(lt.cublasLtMatmulAlgoGetHeuristic(handle, p->product, p->b, p->a,
-                                                 p->c, p->c, wish, 1, &found,
-                                                 &n),
-               "choosing an algorithm");
+    status = lt.cublasLtMatmulAlgoGetHeuristic(handle, p->product, p->b, p->a,
+                                               p->c, p->c, wish, 1, &found, &n);
+    rc = status == CUBLAS_STATUS_NOT_SUPPORTED
+             ? refuse()
+             : check(status, "choosing an algorithm");
   }
   (void)lt.cublasLtMatmulPreferenceDestroy(wish);
   TFD_TRY(rc);
@@ -198,7 +214,7 @@ static void forget(plan *p) {
 }
 
 /* The plan of this form; it takes the place of one that falls on it. */
-static int plan_of(const form *f, const plan **plan_p) {
+static int plan_of(const form *f, plan **plan_p) {
   plan *p = &plans[tfd__cuda_hash(f, sizeof *f) % PLANS];
   cublasLtHandle_t *handle = &handles[f->ordinal];
   int rc;
@@ -241,15 +257,37 @@ static void align(form *f, const void *a, const void *b, const void *c) {
   f->align[2] = alignment(f, c, f->m * f->n);
 }
 
-static int multiply(const tfd__call *call, const form *wanted, const void *a,
-                    const void *b, void *c) {
+/* What products of a call begin with, and what they end with. */
+typedef struct task {
+  form form;
+  const void *bias;
+} task;
+
+/* The lock is held. A plan is used by one call at a time. */
+static int start(const tfd__call *call, plan *p, const task *t, const void *a,
+                 const void *b, void *c, void *workspace) {
   static const float one32 = 1;
   static const float zero32 = 0;
   static const double one64 = 1;
   static const double zero64 = 0;
-  bool f64 = wanted->dtype == TFD_FLOAT64;
-  form f = *wanted;
-  const plan *p = NULL;
+  bool f64 = p->form.dtype == TFD_FLOAT64;
+
+  if (adds_bias(p->form.epilogue)) {
+    TFD_TRY(
+        set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &t->bias, sizeof t->bias));
+  }
+  return check(lt.cublasLtMatmul(handles[p->form.ordinal], p->product,
+                                 f64 ? (const void *)&one64 : &one32, b, p->b,
+                                 a, p->a, f64 ? (const void *)&zero64 : &zero32,
+                                 c, p->c, c, p->c, &p->algorithm, workspace,
+                                 WORKSPACE, tfd__cuda_stream(call)),
+               "matmul");
+}
+
+static int multiply(const tfd__call *call, const task *t, const void *a,
+                    const void *b, void *c) {
+  form f = t->form;
+  plan *p = NULL;
   void *workspace = NULL;
   int rc;
 
@@ -257,14 +295,7 @@ static int multiply(const tfd__call *call, const form *wanted, const void *a,
   TFD_TRY(tfd__cuda_workspace(call, WORKSPACE, &workspace));
   pthread_mutex_lock(&lock);
   rc = plan_of(&f, &p);
-  if (rc == TFD_OK) {
-    rc = check(lt.cublasLtMatmul(handles[f.ordinal], p->product,
-                                 f64 ? (const void *)&one64 : &one32, b, p->b,
-                                 a, p->a, f64 ? (const void *)&zero64 : &zero32,
-                                 c, p->c, c, p->c, &p->algorithm, workspace,
-                                 WORKSPACE, tfd__cuda_stream(call)),
-               "matmul");
-  }
+  if (rc == TFD_OK) rc = start(call, p, t, a, b, c, workspace);
   pthread_mutex_unlock(&lock);
   return rc;
 }
@@ -323,7 +354,8 @@ static void stored(const tfd__view *m, int64_t *ld_p, int32_t *turn_p) {
 
 /* The batch's innermost axis goes to cuBLASLt, the others are walked here. */
 static int walk(const tfd__call *call, const tfd__view *a, const tfd__view *b,
-                const tfd__view *c, const form *f) {
+                const tfd__view *c, const task *t) {
+  const form *f = &t->form;
   int64_t size = (int64_t)tfd__dtype_size(c->dtype);
   int axes = c->rank - 2;
   int64_t at[TFD_MAX_RANK] = {0};
@@ -340,7 +372,7 @@ static int walk(const tfd__call *call, const tfd__view *a, const tfd__view *b,
       from_a += at[d] * batch_stride(a, c, d);
       from_b += at[d] * batch_stride(b, c, d);
     }
-    TFD_TRY(multiply(call, f, (const char *)a->data + from_a * size,
+    TFD_TRY(multiply(call, t, (const char *)a->data + from_a * size,
                      (const char *)b->data + from_b * size,
                      (char *)c->data + i * f->batches * f->m * f->n * size));
     for (d = axes - 2; d >= 0 && ++at[d] == c->dims[d]; d--) at[d] = 0;
@@ -393,19 +425,20 @@ static bool turns_b(const tfd__call *call) {
 
 /* Does cuBLASLt take it, where it lies if that is known? What goes wrong
 ** besides is told when it runs. */
-bool tfd__cuda_has_product(const tfd__call *call) {
+static bool takes(const tfd__call *call, int16_t epilogue) {
   tfd__view a;
   tfd__view b;
   tfd__view c = *tfd__out(call, 0);
-  const plan *p = NULL;
+  plan *p = NULL;
   form f;
   int rc;
 
-  if (c.numel == 0 || tfd__in(call, 0)->numel == 0) return true;
+  if (c.numel == 0 || tfd__in(call, 0)->numel == 0) return epilogue == 0;
   if (matrix_like(tfd__in(call, 0), turns_a(call), &a)) a.data = NULL;
   if (matrix_like(tfd__in(call, 1), turns_b(call), &b)) b.data = NULL;
   if (!turns_a(call)) fold(&a, &b, &c);
   form_of(call, &a, &b, &c, &f);
+  f.epilogue = epilogue;
   align(&f, a.data, b.data, c.data);
   if (f.batches > INT32_MAX) return false;
   if (tfd__cuda_use(f.ordinal) != TFD_OK) return true;
@@ -415,19 +448,92 @@ bool tfd__cuda_has_product(const tfd__call *call) {
   return rc != TFD_NOT_IMPLEMENTED;
 }
 
-int tfd__cuda_matmul(const tfd__call *call) {
+static int run(const tfd__call *call, int16_t epilogue, const void *bias) {
   tfd__view a;
   tfd__view b;
   tfd__view c = *tfd__out(call, 0);
-  form f;
+  task t = {.bias = bias};
 
-  if (c.numel == 0) return TFD_OK;
-  if (tfd__in(call, 0)->numel == 0) {
-    return tfd__cuda_zeros_like(call);
-  }
   TFD_TRY(matrix_of(call, tfd__in(call, 0), turns_a(call), &a));
   TFD_TRY(matrix_of(call, tfd__in(call, 1), turns_b(call), &b));
   if (!turns_a(call)) fold(&a, &b, &c);
-  form_of(call, &a, &b, &c, &f);
-  return walk(call, &a, &b, &c, &f);
+  form_of(call, &a, &b, &c, &t.form);
+  t.form.epilogue = epilogue;
+  return walk(call, &a, &b, &c, &t);
 }
+
+bool tfd__cuda_has_product(const tfd__call *call) {
+  return takes(call, 0);
+}
+
+int tfd__cuda_matmul(const tfd__call *call) {
+  if (tfd__out(call, 0)->numel == 0) return TFD_OK;
+  if (tfd__in(call, 0)->numel == 0) return tfd__cuda_zeros_like(call);
+  return run(call, 0, NULL);
+}
+
+/* --- products and what follows them --------------------------------------- */
+
+/* cuBLASLt's bias lies along the rows of its column-major result, our last
+** axis; its GELU is the one of tanh. 0 = it has none for this. */
+static int16_t epilogue_of(const tfd__call *call) {
+  bool bias = tfd__has(call, 2);
+
+  switch (call->ints[4]) {
+  case TFD_KERNEL_none:
+    return bias ? CUBLASLT_EPILOGUE_BIAS : 0;
+  case TFD_KERNEL_relu:
+    return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  case TFD_KERNEL_gelu_tanh:
+    return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : 0;
+  default:
+    return 0;
+  }
+}
+
+static bool can_finish(const tfd__call *call) {
+  int16_t epilogue = epilogue_of(call);
+
+  return epilogue != 0 && tfd__out(call, 0)->dtype != TFD_FLOAT64 &&
+         takes(call, epilogue);
+}
+
+/* One after the other, in place. */
+static int finish_apart(const tfd__call *call) {
+  tfd__view views[3] = {*tfd__out(call, 0), *tfd__in(call, 2),
+                        *tfd__out(call, 0)};
+  int64_t last_axis = 0;
+  tfd__call end = *call;
+
+  TFD_TRY(tfd__cuda_matmul(call));
+  end.views = views;
+  end.ints = &last_axis;
+  end.ints_n = 1;
+  end.in_n = 2;
+  if (tfd__has(call, 2)) TFD_TRY(tfd__cuda_bias_add(&end));
+  end.in_n = 1;
+  views[1] = views[0];
+  switch (call->ints[4]) {
+  case TFD_KERNEL_relu:
+    return tfd__cuda_relu(&end);
+  case TFD_KERNEL_gelu_tanh:
+    return tfd__cuda_gelu_tanh(&end);
+  default:
+    return TFD_OK;
+  }
+}
+
+static int finish_product(const tfd__call *call) {
+  const void *bias = tfd__has(call, 2) ? tfd__in(call, 2)->data : NULL;
+  int rc = TFD_NOT_IMPLEMENTED;
+
+  if ((uintptr_t)bias % BIAS_ALIGN == 0) {
+    rc = run(call, epilogue_of(call), bias);
+  }
+  if (rc == TFD_NOT_IMPLEMENTED) rc = finish_apart(call);
+  tfd__cuda_free_scratch(call->stream);
+  return rc;
+}
+
+const tfd__finisher tfd__cuda_finisher = {.can_run = can_finish,
+                                          .matmul = finish_product};

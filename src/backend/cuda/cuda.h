@@ -165,6 +165,8 @@ bool tfd__cuda_can_run(tfd__kernel_id id, const tfd__call *call);
 /* Kernels of several ops. */
 struct tfd__fuser;
 extern const struct tfd__fuser tfd__cuda_fuser;
+/* Products with what follows them (blas.c). */
+extern const tfd__finisher tfd__cuda_finisher;
 /* Launches that come again (record.c). */
 struct tfd__launcher;
 extern const struct tfd__launcher tfd__cuda_launcher;

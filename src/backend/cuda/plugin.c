@@ -201,6 +201,7 @@ static tfd__backend cuda_backend = {
     .launcher = &tfd__cuda_launcher,
     .provider = "nccl",
     .native = tfd__cuda_native_of,
+    .finisher = &tfd__cuda_finisher,
 };
 
 int tfd_backend_plugin(const tfd__plugin_host *host,
