@@ -37,7 +37,7 @@ describe("scripts/gpu_check #once", function()
     link("scripts/gpu_check", "gpu_check")
     link(standins.HOST, "bin/tfdist")
     link("build/plugins", "lib/tfdist")
-    link("scripts/gpu/*.lua", "lib/gpu_check")
+    link("scripts/gpu/*", "lib/gpu_check")
     for _, program in ipairs(PROGRAMS) do
       link("build/spec/" .. program, "lib/gpu_check/" .. program)
     end
@@ -60,9 +60,31 @@ describe("scripts/gpu_check #once", function()
     assert.equal(0, r.code, r.out .. r.err)
     assert.is_nil(r.out:match "FAIL", r.out)
     assert.matches("ok    training on 4 parts of a GPU", r.out, 1, true)
-    r = process.run("scripts/gpu_check bench --standins", nil, 300)
+  end)
+
+  long = long and standins.exists "build/spec/gpu_raw";
+  (long and it or pending)("gives figures of each part on stand-ins", function()
+    local r = process.run("scripts/gpu_check bench --standins", nil, 300)
     assert.equal(0, r.code, r.out .. r.err)
-    assert.matches('"matmul bfloat16", "tflops": %d', r.out)
-    assert.matches('"device": "stand-in (no GPU)"', r.out, 1, true)
+    local lines = {}
+    for line in r.out:gmatch '{"name": [^\n]+}\n' do
+      local name = line:match '"name": "([^"]+)"'
+      local value = line:match '"ratio": (%d[%d.e+-]*)'
+        or line:match '"of_copy": (%d[%d.e+-]*)'
+        or line:match '"ms": (%d[%d.e+-]*)'
+      lines[name] = (lines[name] or 0) + (value and 1 or 0)
+      assert.equal(name ~= "PyTorch", line:find "stand%-in" ~= nil, line)
+    end
+    local steps = { "mlp", "cnn", "lstm", "resnet-20", "resnet-50", "gpt-2" }
+    local want = { ["ops in a row"] = 1, add = 1, relu = 1, reduce_sum = 1,
+      ["traced step as a graph"] = 1, PyTorch = 0 }
+    for _, name in ipairs(steps) do want["step " .. name] = 4 end
+    for _, dtype in ipairs { "float32", "tf32", "bfloat16", "float16" } do
+      want["matmul " .. dtype] = 1
+    end
+    for _, dtype in ipairs { "float32", "bfloat16" } do
+      want["conv " .. dtype .. " 4x4 2 to 2"] = 1
+    end
+    assert.same(want, lines)
   end)
 end)

@@ -73,6 +73,17 @@ $(CUDA_PLUGIN): $(CUDA_OBJ)
 	$(Q)$(CC) -shared $(SAN_FLAGS) -Wl,-z,defs -Wl,-z,nodelete -o $@ $^ -lm \
 	  -lpthread -ldl
 
+# What bench.lua of scripts/gpu compares with.
+GPU_RAW = $(BUILD)/spec/gpu_raw
+$(GPU_RAW): scripts/gpu/raw.c $(BUILD)/cuda/src/backend/cuda/library.o \
+            $(BUILD)/cuda/src/backend/cuda/driver.o $(BUILD)/libtfdist.a \
+            $(CUDA_BUILD)/nn.fatbin
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(BASE_FLAGS) -MF $@.d $(OPT) $(SAN_FLAGS) \
+	  -isystem $(CUDA)/include -DTFD_CUDA_FATBINS='"$(CUDA_BUILD)"' -o $@ \
+	  $(filter %.c %.o %.a,$^) $(LIBS)
+
 # --- stand-ins: the libraries without a GPU, for the specs ----------------------
 # SAN=address: no host code may touch a device's memory, which is poisoned and
 # which the stand-ins alone reach, with functions of their own (plain.cc); what
@@ -158,12 +169,12 @@ $(STANDIN)/list: $(CUDA_KERNELS:%=$(STANDIN)/kernels/%.o) $(STANDIN)/model.o \
 	$(Q)$(CXX) -o $@ $^
 
 standins: $(if $(and $(NVCC),$(CUDA_HEADERS)),\
-            $(CUDA_PLUGIN) $(STANDIN_LIBS) $(if $(SAN),,$(CHECKED_LIBS) \
+            $(CUDA_PLUGIN) $(GPU_RAW) $(STANDIN_LIBS) $(if $(SAN),,$(CHECKED_LIBS) \
             $(STANDIN)/planted $(STANDIN)/list $(STANDIN)/really \
             $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.ptx) $(CUDA_KERNELS:%=$(CUDA_BUILD)/%.log)))
 
 .PHONY: standins
 .SECONDARY: $(patsubst %.so,%.o,$(basename $(STANDIN_LIBS)))
--include $(CUDA_OBJ:.o=.d) \
+-include $(CUDA_OBJ:.o=.d) $(GPU_RAW).d \
          $(wildcard $(CUDA_BUILD)/*.d $(STANDIN)/*.d $(STANDIN)/kernels/*.d $(CHECKED)/*.d \
                     $(CHECKED)/kernels/*.d)
