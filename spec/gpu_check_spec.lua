@@ -60,6 +60,7 @@ describe("scripts/gpu_check #once", function()
     assert.equal(0, r.code, r.out .. r.err)
     assert.is_nil(r.out:match "FAIL", r.out)
     assert.matches("ok    training on 4 parts of a GPU", r.out, 1, true)
+    assert.matches("ok    two processes on one GPU", r.out, 1, true)
   end)
 
   long = long and standins.exists "build/spec/gpu_raw";
