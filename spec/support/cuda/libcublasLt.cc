@@ -1,8 +1,7 @@
 /* cuBLASLt without a GPU: products in plain loops, in stream order. TF32 rounds
 ** the inputs' mantissas to 10 bits, so that a wrong choice of it shows. An
-** algorithm takes matrices that are aligned as was said when it was chosen. What
-** an epilogue adds and applies is computed on the sums, which are rounded then.
-*/
+** algorithm takes matrices that are aligned as was said when it was chosen. An
+** epilogue computes on the sums in float32, before they get the result's type. */
 #include <cublasLt.h>
 
 #include <math.h>
@@ -77,14 +76,18 @@ int64_t place(const layout *l, bool turn, int64_t i, int64_t j) {
 }
 
 /* What becomes of a sum in this row of d. */
-double finished(const product &p, cudaDataType type, int64_t row, double x) {
-  if ((p.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) x += at(p.bias, type, row);
+double finished(const product &p, cudaDataType type, int64_t row, double sum) {
+  float x = (float)sum;
+
+  if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return sum;
+  if ((p.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) {
+    x += (float)at(p.bias, type, row);
+  }
   switch (p.epilogue & ~CUBLASLT_EPILOGUE_BIAS) {
   case CUBLASLT_EPILOGUE_RELU:
     return x < 0 ? 0 : x;
   case CUBLASLT_EPILOGUE_GELU:
-    return 0.5 * x *
-           (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+    return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
   default:
     return x;
   }
