@@ -110,17 +110,13 @@ for _, dtype in ipairs(INTS) do WHOLE[dtype] = true end
 
 local elements = {}
 
--- The elements of input `k`, which dtypes and perturbations ask for again.
-local function elements_of(spec, k)
-  local n = numel(spec.dims)
-  local key = table.concat({ spec.kind, k, n, spec.lo or "", spec.hi or "" },
-    " ")
-  local list = elements[key]
-  if not list then
-    list = {}
-    for i = 1, n do list[i] = element(spec, k, i - 1) end
-    elements[key] = list
-  end
+-- At least `n` elements of input `k`, which dtypes, shapes and perturbations ask
+-- for again.
+local function elements_of(spec, k, n)
+  local key = table.concat({ spec.kind, k, spec.lo or "", spec.hi or "" }, " ")
+  local list = elements[key] or {}
+  elements[key] = list
+  for i = #list + 1, n do list[i] = element(spec, k, i - 1) end
   return list
 end
 
@@ -129,10 +125,11 @@ end
 --- their signs for bool.
 function M.values(spec, k, dtype)
   dtype = spec.dtype or dtype
-  local list, out = elements_of(spec, k), {}
+  local n, out = numel(spec.dims), {}
+  local list = elements_of(spec, k, n)
   local whole = WHOLE[dtype] and spec.kind ~= "integer"
   local sign = dtype == "bool" and spec.kind ~= "boolean"
-  for i = 1, #list do
+  for i = 1, n do
     local x = list[i]
     if whole then x = math.floor(x * 3) end
     if dtype == "uint8" then x = math.abs(x) end
