@@ -27,6 +27,7 @@
 #include <string.h>
 #include <string>
 #include <sys/mman.h>
+#include <type_traits>
 #include <unistd.h>
 #include <vector>
 
@@ -216,20 +217,29 @@ template <typename T> struct wide { using type = T; };
 template <> struct wide<__half> { using type = float; };
 template <> struct wide<__nv_bfloat16> { using type = float; };
 
+/* What sums and products are computed in: those of whole numbers wrap round. */
+template <typename W, bool whole = std::is_integral<W>::value> struct ring {
+  using type = W;
+};
+template <typename W> struct ring<W, true> {
+  using type = typename std::make_unsigned<W>::type;
+};
+
 template <typename T> T combine(T a, T b, int op) {
   using W = typename wide<T>::type;
+  using R = typename ring<W>::type;
   W x = (W)a;
   W y = (W)b;
 
   switch (op) {
   case ncclProd:
-    return (T)(W)(x * y);
+    return (T)(W)(R)((R)x * (R)y);
   case ncclMax:
     return (T)(x > y ? x : y);
   case ncclMin:
     return (T)(x < y ? x : y);
   default:
-    return (T)(W)(x + y);
+    return (T)(W)(R)((R)x + (R)y);
   }
 }
 
