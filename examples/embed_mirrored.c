@@ -116,7 +116,7 @@ static double train_step(model *m) {
                            VARIABLES * DEVICES, grads, VARIABLES * DEVICES));
   check(tfd_strategy_device(m->strategy, 0, &device));
   check(tfd_strategy_reduce(m->strategy, TFD_REDUCE_SUM, "loss", losses,
-                            DEVICES, &device, 1, &sum));
+                            DEVICES, &device, 1, 0, &sum));
   check(tfd_value_component(sum, 0, &loss));
   check(tfd_tensor_item((tfd_tensor *)loss, 0, &value));
 

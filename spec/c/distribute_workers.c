@@ -180,9 +180,9 @@ static void add_up(const worker *w) {
     }
   }
   tfd_release((tfd_object *)v);
-  assert_int_equal(TFD_OK,
-                   tfd_strategy_reduce(w->strategy, TFD_REDUCE_MAX, "x", list,
-                                       w->local, w->strategy->devices, 1, &v));
+  assert_int_equal(TFD_OK, tfd_strategy_reduce(w->strategy, TFD_REDUCE_MAX, "x",
+                                               list, w->local,
+                                               w->strategy->devices, 1, 0, &v));
   for (j = 0; j < 12; j++) {
     assert_true(element(j, n - 1) == item(component(v, 0), j));
   }

@@ -360,27 +360,27 @@ static void strategies_look_at_what_they_get(void **state) {
   REFUSED(tfd_strategy_place(S, TFD_SYNCHRONIZATION_AUTO, "x", NULL, OUT));
   REFUSED(tfd_strategy_place(S, TFD_SYNCHRONIZATION_AUTO, "x", OUT, NULL));
   BAD(STRATEGY, tfd_strategy_reduce(bad, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
-                                    LIST(DEVICE), 1, OUT));
+                                    LIST(DEVICE), 1, 0, OUT));
   REFUSED(tfd_strategy_reduce(S, (tfd_reduce_op)99, "x", LIST(TENSOR), 1,
-                              LIST(DEVICE), 1, OUT));
+                              LIST(DEVICE), 1, 0, OUT));
   REFUSED(tfd_strategy_reduce(S, (tfd_reduce_op)-1, "x", LIST(TENSOR), 1,
-                              LIST(DEVICE), 1, OUT));
+                              LIST(DEVICE), 1, 0, OUT));
   REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, NULL, LIST(TENSOR), 1,
-                              LIST(DEVICE), 1, OUT));
+                              LIST(DEVICE), 1, 0, OUT));
   REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", NULL, 1, LIST(DEVICE), 1,
-                              OUT));
+                              0, OUT));
   REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), -1,
-                              LIST(DEVICE), 1, OUT));
+                              LIST(DEVICE), 1, 0, OUT));
   BAD_ENTRY(KINDS, tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", bad_list, 1,
-                                       LIST(DEVICE), 1, OUT));
+                                       LIST(DEVICE), 1, 0, OUT));
   REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1, NULL, 1,
-                              OUT));
+                              0, OUT));
   REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
-                              LIST(DEVICE), -1, OUT));
+                              LIST(DEVICE), -1, 0, OUT));
   BAD_ENTRY(DEVICE, tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
-                                        bad_list, 1, OUT));
+                                        bad_list, 1, 0, OUT));
   REFUSED(tfd_strategy_reduce(S, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1,
-                              LIST(DEVICE), 1, NULL));
+                              LIST(DEVICE), 1, 0, NULL));
   BAD(STRATEGY,
       tfd_strategy_all_reduce(bad, TFD_REDUCE_SUM, "x", LIST(TENSOR), 1, OUT));
 }

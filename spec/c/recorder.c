@@ -269,7 +269,7 @@ static void reductions_are_recorded(void **state) {
   y = multiply(x, x);
   OK(tfd_tensor_to_device(x, devices[1], &there));
   OK(tfd_strategy_reduce(s, TFD_REDUCE_SUM, "reduce",
-                         LIST(OBJECT(y), OBJECT(there)), 2, devices, 1,
+                         LIST(OBJECT(y), OBJECT(there)), 2, devices, 1, 0,
                          &value));
   record_off();
   OK(tfd_value_component(value, 0, &sum));

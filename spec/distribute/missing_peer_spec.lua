@@ -29,11 +29,22 @@ local CALLS = {
     return context():reduce_scatter("SUM", tf.ones { 6 }, 0, LITTLE)
   end,
 }
+local ACROSS = {
+  reduce_to = function()
+    return s.extended:reduce_to("SUM", tf.ones { 6 }, "/cpu:0", LITTLE)
+  end,
+  batch_reduce_to = function()
+    return s.extended:batch_reduce_to("MEAN",
+      { { tf.ones { 6 }, "/cpu:0" } }, LITTLE)
+  end,
+}
 s:reduce("SUM", tf.ones { 6 })
 if w == 1 then
   take "over"
 else
-  local function step() return s:run(CALLS[arg[1] ]) end
+  local step = ACROSS[arg[1] ] or function()
+    return s:run(CALLS[arg[1] ])
+  end
   local ok, e = pcall(arg[2] and tf.function_(step) or step)
   put "over"
   print(ok and "nothing raised" or e.kind .. ": " .. e.message)
@@ -67,7 +78,8 @@ describe("a worker that never comes #once", function()
 
   it("is missed by reductions, and by steps of recorded functions", function()
     for _, call in ipairs { "all_reduce", "reduce_scatter",
-        "all_gather traced", "of_slices", "mean_of_integers" } do
+        "all_gather traced", "of_slices", "mean_of_integers", "reduce_to",
+        "batch_reduce_to" } do
       try(call, "")
     end
   end)

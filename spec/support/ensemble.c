@@ -32,10 +32,10 @@ static int create(tfd_strategy *s, tfd_variable *const *copies, int copies_n,
 static int reduce(tfd_strategy *s, tfd_reduce_op op, const char *what,
                   tfd_object *const *components, int components_n,
                   tfd_device *const *destinations, int destinations_n,
-                  tfd_value **result_p) {
+                  double timeout, tfd_value **result_p) {
   if (op == TFD_REDUCE_SUM) op = TFD_REDUCE_MEAN;
   return tfd__strategy_reduce(s, op, what, components, components_n,
-                              destinations, destinations_n, result_p);
+                              destinations, destinations_n, timeout, result_p);
 }
 
 static int input_share(const tfd_strategy *s, int64_t rows, int64_t batch,

@@ -88,7 +88,7 @@ static int reduce_leaf(job *j, int k) {
   TFD_TRY(tfd_strategy_adds_up(s)
               ? tfd__reduce_together(s, &t, &value)
               : tfd_strategy_reduce(s, t.op, t.what, t.in, t.in_n, t.devices,
-                                    t.devices_n, &value));
+                                    t.devices_n, t.timeout, &value));
   for (i = 0; i < j->n; i++) {
     tfd__retain(value->components[i]);
     j->out[k * j->n + i] = value->components[i];

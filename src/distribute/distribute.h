@@ -46,12 +46,13 @@ typedef struct tfd__strategy_ops {
                 tfd_variable_synchronization synchronization,
                 tfd_variable_aggregation aggregation, tfd_object **variable_p);
   /* Combine one component of each replica on the destinations, all of which
-  ** get the same bits. (optional, default: sums and so on in replica order;
+  ** get the same bits; other processes are waited for so many seconds, 0 = as
+  ** the group has it. (optional, default: sums and so on in replica order;
   ** only then are several values added up at once, or by the updates) */
   int (*reduce)(tfd_strategy *s, tfd_reduce_op op, const char *what,
                 tfd_object *const *components, int components_n,
                 tfd_device *const *destinations, int destinations_n,
-                tfd_value **result_p);
+                double timeout, tfd_value **result_p);
   /* The rows of a batch that a replica, of those in sync, gets. (optional,
   ** default: the shares of tfd_input_piece) */
   int (*input_share)(const tfd_strategy *s, int64_t rows, int64_t batch,
@@ -125,7 +126,7 @@ int tfd__strategy_create(tfd_strategy *s, tfd_variable *const *copies,
 int tfd__strategy_reduce(tfd_strategy *s, tfd_reduce_op op, const char *what,
                          tfd_object *const *components, int components_n,
                          tfd_device *const *destinations, int destinations_n,
-                         tfd_value **result_p);
+                         double timeout, tfd_value **result_p);
 int tfd__strategy_input_share(const tfd_strategy *s, int64_t rows,
                               int64_t batch, int replica, int64_t *first_p,
                               int64_t *count_p);

@@ -338,13 +338,15 @@ int tfd__reduce_together(tfd_strategy *s, const tfd__together *t,
 int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                          const char *what, tfd_object *const *components,
                          int components_n, tfd_device *const *destinations,
-                         int destinations_n, tfd_value **result_p) {
+                         int destinations_n, double timeout,
+                         tfd_value **result_p) {
   const tfd__together t = {.what = what,
                            .op = op,
                            .in = components,
                            .in_n = components_n,
                            .devices = destinations,
                            .devices_n = destinations_n,
+                           .timeout = timeout,
                            .ask = tfd__reduce_together};
 
   TFD_TRY(check_count(what, components_n));
@@ -355,7 +357,8 @@ int tfd__strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
 int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                         const char *what, tfd_object *const *components,
                         int components_n, tfd_device *const *destinations,
-                        int destinations_n, tfd_value **result_p) {
+                        int destinations_n, double timeout_seconds,
+                        tfd_value **result_p) {
   TFD_GIVEN(strategy, STRATEGY);
   TFD_GIVEN_ENUM(op, TFD_REDUCE_SUM, TFD_REDUCE_PROD);
   TFD_GIVEN_POINTER(what);
@@ -363,7 +366,8 @@ int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
   TFD_GIVEN_HANDLES(destinations, destinations_n, DEVICE);
   TFD_GIVEN_POINTER(result_p);
   return strategy->ops->reduce(strategy, op, what, components, components_n,
-                               destinations, destinations_n, result_p);
+                               destinations, destinations_n, timeout_seconds,
+                               result_p);
 }
 
 bool tfd_strategy_adds_up(const tfd_strategy *strategy) {

@@ -92,7 +92,8 @@ static int update_after_reduce(const job *j, int k) {
     devices[c] = targets_of(j, k)[c * j->slots]->value->device;
   }
   TFD_TRY(tfd_strategy_reduce(j->strategy, TFD_REDUCE_SUM, "apply_gradients",
-                              grads_of(j, k), j->n, devices, j->copies, &sum));
+                              grads_of(j, k), j->n, devices, j->copies, 0,
+                              &sum));
   for (c = 0; rc == TFD_OK && c < j->copies; c++) {
     rc = update_copy(j, k, c, sum->components[c]);
   }

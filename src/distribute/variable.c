@@ -45,8 +45,8 @@ static int record_combined(tfd_mirrored *m, tfd_reduce_op op, const char *what,
   int i;
 
   for (i = 0; i < m->n; i++) in[i] = &m->components[i]->object;
-  TFD_TRY(
-      tfd_strategy_reduce(m->strategy, op, what, in, m->n, &device, 1, &value));
+  TFD_TRY(tfd_strategy_reduce(m->strategy, op, what, in, m->n, &device, 1, 0,
+                              &value));
   tfd__retain(value->components[0]);
   *out_p = (tfd_tensor *)value->components[0];
   tfd__release(value);

@@ -282,7 +282,7 @@ int tfd_mirrored_combine(tfd_mirrored *mirrored, const char *what,
   TFD_TRY(tfd_strategy_reduce(
       m->strategy,
       m->aggregation == TFD_AGGREGATION_MEAN ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM,
-      what, values, values_n, devices, m->n, &sum));
+      what, values, values_n, devices, m->n, 0, &sum));
   *combined_p = &sum->object;
   return TFD_OK;
 }

@@ -139,14 +139,17 @@ TFD_API int tfd_strategy_variable(tfd_strategy *strategy, tfd_object *initial,
  * Shapes: all components are [d0..dk]; so is each of the result.
  * Owns: result_p holds one new tensor for each destination.
  * Errors: InvalidArgument when shapes or dtypes differ; NotImplementedError for
- *   slices and anything but sum and mean.
+ *   slices and anything but sum and mean; DeadlineExceeded when other processes
+ *   have not come after timeout_seconds (0 = as the strategy has it), which
+ *   leaves the processes apart.
  * Source: tf.distribute.StrategyExtended.reduce_to
  * Meets: the other processes of the strategy. */
 TFD_API int tfd_strategy_reduce(tfd_strategy *strategy, tfd_reduce_op op,
                                 const char *what, tfd_object *const *components,
                                 int components_n,
                                 tfd_device *const *destinations,
-                                int destinations_n, tfd_value **result_p);
+                                int destinations_n, double timeout_seconds,
+                                tfd_value **result_p);
 /** True where sums are the runtime's own, so that updates may make them on the
  * way; strategies of other rules combine first. */
 TFD_API bool tfd_strategy_adds_up(const tfd_strategy *strategy);

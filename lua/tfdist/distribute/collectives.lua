@@ -326,7 +326,7 @@ local function scatter_answer(strategy, payloads, op, axis, more)
       end
       replies[i][k] = raw.value_component(raw.strategy_reduce(strategy.handle,
         op:lower(), "reduce_scatter", parts,
-        { strategy.replica_devices[i] }), 0)
+        { strategy.replica_devices[i] }, 0), 0)
     end
   end
   return replies

@@ -273,10 +273,10 @@ function One:reduce_implementation(op, value, destinations)
     and not has_slices(parts) then
     result = accumulate(self, op, parts, device)
   elseif device == devices[1] then
-    return raw.strategy_reduce(handle, op:lower(), what, parts, devices)
+    return raw.strategy_reduce(handle, op:lower(), what, parts, devices, 0)
   else
     result = raw.value_component(raw.strategy_reduce(handle, op:lower(), what,
-      parts, { device }), 0)
+      parts, { device }, 0), 0)
   end
   return raw.strategy_broadcast(handle, what, result, devices)
 end

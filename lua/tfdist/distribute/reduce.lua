@@ -141,7 +141,7 @@ function M.combine(strategy, op, parts, devices, what, communication)
   parts = operands(parts, what)
   if ops == nil or ops.native or parts.n == 1 then
     return raw.strategy_reduce(strategy.handle, op:lower(), what, parts,
-      devices)
+      devices, communication and communication.timeout_seconds or 0)
   end
   local value = values.new(strategy, "per_replica", parts, parts.n)
   return check_result(strategy, ops:reduce(op, value, devices.given or value,
@@ -251,7 +251,7 @@ end
 function M.over_hosts(strategy, op, what, list)
   return raw.tensor_to_flat(raw.value_component(raw.strategy_reduce(
     strategy.handle, op, what, { raw.tensor_from_values(list, "int64",
-    { #list }) }, { strategy.replica_devices[1] }), 0))
+    { #list }) }, { strategy.replica_devices[1] }, 0), 0))
 end
 
 local BYTES = 4096 -- of a text that become a string at once
@@ -302,7 +302,7 @@ function M.along(tf, strategy, op, x, axis, what)
     sums[i] = tf.reduce_sum(t, { axis = list })
   end
   local total = raw.value_component(raw.strategy_reduce(strategy.handle, "sum",
-    what, sums, { raw.device_current() }), 0)
+    what, sums, { raw.device_current() }, 0), 0)
   if op == "SUM" then
     return total
   elseif strategy.over_workers then

@@ -583,7 +583,7 @@ local function aggregate(strategy, grads, plan)
       devices[i] = place_of(targets[1])
     end
     sums[k] = values.components(raw.strategy_reduce(strategy.handle, "sum",
-      "apply_gradients", parts, devices))
+      "apply_gradients", parts, devices, 0))
   end
   return sums
 end

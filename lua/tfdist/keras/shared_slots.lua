@@ -278,7 +278,7 @@ local function joined(strategy, list, n)
     given[i] = list[i]
   end
   return values.components(raw.strategy_reduce(strategy.handle, "sum",
-    "apply_gradients", given, strategy.replica_devices))
+    "apply_gradients", given, strategy.replica_devices, 0))
 end
 
 -- One call of the runtime: its targets and gradients.
