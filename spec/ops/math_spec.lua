@@ -170,6 +170,31 @@ describe("clipping", function()
     assert.same({ 0, 0 }, tf.clip_by_norm(tf.zeros { 2 }, 5):totable())
   end)
 
+  it("of half types by their norm is computed in float32", function()
+    local t = tf.cast(tf.fill({ 1000 }, 100.0), "float16")
+    local tape, clipped = tf.GradientTape(function(tape)
+      tape:watch(t)
+      return tf.clip_by_norm(t, 1)
+    end)
+    assert.equal("float16", clipped.dtype)
+    assert.near(1000 ^ -0.5, clipped:totable()[1], 2e-5)
+    -- The norm's direction has no part in it: s (1 - t sum(t) / norm^2) = 0.
+    for _, g in ipairs(tape:gradient(clipped, t):totable()) do
+      assert.near(0, g, 1e-6)
+    end
+    local small = tf.clip_by_norm(tf.cast(tf.constant { 3000, 4000 },
+      "float16"), 1e-4):totable()
+    assert.near(6e-5, small[1], 6e-8)
+    assert.near(8e-5, small[2], 6e-8)
+  end)
+
+  it("by norm has no meaning for whole numbers", function()
+    caught("InvalidArgument", "clip_by_norm: t is int32; expected a float",
+      function()
+        return tf.clip_by_norm(tf.constant({ 3, 4 }, "int32"), 2)
+      end)
+  end)
+
   it("makes everything NaN when the norm is infinite", function()
     local list = tf.clip_by_global_norm({ tf.constant { math.huge, 1 } }, 1)
     for _, v in ipairs(list[1]:totable()) do assert.is_true(v ~= v) end

@@ -90,13 +90,24 @@ local function define_clipping(tf, def)
 
   --- t, scaled down where its Euclidean norm (over `axes`, nil = all) exceeds
   --- clip_norm. One pass over t behind the norm's, and what is not scaled keeps
-  --- its bits. Slices give slices. Source: tf.clip_by_norm
+  --- its bits. Half types are scaled in float32. Slices give slices.
+  --- Errors: InvalidArgument for whole numbers. Source: tf.clip_by_norm
   def("clip_by_norm", "t clip_norm axes=nil name=nil",
     function(t, clip_norm, axes)
       local values = convert.operand(values_of(t), nil, "clip_by_norm", "t")
+      local dtype = raw.operand_dtype(values)
+      if not convert.FLOATING[dtype] then
+        errors.raise("InvalidArgument", ("clip_by_norm: t is %s; expected a "
+          .. "floating-point dtype"):format(dtype))
+      end
+      local is_half = dtype == "float16" or dtype == "bfloat16"
+      if is_half then
+        values = tf.cast(values, "float32")
+        clip_norm = tf.cast(clip_norm, "float32")
+      end
       local norm = ops.reduce_euclidean_norm(values, axes, true)
-      local scale = clip_norm / ops.maximum(norm, clip_norm)
-      return with_values(tf, t, values * scale)
+      local clipped = values * (clip_norm / ops.maximum(norm, clip_norm))
+      return with_values(tf, t, is_half and tf.cast(clipped, dtype) or clipped)
     end)
 
   --- t, scaled down where its norm divided by its size exceeds clip_norm.
