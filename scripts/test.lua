@@ -444,9 +444,13 @@ local function run_all(names, by_name)
       add(totals, report(name, by_name[name], jobs[name], tonumber(code)))
     elseif code == "0" then
       print(("%-14s made %44d s"):format(name, os.time() - jobs[name].started))
+      io.flush()
       built = built + 1
     else
+      print(("%-14s failed (%s); not run: %s"):format(name, code,
+        table.concat(names, " ")))
       io.write(read(log_of(name)))
+      io.flush()
       names, builds, totals[2] = {}, {}, totals[2] + 1
     end
     begin_all()
