@@ -249,7 +249,7 @@ local function own_leaf(x, i, count)
   return x
 end
 
-local MAX_DEPTH = 150
+local MAX_DEPTH = nest.MAX_DEPTH
 
 local function select_at(structure, i, depth, count)
   if not is_nested(structure) then
