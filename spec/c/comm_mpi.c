@@ -374,6 +374,26 @@ static int one_gives_up_an_opening(void) {
   return 0;
 }
 
+/* Process 0 gives up a group that process 1 does not come to, and ends long
+** before process 1, whom that does not end. */
+static int one_gives_up_and_ends(void) {
+  tfd__collective c = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
+  world w = {0};
+  int64_t begin = 0;
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(60)) == TFD_OK);
+  if (network.process == 0) {
+    tfd__interrupt_set(true);
+    CHECK(open_world(1, &(world){0}) == TFD_CANCELLED);
+    tfd__interrupt_set(false);
+  }
+  tfd__release(w.group);
+  begin = ran_by_now();
+  while (network.process != 0 && ran_since(begin) < 3) (void)usleep(10000);
+  return 0;
+}
+
 static int the_world_is_known(void) {
   char host[256] = "";
   tfd__world found = {0};
@@ -464,6 +484,7 @@ static const part parts[] = {
     {"deadline", a_deadline_passes, 2, 2, 0, ""},
     {"interrupted", one_is_interrupted, 2, 2, 0, ""},
     {"gives_up", one_gives_up_an_opening, 2, 3, 0, ""},
+    {"gives_up_and_ends", one_gives_up_and_ends, 2, 2, 0, ""},
     {"exits", one_exits, 2, 2, ENDED, ""},
     {"exits_alone", one_exits_alone, 2, 2, ENDED, ""},
     {"world", the_world_is_known, 2, 2, 0, ""},

@@ -165,6 +165,7 @@ static void serve(void) {
 static bool close_groups(int status) {
   tfd__mpi_group *g = NULL;
   bool bad = false;
+  bool given_up = false; /* before it was open: nobody is in the middle of it */
 
   tfd__lock(&tfd__mpi.lock);
   g = tfd__mpi.groups;
@@ -176,7 +177,8 @@ static bool close_groups(int status) {
       tfd__mpi_fail(g, true);
     }
     tfd__lock(&tfd__mpi.lock);
-    bad = bad || g->error.code != TFD_OK || g->first != NULL;
+    given_up = g->closing && !g->open;
+    bad = bad || (g->error.code != TFD_OK && !given_up) || g->first != NULL;
     g->closing = true;
     tfd__unlock(&tfd__mpi.lock);
   }
