@@ -280,6 +280,15 @@ static void hand_back(tfd__mpi_group *g, tfd__mpi_work *w) {
   if (unwanted) tfd__mpi_work_free(w);
 }
 
+static bool has_failed(tfd__mpi_group *g) {
+  bool failed = false;
+
+  tfd__lock(&tfd__mpi.lock);
+  failed = g->error.code != TFD_OK;
+  tfd__unlock(&tfd__mpi.lock);
+  return failed;
+}
+
 static bool has_moved(tfd__mpi_group *g, tfd__mpi_work *w) {
   bool round = tfd__mpi_ring_on(g, w);
   int done = 0;
@@ -287,7 +296,8 @@ static bool has_moved(tfd__mpi_group *g, tfd__mpi_work *w) {
       MPI_Testall(w->requests_n, w->requests, &done, MPI_STATUSES_IGNORE);
 
   if (code != MPI_SUCCESS) tfd__mpi_fail_call(g, "MPI_Testall", code);
-  return code == MPI_SUCCESS && done != 0 && round;
+  /* A piece that failed counts as one that has come. */
+  return code == MPI_SUCCESS && done != 0 && round && !has_failed(g);
 }
 
 /* Begin to move, when its turn has come. Whoever fails here has begun, and
@@ -319,15 +329,6 @@ static tfd__mpi_work *after(tfd__mpi_group *g, const tfd__mpi_work *w) {
   next = w == NULL ? g->first : w->next;
   tfd__unlock(&tfd__mpi.lock);
   return next;
-}
-
-static bool has_failed(tfd__mpi_group *g) {
-  bool failed = false;
-
-  tfd__lock(&tfd__mpi.lock);
-  failed = g->error.code != TFD_OK;
-  tfd__unlock(&tfd__mpi.lock);
-  return failed;
 }
 
 /* Small ones move with their rounds, and so when their inputs are there. True
