@@ -174,10 +174,6 @@ local TSAN = "OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions="
   .. "scripts/tsan.supp:halt_on_error=0:exitcode=66:"
   .. "allocator_may_return_null=1"
 
--- Some specs load all plug-ins. What MPI may bring along hooks into calls that a
--- thread makes when the sanitizer has left it.
-local TSAN_GPU = TSAN .. " UCX_MEM_EVENTS=n"
-
 -- In the order in which they begin: the longest of each build first.
 local suites = {
   { "lint", { command = "make -s lint", kind = "command" } },
@@ -221,7 +217,7 @@ local suites = {
                        "spec/keras", { beside = true }) },
   { "tsan-slow", slow("build/tsan/tfdist", TSAN, "build/tsan", 16) },
   { "asan-slow", slow("build/asan/tfdist", ASAN, "build/asan", 16) },
-  { "tsan-gpu", gpu("build/tsan/tfdist", TSAN_GPU, "build/tsan") },
+  { "tsan-gpu", gpu("build/tsan/tfdist", TSAN, "build/tsan") },
 }
 
 -- What suites need besides what `make` makes, in the order in which it is made:

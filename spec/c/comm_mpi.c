@@ -3,6 +3,7 @@
 ** and the number of the process that asks for it: be one of those processes. */
 #include <math.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -458,13 +459,29 @@ static int orders_differ(void) {
   return 0;
 }
 
+/* Other threads may be in the middle of it while MPI starts. */
+static int code_stays(void) {
+  const char *events = getenv("UCX_MEM_EVENTS");
+  bool is_asked = events != NULL;
+  char before[16];
+  world w = {0};
+
+  memcpy(before, (const void *)mmap, sizeof before);
+  CHECK(open_world(1, &w) == TFD_OK);
+  CHECK(is_asked || memcmp(before, (const void *)mmap, sizeof before) == 0);
+  events = getenv("UCX_MEM_EVENTS");
+  CHECK(events != NULL && strcmp(events, is_asked ? "y" : "n") == 0);
+  tfd__release(w.group);
+  return 0;
+}
+
 typedef struct part {
   const char *name;
   int (*body)(void);
   int least; /* processes */
   int most;
-  int status; /* mpirun's */
-  const char *plugins;
+  int status;          /* mpirun's */
+  const char *plugins; /* and other variables */
 } part;
 
 static const part parts[] = {
@@ -487,6 +504,8 @@ static const part parts[] = {
     {"gives_up_and_ends", one_gives_up_and_ends, 2, 2, 0, ""},
     {"exits", one_exits, 2, 2, ENDED, ""},
     {"exits_alone", one_exits_alone, 2, 2, ENDED, ""},
+    {"code_stays", code_stays, 2, 2, 0, ""},
+    {"code_stays", code_stays, 2, 2, 0, "build/plugins UCX_MEM_EVENTS=y"},
     {"world", the_world_is_known, 2, 2, 0, ""},
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };

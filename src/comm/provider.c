@@ -103,9 +103,16 @@ const char *tfd__starter(void) {
   return NULL;
 }
 
+/* UCX, on which MPI may stand, patches the first instructions of mmap and its
+** kin to hear of memory that goes: a thread that is in the middle of them dies.
+** It reads its environment while it is loaded, and MPI itself adds to the
+** environment later, in a thread of its own. Cost: memory that goes over
+** InfiniBand is registered anew each time, unless the user asks for the
+** events. */
 static int open_plugin(const tfd__plugin *plugin, const tfd__provider **p_p) {
   void (*function)(void) = NULL;
 
+  (void)setenv("UCX_MEM_EVENTS", "n", 0);
   TFD_TRY(tfd__plugin_open(plugin, TFD_PROVIDER_PLUGIN, &function));
   return ((tfd__provider_plugin *)function)(&host, p_p);
 }
