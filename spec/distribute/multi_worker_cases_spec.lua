@@ -90,6 +90,46 @@ describe("cases of MultiWorkerMirroredStrategy #once", function()
     end
   end)
 
+  it("messages number replicas among those of all workers", function()
+    for i, out in ipairs(workers.outputs { devices = 2, program = HEAD .. [[
+      local context = tf.distribute.get_replica_context
+      local function is_last() return id() == 2 * w + 1 end
+      local v, other = s:scope(function()
+        return tf.Variable(1.0), tf.Variable(1.0)
+      end)
+      local sgd = s:scope(tf.keras.optimizers.SGD)
+      local rows = tf.constant({ 0 }, "int32")
+      fails(s.run, s, function()
+        context():all_reduce("SUM", tf.ones { id() + 1 })
+      end)
+      fails(s.reduce, s, "SUM", s:run(function()
+        return tf.IndexedSlices(tf.ones { 1 }, rows, { id() + 1 })
+      end))
+      fails(s.reduce, s, "SUM", s:run(function()
+        return not is_last() and tf.ones { 1 } or nil
+      end))
+      fails(s.run, s, function() return { [is_last() and "a" or "b"] = 1 } end)
+      fails(s.run, s, function()
+        sgd:apply_gradients({ tf.ones {} }, { is_last() and v or other })
+      end)
+    ]] }) do
+      local first, last = 2 * i - 2, 2 * i - 1
+      local lines = {}
+      for line in out:gmatch "[^\n]+" do
+        lines[#lines + 1] = line
+      end
+      for k, wanted in ipairs {
+        ("replica %d .*, replica %d "):format(last, first),
+        ("replica %d and of replica %d "):format(last, first),
+        ("replica %d has nil"):format(last),
+        ("replica %d .* than replica %d;"):format(last, first),
+        ("on replica %d .* on replica %d"):format(last, first),
+      } do
+        assert.truthy((lines[k] or ""):find(wanted), wanted .. " in " .. out)
+      end
+    end
+  end)
+
   it("a variable must have the chief's shape", function()
     for i, out in ipairs(workers.outputs { program = HEAD .. [[
       s:scope(function()

@@ -48,7 +48,8 @@ static int put_in_place(job *j, int k, int i, tfd_tensor **t_p) {
     tfd__release(t);
   } else {
     if (tfd__operand(x, &t) != TFD_OK) {
-      return tfd__wrap("%s: replica %d", j->what, i);
+      return tfd__wrap("%s: replica %d", j->what,
+                       tfd__replica_of(j->strategy, i));
     }
     rc = tfd__tensor_in_place(t, device, moved);
   }
@@ -63,7 +64,7 @@ static int add_value(job *j, int k) {
   int i;
 
   for (i = 0; i < j->n; i++) TFD_TRY(put_in_place(j, k, i, &in[i]));
-  TFD_TRY(tfd__check_components(j->what, in, j->n));
+  TFD_TRY(tfd__check_components(j->strategy, j->what, in, j->n));
   for (i = 0; i < j->n; i++) {
     j->from[at + i] = (tfd__piece){in[i]->buffer, &in[i]->view};
   }
@@ -311,7 +312,7 @@ static int record_dense(job *j, const tfd__together *like, tfd_object **dense) {
       TFD_TRY(reduce_leaf(j, v));
       continue;
     }
-    if (alone) TFD_TRY(tfd__check_components(j->what, in, j->n));
+    if (alone) TFD_TRY(tfd__check_components(j->strategy, j->what, in, j->n));
     memcpy(dense + j->values * j->n, leaf, (size_t)j->n * sizeof *leaf);
     j->leaf[j->values++] = v;
   }

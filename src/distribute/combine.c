@@ -7,18 +7,22 @@
 
 /* --- checks --------------------------------------------------------------- */
 
-int tfd__components_differ(const char *what, int i, const tfd__view *v,
-                           const tfd__view *first, const char *expected) {
+int tfd__components_differ(const tfd_strategy *s, const char *what, int i,
+                           const tfd__view *v, const tfd__view *first,
+                           const char *expected) {
   char a[TFD_SHAPE_TEXT];
   char b[TFD_SHAPE_TEXT];
 
-  return tfd__fail(
-      TFD_INVALID_ARGUMENT, "%s: replica %d has %s %s, replica 0 has %s %s; %s",
-      what, i, tfd__dtype_name(v->dtype), tfd__shape_text(v, a),
-      tfd__dtype_name(first->dtype), tfd__shape_text(first, b), expected);
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: replica %d has %s %s, replica %d has %s %s; %s", what,
+                   tfd__replica_of(s, i), tfd__dtype_name(v->dtype),
+                   tfd__shape_text(v, a), tfd__replica_of(s, 0),
+                   tfd__dtype_name(first->dtype), tfd__shape_text(first, b),
+                   expected);
 }
 
-int tfd__check_components(const char *what, tfd_tensor *const *in, int n) {
+int tfd__check_components(const tfd_strategy *s, const char *what,
+                          tfd_tensor *const *in, int n) {
   const tfd__view *first = &in[0]->view;
   int i;
 
@@ -26,7 +30,7 @@ int tfd__check_components(const char *what, tfd_tensor *const *in, int n) {
     const tfd__view *v = &in[i]->view;
 
     if (v->dtype == first->dtype && tfd__same_shape(v, first)) continue;
-    return tfd__components_differ(what, i, v, first,
+    return tfd__components_differ(s, what, i, v, first,
                                   "shapes and dtypes must match");
   }
   return TFD_OK;
@@ -148,12 +152,10 @@ static int reduce_plain(tfd_reduce_op op, tfd_tensor *const *in, int n,
   return rc;
 }
 
-int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
-                        tfd_tensor *const *in, int n, tfd_device *device,
-                        tfd_tensor **out_p) {
+int tfd__reduce_tensors(tfd_reduce_op op, tfd_tensor *const *in, int n,
+                        tfd_device *device, tfd_tensor **out_p) {
   int rc;
 
-  TFD_TRY(tfd__check_components(what, in, n));
   TFD_TRY(tfd_device_push(device));
   if (n == 1 && (op != TFD_REDUCE_MEAN || tfd__is_float(in[0]->view.dtype))) {
     rc = tfd_tensor_to_device(in[0], device, out_p);

@@ -86,6 +86,11 @@ struct tfd_strategy {
   tfd_run *spare;     /* owned: a finished run to use again, NULL = none */
 };
 
+/* Local replica i's number among all in sync: what messages name it by. */
+static inline int tfd__replica_of(const tfd_strategy *s, int i) {
+  return s->group->base + i;
+}
+
 struct tfd_value {
   tfd_object object;
   tfd_strategy *strategy; /* owned reference */
@@ -138,10 +143,10 @@ int tfd__component_index(const tfd_strategy *s, int n);
 ** *out_p. */
 int tfd__divide(tfd_tensor *t, int n, tfd_tensor **out_p);
 
-/* Sum or mean of in[0..n) on `device`, added in order. Owns: *out_p. */
-int tfd__reduce_tensors(tfd_reduce_op op, const char *what,
-                        tfd_tensor *const *in, int n, tfd_device *device,
-                        tfd_tensor **out_p);
+/* Sum or mean of in[0..n), which are alike, on `device`, added in order. Owns:
+** *out_p. */
+int tfd__reduce_tensors(tfd_reduce_op op, tfd_tensor *const *in, int n,
+                        tfd_device *device, tfd_tensor **out_p);
 
 /* t dense and on `device`. Owns: *p. */
 int tfd__tensor_in_place(tfd_tensor *t, tfd_device *device, tfd_tensor **p);
@@ -272,11 +277,13 @@ int tfd__record_update(const tfd__update *u);
 /* Are all components slices? */
 bool tfd__all_slices(tfd_object *const *components, int n);
 
-/* InvalidArgument: replica i has v, replica 0 `first`. */
-int tfd__components_differ(const char *what, int i, const tfd__view *v,
-                           const tfd__view *first, const char *expected);
+/* InvalidArgument: local replica i has v, the first one `first`. */
+int tfd__components_differ(const tfd_strategy *s, const char *what, int i,
+                           const tfd__view *v, const tfd__view *first,
+                           const char *expected);
 
 /* All components have one dtype and shape. Errors: InvalidArgument. */
-int tfd__check_components(const char *what, tfd_tensor *const *in, int n);
+int tfd__check_components(const tfd_strategy *s, const char *what,
+                          tfd_tensor *const *in, int n);
 
 #endif

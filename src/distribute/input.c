@@ -150,7 +150,7 @@ int tfd_strategy_split(tfd_strategy *strategy, tfd_tensor *tensor,
     int64_t count = 0;
 
     rc = strategy->ops->input_share(strategy, tensor->view.dims[0], batch,
-                                    strategy->group->base + made, &first,
+                                    tfd__replica_of(strategy, made), &first,
                                     &count);
     if (rc == TFD_OK) {
       tfd_device *device =

@@ -70,7 +70,7 @@ static int check_op(const tfd__parts_job *j, int k, const tfd__view *grad,
 }
 
 static int check_slots(const tfd__parts_job *j, int k, int i) {
-  tfd__range s = tfd__part(j, k, tfd__rank_of(j, i));
+  tfd__range s = tfd__part(j, k, tfd__replica_of(j->strategy, i));
   tfd_variable *const *own = &j->targets[((ptrdiff_t)k * j->n + i) * j->slots];
   int t;
 
@@ -107,7 +107,7 @@ static int take_gradient(tfd__parts_job *j, int k, int i) {
       (void)tfd__fail(TFD_NOT_IMPLEMENTED,
                       "the gradient of replica %d is IndexedSlices; expected a "
                       "tensor",
-                      tfd__rank_of(j, i));
+                      tfd__replica_of(j->strategy, i));
       return blame(j, k);
     }
     rows = ((tfd_slices *)x)->indices;
@@ -208,7 +208,7 @@ static int update_part(tfd__parts_job *j, int k, int i) {
   ptrdiff_t at = (ptrdiff_t)k * j->n + i;
   tfd_variable *const *own = &j->targets[at * j->slots];
   tfd_device *device = j->strategy->devices[i];
-  tfd__range s = tfd__part(j, k, tfd__rank_of(j, i));
+  tfd__range s = tfd__part(j, k, tfd__replica_of(j->strategy, i));
   const tfd__view *indices = indices_of(j, k, i);
   tfd__buffer *out[TFD_CALL_VIEWS] = {NULL};
   tfd__view views[2 * TFD_CALL_VIEWS];

@@ -73,11 +73,6 @@ static inline tfd__range tfd__part(const tfd__parts_job *j, int k, int r) {
   return j->parts[(ptrdiff_t)k * j->size + r];
 }
 
-/* The rank of local replica i. */
-static inline int tfd__rank_of(const tfd__parts_job *j, int i) {
-  return j->strategy->group->base + i;
-}
-
 /* Elements [begin, end) of what v shows of b. */
 tfd__extent tfd__extent_of(tfd__buffer *b, const tfd__view *v, int64_t begin,
                            int64_t end);

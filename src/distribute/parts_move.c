@@ -189,7 +189,7 @@ static void show_sums(tfd__parts_job *j) {
 
   for (k = 0; k < j->variables; k++) {
     for (i = 0; j->pack_of[k] >= 0 && i < j->n; i++) {
-      int r = tfd__rank_of(j, i);
+      int r = tfd__replica_of(j->strategy, i);
       tfd__range s = tfd__part(j, k, r);
       tfd__extent *sum = &j->sums[(ptrdiff_t)k * j->n + i];
 
@@ -232,7 +232,7 @@ static void show_parts(tfd__parts_job *j) {
     for (i = 0; i < j->n; i++) {
       ptrdiff_t at = (ptrdiff_t)k * j->n + i;
       const tfd_tensor *t = j->moved[at];
-      tfd__range s = tfd__part(j, k, tfd__rank_of(j, i));
+      tfd__range s = tfd__part(j, k, tfd__replica_of(j->strategy, i));
 
       if (j->grads[at]->type == &tfd__slices_type) s.begin = 0;
       if (j->grads[at]->type == &tfd__slices_type) s.end = t->view.numel;
@@ -290,7 +290,7 @@ static void gather_alone(tfd__parts_job *j, int k) {
   int r;
 
   for (i = 0; i < j->n; i++) {
-    tfd__extent own = part_in_copy(j, k, i, tfd__rank_of(j, i));
+    tfd__extent own = part_in_copy(j, k, i, tfd__replica_of(j->strategy, i));
     tfd__extent all = part_in_copy(j, k, i, 0);
 
     all =
@@ -340,10 +340,10 @@ static int gather_pack(tfd__parts_job *j, int p) {
   for (i = 0; i < j->n; i++) {
     tfd_device *device = j->strategy->devices[i];
 
-    TFD_TRY(extent_new(device, own->dtype, lengths[tfd__rank_of(j, i)],
-                       &own->in[i]));
+    TFD_TRY(extent_new(device, own->dtype,
+                       lengths[tfd__replica_of(j->strategy, i)], &own->in[i]));
     TFD_TRY(extent_new(device, own->dtype, own->total, &own->out[i]));
-    TFD_TRY(move_pack(j, p, i, tfd__rank_of(j, i), false));
+    TFD_TRY(move_pack(j, p, i, tfd__replica_of(j->strategy, i), false));
     add_pieces(j, &own->in[i], &own->out[i]);
   }
   for (r = 0; r < j->size; r++) set_count(j, r, lengths[r]);
@@ -359,7 +359,8 @@ static int take_packs(tfd__parts_job *j) {
   for (p = 0; p < j->packs_n; p++) {
     for (i = 0; i < j->n; i++) {
       for (r = 0; r < j->size; r++) {
-        if (r != tfd__rank_of(j, i)) TFD_TRY(move_pack(j, p, i, r, true));
+        if (r != tfd__replica_of(j->strategy, i))
+          TFD_TRY(move_pack(j, p, i, r, true));
       }
     }
   }

@@ -34,7 +34,8 @@ int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
   int rc;
 
   if (tfd__group_is_alone(s->group)) {
-    return tfd__reduce_tensors(op, what, in, n, device, out_p);
+    TFD_TRY(tfd__check_components(s, what, in, n));
+    return tfd__reduce_tensors(op, in, n, device, out_p);
   }
   TFD_TRY(tfd__reduce_over_workers(s, divides ? TFD_REDUCE_SUM : op, what, in,
                                    n, until, &result));
@@ -63,7 +64,8 @@ static int concat(tfd_tensor *const *in, int n, int axis, tfd_device *device,
   return rc;
 }
 
-static int check_slices(const char *what, tfd_slices *const *in, int n) {
+static int check_slices(const tfd_strategy *s, const char *what,
+                        tfd_slices *const *in, int n) {
   int i;
   int axis;
 
@@ -77,15 +79,15 @@ static int check_slices(const char *what, tfd_slices *const *in, int n) {
     }
     if (same) continue;
     return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "%s: IndexedSlices of replica %d and of replica 0 have "
+                     "%s: IndexedSlices of replica %d and of replica %d have "
                      "another dense shape or dtype",
-                     what, i);
+                     what, tfd__replica_of(s, i), tfd__replica_of(s, 0));
   }
   return TFD_OK;
 }
 
-static int check_gather(const char *what, tfd_tensor *const *in, int n,
-                        int *axis_p) {
+static int check_gather(const tfd_strategy *s, const char *what,
+                        tfd_tensor *const *in, int n, int *axis_p) {
   const tfd__view *first = &in[0]->view;
   int rank = first->rank;
   int axis = *axis_p < 0 ? *axis_p + rank : *axis_p;
@@ -96,7 +98,7 @@ static int check_gather(const char *what, tfd_tensor *const *in, int n,
     const tfd__view *v = &in[i]->view;
 
     if (v->rank != rank || v->dtype != first->dtype) {
-      return tfd__components_differ(what, i, v, first,
+      return tfd__components_differ(s, what, i, v, first,
                                     "ranks and dtypes must match");
     }
   }
@@ -109,7 +111,7 @@ static int check_gather(const char *what, tfd_tensor *const *in, int n,
     for (d = 0; d < rank; d++) {
       if (d == axis || in[i]->view.dims[d] == first->dims[d]) continue;
       return tfd__components_differ(
-          what, i, &in[i]->view, first,
+          s, what, i, &in[i]->view, first,
           "only the sizes along the gathered axis may differ");
     }
   }
@@ -156,7 +158,7 @@ static int gather_over_workers(tfd_strategy *s, int axis, const char *what,
                      .ask = ask_gather};
 
   if (!tfd__records_together(s)) return ask_gather(s, &t, result_p);
-  TFD_TRY(check_gather(what, in, n, &t.axis));
+  TFD_TRY(check_gather(s, what, in, n, &t.axis));
   return tfd__record_together(s, &t, result_p);
 }
 
@@ -273,8 +275,9 @@ static void release_all(tfd_tensor **list, int n) {
 
 /* Tensors behind the components; slices among tensors become dense, and all
 ** that this made is released by release_all on `made`. */
-static int resolve(const char *what, tfd_object *const *components, int n,
-                   tfd_tensor **in, tfd_tensor **made, int *made_n) {
+static int resolve(const tfd_strategy *s, const char *what,
+                   tfd_object *const *components, int n, tfd_tensor **in,
+                   tfd_tensor **made, int *made_n) {
   int i;
 
   for (i = 0; i < n; i++) {
@@ -282,7 +285,7 @@ static int resolve(const char *what, tfd_object *const *components, int n,
       TFD_TRY(tfd_slices_to_dense((tfd_slices *)components[i], &in[i]));
       made[(*made_n)++] = in[i];
     } else if (tfd__operand(components[i], &in[i]) != TFD_OK) {
-      return tfd__wrap("%s: replica %d", what, i);
+      return tfd__wrap("%s: replica %d", what, tfd__replica_of(s, i));
     }
   }
   return TFD_OK;
@@ -317,11 +320,11 @@ int tfd__reduce_together(tfd_strategy *s, const tfd__together *t,
       return tfd__fail(TFD_NOT_IMPLEMENTED,
                        "%s: IndexedSlices have only sums and means", t->what);
     }
-    TFD_TRY(check_slices(t->what, (tfd_slices *const *)t->in, t->in_n));
+    TFD_TRY(check_slices(s, t->what, (tfd_slices *const *)t->in, t->in_n));
     TFD_TRY(reduce_slices(s, t, &rows));
     result = &rows->object;
   } else {
-    rc = resolve(t->what, t->in, t->in_n, in, made, &made_n);
+    rc = resolve(s, t->what, t->in, t->in_n, in, made, &made_n);
     if (rc == TFD_OK) {
       rc = tfd__reduce_in_sync(s, t->op, t->what, in, t->in_n, t->devices[0],
                                deadline_of(t->timeout), &sum);
@@ -398,7 +401,7 @@ int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
                        "%s: IndexedSlices cannot be gathered", what);
     }
     if (tfd__operand(components[i], &in[i]) != TFD_OK) {
-      return tfd__wrap("%s: replica %d", what, i);
+      return tfd__wrap("%s: replica %d", what, tfd__replica_of(strategy, i));
     }
   }
   if (!tfd__group_is_alone(strategy->group)) {
@@ -406,7 +409,7 @@ int tfd_strategy_gather(tfd_strategy *strategy, int axis, const char *what,
                                destinations, destinations_n, timeout_seconds,
                                result_p);
   }
-  TFD_TRY(check_gather(what, in, components_n, &axis));
+  TFD_TRY(check_gather(strategy, what, in, components_n, &axis));
   TFD_TRY(concat(in, components_n, axis, destinations[0], &joined));
   rc =
       spread(strategy, &joined->object, destinations, destinations_n, result_p);

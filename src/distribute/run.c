@@ -118,7 +118,7 @@ static int make_context(tfd_run *run, int i) {
 
   TFD_TRY(tfd_context_new(&c));
   run->replicas[i].context = c;
-  c->replica = s->group->base + i;
+  c->replica = tfd__replica_of(s, i);
   c->strategy = s;
   if (i < s->devices_n) c->device_stack[c->device_depth++] = s->devices[i];
   return TFD_OK;
@@ -222,7 +222,8 @@ int tfd_run_next(tfd_run *run, tfd_run_event *event_p, int *replica_p) {
   TFD_GIVEN_POINTER(replica_p);
   if (run->running) {
     return tfd__fail(TFD_RUNTIME_ERROR,
-                     "strategy:run: replica %d has not stopped", run->at);
+                     "strategy:run: replica %d has not stopped",
+                     tfd__replica_of(run->strategy, run->at));
   }
   while (run->at < run->n && run->replicas[run->at].state != READY) run->at++;
   if (run->at == run->n) {
@@ -316,7 +317,6 @@ int tfd_run_diverge(tfd_run *run, int replica_number, const char *where_first,
   char first[256];
   char other[256];
   int first_number = 0;
-  int base = run->strategy->group->base;
   const replica *a = &run->replicas[0];
   const replica *b = NULL;
 
@@ -338,7 +338,8 @@ int tfd_run_diverge(tfd_run *run, int replica_number, const char *where_first,
   describe(b, where_other, other, sizeof other);
   tfd__fail(TFD_RUNTIME_ERROR,
             "replicas took different paths: replica %d %s, replica %d %s",
-            base + first_number, first, base + replica_number, other);
+            tfd__replica_of(run->strategy, first_number), first,
+            tfd__replica_of(run->strategy, replica_number), other);
   return tfd__hint("a condition around a sync point must be the same on every "
                    "replica; all need the same number of merge calls");
 }

@@ -231,7 +231,7 @@ static int check_together(const job *j, int k) {
   int c;
 
   for (c = 0; c < j->n; c++) grads[c] = (tfd_tensor *)grads_of(j, k)[c];
-  if (tfd__check_components("gradients", grads, j->n) != TFD_OK) {
+  if (tfd__check_components(j->strategy, "gradients", grads, j->n) != TFD_OK) {
     return blame(j, k);
   }
   for (c = 0; c < j->n; c++) TFD_TRY(check_op(j, k, c, &grads[c]->view, NULL));

@@ -322,7 +322,7 @@ static int reduce_hosts(tfd_strategy *s, tfd_reduce_op op, const char *what,
 
   if (rc == TFD_OK) rc = gather_parts(&j, &p);
   if (rc == TFD_OK) {
-    rc = tfd__reduce_tensors(op, what, p.list, p.n, s->devices[0], out_p);
+    rc = tfd__reduce_tensors(op, p.list, p.n, s->devices[0], out_p);
   }
   release_parts(&p);
   end(&j);

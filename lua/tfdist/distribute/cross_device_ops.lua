@@ -60,8 +60,9 @@ end
 --- Errors: ValueError for lists and what has no device.
 local function value_of(what, x)
   if values.is_value(x) or values.is_mirrored(x) then
-    local parts = reduce.operands(values.components(x), what)
-    return values.new(owner_of(x), "per_replica", parts, parts.n)
+    local owner = owner_of(x)
+    local parts = reduce.operands(owner, values.components(x), what)
+    return values.new(owner, "per_replica", parts, parts.n)
   elseif type(x) == "userdata" and (raw.is_operand(x)
     or (raw.kind(x) == "slices" and not raw.is_released(x))) then
     return values.new(owner_of(x), "per_replica", { x }, 1)

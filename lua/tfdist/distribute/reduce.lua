@@ -89,11 +89,12 @@ function M.operand(x, what)
 end
 
 --- A list of components, all as M.operand. Errors: ValueError for nil.
-function M.operands(list, what)
+function M.operands(strategy, list, what)
   local out = { n = list.n }
   for i = 1, list.n do
     if list[i] == nil then
-      errors.raise("ValueError", ("%s: replica %d has nil"):format(what, i - 1))
+      errors.raise("ValueError", ("%s: replica %d has nil"):format(what,
+        values.replica_of(strategy, i)))
     end
     out[i] = M.operand(list[i], what)
   end
@@ -138,7 +139,7 @@ end
 --- a Mirrored value. `communication` = CommunicationOptions or nil.
 function M.combine(strategy, op, parts, devices, what, communication)
   local ops = strategy.cross_device_ops
-  parts = operands(parts, what)
+  parts = operands(strategy, parts, what)
   if ops == nil or ops.native or parts.n == 1 then
     return raw.strategy_reduce(strategy.handle, op:lower(), what, parts,
       devices, communication and communication.timeout_seconds or 0)
@@ -323,7 +324,8 @@ local function all_reduce_through(strategy, op, lists, what, communication)
     for i = 1, n do
       parts[i] = lists[i][k]
     end
-    local value = values.new(strategy, "per_replica", operands(parts, what), n)
+    local value = values.new(strategy, "per_replica",
+      operands(strategy, parts, what), n)
     pairs_list[k] = { value, value }
   end
   local results = strategy.cross_device_ops:batch_reduce(op, pairs_list,
@@ -393,7 +395,7 @@ end
 --- value.
 function M.join(strategy, parts, axis, devices, what, communication)
   local ops = strategy.cross_device_ops
-  parts = operands(parts, what)
+  parts = operands(strategy, parts, what)
   M.check_dense(parts, what)
   if ops == nil or ops.native or parts.n == 1 then
     return raw.strategy_gather(strategy.handle, axis, what, parts, devices,

@@ -346,9 +346,15 @@ local function regroup_leaf(strategy, list, n, kind)
   return M.new(strategy, kind, list, n)
 end
 
-local function keys_differ(i)
+--- Number among all in sync of the i-th replica here: what messages name it by.
+function M.replica_of(strategy, i)
+  return raw.strategy_first_replica(strategy.handle) + i - 1
+end
+
+local function keys_differ(strategy, i)
   errors.raise("AssertionError", ("strategy:run: replica %d gives a table with "
-    .. "other keys than replica 0; structures must match"):format(i))
+    .. "other keys than replica %d; structures must match"):format(
+    M.replica_of(strategy, i), M.replica_of(strategy, 1)))
 end
 
 local regroup
@@ -362,15 +368,15 @@ local function regroup_tables(strategy, list, n, kind, depth)
   local size, keys = nest.layout(list[1])
   for i = 2, n do
     if not is_nested(list[i]) then
-      keys_differ(i - 1)
+      keys_differ(strategy, i)
     end
     local m, other = nest.layout(list[i])
     if m ~= size or (keys and #keys or 0) ~= (other and #other or 0) then
-      keys_differ(i - 1)
+      keys_differ(strategy, i)
     end
     for k = 1, keys and #keys or 0 do
       if keys[k] ~= other[k] then
-        keys_differ(i - 1)
+        keys_differ(strategy, i)
       end
     end
   end
@@ -402,7 +408,7 @@ regroup = function(strategy, list, n, kind, depth)
     local x = list[i]
     if type(x) == "table" and is_nested(x) then
       if not is_nested(list[1]) then
-        keys_differ(i - 1)
+        keys_differ(strategy, i)
       end
       return regroup_tables(strategy, list, n, kind, depth or 0)
     end

@@ -634,14 +634,15 @@ local function check_constraints(plan, payloads)
   end
 end
 
-local function same_variables(payloads, vars)
+local function same_variables(strategy, payloads, vars)
   for i = 2, payloads.n do
     local other = payloads[i].vars
     for k = 1, rawequal(other, vars) and 0 or vars.n do
       if not rawequal(vars[k], other[k]) then
         errors.raise("RuntimeError", ("apply_gradients: variable %d is %s on "
-          .. "replica %d and %s on replica 0"):format(k,
-          text.quote(other[k].name), i - 1, text.quote(vars[k].name)),
+          .. "replica %d and %s on replica %d"):format(k,
+          text.quote(other[k].name), strategy.first_replica + i - 1,
+          text.quote(vars[k].name), strategy.first_replica),
           "all replicas must update the same variables in the same order")
       end
     end
@@ -689,7 +690,7 @@ end
 --- replica 0's is a symbolic boolean: the step is taken where it holds.
 function M.apply(own, strategy, payloads, aggregated)
   local vars = payloads[1].vars
-  same_variables(payloads, vars)
+  same_variables(strategy, payloads, vars)
   local h = M.hyper_of(own)
   check_clipping(h, strategy)
   if not aggregated and M.is_central(strategy) then
