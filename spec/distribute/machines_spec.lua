@@ -46,8 +46,8 @@ describe("under Slurm #once", function()
   end
 
   local function srun(command)
-    return process.run("OMP_NUM_THREADS=1 spec/support/slurm.sh " .. command, nil,
-      120)
+    return process.run("OMP_NUM_THREADS=1 TFDIST_CPU_DEVICES=1 "
+      .. "spec/support/slurm.sh " .. command, nil, 120)
   end
 
   for _, host in ipairs(process.hosts) do
@@ -128,9 +128,10 @@ describe("in network namespaces #once", function()
     end
     for i, place in ipairs(places) do
       pids[i] = "$pid" .. i
-      words[i] = ("%s env OMP_NUM_THREADS=1 %s %s TF_CONFIG=%s timeout -k 5 60 "
-        .. "%s %s >%s.%d.out 2>%s.%d.err & pid%d=$!"):format(place, settings,
-        each and each(i - 1) or "", process.quote(
+      words[i] = ("%s env OMP_NUM_THREADS=1 TFDIST_CPU_DEVICES=1 %s %s "
+        .. "TF_CONFIG=%s timeout -k 5 60 %s %s >>%s.%d.out 2>>%s.%d.err & "
+        .. "pid%d=$!"):format(place, settings, each and each(i - 1) or "",
+        process.quote(
           ([[{"cluster": {"worker": [%s]}, "task": {"type": "worker", ]]
             .. [["index": %d}}]]):format(table.concat(addresses, ", "), i - 1)),
         process.hosts[1].path, path, base, i, base, i, i)
@@ -291,6 +292,7 @@ describe("in network namespaces #once", function()
         .. "$ONE cat /proc/net/netstat >>BASE.1.err", nil, nil, line)
       assert.equal("0 0", got.codes, got[1] .. got[2])
       local names, numbers = got[1]:match "(TcpExt: %a[^\n]*)\n(TcpExt: [^\n]*)"
+      assert.is_truthy(names, got[1])
       local at, list = {}, {}
       for name in names:gmatch "%S+" do
         at[#at + 1] = name
@@ -299,7 +301,7 @@ describe("in network namespaces #once", function()
         list[at[#list + 1]], list[#list + 1] = tonumber(number), number
       end
       return got[1]:gsub("TcpExt.*", ""):gsub("[^\n]*tfdist[^\n]*\n", ""),
-        list.TCPOFOQueue
+        assert(list.TCPOFOQueue, names)
     end
     local wanted = sums ""
     local got, out_of_order = sums("DISORDER="
