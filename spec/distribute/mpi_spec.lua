@@ -195,12 +195,15 @@ describe("under mpirun #once", function()
     end)
 
     -- What each process ends with is noted behind mpirun's back, which may tell
-    -- something else, end who notes it, and stay.
+    -- something else, end who notes it, and leave processes behind: those hold
+    -- the lock.
     it("Ctrl-C ends a start that waits for others (" .. name .. ")", function()
       files.in_folder(function(folder)
         local wrapper = folder .. "/start"
         files.write(wrapper, (([[
           rank=$OMPI_COMM_WORLD_RANK$PMI_RANK
+          exec 9>>FOLDER/lock
+          flock -s 9
           env --default-signal=INT HOST "$@" 2>FOLDER/err-$rank
           echo $? >FOLDER/new-$rank
           mv FOLDER/new-$rank FOLDER/status-$rank
@@ -223,6 +226,8 @@ describe("under mpirun #once", function()
               put("pid", pid())
               require "tfdist".distribute.MultiWorkerMirroredStrategy()
             end]], environment = "FOLDER=" .. folder }
+        assert.equal(0, process.run("flock -w 60 " .. folder .. "/lock true")
+          .code, "processes are left")
         local err = files.read(folder .. "/err-0")
         assert.equal("130\n", files.read(folder .. "/status-0"), err)
         says(err, "Cancelled: interrupted")

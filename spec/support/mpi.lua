@@ -31,15 +31,18 @@ M.why = "no MPI: apt-get install openmpi-bin libopenmpi-dev mpich libmpich-dev"
 ---   arguments    of the program, as shell words
 ---   environment  "NAME=value ..." of each process
 ---   seconds      after which all are ended (default 120)
----   leave        a file: once it is there mpirun is ended, and not waited for
+---   leave        a file: once it is there mpirun is ended; it is there when this
+---                returns, and processes may end later
 function M.run(given)
   local script = process.file(given.program, ".lua")
-  local command = ("OMP_NUM_THREADS=1 %s -n %d env %s %s %s %s"):format(
-    STARTERS[given.mpi], given.n or 2, given.environment or "",
-    given.host or process.hosts[1].path, script, given.arguments or "")
+  local command = ("OMP_NUM_THREADS=1 TFDIST_CPU_DEVICES=1 %s -n %d env "
+    .. "%s %s %s %s"):format(STARTERS[given.mpi], given.n or 2,
+    given.environment or "", given.host or process.hosts[1].path, script,
+    given.arguments or "")
   if given.leave then
     command = ("timeout -k 5 100 env %s & until test -e %s || ! kill -0 $!; do "
-      .. "sleep 0.05; done; kill -TERM $!"):format(command, given.leave)
+      .. "sleep 0.05; done; kill -TERM $!; wait $!; : >>%s"):format(command,
+      given.leave, given.leave)
   end
   local r = process.run(command, nil, given.seconds or 120)
   os.remove(script)
