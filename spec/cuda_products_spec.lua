@@ -151,6 +151,34 @@ tf.device("/gpu:0", function()
 end)
 ]]
 
+-- RELU of NaN is NaN, whatever cuBLASLt's is.
+local NANS = HEAD .. [[
+tf.device("/gpu:0", function()
+  for _, dtype in ipairs { "float32", "float16", "bfloat16" } do
+    local w, b = values({ 9, 16 }, 2, dtype), values({ 16 }, 3, dtype)
+    local x = tf.cast(tf.fill({ 6, 9 }, 0 / 0), dtype)
+    for _, fn in ipairs {
+      function(a) return nn.relu(m(a, w) + b) end,
+      function(a) return nn.relu(m(a, w)) end,
+    } do
+      local f, left = tf.function_(fn), 0
+      for _, y in ipairs(flat(f(x))) do left = left + (y ~= y and 0 or 1) end
+      print(dtype, products(f, x), left)
+    end
+  end
+end)
+]]
+
+-- So many functions with a RELU epilogue. Prints nothing.
+local ASKED = HEAD .. [[
+tf.device("/gpu:0", function()
+  local x, w, b = values({ 6, 9 }, 1), values({ 9, 16 }, 2), values({ 16 }, 3)
+  for _ = 1, ROUNDS do
+    tf.function_(function(a) return nn.relu(m(a, w) + b) end)(x)
+  end
+end)
+]]
+
 describe("products on a GPU that is none #once", function()
   if not standins.exists(standins.FOLDER .. "/libcublasLt.so.13")
     or not standins.exists(standins.CUDA) then
@@ -210,18 +238,40 @@ written behind: fused(matmul, add)
       .. "fused%(matmul, reshape, bias_add%) matmul", run(GRADIENTS))
   end)
 
-  it("are one launch", function()
-    local function launches(how, rounds)
-      local path = os.tmpname()
-      local script = ROUNDS:gsub("TRACED", how):gsub("ROUNDS", rounds)
-      run(script, "TFDIST_CUDA_GRAPHS=0 TFD_STANDIN_COUNTS=" .. path)
-      local f = assert(io.open(path))
-      local n = tonumber(f:read "*a":match "(%d+) launches")
-      f:close()
-      os.remove(path)
-      return n
+  it("keep NaN, with RELU epilogues that do and without others", function()
+    local function lines(with_bias, alone)
+      local list = {}
+      for _, dtype in ipairs { "float32", "float16", "bfloat16" } do
+        list[#list + 1] = ("%s\t%s\t0\n"):format(dtype, with_bias)
+        list[#list + 1] = ("%s\t%s\t0\n"):format(dtype, alone)
+      end
+      return table.concat(list)
     end
-    assert.equal(8 * 3, launches("", 16) - launches("", 8))
-    assert.equal(8, launches("tf.function_", 16) - launches("tf.function_", 8))
+    assert.equal(lines("fused(matmul, add, relu)", "fused(matmul, relu)"),
+      run(NANS))
+    assert.equal(lines("fused(matmul, add)", "matmul"),
+      run(NANS, "TFD_STANDIN_REFUSES=nan"))
+  end)
+
+  local function launches(text, how, rounds)
+    local path = os.tmpname()
+    local script = text:gsub("TRACED", how):gsub("ROUNDS", rounds)
+    run(script, "TFDIST_CUDA_GRAPHS=0 TFD_STANDIN_COUNTS=" .. path)
+    local f = assert(io.open(path))
+    local n = tonumber(f:read "*a":match "(%d+) launches")
+    f:close()
+    os.remove(path)
+    return n
+  end
+
+  it("ask cuBLASLt once what its RELU makes of NaN", function()
+    assert.equal(8, launches(ASKED, "", 16) - launches(ASKED, "", 8))
+  end)
+
+  it("are one launch", function()
+    assert.equal(8 * 3, launches(ROUNDS, "", 16)
+      - launches(ROUNDS, "", 8))
+    assert.equal(8, launches(ROUNDS, "tf.function_", 16)
+      - launches(ROUNDS, "tf.function_", 8))
   end)
 end)

@@ -85,7 +85,7 @@ double finished(const product &p, cudaDataType type, int64_t row, double sum) {
   }
   switch (p.epilogue & ~CUBLASLT_EPILOGUE_BIAS) {
   case CUBLASLT_EPILOGUE_RELU:
-    return x < 0 ? 0 : x;
+    return (tfd_standin_refuses("nan") ? !(x > 0) : x < 0) ? 0 : x;
   case CUBLASLT_EPILOGUE_GELU:
     return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
   default:

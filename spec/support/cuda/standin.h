@@ -13,8 +13,8 @@
 ** TFD_STANDIN_FAIL_CAPTURE=CODE@CALL: likewise of those called while a stream
 ** captures; from 900 on, the capture is no longer good.
 ** TFD_STANDIN_REFUSES=WORDS: what libraries do not support, of products,
-** unaligned (of products, by less than 16 bytes), epilogues, convolutions,
-** pooling.
+** unaligned (of products, by less than 16 bytes), epilogues, nan (which RELU
+** epilogues make 0), convolutions, pooling.
 ** TFD_STANDIN_COUNTS=FILE: how much was launched is written there at exit, and
 ** which kernels ran. */
 

@@ -7,7 +7,7 @@
 
 #include "backend/cuda/cuda.h"
 
-enum { PLANS = 256, WORKSPACE = 32 << 20, BIAS_ALIGN = 16 };
+enum { PLANS = 256, WORKSPACE = 32 << 20, BIAS_ALIGN = 16, TILE = 16 };
 
 static struct {
 #define BLAS_FUNCTIONS(F)                 \
@@ -264,7 +264,7 @@ typedef struct task {
 } task;
 
 /* The lock is held. A plan is used by one call at a time. */
-static int start(const tfd__call *call, plan *p, const task *t, const void *a,
+static int start(CUstream stream, plan *p, const task *t, const void *a,
                  const void *b, void *c, void *workspace) {
   static const float one32 = 1;
   static const float zero32 = 0;
@@ -280,7 +280,7 @@ static int start(const tfd__call *call, plan *p, const task *t, const void *a,
                                  f64 ? (const void *)&one64 : &one32, b, p->b,
                                  a, p->a, f64 ? (const void *)&zero64 : &zero32,
                                  c, p->c, c, p->c, &p->algorithm, workspace,
-                                 WORKSPACE, tfd__cuda_stream(call)),
+                                 WORKSPACE, stream),
                "matmul");
 }
 
@@ -295,7 +295,9 @@ static int multiply(const tfd__call *call, const task *t, const void *a,
   TFD_TRY(tfd__cuda_workspace(call, WORKSPACE, &workspace));
   pthread_mutex_lock(&lock);
   rc = plan_of(&f, &p);
-  if (rc == TFD_OK) rc = start(call, p, t, a, b, c, workspace);
+  if (rc == TFD_OK) {
+    rc = start(tfd__cuda_stream(call), p, t, a, b, c, workspace);
+  }
   pthread_mutex_unlock(&lock);
   return rc;
 }
@@ -491,11 +493,115 @@ static int16_t epilogue_of(const tfd__call *call) {
   }
 }
 
+/* RELU of NaN is NaN, which cuBLASLt does not promise: it is asked with a
+** product of NaNs. */
+typedef struct question {
+  form form; /* TILE by TILE, one */
+  size_t bytes;
+  CUstream stream;    /* its own: what others wait for is not waited for */
+  CUdeviceptr device; /* the workspace, NaNs, the result */
+  char *host;         /* the last two */
+} question;
+
+static int put(const question *q) {
+  CUdeviceptr nans = q->device + WORKSPACE;
+  CUdeviceptr result = nans + q->bytes;
+  task t = {.bias = (const void *)(uintptr_t)nans};
+  plan *p = NULL;
+  int rc;
+
+  memset(q->host, 0xFF, q->bytes);
+  memset(q->host + q->bytes, 0, q->bytes);
+  TFD_TRY(tfd__cuda_check(
+      tfd__cu.cuMemcpyHtoDAsync(nans, q->host, 2 * q->bytes, q->stream),
+      "copying to the GPU"));
+  pthread_mutex_lock(&lock);
+  rc = plan_of(&q->form, &p);
+  if (rc == TFD_OK) {
+    rc = start(q->stream, p, &t, t.bias, t.bias, (void *)(uintptr_t)result,
+               (void *)(uintptr_t)q->device);
+  }
+  pthread_mutex_unlock(&lock);
+  TFD_TRY(rc);
+  return tfd__cuda_check(tfd__cu.cuMemcpyDtoHAsync(q->host + q->bytes, result,
+                                                   q->bytes, q->stream),
+                         "copying from the GPU");
+}
+
+/* Nothing is freed before its stream has run: errors leave that to let_go. */
+static int ask(question *q) {
+  void *host = NULL;
+
+  TFD_TRY(tfd__cuda_use(q->form.ordinal));
+  TFD_TRY(tfd__cuda_check(
+      tfd__cu.cuStreamCreate(&q->stream, CU_STREAM_NON_BLOCKING),
+      "making a stream"));
+  TFD_TRY(tfd__cuda_check(tfd__cu.cuMemHostAlloc(&host, 2 * q->bytes, 0),
+                          "pinned memory"));
+  q->host = host;
+  TFD_TRY(tfd__cuda_check(
+      tfd__cu.cuMemAllocAsync(&q->device, WORKSPACE + 2 * q->bytes, q->stream),
+      "memory of the GPU"));
+  TFD_TRY(put(q));
+  return tfd__cuda_check(tfd__cu.cuStreamSynchronize(q->stream),
+                         "asking cuBLASLt");
+}
+
+static void let_go(const question *q) {
+  if (q->device != 0) (void)tfd__cu.cuMemFreeAsync(q->device, q->stream);
+  if (q->stream != NULL) {
+    (void)tfd__cu.cuStreamSynchronize(q->stream);
+    (void)tfd__cu.cuStreamDestroy(q->stream);
+  }
+  if (q->host != NULL) (void)tfd__cu.cuMemFreeHost(q->host);
+}
+
+/* The last byte of a NaN ends in these bits. */
+static bool is_nan(const question *q) {
+  size_t size = tfd__dtype_size(q->form.dtype);
+  size_t i;
+
+  for (i = size - 1; i < q->bytes; i += size) {
+    if ((q->host[q->bytes + i] & 0x7C) != 0x7C) return false;
+  }
+  return true;
+}
+
+/* Blocks: for a small product, once for each GPU, type and epilogue. Outside
+** launches, which may be captured. */
+static bool keeps_nan(const tfd__call *call, int16_t epilogue) {
+  enum { UNKNOWN, KEEPS, LOSES };
+  static atomic_char answers[TFD_CUDA_DEVICES][TFD_DTYPE_END][2][2];
+  int dtype = tfd__out(call, 0)->dtype;
+  bool tf32 = dtype == TFD_FLOAT32 && tfd__cuda_tf32();
+  int ordinal = tfd__cuda_ordinal(call);
+  atomic_char *known = &answers[ordinal][dtype][tf32][adds_bias(epilogue)];
+  question q = {.form = {.m = TILE,
+                         .n = TILE,
+                         .k = TILE,
+                         .lda = TILE,
+                         .ldb = TILE,
+                         .batches = 1,
+                         .align = {256, 256, 256},
+                         .dtype = dtype,
+                         .tf32 = tf32,
+                         .epilogue = epilogue,
+                         .ordinal = ordinal},
+                .bytes = TILE * TILE * tfd__dtype_size(dtype)};
+
+  if (atomic_load(known) == UNKNOWN) {
+    if (ask(&q) == TFD_OK) atomic_store(known, is_nan(&q) ? KEEPS : LOSES);
+    let_go(&q);
+  }
+  return atomic_load(known) == KEEPS;
+}
+
 static bool can_finish(const tfd__call *call) {
   int16_t epilogue = epilogue_of(call);
 
   return epilogue != 0 && tfd__out(call, 0)->dtype != TFD_FLOAT64 &&
-         takes(call, epilogue);
+         takes(call, epilogue) &&
+         (call->ints[4] != TFD_KERNEL_relu || keeps_nan(call, epilogue));
 }
 
 /* One after the other, in place. */
