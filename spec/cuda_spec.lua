@@ -377,6 +377,32 @@ describe("GPU devices on stand-ins #once", function()
     assert.matches("GPU 0 of the driver is left out", r.err, 1, true)
   end)
 
+  it("are missed aloud, once, where none of those seen can be used", function()
+    local MIRRORED = [[local tf = require "tfdist"
+      for _ = 1, 2 do print(tf.distribute.MirroredStrategy().extended
+        .worker_devices[1]) end]]
+    local CPU = ("/job:localhost/replica:0/task:0/device:CPU:0\n"):rep(2)
+    local TOLD = "warning: replicas are on the CPU, for no GPU can be used: %s"
+    local one = "TFD_STANDIN_DEVICES=1 TFD_STANDIN_FAIL="
+    local function told(more)
+      local r = on_standin(MIRRORED, more)
+      assert.equal(CPU, r.out, r.err)
+      local _, n = r.err:gsub("for no GPU can be used", "")
+      return n, r.err
+    end
+    for failure, why in pairs {
+      ["46@5"] = "reading the GPU's memory: error 46",
+      ["719@1"] = "starting the NVIDIA driver: error 719", -- lost
+    } do
+      local n, err = told(one .. failure)
+      assert.equal(1, n, err)
+      assert.matches(TOLD:format(why), err, 1, true)
+    end
+    assert.same(0, (told(one .. "803@1"))) -- none was seen
+    assert.same(0, (told "TFD_STANDIN_DEVICES=0"))
+    assert.same(0, (told "TFDIST_CUDA_STANDIN=/none"))
+  end)
+
   it("end with 78 where the GPU works for them no more", function()
     -- Allocating, launching, and waiting for what is read; all with TFD_LONG.
     local two = TRAINING:format '"/gpu:0", "/gpu:1"'

@@ -230,7 +230,8 @@ typedef struct tfd__backend {
   /* run happens inside submit and what it starts may finish later. */
   bool asynchronous;
 
-  /* How many devices there are; called once, at start. */
+  /* How many devices there are; called once, at start. Where there are some and
+  ** none can be used it fails, and tells how many. */
   int (*discover)(int *count_p);
   int (*describe)(int ordinal, tfd__device_info *info_p);
   /* From now on there are n devices: number i is a part of the one that
@@ -323,9 +324,10 @@ typedef struct tfd__backend_entry {
   const char *name;
   const char *path;   /* of the plug-in, "" = built in */
   const char *reason; /* why it cannot be used, "" = it can */
-  const char *type;   /* of its devices, or of those that were lost; or NULL */
+  const char *type;   /* of its devices; NULL = not known */
   bool lost;          /* all of them were, while they were found */
-  int devices;
+  int devices;        /* that can be used */
+  int unusable;       /* seen where none can be used */
 } tfd__backend_entry;
 
 /* Add one to those that are built in. Errors: FailedPrecondition once the list

@@ -62,6 +62,7 @@ static tfd__backend_entry *add(const char *name, const char *path) {
 /* It cannot be used, for the thread's error says why. */
 static void refuse(tfd__backend_entry *e) {
   e->backend = NULL;
+  e->unusable = e->devices;
   e->devices = 0;
   e->reason = keep(tfd_error_message());
   e->lost = tfd_error_exit_code() == TFD_EXIT_DEVICE_LOST;

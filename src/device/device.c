@@ -425,7 +425,9 @@ int tfd_backend_at(int index, const char **name_p, const char **type_p,
   }
   list += index;
   *name_p = list->name;
-  *type_p = list->backend == NULL ? "" : list->backend->device_type;
+  *type_p = list->backend != NULL              ? list->backend->device_type
+            : list->unusable > 0 || list->lost ? list->type
+                                               : "";
   *devices_p = list->devices;
   *path_p = list->path;
   *reason_p = list->reason;

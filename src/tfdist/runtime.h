@@ -115,8 +115,9 @@ TFD_API int tfd_device_describe(tfd_device *device, const char **model_p,
                                 int64_t *memory_p, int *cores_p);
 /** Number of back ends, those included that cannot be used. */
 TFD_API int tfd_backend_count(int64_t *count_p);
-/** Back end `index`: name, type and number of its physical devices, the
- * plug-in's file ("" = built in), why it cannot be used ("" = it can). */
+/** Back end `index`: name, type ("" = it has seen none) and number of its
+ * physical devices that can be used, the plug-in's file ("" = built in), why it
+ * cannot be used ("" = it can). */
 TFD_API int tfd_backend_at(int index, const char **name_p, const char **type_p,
                            int64_t *devices_p, const char **path_p,
                            const char **reason_p);

@@ -12,6 +12,7 @@ local extended = require "tfdist.distribute.extended"
 local guard = require "tfdist.base.guard"
 local input = require "tfdist.distribute.input"
 local nest = require "tfdist.base.nest"
+local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
 local random_seed = require "tfdist.core.random_seed"
 local raw = require "tfdist.core.raw"
@@ -444,9 +445,25 @@ function M.devices(what, names)
   return devices
 end
 
+local warned = false
+
+-- GPUs that were seen, and that nobody can use.
+local function warn_of_gpus()
+  for i = 0, warned and -1 or raw.backend_count() - 1 do
+    local _, kind, _, _, reason = raw.backend_at(i)
+    if kind == "GPU" and reason ~= "" then
+      warned = true
+      notice.warn("replicas are on the CPU, for no GPU can be used: " .. reason)
+    end
+  end
+end
+
 --- All GPUs, else all logical CPU devices.
 function M.all_devices()
   local kind = raw.device_count "GPU" > 0 and "GPU" or "CPU"
+  if kind == "CPU" then
+    warn_of_gpus()
+  end
   local devices = {}
   for i = 1, raw.device_count(kind) do
     devices[i] = raw.device_at(kind, i - 1)

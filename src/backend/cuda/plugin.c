@@ -123,7 +123,7 @@ static int discover(int *count_p) {
     tfd__log(TFD_LOG_WARNING, "GPU %d of the driver is left out: %s", i,
              why.message);
   }
-  *count_p = gpus_n;
+  *count_p = gpus_n > 0 ? gpus_n : n;
   if (gpus_n == 0) rc = tfd__error_raise(&why);
   tfd__error_free(&why);
   return rc;
