@@ -389,6 +389,34 @@ ON_STANDINS(a_call_has_its_own_deadline, 4, 600) {
   check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
 }
 
+/* Of more than are watched at once, behind collectives that have none. */
+ON_STANDINS(the_last_of_many_has_its_own_deadline, 2, 600) {
+  enum { MANY = 40 };
+  char hang[16];
+  one before;
+  one last;
+  int i;
+
+  check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
+  one_new(&before, g, TFD_COLLECTIVE_ALL_REDUCE);
+  one_new(&last, g, TFD_COLLECTIVE_ALL_GATHER);
+  (void)snprintf(hang, sizeof hang, "hang=%d", 3 + MANY);
+  order(hang);
+  (void)alarm(300); /* before the group's */
+  for (i = 0; i < MANY; i++) {
+    assert_int_equal(TFD_OK, tfd__group_run(g, &before.c, 0));
+  }
+  assert_int_equal(TFD_DEADLINE_EXCEEDED,
+                   one_run_until(&last, tfd__deadline_in(0.3)));
+  (void)alarm(0);
+  assert_non_null(strstr(tfd_error_message(),
+                         "all_gather: not done by NCCL on /gpu:0 to /gpu:1 at "
+                         "its deadline"));
+  one_end(&before);
+  one_end(&last);
+  check_it_works(g, TFD_COLLECTIVE_ALL_REDUCE);
+}
+
 ON_STANDINS(what_comes_from_a_failure_is_none, 4, 300) {
   tfd__call bad = {.name = "bad", .kernel = fail_now, .replica = -1};
   one o;
@@ -460,6 +488,7 @@ int main(void) {
       cmocka_unit_test(every_case_on_gpus),
       cmocka_unit_test(sums_of_three),
       cmocka_unit_test(a_call_has_its_own_deadline),
+      cmocka_unit_test(the_last_of_many_has_its_own_deadline),
       cmocka_unit_test(ones_that_never_end_are_told),
       cmocka_unit_test(failing_gpus_are_told),
       cmocka_unit_test(failing_calls_are_told),

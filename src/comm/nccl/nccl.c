@@ -437,8 +437,9 @@ static void mark_written(const tfd__group *g, const tfd__collective *c) {
   }
 }
 
-/* Watch it. Where many are watched already the last of them stands for it, too.
-** The devices take nothing else meanwhile. */
+/* Watch it. Where many are watched already the last of them becomes its own,
+** which ends behind what that one stood for. The devices take nothing else
+** meanwhile. */
 static tfd__nccl_mark *new_mark(tfd__nccl_group *own,
                                 const tfd__collective *c) {
   bool full = own->marks_n == TFD_NCCL_MARKS;
@@ -447,9 +448,9 @@ static tfd__nccl_mark *new_mark(tfd__nccl_group *own,
   int i;
 
   m->recorded = false;
-  if (full) return m;
   (void)snprintf(m->name, sizeof m->name, "%s", c->what);
   m->until = c->until;
+  if (full) return m;
   for (i = 0; i < own->local; i++) {
     m->seq[i] = tfd__stream_seq(own->ranks[i].device) + 1;
   }
