@@ -52,6 +52,22 @@ describe("scripts/gpu_check #once", function()
     assert.equal(3, oks, r.out)
   end)
 
+  local RANKS = "build/spec/gpu_ranks"
+  local nccl = standins.exists(standins.FOLDER .. "/libnccl.so.2");
+  (nccl and standins.exists(RANKS) and it or pending)(
+    "says whether NCCL takes two ranks on one GPU", function()
+      local function said(what)
+        local r = process.run(("env TFDIST_CUDA_STANDIN=%s %s %s"):format(
+          standins.FOLDER, RANKS, what))
+        assert.equal(0, r.code, r.err)
+        return r.out
+      end
+      assert.matches("^said: NCCL takes two ranks on one GPU: 20 right sums",
+        said "")
+      assert.matches("^said: NCCL refuses two ranks on one GPU: .*Duplicate GPU",
+        said "same")
+    end)
+
   local long = os.getenv "TFD_LONG"
     and standins.exists(standins.FOLDER .. "/libnccl.so.2")
     and standins.exists "build/spec/comm_nccl";
@@ -61,6 +77,7 @@ describe("scripts/gpu_check #once", function()
     assert.is_nil(r.out:match "FAIL", r.out)
     assert.matches("ok    training on 4 parts of a GPU", r.out, 1, true)
     assert.matches("ok    two processes on one GPU", r.out, 1, true)
+    assert.matches("\n      NCCL takes two ranks on one GPU", r.out, 1, true)
   end)
 
   long = long and standins.exists "build/spec/gpu_raw";

@@ -4,8 +4,8 @@
 ** may be of several processes: the unique id says where the memory is, a file
 ** of the process that made the id, which nothing is left of. What goes wrong
 ** among real GPUs is told here: calls that differ between ranks, a communicator
-** that is touched before it is ready, a GPU twice, memory that is none of a
-** device, two threads inside NCCL at once. Nobody is told that a process has
+** that is touched before it is ready, a GPU twice (on one host, by NCCL_HOSTID),
+** memory that is none of a device, two threads inside NCCL at once. Nobody is told that a process has
 ** ended or aborted: what waits for it waits. Sums go round the ring in the
 ** type's own precision; averages are sums of parts, as NCCL's are.
 ** TFD_STANDIN_NCCL, between commas:
@@ -91,7 +91,7 @@ const size_t PIECE = 1 << 20;
 /* Each is written by its rank alone. */
 struct rank_state {
   std::atomic<long> process; /* 0 = it has not joined */
-  std::atomic<int> gpu;
+  std::atomic<size_t> gpu;   /* and its host */
   std::atomic<long> arrived; /* its stream has come to this collective, */
   std::atomic<long> done;    /* and has what it gets of this one */
   signature sig;             /* of the former */
@@ -550,7 +550,15 @@ static std::shared_ptr<clique> &clique_of(const ncclUniqueId &id, int ranks) {
   return all;
 }
 
-static ncclResult_t join(clique &all, int rank, int ranks, int gpu) {
+/* What ranks of one communicator may have once. */
+static size_t gpu_of(int device) {
+  const char *host = getenv("NCCL_HOSTID");
+
+  return std::hash<std::string>()(host == nullptr ? "" : host) +
+         (size_t)tfd_standin_gpu(device);
+}
+
+static ncclResult_t join(clique &all, int rank, int ranks, size_t gpu) {
   int none = 0;
 
   if (all.shared == nullptr) return refuse(ncclRemoteError, "nobody is there");
@@ -583,7 +591,7 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks,
   }
   if (device < 0) return refuse(ncclUnhandledCudaError, "no device is current");
   std::shared_ptr<clique> &all = clique_of(id, ranks);
-  ncclResult_t result = join(*all, rank, ranks, tfd_standin_gpu(device));
+  ncclResult_t result = join(*all, rank, ranks, gpu_of(device));
 
   if (result != ncclSuccess) return result;
   *comm =
