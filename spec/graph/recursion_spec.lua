@@ -1,5 +1,6 @@
 --- Traced functions that call themselves.
 local tf = require "tfdist"
+local errors = require "tfdist.base.errors"
 local expect = require "spec.support.expect"
 local raw = require "tfdist.core.raw"
 
@@ -132,6 +133,76 @@ describe("a traced function that calls itself", function()
         or tf.init_scope(function() return down(n - 1) end)
     end)
     assert.are.equal(2, down(4):item())
+  end)
+
+  -- fn() inside as many pcalls.
+  local function caught_in(depth, fn)
+    if depth == 0 then
+      return fn()
+    end
+    local ok, y = pcall(caught_in, depth - 1, fn)
+    return ok and y or error(y, 0)
+  end
+
+  it("is one error where the first call has no room left", function()
+    local inner = bounded(function(y) return y + 1 end)
+    local function nested(depth)
+      return tf.function_(function(y)
+        return caught_in(depth, function() return inner(y) end)
+      end)
+    end
+    assert.are.equal(2, nested(20)(x):item())
+    if rawget(_G, "jit") then return end -- has no bound on them
+    -- Where pcall itself ends, it is the engine's word.
+    for depth = 160, 120, -1 do
+      local ok, e = pcall(nested(depth), x)
+      if not ok and not tostring(e):find "stack overflow" then
+        assert.are.equal("RuntimeError", e.kind, tostring(e))
+        assert.is_truthy(tostring(e):find("leaves no room for a call of the "
+          .. "traced function", 1, true), tostring(e))
+        return
+      end
+    end
+    error("there is room everywhere")
+  end)
+
+  it("ends by what comes from outside wherever that comes", function()
+    local tracing = require "tfdist.core.tracing"
+    local inner = bounded(function(y) return y + 1 end)
+    local outer = tf.function_(function(y) return inner(y) end)
+    local jit = rawget(_G, "jit")
+    if jit then
+      jit.off()
+      jit.flush() -- compiled code looks at no hook
+    end
+    finally(function()
+      debug.sethook()
+      if jit then jit.on() end
+    end)
+    local has_room
+    for i = 1, math.huge do
+      local name, value = debug.getupvalue(tracing.call, i)
+      has_room = value
+      if name == "has_room" then break end
+    end
+    local first = debug.getinfo(has_room, "S").linedefined + 1
+    -- As it begins for the nth time.
+    for n = 1, 41 do
+      local seen = 0
+      debug.sethook(function(_, line)
+        local begins = line == first
+          and debug.getinfo(2, "f").func == has_room
+        seen = seen + (begins and 1 or 0)
+        if seen == n then
+          debug.sethook()
+          errors.interrupted()
+        end
+      end, "l")
+      local e = expect.caught(outer, x)
+      assert.are.equal(n, seen)
+      assert.are.equal("Cancelled", e.kind, n .. ": " .. tostring(e))
+    end
+    assert.are.equal(2, outer(x):item())
   end)
 
   it("may fail and be caught as often as one likes", function()

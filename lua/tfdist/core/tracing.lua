@@ -11,8 +11,9 @@ local state = require "tfdist.core.state"
 local M = {}
 
 local type = type
+local find = string.find
 
-local pcall, xpcall = pcall, xpcall
+local error, pcall, xpcall = error, pcall, xpcall
 local getinfo = debug.getinfo
 
 local function protected(handler, fn, ...)
@@ -69,12 +70,17 @@ local DEEPEST_CALL = 500
 -- tape and each scope takes some.
 local ROOM = 40
 
--- Are there that many? No engine says; as many pcalls inside each other do.
+-- Are there that many? No engine says; as many pcalls inside each other do. What
+-- else ends one of them is not theirs: Ctrl-C, say.
 local function has_room(n)
   if n == 0 then
     return true
   end
   local ok, room = pcall(has_room, n - 1)
+  if not ok and not (type(room) == "string"
+    and find(room, "stack overflow", 1, true)) then
+    error(room, 0)
+  end
   return ok and room
 end
 
@@ -91,6 +97,19 @@ local function calls_on_stack()
   return n
 end
 
+local function too_deep(calls, name)
+  if calls == 0 then
+    errors.raise("RuntimeError", ("maximum recursion depth exceeded: what goes "
+      .. "on leaves no room for a call of the traced function \"%s\""):format(
+      name), "each pcall, tape and scope around it takes some of the engine's "
+      .. "calls of C")
+  end
+  errors.raise("RuntimeError", ("maximum recursion depth exceeded: more than %d "
+    .. "calls of traced functions inside each other, the last of \"%s\"")
+    :format(calls, name), "the trace ends with a Lua value, as a number counted "
+    .. "down; tf.while_loop repeats by tensors")
+end
+
 local function returned(root, calls, ...)
   root.calls = calls
   return ...
@@ -105,10 +124,7 @@ function M.call(name, fn, ...)
   if calls >= DEEPEST_CALL or not room then
     calls = calls_on_stack() - 1
     if calls >= DEEPEST_CALL or not room then
-      errors.raise("RuntimeError", ("maximum recursion depth exceeded: more "
-        .. "than %d calls of traced functions inside each other, the last of "
-        .. "\"%s\""):format(calls, name), "the trace ends with a Lua "
-        .. "value, as a number counted down; tf.while_loop repeats by tensors")
+      too_deep(calls, name)
     end
   end
   root.calls = calls + 1
