@@ -24,7 +24,10 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   if (!tfd_is_interrupted()) return; /* a tfdist call has raised already */
   tfd_interrupt(false);
   lua_getfield(L, LUA_REGISTRYINDEX, "tfdist.interrupted");
-  if (lua_isfunction(L, -1)) lua_call(L, 0, 0);
+  /* With no call of C left it raises the engine's word, not its own. */
+  if (lua_isfunction(L, -1) && lua_pcall(L, 0, 0, 0) != LUA_OK &&
+      lua_istable(L, -1))
+    lua_error(L);
   luaL_error(L, "interrupted");
 }
 
