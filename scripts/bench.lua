@@ -3,11 +3,12 @@
 --- usage: lua5.4 scripts/bench.lua [BUILD]   (default: build; `make bench`)
 ---        ONLY=dispatch,gemm    these benches alone
 ---        SHORT=1               fewer pairs
----        PYTHON=python3        the interpreter that has torch
+---        PYTHON=python3        an interpreter that may have torch
 ---        TENSORFLOW=no JAX=no TORCH=no  without them (else scripts/venv_peer
 ---                              makes an environment with each that is missing,
----                              once); TORCH=new: one with the newest PyTorch
----                              though an interpreter has another
+---                              once; of PyTorch, where no interpreter has 2.0
+---                              or newer); TORCH=new: the newest PyTorch though
+---                              an interpreter has another
 --- Two processes answer the same requests by turns (ours, reference, ours,
 --- reference ...), each on the same core with one thread; a line shows the
 --- median of the pairs' ratios with the tenth and ninetieth percentile, the
@@ -68,18 +69,22 @@ function bench.jax()
   return bench.environment("JAX", "jax", os.getenv "JAX")
 end
 
-local function has_torch(python)
-  local status = os.execute(python .. " -c 'import torch' 2>/dev/null")
-  return status == true or status == 0
-end
-
-local function find_torch()
-  local wanted = os.getenv "TORCH"
+-- One whose PyTorch passes this, or nil.
+local function torch_with(code)
   for _, python in ipairs { os.getenv "PYTHON" or "python3",
                             "/usr/bin/python3" } do
-    if not wanted and has_torch(python) then return python end
+    local status = os.execute(("%s -c 'import torch; %s' 2>/dev/null"):format(
+      python, code))
+    if status == true or status == 0 then return python end
   end
-  return bench.environment("PyTorch", "torch", wanted)
+end
+
+-- Best one that compiles, which takes 2.0 or newer.
+local function find_torch()
+  local wanted = os.getenv "TORCH"
+  return wanted == nil and torch_with "torch.compile"
+    or bench.environment("PyTorch", "torch", wanted)
+    or wanted == nil and torch_with "" or nil
 end
 
 --- The interpreter that has PyTorch; nil without one.
