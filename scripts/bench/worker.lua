@@ -63,14 +63,14 @@ local function only(worker)
 end
 
 --- A process that reads requests from its stdin, or nil and a message.
---- `free` leaves out the pinning. A hung program ends after a quarter of an hour.
+--- `free` leaves out the pinning. A hung program ends after an hour.
 function M.start(command, free)
   local fifo = os.tmpname()
   os.remove(fifo)
   if not os.execute("mkfifo " .. fifo) then
     return nil, "cannot make a named pipe in /tmp"
   end
-  local out = io.popen(("echo $$; exec %stimeout 900 %s < %s"):format(
+  local out = io.popen(("echo $$; exec %stimeout 3600 %s < %s"):format(
     free and "env " or prefix, command, fifo), "r")
   local inp = io.open(fifo, "w") -- waits until the shell has opened it
   os.remove(fifo)
