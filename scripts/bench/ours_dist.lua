@@ -20,7 +20,8 @@
 ---   empty REPLICAS            wall s of strategy:run of an empty function
 ---   traced_empty REPLICAS     the same of an empty traced function
 ---   quit
---- The networks are those of scripts/bench/steps.c, and tiny, wide and gpt.
+--- The networks are those of scripts/bench/steps.c, and tiny, wide, gpt and
+--- resnet.
 local tf = require "tfdist"
 local raw = require "tfdist.core.raw"
 
@@ -208,6 +209,16 @@ function networks.gpt()
   end
 end
 
+-- Of 20 layers, for the images of CIFAR.
+function networks.resnet()
+  local model = require("scripts.gpu.networks")["resnet-20"]().model
+  return model.trainable_variables, function(x)
+    return model(x, { training = true })
+  end, function()
+    return tf.random.normal { ROWS, 32, 32, 3 }, labels(ROWS, 10)
+  end
+end
+
 --- Steps ----------------------------------------------------------------------
 
 -- A step's function of its input, for inside and outside of strategies.
@@ -334,7 +345,7 @@ end
 
 local function step_times(name)
   return (name == "lstm" or name == "gpt") and 2 or name == "tiny" and 2000
-    or name == "wide" and 5 or 30
+    or name == "wide" and 5 or name == "resnet" and 10 or 30
 end
 
 --- Sums and merges ------------------------------------------------------------

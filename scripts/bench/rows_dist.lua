@@ -26,11 +26,12 @@ local function floor(bench)
 end
 
 -- PyTorch: one core and two ranks; or, with "all", one process on all cores,
--- whose steps have both ranks' examples.
-local function torch(bench, all)
+-- whose steps have both ranks' examples. `before` starts it.
+local function torch(bench, all, before)
   local python = bench.python()
-  return bench.peer("PyTorch", python and ("%s%s scripts/bench/torch_ddp.py %s")
-    :format(all and "env " or ONE_THREAD, python, all or ""), true)
+  return bench.peer("PyTorch", python
+    and ("%s%s%s scripts/bench/torch_ddp.py %s"):format(before or "",
+      all and "env " or ONE_THREAD, python, all or ""), true)
 end
 
 -- TensorFlow or JAX with so many logical devices. One has one core and one
@@ -75,8 +76,9 @@ local function line(bench, title, rounds, a, b, options)
   return r
 end
 
--- A line about one name alone.
+-- A line about one name alone; nothing where it was not asked.
 local function alone(bench, title, rounds, name, goal, scale)
+  if rounds[name] == nil then return end
   if rounds.failed[name] then
     return report.failed(title, rounds.failed[name])
   end
@@ -419,9 +421,10 @@ local function overlap(bench)
         bench.build, bench.build), true)
   end
   local on, off, mine = workers(1), workers(0), ours(bench, 1)
+  local peer = torch(bench, nil, before)
   local rounds = ask(bench, {
     { "on", on, "traced_worker wide" }, { "off", off, "traced_worker wide" },
-    { "one", mine, "traced_step wide 1" },
+    { "one", mine, "traced_step wide 1" }, { "ddp", peer, "ddp wide" },
   }, bench.short and 3 or 5)
   local r = line(bench, "MLP 1024-4x2048-10, overlap / without", rounds, "on",
     "off", { goal = { at_most = 0.9 } })
@@ -431,7 +434,9 @@ local function overlap(bench)
     report.line("  hidden of the sum's time", { ours = hidden, reference = sum,
       ratio = hidden / sum, inconclusive = bench.busy })
   end
-  worker.stop(on, off, mine)
+  line(bench, "  x faster than PyTorch's DistributedDataParallel", rounds, "on",
+    "ddp", { faster = true, goal = { at_least = 1 } })
+  worker.stop(on, off, mine, peer)
 end
 
 --- 16 and 23 What strategies cost ----------------------------------------------------

@@ -81,6 +81,7 @@ local function beside(bench)
   local list = {
     { "traced", whole, "traced mlp" }, { "eager", whole, "plain mlp" },
     { "TensorFlow", rows_dist.tensorflow(bench, 1, true), "step mlp" },
+    { "JAX", rows_dist.jax(bench, 1, true), "step mlp" },
     { "PyTorch", rows_dist.torch(bench, "all"), "single mlp" },
   }
   local count, stops = bench.short and 3 or 7, {}

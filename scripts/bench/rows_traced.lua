@@ -11,6 +11,7 @@ local NETWORKS = {
   { "mlp", "MLP 784-512-512-10", floor = 1.08 },
   { "cnn", "CNN 32-64-FC64", floor = 1.10 },
   { "lenet", "LeNet-5", floor = 1.12 },
+  { "resnet", "ResNet-20", rounds = 3 },
   { "lstm", "LSTM 2 x 512, 50 steps", floor = 1.06, rounds = 3 },
   { "gpt", "GPT 4 x 256, 16 x 128 tokens", rounds = 3, trace = 50e-3 },
 }
@@ -23,6 +24,11 @@ local PEERS = {
   { "JAX", { { "jax", "compiled" } } },
   { "PyTorch", { { "torch", "op by op" }, { "compiled", "compiled" } } },
 }
+
+-- What the first call of each takes beyond the next.
+local FIRST = { { "tf first", "TensorFlow" }, { "xla first", "XLA" },
+                { "jax first", "JAX" },
+                { "compiled first", "torch.compile" } }
 
 local function lines(bench, network, rounds)
   local name, title = network[1], network[2]
@@ -39,6 +45,10 @@ local function lines(bench, network, rounds)
     network.trace and { at_most = network.trace, unit = "s" } or nil)
   dist.alone(bench, "  program and the first touch of its memory", rounds,
     "first")
+  for _, entry in ipairs(FIRST) do
+    dist.alone(bench, ("  trace and program of %s"):format(entry[2]), rounds,
+      entry[1])
+  end
 end
 
 local function traced(bench)
@@ -58,6 +68,10 @@ local function traced(bench)
       { "jax", jax, "step " .. name },
       { "torch", torch, "single " .. name },
       { "compiled", torch, "compiled " .. name },
+      { "tf first", tf, "first " .. name },
+      { "xla first", tf, "xla_first " .. name },
+      { "jax first", jax, "first " .. name },
+      { "compiled first", torch, "first " .. name },
     }
     lines(bench, network,
       dist.ask(bench, list, bench.short and 3 or network.rounds or 5))

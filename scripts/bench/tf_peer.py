@@ -8,8 +8,11 @@ usage: python tf_peer.py DEVICES [BATCHES]
                                      TF_CONFIG names (see cluster.py)
        python tf_peer.py first       one training step, then the end
   step NAME             wall s of a training step of the networks of steps.c,
-                        tiny and gpt, a traced function under MirroredStrategy
+                        tiny, gpt and resnet, a traced function under
+                        MirroredStrategy
   xla NAME              the same, compiled by XLA
+  first NAME            wall s of a step's first call beyond the next
+  xla_first NAME        the same, compiled by XLA
   fit NAME IMAGES       wall s of an epoch of model.fit over so many images of
                         Fashion-MNIST, and its accuracy
   input NAME IMAGES     wall s of a batch of the same input alone
@@ -35,7 +38,7 @@ tf.get_logger().setLevel("ERROR")
 layers = tf.keras.layers
 BATCH = 128
 WARM = 3
-TIMES = {"lstm": 2, "gpt": 2, "tiny": 1000}  # else 30
+TIMES = {"lstm": 2, "gpt": 2, "tiny": 1000, "resnet": 10}  # else 30
 batches = 1  # of a device in a step
 
 
@@ -100,9 +103,30 @@ class Gpt(tf.Module):
         return self.norm(h, self.last[0], self.last[1]) @ self.last[2]
 
 
+def convolved(x, filters, size, strides):
+    x = layers.Conv2D(filters, size, strides, "same", use_bias=False)(x)
+    return layers.BatchNormalization()(x)
+
+
+def resnet_20():
+    x = entry = layers.Input((32, 32, 3))
+    x = layers.ReLU()(convolved(x, 16, 3, 1))
+    for filters in (16, 32, 64):
+        for block in range(3):
+            strides = 2 if block == 0 and filters > 16 else 1
+            y = layers.ReLU()(convolved(x, filters, 3, strides))
+            y = convolved(y, filters, 3, 1)
+            x = convolved(x, filters, 1, strides) if strides > 1 else x
+            x = layers.ReLU()(layers.Add()([x, y]))
+    x = layers.GlobalAveragePooling2D()(x)
+    return tf.keras.Model(entry, layers.Dense(10)(x))
+
+
 def network(name):
     if name == "gpt":
         return Gpt()
+    if name == "resnet":
+        return resnet_20()
     if name == "tiny":
         return tf.keras.Sequential([
             layers.Input((4,)), layers.Dense(64, activation="relu"),
@@ -148,13 +172,14 @@ def data(name):
         return (tf.random.normal((rows, 4)),
                 tf.random.uniform((rows,), 0, 2, tf.int32))
     rows = 64 * batches
-    shape = (rows, 784) if name == "mlp" else (rows, 28, 28, 1)
-    return tf.random.normal(shape), tf.random.uniform((rows,), 0, 10, tf.int32)
+    shape = ((784,) if name == "mlp" else (32, 32, 3) if name == "resnet"
+             else (28, 28, 1))
+    return tf.random.normal((rows,) + shape), tf.random.uniform((rows,), 0, 10, tf.int32)
 
 
 # --- steps ---------------------------------------------------------------------
 
-steps = {}
+steps, firsts = {}, {}
 
 
 def make_step(strategy, name, xla=None):
@@ -181,13 +206,21 @@ def make_step(strategy, name, xla=None):
     return lambda: strategy.experimental_local_results(step())[0]
 
 
-def time_step(strategy, name, xla=None):
+def ready_step(strategy, name, xla=None):
     key = name, xla
     if key not in steps:
-        steps[key] = make_step(strategy, name, xla)
-        for _ in range(WARM):
-            steps[key]().numpy()
-    step, times = steps[key], TIMES.get(name, 30)
+        step = make_step(strategy, name, xla)
+        begun = [time.monotonic()]
+        for _ in range(1 + WARM):
+            step().numpy()
+            begun.append(time.monotonic())
+        firsts[key] = max(begun[1] - begun[0] - (begun[2] - begun[1]), 0)
+        steps[key] = step
+    return steps[key]
+
+
+def time_step(strategy, name, xla=None):
+    step, times = ready_step(strategy, name, xla), TIMES.get(name, 30)
     step().numpy()
     start = time.monotonic()
     for _ in range(times):
@@ -244,6 +277,10 @@ def answer(strategy, what, name, limit):
         return time_step(strategy, name)
     if what == "xla":
         return time_step(strategy, name, True)
+    if what in ("first", "xla_first"):
+        xla = True if what == "xla_first" else None
+        ready_step(strategy, name, xla)
+        return (firsts[name, xla],)
     if what == "fit":
         return fit(strategy, name, limit)
     if what == "input":

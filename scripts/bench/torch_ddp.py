@@ -1,10 +1,11 @@
-"""PyTorch's side of the strategy benchmarks: the networks of steps.c, tiny
-and gpt.
+"""PyTorch's side of the strategy benchmarks: the networks of steps.c, tiny,
+wide, gpt and resnet.
 
 usage: python3 torch_ddp.py [all]   answers requests from stdin, a line each:
   single NAME           wall s of a training step on one core
   compiled NAME         the same with torch.compile
-  ddp NAME              the same under DistributedDataParallel: two processes,
+  first NAME            wall s of a compiled step's first call beyond the next
+  ddp NAME              a step under DistributedDataParallel: two processes,
                         one core each, gloo
   gloo BYTES            wall s of an all-reduce between the two
   fit NAME IMAGES       wall s of an epoch over so many images of Fashion-MNIST
@@ -28,11 +29,14 @@ import torch.multiprocessing as mp
 
 import fashion
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../gpu"))
+from residual import resnet_20  # noqa: E402
+
 ALL = sys.argv[1:] == ["all"]
 torch.set_num_threads(os.cpu_count() if ALL else 1)
 WARM = 3
 ROWS = {"lstm": 50, "gpt": 16, "tiny": 4}  # else 64
-TIMES = {"lstm": 2, "gpt": 2, "tiny": 1000}  # else 30
+TIMES = {"lstm": 2, "gpt": 2, "tiny": 1000, "wide": 5, "resnet": 10}  # else 30
 
 
 class Sequence(nn.Module):
@@ -89,9 +93,16 @@ class Gpt(nn.Module):
 def network(name):
     if name == "gpt":
         return Gpt()
+    if name == "resnet":
+        return resnet_20()
     if name == "tiny":
         return nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64),
                              nn.ReLU(), nn.Linear(64, 2))
+    if name == "wide":
+        hidden = (m for _ in range(3) for m in (nn.Linear(2048, 2048),
+                                                nn.ReLU()))
+        return nn.Sequential(nn.Linear(1024, 2048), nn.ReLU(), *hidden,
+                             nn.Linear(2048, 10))
     if name == "mlp":
         return nn.Sequential(nn.Linear(784, 512), nn.ReLU(),
                              nn.Linear(512, 512), nn.ReLU(),
@@ -119,11 +130,13 @@ def data(name):
                 torch.randint(0, 256, (rows * 128,)))
     if name == "tiny":
         return torch.randn(rows, 4), torch.randint(0, 2, (rows,))
-    if name == "mlp":
-        return torch.randn(rows, 784), torch.randint(0, 10, (rows,))
+    if name in ("mlp", "wide"):
+        size = 784 if name == "mlp" else 1024
+        return torch.randn(rows, size), torch.randint(0, 10, (rows,))
     if name == "lstm":
         return torch.randn(50, rows, 512), torch.randint(0, 65, (50 * rows,))
-    return torch.randn(rows, 1, 28, 28), torch.randint(0, 10, (rows,))
+    shape = (3, 32, 32) if name == "resnet" else (1, 28, 28)
+    return torch.randn(rows, *shape), torch.randint(0, 10, (rows,))
 
 
 class Training:
@@ -135,6 +148,8 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
         self.loss_fn = nn.CrossEntropyLoss()
         self.times = TIMES.get(name, 30)
+        first, second = self.seconds(1), self.seconds(1)
+        self.first = max(first - second, 0)
         self.run(WARM)
 
     def run(self, times):
@@ -145,10 +160,13 @@ class Training:
             self.optimizer.step()
             loss.item()
 
-    def time(self):
+    def seconds(self, times):
         start = time.monotonic()
-        self.run(self.times)
-        return ((time.monotonic() - start) / self.times,)
+        self.run(times)
+        return time.monotonic() - start
+
+    def time(self):
+        return (self.seconds(self.times) / self.times,)
 
 
 def all_reduce(count):
@@ -276,6 +294,9 @@ alone = {}
 def answer(words):
     if words[0] in ("ddp", "ddpfit", "gloo"):
         return two_ranks(words)
+    if words[0] == "first":
+        answer(["compiled", words[1]])
+        return (alone["compiled", words[1]].first,)
     if words[0] not in ("single", "compiled", "fit"):
         raise ValueError("no such request: " + words[0])
     key = tuple(words)

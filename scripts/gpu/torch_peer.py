@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from residual import convolved, residual, resnet_20 as cifar
+
 torch.backends.cuda.matmul.allow_tf32 = True
 torch.backends.cudnn.allow_tf32 = True
 torch.backends.cudnn.benchmark = True
@@ -26,41 +28,6 @@ class Lstm(nn.Module):
 
     def forward(self, x):
         return self.out(self.lstm(x)[0][:, -1])
-
-
-def convolved(inputs, filters, size, stride, activation=False):
-    layers = [nn.Conv2d(inputs, filters, size, stride, size // 2, bias=False),
-              nn.BatchNorm2d(filters)]
-    return nn.Sequential(*layers, *([nn.ReLU()] if activation else []))
-
-
-class Block(nn.Module):
-    def __init__(self, inputs, filters, stride, narrow):
-        super().__init__()
-        out = 4 * filters if narrow else filters
-        first = [convolved(inputs, filters, 1, 1, True)] if narrow else []
-        self.way = nn.Sequential(
-            *first,
-            convolved(filters if narrow else inputs, filters, 3, stride, True),
-            convolved(filters, out, 1 if narrow else 3, 1))
-        self.past = nn.Identity()
-        if stride > 1 or inputs != out:
-            self.past = convolved(inputs, out, 1, stride)
-
-    def forward(self, x):
-        return F.relu(self.past(x) + self.way(x))
-
-
-def residual(stem, stages, filters, narrow, classes):
-    layers, inputs = [stem], filters
-    for stage, blocks in enumerate(stages):
-        for i in range(blocks):
-            width = filters * 2 ** stage
-            layers.append(Block(inputs, width, 2 if i == 0 and stage else 1,
-                                narrow))
-            inputs = 4 * width if narrow else width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-                         nn.Linear(inputs, classes))
 
 
 class Transformer(nn.Module):
@@ -110,8 +77,7 @@ def cnn():
 
 
 def resnet_20():
-    return (residual(convolved(3, 16, 3, 1, True), (3, 3, 3), 16, False, 10),
-            64, (3, 32, 32), 10)
+    return cifar(), 64, (3, 32, 32), 10
 
 
 def resnet_50():
