@@ -9,6 +9,8 @@
 --- what tests draw follows from it too (spec/support/seed.lua). One commit has
 --- one seed, so that a run can be repeated elsewhere: --seed=N names another,
 --- --long runs all files.
+---
+--- However it ends, nothing that it started outlives it; Ctrl-C gives 130.
 
 local LOGS = "build/test"
 local LUA_PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;./?.lua;;'"
@@ -249,9 +251,10 @@ local BUILDS = {
   { name = "fuzz", make = "make -s -j2", targets = { fuzz = "fuzz-programs" } },
 }
 
--- Seconds a suite may take; a hung one is a failure.
+-- Seconds a suite or a build may take; a hung one is a failure.
 local DEADLINE = 2400
 local LONG_DEADLINE = 7200
+local BUILD_DEADLINE = 900
 
 local parsers = {}
 
@@ -318,14 +321,43 @@ local function log_of(name)
   return ("%s/%s.log"):format(LOGS, name)
 end
 
-local function start(name, command, fifo, before)
-  local deadline = long and LONG_DEADLINE or DEADLINE
-  -- --kill-after: no suite and no child of it outlives its deadline.
+-- What a run starts is known by a variable in its environment, named by the
+-- runner's process and set to the job: `timeout` and what specs start have process
+-- groups and sessions of their own, so no signal to a group reaches them all.
+local mark
+
+-- A shell's lines that end what has the variable, of one job or of all: they ask
+-- for a second, so that compilers and `make` take away what is half written.
+local function ending(job)
+  return ([[
+    signal=TERM
+    for round in $(seq 100); do
+      left=$(grep -lsz '^%s=%s' /proc/[0-9]*/environ | cut -d / -f 3)
+      [ -n "$left" ] || break
+      kill -s $signal $left 2>/dev/null
+      [ "$round" -lt 10 ] || signal=KILL
+      sleep 0.1
+    done]]):format(mark, job and job .. "$" or "")
+end
+
+-- A process that does it when its pipe is closed, as the end of the runner does,
+-- whatever ended that.
+local function start_keeper()
+  local pipe = assert(io.popen "echo $PPID")
+  mark = "TFD_TEST_RUN_" .. pipe:read "n"
+  pipe:close()
+  return assert(io.popen("trap '' INT TERM HUP; cat >/dev/null;" .. ending(),
+    "w"))
+end
+
+-- <>: where the runner is gone, nobody reads the pipe.
+local function start(name, command, fifo, before, deadline)
   return { started = os.time(), pipe = io.popen(
-    ("TFD_TEST_SEED=%d %s%stimeout --kill-after=10 %d sh -c %s >%s 2>&1 "
-      .. "</dev/null; echo %s $? >%s"):format(seed, long and "TFD_LONG=1 " or "",
-        before or "", deadline, "'" .. command:gsub("'", "'\\''") .. "'",
-        log_of(name), name, fifo)) }
+    ("%s=%s TFD_TEST_SEED=%d %s%stimeout --kill-after=10 %d sh -c %s >%s 2>&1 "
+      .. "</dev/null; code=$?; %s; echo %s $code 1<>%s"):format(mark, name, seed,
+        long and "TFD_LONG=1 " or "", before or "", deadline,
+        "'" .. command:gsub("'", "'\\''") .. "'", log_of(name), ending(name),
+        name, fifo)) }
 end
 
 -- What failed: sections with a failure, without what they say of the rest.
@@ -403,7 +435,9 @@ local function run_all(names, by_name)
 
   local function begin(name, command, before)
     if type(command) == "function" then command = command(name) end
-    jobs[name] = start(name, command, fifo, before)
+    jobs[name] = start(name, command, fifo, before,
+      not by_name[name] and BUILD_DEADLINE
+      or long and LONG_DEADLINE or DEADLINE)
     return name
   end
   local function is_ready(name)
@@ -483,7 +517,14 @@ local function main(names)
     io.stderr:write("scripts/test.lua: no suite \"", name, "\"\n")
     os.exit(2)
   end
-  local totals = run_all(list, by_name)
+  local keeper = start_keeper()
+  local ok, totals = pcall(run_all, list, by_name)
+  keeper:close()
+  if not ok then
+    -- Not by an error, which would wait for all pipes.
+    io.stderr:write(totals, "\n")
+    os.exit(totals:find "interrupted!$" and 130 or 1)
+  end
   print(("%d passed, %d failed, %d skipped"):format(totals[1], totals[2],
     totals[3]))
   os.exit(totals[2] == 0 and totals[1] > 0 and 0 or 1)
