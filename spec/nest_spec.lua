@@ -138,6 +138,23 @@ describe("a table that contains itself", function()
   local strategy = tf.distribute.MirroredStrategy { devices = { "/cpu:0" } }
   local function nothing() end
   local function gives() return circle end
+  local context = tf.distribute.get_replica_context
+  local mine = strategy:scope(function() return tf.Variable(1) end)
+  local function update(...)
+    return strategy.extended:update(mine, ...)
+  end
+  local function in_replica(fn, ...)
+    local args = { ... }
+    strategy:run(function() fn(context(), args[1], args[2], args[3]) end)
+  end
+  local function custom(output, gives_gradient)
+    local f = tf.custom_gradient(function(x)
+      return output or x * 1, gives_gradient or nothing
+    end)
+    local x = tf.Variable(1)
+    local tape, y = tf.GradientTape(function() return f(x) end)
+    return tape:gradient(y, x)
+  end
   local function gradient(targets, sources)
     local tape = tf.GradientTape(nothing)
     return tape:gradient(targets, sources)
@@ -166,6 +183,45 @@ describe("a table that contains itself", function()
     end },
     { "strategy:reduce", function() strategy:reduce("sum", circle) end },
     { "strategy:gather", function() strategy:gather(circle, 0) end },
+    { "reduce_to", function()
+      strategy.extended:reduce_to("sum", circle, "/cpu:0")
+    end },
+    { "reduce_to", function()
+      context().strategy.extended:reduce_to("sum", circle, "/cpu:0")
+    end },
+    { "batch_reduce_to", function()
+      strategy.extended:batch_reduce_to("sum", { { circle, "/cpu:0" } })
+    end },
+    { "update", function() update(nothing, { circle }) end },
+    { "update", function() update(nothing, {}, circle) end },
+    { "update", function() update(gives) end },
+    { "update", function() in_replica(function() update(gives) end) end },
+    { "update", function()
+      in_replica(function() update(nothing, { circle }) end)
+    end },
+    { "update_non_slot", function()
+      strategy.extended:update_non_slot({ "/cpu:0" }, nothing, { circle })
+    end },
+    { "update_non_slot", function()
+      strategy.extended:update_non_slot({ "/cpu:0" }, gives)
+    end },
+    { "merge_call", function()
+      in_replica(context().merge_call, nothing, { circle })
+    end },
+    { "merge_call", function()
+      in_replica(context().merge_call, nothing, {}, circle)
+    end },
+    { "merge_call", function() in_replica(context().merge_call, gives) end },
+    { "all_reduce", function()
+      in_replica(context().all_reduce, "sum", circle)
+    end },
+    { "all_gather", function() in_replica(context().all_gather, circle, 0) end },
+    { "custom_gradient", function() custom(circle) end },
+    { "custom_gradient", function() custom(nil, gives) end },
+    { "custom_gradient", function()
+      tf.custom_gradient(function() return circle, nothing end)(1)
+    end },
+    { "recompute_grad", function() tf.recompute_grad(gives)(1) end },
     { "function_", function() tf.function_(nothing)(circle) end },
     { "function_", function() tf.function_(gives)() end },
     { "get_concrete_function", function()

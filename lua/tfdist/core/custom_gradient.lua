@@ -34,7 +34,7 @@ end
 -- The tensors among a structure's leaves, as operands; `at[i]` is the leaf's
 -- number, `leaves` their count.
 local function tensors_of(structure, what)
-  local flat = nest.flatten(structure)
+  local flat = nest.leaves(what, structure)
   local list = { n = 0, at = {}, leaves = flat.n, flat = flat }
   for i = 1, flat.n do
     if is_tensor(flat[i]) then
@@ -113,7 +113,7 @@ local function renew(results, n, what)
   local outputs = { n = 0 }
   local structure = { n = n }
   for i = 1, n do
-    structure[i] = nest.map_structure(function(x)
+    structure[i] = nest.map(what, function(x)
       if x == nil then
         return nil
       end
@@ -129,7 +129,7 @@ end
 -- Results when no tape records: tensors too, as TensorFlow's.
 local function as_tensors(results, n, what)
   for i = 1, n do
-    results[i] = nest.map_structure(function(x)
+    results[i] = nest.map(what, function(x)
       return x ~= nil and convert.operand(x, nil, what, "result") or nil
     end, results[i])
   end
@@ -170,7 +170,7 @@ end
 -- or for the tensors among them.
 local function match(values, inputs, what)
   if values.n == 1 and nest.is_nested(values[1]) then
-    values = nest.flatten(values[1])
+    values = nest.leaves(what, values[1])
   end
   local grads = { n = inputs.n }
   for i = 1, inputs.n do

@@ -29,7 +29,7 @@ end
 -- Leaves as tensors (variables: this replica's copy) or slices.
 local function replica_leaves(value, what)
   local flat = type(value) == "userdata" and { value, n = 1 }
-    or nest.flatten(value)
+    or nest.leaves(what, value)
   for i = 1, flat.n do
     local x = reduce.operand(flat[i], what)
     if raw.kind(x) ~= "slices" then

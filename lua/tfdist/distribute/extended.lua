@@ -60,12 +60,12 @@ method("call_for_each_replica", "fn args:table=nil kwargs:table=nil",
 
 local function reduce_to(strategy, op, value, destinations, what, more)
   if strategy.one_copy then
-    return nest.map_structure(function(x)
+    return nest.map(what, function(x)
       return values.is_value(x) and values.component(x, 0) or x
     end, value)
   end
   local devices = reduce.destinations(what, destinations)
-  return nest.map_structure(function(x)
+  return nest.map(what, function(x)
     local result = reduce.leaf(strategy, op, x, devices, what, more)
     if values.is_value(result) and #devices == 1 then
       return values.component(result, 0)
@@ -144,7 +144,7 @@ end)
 -- Updates --------------------------------------------------------------------
 
 local function no_per_replica(args, what)
-  local flat = nest.flatten(args or {})
+  local flat = nest.leaves(what, args or {})
   for i = 1, flat.n do
     if values.is_per_replica(flat[i]) then
       errors.raise("TypeError", what .. ": an argument is a PerReplica value; "
@@ -156,11 +156,11 @@ end
 
 -- fn(copy, args...) for copy i, on its device.
 local function update_copy(strategy, i, copy, fn, args, kwargs)
-  local own = values.select_copy(args or {}, i)
+  local own = values.select_copy(args or {}, i, "update")
   own.n = args and (args.n or #args) or 0
   if kwargs ~= nil then
     own.n = own.n + 1
-    own[own.n] = values.select_copy(kwargs, i)
+    own[own.n] = values.select_copy(kwargs, i, "update")
   end
   local before = raw.context_set_update(i)
   local device = raw.tensor_device(raw.operand_tensor(copy))
@@ -184,7 +184,7 @@ local function pack_arguments(args, kwargs)
 end
 
 local function first_components(args)
-  return nest.map_structure(function(x)
+  return nest.map("update", function(x)
     if values.is_value(x) then
       return values.component(x, 0)
     end
@@ -226,7 +226,8 @@ local function update_all(strategy, var, fn, args, kwargs, group)
     end
     return list
   end
-  local results = values.regroup_results(strategy, packs, copies.n, "mirrored")
+  local results = values.regroup_results(strategy, packs, copies.n, "mirrored",
+    what)
   return unpack(results, 1, results.n)
 end
 
@@ -244,9 +245,9 @@ method("update", "var fn args:table=nil kwargs:table=nil group=true",
       and mode.strategy ~= contexts.default_strategy then
       contexts.mixing(strategy, mode, "update")
     elseif mode ~= nil and mode.replica ~= nil then
-      return mode.replica:merge_call(function(_, merged, more)
+      return replica.merge_call(mode.replica, function(_, merged, more)
         return update_all(strategy, var, fn, merged, more, group)
-      end, { args or {}, kwargs, n = 2 })
+      end, { args or {}, kwargs, n = 2 }, nil, "update")
     end
     return update_all(strategy, var, fn, args, kwargs, group)
   end)
@@ -294,7 +295,7 @@ method("update_non_slot", "colocate_with:table fn args:table=nil "
     for i = 1, #devices do
       local own = pack_arguments(args, kwargs)
       for k = 1, own.n do
-        own[k] = values.select_copy(own[k], i - 1)
+        own[k] = values.select_copy(own[k], i - 1, "update_non_slot")
       end
       packs[i] = pack(M.on_device(devices[i] or nil, fn, unpack(own, 1, own.n)))
     end
@@ -305,7 +306,8 @@ method("update_non_slot", "colocate_with:table fn args:table=nil "
       end
       return list
     end
-    local results = values.regroup_results(strategy, packs, #packs, "mirrored")
+    local results = values.regroup_results(strategy, packs, #packs, "mirrored",
+      "update_non_slot")
     return unpack(results, 1, results.n)
   end)
 

@@ -30,6 +30,8 @@ local Context = { __name = "ReplicaContext" }
 -- replica yields SYNC at a sync point and DONE with what fn returned.
 local GO, STOP, SYNC, DONE = {}, {}, {}, {}
 local NOTHING = { n = 0 }
+-- What errors of arguments and results begin with.
+local RUN = "strategy:run"
 
 local function pack(...)
   local n = select("#", ...)
@@ -286,11 +288,11 @@ local function specialise(crew_n, args, kwargs)
   local flat = is_flat(args, n)
   for i = 1, crew_n do
     local own = flat and values.select_flat(args, n, i - 1, crew_n)
-      or values.select_replica(args or NOTHING, i - 1, crew_n)
+      or values.select_replica(args or NOTHING, i - 1, RUN, crew_n)
     own.n = n
     if kwargs ~= nil then
       own.n = own.n + 1
-      own[own.n] = values.select_replica(kwargs, i - 1, crew_n)
+      own[own.n] = values.select_replica(kwargs, i - 1, RUN, crew_n)
     end
     lists[i] = own
   end
@@ -335,7 +337,7 @@ function M.run(strategy, run, fn, args, kwargs)
   if count == 0 then
     return NOTHING
   end
-  return values.regroup_results(strategy, packs, crew.n, "per_replica")
+  return values.regroup_results(strategy, packs, crew.n, "per_replica", RUN)
 end
 
 -- Sync points ----------------------------------------------------------------
@@ -402,11 +404,11 @@ function M.run_inline(strategy, fn, args, kwargs)
   local context = setmetatable({
     replica_id_in_sync_group = 0, strategy = strategy,
   }, Context)
-  local inbox = values.select_replica(args, 0, 1)
+  local inbox = values.select_replica(args, 0, RUN, 1)
   inbox.n = args.n or #args
   if kwargs ~= nil then
     inbox.n = inbox.n + 1
-    inbox[inbox.n] = values.select_replica(kwargs, 0, 1)
+    inbox[inbox.n] = values.select_replica(kwargs, 0, RUN, 1)
   end
   return contexts.with_mode({ strategy = strategy, replica = context }, fn,
     unpack(inbox, 1, inbox.n))
@@ -455,7 +457,7 @@ end
 
 -- A reply for each replica from what a merge function returned; one for all
 -- where they are the same.
-local function split_results(results, n)
+local function split_results(results, n, what)
   local replies, common = {}, true
   for k = 1, results.n do
     common = common and is_common(results[k])
@@ -469,7 +471,7 @@ local function split_results(results, n)
   for i = 1, n do
     local own = { n = results.n }
     for k = 1, results.n do
-      own[k] = values.select_replica(results[k], i - 1)
+      own[k] = values.select_replica(results[k], i - 1, what)
     end
     replies[i] = own
   end
@@ -479,9 +481,11 @@ end
 -- Regroup what all replicas gave to merge_call and call replica 0's function.
 local function merge(strategy, list)
   local first = list[1]
+  local what = first.what or "merge_call"
   local given = NOTHING
   if first.n > 0 or first.kwargs ~= nil then
-    given = values.regroup_results(strategy, list, list.n, "per_replica")
+    given = values.regroup_results(strategy, list, list.n, "per_replica",
+      what)
     given.n = first.n
   end
   if first.kwargs ~= nil then
@@ -490,7 +494,8 @@ local function merge(strategy, list)
       tables[i] = list[i].kwargs
     end
     given.n = given.n + 1
-    given[given.n] = values.regroup(strategy, tables, list.n, "per_replica")
+    given[given.n] = values.regroup(strategy, tables, list.n, "per_replica",
+      what)
   end
   local fn = first.fn
   for i = 1, list.n do
@@ -500,7 +505,7 @@ local function merge(strategy, list)
   if results.n == 0 then
     return nil
   end
-  return split_results(results, list.n)
+  return split_results(results, list.n, what)
 end
 
 --- Call merge_fn(strategy, ...) once for all replicas, in cross-replica
@@ -509,7 +514,8 @@ end
 --- Errors: RuntimeError unless all replicas call it; those of merge_fn come
 ---   out of strategy:run.
 --- Source: tf.distribute.ReplicaContext.merge_call
-local function merge_call(self, merge_fn, args, kwargs)
+---@param what? string  the caller's name, else its own
+local function merge_call(self, merge_fn, args, kwargs, what)
   text.check_callable("merge_call", "merge_fn", merge_fn)
   local payload
   if args == nil and kwargs == nil and self.thread ~= nil then
@@ -519,7 +525,7 @@ local function merge_call(self, merge_fn, args, kwargs)
   else
     M.check_arguments("merge_call", args, kwargs)
     local n = args and (args.n or #args) or 0
-    payload = { fn = merge_fn, kwargs = kwargs, n = n,
+    payload = { fn = merge_fn, kwargs = kwargs, n = n, what = what,
       unpack(args or NOTHING, 1, n) }
   end
   local reply = M.sync(self, "merge_call", payload, merge)
@@ -528,6 +534,8 @@ local function merge_call(self, merge_fn, args, kwargs)
   end
   return unpack(reply, 1, reply.n)
 end
+
+M.merge_call = merge_call
 
 method("merge_call", "merge_fn args:table=nil kwargs:table=nil", merge_call)
 

@@ -242,7 +242,7 @@ method("experimental_distribute_values_from_function", "value_fn",
         M.value_context(self.first_replica + i - 1, self.num_replicas_in_sync))
     end
     return self.one_copy and parts[1]
-      or values.regroup(self, parts, n, "wrapped")
+      or values.regroup(self, parts, n, "wrapped", what)
   end)
 
 input.methods(method)

@@ -251,31 +251,31 @@ end
 
 local MAX_DEPTH = nest.MAX_DEPTH
 
-local function select_at(structure, i, depth, count)
+local function select_at(structure, i, depth, what, count)
   if not is_nested(structure) then
     return own_leaf(structure, i, count)
   elseif depth > MAX_DEPTH then
-    nest.too_deep("strategy:run")
+    nest.too_deep(what)
   end
   local out = {}
   local n, keys = nest.layout(structure)
   for k = 1, n do
-    out[k] = select_at(structure[k], i, depth + 1, count)
+    out[k] = select_at(structure[k], i, depth + 1, what, count)
   end
   if n > 0 or keys == nil then
     out.n = structure.n and n or nil
   end
   for k = 1, keys and #keys or 0 do
-    out[keys[k]] = select_at(structure[keys[k]], i, depth + 1, count)
+    out[keys[k]] = select_at(structure[keys[k]], i, depth + 1, what, count)
   end
   return out
 end
 
---- A structure as replica i sees it.
+--- A structure as replica i sees it; errors begin with `what`.
 --- Errors: ValueError for one that contains itself, and with `count` for a
 ---   value that has not that many components.
-function M.select_replica(structure, i, count)
-  return select_at(structure, i, 0, count)
+function M.select_replica(structure, i, what, count)
+  return select_at(structure, i, 0, what, count)
 end
 
 --- The same for a list of n elements, none of them a structure.
@@ -292,8 +292,8 @@ function M.select_flat(list, n, i, count)
 end
 
 -- The same with variables replaced by their copies: for updates.
-function M.select_copy(structure, i)
-  return nest.map_structure(function(x)
+function M.select_copy(structure, i, what)
+  return nest.map(what, function(x)
     if is_value(x) then
       return component(x, i)
     end
@@ -351,32 +351,30 @@ function M.replica_of(strategy, i)
   return raw.strategy_first_replica(strategy.handle) + i - 1
 end
 
-local function keys_differ(strategy, i)
-  errors.raise("AssertionError", ("strategy:run: replica %d gives a table with "
-    .. "other keys than replica %d; structures must match"):format(
+local function keys_differ(strategy, i, what)
+  errors.raise("AssertionError", ("%s: replica %d gives a table with other "
+    .. "keys than replica %d; structures must match"):format(what,
     M.replica_of(strategy, i), M.replica_of(strategy, 1)))
 end
 
 local regroup
 
-local function regroup_tables(strategy, list, n, kind, depth)
+local function regroup_tables(strategy, list, n, kind, what, depth)
   if depth == MAX_DEPTH then
-    nest.too_deep(kind == "wrapped"
-      and "strategy:experimental_distribute_values_from_function"
-      or "strategy:run")
+    nest.too_deep(what)
   end
   local size, keys = nest.layout(list[1])
   for i = 2, n do
     if not is_nested(list[i]) then
-      keys_differ(strategy, i)
+      keys_differ(strategy, i, what)
     end
     local m, other = nest.layout(list[i])
     if m ~= size or (keys and #keys or 0) ~= (other and #other or 0) then
-      keys_differ(strategy, i)
+      keys_differ(strategy, i, what)
     end
     for k = 1, keys and #keys or 0 do
       if keys[k] ~= other[k] then
-        keys_differ(strategy, i)
+        keys_differ(strategy, i, what)
       end
     end
   end
@@ -386,7 +384,7 @@ local function regroup_tables(strategy, list, n, kind, depth)
     for i = 1, n do
       parts[i] = list[i][key]
     end
-    out[key] = regroup(strategy, parts, n, kind, depth + 1)
+    out[key] = regroup(strategy, parts, n, kind, what, depth + 1)
   end
   for k = 1, size do
     field(k)
@@ -401,16 +399,16 @@ end
 --- One value for list[1..n], what replica 0..n-1 gave: tables leaf by leaf, a
 --- value that is the same on all replicas as it is, copies of one variable as
 --- that variable, everything else as PerReplica (or Mirrored). Kind "wrapped"
---- makes a PerReplica of every leaf.
+--- makes a PerReplica of every leaf. Errors begin with `what`.
 --- Errors: AssertionError when structures differ.
-regroup = function(strategy, list, n, kind, depth)
+regroup = function(strategy, list, n, kind, what, depth)
   for i = 1, n do
     local x = list[i]
     if type(x) == "table" and is_nested(x) then
       if not is_nested(list[1]) then
-        keys_differ(strategy, i)
+        keys_differ(strategy, i, what)
       end
-      return regroup_tables(strategy, list, n, kind, depth or 0)
+      return regroup_tables(strategy, list, n, kind, what, depth or 0)
     end
   end
   return regroup_leaf(strategy, list, n, kind)
@@ -420,7 +418,7 @@ M.regroup = regroup
 
 --- Results of all replicas, position by position: `packs` are lists with n.
 --- Returns one list with n.
-function M.regroup_results(strategy, packs, n, kind)
+function M.regroup_results(strategy, packs, n, kind, what)
   local width = 0
   for i = 1, n do
     local own = packs[i].n
@@ -432,7 +430,7 @@ function M.regroup_results(strategy, packs, n, kind)
     for i = 1, n do
       list[i] = packs[i][k]
     end
-    out[k] = regroup(strategy, list, n, kind)
+    out[k] = regroup(strategy, list, n, kind, what)
   end
   return out
 end
