@@ -1,5 +1,6 @@
 --- Every block of README.md runs: `lua` blocks on both hosts, `sh` blocks in
---- a shell with the documented folder layout.
+--- a shell with the documented folder layout. A `c` block is part of a program:
+--- it compiles.
 
 local process = require "spec.support.process"
 
@@ -8,12 +9,32 @@ local DEADLINE = 1200 -- seconds; some blocks train for an epoch
 -- The set-up commands are what runs this spec.
 local SET_UP = { "^scripts/demo", "^scripts/check" }
 
+-- What a `c` block stands in; "…" is what it leaves out.
+local C_PROGRAM = [[
+#include <tfdist.h>
+void block(tfd_device *const *devices, tfd_object *start, tfd_tensor *batch,
+           tfd_variable **copies, tfd_object **gradients);
+void block(tfd_device *const *devices, tfd_object *start, tfd_tensor *batch,
+           tfd_variable **copies, tfd_object **gradients) {
+  tfd_strategy *strategy;
+  tfd_object *w;
+  tfd_value *x;
+  tfd_tensor *y;
+  tfd_run *run;
+  tfd_run_event event;
+  int replica, n;
+%s}
+]]
+
 local function blocks()
   local list, line = {}, 0
   local language, at, text
   for s in io.lines "README.md" do
     line = line + 1
     local fence = s:match "^```(.*)$"
+    if s:find "^prints `" then
+      list[#list].prints = s:match "^prints `([^`]*)`"
+    end
     if fence and text then
       list[#list + 1] = { language = language, line = at,
         text = table.concat(text, "\n") .. "\n" }
@@ -45,6 +66,7 @@ describe("README.md #once", function()
           local r = process.run(host.path .. " " .. path, nil, DEADLINE)
           os.remove(path)
           assert.equal(0, r.code, r.err)
+          if block.prints then assert.equal(block.prints .. "\n", r.out) end
         end)
       end
     elseif block.language == "sh" and not is_set_up(block.text) then
@@ -57,14 +79,22 @@ describe("README.md #once", function()
         os.remove(path)
         assert.equal(0, r.code, r.out .. r.err)
       end)
+    elseif block.language == "c" then
+      it(where .. " compiles", function()
+        local r = process.run("gcc -std=c11 -Wall -Wextra -Werror -Isrc "
+          .. "-fsyntax-only -x c -", C_PROGRAM:format(block.text:gsub("…", "")))
+        assert.equal(0, r.code, r.err)
+      end)
     end
   end
 
-  it("has blocks of both kinds", function()
-    local seen = {}
-    for _, block in ipairs(blocks()) do seen[block.language] = true end
-    assert.is_true(seen.lua and seen.sh)
-  end)
+  it("has blocks of these kinds only, and says what the first prints",
+    function()
+      local seen = {}
+      for _, block in ipairs(blocks()) do seen[block.language] = true end
+      assert.same({ lua = true, sh = true, c = true, text = true }, seen)
+      assert.is_string(blocks()[1].prints)
+    end)
 end)
 
 describe("src/README.md #once", function()
