@@ -209,6 +209,48 @@ static int several_under_way(void) {
   return 0;
 }
 
+static int no_work(const tfd__call *call) {
+  (void)call;
+  return TFD_OK;
+}
+
+/* More than MPI has tags for, which could all move at once: what they wait for
+** runs when somebody waits. */
+static int many_under_way(void) {
+  enum { MANY = 1100, N = 1000 };
+  static pieces p[MANY];
+  static tfd__ticket *t[MANY];
+  static float x[N];
+  world w = {0};
+  int i;
+  int j;
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  for (i = 0; i < MANY; i++) {
+    make_pieces(&w, &p[i], TFD_FLOAT32, N);
+    for (j = 0; j < N; j++) x[j] = (float)(i + j % 7);
+    put(&p[i], x, N);
+  }
+  CHECK(submit_ints(device(0), no_work, NULL, 0) == TFD_OK);
+  for (i = 0; i < MANY; i++) {
+    tfd__collective c =
+        collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &p[i], &p[i]);
+
+    CHECK(tfd__group_begin(w.group, &c, &t[i]) == TFD_OK);
+  }
+  for (i = 0; i < MANY; i++) {
+    CHECK(tfd__ticket_wait(t[i], tfd__deadline_in(60)) == TFD_OK);
+    tfd__ticket_end(t[i]);
+    CHECK(tfd__host_read(p[i].list[0].buffer, 0, x, sizeof x) == TFD_OK);
+    for (j = 0; j < N; j++) {
+      CHECK(x[j] == (float)(w.group->size * (i + j % 7)));
+    }
+    drop_pieces(&w, &p[i]);
+  }
+  tfd__release(w.group);
+  return 0;
+}
+
 /* Who hears of it may not be in the first sum any more: all have had it when
 ** the other group's barrier is over. */
 static int they_run_apart(void) {
@@ -492,6 +534,7 @@ static const part parts[] = {
     {"sums", sums_have_the_same_bits, 2, 4, 0, ""},
     {"extremes", extremes_have_the_same_bits, 2, 3, 0, ""},
     {"several", several_under_way, 2, 2, 0, ""},
+    {"many", many_under_way, 2, 2, 0, SMALL},
     {"two_groups", two_groups, 2, 3, 0, ""},
     {"late", one_is_late, 3, 3, 0, ""},
     {"orders", orders_differ, 2, 3, 0, ""},

@@ -348,9 +348,10 @@ static bool begin_move(tfd__mpi_group *g, tfd__mpi_work *w, bool turn) {
 static bool step_works(tfd__mpi_group *g, bool *moving_p) {
   tfd__mpi_work *w = after(g, NULL);
   bool busy = w != NULL;
+  uint64_t end = busy ? w->number + TFD_MPI_TAGS : 0;
   bool turn = true;
 
-  while (w != NULL && !has_failed(g)) {
+  while (w != NULL && w->number < end && !has_failed(g)) {
     tfd__mpi_work *next = after(g, w);
     bool has = w->stage == TFD_MPI_WAITING && begin_move(g, w, turn);
 

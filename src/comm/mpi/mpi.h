@@ -41,6 +41,12 @@ enum { TFD_MPI_TEXT = 192, TFD_MPI_NOTE_TEXT = 480 };
 #endif
 enum { TFD_MPI_WINDOW = 4 };
 
+/* Tags of rounds, and of rings, before they repeat: at most so many collectives
+** of a group are under way, of which each has one. Who begins the next one with
+** a tag has ended the last one, and MPI keeps the order of what one process
+** sends another with one tag. */
+enum { TFD_MPI_TAGS = 1024 };
+
 typedef struct tfd__mpi_group tfd__mpi_group;
 
 /* One value under way. MPI reads `give` and writes `take`, which may be the

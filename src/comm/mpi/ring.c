@@ -54,9 +54,9 @@ static void *place_of(const tfd__mpi_group *g, const tfd__mpi_work *w,
                               tfd__dtype_size(p->take.view.dtype);
 }
 
-/* Collectives that move at once have tags of their own; 1 is that of notes. */
+/* 1 is that of notes. */
 static int tag_of(const tfd__mpi_work *w) {
-  return 2 + (int)(w->number % 1024);
+  return 2 + (int)(w->number % TFD_MPI_TAGS);
 }
 
 static void get(tfd__mpi_group *g, tfd__mpi_work *w) {

@@ -6,12 +6,11 @@
 
 #include "comm/mpi/mpi.h"
 
-/* Rounds of one group that are under way at once have other tags; MPI promises
-** tags up to 32767. */
-enum { ROUNDS = 1024, STEPS = 32 };
+/* MPI promises tags up to 32767. */
+enum { STEPS = 32 };
 
 static int tag_of(const tfd__mpi_work *w) {
-  return (int)(w->number % ROUNDS) * STEPS + w->round.step;
+  return (int)(w->number % TFD_MPI_TAGS) * STEPS + w->round.step;
 }
 
 /* Of value k among what goes along. */
