@@ -96,14 +96,13 @@ typedef struct tfd__mpi_ring {
   char *places; /* where they come to that are added */
 } tfd__mpi_ring;
 
+/* One block of memory with what it points to, but for requests and places. */
 typedef struct tfd__mpi_work {
   struct tfd__mpi_work *next; /* of the group, in order */
   tfd__collective c;          /* with pieces and counts of its own */
   tfd__piece *in;
   tfd__piece *out;
   int pieces; /* in each of the two */
-  tfd__view *views;
-  int64_t *counts;
   tfd__mpi_part *parts;
   uint64_t *seqs;  /* of the local devices: inputs are there */
   uint64_t number; /* of the collective, from 1 */

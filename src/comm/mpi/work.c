@@ -90,7 +90,7 @@ void tfd__mpi_work_free(tfd__mpi_work *w) {
   int n = w->c.values;
   int k;
 
-  for (k = 0; w->parts != NULL && k < n; k++) {
+  for (k = 0; k < n; k++) {
     if (w->parts[k].owns_give) tfd__release(w->parts[k].give.buffer);
     if (w->parts[k].owns_take) tfd__release(w->parts[k].take.buffer);
   }
@@ -98,12 +98,6 @@ void tfd__mpi_work_free(tfd__mpi_work *w) {
     tfd__release(w->in[k].buffer);
     tfd__release(w->out[k].buffer);
   }
-  tfd__free(w->in);
-  tfd__free(w->out);
-  tfd__free(w->views);
-  tfd__free(w->counts);
-  tfd__free(w->parts);
-  tfd__free(w->seqs);
   tfd__free(w->requests);
   tfd__free(w->ring.places);
   tfd__free(w);
@@ -135,33 +129,47 @@ static void keep_counts(const tfd__group *g, const tfd__collective *c,
   }
 }
 
+/* The next `bytes` of a block; what lies there are pointers and 64-bit numbers.
+ */
+static void *next_of(char **block_p, size_t bytes) {
+  void *p = *block_p;
+
+  *block_p += bytes;
+  return p;
+}
+
 int tfd__mpi_work_new(const tfd__group *g, const tfd__collective *c,
                       tfd__mpi_work **w_p) {
-  bool gathers = c->kind == TFD_COLLECTIVE_ALL_GATHER;
-  size_t n = (size_t)(c->values * g->local) + 1;
-  size_t counts = (size_t)(c->values * g->size) + 1;
-  tfd__mpi_work *w = tfd__calloc(1, sizeof *w);
+  size_t n = (size_t)(c->values * g->local);
+  size_t pieces = n * sizeof(tfd__piece);
+  size_t views = n * sizeof(tfd__view);
+  size_t parts = (size_t)c->values * sizeof(tfd__mpi_part);
+  size_t seqs = (size_t)g->local * sizeof(uint64_t);
+  size_t counts = c->kind == TFD_COLLECTIVE_ALL_GATHER
+                      ? (size_t)(c->values * g->size) * sizeof(int64_t)
+                      : 0;
+  size_t bytes =
+      sizeof(tfd__mpi_work) + 2 * (pieces + views) + parts + seqs + counts;
+  tfd__mpi_work *w = tfd__calloc(1, bytes);
+  char *block = (char *)(w + 1);
+  int64_t *counted = NULL;
+  tfd__view *view = NULL;
 
-  if (w == NULL) return tfd__no_memory(sizeof *w, c->what);
+  if (w == NULL) return tfd__no_memory(bytes, c->what);
   w->c = *c;
-  w->in = tfd__calloc(n, sizeof *w->in);
-  w->out = tfd__calloc(n, sizeof *w->out);
-  w->views = tfd__calloc(2 * n, sizeof *w->views);
-  w->parts = tfd__calloc((size_t)c->values + 1, sizeof *w->parts);
-  w->seqs = tfd__calloc((size_t)g->local, sizeof *w->seqs);
-  if (gathers) w->counts = tfd__calloc(counts, sizeof *w->counts);
-  if (w->in == NULL || w->out == NULL || w->views == NULL || w->parts == NULL ||
-      w->seqs == NULL || (gathers && w->counts == NULL)) {
-    tfd__mpi_work_free(w);
-    return tfd__no_memory(n * sizeof *w->views, c->what);
-  }
-  w->pieces = (int)n - 1;
-  keep_pieces(c->in, w->pieces, w->in, w->views);
-  keep_pieces(c->out, w->pieces, w->out, w->views + n);
-  if (gathers) keep_counts(g, c, w->counts);
+  w->in = next_of(&block, pieces);
+  w->out = next_of(&block, pieces);
+  view = next_of(&block, 2 * views);
+  w->parts = next_of(&block, parts);
+  w->seqs = next_of(&block, seqs);
+  if (counts > 0) counted = next_of(&block, counts);
+  w->pieces = (int)n;
+  keep_pieces(c->in, w->pieces, w->in, view);
+  keep_pieces(c->out, w->pieces, w->out, view + n);
+  if (counts > 0) keep_counts(g, c, counted);
   w->c.in = w->in;
   w->c.out = w->out;
-  w->c.counts = w->counts;
+  w->c.counts = counted;
   *w_p = w;
   return TFD_OK;
 }
