@@ -1,6 +1,7 @@
 /* Groups over MPI. Without arguments: start this program under each MPI's
 ** mpirun, once for each part and number of processes. With the name of a part
 ** and the number of the process that asks for it: be one of those processes. */
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -517,6 +518,25 @@ static int code_stays(void) {
   return 0;
 }
 
+/* MPICH has one handler for the errors of all requests, the world's, which by
+** itself ends the process. Numbers are those of its binary interface. */
+static int errors_end_nothing(void) {
+  enum { WORLD = 0x44000000, TRUNCATED = 14 };
+  void *mpich = NULL;
+  int (*handle)(int, int) = NULL;
+  world w = {0};
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  mpich = dlopen("libmpich.so.12", RTLD_NOW | RTLD_NOLOAD);
+  if (mpich != NULL) {
+    *(void **)&handle = dlsym(mpich, "MPI_Comm_call_errhandler");
+    CHECK(handle != NULL && handle(WORLD, TRUNCATED) == 0);
+    (void)dlclose(mpich);
+  }
+  tfd__release(w.group);
+  return 0;
+}
+
 typedef struct part {
   const char *name;
   int (*body)(void);
@@ -549,6 +569,7 @@ static const part parts[] = {
     {"exits_alone", one_exits_alone, 2, 2, ENDED, ""},
     {"code_stays", code_stays, 2, 2, 0, ""},
     {"code_stays", code_stays, 2, 2, 0, "build/plugins UCX_MEM_EVENTS=y"},
+    {"errors", errors_end_nothing, 2, 2, 0, ""},
     {"world", the_world_is_known, 2, 2, 0, ""},
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };

@@ -62,6 +62,8 @@ static int initialise(void) {
   if (i != MPI_SUCCESS) return tfd__mpi_error("MPI_Init_thread", i);
   for (i = 0; i < CRASHES; i++) (void)sigaction(crashes[i], &before[i], NULL);
   tfd__mpi.ours = true;
+  /* MPICH tells it of requests, too, whatever they belong to. */
+  (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   tfd__mpi.is_for_all = level >= MPI_THREAD_SERIALIZED;
   if (level >= MPI_THREAD_FUNNELED) return TFD_OK;
   return tfd__fail(TFD_UNAVAILABLE, "this MPI is not made for threads");
