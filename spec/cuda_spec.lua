@@ -431,6 +431,38 @@ describe("GPU devices on stand-ins #once", function()
     end
   end)
 
+  -- Sums on each of two GPUs in turn, 700 at some call of theirs: each is 8 or
+  -- "lost". Numbers 1 to 6, of the first GPU those that are odd.
+  local function sums_until(call)
+    local r = on_standin([[
+      local tf = require "tfdist"
+      for i = 0, 5 do
+        local ok, e = pcall(tf.device, "/gpu:" .. i % 2, function()
+          return (tf.ones { 4 } + 1):sum():item()
+        end)
+        print(ok and e or e.message:gsub(".*CUDA_ERROR_ILLEGAL_ADDRESS.*", "lost"))
+      end
+      os.exit(true)
+    ]], "TFD_STANDIN_FAIL=700@" .. call)
+    local list = {}
+    for sum in r.out:gmatch "(%S+)[^\n]*\n" do
+      assert.is_true(sum == "lost" or tonumber(sum) == 8, call .. ": " .. r.out)
+      list[#list + 1] = sum == "lost"
+    end
+    assert.equal(6, #list, r.err)
+    return list
+  end
+
+  it("give no other value where the GPU is lost while one is read", function()
+    local lost = 0
+    for call = 170, 230 do
+      for _, is_lost in ipairs(sums_until(call)) do
+        lost = lost + (is_lost and 1 or 0)
+      end
+    end
+    assert.is_true(lost > 60, lost .. " losses")
+  end)
+
   it("do not call a lost GPU out of memory", function()
     local last = ""
     for call = 140, 175, 5 do

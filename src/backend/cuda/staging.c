@@ -183,14 +183,14 @@ int tfd__ring_out(tfd__ring *r, CUstream stream, uint64_t seq, void *to,
   return TFD_OK;
 }
 
-void tfd__ring_hand_out(tfd__ring *r, uint64_t seq) {
-  while (r->waiting > 0) {
-    const tfd__ring_piece *p = &r->pieces[first_of(r)];
+CUresult tfd__ring_hand_out(tfd__ring *r, uint64_t seq) {
+  while (r->waiting > 0 && r->pieces[first_of(r)].seq <= seq) {
+    CUresult result = tfd__cu.cuEventQuery(r->pieces[first_of(r)].event);
 
-    if (p->seq > seq) return;
-    if (tfd__cu.cuEventQuery(p->event) != CUDA_SUCCESS) return;
+    if (result != CUDA_SUCCESS) return result;
     hand_out(r);
   }
+  return CUDA_SUCCESS;
 }
 
 void tfd__ring_drop(tfd__ring *r) {

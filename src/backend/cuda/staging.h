@@ -38,8 +38,8 @@ int tfd__ring_in(tfd__ring *r, CUstream stream, void *to, const void *from,
 ** position seq has passed. */
 int tfd__ring_out(tfd__ring *r, CUstream stream, uint64_t seq, void *to,
                   const void *from, size_t bytes);
-/* Fill what is due when seq has passed. */
-void tfd__ring_hand_out(tfd__ring *r, uint64_t seq);
+/* Fill what is due when seq has passed; CUDA_SUCCESS: all of it is filled. */
+CUresult tfd__ring_hand_out(tfd__ring *r, uint64_t seq);
 /* The device is lost: nobody gets anything. */
 void tfd__ring_drop(tfd__ring *r);
 

@@ -133,12 +133,12 @@ static void look(cuda_stream *s) {
     mark *m = &s->marks[s->marks_first];
     CUresult result = tfd__cu.cuEventQuery(m->event);
 
+    if (result == CUDA_SUCCESS) result = tfd__ring_hand_out(&s->out, m->seq);
     if (result == CUDA_ERROR_NOT_READY) return;
     if (result != CUDA_SUCCESS) {
       lose(s, result);
       return;
     }
-    tfd__ring_hand_out(&s->out, m->seq);
     s->passed = m->seq;
     s->words_passed = m->words;
     s->marks_first = (s->marks_first + 1) % MARKS;
