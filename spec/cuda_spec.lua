@@ -463,6 +463,17 @@ describe("GPU devices on stand-ins #once", function()
     assert.is_true(lost > 60, lost .. " losses")
   end)
 
+  it("go on without the one that is lost", function()
+    local first, second = 0, 0
+    for call = 170, 230, 3 do
+      local l = sums_until(call)
+      assert.is_true(l[5] or l[6], call .. ": none is lost")
+      assert.is_false(l[5] and l[6], call .. ": both are")
+      first, second = first + (l[5] and 1 or 0), second + (l[6] and 1 or 0)
+    end
+    assert.is_true(first > 0 and second > 0, first .. " and " .. second)
+  end)
+
   it("do not call a lost GPU out of memory", function()
     local last = ""
     for call = 140, 175, 5 do

@@ -21,6 +21,7 @@ struct CUevent_st {
   unsigned long recorded; /* times it was put on a stream */
   unsigned long passed;   /* the last of them that was reached */
   bool captured;          /* the last of them is a node of a graph */
+  int device;             /* of the stream it was put on */
 };
 
 struct work {

@@ -49,11 +49,25 @@ int captures = 0; /* that go on */
 counted &counts = *new counted();
 thread_local CUcontext current;
 
+/* The GPU that what is done here is done on. */
+int here() {
+  return running >= 0 ? running : current == nullptr ? -1 : current->device;
+}
+
+/* From now on whatever is called there fails; without a GPU: on all of them. */
+void spoil(int device, CUresult failure) {
+  if (device >= 0) {
+    sticky[device] = failure;
+    return;
+  }
+  for (CUresult &each : sticky_list) each = failure;
+}
+
 /* After these a context fails whatever is called, as a GPU's does. */
 CUresult stays(CUresult failure) {
   if (failure == CUDA_ERROR_ILLEGAL_ADDRESS ||
       failure == CUDA_ERROR_LAUNCH_FAILED) {
-    sticky = failure;
+    spoil(here(), failure);
   }
   return failure;
 }
@@ -81,6 +95,13 @@ CUresult injected() {
   return ++calls == given.at ? stays((CUresult)given.code) : CUDA_SUCCESS;
 }
 
+/* What a call begins with. */
+CUresult begun() {
+  CUresult failure = injected();
+
+  return failure != CUDA_SUCCESS ? failure : sticky[here()];
+}
+
 /* All of [data, data + bytes) lies in one of these pieces. */
 bool lies_in(const std::map<char *, size_t> &pieces, const char *data,
              size_t bytes) {
@@ -96,8 +117,8 @@ bool is_device(CUdeviceptr data, size_t bytes) {
 }
 
 void fault(CUresult result, const char *what) {
-  if (sticky == CUDA_SUCCESS) fprintf(stderr, "stand-in: %s\n", what);
-  sticky = result;
+  if (sticky[here()] == CUDA_SUCCESS) fprintf(stderr, "stand-in: %s\n", what);
+  spoil(here(), result);
 }
 
 /* In a capture nothing runs: it is a node. */
@@ -131,7 +152,7 @@ void launch(const tfd_model_kernel *k, unsigned grid, unsigned threads,
   }
   if (problem == nullptr) return;
   fprintf(stderr, "stand-in: %s: %s\n", k->name, problem);
-  sticky = CUDA_ERROR_LAUNCH_FAILED;
+  spoil(here(), CUDA_ERROR_LAUNCH_FAILED);
 }
 
 } // namespace
@@ -140,9 +161,8 @@ void launch(const tfd_model_kernel *k, unsigned grid, unsigned threads,
 #define BEGIN                                       \
   std::lock_guard<std::recursive_mutex> held(lock); \
   {                                                 \
-    CUresult failure = injected();                  \
+    CUresult failure = begun();                     \
     if (failure != CUDA_SUCCESS) return failure;    \
-    if (sticky != CUDA_SUCCESS) return sticky;      \
   }
 #define ON_CONTEXT \
   BEGIN if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -294,9 +314,16 @@ API cuDevicePrimaryCtxRelease(CUdevice) {
   BEGIN return CUDA_SUCCESS;
 }
 
+/* What is wrong with the one before is no matter. */
 API cuCtxSetCurrent(CUcontext context) {
-  BEGIN current = context;
-  return CUDA_SUCCESS;
+  std::lock_guard<std::recursive_mutex> held(lock);
+  CUcontext before = current;
+
+  current = context;
+  CUresult failure = begun();
+
+  if (failure != CUDA_SUCCESS) current = before;
+  return failure;
 }
 
 /* --- kernels
@@ -584,7 +611,7 @@ API cuStreamSynchronize(CUstream s) {
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   drain(s);
-  return sticky;
+  return sticky[s->device];
 }
 
 API cuStreamWaitEvent(CUstream s, CUevent e, unsigned) {
@@ -598,7 +625,7 @@ API cuStreamWaitEvent(CUstream s, CUevent e, unsigned) {
 }
 
 API cuEventCreate(CUevent *event, unsigned) {
-  ON_CONTEXT *event = new CUevent_st{0, 0, false};
+  ON_CONTEXT *event = new CUevent_st{0, 0, false, current->device};
   return CUDA_SUCCESS;
 }
 
@@ -612,6 +639,7 @@ API cuEventDestroy(CUevent e) {
 
 API cuEventRecord(CUevent e, CUstream s) {
   ON_STREAM(s) e->captured = s->capturing != nullptr;
+  e->device = s->device;
   if (e->captured) return CUDA_SUCCESS;
   unsigned long number = ++e->recorded;
 
@@ -624,7 +652,7 @@ API cuEventQuery(CUevent e) {
   ON_CONTEXT UNSAFE if (e->captured) return CUDA_ERROR_CAPTURED_EVENT;
   if (e->passed == e->recorded) return CUDA_SUCCESS;
   if (!threads()) step();
-  if (sticky != CUDA_SUCCESS) return sticky;
+  if (sticky[here()] != CUDA_SUCCESS) return sticky[here()];
   return e->passed == e->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -664,7 +692,7 @@ API cuStreamEndCapture(CUstream s, CUgraph *graph) {
   captures--;
   if (failure != CUDA_SUCCESS) return failure;
   if (c->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  if (sticky != CUDA_SUCCESS) return sticky;
+  if (sticky[s->device] != CUDA_SUCCESS) return sticky[s->device];
   counts.captured += (long)c->to->nodes.size();
   *graph = new CUgraph_st{c->to};
   return CUDA_SUCCESS;
@@ -685,7 +713,7 @@ API cuGraphDestroy(CUgraph graph) {
 API cuGraphExecDestroy(CUgraphExec exec) {
   std::lock_guard<std::recursive_mutex> held(lock);
 
-  if (exec->what->under_way > 0 && sticky == CUDA_SUCCESS) {
+  if (exec->what->under_way > 0 && sticky[exec->what->device] == CUDA_SUCCESS) {
     fault(CUDA_ERROR_INVALID_HANDLE, "a graph is destroyed that runs");
   }
   delete exec;

@@ -9,7 +9,7 @@
 ** TFD_STANDIN_MODE: late, serial (work runs at once), alone (in a thread) or
 ** threads (one for each stream: their kernels run at the same time).
 ** TFD_STANDIN_FAIL=CODE@CALL: the CALL-th function returns CODE; after 700 and
-** 719 all that come later do, too.
+** 719 all that come later on its GPU do, too (on all where none is chosen).
 ** TFD_STANDIN_FAIL_CAPTURE=CODE@CALL: likewise of those called while a stream
 ** captures; from 900 on, the capture is no longer good.
 ** TFD_STANDIN_REFUSES=WORDS: what libraries do not support, of products,

@@ -23,7 +23,10 @@ namespace {
 std::recursive_mutex &lock = *new std::recursive_mutex;
 std::condition_variable_any &changed = *new std::condition_variable_any;
 std::vector<CUstream> &streams = *new std::vector<CUstream>;
-CUresult sticky = CUDA_SUCCESS; /* what a launch did wrong, for ever */
+/* What went wrong there, for ever; [-1]: where no GPU is chosen. */
+CUresult sticky_list[1 + 64];
+CUresult *const sticky = sticky_list + 1;
+thread_local int running = -1; /* the GPU whose work runs here */
 unsigned order = 1;
 
 long number_of(const char *name, long otherwise) {
@@ -78,15 +81,20 @@ struct let_go {
 bool step_of(CUstream s) {
   if (s->queue.empty()) return false;
   work &w = s->queue.front();
-  if (sticky == CUDA_SUCCESS) { /* else nothing waits any more */
-    if (w.after != nullptr && w.after->passed < w.recording) return false;
+  if (sticky[s->device] == CUDA_SUCCESS) { /* else nothing waits any more */
+    if (w.after != nullptr && w.after->passed < w.recording &&
+        sticky[w.after->device] == CUDA_SUCCESS) {
+      return false;
+    }
     if (w.ready && !w.ready()) return false;
   }
   std::function<void()> run = std::move(w.run);
 
   s->queue.pop_front();
   s->busy = true;
-  if (run && sticky == CUDA_SUCCESS) run();
+  running = s->device;
+  if (run && sticky[running] == CUDA_SUCCESS) run();
+  running = -1;
   s->busy = false;
   return true;
 }
