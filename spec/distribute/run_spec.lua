@@ -199,6 +199,34 @@ describe("strategy:run", function()
     assert.equal(1, s:run(function() return 1 end))
   end)
 
+  R.each(it, pending, "what goes wrong at a sync point is told at its line",
+    function(s, n)
+      local line = debug.getinfo(1, "l").currentline
+      local optimizer = tf.keras.optimizers.SGD(0.1)
+      local w = s:scope(function() return tf.Variable { 1, 2 } end)
+      for i, step in ipairs {
+        function() R.ctx():all_reduce("SUM", tf.zeros { R.id() + 1 }) end,
+        function() optimizer:apply_gradients({ tf.ones { 3 } }, { w }) end,
+        function() R.ctx():all_gather(tf.zeros { 1, R.id() + 1 }, 0) end,
+      } do
+        local e = fails("InvalidArgument", "{", s.run, s, step)
+        assert.matches("run_spec%.lua:" .. line + 3 + i .. "$", e.where)
+        assert.matches(":" .. line + 3 + i .. ":[^\n]*%(replica 0%)",
+          e.traceback)
+        assert.is_nil(e.notes)
+      end
+      local e = fails("InvalidArgument", "replica 1", s.run, s, function()
+        if R.id() < 1 then
+          R.ctx():all_reduce("SUM", tf.zeros { 1 })
+        else
+          R.ctx():all_reduce("SUM", tf.zeros { 2 })
+        end
+      end)
+      assert.matches(":" .. line + 16 .. "$", e.where)
+      assert.equal(n - 1, #e.notes)
+      assert.matches("^replica 1: .*:" .. line + 18 .. "$", e.notes[1])
+    end)
+
   R.each(it, pending, "an error names the replica and stops the others",
     function(s, n)
       local cleaned = 0

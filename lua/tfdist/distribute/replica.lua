@@ -229,6 +229,27 @@ local function restore(own, mode, creators, name_scope, depth)
   end
 end
 
+-- What the library finds wrong while it answers has no frame of the script but the
+-- run's: it is told where replica 0 asked, and where others did elsewhere.
+local function told_where_asked(crew, e)
+  local where = contexts.where(crew[1].thread)
+  if not errors.is_error(e) or e.deferred or where == nil
+    or e.where ~= errors.position() then
+    return e
+  end
+  e.where = where
+  e.traceback = errors.traceback(0, crew[1].thread) .. "    (replica 0)"
+    .. e.traceback:gsub("^stack traceback:", "")
+  for i = 2, crew.n do
+    local other = contexts.where(crew[i].thread)
+    if other ~= nil and other ~= where then
+      errors.note(e, ("replica %d: %s"):format(
+        crew[i].context.replica_id_in_sync_group, other))
+    end
+  end
+  return e
+end
+
 -- Answer the request that all replicas made, in cross-replica context: a list
 -- with one reply for each, or nil.
 local function answer(run, strategy, crew)
@@ -245,7 +266,8 @@ local function answer(run, strategy, crew)
   first.answer = nil
   restore(own, mode, creators, name_scope, depth)
   if not ok then
-    fail(run, crew, errors.wrap(guard.explain(replies, "a merge function")))
+    fail(run, crew, told_where_asked(crew,
+      errors.wrap(guard.explain(replies, "a merge function"))))
   end
   return replies
 end
