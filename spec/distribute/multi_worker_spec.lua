@@ -378,6 +378,7 @@ describe("MultiWorkerMirroredStrategy #once", function()
       fails(M, { cluster_resolver = 3 })
       fails(M, { communication_options = "no" })
       fails(tf.distribute.experimental.MultiWorkerMirroredStrategy, "gloo")
+      fails(M, { comunication_options = {} })
       local two = tf.train.ClusterSpec { worker = { "a:1", "b:1" } }
       fails(M, { cluster_resolver = R.SimpleClusterResolver(two) })
       fails(M, { cluster_resolver = R.SimpleClusterResolver(two, {
@@ -394,7 +395,9 @@ describe("MultiWorkerMirroredStrategy #once", function()
     local wanted = {
       "ValueError: .*cluster_resolver must be a cluster resolver, got the number 3",
       "ValueError: .*must be CommunicationOptions, got",
-      "ValueError: .*AUTO, RING, NCCL, MPI", "ValueError: .*task_id",
+      "ValueError: .*AUTO, RING, NCCL, MPI",
+      "ValueError: .*unknown option \"comunication_options\"",
+      "ValueError: .*task_id",
       "ValueError: task id 2", "ValueError: .*this process is ps 0",
       "FailedPrecondition: .*secret", "MultiWorkerMirroredStrategy\tRING",
     }

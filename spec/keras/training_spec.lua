@@ -562,6 +562,15 @@ describe("training", function()
       local e2 = fails("ValueError", "unknown option", c.fit, c, tf.zeros { 1 },
         tf.zeros { 1 }, { epoch = 3 })
       assert.matches("epochs", e2.hint)
+      -- What is not all options is y, which stands in data sets.
+      local ds = batches(tf.zeros { 4, 3 }, tf.zeros { 4 }, 2)
+      for name, slip in pairs { fit = "calbacks", evaluate = "step" } do
+        for _, more in ipairs { false, 0 } do
+          local e3 = fails("ValueError", ('unknown option "%s"'):format(slip),
+            c[name], c, ds, { [slip] = {}, verbose = more or nil })
+          assert.matches("did you mean", e3.hint)
+        end
+      end
     end)
 
     it("names data that does not go together", function()

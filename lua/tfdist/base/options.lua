@@ -382,6 +382,22 @@ function M.signature_of(fn)
   return known.sig, known.inner
 end
 
+--- A table was taken for a value because one of its keys is no option, where it
+--- cannot be a value.
+--- Errors: ValueError for the first such key, if there is one.
+---@param class string  of the method, as in messages
+---@param name string   method
+---@param t table
+function M.check_options(class, name, t)
+  local sig = M.signature_of(M.methods_of(class)[name])
+  local keys = text.names(t)
+  for i = 1, #keys do
+    if sig.index[keys[i]] == nil and t[keys[i]] ~= nil then
+      unknown_option(sig, keys[i])
+    end
+  end
+end
+
 --- How a function is called, "zeros(shape, dtype='float32')", and the function
 --- whose source documents it; nil for functions that were not made here.
 ---@param fn function

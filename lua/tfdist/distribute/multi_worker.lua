@@ -307,12 +307,12 @@ end
 ---   secret, Unavailable when this worker's port cannot be had.
 --- Source: tf.distribute.MultiWorkerMirroredStrategy
 M.MultiWorkerMirroredStrategy = options.wrap(NAME,
-  "cluster_resolver:table=nil communication_options:table=nil", new)
+  "cluster_resolver=nil communication_options:table=nil", new)
 
 --- The same, whose first argument is an implementation of collectives.
 --- Source: tf.distribute.experimental.MultiWorkerMirroredStrategy
 M.experimental = options.wrap("experimental." .. NAME,
-  "communication=nil cluster_resolver:table=nil "
+  "communication=nil cluster_resolver=nil "
   .. "communication_options:table=nil", function(implementation, resolver, how)
     if implementation ~= nil then
       how = read_options(how):merge(read_options {

@@ -387,7 +387,10 @@ function M.of_arrays(own, what, list, rows, batch_size, shuffle, wanted)
   return feed
 end
 
-local function only_arrays(what, x, name, value, kind)
+local function only_arrays(what, name, value, kind)
+  if name == "y" and text.is_plain(value) then
+    options.check_options("model", what, value)
+  end
   if value ~= nil then
     errors.raise("ValueError", ("%s: %s cannot be given with a %s"):format(what,
       name, kind), name == "batch_size" and "the dataset makes the batches"
@@ -407,9 +410,9 @@ function M.new(own, what, spec)
       spec.shuffle, spec.steps)
   end
   local kind = type(x) == "function" and "function" or "dataset"
-  only_arrays(what, x, "y", spec.y, kind)
-  only_arrays(what, x, "sample_weight", spec.sample_weight, kind)
-  only_arrays(what, x, "batch_size", spec.batch_size, kind)
+  only_arrays(what, "y", spec.y, kind)
+  only_arrays(what, "sample_weight", spec.sample_weight, kind)
+  only_arrays(what, "batch_size", spec.batch_size, kind)
   if kind == "function" then
     return of_function(own, what, x)
   elseif is_dataset(x) then
