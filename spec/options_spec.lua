@@ -127,6 +127,15 @@ describe("a trailing options table", function()
     assert.same({ 0, nil, 2 }, { x, y, epochs })
   end)
 
+  it("is no such value with an option and a slip of another", function()
+    local f = options.parser("f", "inputs:table=nil outputs:table=nil")
+    local e = caught(f, { inputs = 1, output = 2 })
+    assert.equal('f: unknown option "output"', e.message)
+    assert.equal("did you mean outputs?", e.hint)
+    local own = { inputs = 1, heads = 2 }
+    assert.same({ own }, { f(own) })
+  end)
+
   it("cannot mix list elements and options", function()
     local e = caught(options.parser("f", "x axis=nil"), 1, { 1, axis = 2 })
     assert.equal("ValueError", e.kind)
@@ -153,6 +162,13 @@ describe("a wrong number of arguments", function()
     assert.equal("f: missing argument b", e.message)
     e = caught(options.parser("f", "a b=1"))
     assert.equal("f: missing argument a", e.message)
+  end)
+
+  it("is told by its form where a table names some", function()
+    local f = options.parser("f", "rate steps name=nil")
+    assert.equal("f(rate, steps, ...)", caught(f, { rate = 1 }).hint)
+    assert.equal("the table in place of rate is taken as its value",
+      caught(f, { 1, 2 }).hint)
   end)
 end)
 

@@ -128,6 +128,13 @@ static void unknown_key(lua_State *L, int table, bool lists) {
   }
 }
 
+/* Raise for a key that is a slip in the name of a parameter. */
+static void slip(lua_State *L, int table) {
+  begin_complaint(L, "slip");
+  lua_pushvalue(L, table);
+  lua_call(L, 3, 0);
+}
+
 /* The bits of the required parameters behind i. */
 static uint64_t required_behind(const tfd__lua_rule *r, int i) {
   uint64_t bits = 0;
@@ -154,11 +161,8 @@ static bool completes(lua_State *L, const tfd__lua_rule *r, int table, int i,
   look_at(L, table, s);
   if (!(s->named & own)) {
     /* A slip in the name of the only option raises. */
-    if (i == 1 && s->unknown && (r->marks[0] & TFD_LUA_ANY_KIND)) {
-      begin_complaint(L, "slip");
-      lua_pushvalue(L, table);
-      lua_call(L, 3, 0);
-    }
+    if (i == 1 && s->unknown && (r->marks[0] & TFD_LUA_ANY_KIND))
+      slip(L, table);
     return false;
   }
   if ((s->named & others) != others) return false;
@@ -176,6 +180,8 @@ static bool is_options(lua_State *L, const tfd__lua_rule *r, int table, int i,
   if (i == 1 && (marks & TFD_LUA_STRUCTURE)) return false;
   look_at(L, table, s);
   if (s->empty || (s->named != 0 && !s->list && !s->unknown)) return true;
+  /* A value whose keys are an option's and nearly another's is none. */
+  if (s->unknown && s->named != 0 && !s->list) slip(L, table);
   if ((marks & TFD_LUA_KEYS) || (!s->unknown && s->named == 0)) return false;
   if (s->unknown && (!s->list || s->named != 0)) unknown_key(L, table, true);
   begin_complaint(L, "mixed");

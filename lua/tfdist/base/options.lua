@@ -128,8 +128,7 @@ local function is_structure(sig, i, others)
   return sig.kinds[i] == "nest" and i == 1 and not others
 end
 
--- In the place of a first argument that is no structure: a slip in the name of
--- the only option raises.
+-- In a table that is no structure: a slip in the name of an option raises.
 local function check_slip(sig, t)
   for key in pairs(t) do
     if type(key) == "string" and key ~= "n" and sig.index[key] == nil
@@ -178,6 +177,16 @@ function M.hint_missing(what, name, hint)
   missing_hints[what][name] = hint
 end
 
+-- Whether some of its arguments are given by name in a table.
+local function names_some(sig, t)
+  for key in pairs(t) do
+    if sig.index[key] ~= nil then
+      return true
+    end
+  end
+  return false
+end
+
 local function missing_argument(sig, i, values, given)
   local hints = missing_hints[sig.what]
     or missing_hints[sig.what:match("[^.:]*$")]
@@ -186,7 +195,8 @@ local function missing_argument(sig, i, values, given)
     hint = hint(values, given)
   end
   if hint == nil and given >= 1 and given < i
-    and text.is_plain(values[given]) then
+    and text.is_plain(values[given]) and not names_some(sig, values[given])
+  then
     hint = "the table in place of " .. sig.names[given]
       .. " is taken as its value"
   end
