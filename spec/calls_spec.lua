@@ -82,7 +82,9 @@ local OF_KIND = {
 local function arguments(sig)
   local list = {}
   for i = 1, sig.n do
-    local make = OF_KIND[sig.kinds[i]]
+    local is_switch = sig.kinds[i] == nil
+      and type(sig.defaults[i]) == "boolean"
+    local make = OF_KIND[is_switch and "boolean" or sig.kinds[i]]
     list[i] = make ~= nil and make(i)
       or sig.names[i] == "name" and "a name"
       or setmetatable({}, { __name = sig.names[i] })

@@ -207,6 +207,52 @@ describe("wrapped functions", function()
   end)
 end)
 
+describe("parameters that are true or false", function()
+  local function both(self, a, b)
+    return self, a, b
+  end
+  local class = {}
+  local forms = {
+    ["f"] = options.wrap("f", "x a=true b=false", both),
+    ["C.f"] = options.method("C.f", "a=true b=false", both),
+  }
+
+  it("take these and nil", function()
+    for _, fn in pairs(forms) do
+      assert.same({ class, true, false }, { fn(class) })
+      assert.same({ class, false, false }, { fn(class, false) })
+      assert.same({ class, true, true }, { fn(class, nil, true) })
+      assert.same({ class, false, true },
+        { fn(class, { b = true, a = false }) })
+    end
+  end)
+
+  it("refuse what Lua takes for true", function()
+    for what, fn in pairs(forms) do
+      for value, words in pairs {
+        [0] = "the number 0", no = 'the string "no"',
+      } do
+        for _, call in ipairs {
+          function() fn(class, value) end,
+          function() fn(class, { a = value }) end,
+          function() fn(class, { a = value, b = true }) end,
+        } do
+          local e = caught(call)
+          assert.equal("TypeError", e.kind)
+          assert.equal(("%s: a must be true or false, got %s"):format(what,
+            words), e.message)
+        end
+      end
+    end
+  end)
+
+  it("may name another kind", function()
+    assert.equal("auto", options.wrap("f", "a:any=false", function(a)
+      return a
+    end)("auto"))
+  end)
+end)
+
 describe("methods", function()
   local class = {}
   local run = options.method("Strategy.run", "fn args=nil", function(self, fn)

@@ -3,7 +3,8 @@
 ---
 --- A signature is text: "input_tensor axis=nil keepdims=false name=nil". A
 --- parameter without default is required. A default is nil, true, false, a
---- number, a 'quoted text' or a bare word. A parameter may carry a kind after
+--- number, a 'quoted text' or a bare word; with true or false and no kind, nothing
+--- else is taken (0 and "no" are true in Lua). A parameter may carry a kind after
 --- a colon, as in op schemas; the kind `table` lets an optional parameter take
 --- tables with string keys as values (`y:table=nil`), the kind `nest` is a
 --- structure of the user's, whose keys may be any; module kinds has those that
@@ -276,13 +277,19 @@ local function marks_of(sig)
   return table.concat(marks)
 end
 
--- Makers of fast paths, one for each pattern of parameters: "rRotdnN" =
+-- True for a parameter that is true or false.
+local function is_switch(sig, i)
+  return type(sig.defaults[i]) == "boolean" and sig.kinds[i] == nil
+end
+
+-- Makers of fast paths, one for each pattern of parameters: "rRotdbnN" =
 -- required, required where a table may complete the call, optional, optional
--- that takes tables, optional with default, names without and with default.
+-- that takes tables, optional with default, the same for true and false, names
+-- without and with default.
 local makers = {}
 
 local function maker_text(pattern, leading)
-  local params, tests, fills, defaults = {}, {}, {}, {}
+  local params, tests, fills, defaults, checks = {}, {}, {}, {}, {}
   for i = 1, #pattern do
     local a = "a" .. i
     params[i] = a
@@ -294,12 +301,16 @@ local function maker_text(pattern, leading)
       -- What has an element 1 is a list of values, never options.
       tests[#tests + 1] = ("type(%s) == 'table' and rawget(%s, 1) == nil")
         :format(a, a)
+    elseif mark == "b" then
+      local test = ("%s ~= nil and %s ~= true and %s ~= false"):format(a, a, a)
+      tests[#tests + 1] = test
+      checks[#checks + 1] = ("if %s then wrong(%d, %s) end"):format(test, i, a)
     elseif mark == "n" or mark == "N" then
       tests[#tests + 1] = ("%s ~= nil and type(%s) ~= 'string'"):format(a, a)
     elseif mark ~= "r" then
       tests[#tests + 1] = "type(" .. a .. ") == 'table'"
     end
-    if mark == "d" or mark == "N" then
+    if mark == "d" or mark == "b" or mark == "N" then
       defaults[#defaults + 1] = "d" .. i
       fills[#fills + 1] = ("if %s == nil then %s = d%d end"):format(a, a, i)
     end
@@ -309,20 +320,25 @@ local function maker_text(pattern, leading)
   local list = table.concat(params, ", ")
   local comma = #params > 0 and ", " or ""
   local d_comma = #defaults > 0 and ", " or ""
+  local all = (leading and (#params > 0 and "self, " or "self") or "") .. list
   return ([[
-local type, rawget, slow, fn%s%s = ...
+local type, rawget, slow, fn, wrong%s%s = ...
+local function bound(%s)
+  %s
+  return fn(%s)
+end
 return function(%s%s%sx)
   if %s then
-    return fn(%sslow(%s%sx))
+    return %s(%sslow(%s%sx))
   end
   %s
-  return fn(%s%s)
+  return fn(%s)
 end]]):format(d_comma, table.concat(defaults, ", "),
+    all, table.concat(checks, "\n  "), all,
     leading and "self, " or "", list, comma,
-    table.concat(tests, " or "),
+    table.concat(tests, " or "), #checks > 0 and "bound" or "fn",
     leading and "self, " or "", list, comma,
-    table.concat(fills, "\n  "),
-    leading and (#params > 0 and "self, " or "self") or "", list)
+    table.concat(fills, "\n  "), all)
 end
 
 local function build(sig, fn, leading)
@@ -334,7 +350,7 @@ local function build(sig, fn, leading)
       marks[i] = "r"
       last_required = i
     elseif sig.defaults[i] ~= nil then
-      marks[i] = is_label(sig, i) and "N" or "d"
+      marks[i] = is_label(sig, i) and "N" or is_switch(sig, i) and "b" or "d"
       n = n + 1
       defaults[n] = sig.defaults[i]
     else
@@ -354,8 +370,11 @@ local function build(sig, fn, leading)
     makers[key] = maker
   end
   local slow = core.binder(marks_of(sig), sig.index, sig, sig.defaults)
+  local function wrong(i, x)
+    kinds.check(sig.what, sig.names[i], "boolean", x)
+  end
   return M.describe(maker(type, rawget, slow, kinds.guard(sig, fn, leading),
-    unpack(defaults, 1, n)), sig, fn)
+    wrong, unpack(defaults, 1, n)), sig, fn)
 end
 
 -- What is known of functions made here; goes when they go.

@@ -575,7 +575,8 @@ function M.install(tf, def)
   --- be called several times. watch_accessed_variables: follow every trainable
   --- variable that is used. An error of fn closes the tape and goes on.
   --- Source: tf.GradientTape
-  def("GradientTape", "fn=nil persistent=false watch_accessed_variables=true",
+  def("GradientTape",
+    "fn=nil persistent:any=false watch_accessed_variables:any=true",
     make)
   tf.UnconnectedGradients = { NONE = "none", ZERO = "zero" }
 end

@@ -309,7 +309,7 @@ end
 --- Blocks: until the last epoch is over. Source: tf.keras.Model.fit
 method("fit", "x:nest y:table=nil batch_size=nil epochs=1 verbose='auto' "
   .. "callbacks:table=nil validation_split=0 validation_data:table=nil "
-  .. "shuffle=true class_weight:dict=nil sample_weight:table=nil "
+  .. "shuffle:any=true class_weight:dict=nil sample_weight:table=nil "
   .. "initial_epoch=0 steps_per_epoch=nil validation_steps=nil "
   .. "validation_batch_size=nil validation_freq:table=1 max_queue_size=10 "
   .. "workers=1 use_multiprocessing=false",
