@@ -254,7 +254,7 @@ local BUILDS = {
 -- Seconds a suite or a build may take; a hung one is a failure.
 local DEADLINE = 2400
 local LONG_DEADLINE = 7200
-local BUILD_DEADLINE = 900
+local BUILD_DEADLINE = 1800
 
 local parsers = {}
 

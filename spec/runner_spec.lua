@@ -87,7 +87,7 @@ END
       chmod +x bin/timeout
       PATH="$PWD/bin:$PATH" lua5.4 %s --seed=1 c >out; cat deadlines]])
       :format(quote(runner)))
-    assert.equal("900: make -s -j2 tests-c\n2400: make -s test-c\n", r.out)
+    assert.equal("1800: make -s -j2 tests-c\n2400: make -s test-c\n", r.out)
   end)
 
   it("gives fuzzing its seed, unless SEED names another", function()
