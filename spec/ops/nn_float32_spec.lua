@@ -98,6 +98,18 @@ describe("float32 agrees with float64 in", function()
     "SAME", "NHWC", 2)
   conv("a convolution of one channel", { 2, 14, 14, 1 }, { 3, 3, 1, 32 }, 1,
     "VALID")
+  conv("a strided convolution of one channel", { 3, 13, 12, 1 },
+    { 5, 3, 1, 8 }, 2, "SAME")
+  conv("a convolution of one channel that leaves gaps", { 2, 13, 12, 1 },
+    { 2, 2, 1, 8 }, { 1, 3, 4, 1 }, "VALID")
+  conv("a dilated convolution of one channel", { 2, 13, 12, 1 },
+    { 3, 2, 1, 8 }, 1, "SAME", "NHWC", { 1, 2, 3, 1 })
+  conv("one channel of images that taps reach past", { 2, 3, 2, 1 },
+    { 5, 5, 1, 8 }, 1, "SAME", "NHWC", 2)
+  conv("one channel of many images", { 40, 24, 24, 1 }, { 3, 3, 1, 8 }, 1,
+    "SAME")
+  conv("one channel of channels first", { 2, 1, 9, 8 }, { 3, 3, 1, 24 }, 1,
+    "SAME", "NCHW")
   conv("a convolution of few channels", { 2, 14, 14, 6 }, { 5, 5, 6, 16 }, 1,
     "SAME")
   conv("a convolution of channels first", { 2, 16, 9, 8 }, { 3, 3, 16, 24 }, 1,
@@ -118,6 +130,17 @@ describe("float32 agrees with float64 in", function()
     { { 1, 6, 7, 8, 16 }, { 3, 3, 3, 16, 16 } },
     function(a, b) return tf.nn.conv3d(a, b, 1, "SAME") end)
 
+  compare("a transposed convolution to one channel",
+    { { 2, 7, 7, 16 }, { 3, 3, 1, 16 } }, function(a, b)
+      return tf.nn.conv2d_transpose(a, b, { 2, 14, 14, 1 }, 2)
+    end)
+  compare("a convolution of one channel over one axis",
+    { { 2, 40, 1 }, { 5, 1, 32 } },
+    function(a, b) return tf.nn.conv1d(a, b, 1, "SAME") end)
+  compare("a convolution of one channel over three axes",
+    { { 2, 6, 7, 8, 1 }, { 3, 2, 3, 1, 16 } },
+    function(a, b) return tf.nn.conv3d(a, b, { 1, 2, 1, 2, 1 }, "SAME") end)
+
   compare("LSTM", { { 6, 5, 17 }, { 17, 128 }, { 32, 128 }, { 128 },
     { 5, 32 }, { 5, 32 } }, function(x, w, u, b, h, c)
     return tf.nn.lstm(x, w * 0.3, u * 0.3, b, h, c)
@@ -133,5 +156,25 @@ describe("float32 agrees with float64 in", function()
   compare("GRU without bias and states", { { 4, 3, 32 }, { 32, 192 },
     { 64, 192 } }, function(x, w, u)
     return (tf.nn.gru(x, w * 0.3, u * 0.3))
+  end)
+end)
+
+describe("the gradient of one channel", function()
+  it("is the same bits for an image, whatever is beside it", function()
+    local n, size, filters = 40, 6, 8
+    local filter = tf.random.normal { 3, 3, 1, filters }
+    local dy = tf.random.normal { n, size, size, filters }
+    local function gradient(part)
+      return tf.raw_ops.conv_backprop_input(filter, part, 1, "SAME", "NHWC", nil,
+        nil, { part.shape[1], size, size, 1 })
+    end
+    local all = gradient(dy)
+    for _, at in ipairs { { 0, 1 }, { 11, 3 }, { 20, 20 }, { 39, 1 } } do
+      local first, images = at[1], at[2]
+      assert.are.same(
+        tf.slice(all, { first, 0, 0, 0 }, { images, size, size, 1 }):toflat(),
+        gradient(tf.slice(dy, { first, 0, 0, 0 },
+          { images, size, size, filters })):toflat())
+    end
   end)
 end)

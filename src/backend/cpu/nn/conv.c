@@ -360,6 +360,138 @@ static int multiply(const conv_run *run, tfd__dnnl_conv kind) {
                                                  : &filter);
 }
 
+/* --- the gradient of one channel ------------------------------------------ */
+
+/* oneDNN's kernels compute a vector of channels, of which this needs one. Here
+** the windows' gradients are a product, [taps][positions] = filter * dy^T,
+** whose rows are added to the image where they lie. */
+#define LONE_BYTES ((int64_t)256 << 10) /* of products: the cache keeps them */
+
+typedef struct lone_job {
+  const tfd__window *w;
+  float *x;             /* of the first image */
+  const float *columns; /* [images][taps][positions] */
+} lone_job;
+
+/* to[i * step] += from[i] */
+static void add_line(float *to, const float *from, int64_t step, int64_t n) {
+  if (step == 1)
+    for (int64_t i = 0; i < n; i++) to[i] += from[i];
+  else
+    for (int64_t i = 0; i < n; i++) to[i * step] += from[i];
+}
+
+/* The outputs [*begin_p, *end_p) that see the input through tap k of this axis;
+** the first sees it at the result. */
+static int64_t seen(const tfd__window *w, int axis, int64_t k, int64_t *begin_p,
+                    int64_t *end_p) {
+  int64_t at = k * w->dilation[axis] - w->low[axis];
+  int64_t step = w->stride[axis];
+  int64_t begin = at < 0 ? (-at + step - 1) / step : 0;
+  int64_t end = at < w->in[axis] ? (w->in[axis] - at + step - 1) / step : 0;
+
+  *begin_p = begin;
+  *end_p = end < w->out[axis] ? end : w->out[axis];
+  return at + begin * step;
+}
+
+static void add_tap(const tfd__window *w, float *x, const float *from,
+                    const int64_t *k) {
+  int64_t begin[3];
+  int64_t end[3];
+  int64_t at[3];
+
+  for (int axis = 0; axis < 3; axis++)
+    at[axis] = seen(w, axis, k[axis], &begin[axis], &end[axis]);
+  if (end[2] <= begin[2]) return;
+  for (int64_t i = begin[0]; i < end[0]; i++) {
+    int64_t plane = (at[0] + (i - begin[0]) * w->stride[0]) * w->in[1];
+
+    for (int64_t j = begin[1]; j < end[1]; j++) {
+      int64_t row = plane + at[1] + (j - begin[1]) * w->stride[1];
+      int64_t line = (i * w->out[1] + j) * w->out[2] + begin[2];
+
+      add_line(x + row * w->in[2] + at[2], from + line, w->stride[2],
+               end[2] - begin[2]);
+    }
+  }
+}
+
+static void add_images(void *arg, int64_t begin, int64_t end) {
+  const lone_job *job = arg;
+  const tfd__window *w = job->w;
+  int64_t positions = volume(w->out);
+  int64_t taps = volume(w->kernel);
+
+  for (int64_t image = begin; image < end; image++) {
+    float *x = job->x + image * volume(w->in);
+    const float *from = job->columns + image * taps * positions;
+
+    memset(x, 0, (size_t)volume(w->in) * sizeof *x);
+    for (int64_t tap = 0; tap < taps; tap++) {
+      int64_t k[3] = {tap / w->kernel[2] / w->kernel[1],
+                      tap / w->kernel[2] % w->kernel[1], tap % w->kernel[2]};
+
+      add_tap(w, x, from + tap * positions, k);
+    }
+  }
+}
+
+static bool is_lone(const conv_run *run, tfd__dnnl_conv kind) {
+  const tfd__window *w = &run->w;
+
+  return kind == TFD_DNNL_CONV_INPUT && run->x->dtype == TFD_FLOAT32 &&
+         w->channels == 1 && w->groups == 1 && !w->channels_first &&
+         volume(w->out) * volume(w->kernel) * 4 <= COLUMN_BYTES;
+}
+
+/* Each image's product is one of its own: the same bits in any batch. */
+static int multiply_images(const conv_run *run, int64_t first, int64_t images,
+                           float *columns) {
+  const tfd__window *w = &run->w;
+  int64_t positions = volume(w->out);
+  int64_t taps = volume(w->kernel);
+
+  for (int64_t i = 0; i < images; i++) {
+    tfd__gemm_args g = {.dtype = run->x->dtype,
+                        .m = taps,
+                        .n = positions,
+                        .k = w->filters,
+                        .a = run->filter->data,
+                        .a_row = w->filters,
+                        .a_col = 1,
+                        .b = (float *)run->y->data +
+                             (first + i) * positions * w->filters,
+                        .b_row = 1,
+                        .b_col = w->filters,
+                        .c = columns + i * taps * positions,
+                        .c_row = positions};
+
+    TFD_TRY(tfd__gemm(&g));
+  }
+  return TFD_OK;
+}
+
+static int lone_input(const conv_run *run) {
+  const tfd__window *w = &run->w;
+  int64_t size = volume(w->kernel) * volume(w->out);
+  int64_t most = 1 + LONE_BYTES / (size * 4);
+  float *columns = NULL;
+  int64_t images = 0;
+
+  if (most > w->batch) most = w->batch;
+  columns = tfd__scratch((size_t)(most * size) * sizeof *columns);
+  if (columns == NULL) return TFD_RESOURCE_EXHAUSTED;
+  for (int64_t first = 0; first < w->batch; first += images) {
+    lone_job job = {w, (float *)run->x->data + first * volume(w->in), columns};
+
+    images = w->batch - first < most ? w->batch - first : most;
+    TFD_TRY(multiply_images(run, first, images, columns));
+    tfd__parallel_for(images, 1 + TFD_GRAIN / size, add_images, &job);
+  }
+  return TFD_OK;
+}
+
 /* --- the kernels ---------------------------------------------------------- */
 
 static int convolve(const tfd__call *call, conv_run *run, tfd__dnnl_conv kind,
@@ -374,6 +506,7 @@ static int convolve(const tfd__call *call, conv_run *run, tfd__dnnl_conv kind,
       tfd__window_of_filter(call->name, run->x, run->filter, &attrs, &run->w));
   if (out->numel == 0) return TFD_OK;
   if (is_product(&run->w) && !half) return multiply(run, kind);
+  if (some && is_lone(run, kind)) return lone_input(run);
   if (some && tfd__dnnl_takes(out->dtype) &&
       tfd__dnnl_convolve(call->name, kind, out->dtype, &run->w, run->x->data,
                          run->filter->data, run->y->data, &rc))
