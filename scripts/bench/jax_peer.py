@@ -172,7 +172,7 @@ NETWORKS = {
     "gpt": ((128,), (128,), 256,
             ((256, 256), (128, 256)) + BLOCK * 4 + NORM + ((256, 256),), gpt),
 }
-TIMES = {"lstm": 2, "tiny": 2000, "gpt": 2, "resnet": 10}
+TIMES = {"lstm": 2, "tiny": 2000, "gpt": 2, "resnet": 4}
 ROWS = {"lstm": 50, "tiny": 4, "gpt": 16}
 
 

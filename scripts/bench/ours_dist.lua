@@ -345,7 +345,7 @@ end
 
 local function step_times(name)
   return (name == "lstm" or name == "gpt") and 2 or name == "tiny" and 2000
-    or name == "wide" and 5 or name == "resnet" and 10 or 30
+    or name == "wide" and 5 or name == "resnet" and 4 or 30
 end
 
 --- Sums and merges ------------------------------------------------------------

@@ -249,6 +249,7 @@ local function between_processes(bench)
       by_hosts = count > 2 and processes(bench, "hierarchical", count) or nil,
       ring = count > 2 and processes(bench, "ring", count) or nil,
       peer = count == 2 and torch(bench) or nil }
+    if count > 2 then report.note "gloo is asked with two processes alone" end
     for _, size in ipairs(SIZES) do
       between(bench, workers, size[1], ("%s, %d processes"):format(size[2],
         count))

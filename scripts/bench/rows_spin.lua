@@ -17,7 +17,7 @@ local SETTINGS = {
 
 -- A process that takes a core until it is stopped.
 local function spinner()
-  local pipe = io.popen "sh -c 'echo $$; while :; do :; done'"
+  local pipe = io.popen "echo $$; while :; do :; done"
   local pid = pipe:read "*n"
   return function()
     os.execute(("kill %d"):format(pid))

@@ -27,8 +27,8 @@ local function start(bench)
     \"127.0.0.1:%s\"]}, \"task\": {\"type\": \"worker\", \"index\": %%d}}" \
     %s/tfdist scripts/bench/strangers.lua %s]]):format(list[1], list[2],
     bench.build, list[1])
-  return worker.start(("sh -c '%s & exec %s'"):format(one:format(1),
-    one:format(0)), true)
+  return worker.start(("sh -c '%s & exec %s' 2>>%s/bench/peers.log"):format(
+    one:format(1), one:format(0), bench.build), true)
 end
 
 local function strangers(bench)

@@ -36,6 +36,9 @@ local function lines(bench, network, rounds)
   dist.line(bench, "  fused / node by node", rounds, "traced", "apart")
   dist.line(bench, "  traced / floor", rounds, "traced", "floor",
     { goal = network.floor and { at_most = network.floor } })
+  if not network.floor then
+    report.note "  there is no hand-written program of this network"
+  end
   for _, peer in ipairs(PEERS) do
     dist.best_line(bench, ("  x faster than %s"):format(peer[1]), rounds,
       "traced", peer[2], { faster = true,

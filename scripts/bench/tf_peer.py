@@ -38,7 +38,7 @@ tf.get_logger().setLevel("ERROR")
 layers = tf.keras.layers
 BATCH = 128
 WARM = 3
-TIMES = {"lstm": 2, "gpt": 2, "tiny": 1000, "resnet": 10}  # else 30
+TIMES = {"lstm": 2, "gpt": 2, "tiny": 1000, "resnet": 4}  # else 30
 batches = 1  # of a device in a step
 
 
