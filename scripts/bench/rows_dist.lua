@@ -100,21 +100,29 @@ local function ask(bench, list, count)
 end
 
 -- A line about a peer that can be run in several ways: `names` lists
--- { name, what it is }; the fastest is the reference.
+-- { name, what it is }; the fastest is the reference, the others are said.
 local function best_line(bench, title, rounds, a, names, options)
-  local best
+  local best = names[1] -- which line() says why not, where none is there
+  local function median(entry)
+    local list = rounds[entry[1]]
+    return list and not rounds.failed[entry[1]] and report.median(list) or nil
+  end
   for _, entry in ipairs(names) do
-    local name = entry[1]
-    if rounds[name] and not rounds.failed[name] and (best == nil
-      or report.median(rounds[name]) < report.median(rounds[best[1]])) then
+    if median(entry) and median(entry) < (median(best) or math.huge) then
       best = entry
     end
   end
-  if best == nil then
-    return line(bench, title, rounds, a, names[1][1], options) -- why not
-  end
   local r = line(bench, title, rounds, a, best[1], options)
-  report.note("  at its best: %s", best[2])
+  if median(best) then
+    report.note("  at its best: %s", best[2])
+  end
+  for _, entry in ipairs(names) do
+    if entry ~= best and rounds[entry[1]] then
+      local why = rounds.failed[entry[1]]
+      report.note("    %s: %s", entry[2], why and why:sub(1, 200)
+        or report.value(median(entry), "s"))
+    end
+  end
   return r
 end
 
@@ -369,10 +377,6 @@ local function worker_lines(bench, network, rounds)
   line(bench, "  efficiency, 1 device -> 2 workers", rounds, "shm", "one",
     { faster = true, goal = least(network.scaling) })
   for _, way in ipairs(WORKER_WAYS) do
-    for _, entry in ipairs(way[2]) do
-      local why = rounds.failed[entry[1]]
-      if why then report.note("  %s, %s: %s", way[1], entry[2], why:sub(1, 200)) end
-    end
     best_line(bench, ("  x faster than %s, 2 workers"):format(way[1]), rounds,
       "shm", way[2], { faster = true, goal = least(network[way[1]]) })
   end

@@ -30,15 +30,19 @@ local FIRST = { { "tf first", "TensorFlow" }, { "xla first", "XLA" },
                 { "jax first", "JAX" },
                 { "compiled first", "torch.compile" } }
 
-local function lines(bench, network, rounds)
-  local name, title = network[1], network[2]
-  dist.line(bench, title .. ", traced / eager", rounds, "traced", "eager")
-  dist.line(bench, "  fused / node by node", rounds, "traced", "apart")
-  dist.line(bench, "  traced / floor", rounds, "traced", "floor",
+local function floor_line(bench, network, title, rounds, name)
+  dist.line(bench, title, rounds, name, "floor",
     { goal = network.floor and { at_most = network.floor } })
   if not network.floor then
     report.note "  there is no hand-written program of this network"
   end
+end
+
+local function lines(bench, network, rounds)
+  local name, title = network[1], network[2]
+  dist.line(bench, title .. ", traced / eager", rounds, "traced", "eager")
+  dist.line(bench, "  fused / node by node", rounds, "traced", "apart")
+  floor_line(bench, network, "  traced / floor", rounds, "traced")
   for _, peer in ipairs(PEERS) do
     dist.best_line(bench, ("  x faster than %s"):format(peer[1]), rounds,
       "traced", peer[2], { faster = true,
@@ -101,13 +105,10 @@ local function lines_of_both(bench, network, rounds)
     "eager")
   dist.line(bench, "  traced, 2 devices / 1 device with all cores", rounds,
     "two", "all", { goal = { at_most = 1.03 } })
+  floor_line(bench, network, "  traced, 2 devices / floor", rounds, "two")
   for _, peer in ipairs(BOTH) do
     dist.best_line(bench, ("  x faster than %s"):format(peer[1]), rounds,
       "two", peer[2], { faster = true, goal = { at_least = 1 } })
-    for _, way in ipairs(peer[2]) do
-      local why = rounds.failed[way[1]]
-      if why then report.note("  %s, %s: %s", peer[1], way[2], why:sub(1, 200)) end
-    end
   end
 end
 
@@ -115,13 +116,14 @@ local function all_cores(bench)
   local mine, whole = dist.ours(bench, 2), dist.ours_whole(bench)
   local tf_two, tf_all = dist.tensorflow(bench, 2), dist.tensorflow(bench, 1, true)
   local jax_two, jax_all = dist.jax(bench, 2), dist.jax(bench, 1, true)
-  local torch = dist.torch(bench, "all")
+  local torch, hand = dist.torch(bench, "all"), dist.floor(bench)
   for _, network in ipairs(NETWORKS) do
     local name = network[1]
     lines_of_both(bench, network, dist.ask(bench, {
       { "two", mine, "traced_step " .. name .. " 2" },
       { "eager", mine, "step " .. name .. " 2" },
       { "all", whole, "traced " .. name },
+      { "floor", network.floor and hand, "step " .. name .. " 2" },
       { "tf two", tf_two, "step " .. name }, { "tf all", tf_all, "step " .. name },
       { "xla all", tf_all, "xla " .. name },
       { "jax two", jax_two, "step " .. name },
@@ -130,7 +132,7 @@ local function all_cores(bench)
       { "compiled all", torch, "compiled " .. name },
     }, bench.short and 3 or network.rounds or 5))
   end
-  worker.stop(mine, whole, tf_two, tf_all, jax_two, jax_all, torch)
+  worker.stop(mine, whole, hand, tf_two, tf_all, jax_two, jax_all, torch)
 end
 
 --- A tape around -----------------------------------------------------------------
