@@ -30,8 +30,9 @@ end
 local function torch(bench, all, before)
   local python = bench.python()
   return bench.peer("PyTorch", python
-    and ("%s%s%s scripts/bench/torch_ddp.py %s"):format(before or "",
-      all and "env " or ONE_THREAD, python, all or ""), true)
+    and ("%s%s%s scripts/bench/torch_ddp.py %s 2>>%s/bench/peers.log"):format(
+      before or "", all and "env " or ONE_THREAD, python, all or "",
+      bench.build), true)
 end
 
 -- TensorFlow or JAX with so many logical devices. One has one core and one
