@@ -6,6 +6,20 @@ local expect = require "spec.support.expect"
 
 local failure = expect.failure
 
+describe("the names of ops", function()
+  it("are numbers until they are used, which no collector looks at", function()
+    local ops = require "tfdist.core.ops"
+    assert(tf.add)
+    for _, name in ipairs { "add", "matmul", "cast" } do
+      assert.equal("number", type(ops.lazy.raw_ops[name]))
+      assert.equal("function", type(tf.raw_ops[name]))
+    end
+    assert.equal("number", type(ops.lazy[""].matmul))
+    assert.equal(tf.raw_ops.matmul, tf.linalg.matmul)
+    assert.equal(tf.norm, tf.linalg.norm)
+  end)
+end)
+
 describe("a name that tf does not have", function()
   it("is a KeyError when one that it has is near", function()
     for path, near in pairs {

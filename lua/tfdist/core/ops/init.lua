@@ -192,15 +192,19 @@ end
 
 -- Names ----------------------------------------------------------------------
 
--- lazy[namespace][name] = function that makes the value; "" is tf itself.
+-- lazy[namespace][name] = the number of an op, or a function that gives the
+-- value; "" is tf itself. No closures for ops: there are hundreds of names, and
+-- LuaJIT's collector looks at everything in each of its cycles.
 local lazy = { [""] = {} }
 local namespaces = {}
 M.lazy = lazy
 
 local function find(namespace, name)
-  local make = lazy[namespace] and lazy[namespace][name]
-  if make ~= nil then
-    return make()
+  local known = lazy[namespace] and lazy[namespace][name]
+  if type(known) == "number" then
+    return M.op_function(known)
+  elseif known ~= nil then
+    return known()
   end
   local path = namespace == "" and name or namespace .. "." .. name
   if lazy[path] ~= nil then
@@ -323,23 +327,12 @@ function M.names(path)
   return list
 end
 
-local function once(make)
-  local value
-  return function()
-    if value == nil then
-      value = make()
-    end
-    return value
-  end
-end
-
-local function publish(paths, make)
-  make = once(make)
+local function publish(paths, known)
   for path in paths:gmatch("%S+") do
     local namespace, name = path:match("^(.*)%.([^.]*)$")
     namespace, name = namespace or "", name or path
     lazy[namespace] = lazy[namespace] or {}
-    lazy[namespace][name] = make
+    lazy[namespace][name] = known
     local space = namespaces[namespace]
     if space ~= nil then
       rawset(space, name, nil)
@@ -364,10 +357,12 @@ end
 function M.def(paths, signature, fn, methods)
   local what = paths:match("^(%S+)")
   what = what:match("[^.]*$")
-  local wrapped = once(function()
-    return options.wrap(what, signature, fn)
-  end)
-  publish(paths, wrapped)
+  local wrapped
+  local function known()
+    wrapped = wrapped or options.wrap(what, signature, fn)
+    return wrapped
+  end
+  publish(paths, known)
   if methods ~= nil then
     publish_methods(methods, function(name)
       local names = {}
@@ -378,7 +373,7 @@ function M.def(paths, signature, fn, methods)
         end
       end
       table.remove(names, 1)
-      return checked(name, wrapped(), names)
+      return checked(name, known(), names)
     end)
   end
 end
@@ -392,9 +387,7 @@ local function publish_family(family, ops)
     if op == nil then
       M.unknown[#M.unknown + 1] = name
     else
-      publish(paths, function()
-        return M.op_function(op)
-      end)
+      publish(paths, op)
     end
   end
   for path, value in pairs(family.constants or {}) do
@@ -422,9 +415,7 @@ function M.install(tf)
   for op = 0, raw.op_count() - 1 do
     local name = raw.op_name(op)
     ops[name] = op
-    publish("raw_ops." .. name, function()
-      return M.op_function(op)
-    end)
+    publish("raw_ops." .. name, op)
   end
   tensor.install(tf, M.def)
   for name, dtype in pairs(tensor.DTYPES) do
