@@ -393,6 +393,7 @@ int tfd__buffer_new(tfd_device *device, size_t bytes, tfd__buffer **buffer_p) {
       /* Soon written; and the header that is taken next. */
       __builtin_prefetch(b->data, 1);
       __builtin_prefetch(b->next, 1);
+      __builtin_prefetch((char *)b->next + 64, 1);
     }
     tfd__spin_unlock(&pool->lock);
   }

@@ -74,8 +74,12 @@ static void fetch(const chunk *c, int place) {
       place >= AHEAD / 2 ? c->slots[place - AHEAD / 2].object : NULL;
 
   if (far != NULL) __builtin_prefetch(far, 1);
-  if (near != NULL && near != VACANT && near->type->kind == TFD_HANDLE_TENSOR)
-    __builtin_prefetch(((const tfd_tensor *)near)->buffer, 1);
+  if (near != NULL && near != VACANT && near->type->kind == TFD_HANDLE_TENSOR) {
+    const char *buffer = (const char *)((const tfd_tensor *)near)->buffer;
+
+    __builtin_prefetch(buffer, 1);
+    __builtin_prefetch(buffer + 64, 1);
+  }
 }
 
 /* Release what the collector has taken from the chunk's table. */
