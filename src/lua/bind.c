@@ -345,10 +345,15 @@ static void collect_cycle(lua_State *L) {
   note_full(L);
 }
 
-/* So many ops make up for the cycle of a small heap, while the pending tensors
-** still fit the cache of headers (16384, tensor.c). */
+/* So many ops make up for the cycle of a small heap (a fifth of their time, if
+** they are small, for half as many), while the headers of the pending tensors
+** are still kept for the next ones. The heap counts with what is pending, about
+** 100 bytes for each tensor. */
 void tfd__lua_collect_young(lua_State *L) {
-  enum { OPS = 15 * TFD_LUA_YOUNG, SMALL_HEAP = 5120 /* KiB */ };
+  enum {
+    OPS = TFD_HEADERS_KEPT - 2 * TFD_LUA_YOUNG,
+    SMALL_HEAP = 8192 /* KiB */
+  };
   static int64_t made = 0;
 
   made += tfd__lua_young;

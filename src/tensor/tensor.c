@@ -14,7 +14,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HEADER_CACHE 0
 #else
-#define HEADER_CACHE 16384 /* at most 5 MB */
+#define HEADER_CACHE TFD_HEADERS_KEPT
 #endif
 
 static _Thread_local tfd_tensor *free_headers = NULL;

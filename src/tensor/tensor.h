@@ -46,6 +46,9 @@ struct tfd_tensor {
   };
 };
 
+/* So many headers of released tensors each thread keeps, 10 MB. */
+enum { TFD_HEADERS_KEPT = 32768 };
+
 static inline bool tfd__is_symbolic(const tfd_tensor *t) {
   return t->buffer == NULL && t->tracer != NULL;
 }
