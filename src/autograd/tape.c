@@ -10,8 +10,9 @@
 #define FIRST_CHUNK ((size_t)8 << 10)
 #define LARGEST_CHUNK ((size_t)256 << 10)
 /* Chunks kept for the thread's next tapes: a training loop in steady state
-** takes no fresh memory for its tapes. */
-#define KEPT_BYTES ((size_t)1 << 20)
+** takes no fresh memory for its tapes. On LuaJIT those of TFD_HEADERS_KEPT
+** small ops wait for the collector, about 250 bytes for each. */
+#define KEPT_BYTES ((size_t)10 << 20)
 #define CACHED_SLOTS 8
 
 /* --- what an entry keeps -------------------------------------------------- */
@@ -211,9 +212,9 @@ static int watch_constant(tfd_tape *tape, tfd_tensor *t) {
 
 void tfd__tape_drop(tfd_tape *tape) {
   tfd__chunk *c = tape->first;
-  tfd__entry *e = tape->last;
+  tfd__entry *e = tape->saver;
 
-  for (; e != NULL; e = e->prev) tfd__entry_release(e);
+  for (; e != NULL; e = e->saver) tfd__entry_release(e);
   while (c != NULL) {
     tfd__chunk *next = c->next;
 
@@ -223,6 +224,7 @@ void tfd__tape_drop(tfd_tape *tape) {
   tape->first = NULL;
   tape->current = NULL;
   tape->last = NULL;
+  tape->saver = NULL;
   tape->length = 0;
   tape->slots_n = 0;
   tfd__ids_free(&tape->ids);
@@ -321,6 +323,10 @@ static inline void commit(tfd_tape *tape, const step *s, const writer *w) {
   e->op = s->op;
   e->number = s->number;
   e->bytes = (uint32_t)(w->at - (unsigned char *)e);
+  if ((s->flags & (TFD_OP_SAVE_INS | TFD_OP_SAVE_OUTS)) != 0) {
+    e->saver = tape->saver;
+    tape->saver = e;
+  }
   tape->slots_n = w->slot;
   tape->current->used += e->bytes;
   tape->last = e;

@@ -109,7 +109,8 @@ typedef struct tfd__note {
 ** attributes, then the shapes. */
 typedef struct tfd__entry {
   struct tfd__entry *prev;
-  const tfd__op *op; /* NULL: host step, `number` identifies it */
+  struct tfd__entry *saver; /* of one that may own references: the one before */
+  const tfd__op *op;        /* NULL: host step, `number` identifies it */
   int64_t number;
   const int64_t *ints;
   const double *reals;
@@ -142,6 +143,7 @@ struct tfd_tape {
   tfd__chunk *first;
   tfd__chunk *current;
   tfd__entry *last;
+  tfd__entry *saver; /* the newest one */
   int64_t length;
   tfd_variable **variables; /* owned references, in order of first use */
   int variables_n;
