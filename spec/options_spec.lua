@@ -132,8 +132,20 @@ describe("a trailing options table", function()
     local e = caught(f, { inputs = 1, output = 2 })
     assert.equal('f: unknown option "output"', e.message)
     assert.equal("did you mean outputs?", e.hint)
-    local own = { inputs = 1, heads = 2 }
-    assert.same({ own }, { f(own) })
+    for _, own in ipairs {
+      { inputs = 1, heads = 2 }, { inputs = 1, inputs2 = 2 },
+      { outputs = 1, outputs2 = 2 },
+    } do
+      assert.same({ own }, { f(own) })
+    end
+    local g = options.parser("g", "x y:table=nil verbose=1")
+    for _, own in ipairs { { y = 1, z = 2 }, { y = 1, x2 = 2 } } do
+      local x, y = g(0, own)
+      assert.same({ 0, own }, { x, y })
+    end
+    e = caught(g, 0, { y = 1, verbos = 2 })
+    assert.equal('g: unknown option "verbos"', e.message)
+    assert.is_false(require "tfdist".is_tensor { x = 1, y = 2 })
   end)
 
   it("cannot mix list elements and options", function()

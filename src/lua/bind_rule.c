@@ -128,11 +128,13 @@ static void unknown_key(lua_State *L, int table, bool lists) {
   }
 }
 
-/* Raise for a key that is a slip in the name of a parameter. */
-static void slip(lua_State *L, int table) {
+/* Raise for a key that is a slip in the name of a parameter from i on, which the
+** table does not have. */
+static void slip(lua_State *L, int table, int i) {
   begin_complaint(L, "slip");
   lua_pushvalue(L, table);
-  lua_call(L, 3, 0);
+  lua_pushinteger(L, i);
+  lua_call(L, 4, 0);
 }
 
 /* The bits of the required parameters behind i. */
@@ -162,7 +164,7 @@ static bool completes(lua_State *L, const tfd__lua_rule *r, int table, int i,
   if (!(s->named & own)) {
     /* A slip in the name of the only option raises. */
     if (i == 1 && s->unknown && (r->marks[0] & TFD_LUA_ANY_KIND))
-      slip(L, table);
+      slip(L, table, i);
     return false;
   }
   if ((s->named & others) != others) return false;
@@ -181,7 +183,7 @@ static bool is_options(lua_State *L, const tfd__lua_rule *r, int table, int i,
   look_at(L, table, s);
   if (s->empty || (s->named != 0 && !s->list && !s->unknown)) return true;
   /* A value whose keys are an option's and nearly another's is none. */
-  if (s->unknown && s->named != 0 && !s->list) slip(L, table);
+  if (s->unknown && s->named != 0 && !s->list) slip(L, table, i);
   if ((marks & TFD_LUA_KEYS) || (!s->unknown && s->named == 0)) return false;
   if (s->unknown && (!s->list || s->named != 0)) unknown_key(L, table, true);
   begin_complaint(L, "mixed");

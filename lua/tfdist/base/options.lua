@@ -129,11 +129,19 @@ local function is_structure(sig, i, others)
   return sig.kinds[i] == "nest" and i == 1 and not others
 end
 
--- In a table that is no structure: a slip in the name of an option raises.
-local function check_slip(sig, t)
+-- In a table that is no structure: a slip in the name of an option raises, which
+-- the call has neither by position, before i, nor by name. Any letter is near
+-- any other: single ones are no slips.
+local function check_slip(sig, t, i)
+  local open = {}
+  for k = i, sig.n do
+    if t[sig.names[k]] == nil then
+      open[#open + 1] = sig.names[k]
+    end
+  end
   for key in pairs(t) do
-    if type(key) == "string" and key ~= "n" and sig.index[key] == nil
-      and text.nearest(key, sig.names, 2) ~= nil then
+    if type(key) == "string" and #key > 1 and sig.index[key] == nil
+      and text.nearest(key, open, 2) ~= nil then
       unknown_option(sig, key)
     end
   end
