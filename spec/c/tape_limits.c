@@ -27,6 +27,42 @@ static void long_chain(void **state) {
   RELEASE(grad, y, x, tape);
 }
 
+static void chain_of_1000(void *unused) {
+  tfd_tape *tape = tape_new(false);
+  tfd_tensor *x = scalar(1.0);
+  tfd_tensor *y = add(x, x);
+  tfd_object *grad = NULL;
+  int i;
+
+  (void)unused;
+  OK(tfd_tape_watch(tape, OBJECT(x)));
+  for (i = 0; i < 1000; i++) {
+    tfd_tensor *t = add(y, x);
+
+    RELEASE(y);
+    y = t;
+  }
+  grad = gradient(tape, y, x);
+  assert_true(item(grad) == 1000.0);
+  RELEASE(grad, y, x, tape);
+}
+
+/* What a thread keeps for its next tapes goes when it ends. */
+static void threads_leave_nothing(void **state) {
+  int64_t live = 0;
+  int i;
+
+  (void)state;
+  for (i = 0; i < 4; i++) {
+    tfd__thread t;
+
+    OK(tfd__thread_start(&t, "tape", chain_of_1000, NULL));
+    tfd__thread_join(t);
+    if (i == 0) live = tfd__alloc_live();
+  }
+  assert_int_equal(live, tfd__alloc_live());
+}
+
 /* Stopped in the middle of the walk by a host step, the later half of the
 ** saved values is gone already. */
 static void saved_values_go_as_the_walk_goes(void **state) {
@@ -202,6 +238,7 @@ static void wrong_arguments_leave_the_tape_usable(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(long_chain),
+      TEST(threads_leave_nothing),
       TEST(saved_values_go_as_the_walk_goes),
       TEST(unneeded_values_are_not_kept),
       TEST(any_allocation_may_fail),

@@ -7,6 +7,12 @@
 #define KEPT_BITS 13
 
 static _Thread_local tfd__id_map kept;
+static _Thread_local tfd__own_end own_end;
+
+static void free_kept(void) {
+  tfd__free(kept.cells);
+  memset(&kept, 0, sizeof kept);
+}
 
 /* The kept cells under a new stamp, if there are enough of them. */
 static bool take_kept(tfd__id_map *m, int bits) {
@@ -55,6 +61,7 @@ void tfd__ids_free(tfd__id_map *m) {
   if (m->bits > kept.bits && m->bits <= KEPT_BITS) {
     spare = kept;
     kept = *m;
+    tfd__at_end(&own_end, free_kept);
   }
   tfd__free(spare.cells);
   memset(m, 0, sizeof *m);

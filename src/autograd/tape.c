@@ -105,6 +105,17 @@ void tfd__entry_release(tfd__entry *e) {
 
 static _Thread_local tfd__chunk *kept_chunks = NULL;
 static _Thread_local size_t kept_bytes = 0;
+static _Thread_local tfd__own_end own_end;
+
+static void free_chunks(void) {
+  while (kept_chunks != NULL) {
+    tfd__chunk *c = kept_chunks;
+
+    kept_chunks = c->next;
+    tfd__free(c);
+  }
+  kept_bytes = 0;
+}
 
 static tfd__chunk *chunk_take(size_t capacity, size_t bytes) {
   tfd__chunk *c = kept_chunks;
@@ -129,6 +140,7 @@ static void chunk_give(tfd__chunk *c) {
     tfd__free(c);
     return;
   }
+  if (kept_chunks == NULL) tfd__at_end(&own_end, free_chunks);
   c->next = kept_chunks;
   kept_chunks = c;
   kept_bytes += c->capacity;

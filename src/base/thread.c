@@ -337,6 +337,50 @@ void tfd__parallel_for(int64_t n, int64_t grain,
   run_pieces(&l);
 }
 
+/* --- what threads keep ---------------------------------------------------- */
+
+static struct {
+  pthread_once_t once;
+  pthread_key_t key; /* its values are lists of tfd__own_end */
+  bool is_made;
+} keeping = {.once = PTHREAD_ONCE_INIT};
+
+/* What is freed may be kept again, in another list. */
+static void thread_ends(void *list) {
+  tfd__own_end *k = list;
+
+  while (k != NULL) {
+    tfd__own_end *next = k->next;
+
+    k->is_known = false;
+    k->free_all();
+    k = next;
+  }
+}
+
+static void make_key(void) {
+  keeping.is_made = pthread_key_create(&keeping.key, thread_ends) == 0;
+}
+
+/* Runs after the device layer has joined its workers (its destructor has no
+** priority and therefore comes first). Afterwards no thread may call code of
+** an unloaded library at its end. */
+__attribute__((destructor(101))) static void drop_key(void) {
+  if (!keeping.is_made) return;
+  thread_ends(pthread_getspecific(keeping.key));
+  pthread_key_delete(keeping.key);
+  keeping.is_made = false;
+}
+
+void tfd__at_end(tfd__own_end *k, void (*free_all)(void)) {
+  if (TFD_LIKELY(k->is_known)) return;
+  pthread_once(&keeping.once, make_key);
+  if (!keeping.is_made) return;
+  k->free_all = free_all;
+  k->next = pthread_getspecific(keeping.key);
+  k->is_known = pthread_setspecific(keeping.key, k) == 0;
+}
+
 /* --- interrupt ------------------------------------------------------------ */
 
 /* Lock-free, so a signal handler may write it. */

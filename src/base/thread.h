@@ -74,6 +74,15 @@ int tfd__thread_start(tfd__thread *t, const char *name, void (*fn)(void *),
                       void *arg);
 void tfd__thread_join(tfd__thread t);
 
+/* What a thread keeps for its next use: free_all() is called when it ends, but
+** not for threads that outlive the library. `k` is a _Thread_local of zeros. */
+typedef struct tfd__own_end {
+  struct tfd__own_end *next;
+  void (*free_all)(void);
+  bool is_known;
+} tfd__own_end;
+void tfd__at_end(tfd__own_end *k, void (*free_all)(void));
+
 /* CPU cores this process may use (affinity mask, cgroup quota, environment
 ** variable TFDIST_CORES); at least 1. */
 int tfd__cores(void);

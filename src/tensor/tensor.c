@@ -19,6 +19,7 @@
 
 static _Thread_local tfd_tensor *free_headers = NULL;
 static _Thread_local int free_headers_n = 0;
+static _Thread_local tfd__own_end own_end;
 
 static pthread_mutex_t big_lock = PTHREAD_MUTEX_INITIALIZER;
 static tfd_tensor *big_head = NULL;
@@ -55,11 +56,22 @@ static tfd_tensor *header_take(void) {
   return t;
 }
 
+static void free_headers_all(void) {
+  while (free_headers != NULL) {
+    tfd_tensor *t = free_headers;
+
+    free_headers = t->big_next;
+    tfd__free(t);
+  }
+  free_headers_n = 0;
+}
+
 static void header_give(tfd_tensor *t) {
   if (free_headers_n >= HEADER_CACHE) {
     tfd__free(t);
     return;
   }
+  if (free_headers == NULL) tfd__at_end(&own_end, free_headers_all);
   t->big_next = free_headers;
   free_headers = t;
   free_headers_n++;

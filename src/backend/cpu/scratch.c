@@ -21,14 +21,9 @@ typedef struct block {
 
 static _Thread_local block *mine = NULL;
 
-/* Only to learn of a thread's end. */
-static pthread_key_t key;
-static pthread_once_t key_once = PTHREAD_ONCE_INIT;
-static bool key_made = false;
+static _Thread_local tfd__own_end own_end;
 
-static void free_blocks(void *p) {
-  block *b = p;
-
+static void free_blocks(block *b) {
   while (b != NULL) {
     block *next = b->next;
 
@@ -37,23 +32,9 @@ static void free_blocks(void *p) {
   }
 }
 
-static void thread_ends(void *p) {
-  (void)p;
+static void free_mine(void) {
   free_blocks(mine);
   mine = NULL;
-}
-
-static void make_key(void) {
-  key_made = pthread_key_create(&key, thread_ends) == 0;
-}
-
-/* Runs after the device layer has joined its workers (its destructor has no
-** priority and therefore comes first). Afterwards no thread may call code of
-** an unloaded library at its end. */
-__attribute__((destructor(101))) static void drop_key(void) {
-  thread_ends(NULL);
-  if (key_made) pthread_key_delete(key);
-  key_made = false;
 }
 
 static block *add_block(size_t bytes) {
@@ -67,11 +48,8 @@ static block *add_block(size_t bytes) {
   b->next = mine;
   b->bytes = size;
   b->used = 0;
-  if (mine == NULL) {
-    pthread_once(&key_once, make_key);
-    if (key_made) (void)pthread_setspecific(key, b);
-  }
   mine = b;
+  tfd__at_end(&own_end, free_mine);
   return b;
 }
 
