@@ -580,6 +580,11 @@ describe("training", function()
         .. "has 3", m.fit, m, x, y[{ { 0, 3 } }], QUIET)
       fails("ValueError", "y cannot be given with a dataset", m.fit, m,
         batches(x, y, 2), y, QUIET)
+      for _, part in ipairs { y, { 0, 1 }, { out = y }, { epoch = y } } do
+        fails("ValueError", "fit: validation_data: y cannot be given with a "
+          .. "dataset", m.fit, m, x, y, quiet { validation_data = {
+            batches(x, y, 2), part } })
+      end
       fails("ValueError", "batch_size cannot be given", m.fit, m,
         batches(x, y, 2), quiet { batch_size = 3 })
       fails("ValueError", "the dataset is infinite", m.fit, m,

@@ -427,6 +427,9 @@ end
 ---@param t table
 function M.check_options(class, name, t)
   local sig = M.signature_of(M.methods_of(class)[name])
+  if sig == nil then -- a part of a value
+    return
+  end
   local keys = text.names(t)
   for i = 1, #keys do
     if sig.index[keys[i]] == nil and t[keys[i]] ~= nil then
