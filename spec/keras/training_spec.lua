@@ -571,6 +571,14 @@ describe("training", function()
           assert.matches("did you mean", e3.hint)
         end
       end
+      local own = { out = tf.zeros { 4 } }
+      fails("ValueError", 'unknown option "out"', c.fit, c, ds, { verbose = 0,
+        out = own.out })
+      for _, y in ipairs { own, { y = own.out, z = own.out } } do
+        local lacks = "fit: y cannot be given with a dataset"
+        fails("ValueError", lacks, c.fit, c, ds, y)
+        fails("ValueError", lacks, c.fit, c, ds, { y = y, verbose = 0 })
+      end
     end)
 
     it("names data that does not go together", function()

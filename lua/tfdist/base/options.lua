@@ -419,22 +419,30 @@ function M.signature_of(fn)
   return known.sig, known.inner
 end
 
---- A table was taken for a value because one of its keys is no option, where it
---- cannot be a value.
---- Errors: ValueError for the first such key, if there is one.
+--- A table was taken for a value that the call cannot have.
+--- Errors: ValueError for a key that is no option, where that is a slip in the
+---   name of one behind the value, or one of those stands beside it.
 ---@param class string  of the method, as in messages
----@param name string   method
+---@param method string
+---@param name string   the value's
 ---@param t table
-function M.check_options(class, name, t)
-  local sig = M.signature_of(M.methods_of(class)[name])
+function M.check_options(class, method, name, t)
+  local sig = M.signature_of(M.methods_of(class)[method])
   if sig == nil then -- a part of a value
     return
   end
-  local keys = text.names(t)
-  for i = 1, #keys do
-    if sig.index[keys[i]] == nil and t[keys[i]] ~= nil then
-      unknown_option(sig, keys[i])
+  local behind = sig.index[name] + 1
+  check_slip(sig, t, behind)
+  local unknown, option
+  for _, key in ipairs(text.names(t)) do
+    local i = sig.index[key]
+    if i == nil and t[key] ~= nil then
+      unknown = unknown or key
     end
+    option = option or (i ~= nil and i >= behind)
+  end
+  if option and unknown ~= nil then
+    unknown_option(sig, unknown)
   end
 end
 

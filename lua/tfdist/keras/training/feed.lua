@@ -389,7 +389,7 @@ end
 
 local function only_arrays(what, name, value, kind)
   if name == "y" and text.is_plain(value) then
-    options.check_options("model", what, value)
+    options.check_options("model", what, name, value)
   end
   if value ~= nil then
     errors.raise("ValueError", ("%s: %s cannot be given with a %s"):format(what,
