@@ -29,6 +29,28 @@ describe("batch", function()
     end)
   end)
 
+  it("is told by a tensor whether a short rest is dropped", function()
+    for _, name in ipairs { "batch", "padded_batch", "window", "rebatch" } do
+      local function batches_by(drop)
+        local d = name == "rebatch" and D.range(7):batch(7) or D.range(7)
+        local n = 0
+        for _ in d[name](d, 2, { drop_remainder = drop }):iter() do
+          n = n + 1
+        end
+        return n
+      end
+      assert.equal(3, batches_by(tf.constant(true)))
+      assert.equal(4, batches_by(tf.constant(false)))
+      for _, x in ipairs { tf.constant(1), tf.constant { true }, { true }, 1 } do
+        fails("TypeError", "Dataset." .. name .. ": drop_remainder must be "
+          .. "true or false, got ", batches_by, x)
+      end
+    end
+    fails("TypeError", "symbolic tensor", tf.function_(function(x)
+      D.range(7):batch(2, x)
+    end), tf.constant(true))
+  end)
+
   it("keeps the structure", function()
     local ds = D.from_tensor_slices { x = tf.constant { { 1, 2 }, { 3, 4 } },
       y = { tf.constant { 5, 6 }, "ab" and tf.constant { 7, 8 } } }

@@ -3,6 +3,7 @@
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.base.errors"
+local kinds = require "tfdist.base.kinds"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
@@ -110,16 +111,26 @@ local function size_of(what, name, x)
   return options.integer(what, name, x, 1)
 end
 
+-- Is a short rest dropped? A scalar bool tensor tells, too.
+local function drops(what, x)
+  if type(x) == "userdata" and raw.kind(x) == "tensor"
+    and raw.tensor_dtype(x) == "bool" and raw.tensor_rank(x) == 0 then
+    x = raw.item(x)
+  end
+  kinds.check(what, "drop_remainder", "boolean", x)
+  return x
+end
+
 --- Elements put together along a new axis 0, batch_size at a time; the last
 --- batch may be shorter unless drop_remainder.
 --- Shapes: components [...] give [batch_size, ...].
 --- Errors: InvalidArgument when components of one batch differ in shape.
 --- Source: tf.data.Dataset.batch
-method("batch", "batch_size drop_remainder=false num_parallel_calls=nil "
+method("batch", "batch_size drop_remainder:any=false num_parallel_calls=nil "
   .. "deterministic=nil name=nil", function(self, batch_size, drop_remainder)
     return dataset.new(Batch, "batch", { self.node }, {
       rows_per_batch = size_of("Dataset.batch", "batch_size", batch_size),
-      drop_remainder = drop_remainder == true,
+      drop_remainder = drops("Dataset.batch", drop_remainder),
     })
   end)
 
@@ -331,13 +342,13 @@ end
 --- Errors: DataLoss for an element larger than padded_shapes.
 --- Source: tf.data.Dataset.padded_batch
 method("padded_batch", "batch_size padded_shapes:table=nil "
-  .. "padding_values:table=nil drop_remainder=false name=nil",
+  .. "padding_values:table=nil drop_remainder:any=false name=nil",
   function(self, batch_size, padded_shapes, padding_values, drop_remainder)
     return dataset.new(Padded, "padded_batch", { self.node }, {
       rows_per_batch = size_of("Dataset.padded_batch", "batch_size",
         batch_size),
       padded_shapes = padded_shapes, padding_values = padding_values,
-      drop_remainder = drop_remainder == true,
+      drop_remainder = drops("Dataset.padded_batch", drop_remainder),
     })
   end)
 
@@ -547,7 +558,7 @@ end
 --- batch_size is one size or a list of sizes used in turn; 0 in the list gives
 --- an empty batch. The last batch may be shorter unless drop_remainder.
 --- Source: tf.data.Dataset.rebatch
-method("rebatch", "batch_size drop_remainder=false name=nil",
+method("rebatch", "batch_size drop_remainder:any=false name=nil",
   function(self, batch_size, drop_remainder)
     local what = "Dataset.rebatch"
     local sizes = type(batch_size) == "table" and batch_size or { batch_size }
@@ -561,7 +572,7 @@ method("rebatch", "batch_size drop_remainder=false name=nil",
         .. "0")
     end
     return dataset.new(Rebatch, "rebatch", { self.node }, {
-      sizes = list, drop_remainder = drop_remainder == true,
+      sizes = list, drop_remainder = drops(what, drop_remainder),
     })
   end)
 
@@ -677,14 +688,14 @@ end
 --- Data sets of `size` neighbouring elements (every stride-th), one for each
 --- component; the next window begins `shift` elements later.
 --- Source: tf.data.Dataset.window
-method("window", "size shift=nil stride=1 drop_remainder=false name=nil",
+method("window", "size shift=nil stride=1 drop_remainder:any=false name=nil",
   function(self, size, shift, stride, drop_remainder)
     local what = "Dataset.window"
     options.integer(what, "size", size, 1)
     return dataset.new(Window, "window", { self.node }, {
       size = size, shift = options.integer(what, "shift", shift or size, 1),
       stride = options.integer(what, "stride", stride, 1),
-      drop_remainder = drop_remainder == true,
+      drop_remainder = drops(what, drop_remainder),
     })
   end)
 
