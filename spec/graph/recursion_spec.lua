@@ -166,6 +166,24 @@ describe("a traced function that calls itself", function()
     error("there is room everywhere")
   end)
 
+  it("is one error in a message handler of a full stack, too", function()
+    if rawget(_G, "jit") then return end -- crashes there, by itself
+    local inner = bounded(function(y) return y + 1 end)
+    local ok, e
+    local outer = tf.function_(function(y)
+      local function endless() return string.gsub("a", "a", endless) end
+      xpcall(endless, function()
+        ok, e = pcall(inner, y)
+      end)
+      return y
+    end)
+    assert.are.equal(1, outer(x):item())
+    assert.is_false(ok)
+    assert.are.equal("RuntimeError", errors.kind(e), tostring(e))
+    assert.is_truthy(tostring(e):find("leaves no room for a call of the "
+      .. "traced function", 1, true), tostring(e))
+  end)
+
   it("ends by what comes from outside wherever that comes", function()
     local tracing = require "tfdist.core.tracing"
     local inner = bounded(function(y) return y + 1 end)

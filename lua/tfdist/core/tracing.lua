@@ -70,6 +70,12 @@ local DEEPEST_CALL = 500
 -- tape and each scope takes some.
 local ROOM = 40
 
+-- The engine's words for an end of its stack, the second in a message handler.
+local function is_full(e)
+  return type(e) == "string" and (find(e, "stack overflow", 1, true)
+    or find(e, "error in error handling", 1, true)) ~= nil
+end
+
 -- Are there that many? No engine says; as many pcalls inside each other do. What
 -- else ends one of them is not theirs: Ctrl-C, say.
 local function has_room(n)
@@ -77,8 +83,7 @@ local function has_room(n)
     return true
   end
   local ok, room = pcall(has_room, n - 1)
-  if not ok and not (type(room) == "string"
-    and find(room, "stack overflow", 1, true)) then
+  if not ok and not is_full(room) then
     error(room, 0)
   end
   return ok and room
