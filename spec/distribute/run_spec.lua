@@ -227,6 +227,27 @@ describe("strategy:run", function()
       assert.matches("^replica 1: .*:" .. line + 18 .. "$", e.notes[1])
     end)
 
+  R.pair(it, pending, "a merge function's error is told at its line, run's, too",
+    function(s)
+      local line = debug.getinfo(1, "l").currentline
+      local function step(merge)
+        local y = R.ctx():merge_call(merge)
+        return y
+      end
+      local reshape, mine = function()
+        s:run(step, { function() local _ = tf.reshape(tf.ones { 3 }, { 7 }) end })
+      end, function()
+        s:run(step, { function() error("mine") end })
+      end
+      for at_line, e in pairs {
+        [line + 6] = fails("InvalidArgument", "reshape", reshape),
+        [line + 8] = fails("RuntimeError", "mine", mine),
+      } do
+        assert.matches("run_spec%.lua:" .. at_line .. "$", e.where)
+        assert.is_nil(e.traceback:find("(replica 0)", 1, true))
+      end
+    end)
+
   R.each(it, pending, "an error names the replica and stops the others",
     function(s, n)
       local cleaned = 0

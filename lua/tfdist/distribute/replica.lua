@@ -229,12 +229,15 @@ local function restore(own, mode, creators, name_scope, depth)
   end
 end
 
--- What the library finds wrong while it answers has no frame of the script but the
--- run's: it is told where replica 0 asked, and where others did elsewhere.
+-- What the library finds wrong while it answers has no frame of the script but
+-- the run's: it is told where replica 0 asked, and where others did elsewhere. A
+-- merge function on run's line has that position, too, and a frame of its own;
+-- a traceback with the library's frames does not tell the two apart.
 local function told_where_asked(crew, e)
   local where = contexts.where(crew[1].thread)
   if not errors.is_error(e) or e.deferred or where == nil
-    or e.where ~= errors.position() then
+    or e.where ~= errors.position() or not (errors.full_traceback
+    or e.traceback == errors.traceback()) then
     return e
   end
   e.where = where
@@ -266,8 +269,9 @@ local function answer(run, strategy, crew)
   first.answer = nil
   restore(own, mode, creators, name_scope, depth)
   if not ok then
-    fail(run, crew, told_where_asked(crew,
-      errors.wrap(guard.explain(replies, "a merge function"))))
+    -- A text has the line of who raised it, which the library's have not.
+    fail(run, crew, errors.wrap(told_where_asked(crew,
+      guard.explain(replies, "a merge function"))))
   end
   return replies
 end
