@@ -128,8 +128,8 @@ static void unknown_key(lua_State *L, int table, bool lists) {
   }
 }
 
-/* Raise for a key that is a slip in the name of a parameter from i on, which the
-** table does not have. */
+/* Raise for a key that is a slip in the name of a parameter from i on, which
+** the table does not have. */
 static void slip(lua_State *L, int table, int i) {
   begin_complaint(L, "slip");
   lua_pushvalue(L, table);
