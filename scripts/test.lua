@@ -340,14 +340,20 @@ local function ending(job)
     done]]):format(mark, job and job .. "$" or "")
 end
 
+-- A word for the shell that stands for the text.
+local function quoted(text)
+  return "'" .. text:gsub("'", "'\\''") .. "'"
+end
+
 -- A process that does it when its pipe is closed, as the end of the runner does,
--- whatever ended that.
+-- whatever ended that: a session of its own keeps it from signals to the
+-- runner's group.
 local function start_keeper()
   local pipe = assert(io.popen "echo $PPID")
   mark = "TFD_TEST_RUN_" .. pipe:read "n"
   pipe:close()
-  return assert(io.popen("trap '' INT TERM HUP; cat >/dev/null;" .. ending(),
-    "w"))
+  return assert(io.popen("trap '' INT TERM HUP QUIT; exec setsid sh -c "
+    .. quoted("cat >/dev/null;" .. ending()), "w"))
 end
 
 -- <>: where the runner is gone, nobody reads the pipe.
@@ -356,7 +362,7 @@ local function start(name, command, fifo, before, deadline)
     ("%s=%s TFD_TEST_SEED=%d %s%stimeout --kill-after=10 %d sh -c %s >%s 2>&1 "
       .. "</dev/null; code=$?; %s; echo %s $code 1<>%s"):format(mark, name, seed,
         long and "TFD_LONG=1 " or "", before or "", deadline,
-        "'" .. command:gsub("'", "'\\''") .. "'", log_of(name), ending(name),
+        quoted(command), log_of(name), ending(name),
         name, fifo)) }
 end
 

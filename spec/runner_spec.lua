@@ -43,18 +43,19 @@ describe("scripts/test.lua #once", function()
 
   -- The lines that start it in a process group of its own, which hears Ctrl-C,
   -- and go on when all is running.
-  local START = ("env --default-signal=INT setsid lua5.4 %s --seed=1 lint c & "
-    .. "runner=$!\n"):format(quote(runner))
+  local START = ("env --default-signal=INT,QUIT setsid lua5.4 %s --seed=1 "
+    .. "lint c & runner=$!\n"):format(quote(runner))
     .. wait_for(("[ -e pids ] && [ $(wc -l <pids) = %d ]"):format(2 * EACH))
   local LEFT = "left() { ps -o stat=,args= -p $(paste -sd, pids) | "
     .. "grep -v ^Z; }\n"
 
   for _, case in ipairs {
     { "INT", "-$runner", 130 }, { "TERM", "$runner", 143 },
-    { "KILL", "$runner", 137 },
+    { "KILL", "$runner", 137 }, { "KILL", "-$runner", 137 },
+    { "QUIT", "-$runner", 131 },
   } do
     local signal, target, status = case[1], case[2], case[3]
-    it(("leaves no process after SIG%s"):format(signal), function()
+    it(("leaves no process after %s to %s"):format(signal, target), function()
       local r = sh(MAKEFILE, START .. LEFT
         .. ("kill -%s %s; wait $runner; echo status $?\n"):format(signal, target)
         .. wait_for "[ -z \"$(left)\" ]" .. "echo none left\n")
