@@ -321,9 +321,10 @@ local function log_of(name)
   return ("%s/%s.log"):format(LOGS, name)
 end
 
--- What a run starts is known by a variable in its environment, named by the
--- runner's process and set to the job: `timeout` and what specs start have process
--- groups and sessions of their own, so no signal to a group reaches them all.
+-- What a run starts is known by a variable in its environment, set to the job:
+-- `timeout` and what specs start have process groups and sessions of their own,
+-- so no signal to a group reaches them all. Its name has the runner's process
+-- and the time, for containers that see each other's processes repeat numbers.
 local mark
 
 -- A shell's lines that end what has the variable, of one job or of all: they ask
@@ -349,8 +350,8 @@ end
 -- whatever ended that: a session of its own keeps it from signals to the
 -- runner's group.
 local function start_keeper()
-  local pipe = assert(io.popen "echo $PPID")
-  mark = "TFD_TEST_RUN_" .. pipe:read "n"
+  local pipe = assert(io.popen "echo ${PPID}_$(date +%s%N)")
+  mark = "TFD_TEST_RUN_" .. pipe:read "l"
   pipe:close()
   return assert(io.popen("trap '' INT TERM HUP QUIT; exec setsid sh -c "
     .. quoted("cat >/dev/null;" .. ending()), "w"))

@@ -78,6 +78,16 @@ describe("scripts/test.lua #once", function()
       r.out)
   end)
 
+  -- In another namespace another run's runner may have the same number.
+  it("leaves alone what a runner of its number started elsewhere", function()
+    local r = sh("lint:\n", ([[
+      sh -c 'env TFD_TEST_RUN_$$=lint sleep 600 >/dev/null & echo $! >pid
+        exec lua5.4 "$0" --seed=1 lint' %s
+      ps -o stat=,args= -p $(cat pid); kill $(cat pid)]])
+      :format(quote(runner)))
+    assert.matches("1 passed, 0 failed, 0 skipped\nS%S* +sleep 600\n$", r.out)
+  end)
+
   it("gives a build a shorter deadline than a suite", function()
     local r = sh("tests-c:\n" .. MAKEFILE:match "test%-c:.*", ([[
       mkdir bin; cat >bin/timeout <<'END'
