@@ -326,6 +326,8 @@ end
 -- so no signal to a group reaches them all. Its name has the runner's process
 -- and the time, for containers that see each other's processes repeat numbers.
 local mark
+-- The named pipe, of this run alone: the jobs of one that ended end after it.
+local fifo
 
 -- A shell's lines that end what has the variable, of one job or of all: they ask
 -- for a second, so that compilers and `make` take away what is half written.
@@ -348,23 +350,24 @@ end
 
 -- A process that does it when its pipe is closed, as the end of the runner does,
 -- whatever ended that: a session of its own keeps it from signals to the
--- runner's group.
+-- runner's group. It takes the named pipe away, too.
 local function start_keeper()
   local pipe = assert(io.popen "echo ${PPID}_$(date +%s%N)")
   mark = "TFD_TEST_RUN_" .. pipe:read "l"
   pipe:close()
+  fifo = LOGS .. "/" .. mark
   return assert(io.popen("trap '' INT TERM HUP QUIT; exec setsid sh -c "
-    .. quoted("cat >/dev/null;" .. ending()), "w"))
+    .. quoted("cat >/dev/null; rm -f " .. fifo .. ";" .. ending()), "w"))
 end
 
--- <>: where the runner is gone, nobody reads the pipe.
-local function start(name, command, fifo, before, deadline)
+-- <>: where the runner is gone, nobody reads the pipe. Opened first: it may be
+-- gone when the job ends.
+local function start(name, command, before, deadline)
   return { started = os.time(), pipe = io.popen(
-    ("%s=%s TFD_TEST_SEED=%d %s%stimeout --kill-after=10 %d sh -c %s >%s 2>&1 "
-      .. "</dev/null; code=$?; %s; echo %s $code 1<>%s"):format(mark, name, seed,
-        long and "TFD_LONG=1 " or "", before or "", deadline,
-        quoted(command), log_of(name), ending(name),
-        name, fifo)) }
+    ("exec 1<>%s; %s=%s TFD_TEST_SEED=%d %s%stimeout --kill-after=10 %d sh -c "
+      .. "%s >%s 2>&1 </dev/null; code=$?; %s; echo %s $code"):format(fifo,
+        mark, name, seed, long and "TFD_LONG=1 " or "", before or "", deadline,
+        quoted(command), log_of(name), ending(name), name)) }
 end
 
 -- What failed: sections with a failure, without what they say of the rest.
@@ -433,8 +436,7 @@ end
 -- Runs the suites called `names`; the sums of what they report. When a build
 -- fails, no more of them begin.
 local function run_all(names, by_name)
-  local fifo = LOGS .. "/finished"
-  assert(os.execute(("rm -f %s && mkfifo %s"):format(fifo, fifo)))
+  assert(os.execute("mkfifo " .. fifo))
   local finished = assert(io.open(fifo, "r+"))
   local builds, waits = builds_of(names)
   local jobs, built, running, third = {}, 0, 0, nil
@@ -442,7 +444,7 @@ local function run_all(names, by_name)
 
   local function begin(name, command, before)
     if type(command) == "function" then command = command(name) end
-    jobs[name] = start(name, command, fifo, before,
+    jobs[name] = start(name, command, before,
       not by_name[name] and BUILD_DEADLINE
       or long and LONG_DEADLINE or DEADLINE)
     return name
@@ -493,7 +495,6 @@ local function run_all(names, by_name)
     begin_all()
   end
   finished:close()
-  os.remove(fifo)
   return totals
 end
 

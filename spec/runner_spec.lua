@@ -78,6 +78,21 @@ describe("scripts/test.lua #once", function()
       r.out)
   end)
 
+  it("hears nothing from an ended run, which leaves but logs", function()
+    local r = sh(MAKEFILE, START .. LEFT
+      .. "printf 'lint:\\n\\ttouch began; "
+      .. "until [ -e go ]; do sleep 0.05; done\\n' >Makefile\n"
+      .. ("lua5.4 %s --seed=1 lint >out & next=$!\n"):format(quote(runner))
+      .. wait_for "[ -e began ]"
+      -- With the shells that tell the runner how a job ended.
+      .. "ps -o pid= --ppid $runner | tr -d ' ' >>pids; kill -TERM $runner\n"
+      .. wait_for "[ -z \"$(left)\" ]"
+      .. "touch go; wait $next; cat out\n"
+      .. "find build -type f -o -type p | sort\n")
+    assert.matches("\nlint +1 passed .*1 passed, 0 failed, 0 skipped\n"
+      .. "build/test/build%-plain.log\nbuild/test/lint.log\n$", r.out)
+  end)
+
   -- In another namespace another run's runner may have the same number.
   it("leaves alone what a runner of its number started elsewhere", function()
     local r = sh("lint:\n", ([[
