@@ -42,8 +42,9 @@ describe("scripts/test.lua #once", function()
   end
 
   -- The lines that start it in a process group of its own, which hears Ctrl-C,
-  -- and go on when all is running.
-  local START = ("env --default-signal=INT,QUIT setsid lua5.4 %s --seed=1 "
+  -- and go on when all is running. Without `ps` nothing would seem left.
+  local START = ("command -v ps >/dev/null || exit 98\n"
+    .. "env --default-signal=INT,QUIT setsid lua5.4 %s --seed=1 "
     .. "lint c & runner=$!\n"):format(quote(runner))
     .. wait_for(("[ -e pids ] && [ $(wc -l <pids) = %d ]"):format(2 * EACH))
   local LEFT = "left() { ps -o stat=,args= -p $(paste -sd, pids) | "
