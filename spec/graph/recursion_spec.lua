@@ -200,6 +200,7 @@ describe("a traced function that calls itself", function()
     local has_room
     for i = 1, math.huge do
       local name, value = debug.getupvalue(tracing.call, i)
+      assert(name, "tracing.call has no has_room")
       has_room = value
       if name == "has_room" then break end
     end
