@@ -77,12 +77,19 @@ static int settle(rank *r) {
   return tfd__cuda_check(result, "waiting");
 }
 
-static int refusal(const rank *r, ncclResult_t result) {
+static int failure(const rank *r, ncclResult_t result, const char *what) {
   const char *more = nc.ncclGetLastError(r->comm);
 
-  printf("said: NCCL refuses two ranks on one GPU: %s%s%s\n",
-         nc.ncclGetErrorString(result),
-         more == NULL || more[0] == '\0' ? "" : ": ", more == NULL ? "" : more);
+  return tfd__fail(
+      TFD_INTERNAL, "%s: %s%s%s", what, nc.ncclGetErrorString(result),
+      more == NULL || more[0] == '\0' ? "" : ": ", more == NULL ? "" : more);
+}
+
+/* Of all errors only the one that it has for this is an answer. */
+static int refusal(const rank *r, ncclResult_t result) {
+  (void)failure(r, result, "NCCL refuses two ranks on one GPU");
+  if (result != ncclInvalidUsage) return TFD_INTERNAL;
+  printf("said: %s\n", tfd_error_message());
   fflush(stdout);
   _exit(REFUSED);
 }
@@ -107,7 +114,7 @@ static int connect_ranks(rank *r) {
   config.blocking = 0;
   if (r->number == 0) {
     result = nc.ncclGetUniqueId(&id);
-    if (result != ncclSuccess) return refusal(r, result);
+    if (result != ncclSuccess) return failure(r, result, "NCCL's id");
     if (write(r->ids[1], &id, sizeof id) != sizeof id) {
       return tfd__fail(TFD_INTERNAL, "telling the id: %s", strerror(errno));
     }
@@ -130,7 +137,7 @@ static int sum(rank *r) {
        "a copy");
   result = finished(r, nc.ncclAllReduce(data, data, COUNT, ncclFloat32, ncclSum,
                                         r->comm, r->stream));
-  if (result != ncclSuccess) return refusal(r, result);
+  if (result != ncclSuccess) return failure(r, result, "a sum");
   TFD_TRY(settle(r));
   CUDA(cuMemcpyDtoHAsync(r->numbers, r->device, COUNT * sizeof(float),
                          r->stream),
@@ -185,8 +192,10 @@ static int wait_for(const pid_t *ranks) {
     pid_t ended = wait(&status);
 
     if (WIFSIGNALED(status) && code == 0) {
-      fprintf(stderr, "gpu_ranks: rank %d: not done within %d s (signal %d)\n",
-              ended == ranks[1], SECONDS, WTERMSIG(status));
+      fprintf(stderr,
+              "gpu_ranks: rank %d: ended by signal %d (14: not done within "
+              "%d s)\n",
+              ended == ranks[1], WTERMSIG(status), SECONDS);
       code = 1;
     } else if (WIFEXITED(status) && code == 0) {
       code = WEXITSTATUS(status);
