@@ -590,8 +590,12 @@ static bool keeps_nan(const tfd__call *call, int16_t epilogue) {
                 .bytes = TILE * TILE * tfd__dtype_size(dtype)};
 
   if (atomic_load(known) == UNKNOWN) {
-    if (ask(&q) == TFD_OK) atomic_store(known, is_nan(&q) ? KEEPS : LOSES);
+    int rc = ask(&q);
+    char answer = rc == TFD_OK && is_nan(&q) ? KEEPS : LOSES;
+
     let_go(&q);
+    if (rc == TFD_RESOURCE_EXHAUSTED) return false; /* another time, perhaps */
+    atomic_store(known, answer);
   }
   return atomic_load(known) == KEEPS;
 }
