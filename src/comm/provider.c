@@ -109,10 +109,16 @@ const char *tfd__starter(void) {
 ** environment later, in a thread of its own. Cost: memory that goes over
 ** InfiniBand is registered anew each time, unless the user asks for the
 ** events. */
+static void spare_mmap(const tfd__plugin *plugin) {
+  if (strncmp(plugin->name, "mpi", 3) == 0) {
+    (void)setenv("UCX_MEM_EVENTS", "n", 0);
+  }
+}
+
 static int open_plugin(const tfd__plugin *plugin, const tfd__provider **p_p) {
   void (*function)(void) = NULL;
 
-  (void)setenv("UCX_MEM_EVENTS", "n", 0);
+  spare_mmap(plugin);
   TFD_TRY(tfd__plugin_open(plugin, TFD_PROVIDER_PLUGIN, &function));
   return ((tfd__provider_plugin *)function)(&host, p_p);
 }
