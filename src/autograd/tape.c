@@ -7,12 +7,6 @@
 
 #include <string.h>
 
-#define FIRST_CHUNK ((size_t)8 << 10)
-#define LARGEST_CHUNK ((size_t)256 << 10)
-/* Chunks kept for the thread's next tapes: a training loop in steady state
-** takes no fresh memory for its tapes. On LuaJIT those of TFD_HEADERS_KEPT
-** small ops wait for the collector, about 250 bytes for each. */
-#define KEPT_BYTES ((size_t)10 << 20)
 #define CACHED_SLOTS 8
 
 /* --- what an entry keeps -------------------------------------------------- */
@@ -101,74 +95,15 @@ void tfd__entry_release(tfd__entry *e) {
   }
 }
 
-/* --- the arena ------------------------------------------------------------ */
-
-static _Thread_local tfd__chunk *kept_chunks = NULL;
-static _Thread_local size_t kept_bytes = 0;
-static _Thread_local tfd__own_end own_end;
-
-static void free_chunks(void) {
-  while (kept_chunks != NULL) {
-    tfd__chunk *c = kept_chunks;
-
-    kept_chunks = c->next;
-    tfd__free(c);
-  }
-  kept_bytes = 0;
-}
-
-static tfd__chunk *chunk_take(size_t capacity, size_t bytes) {
-  tfd__chunk *c = kept_chunks;
-
-  if (c != NULL && c->capacity >= bytes) {
-    kept_chunks = c->next;
-    kept_bytes -= c->capacity;
-    return c;
-  }
-  if (capacity < bytes) capacity = bytes;
-  c = tfd__alloc(sizeof *c + capacity);
-  if (c == NULL) {
-    (void)tfd__no_memory(capacity, "gradient tape");
-    return NULL;
-  }
-  c->capacity = capacity;
-  return c;
-}
-
-static void chunk_give(tfd__chunk *c) {
-  if (c->capacity > LARGEST_CHUNK || kept_bytes + c->capacity > KEPT_BYTES) {
-    tfd__free(c);
-    return;
-  }
-  if (kept_chunks == NULL) tfd__at_end(&own_end, free_chunks);
-  c->next = kept_chunks;
-  kept_chunks = c;
-  kept_bytes += c->capacity;
-}
-
 /* Uninitialised room for `bytes`; the caller takes it by adding to `used`. */
 static int arena_reserve(tfd_tape *tape, size_t bytes, void **p) {
   tfd__chunk *c = tape->current;
-  size_t capacity = FIRST_CHUNK;
 
-  if (TFD_LIKELY(c != NULL && c->capacity - c->used >= bytes)) {
-    *p = c->data + c->used;
-    return TFD_OK;
+  if (!TFD_LIKELY(c != NULL && c->capacity - c->used >= bytes)) {
+    TFD_TRY(tfd__chunks_grow(tape, bytes));
+    c = tape->current;
   }
-  if (bytes > UINT32_MAX) return tfd__no_memory(bytes, "gradient tape");
-  if (c != NULL) capacity = c->capacity * 2;
-  if (capacity > LARGEST_CHUNK) capacity = LARGEST_CHUNK;
-  c = chunk_take(capacity, bytes);
-  if (c == NULL) return TFD_RESOURCE_EXHAUSTED;
-  c->next = NULL;
-  c->used = 0;
-  if (tape->current != NULL) {
-    tape->current->next = c;
-  } else {
-    tape->first = c;
-  }
-  tape->current = c;
-  *p = c->data;
+  *p = c->data + c->used;
   return TFD_OK;
 }
 
@@ -223,18 +158,10 @@ static int watch_constant(tfd_tape *tape, tfd_tensor *t) {
 }
 
 void tfd__tape_drop(tfd_tape *tape) {
-  tfd__chunk *c = tape->first;
   tfd__entry *e = tape->saver;
 
   for (; e != NULL; e = e->saver) tfd__entry_release(e);
-  while (c != NULL) {
-    tfd__chunk *next = c->next;
-
-    chunk_give(c);
-    c = next;
-  }
-  tape->first = NULL;
-  tape->current = NULL;
+  tfd__chunks_drop(tape);
   tape->last = NULL;
   tape->saver = NULL;
   tape->length = 0;

@@ -189,6 +189,11 @@ void tfd__entry_release(tfd__entry *e);
 /* Drop all entries and ids; watched variables stay. */
 void tfd__tape_drop(tfd_tape *tape);
 
+/* A current chunk with room for `bytes`. Errors: ResourceExhausted. */
+int tfd__chunks_grow(tfd_tape *tape, size_t bytes);
+/* The tape's chunks go, or are kept. */
+void tfd__chunks_drop(tfd_tape *tape);
+
 /* First entry of a chunk and the one behind e in the same chunk; NULL past
 ** the last. */
 static inline tfd__entry *tfd__chunk_entry(tfd__chunk *c, size_t at) {
