@@ -259,6 +259,13 @@ describe("sums between GPUs by NCCL #once", function()
     end
   end)
 
+  it("end with 78 when a GPU is lost that another one waits for", function()
+    local r = on_standins(STEPS:gsub("print%(step, .*", "if not ok then "
+      .. "error(e, 0) end\nend"), "TFD_STANDIN_NCCL=spoil=2")
+    assert.equal(78, r.code, r.err)
+    assert.matches("^[^\n]*: /gpu:1: error 719 ", r.err)
+  end)
+
   it("end with 78 when a GPU is lost while they are made", function()
     local lost = 0
     for call = 213, 258, 9 do -- connecting, and the first one

@@ -214,6 +214,12 @@ EXPORTED int tfd_standin_gpu(int device) {
   return first + device;
 }
 
+EXPORTED void tfd_standin_spoil(int device) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+
+  spoil(device, CUDA_ERROR_LAUNCH_FAILED);
+}
+
 EXPORTED void tfd_standin_run_alone() {
   static std::once_flag once;
 

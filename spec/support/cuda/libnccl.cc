@@ -11,6 +11,7 @@
 ** TFD_STANDIN_NCCL, between commas:
 **   hang=N    the N-th collective of a communicator (from 1) never ends
 **   error=N   it ends its communicator with an error
+**   spoil=N   the last rank's GPU is lost as it comes to it
 **   issue=N   the call itself fails
 **   late=N    it takes N looks more
 **   connect=N communicators are ready after N looks (2); -1 = never
@@ -386,6 +387,10 @@ bool may_run(posted &p) {
   clique &all = *p.all;
 
   if (all.aborted) return true;
+  if (ordered("spoil", 0) == p.number && p.rank + 1 == (size_t)all.ranks) {
+    tfd_standin_spoil(p.c.comm->device);
+    return false;
+  }
   if (!all.wrong.empty() || !arrive(p)) return false;
   if (!all_are(all, &rank_state::arrived, p.number)) return false;
   for (int r = 0; r < all.ranks; r++) {

@@ -37,6 +37,8 @@ int tfd_standin_device();
 int tfd_standin_device_of(CUstream stream);
 /* Which of the machine's GPUs a device is. */
 int tfd_standin_gpu(int device);
+/* From now on whatever is called there fails, as a GPU that is lost does. */
+void tfd_standin_spoil(int device);
 /* From now on work runs without anybody who waits, too. */
 void tfd_standin_run_alone();
 /* All of [data, data + bytes) is device memory. */

@@ -25,22 +25,26 @@ static void make_lock(void) {
 /* --- one group: the lock is held --------------------------------------------
  */
 
+/* All GPUs are asked: one that is lost is waited for by the others. */
 static int has_passed(const tfd__nccl_group *own, const tfd__nccl_mark *m,
                       bool *passed_p) {
+  bool passed = m->recorded;
   int i;
 
   *passed_p = false;
-  if (!m->recorded) return TFD_OK;
-  for (i = 0; i < own->local; i++) {
+  for (i = 0; i < own->local && m->recorded; i++) {
     const tfd__nccl_rank *r = &own->ranks[i];
     CUresult result = CUDA_SUCCESS;
 
     TFD_TRY(r->native->use(r->native->ordinal));
     result = r->native->driver->cuEventQuery(m->over[i]);
-    if (result == CUDA_ERROR_NOT_READY) return TFD_OK;
-    TFD_TRY(r->native->check(result, r->device->short_name));
+    if (result == CUDA_ERROR_NOT_READY) {
+      passed = false;
+    } else {
+      TFD_TRY(r->native->check(result, r->device->short_name));
+    }
   }
-  *passed_p = true;
+  *passed_p = passed;
   return TFD_OK;
 }
 
