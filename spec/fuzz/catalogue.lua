@@ -190,6 +190,7 @@ make["t*"] = function(v)
 end
 
 function make.b(v) return v.rng:one_in(2) end
+function make.any(v) return v.rng:one_in(3) and v:operand() or make.b(v) end
 function make.i(v) return v:small() end
 function make.d(v) return v:dtype() end
 function make.f(v) return v:real() end
