@@ -122,6 +122,10 @@ describe("a layer", function()
     fails("ValueError", "share", function()
       L.Conv2D(3, 1, { groups = 2 })
     end)
+    for _, layer in ipairs { L.Reshape {}, L.Flatten() } do
+      fails("InvalidArgument", "has shape {}; expected rank 1 or more", layer,
+        tf.constant(1.0))
+    end
     local d = L.Dense(1)
     fails("ValueError", "unknown option", d, tf.ones { 1, 1 },
       { trainng = true })

@@ -173,6 +173,7 @@ M.Reshape = define.layer("Reshape", "target_shape:l", {
         .. "most may be -1"):format(text.shape(shape)))
     end
     self._own.target = shape
+    self.input_spec = { min_ndim = 1 }
   end,
   call = function(self, x)
     local dims = tensor.shape_of(x)
