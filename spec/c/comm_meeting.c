@@ -306,6 +306,50 @@ static void strangers_disturb_nobody(void **state) {
   run_among_strangers(with_secret);
 }
 
+enum { AT_ONCE = 64 }; /* that have not proved who they are */
+
+/* Process 1 before its last word of the meeting and behind it, process 0 when
+** one more knocks than there is room for: behind the two of process 1. */
+static int stops_on_the_way(int process, int processes, int local) {
+  char orders[64];
+
+  (void)snprintf(orders, sizeof orders, "net.accept=stop@%d", 2 + AT_ONCE);
+  CHECK(tfd__failpoints_set(process == 0 ? orders
+                                         : "net.verdict=stop@2;"
+                                           "meet.done=stop@1") == TFD_OK);
+  return with_secret(process, processes, local);
+}
+
+static void wait_for_stop(pid_t child) {
+  int status = 0;
+
+  assert_int_equal(child, waitpid(child, &status, WUNTRACED));
+  assert_true(WIFSTOPPED(status));
+}
+
+/* Strangers take the place of strangers: process 1 has met all others, and its
+** last word, which process 0 has not heard yet, is its oldest connection's. */
+static void who_is_let_in_is_no_stranger(void **state) {
+  int strangers[AT_ONCE];
+  pid_t children[2];
+  int i;
+
+  (void)state;
+  make_addresses();
+  for (i = 0; i < 2; i++) children[i] = start(stops_on_the_way, i, 2, 1);
+  wait_for_stop(children[1]);
+  for (i = 0; i < AT_ONCE; i++) {
+    strangers[i] = knock();
+    assert_true(strangers[i] >= 0);
+  }
+  wait_for_stop(children[0]);
+  (void)kill(children[1], SIGCONT);
+  wait_for_stop(children[1]);
+  for (i = 0; i < 2; i++) (void)kill(children[i], SIGCONT);
+  for (i = 0; i < 2; i++) assert_int_equal(0, status_of(children[i]));
+  for (i = 0; i < AT_ONCE; i++) (void)close(strangers[i]);
+}
+
 /* They knock while collectives are under way, too. */
 static int many_sums(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
@@ -703,6 +747,7 @@ int main(void) {
       cmocka_unit_test(who_is_missing_is_named),
       cmocka_unit_test(slow_names_hold_up_nobody),
       cmocka_unit_test(strangers_disturb_nobody),
+      cmocka_unit_test(who_is_let_in_is_no_stranger),
       cmocka_unit_test(who_finds_no_room_is_waited_for),
       cmocka_unit_test(a_low_limit_of_descriptors_is_enough),
       cmocka_unit_test(strangers_find_the_door_shut),

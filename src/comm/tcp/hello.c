@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "comm/tcp/hello.h"
 
 enum { ROLE_CONNECTS = 'C', ROLE_ACCEPTS = 'A' };
@@ -71,6 +72,7 @@ static int hear_proof(tfd__talk *t) {
       t->verdict = t->judge(t->arg, t);
     }
   }
+  if (t->connects) (void)TFD_FAIL(NET_VERDICT);
   word[0] = (uint8_t)t->verdict;
   memcpy(word + 4, t->who, TFD_WHO_BYTES);
   say(t, word, TFD_VERDICT_BYTES);

@@ -272,7 +272,18 @@ static int talk(meeting *m, line *l, bool connects) {
   return TFD_OK;
 }
 
-/* One that is free, else the oldest one's. */
+/* It knows the secret, and may have heard already that it is let in. */
+static bool is_let_in(const line *l) {
+  return l->talk.wanted == TFD_TALK_BYTES &&
+         l->talk.verdict == TFD_VERDICT_GOOD;
+}
+
+static bool goes_before(const line *a, const line *b) {
+  if (is_let_in(a) != is_let_in(b)) return is_let_in(b);
+  return a->talk.until < b->talk.until;
+}
+
+/* One that is free, else the oldest one's, of strangers if there are any. */
 static line *free_line(meeting *m) {
   line *oldest = &m->in[0];
   int i;
@@ -281,7 +292,7 @@ static line *free_line(meeting *m) {
     line *l = &m->in[i];
 
     if (l->stage != STAGE_TALKING) return l;
-    if (l->talk.until < oldest->talk.until) oldest = l;
+    if (goes_before(l, oldest)) oldest = l;
   }
   close_talk(oldest, STAGE_IDLE);
   return oldest;
