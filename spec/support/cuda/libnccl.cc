@@ -4,10 +4,11 @@
 ** may be of several processes: the unique id says where the memory is, a file
 ** of the process that made the id, which nothing is left of. What goes wrong
 ** among real GPUs is told here: calls that differ between ranks, a communicator
-** that is touched before it is ready, a GPU twice (on one host, by NCCL_HOSTID),
-** memory that is none of a device, two threads inside NCCL at once. Nobody is told that a process has
-** ended or aborted: what waits for it waits. Sums go round the ring in the
-** type's own precision; averages are sums of parts, as NCCL's are.
+** that is touched before it is ready, a GPU twice (on one host, by
+** NCCL_HOSTID), memory that is none of a device, two threads inside NCCL at
+** once. Nobody is told that a process has ended or aborted: what waits for it
+** waits. Sums go round the ring in the type's own precision; averages are sums
+** of parts, as NCCL's are.
 ** TFD_STANDIN_NCCL, between commas:
 **   hang=N    the N-th collective of a communicator (from 1) never ends
 **   error=N   it ends its communicator with an error
