@@ -12,7 +12,6 @@
 ** provider mpi they are mpirun's, who hear of them by it. Where there are as
 ** many cores each has one, as mpirun's have. Links the static library. */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +21,7 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "pin.h"
 
 enum { WARM = 3, MOST = 16, TURNS = 400, LONG_TURNS = 21 };
 
@@ -219,20 +219,6 @@ static void lead(tfd__group *g, const int *out, int n) {
   tell(g, out, n, 0);
 }
 
-/* Processes that wake each other are put on one core, where a look for what the
-** other does is in vain. */
-static void pin(int me, int n) {
-  cpu_set_t all;
-  cpu_set_t own;
-  size_t cpu = 0;
-
-  if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < n) return;
-  for (; me > 0 || !CPU_ISSET(cpu, &all); cpu++) me -= CPU_ISSET(cpu, &all) != 0;
-  CPU_ZERO(&own);
-  CPU_SET(cpu, &own);
-  (void)sched_setaffinity(0, sizeof own, &own);
-}
-
 static int number_of(const char *name) {
   const char *text = getenv(name);
 
@@ -267,7 +253,7 @@ int main(int argc, char **argv) {
       (void)close(ends[0]);
     }
   }
-  if (!started) pin(me, n);
+  if (!started) pin_process(me, n);
   g = join(argv[1], me, n, pid);
   if (me == 0) {
     lead(g, out, n);

@@ -219,6 +219,7 @@ local function between(bench, workers, bytes, text)
     { "by hosts", workers.by_hosts, request },
     { "gloo", workers.peer, "gloo " .. bytes },
     { "memory", bytes >= 1048576 and workers.shm, "memory " .. bytes },
+    { "stream", bytes >= 65536 and workers.stream, "exchange " .. bytes },
   }, bench.short and 3 or 5)
   local goal = bytes >= 1048576 and { at_least = 2 }
     or bytes <= 1024 and { at_least = 1 } or nil
@@ -240,6 +241,9 @@ local function between(bench, workers, bytes, text)
   line(bench, "  shared memory / memory's limit", rounds, "shm", "memory",
     { scale = 3 / 2 })
   line(bench, "  TCP / shared memory", rounds, "tcp", "shm")
+  -- A sum of two sends and receives each byte once.
+  line(bench, "  TCP / a bare connection", rounds, "tcp", "stream",
+    { goal = bytes >= 4194304 and { at_most = 1.18 } or nil })
   line(bench, "  TCP in a ring / TCP", rounds, "ring", "tcp")
   line(bench, "  two hosts, inside and then between them / TCP", rounds,
     "by hosts", "tcp")
@@ -257,6 +261,8 @@ local function between_processes(bench)
       by_mpi = by_mpi(bench, count),
       by_hosts = count > 2 and processes(bench, "hierarchical", count) or nil,
       ring = count > 2 and processes(bench, "ring", count) or nil,
+      stream = count == 2 and worker.start(bench.build .. "/bench/stream", true)
+        or nil,
       peer = count == 2 and torch(bench) or nil }
     if count > 2 then report.note "gloo is asked with two processes alone" end
     for _, size in ipairs(SIZES) do
@@ -264,7 +270,7 @@ local function between_processes(bench)
         count))
     end
     worker.stop(workers.shm, workers.tcp, workers.mpi, workers.by_mpi,
-      workers.by_hosts, workers.peer, workers.ring)
+      workers.by_hosts, workers.stream, workers.peer, workers.ring)
   end
 end
 
