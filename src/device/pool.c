@@ -392,8 +392,10 @@ int tfd__buffer_new(tfd_device *device, size_t bytes, tfd__buffer **buffer_p) {
       count_live(pool, bytes, capacity);
       /* Soon written; and the header that is taken next. */
       __builtin_prefetch(b->data, 1);
-      __builtin_prefetch(b->next, 1);
-      __builtin_prefetch((char *)b->next + 64, 1);
+      if (TFD_LIKELY(b->next != NULL)) {
+        __builtin_prefetch(b->next, 1);
+        __builtin_prefetch((char *)b->next + 64, 1);
+      }
     }
     tfd__spin_unlock(&pool->lock);
   }

@@ -77,6 +77,7 @@ static void fetch(const chunk *c, int place) {
   if (near != NULL && near != VACANT && near->type->kind == TFD_HANDLE_TENSOR) {
     const char *buffer = (const char *)((const tfd_tensor *)near)->buffer;
 
+    if (buffer == NULL) return;
     __builtin_prefetch(buffer, 1);
     __builtin_prefetch(buffer + 64, 1);
   }
