@@ -1,6 +1,7 @@
 --- Arguments of a wrong kind are told by an error object that names them.
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local public = require "spec.support.public"
 local tf = require "tfdist"
 
 local keras = tf.keras
@@ -164,5 +165,153 @@ describe("results that count something", function()
     for wanted, got in pairs(results) do
       assert.equal(wanted, tostring(got))
     end
+  end)
+end)
+
+describe("a function that may be left out", function()
+  local strategy = tf.distribute.MirroredStrategy { devices = { "/cpu:0" } }
+  local writer = tf.summary.create_noop_writer()
+  local tape -- that records, for each case
+  local mine
+  strategy:scope(function() mine = tf.Variable(1) end)
+  local default = tf.distribute.get_strategy()
+
+  -- How messages name the call, the parameter, and the call.
+  local TAKERS = {
+    { "strategy:scope", "fn", strategy.scope, strategy },
+    { "strategy:scope", "fn", default.scope, default },
+    { "name_scope", "fn", tf.name_scope, "a" },
+    { "device", "fn", tf.device, "/cpu:0" },
+    { "GradientTape", "fn", tf.GradientTape },
+    { "GradientTape.stop_recording", "fn", function(...)
+      return tape:stop_recording(...)
+    end },
+    { "variable_creator_scope", "fn", tf.variable_creator_scope,
+      function(next_creator, kwargs) return next_creator(kwargs) end },
+    { "profiler.Trace", "fn", tf.profiler.experimental.Trace, "a" },
+    { "record_if", "fn", tf.summary.record_if, true },
+    { "SummaryWriter.as_default", "fn", writer.as_default, writer },
+    { "StrategyExtended.colocate_vars_with", "fn", function(...)
+      return strategy.extended:colocate_vars_with(mine, ...)
+    end },
+    { "function_", "func", tf.function_ },
+    { "autograph.experimental.do_not_convert", "func",
+      tf.autograph.experimental.do_not_convert },
+  }
+
+  -- The call with these arguments behind its first one, where it works;
+  -- closes what it opens.
+  local function call(entry, ...)
+    tape = tf.GradientTape()
+    local outer = entry[1]:find "^StrategyExtended" and strategy:scope()
+    local ok, got
+    if entry[4] ~= nil then
+      ok, got = pcall(entry[3], entry[4], ...)
+    else
+      ok, got = pcall(entry[3], ...)
+    end
+    if ok and entry[2] == "fn" and got ~= nil then got:close() end
+    if outer then outer:close() end
+    tape:close()
+    return ok, got
+  end
+
+  for i, entry in ipairs(TAKERS) do
+    local what, name = entry[1], entry[2]
+    describe(("(%s, %d)"):format(what, i), function()
+      it("opens what close() ends, or waits for it, when left out", function()
+        local ok, got = call(entry)
+        assert.is_true(ok, tostring(got))
+        if name == "func" then
+          assert.equal("function", type(got))
+        else
+          assert.truthy(got.close)
+        end
+      end)
+
+      it("must not be nil", function()
+        local raised = { call(entry, nil) }
+        assert.is_false(raised[1])
+        assert.equal("TypeError", errors.kind(raised[2]))
+        assert.equal(("%s: %s must be a function, got nil"):format(what, name),
+          raised[2].message)
+        assert.truthy(tostring(raised[2]):find("leave the argument out", 1,
+          true))
+      end)
+
+      it("is told in the same words when it is something else", function()
+        local ok, e = call(entry, 5)
+        assert.is_false(ok)
+        assert.equal("TypeError", errors.kind(e))
+        assert.equal(("%s: %s must be a function, got the number 5"):format(
+          what, name), e.message)
+      end)
+
+      it("runs when it is given", function()
+        local ran = 0
+        local ok, got = call(entry, function() ran = ran + 1 end)
+        assert.is_true(ok, tostring(got))
+        if name == "func" then got() end
+        assert.equal(1, ran)
+      end)
+    end)
+  end
+
+  it("may be skipped by nil before another argument", function()
+    local held = tf.GradientTape(nil, { persistent = true })
+    assert.truthy(tostring(held):find("persistent", 1, true))
+    held:close()
+    local traced = tf.function_(nil, {
+      input_signature = { tf.TensorSpec({ 2 }, "float32") } })
+    assert.equal(4, traced(function(x) return tf.reduce_sum(x) end)(
+      tf.constant { 1.0, 3.0 }):item())
+  end)
+
+  it("must not be nil when it comes later, either", function()
+    for _, taker in ipairs { tf.function_,
+      tf.autograph.experimental.do_not_convert } do
+      local later = taker()
+      local ok, e = pcall(later, nil)
+      assert.is_false(ok)
+      assert.equal("TypeError", errors.kind(e))
+      assert.truthy(e.message:find("func must be a function, got nil", 1,
+        true), e.message)
+    end
+  end)
+
+  it("is one of those above, wherever it has their name", function()
+    local seen = {}
+    for _, entry in ipairs(public.functions()) do
+      local sig = entry.sig
+      for i = 1, sig and sig.n or 0 do
+        if not sig.required[i] and (sig.names[i] == "fn"
+          or sig.names[i] == "func") then
+          assert.truthy(("body later"):find(sig.kinds[i] or "none", 1, true),
+            entry.name)
+          seen[#seen + 1] = entry.name
+        end
+      end
+    end
+    assert.is_true(#seen >= 7, table.concat(seen, " "))
+  end)
+
+  it("counts with the arguments of a method, self first", function()
+    local class = {}
+    local run = options.method("C.run", "x fn:body=nil", function(_, x, fn)
+      return x, fn
+    end, function(self) return self == class end, "C")
+    local function message(...)
+      local _, e = pcall(run, ...)
+      return e.message
+    end
+    assert.equal("C.run: fn must be a function, got nil",
+      message(class, 1, nil))
+    assert.equal("C.run: missing argument x", message(class))
+    assert.equal("C.run: takes at most 2 arguments (x, fn), got one more: "
+      .. "the number 3", message(class, 1, print, 3))
+    assert.same({ 1, nil }, { run(class, 1) })
+    assert.same({ 1, print }, { run(class, 1, print) })
+    assert.same({ 1, print }, { run(class, { x = 1, fn = print }) })
+    assert.same({ 1, print }, { run(class, 1, { fn = print }) })
   end)
 end)

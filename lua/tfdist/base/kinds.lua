@@ -32,6 +32,29 @@ M.add("callable", "a function", text.is_callable)
 M.add("list", "a list", text.is_plain)
 M.add("dict", "a table", text.is_plain)
 
+-- kind -> what a call without that function gives. They say nothing of values:
+-- who takes such a function looks at it.
+local LEFT_OUT = {
+  body = "leave the argument out for one that stays open until close()",
+  later = "leave the argument out for what takes the function later",
+}
+
+--- True for a function that may be left out, but is not nil: a slip in the name
+--- of one would open what nobody closes, and run nothing.
+---@param kind string?
+---@return boolean
+function M.is_left_out(kind)
+  return LEFT_OUT[kind] ~= nil
+end
+
+--- Raise the error of nil that was given for such a function.
+---@param sig table   signature
+---@param i integer   parameter
+function M.refuse_nil(sig, i)
+  text.check_callable(sig.called or sig.what, sig.names[i], nil,
+    LEFT_OUT[sig.kinds[i]])
+end
+
 --- Errors: TypeError unless x is of the kind.
 ---@param what string  function, for messages
 ---@param name string  argument

@@ -7,8 +7,9 @@
 --- else is taken (0 and "no" are true in Lua). A parameter may carry a kind after
 --- a colon, as in op schemas; the kind `table` lets an optional parameter take
 --- tables with string keys as values (`y:table=nil`), the kind `nest` is a
---- structure of the user's, whose keys may be any; module kinds has those that
---- say what an argument must be.
+--- structure of the user's, whose keys may be any; `fn:body=nil` and
+--- `func:later=nil` are functions that may be left out, but are never nil as the
+--- last argument; module kinds has those that say what an argument must be.
 ---
 --- How a table argument is read stands in src/lua/bind_rule.c, which binds the
 --- arguments; here are signatures, words for what is wrong with a call, and
@@ -20,7 +21,7 @@ local text = require "tfdist.base.text"
 
 local M = {}
 
-local next, pairs, type = next, pairs, type
+local next, pairs, select, type = next, pairs, select, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local load_text = rawget(_G, "loadstring") or load
 
@@ -87,7 +88,8 @@ end
 --- Read a signature once.
 ---@param what string    function name for messages
 ---@param source string  the signature
----@return table         { what, n, names, index, required, defaults, kinds }
+---@return table         { what, n, names, index, required, defaults, kinds };
+---   `called`, when set: its name in errors of kinds that are left out
 function M.signature(what, source)
   local sig = {
     what = what, n = 0, names = {}, index = {}, required = {}, defaults = {},
@@ -293,8 +295,23 @@ end
 -- Makers of fast paths, one for each pattern of parameters: "rRotdbnN" =
 -- required, required where a table may complete the call, optional, optional
 -- that takes tables, optional with default, the same for true and false, names
--- without and with default.
+-- without and with default; "f" = a function that is left out, never nil.
 local makers = {}
+
+-- The parameters `list` of a fast path. Only the count of arguments tells nil
+-- from nothing; it costs what takes no such function nothing. Before another
+-- argument nil says that the function is skipped.
+local function head_text(pattern, leading, list)
+  if not pattern:find("f", 1, true) then
+    return ("return function(%s)"):format(list)
+  end
+  local lines = { "return function(...)", ("  local %s = ..."):format(list) }
+  for at in pattern:gmatch "()f" do
+    lines[#lines + 1] = ("  if a%d == nil and select('#', ...) == %d then "
+      .. "refuse(%d) end"):format(at, leading and at + 1 or at, at)
+  end
+  return table.concat(lines, "\n")
+end
 
 local function maker_text(pattern, leading)
   local params, tests, fills, defaults, checks = {}, {}, {}, {}, {}
@@ -330,12 +347,12 @@ local function maker_text(pattern, leading)
   local d_comma = #defaults > 0 and ", " or ""
   local all = (leading and (#params > 0 and "self, " or "self") or "") .. list
   return ([[
-local type, rawget, slow, fn, wrong%s%s = ...
+local type, rawget, select, slow, fn, wrong, refuse%s%s = ...
 local function bound(%s)
   %s
   return fn(%s)
 end
-return function(%s%s%sx)
+%s
   if %s then
     return %s(%sslow(%s%sx))
   end
@@ -343,8 +360,8 @@ return function(%s%s%sx)
   return fn(%s)
 end]]):format(d_comma, table.concat(defaults, ", "),
     all, table.concat(checks, "\n  "), all,
-    leading and "self, " or "", list, comma,
-    table.concat(tests, " or "), #checks > 0 and "bound" or "fn",
+    head_text(pattern, leading, (leading and "self, " or "") .. list .. comma
+    .. "x"), table.concat(tests, " or "), #checks > 0 and "bound" or "fn",
     leading and "self, " or "", list, comma,
     table.concat(fills, "\n  "), all)
 end
@@ -363,7 +380,8 @@ local function build(sig, fn, leading)
       defaults[n] = sig.defaults[i]
     else
       marks[i] = is_label(sig, i) and "n"
-        or TAKES_KEYS[sig.kinds[i]] and "t" or "o"
+        or TAKES_KEYS[sig.kinds[i]] and "t"
+        or kinds.is_left_out(sig.kinds[i]) and "f" or "o"
     end
   end
   -- Before the last one, completing tables leave a required argument nil.
@@ -381,8 +399,12 @@ local function build(sig, fn, leading)
   local function wrong(i, x)
     kinds.check(sig.what, sig.names[i], "boolean", x)
   end
-  return M.describe(maker(type, rawget, slow, kinds.guard(sig, fn, leading),
-    wrong, unpack(defaults, 1, n)), sig, fn)
+  local function refuse(i)
+    kinds.refuse_nil(sig, i)
+  end
+  return M.describe(maker(type, rawget, select, slow,
+    kinds.guard(sig, fn, leading), wrong, refuse, unpack(defaults, 1, n)), sig,
+    fn)
 end
 
 -- What is known of functions made here; goes when they go.

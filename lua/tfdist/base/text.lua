@@ -98,10 +98,11 @@ end
 ---@param what string   operation, for the message
 ---@param name string   argument
 ---@param fn any
-function M.check_callable(what, name, fn)
+---@param hint? string
+function M.check_callable(what, name, fn, hint)
   if not M.is_callable(fn) then
     errors.raise("TypeError", ("%s: %s must be a function, got %s"):format(
-      what, name, M.describe(fn)))
+      what, name, M.describe(fn)), hint)
   end
 end
 

@@ -33,6 +33,9 @@ function M.device(name, fn)
     errors.raise("TypeError", "device: device_name must be a string, got "
       .. text.describe(name))
   end
+  if fn ~= nil then
+    text.check_callable("device", "fn", fn)
+  end
   local device = name ~= nil and raw.device_find(name) or nil
   local depth = raw.device_depth()
   raw.device_push(device)
@@ -224,7 +227,7 @@ function M.sync_devices()
 end
 
 options.functions(M, "", {
-  device = "device_name=nil fn:callable=nil", tidy = "fn:callable",
+  device = "device_name=nil fn:body=nil", tidy = "fn:callable",
   keep = "x", no_op = "name=nil", sync_devices = "",
 })
 

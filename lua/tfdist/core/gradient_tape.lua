@@ -305,7 +305,8 @@ end
 M.record = record
 
 local function make(fn, persistent, watch_accessed_variables)
-  if text.is_callable(persistent) and text.is_plain(fn) then
+  if persistent ~= false and text.is_callable(persistent)
+    and text.is_plain(fn) then
     errors.raise("TypeError", "GradientTape: fn must be a function, got a table "
       .. "before it", "options come last: tf.GradientTape(fn, { persistent = "
       .. "true })")
@@ -389,7 +390,7 @@ method("gradient", "target sources output_gradients:table=nil "
 --- whose close() goes on.
 --- Errors: RuntimeError when the tape does not record.
 --- Source: tf.GradientTape.stop_recording
-method("stop_recording", "fn=nil", function(self, fn)
+method("stop_recording", "fn:body=nil", function(self, fn)
   if fn ~= nil then
     text.check_callable("GradientTape.stop_recording", "fn", fn)
   end
@@ -576,7 +577,7 @@ function M.install(tf, def)
   --- variable that is used. An error of fn closes the tape and goes on.
   --- Source: tf.GradientTape
   def("GradientTape",
-    "fn=nil persistent:any=false watch_accessed_variables:any=true",
+    "fn:body=nil persistent:any=false watch_accessed_variables:any=true",
     make)
   tf.UnconnectedGradients = { NONE = "none", ZERO = "zero" }
 end

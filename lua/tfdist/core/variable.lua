@@ -361,7 +361,7 @@ function M.install(tf, def)
   --- Call fn; its variables are made by creator(next_creator, kwargs), where
   --- next_creator(kwargs) makes them in the usual way.
   --- Source: tf.variable_creator_scope
-  def("variable_creator_scope", "variable_creator fn=nil",
+  def("variable_creator_scope", "variable_creator fn:body=nil",
     function(creator, fn)
       check_function("variable_creator_scope", "variable_creator", creator)
       if fn ~= nil then
@@ -370,7 +370,7 @@ function M.install(tf, def)
       return M.creator_scope(creator, fn)
     end)
 
-  def("name_scope", "name fn=nil", name_scope)
+  def("name_scope", "name fn:body=nil", name_scope)
 
   --- Call fn outside of name scopes and without recording on tapes.
   --- Source: tf.init_scope

@@ -335,7 +335,7 @@ end)
 --- Errors: ValueError for a variable of no or another strategy; RuntimeError
 ---   outside the scope.
 --- Source: tf.distribute.StrategyExtended.colocate_vars_with
-method("colocate_vars_with", "colocate_with_variable fn=nil",
+method("colocate_vars_with", "colocate_with_variable fn:body=nil",
   function(strategy, v, fn)
     if contexts.get_strategy() ~= strategy then
       errors.raise("RuntimeError", "colocate_vars_with: Need to be inside the "
@@ -348,6 +348,7 @@ method("colocate_vars_with", "colocate_with_variable fn=nil",
     if fn == nil then
       return state.closer("colocate_vars_with", function() end)
     end
+    text.check_callable("StrategyExtended.colocate_vars_with", "fn", fn)
     return fn()
   end)
 

@@ -45,7 +45,7 @@ end
 --- close() and a reentrant enter().
 --- Errors: RuntimeError inside another strategy's scope or a replica function.
 --- Source: tf.distribute.Strategy.scope
-method("scope", "fn=nil", function(self, fn)
+method("scope", "fn:body=nil", function(self, fn)
   local scope = self:new_scope()
   if fn == nil then
     scope:enter()
@@ -331,8 +331,10 @@ function M.class(name, one_copy)
   local meta = { __name = name, is_tf_strategy = true, methods = {},
     one_copy = one_copy or false }
   for _, entry in ipairs(list) do
-    meta.methods[entry.name] = options.method(name .. "." .. entry.name,
+    local bound = options.method(name .. "." .. entry.name,
       entry.signature, entry.fn, is_strategy, "strategy")
+    options.signature_of(bound).called = "strategy:" .. entry.name
+    meta.methods[entry.name] = bound
   end
   local methods = meta.methods
   function meta.__names()

@@ -5,15 +5,19 @@ local text = require "tfdist.base.text"
 
 local M = {}
 
+local function same(fn)
+  text.check_callable("autograph.experimental.do_not_convert", "func", fn)
+  return fn
+end
+
 --- A function as it is; without one, what gives functions back as they are.
 --- Source: tf.autograph.experimental.do_not_convert
 local do_not_convert = options.wrap("autograph.experimental.do_not_convert",
-  "func=nil", function(fn)
+  "func:later=nil", function(fn)
     if fn == nil then
-      return function(later) return later end
+      return same
     end
-    text.check_callable("autograph.experimental.do_not_convert", "func", fn)
-    return fn
+    return same(fn)
   end)
 
 M.experimental = text.watch("tf.autograph.experimental",

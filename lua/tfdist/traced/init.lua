@@ -497,8 +497,9 @@ end
 --- tf.function_(options)(fn). Options: input_signature, reduce_retracing;
 --- autograph and jit_compile have no effect.
 --- Source: tf.function
-M.function_ = options.wrap("function_", "func=nil input_signature:table=nil "
-  .. "autograph=true jit_compile=nil reduce_retracing=false "
+M.function_ = options.wrap("function_", "func:later=nil "
+  .. "input_signature:table=nil autograph=true jit_compile=nil "
+  .. "reduce_retracing=false "
   .. "experimental_implements=nil experimental_autograph_options=nil "
   .. "experimental_attributes=nil experimental_relax_shapes=nil "
   .. "experimental_compile=nil", function(fn, input_signature, _, _, reduce,

@@ -89,7 +89,7 @@ end
 --- table counts. Costs a look at a flag while there is no timeline.
 --- Source: tf.profiler.experimental.Trace
 M.experimental.Trace = options.wrap("profiler.Trace",
-  "name fn=nil step_num=-1", function(name, fn, step)
+  "name fn:body=nil step_num=-1", function(name, fn, step)
     if type(name) ~= "string" then
       errors.raise("TypeError", "profiler.Trace: name must be a string, got "
         .. text.describe(name))

@@ -110,10 +110,10 @@ end
 
 --- Make it the default: while fn runs, or until the result's close().
 --- Source: tf.summary.SummaryWriter.as_default
-method("as_default", "fn=nil step=nil", function(self, fn, step)
-  if fn ~= nil and not text.is_callable(fn) then
-    errors.raise("TypeError", "SummaryWriter.as_default: fn must be a "
-      .. "function, got " .. text.describe(fn), "{ step = ... } gives a step")
+method("as_default", "fn:body=nil step=nil", function(self, fn, step)
+  if fn ~= nil then
+    text.check_callable("SummaryWriter.as_default", "fn", fn,
+      "{ step = ... } gives a step")
   end
   local undo = set_default(self, step)
   if fn == nil then
@@ -174,7 +174,7 @@ end
 --- Write values only when condition (a boolean, a tensor or a function) says
 --- so: while fn runs, or until the result's close().
 --- Source: tf.summary.record_if
-M.record_if = options.wrap("record_if", "condition fn=nil",
+M.record_if = options.wrap("record_if", "condition fn:body=nil",
   function(condition, fn)
     if fn ~= nil then text.check_callable("record_if", "fn", fn) end
     local before = current.condition
