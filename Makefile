@@ -50,7 +50,9 @@ TEST_SRC := $(sort $(wildcard spec/c/*.c))
 TEST_BIN := $(TEST_SRC:spec/c/%.c=$(BUILD)/spec/%)
 # What tfdist.h includes.
 API_PARTS := $(sort $(wildcard src/tfdist/*.h))
-BENCH_SRC := $(filter-out %/net.c %/mpi.c,\
+# The networks that bench/steps runs.
+STEPS_SRC := $(addprefix scripts/bench/,net.c tiny.c)
+BENCH_SRC := $(filter-out $(STEPS_SRC) %/mpi.c,\
              $(sort $(wildcard scripts/bench/*.c)))
 BENCH_BIN := $(BENCH_SRC:scripts/bench/%.c=$(BUILD)/bench/%)
 
@@ -267,7 +269,7 @@ lint:
 	luacheck -q lua spec scripts examples
 	$(FORMAT) --dry-run -Werror
 	$(CC) $(filter-out -MMD -MP,$(BASE_FLAGS)) -Werror -fsyntax-only \
-	  $(BENCH_SRC) scripts/bench/net.c
+	  $(BENCH_SRC) $(STEPS_SRC)
 
 # The folders of src/ and lua/ and who includes or requires whom, for Graphviz.
 graph:
@@ -281,7 +283,7 @@ include src/comm/mpi/rules.mk
 include spec/fuzz/targets.mk
 
 # --- benchmarks ---------------------------------------------------------------
-$(BUILD)/bench/steps: scripts/bench/net.c scripts/bench/net.h
+$(BUILD)/bench/steps: $(STEPS_SRC) scripts/bench/net.h
 $(BUILD)/bench/%: scripts/bench/%.c $(BUILD)/libtfdist.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

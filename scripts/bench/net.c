@@ -1,8 +1,10 @@
-/* See net.h. Layouts are those of the library: NHWC images, HWIO filters,
-** [in, out] matrices, [time, batch, features] sequences. */
+/* Networks of a few kinds of layers over raw oneDNN. Layouts are those of the
+** library: NHWC images, HWIO filters, [in, out] matrices, [time, batch,
+** features] sequences. */
 #include "net.h"
 
 #include <math.h>
+#include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +17,49 @@
     }                                             \
   } while (0)
 
-static void *need(size_t bytes) {
+/* A primitive with its memories; `before` and `after` bring weights into its
+** layout and gradients out of it. */
+typedef struct net_job {
+  dnnl_primitive_t primitive;
+  dnnl_primitive_t before[2];
+  dnnl_exec_arg_t before_args[2][2];
+  dnnl_primitive_t after[2];
+  dnnl_exec_arg_t after_args[2][2];
+  dnnl_exec_arg_t args[20];
+  int args_n;
+  int before_n;
+  int after_n;
+} net_job;
+
+typedef struct net_layer {
+  net_layer_spec spec;
+  int64_t in[3];  /* height, width, channels */
+  int64_t out[3]; /* the same of what comes out */
+  size_t x_n;     /* elements in, out, parameters */
+  size_t y_n;
+  size_t weights_n;
+  float *x;
+  float *y;
+  float *dx; /* NULL for the first layer */
+  float *dy;
+  float *w; /* weights, then bias, in the flat buffers */
+  float *g;
+  net_job forward;
+  net_job backward; /* of the input */
+  net_job gradient; /* of the parameters */
+} net_layer;
+
+typedef struct net {
+  const net_spec *spec;
+  dnnl_engine_t engine;
+  dnnl_stream_t stream;
+  net_layer layers[NET_LAYERS];
+  int64_t rows; /* of logits */
+  int *labels;  /* [rows] */
+  float *x;     /* the input, [batch, height, width, channels] */
+} net;
+
+void *net_need(size_t bytes) {
   void *p = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
 
   if (p == NULL) {
@@ -26,9 +70,13 @@ static void *need(size_t bytes) {
   return p;
 }
 
-static float uniform(unsigned *state) {
+float net_uniform(unsigned *state) {
   *state = *state * 1664525u + 1013904223u;
   return (float)(*state >> 8) / 8388608.0f - 1.0f;
+}
+
+int net_draw(unsigned *state, int n) {
+  return (int)((net_uniform(state) + 1) * 0.5f * (float)n) % n;
 }
 
 /* --- descriptions --------------------------------------------------------- */
@@ -95,7 +143,7 @@ static dnnl_memory_t memory_of(const net *n, const dnnl_memory_desc_t *md,
                                float *data) {
   dnnl_memory_t m = NULL;
 
-  if (data == NULL) data = need(dnnl_memory_desc_get_size(md));
+  if (data == NULL) data = net_need(dnnl_memory_desc_get_size(md));
   CHECK(dnnl_memory_create(&m, md, n->engine, data));
   return m;
 }
@@ -421,7 +469,7 @@ static size_t bias_n(const net_layer *l) {
   return (size_t)l->spec.out * (l->spec.kind == NET_LSTM ? 4 : 1);
 }
 
-size_t net_size(const net_spec *spec) {
+static size_t net_size(const net_spec *spec) {
   int64_t shape[3] = {spec->height, spec->width, spec->channels};
   size_t total = 0;
   int i;
@@ -442,7 +490,8 @@ static size_t input_weights_n(const net_layer *l) {
   return (size_t)(l->in[2] * 4 * l->spec.out);
 }
 
-size_t net_part(const net *n, int k) {
+static size_t net_part(const void *self, int k) {
+  const net *n = self;
   int i;
   int s;
 
@@ -464,17 +513,17 @@ static void fill(net_layer *l, unsigned *state) {
   float scale = sqrtf(3.0f / (float)fan);
   size_t i;
 
-  for (i = 0; i < l->weights_n; i++) l->w[i] = scale * uniform(state);
+  for (i = 0; i < l->weights_n; i++) l->w[i] = scale * net_uniform(state);
 }
 
-void net_open(net *n, const net_spec *spec, float *w, float *g, unsigned seed) {
+static void *net_open(const net_spec *spec, float *w, float *g, unsigned seed) {
+  net *n = net_need(sizeof *n);
   int64_t shape[3] = {spec->height, spec->width, spec->channels};
   unsigned weights_seed = 1; /* replicas begin with the same weights */
   unsigned data_seed = seed;
   int i;
   size_t k;
 
-  memset(n, 0, sizeof *n);
   n->spec = spec;
   n->rows = spec->batch * spec->steps;
   CHECK(dnnl_engine_create(&n->engine, dnnl_cpu, 0));
@@ -489,12 +538,13 @@ void net_open(net *n, const net_spec *spec, float *w, float *g, unsigned seed) {
     w += l->weights_n + bias_n(l);
     g += l->weights_n + bias_n(l);
     fill(l, &weights_seed);
-    l->x = i > 0 ? l[-1].y : need(l->x_n * sizeof *l->x);
-    l->y = need(l->y_n * sizeof *l->y);
-    l->dy = need(l->y_n * sizeof *l->dy);
+    l->x = i > 0 ? l[-1].y : net_need(l->x_n * sizeof *l->x);
+    l->y = net_need(l->y_n * sizeof *l->y);
+    l->dy = net_need(l->y_n * sizeof *l->dy);
     /* A recurrent primitive writes the input's gradient in any case. */
     if (i > 0) l->dx = l[-1].dy;
-    if (i == 0 && l->spec.kind == NET_LSTM) l->dx = need(l->x_n * sizeof *l->x);
+    if (i == 0 && l->spec.kind == NET_LSTM)
+      l->dx = net_need(l->x_n * sizeof *l->x);
     memcpy(shape, l->out, sizeof shape);
     switch (l->spec.kind) {
     case NET_DENSE:
@@ -512,12 +562,11 @@ void net_open(net *n, const net_spec *spec, float *w, float *g, unsigned seed) {
     }
   }
   n->x = n->layers[0].x;
-  n->labels = need((size_t)n->rows * sizeof *n->labels);
-  for (k = 0; k < n->layers[0].x_n; k++) n->x[k] = uniform(&data_seed);
+  n->labels = net_need((size_t)n->rows * sizeof *n->labels);
+  for (k = 0; k < n->layers[0].x_n; k++) n->x[k] = net_uniform(&data_seed);
   for (k = 0; k < (size_t)n->rows; k++)
-    n->labels[k] =
-        (int)((uniform(&data_seed) + 1) * 0.5f * (float)spec->classes) %
-        (int)spec->classes;
+    n->labels[k] = net_draw(&data_seed, (int)spec->classes);
+  return n;
 }
 
 /* Mean loss; the logits' gradient goes where the last layer wants it. */
@@ -555,7 +604,8 @@ FAST static void relu_gradient(float *restrict dy, const float *restrict y,
   for (size_t k = 0; k < n; k++) dy[k] = y[k] > 0 ? dy[k] : 0;
 }
 
-double net_step(net *n, int replicas, int with_gradient) {
+static double net_step(void *self, int replicas, int with_gradient) {
+  const net *n = self;
   double loss = 0;
   int i;
 
@@ -563,7 +613,7 @@ double net_step(net *n, int replicas, int with_gradient) {
   loss = cross_entropy(n, replicas);
   if (!with_gradient) return loss;
   for (i = n->spec->layers_n - 1; i >= 0; i--) {
-    net_layer *l = &n->layers[i];
+    const net_layer *l = &n->layers[i];
 
     if (l->spec.relu) relu_gradient(l->dy, l->y, l->y_n);
     /* Its primitive adds to what is there. */
@@ -576,3 +626,5 @@ double net_step(net *n, int replicas, int with_gradient) {
   }
   return loss;
 }
+
+const net_calls net_calls_of_layers = {net_size, net_part, net_open, net_step};

@@ -11,7 +11,8 @@
 **                             along it, the worst of all
 **   quit                      ends the program
 ** NAME: mlp (784-512-512-10), cnn (32-64-FC64), lenet, lstm (2 x 512, 50
-** steps, batch 50). Batch 64 otherwise, for each replica. */
+** steps, batch 50), tiny (4-64-64-2, batch 4). Batch 64 otherwise, for each
+** replica. */
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -27,6 +28,8 @@ enum { MAX_REPLICAS = 8, WARM = 3 };
 
 static const net_spec specs[] = {
     {"mlp",
+     &net_calls_of_layers,
+     30,
      64,
      1,
      1,
@@ -38,6 +41,8 @@ static const net_spec specs[] = {
       {NET_DENSE, 512, 0, 0, 1},
       {NET_DENSE, 10, 0, 0, 0}}},
     {"cnn",
+     &net_calls_of_layers,
+     30,
      64,
      1,
      28,
@@ -52,6 +57,8 @@ static const net_spec specs[] = {
       {NET_DENSE, 64, 0, 0, 1},
       {NET_DENSE, 10, 0, 0, 0}}},
     {"lenet",
+     &net_calls_of_layers,
+     30,
      64,
      1,
      28,
@@ -67,6 +74,8 @@ static const net_spec specs[] = {
       {NET_DENSE, 84, 0, 0, 1},
       {NET_DENSE, 10, 0, 0, 0}}},
     {"lstm",
+     &net_calls_of_layers,
+     2,
      50,
      50,
      1,
@@ -77,6 +86,7 @@ static const net_spec specs[] = {
      {{NET_LSTM, 512, 0, 0, 0},
       {NET_LSTM, 512, 0, 0, 0},
       {NET_DENSE, 65, 0, 0, 0}}},
+    {.name = "tiny", .calls = &tiny_calls, .turns = 2000},
 };
 
 static const net_spec *find(const char *name) {
@@ -108,7 +118,7 @@ static float *floats(size_t n) {
  */
 
 typedef struct kept {
-  net n;
+  void *net;
   float *w; /* NULL: not made yet */
   float *g;
 } kept;
@@ -118,10 +128,10 @@ static kept *kept_of(const net_spec *spec, int replica) {
   kept *k = &all[spec - specs][replica];
 
   if (k->w == NULL) {
-    k->w = floats(net_size(spec));
-    k->g = floats(net_size(spec));
+    k->w = floats(spec->calls->size(spec));
+    k->g = floats(spec->calls->size(spec));
     omp_set_num_threads(1);
-    net_open(&k->n, spec, k->w, k->g, (unsigned)replica + 7);
+    k->net = spec->calls->open(spec, k->w, k->g, (unsigned)replica + 7);
   }
   return k;
 }
@@ -209,13 +219,13 @@ FAST static void all_reduce(const team *t, int index) {
 }
 
 static void train(team *t, int index) {
-  net *n = &kept_of(t->spec, index)->n;
+  void *self = kept_of(t->spec, index)->net;
   double start = 0;
 
   omp_set_num_threads(1);
   for (int turn = 0; turn < t->turns + WARM; turn++) {
     if (turn == WARM) start = now();
-    (void)net_step(n, t->n, 1);
+    (void)t->spec->calls->step(self, t->n, 1);
     meet(t);
     update(t, index);
     meet(t);
@@ -272,8 +282,8 @@ static double together(const net_spec *spec, int n, size_t size, int turns) {
 
 /* Relative difference between the length of part [from, from + size) of the
 ** gradient and the loss's slope along it. */
-static double check_part(net *n, float *w, const float *g, size_t from,
-                         size_t size) {
+static double check_part(const net_spec *spec, void *self, float *w,
+                         const float *g, size_t from, size_t size) {
   float *start = floats(size);
   double losses[2];
   double norm = 0;
@@ -290,7 +300,7 @@ static double check_part(net *n, float *w, const float *g, size_t from,
 
     for (size_t i = 0; i < size; i++)
       w[from + i] = start[i] + (float)(scale * g[from + i]);
-    losses[side] = net_step(n, 1, 0);
+    losses[side] = spec->calls->step(self, 1, 0);
   }
   memcpy(w + from, start, size * sizeof *w);
   free(start);
@@ -300,20 +310,21 @@ static double check_part(net *n, float *w, const float *g, size_t from,
 /* The worst of all arrays of parameters. The second step's gradient: nothing
 ** of the first may be left in it. */
 static double check(const net_spec *spec) {
-  size_t size = net_size(spec);
+  const net_calls *calls = spec->calls;
+  size_t size = calls->size(spec);
   float *w = floats(size);
   float *g = floats(size);
   double worst = 0;
   size_t from = 0;
   size_t part;
-  net n;
+  void *self = NULL;
 
   omp_set_num_threads(1);
-  net_open(&n, spec, w, g, 7);
-  (void)net_step(&n, 1, 1);
-  (void)net_step(&n, 1, 1);
-  for (int k = 0; (part = net_part(&n, k)) > 0; k++) {
-    double off = check_part(&n, w, g, from, part);
+  self = calls->open(spec, w, g, 7);
+  (void)calls->step(self, 1, 1);
+  (void)calls->step(self, 1, 1);
+  for (int k = 0; (part = calls->part(self, k)) > 0; k++) {
+    double off = check_part(spec, self, w, g, from, part);
 
     if (!(off <= worst)) worst = off;
     from += part;
@@ -334,9 +345,8 @@ static void answer(const char *line) {
   if (sscanf(line, "step %15s %d", name, &n) == 2 && n > 0 &&
       n <= MAX_REPLICAS) {
     const net_spec *spec = find(name);
-    int turns = spec->steps > 1 ? 2 : 30;
 
-    printf("%.9g\n", together(spec, n, net_size(spec), turns));
+    printf("%.9g\n", together(spec, n, spec->calls->size(spec), spec->turns));
   } else if (sscanf(line, "allreduce %d %lld", &n, &bytes) == 2 && n > 1 &&
              n <= MAX_REPLICAS && bytes >= 4) {
     int turns = bytes > 1 << 20 ? 20 : 400;
