@@ -51,7 +51,7 @@ TEST_BIN := $(TEST_SRC:spec/c/%.c=$(BUILD)/spec/%)
 # What tfdist.h includes.
 API_PARTS := $(sort $(wildcard src/tfdist/*.h))
 # The networks that bench/steps runs.
-STEPS_SRC := $(addprefix scripts/bench/,net.c tiny.c)
+STEPS_SRC := $(addprefix scripts/bench/,net.c tiny.c gpt.c)
 BENCH_SRC := $(filter-out $(STEPS_SRC) %/mpi.c,\
              $(sort $(wildcard scripts/bench/*.c)))
 BENCH_BIN := $(BENCH_SRC:scripts/bench/%.c=$(BUILD)/bench/%)

@@ -20,7 +20,7 @@ describe("the programs of the benchmarks #once", function()
   -- Kinks of ReLU and pooling leave up to 0.005 in the slope that a gradient is
   -- held against; a term that is missing or added is a tenth or more.
   it("compute the gradients of the networks that they train", function()
-    local names = { "mlp", "cnn", "lenet", "lstm", "tiny" }
+    local names = { "mlp", "cnn", "lenet", "lstm", "tiny", "gpt" }
     local r = process.run(bench .. "steps", "check "
       .. table.concat(names, "\ncheck ") .. "\nquit\n")
     assert.equal(0, r.code, r.err)

@@ -59,7 +59,8 @@ struct net_spec {
 };
 
 extern const net_calls net_calls_of_layers; /* as the spec says */
-extern const net_calls tiny_calls;          /* the spec says nothing of it */
+extern const net_calls gpt_calls;           /* the spec says nothing of it */
+extern const net_calls tiny_calls;          /* nor of it */
 
 /* Zeros. Exits with a message when there is no memory. */
 void *net_need(size_t bytes);

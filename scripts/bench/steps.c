@@ -11,7 +11,8 @@
 **                             along it, the worst of all
 **   quit                      ends the program
 ** NAME: mlp (784-512-512-10), cnn (32-64-FC64), lenet, lstm (2 x 512, 50
-** steps, batch 50), tiny (4-64-64-2, batch 4). Batch 64 otherwise, for each
+** steps, batch 50), tiny (4-64-64-2, batch 4), gpt (4 layers, 256 wide, 4
+** heads, 128 steps, 256 tokens, batch 16). Batch 64 otherwise, for each
 ** replica. */
 #include <math.h>
 #include <omp.h>
@@ -87,6 +88,7 @@ static const net_spec specs[] = {
       {NET_LSTM, 512, 0, 0, 0},
       {NET_DENSE, 65, 0, 0, 0}}},
     {.name = "tiny", .calls = &tiny_calls, .turns = 2000},
+    {.name = "gpt", .calls = &gpt_calls, .turns = 2},
 };
 
 static const net_spec *find(const char *name) {
