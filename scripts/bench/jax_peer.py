@@ -4,8 +4,8 @@ usage: python jax_peer.py DEVICES [BATCHES]
                                      answers requests from stdin, a line each;
                                      DEVICES CPU devices share the examples of
                                      a step, BATCHES (1) batches each
-  step NAME             wall s of a training step of the networks of steps.c,
-                        tiny, gpt and resnet, compiled
+  step NAME             wall s of a training step of the networks of steps.c
+                        and resnet, compiled
   first NAME            wall s of a step's first call beyond the next
   quit
 """

@@ -20,8 +20,7 @@
 ---   empty REPLICAS            wall s of strategy:run of an empty function
 ---   traced_empty REPLICAS     the same of an empty traced function
 ---   quit
---- The networks are those of scripts/bench/steps.c, and tiny, wide, gpt and
---- resnet.
+--- The networks are those of scripts/bench/steps.c, and wide and resnet.
 local tf = require "tfdist"
 local raw = require "tfdist.core.raw"
 

@@ -6,14 +6,17 @@ local worker = require "worker"
 
 local M = {}
 
+-- `floor` is the goal against the hand-written program; `unwritten`: there is
+-- no such program.
 local NETWORKS = {
   { "tiny", "tiny 4-64-64-2, 4 rows" },
   { "mlp", "MLP 784-512-512-10", floor = 1.08 },
   { "cnn", "CNN 32-64-FC64", floor = 1.10 },
   { "lenet", "LeNet-5", floor = 1.12 },
-  { "resnet", "ResNet-20", rounds = 3 },
+  { "resnet", "ResNet-20", rounds = 3, unwritten = true },
   { "lstm", "LSTM 2 x 512, 50 steps", floor = 1.06, rounds = 3 },
-  { "gpt", "GPT 4 x 256, 16 x 128 tokens", rounds = 3, trace = 50e-3 },
+  { "gpt", "GPT 4 x 256, 16 x 128 tokens", floor = 1.07, rounds = 3,
+    trace = 50e-3 },
 }
 
 -- Others that do the same networks, with one core and device, in all the ways
@@ -33,7 +36,7 @@ local FIRST = { { "tf first", "TensorFlow" }, { "xla first", "XLA" },
 local function floor_line(bench, network, title, rounds, name)
   dist.line(bench, title, rounds, name, "floor",
     { goal = network.floor and { at_most = network.floor } })
-  if not network.floor then
+  if network.unwritten then
     report.note "  there is no hand-written program of this network"
   end
 end
@@ -65,12 +68,11 @@ local function traced(bench)
     dist.torch(bench)
   for _, network in ipairs(NETWORKS) do
     local name = network[1]
-    local known = network.floor ~= nil -- to the floor program
     local list = {
       { "traced", mine, "traced " .. name }, { "eager", mine, "plain " .. name },
       { "apart", apart, "traced " .. name }, { "trace", mine, "trace " .. name },
       { "first", mine, "first " .. name },
-      { "floor", known and hand, "step " .. name .. " 1" },
+      { "floor", not network.unwritten and hand, "step " .. name .. " 1" },
       { "tf", tf, "step " .. name }, { "xla", tf, "xla " .. name },
       { "jax", jax, "step " .. name },
       { "torch", torch, "single " .. name },
@@ -123,7 +125,7 @@ local function all_cores(bench)
       { "two", mine, "traced_step " .. name .. " 2" },
       { "eager", mine, "step " .. name .. " 2" },
       { "all", whole, "traced " .. name },
-      { "floor", network.floor and hand, "step " .. name .. " 2" },
+      { "floor", not network.unwritten and hand, "step " .. name .. " 2" },
       { "tf two", tf_two, "step " .. name }, { "tf all", tf_all, "step " .. name },
       { "xla all", tf_all, "xla " .. name },
       { "jax two", jax_two, "step " .. name },

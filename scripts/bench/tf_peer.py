@@ -7,8 +7,8 @@ usage: python tf_peer.py DEVICES [BATCHES]
        python tf_peer.py workers     the same as one of the workers that
                                      TF_CONFIG names (see cluster.py)
        python tf_peer.py first       one training step, then the end
-  step NAME             wall s of a training step of the networks of steps.c,
-                        tiny, gpt and resnet, a traced function under
+  step NAME             wall s of a training step of the networks of steps.c
+                        and resnet, a traced function under
                         MirroredStrategy
   xla NAME              the same, compiled by XLA
   first NAME            wall s of a step's first call beyond the next

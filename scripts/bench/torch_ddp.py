@@ -1,5 +1,5 @@
-"""PyTorch's side of the strategy benchmarks: the networks of steps.c, tiny,
-wide, gpt and resnet.
+"""PyTorch's side of the strategy benchmarks: the networks of steps.c, wide
+and resnet.
 
 usage: python3 torch_ddp.py [all]   answers requests from stdin, a line each:
   single NAME           wall s of a training step on one core
