@@ -710,6 +710,20 @@ describe("a slip in the name of a method", function()
     R.fails("TypeError", "run cannot be set", function() s.run = print end)
     assert.equal(1, s.num_replicas_in_sync)
   end)
+
+  it("leaves the methods of replica contexts as they are", function()
+    local context = tf.distribute.get_replica_context()
+    for _, name in ipairs { "all_reduce", "merge_call", "devices",
+      "num_replicas_in_sync" } do
+      R.fails("TypeError", "ReplicaContext: " .. name .. " cannot be set",
+        function() context[name] = true end)
+    end
+    assert.equal(1, context.num_replicas_in_sync)
+    assert.equal(3, context:all_reduce("SUM", tf.constant(3)):item())
+    context.note = "own" -- luacheck: ignore 122
+    assert.equal("own", context.note)
+    context.note = nil
+  end)
 end)
 
 describe("a line on stderr", function()

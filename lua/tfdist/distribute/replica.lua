@@ -624,6 +624,14 @@ function Context.__index(self, key)
   return found
 end
 
+-- The context outside of strategies is one for the whole program.
+function Context.__newindex(self, key, value)
+  if getters[key] ~= nil or methods[key] ~= nil then
+    errors.raise("TypeError", ("ReplicaContext: %s cannot be set"):format(key))
+  end
+  rawset(self, key, value)
+end
+
 function Context.__tostring(self)
   return ("ReplicaContext (replica %d of %d, %s)"):format(
     self.replica_id_in_sync_group, self.num_replicas_in_sync,
