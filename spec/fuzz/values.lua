@@ -1,7 +1,7 @@
 --- Random arguments: tensors that fit often, values that fit never.
 ---
---- One object for each episode: its pool holds the tensors, variables and
---- slices that calls use and, later on, what calls returned.
+--- One object for each episode: its pool holds the tensors and variables that
+--- calls use and, later on, what calls returned.
 local errors = require "tfdist.base.errors"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
@@ -237,12 +237,16 @@ function M.new(rng)
   return self
 end
 
+local MOST_KEPT = 20000 -- elements
+
 --- Remember a result for later calls.
 function M:keep(x)
   local kind = type(x) == "userdata" and raw.kind(x)
-  if (kind == "tensor" or kind == "variable" or kind == "slices")
-    and not raw.is_released(x)
-    and raw.tensor_size(raw.operand_tensor(x)) <= 20000 then
+  if not kind or raw.is_released(x) then return end
+  if kind == "slices" then -- no operand
+    if raw.tensor_size(x.values) <= MOST_KEPT then self.objects[1] = x end
+  elseif (kind == "tensor" or kind == "variable")
+    and raw.tensor_size(raw.operand_tensor(x)) <= MOST_KEPT then
     self.pool[self.rng:int(1, 14)] = x
   end
 end
