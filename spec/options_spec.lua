@@ -296,6 +296,11 @@ describe("checks of values", function()
     assert.equal("f: n must be a whole number, got 1.5",
       caught(options.integer, "f", "n", 1.5).message)
     assert.equal("TypeError", caught(options.integer, "f", "n", "1").kind)
+    for _, x in ipairs { 2 ^ 63, -2 ^ 63 - 2 ^ 11, 1e300 } do
+      assert.matches("^f: n must be a whole number of 64 bits, got ",
+        caught(options.integer, "f", "n", x).message)
+    end
+    assert.equal(-2 ^ 63, options.integer("f", "n", -2 ^ 63))
     assert.equal("ValueError", caught(options.integer, "f", "n", 5, 1, 4).kind)
   end)
 

@@ -79,6 +79,25 @@ describe("tf.image.convert_image_dtype", function()
   end)
 end)
 
+describe("boxes of images", function()
+  it("must fit, whatever their numbers", function()
+    local x = tf.ones { 3, 3, 1 }
+    for _, big in ipairs { 4, 2 ^ 62,
+      rawget(math, "maxinteger") or 2 ^ 53 } do
+      refused("ValueError", "are outside images of 3 rows and 3 columns",
+        tf.image.crop_to_bounding_box, x, big, 0, big, 1)
+      refused("ValueError", "are outside images of 3 rows and 3 columns",
+        tf.image.crop_to_bounding_box, x, 0, 0, 1, big)
+      refused("ValueError", "do not fit into 1 rows and 4 columns",
+        tf.image.pad_to_bounding_box, x, big, 0, 1, 4)
+    end
+    for _, big in ipairs { 2 ^ 63, 1e300 } do
+      refused("ValueError", "offset_height must be a whole number of 64 bits",
+        tf.image.crop_to_bounding_box, x, big, 0, 1, 1)
+    end
+  end)
+end)
+
 describe("tf.image.resize_with_pad", function()
   it("keeps the aspect ratio and centres", function()
     local x = tf.ones { 2, 4, 1 }

@@ -707,6 +707,9 @@ function M.integer(what, name, x, lo, hi)
       or lo and ("at least %d"):format(lo) or ("at most %d"):format(hi)
     errors.raise("ValueError", ("%s: %s must be %s, got %s"):format(
       what, name, range, text.number(x)))
+  elseif not text.is_int64(x) then
+    errors.raise("ValueError", ("%s: %s must be a whole number of 64 bits, got "
+      .. "%s"):format(what, name, text.number(x)))
   end
   return x
 end

@@ -277,10 +277,11 @@ local function crop(tf, what, images, top, left, height, width)
   height, width = whole(what, "target_height", height, 1),
     whole(what, "target_width", width, 1)
   local h, w = x.shape[first + 1], x.shape[first + 2]
-  if top + height > h or left + width > w then
-    errors.raise("ValueError", ("%s: rows %d..%d and columns %d..%d are "
-      .. "outside images of %d rows and %d columns"):format(what, top,
-      top + height - 1, left, left + width - 1, h, w))
+  -- The sums might be more than 64 bits hold.
+  if top > h - height or left > w - width then
+    errors.raise("ValueError", ("%s: %d rows from row %d and %d columns from "
+      .. "column %d are outside images of %d rows and %d columns"):format(what,
+      height, top, width, left, h, w))
   end
   return window(x, first, top, left, height, width)
 end
@@ -289,11 +290,11 @@ local function pad(tf, what, images, top, left, height, width)
   local x, first = images_of(tf, what, images)
   top, left = whole(what, "offset_height", top, 0),
     whole(what, "offset_width", left, 0)
-  local below = whole(what, "target_height", height, 1) - top
-    - x.shape[first + 1]
-  local right = whole(what, "target_width", width, 1) - left
-    - x.shape[first + 2]
-  if below < 0 or right < 0 then
+  height, width = whole(what, "target_height", height, 1),
+    whole(what, "target_width", width, 1)
+  local below = height - x.shape[first + 1]
+  local right = width - x.shape[first + 2]
+  if top > below or left > right then
     errors.raise("ValueError", ("%s: images of %d rows and %d columns at row "
       .. "%d, column %d do not fit into %d rows and %d columns"):format(what,
       x.shape[first + 1], x.shape[first + 2], top, left, height, width))
@@ -302,7 +303,8 @@ local function pad(tf, what, images, top, left, height, width)
   for axis = 0, #x.shape - 1 do
     paddings[axis + 1] = { 0, 0 }
   end
-  paddings[first + 1], paddings[first + 2] = { top, below }, { left, right }
+  paddings[first + 1], paddings[first + 2] = { top, below - top },
+    { left, right - left }
   return tf.pad(x, paddings)
 end
 
