@@ -190,6 +190,10 @@ local function check_one(self, checks, x)
   if symbolic then
     rank = #x.shape
   else
+    if nest.is_nested(x) and type(first_leaf(x)) ~= "number" then
+      errors.raise("TypeError", ("%s: expects one tensor, got a list of %d")
+        :format(self.name, #x))
+    end
     x = convert.operand(x, nil, self.name, "inputs")
     t = raw.operand_tensor(x)
     rank = raw.tensor_rank(t)
@@ -217,6 +221,10 @@ end
 local function check_spec(self, own, inputs)
   local spec = own.input_spec
   if spec == nil then
+    local check = getmetatable(self).class.check_inputs
+    if check ~= nil then
+      check(self, inputs)
+    end
     return
   elseif spec[1] == nil then
     local checks = own.checks

@@ -4,9 +4,11 @@
 local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
+local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local lists = require "tfdist.base.lists"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
+local raw = require "tfdist.core.raw"
 local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
@@ -27,7 +29,36 @@ local function shapes_of(self, shapes, least)
     errors.raise("ValueError", ("%s: expects a list of %d or more inputs, got "
       .. "one tensor"):format(self.name, least or 1))
   end
-  return list_of(self, shapes, least)
+  list_of(self, shapes, least)
+  for i = 1, #shapes do
+    if not symbolic.is_shape(shapes[i]) then
+      errors.raise("TypeError", ("%s: input %d must have one shape, got %s")
+        :format(self.name, i, text.describe(shapes[i])))
+    end
+  end
+  return shapes
+end
+
+local function is_tensor(x)
+  if type(x) == "userdata" then
+    return raw.is_operand(x) or raw.kind(x) == "slices"
+  end
+  return keras_tensor.is_symbolic(x)
+end
+
+-- Once the shapes stand for the inputs, what is no tensor has none or those of
+-- what is in it.
+local function check_inputs(least)
+  return function(self, inputs)
+    list_of(self, inputs, least)
+    for i = 1, #inputs do
+      if not is_tensor(inputs[i]) then
+        errors.raise("TypeError", ("%s: input %d must be a tensor, got %s")
+          :format(self.name, i, text.describe(inputs[i])),
+          "layer { a, b }")
+      end
+    end
+  end
 end
 
 local function shapes_text(shapes)
@@ -119,6 +150,7 @@ local function define_merge(name, least, exact, merge)
     supports_masking = true,
     merges = true,
     keeps_dtype = name ~= "Average",
+    check_inputs = check_inputs(least),
     build = function(self, shapes)
       broadcast(self, shapes_of(self, shapes, least))
       if exact and #shapes ~= least then
@@ -127,7 +159,7 @@ local function define_merge(name, least, exact, merge)
       end
     end,
     call = function(self, inputs, opts)
-      local list = align(list_of(self, inputs, least))
+      local list = align(inputs)
       return merge(list, element_masks(list, opts.mask))
     end,
     compute_output_shape = function(self, shapes)
@@ -191,6 +223,7 @@ M.Concatenate = define.layer("Concatenate", "axis=-1", {
   supports_masking = true,
   merges = true,
   keeps_dtype = true,
+  check_inputs = check_inputs(1),
   setup = function(self, config)
     options.integer("Concatenate", "axis", config.axis)
   end,
@@ -198,7 +231,7 @@ M.Concatenate = define.layer("Concatenate", "axis=-1", {
     self:compute_output_shape(shapes)
   end,
   call = function(self, inputs)
-    return tf.concat(list_of(self, inputs), self.axis)
+    return tf.concat(inputs, self.axis)
   end,
   compute_output_shape = function(self, shapes)
     shapes_of(self, shapes)
@@ -287,6 +320,7 @@ end
 --- Source: tf.keras.layers.Dot
 M.Dot = define.layer("Dot", "axes:l normalize=false", {
   merges = true,
+  check_inputs = check_inputs(2),
   build = function(self, shapes)
     if #shapes_of(self, shapes, 2) ~= 2 then
       errors.raise("ValueError", ("%s: expects 2 inputs, got %d"):format(
@@ -308,7 +342,7 @@ M.Dot = define.layer("Dot", "axes:l normalize=false", {
     return tf.reshape(tf.matmul(left, right, { transpose_b = true }), dims)
   end,
   compute_output_shape = function(self, shapes)
-    local axes = dot_axes(self, shapes)
+    local axes = dot_axes(self, shapes_of(self, shapes, 2))
     local out = { shapes[1][1] }
     for k = 1, 2 do
       for a = 1, #shapes[k] - 1 do
