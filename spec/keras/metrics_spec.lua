@@ -333,7 +333,27 @@ describe("metrics and losses", function()
     fails("ValueError", "num_thresholds must be in 2..1048576", K.AUC, 1e300)
     local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
     m:compile { loss = "mse" }
+    local x = tf.ones { 1, 1 }
     fails("TypeError", "y_true must be a tensor, got a function",
-      m.compute_loss, m, tf.ones { 1, 1 }, print, tf.ones { 1, 1 })
+      m.compute_loss, m, x, print, x)
+    for text, wrong in pairs { ["a function"] = print, ["a Dataset"] =
+      tf.data.Dataset.range(1), ["the string \"x\""] = "x" } do
+      local e = fails("TypeError", "y_pred must be a tensor, got " .. text,
+        m.compute_loss, m, x, x, { wrong })
+      assert.same({ 'in loss "mse", labels {1, 1}, predictions ' .. text },
+        e.notes)
+    end
+    m:compile { loss = "mse", metrics = { "accuracy" } }
+    fails("TypeError", "accuracy: y_pred must be a tensor, got a function",
+      m.compute_metrics, m, x, x, { print })
+  end)
+
+  it("take variables as they take tensors", function()
+    local v = tf.Variable { { 1 }, { 3 } }
+    assert.equal(2, K.Mean()(v):item())
+    assert.equal(4, K.Sum()(v):item())
+    local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+    m:compile { loss = "mse", metrics = { "mae", "accuracy" } }
+    assert.equal(2, m:compute_metrics(v, tf.zeros { 2, 1 }, v).mae:item())
   end)
 end)

@@ -54,7 +54,7 @@ end
 -- A replica's share of a last batch may have no examples.
 local function is_empty(x)
   return type(x) == "userdata" and raw.is_operand(x)
-    and raw.tensor_size(x) == 0
+    and raw.tensor_size(raw.operand_tensor(x)) == 0
 end
 
 --- Add values to a mean's sums, sample by sample; sample_weight broadcasts to

@@ -5,6 +5,7 @@
 --- or a list of them. What an output is shows only when the model is called,
 --- so names are resolved at the first step.
 local base = require "tfdist.keras.metrics.base"
+local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local functions = require "tfdist.keras.losses.functions"
 local losses = require "tfdist.keras.losses"
@@ -176,7 +177,9 @@ local function last_dim(t)
   return rank > 0 and raw.tensor_dim(t, rank - 1) or 1
 end
 
-local function by_shape(kinds, y_true, y_pred)
+local function by_shape(what, kinds, y_true, y_pred)
+  y_true = convert.tensor(y_true, nil, what, "y_true")
+  y_pred = convert.tensor(y_pred, nil, what, "y_pred")
   local p = last_dim(y_pred)
   if p == 1 then
     return kinds[1]
@@ -208,7 +211,7 @@ local function object(entry, y_true, y_pred, loss)
   local name = type(entry) == "string" and entry or nil
   local kinds = name and M.BY_SHAPE[name:lower()]
   if kinds ~= nil then
-    local class = by_shape(kinds, y_true, y_pred)
+    local class = by_shape(name, kinds, y_true, y_pred)
     local config = loss and rawget(loss, "config") or {}
     local options = { name = name }
     -- Cross-entropies see the logits that the loss sees.

@@ -90,11 +90,15 @@ local function plus(a, b)
   return a + b
 end
 
+-- The shape of a tensor; any other value, which the loss refuses, as it is.
+local function shown(x)
+  return type(x) == "userdata" and raw.is_operand(x) and text.shape(x.shape)
+    or text.describe(x)
+end
+
 local function place_of(loss, y_true, y_pred)
   return ("in loss %s, labels %s, predictions %s"):format(
-    text.quote(loss.name), type(y_true) == "userdata"
-    and text.shape(y_true.shape) or text.describe(y_true),
-    text.shape(y_pred.shape))
+    text.quote(loss.name), shown(y_true), shown(y_pred))
 end
 
 -- Losses of a call, weighed, and what their mean divides by; errors name the
