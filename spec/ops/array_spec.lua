@@ -92,6 +92,14 @@ describe("an index outside its tensor", function()
       message("InvalidArgument", tf.math.segment_sum, matrix(), { 1, 0 }))
     assert.equal("dynamic_partition: partitions[1] = 2 is outside [0, 2)",
       message("InvalidArgument", tf.dynamic_partition, x, { 0, 2 }, 2))
+    for dtype, at in pairs { bool = { true, false }, float32 = tf.ones { 2 } } do
+      assert.equal(("dynamic_partition: partitions has dtype %s; expected an "
+        .. "integer dtype"):format(dtype),
+        message("InvalidArgument", tf.dynamic_partition, x, at, 2))
+      assert.equal(("dynamic_stitch: indices has dtype %s; expected an "
+        .. "integer dtype"):format(dtype),
+        message("InvalidArgument", tf.dynamic_stitch, { at }, { x }))
+    end
     assert.equal("invert_permutation: 1 occurs twice in x",
       message("InvalidArgument", tf.math.invert_permutation, { 1, 1 }))
   end)

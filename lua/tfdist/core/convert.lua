@@ -254,6 +254,18 @@ function M.index_operand(x, what, name)
   return convert(x, "int32", what, name)
 end
 
+--- The same for what must be whole numbers; its dtype as second value.
+--- Errors: InvalidArgument for another dtype.
+function M.whole_operand(x, what, name)
+  local t = M.index_operand(x, what, name)
+  local dtype = raw.tensor_dtype(raw.operand_tensor(t))
+  if not INTEGER[dtype] then
+    errors.raise("InvalidArgument", ("%s: %s has dtype %s; expected an integer "
+      .. "dtype"):format(what, name, dtype))
+  end
+  return t, dtype
+end
+
 --- The dtype that Lua numbers among the operands take: that of the first
 --- operand that is not bool, nil when there is none. Positions and labels,
 --- marked "n" or "n?", say nothing about it.

@@ -35,16 +35,7 @@ local function fail(kind, message, ...)
   errors.raise(kind, text.format(message, ...))
 end
 
--- An integer tensor from counts or labels.
-local function whole(x, what, name)
-  local t = convert.index_operand(x, what, name)
-  local dtype = raw.tensor_dtype(raw.operand_tensor(t))
-  if not convert.INTEGER[dtype] then
-    fail("InvalidArgument", "%s: %s has dtype %s; expected an integer dtype",
-      what, name, dtype)
-  end
-  return t, dtype
-end
+local whole = convert.whole_operand
 
 local function size_of(t)
   return raw.tensor_size(raw.operand_tensor(t))

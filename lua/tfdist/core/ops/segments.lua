@@ -78,7 +78,7 @@ local function define_partition(tf, def)
       local what = "dynamic_partition"
       options.integer(what, "num_partitions", n, 1, 65536)
       data = convert.operand(data, nil, what, "data")
-      partitions = convert.index_operand(partitions, what, "partitions")
+      partitions = convert.whole_operand(partitions, what, "partitions")
       local dims, part_dims = known_shape_of(data, what),
         known_shape_of(partitions, what)
       local rows = { lists.product(part_dims) }
@@ -127,7 +127,7 @@ local function define_stitch(tf, def)
         .. "expected as many of both, and one at least", what, count, others)
     end
     for k = 1, count do
-      local at = convert.index_operand(indices[k], what, "indices")
+      local at = convert.whole_operand(indices[k], what, "indices")
       local x = convert.operand(data[k], nil, what, "data")
       local dims = known_shape_of(x, what)
       local rows = { -1 }
