@@ -3,6 +3,7 @@ local R = require "spec.support.replicas"
 local base = require "tfdist.keras.callbacks.base"
 local notice = require "tfdist.base.notice"
 local refused = require "spec.support.refused"
+local text = require "tfdist.base.text"
 local tf = require "tfdist"
 
 local D = tf.data.Dataset
@@ -723,6 +724,16 @@ describe("a slip in the name of a method", function()
     context.note = "own" -- luacheck: ignore 122
     assert.equal("own", context.note)
     context.note = nil
+  end)
+end)
+
+describe("a list of sizes", function()
+  it("is shown without asking what the user put into it", function()
+    local hostile = setmetatable({}, { __tostring = function()
+      error("asked", 0)
+    end })
+    assert.equal("{2, a table, a function, true, x}",
+      text.shape { 2, hostile, print, true, "x" })
   end)
 end)
 

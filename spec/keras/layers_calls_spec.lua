@@ -142,6 +142,10 @@ describe("a layer", function()
     fails("InvalidArgument", "do not broadcast", L.Add(),
       { tf.ones { 1, 2 }, tf.ones { 1, 3 } })
     fails("ValueError", "list of 2 or more", L.Subtract(), tf.ones { 1, 2 })
+    for _, op in ipairs { "no_such", {}, 3 } do
+      fails("ValueError", "TensorOp: op must be the name of a method of tensors",
+        L.TensorOp, op)
+    end
   end)
 
   it("refuses lists where it takes one tensor", function()

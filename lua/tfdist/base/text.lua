@@ -197,7 +197,14 @@ function M.shape(dims)
   local parts, length = {}, 0
   for i = 1, dims.n or #dims do
     local d = dims[i]
-    parts[i] = type(d) == "number" and M.number(d) or tostring(d)
+    local kind = type(d)
+    if kind == "number" then
+      parts[i] = M.number(d)
+    elseif kind == "string" or kind == "boolean" or kind == "nil" then
+      parts[i] = tostring(d)
+    else -- tostring of what the user gave may be the user's, and fail
+      parts[i] = M.describe(d)
+    end
     length = length + #parts[i] + 2
     if length > SHOWN then
       parts[i] = "…"

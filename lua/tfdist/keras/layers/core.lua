@@ -280,6 +280,14 @@ local ARITHMETIC = {
 M.TensorOp = define.layer("TensorOp", "op:s", {
   base_name = "tensor_op",
   autocast = false,
+  setup = function(_, config)
+    local op = config.op
+    if type(op) ~= "string"
+      or not (ARITHMETIC[op] or keras_tensor.hooks.is_method(op)) then
+      errors.raise("ValueError", "TensorOp: op must be the name of a method of "
+        .. "tensors, got " .. text.describe(op))
+    end
+  end,
   call = function(self, args)
     local op = self._own.config.op
     if ARITHMETIC[op] then
