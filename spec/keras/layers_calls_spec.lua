@@ -148,46 +148,6 @@ describe("a layer", function()
     end
   end)
 
-  it("refuses lists where it takes one tensor", function()
-    local x = tf.ones { 2, 3 }
-    local built = L.Dense(1)
-    built(x)
-    for _, layer in ipairs { L.Dense(1), built } do
-      for _, list in ipairs { { x }, { x, x }, { "x", x } } do
-        fails("TypeError", layer.name .. ": expects one tensor, got a list of "
-          .. #list, layer, list)
-      end
-      fails("TypeError", "expects one tensor, got a list of 0", layer, {})
-      assert.same({ 1, 1 }, layer({ { 1, 2, 3 } }).shape)
-    end
-  end)
-
-  it("refuses what is no tensor in a list of inputs", function()
-    local x = tf.ones { 2, 3 }
-    for _, name in ipairs { "Add", "Subtract", "Multiply", "Average", "Maximum",
-      "Minimum", "Concatenate", "Dot" } do
-      local function make()
-        return name == "Dot" and L.Dot(1) or L[name]()
-      end
-      local built = make()
-      built { x, x }
-      for _, layer in ipairs { make(), built } do
-        for text, wrong in pairs { ["a table"] = { x },
-          ["the string \"x\""] = "x", ["a function"] = print } do
-          fails("TypeError", "input 1 must be a tensor, got " .. text, layer,
-            { wrong, x })
-          fails("TypeError", "input 2 must be a tensor, got " .. text, layer,
-            { K.Input { 3 }, wrong })
-        end
-        fails("TypeError", "input 1 must be a tensor, got a table", layer,
-          { {}, x })
-        fails("ValueError", "list of", layer, {})
-      end
-      fails("TypeError", "input 2 must have one shape, got the string", built
-        .compute_output_shape, built, { { -1, 3 }, "x" })
-    end
-  end)
-
   it("starts afresh after a build that failed", function()
     local Odd = L.Layer:extend "Odd"
     function Odd:build(shape)

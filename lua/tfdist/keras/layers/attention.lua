@@ -1,6 +1,7 @@
 --- Attention and MultiHeadAttention.
 --- Source: tf.keras.layers.Attention, tf.keras.layers.MultiHeadAttention
 local call = require "tfdist.keras.layers.call"
+local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
@@ -9,11 +10,6 @@ local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 
 local M = {}
-
-local function wrong_inputs(self)
-  errors.raise("ValueError", self.name .. ": expects { query, value } or "
-    .. "{ query, value, key }")
-end
 
 -- Scores of forbidden positions become as low as the dtype has room for.
 local function forbid(scores, allowed)
@@ -44,6 +40,13 @@ end
 M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
   .. "dropout=0 seed=nil causal=false", {
   call_options = { "return_attention_scores", "use_causal_mask" },
+  check_inputs = function(self, inputs)
+    if not nest.is_nested(inputs) or #inputs < 2 or #inputs > 3 then
+      errors.raise("ValueError", self.name .. ": expects { query, value } or "
+        .. "{ query, value, key }")
+    end
+    support.check_tensors(self, inputs)
+  end,
   setup = function(self, config)
     support.rate(self, "dropout", config.dropout)
     if config.score_mode ~= "dot" and config.score_mode ~= "concat" then
@@ -71,9 +74,6 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
       { axis = -1 }) * self.concat_score_weight
   end,
   call = function(self, inputs, options)
-    if not nest.is_nested(inputs) or #inputs < 2 or #inputs > 3 then
-      wrong_inputs(self)
-    end
     local query, value = inputs[1], inputs[2]
     local key = inputs[3] or value
     local scores = self:scores(query, key)
@@ -122,9 +122,7 @@ M.AdditiveAttention = define.layer("AdditiveAttention", "use_scale=true "
     support.rate(self, "dropout", config.dropout)
   end,
   build = function(self, shapes)
-    if not nest.is_nested(shapes[2]) then
-      wrong_inputs(self)
-    elseif self.use_scale then
+    if self.use_scale then
       local value = shapes[2]
       self.scale = self:add_weight { name = "scale",
         shape = { value[#value] }, initializer = "glorot_uniform" }
@@ -206,11 +204,17 @@ local function project(x, kernel, bias)
   return tf.transpose(y, { 0, 2, 1, 3 })
 end
 
+local function operand_of(self, x, name)
+  return convert.operand(call.to_inputs(self, x, self._own.dtype, true), nil,
+    self.name, name)
+end
+
 -- 1 where a query may see a key, {batch, 1, n, m}; nil without any mask.
-local function allowed_of(options, query, value, key)
+local function allowed_of(what, options, query, value, key)
   local mask
   local given = options.attention_mask
   if given ~= nil then
+    given = convert.operand(given, "bool", what, "attention_mask")
     local dims = given.shape
     mask = #dims == 3 and tf.expand_dims(given, 1) or given
   end
@@ -265,8 +269,6 @@ M.MultiHeadAttention = define.layer("MultiHeadAttention", "num_heads:i "
     -- The weights need the value's shape, which the call knows.
   end,
   call = function(self, query, options)
-    local own = self._own
-    local dtype = own.dtype
     local value = options.value
     if value == nil then
       errors.raise("TypeError", self.name .. ": missing argument value",
@@ -276,16 +278,15 @@ M.MultiHeadAttention = define.layer("MultiHeadAttention", "num_heads:i "
       query = call.mask_of(query), value = call.mask_of(value),
       key = options.key and call.mask_of(options.key),
     }
-    value = call.to_inputs(self, value, dtype, true)
-    local key = options.key and call.to_inputs(self, options.key, dtype, true)
-      or value
+    value = operand_of(self, value, "value")
+    local key = options.key and operand_of(self, options.key, "key") or value
     Heads.make(self, query.shape, value.shape, key.shape)
     local q = project(query, self.query_kernel, self.query_bias)
     local k = project(key, self.key_kernel, self.key_bias)
     local v = project(value, self.value_kernel, self.value_bias)
     local scores = tf.matmul(q * (1 / math.sqrt(self.key_dim)), k,
       { transpose_b = true })
-    local allowed = allowed_of(options, query, value, key)
+    local allowed = allowed_of(self.name, options, query, value, key)
     local weights = tf.nn.softmax(forbid(scores, allowed))
     if allowed ~= nil
       and (self.dropout > 0 or options.return_attention_scores) then

@@ -134,6 +134,22 @@ end
 
 M.to_inputs = to_inputs
 
+--- What a layer of this library that takes one tensor is called with, as one.
+--- Errors: TypeError.
+function M.one_tensor(self, own, x)
+  if type(x) == "userdata" and raw.is_operand(x) or is_symbolic(x) then
+    return x
+  end
+  local leaf = type(first_leaf(x))
+  if leaf == "number" or leaf == "boolean" then
+    return x -- of a layer that takes numbers as they are
+  elseif nest.is_nested(x) and (own.input_spec ~= nil or has_symbolic(x)) then
+    errors.raise("TypeError", ("%s: expects one tensor, got a list of %d")
+      :format(self.name, #x))
+  end
+  return convert.operand(x, nil, self.name, "inputs")
+end
+
 --- The shape of a tensor or KerasTensor; of a structure, a structure of shapes.
 local function shape_of(x)
   if nest.is_nested(x) then
@@ -190,10 +206,6 @@ local function check_one(self, checks, x)
   if symbolic then
     rank = #x.shape
   else
-    if nest.is_nested(x) and type(first_leaf(x)) ~= "number" then
-      errors.raise("TypeError", ("%s: expects one tensor, got a list of %d")
-        :format(self.name, #x))
-    end
     x = convert.operand(x, nil, self.name, "inputs")
     t = raw.operand_tensor(x)
     rank = raw.tensor_rank(t)
@@ -437,6 +449,9 @@ local function forward(self, own, inputs, opts)
   local autocast = self.autocast
   if autocast then
     inputs = to_inputs(self, inputs, own.dtype, autocast == true)
+  end
+  if rawget(getmetatable(self).class, "one_tensor") then
+    inputs = M.one_tensor(self, own, inputs)
   end
   if not own.built then
     check_spec(self, own, inputs)

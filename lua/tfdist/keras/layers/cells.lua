@@ -97,20 +97,30 @@ function M.dropout(cell, x, h)
   return keep
 end
 
--- A cell that is called by itself starts from zeros and drops for itself.
-local function prepare(self, x, options, count)
-  local states = options.states
+-- The states that a call gives, zeros of these sizes where it gives none.
+local function states_of(self, x, given, sizes)
+  local states = given
   if states == nil then
     states = {}
-    for i = 1, count do
-      states[i] = tf.zeros({ x.shape[1], self._own.config.units }, x.dtype)
+    for i = 1, #sizes do
+      states[i] = tf.zeros({ x.shape[1], sizes[i] }, x.dtype)
     end
   elseif type(states) ~= "table" then
     states = { states }
   end
-  if #states ~= count then
+  if #states ~= #sizes then
     errors.raise("ValueError", ("%s: expects %d states, got %d"):format(
-      self.name, count, #states))
+      self.name, #sizes, #states))
+  end
+  return states
+end
+
+-- A cell that is called by itself starts from zeros and drops for itself.
+local function prepare(self, x, options, count)
+  local states = options.states
+  if type(states) ~= "table" or #states ~= count then
+    local units = self._own.config.units
+    states = states_of(self, x, states, { units, count > 1 and units or nil })
   end
   if options.keep == nil and options.training then
     options.keep = M.dropout(self, x, states[1])
@@ -250,12 +260,13 @@ M.StackedRNNCells = define.layer("StackedRNNCells", "cells:o", {
   end,
   call = function(self, x, options)
     local at, out = 0, {}
+    local given = states_of(self, x, options.states, self.state_size)
     for _, inner in ipairs(self.list) do
       local size = inner.state_size
       local count = type(size) == "table" and #size or 1
       local own = {}
       for i = 1, count do
-        own[i] = options.states[at + i]
+        own[i] = given[at + i]
       end
       local states
       x, states = inner:call(x, { states = own, training = options.training })

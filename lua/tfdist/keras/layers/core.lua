@@ -7,6 +7,7 @@ local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local lists = require "tfdist.base.lists"
+local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local support = require "tfdist.keras.layers.support"
 local tensor = require "tfdist.core.tensor"
@@ -84,6 +85,7 @@ M.Activation = define.layer("Activation", "activation:f", {
 
 --- What it gets. Source: tf.keras.layers.Identity
 M.Identity = define.layer("Identity", "", {
+  any_inputs = true,
   supports_masking = true,
   keeps_dtype = true,
   call = function(_, x)
@@ -237,6 +239,7 @@ M.RepeatVector = define.layer("RepeatVector", "n:i", {
 --- Source: tf.keras.layers.Lambda
 M.Lambda = define.layer("Lambda", "function_:f output_shape=nil mask=nil "
   .. "arguments:table=nil", {
+  any_inputs = true,
   any_option = true,
   setup = function(self, config)
     text.check_callable("Lambda", "function_", config.function_)
@@ -279,6 +282,14 @@ local ARITHMETIC = {
 --- in order.
 M.TensorOp = define.layer("TensorOp", "op:s", {
   base_name = "tensor_op",
+  check_inputs = function(self, args)
+    if not nest.is_nested(args) then
+      errors.raise("TypeError", self.name .. ": expects a list of operands, got "
+        .. text.describe(args))
+    elseif not ARITHMETIC[self._own.config.op] then
+      support.check_tensors(self, { args[1] or false })
+    end
+  end,
   autocast = false,
   setup = function(_, config)
     local op = config.op
@@ -300,6 +311,9 @@ M.TensorOp = define.layer("TensorOp", "op:s", {
 --- What x[key] of a KerasTensor becomes.
 M.TensorSlice = define.layer("TensorSlice", "key=nil", {
   base_name = "tensor_slice",
+  check_inputs = function(self, x)
+    support.check_tensors(self, { x })
+  end,
   autocast = false,
   call = function(self, x)
     return x[self._own.config.key]
@@ -325,6 +339,7 @@ end
 M.InputLayer = define.layer("InputLayer", "input_shape=nil batch_size=nil "
   .. "dtype=nil sparse=nil ragged=nil", {
   base_name = "input",
+  any_inputs = true,
   autocast = false,
   setup = function(self, config)
     for _, key in ipairs { "sparse", "ragged" } do

@@ -25,7 +25,9 @@ end
 
 --- Make a layer class. `fields` are its methods: setup(self, config) completes
 --- the configuration after construction, then build, call,
---- compute_output_shape. `fields.super` is the class it extends.
+--- compute_output_shape. `fields.super` is the class it extends. What is called
+--- gets one tensor, unless `fields.any_inputs` or `check_inputs(self, inputs)`
+--- says otherwise.
 ---@param name string
 ---@param signature string
 ---@param fields table
@@ -42,6 +44,7 @@ function M.layer(name, signature, fields)
       class[key] = value
     end
   end
+  class.one_tensor = not (class.any_inputs or class.check_inputs)
   class.init = options.method(name, full, function(self, ...)
     local given, values = {}, { ... }
     local config = rawget(self, "_own").config

@@ -4,11 +4,10 @@
 local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
-local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local lists = require "tfdist.base.lists"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
-local raw = require "tfdist.core.raw"
+local support = require "tfdist.keras.layers.support"
 local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
@@ -39,25 +38,9 @@ local function shapes_of(self, shapes, least)
   return shapes
 end
 
-local function is_tensor(x)
-  if type(x) == "userdata" then
-    return raw.is_operand(x) or raw.kind(x) == "slices"
-  end
-  return keras_tensor.is_symbolic(x)
-end
-
--- Once the shapes stand for the inputs, what is no tensor has none or those of
--- what is in it.
 local function check_inputs(least)
   return function(self, inputs)
-    list_of(self, inputs, least)
-    for i = 1, #inputs do
-      if not is_tensor(inputs[i]) then
-        errors.raise("TypeError", ("%s: input %d must be a tensor, got %s")
-          :format(self.name, i, text.describe(inputs[i])),
-          "layer { a, b }")
-      end
-    end
+    support.check_tensors(self, list_of(self, inputs, least))
   end
 end
 

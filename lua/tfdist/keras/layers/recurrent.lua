@@ -7,6 +7,7 @@
 local base = require "tfdist.keras.layers.base"
 local cells = require "tfdist.keras.layers.cells"
 local call = require "tfdist.keras.layers.call"
+local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
@@ -77,7 +78,8 @@ local function first_states(self, options)
   end
   local dtype, out = self._own.dtype, {}
   for i = 1, n do
-    out[i] = call.to_inputs(self, given[i], dtype, true)
+    out[i] = convert.operand(call.to_inputs(self, given[i], dtype, true), nil,
+      self.name, "initial_state")
   end
   return out
 end

@@ -3,6 +3,7 @@
 local activations = require "tfdist.keras.activations"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
+local keras_tensor = require "tfdist.keras.layers.keras_tensor"
 local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
@@ -21,6 +22,23 @@ function M.returned(what, x)
   end
   errors.raise("TypeError", ("%s must return a tensor, got %s"):format(what,
     x == nil and "nothing" or text.describe(x)))
+end
+
+--- Raise unless all of a layer's list of inputs are tensors or KerasTensors:
+--- once shapes stand for them, others have none or those of what is in them.
+--- Errors: TypeError.
+function M.check_tensors(self, inputs)
+  for i = 1, #inputs do
+    local x = inputs[i]
+    local good = keras_tensor.is_symbolic(x)
+    if type(x) == "userdata" then
+      good = raw.is_operand(x) or raw.kind(x) == "slices"
+    end
+    if not good then
+      errors.raise("TypeError", ("%s: input %d must be a tensor, got %s")
+        :format(self.name, i, text.describe(x)))
+    end
+  end
 end
 
 --- Raise a ValueError about a size that has to be known and is not: who can wait

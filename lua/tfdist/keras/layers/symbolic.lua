@@ -160,6 +160,9 @@ local function cast(x, dtype)
 end
 
 local function symbolic(self, own, inputs, given)
+  if rawget(getmetatable(self).class, "one_tensor") then
+    inputs = call.one_tensor(self, own, inputs)
+  end
   local seen = nest.map_structure(function(x)
     return cast(x, own.dtype)
   end, inputs)

@@ -139,6 +139,7 @@ M.Bidirectional = define.layer("Bidirectional", "layer:o merge_mode='concat' "
   call = function(self, x, opts)
     local first, second
     if opts.initial_state ~= nil then
+      options.list(self.name, "initial_state", opts.initial_state, "tensors")
       local half = #opts.initial_state / 2
       first = { unpack(opts.initial_state, 1, half) }
       second = { unpack(opts.initial_state, half + 1, 2 * half) }

@@ -1,0 +1,105 @@
+-- What layers are called with: tensors, and all that is none.
+local R = require "spec.support.replicas"
+local leaks = require "spec.support.leaks"
+local tf = require "tfdist"
+
+local K = tf.keras
+local L = K.layers
+local fails = R.fails
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+describe("a layer's input", function()
+  leaks(before_each, after_each)
+
+  it("is no list where the layer takes one tensor", function()
+    local x = tf.ones { 2, 3 }
+    local built = L.Dense(1)
+    built(x)
+    for _, layer in ipairs { L.Dense(1), built } do
+      for _, list in ipairs { { x }, { x, x }, { "x", x } } do
+        fails("TypeError", layer.name .. ": expects one tensor, got a list of "
+          .. #list, layer, list)
+      end
+      fails("TypeError", "expects one tensor, got a list of 0", layer, {})
+      assert.same({ 1, 1 }, layer({ { 1, 2, 3 } }).shape)
+    end
+  end)
+
+  it("is a tensor, whatever the layer and what it had before", function()
+    local x = tf.ones { 2, 3, 4 }
+    for _, class in ipairs { "Activation", "AlphaDropout", "BatchNormalization",
+      "Bidirectional", "CategoryEncoding", "Conv1D", "Dense", "Dropout",
+      "EinsumDense", "Embedding", "Flatten", "GRU", "GaussianNoise",
+      "GlobalMaxPooling1D", "GroupNormalization", "LSTMCell",
+      "LayerNormalization", "Masking", "MaxPooling1D", "MultiHeadAttention",
+      "Normalization", "PReLU", "Permute", "RandomBrightness", "RandomContrast",
+      "ReLU", "Rescaling", "Reshape", "Softmax", "StackedRNNCells",
+      "TimeDistributed", "TensorSlice", "UnitNormalization", "ZeroPadding1D" } do
+      local arguments = { Bidirectional = { L.GRU(2) }, Conv1D = { 2, 1 },
+        EinsumDense = { "abc,cd->abd", { 3, 2 } }, Embedding = { 4, 2 },
+        GroupNormalization = { 2 }, MultiHeadAttention = { 2, 2 },
+        Activation = { "relu" }, AlphaDropout = { 0.5 }, Dropout = { 0.5 }, Permute = { { 2, 1 } },
+        Reshape = { { 12 } }, StackedRNNCells = { { L.LSTMCell(2) } },
+        TimeDistributed = { L.Dense(2) }, TensorSlice = { 1 },
+        RandomBrightness = { 0.5 }, RandomContrast = { 0.5 },
+        CategoryEncoding = { 4 }, Dense = { 2 }, GRU = { 2 },
+        GaussianNoise = { 0.5 }, LSTMCell = { 2 }, Rescaling = { 2 } }
+      local layer = L[class](unpack(arguments[class] or {}))
+      pcall(layer, x, { value = x })
+      for text, wrong in pairs { ["a function"] = print, ["the string"] = "x" }
+      do
+        for _, training in ipairs { false, true } do
+          fails("TypeError", "must be a tensor, got " .. text, layer, wrong,
+            { training = training, value = class:find "Multi" and x or nil })
+        end
+      end
+    end
+    fails("ValueError", "expects { query, value }", L.Attention(), { x })
+    fails("TypeError", "input 2 must be a tensor", L.AdditiveAttention(),
+      { K.Input { 3, 4 }, "x" })
+    fails("TypeError", "value must be a tensor", L.MultiHeadAttention(2, 2), x,
+      "x")
+    fails("TypeError", "initial_state must be a list", L.Bidirectional(
+      L.GRU(2)), x, { initial_state = print })
+    fails("TypeError", "initial_state must be a tensor", L.GRU(2), x,
+      { initial_state = print })
+    fails("TypeError", "input 1 must be a tensor", L.TensorOp "abs", { 3 })
+    fails("TypeError", "expects a list of operands", L.TensorOp "abs", 3)
+  end)
+
+  it("meets zeros as the first states of a stack of cells", function()
+    local cells = L.StackedRNNCells { L.LSTMCell(2), L.GRUCell(3) }
+    local y, states = cells(tf.ones { 4, 5 })
+    assert.same({ 4, 3 }, y.shape)
+    assert.same({ { 4, 2 }, { 4, 2 }, { 4, 3 } }, { states[1].shape,
+      states[2].shape, states[3].shape })
+    fails("ValueError", "expects 3 states, got 1", cells, tf.ones { 4, 5 },
+      { states = { tf.ones { 4, 2 } } })
+  end)
+
+  it("has tensors only where it is a list", function()
+    local x = tf.ones { 2, 3 }
+    for _, name in ipairs { "Add", "Subtract", "Multiply", "Average", "Maximum",
+      "Minimum", "Concatenate", "Dot" } do
+      local function make()
+        return name == "Dot" and L.Dot(1) or L[name]()
+      end
+      local built = make()
+      built { x, x }
+      for _, layer in ipairs { make(), built } do
+        for text, wrong in pairs { ["a table"] = { x },
+          ["the string \"x\""] = "x", ["a function"] = print } do
+          fails("TypeError", "input 1 must be a tensor, got " .. text, layer,
+            { wrong, x })
+          fails("TypeError", "input 2 must be a tensor, got " .. text, layer,
+            { K.Input { 3 }, wrong })
+        end
+        fails("TypeError", "input 1 must be a tensor, got a table", layer,
+          { {}, x })
+        fails("ValueError", "list of", layer, {})
+      end
+      fails("TypeError", "input 2 must have one shape, got the string", built
+        .compute_output_shape, built, { { -1, 3 }, "x" })
+    end
+  end)
+end)
