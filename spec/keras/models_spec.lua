@@ -180,6 +180,9 @@ describe("a functional model", function()
     near({ { 2, 2 } }, out[2]:totable())
     fails("ValueError", "expects 2 inputs (a, b), got one", m, xa)
     fails("ValueError", "expects 2 inputs (a, b), got 3", m, { xa, xb, xa })
+    for _, x in ipairs { K.Input { 1 }, { K.Input { 1 } } } do
+      fails("ValueError", "expects 2 inputs (a, b), got 1", m, x)
+    end
     fails("ValueError", 'no input "right"', dict, { left = xa })
   end)
 

@@ -602,6 +602,8 @@ describe("training", function()
       fails("ValueError", "there are no labels", m.fit, m, x, QUIET)
       fails("ValueError", "gave no element", m.fit, m, function() end, QUIET)
       fails("TypeError", "x must be a tensor", m.fit, m, "x", QUIET)
+      fails("TypeError", "fit: x has nil in the place of tensor 2", m.fit, m,
+        { x, n = 2 }, y, QUIET)
       fails("ValueError", "epochs must be at least 0", m.fit, m, x, y,
         quiet { epochs = -1 })
     end)

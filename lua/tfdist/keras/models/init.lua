@@ -131,7 +131,8 @@ function Model.compute_output_shape(self, input_shape)
   if own.network == nil then
     return base.Layer.compute_output_shape(self, input_shape)
   end
-  return call.shape_of(network.output_shapes(own.network, input_shape))
+  return call.shape_of(network.output_shapes(own.network, input_shape,
+    self.name))
 end
 
 --- Zeros as the states of all stateful layers.

@@ -192,6 +192,14 @@ local function by_name(network, x, name)
   return list
 end
 
+local function check_count(network, n, name)
+  local wanted = network.flat_in.n
+  if n ~= wanted then
+    errors.raise("ValueError", ("%s: expects %d inputs (%s), got %d"):format(
+      name, wanted, table.concat(network.input_names, ", "), n))
+  end
+end
+
 -- What was given for each input, in order.
 local function conform(network, x, name)
   local wanted = network.flat_in.n
@@ -219,10 +227,7 @@ local function conform(network, x, name)
     return by_name(network, x, name)
   end
   local flat = nest.flatten(x)
-  if flat.n ~= wanted then
-    errors.raise("ValueError", ("%s: expects %d inputs (%s), got %d"):format(
-      name, wanted, table.concat(network.input_names, ", "), flat.n))
-  end
+  check_count(network, flat.n, name)
   return flat
 end
 
@@ -275,8 +280,9 @@ function M.run(network, x, name, mask)
   return lookup(network.outputs, known)
 end
 
---- Shapes of the outputs for shapes of the inputs.
-function M.output_shapes(network, shapes)
+--- Shapes of the outputs for shapes of the inputs; `name` is the model's, for
+--- messages.
+function M.output_shapes(network, shapes, name)
   local flat = {}
   local function collect(s)
     if symbolic.is_shape(s) then
@@ -292,6 +298,7 @@ function M.output_shapes(network, shapes)
     end
   end
   collect(shapes)
+  check_count(network, #flat, name)
   local known = {}
   for i = 1, network.flat_in.n do
     local input = network.flat_in[i]

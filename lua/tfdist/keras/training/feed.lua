@@ -99,7 +99,10 @@ local function rows_of(what, arrays)
     local flat = nest.flatten(entry.value)
     for i = 1, flat.n do
       local t = flat[i]
-      if raw.tensor_rank(t) == 0 then
+      if t == nil then
+        errors.raise("TypeError", ("%s: %s has nil in the place of tensor %d")
+          :format(what, entry.name, i))
+      elseif raw.tensor_rank(t) == 0 then
         errors.raise("ValueError", ("%s: %s is a scalar; axis 0 counts the "
           .. "examples"):format(what, entry.name))
       end
