@@ -21,6 +21,17 @@ describe("the names of ops", function()
 end)
 
 describe("a name that tf does not have", function()
+  it("is nil when it is no string, in every module", function()
+    for _, module in ipairs { tf, tf.math, tf.nn, tf.linalg, tf.random,
+      tf.debugging, tf.raw_ops, tf.keras, tf.keras.layers, tf.data, tf.train,
+      tf.distribute } do
+      for _, key in ipairs { {}, 2, 0 / 0, true, print, tf.constant(1) } do
+        assert.is_nil(module[key])
+      end
+      assert.is_nil(module[nil])
+    end
+  end)
+
   it("is a KeyError when one that it has is near", function()
     for path, near in pairs {
       reducesum = "tf.reduce_sum", Variabel = "tf.Variable",

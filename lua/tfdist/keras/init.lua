@@ -41,7 +41,9 @@ setmetatable(M, {
     else
       value = load(name)
     end
-    rawset(self, name, value)
+    if value ~= nil then
+      rawset(self, name, value)
+    end
     return value
   end,
   __names = function()

@@ -200,6 +200,9 @@ local namespaces = {}
 M.lazy = lazy
 
 local function find(namespace, name)
+  if type(name) ~= "string" then
+    return nil
+  end
   local known = lazy[namespace] and lazy[namespace][name]
   if type(known) == "number" then
     return M.op_function(known)
@@ -283,10 +286,11 @@ function M.namespace(path)
     space = setmetatable({}, {
       __index = function(self, name)
         local value = find(path, name)
-        if value == nil and type(name) == "string" then
+        if value ~= nil then
+          rawset(self, name, value)
+        elseif type(name) == "string" then
           M.check_name(path, name, M.names(path))
         end
-        rawset(self, name, value)
         return value
       end,
       __path = "tf." .. path,
