@@ -9,10 +9,16 @@
 /* Compile a loop for several instruction sets and choose at run time. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define TFD_HAS_CLONES 1
 #define TFD_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
+#define TFD_HAS_CLONES 0
 #define TFD_CLONES
 #endif
+
+/* Bytes of the vectors of such loops, where they are written as vectors:
+** compilers break what is wider than a register into words. */
+#define TFD_VECTOR_BYTES (TFD_HAS_CLONES ? 32 : 16)
 
 /* Elements below which a loop stays on one thread. */
 #define TFD_GRAIN 16384
