@@ -64,22 +64,24 @@ NORM_ID(stat_plane)(const NORM_ID(stat_job) * job, int64_t plane, NORM_T *s0,
   const NORM_T *dy = job->dy != NULL ? job->dy + plane * n : NULL;
   bool square = job->mean != NULL;
   NORM_T m = square ? job->mean[plane % job->d.channels] : 0;
-  NORM_ID(vec) a = {0};
-  NORM_ID(vec) b = {0};
+  NORM_ID(line) a = {0};
+  NORM_ID(line) b = {0};
   double a_rest = 0;
   double b_rest = 0;
   int64_t i = 0;
 
   for (; i + NORM_ID(width) <= n; i += NORM_ID(width)) {
-    NORM_ID(vec) v = *(const NORM_ID(loose) *)(x + i) - m;
+    _Pragma("GCC unroll 4") for (int p = 0; p < NORM_ID(parts); p++) {
+      NORM_ID(vec) v = NORM_PART(x + i, p) - m;
 
-    if (dy != NULL) {
-      NORM_ID(vec) d = *(const NORM_ID(loose) *)(dy + i);
+      if (dy != NULL) {
+        NORM_ID(vec) d = NORM_PART(dy + i, p);
 
-      a += d;
-      b += d * v;
-    } else {
-      a += square ? v * v : v;
+        a.part[p] += d;
+        b.part[p] += d * v;
+      } else {
+        a.part[p] += square ? v * v : v;
+      }
     }
   }
   for (; i < n; i++) {

@@ -103,8 +103,11 @@ typedef struct tap_box {
       for (int64_t w_ = 0, i = d_ * (box)->step[0] + h_ * (box)->step[1]; \
            w_ < (box)->n[2]; w_++, i += (box)->step[2])
 
-/* false when every tap is in the padding. */
-static inline bool box_at(const pool_job *job, const place *at, tap_box *box) {
+/* false when every tap is in the padding. Inlined: plain code in a function of
+** its own, called between wide vectors, waits hundreds of cycles for the
+** registers' upper halves. */
+static inline __attribute__((always_inline)) bool
+box_at(const pool_job *job, const place *at, tap_box *box) {
   const tfd__window *w = &job->w;
   tfd__taps t;
 
@@ -222,7 +225,7 @@ static const pool_loop loops[TFD_DTYPE_END][LOOPS] = {
 ** windows that lie apart are written once instead of cleared and added to. */
 static pool_loop pick_loop(const pool_job *job, int dtype, int which) {
   int64_t channels = job->w.channels;
-  int64_t wide = 64 / (int64_t)tfd__dtype_size(dtype);
+  int64_t wide = TFD_VECTOR_BYTES / (int64_t)tfd__dtype_size(dtype);
   bool is_grad = which == LOOP_GRAD || which == LOOP_AVG_GRAD;
   bool mixed = channels % wide != 0 || (is_grad && job->apart);
 

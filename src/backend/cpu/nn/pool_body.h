@@ -1,15 +1,15 @@
 /* Template: define POOL_T (float or double), POOL_BITS (the integer of its
-** size), POOL_WIDE (1: there are vectors of 16) and POOL_ID(name). Pooling at
+** size), POOL_WIDE (1: there are vectors of 8) and POOL_ID(name). Pooling at
 ** one output position: channels go by vectors that stay in registers while the
 ** taps pass. Each function handles channels [c, end); `out` is the position's
 ** first element in the output. */
 
-typedef POOL_T POOL_ID(vec) __attribute__((vector_size(64)));
-typedef POOL_BITS POOL_ID(mask) __attribute__((vector_size(64)));
+typedef POOL_T POOL_ID(vec) __attribute__((vector_size(TFD_VECTOR_BYTES)));
+typedef POOL_BITS POOL_ID(mask) __attribute__((vector_size(TFD_VECTOR_BYTES)));
 typedef POOL_T POOL_ID(loose)
-    __attribute__((vector_size(64), aligned(4), may_alias));
+    __attribute__((vector_size(TFD_VECTOR_BYTES), aligned(4), may_alias));
 
-enum { POOL_ID(width) = 64 / (int)sizeof(POOL_T) };
+enum { POOL_ID(width) = TFD_VECTOR_BYTES / (int)sizeof(POOL_T) };
 
 #define POOL_LOAD(p) (*(const POOL_ID(loose) *)(p))
 #define POOL_STORE(p, v) (*(POOL_ID(loose) *)(p) = (v))
@@ -157,13 +157,10 @@ POOL_ID(at_avg_grad)(const pool_job *job, const tap_box *taps, int64_t out,
 /* --- mixed widths --------------------------------------------------------- */
 
 #if POOL_WIDE
-#define POOL_LANES 16
-#define POOL_PIECE(name) POOL_ID(name##_16)
-#include "backend/cpu/nn/pool_lanes.h"
-#endif
 #define POOL_LANES 8
 #define POOL_PIECE(name) POOL_ID(name##_8)
 #include "backend/cpu/nn/pool_lanes.h"
+#endif
 #define POOL_LANES 4
 #define POOL_PIECE(name) POOL_ID(name##_4)
 #include "backend/cpu/nn/pool_lanes.h"
@@ -174,15 +171,13 @@ POOL_ID(at_avg_grad)(const pool_job *job, const tap_box *taps, int64_t out,
 /* Runs `name`(taps, ...) over channels [c, end) from wide to narrow vectors;
 ** at most one channel is left. */
 #if POOL_WIDE
-#define POOL_PIECES(name, ...)                                    \
-  for (; c + 16 <= end; c += 16) POOL_ID(name##_16)(__VA_ARGS__); \
-  if (c + 8 <= end) POOL_ID(name##_8)(__VA_ARGS__), c += 8;       \
-  if (c + 4 <= end) POOL_ID(name##_4)(__VA_ARGS__), c += 4;       \
-  if (c + 2 <= end) POOL_ID(name##_2)(__VA_ARGS__), c += 2
-#else
 #define POOL_PIECES(name, ...)                                 \
   for (; c + 8 <= end; c += 8) POOL_ID(name##_8)(__VA_ARGS__); \
   if (c + 4 <= end) POOL_ID(name##_4)(__VA_ARGS__), c += 4;    \
+  if (c + 2 <= end) POOL_ID(name##_2)(__VA_ARGS__), c += 2
+#else
+#define POOL_PIECES(name, ...)                                 \
+  for (; c + 4 <= end; c += 4) POOL_ID(name##_4)(__VA_ARGS__); \
   if (c + 2 <= end) POOL_ID(name##_2)(__VA_ARGS__), c += 2
 #endif
 

@@ -38,14 +38,16 @@ static inline int64_t NORM_ID(channel)(const row_shape *d, int64_t row,
 /* Sum of (x - shift)^power over n elements. */
 static inline __attribute__((always_inline)) double
 NORM_ID(moment)(const NORM_T *x, int64_t n, NORM_T shift, bool square) {
-  NORM_ID(vec) a = {0};
+  NORM_ID(line) a = {0};
   double sum = 0;
   int64_t i = 0;
 
   for (; i + NORM_ID(width) <= n; i += NORM_ID(width)) {
-    NORM_ID(vec) v = *(const NORM_ID(loose) *)(x + i) - shift;
+    _Pragma("GCC unroll 4") for (int p = 0; p < NORM_ID(parts); p++) {
+      NORM_ID(vec) v = NORM_PART(x + i, p) - shift;
 
-    a += square ? v * v : v;
+      a.part[p] += square ? v * v : v;
+    }
   }
   for (; i < n; i++) {
     double v = (double)(x[i] - shift);
@@ -104,16 +106,18 @@ TFD_CLONES static void NORM_ID(forward_rows)(void *arg, int64_t begin,
 static inline __attribute__((always_inline)) void
 NORM_ID(weighted_sums)(const NORM_T *x, const NORM_T *dy, const NORM_T *g,
                        NORM_T m, int64_t n, double *s0, double *s1) {
-  NORM_ID(vec) a = {0};
-  NORM_ID(vec) b = {0};
+  NORM_ID(line) a = {0};
+  NORM_ID(line) b = {0};
   int64_t i = 0;
 
   for (; i + NORM_ID(width) <= n; i += NORM_ID(width)) {
-    NORM_ID(vec) v = *(const NORM_ID(loose) *)(dy + i);
+    _Pragma("GCC unroll 4") for (int p = 0; p < NORM_ID(parts); p++) {
+      NORM_ID(vec) v = NORM_PART(dy + i, p);
 
-    if (g != NULL) v *= *(const NORM_ID(loose) *)(g + i);
-    a += v;
-    b += v * (*(const NORM_ID(loose) *)(x + i) - m);
+      if (g != NULL) v *= NORM_PART(g + i, p);
+      a.part[p] += v;
+      b.part[p] += v * (NORM_PART(x + i, p) - m);
+    }
   }
   *s0 += NORM_ID(total)(&a);
   *s1 += NORM_ID(total)(&b);
