@@ -36,6 +36,41 @@ local function furthest(a, b)
   return tf.reduce_max(tf.abs(a - b)):item()
 end
 
+-- Small whole numbers: sums of some thousand products are exact in float32.
+describe("a float32 product", function()
+  leaks(before_each, after_each)
+
+  -- Lines that lie 512 or 1,024 elements apart, of either operand or both; and
+  -- tiles of own products with rows and columns left over.
+  for _, size in ipairs { { 1024, 90, 64 }, { 512, 300, 128 }, { 64, 80, 1024 },
+    { 256, 130, 512 }, { 1024, 40, 256 }, { 1024, 33, 1024 }, { 2048, 70, 50 },
+    { 4, 64, 64 }, { 1, 9, 17 }, { 7, 5, 33 }, { 5, 300, 16 }, { 13, 40, 48 } } do
+    local m, k, n = size[1], size[2], size[3]
+    it(("is that of the definition: %d x %d x %d"):format(m, k, n), function()
+      for turn = 0, 3 do
+        local turn_a, turn_b = turn % 2 == 1, turn > 1
+        local function product(dtype)
+          return tf.matmul(whole(turn_a and { k, m } or { m, k }, dtype),
+            whole(turn_b and { n, k } or { k, n }, dtype), turn_a, turn_b)
+        end
+        assert.equal(0, furthest(product "float32",
+          tf.cast(product "int64", "float32")))
+      end
+    end)
+  end
+
+  it("takes columns of what is wider", function()
+    local a, b = whole({ 96, 1024 }, "int64"), whole({ 96, 2048 }, "int64")
+    local function product(dtype)
+      return tf.matmul(tf.cast(a, dtype)[{ {}, { 101, 613 } }],
+        tf.cast(b, dtype)[{ {}, { 7, 71 } }], true)
+    end
+    assert.same({ 512, 64 }, product "float32".shape)
+    assert.equal(0, furthest(product "float32",
+      tf.cast(product "int64", "float32")))
+  end)
+end)
+
 describe("a large float64 product", function()
   leaks(before_each, after_each)
 
