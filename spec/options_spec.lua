@@ -301,6 +301,9 @@ describe("checks of values", function()
         caught(options.integer, "f", "n", x).message)
     end
     assert.equal(-2 ^ 63, options.integer("f", "n", -2 ^ 63))
+    assert.equal(1e300, options.whole("f", "n", 1e300))
+    assert.equal("f: n must be a whole number, got 1.5",
+      caught(options.whole, "f", "n", 1.5).message)
     assert.equal("ValueError", caught(options.integer, "f", "n", 5, 1, 4).kind)
   end)
 

@@ -122,6 +122,34 @@ describe("the global seed", function()
     end
   end)
 
+  it("may have more than 64 bits, of which the lower ones count", function()
+    for _, seed in ipairs { 2 ^ 63, 0xcbf29ce484222325, 2 ^ 64 - 2 ^ 11,
+      -2 ^ 70, 1e300 } do
+      local low = seed % 2 ^ 53
+      tf.random.set_seed(low)
+      local a = tf.random.uniform { 4 }
+      tf.random.set_seed(seed)
+      local saved = random_seed.state()
+      assert.is_true(same(a, tf.random.uniform { 4 }))
+      random_seed.restore(saved)
+      assert.is_true(same(a, tf.random.uniform { 4 }))
+      local G = tf.random.Generator
+      local b = G.from_seed(low):normal { 4 }
+      assert.is_true(same(b, G.from_seed(seed):normal { 4 }))
+      assert.is_true(same(b, G.from_key_counter(seed, 0):normal { 4 }))
+      local function shuffled(s)
+        return tf.data.Dataset.range(9):shuffle(4, { seed = s }):batch(9)
+          :get_single_element()
+      end
+      assert.is_true(same(shuffled(low), shuffled(seed)))
+      local function weights(s)
+        return tf.keras.initializers.GlorotUniform { seed = s } { 2, 2 }
+      end
+      assert.is_true(same(weights(low), weights(seed)))
+      assert.same({ 4 }, tf.random.normal({ 4 }, { seed = seed }).shape)
+    end
+  end)
+
   it("must be a whole number", function()
     caught("TypeError", "seed must be a whole number", tf.random.set_seed, "x")
     caught("ValueError", "seed must be a whole number", tf.random.set_seed,

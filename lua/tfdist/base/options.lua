@@ -688,7 +688,24 @@ function M.length(what, name, x)
   return n
 end
 
---- A whole number in lo..hi (either may be nil), else TypeError/ValueError.
+--- A whole number of any size, else TypeError/ValueError.
+---@param what string   function, for messages
+---@param name string   argument
+---@param x any
+---@return number
+function M.whole(what, name, x)
+  if type(x) ~= "number" then
+    errors.raise("TypeError", ("%s: %s must be a whole number, got %s"):format(
+      what, name, text.describe(x)))
+  elseif not is_whole(x) then
+    errors.raise("ValueError", ("%s: %s must be a whole number, got %s"):format(
+      what, name, text.number(x)))
+  end
+  return x
+end
+
+--- A whole number of 64 bits in lo..hi (either may be nil), else
+--- TypeError/ValueError.
 ---@param what string   function, for messages
 ---@param name string   argument
 ---@param x any
@@ -696,13 +713,8 @@ end
 ---@param hi? number
 ---@return integer
 function M.integer(what, name, x, lo, hi)
-  if type(x) ~= "number" then
-    errors.raise("TypeError", ("%s: %s must be a whole number, got %s"):format(
-      what, name, text.describe(x)))
-  elseif not is_whole(x) then
-    errors.raise("ValueError", ("%s: %s must be a whole number, got %s"):format(
-      what, name, text.number(x)))
-  elseif (lo and x < lo) or (hi and x > hi) then
+  M.whole(what, name, x)
+  if (lo and x < lo) or (hi and x > hi) then
     local range = lo and hi and ("in %d..%d"):format(lo, hi)
       or lo and ("at least %d"):format(lo) or ("at most %d"):format(hi)
     errors.raise("ValueError", ("%s: %s must be %s, got %s"):format(

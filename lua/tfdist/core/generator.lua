@@ -127,14 +127,14 @@ end)
 
 method("reset_from_key_counter", "key counter", function(self, key, counter)
   local what = "Generator.reset_from_key_counter"
-  self._key = options.integer(what, "key", key) % 2 ^ 53
-  self._counter = options.integer(what, "counter", counter) % 2 ^ 53
+  self._key = random_seed.check(what, key, "key") % 2 ^ 53
+  self._counter = random_seed.check(what, counter, "counter") % 2 ^ 53
 end)
 
 --- Leave out `delta` draws.
 method("skip", "delta", function(self, delta)
   self._counter = (self._counter
-    + options.integer("Generator.skip", "delta", delta)) % 2 ^ 53
+    + random_seed.check("Generator.skip", delta, "delta")) % 2 ^ 53
 end)
 
 -- Elements of one block of trials.
@@ -261,8 +261,8 @@ function M.define(tf, def, draws)
     function(key, counter, alg)
       local what = "Generator.from_key_counter"
       check_algorithm(what, alg)
-      return new(options.integer(what, "key", key),
-        options.integer(what, "counter", counter))
+      return new(random_seed.check(what, key, "key"),
+        random_seed.check(what, counter, "counter"))
     end)
   def(class .. "from_non_deterministic_state", "alg=philox", function(alg)
     check_algorithm("Generator.from_non_deterministic_state", alg)

@@ -87,13 +87,16 @@ function M.entropy()
   return value % SEED
 end
 
---- A seed as users give it.
+--- A seed as users give it, of any size: of one beyond 64 bits, the bits that
+--- count.
 --- Errors: TypeError, ValueError unless it is a whole number.
 ---@param what string   function, for messages
 ---@param seed any
+---@param name? string  argument, "seed" unless given
 ---@return integer
-function M.check(what, seed)
-  return options.integer(what, "seed", seed)
+function M.check(what, seed, name)
+  options.whole(what, name or "seed", seed)
+  return text.is_int64(seed) and seed or seed % SEED
 end
 
 local function next_call()

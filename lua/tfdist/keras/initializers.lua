@@ -10,6 +10,7 @@ local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.base.options"
+local random_seed = require "tfdist.core.random_seed"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 
@@ -36,7 +37,7 @@ local function numbers(...)
       number(what, names[i], self[names[i]])
     end
     if self.seed ~= nil then
-      options.integer(what, "seed", self.seed)
+      random_seed.check(what, self.seed)
     end
   end
 end
@@ -56,11 +57,16 @@ local function over_shape(name, fn)
   end
 end
 
+-- Those of the stateless functions.
+local function pair_of(self)
+  return { random_seed.check(getmetatable(self).__name, self.seed), 0 }
+end
+
 local function normal(op, self, dims, mean, stddev, dtype)
   if self.seed == nil then
     return tf.random[op](dims, mean, stddev, dtype)
   end
-  return tf.random["stateless_" .. op](dims, { self.seed, 0 }, mean, stddev,
+  return tf.random["stateless_" .. op](dims, pair_of(self), mean, stddev,
     dtype)
 end
 
@@ -68,7 +74,7 @@ local function uniform(self, dims, low, high, dtype)
   if self.seed == nil then
     return tf.random.uniform(dims, low, high, dtype)
   end
-  return tf.random.stateless_uniform(dims, { self.seed, 0 }, low, high, dtype)
+  return tf.random.stateless_uniform(dims, pair_of(self), low, high, dtype)
 end
 
 local function define(name, aliases, signature, setup, fn)
