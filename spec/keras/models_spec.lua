@@ -186,6 +186,23 @@ describe("a functional model", function()
     fails("ValueError", 'no input "right"', dict, { left = xa })
   end)
 
+  it("leaves out named inputs that are not its own, symbolic or not", function()
+    local a, b, c = K.Input { 1 }, K.Input { 2 }, K.Input { 7 }
+    local m = K.Model({ left = a, right = b }, L.Concatenate()({ a, b }))
+    local x = tf.ones { 2, 1 }
+    assert.same({ 2, 3 }, m({ left = x, right = tf.ones { 2, 2 },
+      key = x, z = x }).shape)
+    assert.same({ -1, 3 }, m({ left = a, right = b, key = c, z = c }).shape)
+    assert.same({ 4, 3 }, m:compute_output_shape { left = { 4, 1 },
+      right = { 4, 2 }, key = { 4, 7 }, z = { 4, 7 } })
+    fails("ValueError", 'no input "right"', m, { left = a })
+    fails("ValueError", 'no input "right"', m.compute_output_shape, m,
+      { left = { 4, 1 } })
+    fails("TypeError", "got the string", m.compute_output_shape, m, "x")
+    fails("TypeError", "got the string", m.compute_output_shape, m,
+      { left = { 4, 1 }, right = "x" })
+  end)
+
   it("uses models and several outputs of a layer as layers", function()
     local x = K.Input { 3, 2 }
     local y, h, c = L.LSTM(4, { return_state = true })(x)

@@ -28,6 +28,9 @@ M.is_shape = is_shape
 local function map_shapes(fn, shapes)
   if is_shape(shapes) then
     return fn(shapes)
+  elseif type(shapes) ~= "table" then
+    errors.raise("TypeError", "a layer's shapes must be lists of whole "
+      .. "numbers, got " .. text.describe(shapes))
   end
   local out = {}
   for key, value in pairs(shapes) do
@@ -35,6 +38,8 @@ local function map_shapes(fn, shapes)
   end
   return out
 end
+
+M.map_shapes = map_shapes
 
 -- Zeros for a KerasTensor with `fill` for unknown sizes.
 local function zeros_for(shape, dtype, fill)

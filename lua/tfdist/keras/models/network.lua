@@ -192,14 +192,6 @@ local function by_name(network, x, name)
   return list
 end
 
-local function check_count(network, n, name)
-  local wanted = network.flat_in.n
-  if n ~= wanted then
-    errors.raise("ValueError", ("%s: expects %d inputs (%s), got %d"):format(
-      name, wanted, table.concat(network.input_names, ", "), n))
-  end
-end
-
 -- What was given for each input, in order.
 local function conform(network, x, name)
   local wanted = network.flat_in.n
@@ -227,7 +219,10 @@ local function conform(network, x, name)
     return by_name(network, x, name)
   end
   local flat = nest.flatten(x)
-  check_count(network, flat.n, name)
+  if flat.n ~= wanted then
+    errors.raise("ValueError", ("%s: expects %d inputs (%s), got %d"):format(
+      name, wanted, table.concat(network.input_names, ", "), flat.n))
+  end
   return flat
 end
 
@@ -283,26 +278,17 @@ end
 --- Shapes of the outputs for shapes of the inputs; `name` is the model's, for
 --- messages.
 function M.output_shapes(network, shapes, name)
-  local flat = {}
-  local function collect(s)
-    if symbolic.is_shape(s) then
-      flat[#flat + 1] = s
-      return
-    end
-    local n, keys = nest.layout(s)
-    for i = 1, n do
-      collect(s[i])
-    end
-    for i = 1, keys and #keys or 0 do
-      collect(s[keys[i]])
-    end
-  end
-  collect(shapes)
-  check_count(network, #flat, name)
+  local given = conform(network, symbolic.map_shapes(function(shape)
+    return keras_tensor.new(shape, "float32", "input", nil, 0)
+  end, symbolic.is_shape(shapes) and { shapes } or shapes), name)
   local known = {}
   for i = 1, network.flat_in.n do
-    local input = network.flat_in[i]
-    known[input] = keras_tensor.new(flat[i], input.dtype, input.name, nil, 0)
+    local input, x = network.flat_in[i], given[i]
+    if not is_symbolic(x) then
+      errors.raise("TypeError", ("%s: input %s must have a shape, got %s")
+        :format(name, text.quote(network.input_names[i]), text.describe(x)))
+    end
+    known[input] = keras_tensor.new(x.shape, input.dtype, input.name, nil, 0)
   end
   for _, node in ipairs(network.nodes) do
     keep(node, known, symbolic.infer(node.layer, lookup(node.inputs, known),
