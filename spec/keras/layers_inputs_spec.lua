@@ -59,6 +59,12 @@ describe("a layer's input", function()
       { K.Input { 3, 4 }, "x" })
     fails("TypeError", "value must be a tensor", L.MultiHeadAttention(2, 2), x,
       "x")
+    local state = tf.zeros { 2, 2 }
+    for _, cell in ipairs { L.GRU, L.LSTM } do
+      fails("ValueError", "initial_state must have as many tensors for one "
+        .. "direction as for the other, got 3", L.Bidirectional(cell(2)), x,
+        { initial_state = { state, state, state } })
+    end
     fails("TypeError", "initial_state must be a list", L.Bidirectional(
       L.GRU(2)), x, { initial_state = print })
     fails("TypeError", "initial_state must be a tensor", L.GRU(2), x,

@@ -139,10 +139,15 @@ M.Bidirectional = define.layer("Bidirectional", "layer:o merge_mode='concat' "
   call = function(self, x, opts)
     local first, second
     if opts.initial_state ~= nil then
-      options.list(self.name, "initial_state", opts.initial_state, "tensors")
-      local half = #opts.initial_state / 2
-      first = { unpack(opts.initial_state, 1, half) }
-      second = { unpack(opts.initial_state, half + 1, 2 * half) }
+      local given, n = options.list(self.name, "initial_state",
+        opts.initial_state, "tensors")
+      if n % 2 ~= 0 then
+        errors.raise("ValueError", ("%s: initial_state must have as many "
+          .. "tensors for one direction as for the other, got %d"):format(
+          self.name, n))
+      end
+      first = { unpack(given, 1, n / 2) }
+      second = { unpack(given, n / 2 + 1, n) }
     end
     local forward = pack(self.forward_layer(x, { mask = opts.mask,
       initial_state = first }))
