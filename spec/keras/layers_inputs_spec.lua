@@ -38,7 +38,8 @@ describe("a layer's input", function()
       local arguments = { Bidirectional = { L.GRU(2) }, Conv1D = { 2, 1 },
         EinsumDense = { "abc,cd->abd", { 3, 2 } }, Embedding = { 4, 2 },
         GroupNormalization = { 2 }, MultiHeadAttention = { 2, 2 },
-        Activation = { "relu" }, AlphaDropout = { 0.5 }, Dropout = { 0.5 }, Permute = { { 2, 1 } },
+        Activation = { "relu" }, AlphaDropout = { 0.5 }, Dropout = { 0.5 },
+        Permute = { { 2, 1 } },
         Reshape = { { 12 } }, StackedRNNCells = { { L.LSTMCell(2) } },
         TimeDistributed = { L.Dense(2) }, TensorSlice = { 1 },
         RandomBrightness = { 0.5 }, RandomContrast = { 0.5 },
@@ -107,5 +108,83 @@ describe("a layer's input", function()
       fails("TypeError", "input 2 must have one shape, got the string", built
         .compute_output_shape, built, { { -1, 3 }, "x" })
     end
+  end)
+
+  it("is a table, by name, to no layer that takes one tensor", function()
+    local x, c = tf.ones { 2, 3 }, K.Input { 3 }
+    for _, layer in ipairs { L.ReLU(), L.Dense(2), L.Softmax() } do
+      for _, inputs in ipairs { { a = x, b = x }, { a = c, b = c } } do
+        fails("TypeError", layer.name .. ": expects one tensor, got a table",
+          layer, inputs)
+      end
+    end
+  end)
+
+  it("may be numbers beside a tensor, symbolic or not", function()
+    local x, c = tf.ones { 2, 3 }, K.Input { 3 }
+    assert.same({ { 2, 2, 2 }, { 2, 2, 2 } }, L.Add()({ x, 1 }):totable())
+    local y = L.Add()({ c, 1 })
+    assert.same({ -1, 3 }, y.shape)
+    assert.same({ { 2, 2, 2 }, { 2, 2, 2 } }, K.Model(c, y)(x):totable())
+    fails("TypeError", "input 2 must be a tensor, got the string", L.Add(),
+      { c, "x" })
+  end)
+
+  it("is a list of two or three for attention, as are its shapes", function()
+    for _, class in ipairs { L.Attention, L.AdditiveAttention } do
+      for _, shapes in ipairs { { 1, 3, 4 }, { { 1, 3, 4 } }, {} } do
+        fails("ValueError", "expects { query, value }", class()
+          .compute_output_shape, class(), shapes)
+      end
+    end
+    local layer = L.AdditiveAttention()
+    fails("ValueError", "expects { query, value }", layer.build, layer,
+      { 1, 3, 4 })
+    layer:build { { 1, 3, 4 }, { 1, 2, 4 } }
+    assert.same({ 4 }, layer.scale.shape)
+  end)
+end)
+
+describe("a class of the user's", function()
+  leaks(before_each, after_each)
+
+  it("has names of its own, also those of the library's checks", function()
+    local x = tf.ones { 2, 3 }
+    for _, base in ipairs { L.Layer, L.Dense, L.Add, L.Dropout } do
+      local Own = base:extend "Own"
+      for _, name in ipairs { "check_inputs", "one_tensor", "any_inputs" } do
+        assert.is_nil(base[name])
+        Own[name] = function()
+          error "called"
+        end
+      end
+      function Own.build()
+      end
+      function Own.call(_, inputs)
+        return inputs * 2
+      end
+      local layer = base == L.Dense and Own(1) or base == L.Dropout and Own(0.5)
+        or Own()
+      assert.same({ { 2, 2, 2 }, { 2, 2, 2 } }, layer(x):totable())
+    end
+  end)
+
+  it("takes what it likes, whatever it extends", function()
+    local x = tf.ones { 2, 3 }
+    for _, base in ipairs { L.Add, L.Concatenate, L.Dot, L.Attention,
+      L.AdditiveAttention, L.ReLU, L.Flatten } do
+      local Own = base:extend "Own"
+      function Own.build()
+      end
+      function Own.call(_, inputs)
+        return type(inputs) == "table" and inputs.a + inputs.b or inputs
+      end
+      local layer = base == L.Dot and Own(1) or Own()
+      layer.input_spec = nil
+      assert.same({ 2, 3 }, layer({ a = x, b = x }).shape)
+      assert.equal(x, layer(x))
+    end
+    local Sum = L.Add:extend "Sum"
+    fails("ValueError", "list of", Sum(), x)
   end)
 end)

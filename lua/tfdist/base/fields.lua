@@ -34,9 +34,9 @@ end
 --- Fields that are there for the library.
 M.HIDDEN = {}
 for name in ([[
-  any_inputs autocast base_name better build_for build_in_call check_inputs convert
-  describe fused getters handle index init is_keras_model is_leaf
-  is_module is_tf_module new_scope node one_copy one_tensor output_dtype
+  autocast base_name better build_for build_in_call convert describe fused
+  getters handle index init is_keras_model is_leaf
+  is_module is_tf_module new_scope node one_copy output_dtype
   own plan replica_device scores setters setup super to_text
   training_defaults
 ]]):gmatch "%S+" do

@@ -6,10 +6,32 @@ local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
 local support = require "tfdist.keras.layers.support"
+local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 
 local M = {}
+
+local function wrong_inputs(self)
+  errors.raise("ValueError", self.name .. ": expects { query, value } or "
+    .. "{ query, value, key }")
+end
+
+local function list_of(self, inputs)
+  if not nest.is_nested(inputs) or #inputs < 2 or #inputs > 3 then
+    wrong_inputs(self)
+  end
+  return inputs
+end
+
+local function shapes_of(self, shapes)
+  for i = 1, #list_of(self, shapes) do
+    if not symbolic.is_shape(shapes[i]) then
+      wrong_inputs(self)
+    end
+  end
+  return shapes
+end
 
 -- Scores of forbidden positions become as low as the dtype has room for.
 local function forbid(scores, allowed)
@@ -41,11 +63,7 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
   .. "dropout=0 seed=nil causal=false", {
   call_options = { "return_attention_scores", "use_causal_mask" },
   check_inputs = function(self, inputs)
-    if not nest.is_nested(inputs) or #inputs < 2 or #inputs > 3 then
-      errors.raise("ValueError", self.name .. ": expects { query, value } or "
-        .. "{ query, value, key }")
-    end
-    support.check_tensors(self, inputs)
+    return support.check_tensors(self, list_of(self, inputs))
   end,
   setup = function(self, config)
     support.rate(self, "dropout", config.dropout)
@@ -74,6 +92,7 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
       { axis = -1 }) * self.concat_score_weight
   end,
   call = function(self, inputs, options)
+    list_of(self, inputs)
     local query, value = inputs[1], inputs[2]
     local key = inputs[3] or value
     local scores = self:scores(query, key)
@@ -103,7 +122,8 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
     return nest.is_nested(mask) and type(mask[1]) == "userdata" and mask[1]
       or nil
   end,
-  compute_output_shape = function(_, shapes, options)
+  compute_output_shape = function(self, shapes, options)
+    shapes_of(self, shapes)
     local q, v = shapes[1], shapes[2]
     if options and options.return_attention_scores then
       return { q[1], q[2], v[3] }, { q[1], q[2], v[2] }
@@ -122,8 +142,8 @@ M.AdditiveAttention = define.layer("AdditiveAttention", "use_scale=true "
     support.rate(self, "dropout", config.dropout)
   end,
   build = function(self, shapes)
+    local value = shapes_of(self, shapes)[2]
     if self.use_scale then
-      local value = shapes[2]
       self.scale = self:add_weight { name = "scale",
         shape = { value[#value] }, initializer = "glorot_uniform" }
     end

@@ -134,18 +134,39 @@ end
 
 M.to_inputs = to_inputs
 
+-- By class and not in a field of it: classes that users make of the library's
+-- take what they like, and have names of their own.
+local input_checks = {}
+
+--- Layers of this very class take their inputs as check(self, inputs) returns
+--- them, or raise with it.
+---@param class table
+---@param check function
+function M.set_input_check(class, check)
+  input_checks[class] = check
+end
+
+--- The one of a class, nil where it takes anything.
+function M.input_check(class)
+  return input_checks[class]
+end
+
 --- What a layer of this library that takes one tensor is called with, as one.
 --- Errors: TypeError.
-function M.one_tensor(self, own, x)
+function M.one_tensor(self, x)
   if type(x) == "userdata" and raw.is_operand(x) or is_symbolic(x) then
     return x
   end
   local leaf = type(first_leaf(x))
   if leaf == "number" or leaf == "boolean" then
     return x -- of a layer that takes numbers as they are
-  elseif nest.is_nested(x) and (own.input_spec ~= nil or has_symbolic(x)) then
-    errors.raise("TypeError", ("%s: expects one tensor, got a list of %d")
-      :format(self.name, #x))
+  elseif nest.is_nested(x) then
+    local n, keys = nest.layout(x)
+    if keys ~= nil or rawget(self, "_own").input_spec ~= nil
+      or has_symbolic(x) then
+      errors.raise("TypeError", ("%s: expects one tensor, got %s"):format(
+        self.name, keys ~= nil and "a table" or "a list of " .. n))
+    end
   end
   return convert.operand(x, nil, self.name, "inputs")
 end
@@ -233,10 +254,6 @@ end
 local function check_spec(self, own, inputs)
   local spec = own.input_spec
   if spec == nil then
-    local check = getmetatable(self).class.check_inputs
-    if check ~= nil then
-      check(self, inputs)
-    end
     return
   elseif spec[1] == nil then
     local checks = own.checks
@@ -450,8 +467,9 @@ local function forward(self, own, inputs, opts)
   if autocast then
     inputs = to_inputs(self, inputs, own.dtype, autocast == true)
   end
-  if rawget(getmetatable(self).class, "one_tensor") then
-    inputs = M.one_tensor(self, own, inputs)
+  local check = input_checks[getmetatable(self).class]
+  if check ~= nil then
+    inputs = check(self, inputs)
   end
   if not own.built then
     check_spec(self, own, inputs)

@@ -289,6 +289,7 @@ M.TensorOp = define.layer("TensorOp", "op:s", {
     elseif not ARITHMETIC[self._own.config.op] then
       support.check_tensors(self, { args[1] or false })
     end
+    return args
   end,
   autocast = false,
   setup = function(_, config)
@@ -312,7 +313,7 @@ M.TensorOp = define.layer("TensorOp", "op:s", {
 M.TensorSlice = define.layer("TensorSlice", "key=nil", {
   base_name = "tensor_slice",
   check_inputs = function(self, x)
-    support.check_tensors(self, { x })
+    return support.check_tensors(self, { x })[1]
   end,
   autocast = false,
   call = function(self, x)

@@ -1,6 +1,7 @@
 --- Defining the library's own layers: arguments by the calling rule, kept as
 --- the configuration.
 local base = require "tfdist.keras.layers.base"
+local call = require "tfdist.keras.layers.call"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
 local state = require "tfdist.core.state"
@@ -23,11 +24,15 @@ local function with_common(signature)
   return table.concat(parts, " "), sig
 end
 
+-- What says how a class is made is no field of it.
+local NO_FIELDS = { any_inputs = true, check_inputs = true, super = true }
+
 --- Make a layer class. `fields` are its methods: setup(self, config) completes
 --- the configuration after construction, then build, call,
 --- compute_output_shape. `fields.super` is the class it extends. What is called
---- gets one tensor, unless `fields.any_inputs` or `check_inputs(self, inputs)`
---- says otherwise.
+--- gets one tensor, unless `fields.any_inputs` is true or
+--- `fields.check_inputs(self, inputs)` returns what it takes them as; the class
+--- has neither field.
 ---@param name string
 ---@param signature string
 ---@param fields table
@@ -40,11 +45,14 @@ function M.layer(name, signature, fields)
   class.signature = sig
   class.is_leaf = true
   for key, value in pairs(fields) do
-    if key ~= "super" then
+    if not NO_FIELDS[key] then
       class[key] = value
     end
   end
-  class.one_tensor = not (class.any_inputs or class.check_inputs)
+  if not fields.any_inputs then
+    call.set_input_check(class, fields.check_inputs
+      or call.input_check(super) or call.one_tensor)
+  end
   class.init = options.method(name, full, function(self, ...)
     local given, values = {}, { ... }
     local config = rawget(self, "_own").config

@@ -40,7 +40,7 @@ end
 
 local function check_inputs(least)
   return function(self, inputs)
-    support.check_tensors(self, list_of(self, inputs, least))
+    return support.check_tensors(self, list_of(self, inputs, least))
   end
 end
 
@@ -73,7 +73,7 @@ local function broadcast(self, shapes)
         joined[i + gap] = y
       end
     end
-    joined[1] = a[1] ~= -1 and a[1] or b[1]
+    joined[1] = a[1] ~= -1 and a[1] or b[1] or -1 -- a scalar has no batch
     out = joined
   end
   return out
@@ -142,7 +142,7 @@ local function define_merge(name, least, exact, merge)
       end
     end,
     call = function(self, inputs, opts)
-      local list = align(inputs)
+      local list = align(list_of(self, inputs, least))
       return merge(list, element_masks(list, opts.mask))
     end,
     compute_output_shape = function(self, shapes)
@@ -214,7 +214,7 @@ M.Concatenate = define.layer("Concatenate", "axis=-1", {
     self:compute_output_shape(shapes)
   end,
   call = function(self, inputs)
-    return tf.concat(inputs, self.axis)
+    return tf.concat(list_of(self, inputs), self.axis)
   end,
   compute_output_shape = function(self, shapes)
     shapes_of(self, shapes)

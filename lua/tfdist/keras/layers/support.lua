@@ -24,8 +24,8 @@ function M.returned(what, x)
     x == nil and "nothing" or text.describe(x)))
 end
 
---- Raise unless all of a layer's list of inputs are tensors or KerasTensors:
---- once shapes stand for them, others have none or those of what is in them.
+--- A layer's list of inputs, which must all be tensors or KerasTensors: once
+--- shapes stand for them, others have none or those of what is in them.
 --- Errors: TypeError.
 function M.check_tensors(self, inputs)
   for i = 1, #inputs do
@@ -39,6 +39,7 @@ function M.check_tensors(self, inputs)
         :format(self.name, i, text.describe(x)))
     end
   end
+  return inputs
 end
 
 --- Raise a ValueError about a size that has to be known and is not: who can wait

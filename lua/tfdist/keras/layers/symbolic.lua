@@ -165,12 +165,15 @@ local function cast(x, dtype)
 end
 
 local function symbolic(self, own, inputs, given)
-  if rawget(getmetatable(self).class, "one_tensor") then
-    inputs = call.one_tensor(self, own, inputs)
+  local check, seen = call.input_check(getmetatable(self).class), inputs
+  if check ~= nil then
+    -- Numbers beside KerasTensors are the tensors that a call makes of them.
+    seen = check(self, self.autocast and call.to_inputs(self, inputs, own.dtype)
+      or inputs)
   end
-  local seen = nest.map_structure(function(x)
+  seen = nest.map_structure(function(x)
     return cast(x, own.dtype)
-  end, inputs)
+  end, seen)
   if not own.built then
     call.check_spec(self, own, seen)
     call.build(self, call.shape_of(seen))
