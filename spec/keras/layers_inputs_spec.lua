@@ -188,3 +188,56 @@ describe("a class of the user's", function()
     fails("ValueError", "list of", Sum(), x)
   end)
 end)
+
+describe("a structure of inputs", function()
+  leaks(before_each, after_each)
+
+  local function layers()
+    return { L.Dropout(0.5), L.GaussianNoise(0.5), L.GaussianDropout(0.5),
+      L.AlphaDropout(0.5), L.ActivityRegularization(), L.Identity(),
+      L.Activation "linear" }
+  end
+
+  it("comes back from layers that only do something in training", function()
+    local x, c = tf.ones { 2, 3 }, K.Input { 3 }
+    for _, layer in ipairs(layers()) do
+      local list, named = layer { x, x }, layer { a = x, b = x }
+      assert.is_true(list[1] == x and list[2] == x and #list == 2)
+      assert.is_true(named.a == x and named.b == x)
+      list, named = layer { c, c }, layer { a = c, b = { c } }
+      assert.same({ { -1, 3 }, { -1, 3 } }, { list[1].shape, list[2].shape })
+      assert.same({ { -1, 3 }, { -1, 3 } }, { named.a.shape, named.b[1].shape })
+    end
+  end)
+
+  it("is nothing that noise can be added to", function()
+    local x = tf.ones { 2, 3 }
+    for i, layer in ipairs(layers()) do
+      if i > 1 and i < 5 then
+        fails("TypeError", "expects one tensor in training, got a list of 2",
+          layer, { x, x }, { training = true })
+      end
+      if i < 5 then
+        fails("TypeError", "expects one tensor", layer, { a = x, b = x },
+          { training = true })
+      end
+    end
+    local y = L.Dropout(0.5)({ x, x }, { training = true })
+    assert.same({ 2, 2, 3 }, y.shape)
+  end)
+
+  it("goes to an activation function as it is", function()
+    local x, c = tf.ones { 2, 3 }, K.Input { 3 }
+    local function sum(inputs)
+      local a, b = inputs[1] or inputs.a, inputs[2] or inputs.b
+      return a + b
+    end
+    for _, inputs in ipairs { { x, x }, { a = x, b = x } } do
+      assert.same({ { 2, 2, 2 }, { 2, 2, 2 } }, L.Activation(sum)(inputs)
+        :totable())
+    end
+    for _, inputs in ipairs { { c, c }, { a = c, b = c } } do
+      assert.same({ -1, 3 }, L.Activation(sum)(inputs).shape)
+    end
+  end)
+end)

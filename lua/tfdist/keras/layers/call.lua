@@ -171,6 +171,12 @@ function M.one_tensor(self, x)
   return convert.operand(x, nil, self.name, "inputs")
 end
 
+--- The same for a layer that takes structures, too, as they are.
+--- Errors: TypeError.
+function M.any_structure(self, x)
+  return nest.is_nested(x) and x or M.one_tensor(self, x)
+end
+
 --- The shape of a tensor or KerasTensor; of a structure, a structure of shapes.
 local function shape_of(x)
   if nest.is_nested(x) then

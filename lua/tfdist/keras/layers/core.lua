@@ -2,6 +2,7 @@
 --- Embedding, InputLayer and operators on KerasTensors.
 local backend = require "tfdist.keras.backend"
 local base = require "tfdist.keras.layers.base"
+local call = require "tfdist.keras.layers.call"
 local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
@@ -10,6 +11,7 @@ local lists = require "tfdist.base.lists"
 local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local support = require "tfdist.keras.layers.support"
+local symbolic = require "tfdist.keras.layers.symbolic"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
@@ -72,6 +74,7 @@ local same_shape = support.same_shape
 
 --- A function by name or as such. Source: tf.keras.layers.Activation
 M.Activation = define.layer("Activation", "activation:f", {
+  check_inputs = call.any_structure,
   supports_masking = true,
   setup = function(self, config)
     self._own.activation = support.activation(config.activation)
@@ -80,7 +83,13 @@ M.Activation = define.layer("Activation", "activation:f", {
     local f = self._own.activation
     return f and f(x) or x
   end,
-  compute_output_shape = same_shape,
+  -- What becomes of a structure only the function knows.
+  compute_output_shape = function(self, shape)
+    if self._own.activation ~= nil and not symbolic.is_shape(shape) then
+      return base.Layer.compute_output_shape(self, shape)
+    end
+    return same_shape(self, shape)
+  end,
 })
 
 --- What it gets. Source: tf.keras.layers.Identity

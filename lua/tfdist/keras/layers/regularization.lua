@@ -1,7 +1,9 @@
 --- Dropout and noise: layers that do something in training only.
+local call = require "tfdist.keras.layers.call"
 local define = require "tfdist.keras.layers.define"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
 local regularizers = require "tfdist.keras.regularizers"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
@@ -9,6 +11,17 @@ local tf = require "tfdist.core.functions"
 
 local M = {}
 
+-- A structure comes back as it is where there is nothing to do.
+local any_structure = call.any_structure
+
+-- The one tensor that noise is added to.
+local function one_tensor(self, x)
+  if nest.is_nested(x) then
+    errors.raise("TypeError", self.name .. ": expects one tensor in training, "
+      .. "got " .. (#x > 0 and "a list of " .. #x or "a table"))
+  end
+  return x
+end
 
 local function check_rate(self, config)
   support.rate(self, "rate", config.rate)
@@ -21,11 +34,13 @@ end
 --- Elements become 0 with probability rate, others grow by 1 / (1 - rate).
 --- Source: tf.keras.layers.Dropout
 layer("Dropout", "rate:f noise_shape=nil seed=nil", {
+  check_inputs = any_structure,
   setup = check_rate,
   call = function(self, x, options)
     if not options.training or self.rate == 0 then
       return x
     end
+    x = call.one_tensor(self, x)
     local noise = self.noise_shape
     if noise ~= nil then
       noise = convert.integers(noise, "Dropout", "noise_shape")
@@ -59,6 +74,7 @@ end
 
 --- x + normal numbers. Source: tf.keras.layers.GaussianNoise
 layer("GaussianNoise", "stddev:f seed=nil", {
+  check_inputs = any_structure,
   setup = function(_, config)
     if type(config.stddev) ~= "number" or config.stddev < 0 then
       errors.raise("ValueError", "GaussianNoise: stddev must be a number from "
@@ -69,6 +85,7 @@ layer("GaussianNoise", "stddev:f seed=nil", {
     if not options.training then
       return x
     end
+    x = one_tensor(self, x)
     return x + tf.random.normal(x.shape, 0, self.stddev, x.dtype, self.seed)
   end,
 })
@@ -76,11 +93,13 @@ layer("GaussianNoise", "stddev:f seed=nil", {
 --- x times numbers around 1 of variance rate / (1 - rate).
 --- Source: tf.keras.layers.GaussianDropout
 layer("GaussianDropout", "rate:f seed=nil", {
+  check_inputs = any_structure,
   setup = check_rate,
   call = function(self, x, options)
     if not options.training or self.rate == 0 then
       return x
     end
+    x = one_tensor(self, x)
     local stddev = math.sqrt(self.rate / (1 - self.rate))
     return x * tf.random.normal(x.shape, 1, stddev, x.dtype, self.seed)
   end,
@@ -89,12 +108,14 @@ layer("GaussianDropout", "rate:f seed=nil", {
 --- Dropout to the lowest value of selu that keeps mean and variance.
 --- Source: tf.keras.layers.AlphaDropout
 layer("AlphaDropout", "rate:f noise_shape=nil seed=nil", {
+  check_inputs = any_structure,
   setup = check_rate,
   call = function(self, x, options)
     local rate = self.rate
     if not options.training or rate == 0 then
       return x
     end
+    x = one_tensor(self, x)
     local low = -1.7580993408473766
     local shape = self.noise_shape and convert.integers(self.noise_shape,
       "AlphaDropout", "noise_shape") or x.shape
@@ -108,6 +129,7 @@ layer("AlphaDropout", "rate:f noise_shape=nil seed=nil", {
 --- The inputs as they are, with a penalty of l1 |x| + l2 x^2 on the loss.
 --- Source: tf.keras.layers.ActivityRegularization
 layer("ActivityRegularization", "l1=0 l2=0", {
+  check_inputs = any_structure,
   setup = function(self, config)
     self._own.activity_regularizer = regularizers.L1L2 {
       l1 = config.l1, l2 = config.l2 }

@@ -225,9 +225,13 @@ function M.axes(format, n)
   return 2, n + 2
 end
 
---- compute_output_shape of layers that keep the shape.
-function M.same_shape(_, shape)
-  return lists.copy(shape)
+--- compute_output_shape of layers that keep the shape, or a structure of them.
+function M.same_shape(self, shape)
+  local out = lists.copy(shape)
+  for key, value in pairs(shape) do
+    out[key] = type(value) == "table" and M.same_shape(self, value) or value
+  end
+  return out
 end
 
 --- Product of known sizes from `first` to `last`; -1 when one is open.
