@@ -186,6 +186,16 @@ describe("a functional model", function()
     fails("ValueError", 'no input "right"', dict, { left = xa })
   end)
 
+  it("says that a call gives fewer tensors than the model has", function()
+    local a, b = K.Input { 3 }, K.Input { 3 }
+    local both = L.Dropout(0.5) { a, b }
+    local m = K.Model({ a, b }, L.Add() { both[1], both[2] })
+    local x = tf.ones { 2, 3 }
+    assert.same({ 2, 3 }, m({ x, x }).shape)
+    fails("ValueError", "the call gave 1 tensors, and 2 when the model was "
+      .. "made", m, { x, x }, { training = true })
+  end)
+
   it("leaves out named inputs that are not its own, symbolic or not", function()
     local a, b, c = K.Input { 1 }, K.Input { 2 }, K.Input { 7 }
     local m = K.Model({ left = a, right = b }, L.Concatenate()({ a, b }))

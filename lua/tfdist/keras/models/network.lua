@@ -238,6 +238,10 @@ end
 local function keep(node, known, ...)
   local values = { n = select("#", ...), ... }
   local flat = nest.flatten(values)
+  if flat.n < #node.outputs then
+    errors.raise("ValueError", ("%s: the call gave %d tensors, and %d when the "
+      .. "model was made"):format(node.layer.name, flat.n, #node.outputs))
+  end
   for i = 1, #node.outputs do
     known[node.outputs[i]] = flat[i]
   end
