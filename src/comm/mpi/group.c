@@ -78,10 +78,11 @@ static bool make(tfd__mpi_group *g) {
 /* True while they are on their way. */
 static bool deal_cards(tfd__mpi_group *g) {
   bool wanted = false;
-  int bytes = (int)g->card_bytes;
+  int bytes = 0;
 
   tfd__lock(&tfd__mpi.lock);
   wanted = g->cards_wanted && !g->cards_there;
+  bytes = (int)g->card_bytes; /* there since somebody wants them */
   tfd__unlock(&tfd__mpi.lock);
   if (!wanted) return false;
   if (!g->cards_asked) {
