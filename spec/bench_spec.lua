@@ -20,7 +20,9 @@ describe("the programs of the benchmarks #once", function()
   -- Kinks of ReLU and pooling leave up to 0.005 in the slope that a gradient is
   -- held against; a term that is missing or added is a tenth or more.
   it("compute the gradients of the networks that they train", function()
-    local names = { "mlp", "cnn", "lenet", "lstm", "tiny", "gpt" }
+    -- The last has 53 arrays of parameters, half a second each.
+    local names = { "mlp", "cnn", "lenet", "lstm", "tiny",
+      os.getenv "TFD_LONG" and "gpt" or "gpt 7" }
     local r = process.run(bench .. "steps", "check "
       .. table.concat(names, "\ncheck ") .. "\nquit\n")
     assert.equal(0, r.code, r.err)

@@ -6,9 +6,9 @@
 **                             sum over replicas, gradient descent)
 **   allreduce REPLICAS BYTES  wall s to sum a buffer of each replica into all
 **                             of them, the buffers rewritten before each sum
-**   check NAME                relative difference between the gradient of an
+**   check NAME [EVERY]        relative difference between the gradient of an
 **                             array of parameters and the loss's own slope
-**                             along it, the worst of all
+**                             along it, the worst of all or of every so many
 **   quit                      ends the program
 ** NAME: mlp (784-512-512-10), cnn (32-64-FC64), lenet, lstm (2 x 512, 50
 ** steps, batch 50), tiny (4-64-64-2, batch 4), gpt (4 layers, 256 wide, 4
@@ -311,7 +311,7 @@ static double check_part(const net_spec *spec, void *self, float *w,
 
 /* The worst of all arrays of parameters. The second step's gradient: nothing
 ** of the first may be left in it. */
-static double check(const net_spec *spec) {
+static double check(const net_spec *spec, int every) {
   const net_calls *calls = spec->calls;
   size_t size = calls->size(spec);
   float *w = floats(size);
@@ -326,7 +326,7 @@ static double check(const net_spec *spec) {
   (void)calls->step(self, 1, 1);
   (void)calls->step(self, 1, 1);
   for (int k = 0; (part = calls->part(self, k)) > 0; k++) {
-    double off = check_part(spec, self, w, g, from, part);
+    double off = k % every == 0 ? check_part(spec, self, w, g, from, part) : 0;
 
     if (!(off <= worst)) worst = off;
     from += part;
@@ -354,8 +354,8 @@ static void answer(const char *line) {
     int turns = bytes > 1 << 20 ? 20 : 400;
 
     printf("%.9g\n", together(NULL, n, (size_t)bytes / 4, turns));
-  } else if (sscanf(line, "check %15s", name) == 1) {
-    printf("%.9g\n", check(find(name)));
+  } else if (sscanf(line, "check %15s %d", name, &n) >= 1 && n >= 0) {
+    printf("%.9g\n", check(find(name), n > 0 ? n : 1));
   } else {
     printf("failed: no such request: %s\n", line);
   }
