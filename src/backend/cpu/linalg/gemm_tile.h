@@ -2,8 +2,8 @@
 ** gemm_body.h and defines GEMM_WAY(name) (its suffix), GEMM_ISA (target
 ** attribute) and GEMM_PARTS: the vectors of a panel's row. Compilers break
 ** vectors that are wider than the processor's into loads and stores of their
-** words, so there is a tile for each width; results are the same bits wherever
-** products and sums are fused, and everywhere else. */
+** words, so there is a tile for each width. Bits do not depend on it, but on
+** whether the processor fuses products and sums. */
 
 typedef GEMM_T GEMM_WAY(vec) __attribute__((vector_size(64 / GEMM_PARTS)));
 typedef GEMM_T GEMM_WAY(loose)
