@@ -315,3 +315,19 @@ describe("a function that may be left out", function()
     assert.same({ 1, print }, { run(class, 1, { fn = print }) })
   end)
 end)
+
+describe("a kind of arguments", function()
+  it("is one that the fuzzer has values for", function()
+    local catalogue = require "spec.fuzz.catalogue"
+    local seen = 0
+    for _, entry in ipairs(public.functions()) do
+      for i = 1, entry.sig and entry.sig.n or 0 do
+        local kind = entry.sig.kinds[i]
+        assert.is_true(catalogue.knows(kind), ("%s: %s"):format(entry.name,
+          tostring(kind)))
+        seen = seen + (kind and 1 or 0)
+      end
+    end
+    assert.is_true(seen > 100, seen)
+  end)
+end)

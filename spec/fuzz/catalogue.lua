@@ -221,7 +221,14 @@ local ROUNDS = { epochs = true, steps_per_epoch = true, steps = true,
 -- Kinds that say nothing about what suits.
 local VAGUE = { table = true, nest = true, list = true, string = true,
   dict = true, o = true, s = "word", layer = "layer", variable = "variable",
-  integer = "i", number = "f", boolean = "b", callable = "fn" }
+  integer = "i", number = "f", boolean = "b", callable = "fn", body = "fn",
+  later = "fn" }
+
+--- Is there something that suits a parameter of this kind?
+function M.knows(kind)
+  return kind == nil or VAGUE[kind] ~= nil or kind:sub(1, 1) == "e"
+    or make[kind] ~= nil or make[(kind:gsub("[?]", ""))] ~= nil
+end
 
 -- Mostly something that suits the parameter.
 local function argument(v, name, kind)
