@@ -36,28 +36,33 @@ local function furthest(a, b)
   return tf.reduce_max(tf.abs(a - b)):item()
 end
 
--- Small whole numbers: sums of some thousand products are exact in float32.
+-- Sums of small whole numbers are exact, in float32 for some thousands of them:
+-- int64 products are the reference. Sizes are m, k, n.
+local function is_exact(dtype, sizes)
+  for _, size in ipairs(sizes) do
+    local m, k, n = size[1], size[2], size[3]
+    it(("is that of the definition: %d x %d x %d"):format(m, k, n), function()
+      for turn = 0, 3 do
+        local turn_a, turn_b = turn % 2 == 1, turn > 1
+        local function product(of)
+          return tf.matmul(whole(turn_a and { k, m } or { m, k }, of),
+            whole(turn_b and { n, k } or { k, n }, of), turn_a, turn_b)
+        end
+        assert.equal(0, furthest(product(dtype),
+          tf.cast(product "int64", dtype)))
+      end
+    end)
+  end
+end
+
 describe("a float32 product", function()
   leaks(before_each, after_each)
 
   -- Lines that lie 512 or 1,024 elements apart, of either operand or both; and
   -- tiles of own products with rows and columns left over.
-  for _, size in ipairs { { 1024, 90, 64 }, { 512, 300, 128 }, { 64, 80, 1024 },
+  is_exact("float32", { { 1024, 90, 64 }, { 512, 300, 128 }, { 64, 80, 1024 },
     { 256, 130, 512 }, { 1024, 40, 256 }, { 1024, 33, 1024 }, { 2048, 70, 50 },
-    { 4, 64, 64 }, { 1, 9, 17 }, { 7, 5, 33 }, { 5, 300, 16 }, { 13, 40, 48 } } do
-    local m, k, n = size[1], size[2], size[3]
-    it(("is that of the definition: %d x %d x %d"):format(m, k, n), function()
-      for turn = 0, 3 do
-        local turn_a, turn_b = turn % 2 == 1, turn > 1
-        local function product(dtype)
-          return tf.matmul(whole(turn_a and { k, m } or { m, k }, dtype),
-            whole(turn_b and { n, k } or { k, n }, dtype), turn_a, turn_b)
-        end
-        assert.equal(0, furthest(product "float32",
-          tf.cast(product "int64", "float32")))
-      end
-    end)
-  end
+    { 4, 64, 64 }, { 1, 9, 17 }, { 7, 5, 33 }, { 5, 300, 16 }, { 13, 40, 48 } })
 
   it("takes columns of what is wider", function()
     local a, b = whole({ 96, 1024 }, "int64"), whole({ 96, 2048 }, "int64")
@@ -74,22 +79,8 @@ end)
 describe("a large float64 product", function()
   leaks(before_each, after_each)
 
-  -- Sums of whole numbers are exact: int64 products are the reference.
-  for _, size in ipairs { { 150, 70, 300 }, { 40, 1700, 60 },
-    { 1100, 40, 1000 }, { 300, 600, 33 } } do
-    local m, k, n = size[1], size[2], size[3]
-    it(("is that of the definition: %d x %d x %d"):format(m, k, n), function()
-      for turn = 0, 3 do
-        local turn_a, turn_b = turn % 2 == 1, turn > 1
-        local function product(dtype)
-          return tf.matmul(whole(turn_a and { k, m } or { m, k }, dtype),
-            whole(turn_b and { n, k } or { k, n }, dtype), turn_a, turn_b)
-        end
-        assert.equal(0, furthest(product "float64",
-          tf.cast(product "int64", "float64")))
-      end
-    end)
-  end
+  is_exact("float64", { { 150, 70, 300 }, { 40, 1700, 60 }, { 1100, 40, 1000 },
+    { 300, 600, 33 } })
 
   it("takes views: parts, batches, every other row", function()
     local a, b = whole({ 2, 200, 160 }, "int64"), whole({ 160, 400 }, "int64")
