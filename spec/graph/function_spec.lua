@@ -128,6 +128,20 @@ describe("a traced function", function()
     end
   end)
 
+  it("makes variables newer by one a call, whoever holds earlier values",
+    function()
+      local v, w = tf.Variable { 1, 2 }, tf.Variable { 3, 4 }
+      local f = tf.function_(function() v:assign_add(w) end)
+      f()
+      for i = 1, 3 do
+        local held, version, other = v:read_value(), v.version, w.version
+        f()
+        assert.are.same({ version + 1, other }, { v.version, w.version })
+        assert.are.same({ 1 + 3 * i, 2 + 4 * i }, held:totable())
+        assert.are.same({ 4 + 3 * i, 6 + 4 * i }, v:totable())
+      end
+    end)
+
   it("makes variables on the first call only", function()
     local v
     local f, traces = count(function(x)

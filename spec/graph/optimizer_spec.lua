@@ -96,6 +96,57 @@ describe("an optimizer in a traced function", function()
     assert.are.equal(3, optimizer.iterations:read_value():item())
   end)
 
+  it("has at each call what its hyperparameters are then", function()
+    local v = tf.Variable(0.0)
+    local optimizer = O.SGD(0.5)
+    local step = tf.function_(function()
+      optimizer:apply_gradients({ tf.constant(1.0) }, { v })
+    end)
+    local function taken()
+      local before = v:read_value():item()
+      step()
+      return before - v:read_value():item()
+    end
+    assert.are.same({ 0.5, 0.5 }, { taken(), taken() })
+    optimizer.learning_rate = function(number) return number end
+    assert.are.same({ 2, 3 }, { taken(), taken() })
+    local rate = tf.Variable(0.25)
+    optimizer.learning_rate = rate
+    assert.are.equal(0.25, taken())
+    rate:assign(4)
+    assert.are.equal(4, taken())
+    optimizer.learning_rate = 2
+    assert.are.same({ 2, 2 }, { taken(), taken() })
+    optimizer.decay = 0.125
+    assert.are.equal(1, taken()) -- its ninth step
+    optimizer.iterations:assign(24)
+    assert.are.equal(0.5, taken())
+    optimizer.decay = 0
+    assert.are.equal(2, taken())
+  end)
+
+  -- Whoever reads it waits for the step before.
+  it("has the step count read by nobody once it is known", function()
+    local v = tf.Variable(0.0)
+    local optimizer = O.Adam(0.5)
+    local step = tf.function_(function()
+      optimizer:apply_gradients({ tf.constant(1.0) }, { v })
+    end)
+    for _ = 1, 2 do step() end
+    local held = optimizer.iterations:read_value()
+    local item, reads = raw.item, 0
+    finally(function() raw.item = item end)
+    raw.item = function(...)
+      reads = reads + 1
+      return item(...)
+    end
+    for _ = 1, 3 do step() end
+    assert.are.equal(0, reads)
+    assert.are.equal(2, held:item())
+    assert.is_true(reads > 0)
+    assert.are.equal(5, optimizer.iterations:read_value():item())
+  end)
+
   -- Small, odd, empty, and large enough that cores share a step.
   local SHAPES = { { 5 }, { 3, 7 }, { 70, 301 }, { 1 }, { 0, 3 }, { 33, 500 } }
 

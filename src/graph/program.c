@@ -92,7 +92,7 @@ TFD_COLD static int separate(tfd_variable *v) {
     return rc;
   }
   if (!tfd__stream_is_inline(d)) tfd__buffer_made(own, tfd__stream_seq(d));
-  tfd__variable_replace(v, own);
+  tfd__variable_move(v, own);
   return TFD_OK;
 }
 

@@ -150,6 +150,8 @@ int tfd__variable_takes(const tfd_variable *v, const tfd_tensor *t);
 int tfd__variable_set(tfd_variable *v, tfd_tensor *t);
 /* Put `buffer` (its reference is taken over) behind v's header. */
 void tfd__variable_replace(tfd_variable *v, tfd__buffer *buffer);
+/* Likewise one with the same values: v is no newer than it was. */
+void tfd__variable_move(tfd_variable *v, tfd__buffer *buffer);
 
 extern const tfd__type tfd__tensor_type;
 extern const tfd__type tfd__variable_type;

@@ -78,10 +78,14 @@ release_variable:
   return rc;
 }
 
-void tfd__variable_replace(tfd_variable *v, tfd__buffer *buffer) {
+void tfd__variable_move(tfd_variable *v, tfd__buffer *buffer) {
   tfd__history_replace(v, buffer);
   v->value->buffer = buffer;
   v->value->view.data = buffer->data;
+}
+
+void tfd__variable_replace(tfd_variable *v, tfd__buffer *buffer) {
+  tfd__variable_move(v, buffer);
   v->version++;
 }
 
