@@ -283,19 +283,17 @@ M.experimental.tensor_float_32_execution_enabled = wrap(
     return raw.tensor_float_32_is_enabled()
   end)
 
-local eagerly = false
-
 --- Call what tf.function_ made as plain functions (true) or trace it (false,
 --- the default).
 --- Source: tf.config.run_functions_eagerly
 M.run_functions_eagerly = wrap("config.run_functions_eagerly",
   "run_eagerly:boolean", function(on)
-    eagerly = on
+    state.eagerly = on
   end)
 
 --- Source: tf.config.functions_run_eagerly
 function M.functions_run_eagerly()
-  return eagerly
+  return state.eagerly
 end
 
 options.functions(M, "config.", {

@@ -23,6 +23,9 @@ end
 
 M.current = M.new()
 
+--- Whether what tf.function_ made is called as plain functions.
+M.eagerly = false
+
 local settings = {} -- [name] = text
 
 --- The settings of the whole library that are not as at first, as text: code

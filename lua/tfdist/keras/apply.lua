@@ -41,6 +41,15 @@ local function copies_of(v)
   return values.is_mirrored(v) and values.copies(v) or { v }
 end
 
+-- The first copy of the step count.
+local function counter_of(own)
+  local v = own.iterations
+  if own.counted ~= v then
+    own.counted, own.counter = v, copies_of(v)[1]
+  end
+  return own.counter
+end
+
 --- Steps taken; read from the variable only when somebody else wrote it.
 function M.steps(own)
   local v = own.iterations
@@ -51,7 +60,7 @@ function M.steps(own)
   if preparation ~= nil and own.prepared == preparation then
     return own.step -- calls that count have not run yet
   end
-  local version = raw.variable_version(copies_of(v)[1])
+  local version = raw.variable_version(counter_of(own))
   if own.step_version ~= version then
     own.step, own.step_version = v:read_value():item(), version
   end
@@ -87,6 +96,27 @@ end
 --- the step that would come next.
 function M.hyper_of(own)
   return tracing.lifted(hyper_of, own)
+end
+
+local CONSTANT = { number = true, boolean = true, string = true }
+
+-- Those of a call of a traced function. The same table again where all are
+-- constants, until one is set: a call of a small one is a few microseconds.
+local function hyper_of_call(own)
+  local h = own.constants
+  if h == nil then
+    h = hyper_of(own)
+    local constant = (h.decay or 0) == 0
+    for _, value in pairs(own.hyper) do
+      constant = constant and CONSTANT[type(value)] == true
+    end
+    own.constants = constant and h or false
+    return h
+  elseif not h then
+    return hyper_of(own)
+  end
+  h.step = M.steps(own)
+  return h
 end
 
 -- Slots ----------------------------------------------------------------------
@@ -465,14 +495,17 @@ local function numbers_of_calls(own, h, n)
   local certain = h.guard == nil
   check_steps(own, certain)
   local first = tracing.numbers(2 * n, function()
-    local now = M.hyper_of(own)
+    local now = hyper_of_call(own)
     local decaying, plain = reals_of(own, now)
     own.call_step = now.step
     -- What the call will have written, so that nobody waits to read it.
     own.step, own.step_version = now.step + 1,
       certain and own.step_version + 1 or nil
     own.prepared = certain and tracing.preparation or nil
-    return lists.append(lists.copy(decaying), plain)
+    for i = 1, n do
+      decaying[n + i] = plain[i]
+    end
+    return decaying
   end, not certain)
   return first, first + n
 end

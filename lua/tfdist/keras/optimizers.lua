@@ -348,7 +348,7 @@ local function make_class(name, known)
     return text.names(methods, getters, known)
   end
   function meta.__newindex(self, key, value)
-    local hyper = rawget(self, "own").hyper
+    local own = rawget(self, "own")
     key = ALIASES[key] or key
     if not known[key] then
       errors.raise("KeyError", ("%s has no hyperparameter %s"):format(name,
@@ -356,7 +356,7 @@ local function make_class(name, known)
         and text.suggestion(key, text.names(known), "hyperparameter") or nil)
     end
     rules.check_one(name, key, value)
-    hyper[key] = value
+    own.hyper[key], own.constants = value, nil
   end
   function meta.__tostring(self)
     local step = apply.steps(own_of(self))

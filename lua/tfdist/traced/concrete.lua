@@ -256,7 +256,9 @@ end
 local function next_numbers(numbers)
   if #numbers == 0 then
     return NO_WORDS
-  elseif #numbers > 1 and tracing.preparation == nil then
+  elseif #numbers == 1 then
+    return numbers[1]()
+  elseif tracing.preparation == nil then
     return (tracing.preparing({}, next_numbers, numbers))
   end
   local list = {}

@@ -7,7 +7,6 @@
 --- Lua code runs at the trace only: print, upvalues, `if` and `for` on Lua
 --- values. tf.print, checks, random numbers and variables belong to the graph.
 local concrete = require "tfdist.traced.concrete"
-local config = require "tfdist.core.config"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local loops = require "tfdist.core.loops"
@@ -187,7 +186,7 @@ local function entry_of(self, ...)
     return entry, tensors
   end
   local dims, relaxed
-  if self.specs ~= nil then
+  if self.specs then
     dims = self.open_dims
     key = self.by_size and key or open_key(parts)
   elseif self.reduce_retracing and not self.by_size then
@@ -285,8 +284,7 @@ local function note_around(self, scope, settings)
   end
 end
 
-local function call(self, ...)
-  local own = state.current
+local function call(self, own, ...)
   note_around(self, own.name_scope, state.settings)
   local key, taped
   if own.mode == nil and own.layer_call == nil then
@@ -307,16 +305,17 @@ local function call(self, ...)
 end
 
 function Function:__call(...)
+  local own = state.current
   -- Inside another trace it is part of that graph.
-  if config.functions_run_eagerly() then
+  if state.eagerly then
     return self.python_function(...)
-  elseif tracing.current() ~= nil then
+  elseif own.trace ~= nil then
     return tracing.call(self.name, self.python_function, ...)
-  elseif self.specs ~= nil then
+  elseif self.specs then
     local given = conform(self, pack(...))
-    return call(self, unpack(given, 1, given.n))
+    return call(self, own, unpack(given, 1, given.n))
   end
-  return call(self, ...)
+  return call(self, own, ...)
 end
 
 --- strategy:run of the function: the run is what is traced, all replicas and
@@ -324,7 +323,7 @@ end
 --- as it says.
 --- Source: tf.distribute.MirroredStrategy.run, which lifts functions likewise
 function Function:run_over(strategy, args, kwargs)
-  if config.functions_run_eagerly() or tracing.current() ~= nil then
+  if state.eagerly or tracing.current() ~= nil then
     return strategy:run(self.python_function, args, kwargs)
   end
   local over = self.over[strategy]
@@ -399,14 +398,14 @@ end
 function methods:get_concrete_function(...)
   check_self(self, "get_concrete_function")
   local arguments = pack(...)
-  if arguments.n == 0 and self.specs ~= nil then
+  if arguments.n == 0 and self.specs then
     arguments = self.specs
   end
   local given = { n = arguments.n }
   for i = 1, arguments.n do
     given[i] = nest.map("get_concrete_function", example, arguments[i])
   end
-  if self.specs ~= nil then
+  if self.specs then
     given = conform(self, given)
   elseif has_open_size(arguments) then
     return open_concrete(self, arguments, given)
@@ -466,7 +465,7 @@ make = function(fn, input_signature, reduce_retracing)
     python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
     clock = 0, fast = {}, fast_n = 0, calls = { n = 0 }, traces = 0,
     reduce_retracing = reduce_retracing == true, created = false,
-    warned = false, by_size = false, scope = "", settings = "",
+    warned = false, by_size = false, specs = false, scope = "", settings = "",
     over = setmetatable({}, WEAK_KEYS),
   }, Function)
   if input_signature ~= nil then
@@ -476,7 +475,7 @@ make = function(fn, input_signature, reduce_retracing)
     self.open_dims = open_sizes(self.specs)
   end
   local function each_replica(...)
-    if self.specs == nil then
+    if not self.specs then
       return fn(...)
     end
     local given = conform(self, pack(...))
