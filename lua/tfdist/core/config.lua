@@ -288,7 +288,7 @@ M.experimental.tensor_float_32_execution_enabled = wrap(
 --- Source: tf.config.run_functions_eagerly
 M.run_functions_eagerly = wrap("config.run_functions_eagerly",
   "run_eagerly:boolean", function(on)
-    state.eagerly = on
+    state.call_eagerly(on)
   end)
 
 --- Source: tf.config.functions_run_eagerly

@@ -26,6 +26,11 @@ M.current = M.new()
 --- Whether what tf.function_ made is called as plain functions.
 M.eagerly = false
 
+---@param on boolean
+function M.call_eagerly(on)
+  M.eagerly = on
+end
+
 local settings = {} -- [name] = text
 
 --- The settings of the whole library that are not as at first, as text: code

@@ -10,11 +10,11 @@ local averages = require "tfdist.keras.averages"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local guarded = require "tfdist.keras.guarded"
+local hypers = require "tfdist.keras.hypers"
 local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
-local schedules = require "tfdist.keras.schedules"
 local shared_slots = require "tfdist.keras.shared_slots"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
@@ -27,97 +27,6 @@ local M = {}
 local rawequal, type = rawequal, type
 local kind_of, tensor_dim, tensor_dtype, tensor_rank = raw.kind, raw.tensor_dim,
   raw.tensor_dtype, raw.tensor_rank
-
--- Hyperparameters ------------------------------------------------------------
-
-local function number_of(x)
-  if type(x) == "userdata" and raw.is_operand(x) then
-    return raw.item(raw.operand_tensor(x))
-  end
-  return x
-end
-
-local function copies_of(v)
-  return values.is_mirrored(v) and values.copies(v) or { v }
-end
-
--- The first copy of the step count.
-local function counter_of(own)
-  local v = own.iterations
-  if own.counted ~= v then
-    own.counted, own.counter = v, copies_of(v)[1]
-  end
-  return own.counter
-end
-
---- Steps taken; read from the variable only when somebody else wrote it.
-function M.steps(own)
-  local v = own.iterations
-  if v == nil then
-    return 0
-  end
-  local preparation = tracing.preparation
-  if preparation ~= nil and own.prepared == preparation then
-    return own.step -- calls that count have not run yet
-  end
-  local version = raw.variable_version(counter_of(own))
-  if own.step_version ~= version then
-    own.step, own.step_version = v:read_value():item(), version
-  end
-  return own.step
-end
-
---- The learning rate of a step (from 0) as a plain number.
-function M.learning_rate(own, step)
-  local lr = own.hyper.learning_rate
-  if schedules.is_schedule(lr) or type(lr) == "function" then
-    lr = number_of(lr(step))
-  end
-  lr = number_of(lr)
-  if type(lr) ~= "number" then
-    errors.raise("TypeError", "learning_rate: a schedule must return a number, "
-      .. "got " .. (lr == nil and "nothing" or text.describe(lr)))
-  end
-  local decay = number_of(own.hyper.decay or 0)
-  return decay > 0 and lr / (1 + decay * step) or lr
-end
-
-local function hyper_of(own)
-  local step = M.steps(own)
-  local h = { step = step }
-  for name, value in pairs(own.hyper) do
-    h[name] = type(value) == "userdata" and number_of(value) or value
-  end
-  h.learning_rate = M.learning_rate(own, step)
-  return h
-end
-
---- The hyperparameters of this step, plain; while a function is traced, those of
---- the step that would come next.
-function M.hyper_of(own)
-  return tracing.lifted(hyper_of, own)
-end
-
-local CONSTANT = { number = true, boolean = true, string = true }
-
--- Those of a call of a traced function. The same table again where all are
--- constants, until one is set: a call of a small one is a few microseconds.
-local function hyper_of_call(own)
-  local h = own.constants
-  if h == nil then
-    h = hyper_of(own)
-    local constant = (h.decay or 0) == 0
-    for _, value in pairs(own.hyper) do
-      constant = constant and CONSTANT[type(value)] == true
-    end
-    own.constants = constant and h or false
-    return h
-  elseif not h then
-    return hyper_of(own)
-  end
-  h.step = M.steps(own)
-  return h
-end
 
 -- Slots ----------------------------------------------------------------------
 
@@ -158,7 +67,7 @@ function M.iterations(own)
 end
 
 local function count_step(own, step)
-  local copies = copies_of(M.iterations(own))
+  local copies = hypers.copies_of(M.iterations(own))
   local ones = own.ones
   if ones == nil then
     ones = {}
@@ -246,7 +155,7 @@ local op_number = raw.op_find
 
 -- For each copy of a variable, the copy and its slots.
 local function targets_of(own, v, list)
-  local copies, targets = copies_of(v), {}
+  local copies, targets = hypers.copies_of(v), {}
   for i = 1, #copies do
     local own_targets = { copies[i] }
     for s = 1, #list do
@@ -495,7 +404,7 @@ local function numbers_of_calls(own, h, n)
   local certain = h.guard == nil
   check_steps(own, certain)
   local first = tracing.numbers(2 * n, function()
-    local now = hyper_of_call(own)
+    local now = hypers.of_call(own)
     local decaying, plain = reals_of(own, now)
     own.call_step = now.step
     -- What the call will have written, so that nobody waits to read it.
@@ -724,7 +633,7 @@ end
 function M.apply(own, strategy, payloads, aggregated)
   local vars = payloads[1].vars
   same_variables(strategy, payloads, vars)
-  local h = M.hyper_of(own)
+  local h = hypers.of(own)
   check_clipping(h, strategy)
   if not aggregated and M.is_central(strategy) then
     errors.raise("NotImplementedError", "apply_gradients: "

@@ -7,6 +7,7 @@ local apply = require "tfdist.keras.apply"
 local averages = require "tfdist.keras.averages"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
+local hypers = require "tfdist.keras.hypers"
 local kinds = require "tfdist.base.kinds"
 local lists = require "tfdist.base.lists"
 local object_graph = require "tfdist.train.object_graph"
@@ -94,7 +95,7 @@ end)
 --- Names of the slots that every variable gets.
 method("get_slot_names", "", function(self)
   local list, own = {}, own_of(self)
-  for i, entry in ipairs(own.rule.slots(apply.hyper_of(own))) do
+  for i, entry in ipairs(own.rule.slots(hypers.of(own))) do
     list[i] = entry[1]
   end
   return list
@@ -104,7 +105,7 @@ end)
 --- the first step. Source: tf.keras.optimizers.Optimizer.build
 method("build", "var_list:list", function(self, vars)
   apply.build(own_of(self), containers("optimizer:build", vars),
-    apply.hyper_of(own_of(self)))
+    hypers.of(own_of(self)))
 end)
 
 --- Leave variables out of weight decay: those in var_list and those whose names
@@ -356,12 +357,12 @@ local function make_class(name, known)
         and text.suggestion(key, text.names(known), "hyperparameter") or nil)
     end
     rules.check_one(name, key, value)
-    own.hyper[key], own.constants = value, nil
+    hypers.set(own, key, value)
   end
   function meta.__tostring(self)
-    local step = apply.steps(own_of(self))
+    local step = hypers.steps(own_of(self))
     return ("%s (learning rate %s, %d steps%s)"):format(name,
-      text.number(apply.learning_rate(own_of(self), step)), step,
+      text.number(hypers.learning_rate(own_of(self), step)), step,
       own_of(self).sharded and ", sharded" or "")
   end
   return meta
@@ -447,7 +448,7 @@ local function check_fresh(what, optimizer, own)
       .. "LossScaleOptimizer(ShardedOptimizer(optimizer))")
   elseif own.sharded then
     errors.raise("ValueError", what .. ": the optimizer is one already")
-  elseif next(own.slots) ~= nil or apply.steps(own) > 0 then
+  elseif next(own.slots) ~= nil or hypers.steps(own) > 0 then
     errors.raise("ValueError", ("%s: the optimizer %s has slots already"):format(
       what, own.name), "give it a new one; a checkpoint of the old one can be "
       .. "restored into it")
