@@ -232,6 +232,73 @@ describe("callbacks", function()
         C.ReduceLROnPlateau, { factor = 1 })
     end)
 
+  describe("learning rates", function()
+    local Own = tf.keras.optimizers.schedules.LearningRateSchedule:extend "Own"
+    function Own:call(step) return 1 / (tf.cast(step, "float32") + 1) end
+
+    -- What a rate of 1/2 may be made of; what a schedule gives after steps 1, 2.
+    local FIXED = {
+      ["a number"] = function() return 0.5 end,
+      ["a variable"] = function() return tf.Variable(0.5) end,
+      ["a tensor"] = function() return tf.constant(0.5) end,
+    }
+    local FOLLOWING = {
+      ["a schedule"] = { function()
+        return tf.keras.optimizers.schedules.PiecewiseConstantDecay({ 1 },
+          { 0.5, 0.25 })
+      end, { 0.5, 0.25 } },
+      ["a schedule of one's own"] = { Own, { 1 / 2, 1 / 3 } },
+      ["a function"] = { function()
+        return function(step) return 0.5 / (step + 1) end
+      end, { 0.25, 0.5 / 3 } },
+    }
+
+    local function read_rates(m, callback)
+      local h = fit(m, { script { 5, 5 }, callback }, { epochs = 2 })
+      return h.history.learning_rate
+    end
+
+    local function written(m)
+      local folder = place()
+      fit(m, { C.TensorBoard(folder) })
+      local pipe = io.popen("cat " .. folder .. "/train/*")
+      local bytes = pipe:read "*a"
+      pipe:close()
+      return bytes
+    end
+
+    for what, rate in pairs(FIXED) do
+      it("may be " .. what, function()
+        assert.same({ 0.25, 0.125 }, read_rates(model(rate()),
+          C.LearningRateScheduler(function(_, lr) return lr / 2 end)))
+        local m = model(rate())
+        assert.same({ 0.5, 0.5 }, read_rates(m, C.ReduceLROnPlateau {
+          monitor = "v", patience = 1, factor = 0.5 }))
+        assert.equal(0.25, tf.convert_to_tensor(m.optimizer.learning_rate)
+          :item())
+        assert.matches("epoch_learning_rate", written(m))
+      end)
+    end
+
+    for what, case in pairs(FOLLOWING) do
+      it("may be " .. what .. ", which callbacks read and do not set",
+        function()
+          local got = read_rates(model(case[1]()),
+            C.ReduceLROnPlateau { monitor = "v", patience = 3 })
+          for i, want in ipairs(case[2]) do
+            assert.near(want, got[i], 1e-7)
+          end
+          assert.matches("epoch_learning_rate", written(model(case[1]())))
+          fails("TypeError", "ReduceLROnPlateau: the optimizer's learning rate "
+            .. "is a", read_rates, model(case[1]()), C.ReduceLROnPlateau {
+              monitor = "v", patience = 1 })
+          fails("TypeError", "LearningRateScheduler: the optimizer's learning "
+            .. "rate is a", read_rates, model(case[1]()),
+            C.LearningRateScheduler(function() return 1 end))
+        end)
+    end
+  end)
+
   it("TerminateOnNaN stops at once", function()
     local m = model(0)
     local batches = 0

@@ -182,15 +182,13 @@ describe("a fit that goes on from its backup", function()
     assert.equal(2 ^ (15 + 4), m.optimizer.loss_scale:item())
   end)
 
-  each_strategy("keeps a learning rate that was changed", function(s)
+  local function keeps_the_rate(s, make)
     local function sgd()
-      return tf.keras.optimizers.SGD { learning_rate = 0.125, momentum = 0.5 }
+      return tf.keras.optimizers.SGD { learning_rate = make(), momentum = 0.5 }
     end
-    local once = { on_epoch_begin = function(self, epoch)
-      if epoch == 1 then
-        self.model.optimizer.learning_rate = 0.03125
-      end
-    end }
+    local once = C.LearningRateScheduler(function(epoch, lr)
+      return epoch == 1 and lr / 4 or lr
+    end)
     tf.random.set_seed(3)
     local whole = model(s, sgd)
     fit(whole, "arrays", "epoch", nil, once)
@@ -199,6 +197,14 @@ describe("a fit that goes on from its backup", function()
     local m = model(s, sgd)
     fit(m, "arrays", "epoch", nil)
     assert.same(bytes(whole), bytes(m))
+  end
+
+  each_strategy("keeps a learning rate that was changed", function(s)
+    keeps_the_rate(s, function() return 0.125 end)
+  end)
+
+  each_strategy("keeps a learning rate that is a variable", function(s)
+    keeps_the_rate(s, function() return tf.Variable(0.125) end)
   end)
 
   each_strategy("counts metrics on where they were", function(s)

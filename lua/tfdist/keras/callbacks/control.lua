@@ -2,9 +2,8 @@
 local base = require "tfdist.keras.callbacks.base"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
-local schedules = require "tfdist.keras.schedules"
+local rates = require "tfdist.keras.callbacks.rates"
 local text = require "tfdist.base.text"
-local values = require "tfdist.distribute.values"
 
 local M = {}
 
@@ -193,27 +192,6 @@ end
 
 -- Learning rates -------------------------------------------------------------
 
--- The optimizer's learning rate as a number.
--- Errors: ValueError when it is a schedule.
-local function learning_rate(self)
-  local lr = self.model.optimizer.learning_rate
-  if schedules.is_schedule(lr) or type(lr) == "function" then
-    errors.raise("ValueError", self.__name .. ": the optimizer's learning rate "
-      .. "is a schedule; only a number can be set")
-  end
-  return type(lr) == "number" and lr or lr:item()
-end
-
-local function set_learning_rate(self, lr)
-  local optimizer = self.model.optimizer
-  local now = optimizer.learning_rate
-  if type(now) == "userdata" and (values.is_mirrored(now) or now.assign) then
-    now:assign(lr)
-  else
-    optimizer.learning_rate = lr
-  end
-end
-
 --- The learning rate of each epoch is schedule(epoch, lr), epochs from 0.
 --- Source: tf.keras.callbacks.LearningRateScheduler
 M.LearningRateScheduler = base.define("LearningRateScheduler",
@@ -224,7 +202,7 @@ M.LearningRateScheduler = base.define("LearningRateScheduler",
   end)
 
 function M.LearningRateScheduler:on_epoch_begin(epoch)
-  local lr = self.schedule(epoch, learning_rate(self))
+  local lr = self.schedule(epoch, rates.get(self.model.optimizer))
   if type(lr) == "userdata" then
     lr = lr:item()
   end
@@ -232,7 +210,7 @@ function M.LearningRateScheduler:on_epoch_begin(epoch)
     errors.raise("ValueError", "LearningRateScheduler: The output of the "
       .. "`schedule` function should be a number, got " .. text.describe(lr))
   end
-  set_learning_rate(self, lr)
+  rates.set(self.model.optimizer, lr, self.__name)
   if self.verbose > 0 then
     base.say(self, "Epoch %d: LearningRateScheduler setting learning rate to "
       .. "%s.", epoch + 1, text.number(lr))
@@ -240,7 +218,7 @@ function M.LearningRateScheduler:on_epoch_begin(epoch)
 end
 
 function M.LearningRateScheduler:on_epoch_end(_, logs)
-  logs.learning_rate = learning_rate(self)
+  logs.learning_rate = rates.get(self.model.optimizer)
 end
 
 --- Multiply the learning rate by factor when `monitor` has not become better
@@ -269,12 +247,12 @@ function M.ReduceLROnPlateau:on_train_begin()
 end
 
 local function lower_rate(self, epoch)
-  local old = learning_rate(self)
+  local old = rates.get(self.model.optimizer)
   if old <= self.min_lr then
     return
   end
   local new = math.max(old * self.factor, self.min_lr)
-  set_learning_rate(self, new)
+  rates.set(self.model.optimizer, new, self.__name)
   if self.verbose > 0 then
     base.say(self, "Epoch %d: ReduceLROnPlateau reducing learning rate to %s.",
       epoch + 1, text.number(new))
@@ -283,7 +261,7 @@ local function lower_rate(self, epoch)
 end
 
 function M.ReduceLROnPlateau:on_epoch_end(epoch, logs)
-  logs.learning_rate = learning_rate(self)
+  logs.learning_rate = rates.get(self.model.optimizer)
   local current = base.monitored(self, logs)
   if current == nil then
     return

@@ -9,6 +9,7 @@ local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
 local preemption = require "tfdist.train.preemption"
 local random_seed = require "tfdist.core.random_seed"
+local rates = require "tfdist.keras.callbacks.rates"
 local state = require "tfdist.keras.training.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
@@ -280,10 +281,9 @@ local Position = { __name = "position of a fit" }
 Position.__index = Position
 
 function Position:__checkpoint_state()
-  local rate = self.own.optimizer.learning_rate
   return {
     random = random_seed.state(), data = loop.position(self.own, self.within),
-    learning_rate = type(rate) == "number" and rate or nil,
+    learning_rate = rates.settable(self.own.optimizer),
   }
 end
 
@@ -306,7 +306,7 @@ function Metrics:__checkpoint_children()
   return list
 end
 
--- A schedule's rate follows from the step; a number may have been changed.
+-- A schedule's rate follows from the step; another may have been changed.
 local function go_on(self, own)
   local saved = self.position.saved or {}
   own.resume = {
@@ -315,8 +315,8 @@ local function go_on(self, own)
     random = saved.random, data = saved.data,
   }
   if saved.learning_rate ~= nil
-    and type(own.optimizer.learning_rate) == "number" then
-    own.optimizer.learning_rate = saved.learning_rate
+    and rates.settable(own.optimizer) ~= nil then
+    rates.set(own.optimizer, saved.learning_rate, self.__name)
   end
   function own.on_metrics()
     checkpoints.settle(self.metrics)

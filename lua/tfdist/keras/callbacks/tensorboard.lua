@@ -3,7 +3,7 @@ local base = require "tfdist.keras.callbacks.base"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
-local schedules = require "tfdist.keras.schedules"
+local rates = require "tfdist.keras.callbacks.rates"
 local summary = require "tfdist.train.summary"
 local text = require "tfdist.base.text"
 
@@ -103,12 +103,8 @@ function M.TensorBoard:on_epoch_end(epoch, logs)
     end
   end
   local optimizer = self.model.optimizer
-  local lr = optimizer and optimizer.learning_rate
-  if schedules.is_schedule(lr) then
-    lr = lr(optimizer.iterations)
-  end
-  if type(lr) == "number" then
-    train.learning_rate = lr
+  if optimizer ~= nil then
+    train.learning_rate = rates.get(optimizer)
   end
   scalars(self, "train", "epoch_", train, epoch)
   if next(validation) ~= nil then

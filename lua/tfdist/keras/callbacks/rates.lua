@@ -1,0 +1,52 @@
+--- The learning rate of an optimizer as callbacks read and set it, whatever it
+--- was made with: a number, a variable, a tensor, a schedule or a function.
+local errors = require "tfdist.base.errors"
+local module = require "tfdist.core.module"
+local raw = require "tfdist.core.raw"
+local schedules = require "tfdist.keras.schedules"
+
+local M = {}
+
+local function number_of(x)
+  if type(x) == "userdata" and raw.is_operand(x) then
+    return x:item()
+  end
+  return x
+end
+
+local function follows_steps(lr)
+  return schedules.is_schedule(lr) or type(lr) == "function"
+end
+
+--- The rate of the step that comes next, as a number.
+function M.get(optimizer)
+  local lr = optimizer.learning_rate
+  if follows_steps(lr) then
+    lr = lr(optimizer.iterations:read_value():item())
+  end
+  return number_of(lr)
+end
+
+--- The rate as a number where `set` may change it; nil where it follows from
+--- the step.
+function M.settable(optimizer)
+  local lr = optimizer.learning_rate
+  return not follows_steps(lr) and number_of(lr) or nil
+end
+
+--- Make it the number lr; a variable stays the variable.
+--- Errors: TypeError when it follows from the step; `who` says who sets.
+function M.set(optimizer, lr, who)
+  local now = optimizer.learning_rate
+  if follows_steps(now) then
+    errors.raise("TypeError", ("%s: the optimizer's learning rate is a %s; "
+      .. "only a number or a variable can be set"):format(who,
+      type(now) == "function" and "function" or "schedule"))
+  elseif module.is_variable(now) then
+    now:assign(lr)
+  else
+    optimizer.learning_rate = lr
+  end
+end
+
+return M
