@@ -162,6 +162,15 @@ describe("a traced function", function()
     end
   end)
 
+  it("says how a variable made in it gets a value that is computed", function()
+    local ok, e = pcall(tf.function_(function()
+      return tf.Variable(tf.random.normal { 2 }) + 1
+    end))
+    assert.is_false(ok)
+    assert.are.equal("TypeError", e.kind)
+    assert.is_truthy(e.hint:find("tf.Variable(function() return", 1, true))
+  end)
+
   it("draws random numbers anew, the same as the plain function", function()
     local function plain()
       return tf.random.normal { 3 }, tf.random.uniform({ 2 }, { seed = 4 }),

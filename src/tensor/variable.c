@@ -65,6 +65,12 @@ int tfd__variable_new(const char *name, bool trainable, tfd_tensor *t,
     rc = tfd__no_memory(64, "variable name");
     goto release_variable;
   }
+  if (t->buffer == NULL) {
+    tfd__no_values(t, "variable");
+    rc = tfd__hint("a function gives an initial value at the trace: "
+                   "tf.Variable(function() return ... end)");
+    goto release_variable;
+  }
   TFD_TRY_OR(rc = own_storage(t, device, &v->value), release_variable);
   /* A variable has nothing to go back to when its first values are lost, and
   ** may live long: wait, so that it is not made then. */
