@@ -116,6 +116,54 @@ describe("a restore that is settled inside a replica", function()
       assert.same({ { { -3 }, { -6 } }, { { -3 }, { -6 } } }, copies(slot))
     end)
 
+  -- Where a step of training in the replicas is traced.
+  local TRACED = {
+    ["not traced"] = function(s, step)
+      return function() s:run(step) end
+    end,
+    ["traced in replicas"] = function(s, step)
+      local traced = tf.function_(step)
+      return function() s:run(traced) end
+    end,
+    ["traced around replicas"] = function(s, step)
+      return tf.function_(function() s:run(step) end)
+    end,
+  }
+
+  for how, around in pairs(TRACED) do
+    R.each(it, pending, "reaches layers and slots that the first step makes, "
+      .. how, function(s, n)
+        local function parts()
+          return s:scope(function()
+            return tf.train.Checkpoint {
+              model = tf.keras.Sequential { L.Dense(1, { use_bias = false,
+                kernel_initializer = "ones" }) },
+              opt = tf.keras.optimizers.SGD { learning_rate = 1,
+                momentum = 0.5 },
+            }
+          end)
+        end
+        local function train(c)
+          around(s, function()
+            local tape, loss = tf.GradientTape(function()
+              return tf.reduce_sum(c.model(tf.constant { { 1, 2 } }))
+            end)
+            c.opt:apply_gradients(tape:gradient(loss, c.model.weights),
+              c.model.weights)
+          end)()
+        end
+        local a, b = parts(), parts()
+        train(a)
+        local status = b:read(a:write(dir .. "/c"))
+        train(b)
+        status:assert_consumed()
+        -- Gradients g = n {1, 2}: 1 - g, and from there - (0.5 g + g).
+        for _, each in ipairs(copies(b.model.weights[1])) do
+          assert.same({ { 1 - 2.5 * n }, { 1 - 5 * n } }, each)
+        end
+      end, 1)
+  end
+
   -- A state that doubles at every step, from 0.5 in the file.
   for _, build in ipairs { "at its call", "by hand" } do
     R.each(it, pending, "reaches the states of a recurrent layer built "

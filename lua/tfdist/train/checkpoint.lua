@@ -24,6 +24,7 @@ local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local together = require "tfdist.train.together"
+local tracing = require "tfdist.core.tracing"
 local distributed = require "tfdist.distribute.variables"
 
 -- Puts the default context in place.
@@ -463,21 +464,24 @@ function Restore:watch(found)
   return waiting
 end
 
---- Restore what an object has got since it was matched by a restore; nothing
---- for others.
----@param object any
-function M.settle(object)
-  local entry = pending[object]
-  if entry == nil then
-    return
-  end
-  local restore, number = entry[1], entry[2]
+local function settle(object, restore, number)
   local found = {}
   restore:match(object, number, found)
   restore:match_slots(found, false)
   restore:apply(found)
   found[#found + 1] = { object, number }
   restore:watch(found)
+end
+
+--- Restore what an object has got since it was matched by a restore; nothing
+--- for others. In a trace that happens at once, as the making of the variables:
+--- the graph that made them is not the one that runs.
+---@param object any
+function M.settle(object)
+  local entry = pending[object]
+  if entry ~= nil then
+    tracing.lifted(settle, object, entry[1], entry[2])
+  end
 end
 
 -- The same for everything below root.
