@@ -473,3 +473,35 @@ describe("a model's steps as graphs", function()
     end
   end)
 end)
+
+describe("a layer that a traced function builds", function()
+  local Table = L.Layer:extend "Table"
+  function Table:build(shape)
+    self.table = tf.range(shape[2], { dtype = "float32" }) * 2
+    self.w = self:add_weight { shape = { 1 }, initializer = "zeros" }
+    self.w:assign { 3 }
+    self.inner = L.Dense(1, { use_bias = false })
+    self.inner:build(shape)
+    self.inner:set_weights { tf.ones { shape[2], 1 } }
+  end
+  function Table:call(x)
+    return self.inner(x + self.table) * self.w
+  end
+
+  it("keeps what its build assigns and computes", function()
+    local layer = Table()
+    local f = tf.function_(function(x) return layer(x) end)
+    for n = 1, 2 do
+      -- 3 * ((1 + 0) + (1 + 2) + (1 + 4))
+      assert.are.same({ 27, n == 2 and 27 or nil },
+        tf.reshape(f(tf.ones { n, 3 }), { n }):totable())
+    end
+  end)
+
+  it("is built on the first call only", function()
+    local f = tf.function_(function(x) return Table()(x) end)
+    replicas.fails("ValueError", "made on the first call", f, tf.ones { 1, 3 })
+    local g = tf.function_(function(x) return x + 1 end)
+    assert.are.equal(2, g(tf.constant(1.0)):item())
+  end)
+end)

@@ -168,6 +168,24 @@ function M.lifted(fn, ...)
   end, fn, ...)
 end
 
+local function lifted_making(own, fn, ...)
+  local outer = own.making
+  own.making = own.trace
+  return state.protect(function()
+    own.making = outer
+  end, M.lifted, fn, ...)
+end
+
+--- The same for what may make variables: they are the trace's, which has to be
+--- one that may make some.
+function M.lifted_making(fn, ...)
+  local own = state.current
+  if own.trace == nil then
+    return fn(...)
+  end
+  return lifted_making(own, fn, ...)
+end
+
 --- A draw of random numbers: fn gives the four words of its stream at each
 --- call; those returned here stand for them at the trace.
 function M.draw(fn, ...)
@@ -253,7 +271,7 @@ end
 
 --- A variable was made: only the first trace of a function may.
 function M.made_variable(name)
-  local trace = state.current.trace
+  local trace = state.current.trace or state.current.making
   trace = trace and root_of(trace)
   if trace == nil then
     return

@@ -280,8 +280,10 @@ local function check_spec(self, own, inputs)
   end
 end
 
--- Run a build. Weights that it leaves behind when it fails are not the layer's;
--- those that no assignment to a field has shown get what waits for them.
+-- Run a build, once: in a trace, too, what it assigns to weights and the tensors
+-- that it keeps have to outlive the trace. Weights that it leaves behind when it
+-- fails are not the layer's; those that no assignment to a field has shown get
+-- what waits for them.
 local function run_build(self, own, build, shapes)
   local before, done = #own.weights, false
   own.building, own.build_shape = true, shapes
@@ -291,7 +293,7 @@ local function run_build(self, own, build, shapes)
       own.weights[i] = nil
     end
   end, function()
-    random_seed.build(build, self, shapes)
+    tracing.lifted_making(random_seed.build, build, self, shapes)
     checkpoint.settle(self)
     done = true
   end)
