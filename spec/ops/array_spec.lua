@@ -111,6 +111,20 @@ describe("an index outside its tensor", function()
     assert.same({ 1, 2, 3 }, v:read_value():totable())
   end)
 
+  it("of a one-hot code and of a mask may be of any whole dtype", function()
+    for _, dtype in ipairs { "uint8", "int8", "int16", "int32", "int64" } do
+      local n = tf.constant({ 0, 2 }, { dtype = dtype })
+      assert.same({ { 1, 0, 0 }, { 0, 0, 1 } }, tf.one_hot(n, 3):totable())
+      assert.same({ { false, false }, { true, true } },
+        tf.sequence_mask(n):totable())
+      assert.same({ { 0, 0, 0 }, { 1, 1, 0 } }, tf.sequence_mask(n, 3, "int32")
+        :totable())
+    end
+    for _, fn in ipairs { tf.one_hot, tf.sequence_mask } do
+      assert.equal("InvalidArgument", caught(fn, tf.ones { 2 }, 3).kind)
+    end
+  end)
+
   it("of a one-hot code gives zeros", function()
     assert.same({ { 0, 0 }, { 0, 0 }, { 1, 0 } },
       tf.one_hot({ -1, 2, 0 }, 2):totable())

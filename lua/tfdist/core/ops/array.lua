@@ -14,7 +14,7 @@ M.functions = {
   transpose = "transpose", reverse = "reverse", expand_dims = "expand_dims",
   squeeze = "squeeze", slice = "slice", concat = "concat", stack = "stack",
   tile = "tile", roll = "roll", zeros_like = "zeros_like",
-  ones_like = "ones_like", one_hot = "one_hot",
+  ones_like = "ones_like",
   gather = "gather", gather_nd = "gather_nd", scatter_nd = "scatter_nd",
   tensor_scatter_nd_update = "tensor_scatter_nd_update",
   tensor_scatter_nd_add = "tensor_scatter_nd_add",
@@ -193,11 +193,24 @@ local function define_ranges(tf, def)
       return tf.concat({ inner, stop }, axis)
     end)
 
+  -- Whole numbers of any width as positions: images have labels of one byte.
+  local function positions(x, what, name)
+    local t, dtype = convert.whole_operand(x, what, name)
+    return (dtype == "int32" or dtype == "int64") and t or ops.cast(t, "int32")
+  end
+
+  --- Rows with on_value at the position indices says, from 0.
+  --- Source: tf.one_hot
+  def("one_hot", "indices depth on_value=1 off_value=0 axis=-1 dtype=nil "
+    .. "name=nil", function(indices, ...)
+      return ops.one_hot(positions(indices, "one_hot", "indices"), ...)
+    end)
+
   --- out[..., j] is true where j < lengths[...]; maxlen nil = the largest.
   --- Source: tf.sequence_mask
   def("sequence_mask", "lengths maxlen=nil dtype='bool' name=nil",
     function(lengths, maxlen, dtype)
-      lengths = convert.index_operand(lengths, "sequence_mask", "lengths")
+      lengths = positions(lengths, "sequence_mask", "lengths")
       if maxlen == nil then
         local n = raw.tensor_size(raw.operand_tensor(lengths))
         maxlen = n == 0 and 0 or math.max(0, tf.reduce_max(lengths):item())
