@@ -220,6 +220,7 @@ describe("a name that tensors do not have", function()
     assert.matches("cast", failure(function() return x:astype("int32") end)
       .hint)
     assert.matches("Variable", failure(function() return x:assign(1) end).hint)
+    assert.equal("t:transpose()", failure(function() return x:t() end).hint)
     local e = failure(function() return x:reduce_summ() end)
     assert.equal("KeyError", e.kind)
     assert.equal("did you mean reduce_sum?", e.hint)
@@ -254,6 +255,43 @@ describe("order of tensors", function()
       assert.matches("a:less", e.hint)
       assert.matches("a:greater", e.hint)
     end
+  end)
+end)
+
+describe("a tensor where Lua's own functions want something else", function()
+  local strategy = tf.distribute.OneDeviceStrategy "/cpu:0"
+  local function hint(fn, x)
+    local ok, e = pcall(fn, x)
+    assert.is_false(ok)
+    e = errors.wrap(e)
+    return e.kind, e.hint
+  end
+
+  it("is explained by the engine's words", function()
+    for _, x in ipairs { tf.constant(2), tf.Variable(2),
+      tf.distribute.MirroredStrategy({ "/cpu:0" }):scope(function()
+        return tf.Variable(2)
+      end), strategy:scope(function() return tf.Variable(2) end) } do
+      for _, fn in ipairs {
+        function(t) return ("%.3f"):format(t) end, math.floor,
+        function(t) return ("x"):rep(t) end,
+      } do
+        local kind, text = hint(fn, x)
+        assert.equal("TypeError", kind)
+        assert.equal("t:item() is the number of a tensor with one element",
+          text)
+      end
+      for _, fn in ipairs { function(t) io.stdout:write(t) end,
+        function(t) return table.concat { t } end } do
+        local kind, text = hint(fn, x)
+        assert.equal("TypeError", kind)
+        assert.equal("tostring(t) is the text that print shows", text)
+      end
+    end
+    assert.is_nil(errors.explain("x.lua:1: bad argument #1 to 'floor' "
+      .. "(number expected, got nil)"))
+    assert.is_nil(errors.explain("x.lua:1: bad argument #1 to 'floor' "
+      .. "(number expected, got FILE*)"))
   end)
 end)
 

@@ -230,6 +230,9 @@ end)
 
 local ITERATE = "for i, row in t:iter() do goes through the rows, from 0"
 
+-- How Lua calls them in messages of its own.
+M.NAMES = { tensor = true, variable = true, mirrored = true }
+
 -- What other libraries call what is here under another name.
 local ELSEWHERE = {
   numpy = "t:totable() gives nested lists, t:toflat() one list, t:item() the "
@@ -241,9 +244,13 @@ local ELSEWHERE = {
   astype = "t:cast(dtype) converts", type = "t.dtype, t:cast(dtype)",
   float = "t:cast(\"float32\") converts",
   int = "t:cast(\"int32\") converts",
+  long = "t:cast(\"int64\") converts", double = "t:cast(\"float64\") converts",
   view = "t:reshape { ... }", permute = "t:transpose { ... }",
-  T = "t:transpose()", dot = "a:matmul(b), a:tensordot(b, axes)",
-  mm = "a:matmul(b)", detach = "tf.stop_gradient(t)",
+  flatten = "t:reshape { -1 }",
+  T = "t:transpose()", t = "t:transpose()", dim = "t.ndim, #t.shape",
+  unsqueeze = "t:expand_dims(axis)", clamp = "t:clip_by_value(min, max)",
+  cpu = "t:to \"/cpu:0\"", cuda = "t:to \"/gpu:0\"",
+  dot = "a:matmul(b), a:tensordot(b, axes)", mm = "a:matmul(b)", detach = "tf.stop_gradient(t)",
   backward = "tape:gradient(loss, variables) of tf.GradientTape",
   grad = "tape:gradient(loss, variables) of tf.GradientTape",
   gradient = "the tape comes first: tape, loss = tf.GradientTape(fn)",
@@ -289,6 +296,16 @@ errors.add_explanation(function(message)
       .. "by element, a:item() < b two numbers"
   elseif message:find("to 'i?pairs' %(table expected, got userdata%)") then
     return "TypeError", ITERATE
+  end
+  -- LuaJIT has no name for what it got.
+  local want, got = message:match("%((%a+) expected, got (%a+)%)$")
+  if (want == "number" or want == "string")
+    and (got == "userdata" or M.NAMES[got]) then
+    return "TypeError", want == "number"
+      and "t:item() is the number of a tensor with one element"
+      or "tostring(t) is the text that print shows"
+  elseif message:find("^invalid value %(userdata%) at index %d+ in table") then
+    return "TypeError", "tostring(t) is the text that print shows"
   end
 end)
 
