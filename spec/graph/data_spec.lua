@@ -49,6 +49,64 @@ describe("iterator:get_next() in a traced function", function()
     assert.are.equal(9, it:get_next():item())
   end)
 
+  describe("goes on op by op where it needs sizes that batches leave open",
+    function()
+      local layers = tf.keras.layers
+      local x = { 1, 2, 3, 4, 5 }
+      local function warned(fn)
+        local heard, stderr = {}, io.stderr
+        rawset(io, "stderr", { write = function(_, ...)
+          heard[#heard + 1] = table.concat { ... }
+        end })
+        local ok, e = pcall(fn)
+        rawset(io, "stderr", stderr)
+        assert.is_true(ok, tostring(e))
+        return table.concat(heard)
+      end
+
+      for what, body in pairs {
+        ["in Lua"] = function(t) return tf.reduce_sum(t) / t.shape[1] end,
+        ["with #"] = function(t) return tf.reduce_sum(t) / #t end,
+        ["for a gradient"] = function(t)
+          local tape, out = tf.GradientTape(function(own)
+            own:watch(t)
+            return tf.nn.compute_average_loss(t * t)
+          end)
+          -- d/dt sum(t^2)/n = 2 t / n
+          return tf.reduce_sum(tape:gradient(out, t)) / 2
+        end,
+        ["in a layer"] = function(t)
+          local noise = layers.GaussianNoise(0)(t, { training = true })
+          return tf.reduce_sum(noise) / tf.cast(tf.size(t), "float32")
+        end,
+      } do
+        it(what, function()
+          local iterator = slices(x):batch(2):iter()
+          local f = tf.function_(function(from)
+            return body(from:get_next())
+          end)
+          local got = {}
+          local heard = warned(function()
+            for i = 1, 3 do got[i] = f(iterator):item() end
+          end)
+          assert.are.same({ 1.5, 3.5, 5 }, got)
+          assert.are.equal(1, select(2, heard:gsub("goes on op by op", "")))
+          assert.is_truthy(heard:find("drop_remainder = true", 1, true))
+          raises("OutOfRange", "has ended", f, iterator)
+        end)
+      end
+
+      it("and says what is wrong with the script", function()
+        local f = tf.function_(function(from)
+          return tf.reduce_sum(from:get_next(), 3)
+        end)
+        assert.are.equal("", warned(function()
+          raises("ValueError", "tensor of rank 1 {2}", f,
+            slices(x):batch(2):iter())
+        end))
+      end)
+    end)
+
   it("takes structures, and batches of open size", function()
     local it = D.from_tensor_slices { x = { { 1, 2 }, { 3, 4 }, { 5, 6 } },
       y = { 1, 2, 3 } }:batch(2):iter()

@@ -269,6 +269,21 @@ function M.is_symbolic(x)
     and raw.tensor_is_symbolic(x)
 end
 
+M.open_elements = 0
+
+--- The trace that goes on takes an element with these sizes.
+--- tracing.open_elements counts those with a size that only a call knows: a
+--- function that needs it falls back to plain code.
+function M.note_element(dims)
+  for axis = 1, #dims do
+    if dims[axis] < 0 then
+      M.open_elements = M.open_elements + 1
+      root_of(state.current.trace).may_fall_back = true
+      return
+    end
+  end
+end
+
 --- A variable was made: only the first trace of a function may.
 function M.made_variable(name)
   local trace = state.current.trace or state.current.making

@@ -33,6 +33,7 @@ local function answers_of(what, packed, devices)
     end
     answers[i] = { dtype = leaf.dtype, dims = leaf.shape,
       device = devices and devices[i] or raw.device_at("CPU", 0) }
+    tracing.note_element(leaf.shape)
   end
   return answers
 end

@@ -152,6 +152,24 @@ local function trace_open(self, arguments, tensors, dims)
   return c
 end
 
+-- What may be a question about sizes.
+local OF_SIZES = { NotImplementedError = true, InvalidArgument = true,
+  ValueError = true }
+
+-- The entry, or nil and why there is no graph: sizes of what it takes from data
+-- sets are known to nobody before the call.
+local function trace_or_reason(self, arguments, tensors, dims)
+  local before = tracing.open_elements
+  local ok, entry = pcall(trace_open, self, arguments, tensors, dims)
+  if ok then
+    return entry
+  elseif before == tracing.open_elements or not OF_SIZES[errors.kind(entry)]
+    or entry.late_variable then
+    error(entry, 0)
+  end
+  return nil, entry
+end
+
 -- Sizes that differ from those `known` become unknown; and whether any did.
 local function relax(known, tensors)
   local out, changed = {}, known == nil
@@ -175,7 +193,7 @@ local function open_key(parts)
   return table.concat(out, "\0")
 end
 
--- The entry for a call, its tensors, and whether it was traced for it.
+-- The entry for a call and its tensors; nil and why where there is no graph.
 local function entry_of(self, ...)
   local key, tensors, parts = signature.of(...)
   local entry = self.entries[key]
@@ -196,8 +214,11 @@ local function entry_of(self, ...)
   end
   entry = not relaxed and self.entries[key] or nil
   if entry == nil then
-    entry = trace_open(self, pack(...), tensors, dims)
-    if self.by_size then
+    local why
+    entry, why = trace_or_reason(self, pack(...), tensors, dims)
+    if entry == nil then
+      return nil, why
+    elseif self.by_size then
       key = (signature.of(...))
     end
     entry.call = function(inputs)
@@ -276,6 +297,15 @@ local function run_fast(self, entry, ...)
   return concrete.run_plain(entry, ...)
 end
 
+local function go_on_plain(self, e, ...)
+  self.is_plain = true
+  notice.warn(("the traced function %s goes on op by op: it takes elements of "
+    .. "sizes that only a call knows, and its graph needs them (%s). batch(n, { "
+    .. "drop_remainder = true }) makes them known, as does an element that is "
+    .. "taken outside and passed to the function"):format(self.name, e.message))
+  return ...
+end
+
 -- Short keys say nothing about these.
 local function note_around(self, scope, settings)
   if self.scope ~= scope or self.settings ~= settings then
@@ -285,6 +315,9 @@ local function note_around(self, scope, settings)
 end
 
 local function call(self, own, ...)
+  if self.is_plain then
+    return self.python_function(...)
+  end
   note_around(self, own.name_scope, state.settings)
   local key, taped
   if own.mode == nil and own.layer_call == nil then
@@ -298,7 +331,10 @@ local function call(self, own, ...)
     return run_fast(self, self.fast[key], ...)
   end
   local entry, tensors = entry_of(self, ...)
-  if key ~= nil and entry.plain then
+  if entry == nil then
+    -- What fails here, too, is the script's own mistake.
+    return go_on_plain(self, tensors, self.python_function(...))
+  elseif key ~= nil and entry.plain then
     keep_short(self, key, entry)
   end
   return taping.run(entry, tensors, self.python_function, ...)
@@ -410,7 +446,8 @@ function methods:get_concrete_function(...)
   elseif has_open_size(arguments) then
     return open_concrete(self, arguments, given)
   end
-  return (entry_of(self, unpack(given, 1, given.n)))
+  local entry, why = entry_of(self, unpack(given, 1, given.n))
+  return entry or error(why, 0)
 end
 
 --- One line for each signature that was traced.
