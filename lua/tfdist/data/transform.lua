@@ -583,12 +583,17 @@ end
 -- control value) that returns the next values, nil at the end. An element that
 -- is not like those before it is an error.
 local function start_generator(node)
-  local step, state, control = node.fn(unpack(node.args, 1, node.args.n))
-  if not text.is_callable(step) then
+  local ok, step, state, control = pcall(node.fn, unpack(node.args, 1,
+    node.args.n))
+  local yields = not ok and type(step) == "string"
+    and step:find("attempt to yield", 1, true) ~= nil
+  if not ok and not yields then
+    error(step, 0)
+  elseif yields or not text.is_callable(step) then
     errors.raise("TypeError", "from_generator: generator must return an "
-      .. "iterator function as a for loop takes it, got "
-      .. text.describe(step), "coroutine.wrap(function() ... coroutine.yield(x)"
-      .. " ... end) is one")
+      .. "iterator function as a for loop takes it, "
+      .. (yields and "and it yields" or "got " .. text.describe(step)),
+      "coroutine.wrap(function() ... coroutine.yield(x) ... end) is one")
   end
   return { step = step, state = state, control = control }
 end
