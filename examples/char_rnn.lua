@@ -10,7 +10,7 @@
 ---   step 40  loss …
 ---   sample:
 ---   …
---- With the default 300 steps the loss falls to about 2.2, and the sample has
+--- With the default 300 steps the loss falls to about 1.3, and the sample has
 --- words in it.
 local tf = require "tfdist"
 
