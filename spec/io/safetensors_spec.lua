@@ -154,6 +154,20 @@ save_file({'y': x * 2}, sys.argv[1], metadata={'a': 'b'})
     raw.release(archive)
   end)
 
+  it("are told from what Python's libraries write by default", function()
+    for start, kind in pairs { ["\137HDF\r\n\26\n"] = "it is HDF5 (.h5);",
+      ["PK\3\4\20\0\0\0"] = "it is a zip archive (.keras, .npz, .pt);" } do
+      write(path, start .. ("x"):rep(99))
+      local ok, e = pcall(function()
+        return tf.train.Checkpoint { v = tf.Variable(1) }:restore(path)
+      end)
+      assert.is_false(ok)
+      assert.are.equal("DataLoss", e.kind)
+      assert.is_truthy(e.message:find("no safetensors file", 1, true))
+      assert.are.equal(1, e.hint:find(kind, 1, true))
+    end
+  end)
+
   it("refuse two tensors of one name and names that are no UTF-8", function()
     local saver, t = raw.saver_new(), tf.constant(1)
     raw.saver_add(saver, "x", t)

@@ -569,6 +569,19 @@ static int parse_header(tfd_archive *a, char *text, size_t bytes) {
   return check_twins(a);
 }
 
+/* What Python's libraries save by default is another kind of file. */
+static int hint_at_kind(const unsigned char *start) {
+  const char *kind = memcmp(start, "\x89HDF\r\n\x1a\n", 8) == 0 ? "HDF5 (.h5)"
+                     : memcmp(start, "PK\x03\x04", 4) == 0
+                         ? "a zip archive (.keras, .npz, .pt)"
+                         : NULL;
+
+  if (kind == NULL) return TFD_DATA_LOSS;
+  return tfd__hint("it is %s; tf.train.load_variable reads values that "
+                   "Python's safetensors has written",
+                   kind);
+}
+
 static int read_header(tfd_archive *a, uint64_t file_bytes) {
   unsigned char length[TFD_ST_LENGTH_BYTES];
   uint64_t n = 0;
@@ -583,12 +596,12 @@ static int read_header(tfd_archive *a, uint64_t file_bytes) {
   TFD_TRY(read_at(a, length, sizeof length, 0));
   for (i = TFD_ST_LENGTH_BYTES - 1; i >= 0; i--) n = n << 8 | length[i];
   if (n > TFD_ST_HEADER_LIMIT || n > file_bytes - TFD_ST_LENGTH_BYTES) {
-    return tfd__fail(TFD_DATA_LOSS,
-                     "%s: a header of %llu bytes at offset 8 in "
-                     "a file of %llu (at most %llu)",
-                     a->path, (unsigned long long)n,
-                     (unsigned long long)file_bytes,
-                     (unsigned long long)TFD_ST_HEADER_LIMIT);
+    tfd__fail(TFD_DATA_LOSS,
+              "%s: no safetensors file: a header of %llu bytes at offset 8 in "
+              "a file of %llu (at most %llu)",
+              a->path, (unsigned long long)n, (unsigned long long)file_bytes,
+              (unsigned long long)TFD_ST_HEADER_LIMIT);
+    return hint_at_kind(length);
   }
   a->data_at = TFD_ST_LENGTH_BYTES + n;
   a->data_bytes = file_bytes - a->data_at;
