@@ -117,6 +117,9 @@ describe("a name that only TensorFlow has", function()
       end
     end
     assert.is_true(count > 600)
+    assert.equal("NotImplementedError", failure(function()
+      return tf.keras.__version__
+    end).kind)
   end)
 
   it("is no slip of another name", function()

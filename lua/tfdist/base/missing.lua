@@ -222,7 +222,8 @@ local LISTS = {
       .. "saving export dtensor Function KerasTensor Operation Quantizer "
       .. "RematScope StatelessScope SymbolicScope VariableSpec config device "
       .. "distillation distribution dtype_policies legacy name_scope ops "
-      .. "quantizers random remat src tree version visualization" },
+      .. "quantizers random remat src tree version visualization "
+      .. "__version__" },
     { "Loss Metric Optimizer Initializer Regularizer InputSpec",
       "it is in tf.keras.losses, metrics, optimizers, initializers, "
       .. "regularizers or layers" },
