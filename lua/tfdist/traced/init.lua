@@ -502,7 +502,8 @@ make = function(fn, input_signature, reduce_retracing)
     python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
     clock = 0, fast = {}, fast_n = 0, calls = { n = 0 }, traces = 0,
     reduce_retracing = reduce_retracing == true, created = false,
-    warned = false, by_size = false, specs = false, scope = "", settings = "",
+    warned = false, by_size = false, specs = false, is_plain = false,
+    scope = "", settings = "",
     over = setmetatable({}, WEAK_KEYS),
   }, Function)
   if input_signature ~= nil then
