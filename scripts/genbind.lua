@@ -417,6 +417,16 @@ function C.call(f, call, pushes, early)
   return ("  %s;\n  return 1;\n"):format(PUSH[f.returns]:format(call))
 end
 
+-- Where the script is, before other processes may be met: those of a strategy,
+-- or of what one argument has copies in.
+local function meeting(f)
+  local argument = f.doc:match "Meets: the other processes of `([%w_]+)`"
+  if argument ~= nil then
+    return ("  tfd__lua_note_reads(L, &%s, 1);\n"):format(argument)
+  end
+  return f.doc:find("Meets:", 1, true) and "  tfd__lua_note_meeting(L);\n" or ""
+end
+
 function C.wrapper(header, f)
   local shown, method = display_name(f)
   local label = '"' .. shown .. '"'
@@ -454,7 +464,7 @@ function C.wrapper(header, f)
       or "",
     slow and index > 0 and ("  lua_settop(L, %d);\n"):format(index) or "",
     f.returns == "status" and "  TFD_LUA_ENTER(L);\n" or "",
-    f.doc:find("Meets:", 1, true) and "  tfd__lua_note_meeting(L);\n" or "",
+    meeting(f),
     f.lists or "", table.concat(checks),
     C.call(f, call, pushes, table.concat(early)), "}\n",
   }

@@ -8,6 +8,12 @@ local HEAD = "local tf = require 'tfdist'; local s = tf.distribute."
   .. "MultiWorkerMirroredStrategy { communication_options = { implementation "
   .. "= '%s' } }; local w = s.extended.worker_index\n"
 
+local READS = "local v = s:scope(function()\nreturn tf.Variable(1, { "
+  .. "synchronization = 'on_read', aggregation = 'mean' })\nend)\n"
+  .. "if w == 0 then\n%s\nelse\ns:reduce('SUM', tf.ones { 4 })\nend"
+local READ = { "process 0 calls all_reduce mean of float32%[1%] at [^ ]+%.lua:6",
+  "process 1 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:8" }
+
 local CASES = {
   { "another shape", "s:reduce('SUM', tf.ones { 4 + w })",
     { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:2",
@@ -37,6 +43,23 @@ local CASES = {
     .. "s:reduce('SUM', tf.ones { 7 })",
     { "process 0 calls all_reduce sum of float32%[5%] at [^ ]+%.lua:%d",
       "process 1 calls all_reduce sum of float32%[7%] at [^ ]+%.lua:9" } },
+  { "a sum in a traced function",
+    "local f = tf.function_(function()\nlocal c = tf.distribute."
+    .. "get_replica_context()\n"
+    .. "local x = c:all_reduce(w == 0 and 'SUM' or 'MEAN', tf.ones { 4 })\n"
+    .. "return x\nend)\nlocal x = s:run(f)\nprint(x)",
+    { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:7",
+      "process 1 calls all_reduce mean of float32%[4%] at [^ ]+%.lua:7" } },
+  { "a variable of one's own",
+    "if w == 0 then\ns:scope(function()\nlocal v = tf.Variable(1)\n"
+    .. "return v\nend)\nelse\ns:reduce('SUM', tf.ones { 4 })\nend",
+    { "process 0 calls all_gather of int64%[%d+%] at [^ ]+%.lua:4",
+      "process 1 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:8" } },
+  -- What of one's own reads copies that add up.
+  { "a value", READS:format "local x = v:read_value()", READ },
+  { "an operand", READS:format "local x = v + 1", READ },
+  { "an argument", READS:format "local x = tf.reduce_sum(v)", READ },
+  { "a number", READS:format "local x = v:item()", READ },
   { "a call less", "if w == 0 then s:reduce('SUM', tf.ones { 4 }) end",
     { "process 1 has ended while process 0 waits" }, ends = 0 },
 }

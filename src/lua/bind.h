@@ -360,6 +360,11 @@ const char *tfd__lua_library_prefix(size_t *length_p);
 void tfd__lua_note_position(lua_State *L);
 /* The same before what other processes may have to be told of. */
 void tfd__lua_note_meeting(lua_State *L);
+/* The same where one of these has copies in other processes, which reading it
+** may add up. */
+void tfd__lua_note_reads(lua_State *L, tfd_object *const *in, int n);
+/* tfd__operand, which may read so. */
+int tfd__lua_operand(lua_State *L, tfd_object *x, tfd_tensor **t_p);
 
 /* libgomp has looked: the environment is the user's again. */
 void tfd__lua_spin_bounded(void);

@@ -115,7 +115,7 @@ static void add_scalar(slicing *s, tfd_object *x) {
   tfd_tensor *t = NULL;
   int64_t cell = 0; /* room for an element of any dtype */
 
-  if (tfd__operand(x, &t) != TFD_OK || t->view.rank != 0) {
+  if (tfd__lua_operand(L, x, &t) != TFD_OK || t->view.rank != 0) {
     begin_problem(L, "scalar");
     lua_pushvalue(L, -3);
     raise_problem(L, 1);
@@ -345,7 +345,7 @@ static int core_index(lua_State *L) {
 
   lua_settop(L, 3);
   if (x == NULL) return 0;
-  TFD_LUA_TRY(L, tfd__operand(x, &t));
+  TFD_LUA_TRY(L, tfd__lua_operand(L, x, &t));
   begin_slicing(&s, L, x, t);
   if (lua_type(L, KEY) == LUA_TNUMBER) return pick_row(&s);
   lua_pushvalue(L, KEY);

@@ -2,6 +2,7 @@
 **
 ** Cost of an op made here, on top of the runtime's own: reading the slots,
 ** one new userdata, and with queued devices one look at the call stack. */
+#include <limits.h>
 #include <string.h>
 
 #include "comm/comm.h"
@@ -94,13 +95,13 @@ static bool some_queue(void) {
   return known != 0;
 }
 
-static void note_position(lua_State *L) {
-  /* Deeper stacks keep the last position noted: cost stays bounded. */
-  enum { LEVELS = 12 };
+/* The script's line, if it is among so many frames; else the last position
+** noted stays. */
+static void note_position(lua_State *L, int levels) {
   lua_Debug ar;
   int level = 1;
 
-  for (level = 1; level < LEVELS; level++) {
+  for (level = 1; level < levels; level++) {
     const source *s = NULL;
 
     if (!lua_getstack(L, level, &ar)) return;
@@ -116,11 +117,32 @@ static void note_position(lua_State *L) {
 }
 
 void tfd__lua_note_position(lua_State *L) {
-  if (some_queue() || tfd__context()->recorder != NULL) note_position(L);
+  enum { LEVELS = 12 }; /* the cost of a call stays bounded */
+
+  if (some_queue() || tfd__context()->recorder != NULL) {
+    note_position(L, LEVELS);
+  }
 }
 
+/* However many frames of the library lie above the script's: beside a message
+** to another process they cost nothing, and one line behind is a wrong one. */
 void tfd__lua_note_meeting(lua_State *L) {
-  if (tfd__groups_are_far()) note_position(L);
+  if (tfd__groups_are_far()) note_position(L, INT_MAX);
+}
+
+void tfd__lua_note_reads(lua_State *L, tfd_object *const *in, int n) {
+  int i;
+
+  for (i = 0; i < n; i++) {
+    if (in[i] == NULL || in[i]->type->kind != TFD_HANDLE_MIRRORED) continue;
+    tfd__lua_note_meeting(L);
+    return;
+  }
+}
+
+int tfd__lua_operand(lua_State *L, tfd_object *x, tfd_tensor **t_p) {
+  tfd__lua_note_reads(L, &x, 1);
+  return tfd__operand(x, t_p);
 }
 
 /* note_position() */
@@ -197,6 +219,7 @@ static int run_with(lua_State *L, int op, tfd_object *const *in, int in_n,
 
   TFD_LUA_ENTER(L);
   tfd__lua_note_position(L);
+  tfd__lua_note_reads(L, in, in_n);
   slot = tfd__lua_tensor_slot(L);
   tfd__lua_running = op;
   rc = tfd_op_run(op, in, in_n, ints, ints_n, reals, reals_n, many,
@@ -274,7 +297,7 @@ static tfd__slot *push_scalar_like(lua_State *L, int i, tfd_object *other) {
   tfd_device *device = tfd__context_device();
   tfd_tensor *like = NULL;
 
-  if (tfd__operand(other, &like) != TFD_OK) return NULL;
+  if (tfd__lua_operand(L, other, &like) != TFD_OK) return NULL;
   if (like->view.dtype == TFD_BOOL) return NULL;
   return push_scalar(L, i, tfd__dtype_taken(like),
                      device != NULL ? device : like->device);
@@ -380,7 +403,7 @@ static bool make_operand(lua_State *L, const tfd__op *op, operands *in, int i,
   }
   if (!lua_istable(L, i + 1)) return false;
   if (p->kind == 't' && like != NULL) {
-    if (tfd__operand(like, &t) != TFD_OK) return false;
+    if (tfd__lua_operand(L, like, &t) != TFD_OK) return false;
     dtype = tfd__dtype_taken(t);
   }
   if (!tfd__lua_push_table(L, i + 1, list_dtype(L, i + 1, dtype), op->name,
@@ -402,8 +425,8 @@ static bool make_operands(lua_State *L, const tfd__op *op, operands *in) {
     tfd_tensor *t = NULL;
 
     if (in->p[i] == NULL || op->params[i].kind != 't') continue;
-    if (tfd__operand(in->p[i], &t) == TFD_OK && t->view.dtype != TFD_BOOL)
-      like = in->p[i];
+    if (tfd__lua_operand(L, in->p[i], &t) != TFD_OK) continue;
+    if (t->view.dtype != TFD_BOOL) like = in->p[i];
   }
   for (i = 0; i < in->n; i++) {
     if (in->p[i] != NULL || lua_isnoneornil(L, i + 1)) continue;

@@ -114,7 +114,8 @@ TFD_API int tfd_strategy_place(const tfd_strategy *strategy,
  * thread's next call. */
 TFD_API int tfd_copy_name(const char *name, int copy, const char **name_p);
 /** One variable of copies made where tfd_strategy_place said, copy 0 first:
- * for callers who make the copies. Errors: ValueError for another count. */
+ * for callers who make the copies. Errors: ValueError for another count.
+ * Meets: the other processes of the strategy. */
 TFD_API int tfd_strategy_create(tfd_strategy *strategy,
                                 tfd_variable *const *copies, int copies_n,
                                 tfd_variable_synchronization synchronization,
@@ -218,7 +219,8 @@ TFD_API int tfd_strategy_update_parts(tfd_strategy *strategy, int op,
                                       int targets_n, tfd_object *const *grads,
                                       int grads_n, bool summed,
                                       const double *reals, int reals_n);
-/** tfd_strategy_update by an op's name, with attributes as for tfd_op_call. */
+/** tfd_strategy_update by an op's name, with attributes as for tfd_op_call.
+ * Meets: the other processes of the strategy. */
 TFD_API int tfd_strategy_apply(tfd_strategy *strategy, const char *name,
                                const char *attributes,
                                tfd_variable *const *targets, int targets_n,
@@ -280,7 +282,8 @@ tfd_mirrored_synchronization_of(const tfd_mirrored *mirrored);
 TFD_API tfd_variable_aggregation
 tfd_mirrored_aggregation_of(const tfd_mirrored *mirrored);
 /** Snapshot of what reads give here; tapes record the read.
- * Errors: ValueError when copies without aggregation are read together. */
+ * Errors: ValueError when copies without aggregation are read together.
+ * Meets: the other processes of the strategy. */
 TFD_API int tfd_mirrored_read(tfd_mirrored *mirrored, tfd_tensor **value_p);
 /** Where a write goes that is called here; `what` names it in messages.
  * Errors: ValueError in a replica for a variable of central storage without
@@ -299,11 +302,13 @@ TFD_API int tfd_mirrored_write(tfd_mirrored *mirrored, tfd_write_op op,
 TFD_API int tfd_mirrored_write_all(tfd_mirrored *mirrored, tfd_write_op op,
                                    tfd_object *value);
 /** One value for all copies of what each replica gives, by the variable's
- * aggregation. Errors: as tfd_strategy_reduce; ValueError without one. */
+ * aggregation. Errors: as tfd_strategy_reduce; ValueError without one.
+ * Meets: the other processes of the strategy. */
 TFD_API int tfd_mirrored_combine(tfd_mirrored *mirrored, const char *what,
                                  tfd_object *const *values, int values_n,
                                  tfd_object **combined_p);
-/** Write what the replicas, which have stopped for it, give together. */
+/** Write what the replicas, which have stopped for it, give together.
+ * Meets: the other processes of the strategy. */
 TFD_API int tfd_mirrored_write_merged(tfd_mirrored *mirrored, tfd_write_op op,
                                       tfd_object *const *values, int values_n);
 /** Whether all copies hold the same bytes. Blocks: until they are there. */

@@ -119,7 +119,8 @@ TFD_API int tfd_variable_set_autocast(tfd_variable *variable, bool autocast);
 
 /* --- Operands: any handle that ops accept (tensor, variable, slices) ----- */
 
-/** The tensor that ops would read: the handle's value, not a copy. */
+/** The tensor that ops would read: the handle's value, not a copy.
+ * Meets: the other processes of `operand`, which may add up its copies. */
 TFD_API int tfd_operand_tensor(tfd_object *operand, tfd_tensor **tensor_p);
 /** The dtype that ops would read it in: not the tensor's for an autocast
  * variable (tfd_context_set_autocast). */
