@@ -490,6 +490,35 @@ describe("input_signature", function()
     end
   end)
 
+  it("holds in the trace of another function and on replicas, too", function()
+    local inner = tf.function_(function(x) return x / 2 end, {
+      input_signature = { tf.TensorSpec({ -1 }, "float32") } })
+    local strategy = tf.distribute.MirroredStrategy()
+    for _, outer in ipairs {
+      tf.function_(function(...) return inner(...) end),
+      tf.function_(function(...)
+        return strategy:experimental_local_results(
+          strategy:run(inner, { ... }))[1]
+      end),
+    } do
+      assert.are.same({ 0.5, 1 }, values(outer { 1, 2 }))
+      raises("TypeError", "argument 1 is int32 {2}, input_signature asks for "
+        .. "TensorSpec(float32 {?})", outer, tf.constant({ 1, 2 }, "int32"))
+      raises("TypeError", "argument 1 is float32 {}", outer, 3)
+    end
+  end)
+
+  it("of a size takes sizes that are open around it as they come", function()
+    local two = tf.function_(function(x) return x + 1 end, {
+      input_signature = { tf.TensorSpec({ 2 }) } })
+    local outer = tf.function_(function(x) return two(x) end, {
+      input_signature = { tf.TensorSpec({ -1 }) } })
+    assert.are.same({ 2, 3 }, values(outer { 1, 2 }))
+    raises("TypeError", "argument 1 is float32 {3}, input_signature asks for "
+      .. "TensorSpec(float32 {2})", outer, { 1, 2, 3 })
+    assert.are.same({ 3, 4 }, values(outer { 2, 3 }))
+  end)
+
   it("must be specs", function()
     raises("TypeError", "tf.TensorSpec", tf.function_, print,
       { input_signature = { 3 } })

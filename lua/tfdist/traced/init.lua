@@ -250,7 +250,11 @@ local function fit(self, i, x, want)
   local good = raw.tensor_dtype(t) == want.dtype
     and (want.shape == nil or #want.shape == #dims)
   for axis = 1, good and want.shape and #dims or 0 do
-    good = good and (want.shape[axis] == -1 or want.shape[axis] == dims[axis])
+    local size = want.shape[axis]
+    if size >= 0 and dims[axis] < 0 then
+      tracing.look_at_sizes(dims) -- nobody knows; set_shape in TensorFlow
+    end
+    good = good and (size < 0 or dims[axis] < 0 or size == dims[axis])
   end
   if not good then
     wrong_input(self, i, raw.tensor_dtype(t) .. " " .. text.shape(dims), want)
@@ -346,7 +350,7 @@ function Function:__call(...)
   if state.eagerly then
     return self.python_function(...)
   elseif own.trace ~= nil then
-    return tracing.call(self.name, self.python_function, ...)
+    return tracing.call(self.name, self.within, ...)
   elseif self.specs then
     local given = conform(self, pack(...))
     return call(self, own, unpack(given, 1, given.n))
@@ -359,8 +363,10 @@ end
 --- as it says.
 --- Source: tf.distribute.MirroredStrategy.run, which lifts functions likewise
 function Function:run_over(strategy, args, kwargs)
-  if state.eagerly or tracing.current() ~= nil then
+  if state.eagerly then
     return strategy:run(self.python_function, args, kwargs)
+  elseif tracing.current() ~= nil then
+    return strategy:run(self.within, args, kwargs)
   end
   local over = self.over[strategy]
   if over == nil then
@@ -512,17 +518,15 @@ make = function(fn, input_signature, reduce_retracing)
     self.specs = { n = n, unpack(list, 1, n) }
     self.open_dims = open_sizes(self.specs)
   end
-  local function each_replica(...)
-    if not self.specs then
-      return fn(...)
-    end
+  -- What it is in the trace of another one and on each replica.
+  self.within = not self.specs and fn or function(...)
     local given = conform(self, pack(...))
     return fn(unpack(given, 1, given.n))
   end
   function self.lift(strategy)
     local held = setmetatable({ strategy }, WEAK_VALUES) -- by who calls it
     local over = make(function(kwargs, ...)
-      return held[1]:run(each_replica, pack(...), kwargs)
+      return held[1]:run(self.within, pack(...), kwargs)
     end, nil, reduce_retracing)
     over.name = self.name
     return over
