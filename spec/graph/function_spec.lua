@@ -614,6 +614,28 @@ describe("a concrete function", function()
       tf.zeros { 3 })
   end)
 
+  it("takes values beside the tensors that it was traced with, no others",
+    function()
+      local step, other = setmetatable({}, {}), setmetatable({}, {})
+      local g = tf.function_(function(self, x, k, t)
+        return self == step and x * k + t.a
+      end)
+      local one = tf.ones { 2 }
+      local c = g:get_concrete_function(step, one, 3, { a = one, b = "mean" })
+      assert.are.same({ 4, 4 }, values(c(one, one)))
+      assert.are.same({ 4, 4 }, values(c(step, one, 3, { a = one })))
+      assert.are.same({ 4, 4 }, values(c(step, one, 3, { a = one, b = "mean" })))
+      for _, wrong in ipairs { { step, one, 4, { a = one } },
+        { step, one, "3", { a = one } }, { other, one, 3, { a = one } },
+        { step, one, 3, { a = one, b = "sum" } },
+        { step, one, 3, { a = one, b = "mean", c = true } } } do
+        raises("TypeError", "a value that is no tensor is ", c,
+          unpack(wrong, 1, 4))
+      end
+      raises("TypeError", "is the number 4, it was traced with the number 3", c,
+        step, one, 4, one)
+    end)
+
   it("is for all sizes that its specs leave open", function()
     local c = f:get_concrete_function(tf.TensorSpec { -1 }, true)
     assert.are.same({ 2, 3 }, values(c(tf.constant { 1, 2 })))

@@ -208,10 +208,46 @@ function M.record(name, fn, arguments, tensors, dims, may_create, may_fall_back)
   return c
 end
 
+local SCALAR = { number = true, string = true, boolean = true }
+
+-- The values among these leaves that are no tensors: what each is told by, and
+-- words for it. Objects are not held.
+local function others_of(flat)
+  local others = { n = 0 }
+  for i = 1, flat.n do
+    local x = flat[i]
+    local has_tensors = type(x) == "userdata" and (raw.kind(x) == "tensor"
+      or values.is_value(x))
+    if x ~= nil and not spec.is_spec(x) and not has_tensors then
+      others.n = others.n + 1
+      others[others.n] = { type(x) == "number" and x or signature.part(x),
+        SCALAR[type(x)] and text.describe(x) or "an object" }
+    end
+  end
+  return others
+end
+
+-- Values beside the tensors may be left out; those that are there choose among
+-- graphs, of which this is one.
+local function check_others(self, flat)
+  local given = others_of(flat)
+  for i = 1, given.n do
+    local x, known = given[i][1], self.others[i]
+    if known == nil or known[1] ~= x and (x == x or known[1] == known[1]) then
+      errors.raise("TypeError", ("%s: a value that is no tensor is %s, it was "
+        .. "traced with %s"):format(self:pretty_printed_signature(),
+        given[i][2], known == nil and "tensors alone"
+        or known[2] == given[i][2] and "another one" or known[2]),
+        "the function itself, or get_concrete_function, has a graph for each")
+    end
+  end
+end
+
 --- Likewise, to one that can be called.
-function M.trace(...)
-  local c = M.record(...)
+function M.trace(name, fn, arguments, ...)
+  local c = M.record(name, fn, arguments, ...)
   local trace, symbols = c.trace, c.symbols
+  c.others = others_of(nest.flatten(arguments))
   raw.graph_complete(c.handle, c.outputs)
   c.specs = {}
   for i = 1, symbols.n do
@@ -385,6 +421,7 @@ function Concrete:__call(...)
       "numbers were traced by value; what it was traced with a tensor for is a "
       .. "tensor in each call")
   end
+  check_others(self, flat)
   return self.call(inputs)
 end
 

@@ -122,6 +122,15 @@ function M.of(...)
   return concat(parts, "\0"), tensors, parts
 end
 
+--- What the key has for a value that is no table: equal for what may share a
+--- graph. Holds nothing.
+---@return string
+function M.part(x)
+  local parts = {}
+  walk(x, parts, { n = 0 }, 0)
+  return parts[1]
+end
+
 --- x with fn(tensor) in the place of a tensor, or of each that a distributed
 --- value has; anything else as it is.
 function M.map_tensors(fn, x)
