@@ -686,6 +686,8 @@ describe("a slip in the name of a method", function()
   it("says that a method was called with a dot", function()
     local keras = tf.keras
     local example = tf.train.Example { features = tf.train.Features() }
+    local concrete = tf.function_(function() end):get_concrete_function()
+    local optional = tf.data.experimental.Optional.empty()
     for name, method in pairs {
       ["Example.SerializeToString"] = example.SerializeToString,
       ["Zeros.get_config"] = keras.initializers.Zeros().get_config,
@@ -694,6 +696,11 @@ describe("a slip in the name of a method", function()
       ["Bidirectional.reset_states"] = keras.layers.Bidirectional(
         keras.layers.GRU(1)).reset_states,
       ["Module.extend"] = tf.Module.extend,
+      ["ConcreteFunction.graph"] = concrete.graph,
+      ["ConcreteFunction.pretty_printed_signature"] =
+        concrete.pretty_printed_signature,
+      ["Optional.has_value"] = optional.has_value,
+      ["Optional.get_value"] = optional.get_value,
     } do
       for _, self in ipairs { {}, "x", 3 } do
         local e = R.fails("TypeError", name .. ": the first argument must be "

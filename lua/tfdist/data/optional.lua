@@ -1,5 +1,6 @@
 --- tf.experimental.Optional: an element, or none.
 local errors = require "tfdist.base.errors"
+local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"
@@ -22,9 +23,16 @@ function M.of_call(pack, has, spec)
   return setmetatable({ pack = pack, has = has, spec = spec }, Optional)
 end
 
+local function check_self(self, name)
+  if getmetatable(self) ~= Optional then
+    options.wrong_self("Optional." .. name, "Optional", self)
+  end
+end
+
 --- True when there is an element; in a traced function the tensor that says it.
 --- Source: tf.experimental.Optional.has_value
 function methods.has_value(self)
+  check_self(self, "has_value")
   return rawget(self, "has") or self.pack ~= false
 end
 
@@ -37,6 +45,7 @@ end
 --- Errors: InvalidArgument when there is none.
 --- Source: tf.experimental.Optional.get_value
 function methods.get_value(self)
+  check_self(self, "get_value")
   local has = rawget(self, "has")
   if not self.pack then
     no_value()

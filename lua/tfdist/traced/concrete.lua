@@ -25,6 +25,12 @@ function M.is_concrete(x)
   return getmetatable(x) == Concrete
 end
 
+local function check_self(self, name)
+  if not M.is_concrete(self) then
+    options.wrong_self("ConcreteFunction." .. name, "concrete function", self)
+  end
+end
+
 local function pack(...)
   return { n = select("#", ...), ... }
 end
@@ -427,6 +433,7 @@ end
 
 --- "name(TensorSpec(float32 {2}), ...)".
 function Concrete:pretty_printed_signature()
+  check_self(self, "pretty_printed_signature")
   local parts = {}
   for i = 1, #self.specs do
     parts[i] = tostring(self.specs[i])
@@ -439,6 +446,7 @@ local STAGES = { "recorded", "lowered", "costs" }
 --- The graph as text: "recorded" (default), "lowered", as it runs, or "costs" of
 --- that.
 function Concrete:graph(stage)
+  check_self(self, "graph")
   return raw.graph_text(self.handle, (options.choice("graph", "stage",
     stage or "recorded", STAGES)))
 end
