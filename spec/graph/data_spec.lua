@@ -317,3 +317,20 @@ describe("a distributed data set in a traced function", function()
     assert.are.equal(want, f():item())
   end)
 end)
+
+describe("a data set of symbolic tensors", function()
+  it("is refused where it is made", function()
+    for name, make in pairs { from_tensors = D.from_tensors,
+      from_tensor_slices = D.from_tensor_slices } do
+      local f = tf.function_(function(x)
+        local data = make { tf.constant { 1, 2, 3 }, x }
+        return data:reduce(tf.constant(0), function(sum) return sum end)
+      end)
+      raises("NotImplementedError", name .. " inside the traced function", f,
+        tf.constant { 1, 2, 3 })
+      raises("NotImplementedError", "component 1 is a symbolic float32 {3}; a "
+        .. "data set has tensors whose values are known", f,
+        tf.constant { 1, 2, 3 })
+    end
+  end)
+end)

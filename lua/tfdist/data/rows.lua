@@ -16,6 +16,7 @@ local raw = require "tfdist.core.raw"
 local spec = require "tfdist.data.spec"
 local stream = require "tfdist.data.stream"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -197,6 +198,26 @@ function M.from_structure(what, pack)
   return M.new(element.map(settled, pack), n)
 end
 
+-- Component i, from 0. Elements are taken by steps of the host, at the calls of a
+-- graph: symbols of its trace have no values there.
+local function component(what, i, x)
+  local out = element.component(x, what)
+  local trace = tracing.current()
+  local leaves = trace and element.leaves { out, n = 1 } or { n = 0 }
+  for k = 1, leaves.n do
+    local t = leaves[k]
+    if tracing.is_symbolic(t) then
+      errors.raise("NotImplementedError", ("%s inside the traced function "
+        .. "\"%s\": component %d is a symbolic %s %s; a data set has tensors "
+        .. "whose values are known"):format(what, trace.name, i,
+        raw.tensor_dtype(t), text.shape(raw.tensor_dims(t))),
+        "make the data set outside, or go over the tensor by tf.map_fn, "
+        .. "tf.scan or tf.while_loop")
+    end
+  end
+  return out
+end
+
 --- The pack that a structure given by the user is: a list with tensors inside
 --- is a tuple, everything else one value.
 function M.pack_of(what, x)
@@ -209,12 +230,12 @@ function M.pack_of(what, x)
           errors.raise("TypeError", ("%s: component %d is nil"):format(what,
             i - 1))
         end
-        out[i] = element.component(x[i], what)
+        out[i] = component(what, i - 1, x[i])
       end
       return out
     end
   end
-  return { element.component(x, what), n = 1 }
+  return { component(what, 0, x), n = 1 }
 end
 
 --- Elements are the rows of tensors: slices along axis 0 of each component. A
