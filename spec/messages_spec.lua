@@ -744,6 +744,16 @@ describe("a list of sizes", function()
   end)
 end)
 
+describe("an object whose __eq fails", function()
+  it("is named as any other", function()
+    local hostile = setmetatable({}, { __eq = function() error("asked", 0) end })
+    for _, fn in ipairs { tf.abs, tf.constant, tf.function_, D.range,
+      D.from_tensors, tf.keras.layers.Dense } do
+      R.fails("TypeError", "got a table", fn, hostile)
+    end
+  end)
+end)
+
 describe("a line on stderr", function()
   it("is one write, which nobody else's divides", function()
     local stderr, written = io.stderr, {}

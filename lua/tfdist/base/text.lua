@@ -256,7 +256,7 @@ end
 ---@return string?
 function M.module_name(x)
   for name, module in pairs(package.loaded) do
-    if module == x and type(name) == "string" and name:find("^tfdist") then
+    if rawequal(module, x) and type(name) == "string" and name:find("^tfdist") then
       return (name:gsub("^tfdist", "tf"))
     end
   end

@@ -626,7 +626,7 @@ end
 function M.static(name, signature, fn)
   local call = options.wrap("Dataset." .. name, signature, fn)
   M.statics[name] = options.describe_as(function(first, ...)
-    if first == M.statics then
+    if rawequal(first, M.statics) then
       errors.raise("TypeError", ("Dataset.%s: called with a colon"):format(
         name), ("call tf.data.Dataset.%s(...) with a dot"):format(name))
     end
