@@ -9,6 +9,44 @@ local gradient, raises, values = traces.gradient, expect.raises, traces.values
 local function plain(fn) return fn end
 
 describe("tf.py_function", function()
+  it("may call the function that it stands in, as a data set may", function()
+    local spec = tf.TensorSpec({}, "float32")
+    for _, run in ipairs { plain, tf.function_ } do
+      local v = tf.Variable(0.0)
+      local f, g
+      f = run(function(x)
+        v:assign_add(x)
+        local y = tf.py_function(function(a)
+          return a:item() < 4 and f(a + 1) or a
+        end, { x }, spec)
+        return y * 2
+      end)
+      -- 4, doubled by the calls with 4, 3, 2 and 1
+      assert.are.equal(64, f(tf.constant(1.0)):item())
+      assert.are.equal(10, v:read_value():item())
+      assert.are.equal(16, f(tf.constant(3.0)):item())
+      assert.are.equal(17, v:read_value():item())
+
+      local top = true
+      local data = tf.data.Dataset.range(3):map(function(x)
+        return g(tf.cast(x, "float32"))
+      end)
+      g = run(function(x)
+        return tf.py_function(function(a)
+          if not top then
+            return a * 10
+          end
+          top = false
+          a = data:reduce(a, function(sum, e) return sum + e end)
+          top = true
+          return a
+        end, { x }, spec)
+      end)
+      assert.are.equal(31, g(tf.constant(1.0)):item())
+      assert.are.equal(32, g(tf.constant(2.0)):item())
+    end
+  end)
+
   it("runs Lua at each call, where it stands", function()
     for _, run in ipairs { plain, tf.function_ } do
       local seen = {}

@@ -399,12 +399,15 @@ local function collect(c, graph)
   return outputs
 end
 
---- Run the graph on a list of tensors.
+--- Run the graph on a list of tensors. Meanwhile c.runs is true: its steps of the
+--- host may call the function again.
 function M.run(c, inputs)
   local graph = c.handle
   raw.graph_start(graph, inputs, next_words(c.draws),
     next_numbers(c.numbers))
+  c.runs = true
   return M.give(c, inputs, state.protect(function()
+    c.runs = false
     raw.graph_stop(graph)
   end, collect, c, graph))
 end
