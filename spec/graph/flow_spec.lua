@@ -333,6 +333,19 @@ describe("tf.case and tf.switch_case in a traced function", function()
       assert.are.equal(want, f(tf.constant(i, "int32"), x):item())
     end
   end)
+
+  it("choose by whole numbers, line by line and in a graph", function()
+    local fns = { tf.zeros, tf.ones }
+    local function f(i) return tf.switch_case(i, fns) end
+    for _, run in ipairs { f, tf.function_(f) } do
+      for dtype, x in pairs { float32 = 1.5, float64 = 1, bool = true } do
+        raises("InvalidArgument", "switch_case: branch_index has dtype " .. dtype
+          .. "; expected an integer dtype", run, tf.constant(x, dtype))
+      end
+    end
+    raises("ValueError", "switch_case: branch_fns is empty", tf.switch_case,
+      tf.constant(0, "int32"), {})
+  end)
 end)
 
 describe("tf.while_loop in a traced function", function()

@@ -240,8 +240,12 @@ local function branches(tf, def)
       for i = 1, #list do
         check_function("switch_case", "branch_fns", list[i])
       end
+      if #list == 0 then
+        errors.raise("ValueError", "switch_case: branch_fns is empty; expected "
+          .. "at least one function")
+      end
       if type(index) ~= "number" then
-        index = convert.index_operand(index, "switch_case", "branch_index")
+        index = convert.whole_operand(index, "switch_case", "branch_index")
         if tracing.current() ~= nil and raw.kind(index) == "variable" then
           index = raw.variable_read(index)
         end
