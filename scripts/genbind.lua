@@ -417,14 +417,16 @@ function C.call(f, call, pushes, early)
   return ("  %s;\n  return 1;\n"):format(PUSH[f.returns]:format(call))
 end
 
--- Where the script is, before other processes may be met: those of a strategy,
--- or of what one argument has copies in.
-local function meeting(f)
+-- Where the script is, before work is queued that may fail later, or other
+-- processes may be met: those of a strategy, or of what one argument has copies
+-- in.
+local function place(f)
   local argument = f.doc:match "Meets: the other processes of `([%w_]+)`"
   if argument ~= nil then
     return ("  tfd__lua_note_reads(L, &%s, 1);\n"):format(argument)
   end
-  return f.doc:find("Meets:", 1, true) and "  tfd__lua_note_meeting(L);\n" or ""
+  return f.doc:find("Meets:", 1, true) and "  tfd__lua_note_meeting(L);\n"
+    or f.doc:find("Queues:", 1, true) and "  tfd__lua_note_position(L);\n" or ""
 end
 
 function C.wrapper(header, f)
@@ -464,7 +466,7 @@ function C.wrapper(header, f)
       or "",
     slow and index > 0 and ("  lua_settop(L, %d);\n"):format(index) or "",
     f.returns == "status" and "  TFD_LUA_ENTER(L);\n" or "",
-    meeting(f),
+    place(f),
     f.lists or "", table.concat(checks),
     C.call(f, call, pushes, table.concat(early)), "}\n",
   }

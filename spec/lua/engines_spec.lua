@@ -127,6 +127,59 @@ print(fine, e and e.where)
     os.remove(path)
   end)
 
+  it("say where updates of variables came from", function()
+    local path = process.file([[
+local tf = require "tfdist"
+local s = tf.distribute.MirroredStrategy()
+local function rows()
+  return tf.IndexedSlices(tf.ones { 1 }, tf.constant({ 9 }, "int32"))
+end
+local function sgd() return tf.keras.optimizers.SGD(0.1) end
+local function new() return tf.Variable(tf.zeros { 4 }, { aggregation = "sum" }) end
+local v, w, optimizer = new(), s:scope(new), s:scope(sgd)
+local slices
+local function value(x)
+  return x:read_value()[0]:item()
+end
+local function where(update)
+  slices = rows()
+  update()
+  local ok, e = pcall(value, v)
+  if ok then ok, e = pcall(value, w) end
+  print(e.where:match ":(%d+)$")
+  v, w, optimizer = new(), s:scope(new), s:scope(sgd)
+end
+where(function()
+  v:scatter_add(slices) -- 22
+end)
+where(function()
+  sgd():apply_gradients({ slices }, { v }) -- 25
+end)
+where(function()
+  s:run(function() -- 28
+    w:scatter_add(rows())
+  end)
+end)
+where(function()
+  s:run(function() -- 33
+    optimizer:apply_gradients({ slices }, { w })
+  end)
+end)
+where(tf.function_(function()
+  s:run(function() -- 38
+    w:scatter_add(rows())
+  end)
+end))
+]], ".lua")
+    for _, host in ipairs(process.hosts) do
+      local r = process.run("TFDIST_CPU_DEVICES=2 " .. host.path
+        .. " --queue=queued " .. path)
+      assert.equal(0, r.code, r.err)
+      assert.equal("22\n25\n28\n33\n38\n", r.out)
+    end
+    os.remove(path)
+  end)
+
   -- A list of four values and more made by { ... } or { f() } begins a trace
   -- for each of a hundred calls, and none of them is of use.
   it("compile calls that draw random numbers or have options", function()

@@ -358,7 +358,8 @@ extern volatile int tfd__lua_running;
 const char *tfd__lua_library_prefix(size_t *length_p);
 /* Tell the runtime the script line that asks for work, when work is queued. */
 void tfd__lua_note_position(lua_State *L);
-/* The same before what other processes may have to be told of. */
+/* The same before work of all replicas, and before what other processes may
+** have to be told of. */
 void tfd__lua_note_meeting(lua_State *L);
 /* The same where one of these has copies in other processes, which reading it
 ** may add up. */

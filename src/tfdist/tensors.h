@@ -89,14 +89,16 @@ TFD_API int tfd_variable_assign_sub(tfd_variable *variable, tfd_object *delta);
 TFD_API int tfd_variable_read(tfd_variable *variable, tfd_tensor **value_p);
 /** Run an update op in place: the op's input 0 is the variable's value, the
  * rest are `inputs`; its output 0 overwrites the value.
- * Errors: InvalidArgument if the op's result has another shape or dtype. */
+ * Errors: InvalidArgument if the op's result has another shape or dtype.
+ * Queues: the op, which may fail there. */
 TFD_API int tfd_variable_update(tfd_variable *variable, int op,
                                 tfd_object *const *inputs, int inputs_n,
                                 const int64_t *ints, int ints_n,
                                 const double *reals, int reals_n);
 /** The same for several variables at once: the op's first inputs are the
  * targets' values, its first outputs overwrite them. `inputs` may hold NULL
- * for absent optional tensors. */
+ * for absent optional tensors.
+ * Queues: the op, which may fail there. */
 TFD_API int tfd_variables_update(tfd_variable *const *targets, int targets_n,
                                  int op, tfd_object *const *inputs,
                                  int inputs_n, const int64_t *ints, int ints_n,
