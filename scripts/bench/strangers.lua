@@ -1,29 +1,15 @@
 --- Two workers whose steps are timed while strangers knock at the chief's port:
---- a product of matrices and a sum over TCP each.
---- usage: strangers.lua PORT OTHER    as two workers; PORT is the chief's, at
----                                    OTHER nobody listens
+--- a product of matrices and a sum over TCP each, some 20 ms as a network's,
+--- longer than the strangers pause.
+--- usage: strangers.lua KNOCK PORT OTHER    as two workers; KNOCK is the
+---                                          strangers' program, PORT the
+---                                          chief's, at OTHER nobody listens
 --- Requests to the chief: "quiet N", "flood N" and "elsewhere N": the median of N
 --- steps, without strangers, with 1,000 bad connections a second, and with as
 --- many attempts at the other port: what they cost whoever shares the machine.
 local tf = require "tfdist"
 
-local SIZE, SUM = 256, 65536
-
--- Sends what is no hello, and keeps a hundred connections open.
-local STRANGER = [[use Socket; use Time::HiRes qw(time);
-my ($flag) = @ARGV; my (@open, $begin, $n, $port);
-for (;;) {
-  my $end = ""; vec($end, 0, 1) = 1;
-  exit if select($end, undef, undef, 0.001);
-  if (!open(my $told, "<", $flag)) { $begin = undef; @open = (); next }
-  elsif (!defined $begin) { $begin = time; $n = 0; $port = <$told> }
-  while ($n < 1000 * (time - $begin)) {
-    socket(my $s, PF_INET, SOCK_STREAM | 2048, 0); # SOCK_NONBLOCK
-    connect($s, sockaddr_in($port, INADDR_LOOPBACK));
-    send($s, "x" x 64, 16384); # MSG_NOSIGNAL
-    $open[$n++ % 100] = $s;
-  }
-}]]
+local SIZE, SUM = 1024, 1 << 18
 
 local strategy = tf.distribute.MultiWorkerMirroredStrategy()
 local index = strategy.extended.worker_index
@@ -61,33 +47,24 @@ if index == 1 then
   return
 end
 
-local flag = os.tmpname()
-os.remove(flag)
-local stranger = io.popen(("perl -e '%s' %s"):format(STRANGER, flag), "w")
+local stranger = io.popen(arg[1], "w")
 
--- Knock there; nil = nowhere.
-local function set(port)
-  os.remove(flag)
-  if port ~= nil then
-    local file = io.open(flag .. ".new", "w")
-    file:write(port)
-    file:close()
-    os.rename(flag .. ".new", flag)
-  end
+local function knock_at(port)
+  assert(stranger:write(port, "\n"))
+  assert(stranger:flush())
 end
 
-local PORTS = { flood = arg[1], elsewhere = arg[2] }
+local PORTS = { quiet = "0", flood = arg[2], elsewhere = arg[3] }
 
 for line in io.lines() do
   local what, n = line:match "^(%a+) (%d+)$"
   if what == nil then break end -- quit
-  set(PORTS[what])
+  knock_at(PORTS[what])
   agree(tonumber(n) // 4)
   steps(tonumber(n) // 4) -- until it has come to it
   agree(tonumber(n))
   io.write(("%.9f\n"):format(steps(tonumber(n))))
   io.flush()
 end
-set(nil)
 agree(0)
 stranger:close()
