@@ -426,6 +426,7 @@ describe("callbacks", function()
 
     it("checks what it is given", function()
       fails("TypeError", "backup_dir", C.BackupAndRestore, { backup_dir = 3 })
+      fails("ValueError", "backup_dir is empty", C.BackupAndRestore, "")
       fails("ValueError", "save_freq", C.BackupAndRestore, { backup_dir = "x",
         save_freq = 0 })
     end)

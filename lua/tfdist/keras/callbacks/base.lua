@@ -124,9 +124,12 @@ function M.monitored(callback, logs)
 end
 
 function M.check_string(callback, name, x)
-  if type(x) ~= "string" or x == "" then
+  if type(x) ~= "string" then
     errors.raise("TypeError", ("%s: %s must be a string, got %s"):format(
       callback.__name, name, text.describe(x)))
+  elseif x == "" then
+    errors.raise("ValueError", ("%s: %s is empty; expected some text"):format(
+      callback.__name, name))
   end
   return x
 end
