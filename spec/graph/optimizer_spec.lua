@@ -125,6 +125,80 @@ describe("an optimizer in a traced function", function()
     assert.are.equal(2, taken())
   end)
 
+  -- The gradient is 1, the rate the number of steps before.
+  local function counting(make)
+    local v = tf.Variable(0.0)
+    local optimizer = O.SGD(function(number) return number + 0.0 end)
+    local f = tf.function_(make(function()
+      optimizer:apply_gradients({ tf.constant(1.0) }, { v })
+    end))
+    return f, optimizer, function() return -v:read_value():item() end
+  end
+
+  it("counts no step of a call that failed, whatever is assigned next",
+    function()
+      local fails = false
+      for name, check in pairs { check = function(x)
+        tf.debugging.assert_greater(x, 0.0)
+      end, host = function()
+        tf.py_function(function()
+          if fails then error "no" end
+          return tf.constant(0.0)
+        end, {}, tf.TensorSpec({}, "float32"))
+      end } do
+        local f, optimizer, sum = counting(function(step)
+          return function(x)
+            check(x)
+            step()
+          end
+        end)
+        for _ = 1, 2 do f(tf.constant(1.0)) end
+        fails = true
+        assert.is_false(pcall(f, tf.constant(-1.0)))
+        fails = false
+        optimizer.iterations:assign(10)
+        f(tf.constant(1.0))
+        assert.are.equal(11, sum(), name)
+      end
+    end)
+
+  it("counts the steps of branches that were taken", function()
+    local function nothing() return tf.constant(0.0) end
+    local function either(x, step)
+      tf.cond(tf.greater(x, 0.0), function()
+        step()
+        return tf.constant(0.0)
+      end, nothing)
+    end
+    local f, _, sum = counting(function(step)
+      return function(x) either(x, step) end
+    end)
+    for _, x in ipairs { 1, -1, 1, -1, 1 } do f(tf.constant(x)) end
+    assert.are.equal(0 + 1 + 2, sum())
+    f = counting(function(step)
+      return function(x)
+        either(x, step)
+        either(-x, step)
+      end
+    end)
+    local ok, e = pcall(f, tf.constant(1.0))
+    assert.is_false(ok)
+    assert.are.equal("NotImplementedError", e.kind)
+    assert.is_truthy(tostring(e):find("a branch may leave out", 1, true))
+    -- No step of these depends on those before.
+    local v, optimizer = tf.Variable(0.0), O.SGD(0.5)
+    local g = tf.function_(function(x)
+      for _, each in ipairs { x, -x } do
+        either(each, function()
+          optimizer:apply_gradients({ tf.constant(1.0) }, { v })
+        end)
+      end
+    end)
+    for _, x in ipairs { 1, -1, 0 } do g(tf.constant(x)) end
+    assert.are.equal(-1, v:read_value():item())
+    assert.are.equal(2, optimizer.iterations:read_value():item())
+  end)
+
   -- Whoever reads it waits for the step before.
   it("has the step count read by nobody once it is known", function()
     local v = tf.Variable(0.0)

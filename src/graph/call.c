@@ -237,17 +237,26 @@ int tfd_graph_start(tfd_graph *graph, tfd_tensor *const *inputs, int inputs_n,
   void *tapes = NULL;
   int rc;
 
-  TFD_TRY(check_call(graph, inputs, inputs_n, words_n, numbers_n));
-  tapes = hide_tapes(graph);
-  rc = start(graph, inputs, &given);
-  tfd__context()->tapes = tapes;
-  TFD_TRY(rc);
+  rc = check_call(graph, inputs, inputs_n, words_n, numbers_n);
+  if (rc == TFD_OK) {
+    tapes = hide_tapes(graph);
+    rc = start(graph, inputs, &given);
+    tfd__context()->tapes = tapes;
+  }
+  if (rc != TFD_OK) {
+    tfd__versions_unforeseen();
+    return rc;
+  }
   graph->running = true;
+  graph->done = false;
   return TFD_OK;
 }
 
 int tfd_graph_stop(tfd_graph *graph) {
   TFD_GIVEN(graph, GRAPH);
+  if (graph->running && graph->replay != NULL && !graph->done) {
+    tfd__versions_unforeseen();
+  }
   drop_outputs(graph);
   tfd__replay_free(graph, graph->replay);
   graph->replay = NULL;
@@ -277,6 +286,7 @@ int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p) {
   begin = tfd__span_begin();
   tapes = hide_tapes(graph);
   rc = tfd__replay_next(graph, graph->replay, event_p);
+  graph->done = rc == TFD_OK && *event_p == TFD_GRAPH_DONE;
   tfd__context()->tapes = tapes;
   if (begin != 0) {
     tfd__span_end(TFD_SPAN_GRAPH, tfd__span_name(graph->name), begin,

@@ -152,6 +152,9 @@ int tfd__variable_set(tfd_variable *v, tfd_tensor *t);
 void tfd__variable_replace(tfd_variable *v, tfd__buffer *buffer);
 /* Likewise one with the same values: v is no newer than it was. */
 void tfd__variable_move(tfd_variable *v, tfd__buffer *buffer);
+/* What would have written variables failed: nobody's version is one that was
+** foreseen. */
+void tfd__versions_unforeseen(void);
 
 extern const tfd__type tfd__tensor_type;
 extern const tfd__type tfd__variable_type;

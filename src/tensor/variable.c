@@ -1,5 +1,6 @@
 #include "tensor/tensor.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 static void variable_destroy(void *self) {
@@ -130,9 +131,18 @@ bool tfd_variable_is_trainable(const tfd_variable *variable) {
   return variable->trainable;
 }
 
+/* Whoever foresees a version, for a call will write once, must not find it
+** where the call failed and something else has written once. */
+enum { CALL_FAILED = 1 << 20 };
+static atomic_int_least64_t ahead;
+
+void tfd__versions_unforeseen(void) {
+  ahead += CALL_FAILED;
+}
+
 int64_t tfd_variable_version(const tfd_variable *variable) {
   TFD_GIVEN_OR(variable, VARIABLE, 0);
-  return (int64_t)variable->version + tfd__failures_reported();
+  return (int64_t)variable->version + tfd__failures_reported() + ahead;
 }
 
 int tfd_variable_set_distribution(tfd_variable *variable,

@@ -380,8 +380,8 @@ local function inputs_of(grad)
   return { grad, n = 2 }
 end
 
--- Whether a step counts that a guard decides on, nobody knows before the call
--- runs: the number of the next one neither.
+-- Whether a step counts that a guard or a branch decides on, nobody knows before
+-- the call runs: the number of the next one neither.
 local function check_steps(own, certain)
   local trace = tracing.current()
   trace = trace.root or trace
@@ -389,10 +389,25 @@ local function check_steps(own, certain)
   if trace.optimizers[own] == "guarded"
     or trace.optimizers[own] and not certain then
     errors.raise("NotImplementedError", "apply_gradients: a step that a loss "
-      .. "scale may leave out cannot be traced beside another one of the same "
-      .. "optimizer")
+      .. "scale or a branch may leave out cannot be traced beside another one of "
+      .. "the same optimizer, whose numbers depend on how many were taken")
   end
   trace.optimizers[own] = certain and "certain" or "guarded"
+end
+
+local function depends_on_step(own, h)
+  local now, later = (reals_of(own, h)), {}
+  for name, value in pairs(h) do
+    later[name] = value
+  end
+  later.step = h.step + 1
+  later = reals_of(own, later)
+  for i = 1, #now do
+    if now[i] ~= later[i] then
+      return true
+    end
+  end
+  return not hypers.are_constant(own)
 end
 
 -- While a function is traced: each of its calls has numbers of its own. Where
@@ -401,8 +416,10 @@ local function numbers_of_calls(own, h, n)
   if tracing.current() == nil then
     return nil
   end
-  local certain = h.guard == nil
-  check_steps(own, certain)
+  local certain = h.guard == nil and not tracing.is_part()
+  if depends_on_step(own, h) then
+    check_steps(own, certain)
+  end
   local first = tracing.numbers(2 * n, function()
     local now = hypers.of_call(own)
     local decaying, plain = reals_of(own, now)

@@ -84,17 +84,22 @@ end
 -- Types of values that are what they are at each step.
 local CONSTANT = { number = true, boolean = true, string = true }
 
+--- Are all what they are at each step, until one is set?
+function M.are_constant(own)
+  local constant = own.hyper.decay == nil or own.hyper.decay == 0
+  for _, value in pairs(own.hyper) do
+    constant = constant and CONSTANT[type(value)] == true
+  end
+  return constant
+end
+
 --- Those of a call of a traced function. The same table again where all are
---- constants, until one is set: a call of a small one is a few microseconds.
+--- constants: a call of a small one is a few microseconds.
 function M.of_call(own)
   local h = own.constants
   if h == nil then
     h = hyper_of(own)
-    local constant = (h.decay or 0) == 0
-    for _, value in pairs(own.hyper) do
-      constant = constant and CONSTANT[type(value)] == true
-    end
-    own.constants = constant and h or false
+    own.constants = M.are_constant(own) and h or false
     return h
   elseif not h then
     return hyper_of(own)
