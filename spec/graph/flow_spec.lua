@@ -335,13 +335,20 @@ describe("tf.case and tf.switch_case in a traced function", function()
   end)
 
   it("choose by whole numbers, line by line and in a graph", function()
-    local fns = { tf.zeros, tf.ones }
+    local fns = { function() return tf.constant(5) end,
+      function() return tf.constant(7) end }
     local function f(i) return tf.switch_case(i, fns) end
-    for _, run in ipairs { f, tf.function_(f) } do
-      for dtype, x in pairs { float32 = 1.5, float64 = 1, bool = true } do
-        raises("InvalidArgument", "switch_case: branch_index has dtype " .. dtype
-          .. "; expected an integer dtype", run, tf.constant(x, dtype))
+    for way, run in pairs { eager = f, traced = tf.function_(f) } do
+      for _, dtype in ipairs { "float32", "float64", "bfloat16", "int64" } do
+        assert.are.equal(7, run(tf.constant(1, dtype)):item(), way .. dtype)
+        assert.are.equal(5, run(tf.Variable(0, { dtype = dtype })):item())
       end
+      raises("InvalidArgument", "switch_case: branch_index has dtype bool", run,
+        tf.constant(true))
+      local ok, e = pcall(run, tf.constant(1.5))
+      assert.is_false(ok)
+      assert.is_truthy(tostring(e):find("switch_case: branch_index must be", 1,
+        true), tostring(e))
     end
     raises("ValueError", "switch_case: branch_fns is empty", tf.switch_case,
       tf.constant(0, "int32"), {})

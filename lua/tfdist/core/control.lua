@@ -230,7 +230,20 @@ local function branches(tf, def)
       return case_from(tf, chosen and { { true, chosen } } or {}, 1, default)
     end)
 
-  --- branch_fns[branch_index + 1](); out of range: default, or the last.
+  -- Numbers are float32 here where nobody says otherwise: whether one is whole
+  -- is seen at the call.
+  local function whole_index(index)
+    index = tf.reshape(index, {})
+    if raw.tensor_dtype(index):find "float" then
+      tf.debugging.assert_equal(tf.floor(index), index, "switch_case: "
+        .. "branch_index must be a whole number")
+      return tf.cast(index, "int32")
+    end
+    return index
+  end
+
+  --- branch_fns[branch_index + 1](); out of range: default, or the last. A
+  --- branch_index of a float dtype must be a whole number.
   --- Source: tf.switch_case
   def("switch_case", "branch_index branch_fns default=nil name=nil",
     function(index, fns, default)
@@ -245,13 +258,16 @@ local function branches(tf, def)
           .. "at least one function")
       end
       if type(index) ~= "number" then
-        index = convert.whole_operand(index, "switch_case", "branch_index")
+        index = convert.index_operand(index, "switch_case", "branch_index")
         if tracing.current() ~= nil and raw.kind(index) == "variable" then
           index = raw.variable_read(index)
         end
         index = raw.operand_tensor(index)
-        if tracing.is_symbolic(index) then
-          return choose("switch_case", tf.reshape(index, {}), list)
+        if raw.tensor_dtype(index) == "bool" then
+          errors.raise("InvalidArgument", "switch_case: branch_index has dtype "
+            .. "bool; expected whole numbers", "tf.cond takes a bool")
+        elseif tracing.is_symbolic(index) then
+          return choose("switch_case", whole_index(index), list)
         end
         index = raw.item(index)
       end
