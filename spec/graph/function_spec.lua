@@ -625,7 +625,9 @@ describe("a concrete function", function()
       assert.are.same({ 4, 4 }, values(c(one, one)))
       assert.are.same({ 4, 4 }, values(c(step, one, 3, { a = one })))
       assert.are.same({ 4, 4 }, values(c(step, one, 3, { a = one, b = "mean" })))
+      assert.are.same({ 4, 4 }, values(c(nil, one, nil, { a = one, b = "mean" })))
       for _, wrong in ipairs { { step, one, 4, { a = one } },
+        { nil, one, nil, { a = one, b = "sum" } },
         { step, one, "3", { a = one } }, { other, one, 3, { a = one } },
         { step, one, 3, { a = one, b = "sum" } },
         { step, one, 3, { a = one, b = "mean", c = true } } } do

@@ -195,7 +195,8 @@ end
 --- Trace fn with these arguments, to a graph that is not complete. `dims`: sizes
 --- of its tensors where they are to be other than they are; may_create: may it
 --- make variables? may_fall_back: is there a graph for these sizes alone where
---- this one fails?
+--- this one fails? "elements": is there another way where those of what it takes
+--- from data sets are not known?
 --- Errors: whatever fn raises; then nothing is left.
 function M.record(name, fn, arguments, tensors, dims, may_create, may_fall_back)
   local graph = raw.graph_new(name)
@@ -216,10 +217,10 @@ end
 
 local SCALAR = { number = true, string = true, boolean = true }
 
--- The values among these leaves that are no tensors: what each is told by, and
--- words for it. Objects are not held.
+-- The values among these leaves that are no tensors: what each is told by, words
+-- for it, and its place. Objects are not held.
 local function others_of(flat)
-  local others = { n = 0 }
+  local others = { n = 0, leaves = flat.n, at = {} }
   for i = 1, flat.n do
     local x = flat[i]
     local has_tensors = type(x) == "userdata" and (raw.kind(x) == "tensor"
@@ -227,18 +228,23 @@ local function others_of(flat)
     if x ~= nil and not spec.is_spec(x) and not has_tensors then
       others.n = others.n + 1
       others[others.n] = { type(x) == "number" and x or signature.part(x),
-        SCALAR[type(x)] and text.describe(x) or "an object" }
+        SCALAR[type(x)] and text.describe(x) or "an object", i }
+      others.at[i] = others[others.n]
     end
   end
   return others
 end
 
--- Values beside the tensors may be left out; those that are there choose among
--- graphs, of which this is one.
+-- Values beside the tensors may be left out, or be nil; those that are there
+-- choose among graphs, of which this is one.
 local function check_others(self, flat)
   local given = others_of(flat)
   for i = 1, given.n do
-    local x, known = given[i][1], self.others[i]
+    local x, others = given[i][1], self.others
+    local known = others[i]
+    if flat.n == others.leaves then
+      known = others.at[given[i][3]]
+    end
     if known == nil or known[1] ~= x and (x == x or known[1] == known[1]) then
       errors.raise("TypeError", ("%s: a value that is no tensor is %s, it was "
         .. "traced with %s"):format(self:pretty_printed_signature(),
