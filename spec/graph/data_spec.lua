@@ -96,6 +96,37 @@ describe("iterator:get_next() in a traced function", function()
         end)
       end
 
+      it("each signature by itself", function()
+        local runs = 0
+        local f = tf.function_(function(from)
+          runs = runs + 1
+          local t = from:get_next()
+          return tf.reduce_sum(t) / t.shape[1]
+        end)
+        local short, even = slices(x):batch(2):iter(),
+          slices(x):batch(1, { drop_remainder = true }):iter()
+        warned(function()
+          assert.are.equal(1.5, f(short):item())
+        end)
+        for i = 1, 4 do assert.are.equal(i, f(even):item()) end
+        assert.are.equal(3, runs)
+        assert.are.equal(3.5, f(short):item())
+        assert.are.equal(4, runs)
+      end)
+
+      it("but no concrete function", function()
+        local f = tf.function_(function(from)
+          local t = from:get_next()
+          return tf.reduce_sum(tf.matmul(t, tf.ones { t.shape[2], 3 }))
+        end)
+        local two = tf.data.Dataset.from_tensor_slices(tf.ones { 5, 4 })
+        local it = two:batch(2):iter()
+        local c = f:get_concrete_function(it)
+        for _, want in ipairs { 24, 24, 12 } do
+          assert.are.equal(want, c(it):item())
+        end
+      end)
+
       it("and says what is wrong with the script", function()
         local f = tf.function_(function(from)
           return tf.reduce_sum(from:get_next(), 3)

@@ -277,8 +277,9 @@ M.open_elements = 0
 function M.note_element(dims)
   for axis = 1, #dims do
     if dims[axis] < 0 then
+      local root = root_of(state.current.trace)
       M.open_elements = M.open_elements + 1
-      root_of(state.current.trace).may_fall_back = true
+      root.may_fall_back = root.may_fall_back == "elements" or root.may_fall_back
       return
     end
   end
@@ -305,7 +306,7 @@ end
 --- Errors: NotImplementedError where a graph for each size can be had instead.
 function M.look_at_sizes(dims)
   local trace = state.current.trace
-  if trace == nil or not root_of(trace).may_fall_back then
+  if trace == nil or root_of(trace).may_fall_back ~= true then
     return
   end
   for axis = 1, #dims do

@@ -137,9 +137,10 @@ end
 -- A graph of sizes that are not known refuses what needs them (gradients, Lua
 -- code that counts with them): then each size has its own. What fails there too
 -- is the script's own mistake, in words about the sizes that it has.
-local function trace_open(self, arguments, tensors, dims)
+local function trace_open(self, arguments, tensors, dims, may_be_plain)
+  local elements = may_be_plain and "elements" or nil
   if dims == nil or self.by_size then
-    return trace(self, arguments, tensors, nil)
+    return trace(self, arguments, tensors, nil, elements)
   end
   local ok, c = pcall(trace, self, arguments, tensors, dims, true)
   if ok then
@@ -147,7 +148,7 @@ local function trace_open(self, arguments, tensors, dims)
   elseif errors.kind(c) ~= "NotImplementedError" then
     error(c, 0) -- no question about a size
   end
-  c = trace(self, arguments, tensors, nil)
+  c = trace(self, arguments, tensors, nil, elements)
   self.by_size = true
   return c
 end
@@ -158,9 +159,12 @@ local OF_SIZES = { NotImplementedError = true, InvalidArgument = true,
 
 -- The entry, or nil and why there is no graph: sizes of what it takes from data
 -- sets are known to nobody before the call.
-local function trace_or_reason(self, arguments, tensors, dims)
+local function trace_or_reason(self, may_be_plain, arguments, tensors, dims)
+  if not may_be_plain then
+    return trace_open(self, arguments, tensors, dims)
+  end
   local before = tracing.open_elements
-  local ok, entry = pcall(trace_open, self, arguments, tensors, dims)
+  local ok, entry = pcall(trace_open, self, arguments, tensors, dims, true)
   if ok then
     return entry
   elseif before == tracing.open_elements or not OF_SIZES[errors.kind(entry)]
@@ -193,15 +197,19 @@ local function open_key(parts)
   return table.concat(out, "\0")
 end
 
--- The entry for a call and its tensors; nil and why where there is no graph.
-local function entry_of(self, ...)
+-- The entry for a call and its tensors. Where there is none and the call
+-- `may_be_plain`: nil, and for the first such call why and its key.
+local function entry_of(self, may_be_plain, ...)
   local key, tensors, parts = signature.of(...)
-  local entry = self.entries[key]
+  local given, entry = key, self.entries[key]
   if entry ~= nil then
     self.clock = self.clock + 1
     entry.used = self.clock
     count_call(self, parts, false)
     return entry, tensors
+  end
+  if may_be_plain and self.plain and self.plain[key] then
+    return nil
   end
   local dims, relaxed
   if self.specs then
@@ -215,9 +223,9 @@ local function entry_of(self, ...)
   entry = not relaxed and self.entries[key] or nil
   if entry == nil then
     local why
-    entry, why = trace_or_reason(self, pack(...), tensors, dims)
+    entry, why = trace_or_reason(self, may_be_plain, pack(...), tensors, dims)
     if entry == nil then
-      return nil, why
+      return nil, why, given
     elseif self.by_size then
       key = (signature.of(...))
     end
@@ -301,8 +309,15 @@ local function run_fast(self, entry, ...)
   return concrete.run_plain(entry, ...)
 end
 
-local function go_on_plain(self, e, ...)
-  self.is_plain = true
+local function go_on_plain(self, e, key, ...)
+  local said = self.plain
+  if not said or self.plain_n == ENTRIES then
+    self.plain, self.plain_n = {}, 0
+  end
+  self.plain[key], self.plain_n = true, self.plain_n + 1
+  if said then
+    return ...
+  end
   notice.warn(("the traced function %s goes on op by op: it takes elements of "
     .. "sizes that only a call knows, and its graph needs them (%s). batch(n, { "
     .. "drop_remainder = true }) makes them known, as does an element that is "
@@ -319,9 +334,6 @@ local function note_around(self, scope, settings)
 end
 
 local function call(self, own, ...)
-  if self.is_plain then
-    return self.python_function(...)
-  end
   note_around(self, own.name_scope, state.settings)
   local key, taped
   if own.mode == nil and own.layer_call == nil then
@@ -334,10 +346,12 @@ local function call(self, own, ...)
     end
     return run_fast(self, self.fast[key], ...)
   end
-  local entry, tensors = entry_of(self, ...)
-  if entry == nil then
+  local entry, tensors, new_plain = entry_of(self, true, ...)
+  if new_plain ~= nil then
     -- What fails here, too, is the script's own mistake.
-    return go_on_plain(self, tensors, self.python_function(...))
+    return go_on_plain(self, tensors, new_plain, self.python_function(...))
+  elseif entry == nil then
+    return self.python_function(...)
   elseif key ~= nil and entry.plain then
     keep_short(self, key, entry)
   end
@@ -452,8 +466,7 @@ function methods:get_concrete_function(...)
   elseif has_open_size(arguments) then
     return open_concrete(self, arguments, given)
   end
-  local entry, why = entry_of(self, unpack(given, 1, given.n))
-  return entry or error(why, 0)
+  return (entry_of(self, false, unpack(given, 1, given.n)))
 end
 
 --- One line for each signature that was traced.
@@ -508,7 +521,7 @@ make = function(fn, input_signature, reduce_retracing)
     python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
     clock = 0, fast = {}, fast_n = 0, calls = { n = 0 }, traces = 0,
     reduce_retracing = reduce_retracing == true, created = false,
-    warned = false, by_size = false, specs = false, is_plain = false,
+    warned = false, by_size = false, specs = false, plain = false,
     scope = "", settings = "",
     over = setmetatable({}, WEAK_KEYS),
   }, Function)
