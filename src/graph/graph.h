@@ -198,7 +198,7 @@ struct tfd_graph {
   tfd_graph *parent; /* the graph around a part; owned, NULL = none */
   bool complete;
   bool running;
-  bool done; /* all that runs has run */
+  bool done;            /* all that runs has run */
   tfd_context *context; /* where it records; owned, NULL = it never did */
   tfd_context *outer;   /* the caller's while it records; owned */
   bool replays;         /* no program can be made of it */
