@@ -12,7 +12,9 @@ local M = {}
 
 local pairs, type = pairs, type
 
-local function number_of(x)
+--- The number that a hyperparameter stands for, where it is a tensor or a
+--- variable; else itself.
+function M.number_of(x)
   if type(x) == "userdata" and raw.is_operand(x) then
     return raw.item(raw.operand_tensor(x))
   end
@@ -50,18 +52,23 @@ function M.steps(own)
   return own.step
 end
 
+--- Does a learning rate follow from the step?
+function M.follows_steps(lr)
+  return schedules.is_schedule(lr) or type(lr) == "function"
+end
+
 --- The learning rate of a step (from 0) as a plain number.
 function M.learning_rate(own, step)
   local lr = own.hyper.learning_rate
-  if schedules.is_schedule(lr) or type(lr) == "function" then
-    lr = number_of(lr(step))
+  if M.follows_steps(lr) then
+    lr = M.number_of(lr(step))
   end
-  lr = number_of(lr)
+  lr = M.number_of(lr)
   if type(lr) ~= "number" then
     errors.raise("TypeError", "learning_rate: a schedule must return a number, "
       .. "got " .. (lr == nil and "nothing" or text.describe(lr)))
   end
-  local decay = number_of(own.hyper.decay or 0)
+  local decay = M.number_of(own.hyper.decay or 0)
   return decay > 0 and lr / (1 + decay * step) or lr
 end
 
@@ -69,7 +76,7 @@ local function hyper_of(own)
   local step = M.steps(own)
   local h = { step = step }
   for name, value in pairs(own.hyper) do
-    h[name] = type(value) == "userdata" and number_of(value) or value
+    h[name] = type(value) == "userdata" and M.number_of(value) or value
   end
   h.learning_rate = M.learning_rate(own, step)
   return h

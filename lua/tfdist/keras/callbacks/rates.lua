@@ -1,22 +1,12 @@
 --- The learning rate of an optimizer as callbacks read and set it, whatever it
 --- was made with: a number, a variable, a tensor, a schedule or a function.
 local errors = require "tfdist.base.errors"
+local hypers = require "tfdist.keras.hypers"
 local module = require "tfdist.core.module"
-local raw = require "tfdist.core.raw"
-local schedules = require "tfdist.keras.schedules"
 
 local M = {}
 
-local function number_of(x)
-  if type(x) == "userdata" and raw.is_operand(x) then
-    return x:item()
-  end
-  return x
-end
-
-local function follows_steps(lr)
-  return schedules.is_schedule(lr) or type(lr) == "function"
-end
+local follows_steps, number_of = hypers.follows_steps, hypers.number_of
 
 --- The rate of the step that comes next, as a number.
 function M.get(optimizer)
