@@ -208,7 +208,7 @@ local function entry_of(self, may_be_plain, ...)
     count_call(self, parts, false)
     return entry, tensors
   end
-  if may_be_plain and self.plain and self.plain[key] then
+  if may_be_plain and self.op_by_op and self.op_by_op[key] then
     return nil
   end
   local dims, relaxed
@@ -310,11 +310,11 @@ local function run_fast(self, entry, ...)
 end
 
 local function go_on_plain(self, e, key, ...)
-  local said = self.plain
-  if not said or self.plain_n == ENTRIES then
-    self.plain, self.plain_n = {}, 0
+  local said = self.op_by_op
+  if not said or self.op_by_op_n == ENTRIES then
+    self.op_by_op, self.op_by_op_n = {}, 0
   end
-  self.plain[key], self.plain_n = true, self.plain_n + 1
+  self.op_by_op[key], self.op_by_op_n = true, self.op_by_op_n + 1
   if said then
     return ...
   end
@@ -521,7 +521,7 @@ make = function(fn, input_signature, reduce_retracing)
     python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
     clock = 0, fast = {}, fast_n = 0, calls = { n = 0 }, traces = 0,
     reduce_retracing = reduce_retracing == true, created = false,
-    warned = false, by_size = false, specs = false, plain = false,
+    warned = false, by_size = false, specs = false, op_by_op = false,
     scope = "", settings = "",
     over = setmetatable({}, WEAK_KEYS),
   }, Function)
