@@ -105,7 +105,8 @@ TFD_API int tfd_variables_update(tfd_variable *const *targets, int targets_n,
                                  const double *reals, int reals_n);
 TFD_API const char *tfd_variable_name(const tfd_variable *variable);
 TFD_API bool tfd_variable_is_trainable(const tfd_variable *variable);
-/** Grows with each write, and when failed work has undone queued ones. */
+/** Grows with each write, when failed work has undone queued ones, and by much
+ * when a call of a graph fails, whatever that has written. */
 TFD_API int64_t tfd_variable_version(const tfd_variable *variable);
 TFD_API int
 tfd_variable_set_distribution(tfd_variable *variable,
