@@ -2,6 +2,7 @@
 --- are those of the elements.
 local tf = require "tfdist"
 local expect = require "spec.support.expect"
+local warned = require "spec.support.heard"
 local raw = require "tfdist.core.raw"
 local traces = require "spec.support.traces"
 
@@ -53,17 +54,6 @@ describe("iterator:get_next() in a traced function", function()
     function()
       local layers = tf.keras.layers
       local x = { 1, 2, 3, 4, 5 }
-      local function warned(fn)
-        local heard, stderr = {}, io.stderr
-        rawset(io, "stderr", { write = function(_, ...)
-          heard[#heard + 1] = table.concat { ... }
-        end })
-        local ok, e = pcall(fn)
-        rawset(io, "stderr", stderr)
-        assert.is_true(ok, tostring(e))
-        return table.concat(heard)
-      end
-
       for what, body in pairs {
         ["in Lua"] = function(t) return tf.reduce_sum(t) / t.shape[1] end,
         ["with #"] = function(t) return tf.reduce_sum(t) / #t end,

@@ -2,6 +2,7 @@
 local R = require "spec.support.replicas"
 local tf = require "tfdist"
 local files = require "spec.support.files"
+local listen = require "spec.support.heard"
 
 local C, L = tf.keras.callbacks, tf.keras.layers
 local fails = R.fails
@@ -35,20 +36,6 @@ local function script(list)
   return { on_epoch_end = function(_, epoch, logs)
     logs.v = list[epoch + 1]
   end }
-end
-
--- Run fn with stderr collected; returns what was written.
-local function listen(fn)
-  local heard, stderr = {}, io.stderr
-  rawset(io, "stderr", { write = function(_, ...)
-    heard[#heard + 1] = table.concat { ... }
-  end })
-  local ok, e = pcall(fn)
-  rawset(io, "stderr", stderr)
-  if not ok then
-    error(e, 0)
-  end
-  return table.concat(heard)
 end
 
 local made
