@@ -50,16 +50,20 @@ static void test_published(void **state) {
 }
 
 static void test_lengths(void **state) {
-  static const size_t around[] = {0, 2048, 4096, 6144, 12288, 18432, 36864};
+  static const size_t around[] = {0,    128,  256,   384,   512,  2048,
+                                  4096, 6144, 12288, 18432, 36864};
+  const tfd__crc32c_way *way = tfd__crc32c_ways();
   unsigned char *p = noise();
   size_t i;
   size_t n;
 
   (void)state;
-  for (i = 0; i < sizeof around / sizeof around[0]; i++) {
-    for (n = around[i] < 17 ? 0 : around[i] - 17; n < around[i] + 17; n++) {
-      assert_int_equal(tfd__crc32c(0, p + n % 9, n),
-                       bit_by_bit(0, p + n % 9, n));
+  for (; *way != NULL; way++) {
+    for (i = 0; i < sizeof around / sizeof around[0]; i++) {
+      for (n = around[i] < 17 ? 0 : around[i] - 17; n < around[i] + 17; n++) {
+        assert_int_equal(~(*way)(~(uint32_t)n, p + n % 9, n),
+                         bit_by_bit((uint32_t)n, p + n % 9, n));
+      }
     }
   }
   free(p);
