@@ -7,6 +7,9 @@
 ** for. So after two looks in vain a number of waits sleep at once; then one
 ** looks again, and while that is in vain the number doubles. Sleepers that wake
 ** each other come out of it: what wakes one is not far from the other's look.
+** Where the processes are more than the cores, a look must give its core away,
+** for the one it waits for may need it; what comes after a stranger has had the
+** core for long counts as in vain.
 */
 
 #include <stdbool.h>
@@ -17,7 +20,7 @@
 #define TFD_LOOK_NS 50000
 
 typedef struct tfd__looks {
-  int64_t most; /* ns of a look; 0 = sleep at once */
+  bool crowded; /* more processes than cores */
   int naps;     /* this many waits more sleep at once */
   int patience; /* so many they will be when looking helps no more */
   bool missed;  /* the last look was in vain */
@@ -27,7 +30,6 @@ enum { TFD_NAPS = 4, TFD_MOST_NAPS = 64 };
 
 /* Shall this wait look? */
 static inline bool tfd__looks_may(tfd__looks *l) {
-  if (l->most == 0) return false;
   if (l->naps == 0) return true;
   l->naps--;
   return false;

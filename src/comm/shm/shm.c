@@ -74,8 +74,7 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
   own->tally = (tfd__tally){.cells = own->segment.cells,
                             .process = n->process,
                             .processes = n->processes,
-                            .looks.most =
-                                config->size <= tfd__cores() ? TFD_LOOK_NS : 0};
+                            .looks.crowded = config->size > tfd__cores()};
   open_window(g, own);
   own->open = true;
   return TFD_OK;

@@ -7,6 +7,7 @@
 */
 #define _GNU_SOURCE
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -84,6 +85,8 @@ static void sleep_on(tfd__cell *cell, unsigned seen, int64_t ns) {
 static bool glance(const tfd__tally *t, tfd__mark mark, uint64_t round) {
   int i;
 
+  /* One look: who gives its core away after each has waited enough. */
+  if (t->looks.crowded) return tfd__tally_reached(t, mark, round, NULL);
   for (i = 0; i < LOOKS; i++) {
     if (tfd__tally_reached(t, mark, round, NULL)) return true;
     tfd__relax();
@@ -94,12 +97,18 @@ static bool glance(const tfd__tally *t, tfd__mark mark, uint64_t round) {
 /* Look for a while, if that is how waits go. */
 static bool look(tfd__tally *t, tfd__mark mark, uint64_t round) {
   bool found = false;
+  int64_t now = 0;
   int64_t until = 0;
 
   if (!tfd__looks_may(&t->looks)) return false;
-  until = tfd__now_ns() + t->looks.most;
-  while (!found && tfd__now_ns() < until) found = glance(t, mark, round);
-  tfd__looks_tell(&t->looks, found);
+  now = tfd__now_ns();
+  until = now + TFD_LOOK_NS;
+  while (!found && now < until) {
+    if (t->looks.crowded) (void)sched_yield();
+    found = glance(t, mark, round);
+    now = tfd__now_ns();
+  }
+  tfd__looks_tell(&t->looks, found && now < until);
   return found;
 }
 

@@ -354,12 +354,13 @@ static void sleep_on_data(tfd__mesh *m, tfd__deadline until) {
   if (ms > 0) (void)poll(polled, n, ms);
 }
 
-/* Looks go on while there is something to move. */
+/* Looks go on while there is something to move. Where cores are few, what the
+** system wakes comes sooner than who gives its core away. */
 static bool drive(tfd__mesh *m, tfd__post *const *posts, int n,
                   tfd__deadline until) {
-  bool looking = tfd__looks_may(&m->looks);
+  bool looking = !m->looks.crowded && tfd__looks_may(&m->looks);
   int64_t now = tfd__now_ns();
-  int64_t stop = now + m->looks.most;
+  int64_t stop = now + TFD_LOOK_NS;
   bool done = false;
 
   for (;;) {
@@ -370,7 +371,7 @@ static bool drive(tfd__mesh *m, tfd__post *const *posts, int n,
     now = tfd__now_ns();
     if (done || m->failed || now >= until || is_cut(m, posts, n)) break;
     if (moved_by_now(posts, n) != before) {
-      stop = now + m->looks.most;
+      stop = now + TFD_LOOK_NS;
     } else if (looking && now >= stop) {
       looking = false;
       tfd__looks_tell(&m->looks, false);

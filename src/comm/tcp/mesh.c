@@ -495,7 +495,7 @@ static int mesh_new(tfd__group *g, const tfd__network *network,
   m->process = network->process;
   m->patience = (int64_t)(patience * 1e9);
   m->wake = -1;
-  m->looks.most = g->size <= tfd__cores() ? TFD_LOOK_NS : 0;
+  m->looks.crowded = g->size > tfd__cores();
   TFD_TRY_OR(rc = tfd__mutex_init(&m->lock, 3), clear);
   TFD_TRY_OR(rc = tfd__cond_init(&m->moved), clear);
   *mesh_p = m; /* before the thread, which may fail the group at once */
