@@ -106,6 +106,21 @@ describe("after a computation failed", function()
     quiet()
   end)
 
+  on_device("functions that captured it raise it at each call", function()
+    local x, v = tf.constant { 1, 2, 3 }, tf.Variable { 1 }
+    -- What has constants alone is computed when the function is traced.
+    local f = tf.function_(function()
+      v:assign_add(tf.gather(x, { 5 }))
+      return v + 0
+    end)
+    for _ = 1, 3 do
+      local e = failing(function() return f():toflat() end)
+      assert.matches("indices%[0%] = 5", e.message)
+      assert.same({ 1 }, numbers(v))
+    end
+    quiet()
+  end)
+
   on_device("no variable begins with it", function()
     local ok, e = pcall(function()
       tf.Variable(tf.gather(tf.constant { 1, 2 }, { 6 }))

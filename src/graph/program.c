@@ -135,6 +135,10 @@ static int bring(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
   int64_t *slot = p->frame + TFD_FRAME_SLOTS;
   int i;
 
+  /* One whose making failed was not known for it when the program was made. */
+  for (i = 0; i < p->constants_n; i++) {
+    TFD_TRY(tfd__buffer_check(p->constants[i]->buffer));
+  }
   for (i = 0; i < p->inputs_n; i++) {
     TFD_TRY(bring_input(p, inputs[i], &p->ready[i]));
     slot = fill_slot(
