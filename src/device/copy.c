@@ -16,9 +16,20 @@ static void *at(const tfd__buffer *b, size_t offset) {
 
 /* --- the host's bytes ----------------------------------------------------- */
 
+/* What became of work that has run. */
+static int outcome(tfd__fetch *f) {
+  int rc = f->error.code == TFD_OK ? TFD_OK : tfd__error_raise(&f->error);
+
+  tfd__error_free(&f->error);
+  return rc;
+}
+
+/* A write fills memory for the first time, mostly: what failed must not be
+** taken for values. So the caller gets the error. */
 int tfd__host_write(tfd__buffer *b, size_t offset, const void *data,
                     size_t bytes) {
   tfd_device *d = b->device;
+  tfd__fetch f = {0};
   tfd__work work = {.kind = TFD_WORK_WRITE, .data = data, .data_bytes = bytes};
 
   TFD_TRY(check_range("host write", b, offset, bytes));
@@ -35,7 +46,9 @@ int tfd__host_write(tfd__buffer *b, size_t offset, const void *data,
     tfd__span_end(TFD_SPAN_TRANSFER, "host write", begin, -1);
     return rc;
   }
-  return tfd__queue_submit(d, &work, &b->use_seq);
+  if (d->backend->asynchronous) work.held[1] = &f;
+  TFD_TRY(tfd__queue_submit(d, &work, &b->use_seq));
+  return outcome(&f);
 }
 
 /* To the end, whatever comes: `data` is the caller's. */
@@ -45,15 +58,14 @@ static int read_queued(const tfd__buffer *b, size_t offset, void *data,
   tfd__fetch f = {.data = data, .bytes = bytes};
   tfd__work work = {.kind = TFD_WORK_READ, .held = {at(b, offset), &f}};
   uint64_t seq = 0;
-  int rc = TFD_OK;
+  int rc;
 
   TFD_TRY(tfd__queue_submit(d, &work, &seq));
   while (!tfd__is_done(d, seq)) {
     TFD_TRY(tfd__check_running());
     d->backend->wait(d->stream, seq, TFD_FOREVER);
   }
-  if (f.error.code != TFD_OK) rc = tfd__error_raise(&f.error);
-  tfd__error_free(&f.error);
+  rc = outcome(&f);
   return rc == TFD_OK ? tfd__failure_of_device(d, seq) : rc;
 }
 

@@ -48,7 +48,8 @@ typedef enum tfd__work_kind {
   TFD_WORK_CALL = 0,
   TFD_WORK_FOLLOW, /* goes on with results of held[0], a device, up to seq */
   TFD_WORK_COPY,   /* holds two buffers until it has finished */
-  TFD_WORK_WRITE,  /* the host's bytes to held[0]; never dropped */
+  TFD_WORK_WRITE,  /* the host's bytes to held[0]; never dropped; held[1]: what
+                   ** became of it, where it runs inside submit */
   TFD_WORK_READ    /* from held[0] to the host, held[1]; never dropped */
 } tfd__work_kind;
 

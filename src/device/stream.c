@@ -52,15 +52,16 @@ static int run_inline(tfd_device *device, const tfd__call *call) {
 
 static int run_host_work(tfd_device *d, const tfd__work *work) {
   const tfd__backend *b = d->backend;
-  tfd__fetch *f = NULL;
+  tfd__fetch *f = work->held[1];
+  int rc;
 
   if (work->kind == TFD_WORK_WRITE) {
-    return b->copy_in(d->stream, work->held[0], work->data, work->data_bytes);
+    rc = b->copy_in(d->stream, work->held[0], work->data, work->data_bytes);
+  } else {
+    rc = b->copy_out(d->stream, f->data, work->held[0], f->bytes);
   }
-  f = work->held[1];
-  if (b->copy_out(d->stream, f->data, work->held[0], f->bytes) != TFD_OK) {
-    tfd__error_save(&f->error);
-  }
+  if (TFD_LIKELY(rc == TFD_OK) || f == NULL) return rc;
+  tfd__error_save(&f->error);
   return TFD_OK;
 }
 
