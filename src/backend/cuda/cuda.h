@@ -31,6 +31,9 @@ int tfd__cuda_open(void);
 /* TFD_OK, or the failure of `what`: ResourceExhausted for memory, else
 ** Internal with CUDA's own name and text. */
 int tfd__cuda_check(CUresult result, const char *what);
+/* The same where nothing of the process works on the device any more, whatever
+** the failure is. */
+int tfd__cuda_lost(CUresult result, const char *what);
 
 /* --- devices -------------------------------------------------------------- */
 

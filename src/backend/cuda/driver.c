@@ -61,6 +61,12 @@ int tfd__cuda_check(CUresult result, const char *what) {
   return is_lost(result) ? tfd__exit_with(TFD_EXIT_DEVICE_LOST) : code;
 }
 
+int tfd__cuda_lost(CUresult result, const char *what) {
+  if (TFD_LIKELY(result == CUDA_SUCCESS)) return TFD_OK;
+  (void)tfd__cuda_check(result, what);
+  return tfd__exit_with(TFD_EXIT_DEVICE_LOST);
+}
+
 /* FNV-1a. */
 uint64_t tfd__cuda_hash(const void *data, size_t bytes) {
   const unsigned char *p = data;

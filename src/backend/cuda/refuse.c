@@ -558,7 +558,7 @@ int tfd__cuda_failed(tfd__stream *stream, uint64_t *seq_p) {
   if (rc == TFD_OK && s->lost != CUDA_SUCCESS) {
     *seq_p = s->lost_from < s->passed ? s->lost_from : s->passed;
     s->lost_from = s->passed + 1;
-    rc = tfd__cuda_check(s->lost, s->config.name);
+    rc = tfd__cuda_lost(s->lost, s->config.name);
   }
   pthread_mutex_unlock(&s->lock);
   tfd__error_free(&theirs);

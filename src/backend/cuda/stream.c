@@ -288,7 +288,7 @@ static int mark_for(cuda_stream *on, uint64_t on_seq, CUevent *event_p,
     }
   }
   *range_p = tfd__cuda_losses(on, on_seq, NULL);
-  rc = tfd__cuda_check(on->lost, on->config.name);
+  rc = tfd__cuda_lost(on->lost, on->config.name);
   pthread_mutex_unlock(&on->lock);
   return rc;
 }
