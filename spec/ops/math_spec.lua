@@ -86,6 +86,28 @@ describe("elementwise ops", function()
       { dtype = "int64" })):item())
   end)
 
+  -- F.10 of the C standard; the last ones are x times a positive number there.
+  it("keep the sign of a zero", function()
+    local zeros = {}
+    for i = 1, 37 do zeros[i] = i % 2 == 0 and -0.0 or 0 end
+    for _, fn in ipairs { "sin", "tan", "asin", "atan", "sinh", "tanh", "asinh",
+      "atanh", "expm1", "log1p", "erf", "sqrt", "ceil", "floor", "rint", "elu",
+      "selu", "gelu", "softsign", "swish" } do
+      for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16" } do
+        local x = tf.constant(zeros, { dtype = dtype })
+        local again = tf.function_(function(t)
+          return tf.raw_ops[fn](t) * tf.ones_like(t)
+        end)
+        local got = { tf.raw_ops[fn](x):totable(), again(x):totable() }
+        for i = 1, 37 do
+          local sign = i % 2 == 0 and -1 or 1
+          assert.equal(sign / 0, 1 / got[1][i], fn .. " of " .. dtype)
+          assert.equal(sign / 0, 1 / got[2][i], fn .. " of " .. dtype)
+        end
+      end
+    end
+  end)
+
   it("send the gradient of a tie to the first of maximum and minimum",
     function()
       local x, y = tf.constant { 1, 2, 3 }, tf.constant { 1, 3, 2 }

@@ -75,11 +75,12 @@ TFD_INLINE float tfd__expf(float x) {
   return (p + 1.0f) * tfd__pow2i(half) * tfd__pow2i(n - half);
 }
 
-/* exp(x) - 1; < 1.6 ulp. */
+/* exp(x) - 1; < 1.6 ulp. A zero keeps its sign, which the sum below loses. */
 TFD_INLINE float tfd__expm1f(float x) {
   float c = x > 89.0f ? 89.0f : x;
   float p = 0.0f;
   float s = 0.0f;
+  float r = 0.0f;
   int32_t n = 0;
   int32_t half = 0;
 
@@ -88,8 +89,9 @@ TFD_INLINE float tfd__expm1f(float x) {
   half = n >> 1;
   s = tfd__pow2i(half);
   /* 2^n p + (2^n - 1), kept finite until the last product. */
-  return n > 64 ? (p + 1.0f) * s * tfd__pow2i(n - half)
-                : p * tfd__pow2i(n) + (tfd__pow2i(n) - 1.0f);
+  r = n > 64 ? (p + 1.0f) * s * tfd__pow2i(n - half)
+             : p * tfd__pow2i(n) + (tfd__pow2i(n) - 1.0f);
+  return x == 0.0f ? x : r;
 }
 
 /* log of a finite positive normal number; < 1 ulp. */
@@ -127,13 +129,15 @@ TFD_INLINE float tfd__logf(float x) {
   return x < 0.0f ? NAN : r;
 }
 
-/* log(1 + x); < 2 ulp. The second term restores what 1 + x lost. */
+/* log(1 + x); < 2 ulp. The second term restores what 1 + x lost; a zero keeps
+** its sign. */
 TFD_INLINE float tfd__log1pf(float x) {
   float u = 1.0f + x;
   float lost = (x - (u - 1.0f)) / u;
   float r = tfd__logf(u);
 
-  return u > 0.0f && u < INFINITY ? r + lost : r;
+  r = u > 0.0f && u < INFINITY ? r + lost : r;
+  return x == 0.0f ? x : r;
 }
 
 /* < 2.5 ulp. */
