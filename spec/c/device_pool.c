@@ -184,6 +184,29 @@ static void running_out_trims_and_then_says_so(void **state) {
   assert_int_equal(TFD_OK, tfd_device_trim(device(0)));
 }
 
+/* 63 of 64 MiB are taken: there is no room for a slab, but for 16 blocks. */
+static void small_blocks_fit_where_no_slab_does(void **state) {
+  enum { FIT = 16 };
+  tfd__buffer *large[2] = {NULL};
+  tfd__buffer *small[FIT] = {NULL};
+  tfd__buffer *more = NULL;
+  int i;
+
+  (void)state;
+  assert_int_equal(TFD_OK, tfd_device_trim(device(0)));
+  large[0] = buffer(device(0), ((size_t)56 << 20) - 4096);
+  large[1] = buffer(device(0), ((size_t)7 << 20) - 4096);
+  for (i = 0; i < FIT; i++) small[i] = buffer(device(0), (size_t)60 << 10);
+  assert_int_equal(TFD_RESOURCE_EXHAUSTED,
+                   tfd__buffer_new(device(0), (size_t)60 << 10, &more));
+  assert_non_null(strstr(tfd_error_message(), "held of the 64.0 MiB"));
+  for (i = 0; i < FIT; i++) tfd__release(small[i]);
+  more = buffer(device(0), (size_t)1 << 19); /* what they had is given back */
+  tfd__release(more);
+  for (i = 0; i < 2; i++) tfd__release(large[i]);
+  assert_int_equal(TFD_OK, tfd_device_trim(device(0)));
+}
+
 static void failed_allocations_are_reported_and_leave_no_trace(void **state) {
   int64_t n = 0;
   int failures = 0;
@@ -315,6 +338,7 @@ int main(void) {
       cmocka_unit_test(counters_follow_live_bytes),
       cmocka_unit_test(trim_waits_for_calls_that_use_the_memory),
       cmocka_unit_test(running_out_trims_and_then_says_so),
+      cmocka_unit_test(small_blocks_fit_where_no_slab_does),
       cmocka_unit_test(failed_allocations_are_reported_and_leave_no_trace),
       cmocka_unit_test(steady_state_touches_no_fresh_page),
   };

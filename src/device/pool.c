@@ -5,8 +5,8 @@
 ** back the block released last, which is still in the cache. A block and its
 ** header stay together for ever, so a hit touches one header and no system
 ** memory. Blocks up to 256 KiB are cut from slabs of 2 MiB, larger ones come
-** from the back end one by one; either way the back end backs them with large
-** pages where it can. */
+** from the back end one by one, as all do where there is no room for a slab;
+** either way the back end backs them with large pages where it can. */
 #include <stdio.h>
 
 #include "device/private.h"
@@ -315,6 +315,7 @@ static void trim_all(const tfd__backend *backend) {
 /* --- the allocator's face ------------------------------------------------- */
 
 static int out_of_memory(tfd__pool *pool, size_t bytes) {
+  char limit[64] = "";
   char more[512] = "";
   const double mib = 1048576.0;
   int64_t current = 0;
@@ -324,12 +325,16 @@ static int out_of_memory(tfd__pool *pool, size_t bytes) {
   current = pool->current;
   held = pool->held;
   tfd__spin_unlock(&pool->lock);
+  if (pool->limit != 0) {
+    (void)snprintf(limit, sizeof limit, " of the %.1f MiB that it may take",
+                   (double)pool->limit / mib);
+  }
   if (oom_hook != NULL) oom_hook(more, sizeof more);
   return tfd__fail(TFD_RESOURCE_EXHAUSTED,
                    "out of memory on %s: %zu bytes (%.1f MiB) wanted, %.1f MiB "
-                   "live, %.1f MiB held%s%s",
+                   "live, %.1f MiB held%s%s%s",
                    pool->device->short_name, bytes, (double)bytes / mib,
-                   (double)current / mib, (double)held / mib,
+                   (double)current / mib, (double)held / mib, limit,
                    more[0] != '\0' ? "; " : "", more);
 }
 
@@ -363,6 +368,9 @@ static int buffer_miss(tfd_device *device, size_t bytes, int size_class,
   if (rc != TFD_OK) {
     trim_all(device->backend);
     rc = grow(pool, b);
+  }
+  if (rc == TFD_RESOURCE_EXHAUSTED && capacity <= SLAB_BLOCK) {
+    rc = backend_alloc(pool, capacity, &b->data);
   }
   if (rc != TFD_OK) {
     tfd__free(b);
