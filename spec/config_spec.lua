@@ -47,6 +47,16 @@ describe("tf.config", function()
       { tf.config.LogicalDeviceConfiguration { memory_limit = 100 } }).kind)
     assert.equal("TypeError", caught(
       tf.config.set_logical_device_configuration, "CPU", { 1 }).kind)
+    for _, name in ipairs { "XCPU:0", "my CPU:0", "/job:a/device:CPU:0" } do
+      local e = caught(tf.config.get_logical_device_configuration, name)
+      assert.equal("ValueError", e.kind)
+      assert.matches("^config%.get_logical_device_configuration: no physical "
+        .. "device \"" .. name .. "\"; there is", e.message)
+    end
+    for _, name in ipairs { "CPU", "/CPU:0", "cpu:0", "/device:CPU:0",
+      "/physical_device:CPU:0" } do
+      assert.is_true(tf.config.experimental.get_memory_growth(name))
+    end
     -- Plain tables are settings.
     assert.matches("CPU devices have no memory_limit", tostring(caught(
       tf.config.set_logical_device_configuration, "CPU",

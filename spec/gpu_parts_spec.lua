@@ -74,8 +74,32 @@ describe("logical GPUs #once", function()
       local _, e = pcall(tf.config.set_logical_device_configuration, "GPU:2", 2)
       print(e.kind, e.message)
     ]]
-    assert.equal("ValueError\tconfig: no physical device \"GPU:2\"; there is "
-      .. "/physical_device:CPU:0, /physical_device:GPU:0, "
+    assert.equal("ValueError\tconfig.set_logical_device_configuration: no "
+      .. "physical device \"GPU:2\"; there is /physical_device:CPU:0, /physical_device:GPU:0, "
       .. "/physical_device:GPU:1\n", r.out)
+  end)
+
+  it("stay as they were when others are refused", function()
+    local r = standins.run [[
+      local tf = require "tfdist"
+      local set = tf.config.set_logical_device_configuration
+      set("GPU:0", 2)
+      set("GPU:1", { { memory_limit = 8 }, {} })
+      for _, n in ipairs { 63, 65 } do print((pcall(set, "GPU:1", n))) end
+      -- 2 ^ 44 MiB are 2 ^ 64 bytes.
+      for _, limit in ipairs { 2 ^ 43, 2 ^ 44, 2 ^ 44 + 8 } do
+        local _, e = pcall(set, "GPU:1", { { memory_limit = limit } })
+        print(e.kind, e.message)
+      end
+      print(#tf.config.list_logical_devices "GPU")
+      local _, e = pcall(tf.device, "/gpu:2", function()
+        return tf.zeros { 9, 256, 1024 }
+      end)
+      print(e.kind)
+    ]]
+    local refused = "ValueError\tconfig.LogicalDeviceConfiguration: "
+      .. "memory_limit must be in 1..8796093022207, got %d\n"
+    assert.equal("false\nfalse\n" .. refused:format(2 ^ 43)
+      .. refused:format(2 ^ 44) .. refused:format(2 ^ 44 + 8) .. "4\nResourceExhausted\n", r.out)
   end)
 end)

@@ -54,22 +54,23 @@ int tfd_config_set_device_threads(int count) {
   return TFD_OK;
 }
 
-/* Without those of GPU `gpu`. */
-static void forget_gpu(int gpu) {
+/* Those of other GPUs than `gpu`; without `to`: how many they are. */
+static int parts_of_others(int gpu, tfd__gpu_part *to) {
   int n = 0;
   int i;
 
   for (i = 0; i < asked.gpu_parts_n; i++) {
-    if (asked.gpu_parts[i].gpu != gpu) {
-      asked.gpu_parts[n++] = asked.gpu_parts[i];
-    }
+    if (asked.gpu_parts[i].gpu == gpu) continue;
+    if (to != NULL) to[n] = asked.gpu_parts[i];
+    n++;
   }
-  asked.gpu_parts_n = n;
+  return n;
 }
 
 int tfd_config_set_gpu_devices(int gpu, const int64_t *limits, int limits_n) {
   TFD_GIVEN_LIST(limits, limits_n);
 
+  int others = 0;
   int i;
 
   if (gpu < 0 || limits_n < 1) {
@@ -86,13 +87,14 @@ int tfd_config_set_gpu_devices(int gpu, const int64_t *limits, int limits_n) {
                      "(none) or more",
                      (long long)limits[i]);
   }
-  forget_gpu(gpu);
-  if (asked.gpu_parts_n + limits_n > TFD_MAX_GPU_PARTS) {
+  others = parts_of_others(gpu, NULL);
+  if (limits_n > TFD_MAX_GPU_PARTS - others) {
     return tfd__fail(TFD_VALUE_ERROR,
                      "set_gpu_devices: %d logical devices of GPUs; expected %d "
                      "at most",
-                     asked.gpu_parts_n + limits_n, TFD_MAX_GPU_PARTS);
+                     others + limits_n, TFD_MAX_GPU_PARTS);
   }
+  asked.gpu_parts_n = parts_of_others(gpu, asked.gpu_parts);
   for (i = 0; i < limits_n; i++) {
     asked.gpu_parts[asked.gpu_parts_n++] =
         (tfd__gpu_part){gpu, (size_t)limits[i]};

@@ -71,27 +71,34 @@ M.list_logical_devices = wrap("config.list_logical_devices", "device_type=nil",
     return list
   end)
 
--- Type and number of a physical device: "CPU", 0.
-local function physical(device)
+-- Type and number of a physical device: "CPU", 0. The name may begin as those
+-- of logical devices do.
+local function physical(what, device)
   local name = type(device) == "table" and device.name or device
   if type(name) ~= "string" then
-    errors.raise("TypeError", "config: device must be one of "
-      .. "tf.config.list_physical_devices(), got " .. text.describe(device))
+    errors.raise("TypeError", ("%s: device must be one of "
+      .. "tf.config.list_physical_devices(), got %s"):format(what,
+      text.describe(device)))
   end
   local upper = name:upper() == "CPU" and "CPU:0" or name:upper()
+  upper = upper:gsub("^/PHYSICAL_DEVICE:", ""):gsub("^/DEVICE:", "")
+    :gsub("^/", "")
   local names = {}
   for _, d in ipairs(M.list_physical_devices()) do
     local kind, number = d.name:match ":(%a+):(%d+)$"
-    if upper:find(("%s:%s$"):format(kind, number)) then
+    if upper == ("%s:%s"):format(kind, number) then
       return kind, tonumber(number)
     end
     names[#names + 1] = d.name
   end
-  errors.raise("ValueError", ("config: no physical device %s; there is %s")
-    :format(text.quote(name), table.concat(names, ", ")))
+  errors.raise("ValueError", ("%s: no physical device %s; there is %s")
+    :format(what, text.quote(name), table.concat(names, ", ")))
 end
 
 local Logical = { __name = "LogicalDeviceConfiguration" }
+
+-- MiB whose bytes fit 63 bits.
+local MOST_MEMORY = 8796093022207
 
 --- Settings of one logical device. memory_limit: MiB that it takes at most, of
 --- GPUs only.
@@ -101,7 +108,7 @@ M.LogicalDeviceConfiguration = wrap("config.LogicalDeviceConfiguration",
   "memory_limit=nil experimental_priority=nil", function(memory_limit)
     if memory_limit ~= nil then
       options.integer("config.LogicalDeviceConfiguration", "memory_limit",
-        memory_limit, 1)
+        memory_limit, 1, MOST_MEMORY)
     end
     return setmetatable({ memory_limit = memory_limit }, Logical)
   end)
@@ -154,7 +161,7 @@ end
 --- Source: tf.config.set_logical_device_configuration
 M.set_logical_device_configuration = wrap(SET, "device logical_devices",
   function(device, logical_devices)
-    local kind, number = physical(device)
+    local kind, number = physical(SET, device)
     local list = settings(logical_devices)
     if kind == "CPU" then
       set_cpu(list)
@@ -168,7 +175,8 @@ M.set_logical_device_configuration = wrap(SET, "device logical_devices",
 --- Source: tf.config.get_logical_device_configuration
 M.get_logical_device_configuration = wrap(
   "config.get_logical_device_configuration", "device", function(device)
-    local kind, number = physical(device)
+    local kind, number = physical("config.get_logical_device_configuration",
+      device)
     return configured.devices[kind .. number]
   end)
 
@@ -244,7 +252,7 @@ M.experimental.reset_memory_stats = wrap(
 --- Source: tf.config.experimental.set_memory_growth
 M.experimental.set_memory_growth = wrap("config.experimental.set_memory_growth",
   "device enable", function(device, enable)
-    physical(device)
+    physical("config.experimental.set_memory_growth", device)
     if enable ~= true then
       errors.raise("NotImplementedError", "config.experimental."
         .. "set_memory_growth: memory always grows as needed, got enable = "
@@ -256,7 +264,7 @@ M.experimental.set_memory_growth = wrap("config.experimental.set_memory_growth",
 --- Source: tf.config.experimental.get_memory_growth
 M.experimental.get_memory_growth = wrap("config.experimental.get_memory_growth",
   "device", function(device)
-    physical(device)
+    physical("config.experimental.get_memory_growth", device)
     return true
   end)
 
