@@ -1,4 +1,5 @@
 -- GPUs that are split into logical devices, on the stand-ins.
+local process = require "spec.support.process"
 local standins = require "spec.support.standins"
 
 -- Says what it got of "GPU:0".
@@ -101,5 +102,20 @@ describe("logical GPUs #once", function()
       .. "memory_limit must be in 1..8796093022207, got %d\n"
     assert.equal("false\nfalse\n" .. refused:format(2 ^ 43)
       .. refused:format(2 ^ 44) .. refused:format(2 ^ 44 + 8) .. "4\nResourceExhausted\n", r.out)
+  end)
+
+  it("are no part of sums by NCCL, which devices says", function()
+    local function said(environment)
+      local r = process.run(("TFDIST_PLUGINS=%s:%s TFDIST_CUDA_STANDIN=%s %s %s "
+        .. "devices"):format(standins.CUDA, standins.NCCL, standins.FOLDER,
+        environment, standins.HOST))
+      assert.equal(0, r.code, r.err)
+      return r.out:match "sums between GPUs: ([^\n]*)"
+    end
+    assert.equal("NCCL", said "TFD_STANDIN_DEVICES=2")
+    assert.equal("through the host, for they are parts of one GPU",
+      said "TFD_STANDIN_DEVICES=1 TFDIST_GPU_DEVICES=2")
+    assert.equal("NCCL; through the host where some are parts of one GPU",
+      said "TFD_STANDIN_DEVICES=2 TFDIST_GPU_DEVICES=2")
   end)
 end)

@@ -82,10 +82,20 @@ end
 
 -- Who adds up what GPUs have, or why it is not NCCL.
 local function between_gpus()
+  local whole = 0
+  for i = 0, raw.backend_count() - 1 do
+    local _, kind, n = raw.backend_at(i)
+    whole = whole + (kind == "GPU" and n or 0)
+  end
+  if whole == 1 then
+    return "through the host, for they are parts of one GPU"
+  end
+  local parts = whole < raw.device_count "GPU"
+    and "; through the host where some are parts of one GPU" or ""
   for i = 0, raw.provider_count() - 1 do
     local name, _, reason = raw.provider_at(i)
     if name:find "^nccl_" then
-      return reason == "" and "NCCL" or reason
+      return reason == "" and "NCCL" .. parts or reason
     end
   end
   return "no plug-in for NCCL"
