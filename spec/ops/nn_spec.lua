@@ -154,6 +154,32 @@ describe("normalisation", function()
   end)
 end)
 
+describe("softmax and what is made of it", function()
+  -- NaN is not equal to itself. x - max(x) is NaN where x is inf.
+  it("are NaN for a row with infinity", function()
+    local nn = tf.nn
+    for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16" } do
+      for _, n in ipairs { 2, 40 } do
+        local row, class = { n = n }, {}
+        for i = 1, n do row[i], class[i] = i == 2 and 1 / 0 or 0, 1 / n end
+        local x = tf.constant({ row, class }, { dtype = dtype })
+        local labels = tf.constant({ class, class }, { dtype = dtype })
+        local sparse = nn.sparse_softmax_cross_entropy_with_logits
+        for _, y in ipairs { nn.softmax(x), nn.log_softmax(x),
+          nn.softmax_cross_entropy_with_logits { labels = labels, logits = x },
+          sparse { labels = { 0, 0 }, logits = x } } do
+          y = tf.cast(tf.reshape(y, { 2, -1 }), "float64"):totable()
+          for i = 1, #y[1] do
+            assert.is_true(y[1][i] ~= y[1][i])
+            assert.is_true(y[2][i] == y[2][i])
+          end
+        end
+      end
+    end
+    assert.same({ 0, 1 }, nn.softmax({ -1 / 0, 0 }):totable())
+  end)
+end)
+
 describe("fused recurrence", function()
   it("wants weights that fit", function()
     refuses("InvalidArgument", "recurrent_kernel is {3, 10}; expected "

@@ -50,12 +50,13 @@ TFD_CLONES static float max_f32(const float *x, int64_t n) {
   return m;
 }
 
-/* A row of all -inf has no finite maximum to subtract. */
+/* A row of all -inf has no finite maximum to subtract. One with inf is NaN as a
+** whole: inf - inf is, and with it the sum. */
 static float shift_of_f32(float m) {
-  return isinf(m) ? 0.0f : m;
+  return m == -INFINITY ? 0.0f : m;
 }
 static double shift_of_f64(double m) {
-  return isinf(m) ? 0.0 : m;
+  return m == -INFINITY ? 0.0 : m;
 }
 
 /* Eight partial sums: the same result whatever the vector width. */
