@@ -144,6 +144,22 @@ describe("sums between GPUs by NCCL #once", function()
       .. "NCCL on /gpu:0 to /gpu:1 within 5 s\n4\t9.0\n", r.out)
   end)
 
+  it("are not given a limit that is no number of seconds", function()
+    local text = [[
+      local ok, e = pcall(require "tfdist".distribute.MirroredStrategy)
+      print(ok or e.kind .. ": " .. e.message)
+    ]]
+    for _, limit in ipairs { "5m", "x", "-1", "0", "nan", "inf" } do
+      assert.equal("ValueError: TFDIST_OP_TIMEOUT: expected a number of seconds "
+        .. ("above 0, got %q\n"):format(limit),
+        on_standins(text, "TFDIST_OP_TIMEOUT=" .. limit).out)
+    end
+    for _, limit in ipairs { "", "7", "0.5", "1e9" } do
+      assert.equal("true\n",
+        on_standins(text, "TFDIST_OP_TIMEOUT=" .. limit).out)
+    end
+  end)
+
   it("are told when one never ends, however much is begun behind it", function()
     local r = on_standins([[
       local tf = require "tfdist"

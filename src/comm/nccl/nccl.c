@@ -5,6 +5,7 @@
 ** follows, and NCCL's streams wait for it; NCCL gets the calls of all ranks as
 ** one group; the devices wait for NCCL's streams, and take a piece of work
 ** behind which the results are. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,14 +62,23 @@ static int can(const tfd__group_config *c) {
 /* --- groups ----------------------------------------------------------------
  */
 
-static double timeout_of(const tfd__group *g, const tfd__group_config *config) {
+static int timeout_of(const tfd__group *g, const tfd__group_config *config,
+                      double *timeout_p) {
   char text[TFD_ENV_TEXT];
-  double seconds = 0;
+  char *end = NULL;
 
-  if (config->timeout <= 0 && tfd__env_text("TFDIST_OP_TIMEOUT", text)) {
-    seconds = strtod(text, NULL);
+  *timeout_p = g->timeout;
+  if (config->timeout > 0 || !tfd__env_text("TFDIST_OP_TIMEOUT", text)) {
+    return TFD_OK;
   }
-  return seconds > 0 ? seconds : g->timeout;
+  *timeout_p = strtod(text, &end);
+  if (end != text && *end == '\0' && *timeout_p > 0 && isfinite(*timeout_p)) {
+    return TFD_OK;
+  }
+  return tfd__fail(TFD_VALUE_ERROR,
+                   "TFDIST_OP_TIMEOUT: expected a number of seconds above 0, "
+                   "got \"%s\"",
+                   text);
 }
 
 /* The rest is the thread's: finalisers call this, and wait for nobody. */
@@ -99,15 +109,18 @@ static int join(tfd__group *g, tfd__nccl_group *own,
 static int open_group(tfd__group *g, const tfd__group_config *config) {
   size_t bytes =
       sizeof(tfd__nccl_group) + (size_t)g->local * sizeof(tfd__nccl_rank);
-  tfd__nccl_group *own = tfd__calloc(1, bytes);
+  tfd__nccl_group *own = NULL;
+  double timeout = 0;
   int rc;
   int i;
 
+  TFD_TRY(timeout_of(g, config, &timeout));
+  own = tfd__calloc(1, bytes);
   if (own == NULL) return tfd__no_memory(bytes, "group");
   own->local = g->local;
   own->base = g->base;
   own->size = g->size;
-  own->timeout = timeout_of(g, config);
+  own->timeout = timeout;
   for (i = 0; i < g->local; i++) {
     own->ranks[i].device = g->devices[i];
     own->ranks[i].native = native_of(g->devices[i]);
