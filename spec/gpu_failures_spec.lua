@@ -58,4 +58,27 @@ describe("calls of the driver that fail #once", function()
       end
     end)
   end
+
+  it("say which GPU it was", function()
+    local text = [[
+      local tf = require "tfdist"
+      pcall(tf.device, "/gpu:0", function() return tf.ones { 2 } * 2 end)
+      for _ = 1, 3 do
+        local ok, e = pcall(tf.device, "/gpu:1", function()
+          return (tf.constant { 1, 2 } * 2):item(0)
+        end)
+        print(ok and "" or e.message)
+      end
+    ]]
+    local told = 0
+    for call = 170 + seed % 4, 290, 4 do -- the first ones find the GPUs
+      local out = standins.run(text, "TFD_STANDIN_MODE=late TFD_STANDIN_FAIL="
+        .. (call % 8 < 4 and "2@" or "700@") .. call).out
+      for line in out:gmatch "[^\n]+" do
+        told = told + 1
+        assert.matches("^[^/]*/gpu:[01][^/]*$", line, nil, nil, "at " .. call)
+      end
+    end
+    assert.is_true(told > 0, "no failure was seen")
+  end)
 end)

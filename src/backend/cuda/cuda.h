@@ -28,8 +28,9 @@ extern tfd__driver tfd__cu;
 
 /* Open libcuda and find its functions. Errors: Unavailable with the reason. */
 int tfd__cuda_open(void);
-/* TFD_OK, or the failure of `what`: ResourceExhausted for memory, else
-** Internal with CUDA's own name and text. */
+/* TFD_OK, or the failure of `what` (a GPU's name, or done on the one that was
+** chosen): ResourceExhausted for memory, else Internal with CUDA's own name and
+** text. */
 int tfd__cuda_check(CUresult result, const char *what);
 /* The same where nothing of the process works on the device any more, whatever
 ** the failure is. */
@@ -48,6 +49,8 @@ typedef struct tfd__gpu {
 
 /* Make device `ordinal`'s context the calling thread's. */
 CUresult tfd__cuda_choose(int ordinal);
+/* The one that the calling thread chose last; -1 = none yet. */
+int tfd__cuda_chosen(void);
 int tfd__cuda_use(int ordinal);
 const tfd__gpu *tfd__cuda_gpu(int ordinal);
 /* How often memory of the device went back to the driver. */

@@ -1,4 +1,5 @@
 /* libcuda, opened at run time. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,14 +51,18 @@ static bool is_lost(CUresult result) {
 int tfd__cuda_check(CUresult result, const char *what) {
   const char *name = "?";
   const char *text = "?";
+  char on[32] = "";
   int code;
 
   if (TFD_LIKELY(result == CUDA_SUCCESS)) return TFD_OK;
   (void)tfd__cu.cuGetErrorName(result, &name);
   (void)tfd__cu.cuGetErrorString(result, &text);
+  if (tfd__cuda_chosen() >= 0 && what[0] != '/') {
+    (void)snprintf(on, sizeof on, ", on /gpu:%d", tfd__cuda_chosen());
+  }
   code = tfd__fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TFD_RESOURCE_EXHAUSTED
                                                       : TFD_INTERNAL,
-                   "%s: %s (%s)", what, text, name);
+                   "%s: %s (%s)%s", what, text, name, on);
   return is_lost(result) ? tfd__exit_with(TFD_EXIT_DEVICE_LOST) : code;
 }
 
