@@ -118,4 +118,30 @@ describe("logical GPUs #once", function()
     assert.equal("NCCL; through the host where some are parts of one GPU",
       said "TFD_STANDIN_DEVICES=2 TFDIST_GPU_DEVICES=2")
   end)
+
+  it("that have no memory left leave a variable's copies alike", function()
+    local r = standins.run [[
+      local tf = require "tfdist"
+      tf.config.set_logical_device_configuration("GPU:0",
+        { { memory_limit = 8 }, { memory_limit = 1 } })
+      local s = tf.distribute.MirroredStrategy { "/gpu:0", "/gpu:1" }
+      local N = 100 * 1024 -- two of these fit the second one, and no more
+      local v = s:scope(function() return tf.Variable(tf.zeros { N }) end)
+      local ones = tf.device("/cpu:0", function() return tf.ones { N } end)
+      local full = tf.device("/gpu:1", function() return tf.zeros { N } end)
+      local function show(ok, e)
+        print(ok or e.kind)
+        for _, copy in ipairs(s:experimental_local_results(v)) do
+          print(copy:read_value():toflat()[1])
+        end
+      end
+      show(pcall(v.assign, v, ones))
+      show(pcall(v.assign_add, v, ones))
+      full = nil
+      collectgarbage() -- what was read, too
+      show(pcall(v.assign_sub, v, ones))
+    ]]
+    assert.equal(("ResourceExhausted\n%.1f\n%.1f\n"):rep(2):format(0, 0, 0, 0)
+      .. "true\n-1.0\n-1.0\n", r.out, r.err)
+  end)
 end)

@@ -108,10 +108,47 @@ static int part_for(tfd_object *value, int i, tfd_object **part_p) {
   return TFD_OK;
 }
 
+/* What copy i takes, on its device. Owns: *there_p. */
+static int bring_part(const tfd_mirrored *m, tfd_object *value, int i,
+                      tfd_tensor **there_p) {
+  tfd_tensor *made = NULL;
+  tfd_tensor *t = NULL;
+  int rc;
+
+  TFD_TRY(part_for(value, i, &value));
+  TFD_TRY(whole(value, &value, &made));
+  rc = tfd__operand(value, &t);
+  if (rc == TFD_OK) {
+    rc = tfd__tensor_to_device(t, m->components[i]->value->device, there_p);
+  }
+  tfd__release(made);
+  return rc;
+}
+
+/* All copies' values are where they are wanted before the first one is written:
+** a device that has no memory for its own leaves the copies alike. */
+static int write_brought(tfd_mirrored *m, tfd_write_op op, tfd_object *value) {
+  tfd_tensor *there[TFD_MAX_REPLICAS] = {NULL};
+  int rc = TFD_OK;
+  int i;
+
+  for (i = 0; i < m->n && rc == TFD_OK; i++) {
+    rc = bring_part(m, value, i, &there[i]);
+  }
+  for (i = 0; i < m->n && rc == TFD_OK; i++) {
+    rc = write_whole(m->components[i], op, &there[i]->object);
+  }
+  for (i = 0; i < m->n; i++) tfd__release(there[i]);
+  return rc;
+}
+
 static int write_all(tfd_mirrored *m, tfd_write_op op, tfd_object *value) {
   tfd_object *part = NULL;
   int i;
 
+  if (m->n > 1 && tfd__context()->recorder == NULL) {
+    return write_brought(m, op, value);
+  }
   for (i = 0; i < m->n; i++) {
     TFD_TRY(part_for(value, i, &part));
     TFD_TRY(write_copy(m->components[i], op, part));
