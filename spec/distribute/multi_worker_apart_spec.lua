@@ -89,6 +89,23 @@ describe("workers that run apart #once", function()
     end
   end)
 
+  for _, call in ipairs { "s:gather(x, %s)", "s:run(function()\n"
+    .. "return tf.distribute.get_replica_context():all_gather(x, %s)\nend)" } do
+    it("hear of another axis of " .. call:match "(%a*_?gather)%(", function()
+      local program = HEAD:format "AUTO" .. "local x = tf.ones { 2, 2 }\n"
+        .. call
+      for _, r in ipairs(workers.run { program = program:format "w" }) do
+        assert.equal(1, r.code, r.err)
+        assert.matches("[^ ]+%.lua:%d: InvalidArgument: [al_]*gather: replica 1 "
+          .. "gathers along axis 1, replica 0 along axis 0", r.err)
+      end
+      for _, r in ipairs(workers.run {
+        program = program:format "w == 0 and -1 or 1" }) do
+        assert.equal(0, r.code, r.err)
+      end
+    end)
+  end
+
   for _, implementation in ipairs { "AUTO", "RING" } do
     for _, host in ipairs(process.hosts) do
       for _, case in ipairs(CASES) do

@@ -11,8 +11,9 @@
 
 #include <string.h>
 
-/* One row for each replica: rank (NOTHING = it has nothing), dtype, sizes. */
-enum { RANK = 0, DTYPE = 1, DIMS = 2, ROW = DIMS + TFD_MAX_RANK };
+/* One row for each replica: rank (NOTHING = it has nothing), dtype, the axis to
+** join along, sizes. */
+enum { RANK = 0, DTYPE = 1, AXIS = 2, DIMS = 3, ROW = DIMS + TFD_MAX_RANK };
 enum { NOTHING = -1 };
 
 typedef struct join {
@@ -90,8 +91,9 @@ static int shape_rows(const join *j, tfd_tensor **own) {
 
   for (i = 0; i < j->strategy->group->local; i++) {
     const tfd__view *v = &j->in[i]->view;
-    int64_t row[ROW] = {
-        [RANK] = i < j->given ? v->rank : NOTHING, [DTYPE] = v->dtype};
+    int64_t row[ROW] = {[RANK] = i < j->given ? v->rank : NOTHING,
+                        [DTYPE] = v->dtype,
+                        [AXIS] = j->axis < 0 ? j->axis + v->rank : j->axis};
 
     for (d = 0; d < v->rank; d++) row[DIMS + d] = v->dims[d];
     TFD_TRY(
@@ -162,12 +164,24 @@ static int resolve_axis(join *j) {
   return TFD_OK;
 }
 
-/* All have one rank and dtype, and the same sizes but along the axis. */
+static int axes_differ(const join *j, int r) {
+  return tfd__fail(TFD_INVALID_ARGUMENT,
+                   "%s: replica %d gathers along axis %lld, replica 0 along "
+                   "axis %lld; axes must match",
+                   j->what, r, (long long)row_of(j, r)[AXIS],
+                   (long long)row_of(j, 0)[AXIS]);
+}
+
+/* All have one rank, dtype and axis, and the same sizes but along the axis. */
 static int check_shapes(join *j) {
   const int64_t *first = row_of(j, 0);
   int r;
   int d;
 
+  for (r = 1; !j->alike && r < j->strategy->group->size; r++) {
+    if (!has_something(j, r) || row_of(j, r)[RANK] != first[RANK]) continue;
+    if (row_of(j, r)[AXIS] != first[AXIS]) return axes_differ(j, r);
+  }
   if (!j->alike) TFD_TRY(resolve_axis(j));
   for (r = 1; r < j->strategy->group->size; r++) {
     const int64_t *row = row_of(j, r);
