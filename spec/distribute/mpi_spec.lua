@@ -68,6 +68,23 @@ assert(not ok)
 error(e, 0)
 ]]
 
+local ORDERS = [[
+local tf = require "tfdist"
+local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+local list = strategy:scope(function()
+  local list = {}
+  for k = 1, 2 do
+    list[k] = tf.Variable(k, { synchronization = "on_read",
+      aggregation = "sum" })
+  end
+  return list
+end)
+local ok, why = pcall(function()
+  return list[strategy.extended.worker_index + 1]:read_value()
+end)
+print(ok, why, "status " .. (ok and 0 or why.exit_code))
+]]
+
 local APART = [[
 local tf = require "tfdist"
 local strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -124,6 +141,14 @@ describe("under mpirun #once", function()
         says(r.err, (":%d: attempt to index a nil value (local 'labels')"):format(
           line + 1))
         says(r.err, "stopped because of process 1: ")
+      end)
+
+    it("and those that take variables in another order (" .. name .. ")",
+      function()
+        local r = mpi.run { mpi = name, program = ORDERS, seconds = 60 }
+        assert.equal(2, count(r.out, "what differs is the operation, its "
+          .. "variables"), r.out)
+        assert.equal(2, count(r.out, "status 77"), r.out)
       end)
 
     it("programs that run apart hear of both sides (" .. name .. ")",

@@ -14,7 +14,48 @@ local READS = "local v = s:scope(function()\nreturn tf.Variable(1, { "
 local READ = { "process 0 calls all_reduce mean of float32%[1%] at [^ ]+%.lua:6",
   "process 1 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:8" }
 
+-- Worker 1 takes the variables in another order, as `pairs` would give them.
+-- They have one name and one shape, so that nothing else tells them apart.
+local function order(given, does)
+  return ("local function new()\nreturn tf.Variable({ 1, 2 }, { name = 'v', "
+    .. "%s })\nend\nlocal a, b = s:scope(function() return new(), new() end)\n"
+    .. "local list = w == 0 and { a, b } or { b, a }\n"):format(given) .. does
+end
+local ORDER = { "process 0 calls [^\n]* at [^ ]+%.lua:%d+, process 1 calls "
+  .. "[^\n]* at [^ ]+%.lua:%d+; what differs is the operation, its variables" }
+local ON_READ = "synchronization = 'on_read', aggregation = "
+local EACH = "for _, v in ipairs(list) do\n%s\nend"
+local RUN = "s:run(function()\n" .. EACH .. "\nend)"
+local STEP = "local optimizer = s:scope(function() return %s end)\n"
+  .. "local function step()\nlocal tape, y = tf.GradientTape(function()\n"
+  .. "return tf.reduce_sum(a) + tf.reduce_sum(b * 2) end)\n"
+  .. "optimizer:apply_gradients(tape:gradient(y, list), list)\nend\n%s"
+local SGD = "tf.keras.optimizers.SGD()"
+local PARTS = "tf.distribute.experimental.ShardedOptimizer(" .. SGD .. ")"
+local TRACED = "tf.function_(function() s:run(step) end)()"
+
 local CASES = {
+  { "other variables to read", order(ON_READ .. "'sum'",
+    EACH:format "print(v:read_value())"), ORDER },
+  { "others to read the first of", order(ON_READ .. "'only_first_replica'",
+    EACH:format "print(v:read_value())"), ORDER },
+  { "others to read in a traced function", order(ON_READ .. "'mean'",
+    "print(tf.function_(function()\nlocal x, y = list[1]:read_value(), "
+    .. "list[2]:read_value()\nreturn x, y\nend)())"), ORDER },
+  { "others to assign a mean to", order("aggregation = 'mean'",
+    RUN:format "v:assign(tf.ones { 2 })"), ORDER },
+  { "others to assign the first to", order("aggregation = "
+    .. "'only_first_replica'", RUN:format "v:assign_add(tf.ones { 2 })"),
+    ORDER },
+  { "others to scatter to", order("aggregation = 'sum'",
+    RUN:format("v:scatter_add(tf.IndexedSlices(tf.ones { 1 }, "
+      .. "tf.constant({ 0 }, 'int32')))")), ORDER },
+  { "another order of gradients", order("trainable = true",
+    STEP:format(SGD, "s:run(step)")), ORDER },
+  { "another order of gradients in a traced function",
+    order("trainable = true", STEP:format(SGD, TRACED)), ORDER },
+  { "another order of gradients for parts", order("trainable = true",
+    STEP:format(PARTS, "s:run(step)")), ORDER },
   { "another shape", "s:reduce('SUM', tf.ones { 4 + w })",
     { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:2",
       "process 1 calls all_reduce sum of float32%[5%] at [^ ]+%.lua:2" } },

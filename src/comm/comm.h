@@ -172,6 +172,7 @@ typedef struct tfd__collective {
   const int64_t *counts;
   int line;         /* script position, 0 = unknown */
   const char *file; /* interned, never freed */
+  uint32_t about;   /* which variables it is about, as the context's */
   /* tfd__collective_what, but for the dtype, of the one that it is a part of;
   ** 0 = of none. */
   uint64_t whole;

@@ -146,12 +146,15 @@ void tfd__control_late(tfd__mesh *control, uint64_t number, char *text,
 /* --- collectives in numbers and words (words.c) --------------------------- */
 
 /* What all processes must agree on, but for numbers of elements: kind,
-** reduction, dtype, root, and the name of what the user called. */
+** reduction, dtype, root, and a hash of the name of what the user called
+** and of the variables that it is about. */
 uint64_t tfd__collective_what(const tfd__collective *c, int dtype);
 /* "all_reduce sum of float32[100]": `what`, with `count` elements in the first
 ** of `values`. Numbers may come from elsewhere: none of them is believed. */
 void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
                           size_t bytes);
+/* For behind both texts, where what differs does not show in them. */
+const char *tfd__alike_text(const char *one, const char *other);
 /* The view of the first value that all ranks here have; NULL = there is none.
  */
 const tfd__view *tfd__leading_view(const tfd__group *g,

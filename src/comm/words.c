@@ -20,7 +20,7 @@ const char *tfd__collective_name(tfd__collective_kind kind) {
 }
 
 uint64_t tfd__collective_what(const tfd__collective *c, int dtype) {
-  uint64_t name = tfd__crc32c(0, c->what, strlen(c->what)) & 0xffff;
+  uint64_t name = tfd__crc32c(c->about, c->what, strlen(c->what)) & 0xffffff;
 
   if (c->whole != 0) return c->whole | (uint64_t)dtype << 16;
   return (uint64_t)c->kind | (uint64_t)c->op << 8 | (uint64_t)dtype << 16 |
@@ -55,6 +55,13 @@ void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
                    kind == TFD_COLLECTIVE_REDUCE ? "to" : "from",
                    (unsigned long long)(what >> 24 & 0xffff));
   }
+}
+
+const char *tfd__alike_text(const char *one, const char *other) {
+  return strcmp(one, other) == 0
+             ? "; what differs is the operation, its variables or what it has "
+               "behind the first value"
+             : "";
 }
 
 const tfd__view *tfd__leading_view(const tfd__group *g,

@@ -15,6 +15,7 @@ typedef struct job {
   int leaves;
   int n;
   double timeout; /* of each collective, in seconds; 0 = the group's */
+  uint32_t about; /* of each collective, for buckets may begin later */
   /* One block, a part of `in`'s length each: */
   tfd_object **out;   /* owned once set; NULL = not made yet */
   tfd_tensor **moved; /* owned: inputs that were brought to their place */
@@ -203,7 +204,8 @@ static tfd__collective collective_of(const job *j) {
                            .in = j->from + at,
                            .out = j->to + at,
                            .line = context->line,
-                           .file = context->file};
+                           .file = context->file,
+                           .about = j->about};
 }
 
 static int combine(job *j, const tfd__pack_plan *plan) {
@@ -357,7 +359,8 @@ static int all_reduce(tfd_strategy *strategy, tfd_reduce_op op,
            .op = op,
            .what = what,
            .in = components,
-           .timeout = timeout};
+           .timeout = timeout,
+           .about = tfd__context()->about};
   int rc;
 
   if (n == 0 || components_n < n || components_n % n != 0) {
@@ -408,7 +411,8 @@ int tfd__buckets_new(tfd_strategy *s, const char *what, tfd_object *const *in,
                .what = what,
                .in = in,
                .leaves = leaves,
-               .n = s->devices_n};
+               .n = s->devices_n,
+               .about = tfd__context()->about};
   rc = make_room(&b->j, leaves * s->devices_n);
   if (rc != TFD_OK) {
     tfd__free(b);

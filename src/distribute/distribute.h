@@ -84,6 +84,7 @@ struct tfd_strategy {
                       ** of gradients */
   bool overlaps;      /* sums in buckets go on while the processor computes */
   tfd_run *spare;     /* owned: a finished run to use again, NULL = none */
+  uint32_t made;      /* variables that all processes have made together */
 };
 
 /* Local replica i's number among all in sync: what messages name it by. */
@@ -178,6 +179,14 @@ int tfd__reduce_in_sync(tfd_strategy *s, tfd_reduce_op op, const char *what,
 
 /* What several processes do together is no part of a recorded function. */
 int tfd__check_recorder(const tfd_strategy *s, const char *what);
+
+/* --- which variables (together.c) ----------------------------------------- */
+
+/* Collectives are about these from now on; returns what they were about, to be
+** set again. Names would not do: two variables may have the same one. */
+uint32_t tfd__set_about(uint32_t about);
+/* Of n variables in this order, `step` copies and slots for each. */
+uint32_t tfd__about_all(tfd_variable *const *targets, int n, int step);
 
 /* --- in recorded functions (together.c) ---------------------------------- */
 

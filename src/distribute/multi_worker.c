@@ -36,6 +36,7 @@ static int create(tfd_strategy *s, tfd_variable *const *copies, int copies_n,
                   tfd_object **variable_p) {
   tfd_object *made = NULL;
   int rc = TFD_OK;
+  int i;
 
   TFD_TRY(tfd__strategy_create(s, copies, copies_n, synchronization,
                                aggregation, &made));
@@ -44,6 +45,8 @@ static int create(tfd_strategy *s, tfd_variable *const *copies, int copies_n,
     tfd__release(made);
     return rc;
   }
+  s->made++;
+  for (i = 0; i < copies_n; i++) copies[i]->number = s->made;
   *variable_p = made;
   return TFD_OK;
 }

@@ -385,6 +385,7 @@ int tfd_strategy_update_parts(tfd_strategy *strategy, int op,
                       .summed = summed,
                       .n = strategy->group->local,
                       .size = strategy->group->size};
+  uint32_t before = 0;
   int rc;
 
   if (op < 0 || op >= TFD_OP_N) {
@@ -407,8 +408,10 @@ int tfd_strategy_update_parts(tfd_strategy *strategy, int op,
                            .make = make_update};
     return tfd__record_update(&u);
   }
+  before = tfd__set_about(tfd__about_all(targets, j.variables, j.n * j.slots));
   rc = make_room(&j);
   if (rc == TFD_OK) rc = run(&j);
+  (void)tfd__set_about(before);
   drop_all(&j);
   return rc;
 }

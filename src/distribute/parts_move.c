@@ -129,7 +129,8 @@ static int run_group(tfd__parts_job *j, tfd__collective_kind kind) {
                        .counts =
                            kind == TFD_COLLECTIVE_ALL_GATHER ? j->counts : NULL,
                        .line = context->line,
-                       .file = context->file};
+                       .file = context->file,
+                       .about = context->about};
 
   return tfd__group_run(j->strategy->group, &c, 0);
 }

@@ -110,9 +110,13 @@ static int begin_part(tfd__joint *self, int part, tfd_tensor *const *in) {
   int rc = TFD_OK;
 
   if (part == 0) {
-    rc = tfd__buckets_new(r->u.strategy, r->u.what, r->grads,
-                          r->u.grads_n / r->u.strategy->devices_n, &r->plan,
+    int n = r->u.grads_n / r->u.strategy->devices_n;
+    uint32_t before =
+        tfd__set_about(tfd__about_all(r->targets, n, r->u.targets_n / n));
+
+    rc = tfd__buckets_new(r->u.strategy, r->u.what, r->grads, n, &r->plan,
                           &r->u.begun);
+    (void)tfd__set_about(before);
   }
   if (rc == TFD_OK) rc = take_grads(r, in);
   if (rc == TFD_OK) rc = tfd__buckets_begin(r->u.begun, true);

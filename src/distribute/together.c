@@ -5,6 +5,7 @@
 ** told of others is the same. */
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "distribute/distribute.h"
 
 typedef struct recorded {
@@ -13,7 +14,28 @@ typedef struct recorded {
   tfd__together t;        /* its lists are those below; without inputs */
   tfd__pack_plan plan;
   tfd_device *devices[TFD_MAX_REPLICAS];
+  uint32_t about;
 } recorded;
+
+uint32_t tfd__set_about(uint32_t about) {
+  tfd_context *context = tfd__context();
+  uint32_t before = context->about;
+
+  context->about = about;
+  return before;
+}
+
+uint32_t tfd__about_all(tfd_variable *const *targets, int n, int step) {
+  uint32_t about = 0;
+  int k;
+
+  for (k = 0; k < n; k++) {
+    uint32_t number = targets[(ptrdiff_t)k * step]->number;
+
+    about = tfd__crc32c(about, &number, sizeof number);
+  }
+  return about;
+}
 
 static void recorded_destroy(void *self) {
   recorded *r = self;
@@ -32,11 +54,15 @@ static int run_recorded(tfd__joint *self, tfd_tensor *const *in,
   const recorded *r = (const recorded *)self;
   tfd__together t = r->t;
   tfd_value *value = NULL;
+  uint32_t before = tfd__set_about(r->about);
+  int rc;
   int i;
 
   (void)reals;
   t.in = (tfd_object *const *)(const void *)in;
-  TFD_TRY(t.ask(r->strategy, &t, &value));
+  rc = t.ask(r->strategy, &t, &value);
+  (void)tfd__set_about(before);
+  TFD_TRY(rc);
   for (i = 0; i < self->out_n; i++) {
     tfd__retain(value->components[i]);
     out[i] = (tfd_tensor *)value->components[i];
@@ -88,6 +114,7 @@ static int new_step(tfd_strategy *s, const tfd__together *t, recorded **r_p) {
   r->t.in = NULL;
   r->t.what = tfd__span_name(t->what);
   r->joint.name = r->t.what;
+  r->about = tfd__context()->about;
   r->joint.run = run_recorded;
   r->joint.out_n = t->devices == NULL ? t->in_n : t->devices_n;
   tfd__retain(s);

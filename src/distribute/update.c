@@ -394,6 +394,8 @@ static int check_lists(const job *j, int op, int targets_n, int grads_n,
 /* With what was not recorded, or is run again. */
 static int make_update(job *j, int targets_n) {
   size_t bytes = (size_t)targets_n * sizeof(void *);
+  uint32_t before = tfd__set_about(
+      tfd__about_all(j->targets, j->variables, j->copies * j->slots));
   bool *together = NULL;
   int rc;
   int i;
@@ -405,6 +407,7 @@ static int make_update(job *j, int targets_n) {
   rc = j->out == NULL || j->views == NULL || together == NULL
            ? tfd__no_memory(bytes, "strategy_update")
            : run(j, together);
+  (void)tfd__set_about(before);
   for (i = 0; j->out != NULL && i < targets_n; i++) tfd__release(j->out[i]);
   tfd__free(j->out);
   tfd__free(j->views);

@@ -2,6 +2,7 @@
 ** the copies; this file knows which copy a read means. */
 #include "distribute/distribute.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void mirrored_destroy(void *self) {
@@ -53,10 +54,8 @@ static int record_combined(tfd_mirrored *m, tfd_reduce_op op, const char *what,
   return TFD_OK;
 }
 
-/* The copies of all replicas as one. */
-static int combine_copies(tfd_mirrored *m, tfd_device *device,
-                          tfd_tensor **out_p) {
-  static const char what[] = "SyncOnReadVariable";
+static int combine_as(tfd_mirrored *m, const char *what, tfd_device *device,
+                      tfd_tensor **out_p) {
   tfd_tensor *in[TFD_MAX_REPLICAS];
   tfd_reduce_op op =
       m->aggregation == TFD_AGGREGATION_MEAN ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM;
@@ -71,6 +70,19 @@ static int combine_copies(tfd_mirrored *m, tfd_device *device,
     return record_combined(m, op, what, device, out_p);
   }
   return tfd__reduce_in_sync(m->strategy, op, what, in, m->n, device, 0, out_p);
+}
+
+/* The copies of all replicas as one. */
+static int combine_copies(tfd_mirrored *m, tfd_device *device,
+                          tfd_tensor **out_p) {
+  uint32_t before = tfd__set_about(m->components[0]->number);
+  char what[128];
+  int rc;
+
+  (void)snprintf(what, sizeof what, "variable \"%s\"", m->components[0]->name);
+  rc = combine_as(m, what, device, out_p);
+  (void)tfd__set_about(before);
+  return rc;
 }
 
 /* Kept until one of the copies is written; nobody here knows when that happens

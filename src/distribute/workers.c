@@ -70,6 +70,7 @@ static int run_group(tfd_strategy *s, const tfd__collective *c,
   own.out = to;
   own.line = context->line;
   own.file = context->file;
+  own.about = context->about;
   return tfd__group_run(s->group, &own, until);
 }
 

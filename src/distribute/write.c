@@ -294,24 +294,14 @@ static int take_first(const tfd_mirrored *m, const char *what,
   return TFD_OK;
 }
 
-int tfd_mirrored_combine(tfd_mirrored *mirrored, const char *what,
-                         tfd_object *const *values, int values_n,
-                         tfd_object **combined_p) {
-  TFD_GIVEN(mirrored, MIRRORED);
-  TFD_GIVEN_POINTER(what);
-  TFD_GIVEN_HANDLES(values, values_n, KINDS);
-  TFD_GIVEN_POINTER(combined_p);
-
-  tfd_mirrored *m = mirrored;
+/* What all replicas give, as the aggregation says. Owns: *combined_p. */
+static int combine(const tfd_mirrored *m, const char *what,
+                   tfd_object *const *values, int values_n,
+                   tfd_object **combined_p) {
   tfd_device *devices[TFD_MAX_REPLICAS];
   tfd_value *sum = NULL;
   int i;
 
-  if (values_n < 1) {
-    return tfd__fail(TFD_VALUE_ERROR, "%s of variable \"%s\": no values", what,
-                     name_of(m));
-  }
-  if (m->aggregation == TFD_AGGREGATION_NONE) return no_aggregation(m, what);
   if (m->aggregation == TFD_AGGREGATION_ONLY_FIRST_REPLICA) {
     return take_first(m, what, values[0], combined_p);
   }
@@ -322,6 +312,29 @@ int tfd_mirrored_combine(tfd_mirrored *mirrored, const char *what,
       what, values, values_n, devices, m->n, 0, &sum));
   *combined_p = &sum->object;
   return TFD_OK;
+}
+
+int tfd_mirrored_combine(tfd_mirrored *mirrored, const char *what,
+                         tfd_object *const *values, int values_n,
+                         tfd_object **combined_p) {
+  TFD_GIVEN(mirrored, MIRRORED);
+  TFD_GIVEN_POINTER(what);
+  TFD_GIVEN_HANDLES(values, values_n, KINDS);
+  TFD_GIVEN_POINTER(combined_p);
+
+  tfd_mirrored *m = mirrored;
+  uint32_t before = 0;
+  int rc;
+
+  if (values_n < 1) {
+    return tfd__fail(TFD_VALUE_ERROR, "%s of variable \"%s\": no values", what,
+                     name_of(m));
+  }
+  if (m->aggregation == TFD_AGGREGATION_NONE) return no_aggregation(m, what);
+  before = tfd__set_about(m->components[0]->number);
+  rc = combine(m, what, values, values_n, combined_p);
+  (void)tfd__set_about(before);
+  return rc;
 }
 
 int tfd_mirrored_write_merged(tfd_mirrored *mirrored, tfd_write_op op,

@@ -233,6 +233,8 @@ struct tfd_context {
   int line;                      /* script position of the running op */
   const char *file;
   const char *note; /* what errors of ops say besides, for ever; NULL = none */
+  uint32_t about;   /* which variables collectives are about, 0 = none: equal
+                    ** in all processes that do the same */
 };
 
 /* The calling thread's context; made on first use, never NULL. */

@@ -120,6 +120,10 @@ struct tfd_variable {
   /* The distributed variable that it is a copy of, which sets and clears this;
   ** borrowed, NULL = none. */
   struct tfd_mirrored *whole;
+  /* Of the distributed variable, among its strategy's in all processes; 0 = it
+  ** was made in one alone. It outlives `whole`, which the collector takes in
+  ** each process at another time. */
+  uint32_t number;
 };
 
 /* Before `next` takes the place of v's buffer: keep the reference to the old

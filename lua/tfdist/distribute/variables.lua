@@ -214,7 +214,11 @@ end
 local function combine(strategy, v, op, list)
   local aggregation = raw.mirrored_aggregation_of(v):upper()
   local first_only = aggregation == "ONLY_FIRST_REPLICA"
-  if not first_only and values.all_same(list, list.n) then
+  -- The only replica of this worker: what it has is not what others have, who
+  -- have to name the same variable.
+  local own = list.n == 1 and strategy.num_replicas_in_sync > 1
+    and type(list[1]) == "userdata" and not values.is_mirrored(list[1])
+  if not first_only and not own and values.all_same(list, list.n) then
     if values.is_mirrored(list[1]) and aggregation == "MEAN" then
       return list[1]
     end

@@ -179,9 +179,10 @@ static void tell_apart(tfd__mpi_group *g) {
   }
   (void)tfd__fail(TFD_RUNTIME_ERROR,
                   "the processes run apart at collective %llu: process 0 calls "
-                  "%s, process %d calls %s",
+                  "%s, process %d calls %s%s",
                   (unsigned long long)g->apart, calls[0].text, other,
-                  calls[other].text);
+                  calls[other].text,
+                  tfd__alike_text(calls[0].text, calls[other].text));
   (void)tfd__exit_with(TFD_EXIT_DESYNC);
   tfd__mpi_fail(g, false);
 }

@@ -71,8 +71,9 @@ void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w) {
       mix(&hash, tfd__gather_count(g, c, k, r));
     }
   }
-  w->hash = hash;
   w->what = tfd__collective_what(c, v == NULL ? 0 : v->dtype);
+  mix(&hash, (int64_t)w->what); /* which has the operation's name, too */
+  w->hash = hash;
   w->count = v == NULL ? 0 : (uint64_t)v->numel;
   w->is_small = is_small(w);
 }

@@ -185,8 +185,8 @@ static int tell_apart(const signature *all, int p) {
   say(&all[p], other, sizeof other);
   (void)tfd__fail(TFD_RUNTIME_ERROR,
                   "the processes run apart: process 0 calls %s, process %d "
-                  "calls %s",
-                  first, p, other);
+                  "calls %s%s",
+                  first, p, other, tfd__alike_text(first, other));
   return tfd__exit_with(TFD_EXIT_DESYNC);
 }
 

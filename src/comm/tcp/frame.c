@@ -147,10 +147,11 @@ static int run_apart(const tfd__frame *here_frame,
   (void)tfd__fail(
       TFD_RUNTIME_ERROR,
       "the processes run apart at collective %llu: process %d calls "
-      "%s%s, process %d calls %s%s",
+      "%s%s, process %d calls %s%s%s",
       (unsigned long long)here_frame->seq, who[low], text[low],
       low == 1 ? number : "", who[1 - low], text[1 - low],
-      low == 1 ? "" : number);
+      low == 1 ? "" : number,
+      number[0] == '\0' ? tfd__alike_text(text[0], text[1]) : "");
   return tfd__exit_with(TFD_EXIT_DESYNC);
 }
 
