@@ -49,8 +49,9 @@ typedef struct tfd__gpu {
 
 /* Make device `ordinal`'s context the calling thread's. */
 CUresult tfd__cuda_choose(int ordinal);
-/* The one that the calling thread chose last; -1 = none yet. */
-int tfd__cuda_chosen(void);
+/* The one that the calling thread chose last, also where that failed, and 1;
+** 0 = none yet. */
+extern _Thread_local int tfd__cuda_chosen;
 int tfd__cuda_use(int ordinal);
 const tfd__gpu *tfd__cuda_gpu(int ordinal);
 /* How often memory of the device went back to the driver. */

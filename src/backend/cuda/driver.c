@@ -48,6 +48,8 @@ static bool is_lost(CUresult result) {
   return false;
 }
 
+_Thread_local int tfd__cuda_chosen;
+
 int tfd__cuda_check(CUresult result, const char *what) {
   const char *name = "?";
   const char *text = "?";
@@ -57,8 +59,8 @@ int tfd__cuda_check(CUresult result, const char *what) {
   if (TFD_LIKELY(result == CUDA_SUCCESS)) return TFD_OK;
   (void)tfd__cu.cuGetErrorName(result, &name);
   (void)tfd__cu.cuGetErrorString(result, &text);
-  if (tfd__cuda_chosen() >= 0 && what[0] != '/') {
-    (void)snprintf(on, sizeof on, ", on /gpu:%d", tfd__cuda_chosen());
+  if (tfd__cuda_chosen > 0 && what[0] != '/') {
+    (void)snprintf(on, sizeof on, ", on /gpu:%d", tfd__cuda_chosen - 1);
   }
   code = tfd__fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TFD_RESOURCE_EXHAUSTED
                                                       : TFD_INTERNAL,

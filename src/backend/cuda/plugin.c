@@ -13,17 +13,11 @@ static atomic_uint_least64_t freed[TFD_CUDA_DEVICES];
 /* Below this the driver cannot run what the toolkit here makes. */
 enum { LEAST_CAPABILITY = 75 };
 
-static _Thread_local int chosen; /* ordinal + 1, also where that failed */
-
-int tfd__cuda_chosen(void) {
-  return chosen - 1;
-}
-
 CUresult tfd__cuda_choose(int ordinal) {
   static _Thread_local CUcontext now;
   CUresult result = CUDA_SUCCESS;
 
-  chosen = ordinal + 1;
+  tfd__cuda_chosen = ordinal + 1;
   if (TFD_LIKELY(now == gpus[ordinal].context)) return CUDA_SUCCESS;
   result = tfd__cu.cuCtxSetCurrent(gpus[ordinal].context);
   if (result == CUDA_SUCCESS) now = gpus[ordinal].context;
