@@ -30,6 +30,8 @@ local STEP = "local optimizer = s:scope(function() return %s end)\n"
   .. "local function step()\nlocal tape, y = tf.GradientTape(function()\n"
   .. "return tf.reduce_sum(a) + tf.reduce_sum(b * 2) end)\n"
   .. "optimizer:apply_gradients(tape:gradient(y, list), list)\nend\n%s"
+local SPARSE = STEP:gsub("a%)", "tf.gather(a, 0))")
+  :gsub("b %* 2%)", "tf.gather(b, 0))")
 local SGD = "tf.keras.optimizers.SGD()"
 local PARTS = "tf.distribute.experimental.ShardedOptimizer(" .. SGD .. ")"
 local TRACED = "tf.function_(function() s:run(step) end)()"
@@ -47,11 +49,27 @@ local CASES = {
   { "others to assign the first to", order("aggregation = "
     .. "'only_first_replica'", RUN:format "v:assign_add(tf.ones { 2 })"),
     ORDER },
+  { "others to assign a table to", order("aggregation = 'sum'",
+    RUN:format "v:assign({ 1, 2 })"), ORDER },
+  { "others to add a number to", order("aggregation = 'mean'",
+    RUN:format "v:assign_add(1)"), ORDER },
+  { "others to read on other lines", order(ON_READ .. "'sum'",
+    "if w == 0 then\nprint(a:read_value())\nelse\nprint(b:read_value())\nend"),
+    ORDER },
   { "others to scatter to", order("aggregation = 'sum'",
     RUN:format("v:scatter_add(tf.IndexedSlices(tf.ones { 1 }, "
       .. "tf.constant({ 0 }, 'int32')))")), ORDER },
   { "another order of gradients", order("trainable = true",
     STEP:format(SGD, "s:run(step)")), ORDER },
+  { "another order of gradients that are clipped", order("trainable = true",
+    STEP:format("tf.keras.optimizers.SGD { clipnorm = 1000 }", "s:run(step)")),
+    ORDER },
+  { "another order of clipped gradients in a traced function",
+    order("trainable = true", STEP:format(
+      "tf.keras.optimizers.SGD { global_clipnorm = 9 }", TRACED)), ORDER },
+  { "another order of slices for parts", order("trainable = true",
+    SPARSE:format(PARTS, "s:run(step)")),
+    ORDER },
   { "another order of gradients in a traced function",
     order("trainable = true", STEP:format(SGD, TRACED)), ORDER },
   { "another order of gradients for parts", order("trainable = true",
@@ -146,6 +164,41 @@ describe("workers that run apart #once", function()
       end
     end)
   end
+
+  it("hear of an axis that is none as it was given", function()
+    for _, r in ipairs(workers.run { program = HEAD:format "AUTO"
+      .. "s:gather(tf.ones { 2, 2 }, w == 0 and 0 or -5)" }) do
+      assert.matches("replica 1 gathers along axis %-5, replica 0 along axis 0",
+        r.err)
+    end
+  end)
+
+  -- Whatever the hash of what they do: so for the first variable and others.
+  for _, count in ipairs { 1, 2, 4, 6, 7 } do
+    it("hear of another way of adding up variable " .. count, function()
+      for _, r in ipairs(workers.run { each = function(i)
+        return "TFDIST_TRANSPORT=" .. (i == 0 and "ring" or "halving")
+      end, program = HEAD:format "AUTO" .. ("local v\ns:scope(function()\n"
+        .. "for _ = 1, %d do v = tf.Variable(tf.ones { 4096 }, { "
+        .. "synchronization = 'on_read', aggregation = 'sum' }) end\nend)\n"
+        .. "print(v:read_value())"):format(count) }) do
+        assert.equal(77, r.code, r.err)
+        assert.matches("the way of adding up", r.err)
+      end
+    end)
+  end
+
+  it("are not those of which one gives a number and one a tensor", function()
+    for _, r in ipairs(workers.run { program = HEAD:format "AUTO" .. [[
+local v = s:scope(function()
+  return tf.Variable(0, { aggregation = "mean", dtype = "float32" })
+end)
+s:run(function() v:assign(w == 0 and tf.constant(1.5) or 2.5) end)
+print(v:item())]] }) do
+      assert.equal(0, r.code, r.err)
+      assert.equal("2", (r.out:gsub("%.0", ""):gsub("%s", "")))
+    end
+  end)
 
   for _, implementation in ipairs { "AUTO", "RING" } do
     for _, host in ipairs(process.hosts) do

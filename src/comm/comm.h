@@ -273,7 +273,7 @@ int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
 
 /* --- providers ------------------------------------------------------------ */
 
-#define TFD_PROVIDER_ABI 9
+#define TFD_PROVIDER_ABI 10
 
 /* How far a provider came at once. */
 typedef enum tfd__quick {

@@ -153,7 +153,8 @@ uint64_t tfd__collective_what(const tfd__collective *c, int dtype);
 ** of `values`. Numbers may come from elsewhere: none of them is believed. */
 void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
                           size_t bytes);
-/* For behind both texts, where what differs does not show in them. */
+/* For behind both texts, where what differs does not show in them: places may,
+** for several lines can do the same. */
 const char *tfd__alike_text(const char *one, const char *other);
 /* The view of the first value that all ranks here have; NULL = there is none.
  */

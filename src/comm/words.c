@@ -57,10 +57,19 @@ void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
   }
 }
 
+/* Bytes before " at train.lua:41". */
+static size_t before_place(const char *text) {
+  const char *place = strstr(text, " at ");
+
+  return place == NULL ? strlen(text) : (size_t)(place - text);
+}
+
 const char *tfd__alike_text(const char *one, const char *other) {
-  return strcmp(one, other) == 0
-             ? "; what differs is the operation, its variables or what it has "
-               "behind the first value"
+  size_t n = before_place(one);
+
+  return n == before_place(other) && memcmp(one, other, n) == 0
+             ? "; what differs is the operation, its variables, the way of "
+               "adding up or what it has behind the first value"
              : "";
 }
 

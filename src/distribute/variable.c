@@ -2,7 +2,6 @@
 ** the copies; this file knows which copy a read means. */
 #include "distribute/distribute.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static void mirrored_destroy(void *self) {
@@ -54,8 +53,9 @@ static int record_combined(tfd_mirrored *m, tfd_reduce_op op, const char *what,
   return TFD_OK;
 }
 
-static int combine_as(tfd_mirrored *m, const char *what, tfd_device *device,
-                      tfd_tensor **out_p) {
+static int combine_now(tfd_mirrored *m, tfd_device *device,
+                       tfd_tensor **out_p) {
+  static const char what[] = "SyncOnReadVariable";
   tfd_tensor *in[TFD_MAX_REPLICAS];
   tfd_reduce_op op =
       m->aggregation == TFD_AGGREGATION_MEAN ? TFD_REDUCE_MEAN : TFD_REDUCE_SUM;
@@ -76,13 +76,11 @@ static int combine_as(tfd_mirrored *m, const char *what, tfd_device *device,
 static int combine_copies(tfd_mirrored *m, tfd_device *device,
                           tfd_tensor **out_p) {
   uint32_t before = tfd__set_about(m->components[0]->number);
-  char what[128];
-  int rc;
+  int rc = combine_now(m, device, out_p);
 
-  (void)snprintf(what, sizeof what, "variable \"%s\"", m->components[0]->name);
-  rc = combine_as(m, what, device, out_p);
   (void)tfd__set_about(before);
-  return rc;
+  return rc == TFD_OK ? rc
+                      : tfd__wrap("variable \"%s\"", m->components[0]->name);
 }
 
 /* Kept until one of the copies is written; nobody here knows when that happens

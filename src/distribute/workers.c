@@ -94,7 +94,9 @@ static int shape_rows(const join *j, tfd_tensor **own) {
     const tfd__view *v = &j->in[i]->view;
     int64_t row[ROW] = {[RANK] = i < j->given ? v->rank : NOTHING,
                         [DTYPE] = v->dtype,
-                        [AXIS] = j->axis < 0 ? j->axis + v->rank : j->axis};
+                        [AXIS] = j->axis < 0 && j->axis >= -v->rank
+                                     ? j->axis + v->rank
+                                     : j->axis};
 
     for (d = 0; d < v->rank; d++) row[DIMS + d] = v->dims[d];
     TFD_TRY(

@@ -214,18 +214,19 @@ end
 local function combine(strategy, v, op, list)
   local aggregation = raw.mirrored_aggregation_of(v):upper()
   local first_only = aggregation == "ONLY_FIRST_REPLICA"
-  -- The only replica of this worker: what it has is not what others have, who
-  -- have to name the same variable.
-  local own = list.n == 1 and strategy.num_replicas_in_sync > 1
-    and type(list[1]) == "userdata" and not values.is_mirrored(list[1])
-  if not first_only and not own and values.all_same(list, list.n) then
-    if values.is_mirrored(list[1]) and aggregation == "MEAN" then
-      return list[1]
+  local count = list.n
+  if not first_only and values.all_same(list, list.n) then
+    local x = list[1]
+    local known = values.is_mirrored(x) or values.is_value(x)
+    if values.is_mirrored(x) and aggregation == "MEAN" then
+      return x
+    elseif known or not strategy.over_workers then
+      return reduce.leaf(strategy, aggregation, x, devices_of(v), op)
     end
-    return reduce.leaf(strategy, aggregation, list[1], devices_of(v), op)
+    count = 1 -- of each worker; others have to name the same variable
   end
-  local parts = { n = list.n }
-  for i = 1, first_only and 1 or list.n do
+  local parts = { n = count }
+  for i = 1, first_only and 1 or count do
     parts[i] = whole(v, op, list[i])
   end
   return raw.mirrored_combine(v, op, parts)

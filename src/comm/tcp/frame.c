@@ -7,7 +7,7 @@
 
 static const uint8_t hello_magic[4] = {'T', 'F', 'D', 'C'};
 static const uint8_t frame_magic[4] = {'T', 'F', 'D', 'F'};
-enum { PROTOCOL = 3 };
+enum { PROTOCOL = 4 };
 
 static uint8_t *put(uint8_t *p, uint64_t x, int bytes) {
   int i;

@@ -12,7 +12,7 @@ void tfd__tcp_post(tfd__group *g, tfd__tcp_work *w, bool send, int process,
                    .data = run == NULL ? NULL : run->view.data,
                    .frame = {.tag = (uint32_t)tag,
                              .seq = w->number,
-                             .what = tfd__kept_signature(&w->kept, dtype) |
+                             .what = tfd__kept_signature(&w->kept, dtype) ^
                                      (uint64_t)w->way << 56,
                              .count = (uint64_t)numel,
                              .length = bytes}};
