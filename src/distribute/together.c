@@ -37,6 +37,13 @@ uint32_t tfd__about_all(tfd_variable *const *targets, int n, int step) {
   return about;
 }
 
+int tfd_context_set_about(tfd_variable *const *variables, int variables_n) {
+  TFD_GIVEN_LIST(variables, variables_n);
+
+  (void)tfd__set_about(tfd__about_all(variables, variables_n, 1));
+  return TFD_OK;
+}
+
 static void recorded_destroy(void *self) {
   recorded *r = self;
 

@@ -316,6 +316,11 @@ TFD_API int tfd_mirrored_agree(const tfd_mirrored *mirrored, bool *agree_p);
 /** Say which copy of variables an update function works on (-1 = none);
  * before_p gets what was set. */
 TFD_API int tfd_context_set_update(int component, int *before_p);
+/** What several processes do together is about these variables, in this order,
+ * from now on, until it is said anew (none = no certain ones): where others say
+ * something else, all get an error instead of sums of different variables. */
+TFD_API int tfd_context_set_about(tfd_variable *const *variables,
+                                  int variables_n);
 
 /* --- Distributed input --------------------------------------------------- */
 

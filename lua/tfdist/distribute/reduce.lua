@@ -7,6 +7,7 @@ local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
+local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local values = require "tfdist.distribute.values"
 
@@ -341,6 +342,21 @@ local function all_reduce_through(strategy, op, lists, what, communication)
       strategy.replica_devices, what))
   end
   return out
+end
+
+local function forget()
+  raw.context_set_about {}
+end
+
+--- What fn(...) returns, whose sums over workers are about these variables in
+--- this order: workers that sum others up, or the same in another order, are
+--- told so. fn does not yield.
+function M.about(strategy, variables, fn, ...)
+  if not strategy.over_workers then
+    return fn(...)
+  end
+  raw.context_set_about(variables)
+  return state.protect(forget, fn, ...)
 end
 
 --- Reduce many values on all replicas at once: lists[i][k] is what replica i-1

@@ -522,14 +522,16 @@ end
 -- Sum of each variable's gradients over replicas, a component per copy.
 local function aggregate(strategy, grads, plan)
   if not M.is_central(strategy) then
-    local sent = { n = grads.replicas }
+    local sent, about = { n = grads.replicas }, {}
     for i = 1, grads.replicas do
       sent[i] = { n = plan.n }
       for k = 1, plan.n do
         sent[i][k] = grads[k][i]
+        about[k] = plan.targets[k][1][1]
       end
     end
-    return reduce.all_reduce(strategy, "SUM", sent, "apply_gradients")
+    return reduce.about(strategy, about, reduce.all_reduce, strategy, "SUM",
+      sent, "apply_gradients")
   end
   local sums = {}
   for k = 1, plan.n do

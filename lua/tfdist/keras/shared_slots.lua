@@ -7,6 +7,7 @@
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
+local reduce = require "tfdist.distribute.reduce"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
@@ -311,7 +312,8 @@ function M.update(strategy, plan, members, grads, summed, reals, at)
     if not all_slices(own, n) then
       add(call(calls, summed, n), targets[k], all_dense(own, n))
     else
-      own = summed and own or joined(strategy, own, n)
+      own = summed and own or reduce.about(strategy, { targets[k][1][1] },
+        joined, strategy, own, n)
       local parts = {}
       for i = 1, n do
         parts[i] = sparse_part(plan[k], own[i], i - 1)
