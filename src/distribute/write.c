@@ -126,7 +126,8 @@ static int bring_part(const tfd_mirrored *m, tfd_object *value, int i,
 }
 
 /* All copies' values are where they are wanted before the first one is written:
-** a device that has no memory for its own leaves the copies alike. */
+** a device that has no memory for its own leaves the copies alike. A copy whose
+** buffer others show, too, takes memory for its sum only when it is written. */
 static int write_brought(tfd_mirrored *m, tfd_write_op op, tfd_object *value) {
   tfd_tensor *there[TFD_MAX_REPLICAS] = {NULL};
   int rc = TFD_OK;
