@@ -84,6 +84,11 @@ local CASES = {
   { "another reduction",
     "s:reduce(w == 0 and 'MAX' or 'MIN', tf.ones { 4 })",
     { "process 0 calls all_reduce max", "process 1 calls all_reduce min" } },
+  { "another axis to add up along",
+    "s:reduce('SUM', tf.ones { 3, 3 }, w)",
+    { "process 0 calls all_reduce sum of float32%[3%] at [^ ]+%.lua:2, process "
+      .. "1 calls all_reduce sum of float32%[3%] at [^ ]+%.lua:2; what differs "
+      .. "is the operation, its variables, its axes" } },
   { "another order",
     "if w == 1 then\ns:gather(tf.ones { 3 }, 0)\nend\n"
     .. "s:reduce('SUM', tf.ones { 4 })",

@@ -68,8 +68,8 @@ const char *tfd__alike_text(const char *one, const char *other) {
   size_t n = before_place(one);
 
   return n == before_place(other) && memcmp(one, other, n) == 0
-             ? "; what differs is the operation, its variables, the way of "
-               "adding up or what it has behind the first value"
+             ? "; what differs is the operation, its variables, its axes, the "
+               "way of adding up or what it has behind the first value"
              : "";
 }
 

@@ -292,16 +292,21 @@ end
 function M.along(tf, strategy, op, x, axis, what)
   local axes = check_axis(axis, what)
   local parts = parts_of(strategy, x)
-  local sums, count = { n = parts.n }, 0
+  local sums, count, list = { n = parts.n }, 0, nil
   for i = 1, parts.n do
     local t = convert.tensor(parts[i], nil, what, "value")
-    local rank, size, list = raw.tensor_rank(t), 1, {}
+    local rank, size = raw.tensor_rank(t), 1
+    list = {}
     for k = 1, #axes do
       list[k] = resolve_axis(axes[k], rank, what)
       size = size * raw.tensor_dim(t, list[k])
     end
     count = count + size
     sums[i] = tf.reduce_sum(t, { axis = list })
+  end
+  if strategy.over_workers then -- whose axes must be the same
+    table.sort(list)
+    what = ("%s along axis %s"):format(what, table.concat(list, ", "))
   end
   local total = raw.value_component(raw.strategy_reduce(strategy.handle, "sum",
     what, sums, { raw.device_current() }, 0), 0)
