@@ -243,6 +243,16 @@ describe("MultiWorkerMirroredStrategy #once", function()
     assert.truthy(r.err:find "127%.0%.0%.1:%d+", r.err)
   end)
 
+  it("names the transports that there are, with status 2", function()
+    for _, r in ipairs(workers.run { program = HEAD,
+      environment = "TFDIST_TRANSPORT=pigeon" }) do
+      assert.equal(2, r.code, r.err)
+      assert.matches("NotFound: TFDIST_TRANSPORT is \"pigeon\", expected shm, "
+        .. "tcp, ring, halving, doubling, hierarchical, or the name of a "
+        .. "plug%-in", r.err)
+    end
+  end)
+
   it("names who has its port, with status 2", function()
     local r = process.run(("perl -e %s"):format(process.quote(
       [[use Socket; $0 = "holder"; socket(my $s, PF_INET, SOCK_STREAM, 0);

@@ -266,15 +266,29 @@ static void open_devices_own(const tfd__group_config *config) {
   tfd__log(TFD_LOG_INFO, "%s", tfd_error_message());
 }
 
+/* The lock is held. */
+static int refuse_transport(const char *name) {
+  char names[256] = "";
+  size_t n = 0;
+  int i;
+
+  for (i = 0; i < count && n < sizeof names; i++) {
+    if (list[i].ordered) continue;
+    n += (size_t)snprintf(names + n, sizeof names - n, "%s, ", list[i].name);
+  }
+  return tfd__wrap("TFDIST_TRANSPORT is \"%s\", expected %sor the name of a "
+                   "plug-in that is there, as mpi",
+                   name, names);
+}
+
 int tfd__provider_find(const char *name, const tfd__group_config *config,
                        int score, const tfd__provider **provider_p) {
   char text[TFD_ENV_TEXT];
+  bool is_set = name == NULL && config->network != NULL &&
+                tfd__env_text("TFDIST_TRANSPORT", text);
   int rc;
 
-  if (name == NULL && config->network != NULL &&
-      tfd__env_text("TFDIST_TRANSPORT", text)) {
-    name = text;
-  }
+  if (is_set) name = text;
   pthread_mutex_lock(&lock);
   rc = add_built_in();
   if (rc == TFD_OK && name == NULL) open_devices_own(config);
@@ -282,6 +296,7 @@ int tfd__provider_find(const char *name, const tfd__group_config *config,
     rc = name == NULL ? find_best(config, score, provider_p)
                       : find_named(name, config, provider_p);
   }
+  if (rc == TFD_NOT_FOUND && is_set) rc = refuse_transport(name);
   pthread_mutex_unlock(&lock);
   return rc;
 }
