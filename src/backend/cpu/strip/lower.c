@@ -330,8 +330,8 @@ static void emit_binary(builder *b, int code) {
   static const uint8_t forms[4][4] = {
       [IN_R] = {TFD_FORM_RR, TFD_FORM_RO, TFD_FORM_RM, TFD_FORM_RS},
       [IN_O] = {TFD_FORM_OR, TFD_FORMS, TFD_FORM_OM, TFD_FORM_OS},
-      [IN_M] = {TFD_FORM_MR, TFD_FORM_MO, TFD_FORM_MM, TFD_FORMS},
-      [IN_S] = {TFD_FORM_SR, TFD_FORM_SO, TFD_FORMS, TFD_FORMS},
+      [IN_M] = {TFD_FORM_MR, TFD_FORM_MO, TFD_FORM_MM, TFD_FORM_MS},
+      [IN_S] = {TFD_FORM_SR, TFD_FORM_SO, TFD_FORM_SM, TFD_FORMS},
   };
   operand x = operand_of(b, 0);
   operand y = operand_of(b, 1);
@@ -340,11 +340,9 @@ static void emit_binary(builder *b, int code) {
   if (x.reg >= 0 && x.reg == y.reg && x.reg != reg) {
     emit_move(b, reg, &x, tfd__strip_takes_truth((tfd__strip_code)code));
     x.reg = y.reg = (int16_t)reg;
-  } else if (x.reg < 0 && y.reg < 0 && (x.scalar || y.scalar)) {
-    operand *moved = x.scalar ? &x : &y;
-
-    emit_move(b, reg, moved, false);
-    moved->reg = (int16_t)reg;
+  } else if (x.reg < 0 && y.reg < 0 && x.scalar && y.scalar) {
+    emit_move(b, reg, &x, false);
+    x.reg = (int16_t)reg;
   }
   emit(b, code, forms[letter(&x, reg)][letter(&y, reg)], reg, x.at, y.at);
   if (x.reg < 0) note_read(b, x.at);

@@ -30,6 +30,8 @@ typedef enum tfd__strip_form {
   TFD_FORM_MO,
   TFD_FORM_OS,
   TFD_FORM_SO,
+  TFD_FORM_MS,
+  TFD_FORM_SM,
   TFD_FORMS,
   /* one operand */
   TFD_FORM_R = 0,

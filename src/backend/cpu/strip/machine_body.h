@@ -90,7 +90,9 @@ typedef void STRIP_ID(step_fn)(const tfd__strip_step *step, int64_t at,
   STEP(name##_OM_##mine, TWO, mine, other, K, O, M, expr) \
   STEP(name##_MO_##mine, TWO, mine, other, K, M, O, expr) \
   STEP(name##_OS_##mine, TWO, mine, other, K, O, S, expr) \
-  STEP(name##_SO_##mine, TWO, mine, other, K, S, O, expr)
+  STEP(name##_SO_##mine, TWO, mine, other, K, S, O, expr) \
+  STEP(name##_MS_##mine, TWO, mine, other, K, M, S, expr) \
+  STEP(name##_SM_##mine, TWO, mine, other, K, S, M, expr)
 #define BINARY(name, K, to, expr) \
   BINARY_IN(name, a, b, K, expr)  \
   BINARY_IN(name, b, a, K, expr)
@@ -149,7 +151,8 @@ STRIP_ISA static void STRIP_ID(run)(const tfd__strip_step *steps, int64_t n,
       [TFD_FORM_MR] = BOTH(name##_MR), [TFD_FORM_RS] = BOTH(name##_RS), \
       [TFD_FORM_SR] = BOTH(name##_SR), [TFD_FORM_MM] = BOTH(name##_MM), \
       [TFD_FORM_OM] = BOTH(name##_OM), [TFD_FORM_MO] = BOTH(name##_MO), \
-      [TFD_FORM_OS] = BOTH(name##_OS), [TFD_FORM_SO] = BOTH(name##_SO)},
+      [TFD_FORM_OS] = BOTH(name##_OS), [TFD_FORM_SO] = BOTH(name##_SO), \
+      [TFD_FORM_MS] = BOTH(name##_MS), [TFD_FORM_SM] = BOTH(name##_SM)},
 #define TERNARY(name, from, to, expr)                     \
   [TFD_CODE_##name] = {[TFD_FORM_RMM] = BOTH(name##_RMM), \
                        [TFD_FORM_ROM] = BOTH(name##_ROM), \
