@@ -229,6 +229,54 @@ describe("a run", function()
       assert.are.equal(4, traces) -- two signatures on two replicas
     end)
 
+  replicas.pair(it, pending, "is told by each part of a distributed value",
+    function(strategy)
+      local traces = 0
+      local fn = tf.function_(function(x, k)
+        traces = traces + 1
+        return strategy:reduce("sum", strategy:run(function(own)
+          return tf.reduce_sum(own * k)
+        end, { x }))
+      end)
+      local function call(k, ...)
+        local parts = { ... }
+        return fn(strategy:experimental_distribute_values_from_function(
+          function(c) return parts[c.replica_id_in_sync_group + 1] end), k)
+          :item()
+      end
+      local one, two = tf.constant { 1.0, 2 }, tf.constant { 3.0, 4, 5 }
+      for _ = 1, 3 do
+        assert.are.equal(12, call(2, one, one))
+        assert.are.equal(30, call(2, one, two))
+        assert.are.equal(30, call(2, two, one))
+        assert.are.equal(45, call(3, two, one))
+      end
+      assert.are.equal(4, traces)
+      local whole = tf.constant({ 1, 2 }, "int32")
+      assert.are.equal(6, call(1, whole, whole))
+      assert.are.equal(5, traces)
+    end)
+
+  replicas.pair(it, pending, "is followed to the parts of a distributed value",
+    function(strategy)
+      local fn = tf.function_(function(x)
+        return strategy:reduce("sum", strategy:run(function(own)
+          return own * own
+        end, { x }))
+      end)
+      for k = 1, 3 do
+        local x = strategy:experimental_distribute_values_from_function(
+          function(c) return tf.constant(k + c.replica_id_in_sync_group / 2) end)
+        local tape, y = tf.GradientTape(function(t)
+          for _, part in ipairs(x.values) do t:watch(part) end
+          return fn(x)
+        end)
+        local gradients = tape:gradient(y, x.values)
+        assert.are.same({ 2 * k, 2 * k + 1 },
+          { gradients[1]:item(), gradients[2]:item() })
+      end
+    end)
+
   replicas.pair(it, pending, "is a program for each device between sync points",
     function(strategy)
       local fn = tf.function_(function(x)

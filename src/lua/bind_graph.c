@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "distribute/distribute.h"
 #include "lua/bind.h"
 #include "ops/ops.h"
 
@@ -39,19 +40,42 @@ static void put_tensor(key *k, const tfd_tensor *t) {
   put(k, v->dims, v->rank * sizeof v->dims[0]);
 }
 
+static bool is_tensor(const tfd_object *x) {
+  return x != NULL && x->type->kind == TFD_HANDLE_TENSOR;
+}
+
+/* A distributed value is its tensors; others than those are not plain. */
+static bool put_value(key *k, const tfd_value *v) {
+  int i;
+
+  put_tag(k, 'd');
+  put(k, &v->kind, sizeof v->kind);
+  put(k, &v->n, sizeof v->n);
+  for (i = 0; i < v->n; i++) {
+    if (!is_tensor(v->components[i])) return false;
+    put_tensor(k, (const tfd_tensor *)v->components[i]);
+  }
+  return true;
+}
+
 /* A variable's id is its own for ever. */
 static bool put_handle(key *k, lua_State *L, int i) {
   const tfd__slot *s = tfd__lua_to_slot(L, i);
 
   if (s == NULL || s->object == NULL) return false;
-  if (s->object->type->kind == TFD_HANDLE_TENSOR) {
+  switch (s->object->type->kind) {
+  case TFD_HANDLE_TENSOR:
     put_tensor(k, (const tfd_tensor *)s->object);
     return true;
+  case TFD_HANDLE_VALUE:
+    return put_value(k, (const tfd_value *)s->object);
+  case TFD_HANDLE_VARIABLE:
+    put_tag(k, 'v');
+    put(k, &((const tfd_variable *)s->object)->value->id, sizeof(uint64_t));
+    return true;
+  default:
+    return false;
   }
-  if (s->object->type->kind != TFD_HANDLE_VARIABLE) return false;
-  put_tag(k, 'v');
-  put(k, &((const tfd_variable *)s->object)->value->id, sizeof(uint64_t));
-  return true;
 }
 
 static bool is_integer(lua_State *L, int i) {
@@ -182,9 +206,17 @@ static tfd_graph *few_results(lua_State *L, const char *function) {
   return graph;
 }
 
+static void add_inputs(graph_call *c, tfd_object *const *list, int n) {
+  int i;
+
+  for (i = 0; i < n && c->in_n < FAST_INPUTS; i++) {
+    if (is_tensor(list[i])) c->in[c->in_n++] = (tfd_tensor *)list[i];
+  }
+}
+
 /* graph_call(graph, words, numbers, ...) -> results. The tensors among
-** what follows are the inputs. For graphs without steps of the host and
-** of few inputs and results. */
+** what follows, and those of distributed values, are the inputs. For graphs
+** without steps of the host and of few inputs and results. */
 static int core_graph_call(lua_State *L) {
   const tfd__lua_arg words = {"graph_call", "words", 2, false};
   const tfd__lua_arg numbers = {"graph_call", "numbers", 3, false};
@@ -195,12 +227,17 @@ static int core_graph_call(lua_State *L) {
   TFD_LUA_ENTER(L);
   c.graph = few_results(L, "graph_call");
   c.in_n = 0;
-  for (i = 4; i <= top && c.in_n < FAST_INPUTS; i++) {
+  for (i = 4; i <= top; i++) {
     const tfd__slot *s = tfd__lua_to_slot(L, i);
 
     if (s == NULL || s->object == NULL) continue;
-    if (s->object->type->kind != TFD_HANDLE_TENSOR) continue;
-    c.in[c.in_n++] = (tfd_tensor *)s->object;
+    if (s->object->type->kind == TFD_HANDLE_VALUE) {
+      const tfd_value *v = (const tfd_value *)s->object;
+
+      add_inputs(&c, v->components, v->n);
+    } else {
+      add_inputs(&c, &s->object, 1);
+    }
   }
   tfd__lua_int_list(L, &words, &c.words);
   tfd__lua_real_list(L, &numbers, &c.numbers);

@@ -316,17 +316,24 @@ local function next_numbers(numbers)
   return list
 end
 
---- The tensors among these, a list with n.
-function M.tensors_of(...)
-  local list = { n = 0 }
+local function add_tensors(list, ...)
   for i = 1, select("#", ...) do
     local x = select(i, ...)
-    if type(x) == "userdata" and raw.kind(x) == "tensor" then
+    local kind = type(x) == "userdata" and raw.kind(x)
+    if kind == "tensor" then
       list.n = list.n + 1
       list[list.n] = x
+    elseif kind == "value" then
+      local parts = values.components(x)
+      add_tensors(list, unpack(parts, 1, parts.n))
     end
   end
   return list
+end
+
+--- The tensors among these and those of distributed values, a list with n.
+function M.tensors_of(...)
+  return add_tensors({ n = 0 }, ...)
 end
 
 --- What the function returns for these inputs and outputs of the graph: some are

@@ -20,7 +20,7 @@ local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
-local pcall, rawequal, select, type = pcall, rawequal, select, type
+local pcall, rawequal, select = pcall, rawequal, select
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local MOST = 32 -- graphs of one step; the first makes room for others
@@ -201,20 +201,6 @@ function M.graphs(model, own, mode)
   return unchanged and kept or nil
 end
 
--- The tensors of a batch that graph_key has a key for.
-local function tensors_of(pack)
-  local list, n = {}, 0
-  for i = 1, pack.n do
-    local x = pack[i]
-    if type(x) == "userdata" and raw.kind(x) == "tensor" then
-      n = n + 1
-      list[n] = x
-    end
-  end
-  list.n = n
-  return list
-end
-
 --- The graph that there already is for a batch of so many examples, and its
 --- tensors; nil where there is none.
 function M.known(kept, examples, pack)
@@ -226,7 +212,7 @@ function M.known(kept, examples, pack)
   if entry == nil or entry == MET then
     return nil
   end
-  return entry, tensors or tensors_of(pack)
+  return entry, tensors or concrete.tensors_of(unpack(pack, 1, pack.n))
 end
 
 --- What holds as long as the graphs do, where nothing of a script's runs in this
