@@ -166,18 +166,22 @@ end
 -- The same, traced once. What they are given are arguments: ops on captured
 -- tensors alone would run at the trace.
 for _, name in ipairs { "chain", "sgd", "momentum", "adam" } do
-  local traces = {}
-  elementwise[name .. "_traced"] = function(n)
-    local given = { array(n, 1), array(n, 2), array(n, 3) }
-    traces[n] = traces[n] or tf.function_(function(x, y, z)
+  local made = {} -- the function's key among the arrays
+  local function make(n)
+    for i = 1, 4 do variable(n, i) end
+    local fn = tf.function_(function(x, y, z)
       local own = arrays
       arrays = { x, y, z, n = n, v1 = own.v1, v3 = own.v3, v4 = own.v4 }
       elementwise[name](n)
       arrays = own
       return name == "chain" and last or nil
     end)
-    for i = 1, 4 do variable(n, i) end
-    last = traces[n](given[1], given[2], given[3]) or last
+    arrays[made] = { fn, arrays[1], arrays[2], arrays[3] }
+  end
+  elementwise[name .. "_traced"] = function(n)
+    if arrays.n ~= n or arrays[made] == nil then make(n) end
+    local call = arrays[made]
+    last = call[1](call[2], call[3], call[4]) or last
   end
 end
 
