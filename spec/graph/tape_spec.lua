@@ -201,6 +201,43 @@ describe("a tape around a traced function", function()
     end, { x }, { x })
   end)
 
+  it("follows functions of any number of arguments and constants", function()
+    local n = 5000
+    local sum = n * (n + 1) / 2 -- exact in float32
+    local weighted = tf.function_(function(x)
+      local y = tf.zeros {}
+      for i = 1, n do
+        y = y + x * i
+      end
+      return y
+    end)
+    local v = tf.Variable(1)
+    local x = tf.constant(1)
+    local tape, y = tf.GradientTape(function(t)
+      t:watch(x)
+      return weighted(x)
+    end)
+    assert.are.equal(sum, y:item())
+    assert.are.equal(sum, tape:gradient(y, x):item())
+
+    local list = {}
+    for i = 1, n do
+      list[i] = tf.constant(i)
+    end
+    local all = tf.function_(function(xs)
+      return tf.add_n(xs) * v
+    end)
+    tape, y = tf.GradientTape(function(t)
+      t:watch(list[n])
+      return all(list)
+    end)
+    assert.are.equal(1, tape:gradient(y, list[n]):item())
+    tape, y = tf.GradientTape(function()
+      return all(list)
+    end)
+    assert.are.equal(sum, tape:gradient(y, v):item())
+  end)
+
   it("goes through loops and branches", function()
     local v = tf.Variable(random { 3 })
     local x, n = random { 3 }, tf.constant(3, "int32")

@@ -361,7 +361,11 @@ static int core_graph_calls(lua_State *L) {
 
 /* --- what tapes want ------------------------------------------------------ */
 
-enum { MOST_FLAGS = 4096 };
+/* Room for n flags, on top of the stack: a function of many constants has as
+** many. */
+static char *room_for_flags(lua_State *L, int n) {
+  return lua_newuserdatauv(L, (size_t)n + 1, 0);
+}
 
 static bool has_twice(const tfd__lua_handles *list,
                       const tfd__lua_handles *more) {
@@ -380,13 +384,13 @@ static bool has_twice(const tfd__lua_handles *list,
 }
 
 /* tape_followed(list, more) -> a text with "1" for each operand of both lists
-** that tapes follow and "0" for each other; nil when they follow none, or there
-** are too many. Second: is one of the first list in the lists twice? */
+** that tapes follow and "0" for each other; nil when they follow none. Second:
+** is one of the first list in the lists twice? */
 static int core_tape_followed(lua_State *L) {
   const tfd__lua_arg list = {"tape_followed", "list", 1, false};
   const tfd__lua_arg more = {"tape_followed", "more", 2, false};
   tfd__lua_handles operands[2];
-  char flags[MOST_FLAGS];
+  char *flags = NULL;
   bool any = false;
   size_t n = 0;
   int k;
@@ -394,7 +398,7 @@ static int core_tape_followed(lua_State *L) {
 
   tfd__lua_handle_list(L, TFD_HANDLE_KINDS, &list, &operands[0]);
   tfd__lua_handle_list(L, TFD_HANDLE_KINDS, &more, &operands[1]);
-  if (operands[0].n + operands[1].n > MOST_FLAGS) return 0;
+  flags = room_for_flags(L, operands[0].n + operands[1].n);
   for (k = 0; k < 2; k++) {
     for (i = 0; i < operands[k].n; i++) {
       bool follows = false;
@@ -417,10 +421,11 @@ static int core_walk_wanted(lua_State *L) {
   const tfd__lua_arg walk = {"walk_wanted", "walk", 1, false};
   tfd_walk *w = tfd__lua_handle(L, TFD_HANDLE_WALK, &walk);
   int n = (int)lua_tointeger(L, 2);
-  char flags[MOST_FLAGS];
+  char *flags = NULL;
   int i;
 
-  luaL_argcheck(L, n >= 0 && n <= MOST_FLAGS, 2, "a number of inputs");
+  luaL_argcheck(L, n >= 0, 2, "a number of inputs");
+  flags = room_for_flags(L, n);
   for (i = 0; i < n; i++) {
     bool needs = false;
     bool has = false;
