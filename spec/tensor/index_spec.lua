@@ -127,6 +127,13 @@ describe("t[{ ... }]", function()
     assert.equal(23, matrix()[{ tf.constant(2, "int32"), 3 }]:item())
   end)
 
+  it("says why a tensor has no position to give", function()
+    expect.raises("TypeError", "using a symbolic tensor as a value",
+      tf.function_(function(i)
+        return tf.range(6)[{ i }]
+      end), tf.constant(1, { dtype = "int32" }))
+  end)
+
   it("refuses too many positions, unknown keys and a step of 0", function()
     local t = matrix()
     assert.equal("IndexError", caught(function()

@@ -114,13 +114,15 @@ static void add_scalar(slicing *s, tfd_object *x) {
   lua_State *L = s->L;
   tfd_tensor *t = NULL;
   int64_t cell = 0; /* room for an element of any dtype */
+  int rc = TFD_OK;
 
   if (tfd__lua_operand(L, x, &t) != TFD_OK || t->view.rank != 0) {
     begin_problem(L, "scalar");
     lua_pushvalue(L, -3);
     raise_problem(L, 1);
   }
-  if (tfd__tensor_cell(t, 0, &cell) != TFD_OK) tfd__lua_fail(L, TFD_INTERNAL);
+  rc = tfd__tensor_cell(t, 0, &cell);
+  if (rc != TFD_OK) tfd__lua_fail(L, rc);
   if (t->view.dtype == TFD_BOOL)
     lua_pushboolean(L, tfd__load(&cell, TFD_BOOL) != 0);
   else
