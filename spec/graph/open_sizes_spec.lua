@@ -20,6 +20,49 @@ local function rows(n)
   return tf.reshape(tf.range(0, 2 * n, { dtype = "float32" }), { n, 2 })
 end
 
+describe("a result whose size only values tell", function()
+  local GIVE = {
+    boolean_mask = function(x) return tf.boolean_mask(x, tf.greater(x, 0)) end,
+    where = function(x) return tf.where(tf.greater(x, 0)) end,
+    unique = tf.unique,
+    unique_with_counts = tf.unique_with_counts,
+    bincount = function(x) return tf.math.bincount(x, { minlength = 2 }) end,
+    confusion_matrix = function(x) return tf.math.confusion_matrix(x, x) end,
+    sequence_mask = function(x) return tf.sequence_mask(x) end,
+    repeat_ = function(x) return tf.repeat_(x, x) end,
+    segment_sum = function(x) return tf.math.segment_sum(x, x) end,
+    dynamic_partition = function(x) return tf.dynamic_partition(x, x, 3) end,
+    dynamic_stitch = function(x) return tf.dynamic_stitch({ x }, { x }) end,
+  }
+
+  it("is refused by name in a trace, and given outside of it", function()
+    local x = tf.constant({ 0, 1, 2 }, { dtype = "int32" })
+    for name, give in pairs(GIVE) do
+      assert.is_not_nil(give(x), name)
+      expect.raises("NotImplementedError", name .. ": the size of the result "
+        .. "depends on the values of ", tf.function_(give), x)
+    end
+  end)
+
+  it("is given where the arguments tell it", function()
+    local labels = tf.constant({ 0, 1, 1 }, { dtype = "int32" })
+    local found = tf.constant({ 0, 0, 1 }, { dtype = "int32" })
+    local matrix = tf.function_(function(a, b)
+      return tf.math.confusion_matrix(a, b, { num_classes = 2 })
+    end)
+    assert.are.same({ { 1, 0 }, { 1, 1 } }, matrix(labels, found):totable())
+    for _, wrong in ipairs { 2, -1 } do
+      expect.raises("InvalidArgument", "at [1]: " .. wrong, function(...)
+        return matrix(...):totable()
+      end, labels, tf.constant({ 0, wrong, 1 }, { dtype = "int32" }))
+    end
+    local counts = tf.function_(function(a)
+      return tf.math.bincount(a, { minlength = 3, maxlength = 3 })
+    end)
+    assert.are.same({ 1, 2, 0 }, counts(labels):totable())
+  end)
+end)
+
 describe("a training step of an open number of rows", function()
   it("gives the loss and the gradients of one outside", function()
     local w = tf.Variable(tf.reshape(tf.sin(tf.range(0, 12,

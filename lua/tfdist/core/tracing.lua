@@ -7,6 +7,7 @@ local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
+local text = require "tfdist.base.text"
 
 local M = {}
 
@@ -267,6 +268,19 @@ end
 function M.is_symbolic(x)
   return type(x) == "userdata" and raw.kind(x) == "tensor"
     and raw.tensor_is_symbolic(x)
+end
+
+--- The size of what `what` gives depends on the values of its argument x.
+--- Errors: NotImplementedError where only a call knows them.
+function M.need_values(what, name, x)
+  if M.is_symbolic(x) then
+    errors.raise("NotImplementedError", ("%s: the size of the result depends on "
+      .. "the values of %s (%s %s), which only a call of the traced function "
+      .. "\"%s\" knows"):format(what, name, raw.tensor_dtype(x),
+      text.shape(raw.tensor_dims(x)), root_of(state.current.trace).name), "call "
+      .. "it outside of the function, or keep the size: tf.where(condition, x, "
+      .. "y), weights of 0 and 1")
+  end
 end
 
 M.open_elements = 0

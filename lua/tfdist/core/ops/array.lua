@@ -7,6 +7,7 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -212,8 +213,9 @@ local function define_ranges(tf, def)
     function(lengths, maxlen, dtype)
       lengths = positions(lengths, "sequence_mask", "lengths")
       if maxlen == nil then
-        local n = raw.tensor_size(raw.operand_tensor(lengths))
-        maxlen = n == 0 and 0 or math.max(0, tf.reduce_max(lengths):item())
+        local t = raw.operand_tensor(lengths)
+        tracing.need_values("sequence_mask", "lengths", t)
+        maxlen = raw.tensor_size(t) == 0 and 0 or math.max(0, tf.reduce_max(lengths):item())
       end
       return ops.sequence_mask(lengths, number("sequence_mask", "maxlen",
         maxlen), dtype)
@@ -503,6 +505,7 @@ local function define_choices(tf, def)
   def("boolean_mask", "tensor mask axis=0 name=nil", function(x, mask, axis)
     x = convert.operand(x, nil, "boolean_mask", "tensor")
     mask = convert.operand(mask, "bool", "boolean_mask", "mask")
+    tracing.need_values("boolean_mask", "mask", raw.operand_tensor(mask))
     local dims, mask_dims = shape_of(x), shape_of(mask)
     axis = #dims == 0 and 0 or axis_of("boolean_mask", axis, dims)
     local fits = #mask_dims > 0
@@ -536,6 +539,7 @@ local function define_choices(tf, def)
       fail("ValueError", "where: give both x and y, or neither")
     end
     condition = convert.operand(condition, nil, "where", "condition")
+    tracing.need_values("where", "condition", raw.operand_tensor(condition))
     local n = ops.count_nonzero(condition):item()
     return ops.where_indices(condition, n)
   end)
@@ -567,6 +571,7 @@ local function define_growth(tf, def)
     if axis == nil then
       x, axis = tf.reshape(x, { -1 }), 0
     end
+    tracing.need_values("repeat_", "repeats", repeats)
     repeats = convert.integers(repeats, "repeat_", "repeats")
     if #repeats == 1 then
       return ops["repeat"](x, repeats[1], axis)
@@ -721,12 +726,14 @@ local function define_order(tf, def)
   --- Source: tf.unique
   def("unique", "x out_idx='int32' name=nil", function(x, dtype)
     local y, at, _, n = ops.unique(x, dtype)
+    tracing.need_values("unique", "x", y)
     return ops.slice(y, { 0 }, { n:item() }), at
   end)
 
   --- unique, and how often each value occurs. Source: tf.unique_with_counts
   def("unique_with_counts", "x out_idx='int32' name=nil", function(x, dtype)
     local y, at, counts, n = ops.unique(x, dtype)
+    tracing.need_values("unique_with_counts", "x", y)
     n = n:item()
     return ops.slice(y, { 0 }, { n }), at,
       tf.cast(ops.slice(counts, { 0 }, { n }), dtype)

@@ -4,6 +4,7 @@ local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -42,13 +43,41 @@ local function size_of(t)
 end
 
 -- Bins for the numbers in t. Blocks: until t is computed.
-local function bins_for(ops, t, minlength, maxlength)
+local function bins_for(ops, what, name, t, minlength, maxlength)
   local size = 0
-  if size_of(t) > 0 then
+  if maxlength and minlength and maxlength <= minlength then
+    return maxlength
+  elseif size_of(t) > 0 then
+    tracing.need_values(what, name, raw.operand_tensor(t))
     size = ops.reduce_max(t):item() + 1
   end
   size = math.max(size, minlength or 0)
   return maxlength and math.min(size, maxlength) or size
+end
+
+-- The number of classes, which are looked at: at each call where only that
+-- knows them. Blocks: until both are computed.
+local function classes_of(tf, labels, predictions, n)
+  local ops, what, found = tf.raw_ops, "confusion_matrix", 0
+  n = n and options.integer(what, "num_classes", n, 0, 2 ^ 26)
+  for i, t in ipairs { labels, predictions } do
+    local name = i == 1 and "labels" or "predictions"
+    if n and tracing.is_symbolic(t) then
+      local hold = what .. ": " .. name .. " hold a"
+      tf.debugging.assert_non_negative(t, hold .. " negative class")
+      tf.debugging.assert_less(t, n, hold .. " class that num_classes lacks")
+    else
+      found = math.max(found, bins_for(ops, what, name, t))
+      if size_of(t) > 0 and ops.reduce_min(t):item() < 0 then
+        fail("InvalidArgument", "%s: %s hold a negative class", what, name)
+      end
+    end
+  end
+  if n and found > n then
+    fail("InvalidArgument", "confusion_matrix: found class %d; expected "
+      .. "0 to %d (num_classes is %d)", found - 1, n - 1, n)
+  end
+  return n or found
 end
 
 local function define_bincount(tf, def)
@@ -76,7 +105,8 @@ local function define_bincount(tf, def)
       if from ~= "int32" and from ~= "int64" then
         t = ops.cast(t, "int32")
       end
-      local size = bins_for(ops, t, minlength, maxlength)
+      local size = bins_for(ops, "bincount", "arr", t, minlength,
+        maxlength)
       local by_row = axis == -1 and raw.tensor_rank(raw.operand_tensor(t)) > 1
       return ops.bincount(t, weights, size, dtype, binary, by_row)
     end)
@@ -90,19 +120,7 @@ local function define_bincount(tf, def)
       local a = ops.cast(whole(labels, "confusion_matrix", "labels"), "int64")
       local b = ops.cast(whole(predictions, "confusion_matrix",
         "predictions"), "int64")
-      local found = math.max(bins_for(ops, a), bins_for(ops, b))
-      local n = num_classes and options.integer("confusion_matrix",
-        "num_classes", num_classes, 0, 2 ^ 26) or found
-      if found > n then
-        fail("InvalidArgument", "confusion_matrix: found class %d; expected "
-          .. "0 to %d (num_classes is %d)", found - 1, n - 1, n)
-      end
-      for name, t in pairs { labels = a, predictions = b } do
-        if size_of(t) > 0 and ops.reduce_min(t):item() < 0 then
-          fail("InvalidArgument", "confusion_matrix: %s hold a negative class",
-            name)
-        end
-      end
+      local n = classes_of(tf, a, b, num_classes)
       local counts = ops.bincount(a * n + b, weights, n * n, dtype)
       return tf.reshape(ops.cast(counts, dtype), { n, n })
     end)

@@ -7,6 +7,7 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -39,6 +40,7 @@ local function define_segments(tf, def)
       local size = raw.tensor_size(t)
       local n = 0
       if size > 0 and raw.tensor_dtype(t) ~= "bool" then
+        tracing.need_values(name, "segment_ids", t)
         n = raw.item(t, size - 1) + 1
       end
       return reduce(kind, data, ids, math.max(n, 0), true)
@@ -95,7 +97,9 @@ local function define_partition(tf, def)
       for i = 1, n do
         chosen[i] = {}
       end
-      local flat = raw.tensor_to_flat(raw.operand_tensor(partitions))
+      partitions = raw.operand_tensor(partitions)
+      tracing.need_values(what, "partitions", partitions)
+      local flat = raw.tensor_to_flat(partitions)
       for i = 1, #flat do
         local list = chosen[flat[i] + 1]
         if list == nil then
@@ -139,7 +143,10 @@ local function define_stitch(tf, def)
     end
     local at, rows = tf.concat(all_rows, 0), tf.concat(all_data, 0)
     local dims = shape_of(rows)
-    dims[1] = dims[1] == 0 and 0 or tf.reduce_max(at):item() + 1
+    if dims[1] > 0 then
+      tracing.need_values(what, "indices", at)
+      dims[1] = tf.reduce_max(at):item() + 1
+    end
     return tf.tensor_scatter_nd_update(
       ops.fill(dims, 0, raw.tensor_dtype(raw.operand_tensor(rows))),
       tf.expand_dims(at, -1), rows)
