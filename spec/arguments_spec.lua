@@ -86,6 +86,29 @@ local CALLS = {
   { "n of the list value must be its length", function()
     tf.train.BytesList { value = { n = 1.5 } }
   end },
+  { "the list gradients has the key \"w\"", function()
+    keras.optimizers.SGD():apply_gradients { w = { tf.constant(1), v } }
+  end },
+  { "the list gradients has the key \"w\"", function()
+    keras.optimizers.SGD():apply_gradients({ w = v }, {})
+  end },
+  { "the list variables has the key \"w\"", function()
+    keras.optimizers.SGD():apply_gradients({}, { w = v })
+  end },
+  { "the list gradients has a key that is no position", function()
+    keras.optimizers.SGD():apply_gradients({ [0] = v }, {})
+  end },
+  { "the list grads has the key \"w\"", function()
+    keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD())
+      :get_unscaled_gradients { w = v }
+  end },
+  { "the list args has the key \"x\"", function()
+    tf.data.Dataset.from_generator(function() end, { args = { x = 1 },
+      output_signature = tf.TensorSpec({}, "float32") })
+  end },
+  { "the list value has the key \"x\"", function()
+    tf.train.BytesList { value = { x = "text" } }
+  end },
   { "optimizer:get_unscaled_gradients: the gradient of", function()
     keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD())
       :get_unscaled_gradients { "x" }

@@ -50,6 +50,22 @@ describe("LossScaleOptimizer", function()
     end)
   end)
 
+  it("takes pairs of gradients and variables by their name, as do others",
+    function()
+      for _, opt in ipairs { O.SGD(1), Scaled(O.SGD(1)) } do
+        local a, b = tf.Variable(3), tf.Variable(5)
+        opt:apply_gradients { grads_and_vars = { { tf.constant(1), a } } }
+        opt:apply_gradients { name = "step", skip_gradients_aggregation = true,
+          grads_and_vars = { { tf.constant(1), a }, { tf.constant(2), b } } }
+        assert.equal(1, a:item())
+        assert.equal(3, b:item())
+        assert.equal(2, opt.iterations:item())
+        fails("ValueError", 'unknown option "grad"', function()
+          opt:apply_gradients { grads_and_vars = {}, grad = 1 }
+        end)
+      end
+    end)
+
   it("minimize keeps small half gradients", function()
     -- The slope 2^-26 is 0 in float16; times 2^15 it is not.
     local function trained(opt)

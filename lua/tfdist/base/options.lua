@@ -632,7 +632,8 @@ function M.check_keys(what, t, names)
   end
 end
 
--- Keys of the list x of n elements that are no positions raise.
+-- Keys of the list x that are no positions raise, and those above n where no
+-- field n tells its length.
 local function check_positions(what, name, x, n)
   for key in pairs(x) do
     if type(key) == "string" and key ~= "n" then
@@ -647,6 +648,17 @@ local function check_positions(what, name, x, n)
         name), "the field n tells how many elements a list with holes has")
     end
   end
+end
+
+local function length_of(what, name, x)
+  local n = x.n
+  if n == nil then
+    return #x
+  elseif not is_whole(n) or n < 0 then
+    errors.raise("TypeError", ("%s: n of the list %s must be its length, got "
+      .. "%s"):format(what, name, text.describe(n)))
+  end
+  return n
 end
 
 --- A plain list, and its length by `n` where that is set.
@@ -664,7 +676,7 @@ function M.list(what, name, x, of)
       ~= "string" and ("%s go in as one table: %s({ a, b }, ...)"):format(of,
       what:match("[^.:]*$")) or nil)
   end
-  local n = M.length(what, name, x)
+  local n = length_of(what, name, x)
   if x.n == nil then
     if next(x, n > 0 and n or nil) ~= nil then
       check_positions(what, name, x, n)
@@ -676,16 +688,11 @@ function M.list(what, name, x, of)
 end
 
 --- The length of a list that may have holes: its field n, else #x.
---- Errors: TypeError for an n that is no length.
+--- Errors: TypeError for an n that is no length, and for keys that are no
+---   positions, whose values nobody would look at.
 function M.length(what, name, x)
-  local n = x.n
-  if n == nil then
-    return #x
-  elseif not is_whole(n) or n < 0 then
-    errors.raise("TypeError", ("%s: n of the list %s must be its length, got "
-      .. "%s"):format(what, name, text.describe(n)))
-  end
-  return n
+  check_positions(what, name, x, math.huge)
+  return length_of(what, name, x)
 end
 
 --- A whole number of any size, else TypeError/ValueError.

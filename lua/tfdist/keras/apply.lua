@@ -706,6 +706,19 @@ local function count(grads, n)
   return size == 0 and n or size
 end
 
+--- Arguments by TensorFlow's name of the first, as they are named here; nil for
+--- any others.
+function M.named(given)
+  if not text.is_plain(given) or given.grads_and_vars == nil then
+    return nil
+  end
+  local named = {}
+  for key, x in pairs(given) do
+    named[key == "grads_and_vars" and "grads" or key] = x
+  end
+  return named
+end
+
 --- Lists of gradients and variables from either form of call, and how many.
 --- Errors: TypeError, ValueError.
 function M.split_pairs(grads, vars)

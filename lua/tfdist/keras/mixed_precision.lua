@@ -153,7 +153,10 @@ method("apply_gradients", "grads vars:table=nil name=nil "
   .. "experimental_aggregate_gradients=true skip_gradients_aggregation=false",
   function(self, grads, vars, name, aggregated, skipped)
     local own, context = own_of(self), contexts.get_replica_context()
-    if context == nil then
+    local named = vars == nil and apply.named(grads)
+    if named then
+      return self:apply_gradients(named)
+    elseif context == nil then
       errors.raise("RuntimeError", "`apply_gradients() cannot be called in "
         .. "cross-replica context", "call it in the function given to "
         .. "strategy:run")

@@ -233,7 +233,10 @@ end
 method("apply_gradients", "grads vars:table=nil name=nil "
   .. "experimental_aggregate_gradients=true skip_gradients_aggregation=false",
   function(self, grads, vars, _, aggregated, skipped)
-    if contexts.in_cross_replica_context() and contexts.has_strategy() then
+    local named = vars == nil and apply.named(grads)
+    if named then
+      return self:apply_gradients(named)
+    elseif contexts.in_cross_replica_context() and contexts.has_strategy() then
       errors.raise("RuntimeError", "apply_gradients() cannot be called in "
         .. "cross-replica context", "call it in the function given to "
         .. "strategy:run")
