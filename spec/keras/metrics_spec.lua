@@ -348,6 +348,21 @@ describe("metrics and losses", function()
       m.compute_metrics, m, x, x, { print })
   end)
 
+  it("are computed from values by position and by name", function()
+    local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+    m:compile { loss = "mse", weighted_metrics = { "mae" } }
+    local x, y, weight = tf.zeros { 2, 1 }, tf.constant { { 1 }, { 3 } },
+      tf.constant { 1, 3 }
+    assert.equal(5, m:compute_loss { y = y, y_pred = x }:item())
+    assert.equal(14, m:compute_loss { x = x, y = y, y_pred = x,
+      sample_weight = weight, training = true }:item())
+    assert.equal(14, m:compute_loss(x, y, x, weight):item())
+    assert.equal(2.5, m:compute_metrics { x = x, y = y, y_pred = x,
+      sample_weight = weight }.mae:item())
+    fails("ValueError", "model:compute_loss: unknown option \"y_prd\"",
+      m.compute_loss, m, { y_prd = x, y_pred = x, y = y })
+  end)
+
   it("take variables as they take tensors", function()
     local v = tf.Variable { { 1 }, { 3 } }
     assert.equal(2, K.Mean()(v):item())

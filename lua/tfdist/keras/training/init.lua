@@ -528,9 +528,10 @@ methods.compute_loss = steps.compute_loss
 
 --- Update the compiled metrics; returns all results by name.
 --- Source: tf.keras.Model.compute_metrics
-function methods.compute_metrics(self, _, y, y_pred, sample_weight)
+function methods.compute_metrics(self, x, y, y_pred, sample_weight)
   check_self("compute_metrics", self)
-  steps.update_metrics(self, y, y_pred, sample_weight)
+  steps.update_metrics(self, select(2, steps.values("model:compute_metrics", x,
+    y, y_pred, sample_weight)))
   return self:get_metrics_result()
 end
 

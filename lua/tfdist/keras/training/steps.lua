@@ -7,6 +7,7 @@ local base = require "tfdist.keras.metrics.base"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
+local options = require "tfdist.base.options"
 local outputs = require "tfdist.keras.training.outputs"
 local precision = require "tfdist.keras.losses.precision"
 local raw = require "tfdist.core.raw"
@@ -177,12 +178,26 @@ local function add_penalties(model, loss, detail, n)
   return plus(loss, replicas > 1 and sum / replicas or sum), detail
 end
 
+local NAMES = { "x", "y", "y_pred", "sample_weight", "training" }
+
+--- Values of a batch, which come one by one, or by name in one table.
+--- Errors: ValueError for another name.
+function M.values(what, x, y, y_pred, sample_weight)
+  if y ~= nil or y_pred ~= nil or not text.is_plain(x) or x.y_pred == nil then
+    return x, y, y_pred, sample_weight
+  end
+  options.check_keys(what, x, NAMES)
+  return x.x, x.y, x.y_pred, x.sample_weight
+end
+
 --- The loss that a step minimises: a scalar whose sum over replicas is the
 --- global one. As second value what the loss metrics count.
 --- Errors: ValueError when there is nothing to minimise.
 --- Source: tf.keras.Model.compute_loss
 function M.compute_loss(model, x, y, y_pred, sample_weight)
   local own = state.compiled(model, "compute_loss")
+  x, y, y_pred, sample_weight = M.values("model:compute_loss", x, y, y_pred,
+    sample_weight)
   local list, names = outputs.flatten(model, y_pred)
   resolve_losses(own, names)
   local labels = outputs.match("y", y, names)
