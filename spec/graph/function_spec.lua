@@ -432,6 +432,8 @@ describe("input_signature", function()
     raises("TypeError", "input_signature asks for", f, tf.zeros { 2, 3 })
     raises("TypeError", "input_signature", f, tf.zeros { 2, 2 }, 1)
     raises("TypeError", "input_signature asks for", f, "word")
+    raises("TypeError", "element [2] of argument has 1 elements", f, { { 1, 2 },
+      { 3 } })
     assert.are.equal(1, traces.n)
   end)
 

@@ -243,16 +243,19 @@ end
 
 -- Calls ------------------------------------------------------------------------
 
-local function wrong_input(self, i, got, want)
+local function wrong_input(self, i, got, want, why)
   errors.raise("TypeError", ("%s: argument %d is %s, input_signature asks for "
-    .. "%s"):format(self.name, i, got, tostring(want)))
+    .. "%s%s"):format(self.name, i, got, tostring(want), why or ""))
 end
 
 -- One leaf of the arguments as input_signature's spec wants it.
 local function fit(self, i, x, want)
-  local ok, t = pcall(convert.tensor, x, want.dtype, self.name, "argument")
+  local ok, t = pcall(convert.tensor, x, want.dtype, "input_signature",
+    "argument")
   if not ok then
-    wrong_input(self, i, text.describe(x), want)
+    -- Which of its elements it is, the error of the conversion knows.
+    wrong_input(self, i, text.describe(x), want,
+      type(x) == "table" and "; " .. loops.said(t) or nil)
   end
   local dims = raw.tensor_dims(t)
   local good = raw.tensor_dtype(t) == want.dtype
