@@ -130,9 +130,11 @@ describe("tf.GradientTape", function()
 
   it("is not left by a yield of a coroutine", function()
     local x = scalar(2)
+    local yields
     local run = coroutine.wrap(function()
       tf.GradientTape(function(tape)
         tape:watch(x)
+        yields = debug.getinfo(1, "l").currentline + 1
         coroutine.yield "inside"
       end)
     end)
@@ -140,6 +142,9 @@ describe("tf.GradientTape", function()
     assert.equal("RuntimeError", e.kind)
     assert.is_truthy(e.message:find("attempt to yield across a tfdist boundary",
       1, true))
+    local place = debug.getinfo(1, "S").short_src .. ":" .. yields
+    assert.equal(place, e.where)
+    assert.equal(place, tostring(e):sub(1, #place))
     assert.equal(0, raw.tape_active())
     -- Without a function the tape is the coroutine's own business.
     local steps = coroutine.wrap(function()

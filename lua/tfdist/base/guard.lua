@@ -57,13 +57,16 @@ function M.pcall(own, what, fn, ...)
     return pcall(fn, ...)
   end
   local arguments, results = pack(...), nil
-  local ok, e = pcall(gsub, "x", "x", function()
+  -- The text of the engine has no line; where the yield stands is seen there.
+  local ok, e = xpcall(gsub, function(e)
+    return M.explain(e, what)
+  end, "x", "x", function()
     results = pack(fn(unpack(arguments, 1, arguments.n)))
   end)
   if ok then
     return true, unpack(results, 1, results.n)
   end
-  return false, M.explain(e, what)
+  return false, e
 end
 
 return M
