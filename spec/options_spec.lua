@@ -317,3 +317,34 @@ describe("checks of values", function()
     assert.equal("did you mean mean?", e.hint)
   end)
 end)
+
+describe("a list", function()
+  local tf = require "tfdist"
+
+  -- Where the key comes among the others is the engine's choice.
+  it("has positions only, however it was filled", function()
+    for _, key in ipairs { "x", "foo", 0, -1, 1.5 } do
+      for n = 0, 9 do
+        local first, last, tensors = { [key] = 1 }, {}, { [key] = 1 }
+        for i = 1, n do
+          first[i], last[i], tensors[i] = i, i, tf.constant(i)
+        end
+        last[key] = 1
+        for _, t in ipairs { first, last } do
+          expect.raises("TypeError", "f: the list a has ", options.list, "f",
+            "a", t)
+        end
+        expect.raises("TypeError", "add_n: the list inputs has ", tf.add_n,
+          tensors)
+      end
+    end
+    local back = {}
+    for i = 9, 1, -1 do
+      back[i] = tf.constant(i)
+    end
+    assert.equal(45, tf.add_n(back):item())
+    assert.equal(9, select(2, options.list("f", "a", back)))
+    expect.raises("TypeError", "branch_fns has a key that is no position",
+      tf.switch_case, 0, { [0] = print, [1] = print })
+  end)
+end)

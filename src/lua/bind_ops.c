@@ -348,6 +348,28 @@ typedef struct operands {
   int scalars_n;
 } operands;
 
+/* The operands in the list at `index`, of in->n elements; false when there is
+** something else in it, or in another order than that of a list. Where a key
+** that is no position stands is for the engine to choose. */
+static bool read_in_order(lua_State *L, int index, operands *in) {
+  int64_t key = 0;
+  int i = 0;
+
+  lua_pushnil(L);
+  for (i = 0; lua_next(L, index) != 0; i++) {
+    bool next = i < in->n && lua_type(L, -2) == LUA_TNUMBER &&
+                tfd__lua_to_i64(L, -2, &key) && key == i + 1;
+
+    if (next) in->p[i] = tfd__lua_to_operand(L, -1);
+    if (!next || in->p[i] == NULL) {
+      lua_pop(L, 2);
+      return false;
+    }
+    lua_pop(L, 1);
+  }
+  return i == in->n;
+}
+
 /* The operands in the list at `index`; false when there is something else in
 ** it. A list that C asked for has its length in n. */
 static bool read_operand_list(lua_State *L, int index, bool trusted,
@@ -360,17 +382,14 @@ static bool read_operand_list(lua_State *L, int index, bool trusted,
   if (n > FAST_INPUTS)
     in->p = lua_newuserdatauv(L, (size_t)n * sizeof *in->p, 0);
   in->n = (int)n;
+  if (!trusted) return read_in_order(L, index, in);
   for (i = 0; i < in->n; i++) {
     lua_rawgeti(L, index, i + 1);
     in->p[i] = tfd__lua_to_operand(L, -1);
     lua_pop(L, 1);
     if (in->p[i] == NULL) return false;
   }
-  if (trusted) return true;
-  lua_pushinteger(L, (lua_Integer)n);
-  if (lua_next(L, index) == 0) return true;
-  lua_pop(L, 2);
-  return false;
+  return true;
 }
 
 /* The dtype for the list at `index`: booleans are never numbers. */

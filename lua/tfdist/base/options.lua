@@ -650,6 +650,19 @@ local function check_positions(what, name, x, n)
   end
 end
 
+-- Are 1 .. n, in this order, all keys of x? Where they are not, or lie in
+-- another order, it has to be looked at more closely.
+local function is_sequence(x, n)
+  local key = next(x)
+  for i = 1, n do
+    if key ~= i then
+      return false
+    end
+    key = next(x, key)
+  end
+  return key == nil
+end
+
 local function length_of(what, name, x)
   local n = x.n
   if n == nil then
@@ -677,13 +690,9 @@ function M.list(what, name, x, of)
       what:match("[^.:]*$")) or nil)
   end
   local n = length_of(what, name, x)
-  if x.n == nil then
-    if next(x, n > 0 and n or nil) ~= nil then
-      check_positions(what, name, x, n)
-    end
-    return x, n
+  if not is_sequence(x, n) then
+    check_positions(what, name, x, n)
   end
-  check_positions(what, name, x, n)
   return x, n
 end
 
