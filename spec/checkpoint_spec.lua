@@ -141,6 +141,31 @@ describe("tf.train.Checkpoint", function()
     assert.are.same({ 5 }, ckpt.b.y:totable())
   end)
 
+  it("restores by any name that an object was saved with", function()
+    -- b comes after x, up leads to what came before it.
+    local shared, low = tf.Variable { 5 }, { w = tf.Variable { 7 } }
+    local top = { low = low, x = shared }
+    low.up = top
+    local path = tf.train.Checkpoint { a = shared, b = { deep = { y = shared } },
+      top = top }:write(dir .. "/s")
+    assert.are.same({ "a", "top/low/w" }, names(path))
+    local function restored(make)
+      local v = tf.Variable { 0 }
+      tf.train.Checkpoint(make(v)):read(path):assert_existing_objects_matched()
+      return v:totable()[1]
+    end
+    assert.are.equal(5, restored(function(v) return { a = v } end))
+    assert.are.equal(5, restored(function(v)
+      return { b = { deep = { y = v } } }
+    end))
+    assert.are.equal(5, restored(function(v)
+      return { top = { low = { up = { x = v } } } }
+    end))
+    assert.are.equal(7, restored(function(v)
+      return { top = { low = { up = { low = { w = v } } } } }
+    end))
+  end)
+
   it("restores variables that are made later", function()
     local path = tf.train.Checkpoint { net = Pair({ 1, 2 }, 3) }:write(
       dir .. "/d")

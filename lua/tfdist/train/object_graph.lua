@@ -318,17 +318,32 @@ local function add_slots(graph, node, variables)
   end
 end
 
--- Drop what leads to nothing that is saved.
+-- Drop what leads to nothing that is saved. Edges lead anywhere: up again, and
+-- to what another path has reached before.
 local function mark_used(graph)
-  for i = #graph, 1, -1 do
-    local node = graph[i]
-    node.used = M.is_variable(node.object) or node.slots ~= nil
-      or node.has_state
-    for _, edge in ipairs(node.children) do
-      node.used = node.used or edge[2].used
+  local parents, queue = {}, {}
+  local function use(node)
+    if not node.used then
+      node.used = true
+      queue[#queue + 1] = node
     end
   end
-  graph[1].used = true
+  for _, node in ipairs(graph) do
+    for _, edge in ipairs(node.children) do
+      local list = parents[edge[2]] or {}
+      parents[edge[2]] = list
+      list[#list + 1] = node
+    end
+    if M.is_variable(node.object) or node.slots ~= nil or node.has_state then
+      use(node)
+    end
+  end
+  use(graph[1])
+  while queue[1] ~= nil do
+    for _, node in ipairs(parents[table.remove(queue)] or {}) do
+      use(node)
+    end
+  end
 end
 
 --- Walk from a root, breadth first.
