@@ -84,6 +84,43 @@ describe("saves of several workers #once", function()
     end)
   end)
 
+  it("that went well are restored together, slots made and damage passed over",
+    function()
+      local program = HEAD .. [[
+        local v, optimizer = s:scope(function()
+          return tf.Variable { 1.0, 2.0 }, tf.keras.optimizers.SGD {
+            learning_rate = 1, momentum = 0.5 }
+        end)
+        local manager = tf.train.CheckpointManager(tf.train.Checkpoint { v = v,
+          optimizer = optimizer }, arg[1], { max_to_keep = 3 })
+        local path = manager:restore_or_initialize()
+        -- Before anything else has made them.
+        local momentum = optimizer:get_slot(v, "momentum")
+        print(path and path:match "[^/]*$", show(v:read_value()),
+          momentum and show(momentum:read_value()))
+        for _ = 1, path and 0 or 2 do
+          s:run(function()
+            optimizer:apply_gradients({ tf.constant { 1.0, 2.0 } }, { v })
+          end)
+          manager:save()
+        end]]
+      files.in_folder(function(path)
+        local function both(line, n)
+          local outs = workers.outputs { program = program, n = n,
+            arguments = function() return path end }
+          for i = 1, n do assert.equal(line, outs[i]) end
+        end
+        both("nil\t1 2\tnil\n", 2)
+        -- gradients 2 and 4: momenta -2 -4, then -3 -6
+        both("ckpt-2\t-4 -8\t-3 -6\n", 2)
+        both("ckpt-2\t-4 -8\t-3 -6\n", 3)
+        local file = path .. "/ckpt-2.safetensors"
+        local text = files.read(file)
+        files.write(file, text:sub(1, -2) .. "?")
+        both("ckpt-1\t-1 -2\t-2 -4\n", 2)
+      end)
+    end)
+
   it("fail on a disk that is full", function()
     files.in_folder(function(path)
       local mounted = process.run("test $(id -u) = 0 && mount -t tmpfs -o "

@@ -297,14 +297,20 @@ local function shape_text(archive, i)
   end
 end
 
--- The value of variable v, checked against it but not yet assigned.
-function Restore:load(v, key)
+-- The number of a tensor that a node has.
+function Restore:find(key)
   self.archive = self.archive or raw.archive_open(self.path)
   local i = raw.archive_find(self.archive, key)
   if i < 0 then
     errors.raise("DataLoss", ("%s: the object graph names tensor %s, which is "
       .. "not in the file"):format(self.path, text.quote(key)))
   end
+  return i
+end
+
+-- The value of variable v, checked against it but not yet assigned.
+function Restore:load(v, key)
+  local i = self:find(key)
   local _, dtype, offset = raw.archive_entry(self.archive, i)
   local own_dtype, own_shape = v.dtype, text.shape(v.shape)
   local shape = shape_text(self.archive, i)
@@ -735,7 +741,21 @@ function M.list(path)
   return list
 end
 
---- Read every tensor of a file and check its checksum.
+-- Is every value there that the graph names?
+function Restore:check_values()
+  for i = 1, self.nodes.n do
+    local node = self.nodes[i]
+    if node.key ~= nil then
+      self:find(node.key)
+    end
+    for _, key in ipairs(node.copies or {}) do
+      self:find(key)
+    end
+  end
+end
+
+--- Read every tensor of a file and check its checksum, and that of what the
+--- graph names nothing is missing.
 --- Errors: as list.
 ---@return integer? count of tensors
 function M.verify(path)
@@ -747,6 +767,7 @@ function M.verify(path)
   state.protect(function()
     restore:close()
   end, on_first_device, function()
+    restore:check_values()
     for i = 0, n - 1 do
       raw.release(raw.archive_read(restore.archive, i))
     end

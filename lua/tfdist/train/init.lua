@@ -627,13 +627,13 @@ local function candidates(own)
   return list
 end
 
--- Restore the first of a list that can be; returns its name. `damaged` has
+-- The first of a list that take(path) takes without an error; `damaged` has
 -- those that were tried before.
-local function restore_first(own, list, damaged)
+local function take_first(list, damaged, take)
   for _, path in ipairs(list) do
     local ok, status = false, nil
     if not damaged[path] then
-      ok, status = pcall(own.checkpoint.restore, own.checkpoint, path)
+      ok, status = pcall(take, path)
     end
     local kind = errors.kind(status)
     if ok then
@@ -649,13 +649,13 @@ local function restore_first(own, list, damaged)
   return nil
 end
 
--- The newest one that is whole.
-local function restore_newest(own)
+-- The newest one that take(path) takes.
+local function take_newest(own, take)
   local damaged, before = {}, nil
   local list = candidates(own)
   -- As long as others change what there is.
   while table.concat(list, "\0") ~= before do
-    local path = restore_first(own, list, damaged)
+    local path = take_first(list, damaged, take)
     if path ~= nil then
       return path
     end
@@ -665,25 +665,37 @@ local function restore_newest(own)
   return nil
 end
 
+local function verify(path)
+  local found, message, kind = checkpoint.verify(path)
+  if found == nil then
+    errors.raise(kind, message)
+  end
+end
+
 --- Restore the newest checkpoint that is whole, passing over damaged ones with
 --- a warning; without any, call init_fn. Returns the name restored, or nil.
---- Workers restore what the chief does.
+--- Several workers restore, together, what the chief has found whole.
 --- Source: tf.train.CheckpointManager.restore_or_initialize
 manager_method("restore_or_initialize", "", function(self)
   local own = rawget(self, "_own")
   local ckpt = own.checkpoint
   local graph = graphs.walk(ckpt)
+  local path
+  local function restore(name)
+    ckpt:restore(name)
+  end
   if together.is_shared(graph) then
     save_counter(ckpt) -- all workers make it
+    path = together.choose(graph, "CheckpointManager.restore_or_initialize",
+      function()
+        return take_newest(own, verify)
+      end)
+    if path ~= nil then
+      restore(path)
+    end
+  else
+    path = take_newest(own, restore)
   end
-  local path = together.restore(graph,
-    "CheckpointManager.restore_or_initialize", function(chiefs)
-      if chiefs == nil then
-        return restore_newest(own)
-      end
-      ckpt:restore(chiefs)
-      return chiefs
-    end)
   if path == nil then
     if own.init_fn ~= nil then
       own.init_fn()

@@ -120,27 +120,24 @@ function M.write(graph, what, write)
   end
 end
 
---- Call restore(nil) -> name or nil where the chief is, restore(name) on the
---- others with what it gave.
-function M.restore(graph, what, restore)
+--- The name that choose() gives on the chief, nil for none; all workers get it
+--- and then restore it, which may make variables, all at once. choose() does
+--- nothing together with other workers.
+--- Errors: those of choose on the chief; Aborted with them on the others.
+function M.choose(graph, what, choose)
   local strategy = of_workers(graph)
-  if strategy == nil then
-    return restore(nil)
-  end
-  local ok, name, said = true, nil, nil
+  local ok, name, said = true, nil, ""
   if strategy.role.worker_index == 0 then
-    ok, name = pcall(restore, nil)
+    ok, name = pcall(choose)
     said = ok and (name and "+" .. name or "") or "-" .. as_text(name)
   end
-  said = reduce.chiefs_text(strategy, what, said or "")
+  said = reduce.chiefs_text(strategy, what, said)
   if not ok then
     error(name, 0)
   elseif said:sub(1, 1) == "-" then
     fail_with_chief(what, said:sub(2))
-  elseif said == "" then
-    return nil
   end
-  return name or restore(said:sub(2))
+  return said ~= "" and said:sub(2) or nil
 end
 
 return M
