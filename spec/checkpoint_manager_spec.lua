@@ -4,6 +4,7 @@ local checkpoint = require "tfdist.train.checkpoint"
 local files = require "spec.support.files"
 local json = require "tfdist.core.json"
 local leaks = require "spec.support.leaks"
+local notice = require "tfdist.base.notice"
 local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"
@@ -88,6 +89,32 @@ describe("a CheckpointManager", function()
       callbacks = { tf.keras.callbacks.BackupAndRestore(dir) } })
     assert.is_true((raw.file_stat(top .. "/v/precious.safetensors")))
     assert.is_true((raw.file_stat(place .. "/ckpt-1")))
+  end)
+
+  it("goes on with what is there when the list of it is damaged", function()
+    local warn = notice.warn
+    finally(function() notice.warn = warn end)
+    function notice.warn() end
+    for i, damage in ipairs { "", '{"model_checkpoint_path": "ckpt-2",', "[]" } do
+      os.execute("rm -f " .. dir .. "/*")
+      local first, theirs = new { max_to_keep = 2 }
+      tf.train.Checkpoint { v = tf.Variable(7) }:write(dir .. "/other-9")
+      for k = 1, 3 do
+        theirs.v:assign(10 * i + k)
+        first:save()
+      end
+      files.write(dir .. "/checkpoint", damage)
+      local manager, ckpt = new { max_to_keep = 2 }
+      local newest = { dir .. "/ckpt-2", dir .. "/ckpt-3" }
+      assert.are.same(newest, manager.checkpoints)
+      assert.are.equal(newest[2], manager.latest_checkpoint)
+      assert.are.equal(newest[2], manager:restore_or_initialize())
+      assert.are.equal(10 * i + 3, ckpt.v:item())
+      assert.are.equal(dir .. "/ckpt-4", manager:save())
+      assert.are.same({ newest[2], dir .. "/ckpt-4" },
+        tf.train.get_checkpoint_state(dir).all_model_checkpoint_paths)
+      assert.is_false((raw.file_stat(newest[1] .. ".safetensors")))
+    end
   end)
 
   it("finds what another one has saved since it read the list", function()

@@ -455,11 +455,35 @@ local function listed(own, path)
   return path:sub(1, n) == own.directory .. "/" and path:sub(n + 1) or path
 end
 
+-- Is the folder's state file there, whatever is in it?
+local function has_list(own)
+  local is_file, is_folder = raw.file_stat(own.directory .. "/" .. STATE_FILE)
+  return is_file or is_folder
+end
+
+-- The manager's own in its folder, oldest first.
+local function own_in_folder(own)
+  local list = {}
+  for _, name in ipairs(checkpoint.in_folder(own.directory)) do
+    local path = own.directory .. "/" .. name
+    list[#list + 1] = is_own(own, path) and path or nil
+  end
+  return list
+end
+
+-- Take over what is there, where the list of it is damaged.
+local function recover_without_list(own)
+  for _, path in ipairs(own_in_folder(own)) do
+    own.kept[#own.kept + 1] = { path = path, time = now() }
+    own.latest = is_whole(path) and path or own.latest
+  end
+end
+
 -- Take over what the folder's state file lists.
 local function recover(own)
   local found = M.get_checkpoint_state(own.directory)
   if found == nil then
-    return
+    return has_list(own) and recover_without_list(own)
   end
   still_removing(own, read_state(own.directory))
   local times = found.all_model_checkpoint_timestamps
@@ -619,10 +643,9 @@ local function candidates(own)
   for i = #own.kept, 1, -1 do
     put(own.kept[i].path)
   end
-  local names = found and checkpoint.in_folder(own.directory) or {}
-  for i = #names, 1, -1 do
-    local path = own.directory .. "/" .. names[i]
-    put(is_own(own, path) and path or nil)
+  local there = has_list(own) and own_in_folder(own) or {}
+  for i = #there, 1, -1 do
+    put(there[i])
   end
   return list
 end
