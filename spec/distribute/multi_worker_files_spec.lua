@@ -251,4 +251,27 @@ describe("files of several workers #once", function()
       assert.equal("", r[2].err)
     end)
   end)
+
+  it("only the chief writes histograms, of what all read together", function()
+    files.in_folder(function(path)
+      local outs = workers.outputs { arguments = words(path), program = HEAD
+        .. [[
+        local model = s:scope(function()
+          local K = tf.keras.layers
+          local m = tf.keras.Sequential { K.BatchNormalization(), K.Dense(1) }
+          m:compile { optimizer = "sgd", loss = "mse" }
+          return m
+        end)
+        model:fit({ { 1 }, { 3 } }, { { 1 }, { 2 } }, { verbose = 0,
+          epochs = 2, batch_size = 2, callbacks = { tf.keras.callbacks
+          .TensorBoard { log_dir = dir .. "/" .. w, histogram_freq = 1 } } })
+        print(#model.variables)
+      ]] }
+      assert.same({ "6\n", "6\n" }, outs)
+      assert.equal("0", names_in(path))
+      local r = process.run("cat " .. path .. "/0/train/*")
+      local _, n = r.out:gsub("batch_normalization/moving_mean", "")
+      assert.equal(2, n) -- one in each epoch
+    end)
+  end)
 end)

@@ -81,18 +81,22 @@ function M.TensorBoard:on_train_batch_end(_, logs)
   end
 end
 
+-- Some variables are read by all workers together, whoever writes them.
 local function histograms(self, epoch)
-  writer_of(self, "train"):as_default(function()
+  local function each(write)
     for _, v in ipairs(self.model.variables) do
-      summary.histogram(v.name, v:read_value(), { step = epoch })
+      write(v.name, v:read_value(), { step = epoch })
     end
+  end
+  if self.off then
+    return each(function() end)
+  end
+  writer_of(self, "train"):as_default(function()
+    each(summary.histogram)
   end)
 end
 
-function M.TensorBoard:on_epoch_end(epoch, logs)
-  if self.off then
-    return
-  end
+local function write_logs(self, epoch, logs)
   local train, validation = {}, {}
   for name, value in pairs(logs) do
     local rest = name:match "^val_(.*)$"
@@ -109,6 +113,12 @@ function M.TensorBoard:on_epoch_end(epoch, logs)
   scalars(self, "train", "epoch_", train, epoch)
   if next(validation) ~= nil then
     scalars(self, "validation", "epoch_", validation, epoch)
+  end
+end
+
+function M.TensorBoard:on_epoch_end(epoch, logs)
+  if not self.off then
+    write_logs(self, epoch, logs)
   end
   if self.histogram_freq > 0 and epoch % self.histogram_freq == 0 then
     histograms(self, epoch)
