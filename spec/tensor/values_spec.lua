@@ -116,7 +116,12 @@ describe("a list of values", function()
       { 1, 2, [1.5] = 3 })
     refused("TypeError", { "no position: a boolean" }, tf.constant,
       { 1, [true] = 3 })
-    refused("TypeError", { "no position: 0" }, tf.constant, { [0] = 1, 2 })
+    for _, n in ipairs { 1, 5, 8, 40, 1000 } do
+      local list = { [0] = 1 }
+      for i = 1, n do list[i] = i end
+      refused("TypeError", { "no position: 0" }, tf.constant, list)
+      refused("TypeError", { "no position: 0" }, tf.constant, { list })
+    end
   end)
 
   it("is looked through when it is long", function()

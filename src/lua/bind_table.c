@@ -28,8 +28,9 @@ typedef struct reader {
 
 /* Lists up to this length are looked through for stray keys in full. Longer
 ** ones live in the table's array part but for its tail, and only what comes
-** after the last element is looked at. */
-enum { SMALL_LIST = 4 };
+** after the last element is looked at, and 0, which LuaJIT has before the
+** first. */
+enum { SMALL_LIST = 32 };
 
 /* "[2][3]", the place of the current element down to `depth`. */
 static const char *place(const reader *r, int depth, char buf[192]) {
@@ -108,11 +109,21 @@ static void check_key(reader *r, int table, int depth, int64_t n,
   stray_key(r, key, depth);
 }
 
+static void refuse_zero(const reader *r, int table, int depth) {
+  lua_State *L = r->L;
+
+  lua_rawgeti(L, table, 0);
+  lua_pushinteger(L, 0);
+  if (!lua_isnil(L, -2)) stray_key(r, lua_gettop(L), depth);
+  lua_pop(L, 2);
+}
+
 /* Every key of the list at `table` must be a position, or n. */
 static void check_keys(reader *r, int table, int depth, int64_t n) {
   lua_State *L = r->L;
   bool counted = false;
 
+  if (n > SMALL_LIST) refuse_zero(r, table, depth);
   lua_pushliteral(L, "n");
   lua_rawget(L, table);
   counted = lua_type(L, -1) == LUA_TNUMBER;
