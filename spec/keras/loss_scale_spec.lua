@@ -60,11 +60,35 @@ describe("LossScaleOptimizer", function()
         assert.equal(1, a:item())
         assert.equal(3, b:item())
         assert.equal(2, opt.iterations:item())
+        local twice = {}
+        twice.grads_and_vars = twice
+        fails("TypeError", 'the list gradients has the key "grads_and_vars"',
+          function() opt:apply_gradients(twice) end)
         fails("ValueError", 'unknown option "grad"', function()
           opt:apply_gradients { grads_and_vars = {}, grad = 1 }
         end)
       end
     end)
+
+  R.pair(it, pending, "options count beside all forms of pairs", function(s)
+    local own = { skip_gradients_aggregation = true }
+    for _, wrap in ipairs { function(opt) return opt end, Scaled } do
+      local v, opt = s:scope(function()
+        return tf.Variable(0.0), wrap(O.SGD(1.0))
+      end)
+      s:run(function()
+        local given = { { tf.constant(1.0), v } }
+        opt:apply_gradients(given, own)
+        opt:apply_gradients({ grads_and_vars = given }, own)
+        opt:apply_gradients { grads_and_vars = given,
+          skip_gradients_aggregation = true }
+        opt:apply_gradients { grads_and_vars = given }
+      end)
+      for _, copy in ipairs(v.values) do
+        assert.equal(-3 - 2, copy:item())
+      end
+    end
+  end)
 
   it("minimize keeps small half gradients", function()
     -- The slope 2^-26 is 0 in float16; times 2^15 it is not.

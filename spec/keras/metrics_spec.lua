@@ -357,6 +357,8 @@ describe("metrics and losses", function()
     assert.equal(14, m:compute_loss { x = x, y = y, y_pred = x,
       sample_weight = weight, training = true }:item())
     assert.equal(14, m:compute_loss(x, y, x, weight):item())
+    assert.equal(14, m:compute_loss({ y = y, y_pred = x }, nil, nil, weight)
+      :item())
     assert.equal(2.5, m:compute_metrics { x = x, y = y, y_pred = x,
       sample_weight = weight }.mae:item())
     fails("ValueError", "model:compute_loss: unknown option \"y_prd\"",

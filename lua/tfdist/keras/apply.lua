@@ -706,13 +706,15 @@ local function count(grads, n)
   return size == 0 and n or size
 end
 
---- Arguments by TensorFlow's name of the first, as they are named here; nil for
---- any others.
-function M.named(given)
-  if not text.is_plain(given) or given.grads_and_vars == nil then
+--- Arguments by TensorFlow's name of the first, as they are named here, with
+--- those that were given beside them; nil for any others.
+function M.named(given, name, aggregated, skipped)
+  local list = text.is_plain(given) and given.grads_and_vars
+  if not list or type(list) == "table" and rawget(list, "grads_and_vars") then
     return nil
   end
-  local named = {}
+  local named = { name = name, experimental_aggregate_gradients = aggregated,
+    skip_gradients_aggregation = skipped }
   for key, x in pairs(given) do
     named[key == "grads_and_vars" and "grads" or key] = x
   end

@@ -153,7 +153,8 @@ method("apply_gradients", "grads vars:table=nil name=nil "
   .. "experimental_aggregate_gradients=true skip_gradients_aggregation=false",
   function(self, grads, vars, name, aggregated, skipped)
     local own, context = own_of(self), contexts.get_replica_context()
-    local named = vars == nil and apply.named(grads)
+    local named = vars == nil
+      and apply.named(grads, name, aggregated, skipped)
     if named then
       return self:apply_gradients(named)
     elseif context == nil then

@@ -232,8 +232,9 @@ end
 --- Source: tf.keras.optimizers.Optimizer.apply_gradients
 method("apply_gradients", "grads vars:table=nil name=nil "
   .. "experimental_aggregate_gradients=true skip_gradients_aggregation=false",
-  function(self, grads, vars, _, aggregated, skipped)
-    local named = vars == nil and apply.named(grads)
+  function(self, grads, vars, name, aggregated, skipped)
+    local named = vars == nil
+      and apply.named(grads, name, aggregated, skipped)
     if named then
       return self:apply_gradients(named)
     elseif contexts.in_cross_replica_context() and contexts.has_strategy() then

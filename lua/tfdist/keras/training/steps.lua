@@ -187,7 +187,10 @@ function M.values(what, x, y, y_pred, sample_weight)
     return x, y, y_pred, sample_weight
   end
   options.check_keys(what, x, NAMES)
-  return x.x, x.y, x.y_pred, x.sample_weight
+  if x.sample_weight ~= nil then
+    sample_weight = x.sample_weight
+  end
+  return x.x, x.y, x.y_pred, sample_weight
 end
 
 --- The loss that a step minimises: a scalar whose sum over replicas is the
