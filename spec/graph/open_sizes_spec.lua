@@ -44,6 +44,12 @@ describe("a result whose size only values tell", function()
     end
   end)
 
+  it("is given where there are no values", function()
+    local mask = tf.function_(function(x) return tf.sequence_mask(x) end)
+    assert.are.same({ 0, 0 },
+      { unpack(mask(tf.zeros({ 0 }, { dtype = "int32" })).shape, 1, 2) })
+  end)
+
   it("is given where the arguments tell it", function()
     local labels = tf.constant({ 0, 1, 1 }, { dtype = "int32" })
     local found = tf.constant({ 0, 0, 1 }, { dtype = "int32" })

@@ -91,7 +91,8 @@
 ---   device_position(d) -> how many calls were submitted to its queue so far
 ---   tensor_is_pending(t) -> true until its queue has filled it; never waits
 ---   graph_key(...) -> text that equal signatures share, nil for what is not
----       plain; and whether a tape is around
+---       plain; and whether a tape is around. Distributed values are their
+---       tensors, here and in graph_call
 ---   tape_followed(list, more) -> "1" for each operand of these lists that tapes
 ---       follow, "0" for the others, as one text; nil when they follow none. And
 ---       whether one of the first list is there twice

@@ -271,15 +271,16 @@ function M.is_symbolic(x)
 end
 
 --- The size of what `what` gives depends on the values of its argument x.
---- Errors: NotImplementedError where only a call knows them.
-function M.need_values(what, name, x)
+--- Errors: NotImplementedError where only a call knows them; `instead` is what to
+---   do in place of it, beside calling it outside.
+function M.need_values(what, name, x, instead)
   if M.is_symbolic(x) then
     errors.raise("NotImplementedError", ("%s: the size of the result depends on "
       .. "the values of %s (%s %s), which only a call of the traced function "
       .. "\"%s\" knows"):format(what, name, raw.tensor_dtype(x),
-      text.shape(raw.tensor_dims(x)), root_of(state.current.trace).name), "call "
-      .. "it outside of the function, or keep the size: tf.where(condition, x, "
-      .. "y), weights of 0 and 1")
+      text.shape(raw.tensor_dims(x)), root_of(state.current.trace).name),
+      (instead or "keep the size: tf.where(condition, x, y), weights of 0 and 1")
+      .. ", or call it outside of the function")
   end
 end
 

@@ -214,8 +214,11 @@ local function define_ranges(tf, def)
       lengths = positions(lengths, "sequence_mask", "lengths")
       if maxlen == nil then
         local t = raw.operand_tensor(lengths)
-        tracing.need_values("sequence_mask", "lengths", t)
-        maxlen = raw.tensor_size(t) == 0 and 0 or math.max(0, tf.reduce_max(lengths):item())
+        maxlen = 0
+        if raw.tensor_size(t) ~= 0 then
+          tracing.need_values("sequence_mask", "lengths", t, "give maxlen")
+          maxlen = math.max(0, tf.reduce_max(lengths):item())
+        end
       end
       return ops.sequence_mask(lengths, number("sequence_mask", "maxlen",
         maxlen), dtype)

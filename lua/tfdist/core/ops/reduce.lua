@@ -42,13 +42,17 @@ local function size_of(t)
   return raw.tensor_size(raw.operand_tensor(t))
 end
 
+-- What tells the number of bins instead of the values.
+local INSTEAD = { bincount = "give minlength and maxlength alike",
+  confusion_matrix = "give num_classes" }
+
 -- Bins for the numbers in t. Blocks: until t is computed.
 local function bins_for(ops, what, name, t, minlength, maxlength)
   local size = 0
   if maxlength and minlength and maxlength <= minlength then
     return maxlength
   elseif size_of(t) > 0 then
-    tracing.need_values(what, name, raw.operand_tensor(t))
+    tracing.need_values(what, name, raw.operand_tensor(t), INSTEAD[what])
     size = ops.reduce_max(t):item() + 1
   end
   size = math.max(size, minlength or 0)

@@ -40,7 +40,8 @@ local function define_segments(tf, def)
       local size = raw.tensor_size(t)
       local n = 0
       if size > 0 and raw.tensor_dtype(t) ~= "bool" then
-        tracing.need_values(name, "segment_ids", t)
+        tracing.need_values(name, "segment_ids", t, ("use tf.math.unsorted_%s "
+          .. "with num_segments"):format(name))
         n = raw.item(t, size - 1) + 1
       end
       return reduce(kind, data, ids, math.max(n, 0), true)
