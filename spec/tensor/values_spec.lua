@@ -116,11 +116,15 @@ describe("a list of values", function()
       { 1, 2, [1.5] = 3 })
     refused("TypeError", { "no position: a boolean" }, tf.constant,
       { 1, [true] = 3 })
-    for _, n in ipairs { 1, 5, 8, 40, 1000 } do
-      local list = { [0] = 1 }
-      for i = 1, n do list[i] = i end
+    -- Where the key lies among the elements is the engine's choice.
+    for _, n in ipairs { 1, 5, 8, 33, 40, 65, 129, 1000, 1025, 4097,
+      5000 } do
+      local list, other, last = { [0] = 1 }, { dtype = 1 }, { dtype = 1 }
+      for i = 1, n do list[i], other[i], last[n + 1 - i] = i, i, i end
       refused("TypeError", { "no position: 0" }, tf.constant, list)
       refused("TypeError", { "no position: 0" }, tf.constant, { list })
+      refused("TypeError", { 'has the key "dtype"' }, tf.constant, other)
+      refused("TypeError", { 'has the key "dtype"' }, tf.constant, last)
     end
   end)
 

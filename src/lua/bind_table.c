@@ -26,12 +26,6 @@ typedef struct reader {
   int64_t at[TFD_MAX_RANK]; /* current indices, from 1 as in the table */
 } reader;
 
-/* Lists up to this length are looked through for stray keys in full. Longer
-** ones live in the table's array part but for its tail, and only what comes
-** after the last element is looked at, and 0, which LuaJIT has before the
-** first. */
-enum { SMALL_LIST = 32 };
-
 /* "[2][3]", the place of the current element down to `depth`. */
 static const char *place(const reader *r, int depth, char buf[192]) {
   int used = 0;
@@ -109,39 +103,48 @@ static void check_key(reader *r, int table, int depth, int64_t n,
   stray_key(r, key, depth);
 }
 
-static void refuse_zero(const reader *r, int table, int depth) {
+/* Behind which key to look, on top of the stack. Engines have the elements of
+** long lists in their array part, but for those behind a power of two, and 0
+** before the first: half of them need no look. */
+static void push_first(const reader *r, int table, int depth, int64_t n) {
+  enum { SMALL = 1024 };
   lua_State *L = r->L;
 
-  lua_rawgeti(L, table, 0);
-  lua_pushinteger(L, 0);
-  if (!lua_isnil(L, -2)) stray_key(r, lua_gettop(L), depth);
-  lua_pop(L, 2);
+  if (n > SMALL) {
+    lua_rawgeti(L, table, 0);
+    lua_pushinteger(L, 0);
+    if (!lua_isnil(L, -2)) stray_key(r, lua_gettop(L), depth);
+    lua_rawgeti(L, table, (int)(n / 2));
+    if (!lua_isnil(L, -1)) {
+      lua_pop(L, 3);
+      lua_pushinteger(L, (lua_Integer)(n / 2));
+      return;
+    }
+    lua_pop(L, 3);
+  }
+  lua_pushnil(L);
 }
 
 /* Every key of the list at `table` must be a position, or n. */
 static void check_keys(reader *r, int table, int depth, int64_t n) {
   lua_State *L = r->L;
   bool counted = false;
+  double next = 1; /* as most lists have their positions */
 
-  if (n > SMALL_LIST) refuse_zero(r, table, depth);
   lua_pushliteral(L, "n");
   lua_rawget(L, table);
   counted = lua_type(L, -1) == LUA_TNUMBER;
   lua_pop(L, 1);
-  if (n > SMALL_LIST)
-    lua_pushinteger(L, (lua_Integer)n);
-  else
-    lua_pushnil(L);
-  if (n > SMALL_LIST && counted) { /* element n itself may be missing */
-    lua_rawgeti(L, table, (int)n);
-    if (lua_isnil(L, -1))
-      lua_replace(L, -2);
-    else
-      lua_pop(L, 1);
-  }
+  push_first(r, table, depth, n);
+  if (!lua_isnil(L, -1)) next = lua_tonumber(L, -1) + 1;
   while (lua_next(L, table) != 0) {
     lua_pop(L, 1);
-    check_key(r, table, depth, n, counted);
+    if (next <= (double)n && lua_type(L, -1) == LUA_TNUMBER &&
+        lua_tonumber(L, -1) == next) {
+      next++;
+    } else {
+      check_key(r, table, depth, n, counted);
+    }
   }
 }
 
