@@ -34,7 +34,7 @@ M.families = {
 --- Their Lua code decides by values, which a traced function's call only knows.
 M.NOT_TRACED = {}
 for name in ("bincount,bincount of weights,bincount with limits,"
-  .. "bincount of rows,confusion_matrix,sequence_mask,boolean_mask,"
+  .. "bincount of rows,sequence_mask,boolean_mask,"
   .. "where_indices,unique,dynamic_partition"):gmatch "[^,]+" do
   M.NOT_TRACED[name] = true
 end
