@@ -132,6 +132,38 @@ describe("callbacks", function()
     end)
   end)
 
+  it("are refused in tables where nobody would call them", function()
+    local one = C.LambdaCallback { on_epoch_end = function() end }
+    local hooks = { on_epoch_end = function() end }
+    for shown, given in pairs {
+      ['the table has the key "a" and no hook; a list of callbacks, or one '
+        .. 'table with on_* functions, expected'] = { a = one },
+      ['the table has the key "b" and no hook'] = { one, b = hooks },
+      ["the table has the key 0 and no hook"] = { [0] = one },
+      ["entry 2 has the key 1 and no hook; a callback, or a table with on_* "
+        .. "functions, expected"] = { one, { one } },
+      ['entry 1 has the key "epoch_end" and no hook'] =
+        { { epoch_end = print } },
+      ["is one callback, and has another at position 1"] =
+        { one, on_epoch_end = print },
+    } do
+      fails("TypeError", shown, fit, model(), given)
+    end
+    local e = fails("TypeError", "no hook", fit, model(),
+      { epoch_end = print })
+    assert.matches("on_epoch_end", e.hint)
+  end)
+
+  it("may be one table with hooks and fields of its own", function()
+    local losses = { kept = 7, on_epoch_end = function(self, _, logs)
+      self[#self + 1] = logs.loss
+    end }
+    local m = model(0.25)
+    fit(m, losses, { epochs = 2 })
+    fit(m, { losses, {} })
+    assert.same({ 1, 0.75, 0.5 }, { losses[1], losses[2], losses[3] })
+  end)
+
   it("may be subclasses and LambdaCallbacks", function()
     local Mine = C.Callback:subclass "Mine"
     local seen = {}

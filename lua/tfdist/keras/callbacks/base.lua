@@ -143,9 +143,57 @@ end
 local List = { __name = "CallbackList" }
 List.__index = List
 
+-- What fit sets on a callback.
+local OWN = { model = true, params = true, trainer = true }
+
+local EXPECTED = "a list of callbacks, or one table with on_* functions, expected"
+
+local function is_like_hook(key)
+  return type(key) == "string" and key:find "^on_" ~= nil
+end
+
+-- The first key that is no hook, no position unless they count as such, and
+-- nothing that fit sets: whoever gives it means something by it.
+local function stray_key(x, positions)
+  for key in pairs(x) do
+    if not OWN[key] and not (positions and text.is_whole(key) and key >= 1) then
+      return key
+    end
+  end
+  return nil
+end
+
+local function has_hooks(x)
+  for key in pairs(x) do
+    if is_like_hook(key) then
+      return true
+    end
+  end
+  return false
+end
+
+local function stray(what, key, expected)
+  errors.raise("TypeError", ("callbacks: %s has the key %s and no hook; %s")
+    :format(what, type(key) == "number" and text.number(key) or text.name(key),
+    expected), type(key) == "string"
+    and text.suggestion(key, HOOKS, "hook") or nil)
+end
+
+-- A table with hooks is one callback: others among its positions would never be
+-- called.
+local function check_alone(x)
+  for i, each in ipairs(x) do
+    if M.is_callback(each) or text.is_plain(each) and has_hooks(each) then
+      errors.raise("TypeError", ("callbacks: a table with on_* functions is one "
+        .. "callback, and has another at position %d"):format(i),
+        "{ first, { on_epoch_end = ... } } are two")
+    end
+  end
+end
+
 local function check_table(x)
   for key in pairs(x) do
-    if type(key) == "string" and key:find "^on_" and not IS_HOOK[key] then
+    if is_like_hook(key) and not IS_HOOK[key] then
       errors.raise("ValueError", "callbacks: there is no hook "
         .. text.quote(key), text.suggestion(key, HOOKS, "hook"))
     end
@@ -157,15 +205,24 @@ local function check_table(x)
         :format(HOOKS[i], text.describe(hook)))
     end
   end
+  if text.is_plain(x) then
+    check_alone(x)
+  end
 end
 
-local function has_hooks(x)
-  for key in pairs(x) do
-    if type(key) == "string" and (IS_HOOK[key] or key:find "^on_") then
-      return true
+local function check_entry(i, x)
+  local what = ("entry %d"):format(i)
+  text.refuse_class("callbacks", what, x)
+  if not M.is_callback(x) and type(x) ~= "table" then
+    errors.raise("TypeError", ("callbacks: %s must be a callback or a table "
+      .. "with on_* functions, got %s"):format(what, text.describe(x)))
+  elseif text.is_plain(x) and not has_hooks(x) then
+    local key = stray_key(x)
+    if key ~= nil then
+      stray(what, key, "a callback, or a table with on_* functions, expected")
     end
   end
-  return false
+  return x
 end
 
 local function entries_of(given)
@@ -178,15 +235,13 @@ local function entries_of(given)
     errors.raise("TypeError", "callbacks: a list of callbacks expected, got "
       .. text.describe(given))
   end
+  local key = stray_key(given, true)
+  if key ~= nil and key ~= "n" then
+    stray("the table", key, EXPECTED)
+  end
   local list = {}
   for i = 1, #given do
-    local each = given[i]
-    text.refuse_class("callbacks", ("entry %d"):format(i), each)
-    if not M.is_callback(each) and type(each) ~= "table" then
-      errors.raise("TypeError", ("callbacks: entry %d must be a callback or a "
-        .. "table with on_* functions, got %s"):format(i, text.describe(each)))
-    end
-    list[i] = each
+    list[i] = check_entry(i, given[i])
   end
   return list
 end
