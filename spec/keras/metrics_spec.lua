@@ -365,6 +365,21 @@ describe("metrics and losses", function()
       m.compute_loss, m, { y_prd = x, y_pred = x, y = y })
   end)
 
+  it("ask for the predictions by their name", function()
+    local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+    m:compile { loss = "mse", metrics = { "mae" } }
+    local x = tf.ones { 1, 1 }
+    for name, method in pairs { compute_loss = m.compute_loss,
+      compute_metrics = m.compute_metrics } do
+      local missing = "model:" .. name .. ": missing argument y_pred"
+      fails("TypeError", missing, method, m, x, x)
+      fails("TypeError", missing, method, m, { y = x })
+      fails("TypeError", missing, method, m)
+      fails("TypeError", "model:" .. name .. ": y_pred must be tensors, got "
+        .. "the string \"x\"", method, m, x, x, "x")
+    end
+  end)
+
   it("take variables as they take tensors", function()
     local v = tf.Variable { { 1 }, { 3 } }
     assert.equal(2, K.Mean()(v):item())

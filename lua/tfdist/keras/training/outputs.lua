@@ -29,15 +29,19 @@ end
 
 -- Keys -----------------------------------------------------------------------
 
+--- Can x be what a model gives? A tensor or a table of some.
+function M.are_outputs(x)
+  return type(x) == "userdata" or is_plain(x)
+end
+
 --- The outputs of a call as a list, and their names.
 --- Errors: TypeError for what is no tensor, as of a call without return.
 ---@return any[] list, string[] names
 function M.flatten(model, y_pred)
-  if not is_plain(y_pred) then
-    if type(y_pred) ~= "userdata" then
-      errors.raise("TypeError", ("%s: call must return tensors, got %s"):format(
-        model.name, y_pred == nil and "nothing" or text.describe(y_pred)))
-    end
+  if not M.are_outputs(y_pred) then
+    errors.raise("TypeError", ("%s: call must return tensors, got %s"):format(
+      model.name, y_pred == nil and "nothing" or text.describe(y_pred)))
+  elseif not is_plain(y_pred) then
     local known = model.output_names
     return { y_pred }, { known and known[1] or "output_1" }
   end

@@ -181,16 +181,24 @@ end
 local NAMES = { "x", "y", "y_pred", "sample_weight", "training" }
 
 --- Values of a batch, which come one by one, or by name in one table.
---- Errors: ValueError for another name.
+--- Errors: ValueError for another name; TypeError where y_pred can be no
+---   outputs of a model.
 function M.values(what, x, y, y_pred, sample_weight)
-  if y ~= nil or y_pred ~= nil or not text.is_plain(x) or x.y_pred == nil then
-    return x, y, y_pred, sample_weight
+  if y == nil and y_pred == nil and text.is_plain(x) and x.y_pred ~= nil then
+    options.check_keys(what, x, NAMES)
+    if x.sample_weight ~= nil then
+      sample_weight = x.sample_weight
+    end
+    x, y, y_pred = x.x, x.y, x.y_pred
   end
-  options.check_keys(what, x, NAMES)
-  if x.sample_weight ~= nil then
-    sample_weight = x.sample_weight
+  if y_pred == nil then
+    errors.raise("TypeError", what .. ": missing argument y_pred, what the "
+      .. "model gives for x", what .. "(x, y, model(x))")
+  elseif not outputs.are_outputs(y_pred) then
+    errors.raise("TypeError", ("%s: y_pred must be tensors, got %s"):format(
+      what, text.describe(y_pred)))
   end
-  return x.x, x.y, x.y_pred, sample_weight
+  return x, y, y_pred, sample_weight
 end
 
 --- The loss that a step minimises: a scalar whose sum over replicas is the
@@ -434,6 +442,17 @@ local function scales_losses(optimizer)
   return known
 end
 
+-- The model's outputs for x. What its call gives is told by its name, not as an
+-- argument of compute_loss; one of the script's own may need none.
+local function forward(model, x, training)
+  local y_pred = model(x, { training = training })
+  if model.compute_loss == M.compute_loss
+    and not outputs.are_outputs(y_pred) then
+    outputs.flatten(model, y_pred)
+  end
+  return y_pred
+end
+
 --- Forward, backward and update; returns the scaled loss.
 function M.train(model, x, y, sample_weight)
   local own = state.compiled(model, "train_step")
@@ -441,7 +460,7 @@ function M.train(model, x, y, sample_weight)
   local optimizer = own.optimizer
   local scales = scales_losses(optimizer)
   local tape, loss, detail, y_pred, target = tf.GradientTape(function()
-    local y_pred = model(x, { training = true })
+    local y_pred = forward(model, x, true)
     local loss, detail = model:compute_loss(x, y, y_pred, sample_weight)
     return loss, detail, y_pred, scales and optimizer:get_scaled_loss(loss)
       or loss
@@ -461,7 +480,7 @@ end
 
 --- Forward and count; returns the scaled loss.
 function M.test(model, x, y, sample_weight)
-  local y_pred = model(x, { training = false })
+  local y_pred = forward(model, x, false)
   local loss, detail
   local own = state.compiled(model, "test_step")
   if own.spec.loss ~= nil or model.compute_loss ~= M.compute_loss
