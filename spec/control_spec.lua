@@ -39,6 +39,44 @@ describe("branches", function()
     assert.equal("b", tf.switch_case(tf.constant(1, "int32"), fns))
     assert.equal("b", tf.switch_case(7, fns))
   end)
+
+  it("switch by the keys of a table from 0, as by a dict", function()
+    for n = 1, 6 do
+      local fns = {}
+      for i = n - 1, 0, -1 do
+        fns[i] = value(10 * i)
+      end
+      for i = 0, n - 1 do
+        assert.equal(10 * i, tf.switch_case(i, fns))
+        assert.equal(10 * i, tf.switch_case(tf.constant(i, "int32"), fns))
+      end
+      assert.equal(10 * (n - 1), tf.switch_case(n, fns))
+      assert.equal(-1, tf.switch_case(n, fns, { default = value(-1) }))
+    end
+    local f = tf.function_(function(i)
+      return tf.switch_case(i, { [0] = value(tf.constant(3)),
+        [1] = value(tf.constant(5)) })
+    end)
+    assert.equal(3, f(tf.constant(0, "int32")):item())
+    assert.equal(5, f(tf.constant(1, "int32")):item())
+  end)
+
+  it("switch by no other keys", function()
+    local f = value(1)
+    for shown, fns in pairs {
+      ["the key 2 beside 0; the keys of 2 functions are 0 .. 1"] =
+        { [0] = f, [2] = f },
+      ["the key -1 beside 0"] = { [-1] = f, [0] = f },
+      ["the key 1.5 beside 0"] = { [0] = f, [1.5] = f },
+      ['the key "n" beside 0'] = { [0] = f, n = 1 },
+      ['the list branch_fns has the key "a"'] = { a = f },
+      ["the list branch_fns has holes"] = { [2] = f },
+    } do
+      local e = caught(tf.switch_case, 0, fns)
+      assert.equal("TypeError", e.kind)
+      assert.is_truthy(e.message:find(shown, 1, true), e.message)
+    end
+  end)
 end)
 
 describe("loops", function()

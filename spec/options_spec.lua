@@ -344,7 +344,7 @@ describe("a list", function()
     end
     assert.equal(45, tf.add_n(back):item())
     assert.equal(9, select(2, options.list("f", "a", back)))
-    expect.raises("TypeError", "branch_fns has a key that is no position",
-      tf.switch_case, 0, { [0] = print, [1] = print })
+    expect.raises("TypeError", "values has a key that is no position",
+      tf.stack, { [0] = tf.constant(1), tf.constant(2) })
   end)
 end)

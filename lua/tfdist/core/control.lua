@@ -175,6 +175,28 @@ local function check_exclusive(tf, list)
     { "case: more than one condition holds, but exclusive = true" })
 end
 
+-- The functions of switch_case in their order: a list, or TensorFlow's dict with
+-- the keys 0 .. n - 1, all there, as a hole would move those behind it.
+local function branches_of(fns)
+  if not text.is_plain(fns) or fns[0] == nil then
+    options.list("switch_case", "branch_fns", fns, "functions")
+    return lists.append({}, fns)
+  end
+  local list, n = {}, 0
+  for key in pairs(fns) do
+    n = n + (key == "n" and 0 or 1)
+  end
+  for key, fn in pairs(fns) do
+    if not text.is_whole(key) or key < 0 or key >= n then
+      errors.raise("TypeError", ("switch_case: branch_fns has the key %s beside "
+        .. "0; the keys of %d functions are 0 .. %d"):format(
+        type(key) == "number" and text.number(key) or text.name(key), n, n - 1))
+    end
+    list[key + 1] = fn
+  end
+  return list
+end
+
 local function branches(tf, def)
   --- true_fn() or false_fn(), by a boolean or a scalar boolean tensor. In a
   --- traced function both are traced where only the call knows it.
@@ -242,13 +264,13 @@ local function branches(tf, def)
     return index
   end
 
-  --- branch_fns[branch_index + 1](); out of range: default, or the last. A
-  --- branch_index of a float dtype must be a whole number.
+  --- branch_fns[branch_index + 1](), or branch_fns[branch_index]() of a table
+  --- with keys from 0 on, TensorFlow's dict; out of range: default, or the last.
+  --- A branch_index of a float dtype must be a whole number.
   --- Source: tf.switch_case
   def("switch_case", "branch_index branch_fns default=nil name=nil",
     function(index, fns, default)
-      options.list("switch_case", "branch_fns", fns, "functions")
-      local list = lists.append({}, fns)
+      local list = branches_of(fns)
       list[#list + 1] = default
       for i = 1, #list do
         check_function("switch_case", "branch_fns", list[i])
