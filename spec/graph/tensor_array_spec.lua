@@ -125,6 +125,38 @@ describe("tf.TensorArray", function()
     end
   end)
 
+  it("names its method where the call decides on a bad position", function()
+    local function ta()
+      return array(3, { element_shape = {} })
+    end
+    local at = { tf.constant(3, "int32"), tf.constant(-1, "int32") }
+    for what, use in pairs {
+      write = function(i) return ta():write(i, 1.0):stack() end,
+      scatter = function(i)
+        return ta():scatter(tf.stack { i, 0 }, tf.constant { 1, 2 }):stack()
+      end,
+      read = function(i) return ta():read(i) end,
+      gather = function(i) return ta():gather(tf.stack { 0, i }) end,
+    } do
+      local in_loop = function(i)
+        return tf.while_loop(function(k) return tf.less(k, 1) end,
+          function(k) return k + 1 + tf.cast(0 * tf.reduce_sum(use(i)),
+            "int32") end, { tf.constant(0, "int32") })
+      end
+      for _, fn in ipairs { use, in_loop } do
+        for _, i in ipairs(at) do
+          local ok, e = pcall(function()
+            return tf.reduce_sum(tf.function_(fn)(i)):item()
+          end)
+          assert.is_false(ok)
+          assert.are.equal("InvalidArgument", e.kind)
+          assert.are.same({ "in TensorArray." .. what
+            .. ", of an array of size 3" }, e.notes)
+        end
+      end
+    end
+  end)
+
   it("lets go of what was read, unless told to keep it", function()
     local ta = array(2):unstack(tf.constant { 5, 6 })
     assert.are.equal(5, ta:read(0):item())

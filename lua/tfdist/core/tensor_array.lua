@@ -201,6 +201,18 @@ local function as_rows(self, what)
   return out
 end
 
+-- fn(...) on rows: what it raises at a call is told with the method, as the
+-- script knows no op of that name.
+local function on_rows(what, rows, fn, ...)
+  local size = raw.tensor_dims(rows)[1]
+  local ok, t = tracing.noted(("in TensorArray.%s%s"):format(what, size < 0
+    and "" or (", of an array of size %d"):format(size)), nil, fn, ...)
+  if not ok then
+    error(t, 0)
+  end
+  return t
+end
+
 -- Writing ----------------------------------------------------------------------
 
 -- Rows until there is one at this position.
@@ -216,28 +228,28 @@ local function grow(self, index)
   end, { self.rows, self.count }, { shape_invariants = { dims, {} } })
 end
 
-local function write_row(self, index, t)
+local function write_row(self, what, index, t)
   local out
   if field(self, "rows") == nil and field(self, "shape") == nil then
     local like = changed(self)
     like.shape = raw.tensor_dims(t)
     self = like
   end
-  out = as_rows(self, "write")
+  out = as_rows(self, what)
   if field(out, "grows") then
     grow(out, index)
   end
-  out.rows = tf.tensor_scatter_nd_update(out.rows, tf.reshape(index, { 1, 1 }),
-    tf.expand_dims(t, 0))
+  out.rows = on_rows(what, out.rows, tf.tensor_scatter_nd_update, out.rows,
+    tf.reshape(index, { 1, 1 }), tf.expand_dims(t, 0))
   return out
 end
 
-local function write_item(self, index, t, shape)
+local function write_item(self, what, index, t, shape)
   local out = changed(self)
   if index >= out.n then
     if not field(self, "grows") then
-      fail("OutOfRange", "write: Tried to write to index %d but array is not "
-        .. "resizeable and size is: %d", index, out.n)
+      fail("OutOfRange", "%s: Tried to write to index %d but array is not "
+        .. "resizeable and size is: %d", what, index, out.n)
     end
     out.n = index + 1
   end
@@ -245,18 +257,23 @@ local function write_item(self, index, t, shape)
   return out
 end
 
-local function write(self, index, value)
-  local t, shape = fit(self, "write", value)
-  local known, symbol = position("write", index)
+-- For the method `what`.
+local function put(self, what, index, value)
+  local t, shape = fit(self, what, value)
+  local known, symbol = position(what, index)
   if known == nil then
-    return write_row(self, symbol, t)
+    return write_row(self, what, symbol, t)
   elseif known < 0 then
-    fail("OutOfRange", "write: Writing to negative indices (index %d) is not "
-      .. "allowed.", known)
+    fail("OutOfRange", "%s: Writing to negative indices (index %d) is not "
+      .. "allowed.", what, known)
   elseif field(self, "rows") ~= nil then
-    return write_row(self, tf.constant(known, "int32"), t)
+    return write_row(self, what, tf.constant(known, "int32"), t)
   end
-  return write_item(self, known, t, shape)
+  return write_item(self, what, known, t, shape)
+end
+
+local function write(self, index, value)
+  return put(self, "write", index, value)
 end
 
 -- Reading ----------------------------------------------------------------------
@@ -288,7 +305,8 @@ local function read(self, index)
   if known ~= nil and field(self, "rows") == nil then
     return read_item(self, known)
   end
-  return tf.gather(all_rows(self, "read"), symbol
+  local rows = all_rows(self, "read")
+  return on_rows("read", rows, tf.gather, rows, symbol
     or tf.constant(known, "int32"))
 end
 
@@ -341,12 +359,12 @@ local function scatter(self, indices, value)
   local list = known_list("scatter", "indices", indices)
   if list == nil then
     for i = 0, raw.tensor_dim(t, 0) - 1 do
-      self = write(self, indices[i], t[i])
+      self = put(self, "scatter", indices[i], t[i])
     end
     return self
   end
   for i = 1, math.min(#list, raw.tensor_dim(t, 0)) do
-    self = write(self, list[i], t[i - 1])
+    self = put(self, "scatter", list[i], t[i - 1])
   end
   return self
 end
@@ -354,7 +372,8 @@ end
 local function gather(self, indices)
   local list = known_list("gather", "indices", indices)
   if list == nil or field(self, "rows") ~= nil then
-    return tf.gather(all_rows(self, "gather"), list
+    local rows = all_rows(self, "gather")
+    return on_rows("gather", rows, tf.gather, rows, list
       and raw.tensor_from_values(list, "int32", { #list }) or indices)
   end
   local parts = {}
