@@ -90,6 +90,14 @@ describe("LossScaleOptimizer", function()
     end
   end)
 
+  it("has no apply of gradients that may be scaled or not", function()
+    local opt, v = Scaled(O.SGD(1)), tf.Variable(3.0)
+    local e = fails("NotImplementedError", "LossScaleOptimizer:apply",
+      opt.apply, opt, { tf.constant(1.0) }, { v })
+    assert.matches("get_unscaled_gradients", e.hint)
+    assert.equal(3, v:item())
+  end)
+
   it("minimize keeps small half gradients", function()
     -- The slope 2^-26 is 0 in float16; times 2^15 it is not.
     local function trained(opt)

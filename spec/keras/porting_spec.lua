@@ -433,3 +433,42 @@ describe("get_initial_state", function()
       gru:get_initial_state(x) }):totable())
   end)
 end)
+
+describe("apply", function()
+  it("is apply_gradients of two lists, with its checks", function()
+    local a, b = tf.Variable(1.0), tf.Variable(2.0)
+    local opt = tf.keras.optimizers.SGD { learning_rate = 0.5 }
+    local one = tf.constant(1.0)
+    assert.equal(1, opt:apply({ one, one * 2 }, { a, b }):item())
+    assert.equal(0.5, a:item())
+    assert.equal(1, b:item())
+    opt:apply { grads = { one, n = 2 }, trainable_variables = { a, b } }
+    assert.equal(0, a:item())
+    assert.equal(1, b:item())
+    for shown, given in pairs {
+      ["1 gradients for 2 variables"] = { { one }, { a, b } },
+      ["No gradients provided"] = { { n = 1 }, { a } },
+    } do
+      fails("ValueError", shown, opt.apply, opt, given[1], given[2])
+    end
+    fails("TypeError", "missing argument trainable_variables", opt.apply, opt,
+      { { one, a } })
+    fails("TypeError", "got the number 3", opt.apply, opt, 3, { a })
+    assert.equal(2, opt.iterations:item())
+  end)
+
+  R.pair(it, pending, "sums over replicas", function(strategy)
+    local opt, v
+    strategy:scope(function()
+      opt = tf.keras.optimizers.SGD { learning_rate = 1 }
+      v = tf.Variable(0.0)
+    end)
+    fails("RuntimeError", "cross-replica", strategy.scope, strategy, function()
+      opt:apply({ tf.constant(1.0) }, { v })
+    end)
+    strategy:run(function()
+      opt:apply({ tf.constant(1.0) }, { v })
+    end)
+    assert.equal(-2, v:read_value():item())
+  end)
+end)

@@ -186,6 +186,14 @@ method("apply_gradients", "grads vars:table=nil name=nil "
     return own.inner.iterations
   end)
 
+--- Not there: Keras 3's unscales the gradients itself, apply_gradients here takes
+--- them unscaled, and neither can be told from the other.
+method("apply", "grads:table trainable_variables:table", function()
+  errors.raise("NotImplementedError", WHAT .. ":apply is not implemented: it "
+    .. "would take gradients of the scaled loss", "opt:apply_gradients("
+    .. "opt:get_unscaled_gradients(grads), vars)")
+end)
+
 --- Scale the loss (a function), differentiate, unscale and apply.
 --- Source: tf.keras.optimizers.Optimizer.minimize
 method("minimize", "loss var_list:table", function(self, loss, vars)

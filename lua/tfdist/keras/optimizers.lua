@@ -257,6 +257,14 @@ method("apply_gradients", "grads vars:table=nil name=nil "
     return own.iterations
   end)
 
+--- apply_gradients of two lists, by Keras 3's name. Returns the step count
+--- variable.
+--- Source: keras.optimizers.Optimizer.apply
+method("apply", "grads:table trainable_variables:table",
+  function(self, grads, vars)
+    return self:apply_gradients(grads, vars)
+  end)
+
 --- Gradient of loss (a function without arguments) for vars, then
 --- apply_gradients.
 --- Source: tf.keras.optimizers.Optimizer.minimize
