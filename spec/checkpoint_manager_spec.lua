@@ -117,6 +117,41 @@ describe("a CheckpointManager", function()
     end
   end)
 
+  -- Another process, for one that waits would never come back.
+  it("waits for nothing in its list's place, and begins nothing anew", function()
+    local first = new { max_to_keep = 3 }
+    first:save()
+    first:save()
+    files.write(top .. "/go.lua", [[
+      local tf = require "tfdist"
+      local ckpt = tf.train.Checkpoint { v = tf.Variable(9) }
+      local manager = tf.train.CheckpointManager(ckpt, arg[1])
+      local restored = manager:restore_or_initialize()
+      print(restored:match "[^/]*$", ckpt.v:item() == 1, #manager.checkpoints)
+      local ok, e = pcall(manager.save, manager)
+      print(ok and e:match "[^/]*$" or e.message)
+    ]])
+    for _, case in ipairs {
+      { "mkfifo %s", "not a plain file", "it is no plain file" },
+      { "mkdir %s", "is a folder", "it is a folder" },
+      { "ln -s /dev/zero %s", "not a plain file", "it is no plain file" },
+      { "ln -s checkpoint %s", "levels of symbolic links", "ckpt%-3" },
+      { "ln -s nowhere %s", "No such file", "ckpt%-3" },
+    } do
+      local list = dir .. "/checkpoint"
+      os.execute("rm -rf " .. list)
+      os.execute("rm -f " .. dir .. "/ckpt-3*")
+      os.execute(case[1]:format(list))
+      local r = process.run(("%s %s/go.lua %s"):format(process.hosts[1].path,
+        top, dir), nil, 20)
+      local out = r.err .. r.out
+      assert.are.equal(0, r.code, out)
+      assert.matches(list .. ":[^\n]*" .. case[2]
+        .. "[^\n]*; this list of checkpoints is ignored", out)
+      assert.matches("\nckpt%-2\ttrue\t2\n[^\n]*" .. case[3] .. "\n", out)
+    end
+  end)
+
   it("finds what another one has saved since it read the list", function()
     local other, theirs = new { max_to_keep = 2 }
     other:save()

@@ -138,4 +138,45 @@ function M.read(path)
   return content, why, false
 end
 
+local function read_input(input, path, most)
+  local size = raw.input_size(input)
+  if size < 0 then
+    errors.raise("FailedPrecondition", path .. ": not a plain file")
+  end
+  size = math.min(size, most or size)
+  return size < MOST and raw.input_read(input, size) or too_long(path)
+end
+
+--- The contents of a file that nobody may have to wait for: a plain one, less
+--- than 1 GiB or its first `most` bytes. Pipes and devices are refused.
+--- Errors: NotFound, FailedPrecondition, DataLoss, ResourceExhausted.
+---@param path string
+---@param most? integer
+---@return string
+function M.read_plain(path, most)
+  local input = raw.input_open(path)
+  local ok, content = pcall(read_input, input, path, most)
+  raw.release(input)
+  if not ok then
+    error(content, 0)
+  end
+  return content
+end
+
+--- Does a folder list a file of this name, a link that leads nowhere included?
+---@param folder string
+---@param name string
+---@return boolean
+function M.is_listed(folder, name)
+  local is_file, is_folder = raw.file_stat(folder .. "/" .. name)
+  local ok, names = true, {}
+  if not is_file and not is_folder then
+    ok, names = pcall(M.names, folder)
+  end
+  for _, listed in ipairs(ok and names or {}) do
+    is_file = is_file or listed == name
+  end
+  return is_file or is_folder
+end
+
 return M

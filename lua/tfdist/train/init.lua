@@ -216,10 +216,6 @@ end)
 
 local STATE_FILE = "checkpoint"
 
-local function read_text(path)
-  return (files.read(path))
-end
-
 local function is_names(list)
   if type(list) ~= "table" then
     return false
@@ -232,6 +228,21 @@ local function is_names(list)
   return true
 end
 
+-- What the state file holds; nil, a reason when it is there and damaged.
+local function decoded(path)
+  local ok, found = pcall(function()
+    return json.decode(files.read_plain(path), path)
+  end)
+  if not ok and not errors.is_of_data(found) then
+    error(found, 0)
+  elseif not ok then
+    return nil, found.message
+  end
+  return type(found) == "table" and is_names(found.all_model_checkpoint_paths)
+    and is_names { found.model_checkpoint_path } and found or nil,
+    path .. ": no checkpoints are named in it"
+end
+
 -- The state file as a table; nil when there is none or it is not one.
 local function read_state(folder)
   if type(folder) ~= "string" then
@@ -240,18 +251,12 @@ local function read_state(folder)
   end
   files.path("checkpoint_dir", "the path", folder)
   local path = folder .. "/" .. STATE_FILE
-  local source = read_text(path)
-  if source == nil then
+  if not files.is_listed(folder, STATE_FILE) then
     return nil
   end
-  local ok, found = pcall(json.decode, source, path)
-  if not ok and not errors.is_of_data(found) then
-    error(found, 0)
-  elseif not ok or type(found) ~= "table"
-    or not is_names(found.all_model_checkpoint_paths)
-    or not is_names { found.model_checkpoint_path } then
-    log.warn(("%s is not a list of checkpoints; it is ignored"):format(path))
-    return nil
+  local found, why = decoded(path)
+  if found == nil then
+    log.warn(why .. "; this list of checkpoints is ignored")
   end
   return found
 end
@@ -455,10 +460,9 @@ local function listed(own, path)
   return path:sub(1, n) == own.directory .. "/" and path:sub(n + 1) or path
 end
 
--- Is the folder's state file there, whatever is in it?
+-- Is the folder's state file there, whatever it is?
 local function has_list(own)
-  local is_file, is_folder = raw.file_stat(own.directory .. "/" .. STATE_FILE)
-  return is_file or is_folder
+  return files.is_listed(own.directory, STATE_FILE)
 end
 
 -- The manager's own in its folder, oldest first.
