@@ -325,6 +325,24 @@ describe("MultiWorkerMirroredStrategy #once", function()
     end
   end)
 
+  it("runs a script that came through a pipe", function()
+    local list = {}
+    for i = 1, 2 do
+      list[i] = process.file(""):gsub("$", ".pipe")
+      os.execute(("mkfifo %s; timeout 20 sh -c %s >/dev/null 2>&1 &"):format(
+        list[i], process.quote(("echo %s >%s"):format(process.quote(
+        workers.HEAD:gsub("\n", " ") .. "print(s:reduce('sum', 1))"), list[i]))))
+    end
+    local rs = workers.run { program = "", seconds = 20, script = function(i)
+      return list[i + 1]
+    end }
+    for i, r in ipairs(rs) do
+      os.remove(list[i])
+      os.remove((list[i]:gsub("%.pipe$", "")))
+      assert.are.same({ 0, "2\n" }, { r.code, r.out }, r.err)
+    end
+  end)
+
   it("says when scripts differ, and goes on", function()
     local other = process.file(HEAD .. "-- other\n", ".lua")
     local rs = workers.run { program = HEAD, script = function(i)

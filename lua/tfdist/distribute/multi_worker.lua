@@ -6,6 +6,7 @@ local cluster = require "tfdist.distribute.cluster"
 local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
+local files = require "tfdist.core.files"
 local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
 local random_seed = require "tfdist.core.random_seed"
@@ -199,19 +200,18 @@ end
 
 -- What all run -----------------------------------------------------------------
 
--- A number of the script's text; "" where there is none to read.
+-- A number of the script's text; "" where there is none to read. A pipe that
+-- the script came through has no more of it, and no end.
 local function script_hash()
-  local f = rawget(_G, "arg") and type(arg[0]) == "string"
-    and io.open(arg[0], "rb")
-  local bytes = f and f:read(MOST_SCRIPT)
-  if f then
-    f:close()
+  local is_read, bytes = false, ""
+  if rawget(_G, "arg") and type(arg[0]) == "string" then
+    is_read, bytes = pcall(files.read_plain, arg[0], MOST_SCRIPT)
   end
   local hash = 7
-  for i = 1, bytes and #bytes or 0 do
+  for i = 1, is_read and #bytes or 0 do
     hash = (hash * 31 + bytes:byte(i)) % 2147483647
   end
-  return bytes and ("%d"):format(hash) or ""
+  return is_read and ("%d"):format(hash) or ""
 end
 
 local LUA_PART = ", Lua part "
