@@ -167,15 +167,21 @@ static int no_record(const char *path, const char *why) {
                    why);
 }
 
-/* The whole file, or what there is of it. Nothing in it is believed. */
+/* The whole file, or what there is of it. Nothing in it is believed, and a pipe
+** is refused, not waited for. */
 static int load(const char *path, flight *f) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  struct stat s;
   size_t n = 0;
   ssize_t got = 0;
 
   if (fd < 0) {
     return tfd__fail(errno == ENOENT ? TFD_NOT_FOUND : TFD_FAILED_PRECONDITION,
                      "%s: %s", path, strerror(errno));
+  }
+  if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) {
+    (void)close(fd);
+    return no_record(path, "it is no plain file");
   }
   do {
     got = read(fd, (char *)f + n, sizeof *f - n);
