@@ -562,6 +562,11 @@ describe("resolvers of other schedulers", function()
       fails("ValueError", "^KubernetesClusterResolver: .*" .. told,
         given("Kubernetes", {}, source))
     end
+    -- More than a text can be; nothing of it is read.
+    local endless = temporary ""
+    os.execute("truncate -s 2G " .. endless)
+    fails("DataLoss", endless .. ": 1 GiB or more",
+      given("Kubernetes", {}, endless))
     fails("ValueError", 'expected a list of label selectors of job "worker", '
       .. "got the number 3", given("Kubernetes", { job_to_label_mapping =
         { worker = 3 } }, '{"items": []}'))

@@ -3,6 +3,7 @@
 --- None of them asks a service: a file, or a function of the caller's, holds
 --- what the scheduler's own tool prints as JSON.
 local errors = require "tfdist.base.errors"
+local files = require "tfdist.core.files"
 local json = require "tfdist.core.json"
 local options = require "tfdist.base.options"
 local resolvers = require "tfdist.distribute.cluster.resolver"
@@ -12,14 +13,11 @@ local text = require "tfdist.base.text"
 local M = {}
 
 local function read_file(what, path)
-  local file, why = io.open(path, "rb")
-  if file == nil then
+  local source, why, missing = files.read(path)
+  if missing then
     errors.raise("NotFound", ("%s: %s"):format(what, why))
-  end
-  local source, cause = file:read "*a" -- a folder opens, and has no text
-  file:close()
-  if source == nil then
-    errors.raise("ValueError", ("%s: %s: %s"):format(what, path, cause))
+  elseif source == nil then
+    errors.raise("ValueError", ("%s: %s: %s"):format(what, path, why))
   end
   return source
 end
