@@ -268,6 +268,21 @@ describe("MultiWorkerMirroredStrategy #once", function()
       .. "in use %(pid " .. pid .. " '"), r.err)
   end)
 
+  -- Neither waits for the other; 127.1 is 127.0.0.1 to the system.
+  it("names two workers that have one address, with status 2", function()
+    local port = workers.ports(1)[1]
+    for i = 0, 1 do
+      local r = process.run(("TF_CONFIG=%s %s -e %s"):format(process.quote(
+        ([[{"cluster": {"worker": ["127.1:%s", "127.0.0.1:%s"]},
+        "task": {"type": "worker", "index": %d}}]]):format(port, port, i)),
+        process.hosts[1].path, process.quote(HEAD)), nil, 20)
+      assert.equal(2, r.code, r.err)
+      assert.matches(("FailedPrecondition: group: process 0 (127.1:%s) and "
+        .. "process 1 (127.0.0.1:%s) have one address"):format(port, port), r.err,
+        1, true)
+    end
+  end)
+
   it("waits for a port whose holder ends", function()
     for _, r in ipairs(workers.run { program = HEAD,
       environment = "TFDIST_FAILPOINTS='net.listen=eaddrinuse@1@rank1'" }) do

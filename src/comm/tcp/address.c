@@ -322,6 +322,57 @@ bool tfd__is_loopback(const char *address) {
          strcasecmp(host, "localhost") == 0;
 }
 
+/* Where a process of this machine listens; *length_p 0 when nobody knows. */
+static int find_first(const char *address, struct sockaddr_storage *a,
+                      socklen_t *length_p) {
+  const struct addrinfo *list = NULL;
+  tfd__lookup *l = NULL;
+  int rc;
+
+  *length_p = 0;
+  TFD_TRY(tfd__lookup_begin(address, true, &l));
+  rc = find_own(address, l, &list);
+  if (rc == TFD_OK) {
+    *length_p = list->ai_addrlen;
+    memcpy(a, list->ai_addr, list->ai_addrlen);
+  }
+  tfd__lookup_end(l);
+  return rc == TFD_CANCELLED ? rc : TFD_OK;
+}
+
+static int check_two(const tfd__network *n, int p, int q) {
+  struct sockaddr_storage a[2] = {0};
+  socklen_t length[2];
+
+  TFD_TRY(find_first(n->addresses[p], &a[0], &length[0]));
+  TFD_TRY(find_first(n->addresses[q], &a[1], &length[1]));
+  if (length[0] == 0 || length[0] != length[1] ||
+      memcmp(&a[0], &a[1], length[0]) != 0) {
+    return TFD_OK;
+  }
+  (void)tfd__fail(TFD_FAILED_PRECONDITION,
+                  "group: process %d (%s) and process %d (%s) have one "
+                  "address; each needs its own",
+                  p, n->addresses[p], q, n->addresses[q]);
+  return tfd__hint("workers of one machine need different ports");
+}
+
+int tfd__check_apart(const tfd__network *n) {
+  int p;
+  int q;
+
+  for (q = 0; q < n->processes; q++) {
+    for (p = 0; p < q && tfd__is_loopback(n->addresses[q]); p++) {
+      if (tfd__is_loopback(n->addresses[p]) &&
+          strcmp(strrchr(n->addresses[p], ':'),
+                 strrchr(n->addresses[q], ':')) == 0) {
+        TFD_TRY(check_two(n, p, q));
+      }
+    }
+  }
+  return TFD_OK;
+}
+
 bool tfd__same_host(const char *a, const char *b) {
   char hosts[2][HOST_BYTES];
   char port[PORT_BYTES];

@@ -504,6 +504,7 @@ int tfd__meet(const tfd__network *network, int local,
   int rc;
 
   TFD_TRY(check_secret(network));
+  TFD_TRY(tfd__check_apart(network));
   m = tfd__calloc(1, sizeof *m);
   polled = tfd__calloc(polled_n, sizeof *polled);
   if (m != NULL) m->out = tfd__calloc((size_t)out_n + 1, sizeof *m->out);

@@ -64,6 +64,11 @@ int tfd__connect(const struct addrinfo *list, int turn, int *error_p);
 /* What such an error says, or one of getaddrinfo's, which are negative. */
 const char *tfd__connect_error(int error);
 bool tfd__is_loopback(const char *address);
+/* Are those of this machine's own addresses that name one port different ones,
+** whatever they are written as? "localhost:2222" is 127.0.0.1:2222 on one
+** machine and [::1]:2222 on another.
+** Errors: FailedPrecondition naming two. */
+int tfd__check_apart(const tfd__network *n);
 /* "10.0.0.3:41234", the other end of a connection. */
 void tfd__far_end(int socket, char *text, size_t bytes);
 /* Options that every connection has: no delay, dead hosts are noticed when
