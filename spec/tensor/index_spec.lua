@@ -127,6 +127,52 @@ describe("t[{ ... }]", function()
     assert.equal(23, matrix()[{ tf.constant(2, "int32"), 3 }]:item())
   end)
 
+  it("takes scalars as parts of ranges", function()
+    local t = tf.range(6)
+    local function scalar(x) return x and tf.constant(x, "int32") end
+    for _, r in ipairs { { 1, 4 }, { 0, -1 }, { 5, 0, -2 }, { nil, 3 },
+      { -2, nil }, { 0, 6, 3 } } do
+      local want = {}
+      for _, i in ipairs(python_range(6, r[1], r[2], r[3])) do
+        want[#want + 1] = i
+      end
+      assert.same(want, t[{ { scalar(r[1]), scalar(r[2]), scalar(r[3]) } }]
+        :totable())
+    end
+    local v = tf.Variable(2, { dtype = "int64" })
+    assert.same({ 0, 1 }, t[{ { 0, v } }]:totable())
+    for shown, bad in pairs {
+      ["must be a whole number, got 1.5"] = tf.constant(1.5),
+      ["must be a whole number, got true"] = tf.constant(true),
+      ["must be a scalar, got shape {2}"] = tf.constant { 1, 2 },
+    } do
+      local e = caught(function() return t[{ { 0, bad } }] end)
+      assert.equal("TypeError", e.kind)
+      assert.is_truthy(e.message:find(shown, 1, true), e.message)
+    end
+  end)
+
+  it("says what to write where a graph does not know a range", function()
+    local x, i = tf.range(6), tf.constant(2, "int32")
+    for shown, fn in pairs {
+      ["a part of the range for axis 0 of a tensor of shape {6} is a scalar "
+        .. "(int32) that only a call"] =
+        function(at) return x[{ { 0, at } }] end,
+      ["a part of the range for axis 0"] =
+        function(at) return x[{ { 0, 6, at } }] end,
+      ["a part of the range for axis 1"] =
+        function(at) return matrix()[{ {}, { at, 3 } }] end,
+    } do
+      local e = caught(tf.function_(fn), i)
+      assert.equal("NotImplementedError", e.kind)
+      assert.is_truthy(e.message:find(shown, 1, true), e.message)
+      assert.is_truthy(e.hint:find("tf.gather", 1, true))
+    end
+    assert.same({ 2, 3, 4 }, tf.function_(function(at)
+      return tf.gather(x, at + tf.range(3))
+    end)(i):totable())
+  end)
+
   it("says why a tensor has no position to give", function()
     expect.raises("TypeError", "using a symbolic tensor as a value",
       tf.function_(function(i)

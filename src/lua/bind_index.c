@@ -109,8 +109,8 @@ static void add_position(slicing *s) {
   s->axis++;
 }
 
-/* The scalar on top becomes the number that it holds. */
-static void add_scalar(slicing *s, tfd_object *x) {
+/* Push the number that the scalar on top holds. */
+static void push_scalar(slicing *s, tfd_object *x, bool bound) {
   lua_State *L = s->L;
   tfd_tensor *t = NULL;
   int64_t cell = 0; /* room for an element of any dtype */
@@ -121,14 +121,36 @@ static void add_scalar(slicing *s, tfd_object *x) {
     lua_pushvalue(L, -3);
     raise_problem(L, 1);
   }
+  if (bound && tfd__is_symbolic(t)) {
+    begin_problem(L, "unknown");
+    lua_pushinteger(L, s->axis);
+    lua_pushvalue(L, TENSOR);
+    lua_pushvalue(L, -5);
+    raise_problem(L, 3);
+  }
   rc = tfd__tensor_cell(t, 0, &cell);
   if (rc != TFD_OK) tfd__lua_fail(L, rc);
   if (t->view.dtype == TFD_BOOL)
     lua_pushboolean(L, tfd__load(&cell, TFD_BOOL) != 0);
   else
     lua_pushnumber(L, tfd__load(&cell, t->view.dtype));
+}
+
+static void add_scalar(slicing *s, tfd_object *x) {
+  push_scalar(s, x, false);
   add_position(s);
-  lua_pop(L, 1);
+  lua_pop(s->L, 1);
+}
+
+/* Push part i of the range on top, a scalar as its number. */
+static void push_part(slicing *s, int i) {
+  tfd_object *x = NULL;
+
+  lua_rawgeti(s->L, -1, i);
+  x = tfd__lua_to_operand(s->L, -1);
+  if (x == NULL) return;
+  push_scalar(s, x, true);
+  lua_remove(s->L, -2);
 }
 
 /* Part i of the range on top, or `absent`; a bound is clamped as in Python. */
@@ -137,7 +159,7 @@ static int64_t read_bound(slicing *s, int i, int64_t low, int64_t high,
   lua_State *L = s->L;
   int64_t x = absent;
 
-  lua_rawgeti(L, -1, i);
+  push_part(s, i);
   if (!lua_isnil(L, -1)) {
     if (!tfd__lua_to_i64(L, -1, &x)) not_whole(L, -1);
     if (x < 0) x += s->view->dims[s->axis];
@@ -166,7 +188,7 @@ static int64_t read_step(slicing *s) {
     if (tfd__lua_to_i64(L, -1, &key) && key >= 1 && key <= 3) continue;
     complain_of_range(s, "entry");
   }
-  lua_rawgeti(L, -1, 3);
+  push_part(s, 3);
   if (!lua_isnil(L, -1) && !tfd__lua_to_i64(L, -1, &step)) not_whole(L, -1);
   if (step == 0) complain_of_range(s, "step");
   lua_pop(L, 1);

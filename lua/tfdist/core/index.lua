@@ -2,6 +2,7 @@
 ---
 --- An entry of the list is a position (dropped axis; -1 is the last), a range
 --- { begin, end, step } half-open as in Python with any part nil or left out,
+--- numbers or scalars (known ones: a traced function refuses others),
 --- {} or nil for the whole axis, tf.newaxis for a new axis of size 1, or "..."
 --- for as many whole axes as are left. t[tensor] takes rows by an integer
 --- tensor (tf.gather) or by a boolean one (tf.boolean_mask).
@@ -67,6 +68,15 @@ function problems.scalar(t)
   errors.raise("TypeError", "index: a tensor inside a list of positions must "
     .. "be a scalar, got shape " .. text.shape(shape_of(t)),
     "tf.gather takes rows by a tensor of positions")
+end
+
+function problems.unknown(axis, x, t)
+  errors.raise("NotImplementedError", ("index: a part of the range for axis %d "
+    .. "of a tensor of shape %s is a scalar (%s) that only a call of the traced "
+    .. "function knows; the size of the result would depend on it"):format(axis,
+    text.shape(shape_of(x)), raw.tensor_dtype(raw.operand_tensor(t))),
+    "n rows from i on are tf.gather(x, i + tf.range(n)); tf.where with a mask of "
+    .. "positions keeps the size; or slice outside of the function")
 end
 
 function problems.dots()
