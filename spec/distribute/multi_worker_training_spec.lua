@@ -368,6 +368,33 @@ describe("training over workers #once", function()
       "options.callbacks = { { on_epoch_end = function() end } }") }
   end)
 
+  -- Weights would differ from then on, and no sum shows it.
+  it("learning rates that callbacks set apart are told", function()
+    for callbacks, told in pairs {
+      ["K.LearningRateScheduler(function(e) return e == 0 and 0.1 or 0.1 / (2 - w) "
+        .. "end)"] = "before epoch 2 worker 1 has the learning rate 0.1; the "
+        .. "chief has 0.05",
+      ["{ on_epoch_end = function(_, _, logs) logs.own = -w * logs.loss end }, "
+        .. "K.ReduceLROnPlateau { monitor = 'own', mode = 'max', patience = 1, "
+        .. "factor = 0.5 }"] = "before epoch 3 worker 1 has the learning rate "
+        .. "0.1; the chief has 0.05",
+    } do
+      local rs = workers.run { program = HEAD .. [[
+        local K = tf.keras.callbacks
+        local m = s:scope(function()
+          local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+          m:compile { loss = "mse", optimizer = tf.keras.optimizers.SGD(0.1) }
+          return m
+        end)
+        m:fit(tf.ones { 8, 3 }, tf.ones { 8, 1 }, { epochs = 4, verbose = 0,
+          callbacks = { ]] .. callbacks .. "} })" }
+      assert.same({ 75, 1 }, { rs[1].code, rs[2].code }, rs[2].err)
+      for _, r in ipairs(rs) do
+        assert.matches("ValueError: fit: " .. told, r.err, 1, true)
+      end
+    end
+  end)
+
   it("a worker whose data end first trains on with no rows", function()
     local outs = workers.outputs { program = HEAD .. [[
       local m = s:scope(function()

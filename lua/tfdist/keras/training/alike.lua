@@ -4,6 +4,7 @@
 --- Other epochs or batches would end in collectives that do not meet, other
 --- optimizers and callbacks in weights that differ and nobody tells.
 local errors = require "tfdist.base.errors"
+local rates = require "tfdist.keras.callbacks.rates"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local text = require "tfdist.base.text"
@@ -103,6 +104,30 @@ function M.settle(run, batch_size)
   local found = reduce.over_hosts(strategy, "max", "fit",
     { steps or -1, steps and 0 or 1 })
   run.source.steps = found[2] == 0 and found[1] or nil
+end
+
+-- Two machines may round what a schedule computes apart.
+local ROUNDED = 1e-6
+
+--- Hold the learning rate that callbacks have left before an epoch against the
+--- chief's: another one would give weights that differ. Every worker calls it.
+--- Errors: ValueError on those that differ.
+function M.check_rate(own, epoch)
+  local strategy = own.strategy
+  if not strategy.over_workers then
+    return
+  end
+  local known, mine = pcall(rates.settable, own.optimizer)
+  mine = known and mine or nil
+  local said = reduce.chiefs_text(strategy, "fit", plain(mine))
+  local chiefs = tonumber(said)
+  if mine ~= nil and chiefs ~= nil
+    and math.abs(mine - chiefs) > ROUNDED * math.abs(chiefs) then
+    errors.raise("ValueError", ("fit: before epoch %d worker %d has the "
+      .. "learning rate %s; the chief has %s"):format(epoch + 1,
+      strategy.role.worker_index, text.number(mine), text.number(chiefs)),
+      "callbacks have to set the same on all workers, of values that all have")
+  end
 end
 
 return M

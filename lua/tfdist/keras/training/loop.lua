@@ -2,6 +2,7 @@
 ---
 --- Steps are queued, not waited for: the host stays one step ahead of the
 --- devices. What is shown while training is the state at the step before.
+local alike = require "tfdist.keras.training.alike"
 local contexts = require "tfdist.distribute.contexts"
 local distributed = require "tfdist.distribute.variables"
 local errors = require "tfdist.base.errors"
@@ -608,6 +609,7 @@ local function train_epoch(run, epoch)
     model:reset_metrics()
   end
   run.callbacks:call("on_epoch_begin", epoch, {})
+  alike.check_rate(own, epoch)
   progress:begin(run.steps, epoch, run.epochs)
   if run.next == nil then
     run.next = run.source.open()
