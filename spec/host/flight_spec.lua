@@ -4,6 +4,8 @@ local files = require "spec.support.files"
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
+local unpack = table.unpack or unpack -- luacheck: ignore 113 143
+
 -- Line 1 of every program; w is the worker's number. In programs SUM(n) stands
 -- for a sum of n ones.
 local HEAD = "local tf = require 'tfdist'; local s = tf.distribute."
@@ -119,6 +121,19 @@ describe("flight records #once", function()
           .. "process 0 .*\nprocess 1 .*\nthey did the same, ")
         local _, n = r.out:gsub("process %d of 2 ", "")
         assert.equal(4, n)
+      end)
+    end)
+
+    it("leave nothing where there is no room (" .. host.name .. ")", function()
+      files.in_folder(function(folder)
+        local r = process.run(("ulimit -f 1; TFDIST_RENDEZVOUS_TIMEOUT=1 "
+          .. "TFDIST_FLIGHT=%s TF_CONFIG=%s %s -e %s"):format(folder,
+          process.quote(('{"cluster": {"worker": ["127.0.0.1:%s", '
+          .. '"127.0.0.1:%s"]}, "task": {"type": "worker", "index": 0}}'):format(
+          unpack(workers.ports(2)))), host.path, process.quote(HEAD)), nil, 20)
+        assert.equal(2, r.code, r.err)
+        has(r.err, "TFDIST_FLIGHT: [^\n]*/process%-0.flight: File too large")
+        assert.equal("", process.run("ls -A " .. folder).out)
       end)
     end)
 

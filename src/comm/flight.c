@@ -64,6 +64,13 @@ static void *map(int fd) {
   return p == MAP_FAILED ? NULL : p;
 }
 
+/* An empty one would stand beside the others' records as a damaged one. */
+static void remove_empty(const char *path, int fd) {
+  struct stat s;
+
+  if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode)) (void)unlink(path);
+}
+
 /* The blocks are there before anything is written: a full disk is found here,
 ** and not by a signal later. */
 static void *map_file(const char *path) {
@@ -73,6 +80,7 @@ static void *map_file(const char *path) {
   void *p = NULL;
 
   if (error == 0) p = map(fd);
+  if (fd >= 0 && error != 0) remove_empty(path, fd);
   if (fd >= 0) (void)close(fd);
   if (error != 0) {
     tfd__log(TFD_LOG_WARNING, "TFDIST_FLIGHT: %s: %s", path, strerror(error));
