@@ -60,10 +60,60 @@ end
 
 -- Results --------------------------------------------------------------------
 
+-- Results are values of their call, which later ones leave as they are. Copies of
+-- a distributed variable stand for it where results are regrouped.
+local function is_variable(x)
+  return type(x) == "userdata" and raw.kind(x) == "variable"
+    and rawequal(values.container(x), x)
+end
+
+local function has_variable(x, seen)
+  if not nest.is_nested(x) or seen[x] then
+    return is_variable(x)
+  end
+  seen[x] = true
+  for _, value in pairs(x) do
+    if has_variable(value, seen) then
+      return true
+    end
+  end
+  return false
+end
+
+local function read_leaf(x)
+  return is_variable(x) and raw.variable_read(x) or x
+end
+
+local function needs_reading(...)
+  for i = 1, select("#", ...) do
+    local x = select(i, ...)
+    if is_variable(x) or type(x) == "table" and has_variable(x, {}) then
+      return true
+    end
+  end
+  return false
+end
+
+--- What a traced function gives, of code that is not traced by itself: variables
+--- among these as the values that they have.
+function M.values_of(...)
+  if not needs_reading(...) then
+    return ...
+  end
+  local list = { n = select("#", ...), ... }
+  for i = 1, list.n do
+    list[i] = nest.map_structure(read_leaf, list[i])
+  end
+  return unpack(list, 1, list.n)
+end
+
 -- What a result is made of at each call: { input = i }, { output = i },
 -- { dims, values, indices } of slices, { like, parts } of a distributed value,
 -- { array } of these or { value = x } for what is the same always.
 local function describe_leaf(x, c)
+  if is_variable(x) then
+    x = raw.variable_read(x)
+  end
   if tracing.is_symbolic(x) then
     for i = 1, c.symbols.n do
       if rawequal(c.symbols[i], x) then
@@ -165,17 +215,17 @@ local function record(c, fn, arguments, symbols)
   end
   raw.graph_begin(c.handle)
   own.trace, own.traces = trace, depth + 1
-  local results = state.protect(function()
+  c.symbols, c.outputs = symbols, { n = 0 }
+  state.protect(function()
     own.trace, own.traces = nil, depth
     raw.graph_end(c.handle)
   end, function()
-    return pack(fn(unpack(arguments, 1, arguments.n)))
+    local results = pack(fn(unpack(arguments, 1, arguments.n)))
+    c.results = { n = results.n }
+    for i = 1, results.n do
+      c.results[i] = describe(results[i], c, 0)
+    end
   end)
-  c.symbols, c.outputs = symbols, { n = 0 }
-  c.results = { n = results.n }
-  for i = 1, results.n do
-    c.results[i] = describe(results[i], c, 0)
-  end
 end
 
 local MOST = 64 -- inputs and results of graph_call

@@ -345,20 +345,20 @@ local function call(self, own, ...)
   if key ~= nil and self.fast[key] ~= nil then
     if taped then
       return taping.run(self.fast[key], concrete.tensors_of(...),
-        self.python_function, ...)
+        self.plain, ...)
     end
     return run_fast(self, self.fast[key], ...)
   end
   local entry, tensors, new_plain = entry_of(self, true, ...)
   if new_plain ~= nil then
     -- What fails here, too, is the script's own mistake.
-    return go_on_plain(self, tensors, new_plain, self.python_function(...))
+    return go_on_plain(self, tensors, new_plain, self.plain(...))
   elseif entry == nil then
-    return self.python_function(...)
+    return self.plain(...)
   elseif key ~= nil and entry.plain then
     keep_short(self, key, entry)
   end
-  return taping.run(entry, tensors, self.python_function, ...)
+  return taping.run(entry, tensors, self.plain, ...)
 end
 
 function Function:__call(...)
@@ -367,7 +367,7 @@ function Function:__call(...)
   if state.eagerly then
     return self.python_function(...)
   elseif own.trace ~= nil then
-    return tracing.call(self.name, self.within, ...)
+    return concrete.values_of(tracing.call(self.name, self.within, ...))
   elseif self.specs then
     local given = conform(self, pack(...))
     return call(self, own, unpack(given, 1, given.n))
@@ -533,6 +533,10 @@ make = function(fn, input_signature, reduce_retracing)
       input_signature, "tf.TensorSpec")
     self.specs = { n = n, unpack(list, 1, n) }
     self.open_dims = open_sizes(self.specs)
+  end
+  -- What it is where it has to run as plain code.
+  function self.plain(...)
+    return concrete.values_of(fn(...))
   end
   -- What it is in the trace of another one and on each replica.
   self.within = not self.specs and fn or function(...)
