@@ -616,6 +616,40 @@ describe("random functions", function()
     assert.is_nil((tape:gradient(drawn, logits)))
   end)
 
+  it("say that a graph takes seeds as numbers", function()
+    local S = tf.random
+    local seed = tf.constant({ 1, 2 }, "int32")
+    local kept = tf.Variable({ 1, 2 }, { dtype = "int32" })
+    for name, fn in pairs {
+      ["stateless_normal: seed"] =
+        function(s) return S.stateless_normal({ 2 }, s) end,
+      ["stateless_uniform: seed"] =
+        function(s) return S.stateless_uniform({ 2 }, { 1, s[0] }) end,
+      ["stateless_categorical: seed"] =
+        function(s) return S.stateless_categorical({ { 0, 1 } }, 3, s) end,
+      ["stateless_gamma: seed"] =
+        function() return S.stateless_gamma({ 2 }, kept, 1.0) end,
+      ["split: seed"] = function(s) return S.split(s) end,
+      ["fold_in: seed"] = function(s) return S.fold_in(s, 1) end,
+      ["fold_in: data"] = function(s) return S.fold_in({ 1, 2 }, s[0]) end,
+    } do
+      local ok, e = pcall(tf.function_(fn), seed)
+      assert.is_false(ok)
+      assert.are.equal("NotImplementedError", e.kind)
+      assert.is_truthy(e.message:find("random." .. name .. " has values (int32 ",
+        1, true), e.message)
+    end
+    local known = tf.function_(function()
+      return S.stateless_normal({ 2 }, seed), S.stateless_normal({ 2 },
+        S.fold_in(seed, 3)), S.stateless_normal({ 2 }, S.split({ 1, 2 })[0])
+    end)
+    local a, b, c = known()
+    assert.are.same(list(S.stateless_normal({ 2 }, { 1, 2 })), list(a))
+    assert.are.same(list(S.stateless_normal({ 2 }, S.fold_in(seed, 3))), list(b))
+    assert.are.same(list(S.stateless_normal({ 2 }, S.split({ 1, 2 })[0])),
+      list(c))
+  end)
+
   it("release what they make", function()
     for _ = 1, 100 do
       tf.random.normal { 100 }

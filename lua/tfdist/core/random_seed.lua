@@ -204,6 +204,7 @@ function M.pair(what, seed, integers)
     errors.raise("TypeError", what .. ": missing argument seed",
       what .. "(..., { seed = { 1, 2 } })")
   end
+  tracing.need_seed(what, "seed", seed)
   local list = integers(seed, what, "seed")
   if #list ~= 2 then
     errors.raise("InvalidArgument", ("%s: seed must be two whole numbers, "

@@ -284,6 +284,39 @@ function M.need_values(what, name, x, instead)
   end
 end
 
+-- The tensor among x and the entries of a list whose values only a call knows.
+local function unknown_in(x)
+  if type(x) == "userdata" and raw.is_operand(x) then
+    local t = raw.kind(x) == "variable" and raw.variable_read(x)
+      or raw.operand_tensor(x)
+    return M.is_symbolic(t) and t or nil
+  end
+  for i = 1, text.is_plain(x) and #x or 0 do
+    local t = unknown_in(x[i])
+    if t ~= nil then
+      return t
+    end
+  end
+  return nil
+end
+
+--- The seed x, or what goes into it, are numbers in a graph.
+--- Errors: NotImplementedError where only a call knows them.
+function M.need_seed(what, name, x)
+  if state.current.trace == nil then
+    return
+  end
+  local t = unknown_in(x)
+  if t ~= nil then
+    errors.raise("NotImplementedError", ("%s: %s has values (%s %s) that only a "
+      .. "call of the traced function \"%s\" knows; a graph takes seeds as "
+      .. "numbers"):format(what, name, raw.tensor_dtype(t),
+      text.shape(raw.tensor_dims(t)), root_of(state.current.trace).name),
+      "a seed of numbers gives the same at each call, tf.random.normal and the "
+      .. "like draw anew; or draw outside and pass the result")
+  end
+end
+
 M.open_elements = 0
 
 --- The trace that goes on takes an element with these sizes.

@@ -36,6 +36,7 @@ local options = require "tfdist.base.options"
 local random_seed = require "tfdist.core.random_seed"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -337,6 +338,7 @@ local function define_seeds(tf, def)
       local what = "random.fold_in"
       check_algorithm(what, alg)
       local stream = lists.of(random_seed.pair(what, seed, convert.integers))
+      tracing.need_seed(what, "data", data)
       local first = uniform_full_int(tf, what, stream, { 1 }, "int32")
       local number = number_of(data)
       if number == nil then
