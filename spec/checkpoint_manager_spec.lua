@@ -105,15 +105,19 @@ describe("a CheckpointManager", function()
       end
       files.write(dir .. "/checkpoint", damage)
       local manager, ckpt = new { max_to_keep = 2 }
-      local newest = { dir .. "/ckpt-2", dir .. "/ckpt-3" }
-      assert.are.same(newest, manager.checkpoints)
-      assert.are.equal(newest[2], manager.latest_checkpoint)
-      assert.are.equal(newest[2], manager:restore_or_initialize())
+      assert.are.equal(dir .. "/ckpt-3", manager.latest_checkpoint)
+      assert.are.equal(dir .. "/ckpt-3", manager:restore_or_initialize())
       assert.are.equal(10 * i + 3, ckpt.v:item())
-      assert.are.equal(dir .. "/ckpt-4", manager:save())
-      assert.are.same({ newest[2], dir .. "/ckpt-4" },
+      for k = 4, 6 do
+        assert.are.equal(dir .. "/ckpt-" .. k, manager:save())
+      end
+      assert.are.same({ dir .. "/ckpt-5", dir .. "/ckpt-6" },
         tf.train.get_checkpoint_state(dir).all_model_checkpoint_paths)
-      assert.is_false((raw.file_stat(newest[1] .. ".safetensors")))
+      -- Some of those that no list names may have been kept for ever.
+      for k = 2, 6 do
+        assert.are.equal(k ~= 4,
+          (raw.file_stat(dir .. "/ckpt-" .. k .. ".safetensors")))
+      end
     end
   end)
 
@@ -127,7 +131,7 @@ describe("a CheckpointManager", function()
       local ckpt = tf.train.Checkpoint { v = tf.Variable(9) }
       local manager = tf.train.CheckpointManager(ckpt, arg[1])
       local restored = manager:restore_or_initialize()
-      print(restored:match "[^/]*$", ckpt.v:item() == 1, #manager.checkpoints)
+      print(restored:match "[^/]*$", ckpt.v:item() == 1)
       local ok, e = pcall(manager.save, manager)
       print(ok and e:match "[^/]*$" or e.message)
     ]])
@@ -148,7 +152,7 @@ describe("a CheckpointManager", function()
       assert.are.equal(0, r.code, out)
       assert.matches(list .. ":[^\n]*" .. case[2]
         .. "[^\n]*; this list of checkpoints is ignored", out)
-      assert.matches("\nckpt%-2\ttrue\t2\n[^\n]*" .. case[3] .. "\n", out)
+      assert.matches("\nckpt%-2\ttrue\n[^\n]*" .. case[3] .. "\n", out)
     end
   end)
 

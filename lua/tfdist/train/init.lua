@@ -475,10 +475,10 @@ local function own_in_folder(own)
   return list
 end
 
--- Take over what is there, where the list of it is damaged.
+-- Go on from what is there, where the list of it is damaged. Nobody knows which
+-- of it was to be kept for ever: none of it is removed.
 local function recover_without_list(own)
   for _, path in ipairs(own_in_folder(own)) do
-    own.kept[#own.kept + 1] = { path = path, time = now() }
     own.latest = is_whole(path) and path or own.latest
   end
 end
