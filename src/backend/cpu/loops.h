@@ -105,6 +105,9 @@ static inline bool tfd__below_zero(int64_t x) {
     (void)ctx;                                                              \
     tfd__run_blocks(name##_blocks, out, in[0], scalar != 0, n);             \
   }
+/* Rows of the kernels of these names; out may be x. */
+void tfd__exp_row(float *out, const float *x, int64_t n);
+
 void tfd__run_blocks(void (*blocks)(float *, const float *, int64_t),
                      float *out, const float *a, bool scalar, int64_t n);
 

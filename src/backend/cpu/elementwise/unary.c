@@ -64,6 +64,13 @@ TFD_INLINE double softplus64(double x) {
     return tfd__elementwise_of(call, rows, 0, false, NULL); \
   }
 POLYNOMIAL_UNARY(POLYNOMIAL_KERNEL)
+
+#define SHARED_ROW(name)                                          \
+  void tfd__##name##_row(float *out, const float *x, int64_t n) { \
+    tfd__run_blocks(name##_f32_blocks, out, x, false, n);         \
+  }
+SHARED_ROW(exp)
+
 FLOAT_UNARY(FLOAT_KERNEL)
 
 /* K(name, float32, float64, integer expression of x computed in the unsigned

@@ -59,29 +59,31 @@ static double shift_of_f64(double m) {
   return m == -INFINITY ? 0.0 : m;
 }
 
-/* Eight partial sums: the same result whatever the vector width. */
-#define LANES 8
+TFD_CLONES static void shift_f32(float *out, const float *x, float shift,
+                                 int64_t n) {
+  for (int64_t i = 0; i < n; i++) out[i] = x[i] - shift;
+}
 
-TFD_CLONES static float exp_sum_f32(const float *x, float shift, float *e,
-                                    int64_t n) {
-  float lanes[LANES] = {0};
-  float sum = 0.0f;
+/* 32 partial sums: the same result whatever the vector width. */
+TFD_CLONES static float sum_f32(const float *x, int64_t n) {
+  enum { LANES_OF_SUM = 32 };
+  float lanes[LANES_OF_SUM] = {0};
   int64_t i = 0;
 
-  for (; i + LANES <= n; i += LANES) {
-    for (int k = 0; k < LANES; k++) {
-      float v = tfd__expf(x[i + k] - shift);
+  for (; i + LANES_OF_SUM <= n; i += LANES_OF_SUM) {
+    for (int k = 0; k < LANES_OF_SUM; k++) lanes[k] += x[i + k];
+  }
+  for (int k = 0; i < n; i++, k++) lanes[k] += x[i];
+  for (int half = LANES_OF_SUM / 2; half > 0; half /= 2) {
+    for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
+  }
+  return lanes[0];
+}
 
-      e[i + k] = v;
-      lanes[k] += v;
-    }
-  }
-  for (; i < n; i++) {
-    e[i] = tfd__expf(x[i] - shift);
-    lanes[i % LANES] += e[i];
-  }
-  for (int k = 0; k < LANES; k++) sum += lanes[k];
-  return sum;
+static float exp_sum_f32(const float *x, float shift, float *e, int64_t n) {
+  shift_f32(e, x, shift, n);
+  tfd__exp_row(e, e, n);
+  return sum_f32(e, n);
 }
 
 TFD_CLONES static void scale_f32(float *x, float factor, int64_t n) {
