@@ -102,7 +102,7 @@ static const tfd__strip_op chain_b[] = {
 
 static tfd__strip *compiled(const tfd__strip_op *ops, int ops_n, int bits) {
   static const tfd__strip_input inputs[3] = {
-      {TFD_FLOAT32, false}, {TFD_FLOAT32, false}, {TFD_FLOAT32, false}};
+      {.dtype = TFD_FLOAT32}, {.dtype = TFD_FLOAT32}, {.dtype = TFD_FLOAT32}};
   int16_t output = (int16_t)(ops_n - 1);
   tfd__strip_text text = {.inputs = inputs,
                           .ops = ops,

@@ -61,6 +61,8 @@ typedef struct tfd__strip_op {
 typedef struct tfd__strip_input {
   uint8_t dtype;
   bool scalar; /* one element in every call */
+  bool known;  /* the same in all: */
+  double value;
 } tfd__strip_input;
 
 /* What to compile; nothing of it is kept. */

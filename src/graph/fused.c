@@ -21,6 +21,17 @@ typedef struct fusing {
 
 /* --- ops ------------------------------------------------------------------ */
 
+/* The number that value v is in all calls, where it costs nothing to look. */
+static void look_up(const fusing *f, int v, tfd__strip_input *in) {
+  const tfd__graph_value *value = &f->l->b.values[v];
+
+  in->known =
+      in->scalar && value->origin == TFD_FROM_CONSTANT &&
+      tfd__is_float(in->dtype) && /* a double holds them */
+      f->l->p->device->backend->host_visible &&
+      tfd_tensor_item(f->l->g->constants[value->of], 0, &in->value) == TFD_OK;
+}
+
 /* Value v as an operand: what an op of the group makes, or an input. */
 static tfd__strip_arg operand(fusing *f, int v) {
   const tfd__body *b = &f->l->b;
@@ -37,6 +48,7 @@ static tfd__strip_arg operand(fusing *f, int v) {
     f->values[i] = v;
     f->inputs[i] = (tfd__strip_input){.dtype = (uint8_t)view->dtype,
                                       .scalar = view->numel == 1};
+    look_up(f, v, &f->inputs[i]);
     f->inputs_n++;
   }
   return (tfd__strip_arg){.from = TFD_STRIP_INPUT, .index = (int16_t)i};

@@ -107,6 +107,9 @@ static inline bool tfd__below_zero(int64_t x) {
   }
 /* Rows of the kernels of these names; out may be x. */
 void tfd__exp_row(float *out, const float *x, int64_t n);
+void tfd__tanh_row(float *out, const float *x, int64_t n);
+void tfd__erf_row(float *out, const float *x, int64_t n);
+void tfd__sigmoid_row(float *out, const float *x, int64_t n);
 
 void tfd__run_blocks(void (*blocks)(float *, const float *, int64_t),
                      float *out, const float *a, bool scalar, int64_t n);

@@ -88,27 +88,69 @@ ALPHA_KERNEL(elu)
 #define SQRT_HALF 0.70710678118654752440084436210485
 #define SQRT_2_OVER_PI 0.79788456080286535587989211986876
 
-#define GELU_INNER(type, x) \
-  ((type)SQRT_2_OVER_PI * ((x) + (type)0.044715 * (x) * (x) * (x)))
+#define GELU_TANH_INNER(type, x) \
+  (x * (x * x * (type)0.044715 + (type)1) * (type)SQRT_2_OVER_PI)
 
-#define SMOOTH_ROWS(suffix, type, exp_minus_1, erf_, tanh_, sigmoid_)          \
+#define SMOOTH_ROWS(suffix, type, exp_minus_1)                                 \
   TFD_ROW1(                                                                    \
       selu_##suffix, type, type,                                               \
       (type)SELU_SCALE *(x > (type)0 ? x : (type)SELU_ALPHA * exp_minus_1(x))) \
-  TFD_ROW1(gelu_##suffix, type, type,                                          \
-           (type)0.5 * x * ((type)1 + erf_(x * (type)SQRT_HALF)))              \
-  TFD_ROW1(gelu_tanh_##suffix, type, type,                                     \
-           (type)0.5 * x * ((type)1 + tanh_(GELU_INNER(type, x))))             \
-  TFD_ROW1(swish_##suffix, type, type, x *sigmoid_(x))                         \
   TFD_ROW1(softsign_##suffix, type, type,                                      \
            x / ((type)1 + (x < (type)0 ? -x : x)))
+
+SMOOTH_ROWS(f32, float, tfd__expm1f)
+SMOOTH_ROWS(f64, double, expm1)
 
 static double sigmoid(double x) {
   return 1.0 / (1.0 + exp(-x));
 }
 
-SMOOTH_ROWS(f32, float, tfd__expm1f, tfd__erff, tfd__tanhf, tfd__sigmoidf)
-SMOOTH_ROWS(f64, double, expm1, erf, tanh, sigmoid)
+TFD_ROW1(gelu_f64, double, double, x *((erf(x * SQRT_HALF) + 1.0) * 0.5))
+TFD_ROW1(gelu_tanh_f64, double, double,
+         (x * 0.5) * (tanh(GELU_TANH_INNER(double, x)) + 1.0))
+TFD_ROW1(swish_f64, double, double, x *sigmoid(x))
+
+/* In float32 with the function's own row between what leads to it and what
+** follows: these are the bits of the ops that the activation is made of, which
+** fused programs share with its gradient (strip/open.c). */
+#define AROUND_ROW(name, function, before, after)                      \
+  TFD_CLONES static void name##_before(float *part, const float *in,   \
+                                       int64_t n) {                    \
+    for (int64_t i = 0; i < n; i++) {                                  \
+      const float x = in[i];                                           \
+      part[i] = before;                                                \
+    }                                                                  \
+  }                                                                    \
+  TFD_CLONES static void name##_after(float *out, const float *in,     \
+                                      const float *part, int64_t n) {  \
+    for (int64_t i = 0; i < n; i++) {                                  \
+      const float x = in[i];                                           \
+      const float y = part[i];                                         \
+      out[i] = after;                                                  \
+    }                                                                  \
+  }                                                                    \
+  static void name##_f32(void *out, const void *const *in, int scalar, \
+                         int64_t n, void *ctx) {                       \
+    float part[TFD_CHUNK];                                             \
+    (void)ctx;                                                         \
+    (void)scalar;                                                      \
+    for (int64_t i = 0; i < n; i += TFD_CHUNK) {                       \
+      const float *x = (const float *)in[0] + i;                       \
+      int64_t m = n - i < TFD_CHUNK ? n - i : TFD_CHUNK;               \
+                                                                       \
+      name##_before(part, x, m);                                       \
+      tfd__##function##_row(part, part, m);                            \
+      name##_after((float *)out + i, x, part, m);                      \
+    }                                                                  \
+  }                                                                    \
+  int tfd__cpu_##name(const tfd__call *call) {                         \
+    static const tfd__rows rows = {TFD_ROWS_FLOAT(name)};              \
+    return tfd__elementwise_of(call, rows, 0, true, NULL);             \
+  }
+
+AROUND_ROW(gelu, erf, x *(float)SQRT_HALF, x *((y + 1.0f) * 0.5f))
+AROUND_ROW(gelu_tanh, tanh, GELU_TANH_INNER(float, x), (x * 0.5f) * (y + 1.0f))
+AROUND_ROW(swish, sigmoid, x, x *y)
 
 #define FLOAT_KERNEL(name)                                  \
   int tfd__cpu_##name(const tfd__call *call) {              \
@@ -117,7 +159,4 @@ SMOOTH_ROWS(f64, double, expm1, erf, tanh, sigmoid)
   }
 
 FLOAT_KERNEL(selu)
-FLOAT_KERNEL(gelu)
-FLOAT_KERNEL(gelu_tanh)
-FLOAT_KERNEL(swish)
 FLOAT_KERNEL(softsign)

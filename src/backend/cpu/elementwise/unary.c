@@ -70,6 +70,9 @@ POLYNOMIAL_UNARY(POLYNOMIAL_KERNEL)
     tfd__run_blocks(name##_f32_blocks, out, x, false, n);         \
   }
 SHARED_ROW(exp)
+SHARED_ROW(tanh)
+SHARED_ROW(erf)
+SHARED_ROW(sigmoid)
 
 FLOAT_UNARY(FLOAT_KERNEL)
 

@@ -148,10 +148,18 @@ TFD_INLINE float tfd__sigmoidf(float x) {
   return x < 0.0f ? e * s : s;
 }
 
-/* < 2.5 ulp. */
+/* < 2.5 ulp. Of expm1 for negative numbers, whose powers never overflow. */
 TFD_INLINE float tfd__tanhf(float x) {
-  float e = tfd__expm1f(-2.0f * fabsf(x));
+  float c = -2.0f * fabsf(x);
+  float p = 0.0f;
+  float s = 0.0f;
+  float e = 0.0f;
+  int32_t n = 0;
 
+  c = c < -25.0f ? -25.0f : c;
+  p = tfd__exp_parts(c, &n);
+  s = tfd__pow2i(n);
+  e = p * s + (s - 1.0f);
   return copysignf(e / (e + 2.0f), x);
 }
 

@@ -101,6 +101,7 @@ static void fill_in(tfd__strip *p, const tfd__strip_text *t) {
 int tfd__strip_compile(const tfd__strip_text *text, tfd__strip **program_p,
                        int *refused_p) {
   const tfd__strip_machine *machine = machine_of(text->bits);
+  tfd__strip_opened *opened = NULL;
   tfd__strip *p = NULL;
   int rc = TFD_OK;
   int i;
@@ -116,10 +117,17 @@ int tfd__strip_compile(const tfd__strip_text *text, tfd__strip **program_p,
   for (i = 0; i < text->ops_n; i++) TFD_TRY(check_op(text, i, refused_p));
   TFD_TRY(check_outputs(text));
   p = tfd__calloc(1, sizeof *p);
-  if (p == NULL) return tfd__no_memory(sizeof *p, "fused ops");
-  p->machine = machine;
-  fill_in(p, text);
-  rc = tfd__strip_lower(p, text, refused_p);
+  opened = tfd__alloc(sizeof *opened);
+  if (p == NULL || opened == NULL) {
+    rc = tfd__no_memory(sizeof *p + sizeof *opened, "fused ops");
+  } else {
+    p->machine = machine;
+    tfd__strip_open(text, opened);
+    fill_in(p, &opened->text);
+    rc = tfd__strip_lower(p, &opened->text, refused_p);
+    if (*refused_p >= 0) *refused_p = opened->was[*refused_p];
+  }
+  tfd__free(opened);
   if (rc != TFD_OK) {
     tfd__strip_free(p);
     return rc;

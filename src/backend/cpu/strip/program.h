@@ -58,6 +58,19 @@ const char *tfd__strip_name(tfd__kernel_id kernel);
 uint8_t tfd__strip_arg_dtype(const tfd__strip_text *text,
                              const tfd__strip_arg *arg);
 
+/* A text whose activations are opened. */
+typedef struct tfd__strip_opened {
+  tfd__strip_text text; /* of the arrays below */
+  tfd__strip_op ops[TFD_STRIP_OPS];
+  int16_t outputs[TFD_STRIP_OUTPUTS];
+  int16_t was[TFD_STRIP_OPS]; /* op -> that of the text, which it is part of */
+  bool leaves[TFD_STRIP_OPS];
+  int16_t op; /* in hand */
+} tfd__strip_opened;
+
+/* `text` is checked. */
+void tfd__strip_open(const tfd__strip_text *text, tfd__strip_opened *opened);
+
 /* Make steps and parts of a checked text. Errors: NotImplemented and the op for
 ** more literals than there is room for. */
 int tfd__strip_lower(tfd__strip *p, const tfd__strip_text *text,
