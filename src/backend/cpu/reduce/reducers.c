@@ -71,6 +71,33 @@ static double mean_real(const tfd__acc *s, int64_t n) {
   return sum_real(s, n) / (double)n;
 }
 
+/* Lines of float32, each one block: what the reducer would give, without its
+** way to runs of any length. */
+typedef struct lines {
+  const float *x;
+  int64_t step; /* from one to the next */
+  int64_t n;    /* elements of each */
+  float *out;
+  bool mean;
+} lines;
+
+static bool are_lines(const tfd__reduction *p, const tfd__view *out) {
+  return p->dtype == TFD_FLOAT32 && out->dtype == TFD_FLOAT32 &&
+         p->red_n == 1 && p->red_strides[0] == 1 && p->kept_n == 1 &&
+         p->reduced > SHORT_SUM && p->reduced <= REDUCE_BLOCK;
+}
+
+static void sum_lines(void *arg, int64_t begin, int64_t end) {
+  const lines *l = arg;
+
+  for (int64_t k = begin; k < end; k++) {
+    /* A sum of nothing but -0 is 0. */
+    double sum = 0.0 + (double)block_sum_f32(l->x + k * l->step, l->n);
+
+    l->out[k] = (float)(l->mean ? sum / (double)l->n : sum);
+  }
+}
+
 #define SUM_INT(name, type)                                           \
   TFD_CLONES static void name(tfd__acc *s, const void *x_, int64_t n, \
                               int64_t at) {                           \
@@ -268,6 +295,18 @@ static int run(const tfd__call *call, const tfd__reducer *reducers,
   if (column_op >= 0 && tfd__columns_suit(&plan)) {
     return tfd__reduce_columns(&plan, (tfd__column_op)column_op,
                                tfd__out(call, 0));
+  }
+  if ((column_op == TFD_COLUMN_SUM || column_op == TFD_COLUMN_MEAN) &&
+      are_lines(&plan, tfd__out(call, 0))) {
+    lines l = {.x = (const float *)(const void *)plan.data,
+               .step = plan.kept_strides[0],
+               .n = plan.reduced,
+               .out = tfd__out(call, 0)->data,
+               .mean = column_op == TFD_COLUMN_MEAN};
+
+    tfd__parallel_for(plan.kept, TFD_GRAIN / (plan.reduced + 16) + 1, sum_lines,
+                      &l);
+    return TFD_OK;
   }
   if (reducers[in->dtype].step == NULL) {
     return tfd__fail(TFD_NOT_IMPLEMENTED, "%s: no kernel for dtype %s",
