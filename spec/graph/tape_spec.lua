@@ -583,4 +583,25 @@ describe("a persistent tape that still records", function()
     end)
     assert.are.same({ 36, 36, 108 }, items(f(tf.constant(3.0))))
   end)
+
+  -- A step of the host keeps a function from being one program.
+  it("has those of a loop that begins and turns with transposed values",
+    function()
+      local f = tf.function_(function(x)
+        tf.debugging.assert_less(x, 100.0)
+        return (select(2, tf.while_loop(function(i) return tf.less(i, 2) end,
+          function(i, z) return i + 1, tf.transpose(z * z) end,
+          { tf.constant(0), tf.transpose(x) })))
+      end)
+      local x = tf.constant { { 1.0, 2 }, { 3, 4 } }
+      for _ = 1, 2 do
+        local tape, y = tf.GradientTape(function(t)
+          t:watch(x)
+          return f(x)
+        end)
+        assert.are.same({ { 1, 81 }, { 16, 256 } }, y:totable())
+        assert.are.same({ { 4, 32 }, { 108, 256 } },
+          tape:gradient(y, x):totable())
+      end
+    end)
 end)

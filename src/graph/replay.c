@@ -100,15 +100,17 @@ static int read_number(tfd_tensor *t, int64_t *n_p) {
 }
 
 /* The order of sums is that of memory: what a loop's gradient runs again with
-** dense rows has the same bits only if an iteration began so. */
+** dense rows has the same bits only if an iteration began so. Tapes see it. */
 static int make_dense(tfd__frame *f) {
   int i;
 
   for (i = 0; i < f->flow->carries_n; i++) {
     tfd_tensor **slot = &f->slots[TFD_CARRIES_SLOT + i];
     tfd_tensor *dense = NULL;
+    int n = 0;
 
-    TFD_TRY(tfd__tensor_dense(*slot, &dense));
+    if ((*slot)->view.dense) continue;
+    TFD_TRY(tfd__run(TFD_OP_copy, slot, 1, NULL, NULL, &dense, 1, &n));
     tfd__release(*slot);
     *slot = dense;
   }
