@@ -12,6 +12,7 @@ usage: python3 torch_ddp.py [all]   answers requests from stdin, a line each:
                         (Adam, loss and accuracy counted), and its accuracy,
                         on one core
   ddpfit NAME IMAGES    the same under DistributedDataParallel
+  version               PyTorch's, its first number
   quit
 With "all" as an argument, single and fit run on all cores, and a step of
 single has the examples of two ranks. Otherwise set OMP_NUM_THREADS=1 and
@@ -292,6 +293,8 @@ alone = {}
 
 
 def answer(words):
+    if words[0] == "version":
+        return (int(torch.__version__.split(".")[0]),)
     if words[0] in ("ddp", "ddpfit", "gloo"):
         return two_ranks(words)
     if words[0] == "first":
