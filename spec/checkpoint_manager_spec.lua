@@ -121,6 +121,45 @@ describe("a CheckpointManager", function()
     end
   end)
 
+  it("takes what was written last for the newest where no list says it",
+    function()
+      local warn, said = notice.warn, {}
+      finally(function() notice.warn = warn end)
+      function notice.warn(message) said[#said + 1] = message end
+      local at = os.time() - 1000
+      local function written(k, value, seconds)
+        tf.train.Checkpoint { v = tf.Variable(value) }:write(dir .. "/ckpt-"
+          .. k)
+        os.execute(("touch -d @%d %s/ckpt-%d.safetensors"):format(at + seconds,
+          dir, k))
+      end
+      -- 10 and 9 are an earlier run's; 2 and 3 have one time.
+      written(10, 10, 0)
+      written(9, 9, 1)
+      written(1, 1, 10)
+      written(3, 3, 20)
+      written(2, 2, 20)
+      files.write(dir .. "/checkpoint", "[]")
+      local manager, ckpt = new { max_to_keep = 2 }
+      assert.are.equal(dir .. "/ckpt-3", manager.latest_checkpoint)
+      assert.are.equal(dir .. "/ckpt-3", manager:restore_or_initialize())
+      assert.are.equal(3, ckpt.v:item())
+      assert.are.same({ dir .. "/checkpoint: no checkpoints are named in it; "
+        .. "this list of checkpoints is ignored" }, said)
+      -- Each one gone, the one written before it is found.
+      for _, k in ipairs { 3, 2, 1, 9 } do
+        os.remove(("%s/ckpt-%d.safetensors"):format(dir, k))
+        local next_one = { [3] = 2, [2] = 1, [1] = 9, [9] = 10 }
+        local again, restored = new { max_to_keep = 2 }
+        again:restore_or_initialize()
+        assert.are.equal(next_one[k], restored.v:item())
+      end
+      -- Another damage is another word.
+      files.write(dir .. "/checkpoint", "{")
+      new()
+      assert.are.equal(2, #said)
+    end)
+
   -- Another process, for one that waits would never come back.
   it("waits for nothing in its list's place, and begins nothing anew", function()
     local first = new { max_to_keep = 3 }

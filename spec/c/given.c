@@ -539,10 +539,11 @@ static void files_look_at_what_they_get(void **state) {
   BAD_GIVES(INPUT, tfd_input_crc(bad), -1);
   REFUSED(tfd_file_write(NULL, ONE, 1));
   REFUSED(tfd_file_write("x", NULL, 1));
-  REFUSED(tfd_file_stat(NULL, OUT, OUT, OUT));
-  REFUSED(tfd_file_stat("x", NULL, OUT, OUT));
-  REFUSED(tfd_file_stat("x", OUT, NULL, OUT));
-  REFUSED(tfd_file_stat("x", OUT, OUT, NULL));
+  REFUSED(tfd_file_stat(NULL, OUT, OUT, OUT, OUT));
+  REFUSED(tfd_file_stat("x", NULL, OUT, OUT, OUT));
+  REFUSED(tfd_file_stat("x", OUT, NULL, OUT, OUT));
+  REFUSED(tfd_file_stat("x", OUT, OUT, NULL, OUT));
+  REFUSED(tfd_file_stat("x", OUT, OUT, OUT, NULL));
   REFUSED(tfd_folder_make(NULL));
   REFUSED(tfd_folder_list(NULL, OUT, OUT));
   REFUSED(tfd_folder_list("x", NULL, OUT));

@@ -23,11 +23,12 @@ int tfd_file_write(const char *path, const void *data, size_t data_bytes) {
 }
 
 int tfd_file_stat(const char *path, bool *is_file_p, bool *is_folder_p,
-                  int64_t *bytes_p) {
+                  int64_t *bytes_p, int64_t *modified_p) {
   TFD_GIVEN_POINTER(path);
   TFD_GIVEN_POINTER(is_file_p);
   TFD_GIVEN_POINTER(is_folder_p);
   TFD_GIVEN_POINTER(bytes_p);
+  TFD_GIVEN_POINTER(modified_p);
 
   struct stat s;
 
@@ -35,11 +36,14 @@ int tfd_file_stat(const char *path, bool *is_file_p, bool *is_folder_p,
     *is_file_p = false;
     *is_folder_p = false;
     *bytes_p = 0;
+    *modified_p = 0;
     return TFD_OK;
   }
   *is_file_p = !S_ISDIR(s.st_mode);
   *is_folder_p = S_ISDIR(s.st_mode);
   *bytes_p = (int64_t)s.st_size;
+  *modified_p = s.st_mtim.tv_sec * INT64_C(1000000);
+  *modified_p += s.st_mtim.tv_nsec / 1000;
   return TFD_OK;
 }
 

@@ -43,9 +43,10 @@ TFD_API int tfd_file_write(const char *path, const void *data,
  *   empty file and one above 4096 bytes. */
 TFD_API int tfd_secret_read(const char *path, const void **secret_p,
                             size_t *secret_bytes_p);
-/** What `path` is; neither when there is nothing. */
+/** What `path` is, and when it was written last; neither file nor folder when
+ * there is nothing. Units: microseconds since 1970, which a double holds. */
 TFD_API int tfd_file_stat(const char *path, bool *is_file_p, bool *is_folder_p,
-                          int64_t *bytes_p);
+                          int64_t *bytes_p, int64_t *modified_p);
 /** Make a folder and those above it that are missing. */
 TFD_API int tfd_folder_make(const char *path);
 /** Names in a folder in no order, each ended by a zero byte; valid until the

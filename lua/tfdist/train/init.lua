@@ -16,10 +16,10 @@ local errors = require "tfdist.base.errors"
 local example = require "tfdist.io.example"
 local files = require "tfdist.core.files"
 local graphs = require "tfdist.train.object_graph"
-local json = require "tfdist.core.json"
 local log = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
+local state_file = require "tfdist.train.state_file"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 local together = require "tfdist.train.together"
@@ -214,67 +214,8 @@ end)
 
 -- State file -----------------------------------------------------------------
 
-local STATE_FILE = "checkpoint"
-
-local function is_names(list)
-  if type(list) ~= "table" then
-    return false
-  end
-  for i = 1, list.n or #list do
-    if type(list[i]) ~= "string" or list[i]:find "%z" then
-      return false
-    end
-  end
-  return true
-end
-
--- What the state file holds; nil, a reason when it is there and damaged.
-local function decoded(path)
-  local ok, found = pcall(function()
-    return json.decode(files.read_plain(path), path)
-  end)
-  if not ok and not errors.is_of_data(found) then
-    error(found, 0)
-  elseif not ok then
-    return nil, found.message
-  end
-  return type(found) == "table" and is_names(found.all_model_checkpoint_paths)
-    and is_names { found.model_checkpoint_path } and found or nil,
-    path .. ": no checkpoints are named in it"
-end
-
--- The state file as a table; nil when there is none or it is not one.
-local function read_state(folder)
-  if type(folder) ~= "string" then
-    errors.raise("TypeError", "checkpoint_dir must be a folder's path, got "
-      .. text.describe(folder))
-  end
-  files.path("checkpoint_dir", "the path", folder)
-  local path = folder .. "/" .. STATE_FILE
-  if not files.is_listed(folder, STATE_FILE) then
-    return nil
-  end
-  local found, why = decoded(path)
-  if found == nil then
-    log.warn(why .. "; this list of checkpoints is ignored")
-  end
-  return found
-end
-
 local function absolute(folder, name)
   return name:find("^/") and name or folder .. "/" .. name
-end
-
--- `removing`: names of files that are removed next; whoever reads the state
--- after this process died removes what is left of them.
-local function write_state(folder, latest, all, timestamps, preserved, removing)
-  raw.file_write(folder .. "/" .. STATE_FILE, json.encode({
-    model_checkpoint_path = latest,
-    all_model_checkpoint_paths = all or { latest },
-    all_model_checkpoint_timestamps = timestamps,
-    last_preserved_timestamp = preserved,
-    removing = removing,
-  }, true) .. "\n")
 end
 
 --- Write a folder's state file: the newest checkpoint's name and all names.
@@ -286,7 +227,7 @@ M.update_checkpoint_state = options.wrap("update_checkpoint_state",
   .. "last_preserved_timestamp:number=nil",
   function(folder, latest, all, timestamps, preserved)
     if together.is_writer {} then
-      write_state(folder, latest, all, timestamps, preserved)
+      state_file.write(folder, latest, all, timestamps, preserved)
     end
   end)
 
@@ -295,7 +236,7 @@ M.update_checkpoint_state = options.wrap("update_checkpoint_state",
 --- Source: tf.train.get_checkpoint_state
 M.get_checkpoint_state = options.wrap("get_checkpoint_state",
   "checkpoint_dir:string latest_filename:string=nil", function(folder)
-    local found = read_state(folder)
+    local found = state_file.read(folder)
     if found == nil then
       return nil
     end
@@ -448,7 +389,7 @@ end
 
 -- Names in the folder that a process which died was removing.
 local function still_removing(own, state)
-  local names = is_names(state.removing) and state.removing or {}
+  local names = state_file.is_names(state.removing) and state.removing or {}
   for i = 1, #names do
     own.gone[#own.gone + 1] = own.directory .. "/" .. names[i]
   end
@@ -462,15 +403,23 @@ end
 
 -- Is the folder's state file there, whatever it is?
 local function has_list(own)
-  return files.is_listed(own.directory, STATE_FILE)
+  return files.is_listed(own.directory, state_file.NAME)
 end
 
--- The manager's own in its folder, oldest first.
+-- The manager's own in its folder, the one written first first: an earlier run
+-- may have left higher numbers. Numbers decide between equal times.
 local function own_in_folder(own)
-  local list = {}
+  local list, times = {}, {}
   for _, name in ipairs(checkpoint.in_folder(own.directory)) do
     local path = own.directory .. "/" .. name
-    list[#list + 1] = is_own(own, path) and path or nil
+    if is_own(own, path) then
+      local at = #list + 1
+      times[path] = select(4, raw.file_stat(checkpoint.file_name(path)))
+      while at > 1 and times[list[at - 1]] > times[path] do
+        at = at - 1
+      end
+      table.insert(list, at, path)
+    end
   end
   return list
 end
@@ -478,8 +427,12 @@ end
 -- Go on from what is there, where the list of it is damaged. Nobody knows which
 -- of it was to be kept for ever: none of it is removed.
 local function recover_without_list(own)
-  for _, path in ipairs(own_in_folder(own)) do
-    own.latest = is_whole(path) and path or own.latest
+  local list = own_in_folder(own)
+  for i = #list, 1, -1 do
+    if is_whole(list[i]) then
+      own.latest = list[i]
+      return
+    end
   end
 end
 
@@ -489,7 +442,7 @@ local function recover(own)
   if found == nil then
     return has_list(own) and recover_without_list(own)
   end
-  still_removing(own, read_state(own.directory))
+  still_removing(own, state_file.read(own.directory))
   local times = found.all_model_checkpoint_timestamps
   for i, path in ipairs(found.all_model_checkpoint_paths) do
     if raw.file_stat(checkpoint.file_name(path)) then
@@ -511,7 +464,7 @@ local function record(own)
   for i, path in ipairs(own.gone) do
     removing[i] = listed(own, path)
   end
-  write_state(own.directory, listed(own, own.latest), names, times,
+  state_file.write(own.directory, listed(own, own.latest), names, times,
     own.preserved, removing.n > 0 and removing or nil)
 end
 
@@ -622,7 +575,7 @@ function Manager.__clear(self)
   own.kept, own.latest = {}, nil
   sweep(own)
   remove_gone(own)
-  os.remove(own.directory .. "/" .. STATE_FILE)
+  os.remove(own.directory .. "/" .. state_file.NAME)
 end
 
 -- Names to try, best first: what is known, what the state file lists now, and
