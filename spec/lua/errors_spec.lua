@@ -1,4 +1,5 @@
 local errors = require "tfdist.base.errors"
+local json = require "tfdist.core.json"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 local expect = require "spec.support.expect"
@@ -184,6 +185,45 @@ describe("interrupts", function()
     } do
       raw.interrupt(true)
       assert.equal("Cancelled", caught(fn).kind)
+    end
+  end)
+
+  -- Where another failure would be passed over, or told as something else.
+  it("are no answer to what the library tries", function()
+    local function interrupted()
+      raw.interrupt(true)
+      raw.check_interrupt()
+    end
+    local path = os.tmpname()
+    tf.train.Checkpoint { v = tf.Variable(1) }:write(path)
+    local decode = json.decode
+    finally(function()
+      json.decode = decode
+      os.remove(path)
+      os.remove(path .. ".safetensors")
+    end)
+    for name, try in pairs {
+      ["the graph of a checkpoint"] = function()
+        json.decode = interrupted
+        tf.train.Checkpoint { v = tf.Variable(1) }:read(path)
+      end,
+      ["the methods of a user's object"] = function()
+        tf.train.Checkpoint { v = setmetatable({}, { __index = interrupted }) }
+          :write(path)
+      end,
+      ["the weights of a model without an input"] = function()
+        local Layer = tf.keras.layers.Layer:extend "Layer"
+        Layer.build = interrupted
+        tf.keras.Sequential { Layer() } (tf.keras.Input { 2 })
+      end,
+      ["whether x is a data set"] = function()
+        local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+        m:compile { loss = "mse" }
+        m:fit(setmetatable({}, { __index = interrupted }))
+      end,
+    } do
+      assert.equal("Cancelled", caught(try).kind, name)
+      json.decode = decode
     end
   end)
 end)

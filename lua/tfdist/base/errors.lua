@@ -280,6 +280,19 @@ function M.is_of_data(x)
   return kind ~= nil and kind ~= "ResourceExhausted" and kind ~= "Cancelled"
 end
 
+local function unless_cancelled(ok, ...)
+  if not ok and M.kind((...)) == "Cancelled" then
+    error((...), 0)
+  end
+  return ok, ...
+end
+
+--- As pcall, where a failure is an answer: an interruption is none, and passes.
+---@param fn function
+function M.attempt(fn, ...)
+  return unless_cancelled(pcall(fn, ...))
+end
+
 local explanations = {}
 
 --- Register fn(message, where) -> kind, hint for texts that Lua itself raises

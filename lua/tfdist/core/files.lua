@@ -171,7 +171,7 @@ function M.is_listed(folder, name)
   local is_file, is_folder = raw.file_stat(folder .. "/" .. name)
   local ok, names = true, {}
   if not is_file and not is_folder then
-    ok, names = pcall(M.names, folder)
+    ok, names = errors.attempt(M.names, folder)
   end
   for _, listed in ipairs(ok and names or {}) do
     is_file = is_file or listed == name

@@ -459,7 +459,7 @@ end
 
 -- Are the elements known without making any?
 local function is_known(node)
-  local done, found = pcall(dataset.known_spec, node)
+  local done, found = errors.attempt(dataset.known_spec, node)
   return done and found ~= nil
 end
 

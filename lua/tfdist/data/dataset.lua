@@ -782,7 +782,7 @@ end
 function Dataset.__tostring(self)
   local node = self.node
   local n = M.cardinality_of(node)
-  local ok, known = pcall(M.known_spec, node)
+  local ok, known = errors.attempt(M.known_spec, node)
   local head = n == M.INFINITE and "without end"
     or n == M.UNKNOWN and "of unknown length"
     or ("%s element%s"):format(text.number(n), n == 1 and "" or "s")

@@ -120,7 +120,7 @@ local function is_partial(plan, like)
     end
   end
   if can_ask(plan.node) then
-    local ok, found = pcall(dataset.spec_of, plan.node)
+    local ok, found = errors.attempt(dataset.spec_of, plan.node)
     return not (ok and spec.is_static(found))
   end
   local leaves = like and element.leaves(like) or { n = 0 }

@@ -167,7 +167,7 @@ local pending = setmetatable({}, { __mode = "k" })
 local function read_graph(archive, path)
   local source = raw.archive_metadata(archive, GRAPH_KEY)
   if source ~= nil then
-    local ok, graph = pcall(json.decode, source)
+    local ok, graph = errors.attempt(json.decode, source)
     if not ok and not errors.is_of_data(graph) then
       -- Lua's own memory: no reason to take an older checkpoint.
       errors.raise("ResourceExhausted", path .. ": " .. tostring(graph))

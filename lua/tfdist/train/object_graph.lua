@@ -19,8 +19,7 @@ local values = require "tfdist.distribute.values"
 
 local M = {}
 
-local getmetatable, pairs, pcall, rawget, type =
-  getmetatable, pairs, pcall, rawget, type
+local getmetatable, pairs, rawget, type = getmetatable, pairs, rawget, type
 
 --- True for what is saved as one tensor.
 function M.is_variable(x)
@@ -51,7 +50,7 @@ local function state_functions(x)
   elseif meta.__checkpoint_state ~= nil then
     return meta.__checkpoint_state, meta.__checkpoint_restore
   end
-  local ok, save, load = pcall(methods_of, x)
+  local ok, save, load = errors.attempt(methods_of, x)
   if ok and type(save) == "function" and type(load) == "function" then
     return save, load
   end
@@ -145,7 +144,7 @@ end
 
 -- What a model got from compile is no field either.
 local function model_optimizer(x, list)
-  local ok, optimizer = pcall(get_optimizer, x)
+  local ok, optimizer = errors.attempt(get_optimizer, x)
   if ok and M.is_optimizer(optimizer) and rawget(x, "optimizer") == nil then
     list[#list + 1] = { "optimizer", optimizer }
   end

@@ -513,7 +513,7 @@ function Sequential:build_for(x)
     set_input(self, core.InputLayer {
       batch_input_shape = call.shape_of(x), dtype = x.dtype,
     }._own.output)
-    local ok = pcall(advance, self)
+    local ok = errors.attempt(advance, self)
     if not ok then
       defer(self) -- what the call says of it stands
     end

@@ -30,7 +30,7 @@ local function plain(x)
 end
 
 local function numbers_of(optimizer)
-  local ok, config = pcall(optimizer.get_config, optimizer)
+  local ok, config = errors.attempt(optimizer.get_config, optimizer)
   local list = {}
   for _, name in ipairs(ok and text.names(config) or {}) do
     list[#list + 1] = name .. " " .. plain(config[name])
@@ -117,7 +117,7 @@ function M.check_rate(own, epoch)
   if not strategy.over_workers then
     return
   end
-  local known, mine = pcall(rates.settable, own.optimizer)
+  local known, mine = errors.attempt(rates.settable, own.optimizer)
   mine = known and mine or nil
   local said = reduce.chiefs_text(strategy, "fit", plain(mine))
   local chiefs = tonumber(said)

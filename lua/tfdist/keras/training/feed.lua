@@ -32,7 +32,7 @@ local function has_method(x, name)
   if kind ~= "table" or getmetatable(x) == nil then
     return false
   end
-  local ok, found = pcall(function()
+  local ok, found = errors.attempt(function()
     return x[name]
   end)
   return ok and type(found) == "function"
