@@ -243,6 +243,22 @@ describe("MultiWorkerMirroredStrategy #once", function()
     assert.truthy(r.err:find "127%.0%.0%.1:%d+", r.err)
   end)
 
+  it("tells a worker that gave up from one that never came", function()
+    local wanted = "process 1 %(127%.0%.0%.1:%d+%): was here and has ended; "
+      .. "process 2 %(127%.0%.0%.1:%d+%): not heard of\n"
+    local rs
+    -- On a machine that is busy the first may not meet the second in its time.
+    for _ = 1, 5 do
+      rs = workers.run { n = 3, only = { [0] = true, [1] = true },
+        program = HEAD, each = function(i)
+          return "TFDIST_RENDEZVOUS_TIMEOUT=" .. (i == 0 and 2 or 1)
+        end }
+      if rs[1].err:find(wanted) then break end
+    end
+    assert.matches(wanted, rs[1].err)
+    assert.same({ 2, 2 }, { rs[1].code, rs[2].code })
+  end)
+
   it("names the transports that there are, with status 2", function()
     for _, r in ipairs(workers.run { program = HEAD,
       environment = "TFDIST_TRANSPORT=pigeon" }) do

@@ -369,7 +369,8 @@ static int one_round(meeting *m, struct pollfd *polled) {
   return polled[n].revents != 0 ? let_in(m) : TFD_OK;
 }
 
-/* "process 2 (host:port): Connection refused; process 3 (...)". */
+/* "process 2 (host:port): Connection refused; process 3 (...)". Who was here
+** and gave up, often for the same reason, is not the one that is missing. */
 static void name_missing(const meeting *m, char *text, size_t bytes) {
   size_t used = 0;
   int p;
@@ -381,7 +382,9 @@ static void name_missing(const meeting *m, char *text, size_t bytes) {
     const char *why = "not heard of";
 
     if (p == m->network->process || (s[0] >= 0 && s[1] >= 0)) continue;
-    if (p < m->network->process && l->error != 0) {
+    if (m->sockets[p].pid != 0) {
+      why = "was here and has ended";
+    } else if (p < m->network->process && l->error != 0) {
       why = tfd__connect_error(l->error);
     } else if (p < m->network->process && l->stage == STAGE_NAMING) {
       why = "its host is being looked up";
