@@ -403,6 +403,32 @@ describe("MultiWorkerMirroredStrategy #once", function()
     assert.same({ 2, 2 }, { r[1].code, r[2].code })
   end)
 
+  it("says at once what is no file with a secret, and which variable names it",
+    function()
+      files.in_folder(function(folder)
+        local path = folder .. "/secret"
+        for make, says in pairs {
+          ["mkfifo -m 600 %s"] = "FailedPrecondition: secret: %s is no file",
+          ["mkdir -m 700 %s"] = "FailedPrecondition: secret: %s is no file",
+          ["ln -s /dev/zero %s"] = "FailedPrecondition: secret: %s is no file",
+          ["install -m 600 /dev/null %s"] =
+            "InvalidArgument: secret: %s is empty",
+          ["truncate -s 1G %s; chmod 600 %s"] =
+            "InvalidArgument: secret: %s has more than 4096 bytes",
+          ["ln -s secret %s"] = "FailedPrecondition: secret: cannot read %s: ",
+          ["true %s"] = "NotFound: secret: cannot read %s: ",
+        } do
+          os.execute("rm -rf " .. path)
+          os.execute((make:gsub("%%s", path)))
+          local r = workers.run { program = HEAD, only = { [0] = true },
+            seconds = 20, environment = "TFDIST_SECRET_FILE=" .. path }[1]
+          assert.equal(2, r.code, make .. r.err)
+          assert.truthy(r.err:find(says:format(path), 1, true), r.err)
+          assert.matches("hint: TFDIST_SECRET_FILE names a file", r.err, 1, true)
+        end
+      end)
+    end)
+
   it("refuses workers with another secret", function()
     -- The first one listens until the second has been refused.
     local rs = files.in_folder(function(folder)

@@ -61,7 +61,12 @@ end
 local function secret()
   local path = variable "TFDIST_SECRET_FILE"
   if path ~= nil then
-    return as_usage(pcall(raw.secret_read, path))
+    local ok, found = pcall(raw.secret_read, path)
+    if not ok and errors.is_error(found) then
+      found.hint = found.hint or "TFDIST_SECRET_FILE names a file with the "
+        .. "secret, up to 4096 bytes, of mode 0600"
+    end
+    return as_usage(ok, found)
   end
   return variable "TFDIST_SECRET" or ""
 end
