@@ -36,6 +36,11 @@ local SGD = "tf.keras.optimizers.SGD()"
 local PARTS = "tf.distribute.experimental.ShardedOptimizer(" .. SGD .. ")"
 local TRACED = "tf.function_(function() s:run(step) end)()"
 
+local IN_REPLICA = "local c = tf.distribute.get_replica_context\n%s"
+local SHAPES = { "process 0 calls all_reduce %a+ of float32%[%d+%][^\n]* at [^ ]+"
+  .. "%.lua:%d+, process 1 calls [^\n]* at [^ ]+%.lua:%d+; what differs is [^\n]*"
+  .. "its shapes" }
+
 local CASES = {
   { "other variables to read", order(ON_READ .. "'sum'",
     EACH:format "print(v:read_value())"), ORDER },
@@ -77,6 +82,17 @@ local CASES = {
   { "another shape", "s:reduce('SUM', tf.ones { 4 + w })",
     { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:2",
       "process 1 calls all_reduce sum of float32%[5%] at [^ ]+%.lua:2" } },
+  { "another shape of as many elements",
+    "s:reduce('SUM', tf.ones { 2 + w, 3 - w })", SHAPES },
+  { "another rank of as many elements", IN_REPLICA:format(
+    "s:run(function()\nreturn c():all_reduce('MEAN', tf.ones(w == 0 and { 4 } "
+    .. "or { 1, 4 }))\nend)"), SHAPES },
+  { "another shape of the second of two", IN_REPLICA:format(
+    "s:run(function()\nreturn c():all_reduce('SUM', { tf.ones { 4 }, tf.ones { "
+    .. "2 + w, 3 - w } })\nend)"), SHAPES },
+  { "another shape in a traced function", IN_REPLICA:format(
+    "tf.function_(function()\nreturn s:run(function()\nreturn c():all_reduce("
+    .. "'SUM', tf.ones { 2 + w, 3 - w })\nend)\nend)()"), SHAPES },
   { "another dtype",
     "s:reduce('SUM', tf.ones({ 4 }, w == 0 and 'float32' or 'float64'))",
     { "process 0 calls all_reduce sum of float32%[4%] at [^ ]+%.lua:2",
@@ -176,6 +192,22 @@ describe("workers that run apart #once", function()
       assert.matches("replica 1 gathers along axis %-5, replica 0 along axis 0",
         r.err)
     end
+  end)
+
+  it("hear of one that has replicas of other shapes", function()
+    local rs = workers.run { each = function() return "TFDIST_CPU_DEVICES=2" end,
+      program = HEAD:format "AUTO" .. [[
+local function value()
+  local id = tf.distribute.get_replica_context().replica_id_in_sync_group
+  return tf.ones(id == 3 and { 3, 2 } or { 2, 3 })
+end
+s:reduce("SUM", s:run(value))]] }
+    assert.equal(1, rs[2].code, rs[2].err)
+    assert.matches("%.lua:6: InvalidArgument: strategy:reduce: replica 3 has "
+      .. "float32 {3, 2}, replica 2 has float32 {2, 3}; shapes and dtypes must "
+      .. "match", rs[2].err)
+    assert.equal(75, rs[1].code, rs[1].err)
+    assert.matches("replica 3 has float32 {3, 2}", rs[1].err, 1, true)
   end)
 
   -- Whatever the hash of what they do: so for the first variable and others.

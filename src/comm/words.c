@@ -68,8 +68,9 @@ const char *tfd__alike_text(const char *one, const char *other) {
   size_t n = before_place(one);
 
   return n == before_place(other) && memcmp(one, other, n) == 0
-             ? "; what differs is the operation, its variables, its axes, the "
-               "way of adding up or what it has behind the first value"
+             ? "; what differs is the operation, its variables, its axes, its "
+               "shapes, the way of adding up or what it has behind the first "
+               "value"
              : "";
 }
 

@@ -196,6 +196,8 @@ static int make_results(job *j, const tfd__pack_plan *plan) {
 static tfd__collective collective_of(const job *j) {
   const tfd_context *context = tfd__context();
   ptrdiff_t at = (ptrdiff_t)j->first * j->n;
+  uint32_t about =
+      tfd__about_shapes(j->about, j->from + at, j->values - j->first, j->n);
 
   return (tfd__collective){.kind = TFD_COLLECTIVE_ALL_REDUCE,
                            .op = j->op,
@@ -205,7 +207,7 @@ static tfd__collective collective_of(const job *j) {
                            .out = j->to + at,
                            .line = context->line,
                            .file = context->file,
-                           .about = j->about};
+                           .about = about};
 }
 
 static int combine(job *j, const tfd__pack_plan *plan) {

@@ -187,6 +187,10 @@ int tfd__check_recorder(const tfd_strategy *s, const char *what);
 uint32_t tfd__set_about(uint32_t about);
 /* Of n variables in this order, `step` copies and slots for each. */
 uint32_t tfd__about_all(tfd_variable *const *targets, int n, int step);
+/* And of values of these shapes, whose replicas here all have the same; `step`
+** pieces for each. Elements alone would be as many in other orders. */
+uint32_t tfd__about_shapes(uint32_t about, const tfd__piece *in, int n,
+                           int step);
 
 /* --- in recorded functions (together.c) ---------------------------------- */
 

@@ -37,6 +37,19 @@ uint32_t tfd__about_all(tfd_variable *const *targets, int n, int step) {
   return about;
 }
 
+uint32_t tfd__about_shapes(uint32_t about, const tfd__piece *in, int n,
+                           int step) {
+  int k;
+
+  for (k = 0; k < n; k++) {
+    const tfd__view *v = in[(ptrdiff_t)k * step].view;
+
+    about = tfd__crc32c(about, &v->rank, sizeof v->rank);
+    about = tfd__crc32c(about, v->dims, (size_t)v->rank * sizeof v->dims[0]);
+  }
+  return about;
+}
+
 int tfd_context_set_about(tfd_variable *const *variables, int variables_n) {
   TFD_GIVEN_LIST(variables, variables_n);
 

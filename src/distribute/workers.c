@@ -71,6 +71,9 @@ static int run_group(tfd_strategy *s, const tfd__collective *c,
   own.line = context->line;
   own.file = context->file;
   own.about = context->about;
+  if (c->kind == TFD_COLLECTIVE_ALL_REDUCE) {
+    own.about = tfd__about_shapes(own.about, from, 1, 1);
+  }
   return tfd__group_run(s->group, &own, until);
 }
 
@@ -360,6 +363,7 @@ int tfd__reduce_over_workers(tfd_strategy *s, tfd_reduce_op op,
   if (n < s->group->local) {
     return reduce_hosts(s, op, what, in[0], until, out_p);
   }
+  TFD_TRY(tfd__check_components(s, what, in, n));
   for (i = 0; rc == TFD_OK && i < n; i++) {
     const tfd__view *v = &in[i]->view;
 
