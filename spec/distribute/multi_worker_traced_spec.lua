@@ -281,4 +281,36 @@ describe("traced steps over workers #once", function()
       assert.equal("well\n", out)
     end)
   end)
+
+  -- Replica r has k rows of r, and k * r of them: so many count.
+  it("have means along axes of shares of other sizes", function()
+    local program = workers.HEAD .. [[
+      local n = s.num_replicas_in_sync
+      local rows, sum = 0, 0
+      for r = 0, n - 1 do rows, sum = rows + r, sum + r * r end
+      for _, dtype in ipairs { "float32", "int32" } do
+        local function mean(k)
+          return s:reduce("MEAN", s:run(function()
+            return tf.cast(tf.fill({ id() * k, 3 }, id()), dtype)
+          end), 0), s:reduce("MEAN", s:run(function()
+            return tf.cast(tf.fill({ id() * k, 2 }, id()), dtype)
+          end), { 0, 1 })
+        end
+        local traced = tf.function_(mean)
+        for k = 1, 3 do
+          for _, fn in ipairs { mean, traced } do
+            local by_row, whole = fn(k)
+            assert(by_row.shape[1] == 3 and #whole.shape == 0)
+            for _, m in ipairs { by_row[0], by_row[2], whole } do
+              assert(math.abs(m:item() - sum / rows) < 1e-6, m:item())
+            end
+          end
+        end
+      end
+      print "well"
+    ]]
+    on_all_shapes(program, function(out)
+      assert.equal("well\n", out)
+    end)
+  end)
 end)

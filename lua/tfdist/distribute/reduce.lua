@@ -249,11 +249,16 @@ local function resolve_axis(axis, rank, what)
   return axis < 0 and axis + rank or axis
 end
 
+-- A list of each process's whole numbers as one tensor on a device.
+local function of_hosts(strategy, op, what, list, device)
+  return raw.value_component(raw.strategy_reduce(strategy.handle, op, what,
+    { raw.tensor_from_values(list, "int64", { #list }) }, { device }, 0), 0)
+end
+
 --- A list of each process's whole numbers as one: "sum", "max" and so on.
 function M.over_hosts(strategy, op, what, list)
-  return raw.tensor_to_flat(raw.value_component(raw.strategy_reduce(
-    strategy.handle, op, what, { raw.tensor_from_values(list, "int64",
-    { #list }) }, { strategy.replica_devices[1] }, 0), 0))
+  return raw.tensor_to_flat(of_hosts(strategy, op, what, list,
+    strategy.replica_devices[1]))
 end
 
 local BYTES = 4096 -- of a text that become a string at once
@@ -313,7 +318,9 @@ function M.along(tf, strategy, op, x, axis, what)
   if op == "SUM" then
     return total
   elseif strategy.over_workers then
-    count = M.over_hosts(strategy, "sum", what, { count })[1]
+    -- A tensor, for a recorded function has no number.
+    return tf.math.divide(total, tf.cast(tf.reshape(of_hosts(strategy, "sum",
+      what, { count }, raw.device_current()), {}), raw.tensor_dtype(total)))
   end
   return tf.math.divide(total, raw.tensor_from_values({ count },
     raw.tensor_dtype(total), {}))
