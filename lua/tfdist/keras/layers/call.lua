@@ -359,6 +359,8 @@ local function passing_of(self, fn)
   for _, name in ipairs(self.call_arguments or {}) do
     by_name = by_name or name == names[1]
   end
+  -- A cell of one's own, written down as TensorFlow's are.
+  by_name = by_name or names[1] == "states" and self.state_size ~= nil
   passing[fn] = by_name and names or false
   return passing[fn]
 end
@@ -384,6 +386,10 @@ local function invoke(self, inputs, opts)
   end
   return fn(self, inputs, unpack(list, 1, #names))
 end
+
+--- self:call with options as its parameters want them, for the layer around it
+--- that has done the rest.
+M.pass = invoke
 
 -- Ops take the variables of layers as `dtype` from now on; nil: as they are.
 local function set_autocast(current, dtype)

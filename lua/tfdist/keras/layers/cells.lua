@@ -3,13 +3,17 @@
 ---
 --- `cell(x, states)` returns the output and a list of new states; inside,
 --- `call(self, x, options)` finds them in options.states, and options.keep
---- holds the dropout factors of the sequence. `state_size` is the size of the
---- state or a list of sizes.
+--- holds the dropout factors of the sequence; a parameter named `states` of a
+--- cell of one's own is that list. `state_size` is the size of the state or a
+--- list of sizes; `get_initial_state(self, batch_size)`, where a cell has it,
+--- gives the first states.
 --- Source: tf.keras.layers, recurrent cells
 local call = require "tfdist.keras.layers.call"
+local cell_states = require "tfdist.keras.layers.cell_states"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
 local initializers = require "tfdist.keras.initializers"
+local lists = require "tfdist.base.lists"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
@@ -86,7 +90,10 @@ end
 ---@param h tfdist.Tensor  the first state
 function M.dropout(cell, x, h)
   local keep
-  local rate, recurrent = cell.dropout or 0, cell.recurrent_dropout or 0
+  local rate, recurrent = cell.dropout, cell.recurrent_dropout
+  -- Cells of one's own may keep a layer there.
+  rate = type(rate) == "number" and rate or 0
+  recurrent = type(recurrent) == "number" and recurrent or 0
   if rate > 0 then
     keep = { inputs = tf.nn.dropout(tf.ones_like(x), rate) }
   end
@@ -228,55 +235,75 @@ cell("GRUCell", M.GRU, {
   end,
 })
 
+local STACK = "StackedRNNCells"
+
+local function stack_setup(self, config)
+  local list, sizes = {}, {}
+  if not text.is_plain(config.cells) or #config.cells == 0 then
+    errors.raise("TypeError", STACK .. ": expects a list of cells, got "
+      .. text.describe(config.cells))
+  end
+  for i = 1, #config.cells do
+    list[i] = cell_states.cell(STACK, config.cells[i])
+    lists.append(sizes, cell_states.sizes(STACK, list[i]))
+  end
+  config.cells = list
+  self.list = list
+  self.state_size = sizes
+  self.output_size = cell_states.output_size(STACK, list[#list])
+end
+
+local function stack_build(self, shape)
+  local size = shape[#shape]
+  for _, inner in ipairs(self.list) do
+    call.build_inner(inner, { shape[1], size })
+    size = cell_states.output_size(self.name, inner)
+  end
+end
+
+local function stack_first(self, batch)
+  local out = {}
+  for _, inner in ipairs(self.list) do
+    local first = cell_states.first(self.name, inner, batch, self._own.dtype)
+    local count = #cell_states.sizes(self.name, inner)
+    if #first ~= count then
+      errors.raise("ValueError", ("%s: get_initial_state of cell %s returns %d "
+        .. "states, its state_size says %d"):format(self.name, inner.name,
+        #first, count))
+    end
+    lists.append(out, first)
+  end
+  return out
+end
+
+local function stack_call(self, x, options)
+  local out, at = {}, 0
+  local given = states_of(self, x, options.states, self.state_size)
+  -- Factors of dropout hold for a sequence, those of each cell too.
+  local keep = options.keep or {}
+  options.keep = keep
+  for i, inner in ipairs(self.list) do
+    local count = #cell_states.sizes(self.name, inner)
+    local own = lists.copy(given, at + 1, at + count)
+    if options.training and keep[i] == nil then
+      keep[i] = M.dropout(inner, x, own[1]) or false
+    end
+    local states
+    x, states = call.pass(inner, x, { states = own,
+      training = options.training, keep = keep[i] or nil })
+    lists.append(out, cell_states.following(self.name, inner, states, count))
+    at = at + count
+  end
+  return x, out
+end
+
 --- Cells on top of each other as one cell.
 --- Source: tf.keras.layers.StackedRNNCells
 M.StackedRNNCells = define.layer("StackedRNNCells", "cells:o", {
   call_arguments = { "states" },
   call_options = { "keep" },
-  setup = function(self, config)
-    local list, sizes = {}, {}
-    if not text.is_plain(config.cells) or #config.cells == 0 then
-      errors.raise("TypeError", "StackedRNNCells: expects a list of cells, got "
-        .. text.describe(config.cells))
-    end
-    for i, entry in ipairs(config.cells) do
-      list[i] = define.deserialize(entry)
-      local size = list[i].state_size
-      for _, n in ipairs(type(size) == "table" and size or { size }) do
-        sizes[#sizes + 1] = n
-      end
-    end
-    config.cells = list
-    self.list = list
-    self.state_size = sizes
-    self.output_size = list[#list].output_size
-  end,
-  build = function(self, shape)
-    local size = shape[#shape]
-    for _, inner in ipairs(self.list) do
-      call.build_inner(inner, { shape[1], size })
-      size = inner.output_size
-    end
-  end,
-  call = function(self, x, options)
-    local at, out = 0, {}
-    local given = states_of(self, x, options.states, self.state_size)
-    for _, inner in ipairs(self.list) do
-      local size = inner.state_size
-      local count = type(size) == "table" and #size or 1
-      local own = {}
-      for i = 1, count do
-        own[i] = given[at + i]
-      end
-      local states
-      x, states = inner:call(x, { states = own, training = options.training })
-      for i = 1, count do
-        out[at + i] = states[i]
-      end
-      at = at + count
-    end
-    return x, out
-  end,
+  setup = stack_setup, build = stack_build, call = stack_call,
+  get_initial_state = stack_first,
   compute_output_shape = function(self, shape)
     return { shape[1], self.output_size }
   end,

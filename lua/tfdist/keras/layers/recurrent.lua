@@ -5,6 +5,7 @@
 --- states, reset_after); everything else goes step by step.
 --- Source: tf.keras.layers, recurrent layers
 local base = require "tfdist.keras.layers.base"
+local cell_states = require "tfdist.keras.layers.cell_states"
 local cells = require "tfdist.keras.layers.cells"
 local call = require "tfdist.keras.layers.call"
 local convert = require "tfdist.core.convert"
@@ -29,9 +30,12 @@ local SEQUENCE = "return_sequences=false return_state=false "
   .. "go_backwards=false stateful=false unroll=false time_major=false "
   .. "zero_output_for_mask=false"
 
-local function sizes_of(cell)
-  local size = cell.state_size
-  return type(size) == "table" and size or { size }
+local function sizes_of(self)
+  return cell_states.sizes(self.name, self.cell)
+end
+
+local function first_of_cell(self, batch, dtype)
+  return cell_states.first(self.name, self.cell, batch, dtype)
 end
 
 local function build(self, shape)
@@ -46,8 +50,8 @@ local function build(self, shape)
         .. "features }")
     end
     local states = {}
-    for i, n in ipairs(sizes_of(self.cell)) do
-      states[i] = tf.Variable(tf.zeros({ batch, n }, own.dtype), {
+    for i, first in ipairs(first_of_cell(self, batch, own.dtype)) do
+      states[i] = tf.Variable(first, {
         name = self.name .. "/state_" .. (i - 1), trainable = false,
         synchronization = "ON_READ", aggregation = "ONLY_FIRST_REPLICA",
       })
@@ -71,7 +75,10 @@ local function first_states(self, options)
     return given
   end
   given = text.is_plain(given) and given or { given }
-  local n = #sizes_of(self.cell)
+  local n = #sizes_of(self)
+  if self.cell.get_initial_state ~= nil then
+    n = #given -- as many as that gives, which the cell knows
+  end
   if #given ~= n then
     errors.raise("ValueError", ("%s: initial_state has %d tensors; the cell "
       .. "has %d states"):format(self.name, #given, n))
@@ -84,14 +91,6 @@ local function first_states(self, options)
   return out
 end
 
-local function zero_states(self, batch, dtype)
-  local list = {}
-  for i, n in ipairs(sizes_of(self.cell)) do
-    list[i] = tf.zeros({ batch, n }, dtype)
-  end
-  return list
-end
-
 local function step_masks(mask, config)
   if type(mask) ~= "userdata" then
     return nil
@@ -102,7 +101,16 @@ local function step_masks(mask, config)
   if config.go_backwards then
     mask = tf.reverse(mask, { 0 })
   end
-  return tf.unstack(tf.expand_dims(tf.cast(mask, "bool"), -1))
+  return tf.unstack(tf.cast(mask, "bool"))
+end
+
+-- `new` where the mask {batch} is true, else `old`.
+local function kept(mask, new, old)
+  local dims = { -1 }
+  for axis = 2, #new.shape do
+    dims[axis] = 1
+  end
+  return tf.where(tf.reshape(mask, dims), new, old)
 end
 
 -- Steps one by one; xs is time-major. Returns the last output, all outputs
@@ -111,27 +119,32 @@ local function loop(self, xs, states, mask, options)
   local config, cell = self._own.config, self.cell
   local steps = tf.unstack(xs)
   local masks = step_masks(mask, config)
-  states = states or zero_states(self, xs.shape[2], xs.dtype)
+  states = states or first_of_cell(self, xs.shape[2], xs.dtype)
   local own = { training = options.training }
-  if options.training and #steps > 0 and cell.dropout ~= nil then
+  if options.training and #steps > 0 then
     own.keep = cells.dropout(cell, steps[1], states[1])
   end
   local outputs, y = {}, nil
   for t = 1, #steps do
-    own.states = states
-    local out, new = cell:call(steps[t], own)
+    own.states = lists.copy(states) -- which the cell may write to
+    local out, new = call.pass(cell, steps[t], own)
+    if out == nil then
+      errors.raise("TypeError", ("%s: call of cell %s must return its output "
+        .. "and its new states, got nothing"):format(self.name, cell.name))
+    end
+    new = cell_states.following(self.name, cell, new, #states)
     local m = masks and masks[t]
     if m ~= nil then
       local last = not config.zero_output_for_mask and y
-      out = tf.where(m, out, last or tf.zeros_like(out))
+      out = kept(m, out, last or tf.zeros_like(out))
       for i = 1, #new do
-        new[i] = tf.where(m, new[i], states[i])
+        new[i] = kept(m, new[i], states[i])
       end
     end
     y, outputs[t], states = out, out, new
   end
   if #steps == 0 then
-    local dims = { xs.shape[2], cell.output_size or sizes_of(cell)[1] }
+    local dims = { xs.shape[2], cell_states.output_size(self.name, cell) }
     return tf.zeros(dims, xs.dtype), tf.zeros({ 0, dims[1], dims[2] },
       xs.dtype), states
   end
@@ -191,7 +204,7 @@ end
 local function output_shape(self, shape)
   local config = self._own.config
   local batch = shape[config.time_major and 2 or 1]
-  local size = self.cell.output_size or sizes_of(self.cell)[1]
+  local size = cell_states.output_size(self.name, self.cell)
   local out = { batch, size }
   if config.return_sequences then
     out = { shape[1], shape[2], size }
@@ -200,7 +213,7 @@ local function output_shape(self, shape)
     return out
   end
   local states = {}
-  for i, n in ipairs(sizes_of(self.cell)) do
+  for i, n in ipairs(sizes_of(self)) do
     states[i] = { batch, n }
   end
   return out, unpack(states)
@@ -223,8 +236,8 @@ local function reset_states(self, states)
   end
 end
 
---- Zeros as the states before the first step, a list with one for each state
---- of the cell. `inputs` is a batch, or the number of its examples.
+--- The states before the first step, zeros unless the cell gives others: a list
+--- with one for each state of the cell. `inputs` is a batch, or the number of its examples.
 --- Source: tf.keras.layers.RNN.get_initial_state
 local function get_initial_state(self, inputs)
   local batch = inputs
@@ -232,7 +245,7 @@ local function get_initial_state(self, inputs)
     batch = inputs.shape[self._own.config.time_major and 2 or 1]
   end
   arguments.integer(self.name .. ":get_initial_state", "inputs", batch, 0)
-  return zero_states(self, batch, self._own.dtype)
+  return first_of_cell(self, batch, self._own.dtype)
 end
 
 local function recurrent(name, signature, fields)
@@ -256,20 +269,12 @@ end
 recurrent("RNN", "cell:o ", {
   setup = function(self, config)
     local cell = config.cell
-    if text.is_plain(cell) and cell.class_name == nil then
+    if text.is_plain(cell) and cell[1] ~= nil then
       cell = M.StackedRNNCells(cell)
     end
-    if type(cell) ~= "table" then
-      errors.raise("TypeError", "RNN: cell must be a cell or a list of cells, "
-        .. "got " .. text.describe(cell))
-    end
-    config.cell = define.deserialize(cell)
+    config.cell = cell_states.cell("RNN", cell)
     self.cell = config.cell
     self.input_spec = { min_ndim = 3 }
-    if self.cell.state_size == nil then
-      errors.raise("TypeError", ("RNN: cell %s has no state_size"):format(
-        self.cell.name))
-    end
   end,
 })
 
