@@ -144,17 +144,56 @@ describe("callbacks", function()
         .. "functions, expected"] = { one, { one } },
       ['entry 1 has the key "epoch_end" and no hook'] =
         { { epoch_end = print } },
-      ["is one callback, and has another at position 1"] =
-        { one, on_epoch_end = print },
+      ["a table with on_test_end is one callback, and nobody would call a "
+        .. "LambdaCallback at position 1 of it"] = { one, on_test_end = print },
+      ["nobody would call a table at position 2 of it"] =
+        { 7, hooks, on_test_end = print },
+      ["the callback must be a callback or a table with on_* functions, got a "
+        .. "Sequential"] = model(),
+      ["entry 1 must be a callback or a table with on_* functions, got a Mean"]
+        = { tf.keras.metrics.Mean() },
+      ["functions, got a Adam"] = { tf.keras.optimizers.Adam() },
+      ["functions, got a Dataset"] = { tf.data.Dataset.range(3) },
+      ["the callback must be a callback or a table with on_* functions, got a "
+        .. "table"] = setmetatable({ one }, { __index = table }),
     } do
       fails("TypeError", shown, fit, model(), given)
     end
     local e = fails("TypeError", "no hook", fit, model(),
       { epoch_end = print })
     assert.matches("on_epoch_end", e.hint)
+    e = fails("TypeError", "is one callback", fit, model(),
+      { one, on_test_end = print })
+    assert.matches("two callbacks are { callback, { on_test_end = ... } }",
+      e.hint, 1, true)
+  end)
+
+  it("may be objects of any class, with the hooks that they have by then",
+    function()
+    local Own = {}
+    Own.__index = Own
+    local seen = {}
+    local function note(name)
+      return function(_, i) seen[#seen + 1] = name .. i end
+    end
+    local own, late = setmetatable({}, Own), C.Callback()
+    fit(model(), own)
+    fit(model(), { own, late })
+    Own.on_epoch_end = note "epoch "
+    fit(model(), own)
+    function late:on_epoch_begin(epoch)
+      self.on_train_batch_end = epoch > 0 and note "batch " or nil
+    end
+    fit(model(), { late, own }, { epochs = 2 })
+    assert.same({ "epoch 0", "epoch 0", "batch 0", "epoch 1" }, seen)
   end)
 
   it("may be one table with hooks and fields of its own", function()
+    local kept = tf.keras.metrics.Mean()
+    fit(model(), { kept, on_epoch_end = function(self, _, logs)
+      self[1]:update_state(logs.loss)
+    end })
+    assert.near(1, kept:result():item(), 1e-6)
     local losses = { kept = 7, on_epoch_end = function(self, _, logs)
       self[#self + 1] = logs.loss
     end }

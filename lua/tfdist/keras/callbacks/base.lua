@@ -179,16 +179,49 @@ local function stray(what, key, expected)
     and text.suggestion(key, HOOKS, "hook") or nil)
 end
 
+-- The name of x's first hook, with those of its class.
+local function first_hook(x)
+  for i = 1, #HOOKS do
+    if x[HOOKS[i]] ~= nil then
+      return HOOKS[i]
+    end
+  end
+  return nil
+end
+
 -- A table with hooks is one callback: others among its positions would never be
 -- called.
 local function check_alone(x)
   for i, each in ipairs(x) do
-    if M.is_callback(each) or text.is_plain(each) and has_hooks(each) then
-      errors.raise("TypeError", ("callbacks: a table with on_* functions is one "
-        .. "callback, and has another at position %d"):format(i),
-        "{ first, { on_epoch_end = ... } } are two")
+    local found, other = false, nil
+    if type(each) == "table" then
+      found, other = pcall(first_hook, each)
+    end
+    if M.is_callback(each) or found and other ~= nil then
+      local hook = first_hook(x)
+      errors.raise("TypeError", ("callbacks: a table with %s is one callback, "
+        .. "and nobody would call %s at position %d of it"):format(hook,
+        text.describe(each), i), ("two callbacks are { callback, { %s = ... } "
+        .. "}; a callback that keeps another gives it a name, { inner = "
+        .. "callback, %s = ... }"):format(hook, hook))
     end
   end
+end
+
+-- Objects of the user's own classes may get their hooks later; those of the
+-- library's other classes are here by mistake, as are lists with methods.
+local function check_object(what, x)
+  local meta = getmetatable(x)
+  local read, hook = pcall(first_hook, x)
+  if read and (hook ~= nil or type(meta) ~= "table"
+    or not meta.is_tf_module and not meta.is_tf_optimizer
+    and type(rawget(x, 1)) ~= "table") then
+    return
+  end
+  errors.raise("TypeError", ("callbacks: %s must be a callback or a table with "
+    .. "on_* functions, got %s"):format(what, text.describe(x)),
+    type(rawget(x, 1)) == "table" and "a list of callbacks is a plain table"
+    or nil)
 end
 
 local function check_table(x)
@@ -210,13 +243,16 @@ local function check_table(x)
   end
 end
 
-local function check_entry(i, x)
-  local what = ("entry %d"):format(i)
+local function check_entry(what, x)
   text.refuse_class("callbacks", what, x)
-  if not M.is_callback(x) and type(x) ~= "table" then
+  if M.is_callback(x) then
+    return x
+  elseif type(x) ~= "table" then
     errors.raise("TypeError", ("callbacks: %s must be a callback or a table "
       .. "with on_* functions, got %s"):format(what, text.describe(x)))
-  elseif text.is_plain(x) and not has_hooks(x) then
+  elseif not text.is_plain(x) then
+    check_object(what, x)
+  elseif not has_hooks(x) then
     local key = stray_key(x)
     if key ~= nil then
       stray(what, key, "a callback, or a table with on_* functions, expected")
@@ -226,11 +262,11 @@ local function check_entry(i, x)
 end
 
 local function entries_of(given)
-  text.refuse_class("callbacks", "the callback", given)
   if given == nil then
     return {}
-  elseif M.is_callback(given) or text.is_plain(given) and has_hooks(given) then
-    return { given }
+  elseif type(given) == "table" and (not text.is_plain(given)
+    or has_hooks(given)) then
+    return { check_entry("the callback", given) }
   elseif not text.is_plain(given) then
     errors.raise("TypeError", "callbacks: a list of callbacks expected, got "
       .. text.describe(given))
@@ -241,7 +277,7 @@ local function entries_of(given)
   end
   local list = {}
   for i = 1, #given do
-    list[i] = check_entry(i, given[i])
+    list[i] = check_entry("entry " .. i, given[i])
   end
   return list
 end
@@ -297,19 +333,17 @@ function List:batch(phase, mode, step, logs)
   end
 end
 
---- True when some callback has a hook for the end of a batch.
+--- True when some callback has a hook for the end of a batch, which it may have
+--- got since the last one.
 function List:wants_batch(mode)
-  local known = self[mode]
-  if known == nil then
-    known = false
-    for _, each in ipairs(self.list) do
-      for _, name in ipairs(BATCH[mode]["end"]) do
-        known = known or each[name] ~= nil
+  for _, each in ipairs(self.list) do
+    for _, name in ipairs(BATCH[mode]["end"]) do
+      if each[name] ~= nil then
+        return true
       end
     end
-    self[mode] = known
   end
-  return known
+  return false
 end
 
 --- True when one of them reads the logs: they then are read after each batch,
