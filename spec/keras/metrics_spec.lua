@@ -380,6 +380,26 @@ describe("metrics and losses", function()
     end
   end)
 
+  it("need no predictions where layers add all losses", function()
+    local Adds = tf.keras.Model:extend "Adds"
+    function Adds:call(x)
+      self:add_loss(tf.reduce_sum(x))
+      self:add_loss(2)
+      return x
+    end
+    local m = Adds()
+    m:compile { optimizer = "sgd" }
+    local x = tf.ones { 2, 3 }
+    fails("ValueError", "no loss to compute", m.compute_loss, m, x)
+    m(x)
+    for _, loss in ipairs { (m:compute_loss(x)), (m:compute_loss()),
+      (m:compute_loss { x = x }), (m:compute_loss(x, x, x)) } do
+      assert.equal(8, loss:item())
+    end
+    m:compile { optimizer = "sgd", loss = "mse" }
+    fails("TypeError", "missing argument y_pred", m.compute_loss, m, x)
+  end)
+
   it("take variables as they take tensors", function()
     local v = tf.Variable { { 1 }, { 3 } }
     assert.equal(2, K.Mean()(v):item())

@@ -182,8 +182,8 @@ local NAMES = { "x", "y", "y_pred", "sample_weight", "training" }
 
 --- Values of a batch, which come one by one, or by name in one table.
 --- Errors: ValueError for another name; TypeError where y_pred can be no
----   outputs of a model.
-function M.values(what, x, y, y_pred, sample_weight)
+---   outputs of a model, or is missing where it is not `optional`.
+function M.values(what, x, y, y_pred, sample_weight, optional)
   if y == nil and y_pred == nil and text.is_plain(x) and x.y_pred ~= nil then
     options.check_keys(what, x, NAMES)
     if x.sample_weight ~= nil then
@@ -191,24 +191,18 @@ function M.values(what, x, y, y_pred, sample_weight)
     end
     x, y, y_pred = x.x, x.y, x.y_pred
   end
-  if y_pred == nil then
+  if y_pred == nil and not optional then
     errors.raise("TypeError", what .. ": missing argument y_pred, what the "
       .. "model gives for x", what .. "(x, y, model(x))")
-  elseif not outputs.are_outputs(y_pred) then
+  elseif y_pred ~= nil and not outputs.are_outputs(y_pred) then
     errors.raise("TypeError", ("%s: y_pred must be tensors, got %s"):format(
       what, text.describe(y_pred)))
   end
   return x, y, y_pred, sample_weight
 end
 
---- The loss that a step minimises: a scalar whose sum over replicas is the
---- global one. As second value what the loss metrics count.
---- Errors: ValueError when there is nothing to minimise.
---- Source: tf.keras.Model.compute_loss
-function M.compute_loss(model, x, y, y_pred, sample_weight)
-  local own = state.compiled(model, "compute_loss")
-  x, y, y_pred, sample_weight = M.values("model:compute_loss", x, y, y_pred,
-    sample_weight)
+-- The losses of the outputs, added to detail; nil where none has one.
+local function output_losses(model, own, y, y_pred, sample_weight, detail)
   local list, names = outputs.flatten(model, y_pred)
   resolve_losses(own, names)
   local labels = outputs.match("y", y, names)
@@ -219,24 +213,39 @@ function M.compute_loss(model, x, y, y_pred, sample_weight)
       weights[i] = sample_weight
     end
   end
-  local n = M.examples(x ~= nil and x or y_pred)
-  local total = global_examples(own, n)
+  local total = global_examples(own, detail.n)
   local loss
-  local detail = { n = n, each = {} }
   for i = 1, #names do
     local object = own.losses[i]
     if object ~= nil then
       if labels[i] == nil then
         no_labels(names, i)
       end
-      local part, tracked = one_loss(object, labels[i], list[i], weights[i], n,
-        total)
+      local part, tracked = one_loss(object, labels[i], list[i], weights[i],
+        detail.n, total)
       detail.each[i] = tracked
       loss = plus(loss, scaled(part, own.loss_weights[i]))
       detail.total = plus(detail.total, scaled(tracked, own.loss_weights[i]))
     end
   end
-  loss, detail = add_penalties(model, loss, detail, n)
+  return loss
+end
+
+--- The loss that a step minimises: a scalar whose sum over replicas is the
+--- global one. As second value what the loss metrics count. Where compile got no
+--- loss, that is what layers and add_loss add, which needs no predictions.
+--- Errors: ValueError when there is nothing to minimise.
+--- Source: tf.keras.Model.compute_loss
+function M.compute_loss(model, x, y, y_pred, sample_weight)
+  local own = state.compiled(model, "compute_loss")
+  x, y, y_pred, sample_weight = M.values("model:compute_loss", x, y, y_pred,
+    sample_weight, own.spec.loss == nil)
+  local detail = { n = M.examples(x ~= nil and x or y_pred), each = {} }
+  local loss
+  if y_pred ~= nil then
+    loss = output_losses(model, own, y, y_pred, sample_weight, detail)
+  end
+  loss, detail = add_penalties(model, loss, detail, detail.n)
   if loss == nil then
     errors.raise("ValueError", ("model %s has no loss to compute"):format(
       text.quote(model.name)), "pass loss = ... to compile, or call add_loss")
