@@ -604,4 +604,25 @@ describe("a persistent tape that still records", function()
           tape:gradient(y, x):totable())
       end
     end)
+
+  for name, branch in pairs { ["one program"] = false, ["a branch"] = true } do
+    it("tells results of one value apart, with " .. name, function()
+      local f = tf.function_(function(x)
+        return tf.sin(x), tf.sin(x), branch and tf.cond(tf.greater(x, 0),
+          function() return x * 2 end, function() return x end) or x * 2
+      end)
+      local x = tf.constant(1.5)
+      for _ = 1, 2 do
+        local a, b
+        local tape = tf.GradientTape(function(t)
+          t:watch(x)
+          a, b = f(x)
+        end, { persistent = true })
+        assert.is_nil(tape:gradient(a, b))
+        assert.is_nil(tape:gradient(b, a))
+        assert.are.near(2 * math.cos(1.5), tape:gradient({ a, b }, x):item(),
+          1e-6)
+      end
+    end)
+  end
 end)

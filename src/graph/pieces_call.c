@@ -223,8 +223,12 @@ int tfd__pieces_call(tfd_graph *g, tfd__pieces *p, tfd_tensor *const *inputs,
     rc = run_from(g, p, i, inputs, given, &ran);
   }
   if (rc != TFD_OK) drop_parts(g, p);
+  /* Each is a tensor of its own, as those of a program are: two results may be
+  ** one value, and tapes tell them apart. */
   while (rc == TFD_OK && n < p->results_n) {
-    rc = tfd__tensor_snapshot(source(g, p, inputs, p->results[n]), &outputs[n]);
+    const tfd_tensor *t = source(g, p, inputs, p->results[n]);
+
+    rc = tfd__tensor_alias(t, &t->view, &outputs[n]);
     if (rc == TFD_OK) n++;
   }
   while (rc != TFD_OK && n > 0) {
