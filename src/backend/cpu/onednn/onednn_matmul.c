@@ -267,16 +267,17 @@ static int move_lines_apart(matmul_spec *spec, void **data) {
 /* With AVX-512 it is the packing of a transposed left operand that those lines
 ** slow down. The product the other way round, c^T = b^T a, packs it as the
 ** right one: with long sums of a narrow b it takes 0.73 to 0.96 of the time,
-** the turn of what it gives included; with several threads it is slower. */
-enum { TURNED_SIDE = 16, TURNED_SUM = 1024, TURNED_MOST = 512 };
+** the turn of what it gives included. The number of threads has no say: results
+** must not depend on it. */
+enum { TURNED_SIDE = 16, TURNED_SUM = 1024, TURNED_MOST = 256 };
 
 static bool is_turned(const matmul_spec *spec) {
   int64_t m = spec->dims[2][0];
   int64_t n = spec->dims[2][1];
 
   return spec->rank == 2 && spec->dtype == TFD_FLOAT32 &&
-         tfd__threads_get() == 1 && !tfd__dnnl_is_avx2() &&
-         spec->strides[0][0] == 1 && spec->strides[0][1] % FAR == 0 &&
+         !tfd__dnnl_is_avx2() && spec->strides[0][0] == 1 &&
+         spec->strides[0][1] >= FAR && spec->strides[0][1] % FAR == 0 &&
          spec->strides[1][1] == 1 && spec->strides[2][1] == 1 &&
          spec->dims[0][1] >= TURNED_SUM && n >= 64 && n <= TURNED_MOST &&
          n <= m / 2 && m % TURNED_SIDE == 0 && n % TURNED_SIDE == 0;
@@ -324,13 +325,13 @@ static bool run(const char *name, matmul_spec *spec, void **data,
   int threads = tfd__threads_get();
   bool found = false;
 
-  if (is_turned(spec)) return run_turned(name, spec, data, rc_p);
   *rc_p = move_lines_apart(spec, data);
   if (*rc_p != TFD_OK) return true;
   if (threads > 1 && product_size(spec) >= SHARED_PRODUCT) {
     *rc_p = compile_packing(name, spec->dtype);
     if (*rc_p != TFD_OK) return true;
   }
+  if (is_turned(spec)) return run_turned(name, spec, data, rc_p);
   if (threads == 1 || product_size(spec) >= SHARED_PRODUCT) {
     return run_plan(name, spec, data, kept, rc_p);
   }
