@@ -1,5 +1,6 @@
 -- Callbacks: when they are called, what they do to training, what they write.
 local R = require "spec.support.replicas"
+local errors = require "tfdist.base.errors"
 local tf = require "tfdist"
 local files = require "spec.support.files"
 local listen = require "spec.support.heard"
@@ -166,6 +167,22 @@ describe("callbacks", function()
       { one, on_test_end = print })
     assert.matches("two callbacks are { callback, { on_test_end = ... } }",
       e.hint, 1, true)
+  end)
+
+  it("may keep tables, and say why they cannot be asked", function()
+    local Own = {}
+    Own.__index = Own
+    fit(model(), { setmetatable({ { 1, 2, 3 } }, Own) })
+    local function raising(e)
+      return setmetatable({}, { __index = function() error(e, 0) end })
+    end
+    local e = fails("TypeError", "entry 1 must be a callback", fit, model(),
+      { raising "no such field" })
+    assert.matches("no such field", e.hint, 1, true)
+    local interrupted
+    xpcall(function() errors.raise("Cancelled", "interrupted") end,
+      function(x) interrupted = x end)
+    fails("Cancelled", "interrupted", fit, model(), { raising(interrupted) })
   end)
 
   it("may be objects of any class, with the hooks that they have by then",

@@ -56,7 +56,7 @@ describe("a cell of the user's", function()
       { stateful = true })
     kept(sequences())
     near({ { 112, 112 }, { 220, 220 } }, kept(sequences()))
-    local two = L.RNN(cell({ state_size = 2 }, {
+    local two = L.RNN(cell({ state_size = { 2, 2 } }, {
       get_initial_state = function(_, batch)
         return { tf.zeros { batch, 2 }, tf.ones { batch, 2 } }
       end,
@@ -186,5 +186,31 @@ describe("cells on top of each other", function()
     for step = 2, 8 do
       near((y[0][0] * step):totable(), y[0][step - 1], 1e-4)
     end
+  end)
+
+  it("drop for a whole sequence within each other, too", function()
+    local inner = L.SimpleRNNCell(1, { activation = "linear", use_bias = false,
+      kernel_initializer = "ones", recurrent_initializer = "zeros",
+      dropout = 0.5 })
+    local layer = L.RNN(L.StackedRNNCells { L.StackedRNNCells { inner } },
+      { return_sequences = true })
+    local y = layer(tf.ones { 1, 6, 64 }, { training = true })
+    for step = 1, 5 do
+      near(y[0][0]:totable(), y[0][step], 1e-4)
+    end
+  end)
+
+  it("name an initial_state of another length", function()
+    for _, given in ipairs { cell({ state_size = { 2, 1 } },
+      { get_initial_state = function(_, batch)
+        return { tf.zeros { batch, 2 }, tf.zeros { batch, 1 } }
+      end }), { L.SimpleRNNCell(2), L.SimpleRNNCell(1) } } do
+      fails("ValueError", "initial_state has 1 tensors; the cell has 2 states",
+        L.RNN(given), tf.ones { 2, 3, 2 }, { initial_state = {
+          tf.zeros { 2, 2 } } })
+    end
+    fails("ValueError", "returns 1 states, its state_size says 2",
+      L.RNN(cell({ state_size = { 2, 2 } }, { get_initial_state = tens })),
+      sequences())
   end)
 end)

@@ -195,7 +195,7 @@ local function check_alone(x)
   for i, each in ipairs(x) do
     local found, other = false, nil
     if type(each) == "table" then
-      found, other = pcall(first_hook, each)
+      found, other = errors.attempt(first_hook, each)
     end
     if M.is_callback(each) or found and other ~= nil then
       local hook = first_hook(x)
@@ -208,20 +208,24 @@ local function check_alone(x)
   end
 end
 
--- Objects of the user's own classes may get their hooks later; those of the
--- library's other classes are here by mistake, as are lists with methods.
+-- Objects of the user's own classes may get their hooks later; modules and
+-- optimizers are here by mistake, as are lists of callbacks with methods.
 local function check_object(what, x)
   local meta = getmetatable(x)
-  local read, hook = pcall(first_hook, x)
-  if read and (hook ~= nil or type(meta) ~= "table"
-    or not meta.is_tf_module and not meta.is_tf_optimizer
-    and type(rawget(x, 1)) ~= "table") then
+  local read, hook = errors.attempt(first_hook, x)
+  if read and hook ~= nil then
     return
   end
-  errors.raise("TypeError", ("callbacks: %s must be a callback or a table with "
-    .. "on_* functions, got %s"):format(what, text.describe(x)),
-    type(rawget(x, 1)) == "table" and "a list of callbacks is a plain table"
-    or nil)
+  local first = rawget(x, 1)
+  local is_list = M.is_callback(first) or text.is_plain(first)
+    and has_hooks(first)
+  if not read or is_list or type(meta) == "table"
+    and (meta.is_tf_module or meta.is_tf_optimizer) then
+    errors.raise("TypeError", ("callbacks: %s must be a callback or a table "
+      .. "with on_* functions, got %s"):format(what, text.describe(x)),
+      not read and "asked for its hooks it says: " .. tostring(hook)
+      or is_list and "a list of callbacks is a plain table" or nil)
+  end
 end
 
 local function check_table(x)

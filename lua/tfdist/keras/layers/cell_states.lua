@@ -83,6 +83,12 @@ local function own_first(what, cell, batch, dtype)
       .. "got %s"):format(what, name, next(given) == nil and "nothing"
       or text.describe(given)))
   end
+  local count = #M.sizes(what, cell)
+  if #given ~= count then
+    errors.raise("ValueError", ("%s: get_initial_state of cell %s returns %d "
+      .. "states, its state_size says %d"):format(what, cell.name, #given,
+      count))
+  end
   local out = {}
   for i = 1, #given do
     out[i] = tf.cast(convert.operand(given[i], nil, what, name), dtype)

@@ -264,14 +264,8 @@ end
 local function stack_first(self, batch)
   local out = {}
   for _, inner in ipairs(self.list) do
-    local first = cell_states.first(self.name, inner, batch, self._own.dtype)
-    local count = #cell_states.sizes(self.name, inner)
-    if #first ~= count then
-      errors.raise("ValueError", ("%s: get_initial_state of cell %s returns %d "
-        .. "states, its state_size says %d"):format(self.name, inner.name,
-        #first, count))
-    end
-    lists.append(out, first)
+    lists.append(out, cell_states.first(self.name, inner, batch,
+      self._own.dtype))
   end
   return out
 end
@@ -286,11 +280,12 @@ local function stack_call(self, x, options)
     local count = #cell_states.sizes(self.name, inner)
     local own = lists.copy(given, at + 1, at + count)
     if options.training and keep[i] == nil then
-      keep[i] = M.dropout(inner, x, own[1]) or false
+      -- A stack among them has none itself: it keeps those of its cells there.
+      keep[i] = M.dropout(inner, x, own[1]) or {}
     end
     local states
     x, states = call.pass(inner, x, { states = own,
-      training = options.training, keep = keep[i] or nil })
+      training = options.training, keep = keep[i] })
     lists.append(out, cell_states.following(self.name, inner, states, count))
     at = at + count
   end

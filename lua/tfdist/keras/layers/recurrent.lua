@@ -76,9 +76,6 @@ local function first_states(self, options)
   end
   given = text.is_plain(given) and given or { given }
   local n = #sizes_of(self)
-  if self.cell.get_initial_state ~= nil then
-    n = #given -- as many as that gives, which the cell knows
-  end
   if #given ~= n then
     errors.raise("ValueError", ("%s: initial_state has %d tensors; the cell "
       .. "has %d states"):format(self.name, #given, n))

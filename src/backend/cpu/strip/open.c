@@ -8,7 +8,7 @@
 #define SQRT_HALF 0.70710678118654752440084436210485
 #define SQRT_2_OVER_PI 0.79788456080286535587989211986876
 
-enum { MOST_PARTS = 8 }; /* of one activation */
+enum { MOST_PARTS = 9 }; /* of one activation */
 
 static tfd__strip_arg number(double value) {
   return (tfd__strip_arg){
@@ -136,7 +136,7 @@ typedef tfd__strip_arg opener(tfd__strip_opened *o, tfd__strip_arg x,
 static opener *opener_of(const tfd__strip_opened *o, const tfd__strip_op *op,
                          int left) {
   if (op->dtype != TFD_FLOAT32 ||
-      o->text.ops_n + MOST_PARTS + left > TFD_STRIP_OPS) {
+      o->text.ops_n + MOST_PARTS + left - 1 > TFD_STRIP_OPS) {
     return NULL;
   }
   switch (op->kernel) {
