@@ -173,13 +173,6 @@ describe("t[{ ... }]", function()
     end)(i):totable())
   end)
 
-  it("says why a tensor has no position to give", function()
-    expect.raises("TypeError", "using a symbolic tensor as a value",
-      tf.function_(function(i)
-        return tf.range(6)[{ i }]
-      end), tf.constant(1, { dtype = "int32" }))
-  end)
-
   it("refuses too many positions, unknown keys and a step of 0", function()
     local t = matrix()
     assert.equal("IndexError", caught(function()

@@ -23,6 +23,7 @@ typedef struct slicing {
   int out;  /* axes of the result so far */
   int new_axes[TFD_MAX_RANK];
   int new_axes_n;
+  bool moving; /* some position is one that only a call knows */
 } slicing;
 
 /* --- words ---------------------------------------------------------------- */
@@ -136,7 +137,21 @@ static void push_scalar(slicing *s, tfd_object *x, bool bound) {
     lua_pushnumber(L, tfd__load(&cell, t->view.dtype));
 }
 
+/* A position that only a call of a traced function knows: the face of Lua makes
+** a gather of it, once the rest of the list has passed. */
+static bool is_moving(slicing *s, tfd_object *x) {
+  tfd_tensor *t = NULL;
+
+  return tfd__lua_operand(s->L, x, &t) == TFD_OK && t->view.rank == 0 &&
+         tfd__is_symbolic(t);
+}
+
 static void add_scalar(slicing *s, tfd_object *x) {
+  if (is_moving(s, x)) {
+    s->moving = true;
+    s->axis++;
+    return;
+  }
   push_scalar(s, x, false);
   add_position(s);
   lua_pop(s->L, 1);
@@ -358,7 +373,8 @@ static int pick_row(slicing *s) {
 }
 
 /* index(x, key, new_axis) -> x[key] for numbers and lists; nothing for what is
-** neither, and for an x that is no open operand. */
+** neither, for a list with positions that only a call knows, and for an x that
+** is no open operand. */
 static int core_index(lua_State *L) {
   tfd_object *x = tfd__lua_to_operand(L, TENSOR);
   tfd_tensor *t = NULL;
@@ -384,7 +400,7 @@ static int core_index(lua_State *L) {
     add_entry(&s, left);
     lua_pop(L, 1);
   }
-  return run_slicing(&s);
+  return s.moving ? 0 : run_slicing(&s);
 }
 
 const luaL_Reg tfd__lua_index_functions[] = {

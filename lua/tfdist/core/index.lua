@@ -2,11 +2,13 @@
 ---
 --- An entry of the list is a position (dropped axis; -1 is the last), a range
 --- { begin, end, step } half-open as in Python with any part nil or left out,
---- numbers or scalars (known ones: a traced function refuses others),
+--- numbers or scalars (known ones: a traced function takes others as positions
+--- only),
 --- {} or nil for the whole axis, tf.newaxis for a new axis of size 1, or "..."
 --- for as many whole axes as are left. t[tensor] takes rows by an integer
 --- tensor (tf.gather) or by a boolean one (tf.boolean_mask).
 local errors = require "tfdist.base.errors"
+local moving = require "tfdist.core.moving"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 
@@ -98,15 +100,35 @@ raw.set_hook("index", function(problem, ...)
   return problems[problem](...)
 end)
 
+-- A scalar position, which counts from the end where it is negative.
+local function counted(tf, x, t)
+  local n = shape_of(x)[1]
+  if n == nil then
+    problems.none()
+  elseif moving.unknown(t) ~= nil then
+    return moving.from_begin(tf, "index", t, n)
+  end
+  local at = raw.item(t)
+  return at < 0 and n >= 0 and at >= -n and at + n or t
+end
+
 local function by_tensor(tf, x, key)
   local dtype = raw.tensor_dtype(raw.operand_tensor(key))
   if dtype == "bool" then
     return tf.boolean_mask(x, key)
   elseif dtype == "int32" or dtype == "int64" then
+    local t = raw.operand_tensor(key)
+    if raw.tensor_rank(t) == 0 then
+      key = counted(tf, x, t)
+    end
     return tf.gather(x, key)
   end
   errors.raise("TypeError", "index: a tensor of positions must be int32, "
     .. "int64 or bool, got " .. dtype)
+end
+
+local function plain_get(x, key)
+  return index(x, key, M.newaxis)
 end
 
 --- x[key] for everything but names; see the head of this file.
@@ -121,6 +143,9 @@ function M.get(tf, x, key)
     return result
   end
   text.check_open(x, "index")
+  if text.is_plain(key) and raw.is_operand(x) then
+    return moving.index(tf, plain_get, x, key, M.newaxis)
+  end
   if type(key) == "userdata" and raw.is_operand(key) then
     return by_tensor(tf, x, key)
   end

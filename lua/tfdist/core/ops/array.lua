@@ -13,7 +13,7 @@ local M = {}
 
 M.functions = {
   transpose = "transpose", reverse = "reverse", expand_dims = "expand_dims",
-  squeeze = "squeeze", slice = "slice", concat = "concat", stack = "stack",
+  squeeze = "squeeze", concat = "concat", stack = "stack",
   tile = "tile", roll = "roll", zeros_like = "zeros_like",
   ones_like = "ones_like",
   gather = "gather", gather_nd = "gather_nd", scatter_nd = "scatter_nd",
@@ -30,11 +30,10 @@ M.functions = {
 M.methods = {
   transpose = "transpose", expand_dims = "expand_dims", squeeze = "squeeze",
   tile = "tile", gather = "gather", gather_nd = "gather_nd",
-  reverse = "reverse", roll = "roll", top_k = "top_k", slice = "slice",
+  reverse = "reverse", roll = "roll", top_k = "top_k",
 }
 
 local MOST = 8 -- entries of a list attribute
-local AXIS_END = 2 ^ 53 -- TFD_AXIS_END
 
 local function fail(kind, message, ...)
   errors.raise(kind, text.format(message, ...))
@@ -354,105 +353,6 @@ local function fill_in(sizes, value, axis)
   return sizes
 end
 
-local function mask_of(name, mask)
-  mask = number("strided_slice", name, mask)
-  options.integer("strided_slice", name, mask)
-  if mask < 0 then
-    fail("ValueError", "strided_slice: %s is %s; bits are those of a whole "
-      .. "number from 0 on", name, mask)
-  end
-  return mask
-end
-
-local function bit(mask, i)
-  return math.floor(mask / 2 ^ i) % 2 == 1
-end
-
--- Begin, end and stride of one axis as positions. `open` says which ends the
--- masks leave open.
-local function resolve(n, begin, stop, step, open_begin, open_end)
-  if n < 0 then
-    begin = open_begin and 0 or begin
-    if step < 0 or begin < 0 or not open_end then
-      fail("NotImplementedError", "strided_slice: an axis whose size only a "
-        .. "call knows: from a position on, forwards, is what can be taken")
-    end
-    return begin, AXIS_END
-  end
-  local low, high = 0, n
-  if step < 0 then
-    low, high = -1, n - 1
-  end
-  local function clamp(x)
-    x = x < 0 and x + n or x
-    return math.max(low, math.min(high, x))
-  end
-  begin = open_begin and (step > 0 and 0 or n - 1) or clamp(begin)
-  stop = open_end and (step > 0 and n or -1) or clamp(stop)
-  if (stop - begin) * step <= 0 then
-    begin, stop = 0, 0 -- nothing: any empty range does
-  end
-  return begin, stop
-end
-
--- How many of the tensor's axes the entries of a strided_slice name.
-local function count_axes(n, ellipsis, new_axis)
-  local used, dots = 0, nil
-  for i = 0, n - 1 do
-    if bit(ellipsis, i) then
-      if dots ~= nil then
-        fail("ValueError", "strided_slice: more than one ellipsis")
-      end
-      dots = i
-    elseif not bit(new_axis, i) then
-      used = used + 1
-    end
-  end
-  return used, dots
-end
-
-local function strided_slice(ops, x, begin, stop, strides, masks)
-  local dims = shape_of(x)
-  local from, to, step, shrink, fresh = {}, {}, {}, 0, {}
-  for i = 1, #dims do
-    from[i], to[i], step[i] = 0, dims[i] < 0 and AXIS_END or dims[i], 1
-  end
-  local used, dots = count_axes(#begin, masks.ellipsis, masks.new_axis)
-  if used > #dims then
-    fail("InvalidArgument", "strided_slice: %d slices for a tensor of shape %s",
-      used, dims_text(dims))
-  end
-  local axis, out = 1, 0
-  for i = 0, #begin - 1 do
-    local k, s = i + 1, strides[i + 1] or 1
-    if i == dots then
-      axis, out = axis + #dims - used, out + #dims - used
-    elseif bit(masks.new_axis, i) then
-      fresh[#fresh + 1] = out
-      out = out + 1
-    elseif bit(masks.shrink, i) then
-      local at = begin[k]
-      if at < 0 and dims[axis] < 0 then
-        fail("NotImplementedError", "strided_slice: position %d of an axis "
-          .. "whose size only a call knows", at)
-      end
-      at = at < 0 and at + dims[axis] or at
-      from[axis], to[axis], shrink = at, at + 1, shrink + 2 ^ (axis - 1)
-      axis = axis + 1
-    else
-      step[axis] = s
-      from[axis], to[axis] = resolve(dims[axis], begin[k], stop[k], s,
-        bit(masks.begin, i), bit(masks.stop, i))
-      axis, out = axis + 1, out + 1
-    end
-  end
-  local result = ops.strided_slice(x, from, to, step, shrink)
-  for i = 1, #fresh do
-    result = ops.expand_dims(result, fresh[i])
-  end
-  return result
-end
-
 local function define_parts(tf, def)
   local ops = tf.raw_ops
 
@@ -473,31 +373,6 @@ local function define_parts(tf, def)
   def("unstack", "value num=nil axis=0 name=nil", function(value, num, axis)
     return lists.of(ops.unstack(value, num or -1, axis))
   end, "unstack")
-
-  --- A view of every stride-th element from begin to end_, with TensorFlow's
-  --- masks (bit i speaks of entry i). Source: tf.strided_slice
-  def("strided_slice", "input_ begin end_ strides=nil begin_mask=0 end_mask=0 "
-    .. "ellipsis_mask=0 new_axis_mask=0 shrink_axis_mask=0 name=nil",
-    function(x, begin, stop, strides, begin_mask, end_mask, ellipsis, new_axis,
-      shrink)
-      local what = "strided_slice"
-      begin = convert.integers(begin, what, "begin")
-      stop = convert.integers(stop, what, "end_")
-      strides = strides and convert.integers(strides, what, "strides") or {}
-      local masks = {
-        begin = mask_of("begin_mask", begin_mask),
-        stop = mask_of("end_mask", end_mask),
-        ellipsis = mask_of("ellipsis_mask", ellipsis),
-        new_axis = mask_of("new_axis_mask", new_axis),
-        shrink = mask_of("shrink_axis_mask", shrink),
-      }
-      if #begin ~= #stop then
-        fail("InvalidArgument", "strided_slice: begin has %d entries, end_ %d",
-          #begin, #stop)
-      end
-      return strided_slice(ops, convert.operand(x, nil, what, "input_"),
-        begin, stop, strides, masks)
-    end)
 end
 
 local function define_choices(tf, def)

@@ -20,7 +20,7 @@ local type = type
 local is_operand = raw.is_operand
 local FAMILIES = {
   "math", "reduce", "array", "linalg", "nn", "loss", "random", "image",
-  "positions", "segments",
+  "positions", "segments", "slicing",
 }
 
 -- Public names of the ops that the runtime itself needs.

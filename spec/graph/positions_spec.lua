@@ -1,0 +1,138 @@
+-- Positions that only a call of a traced function knows.
+local leaks = require "spec.support.leaks"
+local R = require "spec.support.replicas"
+local tf = require "tfdist"
+
+local fails = R.fails
+
+-- 0 .. 23 in {2, 3, 4}.
+local function numbers()
+  return tf.reshape(tf.range(24, { dtype = "float32" }), { 2, 3, 4 })
+end
+
+-- f as it is and traced gives `expected` at i.
+local function gives(expected, f, i)
+  local traced = tf.function_(f)
+  for _, call in ipairs { f, traced, traced } do
+    local y = call(tf.constant(i, "int32"))
+    assert.same(expected, y:totable())
+  end
+end
+
+describe("a position that is an argument of a traced function", function()
+  leaks(before_each, after_each)
+
+  it("picks along its axis, from the end where it is negative", function()
+    local x = numbers()
+    local rows = { [0] = { 4, 5, 6, 7 }, { 16, 17, 18, 19 } }
+    for at = -2, 1 do
+      gives(rows[at % 2], function(i) return x[{ i, 1 }] end, at)
+      gives({ rows[at % 2] }, function(i)
+        return x[{ tf.newaxis, i, -2, {} }] end, at)
+    end
+    gives({ 12, 16, 20 }, function(i) return x[{ i, {}, 0 }] end, 1)
+    gives({ { 1, 5, 9 }, { 13, 17, 21 } }, function(i)
+      return x[{ "...", i }] end, 1)
+    gives({ { 8, 9, 10, 11 }, { 20, 21, 22, 23 } }, function(i)
+      return x[{ n = 3, nil, i }] end, -1)
+    gives({ 16, 18 }, function(i) return x[{ i, i, { 0, nil, 2 } }] end, 1)
+    gives(12, function(i) return x[i][0][0] end, -1)
+    gives(22, function(i) return x[{ tf.cast(i, "int8"), -1, 2 }] end, 1)
+    local v = tf.Variable(x)
+    gives({ 0, 1, 2, 3 }, function(i) return v[{ i, 0 }] end, 0)
+  end)
+
+  it("gives the begins of slices whose sizes are known", function()
+    local x = numbers()
+    gives({ { { 5, 6 } }, { { 17, 18 } } }, function(i)
+      return tf.slice(x, { 0, i, i }, { -1, 1, 2 }) end, 1)
+    gives({ { { 17, 18 } } }, function(i)
+      return x:slice(tf.stack { i, i, i }, { 1, 1, 2 }) end, 1)
+    gives({ { 4, 6 } }, function(i)
+      return tf.strided_slice(x, { 0, i, 0 }, { 1, i + 1, 4 }, { 1, 1, 2 },
+        { shrink_axis_mask = 2 }) end, 1)
+    gives({ { 16, 17, 18, 19 } }, function(i)
+      return tf.strided_slice(x, { 0, i, i }, { 0, i, i }, nil,
+        { new_axis_mask = 1, shrink_axis_mask = 6 }) end, 1)
+    gives({ 13, 17, 21 }, function(i)
+      return tf.strided_slice(x, { i, 0, i }, { i, 0, i }, nil,
+        { ellipsis_mask = 2, shrink_axis_mask = 5 }) end, 1)
+    gives({ { { 0, 1 } }, { { 12, 13 } } }, function(i)
+      return tf.strided_slice(x, { i, 0, tf.constant(0, "int32") },
+        { i, 1, 2 }, nil, { begin_mask = 1, end_mask = 1 }) end, 1)
+  end)
+
+  -- The gradient of x^2 is 2 x at the numbers that f takes, 0 elsewhere.
+  it("has gradients", function()
+    local v = tf.Variable(numbers())
+    for _, case in ipairs {
+      { -1, { 11, 23 }, function(i) return v[{ {}, i, -1 }] end },
+      { 1, { 13, 14, 17, 18, 21, 22 }, function(i)
+        return tf.slice(v, { i, 0, i }, { 1, -1, 2 }) end },
+      { 1, { 4, 6 }, function(i)
+        return tf.strided_slice(v, { 0, i, 0 }, { 1, i, 4 }, { 1, 1, 2 },
+          { shrink_axis_mask = 2 }) end },
+    } do
+      local at, taken, f = case[1], case[2], case[3]
+      local want = {}
+      for k = 1, 24 do want[k] = 0 end
+      for _, k in ipairs(taken) do want[k + 1] = 2 * k end
+      gives(want, function(i)
+        local tape, y = tf.GradientTape(function()
+          return tf.reduce_sum(f(i) ^ 2)
+        end)
+        return tf.reshape(tape:gradient(y, v), { 24 })
+      end, at)
+    end
+  end)
+
+  it("is checked by the call", function()
+    local x = numbers()
+    local pick = tf.function_(function(i) return x[{ {}, i }] end)
+    local part = tf.function_(function(i)
+      return tf.slice(x, { 0, i, 0 }, { 1, 2, 1 }) end)
+    for _, at in ipairs { 3, -4 } do
+      fails("InvalidArgument", ("%d is outside [0, 3)"):format(at), function()
+        return pick(tf.constant(at, "int32")):totable()
+      end)
+    end
+    fails("InvalidArgument", "3 is outside [0, 3)", function()
+      return part(tf.constant(2, "int32")):totable()
+    end)
+    for _, f in ipairs { function(i) return x[{ tf.cast(i, "float32") }] end,
+      function(i) return x[{ i:equal(0) }] end } do
+      fails("TypeError", "index: a position must be a whole number",
+        tf.function_(f), tf.constant(0, "int32"))
+    end
+  end)
+
+  it("is refused by name where the size would depend on it", function()
+    local x, at = numbers(), tf.constant(1, "int32")
+    for message, f in pairs {
+      ["slice: begin of axis 1, where size is -1"] = function(i)
+        return tf.slice(x, { 0, i, 0 }, { 1, -1, 1 }) end,
+      ["slice: size is known to a call"] = function(i)
+        return tf.slice(x, { 0, 0, 0 }, { 1, i, 1 }) end,
+      ["strided_slice: begin is known to a call"] = function(i)
+        return tf.strided_slice(x, { i }, { 2 }) end,
+      ["strided_slice: end_ is known to a call"] = function(i)
+        return tf.strided_slice(x, { 0 }, { i }) end,
+      ["strided_slice: strides is known to a call"] = function(i)
+        return tf.strided_slice(x, { 0 }, { 2 }, { i }) end,
+    } do
+      local e = fails("NotImplementedError", message, tf.function_(f), at)
+      assert.matches("tf.gather(x, i + tf.range(n))", e.hint, 1, true)
+    end
+  end)
+end)
+
+describe("a scalar position", function()
+  it("counts from the end where it is negative", function()
+    local x = numbers()
+    assert.equal(12, x[tf.constant(-2, "int32") + 1][0][0]:item())
+    assert.equal(0, x[tf.constant(-2, "int64")][0][0]:item())
+    fails("InvalidArgument", "-3 is outside [0, 2)", function()
+      return x[tf.constant(-3, "int32")]:totable()
+    end)
+  end)
+end)
