@@ -650,6 +650,30 @@ describe("random functions", function()
       list(c))
   end)
 
+  it("refuse bounds of whole numbers that only a call knows by name", function()
+    local R, kept = tf.random, tf.Variable(5, { dtype = "int32" })
+    local generator = R.Generator.from_seed(1)
+    for name, fn in pairs {
+      ["random.uniform: maxval"] = function(n)
+        return R.uniform({ 3 }, 0, n, "int32") end,
+      ["random.uniform: minval"] = function(n)
+        return R.uniform({ 3 }, n, 9, "int64") end,
+      ["random.stateless_uniform: maxval"] = function()
+        return R.stateless_uniform({ 3 }, { 1, 2 }, 0, kept, "int32") end,
+      ["Generator.uniform: maxval"] = function(n)
+        return generator:uniform({ 3 }, 0, n, "int32") end,
+    } do
+      local ok, e = pcall(tf.function_(fn), tf.constant(4, "int32"))
+      assert.is_false(ok)
+      assert.are.equal("NotImplementedError", e.kind)
+      assert.is_truthy(e.message:find(name .. " has values (int32 {})", 1, true),
+        e.message)
+    end
+    local known = tf.constant(1, "int32")
+    assert.are.same({ 0, 0 }, tf.function_(function()
+      return R.uniform({ 2 }, 0, known, "int32") end)():totable())
+  end)
+
   it("release what they make", function()
     for _ = 1, 100 do
       tf.random.normal { 100 }

@@ -3,6 +3,7 @@
 local tf = require "tfdist"
 local expect = require "spec.support.expect"
 local raw = require "tfdist.core.raw"
+local R = require "spec.support.replicas"
 local traces = require "spec.support.traces"
 
 local unpack = table.unpack or unpack -- luacheck: ignore 143 113
@@ -489,6 +490,25 @@ describe("tf.while_loop in a traced function", function()
         return tf.cast(z, "int32")
       end, { x })
     end), tf.constant(1.0))
+  end)
+
+  it("says what to write for a size that the iterations change", function()
+    local function grow(count)
+      return tf.function_(function(x)
+        local _, _, n = tf.while_loop(function(i) return tf.less(i, 3) end,
+          function(i, z, n)
+            return i + 1, tf.concat({ z, z }, 0), n + count(z)
+          end, { tf.constant(0, "int32"), x, tf.constant(0) },
+          { shape_invariants = { {}, { -1 }, {} } })
+        return n
+      end)
+    end
+    local e = R.fails("NotImplementedError", "shape: a tensor of shape {-1} has "
+      .. "sizes that only a call knows", grow(function(z)
+      return tf.cast(tf.shape(z)[0], "float32") end), tf.ones { 1 })
+    assert.matches("tf.reduce_sum(tf.ones_like(x))", e.hint, 1, true)
+    assert.are.equal(1 + 2 + 4, grow(function(z)
+      return tf.reduce_sum(tf.ones_like(z)) end)(tf.ones { 1 }):item())
   end)
 
   it("takes one of shape_invariants for each variable", function()

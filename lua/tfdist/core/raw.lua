@@ -171,7 +171,9 @@ end
 function M.refuse_open(dims, what)
   errors.raise("NotImplementedError", ("%s: a tensor of shape {%s} has sizes "
     .. "that only a call knows, in a graph for all of them"):format(what,
-    table.concat(dims, ", ")))
+    table.concat(dims, ", ")), "tf.reduce_sum(tf.ones_like(x)) counts the "
+    .. "elements as a tensor; a tf.while_loop can carry a size as a loop "
+    .. "variable")
 end
 
 function M.known_dims(t, what)

@@ -300,21 +300,28 @@ local function unknown_in(x)
   return nil
 end
 
---- The seed x, or what goes into it, are numbers in a graph.
---- Errors: NotImplementedError where only a call knows them.
-function M.need_seed(what, name, x)
+--- x, or what is in it, are numbers in a graph, which takes `noun` as such.
+--- Errors: NotImplementedError where only a call knows them; `instead` is what to
+---   do then.
+function M.need_numbers(what, name, x, noun, instead)
   if state.current.trace == nil then
     return
   end
   local t = unknown_in(x)
   if t ~= nil then
     errors.raise("NotImplementedError", ("%s: %s has values (%s %s) that only a "
-      .. "call of the traced function \"%s\" knows; a graph takes seeds as "
+      .. "call of the traced function \"%s\" knows; a graph takes %s as "
       .. "numbers"):format(what, name, raw.tensor_dtype(t),
-      text.shape(raw.tensor_dims(t)), root_of(state.current.trace).name),
-      "a seed of numbers gives the same at each call, tf.random.normal and the "
-      .. "like draw anew; or draw outside and pass the result")
+      text.shape(raw.tensor_dims(t)), root_of(state.current.trace).name, noun),
+      instead)
   end
+end
+
+--- The same for seeds.
+function M.need_seed(what, name, x)
+  M.need_numbers(what, name, x, "seeds", "a seed of numbers gives the same at "
+    .. "each call, tf.random.normal and the like draw anew; or draw outside and "
+    .. "pass the result")
 end
 
 M.open_elements = 0

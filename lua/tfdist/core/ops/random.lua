@@ -133,6 +133,9 @@ local normal = normal_like "stateless_normal"
 local truncated_normal = normal_like "stateless_truncated_normal"
 
 local function integer_bound(what, name, x)
+  tracing.need_numbers(what, name, x, "bounds of whole numbers",
+    "tf.cast(tf.floor(tf.random.uniform(shape, low, high)), \"int32\") takes "
+    .. "float32 tensors, or draw outside of the function")
   local value = number_of(x)
   if value == nil and raw.is_operand(x) then
     errors.raise("NotImplementedError", ("%s: %s of an integer draw must be a "
