@@ -463,3 +463,51 @@ describe("summaries under a strategy", function()
     os.execute("rm -rf " .. dir)
   end)
 end)
+
+describe("summaries in a traced function", function()
+  it("say what to write where only a call knows their values", function()
+    local dir = os.tmpname()
+    os.remove(dir)
+    local writer = tf.summary.create_file_writer(dir)
+    local step = tf.Variable(1, { dtype = "int64" })
+    local function traced(fn)
+      return tf.function_(function(x)
+        writer:as_default(function() fn(x) end)
+        return x
+      end)
+    end
+    local x = tf.ones { 1, 2, 2, 1 }
+    for named, fn in pairs {
+      ["summary.scalar: data has values (float32 {})"] = function(t)
+        tf.summary.scalar("a", tf.reduce_sum(t), 1) end,
+      ["summary.scalar: step has values (int64 {})"] = function()
+        tf.summary.scalar("a", 1, step) end,
+      ["summary.histogram: data has values (float32 {1, 2, 2, 1})"] =
+        function(t) tf.summary.histogram("a", t, 1) end,
+      ["summary.image: data has values"] = function(t)
+        tf.summary.image("a", t, 1) end,
+    } do
+      local e = fails("NotImplementedError", named, traced(fn), x)
+      assert.matches("tf.py_function", e.hint, 1, true)
+    end
+    local f = tf.function_(function(t)
+      tf.py_function(function(v)
+        writer:as_default(function()
+          tf.summary.scalar("sum", tf.reduce_sum(v), 1)
+        end)
+      end, { t }, {})
+      return t
+    end)
+    f(x)
+    f(x * 2)
+    writer:close()
+    local values = {}
+    events.read(events.files(dir)[1], function(event)
+      for _, value in ipairs(event.values) do
+        values[#values + 1] = value.value
+      end
+    end)
+    assert.are.same({ 4, 8 }, values)
+    os.execute("rm -rf " .. dir)
+  end)
+end)

@@ -19,6 +19,7 @@ local state = require "tfdist.core.state"
 local strings = require "tfdist.core.strings"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
+local tracing = require "tfdist.core.tracing"
 
 -- Puts the default context in place.
 require "tfdist.distribute"
@@ -198,8 +199,16 @@ function M.experimental.get_step()
   return current.step
 end
 
+-- What is written is read by Lua, which a graph does not call.
+local function need_values(what, name, x)
+  tracing.need_numbers(what, name, x, "summaries", "return it and write it "
+    .. "outside of the function; or writer:as_default(...) in a function that "
+    .. "tf.py_function calls")
+end
+
 local function step_of(what, step)
   step = step == nil and current.step or step
+  need_values(what, "step", step)
   if step == nil then
     errors.raise("ValueError", what .. ": No step set", "give step, or call "
       .. "tf.summary.experimental.set_step(step)")
@@ -218,9 +227,9 @@ local function is_recorded()
   return writer.handle ~= nil and M.should_record_summaries()
 end
 
--- Write what make() gives: plugin name, TensorProto. make is called only when
+-- Write what make() gives of data: plugin name, TensorProto. make is called only when
 -- something is written.
-local function record(what, name, step, description, make)
+local function record(what, name, data, step, description, make)
   if type(name) ~= "string" then
     errors.raise("TypeError", ("%s: name must be a string, got %s"):format(what,
       text.describe(name)))
@@ -236,6 +245,7 @@ local function record(what, name, step, description, make)
     errors.raise("FailedPrecondition", ("%s: the writer of %s is closed"):format(
       what, writer.path))
   end
+  need_values(what, "data", data)
   raw.tape_pause_all(true)
   local plugin, tensor = state.protect(function()
     raw.tape_pause_all(false)
@@ -261,7 +271,7 @@ end
 --- Source: tf.summary.scalar
 M.scalar = options.wrap("summary.scalar", "name data step=nil description=nil",
   function(name, data, step, description)
-    return record("summary.scalar", name, step, description, function()
+    return record("summary.scalar", name, data, step, description, function()
       local t = convert.tensor(data, nil, "summary.scalar", "data")
       if raw.tensor_rank(t) ~= 0 then
         errors.raise("ValueError", "summary.scalar: data must be a scalar, got "
@@ -326,7 +336,7 @@ M.histogram = options.wrap("summary.histogram",
   "name data step=nil buckets=30 description=nil",
   function(name, data, step, buckets, description)
     options.integer("summary.histogram", "buckets", buckets, 1)
-    return record("summary.histogram", name, step, description, function()
+    return record("summary.histogram", name, data, step, description, function()
       local _, list = numbers_of("summary.histogram", data)
       local rows, n = histogram_rows(check_finite("summary.histogram", name,
         list), buckets)
@@ -352,7 +362,7 @@ M.image = options.wrap("summary.image",
   "name data step=nil max_outputs=3 description=nil",
   function(name, data, step, max, description)
     options.integer("summary.image", "max_outputs", max, 1)
-    return record("summary.image", name, step, description, function()
+    return record("summary.image", name, data, step, description, function()
       local t = convert.tensor(data, nil, "summary.image", "data")
       local dims = t.shape
       if #dims ~= 4 or dims[4] < 1 or dims[4] > 4 then
@@ -373,7 +383,7 @@ M.image = options.wrap("summary.image",
 M.text = options.wrap("summary.text",
   "name data:table step=nil description=nil",
   function(name, data, step, description)
-    return record("summary.text", name, step, description, function()
+    return record("summary.text", name, data, step, description, function()
       if type(data) == "string" then
         return "text", events.texts({ data }, {})
       end
@@ -402,6 +412,8 @@ options.functions(M, "summary.", { create_noop_writer = "",
   should_record_summaries = "" })
 options.functions(M.experimental, "summary.experimental.", { set_step = "step=nil",
   get_step = "" })
+
+text.watch("tf.summary.experimental", M.experimental)
 
 for _, name in ipairs { "audio", "trace_on", "trace_off", "trace_export",
   "graph", "import_event", "write" } do
