@@ -20,7 +20,7 @@ local LISTS = {
       "tf.function_ makes graphs; f:get_concrete_function(...):graph() shows one" },
     { "compat", "all names are those of TensorFlow 2" },
     { "estimator saved_model lite xla tpu "
-      .. "mlir quantization experimental types test "
+      .. "mlir quantization experimental types test dtensor security "
       .. "feature_column queue sets audio signal AggregationMethod "
       .. "CriticalSection DeviceSpec IndexedSlicesSpec "
       .. "OptionalSpec RegisterGradient TensorArraySpec TensorShape TypeSpec "
@@ -35,6 +35,7 @@ local LISTS = {
       .. "register_tensor_conversion_function "
       .. "required_space_to_batch_paddings shape_n space_to_batch "
       .. "space_to_batch_nd sysconfig tuple type_spec_from_value "
+      .. "conv2d_backprop_filter_v2 conv2d_backprop_input_v2 NoneTensorSpec "
       .. "fake_quant resource variant qint8 qint16 qint32 quint8 quint16 "
       .. "uint16 uint32 uint64 int4 uint4 float8_e4m3fn float8_e5m2" },
     { "complex complex64 complex128 eig eigvals fftnd ifftnd rfftnd irfftnd",
@@ -96,6 +97,7 @@ local LISTS = {
   },
   ["distribute.cluster_resolver"] = {
     { "TPUClusterResolver", WORKERS },
+    { "KubernetesExecutableLocation" },
   },
   ["distribute.experimental"] = {
     { "ParameterServerStrategy TPUStrategy PreemptionWatcher coordinator "
@@ -105,11 +107,12 @@ local LISTS = {
     { "DatasetSpec Iterator IteratorSpec NumpyIterator" },
   },
   ["data.experimental"] = {
-    { "AutotuneAlgorithm CheckpointInputPipelineHook Counter "
+    { "AutotuneAlgorithm CheckpointInputPipelineHook Counter ServiceOptions "
       .. "DatasetInitializer DatasetStructure ExternalStatePolicy "
       .. "OptionalStructure RandomDataset Reducer SqlDataset TFRecordWriter "
       .. "TensorStructure at bytes_produced_stats copy_to_device "
-      .. "dense_to_ragged_batch dense_to_sparse_batch enable_debug_mode "
+      .. "dense_to_ragged_batch dense_to_sparse_batch distributed_save "
+      .. "enable_debug_mode "
       .. "from_list from_variant get_model_proto get_next_as_optional "
       .. "get_structure group_by_reducer index_table_from_dataset "
       .. "latency_stats load make_batched_features_dataset "
@@ -119,14 +122,15 @@ local LISTS = {
       .. "unique" },
   },
   dtypes = {
-    { "DType experimental finfo hashable qint8 qint16 qint32 quint8 quint16 "
+    { "DType QUANTIZED_DTYPES experimental finfo hashable qint8 qint16 qint32 quint8 quint16 "
       .. "uint16 uint32 uint64 resource variant" },
     { "complex complex64 complex128", COMPLEX },
   },
   image = {
     { "adjust_gamma adjust_hue adjust_jpeg_quality adjust_saturation "
       .. "combined_non_max_suppression crop_and_resize decode_and_crop_jpeg "
-      .. "decode_bmp decode_gif decode_image decode_jpeg decode_png "
+      .. "decode_bmp decode_gif decode_image decode_jpeg decode_jxl "
+      .. "decode_png decode_webp "
       .. "draw_bounding_boxes encode_jpeg encode_png extract_glimpse "
       .. "extract_jpeg_shape extract_patches generate_bounding_box_proposals "
       .. "hsv_to_rgb image_gradients is_jpeg non_max_suppression "
@@ -144,7 +148,8 @@ local LISTS = {
   },
   io = {
     { "decode_csv", "tf.data.experimental.CsvDataset or make_csv_dataset" },
-    { "decode_image decode_gif decode_bmp decode_jpeg decode_png encode_jpeg "
+    { "decode_image decode_gif decode_bmp decode_jpeg decode_jxl decode_png "
+      .. "decode_webp encode_jpeg "
       .. "encode_png decode_and_crop_jpeg extract_jpeg_shape is_jpeg "
       .. "serialize_sparse serialize_many_sparse deserialize_many_sparse "
       .. "parse_single_sequence_example parse_sequence_example write_graph "
@@ -154,7 +159,7 @@ local LISTS = {
   },
   ["io.gfile"] = {
     { "GFile", "io.open" },
-    { "copy join rmtree stat walk" },
+    { "copy get_registered_schemes join rmtree stat walk" },
   },
   linalg = {
     { "eig eigvals",
@@ -191,6 +196,10 @@ local LISTS = {
       .. "safe_embedding_lookup_sparse sampled_softmax_loss space_to_batch "
       .. "with_space_to_batch" },
   },
+  ["profiler.experimental"] = {
+    { "Profile ProfilerOptions client server", "tf.profiler.experimental.start("
+      .. "logdir) and stop(); Trace(name, fn) marks a range" },
+  },
   random = {
     { "Algorithm all_candidate_sampler create_rng_state "
       .. "fixed_unigram_candidate_sampler learned_unigram_candidate_sampler "
@@ -204,6 +213,9 @@ local LISTS = {
   },
   summary = {
     { "SummaryWriter", "tf.summary.create_file_writer" },
+  },
+  ["summary.experimental"] = {
+    { "summary_scope write_raw_pb", "tf.name_scope puts a name before others" },
   },
   train = {
     { "load_checkpoint NewCheckpointReader",
@@ -228,6 +240,7 @@ local LISTS = {
       "it is in tf.keras.losses, metrics, optimizers, initializers, "
       .. "regularizers or layers" },
     { "Variable", "tf.Variable" },
+    { "DTypePolicy FloatDTypePolicy", "tf.keras.mixed_precision.Policy" },
   },
   ["keras.activations"] = {
     { "celu glu hard_shrink hard_silu hard_swish hard_tanh log_sigmoid "
@@ -245,7 +258,8 @@ local LISTS = {
       .. "exp expand_dims experimental eye flatten foldl foldr function_ "
       .. "gather get_value gradients greater greater_equal hard_sigmoid "
       .. "identity image_data_format in_test_phase in_top_k in_train_phase "
-      .. "int_shape is_keras_tensor is_sparse l2_normalize learning_phase "
+      .. "int_shape is_float_dtype is_int_dtype "
+      .. "is_keras_tensor is_sparse l2_normalize learning_phase "
       .. "learning_phase_scope less less_equal local_conv1d local_conv2d log "
       .. "manual_variable_initialization map_fn max maximum mean min minimum "
       .. "moving_average_update name_scope ndim normalize_batch_in_training "
@@ -273,7 +287,7 @@ local LISTS = {
   ["keras.initializers"] = {
     { "IdentityInitializer", "Identity" },
     { "OrthogonalInitializer", "Orthogonal" },
-    { "STFT STFTInitializer" },
+    { "STFT STFTInitializer stft" },
   },
   ["keras.utils"] = {
     { "Progbar", "fit shows progress; own loops print" },
@@ -293,7 +307,10 @@ local LISTS = {
   },
   ["keras.layers"] = {
     { "LocallyConnected1D LocallyConnected2D ConvLSTM1D ConvLSTM2D "
-      .. "ConvLSTM3D DepthwiseConv1D Hashing HashedCrossing RandomHeight "
+      .. "AdaptiveAveragePooling1D AdaptiveAveragePooling2D "
+      .. "AdaptiveAveragePooling3D AdaptiveMaxPooling1D AdaptiveMaxPooling2D "
+      .. "AdaptiveMaxPooling3D ContrastLimitedAdaptiveHistogramEqualization "
+      .. "ReversibleEmbedding ConvLSTM3D DepthwiseConv1D Hashing HashedCrossing RandomHeight "
       .. "RandomWidth DenseFeatures SpectralNormalization AbstractRNNCell "
       .. "AugMix AutoContrast CutMix Equalization FlaxLayer "
       .. "GroupQueryAttention JaxLayer MaxNumBoundingBoxes "
@@ -316,7 +333,8 @@ local LISTS = {
     { "SwapEMAWeights", "optimizers take use_ema = true" },
   },
   ["keras.metrics"] = {
-    { "ConcordanceCorrelation PearsonCorrelation" },
+    { "ConcordanceCorrelation PearsonCorrelation concordance_correlation "
+      .. "pearson_correlation" },
   },
   ["keras.mixed_precision"] = {
     { "experimental", "they are in tf.keras.mixed_precision" },
@@ -329,7 +347,8 @@ local LISTS = {
   ["keras.optimizers"] = {
     { "legacy experimental", "the classes are in tf.keras.optimizers" },
     { "LossScaleOptimizer", "tf.keras.mixed_precision.LossScaleOptimizer" },
-    { "Adafactor Lamb Lion Muon deserialize serialize" },
+    { "Adafactor Lamb Lion MultiOptimizer Muon OptimizerMap ScheduleFreeAdamW "
+      .. "deserialize serialize" },
   },
   ["keras.optimizers.schedules"] = {
     { "deserialize serialize" },

@@ -109,4 +109,6 @@ M.experimental.Trace = options.wrap("profiler.Trace",
     return state.protect(note, fn)
   end)
 
+text.watch("tf.profiler.experimental", M.experimental)
+
 return M
