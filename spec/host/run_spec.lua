@@ -702,11 +702,9 @@ for _, host in ipairs(process.hosts) do
     it("says what is wrong with the command line", function()
       local path = script ""
       for _, case in ipairs {
-        { "", "how many workers%?" },
-        { "-n 2", "which script%?" },
+        { "", "how many workers%?" }, { "-n 2", "which script%?" },
         { "-n 0 S", "%-n: \"0\"; expected auto or a whole number from 1" },
-        { "-n x S", "%-n: \"x\"; expected auto" },
-        { "-n", "%-n needs a value" },
+        { "-n x S", "%-n: \"x\"; expected auto" }, { "-n", "needs a value" },
         { "-n 2 --ps 1 S", "exclude each other" },
         { "--ps=1 S", "nobody works" },
         { "--ps=-1 --chief S", "%-%-ps: \"%-1\"; expected a whole number" },
@@ -731,6 +729,8 @@ for _, host in ipairs(process.hosts) do
         { "--chief --workers=512 S", "513 tasks; expected at most 512" },
         { "-n 1 /no/such.lua", "cannot open the script /no/such%.lua: No such" },
         { "-n 1 -", "a script from stdin" },
+        { "-n 1 /dev/stdin <README.md", "the script /dev/stdin is no plain" },
+        { "-n 2 /dev/null", "the script /dev/null is no plain file" },
         { "-n 1 --log-dir=/proc/none S", "%-%-log%-dir: " },
       } do
         local r = process.run(host.path .. " run "

@@ -1,6 +1,7 @@
 --- `tfdist run`: start the tasks of a cluster, show what they write, end when
 --- they have ended, with the status of the first that failed.
 local errors = require "tfdist.base.errors"
+local files = require "tfdist.core.files"
 local groups = require "tfdist.host.launch.group"
 local launch = require "tfdist.host".launch
 local logs = require "tfdist.host.launch.logs"
@@ -252,16 +253,31 @@ local function supervise(o, all)
   return code
 end
 
+-- Is it what every task can open and read whole? A descriptor of this process is
+-- another one in each task, and of a pipe one of them gets it all.
+local function is_for_all(path)
+  if path == "/dev/stdin" or path:find "^/dev/fd/"
+    or path:find "^/proc/self/fd/" then
+    return false
+  end
+  local ok, e = errors.attempt(files.read_plain, path, 1)
+  return ok or errors.kind(e) ~= "FailedPrecondition"
+end
+
 local function check_script(o)
+  local there, is_folder = raw.file_stat(o.script)
+  if is_folder then
+    errors.raise_usage("InvalidArgument", ("the script %s is a folder"):format(
+      o.script))
+  elseif there and not is_for_all(o.script) then
+    errors.raise_usage("InvalidArgument", ("the script %s is no plain file, "
+      .. "which each task could read"):format(o.script), "put it into a file")
+  end
   local file, why = io.open(o.script, "rb")
   if file == nil then
     errors.raise_usage("NotFound", "cannot open the script " .. why)
   end
   file:close()
-  if select(2, raw.file_stat(o.script)) then
-    errors.raise_usage("InvalidArgument", ("the script %s is a folder"):format(
-      o.script))
-  end
 end
 
 local function run(words)
