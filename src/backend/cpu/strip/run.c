@@ -110,21 +110,16 @@ static void run_parts(const work *w, int64_t n) {
     return;                                                \
   }
 
-TFD_CLONES static void repeat_four_bytes(uint32_t *to, uint32_t one,
-                                         int64_t n) {
-  for (int64_t i = 0; i < n; i++) to[i] = one;
-}
-
 /* One element n times. */
-static void repeat(void *to, const void *from, int64_t n, size_t size) {
+TFD_CLONES static void repeat(void *to, const void *from, int64_t n,
+                              size_t size) {
   switch (size) {
   case 1:
     REPEAT(uint8_t)
   case 2:
     REPEAT(uint16_t)
   case 4:
-    repeat_four_bytes(to, *(const uint32_t *)from, n);
-    return;
+    REPEAT(uint32_t)
   default:
     REPEAT(uint64_t)
   }
