@@ -122,7 +122,8 @@ local LISTS = {
       .. "unique" },
   },
   dtypes = {
-    { "DType QUANTIZED_DTYPES experimental finfo hashable qint8 qint16 qint32 quint8 quint16 "
+    { "DType QUANTIZED_DTYPES experimental finfo hashable qint8 qint16 qint32 "
+      .. "quint8 quint16 "
       .. "uint16 uint32 uint64 resource variant" },
     { "complex complex64 complex128", COMPLEX },
   },
@@ -310,7 +311,8 @@ local LISTS = {
       .. "AdaptiveAveragePooling1D AdaptiveAveragePooling2D "
       .. "AdaptiveAveragePooling3D AdaptiveMaxPooling1D AdaptiveMaxPooling2D "
       .. "AdaptiveMaxPooling3D ContrastLimitedAdaptiveHistogramEqualization "
-      .. "ReversibleEmbedding ConvLSTM3D DepthwiseConv1D Hashing HashedCrossing RandomHeight "
+      .. "ReversibleEmbedding ConvLSTM3D DepthwiseConv1D Hashing "
+      .. "HashedCrossing RandomHeight "
       .. "RandomWidth DenseFeatures SpectralNormalization AbstractRNNCell "
       .. "AugMix AutoContrast CutMix Equalization FlaxLayer "
       .. "GroupQueryAttention JaxLayer MaxNumBoundingBoxes "

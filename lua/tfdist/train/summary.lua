@@ -227,8 +227,8 @@ local function is_recorded()
   return writer.handle ~= nil and M.should_record_summaries()
 end
 
--- Write what make() gives of data: plugin name, TensorProto. make is called only when
--- something is written.
+-- Write what make() gives of data: plugin name, TensorProto. make is called only
+-- when something is written.
 local function record(what, name, data, step, description, make)
   if type(name) ~= "string" then
     errors.raise("TypeError", ("%s: name must be a string, got %s"):format(what,

@@ -234,7 +234,8 @@ local function reset_states(self, states)
 end
 
 --- The states before the first step, zeros unless the cell gives others: a list
---- with one for each state of the cell. `inputs` is a batch, or the number of its examples.
+--- with one for each state of the cell. `inputs` is a batch, or the number of its
+--- examples.
 --- Source: tf.keras.layers.RNN.get_initial_state
 local function get_initial_state(self, inputs)
   local batch = inputs
