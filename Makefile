@@ -249,11 +249,11 @@ test-c: tests-c
 	@status=0; for t in $(TEST_BIN); do \
 	  echo "== $$t"; timeout 1200 $$t 2>&1 || status=1; done; exit $$status
 
-test:
+test: all
 	lua5.4 scripts/test.lua
 
 # Also what `test` draws a part of.
-check-long:
+check-long: all
 	lua5.4 scripts/test.lua --long
 
 # Debian 12's, for other versions see other lines; `git ls-files` leaves out what
