@@ -9,6 +9,7 @@
 
 local errors = require "tfdist.base.errors"
 local loading = require "tfdist.base.loading"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 
 -- Lua finds such a script before the library; when it did not this time, it

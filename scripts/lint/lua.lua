@@ -195,12 +195,22 @@ local function check_shell(path, code, number)
   end
 end
 
+-- Loops that LuaJIT takes for one over the built-in next, which base.pairs
+-- keeps from the library.
+local function check_loops(path, code, number)
+  if code:find "%f[%w]in%s+next%f[%W]" then
+    complain("%s:%d has a loop over next: pairs, or next by another name", path,
+      number)
+  end
+end
+
 local function check_file(path)
   local name, own = module_of(path), { [OUTER] = {} }
   local library = modules[name] == path
   local lines = each_line(path, function(code, number)
     if library then
       check_shell(path, code, number)
+      check_loops(path, code, number)
       note_local(own, code)
       check_writes(path, own, code, number)
       check_requires(path, name, code, number)

@@ -364,6 +364,16 @@ static void preload(lua_State *L, const char *name, lua_CFunction open) {
   lua_pop(L, 2);
 }
 
+/* LuaJIT's own pairs loops go wrong: see tfdist.base.pairs. */
+static bool mend_pairs(lua_State *L, const tfd__options *o) {
+  if (LUA_VERSION_NUM >= 502) return true;
+  lua_getglobal(L, "require");
+  lua_pushliteral(L, "tfdist.base.pairs");
+  if (!report(L, o, call(L, 1, 1))) return false;
+  lua_setglobal(L, "pairs");
+  return true;
+}
+
 static void open_state(lua_State *L, const tfd__options *o) {
   if (o->ignore_environment) {
     lua_pushboolean(L, 1);
@@ -421,7 +431,7 @@ static int run(lua_State *L, const tfd__options *o) {
   if (o->command != NULL) return run_command(L, o, o->command, o->script);
   if (o->show_failpoints) return list_failpoints();
   if (o->show_version) print_version();
-  if (!watch_globals(L, o)) return exit_code(false);
+  if (!mend_pairs(L, o) || !watch_globals(L, o)) return exit_code(false);
   if (!o->ignore_environment && !run_environment(L, o)) return exit_code(false);
   if (!run_options(L, o)) return exit_code(false);
   if (has_script) {

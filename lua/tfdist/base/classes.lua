@@ -7,6 +7,7 @@
 --- object lacks come from its class, then from those it inherits from.
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = {}

@@ -10,6 +10,8 @@
 ---
 --- `error("text")` and `error(table)` of user code are left alone; `wrap`
 --- makes an object of a text when one is needed.
+local pairs = require "tfdist.base.pairs"
+
 local M = {}
 
 local getinfo = debug.getinfo

@@ -1,4 +1,6 @@
 --- The names that a value has: for completion, listings and hints.
+local pairs = require "tfdist.base.pairs"
+
 local M = {}
 
 local function add_keys(found, t)

@@ -1,4 +1,6 @@
 --- Plain lists of values or sizes: parts, products, joining.
+local pairs = require "tfdist.base.pairs"
+
 local M = {}
 
 local select = select

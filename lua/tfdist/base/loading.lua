@@ -1,4 +1,6 @@
 --- Modules that are loaded when they are first needed.
+local pairs = require "tfdist.base.pairs"
+
 local M = {}
 
 -- What LuaJIT's require, older and newer, leaves instead of a module.

@@ -2,6 +2,7 @@
 --- that says so, not a nil that is called a line later.
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
+local pairs = require "tfdist.base.pairs"
 
 local M = {}
 

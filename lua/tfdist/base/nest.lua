@@ -8,11 +8,12 @@
 --- Source: tf.nest
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = {}
 
-local pairs, type = pairs, type
+local type = type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local MAX_DEPTH = 200
 

@@ -17,11 +17,12 @@
 local core = require "tfdist.core"
 local errors = require "tfdist.base.errors"
 local kinds = require "tfdist.base.kinds"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = {}
 
-local next, pairs, select, type = next, pairs, select, type
+local next, select, type = next, select, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local load_text = rawget(_G, "loadstring") or load
 

@@ -1,6 +1,7 @@
 --- Where a name lies that users look for in tf itself: tf.Dataset is
 --- tf.data.Dataset. Computed from the namespaces when first asked.
 local fields = require "tfdist.base.fields"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = {}

@@ -1,9 +1,11 @@
 --- Words for messages: what a value is, shapes, the nearest known name.
 local errors = require "tfdist.base.errors"
 local loading = require "tfdist.base.loading"
+local pairs = require "tfdist.base.pairs"
 
 local M = {}
 
+local following = next -- by this name LuaJIT compiles a loop as base.pairs says
 local floor, abs, huge = math.floor, math.abs, math.huge
 local SHOWN = errors.SHOWN
 
@@ -458,7 +460,7 @@ function M.inherited_names(...)
   for i = 1, select("#", ...) do
     local at = select(i, ...)
     while type(at) == "table" do
-      for key in next, at do
+      for key in following, at do
         if type(key) == "string" and not key:find "^_" then
           found[key] = true
         end

@@ -6,6 +6,7 @@
 --- operand or raises.
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 

@@ -7,6 +7,7 @@
 --- Errors: as everywhere, error objects; loading fails on other engines.
 local core = require "tfdist.core"
 local errors = require "tfdist.base.errors"
+local pairs = require "tfdist.base.pairs"
 
 if not rawget(_G, "jit") then
   errors.raise("NotImplementedError", "tfdist.ffi: needs LuaJIT")

@@ -2,6 +2,7 @@
 --- hands it on. The table fills itself: op families and classes are loaded when
 --- one of their names is first used. A name that is not there is nil.
 local loading = require "tfdist.base.loading"
+local pairs = require "tfdist.base.pairs"
 
 -- name = module, of the field of that name
 local FIELDS = { Module = "tfdist.core.module" }

@@ -8,6 +8,7 @@ local kinds = require "tfdist.base.kinds"
 local lists = require "tfdist.base.lists"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
@@ -22,8 +23,7 @@ local M = {}
 local hooks = {}
 M.hooks = hooks
 
-local getmetatable, pairs, setmetatable, type =
-  getmetatable, pairs, setmetatable, type
+local getmetatable, setmetatable, type = getmetatable, setmetatable, type
 
 local Tape = { __name = "GradientTape" }
 Tape.__index = Tape

@@ -5,6 +5,7 @@
 --- each axis that has such a position.
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"

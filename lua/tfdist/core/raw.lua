@@ -124,6 +124,7 @@
 ---   NotImplementedError where there is such a size: nothing counts with -1.
 local errors = require "tfdist.base.errors"
 local core = require "tfdist.core"
+local pairs = require "tfdist.base.pairs"
 
 local M = {}
 for name, value in pairs(core) do

@@ -5,6 +5,7 @@
 --- `M.current` together with raw.context_enter.
 local errors = require "tfdist.base.errors"
 local guard = require "tfdist.base.guard"
+local pairs = require "tfdist.base.pairs"
 
 local resume = coroutine.resume
 

@@ -12,6 +12,7 @@
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"
@@ -72,10 +73,10 @@ local function changed(self)
     return self
   end
   local out, items = {}, {}
-  for key, value in next, self do
+  for key, value in pairs(self) do
     out[key] = value
   end
-  for i, x in next, field(self, "items") or {} do
+  for i, x in pairs(field(self, "items") or {}) do
     items[i] = x
   end
   out.items = items
@@ -522,12 +523,12 @@ end
 --- One with fn(tensor) in each tensor's place.
 function M.map(self, fn)
   local out = setmetatable({}, TensorArray)
-  for key, value in next, self do
+  for key, value in pairs(self) do
     out[key] = (key == "rows" or key == "count") and fn(value) or value
   end
   if field(self, "items") ~= nil then
     out.items = {}
-    for i, x in next, field(self, "items") do
+    for i, x in pairs(field(self, "items")) do
       out.items[i] = fn(x)
     end
   end

@@ -14,6 +14,7 @@ local input = require "tfdist.distribute.input"
 local nest = require "tfdist.base.nest"
 local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local random_seed = require "tfdist.core.random_seed"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
@@ -63,7 +64,7 @@ local function check_arguments(what, fn, args, kwargs)
   end
   if args ~= nil or kwargs ~= nil then
     replica.check_arguments(what, args, kwargs, "strategy:run(step, { images })")
-    for key in next, args or NOTHING do
+    for key in pairs(args or NOTHING) do
       if type(key) ~= "number" and key ~= "n" then
         errors.raise("ValueError", ("%s: args must be a list of arguments, got "
           .. "the key %s"):format(what, text.quote(tostring(key))), "named "

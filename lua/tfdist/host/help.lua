@@ -2,6 +2,7 @@
 --- the library's own source, the names in a module, the methods of a value.
 local errors = require "tfdist.base.errors"
 local fields = require "tfdist.base.fields"
+local pairs = require "tfdist.base.pairs"
 
 local M = {}
 

@@ -1,4 +1,5 @@
 --- What processes recorded of their collectives (flight records), as tables.
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 
 local M = {}

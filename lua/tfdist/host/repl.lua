@@ -5,6 +5,7 @@
 local errors = require "tfdist.base.errors"
 local fields = require "tfdist.base.fields"
 local help = require "tfdist.host.help"
+local pairs = require "tfdist.base.pairs"
 
 local M = {}
 

@@ -2,6 +2,7 @@
 --- `own` is its private table (apply.lua): hyper, iterations, and what is kept
 --- here: step, step_version, prepared, counted, counter, constants.
 local errors = require "tfdist.base.errors"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local schedules = require "tfdist.keras.schedules"
 local text = require "tfdist.base.text"
@@ -10,7 +11,7 @@ local values = require "tfdist.distribute.values"
 
 local M = {}
 
-local pairs, type = pairs, type
+local type = type
 
 --- The number that a hyperparameter stands for, where it is a tensor or a
 --- variable; else itself.

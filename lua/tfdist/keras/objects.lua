@@ -6,6 +6,7 @@ local backend = require "tfdist.keras.backend"
 local classes = require "tfdist.base.classes"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = {}

@@ -5,6 +5,7 @@ local classes = require "tfdist.base.classes"
 local errors = require "tfdist.base.errors"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 

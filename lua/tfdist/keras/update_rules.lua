@@ -6,6 +6,7 @@
 --- a[1], the weight decay, is the same for all. hyper holds plain numbers;
 --- h is made anew for each step, h.step counts the steps before this one.
 local errors = require "tfdist.base.errors"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = { rules = {} }

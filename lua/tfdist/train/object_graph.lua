@@ -14,12 +14,13 @@
 --- "." is "..". A slot is under its variable: "w/.OPTIMIZER_SLOT/optimizer/m".
 local errors = require "tfdist.base.errors"
 local module = require "tfdist.core.module"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 local values = require "tfdist.distribute.values"
 
 local M = {}
 
-local getmetatable, pairs, rawget, type = getmetatable, pairs, rawget, type
+local getmetatable, rawget, type = getmetatable, rawget, type
 
 --- True for what is saved as one tensor.
 function M.is_variable(x)

@@ -6,6 +6,7 @@
 --- counted from the right, which broadcast.
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
+local pairs = require "tfdist.base.pairs"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
 

@@ -2,6 +2,7 @@
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"

@@ -5,6 +5,7 @@ local classes = require "tfdist.base.classes"
 local config = require "tfdist.core.config"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local specs = require "tfdist.distribute.cluster.spec"
 local text = require "tfdist.base.text"
 

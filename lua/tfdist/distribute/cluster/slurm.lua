@@ -6,6 +6,7 @@
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local resolvers = require "tfdist.distribute.cluster.resolver"
 local specs = require "tfdist.distribute.cluster.spec"

@@ -8,6 +8,7 @@
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local json = require "tfdist.core.json"
+local pairs = require "tfdist.base.pairs"
 local specs = require "tfdist.distribute.cluster.spec"
 local text = require "tfdist.base.text"
 

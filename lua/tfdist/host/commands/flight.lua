@@ -1,6 +1,7 @@
 --- `tfdist flight FILES...`: what several processes did together, from their
 --- flight recorders, and where they part.
 local errors = require "tfdist.base.errors"
+local pairs = require "tfdist.base.pairs"
 local records = require "tfdist.host.records"
 
 local USAGE = [[

@@ -1,5 +1,6 @@
 --- What `tfdist run` is asked for: its options, checked.
 local errors = require "tfdist.base.errors"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = {}

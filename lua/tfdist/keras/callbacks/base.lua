@@ -8,6 +8,7 @@ local files = require "tfdist.core.files"
 local module = require "tfdist.core.module"
 local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = {}

@@ -2,6 +2,7 @@
 local base = require "tfdist.keras.callbacks.base"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local rates = require "tfdist.keras.callbacks.rates"
 local text = require "tfdist.base.text"
 

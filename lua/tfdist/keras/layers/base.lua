@@ -20,6 +20,7 @@
 --- tf.Module. Its private state hangs in the field _own; weights and layers are
 --- tracked in all other fields, in the order in which they were first assigned.
 local backend = require "tfdist.keras.backend"
+local constraints = require "tfdist.keras.constraints"
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
@@ -29,18 +30,17 @@ local kinds = require "tfdist.base.kinds"
 local module = require "tfdist.core.module"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local policies = require "tfdist.keras.policies"
 local raw = require "tfdist.core.raw"
 local regularizers = require "tfdist.keras.regularizers"
-local constraints = require "tfdist.keras.constraints"
 local state = require "tfdist.core.state"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 local variable = require "tfdist.core.variable"
 
--- Puts the default context in place.
-require "tfdist.distribute"
+require "tfdist.distribute" -- puts the default context in place
 
 local M = {}
 

@@ -3,11 +3,12 @@ local base = require "tfdist.keras.layers.base"
 local errors = require "tfdist.base.errors"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = {}
 
-local getmetatable, pairs, rawget, type = getmetatable, pairs, rawget, type
+local getmetatable, rawget, type = getmetatable, rawget, type
 local methods = {}
 
 local function serialize(value)

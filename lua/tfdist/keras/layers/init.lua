@@ -8,6 +8,7 @@ local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local loading = require "tfdist.base.loading"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = {}

@@ -3,11 +3,12 @@
 ---
 --- `shape` is a Lua list with -1 for a size that is not known yet (the batch).
 local errors = require "tfdist.base.errors"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = {}
 
-local getmetatable, pairs, type = getmetatable, pairs, type
+local getmetatable, type = getmetatable, type
 local MAX_DEPTH = 200
 
 local KerasTensor = { __name = "KerasTensor" }

@@ -13,6 +13,7 @@ local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local arguments = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 

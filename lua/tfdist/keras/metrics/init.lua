@@ -13,6 +13,7 @@ local functions = require "tfdist.keras.losses.functions"
 local iou = require "tfdist.keras.metrics.iou"
 local means = require "tfdist.keras.metrics.means"
 local objects = require "tfdist.keras.objects"
+local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
 
 local M = { Metric = base.Metric, is_metric = base.is_metric }

@@ -2,6 +2,7 @@
 local base = require "tfdist.keras.layers.base"
 local convert = require "tfdist.core.convert"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.base.text"

@@ -16,8 +16,8 @@ local raw = require "tfdist.core.raw"
 
 local M = {}
 
-local getmetatable, ipairs, next, rawget, type = getmetatable, ipairs, next,
-  rawget, type
+local getmetatable, ipairs, rawget, type = getmetatable, ipairs, rawget, type
+local following = next -- by this name LuaJIT compiles a loop as base.pairs says
 
 -- Fields. A look at them all takes 4 ms, where they are one map 20 ms on Lua 5.4.
 local MOST = 65536
@@ -49,7 +49,7 @@ local add
 
 local function add_table(watch, t)
   local copy, n = {}, 0
-  for key, value in next, t do
+  for key, value in following, t do
     if not IGNORED[key] then
       n = n + 1
       copy[key] = value
@@ -62,7 +62,7 @@ local function add_table(watch, t)
   local at = watch.n + 1
   watch.n = at
   watch.tables[at], watch.copies[at], watch.counts[at] = t, copy, n
-  for _, value in next, watch.fields_n <= MOST and copy or {} do
+  for _, value in following, watch.fields_n <= MOST and copy or {} do
     add(watch, value)
   end
 end

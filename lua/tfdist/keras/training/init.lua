@@ -16,6 +16,7 @@ local mixed_precision = require "tfdist.keras.mixed_precision"
 local options = require "tfdist.base.options"
 local optimizers = require "tfdist.keras.optimizers"
 local outputs = require "tfdist.keras.training.outputs"
+local pairs = require "tfdist.base.pairs"
 local progress = require "tfdist.keras.progress"
 local state = require "tfdist.keras.training.state"
 local steps = require "tfdist.keras.training.steps"
@@ -25,7 +26,7 @@ local values = require "tfdist.distribute.values"
 
 local M = {}
 
-local type, ipairs, pairs = type, ipairs, pairs
+local type, ipairs = type, ipairs
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local methods = {}
