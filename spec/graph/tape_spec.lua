@@ -418,6 +418,52 @@ describe("a tape around a traced function", function()
     assert.are.equal(1, tape:gradient(y, v):item())
   end)
 
+  it("adds up in that order behind rows of an embedding", function()
+    local v = tf.Variable(tf.ones { 3, 1 })
+    local large = tf.constant(1e8)
+    local rows = tf.constant({ 2, 0, 2 }, "int32")
+    local dense = tf.function_(function() return v * large - v * large end)
+    local sparse = tf.function_(function()
+      return (tf.gather(v, rows) * large) - (tf.gather(v, rows) * large)
+    end)
+    local function slope(f, ids)
+      local y
+      local tape = tf.GradientTape(function()
+        y = tf.reduce_sum(f())
+        y = y + tf.reduce_sum(tf.gather(v, tf.constant(ids, "int32")))
+      end)
+      return tape:gradient(y, v)
+    end
+    -- (1 - 1e8) + 1e8 is 0 in float32, where 1 + (1e8 - 1e8) is 1.
+    for _, ids in ipairs { { 0 }, { 0, 1 }, { 1, 0, 0 }, { 0 } } do
+      local grad = slope(dense, ids)
+      assert.are.equal("tensor", raw.kind(grad))
+      assert.are.same({ 0, 0, 0 }, grad:toflat())
+      grad = slope(sparse, ids)
+      assert.are.equal("slices", raw.kind(grad))
+      local want = slope(sparse.python_function, ids)
+      assert.are.same(want.indices:toflat(), grad.indices:toflat())
+      assert.are.same(want.values:toflat(), grad.values:toflat())
+      assert.are.equal(0, values(grad)[1])
+    end
+  end)
+
+  it("goes on with rows in any number", function()
+    local v = tf.Variable(tf.ones { 4, 2 })
+    local f = tf.function_(function() return v * v end)
+    local function step(n)
+      local y
+      local tape = tf.GradientTape(function()
+        y = tf.reduce_sum(f())
+          + tf.reduce_sum(tf.gather(v, tf.zeros({ n }, "int32")))
+      end)
+      return tape:gradient(y, v):toflat()
+    end
+    for n = 1, 300 do
+      assert.are.same({ 2 + n, 2 + n, 2, 2, 2, 2, 2, 2 }, step(n))
+    end
+  end)
+
   it("sees op after op where a tensor is given twice", function()
     local f = tf.function_(function(a, b) return a * b + a end)
     local x, y = random { 3 }, random { 3 }

@@ -677,16 +677,14 @@ int tfd_walk_needs(tfd_walk *walk, int index, bool *needs_p, bool *has_p) {
   TFD_GIVEN_POINTER(has_p);
 
   const tfd__note *note = NULL;
-  const tfd_object *grad = NULL;
 
   TFD_TRY(input_note(walk, index, &note));
   *needs_p = is_needed(walk, note);
-  if (*needs_p) grad = walk->grads[note->slot];
-  *has_p = grad != NULL && tfd__gradient_is_dense(grad);
+  *has_p = *needs_p && walk->grads[note->slot] != NULL;
   return TFD_OK;
 }
 
-int tfd_walk_take(tfd_walk *walk, int index, tfd_object **grad_p) {
+int tfd_walk_sum(tfd_walk *walk, int index, tfd_object **grad_p) {
   TFD_GIVEN(walk, WALK);
   TFD_GIVEN_POINTER(grad_p);
 
@@ -697,6 +695,18 @@ int tfd_walk_take(tfd_walk *walk, int index, tfd_object **grad_p) {
   if (!is_needed(walk, note)) return TFD_OK;
   TFD_TRY(tfd__gradient_join(&walk->grads[note->slot]));
   *grad_p = walk->grads[note->slot];
+  if (*grad_p != NULL) tfd__retain(*grad_p);
+  return TFD_OK;
+}
+
+int tfd_walk_take(tfd_walk *walk, int index) {
+  TFD_GIVEN(walk, WALK);
+
+  const tfd__note *note = NULL;
+
+  TFD_TRY(input_note(walk, index, &note));
+  if (!is_needed(walk, note)) return TFD_OK;
+  tfd__release(walk->grads[note->slot]);
   walk->grads[note->slot] = NULL;
   return TFD_OK;
 }

@@ -415,8 +415,7 @@ static int core_tape_followed(lua_State *L) {
 }
 
 /* walk_wanted(walk, n) -> likewise, of the n inputs of the step that waits,
-** those whose gradients are wanted; "2" for those that have a dense one so
-** far. */
+** those whose gradients are wanted; "2" for those that have one so far. */
 static int core_walk_wanted(lua_State *L) {
   const tfd__lua_arg walk = {"walk_wanted", "walk", 1, false};
   tfd_walk *w = tfd__lua_handle(L, TFD_HANDLE_WALK, &walk);

@@ -105,12 +105,14 @@ TFD_API int tfd_walk_host(tfd_walk *walk, int64_t *number_p, int *outputs_n_p);
 TFD_API int tfd_walk_output_grad(tfd_walk *walk, int index,
                                  tfd_object **grad_p);
 /** Is the gradient of the waiting step's i-th input wanted? And has later use
- * of that given it a dense one already? */
+ * of that given it one already? */
 TFD_API int tfd_walk_needs(tfd_walk *walk, int index, bool *needs_p,
                            bool *has_p);
-/** Take the gradient away that the i-th input has, NULL handle where none: what
- * the step answers is to begin with it. */
-TFD_API int tfd_walk_take(tfd_walk *walk, int index, tfd_object **grad_p);
+/** The gradient that the i-th input has by now: tensor or slices; NULL handle =
+ * none. */
+TFD_API int tfd_walk_sum(tfd_walk *walk, int index, tfd_object **grad_p);
+/** Take that gradient away: what the step answers begins with it. */
+TFD_API int tfd_walk_take(tfd_walk *walk, int index);
 /** Answer the waiting step: one gradient (or NULL) for each of its inputs. */
 TFD_API int tfd_walk_supply(tfd_walk *walk, tfd_object *const *grads,
                             int grads_n);

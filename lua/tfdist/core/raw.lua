@@ -97,7 +97,7 @@
 ---       follow, "0" for the others, as one text; nil when they follow none. And
 ---       whether one of the first list is there twice
 ---   walk_wanted(walk, n) -> likewise, inputs of the step that waits whose
----       gradients are wanted, "2" for those that have a dense one so far
+---       gradients are wanted, "2" for those that have one so far
 ---   graph_call(graph, words, numbers, ...) -> results, for graphs without
 ---       steps of the host
 ---   graph_list(graph, words, inputs) -> the same as a list with n
