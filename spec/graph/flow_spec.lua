@@ -2,6 +2,7 @@
 --- effects, errors. Expected values are the eager ones or closed forms.
 local tf = require "tfdist"
 local expect = require "spec.support.expect"
+local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 local R = require "spec.support.replicas"
 local traces = require "spec.support.traces"
@@ -432,6 +433,38 @@ describe("tf.while_loop in a traced function", function()
       -- Differences of the second order and of rounding: 1e-8.
       assert.is_true(math.abs((at[1] - at[-1]) / (2 * eps) - got[i]) < 1e-7)
     end
+  end)
+
+  -- On a queue, which tells late that there is no such inverse.
+  it("takes no gradients of constants that its body makes #once", function()
+    local r = process.run(("TFDIST_QUEUE=queued %s -e %s"):format(
+      process.hosts[1].path, process.quote [[
+local tf = require "tfdist"
+local x = tf.constant(2.0)
+local function body(y)
+  local _, log = tf.linalg.slogdet { { 1, 2 }, { 2, 4 } } -- log is -inf
+  return y * 3 + tf.tanh(log)
+end
+local function loop(y)
+  local _, z = tf.while_loop(function(i) return tf.less(i, 2) end,
+    function(i, z) return i + 1, body(z) end, { tf.constant(0, "int32"), y })
+  return z
+end
+local function branch(y)
+  return tf.cond(tf.greater(y, 0), function() return body(y) end,
+    function() return y end)
+end
+for _, fn in ipairs { loop, branch } do
+  local y
+  local f = tf.function_(fn)
+  local tape = tf.GradientTape(function(t)
+    t:watch(x)
+    y = f(x)
+  end)
+  print(y:item(), tape:gradient(y, x):item())
+end
+]]))
+    assert.are.equal("14.0\t9.0\n5.0\t3.0\n", r.out, r.err)
   end)
 
   it("writes variables, prints and draws in every iteration", function()

@@ -124,13 +124,22 @@ end
 
 -- Gradients --------------------------------------------------------------------
 
--- Dense gradients inside a part, a list with holes.
+-- Dense gradients inside a part, a list with holes: also where a source is nil.
+-- What nobody wants is not even recorded, as its gradient may fail.
 local function gradients(part, targets, sources, given)
-  local list = part.tape:gradient(targets, sources, given)
+  local there = { n = 0 }
+  for i = 1, sources.n do
+    if sources[i] ~= nil then
+      append(there, sources[i])
+    end
+  end
+  local list, k = part.tape:gradient(targets, there, given), 0
   local out = { n = sources.n }
   for i = 1, sources.n do
-    out[i] = list[i] ~= nil and convert.tensor(list[i], nil, "gradient", "x")
-      or nil
+    k = sources[i] ~= nil and k + 1 or k
+    if sources[i] ~= nil and list[k] ~= nil then
+      out[i] = convert.tensor(list[k], nil, "gradient", "x")
+    end
   end
   return out
 end
@@ -167,9 +176,9 @@ end
 
 local emit_choice
 
--- Gradients of the sources in branch k for what arrives at its results; zeros
--- where only results that nothing arrives at depend on one.
-local function branch_gradients(c, k, grads)
+-- Gradients of the wanted sources in branch k for what arrives at its results;
+-- zeros where only results that nothing arrives at depend on one.
+local function branch_gradients(c, k, grads, wanted)
   local part, results = c.parts[k], c.results[k]
   return inside(part, function()
     local targets, given, inner = { n = 0 }, { n = 0 }, { n = c.sources.n }
@@ -183,7 +192,8 @@ local function branch_gradients(c, k, grads)
       end
     end
     for i = 1, inner.n do
-      inner[i] = c.sources[i].inner[k] or c.sources[i].outer
+      inner[i] = wanted:sub(i, i) ~= "0"
+        and (c.sources[i].inner[k] or c.sources[i].outer) or nil
     end
     local list = gradients(part, targets, inner, given)
     local of_others = others.n > 0 and gradients(part, others, inner) or {}
@@ -198,10 +208,10 @@ end
 
 -- The gradient of a choice is a choice between those of its branches, zeros
 -- where one has none and another has.
-local function differentiate_choice(c, grads)
-  local lists, wanted = {}, { n = 0 }
+local function differentiate_choice(c, grads, wanted)
+  local lists, some_have = {}, { n = 0 }
   for k = 1, #c.parts do
-    lists[k] = branch_gradients(c, k, grads)
+    lists[k] = branch_gradients(c, k, grads, wanted)
   end
   local results = {}
   for k = 1, #lists do
@@ -213,7 +223,7 @@ local function differentiate_choice(c, grads)
       some = some or lists[k][i]
     end
     if some ~= nil then
-      append(wanted, i)
+      append(some_have, i)
       for k = 1, #lists do
         append(results[k], lists[k][i]
           or zeros(raw.operand_tensor(c.sources[i].outer)))
@@ -221,11 +231,11 @@ local function differentiate_choice(c, grads)
     end
   end
   local out = { n = c.sources.n }
-  if wanted.n > 0 then
+  if some_have.n > 0 then
     local got = emit_choice { parts = c.parts, index = c.index, pure = true,
       results = results }
-    for j = 1, wanted.n do
-      out[wanted[j]] = got[j]
+    for j = 1, some_have.n do
+      out[some_have[j]] = got[j]
     end
   end
   return out
@@ -267,8 +277,8 @@ function emit_choice(c)
   end
   if c.parts[1].tape ~= nil and raw.tape_active() > 0 then
     c.sources = sources
-    record(sources, out, function(grads)
-      return differentiate_choice(c, grads)
+    record(sources, out, function(grads, wanted)
+      return differentiate_choice(c, grads, wanted)
     end)
   end
   return out
@@ -320,11 +330,14 @@ local function backward_of(l, grads)
   return b, targets, given
 end
 
--- What the backward loop computes for each source; at[i] tells where it is.
-local function fill_backward(l, b, targets, given)
+-- What the backward loop computes for each source that is wanted or carried;
+-- at[i] tells where it is.
+local function fill_backward(l, b, targets, given, wanted)
   local part, inner, at = l.part, { n = l.sources.n }, {}
   for i = 1, inner.n do
-    inner[i] = l.sources[i].inner
+    if l.sources[i].carry ~= nil or wanted:sub(i, i) ~= "0" then
+      inner[i] = l.sources[i].inner
+    end
   end
   local list = gradients(part, targets, inner, given)
   local packed = { n = 0 }
@@ -353,7 +366,7 @@ local function differentiate_loop(l, grads, wanted)
   inside(l.part, function()
     local targets, given
     b, targets, given = backward_of(l, grads)
-    at = fill_backward(l, b, targets, given)
+    at = fill_backward(l, b, targets, given, wanted)
   end)
   local outputs = emit_loop(b)
   local out = { n = l.sources.n }
