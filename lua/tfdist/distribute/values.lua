@@ -198,16 +198,21 @@ function M.with_operands(value, fn)
     or value
 end
 
+--- The strategy of a value, of one without components of Lua its handle alone.
+function M.owner(value)
+  local host = attached(value)
+  return host and host.strategy or { handle = raw.value_strategy(value) }
+end
+
 --- The value with fn(component) in place of each component.
 function M.map(value, fn)
-  local host, list = attached(value), M.components(value)
+  local list = M.components(value)
   for i = 1, list.n do
     if list[i] ~= nil then
       list[i] = fn(list[i])
     end
   end
-  return M.new(host and host.strategy or { handle = raw.value_strategy(value) },
-    raw.value_kind_of(value), list, list.n)
+  return M.new(M.owner(value), raw.value_kind_of(value), list, list.n)
 end
 
 -- The components as users see them: the same objects each time, so that they

@@ -118,6 +118,7 @@ local function describe_leaf(x, c)
   if tracing.is_symbolic(x) then
     for i = 1, c.symbols.n do
       if rawequal(c.symbols[i], x) then
+        c.gives_inputs = true
         return { input = i }
       end
     end
@@ -143,12 +144,12 @@ local function describe_leaf(x, c)
       return describe_leaf(t, c)
     end) }
   elseif values.is_value(x) then
-    local parts, i = {}, 0
-    return { parts = parts, like = values.map(x, function(component)
-      i = i + 1
-      parts[i] = describe_leaf(component, c)
-      return i
-    end) }
+    local parts, list = {}, values.components(x)
+    for i = 1, list.n do
+      parts[i] = list[i] ~= nil and describe_leaf(list[i], c) or false
+    end
+    return { parts = parts, kind = raw.value_kind_of(x),
+      strategy = values.owner(x) }
   end
   return { value = x }
 end
@@ -182,10 +183,14 @@ local function leaf_value(leaf, inputs, outputs)
     return tensor_array.map(leaf.array, function(t)
       return leaf_value(t, inputs, outputs)
     end)
-  elseif leaf.like ~= nil then
-    return values.map(leaf.like, function(i)
-      return leaf_value(leaf.parts[i], inputs, outputs)
-    end)
+  elseif leaf.parts ~= nil then
+    local list, n = {}, #leaf.parts
+    for i = 1, n do
+      if leaf.parts[i] then
+        list[i] = leaf_value(leaf.parts[i], inputs, outputs)
+      end
+    end
+    return values.new(leaf.strategy, leaf.kind, list, n)
   end
   return leaf.value
 end
@@ -435,8 +440,9 @@ function M.run_plain(c, ...)
     return raw.graph_call(c.handle, next_words(c.draws),
       next_numbers(c.numbers), ...)
   end
-  return M.give(c, M.tensors_of(...), { raw.graph_call(c.handle,
-    next_words(c.draws), next_numbers(c.numbers), ...) })
+  return M.give(c, c.gives_inputs and M.tensors_of(...), {
+    raw.graph_call(c.handle, next_words(c.draws), next_numbers(c.numbers), ...)
+  })
 end
 
 local function run_steps(c, graph)
