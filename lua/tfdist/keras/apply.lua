@@ -418,21 +418,27 @@ local function numbers_of_calls(own, h, n)
     return nil
   end
   local certain = h.guard == nil and not tracing.is_part()
-  if depends_on_step(own, h) then
+  local depends = depends_on_step(own, h)
+  if depends then
     check_steps(own, certain)
   end
+  local last, list -- constants, whose table is another when one is set
   local first = tracing.numbers(2 * n, function()
     local now = hypers.of_call(own)
-    local decaying, plain = reals_of(own, now)
     own.call_step = now.step
     -- What the call will have written, so that nobody waits to read it.
     own.step, own.step_version = now.step + 1,
       certain and own.step_version + 1 or nil
     own.prepared = certain and tracing.preparation or nil
-    for i = 1, n do
-      decaying[n + i] = plain[i]
+    if depends or not rawequal(now, last) then
+      local plain
+      list, plain = reals_of(own, now)
+      last = now
+      for i = 1, n do
+        list[n + i] = plain[i]
+      end
     end
-    return decaying
+    return list
   end, not certain)
   return first, first + n
 end
