@@ -31,11 +31,6 @@ describe("a second structure in the place of a name", function()
       local made = D.from_tensors({ 1.5 }, { 2.5 })
       return made
     end)
-    check("zip", "TypeError", { "Dataset.zip", "a Dataset", "datasets",
-      "zip({ X, Y })" }, function()
-        local made = D.zip(D.range(3), D.range(3))
-        return made
-      end)
   end)
 
   it("is refused by methods, ops and classes", function()

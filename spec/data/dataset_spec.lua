@@ -5,6 +5,7 @@ local leaks = require "spec.support.leaks"
 local tf = require "tfdist"
 
 local D = tf.data.Dataset
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 local all, count, fails = E.all, E.count, R.fails
 
 describe("sources", function()
@@ -250,6 +251,27 @@ describe("order and choice", function()
       assert.same({ { 5, 0 }, { 6, 1 } }, all(range(2):enumerate(5)))
       assert.same({ { 0, { 0, 0 } } },
         all(D.zip { range(1), D.zip { range(1), range(1) } }))
+    end)
+  end)
+
+  it("zip takes data sets one by one as it takes a table of them", function()
+    both(function(range)
+      local a, b, c = range(3), range(2), range(4)
+      assert.same(all(D.zip { a, b, c }), all(D.zip(a, b, c)))
+      assert.same({ { 0, { 0, 0 } }, { 1, { 1, 1 } } }, all(D.zip(a, { b, c })))
+      assert.same({ { 0, { x = 0 } }, { 1, { x = 1 } } },
+        all(D.zip(a, { x = b }, { name = "z" })))
+      for message, bad in pairs {
+        ["must be a dataset, got the number 3"] = { 3, b },
+        ["must be a dataset, got nil"] = { n = 3, a, nil, b },
+        ["must be a dataset, got the string"] = { a, b, "z" },
+        ["unknown option \"nme\""] = { a, b, { nme = "z" } },
+      } do
+        local done, e = pcall(D.zip, unpack(bad, 1, bad.n or #bad))
+        assert.is_false(done)
+        assert.matches(message, e.message, 1, true)
+        assert.matches("dataset_spec.lua", tostring(e), 1, true)
+      end
     end)
   end)
 

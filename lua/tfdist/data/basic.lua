@@ -4,6 +4,7 @@ local dataset = require "tfdist.data.dataset"
 local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local rows = require "tfdist.data.rows"
 local seeds = require "tfdist.data.seeds"
@@ -588,12 +589,35 @@ local function zip(name, structure)
   return dataset.new(Zip, name, nodes, fields)
 end
 
---- Elements of several data sets side by side, until one ends: zip { a, b }
---- gives a tuple, zip { x = a, y = b } a table. An element that is a tuple
---- itself becomes a list in it.
+-- Is x a data set or a table of them, and not the options behind those?
+local function is_zipped(x)
+  if dataset.is_dataset(x) then
+    return true
+  end
+  for _, value in pairs(text.is_plain(x) and x or {}) do
+    if dataset.is_dataset(value) or text.is_plain(value) then
+      return true
+    end
+  end
+  return false
+end
+
+--- Elements of several data sets side by side, until one ends: zip { a, b }, or
+--- zip(a, b), gives a tuple, zip { x = a, y = b } a table. An element that is a
+--- tuple itself becomes a list in it.
 --- Source: tf.data.Dataset.zip
 dataset.static("zip", "datasets:nest name=nil", function(datasets)
   return zip("zip", datasets)
+end, function(first, second, ...)
+  if not (is_zipped(second) or is_zipped((...))) then
+    return first, second, ...
+  end
+  local list = { n = select("#", ...) + 2, first, second, ... }
+  local last, names = list[list.n], nil
+  if text.is_plain(last) and not is_zipped(last) then
+    list[list.n], names, list.n = nil, last, list.n - 1
+  end
+  return list, names
 end)
 
 --- int64 numbers from `start` on before each element, which becomes a list

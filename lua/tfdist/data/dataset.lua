@@ -60,9 +60,7 @@ local methods, getters = {}, {}
 M.statics = {}
 
 --- True for data sets.
-function M.is_dataset(x)
-  return getmetatable(x) == Dataset
-end
+function M.is_dataset(x) return getmetatable(x) == Dataset end
 
 -- Nodes ----------------------------------------------------------------------
 
@@ -623,16 +621,18 @@ function M.not_there(name)
   M.statics[name] = methods[name]
 end
 
---- Define tf.data.Dataset.name(...).
-function M.static(name, signature, fn)
-  local call = options.wrap("Dataset." .. name, signature, fn)
+--- Define tf.data.Dataset.name(...); arrange(...) gives the arguments that the
+--- signature is for, where a call may have others.
+function M.static(name, signature, fn, arrange)
+  local bound = options.wrap("Dataset." .. name, signature, fn)
+  local call = arrange and function(...) return bound(arrange(...)) end or bound
   M.statics[name] = options.describe_as(function(first, ...)
     if rawequal(first, M.statics) then
       errors.raise("TypeError", ("Dataset.%s: called with a colon"):format(
         name), ("call tf.data.Dataset.%s(...) with a dot"):format(name))
     end
     return call(first, ...)
-  end, call)
+  end, bound)
 end
 
 --- The node of an argument that must be a data set.
