@@ -150,7 +150,8 @@ tf.__version__ = raw.version()
 tf.version = { VERSION = tf.__version__ }
 
 --- Kinds of errors as strings, for `e.kind == tf.errors.OutOfRange`; also under
---- TensorFlow's class names (OutOfRangeError). `tf.errors.is_error(e)`,
+--- TensorFlow's class names (OutOfRangeError; UnimplementedError is
+--- NotImplementedError). `tf.errors.is_error(e)`,
 --- `tf.errors.kind(e)` and `tf.errors.raise(kind, message, hint)` work on what
 --- pcall returns.
 tf.errors = {
@@ -168,7 +169,8 @@ for _, kind in ipairs {
     tf.errors[kind .. "Error"] = kind
   end
 end
-tf.errors.CancelledError = "Cancelled"
+tf.errors.UnimplementedError = "NotImplementedError"
+tf.errors.OperatorNotAllowedInGraphError = "TypeError"
 require "tfdist.base.text".watch("tf.errors", tf.errors)
 
 --- True: ops run at the call. False while tf.function_ traces.

@@ -122,6 +122,26 @@ describe("a name that only TensorFlow has", function()
     end).kind)
   end)
 
+  it("is told from the classes of errors that are here", function()
+    local classes = { "Aborted", "AlreadyExists", "Cancelled", "DataLoss",
+      "DeadlineExceeded", "FailedPrecondition", "Internal", "InvalidArgument",
+      "NotFound", "OutOfRange", "ResourceExhausted", "Unavailable" }
+    for _, name in ipairs(classes) do
+      assert.equal(name, tf.errors[name .. "Error"])
+      assert.equal("NotImplementedError", failure(function()
+        return tf.errors[name:gsub("(%l)(%u)", "%1_%2"):upper()]
+      end).kind)
+    end
+    assert.equal(tf.errors.UnimplementedError, failure(function()
+      return tf.errors.UnknownError end).kind)
+    assert.equal(tf.errors.OperatorNotAllowedInGraphError,
+      failure(tf.function_(function(x)
+        return x:item() > 0 and x
+      end), tf.constant(1)).kind)
+    assert.matches("is_error", failure(function()
+      return tf.errors.OpError end).hint, 1, true)
+  end)
+
   it("is no slip of another name", function()
     for name, hint in pairs { eig = "symmetric matrices",
       eigvals = "symmetric matrices" } do

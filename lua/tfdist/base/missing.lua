@@ -128,6 +128,17 @@ local LISTS = {
       .. "uint16 uint32 uint64 resource variant" },
     { "complex complex64 complex128", COMPLEX },
   },
+  errors = {
+    { "OpError", "tf.errors.is_error(e)" },
+    { "OK ABORTED ALREADY_EXISTS CANCELLED DATA_LOSS DEADLINE_EXCEEDED "
+      .. "FAILED_PRECONDITION INTERNAL INVALID_ARGUMENT NOT_FOUND OUT_OF_RANGE "
+      .. "PERMISSION_DENIED RESOURCE_EXHAUSTED UNAUTHENTICATED UNAVAILABLE "
+      .. "UNIMPLEMENTED UNKNOWN", "errors have no codes; e.kind is a string: "
+      .. "e.kind == tf.errors.OutOfRangeError" },
+    { "PermissionDeniedError UnauthenticatedError UnknownError",
+      "nothing here raises it; a file that cannot be opened or written is "
+      .. "tf.errors.FailedPreconditionError" },
+  },
   image = {
     { "adjust_gamma adjust_hue adjust_jpeg_quality adjust_saturation "
       .. "combined_non_max_suppression crop_and_resize decode_and_crop_jpeg "
