@@ -4,6 +4,7 @@ local R = require "spec.support.replicas"
 local tf = require "tfdist"
 
 local fails = R.fails
+local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
 -- 0 .. 23 in {2, 3, 4}.
 local function numbers()
@@ -123,6 +124,51 @@ describe("a position that is an argument of a traced function", function()
       local e = fails("NotImplementedError", message, tf.function_(f), at)
       assert.matches("tf.gather(x, i + tf.range(n))", e.hint, 1, true)
     end
+  end)
+end)
+
+describe("what says sizes, axes or counts", function()
+  leaks(before_each, after_each)
+
+  it("is refused by name where only a call knows it", function()
+    local x, kept = tf.ones { 6 }, tf.Variable(3, { dtype = "int32" })
+    for message, f in pairs {
+      ["zeros: shape"] = function(n) return tf.zeros { n, 2 } end,
+      ["ones: shape"] = function() return tf.ones { kept } end,
+      ["fill: dims"] = function(n) return tf.fill({ n }, 2.5) end,
+      ["random.normal: shape"] = function(n) return tf.random.normal { n } end,
+      ["reshape: shape"] = function(n) return x:reshape { n, -1 } end,
+      ["broadcast_to: shape"] = function(n) return tf.broadcast_to(x, { n, 6 })
+      end,
+      ["tile: multiples"] = function(n) return tf.tile(x, { n }) end,
+      ["pad: paddings"] = function(n) return tf.pad(x, { { 0, n } }) end,
+      ["range: limit"] = function(n) return tf.range(n) end,
+      ["linspace: num"] = function(n) return tf.linspace(0, 1, n) end,
+      ["one_hot: depth"] = function(n) return tf.one_hot({ 0, 1 }, n) end,
+      ["top_k: k"] = function(n) return (tf.math.top_k(x, n)) end,
+      ["reduce_sum: axis"] = function(n) return tf.reduce_sum(x, n) end,
+      ["concat: axis"] = function(n) return tf.concat({ x, x }, n) end,
+      ["TensorArray: size"] = function(n)
+        return tf.TensorArray("float32", n):size() end,
+      ["while_loop: maximum_iterations"] = function(n)
+        return tf.while_loop(function() return true end, function(i)
+          return i + 1
+        end, { x }, { maximum_iterations = n }) end,
+    } do
+      local e = fails("NotImplementedError", message .. " has values (int32 {",
+        tf.function_(f), tf.constant(3, "int32"))
+      assert.matches("positions_spec.lua", tostring(e), 1, true)
+      assert.matches("a Lua number", e.hint, 1, true)
+    end
+  end)
+
+  it("may be Lua numbers and the sizes of a tensor", function()
+    local f = tf.function_(function(x, n)
+      return tf.zeros { n, tf.shape(x)[0] }
+    end)
+    local x = tf.ones { 4 }
+    assert.same({ 2, 4 }, { unpack(f(x, 2).shape) })
+    assert.same({ 3, 4 }, { unpack(f(x, 3).shape) })
   end)
 end)
 

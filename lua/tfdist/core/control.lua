@@ -347,6 +347,7 @@ end
 
 local function most_of(most)
   if type(most) == "userdata" then
+    tracing.need_counts("while_loop", "maximum_iterations", most)
     most = convert.operand(most, nil, "while_loop", "maximum_iterations")
     most = raw.item(raw.operand_tensor(most))
   end

@@ -9,6 +9,7 @@ local options = require "tfdist.base.options"
 local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -114,7 +115,9 @@ function M.integers(x, what, name)
     return plain
   elseif type(x) == "number" then
     x = { x }
-  elseif type(x) == "userdata" and is_operand(x) then
+  end
+  tracing.need_counts(what, name, x)
+  if type(x) == "userdata" and is_operand(x) then
     local t = raw.operand_tensor(x)
     if not INTEGER[raw.tensor_dtype(t)] or raw.tensor_rank(t) > 1 then
       errors.raise("TypeError", ("%s: %s must be a list of whole numbers, "

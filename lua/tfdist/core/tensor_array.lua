@@ -551,6 +551,7 @@ function M.install(functions, def)
           .. "and flows of arrays here")
       end
       if type(size) == "userdata" then
+        tracing.need_counts("TensorArray", "size", size)
         size = raw.item(raw.operand_tensor(size))
       end
       size = options.integer("TensorArray", "size", size or 0, 0, MOST)

@@ -317,6 +317,14 @@ function M.need_numbers(what, name, x, noun, instead)
   end
 end
 
+--- The same for what says sizes, axes or counts.
+function M.need_counts(what, name, x)
+  M.need_numbers(what, name, x, "it", "a Lua number as argument of the "
+    .. "function gives each value a graph of its own; sizes of a tensor are "
+    .. "numbers (tf.shape), -1 is the size that reshape finds; or call it outside "
+    .. "of the function")
+end
+
 --- The same for seeds.
 function M.need_seed(what, name, x)
   M.need_numbers(what, name, x, "seeds", "a seed of numbers gives the same at "

@@ -58,6 +58,7 @@ local function number(what, name, x)
   if x == nil or type(x) == "number" then
     return x
   end
+  tracing.need_counts(what, name, x)
   local t = convert.tensor(x, nil, what, name)
   if raw.tensor_size(t) ~= 1 then
     fail("InvalidArgument", "%s: %s must be one number, got a tensor of shape "
@@ -104,7 +105,7 @@ local function define_makers(tf, def)
     if is_plain_shape(dims) then
       return ops.fill(dims, value, convert.dtype(dtype, what) or "float32")
     end
-    dims = convert.integers(dims, what, "shape")
+    dims = convert.integers(dims, what, what == "fill" and "dims" or "shape")
     dtype = convert.dtype(dtype, what) or "float32"
     local size = 1
     for i = 1, #dims do
@@ -432,6 +433,7 @@ local function define_growth(tf, def)
   --- axis. mode is CONSTANT, REFLECT or SYMMETRIC. Source: tf.pad
   def("pad", "tensor paddings mode='CONSTANT' constant_values=0 name=nil",
     function(x, paddings, mode, value)
+      tracing.need_counts("pad", "paddings", paddings)
       paddings = raw.tensor_to_flat(convert.tensor(paddings, "int32", "pad",
         "paddings"))
       local before, after = {}, {}

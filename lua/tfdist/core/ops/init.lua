@@ -14,6 +14,7 @@ local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -41,6 +42,7 @@ local function number_of(x, what, name, noun)
   if type(x) == "number" then
     return x
   elseif type(x) == "userdata" and is_operand(x) then
+    tracing.need_counts(what, name, x)
     local t = raw.operand_tensor(x)
     if raw.tensor_size(t) == 1 then
       local value = raw.item(t)
