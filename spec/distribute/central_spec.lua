@@ -103,4 +103,50 @@ describe("CentralStorageStrategy", function()
       clipping:apply_gradients({ tf.ones { 1 } }, { v })
     end)
   end)
+
+  each("counts examples for metrics on replicas that have none", function(s, n)
+    local keras = tf.keras
+    for _, make in ipairs {
+      function() return keras.metrics.MeanAbsoluteError() end,
+      function() return keras.metrics.MeanMetricWrapper(function(t, p)
+        return tf.reduce_mean(tf.abs(t - p)) end) end,
+    } do
+      local metric = s:scope(make)
+      s:run(function()
+        local rows = R.id() == 0 and 2 or 0
+        metric:update_state(tf.zeros { rows, 1 }, tf.fill({ rows, 1 }, 3.0))
+      end)
+      assert.equal(3, metric:result():item())
+    end
+    local model = s:scope(function()
+      local m = keras.Sequential { keras.layers.Dense(1, { input_shape = { 2 },
+        kernel_initializer = "ones" }) }
+      m:compile { optimizer = "sgd", loss = "mse", metrics = { "mae" } }
+      return m
+    end)
+    local rows = 2 * n + 1
+    local loss, mae = model:evaluate(tf.ones { rows, 2 }, tf.zeros { rows, 1 },
+      { batch_size = 2 * n, verbose = 0 })
+    assert.near(4, loss, 1e-5)
+    assert.near(2, mae, 1e-5)
+  end)
+
+  each("normalizes batches that leave replicas without data", function(s, n)
+    for _, mask in ipairs { false, true } do
+      local layer = s:scope(function()
+        local made = tf.keras.layers.BatchNormalization { momentum = 0.9 }
+        made:build { 0, 1, 1 }
+        return made
+      end)
+      s:run(function()
+        local rows = R.id() == 0 and 2 or 0
+        layer(tf.fill({ rows, 1, 1 }, 5.0), { training = true,
+          mask = mask and tf.ones({ rows, 1 }, "bool") or nil })
+      end)
+      -- The first replica's moves by a tenth, the others' stay.
+      assert.near(0.1 * 5 / n, layer.moving_mean:read_value():totable()[1], 1e-5)
+      assert.near(1 - 0.1 / n, layer.moving_variance:read_value():totable()[1],
+        1e-5)
+    end
+  end)
 end)

@@ -211,15 +211,30 @@ local function moments(self, x, mask)
   return tf.nn.moments(x, axes)
 end
 
+-- A replica without data has no statistics: what it assigns changes nothing, but
+-- where assigning is a sync point, the others wait for it.
+local function stay(self, is_fused)
+  for _, variable in ipairs { self.moving_mean, self.moving_variance } do
+    local value = variable:read_value()
+    if is_fused then
+      variable:assign(value)
+    else
+      variable:assign_sub(tf.zeros_like(value))
+    end
+  end
+end
+
 function Batch.call(self, x, options)
   local own, config = self._own, self._own.config
-  local dims = x.shape
-  -- A layer that is not trainable keeps its statistics, and a replica without
-  -- data has none.
-  local training = options.training and own.trainable
-    and count_of(dims, own) > 0
-  local mask = training and options.mask or nil
-  if own.op_format ~= nil and mask == nil then
+  -- A layer that is not trainable keeps its statistics.
+  local moves = options.training and own.trainable
+  local training = moves and count_of(x.shape, own) > 0
+  local mask = moves and options.mask or nil
+  local is_fused = own.op_format ~= nil and mask == nil
+  if moves and not training then
+    stay(self, is_fused)
+  end
+  if is_fused then
     return fused(self, x, training)
   elseif not training then
     return normalize(self, x, self.moving_mean, self.moving_variance)

@@ -58,11 +58,18 @@ local function is_empty(x)
     and raw.tensor_size(raw.operand_tensor(x)) == 0
 end
 
+-- The mean of nothing is no number. Additions may be sync points, which replicas
+-- reach with or without examples.
+local function add_nothing(self)
+  add(self.total, 0)
+  add(self.count, 0)
+end
+
 --- Add values to a mean's sums, sample by sample; sample_weight broadcasts to
 --- them.
 function M.add_mean(self, x, sample_weight)
   if is_empty(x) then
-    return -- the mean of nothing is no number
+    return add_nothing(self)
   end
   local sums, weights = base.samplewise(self, x, sample_weight, "reduce_mean")
   add(self.total, tf.reduce_sum(sums))
@@ -155,10 +162,11 @@ end, "mean_metric_wrapper", M.Mean)
 updater(M.MeanMetricWrapper, PAIR, function(self, y_true, y_pred, weight)
   local t, p = functions.bridged(y_true, y_pred)
   local x = self.fn(t, p)
-  if not is_empty(y_pred) then
-    M.add_masked(self, type(x) == "userdata" and x or cast(self, x), weight,
-      y_pred)
+  if is_empty(y_pred) then
+    return add_nothing(self)
   end
+  M.add_masked(self, type(x) == "userdata" and x or cast(self, x), weight,
+    y_pred)
 end)
 
 local pair_of = functions.pair
