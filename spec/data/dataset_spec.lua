@@ -254,6 +254,33 @@ describe("order and choice", function()
     end)
   end)
 
+  it("counts may be tensors, as the functions of stages get them", function()
+    local r, two = D.range(6), tf.constant(2, "int64")
+    for _, each in ipairs {
+      { r:take(two), { 0, 1 } }, { r:skip(two), { 2, 3, 4, 5 } },
+      { r:take(tf.constant(-1, "int32")), { 0, 1, 2, 3, 4, 5 } },
+      { D.range(two):repeat_(two), { 0, 1, 0, 1 } },
+      { r:shard(two, tf.constant { 1 }), { 1, 3, 5 } },
+      { r:shard(two, tf.Variable(0, { dtype = "int32" })), { 0, 2, 4 } },
+      { r:take(1):enumerate(two), { { 2, 0 } } },
+      { r:batch(two):prefetch(two), { { 0, 1 }, { 2, 3 }, { 4, 5 } } },
+      { r:window(two, two, two, true):flat_map(function(w)
+        return w:batch(two)
+      end), { { 0, 2 }, { 2, 4 } } },
+      { D.range(3):interleave(function(i) return r:skip(i + 3) end,
+        { cycle_length = two, block_length = two }), { 3, 4, 4, 5, 5, 5 } },
+    } do
+      assert.same(each[2], all(each[1]))
+    end
+    for _, bad in ipairs { tf.constant(1.5), tf.constant { 1, 2 },
+      tf.constant(-2, "int32") } do
+      local done, e = pcall(r.take, r, bad)
+      assert.is_false(done)
+      assert.matches("take: count must be", e.message, 1, true)
+      assert.matches("dataset_spec.lua", tostring(e), 1, true)
+    end
+  end)
+
   it("zip takes data sets one by one as it takes a table of them", function()
     both(function(range)
       local a, b, c = range(3), range(2), range(4)

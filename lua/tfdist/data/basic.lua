@@ -1,11 +1,10 @@
 --- Stages that choose, order and join elements without looking into them:
 --- take, skip, repeat_, shard, shuffle, concatenate, zip, enumerate, prefetch.
+local counts = require "tfdist.data.counts"
 local dataset = require "tfdist.data.dataset"
 local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
-local options = require "tfdist.base.options"
 local pairs = require "tfdist.base.pairs"
-local raw = require "tfdist.core.raw"
 local rows = require "tfdist.data.rows"
 local seeds = require "tfdist.data.seeds"
 local spec = require "tfdist.data.spec"
@@ -65,7 +64,7 @@ end
 --- The first `count` elements; -1 = all. Source: tf.data.Dataset.take
 method("take", "count name=nil", function(self, count)
   return dataset.new(Take, "take", { self.node }, {
-    count = dataset.count_or_nil("Dataset.take", "count", count),
+    count = counts.or_nil("Dataset.take", "count", count),
   })
 end)
 
@@ -108,7 +107,7 @@ end
 --- All but the first `count` elements; -1 = none. Source: tf.data.Dataset.skip
 method("skip", "count name=nil", function(self, count)
   return dataset.new(Skip, "skip", { self.node }, {
-    count = dataset.count_or_nil("Dataset.skip", "count", count),
+    count = counts.or_nil("Dataset.skip", "count", count),
   })
 end)
 
@@ -177,7 +176,7 @@ end
 --- Source: tf.data.Dataset.repeat
 method("repeat_", "count=nil name=nil", function(self, count)
   return dataset.new(Repeat, "repeat_", { self.node }, {
-    count = dataset.count_or_nil("Dataset.repeat_", "count", count),
+    count = counts.or_nil("Dataset.repeat_", "count", count),
   })
 end)
 
@@ -240,8 +239,8 @@ M.SHARD_HINT = -1
 --- Source: tf.data.Dataset.shard
 method("shard", "num_shards index name=nil", function(self, num_shards, index)
   local what = "Dataset.shard"
-  options.integer(what, "num_shards", num_shards)
-  options.integer(what, "index", index)
+  num_shards = counts.whole(what, "num_shards", num_shards)
+  index = counts.whole(what, "index", index)
   local hint = num_shards == M.SHARD_HINT and index == M.SHARD_HINT
   if not hint and (num_shards < 1 or index < 0 or index >= num_shards) then
     errors.raise("InvalidArgument", ("%s: index %s with num_shards %s; it must "
@@ -377,10 +376,7 @@ end
 method("shuffle", "buffer_size seed=nil reshuffle_each_iteration=true name=nil",
   function(self, buffer_size, seed, each_iteration)
     local what = "Dataset.shuffle"
-    if type(buffer_size) == "userdata" then
-      buffer_size = raw.item(raw.operand_tensor(buffer_size))
-    end
-    options.integer(what, "buffer_size", buffer_size, 1)
+    buffer_size = counts.whole(what, "buffer_size", buffer_size, 1)
     return dataset.new(Shuffle, "shuffle", { self.node }, {
       buffer_size = buffer_size, seed = seed,
       each_iteration = each_iteration ~= false,
@@ -623,7 +619,7 @@ end)
 --- int64 numbers from `start` on before each element, which becomes a list
 --- when it is a tuple. Source: tf.data.Dataset.enumerate
 method("enumerate", "start=0 name=nil", function(self, start)
-  options.integer("Dataset.enumerate", "start", start)
+  start = counts.whole("Dataset.enumerate", "start", start)
   local n = dataset.cardinality_of(self.node)
   local counter = rows.dataset("range", rows.new({ rows.counter(start),
     n = 1 }, n >= 0 and n or math.huge), "from " .. text.number(start))
@@ -692,7 +688,7 @@ end
 --- queued devices goes on while the caller computes.
 --- Source: tf.data.Dataset.prefetch
 method("prefetch", "buffer_size=-1 name=nil", function(self, buffer_size)
-  buffer_size = dataset.count_or_nil("Dataset.prefetch", "buffer_size",
+  buffer_size = counts.or_nil("Dataset.prefetch", "buffer_size",
     buffer_size) or 2
   return dataset.new(Prefetch, "prefetch", { self.node }, {
     buffer_size = buffer_size,

@@ -1,5 +1,6 @@
 --- Stages that put elements together and take them apart: batch,
 --- padded_batch, unbatch, rebatch, window.
+local counts = require "tfdist.data.counts"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.base.errors"
@@ -106,10 +107,7 @@ function Batch.open(node, run)
 end
 
 local function size_of(what, name, x)
-  if type(x) == "userdata" then
-    x = raw.item(raw.operand_tensor(x))
-  end
-  return options.integer(what, name, x, 1)
+  return counts.whole(what, name, x, 1)
 end
 
 -- Is a short rest dropped? A scalar bool tensor tells, too.
@@ -692,10 +690,10 @@ end
 method("window", "size shift=nil stride=1 drop_remainder:any=false name=nil",
   function(self, size, shift, stride, drop_remainder)
     local what = "Dataset.window"
-    options.integer(what, "size", size, 1)
+    size = counts.whole(what, "size", size, 1)
     return dataset.new(Window, "window", { self.node }, {
-      size = size, shift = options.integer(what, "shift", shift or size, 1),
-      stride = options.integer(what, "stride", stride, 1),
+      size = size, shift = counts.whole(what, "shift", shift or size, 1),
+      stride = counts.whole(what, "stride", stride, 1),
       drop_remainder = drops(what, drop_remainder),
     })
   end)

@@ -2,6 +2,7 @@
 --- that are made up: sample_from_datasets, choose_from_datasets,
 --- group_by_window, bucket_by_sequence_length, random, list_files.
 local batch = require "tfdist.data.batch"
+local counts = require "tfdist.data.counts"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.base.errors"
@@ -309,7 +310,7 @@ method("group_by_window", "key_func reduce_func window_size=nil "
       errors.raise("ValueError", what .. ": give either window_size or "
         .. "window_size_func")
     elseif size == nil then
-      options.integer(what, "window_size", window_size, 1)
+      window_size = counts.whole(what, "window_size", window_size, 1)
       size = function() return window_size end
     end
     return group(self, "group_by_window", key,

@@ -655,15 +655,6 @@ function M.check_function(what, name, fn)
   return fn
 end
 
---- A count that may be -1 (or nil) for "all" or "for ever": nil then.
---- Errors: TypeError, ValueError.
-function M.count_or_nil(what, name, x)
-  if x == nil or x == -1 then
-    return nil
-  end
-  return options.integer(what, name, x, -1)
-end
-
 --- Elements for a loop: `for x, y in dataset:iter() do`. The object also has
 --- get_next, get_next_as_optional, state, restore and close. A loop in a traced
 --- function is written out, element by element, each read anew at each call.

@@ -7,6 +7,7 @@
 --- A table of rows has `n`, `spec` (packed, of one row), `batch(self, list, k)`
 --- and `row(self, i)`, which give packs.
 local convert = require "tfdist.core.convert"
+local counts = require "tfdist.data.counts"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.base.errors"
@@ -255,12 +256,7 @@ dataset.static("from_tensor_slices", "tensors:nest name=nil", function(x)
   return M.dataset(what, rows, rows.n .. " rows")
 end)
 
-local function whole(what, name, x)
-  if type(x) == "userdata" then
-    x = raw.item(raw.operand_tensor(x))
-  end
-  return options.integer(what, name, x)
-end
+local whole = counts.whole
 
 -- start, start + step, ... as a column.
 local function progression(start, step, dtype)

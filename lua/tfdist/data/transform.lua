@@ -5,6 +5,7 @@
 --- Functions get a tuple as several arguments and may return several values.
 --- They run in Lua, one after the other, when their element is asked for;
 --- num_parallel_calls and deterministic are accepted and change nothing.
+local counts = require "tfdist.data.counts"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.base.errors"
@@ -325,12 +326,12 @@ method("interleave", "map_func cycle_length=nil block_length=1 "
   .. "num_parallel_calls=nil deterministic=nil name=nil",
   function(self, fn, cycle_length, block_length)
     local what = "Dataset.interleave"
-    cycle_length = dataset.count_or_nil(what, "cycle_length", cycle_length)
+    cycle_length = counts.or_nil(what, "cycle_length", cycle_length)
       or DEFAULT_CYCLE
     return dataset.new(Interleave, "interleave", { self.node }, {
       fn = dataset.check_function(what, "map_func", fn),
-      cycle_length = options.integer(what, "cycle_length", cycle_length, 1),
-      block_length = options.integer(what, "block_length", block_length, 1),
+      cycle_length = counts.whole(what, "cycle_length", cycle_length, 1),
+      block_length = counts.whole(what, "block_length", block_length, 1),
     })
   end)
 
