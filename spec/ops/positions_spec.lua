@@ -79,6 +79,53 @@ describe("tf.image.convert_image_dtype", function()
   end)
 end)
 
+describe("images of whole numbers", function()
+  local image = tf.image
+  -- 0, 20, .. 220 of {2, 2, 3}.
+  local function given(dtype)
+    return tf.reshape(tf.cast(tf.range(12) * 20, dtype), { 2, 2, 3 })
+  end
+  local function flat(x) return tf.reshape(x, { -1 }):totable() end
+
+  it("are as bright as floats, within their range", function()
+    for _, delta in ipairs { 0.25, tf.constant(0.25, "float64") } do
+      local x = image.adjust_brightness(given "uint8", delta)
+      assert.equal("uint8", x.dtype)
+      for i, got in ipairs(flat(x)) do
+        -- Scaled by 255.5 where floats become whole, as TensorFlow has it.
+        local want = math.min(((i - 1) * 20 / 255 + 0.25) * 255.5, 255)
+        assert.equal(math.floor(want), got)
+      end
+    end
+    assert.equal(0, flat(image.adjust_brightness(given "uint8", -0.25))[4])
+    -- 0.25 of the range of int16
+    assert.equal(math.floor(0.25 * 32767.5), flat(image.adjust_brightness(
+      given "int16", 0.25))[1])
+  end)
+
+  it("have contrast that does not wrap round", function()
+    local x = image.adjust_contrast(given "uint8", 2)
+    assert.equal("uint8", x.dtype)
+    for i, got in ipairs(flat(x)) do
+      -- The mean of a channel is 90, 110 or 130.
+      local mean = 90 + (i - 1) % 3 * 20
+      assert.equal(math.max(0, math.min(255, ((i - 1) * 20 - mean) * 2 + mean)),
+        got)
+    end
+  end)
+
+  it("become gray, and colours from one channel only", function()
+    for _, dtype in ipairs { "uint8", "int32", "int16" } do
+      local x = image.rgb_to_grayscale(given(dtype))
+      assert.equal(dtype, x.dtype)
+      -- 20 * 0.587 + 40 * 0.114 = 16.3; each pixel is 60 * 0.9999 more.
+      assert.same({ 16, 76, 136, 196 }, flat(x))
+    end
+    refused("ValueError", "grayscale_to_rgb: images have shape {2, 2, 3}; "
+      .. "expected 1 channel", image.grayscale_to_rgb, given "uint8")
+  end)
+end)
+
 describe("boxes of images", function()
   it("must fit, whatever their numbers", function()
     local x = tf.ones { 3, 3, 1 }

@@ -469,6 +469,22 @@ local function convert_dtype(tf, image, dtype, saturate)
   return cast(x, dtype) * floor((to + 1) / (from + 1))
 end
 
+-- fn(x) on images of floats; whole numbers go through those and come back, cut
+-- to what their dtype holds.
+local function in_floats(tf, x, fn)
+  if convert.FLOATING[x.dtype] then
+    return fn(x)
+  end
+  return convert_dtype(tf, fn(convert_dtype(tf, x, "float32")), x.dtype, true)
+end
+
+local function check_channels(what, x, n)
+  if x.shape[#x.shape] ~= n then
+    errors.raise("ValueError", ("%s: images have shape %s; expected %d channel%s")
+      :format(what, text.shape(x.shape), n, n == 1 and "" or "s"))
+  end
+end
+
 local function define_values(tf, def)
   --- Images of another dtype, values scaled to its range: float images have
   --- 0..1, others 0..largest. `saturate` clips what does not fit.
@@ -487,27 +503,31 @@ local function define_values(tf, def)
     return (x - mean) / tf.maximum(deviation, 1 / math.sqrt(n))
   end)
   def("image.adjust_brightness", "image delta", function(image, delta)
-    return tf.convert_to_tensor(image) + delta
+    return in_floats(tf, tf.convert_to_tensor(image), function(x)
+      return x + (raw.is_operand(delta) and tf.cast(delta, x.dtype) or delta)
+    end)
   end)
   def("image.adjust_contrast", "images contrast_factor",
     function(images, factor)
-      local x, first = images_of(tf, "adjust_contrast", images)
-      local mean = tf.reduce_mean(x, { axis = { first, first + 1 },
-        keepdims = true })
-      return (x - mean) * factor + mean
+      local given, first = images_of(tf, "adjust_contrast", images)
+      return in_floats(tf, given, function(x)
+        local mean = tf.reduce_mean(x, { axis = { first, first + 1 },
+          keepdims = true })
+        return (x - mean) * factor + mean
+      end)
     end)
   def("image.rgb_to_grayscale", "images name=nil", function(images)
-    local x = images_of(tf, "rgb_to_grayscale", images)
-    if x.shape[#x.shape] ~= 3 then
-      errors.raise("ValueError", ("rgb_to_grayscale: images have shape %s; "
-        .. "expected 3 channels"):format(text.shape(x.shape)))
-    end
-    local weights = tf.constant({ 0.2989, 0.5870, 0.1140 },
-      { dtype = x.dtype })
-    return tf.reduce_sum(x * weights, { axis = -1, keepdims = true })
+    local given = images_of(tf, "rgb_to_grayscale", images)
+    check_channels("rgb_to_grayscale", given, 3)
+    return in_floats(tf, given, function(x)
+      local weights = tf.constant({ 0.2989, 0.5870, 0.1140 },
+        { dtype = x.dtype })
+      return tf.reduce_sum(x * weights, { axis = -1, keepdims = true })
+    end)
   end)
   def("image.grayscale_to_rgb", "images name=nil", function(images)
     local x = images_of(tf, "grayscale_to_rgb", images)
+    check_channels("grayscale_to_rgb", x, 1)
     return tf.concat({ x, x, x }, -1)
   end)
 end
