@@ -161,50 +161,68 @@ describe("after a step failed", function()
     return v - 0.5 - 0.5 * mean / (math.sqrt(square) + 1e-7)
   end
 
+  local function fail_in_turn(strategy, n, is_traced)
+    local v, rows, optimizer, count, steps
+    strategy:scope(function()
+      v = tf.Variable { 1, 2, 3, 4 }
+      rows = tf.Variable({ { 1 }, { 2 } })
+      count = tf.Variable(0, { dtype = "int64" })
+      optimizer = tf.keras.optimizers.Adam {
+        learning_rate = function(step)
+          steps[#steps + 1] = step
+          return 0.5
+        end,
+      }
+    end)
+    local function fn(row)
+      local tape, loss = tf.GradientTape(function()
+        return tf.reduce_sum(v * v) + tf.reduce_sum(tf.gather(rows, row))
+      end)
+      local vars = { v, rows }
+      optimizer:apply_gradients(tape:gradient(loss, vars), vars)
+      count:assign_add(tf.constant(1, "int64"))
+      return loss
+    end
+    fn = is_traced and tf.function_(fn) or fn
+    local function step(bad)
+      return strategy:run(fn, { strategy:
+        experimental_distribute_values_from_function(function(context)
+          local id = context.replica_id_in_sync_group
+          return tf.constant({ bad == id and 9 or 1 }, "int32")
+        end) })
+    end
+    steps = {}
+    step(nil)
+    local before = { weights(strategy, v), weights(strategy, rows) }
+    for id = 0, n - 1 do
+      local e = failing(function() step(id) end)
+      if not is_traced then
+        assert.equal(id, e.replica)
+      end
+      quiet() -- the others' failures went with it
+      assert.same(before, { weights(strategy, v), weights(strategy, rows) })
+      assert.same({ 1 }, weights(strategy, optimizer.iterations))
+      assert.same({ 1 }, weights(strategy, count))
+    end
+    steps = {}
+    step(nil)
+    assert.same({ 1 }, steps)
+    assert.same({ 2 }, weights(strategy, optimizer.iterations))
+    assert.same({ 2 }, weights(strategy, count))
+    local second = weights(strategy, v)
+    for i = 1, 4 do
+      assert.near(after_two_steps(i), second[i], 1e-5)
+    end
+  end
+
   replicas.each(it, pending, "weights, slots and counts are those before",
     function(strategy, n)
-      local v, rows, optimizer, steps
-      strategy:scope(function()
-        v = tf.Variable { 1, 2, 3, 4 }
-        rows = tf.Variable({ { 1 }, { 2 } })
-        optimizer = tf.keras.optimizers.Adam {
-          learning_rate = function(step)
-            steps[#steps + 1] = step
-            return 0.5
-          end,
-        }
-      end)
-      local function step(bad)
-        return strategy:run(function()
-          local id = tf.distribute.get_replica_context().replica_id_in_sync_group
-          local row = bad == id and 9 or 1
-          local tape, loss = tf.GradientTape(function()
-            return tf.reduce_sum(v * v) + tf.reduce_sum(tf.gather(rows,
-              { row }))
-          end)
-          local vars = { v, rows }
-          optimizer:apply_gradients(tape:gradient(loss, vars), vars)
-          return loss
-        end)
-      end
-      steps = {}
-      step(nil)
-      local before = { weights(strategy, v), weights(strategy, rows) }
-      for id = 0, n - 1 do
-        local e = failing(function() step(id) end)
-        assert.equal(id, e.replica)
-        quiet() -- the others' failures went with it
-        assert.same(before, { weights(strategy, v), weights(strategy, rows) })
-        assert.same({ 1 }, weights(strategy, optimizer.iterations))
-      end
-      steps = {}
-      step(nil)
-      assert.same({ 1 }, steps)
-      assert.same({ 2 }, weights(strategy, optimizer.iterations))
-      local second = weights(strategy, v)
-      for i = 1, 4 do
-        assert.near(after_two_steps(i), second[i], 1e-5)
-      end
+      fail_in_turn(strategy, n, false)
+    end)
+
+  replicas.each(it, pending, "so they are where it is traced",
+    function(strategy, n)
+      fail_in_turn(strategy, n, true)
     end)
 
   replicas.pair(it, pending, "errors of all replicas go with the first",

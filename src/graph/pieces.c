@@ -118,6 +118,21 @@ static bool writes_near(const split *s, const tfd__node *n) {
   return true;
 }
 
+/* That of all its device did before node k. */
+static int after_device(const split *s, int k) {
+  int level = 0;
+  int i;
+
+  for (i = 0; i < k; i++) {
+    const tfd__node *n = &s->b.nodes[i];
+
+    if (!n->dead && n->device == s->b.nodes[k].device) {
+      level = later(level, s->level[i]);
+    }
+  }
+  return level;
+}
+
 static bool find_levels(split *s) {
   int joints = 0; /* level of the last one */
   int first = 0;  /* level that comes after the last flow */
@@ -136,6 +151,9 @@ static bool find_levels(split *s) {
     if (n->dead) continue;
     if (!writes_near(s, n)) return false;
     if (n->joint != NULL) level = later(level, joints); /* in their order */
+    /* Not before what the program has before it: where that is lost to what
+    ** another device did, nothing is written, as line by line. */
+    if (n->targets_n > 0) level = later(later(level, joints), after_device(s, k));
     if (n->flow >= 0) level = most + 1;
     level = later(level, after_reads(s, n));
     for (i = 0; i < n->in_n; i++) {
