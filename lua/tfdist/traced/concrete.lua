@@ -109,7 +109,7 @@ function M.values_of(...)
 end
 
 -- What a result is made of at each call: { input = i }, { output = i },
--- { dims, values, indices } of slices, { like, parts } of a distributed value,
+-- { dims, values, indices } of slices, { parts, kind, strategy } of a value,
 -- { array } of these or { value = x } for what is the same always.
 local function describe_leaf(x, c)
   if is_variable(x) then

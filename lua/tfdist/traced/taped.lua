@@ -127,7 +127,7 @@ end
 
 local function make_whole(c, inputs, fn, ...)
   local w = { captured = { n = 0 }, variables = {}, grads = {}, of_input = {},
-    sums = {}, backward = {}, backward_n = 0, forward = {} }
+    sums = {}, backward = {}, forward = {} }
   if c.has_parts or c.has_custom_gradient then
     trace_again(w, c, inputs, fn, ...)
   else
@@ -170,46 +170,15 @@ local function fed(feeds, given)
   return inputs
 end
 
--- The symbol of what is at[key] of a list in each call: "grads", what arrives at
--- the results, or "sums".
-local function arriving(w, list, key, like)
+-- The symbol of the gradient that arrives at result i ("grads") or that source i
+-- has from its later uses ("sums").
+local function arriving(w, list, i, like)
   local symbols = w[list]
-  if symbols[key] == nil then
-    w.of_input[raw.graph_input_count(w.graph)] = { list, key }
-    symbols[key] = symbol_like(w.graph, raw.operand_tensor(like))
+  if symbols[i] == nil then
+    w.of_input[raw.graph_input_count(w.graph)] = { list, i }
+    symbols[i] = symbol_like(w.graph, raw.operand_tensor(like))
   end
-  return symbols[key]
-end
-
--- What source i has from its later uses: { key, tensor } of each part in "sums",
--- one or, of embedding rows, two.
-local function parts_of(i, sum)
-  if raw.kind(sum) ~= "slices" then
-    return { { i, sum } }
-  end
-  local values, indices = raw.slices_values(sum), raw.slices_indices(sum)
-  local rows = concat({ i, raw.tensor_dims(indices)[1],
-    raw.tensor_dtype(indices) }, " ")
-  return { { rows .. " values", values }, { rows .. " indices", indices },
-    sum = sum }
-end
-
-local function slices_dims(slices)
-  local dims = {}
-  for axis = 1, raw.slices_rank(slices) do
-    dims[axis] = raw.slices_dim(slices, axis - 1)
-  end
-  return dims
-end
-
--- The symbol of the same.
-local function sum_symbol(w, parts)
-  local symbols = {}
-  for k = 1, #parts do
-    symbols[k] = arriving(w, "sums", parts[k][1], parts[k][2])
-  end
-  return parts.sum == nil and symbols[1]
-    or raw.slices_new(symbols[1], symbols[2], slices_dims(parts.sum))
+  return symbols[i]
 end
 
 -- Gradients as results of a graph: at[i] is the place of source i's, or what its
@@ -219,10 +188,13 @@ local function flatten(list, n)
   for i = 1, n do
     local grad = list[i]
     if grad ~= nil and raw.kind(grad) == "slices" then
+      local dims = {}
+      for axis = 1, raw.slices_rank(grad) do
+        dims[axis] = raw.slices_dim(grad, axis - 1)
+      end
       append(results, raw.slices_values(grad))
       append(results, raw.slices_indices(grad))
-      at[i] = { values = results.n - 1, indices = results.n,
-        dims = slices_dims(grad) }
+      at[i] = { values = results.n - 1, indices = results.n, dims = dims }
     elseif grad ~= nil then
       append(results, grad)
       at[i] = { values = results.n }
@@ -233,8 +205,8 @@ end
 
 -- The graph from gradients of the results in `from` to those of sources in
 -- `to`, lists of numbers; sums begin with what sources in `begun` have, as they
--- do line by line, sums[k] for begun[k]. pure: it computes again what it needs.
-local function make_backward(w, from, to, begun, sums, pure)
+-- do line by line. pure: it computes again what it needs.
+local function make_backward(w, from, to, begun, pure)
   local n = from.n + begun.n
   local targets, given, sources = { n = n }, { n = n }, { n = to.n }
   for i = 1, from.n do
@@ -244,7 +216,7 @@ local function make_backward(w, from, to, begun, sums, pure)
   for i = 1, begun.n do
     local k = from.n + i
     targets[k] = source_of(w.symbols, w.captured, begun[i])
-    given[k] = sum_symbol(w, sums[i])
+    given[k] = arriving(w, "sums", begun[i], targets[k])
   end
   for i = 1, to.n do
     sources[i] = source_of(w.symbols, w.captured, to[i])
@@ -269,17 +241,13 @@ local function make_backward(w, from, to, begun, sums, pure)
   return b
 end
 
-local function backward(w, from, to, begun, sums, pure)
-  local firsts = {}
-  for k = 1, begun.n do
-    firsts[k] = sums[k][1][1]
-  end
-  local key = concat({ concat(from, ","), concat(to, ","), concat(firsts, ","),
+local function backward(w, from, to, begun, pure)
+  local key = concat({ concat(from, ","), concat(to, ","), concat(begun, ","),
     pure and "pure" or "" }, ":")
   local b = w.backward[key]
   if b == nil then
-    b = make_backward(w, from, to, begun, sums, pure)
-    w.backward[key], w.backward_n = b, w.backward_n + 1
+    b = make_backward(w, from, to, begun, pure)
+    w.backward[key] = b
   end
   return b
 end
@@ -318,7 +286,7 @@ local function make_forward(w, followed)
       append(to, i)
     end
   end
-  local f = { from = from, to = to, back = backward(w, from, to, NONE, NONE),
+  local f = { from = from, to = to, back = backward(w, from, to, NONE),
     all = ("1"):rep(to.n), saved = { n = 0 }, saved_at = {}, grads_at = {} }
   for i = 1, f.back.feeds.n do
     local feed = f.back.feeds[i]
@@ -411,6 +379,25 @@ local function fill(w, f, grads)
   end
 end
 
+-- Rows that sources in `to` have from their later uses are made dense where the
+-- call's own gradient is, as line by line when the first dense one comes. Rows
+-- behind rows stay a list, and the others are nothing to begin with.
+local function make_dense(sums, to, own)
+  local list = { n = 0 }
+  for k = 1, to.n do
+    local sum, at = sums[to[k]], own.at[k]
+    if sum ~= nil and raw.kind(sum) == "slices" then
+      sum = at ~= nil and at.dims == nil
+        and convert.tensor(sum, nil, "gradient", "x") or nil
+    end
+    sums[to[k]] = sum
+    if sum ~= nil then
+      append(list, to[k])
+    end
+  end
+  return list
+end
+
 -- The backward graph for what arrives and is wanted, and what it gives.
 local function choose(w, f, kept, words, grads, wanted, walk)
   local from, to, begun = { n = 0 }, { n = 0 }, { n = 0 }
@@ -419,8 +406,8 @@ local function choose(w, f, kept, words, grads, wanted, walk)
       append(from, f.from[i])
     end
   end
-  local sums, places = {}, { n = 0 }
-  kept.sums = {}
+  local place, sums, has_rows = {}, {}, false
+  kept.sums = sums
   for i = 1, f.to.n do
     local flag = wanted:sub(i, i)
     if flag ~= "0" then
@@ -428,21 +415,21 @@ local function choose(w, f, kept, words, grads, wanted, walk)
     end
     if flag == "2" then
       append(begun, f.to[i])
-      append(places, i - 1)
-      sums[begun.n] = parts_of(f.to[i], raw.walk_sum(walk, i - 1))
-      for _, part in ipairs(sums[begun.n]) do
-        kept.sums[part[1]] = part[2]
-      end
+      place[f.to[i]], sums[f.to[i]] = i - 1, raw.walk_sum(walk, i - 1)
+      has_rows = has_rows or raw.kind(sums[f.to[i]]) == "slices"
     end
   end
-  local b = backward(w, from, to, begun, sums,
-    kept.all and raw.tape_active() > 0)
+  local pure = kept.all and raw.tape_active() > 0
+  if has_rows then
+    begun = make_dense(sums, to, backward(w, from, to, NONE, pure))
+  end
+  local b = backward(w, from, to, begun, pure)
   if not has_all(kept, words, b) then
     fill(w, f, grads)
     return f.back, f.to
   end
-  for k = 1, places.n do
-    raw.walk_take(walk, places[k])
+  for k = 1, begun.n do
+    raw.walk_take(walk, place[begun[k]])
   end
   return b, to
 end
@@ -528,9 +515,6 @@ local function run_followed(w, f, arguments)
 end
 
 local SIZES = 8 -- that a graph of open sizes has wholes for
--- Backward graphs of a whole, each in it; rows that come to an embedding by other
--- ways have one for each number of them.
-local BACKWARD = 256
 
 -- The sizes that a graph for several is called with.
 local function sizes_of(c, arguments)
@@ -548,13 +532,12 @@ end
 -- No whole for a tensor given twice, whose uses would not add up in their order.
 local function prepare(c, key, arguments, ...)
   local w = c.wholes[key]
-  if w == nil or w.backward_n > BACKWARD then
+  if w == nil then
     w = make_whole(c, arguments, ...)
     if c.wholes_n == SIZES then
       c.wholes, c.wholes_n = {}, 0
     end
-    c.wholes_n = c.wholes_n + (c.wholes[key] == nil and 1 or 0)
-    c.wholes[key] = w
+    c.wholes[key], c.wholes_n = w, c.wholes_n + 1
   end
   local followed, twice = raw.tape_followed(arguments, w.captured)
   if twice then
