@@ -6,6 +6,6 @@ unused_args = false
 files["spec"] = { std = "min+busted", globals = { "_G" } }
 files["scripts"] = { std = "lua54" }
 files["rocks"] = { std = "min+rockspec" }
--- Neither is compiled rightly by each LuaJIT: tfdist.base.pairs.
+-- LuaJIT does not compile its loops rightly: tfdist.base.pairs.
 files["lua"] = { not_globals = { "pairs" } }
 files["lua/tfdist/base/pairs.lua"] = { read_globals = { "pairs" } }

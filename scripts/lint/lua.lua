@@ -198,7 +198,7 @@ end
 -- Loops that LuaJIT takes for one over the built-in next, which base.pairs
 -- keeps from the library.
 local function check_loops(path, code, number)
-  if code:find "%f[%w]in%s+next%f[%W]" then
+  if code:find "%f[%w]in%s+next%f[^%w_]" then
     complain("%s:%d has a loop over next: pairs, or next by another name", path,
       number)
   end

@@ -433,6 +433,32 @@ describe("an optimizer in a traced function", function()
     assert.are.same(want, run(tf.function_))
   end)
 
+  -- Adam's correction of step 1 or of later ones, whatever the trace saw.
+  it("knows the step where the first had no rate, and after a restore",
+    function()
+      local v = tf.Variable { 1.0 }
+      local optimizer = tf.keras.optimizers.Adam { learning_rate = 0 }
+      local f = tf.function_(function(g)
+        optimizer:apply_gradients { { g, v } }
+      end)
+      local w, m, s, t = 1.0, 0, 0, 0
+      local function step(g)
+        f(tf.constant { g })
+        t, m, s = t + 1, 0.9 * m + 0.1 * g, 0.999 * s + 0.001 * g * g
+        w = w - optimizer.learning_rate * math.sqrt(1 - 0.999 ^ t)
+          / (1 - 0.9 ^ t) * m / (math.sqrt(s) + 1e-7)
+        assert.near(w, v:toflat()[1], 1e-5)
+      end
+      step(1)
+      optimizer.learning_rate = 0.1
+      for _, g in ipairs { 1, -3, 0.5 } do
+        step(g)
+      end
+      t = 0
+      optimizer.iterations:assign(0)
+      step(2)
+    end)
+
   it("keeps the order of updates that need each other", function()
     same(function(v)
       local one = O.SGD(0.5)

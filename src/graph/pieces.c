@@ -153,7 +153,9 @@ static bool find_levels(split *s) {
     if (n->joint != NULL) level = later(level, joints); /* in their order */
     /* Not before what the program has before it: where that is lost to what
     ** another device did, nothing is written, as line by line. */
-    if (n->targets_n > 0) level = later(later(level, joints), after_device(s, k));
+    if (n->targets_n > 0) {
+      level = later(later(level, joints), after_device(s, k));
+    }
     if (n->flow >= 0) level = most + 1;
     level = later(level, after_reads(s, n));
     for (i = 0; i < n->in_n; i++) {

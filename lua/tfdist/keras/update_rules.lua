@@ -4,7 +4,7 @@
 --- { name, initial value } in the op's order, op(hyper) -> the op's name, and
 --- reals(h, a), which writes the op's attributes a[2], a[3] ... for a step;
 --- a[1], the weight decay, is the same for all. hyper holds plain numbers;
---- h is made anew for each step, h.step counts the steps before this one.
+--- h.step counts the steps before this one.
 local errors = require "tfdist.base.errors"
 local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
