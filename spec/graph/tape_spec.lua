@@ -464,6 +464,43 @@ describe("a tape around a traced function", function()
     end
   end)
 
+  it("follows tensors that the trace alone computes with", function()
+    local c, x = tf.constant { 2.0, 3.0 }, tf.constant { 5.0, 7.0 }
+    local f = tf.function_(function(a) return a * c + c * c end)
+    local function slope()
+      local y
+      local tape = tf.GradientTape(function(t)
+        t:watch(c)
+        y = f(x)
+      end)
+      return tape:gradient(y, c):toflat()
+    end
+    assert.are.same({ 9, 13 }, slope()) -- a + 2 c
+    assert.are.same({ 14, 30 }, f(x):toflat())
+    assert.are.same({ 9, 13 }, slope())
+    local first
+    local outer = tf.GradientTape(function(t)
+      t:watch(c)
+      local y
+      local inner = tf.GradientTape(function(u)
+        u:watch(c)
+        y = f(x)
+      end)
+      first = inner:gradient(y, c)
+    end)
+    assert.are.same({ 2, 2 }, outer:gradient(first, c):toflat())
+    local concrete = f:get_concrete_function(x)
+    assert.are.same({ 14, 30 }, concrete(x):toflat())
+    local ok, e = pcall(tf.GradientTape, function(t)
+      t:watch(c)
+      concrete(x)
+    end)
+    assert.is_false(ok)
+    assert.are.equal("NotImplementedError", e.kind)
+    assert.is_truthy(e.message:find("a tape follows a tensor from outside", 1,
+      true), e.message)
+  end)
+
   it("sees op after op where a tensor is given twice", function()
     local f = tf.function_(function(a, b) return a * b + a end)
     local x, y = random { 3 }, random { 3 }

@@ -46,6 +46,7 @@ int tfd_graph_new(const char *name, tfd_graph **graph_p) {
     return tfd__no_memory(64, "graph");
   }
   g->recorder.tracer.name = g->name;
+  g->first_id = tfd__next_id();
   g->run = tfd__graph_try;
   g->recorder.see = tfd__graph_see;
   g->recorder.join = tfd__graph_join;

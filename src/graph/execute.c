@@ -36,6 +36,7 @@ void tfd__graph_clear(tfd_graph *g) {
 
   for (i = 0; i < TFD_GRAPH_PROGRAMS; i++) tfd__program_free(g->programs[i]);
   for (i = 0; i < g->constants_n; i++) tfd__release(g->constants[i]);
+  for (i = 0; i < g->folded_n; i++) tfd__release(g->folded[i]);
   for (i = 0; i < g->variables_n; i++) tfd__release(g->variables[i]);
   for (i = 0; i < g->joints_n; i++) tfd__release(g->joints[i]);
   for (i = 0; i < g->captures_n; i++) tfd__release(g->captures[i].outer);
@@ -48,6 +49,7 @@ void tfd__graph_clear(tfd_graph *g) {
   tfd__free(g->flows);
   tfd__free(g->inputs);
   tfd__free(g->constants);
+  tfd__free(g->folded);
   tfd__free(g->variables);
   tfd__free(g->joints);
   tfd__free(g->draws);

@@ -185,6 +185,9 @@ struct tfd_graph {
   int constants_n, constants_room;
   tfd_variable **variables; /* owned references */
   int variables_n, variables_room;
+  tfd_tensor **folded; /* owned references; of a root */
+  int folded_n, folded_room;
+  uint64_t first_id;   /* that no tensor from before the graph has */
   tfd__joint **joints; /* owned references */
   int joints_n, joints_room;
   int64_t *draws; /* words as they were at the trace, four each */

@@ -64,6 +64,24 @@ int tfd_graph_variable(tfd_graph *graph, int64_t index,
   return TFD_OK;
 }
 
+int tfd_graph_folded(tfd_graph *graph, int64_t index, tfd_tensor **tensor_p) {
+  TFD_GIVEN(graph, GRAPH);
+  TFD_GIVEN_POINTER(tensor_p);
+  if (index < 0 || index >= graph->folded_n) {
+    return tfd__fail(TFD_INDEX_ERROR,
+                     "graph \"%s\": no folded tensor %lld; there are %d",
+                     graph->name, (long long)index, graph->folded_n);
+  }
+  *tensor_p = graph->folded[index];
+  tfd__retain(*tensor_p);
+  return TFD_OK;
+}
+
+int tfd_graph_folded_count(const tfd_graph *graph) {
+  TFD_GIVEN_OR(graph, GRAPH, 0);
+  return graph->folded_n;
+}
+
 int tfd_graph_variable_count(const tfd_graph *graph) {
   TFD_GIVEN_OR(graph, GRAPH, 0);
   return graph->variables_n;

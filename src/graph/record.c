@@ -173,6 +173,28 @@ static bool is_constant(const tfd__pending *p) {
   return true;
 }
 
+/* Note what was there before the trace: a tape around a call that follows it
+** would miss what runs at the trace alone. */
+static int note_folded(tfd_graph *g, const tfd__pending *p) {
+  int i;
+  int k;
+
+  g = tfd__graph_root(g);
+  for (i = 0; i < p->in_n; i++) {
+    tfd_tensor *t = p->in[i];
+
+    if (t == NULL || t->id >= g->first_id || !tfd__is_float(t->view.dtype)) {
+      continue;
+    }
+    for (k = 0; k < g->folded_n && g->folded[k] != t; k++) continue;
+    if (k < g->folded_n) continue;
+    TFD_TRY(TFD_GROW(g->folded, 1));
+    tfd__retain(t);
+    g->folded[g->folded_n++] = t;
+  }
+  return TFD_OK;
+}
+
 static int add_operands(tfd_graph *g, tfd__node *n, tfd_tensor *const *in,
                         int in_n) {
   tfd__body *b = &g->body;
@@ -265,7 +287,7 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
                  .unfollowed = tfd__context()->unfollowed > 0};
 
   n.draw = draw_of(g, p, &n.draw_slot);
-  if (n.draw < 0 && is_constant(p)) return TFD_OK;
+  if (n.draw < 0 && is_constant(p)) return note_folded(g, p);
   TFD_TRY(TFD_GROW(b->nodes, 1));
   TFD_TRY(add_operands(g, &n, p->in, p->in_n));
   TFD_TRY(add_targets(g, &n, p->targets, p->targets_n));

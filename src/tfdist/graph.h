@@ -84,6 +84,12 @@ TFD_API int tfd_graph_source(tfd_graph *graph, int64_t index,
 TFD_API int tfd_graph_variable(tfd_graph *graph, int64_t index,
                                tfd_variable **variable_p);
 TFD_API int tfd_graph_variable_count(const tfd_graph *graph);
+/** Tensor `index` of those from before the graph that ops took which ran while
+ * it recorded, as all their operands had values: the graph has what they gave.
+ */
+TFD_API int tfd_graph_folded(tfd_graph *graph, int64_t index,
+                             tfd_tensor **tensor_p);
+TFD_API int tfd_graph_folded_count(const tfd_graph *graph);
 /** Do tapes see the ops of calls (the default)? Else who calls it records what
  * it does, and it runs as where there is no tape. */
 TFD_API int tfd_graph_set_followed(tfd_graph *graph, bool followed);

@@ -248,6 +248,15 @@ local function is_plain(c)
   return plain, other
 end
 
+-- Tensors from before the trace in ops that ran at it, nil = none.
+local function folded_of(graph)
+  local list = { n = raw.graph_folded_count(graph) }
+  for i = 1, list.n do
+    list[i] = raw.graph_folded(graph, i - 1)
+  end
+  return list.n > 0 and list or nil
+end
+
 --- Trace fn with these arguments, to a graph that is not complete. `dims`: sizes
 --- of its tensors where they are to be other than they are; may_create: may it
 --- make variables? may_fall_back: is there a graph for these sizes alone where
@@ -325,6 +334,7 @@ function M.trace(name, fn, arguments, ...)
   c.uncertain, c.has_parts = trace.uncertain, trace.has_parts == true
   c.has_custom_gradient = trace.has_custom_gradient == true
   c.plain, c.arranged = is_plain(c)
+  c.folded = folded_of(c.handle)
   -- Symbolic tensors hold the graph: none is kept.
   c.symbols, c.outputs, c.trace = nil, nil, nil
   return c

@@ -557,6 +557,17 @@ local function may_have_whole(c, key, fn)
     and (fn ~= nil or not c.has_parts and not c.has_custom_gradient)
 end
 
+-- What the trace computed of tensors that a tape follows now is a constant of the
+-- graph: their gradients are those line by line.
+local function check_folded(c, fn)
+  if fn == nil then
+    errors.raise("NotImplementedError", c.name .. ": a tape follows a tensor "
+      .. "from outside the function, of which the trace has computed values",
+      "give it as an argument, or call the function instead of its concrete "
+      .. "function")
+  end
+end
+
 --- Run c, what fn(...) was traced to (fn may be nil), on a list of tensors and on
 --- the tapes that follow.
 function M.run(c, arguments, fn, ...)
@@ -564,6 +575,9 @@ function M.run(c, arguments, fn, ...)
     return fn(...) -- Lua that the graph calls has called it again
   elseif raw.tape_active() == 0 then
     return concrete.run(c, arguments)
+  elseif c.folded ~= nil and raw.tape_followed(c.folded, NONE) ~= nil then
+    check_folded(c, fn)
+    return fn(...)
   end
   if c.wholes == nil then
     c.wholes, c.wholes_n = {}, 0
