@@ -36,6 +36,7 @@ typedef struct split {
   int *of;      /* of each node: its piece */
   bool *leaves; /* of each value: do other pieces or the caller use it? */
   int *number;  /* of each value: in the piece that is being built, -1 = none */
+  int *latest;  /* of each device by its index: level of what it does last */
   access *accesses; /* of each variable */
 } split;
 
@@ -118,21 +119,6 @@ static bool writes_near(const split *s, const tfd__node *n) {
   return true;
 }
 
-/* That of all its device did before node k. */
-static int after_device(const split *s, int k) {
-  int level = 0;
-  int i;
-
-  for (i = 0; i < k; i++) {
-    const tfd__node *n = &s->b.nodes[i];
-
-    if (!n->dead && n->device == s->b.nodes[k].device) {
-      level = later(level, s->level[i]);
-    }
-  }
-  return level;
-}
-
 static bool find_levels(split *s) {
   int joints = 0; /* level of the last one */
   int first = 0;  /* level that comes after the last flow */
@@ -146,6 +132,7 @@ static bool find_levels(split *s) {
   }
   for (k = 0; k < s->b.nodes_n; k++) {
     const tfd__node *n = &s->b.nodes[k];
+    int *latest = n->device == NULL ? NULL : &s->latest[n->device->index];
     int level = first;
 
     if (n->dead) continue;
@@ -154,7 +141,8 @@ static bool find_levels(split *s) {
     /* Not before what the program has before it: where that is lost to what
     ** another device did, nothing is written, as line by line. */
     if (n->targets_n > 0) {
-      level = later(later(level, joints), after_device(s, k));
+      level = later(level, joints);
+      if (latest != NULL) level = later(level, *latest);
     }
     if (n->flow >= 0) level = most + 1;
     level = later(level, after_reads(s, n));
@@ -165,6 +153,7 @@ static bool find_levels(split *s) {
     }
     for (i = 0; i < n->out_n; i++) s->maker[n->out + i] = k;
     s->level[k] = level;
+    if (latest != NULL) *latest = later(*latest, level);
     if (n->joint != NULL) joints = level;
     most = later(most, level);
     if (n->flow >= 0) first = level + 1;
@@ -470,10 +459,20 @@ static int build(split *s, bool *possible_p) {
   return TFD_OK;
 }
 
+static size_t count_devices(const tfd__body *b) {
+  int n = 0;
+  int k;
+
+  for (k = 0; k < b->nodes_n; k++) {
+    if (b->nodes[k].device != NULL) n = later(n, b->nodes[k].device->index + 1);
+  }
+  return (size_t)n;
+}
+
 static int make_room(split *s) {
   size_t values = (size_t)s->b.values_n;
   size_t nodes = (size_t)s->b.nodes_n;
-  size_t n = 2 * values + 2 * nodes + 1;
+  size_t n = 2 * values + 2 * nodes + count_devices(&s->b) + 1;
   size_t variables = (size_t)s->g->variables_n + 1;
 
   s->maker = tfd__calloc(n, sizeof *s->maker);
@@ -487,6 +486,7 @@ static int make_room(split *s) {
   s->number = s->maker + values;
   s->level = s->number + values;
   s->of = s->level + nodes;
+  s->latest = s->of + nodes;
   return TFD_OK;
 }
 
