@@ -7,8 +7,20 @@
 local rawequal, type = rawequal, type
 local next, pairs = next, pairs
 
-if rawget(_G, "jit") == nil then
+local jit = rawget(_G, "jit")
+
+if jit == nil then
   return pairs
+end
+
+-- Compiled calls of next leave the key in a cell that the following call writes;
+-- until July 2022 an instruction that compares keys could read that cell late,
+-- until November 2023 one could read a table before a new key moved it. Both do
+-- so only as loads within instructions, which this switches off.
+local LOADS_HELD_SINCE = 1699920000 -- of the versions 2.1.SECONDS
+if jit.opt ~= nil
+  and (tonumber(jit.version:match "%.(%d+)$") or 0) < LOADS_HELD_SINCE then
+  jit.opt.start("-fuse")
 end
 
 local function step(t, key)
