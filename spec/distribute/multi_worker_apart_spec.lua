@@ -41,7 +41,35 @@ local SHAPES = { "process 0 calls all_reduce %a+ of float32%[%d+%][^\n]* at [^ ]
   .. "%.lua:%d+, process 1 calls [^\n]* at [^ ]+%.lua:%d+; what differs is [^\n]*"
   .. "its shapes" }
 
+-- Worker 1 fails in the second of four equal calls, before it meets the other,
+-- and catches that.
+local function skips(call)
+  return "local v = s:scope(function() return tf.Variable(tf.zeros { 4 }) end)\n"
+    .. "local turn\nlocal function sum()\n"
+    .. "if w == 1 and turn == 2 then error('bad batch', 0) end\n"
+    .. "return tf.distribute.get_replica_context():all_reduce('SUM', v + turn)\n"
+    .. "end\nfor i = 1, 4 do\nturn = i\nlocal ok, e = " .. call
+    .. "\nif not ok and (w == 0 or i ~= 2) then error(e, 0) end\nend"
+end
+local AHEAD = { "process 1 is 1 call ahead of process 0, for an error ended one "
+  .. "early there and was caught" }
+local MODEL = "local m = s:scope(function()\nlocal m = tf.keras.Sequential {\n"
+  .. "tf.keras.layers.Dense(4) }\nm:compile { loss = 'sparse_categorical_"
+  .. "crossentropy' }\nreturn m\nend)\n"
+
 local CASES = {
+  { "a run that one has left", skips "pcall(s.run, s, sum)", AHEAD },
+  { "a reduction that one has left", skips("pcall(s.reduce, s, 'SUM', "
+    .. "(w == 0 or i ~= 2) and tf.ones { 4 } or { {}, 'x' })"), AHEAD },
+  { "a step that one has left", MODEL .. skips("pcall(m.train_on_batch, m, "
+    .. "tf.ones { 4, 2 }, tf.constant({ 1, 1, 1, w == 1 and i == 2 and 9 or 1 "
+    .. "}, 'int32'))"), AHEAD },
+  { "a traced call that one has left",
+    "local f = tf.function_(function(x)\nreturn s:run(function()\n"
+    .. "local y = tf.linalg.cholesky(x)\n"
+    .. "return tf.distribute.get_replica_context():all_reduce('SUM', y)\n"
+    .. "end)\nend)\n" .. skips("pcall(f, tf.eye(2) * (w == 1 and i == 2 and -1 "
+    .. "or 1))"), AHEAD },
   { "other variables to read", order(ON_READ .. "'sum'",
     EACH:format "print(v:read_value())"), ORDER },
   { "others to read the first of", order(ON_READ .. "'only_first_replica'",
@@ -159,7 +187,36 @@ pcall(model.fit, model, x, y, { batch_size = 4, verbose = 0, callbacks = { {
   end } } })
 model:evaluate(x, y, { batch_size = 4, verbose = 0 })]]
 
+-- Errors that leave nobody behind.
+local HARMLESS = [[
+local c = tf.distribute.get_replica_context
+local function sum(early, late)
+  return s:run(function()
+    if early then error "early" end
+    local x = c():all_reduce("SUM", tf.ones { 4 })
+    if late then error "late" end
+    return x
+  end)
+end
+if w == 0 then -- no other one has a part in it
+  s:run(function() return tf.ones { 2 } + 1 end)
+end
+for turn = 1, 300 do
+  local ok = pcall(sum, turn % 5 == 1, turn % 7 == 2 and w == 1)
+  assert(ok == (turn % 5 ~= 1 and (turn % 7 ~= 2 or w == 0)))
+end
+print(s:reduce("SUM", tf.ones { 1 }):item())]]
+
 describe("workers that run apart #once", function()
+  it("are not those of which all left a call, or one left it at its end",
+    function()
+      for _, r in ipairs(workers.run { program = HEAD:format "AUTO" .. HARMLESS
+      }) do
+        assert.equal(0, r.code, r.err)
+        assert.equal("2", (r.out:gsub("%.0", ""):gsub("%s", "")))
+      end
+    end)
+
   it("hear of an error in a fit that one has caught", function()
     for _, r in ipairs(workers.run { program = HEAD:format "AUTO" .. FIT }) do
       assert.equal(77, r.code, r.err)

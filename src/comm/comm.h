@@ -92,6 +92,8 @@ struct tfd__group {
   tfd__mutex lock;
   tfd__error cause; /* under `lock`, as all that follows */
   uint64_t begun;   /* collectives */
+  uint8_t calls;    /* (tfd__group_leave) that are over, modulo 256 */
+  int depth;        /* of those that are not */
   tfd__progress progress;
   struct tfd__attendant *attendant; /* NULL = it never had one */
   bool near; /* all processes are of this machine, as far as is known */
@@ -150,6 +152,16 @@ typedef enum tfd__collective_kind {
 
 const char *tfd__collective_name(tfd__collective_kind kind);
 
+/* Something begins that all processes call alike, in which there may be
+** collectives: *mark_p is for tfd__group_leave, which ends it. Calls may lie
+** within others: the outermost one counts. Threads: both, the one that begins
+** collectives. */
+void tfd__group_enter(tfd__group *g, uint64_t *mark_p);
+/* It counts when it met others, or when `error` ended it (the first line; NULL
+** = it ended well): who catches an error before the collectives that the others
+** wait in would give his next ones to them. */
+void tfd__group_leave(tfd__group *g, uint64_t mark, const char *error);
+
 /* Elements of one value that one rank gives or gets. */
 typedef struct tfd__piece {
   tfd__buffer *buffer; /* NULL: this rank has nothing to give or to get */
@@ -173,6 +185,7 @@ typedef struct tfd__collective {
   int line;         /* script position, 0 = unknown */
   const char *file; /* interned, never freed */
   uint32_t about;   /* which variables it is about, as the context's */
+  uint8_t call;     /* the group's `calls`: where it is known, all must agree */
   /* tfd__collective_what, but for the dtype, of the one that it is a part of;
   ** 0 = of none. */
   uint64_t whole;
@@ -273,7 +286,7 @@ int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
 
 /* --- providers ------------------------------------------------------------ */
 
-#define TFD_PROVIDER_ABI 10
+#define TFD_PROVIDER_ABI 11
 
 /* How far a provider came at once. */
 typedef enum tfd__quick {

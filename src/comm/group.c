@@ -69,6 +69,19 @@ tfd__progress tfd__group_progress(tfd__group *g) {
   return p;
 }
 
+/* --- calls ---------------------------------------------------------------- */
+
+void tfd__group_enter(tfd__group *g, uint64_t *mark_p) {
+  g->depth++;
+  *mark_p = g->begun;
+}
+
+void tfd__group_leave(tfd__group *g, uint64_t mark, const char *error) {
+  if (--g->depth > 0) return;
+  if (error != NULL) tfd__note_left(error);
+  if (error != NULL || g->begun != mark) g->calls++;
+}
+
 static bool is_recorded(const tfd__group *g) {
   return !tfd__group_is_alone(g) && !g->inner;
 }
@@ -164,7 +177,10 @@ int tfd__group_begin(tfd__group *g, const tfd__collective *c,
                      tfd__ticket **ticket_p) {
   TFD_TRY(check_call(g, c));
   if (ticket_p != NULL) return begin_at(g, c, enter(g, c), ticket_p);
-  if (g->provider->ordered) return g->provider->begin[c->kind](g, c, NULL);
+  if (g->provider->ordered) {
+    g->begun += !tfd__group_is_alone(g);
+    return g->provider->begin[c->kind](g, c, NULL);
+  }
   return tfd__fail(TFD_VALUE_ERROR,
                    "%s: results of provider \"%s\" must be waited for", c->what,
                    g->provider->name);

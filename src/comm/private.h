@@ -146,16 +146,25 @@ void tfd__control_late(tfd__mesh *control, uint64_t number, char *text,
 /* --- collectives in numbers and words (words.c) --------------------------- */
 
 /* What all processes must agree on, but for numbers of elements: kind,
-** reduction, dtype, root, and a hash of the name of what the user called
-** and of the variables that it is about. */
+** reduction, number of the call, dtype, root, and a hash of the name of what
+** the user called and of the variables that it is about. */
 uint64_t tfd__collective_what(const tfd__collective *c, int dtype);
 /* "all_reduce sum of float32[100]": `what`, with `count` elements in the first
 ** of `values`. Numbers may come from elsewhere: none of them is believed. */
 void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
                           size_t bytes);
-/* For behind both texts, where what differs does not show in them: places may,
-** for several lines can do the same. */
-const char *tfd__alike_text(const char *one, const char *other);
+/* What two processes call where they run apart. */
+typedef struct tfd__side {
+  int process;
+  uint64_t what;
+  const char *text; /* with the place, which may differ where nothing does */
+} tfd__side;
+/* For behind both texts, where what differs does not show in them; said by
+** process `here`. Returns a hint, NULL = there is none. */
+const char *tfd__apart_text(const tfd__side *one, const tfd__side *other,
+                            int here, char *text, size_t bytes);
+/* An error ended a call here before its collectives: the first line of it. */
+void tfd__note_left(const char *error);
 /* The view of the first value that all ranks here have; NULL = there is none.
  */
 const tfd__view *tfd__leading_view(const tfd__group *g,

@@ -1,6 +1,8 @@
 /* Collectives as numbers that processes compare, and as words that people do.
  */
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/crc32c.h"
@@ -19,12 +21,18 @@ const char *tfd__collective_name(tfd__collective_kind kind) {
   return names[kind];
 }
 
+/* Bits of `what`, from the lowest: kind 4, reduction 4, call 8, dtype 8, root
+** 16, name 24. */
 uint64_t tfd__collective_what(const tfd__collective *c, int dtype) {
   uint64_t name = tfd__crc32c(c->about, c->what, strlen(c->what)) & 0xffffff;
 
   if (c->whole != 0) return c->whole | (uint64_t)dtype << 16;
-  return (uint64_t)c->kind | (uint64_t)c->op << 8 | (uint64_t)dtype << 16 |
-         (uint64_t)c->root << 24 | name << 40;
+  return (uint64_t)c->kind | (uint64_t)c->op << 4 | (uint64_t)c->call << 8 |
+         (uint64_t)dtype << 16 | (uint64_t)c->root << 24 | name << 40;
+}
+
+static uint8_t call_of(uint64_t what) {
+  return (uint8_t)(what >> 8);
 }
 
 void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
@@ -34,8 +42,8 @@ void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
                                     [TFD_REDUCE_MIN] = " min",
                                     [TFD_REDUCE_MAX] = " max",
                                     [TFD_REDUCE_PROD] = " prod"};
-  unsigned kind = (unsigned)(what & 0xff);
-  unsigned op = (unsigned)(what >> 8 & 0xff);
+  unsigned kind = (unsigned)(what & 0xf);
+  unsigned op = (unsigned)(what >> 4 & 0xf);
   bool reduces = kind == TFD_COLLECTIVE_ALL_REDUCE ||
                  kind == TFD_COLLECTIVE_REDUCE ||
                  kind == TFD_COLLECTIVE_REDUCE_SCATTER;
@@ -64,14 +72,46 @@ static size_t before_place(const char *text) {
   return place == NULL ? strlen(text) : (size_t)(place - text);
 }
 
-const char *tfd__alike_text(const char *one, const char *other) {
-  size_t n = before_place(one);
+/* Of the last call that an error ended here; "" = there was none. */
+static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
+static char left[192];
 
-  return n == before_place(other) && memcmp(one, other, n) == 0
-             ? "; what differs is the operation, its variables, its axes, its "
-               "shapes, the way of adding up or what it has behind the first "
-               "value"
-             : "";
+void tfd__note_left(const char *error) {
+  pthread_mutex_lock(&left_lock);
+  (void)snprintf(left, sizeof left, "%.*s", (int)strcspn(error, "\n"), error);
+  pthread_mutex_unlock(&left_lock);
+}
+
+const char *tfd__apart_text(const tfd__side *one, const tfd__side *other,
+                            int here, char *text, size_t bytes) {
+  int lead = (int8_t)(call_of(one->what) - call_of(other->what));
+  const tfd__side *ahead = lead > 0 ? one : other;
+  size_t n = before_place(one->text);
+  int end = 0;
+
+  text[0] = 0;
+  if (lead == 0) {
+    if (n == before_place(other->text) &&
+        memcmp(one->text, other->text, n) == 0) {
+      (void)snprintf(text, bytes,
+                     "; what differs is the operation, its variables, its "
+                     "axes, its shapes, the way of adding up or what it has "
+                     "behind the first value");
+    }
+    return NULL;
+  }
+  end = snprintf(text, bytes,
+                 "; process %d is %d call%s ahead of process %d, for an error "
+                 "ended one early there and was caught",
+                 ahead->process, abs(lead), abs(lead) == 1 ? "" : "s",
+                 lead > 0 ? other->process : one->process);
+  pthread_mutex_lock(&left_lock);
+  if (ahead->process == here && left[0] != 0 && (size_t)end < bytes) {
+    (void)snprintf(text + end, bytes - (size_t)end, ": %s", left);
+  }
+  pthread_mutex_unlock(&left_lock);
+  return "let the error end the script, or have all workers leave out a call "
+         "that fails on one";
 }
 
 const tfd__view *tfd__leading_view(const tfd__group *g,

@@ -207,7 +207,8 @@ static tfd__collective collective_of(const job *j) {
                            .out = j->to + at,
                            .line = context->line,
                            .file = context->file,
-                           .about = about};
+                           .about = about,
+                           .call = j->strategy->group->calls};
 }
 
 static int combine(job *j, const tfd__pack_plan *plan) {

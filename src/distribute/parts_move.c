@@ -130,7 +130,8 @@ static int run_group(tfd__parts_job *j, tfd__collective_kind kind) {
                            kind == TFD_COLLECTIVE_ALL_GATHER ? j->counts : NULL,
                        .line = context->line,
                        .file = context->file,
-                       .about = context->about};
+                       .about = context->about,
+                       .call = j->strategy->group->calls};
 
   return tfd__group_run(j->strategy->group, &c, 0);
 }

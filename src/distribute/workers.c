@@ -28,6 +28,27 @@ typedef struct join {
   tfd__deadline until; /* 0 = the group's timeout */
 } join;
 
+/* --- calls ---------------------------------------------------------------- */
+
+int tfd_strategy_enter(tfd_strategy *strategy, int64_t *mark_p) {
+  uint64_t mark = 0;
+
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_POINTER(mark_p);
+  tfd__group_enter(strategy->group, &mark);
+  *mark_p = (int64_t)mark;
+  return TFD_OK;
+}
+
+int tfd_strategy_leave(tfd_strategy *strategy, int64_t mark,
+                       const char *error) {
+  TFD_GIVEN(strategy, STRATEGY);
+  TFD_GIVEN_POINTER(error);
+  tfd__group_leave(strategy->group, (uint64_t)mark,
+                   error[0] == 0 ? NULL : error);
+  return TFD_OK;
+}
+
 /* --- collectives ---------------------------------------------------------- */
 
 int tfd__tensor_in_place(tfd_tensor *t, tfd_device *device, tfd_tensor **p) {
@@ -71,6 +92,7 @@ static int run_group(tfd_strategy *s, const tfd__collective *c,
   own.line = context->line;
   own.file = context->file;
   own.about = context->about;
+  own.call = s->group->calls;
   if (c->kind == TFD_COLLECTIVE_ALL_REDUCE) {
     own.about = tfd__about_shapes(own.about, from, 1, 1);
   }

@@ -94,6 +94,15 @@ TFD_API const char *tfd_strategy_kind(const tfd_strategy *strategy);
 TFD_API int tfd_strategy_replica_count(const tfd_strategy *strategy);
 /** Replicas of this process. */
 TFD_API int tfd_strategy_local_count(const tfd_strategy *strategy);
+/** Something begins that all processes of the strategy call alike, and in which
+ * they may meet; mark_p is for tfd_strategy_leave. Calls may lie within others:
+ * the outermost one counts. */
+TFD_API int tfd_strategy_enter(tfd_strategy *strategy, int64_t *mark_p);
+/** It ends, with an error ("" = well). Calls that meet others are counted, and
+ * those that an error ends; where others' counts differ at their next meeting,
+ * all get an error that says so. */
+TFD_API int tfd_strategy_leave(tfd_strategy *strategy, int64_t mark,
+                               const char *error);
 /** Number, of those in sync, of the first replica here. */
 TFD_API int tfd_strategy_first_replica(const tfd_strategy *strategy);
 /** Device of replica `index`. Errors: IndexError. */

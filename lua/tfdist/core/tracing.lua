@@ -45,6 +45,12 @@ local function root_of(trace)
   return trace.root or trace
 end
 
+--- The workers of a strategy meet in what is being traced.
+---@param handle userdata  the strategy's
+function M.note_meeting(handle)
+  root_of(state.current.trace).meets = handle
+end
+
 --- Call fn(...) while ops are recorded in the part of the trace that `inner`
 --- stands for.
 function M.inside(inner, fn, ...)

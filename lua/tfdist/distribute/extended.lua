@@ -1,6 +1,7 @@
 --- strategy.extended: reductions to chosen places, updates of variables.
 local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
+local counted = require "tfdist.core.counted"
 local cross_device = require "tfdist.distribute.cross_device_ops"
 local errors = require "tfdist.base.errors"
 local input = require "tfdist.distribute.input"
@@ -81,16 +82,17 @@ end
 --- Source: tf.distribute.StrategyExtended.reduce_to
 method("reduce_to", "reduce_op value:table destinations:table "
   .. "options:table=nil",
-  function(strategy, op, value, destinations, more)
+  counted.method("reduce_to", function(strategy, op, value, destinations, more)
     contexts.require_cross_replica(strategy, "reduce_to")
     return reduce_to(strategy, reduce.op("reduce_to", op), value, destinations,
       "reduce_to", communication.read("reduce_to", more))
-  end)
+  end))
 
 --- reduce_to for a list of { value, destinations }; a list of results.
 --- Source: tf.distribute.StrategyExtended.batch_reduce_to
 method("batch_reduce_to", "reduce_op value_destination_pairs:table "
-  .. "options:table=nil", function(strategy, op, pairs_list, more)
+  .. "options:table=nil", counted.method("batch_reduce_to",
+  function(strategy, op, pairs_list, more)
     contexts.require_cross_replica(strategy, "batch_reduce_to")
     op = reduce.op("batch_reduce_to", op)
     more = communication.read("batch_reduce_to", more)
@@ -107,7 +109,7 @@ method("batch_reduce_to", "reduce_op value_destination_pairs:table "
         more)
     end
     return out
-  end)
+  end))
 
 --- Copies of a tensor on all destinations; Lua numbers stay as they are.
 --- Errors: AssertionError for nil and lists.

@@ -1,6 +1,7 @@
 --- Iterators over distributed data sets, and the specs of what they give.
 local basic = require "tfdist.data.basic"
 local contexts = require "tfdist.distribute.contexts"
+local counted = require "tfdist.core.counted"
 local dataset = require "tfdist.data.dataset"
 local element = require "tfdist.data.element"
 local errors = require "tfdist.base.errors"
@@ -151,6 +152,10 @@ local function check_context()
   end
 end
 
+local take = counted.method("get_next", function(_, ahead)
+  return dataset.isolated(ahead.next)
+end)
+
 local function next_step(self)
   check_context()
   if self.done then
@@ -162,7 +167,7 @@ local function next_step(self)
       .. "a traced function, which has ended")
   end
   self.count = self.count + 1
-  local pack = dataset.isolated(self.ahead.next)
+  local pack = take(self.plan.strategy, self.ahead)
   if pack == nil then
     self.done = true
     self.count = self.count - 1

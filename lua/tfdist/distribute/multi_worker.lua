@@ -5,6 +5,7 @@
 local cluster = require "tfdist.distribute.cluster"
 local communication = require "tfdist.distribute.communication"
 local contexts = require "tfdist.distribute.contexts"
+local counted = require "tfdist.core.counted"
 local errors = require "tfdist.base.errors"
 local files = require "tfdist.core.files"
 local notice = require "tfdist.base.notice"
@@ -18,6 +19,7 @@ local text = require "tfdist.base.text"
 
 local M = {}
 
+local getmetatable = getmetatable
 local NAME = "MultiWorkerMirroredStrategy"
 local MOST_SCRIPT = 2 ^ 20 -- bytes of it that are compared
 local Class = strategies.class(NAME)
@@ -260,6 +262,15 @@ Class.methods.input_agree = function(self, flag, rows)
   local sums = reduce.over_hosts(self, "sum", "distributed input",
     { flag and 1 or 0, rows })
   return sums[1] > 0, sums[2]
+end
+
+for _, name in ipairs { "run", "experimental_run_v2", "reduce", "gather" } do
+  local method = Class.methods[name]
+  local counts = counted.method("strategy:" .. name, method)
+  Class.methods[name] = function(self, ...)
+    -- What is no such strategy, the method itself refuses.
+    return (getmetatable(self) == Class and counts or method)(self, ...)
+  end
 end
 
 local function new(resolver, how)

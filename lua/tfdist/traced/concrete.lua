@@ -275,7 +275,7 @@ function M.record(name, fn, arguments, tensors, dims, may_create, may_fall_back)
   record(c, fn, given, symbols)
   local trace = c.trace
   c.draws, c.steps, c.created = trace.draws, trace.steps, trace.created
-  c.words, c.numbers = trace.words, trace.numbers
+  c.words, c.numbers, c.meets = trace.words, trace.numbers, trace.meets
   c.outputs_n = c.outputs.n
   return c
 end

@@ -8,6 +8,7 @@
 --- values. tf.print, checks, random numbers and variables belong to the graph.
 local concrete = require "tfdist.traced.concrete"
 local convert = require "tfdist.core.convert"
+local counted = require "tfdist.core.counted"
 local errors = require "tfdist.base.errors"
 local loops = require "tfdist.core.loops"
 local nest = require "tfdist.base.nest"
@@ -126,6 +127,7 @@ local function trace(self, arguments, tensors, dims, may_fall_back)
   local may_create = self.traces == 0 and not self.created
   local c = concrete.trace(self.name, self.python_function, arguments, tensors,
     dims, may_create, may_fall_back)
+  self.meets = c.meets or self.meets
   if c.created > 0 then
     -- Variables are there from now on: what counts is a trace that makes none.
     self.created = true
@@ -372,6 +374,8 @@ function Function:__call(...)
   elseif self.specs then
     local given = conform(self, pack(...))
     return call(self, own, unpack(given, 1, given.n))
+  elseif self.meets then
+    return counted.call(self.meets, "a traced function", call, self, own, ...)
   end
   return call(self, own, ...)
 end

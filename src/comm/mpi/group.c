@@ -173,16 +173,22 @@ static bool send_notes(tfd__mpi_group *g) {
 static void tell_apart(tfd__mpi_group *g) {
   const tfd__mpi_call *calls = g->calls;
   int other = 1;
+  tfd__side sides[2];
+  char why[512];
+  const char *hint = NULL;
 
   while (other < g->processes - 1 && calls[0].hash == calls[other].hash) {
     other++;
   }
+  sides[0] = (tfd__side){0, calls[0].what, calls[0].text};
+  sides[1] = (tfd__side){other, calls[other].what, calls[other].text};
+  hint = tfd__apart_text(&sides[0], &sides[1], g->process, why, sizeof why);
   (void)tfd__fail(TFD_RUNTIME_ERROR,
                   "the processes run apart at collective %llu: process 0 calls "
                   "%s, process %d calls %s%s",
                   (unsigned long long)g->apart, calls[0].text, other,
-                  calls[other].text,
-                  tfd__alike_text(calls[0].text, calls[other].text));
+                  calls[other].text, why);
+  if (hint != NULL) (void)tfd__hint("%s", hint);
   (void)tfd__exit_with(TFD_EXIT_DESYNC);
   tfd__mpi_fail(g, false);
 }
@@ -210,6 +216,7 @@ static void begin_compare(tfd__mpi_group *g, const tfd__mpi_work *w) {
   g->apart = w->number;
   g->compare_until = tfd__deadline_in(COMPARE_SECONDS);
   g->own_call.hash = w->hash;
+  g->own_call.what = w->what;
   tfd__mpi_describe(w, g->own_call.text);
   code = MPI_Iallgather(&g->own_call, sizeof g->own_call, MPI_BYTE, g->calls,
                         sizeof g->own_call, MPI_BYTE, g->data, &g->comparing);

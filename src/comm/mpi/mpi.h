@@ -138,6 +138,7 @@ typedef struct tfd__mpi_note {
 /* What a process calls where they run apart. */
 typedef struct tfd__mpi_call {
   uint64_t hash;
+  uint64_t what;
   char text[TFD_MPI_TEXT];
 } tfd__mpi_call;
 

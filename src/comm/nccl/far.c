@@ -177,16 +177,21 @@ static void say(const signature *s, char *text, size_t bytes) {
   }
 }
 
-static int tell_apart(const signature *all, int p) {
+static int tell_apart(const signature *all, int p, int here) {
   char first[256];
   char other[256];
+  const tfd__side sides[2] = {{0, all[0].what, first}, {p, all[p].what, other}};
+  char why[512];
+  const char *hint = NULL;
 
   say(&all[0], first, sizeof first);
   say(&all[p], other, sizeof other);
+  hint = tfd__apart_text(&sides[0], &sides[1], here, why, sizeof why);
   (void)tfd__fail(TFD_RUNTIME_ERROR,
                   "the processes run apart: process 0 calls %s, process %d "
                   "calls %s%s",
-                  first, p, other, tfd__alike_text(first, other));
+                  first, p, other, why);
+  if (hint != NULL) (void)tfd__hint("%s", hint);
   return tfd__exit_with(TFD_EXIT_DESYNC);
 }
 
@@ -208,7 +213,7 @@ int tfd__nccl_agree(tfd__group *g, const tfd__collective *c) {
   sign(g, c, &mine);
   rc = tfd__staged_exchange(own->control, &e);
   for (p = 1; rc == TFD_OK && p < processes; p++) {
-    if (!same(&all[0], &all[p])) rc = tell_apart(all, p);
+    if (!same(&all[0], &all[p])) rc = tell_apart(all, p, g->base / g->local);
   }
   if (rc == TFD_ABORTED) {
     return tfd__group_fail_with(g, own->control, c->what, rc);

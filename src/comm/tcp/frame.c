@@ -135,14 +135,22 @@ static int run_apart(const tfd__frame *here_frame,
   const tfd__frame *frames[2] = {here_frame, there_frame};
   int who[2] = {here, there};
   char text[2][192];
+  tfd__side sides[2];
+  char why[512] = "";
+  const char *hint = NULL;
   char number[32] = "";
   int low = there < here ? 1 : 0; /* both sides say it in the same words */
   int i;
 
-  for (i = 0; i < 2; i++) tfd__frame_text(frames[i], text[i], sizeof text[i]);
+  for (i = 0; i < 2; i++) {
+    tfd__frame_text(frames[i], text[i], sizeof text[i]);
+    sides[i] = (tfd__side){who[i], frames[i]->what, text[i]};
+  }
   if (there_frame->seq != here_frame->seq) {
     (void)snprintf(number, sizeof number, " (as number %llu)",
                    (unsigned long long)there_frame->seq);
+  } else {
+    hint = tfd__apart_text(&sides[low], &sides[1 - low], here, why, sizeof why);
   }
   (void)tfd__fail(
       TFD_RUNTIME_ERROR,
@@ -150,8 +158,8 @@ static int run_apart(const tfd__frame *here_frame,
       "%s%s, process %d calls %s%s%s",
       (unsigned long long)here_frame->seq, who[low], text[low],
       low == 1 ? number : "", who[1 - low], text[1 - low],
-      low == 1 ? "" : number,
-      number[0] == '\0' ? tfd__alike_text(text[0], text[1]) : "");
+      low == 1 ? "" : number, why);
+  if (hint != NULL) (void)tfd__hint("%s", hint);
   return tfd__exit_with(TFD_EXIT_DESYNC);
 }
 

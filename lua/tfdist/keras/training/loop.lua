@@ -4,6 +4,7 @@
 --- devices. What is shown while training is the state at the step before.
 local alike = require "tfdist.keras.training.alike"
 local contexts = require "tfdist.distribute.contexts"
+local counted = require "tfdist.core.counted"
 local distributed = require "tfdist.distribute.variables"
 local errors = require "tfdist.base.errors"
 local execution = require "tfdist.keras.training.execution"
@@ -714,6 +715,11 @@ local function calling_place()
   return file and { file = file, line = tonumber(line) }
 end
 
+local in_scope = counted.method("fit, evaluate and predict",
+  function(strategy, fn)
+    return strategy:scope(fn)
+  end)
+
 --- Call fn with the strategy's scope around it; a line that is being drawn is
 --- left when it fails.
 --- Errors: RuntimeError in a replica function.
@@ -739,7 +745,7 @@ function M.inside(own, progress, fn)
   if own.strategy == contexts.default_strategy then
     return protected()
   end
-  return own.strategy:scope(protected)
+  return in_scope(own.strategy, protected)
 end
 
 return M
