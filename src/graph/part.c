@@ -19,6 +19,7 @@ int tfd_graph_part(tfd_graph *graph, const char *name, tfd_graph **part_p) {
   TFD_TRY(tfd_graph_new(name == NULL ? graph->name : name, part_p));
   tfd__retain(graph);
   (*part_p)->parent = graph;
+  (*part_p)->recorder.defers = true;
   return TFD_OK;
 }
 

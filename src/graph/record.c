@@ -287,7 +287,7 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
                  .unfollowed = tfd__context()->unfollowed > 0};
 
   n.draw = draw_of(g, p, &n.draw_slot);
-  if (n.draw < 0 && is_constant(p)) return note_folded(g, p);
+  if (n.draw < 0 && !p->failed && is_constant(p)) return note_folded(g, p);
   TFD_TRY(TFD_GROW(b->nodes, 1));
   TFD_TRY(add_operands(g, &n, p->in, p->in_n));
   TFD_TRY(add_targets(g, &n, p->targets, p->targets_n));

@@ -155,3 +155,15 @@ int tfd_context_set_autocast(bool active, tfd_dtype dtype) {
   tfd__context()->autocast = active ? 1 + (int)dtype : 0;
   return TFD_OK;
 }
+
+/* --- placement ------------------------------------------------------------ */
+
+static atomic_bool placement_is_hard;
+
+void tfd_config_set_soft_placement(bool on) {
+  atomic_store(&placement_is_hard, !on);
+}
+
+bool tfd_config_soft_placement(void) {
+  return !atomic_load(&placement_is_hard);
+}

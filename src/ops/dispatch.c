@@ -25,6 +25,7 @@ typedef struct dispatch {
   bool owned;    /* some of `ready` are temporaries to release */
   bool recorded; /* on tapes */
   bool moved;    /* runs elsewhere than asked: no output is a target's */
+  bool failed;   /* it ran for a recorder that defers, and raised */
   /* Updates: input i is targets[i]'s value and output i replaces it. */
   tfd_variable *const *targets;
   int targets_n;
@@ -268,16 +269,6 @@ static int run_kernel(dispatch *d, const int64_t *ints, const double *reals,
 
 /* --- ops that the device has no kernel for -------------------------------- */
 
-static atomic_bool placement_is_hard;
-
-void tfd_config_set_soft_placement(bool on) {
-  atomic_store(&placement_is_hard, !on);
-}
-
-bool tfd_config_soft_placement(void) {
-  return !atomic_load(&placement_is_hard);
-}
-
 /* Does the device have a kernel for these dtypes and attributes? */
 static bool runs_here(dispatch *d, const int64_t *ints, const double *reals) {
   const tfd__backend *b = d->device->backend;
@@ -483,6 +474,7 @@ static int show(dispatch *d, const int64_t *ints, const double *reals,
                     .out_n = d->infer.out_n,
                     .alias = d->infer.alias,
                     .followed = d->recorded,
+                    .failed = d->failed,
                     .targets = d->targets,
                     .targets_n = d->targets_n,
                     .replica = c->replica,
@@ -535,16 +527,10 @@ TFD_COLD static int blame_symbols(const dispatch *d, int rc) {
 }
 
 /* out holds new references on success. */
-static int run(dispatch *d, const int64_t *ints, const double *reals,
-               tfd_tensor **out, int capacity) {
+static int run_now(dispatch *d, const int64_t *ints, const double *reals,
+                   tfd_tensor **out, int capacity) {
   int rc;
 
-  if (!TFD_LIKELY(d->context->recorder == NULL)) {
-    bool taken = false;
-
-    TFD_TRY(offer(d, ints, reals, out, capacity, &taken));
-    if (taken) return TFD_OK;
-  }
   rc = infer(d, ints, reals);
   if (!TFD_LIKELY(rc == TFD_OK)) {
     (void)blame_symbols(d, rc);
@@ -571,6 +557,47 @@ static int run(dispatch *d, const int64_t *ints, const double *reals,
   return rc;
 }
 
+/* What a queue raises after this, an op that was submitted after it raises. */
+static int settle(const dispatch *d) {
+  if (tfd__stream_is_inline(d->device)) return TFD_OK;
+  return tfd__stream_wait(d->device, UINT64_MAX, TFD_FOREVER);
+}
+
+/* The recorder gets it back where its values are refused. */
+TFD_COLD static int run_or_defer(dispatch *d, const int64_t *ints,
+                                 const double *reals, tfd_tensor **out,
+                                 int capacity) {
+  bool taken = false;
+  int rc;
+
+  TFD_TRY(settle(d));
+  rc = run_now(d, ints, reals, out, capacity);
+  if (rc == TFD_OK) {
+    rc = settle(d);
+    if (rc != TFD_OK) release_outputs(out, d->infer.out_n);
+  }
+  if (rc != TFD_INVALID_ARGUMENT) return rc;
+  tfd__free(d->infer.large);
+  d->owned = d->moved = d->infer.partial = false;
+  d->failed = true;
+  return offer(d, ints, reals, out, capacity, &taken);
+}
+
+/* Likewise; or out is symbolic. */
+static int run(dispatch *d, const int64_t *ints, const double *reals,
+               tfd_tensor **out, int capacity) {
+  if (!TFD_LIKELY(d->context->recorder == NULL)) {
+    bool taken = false;
+
+    TFD_TRY(offer(d, ints, reals, out, capacity, &taken));
+    if (taken) return TFD_OK;
+    if (d->context->recorder->defers) {
+      return run_or_defer(d, ints, reals, out, capacity);
+    }
+  }
+  return run_now(d, ints, reals, out, capacity);
+}
+
 static int dispatch_run(dispatch *d, const int64_t *ints, const double *reals,
                         tfd_tensor **out, int capacity) {
   const tfd__view *in_views[FAST_INPUTS];
@@ -585,6 +612,7 @@ static int dispatch_run(dispatch *d, const int64_t *ints, const double *reals,
   d->views = views;
   d->owned = false;
   d->moved = false;
+  d->failed = false;
   d->infer.partial = false;
   d->infer.large = NULL;
   if (d->in_n > FAST_INPUTS) {

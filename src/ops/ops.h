@@ -160,6 +160,7 @@ typedef struct tfd__pending {
   int out_n;
   bool alias;    /* results are views of input 0 */
   bool followed; /* tapes see it as a step; else `identity` only reads */
+  bool failed;   /* it ran, as it was left to, and its values were refused */
   /* Output i replaces targets[i]'s value: updates, whose inputs 0.. are those
   ** values, and assignments, which are `copy` of the new value. */
   tfd_variable *const *targets;
@@ -203,6 +204,9 @@ typedef struct tfd__joint {
 ** - Tensors made from the host's values or files are real, and constants. */
 typedef struct tfd__recorder {
   tfd__tracer tracer; /* symbolic tensors hold references to it */
+  /* What it records may never run: what it left to run comes again, as failed,
+  ** in place of the error that its values are no good. */
+  bool defers;
   /* Take the op over (*taken_p = true) or leave it to run, which those without
   ** symbolic inputs can. */
   int (*see)(struct tfd__recorder *self, const tfd__pending *op, bool *taken_p);

@@ -39,6 +39,13 @@ local function all_true(tf, condition)
   return tf.reduce_all(condition):item()
 end
 
+-- Is it for the calls to raise that the condition does not hold? Where only they
+-- know it, and in a branch, which may never run.
+local function is_for_calls(tf, condition)
+  return tracing.is_symbolic(condition)
+    or tracing.is_part() and not all_true(tf, condition)
+end
+
 -- First false element of condition and their count.
 local function failures(condition)
   local flat = raw.tensor_to_flat(condition)
@@ -56,13 +63,15 @@ local function show(x)
   return type(x) == "number" and ("%.9g"):format(x) or tostring(x)
 end
 
--- compare(name, x, y, condition tensor): raises unless all hold.
+-- compare(name, x, y, condition tensor): raises unless all hold. where: the
+-- position in the script, if the check was recorded there.
 local require_all
-function require_all(tf, what, message, x, y, condition, rule)
-  if tracing.is_symbolic(condition) then
+function require_all(tf, what, message, x, y, condition, rule, where)
+  if is_for_calls(tf, condition) then
     local values = { condition, x, y, n = y == nil and 2 or 3 }
+    where = errors.position()
     return tracing.host(values, function(holds, of_x, of_y)
-      return require_all(tf, what, message, of_x, of_y, holds, rule)
+      return require_all(tf, what, message, of_x, of_y, holds, rule, where)
     end)
   elseif all_true(tf, condition) then
     return
@@ -80,7 +89,8 @@ function require_all(tf, what, message, x, y, condition, rule)
     values = show(x_value)
   end
   errors.raise("InvalidArgument", lead(message, ("%s: at %s: %s, expected %s; "
-    .. "%d of %d elements fail"):format(what, at, values, rule, count, total)))
+    .. "%d of %d elements fail"):format(what, at, values, rule, count, total)),
+    nil, where)
 end
 
 -- A plain number from a number, a scalar or nothing.
@@ -141,14 +151,14 @@ local function comparisons(tf, def)
   end
 end
 
-local function check_assert(condition, flat)
+local function check_assert(condition, flat, where)
   if not condition then
     local parts = {}
     for i = 1, flat.n do
       parts[i] = tostring(flat[i])
     end
     errors.raise("InvalidArgument", "Assert: the condition is false: "
-      .. table.concat(parts, " "))
+      .. table.concat(parts, " "), nil, where)
   end
 end
 
@@ -162,6 +172,7 @@ local function assert_later(tf, condition, data)
       values[values.n] = flat[i]
     end
   end
+  local where = errors.position()
   tracing.host(values, function(holds, ...)
     local given, at = { ... }, 0
     local shown = { n = flat.n }
@@ -172,7 +183,7 @@ local function assert_later(tf, condition, data)
         shown[i] = given[at]
       end
     end
-    check_assert(all_true(tf, holds), shown)
+    check_assert(all_true(tf, holds), shown, where)
   end)
 end
 
@@ -220,14 +231,11 @@ local function value_checks(tf, def)
   --- Source: tf.debugging.Assert
   def("debugging.Assert Assert", "condition data=nil summarize=nil name=nil",
     function(condition, data)
-      if type(condition) ~= "boolean" then
-        condition = convert.operand(condition, nil, "Assert", "condition")
-        if tracing.is_symbolic(condition) then
-          return assert_later(tf, condition, data)
-        end
-        condition = all_true(tf, condition)
+      condition = convert.operand(condition, nil, "Assert", "condition")
+      if is_for_calls(tf, condition) then
+        return assert_later(tf, condition, data)
       end
-      check_assert(condition, nest.flatten(data))
+      check_assert(all_true(tf, condition), nest.flatten(data))
     end)
 end
 

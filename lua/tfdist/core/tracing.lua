@@ -37,7 +37,8 @@ end
 
 --- Is what goes on a part of a trace, a branch or a loop's body?
 function M.is_part()
-  return state.current.trace.root ~= nil
+  local trace = state.current.trace
+  return trace ~= nil and trace.root ~= nil
 end
 
 -- The trace of the function itself: parts of it have what calls have with it.

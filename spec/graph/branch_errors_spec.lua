@@ -1,0 +1,79 @@
+--- What values of constants are no good for, in branches and loops of traced
+--- functions that may never run.
+local tf = require "tfdist"
+local expect = require "spec.support.expect"
+
+local d = tf.debugging
+local raises = expect.raises
+
+describe("what is refused of constants in a branch", function()
+  local ones = { { 1.0, 1.0 }, { 1.0, 1.0 } } -- singular
+  local cases = {
+    { "not invertible", function(c) return (tf.linalg.inv(c)) end },
+    { "not positive definite", function(c)
+      return (tf.linalg.cholesky(-c)) end },
+    { "5 is outside", function(c) return (tf.gather(c, { 0, 5 })) end },
+    { "division by zero", function(c)
+      return tf.cast(tf.cast(c, "int32"):floordiv(0), "float32") end },
+    { "expected x > 0", function(c) d.assert_positive(-c) return c end },
+    { "expected x = y", function(c) d.assert_equal(c, 2) return c end },
+    { "expected finite", function(c)
+      return (d.check_numerics(c / 0, "c")) end },
+    { "condition is false: no", function(c) d.Assert(false, { "no" }) return c
+    end },
+  }
+
+  local function raised(f, case, p)
+    local e = expect.failure(function() return f(p):totable() end)
+    assert.are.equal("InvalidArgument", e.kind)
+    assert.is_not_nil(e.message:find(case[1], 1, true), e.message)
+    local line = debug.getinfo(case[2], "S").linedefined
+    local where = tonumber(e.where:match "branch_errors_spec.lua:(%d+)$")
+    assert.is_true(where == line or where == line + 1, e.where)
+  end
+
+  it("is for the calls that take it to raise", function()
+    for _, case in ipairs(cases) do
+      local c = tf.constant(ones)
+      local f = tf.function_(function(p)
+        return tf.cond(p, function() return case[2](c) + 1 end,
+          function() return c end)
+      end)
+      for _ = 1, 2 do
+        assert.are.same(ones, f(tf.constant(false)):totable())
+        raised(f, case, tf.constant(true))
+      end
+    end
+  end)
+
+  it("is so in loops, whose body may never run, and for gradients", function()
+    local c = tf.constant(ones)
+    for _, case in ipairs(cases) do
+      local v = tf.Variable(ones)
+      local f = tf.function_(function(n)
+        local tape = tf.GradientTape()
+        local _, y = tf.while_loop(function(i) return i:less(n) end,
+          function(i, y) return i + 1, y * (case[2](c) + 0) end,
+          { tf.constant(0, "int32"), v * 3 })
+        tape:close()
+        return tape:gradient(y, v)
+      end)
+      assert.are.same({ { 3, 3 }, { 3, 3 } },
+        f(tf.constant(0, "int32")):totable())
+      raised(f, case, tf.constant(1, "int32"))
+    end
+  end)
+
+  it("raises at the trace outside of branches, as shapes do in them", function()
+    local f = tf.function_(function()
+      return tf.linalg.inv(tf.constant(ones))
+    end)
+    raises("InvalidArgument", "not invertible", function()
+      return f():totable()
+    end)
+    raises("InvalidArgument", "reshape", tf.function_(function(p)
+      return tf.cond(p, function() return tf.reshape(ones, { 3 }) end,
+        function() return tf.constant(ones) end)
+    end), tf.constant(false))
+  end)
+end)
