@@ -214,6 +214,42 @@ describe("tf.custom_gradient", function()
     assert.equal(60, tape:gradient(y, v):item())
   end)
 
+  it("does not count them in traced functions, replicas and branches either",
+    function()
+      local strategy = tf.distribute.MirroredStrategy { devices = { "cpu:0" } }
+      local f = tf.custom_gradient(function(x)
+        return x * x, function(dy) return dy * 10 end
+      end)
+      for _, make in ipairs { function() return tf.Variable(3.0) end,
+        function() return strategy:scope(function() return tf.Variable(3.0)
+          end) end } do
+        local v, w = make(), make()
+        local g = tf.custom_gradient(function(x)
+          return x * w, function(dy, variables)
+            assert.equal(1, #variables)
+            return dy * 100, { dy * 7 }
+          end
+        end)
+        local function step()
+          local tape, y = tf.GradientTape(function() return f(v) + g(v) end)
+          local dv, dw = unpack(tape:gradient(y, { v, w }))
+          return y, dv, dw
+        end
+        for _, call in ipairs { step, tf.function_(step), function()
+          return strategy:run(tf.function_(step)) end,
+          tf.function_(function() return strategy:run(step) end) } do
+          local y, dv, dw = call()
+          assert.same({ 18, 110, 7 }, { y:item(), dv:item(), dw:item() })
+        end
+        local taken = tf.function_(function(p)
+          return tf.cond(p, step, function() return v + 0, v + 0, v + 0 end)
+        end)
+        local y, dv, dw = taken(tf.constant(true))
+        assert.same({ 18, 110, 7 }, { y:item(), dv:item(), dw:item() })
+        assert.equal(9, tf.function_(f)(v):item())
+      end
+    end)
+
   it("refuses a gradient function without room for the variables", function()
     local v = tf.Variable(3.0)
     local f = tf.custom_gradient(function(x)

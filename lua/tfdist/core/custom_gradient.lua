@@ -93,14 +93,28 @@ local function watch_variables(fn, args)
   return results, variables
 end
 
-local function without_inputs(variables, inputs)
-  local ids = {}
-  for i = 1, inputs.n do
-    ids[raw.tensor_id(raw.operand_tensor(inputs[i]))] = true
+-- The variables among these operands, as keys: a trace reads one under a new id
+-- each time, and of a mirrored one this is the copy in use here.
+local function variables_in(inputs)
+  local _, variables = watch_variables(function()
+    for i = 1, inputs.n do
+      if raw.kind(inputs[i]) ~= "tensor" then
+        identity(inputs[i])
+      end
+    end
+  end, { n = 0 })
+  local found = {}
+  for i = 1, variables.n do
+    found[variables[i]] = true
   end
+  return found
+end
+
+local function without_inputs(variables, inputs)
+  local given = variables_in(inputs)
   local list = { n = 0 }
   for i = 1, variables.n do
-    if not ids[raw.tensor_id(raw.operand_tensor(variables[i]))] then
+    if not given[variables[i]] then
       list.n = list.n + 1
       list[list.n] = variables[i]
     end
