@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/crc32c.h"
+
 /* Values staged on the stack; larger ones take the heap. */
 #define STAGE_BYTES 512
 
@@ -121,6 +123,32 @@ int tfd_tensor_read(tfd_tensor *tensor, void *data, size_t data_bytes) {
   rc = bytes == 0
            ? TFD_OK
            : tfd__host_read(dense->buffer, byte_offset(dense), data, bytes);
+  tfd__release(dense);
+  return rc;
+}
+
+int tfd_tensor_crc(tfd_tensor *tensor, int64_t *crc_p) {
+  TFD_GIVEN(tensor, TENSOR);
+  TFD_GIVEN_POINTER(crc_p);
+
+  tfd_tensor *dense = NULL;
+  size_t bytes = tfd__view_bytes(&tensor->view);
+  const void *p = NULL;
+  void *stage = NULL;
+  int rc = TFD_OK;
+
+  if (tensor->buffer == NULL) return tfd__no_values(tensor, "tensor crc");
+  TFD_TRY(readable(tensor, &dense));
+  p = dense->view.data;
+  if (!dense->device->backend->host_visible && bytes > 0) {
+    stage = tfd__alloc(bytes);
+    rc = stage == NULL
+             ? tfd__no_memory(bytes, "tensor crc")
+             : tfd__host_read(dense->buffer, byte_offset(dense), stage, bytes);
+    p = stage;
+  }
+  if (rc == TFD_OK) *crc_p = bytes == 0 ? 0 : tfd__crc32c(0, p, bytes);
+  tfd__free(stage);
   tfd__release(dense);
   return rc;
 }

@@ -26,6 +26,9 @@ TFD_API int tfd_tensor_item(tfd_tensor *tensor, int64_t index, double *value_p);
 /** All elements as doubles; values has room for the element count. Blocks. */
 TFD_API int tfd_tensor_values(tfd_tensor *tensor, double *values,
                               int64_t values_n);
+/** CRC-32C of all elements as the host reads them, row-major. Blocks: until
+ * they are computed. Cost: the bytes are read once, by the host. */
+TFD_API int tfd_tensor_crc(tfd_tensor *tensor, int64_t *crc_p);
 /** Wait until the elements can be read. Errors: sticky failures. */
 TFD_API int tfd_tensor_wait(tfd_tensor *tensor);
 /** Address of element 0 for host-visible dense tensors, after waiting; valid
