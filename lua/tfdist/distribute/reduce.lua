@@ -263,22 +263,60 @@ end
 
 local BYTES = 4096 -- of a text that become a string at once
 
---- The chief's text on all workers, within `seconds`, or the strategy's time.
---- Every worker calls it.
-function M.chiefs_text(strategy, what, text_, seconds)
-  local list, n = {}, strategy.role.worker_index == 0 and #text_ or 0
-  for i = 1, n do
-    list[i] = text_:byte(i)
+-- The vectors of processes, one after the other.
+local function joined(strategy, what, t, seconds)
+  return raw.value_component(raw.strategy_gather(strategy.handle, 0, what,
+    { t }, { strategy.replica_devices[1] }, seconds or 0), 0)
+end
+
+--- The chief's vector on all workers, of the dtype that all give. Every worker
+--- calls it.
+function M.chiefs_tensor(strategy, what, t)
+  if strategy.role.worker_index ~= 0 then
+    t = raw.tensor_from_values({}, raw.tensor_dtype(t), { 0 })
   end
-  local t = raw.value_component(raw.strategy_gather(strategy.handle, 0, what,
-    { raw.tensor_from_values(list, "uint8", { n }) },
-    { strategy.replica_devices[1] }, seconds or 0), 0)
+  return joined(strategy, what, t)
+end
+
+-- The texts of processes, each a list of bytes, one after the other.
+local function joined_text(strategy, what, list, seconds)
+  local t = joined(strategy, what,
+    raw.tensor_from_values(list, "uint8", { #list }), seconds)
   local flat, parts = raw.tensor_to_flat(t), {}
   for i = 1, #flat, BYTES do
     parts[#parts + 1] = string.char(unpack(flat, i,
       math.min(i + BYTES - 1, #flat)))
   end
   return table.concat(parts)
+end
+
+local function bytes_of(text_)
+  local list = {}
+  for i = 1, #text_ do
+    list[i] = text_:byte(i)
+  end
+  return list
+end
+
+--- The chief's text on all workers, within `seconds`, or the strategy's time.
+--- Every worker calls it.
+function M.chiefs_text(strategy, what, text_, seconds)
+  return joined_text(strategy, what,
+    strategy.role.worker_index == 0 and bytes_of(text_) or {}, seconds)
+end
+
+--- Each worker's text on all of them, the chief's first. Every worker calls it.
+---@return string[]
+function M.each_text(strategy, what, text_)
+  local all = joined_text(strategy, what, bytes_of(#text_ .. ":" .. text_))
+  local list, at = {}, 1
+  while at <= #all do
+    local digits = all:match("^%d+", at)
+    local from = at + #digits + 1
+    at = from + tonumber(digits)
+    list[#list + 1] = all:sub(from, at - 1)
+  end
+  return list
 end
 
 local function parts_of(strategy, x)

@@ -487,6 +487,15 @@ local function is_shared(v)
     or raw.mirrored_aggregation_of(v) ~= "none")
 end
 
+--- Is v the same wherever a copy of it is? All that is trained is.
+---@return boolean
+function M.is_equal_everywhere(v)
+  if values.is_mirrored(v) then
+    return is_shared(v)
+  end
+  return v.trainable == true
+end
+
 --- Raise where copies that must be equal are not: replicas would train apart.
 --- Cost: the bytes of all copies are read once. Blocks: until they are there.
 --- Errors: FailedPrecondition naming the variable.

@@ -295,6 +295,7 @@ end
 ---@param more? table[]  callbacks that come after them
 function M.list(given, model, params, trainer, more)
   local list = entries_of(given)
+  local count = #list
   for _, each in ipairs(more or {}) do
     list[#list + 1] = each
   end
@@ -308,17 +309,43 @@ function M.list(given, model, params, trainer, more)
       each.model, each.params = model, params
     end
   end
-  return setmetatable({ list = list }, List)
+  return setmetatable({ list = list, given = count }, List)
+end
+
+--- From now on note in whose hook the model is told to stop.
+function List:watch(model)
+  self.watched, self.stopper = model, nil
+end
+
+local function name_of(callback, hook)
+  local name = callback.__name
+  return type(name) == "string" and ("%s of %s"):format(hook, name) or hook
 end
 
 --- Call a hook of every callback that has it.
 function List:call(name, ...)
-  for _, each in ipairs(self.list) do
+  local watched = self.watched
+  for i, each in ipairs(self.list) do
     local hook = each[name]
     if hook ~= nil then
+      self.at = i
       hook(each, ...)
+      if watched ~= nil and self.stopper == nil and watched.stop_training then
+        self.stopper = name_of(each, name)
+      end
     end
   end
+end
+
+--- Has none of the user's callbacks this hook behind the one that was called
+--- last?
+function List:called_last(name)
+  for i = (self.at or 0) + 1, self.given do
+    if self.list[i][name] ~= nil then
+      return false
+    end
+  end
+  return true
 end
 
 -- Names of the hooks of a batch.

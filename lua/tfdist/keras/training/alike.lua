@@ -3,8 +3,8 @@
 ---
 --- Other epochs or batches would end in collectives that do not meet, other
 --- optimizers and callbacks in weights that differ and nobody tells.
+local course = require "tfdist.keras.training.course"
 local errors = require "tfdist.base.errors"
-local rates = require "tfdist.keras.callbacks.rates"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local text = require "tfdist.base.text"
@@ -78,6 +78,21 @@ local function lines_of(whole)
   return list
 end
 
+-- What each worker was called with, the chief's first.
+local function compare(all)
+  local chiefs = lines_of(all[1])
+  for i = 2, #all do
+    for k, line in ipairs(lines_of(all[i])) do
+      if line ~= chiefs[k] then
+        errors.raise("ValueError", ("fit: worker %d has %s; the chief has %s")
+          :format(i - 1, line, tostring(chiefs[k])),
+          "all workers have to call fit in the same way, on models that were "
+          .. "compiled in the same way")
+      end
+    end
+  end
+end
+
 --- Hold what fit was called with against the chief's, and settle how many steps
 --- an epoch has: on workers whose data have several lengths as many as the
 --- longest. Every worker calls it.
@@ -89,45 +104,12 @@ function M.settle(run, batch_size)
   if not strategy.over_workers then
     return
   end
-  local mine = describe(run, batch_size)
-  local chiefs = lines_of(reduce.chiefs_text(strategy, "fit",
-    table.concat(mine, "\n")))
-  for i, line in ipairs(mine) do
-    if line ~= chiefs[i] then
-      errors.raise("ValueError", ("fit: worker %d has %s; the chief has %s")
-        :format(strategy.role.worker_index, line, tostring(chiefs[i])),
-        "all workers have to call fit in the same way, on models that were "
-        .. "compiled in the same way")
-    end
-  end
+  compare(course.meet(strategy, "call", "begins a fit",
+    table.concat(describe(run, batch_size), "\n")))
   local steps = run.source.steps
   local found = reduce.over_hosts(strategy, "max", "fit",
     { steps or -1, steps and 0 or 1 })
   run.source.steps = found[2] == 0 and found[1] or nil
-end
-
--- Two machines may round what a schedule computes apart.
-local ROUNDED = 1e-6
-
---- Hold the learning rate that callbacks have left before an epoch against the
---- chief's: another one would give weights that differ. Every worker calls it.
---- Errors: ValueError on those that differ.
-function M.check_rate(own, epoch)
-  local strategy = own.strategy
-  if not strategy.over_workers then
-    return
-  end
-  local known, mine = errors.attempt(rates.settable, own.optimizer)
-  mine = known and mine or nil
-  local said = reduce.chiefs_text(strategy, "fit", plain(mine))
-  local chiefs = tonumber(said)
-  if mine ~= nil and chiefs ~= nil
-    and math.abs(mine - chiefs) > ROUNDED * math.abs(chiefs) then
-    errors.raise("ValueError", ("fit: before epoch %d worker %d has the "
-      .. "learning rate %s; the chief has %s"):format(epoch + 1,
-      strategy.role.worker_index, text.number(mine), text.number(chiefs)),
-      "callbacks have to set the same on all workers, of values that all have")
-  end
 end
 
 return M

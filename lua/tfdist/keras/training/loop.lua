@@ -2,9 +2,9 @@
 ---
 --- Steps are queued, not waited for: the host stays one step ahead of the
 --- devices. What is shown while training is the state at the step before.
-local alike = require "tfdist.keras.training.alike"
 local contexts = require "tfdist.distribute.contexts"
 local counted = require "tfdist.core.counted"
+local course = require "tfdist.keras.training.course"
 local distributed = require "tfdist.distribute.variables"
 local errors = require "tfdist.base.errors"
 local execution = require "tfdist.keras.training.execution"
@@ -610,8 +610,8 @@ local function train_epoch(run, epoch)
   if run.start == nil then -- else they hold what was counted
     model:reset_metrics()
   end
-  run.callbacks:call("on_epoch_begin", epoch, {})
-  alike.check_rate(own, epoch)
+  course.call(run, "on_epoch_begin", epoch, {})
+  course.before_epoch(run, epoch)
   progress:begin(run.steps, epoch, run.epochs)
   if run.next == nil then
     run.next = run.source.open()
@@ -662,15 +662,17 @@ local function epoch_of(run, epoch)
       no_data(run)
     end
     ran_out(run.progress, 0, run.limit)
+    run.ran_out = true
     return false
   elseif short then
+    run.ran_out = true
     ran_out(run.progress, count, run.limit)
   end
   if run.validation ~= nil and validation_due(run.validation.freq, epoch) then
     validate(run, list)
   end
   local logs = M.logs(list)
-  run.callbacks:call("on_epoch_end", epoch, logs)
+  course.call(run, "on_epoch_end", epoch, logs)
   run.progress:finish(with_additions(list, logs))
   run.logs = logs
   return not short and not run.model.stop_training
@@ -690,23 +692,28 @@ function M.fit(run)
   run.steps = run.limit or run.source.steps
   model.stop_training = false
   own.run = run
-  run.callbacks:call("on_train_begin", {})
+  course.call(run, "on_train_begin", {})
   check_copies(run)
+  course.begin(run)
   local first, resume = run.initial_epoch, own.resume
   own.resume, own.builds_apart = nil, resume ~= nil
   if resume ~= nil then
     first = go_on(run, resume)
   end
   run.initial_epoch = first
+  local done = first
   for epoch = first, run.epochs - 1 do
-    if not epoch_of(run, epoch) then
+    done = epoch + 1
+    if not course.explained(run, epoch, epoch_of) then
       break
     end
   end
+  course.leave(run, done)
   if run.epochs > 0 then
     own.optimizer:finalize_variable_values(model.trainable_variables)
   end
-  run.callbacks:call("on_train_end", run.logs or {})
+  course.call(run, "on_train_end", run.logs or {})
+  course.finish(run)
 end
 
 -- The line of the script that called fit, or nil at the prompt.

@@ -1,0 +1,119 @@
+--- How training goes on several workers: what one does alone, and would leave
+--- weights that differ or others that wait, is told to all.
+local workers = require "spec.support.workers"
+
+local STATISTICS = "tf.keras.layers.BatchNormalization(), "
+local FIT = workers.HEAD .. [[
+local m = s:scope(function()
+  local m = tf.keras.Sequential { tf.keras.layers.Dense(1),
+    tf.keras.layers.BatchNormalization(), tf.keras.layers.Dropout(0.5) }
+  m:compile { loss = "mse", optimizer = tf.keras.optimizers.SGD(0.1) }
+  return m
+end)
+local K, x, y = tf.keras.callbacks, tf.ones { 8, 3 }, tf.ones { 8, 1 }
+local kernel
+local function fit(epochs, ...)
+  local ok, e = pcall(m.fit, m, x, y, { epochs = epochs, batch_size = 4,
+    verbose = 0, callbacks = { ... } })
+  kernel = m.trainable_variables[1]
+  print((ok and "ended" or tostring(e):gsub("\n.*hint", " hint")))
+end
+]]
+
+-- Statistics of batches are read by all workers together, or by none.
+local ALONE = FIT:gsub(STATISTICS:gsub("%p", "%%%0"), "")
+
+-- Callbacks of worker 1, or of all, and what all are told of them.
+local APART = {
+  { "weights that one callback sets", [[{ on_epoch_end = function(_, e)
+    if e == 1 and w == 1 then kernel = m.trainable_variables[1]
+    kernel:assign(kernel * 0) end end }]],
+    'FailedPrecondition: fit: at its end variable "[%w_/]*kernel" of worker 1 '
+    .. "has other values than the chief's; the workers would train apart" },
+  { "weights that are set where training ends", [[{ on_train_end = function()
+    if w == 0 then m.trainable_variables[2]:assign { 3 } end end }]],
+    'fit: at its end variable "[%w_/]*bias" of workers 1, 2 has' },
+  { "best weights of other epochs", [[{ on_epoch_end = function(_, e, logs)
+    logs.own = math.abs(e - (w + 1) % 3) end },
+    K.EarlyStopping { monitor = "own", patience = 9,
+    restore_best_weights = true }]],
+    "fit: at its end variable \"[%w_/]*kernel\" of workers 1, 2 has other "
+    .. "values than the chief's, and so for %d more", plain = true },
+  { "a learning rate set in the last epoch", [[{ on_epoch_end = function(_, e)
+    if e == 2 and w == 2 then m.optimizer.learning_rate = 0.5 end end }]],
+    "ValueError: fit: at its end worker 2 has the learning rate 0.5; the chief "
+    .. "has 0.1" },
+  { "training that one stops", [[{ on_epoch_end = function(_, e)
+    if e == 0 and w == 1 then m.stop_training = true end end }]],
+    "ValueError: fit: the workers run apart: worker 1 stops training after epoch "
+    .. "1 %(stop_training is true, set in on_epoch_end%); the chief begins "
+    .. "epoch 2" },
+  { "training that EarlyStopping stops on the chief", [[{ on_epoch_end =
+    function(_, e, logs) logs.own = w == 0 and 1 or -e end },
+    K.EarlyStopping { monitor = "own", patience = 1 }]],
+    "worker 1 begins epoch 3; the chief stops training after epoch 2 "
+    .. "%(stop_training is true, set in on_epoch_end of EarlyStopping%)" },
+}
+
+describe("training on several workers #once", function()
+  for _, case in ipairs(APART) do
+    it("tells all of " .. case[1], function()
+      for _, devices in ipairs { 1, 2 } do
+        local outs = workers.outputs { n = 3, devices = devices,
+          program = (case.plain and ALONE or FIT) .. "fit(3, " .. case[2] .. ")\n"
+          .. "s:reduce('SUM', 1.0)" }
+        for i = 1, 3 do
+          assert.matches(case[3], outs[i])
+        end
+      end
+    end)
+  end
+
+  it("tells the others of a callback that has failed on one", function()
+    local outs = workers.outputs { program = FIT .. [[
+      fit(3, { on_epoch_end = function(_, e)
+        if e == 1 and w == 1 then error "mine" end end })
+      fit(2) ]] }
+    assert.matches("Aborted: fit: worker 1 failed in on_epoch_end of epoch 2: "
+      .. "[^\n]*mine", outs[1])
+    assert.matches("^[^\n]*: mine\n", outs[2])
+    for i = 1, 2 do
+      assert.matches("\nended\n$", outs[i])
+    end
+  end)
+
+  it("tells who begins another fit meanwhile", function()
+    local rs = workers.run { program = FIT .. [[
+      fit(3, { on_epoch_end = function(_, e)
+        if e == 1 and w == 1 then error "mine" end end },
+        { on_epoch_end = function() end })
+      fit(2) ]] }
+    for i = 1, 2 do
+      assert.matches("worker 1 begins a fit; the chief begins epoch 3",
+        rs[i].out .. rs[i].err)
+    end
+  end)
+
+  it("compares what fit begins with, too", function()
+    for _, out in ipairs(workers.outputs { program = FIT .. [[
+      fit(1)
+      if w == 1 then kernel:assign(kernel * 2) end
+      fit(1) ]] }) do
+      assert.matches('ended\n.*fit: at its start variable "[%w_/]*kernel" of '
+        .. "worker 1 has other values", out)
+    end
+  end)
+
+  -- Eight roundings of float32 are allowed, and what stays a replica's own.
+  it("goes on with what may differ", function()
+    for _, out in ipairs(workers.outputs { devices = 2, program = FIT .. [[
+      fit(1)
+      if w == 1 then kernel:assign(kernel * (1 + 2 ^ -22)) end
+      fit(2, { on_epoch_end = function() end })
+      fit(3, { on_epoch_end = function(_, e)
+        m.stop_training = e == 1 end })
+      fit(0) ]] }) do
+      assert.equal("ended\nended\nended\nended\n", out)
+    end
+  end)
+end)
