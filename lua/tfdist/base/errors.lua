@@ -232,6 +232,8 @@ end
 M.EXIT_USAGE = 2
 --- Of one that ends because another process of its job has failed.
 M.EXIT_PEER_FAILED = 75
+--- Of one that ends because the processes of its job run apart.
+M.EXIT_DESYNC = 77
 
 --- Raise an error object for how the process was started: a host that nobody
 --- keeps from ending ends with EXIT_USAGE.

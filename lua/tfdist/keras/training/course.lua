@@ -205,7 +205,9 @@ function M.explained(run, epoch, fn)
       errors.note(result, "this worker " .. ending(run, ("in epoch %d"):format(
         epoch + 1)))
     end
-    result.hint = result.hint or HINT
+    if result.exit_code == errors.EXIT_DESYNC then -- not where one has died
+      result.hint = result.hint or HINT
+    end
   end
   error(result, 0)
 end
