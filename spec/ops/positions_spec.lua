@@ -183,6 +183,44 @@ describe("images of any dtype", function()
   end)
 end)
 
+describe("a count in a tensor", function()
+  it("is one, in a trace too if it is a constant", function()
+    local n, x = tf.constant(4, "int32"), tf.constant({ 1, 2, 2 }, "int32")
+    local cases = {
+      { { 0, 1, 2, 0 }, function() return tf.math.bincount(x,
+        { minlength = n }) end },
+      { { 0, 1 }, function() return tf.math.bincount(x,
+        { maxlength = tf.constant(2, "int32") }) end },
+      { { 0, 1, 2 }, function(t) return tf.math.bincount(t,
+        { minlength = tf.shape(t)[0], maxlength = tf.shape(t)[0] }) end },
+      { { 0, 1, 2, 0 }, function() return tf.linalg.diag_part(
+        tf.math.confusion_matrix(x, x, { num_classes = n })) end },
+      { { 1, 4 }, function() return tf.shape(tf.random.categorical({ { 0 } },
+        n)) end },
+      { { 4, 4, 1 }, function() return tf.shape(
+        tf.image.resize_with_crop_or_pad(tf.ones { 2, 2, 1 }, n, n)) end },
+    }
+    for i, case in ipairs(cases) do
+      assert.same(case[1], case[2](x):totable(), i)
+      assert.same(case[1], tf.function_(case[2])(x):totable(), i)
+    end
+  end)
+
+  it("is refused by name where only a call knows it, or as several", function()
+    local x = tf.constant({ 1, 2, 2 }, "int32")
+    refused("NotImplementedError", "bincount: minlength has values",
+      tf.function_(function(n) return tf.math.bincount(x, { minlength = n })
+      end), tf.constant(4, "int32"))
+    refused("NotImplementedError", "confusion_matrix: num_classes has values",
+      tf.function_(function(n) return tf.math.confusion_matrix(x, x, n)
+      end), tf.constant(4, "int32"))
+    refused("TypeError", "minlength must be a whole number, got a tensor of",
+      tf.math.bincount, x, { minlength = x })
+    refused("ValueError", "got 2.5", tf.math.bincount, x,
+      { minlength = tf.constant(2.5) })
+  end)
+end)
+
 describe("Generator.binomial", function()
   it("has the mean and variance of its distribution", function()
     local g = tf.random.Generator.from_seed(3)

@@ -103,6 +103,22 @@ local function plain_integers(x)
   return list
 end
 
+--- The whole number, from `least` to `most`, that x is or that a scalar tensor
+--- holds; nil stays nil.
+--- Errors: NotImplementedError where only a call knows it.
+function M.integer(x, what, name, least, most)
+  if type(x) == "userdata" and is_operand(x) then
+    tracing.need_counts(what, name, x)
+    local t = raw.operand_tensor(x)
+    if raw.tensor_size(t) ~= 1 then
+      errors.raise("TypeError", ("%s: %s must be a whole number, got a tensor of "
+        .. "shape %s"):format(what, name, text.shape(raw.tensor_dims(t))))
+    end
+    x = raw.item(t)
+  end
+  return x ~= nil and options.integer(what, name, x, least, most) or nil
+end
+
 --- A sequence of sizes as a plain list: from a list, a number or an integer
 --- tensor. Entries are whole numbers.
 ---@param x any

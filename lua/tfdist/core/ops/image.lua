@@ -38,7 +38,7 @@ local function window(x, first, top, left, height, width)
 end
 
 local function whole(what, name, value, least)
-  return options.integer(what, name, value, least)
+  return convert.integer(value, what, name, least)
 end
 
 --- Resizing -------------------------------------------------------------------

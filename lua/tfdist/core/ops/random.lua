@@ -193,7 +193,7 @@ end
 
 local function categorical(_, what, stream, logits, num_samples, dtype)
   logits = convert.operand(logits, nil, what, "logits")
-  num_samples = options.integer(what, "num_samples", num_samples, 0)
+  num_samples = convert.integer(num_samples, what, "num_samples", 0)
   dtype = dtype_of(what, dtype or "int64", { int32 = true, int64 = true },
     "int32 or int64")
   return (raw.op_run(raw.op_find "stateless_categorical", { logits }, {

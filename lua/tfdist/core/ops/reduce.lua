@@ -1,8 +1,6 @@
 --- Names of reductions and running sums, and functions made of them.
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
-local options = require "tfdist.base.options"
-local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
 local tracing = require "tfdist.core.tracing"
@@ -64,7 +62,7 @@ end
 -- knows them. Blocks: until both are computed.
 local function classes_of(tf, labels, predictions, n)
   local ops, what, found = tf.raw_ops, "confusion_matrix", 0
-  n = n and options.integer(what, "num_classes", n, 0, 2 ^ 26)
+  n = convert.integer(n, what, "num_classes", 0, 2 ^ 26)
   for i, t in ipairs { labels, predictions } do
     local name = i == 1 and "labels" or "predictions"
     if n and tracing.is_symbolic(t) then
@@ -104,9 +102,8 @@ local function define_bincount(tf, def)
         fail("InvalidArgument",
           "bincount: binary_output and weights exclude each other")
       end
-      for name, n in pairs { minlength = minlength, maxlength = maxlength } do
-        options.integer("bincount", name, n, 0)
-      end
+      minlength = convert.integer(minlength, "bincount", "minlength", 0)
+      maxlength = convert.integer(maxlength, "bincount", "maxlength", 0)
       if from ~= "int32" and from ~= "int64" then
         t = ops.cast(t, "int32")
       end
