@@ -74,9 +74,11 @@ static int apply(const tfd__collective *c, tfd__kernel_id kernel,
 int tfd__check_reduction(const char *what, tfd_reduce_op op, int dtype) {
   if (tfd__is_float(dtype)) return TFD_OK;
   if (tfd__is_int(dtype) && op != TFD_REDUCE_MEAN) return TFD_OK;
-  return tfd__fail(TFD_INVALID_ARGUMENT, "%s: there is no %s of %s", what,
-                   op == TFD_REDUCE_MEAN ? "mean" : "reduction",
-                   tfd__dtype_name(dtype));
+  return tfd__fail(
+      TFD_INVALID_ARGUMENT,
+      "%s: there is no %s of %s; expected a %s dtype (use tf.cast)", what,
+      op == TFD_REDUCE_MEAN ? "mean" : "reduction", tfd__dtype_name(dtype),
+      op == TFD_REDUCE_MEAN ? "float" : "number");
 }
 
 static bool is_half(int dtype) {
