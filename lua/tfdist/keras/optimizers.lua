@@ -10,6 +10,7 @@ local errors = require "tfdist.base.errors"
 local hypers = require "tfdist.keras.hypers"
 local kinds = require "tfdist.base.kinds"
 local lists = require "tfdist.base.lists"
+local notice = require "tfdist.base.notice"
 local object_graph = require "tfdist.train.object_graph"
 local objects = require "tfdist.keras.objects"
 local options = require "tfdist.base.options"
@@ -180,6 +181,23 @@ local function seen_before(own, grads, vars, n, strategy)
   return nil
 end
 
+-- Said once of each variable: workers of which one leaves it out run apart.
+local function warn_left_out(own, grads, vars, n)
+  local left, names = own.left_out or {}, {}
+  own.left_out = left
+  for k = 1, n do
+    local v = values.container(vars[k])
+    if grads[k] == nil and not left[v] then
+      left[v] = true
+      names[#names + 1] = v.name
+    end
+  end
+  if #names > 0 then
+    notice.warn(WHAT .. ": Gradients do not exist for variables "
+      .. table.concat(names, ", ") .. "; they stay as they are")
+  end
+end
+
 -- Pairs that have a gradient, copies of variables as the variables.
 local function filter(own, grads, vars, n, strategy)
   local seen = seen_before(own, grads, vars, n, strategy)
@@ -199,8 +217,11 @@ local function filter(own, grads, vars, n, strategy)
       kept_grads[m], kept_vars[m] = apply.gradient(WHAT, grads[k], v.name), v
     end
   end
-  if n > 0 and m == 0 then
-    no_gradients(vars, n)
+  if m < n then
+    if m == 0 then
+      no_gradients(vars, n)
+    end
+    warn_left_out(own, grads, vars, n)
   end
   kept_grads.n, kept_vars.n = m, m
   if m == n then
@@ -226,7 +247,7 @@ end
 --- { gradient, variable }). In a replica function gradients are summed over
 --- replicas first, unless experimental_aggregate_gradients is false (or
 --- skip_gradients_aggregation true). Variables whose gradient is nil are left
---- out. Returns the step count variable.
+--- out, of which a warning tells once. Returns the step count variable.
 --- Errors: RuntimeError in cross-replica context, and outside of replica
 ---   functions for variables of a strategy; ValueError when no variable has a
 ---   gradient, or one is of another strategy.
