@@ -203,7 +203,20 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
   return rc;
 }
 
+static void fail_alike(tfd__group *g, bool tell) {
+  tfd__error kept = {0};
+
+  tfd__error_save(&kept);
+  (void)tfd__error_raise(&g->cause);
+  tfd__mpi_fail(g->own, tell);
+  (void)tfd__error_raise(&kept);
+  tfd__error_free(&kept);
+}
+
+/* Who heads for abort_group on another thread may not have come to it: without
+** the cause the others would be told of an orderly end. */
 static void close_group(tfd__group *g) {
+  if (atomic_load(&g->failed)) fail_alike(g, false);
   let_go(g);
 }
 
@@ -214,15 +227,10 @@ static void late(tfd__group *g, uint64_t number, char *text, size_t bytes) {
 }
 
 static void abort_group(tfd__group *g) {
-  tfd__mpi_group *own = g->own;
-  tfd__error kept = {0};
+  const tfd__mpi_group *own = g->own;
 
-  tfd__error_save(&kept);
   tfd__control_abort(own->beside, &g->cause);
-  (void)tfd__error_raise(&g->cause);
-  tfd__mpi_fail(own, own->beside == NULL); /* else it is told by that */
-  (void)tfd__error_raise(&kept);
-  tfd__error_free(&kept);
+  fail_alike(g, own->beside == NULL); /* else it is told by that */
 }
 
 /* --- what a process gives ---------------------------------------------------
