@@ -57,6 +57,12 @@ local MODEL = "local m = s:scope(function()\nlocal m = tf.keras.Sequential {\n"
   .. "tf.keras.layers.Dense(4) }\nm:compile { loss = 'sparse_categorical_"
   .. "crossentropy' }\nreturn m\nend)\n"
 
+local FACTOR = "local f = tf.function_(function(x)\nreturn s:run(function()\n"
+  .. "local y = tf.linalg.cholesky(x)\n"
+  .. "return tf.distribute.get_replica_context():all_reduce('SUM', y)\n"
+  .. "end)\nend%s)\nlocal g = %s\n" .. skips("pcall(g, tf.eye(2) * (w == 1 and "
+  .. "i == 2 and -1 or 1))")
+
 local CASES = {
   { "a run that one has left", skips "pcall(s.run, s, sum)", AHEAD },
   { "a reduction that one has left", skips("pcall(s.reduce, s, 'SUM', "
@@ -64,12 +70,14 @@ local CASES = {
   { "a step that one has left", MODEL .. skips("pcall(m.train_on_batch, m, "
     .. "tf.ones { 4, 2 }, tf.constant({ 1, 1, 1, w == 1 and i == 2 and 9 or 1 "
     .. "}, 'int32'))"), AHEAD },
-  { "a traced call that one has left",
-    "local f = tf.function_(function(x)\nreturn s:run(function()\n"
-    .. "local y = tf.linalg.cholesky(x)\n"
-    .. "return tf.distribute.get_replica_context():all_reduce('SUM', y)\n"
-    .. "end)\nend)\n" .. skips("pcall(f, tf.eye(2) * (w == 1 and i == 2 and -1 "
-    .. "or 1))"), AHEAD },
+  { "a traced call that one has left", FACTOR:format("", "f"), AHEAD },
+  { "a traced call with a signature that one has left", FACTOR:format(
+    ", { input_signature = { tf.TensorSpec({ 2, 2 }, 'float32') } }", "f"),
+    AHEAD },
+  { "a call of a concrete function that one has left", FACTOR:format("",
+    "f:get_concrete_function(tf.eye(2))"), AHEAD },
+  { "the first traced call that one has left", (FACTOR:format("", "f")
+    :gsub("i == 2", "i == 1"):gsub("i ~= 2", "i ~= 1")), AHEAD },
   { "other variables to read", order(ON_READ .. "'sum'",
     EACH:format "print(v:read_value())"), ORDER },
   { "others to read the first of", order(ON_READ .. "'only_first_replica'",

@@ -1,4 +1,5 @@
 --- One traced graph of a function: made by a trace, called with tensors.
+local counted = require "tfdist.core.counted"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local nest = require "tfdist.base.nest"
@@ -511,6 +512,9 @@ function Concrete:__call(...)
       .. "tensor in each call")
   end
   check_others(self, flat)
+  if self.meets then
+    return counted.call(self.meets, "a concrete function", self.call, inputs)
+  end
   return self.call(inputs)
 end
 

@@ -361,6 +361,10 @@ local function call(self, own, ...)
   elseif key ~= nil and entry.plain then
     keep_short(self, key, entry)
   end
+  if entry.meets then -- who traced it just now knew nothing of that before
+    return counted.call(entry.meets, "a traced function", taping.run, entry,
+      tensors, self.plain, ...)
+  end
   return taping.run(entry, tensors, self.plain, ...)
 end
 
@@ -373,6 +377,10 @@ function Function:__call(...)
     return concrete.values_of(tracing.call(self.name, self.within, ...))
   elseif self.specs then
     local given = conform(self, pack(...))
+    if self.meets then
+      return counted.call(self.meets, "a traced function", call, self, own,
+        unpack(given, 1, given.n))
+    end
     return call(self, own, unpack(given, 1, given.n))
   elseif self.meets then
     return counted.call(self.meets, "a traced function", call, self, own, ...)
