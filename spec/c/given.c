@@ -245,10 +245,11 @@ static void strategies_look_at_what_they_get(void **state) {
   BAD_GIVES(STRATEGY, tfd_strategy_replica_count(bad), 0);
   BAD_GIVES(STRATEGY, tfd_strategy_local_count(bad), 0);
   BAD_GIVES(STRATEGY, tfd_strategy_first_replica(bad), 0);
-  BAD(STRATEGY, tfd_strategy_enter(bad, OUT));
-  REFUSED(tfd_strategy_enter(G(STRATEGY), NULL));
-  BAD(STRATEGY, tfd_strategy_leave(bad, 0, ""));
-  REFUSED(tfd_strategy_leave(G(STRATEGY), 0, NULL));
+  BAD(STRATEGY, tfd_strategy_enter(bad, 0, OUT));
+  REFUSED(tfd_strategy_enter(S, 0, NULL));
+  BAD(STRATEGY, tfd_strategy_leave(bad, 0, "", OUT));
+  REFUSED(tfd_strategy_leave(S, 0, NULL, OUT));
+  REFUSED(tfd_strategy_leave(S, 0, "", NULL));
   BAD_GIVES(STRATEGY, tfd_strategy_adds_up(bad), false);
   BAD(STRATEGY, tfd_strategy_device(bad, 0, OUT));
   REFUSED(tfd_strategy_device(S, 0, NULL));

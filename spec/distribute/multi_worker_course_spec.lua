@@ -82,6 +82,19 @@ describe("training on several workers #once", function()
     end
   end)
 
+  it("tells the others of a callback that fails before the first epoch",
+    function()
+      local outs = workers.outputs { program = FIT .. [[
+        fit(1, { on_train_begin = function()
+          if w == 1 then error "mine" end end })
+        fit(1) ]] }
+      assert.matches("Aborted: fit: worker 1 failed in on_train_begin: "
+        .. "[^\n]*mine", outs[1])
+      for i = 1, 2 do
+        assert.matches("\nended\n$", outs[i])
+      end
+    end)
+
   it("tells of one that failed where others may still meet", function()
     local rs = workers.run { program = FIT .. [[
       fit(3, { on_epoch_end = function(_, e)

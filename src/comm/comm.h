@@ -93,7 +93,8 @@ struct tfd__group {
   tfd__error cause; /* under `lock`, as all that follows */
   uint64_t begun;   /* collectives */
   uint8_t calls;    /* (tfd__group_leave) that are over, modulo 256 */
-  int depth;        /* of those that are not */
+  uint8_t owed;     /* by the one that goes on: see tfd__group_enter */
+  int depth;        /* of those that are not over */
   tfd__progress progress;
   struct tfd__attendant *attendant; /* NULL = it never had one */
   bool near; /* all processes are of this machine, as far as is known */
@@ -153,14 +154,18 @@ typedef enum tfd__collective_kind {
 const char *tfd__collective_name(tfd__collective_kind kind);
 
 /* Something begins that all processes call alike, in which there may be
-** collectives: *mark_p is for tfd__group_leave, which ends it. Calls may lie
-** within others: the outermost one counts. Threads: both, the one that begins
-** collectives. */
-void tfd__group_enter(tfd__group *g, uint64_t *mark_p);
-/* It counts when it met others, or when `error` ended it (the first line; NULL
-** = it ended well): who catches an error before the collectives that the others
-** wait in would give his next ones to them. */
-void tfd__group_leave(tfd__group *g, uint64_t mark, const char *error);
+** collectives: *mark_p is for tfd__group_leave, which ends it. Errors ended
+** `owed` such calls before they met others. Calls may lie within others: the
+** outermost one counts. Threads: all three, the one that begins collectives. */
+void tfd__group_enter(tfd__group *g, int owed, uint64_t *mark_p);
+/* True when the outermost call has met others: then it counts, and what it owed
+** does. Who catches an error before the collectives that the others wait in
+** gives his next ones to them; where the next call meets nobody either, there
+** was nothing to miss. error: what ended it, the first line; NULL = it ended
+** well. */
+bool tfd__group_leave(tfd__group *g, uint64_t mark, const char *error);
+/* `call` of a collective that begins now. */
+uint8_t tfd__group_call(tfd__group *g);
 
 /* Elements of one value that one rank gives or gets. */
 typedef struct tfd__piece {

@@ -71,15 +71,24 @@ tfd__progress tfd__group_progress(tfd__group *g) {
 
 /* --- calls ---------------------------------------------------------------- */
 
-void tfd__group_enter(tfd__group *g, uint64_t *mark_p) {
-  g->depth++;
+void tfd__group_enter(tfd__group *g, int owed, uint64_t *mark_p) {
+  if (g->depth++ == 0) g->owed = (uint8_t)owed;
   *mark_p = g->begun;
 }
 
-void tfd__group_leave(tfd__group *g, uint64_t mark, const char *error) {
-  if (--g->depth > 0) return;
+bool tfd__group_leave(tfd__group *g, uint64_t mark, const char *error) {
+  if (--g->depth > 0) return false;
   if (error != NULL) tfd__note_left(error);
-  if (error != NULL || g->begun != mark) g->calls++;
+  g->owed = 0;
+  if (g->begun == mark) return false;
+  g->calls++;
+  return true;
+}
+
+uint8_t tfd__group_call(tfd__group *g) {
+  g->calls = (uint8_t)(g->calls + g->owed);
+  g->owed = 0;
+  return g->calls;
 }
 
 static bool is_recorded(const tfd__group *g) {

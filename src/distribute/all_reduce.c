@@ -208,7 +208,7 @@ static tfd__collective collective_of(const job *j) {
                            .line = context->line,
                            .file = context->file,
                            .about = about,
-                           .call = j->strategy->group->calls};
+                           .call = tfd__group_call(j->strategy->group)};
 }
 
 static int combine(job *j, const tfd__pack_plan *plan) {

@@ -131,7 +131,7 @@ static int run_group(tfd__parts_job *j, tfd__collective_kind kind) {
                        .line = context->line,
                        .file = context->file,
                        .about = context->about,
-                       .call = j->strategy->group->calls};
+                       .call = tfd__group_call(j->strategy->group)};
 
   return tfd__group_run(j->strategy->group, &c, 0);
 }

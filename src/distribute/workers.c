@@ -30,22 +30,23 @@ typedef struct join {
 
 /* --- calls ---------------------------------------------------------------- */
 
-int tfd_strategy_enter(tfd_strategy *strategy, int64_t *mark_p) {
+int tfd_strategy_enter(tfd_strategy *strategy, int owed, int64_t *mark_p) {
   uint64_t mark = 0;
 
   TFD_GIVEN(strategy, STRATEGY);
   TFD_GIVEN_POINTER(mark_p);
-  tfd__group_enter(strategy->group, &mark);
+  tfd__group_enter(strategy->group, owed, &mark);
   *mark_p = (int64_t)mark;
   return TFD_OK;
 }
 
-int tfd_strategy_leave(tfd_strategy *strategy, int64_t mark,
-                       const char *error) {
+int tfd_strategy_leave(tfd_strategy *strategy, int64_t mark, const char *error,
+                       bool *met_p) {
   TFD_GIVEN(strategy, STRATEGY);
   TFD_GIVEN_POINTER(error);
-  tfd__group_leave(strategy->group, (uint64_t)mark,
-                   error[0] == 0 ? NULL : error);
+  TFD_GIVEN_POINTER(met_p);
+  *met_p = tfd__group_leave(strategy->group, (uint64_t)mark,
+                            error[0] == 0 ? NULL : error);
   return TFD_OK;
 }
 
@@ -92,7 +93,7 @@ static int run_group(tfd_strategy *s, const tfd__collective *c,
   own.line = context->line;
   own.file = context->file;
   own.about = context->about;
-  own.call = s->group->calls;
+  own.call = tfd__group_call(s->group);
   if (c->kind == TFD_COLLECTIVE_ALL_REDUCE) {
     own.about = tfd__about_shapes(own.about, from, 1, 1);
   }

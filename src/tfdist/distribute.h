@@ -95,14 +95,16 @@ TFD_API int tfd_strategy_replica_count(const tfd_strategy *strategy);
 /** Replicas of this process. */
 TFD_API int tfd_strategy_local_count(const tfd_strategy *strategy);
 /** Something begins that all processes of the strategy call alike, and in which
- * they may meet; mark_p is for tfd_strategy_leave. Calls may lie within others:
- * the outermost one counts. */
-TFD_API int tfd_strategy_enter(tfd_strategy *strategy, int64_t *mark_p);
-/** It ends, with an error ("" = well). Calls that meet others are counted, and
- * those that an error ends; where others' counts differ at their next meeting,
- * all get an error that says so. */
+ * they may meet; mark_p is for tfd_strategy_leave. `owed` such calls were ended
+ * by errors before they met others. Calls may lie within others: the outermost
+ * one counts. */
+TFD_API int tfd_strategy_enter(tfd_strategy *strategy, int owed,
+                               int64_t *mark_p);
+/** It ends, with an error ("" = well); met_p tells whether it was the outermost
+ * and has met others. Such calls are counted, with what they owed; where
+ * others' counts differ at a meeting, all get an error that says so. */
 TFD_API int tfd_strategy_leave(tfd_strategy *strategy, int64_t mark,
-                               const char *error);
+                               const char *error, bool *met_p);
 /** Number, of those in sync, of the first replica here. */
 TFD_API int tfd_strategy_first_replica(const tfd_strategy *strategy);
 /** Device of replica `index`. Errors: IndexError. */

@@ -231,6 +231,9 @@ local function value_checks(tf, def)
   --- Source: tf.debugging.Assert
   def("debugging.Assert Assert", "condition data=nil summarize=nil name=nil",
     function(condition, data)
+      if condition == true then
+        return
+      end
       condition = convert.operand(condition, nil, "Assert", "condition")
       if is_for_calls(tf, condition) then
         return assert_later(tf, condition, data)

@@ -205,7 +205,9 @@ function M.explained(run, epoch, fn)
       errors.note(result, "this worker " .. ending(run, ("in epoch %d"):format(
         epoch + 1)))
     end
-    if result.exit_code == errors.EXIT_DESYNC then -- not where one has died
+    -- Not where one has died.
+    if result.exit_code == errors.EXIT_DESYNC and run.callbacks.given > 0
+      and result.message:find("run apart", 1, true) then
       result.hint = result.hint or HINT
     end
   end

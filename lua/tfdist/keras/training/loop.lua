@@ -693,8 +693,8 @@ function M.fit(run)
   model.stop_training = false
   own.run = run
   course.call(run, "on_train_begin", {})
+  course.begin(run) -- who failed in a callback is waited for there
   check_copies(run)
-  course.begin(run)
   local first, resume = run.initial_epoch, own.resume
   own.resume, own.builds_apart = nil, resume ~= nil
   if resume ~= nil then
