@@ -2,7 +2,9 @@
 --- weights that differ or others that wait, is told to all.
 local workers = require "spec.support.workers"
 
-local STATISTICS = "tf.keras.layers.BatchNormalization(), "
+-- The last drops all that has a gradient now and then, and weights stay equal.
+local OTHERS = "tf.keras.layers.BatchNormalization(), "
+  .. "tf.keras.layers.Dropout(0.5)"
 local FIT = workers.HEAD .. [[
 local m = s:scope(function()
   local m = tf.keras.Sequential { tf.keras.layers.Dense(1),
@@ -21,7 +23,7 @@ end
 ]]
 
 -- Statistics of batches are read by all workers together, or by none.
-local ALONE = FIT:gsub(STATISTICS:gsub("%p", "%%%0"), "")
+local ALONE = FIT:gsub(OTHERS:gsub("%p", "%%%0"), "")
 
 -- Callbacks of worker 1, or of all, and what all are told of them.
 local APART = {
