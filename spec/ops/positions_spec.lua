@@ -162,27 +162,6 @@ describe("tf.image.resize_with_pad", function()
   end)
 end)
 
-describe("images of any dtype", function()
-  it("are float32 when they are resized or standardized", function()
-    for _, dtype in ipairs { "float16", "bfloat16", "float64", "uint8" } do
-      local x = tf.constant({ { { 0 }, { 2 } }, { { 4 }, { 6 } } },
-        { dtype = dtype })
-      for _, method in pairs(tf.image.ResizeMethod) do
-        assert.equal(method == "nearest" and dtype or "float32",
-          tf.image.resize(x, { 1, 1 }, method).dtype, method)
-      end
-      local y = tf.image.resize(x, { 1, 1 })
-      assert.equal(3, y:item())
-      y = tf.image.per_image_standardization(x)
-      assert.equal("float32", y.dtype)
-      -- The mean is 3, the variance 5.
-      for i = 0, 3 do
-        assert.near((2 * i - 3) / math.sqrt(5), y:item(i), 1e-6)
-      end
-    end
-  end)
-end)
-
 describe("a count in a tensor", function()
   it("is one, in a trace too if it is a constant", function()
     local n, x = tf.constant(4, "int32"), tf.constant({ 1, 2, 2 }, "int32")
@@ -220,7 +199,6 @@ describe("a count in a tensor", function()
       { minlength = tf.constant(2.5) })
   end)
 end)
-
 describe("Generator.binomial", function()
   it("has the mean and variance of its distribution", function()
     local g = tf.random.Generator.from_seed(3)

@@ -222,7 +222,9 @@ local function resize(tf, images, size, method, keep_ratio, antialias)
     return tf.gather(x, nearest(x.shape[first + 2], width),
       { axis = first + 1 })
   end
-  x = tf.cast(x, "float32")
+  if not convert.FLOATING[x.dtype] then
+    x = tf.cast(x, "float32")
+  end
   for side, to in ipairs { height, width } do
     local axis = first + side - 1
     local from = x.shape[axis + 1]
@@ -334,9 +336,9 @@ local function central_crop(tf, images, fraction)
 end
 
 local function define_sizes(tf, def)
-  --- Images of another size: float32 of any dtype, but for "nearest", which keeps
-  --- it. Pixel centres are at halves; `antialias` widens the kernel where images
-  --- shrink (nearest and area need it not).
+  --- Images of another size, of the same dtype; whole numbers become float32,
+  --- but for "nearest". Pixel centres are at halves; `antialias` widens the
+  --- kernel where images shrink (nearest and area need it not).
   --- Source: tf.image.resize
   def("image.resize", "images size method=bilinear "
     .. "preserve_aspect_ratio=false antialias=false name=nil",
@@ -489,11 +491,11 @@ local function define_values(tf, def)
   --- Source: tf.image.convert_image_dtype
   def("image.convert_image_dtype", "image dtype saturate=false name=nil",
     function(...) return convert_dtype(tf, ...) end)
-  --- Each image with mean 0 and deviation 1, in float32.
-  --- Source: tf.image.per_image_standardization
   def("image.per_image_standardization", "image", function(image)
     local x, first = images_of(tf, "per_image_standardization", image)
-    x = tf.cast(x, "float32")
+    if not convert.FLOATING[x.dtype] then
+      x = tf.cast(x, "float32")
+    end
     local axes = { first, first + 1, first + 2 }
     local n = x.shape[first + 1] * x.shape[first + 2] * x.shape[first + 3]
     local mean = tf.reduce_mean(x, { axis = axes, keepdims = true })
