@@ -5,6 +5,7 @@
 --- is about to do. Who stops, fails or begins another fit says so there, and the
 --- others hear it instead of waiting for it.
 local errors = require "tfdist.base.errors"
+local rates = require "tfdist.keras.callbacks.rates"
 local reduce = require "tfdist.distribute.reduce"
 local text = require "tfdist.base.text"
 local weights = require "tfdist.keras.training.same_weights"
@@ -124,6 +125,12 @@ end
 
 -- Learning rate ----------------------------------------------------------------
 
+-- As words; "" where the step decides.
+local function rate_of(optimizer)
+  local known, rate = errors.attempt(rates.settable, optimizer)
+  return known and rate and ("%.17g"):format(rate) or ""
+end
+
 local function check_rates(where, list)
   local chiefs = tonumber(list[1])
   for i = 2, #list do
@@ -156,7 +163,7 @@ function M.before_epoch(run, epoch)
   if strategy.over_workers then
     check_rates(("before epoch %d"):format(epoch + 1), M.meet(strategy,
       "epoch " .. epoch, ("begins epoch %d"):format(epoch + 1),
-      weights.rate(run.own.optimizer)))
+      rate_of(run.own.optimizer)))
   end
 end
 
@@ -178,7 +185,7 @@ function M.leave(run, done)
   if strategy.over_workers then
     check_rates("at its end", M.meet(strategy, "left",
       ending(run, ("after epoch %d"):format(done)),
-      weights.rate(run.own.optimizer)))
+      rate_of(run.own.optimizer)))
   end
 end
 

@@ -5,7 +5,6 @@
 --- memory; a few bytes go over the network.
 local distributed = require "tfdist.distribute.variables"
 local errors = require "tfdist.base.errors"
-local rates = require "tfdist.keras.callbacks.rates"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local text = require "tfdist.base.text"
@@ -44,12 +43,6 @@ function M.digest(model)
     hash = (hash * FACTOR + list[i]) % PRIME
   end
   return ("%d %.0f"):format(#list, hash)
-end
-
---- The learning rate as words; "" where the step decides.
-function M.rate(optimizer)
-  local known, rate = errors.attempt(rates.settable, optimizer)
-  return known and rate and ("%.17g"):format(rate) or ""
 end
 
 local function all_equal(list)
