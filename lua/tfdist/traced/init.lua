@@ -368,6 +368,14 @@ local function call(self, own, ...)
   return taping.run(entry, tensors, self.plain, ...)
 end
 
+-- Workers that meet in it hear of one where it fails before that.
+local function call_counted(self, own, ...)
+  if self.meets then
+    return counted.call(self.meets, "a traced function", call, self, own, ...)
+  end
+  return call(self, own, ...)
+end
+
 function Function:__call(...)
   local own = state.current
   -- Inside another trace it is part of that graph.
@@ -377,15 +385,9 @@ function Function:__call(...)
     return concrete.values_of(tracing.call(self.name, self.within, ...))
   elseif self.specs then
     local given = conform(self, pack(...))
-    if self.meets then
-      return counted.call(self.meets, "a traced function", call, self, own,
-        unpack(given, 1, given.n))
-    end
-    return call(self, own, unpack(given, 1, given.n))
-  elseif self.meets then
-    return counted.call(self.meets, "a traced function", call, self, own, ...)
+    return call_counted(self, own, unpack(given, 1, given.n))
   end
-  return call(self, own, ...)
+  return call_counted(self, own, ...)
 end
 
 --- strategy:run of the function: the run is what is traced, all replicas and
