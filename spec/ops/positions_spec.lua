@@ -199,6 +199,7 @@ describe("a count in a tensor", function()
       { minlength = tf.constant(2.5) })
   end)
 end)
+
 describe("Generator.binomial", function()
   it("has the mean and variance of its distribution", function()
     local g = tf.random.Generator.from_seed(3)
